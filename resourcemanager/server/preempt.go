@@ -38,11 +38,17 @@ func (p *Preemption) defaults() {
 	}
 }
 
+// notices reports whether notices and gangs may be recorded.
+func (s *Server) notices() bool {
+	g := s.group.Load()
+	return g != nil && g.Level() >= release.Requests
+}
+
 // preemption is what the scheduler goes by.
 func (s *Server) preemption() scheduler.Preemption {
 	c := s.config.Preemption
 	return scheduler.Preemption{
-		Enabled: !c.Off && s.group.Load().Level() >= release.Requests, After: c.After, RoundShare: c.RoundShare,
+		Enabled: !c.Off && s.notices(), After: c.After, RoundShare: c.RoundShare,
 	}
 }
 
@@ -172,8 +178,9 @@ func (s *Server) Checkpointed(ctx context.Context, id rm.AttemptID, containers [
 		return metadata.Errorf(metadata.ErrInvalidArgument, "step: %d is negative", step)
 	case len(containers) == 0 || len(containers) > maxNotices:
 		return metadata.Errorf(metadata.ErrInvalidArgument, "a checkpoint of %d containers: name 1 to %d", len(containers), maxNotices)
-	case s.group.Load().Level() < release.Requests:
-		return metadata.Errorf(metadata.ErrUnsupported, "checkpoints are not recorded before the cluster has been raised to level %d (`hops cluster finalize`)", release.Requests)
+	}
+	if err := s.raised("checkpoints"); err != nil {
+		return err
 	}
 	view := s.state.View()
 	now := metadata.TimeOf(time.Now())

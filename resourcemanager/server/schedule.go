@@ -11,7 +11,6 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/raftstore"
 	rm "github.com/gohops/hops/resourcemanager"
@@ -353,7 +352,7 @@ func (r *reign) entries(view *state.View, groups []scheduler.Group) [][]grant {
 				Salt: newSalt(),
 			})
 		}
-		p.Gang = len(g.Placements) > 1 && r.s.group.Load().Level() >= release.Requests
+		p.Gang = len(g.Placements) > 1 && r.s.notices()
 		n := proto.Size(p) + 8 // and its frame
 		if size += n; size > most {
 			out, size = append(out, nil), n

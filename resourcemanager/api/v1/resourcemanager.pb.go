@@ -128,7 +128,7 @@ func (x ContainerStatus_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ContainerStatus_State.Descriptor instead.
 func (ContainerStatus_State) EnumDescriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{24, 0}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{25, 0}
 }
 
 type CheckpointedRequest struct {
@@ -1163,8 +1163,8 @@ type NodeOrders struct {
 	Service *NodeService `protobuf:"bytes,20,opt,name=service,proto3" json:"service,omitempty"`
 	// What an operator says of devices, once: the next reports show what they are then.
 	Devices []*DeviceOrder `protobuf:"bytes,22,rep,name=devices,proto3" json:"devices,omitempty"`
-	// All containers of the node that are to go so that others find room.
-	Notices []*Notice `protobuf:"bytes,60,rep,name=notices,proto3" json:"notices,omitempty"`
+	// Which containers of the node are to go so that others find room; absent: as it was.
+	Notices *Notices `protobuf:"bytes,60,opt,name=notices,proto3" json:"notices,omitempty"`
 	// By which the node manager checks the tokens of YARN's protocols that it is shown: with the first orders of a stream, and again
 	// whenever there is a new one. Absent: those that it has stay.
 	TokenKeys     []*TokenKey `protobuf:"bytes,21,rep,name=token_keys,json=tokenKeys,proto3" json:"token_keys,omitempty"`
@@ -1265,7 +1265,7 @@ func (x *NodeOrders) GetDevices() []*DeviceOrder {
 	return nil
 }
 
-func (x *NodeOrders) GetNotices() []*Notice {
+func (x *NodeOrders) GetNotices() *Notices {
 	if x != nil {
 		return x.Notices
 	}
@@ -1275,6 +1275,51 @@ func (x *NodeOrders) GetNotices() []*Notice {
 func (x *NodeOrders) GetTokenKeys() []*TokenKey {
 	if x != nil {
 		return x.TokenKeys
+	}
+	return nil
+}
+
+// Notices are all that there are on a node.
+type Notices struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Notices       []*Notice              `protobuf:"bytes,1,rep,name=notices,proto3" json:"notices,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Notices) Reset() {
+	*x = Notices{}
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Notices) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Notices) ProtoMessage() {}
+
+func (x *Notices) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Notices.ProtoReflect.Descriptor instead.
+func (*Notices) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Notices) GetNotices() []*Notice {
+	if x != nil {
+		return x.Notices
 	}
 	return nil
 }
@@ -1292,7 +1337,7 @@ type Notice struct {
 
 func (x *Notice) Reset() {
 	*x = Notice{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[16]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1304,7 +1349,7 @@ func (x *Notice) String() string {
 func (*Notice) ProtoMessage() {}
 
 func (x *Notice) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[16]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1317,7 +1362,7 @@ func (x *Notice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Notice.ProtoReflect.Descriptor instead.
 func (*Notice) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{16}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Notice) GetContainerId() string {
@@ -1360,7 +1405,7 @@ type DeviceOrder struct {
 
 func (x *DeviceOrder) Reset() {
 	*x = DeviceOrder{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[17]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1372,7 +1417,7 @@ func (x *DeviceOrder) String() string {
 func (*DeviceOrder) ProtoMessage() {}
 
 func (x *DeviceOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[17]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1385,7 +1430,7 @@ func (x *DeviceOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceOrder.ProtoReflect.Descriptor instead.
 func (*DeviceOrder) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{17}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DeviceOrder) GetUuid() string {
@@ -1421,7 +1466,7 @@ type TokenKey struct {
 
 func (x *TokenKey) Reset() {
 	*x = TokenKey{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[18]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1433,7 +1478,7 @@ func (x *TokenKey) String() string {
 func (*TokenKey) ProtoMessage() {}
 
 func (x *TokenKey) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[18]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1446,7 +1491,7 @@ func (x *TokenKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenKey.ProtoReflect.Descriptor instead.
 func (*TokenKey) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{18}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *TokenKey) GetId() int32 {
@@ -1486,7 +1531,7 @@ type NodeService struct {
 
 func (x *NodeService) Reset() {
 	*x = NodeService{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[19]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1498,7 +1543,7 @@ func (x *NodeService) String() string {
 func (*NodeService) ProtoMessage() {}
 
 func (x *NodeService) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[19]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1511,7 +1556,7 @@ func (x *NodeService) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeService.ProtoReflect.Descriptor instead.
 func (*NodeService) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{19}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *NodeService) GetState() string {
@@ -1553,7 +1598,7 @@ type Signal struct {
 
 func (x *Signal) Reset() {
 	*x = Signal{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[20]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1565,7 +1610,7 @@ func (x *Signal) String() string {
 func (*Signal) ProtoMessage() {}
 
 func (x *Signal) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[20]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1578,7 +1623,7 @@ func (x *Signal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signal.ProtoReflect.Descriptor instead.
 func (*Signal) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{20}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Signal) GetContainerId() string {
@@ -1609,7 +1654,7 @@ type Stop struct {
 
 func (x *Stop) Reset() {
 	*x = Stop{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[21]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1621,7 +1666,7 @@ func (x *Stop) String() string {
 func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[21]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1634,7 +1679,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{21}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Stop) GetContainerId() string {
@@ -1681,7 +1726,7 @@ type Artifact struct {
 
 func (x *Artifact) Reset() {
 	*x = Artifact{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[22]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1693,7 +1738,7 @@ func (x *Artifact) String() string {
 func (*Artifact) ProtoMessage() {}
 
 func (x *Artifact) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[22]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1706,7 +1751,7 @@ func (x *Artifact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Artifact.ProtoReflect.Descriptor instead.
 func (*Artifact) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{22}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Artifact) GetName() string {
@@ -1806,7 +1851,7 @@ type ContainerSpec struct {
 
 func (x *ContainerSpec) Reset() {
 	*x = ContainerSpec{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[23]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1818,7 +1863,7 @@ func (x *ContainerSpec) String() string {
 func (*ContainerSpec) ProtoMessage() {}
 
 func (x *ContainerSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[23]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1831,7 +1876,7 @@ func (x *ContainerSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerSpec.ProtoReflect.Descriptor instead.
 func (*ContainerSpec) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{23}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ContainerSpec) GetContainerId() string {
@@ -1986,7 +2031,7 @@ type ContainerStatus struct {
 
 func (x *ContainerStatus) Reset() {
 	*x = ContainerStatus{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[24]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1998,7 +2043,7 @@ func (x *ContainerStatus) String() string {
 func (*ContainerStatus) ProtoMessage() {}
 
 func (x *ContainerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[24]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2011,7 +2056,7 @@ func (x *ContainerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerStatus.ProtoReflect.Descriptor instead.
 func (*ContainerStatus) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{24}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ContainerStatus) GetContainerId() string {
@@ -2093,7 +2138,7 @@ type RegisterRequest struct {
 
 func (x *RegisterRequest) Reset() {
 	*x = RegisterRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[25]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2105,7 +2150,7 @@ func (x *RegisterRequest) String() string {
 func (*RegisterRequest) ProtoMessage() {}
 
 func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[25]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2118,7 +2163,7 @@ func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterRequest.ProtoReflect.Descriptor instead.
 func (*RegisterRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{25}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RegisterRequest) GetApplicationId() string {
@@ -2169,7 +2214,7 @@ type RegisterResponse struct {
 
 func (x *RegisterResponse) Reset() {
 	*x = RegisterResponse{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[26]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2181,7 +2226,7 @@ func (x *RegisterResponse) String() string {
 func (*RegisterResponse) ProtoMessage() {}
 
 func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[26]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2194,7 +2239,7 @@ func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterResponse.ProtoReflect.Descriptor instead.
 func (*RegisterResponse) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{26}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RegisterResponse) GetEpoch() uint64 {
@@ -2237,7 +2282,7 @@ type MasterLaunchRequest struct {
 
 func (x *MasterLaunchRequest) Reset() {
 	*x = MasterLaunchRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[27]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2249,7 +2294,7 @@ func (x *MasterLaunchRequest) String() string {
 func (*MasterLaunchRequest) ProtoMessage() {}
 
 func (x *MasterLaunchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[27]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2262,7 +2307,7 @@ func (x *MasterLaunchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MasterLaunchRequest.ProtoReflect.Descriptor instead.
 func (*MasterLaunchRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{27}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *MasterLaunchRequest) GetApplicationId() string {
@@ -2306,7 +2351,7 @@ type EndedRequest struct {
 
 func (x *EndedRequest) Reset() {
 	*x = EndedRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[28]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2318,7 +2363,7 @@ func (x *EndedRequest) String() string {
 func (*EndedRequest) ProtoMessage() {}
 
 func (x *EndedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[28]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2331,7 +2376,7 @@ func (x *EndedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndedRequest.ProtoReflect.Descriptor instead.
 func (*EndedRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{28}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *EndedRequest) GetApplicationId() string {
@@ -2373,7 +2418,7 @@ type EndedResponse struct {
 
 func (x *EndedResponse) Reset() {
 	*x = EndedResponse{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[29]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2385,7 +2430,7 @@ func (x *EndedResponse) String() string {
 func (*EndedResponse) ProtoMessage() {}
 
 func (x *EndedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[29]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2398,7 +2443,7 @@ func (x *EndedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndedResponse.ProtoReflect.Descriptor instead.
 func (*EndedResponse) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{29}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *EndedResponse) GetEnded() []*Completed {
@@ -2435,7 +2480,7 @@ type Container struct {
 
 func (x *Container) Reset() {
 	*x = Container{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[30]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2447,7 +2492,7 @@ func (x *Container) String() string {
 func (*Container) ProtoMessage() {}
 
 func (x *Container) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[30]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2460,7 +2505,7 @@ func (x *Container) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Container.ProtoReflect.Descriptor instead.
 func (*Container) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{30}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Container) GetContainerId() string {
@@ -2572,7 +2617,7 @@ type Ask struct {
 
 func (x *Ask) Reset() {
 	*x = Ask{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[31]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2584,7 +2629,7 @@ func (x *Ask) String() string {
 func (*Ask) ProtoMessage() {}
 
 func (x *Ask) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[31]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2597,7 +2642,7 @@ func (x *Ask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ask.ProtoReflect.Descriptor instead.
 func (*Ask) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{31}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Ask) GetAskId() string {
@@ -2736,7 +2781,7 @@ type Launch struct {
 
 func (x *Launch) Reset() {
 	*x = Launch{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[32]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2748,7 +2793,7 @@ func (x *Launch) String() string {
 func (*Launch) ProtoMessage() {}
 
 func (x *Launch) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[32]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2761,7 +2806,7 @@ func (x *Launch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Launch.ProtoReflect.Descriptor instead.
 func (*Launch) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{32}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Launch) GetArgv() []string {
@@ -2835,7 +2880,7 @@ type AllocateRequest struct {
 
 func (x *AllocateRequest) Reset() {
 	*x = AllocateRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[33]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2847,7 +2892,7 @@ func (x *AllocateRequest) String() string {
 func (*AllocateRequest) ProtoMessage() {}
 
 func (x *AllocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[33]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2860,7 +2905,7 @@ func (x *AllocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocateRequest.ProtoReflect.Descriptor instead.
 func (*AllocateRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{33}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AllocateRequest) GetApplicationId() string {
@@ -2935,7 +2980,7 @@ type AllocateResponse struct {
 
 func (x *AllocateResponse) Reset() {
 	*x = AllocateResponse{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[34]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2947,7 +2992,7 @@ func (x *AllocateResponse) String() string {
 func (*AllocateResponse) ProtoMessage() {}
 
 func (x *AllocateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[34]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2960,7 +3005,7 @@ func (x *AllocateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocateResponse.ProtoReflect.Descriptor instead.
 func (*AllocateResponse) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{34}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *AllocateResponse) GetSequence() uint64 {
@@ -2983,7 +3028,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[35]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2995,7 +3040,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[35]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3008,7 +3053,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{35}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *EventsRequest) GetApplicationId() string {
@@ -3058,7 +3103,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[36]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3070,7 +3115,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[36]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3083,7 +3128,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{36}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Event) GetSequence() uint64 {
@@ -3211,7 +3256,7 @@ type Completed struct {
 
 func (x *Completed) Reset() {
 	*x = Completed{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[37]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3223,7 +3268,7 @@ func (x *Completed) String() string {
 func (*Completed) ProtoMessage() {}
 
 func (x *Completed) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[37]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3236,7 +3281,7 @@ func (x *Completed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Completed.ProtoReflect.Descriptor instead.
 func (*Completed) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{37}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Completed) GetContainerId() string {
@@ -3301,7 +3346,7 @@ type Preempt struct {
 
 func (x *Preempt) Reset() {
 	*x = Preempt{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[38]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3313,7 +3358,7 @@ func (x *Preempt) String() string {
 func (*Preempt) ProtoMessage() {}
 
 func (x *Preempt) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[38]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3326,7 +3371,7 @@ func (x *Preempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Preempt.ProtoReflect.Descriptor instead.
 func (*Preempt) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{38}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Preempt) GetContainerId() string {
@@ -3366,7 +3411,7 @@ type NodeLost struct {
 
 func (x *NodeLost) Reset() {
 	*x = NodeLost{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[39]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3378,7 +3423,7 @@ func (x *NodeLost) String() string {
 func (*NodeLost) ProtoMessage() {}
 
 func (x *NodeLost) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[39]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3391,7 +3436,7 @@ func (x *NodeLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeLost.ProtoReflect.Descriptor instead.
 func (*NodeLost) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{39}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *NodeLost) GetNodeId() string {
@@ -3413,7 +3458,7 @@ type Pending struct {
 
 func (x *Pending) Reset() {
 	*x = Pending{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[40]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3425,7 +3470,7 @@ func (x *Pending) String() string {
 func (*Pending) ProtoMessage() {}
 
 func (x *Pending) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[40]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3438,7 +3483,7 @@ func (x *Pending) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pending.ProtoReflect.Descriptor instead.
 func (*Pending) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{40}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Pending) GetAskId() string {
@@ -3474,7 +3519,7 @@ type Managers struct {
 
 func (x *Managers) Reset() {
 	*x = Managers{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[41]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3486,7 +3531,7 @@ func (x *Managers) String() string {
 func (*Managers) ProtoMessage() {}
 
 func (x *Managers) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[41]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3499,7 +3544,7 @@ func (x *Managers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Managers.ProtoReflect.Descriptor instead.
 func (*Managers) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{41}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Managers) GetAddresses() []string {
@@ -3519,7 +3564,7 @@ type FateRequest struct {
 
 func (x *FateRequest) Reset() {
 	*x = FateRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[42]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3531,7 +3576,7 @@ func (x *FateRequest) String() string {
 func (*FateRequest) ProtoMessage() {}
 
 func (x *FateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[42]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3544,7 +3589,7 @@ func (x *FateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FateRequest.ProtoReflect.Descriptor instead.
 func (*FateRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{42}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *FateRequest) GetApplicationId() string {
@@ -3572,7 +3617,7 @@ type FateResponse struct {
 
 func (x *FateResponse) Reset() {
 	*x = FateResponse{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[43]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3584,7 +3629,7 @@ func (x *FateResponse) String() string {
 func (*FateResponse) ProtoMessage() {}
 
 func (x *FateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[43]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3597,7 +3642,7 @@ func (x *FateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FateResponse.ProtoReflect.Descriptor instead.
 func (*FateResponse) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{43}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *FateResponse) GetState() string {
@@ -3629,7 +3674,7 @@ type FinishRequest struct {
 
 func (x *FinishRequest) Reset() {
 	*x = FinishRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[44]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3641,7 +3686,7 @@ func (x *FinishRequest) String() string {
 func (*FinishRequest) ProtoMessage() {}
 
 func (x *FinishRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[44]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3654,7 +3699,7 @@ func (x *FinishRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishRequest.ProtoReflect.Descriptor instead.
 func (*FinishRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{44}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *FinishRequest) GetApplicationId() string {
@@ -3707,7 +3752,7 @@ type FinishResponse struct {
 
 func (x *FinishResponse) Reset() {
 	*x = FinishResponse{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[45]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3719,7 +3764,7 @@ func (x *FinishResponse) String() string {
 func (*FinishResponse) ProtoMessage() {}
 
 func (x *FinishResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[45]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3732,7 +3777,7 @@ func (x *FinishResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishResponse.ProtoReflect.Descriptor instead.
 func (*FinishResponse) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{45}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{46}
 }
 
 var File_resourcemanager_api_v1_resourcemanager_proto protoreflect.FileDescriptor
@@ -3823,7 +3868,7 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\fLogsUnderway\x12%\n" +
 	"\x0eapplication_id\x18\x01 \x01(\tR\rapplicationId\x12\x18\n" +
 	"\afailing\x18\x02 \x01(\bR\afailing\x12\x12\n" +
-	"\x04lost\x18\x03 \x01(\bR\x04lost\"\xa0\x04\n" +
+	"\x04lost\x18\x03 \x01(\bR\x04lost\"\xa1\x04\n" +
 	"\n" +
 	"NodeOrders\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\"\n" +
@@ -3834,10 +3879,12 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\x04stop\x18\x06 \x03(\v2\x1d.hops.resourcemanager.v1.StopR\x04stop\x12\x18\n" +
 	"\acleanup\x18\a \x03(\tR\acleanup\x12>\n" +
 	"\aservice\x18\x14 \x01(\v2$.hops.resourcemanager.v1.NodeServiceR\aservice\x12>\n" +
-	"\adevices\x18\x16 \x03(\v2$.hops.resourcemanager.v1.DeviceOrderR\adevices\x129\n" +
-	"\anotices\x18< \x03(\v2\x1f.hops.resourcemanager.v1.NoticeR\anotices\x12@\n" +
+	"\adevices\x18\x16 \x03(\v2$.hops.resourcemanager.v1.DeviceOrderR\adevices\x12:\n" +
+	"\anotices\x18< \x01(\v2 .hops.resourcemanager.v1.NoticesR\anotices\x12@\n" +
 	"\n" +
-	"token_keys\x18\x15 \x03(\v2!.hops.resourcemanager.v1.TokenKeyR\ttokenKeys\"\x7f\n" +
+	"token_keys\x18\x15 \x03(\v2!.hops.resourcemanager.v1.TokenKeyR\ttokenKeys\"D\n" +
+	"\aNotices\x129\n" +
+	"\anotices\x18\x01 \x03(\v2\x1f.hops.resourcemanager.v1.NoticeR\anotices\"\x7f\n" +
 	"\x06Notice\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x19\n" +
 	"\bsince_ms\x18\x02 \x01(\x03R\asinceMs\x12\x1f\n" +
@@ -4089,7 +4136,7 @@ func file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP() []byte {
 }
 
 var file_resourcemanager_api_v1_resourcemanager_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_resourcemanager_api_v1_resourcemanager_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
+var file_resourcemanager_api_v1_resourcemanager_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_resourcemanager_api_v1_resourcemanager_proto_goTypes = []any{
 	(Fencing)(0),                     // 0: hops.resourcemanager.v1.Fencing
 	(ContainerStatus_State)(0),       // 1: hops.resourcemanager.v1.ContainerStatus.State
@@ -4109,111 +4156,113 @@ var file_resourcemanager_api_v1_resourcemanager_proto_goTypes = []any{
 	(*NodeReport)(nil),               // 15: hops.resourcemanager.v1.NodeReport
 	(*LogsUnderway)(nil),             // 16: hops.resourcemanager.v1.LogsUnderway
 	(*NodeOrders)(nil),               // 17: hops.resourcemanager.v1.NodeOrders
-	(*Notice)(nil),                   // 18: hops.resourcemanager.v1.Notice
-	(*DeviceOrder)(nil),              // 19: hops.resourcemanager.v1.DeviceOrder
-	(*TokenKey)(nil),                 // 20: hops.resourcemanager.v1.TokenKey
-	(*NodeService)(nil),              // 21: hops.resourcemanager.v1.NodeService
-	(*Signal)(nil),                   // 22: hops.resourcemanager.v1.Signal
-	(*Stop)(nil),                     // 23: hops.resourcemanager.v1.Stop
-	(*Artifact)(nil),                 // 24: hops.resourcemanager.v1.Artifact
-	(*ContainerSpec)(nil),            // 25: hops.resourcemanager.v1.ContainerSpec
-	(*ContainerStatus)(nil),          // 26: hops.resourcemanager.v1.ContainerStatus
-	(*RegisterRequest)(nil),          // 27: hops.resourcemanager.v1.RegisterRequest
-	(*RegisterResponse)(nil),         // 28: hops.resourcemanager.v1.RegisterResponse
-	(*MasterLaunchRequest)(nil),      // 29: hops.resourcemanager.v1.MasterLaunchRequest
-	(*EndedRequest)(nil),             // 30: hops.resourcemanager.v1.EndedRequest
-	(*EndedResponse)(nil),            // 31: hops.resourcemanager.v1.EndedResponse
-	(*Container)(nil),                // 32: hops.resourcemanager.v1.Container
-	(*Ask)(nil),                      // 33: hops.resourcemanager.v1.Ask
-	(*Launch)(nil),                   // 34: hops.resourcemanager.v1.Launch
-	(*AllocateRequest)(nil),          // 35: hops.resourcemanager.v1.AllocateRequest
-	(*AllocateResponse)(nil),         // 36: hops.resourcemanager.v1.AllocateResponse
-	(*EventsRequest)(nil),            // 37: hops.resourcemanager.v1.EventsRequest
-	(*Event)(nil),                    // 38: hops.resourcemanager.v1.Event
-	(*Completed)(nil),                // 39: hops.resourcemanager.v1.Completed
-	(*Preempt)(nil),                  // 40: hops.resourcemanager.v1.Preempt
-	(*NodeLost)(nil),                 // 41: hops.resourcemanager.v1.NodeLost
-	(*Pending)(nil),                  // 42: hops.resourcemanager.v1.Pending
-	(*Managers)(nil),                 // 43: hops.resourcemanager.v1.Managers
-	(*FateRequest)(nil),              // 44: hops.resourcemanager.v1.FateRequest
-	(*FateResponse)(nil),             // 45: hops.resourcemanager.v1.FateResponse
-	(*FinishRequest)(nil),            // 46: hops.resourcemanager.v1.FinishRequest
-	(*FinishResponse)(nil),           // 47: hops.resourcemanager.v1.FinishResponse
-	nil,                              // 48: hops.resourcemanager.v1.CredentialsResponse.SecretsEntry
-	nil,                              // 49: hops.resourcemanager.v1.Resources.OtherEntry
-	nil,                              // 50: hops.resourcemanager.v1.ContainerSpec.EnvEntry
-	nil,                              // 51: hops.resourcemanager.v1.Launch.EnvEntry
+	(*Notices)(nil),                  // 18: hops.resourcemanager.v1.Notices
+	(*Notice)(nil),                   // 19: hops.resourcemanager.v1.Notice
+	(*DeviceOrder)(nil),              // 20: hops.resourcemanager.v1.DeviceOrder
+	(*TokenKey)(nil),                 // 21: hops.resourcemanager.v1.TokenKey
+	(*NodeService)(nil),              // 22: hops.resourcemanager.v1.NodeService
+	(*Signal)(nil),                   // 23: hops.resourcemanager.v1.Signal
+	(*Stop)(nil),                     // 24: hops.resourcemanager.v1.Stop
+	(*Artifact)(nil),                 // 25: hops.resourcemanager.v1.Artifact
+	(*ContainerSpec)(nil),            // 26: hops.resourcemanager.v1.ContainerSpec
+	(*ContainerStatus)(nil),          // 27: hops.resourcemanager.v1.ContainerStatus
+	(*RegisterRequest)(nil),          // 28: hops.resourcemanager.v1.RegisterRequest
+	(*RegisterResponse)(nil),         // 29: hops.resourcemanager.v1.RegisterResponse
+	(*MasterLaunchRequest)(nil),      // 30: hops.resourcemanager.v1.MasterLaunchRequest
+	(*EndedRequest)(nil),             // 31: hops.resourcemanager.v1.EndedRequest
+	(*EndedResponse)(nil),            // 32: hops.resourcemanager.v1.EndedResponse
+	(*Container)(nil),                // 33: hops.resourcemanager.v1.Container
+	(*Ask)(nil),                      // 34: hops.resourcemanager.v1.Ask
+	(*Launch)(nil),                   // 35: hops.resourcemanager.v1.Launch
+	(*AllocateRequest)(nil),          // 36: hops.resourcemanager.v1.AllocateRequest
+	(*AllocateResponse)(nil),         // 37: hops.resourcemanager.v1.AllocateResponse
+	(*EventsRequest)(nil),            // 38: hops.resourcemanager.v1.EventsRequest
+	(*Event)(nil),                    // 39: hops.resourcemanager.v1.Event
+	(*Completed)(nil),                // 40: hops.resourcemanager.v1.Completed
+	(*Preempt)(nil),                  // 41: hops.resourcemanager.v1.Preempt
+	(*NodeLost)(nil),                 // 42: hops.resourcemanager.v1.NodeLost
+	(*Pending)(nil),                  // 43: hops.resourcemanager.v1.Pending
+	(*Managers)(nil),                 // 44: hops.resourcemanager.v1.Managers
+	(*FateRequest)(nil),              // 45: hops.resourcemanager.v1.FateRequest
+	(*FateResponse)(nil),             // 46: hops.resourcemanager.v1.FateResponse
+	(*FinishRequest)(nil),            // 47: hops.resourcemanager.v1.FinishRequest
+	(*FinishResponse)(nil),           // 48: hops.resourcemanager.v1.FinishResponse
+	nil,                              // 49: hops.resourcemanager.v1.CredentialsResponse.SecretsEntry
+	nil,                              // 50: hops.resourcemanager.v1.Resources.OtherEntry
+	nil,                              // 51: hops.resourcemanager.v1.ContainerSpec.EnvEntry
+	nil,                              // 52: hops.resourcemanager.v1.Launch.EnvEntry
 }
 var file_resourcemanager_api_v1_resourcemanager_proto_depIdxs = []int32{
 	5,  // 0: hops.resourcemanager.v1.LaunchContainersRequest.launches:type_name -> hops.resourcemanager.v1.ContainerLaunch
-	34, // 1: hops.resourcemanager.v1.ContainerLaunch.launch:type_name -> hops.resourcemanager.v1.Launch
+	35, // 1: hops.resourcemanager.v1.ContainerLaunch.launch:type_name -> hops.resourcemanager.v1.Launch
 	7,  // 2: hops.resourcemanager.v1.LaunchContainersResponse.outcomes:type_name -> hops.resourcemanager.v1.LaunchOutcome
 	12, // 3: hops.resourcemanager.v1.CredentialsResponse.token:type_name -> hops.resourcemanager.v1.Token
-	48, // 4: hops.resourcemanager.v1.CredentialsResponse.secrets:type_name -> hops.resourcemanager.v1.CredentialsResponse.SecretsEntry
-	49, // 5: hops.resourcemanager.v1.Resources.other:type_name -> hops.resourcemanager.v1.Resources.OtherEntry
+	49, // 4: hops.resourcemanager.v1.CredentialsResponse.secrets:type_name -> hops.resourcemanager.v1.CredentialsResponse.SecretsEntry
+	50, // 5: hops.resourcemanager.v1.Resources.other:type_name -> hops.resourcemanager.v1.Resources.OtherEntry
 	13, // 6: hops.resourcemanager.v1.NodeReport.capacity:type_name -> hops.resourcemanager.v1.Resources
 	14, // 7: hops.resourcemanager.v1.NodeReport.gpus:type_name -> hops.resourcemanager.v1.GPU
-	26, // 8: hops.resourcemanager.v1.NodeReport.containers:type_name -> hops.resourcemanager.v1.ContainerStatus
+	27, // 8: hops.resourcemanager.v1.NodeReport.containers:type_name -> hops.resourcemanager.v1.ContainerStatus
 	16, // 9: hops.resourcemanager.v1.NodeReport.logs:type_name -> hops.resourcemanager.v1.LogsUnderway
-	25, // 10: hops.resourcemanager.v1.NodeOrders.start:type_name -> hops.resourcemanager.v1.ContainerSpec
-	22, // 11: hops.resourcemanager.v1.NodeOrders.signal:type_name -> hops.resourcemanager.v1.Signal
-	23, // 12: hops.resourcemanager.v1.NodeOrders.stop:type_name -> hops.resourcemanager.v1.Stop
-	21, // 13: hops.resourcemanager.v1.NodeOrders.service:type_name -> hops.resourcemanager.v1.NodeService
-	19, // 14: hops.resourcemanager.v1.NodeOrders.devices:type_name -> hops.resourcemanager.v1.DeviceOrder
-	18, // 15: hops.resourcemanager.v1.NodeOrders.notices:type_name -> hops.resourcemanager.v1.Notice
-	20, // 16: hops.resourcemanager.v1.NodeOrders.token_keys:type_name -> hops.resourcemanager.v1.TokenKey
-	50, // 17: hops.resourcemanager.v1.ContainerSpec.env:type_name -> hops.resourcemanager.v1.ContainerSpec.EnvEntry
-	24, // 18: hops.resourcemanager.v1.ContainerSpec.artifacts:type_name -> hops.resourcemanager.v1.Artifact
-	13, // 19: hops.resourcemanager.v1.ContainerSpec.resources:type_name -> hops.resourcemanager.v1.Resources
-	0,  // 20: hops.resourcemanager.v1.ContainerSpec.fencing:type_name -> hops.resourcemanager.v1.Fencing
-	1,  // 21: hops.resourcemanager.v1.ContainerStatus.state:type_name -> hops.resourcemanager.v1.ContainerStatus.State
-	13, // 22: hops.resourcemanager.v1.RegisterResponse.maximum:type_name -> hops.resourcemanager.v1.Resources
-	32, // 23: hops.resourcemanager.v1.RegisterResponse.containers:type_name -> hops.resourcemanager.v1.Container
-	5,  // 24: hops.resourcemanager.v1.MasterLaunchRequest.launches:type_name -> hops.resourcemanager.v1.ContainerLaunch
-	39, // 25: hops.resourcemanager.v1.EndedResponse.ended:type_name -> hops.resourcemanager.v1.Completed
-	13, // 26: hops.resourcemanager.v1.Container.resources:type_name -> hops.resourcemanager.v1.Resources
-	14, // 27: hops.resourcemanager.v1.Container.gpus:type_name -> hops.resourcemanager.v1.GPU
-	13, // 28: hops.resourcemanager.v1.Ask.resources:type_name -> hops.resourcemanager.v1.Resources
-	34, // 29: hops.resourcemanager.v1.Ask.launch:type_name -> hops.resourcemanager.v1.Launch
-	51, // 30: hops.resourcemanager.v1.Launch.env:type_name -> hops.resourcemanager.v1.Launch.EnvEntry
-	24, // 31: hops.resourcemanager.v1.Launch.artifacts:type_name -> hops.resourcemanager.v1.Artifact
-	0,  // 32: hops.resourcemanager.v1.Launch.fencing:type_name -> hops.resourcemanager.v1.Fencing
-	33, // 33: hops.resourcemanager.v1.AllocateRequest.asks:type_name -> hops.resourcemanager.v1.Ask
-	32, // 34: hops.resourcemanager.v1.Event.granted:type_name -> hops.resourcemanager.v1.Container
-	39, // 35: hops.resourcemanager.v1.Event.completed:type_name -> hops.resourcemanager.v1.Completed
-	40, // 36: hops.resourcemanager.v1.Event.preempt:type_name -> hops.resourcemanager.v1.Preempt
-	41, // 37: hops.resourcemanager.v1.Event.node_lost:type_name -> hops.resourcemanager.v1.NodeLost
-	42, // 38: hops.resourcemanager.v1.Event.pending:type_name -> hops.resourcemanager.v1.Pending
-	43, // 39: hops.resourcemanager.v1.Event.managers:type_name -> hops.resourcemanager.v1.Managers
-	15, // 40: hops.resourcemanager.v1.NodeManagers.Session:input_type -> hops.resourcemanager.v1.NodeReport
-	10, // 41: hops.resourcemanager.v1.NodeManagers.Credentials:input_type -> hops.resourcemanager.v1.CredentialsRequest
-	4,  // 42: hops.resourcemanager.v1.NodeManagers.LaunchContainers:input_type -> hops.resourcemanager.v1.LaunchContainersRequest
-	8,  // 43: hops.resourcemanager.v1.ResourceManagers.Enlist:input_type -> hops.resourcemanager.v1.EnlistRequest
-	27, // 44: hops.resourcemanager.v1.ApplicationMasters.Register:input_type -> hops.resourcemanager.v1.RegisterRequest
-	30, // 45: hops.resourcemanager.v1.ApplicationMasters.Ended:input_type -> hops.resourcemanager.v1.EndedRequest
-	35, // 46: hops.resourcemanager.v1.ApplicationMasters.Allocate:input_type -> hops.resourcemanager.v1.AllocateRequest
-	37, // 47: hops.resourcemanager.v1.ApplicationMasters.Events:input_type -> hops.resourcemanager.v1.EventsRequest
-	46, // 48: hops.resourcemanager.v1.ApplicationMasters.Finish:input_type -> hops.resourcemanager.v1.FinishRequest
-	29, // 49: hops.resourcemanager.v1.ApplicationMasters.LaunchContainers:input_type -> hops.resourcemanager.v1.MasterLaunchRequest
-	2,  // 50: hops.resourcemanager.v1.ApplicationMasters.Checkpointed:input_type -> hops.resourcemanager.v1.CheckpointedRequest
-	44, // 51: hops.resourcemanager.v1.ApplicationMasters.Fate:input_type -> hops.resourcemanager.v1.FateRequest
-	17, // 52: hops.resourcemanager.v1.NodeManagers.Session:output_type -> hops.resourcemanager.v1.NodeOrders
-	11, // 53: hops.resourcemanager.v1.NodeManagers.Credentials:output_type -> hops.resourcemanager.v1.CredentialsResponse
-	6,  // 54: hops.resourcemanager.v1.NodeManagers.LaunchContainers:output_type -> hops.resourcemanager.v1.LaunchContainersResponse
-	9,  // 55: hops.resourcemanager.v1.ResourceManagers.Enlist:output_type -> hops.resourcemanager.v1.EnlistResponse
-	28, // 56: hops.resourcemanager.v1.ApplicationMasters.Register:output_type -> hops.resourcemanager.v1.RegisterResponse
-	31, // 57: hops.resourcemanager.v1.ApplicationMasters.Ended:output_type -> hops.resourcemanager.v1.EndedResponse
-	36, // 58: hops.resourcemanager.v1.ApplicationMasters.Allocate:output_type -> hops.resourcemanager.v1.AllocateResponse
-	38, // 59: hops.resourcemanager.v1.ApplicationMasters.Events:output_type -> hops.resourcemanager.v1.Event
-	47, // 60: hops.resourcemanager.v1.ApplicationMasters.Finish:output_type -> hops.resourcemanager.v1.FinishResponse
-	6,  // 61: hops.resourcemanager.v1.ApplicationMasters.LaunchContainers:output_type -> hops.resourcemanager.v1.LaunchContainersResponse
-	3,  // 62: hops.resourcemanager.v1.ApplicationMasters.Checkpointed:output_type -> hops.resourcemanager.v1.CheckpointedResponse
-	45, // 63: hops.resourcemanager.v1.ApplicationMasters.Fate:output_type -> hops.resourcemanager.v1.FateResponse
-	52, // [52:64] is the sub-list for method output_type
-	40, // [40:52] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	26, // 10: hops.resourcemanager.v1.NodeOrders.start:type_name -> hops.resourcemanager.v1.ContainerSpec
+	23, // 11: hops.resourcemanager.v1.NodeOrders.signal:type_name -> hops.resourcemanager.v1.Signal
+	24, // 12: hops.resourcemanager.v1.NodeOrders.stop:type_name -> hops.resourcemanager.v1.Stop
+	22, // 13: hops.resourcemanager.v1.NodeOrders.service:type_name -> hops.resourcemanager.v1.NodeService
+	20, // 14: hops.resourcemanager.v1.NodeOrders.devices:type_name -> hops.resourcemanager.v1.DeviceOrder
+	18, // 15: hops.resourcemanager.v1.NodeOrders.notices:type_name -> hops.resourcemanager.v1.Notices
+	21, // 16: hops.resourcemanager.v1.NodeOrders.token_keys:type_name -> hops.resourcemanager.v1.TokenKey
+	19, // 17: hops.resourcemanager.v1.Notices.notices:type_name -> hops.resourcemanager.v1.Notice
+	51, // 18: hops.resourcemanager.v1.ContainerSpec.env:type_name -> hops.resourcemanager.v1.ContainerSpec.EnvEntry
+	25, // 19: hops.resourcemanager.v1.ContainerSpec.artifacts:type_name -> hops.resourcemanager.v1.Artifact
+	13, // 20: hops.resourcemanager.v1.ContainerSpec.resources:type_name -> hops.resourcemanager.v1.Resources
+	0,  // 21: hops.resourcemanager.v1.ContainerSpec.fencing:type_name -> hops.resourcemanager.v1.Fencing
+	1,  // 22: hops.resourcemanager.v1.ContainerStatus.state:type_name -> hops.resourcemanager.v1.ContainerStatus.State
+	13, // 23: hops.resourcemanager.v1.RegisterResponse.maximum:type_name -> hops.resourcemanager.v1.Resources
+	33, // 24: hops.resourcemanager.v1.RegisterResponse.containers:type_name -> hops.resourcemanager.v1.Container
+	5,  // 25: hops.resourcemanager.v1.MasterLaunchRequest.launches:type_name -> hops.resourcemanager.v1.ContainerLaunch
+	40, // 26: hops.resourcemanager.v1.EndedResponse.ended:type_name -> hops.resourcemanager.v1.Completed
+	13, // 27: hops.resourcemanager.v1.Container.resources:type_name -> hops.resourcemanager.v1.Resources
+	14, // 28: hops.resourcemanager.v1.Container.gpus:type_name -> hops.resourcemanager.v1.GPU
+	13, // 29: hops.resourcemanager.v1.Ask.resources:type_name -> hops.resourcemanager.v1.Resources
+	35, // 30: hops.resourcemanager.v1.Ask.launch:type_name -> hops.resourcemanager.v1.Launch
+	52, // 31: hops.resourcemanager.v1.Launch.env:type_name -> hops.resourcemanager.v1.Launch.EnvEntry
+	25, // 32: hops.resourcemanager.v1.Launch.artifacts:type_name -> hops.resourcemanager.v1.Artifact
+	0,  // 33: hops.resourcemanager.v1.Launch.fencing:type_name -> hops.resourcemanager.v1.Fencing
+	34, // 34: hops.resourcemanager.v1.AllocateRequest.asks:type_name -> hops.resourcemanager.v1.Ask
+	33, // 35: hops.resourcemanager.v1.Event.granted:type_name -> hops.resourcemanager.v1.Container
+	40, // 36: hops.resourcemanager.v1.Event.completed:type_name -> hops.resourcemanager.v1.Completed
+	41, // 37: hops.resourcemanager.v1.Event.preempt:type_name -> hops.resourcemanager.v1.Preempt
+	42, // 38: hops.resourcemanager.v1.Event.node_lost:type_name -> hops.resourcemanager.v1.NodeLost
+	43, // 39: hops.resourcemanager.v1.Event.pending:type_name -> hops.resourcemanager.v1.Pending
+	44, // 40: hops.resourcemanager.v1.Event.managers:type_name -> hops.resourcemanager.v1.Managers
+	15, // 41: hops.resourcemanager.v1.NodeManagers.Session:input_type -> hops.resourcemanager.v1.NodeReport
+	10, // 42: hops.resourcemanager.v1.NodeManagers.Credentials:input_type -> hops.resourcemanager.v1.CredentialsRequest
+	4,  // 43: hops.resourcemanager.v1.NodeManagers.LaunchContainers:input_type -> hops.resourcemanager.v1.LaunchContainersRequest
+	8,  // 44: hops.resourcemanager.v1.ResourceManagers.Enlist:input_type -> hops.resourcemanager.v1.EnlistRequest
+	28, // 45: hops.resourcemanager.v1.ApplicationMasters.Register:input_type -> hops.resourcemanager.v1.RegisterRequest
+	31, // 46: hops.resourcemanager.v1.ApplicationMasters.Ended:input_type -> hops.resourcemanager.v1.EndedRequest
+	36, // 47: hops.resourcemanager.v1.ApplicationMasters.Allocate:input_type -> hops.resourcemanager.v1.AllocateRequest
+	38, // 48: hops.resourcemanager.v1.ApplicationMasters.Events:input_type -> hops.resourcemanager.v1.EventsRequest
+	47, // 49: hops.resourcemanager.v1.ApplicationMasters.Finish:input_type -> hops.resourcemanager.v1.FinishRequest
+	30, // 50: hops.resourcemanager.v1.ApplicationMasters.LaunchContainers:input_type -> hops.resourcemanager.v1.MasterLaunchRequest
+	2,  // 51: hops.resourcemanager.v1.ApplicationMasters.Checkpointed:input_type -> hops.resourcemanager.v1.CheckpointedRequest
+	45, // 52: hops.resourcemanager.v1.ApplicationMasters.Fate:input_type -> hops.resourcemanager.v1.FateRequest
+	17, // 53: hops.resourcemanager.v1.NodeManagers.Session:output_type -> hops.resourcemanager.v1.NodeOrders
+	11, // 54: hops.resourcemanager.v1.NodeManagers.Credentials:output_type -> hops.resourcemanager.v1.CredentialsResponse
+	6,  // 55: hops.resourcemanager.v1.NodeManagers.LaunchContainers:output_type -> hops.resourcemanager.v1.LaunchContainersResponse
+	9,  // 56: hops.resourcemanager.v1.ResourceManagers.Enlist:output_type -> hops.resourcemanager.v1.EnlistResponse
+	29, // 57: hops.resourcemanager.v1.ApplicationMasters.Register:output_type -> hops.resourcemanager.v1.RegisterResponse
+	32, // 58: hops.resourcemanager.v1.ApplicationMasters.Ended:output_type -> hops.resourcemanager.v1.EndedResponse
+	37, // 59: hops.resourcemanager.v1.ApplicationMasters.Allocate:output_type -> hops.resourcemanager.v1.AllocateResponse
+	39, // 60: hops.resourcemanager.v1.ApplicationMasters.Events:output_type -> hops.resourcemanager.v1.Event
+	48, // 61: hops.resourcemanager.v1.ApplicationMasters.Finish:output_type -> hops.resourcemanager.v1.FinishResponse
+	6,  // 62: hops.resourcemanager.v1.ApplicationMasters.LaunchContainers:output_type -> hops.resourcemanager.v1.LaunchContainersResponse
+	3,  // 63: hops.resourcemanager.v1.ApplicationMasters.Checkpointed:output_type -> hops.resourcemanager.v1.CheckpointedResponse
+	46, // 64: hops.resourcemanager.v1.ApplicationMasters.Fate:output_type -> hops.resourcemanager.v1.FateResponse
+	53, // [53:65] is the sub-list for method output_type
+	41, // [41:53] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_resourcemanager_api_v1_resourcemanager_proto_init() }
@@ -4221,7 +4270,7 @@ func file_resourcemanager_api_v1_resourcemanager_proto_init() {
 	if File_resourcemanager_api_v1_resourcemanager_proto != nil {
 		return
 	}
-	file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[36].OneofWrappers = []any{
+	file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[37].OneofWrappers = []any{
 		(*Event_Granted)(nil),
 		(*Event_Completed)(nil),
 		(*Event_Preempt)(nil),
@@ -4235,7 +4284,7 @@ func file_resourcemanager_api_v1_resourcemanager_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_resourcemanager_api_v1_resourcemanager_proto_rawDesc), len(file_resourcemanager_api_v1_resourcemanager_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   50,
+			NumMessages:   51,
 			NumExtensions: 0,
 			NumServices:   3,
 		},
