@@ -554,6 +554,9 @@ func (f *File) Validate() error {
 		if r.Lease < time.Second || r.Lease > 24*time.Hour {
 			wrong("resourcemanager.lease: %v is not between 1s and 24h", r.Lease)
 		}
+		if p := r.Preemption; p.After < 0 || p.Notice < 0 || p.Notice > 24*time.Hour || p.MaxShare < 0 || p.MaxShare > 1 {
+			wrong("resourcemanager.preemption: after and notice are times (notice up to 24h), max_share is a number from 0 to 1")
+		}
 		r.LogRetention = cmp.Or(r.LogRetention, 7*24*time.Hour)
 		if r.LogRetention < time.Hour {
 			wrong("resourcemanager.log_retention: %v is less than 1h; to keep logs for good say 876000h", r.LogRetention)
