@@ -520,6 +520,7 @@ func (s *search) fits() bool {
 // run looks for the victims, proves that there is room without them, and leaves the model as it was. seats is nil when there is no way.
 func (s *search) run(told []*victim, table func() []*victim) (chosen []*victim, seats []seat) {
 	m := s.m
+	still := m.still
 	m.still = true
 	defer func() {
 		for i := len(chosen) - 1; i >= 0; i-- {
@@ -527,7 +528,7 @@ func (s *search) run(told []*victim, table func() []*victim) (chosen []*victim, 
 				s.take(chosen[i], false)
 			}
 		}
-		m.still = false
+		m.still = still
 	}()
 	ending := m.ending()
 	if len(ending) > 0 { // what is about to end anyway

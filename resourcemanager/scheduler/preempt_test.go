@@ -440,6 +440,29 @@ func TestPreemptionUnderAMaximum(t *testing.T) {
 	}
 }
 
+// A dry run names who would make room, and nobody does for it.
+func TestAPlanNamesWhoWouldGo(t *testing.T) {
+	w := newTown(t, twoQueues, 2, 4)
+	w.submit("root.a", 0, rm.Ask{ID: "x", Resource: gpus(1), Count: 8})
+	w.plan()
+	to := App{Queue: "root.b", User: "v", Asks: []rm.Ask{{ID: "y", Resource: gpus(4), Count: 1}}}
+	for range 2 {
+		groups, waits := w.model.Try(to, nil, w.now)
+		if len(groups) != 0 || len(waits) != 1 || waits[0].Preempts == nil || len(waits[0].Preempts.Victims) != 4 {
+			t.Fatalf("%v %+v", groups, waits)
+		}
+	}
+	for _, n := range w.nodes {
+		if at := w.model.nodes[n.ID]; at.Used != n.Used || at.room.GPUs != 0 || at.bucket == nil {
+			t.Errorf("%s has %v in use and %d GPUs free", n.ID, at.Used, at.room.GPUs)
+		}
+	}
+	w.wait(time.Hour)
+	if p := w.preempt(); len(p.Evictions) > 0 {
+		t.Errorf("%+v", p)
+	}
+}
+
 // TestEvictionsAreProved draws clusters in which applications come, grow and end, and holds every eviction against a look at everything: the
 // room is real, nobody goes for nothing, gangs go whole, guarantees hold. When nobody comes any more, it comes to rest.
 func TestEvictionsAreProved(t *testing.T) {
