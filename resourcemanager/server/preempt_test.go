@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"testing"
@@ -83,6 +84,9 @@ func TestWhoHasSavedItsWorkMakesRoomAtOnce(t *testing.T) {
 	})
 	if code := c.saved(told[1].ID.String(), told[0]); code == http.StatusOK {
 		t.Errorf("a container speaks for another")
+	}
+	if err := c.leader().Checkpointed(t.Context(), rm.AttemptID{Application: b, Number: 1}, []rm.ContainerID{told[0].ID}, 7); !errors.Is(err, metadata.ErrPermission) {
+		t.Errorf("a master speaks for another's container: %v", err)
 	}
 	for _, k := range told {
 		if code := c.saved(k.ID.String(), k); code != http.StatusOK {
