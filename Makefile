@@ -50,6 +50,7 @@ attack: build ## attack servers as another local user: what each attack costs me
 bench-scheduler: ## what the scheduler and three resource managers cost at 10,000 nodes, into integration/bench/results (10 minutes)
 	@GOMAXPROCS=1 $(GO) test -run '^$$' -bench 'Placements|Full' -benchtime 20000x ./resourcemanager/scheduler | tee integration/bench/results/scheduler.txt
 	@GOMAXPROCS=1 $(GO) test -run '^$$' -bench 'Gang' -benchtime 200x ./resourcemanager/scheduler | tee -a integration/bench/results/scheduler.txt
+	@GOMAXPROCS=1 $(GO) test -run '^$$' -bench 'Preemption' -benchtime 100x ./resourcemanager/scheduler | tee -a integration/bench/results/scheduler.txt
 	@echo "YARN's CapacityScheduler, measured elsewhere on an idle machine: 66-75 us of CPU a container at 10,000 nodes, 39-50 at 1,000" | tee -a integration/bench/results/scheduler.txt
 	@uptime | tee -a integration/bench/results/scheduler.txt
 	@$(GO) test -run '^$$' -bench 'Submissions|Grants' -benchtime 20000x ./resourcemanager/server | tee -a integration/bench/results/scheduler.txt

@@ -1,6 +1,10 @@
 package resourcemanager
 
-import "github.com/gohops/hops/metadata"
+import (
+	"fmt"
+
+	"github.com/gohops/hops/metadata"
+)
 
 // ContainerState is where a container is in its life.
 type ContainerState string
@@ -49,6 +53,37 @@ type Container struct {
 	Diagnostics string
 	// Ended orders containers by their end; 0 while live.
 	Ended uint64
+	// Gang is the number of the first container of those of its ask that were granted at once with it; 0: it came alone.
+	Gang int64
+	// Checkpointed is when it was said last that its work is saved, up to Step; 0: never.
+	Checkpointed metadata.Time
+	Step         int64
+	// Notice tells it to go; nil: it may stay.
+	Notice *Notice
+}
+
+// Notice tells a container that it is to go so that others find room.
+type Notice struct {
+	Since metadata.Time
+	// Deadline is when it is ended, unless it says before that its work is saved.
+	Deadline metadata.Time
+	// For and Ask find room then, in Queue.
+	For   ApplicationID
+	Ask   string
+	Queue string
+}
+
+// String says it to whom it concerns.
+func (n *Notice) String() string {
+	return fmt.Sprintf("preempted for %v of queue %s, which finds no room otherwise", n.For, n.Queue)
+}
+
+// Saved is until when a live container's work is known to be saved: before its start there is none.
+func (c *Container) Saved() metadata.Time {
+	if c.Started == 0 {
+		return max(c.Granted, c.Checkpointed)
+	}
+	return max(c.Started, c.Checkpointed)
 }
 
 // Live reports whether the container holds its resources.

@@ -20,6 +20,10 @@ type Masters interface {
 	// the same was said before; metadata.ErrNotExist when the container has ended or never was; ErrLaunched; metadata.ErrPermission when it
 	// is another application's; metadata.ErrInvalidArgument; ErrBusy. The error is of the whole.
 	LaunchContainers(ctx context.Context, id AttemptID, launches []ContainerLaunch) ([]error, error)
+	// Checkpointed says that containers have saved their work up to a step, a number of the application's own. One that is to go is ended
+	// then. Errors: metadata.ErrNotExist when none of them lives; metadata.ErrPermission; metadata.ErrInvalidArgument;
+	// metadata.ErrUnsupported while the cluster has not been raised to release.Requests.
+	Checkpointed(ctx context.Context, id AttemptID, containers []ContainerID, step int64) error
 	// FinishMaster ends the application. A repeat is no error. Error: metadata.ErrInvalidArgument.
 	FinishMaster(ctx context.Context, id AttemptID, f Finish) error
 	// MasterEvents begins a stream of what happens to the application, after an event up to which all are handled: those are forgotten.
@@ -132,9 +136,11 @@ type MasterEvent struct {
 // Preemption tells a master that a container is to leave its node.
 type Preemption struct {
 	Container ContainerID
-	// Deadline is when it is ended; 0: never.
+	// Deadline is when it is ended, unless it says before that its work is saved (Checkpointed); 0: never.
 	Deadline metadata.Time
 	Reason   string
+	// Withdrawn: it may stay after all.
+	Withdrawn bool
 }
 
 // Pending is an ask with the reason why it waits.

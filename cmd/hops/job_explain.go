@@ -157,6 +157,16 @@ func printExplanation(w io.Writer, e rest.Explanation) {
 		}
 		fmt.Fprintf(w, "%-10s %s of %s in queue %s %s %s\n", title, b.Job, b.User, b.Queue, does, quantity(b.Resource, b.Amount))
 	}
+	for i, v := range e.Preempts {
+		title := "         "
+		if i == 0 {
+			title = "  makes room:"
+		}
+		fmt.Fprintf(w, "%-13s %s of queue %s on %s, whose last %.0f GPU-seconds are not known to be saved\n", title, v.Container, v.Queue, v.Node, v.LostGPUSeconds)
+	}
+	if e.NotPreempted != "" {
+		fmt.Fprintf(w, "  preempts nobody: %s\n", e.NotPreempted)
+	}
 	for _, x := range e.WouldStart {
 		fmt.Fprintf(w, "  would start now %s\n", x.Text)
 	}

@@ -49,6 +49,9 @@ func (b *Builder) ResourceManager() ([]program.Part, error) {
 		ID: own.ID, HTTP: l[0], GRPC: l[1], IPC: l[2:], RPCProtection: f.HadoopProperties().RPCProtection, Host: host, Members: members, Bootstrap: b.Bootstrap, Timers: b.Timers, Peers: peers(f.ResourceManagers),
 		Credentials: b.Credentials, Door: b.Door, Queues: queues, Configured: b.configured(), NodesExclude: f.HadoopProperties().NodesExclude, NodeLease: own.Lease,
 		LaunchWithin: own.LaunchWithin,
+		Preemption: server.Preemption{
+			Off: own.Preemption.Disabled, After: own.Preemption.After, Notice: own.Preemption.Notice, RoundShare: own.Preemption.MaxShare,
+		},
 		Minimum:      rm.Resource{Memory: int64(own.MinimumAllocation)},
 		Maximum:      rm.Resource{Memory: int64(own.MaximumAllocation.Memory), VCores: own.MaximumAllocation.VCores, GPUs: own.MaximumAllocation.GPUs},
 		RackScript:   f.HadoopProperties().RackScript, RackTable: f.HadoopProperties().RackTable,

@@ -236,9 +236,23 @@ type ResourceManager struct {
 	MaximumAllocation Allocation `yaml:"maximum_allocation"`
 	// LaunchWithin is how long a container may be granted to a master that does not say what runs in it. Default 10m.
 	LaunchWithin time.Duration `yaml:"launch_within,omitempty"`
+	// Preemption says when containers are ended so that others find room.
+	Preemption Preemption `yaml:"preemption,omitempty"`
 	// LogRetention is how long the logs of a job are kept in the filesystem after its end. Default 168h, a week.
 	LogRetention time.Duration `yaml:"log_retention"`
 	Queues       Queues        `yaml:"queues"`
+}
+
+// Preemption says when containers are ended so that others find room.
+type Preemption struct {
+	// Disabled: never.
+	Disabled bool `yaml:"disabled,omitempty"`
+	// After is how long an ask to which room is due finds none before others make room. Default 15s.
+	After time.Duration `yaml:"after,omitempty"`
+	// Notice is how long a container has to save its work. Default 1m.
+	Notice time.Duration `yaml:"notice,omitempty"`
+	// MaxShare is the part of the cluster that may be on its way out at a time, 0 to 1. Default 0.1.
+	MaxShare float64 `yaml:"max_share,omitempty"`
 }
 
 // Allocation is an amount of each resource.
@@ -562,6 +576,9 @@ func (f *File) Validate() error {
 		r.Lease = cmp.Or(r.Lease, time.Minute)
 		if r.Lease < time.Second || r.Lease > 24*time.Hour {
 			wrong("resourcemanager.lease: %v is not between 1s and 24h", r.Lease)
+		}
+		if p := r.Preemption; p.After < 0 || p.Notice < 0 || p.Notice > 24*time.Hour || p.MaxShare < 0 || p.MaxShare > 1 {
+			wrong("resourcemanager.preemption: after and notice are times (notice up to 24h), max_share is a number from 0 to 1")
 		}
 		r.LogRetention = cmp.Or(r.LogRetention, 7*24*time.Hour)
 		if r.LogRetention < time.Hour {

@@ -96,6 +96,9 @@ func (s *Server) environment(spec *nodemanager.Spec, c *container, simulated boo
 		set["HOPS_TOKEN"] = filepath.Join(dir, "token")
 		set["HOPS_AUTHORITY"] = filepath.Join(dir, "authority.pem")
 	}
+	if spec.Dialect != nodemanager.YARN {
+		set["HOPS_PREEMPTION_FILE"] = c.noticeFile()
+	}
 	if len(spec.Secrets) > 0 {
 		set["HOPS_SECRETS_DIR"] = c.secretsDir()
 	}

@@ -34,6 +34,7 @@ func (s *Server) obey(work context.Context, o *rmpb.NodeOrders) {
 	for _, p := range o.GetDevices() {
 		s.judge(p.GetUuid(), nodemanager.GPUHealth(p.GetHealth()), p.GetBy())
 	}
+	s.heed(o.GetNotices())
 	for _, id := range o.GetCleanup() {
 		if c := s.find(nodemanager.ContainerID(id)); c != nil {
 			c.forget()

@@ -129,8 +129,11 @@ func Run(ctx context.Context, e Env) error {
 type instance struct {
 	number    int
 	container string // that runs now; empty: none
-	tries     int    // that count
+	tries     int    // that have ended
+	preempted int    // of them, because others needed the room
 	done      bool
+	// noticed: its container is to make room for others, and saves its work.
+	noticed bool
 }
 
 type master struct {
@@ -215,6 +218,15 @@ func (m *master) event(ctx context.Context, e *pb.Event) error {
 			return m.demand(ctx)
 		}
 		return m.session.Allocate(ctx, Request{Progress: m.progress()})
+	case *pb.Event_Preempt: // its program hears of it by itself
+		at := slices.IndexFunc(m.instances, func(i *instance) bool { return i.container == v.Preempt.ContainerId })
+		if at >= 0 {
+			m.instances[at].noticed = !v.Preempt.Withdrawn
+			if m.gathering && v.Preempt.Withdrawn { // the others have ended meanwhile
+				return m.session.Allocate(ctx, Request{Release: []string{v.Preempt.ContainerId}, Progress: m.progress()})
+			}
+		}
+		m.log.Info("container is to make room", "container", v.Preempt.ContainerId, "reason", v.Preempt.Reason, "until", v.Preempt.DeadlineMs, "withdrawn", v.Preempt.Withdrawn)
 	case *pb.Event_Pending:
 		m.log.Info("waiting", "ask", v.Pending.AskId, "code", v.Pending.Code, "reason", v.Pending.Message)
 	}
@@ -233,7 +245,7 @@ func (m *master) completed(c *pb.Completed) *instance {
 	if i == nil || i.done || i.container != "" && i.container != c.ContainerId {
 		return nil
 	}
-	i.container = ""
+	i.container, i.noticed = "", false
 	exit := rm.ExitStatus(c.ExitStatus)
 	m.log.Info("container ended", "instance", i.number, "container", c.ContainerId, "exit", int(exit))
 	switch {
@@ -244,6 +256,10 @@ func (m *master) completed(c *pb.Completed) *instance {
 		return i
 	case exit == rm.ExitNoFilesystem && m.faults < maxFaults:
 		m.faults++
+		return i
+	case exit == rm.ExitPreempted && (m.spec.Retry == nil || m.mayRetryOn(job.OnPreempted)): // costs no try
+		i.tries++
+		i.preempted++
 		return i
 	}
 	i.tries++
@@ -260,7 +276,7 @@ func (m *master) completed(c *pb.Completed) *instance {
 
 func (m *master) mayRetry(i *instance, exit rm.ExitStatus) bool {
 	r := m.spec.Retry
-	if r == nil || i.tries > r.Max {
+	if r == nil || i.tries-i.preempted > r.Max {
 		return false
 	}
 	cause := job.OnFailure
@@ -270,7 +286,11 @@ func (m *master) mayRetry(i *instance, exit rm.ExitStatus) bool {
 	case rm.ExitPreempted:
 		cause = job.OnPreempted
 	}
-	return len(r.On) == 0 || slices.Contains(r.On, cause)
+	return m.mayRetryOn(cause)
+}
+
+func (m *master) mayRetryOn(cause string) bool {
+	return len(m.spec.Retry.On) == 0 || slices.Contains(m.spec.Retry.On, cause)
 }
 
 // over reports whether the application's result is known.
@@ -292,7 +312,7 @@ func (m *master) progress() float32 {
 // it, because an ask replaces the one before it.
 func (m *master) demand(ctx context.Context) error {
 	var waiting []*instance
-	var running []string
+	var running, free []string // free were not given time to save their work
 	latest := 0
 	for _, i := range m.instances {
 		latest = max(latest, i.tries)
@@ -300,6 +320,9 @@ func (m *master) demand(ctx context.Context) error {
 		case i.done:
 		case i.container != "":
 			running = append(running, i.container)
+			if !i.noticed {
+				free = append(free, i.container)
+			}
 		default:
 			waiting = append(waiting, i)
 		}
@@ -335,7 +358,7 @@ func (m *master) demand(ctx context.Context) error {
 	for try := range latest + 1 {
 		cancel = append(cancel, askPrefix+strconv.Itoa(try+1))
 	}
-	return m.session.Allocate(ctx, Request{Cancel: cancel, Release: running, Progress: m.progress()})
+	return m.session.Allocate(ctx, Request{Cancel: cancel, Release: free, Progress: m.progress()})
 }
 
 // ask wants a container for each of the instances, gang of them at once.

@@ -292,6 +292,18 @@ func (s *Session) Events(ctx context.Context, handle func(*pb.Event) error) erro
 	}
 }
 
+// Checkpointed says that containers of the application have saved their work up to a step, a number of its own that grows. One that is to make
+// room for others is ended then. Error: gRPC's NOT_FOUND when none of them lives.
+func (s *Session) Checkpointed(ctx context.Context, containers []string, step int64) error {
+	q := &pb.CheckpointedRequest{
+		Attempt: rm.AttemptID{Application: s.config.Application, Number: s.config.Attempt}.String(), ContainerIds: containers, Step: step,
+	}
+	return s.call(ctx, "checkpoint", func(ctx context.Context, c pb.ApplicationMastersClient) error {
+		_, err := c.Checkpointed(ctx, q)
+		return err
+	})
+}
+
 // Finish ends the application. It is durable when nil is returned.
 func (s *Session) Finish(ctx context.Context, final rm.FinalStatus, diagnostics string) error {
 	s.mu.Lock()

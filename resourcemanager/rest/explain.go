@@ -28,7 +28,23 @@ type Explanation struct {
 	WouldStart []Change `json:"would_start,omitempty"`
 	// Starts is when there is room at the latest, if nobody else takes it, from the known ends of what runs.
 	Starts int64 `json:"starts,omitempty"`
+	// Preempts are the containers that make room for it, or would when it has waited for long enough; without any NotPreempted says why.
+	Preempts     []PreemptedContainer `json:"preempts,omitempty"`
+	NotPreempted string               `json:"not_preempted,omitempty"`
 }
+
+// PreemptedContainer is one that makes room for others.
+type PreemptedContainer struct {
+	Container string `json:"container"`
+	Job       string `json:"job"`
+	Queue     string `json:"queue"`
+	Node      string `json:"node"`
+	// LostGPUSeconds is its work since it was last known to be saved.
+	LostGPUSeconds float64 `json:"lost_gpu_seconds"`
+}
+
+// maxPreemptedTold bounds those that an explanation names.
+const maxPreemptedTold = 100
 
 // Blocker is a live application that holds some of what an ask waits for.
 type Blocker struct {
@@ -93,6 +109,12 @@ func Explained(e scheduler.Explanation) Explanation {
 	out := Explanation{
 		Ask: e.Ask.ID, Resources: amountOf(e.Ask.Resource), Waiting: e.Ask.Count, Together: e.Unit, Reason: e.Reason, Limit: e.Limit, Used: e.Used,
 		Since: int64(e.Since), Starts: int64(e.Starts),
+	}
+	out.NotPreempted = e.NoPreemption
+	if e.Preempts != nil {
+		for _, v := range e.Preempts.Victims[:min(len(e.Preempts.Victims), maxPreemptedTold)] {
+			out.Preempts = append(out.Preempts, PreemptedContainer{v.Container.String(), v.Container.Attempt.Application.String(), v.Queue, string(v.Node), v.Lost})
+		}
 	}
 	for _, b := range e.Blockers {
 		out.Blockers = append(out.Blockers, Blocker{b.App.String(), b.User, b.Queue, b.Resource, b.Amount, b.Reserved})

@@ -109,6 +109,19 @@ type JobContainer struct {
 	Started  int64    `json:"started"`
 	Finished int64    `json:"finished"`
 	LogDir   string   `json:"log_dir"`
+	// Preempted: it is to make room for others.
+	Preempted *Preempted `json:"preempted,omitempty"`
+	// Checkpointed is when it was said last that its work is saved, up to Step; absent: never.
+	Checkpointed int64 `json:"checkpointed,omitempty"`
+	Step         int64 `json:"step,omitempty"`
+}
+
+// Preempted says for whom a container is to make room, and until when; times are milliseconds.
+type Preempted struct {
+	Job      string `json:"job"`
+	Queue    string `json:"queue"`
+	Since    int64  `json:"since"`
+	Deadline int64  `json:"deadline"`
 }
 
 func amountOf(r rm.Resource) Amount { return Amount{r.Memory, r.VCores, r.GPUs, r.Other.Map()} }
@@ -216,6 +229,10 @@ func (q *request) job(a *rm.Application, containers bool) Job {
 		if c.Instance >= 0 {
 			k.Instance = &c.Instance
 		}
+		if n := c.Notice; n != nil {
+			k.Preempted = &Preempted{n.For.String(), n.Queue, int64(n.Since), int64(n.Deadline)}
+		}
+		k.Checkpointed, k.Step = int64(c.Checkpointed), c.Step
 		if !c.Live() {
 			exit := int(c.Exit)
 			k.ExitStatus = &exit

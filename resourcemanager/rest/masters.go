@@ -26,10 +26,14 @@ var masterRoutes = []Route{
 	{Method: "PATCH", Path: attemptPath + "/asks/{ask}", Right: security.Owner, handle: (*request).resizeAsk},
 	{Method: "GET", Path: attemptPath + "/containers", Right: security.Owner, handle: (*request).masterContainers},
 	{Method: "PATCH", Path: attemptPath + "/containers/{container}", Right: security.Owner, handle: (*request).resizeContainer},
+	{Method: "POST", Path: attemptPath + "/containers/{container}" + checkpointed, Right: security.Owner, handle: (*request).containerCheckpointed},
 	{Method: "POST", Path: attemptPath + "/launches", Right: security.Owner, handle: (*request).launchContainers},
 	{Method: "GET", Path: attemptPath + "/events", Right: security.Owner, handle: (*request).masterEvents},
 	{Method: "PUT", Path: attemptPath + "/result", Right: security.Owner, handle: (*request).finishMaster},
 }
+
+// checkpointed ends the path by which a container's own program, too, may speak.
+const checkpointed = "/checkpointed"
 
 const attemptPath = "/api/v1/applications/{app}/attempts/{attempt}"
 
@@ -81,12 +85,27 @@ func (a *API) MasterToken(r *http.Request, token string) bool {
 		return false
 	}
 	_, ok = a.masterUser(id, token)
+	if !ok && len(parts) == 6 && parts[3] == "containers" && "/"+parts[5] == checkpointed {
+		_, ok = a.userOf(parts[4], token)
+	}
 	return ok || !a.Cluster.Leading() // who asks is sent to the leader
 }
 
 // masterUser is the user of an attempt whose master's container has a token, while it runs.
 func (a *API) masterUser(id rm.AttemptID, token string) (user string, ok bool) {
-	container := a.masterOf(id)
+	return a.userOf(a.masterOf(id), token)
+}
+
+// itself is the container whose checkpoint the path tells of; empty: it is another route.
+func (q *request) itself() string {
+	if q.r.Method == http.MethodPost && strings.HasSuffix(q.r.URL.Path, checkpointed) {
+		return q.r.PathValue("container")
+	}
+	return ""
+}
+
+// userOf is the user of a container that has a token, while it runs.
+func (a *API) userOf(container, token string) (user string, ok bool) {
 	c, runs := a.Cluster.ContainerOf(container)
 	if container == "" || !runs || subtle.ConstantTimeCompare([]byte(token), []byte(c.Token)) != 1 {
 		return "", false
@@ -103,6 +122,9 @@ func (q *request) masterCaller() (caller metadata.Caller, ok bool, err error) {
 		return caller, false, nil
 	}
 	user, ok := q.masterUser(id, strings.TrimSpace(token))
+	if !ok {
+		user, ok = q.userOf(q.itself(), strings.TrimSpace(token))
+	}
 	if !ok {
 		return caller, false, nil
 	}
@@ -290,6 +312,23 @@ func (q *request) resizeContainer() {
 	if q.attemptKnown() {
 		q.fail(metadata.Errorf(metadata.ErrUnsupported, "resizing a container is not supported: ask for another one and release this one"))
 	}
+}
+
+// containerCheckpointed says that a container has saved its work: by its master, its user, or its own program.
+func (q *request) containerCheckpointed() {
+	var b Saved
+	if !q.attemptKnown() || !q.body(&b) {
+		return
+	}
+	id, err := rm.ParseContainerID(q.r.PathValue("container"))
+	if err == nil {
+		err = q.Masters.Checkpointed(q.r.Context(), q.speaks, []rm.ContainerID{id}, b.Step)
+	}
+	if err != nil {
+		q.fail(err)
+		return
+	}
+	q.json(struct{}{})
 }
 
 // containersPerPage bounds an answer of masterContainers.

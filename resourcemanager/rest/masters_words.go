@@ -266,9 +266,16 @@ type Event struct {
 // Preempt tells that a container is to leave its node.
 type Preempt struct {
 	Container string `json:"container"`
-	// Deadline is when it is ended; 0: never.
+	// Deadline is when it is ended, unless it says before that its work is saved; 0: never.
 	Deadline int64  `json:"deadline"`
 	Reason   string `json:"reason"`
+	// Withdrawn: it may stay after all.
+	Withdrawn bool `json:"withdrawn,omitempty"`
+}
+
+// Saved says up to which step containers have saved their work, a number of the application's own.
+type Saved struct {
+	Step int64 `json:"step"`
 }
 
 func (q *request) event(e rm.MasterEvent) Event {
@@ -280,7 +287,7 @@ func (q *request) event(e rm.MasterEvent) Event {
 	case e.Completed != nil:
 		out.Type, out.Container = "completed", container(e.Completed)
 	case e.Preempt != nil:
-		out.Type, out.Preempt = "preempt", &Preempt{e.Preempt.Container.String(), int64(e.Preempt.Deadline), e.Preempt.Reason}
+		out.Type, out.Preempt = "preempt", &Preempt{e.Preempt.Container.String(), int64(e.Preempt.Deadline), e.Preempt.Reason, e.Preempt.Withdrawn}
 	case e.NodeLost != "":
 		out.Type, out.Node = "node_lost", string(e.NodeLost)
 	case e.Pending != nil:

@@ -80,6 +80,7 @@ var operations = map[string]operation{
 	"PATCH " + attemptPath + "/asks/{ask}":             {summary: "Change how many containers an ask still wants", request: AskSize{}, answers: map[int]any{200: nothing{}}},
 	"GET " + attemptPath + "/containers":               {summary: "The application's containers, 1000 a page", answers: map[int]any{200: MasterContainers{}}, query: []string{"after: the last container of the page before"}},
 	"PATCH " + attemptPath + "/containers/{container}": {summary: "Not supported: always a problem", answers: map[int]any{}},
+	"POST " + attemptPath + "/containers/{container}/checkpointed": {summary: "Say that a container has saved its work: by its master, or its own program with its token. One that is to go is ended then", request: Saved{}, answers: map[int]any{200: struct{}{}}},
 	"POST " + attemptPath + "/launches":                {summary: "Say what runs in containers that are held. The same again is no error", request: Launches{}, answers: map[int]any{200: Launched{}}},
 	"GET " + attemptPath + "/events": {
 		summary: "What happens to the application: one answer when there is something, or with Accept: text/event-stream a stream of server-sent events with the same data", answers: map[int]any{200: Events{}},

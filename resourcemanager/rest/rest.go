@@ -429,7 +429,7 @@ func (q *request) who() (metadata.Caller, error) {
 	switch {
 	case container == "" && err == nil:
 		return q.Door.HTTPCaller(q.r)
-	case err == nil && q.isMaster(container):
+	case err == nil && (q.isMaster(container) || container != "" && q.itself() == container):
 		q.master = true
 	case err == nil && q.r.Method != http.MethodGet && q.r.Method != http.MethodHead && !from.MaySubmit():
 		err = metadata.Errorf(metadata.ErrPermission, "this comes from %s, whose job may not submit or change others: if it is to, submit it with HOPS_MAY_SUBMIT=1 in its env", container)

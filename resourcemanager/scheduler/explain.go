@@ -30,6 +30,9 @@ type Explanation struct {
 	Blockers []Blocker
 	// Changes are such that with any one of them a unit of it would start now.
 	Changes []Change
+	// Preempts is who goes, or would go when it has waited for long enough, so that it finds room; nil: nobody, for the reason NoPreemption.
+	Preempts     *Eviction
+	NoPreemption string
 	// Starts is when there is room at the latest, from what is known of the ends of what runs; 0: nobody knows.
 	Starts metadata.Time
 }
@@ -129,6 +132,9 @@ func (m *Model) explain(w *want, queues []string) Explanation {
 				e.Starts = r.starts
 			}
 		}
+	}
+	if m.tooMany(l.shape) == 0 {
+		e.Preempts, e.NoPreemption = m.preempts(l)
 	}
 	e.Changes = m.changes(w, queues)
 	return e

@@ -20,6 +20,7 @@ type Config struct {
 	// room is kept for it. 0: DefaultPatience, DefaultWait. Negative: for ever.
 	Patience int
 	Wait     time.Duration
+	Preempt  Preemption
 }
 
 // App is a live application.
@@ -62,6 +63,8 @@ type Model struct {
 	nodes  map[rm.NodeID]*node
 	names  map[string][]*node // by host and by id
 	apps   map[rm.ApplicationID]*app
+	// leavers are the nodes with containers that are about to go.
+	leavers map[rm.NodeID]*node
 
 	queues     []*queue // as in rm.Queues.All
 	byQueue    map[*rm.Queue]*queue
@@ -104,7 +107,7 @@ type Model struct {
 func NewModel(c Config) *Model {
 	m := &Model{
 		nodes: map[rm.NodeID]*node{}, names: map[string][]*node{}, apps: map[rm.ApplicationID]*app{}, classes: map[string]*class{},
-		buckets: map[string]*bucket{}, shapes: map[form]*shape{}, assumed: map[int64]*grant{},
+		buckets: map[string]*bucket{}, shapes: map[form]*shape{}, assumed: map[int64]*grant{}, leavers: map[rm.NodeID]*node{},
 	}
 	m.Configure(c)
 	return m
@@ -236,6 +239,11 @@ func (m *Model) SetNode(to Node) {
 		n.before = room{} // it counts as one that was not there before
 	}
 	n.Node = to
+	if slices.ContainsFunc(n.Holds, func(h Hold) bool { return h.Stopping || h.For != "" }) {
+		m.leavers[n.ID] = n
+	} else {
+		delete(m.leavers, n.ID)
+	}
 	m.classify(n)
 	n.refresh()
 	m.file(n)
@@ -253,6 +261,7 @@ func (m *Model) RemoveNode(id rm.NodeID) {
 	m.unresolved = true
 	m.nameNode(n, -1)
 	delete(m.nodes, id)
+	delete(m.leavers, id)
 }
 
 // SetApp says what an application has and wants. The model keeps the slices.

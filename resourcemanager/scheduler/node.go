@@ -33,6 +33,8 @@ type GPU struct {
 	Minor  int
 	// Free devices are healthy and nobody's.
 	Free bool
+	// Broken ones are not free either when the container ends that holds them.
+	Broken bool
 }
 
 // Hold is a live container on a node.
@@ -42,6 +44,17 @@ type Hold struct {
 	GPUs     []string
 	// Ends is when it is over at the latest, beside the end of its application, see App.Ends; 0: nobody knows.
 	Ends metadata.Time
+
+	// The rest is read where room is taken from some for others. Without a Container it stays.
+	Container rm.ContainerID
+	Master    bool
+	// Gang numbers those of its application that were granted at once, and go together; 0: it came alone.
+	Gang int64
+	// Saved is until when its work is saved, as far as is known: its last checkpoint, or its start.
+	Saved metadata.Time
+	// For is the path of the queue for which it was told to go; empty: it was not. Stopping: its node is told to end it.
+	For      string
+	Stopping bool
 }
 
 // node is a node of the model.

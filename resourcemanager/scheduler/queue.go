@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 )
 
@@ -59,6 +60,8 @@ type want struct {
 	// assumed of Count are granted by plans that are not settled.
 	assumed int
 	lane    *lane
+	// waits is since when it has waited as the first of its lane, as far as Preempt has seen; again is when another look is worth it.
+	waits, again metadata.Time
 	// tried: it belongs to nobody, and is in no lane, see Try.
 	tried bool
 }

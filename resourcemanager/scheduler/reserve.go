@@ -40,10 +40,17 @@ type reservation struct {
 	// nodes and how many containers each is to take.
 	nodes map[*node]int
 	form  form
+	// evicts: others make room for it, see preempt.go, for so many units. idle is since when none of them is left; 0: some are.
+	evicts bool
+	units  int
+	idle   metadata.Time
 }
 
 // text says it for the one who waits.
 func (r *reservation) text() string {
+	if r.evicts {
+		return fmt.Sprintf("; others make room for it on %d nodes", len(r.nodes))
+	}
 	if r.starts == 0 {
 		return fmt.Sprintf("; room is kept for it on %d nodes as it becomes free", len(r.nodes))
 	}
@@ -65,6 +72,10 @@ func (m *Model) pass(w *want) {
 		}
 	}
 	if q := w.app.queue; q.head.want == w {
+		if r := q.head.reservation; r != nil && r.units > 1 {
+			r.units-- // the rest of the room is for it, too
+			return
+		}
 		q.served = q.head
 		m.release(w)
 	}
@@ -307,7 +318,7 @@ func (m *Model) steps(n *node, s *shape) []step {
 		then.Used = then.Used.Sub(e.hold.Resource)
 		then.Containers--
 		for i := range then.GPUs {
-			if slices.Contains(e.hold.GPUs, then.GPUs[i].UUID) {
+			if !then.GPUs[i].Broken && slices.Contains(e.hold.GPUs, then.GPUs[i].UUID) {
 				then.GPUs[i].Free = true
 			}
 		}

@@ -57,6 +57,8 @@ type Config struct {
 	// LaunchWithin is how long a container may be granted without anything to run in it; default 10 min, as YARN's
 	// yarn.resourcemanager.rm.container-allocation.expiry-interval-ms.
 	LaunchWithin time.Duration
+	// Preemption says when containers are ended so that others find room.
+	Preemption Preemption
 	// FinishGrace is how long a master may run on after it finished its application; default 10 s.
 	FinishGrace time.Duration
 	// MaxAttempts of an application's master by default; default 2.
@@ -147,6 +149,7 @@ func (c *Config) check() error {
 	if c.MasterExpiry <= 0 {
 		c.MasterExpiry = 10 * time.Minute
 	}
+	c.Preemption.defaults()
 	if c.LaunchWithin <= 0 {
 		c.LaunchWithin = 10 * time.Minute
 	}

@@ -20,7 +20,9 @@ type figures struct {
 	// passes of the scheduler, without the recording of their grants; commits of grants; starts from the grant of a container until
 	// its node says that it runs.
 	passes, commits, starts latency
-	preempted               atomic.Int64
+	preempted, evicted      atomic.Int64
+	// lost is the work of those that were evicted, since it was last known to be saved, in GPU-milliseconds.
+	lost atomic.Int64
 }
 
 // Figures are those of the server that the replicated state has not.
@@ -37,5 +39,7 @@ func (s *Server) Figures(to status.Sample) {
 		to.Counter(l.name+"_seconds_total", "Time of "+l.what+".", time.Duration(l.of.nanoseconds.Load()).Seconds())
 		to.Counter(l.name+"s_total", "Number of "+l.what+".", float64(l.of.count.Load()))
 	}
+	to.Counter("hops_resourcemanager_evicted_containers_total", "Containers that were ended so that others find room.", float64(f.evicted.Load()))
+	to.Counter("hops_resourcemanager_evicted_gpu_seconds_total", "Work of those containers since it was last known to be saved.", float64(f.lost.Load())/1000)
 	to.Counter("hops_resourcemanager_preempted_containers_total", "Containers that were ended because their node leaves.", float64(f.preempted.Load()))
 }

@@ -370,6 +370,7 @@ type fakeNode struct {
 	containers  map[string]*fakeContainer
 	starts      map[string]int // orders seen
 	signals     []string       // orders seen
+	notices     []*pb.Notice   // of the last orders that say some
 	judged      []string       // devices, likewise
 	forgotten   map[string]bool
 	deaf        bool      // carries out no orders
@@ -522,6 +523,9 @@ func (n *fakeNode) obey(o *pb.NodeOrders, sent time.Time, known bool) {
 				State:       pb.ContainerStatus_COMPLETE, ExitStatus: stop.ExitStatus, Diagnostics: "never started",
 			}}
 		}
+	}
+	if o.Notices != nil {
+		n.notices = o.Notices.Notices
 	}
 	for _, p := range o.Signal {
 		n.signals = append(n.signals, fmt.Sprintf("%s %d", p.ContainerId, p.Signal))

@@ -185,6 +185,29 @@ func (m *applicationMasters) LaunchContainers(ctx context.Context, q *pb.MasterL
 	return m.s.launchWire(ctx, id, q.Epoch, q.Launches, nil)
 }
 
+// Checkpointed implements the service.
+func (m *applicationMasters) Checkpointed(ctx context.Context, q *pb.CheckpointedRequest) (*pb.CheckpointedResponse, error) {
+	id, err := rm.ParseAttemptID(q.Attempt)
+	if err == nil {
+		id, err = m.authenticate(ctx, id.Application.String(), int32(id.Number))
+	}
+	if err != nil {
+		return nil, m.s.wire(err)
+	}
+	var containers []rm.ContainerID
+	for _, text := range q.ContainerIds {
+		k, err := rm.ParseContainerID(text)
+		if err != nil {
+			return nil, m.s.wire(err)
+		}
+		containers = append(containers, k)
+	}
+	if err := m.s.Checkpointed(ctx, id, containers, q.Step); err != nil {
+		return nil, m.s.wire(err)
+	}
+	return &pb.CheckpointedResponse{}, nil
+}
+
 // LaunchContainers implements the service: who receives a launch at a node has verified which attempt says it.
 func (n *nodeManagers) LaunchContainers(ctx context.Context, q *pb.LaunchContainersRequest) (*pb.LaunchContainersResponse, error) {
 	s := n.s
@@ -314,7 +337,7 @@ func eventOf(e rm.MasterEvent) *pb.Event {
 	case e.Completed != nil:
 		out.Event = &pb.Event_Completed{Completed: completedOf(e.Completed)}
 	case e.Preempt != nil:
-		out.Event = &pb.Event_Preempt{Preempt: &pb.Preempt{ContainerId: e.Preempt.Container.String(), DeadlineMs: int64(e.Preempt.Deadline), Reason: e.Preempt.Reason}}
+		out.Event = &pb.Event_Preempt{Preempt: &pb.Preempt{ContainerId: e.Preempt.Container.String(), DeadlineMs: int64(e.Preempt.Deadline), Reason: e.Preempt.Reason, Withdrawn: e.Preempt.Withdrawn}}
 	case e.NodeLost != "":
 		out.Event = &pb.Event_NodeLost{NodeLost: &pb.NodeLost{NodeId: string(e.NodeLost)}}
 	case e.Pending != nil:

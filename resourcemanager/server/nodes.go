@@ -417,9 +417,15 @@ func (x *session) order(o *pb.NodeOrders) {
 		sent[id] = now
 		return true
 	}
+	if s.notices() {
+		o.Notices = &pb.Notices{}
+	}
 	live := map[rm.ContainerID]bool{}
 	for _, c := range view.On(x.node) {
 		live[c.ID] = true
+		if n := c.Notice; n != nil && o.Notices != nil {
+			o.Notices.Notices = append(o.Notices.Notices, &pb.Notice{ContainerId: c.ID.String(), SinceMs: int64(n.Since), DeadlineMs: int64(n.Deadline), Reason: n.String()})
+		}
 		known := x.known[c.ID]
 		switch {
 		case known == rm.ContainerComplete: // being recorded

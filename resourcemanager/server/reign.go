@@ -38,6 +38,8 @@ type reign struct {
 	nodes   map[rm.NodeID]*softNode
 	streams map[rm.ApplicationID]map[*eventStream]bool
 	masters map[rm.AttemptID]*softMaster
+	// preempted is when it was looked last who has to make room; of the goroutine that watches.
+	preempted time.Time
 }
 
 // softNode is what the leader knows of a node without having it replicated.

@@ -49,6 +49,8 @@ type planner struct {
 	mu     sync.Mutex // guards everything below
 	model  *scheduler.Model
 	queues *rm.Queues
+	// preempt is what the model was told of preemption.
+	preempt scheduler.Preemption
 	// told are the reasons of applications whose masters listen, as they were looked at last.
 	told map[rm.ApplicationID][]scheduler.Waiting
 	// failed are grants that could not be recorded, by ask.
@@ -236,10 +238,10 @@ func (r *reign) tell() *state.View {
 	p.changes.Unlock()
 	view := r.s.state.View() // which has all of them
 	queues := r.s.Queues()
-	config := scheduler.Config{Queues: queues, GroupBytes: r.s.config.grantBytes}
+	config := scheduler.Config{Queues: queues, GroupBytes: r.s.config.grantBytes, Preempt: r.s.preemption()}
 	switch {
 	case all:
-		p.model, p.queues = scheduler.NewModel(config), queues
+		p.model, p.queues, p.preempt = scheduler.NewModel(config), queues, config.Preempt
 		for n := range view.Nodes() {
 			r.tellNode(view, n.ID)
 		}
@@ -247,9 +249,9 @@ func (r *reign) tell() *state.View {
 			r.tellApp(view, a.ID)
 		}
 		return view
-	case p.queues != queues:
+	case p.queues != queues || p.preempt != config.Preempt:
 		p.model.Configure(config)
-		p.queues = queues
+		p.queues, p.preempt = queues, config.Preempt
 	}
 	for id := range nodes {
 		r.tellNode(view, id)
@@ -277,7 +279,14 @@ func (r *reign) tellNode(view *state.View, id rm.NodeID) {
 	}
 	held := map[string]bool{}
 	for _, c := range view.On(id) {
-		node.Holds = append(node.Holds, scheduler.Hold{App: c.ID.Attempt.Application, Resource: c.Resource, GPUs: c.GPUs})
+		hold := scheduler.Hold{
+			App: c.ID.Attempt.Application, Resource: c.Resource, GPUs: c.GPUs, Container: c.ID, Master: c.Master, Gang: c.Gang, Saved: c.Saved(),
+			Stopping: c.StopStatus != 0,
+		}
+		if c.Notice != nil {
+			hold.For = c.Notice.Queue
+		}
+		node.Holds = append(node.Holds, hold)
 		for _, u := range c.GPUs {
 			held[u] = true
 		}
@@ -287,9 +296,9 @@ func (r *reign) tellNode(view *state.View, id rm.NodeID) {
 	soft := r.nodes[id]
 	node.Closed = !n.Takes() || soft == nil || !soft.open || !soft.healthy || soft.losing
 	for _, g := range n.GPUs {
+		broken := !g.Usable() || soft != nil && soft.busy[g.UUID]
 		node.GPUs = append(node.GPUs, scheduler.GPU{
-			UUID: g.UUID, Model: g.Model, Memory: g.Memory, Island: g.Island, Minor: g.Minor,
-			Free: !held[g.UUID] && g.Usable() && (soft == nil || !soft.busy[g.UUID]),
+			UUID: g.UUID, Model: g.Model, Memory: g.Memory, Island: g.Island, Minor: g.Minor, Free: !held[g.UUID] && !broken, Broken: broken,
 		})
 	}
 	if soft != nil {
@@ -366,6 +375,7 @@ func (r *reign) entries(view *state.View, groups []scheduler.Group) [][]grant {
 				Salt: newSalt(),
 			})
 		}
+		p.Gang = len(g.Placements) > 1 && r.s.notices()
 		n := proto.Size(p) + 8 // and its frame
 		if size += n; size > most {
 			out, size = append(out, nil), n

@@ -121,7 +121,7 @@ func TestWhatOutlivesADecommissionIsPreempted(t *testing.T) {
 	c.awaitOpen(n)
 	id := c.submit("ann", `{"argv":["train"],"instances":2,"gang":true,"retry":{"max":1,"on":["preempted"]},"resources":{"gpus":2}}`)
 	eventually(t, "the gang to run", func() bool { return len(n.running(false)) == 2 })
-	lone := c.submit("bob", `{"argv":["train"]}`)
+	lone := c.submit("bob", `{"argv":["train"],"retry":{"max":1,"on":["failure"]}}`)
 	eventually(t, "the lone one to run", func() bool { return len(n.running(false)) == 3 })
 	other := c.node("127.0.0.1:1002", 4, program)
 	c.awaitOpen(other)

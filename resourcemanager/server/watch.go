@@ -68,6 +68,8 @@ func (r *reign) look(now time.Time) {
 	rests := now.Before(r.rests)
 	r.mu.Unlock()
 	r.loseSilentNodes(now)
+	r.endNoticed(now)
+	r.preemptFor(now)
 	if rests {
 		return
 	}

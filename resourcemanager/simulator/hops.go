@@ -13,13 +13,27 @@ import (
 )
 
 // Hops is the real scheduler, with the real tree of queues.
-type Hops struct{}
+type Hops struct {
+	// Preempt takes back what queues borrowed, and what applications of lower priority have, as the resource manager does.
+	Preempt bool
+	// Answers: programs that write checkpoints write one when they are told to go, within half of their notice.
+	Answers bool
+}
 
-// Name is hops.
-func (Hops) Name() string { return "hops" }
+// Name is hops, with how it preempts.
+func (p Hops) Name() string {
+	switch {
+	case p.Preempt && p.Answers:
+		return "hops with preemption, programs answer"
+	case p.Preempt:
+		return "hops with preemption"
+	}
+	return "hops"
+}
 
-func (Hops) begin(w *world) decider {
-	h := &hops{world: w, model: scheduler.NewModel(scheduler.Config{Queues: w.queues}), byID: map[rm.ApplicationID]*run{}}
+func (p Hops) begin(w *world) decider {
+	c := scheduler.Config{Queues: w.queues, Preempt: scheduler.Preemption{Enabled: p.Preempt}}
+	h := &hops{Hops: p, world: w, model: scheduler.NewModel(c), byID: map[rm.ApplicationID]*run{}}
 	for _, n := range w.nodes {
 		w.touch(n)
 	}
@@ -27,6 +41,7 @@ func (Hops) begin(w *world) decider {
 }
 
 type hops struct {
+	Hops
 	*world
 	model *scheduler.Model
 	byID  map[rm.ApplicationID]*run
@@ -50,6 +65,7 @@ func (h *hops) pass() error {
 		for _, g := range plan.Groups {
 			numbers = append(numbers, g.Number)
 			p := h.byID[g.App].part(g.Ask)
+			first := h.serial + 1
 			for _, at := range g.Placements {
 				n := h.byName[at.Node]
 				devices := make([]int, len(at.GPUs))
@@ -60,6 +76,9 @@ func (h *hops) pass() error {
 					}
 				}
 				h.grant(p, n, devices)
+				if len(g.Placements) > 1 && len(n.live) > 0 {
+					n.live[len(n.live)-1].gang = first
+				}
 			}
 		}
 		h.tell()
@@ -72,6 +91,9 @@ func (h *hops) pass() error {
 		return nil
 	}
 	h.wake((h.now/tick + 1) * tick)
+	if h.Preempt {
+		h.preempt()
+	}
 	if h.now >= h.asked+tick {
 		h.asked = h.now
 		for _, x := range h.model.Waiting() {
@@ -93,7 +115,10 @@ func (h *hops) tell() {
 			own.GPUs = append(own.GPUs, scheduler.GPU{UUID: d.uuid, Model: n.Model, Island: d.island, Minor: k, Free: d.holder == nil})
 		}
 		for _, c := range n.live {
-			hold := scheduler.Hold{App: c.part.run.id(), Resource: c.part.Resource()}
+			hold := scheduler.Hold{
+				App: c.part.run.id(), Resource: c.part.Resource(), Container: c.id(), Master: c.part.master, Gang: c.gang, For: c.markedFor,
+				Saved: metadata.Time(c.saved(h.now)),
+			}
 			for _, k := range c.gpus {
 				hold.GPUs = append(hold.GPUs, n.devices[k].uuid)
 			}

@@ -171,9 +171,12 @@ type container struct {
 	granted int64
 	serial  int64
 	work    work // when it is not of a gang
-	// marked is when a policy has decided to end it; -1: not.
-	marked int64
-	gone   bool
+	// marked is when a policy has decided to end it; -1: not. markedFor is the queue for which.
+	marked    int64
+	markedFor string
+	// gang is the serial of the first container of those that the real scheduler granted with it; 0: it came alone.
+	gang int64
+	gone bool
 }
 
 // work is what a gang, or a single container, still has to do, in milliseconds of one member.

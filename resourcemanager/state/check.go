@@ -38,7 +38,7 @@ func (s *State) Check() []error {
 	usedOn := map[rm.NodeID]rm.Resource{}
 	usedBy := map[rm.ApplicationID]rm.Resource{}
 	liveBy := map[rm.ApplicationID]int{}
-	waiting := 0
+	waiting, noticed := 0, 0
 	t.containers.Scan(func(c *rm.Container) bool {
 		app := c.ID.Attempt.Application
 		a, ok := t.apps.Get(&rm.Application{ID: app})
@@ -68,6 +68,12 @@ func (s *State) Check() []error {
 		}
 		if c.Held() {
 			waiting++
+		}
+		if c.Notice != nil && c.StopStatus == 0 {
+			noticed++
+			if _, listed := t.noticed.Get(noticedRow{c.Notice.Deadline, c.ID}); !listed || c.Master || c.Held() {
+				bad("%v is to go: master %v, held %v, listed %v", c.ID, c.Master, c.Held(), listed)
+			}
 		}
 		if c.Launch != 0 {
 			if _, ok := t.launches.Get(launchRow{app: app, number: c.Launch}); !ok {
@@ -129,6 +135,9 @@ func (s *State) Check() []error {
 	})
 	if holders != len(devices) || open != opens {
 		bad("index: %d holders, %d open lines; tables: %d, %d", holders, open, len(devices), opens)
+	}
+	if noticed != t.noticed.Len() {
+		bad("%d containers are to go, %d are listed", noticed, t.noticed.Len())
 	}
 	if waiting != t.onHold.Len() {
 		bad("%d containers are held, %d are listed", waiting, t.onHold.Len())

@@ -201,8 +201,22 @@ func containerPB(c *rm.Container) *statepb.Container {
 		Priority: int32(c.Priority), Launch: c.Launch, Master: c.Master, State: string(c.State), Salt: c.Salt,
 		GrantedMs: int64(c.Granted), StartedMs: int64(c.Started), FinishedMs: int64(c.Finished), StopStatus: int32(c.StopStatus),
 		StopReason: c.StopReason, Exit: int32(c.Exit), Diagnostics: c.Diagnostics, Ended: c.Ended,
-		Instance: int32(c.Instance + 1),
+		Instance: int32(c.Instance + 1), Gang: c.Gang, CheckpointedMs: int64(c.Checkpointed), Step: c.Step, Notice: noticePB(c.Notice),
 	}
+}
+
+func noticePB(n *rm.Notice) *statepb.Notice {
+	if n == nil {
+		return nil
+	}
+	return &statepb.Notice{SinceMs: int64(n.Since), DeadlineMs: int64(n.Deadline), Application: ApplicationID(n.For), Ask: n.Ask, Queue: n.Queue}
+}
+
+func noticeOf(p *statepb.Notice) *rm.Notice {
+	if p == nil {
+		return nil
+	}
+	return &rm.Notice{Since: metadata.Time(p.SinceMs), Deadline: metadata.Time(p.DeadlineMs), For: appIDOf(p.Application), Ask: p.Ask, Queue: p.Queue}
 }
 
 func containerOf(p *statepb.Container) *rm.Container {
@@ -211,7 +225,7 @@ func containerOf(p *statepb.Container) *rm.Container {
 		Priority: int(p.Priority), Launch: p.Launch, Master: p.Master, State: rm.ContainerState(p.State), Salt: p.Salt,
 		Granted: metadata.Time(p.GrantedMs), Started: metadata.Time(p.StartedMs), Finished: metadata.Time(p.FinishedMs),
 		StopStatus: rm.ExitStatus(p.StopStatus), StopReason: p.StopReason, Exit: rm.ExitStatus(p.Exit), Diagnostics: p.Diagnostics, Ended: p.Ended,
-		Instance: int(p.Instance) - 1,
+		Instance: int(p.Instance) - 1, Gang: p.Gang, Checkpointed: metadata.Time(p.CheckpointedMs), Step: p.Step, Notice: noticeOf(p.Notice),
 	}
 }
 

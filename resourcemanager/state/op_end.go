@@ -74,6 +74,7 @@ func (s *State) order(a *rm.Application, id rm.ContainerID, status rm.ExitStatus
 		s.endContainerOf(a, c, status, reason)
 		return
 	}
+	s.dropNotice(c)
 	c.StopStatus, c.StopReason = status, reason
 	s.containers.Set(c)
 	s.touch.Nodes[c.Node] = true
@@ -139,6 +140,10 @@ func (s *State) endContainer(c *rm.Container, exit rm.ExitStatus, diagnostics st
 func (s *State) endContainerOf(a *rm.Application, c *rm.Container, exit rm.ExitStatus, diagnostics string) {
 	if c.Held() {
 		s.onHold.Delete(heldRow{c.Granted, c.ID})
+	}
+	s.dropNotice(c)
+	if c.StopStatus == rm.ExitPreempted && c.Notice != nil {
+		exit = c.StopStatus // whatever it answers the signal with, it did not end by itself
 	}
 	if c.StopStatus != 0 && (exit == 137 || exit == 143 || exit == rm.ExitUnknown) {
 		exit = c.StopStatus // the signal was ours

@@ -94,6 +94,10 @@ func (s *State) grantGroup(g *statepb.Group) []rm.ContainerID {
 		ask, _ = s.asks.Get(askRow{app: a.ID, Ask: rm.Ask{ID: g.Ask}})
 	}
 	var ids []rm.ContainerID
+	gang := int64(0)
+	if g.Gang {
+		gang = a.Containers + 1
+	}
 	for i, p := range g.Placements {
 		a.Containers++
 		instance := -1
@@ -104,7 +108,7 @@ func (s *State) grantGroup(g *statepb.Group) []rm.ContainerID {
 			ID:   rm.ContainerID{Attempt: rm.AttemptID{Application: a.ID, Number: t.Number}, Epoch: int64(s.epoch), Number: a.Containers},
 			Node: rm.NodeID(p.Node), User: a.User, Resource: resourceOf(p.Resource), GPUs: p.Gpus,
 			Ask: g.Ask, Priority: ask.Priority, Launch: ask.Launch, Instance: instance, Master: g.Ask == "",
-			State: rm.ContainerGranted, Salt: p.Salt, Granted: s.now, Exit: rm.ExitUnknown,
+			State: rm.ContainerGranted, Salt: p.Salt, Granted: s.now, Exit: rm.ExitUnknown, Gang: gang,
 		}
 		s.containers.Set(c)
 		s.byNode.Set(nodeRow{c.Node, c.ID})

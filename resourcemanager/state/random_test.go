@@ -98,8 +98,8 @@ func drawCommand(t *rapid.T, v *View, now int64) *statepb.Command {
 		epoch--
 	}
 	node := rapid.SampledFrom(nodes).Draw(t, "node")
-	kind := rapid.SampledFrom([]int{0, 1, 1, 2, 2, 4, 5, 5, 5, 5, 8, 8, 8, 8, 8, 8, 8, 8, 11, 11, 11, 11, 12, 12, 12, 12, 12, 12, 14, 15, 16, 16, 17, 18, 18, 18, 19, 19, 20, 21, 22, 23, 24, 24, 25}).Draw(t, "kind")
-	if len(apps) == 0 && kind > 4 && kind < 20 {
+	kind := rapid.SampledFrom([]int{0, 1, 1, 2, 2, 4, 5, 5, 5, 5, 8, 8, 8, 8, 8, 8, 8, 8, 11, 11, 11, 11, 12, 12, 12, 12, 12, 12, 14, 15, 16, 16, 17, 18, 18, 18, 19, 19, 20, 21, 22, 23, 24, 24, 25, 26, 26, 27}).Draw(t, "kind")
+	if len(apps) == 0 && (kind > 4 && kind < 20 || kind > 25) {
 		kind = 2
 	}
 	if v.Epoch() == 0 {
@@ -242,6 +242,31 @@ func drawCommand(t *rapid.T, v *View, now int64) *statepb.Command {
 			s.Containers = append(s.Containers, ContainerID(k.ID))
 		}
 		c.Op = &statepb.Command_Stop{Stop: s}
+	case 26:
+		p := &statepb.PreemptContainers{Epoch: epoch, DeadlineMs: now + int64(rapid.IntRange(0, 3).Draw(t, "notice"))}
+		for _, other := range apps {
+			e := &statepb.Eviction{Application: ApplicationID(rapid.SampledFrom(apps).Draw(t, "for").ID), Queue: "root.a"}
+			for _, k := range v.Containers(other.ID) {
+				switch rapid.IntRange(0, 3).Draw(t, "go or stay") {
+				case 0:
+					e.Containers = append(e.Containers, ContainerID(k.ID))
+				case 1:
+					p.Spared = append(p.Spared, ContainerID(k.ID))
+				}
+			}
+			p.Evictions = append(p.Evictions, e)
+		}
+		c.Op = &statepb.Command_PreemptContainers{PreemptContainers: p}
+	case 27:
+		p := &statepb.Checkpoint{Application: ApplicationID(rapid.SampledFrom(apps).Draw(t, "whose").ID), Step: 7}
+		for _, other := range apps {
+			for _, k := range v.Containers(other.ID) {
+				if rapid.Bool().Draw(t, "saved") {
+					p.Containers = append(p.Containers, ContainerID(k.ID))
+				}
+			}
+		}
+		c.Op = &statepb.Command_Checkpoint{Checkpoint: p}
 	case 17:
 		c.Op = &statepb.Command_Fail{Fail: &statepb.Fail{Epoch: epoch, Application: ApplicationID(a.ID), Diagnostics: "no token"}}
 	default:

@@ -106,6 +106,8 @@ type Result struct {
 	Containers []rm.ContainerID
 	// Groups answer those of Grant, in order.
 	Groups []GroupResult
+	// Noticed are the containers that PreemptContainers told to go.
+	Noticed int
 	// Launches answer the containers of LaunchContainers, in order: nil, or why one stays as it is.
 	Launches []error
 	// Version of the queues after SetQueues.
@@ -206,6 +208,10 @@ func (s *State) apply(index uint64, command []byte) *Result {
 		return s.launchContainers(op.LaunchContainers)
 	case *statepb.Command_UpdateApplication:
 		return s.updateApplication(op.UpdateApplication)
+	case *statepb.Command_PreemptContainers:
+		return s.preemptContainers(op.PreemptContainers)
+	case *statepb.Command_Checkpoint:
+		return s.checkpoint(op.Checkpoint)
 	}
 	panic(fmt.Sprintf("resource manager state: entry %d holds a command that this program does not carry out", index))
 }

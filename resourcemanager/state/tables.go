@@ -54,6 +54,8 @@ type tables struct {
 	live   *btree.BTreeG[rm.ApplicationID]
 	byNode *btree.BTreeG[nodeRow]
 	onHold *btree.BTreeG[heldRow]
+	// noticed are the containers that are to go and were not ended yet, by their deadline.
+	noticed *btree.BTreeG[noticedRow]
 }
 
 type askRow struct {
@@ -90,6 +92,11 @@ type heldRow struct {
 	container rm.ContainerID
 }
 
+type noticedRow struct {
+	deadline  metadata.Time
+	container rm.ContainerID
+}
+
 type nodeRow struct {
 	node      rm.NodeID
 	container rm.ContainerID
@@ -119,6 +126,9 @@ func newTables() tables {
 		byNode: tree(func(a, b nodeRow) int {
 			return cmp.Or(cmp.Compare(a.node, b.node), a.container.Compare(b.container))
 		}),
+		noticed: tree(func(a, b noticedRow) int {
+			return cmp.Or(cmp.Compare(a.deadline, b.deadline), a.container.Compare(b.container))
+		}),
 		onHold: tree(func(a, b heldRow) int {
 			return cmp.Or(cmp.Compare(a.granted, b.granted), a.container.Compare(b.container))
 		}),
@@ -131,7 +141,7 @@ func (t *tables) copy() tables {
 	c.containers, c.nodes = t.containers.Copy(), t.nodes.Copy()
 	c.events, c.ledger = t.events.Copy(), t.ledger.Copy()
 	c.credentials = t.credentials.Copy()
-	c.live, c.byNode, c.onHold = t.live.Copy(), t.byNode.Copy(), t.onHold.Copy()
+	c.live, c.byNode, c.onHold, c.noticed = t.live.Copy(), t.byNode.Copy(), t.onHold.Copy(), t.noticed.Copy()
 	return c
 }
 
@@ -172,7 +182,7 @@ type launchKey struct {
 	number uint64
 }
 
-// buildIndex derives the index, live, byNode and onHold, and the sums in nodes and applications, from the other tables.
+// buildIndex derives the index, live, byNode, onHold and noticed, and the sums in nodes and applications, from the other tables.
 func (t *tables) buildIndex() index {
 	x := index{
 		holders: map[string]rm.ContainerID{}, owners: map[string]rm.NodeID{}, keys: map[userKey]rm.ApplicationID{},
@@ -181,7 +191,7 @@ func (t *tables) buildIndex() index {
 		held: map[string]share{}, usedBytes: map[rm.ApplicationID]int64{}, placed: map[placeKey]int{},
 	}
 	fresh := newTables()
-	t.live, t.byNode, t.onHold = fresh.live, fresh.byNode, fresh.onHold
+	t.live, t.byNode, t.onHold, t.noticed = fresh.live, fresh.byNode, fresh.onHold, fresh.noticed
 	type sum struct {
 		used rm.Resource
 		live int
@@ -199,6 +209,9 @@ func (t *tables) buildIndex() index {
 		t.byNode.Set(nodeRow{c.Node, c.ID})
 		for _, u := range c.GPUs {
 			x.holders[u] = c.ID
+		}
+		if c.Notice != nil && c.StopStatus == 0 {
+			t.noticed.Set(noticedRow{c.Notice.Deadline, c.ID})
 		}
 		switch {
 		case c.Held():

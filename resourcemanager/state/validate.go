@@ -89,6 +89,20 @@ func validate(c *statepb.Command) error {
 		case u.ExpiresMs < 0:
 			return bad("an end of %d ms", u.ExpiresMs)
 		}
+	case *statepb.Command_PreemptContainers:
+		p := op.PreemptContainers
+		if p.DeadlineMs < 0 || slices.Contains(p.Spared, nil) {
+			return bad("a deadline of %d ms, or no container", p.DeadlineMs)
+		}
+		for _, e := range p.Evictions {
+			if e.Application == nil || len(e.Queue) > maxName || e.Queue == "" || len(e.Ask) > maxName || slices.Contains(e.Containers, nil) {
+				return bad("an eviction for nobody, or of no container")
+			}
+		}
+	case *statepb.Command_Checkpoint:
+		if op.Checkpoint.Application == nil || op.Checkpoint.Step < 0 || slices.Contains(op.Checkpoint.Containers, nil) {
+			return bad("a checkpoint of nothing, or of step %d", op.Checkpoint.Step)
+		}
 	case *statepb.Command_Statuses:
 		for _, s := range op.Statuses.Statuses {
 			if s.Container == nil {

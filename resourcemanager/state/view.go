@@ -88,6 +88,13 @@ func (v *View) Held() iter.Seq[*rm.Container] {
 	}
 }
 
+// Noticed yields the containers that are to go and were not told to end yet, by their deadline.
+func (v *View) Noticed() iter.Seq[*rm.Container] {
+	return func(yield func(*rm.Container) bool) {
+		v.t.noticed.Scan(func(r noticedRow) bool { return yield(v.Container(r.container)) })
+	}
+}
+
 // Master is the container of an application's current master; nil: it has none yet.
 func (v *View) Master(a *rm.Application) *rm.Container {
 	t := a.Attempt()

@@ -38,7 +38,7 @@ func policies() []simulator.Policy {
 	yarn := simulator.YARN{GiveUp: giveUp.Milliseconds(), Backoff: time.Minute.Milliseconds()}
 	preempting, unreserved := yarn, yarn
 	preempting.Preempt, unreserved.Unreserved = true, true
-	return []simulator.Policy{simulator.Hops{}, yarn, preempting, unreserved, simulator.Slurm{Tree: true}}
+	return []simulator.Policy{simulator.Hops{}, simulator.Hops{Preempt: true}, simulator.Hops{Preempt: true, Answers: true}, yarn, preempting, unreserved, simulator.Slurm{Tree: true}}
 }
 
 // row is one policy at one load, the means over the seeds.

@@ -334,6 +334,7 @@ const (
 	ApplicationMasters_Events_FullMethodName           = "/hops.resourcemanager.v1.ApplicationMasters/Events"
 	ApplicationMasters_Finish_FullMethodName           = "/hops.resourcemanager.v1.ApplicationMasters/Finish"
 	ApplicationMasters_LaunchContainers_FullMethodName = "/hops.resourcemanager.v1.ApplicationMasters/LaunchContainers"
+	ApplicationMasters_Checkpointed_FullMethodName     = "/hops.resourcemanager.v1.ApplicationMasters/Checkpointed"
 	ApplicationMasters_Fate_FullMethodName             = "/hops.resourcemanager.v1.ApplicationMasters/Fate"
 )
 
@@ -357,6 +358,8 @@ type ApplicationMastersClient interface {
 	Finish(ctx context.Context, in *FinishRequest, opts ...grpc.CallOption) (*FinishResponse, error)
 	// LaunchContainers says what runs in containers that were granted to an ask that holds them. The same launch again is no error.
 	LaunchContainers(ctx context.Context, in *MasterLaunchRequest, opts ...grpc.CallOption) (*LaunchContainersResponse, error)
+	// Checkpointed says that containers have saved their work. One that is to go is ended then. NOT_FOUND: none of them lives.
+	Checkpointed(ctx context.Context, in *CheckpointedRequest, opts ...grpc.CallOption) (*CheckpointedResponse, error)
 	// Fate says what has become of the application, to the master of any of its attempts, also when it has ended.
 	Fate(ctx context.Context, in *FateRequest, opts ...grpc.CallOption) (*FateResponse, error)
 }
@@ -438,6 +441,16 @@ func (c *applicationMastersClient) LaunchContainers(ctx context.Context, in *Mas
 	return out, nil
 }
 
+func (c *applicationMastersClient) Checkpointed(ctx context.Context, in *CheckpointedRequest, opts ...grpc.CallOption) (*CheckpointedResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CheckpointedResponse)
+	err := c.cc.Invoke(ctx, ApplicationMasters_Checkpointed_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *applicationMastersClient) Fate(ctx context.Context, in *FateRequest, opts ...grpc.CallOption) (*FateResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(FateResponse)
@@ -468,6 +481,8 @@ type ApplicationMastersServer interface {
 	Finish(context.Context, *FinishRequest) (*FinishResponse, error)
 	// LaunchContainers says what runs in containers that were granted to an ask that holds them. The same launch again is no error.
 	LaunchContainers(context.Context, *MasterLaunchRequest) (*LaunchContainersResponse, error)
+	// Checkpointed says that containers have saved their work. One that is to go is ended then. NOT_FOUND: none of them lives.
+	Checkpointed(context.Context, *CheckpointedRequest) (*CheckpointedResponse, error)
 	// Fate says what has become of the application, to the master of any of its attempts, also when it has ended.
 	Fate(context.Context, *FateRequest) (*FateResponse, error)
 	mustEmbedUnimplementedApplicationMastersServer()
@@ -497,6 +512,9 @@ func (UnimplementedApplicationMastersServer) Finish(context.Context, *FinishRequ
 }
 func (UnimplementedApplicationMastersServer) LaunchContainers(context.Context, *MasterLaunchRequest) (*LaunchContainersResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method LaunchContainers not implemented")
+}
+func (UnimplementedApplicationMastersServer) Checkpointed(context.Context, *CheckpointedRequest) (*CheckpointedResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Checkpointed not implemented")
 }
 func (UnimplementedApplicationMastersServer) Fate(context.Context, *FateRequest) (*FateResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Fate not implemented")
@@ -623,6 +641,24 @@ func _ApplicationMasters_LaunchContainers_Handler(srv interface{}, ctx context.C
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ApplicationMasters_Checkpointed_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CheckpointedRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ApplicationMastersServer).Checkpointed(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ApplicationMasters_Checkpointed_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ApplicationMastersServer).Checkpointed(ctx, req.(*CheckpointedRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _ApplicationMasters_Fate_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(FateRequest)
 	if err := dec(in); err != nil {
@@ -667,6 +703,10 @@ var ApplicationMasters_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "LaunchContainers",
 			Handler:    _ApplicationMasters_LaunchContainers_Handler,
+		},
+		{
+			MethodName: "Checkpointed",
+			Handler:    _ApplicationMasters_Checkpointed_Handler,
 		},
 		{
 			MethodName: "Fate",

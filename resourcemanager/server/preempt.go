@@ -1,0 +1,213 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gohops/hops/internal/release"
+	"github.com/gohops/hops/metadata"
+	rm "github.com/gohops/hops/resourcemanager"
+	"github.com/gohops/hops/resourcemanager/scheduler"
+	"github.com/gohops/hops/resourcemanager/state"
+	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
+)
+
+// Preemption says when containers are ended so that others find room.
+type Preemption struct {
+	// Off: never.
+	Off bool
+	// After is how long an ask to which room is due finds none; default 15 s, as YARN's max_wait_before_kill.
+	After time.Duration
+	// Notice is how long a container has to save its work; default 1 min.
+	Notice time.Duration
+	// RoundShare is the part of the cluster that may be on its way out at a time; default 0.1, as YARN's total_preemption_per_round.
+	RoundShare float64
+}
+
+func (p *Preemption) defaults() {
+	if p.After <= 0 {
+		p.After = scheduler.DefaultStarved
+	}
+	if p.Notice <= 0 {
+		p.Notice = time.Minute
+	}
+	if p.RoundShare <= 0 {
+		p.RoundShare = scheduler.DefaultRoundShare
+	}
+}
+
+// notices reports whether notices and gangs may be recorded.
+func (s *Server) notices() bool {
+	g := s.group.Load()
+	return g != nil && g.Level() >= release.Requests
+}
+
+// preemption is what the scheduler goes by.
+func (s *Server) preemption() scheduler.Preemption {
+	c := s.config.Preemption
+	return scheduler.Preemption{
+		Enabled: !c.Off && s.notices(), After: c.After, RoundShare: c.RoundShare,
+	}
+}
+
+// What lies between two looks at who has to make room, and how many containers are told in one command.
+const (
+	preemptEvery   = time.Second
+	maxNotices     = 5_000
+	checkpointsGap = 10 * time.Second
+)
+
+// preemptFor looks who has to make room for asks that found none, and tells them. What has been told is in the state, so that another leader goes
+// on with it.
+func (r *reign) preemptFor(now time.Time) {
+	if now.Sub(r.preempted) < min(preemptEvery, r.s.config.Preemption.After) {
+		return
+	}
+	r.preempted = now
+	p := &r.plans
+	p.mu.Lock()
+	if p.model == nil {
+		p.mu.Unlock()
+		return
+	}
+	if r.tell(); !r.seen(now) {
+		p.mu.Unlock()
+		return
+	}
+	out := p.model.Preempt(metadata.TimeOf(now))
+	p.mu.Unlock()
+	if len(out.Evictions)+len(out.Spared) == 0 {
+		return
+	}
+	c := &statepb.PreemptContainers{Epoch: r.epoch, DeadlineMs: int64(metadata.TimeOf(now.Add(r.s.config.Preemption.Notice)))}
+	for _, id := range out.Spared[:min(len(out.Spared), maxNotices)] {
+		c.Spared = append(c.Spared, state.ContainerID(id))
+	}
+	told := 0
+	for _, e := range out.Evictions {
+		if told += len(e.Victims); told > maxNotices && told > len(e.Victims) {
+			break
+		}
+		record := &statepb.Eviction{Application: state.ApplicationID(e.App), Ask: e.Ask, Queue: e.Queue}
+		lost := 0.0
+		for _, v := range e.Victims {
+			record.Containers = append(record.Containers, state.ContainerID(v.Container))
+			lost += v.Lost
+		}
+		c.Evictions = append(c.Evictions, record)
+		r.s.log.Info("containers are to make room", "for", e.App, "queue", e.Queue, "containers", len(e.Victims), "gpu_seconds", int64(lost), "notice", r.s.config.Preemption.Notice)
+	}
+	_, err := r.s.propose(r.ctx, &statepb.Command{Op: &statepb.Command_PreemptContainers{PreemptContainers: c}})
+	if err != nil && r.ctx.Err() == nil {
+		r.s.log.Warn("containers that are to make room are not told yet", "err", err)
+	}
+}
+
+// seen reports whether all nodes that are not lost have spoken to this leader, or have had a lease to do it: until then it does not know where
+// there is room. p.mu is held.
+func (r *reign) seen(now time.Time) bool {
+	if now.Sub(r.began) > r.s.config.NodeLease {
+		return true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, n := range r.nodes {
+		if !n.open {
+			return false
+		}
+	}
+	return true
+}
+
+// endNoticed ends the containers whose notice is over.
+func (r *reign) endNoticed(now time.Time) {
+	at := metadata.TimeOf(now)
+	var due []*rm.Container
+	for c := range r.s.state.View().Noticed() {
+		if c.Notice.Deadline > at || len(due) == maxNotices {
+			break
+		}
+		due = append(due, c)
+	}
+	for len(due) > 0 { // one command for each whom room is made for
+		n := due[0].Notice
+		c := &statepb.Stop{Epoch: r.epoch, Status: int32(rm.ExitPreempted), Reason: fmt.Sprintf("%v; it was told at %s", n, n.Since.Time().UTC().Format(time.RFC3339))}
+		var lost int64
+		due = slices.DeleteFunc(due, func(k *rm.Container) bool {
+			if *k.Notice != *n {
+				return false
+			}
+			c.Containers = append(c.Containers, state.ContainerID(k.ID))
+			lost += int64(k.Resource.GPUs) * max(int64(at-k.Saved()), 0)
+			return true
+		})
+		_, err := r.s.propose(r.ctx, &statepb.Command{Op: &statepb.Command_Stop{Stop: c}})
+		if err != nil {
+			if r.ctx.Err() == nil {
+				r.s.log.Warn("containers that made no room in time are not ended yet", "err", err)
+			}
+			return
+		}
+		r.s.figures.evicted.Add(int64(len(c.Containers)))
+		r.s.figures.lost.Add(lost)
+		r.s.log.Info("containers that were to make room are ended", "for", n.For, "queue", n.Queue, "containers", len(c.Containers))
+	}
+}
+
+// preemptionOf says whether a container is to go; nil: nothing is known of that any more.
+func preemptionOf(view *state.View, c *rm.Container) *rm.Preemption {
+	if c.Notice != nil {
+		return &rm.Preemption{Container: c.ID, Deadline: c.Notice.Deadline, Reason: c.Notice.String()}
+	}
+	if n := view.Node(c.Node); n != nil && n.Wish != nil {
+		return &rm.Preemption{Container: c.ID, Deadline: n.Wish.Deadline, Reason: n.Why()}
+	}
+	return &rm.Preemption{Container: c.ID, Reason: "its room is needed no more", Withdrawn: true}
+}
+
+// Checkpointed implements rm.Masters. Without a notice, at most one report in ten seconds is recorded for a container: what it costs to end it need
+// not be known more exactly.
+func (s *Server) Checkpointed(ctx context.Context, id rm.AttemptID, containers []rm.ContainerID, step int64) error {
+	r, _, err := s.master(id)
+	switch {
+	case err != nil:
+		return err
+	case step < 0:
+		return metadata.Errorf(metadata.ErrInvalidArgument, "step: %d is negative", step)
+	case len(containers) == 0 || len(containers) > maxNotices:
+		return metadata.Errorf(metadata.ErrInvalidArgument, "a checkpoint of %d containers: name 1 to %d", len(containers), maxNotices)
+	}
+	if err := s.raised("checkpoints"); err != nil {
+		return err
+	}
+	view := s.state.View()
+	now := metadata.TimeOf(time.Now())
+	c := &statepb.Checkpoint{Application: state.ApplicationID(id.Application), Step: step}
+	recent, evicted := 0, []*rm.Container{}
+	for _, k := range containers {
+		row := view.Container(k)
+		if k.Attempt.Application == id.Application && row != nil && row.Live() {
+			if row.Notice == nil && now-row.Checkpointed < metadata.Time(checkpointsGap.Milliseconds()) {
+				recent++
+				continue
+			}
+			if row.Notice != nil && row.StopStatus == 0 {
+				evicted = append(evicted, row)
+			}
+		}
+		c.Containers = append(c.Containers, state.ContainerID(k))
+	}
+	if recent == len(containers) {
+		return nil
+	}
+	if _, err := s.propose(ctx, &statepb.Command{Op: &statepb.Command_Checkpoint{Checkpoint: c}}); err != nil {
+		return err
+	}
+	if len(evicted) > 0 {
+		s.figures.evicted.Add(int64(len(evicted)))
+		r.s.log.Info("containers that are to make room have saved their work", "app", id.Application, "containers", len(evicted), "step", step)
+	}
+	return nil
+}

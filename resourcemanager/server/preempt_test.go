@@ -1,0 +1,152 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/gohops/hops/metadata"
+	rm "github.com/gohops/hops/resourcemanager"
+	pb "github.com/gohops/hops/resourcemanager/api/v1"
+)
+
+// borrowed is a cluster of one node with 4 GPUs, all of which queue a has with a job of 4 instances, and a job of queue b that wants 2.
+func borrowed(t *testing.T, members int, notice time.Duration) (c *testCluster, n *fakeNode, a, b rm.ApplicationID) {
+	c = newTestCluster(t, members, func(c *Config) {
+		c.Queues = rm.QueueConfig{Children: map[string]rm.QueueConfig{"a": {Capacity: "50%"}, "b": {Capacity: "50%"}}}
+		c.Preemption = Preemption{After: 20 * time.Millisecond, Notice: notice, RoundShare: 1}
+	})
+	c.raise()
+	n = c.node("127.0.0.1:1001", 4, programs(c, func(ctx context.Context, spec *pb.ContainerSpec) int {
+		if spec.Argv[0] == "short" {
+			return 0
+		}
+		return untilStopped(ctx, spec)
+	}))
+	n.set(func() { n.capacity.Vcores = 64 })
+	a = c.submit("ann", `{"argv":["long"],"queue":"a","instances":4,"resources":{"gpus":1,"memory":"128MiB"}}`)
+	eventually(t, "all GPUs to be taken", func() bool { return len(n.running(false)) == 4 })
+	b = c.submit("bob", `{"argv":["short"],"queue":"b","instances":2,"gang":true,"resources":{"gpus":1,"memory":"128MiB"}}`)
+	return c, n, a, b
+}
+
+// noticed are the containers that were told to go.
+func (c *testCluster) noticed() (out []*rm.Container) {
+	for k := range c.leader().state.View().Noticed() {
+		out = append(out, k)
+	}
+	return out
+}
+
+// saved says with a container's own token that it has saved its work.
+func (c *testCluster) saved(path string, k *rm.Container) int {
+	c.t.Helper()
+	for {
+		url := fmt.Sprintf("http://%s/api/v1/applications/%v/attempts/1/containers/%v/checkpointed", c.leader().peer(c.leader().config.ID).HTTP, k.ID.Attempt.Application, path)
+		r, err := http.NewRequest("POST", url, bytes.NewReader([]byte(`{"step":7}`)))
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Authorization", "Bearer "+c.leader().token(k.Salt))
+		var answer string
+		if code, _ := c.do(r, &answer); code != http.StatusServiceUnavailable {
+			return code
+		}
+	}
+}
+
+func TestWhoHasSavedItsWorkMakesRoomAtOnce(t *testing.T) {
+	c, n, a, b := borrowed(t, 1, time.Hour)
+	eventually(t, "two to be told", func() bool { return len(c.noticed()) == 2 })
+	told := c.noticed()
+	var e map[string]any
+	if code, _ := c.http("GET", "/api/v1/jobs/"+b.String()+"/explain", "bob", nil, &e); code != http.StatusOK {
+		t.Fatalf("%d %v", code, e)
+	}
+	asks, _ := e["asks"].([]any)
+	if len(asks) != 1 || asks[0].(map[string]any)["preempts"] == nil {
+		t.Errorf("explained as %v", e)
+	}
+	for _, k := range told {
+		if k.ID.Attempt.Application != a || k.Notice.For != b || k.Notice.Queue != "root.b" || k.Notice.Deadline-k.Notice.Since < metadata.Time(time.Minute.Milliseconds()) {
+			t.Errorf("%v: %+v", k.ID, k.Notice)
+		}
+	}
+	eventually(t, "its node to hear of it", func() bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return len(n.notices) == 2
+	})
+	if code := c.saved(told[1].ID.String(), told[0]); code == http.StatusOK {
+		t.Errorf("a container speaks for another")
+	}
+	if err := c.leader().Checkpointed(t.Context(), rm.AttemptID{Application: b, Number: 1}, []rm.ContainerID{told[0].ID}, 7); !errors.Is(err, metadata.ErrPermission) {
+		t.Errorf("a master speaks for another's container: %v", err)
+	}
+	for _, k := range told {
+		if code := c.saved(k.ID.String(), k); code != http.StatusOK {
+			t.Fatalf("%d", code)
+		}
+	}
+	if j := c.await(b, rm.StateFinished); j.FinalStatus != rm.FinalSucceeded {
+		t.Fatalf("%+v", j)
+	}
+	for _, k := range told {
+		if k := c.leader().state.View().Container(k.ID); k.Exit != rm.ExitPreempted || k.Step != 7 {
+			t.Errorf("%+v", k)
+		}
+	}
+	// Those that went are asked for again, without a policy for retries.
+	eventually(t, "all four to run again", func() bool { return len(n.running(false)) == 4 })
+	if j := c.job(a); j.State != rm.StateRunning {
+		t.Errorf("%+v", j)
+	}
+	if got := c.leader().figures.evicted.Load(); got != 2 {
+		t.Errorf("%d evicted", got)
+	}
+	c.check()
+}
+
+func TestADeadlineOutlivesItsLeader(t *testing.T) {
+	c, _, _, b := borrowed(t, 3, 5*time.Second)
+	eventually(t, "two to be told", func() bool { return len(c.noticed()) == 2 })
+	deadline := c.noticed()[0].Notice.Deadline
+	for i, m := range c.live {
+		if m != nil && m.Server == c.leader().Server {
+			c.kill(i)
+			break
+		}
+	}
+	for _, k := range c.noticed() {
+		if k.Notice.Deadline != deadline {
+			t.Errorf("a new leader gives another deadline: %v, it was %v", k.Notice.Deadline, deadline)
+		}
+	}
+	if j := c.await(b, rm.StateFinished); j.FinalStatus != rm.FinalSucceeded {
+		t.Fatalf("%+v", j)
+	}
+	c.check()
+}
+
+func TestANoticeIsWithdrawn(t *testing.T) {
+	c, n, a, b := borrowed(t, 1, time.Hour)
+	eventually(t, "two to be told", func() bool { return len(c.noticed()) == 2 })
+	if code, _ := c.http("PUT", "/ws/v1/cluster/apps/"+b.String()+"/state", "bob", `{"state":"KILLED"}`, nil); code >= 300 {
+		t.Fatal(code)
+	}
+	eventually(t, "nobody to be told any more", func() bool { return len(c.noticed()) == 0 })
+	eventually(t, "its node to hear of it", func() bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return len(n.notices) == 0
+	})
+	if len(n.running(false)) != 4 || c.job(a).State != rm.StateRunning {
+		t.Error("somebody went for nothing")
+	}
+	c.check()
+}
