@@ -102,6 +102,9 @@ type Node struct {
 	Host    string `json:"host"`
 	HTTP    string `json:"http"`
 	Version string `json:"version"`
+	Rack    string `json:"rack"`
+	// Labels that jobs may ask for.
+	Labels []string `json:"labels"`
 	// Level is the newest of the cluster's formats that its program knows; 0: not known.
 	Level        int          `json:"level"`
 	Machine      string       `json:"machine"`
@@ -123,6 +126,9 @@ type Leaving struct {
 	// Deadline is when what still runs there is ended, Until when a maintenance is over.
 	Deadline int64 `json:"deadline"`
 	Until    int64 `json:"until"`
+	// Cordon: it gets nothing new, and what runs there goes on. Reason is the operator's.
+	Cordon bool   `json:"cordon"`
+	Reason string `json:"reason"`
 }
 
 // GPU is one device of a node.

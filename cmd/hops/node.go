@@ -67,8 +67,9 @@ func (n *yarnNode) utilization(w io.Writer) {
 
 func nodeCommand() *cli.Command {
 	return &cli.Command{
-		Name:  "node",
-		Usage: "nodes, as `yarn node` shows them: -list, -status NODE",
+		Name:        "node",
+		Usage:       "nodes, as `yarn node` shows them: -list, -status NODE; list, show, drain, cordon, uncordon",
+		Subcommands: nodeServiceCommands(),
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "list", Usage: "list running nodes"},
 			&cli.BoolFlag{Name: "all", Usage: "with -list: nodes in every state"},

@@ -44,7 +44,10 @@ type Operator interface {
 // Wish is what an operator wants of nodes.
 type Wish struct {
 	// Leave: they are to leave; otherwise they serve again. Maintenance: they are to come back, after Life if that is not 0.
-	Leave, Maintenance bool
+	// Cordon: they get nothing new, and what runs there goes on.
+	Leave, Maintenance, Cordon bool
+	// Reason is why, in the operator's words.
+	Reason string
 	// Timeout is how long what runs there may go on; negative: however long it takes.
 	Timeout, Life time.Duration
 }
@@ -65,14 +68,16 @@ var adminRoutes = []Route{
 
 // AdminRequest is the body of POST /api/v1/admin/nodes.
 type AdminRequest struct {
-	// Action is decommission, maintenance or recommission.
+	// Action is decommission, maintenance, cordon or recommission.
 	Action string `json:"action"`
 	// Nodes are names of machines, addresses or node ids.
 	Nodes []string `json:"nodes"`
 	// Timeout is how long what runs there may go on, in seconds; negative: however long it takes; absent: the same.
 	Timeout *int64 `json:"timeout_s,omitempty"`
-	// For is how long a maintenance takes, in seconds; 0: until an operator says so.
+	// For is how long a maintenance or a cordon takes, in seconds; 0: until an operator says so.
 	For int64 `json:"for_s,omitempty"`
+	// Reason is why, for people.
+	Reason string `json:"reason,omitempty"`
 }
 
 // AdminAnswer names the nodes that it is about.
@@ -115,15 +120,18 @@ func (q *request) administer() {
 		w.Leave = true
 	case "maintenance":
 		w.Leave, w.Maintenance = true, true
+	case "cordon":
+		w.Leave, w.Cordon = true, true
 	case "recommission":
 	default:
-		q.fail(metadata.Errorf(metadata.ErrInvalidArgument, "action %.40q is not decommission, maintenance or recommission", body.Action))
+		q.fail(metadata.Errorf(metadata.ErrInvalidArgument, "action %.40q is not decommission, maintenance, cordon or recommission", body.Action))
 		return
 	}
 	if body.Timeout != nil {
 		w.Timeout = time.Duration(max(-1, min(*body.Timeout, maxSeconds))) * time.Second
 	}
 	w.Life = time.Duration(max(-1, min(body.For, maxSeconds))) * time.Second
+	w.Reason = body.Reason
 	nodes, err := q.Operator.Administer(q.r.Context(), q.caller, body.Nodes, w)
 	q.answered(AdminAnswer{nodes}, err)
 }

@@ -22,7 +22,7 @@ type NodeView struct {
 	// Level is the newest of the cluster's formats that its program knows; 0: not known.
 	Level   int    `json:"level,omitempty"`
 	Machine string `json:"machine,omitempty"`
-	// State is YARN's, or DECOMMISSIONED, ENTERING_MAINTENANCE or IN_MAINTENANCE.
+	// State is YARN's, or DECOMMISSIONED, ENTERING_MAINTENANCE, IN_MAINTENANCE or CORDONED.
 	State rm.NodeState `json:"state"`
 	// Leaving is what an operator wants of it; absent: it serves.
 	Leaving *LeavingView `json:"leaving,omitempty"`
@@ -45,6 +45,9 @@ type LeavingView struct {
 	Until    int64 `json:"until"`
 	// Listed: the list of excluded nodes names it.
 	Listed bool `json:"listed"`
+	// Cordon: it gets nothing new, and what runs there goes on.
+	Cordon bool   `json:"cordon,omitempty"`
+	Reason string `json:"reason,omitempty"`
 }
 
 // GPUView is a device.
@@ -72,7 +75,7 @@ func (q *request) listNodes() {
 			Open: live.Open && n.Wish == nil, HealthReport: healthOf(n), Capacity: amountOf(n.Capacity), Used: amountOf(n.Used),
 		}
 		if w := n.Wish; w != nil {
-			v.Leaving = &LeavingView{w.By, int64(w.Since), int64(w.Deadline), int64(w.Until), w.Listed}
+			v.Leaving = &LeavingView{w.By, int64(w.Since), int64(w.Deadline), int64(w.Until), w.Listed, w.Cordon, w.Reason}
 		}
 		if !live.Heard.IsZero() {
 			v.LastHeard = live.Heard.UnixMilli()

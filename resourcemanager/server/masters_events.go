@@ -133,7 +133,7 @@ func (s *Server) masterEvent(view *state.View, e state.Event) rm.MasterEvent {
 		out.Completed = &told
 	}
 	if c := view.Container(e.Preempt); c != nil && c.Live() {
-		if n := view.Node(c.Node); n != nil && n.Wish != nil {
+		if n := view.Node(c.Node); n != nil && n.Leaves() {
 			out.Preempt = &rm.Preemption{Container: c.ID, Deadline: n.Wish.Deadline, Reason: n.Why()}
 		}
 	}

@@ -86,7 +86,7 @@ func (s *State) Check() []error {
 		if n.Used != usedOn[n.ID] {
 			bad("node %s: used %v, its containers have %v", n.ID, n.Used, usedOn[n.ID])
 		}
-		if n.Retired && (n.Wish == nil || n.Live > 0) {
+		if n.Retired && (!n.Leaves() || n.Live > 0) {
 			bad("node %s was let go and has %d containers, wish %v", n.ID, n.Live, n.Wish)
 		}
 		if n.State == rm.NodeLost && n.Live > 0 {

@@ -182,6 +182,7 @@ func Wish(w *rm.Wish) *statepb.Wish {
 	}
 	return &statepb.Wish{
 		Maintenance: w.Maintenance, Listed: w.Listed, SinceMs: int64(w.Since), DeadlineMs: int64(w.Deadline), UntilMs: int64(w.Until), By: w.By,
+		Cordon: w.Cordon, Reason: w.Reason,
 	}
 }
 
@@ -191,7 +192,7 @@ func wishOf(p *statepb.Wish) *rm.Wish {
 	}
 	return &rm.Wish{
 		Maintenance: p.Maintenance, Listed: p.Listed, Since: metadata.Time(p.SinceMs), Deadline: metadata.Time(p.DeadlineMs),
-		Until: metadata.Time(p.UntilMs), By: p.By,
+		Until: metadata.Time(p.UntilMs), By: p.By, Cordon: p.Cordon, Reason: p.Reason,
 	}
 }
 

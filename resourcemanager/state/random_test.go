@@ -131,6 +131,9 @@ func drawCommand(t *rapid.T, v *View, now int64) *statepb.Command {
 		var wish *rm.Wish
 		if rapid.Bool().Draw(t, "leaves") {
 			wish = &rm.Wish{Maintenance: rapid.Bool().Draw(t, "maintenance"), Until: metadata.Time(rapid.Int64Range(0, 120).Draw(t, "until")), By: "ops"}
+			if rapid.Bool().Draw(t, "cordon") {
+				wish.Maintenance, wish.Cordon = false, true
+			}
 		}
 		c.Op = &statepb.Command_AdministerNodes{AdministerNodes: &statepb.AdministerNodes{Nodes: []string{node}, Wish: Wish(wish), Over: wish == nil && rapid.Bool().Draw(t, "over")}}
 	case 21:

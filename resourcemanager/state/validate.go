@@ -165,7 +165,7 @@ func unknown(m protoreflect.Message) (found bool) {
 }
 
 func validWish(w *statepb.Wish) error {
-	if w != nil && (len(w.By) > maxName || w.DeadlineMs < 0 || w.UntilMs < 0 || w.Listed) {
+	if w != nil && (len(w.By) > maxName || len(w.Reason) > maxName || w.Cordon && (w.Maintenance || w.DeadlineMs != 0) || w.DeadlineMs < 0 || w.UntilMs < 0 || w.Listed) {
 		return metadata.Errorf(metadata.ErrInvalidArgument, "malformed command: a wish for nodes that no leader sends")
 	}
 	return nil

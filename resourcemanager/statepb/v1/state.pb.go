@@ -53,6 +53,9 @@ type Command struct {
 	//	*Command_SetQueues
 	//	*Command_LaunchContainers
 	//	*Command_UpdateApplication
+	//	*Command_ChangeLabels
+	//	*Command_LabelNodes
+	//	*Command_ChangeJob
 	Op            isCommand_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -300,6 +303,33 @@ func (x *Command) GetUpdateApplication() *UpdateApplication {
 	return nil
 }
 
+func (x *Command) GetChangeLabels() *ChangeLabels {
+	if x != nil {
+		if x, ok := x.Op.(*Command_ChangeLabels); ok {
+			return x.ChangeLabels
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetLabelNodes() *LabelNodes {
+	if x != nil {
+		if x, ok := x.Op.(*Command_LabelNodes); ok {
+			return x.LabelNodes
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetChangeJob() *ChangeJob {
+	if x != nil {
+		if x, ok := x.Op.(*Command_ChangeJob); ok {
+			return x.ChangeJob
+		}
+	}
+	return nil
+}
+
 type isCommand_Op interface {
 	isCommand_Op()
 }
@@ -392,6 +422,18 @@ type Command_UpdateApplication struct {
 	UpdateApplication *UpdateApplication `protobuf:"bytes,50,opt,name=update_application,json=updateApplication,proto3,oneof"`
 }
 
+type Command_ChangeLabels struct {
+	ChangeLabels *ChangeLabels `protobuf:"bytes,51,opt,name=change_labels,json=changeLabels,proto3,oneof"`
+}
+
+type Command_LabelNodes struct {
+	LabelNodes *LabelNodes `protobuf:"bytes,52,opt,name=label_nodes,json=labelNodes,proto3,oneof"`
+}
+
+type Command_ChangeJob struct {
+	ChangeJob *ChangeJob `protobuf:"bytes,53,opt,name=change_job,json=changeJob,proto3,oneof"`
+}
+
 func (*Command_Begin) isCommand_Op() {}
 
 func (*Command_NewApplication) isCommand_Op() {}
@@ -435,6 +477,12 @@ func (*Command_SetQueues) isCommand_Op() {}
 func (*Command_LaunchContainers) isCommand_Op() {}
 
 func (*Command_UpdateApplication) isCommand_Op() {}
+
+func (*Command_ChangeLabels) isCommand_Op() {}
+
+func (*Command_LabelNodes) isCommand_Op() {}
+
+func (*Command_ChangeJob) isCommand_Op() {}
 
 // Begin opens an epoch: a new leader takes over. Later commands of earlier epochs are refused.
 type Begin struct {
@@ -1900,13 +1948,16 @@ func (x *Credential) GetExpiresMs() int64 {
 
 // Wish is what an operator wants of a node that is to leave.
 type Wish struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Maintenance   bool                   `protobuf:"varint,1,opt,name=maintenance,proto3" json:"maintenance,omitempty"`
-	Listed        bool                   `protobuf:"varint,2,opt,name=listed,proto3" json:"listed,omitempty"`
-	SinceMs       int64                  `protobuf:"varint,3,opt,name=since_ms,json=sinceMs,proto3" json:"since_ms,omitempty"`
-	DeadlineMs    int64                  `protobuf:"varint,4,opt,name=deadline_ms,json=deadlineMs,proto3" json:"deadline_ms,omitempty"` // 0: none
-	UntilMs       int64                  `protobuf:"varint,5,opt,name=until_ms,json=untilMs,proto3" json:"until_ms,omitempty"`          // 0: until an operator says so
-	By            string                 `protobuf:"bytes,6,opt,name=by,proto3" json:"by,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Maintenance bool                   `protobuf:"varint,1,opt,name=maintenance,proto3" json:"maintenance,omitempty"`
+	Listed      bool                   `protobuf:"varint,2,opt,name=listed,proto3" json:"listed,omitempty"`
+	SinceMs     int64                  `protobuf:"varint,3,opt,name=since_ms,json=sinceMs,proto3" json:"since_ms,omitempty"`
+	DeadlineMs  int64                  `protobuf:"varint,4,opt,name=deadline_ms,json=deadlineMs,proto3" json:"deadline_ms,omitempty"` // 0: none
+	UntilMs     int64                  `protobuf:"varint,5,opt,name=until_ms,json=untilMs,proto3" json:"until_ms,omitempty"`          // 0: until an operator says so
+	By          string                 `protobuf:"bytes,6,opt,name=by,proto3" json:"by,omitempty"`
+	// It gets nothing new, and what runs there goes on for as long as it takes (release.Requests).
+	Cordon        bool   `protobuf:"varint,7,opt,name=cordon,proto3" json:"cordon,omitempty"`
+	Reason        string `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1979,6 +2030,20 @@ func (x *Wish) GetUntilMs() int64 {
 func (x *Wish) GetBy() string {
 	if x != nil {
 		return x.By
+	}
+	return ""
+}
+
+func (x *Wish) GetCordon() bool {
+	if x != nil {
+		return x.Cordon
+	}
+	return false
+}
+
+func (x *Wish) GetReason() string {
+	if x != nil {
+		return x.Reason
 	}
 	return ""
 }
@@ -2442,6 +2507,415 @@ func (x *UpdateApplication) GetExpiresMs() int64 {
 	return 0
 }
 
+// Label is one that the cluster knows whether or not a node carries it.
+type Label struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Exclusive     bool                   `protobuf:"varint,2,opt,name=exclusive,proto3" json:"exclusive,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Label) Reset() {
+	*x = Label{}
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Label) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Label) ProtoMessage() {}
+
+func (x *Label) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Label.ProtoReflect.Descriptor instead.
+func (*Label) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *Label) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Label) GetExclusive() bool {
+	if x != nil {
+		return x.Exclusive
+	}
+	return false
+}
+
+// ChangeLabels adds labels to those that the cluster knows, and takes others away, from the nodes that carry them, too
+// (release.Requests).
+type ChangeLabels struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Add           []*Label               `protobuf:"bytes,1,rep,name=add,proto3" json:"add,omitempty"`
+	Remove        []string               `protobuf:"bytes,2,rep,name=remove,proto3" json:"remove,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeLabels) Reset() {
+	*x = ChangeLabels{}
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeLabels) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeLabels) ProtoMessage() {}
+
+func (x *ChangeLabels) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeLabels.ProtoReflect.Descriptor instead.
+func (*ChangeLabels) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *ChangeLabels) GetAdd() []*Label {
+	if x != nil {
+		return x.Add
+	}
+	return nil
+}
+
+func (x *ChangeLabels) GetRemove() []string {
+	if x != nil {
+		return x.Remove
+	}
+	return nil
+}
+
+// LabelNodes sets the labels of nodes in place of those of their node managers; all of them or none (release.Requests).
+type LabelNodes struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Nodes []*NodeLabels          `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	// Labels that the cluster does not know are an error.
+	Known         bool `protobuf:"varint,2,opt,name=known,proto3" json:"known,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LabelNodes) Reset() {
+	*x = LabelNodes{}
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LabelNodes) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LabelNodes) ProtoMessage() {}
+
+func (x *LabelNodes) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LabelNodes.ProtoReflect.Descriptor instead.
+func (*LabelNodes) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *LabelNodes) GetNodes() []*NodeLabels {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *LabelNodes) GetKnown() bool {
+	if x != nil {
+		return x.Known
+	}
+	return false
+}
+
+type NodeLabels struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Labels        *Labels                `protobuf:"bytes,2,opt,name=labels,proto3" json:"labels,omitempty"` // absent: its node manager's own
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeLabels) Reset() {
+	*x = NodeLabels{}
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeLabels) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeLabels) ProtoMessage() {}
+
+func (x *NodeLabels) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeLabels.ProtoReflect.Descriptor instead.
+func (*NodeLabels) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *NodeLabels) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *NodeLabels) GetLabels() *Labels {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+type Labels struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Names         []string               `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Labels) Reset() {
+	*x = Labels{}
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Labels) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Labels) ProtoMessage() {}
+
+func (x *Labels) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Labels.ProtoReflect.Descriptor instead.
+func (*Labels) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *Labels) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+// ClusterLabels is what ChangeLabels has made; without labels it is not recorded.
+type ClusterLabels struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Labels        []*Label               `protobuf:"bytes,1,rep,name=labels,proto3" json:"labels,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClusterLabels) Reset() {
+	*x = ClusterLabels{}
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClusterLabels) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClusterLabels) ProtoMessage() {}
+
+func (x *ClusterLabels) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClusterLabels.ProtoReflect.Descriptor instead.
+func (*ClusterLabels) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *ClusterLabels) GetLabels() []*Label {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+// ChangeJob changes what a live job of kind command runs, as far as it says; its master is told (release.Requests).
+type ChangeJob struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Application *ApplicationID         `protobuf:"bytes,1,opt,name=application,proto3" json:"application,omitempty"`
+	// Instances are ended, and not run again.
+	Cancel        []int32 `protobuf:"varint,2,rep,packed,name=cancel,proto3" json:"cancel,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeJob) Reset() {
+	*x = ChangeJob{}
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeJob) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeJob) ProtoMessage() {}
+
+func (x *ChangeJob) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeJob.ProtoReflect.Descriptor instead.
+func (*ChangeJob) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *ChangeJob) GetApplication() *ApplicationID {
+	if x != nil {
+		return x.Application
+	}
+	return nil
+}
+
+func (x *ChangeJob) GetCancel() []int32 {
+	if x != nil {
+		return x.Cancel
+	}
+	return nil
+}
+
+// Dependency is something that an application waits for.
+type Dependency struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Application   *ApplicationID         `protobuf:"bytes,1,opt,name=application,proto3" json:"application,omitempty"`
+	State         string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Dependency) Reset() {
+	*x = Dependency{}
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Dependency) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Dependency) ProtoMessage() {}
+
+func (x *Dependency) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Dependency.ProtoReflect.Descriptor instead.
+func (*Dependency) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *Dependency) GetApplication() *ApplicationID {
+	if x != nil {
+		return x.Application
+	}
+	return nil
+}
+
+func (x *Dependency) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
 type ApplicationID struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cluster       int64                  `protobuf:"varint,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
@@ -2452,7 +2926,7 @@ type ApplicationID struct {
 
 func (x *ApplicationID) Reset() {
 	*x = ApplicationID{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[31]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2464,7 +2938,7 @@ func (x *ApplicationID) String() string {
 func (*ApplicationID) ProtoMessage() {}
 
 func (x *ApplicationID) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[31]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2477,7 +2951,7 @@ func (x *ApplicationID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplicationID.ProtoReflect.Descriptor instead.
 func (*ApplicationID) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{31}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ApplicationID) GetCluster() int64 {
@@ -2506,7 +2980,7 @@ type ContainerID struct {
 
 func (x *ContainerID) Reset() {
 	*x = ContainerID{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[32]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2518,7 +2992,7 @@ func (x *ContainerID) String() string {
 func (*ContainerID) ProtoMessage() {}
 
 func (x *ContainerID) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[32]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2531,7 +3005,7 @@ func (x *ContainerID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerID.ProtoReflect.Descriptor instead.
 func (*ContainerID) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{32}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ContainerID) GetApplication() *ApplicationID {
@@ -2574,7 +3048,7 @@ type Resource struct {
 
 func (x *Resource) Reset() {
 	*x = Resource{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[33]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2586,7 +3060,7 @@ func (x *Resource) String() string {
 func (*Resource) ProtoMessage() {}
 
 func (x *Resource) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[33]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2599,7 +3073,7 @@ func (x *Resource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resource.ProtoReflect.Descriptor instead.
 func (*Resource) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{33}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Resource) GetMemory() int64 {
@@ -2647,7 +3121,7 @@ type GPU struct {
 
 func (x *GPU) Reset() {
 	*x = GPU{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[34]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2659,7 +3133,7 @@ func (x *GPU) String() string {
 func (*GPU) ProtoMessage() {}
 
 func (x *GPU) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[34]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2672,7 +3146,7 @@ func (x *GPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPU.ProtoReflect.Descriptor instead.
 func (*GPU) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{34}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *GPU) GetUuid() string {
@@ -2776,14 +3250,20 @@ type Application struct {
 	// What the master's launch brings, sealed.
 	Tokens []byte `protobuf:"bytes,40,opt,name=tokens,proto3" json:"tokens,omitempty"`
 	// When it is ended, if that was changed after its submission; timeout_ms counts no more then.
-	ExpiresMs     int64 `protobuf:"varint,41,opt,name=expires_ms,json=expiresMs,proto3" json:"expires_ms,omitempty"`
+	ExpiresMs int64 `protobuf:"varint,41,opt,name=expires_ms,json=expiresMs,proto3" json:"expires_ms,omitempty"`
+	// What it still waits for.
+	After []*Dependency `protobuf:"bytes,60,rep,name=after,proto3" json:"after,omitempty"`
+	// When it has to have ended; 0: there is no such time.
+	DeadlineMs int64 `protobuf:"varint,61,opt,name=deadline_ms,json=deadlineMs,proto3" json:"deadline_ms,omitempty"`
+	// Instances that somebody has cancelled, sorted.
+	Cancelled     []int32 `protobuf:"varint,62,rep,packed,name=cancelled,proto3" json:"cancelled,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Application) Reset() {
 	*x = Application{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[35]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2795,7 +3275,7 @@ func (x *Application) String() string {
 func (*Application) ProtoMessage() {}
 
 func (x *Application) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[35]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2808,7 +3288,7 @@ func (x *Application) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Application.ProtoReflect.Descriptor instead.
 func (*Application) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{35}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Application) GetId() *ApplicationID {
@@ -3049,6 +3529,27 @@ func (x *Application) GetExpiresMs() int64 {
 	return 0
 }
 
+func (x *Application) GetAfter() []*Dependency {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
+func (x *Application) GetDeadlineMs() int64 {
+	if x != nil {
+		return x.DeadlineMs
+	}
+	return 0
+}
+
+func (x *Application) GetCancelled() []int32 {
+	if x != nil {
+		return x.Cancelled
+	}
+	return nil
+}
+
 type Attempt struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Number      int32                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
@@ -3072,7 +3573,7 @@ type Attempt struct {
 
 func (x *Attempt) Reset() {
 	*x = Attempt{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[36]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3084,7 +3585,7 @@ func (x *Attempt) String() string {
 func (*Attempt) ProtoMessage() {}
 
 func (x *Attempt) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[36]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3097,7 +3598,7 @@ func (x *Attempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attempt.ProtoReflect.Descriptor instead.
 func (*Attempt) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{36}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Attempt) GetNumber() int32 {
@@ -3224,7 +3725,7 @@ type Ask struct {
 
 func (x *Ask) Reset() {
 	*x = Ask{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[37]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3236,7 +3737,7 @@ func (x *Ask) String() string {
 func (*Ask) ProtoMessage() {}
 
 func (x *Ask) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[37]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3249,7 +3750,7 @@ func (x *Ask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ask.ProtoReflect.Descriptor instead.
 func (*Ask) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{37}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Ask) GetId() string {
@@ -3386,7 +3887,7 @@ type Launch struct {
 
 func (x *Launch) Reset() {
 	*x = Launch{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[38]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3398,7 +3899,7 @@ func (x *Launch) String() string {
 func (*Launch) ProtoMessage() {}
 
 func (x *Launch) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[38]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3411,7 +3912,7 @@ func (x *Launch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Launch.ProtoReflect.Descriptor instead.
 func (*Launch) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{38}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Launch) GetArgv() []string {
@@ -3473,7 +3974,7 @@ type EnvVar struct {
 
 func (x *EnvVar) Reset() {
 	*x = EnvVar{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[39]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3485,7 +3986,7 @@ func (x *EnvVar) String() string {
 func (*EnvVar) ProtoMessage() {}
 
 func (x *EnvVar) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[39]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3498,7 +3999,7 @@ func (x *EnvVar) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnvVar.ProtoReflect.Descriptor instead.
 func (*EnvVar) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{39}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *EnvVar) GetName() string {
@@ -3532,7 +4033,7 @@ type Artifact struct {
 
 func (x *Artifact) Reset() {
 	*x = Artifact{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[40]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3544,7 +4045,7 @@ func (x *Artifact) String() string {
 func (*Artifact) ProtoMessage() {}
 
 func (x *Artifact) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[40]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3557,7 +4058,7 @@ func (x *Artifact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Artifact.ProtoReflect.Descriptor instead.
 func (*Artifact) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{40}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Artifact) GetName() string {
@@ -3652,7 +4153,7 @@ type Container struct {
 
 func (x *Container) Reset() {
 	*x = Container{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[41]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3664,7 +4165,7 @@ func (x *Container) String() string {
 func (*Container) ProtoMessage() {}
 
 func (x *Container) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[41]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3677,7 +4178,7 @@ func (x *Container) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Container.ProtoReflect.Descriptor instead.
 func (*Container) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{41}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Container) GetId() *ContainerID {
@@ -3842,17 +4343,19 @@ type Node struct {
 	// Level that the node's program knows (release.NodePrograms); 0: not known.
 	Level uint32 `protobuf:"varint,30,opt,name=level,proto3" json:"level,omitempty"`
 	// What an operator has set in place of what the node reported; both are absent where nobody has.
-	Resized       *Resource `protobuf:"bytes,21,opt,name=resized,proto3" json:"resized,omitempty"`
-	Reported      *Resource `protobuf:"bytes,24,opt,name=reported,proto3" json:"reported,omitempty"`
-	Wish          *Wish     `protobuf:"bytes,22,opt,name=wish,proto3" json:"wish,omitempty"`
-	Retired       bool      `protobuf:"varint,23,opt,name=retired,proto3" json:"retired,omitempty"`
+	Resized  *Resource `protobuf:"bytes,21,opt,name=resized,proto3" json:"resized,omitempty"`
+	Reported *Resource `protobuf:"bytes,24,opt,name=reported,proto3" json:"reported,omitempty"`
+	Wish     *Wish     `protobuf:"bytes,22,opt,name=wish,proto3" json:"wish,omitempty"`
+	Retired  bool      `protobuf:"varint,23,opt,name=retired,proto3" json:"retired,omitempty"`
+	// The node manager's own labels, where an operator has set others.
+	OwnLabels     *Labels `protobuf:"bytes,26,opt,name=own_labels,json=ownLabels,proto3" json:"own_labels,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[42]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3864,7 +4367,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[42]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3877,7 +4380,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{42}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Node) GetId() string {
@@ -4020,7 +4523,14 @@ func (x *Node) GetRetired() bool {
 	return false
 }
 
-// Event is something that an application's master has not acknowledged. Exactly one of the last four is set.
+func (x *Node) GetOwnLabels() *Labels {
+	if x != nil {
+		return x.OwnLabels
+	}
+	return nil
+}
+
+// Event is something that an application's master has not acknowledged. Exactly one of the last five is set.
 type Event struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Application *ApplicationID         `protobuf:"bytes,1,opt,name=application,proto3" json:"application,omitempty"`
@@ -4029,14 +4539,16 @@ type Event struct {
 	Completed   *ContainerID           `protobuf:"bytes,4,opt,name=completed,proto3" json:"completed,omitempty"`
 	NodeLost    string                 `protobuf:"bytes,5,opt,name=node_lost,json=nodeLost,proto3" json:"node_lost,omitempty"`
 	// A container that is to leave its node.
-	Preempt       *ContainerID `protobuf:"bytes,6,opt,name=preempt,proto3" json:"preempt,omitempty"`
+	Preempt *ContainerID `protobuf:"bytes,6,opt,name=preempt,proto3" json:"preempt,omitempty"`
+	// Instances were cancelled.
+	Cancelled     bool `protobuf:"varint,10,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[43]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4048,7 +4560,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[43]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4061,7 +4573,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{43}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Event) GetApplication() *ApplicationID {
@@ -4106,6 +4618,13 @@ func (x *Event) GetPreempt() *ContainerID {
 	return nil
 }
 
+func (x *Event) GetCancelled() bool {
+	if x != nil {
+		return x.Cancelled
+	}
+	return false
+}
+
 type LedgerLine struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Sequence      uint64                 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
@@ -4120,7 +4639,7 @@ type LedgerLine struct {
 
 func (x *LedgerLine) Reset() {
 	*x = LedgerLine{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[44]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4132,7 +4651,7 @@ func (x *LedgerLine) String() string {
 func (*LedgerLine) ProtoMessage() {}
 
 func (x *LedgerLine) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[44]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4145,7 +4664,7 @@ func (x *LedgerLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerLine.ProtoReflect.Descriptor instead.
 func (*LedgerLine) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{44}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *LedgerLine) GetSequence() uint64 {
@@ -4207,6 +4726,7 @@ type Record struct {
 	//	*Record_Credential
 	//	*Record_Queues
 	//	*Record_Excluded
+	//	*Record_Labels
 	Item          isRecord_Item `protobuf_oneof:"item"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4214,7 +4734,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[45]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4226,7 +4746,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[45]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4239,7 +4759,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{45}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Record) GetItem() isRecord_Item {
@@ -4357,6 +4877,15 @@ func (x *Record) GetExcluded() *Excluded {
 	return nil
 }
 
+func (x *Record) GetLabels() *ClusterLabels {
+	if x != nil {
+		if x, ok := x.Item.(*Record_Labels); ok {
+			return x.Labels
+		}
+	}
+	return nil
+}
+
 type isRecord_Item interface {
 	isRecord_Item()
 }
@@ -4409,6 +4938,10 @@ type Record_Excluded struct {
 	Excluded *Excluded `protobuf:"bytes,20,opt,name=excluded,proto3,oneof"`
 }
 
+type Record_Labels struct {
+	Labels *ClusterLabels `protobuf:"bytes,21,opt,name=labels,proto3,oneof"`
+}
+
 func (*Record_Header) isRecord_Item() {}
 
 func (*Record_Application) isRecord_Item() {}
@@ -4432,6 +4965,8 @@ func (*Record_Credential) isRecord_Item() {}
 func (*Record_Queues) isRecord_Item() {}
 
 func (*Record_Excluded) isRecord_Item() {}
+
+func (*Record_Labels) isRecord_Item() {}
 
 type Header struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
@@ -4457,7 +4992,7 @@ type Header struct {
 
 func (x *Header) Reset() {
 	*x = Header{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[46]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4469,7 +5004,7 @@ func (x *Header) String() string {
 func (*Header) ProtoMessage() {}
 
 func (x *Header) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[46]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4482,7 +5017,7 @@ func (x *Header) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Header.ProtoReflect.Descriptor instead.
 func (*Header) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{46}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Header) GetVersion() uint32 {
@@ -4594,7 +5129,7 @@ type Excluded struct {
 
 func (x *Excluded) Reset() {
 	*x = Excluded{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[47]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4606,7 +5141,7 @@ func (x *Excluded) String() string {
 func (*Excluded) ProtoMessage() {}
 
 func (x *Excluded) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[47]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4619,7 +5154,7 @@ func (x *Excluded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Excluded.ProtoReflect.Descriptor instead.
 func (*Excluded) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{47}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Excluded) GetNames() []string {
@@ -4646,7 +5181,7 @@ type AskRecord struct {
 
 func (x *AskRecord) Reset() {
 	*x = AskRecord{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[48]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4658,7 +5193,7 @@ func (x *AskRecord) String() string {
 func (*AskRecord) ProtoMessage() {}
 
 func (x *AskRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[48]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4671,7 +5206,7 @@ func (x *AskRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRecord.ProtoReflect.Descriptor instead.
 func (*AskRecord) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{48}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *AskRecord) GetApplication() *ApplicationID {
@@ -4699,7 +5234,7 @@ type LaunchRecord struct {
 
 func (x *LaunchRecord) Reset() {
 	*x = LaunchRecord{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[49]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4711,7 +5246,7 @@ func (x *LaunchRecord) String() string {
 func (*LaunchRecord) ProtoMessage() {}
 
 func (x *LaunchRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[49]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4724,7 +5259,7 @@ func (x *LaunchRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaunchRecord.ProtoReflect.Descriptor instead.
 func (*LaunchRecord) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{49}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *LaunchRecord) GetApplication() *ApplicationID {
@@ -4757,7 +5292,7 @@ type End struct {
 
 func (x *End) Reset() {
 	*x = End{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[50]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4769,7 +5304,7 @@ func (x *End) String() string {
 func (*End) ProtoMessage() {}
 
 func (x *End) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[50]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4782,7 +5317,7 @@ func (x *End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use End.ProtoReflect.Descriptor instead.
 func (*End) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{50}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *End) GetRecords() uint64 {
@@ -4796,7 +5331,7 @@ var File_resourcemanager_statepb_v1_state_proto protoreflect.FileDescriptor
 
 const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\n" +
-	"&resourcemanager/statepb/v1/state.proto\x12\x1dhops.resourcemanager.state.v1\"\xbc\r\n" +
+	"&resourcemanager/statepb/v1/state.proto\x12\x1dhops.resourcemanager.state.v1\"\xa9\x0f\n" +
 	"\aCommand\x12\x15\n" +
 	"\x06now_ms\x18\x01 \x01(\x03R\x05nowMs\x12<\n" +
 	"\x05begin\x18\x02 \x01(\v2$.hops.resourcemanager.state.v1.BeginH\x00R\x05begin\x12X\n" +
@@ -4824,7 +5359,12 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\n" +
 	"set_queues\x18\" \x01(\v2(.hops.resourcemanager.state.v1.SetQueuesH\x00R\tsetQueues\x12^\n" +
 	"\x11launch_containers\x18( \x01(\v2/.hops.resourcemanager.state.v1.LaunchContainersH\x00R\x10launchContainers\x12a\n" +
-	"\x12update_application\x182 \x01(\v20.hops.resourcemanager.state.v1.UpdateApplicationH\x00R\x11updateApplicationB\x04\n" +
+	"\x12update_application\x182 \x01(\v20.hops.resourcemanager.state.v1.UpdateApplicationH\x00R\x11updateApplication\x12R\n" +
+	"\rchange_labels\x183 \x01(\v2+.hops.resourcemanager.state.v1.ChangeLabelsH\x00R\fchangeLabels\x12L\n" +
+	"\vlabel_nodes\x184 \x01(\v2).hops.resourcemanager.state.v1.LabelNodesH\x00R\n" +
+	"labelNodes\x12I\n" +
+	"\n" +
+	"change_job\x185 \x01(\v2(.hops.resourcemanager.state.v1.ChangeJobH\x00R\tchangeJobB\x04\n" +
 	"\x02op\"y\n" +
 	"\x05Begin\x12\x16\n" +
 	"\x06leader\x18\x01 \x01(\tR\x06leader\x12\x19\n" +
@@ -4940,7 +5480,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\n" +
 	"renewed_ms\x18\x06 \x01(\x03R\trenewedMs\x12\x1d\n" +
 	"\n" +
-	"expires_ms\x18\a \x01(\x03R\texpiresMs\"\xa7\x01\n" +
+	"expires_ms\x18\a \x01(\x03R\texpiresMs\"\xd7\x01\n" +
 	"\x04Wish\x12 \n" +
 	"\vmaintenance\x18\x01 \x01(\bR\vmaintenance\x12\x16\n" +
 	"\x06listed\x18\x02 \x01(\bR\x06listed\x12\x19\n" +
@@ -4948,7 +5488,9 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\vdeadline_ms\x18\x04 \x01(\x03R\n" +
 	"deadlineMs\x12\x19\n" +
 	"\buntil_ms\x18\x05 \x01(\x03R\auntilMs\x12\x0e\n" +
-	"\x02by\x18\x06 \x01(\tR\x02by\"t\n" +
+	"\x02by\x18\x06 \x01(\tR\x02by\x12\x16\n" +
+	"\x06cordon\x18\a \x01(\bR\x06cordon\x12\x16\n" +
+	"\x06reason\x18\b \x01(\tR\x06reason\"t\n" +
 	"\x0fAdministerNodes\x12\x14\n" +
 	"\x05nodes\x18\x01 \x03(\tR\x05nodes\x127\n" +
 	"\x04wish\x18\x02 \x01(\v2#.hops.resourcemanager.state.v1.WishR\x04wish\x12\x12\n" +
@@ -4984,7 +5526,32 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x05queue\x18\x03 \x01(\tR\x05queue\x12\x1d\n" +
 	"\n" +
 	"expires_ms\x18\x04 \x01(\x03R\texpiresMsB\v\n" +
-	"\t_priority\"E\n" +
+	"\t_priority\"9\n" +
+	"\x05Label\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
+	"\texclusive\x18\x02 \x01(\bR\texclusive\"^\n" +
+	"\fChangeLabels\x126\n" +
+	"\x03add\x18\x01 \x03(\v2$.hops.resourcemanager.state.v1.LabelR\x03add\x12\x16\n" +
+	"\x06remove\x18\x02 \x03(\tR\x06remove\"c\n" +
+	"\n" +
+	"LabelNodes\x12?\n" +
+	"\x05nodes\x18\x01 \x03(\v2).hops.resourcemanager.state.v1.NodeLabelsR\x05nodes\x12\x14\n" +
+	"\x05known\x18\x02 \x01(\bR\x05known\"_\n" +
+	"\n" +
+	"NodeLabels\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12=\n" +
+	"\x06labels\x18\x02 \x01(\v2%.hops.resourcemanager.state.v1.LabelsR\x06labels\"\x1e\n" +
+	"\x06Labels\x12\x14\n" +
+	"\x05names\x18\x01 \x03(\tR\x05names\"M\n" +
+	"\rClusterLabels\x12<\n" +
+	"\x06labels\x18\x01 \x03(\v2$.hops.resourcemanager.state.v1.LabelR\x06labels\"s\n" +
+	"\tChangeJob\x12N\n" +
+	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12\x16\n" +
+	"\x06cancel\x18\x02 \x03(\x05R\x06cancel\"r\n" +
+	"\n" +
+	"Dependency\x12N\n" +
+	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12\x14\n" +
+	"\x05state\x18\x02 \x01(\tR\x05state\"E\n" +
 	"\rApplicationID\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\x03R\acluster\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x03R\bsequence\"\xa5\x01\n" +
@@ -5011,7 +5578,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x06island\x18\x06 \x01(\tR\x06island\x12\x1c\n" +
 	"\tsimulated\x18\a \x01(\bR\tsimulated\x12\x16\n" +
 	"\x06health\x18\b \x01(\tR\x06health\x12#\n" +
-	"\rhealth_reason\x18\t \x01(\tR\fhealthReason\"\xd0\b\n" +
+	"\rhealth_reason\x18\t \x01(\tR\fhealthReason\"\xd0\t\n" +
 	"\vApplication\x12<\n" +
 	"\x02id\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -5056,7 +5623,11 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x05ended\x18  \x01(\x04R\x05ended\x12\x16\n" +
 	"\x06tokens\x18( \x01(\fR\x06tokens\x12\x1d\n" +
 	"\n" +
-	"expires_ms\x18) \x01(\x03R\texpiresMs\"\xb3\x03\n" +
+	"expires_ms\x18) \x01(\x03R\texpiresMs\x12?\n" +
+	"\x05after\x18< \x03(\v2).hops.resourcemanager.state.v1.DependencyR\x05after\x12\x1f\n" +
+	"\vdeadline_ms\x18= \x01(\x03R\n" +
+	"deadlineMs\x12\x1c\n" +
+	"\tcancelled\x18> \x03(\x05R\tcancelled\"\xb3\x03\n" +
 	"\aAttempt\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12H\n" +
@@ -5145,7 +5716,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x04exit\x18\x11 \x01(\x05R\x04exit\x12 \n" +
 	"\vdiagnostics\x18\x12 \x01(\tR\vdiagnostics\x12\x14\n" +
 	"\x05ended\x18\x13 \x01(\x04R\x05ended\x12\x1a\n" +
-	"\binstance\x18\x14 \x01(\x05R\binstance\"\xbc\x05\n" +
+	"\binstance\x18\x14 \x01(\x05R\binstance\"\x82\x06\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x12\n" +
@@ -5167,14 +5738,18 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\aresized\x18\x15 \x01(\v2'.hops.resourcemanager.state.v1.ResourceR\aresized\x12C\n" +
 	"\breported\x18\x18 \x01(\v2'.hops.resourcemanager.state.v1.ResourceR\breported\x127\n" +
 	"\x04wish\x18\x16 \x01(\v2#.hops.resourcemanager.state.v1.WishR\x04wish\x12\x18\n" +
-	"\aretired\x18\x17 \x01(\bR\aretired\"\xe6\x02\n" +
+	"\aretired\x18\x17 \x01(\bR\aretired\x12D\n" +
+	"\n" +
+	"own_labels\x18\x1a \x01(\v2%.hops.resourcemanager.state.v1.LabelsR\townLabels\"\x84\x03\n" +
 	"\x05Event\x12N\n" +
 	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12D\n" +
 	"\agranted\x18\x03 \x01(\v2*.hops.resourcemanager.state.v1.ContainerIDR\agranted\x12H\n" +
 	"\tcompleted\x18\x04 \x01(\v2*.hops.resourcemanager.state.v1.ContainerIDR\tcompleted\x12\x1b\n" +
 	"\tnode_lost\x18\x05 \x01(\tR\bnodeLost\x12D\n" +
-	"\apreempt\x18\x06 \x01(\v2*.hops.resourcemanager.state.v1.ContainerIDR\apreempt\"\xc8\x01\n" +
+	"\apreempt\x18\x06 \x01(\v2*.hops.resourcemanager.state.v1.ContainerIDR\apreempt\x12\x1c\n" +
+	"\tcancelled\x18\n" +
+	" \x01(\bR\tcancelled\"\xc8\x01\n" +
 	"\n" +
 	"LedgerLine\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12H\n" +
@@ -5182,7 +5757,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x04node\x18\x03 \x01(\tR\x04node\x12\x12\n" +
 	"\x04gpus\x18\x04 \x03(\tR\x04gpus\x12\x17\n" +
 	"\afrom_ms\x18\x05 \x01(\x03R\x06fromMs\x12\x13\n" +
-	"\x05to_ms\x18\x06 \x01(\x03R\x04toMs\"\xc1\x06\n" +
+	"\x05to_ms\x18\x06 \x01(\x03R\x04toMs\"\x89\a\n" +
 	"\x06Record\x12?\n" +
 	"\x06header\x18\x01 \x01(\v2%.hops.resourcemanager.state.v1.HeaderH\x00R\x06header\x12N\n" +
 	"\vapplication\x18\x02 \x01(\v2*.hops.resourcemanager.state.v1.ApplicationH\x00R\vapplication\x12<\n" +
@@ -5198,7 +5773,8 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	" \x01(\v2).hops.resourcemanager.state.v1.CredentialH\x00R\n" +
 	"credential\x12E\n" +
 	"\x06queues\x18\v \x01(\v2+.hops.resourcemanager.state.v1.QueuesRecordH\x00R\x06queues\x12E\n" +
-	"\bexcluded\x18\x14 \x01(\v2'.hops.resourcemanager.state.v1.ExcludedH\x00R\bexcludedB\x06\n" +
+	"\bexcluded\x18\x14 \x01(\v2'.hops.resourcemanager.state.v1.ExcludedH\x00R\bexcluded\x12F\n" +
+	"\x06labels\x18\x15 \x01(\v2,.hops.resourcemanager.state.v1.ClusterLabelsH\x00R\x06labelsB\x06\n" +
 	"\x04item\"\x8d\x03\n" +
 	"\x06Header\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
@@ -5243,7 +5819,7 @@ func file_resourcemanager_statepb_v1_state_proto_rawDescGZIP() []byte {
 	return file_resourcemanager_statepb_v1_state_proto_rawDescData
 }
 
-var file_resourcemanager_statepb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
+var file_resourcemanager_statepb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 60)
 var file_resourcemanager_statepb_v1_state_proto_goTypes = []any{
 	(*Command)(nil),           // 0: hops.resourcemanager.state.v1.Command
 	(*Begin)(nil),             // 1: hops.resourcemanager.state.v1.Begin
@@ -5276,27 +5852,35 @@ var file_resourcemanager_statepb_v1_state_proto_goTypes = []any{
 	(*SetQueues)(nil),         // 28: hops.resourcemanager.state.v1.SetQueues
 	(*QueuesRecord)(nil),      // 29: hops.resourcemanager.state.v1.QueuesRecord
 	(*UpdateApplication)(nil), // 30: hops.resourcemanager.state.v1.UpdateApplication
-	(*ApplicationID)(nil),     // 31: hops.resourcemanager.state.v1.ApplicationID
-	(*ContainerID)(nil),       // 32: hops.resourcemanager.state.v1.ContainerID
-	(*Resource)(nil),          // 33: hops.resourcemanager.state.v1.Resource
-	(*GPU)(nil),               // 34: hops.resourcemanager.state.v1.GPU
-	(*Application)(nil),       // 35: hops.resourcemanager.state.v1.Application
-	(*Attempt)(nil),           // 36: hops.resourcemanager.state.v1.Attempt
-	(*Ask)(nil),               // 37: hops.resourcemanager.state.v1.Ask
-	(*Launch)(nil),            // 38: hops.resourcemanager.state.v1.Launch
-	(*EnvVar)(nil),            // 39: hops.resourcemanager.state.v1.EnvVar
-	(*Artifact)(nil),          // 40: hops.resourcemanager.state.v1.Artifact
-	(*Container)(nil),         // 41: hops.resourcemanager.state.v1.Container
-	(*Node)(nil),              // 42: hops.resourcemanager.state.v1.Node
-	(*Event)(nil),             // 43: hops.resourcemanager.state.v1.Event
-	(*LedgerLine)(nil),        // 44: hops.resourcemanager.state.v1.LedgerLine
-	(*Record)(nil),            // 45: hops.resourcemanager.state.v1.Record
-	(*Header)(nil),            // 46: hops.resourcemanager.state.v1.Header
-	(*Excluded)(nil),          // 47: hops.resourcemanager.state.v1.Excluded
-	(*AskRecord)(nil),         // 48: hops.resourcemanager.state.v1.AskRecord
-	(*LaunchRecord)(nil),      // 49: hops.resourcemanager.state.v1.LaunchRecord
-	(*End)(nil),               // 50: hops.resourcemanager.state.v1.End
-	nil,                       // 51: hops.resourcemanager.state.v1.Resource.OtherEntry
+	(*Label)(nil),             // 31: hops.resourcemanager.state.v1.Label
+	(*ChangeLabels)(nil),      // 32: hops.resourcemanager.state.v1.ChangeLabels
+	(*LabelNodes)(nil),        // 33: hops.resourcemanager.state.v1.LabelNodes
+	(*NodeLabels)(nil),        // 34: hops.resourcemanager.state.v1.NodeLabels
+	(*Labels)(nil),            // 35: hops.resourcemanager.state.v1.Labels
+	(*ClusterLabels)(nil),     // 36: hops.resourcemanager.state.v1.ClusterLabels
+	(*ChangeJob)(nil),         // 37: hops.resourcemanager.state.v1.ChangeJob
+	(*Dependency)(nil),        // 38: hops.resourcemanager.state.v1.Dependency
+	(*ApplicationID)(nil),     // 39: hops.resourcemanager.state.v1.ApplicationID
+	(*ContainerID)(nil),       // 40: hops.resourcemanager.state.v1.ContainerID
+	(*Resource)(nil),          // 41: hops.resourcemanager.state.v1.Resource
+	(*GPU)(nil),               // 42: hops.resourcemanager.state.v1.GPU
+	(*Application)(nil),       // 43: hops.resourcemanager.state.v1.Application
+	(*Attempt)(nil),           // 44: hops.resourcemanager.state.v1.Attempt
+	(*Ask)(nil),               // 45: hops.resourcemanager.state.v1.Ask
+	(*Launch)(nil),            // 46: hops.resourcemanager.state.v1.Launch
+	(*EnvVar)(nil),            // 47: hops.resourcemanager.state.v1.EnvVar
+	(*Artifact)(nil),          // 48: hops.resourcemanager.state.v1.Artifact
+	(*Container)(nil),         // 49: hops.resourcemanager.state.v1.Container
+	(*Node)(nil),              // 50: hops.resourcemanager.state.v1.Node
+	(*Event)(nil),             // 51: hops.resourcemanager.state.v1.Event
+	(*LedgerLine)(nil),        // 52: hops.resourcemanager.state.v1.LedgerLine
+	(*Record)(nil),            // 53: hops.resourcemanager.state.v1.Record
+	(*Header)(nil),            // 54: hops.resourcemanager.state.v1.Header
+	(*Excluded)(nil),          // 55: hops.resourcemanager.state.v1.Excluded
+	(*AskRecord)(nil),         // 56: hops.resourcemanager.state.v1.AskRecord
+	(*LaunchRecord)(nil),      // 57: hops.resourcemanager.state.v1.LaunchRecord
+	(*End)(nil),               // 58: hops.resourcemanager.state.v1.End
+	nil,                       // 59: hops.resourcemanager.state.v1.Resource.OtherEntry
 }
 var file_resourcemanager_statepb_v1_state_proto_depIdxs = []int32{
 	1,  // 0: hops.resourcemanager.state.v1.Command.begin:type_name -> hops.resourcemanager.state.v1.Begin
@@ -5321,76 +5905,88 @@ var file_resourcemanager_statepb_v1_state_proto_depIdxs = []int32{
 	28, // 19: hops.resourcemanager.state.v1.Command.set_queues:type_name -> hops.resourcemanager.state.v1.SetQueues
 	15, // 20: hops.resourcemanager.state.v1.Command.launch_containers:type_name -> hops.resourcemanager.state.v1.LaunchContainers
 	30, // 21: hops.resourcemanager.state.v1.Command.update_application:type_name -> hops.resourcemanager.state.v1.UpdateApplication
-	35, // 22: hops.resourcemanager.state.v1.Submit.application:type_name -> hops.resourcemanager.state.v1.Application
-	42, // 23: hops.resourcemanager.state.v1.RegisterNode.node:type_name -> hops.resourcemanager.state.v1.Node
-	8,  // 24: hops.resourcemanager.state.v1.Statuses.statuses:type_name -> hops.resourcemanager.state.v1.Status
-	32, // 25: hops.resourcemanager.state.v1.Status.container:type_name -> hops.resourcemanager.state.v1.ContainerID
-	10, // 26: hops.resourcemanager.state.v1.Grant.groups:type_name -> hops.resourcemanager.state.v1.Group
-	31, // 27: hops.resourcemanager.state.v1.Group.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	11, // 28: hops.resourcemanager.state.v1.Group.placements:type_name -> hops.resourcemanager.state.v1.Placement
-	33, // 29: hops.resourcemanager.state.v1.Placement.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	31, // 30: hops.resourcemanager.state.v1.RegisterMaster.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	31, // 31: hops.resourcemanager.state.v1.Allocate.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	14, // 32: hops.resourcemanager.state.v1.Allocate.asks:type_name -> hops.resourcemanager.state.v1.WantedAsk
-	32, // 33: hops.resourcemanager.state.v1.Allocate.release:type_name -> hops.resourcemanager.state.v1.ContainerID
-	37, // 34: hops.resourcemanager.state.v1.WantedAsk.ask:type_name -> hops.resourcemanager.state.v1.Ask
-	38, // 35: hops.resourcemanager.state.v1.WantedAsk.launch:type_name -> hops.resourcemanager.state.v1.Launch
-	31, // 36: hops.resourcemanager.state.v1.LaunchContainers.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	16, // 37: hops.resourcemanager.state.v1.LaunchContainers.launches:type_name -> hops.resourcemanager.state.v1.ContainerLaunch
-	32, // 38: hops.resourcemanager.state.v1.ContainerLaunch.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
-	38, // 39: hops.resourcemanager.state.v1.ContainerLaunch.launch:type_name -> hops.resourcemanager.state.v1.Launch
-	31, // 40: hops.resourcemanager.state.v1.Finish.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	31, // 41: hops.resourcemanager.state.v1.Kill.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	32, // 42: hops.resourcemanager.state.v1.Stop.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
-	22, // 43: hops.resourcemanager.state.v1.KeepCredentials.keep:type_name -> hops.resourcemanager.state.v1.Credential
-	22, // 44: hops.resourcemanager.state.v1.KeepCredentials.drop:type_name -> hops.resourcemanager.state.v1.Credential
-	31, // 45: hops.resourcemanager.state.v1.Fail.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	31, // 46: hops.resourcemanager.state.v1.Credential.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	23, // 47: hops.resourcemanager.state.v1.AdministerNodes.wish:type_name -> hops.resourcemanager.state.v1.Wish
-	33, // 48: hops.resourcemanager.state.v1.ResizeNode.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	31, // 49: hops.resourcemanager.state.v1.UpdateApplication.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	31, // 50: hops.resourcemanager.state.v1.ContainerID.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	51, // 51: hops.resourcemanager.state.v1.Resource.other:type_name -> hops.resourcemanager.state.v1.Resource.OtherEntry
-	31, // 52: hops.resourcemanager.state.v1.Application.id:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	33, // 53: hops.resourcemanager.state.v1.Application.master:type_name -> hops.resourcemanager.state.v1.Resource
-	36, // 54: hops.resourcemanager.state.v1.Application.attempts:type_name -> hops.resourcemanager.state.v1.Attempt
-	32, // 55: hops.resourcemanager.state.v1.Attempt.container:type_name -> hops.resourcemanager.state.v1.ContainerID
-	33, // 56: hops.resourcemanager.state.v1.Ask.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	39, // 57: hops.resourcemanager.state.v1.Launch.env:type_name -> hops.resourcemanager.state.v1.EnvVar
-	40, // 58: hops.resourcemanager.state.v1.Launch.artifacts:type_name -> hops.resourcemanager.state.v1.Artifact
-	32, // 59: hops.resourcemanager.state.v1.Container.id:type_name -> hops.resourcemanager.state.v1.ContainerID
-	33, // 60: hops.resourcemanager.state.v1.Container.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	33, // 61: hops.resourcemanager.state.v1.Node.capacity:type_name -> hops.resourcemanager.state.v1.Resource
-	34, // 62: hops.resourcemanager.state.v1.Node.gpus:type_name -> hops.resourcemanager.state.v1.GPU
-	33, // 63: hops.resourcemanager.state.v1.Node.resized:type_name -> hops.resourcemanager.state.v1.Resource
-	33, // 64: hops.resourcemanager.state.v1.Node.reported:type_name -> hops.resourcemanager.state.v1.Resource
-	23, // 65: hops.resourcemanager.state.v1.Node.wish:type_name -> hops.resourcemanager.state.v1.Wish
-	31, // 66: hops.resourcemanager.state.v1.Event.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	32, // 67: hops.resourcemanager.state.v1.Event.granted:type_name -> hops.resourcemanager.state.v1.ContainerID
-	32, // 68: hops.resourcemanager.state.v1.Event.completed:type_name -> hops.resourcemanager.state.v1.ContainerID
-	32, // 69: hops.resourcemanager.state.v1.Event.preempt:type_name -> hops.resourcemanager.state.v1.ContainerID
-	32, // 70: hops.resourcemanager.state.v1.LedgerLine.container:type_name -> hops.resourcemanager.state.v1.ContainerID
-	46, // 71: hops.resourcemanager.state.v1.Record.header:type_name -> hops.resourcemanager.state.v1.Header
-	35, // 72: hops.resourcemanager.state.v1.Record.application:type_name -> hops.resourcemanager.state.v1.Application
-	48, // 73: hops.resourcemanager.state.v1.Record.ask:type_name -> hops.resourcemanager.state.v1.AskRecord
-	49, // 74: hops.resourcemanager.state.v1.Record.launch:type_name -> hops.resourcemanager.state.v1.LaunchRecord
-	41, // 75: hops.resourcemanager.state.v1.Record.container:type_name -> hops.resourcemanager.state.v1.Container
-	42, // 76: hops.resourcemanager.state.v1.Record.node:type_name -> hops.resourcemanager.state.v1.Node
-	43, // 77: hops.resourcemanager.state.v1.Record.event:type_name -> hops.resourcemanager.state.v1.Event
-	44, // 78: hops.resourcemanager.state.v1.Record.ledger:type_name -> hops.resourcemanager.state.v1.LedgerLine
-	50, // 79: hops.resourcemanager.state.v1.Record.end:type_name -> hops.resourcemanager.state.v1.End
-	22, // 80: hops.resourcemanager.state.v1.Record.credential:type_name -> hops.resourcemanager.state.v1.Credential
-	29, // 81: hops.resourcemanager.state.v1.Record.queues:type_name -> hops.resourcemanager.state.v1.QueuesRecord
-	47, // 82: hops.resourcemanager.state.v1.Record.excluded:type_name -> hops.resourcemanager.state.v1.Excluded
-	31, // 83: hops.resourcemanager.state.v1.AskRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	37, // 84: hops.resourcemanager.state.v1.AskRecord.ask:type_name -> hops.resourcemanager.state.v1.Ask
-	31, // 85: hops.resourcemanager.state.v1.LaunchRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	38, // 86: hops.resourcemanager.state.v1.LaunchRecord.launch:type_name -> hops.resourcemanager.state.v1.Launch
-	87, // [87:87] is the sub-list for method output_type
-	87, // [87:87] is the sub-list for method input_type
-	87, // [87:87] is the sub-list for extension type_name
-	87, // [87:87] is the sub-list for extension extendee
-	0,  // [0:87] is the sub-list for field type_name
+	32, // 22: hops.resourcemanager.state.v1.Command.change_labels:type_name -> hops.resourcemanager.state.v1.ChangeLabels
+	33, // 23: hops.resourcemanager.state.v1.Command.label_nodes:type_name -> hops.resourcemanager.state.v1.LabelNodes
+	37, // 24: hops.resourcemanager.state.v1.Command.change_job:type_name -> hops.resourcemanager.state.v1.ChangeJob
+	43, // 25: hops.resourcemanager.state.v1.Submit.application:type_name -> hops.resourcemanager.state.v1.Application
+	50, // 26: hops.resourcemanager.state.v1.RegisterNode.node:type_name -> hops.resourcemanager.state.v1.Node
+	8,  // 27: hops.resourcemanager.state.v1.Statuses.statuses:type_name -> hops.resourcemanager.state.v1.Status
+	40, // 28: hops.resourcemanager.state.v1.Status.container:type_name -> hops.resourcemanager.state.v1.ContainerID
+	10, // 29: hops.resourcemanager.state.v1.Grant.groups:type_name -> hops.resourcemanager.state.v1.Group
+	39, // 30: hops.resourcemanager.state.v1.Group.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	11, // 31: hops.resourcemanager.state.v1.Group.placements:type_name -> hops.resourcemanager.state.v1.Placement
+	41, // 32: hops.resourcemanager.state.v1.Placement.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	39, // 33: hops.resourcemanager.state.v1.RegisterMaster.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	39, // 34: hops.resourcemanager.state.v1.Allocate.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	14, // 35: hops.resourcemanager.state.v1.Allocate.asks:type_name -> hops.resourcemanager.state.v1.WantedAsk
+	40, // 36: hops.resourcemanager.state.v1.Allocate.release:type_name -> hops.resourcemanager.state.v1.ContainerID
+	45, // 37: hops.resourcemanager.state.v1.WantedAsk.ask:type_name -> hops.resourcemanager.state.v1.Ask
+	46, // 38: hops.resourcemanager.state.v1.WantedAsk.launch:type_name -> hops.resourcemanager.state.v1.Launch
+	39, // 39: hops.resourcemanager.state.v1.LaunchContainers.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	16, // 40: hops.resourcemanager.state.v1.LaunchContainers.launches:type_name -> hops.resourcemanager.state.v1.ContainerLaunch
+	40, // 41: hops.resourcemanager.state.v1.ContainerLaunch.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
+	46, // 42: hops.resourcemanager.state.v1.ContainerLaunch.launch:type_name -> hops.resourcemanager.state.v1.Launch
+	39, // 43: hops.resourcemanager.state.v1.Finish.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	39, // 44: hops.resourcemanager.state.v1.Kill.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	40, // 45: hops.resourcemanager.state.v1.Stop.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
+	22, // 46: hops.resourcemanager.state.v1.KeepCredentials.keep:type_name -> hops.resourcemanager.state.v1.Credential
+	22, // 47: hops.resourcemanager.state.v1.KeepCredentials.drop:type_name -> hops.resourcemanager.state.v1.Credential
+	39, // 48: hops.resourcemanager.state.v1.Fail.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	39, // 49: hops.resourcemanager.state.v1.Credential.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	23, // 50: hops.resourcemanager.state.v1.AdministerNodes.wish:type_name -> hops.resourcemanager.state.v1.Wish
+	41, // 51: hops.resourcemanager.state.v1.ResizeNode.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	39, // 52: hops.resourcemanager.state.v1.UpdateApplication.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	31, // 53: hops.resourcemanager.state.v1.ChangeLabels.add:type_name -> hops.resourcemanager.state.v1.Label
+	34, // 54: hops.resourcemanager.state.v1.LabelNodes.nodes:type_name -> hops.resourcemanager.state.v1.NodeLabels
+	35, // 55: hops.resourcemanager.state.v1.NodeLabels.labels:type_name -> hops.resourcemanager.state.v1.Labels
+	31, // 56: hops.resourcemanager.state.v1.ClusterLabels.labels:type_name -> hops.resourcemanager.state.v1.Label
+	39, // 57: hops.resourcemanager.state.v1.ChangeJob.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	39, // 58: hops.resourcemanager.state.v1.Dependency.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	39, // 59: hops.resourcemanager.state.v1.ContainerID.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	59, // 60: hops.resourcemanager.state.v1.Resource.other:type_name -> hops.resourcemanager.state.v1.Resource.OtherEntry
+	39, // 61: hops.resourcemanager.state.v1.Application.id:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	41, // 62: hops.resourcemanager.state.v1.Application.master:type_name -> hops.resourcemanager.state.v1.Resource
+	44, // 63: hops.resourcemanager.state.v1.Application.attempts:type_name -> hops.resourcemanager.state.v1.Attempt
+	38, // 64: hops.resourcemanager.state.v1.Application.after:type_name -> hops.resourcemanager.state.v1.Dependency
+	40, // 65: hops.resourcemanager.state.v1.Attempt.container:type_name -> hops.resourcemanager.state.v1.ContainerID
+	41, // 66: hops.resourcemanager.state.v1.Ask.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	47, // 67: hops.resourcemanager.state.v1.Launch.env:type_name -> hops.resourcemanager.state.v1.EnvVar
+	48, // 68: hops.resourcemanager.state.v1.Launch.artifacts:type_name -> hops.resourcemanager.state.v1.Artifact
+	40, // 69: hops.resourcemanager.state.v1.Container.id:type_name -> hops.resourcemanager.state.v1.ContainerID
+	41, // 70: hops.resourcemanager.state.v1.Container.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	41, // 71: hops.resourcemanager.state.v1.Node.capacity:type_name -> hops.resourcemanager.state.v1.Resource
+	42, // 72: hops.resourcemanager.state.v1.Node.gpus:type_name -> hops.resourcemanager.state.v1.GPU
+	41, // 73: hops.resourcemanager.state.v1.Node.resized:type_name -> hops.resourcemanager.state.v1.Resource
+	41, // 74: hops.resourcemanager.state.v1.Node.reported:type_name -> hops.resourcemanager.state.v1.Resource
+	23, // 75: hops.resourcemanager.state.v1.Node.wish:type_name -> hops.resourcemanager.state.v1.Wish
+	35, // 76: hops.resourcemanager.state.v1.Node.own_labels:type_name -> hops.resourcemanager.state.v1.Labels
+	39, // 77: hops.resourcemanager.state.v1.Event.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	40, // 78: hops.resourcemanager.state.v1.Event.granted:type_name -> hops.resourcemanager.state.v1.ContainerID
+	40, // 79: hops.resourcemanager.state.v1.Event.completed:type_name -> hops.resourcemanager.state.v1.ContainerID
+	40, // 80: hops.resourcemanager.state.v1.Event.preempt:type_name -> hops.resourcemanager.state.v1.ContainerID
+	40, // 81: hops.resourcemanager.state.v1.LedgerLine.container:type_name -> hops.resourcemanager.state.v1.ContainerID
+	54, // 82: hops.resourcemanager.state.v1.Record.header:type_name -> hops.resourcemanager.state.v1.Header
+	43, // 83: hops.resourcemanager.state.v1.Record.application:type_name -> hops.resourcemanager.state.v1.Application
+	56, // 84: hops.resourcemanager.state.v1.Record.ask:type_name -> hops.resourcemanager.state.v1.AskRecord
+	57, // 85: hops.resourcemanager.state.v1.Record.launch:type_name -> hops.resourcemanager.state.v1.LaunchRecord
+	49, // 86: hops.resourcemanager.state.v1.Record.container:type_name -> hops.resourcemanager.state.v1.Container
+	50, // 87: hops.resourcemanager.state.v1.Record.node:type_name -> hops.resourcemanager.state.v1.Node
+	51, // 88: hops.resourcemanager.state.v1.Record.event:type_name -> hops.resourcemanager.state.v1.Event
+	52, // 89: hops.resourcemanager.state.v1.Record.ledger:type_name -> hops.resourcemanager.state.v1.LedgerLine
+	58, // 90: hops.resourcemanager.state.v1.Record.end:type_name -> hops.resourcemanager.state.v1.End
+	22, // 91: hops.resourcemanager.state.v1.Record.credential:type_name -> hops.resourcemanager.state.v1.Credential
+	29, // 92: hops.resourcemanager.state.v1.Record.queues:type_name -> hops.resourcemanager.state.v1.QueuesRecord
+	55, // 93: hops.resourcemanager.state.v1.Record.excluded:type_name -> hops.resourcemanager.state.v1.Excluded
+	36, // 94: hops.resourcemanager.state.v1.Record.labels:type_name -> hops.resourcemanager.state.v1.ClusterLabels
+	39, // 95: hops.resourcemanager.state.v1.AskRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	45, // 96: hops.resourcemanager.state.v1.AskRecord.ask:type_name -> hops.resourcemanager.state.v1.Ask
+	39, // 97: hops.resourcemanager.state.v1.LaunchRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	46, // 98: hops.resourcemanager.state.v1.LaunchRecord.launch:type_name -> hops.resourcemanager.state.v1.Launch
+	99, // [99:99] is the sub-list for method output_type
+	99, // [99:99] is the sub-list for method input_type
+	99, // [99:99] is the sub-list for extension type_name
+	99, // [99:99] is the sub-list for extension extendee
+	0,  // [0:99] is the sub-list for field type_name
 }
 
 func init() { file_resourcemanager_statepb_v1_state_proto_init() }
@@ -5421,9 +6017,12 @@ func file_resourcemanager_statepb_v1_state_proto_init() {
 		(*Command_SetQueues)(nil),
 		(*Command_LaunchContainers)(nil),
 		(*Command_UpdateApplication)(nil),
+		(*Command_ChangeLabels)(nil),
+		(*Command_LabelNodes)(nil),
+		(*Command_ChangeJob)(nil),
 	}
 	file_resourcemanager_statepb_v1_state_proto_msgTypes[30].OneofWrappers = []any{}
-	file_resourcemanager_statepb_v1_state_proto_msgTypes[45].OneofWrappers = []any{
+	file_resourcemanager_statepb_v1_state_proto_msgTypes[53].OneofWrappers = []any{
 		(*Record_Header)(nil),
 		(*Record_Application)(nil),
 		(*Record_Ask)(nil),
@@ -5436,6 +6035,7 @@ func file_resourcemanager_statepb_v1_state_proto_init() {
 		(*Record_Credential)(nil),
 		(*Record_Queues)(nil),
 		(*Record_Excluded)(nil),
+		(*Record_Labels)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -5443,7 +6043,7 @@ func file_resourcemanager_statepb_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_resourcemanager_statepb_v1_state_proto_rawDesc), len(file_resourcemanager_statepb_v1_state_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   52,
+			NumMessages:   60,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
