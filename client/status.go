@@ -28,6 +28,9 @@ type JobStatus struct {
 	Phase string `json:"phase"`
 	// PendingReason says what the job, or a part of it, waits for. A job whose phase is PENDING always has one.
 	PendingReason *rm.Reason `json:"pending_reason,omitempty"`
+	// After is what it still waits for of other jobs, Deadline when it is ended whatever it does (milliseconds; 0: there is none).
+	After    []JobAfter `json:"after,omitempty"`
+	Deadline int64      `json:"deadline,omitempty"`
 	// Command is what its containers run, if the server says; List leaves it out.
 	Command []string `json:"command,omitempty"`
 	// Used is what its live containers have, the master's among them.

@@ -61,6 +61,10 @@ type Spec struct {
 	Workdir string   `json:"workdir,omitempty"`
 	Timeout Duration `json:"timeout,omitempty"`
 	Retry   *Retry   `json:"retry,omitempty"`
+	// After are the applications before whose outcome nothing of the job is started.
+	After []After `json:"after,omitempty"`
+	// Deadline is when the job has to have ended: a time with its zone (RFC 3339), or how long from the submission on.
+	Deadline string `json:"deadline,omitempty"`
 	// Grace lies between SIGTERM and SIGKILL; 0 is the node manager's default.
 	Grace Duration `json:"grace,omitempty"`
 	// Dialect of argv and env: empty, or yarn, see rm.Launch. Of a master only.
@@ -340,6 +344,7 @@ func (s *Spec) check() error {
 	if err := jobsecret.CheckNames(s.Secrets); err != nil {
 		wrong(false, "secrets: %v", err)
 	}
+	s.checkWhen(wrong)
 	if s.Retry != nil {
 		wrong(s.Retry.Max >= 0 && s.Retry.Max <= MaxTries, "retry.max: %d is not between 0 and %d", s.Retry.Max, MaxTries)
 		for _, on := range s.Retry.On {

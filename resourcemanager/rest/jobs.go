@@ -55,8 +55,11 @@ type Job struct {
 	// PendingReason is why it, or a part of it, waits; a job whose phase is PENDING always has one.
 	PendingReason *rm.Reason `json:"pending_reason,omitempty"`
 	Pending       []Waiting  `json:"pending,omitempty"`
-	LogDir        string     `json:"log_dir"`
-	TrackingURL   string     `json:"tracking_url,omitempty"`
+	// After is what it still waits for of other applications, and Deadline when it is ended whatever it does (milliseconds; 0: there is none).
+	After       []job.After `json:"after,omitempty"`
+	Deadline    int64       `json:"deadline,omitempty"`
+	LogDir      string      `json:"log_dir"`
+	TrackingURL string      `json:"tracking_url,omitempty"`
 	// Proxy is the path under which this server passes requests on to the master.
 	Proxy string `json:"proxy,omitempty"`
 	// Used is what live containers have; Live is their number, with the master's.
@@ -147,7 +150,7 @@ func (q *request) submitJob() {
 	}
 	b := Submission{
 		Name: name, Queue: spec.Queue, Type: "hops-" + string(spec.Kind), Kind: spec.Kind,
-		Priority: spec.Priority, Document: body, Timeout: time.Duration(spec.Timeout), KeepContainers: true, Foreign: !q.Door.Own(q.r), Key: key, Digest: hex.EncodeToString(sum[:]),
+		Priority: spec.Priority, Document: body, Timeout: time.Duration(spec.Timeout), After: spec.Dependencies(), Deadline: spec.Due(time.Now()), KeepContainers: true, Foreign: !q.Door.Own(q.r), Key: key, Digest: hex.EncodeToString(sum[:]),
 	}
 	if dry == "true" {
 		q.planJob(b, spec)
@@ -172,7 +175,10 @@ func (q *request) job(a *rm.Application, containers bool) Job {
 		ID: a.ID.String(), Name: a.Name, User: a.User, Queue: a.Queue, Kind: a.Kind, Priority: a.Priority, State: a.State, FinalStatus: a.Final,
 		Diagnostics: q.shown(a, a.Diagnostics), Submitted: int64(a.Submitted), Launched: int64(a.Launched), Finished: int64(a.Finished), Progress: q.Cluster.Progress(a.ID),
 		Attempt: len(a.Attempts), Pending: q.Cluster.Waiting(a.ID), LogDir: q.Cluster.LogDir(a), TrackingURL: a.TrackingURL, Used: amountOf(a.Used), Live: a.Live,
-		Spent: SpentSeconds{spent.MiB / 1000, spent.VCores / 1000, spent.GPUs / 1000},
+		Spent: SpentSeconds{spent.MiB / 1000, spent.VCores / 1000, spent.GPUs / 1000}, Deadline: int64(a.Deadline),
+	}
+	for _, d := range a.After {
+		out.After = append(out.After, job.After{Application: d.Application.String(), State: d.Outcome})
 	}
 	if len(out.Pending) > 0 {
 		out.PendingReason = &out.Pending[0].Reason

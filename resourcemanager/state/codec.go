@@ -57,6 +57,10 @@ func Application(a *rm.Application) *statepb.Application {
 		SubmittedMs: int64(a.Submitted), LaunchedMs: int64(a.Launched), FinishedMs: int64(a.Finished), Failures: int32(a.Failures),
 		SpentMib: a.Spent.MiB, SpentVcores: a.Spent.VCores, SpentGpus: a.Spent.GPUs, Containers: a.Containers,
 		LastEvent: a.LastEvent, LastLaunch: a.LastLaunch, Acknowledged: a.Acknowledged, Ended: a.Ended, ExpiresMs: int64(a.Expires), Tokens: a.Tokens,
+		DeadlineMs: int64(a.Deadline),
+	}
+	for _, d := range a.After {
+		p.After = append(p.After, &statepb.Dependency{Application: ApplicationID(d.Application), State: string(d.Outcome)})
 	}
 	for _, t := range a.Attempts {
 		p.Attempts = append(p.Attempts, &statepb.Attempt{
@@ -78,6 +82,10 @@ func applicationOf(p *statepb.Application) *rm.Application {
 		Submitted: metadata.Time(p.SubmittedMs), Launched: metadata.Time(p.LaunchedMs), Finished: metadata.Time(p.FinishedMs), Failures: int(p.Failures),
 		Spent: rm.Spent{MiB: p.SpentMib, VCores: p.SpentVcores, GPUs: p.SpentGpus}, Containers: p.Containers,
 		LastEvent: p.LastEvent, LastLaunch: p.LastLaunch, Acknowledged: p.Acknowledged, Ended: p.Ended, Expires: metadata.Time(p.ExpiresMs), Tokens: p.Tokens,
+		Deadline: metadata.Time(p.DeadlineMs),
+	}
+	for _, d := range p.After {
+		a.After = append(a.After, rm.Dependency{Application: appIDOf(d.Application), Outcome: rm.Outcome(d.State)})
 	}
 	for _, t := range p.Attempts {
 		a.Attempts = append(a.Attempts, rm.Attempt{

@@ -163,6 +163,7 @@ func (s *State) launched(c *rm.Container) {
 	}
 	if a.Launched == 0 {
 		a.Launched = s.now
+		s.settle(a)
 	}
 	s.setApp(a)
 }

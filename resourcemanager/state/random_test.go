@@ -123,6 +123,17 @@ func drawCommand(t *rapid.T, v *View, now int64) *statepb.Command {
 		c.Op = &statepb.Command_RegisterNode{RegisterNode: &statepb.RegisterNode{Epoch: epoch, Node: Node(n)}}
 	case 2:
 		app := &rm.Application{User: rapid.SampledFrom([]string{"u", "u", "v"}).Draw(t, "user"), Queue: rapid.SampledFrom([]string{"root.a", "root.b", "root.u.x"}).Draw(t, "into"), Document: make([]byte, rapid.IntRange(0, 2000).Draw(t, "bytes")), Master: rm.Resource{Memory: 1, VCores: 1}, MaxAttempts: 2, KeepContainers: rapid.Bool().Draw(t, "keep")}
+		var all []rm.ApplicationID
+		for other := range v.Applications() {
+			all = append(all, other.ID)
+		}
+		for range rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "dependencies") {
+			on := rm.ApplicationID{Cluster: 1, Sequence: 404}
+			if len(all) > 0 && rapid.IntRange(0, 9).Draw(t, "known") > 0 {
+				on = rapid.SampledFrom(all).Draw(t, "on")
+			}
+			app.After = append(app.After, rm.Dependency{Application: on, Outcome: rm.Outcome(rapid.SampledFrom(rm.Outcomes).Draw(t, "outcome"))})
+		}
 		if rapid.Bool().Draw(t, "keyed") {
 			app.IdempotencyKey = rapid.SampledFrom([]string{"x", "y"}).Draw(t, "key")
 		}

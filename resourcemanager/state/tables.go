@@ -159,6 +159,8 @@ type index struct {
 	usedBytes map[rm.ApplicationID]int64
 	// placed counts live applications by queue, and by queue and user.
 	placed map[placeKey]int
+	// after lists who waits for whom.
+	after *btree.BTreeG[afterRow]
 	// moved: a queue has got its first live application, or lost the last one, since the last view.
 	moved bool
 }
@@ -177,6 +179,7 @@ func (t *tables) buildIndex() index {
 		open: map[rm.ContainerID]uint64{}, uses: map[launchKey]int{},
 		endedApps: map[string]*btree.Map[uint64, rm.ApplicationID]{}, endedContainers: map[rm.ApplicationID]*btree.Map[uint64, rm.ContainerID]{}, gone: new(btree.Map[uint64, rm.ContainerID]),
 		held: map[string]share{}, usedBytes: map[rm.ApplicationID]int64{}, placed: map[placeKey]int{},
+		after: tree(compareAfter),
 	}
 	fresh := newTables()
 	t.live, t.byNode, t.onHold = fresh.live, fresh.byNode, fresh.onHold
@@ -220,6 +223,9 @@ func (t *tables) buildIndex() index {
 			x.addEnded(&c)
 		} else {
 			x.hold(a.User, 0, documentBytes(a))
+		}
+		for _, d := range a.After {
+			x.after.Set(afterRow{d.Application, a.ID})
 		}
 		if a.IdempotencyKey != "" {
 			x.keys[userKey{a.User, a.IdempotencyKey}] = a.ID

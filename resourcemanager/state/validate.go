@@ -42,6 +42,15 @@ func validate(c *statepb.Command) error {
 			return bad("an application's id is %v", appIDOf(a.Id))
 		case !sane(a.Master):
 			return bad("an application whose master wants %v", a.Master)
+		case len(a.After) > rm.MaxAfter:
+			return bad("an application that waits for %d", len(a.After))
+		case a.DeadlineMs < 0:
+			return bad("a deadline of %d ms", a.DeadlineMs)
+		}
+		for _, d := range a.After {
+			if !slices.Contains(rm.Outcomes, d.State) {
+				return bad("an application that waits until another has %.20q", d.State)
+			}
 		}
 	case *statepb.Command_RegisterNode:
 		n := op.RegisterNode.Node
