@@ -13,12 +13,14 @@ var clusterRoutes = []Route{
 
 // NodeView is a node as GET /api/v1/nodes shows it.
 type NodeView struct {
-	ID      string   `json:"id"`
-	Host    string   `json:"host"`
-	HTTP    string   `json:"http"`
-	Rack    string   `json:"rack"`
-	Labels  []string `json:"labels,omitempty"`
-	Version string   `json:"version,omitempty"`
+	ID     string   `json:"id"`
+	Host   string   `json:"host"`
+	HTTP   string   `json:"http"`
+	Rack   string   `json:"rack"`
+	Labels []string `json:"labels,omitempty"`
+	// Attributes are what is true of the node, by name (YARN-3409).
+	Attributes map[string]string `json:"attributes,omitempty"`
+	Version    string            `json:"version,omitempty"`
 	// Level is the newest of the cluster's formats that its program knows; 0: not known.
 	Level   int    `json:"level,omitempty"`
 	Machine string `json:"machine,omitempty"`
@@ -71,7 +73,7 @@ func (q *request) listNodes() {
 	for n := range q.view.Nodes() {
 		live := q.Cluster.Liveness(n.ID)
 		v := NodeView{
-			ID: string(n.ID), Host: n.Host, HTTP: n.HTTP, Rack: n.Rack, Labels: n.Labels, Version: n.Version, Level: n.Level, Machine: n.Machine, State: n.ShownHere(),
+			ID: string(n.ID), Host: n.Host, HTTP: n.HTTP, Rack: n.Rack, Labels: n.Labels, Attributes: n.Attributes.Map(), Version: n.Version, Level: n.Level, Machine: n.Machine, State: n.ShownHere(),
 			Open: live.Open && n.Wish == nil, HealthReport: healthOf(n), Capacity: amountOf(n.Capacity), Used: amountOf(n.Used),
 		}
 		if w := n.Wish; w != nil {

@@ -152,6 +152,7 @@ func Node(n *rm.Node) *statepb.Node {
 		Id: string(n.ID), Incarnation: n.Incarnation, Host: n.Host, Http: n.HTTP, Rack: n.Rack, Labels: n.Labels,
 		Version: n.Version, Datanode: n.Datanode, State: string(n.State), HealthReport: n.HealthReport, Capacity: Resource(n.Capacity),
 		RegisteredMs: int64(n.Registered), Level: uint32(n.Level), Machine: n.Machine, Wish: Wish(n.Wish), Retired: n.Retired, Ipc: n.IPC,
+		Attributes: n.Attributes.Map(),
 	}
 	if !n.Resized.IsZero() {
 		p.Reported, p.Resized = Resource(n.Reported), Resource(n.Resized)
@@ -166,8 +167,10 @@ func Node(n *rm.Node) *statepb.Node {
 }
 
 func nodeOf(p *statepb.Node) *rm.Node {
+	attributes, _ := rm.NewAttributes(p.Attributes) // validated when they were written
 	n := &rm.Node{
-		ID: rm.NodeID(p.Id), Incarnation: p.Incarnation, Host: p.Host, HTTP: p.Http, Rack: p.Rack, Labels: p.Labels,
+		Attributes: attributes,
+		ID:         rm.NodeID(p.Id), Incarnation: p.Incarnation, Host: p.Host, HTTP: p.Http, Rack: p.Rack, Labels: p.Labels,
 		Version: p.Version, Datanode: p.Datanode, State: rm.NodeState(p.State), HealthReport: p.HealthReport, Capacity: resourceOf(p.Capacity),
 		Registered: metadata.Time(p.RegisteredMs), Level: int(p.Level), Machine: p.Machine, Resized: resourceOf(p.Resized), Wish: wishOf(p.Wish), Retired: p.Retired, IPC: p.Ipc,
 	}

@@ -120,6 +120,7 @@ func drawCommand(t *rapid.T, v *View, now int64) *statepb.Command {
 		for i := range 3 {
 			n.GPUs = append(n.GPUs, rm.GPU{UUID: fmt.Sprint(node, i)})
 		}
+		n.Attributes, _ = rm.NewAttributes(map[string]string{"zone": rapid.SampledFrom([]string{"a", "b"}).Draw(t, "zone")})
 		c.Op = &statepb.Command_RegisterNode{RegisterNode: &statepb.RegisterNode{Epoch: epoch, Node: Node(n)}}
 	case 2:
 		app := &rm.Application{User: rapid.SampledFrom([]string{"u", "u", "v"}).Draw(t, "user"), Queue: rapid.SampledFrom([]string{"root.a", "root.b", "root.u.x"}).Draw(t, "into"), Document: make([]byte, rapid.IntRange(0, 2000).Draw(t, "bytes")), Master: rm.Resource{Memory: 1, VCores: 1}, MaxAttempts: 2, KeepContainers: rapid.Bool().Draw(t, "keep")}

@@ -62,8 +62,12 @@ func run(o options, stdout, stderr io.Writer) int {
 	if o.hand {
 		steps = byHand()
 	}
+	picked := pick(steps, only)
+	if len(picked) == 0 {
+		return cannot(fmt.Errorf("-only: no step matches %q (-list names them)", o.only))
+	}
 	if o.list {
-		for _, s := range steps {
+		for _, s := range picked {
 			fmt.Fprintf(stdout, "%-12s %s\n", s.name, s.what)
 		}
 		return 0
@@ -99,7 +103,7 @@ func run(o options, stdout, stderr io.Writer) int {
 	if err != nil {
 		return cannot(err)
 	}
-	well := t.tell(ctx, pick(steps, only))
+	well := t.tell(ctx, picked)
 	if o.logs != "" {
 		if err := t.keepLogs(ctx, o.logs); err != nil {
 			return cannot(err)

@@ -43,7 +43,7 @@ func story() []step {
 		{name: "rotate", what: "the authority is rotated without a stop", needs: []string{"home"}, commands: []string{"cluster rotate"}, run: rotate},
 		{name: "restart", what: "all five lose power; they serve within 10 s", needs: []string{"home"}, run: restart},
 		{name: "remove", what: "a machine is removed, and refused within seconds, also when it starts again", needs: []string{"nodes"}, commands: []string{"cluster remove"}, run: remove},
-		{name: "return", what: "a removed machine joins again, with its data", needs: []string{"remove"}, commands: []string{"join"}, run: comeBack},
+		{name: "return", what: "a removed machine joins again, with its data", needs: []string{"home", "remove"}, commands: []string{"join"}, run: comeBack},
 		{name: "backup", what: "all namenodes and resource managers are lost with their disks, and restored", needs: []string{"home"}, commands: []string{"cluster backup", "cluster restore"}, run: backup},
 	}
 }

@@ -54,7 +54,7 @@ type Command struct {
 	//	*Command_LaunchContainers
 	//	*Command_UpdateApplication
 	//	*Command_ChangeLabels
-	//	*Command_LabelNodes
+	//	*Command_MarkNodes
 	//	*Command_ChangeJob
 	Op            isCommand_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
@@ -312,10 +312,10 @@ func (x *Command) GetChangeLabels() *ChangeLabels {
 	return nil
 }
 
-func (x *Command) GetLabelNodes() *LabelNodes {
+func (x *Command) GetMarkNodes() *MarkNodes {
 	if x != nil {
-		if x, ok := x.Op.(*Command_LabelNodes); ok {
-			return x.LabelNodes
+		if x, ok := x.Op.(*Command_MarkNodes); ok {
+			return x.MarkNodes
 		}
 	}
 	return nil
@@ -426,8 +426,8 @@ type Command_ChangeLabels struct {
 	ChangeLabels *ChangeLabels `protobuf:"bytes,51,opt,name=change_labels,json=changeLabels,proto3,oneof"`
 }
 
-type Command_LabelNodes struct {
-	LabelNodes *LabelNodes `protobuf:"bytes,52,opt,name=label_nodes,json=labelNodes,proto3,oneof"`
+type Command_MarkNodes struct {
+	MarkNodes *MarkNodes `protobuf:"bytes,52,opt,name=mark_nodes,json=markNodes,proto3,oneof"`
 }
 
 type Command_ChangeJob struct {
@@ -480,7 +480,7 @@ func (*Command_UpdateApplication) isCommand_Op() {}
 
 func (*Command_ChangeLabels) isCommand_Op() {}
 
-func (*Command_LabelNodes) isCommand_Op() {}
+func (*Command_MarkNodes) isCommand_Op() {}
 
 func (*Command_ChangeJob) isCommand_Op() {}
 
@@ -2614,30 +2614,31 @@ func (x *ChangeLabels) GetRemove() []string {
 	return nil
 }
 
-// LabelNodes sets the labels of nodes in place of those of their node managers; all of them or none (release.Requests).
-type LabelNodes struct {
+// MarkNodes sets labels of nodes in place of those of their node managers, and attributes over these; all of them or none
+// (release.Requests).
+type MarkNodes struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Nodes []*NodeLabels          `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	Nodes []*NodeMarks           `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	// Labels that the cluster does not know are an error.
 	Known         bool `protobuf:"varint,2,opt,name=known,proto3" json:"known,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *LabelNodes) Reset() {
-	*x = LabelNodes{}
+func (x *MarkNodes) Reset() {
+	*x = MarkNodes{}
 	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *LabelNodes) String() string {
+func (x *MarkNodes) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*LabelNodes) ProtoMessage() {}
+func (*MarkNodes) ProtoMessage() {}
 
-func (x *LabelNodes) ProtoReflect() protoreflect.Message {
+func (x *MarkNodes) ProtoReflect() protoreflect.Message {
 	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2649,47 +2650,52 @@ func (x *LabelNodes) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use LabelNodes.ProtoReflect.Descriptor instead.
-func (*LabelNodes) Descriptor() ([]byte, []int) {
+// Deprecated: Use MarkNodes.ProtoReflect.Descriptor instead.
+func (*MarkNodes) Descriptor() ([]byte, []int) {
 	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{33}
 }
 
-func (x *LabelNodes) GetNodes() []*NodeLabels {
+func (x *MarkNodes) GetNodes() []*NodeMarks {
 	if x != nil {
 		return x.Nodes
 	}
 	return nil
 }
 
-func (x *LabelNodes) GetKnown() bool {
+func (x *MarkNodes) GetKnown() bool {
 	if x != nil {
 		return x.Known
 	}
 	return false
 }
 
-type NodeLabels struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	Labels        *Labels                `protobuf:"bytes,2,opt,name=labels,proto3" json:"labels,omitempty"` // absent: its node manager's own
+type NodeMarks struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Node   string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Labels *Labels                `protobuf:"bytes,2,opt,name=labels,proto3" json:"labels,omitempty"` // absent: they stay
+	// Labels are the node manager's own again.
+	OwnLabels bool `protobuf:"varint,3,opt,name=own_labels,json=ownLabels,proto3" json:"own_labels,omitempty"`
+	// Attributes that are set, and names of those that are the node manager's own again.
+	Set           map[string]string `protobuf:"bytes,4,rep,name=set,proto3" json:"set,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Drop          []string          `protobuf:"bytes,5,rep,name=drop,proto3" json:"drop,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *NodeLabels) Reset() {
-	*x = NodeLabels{}
+func (x *NodeMarks) Reset() {
+	*x = NodeMarks{}
 	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *NodeLabels) String() string {
+func (x *NodeMarks) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*NodeLabels) ProtoMessage() {}
+func (*NodeMarks) ProtoMessage() {}
 
-func (x *NodeLabels) ProtoReflect() protoreflect.Message {
+func (x *NodeMarks) ProtoReflect() protoreflect.Message {
 	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2701,21 +2707,42 @@ func (x *NodeLabels) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use NodeLabels.ProtoReflect.Descriptor instead.
-func (*NodeLabels) Descriptor() ([]byte, []int) {
+// Deprecated: Use NodeMarks.ProtoReflect.Descriptor instead.
+func (*NodeMarks) Descriptor() ([]byte, []int) {
 	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{34}
 }
 
-func (x *NodeLabels) GetNode() string {
+func (x *NodeMarks) GetNode() string {
 	if x != nil {
 		return x.Node
 	}
 	return ""
 }
 
-func (x *NodeLabels) GetLabels() *Labels {
+func (x *NodeMarks) GetLabels() *Labels {
 	if x != nil {
 		return x.Labels
+	}
+	return nil
+}
+
+func (x *NodeMarks) GetOwnLabels() bool {
+	if x != nil {
+		return x.OwnLabels
+	}
+	return false
+}
+
+func (x *NodeMarks) GetSet() map[string]string {
+	if x != nil {
+		return x.Set
+	}
+	return nil
+}
+
+func (x *NodeMarks) GetDrop() []string {
+	if x != nil {
+		return x.Drop
 	}
 	return nil
 }
@@ -4339,7 +4366,8 @@ type Node struct {
 	// The machine whose certificate the node manager has shown.
 	Machine string `protobuf:"bytes,14,opt,name=machine,proto3" json:"machine,omitempty"`
 	// host:port of its ContainerManagementProtocol.
-	Ipc string `protobuf:"bytes,15,opt,name=ipc,proto3" json:"ipc,omitempty"`
+	Ipc        string            `protobuf:"bytes,15,opt,name=ipc,proto3" json:"ipc,omitempty"`
+	Attributes map[string]string `protobuf:"bytes,16,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Level that the node's program knows (release.NodePrograms); 0: not known.
 	Level uint32 `protobuf:"varint,30,opt,name=level,proto3" json:"level,omitempty"`
 	// What an operator has set in place of what the node reported; both are absent where nobody has.
@@ -4348,7 +4376,10 @@ type Node struct {
 	Wish     *Wish     `protobuf:"bytes,22,opt,name=wish,proto3" json:"wish,omitempty"`
 	Retired  bool      `protobuf:"varint,23,opt,name=retired,proto3" json:"retired,omitempty"`
 	// The node manager's own labels, where an operator has set others.
-	OwnLabels     *Labels `protobuf:"bytes,26,opt,name=own_labels,json=ownLabels,proto3" json:"own_labels,omitempty"`
+	OwnLabels *Labels `protobuf:"bytes,26,opt,name=own_labels,json=ownLabels,proto3" json:"own_labels,omitempty"`
+	// The attributes that an operator has set, and the node manager's own where there are any of these.
+	SetAttributes map[string]string `protobuf:"bytes,27,rep,name=set_attributes,json=setAttributes,proto3" json:"set_attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	OwnAttributes map[string]string `protobuf:"bytes,28,rep,name=own_attributes,json=ownAttributes,proto3" json:"own_attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4488,6 +4519,13 @@ func (x *Node) GetIpc() string {
 	return ""
 }
 
+func (x *Node) GetAttributes() map[string]string {
+	if x != nil {
+		return x.Attributes
+	}
+	return nil
+}
+
 func (x *Node) GetLevel() uint32 {
 	if x != nil {
 		return x.Level
@@ -4526,6 +4564,20 @@ func (x *Node) GetRetired() bool {
 func (x *Node) GetOwnLabels() *Labels {
 	if x != nil {
 		return x.OwnLabels
+	}
+	return nil
+}
+
+func (x *Node) GetSetAttributes() map[string]string {
+	if x != nil {
+		return x.SetAttributes
+	}
+	return nil
+}
+
+func (x *Node) GetOwnAttributes() map[string]string {
+	if x != nil {
+		return x.OwnAttributes
 	}
 	return nil
 }
@@ -5331,7 +5383,7 @@ var File_resourcemanager_statepb_v1_state_proto protoreflect.FileDescriptor
 
 const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\n" +
-	"&resourcemanager/statepb/v1/state.proto\x12\x1dhops.resourcemanager.state.v1\"\xa9\x0f\n" +
+	"&resourcemanager/statepb/v1/state.proto\x12\x1dhops.resourcemanager.state.v1\"\xa6\x0f\n" +
 	"\aCommand\x12\x15\n" +
 	"\x06now_ms\x18\x01 \x01(\x03R\x05nowMs\x12<\n" +
 	"\x05begin\x18\x02 \x01(\v2$.hops.resourcemanager.state.v1.BeginH\x00R\x05begin\x12X\n" +
@@ -5360,9 +5412,9 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"set_queues\x18\" \x01(\v2(.hops.resourcemanager.state.v1.SetQueuesH\x00R\tsetQueues\x12^\n" +
 	"\x11launch_containers\x18( \x01(\v2/.hops.resourcemanager.state.v1.LaunchContainersH\x00R\x10launchContainers\x12a\n" +
 	"\x12update_application\x182 \x01(\v20.hops.resourcemanager.state.v1.UpdateApplicationH\x00R\x11updateApplication\x12R\n" +
-	"\rchange_labels\x183 \x01(\v2+.hops.resourcemanager.state.v1.ChangeLabelsH\x00R\fchangeLabels\x12L\n" +
-	"\vlabel_nodes\x184 \x01(\v2).hops.resourcemanager.state.v1.LabelNodesH\x00R\n" +
-	"labelNodes\x12I\n" +
+	"\rchange_labels\x183 \x01(\v2+.hops.resourcemanager.state.v1.ChangeLabelsH\x00R\fchangeLabels\x12I\n" +
+	"\n" +
+	"mark_nodes\x184 \x01(\v2(.hops.resourcemanager.state.v1.MarkNodesH\x00R\tmarkNodes\x12I\n" +
 	"\n" +
 	"change_job\x185 \x01(\v2(.hops.resourcemanager.state.v1.ChangeJobH\x00R\tchangeJobB\x04\n" +
 	"\x02op\"y\n" +
@@ -5532,15 +5584,20 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\texclusive\x18\x02 \x01(\bR\texclusive\"^\n" +
 	"\fChangeLabels\x126\n" +
 	"\x03add\x18\x01 \x03(\v2$.hops.resourcemanager.state.v1.LabelR\x03add\x12\x16\n" +
-	"\x06remove\x18\x02 \x03(\tR\x06remove\"c\n" +
-	"\n" +
-	"LabelNodes\x12?\n" +
-	"\x05nodes\x18\x01 \x03(\v2).hops.resourcemanager.state.v1.NodeLabelsR\x05nodes\x12\x14\n" +
-	"\x05known\x18\x02 \x01(\bR\x05known\"_\n" +
-	"\n" +
-	"NodeLabels\x12\x12\n" +
+	"\x06remove\x18\x02 \x03(\tR\x06remove\"a\n" +
+	"\tMarkNodes\x12>\n" +
+	"\x05nodes\x18\x01 \x03(\v2(.hops.resourcemanager.state.v1.NodeMarksR\x05nodes\x12\x14\n" +
+	"\x05known\x18\x02 \x01(\bR\x05known\"\x8e\x02\n" +
+	"\tNodeMarks\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12=\n" +
-	"\x06labels\x18\x02 \x01(\v2%.hops.resourcemanager.state.v1.LabelsR\x06labels\"\x1e\n" +
+	"\x06labels\x18\x02 \x01(\v2%.hops.resourcemanager.state.v1.LabelsR\x06labels\x12\x1d\n" +
+	"\n" +
+	"own_labels\x18\x03 \x01(\bR\townLabels\x12C\n" +
+	"\x03set\x18\x04 \x03(\v21.hops.resourcemanager.state.v1.NodeMarks.SetEntryR\x03set\x12\x12\n" +
+	"\x04drop\x18\x05 \x03(\tR\x04drop\x1a6\n" +
+	"\bSetEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x1e\n" +
 	"\x06Labels\x12\x14\n" +
 	"\x05names\x18\x01 \x03(\tR\x05names\"M\n" +
 	"\rClusterLabels\x12<\n" +
@@ -5716,7 +5773,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x04exit\x18\x11 \x01(\x05R\x04exit\x12 \n" +
 	"\vdiagnostics\x18\x12 \x01(\tR\vdiagnostics\x12\x14\n" +
 	"\x05ended\x18\x13 \x01(\x04R\x05ended\x12\x1a\n" +
-	"\binstance\x18\x14 \x01(\x05R\binstance\"\x82\x06\n" +
+	"\binstance\x18\x14 \x01(\x05R\binstance\"\xd8\t\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x12\n" +
@@ -5733,14 +5790,28 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x04gpus\x18\f \x03(\v2\".hops.resourcemanager.state.v1.GPUR\x04gpus\x12#\n" +
 	"\rregistered_ms\x18\r \x01(\x03R\fregisteredMs\x12\x18\n" +
 	"\amachine\x18\x0e \x01(\tR\amachine\x12\x10\n" +
-	"\x03ipc\x18\x0f \x01(\tR\x03ipc\x12\x14\n" +
+	"\x03ipc\x18\x0f \x01(\tR\x03ipc\x12S\n" +
+	"\n" +
+	"attributes\x18\x10 \x03(\v23.hops.resourcemanager.state.v1.Node.AttributesEntryR\n" +
+	"attributes\x12\x14\n" +
 	"\x05level\x18\x1e \x01(\rR\x05level\x12A\n" +
 	"\aresized\x18\x15 \x01(\v2'.hops.resourcemanager.state.v1.ResourceR\aresized\x12C\n" +
 	"\breported\x18\x18 \x01(\v2'.hops.resourcemanager.state.v1.ResourceR\breported\x127\n" +
 	"\x04wish\x18\x16 \x01(\v2#.hops.resourcemanager.state.v1.WishR\x04wish\x12\x18\n" +
 	"\aretired\x18\x17 \x01(\bR\aretired\x12D\n" +
 	"\n" +
-	"own_labels\x18\x1a \x01(\v2%.hops.resourcemanager.state.v1.LabelsR\townLabels\"\x84\x03\n" +
+	"own_labels\x18\x1a \x01(\v2%.hops.resourcemanager.state.v1.LabelsR\townLabels\x12]\n" +
+	"\x0eset_attributes\x18\x1b \x03(\v26.hops.resourcemanager.state.v1.Node.SetAttributesEntryR\rsetAttributes\x12]\n" +
+	"\x0eown_attributes\x18\x1c \x03(\v26.hops.resourcemanager.state.v1.Node.OwnAttributesEntryR\rownAttributes\x1a=\n" +
+	"\x0fAttributesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a@\n" +
+	"\x12SetAttributesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a@\n" +
+	"\x12OwnAttributesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x84\x03\n" +
 	"\x05Event\x12N\n" +
 	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12D\n" +
@@ -5819,7 +5890,7 @@ func file_resourcemanager_statepb_v1_state_proto_rawDescGZIP() []byte {
 	return file_resourcemanager_statepb_v1_state_proto_rawDescData
 }
 
-var file_resourcemanager_statepb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 60)
+var file_resourcemanager_statepb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
 var file_resourcemanager_statepb_v1_state_proto_goTypes = []any{
 	(*Command)(nil),           // 0: hops.resourcemanager.state.v1.Command
 	(*Begin)(nil),             // 1: hops.resourcemanager.state.v1.Begin
@@ -5854,8 +5925,8 @@ var file_resourcemanager_statepb_v1_state_proto_goTypes = []any{
 	(*UpdateApplication)(nil), // 30: hops.resourcemanager.state.v1.UpdateApplication
 	(*Label)(nil),             // 31: hops.resourcemanager.state.v1.Label
 	(*ChangeLabels)(nil),      // 32: hops.resourcemanager.state.v1.ChangeLabels
-	(*LabelNodes)(nil),        // 33: hops.resourcemanager.state.v1.LabelNodes
-	(*NodeLabels)(nil),        // 34: hops.resourcemanager.state.v1.NodeLabels
+	(*MarkNodes)(nil),         // 33: hops.resourcemanager.state.v1.MarkNodes
+	(*NodeMarks)(nil),         // 34: hops.resourcemanager.state.v1.NodeMarks
 	(*Labels)(nil),            // 35: hops.resourcemanager.state.v1.Labels
 	(*ClusterLabels)(nil),     // 36: hops.resourcemanager.state.v1.ClusterLabels
 	(*ChangeJob)(nil),         // 37: hops.resourcemanager.state.v1.ChangeJob
@@ -5880,113 +5951,121 @@ var file_resourcemanager_statepb_v1_state_proto_goTypes = []any{
 	(*AskRecord)(nil),         // 56: hops.resourcemanager.state.v1.AskRecord
 	(*LaunchRecord)(nil),      // 57: hops.resourcemanager.state.v1.LaunchRecord
 	(*End)(nil),               // 58: hops.resourcemanager.state.v1.End
-	nil,                       // 59: hops.resourcemanager.state.v1.Resource.OtherEntry
+	nil,                       // 59: hops.resourcemanager.state.v1.NodeMarks.SetEntry
+	nil,                       // 60: hops.resourcemanager.state.v1.Resource.OtherEntry
+	nil,                       // 61: hops.resourcemanager.state.v1.Node.AttributesEntry
+	nil,                       // 62: hops.resourcemanager.state.v1.Node.SetAttributesEntry
+	nil,                       // 63: hops.resourcemanager.state.v1.Node.OwnAttributesEntry
 }
 var file_resourcemanager_statepb_v1_state_proto_depIdxs = []int32{
-	1,  // 0: hops.resourcemanager.state.v1.Command.begin:type_name -> hops.resourcemanager.state.v1.Begin
-	3,  // 1: hops.resourcemanager.state.v1.Command.new_application:type_name -> hops.resourcemanager.state.v1.NewApplication
-	4,  // 2: hops.resourcemanager.state.v1.Command.submit:type_name -> hops.resourcemanager.state.v1.Submit
-	5,  // 3: hops.resourcemanager.state.v1.Command.register_node:type_name -> hops.resourcemanager.state.v1.RegisterNode
-	6,  // 4: hops.resourcemanager.state.v1.Command.lose_node:type_name -> hops.resourcemanager.state.v1.LoseNode
-	7,  // 5: hops.resourcemanager.state.v1.Command.statuses:type_name -> hops.resourcemanager.state.v1.Statuses
-	9,  // 6: hops.resourcemanager.state.v1.Command.grant:type_name -> hops.resourcemanager.state.v1.Grant
-	12, // 7: hops.resourcemanager.state.v1.Command.register_master:type_name -> hops.resourcemanager.state.v1.RegisterMaster
-	13, // 8: hops.resourcemanager.state.v1.Command.allocate:type_name -> hops.resourcemanager.state.v1.Allocate
-	17, // 9: hops.resourcemanager.state.v1.Command.finish:type_name -> hops.resourcemanager.state.v1.Finish
-	18, // 10: hops.resourcemanager.state.v1.Command.kill:type_name -> hops.resourcemanager.state.v1.Kill
-	19, // 11: hops.resourcemanager.state.v1.Command.stop:type_name -> hops.resourcemanager.state.v1.Stop
-	2,  // 12: hops.resourcemanager.state.v1.Command.settle_lease:type_name -> hops.resourcemanager.state.v1.SettleLease
-	20, // 13: hops.resourcemanager.state.v1.Command.keep_credentials:type_name -> hops.resourcemanager.state.v1.KeepCredentials
-	21, // 14: hops.resourcemanager.state.v1.Command.fail:type_name -> hops.resourcemanager.state.v1.Fail
-	24, // 15: hops.resourcemanager.state.v1.Command.administer_nodes:type_name -> hops.resourcemanager.state.v1.AdministerNodes
-	25, // 16: hops.resourcemanager.state.v1.Command.exclude_nodes:type_name -> hops.resourcemanager.state.v1.ExcludeNodes
-	26, // 17: hops.resourcemanager.state.v1.Command.retire_node:type_name -> hops.resourcemanager.state.v1.RetireNode
-	27, // 18: hops.resourcemanager.state.v1.Command.resize_node:type_name -> hops.resourcemanager.state.v1.ResizeNode
-	28, // 19: hops.resourcemanager.state.v1.Command.set_queues:type_name -> hops.resourcemanager.state.v1.SetQueues
-	15, // 20: hops.resourcemanager.state.v1.Command.launch_containers:type_name -> hops.resourcemanager.state.v1.LaunchContainers
-	30, // 21: hops.resourcemanager.state.v1.Command.update_application:type_name -> hops.resourcemanager.state.v1.UpdateApplication
-	32, // 22: hops.resourcemanager.state.v1.Command.change_labels:type_name -> hops.resourcemanager.state.v1.ChangeLabels
-	33, // 23: hops.resourcemanager.state.v1.Command.label_nodes:type_name -> hops.resourcemanager.state.v1.LabelNodes
-	37, // 24: hops.resourcemanager.state.v1.Command.change_job:type_name -> hops.resourcemanager.state.v1.ChangeJob
-	43, // 25: hops.resourcemanager.state.v1.Submit.application:type_name -> hops.resourcemanager.state.v1.Application
-	50, // 26: hops.resourcemanager.state.v1.RegisterNode.node:type_name -> hops.resourcemanager.state.v1.Node
-	8,  // 27: hops.resourcemanager.state.v1.Statuses.statuses:type_name -> hops.resourcemanager.state.v1.Status
-	40, // 28: hops.resourcemanager.state.v1.Status.container:type_name -> hops.resourcemanager.state.v1.ContainerID
-	10, // 29: hops.resourcemanager.state.v1.Grant.groups:type_name -> hops.resourcemanager.state.v1.Group
-	39, // 30: hops.resourcemanager.state.v1.Group.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	11, // 31: hops.resourcemanager.state.v1.Group.placements:type_name -> hops.resourcemanager.state.v1.Placement
-	41, // 32: hops.resourcemanager.state.v1.Placement.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	39, // 33: hops.resourcemanager.state.v1.RegisterMaster.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	39, // 34: hops.resourcemanager.state.v1.Allocate.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	14, // 35: hops.resourcemanager.state.v1.Allocate.asks:type_name -> hops.resourcemanager.state.v1.WantedAsk
-	40, // 36: hops.resourcemanager.state.v1.Allocate.release:type_name -> hops.resourcemanager.state.v1.ContainerID
-	45, // 37: hops.resourcemanager.state.v1.WantedAsk.ask:type_name -> hops.resourcemanager.state.v1.Ask
-	46, // 38: hops.resourcemanager.state.v1.WantedAsk.launch:type_name -> hops.resourcemanager.state.v1.Launch
-	39, // 39: hops.resourcemanager.state.v1.LaunchContainers.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	16, // 40: hops.resourcemanager.state.v1.LaunchContainers.launches:type_name -> hops.resourcemanager.state.v1.ContainerLaunch
-	40, // 41: hops.resourcemanager.state.v1.ContainerLaunch.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
-	46, // 42: hops.resourcemanager.state.v1.ContainerLaunch.launch:type_name -> hops.resourcemanager.state.v1.Launch
-	39, // 43: hops.resourcemanager.state.v1.Finish.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	39, // 44: hops.resourcemanager.state.v1.Kill.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	40, // 45: hops.resourcemanager.state.v1.Stop.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
-	22, // 46: hops.resourcemanager.state.v1.KeepCredentials.keep:type_name -> hops.resourcemanager.state.v1.Credential
-	22, // 47: hops.resourcemanager.state.v1.KeepCredentials.drop:type_name -> hops.resourcemanager.state.v1.Credential
-	39, // 48: hops.resourcemanager.state.v1.Fail.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	39, // 49: hops.resourcemanager.state.v1.Credential.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	23, // 50: hops.resourcemanager.state.v1.AdministerNodes.wish:type_name -> hops.resourcemanager.state.v1.Wish
-	41, // 51: hops.resourcemanager.state.v1.ResizeNode.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	39, // 52: hops.resourcemanager.state.v1.UpdateApplication.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	31, // 53: hops.resourcemanager.state.v1.ChangeLabels.add:type_name -> hops.resourcemanager.state.v1.Label
-	34, // 54: hops.resourcemanager.state.v1.LabelNodes.nodes:type_name -> hops.resourcemanager.state.v1.NodeLabels
-	35, // 55: hops.resourcemanager.state.v1.NodeLabels.labels:type_name -> hops.resourcemanager.state.v1.Labels
-	31, // 56: hops.resourcemanager.state.v1.ClusterLabels.labels:type_name -> hops.resourcemanager.state.v1.Label
-	39, // 57: hops.resourcemanager.state.v1.ChangeJob.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	39, // 58: hops.resourcemanager.state.v1.Dependency.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	39, // 59: hops.resourcemanager.state.v1.ContainerID.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	59, // 60: hops.resourcemanager.state.v1.Resource.other:type_name -> hops.resourcemanager.state.v1.Resource.OtherEntry
-	39, // 61: hops.resourcemanager.state.v1.Application.id:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	41, // 62: hops.resourcemanager.state.v1.Application.master:type_name -> hops.resourcemanager.state.v1.Resource
-	44, // 63: hops.resourcemanager.state.v1.Application.attempts:type_name -> hops.resourcemanager.state.v1.Attempt
-	38, // 64: hops.resourcemanager.state.v1.Application.after:type_name -> hops.resourcemanager.state.v1.Dependency
-	40, // 65: hops.resourcemanager.state.v1.Attempt.container:type_name -> hops.resourcemanager.state.v1.ContainerID
-	41, // 66: hops.resourcemanager.state.v1.Ask.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	47, // 67: hops.resourcemanager.state.v1.Launch.env:type_name -> hops.resourcemanager.state.v1.EnvVar
-	48, // 68: hops.resourcemanager.state.v1.Launch.artifacts:type_name -> hops.resourcemanager.state.v1.Artifact
-	40, // 69: hops.resourcemanager.state.v1.Container.id:type_name -> hops.resourcemanager.state.v1.ContainerID
-	41, // 70: hops.resourcemanager.state.v1.Container.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	41, // 71: hops.resourcemanager.state.v1.Node.capacity:type_name -> hops.resourcemanager.state.v1.Resource
-	42, // 72: hops.resourcemanager.state.v1.Node.gpus:type_name -> hops.resourcemanager.state.v1.GPU
-	41, // 73: hops.resourcemanager.state.v1.Node.resized:type_name -> hops.resourcemanager.state.v1.Resource
-	41, // 74: hops.resourcemanager.state.v1.Node.reported:type_name -> hops.resourcemanager.state.v1.Resource
-	23, // 75: hops.resourcemanager.state.v1.Node.wish:type_name -> hops.resourcemanager.state.v1.Wish
-	35, // 76: hops.resourcemanager.state.v1.Node.own_labels:type_name -> hops.resourcemanager.state.v1.Labels
-	39, // 77: hops.resourcemanager.state.v1.Event.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	40, // 78: hops.resourcemanager.state.v1.Event.granted:type_name -> hops.resourcemanager.state.v1.ContainerID
-	40, // 79: hops.resourcemanager.state.v1.Event.completed:type_name -> hops.resourcemanager.state.v1.ContainerID
-	40, // 80: hops.resourcemanager.state.v1.Event.preempt:type_name -> hops.resourcemanager.state.v1.ContainerID
-	40, // 81: hops.resourcemanager.state.v1.LedgerLine.container:type_name -> hops.resourcemanager.state.v1.ContainerID
-	54, // 82: hops.resourcemanager.state.v1.Record.header:type_name -> hops.resourcemanager.state.v1.Header
-	43, // 83: hops.resourcemanager.state.v1.Record.application:type_name -> hops.resourcemanager.state.v1.Application
-	56, // 84: hops.resourcemanager.state.v1.Record.ask:type_name -> hops.resourcemanager.state.v1.AskRecord
-	57, // 85: hops.resourcemanager.state.v1.Record.launch:type_name -> hops.resourcemanager.state.v1.LaunchRecord
-	49, // 86: hops.resourcemanager.state.v1.Record.container:type_name -> hops.resourcemanager.state.v1.Container
-	50, // 87: hops.resourcemanager.state.v1.Record.node:type_name -> hops.resourcemanager.state.v1.Node
-	51, // 88: hops.resourcemanager.state.v1.Record.event:type_name -> hops.resourcemanager.state.v1.Event
-	52, // 89: hops.resourcemanager.state.v1.Record.ledger:type_name -> hops.resourcemanager.state.v1.LedgerLine
-	58, // 90: hops.resourcemanager.state.v1.Record.end:type_name -> hops.resourcemanager.state.v1.End
-	22, // 91: hops.resourcemanager.state.v1.Record.credential:type_name -> hops.resourcemanager.state.v1.Credential
-	29, // 92: hops.resourcemanager.state.v1.Record.queues:type_name -> hops.resourcemanager.state.v1.QueuesRecord
-	55, // 93: hops.resourcemanager.state.v1.Record.excluded:type_name -> hops.resourcemanager.state.v1.Excluded
-	36, // 94: hops.resourcemanager.state.v1.Record.labels:type_name -> hops.resourcemanager.state.v1.ClusterLabels
-	39, // 95: hops.resourcemanager.state.v1.AskRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	45, // 96: hops.resourcemanager.state.v1.AskRecord.ask:type_name -> hops.resourcemanager.state.v1.Ask
-	39, // 97: hops.resourcemanager.state.v1.LaunchRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	46, // 98: hops.resourcemanager.state.v1.LaunchRecord.launch:type_name -> hops.resourcemanager.state.v1.Launch
-	99, // [99:99] is the sub-list for method output_type
-	99, // [99:99] is the sub-list for method input_type
-	99, // [99:99] is the sub-list for extension type_name
-	99, // [99:99] is the sub-list for extension extendee
-	0,  // [0:99] is the sub-list for field type_name
+	1,   // 0: hops.resourcemanager.state.v1.Command.begin:type_name -> hops.resourcemanager.state.v1.Begin
+	3,   // 1: hops.resourcemanager.state.v1.Command.new_application:type_name -> hops.resourcemanager.state.v1.NewApplication
+	4,   // 2: hops.resourcemanager.state.v1.Command.submit:type_name -> hops.resourcemanager.state.v1.Submit
+	5,   // 3: hops.resourcemanager.state.v1.Command.register_node:type_name -> hops.resourcemanager.state.v1.RegisterNode
+	6,   // 4: hops.resourcemanager.state.v1.Command.lose_node:type_name -> hops.resourcemanager.state.v1.LoseNode
+	7,   // 5: hops.resourcemanager.state.v1.Command.statuses:type_name -> hops.resourcemanager.state.v1.Statuses
+	9,   // 6: hops.resourcemanager.state.v1.Command.grant:type_name -> hops.resourcemanager.state.v1.Grant
+	12,  // 7: hops.resourcemanager.state.v1.Command.register_master:type_name -> hops.resourcemanager.state.v1.RegisterMaster
+	13,  // 8: hops.resourcemanager.state.v1.Command.allocate:type_name -> hops.resourcemanager.state.v1.Allocate
+	17,  // 9: hops.resourcemanager.state.v1.Command.finish:type_name -> hops.resourcemanager.state.v1.Finish
+	18,  // 10: hops.resourcemanager.state.v1.Command.kill:type_name -> hops.resourcemanager.state.v1.Kill
+	19,  // 11: hops.resourcemanager.state.v1.Command.stop:type_name -> hops.resourcemanager.state.v1.Stop
+	2,   // 12: hops.resourcemanager.state.v1.Command.settle_lease:type_name -> hops.resourcemanager.state.v1.SettleLease
+	20,  // 13: hops.resourcemanager.state.v1.Command.keep_credentials:type_name -> hops.resourcemanager.state.v1.KeepCredentials
+	21,  // 14: hops.resourcemanager.state.v1.Command.fail:type_name -> hops.resourcemanager.state.v1.Fail
+	24,  // 15: hops.resourcemanager.state.v1.Command.administer_nodes:type_name -> hops.resourcemanager.state.v1.AdministerNodes
+	25,  // 16: hops.resourcemanager.state.v1.Command.exclude_nodes:type_name -> hops.resourcemanager.state.v1.ExcludeNodes
+	26,  // 17: hops.resourcemanager.state.v1.Command.retire_node:type_name -> hops.resourcemanager.state.v1.RetireNode
+	27,  // 18: hops.resourcemanager.state.v1.Command.resize_node:type_name -> hops.resourcemanager.state.v1.ResizeNode
+	28,  // 19: hops.resourcemanager.state.v1.Command.set_queues:type_name -> hops.resourcemanager.state.v1.SetQueues
+	15,  // 20: hops.resourcemanager.state.v1.Command.launch_containers:type_name -> hops.resourcemanager.state.v1.LaunchContainers
+	30,  // 21: hops.resourcemanager.state.v1.Command.update_application:type_name -> hops.resourcemanager.state.v1.UpdateApplication
+	32,  // 22: hops.resourcemanager.state.v1.Command.change_labels:type_name -> hops.resourcemanager.state.v1.ChangeLabels
+	33,  // 23: hops.resourcemanager.state.v1.Command.mark_nodes:type_name -> hops.resourcemanager.state.v1.MarkNodes
+	37,  // 24: hops.resourcemanager.state.v1.Command.change_job:type_name -> hops.resourcemanager.state.v1.ChangeJob
+	43,  // 25: hops.resourcemanager.state.v1.Submit.application:type_name -> hops.resourcemanager.state.v1.Application
+	50,  // 26: hops.resourcemanager.state.v1.RegisterNode.node:type_name -> hops.resourcemanager.state.v1.Node
+	8,   // 27: hops.resourcemanager.state.v1.Statuses.statuses:type_name -> hops.resourcemanager.state.v1.Status
+	40,  // 28: hops.resourcemanager.state.v1.Status.container:type_name -> hops.resourcemanager.state.v1.ContainerID
+	10,  // 29: hops.resourcemanager.state.v1.Grant.groups:type_name -> hops.resourcemanager.state.v1.Group
+	39,  // 30: hops.resourcemanager.state.v1.Group.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	11,  // 31: hops.resourcemanager.state.v1.Group.placements:type_name -> hops.resourcemanager.state.v1.Placement
+	41,  // 32: hops.resourcemanager.state.v1.Placement.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	39,  // 33: hops.resourcemanager.state.v1.RegisterMaster.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	39,  // 34: hops.resourcemanager.state.v1.Allocate.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	14,  // 35: hops.resourcemanager.state.v1.Allocate.asks:type_name -> hops.resourcemanager.state.v1.WantedAsk
+	40,  // 36: hops.resourcemanager.state.v1.Allocate.release:type_name -> hops.resourcemanager.state.v1.ContainerID
+	45,  // 37: hops.resourcemanager.state.v1.WantedAsk.ask:type_name -> hops.resourcemanager.state.v1.Ask
+	46,  // 38: hops.resourcemanager.state.v1.WantedAsk.launch:type_name -> hops.resourcemanager.state.v1.Launch
+	39,  // 39: hops.resourcemanager.state.v1.LaunchContainers.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	16,  // 40: hops.resourcemanager.state.v1.LaunchContainers.launches:type_name -> hops.resourcemanager.state.v1.ContainerLaunch
+	40,  // 41: hops.resourcemanager.state.v1.ContainerLaunch.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
+	46,  // 42: hops.resourcemanager.state.v1.ContainerLaunch.launch:type_name -> hops.resourcemanager.state.v1.Launch
+	39,  // 43: hops.resourcemanager.state.v1.Finish.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	39,  // 44: hops.resourcemanager.state.v1.Kill.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	40,  // 45: hops.resourcemanager.state.v1.Stop.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
+	22,  // 46: hops.resourcemanager.state.v1.KeepCredentials.keep:type_name -> hops.resourcemanager.state.v1.Credential
+	22,  // 47: hops.resourcemanager.state.v1.KeepCredentials.drop:type_name -> hops.resourcemanager.state.v1.Credential
+	39,  // 48: hops.resourcemanager.state.v1.Fail.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	39,  // 49: hops.resourcemanager.state.v1.Credential.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	23,  // 50: hops.resourcemanager.state.v1.AdministerNodes.wish:type_name -> hops.resourcemanager.state.v1.Wish
+	41,  // 51: hops.resourcemanager.state.v1.ResizeNode.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	39,  // 52: hops.resourcemanager.state.v1.UpdateApplication.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	31,  // 53: hops.resourcemanager.state.v1.ChangeLabels.add:type_name -> hops.resourcemanager.state.v1.Label
+	34,  // 54: hops.resourcemanager.state.v1.MarkNodes.nodes:type_name -> hops.resourcemanager.state.v1.NodeMarks
+	35,  // 55: hops.resourcemanager.state.v1.NodeMarks.labels:type_name -> hops.resourcemanager.state.v1.Labels
+	59,  // 56: hops.resourcemanager.state.v1.NodeMarks.set:type_name -> hops.resourcemanager.state.v1.NodeMarks.SetEntry
+	31,  // 57: hops.resourcemanager.state.v1.ClusterLabels.labels:type_name -> hops.resourcemanager.state.v1.Label
+	39,  // 58: hops.resourcemanager.state.v1.ChangeJob.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	39,  // 59: hops.resourcemanager.state.v1.Dependency.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	39,  // 60: hops.resourcemanager.state.v1.ContainerID.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	60,  // 61: hops.resourcemanager.state.v1.Resource.other:type_name -> hops.resourcemanager.state.v1.Resource.OtherEntry
+	39,  // 62: hops.resourcemanager.state.v1.Application.id:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	41,  // 63: hops.resourcemanager.state.v1.Application.master:type_name -> hops.resourcemanager.state.v1.Resource
+	44,  // 64: hops.resourcemanager.state.v1.Application.attempts:type_name -> hops.resourcemanager.state.v1.Attempt
+	38,  // 65: hops.resourcemanager.state.v1.Application.after:type_name -> hops.resourcemanager.state.v1.Dependency
+	40,  // 66: hops.resourcemanager.state.v1.Attempt.container:type_name -> hops.resourcemanager.state.v1.ContainerID
+	41,  // 67: hops.resourcemanager.state.v1.Ask.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	47,  // 68: hops.resourcemanager.state.v1.Launch.env:type_name -> hops.resourcemanager.state.v1.EnvVar
+	48,  // 69: hops.resourcemanager.state.v1.Launch.artifacts:type_name -> hops.resourcemanager.state.v1.Artifact
+	40,  // 70: hops.resourcemanager.state.v1.Container.id:type_name -> hops.resourcemanager.state.v1.ContainerID
+	41,  // 71: hops.resourcemanager.state.v1.Container.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	41,  // 72: hops.resourcemanager.state.v1.Node.capacity:type_name -> hops.resourcemanager.state.v1.Resource
+	42,  // 73: hops.resourcemanager.state.v1.Node.gpus:type_name -> hops.resourcemanager.state.v1.GPU
+	61,  // 74: hops.resourcemanager.state.v1.Node.attributes:type_name -> hops.resourcemanager.state.v1.Node.AttributesEntry
+	41,  // 75: hops.resourcemanager.state.v1.Node.resized:type_name -> hops.resourcemanager.state.v1.Resource
+	41,  // 76: hops.resourcemanager.state.v1.Node.reported:type_name -> hops.resourcemanager.state.v1.Resource
+	23,  // 77: hops.resourcemanager.state.v1.Node.wish:type_name -> hops.resourcemanager.state.v1.Wish
+	35,  // 78: hops.resourcemanager.state.v1.Node.own_labels:type_name -> hops.resourcemanager.state.v1.Labels
+	62,  // 79: hops.resourcemanager.state.v1.Node.set_attributes:type_name -> hops.resourcemanager.state.v1.Node.SetAttributesEntry
+	63,  // 80: hops.resourcemanager.state.v1.Node.own_attributes:type_name -> hops.resourcemanager.state.v1.Node.OwnAttributesEntry
+	39,  // 81: hops.resourcemanager.state.v1.Event.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	40,  // 82: hops.resourcemanager.state.v1.Event.granted:type_name -> hops.resourcemanager.state.v1.ContainerID
+	40,  // 83: hops.resourcemanager.state.v1.Event.completed:type_name -> hops.resourcemanager.state.v1.ContainerID
+	40,  // 84: hops.resourcemanager.state.v1.Event.preempt:type_name -> hops.resourcemanager.state.v1.ContainerID
+	40,  // 85: hops.resourcemanager.state.v1.LedgerLine.container:type_name -> hops.resourcemanager.state.v1.ContainerID
+	54,  // 86: hops.resourcemanager.state.v1.Record.header:type_name -> hops.resourcemanager.state.v1.Header
+	43,  // 87: hops.resourcemanager.state.v1.Record.application:type_name -> hops.resourcemanager.state.v1.Application
+	56,  // 88: hops.resourcemanager.state.v1.Record.ask:type_name -> hops.resourcemanager.state.v1.AskRecord
+	57,  // 89: hops.resourcemanager.state.v1.Record.launch:type_name -> hops.resourcemanager.state.v1.LaunchRecord
+	49,  // 90: hops.resourcemanager.state.v1.Record.container:type_name -> hops.resourcemanager.state.v1.Container
+	50,  // 91: hops.resourcemanager.state.v1.Record.node:type_name -> hops.resourcemanager.state.v1.Node
+	51,  // 92: hops.resourcemanager.state.v1.Record.event:type_name -> hops.resourcemanager.state.v1.Event
+	52,  // 93: hops.resourcemanager.state.v1.Record.ledger:type_name -> hops.resourcemanager.state.v1.LedgerLine
+	58,  // 94: hops.resourcemanager.state.v1.Record.end:type_name -> hops.resourcemanager.state.v1.End
+	22,  // 95: hops.resourcemanager.state.v1.Record.credential:type_name -> hops.resourcemanager.state.v1.Credential
+	29,  // 96: hops.resourcemanager.state.v1.Record.queues:type_name -> hops.resourcemanager.state.v1.QueuesRecord
+	55,  // 97: hops.resourcemanager.state.v1.Record.excluded:type_name -> hops.resourcemanager.state.v1.Excluded
+	36,  // 98: hops.resourcemanager.state.v1.Record.labels:type_name -> hops.resourcemanager.state.v1.ClusterLabels
+	39,  // 99: hops.resourcemanager.state.v1.AskRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	45,  // 100: hops.resourcemanager.state.v1.AskRecord.ask:type_name -> hops.resourcemanager.state.v1.Ask
+	39,  // 101: hops.resourcemanager.state.v1.LaunchRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	46,  // 102: hops.resourcemanager.state.v1.LaunchRecord.launch:type_name -> hops.resourcemanager.state.v1.Launch
+	103, // [103:103] is the sub-list for method output_type
+	103, // [103:103] is the sub-list for method input_type
+	103, // [103:103] is the sub-list for extension type_name
+	103, // [103:103] is the sub-list for extension extendee
+	0,   // [0:103] is the sub-list for field type_name
 }
 
 func init() { file_resourcemanager_statepb_v1_state_proto_init() }
@@ -6018,7 +6097,7 @@ func file_resourcemanager_statepb_v1_state_proto_init() {
 		(*Command_LaunchContainers)(nil),
 		(*Command_UpdateApplication)(nil),
 		(*Command_ChangeLabels)(nil),
-		(*Command_LabelNodes)(nil),
+		(*Command_MarkNodes)(nil),
 		(*Command_ChangeJob)(nil),
 	}
 	file_resourcemanager_statepb_v1_state_proto_msgTypes[30].OneofWrappers = []any{}
@@ -6043,7 +6122,7 @@ func file_resourcemanager_statepb_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_resourcemanager_statepb_v1_state_proto_rawDesc), len(file_resourcemanager_statepb_v1_state_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   60,
+			NumMessages:   64,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
