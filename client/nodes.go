@@ -60,3 +60,24 @@ func (n *Node) Named(name string) bool {
 	host, _, _ := net.SplitHostPort(n.ID)
 	return name != "" && (name == n.ID || strings.EqualFold(name, host) || strings.EqualFold(name, n.Host) || strings.EqualFold(name, n.Machine))
 }
+
+// NodeMarks are labels and attributes of nodes that an administrator sets over those of their node managers.
+type NodeMarks struct {
+	// Node is a machine, an address or a node id.
+	Node string `json:"node"`
+	// Labels are added, and taken away; OwnLabels: they are the node manager's again.
+	AddLabels  []string `json:"add_labels,omitempty"`
+	DropLabels []string `json:"drop_labels,omitempty"`
+	OwnLabels  bool     `json:"own_labels,omitempty"`
+	// SetAttributes are set, and DropAttributes are the node manager's own again.
+	SetAttributes  map[string]string `json:"set_attributes,omitempty"`
+	DropAttributes []string          `json:"drop_attributes,omitempty"`
+}
+
+// MarkNodes sets labels and attributes; of all nodes or, when one is refused, of none. What runs there stays.
+//
+// Errors: as those of ServeNodes.
+func (j *Jobs) MarkNodes(ctx context.Context, marks []NodeMarks) error {
+	var answer struct{}
+	return j.rest.call(ctx, http.MethodPost, "/api/v1/admin/marks", map[string]any{"marks": marks}, nil, &answer)
+}

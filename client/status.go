@@ -106,8 +106,9 @@ type Node struct {
 	HTTP    string `json:"http"`
 	Version string `json:"version"`
 	Rack    string `json:"rack"`
-	// Labels that jobs may ask for.
-	Labels []string `json:"labels"`
+	// Labels and Attributes that jobs may ask for.
+	Labels     []string          `json:"labels"`
+	Attributes map[string]string `json:"attributes"`
 	// Level is the newest of the cluster's formats that its program knows; 0: not known.
 	Level        int          `json:"level"`
 	Machine      string       `json:"machine"`

@@ -76,8 +76,8 @@ func (n *yarnNode) utilization(w io.Writer) {
 func nodeCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "node",
-		Usage:       "nodes, as `yarn node` shows them: -list, -status NODE; list, show, drain, cordon, uncordon",
-		Subcommands: nodeServiceCommands(),
+		Usage:       "nodes, as `yarn node` shows them: -list, -status NODE; list, show, drain, cordon, uncordon, label, attribute",
+		Subcommands: append(nodeServiceCommands(), nodeMarkCommands()...),
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "list", Usage: "list running nodes"},
 			&cli.BoolFlag{Name: "all", Usage: "with -list: nodes in every state"},

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -194,6 +195,9 @@ func printNode(w io.Writer, n client.Node) {
 	line("machine", "%s", dashed(n.Machine))
 	line("rack", "%s", dashed(n.Rack))
 	line("labels", "%s", dashed(strings.Join(n.Labels, ",")))
+	for _, name := range slices.Sorted(maps.Keys(n.Attributes)) {
+		line("attribute", "%s=%s", name, n.Attributes[name])
+	}
 	line("version", "%s", dashed(n.Version))
 	line("memory", "%d of %d MiB in use", n.Used.Memory>>20, n.Capacity.Memory>>20)
 	line("vcores", "%d of %d in use", n.Used.VCores, n.Capacity.VCores)

@@ -41,6 +41,23 @@ func TestNodesAreTakenOutOfService(t *testing.T) {
 			t.Errorf("node %s: %d %s%s%v; want %d %s %s", row.args, status, out, errs, sent, row.status, row.words, row.sent)
 		}
 	}
+	for _, row := range []struct {
+		args   string
+		status int
+		sent   string
+	}{
+		{"node label gpu-1,gpu-2 ssd nvme-", 0, `POST /api/v1/admin/marks {"marks":[{"node":"gpu-1","add_labels":["ssd"],"drop_labels":["nvme"]},{"node":"gpu-2","add_labels":["ssd"],"drop_labels":["nvme"]}]}`},
+		{"node label --own gpu-1", 0, `POST /api/v1/admin/marks {"marks":[{"node":"gpu-1","own_labels":true}]}`},
+		{"node label gpu-1", exitUsage, ""},
+		{"node label --own gpu-1 ssd", exitUsage, ""},
+		{"node attribute gpu-1 driver=570 zone-", 0, `POST /api/v1/admin/marks {"marks":[{"node":"gpu-1","set_attributes":{"driver":"570"},"drop_attributes":["zone"]}]}`},
+		{"node attribute gpu-1 driver", exitUsage, ""},
+	} {
+		status, out, errs, sent := asked(t, map[string]string{"POST /api/v1/admin/marks": "{}"}, strings.Fields(row.args)...)
+		if status != row.status || strings.Join(sent, "|") != row.sent {
+			t.Errorf("%s: %d %s%s%v; want %d %s", row.args, status, out, errs, sent, row.status, row.sent)
+		}
+	}
 	refused := map[string]string{"POST /api/v1/admin/nodes": `403 {"title":"Forbidden","status":403,"detail":"User ann doesn't have permission to call 'refreshNodes'"}`}
 	if status, _, errs, _ := asked(t, refused, "node", "cordon", "gpu-1"); status != exitDenied || !strings.Contains(errs, "doesn't have permission") {
 		t.Errorf("who may not: %d %s", status, errs)

@@ -19,6 +19,15 @@ type Operator interface {
 	//
 	// Errors: ErrNotExist for a name that no node has; ErrInvalidArgument.
 	Administer(ctx context.Context, caller metadata.Caller, names []string, w Wish) ([]string, error)
+	// ChangeLabels adds labels to those that the cluster knows, or takes others away, also from the nodes that carry them.
+	//
+	// Errors: ErrInvalidArgument; ErrUnsupported before the cluster has been raised to release.Requests.
+	ChangeLabels(ctx context.Context, caller metadata.Caller, add []rm.NodeLabel, remove []string) error
+	// MarkNodes sets labels and attributes of nodes over those of their node managers; all or none. Known: labels that the cluster does
+	// not know are an error.
+	//
+	// Errors: those of ChangeLabels; ErrNotExist for a name that no node has.
+	MarkNodes(ctx context.Context, caller metadata.Caller, marks []NodeMarks, known bool) error
 	// RefreshNodes reads the list of excluded nodes anew. What runs on nodes that it names has until timeout, or for ever if that is
 	// negative. A list that cannot be read changes nothing.
 	RefreshNodes(ctx context.Context, caller metadata.Caller, timeout time.Duration) error
@@ -41,6 +50,26 @@ type Operator interface {
 	RefreshUsers(ctx context.Context, caller metadata.Caller, proxies bool) error
 }
 
+// NodeMarks are labels and attributes of a node, named by machine, address or id (port 0: any): the body of POST /api/v1/admin/marks
+// lists them.
+type NodeMarks struct {
+	Node string `json:"node"`
+	// Labels in place of all that it has; absent: see the next two.
+	Labels []string `json:"labels,omitempty"`
+	// AddLabels and DropLabels change those that it has; OwnLabels: it has its node manager's again.
+	AddLabels  []string `json:"add_labels,omitempty"`
+	DropLabels []string `json:"drop_labels,omitempty"`
+	OwnLabels  bool     `json:"own_labels,omitempty"`
+	// SetAttributes are set over the node manager's own, and DropAttributes are the node manager's own again.
+	SetAttributes  map[string]string `json:"set_attributes,omitempty"`
+	DropAttributes []string          `json:"drop_attributes,omitempty"`
+}
+
+// MarksRequest is the body of POST /api/v1/admin/marks.
+type MarksRequest struct {
+	Marks []NodeMarks `json:"marks"`
+}
+
 // Wish is what an operator wants of nodes.
 type Wish struct {
 	// Leave: they are to leave; otherwise they serve again. Maintenance: they are to come back, after Life if that is not 0.
@@ -56,6 +85,7 @@ type Wish struct {
 // that are of each member are not passed on to the leader.
 var adminRoutes = []Route{
 	{Method: "POST", Path: "/api/v1/admin/nodes", Right: security.Superuser, handle: (*request).administer, admin: "refreshNodes"},
+	{Method: "POST", Path: "/api/v1/admin/marks", Right: security.Superuser, handle: (*request).markNodes, admin: "replaceLabelsOnNode"},
 	{Method: "POST", Path: "/api/v1/admin/refresh-nodes", Right: security.Superuser, handle: (*request).refreshNodes, admin: "refreshNodes"},
 	{Method: "PUT", Path: "/api/v1/admin/nodes/{node}/resource", Right: security.Superuser, handle: (*request).resize, admin: "updateNodeResource"},
 	{Method: "POST", Path: "/api/v1/admin/refresh-queues", Right: security.Superuser, handle: (*request).refreshQueues, admin: "refreshQueues", each: true},
@@ -134,6 +164,18 @@ func (q *request) administer() {
 	w.Reason = body.Reason
 	nodes, err := q.Operator.Administer(q.r.Context(), q.caller, body.Nodes, w)
 	q.answered(AdminAnswer{nodes}, err)
+}
+
+// markNodes changes labels and attributes of nodes.
+func (q *request) markNodes() {
+	var body MarksRequest
+	if err := json.NewDecoder(q.r.Body).Decode(&body); err != nil {
+		q.fail(metadata.Errorf(metadata.ErrInvalidArgument, "the body is not what it should be: %v", err))
+		return
+	}
+	if q.operated() {
+		q.answered(struct{}{}, q.Operator.MarkNodes(q.r.Context(), q.caller, body.Marks, false))
+	}
 }
 
 // number reads a parameter that is a whole number.

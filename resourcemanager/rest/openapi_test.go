@@ -107,6 +107,7 @@ var operations = map[string]operation{
 	"POST /api/v1/leader":                  {summary: "Hand leadership on", answers: map[int]any{200: nothing{}}, query: []string{"to: a member; absent: the best"}},
 	"POST /api/v1/backup":                  {summary: "A snapshot of the state", answers: map[int]any{200: media("application/octet-stream")}},
 
+	"POST /api/v1/admin/marks":                {summary: "Set labels and attributes of nodes over those of their node managers", request: MarksRequest{}, answers: map[int]any{200: nothing{}}},
 	"POST /api/v1/admin/nodes":                {summary: "Take nodes out of service or back", request: AdminRequest{}, answers: map[int]any{200: AdminAnswer{}}},
 	"POST /api/v1/admin/refresh-nodes":        {summary: "Read the list of excluded nodes", answers: map[int]any{200: nothing{}}, query: []string{"timeout_s: for what runs there, default 0"}},
 	"PUT /api/v1/admin/nodes/{node}/resource": {summary: "Set what a node has", answers: map[int]any{200: nothing{}}, query: []string{"memory_mib: both 0: as it reports", "vcores: both 0: as it reports"}},

@@ -270,6 +270,8 @@ func (x *session) register(ctx context.Context, report *pb.NodeReport) (bool, er
 		same := *have
 		same.Registered, same.Used, same.Live = 0, rm.Resource{}, 0
 		same.Capacity, same.Reported, same.Resized, same.Wish, same.Retired = same.Reported, rm.Resource{}, rm.Resource{}, nil, false
+		same.Labels, same.OwnLabels, same.SetLabels, same.Labelled = same.OwnLabels, nil, nil, false
+		same.Attributes, same.OwnAttributes, same.SetAttributes = same.OwnAttributes, rm.Attributes{}, rm.Attributes{}
 		if reflect.DeepEqual(&same, want) {
 			return false, nil
 		}

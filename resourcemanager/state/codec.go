@@ -154,6 +154,12 @@ func Node(n *rm.Node) *statepb.Node {
 		RegisteredMs: int64(n.Registered), Level: uint32(n.Level), Machine: n.Machine, Wish: Wish(n.Wish), Retired: n.Retired, Ipc: n.IPC,
 		Attributes: n.Attributes.Map(),
 	}
+	if n.Labelled {
+		p.Labels, p.OwnLabels = n.SetLabels, &statepb.Labels{Names: n.OwnLabels}
+	}
+	if !n.SetAttributes.IsZero() {
+		p.SetAttributes, p.OwnAttributes = n.SetAttributes.Map(), n.OwnAttributes.Map()
+	}
 	if !n.Resized.IsZero() {
 		p.Reported, p.Resized = Resource(n.Reported), Resource(n.Resized)
 	}
@@ -174,6 +180,14 @@ func nodeOf(p *statepb.Node) *rm.Node {
 		Version: p.Version, Datanode: p.Datanode, State: rm.NodeState(p.State), HealthReport: p.HealthReport, Capacity: resourceOf(p.Capacity),
 		Registered: metadata.Time(p.RegisteredMs), Level: int(p.Level), Machine: p.Machine, Resized: resourceOf(p.Resized), Wish: wishOf(p.Wish), Retired: p.Retired, IPC: p.Ipc,
 	}
+	if n.OwnLabels = n.Labels; p.OwnLabels != nil {
+		n.Labelled, n.SetLabels, n.OwnLabels = true, p.Labels, p.OwnLabels.Names
+	}
+	if n.OwnAttributes = n.Attributes; len(p.SetAttributes) > 0 {
+		n.OwnAttributes, _ = rm.NewAttributes(p.OwnAttributes)
+		n.SetAttributes, _ = rm.NewAttributes(p.SetAttributes)
+	}
+	n.Mark()
 	if n.Reported = n.Capacity; p.Reported != nil {
 		n.Reported = resourceOf(p.Reported)
 	}

@@ -98,7 +98,7 @@ func drawCommand(t *rapid.T, v *View, now int64) *statepb.Command {
 		epoch--
 	}
 	node := rapid.SampledFrom(nodes).Draw(t, "node")
-	kind := rapid.SampledFrom([]int{0, 1, 1, 2, 2, 4, 5, 5, 5, 5, 8, 8, 8, 8, 8, 8, 8, 8, 11, 11, 11, 11, 12, 12, 12, 12, 12, 12, 14, 15, 16, 16, 17, 18, 18, 18, 19, 19, 20, 21, 22, 23, 24, 24, 25}).Draw(t, "kind")
+	kind := rapid.SampledFrom([]int{0, 1, 1, 2, 2, 4, 5, 5, 5, 5, 8, 8, 8, 8, 8, 8, 8, 8, 11, 11, 11, 11, 12, 12, 12, 12, 12, 12, 14, 15, 16, 16, 17, 18, 18, 18, 19, 19, 20, 21, 22, 23, 24, 24, 25, 26, 26}).Draw(t, "kind")
 	if len(apps) == 0 && kind > 4 && kind < 20 {
 		kind = 2
 	}
@@ -168,6 +168,27 @@ func drawCommand(t *rapid.T, v *View, now int64) *statepb.Command {
 		u.Queue = rapid.SampledFrom([]string{"", "root.a", "root.b", "root.u.x", "root.other"}).Draw(t, "queue")
 		u.ExpiresMs = rapid.Int64Range(-1, 100).Draw(t, "expires")
 		c.Op = &statepb.Command_UpdateApplication{UpdateApplication: u}
+	case 26:
+		if labels := rapid.SampledFrom([][]string{nil, {"x"}, {"x", "y"}}).Draw(t, "cluster's labels"); labels != nil {
+			p := &statepb.ChangeLabels{}
+			if rapid.Bool().Draw(t, "removed") {
+				p.Remove = labels
+			} else {
+				for _, l := range labels {
+					p.Add = append(p.Add, &statepb.Label{Name: l, Exclusive: rapid.Bool().Draw(t, "exclusive")})
+				}
+			}
+			c.Op = &statepb.Command_ChangeLabels{ChangeLabels: p}
+			break
+		}
+		m := &statepb.NodeMarks{Node: node, OwnLabels: rapid.Bool().Draw(t, "own"), Drop: rapid.SampledFrom([][]string{nil, {"k"}}).Draw(t, "drop")}
+		if rapid.Bool().Draw(t, "labelled") {
+			m.Labels = &statepb.Labels{Names: rapid.SampledFrom([][]string{nil, {"y", "x"}, {"z"}}).Draw(t, "labels")}
+		}
+		if rapid.Bool().Draw(t, "attributed") {
+			m.Set = map[string]string{"k": rapid.SampledFrom([]string{"1", "2"}).Draw(t, "value")}
+		}
+		c.Op = &statepb.Command_MarkNodes{MarkNodes: &statepb.MarkNodes{Nodes: []*statepb.NodeMarks{m}, Known: rapid.Bool().Draw(t, "only known")}}
 	case 25:
 		document := rm.QueueConfig{Children: map[string]rm.QueueConfig{
 			"a": {Capacity: "40%", MaxApplications: 3}, "b": {Capacity: "30%", MaxApplicationsPerUser: 1}, "u": {Capacity: "30%", MaxApplications: 2, AutoCreate: &rm.QueueConfig{}},

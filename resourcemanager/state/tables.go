@@ -29,6 +29,8 @@ type tables struct {
 	// excluded are the names on the list of excluded nodes, sorted, never changed in place, and excludedBy who had it read.
 	excluded   []string
 	excludedBy string
+	// labels are those that the cluster knows beside the ones that nodes carry, sorted, never changed in place.
+	labels []rm.NodeLabel
 	// queues are the cluster's; without a tree they are those of the leader's file.
 	queues queuesRow
 	// lastApplication, registrations, ended and lastLedger are the numbers given last.

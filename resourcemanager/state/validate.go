@@ -75,6 +75,29 @@ func validate(c *statepb.Command) error {
 				return bad("the name of an excluded node with %d bytes", len(name))
 			}
 		}
+	case *statepb.Command_ChangeLabels:
+		if len(op.ChangeLabels.Add) > rm.MaxLabels || len(op.ChangeLabels.Remove) > rm.MaxLabels {
+			return bad("%d labels", max(len(op.ChangeLabels.Add), len(op.ChangeLabels.Remove)))
+		}
+		for _, l := range op.ChangeLabels.Add {
+			if err := rm.ValidLabel(l.GetName()); err != nil {
+				return err
+			}
+		}
+	case *statepb.Command_MarkNodes:
+		for _, m := range op.MarkNodes.Nodes {
+			if m == nil || len(m.Labels.GetNames()) > maxLabelsOfNode || len(m.Set) > rm.MaxAttributes {
+				return bad("marks of no node, or too many")
+			}
+			for _, l := range m.Labels.GetNames() {
+				if err := rm.ValidLabel(l); err != nil {
+					return err
+				}
+			}
+			if _, err := rm.NewAttributes(m.Set); err != nil {
+				return err
+			}
+		}
 	case *statepb.Command_ResizeNode:
 		if !sane(op.ResizeNode.Resource) {
 			return bad("node %.100s is to have %v", op.ResizeNode.Node, op.ResizeNode.Resource)
@@ -179,6 +202,9 @@ func validWish(w *statepb.Wish) error {
 	}
 	return nil
 }
+
+// maxLabelsOfNode bounds those of one node.
+const maxLabelsOfNode = 100
 
 // MaxExcluded bounds the list of excluded nodes.
 const MaxExcluded = 10_000

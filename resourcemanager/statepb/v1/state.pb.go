@@ -55,7 +55,6 @@ type Command struct {
 	//	*Command_UpdateApplication
 	//	*Command_ChangeLabels
 	//	*Command_MarkNodes
-	//	*Command_ChangeJob
 	Op            isCommand_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -321,15 +320,6 @@ func (x *Command) GetMarkNodes() *MarkNodes {
 	return nil
 }
 
-func (x *Command) GetChangeJob() *ChangeJob {
-	if x != nil {
-		if x, ok := x.Op.(*Command_ChangeJob); ok {
-			return x.ChangeJob
-		}
-	}
-	return nil
-}
-
 type isCommand_Op interface {
 	isCommand_Op()
 }
@@ -430,10 +420,6 @@ type Command_MarkNodes struct {
 	MarkNodes *MarkNodes `protobuf:"bytes,52,opt,name=mark_nodes,json=markNodes,proto3,oneof"`
 }
 
-type Command_ChangeJob struct {
-	ChangeJob *ChangeJob `protobuf:"bytes,53,opt,name=change_job,json=changeJob,proto3,oneof"`
-}
-
 func (*Command_Begin) isCommand_Op() {}
 
 func (*Command_NewApplication) isCommand_Op() {}
@@ -481,8 +467,6 @@ func (*Command_UpdateApplication) isCommand_Op() {}
 func (*Command_ChangeLabels) isCommand_Op() {}
 
 func (*Command_MarkNodes) isCommand_Op() {}
-
-func (*Command_ChangeJob) isCommand_Op() {}
 
 // Begin opens an epoch: a new leader takes over. Later commands of earlier epochs are refused.
 type Begin struct {
@@ -2836,60 +2820,6 @@ func (x *ClusterLabels) GetLabels() []*Label {
 	return nil
 }
 
-// ChangeJob changes what a live job of kind command runs, as far as it says; its master is told (release.Requests).
-type ChangeJob struct {
-	state       protoimpl.MessageState `protogen:"open.v1"`
-	Application *ApplicationID         `protobuf:"bytes,1,opt,name=application,proto3" json:"application,omitempty"`
-	// Instances are ended, and not run again.
-	Cancel        []int32 `protobuf:"varint,2,rep,packed,name=cancel,proto3" json:"cancel,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ChangeJob) Reset() {
-	*x = ChangeJob{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[37]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ChangeJob) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ChangeJob) ProtoMessage() {}
-
-func (x *ChangeJob) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[37]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ChangeJob.ProtoReflect.Descriptor instead.
-func (*ChangeJob) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{37}
-}
-
-func (x *ChangeJob) GetApplication() *ApplicationID {
-	if x != nil {
-		return x.Application
-	}
-	return nil
-}
-
-func (x *ChangeJob) GetCancel() []int32 {
-	if x != nil {
-		return x.Cancel
-	}
-	return nil
-}
-
 // Dependency is something that an application waits for.
 type Dependency struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2901,7 +2831,7 @@ type Dependency struct {
 
 func (x *Dependency) Reset() {
 	*x = Dependency{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[38]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2913,7 +2843,7 @@ func (x *Dependency) String() string {
 func (*Dependency) ProtoMessage() {}
 
 func (x *Dependency) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[38]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2926,7 +2856,7 @@ func (x *Dependency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dependency.ProtoReflect.Descriptor instead.
 func (*Dependency) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{38}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Dependency) GetApplication() *ApplicationID {
@@ -2953,7 +2883,7 @@ type ApplicationID struct {
 
 func (x *ApplicationID) Reset() {
 	*x = ApplicationID{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[39]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2965,7 +2895,7 @@ func (x *ApplicationID) String() string {
 func (*ApplicationID) ProtoMessage() {}
 
 func (x *ApplicationID) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[39]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2978,7 +2908,7 @@ func (x *ApplicationID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplicationID.ProtoReflect.Descriptor instead.
 func (*ApplicationID) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{39}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ApplicationID) GetCluster() int64 {
@@ -3007,7 +2937,7 @@ type ContainerID struct {
 
 func (x *ContainerID) Reset() {
 	*x = ContainerID{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[40]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3019,7 +2949,7 @@ func (x *ContainerID) String() string {
 func (*ContainerID) ProtoMessage() {}
 
 func (x *ContainerID) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[40]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3032,7 +2962,7 @@ func (x *ContainerID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerID.ProtoReflect.Descriptor instead.
 func (*ContainerID) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{40}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ContainerID) GetApplication() *ApplicationID {
@@ -3075,7 +3005,7 @@ type Resource struct {
 
 func (x *Resource) Reset() {
 	*x = Resource{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[41]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3087,7 +3017,7 @@ func (x *Resource) String() string {
 func (*Resource) ProtoMessage() {}
 
 func (x *Resource) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[41]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3100,7 +3030,7 @@ func (x *Resource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resource.ProtoReflect.Descriptor instead.
 func (*Resource) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{41}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Resource) GetMemory() int64 {
@@ -3148,7 +3078,7 @@ type GPU struct {
 
 func (x *GPU) Reset() {
 	*x = GPU{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[42]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3160,7 +3090,7 @@ func (x *GPU) String() string {
 func (*GPU) ProtoMessage() {}
 
 func (x *GPU) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[42]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3173,7 +3103,7 @@ func (x *GPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPU.ProtoReflect.Descriptor instead.
 func (*GPU) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{42}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GPU) GetUuid() string {
@@ -3281,16 +3211,14 @@ type Application struct {
 	// What it still waits for.
 	After []*Dependency `protobuf:"bytes,60,rep,name=after,proto3" json:"after,omitempty"`
 	// When it has to have ended; 0: there is no such time.
-	DeadlineMs int64 `protobuf:"varint,61,opt,name=deadline_ms,json=deadlineMs,proto3" json:"deadline_ms,omitempty"`
-	// Instances that somebody has cancelled, sorted.
-	Cancelled     []int32 `protobuf:"varint,62,rep,packed,name=cancelled,proto3" json:"cancelled,omitempty"`
+	DeadlineMs    int64 `protobuf:"varint,61,opt,name=deadline_ms,json=deadlineMs,proto3" json:"deadline_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Application) Reset() {
 	*x = Application{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[43]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3302,7 +3230,7 @@ func (x *Application) String() string {
 func (*Application) ProtoMessage() {}
 
 func (x *Application) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[43]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3315,7 +3243,7 @@ func (x *Application) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Application.ProtoReflect.Descriptor instead.
 func (*Application) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{43}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Application) GetId() *ApplicationID {
@@ -3570,13 +3498,6 @@ func (x *Application) GetDeadlineMs() int64 {
 	return 0
 }
 
-func (x *Application) GetCancelled() []int32 {
-	if x != nil {
-		return x.Cancelled
-	}
-	return nil
-}
-
 type Attempt struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Number      int32                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
@@ -3600,7 +3521,7 @@ type Attempt struct {
 
 func (x *Attempt) Reset() {
 	*x = Attempt{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[44]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3612,7 +3533,7 @@ func (x *Attempt) String() string {
 func (*Attempt) ProtoMessage() {}
 
 func (x *Attempt) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[44]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3625,7 +3546,7 @@ func (x *Attempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attempt.ProtoReflect.Descriptor instead.
 func (*Attempt) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{44}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Attempt) GetNumber() int32 {
@@ -3752,7 +3673,7 @@ type Ask struct {
 
 func (x *Ask) Reset() {
 	*x = Ask{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[45]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3764,7 +3685,7 @@ func (x *Ask) String() string {
 func (*Ask) ProtoMessage() {}
 
 func (x *Ask) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[45]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3777,7 +3698,7 @@ func (x *Ask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ask.ProtoReflect.Descriptor instead.
 func (*Ask) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{45}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Ask) GetId() string {
@@ -3914,7 +3835,7 @@ type Launch struct {
 
 func (x *Launch) Reset() {
 	*x = Launch{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[46]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3926,7 +3847,7 @@ func (x *Launch) String() string {
 func (*Launch) ProtoMessage() {}
 
 func (x *Launch) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[46]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3939,7 +3860,7 @@ func (x *Launch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Launch.ProtoReflect.Descriptor instead.
 func (*Launch) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{46}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Launch) GetArgv() []string {
@@ -4001,7 +3922,7 @@ type EnvVar struct {
 
 func (x *EnvVar) Reset() {
 	*x = EnvVar{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[47]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4013,7 +3934,7 @@ func (x *EnvVar) String() string {
 func (*EnvVar) ProtoMessage() {}
 
 func (x *EnvVar) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[47]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4026,7 +3947,7 @@ func (x *EnvVar) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnvVar.ProtoReflect.Descriptor instead.
 func (*EnvVar) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{47}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *EnvVar) GetName() string {
@@ -4060,7 +3981,7 @@ type Artifact struct {
 
 func (x *Artifact) Reset() {
 	*x = Artifact{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[48]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4072,7 +3993,7 @@ func (x *Artifact) String() string {
 func (*Artifact) ProtoMessage() {}
 
 func (x *Artifact) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[48]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4085,7 +4006,7 @@ func (x *Artifact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Artifact.ProtoReflect.Descriptor instead.
 func (*Artifact) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{48}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Artifact) GetName() string {
@@ -4180,7 +4101,7 @@ type Container struct {
 
 func (x *Container) Reset() {
 	*x = Container{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[49]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4192,7 +4113,7 @@ func (x *Container) String() string {
 func (*Container) ProtoMessage() {}
 
 func (x *Container) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[49]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4205,7 +4126,7 @@ func (x *Container) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Container.ProtoReflect.Descriptor instead.
 func (*Container) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{49}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Container) GetId() *ContainerID {
@@ -4386,7 +4307,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[50]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4398,7 +4319,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[50]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4411,7 +4332,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{50}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Node) GetId() string {
@@ -4582,7 +4503,7 @@ func (x *Node) GetOwnAttributes() map[string]string {
 	return nil
 }
 
-// Event is something that an application's master has not acknowledged. Exactly one of the last five is set.
+// Event is something that an application's master has not acknowledged. Exactly one of the last four is set.
 type Event struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Application *ApplicationID         `protobuf:"bytes,1,opt,name=application,proto3" json:"application,omitempty"`
@@ -4591,16 +4512,14 @@ type Event struct {
 	Completed   *ContainerID           `protobuf:"bytes,4,opt,name=completed,proto3" json:"completed,omitempty"`
 	NodeLost    string                 `protobuf:"bytes,5,opt,name=node_lost,json=nodeLost,proto3" json:"node_lost,omitempty"`
 	// A container that is to leave its node.
-	Preempt *ContainerID `protobuf:"bytes,6,opt,name=preempt,proto3" json:"preempt,omitempty"`
-	// Instances were cancelled.
-	Cancelled     bool `protobuf:"varint,10,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
+	Preempt       *ContainerID `protobuf:"bytes,6,opt,name=preempt,proto3" json:"preempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[51]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4612,7 +4531,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[51]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4625,7 +4544,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{51}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Event) GetApplication() *ApplicationID {
@@ -4670,13 +4589,6 @@ func (x *Event) GetPreempt() *ContainerID {
 	return nil
 }
 
-func (x *Event) GetCancelled() bool {
-	if x != nil {
-		return x.Cancelled
-	}
-	return false
-}
-
 type LedgerLine struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Sequence      uint64                 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
@@ -4691,7 +4603,7 @@ type LedgerLine struct {
 
 func (x *LedgerLine) Reset() {
 	*x = LedgerLine{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[52]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4703,7 +4615,7 @@ func (x *LedgerLine) String() string {
 func (*LedgerLine) ProtoMessage() {}
 
 func (x *LedgerLine) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[52]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4716,7 +4628,7 @@ func (x *LedgerLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerLine.ProtoReflect.Descriptor instead.
 func (*LedgerLine) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{52}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *LedgerLine) GetSequence() uint64 {
@@ -4786,7 +4698,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[53]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4798,7 +4710,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[53]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4811,7 +4723,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{53}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Record) GetItem() isRecord_Item {
@@ -5044,7 +4956,7 @@ type Header struct {
 
 func (x *Header) Reset() {
 	*x = Header{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[54]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5056,7 +4968,7 @@ func (x *Header) String() string {
 func (*Header) ProtoMessage() {}
 
 func (x *Header) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[54]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5069,7 +4981,7 @@ func (x *Header) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Header.ProtoReflect.Descriptor instead.
 func (*Header) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{54}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Header) GetVersion() uint32 {
@@ -5181,7 +5093,7 @@ type Excluded struct {
 
 func (x *Excluded) Reset() {
 	*x = Excluded{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[55]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5193,7 +5105,7 @@ func (x *Excluded) String() string {
 func (*Excluded) ProtoMessage() {}
 
 func (x *Excluded) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[55]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5206,7 +5118,7 @@ func (x *Excluded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Excluded.ProtoReflect.Descriptor instead.
 func (*Excluded) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{55}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Excluded) GetNames() []string {
@@ -5233,7 +5145,7 @@ type AskRecord struct {
 
 func (x *AskRecord) Reset() {
 	*x = AskRecord{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[56]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5245,7 +5157,7 @@ func (x *AskRecord) String() string {
 func (*AskRecord) ProtoMessage() {}
 
 func (x *AskRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[56]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5258,7 +5170,7 @@ func (x *AskRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRecord.ProtoReflect.Descriptor instead.
 func (*AskRecord) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{56}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *AskRecord) GetApplication() *ApplicationID {
@@ -5286,7 +5198,7 @@ type LaunchRecord struct {
 
 func (x *LaunchRecord) Reset() {
 	*x = LaunchRecord{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[57]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5298,7 +5210,7 @@ func (x *LaunchRecord) String() string {
 func (*LaunchRecord) ProtoMessage() {}
 
 func (x *LaunchRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[57]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5311,7 +5223,7 @@ func (x *LaunchRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaunchRecord.ProtoReflect.Descriptor instead.
 func (*LaunchRecord) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{57}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *LaunchRecord) GetApplication() *ApplicationID {
@@ -5344,7 +5256,7 @@ type End struct {
 
 func (x *End) Reset() {
 	*x = End{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[58]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5356,7 +5268,7 @@ func (x *End) String() string {
 func (*End) ProtoMessage() {}
 
 func (x *End) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[58]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5369,7 +5281,7 @@ func (x *End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use End.ProtoReflect.Descriptor instead.
 func (*End) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{58}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *End) GetRecords() uint64 {
@@ -5383,7 +5295,7 @@ var File_resourcemanager_statepb_v1_state_proto protoreflect.FileDescriptor
 
 const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\n" +
-	"&resourcemanager/statepb/v1/state.proto\x12\x1dhops.resourcemanager.state.v1\"\xa6\x0f\n" +
+	"&resourcemanager/statepb/v1/state.proto\x12\x1dhops.resourcemanager.state.v1\"\xdb\x0e\n" +
 	"\aCommand\x12\x15\n" +
 	"\x06now_ms\x18\x01 \x01(\x03R\x05nowMs\x12<\n" +
 	"\x05begin\x18\x02 \x01(\v2$.hops.resourcemanager.state.v1.BeginH\x00R\x05begin\x12X\n" +
@@ -5414,9 +5326,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x12update_application\x182 \x01(\v20.hops.resourcemanager.state.v1.UpdateApplicationH\x00R\x11updateApplication\x12R\n" +
 	"\rchange_labels\x183 \x01(\v2+.hops.resourcemanager.state.v1.ChangeLabelsH\x00R\fchangeLabels\x12I\n" +
 	"\n" +
-	"mark_nodes\x184 \x01(\v2(.hops.resourcemanager.state.v1.MarkNodesH\x00R\tmarkNodes\x12I\n" +
-	"\n" +
-	"change_job\x185 \x01(\v2(.hops.resourcemanager.state.v1.ChangeJobH\x00R\tchangeJobB\x04\n" +
+	"mark_nodes\x184 \x01(\v2(.hops.resourcemanager.state.v1.MarkNodesH\x00R\tmarkNodesB\x04\n" +
 	"\x02op\"y\n" +
 	"\x05Begin\x12\x16\n" +
 	"\x06leader\x18\x01 \x01(\tR\x06leader\x12\x19\n" +
@@ -5601,10 +5511,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x06Labels\x12\x14\n" +
 	"\x05names\x18\x01 \x03(\tR\x05names\"M\n" +
 	"\rClusterLabels\x12<\n" +
-	"\x06labels\x18\x01 \x03(\v2$.hops.resourcemanager.state.v1.LabelR\x06labels\"s\n" +
-	"\tChangeJob\x12N\n" +
-	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12\x16\n" +
-	"\x06cancel\x18\x02 \x03(\x05R\x06cancel\"r\n" +
+	"\x06labels\x18\x01 \x03(\v2$.hops.resourcemanager.state.v1.LabelR\x06labels\"r\n" +
 	"\n" +
 	"Dependency\x12N\n" +
 	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12\x14\n" +
@@ -5635,7 +5542,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x06island\x18\x06 \x01(\tR\x06island\x12\x1c\n" +
 	"\tsimulated\x18\a \x01(\bR\tsimulated\x12\x16\n" +
 	"\x06health\x18\b \x01(\tR\x06health\x12#\n" +
-	"\rhealth_reason\x18\t \x01(\tR\fhealthReason\"\xd0\t\n" +
+	"\rhealth_reason\x18\t \x01(\tR\fhealthReason\"\xb2\t\n" +
 	"\vApplication\x12<\n" +
 	"\x02id\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -5683,8 +5590,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"expires_ms\x18) \x01(\x03R\texpiresMs\x12?\n" +
 	"\x05after\x18< \x03(\v2).hops.resourcemanager.state.v1.DependencyR\x05after\x12\x1f\n" +
 	"\vdeadline_ms\x18= \x01(\x03R\n" +
-	"deadlineMs\x12\x1c\n" +
-	"\tcancelled\x18> \x03(\x05R\tcancelled\"\xb3\x03\n" +
+	"deadlineMs\"\xb3\x03\n" +
 	"\aAttempt\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12H\n" +
@@ -5811,16 +5717,14 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a@\n" +
 	"\x12OwnAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x84\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe6\x02\n" +
 	"\x05Event\x12N\n" +
 	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12D\n" +
 	"\agranted\x18\x03 \x01(\v2*.hops.resourcemanager.state.v1.ContainerIDR\agranted\x12H\n" +
 	"\tcompleted\x18\x04 \x01(\v2*.hops.resourcemanager.state.v1.ContainerIDR\tcompleted\x12\x1b\n" +
 	"\tnode_lost\x18\x05 \x01(\tR\bnodeLost\x12D\n" +
-	"\apreempt\x18\x06 \x01(\v2*.hops.resourcemanager.state.v1.ContainerIDR\apreempt\x12\x1c\n" +
-	"\tcancelled\x18\n" +
-	" \x01(\bR\tcancelled\"\xc8\x01\n" +
+	"\apreempt\x18\x06 \x01(\v2*.hops.resourcemanager.state.v1.ContainerIDR\apreempt\"\xc8\x01\n" +
 	"\n" +
 	"LedgerLine\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12H\n" +
@@ -5890,7 +5794,7 @@ func file_resourcemanager_statepb_v1_state_proto_rawDescGZIP() []byte {
 	return file_resourcemanager_statepb_v1_state_proto_rawDescData
 }
 
-var file_resourcemanager_statepb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
+var file_resourcemanager_statepb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
 var file_resourcemanager_statepb_v1_state_proto_goTypes = []any{
 	(*Command)(nil),           // 0: hops.resourcemanager.state.v1.Command
 	(*Begin)(nil),             // 1: hops.resourcemanager.state.v1.Begin
@@ -5929,33 +5833,32 @@ var file_resourcemanager_statepb_v1_state_proto_goTypes = []any{
 	(*NodeMarks)(nil),         // 34: hops.resourcemanager.state.v1.NodeMarks
 	(*Labels)(nil),            // 35: hops.resourcemanager.state.v1.Labels
 	(*ClusterLabels)(nil),     // 36: hops.resourcemanager.state.v1.ClusterLabels
-	(*ChangeJob)(nil),         // 37: hops.resourcemanager.state.v1.ChangeJob
-	(*Dependency)(nil),        // 38: hops.resourcemanager.state.v1.Dependency
-	(*ApplicationID)(nil),     // 39: hops.resourcemanager.state.v1.ApplicationID
-	(*ContainerID)(nil),       // 40: hops.resourcemanager.state.v1.ContainerID
-	(*Resource)(nil),          // 41: hops.resourcemanager.state.v1.Resource
-	(*GPU)(nil),               // 42: hops.resourcemanager.state.v1.GPU
-	(*Application)(nil),       // 43: hops.resourcemanager.state.v1.Application
-	(*Attempt)(nil),           // 44: hops.resourcemanager.state.v1.Attempt
-	(*Ask)(nil),               // 45: hops.resourcemanager.state.v1.Ask
-	(*Launch)(nil),            // 46: hops.resourcemanager.state.v1.Launch
-	(*EnvVar)(nil),            // 47: hops.resourcemanager.state.v1.EnvVar
-	(*Artifact)(nil),          // 48: hops.resourcemanager.state.v1.Artifact
-	(*Container)(nil),         // 49: hops.resourcemanager.state.v1.Container
-	(*Node)(nil),              // 50: hops.resourcemanager.state.v1.Node
-	(*Event)(nil),             // 51: hops.resourcemanager.state.v1.Event
-	(*LedgerLine)(nil),        // 52: hops.resourcemanager.state.v1.LedgerLine
-	(*Record)(nil),            // 53: hops.resourcemanager.state.v1.Record
-	(*Header)(nil),            // 54: hops.resourcemanager.state.v1.Header
-	(*Excluded)(nil),          // 55: hops.resourcemanager.state.v1.Excluded
-	(*AskRecord)(nil),         // 56: hops.resourcemanager.state.v1.AskRecord
-	(*LaunchRecord)(nil),      // 57: hops.resourcemanager.state.v1.LaunchRecord
-	(*End)(nil),               // 58: hops.resourcemanager.state.v1.End
-	nil,                       // 59: hops.resourcemanager.state.v1.NodeMarks.SetEntry
-	nil,                       // 60: hops.resourcemanager.state.v1.Resource.OtherEntry
-	nil,                       // 61: hops.resourcemanager.state.v1.Node.AttributesEntry
-	nil,                       // 62: hops.resourcemanager.state.v1.Node.SetAttributesEntry
-	nil,                       // 63: hops.resourcemanager.state.v1.Node.OwnAttributesEntry
+	(*Dependency)(nil),        // 37: hops.resourcemanager.state.v1.Dependency
+	(*ApplicationID)(nil),     // 38: hops.resourcemanager.state.v1.ApplicationID
+	(*ContainerID)(nil),       // 39: hops.resourcemanager.state.v1.ContainerID
+	(*Resource)(nil),          // 40: hops.resourcemanager.state.v1.Resource
+	(*GPU)(nil),               // 41: hops.resourcemanager.state.v1.GPU
+	(*Application)(nil),       // 42: hops.resourcemanager.state.v1.Application
+	(*Attempt)(nil),           // 43: hops.resourcemanager.state.v1.Attempt
+	(*Ask)(nil),               // 44: hops.resourcemanager.state.v1.Ask
+	(*Launch)(nil),            // 45: hops.resourcemanager.state.v1.Launch
+	(*EnvVar)(nil),            // 46: hops.resourcemanager.state.v1.EnvVar
+	(*Artifact)(nil),          // 47: hops.resourcemanager.state.v1.Artifact
+	(*Container)(nil),         // 48: hops.resourcemanager.state.v1.Container
+	(*Node)(nil),              // 49: hops.resourcemanager.state.v1.Node
+	(*Event)(nil),             // 50: hops.resourcemanager.state.v1.Event
+	(*LedgerLine)(nil),        // 51: hops.resourcemanager.state.v1.LedgerLine
+	(*Record)(nil),            // 52: hops.resourcemanager.state.v1.Record
+	(*Header)(nil),            // 53: hops.resourcemanager.state.v1.Header
+	(*Excluded)(nil),          // 54: hops.resourcemanager.state.v1.Excluded
+	(*AskRecord)(nil),         // 55: hops.resourcemanager.state.v1.AskRecord
+	(*LaunchRecord)(nil),      // 56: hops.resourcemanager.state.v1.LaunchRecord
+	(*End)(nil),               // 57: hops.resourcemanager.state.v1.End
+	nil,                       // 58: hops.resourcemanager.state.v1.NodeMarks.SetEntry
+	nil,                       // 59: hops.resourcemanager.state.v1.Resource.OtherEntry
+	nil,                       // 60: hops.resourcemanager.state.v1.Node.AttributesEntry
+	nil,                       // 61: hops.resourcemanager.state.v1.Node.SetAttributesEntry
+	nil,                       // 62: hops.resourcemanager.state.v1.Node.OwnAttributesEntry
 }
 var file_resourcemanager_statepb_v1_state_proto_depIdxs = []int32{
 	1,   // 0: hops.resourcemanager.state.v1.Command.begin:type_name -> hops.resourcemanager.state.v1.Begin
@@ -5982,90 +5885,88 @@ var file_resourcemanager_statepb_v1_state_proto_depIdxs = []int32{
 	30,  // 21: hops.resourcemanager.state.v1.Command.update_application:type_name -> hops.resourcemanager.state.v1.UpdateApplication
 	32,  // 22: hops.resourcemanager.state.v1.Command.change_labels:type_name -> hops.resourcemanager.state.v1.ChangeLabels
 	33,  // 23: hops.resourcemanager.state.v1.Command.mark_nodes:type_name -> hops.resourcemanager.state.v1.MarkNodes
-	37,  // 24: hops.resourcemanager.state.v1.Command.change_job:type_name -> hops.resourcemanager.state.v1.ChangeJob
-	43,  // 25: hops.resourcemanager.state.v1.Submit.application:type_name -> hops.resourcemanager.state.v1.Application
-	50,  // 26: hops.resourcemanager.state.v1.RegisterNode.node:type_name -> hops.resourcemanager.state.v1.Node
-	8,   // 27: hops.resourcemanager.state.v1.Statuses.statuses:type_name -> hops.resourcemanager.state.v1.Status
-	40,  // 28: hops.resourcemanager.state.v1.Status.container:type_name -> hops.resourcemanager.state.v1.ContainerID
-	10,  // 29: hops.resourcemanager.state.v1.Grant.groups:type_name -> hops.resourcemanager.state.v1.Group
-	39,  // 30: hops.resourcemanager.state.v1.Group.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	11,  // 31: hops.resourcemanager.state.v1.Group.placements:type_name -> hops.resourcemanager.state.v1.Placement
-	41,  // 32: hops.resourcemanager.state.v1.Placement.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	39,  // 33: hops.resourcemanager.state.v1.RegisterMaster.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	39,  // 34: hops.resourcemanager.state.v1.Allocate.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	14,  // 35: hops.resourcemanager.state.v1.Allocate.asks:type_name -> hops.resourcemanager.state.v1.WantedAsk
-	40,  // 36: hops.resourcemanager.state.v1.Allocate.release:type_name -> hops.resourcemanager.state.v1.ContainerID
-	45,  // 37: hops.resourcemanager.state.v1.WantedAsk.ask:type_name -> hops.resourcemanager.state.v1.Ask
-	46,  // 38: hops.resourcemanager.state.v1.WantedAsk.launch:type_name -> hops.resourcemanager.state.v1.Launch
-	39,  // 39: hops.resourcemanager.state.v1.LaunchContainers.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	16,  // 40: hops.resourcemanager.state.v1.LaunchContainers.launches:type_name -> hops.resourcemanager.state.v1.ContainerLaunch
-	40,  // 41: hops.resourcemanager.state.v1.ContainerLaunch.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
-	46,  // 42: hops.resourcemanager.state.v1.ContainerLaunch.launch:type_name -> hops.resourcemanager.state.v1.Launch
-	39,  // 43: hops.resourcemanager.state.v1.Finish.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	39,  // 44: hops.resourcemanager.state.v1.Kill.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	40,  // 45: hops.resourcemanager.state.v1.Stop.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
-	22,  // 46: hops.resourcemanager.state.v1.KeepCredentials.keep:type_name -> hops.resourcemanager.state.v1.Credential
-	22,  // 47: hops.resourcemanager.state.v1.KeepCredentials.drop:type_name -> hops.resourcemanager.state.v1.Credential
-	39,  // 48: hops.resourcemanager.state.v1.Fail.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	39,  // 49: hops.resourcemanager.state.v1.Credential.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	23,  // 50: hops.resourcemanager.state.v1.AdministerNodes.wish:type_name -> hops.resourcemanager.state.v1.Wish
-	41,  // 51: hops.resourcemanager.state.v1.ResizeNode.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	39,  // 52: hops.resourcemanager.state.v1.UpdateApplication.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	31,  // 53: hops.resourcemanager.state.v1.ChangeLabels.add:type_name -> hops.resourcemanager.state.v1.Label
-	34,  // 54: hops.resourcemanager.state.v1.MarkNodes.nodes:type_name -> hops.resourcemanager.state.v1.NodeMarks
-	35,  // 55: hops.resourcemanager.state.v1.NodeMarks.labels:type_name -> hops.resourcemanager.state.v1.Labels
-	59,  // 56: hops.resourcemanager.state.v1.NodeMarks.set:type_name -> hops.resourcemanager.state.v1.NodeMarks.SetEntry
-	31,  // 57: hops.resourcemanager.state.v1.ClusterLabels.labels:type_name -> hops.resourcemanager.state.v1.Label
-	39,  // 58: hops.resourcemanager.state.v1.ChangeJob.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	39,  // 59: hops.resourcemanager.state.v1.Dependency.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	39,  // 60: hops.resourcemanager.state.v1.ContainerID.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	60,  // 61: hops.resourcemanager.state.v1.Resource.other:type_name -> hops.resourcemanager.state.v1.Resource.OtherEntry
-	39,  // 62: hops.resourcemanager.state.v1.Application.id:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	41,  // 63: hops.resourcemanager.state.v1.Application.master:type_name -> hops.resourcemanager.state.v1.Resource
-	44,  // 64: hops.resourcemanager.state.v1.Application.attempts:type_name -> hops.resourcemanager.state.v1.Attempt
-	38,  // 65: hops.resourcemanager.state.v1.Application.after:type_name -> hops.resourcemanager.state.v1.Dependency
-	40,  // 66: hops.resourcemanager.state.v1.Attempt.container:type_name -> hops.resourcemanager.state.v1.ContainerID
-	41,  // 67: hops.resourcemanager.state.v1.Ask.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	47,  // 68: hops.resourcemanager.state.v1.Launch.env:type_name -> hops.resourcemanager.state.v1.EnvVar
-	48,  // 69: hops.resourcemanager.state.v1.Launch.artifacts:type_name -> hops.resourcemanager.state.v1.Artifact
-	40,  // 70: hops.resourcemanager.state.v1.Container.id:type_name -> hops.resourcemanager.state.v1.ContainerID
-	41,  // 71: hops.resourcemanager.state.v1.Container.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	41,  // 72: hops.resourcemanager.state.v1.Node.capacity:type_name -> hops.resourcemanager.state.v1.Resource
-	42,  // 73: hops.resourcemanager.state.v1.Node.gpus:type_name -> hops.resourcemanager.state.v1.GPU
-	61,  // 74: hops.resourcemanager.state.v1.Node.attributes:type_name -> hops.resourcemanager.state.v1.Node.AttributesEntry
-	41,  // 75: hops.resourcemanager.state.v1.Node.resized:type_name -> hops.resourcemanager.state.v1.Resource
-	41,  // 76: hops.resourcemanager.state.v1.Node.reported:type_name -> hops.resourcemanager.state.v1.Resource
-	23,  // 77: hops.resourcemanager.state.v1.Node.wish:type_name -> hops.resourcemanager.state.v1.Wish
-	35,  // 78: hops.resourcemanager.state.v1.Node.own_labels:type_name -> hops.resourcemanager.state.v1.Labels
-	62,  // 79: hops.resourcemanager.state.v1.Node.set_attributes:type_name -> hops.resourcemanager.state.v1.Node.SetAttributesEntry
-	63,  // 80: hops.resourcemanager.state.v1.Node.own_attributes:type_name -> hops.resourcemanager.state.v1.Node.OwnAttributesEntry
-	39,  // 81: hops.resourcemanager.state.v1.Event.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	40,  // 82: hops.resourcemanager.state.v1.Event.granted:type_name -> hops.resourcemanager.state.v1.ContainerID
-	40,  // 83: hops.resourcemanager.state.v1.Event.completed:type_name -> hops.resourcemanager.state.v1.ContainerID
-	40,  // 84: hops.resourcemanager.state.v1.Event.preempt:type_name -> hops.resourcemanager.state.v1.ContainerID
-	40,  // 85: hops.resourcemanager.state.v1.LedgerLine.container:type_name -> hops.resourcemanager.state.v1.ContainerID
-	54,  // 86: hops.resourcemanager.state.v1.Record.header:type_name -> hops.resourcemanager.state.v1.Header
-	43,  // 87: hops.resourcemanager.state.v1.Record.application:type_name -> hops.resourcemanager.state.v1.Application
-	56,  // 88: hops.resourcemanager.state.v1.Record.ask:type_name -> hops.resourcemanager.state.v1.AskRecord
-	57,  // 89: hops.resourcemanager.state.v1.Record.launch:type_name -> hops.resourcemanager.state.v1.LaunchRecord
-	49,  // 90: hops.resourcemanager.state.v1.Record.container:type_name -> hops.resourcemanager.state.v1.Container
-	50,  // 91: hops.resourcemanager.state.v1.Record.node:type_name -> hops.resourcemanager.state.v1.Node
-	51,  // 92: hops.resourcemanager.state.v1.Record.event:type_name -> hops.resourcemanager.state.v1.Event
-	52,  // 93: hops.resourcemanager.state.v1.Record.ledger:type_name -> hops.resourcemanager.state.v1.LedgerLine
-	58,  // 94: hops.resourcemanager.state.v1.Record.end:type_name -> hops.resourcemanager.state.v1.End
-	22,  // 95: hops.resourcemanager.state.v1.Record.credential:type_name -> hops.resourcemanager.state.v1.Credential
-	29,  // 96: hops.resourcemanager.state.v1.Record.queues:type_name -> hops.resourcemanager.state.v1.QueuesRecord
-	55,  // 97: hops.resourcemanager.state.v1.Record.excluded:type_name -> hops.resourcemanager.state.v1.Excluded
-	36,  // 98: hops.resourcemanager.state.v1.Record.labels:type_name -> hops.resourcemanager.state.v1.ClusterLabels
-	39,  // 99: hops.resourcemanager.state.v1.AskRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	45,  // 100: hops.resourcemanager.state.v1.AskRecord.ask:type_name -> hops.resourcemanager.state.v1.Ask
-	39,  // 101: hops.resourcemanager.state.v1.LaunchRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	46,  // 102: hops.resourcemanager.state.v1.LaunchRecord.launch:type_name -> hops.resourcemanager.state.v1.Launch
-	103, // [103:103] is the sub-list for method output_type
-	103, // [103:103] is the sub-list for method input_type
-	103, // [103:103] is the sub-list for extension type_name
-	103, // [103:103] is the sub-list for extension extendee
-	0,   // [0:103] is the sub-list for field type_name
+	42,  // 24: hops.resourcemanager.state.v1.Submit.application:type_name -> hops.resourcemanager.state.v1.Application
+	49,  // 25: hops.resourcemanager.state.v1.RegisterNode.node:type_name -> hops.resourcemanager.state.v1.Node
+	8,   // 26: hops.resourcemanager.state.v1.Statuses.statuses:type_name -> hops.resourcemanager.state.v1.Status
+	39,  // 27: hops.resourcemanager.state.v1.Status.container:type_name -> hops.resourcemanager.state.v1.ContainerID
+	10,  // 28: hops.resourcemanager.state.v1.Grant.groups:type_name -> hops.resourcemanager.state.v1.Group
+	38,  // 29: hops.resourcemanager.state.v1.Group.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	11,  // 30: hops.resourcemanager.state.v1.Group.placements:type_name -> hops.resourcemanager.state.v1.Placement
+	40,  // 31: hops.resourcemanager.state.v1.Placement.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	38,  // 32: hops.resourcemanager.state.v1.RegisterMaster.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	38,  // 33: hops.resourcemanager.state.v1.Allocate.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	14,  // 34: hops.resourcemanager.state.v1.Allocate.asks:type_name -> hops.resourcemanager.state.v1.WantedAsk
+	39,  // 35: hops.resourcemanager.state.v1.Allocate.release:type_name -> hops.resourcemanager.state.v1.ContainerID
+	44,  // 36: hops.resourcemanager.state.v1.WantedAsk.ask:type_name -> hops.resourcemanager.state.v1.Ask
+	45,  // 37: hops.resourcemanager.state.v1.WantedAsk.launch:type_name -> hops.resourcemanager.state.v1.Launch
+	38,  // 38: hops.resourcemanager.state.v1.LaunchContainers.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	16,  // 39: hops.resourcemanager.state.v1.LaunchContainers.launches:type_name -> hops.resourcemanager.state.v1.ContainerLaunch
+	39,  // 40: hops.resourcemanager.state.v1.ContainerLaunch.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
+	45,  // 41: hops.resourcemanager.state.v1.ContainerLaunch.launch:type_name -> hops.resourcemanager.state.v1.Launch
+	38,  // 42: hops.resourcemanager.state.v1.Finish.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	38,  // 43: hops.resourcemanager.state.v1.Kill.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	39,  // 44: hops.resourcemanager.state.v1.Stop.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
+	22,  // 45: hops.resourcemanager.state.v1.KeepCredentials.keep:type_name -> hops.resourcemanager.state.v1.Credential
+	22,  // 46: hops.resourcemanager.state.v1.KeepCredentials.drop:type_name -> hops.resourcemanager.state.v1.Credential
+	38,  // 47: hops.resourcemanager.state.v1.Fail.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	38,  // 48: hops.resourcemanager.state.v1.Credential.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	23,  // 49: hops.resourcemanager.state.v1.AdministerNodes.wish:type_name -> hops.resourcemanager.state.v1.Wish
+	40,  // 50: hops.resourcemanager.state.v1.ResizeNode.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	38,  // 51: hops.resourcemanager.state.v1.UpdateApplication.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	31,  // 52: hops.resourcemanager.state.v1.ChangeLabels.add:type_name -> hops.resourcemanager.state.v1.Label
+	34,  // 53: hops.resourcemanager.state.v1.MarkNodes.nodes:type_name -> hops.resourcemanager.state.v1.NodeMarks
+	35,  // 54: hops.resourcemanager.state.v1.NodeMarks.labels:type_name -> hops.resourcemanager.state.v1.Labels
+	58,  // 55: hops.resourcemanager.state.v1.NodeMarks.set:type_name -> hops.resourcemanager.state.v1.NodeMarks.SetEntry
+	31,  // 56: hops.resourcemanager.state.v1.ClusterLabels.labels:type_name -> hops.resourcemanager.state.v1.Label
+	38,  // 57: hops.resourcemanager.state.v1.Dependency.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	38,  // 58: hops.resourcemanager.state.v1.ContainerID.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	59,  // 59: hops.resourcemanager.state.v1.Resource.other:type_name -> hops.resourcemanager.state.v1.Resource.OtherEntry
+	38,  // 60: hops.resourcemanager.state.v1.Application.id:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	40,  // 61: hops.resourcemanager.state.v1.Application.master:type_name -> hops.resourcemanager.state.v1.Resource
+	43,  // 62: hops.resourcemanager.state.v1.Application.attempts:type_name -> hops.resourcemanager.state.v1.Attempt
+	37,  // 63: hops.resourcemanager.state.v1.Application.after:type_name -> hops.resourcemanager.state.v1.Dependency
+	39,  // 64: hops.resourcemanager.state.v1.Attempt.container:type_name -> hops.resourcemanager.state.v1.ContainerID
+	40,  // 65: hops.resourcemanager.state.v1.Ask.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	46,  // 66: hops.resourcemanager.state.v1.Launch.env:type_name -> hops.resourcemanager.state.v1.EnvVar
+	47,  // 67: hops.resourcemanager.state.v1.Launch.artifacts:type_name -> hops.resourcemanager.state.v1.Artifact
+	39,  // 68: hops.resourcemanager.state.v1.Container.id:type_name -> hops.resourcemanager.state.v1.ContainerID
+	40,  // 69: hops.resourcemanager.state.v1.Container.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	40,  // 70: hops.resourcemanager.state.v1.Node.capacity:type_name -> hops.resourcemanager.state.v1.Resource
+	41,  // 71: hops.resourcemanager.state.v1.Node.gpus:type_name -> hops.resourcemanager.state.v1.GPU
+	60,  // 72: hops.resourcemanager.state.v1.Node.attributes:type_name -> hops.resourcemanager.state.v1.Node.AttributesEntry
+	40,  // 73: hops.resourcemanager.state.v1.Node.resized:type_name -> hops.resourcemanager.state.v1.Resource
+	40,  // 74: hops.resourcemanager.state.v1.Node.reported:type_name -> hops.resourcemanager.state.v1.Resource
+	23,  // 75: hops.resourcemanager.state.v1.Node.wish:type_name -> hops.resourcemanager.state.v1.Wish
+	35,  // 76: hops.resourcemanager.state.v1.Node.own_labels:type_name -> hops.resourcemanager.state.v1.Labels
+	61,  // 77: hops.resourcemanager.state.v1.Node.set_attributes:type_name -> hops.resourcemanager.state.v1.Node.SetAttributesEntry
+	62,  // 78: hops.resourcemanager.state.v1.Node.own_attributes:type_name -> hops.resourcemanager.state.v1.Node.OwnAttributesEntry
+	38,  // 79: hops.resourcemanager.state.v1.Event.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	39,  // 80: hops.resourcemanager.state.v1.Event.granted:type_name -> hops.resourcemanager.state.v1.ContainerID
+	39,  // 81: hops.resourcemanager.state.v1.Event.completed:type_name -> hops.resourcemanager.state.v1.ContainerID
+	39,  // 82: hops.resourcemanager.state.v1.Event.preempt:type_name -> hops.resourcemanager.state.v1.ContainerID
+	39,  // 83: hops.resourcemanager.state.v1.LedgerLine.container:type_name -> hops.resourcemanager.state.v1.ContainerID
+	53,  // 84: hops.resourcemanager.state.v1.Record.header:type_name -> hops.resourcemanager.state.v1.Header
+	42,  // 85: hops.resourcemanager.state.v1.Record.application:type_name -> hops.resourcemanager.state.v1.Application
+	55,  // 86: hops.resourcemanager.state.v1.Record.ask:type_name -> hops.resourcemanager.state.v1.AskRecord
+	56,  // 87: hops.resourcemanager.state.v1.Record.launch:type_name -> hops.resourcemanager.state.v1.LaunchRecord
+	48,  // 88: hops.resourcemanager.state.v1.Record.container:type_name -> hops.resourcemanager.state.v1.Container
+	49,  // 89: hops.resourcemanager.state.v1.Record.node:type_name -> hops.resourcemanager.state.v1.Node
+	50,  // 90: hops.resourcemanager.state.v1.Record.event:type_name -> hops.resourcemanager.state.v1.Event
+	51,  // 91: hops.resourcemanager.state.v1.Record.ledger:type_name -> hops.resourcemanager.state.v1.LedgerLine
+	57,  // 92: hops.resourcemanager.state.v1.Record.end:type_name -> hops.resourcemanager.state.v1.End
+	22,  // 93: hops.resourcemanager.state.v1.Record.credential:type_name -> hops.resourcemanager.state.v1.Credential
+	29,  // 94: hops.resourcemanager.state.v1.Record.queues:type_name -> hops.resourcemanager.state.v1.QueuesRecord
+	54,  // 95: hops.resourcemanager.state.v1.Record.excluded:type_name -> hops.resourcemanager.state.v1.Excluded
+	36,  // 96: hops.resourcemanager.state.v1.Record.labels:type_name -> hops.resourcemanager.state.v1.ClusterLabels
+	38,  // 97: hops.resourcemanager.state.v1.AskRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	44,  // 98: hops.resourcemanager.state.v1.AskRecord.ask:type_name -> hops.resourcemanager.state.v1.Ask
+	38,  // 99: hops.resourcemanager.state.v1.LaunchRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	45,  // 100: hops.resourcemanager.state.v1.LaunchRecord.launch:type_name -> hops.resourcemanager.state.v1.Launch
+	101, // [101:101] is the sub-list for method output_type
+	101, // [101:101] is the sub-list for method input_type
+	101, // [101:101] is the sub-list for extension type_name
+	101, // [101:101] is the sub-list for extension extendee
+	0,   // [0:101] is the sub-list for field type_name
 }
 
 func init() { file_resourcemanager_statepb_v1_state_proto_init() }
@@ -6098,10 +5999,9 @@ func file_resourcemanager_statepb_v1_state_proto_init() {
 		(*Command_UpdateApplication)(nil),
 		(*Command_ChangeLabels)(nil),
 		(*Command_MarkNodes)(nil),
-		(*Command_ChangeJob)(nil),
 	}
 	file_resourcemanager_statepb_v1_state_proto_msgTypes[30].OneofWrappers = []any{}
-	file_resourcemanager_statepb_v1_state_proto_msgTypes[53].OneofWrappers = []any{
+	file_resourcemanager_statepb_v1_state_proto_msgTypes[52].OneofWrappers = []any{
 		(*Record_Header)(nil),
 		(*Record_Application)(nil),
 		(*Record_Ask)(nil),
@@ -6122,7 +6022,7 @@ func file_resourcemanager_statepb_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_resourcemanager_statepb_v1_state_proto_rawDesc), len(file_resourcemanager_statepb_v1_state_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   64,
+			NumMessages:   63,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
