@@ -28,6 +28,8 @@ type JobStatus struct {
 	Phase string `json:"phase"`
 	// PendingReason says what the job, or a part of it, waits for. A job whose phase is PENDING always has one.
 	PendingReason *rm.Reason `json:"pending_reason,omitempty"`
+	// Members counts those of an array; nil: it is none.
+	Members *JobMembers `json:"members,omitempty"`
 	// After is what it still waits for of other jobs, Deadline when it is ended whatever it does (milliseconds; 0: there is none).
 	After    []JobAfter `json:"after,omitempty"`
 	Deadline int64      `json:"deadline,omitempty"`
@@ -37,6 +39,15 @@ type JobStatus struct {
 	Used Amount `json:"used"`
 	// Containers that the job has had, as far as they are remembered. List leaves them out.
 	Containers []JobContainer `json:"containers,omitempty"`
+}
+
+// JobMembers counts the members of an array by what they do. Those that failed are run again as far as the job says.
+type JobMembers struct {
+	Total     int `json:"total"`
+	Waiting   int `json:"waiting"`
+	Running   int `json:"running"`
+	Succeeded int `json:"succeeded"`
+	Failed    int `json:"failed"`
 }
 
 // PhasePending is the phase of a job that waits.

@@ -66,9 +66,47 @@ type Job struct {
 	Used Amount `json:"used"`
 	Live int    `json:"live"`
 	// Command is what the containers of a command run, for those who may stop it; lists leave it out.
-	Command    []string       `json:"command,omitempty"`
+	Command []string `json:"command,omitempty"`
+	// Members counts those of an array that has not ended; lists leave it out.
+	Members    *MemberCounts  `json:"members,omitempty"`
 	Spent      SpentSeconds   `json:"spent"`
 	Containers []JobContainer `json:"containers,omitempty"`
+}
+
+// MemberCounts counts the members of an array by what their last container did, as far as it is remembered.
+type MemberCounts struct {
+	Total     int `json:"total"`
+	Waiting   int `json:"waiting"`
+	Running   int `json:"running"`
+	Succeeded int `json:"succeeded"`
+	Failed    int `json:"failed"`
+}
+
+// members counts the members of an array; nil: it is none, or has ended.
+func (q *request) members(a *rm.Application, spec *job.Spec) *MemberCounts {
+	if spec.Array == nil {
+		return nil
+	}
+	last := map[int]*rm.Container{}
+	for _, c := range q.view.Containers(a.ID) {
+		if !c.Master && c.Instance >= 0 && (last[c.Instance] == nil || last[c.Instance].Granted <= c.Granted) {
+			last[c.Instance] = c
+		}
+	}
+	out := &MemberCounts{Total: spec.Array.Count()}
+	for _, c := range last {
+		switch {
+		case c.Live() && c.Started > 0:
+			out.Running++
+		case c.Live():
+		case c.Exit == rm.ExitSuccess:
+			out.Succeeded++
+		default:
+			out.Failed++
+		}
+	}
+	out.Waiting = max(0, out.Total-out.Running-out.Succeeded-out.Failed)
+	return out
 }
 
 // Amount is a resource in JSON; memory in bytes.
@@ -150,7 +188,7 @@ func (q *request) submitJob() {
 	}
 	b := Submission{
 		Name: name, Queue: spec.Queue, Type: "hops-" + string(spec.Kind), Kind: spec.Kind,
-		Priority: spec.Priority, Document: body, Timeout: time.Duration(spec.Timeout), After: spec.Dependencies(), Deadline: spec.Due(time.Now()), KeepContainers: true, Foreign: !q.Door.Own(q.r), Key: key, Digest: hex.EncodeToString(sum[:]),
+		Priority: spec.Priority, Document: body, Timeout: time.Duration(spec.Timeout), Array: spec.Array != nil, After: spec.Dependencies(), Deadline: spec.Due(time.Now()), KeepContainers: true, Foreign: !q.Door.Own(q.r), Key: key, Digest: hex.EncodeToString(sum[:]),
 	}
 	if dry == "true" {
 		q.planJob(b, spec)
@@ -192,7 +230,11 @@ func (q *request) job(a *rm.Application, containers bool) Job {
 	if !containers {
 		return out
 	}
-	if spec, err := job.Parse(a.Document); err == nil && spec.Kind == rm.KindCommand && q.mayModify(a) { // others do not see arguments
+	spec, err := job.Parse(a.Document)
+	if err == nil {
+		out.Members = q.members(a, spec)
+	}
+	if err == nil && spec.Kind == rm.KindCommand && q.mayModify(a) { // others do not see arguments
 		if out.Command = spec.Argv; spec.Run != "" {
 			out.Command = []string{"/bin/sh", "-c", spec.Run}
 		}

@@ -124,6 +124,11 @@ func (s *Server) admit(caller metadata.Caller, b rest.Submission) (a *rm.Applica
 		}
 		a.Tokens = s.sealLaunch(b.ID, b.Tokens)
 	}
+	if b.Array {
+		if err := s.raised("an array"); err != nil {
+			return a, "", err
+		}
+	}
 	if len(b.After) > 0 || b.Deadline > 0 {
 		if err := s.raised("after and deadline"); err != nil {
 			return a, "", err
