@@ -38,6 +38,12 @@ type Job struct {
 	// Timeout ends the job, "2h". Grace lies between SIGTERM and SIGKILL.
 	Timeout string `json:"timeout,omitempty"`
 	Grace   string `json:"grace,omitempty"`
+	// Array runs a command once for each of some numbers, see job.ParseArray.
+	Array *JobArray `json:"array,omitempty"`
+	// After are the jobs before whose outcome nothing of it is started.
+	After []JobAfter `json:"after,omitempty"`
+	// Deadline is when it has to have ended: a time (RFC 3339), or how long from the submission on, "8h".
+	Deadline string `json:"deadline,omitempty"`
 	// Gang starts the instances together or not at all.
 	Gang Gang `json:"gang,omitzero"`
 	// Fencing is job.FencingNone (default) or job.FencingStrict.
@@ -78,6 +84,12 @@ func strict(b []byte, into any) error {
 	d.DisallowUnknownFields()
 	return d.Decode(into)
 }
+
+// JobArray are the members of a command that is run once for each of some numbers.
+type JobArray = job.Array
+
+// JobAfter is a job that another one waits for, and what it waits for of it: rm.OutcomeSucceeded (default), …
+type JobAfter = job.After
 
 // Gang says how many instances must start at once.
 type Gang = job.Gang

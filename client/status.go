@@ -28,6 +28,11 @@ type JobStatus struct {
 	Phase string `json:"phase"`
 	// PendingReason says what the job, or a part of it, waits for. A job whose phase is PENDING always has one.
 	PendingReason *rm.Reason `json:"pending_reason,omitempty"`
+	// Members counts those of an array; nil: it is none.
+	Members *JobMembers `json:"members,omitempty"`
+	// After is what it still waits for of other jobs, Deadline when it is ended whatever it does (milliseconds; 0: there is none).
+	After    []JobAfter `json:"after,omitempty"`
+	Deadline int64      `json:"deadline,omitempty"`
 	// Command is what its containers run, if the server says; List leaves it out.
 	Command []string `json:"command,omitempty"`
 	// Used is what its live containers have, the master's among them.
@@ -36,6 +41,15 @@ type JobStatus struct {
 	Containers []JobContainer `json:"containers,omitempty"`
 	// Warnings are what its owner should look at. List leaves them out.
 	Warnings []string `json:"warnings,omitempty"`
+}
+
+// JobMembers counts the members of an array by what they do. Those that failed are run again as far as the job says.
+type JobMembers struct {
+	Total     int `json:"total"`
+	Waiting   int `json:"waiting"`
+	Running   int `json:"running"`
+	Succeeded int `json:"succeeded"`
+	Failed    int `json:"failed"`
 }
 
 // PhasePending is the phase of a job that waits.
@@ -106,6 +120,10 @@ type Node struct {
 	Host    string `json:"host"`
 	HTTP    string `json:"http"`
 	Version string `json:"version"`
+	Rack    string `json:"rack"`
+	// Labels and Attributes that jobs may ask for.
+	Labels     []string          `json:"labels"`
+	Attributes map[string]string `json:"attributes"`
 	// Level is the newest of the cluster's formats that its program knows; 0: not known.
 	Level        int          `json:"level"`
 	Machine      string       `json:"machine"`
@@ -127,6 +145,9 @@ type Leaving struct {
 	// Deadline is when what still runs there is ended, Until when a maintenance is over.
 	Deadline int64 `json:"deadline"`
 	Until    int64 `json:"until"`
+	// Cordon: it gets nothing new, and what runs there goes on. Reason is the operator's.
+	Cordon bool   `json:"cordon"`
+	Reason string `json:"reason"`
 }
 
 // GPU is one device of a node.

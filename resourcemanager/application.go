@@ -79,6 +79,10 @@ type Application struct {
 	Timeout time.Duration
 	// Expires is when the application is ended, if somebody has changed that since it was submitted; 0: nobody has.
 	Expires metadata.Time
+	// Deadline is when it is ended whatever it does; 0: there is none. See Expiry and Late.
+	Deadline metadata.Time
+	// After is what it still waits for; before that nothing of it is started.
+	After []Dependency
 	// IdempotencyKey, unique per user when not empty, with the SHA-256 of the submission it came with.
 	IdempotencyKey string
 	Digest         string
@@ -122,13 +126,22 @@ func (s Spent) Add(r Resource, ms int64) Spent {
 
 // Expiry is when the application is ended because its time is over; 0: never, or not known before its master starts.
 func (a *Application) Expiry() metadata.Time {
+	at := metadata.Time(0)
 	switch {
 	case a.Expires > 0:
-		return a.Expires
+		at = a.Expires
 	case a.Timeout > 0 && a.Launched > 0:
-		return a.Launched + metadata.Time(a.Timeout.Milliseconds())
+		at = a.Launched + metadata.Time(a.Timeout.Milliseconds())
 	}
-	return 0
+	if a.Deadline > 0 && (at == 0 || a.Deadline < at) {
+		return a.Deadline
+	}
+	return at
+}
+
+// Late reports whether the application has not started at a time after which, with its timeout, it could not end before its deadline.
+func (a *Application) Late(now metadata.Time) bool {
+	return a.Deadline > 0 && a.Launched == 0 && now+metadata.Time(a.Timeout.Milliseconds()) > a.Deadline
 }
 
 // Attempt returns the current attempt, nil before the first.
@@ -146,10 +159,10 @@ const maxUnhandled = 50_000
 // handled some.
 func (a *Application) Deaf() bool { return a.LastEvent-a.Acknowledged >= maxUnhandled }
 
-// WantsMaster reports whether the current attempt waits for its master's container.
+// WantsMaster reports whether the current attempt waits for its master's container, and for nothing else.
 func (a *Application) WantsMaster() bool {
 	t := a.Attempt()
-	return !a.State.Final() && t != nil && t.State == AttemptScheduled
+	return !a.State.Final() && t != nil && t.State == AttemptScheduled && len(a.After) == 0
 }
 
 // AttemptState is where an attempt is, in YARN's words.

@@ -121,10 +121,17 @@ type Node struct {
 	Machine string
 	HTTP    string
 	// IPC is host:port of its ContainerManagementProtocol, by which YARN\'s clients know the node; empty: it does not speak that.
-	IPC     string
-	Rack    string
-	Labels  []string
-	Version string
+	IPC    string
+	Rack   string
+	Labels []string
+	// Attributes are what else is true of it, which asks can require.
+	Attributes Attributes
+	// OwnLabels and OwnAttributes are the node manager's. Labels are SetLabels where an operator has set some (Labelled), Attributes are the
+	// own ones and over these what an operator has set; see Mark.
+	OwnLabels, SetLabels         []string
+	Labelled                     bool
+	OwnAttributes, SetAttributes Attributes
+	Version                      string
 	// Level is the newest of the cluster's formats that its program knows; 0: it is not known, while the cluster has not been raised to
 	// release.NodePrograms.
 	Level        int

@@ -51,6 +51,8 @@ const (
 	ReasonStarting ReasonCode = "STARTING"
 	// ReasonCredential: the filesystem has not given a delegation token for its user yet.
 	ReasonCredential ReasonCode = "CREDENTIAL"
+	// ReasonDependency: it waits for another application.
+	ReasonDependency ReasonCode = "DEPENDENCY"
 	// ReasonConflict: between plan and commit the state changed; the next pass plans again.
 	ReasonConflict ReasonCode = "CONFLICT"
 )

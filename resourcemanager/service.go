@@ -20,6 +20,8 @@ const (
 const (
 	NodeEnteringMaintenance NodeState = "ENTERING_MAINTENANCE"
 	NodeInMaintenance       NodeState = "IN_MAINTENANCE"
+	// NodeCordoned: it gets nothing new, and what runs there goes on. To YARN's clients it serves, with nothing free.
+	NodeCordoned NodeState = "CORDONED"
 )
 
 // Wish is what an operator wants of a node that is to leave.
@@ -33,9 +35,14 @@ type Wish struct {
 	Deadline metadata.Time
 	// Until is when a maintenance is over; 0: when an operator says so.
 	Until metadata.Time
-	// By is who wished it.
-	By string
+	// By is who wished it, and Reason why, in their words.
+	By, Reason string
+	// Cordon: it gets nothing new, and that is all. What runs there is told nothing, and it is never let go.
+	Cordon bool
 }
+
+// Leaves reports whether the node is to become empty.
+func (n *Node) Leaves() bool { return n.Wish != nil && !n.Wish.Cordon }
 
 // Named reports whether a name means the node: its id, or its host, address or machine, which may be that of several.
 func (n *Node) Named(name string) bool {
@@ -52,7 +59,7 @@ func (n *Node) Takes() bool { return n.State == NodeRunning && n.Wish == nil }
 // Shown is the node's state in YARN's words, with what operators want of it.
 func (n *Node) Shown() NodeState {
 	switch {
-	case n.Wish == nil:
+	case !n.Leaves():
 		return n.State
 	case n.Retired:
 		return NodeDecommissioned
@@ -63,6 +70,8 @@ func (n *Node) Shown() NodeState {
 // ShownHere is Shown, with words of our own for maintenance.
 func (n *Node) ShownHere() NodeState {
 	switch s := n.Shown(); {
+	case n.Wish != nil && n.Wish.Cordon && n.State == NodeRunning:
+		return NodeCordoned
 	case n.Wish == nil || !n.Wish.Maintenance:
 		return s
 	case s == NodeDecommissioned:
@@ -77,6 +86,9 @@ func (n *Node) Why() string {
 		return ""
 	}
 	doing, done := "is being decommissioned", "is decommissioned"
+	if n.Wish.Cordon {
+		doing = "is cordoned"
+	}
 	if n.Wish.Maintenance {
 		doing, done = "is being taken into maintenance", "is in maintenance"
 	}
@@ -92,6 +104,9 @@ func (n *Node) Why() string {
 	}
 	if n.Wish.Until > 0 {
 		text += ", until " + when(n.Wish.Until)
+	}
+	if n.Wish.Reason != "" {
+		text += ": " + n.Wish.Reason
 	}
 	return text
 }

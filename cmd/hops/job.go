@@ -66,6 +66,9 @@ func jobCommand() *cli.Command {
 		&cli.StringSliceFlag{Name: "env", Usage: "`NAME=VALUE` for the containers; may be repeated"},
 		&cli.StringSliceFlag{Name: "secret", Usage: "`NAME` of a secret that the containers read from $HOPS_SECRETS_DIR/NAME; may be repeated"},
 		pythonFlag(),
+		&cli.StringFlag{Name: "array", Usage: "run once for each of `FROM-TO[:STEP][%AT_ONCE]`, as 0-99%10; the number is $HOPS_ARRAY_INDEX"},
+		&cli.StringSliceFlag{Name: "after", Usage: "start when job `ID[:STATE]` has succeeded, or failed, ended or started; may be repeated"},
+		&cli.StringFlag{Name: "deadline", Usage: "`TIME` (2027-01-31T18:00) or duration (8h) by which the job has to have ended", DefaultText: "none"},
 		&cli.StringFlag{Name: "timeout", Usage: "`DURATION` after which the job is ended, as 2h", DefaultText: "none"},
 	}
 	verbose := &cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "with the log of the application master"}
@@ -85,7 +88,7 @@ func jobCommand() *cli.Command {
 					"Ctrl-C leaves the job running.\n\n" +
 					"Containers start in an empty directory: --with sends files along. The keys of a job file are those of POST\n" +
 					"/api/v1/jobs in docs/reference/rest.md: name, queue, priority, resources {memory, vcores, gpus, gpu_model, ...},\n" +
-					"instances, argv or run, env, secrets, artifacts, workdir, timeout, retry, grace.",
+					"instances, argv or run, env, secrets, artifacts, workdir, timeout, deadline, after, array, retry, grace.",
 				Flags: append(slices.Clone(description),
 					&cli.StringSliceFlag{Name: "with", Usage: "`FILE` or directory that is sent along, into the directory in which the command runs; . for this one; may be repeated"},
 					&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "do not wait"},
@@ -174,6 +177,20 @@ func document(c *cli.Context) (client.Job, error) {
 	if c.IsSet("instances") && job.Instances < 1 {
 		return job, fail(exitUsage, "--instances %d: a job has one at least", job.Instances)
 	}
+	if c.IsSet("array") {
+		array, err := rmjob.ParseArray(c.String("array"))
+		if err != nil {
+			return job, fail(exitUsage, "--array: %w", err)
+		}
+		job.Array = array
+	}
+	for _, text := range c.StringSlice("after") {
+		id, state, _ := strings.Cut(text, ":")
+		job.After = append(job.After, client.JobAfter{Application: id, State: rm.Outcome(state)})
+	}
+	if c.IsSet("deadline") {
+		job.Deadline = withZone(c.String("deadline"))
+	}
 	if c.IsSet("gang") {
 		job.Gang = client.Gang{All: c.Bool("gang")}
 	}
@@ -199,6 +216,16 @@ func document(c *cli.Context) (client.Job, error) {
 		}
 	}
 	return job, nil
+}
+
+// withZone is a time with the zone of this machine, where it has none; what is no such time is left to the server.
+func withZone(text string) string {
+	for _, form := range []string{"2006-01-02T15:04", "2006-01-02T15:04:05"} {
+		if at, err := time.ParseInLocation(form, text, time.Local); err == nil {
+			return at.Format(time.RFC3339)
+		}
+	}
+	return text
 }
 
 func runJob(c *cli.Context) error {
@@ -251,7 +278,7 @@ func runJob(c *cli.Context) error {
 	if c.Bool("detach") {
 		return printID(c, id, asJSON)
 	}
-	o := client.LogOptions{Follow: true, Label: job.Instances > 1, Master: c.Bool("verbose")}
+	o := client.LogOptions{Follow: true, Label: job.Instances > 1 || job.Array != nil, Master: c.Bool("verbose")}
 	stdout, stderr := c.App.Writer, c.App.ErrWriter
 	if asJSON {
 		stdout, stderr = io.Discard, io.Discard
@@ -534,6 +561,12 @@ func jobStatus(c *cli.Context) error {
 	t.row("state", s.Phase)
 	if s.PendingReason != nil {
 		t.row("waits", s.PendingReason.Text)
+	}
+	if m := s.Members; m != nil {
+		t.row("members", fmt.Sprintf("%d: %d wait, %d run, %d succeeded, %d failed", m.Total, m.Waiting, m.Running, m.Succeeded, m.Failed))
+	}
+	if s.Deadline > 0 {
+		t.row("deadline", clock(s.Deadline))
 	}
 	if s.Ended() {
 		t.row("exit status", strconv.Itoa(s.ExitStatus()))

@@ -53,6 +53,30 @@ ask try1: 8 containers of 1024 MiB, 2 vcores, 4 GPUs, 8 at once
 	}
 }
 
+func TestAJobThatIsAnArray(t *testing.T) {
+	status, _, errs, sent := jobTool(t, `{"id":"application_1_0003"}`, "run", "-d", "--array", "0-99:2%10", "--", "true")
+	if want := `"array":{"to":99,"step":2,"at_once":10}`; status != 0 || !strings.Contains(sent, want) {
+		t.Errorf("%d %s%s", status, errs, sent)
+	}
+	if status, _, errs, sent := jobTool(t, `{}`, "run", "--array", "9-", "--", "true"); status != exitUsage || sent != "" || !strings.Contains(errs, "want FROM-TO") {
+		t.Errorf("%d %s%s", status, errs, sent)
+	}
+	answer := `{"id":"application_1_0001","phase":"RUNNING","state":"RUNNING","members":{"total":9,"waiting":1,"running":2,"succeeded":5,"failed":1}}`
+	if _, out, _, _ := jobTool(t, answer, "status", "application_1_0001"); !strings.Contains(out, "9: 1 wait, 2 run, 5 succeeded, 1 failed") {
+		t.Errorf("status: %s", out)
+	}
+}
+
+func TestAJobThatWaitsForOthers(t *testing.T) {
+	status, _, errs, sent := jobTool(t, `{"id":"application_1_0003"}`, "run", "-d", "--after", "application_1_0001", "--after", "application_1_0002:ended", "--deadline", "8h", "--", "true")
+	if want := `"after":[{"application":"application_1_0001"},{"application":"application_1_0002","state":"ended"}],"deadline":"8h"`; status != 0 || !strings.Contains(sent, want) {
+		t.Errorf("%d %s%s", status, errs, sent)
+	}
+	if _, _, _, sent := jobTool(t, `{"id":"application_1_0003"}`, "run", "-d", "--deadline", "2027-01-31T18:00", "--", "true"); !strings.Contains(sent, `"deadline":"2027-01-31T18:00:00`) {
+		t.Errorf("a time of here: %s", sent)
+	}
+}
+
 func TestJobPlan(t *testing.T) {
 	status, got, stderr, sent := jobTool(t, `{"queue":"root.a","priority":0,"starts":true,"placements":[{"ask":"","master":true,"node":"n1:1"},{"ask":"instances","node":"n1:1","gpus":["GPU-1","GPU-2"]}]}`,
 		"plan", "--gpus", "2", "--queue", "a", "--", "python3", "train.py")

@@ -14,19 +14,27 @@ import (
 
 // yarnNode is a node as /ws/v1/cluster/nodes describes it.
 type yarnNode struct {
-	ID              string       `json:"id"`
-	Rack            string       `json:"rack"`
-	State           string       `json:"state"`
-	NodeHTTPAddress string       `json:"nodeHTTPAddress"`
-	NumContainers   int          `json:"numContainers"`
-	LastHealth      int64        `json:"lastHealthUpdate"`
-	HealthReport    string       `json:"healthReport"`
-	UsedMemoryMB    int64        `json:"usedMemoryMB"`
-	UsedVCores      int          `json:"usedVirtualCores"`
-	Labels          []string     `json:"nodeLabels"`
-	Total           yarnResource `json:"totalResource"`
-	Used            yarnResource `json:"usedResource"`
-	Utilization     struct {
+	ID              string   `json:"id"`
+	Rack            string   `json:"rack"`
+	State           string   `json:"state"`
+	NodeHTTPAddress string   `json:"nodeHTTPAddress"`
+	NumContainers   int      `json:"numContainers"`
+	LastHealth      int64    `json:"lastHealthUpdate"`
+	HealthReport    string   `json:"healthReport"`
+	UsedMemoryMB    int64    `json:"usedMemoryMB"`
+	UsedVCores      int      `json:"usedVirtualCores"`
+	Labels          []string `json:"nodeLabels"`
+	Attributes      struct {
+		List []struct {
+			Prefix string `json:"prefix"`
+			Name   string `json:"name"`
+			Type   string `json:"type"`
+			Value  string `json:"value"`
+		} `json:"nodeAttributeInfo,omitempty"`
+	} `json:"nodeAttributesInfo"`
+	Total       yarnResource `json:"totalResource"`
+	Used        yarnResource `json:"usedResource"`
+	Utilization struct {
 		PhysicalMB           int64   `json:"nodePhysicalMemoryMB"`
 		VirtualMB            int64   `json:"nodeVirtualMemoryMB"`
 		CPU                  float64 `json:"nodeCPUUsage"`
@@ -67,8 +75,9 @@ func (n *yarnNode) utilization(w io.Writer) {
 
 func nodeCommand() *cli.Command {
 	return &cli.Command{
-		Name:  "node",
-		Usage: "nodes, as `yarn node` shows them: -list, -status NODE",
+		Name:        "node",
+		Usage:       "nodes, as `yarn node` shows them: -list, -status NODE; list, show, drain, cordon, uncordon, label, attribute",
+		Subcommands: append(nodeServiceCommands(), nodeMarkCommands()...),
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "list", Usage: "list running nodes"},
 			&cli.BoolFlag{Name: "all", Usage: "with -list: nodes in every state"},
@@ -178,12 +187,21 @@ func nodeStatus(c *cli.Context, id string) error {
 	} else if asJSON {
 		return json.NewEncoder(c.App.Writer).Encode(n)
 	}
-	fmt.Fprintf(c.App.Writer, "Node Report : \n\tNode-Id : %s\n\tRack : %s\n\tNode-State : %s\n\tNode-Http-Address : %s\n\tLast-Health-Update : %s\n\tHealth-Report : %s\n\tContainers : %d\n\tMemory-Used : %dMB\n\tMemory-Capacity : %dMB\n\tCPU-Used : %d vcores\n\tCPU-Capacity : %d vcores\n\tNode-Labels : %s\n\tNode Attributes : \n",
+	fmt.Fprintf(c.App.Writer, "Node Report : \n\tNode-Id : %s\n\tRack : %s\n\tNode-State : %s\n\tNode-Http-Address : %s\n\tLast-Health-Update : %s\n\tHealth-Report : %s\n\tContainers : %d\n\tMemory-Used : %dMB\n\tMemory-Capacity : %dMB\n\tCPU-Used : %d vcores\n\tCPU-Capacity : %d vcores\n\tNode-Labels : %s\n\tNode Attributes : %s\n",
 		n.ID, n.Rack, n.State, n.NodeHTTPAddress, healthTime(n.LastHealth), n.HealthReport, n.NumContainers, n.UsedMemoryMB, n.Total.Memory, n.UsedVCores, n.Total.VCores,
-		strings.Join(n.Labels, ","))
+		strings.Join(n.Labels, ","), n.attributes())
 	n.utilization(c.App.Writer)
 	fmt.Fprintln(c.App.Writer)
 	return nil
+}
+
+// attributes is YARN's text of a node's attributes, one a line.
+func (n *yarnNode) attributes() string {
+	var lines []string
+	for _, a := range n.Attributes.List {
+		lines = append(lines, fmt.Sprintf("%s/%s(%s)=%s", a.Prefix, a.Name, a.Type, a.Value))
+	}
+	return strings.Join(lines, "\n\t                  ")
 }
 
 // healthTime is YARN's text of when a node was heard: milliseconds, and hours from 1 to 12 without saying which half of the day.

@@ -55,6 +55,9 @@ func init() { // the help is made of the table, and run by it
 		{name: "-refreshAdminAcls", help: "have all resource managers read anew which group's members are superusers", run: refreshEach("refresh-superusers")},
 		{name: "-getGroups", arguments: "[username]", help: "the groups of users, as the resource managers know them", most: -1, run: getGroups},
 		{name: "-updateNodeResource", arguments: "[NodeID] [MemSize] [vCores]", help: "set a node's memory, in MiB, and vcores in place of what it reports", most: -1, run: updateNodeResource},
+		{name: "-addToClusterNodeLabels", arguments: "<\"label1(exclusive=true),label2(exclusive=false),label3\">", help: "have the cluster know labels that no node carries yet", most: -1, run: addLabels},
+		{name: "-removeFromClusterNodeLabels", arguments: "<label1,label2,label3> (label splitted by \",\")", help: "forget labels, also those of nodes that were set by an administrator", most: -1, run: removeLabels},
+		{name: "-replaceLabelsOnNode", arguments: "<\"node1[:port]=label1,label2 node2[:port]=label1\"> [-failOnUnknownNodes]", help: "set labels of nodes in place of those that their node managers are configured with", most: -1, run: replaceLabels},
 		{name: "-transitionToActive", arguments: "<serviceId>", help: "have a resource manager lead", least: 1, most: 1, ha: true, run: transitionManager},
 		{name: "-transitionToStandby", arguments: "<serviceId>", help: "have any other resource manager lead", least: 1, most: 1, ha: true, run: transitionManager},
 		{name: "-failover", arguments: "<serviceId> <serviceId>", help: "have the second lead in place of the first", least: 2, most: 2, ha: true, run: failoverManager},
@@ -72,9 +75,7 @@ func init() { // the help is made of the table, and run by it
 // absentManagerOptions are those of YARN's that there is nothing for here.
 var absentManagerOptions = map[string]string{
 	"-refreshNodesResources": "a node's resources are in its own configuration, or set by -updateNodeResource", "-refreshServiceAcl": "rights are fixed: see docs/reference/rights.md",
-	"-refreshClusterMaxPriority": "the highest priority is 10", "-addToClusterNodeLabels": "labels are in the configuration of each node manager (nodemanager.labels)",
-	"-removeFromClusterNodeLabels": "labels are in the configuration of each node manager (nodemanager.labels)",
-	"-replaceLabelsOnNode":         "labels are in the configuration of each node manager (nodemanager.labels)", "-directlyAccessNodeLabelStore": "there is no store of labels",
+	"-refreshClusterMaxPriority": "the highest priority is 10", "-directlyAccessNodeLabelStore": "there is no store of labels",
 	"-transitionToObserver": "every resource manager can lead",
 }
 

@@ -117,6 +117,31 @@ func TestRMAdminOfSeveralResourceManagers(t *testing.T) {
 	}
 }
 
+func TestLabelsAreChangedInYARNsWords(t *testing.T) {
+	for _, row := range []struct {
+		args   []string
+		status int
+		words  string
+		sent   string
+	}{
+		{[]string{"-addToClusterNodeLabels", "gpuA100(exclusive=true), h100( exclusive = false ),x"}, 0, "", `POST /ws/v1/cluster/add-node-labels {"nodeLabelInfo":[{"exclusivity":"true","name":"gpuA100"},{"exclusivity":"false","name":"h100"},{"exclusivity":"true","name":"x"}]}`},
+		{[]string{"-addToClusterNodeLabels", "x(exclusive=maybe)"}, 255, "addToClusterNodeLabels: Input format for adding node-labels is not correct", ""},
+		{[]string{"-addToClusterNodeLabels"}, 255, "addToClusterNodeLabels: No cluster node-labels are specified", ""},
+		{[]string{"-removeFromClusterNodeLabels", "x,y"}, 0, "", "POST /ws/v1/cluster/remove-node-labels"},
+		{[]string{"-removeFromClusterNodeLabels", " , "}, 255, "No cluster node-labels are specified", ""},
+		{[]string{"-replaceLabelsOnNode", "n1=x,y n2:8041=z n3,w n4=", "-failOnUnknownNodes"}, 0, "", `POST /ws/v1/cluster/replace-node-to-labels {"nodeToLabels":[{"nodeId":"n1","labels":["x","y"]},{"nodeId":"n2:8041","labels":["z"]},{"nodeId":"n3","labels":["w"]},{"nodeId":"n4","labels":[]}]}`},
+		{[]string{"-replaceLabelsOnNode", "=x"}, 255, "node name cannot be empty", ""},
+		{[]string{"-replaceLabelsOnNode"}, 255, "No node-to-labels mappings are specified", ""},
+	} {
+		status, out, errs, sent := asked(t, map[string]string{
+			"GET /health": `{"id":"rm1","state":"active","ready":true}`, "POST /ws/v1/cluster/add-node-labels": "", "POST /ws/v1/cluster/remove-node-labels": "", "POST /ws/v1/cluster/replace-node-to-labels": "",
+		}, append([]string{"rmadmin"}, row.args...)...)
+		if status != row.status || !strings.Contains(out+errs, row.words) || strings.Join(sent, "|") != row.sent {
+			t.Errorf("%v: %d %s%s%v; want %d %s %s", row.args, status, out, errs, sent, row.status, row.words, row.sent)
+		}
+	}
+}
+
 // A directory that is meant and names no resource manager is a mistake: another cluster's is not asked instead, and nothing is no answer.
 func TestRMAdminOfADirectoryWithoutResourceManagers(t *testing.T) {
 	t.Setenv("HOPS_RM", "")

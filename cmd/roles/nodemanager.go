@@ -31,6 +31,10 @@ func (b *Builder) NodeManager() ([]program.Part, error) {
 	if err != nil {
 		return nil, fmt.Errorf("nodemanager.resources: %w", err)
 	}
+	attributes, err := rm.NewAttributes(own.Attributes)
+	if err != nil {
+		return nil, fmt.Errorf("nodemanager.attributes: %w", err)
+	}
 	l, err := b.listeners(own.HTTP, own.IPC)
 	if err != nil {
 		return nil, err
@@ -41,7 +45,7 @@ func (b *Builder) NodeManager() ([]program.Part, error) {
 		Credentials:      b.Credentials, Door: b.Door, Supervisor: []string{b.Executable, "supervisor"},
 		FS:      server.OverDFS(b.filesystem),
 		Cluster: clusterOf(f),
-		Labels:  own.Labels, Version: b.Version, LogLimit: int64(own.LogLimit), LogRate: int64(own.LogRate), DiskLimit: int64(own.DiskLimit),
+		Labels:  own.Labels, Attributes: attributes, Version: b.Version, LogLimit: int64(own.LogLimit), LogRate: int64(own.LogRate), DiskLimit: int64(own.DiskLimit),
 		Isolation: server.Isolation(own.Isolation), Accounts: accounts(own), Hidden: hidden, Shown: shown, Rack: own.Rack, Datanode: b.neighbour,
 		Pids: own.Pids, Grace: own.Grace, HardCPU: own.CPU == "limit", GPUCores: own.CPUSet == "gpu", GPUIdle: own.GPUIdle, HealthScript: healthScript(own),
 		StopContainers: b.Alone, Logger: b.Logger,

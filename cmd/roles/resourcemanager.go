@@ -52,9 +52,9 @@ func (b *Builder) ResourceManager() ([]program.Part, error) {
 		Preemption: server.Preemption{
 			Off: own.Preemption.Disabled, After: own.Preemption.After, Notice: own.Preemption.Notice, RoundShare: own.Preemption.MaxShare,
 		},
-		Minimum:      rm.Resource{Memory: int64(own.MinimumAllocation)},
-		Maximum:      rm.Resource{Memory: int64(own.MaximumAllocation.Memory), VCores: own.MaximumAllocation.VCores, GPUs: own.MaximumAllocation.GPUs},
-		RackScript:   f.HadoopProperties().RackScript, RackTable: f.HadoopProperties().RackTable,
+		Minimum:    rm.Resource{Memory: int64(own.MinimumAllocation)},
+		Maximum:    rm.Resource{Memory: int64(own.MaximumAllocation.Memory), VCores: own.MaximumAllocation.VCores, GPUs: own.MaximumAllocation.GPUs},
+		RackScript: f.HadoopProperties().RackScript, RackTable: f.HadoopProperties().RackTable,
 		Logs: server.DFSLogs(b.filesystem), Secrets: server.DFSSecrets(b.Credentials.Secret, b.filesystem), Tokens: server.DFSTokens(b.Door.Daemon(), b.keptFilesystem(), b.filesystem), Executable: b.Executable,
 		LogTree: server.DFSLogTree(b.keptFilesystem()), LogRetention: own.LogRetention,
 		Environment: environmentOf(f), Slow: slow, Logger: b.Logger,

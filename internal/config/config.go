@@ -327,6 +327,8 @@ type NodeManager struct {
 	GPUIdle time.Duration `yaml:"gpu_idle,omitempty"`
 	// Labels are matched by jobs that ask for one.
 	Labels []string `yaml:"labels"`
+	// Attributes are what is true of the machine, by name, which jobs can require: gpu_driver: "570".
+	Attributes map[string]string `yaml:"attributes,omitempty"`
 	// LogLimit is how much log a container may write; default 1GiB. LogRate is how much of it a second, once a quarter of the
 	// limit is written; default 4MiB. A container that exceeds one of them is ended.
 	LogLimit Size `yaml:"log_limit"`

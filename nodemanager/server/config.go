@@ -101,8 +101,10 @@ type Config struct {
 	FS      func(user string) (Filesystem, error)
 	Cluster Cluster
 	Labels  []string
-	Rack    string // default /default-rack
-	Version string
+	// Attributes are what else is true of this node.
+	Attributes rm.Attributes
+	Rack       string // default /default-rack
+	Version    string
 	// Datanode tells the uuid of a datanode on the same machine, for locality; empty while it is not known. It is asked until it
 	// is; nil: there is none.
 	Datanode func() string

@@ -84,7 +84,7 @@ func (s *Server) report(sequence uint64) *rmpb.NodeReport {
 		NodeId: s.config.NodeID, Incarnation: s.store.Incarnation(), Sequence: sequence, Host: s.config.Host,
 		HttpAddress: s.config.HTTP.Addr().String(),
 		Capacity:    &rmpb.Resources{Memory: s.config.Memory, Vcores: int32(s.config.VCores), Gpus: int32(len(devices)), Other: s.config.Other.Map()},
-		Healthy:     healthy, HealthReport: health, Rack: s.config.Rack, Labels: s.config.Labels, Version: s.config.Version,
+		Healthy:     healthy, HealthReport: health, Rack: s.config.Rack, Labels: s.config.Labels, Attributes: s.config.Attributes.Map(), Version: s.config.Version,
 		DatanodeUuid: s.health.neighbour(), IpcAddress: s.ipcAddress(),
 	}
 	for _, d := range devices {

@@ -134,13 +134,20 @@ type instance struct {
 	done      bool
 	// noticed: its container is to make room for others, and saves its work.
 	noticed bool
+	failed  bool // for good: a member of an array, without which the others go on
 }
+
+// over reports whether nothing of the instance runs any more.
+func (i *instance) over() bool { return i.done || i.failed }
 
 type master struct {
 	session   *Session
 	spec      *job.Spec
 	log       *slog.Logger
 	instances []*instance
+	byNumber  map[int32]*instance
+	// asked are the tries for which there is an ask, of an array.
+	asked map[int]bool
 	// gathering: a member of a gang has failed, and what still runs of it has been released. When all have ended, the gang is
 	// asked for again as a whole: members that are asked for one by one could wait for ever for those of another gang.
 	gathering bool
@@ -150,9 +157,11 @@ type master struct {
 }
 
 func newMaster(session *Session, spec *job.Spec, log *slog.Logger) *master {
-	m := &master{session: session, spec: spec, log: log}
-	for i := range spec.Instances {
-		m.instances = append(m.instances, &instance{number: i})
+	m := &master{session: session, spec: spec, log: log, byNumber: map[int32]*instance{}, asked: map[int]bool{}}
+	for _, n := range spec.Numbers() {
+		i := &instance{number: n}
+		m.instances = append(m.instances, i)
+		m.byNumber[int32(n)] = i
 	}
 	return m
 }
@@ -162,10 +171,10 @@ const askPrefix = "try-"
 
 // of finds the instance of a container.
 func (m *master) of(ask string, number int32) *instance {
-	if !strings.HasPrefix(ask, askPrefix) || number < 0 || int(number) >= len(m.instances) {
+	if !strings.HasPrefix(ask, askPrefix) {
 		return nil
 	}
-	return m.instances[number]
+	return m.byNumber[number]
 }
 
 // errOver ends the stream of events.
@@ -201,11 +210,11 @@ func (m *master) event(ctx context.Context, e *pb.Event) error {
 	switch v := e.Event.(type) {
 	case *pb.Event_Granted:
 		i := m.of(v.Granted.AskId, v.Granted.Instance)
-		if i == nil || i.done || i.container != "" && i.container != v.Granted.ContainerId {
+		if i == nil || i.over() || i.container != "" && i.container != v.Granted.ContainerId {
 			return m.session.Allocate(ctx, Request{Release: []string{v.Granted.ContainerId}, Progress: m.progress()})
 		}
 		i.container = v.Granted.ContainerId
-		if m.gathering { // granted before the ask was withdrawn
+		if m.gathering || m.tooMany() { // granted before the ask was withdrawn
 			return m.session.Allocate(ctx, Request{Release: []string{i.container}, Progress: m.progress()})
 		}
 		m.log.Info("container granted", "instance", i.number, "container", i.container, "node", v.Granted.NodeId)
@@ -214,7 +223,7 @@ func (m *master) event(ctx context.Context, e *pb.Event) error {
 		if m.over() {
 			return errOver
 		}
-		if i != nil && (!i.done || m.gathering) { // who has succeeded may be the last for whom the others wait
+		if i != nil && (!i.over() || m.gathering || m.limited()) { // who has succeeded may be the last for whom the others wait
 			return m.demand(ctx)
 		}
 		return m.session.Allocate(ctx, Request{Progress: m.progress()})
@@ -242,7 +251,7 @@ const maxFaults = 100
 // completed notes the end of a container and returns its instance, if it was that instance's.
 func (m *master) completed(c *pb.Completed) *instance {
 	i := m.of(c.AskId, c.Instance)
-	if i == nil || i.done || i.container != "" && i.container != c.ContainerId {
+	if i == nil || i.over() || i.container != "" && i.container != c.ContainerId {
 		return nil
 	}
 	i.container, i.noticed = "", false
@@ -264,8 +273,15 @@ func (m *master) completed(c *pb.Completed) *instance {
 	}
 	i.tries++
 	if !m.mayRetry(i, exit) {
-		m.failure = fmt.Sprintf("instance %d of %d failed after %d tries: container %s on %s ended with %v", i.number, len(m.instances), i.tries,
-			c.ContainerId, c.NodeId, exit)
+		i.failed = m.spec.Array != nil
+		if i.failed && m.failure != "" {
+			return i // the first is told
+		}
+		who := fmt.Sprintf("instance %d of %d", i.number, len(m.instances))
+		if i.failed {
+			who = fmt.Sprintf("member %d", i.number)
+		}
+		m.failure = fmt.Sprintf("%s failed after %d tries: container %s on %s ended with %v", who, i.tries, c.ContainerId, c.NodeId, exit)
 		if c.Diagnostics != "" {
 			m.failure += ": " + c.Diagnostics
 		}
@@ -295,13 +311,79 @@ func (m *master) mayRetryOn(cause string) bool {
 
 // over reports whether the application's result is known.
 func (m *master) over() bool {
-	return m.failure != "" || !slices.ContainsFunc(m.instances, func(i *instance) bool { return !i.done })
+	return m.failure != "" && m.spec.Array == nil || !slices.ContainsFunc(m.instances, func(i *instance) bool { return !i.over() })
 }
+
+// limited reports whether only some members of an array may run at once.
+func (m *master) limited() bool { return m.spec.Array != nil && m.spec.Array.AtOnce > 0 }
+
+// tooMany reports whether more members of an array run than may at once.
+func (m *master) tooMany() bool {
+	if !m.limited() {
+		return false
+	}
+	running := 0
+	for _, i := range m.instances {
+		if i.container != "" {
+			running++
+		}
+	}
+	return running > m.spec.Array.AtOnce
+}
+
+// demandMembers asks for containers for the members of an array that have none, as many as may run at once. An ask of a try of which nothing
+// is wanted any more is withdrawn.
+func (m *master) demandMembers(ctx context.Context, running int, waiting []*instance) error {
+	if n := m.spec.Array.AtOnce; n > 0 {
+		waiting = waiting[:max(0, min(len(waiting), n-running))]
+	}
+	byTry := map[int][]*instance{}
+	for _, i := range waiting {
+		byTry[i.tries+1] = append(byTry[i.tries+1], i)
+	}
+	var cancel []string
+	for _, try := range slices.Sorted(maps.Keys(m.asked)) {
+		if byTry[try] == nil {
+			cancel = append(cancel, askPrefix+strconv.Itoa(try))
+			delete(m.asked, try)
+		}
+	}
+	if len(cancel) > 0 || len(waiting) == 0 {
+		if err := m.session.Allocate(ctx, Request{Cancel: cancel, Progress: m.progress()}); err != nil {
+			return err
+		}
+	}
+	for _, try := range slices.Sorted(maps.Keys(byTry)) {
+		if err := m.ask(ctx, try, 0, byTry[try]); err != nil {
+			return err
+		}
+		m.asked[try] = true
+	}
+	return nil
+}
+
+// failures says which members of an array have failed, the first with its reason.
+func (m *master) failures() string {
+	var numbers []string
+	for _, i := range m.instances {
+		if i.failed {
+			numbers = append(numbers, strconv.Itoa(i.number))
+		}
+	}
+	list := strings.Join(numbers[:min(len(numbers), maxNamed)], ", ")
+	if len(numbers) > maxNamed {
+		list += ", …"
+	}
+	return fmt.Sprintf("%d of %d members failed (%s); %s", len(numbers), len(m.instances), list, m.failure)
+}
+
+// maxNamed bounds the members that a diagnosis names.
+const maxNamed = 20
 
 func (m *master) progress() float32 {
 	done := 0
 	for _, i := range m.instances {
-		if i.done {
+		if i.over() {
 			done++
 		}
 	}
@@ -317,7 +399,7 @@ func (m *master) demand(ctx context.Context) error {
 	for _, i := range m.instances {
 		latest = max(latest, i.tries)
 		switch {
-		case i.done:
+		case i.over():
 		case i.container != "":
 			running = append(running, i.container)
 			if !i.noticed {
@@ -326,6 +408,9 @@ func (m *master) demand(ctx context.Context) error {
 		default:
 			waiting = append(waiting, i)
 		}
+	}
+	if m.spec.Array != nil {
+		return m.demandMembers(ctx, len(running), waiting)
 	}
 	if len(waiting) == 0 {
 		return nil
@@ -364,7 +449,11 @@ func (m *master) demand(ctx context.Context) error {
 // ask wants a container for each of the instances, gang of them at once.
 func (m *master) ask(ctx context.Context, try, gang int, instances []*instance) error {
 	amount := m.spec.Resources.Amount()
-	l := m.spec.Launch(map[string]string{"HOPS_INSTANCES": strconv.Itoa(len(m.instances)), "HOPS_TRY": strconv.Itoa(try)})
+	env := map[string]string{"HOPS_INSTANCES": strconv.Itoa(len(m.instances)), "HOPS_TRY": strconv.Itoa(try)}
+	if m.spec.Array != nil {
+		maps.Copy(env, m.spec.Array.Environment())
+	}
+	l := m.spec.Launch(env)
 	p := &pb.Launch{Argv: l.Argv, Env: map[string]string{}, GraceMs: l.Grace.Milliseconds()}
 	if l.Fenced {
 		p.Fencing = pb.Fencing_FENCING_STRICT
@@ -396,6 +485,9 @@ const finishPatience = 20 * time.Second
 func (m *master) finish(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishPatience)
 	defer cancel()
+	if m.spec.Array != nil && m.failure != "" {
+		m.failure = m.failures()
+	}
 	if m.failure != "" {
 		m.log.Error("failed", "why", m.failure)
 		return m.session.Finish(ctx, rm.FinalFailed, m.failure)

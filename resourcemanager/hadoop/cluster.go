@@ -58,6 +58,12 @@ func (c *call) nodeReport(n *rm.Node) *pb.NodeReportProto {
 		NodeState: &state, HealthReport: &health, LastHealthReportTime: new(int64), NodeLabels: n.Labels,
 		ContainersUtilization: &pb.ResourceUtilizationProto{Pmem: new(int32(physical)), Vmem: new(int32), Cpu: new(float32)},
 	}
+	for name, value := range n.Attributes.All() {
+		prefix, own := rm.YARNAttribute(name)
+		out.NodeAttributes = append(out.NodeAttributes, &pb.NodeAttributeProto{
+			AttributeKey: &pb.NodeAttributeKeyProto{AttributePrefix: &prefix, AttributeName: &own}, AttributeValue: &value,
+		})
+	}
 	if !live.Heard.IsZero() {
 		*out.LastHealthReportTime = live.Heard.UnixMilli()
 	}

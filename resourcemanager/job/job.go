@@ -61,6 +61,12 @@ type Spec struct {
 	Workdir string   `json:"workdir,omitempty"`
 	Timeout Duration `json:"timeout,omitempty"`
 	Retry   *Retry   `json:"retry,omitempty"`
+	// Array runs a command once for each of some numbers: members that start, fail and are run again each on their own.
+	Array *Array `json:"array,omitempty"`
+	// After are the applications before whose outcome nothing of the job is started.
+	After []After `json:"after,omitempty"`
+	// Deadline is when the job has to have ended: a time with its zone (RFC 3339), or how long from the submission on.
+	Deadline string `json:"deadline,omitempty"`
 	// Grace lies between SIGTERM and SIGKILL; 0 is the node manager's default.
 	Grace Duration `json:"grace,omitempty"`
 	// Dialect of argv and env: empty, or yarn, see rm.Launch. Of a master only.
@@ -301,6 +307,7 @@ func (s *Spec) check() error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
+	s.checkArray(wrong)
 	wrong(len(s.Name) <= MaxName && !strings.ContainsFunc(s.Name, func(r rune) bool { return r < ' ' }), "name: at most %d characters, none of them control characters", MaxName)
 	wrong(len(s.Queue) <= MaxName, "queue: at most %d characters", MaxName)
 	wrong(s.Kind == rm.KindCommand || s.Kind == rm.KindExperiment || s.Kind == rm.KindMaster, "kind: %q is not command, experiment or master", s.Kind)
@@ -341,12 +348,14 @@ func (s *Spec) check() error {
 	if err := jobsecret.CheckNames(s.Secrets); err != nil {
 		wrong(false, "secrets: %v", err)
 	}
+	s.checkWhen(wrong)
 	if s.Retry != nil {
 		wrong(s.Retry.Max >= 0 && s.Retry.Max <= MaxTries, "retry.max: %d is not between 0 and %d", s.Retry.Max, MaxTries)
 		for _, on := range s.Retry.On {
 			wrong(slices.Contains([]string{OnFailure, OnNodeLost, OnPreempted}, on), "retry.on: %q is not failure, node_lost or preempted", on)
 		}
 	}
+	wrong(s.Array == nil || s.Kind == rm.KindCommand, "array: only jobs of kind command have one")
 	wrong(s.Dialect == "" || s.Kind == rm.KindMaster, "dialect: only jobs of kind master have one")
 	switch s.Kind {
 	case rm.KindCommand:
@@ -396,6 +405,9 @@ func (s *Spec) Ask() (a rm.Ask, ok bool) {
 	}
 	if a.Gang <= 1 {
 		a.Gang = 0
+	}
+	if s.Array != nil && s.Array.AtOnce > 0 {
+		a.Count = min(a.Count, s.Array.AtOnce)
 	}
 	return a, true
 }

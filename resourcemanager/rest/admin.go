@@ -19,6 +19,15 @@ type Operator interface {
 	//
 	// Errors: ErrNotExist for a name that no node has; ErrInvalidArgument.
 	Administer(ctx context.Context, caller metadata.Caller, names []string, w Wish) ([]string, error)
+	// ChangeLabels adds labels to those that the cluster knows, or takes others away, also from the nodes that carry them.
+	//
+	// Errors: ErrInvalidArgument; ErrUnsupported before the cluster has been raised to release.Requests.
+	ChangeLabels(ctx context.Context, caller metadata.Caller, add []rm.NodeLabel, remove []string) error
+	// MarkNodes sets labels and attributes of nodes over those of their node managers; all or none. Known: labels that the cluster does
+	// not know are an error.
+	//
+	// Errors: those of ChangeLabels; ErrNotExist for a name that no node has.
+	MarkNodes(ctx context.Context, caller metadata.Caller, marks []NodeMarks, known bool) error
 	// RefreshNodes reads the list of excluded nodes anew. What runs on nodes that it names has until timeout, or for ever if that is
 	// negative. A list that cannot be read changes nothing.
 	RefreshNodes(ctx context.Context, caller metadata.Caller, timeout time.Duration) error
@@ -41,10 +50,33 @@ type Operator interface {
 	RefreshUsers(ctx context.Context, caller metadata.Caller, proxies bool) error
 }
 
+// NodeMarks are labels and attributes of a node, named by machine, address or id (port 0: any): the body of POST /api/v1/admin/marks
+// lists them.
+type NodeMarks struct {
+	Node string `json:"node"`
+	// Labels in place of all that it has; absent: see the next two.
+	Labels []string `json:"labels,omitempty"`
+	// AddLabels and DropLabels change those that it has; OwnLabels: it has its node manager's again.
+	AddLabels  []string `json:"add_labels,omitempty"`
+	DropLabels []string `json:"drop_labels,omitempty"`
+	OwnLabels  bool     `json:"own_labels,omitempty"`
+	// SetAttributes are set over the node manager's own, and DropAttributes are the node manager's own again.
+	SetAttributes  map[string]string `json:"set_attributes,omitempty"`
+	DropAttributes []string          `json:"drop_attributes,omitempty"`
+}
+
+// MarksRequest is the body of POST /api/v1/admin/marks.
+type MarksRequest struct {
+	Marks []NodeMarks `json:"marks"`
+}
+
 // Wish is what an operator wants of nodes.
 type Wish struct {
 	// Leave: they are to leave; otherwise they serve again. Maintenance: they are to come back, after Life if that is not 0.
-	Leave, Maintenance bool
+	// Cordon: they get nothing new, and what runs there goes on.
+	Leave, Maintenance, Cordon bool
+	// Reason is why, in the operator's words.
+	Reason string
 	// Timeout is how long what runs there may go on; negative: however long it takes.
 	Timeout, Life time.Duration
 }
@@ -53,6 +85,7 @@ type Wish struct {
 // that are of each member are not passed on to the leader.
 var adminRoutes = []Route{
 	{Method: "POST", Path: "/api/v1/admin/nodes", Right: security.Superuser, handle: (*request).administer, admin: "refreshNodes"},
+	{Method: "POST", Path: "/api/v1/admin/marks", Right: security.Superuser, handle: (*request).markNodes, admin: "replaceLabelsOnNode"},
 	{Method: "POST", Path: "/api/v1/admin/refresh-nodes", Right: security.Superuser, handle: (*request).refreshNodes, admin: "refreshNodes"},
 	{Method: "PUT", Path: "/api/v1/admin/nodes/{node}/resource", Right: security.Superuser, handle: (*request).resize, admin: "updateNodeResource"},
 	{Method: "POST", Path: "/api/v1/admin/refresh-queues", Right: security.Superuser, handle: (*request).refreshQueues, admin: "refreshQueues", each: true},
@@ -65,14 +98,16 @@ var adminRoutes = []Route{
 
 // AdminRequest is the body of POST /api/v1/admin/nodes.
 type AdminRequest struct {
-	// Action is decommission, maintenance or recommission.
+	// Action is decommission, maintenance, cordon or recommission.
 	Action string `json:"action"`
 	// Nodes are names of machines, addresses or node ids.
 	Nodes []string `json:"nodes"`
 	// Timeout is how long what runs there may go on, in seconds; negative: however long it takes; absent: the same.
 	Timeout *int64 `json:"timeout_s,omitempty"`
-	// For is how long a maintenance takes, in seconds; 0: until an operator says so.
+	// For is how long a maintenance or a cordon takes, in seconds; 0: until an operator says so.
 	For int64 `json:"for_s,omitempty"`
+	// Reason is why, for people.
+	Reason string `json:"reason,omitempty"`
 }
 
 // AdminAnswer names the nodes that it is about.
@@ -115,17 +150,32 @@ func (q *request) administer() {
 		w.Leave = true
 	case "maintenance":
 		w.Leave, w.Maintenance = true, true
+	case "cordon":
+		w.Leave, w.Cordon = true, true
 	case "recommission":
 	default:
-		q.fail(metadata.Errorf(metadata.ErrInvalidArgument, "action %.40q is not decommission, maintenance or recommission", body.Action))
+		q.fail(metadata.Errorf(metadata.ErrInvalidArgument, "action %.40q is not decommission, maintenance, cordon or recommission", body.Action))
 		return
 	}
 	if body.Timeout != nil {
 		w.Timeout = time.Duration(max(-1, min(*body.Timeout, maxSeconds))) * time.Second
 	}
 	w.Life = time.Duration(max(-1, min(body.For, maxSeconds))) * time.Second
+	w.Reason = body.Reason
 	nodes, err := q.Operator.Administer(q.r.Context(), q.caller, body.Nodes, w)
 	q.answered(AdminAnswer{nodes}, err)
+}
+
+// markNodes changes labels and attributes of nodes.
+func (q *request) markNodes() {
+	var body MarksRequest
+	if err := json.NewDecoder(q.r.Body).Decode(&body); err != nil {
+		q.fail(metadata.Errorf(metadata.ErrInvalidArgument, "the body is not what it should be: %v", err))
+		return
+	}
+	if q.operated() {
+		q.answered(struct{}{}, q.Operator.MarkNodes(q.r.Context(), q.caller, body.Marks, false))
+	}
 }
 
 // number reads a parameter that is a whole number.

@@ -15,16 +15,18 @@ var clusterRoutes = []Route{
 
 // NodeView is a node as GET /api/v1/nodes shows it.
 type NodeView struct {
-	ID      string   `json:"id"`
-	Host    string   `json:"host"`
-	HTTP    string   `json:"http"`
-	Rack    string   `json:"rack"`
-	Labels  []string `json:"labels,omitempty"`
-	Version string   `json:"version,omitempty"`
+	ID     string   `json:"id"`
+	Host   string   `json:"host"`
+	HTTP   string   `json:"http"`
+	Rack   string   `json:"rack"`
+	Labels []string `json:"labels,omitempty"`
+	// Attributes are what is true of the node, by name (YARN-3409).
+	Attributes map[string]string `json:"attributes,omitempty"`
+	Version    string            `json:"version,omitempty"`
 	// Level is the newest of the cluster's formats that its program knows; 0: not known.
 	Level   int    `json:"level,omitempty"`
 	Machine string `json:"machine,omitempty"`
-	// State is YARN's, or DECOMMISSIONED, ENTERING_MAINTENANCE or IN_MAINTENANCE.
+	// State is YARN's, or DECOMMISSIONED, ENTERING_MAINTENANCE, IN_MAINTENANCE or CORDONED.
 	State rm.NodeState `json:"state"`
 	// Leaving is what an operator wants of it; absent: it serves.
 	Leaving *LeavingView `json:"leaving,omitempty"`
@@ -47,6 +49,9 @@ type LeavingView struct {
 	Until    int64 `json:"until"`
 	// Listed: the list of excluded nodes names it.
 	Listed bool `json:"listed"`
+	// Cordon: it gets nothing new, and what runs there goes on.
+	Cordon bool   `json:"cordon,omitempty"`
+	Reason string `json:"reason,omitempty"`
 }
 
 // GPUView is a device.
@@ -73,11 +78,11 @@ func (q *request) listNodes() {
 	for n := range q.view.Nodes() {
 		live := q.Cluster.Liveness(n.ID)
 		v := NodeView{
-			ID: string(n.ID), Host: n.Host, HTTP: n.HTTP, Rack: n.Rack, Labels: n.Labels, Version: n.Version, Level: n.Level, Machine: n.Machine, State: n.ShownHere(),
+			ID: string(n.ID), Host: n.Host, HTTP: n.HTTP, Rack: n.Rack, Labels: n.Labels, Attributes: n.Attributes.Map(), Version: n.Version, Level: n.Level, Machine: n.Machine, State: n.ShownHere(),
 			Open: live.Open && n.Wish == nil, HealthReport: healthOf(n), Capacity: amountOf(n.Capacity), Used: amountOf(n.Used),
 		}
 		if w := n.Wish; w != nil {
-			v.Leaving = &LeavingView{w.By, int64(w.Since), int64(w.Deadline), int64(w.Until), w.Listed}
+			v.Leaving = &LeavingView{w.By, int64(w.Since), int64(w.Deadline), int64(w.Until), w.Listed, w.Cordon, w.Reason}
 		}
 		if !live.Heard.IsZero() {
 			v.LastHeard = live.Heard.UnixMilli()

@@ -3,7 +3,9 @@ package rest
 import (
 	"fmt"
 	"strings"
+	"time"
 
+	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 	"github.com/gohops/hops/resourcemanager/job"
 	"github.com/gohops/hops/resourcemanager/scheduler"
@@ -82,6 +84,8 @@ type ExplainedJob struct {
 	// Used is what its live containers have, Live their number.
 	Used Amount `json:"used"`
 	Live int    `json:"live"`
+	// Deadline is when it is ended whatever it does; 0: there is none.
+	Deadline int64 `json:"deadline,omitempty"`
 }
 
 // Planned is what POST /api/v1/jobs?dry_run=true answers. Nothing was submitted.
@@ -166,7 +170,7 @@ func (q *request) explainJob() {
 		return
 	}
 	a := q.app
-	out := ExplainedJob{ID: a.ID.String(), User: a.User, Queue: a.Queue, Phase: q.phase(a), Asks: []Explanation{}, Used: amountOf(a.Used), Live: a.Live}
+	out := ExplainedJob{ID: a.ID.String(), User: a.User, Queue: a.Queue, Phase: q.phase(a), Asks: []Explanation{}, Used: amountOf(a.Used), Live: a.Live, Deadline: int64(a.Deadline)}
 	if !a.State.Final() {
 		list, more, err := q.Cluster.Explain(q.r.Context(), a.ID, q.otherQueues(a.User, q.Door.Caller(a.User).Groups))
 		if err != nil {
@@ -188,6 +192,12 @@ func (q *request) explainJob() {
 		out.Text = "what it asked for is looked at, or being started; " + has
 	default:
 		out.Text = "nothing of it waits; " + has
+	}
+	if a.Deadline > 0 && !a.State.Final() {
+		out.Text += "; it is ended at " + a.Deadline.Time().UTC().Format(time.RFC3339)
+		if a.Launched == 0 && a.Timeout > 0 {
+			out.Text += fmt.Sprintf(", and at %s if it has not started by then", (a.Deadline - metadata.Time(a.Timeout.Milliseconds())).Time().UTC().Format(time.RFC3339))
+		}
 	}
 	q.json(out)
 }

@@ -55,19 +55,60 @@ type Job struct {
 	// PendingReason is why it, or a part of it, waits; a job whose phase is PENDING always has one.
 	PendingReason *rm.Reason `json:"pending_reason,omitempty"`
 	Pending       []Waiting  `json:"pending,omitempty"`
-	LogDir        string     `json:"log_dir"`
-	TrackingURL   string     `json:"tracking_url,omitempty"`
+	// After is what it still waits for of other applications, and Deadline when it is ended whatever it does (milliseconds; 0: there is none).
+	After       []job.After `json:"after,omitempty"`
+	Deadline    int64       `json:"deadline,omitempty"`
+	LogDir      string      `json:"log_dir"`
+	TrackingURL string      `json:"tracking_url,omitempty"`
 	// Proxy is the path under which this server passes requests on to the master.
 	Proxy string `json:"proxy,omitempty"`
 	// Used is what live containers have; Live is their number, with the master's.
 	Used Amount `json:"used"`
 	Live int    `json:"live"`
 	// Command is what the containers of a command run, for those who may stop it; lists leave it out.
-	Command    []string       `json:"command,omitempty"`
+	Command []string `json:"command,omitempty"`
+	// Members counts those of an array that has not ended; lists leave it out.
+	Members    *MemberCounts  `json:"members,omitempty"`
 	Spent      SpentSeconds   `json:"spent"`
 	Containers []JobContainer `json:"containers,omitempty"`
 	// Warnings are what its owner should look at; lists leave them out.
 	Warnings []string `json:"warnings,omitempty"`
+}
+
+// MemberCounts counts the members of an array by what their last container did, as far as it is remembered.
+type MemberCounts struct {
+	Total     int `json:"total"`
+	Waiting   int `json:"waiting"`
+	Running   int `json:"running"`
+	Succeeded int `json:"succeeded"`
+	Failed    int `json:"failed"`
+}
+
+// members counts the members of an array; nil: it is none, or has ended.
+func (q *request) members(a *rm.Application, spec *job.Spec) *MemberCounts {
+	if spec.Array == nil {
+		return nil
+	}
+	last := map[int]*rm.Container{}
+	for _, c := range q.view.Containers(a.ID) {
+		if !c.Master && c.Instance >= 0 && (last[c.Instance] == nil || last[c.Instance].Granted <= c.Granted) {
+			last[c.Instance] = c
+		}
+	}
+	out := &MemberCounts{Total: spec.Array.Count()}
+	for _, c := range last {
+		switch {
+		case c.Live() && c.Started > 0:
+			out.Running++
+		case c.Live():
+		case c.Exit == rm.ExitSuccess:
+			out.Succeeded++
+		default:
+			out.Failed++
+		}
+	}
+	out.Waiting = max(0, out.Total-out.Running-out.Succeeded-out.Failed)
+	return out
 }
 
 // Amount is a resource in JSON; memory in bytes.
@@ -166,7 +207,7 @@ func (q *request) submitJob() {
 	}
 	b := Submission{
 		Name: name, Queue: spec.Queue, Type: "hops-" + string(spec.Kind), Kind: spec.Kind,
-		Priority: spec.Priority, Document: body, Timeout: time.Duration(spec.Timeout), KeepContainers: true, Foreign: !q.Door.Own(q.r), Key: key, Digest: hex.EncodeToString(sum[:]),
+		Priority: spec.Priority, Document: body, Timeout: time.Duration(spec.Timeout), Array: spec.Array != nil, After: spec.Dependencies(), Deadline: spec.Due(time.Now()), KeepContainers: true, Foreign: !q.Door.Own(q.r), Key: key, Digest: hex.EncodeToString(sum[:]),
 	}
 	if dry {
 		q.planJob(b, spec)
@@ -191,7 +232,10 @@ func (q *request) job(a *rm.Application, containers bool) Job {
 		ID: a.ID.String(), Name: a.Name, User: a.User, Queue: a.Queue, Kind: a.Kind, Priority: a.Priority, State: a.State, FinalStatus: a.Final,
 		Diagnostics: q.shown(a, a.Diagnostics), Submitted: int64(a.Submitted), Launched: int64(a.Launched), Finished: int64(a.Finished), Progress: q.Cluster.Progress(a.ID),
 		Attempt: len(a.Attempts), Pending: q.Cluster.Waiting(a.ID), LogDir: q.Cluster.LogDir(a), TrackingURL: a.TrackingURL, Used: amountOf(a.Used), Live: a.Live,
-		Spent: SpentSeconds{spent.MiB / 1000, spent.VCores / 1000, spent.GPUs / 1000},
+		Spent: SpentSeconds{spent.MiB / 1000, spent.VCores / 1000, spent.GPUs / 1000}, Deadline: int64(a.Deadline),
+	}
+	for _, d := range a.After {
+		out.After = append(out.After, job.After{Application: d.Application.String(), State: d.Outcome})
 	}
 	if len(out.Pending) > 0 {
 		out.PendingReason = &out.Pending[0].Reason
@@ -205,7 +249,11 @@ func (q *request) job(a *rm.Application, containers bool) Job {
 	if !containers {
 		return out
 	}
-	if spec, err := job.Parse(a.Document); err == nil && spec.Kind == rm.KindCommand && q.mayModify(a) { // others do not see arguments
+	spec, err := job.Parse(a.Document)
+	if err == nil {
+		out.Members = q.members(a, spec)
+	}
+	if err == nil && spec.Kind == rm.KindCommand && q.mayModify(a) { // others do not see arguments
 		if out.Command = spec.Argv; spec.Run != "" {
 			out.Command = []string{"/bin/sh", "-c", spec.Run}
 		}

@@ -86,8 +86,13 @@ type Submission struct {
 	Priority          int
 	Document          []byte
 	// Tokens are what the launch of a master brings (rm.Launch.Tokens), in plain. Only with an ID.
-	Tokens         []byte
-	Timeout        time.Duration
+	Tokens  []byte
+	Timeout time.Duration
+	// Array: it is one.
+	Array bool
+	// After is what it waits for, and Deadline when it is ended; 0: there is no such time.
+	After          []rm.Dependency
+	Deadline       metadata.Time
 	MaxAttempts    int
 	KeepContainers bool
 	// Key and Digest make a repeat harmless.

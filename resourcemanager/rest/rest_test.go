@@ -174,6 +174,7 @@ func (c *fakeCluster) fill() (running rm.ApplicationID) {
 		ID: "host.example:8041", Incarnation: "i", Host: "host.example", HTTP: "host.example:8042", Rack: "/default-rack", Version: "1",
 		Labels: []string{"h100"}, State: rm.NodeRunning, Capacity: rm.Resource{Memory: 8192 * rm.MiB, VCores: 16, GPUs: 8},
 	}
+	n.Attributes, _ = rm.NewAttributes(map[string]string{"gpu_driver": "570", "rm.yarn.io/zone": "a"})
 	for i := range 8 {
 		n.GPUs = append(n.GPUs, rm.GPU{UUID: fmt.Sprint("GPU-", i)})
 	}
@@ -537,6 +538,13 @@ func TestNodesQueuesAndGrants(t *testing.T) {
 	_, _, body = call(t, s, "GET", "/api/v1/grants?application="+running.String(), "")
 	if !strings.Contains(body, `"gpus":["GPU-0","GPU-1"]`) {
 		t.Error(body)
+	}
+	if a := nodes.Nodes[0].Attributes; len(a) != 2 || a["gpu_driver"] != "570" {
+		t.Errorf("attributes: %v", a)
+	}
+	const attributes = `"nodeAttributesInfo":{"nodeAttributeInfo":[{"prefix":"nm.yarn.io","name":"gpu_driver","type":"STRING","value":"570"},{"prefix":"rm.yarn.io","name":"zone","type":"STRING","value":"a"}]}`
+	if _, _, body := call(t, s, "GET", "/ws/v1/cluster/nodes", ""); !strings.Contains(body, attributes) {
+		t.Errorf("YARN's view: %s", body)
 	}
 	if _, _, body := call(t, s, "GET", "/ws/v1/cluster/nodes?states=lost", ""); body != `{"nodes":{}}` {
 		t.Error(body)

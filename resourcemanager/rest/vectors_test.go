@@ -22,6 +22,22 @@ func (o recordedOperator) Resize(_ context.Context, _ metadata.Caller, id rm.Nod
 	return o.c.do(&statepb.Command{Op: &statepb.Command_ResizeNode{ResizeNode: &statepb.ResizeNode{Node: string(id), Resource: state.Resource(r)}}}).Err
 }
 
+func (o recordedOperator) ChangeLabels(_ context.Context, _ metadata.Caller, add []rm.NodeLabel, remove []string) error {
+	c := &statepb.ChangeLabels{Remove: remove}
+	for _, l := range add {
+		c.Add = append(c.Add, &statepb.Label{Name: l.Name, Exclusive: l.Exclusive})
+	}
+	return o.c.do(&statepb.Command{Op: &statepb.Command_ChangeLabels{ChangeLabels: c}}).Err
+}
+
+func (o recordedOperator) MarkNodes(_ context.Context, _ metadata.Caller, marks []NodeMarks, known bool) error {
+	c := &statepb.MarkNodes{Known: known}
+	for _, m := range marks {
+		c.Nodes = append(c.Nodes, &statepb.NodeMarks{Node: m.Node, Labels: &statepb.Labels{Names: m.Labels}})
+	}
+	return o.c.do(&statepb.Command{Op: &statepb.Command_MarkNodes{MarkNodes: c}}).Err
+}
+
 // recordedCluster is the cluster of the recordings: one node with 8 GPUs, a queue of each kind, and the applications that the
 // requests name, put there when the recordings had them.
 type recordedCluster struct {
@@ -183,11 +199,9 @@ var deviations = map[string]jerseytest.Deviation{
 	"197-reservation-delete":     {Status: 400, Why: "no queue takes reservations, so that there is none to delete"},
 	"199-reservation-list-empty": {Status: 400, Why: "no queue takes reservations, and that is YARN's answer for such a queue"},
 
-	"170-add-node-labels":        {Status: 404, Why: "labels of nodes are configured at the node managers: YARN's answer where they are off"},
-	"178-replace-node-to-labels": {Status: 404, Why: "labels of nodes are configured at the node managers: YARN's answer where they are off"},
-	"252-jmx-queue":              {Status: 200, Why: "the figures of queues are at /metrics"},
-	"310-timeline-about":         {Status: 404, Why: "there is no timeline store"},
-	"315-timeline-put":           {Status: 404, Why: "there is no timeline store"},
+	"252-jmx-queue":      {Status: 200, Why: "the figures of queues are at /metrics"},
+	"310-timeline-about": {Status: 404, Why: "there is no timeline store"},
+	"315-timeline-put":   {Status: 404, Why: "there is no timeline store"},
 }
 
 // Every recorded exchange with a resource manager of Hadoop 3.4.1 is replayed, in the order of the recording.

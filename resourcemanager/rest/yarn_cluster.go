@@ -44,10 +44,10 @@ var yarnRoutes = []Route{
 	{Method: "GET", Path: "/ws/v1/cluster/get-node-to-labels", Right: security.Anyone, handle: (*request).nodeToLabels},
 	{Method: "GET", Path: "/ws/v1/cluster/label-mappings", Right: security.Anyone, handle: (*request).labelMappings},
 	{Method: "GET", Path: "/ws/v1/cluster/nodes/{node}/get-labels", Right: security.Anyone, handle: (*request).labelsOfNode},
-	{Method: "POST", Path: "/ws/v1/cluster/add-node-labels", Right: security.Named, handle: (*request).labelsAreConfigured},
-	{Method: "POST", Path: "/ws/v1/cluster/remove-node-labels", Right: security.Named, handle: (*request).labelsAreConfigured},
-	{Method: "POST", Path: "/ws/v1/cluster/replace-node-to-labels", Right: security.Named, handle: (*request).labelsAreConfigured},
-	{Method: "POST", Path: "/ws/v1/cluster/nodes/{node}/replace-labels", Right: security.Named, handle: (*request).labelsAreConfigured},
+	{Method: "POST", Path: "/ws/v1/cluster/add-node-labels", Right: security.Named, handle: (*request).addLabels},
+	{Method: "POST", Path: "/ws/v1/cluster/remove-node-labels", Right: security.Named, handle: (*request).removeLabels},
+	{Method: "POST", Path: "/ws/v1/cluster/replace-node-to-labels", Right: security.Named, handle: (*request).replaceLabels},
+	{Method: "POST", Path: "/ws/v1/cluster/nodes/{node}/replace-labels", Right: security.Named, handle: (*request).replaceLabelsOfNode},
 	{Method: "POST", Path: "/ws/v1/cluster/nodes/{node}/resource", Right: security.Superuser, handle: (*request).yarnResize, admin: "updateNodeResource"},
 	{Method: "POST", Path: "/ws/v1/cluster/delegation-token", Right: security.Named, handle: (*request).noDelegationToken},
 	{Method: "DELETE", Path: "/ws/v1/cluster/delegation-token", Right: security.Named, handle: (*request).noDelegationToken},
@@ -217,32 +217,43 @@ func (q *request) metrics() {
 }
 
 type nodeInfo struct {
-	Rack                  string       `json:"rack"`
-	State                 string       `json:"state"`
-	ID                    string       `json:"id"`
-	Host                  string       `json:"nodeHostName"`
-	HTTP                  string       `json:"nodeHTTPAddress"`
-	LastHealthUpdate      int64        `json:"lastHealthUpdate"`
-	Version               string       `json:"version"`
-	HealthReport          string       `json:"healthReport"`
-	Containers            int          `json:"numContainers"`
-	UsedMB                int64        `json:"usedMemoryMB"`
-	AvailMB               int64        `json:"availMemoryMB"`
-	UsedVCores            int          `json:"usedVirtualCores"`
-	AvailVCores           int          `json:"availableVirtualCores"`
-	MemUtilization        float        `json:"memUtilization"`
-	CPUUtilization        float        `json:"cpuUtilization"`
-	RunningOpportunistic  int          `json:"numRunningOpportContainers"`
-	UsedOpportunisticGB   int          `json:"usedMemoryOpportGB"`
-	UsedOpportunisticCore int          `json:"usedVirtualCoresOpport"`
-	Queued                int          `json:"numQueuedContainers"`
-	Labels                []string     `json:"nodeLabels,omitempty"`
-	AllocationTags        struct{}     `json:"allocationTags"`
-	Utilization           utilization  `json:"resourceUtilization"`
-	Used                  resourceInfo `json:"usedResource"`
-	Available             resourceInfo `json:"availableResource"`
-	Attributes            struct{}     `json:"nodeAttributesInfo"`
-	Total                 resourceInfo `json:"totalResource"`
+	Rack                  string         `json:"rack"`
+	State                 string         `json:"state"`
+	ID                    string         `json:"id"`
+	Host                  string         `json:"nodeHostName"`
+	HTTP                  string         `json:"nodeHTTPAddress"`
+	LastHealthUpdate      int64          `json:"lastHealthUpdate"`
+	Version               string         `json:"version"`
+	HealthReport          string         `json:"healthReport"`
+	Containers            int            `json:"numContainers"`
+	UsedMB                int64          `json:"usedMemoryMB"`
+	AvailMB               int64          `json:"availMemoryMB"`
+	UsedVCores            int            `json:"usedVirtualCores"`
+	AvailVCores           int            `json:"availableVirtualCores"`
+	MemUtilization        float          `json:"memUtilization"`
+	CPUUtilization        float          `json:"cpuUtilization"`
+	RunningOpportunistic  int            `json:"numRunningOpportContainers"`
+	UsedOpportunisticGB   int            `json:"usedMemoryOpportGB"`
+	UsedOpportunisticCore int            `json:"usedVirtualCoresOpport"`
+	Queued                int            `json:"numQueuedContainers"`
+	Labels                []string       `json:"nodeLabels,omitempty"`
+	AllocationTags        struct{}       `json:"allocationTags"`
+	Utilization           utilization    `json:"resourceUtilization"`
+	Used                  resourceInfo   `json:"usedResource"`
+	Available             resourceInfo   `json:"availableResource"`
+	Attributes            nodeAttributes `json:"nodeAttributesInfo"`
+	Total                 resourceInfo   `json:"totalResource"`
+}
+
+type nodeAttributes struct {
+	List []nodeAttribute `json:"nodeAttributeInfo,omitempty"`
+}
+
+type nodeAttribute struct {
+	Prefix string `json:"prefix"`
+	Name   string `json:"name"`
+	Type   string `json:"type"`
+	Value  string `json:"value"`
 }
 
 type utilization struct {
@@ -274,6 +285,10 @@ func (q *request) nodeInfo(n *rm.Node) nodeInfo {
 	}
 	if m := n.Capacity.MemoryMiB(); m > 0 {
 		out.MemUtilization = float(100 * float64(out.Utilization.ContainersPhysicalMB) / float64(m))
+	}
+	for name, value := range n.Attributes.All() {
+		prefix, own := rm.YARNAttribute(name)
+		out.Attributes.List = append(out.Attributes.List, nodeAttribute{prefix, own, "STRING", value})
 	}
 	if n.State == rm.NodeLost {
 		out.HTTP = ""

@@ -1,17 +1,19 @@
 package rest
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/gohops/hops/internal/jersey"
+	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 )
 
-// Labels of nodes as YARN has them (partitions, YARN-796). Here a node has those that its node manager is configured with; any number of
-// them, and none keeps others off (exclusivity is false): an ask that wants a label is placed on nodes with it.
+// Labels of nodes as YARN has them (partitions, YARN-796). Here a node has those that its node manager is configured with, or that an
+// administrator has set in their place; any number of them, and none keeps others off: an ask that wants a label is placed on nodes with it.
 
 type labelInfo struct {
 	Name      string         `json:"name"`
@@ -43,7 +45,7 @@ func (q *request) knownLabel(label string) bool {
 			return true
 		}
 	}
-	return false
+	return slices.ContainsFunc(q.view.Labels(), func(l rm.NodeLabel) bool { return l.Name == label })
 }
 
 // defaultPartition is YARN's name for the nodes without a label.
@@ -53,6 +55,10 @@ const defaultPartition = "<DEFAULT_PARTITION>"
 func (q *request) labelled() (names []string, nodes map[string][]string, info map[string]labelInfo) {
 	nodes, info = map[string][]string{}, map[string]labelInfo{"": {Name: defaultPartition, Exclusive: true}}
 	sums := map[string]rm.Resource{}
+	for _, l := range q.view.Labels() {
+		info[l.Name] = labelInfo{Name: l.Name, Exclusive: l.Exclusive}
+		names = append(names, l.Name)
+	}
 	for n := range q.view.Nodes() {
 		labels := n.Labels
 		if len(labels) == 0 {
@@ -151,15 +157,73 @@ func (q *request) labelMappings() {
 	q.answer("labelsToNodesInfo", jersey.Mapped, out)
 }
 
-// labelsAreConfigured answers who would change labels: only administrators may, and they do so in the node managers' configuration. It is
-// YARN's answer where labels are off.
-func (q *request) labelsAreConfigured() {
+// labelsMayChange answers who may not change labels, in YARN's words.
+func (q *request) labelsMayChange() bool {
 	if !q.caller.Superuser {
 		what := q.r.URL.Path[strings.LastIndexByte(q.r.URL.Path, '/')+1:]
 		q.remoteException(http.StatusUnauthorized, "AuthorizationException", fmt.Sprintf("User %s not authorized for post to .../%s ", q.caller.User, what),
 			"org.apache.hadoop.security.authorize.AuthorizationException")
+		return false
+	}
+	return q.operated()
+}
+
+// labelsChanged answers a change of labels.
+func (q *request) labelsChanged(err error) {
+	switch {
+	case err == nil:
+		q.w.Header().Set("Content-Type", "application/json;charset=utf-8")
+		q.w.WriteHeader(http.StatusOK)
+	case errors.Is(err, metadata.ErrInvalidArgument), errors.Is(err, metadata.ErrNotExist):
+		q.badRequest("java.io.IOException: " + err.Error())
+	default:
+		q.fail(err)
+	}
+}
+
+func (q *request) addLabels() {
+	var body labelList
+	if !q.labelsMayChange() || !q.read("nodeLabelsInfo", jersey.Bare, &body) {
 		return
 	}
-	q.remoteException(http.StatusNotFound, "IOException", "Node-label-based scheduling is disabled. Please check yarn.node-labels.enabled (labels are set in each node manager's configuration, nodemanager.labels)",
-		"java.io.IOException")
+	var add []rm.NodeLabel
+	for _, l := range body.List {
+		add = append(add, rm.NodeLabel{Name: l.Name, Exclusive: l.Exclusive})
+	}
+	q.labelsChanged(q.Operator.ChangeLabels(q.r.Context(), q.caller, add, nil))
+}
+
+func (q *request) removeLabels() {
+	if q.labelsMayChange() {
+		q.labelsChanged(q.Operator.ChangeLabels(q.r.Context(), q.caller, nil, q.r.URL.Query()["labels"]))
+	}
+}
+
+// replaceLabels sets the labels of several nodes.
+func (q *request) replaceLabels() {
+	var body struct {
+		List []struct {
+			Node   string   `json:"nodeId"`
+			Labels []string `json:"labels"`
+		} `json:"nodeToLabels"`
+	}
+	if !q.labelsMayChange() || !q.read("nodeToLabelsEntryList", jersey.Bare, &body) {
+		return
+	}
+	var marks []NodeMarks
+	for _, n := range body.List {
+		marks = append(marks, NodeMarks{Node: n.Node, Labels: wanted(n.Labels)})
+	}
+	q.labelsChanged(q.Operator.MarkNodes(q.r.Context(), q.caller, marks, true))
+}
+
+// wanted are the labels of a request, never nil; an empty one is none.
+func wanted(labels []string) []string {
+	return slices.DeleteFunc(append([]string{}, labels...), func(l string) bool { return strings.TrimSpace(l) == "" })
+}
+
+func (q *request) replaceLabelsOfNode() {
+	if q.labelsMayChange() {
+		q.labelsChanged(q.Operator.MarkNodes(q.r.Context(), q.caller, []NodeMarks{{Node: q.r.PathValue("node"), Labels: wanted(q.r.URL.Query()["labels"])}}, true))
+	}
 }

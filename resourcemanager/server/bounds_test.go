@@ -181,6 +181,7 @@ func TestARefusedReportEndsNoLease(t *testing.T) {
 	eventually(t, "the command", func() bool { return len(n.running(false)) == 1 })
 	for what, spoil := range map[string]func(*pb.NodeReport){
 		"too many labels": func(r *pb.NodeReport) { r.Labels = make([]string, maxLabels+1) },
+		"a bad attribute": func(r *pb.NodeReport) { r.Attributes = map[string]string{"a b": "c"} },
 		"a strange id":    func(r *pb.NodeReport) { r.Containers = append(r.Containers, &pb.ContainerStatus{ContainerId: "x"}) },
 	} {
 		n.set(func() { n.spoil = spoil })

@@ -124,6 +124,23 @@ func (s *Server) admit(caller metadata.Caller, b rest.Submission) (a *rm.Applica
 		}
 		a.Tokens = s.sealLaunch(b.ID, b.Tokens)
 	}
+	if b.Array {
+		if err := s.raised("an array"); err != nil {
+			return a, "", err
+		}
+	}
+	if len(b.After) > 0 || b.Deadline > 0 {
+		if err := s.raised("after and deadline"); err != nil {
+			return a, "", err
+		}
+		a.After, a.Deadline = b.After, b.Deadline
+		if err := s.state.After(a); err != nil {
+			return a, "", err
+		}
+		if now := metadata.TimeOf(time.Now()); a.Late(now) && !s.state.Known(a) {
+			return a, "", metadata.Errorf(metadata.ErrInvalidArgument, "%s", lateText(a, now))
+		}
+	}
 	if b.MaxAttempts > 0 {
 		a.MaxAttempts = min(b.MaxAttempts, s.config.MaxAttempts)
 	}
@@ -162,6 +179,15 @@ func (s *Server) admit(caller metadata.Caller, b rest.Submission) (a *rm.Applica
 		return a, "", err
 	}
 	return a, failure, nil
+}
+
+// lateText says why an application that has not started cannot end in time.
+func lateText(a *rm.Application, now metadata.Time) string {
+	deadline := a.Deadline.Time().UTC().Format(time.RFC3339)
+	if now >= a.Deadline || a.Timeout == 0 {
+		return fmt.Sprintf("its deadline, %s, is over", deadline)
+	}
+	return fmt.Sprintf("its deadline, %s, is nearer than its timeout of %v: it could not end in time", deadline, a.Timeout)
 }
 
 // place finds the queue of a submission, by the mapping where it names none. A reason: a rule refuses it.

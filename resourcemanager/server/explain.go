@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/gohops/hops/metadata"
@@ -110,6 +111,20 @@ func (s *Server) Plan(ctx context.Context, caller metadata.Caller, b rest.Submis
 	for _, g := range groups {
 		for _, at := range g.Placements {
 			out.Placements = append(out.Placements, rest.PlannedContainer{Ask: g.Ask, Master: g.Ask == "", Node: string(at.Node), GPUs: at.GPUs})
+		}
+	}
+	if a.After != nil {
+		a.After = slices.DeleteFunc(a.After, func(d rm.Dependency) bool {
+			on := s.state.View().Application(d.Application)
+			if on == nil {
+				return true
+			}
+			met, _ := d.Settled(on)
+			return met
+		})
+		if text := a.AwaitedText(); text != "" {
+			out.Starts = false
+			out.Waits = append(out.Waits, rest.Explanation{Reason: rm.Reason{Code: rm.ReasonDependency, Text: text}})
 		}
 	}
 	for _, e := range waits {

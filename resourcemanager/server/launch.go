@@ -67,6 +67,9 @@ func (s *Server) spec(view *state.View, c *rm.Container) (*pb.ContainerSpec, err
 	for name, value := range s.environment(a, c) { // ours win: they say who the container is
 		spec.Env[name] = value
 	}
+	if _, member := spec.Env[job.EnvArrayCount]; member && c.Instance >= 0 {
+		spec.Env[job.EnvArrayIndex] = strconv.Itoa(c.Instance)
+	}
 	for _, f := range launch.Artifacts {
 		spec.Artifacts = append(spec.Artifacts, &pb.Artifact{
 			Name: f.Name, Uri: f.URI, Kind: f.Kind, Size: f.Size, Sha256: f.SHA256,

@@ -279,11 +279,14 @@ func (x *session) register(ctx context.Context, report *pb.NodeReport) (bool, er
 	if x.r.s.group.Load().Level() < release.Requests {
 		want.Capacity.Other = rm.Amounts{}
 		want.IPC = ""
+		want.Attributes = rm.Attributes{}
 	}
 	if have := x.r.s.state.View().Node(want.ID); have != nil {
 		same := *have
 		same.Registered, same.Used, same.Live = 0, rm.Resource{}, 0
 		same.Capacity, same.Reported, same.Resized, same.Wish, same.Retired = same.Reported, rm.Resource{}, rm.Resource{}, nil, false
+		same.Labels, same.OwnLabels, same.SetLabels, same.Labelled = same.OwnLabels, nil, nil, false
+		same.Attributes, same.OwnAttributes, same.SetAttributes = same.OwnAttributes, rm.Attributes{}, rm.Attributes{}
 		if reflect.DeepEqual(&same, want) {
 			return false, nil
 		}
@@ -518,6 +521,9 @@ func checkReport(r *pb.NodeReport) error {
 	if _, err := rm.NewAmounts(r.Capacity.Other); err != nil {
 		return bad("%v", err)
 	}
+	if _, err := rm.NewAttributes(r.Attributes); err != nil {
+		return bad("%v", err)
+	}
 	if len(r.Gpus) > maxGPUs || len(r.OccupiedGpus) > maxGPUs || len(r.Containers) > maxContainers || len(r.Labels) > maxLabels {
 		return bad("%d GPUs, %d of them occupied, %d containers and %d labels: %d, %d and %d are the most that are taken",
 			len(r.Gpus), len(r.OccupiedGpus), len(r.Containers), len(r.Labels), maxGPUs, maxContainers, maxLabels)
@@ -550,6 +556,7 @@ func nodeOf(r *pb.NodeReport) *rm.Node {
 		Capacity: rm.Resource{Memory: r.Capacity.Memory, VCores: int(r.Capacity.Vcores), GPUs: len(r.Gpus)},
 	}
 	n.Capacity.Other, _ = rm.NewAmounts(r.Capacity.Other) // see checkReport
+	n.Attributes, _ = rm.NewAttributes(r.Attributes)
 	if len(r.Labels) > 0 {
 		n.Labels = slices.Clone(r.Labels)
 	}

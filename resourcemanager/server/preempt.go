@@ -161,7 +161,7 @@ func preemptionOf(view *state.View, c *rm.Container) *rm.Preemption {
 	if c.Notice != nil {
 		return &rm.Preemption{Container: c.ID, Deadline: c.Notice.Deadline, Reason: c.Notice.String()}
 	}
-	if n := view.Node(c.Node); n != nil && n.Wish != nil {
+	if n := view.Node(c.Node); n != nil && n.Leaves() {
 		return &rm.Preemption{Container: c.ID, Deadline: n.Wish.Deadline, Reason: n.Why()}
 	}
 	return &rm.Preemption{Container: c.ID, Reason: "its room is needed no more", Withdrawn: true}

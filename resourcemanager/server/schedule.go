@@ -487,6 +487,9 @@ func (r *reign) waiting(id rm.ApplicationID) []scheduler.Waiting {
 	if w := r.uncredentialed(view, id); !w.Reason.IsZero() {
 		out = append(out, w)
 	}
+	if a := view.Application(id); a != nil && len(a.After) > 0 {
+		out = append(out, scheduler.Waiting{App: id, Reason: rm.Reason{Code: rm.ReasonDependency, Text: a.AwaitedText()}})
+	}
 	slices.SortFunc(out, func(a, b scheduler.Waiting) int { return cmp.Compare(a.Ask, b.Ask) })
 	return slices.CompactFunc(out, func(a, b scheduler.Waiting) bool { return a.Ask == b.Ask }) // its asks may change between two parts
 }

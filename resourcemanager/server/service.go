@@ -26,6 +26,8 @@ const (
 	longestMaintenance = 365 * 24 * time.Hour
 	// largestList bounds the file of excluded nodes, in bytes.
 	largestList = 4 << 20
+	// maxReason bounds what an operator says why, in bytes.
+	maxReason = 250
 )
 
 // named finds the nodes that names mean, by id.
@@ -51,8 +53,16 @@ func named(view *state.View, names []string) ([]string, error) {
 
 // Administer implements rest.Operator.
 func (s *Server) Administer(ctx context.Context, caller metadata.Caller, names []string, w rest.Wish) ([]string, error) {
-	if w.Timeout > longestMaintenance || w.Life < 0 || w.Life > longestMaintenance || w.Life > 0 && !w.Maintenance {
-		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "a timeout of %v and a duration of %v: up to %v each, and only a maintenance ends by itself", w.Timeout, w.Life, longestMaintenance)
+	if w.Cordon || w.Reason != "" {
+		if err := s.raised("a cordon, or a reason"); err != nil {
+			return nil, err
+		}
+	}
+	if len(w.Reason) > maxReason || strings.ContainsFunc(w.Reason, func(r rune) bool { return r < ' ' }) {
+		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "a reason of %d bytes: at most %d, in one line", len(w.Reason), maxReason)
+	}
+	if w.Timeout > longestMaintenance || w.Life < 0 || w.Life > longestMaintenance || w.Life > 0 && !w.Maintenance && !w.Cordon || w.Cordon && w.Timeout >= 0 {
+		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "a timeout of %v and a duration of %v: up to %v each, only a maintenance or a cordon ends by itself, and what runs behind a cordon is not ended", w.Timeout, w.Life, longestMaintenance)
 	}
 	ids, err := named(s.state.View(), names)
 	if err != nil {
@@ -61,7 +71,7 @@ func (s *Server) Administer(ctx context.Context, caller metadata.Caller, names [
 	c := &statepb.AdministerNodes{Nodes: ids}
 	if w.Leave {
 		now := time.Now()
-		wish := &rm.Wish{Maintenance: w.Maintenance, Since: metadata.TimeOf(now), By: caller.User, Deadline: deadline(now, w.Timeout)}
+		wish := &rm.Wish{Maintenance: w.Maintenance, Since: metadata.TimeOf(now), By: caller.User, Deadline: deadline(now, w.Timeout), Cordon: w.Cordon, Reason: w.Reason}
 		if w.Life > 0 {
 			wish.Until = metadata.TimeOf(now.Add(w.Life))
 		}
@@ -70,7 +80,7 @@ func (s *Server) Administer(ctx context.Context, caller metadata.Caller, names [
 	if _, err := s.propose(ctx, &statepb.Command{Op: &statepb.Command_AdministerNodes{AdministerNodes: c}}); err != nil {
 		return nil, err
 	}
-	s.log.Info("nodes set by an operator", "nodes", strings.Join(ids, " "), "leave", w.Leave, "maintenance", w.Maintenance, "timeout", w.Timeout, "for", w.Life, "by", caller.User)
+	s.log.Info("nodes set by an operator", "nodes", strings.Join(ids, " "), "leave", w.Leave, "maintenance", w.Maintenance, "cordon", w.Cordon, "why", w.Reason, "timeout", w.Timeout, "for", w.Life, "by", caller.User)
 	return ids, nil
 }
 
@@ -196,7 +206,7 @@ func (r *reign) tend(now time.Time) {
 		case w == nil:
 		case w.Until > 0 && at >= w.Until:
 			over = append(over, string(n.ID))
-		case n.Retired:
+		case n.Retired || w.Cordon:
 		case n.Live > 0:
 			if w.Deadline > 0 && at >= w.Deadline {
 				r.preempt(view, n)

@@ -216,6 +216,53 @@ func TestADecommissionSurvivesAFailover(t *testing.T) {
 	c.check()
 }
 
+// A node that is cordoned gets nothing new, and what runs there goes on and hears nothing of it; it can be drained from there.
+func TestACordonedNode(t *testing.T) {
+	c := newTestCluster(t, 1, nil)
+	n := c.node("127.0.0.1:1001", 2, programs(c, untilStopped))
+	c.awaitOpen(n)
+	c.raise()
+	c.submit("ann", `{"argv":["train"],"resources":{"gpus":1}}`)
+	eventually(t, "the command to run", func() bool { return len(n.running(false)) == 1 })
+	c.operate("cordon", rest.AdminRequest{Nodes: []string{n.id}, Reason: "its fan is loud"})
+	c.awaitShown(n, rm.NodeCordoned)
+	second := c.submit("ann", `{"argv":["train"]}`)
+	eventually(t, "a reason", func() bool { return c.waits(second) == rm.ReasonNoNodes })
+	var text string
+	c.http("GET", "/api/v1/nodes", "", nil, &text)
+	for _, want := range []string{`"state":"CORDONED"`, `"cordon":true`, `"reason":"its fan is loud"`, "is cordoned by " + c.door.Daemon() + ": its fan is loud"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s lacks %s", text, want)
+		}
+	}
+	if c.http("GET", "/ws/v1/cluster/nodes", "", nil, &text); !strings.Contains(text, `"state":"RUNNING"`) {
+		t.Errorf("YARN's words: %s", text)
+	}
+	if row := c.leader().View().Node(rm.NodeID(n.id)); row.Leaves() || row.Retired || len(n.running(false)) != 1 {
+		t.Errorf("it leaves: %+v", row)
+	}
+	for _, row := range []struct {
+		request rest.AdminRequest
+		words   string
+	}{
+		{rest.AdminRequest{Timeout: seconds(5)}, "what runs behind a cordon is not ended"},
+		{rest.AdminRequest{Reason: "a\nb"}, "in one line"},
+	} {
+		row.request.Nodes = []string{n.id}
+		if code, text := c.administer(c.door.Daemon(), "cordon", row.request); code != http.StatusBadRequest || !strings.Contains(text, row.words) {
+			t.Errorf("%+v: %d %s", row.request, code, text)
+		}
+	}
+	c.operate("maintenance", rest.AdminRequest{Nodes: []string{n.id}, Timeout: seconds(0)})
+	if code, text := c.administer(c.door.Daemon(), "cordon", rest.AdminRequest{Nodes: []string{n.id}}); code != http.StatusBadRequest || !strings.Contains(text, "gets nothing new already") {
+		t.Errorf("a cordon of what leaves: %d %s", code, text)
+	}
+	c.awaitShown(n, rm.NodeInMaintenance)
+	c.operate("recommission", rest.AdminRequest{Nodes: []string{n.id}})
+	eventually(t, "what waited to run", func() bool { return c.job(second).Phase == "RUNNING" })
+	c.check()
+}
+
 // Who may take a node out of service, and what is refused.
 func TestWhoMayAdministerNodes(t *testing.T) {
 	c := newTestCluster(t, 1, nil)
@@ -238,8 +285,9 @@ func TestWhoMayAdministerNodes(t *testing.T) {
 		{"an ordinary user resizes a node", "PUT", "/api/v1/admin/nodes/" + n.id + "/resource?memory_mib=1&vcores=1&user.name=ann", nil, 403, "User ann doesn't have permission to call 'updateNodeResource'"},
 		{"a superuser names a node that is not there", "POST", "/api/v1/admin/nodes?user.name=" + boss, rest.AdminRequest{Action: "decommission", Nodes: []string{n.id, "m9"}}, 404, `no node \"m9\"`},
 		{"a superuser names no node", "POST", "/api/v1/admin/nodes?user.name=" + boss, rest.AdminRequest{Action: "decommission"}, 400, "want 1 to 1000"},
-		{"a superuser wants something else of a node", "POST", "/api/v1/admin/nodes?user.name=" + boss, rest.AdminRequest{Action: "explode", Nodes: []string{n.id}}, 400, "is not decommission, maintenance or recommission"},
-		{"a superuser wants a decommission that ends by itself", "POST", "/api/v1/admin/nodes?user.name=" + boss, rest.AdminRequest{Action: "decommission", Nodes: []string{n.id}, For: 5}, 400, "only a maintenance ends by itself"},
+		{"a superuser wants something else of a node", "POST", "/api/v1/admin/nodes?user.name=" + boss, rest.AdminRequest{Action: "explode", Nodes: []string{n.id}}, 400, "is not decommission, maintenance, cordon or recommission"},
+		{"a superuser wants a decommission that ends by itself", "POST", "/api/v1/admin/nodes?user.name=" + boss, rest.AdminRequest{Action: "decommission", Nodes: []string{n.id}, For: 5}, 400, "only a maintenance or a cordon ends by itself"},
+		{"a cordon before the cluster is raised", "POST", "/api/v1/admin/nodes?user.name=" + boss, rest.AdminRequest{Action: "cordon", Nodes: []string{n.id}}, 400, "until the cluster is raised"},
 		{"a superuser gives a century", "POST", "/api/v1/admin/nodes?user.name=" + boss, rest.AdminRequest{Action: "maintenance", Nodes: []string{n.id}, For: 1 << 31}, 400, "up to 8760h0m0s"},
 		{"a superuser gives a node less than nothing", "PUT", "/api/v1/admin/nodes/" + n.id + "/resource?memory_mib=-1&vcores=1&user.name=" + boss, nil, 400, "give both"},
 	} {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/raftstore"
 	rm "github.com/gohops/hops/resourcemanager"
 	"github.com/gohops/hops/resourcemanager/state"
@@ -188,6 +189,10 @@ func (r *reign) endOverdue(now time.Time) {
 			}
 		case outlived(queues.Find(a.Queue), a, ms):
 			kill(a.ID, fmt.Sprintf("Application %v is killed by ResourceManager as it has exceeded the lifetime period of its queue %s.", a.ID, a.Queue))
+		case a.Late(metadata.Time(ms)):
+			kill(a.ID, "the application has not started in time: "+lateText(a, metadata.Time(ms)))
+		case a.Deadline > 0 && a.Expiry() == a.Deadline && ms > int64(a.Deadline):
+			kill(a.ID, "the application had not ended by its deadline, "+a.Deadline.Time().UTC().Format(time.RFC3339))
 		case a.Expiry() > 0 && ms > int64(a.Expiry()):
 			text := fmt.Sprintf("the application ran longer than its timeout of %v", a.Timeout)
 			if a.Expires > 0 {

@@ -3,6 +3,7 @@ package state
 import (
 	"fmt"
 	"maps"
+	"slices"
 
 	rm "github.com/gohops/hops/resourcemanager"
 )
@@ -16,7 +17,7 @@ func (s *State) Check() []error {
 	holders, open, uses := len(have.holders), len(have.open), len(have.uses)
 	containers, gone := have.containerCount, have.gone.Len()
 	held, ended, total, usedBytes := maps.Clone(have.held), have.endedCount, have.total, maps.Clone(have.usedBytes)
-	placed := maps.Clone(have.placed)
+	placed, after := maps.Clone(have.placed), have.after.Items()
 	s.mu.Unlock()
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -30,6 +31,9 @@ func (s *State) Check() []error {
 	}
 	if !maps.Equal(placed, counted.placed) {
 		bad("index: live applications by queue and user: %v, tables: %v", placed, counted.placed)
+	}
+	if !slices.Equal(after, counted.after.Items()) {
+		bad("index: who waits for whom: %v, tables: %v", after, counted.after.Items())
 	}
 	if ended != counted.endedCount {
 		bad("index: %d ended applications, tables: %d", ended, counted.endedCount)
@@ -92,7 +96,7 @@ func (s *State) Check() []error {
 		if n.Used != usedOn[n.ID] {
 			bad("node %s: used %v, its containers have %v", n.ID, n.Used, usedOn[n.ID])
 		}
-		if n.Retired && (n.Wish == nil || n.Live > 0) {
+		if n.Retired && (!n.Leaves() || n.Live > 0) {
 			bad("node %s was let go and has %d containers, wish %v", n.ID, n.Live, n.Wish)
 		}
 		if n.State == rm.NodeLost && n.Live > 0 {
@@ -109,6 +113,14 @@ func (s *State) Check() []error {
 		}
 		if a.State.Final() && len(a.Document)+len(a.Tokens) > 0 {
 			bad("%v has ended and keeps its document, or its tokens", a.ID)
+		}
+		for _, d := range a.After {
+			on, ok := t.apps.Get(&rm.Application{ID: d.Application})
+			if !ok || a.State.Final() || a.Live > 0 {
+				bad("%v: state %s with %d containers, waits for %v, which is known: %v", a.ID, a.State, a.Live, d.Application, ok)
+			} else if met, never := d.Settled(on); met || never {
+				bad("%v waits for %v, which is settled", a.ID, d)
+			}
 		}
 		if a.State.Final() && len(t.asksOf(a.ID)) > 0 {
 			bad("%v has ended and still asks", a.ID)

@@ -57,6 +57,10 @@ func Application(a *rm.Application) *statepb.Application {
 		SubmittedMs: int64(a.Submitted), LaunchedMs: int64(a.Launched), FinishedMs: int64(a.Finished), Failures: int32(a.Failures),
 		SpentMib: a.Spent.MiB, SpentVcores: a.Spent.VCores, SpentGpus: a.Spent.GPUs, Containers: a.Containers,
 		LastEvent: a.LastEvent, LastLaunch: a.LastLaunch, Acknowledged: a.Acknowledged, Ended: a.Ended, ExpiresMs: int64(a.Expires), Tokens: a.Tokens,
+		DeadlineMs: int64(a.Deadline),
+	}
+	for _, d := range a.After {
+		p.After = append(p.After, &statepb.Dependency{Application: ApplicationID(d.Application), State: string(d.Outcome)})
 	}
 	for _, t := range a.Attempts {
 		p.Attempts = append(p.Attempts, &statepb.Attempt{
@@ -78,6 +82,10 @@ func applicationOf(p *statepb.Application) *rm.Application {
 		Submitted: metadata.Time(p.SubmittedMs), Launched: metadata.Time(p.LaunchedMs), Finished: metadata.Time(p.FinishedMs), Failures: int(p.Failures),
 		Spent: rm.Spent{MiB: p.SpentMib, VCores: p.SpentVcores, GPUs: p.SpentGpus}, Containers: p.Containers,
 		LastEvent: p.LastEvent, LastLaunch: p.LastLaunch, Acknowledged: p.Acknowledged, Ended: p.Ended, Expires: metadata.Time(p.ExpiresMs), Tokens: p.Tokens,
+		Deadline: metadata.Time(p.DeadlineMs),
+	}
+	for _, d := range p.After {
+		a.After = append(a.After, rm.Dependency{Application: appIDOf(d.Application), Outcome: rm.Outcome(d.State)})
 	}
 	for _, t := range p.Attempts {
 		a.Attempts = append(a.Attempts, rm.Attempt{
@@ -144,6 +152,13 @@ func Node(n *rm.Node) *statepb.Node {
 		Id: string(n.ID), Incarnation: n.Incarnation, Host: n.Host, Http: n.HTTP, Rack: n.Rack, Labels: n.Labels,
 		Version: n.Version, Datanode: n.Datanode, State: string(n.State), HealthReport: n.HealthReport, Capacity: Resource(n.Capacity),
 		RegisteredMs: int64(n.Registered), Level: uint32(n.Level), Machine: n.Machine, Wish: Wish(n.Wish), Retired: n.Retired, Ipc: n.IPC,
+		Attributes: n.Attributes.Map(),
+	}
+	if n.Labelled {
+		p.Labels, p.OwnLabels = n.SetLabels, &statepb.Labels{Names: n.OwnLabels}
+	}
+	if !n.SetAttributes.IsZero() {
+		p.SetAttributes, p.OwnAttributes = n.SetAttributes.Map(), n.OwnAttributes.Map()
 	}
 	if !n.Resized.IsZero() {
 		p.Reported, p.Resized = Resource(n.Reported), Resource(n.Resized)
@@ -158,11 +173,21 @@ func Node(n *rm.Node) *statepb.Node {
 }
 
 func nodeOf(p *statepb.Node) *rm.Node {
+	attributes, _ := rm.NewAttributes(p.Attributes) // validated when they were written
 	n := &rm.Node{
-		ID: rm.NodeID(p.Id), Incarnation: p.Incarnation, Host: p.Host, HTTP: p.Http, Rack: p.Rack, Labels: p.Labels,
+		Attributes: attributes,
+		ID:         rm.NodeID(p.Id), Incarnation: p.Incarnation, Host: p.Host, HTTP: p.Http, Rack: p.Rack, Labels: p.Labels,
 		Version: p.Version, Datanode: p.Datanode, State: rm.NodeState(p.State), HealthReport: p.HealthReport, Capacity: resourceOf(p.Capacity),
 		Registered: metadata.Time(p.RegisteredMs), Level: int(p.Level), Machine: p.Machine, Resized: resourceOf(p.Resized), Wish: wishOf(p.Wish), Retired: p.Retired, IPC: p.Ipc,
 	}
+	if n.OwnLabels = n.Labels; p.OwnLabels != nil {
+		n.Labelled, n.SetLabels, n.OwnLabels = true, p.Labels, p.OwnLabels.Names
+	}
+	if n.OwnAttributes = n.Attributes; len(p.SetAttributes) > 0 {
+		n.OwnAttributes, _ = rm.NewAttributes(p.OwnAttributes)
+		n.SetAttributes, _ = rm.NewAttributes(p.SetAttributes)
+	}
+	n.Mark()
 	if n.Reported = n.Capacity; p.Reported != nil {
 		n.Reported = resourceOf(p.Reported)
 	}
@@ -182,6 +207,7 @@ func Wish(w *rm.Wish) *statepb.Wish {
 	}
 	return &statepb.Wish{
 		Maintenance: w.Maintenance, Listed: w.Listed, SinceMs: int64(w.Since), DeadlineMs: int64(w.Deadline), UntilMs: int64(w.Until), By: w.By,
+		Cordon: w.Cordon, Reason: w.Reason,
 	}
 }
 
@@ -191,7 +217,7 @@ func wishOf(p *statepb.Wish) *rm.Wish {
 	}
 	return &rm.Wish{
 		Maintenance: p.Maintenance, Listed: p.Listed, Since: metadata.Time(p.SinceMs), Deadline: metadata.Time(p.DeadlineMs),
-		Until: metadata.Time(p.UntilMs), By: p.By,
+		Until: metadata.Time(p.UntilMs), By: p.By, Cordon: p.Cordon, Reason: p.Reason,
 	}
 }
 

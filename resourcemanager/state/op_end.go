@@ -97,6 +97,7 @@ func (s *State) endApp(a *rm.Application, state rm.State, final rm.FinalStatus, 
 		s.hold(a.User, 0, -documentBytes(a))
 	}
 	a.Document, a.Tokens = nil, nil // nothing starts from it any more
+	s.unawait(a)
 	s.dropAsks(a.ID)
 	s.dropEvents(a.ID, a.LastEvent)
 	status, reason := rm.ExitApplicationDone, fmt.Sprintf("%v has ended: %s", a.ID, state)
@@ -115,6 +116,7 @@ func (s *State) endApp(a *rm.Application, state rm.State, final rm.FinalStatus, 
 		s.leave(a)
 	}
 	s.touch.Schedule = true
+	s.settle(a)
 }
 
 // leave takes an application off the live ones.

@@ -59,6 +59,7 @@ func (s *State) registerMaster(c *statepb.RegisterMaster) *Result {
 		a.Diagnostics = ""
 		if a.Launched == 0 {
 			a.Launched = s.now
+			s.settle(a)
 		}
 		s.dropEvents(a.ID, a.LastEvent)
 		a.Acknowledged = a.LastEvent

@@ -33,6 +33,7 @@ func (s *State) registerNode(c *statepb.RegisterNode) *Result {
 		}
 	}
 	n.Registered, n.Resized, n.Wish, n.Retired = s.now, rm.Resource{}, nil, false // these are not the node's to say
+	n.Labelled, n.SetLabels, n.SetAttributes = false, nil, rm.Attributes{}
 	old := s.node(n.ID)
 	if old != nil {
 		if old.Incarnation == n.Incarnation {
@@ -43,10 +44,12 @@ func (s *State) registerNode(c *statepb.RegisterNode) *Result {
 		}
 		n.Used, n.Live = old.Used, old.Live
 		n.Resized, n.Wish, n.Retired = old.Resized, old.Wish, old.Retired
+		n.Labelled, n.SetLabels, n.SetAttributes = old.Labelled, old.SetLabels, old.SetAttributes
 		s.disown(old)
 	}
 	n.Reported = n.Capacity
 	resize(n)
+	n.Mark()
 	s.heedList(n)
 	for _, g := range n.GPUs {
 		s.owners[g.UUID] = n.ID
@@ -165,6 +168,7 @@ func (s *State) launched(c *rm.Container) {
 	}
 	if a.Launched == 0 {
 		a.Launched = s.now
+		s.settle(a)
 	}
 	s.setApp(a)
 }

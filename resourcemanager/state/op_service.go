@@ -11,7 +11,7 @@ import (
 // administerNodes takes nodes out of service or back into it; all of them or, when one is unknown or the list's, none. Masters hear
 // which of their containers are to leave, once.
 //
-// Errors: ErrNotExist; ErrInvalidArgument for taking back what the list excludes.
+// Errors: ErrNotExist; ErrInvalidArgument for taking back what the list excludes, and for cordoning what is to leave.
 func (s *State) administerNodes(c *statepb.AdministerNodes) *Result {
 	w := wishOf(c.Wish)
 	for _, id := range c.Nodes {
@@ -21,6 +21,8 @@ func (s *State) administerNodes(c *statepb.AdministerNodes) *Result {
 			return &Result{Err: metadata.Errorf(metadata.ErrNotExist, "no node %s", id)}
 		case w == nil && !c.Over && s.listed(n):
 			return &Result{Err: metadata.Errorf(metadata.ErrInvalidArgument, "node %s is on the list of excluded nodes: take it off the file, then `hops rmadmin -refreshNodes`", id)}
+		case w != nil && w.Cordon && n.Leaves():
+			return &Result{Err: metadata.Errorf(metadata.ErrInvalidArgument, "%s: it gets nothing new already; `hops node uncordon` has it serve again", n.Why())}
 		}
 	}
 	for _, id := range c.Nodes {
@@ -49,7 +51,7 @@ func (s *State) excludeNodes(c *statepb.ExcludeNodes) *Result {
 			if n.Wish != nil && n.Wish.Listed {
 				s.wish(n, nil)
 			}
-		case n.Wish == nil:
+		case !n.Leaves():
 			s.wish(n, &rm.Wish{Listed: true, Since: s.now, Deadline: metadata.Time(c.DeadlineMs), By: c.By})
 		case n.Wish.Listed && !n.Retired:
 			w := *n.Wish
@@ -73,14 +75,14 @@ func (s *State) heedList(n *rm.Node) {
 
 // wish sets what an operator wants of a node. The caller sets the row.
 func (s *State) wish(n *rm.Node, w *rm.Wish) {
-	began := n.Wish == nil && w != nil
+	left := n.Leaves()
 	if w == nil {
 		n.Retired = false
 	}
 	n.Wish = w
 	s.touch.Nodes[n.ID] = true
 	s.touch.Schedule = true
-	if !began {
+	if left || !n.Leaves() {
 		return
 	}
 	for _, id := range s.liveOn(n.ID) {
@@ -99,7 +101,7 @@ func (s *State) retireNode(c *statepb.RetireNode) *Result {
 		return r
 	}
 	n := s.node(rm.NodeID(c.Node))
-	if n == nil || n.Wish == nil || n.Live > 0 {
+	if n == nil || !n.Leaves() || n.Live > 0 {
 		return &Result{Err: metadata.Errorf(metadata.ErrInvalidArgument, "node %s cannot be let go now", c.Node)}
 	}
 	n.Retired = true

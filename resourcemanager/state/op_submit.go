@@ -24,7 +24,7 @@ func (s *State) newApplication() *Result {
 // submit takes an application in, ACCEPTED with its first attempt, or FAILED when the submitter says so (a queue that
 // does not exist). A known id or idempotency key answers the application that has it.
 //
-// Errors: ErrKeyReused; ErrBusy, see Room; those of QueueRoom; ErrExist when the id is another user's.
+// Errors: ErrKeyReused; ErrBusy, see Room; those of QueueRoom; ErrInvalidArgument for waiting for one that is not known; ErrExist when the id is another user's.
 func (s *State) submit(c *statepb.Submit) *Result {
 	a := applicationOf(c.Application)
 	// The rest is not the submitter's.
@@ -32,6 +32,7 @@ func (s *State) submit(c *statepb.Submit) *Result {
 		ID: a.ID, Name: a.Name, User: a.User, Queue: a.Queue, Kind: a.Kind, Type: a.Type, Tags: a.Tags, Priority: a.Priority, Master: a.Master,
 		Document: a.Document, MaxAttempts: a.MaxAttempts, KeepContainers: a.KeepContainers, Timeout: a.Timeout,
 		IdempotencyKey: a.IdempotencyKey, Digest: a.Digest, State: a.State, Diagnostics: a.Diagnostics, Tokens: a.Tokens,
+		After: a.After, Deadline: a.Deadline,
 	}
 	if a.IdempotencyKey != "" {
 		if id, ok := s.keys[userKey{a.User, a.IdempotencyKey}]; ok {
@@ -55,7 +56,9 @@ func (s *State) submit(c *statepb.Submit) *Result {
 		}
 	}
 	if a.State == rm.StateFailed {
-		a.Document, a.Tokens = nil, nil
+		a.Document, a.Tokens, a.After = nil, nil, nil
+	} else if err := s.knownAfter(a); err != nil {
+		return &Result{Err: err}
 	} else if err := s.queueRoom(s.queues.tree, a); err != nil {
 		return &Result{Err: err}
 	} else if err := s.room(a.User, 1, documentBytes(a)); err != nil {
@@ -75,6 +78,7 @@ func (s *State) submit(c *statepb.Submit) *Result {
 		s.hold(a.User, 1, documentBytes(a))
 		s.place(a.Queue, a.User, 1)
 		s.newAttempt(a)
+		s.await(a)
 	}
 	s.setApp(a)
 	s.forgetApps()

@@ -98,8 +98,8 @@ func drawCommand(t *rapid.T, v *View, now int64) *statepb.Command {
 		epoch--
 	}
 	node := rapid.SampledFrom(nodes).Draw(t, "node")
-	kind := rapid.SampledFrom([]int{0, 1, 1, 2, 2, 4, 5, 5, 5, 5, 8, 8, 8, 8, 8, 8, 8, 8, 11, 11, 11, 11, 12, 12, 12, 12, 12, 12, 14, 15, 16, 16, 17, 18, 18, 18, 19, 19, 20, 21, 22, 23, 24, 24, 25, 26, 26, 27}).Draw(t, "kind")
-	if len(apps) == 0 && (kind > 4 && kind < 20 || kind > 25) {
+	kind := rapid.SampledFrom([]int{0, 1, 1, 2, 2, 4, 5, 5, 5, 5, 8, 8, 8, 8, 8, 8, 8, 8, 11, 11, 11, 11, 12, 12, 12, 12, 12, 12, 14, 15, 16, 16, 17, 18, 18, 18, 19, 19, 20, 21, 22, 23, 24, 24, 25, 26, 26, 27, 28, 28}).Draw(t, "kind")
+	if len(apps) == 0 && (kind > 4 && kind < 20 || kind > 25 && kind < 28) {
 		kind = 2
 	}
 	if v.Epoch() == 0 {
@@ -120,9 +120,21 @@ func drawCommand(t *rapid.T, v *View, now int64) *statepb.Command {
 		for i := range 3 {
 			n.GPUs = append(n.GPUs, rm.GPU{UUID: fmt.Sprint(node, i)})
 		}
+		n.Attributes, _ = rm.NewAttributes(map[string]string{"zone": rapid.SampledFrom([]string{"a", "b"}).Draw(t, "zone")})
 		c.Op = &statepb.Command_RegisterNode{RegisterNode: &statepb.RegisterNode{Epoch: epoch, Node: Node(n)}}
 	case 2:
 		app := &rm.Application{User: rapid.SampledFrom([]string{"u", "u", "v"}).Draw(t, "user"), Queue: rapid.SampledFrom([]string{"root.a", "root.b", "root.u.x"}).Draw(t, "into"), Document: make([]byte, rapid.IntRange(0, 2000).Draw(t, "bytes")), Master: rm.Resource{Memory: 1, VCores: 1}, MaxAttempts: 2, KeepContainers: rapid.Bool().Draw(t, "keep")}
+		var all []rm.ApplicationID
+		for other := range v.Applications() {
+			all = append(all, other.ID)
+		}
+		for range rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "dependencies") {
+			on := rm.ApplicationID{Cluster: 1, Sequence: 404}
+			if len(all) > 0 && rapid.IntRange(0, 9).Draw(t, "known") > 0 {
+				on = rapid.SampledFrom(all).Draw(t, "on")
+			}
+			app.After = append(app.After, rm.Dependency{Application: on, Outcome: rm.Outcome(rapid.SampledFrom(rm.Outcomes).Draw(t, "outcome"))})
+		}
 		if rapid.Bool().Draw(t, "keyed") {
 			app.IdempotencyKey = rapid.SampledFrom([]string{"x", "y"}).Draw(t, "key")
 		}
@@ -131,6 +143,9 @@ func drawCommand(t *rapid.T, v *View, now int64) *statepb.Command {
 		var wish *rm.Wish
 		if rapid.Bool().Draw(t, "leaves") {
 			wish = &rm.Wish{Maintenance: rapid.Bool().Draw(t, "maintenance"), Until: metadata.Time(rapid.Int64Range(0, 120).Draw(t, "until")), By: "ops"}
+			if rapid.Bool().Draw(t, "cordon") {
+				wish.Maintenance, wish.Cordon = false, true
+			}
 		}
 		c.Op = &statepb.Command_AdministerNodes{AdministerNodes: &statepb.AdministerNodes{Nodes: []string{node}, Wish: Wish(wish), Over: wish == nil && rapid.Bool().Draw(t, "over")}}
 	case 21:
@@ -153,6 +168,27 @@ func drawCommand(t *rapid.T, v *View, now int64) *statepb.Command {
 		u.Queue = rapid.SampledFrom([]string{"", "root.a", "root.b", "root.u.x", "root.other"}).Draw(t, "queue")
 		u.ExpiresMs = rapid.Int64Range(-1, 100).Draw(t, "expires")
 		c.Op = &statepb.Command_UpdateApplication{UpdateApplication: u}
+	case 28:
+		if labels := rapid.SampledFrom([][]string{nil, {"x"}, {"x", "y"}}).Draw(t, "cluster's labels"); labels != nil {
+			p := &statepb.ChangeLabels{}
+			if rapid.Bool().Draw(t, "removed") {
+				p.Remove = labels
+			} else {
+				for _, l := range labels {
+					p.Add = append(p.Add, &statepb.Label{Name: l, Exclusive: rapid.Bool().Draw(t, "exclusive")})
+				}
+			}
+			c.Op = &statepb.Command_ChangeLabels{ChangeLabels: p}
+			break
+		}
+		m := &statepb.NodeMarks{Node: node, OwnLabels: rapid.Bool().Draw(t, "own"), Drop: rapid.SampledFrom([][]string{nil, {"k"}}).Draw(t, "drop")}
+		if rapid.Bool().Draw(t, "labelled") {
+			m.Labels = &statepb.Labels{Names: rapid.SampledFrom([][]string{nil, {"y", "x"}, {"z"}}).Draw(t, "labels")}
+		}
+		if rapid.Bool().Draw(t, "attributed") {
+			m.Set = map[string]string{"k": rapid.SampledFrom([]string{"1", "2"}).Draw(t, "value")}
+		}
+		c.Op = &statepb.Command_MarkNodes{MarkNodes: &statepb.MarkNodes{Nodes: []*statepb.NodeMarks{m}, Known: rapid.Bool().Draw(t, "only known")}}
 	case 25:
 		document := rm.QueueConfig{Children: map[string]rm.QueueConfig{
 			"a": {Capacity: "40%", MaxApplications: 3}, "b": {Capacity: "30%", MaxApplicationsPerUser: 1}, "u": {Capacity: "30%", MaxApplications: 2, AutoCreate: &rm.QueueConfig{}},

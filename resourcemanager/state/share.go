@@ -84,7 +84,7 @@ const mib = 1 << 20
 func (s *State) Room(a *rm.Application) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, known := s.keys[userKey{a.User, a.IdempotencyKey}]; known && a.IdempotencyKey != "" || s.app(a.ID) != nil || a.State == rm.StateFailed {
+	if s.known(a) || a.State == rm.StateFailed {
 		return nil
 	}
 	return s.room(a.User, 1, documentBytes(a))

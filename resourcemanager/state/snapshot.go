@@ -14,6 +14,7 @@ import (
 	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/raftstore"
+	rm "github.com/gohops/hops/resourcemanager"
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
 )
 
@@ -54,6 +55,13 @@ func (f *Frozen) WriteTo(w io.Writer) (int64, error) {
 	}}})
 	if len(t.excluded) > 0 {
 		e.put(&statepb.Record{Item: &statepb.Record_Excluded{Excluded: &statepb.Excluded{Names: t.excluded, By: t.excludedBy}}})
+	}
+	if len(t.labels) > 0 {
+		record := &statepb.ClusterLabels{}
+		for _, l := range t.labels {
+			record.Labels = append(record.Labels, &statepb.Label{Name: l.Name, Exclusive: l.Exclusive})
+		}
+		e.put(&statepb.Record{Item: &statepb.Record_Labels{Labels: record}})
 	}
 	if t.queues.tree != nil {
 		e.put(&statepb.Record{Item: &statepb.Record_Queues{Queues: &statepb.QueuesRecord{
@@ -153,6 +161,10 @@ func read(r *bufio.Reader) (tables, error) {
 			t.lastApplication, t.registrations, t.ended, t.lastLedger = h.LastApplication, h.Registrations, h.Ended, h.Ledger
 		case *statepb.Record_Excluded:
 			t.excluded, t.excludedBy = item.Excluded.Names, item.Excluded.By
+		case *statepb.Record_Labels:
+			for _, l := range item.Labels.Labels {
+				t.labels = append(t.labels, rm.NodeLabel{Name: l.Name, Exclusive: l.Exclusive})
+			}
 		case *statepb.Record_Queues:
 			row, err := queuesOf(item.Queues)
 			if err != nil {

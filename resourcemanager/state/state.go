@@ -206,6 +206,10 @@ func (s *State) apply(index uint64, command []byte) *Result {
 		return s.setQueues(op.SetQueues)
 	case *statepb.Command_LaunchContainers:
 		return s.launchContainers(op.LaunchContainers)
+	case *statepb.Command_ChangeLabels:
+		return s.changeLabels(op.ChangeLabels)
+	case *statepb.Command_MarkNodes:
+		return s.markNodes(op.MarkNodes)
 	case *statepb.Command_UpdateApplication:
 		return s.updateApplication(op.UpdateApplication)
 	case *statepb.Command_PreemptContainers:

@@ -29,6 +29,8 @@ type tables struct {
 	// excluded are the names on the list of excluded nodes, sorted, never changed in place, and excludedBy who had it read.
 	excluded   []string
 	excludedBy string
+	// labels are those that the cluster knows beside the ones that nodes carry, sorted, never changed in place.
+	labels []rm.NodeLabel
 	// queues are the cluster's; without a tree they are those of the leader's file.
 	queues queuesRow
 	// lastApplication, registrations, ended and lastLedger are the numbers given last.
@@ -171,6 +173,8 @@ type index struct {
 	usedBytes map[rm.ApplicationID]int64
 	// placed counts live applications by queue, and by queue and user.
 	placed map[placeKey]int
+	// after lists who waits for whom.
+	after *btree.BTreeG[afterRow]
 	// moved: a queue has got its first live application, or lost the last one, since the last view.
 	moved bool
 }
@@ -189,6 +193,7 @@ func (t *tables) buildIndex() index {
 		open: map[rm.ContainerID]uint64{}, uses: map[launchKey]int{},
 		endedApps: map[string]*btree.Map[uint64, rm.ApplicationID]{}, endedContainers: map[rm.ApplicationID]*btree.Map[uint64, rm.ContainerID]{}, gone: new(btree.Map[uint64, rm.ContainerID]),
 		held: map[string]share{}, usedBytes: map[rm.ApplicationID]int64{}, placed: map[placeKey]int{},
+		after: tree(compareAfter),
 	}
 	fresh := newTables()
 	t.live, t.byNode, t.onHold, t.noticed = fresh.live, fresh.byNode, fresh.onHold, fresh.noticed
@@ -235,6 +240,9 @@ func (t *tables) buildIndex() index {
 			x.addEnded(&c)
 		} else {
 			x.hold(a.User, 0, documentBytes(a))
+		}
+		for _, d := range a.After {
+			x.after.Set(afterRow{d.Application, a.ID})
 		}
 		if a.IdempotencyKey != "" {
 			x.keys[userKey{a.User, a.IdempotencyKey}] = a.ID

@@ -42,6 +42,15 @@ func validate(c *statepb.Command) error {
 			return bad("an application's id is %v", appIDOf(a.Id))
 		case !sane(a.Master):
 			return bad("an application whose master wants %v", a.Master)
+		case len(a.After) > rm.MaxAfter:
+			return bad("an application that waits for %d", len(a.After))
+		case a.DeadlineMs < 0:
+			return bad("a deadline of %d ms", a.DeadlineMs)
+		}
+		for _, d := range a.After {
+			if !slices.Contains(rm.Outcomes, d.State) {
+				return bad("an application that waits until another has %.20q", d.State)
+			}
 		}
 	case *statepb.Command_RegisterNode:
 		n := op.RegisterNode.Node
@@ -64,6 +73,29 @@ func validate(c *statepb.Command) error {
 		for _, name := range op.ExcludeNodes.Names {
 			if name == "" || len(name) > maxName {
 				return bad("the name of an excluded node with %d bytes", len(name))
+			}
+		}
+	case *statepb.Command_ChangeLabels:
+		if len(op.ChangeLabels.Add) > rm.MaxLabels || len(op.ChangeLabels.Remove) > rm.MaxLabels {
+			return bad("%d labels", max(len(op.ChangeLabels.Add), len(op.ChangeLabels.Remove)))
+		}
+		for _, l := range op.ChangeLabels.Add {
+			if err := rm.ValidLabel(l.GetName()); err != nil {
+				return err
+			}
+		}
+	case *statepb.Command_MarkNodes:
+		for _, m := range op.MarkNodes.Nodes {
+			if m == nil || len(m.Labels.GetNames()) > maxLabelsOfNode || len(m.Set) > rm.MaxAttributes {
+				return bad("marks of no node, or too many")
+			}
+			for _, l := range m.Labels.GetNames() {
+				if err := rm.ValidLabel(l); err != nil {
+					return err
+				}
+			}
+			if _, err := rm.NewAttributes(m.Set); err != nil {
+				return err
 			}
 		}
 	case *statepb.Command_ResizeNode:
@@ -179,11 +211,14 @@ func unknown(m protoreflect.Message) (found bool) {
 }
 
 func validWish(w *statepb.Wish) error {
-	if w != nil && (len(w.By) > maxName || w.DeadlineMs < 0 || w.UntilMs < 0 || w.Listed) {
+	if w != nil && (len(w.By) > maxName || len(w.Reason) > maxName || w.Cordon && (w.Maintenance || w.DeadlineMs != 0) || w.DeadlineMs < 0 || w.UntilMs < 0 || w.Listed) {
 		return metadata.Errorf(metadata.ErrInvalidArgument, "malformed command: a wish for nodes that no leader sends")
 	}
 	return nil
 }
+
+// maxLabelsOfNode bounds those of one node.
+const maxLabelsOfNode = 100
 
 // MaxExcluded bounds the list of excluded nodes.
 const MaxExcluded = 10_000

@@ -128,6 +128,9 @@ func (v *View) Node(id rm.NodeID) *rm.Node {
 	return n
 }
 
+// Labels are those that the cluster knows whether or not a node carries them, sorted. They must not be changed.
+func (v *View) Labels() []rm.NodeLabel { return v.t.labels }
+
 // Nodes yields all nodes, lost ones included, by id.
 func (v *View) Nodes() iter.Seq[*rm.Node] {
 	return func(yield func(*rm.Node) bool) { v.t.nodes.Scan(yield) }

@@ -1112,7 +1112,9 @@ type NodeReport struct {
 	// most. One that was named and is named no more has all its logs of this node there.
 	Logs []*LogsUnderway `protobuf:"bytes,16,rep,name=logs,proto3" json:"logs,omitempty"`
 	// host:port at which the node manager speaks YARN's ContainerManagementProtocol; empty: it does not.
-	IpcAddress    string `protobuf:"bytes,17,opt,name=ipc_address,json=ipcAddress,proto3" json:"ipc_address,omitempty"`
+	IpcAddress string `protobuf:"bytes,17,opt,name=ipc_address,json=ipcAddress,proto3" json:"ipc_address,omitempty"`
+	// What is true of the node, by name (YARN-3409).
+	Attributes    map[string]string `protobuf:"bytes,18,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1264,6 +1266,13 @@ func (x *NodeReport) GetIpcAddress() string {
 		return x.IpcAddress
 	}
 	return ""
+}
+
+func (x *NodeReport) GetAttributes() map[string]string {
+	if x != nil {
+		return x.Attributes
+	}
+	return nil
 }
 
 // LogsUnderway says what becomes of an application's logs on one node.
@@ -4061,7 +4070,7 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"memoryPeak\x12\x16\n" +
 	"\x06energy\x18\x05 \x01(\x01R\x06energy\x12\x17\n" +
 	"\aidle_ms\x18\x06 \x01(\x03R\x06idleMs\x12\x12\n" +
-	"\x04idle\x18\a \x01(\bR\x04idle\"\x81\x05\n" +
+	"\x04idle\x18\a \x01(\bR\x04idle\"\x95\x06\n" +
 	"\n" +
 	"NodeReport\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12 \n" +
@@ -4084,7 +4093,13 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\roccupied_gpus\x18\x0f \x03(\tR\foccupiedGpus\x129\n" +
 	"\x04logs\x18\x10 \x03(\v2%.hops.resourcemanager.v1.LogsUnderwayR\x04logs\x12\x1f\n" +
 	"\vipc_address\x18\x11 \x01(\tR\n" +
-	"ipcAddress\"c\n" +
+	"ipcAddress\x12S\n" +
+	"\n" +
+	"attributes\x18\x12 \x03(\v23.hops.resourcemanager.v1.NodeReport.AttributesEntryR\n" +
+	"attributes\x1a=\n" +
+	"\x0fAttributesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"c\n" +
 	"\fLogsUnderway\x12%\n" +
 	"\x0eapplication_id\x18\x01 \x01(\tR\rapplicationId\x12\x18\n" +
 	"\afailing\x18\x02 \x01(\bR\afailing\x12\x12\n" +
@@ -4359,7 +4374,7 @@ func file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP() []byte {
 }
 
 var file_resourcemanager_api_v1_resourcemanager_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_resourcemanager_api_v1_resourcemanager_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
+var file_resourcemanager_api_v1_resourcemanager_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
 var file_resourcemanager_api_v1_resourcemanager_proto_goTypes = []any{
 	(Fencing)(0),                     // 0: hops.resourcemanager.v1.Fencing
 	(ContainerStatus_State)(0),       // 1: hops.resourcemanager.v1.ContainerStatus.State
@@ -4414,8 +4429,9 @@ var file_resourcemanager_api_v1_resourcemanager_proto_goTypes = []any{
 	(*FinishResponse)(nil),           // 50: hops.resourcemanager.v1.FinishResponse
 	nil,                              // 51: hops.resourcemanager.v1.CredentialsResponse.SecretsEntry
 	nil,                              // 52: hops.resourcemanager.v1.Resources.OtherEntry
-	nil,                              // 53: hops.resourcemanager.v1.ContainerSpec.EnvEntry
-	nil,                              // 54: hops.resourcemanager.v1.Launch.EnvEntry
+	nil,                              // 53: hops.resourcemanager.v1.NodeReport.AttributesEntry
+	nil,                              // 54: hops.resourcemanager.v1.ContainerSpec.EnvEntry
+	nil,                              // 55: hops.resourcemanager.v1.Launch.EnvEntry
 }
 var file_resourcemanager_api_v1_resourcemanager_proto_depIdxs = []int32{
 	5,  // 0: hops.resourcemanager.v1.LaunchContainersRequest.launches:type_name -> hops.resourcemanager.v1.ContainerLaunch
@@ -4429,67 +4445,68 @@ var file_resourcemanager_api_v1_resourcemanager_proto_depIdxs = []int32{
 	14, // 8: hops.resourcemanager.v1.NodeReport.gpus:type_name -> hops.resourcemanager.v1.GPU
 	29, // 9: hops.resourcemanager.v1.NodeReport.containers:type_name -> hops.resourcemanager.v1.ContainerStatus
 	18, // 10: hops.resourcemanager.v1.NodeReport.logs:type_name -> hops.resourcemanager.v1.LogsUnderway
-	28, // 11: hops.resourcemanager.v1.NodeOrders.start:type_name -> hops.resourcemanager.v1.ContainerSpec
-	25, // 12: hops.resourcemanager.v1.NodeOrders.signal:type_name -> hops.resourcemanager.v1.Signal
-	26, // 13: hops.resourcemanager.v1.NodeOrders.stop:type_name -> hops.resourcemanager.v1.Stop
-	24, // 14: hops.resourcemanager.v1.NodeOrders.service:type_name -> hops.resourcemanager.v1.NodeService
-	22, // 15: hops.resourcemanager.v1.NodeOrders.devices:type_name -> hops.resourcemanager.v1.DeviceOrder
-	20, // 16: hops.resourcemanager.v1.NodeOrders.notices:type_name -> hops.resourcemanager.v1.Notices
-	23, // 17: hops.resourcemanager.v1.NodeOrders.token_keys:type_name -> hops.resourcemanager.v1.TokenKey
-	21, // 18: hops.resourcemanager.v1.Notices.notices:type_name -> hops.resourcemanager.v1.Notice
-	53, // 19: hops.resourcemanager.v1.ContainerSpec.env:type_name -> hops.resourcemanager.v1.ContainerSpec.EnvEntry
-	27, // 20: hops.resourcemanager.v1.ContainerSpec.artifacts:type_name -> hops.resourcemanager.v1.Artifact
-	13, // 21: hops.resourcemanager.v1.ContainerSpec.resources:type_name -> hops.resourcemanager.v1.Resources
-	0,  // 22: hops.resourcemanager.v1.ContainerSpec.fencing:type_name -> hops.resourcemanager.v1.Fencing
-	1,  // 23: hops.resourcemanager.v1.ContainerStatus.state:type_name -> hops.resourcemanager.v1.ContainerStatus.State
-	16, // 24: hops.resourcemanager.v1.ContainerStatus.gpu_use:type_name -> hops.resourcemanager.v1.GPUUse
-	13, // 25: hops.resourcemanager.v1.RegisterResponse.maximum:type_name -> hops.resourcemanager.v1.Resources
-	35, // 26: hops.resourcemanager.v1.RegisterResponse.containers:type_name -> hops.resourcemanager.v1.Container
-	5,  // 27: hops.resourcemanager.v1.MasterLaunchRequest.launches:type_name -> hops.resourcemanager.v1.ContainerLaunch
-	42, // 28: hops.resourcemanager.v1.EndedResponse.ended:type_name -> hops.resourcemanager.v1.Completed
-	13, // 29: hops.resourcemanager.v1.Container.resources:type_name -> hops.resourcemanager.v1.Resources
-	14, // 30: hops.resourcemanager.v1.Container.gpus:type_name -> hops.resourcemanager.v1.GPU
-	13, // 31: hops.resourcemanager.v1.Ask.resources:type_name -> hops.resourcemanager.v1.Resources
-	37, // 32: hops.resourcemanager.v1.Ask.launch:type_name -> hops.resourcemanager.v1.Launch
-	54, // 33: hops.resourcemanager.v1.Launch.env:type_name -> hops.resourcemanager.v1.Launch.EnvEntry
-	27, // 34: hops.resourcemanager.v1.Launch.artifacts:type_name -> hops.resourcemanager.v1.Artifact
-	0,  // 35: hops.resourcemanager.v1.Launch.fencing:type_name -> hops.resourcemanager.v1.Fencing
-	36, // 36: hops.resourcemanager.v1.AllocateRequest.asks:type_name -> hops.resourcemanager.v1.Ask
-	35, // 37: hops.resourcemanager.v1.Event.granted:type_name -> hops.resourcemanager.v1.Container
-	42, // 38: hops.resourcemanager.v1.Event.completed:type_name -> hops.resourcemanager.v1.Completed
-	43, // 39: hops.resourcemanager.v1.Event.preempt:type_name -> hops.resourcemanager.v1.Preempt
-	44, // 40: hops.resourcemanager.v1.Event.node_lost:type_name -> hops.resourcemanager.v1.NodeLost
-	45, // 41: hops.resourcemanager.v1.Event.pending:type_name -> hops.resourcemanager.v1.Pending
-	46, // 42: hops.resourcemanager.v1.Event.managers:type_name -> hops.resourcemanager.v1.Managers
-	17, // 43: hops.resourcemanager.v1.NodeManagers.Session:input_type -> hops.resourcemanager.v1.NodeReport
-	10, // 44: hops.resourcemanager.v1.NodeManagers.Credentials:input_type -> hops.resourcemanager.v1.CredentialsRequest
-	4,  // 45: hops.resourcemanager.v1.NodeManagers.LaunchContainers:input_type -> hops.resourcemanager.v1.LaunchContainersRequest
-	8,  // 46: hops.resourcemanager.v1.ResourceManagers.Enlist:input_type -> hops.resourcemanager.v1.EnlistRequest
-	30, // 47: hops.resourcemanager.v1.ApplicationMasters.Register:input_type -> hops.resourcemanager.v1.RegisterRequest
-	33, // 48: hops.resourcemanager.v1.ApplicationMasters.Ended:input_type -> hops.resourcemanager.v1.EndedRequest
-	38, // 49: hops.resourcemanager.v1.ApplicationMasters.Allocate:input_type -> hops.resourcemanager.v1.AllocateRequest
-	40, // 50: hops.resourcemanager.v1.ApplicationMasters.Events:input_type -> hops.resourcemanager.v1.EventsRequest
-	49, // 51: hops.resourcemanager.v1.ApplicationMasters.Finish:input_type -> hops.resourcemanager.v1.FinishRequest
-	32, // 52: hops.resourcemanager.v1.ApplicationMasters.LaunchContainers:input_type -> hops.resourcemanager.v1.MasterLaunchRequest
-	2,  // 53: hops.resourcemanager.v1.ApplicationMasters.Checkpointed:input_type -> hops.resourcemanager.v1.CheckpointedRequest
-	47, // 54: hops.resourcemanager.v1.ApplicationMasters.Fate:input_type -> hops.resourcemanager.v1.FateRequest
-	19, // 55: hops.resourcemanager.v1.NodeManagers.Session:output_type -> hops.resourcemanager.v1.NodeOrders
-	11, // 56: hops.resourcemanager.v1.NodeManagers.Credentials:output_type -> hops.resourcemanager.v1.CredentialsResponse
-	6,  // 57: hops.resourcemanager.v1.NodeManagers.LaunchContainers:output_type -> hops.resourcemanager.v1.LaunchContainersResponse
-	9,  // 58: hops.resourcemanager.v1.ResourceManagers.Enlist:output_type -> hops.resourcemanager.v1.EnlistResponse
-	31, // 59: hops.resourcemanager.v1.ApplicationMasters.Register:output_type -> hops.resourcemanager.v1.RegisterResponse
-	34, // 60: hops.resourcemanager.v1.ApplicationMasters.Ended:output_type -> hops.resourcemanager.v1.EndedResponse
-	39, // 61: hops.resourcemanager.v1.ApplicationMasters.Allocate:output_type -> hops.resourcemanager.v1.AllocateResponse
-	41, // 62: hops.resourcemanager.v1.ApplicationMasters.Events:output_type -> hops.resourcemanager.v1.Event
-	50, // 63: hops.resourcemanager.v1.ApplicationMasters.Finish:output_type -> hops.resourcemanager.v1.FinishResponse
-	6,  // 64: hops.resourcemanager.v1.ApplicationMasters.LaunchContainers:output_type -> hops.resourcemanager.v1.LaunchContainersResponse
-	3,  // 65: hops.resourcemanager.v1.ApplicationMasters.Checkpointed:output_type -> hops.resourcemanager.v1.CheckpointedResponse
-	48, // 66: hops.resourcemanager.v1.ApplicationMasters.Fate:output_type -> hops.resourcemanager.v1.FateResponse
-	55, // [55:67] is the sub-list for method output_type
-	43, // [43:55] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	53, // 11: hops.resourcemanager.v1.NodeReport.attributes:type_name -> hops.resourcemanager.v1.NodeReport.AttributesEntry
+	28, // 12: hops.resourcemanager.v1.NodeOrders.start:type_name -> hops.resourcemanager.v1.ContainerSpec
+	25, // 13: hops.resourcemanager.v1.NodeOrders.signal:type_name -> hops.resourcemanager.v1.Signal
+	26, // 14: hops.resourcemanager.v1.NodeOrders.stop:type_name -> hops.resourcemanager.v1.Stop
+	24, // 15: hops.resourcemanager.v1.NodeOrders.service:type_name -> hops.resourcemanager.v1.NodeService
+	22, // 16: hops.resourcemanager.v1.NodeOrders.devices:type_name -> hops.resourcemanager.v1.DeviceOrder
+	20, // 17: hops.resourcemanager.v1.NodeOrders.notices:type_name -> hops.resourcemanager.v1.Notices
+	23, // 18: hops.resourcemanager.v1.NodeOrders.token_keys:type_name -> hops.resourcemanager.v1.TokenKey
+	21, // 19: hops.resourcemanager.v1.Notices.notices:type_name -> hops.resourcemanager.v1.Notice
+	54, // 20: hops.resourcemanager.v1.ContainerSpec.env:type_name -> hops.resourcemanager.v1.ContainerSpec.EnvEntry
+	27, // 21: hops.resourcemanager.v1.ContainerSpec.artifacts:type_name -> hops.resourcemanager.v1.Artifact
+	13, // 22: hops.resourcemanager.v1.ContainerSpec.resources:type_name -> hops.resourcemanager.v1.Resources
+	0,  // 23: hops.resourcemanager.v1.ContainerSpec.fencing:type_name -> hops.resourcemanager.v1.Fencing
+	1,  // 24: hops.resourcemanager.v1.ContainerStatus.state:type_name -> hops.resourcemanager.v1.ContainerStatus.State
+	16, // 25: hops.resourcemanager.v1.ContainerStatus.gpu_use:type_name -> hops.resourcemanager.v1.GPUUse
+	13, // 26: hops.resourcemanager.v1.RegisterResponse.maximum:type_name -> hops.resourcemanager.v1.Resources
+	35, // 27: hops.resourcemanager.v1.RegisterResponse.containers:type_name -> hops.resourcemanager.v1.Container
+	5,  // 28: hops.resourcemanager.v1.MasterLaunchRequest.launches:type_name -> hops.resourcemanager.v1.ContainerLaunch
+	42, // 29: hops.resourcemanager.v1.EndedResponse.ended:type_name -> hops.resourcemanager.v1.Completed
+	13, // 30: hops.resourcemanager.v1.Container.resources:type_name -> hops.resourcemanager.v1.Resources
+	14, // 31: hops.resourcemanager.v1.Container.gpus:type_name -> hops.resourcemanager.v1.GPU
+	13, // 32: hops.resourcemanager.v1.Ask.resources:type_name -> hops.resourcemanager.v1.Resources
+	37, // 33: hops.resourcemanager.v1.Ask.launch:type_name -> hops.resourcemanager.v1.Launch
+	55, // 34: hops.resourcemanager.v1.Launch.env:type_name -> hops.resourcemanager.v1.Launch.EnvEntry
+	27, // 35: hops.resourcemanager.v1.Launch.artifacts:type_name -> hops.resourcemanager.v1.Artifact
+	0,  // 36: hops.resourcemanager.v1.Launch.fencing:type_name -> hops.resourcemanager.v1.Fencing
+	36, // 37: hops.resourcemanager.v1.AllocateRequest.asks:type_name -> hops.resourcemanager.v1.Ask
+	35, // 38: hops.resourcemanager.v1.Event.granted:type_name -> hops.resourcemanager.v1.Container
+	42, // 39: hops.resourcemanager.v1.Event.completed:type_name -> hops.resourcemanager.v1.Completed
+	43, // 40: hops.resourcemanager.v1.Event.preempt:type_name -> hops.resourcemanager.v1.Preempt
+	44, // 41: hops.resourcemanager.v1.Event.node_lost:type_name -> hops.resourcemanager.v1.NodeLost
+	45, // 42: hops.resourcemanager.v1.Event.pending:type_name -> hops.resourcemanager.v1.Pending
+	46, // 43: hops.resourcemanager.v1.Event.managers:type_name -> hops.resourcemanager.v1.Managers
+	17, // 44: hops.resourcemanager.v1.NodeManagers.Session:input_type -> hops.resourcemanager.v1.NodeReport
+	10, // 45: hops.resourcemanager.v1.NodeManagers.Credentials:input_type -> hops.resourcemanager.v1.CredentialsRequest
+	4,  // 46: hops.resourcemanager.v1.NodeManagers.LaunchContainers:input_type -> hops.resourcemanager.v1.LaunchContainersRequest
+	8,  // 47: hops.resourcemanager.v1.ResourceManagers.Enlist:input_type -> hops.resourcemanager.v1.EnlistRequest
+	30, // 48: hops.resourcemanager.v1.ApplicationMasters.Register:input_type -> hops.resourcemanager.v1.RegisterRequest
+	33, // 49: hops.resourcemanager.v1.ApplicationMasters.Ended:input_type -> hops.resourcemanager.v1.EndedRequest
+	38, // 50: hops.resourcemanager.v1.ApplicationMasters.Allocate:input_type -> hops.resourcemanager.v1.AllocateRequest
+	40, // 51: hops.resourcemanager.v1.ApplicationMasters.Events:input_type -> hops.resourcemanager.v1.EventsRequest
+	49, // 52: hops.resourcemanager.v1.ApplicationMasters.Finish:input_type -> hops.resourcemanager.v1.FinishRequest
+	32, // 53: hops.resourcemanager.v1.ApplicationMasters.LaunchContainers:input_type -> hops.resourcemanager.v1.MasterLaunchRequest
+	2,  // 54: hops.resourcemanager.v1.ApplicationMasters.Checkpointed:input_type -> hops.resourcemanager.v1.CheckpointedRequest
+	47, // 55: hops.resourcemanager.v1.ApplicationMasters.Fate:input_type -> hops.resourcemanager.v1.FateRequest
+	19, // 56: hops.resourcemanager.v1.NodeManagers.Session:output_type -> hops.resourcemanager.v1.NodeOrders
+	11, // 57: hops.resourcemanager.v1.NodeManagers.Credentials:output_type -> hops.resourcemanager.v1.CredentialsResponse
+	6,  // 58: hops.resourcemanager.v1.NodeManagers.LaunchContainers:output_type -> hops.resourcemanager.v1.LaunchContainersResponse
+	9,  // 59: hops.resourcemanager.v1.ResourceManagers.Enlist:output_type -> hops.resourcemanager.v1.EnlistResponse
+	31, // 60: hops.resourcemanager.v1.ApplicationMasters.Register:output_type -> hops.resourcemanager.v1.RegisterResponse
+	34, // 61: hops.resourcemanager.v1.ApplicationMasters.Ended:output_type -> hops.resourcemanager.v1.EndedResponse
+	39, // 62: hops.resourcemanager.v1.ApplicationMasters.Allocate:output_type -> hops.resourcemanager.v1.AllocateResponse
+	41, // 63: hops.resourcemanager.v1.ApplicationMasters.Events:output_type -> hops.resourcemanager.v1.Event
+	50, // 64: hops.resourcemanager.v1.ApplicationMasters.Finish:output_type -> hops.resourcemanager.v1.FinishResponse
+	6,  // 65: hops.resourcemanager.v1.ApplicationMasters.LaunchContainers:output_type -> hops.resourcemanager.v1.LaunchContainersResponse
+	3,  // 66: hops.resourcemanager.v1.ApplicationMasters.Checkpointed:output_type -> hops.resourcemanager.v1.CheckpointedResponse
+	48, // 67: hops.resourcemanager.v1.ApplicationMasters.Fate:output_type -> hops.resourcemanager.v1.FateResponse
+	56, // [56:68] is the sub-list for method output_type
+	44, // [44:56] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_resourcemanager_api_v1_resourcemanager_proto_init() }
@@ -4511,7 +4528,7 @@ func file_resourcemanager_api_v1_resourcemanager_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_resourcemanager_api_v1_resourcemanager_proto_rawDesc), len(file_resourcemanager_api_v1_resourcemanager_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   53,
+			NumMessages:   54,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -53,6 +53,8 @@ type Command struct {
 	//	*Command_SetQueues
 	//	*Command_LaunchContainers
 	//	*Command_UpdateApplication
+	//	*Command_ChangeLabels
+	//	*Command_MarkNodes
 	//	*Command_PreemptContainers
 	//	*Command_Checkpoint
 	Op            isCommand_Op `protobuf_oneof:"op"`
@@ -302,6 +304,24 @@ func (x *Command) GetUpdateApplication() *UpdateApplication {
 	return nil
 }
 
+func (x *Command) GetChangeLabels() *ChangeLabels {
+	if x != nil {
+		if x, ok := x.Op.(*Command_ChangeLabels); ok {
+			return x.ChangeLabels
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetMarkNodes() *MarkNodes {
+	if x != nil {
+		if x, ok := x.Op.(*Command_MarkNodes); ok {
+			return x.MarkNodes
+		}
+	}
+	return nil
+}
+
 func (x *Command) GetPreemptContainers() *PreemptContainers {
 	if x != nil {
 		if x, ok := x.Op.(*Command_PreemptContainers); ok {
@@ -412,6 +432,14 @@ type Command_UpdateApplication struct {
 	UpdateApplication *UpdateApplication `protobuf:"bytes,50,opt,name=update_application,json=updateApplication,proto3,oneof"`
 }
 
+type Command_ChangeLabels struct {
+	ChangeLabels *ChangeLabels `protobuf:"bytes,51,opt,name=change_labels,json=changeLabels,proto3,oneof"`
+}
+
+type Command_MarkNodes struct {
+	MarkNodes *MarkNodes `protobuf:"bytes,52,opt,name=mark_nodes,json=markNodes,proto3,oneof"`
+}
+
 type Command_PreemptContainers struct {
 	PreemptContainers *PreemptContainers `protobuf:"bytes,60,opt,name=preempt_containers,json=preemptContainers,proto3,oneof"`
 }
@@ -463,6 +491,10 @@ func (*Command_SetQueues) isCommand_Op() {}
 func (*Command_LaunchContainers) isCommand_Op() {}
 
 func (*Command_UpdateApplication) isCommand_Op() {}
+
+func (*Command_ChangeLabels) isCommand_Op() {}
+
+func (*Command_MarkNodes) isCommand_Op() {}
 
 func (*Command_PreemptContainers) isCommand_Op() {}
 
@@ -1941,13 +1973,16 @@ func (x *Credential) GetExpiresMs() int64 {
 
 // Wish is what an operator wants of a node that is to leave.
 type Wish struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Maintenance   bool                   `protobuf:"varint,1,opt,name=maintenance,proto3" json:"maintenance,omitempty"`
-	Listed        bool                   `protobuf:"varint,2,opt,name=listed,proto3" json:"listed,omitempty"`
-	SinceMs       int64                  `protobuf:"varint,3,opt,name=since_ms,json=sinceMs,proto3" json:"since_ms,omitempty"`
-	DeadlineMs    int64                  `protobuf:"varint,4,opt,name=deadline_ms,json=deadlineMs,proto3" json:"deadline_ms,omitempty"` // 0: none
-	UntilMs       int64                  `protobuf:"varint,5,opt,name=until_ms,json=untilMs,proto3" json:"until_ms,omitempty"`          // 0: until an operator says so
-	By            string                 `protobuf:"bytes,6,opt,name=by,proto3" json:"by,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Maintenance bool                   `protobuf:"varint,1,opt,name=maintenance,proto3" json:"maintenance,omitempty"`
+	Listed      bool                   `protobuf:"varint,2,opt,name=listed,proto3" json:"listed,omitempty"`
+	SinceMs     int64                  `protobuf:"varint,3,opt,name=since_ms,json=sinceMs,proto3" json:"since_ms,omitempty"`
+	DeadlineMs  int64                  `protobuf:"varint,4,opt,name=deadline_ms,json=deadlineMs,proto3" json:"deadline_ms,omitempty"` // 0: none
+	UntilMs     int64                  `protobuf:"varint,5,opt,name=until_ms,json=untilMs,proto3" json:"until_ms,omitempty"`          // 0: until an operator says so
+	By          string                 `protobuf:"bytes,6,opt,name=by,proto3" json:"by,omitempty"`
+	// It gets nothing new, and what runs there goes on for as long as it takes (release.Requests).
+	Cordon        bool   `protobuf:"varint,7,opt,name=cordon,proto3" json:"cordon,omitempty"`
+	Reason        string `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2020,6 +2055,20 @@ func (x *Wish) GetUntilMs() int64 {
 func (x *Wish) GetBy() string {
 	if x != nil {
 		return x.By
+	}
+	return ""
+}
+
+func (x *Wish) GetCordon() bool {
+	if x != nil {
+		return x.Cordon
+	}
+	return false
+}
+
+func (x *Wish) GetReason() string {
+	if x != nil {
+		return x.Reason
 	}
 	return ""
 }
@@ -2760,6 +2809,388 @@ func (x *Notice) GetQueue() string {
 	return ""
 }
 
+// Label is one that the cluster knows whether or not a node carries it.
+type Label struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Exclusive     bool                   `protobuf:"varint,2,opt,name=exclusive,proto3" json:"exclusive,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Label) Reset() {
+	*x = Label{}
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Label) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Label) ProtoMessage() {}
+
+func (x *Label) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Label.ProtoReflect.Descriptor instead.
+func (*Label) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *Label) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Label) GetExclusive() bool {
+	if x != nil {
+		return x.Exclusive
+	}
+	return false
+}
+
+// ChangeLabels adds labels to those that the cluster knows, and takes others away, from the nodes that carry them, too
+// (release.Requests).
+type ChangeLabels struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Add           []*Label               `protobuf:"bytes,1,rep,name=add,proto3" json:"add,omitempty"`
+	Remove        []string               `protobuf:"bytes,2,rep,name=remove,proto3" json:"remove,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeLabels) Reset() {
+	*x = ChangeLabels{}
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeLabels) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeLabels) ProtoMessage() {}
+
+func (x *ChangeLabels) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeLabels.ProtoReflect.Descriptor instead.
+func (*ChangeLabels) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *ChangeLabels) GetAdd() []*Label {
+	if x != nil {
+		return x.Add
+	}
+	return nil
+}
+
+func (x *ChangeLabels) GetRemove() []string {
+	if x != nil {
+		return x.Remove
+	}
+	return nil
+}
+
+// MarkNodes sets labels of nodes in place of those of their node managers, and attributes over these; all of them or none
+// (release.Requests).
+type MarkNodes struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Nodes []*NodeMarks           `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	// Labels that the cluster does not know are an error.
+	Known         bool `protobuf:"varint,2,opt,name=known,proto3" json:"known,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MarkNodes) Reset() {
+	*x = MarkNodes{}
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MarkNodes) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MarkNodes) ProtoMessage() {}
+
+func (x *MarkNodes) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MarkNodes.ProtoReflect.Descriptor instead.
+func (*MarkNodes) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *MarkNodes) GetNodes() []*NodeMarks {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *MarkNodes) GetKnown() bool {
+	if x != nil {
+		return x.Known
+	}
+	return false
+}
+
+type NodeMarks struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Node   string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Labels *Labels                `protobuf:"bytes,2,opt,name=labels,proto3" json:"labels,omitempty"` // absent: they stay
+	// Labels are the node manager's own again.
+	OwnLabels bool `protobuf:"varint,3,opt,name=own_labels,json=ownLabels,proto3" json:"own_labels,omitempty"`
+	// Attributes that are set, and names of those that are the node manager's own again.
+	Set           map[string]string `protobuf:"bytes,4,rep,name=set,proto3" json:"set,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Drop          []string          `protobuf:"bytes,5,rep,name=drop,proto3" json:"drop,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeMarks) Reset() {
+	*x = NodeMarks{}
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeMarks) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeMarks) ProtoMessage() {}
+
+func (x *NodeMarks) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeMarks.ProtoReflect.Descriptor instead.
+func (*NodeMarks) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *NodeMarks) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *NodeMarks) GetLabels() *Labels {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *NodeMarks) GetOwnLabels() bool {
+	if x != nil {
+		return x.OwnLabels
+	}
+	return false
+}
+
+func (x *NodeMarks) GetSet() map[string]string {
+	if x != nil {
+		return x.Set
+	}
+	return nil
+}
+
+func (x *NodeMarks) GetDrop() []string {
+	if x != nil {
+		return x.Drop
+	}
+	return nil
+}
+
+type Labels struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Names         []string               `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Labels) Reset() {
+	*x = Labels{}
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Labels) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Labels) ProtoMessage() {}
+
+func (x *Labels) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Labels.ProtoReflect.Descriptor instead.
+func (*Labels) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *Labels) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+// ClusterLabels is what ChangeLabels has made; without labels it is not recorded.
+type ClusterLabels struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Labels        []*Label               `protobuf:"bytes,1,rep,name=labels,proto3" json:"labels,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClusterLabels) Reset() {
+	*x = ClusterLabels{}
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClusterLabels) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClusterLabels) ProtoMessage() {}
+
+func (x *ClusterLabels) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClusterLabels.ProtoReflect.Descriptor instead.
+func (*ClusterLabels) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *ClusterLabels) GetLabels() []*Label {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+// Dependency is something that an application waits for.
+type Dependency struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Application   *ApplicationID         `protobuf:"bytes,1,opt,name=application,proto3" json:"application,omitempty"`
+	State         string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Dependency) Reset() {
+	*x = Dependency{}
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Dependency) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Dependency) ProtoMessage() {}
+
+func (x *Dependency) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Dependency.ProtoReflect.Descriptor instead.
+func (*Dependency) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *Dependency) GetApplication() *ApplicationID {
+	if x != nil {
+		return x.Application
+	}
+	return nil
+}
+
+func (x *Dependency) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
 type ApplicationID struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cluster       int64                  `protobuf:"varint,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
@@ -2770,7 +3201,7 @@ type ApplicationID struct {
 
 func (x *ApplicationID) Reset() {
 	*x = ApplicationID{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[35]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2782,7 +3213,7 @@ func (x *ApplicationID) String() string {
 func (*ApplicationID) ProtoMessage() {}
 
 func (x *ApplicationID) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[35]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2795,7 +3226,7 @@ func (x *ApplicationID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplicationID.ProtoReflect.Descriptor instead.
 func (*ApplicationID) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{35}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ApplicationID) GetCluster() int64 {
@@ -2824,7 +3255,7 @@ type ContainerID struct {
 
 func (x *ContainerID) Reset() {
 	*x = ContainerID{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[36]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2836,7 +3267,7 @@ func (x *ContainerID) String() string {
 func (*ContainerID) ProtoMessage() {}
 
 func (x *ContainerID) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[36]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2849,7 +3280,7 @@ func (x *ContainerID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerID.ProtoReflect.Descriptor instead.
 func (*ContainerID) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{36}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ContainerID) GetApplication() *ApplicationID {
@@ -2892,7 +3323,7 @@ type Resource struct {
 
 func (x *Resource) Reset() {
 	*x = Resource{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[37]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2904,7 +3335,7 @@ func (x *Resource) String() string {
 func (*Resource) ProtoMessage() {}
 
 func (x *Resource) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[37]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2917,7 +3348,7 @@ func (x *Resource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resource.ProtoReflect.Descriptor instead.
 func (*Resource) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{37}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Resource) GetMemory() int64 {
@@ -2965,7 +3396,7 @@ type GPU struct {
 
 func (x *GPU) Reset() {
 	*x = GPU{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[38]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2977,7 +3408,7 @@ func (x *GPU) String() string {
 func (*GPU) ProtoMessage() {}
 
 func (x *GPU) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[38]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2990,7 +3421,7 @@ func (x *GPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPU.ProtoReflect.Descriptor instead.
 func (*GPU) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{38}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *GPU) GetUuid() string {
@@ -3094,14 +3525,18 @@ type Application struct {
 	// What the master's launch brings, sealed.
 	Tokens []byte `protobuf:"bytes,40,opt,name=tokens,proto3" json:"tokens,omitempty"`
 	// When it is ended, if that was changed after its submission; timeout_ms counts no more then.
-	ExpiresMs     int64 `protobuf:"varint,41,opt,name=expires_ms,json=expiresMs,proto3" json:"expires_ms,omitempty"`
+	ExpiresMs int64 `protobuf:"varint,41,opt,name=expires_ms,json=expiresMs,proto3" json:"expires_ms,omitempty"`
+	// What it still waits for.
+	After []*Dependency `protobuf:"bytes,60,rep,name=after,proto3" json:"after,omitempty"`
+	// When it has to have ended; 0: there is no such time.
+	DeadlineMs    int64 `protobuf:"varint,61,opt,name=deadline_ms,json=deadlineMs,proto3" json:"deadline_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Application) Reset() {
 	*x = Application{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[39]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3113,7 +3548,7 @@ func (x *Application) String() string {
 func (*Application) ProtoMessage() {}
 
 func (x *Application) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[39]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3126,7 +3561,7 @@ func (x *Application) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Application.ProtoReflect.Descriptor instead.
 func (*Application) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{39}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Application) GetId() *ApplicationID {
@@ -3367,6 +3802,20 @@ func (x *Application) GetExpiresMs() int64 {
 	return 0
 }
 
+func (x *Application) GetAfter() []*Dependency {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
+func (x *Application) GetDeadlineMs() int64 {
+	if x != nil {
+		return x.DeadlineMs
+	}
+	return 0
+}
+
 type Attempt struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Number      int32                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
@@ -3390,7 +3839,7 @@ type Attempt struct {
 
 func (x *Attempt) Reset() {
 	*x = Attempt{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[40]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3402,7 +3851,7 @@ func (x *Attempt) String() string {
 func (*Attempt) ProtoMessage() {}
 
 func (x *Attempt) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[40]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3415,7 +3864,7 @@ func (x *Attempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attempt.ProtoReflect.Descriptor instead.
 func (*Attempt) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{40}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Attempt) GetNumber() int32 {
@@ -3542,7 +3991,7 @@ type Ask struct {
 
 func (x *Ask) Reset() {
 	*x = Ask{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[41]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3554,7 +4003,7 @@ func (x *Ask) String() string {
 func (*Ask) ProtoMessage() {}
 
 func (x *Ask) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[41]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3567,7 +4016,7 @@ func (x *Ask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ask.ProtoReflect.Descriptor instead.
 func (*Ask) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{41}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Ask) GetId() string {
@@ -3704,7 +4153,7 @@ type Launch struct {
 
 func (x *Launch) Reset() {
 	*x = Launch{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[42]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3716,7 +4165,7 @@ func (x *Launch) String() string {
 func (*Launch) ProtoMessage() {}
 
 func (x *Launch) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[42]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3729,7 +4178,7 @@ func (x *Launch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Launch.ProtoReflect.Descriptor instead.
 func (*Launch) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{42}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Launch) GetArgv() []string {
@@ -3791,7 +4240,7 @@ type EnvVar struct {
 
 func (x *EnvVar) Reset() {
 	*x = EnvVar{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[43]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3803,7 +4252,7 @@ func (x *EnvVar) String() string {
 func (*EnvVar) ProtoMessage() {}
 
 func (x *EnvVar) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[43]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3816,7 +4265,7 @@ func (x *EnvVar) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnvVar.ProtoReflect.Descriptor instead.
 func (*EnvVar) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{43}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *EnvVar) GetName() string {
@@ -3850,7 +4299,7 @@ type Artifact struct {
 
 func (x *Artifact) Reset() {
 	*x = Artifact{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[44]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3862,7 +4311,7 @@ func (x *Artifact) String() string {
 func (*Artifact) ProtoMessage() {}
 
 func (x *Artifact) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[44]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3875,7 +4324,7 @@ func (x *Artifact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Artifact.ProtoReflect.Descriptor instead.
 func (*Artifact) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{44}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Artifact) GetName() string {
@@ -3976,7 +4425,7 @@ type Container struct {
 
 func (x *Container) Reset() {
 	*x = Container{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[45]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3988,7 +4437,7 @@ func (x *Container) String() string {
 func (*Container) ProtoMessage() {}
 
 func (x *Container) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[45]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4001,7 +4450,7 @@ func (x *Container) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Container.ProtoReflect.Descriptor instead.
 func (*Container) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{45}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Container) GetId() *ContainerID {
@@ -4190,21 +4639,27 @@ type Node struct {
 	// The machine whose certificate the node manager has shown.
 	Machine string `protobuf:"bytes,14,opt,name=machine,proto3" json:"machine,omitempty"`
 	// host:port of its ContainerManagementProtocol.
-	Ipc string `protobuf:"bytes,15,opt,name=ipc,proto3" json:"ipc,omitempty"`
+	Ipc        string            `protobuf:"bytes,15,opt,name=ipc,proto3" json:"ipc,omitempty"`
+	Attributes map[string]string `protobuf:"bytes,16,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Level that the node's program knows (release.NodePrograms); 0: not known.
 	Level uint32 `protobuf:"varint,30,opt,name=level,proto3" json:"level,omitempty"`
 	// What an operator has set in place of what the node reported; both are absent where nobody has.
-	Resized       *Resource `protobuf:"bytes,21,opt,name=resized,proto3" json:"resized,omitempty"`
-	Reported      *Resource `protobuf:"bytes,24,opt,name=reported,proto3" json:"reported,omitempty"`
-	Wish          *Wish     `protobuf:"bytes,22,opt,name=wish,proto3" json:"wish,omitempty"`
-	Retired       bool      `protobuf:"varint,23,opt,name=retired,proto3" json:"retired,omitempty"`
+	Resized  *Resource `protobuf:"bytes,21,opt,name=resized,proto3" json:"resized,omitempty"`
+	Reported *Resource `protobuf:"bytes,24,opt,name=reported,proto3" json:"reported,omitempty"`
+	Wish     *Wish     `protobuf:"bytes,22,opt,name=wish,proto3" json:"wish,omitempty"`
+	Retired  bool      `protobuf:"varint,23,opt,name=retired,proto3" json:"retired,omitempty"`
+	// The node manager's own labels, where an operator has set others.
+	OwnLabels *Labels `protobuf:"bytes,26,opt,name=own_labels,json=ownLabels,proto3" json:"own_labels,omitempty"`
+	// The attributes that an operator has set, and the node manager's own where there are any of these.
+	SetAttributes map[string]string `protobuf:"bytes,27,rep,name=set_attributes,json=setAttributes,proto3" json:"set_attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	OwnAttributes map[string]string `protobuf:"bytes,28,rep,name=own_attributes,json=ownAttributes,proto3" json:"own_attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[46]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4216,7 +4671,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[46]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4229,7 +4684,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{46}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Node) GetId() string {
@@ -4337,6 +4792,13 @@ func (x *Node) GetIpc() string {
 	return ""
 }
 
+func (x *Node) GetAttributes() map[string]string {
+	if x != nil {
+		return x.Attributes
+	}
+	return nil
+}
+
 func (x *Node) GetLevel() uint32 {
 	if x != nil {
 		return x.Level
@@ -4372,6 +4834,27 @@ func (x *Node) GetRetired() bool {
 	return false
 }
 
+func (x *Node) GetOwnLabels() *Labels {
+	if x != nil {
+		return x.OwnLabels
+	}
+	return nil
+}
+
+func (x *Node) GetSetAttributes() map[string]string {
+	if x != nil {
+		return x.SetAttributes
+	}
+	return nil
+}
+
+func (x *Node) GetOwnAttributes() map[string]string {
+	if x != nil {
+		return x.OwnAttributes
+	}
+	return nil
+}
+
 // Event is something that an application's master has not acknowledged. Exactly one of the last four is set.
 type Event struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
@@ -4388,7 +4871,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[47]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4400,7 +4883,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[47]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4413,7 +4896,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{47}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Event) GetApplication() *ApplicationID {
@@ -4472,7 +4955,7 @@ type LedgerLine struct {
 
 func (x *LedgerLine) Reset() {
 	*x = LedgerLine{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[48]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4484,7 +4967,7 @@ func (x *LedgerLine) String() string {
 func (*LedgerLine) ProtoMessage() {}
 
 func (x *LedgerLine) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[48]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4497,7 +4980,7 @@ func (x *LedgerLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerLine.ProtoReflect.Descriptor instead.
 func (*LedgerLine) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{48}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *LedgerLine) GetSequence() uint64 {
@@ -4559,6 +5042,7 @@ type Record struct {
 	//	*Record_Credential
 	//	*Record_Queues
 	//	*Record_Excluded
+	//	*Record_Labels
 	Item          isRecord_Item `protobuf_oneof:"item"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4566,7 +5050,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[49]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4578,7 +5062,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[49]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4591,7 +5075,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{49}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Record) GetItem() isRecord_Item {
@@ -4709,6 +5193,15 @@ func (x *Record) GetExcluded() *Excluded {
 	return nil
 }
 
+func (x *Record) GetLabels() *ClusterLabels {
+	if x != nil {
+		if x, ok := x.Item.(*Record_Labels); ok {
+			return x.Labels
+		}
+	}
+	return nil
+}
+
 type isRecord_Item interface {
 	isRecord_Item()
 }
@@ -4761,6 +5254,10 @@ type Record_Excluded struct {
 	Excluded *Excluded `protobuf:"bytes,20,opt,name=excluded,proto3,oneof"`
 }
 
+type Record_Labels struct {
+	Labels *ClusterLabels `protobuf:"bytes,21,opt,name=labels,proto3,oneof"`
+}
+
 func (*Record_Header) isRecord_Item() {}
 
 func (*Record_Application) isRecord_Item() {}
@@ -4784,6 +5281,8 @@ func (*Record_Credential) isRecord_Item() {}
 func (*Record_Queues) isRecord_Item() {}
 
 func (*Record_Excluded) isRecord_Item() {}
+
+func (*Record_Labels) isRecord_Item() {}
 
 type Header struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
@@ -4809,7 +5308,7 @@ type Header struct {
 
 func (x *Header) Reset() {
 	*x = Header{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[50]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4821,7 +5320,7 @@ func (x *Header) String() string {
 func (*Header) ProtoMessage() {}
 
 func (x *Header) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[50]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4834,7 +5333,7 @@ func (x *Header) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Header.ProtoReflect.Descriptor instead.
 func (*Header) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{50}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Header) GetVersion() uint32 {
@@ -4946,7 +5445,7 @@ type Excluded struct {
 
 func (x *Excluded) Reset() {
 	*x = Excluded{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[51]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4958,7 +5457,7 @@ func (x *Excluded) String() string {
 func (*Excluded) ProtoMessage() {}
 
 func (x *Excluded) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[51]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4971,7 +5470,7 @@ func (x *Excluded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Excluded.ProtoReflect.Descriptor instead.
 func (*Excluded) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{51}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Excluded) GetNames() []string {
@@ -4998,7 +5497,7 @@ type AskRecord struct {
 
 func (x *AskRecord) Reset() {
 	*x = AskRecord{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[52]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5010,7 +5509,7 @@ func (x *AskRecord) String() string {
 func (*AskRecord) ProtoMessage() {}
 
 func (x *AskRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[52]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5023,7 +5522,7 @@ func (x *AskRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRecord.ProtoReflect.Descriptor instead.
 func (*AskRecord) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{52}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *AskRecord) GetApplication() *ApplicationID {
@@ -5051,7 +5550,7 @@ type LaunchRecord struct {
 
 func (x *LaunchRecord) Reset() {
 	*x = LaunchRecord{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[53]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5063,7 +5562,7 @@ func (x *LaunchRecord) String() string {
 func (*LaunchRecord) ProtoMessage() {}
 
 func (x *LaunchRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[53]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5076,7 +5575,7 @@ func (x *LaunchRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaunchRecord.ProtoReflect.Descriptor instead.
 func (*LaunchRecord) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{53}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *LaunchRecord) GetApplication() *ApplicationID {
@@ -5109,7 +5608,7 @@ type End struct {
 
 func (x *End) Reset() {
 	*x = End{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[54]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5121,7 +5620,7 @@ func (x *End) String() string {
 func (*End) ProtoMessage() {}
 
 func (x *End) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[54]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5134,7 +5633,7 @@ func (x *End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use End.ProtoReflect.Descriptor instead.
 func (*End) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{54}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *End) GetRecords() uint64 {
@@ -5148,7 +5647,7 @@ var File_resourcemanager_statepb_v1_state_proto protoreflect.FileDescriptor
 
 const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\n" +
-	"&resourcemanager/statepb/v1/state.proto\x12\x1dhops.resourcemanager.state.v1\"\xec\x0e\n" +
+	"&resourcemanager/statepb/v1/state.proto\x12\x1dhops.resourcemanager.state.v1\"\x8b\x10\n" +
 	"\aCommand\x12\x15\n" +
 	"\x06now_ms\x18\x01 \x01(\x03R\x05nowMs\x12<\n" +
 	"\x05begin\x18\x02 \x01(\v2$.hops.resourcemanager.state.v1.BeginH\x00R\x05begin\x12X\n" +
@@ -5176,7 +5675,10 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\n" +
 	"set_queues\x18\" \x01(\v2(.hops.resourcemanager.state.v1.SetQueuesH\x00R\tsetQueues\x12^\n" +
 	"\x11launch_containers\x18( \x01(\v2/.hops.resourcemanager.state.v1.LaunchContainersH\x00R\x10launchContainers\x12a\n" +
-	"\x12update_application\x182 \x01(\v20.hops.resourcemanager.state.v1.UpdateApplicationH\x00R\x11updateApplication\x12a\n" +
+	"\x12update_application\x182 \x01(\v20.hops.resourcemanager.state.v1.UpdateApplicationH\x00R\x11updateApplication\x12R\n" +
+	"\rchange_labels\x183 \x01(\v2+.hops.resourcemanager.state.v1.ChangeLabelsH\x00R\fchangeLabels\x12I\n" +
+	"\n" +
+	"mark_nodes\x184 \x01(\v2(.hops.resourcemanager.state.v1.MarkNodesH\x00R\tmarkNodes\x12a\n" +
 	"\x12preempt_containers\x18< \x01(\v20.hops.resourcemanager.state.v1.PreemptContainersH\x00R\x11preemptContainers\x12K\n" +
 	"\n" +
 	"checkpoint\x18= \x01(\v2).hops.resourcemanager.state.v1.CheckpointH\x00R\n" +
@@ -5298,7 +5800,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\n" +
 	"renewed_ms\x18\x06 \x01(\x03R\trenewedMs\x12\x1d\n" +
 	"\n" +
-	"expires_ms\x18\a \x01(\x03R\texpiresMs\"\xa7\x01\n" +
+	"expires_ms\x18\a \x01(\x03R\texpiresMs\"\xd7\x01\n" +
 	"\x04Wish\x12 \n" +
 	"\vmaintenance\x18\x01 \x01(\bR\vmaintenance\x12\x16\n" +
 	"\x06listed\x18\x02 \x01(\bR\x06listed\x12\x19\n" +
@@ -5306,7 +5808,9 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\vdeadline_ms\x18\x04 \x01(\x03R\n" +
 	"deadlineMs\x12\x19\n" +
 	"\buntil_ms\x18\x05 \x01(\x03R\auntilMs\x12\x0e\n" +
-	"\x02by\x18\x06 \x01(\tR\x02by\"t\n" +
+	"\x02by\x18\x06 \x01(\tR\x02by\x12\x16\n" +
+	"\x06cordon\x18\a \x01(\bR\x06cordon\x12\x16\n" +
+	"\x06reason\x18\b \x01(\tR\x06reason\"t\n" +
 	"\x0fAdministerNodes\x12\x14\n" +
 	"\x05nodes\x18\x01 \x03(\tR\x05nodes\x127\n" +
 	"\x04wish\x18\x02 \x01(\v2#.hops.resourcemanager.state.v1.WishR\x04wish\x12\x12\n" +
@@ -5369,7 +5873,34 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"deadlineMs\x12N\n" +
 	"\vapplication\x18\x03 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12\x10\n" +
 	"\x03ask\x18\x04 \x01(\tR\x03ask\x12\x14\n" +
-	"\x05queue\x18\x05 \x01(\tR\x05queue\"E\n" +
+	"\x05queue\x18\x05 \x01(\tR\x05queue\"9\n" +
+	"\x05Label\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
+	"\texclusive\x18\x02 \x01(\bR\texclusive\"^\n" +
+	"\fChangeLabels\x126\n" +
+	"\x03add\x18\x01 \x03(\v2$.hops.resourcemanager.state.v1.LabelR\x03add\x12\x16\n" +
+	"\x06remove\x18\x02 \x03(\tR\x06remove\"a\n" +
+	"\tMarkNodes\x12>\n" +
+	"\x05nodes\x18\x01 \x03(\v2(.hops.resourcemanager.state.v1.NodeMarksR\x05nodes\x12\x14\n" +
+	"\x05known\x18\x02 \x01(\bR\x05known\"\x8e\x02\n" +
+	"\tNodeMarks\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12=\n" +
+	"\x06labels\x18\x02 \x01(\v2%.hops.resourcemanager.state.v1.LabelsR\x06labels\x12\x1d\n" +
+	"\n" +
+	"own_labels\x18\x03 \x01(\bR\townLabels\x12C\n" +
+	"\x03set\x18\x04 \x03(\v21.hops.resourcemanager.state.v1.NodeMarks.SetEntryR\x03set\x12\x12\n" +
+	"\x04drop\x18\x05 \x03(\tR\x04drop\x1a6\n" +
+	"\bSetEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x1e\n" +
+	"\x06Labels\x12\x14\n" +
+	"\x05names\x18\x01 \x03(\tR\x05names\"M\n" +
+	"\rClusterLabels\x12<\n" +
+	"\x06labels\x18\x01 \x03(\v2$.hops.resourcemanager.state.v1.LabelR\x06labels\"r\n" +
+	"\n" +
+	"Dependency\x12N\n" +
+	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12\x14\n" +
+	"\x05state\x18\x02 \x01(\tR\x05state\"E\n" +
 	"\rApplicationID\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\x03R\acluster\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x03R\bsequence\"\xa5\x01\n" +
@@ -5396,7 +5927,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x06island\x18\x06 \x01(\tR\x06island\x12\x1c\n" +
 	"\tsimulated\x18\a \x01(\bR\tsimulated\x12\x16\n" +
 	"\x06health\x18\b \x01(\tR\x06health\x12#\n" +
-	"\rhealth_reason\x18\t \x01(\tR\fhealthReason\"\xd0\b\n" +
+	"\rhealth_reason\x18\t \x01(\tR\fhealthReason\"\xb2\t\n" +
 	"\vApplication\x12<\n" +
 	"\x02id\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -5441,7 +5972,10 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x05ended\x18  \x01(\x04R\x05ended\x12\x16\n" +
 	"\x06tokens\x18( \x01(\fR\x06tokens\x12\x1d\n" +
 	"\n" +
-	"expires_ms\x18) \x01(\x03R\texpiresMs\"\xb3\x03\n" +
+	"expires_ms\x18) \x01(\x03R\texpiresMs\x12?\n" +
+	"\x05after\x18< \x03(\v2).hops.resourcemanager.state.v1.DependencyR\x05after\x12\x1f\n" +
+	"\vdeadline_ms\x18= \x01(\x03R\n" +
+	"deadlineMs\"\xb3\x03\n" +
 	"\aAttempt\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12H\n" +
@@ -5534,7 +6068,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x04gang\x18( \x01(\x03R\x04gang\x12'\n" +
 	"\x0fcheckpointed_ms\x18) \x01(\x03R\x0echeckpointedMs\x12\x12\n" +
 	"\x04step\x18* \x01(\x03R\x04step\x12=\n" +
-	"\x06notice\x18+ \x01(\v2%.hops.resourcemanager.state.v1.NoticeR\x06notice\"\xbc\x05\n" +
+	"\x06notice\x18+ \x01(\v2%.hops.resourcemanager.state.v1.NoticeR\x06notice\"\xd8\t\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x12\n" +
@@ -5551,12 +6085,28 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x04gpus\x18\f \x03(\v2\".hops.resourcemanager.state.v1.GPUR\x04gpus\x12#\n" +
 	"\rregistered_ms\x18\r \x01(\x03R\fregisteredMs\x12\x18\n" +
 	"\amachine\x18\x0e \x01(\tR\amachine\x12\x10\n" +
-	"\x03ipc\x18\x0f \x01(\tR\x03ipc\x12\x14\n" +
+	"\x03ipc\x18\x0f \x01(\tR\x03ipc\x12S\n" +
+	"\n" +
+	"attributes\x18\x10 \x03(\v23.hops.resourcemanager.state.v1.Node.AttributesEntryR\n" +
+	"attributes\x12\x14\n" +
 	"\x05level\x18\x1e \x01(\rR\x05level\x12A\n" +
 	"\aresized\x18\x15 \x01(\v2'.hops.resourcemanager.state.v1.ResourceR\aresized\x12C\n" +
 	"\breported\x18\x18 \x01(\v2'.hops.resourcemanager.state.v1.ResourceR\breported\x127\n" +
 	"\x04wish\x18\x16 \x01(\v2#.hops.resourcemanager.state.v1.WishR\x04wish\x12\x18\n" +
-	"\aretired\x18\x17 \x01(\bR\aretired\"\xe6\x02\n" +
+	"\aretired\x18\x17 \x01(\bR\aretired\x12D\n" +
+	"\n" +
+	"own_labels\x18\x1a \x01(\v2%.hops.resourcemanager.state.v1.LabelsR\townLabels\x12]\n" +
+	"\x0eset_attributes\x18\x1b \x03(\v26.hops.resourcemanager.state.v1.Node.SetAttributesEntryR\rsetAttributes\x12]\n" +
+	"\x0eown_attributes\x18\x1c \x03(\v26.hops.resourcemanager.state.v1.Node.OwnAttributesEntryR\rownAttributes\x1a=\n" +
+	"\x0fAttributesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a@\n" +
+	"\x12SetAttributesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a@\n" +
+	"\x12OwnAttributesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe6\x02\n" +
 	"\x05Event\x12N\n" +
 	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12D\n" +
@@ -5571,7 +6121,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x04node\x18\x03 \x01(\tR\x04node\x12\x12\n" +
 	"\x04gpus\x18\x04 \x03(\tR\x04gpus\x12\x17\n" +
 	"\afrom_ms\x18\x05 \x01(\x03R\x06fromMs\x12\x13\n" +
-	"\x05to_ms\x18\x06 \x01(\x03R\x04toMs\"\xc1\x06\n" +
+	"\x05to_ms\x18\x06 \x01(\x03R\x04toMs\"\x89\a\n" +
 	"\x06Record\x12?\n" +
 	"\x06header\x18\x01 \x01(\v2%.hops.resourcemanager.state.v1.HeaderH\x00R\x06header\x12N\n" +
 	"\vapplication\x18\x02 \x01(\v2*.hops.resourcemanager.state.v1.ApplicationH\x00R\vapplication\x12<\n" +
@@ -5587,7 +6137,8 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	" \x01(\v2).hops.resourcemanager.state.v1.CredentialH\x00R\n" +
 	"credential\x12E\n" +
 	"\x06queues\x18\v \x01(\v2+.hops.resourcemanager.state.v1.QueuesRecordH\x00R\x06queues\x12E\n" +
-	"\bexcluded\x18\x14 \x01(\v2'.hops.resourcemanager.state.v1.ExcludedH\x00R\bexcludedB\x06\n" +
+	"\bexcluded\x18\x14 \x01(\v2'.hops.resourcemanager.state.v1.ExcludedH\x00R\bexcluded\x12F\n" +
+	"\x06labels\x18\x15 \x01(\v2,.hops.resourcemanager.state.v1.ClusterLabelsH\x00R\x06labelsB\x06\n" +
 	"\x04item\"\x8d\x03\n" +
 	"\x06Header\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
@@ -5632,7 +6183,7 @@ func file_resourcemanager_statepb_v1_state_proto_rawDescGZIP() []byte {
 	return file_resourcemanager_statepb_v1_state_proto_rawDescData
 }
 
-var file_resourcemanager_statepb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
+var file_resourcemanager_statepb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
 var file_resourcemanager_statepb_v1_state_proto_goTypes = []any{
 	(*Command)(nil),           // 0: hops.resourcemanager.state.v1.Command
 	(*Begin)(nil),             // 1: hops.resourcemanager.state.v1.Begin
@@ -5669,131 +6220,156 @@ var file_resourcemanager_statepb_v1_state_proto_goTypes = []any{
 	(*Eviction)(nil),          // 32: hops.resourcemanager.state.v1.Eviction
 	(*Checkpoint)(nil),        // 33: hops.resourcemanager.state.v1.Checkpoint
 	(*Notice)(nil),            // 34: hops.resourcemanager.state.v1.Notice
-	(*ApplicationID)(nil),     // 35: hops.resourcemanager.state.v1.ApplicationID
-	(*ContainerID)(nil),       // 36: hops.resourcemanager.state.v1.ContainerID
-	(*Resource)(nil),          // 37: hops.resourcemanager.state.v1.Resource
-	(*GPU)(nil),               // 38: hops.resourcemanager.state.v1.GPU
-	(*Application)(nil),       // 39: hops.resourcemanager.state.v1.Application
-	(*Attempt)(nil),           // 40: hops.resourcemanager.state.v1.Attempt
-	(*Ask)(nil),               // 41: hops.resourcemanager.state.v1.Ask
-	(*Launch)(nil),            // 42: hops.resourcemanager.state.v1.Launch
-	(*EnvVar)(nil),            // 43: hops.resourcemanager.state.v1.EnvVar
-	(*Artifact)(nil),          // 44: hops.resourcemanager.state.v1.Artifact
-	(*Container)(nil),         // 45: hops.resourcemanager.state.v1.Container
-	(*Node)(nil),              // 46: hops.resourcemanager.state.v1.Node
-	(*Event)(nil),             // 47: hops.resourcemanager.state.v1.Event
-	(*LedgerLine)(nil),        // 48: hops.resourcemanager.state.v1.LedgerLine
-	(*Record)(nil),            // 49: hops.resourcemanager.state.v1.Record
-	(*Header)(nil),            // 50: hops.resourcemanager.state.v1.Header
-	(*Excluded)(nil),          // 51: hops.resourcemanager.state.v1.Excluded
-	(*AskRecord)(nil),         // 52: hops.resourcemanager.state.v1.AskRecord
-	(*LaunchRecord)(nil),      // 53: hops.resourcemanager.state.v1.LaunchRecord
-	(*End)(nil),               // 54: hops.resourcemanager.state.v1.End
-	nil,                       // 55: hops.resourcemanager.state.v1.Resource.OtherEntry
+	(*Label)(nil),             // 35: hops.resourcemanager.state.v1.Label
+	(*ChangeLabels)(nil),      // 36: hops.resourcemanager.state.v1.ChangeLabels
+	(*MarkNodes)(nil),         // 37: hops.resourcemanager.state.v1.MarkNodes
+	(*NodeMarks)(nil),         // 38: hops.resourcemanager.state.v1.NodeMarks
+	(*Labels)(nil),            // 39: hops.resourcemanager.state.v1.Labels
+	(*ClusterLabels)(nil),     // 40: hops.resourcemanager.state.v1.ClusterLabels
+	(*Dependency)(nil),        // 41: hops.resourcemanager.state.v1.Dependency
+	(*ApplicationID)(nil),     // 42: hops.resourcemanager.state.v1.ApplicationID
+	(*ContainerID)(nil),       // 43: hops.resourcemanager.state.v1.ContainerID
+	(*Resource)(nil),          // 44: hops.resourcemanager.state.v1.Resource
+	(*GPU)(nil),               // 45: hops.resourcemanager.state.v1.GPU
+	(*Application)(nil),       // 46: hops.resourcemanager.state.v1.Application
+	(*Attempt)(nil),           // 47: hops.resourcemanager.state.v1.Attempt
+	(*Ask)(nil),               // 48: hops.resourcemanager.state.v1.Ask
+	(*Launch)(nil),            // 49: hops.resourcemanager.state.v1.Launch
+	(*EnvVar)(nil),            // 50: hops.resourcemanager.state.v1.EnvVar
+	(*Artifact)(nil),          // 51: hops.resourcemanager.state.v1.Artifact
+	(*Container)(nil),         // 52: hops.resourcemanager.state.v1.Container
+	(*Node)(nil),              // 53: hops.resourcemanager.state.v1.Node
+	(*Event)(nil),             // 54: hops.resourcemanager.state.v1.Event
+	(*LedgerLine)(nil),        // 55: hops.resourcemanager.state.v1.LedgerLine
+	(*Record)(nil),            // 56: hops.resourcemanager.state.v1.Record
+	(*Header)(nil),            // 57: hops.resourcemanager.state.v1.Header
+	(*Excluded)(nil),          // 58: hops.resourcemanager.state.v1.Excluded
+	(*AskRecord)(nil),         // 59: hops.resourcemanager.state.v1.AskRecord
+	(*LaunchRecord)(nil),      // 60: hops.resourcemanager.state.v1.LaunchRecord
+	(*End)(nil),               // 61: hops.resourcemanager.state.v1.End
+	nil,                       // 62: hops.resourcemanager.state.v1.NodeMarks.SetEntry
+	nil,                       // 63: hops.resourcemanager.state.v1.Resource.OtherEntry
+	nil,                       // 64: hops.resourcemanager.state.v1.Node.AttributesEntry
+	nil,                       // 65: hops.resourcemanager.state.v1.Node.SetAttributesEntry
+	nil,                       // 66: hops.resourcemanager.state.v1.Node.OwnAttributesEntry
 }
 var file_resourcemanager_statepb_v1_state_proto_depIdxs = []int32{
-	1,  // 0: hops.resourcemanager.state.v1.Command.begin:type_name -> hops.resourcemanager.state.v1.Begin
-	3,  // 1: hops.resourcemanager.state.v1.Command.new_application:type_name -> hops.resourcemanager.state.v1.NewApplication
-	4,  // 2: hops.resourcemanager.state.v1.Command.submit:type_name -> hops.resourcemanager.state.v1.Submit
-	5,  // 3: hops.resourcemanager.state.v1.Command.register_node:type_name -> hops.resourcemanager.state.v1.RegisterNode
-	6,  // 4: hops.resourcemanager.state.v1.Command.lose_node:type_name -> hops.resourcemanager.state.v1.LoseNode
-	7,  // 5: hops.resourcemanager.state.v1.Command.statuses:type_name -> hops.resourcemanager.state.v1.Statuses
-	9,  // 6: hops.resourcemanager.state.v1.Command.grant:type_name -> hops.resourcemanager.state.v1.Grant
-	12, // 7: hops.resourcemanager.state.v1.Command.register_master:type_name -> hops.resourcemanager.state.v1.RegisterMaster
-	13, // 8: hops.resourcemanager.state.v1.Command.allocate:type_name -> hops.resourcemanager.state.v1.Allocate
-	17, // 9: hops.resourcemanager.state.v1.Command.finish:type_name -> hops.resourcemanager.state.v1.Finish
-	18, // 10: hops.resourcemanager.state.v1.Command.kill:type_name -> hops.resourcemanager.state.v1.Kill
-	19, // 11: hops.resourcemanager.state.v1.Command.stop:type_name -> hops.resourcemanager.state.v1.Stop
-	2,  // 12: hops.resourcemanager.state.v1.Command.settle_lease:type_name -> hops.resourcemanager.state.v1.SettleLease
-	20, // 13: hops.resourcemanager.state.v1.Command.keep_credentials:type_name -> hops.resourcemanager.state.v1.KeepCredentials
-	21, // 14: hops.resourcemanager.state.v1.Command.fail:type_name -> hops.resourcemanager.state.v1.Fail
-	24, // 15: hops.resourcemanager.state.v1.Command.administer_nodes:type_name -> hops.resourcemanager.state.v1.AdministerNodes
-	25, // 16: hops.resourcemanager.state.v1.Command.exclude_nodes:type_name -> hops.resourcemanager.state.v1.ExcludeNodes
-	26, // 17: hops.resourcemanager.state.v1.Command.retire_node:type_name -> hops.resourcemanager.state.v1.RetireNode
-	27, // 18: hops.resourcemanager.state.v1.Command.resize_node:type_name -> hops.resourcemanager.state.v1.ResizeNode
-	28, // 19: hops.resourcemanager.state.v1.Command.set_queues:type_name -> hops.resourcemanager.state.v1.SetQueues
-	15, // 20: hops.resourcemanager.state.v1.Command.launch_containers:type_name -> hops.resourcemanager.state.v1.LaunchContainers
-	30, // 21: hops.resourcemanager.state.v1.Command.update_application:type_name -> hops.resourcemanager.state.v1.UpdateApplication
-	31, // 22: hops.resourcemanager.state.v1.Command.preempt_containers:type_name -> hops.resourcemanager.state.v1.PreemptContainers
-	33, // 23: hops.resourcemanager.state.v1.Command.checkpoint:type_name -> hops.resourcemanager.state.v1.Checkpoint
-	39, // 24: hops.resourcemanager.state.v1.Submit.application:type_name -> hops.resourcemanager.state.v1.Application
-	46, // 25: hops.resourcemanager.state.v1.RegisterNode.node:type_name -> hops.resourcemanager.state.v1.Node
-	8,  // 26: hops.resourcemanager.state.v1.Statuses.statuses:type_name -> hops.resourcemanager.state.v1.Status
-	36, // 27: hops.resourcemanager.state.v1.Status.container:type_name -> hops.resourcemanager.state.v1.ContainerID
-	10, // 28: hops.resourcemanager.state.v1.Grant.groups:type_name -> hops.resourcemanager.state.v1.Group
-	35, // 29: hops.resourcemanager.state.v1.Group.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	11, // 30: hops.resourcemanager.state.v1.Group.placements:type_name -> hops.resourcemanager.state.v1.Placement
-	37, // 31: hops.resourcemanager.state.v1.Placement.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	35, // 32: hops.resourcemanager.state.v1.RegisterMaster.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	35, // 33: hops.resourcemanager.state.v1.Allocate.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	14, // 34: hops.resourcemanager.state.v1.Allocate.asks:type_name -> hops.resourcemanager.state.v1.WantedAsk
-	36, // 35: hops.resourcemanager.state.v1.Allocate.release:type_name -> hops.resourcemanager.state.v1.ContainerID
-	41, // 36: hops.resourcemanager.state.v1.WantedAsk.ask:type_name -> hops.resourcemanager.state.v1.Ask
-	42, // 37: hops.resourcemanager.state.v1.WantedAsk.launch:type_name -> hops.resourcemanager.state.v1.Launch
-	35, // 38: hops.resourcemanager.state.v1.LaunchContainers.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	16, // 39: hops.resourcemanager.state.v1.LaunchContainers.launches:type_name -> hops.resourcemanager.state.v1.ContainerLaunch
-	36, // 40: hops.resourcemanager.state.v1.ContainerLaunch.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
-	42, // 41: hops.resourcemanager.state.v1.ContainerLaunch.launch:type_name -> hops.resourcemanager.state.v1.Launch
-	35, // 42: hops.resourcemanager.state.v1.Finish.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	35, // 43: hops.resourcemanager.state.v1.Kill.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	36, // 44: hops.resourcemanager.state.v1.Stop.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
-	22, // 45: hops.resourcemanager.state.v1.KeepCredentials.keep:type_name -> hops.resourcemanager.state.v1.Credential
-	22, // 46: hops.resourcemanager.state.v1.KeepCredentials.drop:type_name -> hops.resourcemanager.state.v1.Credential
-	35, // 47: hops.resourcemanager.state.v1.Fail.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	35, // 48: hops.resourcemanager.state.v1.Credential.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	23, // 49: hops.resourcemanager.state.v1.AdministerNodes.wish:type_name -> hops.resourcemanager.state.v1.Wish
-	37, // 50: hops.resourcemanager.state.v1.ResizeNode.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	35, // 51: hops.resourcemanager.state.v1.UpdateApplication.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	32, // 52: hops.resourcemanager.state.v1.PreemptContainers.evictions:type_name -> hops.resourcemanager.state.v1.Eviction
-	36, // 53: hops.resourcemanager.state.v1.PreemptContainers.spared:type_name -> hops.resourcemanager.state.v1.ContainerID
-	35, // 54: hops.resourcemanager.state.v1.Eviction.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	36, // 55: hops.resourcemanager.state.v1.Eviction.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
-	35, // 56: hops.resourcemanager.state.v1.Checkpoint.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	36, // 57: hops.resourcemanager.state.v1.Checkpoint.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
-	35, // 58: hops.resourcemanager.state.v1.Notice.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	35, // 59: hops.resourcemanager.state.v1.ContainerID.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	55, // 60: hops.resourcemanager.state.v1.Resource.other:type_name -> hops.resourcemanager.state.v1.Resource.OtherEntry
-	35, // 61: hops.resourcemanager.state.v1.Application.id:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	37, // 62: hops.resourcemanager.state.v1.Application.master:type_name -> hops.resourcemanager.state.v1.Resource
-	40, // 63: hops.resourcemanager.state.v1.Application.attempts:type_name -> hops.resourcemanager.state.v1.Attempt
-	36, // 64: hops.resourcemanager.state.v1.Attempt.container:type_name -> hops.resourcemanager.state.v1.ContainerID
-	37, // 65: hops.resourcemanager.state.v1.Ask.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	43, // 66: hops.resourcemanager.state.v1.Launch.env:type_name -> hops.resourcemanager.state.v1.EnvVar
-	44, // 67: hops.resourcemanager.state.v1.Launch.artifacts:type_name -> hops.resourcemanager.state.v1.Artifact
-	36, // 68: hops.resourcemanager.state.v1.Container.id:type_name -> hops.resourcemanager.state.v1.ContainerID
-	37, // 69: hops.resourcemanager.state.v1.Container.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	34, // 70: hops.resourcemanager.state.v1.Container.notice:type_name -> hops.resourcemanager.state.v1.Notice
-	37, // 71: hops.resourcemanager.state.v1.Node.capacity:type_name -> hops.resourcemanager.state.v1.Resource
-	38, // 72: hops.resourcemanager.state.v1.Node.gpus:type_name -> hops.resourcemanager.state.v1.GPU
-	37, // 73: hops.resourcemanager.state.v1.Node.resized:type_name -> hops.resourcemanager.state.v1.Resource
-	37, // 74: hops.resourcemanager.state.v1.Node.reported:type_name -> hops.resourcemanager.state.v1.Resource
-	23, // 75: hops.resourcemanager.state.v1.Node.wish:type_name -> hops.resourcemanager.state.v1.Wish
-	35, // 76: hops.resourcemanager.state.v1.Event.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	36, // 77: hops.resourcemanager.state.v1.Event.granted:type_name -> hops.resourcemanager.state.v1.ContainerID
-	36, // 78: hops.resourcemanager.state.v1.Event.completed:type_name -> hops.resourcemanager.state.v1.ContainerID
-	36, // 79: hops.resourcemanager.state.v1.Event.preempt:type_name -> hops.resourcemanager.state.v1.ContainerID
-	36, // 80: hops.resourcemanager.state.v1.LedgerLine.container:type_name -> hops.resourcemanager.state.v1.ContainerID
-	50, // 81: hops.resourcemanager.state.v1.Record.header:type_name -> hops.resourcemanager.state.v1.Header
-	39, // 82: hops.resourcemanager.state.v1.Record.application:type_name -> hops.resourcemanager.state.v1.Application
-	52, // 83: hops.resourcemanager.state.v1.Record.ask:type_name -> hops.resourcemanager.state.v1.AskRecord
-	53, // 84: hops.resourcemanager.state.v1.Record.launch:type_name -> hops.resourcemanager.state.v1.LaunchRecord
-	45, // 85: hops.resourcemanager.state.v1.Record.container:type_name -> hops.resourcemanager.state.v1.Container
-	46, // 86: hops.resourcemanager.state.v1.Record.node:type_name -> hops.resourcemanager.state.v1.Node
-	47, // 87: hops.resourcemanager.state.v1.Record.event:type_name -> hops.resourcemanager.state.v1.Event
-	48, // 88: hops.resourcemanager.state.v1.Record.ledger:type_name -> hops.resourcemanager.state.v1.LedgerLine
-	54, // 89: hops.resourcemanager.state.v1.Record.end:type_name -> hops.resourcemanager.state.v1.End
-	22, // 90: hops.resourcemanager.state.v1.Record.credential:type_name -> hops.resourcemanager.state.v1.Credential
-	29, // 91: hops.resourcemanager.state.v1.Record.queues:type_name -> hops.resourcemanager.state.v1.QueuesRecord
-	51, // 92: hops.resourcemanager.state.v1.Record.excluded:type_name -> hops.resourcemanager.state.v1.Excluded
-	35, // 93: hops.resourcemanager.state.v1.AskRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	41, // 94: hops.resourcemanager.state.v1.AskRecord.ask:type_name -> hops.resourcemanager.state.v1.Ask
-	35, // 95: hops.resourcemanager.state.v1.LaunchRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	42, // 96: hops.resourcemanager.state.v1.LaunchRecord.launch:type_name -> hops.resourcemanager.state.v1.Launch
-	97, // [97:97] is the sub-list for method output_type
-	97, // [97:97] is the sub-list for method input_type
-	97, // [97:97] is the sub-list for extension type_name
-	97, // [97:97] is the sub-list for extension extendee
-	0,  // [0:97] is the sub-list for field type_name
+	1,   // 0: hops.resourcemanager.state.v1.Command.begin:type_name -> hops.resourcemanager.state.v1.Begin
+	3,   // 1: hops.resourcemanager.state.v1.Command.new_application:type_name -> hops.resourcemanager.state.v1.NewApplication
+	4,   // 2: hops.resourcemanager.state.v1.Command.submit:type_name -> hops.resourcemanager.state.v1.Submit
+	5,   // 3: hops.resourcemanager.state.v1.Command.register_node:type_name -> hops.resourcemanager.state.v1.RegisterNode
+	6,   // 4: hops.resourcemanager.state.v1.Command.lose_node:type_name -> hops.resourcemanager.state.v1.LoseNode
+	7,   // 5: hops.resourcemanager.state.v1.Command.statuses:type_name -> hops.resourcemanager.state.v1.Statuses
+	9,   // 6: hops.resourcemanager.state.v1.Command.grant:type_name -> hops.resourcemanager.state.v1.Grant
+	12,  // 7: hops.resourcemanager.state.v1.Command.register_master:type_name -> hops.resourcemanager.state.v1.RegisterMaster
+	13,  // 8: hops.resourcemanager.state.v1.Command.allocate:type_name -> hops.resourcemanager.state.v1.Allocate
+	17,  // 9: hops.resourcemanager.state.v1.Command.finish:type_name -> hops.resourcemanager.state.v1.Finish
+	18,  // 10: hops.resourcemanager.state.v1.Command.kill:type_name -> hops.resourcemanager.state.v1.Kill
+	19,  // 11: hops.resourcemanager.state.v1.Command.stop:type_name -> hops.resourcemanager.state.v1.Stop
+	2,   // 12: hops.resourcemanager.state.v1.Command.settle_lease:type_name -> hops.resourcemanager.state.v1.SettleLease
+	20,  // 13: hops.resourcemanager.state.v1.Command.keep_credentials:type_name -> hops.resourcemanager.state.v1.KeepCredentials
+	21,  // 14: hops.resourcemanager.state.v1.Command.fail:type_name -> hops.resourcemanager.state.v1.Fail
+	24,  // 15: hops.resourcemanager.state.v1.Command.administer_nodes:type_name -> hops.resourcemanager.state.v1.AdministerNodes
+	25,  // 16: hops.resourcemanager.state.v1.Command.exclude_nodes:type_name -> hops.resourcemanager.state.v1.ExcludeNodes
+	26,  // 17: hops.resourcemanager.state.v1.Command.retire_node:type_name -> hops.resourcemanager.state.v1.RetireNode
+	27,  // 18: hops.resourcemanager.state.v1.Command.resize_node:type_name -> hops.resourcemanager.state.v1.ResizeNode
+	28,  // 19: hops.resourcemanager.state.v1.Command.set_queues:type_name -> hops.resourcemanager.state.v1.SetQueues
+	15,  // 20: hops.resourcemanager.state.v1.Command.launch_containers:type_name -> hops.resourcemanager.state.v1.LaunchContainers
+	30,  // 21: hops.resourcemanager.state.v1.Command.update_application:type_name -> hops.resourcemanager.state.v1.UpdateApplication
+	36,  // 22: hops.resourcemanager.state.v1.Command.change_labels:type_name -> hops.resourcemanager.state.v1.ChangeLabels
+	37,  // 23: hops.resourcemanager.state.v1.Command.mark_nodes:type_name -> hops.resourcemanager.state.v1.MarkNodes
+	31,  // 24: hops.resourcemanager.state.v1.Command.preempt_containers:type_name -> hops.resourcemanager.state.v1.PreemptContainers
+	33,  // 25: hops.resourcemanager.state.v1.Command.checkpoint:type_name -> hops.resourcemanager.state.v1.Checkpoint
+	46,  // 26: hops.resourcemanager.state.v1.Submit.application:type_name -> hops.resourcemanager.state.v1.Application
+	53,  // 27: hops.resourcemanager.state.v1.RegisterNode.node:type_name -> hops.resourcemanager.state.v1.Node
+	8,   // 28: hops.resourcemanager.state.v1.Statuses.statuses:type_name -> hops.resourcemanager.state.v1.Status
+	43,  // 29: hops.resourcemanager.state.v1.Status.container:type_name -> hops.resourcemanager.state.v1.ContainerID
+	10,  // 30: hops.resourcemanager.state.v1.Grant.groups:type_name -> hops.resourcemanager.state.v1.Group
+	42,  // 31: hops.resourcemanager.state.v1.Group.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	11,  // 32: hops.resourcemanager.state.v1.Group.placements:type_name -> hops.resourcemanager.state.v1.Placement
+	44,  // 33: hops.resourcemanager.state.v1.Placement.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	42,  // 34: hops.resourcemanager.state.v1.RegisterMaster.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	42,  // 35: hops.resourcemanager.state.v1.Allocate.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	14,  // 36: hops.resourcemanager.state.v1.Allocate.asks:type_name -> hops.resourcemanager.state.v1.WantedAsk
+	43,  // 37: hops.resourcemanager.state.v1.Allocate.release:type_name -> hops.resourcemanager.state.v1.ContainerID
+	48,  // 38: hops.resourcemanager.state.v1.WantedAsk.ask:type_name -> hops.resourcemanager.state.v1.Ask
+	49,  // 39: hops.resourcemanager.state.v1.WantedAsk.launch:type_name -> hops.resourcemanager.state.v1.Launch
+	42,  // 40: hops.resourcemanager.state.v1.LaunchContainers.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	16,  // 41: hops.resourcemanager.state.v1.LaunchContainers.launches:type_name -> hops.resourcemanager.state.v1.ContainerLaunch
+	43,  // 42: hops.resourcemanager.state.v1.ContainerLaunch.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
+	49,  // 43: hops.resourcemanager.state.v1.ContainerLaunch.launch:type_name -> hops.resourcemanager.state.v1.Launch
+	42,  // 44: hops.resourcemanager.state.v1.Finish.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	42,  // 45: hops.resourcemanager.state.v1.Kill.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	43,  // 46: hops.resourcemanager.state.v1.Stop.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
+	22,  // 47: hops.resourcemanager.state.v1.KeepCredentials.keep:type_name -> hops.resourcemanager.state.v1.Credential
+	22,  // 48: hops.resourcemanager.state.v1.KeepCredentials.drop:type_name -> hops.resourcemanager.state.v1.Credential
+	42,  // 49: hops.resourcemanager.state.v1.Fail.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	42,  // 50: hops.resourcemanager.state.v1.Credential.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	23,  // 51: hops.resourcemanager.state.v1.AdministerNodes.wish:type_name -> hops.resourcemanager.state.v1.Wish
+	44,  // 52: hops.resourcemanager.state.v1.ResizeNode.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	42,  // 53: hops.resourcemanager.state.v1.UpdateApplication.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	32,  // 54: hops.resourcemanager.state.v1.PreemptContainers.evictions:type_name -> hops.resourcemanager.state.v1.Eviction
+	43,  // 55: hops.resourcemanager.state.v1.PreemptContainers.spared:type_name -> hops.resourcemanager.state.v1.ContainerID
+	42,  // 56: hops.resourcemanager.state.v1.Eviction.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	43,  // 57: hops.resourcemanager.state.v1.Eviction.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
+	42,  // 58: hops.resourcemanager.state.v1.Checkpoint.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	43,  // 59: hops.resourcemanager.state.v1.Checkpoint.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
+	42,  // 60: hops.resourcemanager.state.v1.Notice.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	35,  // 61: hops.resourcemanager.state.v1.ChangeLabels.add:type_name -> hops.resourcemanager.state.v1.Label
+	38,  // 62: hops.resourcemanager.state.v1.MarkNodes.nodes:type_name -> hops.resourcemanager.state.v1.NodeMarks
+	39,  // 63: hops.resourcemanager.state.v1.NodeMarks.labels:type_name -> hops.resourcemanager.state.v1.Labels
+	62,  // 64: hops.resourcemanager.state.v1.NodeMarks.set:type_name -> hops.resourcemanager.state.v1.NodeMarks.SetEntry
+	35,  // 65: hops.resourcemanager.state.v1.ClusterLabels.labels:type_name -> hops.resourcemanager.state.v1.Label
+	42,  // 66: hops.resourcemanager.state.v1.Dependency.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	42,  // 67: hops.resourcemanager.state.v1.ContainerID.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	63,  // 68: hops.resourcemanager.state.v1.Resource.other:type_name -> hops.resourcemanager.state.v1.Resource.OtherEntry
+	42,  // 69: hops.resourcemanager.state.v1.Application.id:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	44,  // 70: hops.resourcemanager.state.v1.Application.master:type_name -> hops.resourcemanager.state.v1.Resource
+	47,  // 71: hops.resourcemanager.state.v1.Application.attempts:type_name -> hops.resourcemanager.state.v1.Attempt
+	41,  // 72: hops.resourcemanager.state.v1.Application.after:type_name -> hops.resourcemanager.state.v1.Dependency
+	43,  // 73: hops.resourcemanager.state.v1.Attempt.container:type_name -> hops.resourcemanager.state.v1.ContainerID
+	44,  // 74: hops.resourcemanager.state.v1.Ask.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	50,  // 75: hops.resourcemanager.state.v1.Launch.env:type_name -> hops.resourcemanager.state.v1.EnvVar
+	51,  // 76: hops.resourcemanager.state.v1.Launch.artifacts:type_name -> hops.resourcemanager.state.v1.Artifact
+	43,  // 77: hops.resourcemanager.state.v1.Container.id:type_name -> hops.resourcemanager.state.v1.ContainerID
+	44,  // 78: hops.resourcemanager.state.v1.Container.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	34,  // 79: hops.resourcemanager.state.v1.Container.notice:type_name -> hops.resourcemanager.state.v1.Notice
+	44,  // 80: hops.resourcemanager.state.v1.Node.capacity:type_name -> hops.resourcemanager.state.v1.Resource
+	45,  // 81: hops.resourcemanager.state.v1.Node.gpus:type_name -> hops.resourcemanager.state.v1.GPU
+	64,  // 82: hops.resourcemanager.state.v1.Node.attributes:type_name -> hops.resourcemanager.state.v1.Node.AttributesEntry
+	44,  // 83: hops.resourcemanager.state.v1.Node.resized:type_name -> hops.resourcemanager.state.v1.Resource
+	44,  // 84: hops.resourcemanager.state.v1.Node.reported:type_name -> hops.resourcemanager.state.v1.Resource
+	23,  // 85: hops.resourcemanager.state.v1.Node.wish:type_name -> hops.resourcemanager.state.v1.Wish
+	39,  // 86: hops.resourcemanager.state.v1.Node.own_labels:type_name -> hops.resourcemanager.state.v1.Labels
+	65,  // 87: hops.resourcemanager.state.v1.Node.set_attributes:type_name -> hops.resourcemanager.state.v1.Node.SetAttributesEntry
+	66,  // 88: hops.resourcemanager.state.v1.Node.own_attributes:type_name -> hops.resourcemanager.state.v1.Node.OwnAttributesEntry
+	42,  // 89: hops.resourcemanager.state.v1.Event.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	43,  // 90: hops.resourcemanager.state.v1.Event.granted:type_name -> hops.resourcemanager.state.v1.ContainerID
+	43,  // 91: hops.resourcemanager.state.v1.Event.completed:type_name -> hops.resourcemanager.state.v1.ContainerID
+	43,  // 92: hops.resourcemanager.state.v1.Event.preempt:type_name -> hops.resourcemanager.state.v1.ContainerID
+	43,  // 93: hops.resourcemanager.state.v1.LedgerLine.container:type_name -> hops.resourcemanager.state.v1.ContainerID
+	57,  // 94: hops.resourcemanager.state.v1.Record.header:type_name -> hops.resourcemanager.state.v1.Header
+	46,  // 95: hops.resourcemanager.state.v1.Record.application:type_name -> hops.resourcemanager.state.v1.Application
+	59,  // 96: hops.resourcemanager.state.v1.Record.ask:type_name -> hops.resourcemanager.state.v1.AskRecord
+	60,  // 97: hops.resourcemanager.state.v1.Record.launch:type_name -> hops.resourcemanager.state.v1.LaunchRecord
+	52,  // 98: hops.resourcemanager.state.v1.Record.container:type_name -> hops.resourcemanager.state.v1.Container
+	53,  // 99: hops.resourcemanager.state.v1.Record.node:type_name -> hops.resourcemanager.state.v1.Node
+	54,  // 100: hops.resourcemanager.state.v1.Record.event:type_name -> hops.resourcemanager.state.v1.Event
+	55,  // 101: hops.resourcemanager.state.v1.Record.ledger:type_name -> hops.resourcemanager.state.v1.LedgerLine
+	61,  // 102: hops.resourcemanager.state.v1.Record.end:type_name -> hops.resourcemanager.state.v1.End
+	22,  // 103: hops.resourcemanager.state.v1.Record.credential:type_name -> hops.resourcemanager.state.v1.Credential
+	29,  // 104: hops.resourcemanager.state.v1.Record.queues:type_name -> hops.resourcemanager.state.v1.QueuesRecord
+	58,  // 105: hops.resourcemanager.state.v1.Record.excluded:type_name -> hops.resourcemanager.state.v1.Excluded
+	40,  // 106: hops.resourcemanager.state.v1.Record.labels:type_name -> hops.resourcemanager.state.v1.ClusterLabels
+	42,  // 107: hops.resourcemanager.state.v1.AskRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	48,  // 108: hops.resourcemanager.state.v1.AskRecord.ask:type_name -> hops.resourcemanager.state.v1.Ask
+	42,  // 109: hops.resourcemanager.state.v1.LaunchRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	49,  // 110: hops.resourcemanager.state.v1.LaunchRecord.launch:type_name -> hops.resourcemanager.state.v1.Launch
+	111, // [111:111] is the sub-list for method output_type
+	111, // [111:111] is the sub-list for method input_type
+	111, // [111:111] is the sub-list for extension type_name
+	111, // [111:111] is the sub-list for extension extendee
+	0,   // [0:111] is the sub-list for field type_name
 }
 
 func init() { file_resourcemanager_statepb_v1_state_proto_init() }
@@ -5824,11 +6400,13 @@ func file_resourcemanager_statepb_v1_state_proto_init() {
 		(*Command_SetQueues)(nil),
 		(*Command_LaunchContainers)(nil),
 		(*Command_UpdateApplication)(nil),
+		(*Command_ChangeLabels)(nil),
+		(*Command_MarkNodes)(nil),
 		(*Command_PreemptContainers)(nil),
 		(*Command_Checkpoint)(nil),
 	}
 	file_resourcemanager_statepb_v1_state_proto_msgTypes[30].OneofWrappers = []any{}
-	file_resourcemanager_statepb_v1_state_proto_msgTypes[49].OneofWrappers = []any{
+	file_resourcemanager_statepb_v1_state_proto_msgTypes[56].OneofWrappers = []any{
 		(*Record_Header)(nil),
 		(*Record_Application)(nil),
 		(*Record_Ask)(nil),
@@ -5841,6 +6419,7 @@ func file_resourcemanager_statepb_v1_state_proto_init() {
 		(*Record_Credential)(nil),
 		(*Record_Queues)(nil),
 		(*Record_Excluded)(nil),
+		(*Record_Labels)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -5848,7 +6427,7 @@ func file_resourcemanager_statepb_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_resourcemanager_statepb_v1_state_proto_rawDesc), len(file_resourcemanager_statepb_v1_state_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   56,
+			NumMessages:   67,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
