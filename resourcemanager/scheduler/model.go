@@ -80,6 +80,8 @@ type Model struct {
 	version uint64
 	// nodeNames and deviceNames count names by their length: the longest says how much a placement takes.
 	nodeNames, deviceNames lengths
+	// deviceCounts are the numbers of devices of nodes.
+	deviceCounts lengths
 
 	assumed map[int64]*grant
 	last    int64 // number of a group given last
@@ -127,14 +129,14 @@ func (m *Model) Configure(c Config) {
 	m.version++
 }
 
-// lengths counts names by length.
+// lengths counts names, or lists, by length.
 type lengths []int
 
-func (l *lengths) add(name string, n int) {
-	for len(*l) <= len(name) {
+func (l *lengths) add(length, n int) {
+	for len(*l) <= length {
 		*l = append(*l, 0)
 	}
-	(*l)[len(name)] += n
+	(*l)[length] += n
 }
 
 func (l lengths) longest() int {
@@ -147,9 +149,10 @@ func (l lengths) longest() int {
 }
 
 func (m *Model) nameNode(n *node, sign int) {
-	m.nodeNames.add(string(n.ID), sign)
+	m.nodeNames.add(len(n.ID), sign)
+	m.deviceCounts.add(len(n.GPUs), sign)
 	for i := range n.GPUs {
-		m.deviceNames.add(n.GPUs[i].UUID, sign)
+		m.deviceNames.add(len(n.GPUs[i].UUID), sign)
 	}
 	for _, name := range slices.Compact([]string{n.Host, string(n.ID)}) {
 		if sign > 0 {
@@ -202,7 +205,7 @@ func (m *Model) SetNode(to Node) {
 		n.build(m)
 		n.before.free = 0
 	}
-	if relabelled := !slices.Equal(n.Labels, to.Labels); relabelled || n.Closed != to.Closed || n.Rack != to.Rack || n.Capacity != to.Capacity {
+	if relabelled := !slices.Equal(n.Labels, to.Labels) || n.Attributes != to.Attributes; relabelled || n.Closed != to.Closed || n.Rack != to.Rack || n.Capacity != to.Capacity {
 		n.before = room{} // it counts as one that was not there before
 	}
 	n.Node = to
@@ -392,7 +395,7 @@ func (m *Model) setAsks(a *app, asks []rm.Ask) {
 func sameAsk(a, b *rm.Ask) bool {
 	return a.ID == b.ID && a.Priority == b.Priority && a.Resource == b.Resource && a.Count == b.Count && a.Gang == b.Gang && a.Model == b.Model &&
 		a.Island == b.Island && a.Strict == b.Strict && a.Label == b.Label && a.GPUMemory == b.GPUMemory &&
-		a.Within == b.Within && a.Walltime == b.Walltime && slices.Equal(a.Nodes, b.Nodes) && slices.Equal(a.Excluded, b.Excluded)
+		a.Within == b.Within && a.Placement == b.Placement && a.Walltime == b.Walltime && slices.Equal(a.Nodes, b.Nodes) && slices.Equal(a.Excluded, b.Excluded)
 }
 
 // grant is a group whose commit is in flight.
@@ -418,7 +421,10 @@ func (m *Model) assume(w *want, s *shape, seats []seat) *grant {
 		m.unfile(at.node)
 		for range at.n {
 			p := Placement{Node: at.node.ID, GPUs: at.node.choose(s, at.island)}
-			at.node.assume(s.Resource, p.GPUs)
+			if s.Exclusive {
+				p.Whole = new(at.node.whole())
+			}
+			at.node.assume(g.group.Gets(p), p.GPUs, s.Exclusive)
 			g.group.Placements = append(g.group.Placements, p)
 			g.nodes = append(g.nodes, at.node)
 		}
@@ -438,7 +444,7 @@ func (m *Model) assume(w *want, s *shape, seats []seat) *grant {
 
 // charge counts a group against its application and queue, or takes it off again.
 func (m *Model) charge(g *grant, sign int) {
-	r := g.group.Resource.Times(sign * len(g.group.Placements))
+	r := g.group.total().Times(sign)
 	g.app.assumed = g.app.assumed.Add(r)
 	masters := rm.Resource{}
 	if g.group.Ask == "" {
@@ -459,7 +465,7 @@ func (m *Model) Settle(groups ...int64) {
 		for i, p := range g.group.Placements {
 			n := g.nodes[i]
 			m.touch(n)
-			n.give(g.group.Resource, p.GPUs)
+			n.give(g.group.Gets(p), p.GPUs, p.Whole != nil)
 			m.file(n)
 		}
 		w := g.find()

@@ -77,7 +77,7 @@ func (m *Model) namedNodes(names []string) []*node {
 
 // admits reports whether the nodes of a bucket can be meant at all; names of nodes are looked at for each node.
 func (b *bucket) admits(s *shape) bool {
-	return s.Label == "" || slices.Contains(b.class.labels, s.Label)
+	return s.meets(b.class) && (s.Label == "" || slices.Contains(b.class.labels, s.Label))
 }
 
 // member is the first of a bucket's nodes that takes n containers, of which the bucket has room for as many; nil: none.
@@ -99,6 +99,9 @@ func (m *Model) member(b *bucket, s *shape, n int) *node {
 // island, else the fullest node. nil: no node has room for n.
 func (m *Model) best(s *shape, n int) (*node, int) {
 	k := s.Resource.GPUs
+	if s.Exclusive && n > 1 {
+		return nil, -1
+	}
 	if k == 0 {
 		for i := range m.lists {
 			if at := m.first(&m.lists[i], s, n); at != nil {

@@ -145,14 +145,22 @@ func wantedAsk(a *pb.Ask) (rm.WantedAsk, error) {
 	if err != nil {
 		return rm.WantedAsk{}, badAsk(a.AskId, "%v", err)
 	}
+	placement, err := placementOf(a.Placement)
+	if err != nil {
+		return rm.WantedAsk{}, badAsk(a.AskId, "placement: %v", err)
+	}
 	return rm.WantedAsk{
 		Ask: rm.Ask{
 			ID: a.AskId, Priority: int(a.Priority), Resource: r, Count: int(a.Count), Gang: int(a.GangMin), Model: a.GpuModel, Island: a.GpuIsland,
 			Nodes: a.Nodes, Strict: a.StrictLocality, Excluded: a.ExcludedNodes, Label: a.Label, Instances: a.Instances, Held: a.Held,
-			GPUMemory: a.GpuMemory, Within: a.Within, Walltime: time.Duration(a.WalltimeMs) * time.Millisecond,
+			GPUMemory: a.GpuMemory, Within: a.Within, Walltime: time.Duration(a.WalltimeMs) * time.Millisecond, Placement: placement,
 		},
 		Run: launchOf(a.Launch),
 	}, nil
+}
+
+func placementOf(p *pb.Placement) (rm.Placement, error) {
+	return job.Placement{Attributes: p.GetAttributes(), Exclusive: p.GetExclusive()}.Words()
 }
 
 // launchOf translates a launch; nil is nil.

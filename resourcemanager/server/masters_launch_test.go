@@ -23,7 +23,7 @@ func (c *testCluster) raise() {
 	for _, m := range c.live {
 		if m != nil {
 			m.config.Credentials.Member.Raise(release.Level)
-			eventually(c.t, "a member to be raised", func() bool { return m.group.Load().Level() == release.Level })
+			eventually(c.t, "a member to be raised", func() bool { g := m.group.Load(); return g != nil && g.Level() == release.Level })
 		}
 	}
 }

@@ -251,7 +251,7 @@ func (r *reign) tellNode(view *state.View, id rm.NodeID) {
 		return
 	}
 	node := scheduler.Node{
-		ID: n.ID, Host: n.Host, Rack: n.Rack, Labels: n.Labels, Capacity: n.Capacity, Used: n.Used, Containers: n.Live,
+		ID: n.ID, Host: n.Host, Rack: n.Rack, Labels: n.Labels, Attributes: n.Attributes, Capacity: n.Capacity, Used: n.Used, Containers: n.Live, Exclusive: n.Exclusive,
 		GPUs: make([]scheduler.GPU, 0, len(n.GPUs)),
 	}
 	node.Capacity.GPUs = len(n.GPUs)
@@ -339,7 +339,7 @@ func (r *reign) entries(view *state.View, groups []scheduler.Group) [][]grant {
 		}
 		for _, at := range g.Placements {
 			p.Placements = append(p.Placements, &statepb.Placement{
-				Node: string(at.Node), Resource: state.Resource(g.Resource), Gpus: at.GPUs,
+				Node: string(at.Node), Resource: state.Resource(g.Gets(at)), Gpus: at.GPUs,
 				Salt: newSalt(),
 			})
 		}

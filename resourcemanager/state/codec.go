@@ -96,7 +96,7 @@ func Ask(a rm.Ask) *statepb.Ask {
 		Id: a.ID, Priority: int32(a.Priority), Resource: Resource(a.Resource), Count: int32(a.Count), Gang: int32(a.Gang),
 		Model: a.Model, Island: a.Island, Nodes: a.Nodes, Strict: a.Strict, Excluded: a.Excluded, Label: a.Label, Launch: a.Launch,
 		Instances: a.Instances, Held: a.Held,
-		GpuMemory: a.GPUMemory, Within: a.Within, WalltimeMs: a.Walltime.Milliseconds(),
+		GpuMemory: a.GPUMemory, Within: a.Within, WalltimeMs: a.Walltime.Milliseconds(), Placement: placement(a.Placement),
 	}
 }
 
@@ -105,8 +105,20 @@ func askOf(p *statepb.Ask) rm.Ask {
 		ID: p.Id, Priority: int(p.Priority), Resource: resourceOf(p.Resource), Count: int(p.Count), Gang: int(p.Gang),
 		Model: p.Model, Island: p.Island, Nodes: p.Nodes, Strict: p.Strict, Excluded: p.Excluded, Label: p.Label, Launch: p.Launch,
 		Instances: p.Instances, Held: p.Held,
-		GPUMemory: p.GpuMemory, Within: p.Within, Walltime: time.Duration(p.WalltimeMs) * time.Millisecond,
+		GPUMemory: p.GpuMemory, Within: p.Within, Walltime: time.Duration(p.WalltimeMs) * time.Millisecond, Placement: placementOf(p.Placement),
 	}
+}
+
+func placement(p rm.Placement) *statepb.AskPlacement {
+	if p.IsZero() {
+		return nil
+	}
+	return &statepb.AskPlacement{Attributes: p.Attributes.Map(), Exclusive: p.Exclusive}
+}
+
+func placementOf(p *statepb.AskPlacement) rm.Placement {
+	attributes, _ := rm.NewConditions(p.GetAttributes()) // validated when they were written
+	return rm.Placement{Attributes: attributes, Exclusive: p.GetExclusive()}
 }
 
 // Launch encodes a launch.
@@ -204,7 +216,7 @@ func containerPB(c *rm.Container) *statepb.Container {
 		Priority: int32(c.Priority), Launch: c.Launch, Master: c.Master, State: string(c.State), Salt: c.Salt,
 		GrantedMs: int64(c.Granted), StartedMs: int64(c.Started), FinishedMs: int64(c.Finished), StopStatus: int32(c.StopStatus),
 		StopReason: c.StopReason, Exit: int32(c.Exit), Diagnostics: c.Diagnostics, Ended: c.Ended,
-		Instance: int32(c.Instance + 1),
+		Instance: int32(c.Instance + 1), Exclusive: c.Exclusive,
 	}
 }
 
@@ -214,7 +226,7 @@ func containerOf(p *statepb.Container) *rm.Container {
 		Priority: int(p.Priority), Launch: p.Launch, Master: p.Master, State: rm.ContainerState(p.State), Salt: p.Salt,
 		Granted: metadata.Time(p.GrantedMs), Started: metadata.Time(p.StartedMs), Finished: metadata.Time(p.FinishedMs),
 		StopStatus: rm.ExitStatus(p.StopStatus), StopReason: p.StopReason, Exit: rm.ExitStatus(p.Exit), Diagnostics: p.Diagnostics, Ended: p.Ended,
-		Instance: int(p.Instance) - 1,
+		Instance: int(p.Instance) - 1, Exclusive: p.Exclusive,
 	}
 }
 
