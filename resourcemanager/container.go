@@ -38,7 +38,9 @@ type Container struct {
 	Master   bool
 	// Exclusive: its node is its own.
 	Exclusive bool
-	State     ContainerState
+	// Tags are those of its ask.
+	Tags  Tags
+	State ContainerState
 	// Salt is what its token is made of, beside the cluster's secret.
 	Salt     []byte
 	Granted  metadata.Time

@@ -14,13 +14,18 @@ type Placement struct {
 	// Exclusive: each container gets a whole node on which nobody else is: all of its memory, vcores and GPUs, and what else it has. Nobody
 	// else is placed there while it lives. The resources of the ask are the least that the node must have.
 	Exclusive bool
+	// Tags that each container carries, and Constraints about how many with a tag are near it.
+	Tags        Tags
+	Constraints Constraints
 }
 
 // IsZero reports whether nothing is said.
 func (p Placement) IsZero() bool { return p == Placement{} }
 
 // Bytes is how long its words are.
-func (p Placement) Bytes() int { return len(p.Attributes.text) }
+func (p Placement) Bytes() int {
+	return len(p.Attributes.text) + len(p.Tags.text) + len(p.Constraints.text)
+}
 
 // MaxConditions bounds the conditions of one ask.
 const MaxConditions = 16

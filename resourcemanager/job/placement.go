@@ -10,10 +10,26 @@ type Placement struct {
 	Attributes map[string]string `json:"attributes,omitempty"`
 	// Exclusive: each gets a whole node, with all that it has.
 	Exclusive bool `json:"exclusive,omitempty"`
+	// Tags that each carries, for constraints.
+	Tags        []string     `json:"tags,omitempty"`
+	Constraints []Constraint `json:"constraints,omitempty"`
+}
+
+// Constraint says how many others of the job with a tag may be near each container: none at all with max 0 (anti-affinity), at least one
+// with min 1 (affinity).
+type Constraint struct {
+	Tag string `json:"tag"`
+	// Scope is node (default), rack, or the depth of a rack's path, 1 being the outermost.
+	Scope string `json:"scope,omitempty"`
+	Min   int    `json:"min,omitempty"`
+	// Max is absent where there may be any number.
+	Max *int `json:"max,omitempty"`
 }
 
 // IsZero reports whether it says nothing.
-func (p Placement) IsZero() bool { return len(p.Attributes) == 0 && !p.Exclusive }
+func (p Placement) IsZero() bool {
+	return len(p.Attributes)+len(p.Tags)+len(p.Constraints) == 0 && !p.Exclusive
+}
 
 // Words checks what is said. Errors are of kind metadata.ErrInvalidArgument.
 func (p Placement) Words() (rm.Placement, error) {
@@ -21,5 +37,24 @@ func (p Placement) Words() (rm.Placement, error) {
 	if err != nil {
 		return rm.Placement{}, err
 	}
-	return rm.Placement{Attributes: attributes, Exclusive: p.Exclusive}, nil
+	tags, err := rm.NewTags(p.Tags)
+	if err != nil {
+		return rm.Placement{}, err
+	}
+	var list []rm.Constraint
+	for _, c := range p.Constraints {
+		x := rm.Constraint{Tag: c.Tag, Scope: c.Scope, Min: c.Min, Max: rm.Unbounded}
+		if x.Scope == "" {
+			x.Scope = rm.ScopeNode
+		}
+		if c.Max != nil {
+			x.Max = *c.Max
+		}
+		list = append(list, x)
+	}
+	constraints, err := rm.NewConstraints(list)
+	if err != nil {
+		return rm.Placement{}, err
+	}
+	return rm.Placement{Attributes: attributes, Exclusive: p.Exclusive, Tags: tags, Constraints: constraints}, nil
 }

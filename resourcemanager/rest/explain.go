@@ -124,6 +124,8 @@ func changed(ask *rm.Ask, unit int, c scheduler.Change) string {
 		return fmt.Sprintf("without the attributes %v", ask.Attributes)
 	case scheduler.SharedNode:
 		return "if it shared its node"
+	case scheduler.AnyNeighbours:
+		return fmt.Sprintf("without the constraints: %v", ask.Constraints)
 	case scheduler.AnyNode:
 		return "if it did not insist on its nodes"
 	}

@@ -67,6 +67,8 @@ const (
 	// The conditions for attributes, and that the node must be its own.
 	AnyAttributes ChangeKind = "attributes"
 	SharedNode    ChangeKind = "exclusive"
+	// The constraints for tags.
+	AnyNeighbours ChangeKind = "constraints"
 )
 
 // Change is what would let an ask start now.
@@ -281,7 +283,7 @@ func (m *Model) changes(w *want, queues []string) []Change {
 		}
 		c := Change{Kind: kind, Ask: w.Ask}
 		drop(&c.Ask)
-		if would(m.formLike(f, &c.Ask)) {
+		if would(m.formLike(w.app.ID, f, &c.Ask)) {
 			*out = append(*out, c)
 		}
 	}
@@ -292,13 +294,14 @@ func (m *Model) changes(w *want, queues []string) []Change {
 	leave(AnyNode, f.Strict, &out, func(a *rm.Ask) { a.Strict = false })
 	leave(AnyAttributes, !f.Attributes.IsZero(), &out, func(a *rm.Ask) { a.Attributes = rm.Conditions{} })
 	leave(SharedNode, f.Exclusive, &out, func(a *rm.Ask) { a.Exclusive = false })
+	leave(AnyNeighbours, !f.Constraints.IsZero(), &out, func(a *rm.Ask) { a.Constraints = rm.Constraints{} })
 	leave(AlsoExcluded, f.Excluded != "", &out, func(a *rm.Ask) { a.Excluded = nil })
 	return append(out, m.otherQueues(w, f, queues)...)
 }
 
 // formLike is the form of a changed ask, of which as many come at once, with what depends on more than the ask.
-func (m *Model) formLike(f form, a *rm.Ask) form {
-	g := m.formOf(a, f.Unit)
+func (m *Model) formLike(app rm.ApplicationID, f form, a *rm.Ask) form {
+	g := m.formOf(app, a, f.Unit)
 	g.Lasts, g.Reservation = f.Lasts, f.Reservation
 	return g
 }

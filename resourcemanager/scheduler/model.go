@@ -72,7 +72,10 @@ type Model struct {
 	buckets map[string]*bucket
 	lists   []list
 	shapes  map[form]*shape
-	scratch []byte
+	tags    map[rm.ApplicationID]*tagged
+	// tagVersions is the last of tagged.version.
+	tagVersions uint64
+	scratch     []byte
 
 	// changed are the nodes that something other than a plan changed since the last plan.
 	changed []*node
@@ -100,7 +103,7 @@ type Model struct {
 func NewModel(c Config) *Model {
 	m := &Model{
 		nodes: map[rm.NodeID]*node{}, names: map[string][]*node{}, apps: map[rm.ApplicationID]*app{}, classes: map[string]*class{},
-		buckets: map[string]*bucket{}, shapes: map[form]*shape{}, assumed: map[int64]*grant{},
+		buckets: map[string]*bucket{}, shapes: map[form]*shape{}, tags: map[rm.ApplicationID]*tagged{}, assumed: map[int64]*grant{},
 	}
 	m.Configure(c)
 	return m
@@ -200,7 +203,7 @@ func (m *Model) SetNode(to Node) {
 	}
 	if rebuild || n.Host != to.Host {
 		m.nameNode(n, -1)
-		n.Node = to
+		n.Host, n.GPUs = to.Host, to.GPUs
 		m.nameNode(n, 1)
 		n.build(m)
 		n.before.free = 0
@@ -208,6 +211,7 @@ func (m *Model) SetNode(to Node) {
 	if relabelled := !slices.Equal(n.Labels, to.Labels) || n.Attributes != to.Attributes; relabelled || n.Closed != to.Closed || n.Rack != to.Rack || n.Capacity != to.Capacity {
 		n.before = room{} // it counts as one that was not there before
 	}
+	m.retag(n, &to)
 	n.Node = to
 	m.classify(n)
 	n.refresh()
@@ -221,6 +225,14 @@ func (m *Model) RemoveNode(id rm.NodeID) {
 		return
 	}
 	m.touch(n)
+	m.retag(n, &Node{})
+	for _, g := range m.assumed {
+		for _, at := range g.nodes {
+			if at == n {
+				m.tag(g.app.ID, n, g.tags, -1)
+			}
+		}
+	}
 	n.Closed = true
 	m.total = m.total.Sub(n.Capacity)
 	m.unresolved = true
@@ -403,6 +415,7 @@ type grant struct {
 	group Group
 	app   *app
 	nodes []*node // of the placements
+	tags  rm.Tags
 }
 
 func (g *grant) find() *want {
@@ -415,7 +428,7 @@ func (g *grant) find() *want {
 // assume takes the room of a group, and counts it against its application and queue.
 func (m *Model) assume(w *want, s *shape, seats []seat) *grant {
 	m.last++
-	g := &grant{app: w.app, group: Group{Number: m.last, App: w.app.ID, Ask: w.ID, Resource: s.Resource}}
+	g := &grant{app: w.app, tags: w.Placement.Tags, group: Group{Number: m.last, App: w.app.ID, Ask: w.ID, Resource: s.Resource}}
 	g.group.Placements = make([]Placement, 0, s.Unit)
 	for _, at := range seats {
 		m.unfile(at.node)
@@ -434,6 +447,7 @@ func (m *Model) assume(w *want, s *shape, seats []seat) *grant {
 	w.assumed += s.Unit
 	m.charge(g, 1)
 	m.enter(w)
+	m.tagGrant(g, 1)
 	m.assumed[g.group.Number] = g
 	if m.trials > 0 {
 		m.journal = append(m.journal, g.group.Number)
@@ -474,6 +488,7 @@ func (m *Model) Settle(groups ...int64) {
 			w.assumed -= len(g.group.Placements)
 		}
 		m.charge(g, -1)
+		m.tagGrant(g, -1)
 		if w != nil {
 			m.enter(w)
 		}

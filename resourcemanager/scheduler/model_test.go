@@ -61,6 +61,15 @@ func (m *Model) contents() string {
 			out += "in the wrong bucket\n"
 		}
 	}
+	for _, a := range m.sortedApps() {
+		if t := m.tags[a.ID]; t != nil {
+			for _, tag := range slices.Sorted(maps.Keys(t.on)) {
+				for _, id := range slices.Sorted(maps.Keys(m.nodes)) {
+					out += fmt.Sprintln("tag", a.ID, tag, id, t.on[tag][m.nodes[id]], len(t.on[tag]))
+				}
+			}
+		}
+	}
 	filed, spread := 0, 0
 	for i := range m.lists {
 		for _, b := range m.lists[i].buckets {

@@ -44,6 +44,7 @@ type Hold struct {
 	App      rm.ApplicationID
 	Resource rm.Resource
 	GPUs     []string
+	Tags     rm.Tags
 	// Ends is when it is over at the latest, beside the end of its application, see App.Ends; 0: nobody knows.
 	Ends metadata.Time
 }

@@ -152,6 +152,11 @@ func (m *Model) refuse(s *shape) rm.Reason {
 		}
 	}
 	switch {
+	case room >= s.Unit && len(s.constraints) > 0:
+		return rm.Reason{
+			Code: rm.ReasonConstraints, Need: int64(s.Unit), Have: int64(room),
+			Text: fmt.Sprintf("there is room for %d of it, but not where its neighbours are as it wants: %v", room, s.Constraints),
+		}
 	case room >= s.Unit && s.Within != "":
 		return rm.Reason{
 			Code: rm.ReasonTopology, Need: int64(s.Unit), Have: int64(room),

@@ -234,6 +234,9 @@ type step struct {
 // keep finds the nodes that will be free the earliest for an ask. nil: not even an empty cluster has room, or none is left to keep.
 func (m *Model) keep(w *want) *reservation {
 	s := w.lane.shape
+	if len(s.constraints) > 0 { // whom its neighbours will be nobody knows
+		return nil
+	}
 	byPart := map[string][]step{}
 	for _, n := range m.nodes {
 		if !n.admits(s) || n.reserved != nil {

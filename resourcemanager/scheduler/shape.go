@@ -23,6 +23,8 @@ type form struct {
 	Near, Excluded string
 	// Lasts is for how long at most, rounded up; 0: unknown.
 	Lasts time.Duration
+	// App is whose it is, where it has constraints, which are about containers of that alone.
+	App rm.ApplicationID
 	// Reservation is the number of the one that it has; 0: none.
 	Reservation int64
 }
@@ -37,6 +39,9 @@ type shape struct {
 	// met says of classes of nodes whether they meet the conditions: 0 not looked at yet, 1 yes, -1 no.
 	met []int8
 	m   *Model
+	// constraints, and what they are counted with, see tags.go.
+	constraints []constraint
+	counted     uint64
 	// lanes that have asks of the shape.
 	lanes []*lane
 	// closed: there was no room for one unit at the last plan, and no node has grown since that would take some of it.
@@ -46,11 +51,16 @@ type shape struct {
 	saidAt uint64
 }
 
-func (m *Model) formOf(a *rm.Ask, unit int) form {
+func (m *Model) formOf(app rm.ApplicationID, a *rm.Ask, unit int) form {
 	f := form{
 		Resource: a.Resource, Unit: unit, Label: a.Label, Within: a.Within,
 		Strict: a.Strict, Near: joined(a.Nodes), Excluded: joined(a.Excluded), Lasts: roundUp(a.Walltime),
 		Placement: a.Placement,
+	}
+	if f.Constraints.IsZero() {
+		f.Tags = rm.Tags{} // nobody asks for its own
+	} else {
+		f.App = app
 	}
 	if f.Resource.GPUs > 0 {
 		f.Model, f.GPUMemory, f.Island = strings.ToLower(a.Model), a.GPUMemory, a.Island
@@ -92,12 +102,17 @@ func (m *Model) shape(f form) *shape {
 	if s == nil {
 		s = m.newShape(f)
 		m.shapes[f] = s
+		if len(s.constraints) > 0 {
+			m.tagsOf(f.App).shapes[s] = true
+		}
 	}
 	return s
 }
 
 func (m *Model) newShape(f form) *shape {
-	return &shape{form: f, m: m, near: split(f.Near), excluded: split(f.Excluded), anyKind: f.Model == "" && f.GPUMemory == 0}
+	return &shape{
+		form: f, m: m, near: split(f.Near), excluded: split(f.Excluded), anyKind: f.Model == "" && f.GPUMemory == 0, constraints: constraintsOf(&f),
+	}
 }
 
 // kind is one sort of GPU.

@@ -160,7 +160,15 @@ func wantedAsk(a *pb.Ask) (rm.WantedAsk, error) {
 }
 
 func placementOf(p *pb.Placement) (rm.Placement, error) {
-	return job.Placement{Attributes: p.GetAttributes(), Exclusive: p.GetExclusive()}.Words()
+	words := job.Placement{Attributes: p.GetAttributes(), Exclusive: p.GetExclusive(), Tags: p.GetTags()}
+	for _, c := range p.GetConstraints() {
+		x := job.Constraint{Tag: c.Tag, Scope: c.Scope, Min: int(c.Min)}
+		if c.Max != nil {
+			x.Max = new(int(*c.Max))
+		}
+		words.Constraints = append(words.Constraints, x)
+	}
+	return words.Words()
 }
 
 // launchOf translates a launch; nil is nil.

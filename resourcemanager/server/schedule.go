@@ -260,7 +260,7 @@ func (r *reign) tellNode(view *state.View, id rm.NodeID) {
 	}
 	held := map[string]bool{}
 	for _, c := range view.On(id) {
-		node.Holds = append(node.Holds, scheduler.Hold{App: c.ID.Attempt.Application, Resource: c.Resource, GPUs: c.GPUs})
+		node.Holds = append(node.Holds, scheduler.Hold{App: c.ID.Attempt.Application, Resource: c.Resource, GPUs: c.GPUs, Tags: c.Tags})
 		for _, u := range c.GPUs {
 			held[u] = true
 		}

@@ -113,12 +113,26 @@ func placement(p rm.Placement) *statepb.AskPlacement {
 	if p.IsZero() {
 		return nil
 	}
-	return &statepb.AskPlacement{Attributes: p.Attributes.Map(), Exclusive: p.Exclusive}
+	out := &statepb.AskPlacement{Attributes: p.Attributes.Map(), Exclusive: p.Exclusive, Tags: p.Tags.List()}
+	for _, c := range p.Constraints.List() {
+		out.Constraints = append(out.Constraints, &statepb.Constraint{Tag: c.Tag, Scope: c.Scope, Min: int32(c.Min), Max: new(int32(c.Max))})
+	}
+	return out
 }
 
 func placementOf(p *statepb.AskPlacement) rm.Placement {
 	attributes, _ := rm.NewConditions(p.GetAttributes()) // validated when they were written
-	return rm.Placement{Attributes: attributes, Exclusive: p.GetExclusive()}
+	list := make([]rm.Constraint, 0, len(p.GetConstraints()))
+	for _, c := range p.GetConstraints() {
+		list = append(list, rm.Constraint{Tag: c.Tag, Scope: c.Scope, Min: int(c.Min), Max: int(c.GetMax())})
+	}
+	constraints, _ := rm.NewConstraints(list)
+	return rm.Placement{Attributes: attributes, Exclusive: p.GetExclusive(), Tags: tagsOf(p.GetTags()), Constraints: constraints}
+}
+
+func tagsOf(list []string) rm.Tags {
+	tags, _ := rm.NewTags(list) // validated when they were written
+	return tags
 }
 
 // Launch encodes a launch.
@@ -216,7 +230,7 @@ func containerPB(c *rm.Container) *statepb.Container {
 		Priority: int32(c.Priority), Launch: c.Launch, Master: c.Master, State: string(c.State), Salt: c.Salt,
 		GrantedMs: int64(c.Granted), StartedMs: int64(c.Started), FinishedMs: int64(c.Finished), StopStatus: int32(c.StopStatus),
 		StopReason: c.StopReason, Exit: int32(c.Exit), Diagnostics: c.Diagnostics, Ended: c.Ended,
-		Instance: int32(c.Instance + 1), Exclusive: c.Exclusive,
+		Instance: int32(c.Instance + 1), Exclusive: c.Exclusive, Tags: c.Tags.List(),
 	}
 }
 
@@ -226,7 +240,7 @@ func containerOf(p *statepb.Container) *rm.Container {
 		Priority: int(p.Priority), Launch: p.Launch, Master: p.Master, State: rm.ContainerState(p.State), Salt: p.Salt,
 		Granted: metadata.Time(p.GrantedMs), Started: metadata.Time(p.StartedMs), Finished: metadata.Time(p.FinishedMs),
 		StopStatus: rm.ExitStatus(p.StopStatus), StopReason: p.StopReason, Exit: rm.ExitStatus(p.Exit), Diagnostics: p.Diagnostics, Ended: p.Ended,
-		Instance: int(p.Instance) - 1, Exclusive: p.Exclusive,
+		Instance: int(p.Instance) - 1, Exclusive: p.Exclusive, Tags: tagsOf(p.Tags),
 	}
 }
 

@@ -112,7 +112,7 @@ func (s *State) grantGroup(g *statepb.Group) []rm.ContainerID {
 		c := &rm.Container{
 			ID:   rm.ContainerID{Attempt: rm.AttemptID{Application: a.ID, Number: t.Number}, Epoch: int64(s.epoch), Number: a.Containers},
 			Node: rm.NodeID(p.Node), User: a.User, Resource: resourceOf(p.Resource), GPUs: p.Gpus,
-			Ask: g.Ask, Priority: ask.Priority, Launch: ask.Launch, Instance: instance, Master: g.Ask == "", Exclusive: ask.Exclusive,
+			Ask: g.Ask, Priority: ask.Priority, Launch: ask.Launch, Instance: instance, Master: g.Ask == "", Exclusive: ask.Exclusive, Tags: ask.Placement.Tags,
 			State: rm.ContainerGranted, Salt: p.Salt, Granted: s.now, Exit: rm.ExitUnknown,
 		}
 		s.containers.Set(c)

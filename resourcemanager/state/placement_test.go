@@ -16,7 +16,15 @@ func TestANodeForOneContainerAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ask := rm.Ask{ID: "w", Resource: oneGPU, Count: 2, Placement: rm.Placement{Exclusive: true, Attributes: attributes}}
+	tags, err := rm.NewTags([]string{"x", "w"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	constraints, err := rm.NewConstraints([]rm.Constraint{{Tag: "x", Scope: "rack", Min: 1, Max: rm.Unbounded}, {Tag: "w", Scope: "node"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := rm.Ask{ID: "w", Resource: oneGPU, Count: 2, Placement: rm.Placement{Exclusive: true, Attributes: attributes, Tags: tags, Constraints: constraints}}
 	if r := c.allocate(id, 1, epoch, 1, 0, ask, rm.Ask{ID: "other", Resource: master, Count: 2}); r.Err != nil {
 		t.Fatal(r.Err)
 	}
@@ -42,7 +50,7 @@ func TestANodeForOneContainerAlone(t *testing.T) {
 	if len(g.Containers) != 1 {
 		t.Fatal(g.Reason)
 	}
-	if k, n := c.View().Container(g.Containers[0]), c.View().Node("n2:1"); !k.Exclusive || k.Resource != whole || !n.Exclusive {
+	if k, n := c.View().Container(g.Containers[0]), c.View().Node("n2:1"); !k.Exclusive || k.Tags != tags || k.Resource != whole || !n.Exclusive {
 		t.Errorf("%+v on %+v", k, n)
 	}
 	c.node("n2:1", "i", 3) // it grows, and says so
