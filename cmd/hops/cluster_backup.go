@@ -490,10 +490,10 @@ func restoreManager(b *roles.Builder, m *manifest, parts *tar.Reader) error {
 	return err
 }
 
-// hasData reports whether something is in a directory.
+// hasData reports whether something is in a directory, or may be: it cannot be read.
 func hasData(dir string) bool {
 	entries, err := os.ReadDir(dir)
-	return err == nil && len(entries) > 0
+	return err != nil && !errors.Is(err, fs.ErrNotExist) || len(entries) > 0
 }
 
 func restoreManagerCommand() *cli.Command {

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -186,10 +187,11 @@ func (m *machineSetup) foundManagers() error {
 	if err != nil {
 		return err
 	}
-	if err := b.FoundManager(); err != nil {
+	err = b.FoundManager()
+	if err != nil && !errors.Is(err, fs.ErrExist) { // whoever made it may have died before the next line
 		return err
 	}
-	return likeTree(file.ResourceManager.Data, m.dir)
+	return errors.Join(err, likeTree(file.ResourceManager.Data, m.dir))
 }
 
 // asks is what the machine asks for.

@@ -22,6 +22,8 @@ const (
 	formerPeer = 5 * time.Minute
 	// askTime is how long a request waits for namenodes to be asked about a key or a datanode that is not known.
 	askTime = 3 * time.Second
+	// askAllTime bounds a round to all namenodes, for which requests wait that only want the one that leads.
+	askAllTime = time.Second
 	// askSpacing is the least time between two rounds of asking: who guesses tokens does not make a datanode ask all day.
 	askSpacing = 100 * time.Millisecond
 )
@@ -181,7 +183,11 @@ func (t *trust) run(ctx context.Context) {
 		t.next = nil
 		all := r.all
 		t.mu.Unlock()
-		call, cancel := context.WithTimeout(ctx, askTime)
+		limit := askTime
+		if all {
+			limit = askAllTime
+		}
+		call, cancel := context.WithTimeout(ctx, limit)
 		t.ask(call, all)
 		cancel()
 		close(r.done)

@@ -78,7 +78,7 @@ func (m *Machine) Boot(ctx context.Context) error {
 	pid := fmt.Sprint(cmd.Process.Pid)
 	inside := fmt.Sprintf("hops-in%d", m.number)
 	for _, words := range [][]string{
-		{"link", "add", m.card(), "type", "veth", "peer", "name", inside},
+		{"link", "add", m.card(), "type", "veth", "peer", "name", inside, "address", fmt.Sprintf("02:88:00:00:00:%02x", m.number)}, // a machine that lost power has the card that it had
 		{"link", "set", inside, "netns", pid, "name", "eth0"},
 		{"link", "set", m.card(), "master", bridge, "up"},
 	} {

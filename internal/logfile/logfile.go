@@ -229,12 +229,22 @@ func (f *File) rotate() error {
 // shift moves the files on, and the fresh one into the place of the current one.
 func (f *File) shift(fresh string) error {
 	name := func(i int) string { return f.config.Path + "." + strconv.Itoa(i) }
-	for i := f.config.Keep - 1; i >= 1; i-- {
+	if _, err := os.Lstat(f.config.Path); errors.Is(err, os.ErrNotExist) { // somebody has taken it away, or it was moved when this failed before
+		return os.Rename(fresh, f.config.Path)
+	}
+	vacant := 1
+	for vacant < f.config.Keep {
+		if _, err := os.Lstat(name(vacant)); errors.Is(err, os.ErrNotExist) {
+			break // what is behind it stays: a shift that failed and is tried again moves nothing twice
+		}
+		vacant++
+	}
+	for i := vacant - 1; i >= 1; i-- {
 		if err := os.Rename(name(i), name(i+1)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
 	}
-	if err := os.Rename(f.config.Path, name(1)); err != nil && !errors.Is(err, os.ErrNotExist) { // somebody may have taken it away
+	if err := os.Rename(f.config.Path, name(1)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	return os.Rename(fresh, f.config.Path)

@@ -65,6 +65,27 @@ func TestALogGoesOnAfterANewFileCouldNotBeMade(t *testing.T) {
 	}
 }
 
+// Each try to move the files on that fails would otherwise cost the oldest one.
+func TestAShiftThatFailsIsNotDoneTwice(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.log")
+	for _, name := range []string{path, path + ".1", path + ".2"} {
+		if err := os.WriteFile(name, []byte(name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := &File{config: Config{Path: path, Keep: 3}}
+	for range 5 {
+		if err := f.shift(path + ".new"); err == nil {
+			t.Fatal("a file that is not there was moved")
+		}
+	}
+	for was, is := range map[string]string{path: path + ".1", path + ".1": path + ".2", path + ".2": path + ".3"} {
+		if text, err := os.ReadFile(is); err != nil || string(text) != was {
+			t.Errorf("%s: %q, %v, want what was %s", is, text, err, was)
+		}
+	}
+}
+
 // Somebody has moved the file away, and the log begins a new one at the next change of files rather than never.
 func TestALogGoesOnWhenItsFileWasTakenAway(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.log")

@@ -1,6 +1,7 @@
 package security
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -207,6 +208,34 @@ func TestServedDoorsCheckTokens(t *testing.T) {
 		}
 	}
 	http.DefaultClient.CloseIdleConnections()
+}
+
+// A lookup that is under way when groups are forgotten brings what was true before.
+func TestGroupsThatAreForgottenDuringALookup(t *testing.T) {
+	asked, answer := make(chan bool), make(chan []string)
+	door := NewDoor(Config{Supergroup: "admins", Groups: func(string) []string { asked <- true; return <-answer }})
+	got := make(chan []string)
+	ask := func() { got <- door.groupsOf("bob") }
+	go ask()
+	<-asked
+	door.ForgetGroups()
+	answer <- []string{"admins"}
+	<-got
+	go ask()
+	<-asked
+	answer <- nil
+	if names := <-got; len(names) != 0 {
+		t.Errorf("bob is still of %v", names)
+	}
+}
+
+func TestSealsOfDifferentThingsHaveDifferentNonces(t *testing.T) {
+	var s Secret
+	s.key = []byte("a key of some bytes, as it is in")
+	one, two := s.SealAlike("p", "app_1000", []byte("0hello")), s.SealAlike("p", "app_10000", []byte("hello"))
+	if bytes.Equal(one[:sealNonce], two[:sealNonce]) {
+		t.Error("the same nonce for two things")
+	}
 }
 
 func TestGroupsFile(t *testing.T) {

@@ -90,9 +90,8 @@ type Door struct {
 	audit  atomic.Pointer[Audit]
 	rules  atomic.Pointer[UserRules]
 
-	lookups singleflight.Group // of groups
-
-	mu     sync.Mutex
+	mu      sync.Mutex
+	lookups *singleflight.Group // of groups and names; another one when they are forgotten
 	groups map[string]cachedGroups
 	names  map[uint32]string
 }
@@ -124,7 +123,7 @@ func NewDoor(config Config) *Door {
 		uid:    uint32(os.Geteuid()),
 		groups: map[string]cachedGroups{},
 		names:  map[uint32]string{},
-		places: &places{capacity: config.Descriptors, log: config.Logger},
+		places: &places{capacity: config.Descriptors, log: config.Logger}, lookups: new(singleflight.Group),
 	}
 	d.SetRules(UserRules{config.Supergroup, config.ProxyUsers})
 	d.daemon = d.nameOf(d.uid)
@@ -156,6 +155,7 @@ func (d *Door) ForgetGroups() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	clear(d.groups)
+	d.lookups = new(singleflight.Group) // one that is under way may bring what was true before
 }
 
 // Daemon is the user that this process runs as: the superuser.
@@ -386,13 +386,17 @@ func (d *Door) mayProxy(real string, caller metadata.Caller) bool {
 func (d *Door) groupsOf(name string) []string {
 	d.mu.Lock()
 	c, ok := d.groups[name]
+	lookups := d.lookups
 	d.mu.Unlock()
 	if now := time.Now(); ok && now.Before(c.until) {
 		return c.names
 	}
-	names, _, _ := d.lookups.Do(name, func() (any, error) { return d.config.Groups(name), nil })
+	names, _, _ := lookups.Do("groups of "+name, func() (any, error) { return d.config.Groups(name), nil })
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.lookups != lookups {
+		return names.([]string)
+	}
 	if len(d.groups) > 10000 {
 		clear(d.groups)
 	}
@@ -402,16 +406,23 @@ func (d *Door) groupsOf(name string) []string {
 
 func (d *Door) nameOf(uid uint32) string {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	if name, ok := d.names[uid]; ok {
+	name, ok := d.names[uid]
+	lookups := d.lookups
+	d.mu.Unlock()
+	if ok {
 		return name
 	}
-	name := strconv.FormatUint(uint64(uid), 10)
-	if u, err := user.LookupId(name); err == nil {
-		name = u.Username
-	}
-	d.names[uid] = name
-	return name
+	id := strconv.FormatUint(uint64(uid), 10)
+	found, _, _ := lookups.Do("name of "+id, func() (any, error) {
+		if u, err := user.LookupId(id); err == nil {
+			return u.Username, nil
+		}
+		return id, nil
+	})
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.names[uid] = found.(string)
+	return found.(string)
 }
 
 func systemGroups(name string) []string {

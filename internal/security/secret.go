@@ -6,6 +6,7 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -133,7 +134,7 @@ func (s Secret) Seal(purpose, of string, content []byte) []byte {
 // SealAlike is Seal, of which the same content gives the same: who sees two knows whether they are alike, and no more.
 func (s Secret) SealAlike(purpose, of string, content []byte) []byte {
 	nonce := make([]byte, sealNonce, SealOverhead+len(content))
-	copy(nonce, s.MAC(purpose+" nonce", []byte(of), content))
+	copy(nonce, s.MAC(purpose+" nonce", binary.AppendUvarint(nil, uint64(len(of))), []byte(of), content)) // no two contents of different things are one
 	return s.aead(purpose).Seal(nonce, nonce, content, []byte(of))
 }
 

@@ -109,8 +109,10 @@ func (o *Operation) next() {
 	n := o.leftOut
 	o.said, o.leftOut = 0, 0
 	o.mu.Unlock()
-	if n > 0 {
-		o.log.say(fmt.Sprintf("Slow operations were left out: %d of %s in %v", n, o.name, window))
+	if n > 0 && !o.log.say(fmt.Sprintf("Slow operations were left out: %d of %s in %v", n, o.name, window)) {
+		o.mu.Lock()
+		o.leftOut += n // they are told of at the end of the next window that there is
+		o.mu.Unlock()
 	}
 }
 

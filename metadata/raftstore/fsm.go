@@ -39,6 +39,10 @@ func (f *fsm) Apply(l *raft.Log) any {
 		f.group.fail(err)
 		panic(err) // going on would make this member differ from the others
 	}
+	if len(commands) == 0 { // a new leader's barrier
+		f.advance(l.Index)
+		return &applied{}
+	}
 	defer f.stop()
 	began := time.Now()
 	results := f.machine.Apply(l.Index, commands)
@@ -157,6 +161,7 @@ func (f *fsm) restore(frames *frameReader) error {
 	if got := f.machine.AppliedIndex(); got != frames.state {
 		return fmt.Errorf("the state machine is at index %d after restoring a snapshot of %d", got, frames.state)
 	}
+	f.advance(frames.state)
 	return nil
 }
 

@@ -161,6 +161,21 @@ func TestFreshLeaderHasAppliedEverythingBeforeItServes(t *testing.T) {
 	}
 }
 
+// Followers know that they are up to date though nobody has proposed anything to the new leader.
+func TestFollowersOfANewLeaderAreCurrent(t *testing.T) {
+	c := newCalmCluster(t, 3)
+	c.start("a")
+	c.propose("a", set("x", "1"))
+	old := c.leader("a")
+	if err := old.TransferLeadership(ctx(t), ""); err != nil {
+		t.Fatal(err)
+	}
+	c.leader("a", old.host.cfg.ID)
+	for id, nd := range c.nodes {
+		eventually(t, id+" to be current", nd.groups["a"].Current)
+	}
+}
+
 func TestWatchSeesEveryChangeInOrder(t *testing.T) {
 	c := newCluster(t, 1)
 	c.start("a")

@@ -49,6 +49,18 @@ func PolicyOf(f *metadata.FileStatus) *Policy {
 	return Hot
 }
 
+// ReplicationPolicy is the policy of erasure coding that says that there is none. A directory can be given it, as MapReduce does with the one
+// of a job before it writes there: all are replicated.
+const ReplicationPolicy = "replication"
+
+// NotADirectory is the answer to a policy of erasure coding for a file, nil for a directory.
+func NotADirectory(path string, f *metadata.FileStatus) error {
+	if f.IsDir() {
+		return nil
+	}
+	return metadata.Errorf(metadata.ErrIO, "Attempt to set an erasure coding policy for a file %s", path)
+}
+
 // NoErasureCoding is the answer to setting a policy of erasure coding: none is enabled.
 func NoErasureCoding(policy string) error {
 	if policy == "" {

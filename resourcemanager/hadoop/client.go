@@ -153,7 +153,9 @@ func (c *call) submitApplication(q *pb.SubmitApplicationRequestProto) (hrpc.Mess
 }
 
 // kinds translates types of local resources.
-var kinds = map[pb.LocalResourceTypeProto]string{pb.LocalResourceTypeProto_FILE: "file", pb.LocalResourceTypeProto_ARCHIVE: "archive"}
+var kinds = map[pb.LocalResourceTypeProto]string{
+	pb.LocalResourceTypeProto_FILE: "file", pb.LocalResourceTypeProto_ARCHIVE: "archive", pb.LocalResourceTypeProto_PATTERN: "pattern",
+}
 
 // submissionContext reads what is submitted. What is asked for and cannot be had is refused, not passed over.
 func submissionContext(p *pb.ApplicationSubmissionContextProto) (rest.SubmissionContext, error) {
@@ -224,7 +226,7 @@ func artifact(l *pb.StringLocalResourceMapProto) (rm.Artifact, error) {
 	f := l.GetValue()
 	return rm.Artifact{
 		Name: l.GetKey(), URI: pb.URL(f.GetResource()), Kind: kind, Size: f.GetSize(), Timestamp: f.GetTimestamp(),
-		Visibility: strings.ToLower(f.GetVisibility().String()),
+		Visibility: strings.ToLower(f.GetVisibility().String()), Pattern: f.GetPattern(),
 	}, nil
 }
 

@@ -338,8 +338,9 @@ func (s *Spec) check() error {
 		wrong(LocalName(a.Name), "artifacts[%d].name: %q is no path inside the work directory", i, a.Name)
 		wrong(!seen[a.Name], "artifacts[%d].name: %q is taken", i, a.Name)
 		seen[a.Name] = true
-		wrong(a.Kind == "" || slices.Contains([]string{"file", "archive", "code"}, a.Kind), "artifacts[%d].kind: %q is not file, archive or code", i, a.Kind)
-		wrong(a.Pattern == "", "artifacts[%d].pattern: only artifacts of kind pattern have one", i)
+		pattern := a.Kind == "pattern" && s.Dialect == rm.DialectYARN
+		wrong(a.Kind == "" || pattern || slices.Contains([]string{"file", "archive", "code"}, a.Kind), "artifacts[%d].kind: %q is not file, archive or code", i, a.Kind)
+		wrong(a.Pattern == "" || pattern, "artifacts[%d].pattern: only artifacts of kind pattern have one", i)
 		wrong((a.URI == "") != (a.Content == nil), "artifacts[%d]: needs a uri or content, and not both", i)
 	}
 	if err := jobsecret.CheckNames(s.Secrets); err != nil {

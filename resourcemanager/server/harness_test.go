@@ -71,6 +71,12 @@ func newTestCluster(t testing.TB, members int, tune func(*Config)) *testCluster 
 		live: make([]*member, members),
 	}
 	t.Cleanup(func() { c.ports.Close() })
+	t.TempDir() // what it is for is removed when this one is: behind the members, whenever they got theirs
+	t.Cleanup(func() {
+		for i := range c.live {
+			c.kill(i)
+		}
+	})
 	for i := range members {
 		a, err := c.ports.Take(3)
 		if err != nil {
@@ -84,11 +90,6 @@ func newTestCluster(t testing.TB, members int, tune func(*Config)) *testCluster 
 	for i := range members {
 		c.start(i)
 	}
-	t.Cleanup(func() {
-		for i := range c.live {
-			c.kill(i)
-		}
-	})
 	return c
 }
 

@@ -40,6 +40,8 @@ func (s *scripted) Statistics() namenode.Statistics {
 func (s *scripted) Datanodes() []namenode.NodeReport { return nil }
 func (s *scripted) SafeMode() string                 { return "" }
 func (s *scripted) Healthy() error                   { return errors.New("no leader") }
+func (s *scripted) CheckAccess(_ metadata.Caller, _ string, _ metadata.Access, done func(error)) { done(nil) }
+
 func (s *scripted) Stat(_ metadata.Caller, _ string, done func(*metadata.FileStatus, error)) {
 	done(s.stat, nil)
 }
@@ -336,6 +338,19 @@ func TestBadRequestsAreRefusedByName(t *testing.T) {
 		if remote := failure(t, create(change)); remote.Class != hdfs.IllegalArgument {
 			t.Errorf("%s: %v", name, remote)
 		}
+	}
+	policy := func(name string) error {
+		return client.Call(t.Context(), Name, "setErasureCodingPolicy", &pb.SetErasureCodingPolicyRequestProto{Src: ptr("/d"), EcPolicyName: &name}, new(pb.SetErasureCodingPolicyResponseProto))
+	}
+	if remote := failure(t, policy("RS-6-3-1024k")); remote.Class != hdfs.IllegalArgument {
+		t.Errorf("a policy that is not enabled: %v", remote)
+	}
+	if remote := failure(t, policy(hdfs.ReplicationPolicy)); remote.Class != hdfs.IOException || remote.Text() != "Attempt to set an erasure coding policy for a file /d" {
+		t.Errorf("a policy for a file: %v", remote)
+	}
+	s.stat = &metadata.FileStatus{Type: metadata.TypeDirectory}
+	if err := policy(hdfs.ReplicationPolicy); err != nil {
+		t.Errorf("replication, which each directory has: %v", err)
 	}
 	block := func(pool string, id uint64) *pb.ExtendedBlockProto {
 		return &pb.ExtendedBlockProto{PoolId: &pool, BlockId: &id, GenerationStamp: ptr(uint64(1))}

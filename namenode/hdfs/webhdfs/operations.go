@@ -499,7 +499,17 @@ func (q *request) ecPolicy() (response, error) {
 }
 
 func (q *request) setECPolicy() (response, error) {
-	return response{}, hdfs.NoErasureCoding(q.params["ecpolicy"])
+	if policy := q.params["ecpolicy"]; policy != hdfs.ReplicationPolicy {
+		return response{}, hdfs.NoErasureCoding(policy)
+	}
+	if err := finish(q, func(done func(error)) { q.service.CheckAccess(q.caller, q.path, metadata.Write, done) }); err != nil {
+		return response{}, err
+	}
+	f, err := q.stat(doesNotExist)
+	if err == nil {
+		err = hdfs.NotADirectory(q.path, f)
+	}
+	return response{}, err
 }
 
 func (q *request) unsetECPolicy() (response, error) {
