@@ -236,6 +236,8 @@ type Ask struct {
 	// Within is the level of the network inside which a gang has to be: "node", or the depth of a rack's path, "1" being the
 	// outermost; empty: as near together as there is room.
 	Within string
+	// Placement says more about the nodes.
+	Placement
 	// Walltime is how long each container runs at most, as far as its application knows; 0: unknown. It lets the container pass
 	// others that wait for a reservation; nothing is ended by it.
 	Walltime time.Duration

@@ -1,7 +1,6 @@
 package resourcemanager
 
 import (
-	"cmp"
 	"iter"
 	"slices"
 	"strings"
@@ -34,11 +33,7 @@ func NewAttributes(byName map[string]string) (Attributes, error) {
 		}
 		list = append(list, name+"="+value)
 	}
-	slices.SortFunc(list, func(a, b string) int {
-		x, _, _ := strings.Cut(a, "=")
-		y, _, _ := strings.Cut(b, "=")
-		return cmp.Compare(x, y)
-	})
+	slices.SortFunc(list, byNameFirst)
 	return Attributes{strings.Join(list, ",")}, nil
 }
 

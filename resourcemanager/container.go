@@ -40,7 +40,11 @@ type Container struct {
 	// Instance is its number among those of its ask, see Ask.Instances; -1: it has none.
 	Instance int
 	Master   bool
-	State    ContainerState
+	// Exclusive: its node is its own.
+	Exclusive bool
+	// Tags are those of its ask.
+	Tags  Tags
+	State ContainerState
 	// Salt is what its token is made of, beside the cluster's secret.
 	Salt     []byte
 	Granted  metadata.Time
@@ -146,9 +150,10 @@ type Node struct {
 	// Wish is what an operator wants of the node; nil: it serves. Retired: it holds nothing any more, and has been let go.
 	Wish    *Wish
 	Retired bool
-	// Used is the sum over its live containers, Live their number.
-	Used Resource
-	Live int
+	// Used is the sum over its live containers, Live their number. Exclusive: the one that lives there has it for itself.
+	Used      Resource
+	Live      int
+	Exclusive bool
 }
 
 // Grant is one line of the ledger of GPUs: who held which devices from when to when.

@@ -19,6 +19,12 @@ const (
 	ReasonModel ReasonCode = "GPU_MODEL"
 	// ReasonLabel: no node carries the label.
 	ReasonLabel ReasonCode = "LABEL"
+	// ReasonAttributes: no node has the attributes.
+	ReasonAttributes ReasonCode = "ATTRIBUTES"
+	// ReasonExclusive: no node is empty for an ask that wants one for itself, or all that could hold an ask are somebody's alone.
+	ReasonExclusive ReasonCode = "EXCLUSIVE"
+	// ReasonConstraints: there is room, but not with as many containers of its application near it as it wants.
+	ReasonConstraints ReasonCode = "CONSTRAINTS"
 	// ReasonExcluded: only nodes that the application excluded are left.
 	ReasonExcluded ReasonCode = "EXCLUDED"
 	// ReasonLocality: the ask insists on nodes that cannot take it.

@@ -473,6 +473,16 @@ func (m *master) ask(ctx context.Context, try, gang int, instances []*instance) 
 		GpuModel:  m.spec.Resources.Model, GpuIsland: m.spec.Resources.Island, Label: m.spec.Resources.Label, Launch: p,
 		GpuMemory: int64(m.spec.Resources.GPUMemory), Within: m.spec.Resources.Within,
 	}
+	if w := m.spec.Placement; !w.IsZero() {
+		q.Placement = &pb.Placement{Attributes: w.Attributes, Exclusive: w.Exclusive, Tags: w.Tags}
+		for _, c := range w.Constraints {
+			x := &pb.Constraint{Tag: c.Tag, Scope: c.Scope, Min: int32(c.Min)}
+			if c.Max != nil {
+				x.Max = new(int32(*c.Max))
+			}
+			q.Placement.Constraints = append(q.Placement.Constraints, x)
+		}
+	}
 	for _, i := range instances {
 		q.Instances = append(q.Instances, int32(i.number))
 	}

@@ -47,6 +47,8 @@ type Spec struct {
 	Priority int `json:"priority,omitempty"`
 	// Resources are those of each container of a command, or of the master.
 	Resources Resources `json:"resources,omitzero"`
+	// Placement says beside what the containers of a command may be.
+	Placement Placement `json:"placement,omitzero"`
 	// Instances of a command; 0 means 1.
 	Instances int      `json:"instances,omitempty"`
 	Argv      []string `json:"argv,omitempty"`
@@ -320,6 +322,9 @@ func (s *Spec) check() error {
 	wrong(len(r.Model) <= MaxName && len(r.Label) <= MaxName, "resources: gpu_model and label have at most %d characters", MaxName)
 	wrong(r.GPUMemory >= 0, "resources: gpu_memory is negative")
 	wrong(rm.ValidWithin(r.Within), "resources: within %.100q is not node, or the depth of a rack's path", r.Within)
+	_, err = s.Placement.Words()
+	wrong(err == nil, "placement: %v", err)
+	wrong(s.Placement.IsZero() || s.Kind == rm.KindCommand, "placement: only commands have one; a master gives it with what it asks for")
 	wrong(s.Instances >= 1 && s.Instances <= MaxInstances, "instances: %d is not between 1 and %d", s.Instances, MaxInstances)
 	wrong(len(s.Argv) <= MaxArgs && textLen(s.Argv) <= MaxText, "argv: at most %d arguments with %d bytes", MaxArgs, MaxText)
 	wrong(len(s.Run) <= MaxText, "run: at most %d bytes", MaxText)
@@ -403,6 +408,7 @@ func (s *Spec) Ask() (a rm.Ask, ok bool) {
 		ID: "instances", Priority: 1, Resource: r.Amount(), Count: s.Instances, Gang: s.Gang.Size(s.Instances), Model: r.Model, Island: r.Island,
 		Label: r.Label, GPUMemory: int64(r.GPUMemory), Within: r.Within,
 	}
+	a.Placement, _ = s.Placement.Words() // see check
 	if a.Gang <= 1 {
 		a.Gang = 0
 	}

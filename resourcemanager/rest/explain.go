@@ -146,6 +146,12 @@ func changed(ask *rm.Ask, unit int, c scheduler.Change) string {
 		return fmt.Sprintf("without the label %q", ask.Label)
 	case scheduler.AnyModel:
 		return "with GPUs of any model and memory"
+	case scheduler.AnyAttributes:
+		return fmt.Sprintf("without the attributes %v", ask.Attributes)
+	case scheduler.SharedNode:
+		return "if it shared its node"
+	case scheduler.AnyNeighbours:
+		return fmt.Sprintf("without the constraints: %v", ask.Constraints)
 	case scheduler.AnyNode:
 		return "if it did not insist on its nodes"
 	}

@@ -57,6 +57,8 @@ type WantedAsk struct {
 	Resources job.Resources `json:"resources,omitzero"`
 	// Gang is true: all at once or none; a number: so many at once at least; or "MIN..MAX", and MAX is the count.
 	Gang job.Gang `json:"gang,omitzero"`
+	// Placement says beside what they may be, as in a job.
+	Placement job.Placement `json:"placement,omitzero"`
 	// Nodes are preferred, and required if strict.
 	Nodes  []string `json:"nodes,omitempty"`
 	Strict bool     `json:"strict,omitempty"`
@@ -98,9 +100,13 @@ func (a *WantedAsk) wanted() (rm.WantedAsk, error) {
 	out := rm.WantedAsk{Ask: rm.Ask{
 		ID: a.ID, Priority: a.Priority, Count: count, Resource: a.Resources.Amount(), Gang: a.Gang.Size(count), Model: a.Resources.Model, Island: a.Resources.Island,
 		Label: a.Resources.Label, Nodes: a.Nodes, Strict: a.Strict, Excluded: a.Excluded, Instances: a.Instances, Held: a.Launch == nil,
+		GPUMemory: int64(a.Resources.GPUMemory), Within: a.Resources.Within,
 	}}
+	var err error
+	if out.Placement, err = a.Placement.Words(); err != nil {
+		return bad("placement: %v", err)
+	}
 	if a.Launch != nil {
-		var err error
 		if out.Run, err = a.Launch.launch(); err != nil {
 			return bad("%v", err)
 		}

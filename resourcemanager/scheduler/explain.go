@@ -67,6 +67,11 @@ const (
 	AnyModel     ChangeKind = "gpu_model"
 	AnyNode      ChangeKind = "nodes"
 	AlsoExcluded ChangeKind = "excluded"
+	// The conditions for attributes, and that the node must be its own.
+	AnyAttributes ChangeKind = "attributes"
+	SharedNode    ChangeKind = "exclusive"
+	// The constraints for tags.
+	AnyNeighbours ChangeKind = "constraints"
 )
 
 // Change is what would let an ask start now.
@@ -211,9 +216,9 @@ func (m *Model) holders(s *shape, why rm.Reason) []Blocker {
 		}
 	}
 	for _, g := range m.assumed {
-		for _, n := range g.nodes {
+		for i, n := range g.nodes {
 			if n.admits(s) && n.capable(s, 1) > 0 {
-				held[g.app.ID] += count(g.group.Resource)
+				held[g.app.ID] += count(g.group.Gets(g.group.Placements[i]))
 			}
 		}
 	}
@@ -258,8 +263,8 @@ func (m *Model) starts(q *queue, a *app, f form, master bool) bool {
 	if x := m.limitIn(q, a, &f, master); x.by != nil {
 		return false
 	}
-	_, ok := m.find(s)
-	return ok
+	seats, _ := m.seatsFor(q, a, s, master)
+	return seats != nil
 }
 
 // changes finds what would let an ask start now.
@@ -284,7 +289,7 @@ func (m *Model) changes(w *want, queues []string) []Change {
 		}
 		c := Change{Kind: kind, Ask: w.Ask}
 		drop(&c.Ask)
-		if would(m.formLike(f, &c.Ask)) {
+		if would(m.formLike(w.app.ID, f, &c.Ask)) {
 			*out = append(*out, c)
 		}
 	}
@@ -293,13 +298,16 @@ func (m *Model) changes(w *want, queues []string) []Change {
 	leave(AnyLabel, f.Label != "", &out, func(a *rm.Ask) { a.Label = "" })
 	leave(AnyModel, f.Model != "" || f.GPUMemory > 0, &out, func(a *rm.Ask) { a.Model, a.GPUMemory = "", 0 })
 	leave(AnyNode, f.Strict, &out, func(a *rm.Ask) { a.Strict = false })
+	leave(AnyAttributes, !f.Attributes.IsZero(), &out, func(a *rm.Ask) { a.Attributes = rm.Conditions{} })
+	leave(SharedNode, f.Exclusive, &out, func(a *rm.Ask) { a.Exclusive = false })
+	leave(AnyNeighbours, !f.Constraints.IsZero(), &out, func(a *rm.Ask) { a.Constraints = rm.Constraints{} })
 	leave(AlsoExcluded, f.Excluded != "", &out, func(a *rm.Ask) { a.Excluded = nil })
 	return append(out, m.otherQueues(w, f, queues)...)
 }
 
 // formLike is the form of a changed ask, of which as many come at once, with what depends on more than the ask.
-func (m *Model) formLike(f form, a *rm.Ask) form {
-	g := m.formOf(a, f.Unit)
+func (m *Model) formLike(app rm.ApplicationID, f form, a *rm.Ask) form {
+	g := m.formOf(app, a, f.Unit)
 	g.Lasts, g.Reservation = f.Lasts, f.Reservation
 	return g
 }

@@ -5,12 +5,15 @@ import (
 	"encoding/binary"
 	"slices"
 	"strings"
+
+	rm "github.com/gohops/hops/resourcemanager"
 )
 
 // class is what nodes have in common that does not change with what runs on them.
 type class struct {
-	number int
-	labels []string
+	number     int
+	labels     []string
+	attributes rm.Attributes
 }
 
 // bucket holds the open nodes that are alike in everything that counts for a placement: class, amounts left, and free devices by
@@ -50,10 +53,10 @@ func (n *node) isSpread() bool {
 
 // classify finds the class of a node.
 func (m *Model) classify(n *node) {
-	key := strings.Join(n.Labels, "\x00")
+	key := strings.Join(n.Labels, "\x00") + "\x00\x00" + n.Attributes.String()
 	c := m.classes[key]
 	if c == nil {
-		c = &class{number: len(m.classes), labels: n.Labels}
+		c = &class{number: len(m.classes), labels: n.Labels, attributes: n.Attributes}
 		m.classes[key] = c
 	}
 	n.class = c
@@ -71,6 +74,9 @@ func (m *Model) key(n *node) []byte {
 	}
 	if len(n.devices) == 0 {
 		flags |= 2
+	}
+	if n.empty() {
+		flags |= 4
 	}
 	b = append(b, flags)
 	if n.reserved != nil {

@@ -76,7 +76,10 @@ type Model struct {
 	buckets map[string]*bucket
 	lists   []list
 	shapes  map[form]*shape
-	scratch []byte
+	tags    map[rm.ApplicationID]*tagged
+	// tagVersions is the last of tagged.version.
+	tagVersions uint64
+	scratch     []byte
 
 	// changed are the nodes that something other than a plan changed since the last plan.
 	changed []*node
@@ -89,6 +92,8 @@ type Model struct {
 	weighedBy rm.Resource
 	// nodeNames and deviceNames count names by their length: the longest says how much a placement takes.
 	nodeNames, deviceNames lengths
+	// deviceCounts are the numbers of devices of nodes.
+	deviceCounts lengths
 
 	assumed map[int64]*grant
 	last    int64 // number of a group given last
@@ -107,7 +112,7 @@ type Model struct {
 func NewModel(c Config) *Model {
 	m := &Model{
 		nodes: map[rm.NodeID]*node{}, names: map[string][]*node{}, apps: map[rm.ApplicationID]*app{}, classes: map[string]*class{},
-		buckets: map[string]*bucket{}, shapes: map[form]*shape{}, assumed: map[int64]*grant{}, leavers: map[rm.NodeID]*node{},
+		buckets: map[string]*bucket{}, shapes: map[form]*shape{}, tags: map[rm.ApplicationID]*tagged{}, assumed: map[int64]*grant{}, leavers: map[rm.NodeID]*node{},
 	}
 	m.Configure(c)
 	return m
@@ -160,14 +165,14 @@ func (m *Model) Configure(c Config) {
 	m.version++
 }
 
-// lengths counts names by length.
+// lengths counts names, or lists, by length.
 type lengths []int
 
-func (l *lengths) add(name string, n int) {
-	for len(*l) <= len(name) {
+func (l *lengths) add(length, n int) {
+	for len(*l) <= length {
 		*l = append(*l, 0)
 	}
-	(*l)[len(name)] += n
+	(*l)[length] += n
 }
 
 func (l lengths) longest() int {
@@ -180,9 +185,10 @@ func (l lengths) longest() int {
 }
 
 func (m *Model) nameNode(n *node, sign int) {
-	m.nodeNames.add(string(n.ID), sign)
+	m.nodeNames.add(len(n.ID), sign)
+	m.deviceCounts.add(len(n.GPUs), sign)
 	for i := range n.GPUs {
-		m.deviceNames.add(n.GPUs[i].UUID, sign)
+		m.deviceNames.add(len(n.GPUs[i].UUID), sign)
 	}
 	for _, name := range slices.Compact([]string{n.Host, string(n.ID)}) {
 		if sign > 0 {
@@ -230,14 +236,15 @@ func (m *Model) SetNode(to Node) {
 	}
 	if rebuild || n.Host != to.Host {
 		m.nameNode(n, -1)
-		n.Node = to
+		n.Host, n.GPUs = to.Host, to.GPUs
 		m.nameNode(n, 1)
 		n.build(m)
 		n.before.free = 0
 	}
-	if relabelled := !slices.Equal(n.Labels, to.Labels); relabelled || n.Closed != to.Closed || n.Rack != to.Rack || n.Capacity != to.Capacity {
+	if relabelled := !slices.Equal(n.Labels, to.Labels) || n.Attributes != to.Attributes; relabelled || n.Closed != to.Closed || n.Rack != to.Rack || n.Capacity != to.Capacity {
 		n.before = room{} // it counts as one that was not there before
 	}
+	m.retag(n, &to)
 	n.Node = to
 	if slices.ContainsFunc(n.Holds, func(h Hold) bool { return h.Stopping || h.For != "" }) {
 		m.leavers[n.ID] = n
@@ -256,6 +263,14 @@ func (m *Model) RemoveNode(id rm.NodeID) {
 		return
 	}
 	m.touch(n)
+	m.retag(n, &Node{})
+	for _, g := range m.assumed {
+		for _, at := range g.nodes {
+			if at == n {
+				m.tag(g.app.ID, n, g.tags, -1)
+			}
+		}
+	}
 	n.Closed = true
 	m.total = m.total.Sub(n.Capacity)
 	m.unresolved = true
@@ -407,7 +422,7 @@ func (m *Model) setAsks(a *app, asks []rm.Ask) {
 			m.enter(w)
 		} else if !sameAsk(&w.Ask, &asks[i]) {
 			m.leave(w)
-			if m.formOf(&w.Ask, w.Gang) != m.formOf(&asks[i], asks[i].Gang) { // what is kept for it is not what it wants
+			if m.formOf(a.ID, &w.Ask, w.Gang) != m.formOf(a.ID, &asks[i], asks[i].Gang) { // what is kept for it is not what it wants
 				m.release(w)
 			}
 			w.Ask = asks[i]
@@ -427,7 +442,7 @@ func (m *Model) setAsks(a *app, asks []rm.Ask) {
 func sameAsk(a, b *rm.Ask) bool {
 	return a.ID == b.ID && a.Priority == b.Priority && a.Resource == b.Resource && a.Count == b.Count && a.Gang == b.Gang && a.Model == b.Model &&
 		a.Island == b.Island && a.Strict == b.Strict && a.Label == b.Label && a.GPUMemory == b.GPUMemory &&
-		a.Within == b.Within && a.Walltime == b.Walltime && slices.Equal(a.Nodes, b.Nodes) && slices.Equal(a.Excluded, b.Excluded)
+		a.Within == b.Within && a.Placement == b.Placement && a.Walltime == b.Walltime && slices.Equal(a.Nodes, b.Nodes) && slices.Equal(a.Excluded, b.Excluded)
 }
 
 // grant is a group whose commit is in flight.
@@ -435,6 +450,7 @@ type grant struct {
 	group Group
 	app   *app
 	nodes []*node // of the placements
+	tags  rm.Tags
 }
 
 func (g *grant) find() *want {
@@ -447,13 +463,16 @@ func (g *grant) find() *want {
 // assume takes the room of a group, and counts it against its application and queue.
 func (m *Model) assume(w *want, s *shape, seats []seat) *grant {
 	m.last++
-	g := &grant{app: w.app, group: Group{Number: m.last, App: w.app.ID, Ask: w.ID, Resource: s.Resource}}
+	g := &grant{app: w.app, tags: w.Placement.Tags, group: Group{Number: m.last, App: w.app.ID, Ask: w.ID, Resource: s.Resource}}
 	g.group.Placements = make([]Placement, 0, s.Unit)
 	for _, at := range seats {
 		m.unfile(at.node)
 		for range at.n {
 			p := Placement{Node: at.node.ID, GPUs: at.node.choose(s, at.island)}
-			at.node.assume(s.Resource, p.GPUs)
+			if s.Exclusive {
+				p.Whole = new(at.node.whole())
+			}
+			at.node.assume(g.group.Gets(p), p.GPUs, s.Exclusive)
 			g.group.Placements = append(g.group.Placements, p)
 			g.nodes = append(g.nodes, at.node)
 		}
@@ -463,6 +482,7 @@ func (m *Model) assume(w *want, s *shape, seats []seat) *grant {
 	w.assumed += s.Unit
 	m.charge(g, 1)
 	m.enter(w)
+	m.tagGrant(g, 1)
 	m.assumed[g.group.Number] = g
 	if m.trials > 0 {
 		m.journal = append(m.journal, g.group.Number)
@@ -473,7 +493,7 @@ func (m *Model) assume(w *want, s *shape, seats []seat) *grant {
 
 // charge counts a group against its application and queue, or takes it off again.
 func (m *Model) charge(g *grant, sign int) {
-	r := g.group.Resource.Times(sign * len(g.group.Placements))
+	r := g.group.total().Times(sign)
 	g.app.assumed = g.app.assumed.Add(r)
 	masters := rm.Resource{}
 	if g.group.Ask == "" {
@@ -494,7 +514,7 @@ func (m *Model) Settle(groups ...int64) {
 		for i, p := range g.group.Placements {
 			n := g.nodes[i]
 			m.touch(n)
-			n.give(g.group.Resource, p.GPUs)
+			n.give(g.group.Gets(p), p.GPUs, p.Whole != nil)
 			m.file(n)
 		}
 		w := g.find()
@@ -503,6 +523,7 @@ func (m *Model) Settle(groups ...int64) {
 			w.assumed -= len(g.group.Placements)
 		}
 		m.charge(g, -1)
+		m.tagGrant(g, -1)
 		if w != nil {
 			m.enter(w)
 		}

@@ -58,9 +58,18 @@ func (m *Model) contents() string {
 	out := fmt.Sprintln("total", m.total, m.nodeNames.longest(), m.deviceNames.longest(), len(m.assumed))
 	for _, id := range slices.Sorted(maps.Keys(m.nodes)) {
 		n := m.nodes[id]
-		out += fmt.Sprintln("node", id, n.room, n.places, n.roomNow().free, n.assumed, n.assumedContainers, len(n.assumedGPUs), n.bucket != nil)
+		out += fmt.Sprintln("node", id, n.room, n.places, n.roomNow().free, n.assumed, n.assumedContainers, n.assumedWhole, n.empty(), len(n.assumedGPUs), n.bucket != nil)
 		if n.bucket != nil && (n.bucket != m.buckets[string(m.key(n))] || n.bucket.members.list[n.at()] != n) {
 			out += "in the wrong bucket\n"
+		}
+	}
+	for _, a := range m.sortedApps() {
+		if t := m.tags[a.ID]; t != nil {
+			for _, tag := range slices.Sorted(maps.Keys(t.on)) {
+				for _, id := range slices.Sorted(maps.Keys(m.nodes)) {
+					out += fmt.Sprintln("tag", a.ID, tag, id, t.on[tag][m.nodes[id]], len(t.on[tag]))
+				}
+			}
 		}
 	}
 	filed, spread := 0, 0
@@ -156,6 +165,7 @@ func TestAModelThatIsToldOfChangesIsTheWhole(t *testing.T) {
 					n.Closed = !n.Closed
 					if rapid.Bool().Draw(t, "relabelled") {
 						n.Labels = []string{"x"}
+						n.Attributes = attributes(t, []string{"zone:c"})
 					}
 				}
 			case 3:

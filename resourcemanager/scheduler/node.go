@@ -14,11 +14,15 @@ type Node struct {
 	Host   string
 	Rack   string
 	Labels []string
+	// Attributes are what else is true of it.
+	Attributes rm.Attributes
 	// Capacity is what the node has, GPUs included. Used is granted; of it the GPUs are not read.
 	Capacity, Used rm.Resource
 	// Containers run there, of which a node takes rm.MaxContainersPerNode.
 	Containers int
 	GPUs       []GPU
+	// Exclusive: what runs there has the node for itself.
+	Exclusive bool
 	// Closed nodes count as part of the cluster but take nothing: silent, unhealthy, or not heard of by this leader yet.
 	Closed bool
 	// Holds are its live containers. What of Used is in none of them stays for ever, as far as is known.
@@ -42,6 +46,7 @@ type Hold struct {
 	App      rm.ApplicationID
 	Resource rm.Resource
 	GPUs     []string
+	Tags     rm.Tags
 	// Ends is when it is over at the latest, beside the end of its application, see App.Ends; 0: nobody knows.
 	Ends metadata.Time
 
@@ -71,6 +76,10 @@ type node struct {
 	assumed           rm.Resource
 	assumedContainers int
 	assumedGPUs       map[string]bool
+	// assumedWhole: of what is assumed one has it for itself.
+	assumedWhole bool
+	// vacated: the one that has it for itself is taken off for a trial.
+	vacated bool
 	// room is what is left: amounts with the number of free devices, and places for containers.
 	room   rm.Resource
 	places int
@@ -160,6 +169,9 @@ func (n *node) build(m *Model) {
 func (n *node) refresh() {
 	n.room = n.Capacity.Sub(n.Used).Sub(n.assumed)
 	n.places = rm.MaxContainersPerNode - n.Containers - n.assumedContainers
+	if n.Exclusive || n.assumedWhole {
+		n.places = 0
+	}
 	for i := range n.GPUs {
 		n.devices[n.given[i]].free = n.GPUs[i].Free
 	}
@@ -237,6 +249,11 @@ func (n *node) fits(s *shape, limit int) int { return n.holds(s, min(limit, n.pl
 
 // holds is fits but for the places that the node has for containers.
 func (n *node) holds(s *shape, limit int) int {
+	if s.Exclusive {
+		if limit = min(limit, 1); !n.empty() {
+			return 0
+		}
+	}
 	limit = times(n.room, &s.Resource, limit)
 	k := s.Resource.GPUs
 	if k == 0 || limit == 0 {
@@ -253,9 +270,24 @@ func (n *node) holds(s *shape, limit int) int {
 	return min(limit, sum)
 }
 
+// empty reports whether nothing runs there.
+func (n *node) empty() bool {
+	return n.Containers == 0 && n.assumedContainers == 0 && n.Used.Memory == 0 && n.Used.VCores == 0
+}
+
+// whole is what a container gets that has an empty node for itself.
+func (n *node) whole() rm.Resource {
+	r := n.Capacity
+	r.GPUs = n.room.GPUs
+	return r
+}
+
 // capable counts how many containers of a shape the node could take if it were empty, at most limit.
 func (n *node) capable(s *shape, limit int) int {
 	limit = times(n.Capacity, &s.Resource, min(limit, rm.MaxContainersPerNode))
+	if s.Exclusive {
+		limit = min(limit, 1)
+	}
 	k := s.Resource.GPUs
 	if k == 0 || limit == 0 {
 		return limit
@@ -283,10 +315,18 @@ func (n *node) capable(s *shape, limit int) int {
 // choose names the devices of one container. only restricts them to one island when it is not negative.
 func (n *node) choose(s *shape, only int) []string {
 	k := s.Resource.GPUs
-	if k == 0 {
+	if k == 0 && (!s.Exclusive || n.room.GPUs == 0) {
 		return nil
 	}
 	out := make([]string, 0, k)
+	if s.Exclusive {
+		for i := range n.devices {
+			if d := &n.devices[i]; d.free && !n.assumedGPUs[d.uuid] {
+				out = append(out, d.uuid)
+			}
+		}
+		return out
+	}
 	take := func(i int) {
 		for _, d := range n.islands[i].free {
 			if len(out) < k && s.takes(n.devices[d].kind) {
@@ -325,13 +365,15 @@ func (n *node) tightest(s *shape, k int) int {
 }
 
 // assume takes one container's room until give gives it back.
-func (n *node) assume(r rm.Resource, gpus []string) {
+func (n *node) assume(r rm.Resource, gpus []string, whole bool) {
 	n.assumed = n.assumed.Add(r)
 	n.assumedContainers++
 	free := n.room.GPUs
 	n.room = n.room.Sub(r)
 	n.room.GPUs = free // counted below
-	n.places--
+	if n.places--; whole {
+		n.assumedWhole, n.places = true, 0
+	}
 	for _, u := range gpus {
 		if n.assumedGPUs == nil {
 			n.assumedGPUs = map[string]bool{}
@@ -350,7 +392,8 @@ func (n *node) assume(r rm.Resource, gpus []string) {
 	}
 }
 
-func (n *node) give(r rm.Resource, gpus []string) {
+func (n *node) give(r rm.Resource, gpus []string, whole bool) {
+	n.assumedWhole = n.assumedWhole && !whole
 	n.assumed = n.assumed.Sub(r)
 	n.assumedContainers--
 	for _, u := range gpus {

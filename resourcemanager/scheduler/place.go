@@ -33,13 +33,24 @@ func (m *Model) find(s *shape) ([]seat, bool) {
 			}
 		}
 		if sum >= s.Unit {
-			if seats, ok := m.arrange(s, near); ok {
+			arrange := m.arrange
+			if s.Unit > 1 && len(s.constraints) > 0 {
+				arrange = m.arrangeTagged
+			}
+			if seats, ok := arrange(s, near); ok {
 				return seats, true
 			}
 		}
 		if s.Strict {
 			return nil, false
 		}
+	}
+	if s.Unit > 1 && len(s.constraints) > 0 {
+		all, sum := m.candidates(s, s.Unit)
+		if sum < s.Unit {
+			return nil, false
+		}
+		return m.arrangeTagged(s, all)
 	}
 	if n, island := m.best(s, s.Unit); n != nil {
 		return []seat{{n, island, s.Unit}}, true
@@ -55,7 +66,7 @@ func (m *Model) find(s *shape) ([]seat, bool) {
 }
 
 func (m *Model) candidate(s *shape, n *node) candidate {
-	if !n.admits(s) || !m.passes(n, s) {
+	if !n.admits(s) || !m.lets(n, s) {
 		return candidate{n, 0}
 	}
 	return candidate{n, n.fits(s, s.Unit)}
@@ -77,18 +88,18 @@ func (m *Model) namedNodes(names []string) []*node {
 
 // admits reports whether the nodes of a bucket can be meant at all; names of nodes are looked at for each node.
 func (b *bucket) admits(s *shape) bool {
-	return s.Label == "" || slices.Contains(b.class.labels, s.Label)
+	return s.meets(b.class) && (s.Label == "" || slices.Contains(b.class.labels, s.Label))
 }
 
 // member is the first of a bucket's nodes that takes n containers, of which the bucket has room for as many; nil: none.
 func (m *Model) member(b *bucket, s *shape, n int) *node {
 	first := b.node()
-	if (len(s.excluded) == 0 || !first.named(s.excluded)) && first.places >= n && m.passes(first, s) {
+	if (len(s.excluded) == 0 || !first.named(s.excluded)) && first.places >= n && m.lets(first, s) {
 		return first
 	}
 	first = nil
 	for _, x := range b.members.list {
-		if x.places >= n && !x.named(s.excluded) && (first == nil || x.ID < first.ID) && m.passes(x, s) {
+		if x.places >= n && !x.named(s.excluded) && (first == nil || x.ID < first.ID) && m.lets(x, s) {
 			first = x
 		}
 	}
@@ -99,6 +110,9 @@ func (m *Model) member(b *bucket, s *shape, n int) *node {
 // island, else the fullest node. nil: no node has room for n.
 func (m *Model) best(s *shape, n int) (*node, int) {
 	k := s.Resource.GPUs
+	if s.Exclusive && n > 1 {
+		return nil, -1
+	}
 	if k == 0 {
 		for i := range m.lists {
 			if at := m.first(&m.lists[i], s, n); at != nil {
@@ -201,7 +215,7 @@ func (m *Model) candidates(s *shape, limit int) (all []candidate, sum int) {
 				continue
 			}
 			for _, n := range b.members.list {
-				if fits := min(most, n.places); fits > 0 && !n.named(s.excluded) && m.passes(n, s) {
+				if fits := min(most, n.places); fits > 0 && !n.named(s.excluded) && m.lets(n, s) {
 					all = append(all, candidate{n, fits})
 					sum += fits
 				}

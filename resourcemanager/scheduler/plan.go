@@ -3,6 +3,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/gohops/hops/metadata"
@@ -32,9 +33,10 @@ type Plan struct {
 // Group is granted whole or not at all.
 type Group struct {
 	// Number names the group to Settle.
-	Number     int64
-	App        rm.ApplicationID
-	Ask        string
+	Number int64
+	App    rm.ApplicationID
+	Ask    string
+	// Resource of each placement, see Gets.
 	Resource   rm.Resource
 	Placements []Placement
 }
@@ -43,6 +45,28 @@ type Group struct {
 type Placement struct {
 	Node rm.NodeID
 	GPUs []string
+	// Whole is all that the node has, of a container that gets that; nil: it gets the group's Resource.
+	Whole *rm.Resource
+}
+
+// Gets is what a placement of the group gets.
+func (g *Group) Gets(p Placement) rm.Resource {
+	if p.Whole != nil {
+		return *p.Whole
+	}
+	return g.Resource
+}
+
+// total is what all of it gets.
+func (g *Group) total() rm.Resource {
+	if len(g.Placements) == 0 || g.Placements[0].Whole == nil {
+		return g.Resource.Times(len(g.Placements))
+	}
+	var sum rm.Resource
+	for _, p := range g.Placements {
+		sum = sum.Add(*p.Whole)
+	}
+	return sum
 }
 
 // Waiting is a "no".
@@ -141,7 +165,7 @@ func (m *Model) prepare() {
 		return
 	}
 	for _, s := range m.shapes {
-		if s.closed && (len(grown) > 100 || slices.ContainsFunc(grown, func(n *node) bool { return n.admits(s) && n.fits(s, 1) > 0 })) {
+		if (s.closed || s.Exclusive) && (len(grown) > 100 || slices.ContainsFunc(grown, func(n *node) bool { return n.admits(s) && n.fits(s, 1) > 0 })) {
 			m.open(s)
 		}
 	}
@@ -151,7 +175,7 @@ func (m *Model) prepare() {
 func (m *Model) open(s *shape) {
 	s.closed = false
 	for _, l := range s.lanes {
-		if l.closed && l.by == nil {
+		if l.closed && (l.by == nil || s.Exclusive) { // a smaller node may be within the limit
 			m.reopen(l)
 		}
 	}
@@ -166,17 +190,63 @@ func (m *Model) decide(l *lane) ([]seat, *queue) {
 	if x := m.limit(l, l.first()); x.by != nil {
 		return nil, x.by
 	}
+	seats, x := m.seatsFor(l.queue, l.first().app, s, l.master)
+	if seats == nil && x.by == nil {
+		s.closed = true
+	}
+	return seats, x.by
+}
+
+// seatsFor finds room for one unit of a shape. What is to have nodes for itself is charged all that these have, which limits may not let
+// pass: then nil, and which does not.
+func (m *Model) seatsFor(q *queue, a *app, s *shape, master bool) ([]seat, refusal) {
 	seats, ok := m.find(s)
 	if !ok {
-		s.closed = true
-		return nil, nil
+		return nil, refusal{}
 	}
-	return seats, nil
+	if !s.Exclusive {
+		return seats, refusal{}
+	}
+	x := m.limitWhole(q, a, s.form, master, seats)
+	if x.by == nil {
+		return seats, x
+	}
+	if s.Within != "" || s.Strict {
+		return nil, x
+	}
+	all, _ := m.candidates(s, 1) // smaller ones may do
+	slices.SortFunc(all, func(a, b candidate) int {
+		x, y := a.whole(), b.whole()
+		return cmp.Or(cmp.Compare(x.GPUs, y.GPUs), cmp.Compare(x.Memory, y.Memory), cmp.Compare(x.VCores, y.VCores), cmp.Compare(a.ID, b.ID))
+	})
+	for i := 0; i+s.Unit <= len(all) && (i == 0 || s.Unit == 1); i++ {
+		seats = seats[:0]
+		for _, c := range all[i : i+s.Unit] {
+			seats = append(seats, seat{c.node, -1, 1})
+		}
+		if m.limitWhole(q, a, s.form, master, seats).by == nil {
+			return seats, refusal{}
+		}
+	}
+	return nil, x
+}
+
+// limitWhole checks the limits for all that the nodes of seats have.
+func (m *Model) limitWhole(q *queue, a *app, f form, master bool, seats []seat) refusal {
+	f.Unit, f.Resource = 1, rm.Resource{}
+	for _, at := range seats {
+		f.Resource = f.Resource.Add(at.node.whole())
+	}
+	return m.limitIn(q, a, &f, master)
 }
 
 // tooMany is the size of the largest group that can be recorded in one piece, when a unit of the shape is more; 0: it is not.
 func (m *Model) tooMany(s *shape) int {
-	each := m.placementBytes(&s.Resource)
+	r := s.Resource
+	if s.Exclusive {
+		r.GPUs = m.deviceCounts.longest()
+	}
+	each := m.placementBytes(&r)
 	if m.config.GroupBytes == 0 || s.Unit == 1 || s.Unit*each <= m.config.GroupBytes {
 		return 0
 	}

@@ -162,7 +162,7 @@ func (m *Model) Preempt(now metadata.Time) Preempted {
 				}
 			}
 			switch {
-			case !p.Enabled || m.claims(q, l.shape.Resource.Times(l.shape.Unit)) == 0 && !lower(least, q, w.app.Priority):
+			case !p.Enabled || l.shape.Exclusive || m.claims(q, l.shape.Resource.Times(l.shape.Unit)) == 0 && !lower(least, q, w.app.Priority):
 				continue
 			case len(own) == 0 && (now-w.waits < after || now < w.again || failures >= maxFailures):
 				continue
@@ -483,9 +483,11 @@ func (n *node) vacate(m *Model, h *Hold, out bool) {
 	if out {
 		n.Used = n.Used.Sub(h.Resource)
 		n.Containers--
+		n.Exclusive, n.vacated = false, n.Exclusive
 	} else {
 		n.Used = n.Used.Add(h.Resource)
 		n.Containers++
+		n.Exclusive, n.vacated = n.Exclusive || n.vacated, false
 	}
 	for i := range n.GPUs {
 		if g := &n.GPUs[i]; !g.Broken && slices.Contains(h.GPUs, g.UUID) {
@@ -772,7 +774,7 @@ func (s *search) offers(all []*victim) []offer {
 			return cmp.Or(useful, cmp.Compare(price(a), price(b)), cmp.Compare(a.app.Priority, b.app.Priority),
 				-cmp.Compare(a.app.Submitted, b.app.Submitted), a.parts[0].hold.Container.Compare(b.parts[0].hold.Container))
 		})
-		used, containers := n.Used, n.Containers
+		used, containers, whole := n.Used, n.Containers, n.Exclusive
 		free := make([]bool, len(n.GPUs))
 		for i := range n.GPUs {
 			free[i] = n.GPUs[i].Free
@@ -787,6 +789,7 @@ func (s *search) offers(all []*victim) []offer {
 				}
 				n.Used = n.Used.Sub(x.hold.Resource)
 				n.Containers--
+				n.Exclusive = false
 				for g := range n.GPUs {
 					if d := &n.GPUs[g]; !d.Broken && slices.Contains(x.hold.GPUs, d.UUID) {
 						d.Free = true
@@ -802,7 +805,7 @@ func (s *search) offers(all []*victim) []offer {
 				break
 			}
 		}
-		n.Used, n.Containers = used, containers
+		n.Used, n.Containers, n.Exclusive = used, containers, whole
 		for i := range n.GPUs {
 			n.GPUs[i].Free = free[i]
 		}

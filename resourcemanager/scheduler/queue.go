@@ -331,7 +331,7 @@ func (q *queue) limitsUsers() bool {
 
 // formFor is the form of an ask's next unit.
 func (m *Model) formFor(w *want) form {
-	f := m.formOf(&w.Ask, w.unit())
+	f := m.formOf(w.app.ID, &w.Ask, w.unit())
 	if d := w.app.Lasts; d > 0 && (f.Lasts == 0 || d < f.Lasts) {
 		f.Lasts = roundUp(d)
 	}
@@ -406,6 +406,7 @@ func (m *Model) leave(w *want) {
 	s.lanes = slices.DeleteFunc(s.lanes, func(x *lane) bool { return x == l })
 	if len(s.lanes) == 0 {
 		delete(m.shapes, s.form)
+		m.forgetShape(s)
 	}
 }
 

@@ -35,6 +35,11 @@ func (m *Model) why(w *want, e *Effort) rm.Reason {
 	if x := m.limit(l, w); x.by != nil {
 		return x.reason()
 	}
+	if s.Exclusive {
+		if _, x := m.seatsFor(l.queue, w.app, s, l.master); x.by != nil {
+			return x.reason()
+		}
+	}
 	r := s.reason(e)
 	if own := l.queue.head.reservation; own != nil && own.want == w {
 		r.Text += own.text()
@@ -61,7 +66,7 @@ func (m *Model) samples(s *shape) []sample {
 		for _, b := range m.buckets {
 			alike := true // capacities and models that have nothing free are not part of a bucket's key
 			for _, n := range b.members.list {
-				if alike = n.Capacity == b.node().Capacity && len(n.GPUs) == 0 && (n.places > 0) == (b.node().places > 0); !alike {
+				if alike = n.Capacity == b.node().Capacity && len(n.GPUs) == 0 && (n.places > 0) == (b.node().places > 0) && !n.Exclusive && !n.assumedWhole; !alike {
 					break
 				}
 			}
@@ -109,6 +114,10 @@ func (m *Model) refuse(s *shape) rm.Reason {
 	if !keep(func(n *node) bool { return s.Label == "" || slices.Contains(n.Labels, s.Label) }) {
 		return rm.Reason{Code: rm.ReasonLabel, Text: fmt.Sprintf("none of %d nodes has the label %q", open, s.Label)}
 	}
+	labelled := nodesIn(left)
+	if !keep(func(n *node) bool { return s.meets(n.class) }) {
+		return rm.Reason{Code: rm.ReasonAttributes, Text: fmt.Sprintf("none of %d nodes has the attributes that it needs, %v", labelled, s.Attributes)}
+	}
 	if !keep(func(n *node) bool { return !s.Strict || n.named(s.near) }) {
 		return rm.Reason{Code: rm.ReasonLocality, Text: fmt.Sprintf("none of the nodes %q that it insists on is there", s.near)}
 	}
@@ -141,6 +150,11 @@ func (m *Model) refuse(s *shape) rm.Reason {
 		}
 	}
 	switch {
+	case room >= s.Unit && len(s.constraints) > 0:
+		return rm.Reason{
+			Code: rm.ReasonConstraints, Need: int64(s.Unit), Have: int64(room),
+			Text: fmt.Sprintf("there is room for %d of it, but not where its neighbours are as it wants: %v", room, s.Constraints),
+		}
 	case room >= s.Unit && s.Within != "":
 		return rm.Reason{
 			Code: rm.ReasonTopology, Need: int64(s.Unit), Have: int64(room),
@@ -153,6 +167,18 @@ func (m *Model) refuse(s *shape) rm.Reason {
 		}
 	case kept > 0:
 		return m.keptFree(s, left)
+	}
+	if s.Exclusive && !keep((*node).empty) {
+		return rm.Reason{
+			Code: rm.ReasonExclusive, Need: 1,
+			Text: fmt.Sprintf("needs a node for itself; on each of %d nodes that could hold it something runs", able),
+		}
+	}
+	if !keep(func(n *node) bool { return !n.Exclusive && !n.assumedWhole }) {
+		return rm.Reason{
+			Code: rm.ReasonExclusive, Need: 1,
+			Text: fmt.Sprintf("each of %d nodes that could hold it is somebody's alone", able),
+		}
 	}
 	if !keep(func(n *node) bool { return n.places > 0 }) {
 		return rm.Reason{

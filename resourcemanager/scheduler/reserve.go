@@ -215,6 +215,9 @@ func (m *Model) passes(n *node, s *shape) bool {
 	if s.Resource.GPUs > 0 && (r.form.Island || r.form.Model != "" || r.form.GPUMemory > 0) {
 		return false
 	}
+	if s.Exclusive || r.form.Exclusive {
+		return false
+	}
 	used := n.Used.Add(n.assumed)
 	used.GPUs = n.Capacity.GPUs - n.room.GPUs
 	kept := r.form.Resource.Times(r.nodes[n]).Add(used).Add(s.Resource)
@@ -232,6 +235,9 @@ type step struct {
 // keep finds the nodes that will be free the earliest for an ask. nil: not even an empty cluster has room, or none is left to keep.
 func (m *Model) keep(w *want) *reservation {
 	s := w.lane.shape
+	if len(s.constraints) > 0 { // whom its neighbours will be nobody knows
+		return nil
+	}
 	byPart := map[string][]step{}
 	for _, n := range m.nodes {
 		if !n.admits(s) || n.reserved != nil {
@@ -313,10 +319,12 @@ func (m *Model) steps(n *node, s *shape) []step {
 	slices.SortFunc(ends, func(a, b end) int { return cmp.Compare(a.at, b.at) })
 	then := node{Node: n.Node, devices: slices.Clone(n.devices), given: n.given, assumed: n.assumed, assumedContainers: n.assumedContainers, assumedGPUs: n.assumedGPUs}
 	then.GPUs = slices.Clone(n.GPUs)
+	then.assumedWhole, then.Exclusive = n.assumedWhole, n.Exclusive
 	then.islands = make([]island, len(n.islands))
 	for _, e := range ends {
 		then.Used = then.Used.Sub(e.hold.Resource)
 		then.Containers--
+		then.Exclusive = then.Exclusive && then.Containers > 0
 		for i := range then.GPUs {
 			if !then.GPUs[i].Broken && slices.Contains(e.hold.GPUs, then.GPUs[i].UUID) {
 				then.GPUs[i].Free = true

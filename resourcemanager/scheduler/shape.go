@@ -18,10 +18,13 @@ type form struct {
 	Within    string
 	Label     string
 	Strict    bool
+	rm.Placement
 	// Near and Excluded are names of nodes, each with a zero byte behind it.
 	Near, Excluded string
 	// Lasts is for how long at most, rounded up; 0: unknown.
 	Lasts time.Duration
+	// App is whose it is, where it has constraints, which are about containers of that alone.
+	App rm.ApplicationID
 	// Reservation is the number of the one that it has; 0: none.
 	Reservation int64
 }
@@ -33,7 +36,12 @@ type shape struct {
 	// anyKind: every GPU will do. kinds says which will: 0 not looked at yet, 1 yes, -1 no.
 	anyKind bool
 	kinds   []int8
-	m       *Model
+	// met says of classes of nodes whether they meet the conditions: 0 not looked at yet, 1 yes, -1 no.
+	met []int8
+	m   *Model
+	// constraints, and what they are counted with, see tags.go.
+	constraints []constraint
+	counted     uint64
 	// lanes that have asks of the shape.
 	lanes []*lane
 	// closed: there was no room for one unit at the last plan, and no node has grown since that would take some of it.
@@ -43,10 +51,16 @@ type shape struct {
 	saidAt uint64
 }
 
-func (m *Model) formOf(a *rm.Ask, unit int) form {
+func (m *Model) formOf(app rm.ApplicationID, a *rm.Ask, unit int) form {
 	f := form{
 		Resource: a.Resource, Unit: unit, Label: a.Label, Within: a.Within,
 		Strict: a.Strict, Near: joined(a.Nodes), Excluded: joined(a.Excluded), Lasts: roundUp(a.Walltime),
+		Placement: a.Placement,
+	}
+	if f.Constraints.IsZero() {
+		f.Tags = rm.Tags{} // nobody asks for its own
+	} else {
+		f.App = app
 	}
 	if f.Resource.GPUs > 0 {
 		f.Model, f.GPUMemory, f.Island = strings.ToLower(a.Model), a.GPUMemory, a.Island
@@ -88,12 +102,17 @@ func (m *Model) shape(f form) *shape {
 	if s == nil {
 		s = m.newShape(f)
 		m.shapes[f] = s
+		if len(s.constraints) > 0 {
+			m.tagsOf(f.App).shapes[s] = true
+		}
 	}
 	return s
 }
 
 func (m *Model) newShape(f form) *shape {
-	return &shape{form: f, m: m, near: split(f.Near), excluded: split(f.Excluded), anyKind: f.Model == "" && f.GPUMemory == 0}
+	return &shape{
+		form: f, m: m, near: split(f.Near), excluded: split(f.Excluded), anyKind: f.Model == "" && f.GPUMemory == 0, constraints: constraintsOf(&f),
+	}
 }
 
 // kind is one sort of GPU.
@@ -130,7 +149,24 @@ func (s *shape) takes(kind int) bool {
 	return s.kinds[kind] > 0
 }
 
+// meets reports whether nodes of a class have the attributes that the shape asks for.
+func (s *shape) meets(c *class) bool {
+	if s.Attributes.IsZero() {
+		return true
+	}
+	for len(s.met) <= c.number {
+		s.met = append(s.met, 0)
+	}
+	if s.met[c.number] == 0 {
+		s.met[c.number] = -1
+		if s.Attributes.Unmet(c.attributes) == "" {
+			s.met[c.number] = 1
+		}
+	}
+	return s.met[c.number] > 0
+}
+
 // admits applies what does not depend on amounts.
 func (n *node) admits(s *shape) bool {
-	return !n.Closed && (s.Label == "" || slices.Contains(n.Labels, s.Label)) && !n.named(s.excluded) && (!s.Strict || n.named(s.near))
+	return !n.Closed && s.meets(n.class) && (s.Label == "" || slices.Contains(n.Labels, s.Label)) && !n.named(s.excluded) && (!s.Strict || n.named(s.near))
 }

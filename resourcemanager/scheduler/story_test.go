@@ -20,9 +20,9 @@ var rewrite = flag.Bool("rewrite", false, "write what the stories answer into te
 // TestStories plays testdata/*.txt: commands, "----", what they answer. The commands are
 //
 //	queues root.a=60 root.b=40,max=50        the tree; capacities in percent of the parent
-//	node ID memory=8g vcores=8 gpus=0-3,4-7 model=H100 gpumem=80g rack=/r1 labels=x,y used=0,1 closed
+//	node ID memory=8g vcores=8 gpus=0-3,4-7 model=H100 gpumem=80g rack=/r1 labels=x,y attributes=zone:a used=0,1 closed
 //	app ID queue=root.a priority=1 used=1g,2,3
-//	ask APP ID count=2 gpus=4 memory=1g vcores=1 gang=2 island model=H100 near=a,b only excluded=c label=x priority=1 within=node gpumem=80g
+//	ask APP ID count=2 gpus=4 memory=1g vcores=1 gang=2 island model=H100 near=a,b only excluded=c label=x priority=1 within=node gpumem=80g attributes=zone:!a/b exclusive tags=x constraints=x:node:0:0
 //	schedule                                 one pass; grants are kept
 //	free NODE                                everything on the node ends
 func TestStories(t *testing.T) {
@@ -88,6 +88,7 @@ type failer interface {
 type held struct {
 	app, ask, node string
 	resource       rm.Resource
+	tags           rm.Tags
 }
 
 func newWorld() *world {
@@ -106,7 +107,7 @@ func (w *world) do(t failer, line string) string {
 	for _, a := range f[1:] {
 		if k, v, ok := strings.Cut(a, "="); ok {
 			args[k] = v
-		} else if slices.Contains([]string{"island", "only", "closed"}, a) {
+		} else if slices.Contains([]string{"island", "only", "closed", "exclusive"}, a) {
 			args[a] = "yes"
 		} else {
 			names = append(names, a)
@@ -159,6 +160,7 @@ func (w *world) do(t failer, line string) string {
 			}
 		}
 		n.Capacity.GPUs = len(n.GPUs)
+		n.Attributes = attributes(t, list("attributes"))
 		w.nodes[names[0]] = n
 	case "app":
 		a := &App{ID: rm.ApplicationID{Cluster: 1, Sequence: int64(len(w.apps) + 1)}, Queue: "root.default", Priority: num(args["priority"])}
@@ -174,6 +176,9 @@ func (w *world) do(t failer, line string) string {
 			Island: args["island"] != "", Nodes: list("near"), Strict: args["only"] != "", Excluded: list("excluded"), Label: args["label"],
 			Within: args["within"], GPUMemory: size(t, args["gpumem"], 0),
 		}
+		a.Exclusive = args["exclusive"] != ""
+		a.Attributes = conditions(t, list("attributes"))
+		a.Placement.Tags, a.Constraints = tags(t, list("tags")), constraints(t, list("constraints"))
 		if names[1] != "master" {
 			a.ID = names[1]
 		}
@@ -181,7 +186,7 @@ func (w *world) do(t failer, line string) string {
 		w.apps[names[0]].Asks = append(w.apps[names[0]].Asks, a)
 	case "free":
 		n := w.nodes[names[0]]
-		n.Used = rm.Resource{}
+		n.Used, n.Containers, n.Exclusive, n.Holds = rm.Resource{}, 0, false, nil
 		for i := range n.GPUs {
 			n.GPUs[i].Free = true
 		}
@@ -201,6 +206,92 @@ func (w *world) do(t failer, line string) string {
 		t.Fatalf("unknown command %q", line)
 	}
 	return ""
+}
+
+func attributes(t failer, list []string) rm.Attributes {
+	out, err := rm.NewAttributes(pairs(list))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func conditions(t failer, list []string) rm.Conditions {
+	out, err := rm.NewConditions(pairs(list))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func tags(t failer, list []string) rm.Tags {
+	out, err := rm.NewTags(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// constraints reads tag:scope:min:max, without max for any number.
+func constraints(t failer, list []string) rm.Constraints {
+	var out []rm.Constraint
+	for _, x := range list {
+		f := strings.Split(x, ":")
+		c := rm.Constraint{Tag: f[0], Scope: f[1], Max: rm.Unbounded}
+		c.Min, _ = strconv.Atoi(f[2])
+		if f[3] != "" {
+			c.Max, _ = strconv.Atoi(f[3])
+		}
+		out = append(out, c)
+	}
+	c, err := rm.NewConstraints(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// neighbours reports whether a container of an ask that is on a node, with those that live and some more of the ask on other nodes, has as
+// many others near it as it wants. single: it comes alone, and need not have any of its own tag if it is the first with that.
+func (w *world) neighbours(app string, a *rm.Ask, node string, single bool, more []string) bool {
+	for _, c := range a.Constraints.List() {
+		near := func(other string) bool {
+			x, y := w.nodes[node], w.nodes[other]
+			return c.Scope == "node" && x == y || c.Scope == "rack" && x.Rack == y.Rack ||
+				c.Scope == "1" && strings.Split(x.Rack, "/")[1] == strings.Split(y.Rack, "/")[1]
+		}
+		self := slices.Contains(a.Placement.Tags.List(), c.Tag)
+		n, all := 0, len(more)
+		for _, h := range w.live {
+			if h.app == app && slices.Contains(h.tags.List(), c.Tag) && w.nodes[h.node] != nil {
+				if all++; near(h.node) {
+					n++
+				}
+			}
+		}
+		for _, o := range more {
+			if self && near(o) {
+				n++
+			}
+		}
+		if self {
+			n-- // itself
+		}
+		if n > c.Max || n < c.Min && !(single && self && all == 1) {
+			return false
+		}
+	}
+	return true
+}
+
+// pairs reads name:value, with / for the commas of a value.
+func pairs(list []string) map[string]string {
+	out := map[string]string{}
+	for _, x := range list {
+		name, value, _ := strings.Cut(x, ":")
+		out[name] = strings.ReplaceAll(value, "/", ",")
+	}
+	return out
 }
 
 func insertQueue(q *rm.QueueConfig, path []string, c rm.QueueConfig) {
@@ -297,9 +388,22 @@ func (w *world) apply(plan Plan) error {
 			if n == nil || n.Closed {
 				return fmt.Errorf("granted on %s, which takes nothing", p.Node)
 			}
-			if len(p.GPUs) != g.Resource.GPUs {
-				return fmt.Errorf("%d devices for %v", len(p.GPUs), g.Resource)
+			gets := g.Gets(p)
+			if len(p.GPUs) != gets.GPUs || !g.Resource.FitsIn(gets) {
+				return fmt.Errorf("%d devices for %v, %v", len(p.GPUs), gets, g.Resource)
 			}
+			if n.Exclusive || a.Exclusive && n.Containers > 0 {
+				return fmt.Errorf("%s is not free as a whole", p.Node)
+			}
+			if unmet := a.Attributes.Unmet(n.Attributes); unmet != "" {
+				return fmt.Errorf("%s has not %s", p.Node, unmet)
+			}
+			if gets.Memory != n.Capacity.Memory && a.Exclusive {
+				return fmt.Errorf("%v is not all of %s", gets, p.Node)
+			}
+			n.Exclusive = a.Exclusive
+			n.Containers++
+			n.Holds = append(slices.Clone(n.Holds), Hold{App: app.ID, Resource: gets, GPUs: p.GPUs, Tags: a.Placement.Tags})
 			for _, u := range p.GPUs {
 				j := slices.IndexFunc(n.GPUs, func(d GPU) bool { return d.UUID == u })
 				if j < 0 || !n.GPUs[j].Free {
@@ -307,14 +411,19 @@ func (w *world) apply(plan Plan) error {
 				}
 				n.GPUs[j].Free = false
 			}
-			n.Used = n.Used.Add(g.Resource)
-			app.Used = app.Used.Add(g.Resource)
+			n.Used = n.Used.Add(gets)
+			app.Used = app.Used.Add(gets)
 			if g.Ask == "" {
-				app.Masters = app.Masters.Add(g.Resource)
+				app.Masters = app.Masters.Add(gets)
 			}
-			w.live = append(w.live, held{w.order[g.App.Sequence-1], g.Ask, string(p.Node), g.Resource})
+			w.live = append(w.live, held{w.order[g.App.Sequence-1], g.Ask, string(p.Node), gets, a.Placement.Tags})
 			if n.Used.Memory > n.Capacity.Memory || n.Used.VCores > n.Capacity.VCores {
 				return fmt.Errorf("%s is overfilled: %v of %v", p.Node, n.Used, n.Capacity)
+			}
+		}
+		for _, p := range g.Placements {
+			if !w.neighbours(w.order[g.App.Sequence-1], a, string(p.Node), len(g.Placements) == 1, nil) {
+				return fmt.Errorf("on %s its neighbours are not %v", p.Node, a.Constraints)
 			}
 		}
 		a.Count -= len(g.Placements)

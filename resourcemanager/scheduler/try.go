@@ -1,7 +1,10 @@
 package scheduler
 
 import (
+	"slices"
+
 	"github.com/gohops/hops/metadata"
+	rm "github.com/gohops/hops/resourcemanager"
 )
 
 // Try says what an application that is not there would be granted now, all of its asks in their order, and explains what of it would
@@ -27,6 +30,15 @@ func (m *Model) Try(to App, queues []string, now metadata.Time) (groups []Group,
 	}
 	m.still = true
 	mark := m.Mark()
+	again := slices.ContainsFunc(to.Asks, func(a rm.Ask) bool { return !a.Constraints.IsZero() })
+	for again { // what is granted to one ask may be what another waits for
+		again = false
+		for _, w := range a.wants {
+			more := m.try(w)
+			groups = append(groups, more...)
+			again = again || len(more) > 0
+		}
+	}
 	for _, w := range a.wants {
 		groups = append(groups, m.try(w)...)
 		if w.open() <= 0 {

@@ -285,6 +285,11 @@ func (s *Server) wanted(app rm.ApplicationID, a *rm.WantedAsk) (*statepb.WantedA
 			return nil, err
 		}
 	}
+	if !a.Placement.IsZero() {
+		if err := s.raised(fmt.Sprintf("ask %.100q, with words about placement", a.ID)); err != nil {
+			return nil, err
+		}
+	}
 	if a.GPUMemory > 0 || a.Within != "" || a.Walltime > 0 {
 		if err := s.raised(fmt.Sprintf("ask %.100q, with the memory of its GPUs, a level of the network or a walltime", a.ID)); err != nil {
 			return nil, err

@@ -145,14 +145,30 @@ func wantedAsk(a *pb.Ask) (rm.WantedAsk, error) {
 	if err != nil {
 		return rm.WantedAsk{}, badAsk(a.AskId, "%v", err)
 	}
+	placement, err := placementOf(a.Placement)
+	if err != nil {
+		return rm.WantedAsk{}, badAsk(a.AskId, "placement: %v", err)
+	}
 	return rm.WantedAsk{
 		Ask: rm.Ask{
 			ID: a.AskId, Priority: int(a.Priority), Resource: r, Count: int(a.Count), Gang: int(a.GangMin), Model: a.GpuModel, Island: a.GpuIsland,
 			Nodes: a.Nodes, Strict: a.StrictLocality, Excluded: a.ExcludedNodes, Label: a.Label, Instances: a.Instances, Held: a.Held,
-			GPUMemory: a.GpuMemory, Within: a.Within, Walltime: time.Duration(a.WalltimeMs) * time.Millisecond,
+			GPUMemory: a.GpuMemory, Within: a.Within, Walltime: time.Duration(a.WalltimeMs) * time.Millisecond, Placement: placement,
 		},
 		Run: launchOf(a.Launch),
 	}, nil
+}
+
+func placementOf(p *pb.Placement) (rm.Placement, error) {
+	words := job.Placement{Attributes: p.GetAttributes(), Exclusive: p.GetExclusive(), Tags: p.GetTags()}
+	for _, c := range p.GetConstraints() {
+		x := job.Constraint{Tag: c.Tag, Scope: c.Scope, Min: int(c.Min)}
+		if c.Max != nil {
+			x.Max = new(int(*c.Max))
+		}
+		words.Constraints = append(words.Constraints, x)
+	}
+	return words.Words()
 }
 
 // launchOf translates a launch; nil is nil.

@@ -283,7 +283,7 @@ func (x *session) register(ctx context.Context, report *pb.NodeReport) (bool, er
 	}
 	if have := x.r.s.state.View().Node(want.ID); have != nil {
 		same := *have
-		same.Registered, same.Used, same.Live = 0, rm.Resource{}, 0
+		same.Registered, same.Used, same.Live, same.Exclusive = 0, rm.Resource{}, 0, false
 		same.Capacity, same.Reported, same.Resized, same.Wish, same.Retired = same.Reported, rm.Resource{}, rm.Resource{}, nil, false
 		same.Labels, same.OwnLabels, same.SetLabels, same.Labelled = same.OwnLabels, nil, nil, false
 		same.Attributes, same.OwnAttributes, same.SetAttributes = same.OwnAttributes, rm.Attributes{}, rm.Attributes{}

@@ -270,7 +270,7 @@ func (r *reign) tellNode(view *state.View, id rm.NodeID) {
 		return
 	}
 	node := scheduler.Node{
-		ID: n.ID, Host: n.Host, Rack: n.Rack, Labels: n.Labels, Capacity: n.Capacity, Used: n.Used, Containers: n.Live,
+		ID: n.ID, Host: n.Host, Rack: n.Rack, Labels: n.Labels, Attributes: n.Attributes, Capacity: n.Capacity, Used: n.Used, Containers: n.Live, Exclusive: n.Exclusive,
 		GPUs: make([]scheduler.GPU, 0, len(n.GPUs)),
 	}
 	node.Capacity.GPUs = len(n.GPUs)
@@ -280,7 +280,7 @@ func (r *reign) tellNode(view *state.View, id rm.NodeID) {
 	held := map[string]bool{}
 	for _, c := range view.On(id) {
 		hold := scheduler.Hold{
-			App: c.ID.Attempt.Application, Resource: c.Resource, GPUs: c.GPUs, Container: c.ID, Master: c.Master, Gang: c.Gang, Saved: c.Saved(),
+			App: c.ID.Attempt.Application, Resource: c.Resource, GPUs: c.GPUs, Container: c.ID, Master: c.Master, Gang: c.Gang, Saved: c.Saved(), Tags: c.Tags,
 			Stopping: c.StopStatus != 0,
 		}
 		if c.Notice != nil {
@@ -371,7 +371,7 @@ func (r *reign) entries(view *state.View, groups []scheduler.Group) [][]grant {
 		}
 		for _, at := range g.Placements {
 			p.Placements = append(p.Placements, &statepb.Placement{
-				Node: string(at.Node), Resource: state.Resource(g.Resource), Gpus: at.GPUs,
+				Node: string(at.Node), Resource: state.Resource(g.Gets(at)), Gpus: at.GPUs,
 				Salt: newSalt(),
 			})
 		}

@@ -42,6 +42,7 @@ func (s *State) Check() []error {
 	usedOn := map[rm.NodeID]rm.Resource{}
 	usedBy := map[rm.ApplicationID]rm.Resource{}
 	liveBy := map[rm.ApplicationID]int{}
+	wholeOf := map[rm.NodeID]bool{}
 	waiting, noticed := 0, 0
 	t.containers.Scan(func(c *rm.Container) bool {
 		app := c.ID.Attempt.Application
@@ -87,6 +88,7 @@ func (s *State) Check() []error {
 		if ok && a.State.Final() && c.StopStatus == 0 && !(c.Master && a.State == rm.StateFinished) {
 			bad("%v outlives its application", c.ID)
 		}
+		wholeOf[c.Node] = wholeOf[c.Node] || c.Exclusive
 		usedOn[c.Node] = usedOn[c.Node].Add(c.Resource)
 		usedBy[app] = usedBy[app].Add(c.Resource)
 		liveBy[app]++
@@ -95,6 +97,9 @@ func (s *State) Check() []error {
 	t.nodes.Scan(func(n *rm.Node) bool {
 		if n.Used != usedOn[n.ID] {
 			bad("node %s: used %v, its containers have %v", n.ID, n.Used, usedOn[n.ID])
+		}
+		if n.Exclusive != wholeOf[n.ID] || n.Exclusive && n.Live > 1 {
+			bad("node %s: for one container alone: %v, with %d of them", n.ID, n.Exclusive, n.Live)
 		}
 		if n.Retired && (!n.Leaves() || n.Live > 0) {
 			bad("node %s was let go and has %d containers, wish %v", n.ID, n.Live, n.Wish)

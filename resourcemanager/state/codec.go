@@ -104,7 +104,7 @@ func Ask(a rm.Ask) *statepb.Ask {
 		Id: a.ID, Priority: int32(a.Priority), Resource: Resource(a.Resource), Count: int32(a.Count), Gang: int32(a.Gang),
 		Model: a.Model, Island: a.Island, Nodes: a.Nodes, Strict: a.Strict, Excluded: a.Excluded, Label: a.Label, Launch: a.Launch,
 		Instances: a.Instances, Held: a.Held,
-		GpuMemory: a.GPUMemory, Within: a.Within, WalltimeMs: a.Walltime.Milliseconds(),
+		GpuMemory: a.GPUMemory, Within: a.Within, WalltimeMs: a.Walltime.Milliseconds(), Placement: placement(a.Placement),
 	}
 }
 
@@ -113,8 +113,34 @@ func askOf(p *statepb.Ask) rm.Ask {
 		ID: p.Id, Priority: int(p.Priority), Resource: resourceOf(p.Resource), Count: int(p.Count), Gang: int(p.Gang),
 		Model: p.Model, Island: p.Island, Nodes: p.Nodes, Strict: p.Strict, Excluded: p.Excluded, Label: p.Label, Launch: p.Launch,
 		Instances: p.Instances, Held: p.Held,
-		GPUMemory: p.GpuMemory, Within: p.Within, Walltime: time.Duration(p.WalltimeMs) * time.Millisecond,
+		GPUMemory: p.GpuMemory, Within: p.Within, Walltime: time.Duration(p.WalltimeMs) * time.Millisecond, Placement: placementOf(p.Placement),
 	}
+}
+
+func placement(p rm.Placement) *statepb.AskPlacement {
+	if p.IsZero() {
+		return nil
+	}
+	out := &statepb.AskPlacement{Attributes: p.Attributes.Map(), Exclusive: p.Exclusive, Tags: p.Tags.List()}
+	for _, c := range p.Constraints.List() {
+		out.Constraints = append(out.Constraints, &statepb.Constraint{Tag: c.Tag, Scope: c.Scope, Min: int32(c.Min), Max: new(int32(c.Max))})
+	}
+	return out
+}
+
+func placementOf(p *statepb.AskPlacement) rm.Placement {
+	attributes, _ := rm.NewConditions(p.GetAttributes()) // validated when they were written
+	list := make([]rm.Constraint, 0, len(p.GetConstraints()))
+	for _, c := range p.GetConstraints() {
+		list = append(list, rm.Constraint{Tag: c.Tag, Scope: c.Scope, Min: int(c.Min), Max: int(c.GetMax())})
+	}
+	constraints, _ := rm.NewConstraints(list)
+	return rm.Placement{Attributes: attributes, Exclusive: p.GetExclusive(), Tags: tagsOf(p.GetTags()), Constraints: constraints}
+}
+
+func tagsOf(list []string) rm.Tags {
+	tags, _ := rm.NewTags(list) // validated when they were written
+	return tags
 }
 
 // Launch encodes a launch.
@@ -227,7 +253,7 @@ func containerPB(c *rm.Container) *statepb.Container {
 		Priority: int32(c.Priority), Launch: c.Launch, Master: c.Master, State: string(c.State), Salt: c.Salt,
 		GrantedMs: int64(c.Granted), StartedMs: int64(c.Started), FinishedMs: int64(c.Finished), StopStatus: int32(c.StopStatus),
 		StopReason: c.StopReason, Exit: int32(c.Exit), Diagnostics: c.Diagnostics, Ended: c.Ended,
-		Instance: int32(c.Instance + 1), Gang: c.Gang, CheckpointedMs: int64(c.Checkpointed), Step: c.Step, Notice: noticePB(c.Notice),
+		Instance: int32(c.Instance + 1), Gang: c.Gang, CheckpointedMs: int64(c.Checkpointed), Step: c.Step, Notice: noticePB(c.Notice), Exclusive: c.Exclusive, Tags: c.Tags.List(),
 	}
 }
 
@@ -251,7 +277,7 @@ func containerOf(p *statepb.Container) *rm.Container {
 		Priority: int(p.Priority), Launch: p.Launch, Master: p.Master, State: rm.ContainerState(p.State), Salt: p.Salt,
 		Granted: metadata.Time(p.GrantedMs), Started: metadata.Time(p.StartedMs), Finished: metadata.Time(p.FinishedMs),
 		StopStatus: rm.ExitStatus(p.StopStatus), StopReason: p.StopReason, Exit: rm.ExitStatus(p.Exit), Diagnostics: p.Diagnostics, Ended: p.Ended,
-		Instance: int(p.Instance) - 1, Gang: p.Gang, Checkpointed: metadata.Time(p.CheckpointedMs), Step: p.Step, Notice: noticeOf(p.Notice),
+		Instance: int(p.Instance) - 1, Gang: p.Gang, Checkpointed: metadata.Time(p.CheckpointedMs), Step: p.Step, Notice: noticeOf(p.Notice), Exclusive: p.Exclusive, Tags: tagsOf(p.Tags),
 	}
 }
 

@@ -166,6 +166,7 @@ func (s *State) endContainerOf(a *rm.Application, c *rm.Container, exit rm.ExitS
 	if n := s.node(c.Node); n != nil {
 		n.Used = n.Used.Sub(c.Resource)
 		n.Live--
+		n.Exclusive = n.Exclusive && n.Live > 0
 		s.nodes.Set(n)
 	}
 	s.touch.Nodes[c.Node] = true

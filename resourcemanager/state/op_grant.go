@@ -39,7 +39,7 @@ func (s *State) conflict(g *statepb.Group) string {
 	if g.Ask != "" && a.Deaf() {
 		return "its master does not handle its events"
 	}
-	want := a.Master
+	want, exclusive := a.Master, false
 	if g.Ask == "" {
 		if !a.WantsMaster() || len(g.Placements) != 1 {
 			return "the master has its container"
@@ -52,7 +52,7 @@ func (s *State) conflict(g *statepb.Group) string {
 		if len(g.Placements) < max(ask.Gang, 1) {
 			return "the ask wants a gang now"
 		}
-		want = ask.Resource
+		want, exclusive = ask.Resource, ask.Exclusive
 	}
 	used, more := map[rm.NodeID]rm.Resource{}, map[rm.NodeID]int{}
 	taken := map[string]bool{}
@@ -61,12 +61,21 @@ func (s *State) conflict(g *statepb.Group) string {
 		if n == nil || !n.Takes() {
 			return fmt.Sprintf("node %s takes no work", p.Node)
 		}
-		if resourceOf(p.Resource) != want || len(p.Gpus) != want.GPUs {
+		if n.Exclusive || exclusive && n.Live+more[n.ID] > 0 {
+			return fmt.Sprintf("node %s is not free as a whole", n.ID)
+		}
+		got := resourceOf(p.Resource)
+		if whole := got; exclusive {
+			whole.GPUs = n.Capacity.GPUs // all but what is not usable now
+			if whole != n.Capacity || !want.FitsIn(got) || len(p.Gpus) != got.GPUs {
+				return fmt.Sprintf("node %s has changed", n.ID)
+			}
+		} else if got != want || len(p.Gpus) != want.GPUs {
 			return "the ask has changed"
 		}
-		used[n.ID] = used[n.ID].Add(want)
+		used[n.ID] = used[n.ID].Add(got)
 		if sum := n.Used.Add(used[n.ID]); sum.Memory > n.Capacity.Memory || sum.VCores > n.Capacity.VCores || !sum.Other.FitsIn(n.Capacity.Other) {
-			return fmt.Sprintf("node %s has no room for %v", n.ID, want)
+			return fmt.Sprintf("node %s has no room for %v", n.ID, got)
 		}
 		if more[n.ID]++; n.Live+more[n.ID] > rm.MaxContainersPerNode {
 			return fmt.Sprintf("node %s runs %d containers, as many as a node may", n.ID, n.Live)
@@ -107,7 +116,7 @@ func (s *State) grantGroup(g *statepb.Group) []rm.ContainerID {
 		c := &rm.Container{
 			ID:   rm.ContainerID{Attempt: rm.AttemptID{Application: a.ID, Number: t.Number}, Epoch: int64(s.epoch), Number: a.Containers},
 			Node: rm.NodeID(p.Node), User: a.User, Resource: resourceOf(p.Resource), GPUs: p.Gpus,
-			Ask: g.Ask, Priority: ask.Priority, Launch: ask.Launch, Instance: instance, Master: g.Ask == "",
+			Ask: g.Ask, Priority: ask.Priority, Launch: ask.Launch, Instance: instance, Master: g.Ask == "", Exclusive: ask.Exclusive, Tags: ask.Placement.Tags,
 			State: rm.ContainerGranted, Salt: p.Salt, Granted: s.now, Exit: rm.ExitUnknown, Gang: gang,
 		}
 		s.containers.Set(c)
@@ -119,6 +128,7 @@ func (s *State) grantGroup(g *statepb.Group) []rm.ContainerID {
 		n := s.node(c.Node)
 		n.Used = n.Used.Add(c.Resource)
 		n.Live++
+		n.Exclusive = c.Exclusive
 		s.nodes.Set(n)
 		s.touch.Nodes[n.ID] = true
 		a.Used = a.Used.Add(c.Resource)

@@ -42,7 +42,7 @@ func (s *State) registerNode(c *statepb.RegisterNode) *Result {
 			s.endAllOn(n.ID, fmt.Sprintf("node manager %s has lost its state and with it this container", n.ID))
 			old = s.node(n.ID)
 		}
-		n.Used, n.Live = old.Used, old.Live
+		n.Used, n.Live, n.Exclusive = old.Used, old.Live, old.Exclusive
 		n.Resized, n.Wish, n.Retired = old.Resized, old.Wish, old.Retired
 		n.Labelled, n.SetLabels, n.SetAttributes = old.Labelled, old.SetLabels, old.SetAttributes
 		s.disown(old)

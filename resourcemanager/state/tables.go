@@ -198,8 +198,9 @@ func (t *tables) buildIndex() index {
 	fresh := newTables()
 	t.live, t.byNode, t.onHold, t.noticed = fresh.live, fresh.byNode, fresh.onHold, fresh.noticed
 	type sum struct {
-		used rm.Resource
-		live int
+		used      rm.Resource
+		live      int
+		exclusive bool
 	}
 	byApp, byNode := map[rm.ApplicationID]sum{}, map[rm.NodeID]sum{}
 	t.containers.Scan(func(c *rm.Container) bool {
@@ -209,8 +210,8 @@ func (t *tables) buildIndex() index {
 			return true
 		}
 		a, n := byApp[c.ID.Attempt.Application], byNode[c.Node]
-		byApp[c.ID.Attempt.Application] = sum{a.used.Add(c.Resource), a.live + 1}
-		byNode[c.Node] = sum{n.used.Add(c.Resource), n.live + 1}
+		byApp[c.ID.Attempt.Application] = sum{used: a.used.Add(c.Resource), live: a.live + 1}
+		byNode[c.Node] = sum{n.used.Add(c.Resource), n.live + 1, n.exclusive || c.Exclusive}
 		t.byNode.Set(nodeRow{c.Node, c.ID})
 		for _, u := range c.GPUs {
 			x.holders[u] = c.ID
@@ -250,7 +251,7 @@ func (t *tables) buildIndex() index {
 	}
 	for _, n := range t.nodes.Items() {
 		c := *n
-		c.Used, c.Live = byNode[n.ID].used, byNode[n.ID].live
+		c.Used, c.Live, c.Exclusive = byNode[n.ID].used, byNode[n.ID].live, byNode[n.ID].exclusive
 		t.nodes.Set(&c)
 		if n.State != rm.NodeLost {
 			for _, g := range n.GPUs {

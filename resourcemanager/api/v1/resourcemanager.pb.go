@@ -2821,7 +2821,8 @@ type Ask struct {
 	// empty: as near together as there is room.
 	Within string `protobuf:"bytes,16,opt,name=within,proto3" json:"within,omitempty"`
 	// How long each container runs at most, as far as is known; 0: unknown. Nothing is ended by it.
-	WalltimeMs    int64 `protobuf:"varint,17,opt,name=walltime_ms,json=walltimeMs,proto3" json:"walltime_ms,omitempty"`
+	WalltimeMs    int64      `protobuf:"varint,17,opt,name=walltime_ms,json=walltimeMs,proto3" json:"walltime_ms,omitempty"`
+	Placement     *Placement `protobuf:"bytes,18,opt,name=placement,proto3" json:"placement,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2975,6 +2976,155 @@ func (x *Ask) GetWalltimeMs() int64 {
 	return 0
 }
 
+func (x *Ask) GetPlacement() *Placement {
+	if x != nil {
+		return x.Placement
+	}
+	return nil
+}
+
+// Placement says beside what the containers of an ask may be.
+type Placement struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Conditions for attributes of the node, by name: "570", "a,b" for one of them, "*" for any; "!" before it for the opposite.
+	Attributes map[string]string `protobuf:"bytes,1,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Each gets a whole node, with all that it has.
+	Exclusive bool `protobuf:"varint,2,opt,name=exclusive,proto3" json:"exclusive,omitempty"`
+	// What each carries, for constraints.
+	Tags          []string      `protobuf:"bytes,3,rep,name=tags,proto3" json:"tags,omitempty"`
+	Constraints   []*Constraint `protobuf:"bytes,4,rep,name=constraints,proto3" json:"constraints,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Placement) Reset() {
+	*x = Placement{}
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Placement) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Placement) ProtoMessage() {}
+
+func (x *Placement) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Placement.ProtoReflect.Descriptor instead.
+func (*Placement) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *Placement) GetAttributes() map[string]string {
+	if x != nil {
+		return x.Attributes
+	}
+	return nil
+}
+
+func (x *Placement) GetExclusive() bool {
+	if x != nil {
+		return x.Exclusive
+	}
+	return false
+}
+
+func (x *Placement) GetTags() []string {
+	if x != nil {
+		return x.Tags
+	}
+	return nil
+}
+
+func (x *Placement) GetConstraints() []*Constraint {
+	if x != nil {
+		return x.Constraints
+	}
+	return nil
+}
+
+// Constraint says how many others of the application with a tag may be near a container.
+type Constraint struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Tag   string                 `protobuf:"bytes,1,opt,name=tag,proto3" json:"tag,omitempty"`
+	// node, rack, or the depth of a rack's path.
+	Scope         string `protobuf:"bytes,2,opt,name=scope,proto3" json:"scope,omitempty"`
+	Min           int32  `protobuf:"varint,3,opt,name=min,proto3" json:"min,omitempty"`
+	Max           *int32 `protobuf:"varint,4,opt,name=max,proto3,oneof" json:"max,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Constraint) Reset() {
+	*x = Constraint{}
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Constraint) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Constraint) ProtoMessage() {}
+
+func (x *Constraint) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Constraint.ProtoReflect.Descriptor instead.
+func (*Constraint) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *Constraint) GetTag() string {
+	if x != nil {
+		return x.Tag
+	}
+	return ""
+}
+
+func (x *Constraint) GetScope() string {
+	if x != nil {
+		return x.Scope
+	}
+	return ""
+}
+
+func (x *Constraint) GetMin() int32 {
+	if x != nil {
+		return x.Min
+	}
+	return 0
+}
+
+func (x *Constraint) GetMax() int32 {
+	if x != nil && x.Max != nil {
+		return *x.Max
+	}
+	return 0
+}
+
 type Launch struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Argv      []string               `protobuf:"bytes,1,rep,name=argv,proto3" json:"argv,omitempty"`
@@ -2992,7 +3142,7 @@ type Launch struct {
 
 func (x *Launch) Reset() {
 	*x = Launch{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[35]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3004,7 +3154,7 @@ func (x *Launch) String() string {
 func (*Launch) ProtoMessage() {}
 
 func (x *Launch) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[35]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3017,7 +3167,7 @@ func (x *Launch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Launch.ProtoReflect.Descriptor instead.
 func (*Launch) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{35}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Launch) GetArgv() []string {
@@ -3091,7 +3241,7 @@ type AllocateRequest struct {
 
 func (x *AllocateRequest) Reset() {
 	*x = AllocateRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[36]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3103,7 +3253,7 @@ func (x *AllocateRequest) String() string {
 func (*AllocateRequest) ProtoMessage() {}
 
 func (x *AllocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[36]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3116,7 +3266,7 @@ func (x *AllocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocateRequest.ProtoReflect.Descriptor instead.
 func (*AllocateRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{36}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *AllocateRequest) GetApplicationId() string {
@@ -3191,7 +3341,7 @@ type AllocateResponse struct {
 
 func (x *AllocateResponse) Reset() {
 	*x = AllocateResponse{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[37]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3203,7 +3353,7 @@ func (x *AllocateResponse) String() string {
 func (*AllocateResponse) ProtoMessage() {}
 
 func (x *AllocateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[37]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3216,7 +3366,7 @@ func (x *AllocateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocateResponse.ProtoReflect.Descriptor instead.
 func (*AllocateResponse) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{37}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *AllocateResponse) GetSequence() uint64 {
@@ -3239,7 +3389,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[38]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3251,7 +3401,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[38]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3264,7 +3414,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{38}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *EventsRequest) GetApplicationId() string {
@@ -3314,7 +3464,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[39]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3326,7 +3476,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[39]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3339,7 +3489,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{39}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Event) GetSequence() uint64 {
@@ -3467,7 +3617,7 @@ type Completed struct {
 
 func (x *Completed) Reset() {
 	*x = Completed{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[40]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3479,7 +3629,7 @@ func (x *Completed) String() string {
 func (*Completed) ProtoMessage() {}
 
 func (x *Completed) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[40]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3492,7 +3642,7 @@ func (x *Completed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Completed.ProtoReflect.Descriptor instead.
 func (*Completed) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{40}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Completed) GetContainerId() string {
@@ -3557,7 +3707,7 @@ type Preempt struct {
 
 func (x *Preempt) Reset() {
 	*x = Preempt{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[41]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3569,7 +3719,7 @@ func (x *Preempt) String() string {
 func (*Preempt) ProtoMessage() {}
 
 func (x *Preempt) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[41]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3582,7 +3732,7 @@ func (x *Preempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Preempt.ProtoReflect.Descriptor instead.
 func (*Preempt) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{41}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Preempt) GetContainerId() string {
@@ -3622,7 +3772,7 @@ type NodeLost struct {
 
 func (x *NodeLost) Reset() {
 	*x = NodeLost{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[42]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3634,7 +3784,7 @@ func (x *NodeLost) String() string {
 func (*NodeLost) ProtoMessage() {}
 
 func (x *NodeLost) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[42]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3647,7 +3797,7 @@ func (x *NodeLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeLost.ProtoReflect.Descriptor instead.
 func (*NodeLost) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{42}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *NodeLost) GetNodeId() string {
@@ -3669,7 +3819,7 @@ type Pending struct {
 
 func (x *Pending) Reset() {
 	*x = Pending{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[43]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3681,7 +3831,7 @@ func (x *Pending) String() string {
 func (*Pending) ProtoMessage() {}
 
 func (x *Pending) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[43]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3694,7 +3844,7 @@ func (x *Pending) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pending.ProtoReflect.Descriptor instead.
 func (*Pending) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{43}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Pending) GetAskId() string {
@@ -3730,7 +3880,7 @@ type Managers struct {
 
 func (x *Managers) Reset() {
 	*x = Managers{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[44]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3742,7 +3892,7 @@ func (x *Managers) String() string {
 func (*Managers) ProtoMessage() {}
 
 func (x *Managers) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[44]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3755,7 +3905,7 @@ func (x *Managers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Managers.ProtoReflect.Descriptor instead.
 func (*Managers) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{44}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Managers) GetAddresses() []string {
@@ -3775,7 +3925,7 @@ type FateRequest struct {
 
 func (x *FateRequest) Reset() {
 	*x = FateRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[45]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3787,7 +3937,7 @@ func (x *FateRequest) String() string {
 func (*FateRequest) ProtoMessage() {}
 
 func (x *FateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[45]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3800,7 +3950,7 @@ func (x *FateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FateRequest.ProtoReflect.Descriptor instead.
 func (*FateRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{45}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *FateRequest) GetApplicationId() string {
@@ -3828,7 +3978,7 @@ type FateResponse struct {
 
 func (x *FateResponse) Reset() {
 	*x = FateResponse{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[46]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3840,7 +3990,7 @@ func (x *FateResponse) String() string {
 func (*FateResponse) ProtoMessage() {}
 
 func (x *FateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[46]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3853,7 +4003,7 @@ func (x *FateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FateResponse.ProtoReflect.Descriptor instead.
 func (*FateResponse) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{46}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *FateResponse) GetState() string {
@@ -3885,7 +4035,7 @@ type FinishRequest struct {
 
 func (x *FinishRequest) Reset() {
 	*x = FinishRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[47]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3897,7 +4047,7 @@ func (x *FinishRequest) String() string {
 func (*FinishRequest) ProtoMessage() {}
 
 func (x *FinishRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[47]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3910,7 +4060,7 @@ func (x *FinishRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishRequest.ProtoReflect.Descriptor instead.
 func (*FinishRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{47}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *FinishRequest) GetApplicationId() string {
@@ -3963,7 +4113,7 @@ type FinishResponse struct {
 
 func (x *FinishResponse) Reset() {
 	*x = FinishResponse{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[48]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3975,7 +4125,7 @@ func (x *FinishResponse) String() string {
 func (*FinishResponse) ProtoMessage() {}
 
 func (x *FinishResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[48]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3988,7 +4138,7 @@ func (x *FinishResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishResponse.ProtoReflect.Descriptor instead.
 func (*FinishResponse) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{48}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{50}
 }
 
 var File_resourcemanager_api_v1_resourcemanager_proto protoreflect.FileDescriptor
@@ -4245,7 +4395,7 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\bpriority\x18\b \x01(\x05R\bpriority\x12\x14\n" +
 	"\x05token\x18\t \x01(\tR\x05token\x12\x1a\n" +
 	"\binstance\x18\n" +
-	" \x01(\x05R\binstance\"\xa6\x04\n" +
+	" \x01(\x05R\binstance\"\xe8\x04\n" +
 	"\x03Ask\x12\x15\n" +
 	"\x06ask_id\x18\x01 \x01(\tR\x05askId\x12\x1a\n" +
 	"\bpriority\x18\x02 \x01(\x05R\bpriority\x12@\n" +
@@ -4267,7 +4417,25 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"gpu_memory\x18\x0f \x01(\x03R\tgpuMemory\x12\x16\n" +
 	"\x06within\x18\x10 \x01(\tR\x06within\x12\x1f\n" +
 	"\vwalltime_ms\x18\x11 \x01(\x03R\n" +
-	"walltimeMs\"\xda\x02\n" +
+	"walltimeMs\x12@\n" +
+	"\tplacement\x18\x12 \x01(\v2\".hops.resourcemanager.v1.PlacementR\tplacement\"\x97\x02\n" +
+	"\tPlacement\x12R\n" +
+	"\n" +
+	"attributes\x18\x01 \x03(\v22.hops.resourcemanager.v1.Placement.AttributesEntryR\n" +
+	"attributes\x12\x1c\n" +
+	"\texclusive\x18\x02 \x01(\bR\texclusive\x12\x12\n" +
+	"\x04tags\x18\x03 \x03(\tR\x04tags\x12E\n" +
+	"\vconstraints\x18\x04 \x03(\v2#.hops.resourcemanager.v1.ConstraintR\vconstraints\x1a=\n" +
+	"\x0fAttributesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"e\n" +
+	"\n" +
+	"Constraint\x12\x10\n" +
+	"\x03tag\x18\x01 \x01(\tR\x03tag\x12\x14\n" +
+	"\x05scope\x18\x02 \x01(\tR\x05scope\x12\x10\n" +
+	"\x03min\x18\x03 \x01(\x05R\x03min\x12\x15\n" +
+	"\x03max\x18\x04 \x01(\x05H\x00R\x03max\x88\x01\x01B\x06\n" +
+	"\x04_max\"\xda\x02\n" +
 	"\x06Launch\x12\x12\n" +
 	"\x04argv\x18\x01 \x03(\tR\x04argv\x12:\n" +
 	"\x03env\x18\x02 \x03(\v2(.hops.resourcemanager.v1.Launch.EnvEntryR\x03env\x12?\n" +
@@ -4374,7 +4542,7 @@ func file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP() []byte {
 }
 
 var file_resourcemanager_api_v1_resourcemanager_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_resourcemanager_api_v1_resourcemanager_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
+var file_resourcemanager_api_v1_resourcemanager_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
 var file_resourcemanager_api_v1_resourcemanager_proto_goTypes = []any{
 	(Fencing)(0),                     // 0: hops.resourcemanager.v1.Fencing
 	(ContainerStatus_State)(0),       // 1: hops.resourcemanager.v1.ContainerStatus.State
@@ -4413,39 +4581,42 @@ var file_resourcemanager_api_v1_resourcemanager_proto_goTypes = []any{
 	(*EndedResponse)(nil),            // 34: hops.resourcemanager.v1.EndedResponse
 	(*Container)(nil),                // 35: hops.resourcemanager.v1.Container
 	(*Ask)(nil),                      // 36: hops.resourcemanager.v1.Ask
-	(*Launch)(nil),                   // 37: hops.resourcemanager.v1.Launch
-	(*AllocateRequest)(nil),          // 38: hops.resourcemanager.v1.AllocateRequest
-	(*AllocateResponse)(nil),         // 39: hops.resourcemanager.v1.AllocateResponse
-	(*EventsRequest)(nil),            // 40: hops.resourcemanager.v1.EventsRequest
-	(*Event)(nil),                    // 41: hops.resourcemanager.v1.Event
-	(*Completed)(nil),                // 42: hops.resourcemanager.v1.Completed
-	(*Preempt)(nil),                  // 43: hops.resourcemanager.v1.Preempt
-	(*NodeLost)(nil),                 // 44: hops.resourcemanager.v1.NodeLost
-	(*Pending)(nil),                  // 45: hops.resourcemanager.v1.Pending
-	(*Managers)(nil),                 // 46: hops.resourcemanager.v1.Managers
-	(*FateRequest)(nil),              // 47: hops.resourcemanager.v1.FateRequest
-	(*FateResponse)(nil),             // 48: hops.resourcemanager.v1.FateResponse
-	(*FinishRequest)(nil),            // 49: hops.resourcemanager.v1.FinishRequest
-	(*FinishResponse)(nil),           // 50: hops.resourcemanager.v1.FinishResponse
-	nil,                              // 51: hops.resourcemanager.v1.CredentialsResponse.SecretsEntry
-	nil,                              // 52: hops.resourcemanager.v1.Resources.OtherEntry
-	nil,                              // 53: hops.resourcemanager.v1.NodeReport.AttributesEntry
-	nil,                              // 54: hops.resourcemanager.v1.ContainerSpec.EnvEntry
-	nil,                              // 55: hops.resourcemanager.v1.Launch.EnvEntry
+	(*Placement)(nil),                // 37: hops.resourcemanager.v1.Placement
+	(*Constraint)(nil),               // 38: hops.resourcemanager.v1.Constraint
+	(*Launch)(nil),                   // 39: hops.resourcemanager.v1.Launch
+	(*AllocateRequest)(nil),          // 40: hops.resourcemanager.v1.AllocateRequest
+	(*AllocateResponse)(nil),         // 41: hops.resourcemanager.v1.AllocateResponse
+	(*EventsRequest)(nil),            // 42: hops.resourcemanager.v1.EventsRequest
+	(*Event)(nil),                    // 43: hops.resourcemanager.v1.Event
+	(*Completed)(nil),                // 44: hops.resourcemanager.v1.Completed
+	(*Preempt)(nil),                  // 45: hops.resourcemanager.v1.Preempt
+	(*NodeLost)(nil),                 // 46: hops.resourcemanager.v1.NodeLost
+	(*Pending)(nil),                  // 47: hops.resourcemanager.v1.Pending
+	(*Managers)(nil),                 // 48: hops.resourcemanager.v1.Managers
+	(*FateRequest)(nil),              // 49: hops.resourcemanager.v1.FateRequest
+	(*FateResponse)(nil),             // 50: hops.resourcemanager.v1.FateResponse
+	(*FinishRequest)(nil),            // 51: hops.resourcemanager.v1.FinishRequest
+	(*FinishResponse)(nil),           // 52: hops.resourcemanager.v1.FinishResponse
+	nil,                              // 53: hops.resourcemanager.v1.CredentialsResponse.SecretsEntry
+	nil,                              // 54: hops.resourcemanager.v1.Resources.OtherEntry
+	nil,                              // 55: hops.resourcemanager.v1.NodeReport.AttributesEntry
+	nil,                              // 56: hops.resourcemanager.v1.ContainerSpec.EnvEntry
+	nil,                              // 57: hops.resourcemanager.v1.Placement.AttributesEntry
+	nil,                              // 58: hops.resourcemanager.v1.Launch.EnvEntry
 }
 var file_resourcemanager_api_v1_resourcemanager_proto_depIdxs = []int32{
 	5,  // 0: hops.resourcemanager.v1.LaunchContainersRequest.launches:type_name -> hops.resourcemanager.v1.ContainerLaunch
-	37, // 1: hops.resourcemanager.v1.ContainerLaunch.launch:type_name -> hops.resourcemanager.v1.Launch
+	39, // 1: hops.resourcemanager.v1.ContainerLaunch.launch:type_name -> hops.resourcemanager.v1.Launch
 	7,  // 2: hops.resourcemanager.v1.LaunchContainersResponse.outcomes:type_name -> hops.resourcemanager.v1.LaunchOutcome
 	12, // 3: hops.resourcemanager.v1.CredentialsResponse.token:type_name -> hops.resourcemanager.v1.Token
-	51, // 4: hops.resourcemanager.v1.CredentialsResponse.secrets:type_name -> hops.resourcemanager.v1.CredentialsResponse.SecretsEntry
-	52, // 5: hops.resourcemanager.v1.Resources.other:type_name -> hops.resourcemanager.v1.Resources.OtherEntry
+	53, // 4: hops.resourcemanager.v1.CredentialsResponse.secrets:type_name -> hops.resourcemanager.v1.CredentialsResponse.SecretsEntry
+	54, // 5: hops.resourcemanager.v1.Resources.other:type_name -> hops.resourcemanager.v1.Resources.OtherEntry
 	15, // 6: hops.resourcemanager.v1.GPU.load:type_name -> hops.resourcemanager.v1.GPULoad
 	13, // 7: hops.resourcemanager.v1.NodeReport.capacity:type_name -> hops.resourcemanager.v1.Resources
 	14, // 8: hops.resourcemanager.v1.NodeReport.gpus:type_name -> hops.resourcemanager.v1.GPU
 	29, // 9: hops.resourcemanager.v1.NodeReport.containers:type_name -> hops.resourcemanager.v1.ContainerStatus
 	18, // 10: hops.resourcemanager.v1.NodeReport.logs:type_name -> hops.resourcemanager.v1.LogsUnderway
-	53, // 11: hops.resourcemanager.v1.NodeReport.attributes:type_name -> hops.resourcemanager.v1.NodeReport.AttributesEntry
+	55, // 11: hops.resourcemanager.v1.NodeReport.attributes:type_name -> hops.resourcemanager.v1.NodeReport.AttributesEntry
 	28, // 12: hops.resourcemanager.v1.NodeOrders.start:type_name -> hops.resourcemanager.v1.ContainerSpec
 	25, // 13: hops.resourcemanager.v1.NodeOrders.signal:type_name -> hops.resourcemanager.v1.Signal
 	26, // 14: hops.resourcemanager.v1.NodeOrders.stop:type_name -> hops.resourcemanager.v1.Stop
@@ -4454,7 +4625,7 @@ var file_resourcemanager_api_v1_resourcemanager_proto_depIdxs = []int32{
 	20, // 17: hops.resourcemanager.v1.NodeOrders.notices:type_name -> hops.resourcemanager.v1.Notices
 	23, // 18: hops.resourcemanager.v1.NodeOrders.token_keys:type_name -> hops.resourcemanager.v1.TokenKey
 	21, // 19: hops.resourcemanager.v1.Notices.notices:type_name -> hops.resourcemanager.v1.Notice
-	54, // 20: hops.resourcemanager.v1.ContainerSpec.env:type_name -> hops.resourcemanager.v1.ContainerSpec.EnvEntry
+	56, // 20: hops.resourcemanager.v1.ContainerSpec.env:type_name -> hops.resourcemanager.v1.ContainerSpec.EnvEntry
 	27, // 21: hops.resourcemanager.v1.ContainerSpec.artifacts:type_name -> hops.resourcemanager.v1.Artifact
 	13, // 22: hops.resourcemanager.v1.ContainerSpec.resources:type_name -> hops.resourcemanager.v1.Resources
 	0,  // 23: hops.resourcemanager.v1.ContainerSpec.fencing:type_name -> hops.resourcemanager.v1.Fencing
@@ -4463,50 +4634,53 @@ var file_resourcemanager_api_v1_resourcemanager_proto_depIdxs = []int32{
 	13, // 26: hops.resourcemanager.v1.RegisterResponse.maximum:type_name -> hops.resourcemanager.v1.Resources
 	35, // 27: hops.resourcemanager.v1.RegisterResponse.containers:type_name -> hops.resourcemanager.v1.Container
 	5,  // 28: hops.resourcemanager.v1.MasterLaunchRequest.launches:type_name -> hops.resourcemanager.v1.ContainerLaunch
-	42, // 29: hops.resourcemanager.v1.EndedResponse.ended:type_name -> hops.resourcemanager.v1.Completed
+	44, // 29: hops.resourcemanager.v1.EndedResponse.ended:type_name -> hops.resourcemanager.v1.Completed
 	13, // 30: hops.resourcemanager.v1.Container.resources:type_name -> hops.resourcemanager.v1.Resources
 	14, // 31: hops.resourcemanager.v1.Container.gpus:type_name -> hops.resourcemanager.v1.GPU
 	13, // 32: hops.resourcemanager.v1.Ask.resources:type_name -> hops.resourcemanager.v1.Resources
-	37, // 33: hops.resourcemanager.v1.Ask.launch:type_name -> hops.resourcemanager.v1.Launch
-	55, // 34: hops.resourcemanager.v1.Launch.env:type_name -> hops.resourcemanager.v1.Launch.EnvEntry
-	27, // 35: hops.resourcemanager.v1.Launch.artifacts:type_name -> hops.resourcemanager.v1.Artifact
-	0,  // 36: hops.resourcemanager.v1.Launch.fencing:type_name -> hops.resourcemanager.v1.Fencing
-	36, // 37: hops.resourcemanager.v1.AllocateRequest.asks:type_name -> hops.resourcemanager.v1.Ask
-	35, // 38: hops.resourcemanager.v1.Event.granted:type_name -> hops.resourcemanager.v1.Container
-	42, // 39: hops.resourcemanager.v1.Event.completed:type_name -> hops.resourcemanager.v1.Completed
-	43, // 40: hops.resourcemanager.v1.Event.preempt:type_name -> hops.resourcemanager.v1.Preempt
-	44, // 41: hops.resourcemanager.v1.Event.node_lost:type_name -> hops.resourcemanager.v1.NodeLost
-	45, // 42: hops.resourcemanager.v1.Event.pending:type_name -> hops.resourcemanager.v1.Pending
-	46, // 43: hops.resourcemanager.v1.Event.managers:type_name -> hops.resourcemanager.v1.Managers
-	17, // 44: hops.resourcemanager.v1.NodeManagers.Session:input_type -> hops.resourcemanager.v1.NodeReport
-	10, // 45: hops.resourcemanager.v1.NodeManagers.Credentials:input_type -> hops.resourcemanager.v1.CredentialsRequest
-	4,  // 46: hops.resourcemanager.v1.NodeManagers.LaunchContainers:input_type -> hops.resourcemanager.v1.LaunchContainersRequest
-	8,  // 47: hops.resourcemanager.v1.ResourceManagers.Enlist:input_type -> hops.resourcemanager.v1.EnlistRequest
-	30, // 48: hops.resourcemanager.v1.ApplicationMasters.Register:input_type -> hops.resourcemanager.v1.RegisterRequest
-	33, // 49: hops.resourcemanager.v1.ApplicationMasters.Ended:input_type -> hops.resourcemanager.v1.EndedRequest
-	38, // 50: hops.resourcemanager.v1.ApplicationMasters.Allocate:input_type -> hops.resourcemanager.v1.AllocateRequest
-	40, // 51: hops.resourcemanager.v1.ApplicationMasters.Events:input_type -> hops.resourcemanager.v1.EventsRequest
-	49, // 52: hops.resourcemanager.v1.ApplicationMasters.Finish:input_type -> hops.resourcemanager.v1.FinishRequest
-	32, // 53: hops.resourcemanager.v1.ApplicationMasters.LaunchContainers:input_type -> hops.resourcemanager.v1.MasterLaunchRequest
-	2,  // 54: hops.resourcemanager.v1.ApplicationMasters.Checkpointed:input_type -> hops.resourcemanager.v1.CheckpointedRequest
-	47, // 55: hops.resourcemanager.v1.ApplicationMasters.Fate:input_type -> hops.resourcemanager.v1.FateRequest
-	19, // 56: hops.resourcemanager.v1.NodeManagers.Session:output_type -> hops.resourcemanager.v1.NodeOrders
-	11, // 57: hops.resourcemanager.v1.NodeManagers.Credentials:output_type -> hops.resourcemanager.v1.CredentialsResponse
-	6,  // 58: hops.resourcemanager.v1.NodeManagers.LaunchContainers:output_type -> hops.resourcemanager.v1.LaunchContainersResponse
-	9,  // 59: hops.resourcemanager.v1.ResourceManagers.Enlist:output_type -> hops.resourcemanager.v1.EnlistResponse
-	31, // 60: hops.resourcemanager.v1.ApplicationMasters.Register:output_type -> hops.resourcemanager.v1.RegisterResponse
-	34, // 61: hops.resourcemanager.v1.ApplicationMasters.Ended:output_type -> hops.resourcemanager.v1.EndedResponse
-	39, // 62: hops.resourcemanager.v1.ApplicationMasters.Allocate:output_type -> hops.resourcemanager.v1.AllocateResponse
-	41, // 63: hops.resourcemanager.v1.ApplicationMasters.Events:output_type -> hops.resourcemanager.v1.Event
-	50, // 64: hops.resourcemanager.v1.ApplicationMasters.Finish:output_type -> hops.resourcemanager.v1.FinishResponse
-	6,  // 65: hops.resourcemanager.v1.ApplicationMasters.LaunchContainers:output_type -> hops.resourcemanager.v1.LaunchContainersResponse
-	3,  // 66: hops.resourcemanager.v1.ApplicationMasters.Checkpointed:output_type -> hops.resourcemanager.v1.CheckpointedResponse
-	48, // 67: hops.resourcemanager.v1.ApplicationMasters.Fate:output_type -> hops.resourcemanager.v1.FateResponse
-	56, // [56:68] is the sub-list for method output_type
-	44, // [44:56] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	39, // 33: hops.resourcemanager.v1.Ask.launch:type_name -> hops.resourcemanager.v1.Launch
+	37, // 34: hops.resourcemanager.v1.Ask.placement:type_name -> hops.resourcemanager.v1.Placement
+	57, // 35: hops.resourcemanager.v1.Placement.attributes:type_name -> hops.resourcemanager.v1.Placement.AttributesEntry
+	38, // 36: hops.resourcemanager.v1.Placement.constraints:type_name -> hops.resourcemanager.v1.Constraint
+	58, // 37: hops.resourcemanager.v1.Launch.env:type_name -> hops.resourcemanager.v1.Launch.EnvEntry
+	27, // 38: hops.resourcemanager.v1.Launch.artifacts:type_name -> hops.resourcemanager.v1.Artifact
+	0,  // 39: hops.resourcemanager.v1.Launch.fencing:type_name -> hops.resourcemanager.v1.Fencing
+	36, // 40: hops.resourcemanager.v1.AllocateRequest.asks:type_name -> hops.resourcemanager.v1.Ask
+	35, // 41: hops.resourcemanager.v1.Event.granted:type_name -> hops.resourcemanager.v1.Container
+	44, // 42: hops.resourcemanager.v1.Event.completed:type_name -> hops.resourcemanager.v1.Completed
+	45, // 43: hops.resourcemanager.v1.Event.preempt:type_name -> hops.resourcemanager.v1.Preempt
+	46, // 44: hops.resourcemanager.v1.Event.node_lost:type_name -> hops.resourcemanager.v1.NodeLost
+	47, // 45: hops.resourcemanager.v1.Event.pending:type_name -> hops.resourcemanager.v1.Pending
+	48, // 46: hops.resourcemanager.v1.Event.managers:type_name -> hops.resourcemanager.v1.Managers
+	17, // 47: hops.resourcemanager.v1.NodeManagers.Session:input_type -> hops.resourcemanager.v1.NodeReport
+	10, // 48: hops.resourcemanager.v1.NodeManagers.Credentials:input_type -> hops.resourcemanager.v1.CredentialsRequest
+	4,  // 49: hops.resourcemanager.v1.NodeManagers.LaunchContainers:input_type -> hops.resourcemanager.v1.LaunchContainersRequest
+	8,  // 50: hops.resourcemanager.v1.ResourceManagers.Enlist:input_type -> hops.resourcemanager.v1.EnlistRequest
+	30, // 51: hops.resourcemanager.v1.ApplicationMasters.Register:input_type -> hops.resourcemanager.v1.RegisterRequest
+	33, // 52: hops.resourcemanager.v1.ApplicationMasters.Ended:input_type -> hops.resourcemanager.v1.EndedRequest
+	40, // 53: hops.resourcemanager.v1.ApplicationMasters.Allocate:input_type -> hops.resourcemanager.v1.AllocateRequest
+	42, // 54: hops.resourcemanager.v1.ApplicationMasters.Events:input_type -> hops.resourcemanager.v1.EventsRequest
+	51, // 55: hops.resourcemanager.v1.ApplicationMasters.Finish:input_type -> hops.resourcemanager.v1.FinishRequest
+	32, // 56: hops.resourcemanager.v1.ApplicationMasters.LaunchContainers:input_type -> hops.resourcemanager.v1.MasterLaunchRequest
+	2,  // 57: hops.resourcemanager.v1.ApplicationMasters.Checkpointed:input_type -> hops.resourcemanager.v1.CheckpointedRequest
+	49, // 58: hops.resourcemanager.v1.ApplicationMasters.Fate:input_type -> hops.resourcemanager.v1.FateRequest
+	19, // 59: hops.resourcemanager.v1.NodeManagers.Session:output_type -> hops.resourcemanager.v1.NodeOrders
+	11, // 60: hops.resourcemanager.v1.NodeManagers.Credentials:output_type -> hops.resourcemanager.v1.CredentialsResponse
+	6,  // 61: hops.resourcemanager.v1.NodeManagers.LaunchContainers:output_type -> hops.resourcemanager.v1.LaunchContainersResponse
+	9,  // 62: hops.resourcemanager.v1.ResourceManagers.Enlist:output_type -> hops.resourcemanager.v1.EnlistResponse
+	31, // 63: hops.resourcemanager.v1.ApplicationMasters.Register:output_type -> hops.resourcemanager.v1.RegisterResponse
+	34, // 64: hops.resourcemanager.v1.ApplicationMasters.Ended:output_type -> hops.resourcemanager.v1.EndedResponse
+	41, // 65: hops.resourcemanager.v1.ApplicationMasters.Allocate:output_type -> hops.resourcemanager.v1.AllocateResponse
+	43, // 66: hops.resourcemanager.v1.ApplicationMasters.Events:output_type -> hops.resourcemanager.v1.Event
+	52, // 67: hops.resourcemanager.v1.ApplicationMasters.Finish:output_type -> hops.resourcemanager.v1.FinishResponse
+	6,  // 68: hops.resourcemanager.v1.ApplicationMasters.LaunchContainers:output_type -> hops.resourcemanager.v1.LaunchContainersResponse
+	3,  // 69: hops.resourcemanager.v1.ApplicationMasters.Checkpointed:output_type -> hops.resourcemanager.v1.CheckpointedResponse
+	50, // 70: hops.resourcemanager.v1.ApplicationMasters.Fate:output_type -> hops.resourcemanager.v1.FateResponse
+	59, // [59:71] is the sub-list for method output_type
+	47, // [47:59] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_resourcemanager_api_v1_resourcemanager_proto_init() }
@@ -4514,7 +4688,8 @@ func file_resourcemanager_api_v1_resourcemanager_proto_init() {
 	if File_resourcemanager_api_v1_resourcemanager_proto != nil {
 		return
 	}
-	file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[39].OneofWrappers = []any{
+	file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[36].OneofWrappers = []any{}
+	file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[41].OneofWrappers = []any{
 		(*Event_Granted)(nil),
 		(*Event_Completed)(nil),
 		(*Event_Preempt)(nil),
@@ -4528,7 +4703,7 @@ func file_resourcemanager_api_v1_resourcemanager_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_resourcemanager_api_v1_resourcemanager_proto_rawDesc), len(file_resourcemanager_api_v1_resourcemanager_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   54,
+			NumMessages:   57,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

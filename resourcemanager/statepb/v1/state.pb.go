@@ -3981,10 +3981,11 @@ type Ask struct {
 	Launch    uint64                 `protobuf:"varint,12,opt,name=launch,proto3" json:"launch,omitempty"`
 	Instances []int32                `protobuf:"varint,13,rep,packed,name=instances,proto3" json:"instances,omitempty"`
 	// The containers wait for LaunchContainers.
-	Held          bool   `protobuf:"varint,14,opt,name=held,proto3" json:"held,omitempty"`
-	GpuMemory     int64  `protobuf:"varint,15,opt,name=gpu_memory,json=gpuMemory,proto3" json:"gpu_memory,omitempty"`
-	Within        string `protobuf:"bytes,16,opt,name=within,proto3" json:"within,omitempty"`
-	WalltimeMs    int64  `protobuf:"varint,17,opt,name=walltime_ms,json=walltimeMs,proto3" json:"walltime_ms,omitempty"`
+	Held          bool          `protobuf:"varint,14,opt,name=held,proto3" json:"held,omitempty"`
+	GpuMemory     int64         `protobuf:"varint,15,opt,name=gpu_memory,json=gpuMemory,proto3" json:"gpu_memory,omitempty"`
+	Within        string        `protobuf:"bytes,16,opt,name=within,proto3" json:"within,omitempty"`
+	WalltimeMs    int64         `protobuf:"varint,17,opt,name=walltime_ms,json=walltimeMs,proto3" json:"walltime_ms,omitempty"`
+	Placement     *AskPlacement `protobuf:"bytes,18,opt,name=placement,proto3" json:"placement,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4138,6 +4139,153 @@ func (x *Ask) GetWalltimeMs() int64 {
 	return 0
 }
 
+func (x *Ask) GetPlacement() *AskPlacement {
+	if x != nil {
+		return x.Placement
+	}
+	return nil
+}
+
+// AskPlacement says beside what containers may be.
+type AskPlacement struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Attributes map[string]string      `protobuf:"bytes,1,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Exclusive  bool                   `protobuf:"varint,2,opt,name=exclusive,proto3" json:"exclusive,omitempty"`
+	// What each carries, for constraints.
+	Tags          []string      `protobuf:"bytes,3,rep,name=tags,proto3" json:"tags,omitempty"`
+	Constraints   []*Constraint `protobuf:"bytes,4,rep,name=constraints,proto3" json:"constraints,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AskPlacement) Reset() {
+	*x = AskPlacement{}
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AskPlacement) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AskPlacement) ProtoMessage() {}
+
+func (x *AskPlacement) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AskPlacement.ProtoReflect.Descriptor instead.
+func (*AskPlacement) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *AskPlacement) GetAttributes() map[string]string {
+	if x != nil {
+		return x.Attributes
+	}
+	return nil
+}
+
+func (x *AskPlacement) GetExclusive() bool {
+	if x != nil {
+		return x.Exclusive
+	}
+	return false
+}
+
+func (x *AskPlacement) GetTags() []string {
+	if x != nil {
+		return x.Tags
+	}
+	return nil
+}
+
+func (x *AskPlacement) GetConstraints() []*Constraint {
+	if x != nil {
+		return x.Constraints
+	}
+	return nil
+}
+
+// Constraint says how many others of the application with a tag may be near a container.
+type Constraint struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Tag   string                 `protobuf:"bytes,1,opt,name=tag,proto3" json:"tag,omitempty"`
+	// node, rack, or the depth of a rack's path.
+	Scope         string `protobuf:"bytes,2,opt,name=scope,proto3" json:"scope,omitempty"`
+	Min           int32  `protobuf:"varint,3,opt,name=min,proto3" json:"min,omitempty"`
+	Max           *int32 `protobuf:"varint,4,opt,name=max,proto3,oneof" json:"max,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Constraint) Reset() {
+	*x = Constraint{}
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Constraint) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Constraint) ProtoMessage() {}
+
+func (x *Constraint) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Constraint.ProtoReflect.Descriptor instead.
+func (*Constraint) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *Constraint) GetTag() string {
+	if x != nil {
+		return x.Tag
+	}
+	return ""
+}
+
+func (x *Constraint) GetScope() string {
+	if x != nil {
+		return x.Scope
+	}
+	return ""
+}
+
+func (x *Constraint) GetMin() int32 {
+	if x != nil {
+		return x.Min
+	}
+	return 0
+}
+
+func (x *Constraint) GetMax() int32 {
+	if x != nil && x.Max != nil {
+		return *x.Max
+	}
+	return 0
+}
+
 type Launch struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Argv          []string               `protobuf:"bytes,1,rep,name=argv,proto3" json:"argv,omitempty"`
@@ -4153,7 +4301,7 @@ type Launch struct {
 
 func (x *Launch) Reset() {
 	*x = Launch{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[49]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4165,7 +4313,7 @@ func (x *Launch) String() string {
 func (*Launch) ProtoMessage() {}
 
 func (x *Launch) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[49]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4178,7 +4326,7 @@ func (x *Launch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Launch.ProtoReflect.Descriptor instead.
 func (*Launch) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{49}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Launch) GetArgv() []string {
@@ -4240,7 +4388,7 @@ type EnvVar struct {
 
 func (x *EnvVar) Reset() {
 	*x = EnvVar{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[50]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4252,7 +4400,7 @@ func (x *EnvVar) String() string {
 func (*EnvVar) ProtoMessage() {}
 
 func (x *EnvVar) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[50]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4265,7 +4413,7 @@ func (x *EnvVar) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnvVar.ProtoReflect.Descriptor instead.
 func (*EnvVar) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{50}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *EnvVar) GetName() string {
@@ -4299,7 +4447,7 @@ type Artifact struct {
 
 func (x *Artifact) Reset() {
 	*x = Artifact{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[51]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4311,7 +4459,7 @@ func (x *Artifact) String() string {
 func (*Artifact) ProtoMessage() {}
 
 func (x *Artifact) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[51]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4324,7 +4472,7 @@ func (x *Artifact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Artifact.ProtoReflect.Descriptor instead.
 func (*Artifact) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{51}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Artifact) GetName() string {
@@ -4413,6 +4561,9 @@ type Container struct {
 	// Order in which containers ended; 0 while live.
 	Ended    uint64 `protobuf:"varint,19,opt,name=ended,proto3" json:"ended,omitempty"`
 	Instance int32  `protobuf:"varint,20,opt,name=instance,proto3" json:"instance,omitempty"`
+	// It has its node for itself.
+	Exclusive bool     `protobuf:"varint,21,opt,name=exclusive,proto3" json:"exclusive,omitempty"`
+	Tags      []string `protobuf:"bytes,22,rep,name=tags,proto3" json:"tags,omitempty"`
 	// Number of the first container of its gang; 0: it came alone.
 	Gang int64 `protobuf:"varint,40,opt,name=gang,proto3" json:"gang,omitempty"`
 	// When it said last that its work is saved, and up to which step.
@@ -4425,7 +4576,7 @@ type Container struct {
 
 func (x *Container) Reset() {
 	*x = Container{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[52]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4437,7 +4588,7 @@ func (x *Container) String() string {
 func (*Container) ProtoMessage() {}
 
 func (x *Container) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[52]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4450,7 +4601,7 @@ func (x *Container) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Container.ProtoReflect.Descriptor instead.
 func (*Container) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{52}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Container) GetId() *ContainerID {
@@ -4593,6 +4744,20 @@ func (x *Container) GetInstance() int32 {
 	return 0
 }
 
+func (x *Container) GetExclusive() bool {
+	if x != nil {
+		return x.Exclusive
+	}
+	return false
+}
+
+func (x *Container) GetTags() []string {
+	if x != nil {
+		return x.Tags
+	}
+	return nil
+}
+
 func (x *Container) GetGang() int64 {
 	if x != nil {
 		return x.Gang
@@ -4659,7 +4824,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[53]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4671,7 +4836,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[53]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4684,7 +4849,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{53}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Node) GetId() string {
@@ -4871,7 +5036,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[54]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4883,7 +5048,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[54]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4896,7 +5061,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{54}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Event) GetApplication() *ApplicationID {
@@ -4955,7 +5120,7 @@ type LedgerLine struct {
 
 func (x *LedgerLine) Reset() {
 	*x = LedgerLine{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[55]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4967,7 +5132,7 @@ func (x *LedgerLine) String() string {
 func (*LedgerLine) ProtoMessage() {}
 
 func (x *LedgerLine) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[55]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4980,7 +5145,7 @@ func (x *LedgerLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerLine.ProtoReflect.Descriptor instead.
 func (*LedgerLine) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{55}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *LedgerLine) GetSequence() uint64 {
@@ -5050,7 +5215,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[56]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5062,7 +5227,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[56]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5075,7 +5240,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{56}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Record) GetItem() isRecord_Item {
@@ -5308,7 +5473,7 @@ type Header struct {
 
 func (x *Header) Reset() {
 	*x = Header{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[57]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5320,7 +5485,7 @@ func (x *Header) String() string {
 func (*Header) ProtoMessage() {}
 
 func (x *Header) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[57]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5333,7 +5498,7 @@ func (x *Header) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Header.ProtoReflect.Descriptor instead.
 func (*Header) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{57}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Header) GetVersion() uint32 {
@@ -5445,7 +5610,7 @@ type Excluded struct {
 
 func (x *Excluded) Reset() {
 	*x = Excluded{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[58]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5457,7 +5622,7 @@ func (x *Excluded) String() string {
 func (*Excluded) ProtoMessage() {}
 
 func (x *Excluded) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[58]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5470,7 +5635,7 @@ func (x *Excluded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Excluded.ProtoReflect.Descriptor instead.
 func (*Excluded) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{58}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Excluded) GetNames() []string {
@@ -5497,7 +5662,7 @@ type AskRecord struct {
 
 func (x *AskRecord) Reset() {
 	*x = AskRecord{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[59]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5509,7 +5674,7 @@ func (x *AskRecord) String() string {
 func (*AskRecord) ProtoMessage() {}
 
 func (x *AskRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[59]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5522,7 +5687,7 @@ func (x *AskRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRecord.ProtoReflect.Descriptor instead.
 func (*AskRecord) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{59}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *AskRecord) GetApplication() *ApplicationID {
@@ -5550,7 +5715,7 @@ type LaunchRecord struct {
 
 func (x *LaunchRecord) Reset() {
 	*x = LaunchRecord{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[60]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5562,7 +5727,7 @@ func (x *LaunchRecord) String() string {
 func (*LaunchRecord) ProtoMessage() {}
 
 func (x *LaunchRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[60]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5575,7 +5740,7 @@ func (x *LaunchRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaunchRecord.ProtoReflect.Descriptor instead.
 func (*LaunchRecord) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{60}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *LaunchRecord) GetApplication() *ApplicationID {
@@ -5608,7 +5773,7 @@ type End struct {
 
 func (x *End) Reset() {
 	*x = End{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[61]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5620,7 +5785,7 @@ func (x *End) String() string {
 func (*End) ProtoMessage() {}
 
 func (x *End) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[61]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5633,7 +5798,7 @@ func (x *End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use End.ProtoReflect.Descriptor instead.
 func (*End) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{61}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *End) GetRecords() uint64 {
@@ -5993,7 +6158,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\vdiagnostics\x18\v \x01(\tR\vdiagnostics\x12)\n" +
 	"\x10http_certificate\x18\f \x01(\fR\x0fhttpCertificate\x12\x12\n" +
 	"\x04host\x18\r \x01(\tR\x04host\x12\x12\n" +
-	"\x04port\x18\x0e \x01(\x05R\x04port\"\xd0\x03\n" +
+	"\x04port\x18\x0e \x01(\x05R\x04port\"\x9b\x04\n" +
 	"\x03Ask\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\bpriority\x18\x02 \x01(\x05R\bpriority\x12C\n" +
@@ -6014,7 +6179,25 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"gpu_memory\x18\x0f \x01(\x03R\tgpuMemory\x12\x16\n" +
 	"\x06within\x18\x10 \x01(\tR\x06within\x12\x1f\n" +
 	"\vwalltime_ms\x18\x11 \x01(\x03R\n" +
-	"walltimeMs\"\x81\x02\n" +
+	"walltimeMs\x12I\n" +
+	"\tplacement\x18\x12 \x01(\v2+.hops.resourcemanager.state.v1.AskPlacementR\tplacement\"\xa9\x02\n" +
+	"\fAskPlacement\x12[\n" +
+	"\n" +
+	"attributes\x18\x01 \x03(\v2;.hops.resourcemanager.state.v1.AskPlacement.AttributesEntryR\n" +
+	"attributes\x12\x1c\n" +
+	"\texclusive\x18\x02 \x01(\bR\texclusive\x12\x12\n" +
+	"\x04tags\x18\x03 \x03(\tR\x04tags\x12K\n" +
+	"\vconstraints\x18\x04 \x03(\v2).hops.resourcemanager.state.v1.ConstraintR\vconstraints\x1a=\n" +
+	"\x0fAttributesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"e\n" +
+	"\n" +
+	"Constraint\x12\x10\n" +
+	"\x03tag\x18\x01 \x01(\tR\x03tag\x12\x14\n" +
+	"\x05scope\x18\x02 \x01(\tR\x05scope\x12\x10\n" +
+	"\x03min\x18\x03 \x01(\x05R\x03min\x12\x15\n" +
+	"\x03max\x18\x04 \x01(\x05H\x00R\x03max\x88\x01\x01B\x06\n" +
+	"\x04_max\"\x81\x02\n" +
 	"\x06Launch\x12\x12\n" +
 	"\x04argv\x18\x01 \x03(\tR\x04argv\x127\n" +
 	"\x03env\x18\x02 \x03(\v2%.hops.resourcemanager.state.v1.EnvVarR\x03env\x12E\n" +
@@ -6037,7 +6220,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"visibility\x18\a \x01(\tR\n" +
 	"visibility\x12\x18\n" +
 	"\acontent\x18\b \x01(\fR\acontent\x12\x18\n" +
-	"\apattern\x18\t \x01(\tR\apattern\"\xe9\x05\n" +
+	"\apattern\x18\t \x01(\tR\apattern\"\x9b\x06\n" +
 	"\tContainer\x12:\n" +
 	"\x02id\x18\x01 \x01(\v2*.hops.resourcemanager.state.v1.ContainerIDR\x02id\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x12\n" +
@@ -6064,7 +6247,9 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x04exit\x18\x11 \x01(\x05R\x04exit\x12 \n" +
 	"\vdiagnostics\x18\x12 \x01(\tR\vdiagnostics\x12\x14\n" +
 	"\x05ended\x18\x13 \x01(\x04R\x05ended\x12\x1a\n" +
-	"\binstance\x18\x14 \x01(\x05R\binstance\x12\x12\n" +
+	"\binstance\x18\x14 \x01(\x05R\binstance\x12\x1c\n" +
+	"\texclusive\x18\x15 \x01(\bR\texclusive\x12\x12\n" +
+	"\x04tags\x18\x16 \x03(\tR\x04tags\x12\x12\n" +
 	"\x04gang\x18( \x01(\x03R\x04gang\x12'\n" +
 	"\x0fcheckpointed_ms\x18) \x01(\x03R\x0echeckpointedMs\x12\x12\n" +
 	"\x04step\x18* \x01(\x03R\x04step\x12=\n" +
@@ -6183,7 +6368,7 @@ func file_resourcemanager_statepb_v1_state_proto_rawDescGZIP() []byte {
 	return file_resourcemanager_statepb_v1_state_proto_rawDescData
 }
 
-var file_resourcemanager_statepb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
+var file_resourcemanager_statepb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 70)
 var file_resourcemanager_statepb_v1_state_proto_goTypes = []any{
 	(*Command)(nil),           // 0: hops.resourcemanager.state.v1.Command
 	(*Begin)(nil),             // 1: hops.resourcemanager.state.v1.Begin
@@ -6234,24 +6419,27 @@ var file_resourcemanager_statepb_v1_state_proto_goTypes = []any{
 	(*Application)(nil),       // 46: hops.resourcemanager.state.v1.Application
 	(*Attempt)(nil),           // 47: hops.resourcemanager.state.v1.Attempt
 	(*Ask)(nil),               // 48: hops.resourcemanager.state.v1.Ask
-	(*Launch)(nil),            // 49: hops.resourcemanager.state.v1.Launch
-	(*EnvVar)(nil),            // 50: hops.resourcemanager.state.v1.EnvVar
-	(*Artifact)(nil),          // 51: hops.resourcemanager.state.v1.Artifact
-	(*Container)(nil),         // 52: hops.resourcemanager.state.v1.Container
-	(*Node)(nil),              // 53: hops.resourcemanager.state.v1.Node
-	(*Event)(nil),             // 54: hops.resourcemanager.state.v1.Event
-	(*LedgerLine)(nil),        // 55: hops.resourcemanager.state.v1.LedgerLine
-	(*Record)(nil),            // 56: hops.resourcemanager.state.v1.Record
-	(*Header)(nil),            // 57: hops.resourcemanager.state.v1.Header
-	(*Excluded)(nil),          // 58: hops.resourcemanager.state.v1.Excluded
-	(*AskRecord)(nil),         // 59: hops.resourcemanager.state.v1.AskRecord
-	(*LaunchRecord)(nil),      // 60: hops.resourcemanager.state.v1.LaunchRecord
-	(*End)(nil),               // 61: hops.resourcemanager.state.v1.End
-	nil,                       // 62: hops.resourcemanager.state.v1.NodeMarks.SetEntry
-	nil,                       // 63: hops.resourcemanager.state.v1.Resource.OtherEntry
-	nil,                       // 64: hops.resourcemanager.state.v1.Node.AttributesEntry
-	nil,                       // 65: hops.resourcemanager.state.v1.Node.SetAttributesEntry
-	nil,                       // 66: hops.resourcemanager.state.v1.Node.OwnAttributesEntry
+	(*AskPlacement)(nil),      // 49: hops.resourcemanager.state.v1.AskPlacement
+	(*Constraint)(nil),        // 50: hops.resourcemanager.state.v1.Constraint
+	(*Launch)(nil),            // 51: hops.resourcemanager.state.v1.Launch
+	(*EnvVar)(nil),            // 52: hops.resourcemanager.state.v1.EnvVar
+	(*Artifact)(nil),          // 53: hops.resourcemanager.state.v1.Artifact
+	(*Container)(nil),         // 54: hops.resourcemanager.state.v1.Container
+	(*Node)(nil),              // 55: hops.resourcemanager.state.v1.Node
+	(*Event)(nil),             // 56: hops.resourcemanager.state.v1.Event
+	(*LedgerLine)(nil),        // 57: hops.resourcemanager.state.v1.LedgerLine
+	(*Record)(nil),            // 58: hops.resourcemanager.state.v1.Record
+	(*Header)(nil),            // 59: hops.resourcemanager.state.v1.Header
+	(*Excluded)(nil),          // 60: hops.resourcemanager.state.v1.Excluded
+	(*AskRecord)(nil),         // 61: hops.resourcemanager.state.v1.AskRecord
+	(*LaunchRecord)(nil),      // 62: hops.resourcemanager.state.v1.LaunchRecord
+	(*End)(nil),               // 63: hops.resourcemanager.state.v1.End
+	nil,                       // 64: hops.resourcemanager.state.v1.NodeMarks.SetEntry
+	nil,                       // 65: hops.resourcemanager.state.v1.Resource.OtherEntry
+	nil,                       // 66: hops.resourcemanager.state.v1.AskPlacement.AttributesEntry
+	nil,                       // 67: hops.resourcemanager.state.v1.Node.AttributesEntry
+	nil,                       // 68: hops.resourcemanager.state.v1.Node.SetAttributesEntry
+	nil,                       // 69: hops.resourcemanager.state.v1.Node.OwnAttributesEntry
 }
 var file_resourcemanager_statepb_v1_state_proto_depIdxs = []int32{
 	1,   // 0: hops.resourcemanager.state.v1.Command.begin:type_name -> hops.resourcemanager.state.v1.Begin
@@ -6281,7 +6469,7 @@ var file_resourcemanager_statepb_v1_state_proto_depIdxs = []int32{
 	31,  // 24: hops.resourcemanager.state.v1.Command.preempt_containers:type_name -> hops.resourcemanager.state.v1.PreemptContainers
 	33,  // 25: hops.resourcemanager.state.v1.Command.checkpoint:type_name -> hops.resourcemanager.state.v1.Checkpoint
 	46,  // 26: hops.resourcemanager.state.v1.Submit.application:type_name -> hops.resourcemanager.state.v1.Application
-	53,  // 27: hops.resourcemanager.state.v1.RegisterNode.node:type_name -> hops.resourcemanager.state.v1.Node
+	55,  // 27: hops.resourcemanager.state.v1.RegisterNode.node:type_name -> hops.resourcemanager.state.v1.Node
 	8,   // 28: hops.resourcemanager.state.v1.Statuses.statuses:type_name -> hops.resourcemanager.state.v1.Status
 	43,  // 29: hops.resourcemanager.state.v1.Status.container:type_name -> hops.resourcemanager.state.v1.ContainerID
 	10,  // 30: hops.resourcemanager.state.v1.Grant.groups:type_name -> hops.resourcemanager.state.v1.Group
@@ -6293,11 +6481,11 @@ var file_resourcemanager_statepb_v1_state_proto_depIdxs = []int32{
 	14,  // 36: hops.resourcemanager.state.v1.Allocate.asks:type_name -> hops.resourcemanager.state.v1.WantedAsk
 	43,  // 37: hops.resourcemanager.state.v1.Allocate.release:type_name -> hops.resourcemanager.state.v1.ContainerID
 	48,  // 38: hops.resourcemanager.state.v1.WantedAsk.ask:type_name -> hops.resourcemanager.state.v1.Ask
-	49,  // 39: hops.resourcemanager.state.v1.WantedAsk.launch:type_name -> hops.resourcemanager.state.v1.Launch
+	51,  // 39: hops.resourcemanager.state.v1.WantedAsk.launch:type_name -> hops.resourcemanager.state.v1.Launch
 	42,  // 40: hops.resourcemanager.state.v1.LaunchContainers.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
 	16,  // 41: hops.resourcemanager.state.v1.LaunchContainers.launches:type_name -> hops.resourcemanager.state.v1.ContainerLaunch
 	43,  // 42: hops.resourcemanager.state.v1.ContainerLaunch.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
-	49,  // 43: hops.resourcemanager.state.v1.ContainerLaunch.launch:type_name -> hops.resourcemanager.state.v1.Launch
+	51,  // 43: hops.resourcemanager.state.v1.ContainerLaunch.launch:type_name -> hops.resourcemanager.state.v1.Launch
 	42,  // 44: hops.resourcemanager.state.v1.Finish.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
 	42,  // 45: hops.resourcemanager.state.v1.Kill.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
 	43,  // 46: hops.resourcemanager.state.v1.Stop.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
@@ -6318,58 +6506,61 @@ var file_resourcemanager_statepb_v1_state_proto_depIdxs = []int32{
 	35,  // 61: hops.resourcemanager.state.v1.ChangeLabels.add:type_name -> hops.resourcemanager.state.v1.Label
 	38,  // 62: hops.resourcemanager.state.v1.MarkNodes.nodes:type_name -> hops.resourcemanager.state.v1.NodeMarks
 	39,  // 63: hops.resourcemanager.state.v1.NodeMarks.labels:type_name -> hops.resourcemanager.state.v1.Labels
-	62,  // 64: hops.resourcemanager.state.v1.NodeMarks.set:type_name -> hops.resourcemanager.state.v1.NodeMarks.SetEntry
+	64,  // 64: hops.resourcemanager.state.v1.NodeMarks.set:type_name -> hops.resourcemanager.state.v1.NodeMarks.SetEntry
 	35,  // 65: hops.resourcemanager.state.v1.ClusterLabels.labels:type_name -> hops.resourcemanager.state.v1.Label
 	42,  // 66: hops.resourcemanager.state.v1.Dependency.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
 	42,  // 67: hops.resourcemanager.state.v1.ContainerID.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	63,  // 68: hops.resourcemanager.state.v1.Resource.other:type_name -> hops.resourcemanager.state.v1.Resource.OtherEntry
+	65,  // 68: hops.resourcemanager.state.v1.Resource.other:type_name -> hops.resourcemanager.state.v1.Resource.OtherEntry
 	42,  // 69: hops.resourcemanager.state.v1.Application.id:type_name -> hops.resourcemanager.state.v1.ApplicationID
 	44,  // 70: hops.resourcemanager.state.v1.Application.master:type_name -> hops.resourcemanager.state.v1.Resource
 	47,  // 71: hops.resourcemanager.state.v1.Application.attempts:type_name -> hops.resourcemanager.state.v1.Attempt
 	41,  // 72: hops.resourcemanager.state.v1.Application.after:type_name -> hops.resourcemanager.state.v1.Dependency
 	43,  // 73: hops.resourcemanager.state.v1.Attempt.container:type_name -> hops.resourcemanager.state.v1.ContainerID
 	44,  // 74: hops.resourcemanager.state.v1.Ask.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	50,  // 75: hops.resourcemanager.state.v1.Launch.env:type_name -> hops.resourcemanager.state.v1.EnvVar
-	51,  // 76: hops.resourcemanager.state.v1.Launch.artifacts:type_name -> hops.resourcemanager.state.v1.Artifact
-	43,  // 77: hops.resourcemanager.state.v1.Container.id:type_name -> hops.resourcemanager.state.v1.ContainerID
-	44,  // 78: hops.resourcemanager.state.v1.Container.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	34,  // 79: hops.resourcemanager.state.v1.Container.notice:type_name -> hops.resourcemanager.state.v1.Notice
-	44,  // 80: hops.resourcemanager.state.v1.Node.capacity:type_name -> hops.resourcemanager.state.v1.Resource
-	45,  // 81: hops.resourcemanager.state.v1.Node.gpus:type_name -> hops.resourcemanager.state.v1.GPU
-	64,  // 82: hops.resourcemanager.state.v1.Node.attributes:type_name -> hops.resourcemanager.state.v1.Node.AttributesEntry
-	44,  // 83: hops.resourcemanager.state.v1.Node.resized:type_name -> hops.resourcemanager.state.v1.Resource
-	44,  // 84: hops.resourcemanager.state.v1.Node.reported:type_name -> hops.resourcemanager.state.v1.Resource
-	23,  // 85: hops.resourcemanager.state.v1.Node.wish:type_name -> hops.resourcemanager.state.v1.Wish
-	39,  // 86: hops.resourcemanager.state.v1.Node.own_labels:type_name -> hops.resourcemanager.state.v1.Labels
-	65,  // 87: hops.resourcemanager.state.v1.Node.set_attributes:type_name -> hops.resourcemanager.state.v1.Node.SetAttributesEntry
-	66,  // 88: hops.resourcemanager.state.v1.Node.own_attributes:type_name -> hops.resourcemanager.state.v1.Node.OwnAttributesEntry
-	42,  // 89: hops.resourcemanager.state.v1.Event.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	43,  // 90: hops.resourcemanager.state.v1.Event.granted:type_name -> hops.resourcemanager.state.v1.ContainerID
-	43,  // 91: hops.resourcemanager.state.v1.Event.completed:type_name -> hops.resourcemanager.state.v1.ContainerID
-	43,  // 92: hops.resourcemanager.state.v1.Event.preempt:type_name -> hops.resourcemanager.state.v1.ContainerID
-	43,  // 93: hops.resourcemanager.state.v1.LedgerLine.container:type_name -> hops.resourcemanager.state.v1.ContainerID
-	57,  // 94: hops.resourcemanager.state.v1.Record.header:type_name -> hops.resourcemanager.state.v1.Header
-	46,  // 95: hops.resourcemanager.state.v1.Record.application:type_name -> hops.resourcemanager.state.v1.Application
-	59,  // 96: hops.resourcemanager.state.v1.Record.ask:type_name -> hops.resourcemanager.state.v1.AskRecord
-	60,  // 97: hops.resourcemanager.state.v1.Record.launch:type_name -> hops.resourcemanager.state.v1.LaunchRecord
-	52,  // 98: hops.resourcemanager.state.v1.Record.container:type_name -> hops.resourcemanager.state.v1.Container
-	53,  // 99: hops.resourcemanager.state.v1.Record.node:type_name -> hops.resourcemanager.state.v1.Node
-	54,  // 100: hops.resourcemanager.state.v1.Record.event:type_name -> hops.resourcemanager.state.v1.Event
-	55,  // 101: hops.resourcemanager.state.v1.Record.ledger:type_name -> hops.resourcemanager.state.v1.LedgerLine
-	61,  // 102: hops.resourcemanager.state.v1.Record.end:type_name -> hops.resourcemanager.state.v1.End
-	22,  // 103: hops.resourcemanager.state.v1.Record.credential:type_name -> hops.resourcemanager.state.v1.Credential
-	29,  // 104: hops.resourcemanager.state.v1.Record.queues:type_name -> hops.resourcemanager.state.v1.QueuesRecord
-	58,  // 105: hops.resourcemanager.state.v1.Record.excluded:type_name -> hops.resourcemanager.state.v1.Excluded
-	40,  // 106: hops.resourcemanager.state.v1.Record.labels:type_name -> hops.resourcemanager.state.v1.ClusterLabels
-	42,  // 107: hops.resourcemanager.state.v1.AskRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	48,  // 108: hops.resourcemanager.state.v1.AskRecord.ask:type_name -> hops.resourcemanager.state.v1.Ask
-	42,  // 109: hops.resourcemanager.state.v1.LaunchRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	49,  // 110: hops.resourcemanager.state.v1.LaunchRecord.launch:type_name -> hops.resourcemanager.state.v1.Launch
-	111, // [111:111] is the sub-list for method output_type
-	111, // [111:111] is the sub-list for method input_type
-	111, // [111:111] is the sub-list for extension type_name
-	111, // [111:111] is the sub-list for extension extendee
-	0,   // [0:111] is the sub-list for field type_name
+	49,  // 75: hops.resourcemanager.state.v1.Ask.placement:type_name -> hops.resourcemanager.state.v1.AskPlacement
+	66,  // 76: hops.resourcemanager.state.v1.AskPlacement.attributes:type_name -> hops.resourcemanager.state.v1.AskPlacement.AttributesEntry
+	50,  // 77: hops.resourcemanager.state.v1.AskPlacement.constraints:type_name -> hops.resourcemanager.state.v1.Constraint
+	52,  // 78: hops.resourcemanager.state.v1.Launch.env:type_name -> hops.resourcemanager.state.v1.EnvVar
+	53,  // 79: hops.resourcemanager.state.v1.Launch.artifacts:type_name -> hops.resourcemanager.state.v1.Artifact
+	43,  // 80: hops.resourcemanager.state.v1.Container.id:type_name -> hops.resourcemanager.state.v1.ContainerID
+	44,  // 81: hops.resourcemanager.state.v1.Container.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	34,  // 82: hops.resourcemanager.state.v1.Container.notice:type_name -> hops.resourcemanager.state.v1.Notice
+	44,  // 83: hops.resourcemanager.state.v1.Node.capacity:type_name -> hops.resourcemanager.state.v1.Resource
+	45,  // 84: hops.resourcemanager.state.v1.Node.gpus:type_name -> hops.resourcemanager.state.v1.GPU
+	67,  // 85: hops.resourcemanager.state.v1.Node.attributes:type_name -> hops.resourcemanager.state.v1.Node.AttributesEntry
+	44,  // 86: hops.resourcemanager.state.v1.Node.resized:type_name -> hops.resourcemanager.state.v1.Resource
+	44,  // 87: hops.resourcemanager.state.v1.Node.reported:type_name -> hops.resourcemanager.state.v1.Resource
+	23,  // 88: hops.resourcemanager.state.v1.Node.wish:type_name -> hops.resourcemanager.state.v1.Wish
+	39,  // 89: hops.resourcemanager.state.v1.Node.own_labels:type_name -> hops.resourcemanager.state.v1.Labels
+	68,  // 90: hops.resourcemanager.state.v1.Node.set_attributes:type_name -> hops.resourcemanager.state.v1.Node.SetAttributesEntry
+	69,  // 91: hops.resourcemanager.state.v1.Node.own_attributes:type_name -> hops.resourcemanager.state.v1.Node.OwnAttributesEntry
+	42,  // 92: hops.resourcemanager.state.v1.Event.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	43,  // 93: hops.resourcemanager.state.v1.Event.granted:type_name -> hops.resourcemanager.state.v1.ContainerID
+	43,  // 94: hops.resourcemanager.state.v1.Event.completed:type_name -> hops.resourcemanager.state.v1.ContainerID
+	43,  // 95: hops.resourcemanager.state.v1.Event.preempt:type_name -> hops.resourcemanager.state.v1.ContainerID
+	43,  // 96: hops.resourcemanager.state.v1.LedgerLine.container:type_name -> hops.resourcemanager.state.v1.ContainerID
+	59,  // 97: hops.resourcemanager.state.v1.Record.header:type_name -> hops.resourcemanager.state.v1.Header
+	46,  // 98: hops.resourcemanager.state.v1.Record.application:type_name -> hops.resourcemanager.state.v1.Application
+	61,  // 99: hops.resourcemanager.state.v1.Record.ask:type_name -> hops.resourcemanager.state.v1.AskRecord
+	62,  // 100: hops.resourcemanager.state.v1.Record.launch:type_name -> hops.resourcemanager.state.v1.LaunchRecord
+	54,  // 101: hops.resourcemanager.state.v1.Record.container:type_name -> hops.resourcemanager.state.v1.Container
+	55,  // 102: hops.resourcemanager.state.v1.Record.node:type_name -> hops.resourcemanager.state.v1.Node
+	56,  // 103: hops.resourcemanager.state.v1.Record.event:type_name -> hops.resourcemanager.state.v1.Event
+	57,  // 104: hops.resourcemanager.state.v1.Record.ledger:type_name -> hops.resourcemanager.state.v1.LedgerLine
+	63,  // 105: hops.resourcemanager.state.v1.Record.end:type_name -> hops.resourcemanager.state.v1.End
+	22,  // 106: hops.resourcemanager.state.v1.Record.credential:type_name -> hops.resourcemanager.state.v1.Credential
+	29,  // 107: hops.resourcemanager.state.v1.Record.queues:type_name -> hops.resourcemanager.state.v1.QueuesRecord
+	60,  // 108: hops.resourcemanager.state.v1.Record.excluded:type_name -> hops.resourcemanager.state.v1.Excluded
+	40,  // 109: hops.resourcemanager.state.v1.Record.labels:type_name -> hops.resourcemanager.state.v1.ClusterLabels
+	42,  // 110: hops.resourcemanager.state.v1.AskRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	48,  // 111: hops.resourcemanager.state.v1.AskRecord.ask:type_name -> hops.resourcemanager.state.v1.Ask
+	42,  // 112: hops.resourcemanager.state.v1.LaunchRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	51,  // 113: hops.resourcemanager.state.v1.LaunchRecord.launch:type_name -> hops.resourcemanager.state.v1.Launch
+	114, // [114:114] is the sub-list for method output_type
+	114, // [114:114] is the sub-list for method input_type
+	114, // [114:114] is the sub-list for extension type_name
+	114, // [114:114] is the sub-list for extension extendee
+	0,   // [0:114] is the sub-list for field type_name
 }
 
 func init() { file_resourcemanager_statepb_v1_state_proto_init() }
@@ -6406,7 +6597,8 @@ func file_resourcemanager_statepb_v1_state_proto_init() {
 		(*Command_Checkpoint)(nil),
 	}
 	file_resourcemanager_statepb_v1_state_proto_msgTypes[30].OneofWrappers = []any{}
-	file_resourcemanager_statepb_v1_state_proto_msgTypes[56].OneofWrappers = []any{
+	file_resourcemanager_statepb_v1_state_proto_msgTypes[50].OneofWrappers = []any{}
+	file_resourcemanager_statepb_v1_state_proto_msgTypes[58].OneofWrappers = []any{
 		(*Record_Header)(nil),
 		(*Record_Application)(nil),
 		(*Record_Ask)(nil),
@@ -6427,7 +6619,7 @@ func file_resourcemanager_statepb_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_resourcemanager_statepb_v1_state_proto_rawDesc), len(file_resourcemanager_statepb_v1_state_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   67,
+			NumMessages:   70,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
