@@ -38,6 +38,8 @@ type Job struct {
 	// Timeout ends the job, "2h". Grace lies between SIGTERM and SIGKILL.
 	Timeout string `json:"timeout,omitempty"`
 	Grace   string `json:"grace,omitempty"`
+	// Placement says beside what the containers of a command may be.
+	Placement JobPlacement `json:"placement,omitzero"`
 	// Array runs a command once for each of some numbers, see job.ParseArray.
 	Array *JobArray `json:"array,omitempty"`
 	// After are the jobs before whose outcome nothing of it is started.
@@ -84,6 +86,9 @@ func strict(b []byte, into any) error {
 	d.DisallowUnknownFields()
 	return d.Decode(into)
 }
+
+// JobPlacement says beside what the containers of a command may be.
+type JobPlacement = job.Placement
 
 // JobArray are the members of a command that is run once for each of some numbers.
 type JobArray = job.Array
