@@ -36,8 +36,16 @@ func TestAttributesThatAreNone(t *testing.T) {
 		many[strings.Repeat("x", i+1)] = ""
 	}
 	for _, bad := range []map[string]string{
-		{"": "a"}, {"a b": "c"}, {"a=b": "c"}, {"x": "a,b"}, {"x": "a=b"}, {"x": "a b"}, {"x": "ä"}, {"x": strings.Repeat("y", maxAttributeValue+1)},
-		{strings.Repeat("x", 65): ""}, many,
+		{"": "a"},
+		{"a b": "c"},
+		{"a=b": "c"},
+		{"x": "a,b"},
+		{"x": "a=b"},
+		{"x": "a b"},
+		{"x": "ä"},
+		{"x": strings.Repeat("y", maxAttributeValue+1)},
+		{strings.Repeat("x", 65): ""},
+		many,
 	} {
 		if _, err := NewAttributes(bad); !errors.Is(err, metadata.ErrInvalidArgument) {
 			t.Errorf("%v: %v", bad, err)

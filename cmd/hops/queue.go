@@ -398,8 +398,8 @@ func queueChanges(how string, args []string, all []rest.QueueView) (map[string]m
 		if _, twice := out[path]; twice {
 			return nil, fail(exitUsage, "queue %s: %s is named twice", how, path)
 		}
-		switch {
-		case how == "stop" || how == "start":
+		switch how {
+		case "stop", "start":
 			out[path] = map[string]any{"state": map[string]rm.QueueState{"stop": rm.QueueStopped, "start": rm.QueueRunning}[how]}
 		default:
 			out[path] = map[string]any{}

@@ -141,7 +141,7 @@ func (d *Door) ServeGRPC(ctx context.Context, l net.Listener, g GRPC) error {
 	server := grpc.NewServer(
 		grpc.Creds(g.Keys.Credentials()), grpc.InTapHandle(authorize),
 		// Thousands of node managers keep a connection each that says little: it has no buffers of its own while it says nothing.
-		grpc.SharedWriteBuffer(true), grpc.WriteBufferSize(writeBuffer), grpc.ReadBufferSize(readBuffer),
+		grpc.WriteBufferSize(writeBuffer), grpc.ReadBufferSize(readBuffer),
 		grpc.ConnectionTimeout(proofTime), grpc.MaxHeaderListSize(maxHeaders), grpc.MaxRecvMsgSize(g.MaxMessage), grpc.MaxConcurrentStreams(maxStreams),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}))
