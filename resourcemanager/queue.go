@@ -37,6 +37,7 @@ type Queue struct {
 	Priority           int
 	Ordering           string
 	PreemptionDisabled bool
+	PreemptByPriority  bool
 	// State is STOPPED also below a stopped queue, and never DRAINING.
 	State QueueState
 	// DefaultPriority and MaxPriority are of applications; 0: the cluster's.
@@ -139,9 +140,9 @@ func (t *Queues) Hash() string {
 		if q.Created {
 			continue
 		}
-		fmt.Fprintf(h, "%q %v %v %q %q %q %q %v %v %v %d %d %v %d %q %v %d %d %v %v", q.Path, q.Guarantee, q.Limit,
+		fmt.Fprintf(h, "%q %v %v %q %q %q %q %v %v %v %d %d %v %d %q %v %v %d %d %v %v", q.Path, q.Guarantee, q.Limit,
 			sorted(q.Submit), sorted(q.SubmitGroups), sorted(q.Administer), sorted(q.AdministerGroups), q.State,
-			q.UserLimitPercent, q.UserLimitFactor, q.MaxApplications, q.MaxApplicationsPerUser, q.MasterShare, q.Priority, q.Ordering, q.PreemptionDisabled,
+			q.UserLimitPercent, q.UserLimitFactor, q.MaxApplications, q.MaxApplicationsPerUser, q.MasterShare, q.Priority, q.Ordering, q.PreemptionDisabled, q.PreemptByPriority,
 			q.DefaultPriority, q.MaxPriority, q.MaxLifetime, q.DefaultLifetime)
 		if q.AutoCreate != nil {
 			h.Write(template(*q.AutoCreate).Document())

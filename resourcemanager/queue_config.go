@@ -44,6 +44,10 @@ type QueueConfig struct {
 	Ordering string `json:"ordering,omitempty"`
 	// PreemptionDisabled: what runs in the queue is not ended for the guarantees of others, nor below it.
 	PreemptionDisabled bool `json:"preemption_disabled,omitempty"`
+	// PreemptByPriority: an application of higher priority ends containers of other users' applications in the queue, or in one below. Without
+	// it a user's applications make room for those of the same user only: anybody may say that work is urgent (YARN's
+	// intra-queue-preemption is off, too, until somebody turns it on).
+	PreemptByPriority bool `json:"preempt_by_priority,omitempty"`
 	// DefaultPriority is that of applications submitted without one, MaxPriority the highest that one may have; 0: the cluster's.
 	DefaultPriority int `json:"default_priority,omitempty"`
 	MaxPriority     int `json:"max_priority,omitempty"`
@@ -183,6 +187,7 @@ func (q *Queue) fill(c QueueConfig) (errs []error) {
 		wrong("ordering: %.40q is neither %s nor %s", c.Ordering, OrderFIFO, OrderFair)
 	}
 	q.PreemptionDisabled = c.PreemptionDisabled || q.Parent != nil && q.Parent.PreemptionDisabled
+	q.PreemptByPriority = c.PreemptByPriority || q.Parent != nil && q.Parent.PreemptByPriority
 	duration := func(key, text string, above time.Duration) time.Duration {
 		if text == "" {
 			return above

@@ -76,6 +76,9 @@ func join(c *cli.Context) (err error) {
 	if err := m.start(c.Context, c.App.Writer); err != nil {
 		err = fmt.Errorf("%s is a member of cluster %s, but %w", m.name, m.cluster, err)
 		if m.run {
+			if c.Context.Err() != nil { // it was told to end, and is a member: it goes on the next time
+				return m.end()
+			}
 			err = errors.Join(err, m.end())
 		}
 		return err

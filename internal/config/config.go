@@ -289,6 +289,7 @@ type Queue struct {
 	Priority               int           `yaml:"priority,omitempty"`
 	Ordering               string        `yaml:"ordering,omitempty"`
 	PreemptionDisabled     bool          `yaml:"preemption_disabled,omitempty"`
+	PreemptByPriority      bool          `yaml:"preempt_by_priority,omitempty"`
 	DefaultPriority        int           `yaml:"default_priority,omitempty"`
 	MaxPriority            int           `yaml:"max_priority,omitempty"`
 	MaxLifetime            string        `yaml:"max_lifetime,omitempty"`

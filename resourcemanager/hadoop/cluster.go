@@ -182,7 +182,8 @@ func (c *call) queueInfo(q *rm.Queue, total rm.Resource, depth int, uses map[*rm
 	free := total.Part(q.AbsoluteMax).Sub(use.used).Max(rm.Resource{})
 	out := &pb.QueueInfoProto{
 		QueueName: &q.Name, QueuePath: &q.Path, Capacity: new(float32(q.Capacity)), MaximumCapacity: new(float32(q.Max)), CurrentCapacity: new(float32(current)),
-		State: &state, SchedulerType: new("CapacityScheduler"), DefaultNodeLabelExpression: new(""), AccessibleNodeLabels: []string{"*"}, PreemptionDisabled: new(true), IntraQueuePreemptionDisabled: new(true),
+		State: &state, SchedulerType: new("CapacityScheduler"), DefaultNodeLabelExpression: new(""), AccessibleNodeLabels: []string{"*"},
+		PreemptionDisabled: &q.PreemptionDisabled, IntraQueuePreemptionDisabled: new(q.PreemptionDisabled || !q.PreemptByPriority),
 		Weight: new(float32(-1)), MaxParallelApps: new(int32(1<<31 - 1)),
 		QueueStatistics: &pb.QueueStatisticsProto{
 			NumAppsSubmitted: &use.submitted, NumAppsRunning: &use.running, NumAppsPending: &use.accepted, NumAppsCompleted: &use.completed, NumAppsKilled: &use.killed,

@@ -140,6 +140,12 @@ var words = []word{
 		}
 		return ""
 	}},
+	{"intra-queue-preemption.disable_preemption", setPreemptByPriority, func(c rm.QueueConfig) string {
+		if c.PreemptByPriority {
+			return "false"
+		}
+		return ""
+	}},
 	{"default-application-priority", func(c *rm.QueueConfig, v string) error { return setNumber(&c.DefaultPriority, v, strconv.Atoi) }, func(c rm.QueueConfig) string { return zeroless(c.DefaultPriority) }},
 	{"maximum-application-lifetime", func(c *rm.QueueConfig, v string) error { return seconds(&c.MaxLifetime, v) }, func(c rm.QueueConfig) string { return writtenSeconds(c.MaxLifetime) }},
 	{"default-application-lifetime", func(c *rm.QueueConfig, v string) error { return seconds(&c.DefaultLifetime, v) }, func(c rm.QueueConfig) string { return writtenSeconds(c.DefaultLifetime) }},
@@ -161,6 +167,12 @@ func setMasterShare(c *rm.QueueConfig, v string) error {
 
 func setPreemption(c *rm.QueueConfig, v string) (err error) {
 	c.PreemptionDisabled, err = strconv.ParseBool(strings.TrimSpace(v))
+	return err
+}
+
+func setPreemptByPriority(c *rm.QueueConfig, v string) error {
+	off, err := strconv.ParseBool(strings.TrimSpace(v))
+	c.PreemptByPriority = err == nil && !off
 	return err
 }
 

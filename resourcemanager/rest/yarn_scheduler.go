@@ -397,7 +397,7 @@ func (q *request) queueInfo(k *rm.Queue, p *queuePage) queueInfo {
 		Active: u.active, PendingApps: u.waiting, Containers: u.containers, MaxApplications: 10_000, MaxPerUser: 5_000,
 		UserLimit: 100, UserLimitFactor: -1, // users have no limit but the queue's
 		ConfiguredMaxAM: float(masters), AMLimit: amLimit, AMUsed: resource(u.masters), UserAMLimit: amLimit,
-		NoPreemption: k.PreemptionDisabled, NoIntraQueue: k.PreemptionDisabled, DefaultPriority: k.DefaultPriority, AutoCreated: k.Created, MaxLifetime: -1, DefaultLifetime: -1,
+		NoPreemption: k.PreemptionDisabled, NoIntraQueue: k.PreemptionDisabled || !k.PreemptByPriority, DefaultPriority: k.DefaultPriority, AutoCreated: k.Created, MaxLifetime: -1, DefaultLifetime: -1,
 	}
 	if k.MaxApplications > 0 {
 		out.MaxApplications, out.MaxPerUser = k.MaxApplications, k.MaxApplications

@@ -422,7 +422,7 @@ func (s *search) may(v *victim) bool {
 	case v.chosen || v.leaving || v.app == s.w.app || s.inside != nil && !s.inside.holds(q):
 		return false
 	case q == s.leaf:
-		return v.app.Priority < s.w.app.Priority
+		return v.app.Priority < s.w.app.Priority && (q.PreemptByPriority || v.app.User == s.w.app.User)
 	}
 	common, at := s.leaf, 0
 	for !common.holds(q) {

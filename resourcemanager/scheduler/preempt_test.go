@@ -410,6 +410,20 @@ func TestPriorityWithinAQueue(t *testing.T) {
 	}
 }
 
+// A priority is what a user says: it takes room from others only where the queue's administrator wants that.
+func TestPriorityOfAnotherUser(t *testing.T) {
+	for _, all := range []bool{false, true} {
+		w := newTown(t, rm.QueueConfig{PreemptByPriority: all, Children: map[string]rm.QueueConfig{"a": {Capacity: "100%"}}}, 1, 4)
+		w.submit("root.a", 1, rm.Ask{ID: "x", Resource: gpus(1), Count: 4})
+		w.plan()
+		w.submit("root.a", 9, rm.Ask{ID: "y", Resource: gpus(1), Count: 1}).User = "eve"
+		w.starve()
+		if p := w.preempt(); len(p.Evictions) > 0 != all {
+			t.Errorf("by priority %v: %+v", all, p)
+		}
+	}
+}
+
 func TestPreemptionThatIsOff(t *testing.T) {
 	w := newTown(t, rm.QueueConfig{Children: map[string]rm.QueueConfig{
 		"a": {Capacity: "50%", PreemptionDisabled: true, Children: map[string]rm.QueueConfig{"x": {Capacity: "100%"}}}, "b": {Capacity: "50%"},

@@ -108,7 +108,7 @@ func (r *reign) preemptFor(now time.Time) {
 // seen reports whether all nodes that are not lost have spoken to this leader, or have had a lease to do it: until then it does not know where
 // there is room. p.mu is held.
 func (r *reign) seen(now time.Time) bool {
-	if now.Sub(r.began) > r.s.config.NodeLease {
+	if now.Sub(r.since()) > r.s.config.NodeLease {
 		return true
 	}
 	r.mu.Lock()
