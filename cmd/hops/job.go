@@ -71,7 +71,7 @@ func jobCommand() *cli.Command {
 	verbose := &cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "with the log of the application master"}
 	return &cli.Command{
 		Name:  "job",
-		Usage: "run commands in containers: run, plan, explain, list, status, logs, stop",
+		Usage: "run commands in containers: run, exec, plan, explain, list, status, logs, stop",
 		Subcommands: []*cli.Command{
 			{
 				Name:      "run",
@@ -95,6 +95,7 @@ func jobCommand() *cli.Command {
 			},
 			planCommand(description),
 			explainCommand(),
+			execCommand(),
 			{
 				Name: "list", Aliases: []string{"ls"}, Usage: "list jobs, newest first",
 				Flags: []cli.Flag{
