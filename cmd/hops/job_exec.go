@@ -55,6 +55,18 @@ func runExec(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	r, err := session(c, cl, k, argv)
+	if c.Context.Err() != nil {
+		return &statusError{code: exitInterrupted}
+	}
+	if err != nil {
+		return explain(err)
+	}
+	return sessionStatus(k, r)
+}
+
+// session runs a command in a container, with standard input and a terminal if the command line says so.
+func session(c *cli.Context, cl *client.Client, k client.JobContainer, argv []string) (client.ExecResult, error) {
 	o := client.ExecOptions{Argv: argv, Stdout: c.App.Writer, Stderr: c.App.ErrWriter}
 	if c.Bool("stdin") {
 		o.Stdin = c.App.Reader
@@ -62,18 +74,16 @@ func runExec(c *cli.Context) error {
 	if c.Bool("tty") {
 		t, restore, err := rawTerminal(c)
 		if err != nil {
-			return err
+			return client.ExecResult{}, err
 		}
 		defer restore()
 		o.Terminal = t
 	}
-	r, err := cl.Exec(c.Context, k, o)
-	if c.Context.Err() != nil {
-		return &statusError{code: exitInterrupted}
-	}
-	if err != nil {
-		return explain(err)
-	}
+	return cl.Exec(c.Context, k, o)
+}
+
+// sessionStatus is the error of a command that did not succeed.
+func sessionStatus(k client.JobContainer, r client.ExecResult) error {
 	if r.Status == 0 {
 		return nil
 	}
@@ -124,11 +134,20 @@ func chosen(c *cli.Context, cl *client.Client, name string) (client.JobContainer
 	return none, fail(exitFailed, "no container of %s runs: it is %s", id, progress(s))
 }
 
-// rawTerminal hands every key of the terminal to the container until restore is called, also Ctrl-C.
-func rawTerminal(c *cli.Context) (t *client.Terminal, restore func(), err error) {
+// ownTerminal is the terminal of this program.
+func ownTerminal(c *cli.Context) (*os.File, error) {
 	in, ok := c.App.Reader.(*os.File)
 	if !ok || !term.IsTerminal(int(in.Fd())) {
-		return nil, nil, fail(exitUsage, "-t: standard input is no terminal; leave it out, -i passes standard input on without one")
+		return nil, fail(exitUsage, "-t: standard input is no terminal; leave it out, -i passes standard input on without one")
+	}
+	return in, nil
+}
+
+// rawTerminal hands every key of the terminal to the container until restore is called, also Ctrl-C.
+func rawTerminal(c *cli.Context) (t *client.Terminal, restore func(), err error) {
+	in, err := ownTerminal(c)
+	if err != nil {
+		return nil, nil, err
 	}
 	size := func() (s client.TerminalSize, err error) {
 		columns, rows, err := term.GetSize(int(in.Fd()))

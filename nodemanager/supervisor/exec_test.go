@@ -173,7 +173,7 @@ func TestTheProgramsOfAClientThatVanishesEnd(t *testing.T) {
 func TestAClientThatSendsNonsenseEndsItsSession(t *testing.T) {
 	c := waiting(t)
 	c.start()
-	for _, bad := range []string{"\xff\x00\x00\x00\x00", "\x03\x00\x00\x00\x00", strings.Repeat("\x01\x00\x00\x80\x00"+strings.Repeat("x", 32<<10), 10)} {
+	for _, bad := range []string{"\xff\x00\x00\x00\x00", "\x03\x00\x00\x00\x00", strings.Repeat("\x01\x00\x00\x80\x00"+strings.Repeat("x", 32<<10), 16)} {
 		os.Remove(c.launch.Dir + "/shell")
 		conn, err := c.client.Exec(t.Context(), shell.Request{Argv: []string{"sh", "-c", "echo $$ > shell; exec sleep 1000"}, Stdin: true})
 		if err != nil {
