@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"regexp"
@@ -71,7 +72,34 @@ func TestSessionsOfTheCommandLine(t *testing.T) {
 	if s, err := cl.Jobs().Get(process.Context(t), session); err != nil || s.Phase != "FAILED" || s.ExitStatus() != 5 {
 		t.Errorf("%v %s %d %s", err, s.Phase, s.ExitStatus(), s.Diagnostics)
 	}
-	hops.Fails(2, []string{"no terminal"}, "job", "run", "-it", "--", "env", "PS1=ready>", "sh")
+	// One whose client is killed ends too.
+	cmd := exec.CommandContext(process.Context(t), process.Binary(t), "job", "run", "-i", "--", "sh", "-c", "echo begun; exec sleep 1000")
+	cmd.Env = process.Environ(t, dev.Conf())
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdin.Close()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(out, make([]byte, len("begun\n"))); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	process.Eventually(t, "the job of a client that was killed ends", func() error {
+		jobs, err := cl.Jobs().List(process.Context(t))
+		if err == nil && (jobs[0].ID == session || jobs[0].Name != "session" || jobs[0].Phase != "FAILED") {
+			err = errors.New(jobs[0].ID + " is " + jobs[0].Phase)
+		}
+		return err
+	})
+	hops.Fails(2, []string{"no terminal"}, "job", "run", "-it", "--", "sh")
 	hops.Fails(2, []string{"one instance"}, "job", "run", "-i", "--instances", "2", "--", "sh")
 	hops.Fails(2, []string{"--detach"}, "job", "run", "-i", "--detach", "--", "sh")
 	if r := hops.Run("job", "exec", session, "--", "true"); r.Status != 1 || !strings.Contains(r.Stderr, "has ended") {
@@ -142,15 +170,15 @@ func TestASessionAtATerminal(t *testing.T) {
 		}
 	}
 	until("ready>")
-	write("stty size; echo $TERM; trap 'echo inter\"\"rupted' INT\r")
+	write("stty size; echo $TERM\r")
 	until("37 91\r\nvt100\r\n")
 	if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 20, Col: 60}); err != nil {
 		t.Fatal(err)
 	}
-	write("until stty size | grep '20 60'; do sleep 0.05; done; echo be\"\"gun; sleep 1000\r")
+	write("until stty size | grep '20 60'; do sleep 0.05; done; sh -c 'echo be\"\"gun; exec sleep 1000'\r")
 	until("begun")
 	write("\x03")
-	until("interrupted")
+	until("ready>")
 	write("exit 9\r")
 	_ = cmd.Wait()
 	if code := cmd.ProcessState.ExitCode(); code != 9 {
