@@ -29,7 +29,7 @@ const (
 
 // exec begins a session in a container and carries its frames between the client and the container's supervisor, which reads them.
 func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
-	if r.ProtoMajor != 1 || !strings.EqualFold(r.Header.Get("Upgrade"), shell.Protocol) || !strings.EqualFold(r.Header.Get("Connection"), "Upgrade") {
+	if r.ProtoMajor != 1 || !strings.EqualFold(r.Header.Get("Upgrade"), shell.Protocol) || !strings.Contains(strings.ToLower(r.Header.Get("Connection")), "upgrade") {
 		w.Header().Set("Upgrade", shell.Protocol)
 		w.Header().Set("Connection", "Upgrade")
 		problem(w, http.StatusUpgradeRequired, "a session is a connection of HTTP/1.1 that is upgraded to "+shell.Protocol)

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -115,7 +114,6 @@ func (s *supervisor) begin(r *shell.Request) (x *session, err error) {
 		<-x.done
 		return s.failed(x, c.Status, c.Text), nil
 	}
-	s.log.Info("began a session", "container", s.launch.Container, "pid", x.pid, "program", filepath.Base(r.Argv[0]), "terminal", r.Terminal)
 	return x, nil
 }
 
@@ -240,13 +238,10 @@ func (s *supervisor) answerExec(conn net.Conn, x *session) {
 		_ = out.Exit(int(x.code), x.failed) // nobody listens any more
 		return
 	}
-	if err := x.serve(conn, out, shell.Patience, s.ending); err != nil {
-		s.log.Info("a session broke off", "container", s.launch.Container, "pid", x.pid, "error", err)
+	if x.serve(conn, out, shell.Patience, s.ending) != nil {
 		conn.Close()
 		x.end()
-		return
 	}
-	s.log.Info("a session ended", "container", s.launch.Container, "pid", x.pid, "status", int(x.exit()))
 }
 
 // serve carries frames until the program has ended and all that it wrote is sent. An error: the client has gone, or sends what
@@ -300,26 +295,43 @@ func (x *session) exit() nodemanager.ExitStatus {
 // are not waited for.
 func (x *session) pump(from *os.File, kind shell.Kind, out *shell.Writer) {
 	buffer := make([]byte, shell.MaxData)
-	for rest, tries := leftover, 2; rest > 0; {
-		n, err := from.Read(buffer)
-		if n > 0 {
-			if out.Send(kind, buffer[:n]) != nil {
-				return // the client has gone
-			}
-			tries = 2
+	late := false // it was quiet, or the deadline passed while we were sending
+	for rest := leftover; rest > 0; {
+		var n int
+		var err error
+		if late {
+			n, err = readNow(from, buffer)
+		} else {
+			n, err = from.Read(buffer)
+		}
+		if n > 0 && out.Send(kind, buffer[:n]) != nil {
+			return // the client has gone
 		}
 		if x.over.Load() {
 			rest -= n
 		}
-		if errors.Is(err, os.ErrDeadlineExceeded) { // perhaps it passed while we were sending
-			if tries--; tries > 0 && from.SetReadDeadline(time.Now().Add(quiet)) == nil {
-				continue
-			}
-		}
-		if err != nil {
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			late = true
+		} else if err != nil {
 			return
 		}
 	}
+}
+
+// readNow reads what is there, whatever the file's deadline is.
+func readNow(from *os.File, p []byte) (n int, err error) {
+	raw, err := from.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var failed error
+	if err := raw.Control(func(fd uintptr) { n, failed = unix.Read(int(fd), p) }); err != nil {
+		return 0, err
+	}
+	if n <= 0 && failed == nil {
+		failed = io.EOF
+	}
+	return max(0, n), failed
 }
 
 // listen reads the client's frames until there are no more. It never waits for anything else, so that a client that is there is
