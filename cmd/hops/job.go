@@ -74,7 +74,7 @@ func jobCommand() *cli.Command {
 	verbose := &cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "with the log of the application master"}
 	return &cli.Command{
 		Name:  "job",
-		Usage: "run commands in containers: run, plan, explain, list, status, logs, stop",
+		Usage: "run commands in containers: run, exec, plan, explain, list, status, logs, stop",
 		Subcommands: []*cli.Command{
 			{
 				Name:      "run",
@@ -82,22 +82,26 @@ func jobCommand() *cli.Command {
 				ArgsUsage: "-- COMMAND [ARGUMENT ...]",
 				Description: "hops job run --gpus 1 -- nvidia-smi\n" +
 					"hops job run --with . -- python3 train.py\n" +
+					"hops job run -it --gpus 1 -- bash\n" +
 					"hops job run -f job.yaml\n\n" +
 					"Prints what the command writes to standard output and standard error while it runs, and exits with its status.\n" +
 					"With several instances every line begins with the number of its instance. --detach prints the id and returns.\n" +
-					"Ctrl-C leaves the job running.\n\n" +
+					"Ctrl-C leaves the job running; with -i or -t it ends it, as long as the command has not begun, and is the command's then.\n\n" +
 					"Containers start in an empty directory: --with sends files along. The keys of a job file are those of POST\n" +
 					"/api/v1/jobs in docs/reference/rest.md: name, queue, priority, resources {memory, vcores, gpus, gpu_model, ...},\n" +
 					"instances, argv or run, env, secrets, artifacts, workdir, timeout, deadline, after, array, retry, grace.",
 				Flags: append(slices.Clone(description),
 					&cli.StringSliceFlag{Name: "with", Usage: "`FILE` or directory that is sent along, into the directory in which the command runs; . for this one; may be repeated"},
 					&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "do not wait"},
+					&cli.BoolFlag{Name: "stdin", Aliases: []string{"i"}, Usage: "pass standard input on; the job ends with this program"},
+					&cli.BoolFlag{Name: "tty", Aliases: []string{"t"}, Usage: "give the command a terminal, which this has to be too; with -i"},
 					verbose, confFlag(), userFlag(), outputFlag(),
 				),
 				Action: runJob,
 			},
 			planCommand(description),
 			explainCommand(),
+			execCommand(),
 			{
 				Name: "list", Aliases: []string{"ls"}, Usage: "list jobs, newest first",
 				Flags: []cli.Flag{
@@ -237,6 +241,12 @@ func runJob(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	interactive := c.Bool("stdin") || c.Bool("tty")
+	if interactive {
+		if job, err = sessionJob(c, job, asJSON); err != nil {
+			return err
+		}
+	}
 	if err := client.MaySubmit(); err != nil {
 		return &statusError{exitDenied, err}
 	}
@@ -277,6 +287,9 @@ func runJob(c *cli.Context) error {
 	}
 	if c.Bool("detach") {
 		return printID(c, id, asJSON)
+	}
+	if interactive {
+		return runSession(c, cl, id, job.Argv[len(sessionWords):])
 	}
 	o := client.LogOptions{Follow: true, Label: job.Instances > 1 || job.Array != nil, Master: c.Bool("verbose")}
 	stdout, stderr := c.App.Writer, c.App.ErrWriter

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -233,11 +234,12 @@ func askManager(ctx context.Context, address, as, method, path string, body any)
 	if text, err = io.ReadAll(io.LimitReader(answer.Body, 64<<20)); err != nil || answer.StatusCode == http.StatusOK {
 		return text, err
 	}
-	var said struct{ Detail string }
-	if json.Unmarshal(text, &said) != nil || said.Detail == "" {
-		said.Detail = answer.Status
+	var said struct {
+		Detail          string
+		RemoteException struct{ Message string } // of YARN's own paths
 	}
-	return text, &client.Error{Status: answer.StatusCode, Title: answer.Status, Message: said.Detail}
+	_ = json.Unmarshal(text, &said) // the status says it, too
+	return text, &client.Error{Status: answer.StatusCode, Title: answer.Status, Message: cmp.Or(said.Detail, said.RemoteException.Message, answer.Status)}
 }
 
 // look asks every resource manager how it is.

@@ -334,7 +334,7 @@ func (m *machines) takeOutOfService(files Hops) {
 	}{
 		{[]string{"-decommission", "m9"}, 255, `decommission: no node "m9": give a machine's name`},
 		{[]string{"-getServiceState", "m1"}, 255, "Cannot run -getServiceState when ResourceManager HA is not enabled"},
-		{[]string{"-replaceLabelsOnNode", "m1=x"}, 255, "replaceLabelsOnNode: not supported: labels are in the configuration"},
+		{[]string{"-replaceLabelsOnNode", "m1=x"}, 255, "Not all labels being replaced contained by known label collections, please check, new labels=[x]"},
 		{[]string{"-explode"}, 255, "explode: Unknown command"},
 		{[]string{"-refreshNodes", "-g", "soon", "-server"}, 255, "refreshNodes: Invalid timeout specified : soon"},
 		{[]string{"-refreshNodes", "-g", "60"}, 255, "Usage: yarn rmadmin [-refreshNodes"},

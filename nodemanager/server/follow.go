@@ -17,7 +17,7 @@ const (
 	// followPoll is how often a log file that is followed is looked at: a line is on its way at most so long after it was
 	// written.
 	followPoll = 100 * time.Millisecond
-	// maxStreams and maxUserStreams bound the logs that are sent at one time, in all and to one user.
+	// maxStreams and maxUserStreams bound the logs that are sent at one time, in all and to one user, and as well the sessions.
 	maxStreams     = 256
 	maxUserStreams = 32
 	// streamPatience is how long a reader may take for one piece.
@@ -25,7 +25,7 @@ const (
 	streamPiece    = 64 << 10
 )
 
-// streams counts the logs that are being sent.
+// streams counts the logs that are being sent, or the sessions.
 type streams struct {
 	mu   sync.Mutex
 	all  int

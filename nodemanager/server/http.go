@@ -44,6 +44,7 @@ var routes = []route{
 	{"GET /node/containerlogs/{container}/{user}/{file}", security.Owner, (*Server).logPage},
 	{"GET /node/containerlogs/{container}/{user}/{file}/{$}", security.Owner, (*Server).logPage},
 	{"GET /api/v1/containers/{container}/logs/{file}", security.Owner, (*Server).liveLog},
+	{"POST /api/v1/containers/{container}/exec", security.Owner, (*Server).exec},
 }
 
 // Routes lists what the port of a node manager does, and the right that each thing needs.
@@ -78,8 +79,12 @@ func (s *Server) handler() http.Handler {
 				return
 			}
 			id := req.PathValue("container")
-			allowed := r.right != security.Owner || s.mayRead(caller, req)
-			s.config.Door.Record(security.Decision{Allowed: allowed, Caller: caller, Port: "rest", Command: r.pattern, Source: id, Read: true})
+			allowed, reads := r.right != security.Owner || s.owns(caller, req), strings.HasPrefix(r.pattern, "GET ")
+			s.config.Door.Record(security.Decision{Allowed: allowed, Caller: caller, Port: "rest", Command: r.pattern, Source: id, Read: reads})
+			if !allowed && !reads {
+				problem(w, http.StatusForbidden, fmt.Sprintf("user %s may not run anything in container %s", caller.User, id))
+				return
+			}
 			if !allowed && strings.HasPrefix(req.URL.Path, "/api/") {
 				problem(w, http.StatusForbidden, fmt.Sprintf("user %s may not read the logs of container %s", caller.User, id))
 				return
@@ -96,8 +101,8 @@ func (s *Server) handler() http.Handler {
 	return mux
 }
 
-// mayRead: a container that is not here hides nothing.
-func (s *Server) mayRead(caller metadata.Caller, r *http.Request) bool {
+// owns: the container is the caller's, who may be an administrator. One that is not here hides nothing.
+func (s *Server) owns(caller metadata.Caller, r *http.Request) bool {
 	c := s.find(nodemanager.ContainerID(r.PathValue("container")))
 	if c == nil || caller.Superuser {
 		return true

@@ -137,8 +137,8 @@ func TestEveryRouteHasARight(t *testing.T) {
 		if !r.right.Valid() {
 			t.Errorf("%s has no right", r.pattern)
 		}
-		if strings.Contains(r.pattern, "log") != (r.right == security.Owner) {
-			t.Errorf("%s: logs are for the owner", r.pattern)
+		if (strings.Contains(r.pattern, "log") || strings.Contains(r.pattern, "exec")) != (r.right == security.Owner) {
+			t.Errorf("%s: logs and sessions are for the owner", r.pattern)
 		}
 	}
 }

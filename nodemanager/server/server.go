@@ -70,6 +70,7 @@ type Server struct {
 	script  scriptState
 	devices deviceState
 	streams streams
+	shells  streams // sessions in containers
 
 	protection protection
 }
@@ -358,7 +359,7 @@ func (s *Server) closeFilesystems(since time.Time) {
 func (s *Server) serveHTTP(ctx context.Context) error {
 	return s.config.Door.ServeHTTP(ctx, s.config.HTTP, security.HTTP{
 		Doorway: security.Doorway{Name: "node manager HTTP"}, Handler: s.handler(), Hosts: func(host string) bool { return host == s.config.Host },
-		ReadTime: 30 * time.Second, // nothing here takes a body
+		ReadTime: 30 * time.Second, // nothing here takes a large body
 		Drain:    2 * time.Second, Interrupt: true, Logger: s.log,
 	})
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/gohops/hops/nodemanager/cgroup"
 	"github.com/gohops/hops/nodemanager/durable"
+	"github.com/gohops/hops/nodemanager/shell"
 )
 
 // ErrGone means that no supervisor answers: it has ended (ReadExit tells how) or was killed (Alive is false and there is
@@ -259,6 +260,43 @@ func (c *Client) Wait(ctx context.Context) (*Exit, error) {
 	}
 	return a.Exit, nil
 }
+
+// Exec begins a session in the container: a program beside its own, with the same rights and limits. What comes and goes over the
+// connection from then on are the session's frames. An error of another kind than ErrGone says why the supervisor begins none.
+func (c *Client) Exec(ctx context.Context, r shell.Request) (net.Conn, error) {
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	in := bufio.NewReader(conn)
+	err = json.NewEncoder(conn).Encode(request{Op: "exec", Exec: &r})
+	var a answer
+	if err == nil {
+		a, err = readAnswer(in)
+	}
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		conn.Close()
+		return nil, gone(ctx, err)
+	}
+	if a.Error != "" {
+		conn.Close()
+		return nil, errors.New(a.Error)
+	}
+	return &begun{conn, in}, nil
+}
+
+// begun is a connection of which something may be read already.
+type begun struct {
+	net.Conn
+	in *bufio.Reader
+}
+
+// Read implements net.Conn.
+func (b *begun) Read(p []byte) (int, error) { return b.in.Read(p) }
 
 // Started is what Start found out.
 type Started struct {

@@ -139,6 +139,8 @@ type supervisor struct {
 	refused   int64 // processes and threads that its control group did not give it
 	stuck     []int
 	exit      *Exit
+	places    int              // of sessions that are taken
+	sessions  map[int]*session // by the process that each began with, until it is collected
 }
 
 func newSupervisor() (*supervisor, error) {
@@ -148,6 +150,7 @@ func newSupervisor() (*supervisor, error) {
 		mainDone: make(chan syscall.WaitStatus, 1),
 		treeGone: make(chan struct{}),
 		ended:    make(chan struct{}),
+		sessions: map[int]*session{},
 	}
 	if err := durable.ReadJSON(launchFile, &s.launch); err != nil {
 		return nil, err
@@ -236,7 +239,7 @@ func (s *supervisor) launchMain() (degraded string, exit *Exit) {
 	if err := l.handOver(); err != nil {
 		return degraded, fail(nodemanager.Invalid, "Container %s: %v", l.Container, err)
 	}
-	start, status, err := l.prepare()
+	start, status, err := l.prepare(nil)
 	if err != nil {
 		return degraded, fail(status, "Container %s: %v", l.Container, err)
 	}
@@ -305,6 +308,14 @@ func (s *supervisor) reap(main int) {
 			s.reaped = true
 			s.mu.Unlock()
 			s.mainDone <- status
+		default:
+			s.mu.Lock()
+			if x := s.sessions[pid]; x != nil {
+				delete(s.sessions, pid)
+				x.status = status
+				close(x.done)
+			}
+			s.mu.Unlock()
 		}
 	}
 }

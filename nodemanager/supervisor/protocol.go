@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/gohops/hops/nodemanager"
+	"github.com/gohops/hops/nodemanager/shell"
 )
 
 // maxLine bounds a request or an answer.
@@ -11,14 +12,15 @@ const maxLine = 256 << 10
 
 // request is one line to a supervisor.
 type request struct {
-	// Op is status, renew, share, refresh, signal, stop or wait. wait is answered when the container has ended, and is the last request of
-	// its connection.
-	Op     string       `json:"op"`
-	Lease  *Lease       `json:"lease,omitempty"`
-	Share  int          `json:"share,omitempty"`
-	Tokens []byte       `json:"tokens,omitempty"`
-	Signal int          `json:"signal,omitempty"`
-	Stop   *StopRequest `json:"stop,omitempty"`
+	// Op is status, renew, share, refresh, signal, stop, wait or exec. wait is answered when the container has ended, and is the last request
+	// of its connection. After an exec that is answered without an error, the connection carries the frames of its session.
+	Op     string         `json:"op"`
+	Lease  *Lease         `json:"lease,omitempty"`
+	Share  int            `json:"share,omitempty"`
+	Tokens []byte         `json:"tokens,omitempty"`
+	Signal int            `json:"signal,omitempty"`
+	Stop   *StopRequest   `json:"stop,omitempty"`
+	Exec   *shell.Request `json:"exec,omitempty"`
 }
 
 // answer is one line from a supervisor.

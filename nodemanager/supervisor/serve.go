@@ -43,6 +43,13 @@ func (s *supervisor) talk(conn net.Conn) {
 		} else if r.Op == "wait" {
 			s.answerWait(conn)
 			return
+		} else if r.Op == "exec" {
+			x, err := s.begin(r.Exec)
+			if err == nil {
+				s.answerExec(conn, x)
+				return
+			}
+			reply.Error = err.Error()
 		} else {
 			reply = s.handle(r)
 		}

@@ -82,6 +82,9 @@ func (s *stage) exec() error {
 		return asked(err)
 	}
 	for fd, name := range map[int]string{1: s.Stdout, 2: s.Stderr} {
+		if name == "" { // it has what it writes to
+			continue
+		}
 		f, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o640)
 		if err != nil {
 			return fmt.Errorf("open log file: %w", asked(err))
@@ -170,8 +173,9 @@ func (s *start) complaint() *complaint {
 	return c
 }
 
-// prepare opens what the process of the command begins with. status is that of a container whose preparation fails.
-func (l *Launch) prepare() (s *start, status nodemanager.ExitStatus, err error) {
+// prepare opens what the process of the command begins with. status is that of a container whose preparation fails. std are its three
+// standard files, which are closed with the others; none: it reads nothing and writes its logs.
+func (l *Launch) prepare(std []*os.File) (s *start, status nodemanager.ExitStatus, err error) {
 	s = &start{argv: l.Argv, attr: &syscall.ProcAttr{Dir: l.Dir, Env: l.Env, Sys: &syscall.SysProcAttr{
 		Setsid: true,
 		// Only a second line of defence: it ends the command alone, and only when this process dies by force.
@@ -185,12 +189,18 @@ func (l *Launch) prepare() (s *start, status nodemanager.ExitStatus, err error) 
 			s.close()
 		}
 	}()
-	if err := s.open(os.DevNull, os.O_RDONLY); err != nil {
-		return s, nodemanager.Invalid, err
+	s.files = append(s.files, std...)
+	if std == nil {
+		if err := s.open(os.DevNull, os.O_RDONLY); err != nil {
+			return s, nodemanager.Invalid, err
+		}
 	}
 	if l.Confinement == nil {
 		if s.path, err = lookPath(l.Argv[0], l.Dir, l.Env); err != nil {
 			return s, statusOfExec(err), err
+		}
+		if std != nil {
+			return s, 0, nil
 		}
 		for _, name := range []string{l.Stdout, l.Stderr} {
 			if err := s.open(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE); err != nil {
@@ -201,7 +211,7 @@ func (l *Launch) prepare() (s *start, status nodemanager.ExitStatus, err error) 
 	}
 	s.path, s.argv = "/proc/self/exe", []string{os.Args[0], os.Args[1], stageCommand}
 	s.attr.Dir, s.attr.Env = "", []string{"GOMAXPROCS=1"}
-	for range 2 {
+	for len(s.files) < 3 {
 		if err := s.open(os.DevNull, os.O_WRONLY); err != nil {
 			return s, nodemanager.Invalid, err
 		}
