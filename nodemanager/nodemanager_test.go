@@ -5,26 +5,6 @@ import (
 	"testing"
 )
 
-func TestLifeCycle(t *testing.T) {
-	states := []State{New, Localizing, Running, Stopping, Complete}
-	events := []Event{Admitted, Launched, Stop, Gone}
-	want := map[State][]State{ // by event; "" is refused
-		New:        {Localizing, "", "", Complete},
-		Localizing: {"", Running, Stopping, Complete},
-		Running:    {"", "", Stopping, Complete},
-		Stopping:   {"", Stopping, Stopping, Complete},
-		Complete:   {"", "", Complete, ""},
-	}
-	for _, s := range states {
-		for i, e := range events {
-			got, err := Next(s, e)
-			if (err != nil) != (want[s][i] == "") || (err == nil && got != want[s][i]) || (err != nil && got != s) {
-				t.Errorf("%s, %s: got %s, %v, want %q", s, e, got, err, want[s][i])
-			}
-		}
-	}
-}
-
 func TestContainerIDsThatBecomeDirectories(t *testing.T) {
 	for id, want := range map[ContainerID]bool{
 		"container_1795248047013_0002_01_000002":     true,

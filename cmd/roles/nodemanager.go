@@ -36,7 +36,7 @@ func (b *Builder) NodeManager() ([]program.Part, error) {
 		return nil, err
 	}
 	s, err := server.New(server.Config{
-		Work: own.Work, Memory: int64(own.Memory), VCores: own.VCores, Other: other, GPUs: gpus, GPUProbe: own.GPUProbe, HTTP: l[0], IPC: l[1],
+		Work: own.Work, Memory: int64(own.Memory), VCores: own.VCores, Other: other, GPUs: gpus, GPUProbe: own.GPUProbe, HTTP: l[0], IPC: l[1], RPCProtection: f.HadoopProperties().RPCProtection,
 		ResourceManagers: managers(f, func(m config.ManagerMember) string { return m.GRPC }),
 		Credentials:      b.Credentials, Door: b.Door, Supervisor: []string{b.Executable, "supervisor"},
 		FS:      server.OverDFS(b.filesystem),

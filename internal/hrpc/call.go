@@ -28,6 +28,8 @@ type Call struct {
 	Protocol, Method string
 	// Authentication is how the caller is known: sasl.Simple, sasl.Token, …
 	Authentication string
+	// Key is sasl.Identity's of the token that the caller has shown.
+	Key int32
 	// Proof is what the caller's name rests on.
 	Proof security.Proof
 	// Own: the far end is a process of the user who runs this one, or of root.

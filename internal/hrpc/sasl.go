@@ -302,7 +302,7 @@ func (c *serverConn) callerOf(user *hadooppb.UserInformationProto) (metadata.Cal
 		return door.Claim(peer, c.server.config.Name(peer, user.GetEffectiveUser()), user.GetRealUser())
 	}
 	id := x.mechanism.Identity()
-	c.method, c.proof = id.Method, security.Proved
+	c.method, c.key, c.proof = id.Method, id.Key, security.Proved
 	claimed := user.GetEffectiveUser()
 	if l, ok := x.mechanism.(lasting); ok {
 		c.lasting = l

@@ -66,6 +66,7 @@ type serverConn struct {
 	caller     metadata.Caller
 	clientID   []byte         // of the last call, shared by the next ones with the same
 	method     string         // by which the caller is known
+	key        int32          // of the token that it has shown
 	proof      security.Proof // of the caller's name
 	own        bool           // the far end is a process of the user who runs this one
 	lasting    lasting        // what the caller has proved, if that may cease to be good
@@ -571,7 +572,7 @@ func (c *serverConn) dispatch(h requestHeader, rest []byte) error {
 	call.Method = method.Name
 	call.Protocol = protocol.name
 	call.Remote = c.conn.RemoteAddr()
-	call.Authentication, call.Proof, call.Own = c.method, c.proof, c.own
+	call.Authentication, call.Key, call.Proof, call.Own = c.method, c.key, c.proof, c.own
 	c.run(method, call)
 	return nil
 }

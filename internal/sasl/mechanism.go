@@ -28,6 +28,8 @@ type Identity struct {
 	RealUser string
 	// Method is one of Token, Kerberos, Bearer.
 	Method string
+	// Key is the number of the key that has signed a token, where several count at a time.
+	Key int32
 }
 
 // Layer protects the messages after an exchange, in both directions. Wrap and Unwrap may be called at the same time, but each

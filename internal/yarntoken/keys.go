@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 )
 
@@ -65,15 +66,20 @@ func (i *Issuer) NodeKeys(now time.Time, node rm.NodeID) []NodeKey {
 // Verifier checks the tokens that a node manager is shown, by the keys of its node. It does not change.
 type Verifier struct{ keys []NodeKey }
 
-// NewVerifier makes a verifier. Without keys it refuses every token.
+// NewVerifier makes a verifier. Without keys it takes no token.
 func NewVerifier(keys []NodeKey) *Verifier { return &Verifier{slices.Clone(keys)} }
 
-func (v *Verifier) find(id int32, now time.Time) (NodeKey, bool) {
+// find is the key of a period; illegal is the error for a token of one that does not count. A key that counts and that the node has not
+// been given yet, as before its first orders, is no fault of the token: metadata.ErrRetriable.
+func (v *Verifier) find(id int32, now time.Time, illegal error) (NodeKey, error) {
 	k := slices.IndexFunc(v.keys, func(k NodeKey) bool { return k.ID == id })
-	if k < 0 || !current(id, now) {
-		return NodeKey{}, false
+	switch {
+	case !current(id, now):
+		return NodeKey{}, illegal
+	case k < 0:
+		return NodeKey{}, metadata.Errorf(metadata.ErrRetriable, "this NodeManager has not been told yet how to check tokens of key %d: ask again in a moment", id)
 	}
-	return v.keys[k], true
+	return v.keys[k], nil
 }
 
 // sign is the password of an identifier.

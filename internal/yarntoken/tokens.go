@@ -66,7 +66,8 @@ func (i *Issuer) Node(now time.Time, node rm.NodeID, v Visit) token.Token {
 	return token.Token{Identifier: identifier, Password: sign(i.key(NodeKind, id, node), identifier), Kind: NodeKind, Service: v.Address}
 }
 
-// Node is the password that belongs to the identifier of an NMToken, and what it says. Errors are of kind metadata.ErrToken.
+// Node is the password that belongs to the identifier of an NMToken, and what it says. Errors are of kind metadata.ErrToken,
+// or metadata.ErrRetriable before the node has been given the key.
 func (v *Verifier) Node(now time.Time, identifier []byte) (password []byte, who Visit, err error) {
 	var p pb.NMTokenIdentifierProto
 	if len(identifier) > maxIdentifier || p.UnmarshalVT(identifier) != nil {
@@ -76,9 +77,9 @@ func (v *Verifier) Node(now time.Time, identifier []byte) (password []byte, who 
 	if !ok || p.NodeId == nil {
 		return nil, who, invalid("it is no token for a node manager")
 	}
-	k, ok := v.find(p.GetKeyId(), now)
-	if !ok {
-		return nil, who, invalid("Given NMToken for application : %v seems to have been generated illegally.", attempt)
+	k, err := v.find(p.GetKeyId(), now, invalid("Given NMToken for application : %v seems to have been generated illegally.", attempt))
+	if err != nil {
+		return nil, who, err
 	}
 	return sign(k.Node, identifier), Visit{attempt, pb.ParseNode(p.NodeId), p.GetAppSubmitter()}, nil
 }
@@ -119,8 +120,8 @@ func (i *Issuer) Container(now time.Time, node rm.NodeID, g Grant) token.Token {
 	return token.Token{Identifier: identifier, Password: sign(i.key(ContainerKind, id, node), identifier), Kind: ContainerKind, Service: g.Address}
 }
 
-// Container checks a ContainerToken and reads what it says, also when it has expired: then err is ErrExpired. Other errors are of kind
-// metadata.ErrToken.
+// Container checks a ContainerToken and reads what it says, also when it has expired: then err is ErrExpired. Other errors are as
+// those of Node.
 func (v *Verifier) Container(now time.Time, t token.Token) (Grant, error) {
 	var p pb.ContainerTokenIdentifierProto
 	if len(t.Identifier) > maxIdentifier || p.UnmarshalVT(t.Identifier) != nil {
@@ -130,9 +131,13 @@ func (v *Verifier) Container(now time.Time, t token.Token) (Grant, error) {
 	if !ok {
 		return Grant{}, invalid("it is no token of a container")
 	}
-	k, ok := v.find(p.GetMasterKeyId(), now)
-	if !ok || !hmac.Equal(sign(k.Container, t.Identifier), t.Password) {
-		return Grant{}, invalid("Given Container %v seems to have an illegally generated token.", id)
+	illegal := invalid("Given Container %v seems to have an illegally generated token.", id)
+	k, err := v.find(p.GetMasterKeyId(), now, illegal)
+	if err != nil {
+		return Grant{}, err
+	}
+	if !hmac.Equal(sign(k.Container, t.Identifier), t.Password) {
+		return Grant{}, illegal
 	}
 	r, err := pb.ParseResource(p.Resource)
 	if err != nil {

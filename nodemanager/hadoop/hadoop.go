@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"time"
 
 	"github.com/gohops/hops/internal/hrpc"
@@ -39,7 +40,8 @@ type Status struct {
 
 // Node is the node manager behind the protocol. Every container that it is asked about is of the attempt's application.
 type Node interface {
-	// Verifier checks tokens by the keys that the node has now.
+	// Verifier checks tokens by the keys that the node has now. Before the first orders of a resource manager it has none, and masters are
+	// told to ask again.
 	Verifier() *yarntoken.Verifier
 	// Launch hands launches of an attempt to the resource manager and returns when they are recorded. Outcomes are in the order
 	// of the launches. An error is for all of them.
@@ -56,10 +58,13 @@ type Node interface {
 type Config struct {
 	Node Node
 	Door *security.Door
+	// Qualities of protection that are offered to masters; none: authentication alone.
+	Qualities []sasl.Quality
 	// Address is host:port under which masters know this node; a token for another one is refused.
 	Address func() string
 	// Now is the clock; default time.Now.
-	Now    func() time.Time
+	Now func() time.Time
+	// Logger; nil means slog.Default().
 	Logger *slog.Logger
 }
 
@@ -74,6 +79,9 @@ const maxRequest = 16 << 20
 func NewServer(c Config) *hrpc.Server {
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
 	}
 	s := &service{c}
 	srv := hrpc.NewServer(hrpc.ServerConfig{Door: c.Door, Offers: []hrpc.Offer{s.offer()}, Exception: exception, Logger: c.Logger, MaxFrame: maxRequest})
@@ -110,6 +118,12 @@ func handle[Q hrpc.Message](s *service, srv *hrpc.Server, name string, request f
 				return
 			}
 			go func() {
+				defer func() {
+					if r := recover(); r != nil { // which would end the node manager
+						s.Logger.Error("handler panicked", "method", name, "panic", r, "stack", string(debug.Stack()))
+						c.Fail(refuse(classIO, "internal error in %s", name))
+					}
+				}()
 				answer, err := do(c.Context(), attempt, c.Request.(Q))
 				if err != nil {
 					c.Fail(err)
@@ -135,7 +149,7 @@ func (s *service) offer() hrpc.Offer {
 	return hrpc.Offer{
 		Method: sasl.Token, Mechanism: sasl.DigestMD5, Protocol: hrpc.TokenService, ServerID: hrpc.TokenServer, First: true,
 		New: func(*security.Peer) (sasl.Mechanism, error) {
-			return sasl.NewAcceptor(sasl.AcceptorConfig{Service: hrpc.TokenService, Server: hrpc.TokenServer, Lookup: s.lookup}), nil
+			return sasl.NewAcceptor(sasl.AcceptorConfig{Service: hrpc.TokenService, Server: hrpc.TokenServer, Qualities: s.Qualities, Lookup: s.lookup}), nil
 		},
 	}
 }
@@ -154,18 +168,21 @@ func (s *service) lookup(name string) (string, sasl.Identity, error) {
 
 // Exception classes.
 const (
-	classYARN    = "org.apache.hadoop.yarn.exceptions.YarnException"
-	classAux     = "org.apache.hadoop.yarn.exceptions.InvalidAuxServiceException"
-	classInvalid = "org.apache.hadoop.yarn.exceptions.InvalidContainerException"
-	classToken   = "org.apache.hadoop.security.token.SecretManager$InvalidToken"
-	classIO      = "java.io.IOException"
-	classAccess  = "org.apache.hadoop.security.AccessControlException"
+	classYARN      = "org.apache.hadoop.yarn.exceptions.YarnException"
+	classAux       = "org.apache.hadoop.yarn.exceptions.InvalidAuxServiceException"
+	classInvalid   = "org.apache.hadoop.yarn.exceptions.InvalidContainerException"
+	classToken     = "org.apache.hadoop.security.token.SecretManager$InvalidToken"
+	classRetriable = "org.apache.hadoop.ipc.RetriableException"
+	classIO        = "java.io.IOException"
+	classAccess    = "org.apache.hadoop.security.AccessControlException"
 )
 
 func exception(err error) (class, message string) {
 	switch {
 	case errors.Is(err, metadata.ErrToken):
 		return classToken, err.Error()
+	case errors.Is(err, metadata.ErrRetriable):
+		return classRetriable, err.Error()
 	case errors.Is(err, metadata.ErrUnauthorized), errors.Is(err, metadata.ErrPermission):
 		return classAccess, err.Error()
 	}

@@ -65,6 +65,8 @@ func (f *fakeNode) Launch(_ context.Context, _ rm.AttemptID, launches []*rmpb.Co
 
 func (f *fakeNode) Status(id rm.ContainerID) (Status, bool) {
 	switch id.Number {
+	case 666:
+		panic("a status that nobody expects")
 	case 1:
 		return Status{Running: true, Exit: -1000}, true
 	case 2:
@@ -292,6 +294,18 @@ func TestContainersThatAreHere(t *testing.T) {
 	err := call(t, addr, nmToken(), "reInitializeContainer", new(pb.ReInitializeContainerRequestProto), new(pb.ReInitializeContainerResponseProto))
 	if remote, ok := errors.AsType[*hrpc.RemoteError](err); !ok || remote.Class != "java.lang.UnsupportedOperationException" {
 		t.Errorf("%v", err)
+	}
+}
+
+// A panic ends the call, and neither the connection nor the node manager.
+func TestAPanicEndsOneCall(t *testing.T) {
+	addr := serve(t, new(fakeNode))
+	for number, want := range map[int64]string{666: "internal error in getContainerStatuses", 1: ""} {
+		q := &pb.GetContainerStatusesRequestProto{ContainerId: []*pb.ContainerIdProto{pb.Container(containerID(number))}}
+		err := call(t, addr, nmToken(), "getContainerStatuses", q, new(pb.GetContainerStatusesResponseProto))
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("container %d: %v, want %q", number, err, want)
+		}
 	}
 }
 

@@ -88,6 +88,18 @@ func (b *budget) entry(size int64) error {
 	return b.disk.takes(b.dir, max(0, size), 1)
 }
 
+// charge takes what is there already.
+func (b *budget) charge(e extent) error {
+	b.bytes, b.entries, b.inodes = b.bytes-e.content(), b.entries-e.Files, b.inodes-e.Files
+	switch {
+	case b.bytes < 0:
+		return errLarge
+	case b.entries < 0 || b.inodes < 0:
+		return errMany
+	}
+	return nil
+}
+
 var (
 	errMany  = errors.New("has more entries than a node unpacks for one container")
 	errLarge = errors.New("unpacks to more bytes than a node takes for one container")

@@ -122,14 +122,26 @@ func New(c Config) (*Localizer, error) {
 
 // Localize puts the artifacts into the directory workDir, which must exist, for a container of user. fsys is the filesystem
 // as that user sees it; it is only asked when an artifact has a URI and may be nil otherwise.
+//
+// A file that is declared public and that not everybody may read is downloaded for its user alone.
 func (l *Localizer) Localize(ctx context.Context, fsys Filesystem, user nodemanager.User, workDir string, artifacts []nodemanager.Artifact) error {
+	return l.copies(ctx, fsys, user, workDir, artifacts, false)
+}
+
+// Copy is Link with copies in the place of links.
+func (l *Localizer) Copy(ctx context.Context, fsys Filesystem, user nodemanager.User, workDir string, artifacts []nodemanager.Artifact) error {
+	return l.copies(ctx, fsys, user, workDir, artifacts, true)
+}
+
+// copies puts artifacts into a work directory. strict: what is declared public has to be.
+func (l *Localizer) copies(ctx context.Context, fsys Filesystem, user nodemanager.User, workDir string, artifacts []nodemanager.Artifact, strict bool) error {
 	root, err := os.OpenRoot(workDir)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
 	b := l.budget(ctx, workDir)
-	return each(artifacts, func(name string, a *nodemanager.Artifact) error { return l.one(fsys, user, b, root, name, a) })
+	return each(artifacts, func(name string, a *nodemanager.Artifact) error { return l.one(fsys, user, b, root, name, a, strict) })
 }
 
 // budget is what the artifacts of one container may take on the disk of a directory.
@@ -192,18 +204,22 @@ func cleanName(name string) (string, error) {
 	return clean, nil
 }
 
-func (l *Localizer) one(fsys Filesystem, user nodemanager.User, b *budget, root *os.Root, name string, a *nodemanager.Artifact) error {
+func (l *Localizer) one(fsys Filesystem, user nodemanager.User, b *budget, root *os.Root, name string, a *nodemanager.Artifact, strict bool) error {
 	switch a.Kind {
-	case nodemanager.File, nodemanager.Archive, nodemanager.Code, "":
+	case nodemanager.File, nodemanager.Archive, nodemanager.Code, nodemanager.Pattern, "":
 	default:
-		return fmt.Errorf("kind %.40q is none of file, archive, code", string(a.Kind))
+		return fmt.Errorf("kind %.40q is none of file, archive, code, pattern", string(a.Kind))
+	}
+	only, err := patternOf(a)
+	if err != nil {
+		return err
 	}
 	if a.SHA256 != "" {
 		if raw, err := hex.DecodeString(a.SHA256); err != nil || len(raw) != sha256.Size {
 			return fmt.Errorf("sha256 %.80q is not 64 hexadecimal digits", a.SHA256)
 		}
 	}
-	file, err := l.fetch(b.ctx, fsys, user, a)
+	file, err := l.fetch(b.ctx, fsys, user, a, strict)
 	if err != nil {
 		return err
 	}
@@ -223,6 +239,20 @@ func (l *Localizer) one(fsys Filesystem, user nodemanager.User, b *budget, root 
 		return err
 	}
 	if err := u.parent(name); err != nil {
+		return err
+	}
+	if only != nil {
+		if err := l.unpack(b, root, name, file, only); err != nil {
+			return err
+		}
+		source := name
+		if a.URI != "" {
+			if source, err = l.pathOf(a.URI); err != nil {
+				return err
+			}
+		}
+		// YARN keeps the whole beside what was taken out.
+		_, err := u.create(name+"/"+path.Base(source), io.NewSectionReader(file, 0, file.size), file.size, 0o644)
 		return err
 	}
 	if err := root.Mkdir(name, 0o755); err != nil {
@@ -260,7 +290,7 @@ func (b *blob) Close() error {
 }
 
 // fetch gets the verified bytes of an artifact.
-func (l *Localizer) fetch(ctx context.Context, fsys Filesystem, user nodemanager.User, a *nodemanager.Artifact) (*blob, error) {
+func (l *Localizer) fetch(ctx context.Context, fsys Filesystem, user nodemanager.User, a *nodemanager.Artifact, strict bool) (*blob, error) {
 	if a.URI == "" {
 		check := verify(a)
 		check.Write(a.Content)
@@ -283,7 +313,7 @@ func (l *Localizer) fetch(ctx context.Context, fsys Filesystem, user nodemanager
 	if err := fsys.Readable(ctx, file); err != nil {
 		return nil, err
 	}
-	shared, err := l.public(ctx, fsys, file, &info, a)
+	shared, err := l.public(ctx, fsys, file, &info, a, strict)
 	if err != nil {
 		return nil, err
 	}
@@ -296,8 +326,22 @@ func (l *Localizer) fetch(ctx context.Context, fsys Filesystem, user nodemanager
 
 // public reports whether everybody may have the file: it is declared public, and others may read it and search all
 // directories above it (YARN's FSDownload.isPublic). Below /.reserved the directories above are not those of the file.
-func (l *Localizer) public(ctx context.Context, fsys Filesystem, file string, info *Info, a *nodemanager.Artifact) (bool, error) {
-	if a.Visibility != nodemanager.Public || info.Mode&0o004 == 0 || strings.HasPrefix(file, "/.reserved/") {
+//
+// strict: one that is declared public and is not is refused, in YARN's words (FSDownload).
+func (l *Localizer) public(ctx context.Context, fsys Filesystem, file string, info *Info, a *nodemanager.Artifact, strict bool) (bool, error) {
+	if a.Visibility != nodemanager.Public {
+		return false, nil
+	}
+	open, err := everybodys(ctx, fsys, file, info)
+	if err == nil && !open && strict {
+		err = fmt.Errorf("Resource %s is not publicly accessible and as such cannot be part of the public cache.", file)
+	}
+	return open, err
+}
+
+// everybodys reports whether everybody may read a file.
+func everybodys(ctx context.Context, fsys Filesystem, file string, info *Info) (bool, error) {
+	if info.Mode&0o004 == 0 || strings.HasPrefix(file, "/.reserved/") {
 		return false, nil
 	}
 	for dir := file; dir != "/"; {

@@ -12,6 +12,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 
 	"github.com/gohops/hops/nodemanager"
 )
@@ -26,6 +27,8 @@ type Consumer struct {
 // work directory gets symbolic links. Nobody may change what is linked to, which is for the caller to see to where the
 // container runs under our own user id. The trees that are linked to stay until they were given to Release as often as they
 // were returned; after an error none are held.
+//
+// What is linked to counts as if it had been unpacked here: one budget is for all artifacts, whoever has put them into the cache.
 //
 // A file that is declared public and that not everybody may read is refused, as YARN does.
 func (l *Localizer) Link(ctx context.Context, fsys Filesystem, who Consumer, workDir string, artifacts []nodemanager.Artifact) (held []string, err error) {
@@ -43,13 +46,19 @@ func (l *Localizer) Link(ctx context.Context, fsys Filesystem, who Consumer, wor
 	b := l.budget(ctx, workDir)
 	err = each(artifacts, func(name string, a *nodemanager.Artifact) error {
 		if a.URI == "" {
-			return l.one(fsys, who.User, b, root, name, a)
+			return l.one(fsys, who.User, b, root, name, a, true)
 		}
-		tree, inside, err := l.share(ctx, fsys, who, a)
+		tree, inside, takes, err := l.share(b, fsys, who, a)
 		if err != nil {
 			return err
 		}
+		again := slices.Contains(held, tree)
 		held = append(held, tree)
+		if !again {
+			if err := b.charge(takes); err != nil {
+				return err
+			}
+		}
 		u := &unpacking{budget: b, root: root}
 		if err := u.entry(0); err != nil {
 			return err
@@ -65,60 +74,60 @@ func (l *Localizer) Link(ctx context.Context, fsys Filesystem, who Consumer, wor
 // Tree is the directory of a tree that Link returned.
 func (l *Localizer) Tree(key string) string { return filepath.Join(l.trees.dir, key) }
 
+// Size is what trees take on the disk, in bytes, each once.
+func (l *Localizer) Size(trees []string) int64 { return l.trees.size(trees) }
+
 // Hold counts the trees once more as used: by a container that an earlier node manager has started.
 func (l *Localizer) Hold(trees []string) { l.trees.hold(trees) }
 
 // Release is the end of one use of each of the trees.
 func (l *Localizer) Release(trees []string) { l.trees.release(trees) }
 
-// share finds an artifact in the cache, or puts it there. inside is its name in the tree, which is held.
-func (l *Localizer) share(ctx context.Context, fsys Filesystem, who Consumer, a *nodemanager.Artifact) (tree, inside string, err error) {
-	var only *regexp.Regexp
+// share finds an artifact in the cache, or puts it there. inside is its name in the tree, which is held. Nothing is taken from the budget,
+// which bounds what is unpacked.
+func (l *Localizer) share(b *budget, fsys Filesystem, who Consumer, a *nodemanager.Artifact) (tree, inside string, takes extent, err error) {
+	ctx := b.ctx
+	fail := func(err error) (string, string, extent, error) { return "", "", extent{}, err }
 	switch a.Kind {
-	case nodemanager.File, nodemanager.Archive, "":
-	case nodemanager.Pattern:
-		if len(a.Pattern) > 1024 {
-			return "", "", errors.New("the pattern is longer than 1024 bytes")
-		}
-		if only, err = regexp.Compile(`^(?:` + a.Pattern + `)$`); err != nil {
-			return "", "", fmt.Errorf("the pattern %.80q is no regular expression that is known here: %w", a.Pattern, err)
-		}
+	case nodemanager.File, nodemanager.Archive, nodemanager.Pattern, "":
 	default:
-		return "", "", fmt.Errorf("kind %.40q is none of file, archive, pattern", string(a.Kind))
+		return fail(fmt.Errorf("kind %.40q is none of file, archive, pattern", string(a.Kind)))
+	}
+	only, err := patternOf(a)
+	if err != nil {
+		return fail(err)
 	}
 	if raw, err := hex.DecodeString(a.SHA256); err != nil || a.SHA256 != "" && len(raw) != sha256.Size {
-		return "", "", fmt.Errorf("sha256 %.80q is not 64 hexadecimal digits", a.SHA256)
+		return fail(fmt.Errorf("sha256 %.80q is not 64 hexadecimal digits", a.SHA256))
 	}
 	if fsys == nil {
-		return "", "", errors.New("this node has no connection to a filesystem")
+		return fail(errors.New("this node has no connection to a filesystem"))
 	}
 	file, err := l.pathOf(a.URI)
 	if err != nil {
-		return "", "", err
+		return fail(err)
 	}
 	info, err := l.stat(ctx, fsys, file, a)
 	if err != nil {
-		return "", "", err
+		return fail(err)
 	}
 	if err := fsys.Readable(ctx, file); err != nil {
-		return "", "", err
+		return fail(err)
 	}
-	public, err := l.public(ctx, fsys, file, &info, a)
+	public, err := l.public(ctx, fsys, file, &info, a, true)
 	if err != nil {
-		return "", "", err
+		return fail(err)
 	}
-	if a.Visibility == nodemanager.Public && !public {
-		// YARN's words (FSDownload).
-		return "", "", fmt.Errorf("Resource %s is not publicly accessible and as such cannot be part of the public cache.", file)
+	if inside = path.Base(file); inside == treeFile { // which is ours
+		inside = "artifact"
 	}
-	inside = path.Base(file)
 	exact := *a
 	exact.Size = info.Size
 	tree = treeKey(who, public, file, &info, a)
-	err = l.trees.get(ctx, tree, info.Size, func(part string) (int64, error) {
-		return l.build(ctx, part, inside, &exact, only, func(to io.Writer) error { return l.download(ctx, fsys, file, &exact, &info, to) })
+	takes, err = l.trees.get(ctx, tree, info.Size, func(part string) (extent, error) {
+		return l.build(b, part, inside, &exact, only, func(to io.Writer) error { return l.download(ctx, fsys, file, &exact, &info, to) })
 	})
-	return tree, inside, err
+	return tree, inside, takes, err
 }
 
 // treeKey names a tree: by what cacheKey names the bytes, what becomes of them, and whose application may have it.
@@ -131,15 +140,32 @@ func treeKey(who Consumer, public bool, file string, info *Info, a *nodemanager.
 	return hex.EncodeToString(h[:])
 }
 
-// build makes an artifact in the directory part under the name inside, for reading only. It returns the bytes that it takes.
-func (l *Localizer) build(ctx context.Context, part, inside string, a *nodemanager.Artifact, only *regexp.Regexp, download func(io.Writer) error) (int64, error) {
+// patternOf is what an artifact takes out of its archive: nil for one that is no pattern.
+func patternOf(a *nodemanager.Artifact) (*regexp.Regexp, error) {
+	if a.Kind != nodemanager.Pattern {
+		return nil, nil
+	}
+	if len(a.Pattern) > 1024 {
+		return nil, errors.New("the pattern is longer than 1024 bytes")
+	}
+	only, err := regexp.Compile(`^(?:` + a.Pattern + `)$`)
+	if err != nil {
+		return nil, fmt.Errorf("the pattern %.80q is no regular expression that is known here: %w", a.Pattern, err)
+	}
+	return only, nil
+}
+
+// build makes an artifact in the directory part under the name inside, for reading only, with what is left of a budget. It returns what it
+// takes.
+func (l *Localizer) build(left *budget, part, inside string, a *nodemanager.Artifact, only *regexp.Regexp, download func(io.Writer) error) (extent, error) {
 	root, err := os.OpenRoot(part)
 	if err != nil {
-		return 0, err
+		return extent{}, err
 	}
 	defer root.Close()
-	b := l.budget(ctx, part)
-	before := *b
+	own := *left
+	own.dir = part
+	b := &own
 	unpacks := a.Kind == nodemanager.Archive || a.Kind == nodemanager.Pattern
 	name := inside
 	if unpacks {
@@ -150,18 +176,18 @@ func (l *Localizer) build(ctx context.Context, part, inside string, a *nodemanag
 	}
 	f, err := root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return 0, err
+		return extent{}, err
 	}
 	defer f.Close()
 	if err := b.entry(a.Size); err != nil {
-		return 0, err
+		return extent{}, err
 	}
 	if err := download(&spending{b, f}); err != nil {
-		return 0, err
+		return extent{}, err
 	}
 	if unpacks {
 		if err := l.unpack(b, root, inside, &blob{ReaderAt: f, size: a.Size}, only); err != nil {
-			return 0, err
+			return extent{}, err
 		}
 		if only != nil { // YARN keeps the whole beside what was taken out
 			err = root.Rename(name, inside+"/"+inside)
@@ -170,14 +196,13 @@ func (l *Localizer) build(ctx context.Context, part, inside string, a *nodemanag
 			err = root.Remove(name)
 		}
 		if err != nil {
-			return 0, err
+			return extent{}, err
 		}
 	}
 	if err := readOnly(root, inside); err != nil {
-		return 0, err
+		return extent{}, err
 	}
-	// A file takes a block at least, and an inode.
-	return before.bytes - b.bytes + 4096*int64(before.inodes-b.inodes+1), nil
+	return extentOf(left.bytes-b.bytes, left.inodes-b.inodes), nil
 }
 
 func (l *Localizer) unpack(b *budget, root *os.Root, inside string, packed *blob, only *regexp.Regexp) error {

@@ -232,6 +232,78 @@ func TestTreesInUseStay(t *testing.T) {
 	}
 }
 
+// What is linked to has one budget, as if it had been unpacked for this container alone: whether it is in the cache or not.
+func TestLinkHasOneBudget(t *testing.T) {
+	m := &memory{files: map[string][]byte{}}
+	var all []nodemanager.Artifact
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		m.files["/"+name+".zip"] = zipOf(t, entry{name: "f", body: strings.Repeat(name, 400<<10)}, entry{name: "g", body: name})
+		all = append(all, nodemanager.Artifact{Name: name, URI: "/" + name + ".zip", Kind: nodemanager.Archive})
+	}
+	l := newLocalizer(t, Config{MaxUnpacked: 1 << 20})
+	for _, what := range []string{"bytes", "bytes that are there already"} {
+		if _, held, err := link(t, l, m, alice, all...); err == nil || !strings.Contains(err.Error(), "more bytes than a node takes") || len(held) != 0 {
+			t.Errorf("%s: %d trees, %v", what, len(held), err)
+		}
+	}
+	for i := range all {
+		_, held := mustLink(t, l, m, alice, all[i])
+		l.Release(held)
+	}
+	opens := m.opens.Load()
+	if _, _, err := link(t, l, m, alice, all...); err == nil || m.opens.Load() != opens {
+		t.Errorf("all in the cache, and more than a container may have: %v", err)
+	}
+	if _, held := mustLink(t, l, m, alice, all[0], all[1]); l.Size(append(held, held...)) < 800<<10 || l.Size(held) > 900<<10 {
+		t.Errorf("they take %d bytes", l.Size(held))
+	}
+	again := all[1]
+	again.Name = "the same once more"
+	mustLink(t, l, m, alice, all[0], all[1], again)
+
+	l = newLocalizer(t, Config{MaxFiles: 8}) // each has a directory and two files
+	for range 2 {
+		if _, _, err := link(t, l, m, alice, all[:3]...); err == nil || !strings.Contains(err.Error(), "more entries than a node unpacks") {
+			t.Errorf("files: %v", err)
+		}
+	}
+	mustLink(t, l, m, alice, all[:2]...)
+}
+
+// The record of a tree is ours, whatever its artifact is called.
+func TestAnArtifactThatIsNamedAsTheRecord(t *testing.T) {
+	m := &memory{files: map[string][]byte{"/" + treeFile: []byte("mine")}}
+	l := newLocalizer(t, Config{})
+	dir, _ := mustLink(t, l, m, alice, nodemanager.Artifact{Name: "x", URI: "/" + treeFile, Kind: nodemanager.File})
+	if got := content(t, filepath.Join(dir, "x")); got != "mine" {
+		t.Errorf("%q", got)
+	}
+}
+
+// Copy treats a pattern as Link does, and refuses what is not public as Link does.
+func TestPatternsWithoutTheCache(t *testing.T) {
+	jar := zipOf(t, entry{name: "classes/a", body: "A"}, entry{name: "other", body: "B"})
+	m := &memory{files: map[string][]byte{"/p.jar": jar}}
+	l := newLocalizer(t, Config{})
+	dir := t.TempDir()
+	pattern := nodemanager.Artifact{Name: "p", URI: "/p.jar", Kind: nodemanager.Pattern, Pattern: "classes/.*"}
+	if err := l.Copy(context.Background(), m, "alice", dir, []nodemanager.Artifact{pattern}); err != nil {
+		t.Fatal(err)
+	}
+	if got := content(t, filepath.Join(dir, "p/classes/a")); got != "A" || content(t, filepath.Join(dir, "p/p.jar")) != string(jar) {
+		t.Errorf("%q", got)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "p/other")); err == nil {
+		t.Error("what the pattern does not name is there")
+	}
+	s := newShared(map[string]string{"/closed": "X"})
+	s.put("/closed", "alice", 0o600)
+	err := l.Copy(context.Background(), view{s, "alice"}, "alice", t.TempDir(), []nodemanager.Artifact{{Name: "x", URI: "/closed", Kind: nodemanager.File, Visibility: nodemanager.Public}})
+	if err == nil || !strings.Contains(err.Error(), "is not publicly accessible") {
+		t.Errorf("a private file that is declared public: %v", err)
+	}
+}
+
 // cut is a filesystem whose files end early.
 type cut struct{ *memory }
 

@@ -21,9 +21,27 @@ const treeFile = ".tree.json"
 
 // treeRecord is the content of treeFile.
 type treeRecord struct {
-	Boot  string `json:"boot,omitempty"`
-	Bytes int64  `json:"bytes"`
+	Boot string `json:"boot,omitempty"`
+	extent
 }
+
+// extent is what a tree takes on the disk.
+type extent struct {
+	// Bytes of all, a block for each file among them.
+	Bytes int64 `json:"bytes"`
+	// Files, directories and links.
+	Files int `json:"files"`
+}
+
+// fileBytes is what a file takes beside its content: a block at least, and an inode.
+const fileBytes = 4096
+
+func extentOf(content int64, files int) extent {
+	return extent{content + fileBytes*int64(files+1), files}
+}
+
+// content is the bytes of the files themselves.
+func (e extent) content() int64 { return max(0, e.Bytes-fileBytes*int64(e.Files+1)) }
 
 // trees are shared artifacts, unpacked, each in a directory of its own. Those that containers use stay; of the others the
 // least recently used go when there is no room. The directory of all is ours alone (0700): a container sees those that are
@@ -42,9 +60,9 @@ type trees struct {
 
 // tree is one of them.
 type tree struct {
-	bytes int64
-	used  time.Time
-	uses  int // containers that use it now
+	extent
+	used time.Time
+	uses int // containers that use it now
 }
 
 // openTrees finds what an earlier node manager has left, and removes what is of no use.
@@ -74,7 +92,7 @@ func openTrees(dir, boot string, limit int64, d *disk) (*trees, error) {
 			err = errors.New("cut off")
 		}
 		if err == nil && record.Boot == boot {
-			t.all[e.Name()] = &tree{bytes: record.Bytes, used: info.ModTime()}
+			t.all[e.Name()] = &tree{extent: record.extent, used: info.ModTime()}
 		} else if err := state.RemoveAll(name); err != nil {
 			return nil, err
 		}
@@ -82,9 +100,9 @@ func openTrees(dir, boot string, limit int64, d *disk) (*trees, error) {
 	return t, nil
 }
 
-// get takes hold of a tree; make puts its parts into a directory when there is none, and returns how many bytes it takes on
-// the disk. size is that of the download. Several callers share one download.
-func (t *trees) get(ctx context.Context, key string, size int64, make_ func(part string) (int64, error)) error {
+// get takes hold of a tree; make puts its parts into a directory when there is none, and returns what it takes on the disk. size is that
+// of the download. Several callers share one download.
+func (t *trees) get(ctx context.Context, key string, size int64, make_ func(part string) (extent, error)) (extent, error) {
 	for {
 		t.mu.Lock()
 		if found := t.all[key]; found != nil {
@@ -93,7 +111,7 @@ func (t *trees) get(ctx context.Context, key string, size int64, make_ func(part
 			t.mu.Unlock()
 			now := time.Now()
 			_ = os.Chtimes(filepath.Join(t.dir, key), now, now) // the order of eviction after a restart
-			return nil
+			return found.extent, nil
 		}
 		wait, ok := t.busy[key]
 		if !ok {
@@ -105,23 +123,23 @@ func (t *trees) get(ctx context.Context, key string, size int64, make_ func(part
 		select {
 		case <-wait:
 		case <-ctx.Done():
-			return ctx.Err()
+			return extent{}, ctx.Err()
 		}
 	}
-	bytes, err := t.build(key, size, make_)
+	takes, err := t.build(key, size, make_)
 	t.mu.Lock()
 	if err == nil {
-		t.all[key] = &tree{bytes: bytes, used: time.Now(), uses: 1}
+		t.all[key] = &tree{extent: takes, used: time.Now(), uses: 1}
 	}
 	close(t.busy[key])
 	delete(t.busy, key)
 	t.mu.Unlock()
-	return err
+	return takes, err
 }
 
-func (t *trees) build(key string, size int64, make_ func(part string) (int64, error)) (int64, error) {
+func (t *trees) build(key string, size int64, make_ func(part string) (extent, error)) (extent, error) {
 	if err := t.makeRoom(size); err != nil {
-		return 0, err
+		return extent{}, err
 	}
 	defer func() {
 		t.mu.Lock()
@@ -130,15 +148,15 @@ func (t *trees) build(key string, size int64, make_ func(part string) (int64, er
 	}()
 	part := filepath.Join(t.dir, key+".part")
 	if err := state.RemoveAll(part); err != nil {
-		return 0, err
+		return extent{}, err
 	}
 	if err := os.Mkdir(part, 0o755); err != nil {
-		return 0, err
+		return extent{}, err
 	}
-	bytes, err := make_(part)
+	takes, err := make_(part)
 	if err == nil {
 		var text []byte
-		text, err = json.Marshal(treeRecord{t.boot, bytes})
+		text, err = json.Marshal(treeRecord{t.boot, takes})
 		if err == nil {
 			err = os.WriteFile(filepath.Join(part, treeFile), text, 0o400)
 		}
@@ -147,9 +165,9 @@ func (t *trees) build(key string, size int64, make_ func(part string) (int64, er
 		err = os.Rename(part, filepath.Join(t.dir, key))
 	}
 	if err != nil {
-		return 0, errors.Join(err, state.RemoveAll(part))
+		return extent{}, errors.Join(err, state.RemoveAll(part))
 	}
-	return bytes, nil
+	return takes, nil
 }
 
 // makeRoom counts a download in, and removes unused trees, the least recently used first, until it fits: into the limit, and
@@ -160,7 +178,7 @@ func (t *trees) makeRoom(size int64) error {
 	total := t.loading
 	var unused []string
 	for key, tree := range t.all {
-		total += tree.bytes
+		total += tree.Bytes
 		if tree.uses == 0 {
 			unused = append(unused, key)
 		}
@@ -205,7 +223,7 @@ func (t *trees) remove(key string) int64 {
 	if err != nil || state.RemoveAll(gone) != nil {
 		return 0 // the next node manager tries again
 	}
-	return found.bytes
+	return found.Bytes
 }
 
 func (t *trees) hold(keys []string) {
@@ -226,4 +244,16 @@ func (t *trees) release(keys []string) {
 			found.uses--
 		}
 	}
+}
+
+// size adds up what trees take on the disk, each once.
+func (t *trees) size(keys []string) (bytes int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i, key := range keys {
+		if found := t.all[key]; found != nil && !slices.Contains(keys[:i], key) {
+			bytes += found.Bytes
+		}
+	}
+	return bytes
 }

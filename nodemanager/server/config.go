@@ -24,6 +24,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gohops/hops/internal/sasl"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/nodemanager/account"
 	"github.com/gohops/hops/nodemanager/cgroup"
@@ -85,6 +86,8 @@ type Config struct {
 	HTTP net.Listener
 	// IPC is where masters of applications speak YARN's ContainerManagementProtocol; nil: nowhere. It is closed by Run.
 	IPC net.Listener
+	// RPCProtection are the qualities of protection that masters are offered there (hadoop.rpc.protection); none: authentication alone.
+	RPCProtection []sasl.Quality
 	// ResourceManagers are the gRPC addresses of all resource managers; the leader is found among them. None: there will be some, see
 	// SetCluster.
 	ResourceManagers []string

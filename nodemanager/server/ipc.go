@@ -32,8 +32,9 @@ func (s *Server) serveIPC(ctx context.Context) error {
 	if s.config.IPC == nil {
 		return nil
 	}
-	return hadoop.NewServer(hadoop.Config{Node: (*yarnNode)(s), Door: s.config.Door, Address: s.ipcAddress, Logger: s.log}).
-		Serve(ctx, s.config.Door.Guard(s.config.IPC, security.Doorway{Name: "node manager IPC"}))
+	return hadoop.NewServer(hadoop.Config{
+		Node: (*yarnNode)(s), Door: s.config.Door, Qualities: s.config.RPCProtection, Address: s.ipcAddress, Logger: s.log,
+	}).Serve(ctx, s.config.Door.Guard(s.config.IPC, security.Doorway{Name: "node manager IPC"}))
 }
 
 // takeKeys keeps the keys of tokens that the resource manager has sent, if it has.

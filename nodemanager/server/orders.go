@@ -58,11 +58,11 @@ func (s *Server) start(work context.Context, spec nodemanager.Spec) {
 	if problem == nil {
 		problem, status = s.checkGPUs(&spec), nodemanager.Aborted
 	}
-	next, err := nodemanager.Next(nodemanager.New, nodemanager.Admitted)
+	step, err := nodemanager.Next(nodemanager.New, nodemanager.Admitted)
 	if err != nil {
 		panic(err) // the table is broken
 	}
-	r := &state.Record{Spec: spec, State: next, Boot: s.boot, Admitted: time.Now().UnixMilli()}
+	r := &state.Record{Spec: spec, State: step.Next, Boot: s.boot, Admitted: time.Now().UnixMilli()}
 	if problem != nil {
 		r.Spec.Artifacts, r.Spec.Argv, r.Spec.Env = nil, nil, nil
 	}

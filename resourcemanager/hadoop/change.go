@@ -87,7 +87,7 @@ func (c *call) updateApplicationTimeouts(q *pb.UpdateApplicationTimeoutsRequestP
 		}
 	}
 	if !a.State.Final() {
-		if now := c.now(); !at.After(now) {
+		if now := c.Now(); !at.After(now) {
 			return nil, thrown(yarnException, "Expire time is less than current time, current-time=%s expire-time=%s", now.UTC().Format(jersey.Timeout), at.UTC().Format(jersey.Timeout))
 		}
 		if _, err := c.Cluster.Update(c.ctx, a.ID, rest.Update{Expires: metadata.TimeOf(at)}); err != nil {

@@ -62,7 +62,7 @@ func (c *call) nodeReport(n *rm.Node) *pb.NodeReportProto {
 		*out.LastHealthReportTime = live.Heard.UnixMilli()
 	}
 	if n.Wish != nil && n.Wish.Deadline > 0 && !n.Retired {
-		out.DecommissioningTimeout = new(uint32(max(0, (int64(n.Wish.Deadline)-c.now().UnixMilli())/1000)))
+		out.DecommissioningTimeout = new(uint32(max(0, (int64(n.Wish.Deadline)-c.Now().UnixMilli())/1000)))
 	}
 	return out
 }

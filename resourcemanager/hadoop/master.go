@@ -15,9 +15,12 @@ import (
 	pb "github.com/gohops/hops/resourcemanager/hadoop/yarnpb"
 )
 
-// master is what this process knows of the master of an attempt, while it leads. It is made when the master registers, and gone when
-// another process leads: then the master is told to register again, and says once more all that it wants.
+// master is what this process knows of the master of an attempt in one reign. It is made when the master registers; in the next reign,
+// also of this process, the master is told to register again, and says once more all that it wants.
 type master struct {
+	// reign is the number of the reign in which it registered.
+	reign uint64
+
 	mu sync.Mutex
 	// stream tells what happens to the application; delivered is the last event of it that an answer has told.
 	stream    rm.MasterStream
@@ -30,8 +33,9 @@ type master struct {
 	given map[rm.NodeID]int32
 	// released are containers that the master has been told of as ended when it released them.
 	released map[rm.ContainerID]bool
-	// token is the period of the AMRMToken that the master has.
-	token int32
+	// token is the period of the AMRMToken that the master has, visits that in which it has last been given a new NMToken for each node
+	// where its application has containers; 0: in none yet.
+	token, visits int32
 }
 
 // masterMethods registers ApplicationMasterProtocol.
@@ -41,15 +45,12 @@ func (s *Server) masterMethods() {
 	handle(s, masterProtocol, "finishApplicationMaster", security.ContainersOnly, masters, (*call).finishApplicationMaster)
 }
 
-// admit refuses the token of an attempt that is over, and notes of which period it is.
-func (s *Server) admit(id rm.AttemptID, key int32) error {
+// admit refuses the token of an attempt that is over.
+func (s *Server) admit(id rm.AttemptID) error {
 	a := s.Cluster.View().Application(id.Application)
 	if a == nil || len(a.Attempts) != id.Number {
 		return metadata.Errorf(metadata.ErrToken, "%v not found in AMRMTokenSecretManager.", id)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.keys[id] = key
 	return nil
 }
 
@@ -62,19 +63,28 @@ func (c *call) speaker() (rm.AttemptID, error) {
 	return id, nil
 }
 
-// known finds what is known of a master that has registered here.
+// known finds what is known of a master that has registered in this reign. What is left of an earlier one is dropped: another process led
+// since, and told the master what is not known here.
 func (s *Server) known(id rm.AttemptID) (*master, error) {
+	reign, _ := s.Cluster.Reign()
+	if reign == 0 {
+		return nil, errStandby
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if m := s.masters[id]; m != nil {
+	if m := s.masters[id]; m != nil && m.reign == reign {
 		return m, nil
+	} else if m != nil && m.reign < reign { // and not because this call has looked at the reign before a registration in a newer one
+		m.stream.Close()
+		delete(s.masters, id)
 	}
 	return nil, thrown(masterNotRegistered, "AppMaster is not registered with this ResourceManager: %v has to register again and to say what it wants", id)
 }
 
-// forget drops what is known of masters that are over.
+// forget drops what is known of masters that are over, or that registered in an earlier reign.
 func (s *Server) forget() {
 	view := s.Cluster.View()
+	reign, _ := s.Cluster.Reign()
 	over := func(id rm.AttemptID) bool {
 		a := view.Application(id.Application)
 		return a == nil || a.State.Final() || len(a.Attempts) != id.Number
@@ -82,14 +92,9 @@ func (s *Server) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, m := range s.masters {
-		if over(id) {
+		if over(id) || m.reign < reign {
 			m.stream.Close()
 			delete(s.masters, id)
-		}
-	}
-	for id := range s.keys {
-		if over(id) {
-			delete(s.keys, id)
 		}
 	}
 }
@@ -120,6 +125,7 @@ func (c *call) registerApplicationMaster(q *pb.RegisterApplicationMasterRequestP
 			return nil, thrown(invalidMasterRequest, "Application Master is already registered : %v", id.Application)
 		}
 	}
+	reign, _ := c.Cluster.Reign() // before anything is said in it
 	registration := rm.Registration{TrackingURL: q.GetTrackingUrl(), Host: q.GetHost(), Port: int(q.GetRpcPort()), HTTP: addressOf(q.GetTrackingUrl())}
 	registered, err := c.Masters.RegisterMaster(c.ctx, id, registration)
 	if err != nil && registration.HTTP != "" && metadata.KindOf(err) == metadata.ErrInvalidArgument { // users do not reach it through the proxy
@@ -150,14 +156,16 @@ func (c *call) registerApplicationMaster(q *pb.RegisterApplicationMasterRequestP
 	}
 	c.forget()
 	m := &master{
-		stream: stream, delivered: a.Acknowledged, last: &pb.AllocateResponseProto{ResponseId: new(int32)}, wants: newWants(),
-		given: map[rm.NodeID]int32{}, released: map[rm.ContainerID]bool{},
+		reign: reign, stream: stream, delivered: a.Acknowledged, last: &pb.AllocateResponseProto{ResponseId: new(int32)}, wants: newWants(),
+		given: map[rm.NodeID]int32{}, released: map[rm.ContainerID]bool{}, token: c.Key,
 	}
+	m.mu.Lock() // whoever finds it waits for the rest of the registration
+	defer m.mu.Unlock()
 	c.mu.Lock()
 	if old := c.masters[id]; old != nil {
 		old.stream.Close()
 	}
-	c.masters[id], m.token = m, c.keys[id]
+	c.masters[id] = m
 	c.mu.Unlock()
 
 	out := &pb.RegisterApplicationMasterResponseProto{
@@ -195,14 +203,17 @@ func (c *call) grant(k *rm.MasterContainer) *pb.ContainerProto {
 		Id: pb.Container(k.ID), Resource: c.resource(k.Resource), Priority: &pb.PriorityProto{Priority: new(int32(k.Priority))},
 		NodeHttpAddress: &k.NodeHTTP, ExecutionType: pb.ExecutionTypeProto_GUARANTEED.Enum(), AllocationRequestId: &key.request, Version: new(int32),
 	}
+	// As long as a container may be held: the resource manager counts from the beginning of its reign, too.
+	_, since := c.Cluster.Reign()
+	expires := max(k.Granted, metadata.TimeOf(since)) + metadata.Time(c.LaunchWithin.Milliseconds())
 	n := c.view.Node(k.Node)
 	if n == nil {
 		out.NodeId, _ = pb.Node(string(k.Node))
 		return out
 	}
 	out.NodeId = nodeID(n)
-	out.ContainerToken = yarntoken.Write(c.Tokens.Container(c.now(), n.ID, yarntoken.Grant{
-		Container: k.ID, Address: n.IPC, User: k.User, Resource: k.Resource, Created: k.Granted, Expires: k.Granted + metadata.Time(c.LaunchWithin.Milliseconds()),
+	out.ContainerToken = yarntoken.Write(c.Tokens.Container(c.Now(), n.ID, yarntoken.Grant{
+		Container: k.ID, Address: n.IPC, User: k.User, Resource: k.Resource, Created: k.Granted, Expires: expires,
 		Priority: k.Priority, Request: key.request,
 	}))
 	return out
@@ -211,12 +222,31 @@ func (c *call) grant(k *rm.MasterContainer) *pb.ContainerProto {
 // visit is the token by which a master speaks to a node; nil: it has one.
 func (c *call) visit(m *master, id rm.AttemptID, user string, node rm.NodeID) *pb.NMTokenProto {
 	n := c.view.Node(node)
-	key := yarntoken.KeyID(c.now())
+	key := yarntoken.KeyID(c.Now())
 	if n == nil || m.given[node] == key {
 		return nil
 	}
 	m.given[node] = key
-	return &pb.NMTokenProto{NodeId: nodeID(n), Token: yarntoken.Write(c.Tokens.Node(c.now(), node, yarntoken.Visit{Attempt: id, Address: n.IPC, User: user}))}
+	return &pb.NMTokenProto{NodeId: nodeID(n), Token: yarntoken.Write(c.Tokens.Node(c.Now(), node, yarntoken.Visit{Attempt: id, Address: n.IPC, User: user}))}
+}
+
+// visitAgain gives the master new tokens for the nodes where its application has containers, once in a period: those of before end with
+// the next one, and Java's masters ask those nodes as long as the containers are there. A master that has registered is given them, too:
+// nobody knows which it has of the leader of before.
+func (c *call) visitAgain(m *master, id rm.AttemptID, a *rm.Application, out *pb.AllocateResponseProto) {
+	key := yarntoken.KeyID(c.Now())
+	if m.visits == key {
+		return
+	}
+	m.visits = key
+	for _, k := range c.view.Containers(id.Application) {
+		if !k.Live() || k.Master {
+			continue
+		}
+		if t := c.visit(m, id, a.User, k.Node); t != nil {
+			out.NmTokens = append(out.NmTokens, t)
+		}
+	}
 }
 
 // grantTime is how long an answer to new asks waits for what can be granted at once.
@@ -317,15 +347,16 @@ func (c *call) allocated(m *master, id rm.AttemptID, q *pb.AllocateRequestProto)
 		return nil, fmt.Errorf("%w: %v is forgotten", rm.ErrStaleAttempt, id.Application)
 	}
 	c.tell(m, id, a, events, out)
+	c.visitAgain(m, id, a, out)
 	c.surroundings(a, out)
 	for _, u := range q.UpdateRequests {
 		out.UpdateErrors = append(out.UpdateErrors, &pb.UpdateContainerErrorProto{
 			Reason: new("changing a container is not supported by this ResourceManager"), UpdateRequest: u, CurrentContainerVersion: new(int32),
 		})
 	}
-	if key := yarntoken.KeyID(c.now()); m.token < key {
+	if key := yarntoken.KeyID(c.Now()); m.token < key {
 		m.token = key
-		out.AmRmToken = yarntoken.Write(c.Tokens.Master(c.now(), id))
+		out.AmRmToken = yarntoken.Write(c.Tokens.Master(c.Now(), id))
 	}
 	return out, nil
 }

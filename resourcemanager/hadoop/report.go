@@ -64,7 +64,7 @@ func orNone(text string) *string {
 
 // report is an application as YARN reports it.
 func (c *call) report(a *rm.Application) *pb.ApplicationReportProto {
-	now := metadata.TimeOf(c.now())
+	now := metadata.TimeOf(c.Now())
 	state, final := stateOf(a), finals[a.Final]
 	out := &pb.ApplicationReportProto{
 		ApplicationId: pb.Application(a.ID), User: &a.User, Queue: &a.Queue, Name: &a.Name, Host: new(notAvailable), RpcPort: new(int32(-1)),

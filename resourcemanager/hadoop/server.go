@@ -40,9 +40,17 @@ const (
 	maxText = 4 << 10
 )
 
-// Config describes the adapter. All but Operator, Offers, Slow and Logger are required.
+// Cluster is the resource manager behind the protocols.
+type Cluster interface {
+	rest.Cluster
+	// Reign is the number of this process's present period of leadership, and since when masters could launch what they hold in it. 0:
+	// it does not lead. No two reigns have the same number.
+	Reign() (number uint64, since time.Time)
+}
+
+// Config describes the adapter. All but Operator, Offers, Slow, Now and Logger are required.
 type Config struct {
-	Cluster rest.Cluster
+	Cluster Cluster
 	Masters rm.Masters
 	// Operator does what `yarn rmadmin` asks for; nil: nothing.
 	Operator rest.Operator
@@ -54,8 +62,10 @@ type Config struct {
 	// LaunchWithin is how long a container may be granted without being started.
 	LaunchWithin time.Duration
 	// HTTP is host:port of this resource manager's web interface.
-	HTTP   string
-	Slow   *slowlog.Operation
+	HTTP string
+	Slow *slowlog.Operation
+	// Now is the clock; default time.Now.
+	Now    func() time.Time
 	Logger *slog.Logger
 }
 
@@ -63,14 +73,10 @@ type Config struct {
 type Server struct {
 	Config
 	rpc *hrpc.Server
-	// now is the clock.
-	now func() time.Time
 
 	mu      sync.Mutex
 	masters map[rm.AttemptID]*master
-	// keys are the periods of the tokens that masters have shown last.
-	keys map[rm.AttemptID]int32
-	room *rooms
+	room    *rooms
 }
 
 // New makes a server.
@@ -78,7 +84,10 @@ func New(c Config) *Server {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	s := &Server{Config: c, now: time.Now, masters: map[rm.AttemptID]*master{}, keys: map[rm.AttemptID]int32{}}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	s := &Server{Config: c, masters: map[rm.AttemptID]*master{}}
 	s.rpc = hrpc.NewServer(hrpc.ServerConfig{
 		Door: c.Door, Offers: append([]hrpc.Offer{s.tokenOffer(), hrpc.BearerOffer(c.Door.Users())}, c.Offers...),
 		Exception: exception, MaxInFlight: maxInFlight, MaxFrame: maxFrame, Slow: c.Slow, Logger: c.Logger,
@@ -111,14 +120,14 @@ func (s *Server) tokenOffer() hrpc.Offer {
 					if !s.Cluster.Leading() { // before it is found out that it is nobody's
 						return "", sasl.Identity{}, errStandby
 					}
-					password, attempt, key, err := s.Tokens.CheckMaster(s.now(), identifier)
+					password, attempt, key, err := s.Tokens.CheckMaster(s.Now(), identifier)
 					if err != nil {
 						return "", sasl.Identity{}, err
 					}
-					if err := s.admit(attempt, key); err != nil {
+					if err := s.admit(attempt); err != nil {
 						return "", sasl.Identity{}, err
 					}
-					return sasl.EncodePassword(password), sasl.Identity{Name: attempt.String(), Method: sasl.Token}, nil
+					return sasl.EncodePassword(password), sasl.Identity{Name: attempt.String(), Method: sasl.Token, Key: key}, nil
 				},
 			}), nil
 		},

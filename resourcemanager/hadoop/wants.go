@@ -248,7 +248,7 @@ func (c *call) roomOf(path string) room {
 	c.mu.Lock()
 	known := c.room
 	c.mu.Unlock()
-	if now := c.now(); known == nil || now.Sub(known.at) >= roomsLast || now.Before(known.at) {
+	if now := c.Now(); known == nil || now.Sub(known.at) >= roomsLast || now.Before(known.at) {
 		known = c.measure(now)
 		c.mu.Lock()
 		c.room = known

@@ -165,7 +165,7 @@ func (s *Server) launchContainers(ctx context.Context, id rm.AttemptID, epoch ui
 // beginning of this reign, or its last standstill.
 func (r *reign) endHeld(now time.Time) {
 	within := r.s.config.LaunchWithin
-	if now.Sub(r.began) <= within {
+	if now.Sub(r.since()) <= within {
 		return
 	}
 	c := &statepb.Stop{Epoch: r.epoch, Status: int32(rm.ExitAborted), Reason: "not launched within " + within.String() + " of its grant", Held: true}

@@ -28,13 +28,12 @@ type reign struct {
 	wake chan struct{}
 	// plans is the scheduler's part.
 	plans planner
-	// began is when masters could begin to launch what they hold. It belongs to watch.
-	began time.Time
 	// keeper looks after the tokens of applications; nil: they have none.
 	keeper *keeper
 
 	mu      sync.Mutex // guards everything below
 	looked  time.Time  // when silence was last looked for
+	began   time.Time  // since when masters could launch what they hold: the beginning of the reign, or the end of its last standstill
 	nodes   map[rm.NodeID]*softNode
 	streams map[rm.ApplicationID]map[*eventStream]bool
 	masters map[rm.AttemptID]*softMaster
@@ -138,6 +137,13 @@ func (s *Server) begin(ctx context.Context, l raftstore.Leadership) func() {
 		wg.Wait()
 		s.reign.CompareAndSwap(r, nil)
 	}
+}
+
+// since is when masters could begin to launch what they hold.
+func (r *reign) since() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.began
 }
 
 // applied wakes whom effects concern.

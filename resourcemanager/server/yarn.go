@@ -14,16 +14,25 @@ import (
 	"github.com/gohops/hops/resourcemanager/hadoop"
 )
 
-// hadoop makes the adapter to YARN's RPC.
-func (s *Server) hadoop() *hadoop.Server {
+// hadoop describes the adapter to YARN's RPC.
+func (s *Server) hadoop() hadoop.Config {
 	var slow *slowlog.Operation
 	if l := s.config.Slow; l != nil {
 		slow = l.Operation("yarn-rpc", l.Limits.RPC)
 	}
-	return hadoop.New(hadoop.Config{
+	return hadoop.Config{
 		Cluster: s, Masters: s, Operator: s, Door: s.config.Door, Tokens: s.yarnTokens, Qualities: s.config.RPCProtection,
 		LaunchWithin: s.config.LaunchWithin, HTTP: s.peer(s.config.ID).HTTP, Slow: slow, Logger: s.log,
-	})
+	}
+}
+
+// Reign implements hadoop.Cluster.
+func (s *Server) Reign() (number uint64, since time.Time) {
+	r := s.reign.Load()
+	if r == nil {
+		return 0, time.Time{}
+	}
+	return r.epoch, r.since()
 }
 
 // serveHadoop speaks YARN's RPC on all of its listeners.
@@ -31,7 +40,7 @@ func (s *Server) serveHadoop(ctx context.Context) error {
 	if len(s.config.IPC) == 0 {
 		return nil
 	}
-	h := s.hadoop()
+	h := hadoop.New(s.hadoop())
 	g, ctx := errgroup.WithContext(ctx)
 	for _, l := range s.config.IPC {
 		g.Go(func() error {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,8 +15,10 @@ import (
 	"github.com/gohops/hops/internal/jersey"
 	"github.com/gohops/hops/internal/token"
 	"github.com/gohops/hops/internal/yarntoken"
+	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 	pb "github.com/gohops/hops/resourcemanager/api/v1"
+	"github.com/gohops/hops/resourcemanager/hadoop"
 	"github.com/gohops/hops/resourcemanager/hadoop/yarnpb"
 )
 
@@ -280,6 +283,67 @@ func TestAMasterOfYARNsAfterAFailOver(t *testing.T) {
 	}
 }
 
+// Leadership goes to another process and comes back: what the first one knew of the master is of an earlier reign, and counts no more.
+func TestAMasterOfYARNsAfterLeadershipComesBack(t *testing.T) {
+	listeners := map[string]net.Listener{}
+	c := newTestCluster(t, 3, func(c *Config) {
+		l := listen(t, "127.0.0.1:0")
+		listeners[c.ID], c.IPC = l, []net.Listener{l}
+	})
+	n := c.node("127.0.0.1:1001", 4, untilStopped)
+	n.set(func() { n.spoil = func(r *pb.NodeReport) { r.IpcAddress = "127.0.0.1:1002" } })
+	c.awaitOpen(n)
+	c.raise()
+	eventually(t, "the node's ipc", func() bool { return c.leader().View().Node(rm.NodeID(n.id)).IPC != "" })
+	first := c.leader()
+	app := submitYARN(t, dialYARN(t, listeners[first.config.ID].Addr().String(), clientProtocol, "alice", nil))
+	eventually(t, "the master to run", func() bool { return len(n.running(true)) == 1 })
+	proof := first.yarnTokens.Master(time.Now(), rm.AttemptID{Application: app, Number: 1})
+	dial := func(m *member) *hrpc.Client {
+		return dialYARN(t, listeners[m.config.ID].Addr().String(), masterProtocol, "", &proof)
+	}
+	register := func(am *hrpc.Client) {
+		t.Helper()
+		ask(t, am, masterProtocol, "registerApplicationMaster", &yarnpb.RegisterApplicationMasterRequestProto{Host: new("h"), RpcPort: new(int32(-1))}, &yarnpb.RegisterApplicationMasterResponseProto{})
+	}
+	allocate := func(am *hrpc.Client, number int32) {
+		t.Helper()
+		ask(t, am, masterProtocol, "allocate", &yarnpb.AllocateRequestProto{ResponseId: &number}, &yarnpb.AllocateResponseProto{})
+	}
+	// lead has a member lead: leadership may go by others on a slow machine.
+	lead := func(to func(*member) bool) *member {
+		t.Helper()
+		for {
+			m := c.leader()
+			if to(m) {
+				return m
+			}
+			for _, next := range c.live {
+				if next != m && to(next) {
+					_ = m.group.Load().TransferLeadership(t.Context(), next.config.ID) // it may lead no more
+					break
+				}
+			}
+			eventually(t, "another leader", func() bool { return !m.Leading() || to(m) })
+		}
+	}
+	am := dial(first)
+	register(am)
+	for number := range int32(5) {
+		allocate(am, number)
+	}
+	second := lead(func(m *member) bool { return m != first })
+	am = dial(second)
+	register(am)
+	allocate(am, 0)
+	allocate(am, 1)
+	lead(func(m *member) bool { return m == first })
+	am = dial(first)
+	wantClass(t, am, masterProtocol, "allocate", &yarnpb.AllocateRequestProto{ResponseId: new(int32(2))}, "ApplicationMasterNotRegisteredException", "register again")
+	register(am)
+	allocate(am, 0)
+}
+
 func TestWhoMayWhatByYARNsRPC(t *testing.T) {
 	c, n, addr := yarnCluster(t)
 	app := submitYARN(t, dialYARN(t, addr, clientProtocol, "alice", nil))
@@ -474,5 +538,104 @@ func TestWhatYARNsToolsAsk(t *testing.T) {
 	wantClass(t, root, adminProtocol, "replaceLabelsOnNode", &yarnpb.RefreshQueuesRequestProto{}, "UnsupportedOperationException", "not supported")
 	if err := root.Call(context.Background(), clientProtocol, "getQueueUserAcls", &yarnpb.GetQueueUserAclsInfoRequestProto{}, &yarnpb.GetQueueUserAclsInfoResponseProto{}); err != nil {
 		t.Error(err)
+	}
+}
+
+// laterReign is a resource manager whose reign has begun at another time than it did.
+type laterReign struct {
+	*Server
+	since time.Time
+}
+
+func (l laterReign) Reign() (uint64, time.Time) {
+	number, _ := l.Server.Reign()
+	return number, l.since
+}
+
+// Tokens are renewed while they still count, and a container's counts as long as the container is held.
+func TestTheTokensOfAMasterOfYARNs(t *testing.T) {
+	c, n, addr := yarnCluster(t)
+	app := submitYARN(t, dialYARN(t, addr, clientProtocol, "alice", nil))
+	eventually(t, "the master to run", func() bool { return len(n.running(true)) == 1 })
+	leader, issuer := c.leader(), c.leader().yarnTokens
+
+	// The same resource manager at another port, with a clock of the test's, and a reign that began after the grants below.
+	var clock atomic.Pointer[time.Time]
+	now := time.Now()
+	clock.Store(&now)
+	config := leader.hadoop()
+	config.Now = func() time.Time { return *clock.Load() }
+	since := now.Add(time.Hour)
+	config.Cluster = laterReign{leader.Server, since}
+	l := listen(t, "127.0.0.1:0")
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- hadoop.New(config).Serve(ctx, l) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+
+	id := rm.AttemptID{Application: app, Number: 1}
+	yesterday := issuer.Master(now.Add(-yarntoken.Period), id)
+	am := dialYARN(t, l.Addr().String(), masterProtocol, "", &yesterday)
+	// Somebody else names the attempt with a newer token, and cannot prove it.
+	forged := issuer.Master(now, id)
+	forged.Password = []byte("a guess")
+	if conn, err := hrpc.Dial(t.Context(), l.Addr().String(), hrpc.DialConfig{Protocol: masterProtocol, Token: func(string) (hrpc.Token, bool) {
+		return hrpc.Token{Identifier: forged.Identifier, Password: forged.Password}, true
+	}}); err == nil {
+		conn.Close()
+		t.Error("a guess is taken")
+	}
+	ask(t, am, masterProtocol, "registerApplicationMaster", &yarnpb.RegisterApplicationMasterRequestProto{Host: new("h"), RpcPort: new(int32(-1))}, &yarnpb.RegisterApplicationMasterResponseProto{})
+	next := int32(0)
+	allocate := func(q *yarnpb.AllocateRequestProto) *yarnpb.AllocateResponseProto {
+		t.Helper()
+		q.ResponseId = new(next)
+		var out yarnpb.AllocateResponseProto
+		ask(t, am, masterProtocol, "allocate", q, &out)
+		next++
+		return &out
+	}
+	out := allocate(&yarnpb.AllocateRequestProto{Ask: []*yarnpb.ResourceRequestProto{{ResourceName: new("*"), Capability: capability(896, 1), NumContainers: new(int32(1))}}})
+	if out.AmRmToken == nil {
+		t.Error("a master that has shown yesterday's token is given no new one")
+	}
+	got, visits := out.AllocatedContainers, out.NmTokens
+	eventually(t, "a container", func() bool {
+		if len(got) == 0 {
+			out = allocate(&yarnpb.AllocateRequestProto{})
+			got, visits = append(got, out.AllocatedContainers...), append(visits, out.NmTokens...)
+		}
+		return len(got) > 0
+	})
+	if len(visits) != 1 {
+		t.Errorf("%d NMTokens for one node", len(visits))
+	}
+	keys := func(at time.Time) *yarntoken.Verifier {
+		return yarntoken.NewVerifier(issuer.NodeKeys(at, rm.NodeID(n.id)))
+	}
+	grant, err := keys(now).Container(now, yarntoken.Read(got[0].ContainerToken))
+	if want := metadata.TimeOf(since.Add(leader.config.LaunchWithin)); err != nil || grant.Expires != want {
+		t.Errorf("the container's token ends at %v, and the container is held until %v: %v", grant.Expires.Time(), want.Time(), err)
+	}
+	if again := allocate(&yarnpb.AllocateRequestProto{}); len(again.NmTokens) != 0 {
+		t.Errorf("given again in the same period: %v", again.NmTokens)
+	}
+	tomorrow := now.Add(yarntoken.Period)
+	clock.Store(&tomorrow)
+	out = allocate(&yarnpb.AllocateRequestProto{})
+	if len(out.NmTokens) != 1 || out.AmRmToken == nil {
+		t.Fatalf("in the next period: NMTokens %v, AMRMToken %v", out.NmTokens, out.AmRmToken)
+	}
+	late := tomorrow.Add(yarntoken.Period)
+	if _, _, err := keys(late).Node(late, out.NmTokens[0].Token.Identifier); err != nil {
+		t.Errorf("the new NMToken a period later: %v", err)
+	}
+	if out = allocate(&yarnpb.AllocateRequestProto{}); len(out.NmTokens) != 0 || out.AmRmToken != nil {
+		t.Errorf("given twice: %v", out)
 	}
 }
