@@ -34,6 +34,9 @@ func (s *Server) obey(work context.Context, o *rmpb.NodeOrders) {
 	for _, p := range o.GetDevices() {
 		s.judge(p.GetUuid(), nodemanager.GPUHealth(p.GetHealth()), p.GetBy())
 	}
+	for _, app := range o.GetEnded() {
+		s.endShuffle(app)
+	}
 	for _, id := range o.GetCleanup() {
 		if c := s.find(nodemanager.ContainerID(id)); c != nil {
 			c.forget()

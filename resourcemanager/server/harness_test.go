@@ -361,6 +361,7 @@ type fakeNode struct {
 	starts      map[string]int // orders seen
 	signals     []string       // orders seen
 	judged      []string       // devices, likewise
+	ended       []string       // applications of the last orders
 	forgotten   map[string]bool
 	deaf        bool      // carries out no orders
 	mute        bool      // sends nothing
@@ -496,6 +497,9 @@ func (n *fakeNode) obey(o *pb.NodeOrders, sent time.Time, known bool) {
 		if until := sent.Add(time.Duration(o.LeaseMs) * time.Millisecond); until.After(n.extended) {
 			n.extended = until
 		}
+	}
+	if len(o.Ended) > 0 {
+		n.ended = o.Ended
 	}
 	if n.deaf {
 		return

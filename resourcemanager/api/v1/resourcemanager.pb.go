@@ -830,7 +830,10 @@ type NodeReport struct {
 	// most. One that was named and is named no more has all its logs of this node there.
 	Logs []*LogsUnderway `protobuf:"bytes,16,rep,name=logs,proto3" json:"logs,omitempty"`
 	// host:port at which the node manager speaks YARN's ContainerManagementProtocol; empty: it does not.
-	IpcAddress    string `protobuf:"bytes,17,opt,name=ipc_address,json=ipcAddress,proto3" json:"ipc_address,omitempty"`
+	IpcAddress string `protobuf:"bytes,17,opt,name=ipc_address,json=ipcAddress,proto3" json:"ipc_address,omitempty"`
+	// Applications none of whose containers is here, and for which the node manager keeps what they left (outputs of MapReduce's maps)
+	// until they have ended; 1,000 at most. The next orders say which of them have.
+	Kept          []string `protobuf:"bytes,18,rep,name=kept,proto3" json:"kept,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -984,6 +987,13 @@ func (x *NodeReport) GetIpcAddress() string {
 	return ""
 }
 
+func (x *NodeReport) GetKept() []string {
+	if x != nil {
+		return x.Kept
+	}
+	return nil
+}
+
 // LogsUnderway says what becomes of an application's logs on one node.
 type LogsUnderway struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1067,7 +1077,9 @@ type NodeOrders struct {
 	Devices []*DeviceOrder `protobuf:"bytes,22,rep,name=devices,proto3" json:"devices,omitempty"`
 	// By which the node manager checks the tokens of YARN's protocols that it is shown: with the first orders of a stream, and again
 	// whenever there is a new one. Absent: those that it has stay.
-	TokenKeys     []*TokenKey `protobuf:"bytes,21,rep,name=token_keys,json=tokenKeys,proto3" json:"token_keys,omitempty"`
+	TokenKeys []*TokenKey `protobuf:"bytes,21,rep,name=token_keys,json=tokenKeys,proto3" json:"token_keys,omitempty"`
+	// Of the applications that the acknowledged report keeps something for, those that have ended.
+	Ended         []string `protobuf:"bytes,23,rep,name=ended,proto3" json:"ended,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1168,6 +1180,13 @@ func (x *NodeOrders) GetDevices() []*DeviceOrder {
 func (x *NodeOrders) GetTokenKeys() []*TokenKey {
 	if x != nil {
 		return x.TokenKeys
+	}
+	return nil
+}
+
+func (x *NodeOrders) GetEnded() []string {
+	if x != nil {
+		return x.Ended
 	}
 	return nil
 }
@@ -3606,7 +3625,7 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\x06island\x18\x06 \x01(\tR\x06island\x12\x1c\n" +
 	"\tsimulated\x18\a \x01(\bR\tsimulated\x12\x16\n" +
 	"\x06health\x18\b \x01(\tR\x06health\x12#\n" +
-	"\rhealth_reason\x18\t \x01(\tR\fhealthReason\"\x81\x05\n" +
+	"\rhealth_reason\x18\t \x01(\tR\fhealthReason\"\x95\x05\n" +
 	"\n" +
 	"NodeReport\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12 \n" +
@@ -3629,11 +3648,12 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\roccupied_gpus\x18\x0f \x03(\tR\foccupiedGpus\x129\n" +
 	"\x04logs\x18\x10 \x03(\v2%.hops.resourcemanager.v1.LogsUnderwayR\x04logs\x12\x1f\n" +
 	"\vipc_address\x18\x11 \x01(\tR\n" +
-	"ipcAddress\"c\n" +
+	"ipcAddress\x12\x12\n" +
+	"\x04kept\x18\x12 \x03(\tR\x04kept\"c\n" +
 	"\fLogsUnderway\x12%\n" +
 	"\x0eapplication_id\x18\x01 \x01(\tR\rapplicationId\x12\x18\n" +
 	"\afailing\x18\x02 \x01(\bR\afailing\x12\x12\n" +
-	"\x04lost\x18\x03 \x01(\bR\x04lost\"\xe5\x03\n" +
+	"\x04lost\x18\x03 \x01(\bR\x04lost\"\xfb\x03\n" +
 	"\n" +
 	"NodeOrders\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\"\n" +
@@ -3646,7 +3666,8 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\aservice\x18\x14 \x01(\v2$.hops.resourcemanager.v1.NodeServiceR\aservice\x12>\n" +
 	"\adevices\x18\x16 \x03(\v2$.hops.resourcemanager.v1.DeviceOrderR\adevices\x12@\n" +
 	"\n" +
-	"token_keys\x18\x15 \x03(\v2!.hops.resourcemanager.v1.TokenKeyR\ttokenKeys\"I\n" +
+	"token_keys\x18\x15 \x03(\v2!.hops.resourcemanager.v1.TokenKeyR\ttokenKeys\x12\x14\n" +
+	"\x05ended\x18\x17 \x03(\tR\x05ended\"I\n" +
 	"\vDeviceOrder\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x16\n" +
 	"\x06health\x18\x02 \x01(\tR\x06health\x12\x0e\n" +
