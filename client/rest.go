@@ -249,6 +249,22 @@ func unavailable(status int) bool {
 	return status == http.StatusServiceUnavailable || status == http.StatusGatewayTimeout
 }
 
+// named refuses a path with a name in it that is empty, or a step to another folder: it would be one of something else. What comes behind the
+// application of a proxied path is the application's.
+func named(path string) error {
+	path, _, _ = strings.Cut(path, "?")
+	names := strings.Split(strings.TrimPrefix(path, "/"), "/")
+	if names[0] == "proxy" {
+		names = names[:min(2, len(names))]
+	}
+	for _, name := range names {
+		if name == "" || name == "." || name == ".." {
+			return &Error{Status: http.StatusBadRequest, Title: http.StatusText(http.StatusBadRequest), Message: fmt.Sprintf("%q is no id and no name", name)}
+		}
+	}
+	return nil
+}
+
 // each makes a request until take is content with a good answer.
 func (r *rest) each(ctx context.Context, method, path string, body any, header http.Header, take func(*http.Response) error) error {
 	var data []byte
@@ -260,6 +276,9 @@ func (r *rest) each(ctx context.Context, method, path string, body any, header h
 		if data, err = json.Marshal(body); err != nil {
 			return err
 		}
+	}
+	if err := named(path); err != nil {
+		return err
 	}
 	if len(r.addresses) == 0 {
 		return fmt.Errorf("%w: none is configured: set HADOOP_CONF_DIR to a directory whose yarn-site.xml has yarn.resourcemanager.webapp.address, or HOPS_RM", ErrUnreachable)

@@ -73,6 +73,25 @@ func TestOnlyAWholeAnswerIsSuccess(t *testing.T) {
 	}
 }
 
+// An empty name would make another path of one: that of a list, or of a route of another kind.
+func TestEmptyNamesAreSentNowhere(t *testing.T) {
+	jobs, seen := manager(t, says(200, `{"id": "application_1_0001"}`))
+	for _, path := range []string{"/api/v1/jobs/", "/api/v1/jobs//explain", "/ws/v1/cluster/apps/..", "/ws/v1/cluster/containers/./signal/X?a=b", "/proxy//v1", "/api/v1/jobs//logs?x=/"} {
+		_, err := jobs.Raw(context.Background(), http.MethodGet, path, nil)
+		if answer, ok := errors.AsType[*Error](err); !ok || answer.Status != http.StatusBadRequest {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if err := jobs.Stop(context.Background(), ""); err == nil || !strings.Contains(err.Error(), "no id") || len(*seen) > 0 {
+		t.Errorf("%v, %d requests", err, len(*seen))
+	}
+	for _, path := range []string{"/proxy/application_1_0001/", "/proxy/application_1_0001//x/..", "/api/v1/jobs?name=//"} {
+		if _, err := jobs.Raw(context.Background(), http.MethodGet, path, nil); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
 func TestRefusalsAreNotTriedAgain(t *testing.T) {
 	for _, c := range []struct {
 		status     int

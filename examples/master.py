@@ -37,7 +37,9 @@ while done < 3:
         container = event.get("container")
         if event["type"] == "granted":
             run = {"containers": [container["id"]], "launch": {"run": "echo I run; date"}}
-            call("POST", "/launches", {"launches": [run]})
+            for launched in call("POST", "/launches", {"launches": [run]})["launches"]:
+                if "problem" in launched:
+                    sys.exit("%s is not launched: %s" % (container["id"], launched["problem"]["detail"]))
         elif event["type"] == "completed" and container["exit_status"] != 0:
             sys.exit("%s ended with %d" % (container["id"], container["exit_status"]))  # the resource manager starts us again
         elif event["type"] == "completed":

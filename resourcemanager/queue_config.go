@@ -124,6 +124,12 @@ func (q *Queue) fill(c QueueConfig) (errs []error) {
 		if len(list) > maxACL {
 			wrong("%s: more than %d names", key, maxACL)
 		}
+		for _, name := range list {
+			if name == "" || strings.TrimSpace(name) != name {
+				wrong("%s: %.100q is no name: it is empty, or has blanks at an end", key, name)
+				break
+			}
+		}
 	}
 	switch q.State = c.State; {
 	case c.State == "":

@@ -192,8 +192,8 @@ func words(text string) (out []string) {
 
 func listApps(c *cli.Context, cl *client.Client) error {
 	states := []string{"SUBMITTED", "ACCEPTED", "RUNNING"}
-	if text := c.String("appStates"); text != "" {
-		states = words(strings.ToUpper(text))
+	if wanted := words(strings.ToUpper(c.String("appStates"))); len(wanted) > 0 {
+		states = wanted
 	}
 	for _, s := range states {
 		if !slices.Contains(yarnStates, s) {

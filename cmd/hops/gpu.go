@@ -170,7 +170,7 @@ func judgeGPU(c *cli.Context, health rm.GPUHealth) error {
 	defer cl.Close()
 	uuid := c.Args().First()
 	if _, err := cl.Jobs().Raw(c.Context, http.MethodPut, "/api/v1/admin/gpus/"+url.PathEscape(uuid)+"/health?health="+string(health), nil); err != nil {
-		return err
+		return explain(err)
 	}
 	ctx, cancel := context.WithTimeout(c.Context, judged)
 	defer cancel()

@@ -81,6 +81,8 @@ func nodeCommand() *cli.Command {
 			switch {
 			case c.Bool("list") == c.IsSet("status"):
 				return fail(exitYarn, "node: give one of -list and -status NODE")
+			case c.Bool("all") && c.IsSet("states"):
+				return fail(exitYarn, "node: give one of -all and -states STATES, with -list")
 			case c.IsSet("status"):
 				return yarnError(nodeStatus(c, c.String("status")))
 			}

@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -65,7 +67,7 @@ func queueCommand() *cli.Command {
 			},
 			{Name: "set", Usage: "change queues", ArgsUsage: words, Description: about, Flags: changing, Action: changeQueues("set")},
 			{Name: "create", Usage: "make a queue", ArgsUsage: words, Description: about, Flags: changing, Action: changeQueues("create")},
-			{Name: "delete", Usage: "take a queue away that is stopped and empty", ArgsUsage: words, Description: about, Flags: changing, Action: changeQueues("delete")},
+			{Name: "delete", Usage: "take queues away that are stopped and empty", ArgsUsage: "QUEUE... [QUEUE WORD=VALUE...]...", Description: "A queue behind the first that has words is changed at the same time, as capacities of siblings have to:\n   hops queue delete root.a root.b capacity=100%", Flags: changing, Action: changeQueues("delete")},
 			{Name: "stop", Usage: "a queue takes no more applications; what is there goes on", ArgsUsage: "QUEUE...", Flags: changing, Action: changeQueues("stop")},
 			{Name: "start", Usage: "a stopped queue takes applications again", ArgsUsage: "QUEUE...", Flags: changing, Action: changeQueues("start")},
 		},
@@ -302,7 +304,11 @@ func queueWord(arg string) (name string, value any, err error) {
 		case kind == reflect.String:
 			value = text
 		case kind == reflect.Slice:
-			value = strings.Split(text, ",")
+			list := words(text)
+			if len(list) == 0 {
+				return name, nil, fail(exitUsage, "queue: %s: %q has no name in it: %s= alone takes it back", name, text, name)
+			}
+			value = list
 		case json.Valid([]byte(text)): // a number, a truth, or an object of words
 			value = json.RawMessage(text)
 		default:
@@ -359,10 +365,10 @@ func queueChanges(how string, args []string, all []rest.QueueView) (map[string]m
 		return nil, fail(exitUsage, "queue %s: name a queue first", how)
 	}
 	out := map[string]map[string]any{}
-	path := ""
+	path, first := "", ""
 	for n, arg := range args {
 		if strings.Contains(arg, "=") {
-			if how == "stop" || how == "start" || how == "delete" && out[path] == nil {
+			if how == "stop" || how == "start" || how == "delete" && path == first {
 				return nil, fail(exitUsage, "queue %s: %q: name queues only", how, arg)
 			}
 			name, value, err := queueWord(arg)
@@ -386,20 +392,27 @@ func queueChanges(how string, args []string, all []rest.QueueView) (map[string]m
 		default:
 			path = all[i].Path
 		}
+		if n == 0 {
+			first = path
+		}
 		if _, twice := out[path]; twice {
 			return nil, fail(exitUsage, "queue %s: %s is named twice", how, path)
 		}
 		switch {
-		case how == "delete" && n == 0:
-			out[path] = nil
 		case how == "stop" || how == "start":
 			out[path] = map[string]any{"state": map[string]rm.QueueState{"stop": rm.QueueStopped, "start": rm.QueueRunning}[how]}
 		default:
 			out[path] = map[string]any{}
 		}
 	}
-	if how == "set" && len(out[path]) == 0 {
-		return nil, fail(exitUsage, "queue set: no word is given for %s, as capacity=40%%", path)
+	for _, path := range slices.Sorted(maps.Keys(out)) {
+		switch {
+		case len(out[path]) > 0 || how == "create" && path == first:
+		case how == "delete":
+			out[path] = nil
+		default:
+			return nil, fail(exitUsage, "queue %s: no word is given for %s, as capacity=40%%", how, path)
+		}
 	}
 	return out, nil
 }

@@ -118,11 +118,21 @@ func TestQueuesAreChangedByCommands(t *testing.T) {
 		{"create root.prod.a", 1, "", "there is a queue root.prod.a already"},
 		{"create c", exitUsage, "", "as root.c"},
 		{"stop a state=STOPPED", exitUsage, "", "name queues only"},
+		{"delete a default root.b capacity=1w", 0, `dry_run=false force=false {"root.b":{"capacity":"1w"},"root.default":null,"root.prod.a":null}`, ""},
+		{"delete a capacity=1%", exitUsage, "", "name queues only"},
+		{"set root.b capacity=1% a", exitUsage, "", "no word is given for root.prod.a"},
+		{"set a root.b capacity=1%", exitUsage, "", "no word is given for root.prod.a"},
+		{"create root.c default", exitUsage, "", "no word is given for root.default"},
+		{"set a acl_submit=ann,,bob,", 0, `dry_run=false force=false {"root.prod.a":{"acl_submit":["ann","bob"]}}`, ""},
+		{"set a acl_submit=,", exitUsage, "", "no name in it"},
 		{"stop a a", exitUsage, "", "named twice"},
 	} {
 		status, out, errs, change := queueTool(t, strings.Fields(test.args)...)
 		if status != test.status || change != test.change || !strings.Contains(out+errs, test.says) {
 			t.Errorf("%s: %d %s\n%s%s", test.args, status, change, out, errs)
 		}
+	}
+	if status, _, errs, change := queueTool(t, "set", "a", "acl_submit= ann , bob"); status != 0 || !strings.Contains(change, `["ann","bob"]`) {
+		t.Error(status, change, errs)
 	}
 }

@@ -25,7 +25,7 @@ func simRecord(c *cli.Context) error {
 	get := func(path string, into any) error {
 		text, err := cl.Jobs().Raw(c.Context, http.MethodGet, path, nil)
 		if err != nil {
-			return explain(err)
+			return err
 		}
 		return json.Unmarshal(text, into)
 	}
@@ -33,20 +33,27 @@ func simRecord(c *cli.Context) error {
 		Jobs []simulator.Recorded `json:"jobs"`
 	}
 	if err := get("/api/v1/jobs?limit=10000&state=FINISHED,FAILED,KILLED", &list); err != nil {
-		return err
+		return explain(err)
 	}
 	var jobs []simulator.Recorded
+	forgotten := 0
 	for _, j := range list.Jobs {
 		if since := c.Duration("since"); since > 0 && j.Submitted < time.Now().Add(-since).UnixMilli() {
 			continue
 		}
 		var whole simulator.Recorded
-		if err := get("/api/v1/jobs/"+url.PathEscape(j.ID), &whole); err != nil {
-			return err
+		if err := get("/api/v1/jobs/"+url.PathEscape(j.ID), &whole); isMissing(err) {
+			forgotten++
+			continue
+		} else if err != nil {
+			return explain(err)
 		}
 		jobs = append(jobs, whole)
 	}
 	w := simulator.FromRecords(jobs)
+	if forgotten > 0 {
+		w.Skipped["forgotten meanwhile"] = forgotten
+	}
 	for _, why := range sorted(w.Skipped) {
 		fmt.Fprintf(c.App.ErrWriter, "skipped %d jobs: %s\n", w.Skipped[why], why)
 	}
@@ -59,7 +66,7 @@ func simRecord(c *cli.Context) error {
 			Nodes []simulator.RecordedNode `json:"nodes"`
 		}
 		if err := get("/api/v1/nodes", &nodes); err != nil {
-			return err
+			return explain(err)
 		}
 		machines := simulator.FromNodes(nodes.Nodes)
 		if len(machines.Nodes) == 0 {

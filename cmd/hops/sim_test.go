@@ -52,7 +52,7 @@ func TestSim(t *testing.T) {
 	}
 
 	answers := map[string]string{
-		"/api/v1/jobs": `{"jobs":[{"id":"application_1_0001","submitted":1000,"finished":90000}]}`,
+		"/api/v1/jobs": `{"jobs":[{"id":"application_1_0001","submitted":1000,"finished":90000},{"id":"application_1_0002","submitted":1000,"finished":90000}]}`,
 		"/api/v1/jobs/application_1_0001": `{"id":"application_1_0001","queue":"root.a","user":"ann","submitted":1000,"finished":90000,"containers":[
 			{"id":"c1","master":true,"resources":{"memory":1048576,"vcores":1},"granted":1,"started":2,"finished":90000},
 			{"id":"c2","ask":"run","instance":0,"resources":{"memory":1048576,"vcores":1,"gpus":2},"granted":10,"started":20,"finished":60020}]}`,
@@ -73,7 +73,9 @@ func TestSim(t *testing.T) {
 	}
 	write("conf/core-site.xml", `<configuration><property><name>fs.defaultFS</name><value>hdfs://127.0.0.1:1</value></property></configuration>`)
 	write("conf/yarn-site.xml", `<configuration><property><name>yarn.resourcemanager.webapp.address</name><value>`+strings.TrimPrefix(server.URL, "http://")+`</value></property></configuration>`)
-	hops(0, "record", "--jobs", at("recorded"), "--cluster", at("recorded.yaml"), "--conf", conf)
+	if _, text := hops(0, "record", "--jobs", at("recorded"), "--cluster", at("recorded.yaml"), "--conf", conf); !strings.Contains(text, "skipped 1 jobs: forgotten meanwhile") {
+		t.Error(text)
+	}
 	if out, _ := hops(0, "run", "--policy", "hops", "--jobs", at("recorded"), "--cluster", at("recorded.yaml")); !strings.Contains(out, "1 of 1") || !strings.Contains(out, "root.a") {
 		t.Error(out)
 	}

@@ -26,8 +26,8 @@ func topCommand() *cli.Command {
 			confFlag(), userFlag(),
 		},
 		Action: func(c *cli.Context) error {
-			if c.Int("delay") < 1 || c.Int("rows") < 0 {
-				return fail(exitYarn, "top: -delay is 1 or more, -rows 0 or more")
+			if c.Int("delay") < 1 || c.Int("delay") > 86400 || c.Int("rows") < 0 {
+				return fail(exitYarn, "top: -delay is 1 to 86400, -rows 0 or more")
 			}
 			cl, err := dial(c)
 			if err != nil {

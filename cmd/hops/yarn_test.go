@@ -130,6 +130,7 @@ func TestApplicationsAreChangedInYARNsWords(t *testing.T) {
 		"GET /ws/v1/cluster/apps/application_1795248047013_0003":                                                runningApp,
 		"GET /ws/v1/cluster/nodes?states=LOST,UNHEALTHY":                                                        `{"nodes":{}}`,
 		"GET /api/v1/nodes": `{"nodes":[]}`,
+		"GET /ws/v1/cluster/apps?states=SUBMITTED%2CACCEPTED%2CRUNNING": `{"apps":{}}`,
 	}
 	for _, test := range []struct {
 		args   []string
@@ -155,6 +156,14 @@ func TestApplicationsAreChangedInYARNsWords(t *testing.T) {
 		{[]string{"container", "-status", "container_1_0009_01_000001"}, 255, "Application for Container with id 'container_1_0009_01_000001' doesn't exist in RM or Timeline Server.\n", ""},
 		{[]string{"applicationattempt", "-list", "application_1_0009"}, 255, "", ""},
 		{[]string{"node", "-list", "-states", "lost,unhealthy"}, 0, "Total Nodes:0\n", ""},
+		{[]string{"node", "-list", "-states", "lost", "-all"}, 255, "", ""},
+		{[]string{"app", "-list", "-appStates", ","}, 0, "states: [SUBMITTED, ACCEPTED, RUNNING]", ""},
+		{[]string{"app", "-status", ""}, 255, "", ""},
+		{[]string{"applicationattempt", "-list", ""}, 255, "", ""},
+		{[]string{"gpu", "return", ""}, exitUsage, "", ""},
+		{[]string{"job", "explain", ""}, exitUsage, "", ""},
+		{[]string{"container", "-signal", ""}, 255, "", ""},
+		{[]string{"top", "-delay", "10000000000"}, 255, "", ""},
 		{[]string{"node", "-list", "-states", "busy"}, 255, "The node state BUSY is invalid.\n", ""},
 		{[]string{"node", "-status", "x"}, 255, "", ""},
 		{[]string{"logs"}, 255, "", ""},

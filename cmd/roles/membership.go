@@ -58,6 +58,7 @@ type membership struct {
 	version uint64         // of the newest news
 	skewed  bool           // it was said that the clocks differ
 	gone    bool           // it was said that this machine was removed
+	behind  bool           // it was said that news are older than what is known
 	asked   authority.Fingerprint
 }
 
@@ -234,11 +235,16 @@ func (m *membership) listen(ctx context.Context, addr string) (told bool, err er
 // take believes what a namenode says.
 func (m *membership) take(ctx context.Context, news *pb.Members) error {
 	m.mu.Lock()
-	if news.Version < m.version { // it lags behind another one
+	if news.Version < m.version { // it lags behind another one, or the cluster was made anew of a backup and its leader has not noted that yet
+		known, said := m.version, m.behind
+		m.behind = true
 		m.mu.Unlock()
+		if !said {
+			m.log.Warn("what a namenode says of the members is older than what is known here, and not followed", "version", news.Version, "known", known)
+		}
 		return nil
 	}
-	m.version, m.gone = news.Version, false
+	m.version, m.gone, m.behind = news.Version, false, false
 	m.mu.Unlock()
 	m.compareClocks(time.Until(time.UnixMilli(news.NowMs)))
 	trust, servers, err := MembersOf(news)

@@ -71,7 +71,12 @@ func TestWhatANamenodeSaysIsFollowed(t *testing.T) {
 	if gone := m.keeper.Member.Trusts().Removed["m9"]; gone != 2 {
 		t.Errorf("m9 is trusted up to generation %d", gone)
 	}
-	take(news(a, 4, "10.0.0.2")) // from one that lags behind
+	for range 3 {
+		take(news(a, 4, "10.0.0.2")) // from one that lags behind
+	}
+	if n := strings.Count(log.String(), "is older than what is known here"); n != 1 {
+		t.Errorf("said %d times that it lags behind", n)
+	}
 	if now := m.now(); now.Namenodes[0].ID != "10.0.0.1" || heard != 1 {
 		t.Errorf("what is older counts: %+v", now)
 	}

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log"
 	"net/http"
 	"os"
@@ -17,7 +18,11 @@ import (
 
 type object = map[string]any
 
-var client = &http.Client{Timeout: 90 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots()}}}
+// client follows no redirect: Go would take the token from the request when the host changes.
+var client = &http.Client{
+	Timeout: 90 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots()}},
+	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+}
 
 func roots() *x509.CertPool {
 	pool := x509.NewCertPool()
@@ -41,14 +46,23 @@ func call(method, path string, body, answer any) {
 		r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 		r.Header.Set("Content-Type", "application/json")
 		a, err := client.Do(r)
-		if err == nil && a.StatusCode < 500 {
-			defer a.Body.Close()
-			if err = json.NewDecoder(a.Body).Decode(answer); a.StatusCode >= 400 || err != nil {
-				log.Fatal(method, " ", path, ": ", a.Status, " ", answer, err) // 410: another attempt goes on
+		if err == nil && a.StatusCode < 500 && a.StatusCode != http.StatusTemporaryRedirect { // 307: it does not lead
+			text, err := io.ReadAll(a.Body)
+			a.Body.Close()
+			if err == nil && a.StatusCode < 300 {
+				err = json.Unmarshal(text, answer)
+			}
+			if a.StatusCode >= 300 || err != nil {
+				log.Fatalf("%s %s: %s %s %v", method, path, a.Status, text, err) // 410: another attempt goes on
 			}
 			return
 		}
-		time.Sleep(time.Second)
+		if err == nil {
+			a.Body.Close()
+		}
+		if try%len(managers) == len(managers)-1 {
+			time.Sleep(time.Second)
+		}
 	}
 }
 
@@ -71,7 +85,17 @@ func main() {
 		for _, e := range news.Events {
 			switch {
 			case e.Type == "granted":
-				call("POST", "/launches", object{"launches": []object{{"containers": []string{e.Container.ID}, "launch": object{"run": "echo I run; date"}}}}, &ignored)
+				var launched struct {
+					Launches []struct {
+						Problem struct{ Detail string }
+					}
+				}
+				call("POST", "/launches", object{"launches": []object{{"containers": []string{e.Container.ID}, "launch": object{"run": "echo I run; date"}}}}, &launched)
+				for _, l := range launched.Launches {
+					if l.Problem.Detail != "" {
+						log.Fatal(e.Container.ID, " is not launched: ", l.Problem.Detail)
+					}
+				}
 			case e.Type == "completed" && e.Container.Exit == 0:
 				done++
 			case e.Type == "completed":

@@ -2,6 +2,7 @@ package main
 
 import (
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/gohops/hops/client/shell"
@@ -73,6 +74,23 @@ func TestNumbersOfCasesAreThoseOfTheFiles(t *testing.T) {
 		if k.Cases[row] != want {
 			t.Errorf("known.yaml says %d cases of %s, there are %d", k.Cases[row], row, want)
 		}
+	}
+}
+
+func TestUnknownRowsAreRefused(t *testing.T) {
+	k, err := loadKnown(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k.has(map[string]bool{"fsshell": true, "typo": true}); err == nil || !strings.Contains(err.Error(), `"typo" is no row: they are across, `) {
+		t.Error(err)
+	}
+	if err := k.has(map[string]bool{"webhdfs-stock": true, "kerberos": true}); err != nil {
+		t.Error(err)
+	}
+	s := &suite{cache: &cache{source: "."}, options: options{cases: "typo"}, rows: []*row{{name: "curl"}}}
+	if err := s.report(); err == nil || !strings.Contains(err.Error(), "no case has run") {
+		t.Error(err)
 	}
 }
 

@@ -119,6 +119,13 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	k, err := loadKnown(c.source)
+	if err == nil {
+		err = k.has(o.only)
+	}
+	if err != nil {
+		return err
+	}
 	dir, err := os.MkdirTemp("", "hops-compat-")
 	if err != nil {
 		return err

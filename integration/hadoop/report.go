@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -42,6 +43,16 @@ func (k *known) reasons(row string) map[string]string {
 	return out
 }
 
+// has refuses words that are no rows.
+func (k *known) has(rows map[string]bool) error {
+	for _, row := range slices.Sorted(maps.Keys(rows)) {
+		if _, ok := k.Cases[row]; !ok {
+			return fmt.Errorf("-only: %q is no row: they are %s", row, strings.Join(slices.Sorted(maps.Keys(k.Cases)), ", "))
+		}
+	}
+	return nil
+}
+
 func (s *suite) loadKnown() (known, error) { return loadKnown(s.cache.source) }
 
 func loadKnown(source string) (known, error) {
@@ -60,6 +71,9 @@ func (s *suite) report() error {
 	k, err := s.loadKnown()
 	if err != nil {
 		return err
+	}
+	if !slices.ContainsFunc(s.rows, func(r *row) bool { return len(r.cases) > 0 }) {
+		return fmt.Errorf("no case has run: none of these rows has one whose name contains %q", s.options.cases)
 	}
 	t := table.NewWriter()
 	t.SetOutputMirror(os.Stdout)

@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -62,6 +63,13 @@ func run(ctx context.Context, args []string) error {
 	chosen, err := regexp.Compile(*only)
 	if err != nil {
 		return err
+	}
+	if !slices.ContainsFunc(cases, func(t test) bool { return chosen.MatchString(t.name) }) {
+		var names []string
+		for _, t := range cases {
+			names = append(names, t.name)
+		}
+		return fmt.Errorf("-cases %q matches none of: %s", *only, strings.Join(names, "; "))
 	}
 	exe, err := filepath.Abs(*binary)
 	if err != nil {

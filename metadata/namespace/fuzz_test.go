@@ -134,7 +134,7 @@ func FuzzCommand(f *testing.F) {
 		&logpb.Concat{Target: to("/acl/long"), Sources: []*logpb.Target{to("/acl/other")}},
 		&logpb.RemoveXAttr{Target: to("/acl/long"), Name: "a"}, &logpb.Delete{Target: to("/q"), Recursive: true},
 		&logpb.RollBlockKeys{Seeds: seeds(2, 1), Keep: 5}, &logpb.ForgetDatanode{Uuid: "dn1"},
-		&logpb.ChangeRegister{Changes: []*logpb.ItemChange{{Name: "a", Value: []byte("1")}, {Name: "b", Remove: true}}},
+		&logpb.ChangeRegister{Changes: []*logpb.ItemChange{{Name: "a", Value: []byte("1")}, {Name: "b", Remove: true}}, AtLeast: 7},
 		&logpb.RollTokenKey{Seed: seeds(1, 1)[0]}, &logpb.IssueToken{Renewer: "yarn", RealUser: "oozie", Expires: 1 << 40, MaxDate: 1 << 41, MaxTokens: 5, MaxOfUser: 5},
 		&logpb.RenewToken{Sequence: 1, Expires: 1 << 40}, &logpb.CancelToken{Sequence: 1}, &logpb.ExpireTokens{},
 		&logpb.Rename{Source: to("/.reserved/.inodes/16387"), Target: to("/z")},

@@ -22,6 +22,8 @@ const (
 	itemOverhead = 128
 	// maxItemChanges of one command.
 	maxItemChanges = 64
+	// maxItemVersion that a command may ask for.
+	maxItemVersion = 1 << 40
 )
 
 // item of the register.
@@ -42,6 +44,10 @@ func itemSize(name string, value []byte) int { return len(name) + len(value) + i
 func (ns *Namespace) changeRegister(t *txn, op *logpb.ChangeRegister) {
 	if n := len(op.Changes); n == 0 || n > maxItemChanges {
 		t.failf(metadata.ErrInvalidArgument, "%d changes of the register at once, want 1 to %d", n, maxItemChanges)
+		return
+	}
+	if op.AtLeast > maxItemVersion {
+		t.failf(metadata.ErrInvalidArgument, "A change of the register with versions from %d on, at most %d is allowed", op.AtLeast, int64(maxItemVersion))
 		return
 	}
 	fits, grows := true, 0
@@ -77,6 +83,9 @@ func (ns *Namespace) changeRegister(t *txn, op *logpb.ChangeRegister) {
 	t.result.OK = true
 	ns.changed = true
 	ns.itemBytes += grows
+	if op.AtLeast > 0 {
+		ns.meta.itemVersion = max(ns.meta.itemVersion, op.AtLeast-1)
+	}
 	for _, c := range op.Changes {
 		key := itemKey(c.Name)
 		if old := ns.items[c.Name]; old != nil {

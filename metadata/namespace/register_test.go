@@ -51,12 +51,18 @@ func (s *machine) changeRegister(t *rapid.T) {
 			Name: name, Value: rapid.SliceOfN(rapid.Byte(), 0, 5).Draw(t, "value"), Remove: rapid.IntRange(0, 3).Draw(t, "remove") == 0, Version: seen,
 		})
 	}
+	if rapid.IntRange(0, 7).Draw(t, "recovered") == 0 {
+		op.AtLeast = m.changes + uint64(rapid.IntRange(0, 20).Draw(t, "lost"))
+	}
 	r := s.do(t, super, op)
 	if r.Err != nil || r.OK != fits {
 		t.Fatalf("%v: %v, %v, want %v", op, r.OK, r.Err, fits)
 	}
 	if !fits {
 		return
+	}
+	if op.AtLeast > m.changes {
+		m.changes = op.AtLeast - 1
 	}
 	for _, c := range op.Changes {
 		m.changes++
@@ -66,6 +72,28 @@ func (s *machine) changeRegister(t *rapid.T) {
 		} else {
 			m.values[c.Name], m.versions[c.Name] = string(c.Value), m.changes
 		}
+	}
+}
+
+// After a recovery versions go on at a moment's, above those that were lost, and never go back.
+func TestVersionsOfTheRegisterAreLifted(t *testing.T) {
+	w := newWorld(t, Config{})
+	change := func(atLeast, seen uint64) uint64 {
+		t.Helper()
+		if r := w.do(super, &logpb.ChangeRegister{AtLeast: atLeast, Changes: []*logpb.ItemChange{{Name: "a", Version: seen}}}); !r.OK {
+			t.Fatal(r.Err)
+		}
+		_, version := w.ns.Item("a")
+		return version
+	}
+	seen := uint64(0)
+	for _, c := range []struct{ atLeast, want uint64 }{{0, 1}, {2, 2}, {1795248047, 1795248047}, {1795248047, 1795248048}, {5, 1795248049}, {0, 1795248050}} {
+		if seen = change(c.atLeast, seen); seen != c.want || w.ns.RegisterVersion() != c.want {
+			t.Errorf("at least %d: %d, want %d", c.atLeast, seen, c.want)
+		}
+	}
+	if r := w.do(super, &logpb.ChangeRegister{AtLeast: 1 << 50, Changes: []*logpb.ItemChange{{Name: "b"}}}); !errors.Is(r.Err, metadata.ErrInvalidArgument) {
+		t.Error(r.Err)
 	}
 }
 

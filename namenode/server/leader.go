@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/metadata"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 	"github.com/gohops/hops/metadata/namespace"
@@ -165,6 +166,12 @@ func (s *Server) stepUp(ctx context.Context, term uint64) bool {
 	}
 	if !s.found(ctx) {
 		return false
+	}
+	if s.group.Level() >= release.Requests {
+		if err := s.noteRecovery(ctx, s.group.Recovered(), time.Now()); err != nil {
+			s.log.Warn("processes that know a later list of members do not hear yet that the group was made anew", "error", err)
+			return false
+		}
 	}
 	s.soft.mu.Lock()
 	s.soft.m.Lead(r.began, term)

@@ -217,7 +217,11 @@ func (s *Server) level(ctx context.Context) (*Level, error) {
 		missing(authority.ResourceManager, r.ID)
 	}
 	for _, d := range s.Datanodes() {
-		if at := d.Node.Machine; d.Alive && at != "" && !datanodes[at] {
+		at := d.Node.Machine
+		if m, ok := s.roster.Machine(at); ok && !m.Removed.IsZero() {
+			continue // it is let in nowhere any more, whatever was heard of it before
+		}
+		if d.Alive && at != "" && !datanodes[at] {
 			datanodes[at] = true // once
 			out.Silent = append(out.Silent, string(authority.Datanode)+" "+at)
 		}

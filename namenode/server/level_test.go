@@ -157,6 +157,21 @@ func TestWhoIsNotHeardKeepsTheClusterFromBeingRaised(t *testing.T) {
 	if _, err := m.raise(t.Context()); !errors.Is(err, metadata.ErrInvalidArgument) || !strings.Contains(err.Error(), "it is not known which version namenode nn2, datanode m3 runs") {
 		t.Error(err)
 	}
+	takeIn := func(name string) {
+		t.Helper()
+		j := dialToJoin(t, m, invite(t, m, authority.Datanode))
+		_, err := j.join(t.Context(), j.request(t, func(r *pb.Joining) { r.Machine, r.Addresses = name, []string{"10.0.0.3"} }))
+		check(t, err)
+	}
+	takeIn("m3")
+	check(t, m.roster.Remove(t.Context(), "m3", false))
+	if l, err := m.level(t.Context()); err != nil || !slices.Equal(l.Silent, []string{"namenode nn2"}) {
+		t.Errorf("of a machine that was removed: %+v %v", l, err)
+	}
+	takeIn("m3")
+	if l, err := m.level(t.Context()); err != nil || !slices.Equal(l.Silent, []string{"namenode nn2", "datanode m3"}) {
+		t.Errorf("of a machine that is back: %+v %v", l, err)
+	}
 	i, err := a.Self("m3", []authority.Role{authority.Datanode}, nil, time.Now())
 	check(t, err)
 	follow(t, m, i, &pb.Program{Servers: []*pb.ServerOf{{Role: "datanode"}}, Version: "v9", Level: next, Oldest: 1})

@@ -49,6 +49,27 @@ func check(t *testing.T, err error) {
 	}
 }
 
+// Who heard of changes that a backup does not have takes no news of a namenode for older than those.
+func TestVersionsGoOnAboveThoseThatARecoveryLost(t *testing.T) {
+	m, _ := joinable(t)
+	eventually(t, "a level", func() bool { l, err := m.roster.Level(); return err == nil && l.Level == release.Level })
+	before, now := m.ns.RegisterVersion(), time.Unix(1795248047, 0)
+	check(t, m.noteRecovery(t.Context(), 0, now))
+	if v := m.ns.RegisterVersion(); v != before {
+		t.Errorf("%d, was %d, and nothing was recovered", v, before)
+	}
+	for n := range 2 { // the second leader after it does not do it again
+		check(t, m.noteRecovery(t.Context(), 1, now.Add(time.Duration(n)*time.Hour)))
+		if v := m.ns.RegisterVersion(); v < uint64(now.Unix()) || v > uint64(now.Unix())+1000 {
+			t.Errorf("%d, the group was recovered at %d", v, now.Unix())
+		}
+	}
+	check(t, m.noteRecovery(t.Context(), 2, now.Add(2*time.Hour)))
+	if v := m.ns.RegisterVersion(); v < uint64(now.Unix())+7200 {
+		t.Errorf("%d after the second recovery", v)
+	}
+}
+
 // joiner is a machine that joins.
 type joiner struct {
 	*security.Joiner

@@ -2,6 +2,9 @@ package server
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"iter"
 	"sync/atomic"
 	"time"
@@ -31,12 +34,17 @@ func (r register) Change(ctx context.Context, changes ...roster.Change) (bool, e
 	for _, c := range changes {
 		op.Changes = append(op.Changes, &logpb.ItemChange{Name: c.Name, Value: c.Value, Remove: c.Value == nil, Version: c.Version})
 	}
+	return r.changeRegister(ctx, op)
+}
+
+// changeRegister reports whether a change is done, once it is durable.
+func (s *Server) changeRegister(ctx context.Context, op *logpb.ChangeRegister) (bool, error) {
 	type outcome struct {
 		done bool
 		err  error
 	}
 	ended := make(chan outcome, 1)
-	r.send(&logpb.Command{Op: &logpb.Command_ChangeRegister{ChangeRegister: op}}, func(result *namespace.Result, err error) {
+	s.send(&logpb.Command{Op: &logpb.Command_ChangeRegister{ChangeRegister: op}}, func(result *namespace.Result, err error) {
 		ended <- outcome{err == nil && result.OK, err}
 	})
 	select {
@@ -84,6 +92,29 @@ func (s *Server) found(ctx context.Context) bool {
 		}
 	}
 	return true
+}
+
+// recoveredItem of the register is how often the group was made anew, as far as it is noted here.
+const recoveredItem = "recovered"
+
+// noteRecovery lifts the versions of the register to the time, in seconds since 1970, when the group was made anew of a backup, or of one
+// survivor, since that was noted last: processes that still run heard of changes that are lost, and would take what they are told now for older.
+func (s *Server) noteRecovery(ctx context.Context, recovered int, now time.Time) error {
+	value, version := s.ns.Item(recoveredItem)
+	noted := 0
+	if value != nil {
+		if err := json.Unmarshal(value, &noted); err != nil {
+			return fmt.Errorf("item %s of the register: %w", recoveredItem, err)
+		}
+	}
+	if recovered <= noted {
+		return nil
+	}
+	done, err := s.changeRegister(ctx, &logpb.ChangeRegister{Changes: []*logpb.ItemChange{itemChange(recoveredItem, recovered, version)}, AtLeast: uint64(max(0, now.Unix()))})
+	if err == nil && !done {
+		err = errors.New("somebody else changed the register")
+	}
+	return err
 }
 
 // news wakes those who wait for a change of the register.

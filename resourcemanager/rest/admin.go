@@ -142,6 +142,19 @@ func (q *request) number(name string, otherwise int64) (int64, bool) {
 	return n, true
 }
 
+// truth reads a parameter that is true or false; absent: false. What it guards is not to happen because of a misspelling.
+func (q *request) truth(name string) (value, ok bool) {
+	switch text := q.r.URL.Query().Get(name); text {
+	case "", "false":
+		return false, true
+	case "true":
+		return true, true
+	default:
+		q.fail(metadata.Errorf(metadata.ErrInvalidArgument, "%s: %.100q is neither true nor false: nothing was done", name, text))
+		return false, false
+	}
+}
+
 func (q *request) refreshNodes() {
 	timeout, ok := q.number("timeout_s", 0)
 	if !ok || !q.operated() {
@@ -178,8 +191,15 @@ func (q *request) refreshQueues() {
 	if !q.operated() {
 		return
 	}
-	p := q.r.URL.Query()
-	change, err := q.Operator.RefreshQueues(q.r.Context(), q.caller, QueueOptions{DryRun: p.Get("check") == "true", Force: p.Get("force") == "true"})
+	check, ok := q.truth("check")
+	if !ok {
+		return
+	}
+	force, ok := q.truth("force")
+	if !ok {
+		return
+	}
+	change, err := q.Operator.RefreshQueues(q.r.Context(), q.caller, QueueOptions{DryRun: check, Force: force})
 	q.answered(change, err)
 }
 

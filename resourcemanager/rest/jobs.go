@@ -108,9 +108,8 @@ func amountOf(r rm.Resource) Amount { return Amount{r.Memory, r.VCores, r.GPUs, 
 
 // submitJob takes a job in. Idempotency-Key makes a repeat answer the same job.
 func (q *request) submitJob() {
-	dry := q.r.URL.Query().Get("dry_run")
-	if dry != "" && dry != "true" && dry != "false" {
-		q.fail(metadata.Errorf(metadata.ErrInvalidArgument, "dry_run: %.100q is neither true nor false: nothing was submitted", dry))
+	dry, ok := q.truth("dry_run")
+	if !ok {
 		return
 	}
 	key := q.r.Header.Get("Idempotency-Key")
@@ -149,7 +148,7 @@ func (q *request) submitJob() {
 		Name: name, Queue: spec.Queue, Type: "hops-" + string(spec.Kind), Kind: spec.Kind,
 		Priority: spec.Priority, Document: body, Timeout: time.Duration(spec.Timeout), KeepContainers: true, Foreign: !q.Door.Own(q.r), Key: key, Digest: hex.EncodeToString(sum[:]),
 	}
-	if dry == "true" {
+	if dry {
 		q.planJob(b, spec)
 		return
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gohops/hops/internal/security"
 	rm "github.com/gohops/hops/resourcemanager"
 	"github.com/gohops/hops/resourcemanager/job"
 	"github.com/gohops/hops/resourcemanager/rest/openapitest"
@@ -224,9 +225,16 @@ func describe() ([]byte, error) {
 	problem := map[string]any{"description": "why not (RFC 9457)", "content": map[string]any{"application/problem+json": map[string]any{"schema": all.of(Problem{})}}}
 	all["Problem"].(map[string]any)["properties"].(map[string]any)["RemoteException"] = map[string]any{"type": "object", "description": "the same in Hadoop's words, where a token was refused"}
 	paths := map[string]any{}
+	passed := map[string]bool{} // answered by the leader alone
+	for _, r := range New(Config{}).routes {
+		passed[r.Method+" "+r.Path] = !r.each && r.Right != security.Open
+	}
 	for name, op := range operations {
 		method, path, _ := strings.Cut(name, " ")
 		responses := map[string]any{"default": problem}
+		if passed[name] {
+			responses["307"], responses["503"] = map[string]any{"$ref": "#/components/responses/leader"}, map[string]any{"$ref": "#/components/responses/noLeader"}
+		}
 		for code, answer := range op.answers {
 			r := map[string]any{"description": http.StatusText(code)}
 			if m, ok := answer.(media); ok {
@@ -282,7 +290,10 @@ func describe() ([]byte, error) {
 			"description": "A follower answers 307 to the leader, and 503 with Retry-After while nobody leads. Who asks: docs/reference/rest.md.",
 		},
 		"paths": paths,
-		"components": map[string]any{"schemas": all, "securitySchemes": map[string]any{"token": map[string]any{
+		"components": map[string]any{"schemas": all, "responses": map[string]any{
+			"leader":   map[string]any{"description": "another one leads", "headers": map[string]any{"Location": map[string]any{"description": "where", "schema": text}}},
+			"noLeader": map[string]any{"description": "nobody leads at the moment (urn:hops:no-leader), or there is too much to do: again after some time", "headers": map[string]any{"Retry-After": map[string]any{"description": "seconds", "schema": text}}, "content": problem["content"]},
+		}, "securitySchemes": map[string]any{"token": map[string]any{
 			"type": "http", "scheme": "bearer", "description": "the token of the master's container (the file that HOPS_TOKEN names), or a user token of the job's owner",
 		}}},
 	}, "", " ")

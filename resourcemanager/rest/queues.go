@@ -116,9 +116,13 @@ func (q *request) showQueue() {
 
 // queueOptions reads what changes of queues have in common: ?dry_run=true, ?force=true, ?version=.
 func (q *request) queueOptions() (o QueueOptions, ok bool) {
-	p := q.r.URL.Query()
-	o = QueueOptions{DryRun: p.Get("dry_run") == "true", Force: p.Get("force") == "true"}
-	if text := p.Get("version"); text != "" {
+	if o.DryRun, ok = q.truth("dry_run"); !ok {
+		return o, false
+	}
+	if o.Force, ok = q.truth("force"); !ok {
+		return o, false
+	}
+	if text := q.r.URL.Query().Get("version"); text != "" {
 		n, err := strconv.ParseUint(text, 10, 64)
 		if err != nil || n == 0 {
 			q.fail(metadata.Errorf(metadata.ErrInvalidArgument, "version: %.40q is no number from 1 on", text))
@@ -207,7 +211,7 @@ func patching(path string, patch []byte, create bool) func(rm.QueueConfig, bool)
 // away.
 func (q *request) patchQueues() {
 	body, err := io.ReadAll(q.r.Body)
-	var patches map[string]json.RawMessage
+	patches := map[string]json.RawMessage{}
 	if err == nil {
 		err = json.Unmarshal(body, &patches)
 	}
@@ -215,14 +219,24 @@ func (q *request) patchQueues() {
 		q.fail(metadata.Errorf(metadata.ErrInvalidArgument, "the body is an object of paths of queues with their changes, as {\"root.a\": {\"capacity\": \"40%%\"}, \"root.b\": null}"))
 		return
 	}
+	named := map[string]string{} // by path, what it is called in the body
+	for _, name := range slices.Sorted(maps.Keys(patches)) {
+		path := q.queuePath(name)
+		if other, twice := named[path]; twice {
+			q.fail(metadata.Errorf(metadata.ErrInvalidArgument, "%.100q and %.100q are one queue, %s: give all its changes under one of them", other, name, path))
+			return
+		}
+		named[path] = name
+	}
 	o, ok := q.queueOptions()
 	if !ok {
 		return
 	}
 	done, err := q.Operator.ChangeQueues(q.r.Context(), q.caller, o, func(c rm.QueueConfig) (rm.QueueConfig, error) {
-		for _, name := range slices.Sorted(maps.Keys(patches)) { // parents before children
-			path, edit := q.queuePath(name), patching(q.queuePath(name), patches[name], true)
-			if string(patches[name]) == "null" {
+		for _, path := range slices.Sorted(maps.Keys(named)) { // parents before children
+			patch := patches[named[path]]
+			edit := patching(path, patch, true)
+			if string(patch) == "null" {
 				edit = removing(path, o.Force)
 			}
 			if c, err = c.Edit(path, edit); err != nil {

@@ -193,8 +193,11 @@ func TestQueuesAreChanged(t *testing.T) {
 	t.Parallel()
 	c, _, s := newQueueServer(t, recordedQueues())
 	do := func(method, path, body string) (int, string) {
-		path += "?user.name=" + boss.Daemon()
-		code, _, text := call(t, s, method, "/api/v1/queues"+path, body)
+		joiner := "?"
+		if strings.Contains(path, "?") {
+			joiner = "&"
+		}
+		code, _, text := call(t, s, method, "/api/v1/queues"+path+joiner+"user.name="+boss.Daemon(), body)
 		return code, text
 	}
 	for _, test := range []struct {
@@ -216,6 +219,13 @@ func TestQueuesAreChanged(t *testing.T) {
 		{"DELETE", "/root", ``, 400, "stays"},
 		{"PATCH", "", `{"root.prod.a":{"capacity":"50%"},"root.prod.stopped":null}`, 200, ""},
 		{"PATCH", "", `{}`, 400, "object of paths"},
+		{"PATCH", "", `{"root.prod.a":{"max_applications":8},"a":{"max_applications":9}}`, 400, `are one queue, root.prod.a`},
+		{"PATCH", "/a", `{"acl_submit":["ann"," bob"]}`, 400, `\" bob\" is no name`},
+		{"PATCH", "/a", `{"acl_administer_groups":[""]}`, 400, "is no name"},
+		{"PATCH", "/a?dry_run=1", `{"max_applications":9}`, 400, "neither true nor false"},
+		{"PATCH", "?dry_run=True", `{"a":{"max_applications":9}}`, 400, "neither true nor false"},
+		{"DELETE", "/a?force=yes", ``, 400, "neither true nor false"},
+		{"PATCH", "/a?dry_run=false&force=", `{"max_applications":7}`, 200, ""},
 		{"PUT", "", `{"children":{"x":{"capacity":"90%"}}}`, 400, "add up to 90%"},
 	} {
 		code, text := do(test.method, test.path, test.body)
@@ -230,6 +240,11 @@ func TestQueuesAreChanged(t *testing.T) {
 	_, text := do("GET", "/root.prod.a", "")
 	if err := json.Unmarshal([]byte(text), &view); err != nil || view.Path != "root.prod.a" || view.Capacity != 0.3 || view.Config.MaxApplications != 7 || view.State != rm.QueueRunning {
 		t.Errorf("%v %s", err, text)
+	}
+	for _, query := range []string{"check=1", "force=TRUE"} {
+		if code, _, text := call(t, s, "POST", "/api/v1/admin/refresh-queues?"+query+"&user.name="+boss.Daemon(), ""); code != http.StatusBadRequest || !strings.Contains(text, "neither true nor false") {
+			t.Errorf("%s: %d %s", query, code, text)
+		}
 	}
 	if code, text := do("GET", "/x", ""); code != http.StatusNotFound {
 		t.Errorf("%d %s", code, text)

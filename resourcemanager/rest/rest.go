@@ -455,16 +455,25 @@ func (q *request) shown(a *rm.Application, diagnostics string) string {
 	return diagnostics
 }
 
-// redirect sends the caller to the leader, as a standby of YARN does.
+// redirect sends the caller to the leader, as a standby of YARN does; of our own interface with no body.
 func (a *API) redirect(w http.ResponseWriter, r *http.Request) {
-	leader := a.Cluster.LeaderHTTP()
+	leader, ours := a.Cluster.LeaderHTTP(), strings.HasPrefix(r.URL.Path, "/api/")
 	if leader == "" {
+		const text = "This resource manager does not lead, and no leader is known at the moment. Try again."
 		w.Header().Set("Retry-After", "1")
-		http.Error(w, "This resource manager does not lead, and no leader is known at the moment. Try again.", http.StatusServiceUnavailable)
+		if ours {
+			problem(w, http.StatusServiceUnavailable, "no-leader", text)
+		} else {
+			http.Error(w, text, http.StatusServiceUnavailable)
+		}
 		return
 	}
 	target := schemeOf(r, leader) + leader + r.URL.RequestURI()
 	w.Header().Set("Location", target)
+	if ours {
+		w.WriteHeader(http.StatusTemporaryRedirect)
+		return
+	}
 	w.Header().Set("Content-Type", "text/plain;charset=utf-8")
 	w.WriteHeader(http.StatusTemporaryRedirect)
 	io.WriteString(w, "This is standby RM. The redirect url is: "+target+"\n")

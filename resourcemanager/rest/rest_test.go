@@ -24,6 +24,7 @@ import (
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 	"github.com/gohops/hops/resourcemanager/job"
+	"github.com/gohops/hops/resourcemanager/rest/openapitest"
 	"github.com/gohops/hops/resourcemanager/state"
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
 )
@@ -491,7 +492,19 @@ func TestFollowersSendToTheLeader(t *testing.T) {
 	if code, header, body := call(t, s, "GET", "/ws/v1/cluster/apps?limit=1", ""); code != 503 || header.Get("Retry-After") == "" || !strings.Contains(body, "no leader is known") {
 		t.Errorf("without a leader: %d %s", code, body)
 	}
+	d, err := openapitest.Parse(OpenAPI)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, header, body := call(t, s, "GET", "/api/v1/jobs", ""); code != 503 || header.Get("Retry-After") == "" || header.Get("Content-Type") != "application/problem+json" ||
+		!strings.Contains(body, `"urn:hops:no-leader"`) || d.Check("GET", "/api/v1/jobs", code, nil, []byte(body)) != nil {
+		t.Errorf("without a leader: %d %v %s", code, header, body)
+	}
 	c.leader = "127.0.0.1:8088"
+	if code, header, body := call(t, s, "GET", "/api/v1/jobs?limit=1", ""); code != 307 || header.Get("Location") != "http://127.0.0.1:8088/api/v1/jobs?limit=1" || header.Get("Content-Type") != "" || body != "" ||
+		d.Check("GET", "/api/v1/jobs", code, nil, nil) != nil {
+		t.Errorf("%d %v %q", code, header, body)
+	}
 	code, header, body := call(t, s, "PUT", "/ws/v1/cluster/apps/application_1_0001/state?user.name=ann", "{}")
 	if code != 307 || header.Get("Location") != "http://127.0.0.1:8088/ws/v1/cluster/apps/application_1_0001/state?user.name=ann" || !strings.HasPrefix(body, "This is standby RM.") {
 		t.Errorf("%d %v %s", code, header, body)

@@ -40,7 +40,7 @@ type decider interface {
 	whole() bool
 }
 
-// idleLimit ends a simulation in which nothing works, and nothing has begun or ended for so long.
+// idleLimit ends a simulation in which nothing works, nothing has begun or ended for so long, and nothing but the policy's clock is to come.
 const idleLimit = 7 * day
 
 // Run simulates to the end of the last job that can end. Errors are the context's, or a policy that granted what is not there.
@@ -55,8 +55,8 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 			return nil, fmt.Errorf("%w at %s, %d of %d jobs live, %d passes", ctx.Err(), span(w.now), len(w.live), len(w.all), w.stats.passes)
 		}
 		at := w.events[0].at
-		if at > w.progressed+idleLimit && w.arrived == len(w.all) && w.stats.working == 0 {
-			break // only clocks of the policy still tick
+		if at > w.progressed+idleLimit && w.arrived == len(w.all) && w.stats.working == 0 && len(w.wakes) == len(w.events) {
+			break
 		}
 		w.stats.pass(w, at)
 		w.now = at
@@ -392,7 +392,9 @@ func (w *world) open(r *run) {
 
 // refuse says why a job is not taken; empty: it is.
 func (w *world) refuse(r *run) string {
-	r.queue = w.queues.Find(r.Queue)
+	if r.queue = w.queues.Find(r.Queue); r.queue == nil { // a path may leave out the root, as for EvenQueues
+		r.queue = w.queues.Find("root." + r.Queue)
+	}
 	switch {
 	case r.queue == nil:
 		return "there is no queue " + r.Queue

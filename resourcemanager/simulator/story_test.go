@@ -94,6 +94,18 @@ func TestStories(t *testing.T) {
 	later.Parts[0].Delay = 30 * second
 	urgent := gang("C", "a", 20, 1, 8, 10)
 	urgent.Priority = 5
+	muchLater := later
+	muchLater.Parts = []Part{later.Parts[0]}
+	muchLater.Parts[0].Delay = 10 * day
+	away := machines(1)
+	away.Failures = []Failure{{Node: "n0", At: second, For: 10 * day}}
+	dotted := func(t testing.TB) *rm.Queues {
+		q, err := EvenQueues([]string{"x.y", "root.x.z"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return q
+	}
 	failing := machines(1)
 	failing.Failures = []Failure{{Node: "n0", At: 250 * second, For: 100 * second}}
 	for _, s := range []struct {
@@ -109,6 +121,21 @@ func TestStories(t *testing.T) {
 			name: "one after the other", policies: []Policy{Hops{}, YARN{}, Slurm{Tree: true}, Slurm{}}, nodes: machines(1), queues: one,
 			jobs: []Job{gang("A", "a", 0, 1, 8, 100), gang("B", "a", 10, 2, 4, 50)},
 			want: "A 0-100, B 100-150",
+		},
+		{
+			name: "the only node is away for long", policies: []Policy{Hops{}, YARN{}, Slurm{Tree: true}, Slurm{}}, nodes: away, queues: one,
+			jobs: []Job{gang("A", "a", 10, 1, 8, 100)},
+			want: "A 864001-864101",
+		},
+		{
+			name: "a part opens after long", policies: []Policy{Hops{}, YARN{}, Slurm{Tree: true}, Slurm{}}, nodes: machines(1), queues: one,
+			jobs: []Job{muchLater},
+			want: "D 864000-864010",
+		},
+		{
+			name: "queues that are paths", policies: []Policy{Hops{}, YARN{}, Slurm{Tree: true}, Slurm{}}, nodes: machines(1), queues: dotted,
+			jobs: []Job{gang("A", "x.y", 0, 1, 4, 100), gang("B", "root.x.z", 0, 1, 4, 100), gang("C", "z", 0, 1, 8, 100)},
+			want: "A 0-100, B 0-100, C 100-200",
 		},
 		{
 			name: "priority goes first", policies: []Policy{Hops{}, Slurm{Tree: true}}, nodes: machines(1), queues: one,

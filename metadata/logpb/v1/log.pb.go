@@ -3193,8 +3193,11 @@ func (x *ForgetDatanode) GetRecalled() bool {
 // ChangeRegister changes items of the cluster's register: few and small records that belong to no path, such as the machines that
 // joined. All of the changes are done, or none.
 type ChangeRegister struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Changes       []*ItemChange          `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Changes []*ItemChange          `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
+	// The versions that are given are at least this, at most 2^40; 0: the next ones. After a recovery those that were lost are known to processes
+	// that still run. Level 2.
+	AtLeast       uint64 `protobuf:"varint,2,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3234,6 +3237,13 @@ func (x *ChangeRegister) GetChanges() []*ItemChange {
 		return x.Changes
 	}
 	return nil
+}
+
+func (x *ChangeRegister) GetAtLeast() uint64 {
+	if x != nil {
+		return x.AtLeast
+	}
+	return 0
 }
 
 // ItemChange gives an item a value, or removes it.
@@ -3863,9 +3873,10 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\x02on\x18\x01 \x01(\bR\x02on\"@\n" +
 	"\x0eForgetDatanode\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x1a\n" +
-	"\brecalled\x18\x02 \x01(\bR\brecalled\"L\n" +
+	"\brecalled\x18\x02 \x01(\bR\brecalled\"g\n" +
 	"\x0eChangeRegister\x12:\n" +
-	"\achanges\x18\x01 \x03(\v2 .hops.metadata.log.v1.ItemChangeR\achanges\"m\n" +
+	"\achanges\x18\x01 \x03(\v2 .hops.metadata.log.v1.ItemChangeR\achanges\x12\x19\n" +
+	"\bat_least\x18\x02 \x01(\x04R\aatLeast\"m\n" +
 	"\n" +
 	"ItemChange\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +

@@ -3165,6 +3165,11 @@ func (m *ChangeRegister) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.AtLeast != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.AtLeast))
+		i--
+		dAtA[i] = 0x10
+	}
 	if len(m.Changes) > 0 {
 		for iNdEx := len(m.Changes) - 1; iNdEx >= 0; iNdEx-- {
 			size, err := m.Changes[iNdEx].MarshalToSizedBufferVT(dAtA[:i])
@@ -4820,6 +4825,9 @@ func (m *ChangeRegister) SizeVT() (n int) {
 			l = e.SizeVT()
 			n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 		}
+	}
+	if m.AtLeast != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.AtLeast))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -11712,6 +11720,25 @@ func (m *ChangeRegister) UnmarshalVT(dAtA []byte) error {
 				return err
 			}
 			iNdEx = postIndex
+		case 2:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field AtLeast", wireType)
+			}
+			m.AtLeast = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.AtLeast |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

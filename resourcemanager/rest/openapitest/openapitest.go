@@ -86,6 +86,9 @@ func (d *Document) Check(method, path string, code int, request, answer []byte) 
 	if response == nil && code >= 400 {
 		response = at(op, "responses", "default")
 	}
+	if ref, ok := at(response, "$ref").(string); ok {
+		response = at(d.root, strings.Split(strings.TrimPrefix(ref, "#/"), "/")...)
+	}
 	if response == nil {
 		return fmt.Errorf("%s %s: status %d is not described", method, path, code)
 	}
