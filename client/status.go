@@ -34,6 +34,8 @@ type JobStatus struct {
 	Used Amount `json:"used"`
 	// Containers that the job has had, as far as they are remembered. List leaves them out.
 	Containers []JobContainer `json:"containers,omitempty"`
+	// Warnings are what its owner should look at. List leaves them out.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // PhasePending is the phase of a job that waits.
@@ -62,6 +64,8 @@ type JobContainer struct {
 	ExitStatus  *int     `json:"exit_status,omitempty"`
 	Diagnostics string   `json:"diagnostics,omitempty"`
 	GPUs        []string `json:"gpus,omitempty"`
+	// GPUUse is what it has done with them, while its node says so.
+	GPUUse []GPUUse `json:"gpu_use,omitempty"`
 	// Times in milliseconds since 1970; 0: not yet.
 	Granted  int64 `json:"granted"`
 	Started  int64 `json:"started"`
@@ -136,4 +140,31 @@ type GPU struct {
 	HealthReason string       `json:"health_reason"`
 	// Container has it now; empty: it is free.
 	Container string `json:"container"`
+	// Load is what it does now, Use what the container that holds it has done with it; nil: its node does not say.
+	Load *GPULoad `json:"load,omitempty"`
+	Use  *GPUUse  `json:"use,omitempty"`
+}
+
+// GPULoad is what a device does at one moment.
+type GPULoad struct {
+	// Utilization is the percentage of time in which a kernel ran; nil: it does not tell.
+	Utilization *float64 `json:"utilization,omitempty"`
+	MemoryUsed  int64    `json:"memory_used"` // bytes
+	// Power is in watts, Temperature in degrees Celsius; 0: it does not tell.
+	Power       float64 `json:"power,omitempty"`
+	Temperature float64 `json:"temperature,omitempty"`
+}
+
+// GPUUse is what a container has done with one of its devices since it began. Times are in milliseconds.
+type GPUUse struct {
+	UUID string `json:"uuid"`
+	// Held is how long it had the device while its node looked, Busy how much of that a kernel ran.
+	Held int64 `json:"held"`
+	Busy int64 `json:"busy"`
+	// MemoryPeak is the most memory of it that was seen in use, in bytes; Energy is the device's in that time, in joules.
+	MemoryPeak int64   `json:"memory_peak"`
+	Energy     float64 `json:"energy"`
+	// Idle is for how long it has done nothing now; Unused: longer than its node finds usual.
+	Idle   int64 `json:"idle"`
+	Unused bool  `json:"unused,omitempty"`
 }

@@ -46,9 +46,27 @@ type GPU struct {
 type GPUUsage struct {
 	Utilization float64 `json:"utilization"` // percent of time in which a kernel ran
 	MemoryUsed  int64   `json:"memory_used"` // bytes
-	Power       float64 `json:"power,omitempty"`
+	// Blind: it does not tell, and Utilization says nothing.
+	Blind bool    `json:"blind,omitempty"`
+	Power float64 `json:"power,omitempty"` // watts
+	// Energy is what it has spent since the driver was loaded, in joules; 0: it does not tell.
+	Energy      float64 `json:"energy,omitempty"`
 	Temperature float64 `json:"temperature,omitempty"` // degrees Celsius
 	Processes   []int   `json:"processes,omitempty"`   // process ids that compute on it
+}
+
+// GPUUse is what a container has done with one of its devices since it began.
+type GPUUse struct {
+	UUID string `json:"uuid"`
+	// Held is how long it had the device while somebody looked, Busy how much of that a kernel ran.
+	Held time.Duration `json:"held"`
+	Busy time.Duration `json:"busy"`
+	// MemoryPeak is the most memory of the device that was seen in use, in bytes.
+	MemoryPeak int64 `json:"memory_peak"`
+	// Energy is the device's in that time, in joules.
+	Energy float64 `json:"energy"`
+	// Idle is for how long it has done nothing now; 0: it does something, or does not tell.
+	Idle time.Duration `json:"idle"`
 }
 
 // GPUEvent is something that happened to a device.

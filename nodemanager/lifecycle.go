@@ -91,7 +91,7 @@ var lifeCycle = map[State]map[Event]Step{
 		Gone:    {Complete, Release},
 	},
 	Stopping: {
-		Launched:  {Stopping, Attend},   // the stop came when the supervisor was on its way
+		Launched:  {Stopping, Attend}, // the stop came when the supervisor was on its way
 		Adopted:   {Stopping, Attend},
 		Unstarted: {Stopping, Localize}, // which starts nothing any more
 		Stop:      {Stopping, Nothing},  // the first order counts

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -46,12 +47,14 @@ func gpuCommand() *cli.Command {
 
 // gpuSigns are the signs of the map, and what they mean.
 var gpuSigns = []struct{ sign, meaning string }{
-	{"#", "in use"}, {".", "free"}, {"?", "suspect"}, {"!", "quarantined"}, {"~", "probing"}, {"x", "retired"}, {"-", "its node takes no work"},
+	{"#", "in use"}, {"_", "held, and nothing is done with it"}, {".", "free"}, {"?", "suspect"}, {"!", "quarantined"}, {"~", "probing"}, {"x", "retired"}, {"-", "its node takes no work"},
 }
 
 // gpuSign is which of them stands for a device.
 func gpuSign(n client.Node, g client.GPU) string {
 	switch {
+	case g.Container != "" && g.Use != nil && g.Use.Unused:
+		return "_"
 	case g.Container != "":
 		return "#"
 	case g.Health == rm.GPUSuspect:
@@ -149,9 +152,52 @@ func listGPUs(c *cli.Context) error {
 	if asJSON {
 		return json.NewEncoder(c.App.Writer).Encode(all)
 	}
-	t := newTable(c.App.Writer, "UUID", "NODE", "MODEL", "HEALTH", "CONTAINER", "REASON")
+	t := newTable(c.App.Writer, "UUID", "NODE", "MODEL", "HEALTH", "BUSY", "MEMORY", "POWER", "CONTAINER", "IDLE", "REASON")
 	for _, g := range all {
-		t.row(g.UUID, g.Node, g.Model, string(g.Health), g.Container, g.HealthReason)
+		busy, memory, power := gpuLoad(g.Load)
+		t.row(g.UUID, g.Node, g.Model, string(g.Health), busy, memory, power, g.Container, gpuIdle(g.Use), g.HealthReason)
+	}
+	return t.flush()
+}
+
+// gpuLoad is what a device does now: utilization, memory, power.
+func gpuLoad(l *client.GPULoad) (busy, memory, power string) {
+	if l == nil {
+		return "-", "-", "-"
+	}
+	busy, power = "-", "-"
+	if l.Utilization != nil {
+		busy = fmt.Sprintf("%.0f%%", *l.Utilization)
+	}
+	if l.Power > 0 {
+		power = fmt.Sprintf("%.0f W", l.Power)
+	}
+	return busy, fmt.Sprintf("%d MiB", l.MemoryUsed>>20), power
+}
+
+// gpuIdle is for how long a container has done nothing with a device, where that is unusually long.
+func gpuIdle(u *client.GPUUse) string {
+	if u == nil || !u.Unused {
+		return "-"
+	}
+	return (time.Duration(u.Idle) * time.Millisecond).Round(time.Minute).String()
+}
+
+// writeGPUUse is the table of what containers did with their devices; nothing where nobody says.
+func writeGPUUse(w io.Writer, containers []client.JobContainer) error {
+	if !slices.ContainsFunc(containers, func(k client.JobContainer) bool { return len(k.GPUUse) > 0 }) {
+		return nil
+	}
+	fmt.Fprintln(w)
+	t := newTable(w, "CONTAINER", "GPU", "BUSY", "PEAK MEMORY", "ENERGY", "IDLE")
+	for _, k := range containers {
+		for _, u := range k.GPUUse {
+			busy := "-"
+			if u.Held > 0 {
+				busy = fmt.Sprintf("%.0f%%", 100*float64(u.Busy)/float64(u.Held))
+			}
+			t.row(k.ID, u.UUID, busy, fmt.Sprintf("%d MiB", u.MemoryPeak>>20), fmt.Sprintf("%.1f Wh", u.Energy/3600), gpuIdle(&u))
+		}
 	}
 	return t.flush()
 }

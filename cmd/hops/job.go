@@ -547,6 +547,9 @@ func jobStatus(c *cli.Context) error {
 	if s.Diagnostics != "" {
 		t.row("diagnostics", s.Diagnostics)
 	}
+	for _, w := range s.Warnings {
+		t.row("warning", w)
+	}
 	if err := t.flush(); err != nil || len(s.Containers) == 0 {
 		return err
 	}
@@ -568,7 +571,10 @@ func jobStatus(c *cli.Context) error {
 		}
 		t.row(k.ID, runs, k.Node, string(k.State), exit, fmt.Sprintf("%d MiB", k.Resources.Memory>>20), strconv.Itoa(k.Resources.VCores), gpus)
 	}
-	return t.flush()
+	if err := t.flush(); err != nil {
+		return err
+	}
+	return writeGPUUse(c.App.Writer, s.Containers)
 }
 
 func jobLogs(c *cli.Context) error {

@@ -47,7 +47,9 @@ func (b *Builder) NodeManager() ([]program.Part, error) {
 		FS:      server.OverDFS(b.filesystem),
 		Cluster: clusterOf(f),
 		Labels:  own.Labels, Version: b.Version, LogLimit: int64(own.LogLimit), LogRate: int64(own.LogRate), DiskLimit: int64(own.DiskLimit),
-		Isolation: server.Isolation(own.Isolation), Accounts: accounts(own), Hidden: hidden, Shown: shown, Rack: own.Rack, Datanode: b.neighbour, StopContainers: b.Alone, Logger: b.Logger,
+		Isolation: server.Isolation(own.Isolation), Accounts: accounts(own), Hidden: hidden, Shown: shown, Rack: own.Rack, Datanode: b.neighbour,
+		Pids: own.Pids, Grace: own.Grace, HardCPU: own.CPU == "limit", GPUCores: own.CPUSet == "gpu", GPUIdle: own.GPUIdle, HealthScript: healthScript(own),
+		StopContainers: b.Alone, Logger: b.Logger,
 	})
 	if err != nil {
 		return nil, err
@@ -65,6 +67,13 @@ func (b *Builder) NodeManager() ([]program.Part, error) {
 	}
 	b.awaited = append(b.awaited, s.Ready())
 	return slices.Concat(audit, []program.Part{{Name: "node manager", Run: s.Run}}, lists), nil
+}
+
+func healthScript(n *config.NodeManager) server.HealthScript {
+	if n.HealthScript == nil {
+		return server.HealthScript{}
+	}
+	return server.HealthScript{Path: n.HealthScript.Path, Args: n.HealthScript.Args, Interval: n.HealthScript.Interval, Timeout: n.HealthScript.Timeout}
 }
 
 // accounts are the rules of whose containers run as their users.

@@ -24,6 +24,7 @@ import (
 
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/yaml"
+	"github.com/gohops/hops/nodemanager"
 )
 
 // File is hops.yaml. The lists of namenodes and resource managers are the same on every machine, or left to servers.yaml; each role's
@@ -314,6 +315,8 @@ type NodeManager struct {
 	// GPUProbe is the path of a program that tries a device which was quarantined before it is granted again, with
 	// CUDA_VISIBLE_DEVICES set to it: status 0 within 5 minutes means that it is good.
 	GPUProbe string `yaml:"gpu_probe,omitempty"`
+	// GPUIdle is how long a container may hold a device that does nothing before that is reported; default 30m.
+	GPUIdle time.Duration `yaml:"gpu_idle,omitempty"`
 	// Labels are matched by jobs that ask for one.
 	Labels []string `yaml:"labels"`
 	// LogLimit is how much log a container may write; default 1GiB. LogRate is how much of it a second, once a quarter of the
@@ -323,6 +326,16 @@ type NodeManager struct {
 	// DiskLimit is how much a container may have in its directory, without its logs; default: four fifths of what is free when the
 	// node manager starts. A container that exceeds it is ended.
 	DiskLimit Size `yaml:"disk_limit"`
+	// Pids is how many processes and threads a container may have together; default 32768.
+	Pids int `yaml:"pids,omitempty"`
+	// Grace is the time between SIGTERM and SIGKILL for jobs that name none; default 5s.
+	Grace time.Duration `yaml:"grace,omitempty"`
+	// CPU is shares (default: a container's vcores are its share when processors are short) or limit (they are the most that it gets).
+	CPU string `yaml:"cpu,omitempty"`
+	// CPUSet is any (default) or gpu: a container with devices runs on the cores near them only.
+	CPUSet string `yaml:"cpuset,omitempty"`
+	// HealthScript is a program that says whether the machine is well, as YARN's health-checker.script.
+	HealthScript *HealthScript `yaml:"health_script,omitempty"`
 	// Isolation says as whom containers run: auto (default; as their users, if the node manager is root, and otherwise only
 	// those of its own user), any (everybody's as the node manager's user) or off (likewise, and nothing is hidden from them).
 	Isolation string `yaml:"isolation"`
@@ -333,6 +346,16 @@ type NodeManager struct {
 	AllowedSystemUsers []string `yaml:"allowed_system_users"`
 	// Rack is where the machine stands, as /site/row7; default /default-rack.
 	Rack string `yaml:"rack"`
+}
+
+// HealthScript is run as the node manager's user. A line of its output that begins with ERROR makes the node unhealthy, and so does
+// one that takes longer than Timeout.
+type HealthScript struct {
+	Path string   `yaml:"path"`
+	Args []string `yaml:"args,omitempty"`
+	// Interval is the time from its end to the next run, default 10m; Timeout how long it may take, default 20m.
+	Interval time.Duration `yaml:"interval,omitempty"`
+	Timeout  time.Duration `yaml:"timeout,omitempty"`
 }
 
 // Load reads and validates a file.
@@ -604,6 +627,30 @@ func (f *File) Validate() error {
 		}
 		if n.GPUProbe != "" && !path.IsAbs(n.GPUProbe) {
 			wrong("nodemanager.gpu_probe: %q is no absolute path of a program", n.GPUProbe)
+		}
+		if n.Pids < 0 || n.Pids > 0 && n.Pids < 16 {
+			wrong("nodemanager.pids: %d processes and threads are too few for any program; the least is 16", n.Pids)
+		}
+		if n.Grace < 0 || n.Grace > nodemanager.MaxGrace {
+			wrong("nodemanager.grace: %v is outside 0..%v", n.Grace, nodemanager.MaxGrace)
+		}
+		if n.CPU != "" && n.CPU != "shares" && n.CPU != "limit" {
+			wrong("nodemanager.cpu: %q is none of shares limit", n.CPU)
+		}
+		if n.CPUSet != "" && n.CPUSet != "any" && n.CPUSet != "gpu" {
+			wrong("nodemanager.cpuset: %q is none of any gpu", n.CPUSet)
+		}
+		if n.GPUIdle < 0 || n.GPUIdle > 0 && n.GPUIdle < time.Minute {
+			wrong("nodemanager.gpu_idle: %v is too short to say that a device is idle; the least is 1m", n.GPUIdle)
+		}
+		if h := n.HealthScript; h != nil {
+			if !path.IsAbs(h.Path) {
+				wrong("nodemanager.health_script.path: %q is no absolute path of a program", h.Path)
+			}
+			h.Interval, h.Timeout = cmp.Or(h.Interval, 10*time.Minute), cmp.Or(h.Timeout, 20*time.Minute)
+			if h.Interval < time.Second || h.Timeout < time.Second {
+				wrong("nodemanager.health_script: an interval of %v and a timeout of %v: the least is 1s", h.Interval, h.Timeout)
+			}
 		}
 		n.Rack = cmp.Or(n.Rack, "/default-rack")
 		if !strings.HasPrefix(n.Rack, "/") || n.Rack != path.Clean(n.Rack) || n.Rack == "/" || len(n.Rack) > 255 || strings.ContainsFunc(n.Rack, unicode.IsSpace) {

@@ -2,6 +2,7 @@ package token
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"slices"
 
@@ -38,13 +39,17 @@ func ParseFile(b []byte) (File, error) {
 	case writables:
 		return parseFile(rest)
 	case protobufs:
+		size, length := binary.Uvarint(rest)
+		if length <= 0 || size > uint64(len(rest)-length) {
+			return f, fmt.Errorf("%w: the file is cut short or damaged", ErrForm)
+		}
+		rest = rest[:length+int(size)]
 		tokens, err := parseProtobuf(rest)
 		if err != nil {
 			return f, err
 		}
 		f.Tokens = tokens
-		_, n := protowire.ConsumeVarint(rest) // parseProtobuf has seen that it is one
-		err = fields(rest[n:], func(number protowire.Number, value []byte) error {
+		err = fields(rest[length:], func(number protowire.Number, value []byte) error {
 			if number != 2 {
 				return nil
 			}

@@ -32,3 +32,21 @@ func TestFileKeepsWhatItBrings(t *testing.T) {
 		}
 	}
 }
+
+// Version 1, in protobufs, padded as Hadoop's buffers do: what the resource manager has put together is read at the node.
+func TestFileInProtobufsIsPadded(t *testing.T) {
+	am := Token{Identifier: []byte("attempt"), Password: []byte("secret"), Kind: "YARN_AM_RM_TOKEN"}
+	file, err := Prepend([]byte("HDTS\x01\x00"+string(make([]byte, 40))), am)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := ParseFile(file)
+	if err != nil || len(got.Tokens) != 1 || !reflect.DeepEqual(got.Tokens[0].Token, am) || len(got.Secrets) != 0 {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, bad := range []string{"HDTS\x01", "HDTS\x01\x02\x0a", "HDTS\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"} {
+		if _, err := ParseFile([]byte(bad)); !errors.Is(err, ErrForm) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}

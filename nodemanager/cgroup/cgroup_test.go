@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -19,7 +20,7 @@ func TestDetect(t *testing.T) {
 		}
 	}
 	me := filepath.Join(dir, "unified/user.slice/me")
-	for file, text := range map[string]string{"cgroup.controllers": "cpuset cpu memory pids\n", "cgroup.subtree_control": "", "cgroup.procs": ""} {
+	for file, text := range map[string]string{"cgroup.controllers": "cpuset cpu io memory pids\n", "cgroup.subtree_control": "", "cgroup.procs": ""} {
 		if err := os.WriteFile(filepath.Join(me, file), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -55,12 +56,12 @@ func TestDetect(t *testing.T) {
 // TestVersion2Files runs against a plain directory, which is what the files of version 2 look like to us.
 func TestVersion2Files(t *testing.T) {
 	dir := t.TempDir()
-	r := Report{Version: 2, Memory: true, CPU: true, Pids: true, Freezer: true, unified: dir}
+	r := Report{Version: 2, Memory: true, CPU: true, Pids: true, CPUSet: true, IO: true, Freezer: true, unified: dir}
 	for _, d := range []string{".", "hops-n1", "hops-n1/c1"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		for _, file := range []string{"cgroup.subtree_control", "cgroup.procs", "cgroup.kill", "memory.max", "memory.swap.max", "memory.oom.group", "cpu.weight", "pids.max", "memory.current", "memory.events"} {
+		for _, file := range []string{"cgroup.subtree_control", "cgroup.procs", "cgroup.kill", "memory.max", "memory.swap.max", "memory.oom.group", "cpu.weight", "pids.max", "memory.current", "memory.events", "cpu.max", "cpuset.cpus", "io.weight", "pids.events"} {
 			if err := os.WriteFile(filepath.Join(dir, d, file), nil, 0o644); err != nil {
 				t.Fatal(err)
 			}
@@ -71,21 +72,34 @@ func TestVersion2Files(t *testing.T) {
 		t.Fatal(d)
 	}
 	g := m.Group("c1")
+	c := filepath.Join(dir, "hops-n1/c1")
 	if err := g.Make(Limits{Memory: 1 << 30, VCores: 4, Pids: 99}); err != nil {
 		t.Fatal(err)
 	}
-	c := filepath.Join(dir, "hops-n1/c1")
+	for _, file := range []string{"cpu.max", "cpuset.cpus"} { // only where they are asked for
+		if got, _ := os.ReadFile(filepath.Join(c, file)); len(got) > 0 {
+			t.Errorf("%s = %q", file, got)
+		}
+	}
+	if err := g.Make(Limits{Memory: 1 << 30, VCores: 4, Pids: 99, HardCPU: true, CPUs: "0-3,8"}); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := os.ReadFile(filepath.Join(dir, "hops-n1/cgroup.subtree_control")); string(got) != "+memory +cpu +pids +cpuset +io" {
+		t.Errorf("controllers handed on: %q", got)
+	}
 	os.WriteFile(filepath.Join(c, "memory.current"), []byte("123\n"), 0o644)
+	os.WriteFile(filepath.Join(c, "pids.events"), []byte("max 7\n"), 0o644)
 	os.WriteFile(filepath.Join(c, "memory.events"), []byte("low 0\noom 2\noom_kill 1\n"), 0o644)
 	for file, want := range map[string]string{
 		"memory.max": "1073741824", "memory.swap.max": "0", "memory.oom.group": "1", "cpu.weight": "400", "pids.max": "99",
+		"cpu.max": "400000 100000", "cpuset.cpus": "0-3,8", "io.weight": "default 400",
 	} {
 		if got, _ := os.ReadFile(filepath.Join(c, file)); string(got) != want {
 			t.Errorf("%s = %q, want %q", file, got, want)
 		}
 	}
-	if now, peak, ok := g.Memory(); !ok || now != 123 || peak != 123 || g.OOMKills() != 1 {
-		t.Errorf("memory %d %d %v, kills %d", now, peak, ok, g.OOMKills())
+	if now, peak, ok := g.Memory(); !ok || now != 123 || peak != 123 || g.OOMKills() != 1 || g.ForksRefused() != 7 {
+		t.Errorf("memory %d %d %v, kills %d, refused %d", now, peak, ok, g.OOMKills(), g.ForksRefused())
 	}
 	if err := g.Kill(); err != nil {
 		t.Error(err)
@@ -95,6 +109,108 @@ func TestVersion2Files(t *testing.T) {
 	}
 	if got := m.List(); len(got) != 1 || got[0] != "c1" {
 		t.Errorf("list %v", got)
+	}
+}
+
+// TestVersion1Files does the same for version 1, where each controller has a tree of its own.
+func TestVersion1Files(t *testing.T) {
+	dir := t.TempDir()
+	r := Report{Version: 1, Memory: true, CPU: true, Pids: true, CPUSet: true, IO: true, dirs: map[string]string{}}
+	for controller, files := range map[string][]string{
+		"memory": {"memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.oom_control"},
+		"cpu":    {"cpu.shares", "cpu.cfs_period_us", "cpu.cfs_quota_us"},
+		"cpuset": {"cpuset.cpus", "cpuset.mems"},
+		"blkio":  {"blkio.weight"},
+		"pids":   {"pids.max", "pids.events"},
+	} {
+		r.dirs[controller] = filepath.Join(dir, controller, "hops")
+		for _, d := range []string{"", "hops", "hops/n1", "hops/n1/c1"} {
+			if err := os.MkdirAll(filepath.Join(dir, controller, d), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			for _, file := range files {
+				text := map[string]string{"cpuset.cpus": "0-63\n", "cpuset.mems": "0-1\n"}[file]
+				if d != "" {
+					text = ""
+				}
+				if err := os.WriteFile(filepath.Join(dir, controller, d, file), []byte(text), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	m := Open(r, "n1")
+	if d := m.Report().Degradation(); d != "" {
+		t.Fatal(d)
+	}
+	g := m.Group("c1")
+	if err := g.Make(Limits{Memory: 1 << 30, VCores: 4, Pids: 99, HardCPU: true, CPUs: "0-3,8"}); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]string{
+		"memory/hops/n1/c1/memory.limit_in_bytes": "1073741824", "memory/hops/n1/c1/memory.memsw.limit_in_bytes": "1073741824",
+		"cpu/hops/n1/c1/cpu.shares": "4096", "cpu/hops/n1/c1/cpu.cfs_period_us": "100000", "cpu/hops/n1/c1/cpu.cfs_quota_us": "400000",
+		"cpuset/hops/cpuset.cpus": "0-63", "cpuset/hops/n1/cpuset.mems": "0-1", "cpuset/hops/n1/c1/cpuset.cpus": "0-3,8", "cpuset/hops/n1/c1/cpuset.mems": "0-1",
+		"blkio/hops/n1/c1/blkio.weight": "400", "pids/hops/n1/c1/pids.max": "99",
+	} {
+		if got, _ := os.ReadFile(filepath.Join(dir, file)); string(got) != want {
+			t.Errorf("%s = %q, want %q", file, got, want)
+		}
+	}
+	os.WriteFile(filepath.Join(dir, "pids/hops/n1/c1/pids.events"), []byte("max 3\n"), 0o644)
+	os.WriteFile(filepath.Join(dir, "memory/hops/n1/c1/memory.oom_control"), []byte("oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"), 0o644)
+	if g.ForksRefused() != 3 || g.OOMKills() != 2 {
+		t.Errorf("refused %d, kills %d", g.ForksRefused(), g.OOMKills())
+	}
+}
+
+func TestRealGroupRunsOnItsCores(t *testing.T) {
+	r := Detect()
+	if !r.CPUSet || !r.CPU {
+		t.Skipf("needs writable controllers: %v", r)
+	}
+	m := Open(r, "cores-test-"+strconv.Itoa(os.Getpid()))
+	defer m.Close()
+	if r = m.Report(); !r.CPUSet || !r.CPU {
+		t.Skipf("needs writable controllers: %v", r)
+	}
+	own, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, allowed, _ := strings.Cut(string(own), "Cpus_allowed_list:\t")
+	core := allowed[:strings.IndexAny(allowed, "-,\n")]
+	g := m.Group("c1")
+	if err := g.Make(Limits{VCores: 1, HardCPU: true, CPUs: core}); err != nil {
+		t.Fatal(err)
+	}
+	defer g.Remove()
+	var out []byte
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		read, write, err := os.Pipe()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer read.Close()
+		attr := &syscall.SysProcAttr{}
+		child, err := g.Fork(attr, func() (int, error) {
+			return syscall.ForkExec("/bin/cat", []string{"cat", "/proc/self/status"}, &syscall.ProcAttr{Files: []uintptr{0, write.Fd(), 2}, Sys: attr})
+		})
+		write.Close()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		out, _ = io.ReadAll(read)
+		_, _ = syscall.Wait4(child, nil, 0, nil)
+	}()
+	<-done
+	if !strings.Contains(string(out), "Cpus_allowed_list:\t"+core+"\n") {
+		t.Errorf("not on core %s alone: %s", core, out)
 	}
 }
 

@@ -19,78 +19,130 @@ import (
 func (g Group) Make(l Limits) error {
 	switch g.Version {
 	case 1:
-		for _, dir := range g.Dirs {
-			err := os.MkdirAll(dir, 0o755)
-			for try := 0; errors.Is(err, fs.ErrNotExist) && try < 20; try++ {
-				err = os.MkdirAll(dir, 0o755) // another container's end took the parent away just now
-			}
-			if err != nil {
-				return err
-			}
-		}
-		if dir := g.Dirs["memory"]; dir != "" && l.Memory > 0 {
-			text := strconv.FormatInt(l.Memory, 10)
-			// Lowering below memsw and raising above it both fail in one of the two orders.
-			first := write(dir, "memory.limit_in_bytes", text)
-			if err := write(dir, "memory.memsw.limit_in_bytes", text); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("limit memory and swap to %s: %w", text, err)
-			}
-			if first != nil {
-				if err := write(dir, "memory.limit_in_bytes", text); err != nil {
-					return fmt.Errorf("limit memory to %s: %w", text, err)
-				}
-			}
-		}
-		if dir := g.Dirs["cpu"]; dir != "" && l.VCores > 0 {
-			if err := write(dir, "cpu.shares", strconv.Itoa(min(262144, 1024*l.VCores))); err != nil {
-				return err
-			}
-		}
-		if dir := g.Dirs["pids"]; dir != "" && l.Pids > 0 {
-			if err := write(dir, "pids.max", strconv.Itoa(l.Pids)); err != nil {
-				return err
-			}
-		}
-		if dir := g.Dirs["devices"]; dir != "" && l.Devices != nil {
-			if err := limitV1(dir, l.Devices); err != nil {
-				return err
-			}
-		}
+		return g.makeV1(l)
 	case 2:
-		dir := g.Dirs["unified"]
-		if err := os.MkdirAll(dir, 0o755); err != nil {
+		return g.makeV2(l)
+	}
+	return nil
+}
+
+// cpuPeriod is the time in microseconds over which a hard limit of processor time is kept; the kernel's own default.
+const cpuPeriod = 100_000
+
+func (g Group) makeV1(l Limits) error {
+	for controller, dir := range g.Dirs {
+		if controller == "cpuset" && l.CPUs == "" {
+			continue // who runs anywhere needs none
+		}
+		err := os.MkdirAll(dir, 0o755)
+		for try := 0; errors.Is(err, fs.ErrNotExist) && try < 20; try++ {
+			err = os.MkdirAll(dir, 0o755) // another container's end took the parent away just now
+		}
+		if err != nil {
 			return err
 		}
-		set := func(file, value string, optional bool) error {
-			err := write(dir, file, value)
-			if err != nil && optional && errors.Is(err, fs.ErrNotExist) {
-				return nil
+	}
+	if dir := g.Dirs["memory"]; dir != "" && l.Memory > 0 {
+		text := strconv.FormatInt(l.Memory, 10)
+		// Lowering below memsw and raising above it both fail in one of the two orders.
+		first := write(dir, "memory.limit_in_bytes", text)
+		if err := write(dir, "memory.memsw.limit_in_bytes", text); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("limit memory and swap to %s: %w", text, err)
+		}
+		if first != nil {
+			if err := write(dir, "memory.limit_in_bytes", text); err != nil {
+				return fmt.Errorf("limit memory to %s: %w", text, err)
 			}
+		}
+	}
+	if dir := g.Dirs["cpu"]; dir != "" && l.VCores > 0 {
+		if err := write(dir, "cpu.shares", strconv.Itoa(min(262144, 1024*l.VCores))); err != nil {
 			return err
 		}
-		if l.Memory > 0 && g.MemoryLimited {
-			if err := errors.Join(
-				set("memory.max", strconv.FormatInt(l.Memory, 10), false),
-				set("memory.swap.max", "0", true),
-				set("memory.oom.group", "1", true)); err != nil {
+		if l.HardCPU {
+			err := errors.Join(write(dir, "cpu.cfs_period_us", strconv.Itoa(cpuPeriod)), write(dir, "cpu.cfs_quota_us", strconv.Itoa(cpuPeriod*l.VCores)))
+			if err != nil {
+				return fmt.Errorf("limit the processor time to %d cores: %w", l.VCores, err)
+			}
+		}
+	}
+	if dir := g.Dirs["cpuset"]; dir != "" && l.CPUs != "" {
+		if err := pinV1(dir, l.CPUs); err != nil {
+			return fmt.Errorf("run on the cores %s: %w", l.CPUs, err)
+		}
+	}
+	if dir := g.Dirs["blkio"]; dir != "" && l.VCores > 0 {
+		// Which of the files there is depends on the schedulers that the kernel has.
+		for _, file := range []string{"blkio.bfq.weight", "blkio.weight"} {
+			if err := ignoreNotExist(write(dir, file, strconv.Itoa(min(1000, weight(l.VCores))))); err != nil {
 				return err
 			}
 		}
-		if l.VCores > 0 {
-			if err := set("cpu.weight", strconv.Itoa(weight(l.VCores)), true); err != nil {
+	}
+	if dir := g.Dirs["pids"]; dir != "" && l.Pids > 0 {
+		if err := write(dir, "pids.max", strconv.Itoa(l.Pids)); err != nil {
+			return err
+		}
+	}
+	if dir := g.Dirs["devices"]; dir != "" && l.Devices != nil {
+		return limitV1(dir, l.Devices)
+	}
+	return nil
+}
+
+// pinV1 names the cores of a group. A new group of version 1 has neither cores nor memory of its own, and takes no process before.
+func pinV1(dir, cpus string) error {
+	ours := filepath.Dir(dir)
+	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+		have, err := os.ReadFile(filepath.Join(filepath.Dir(filepath.Dir(ours)), file))
+		if err != nil {
+			return err
+		}
+		text := strings.TrimSpace(string(have))
+		for _, parent := range []string{filepath.Dir(ours), ours} {
+			if err := write(parent, file, text); err != nil {
 				return err
 			}
 		}
-		if l.Pids > 0 {
-			if err := set("pids.max", strconv.Itoa(l.Pids), true); err != nil {
-				return err
-			}
+		if file == "cpuset.cpus" {
+			text = cpus
 		}
-		if l.Devices != nil {
-			if err := limitV2(dir, l.Devices); err != nil {
-				return err
-			}
+		if err := write(dir, file, text); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+func (g Group) makeV2(l Limits) error {
+	dir := g.Dirs["unified"]
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	type setting struct {
+		file, value    string
+		wanted, needed bool
+	}
+	for _, s := range []setting{
+		{"memory.max", strconv.FormatInt(l.Memory, 10), l.Memory > 0 && g.MemoryLimited, true},
+		{"memory.swap.max", "0", l.Memory > 0 && g.MemoryLimited, false},
+		{"memory.oom.group", "1", l.Memory > 0 && g.MemoryLimited, false},
+		{"cpu.weight", strconv.Itoa(weight(l.VCores)), l.VCores > 0, false},
+		{"cpu.max", fmt.Sprintf("%d %d", cpuPeriod*l.VCores, cpuPeriod), l.VCores > 0 && l.HardCPU, false},
+		{"cpuset.cpus", l.CPUs, l.CPUs != "", false},
+		{"io.weight", "default " + strconv.Itoa(weight(l.VCores)), l.VCores > 0, false},
+		{"pids.max", strconv.Itoa(l.Pids), l.Pids > 0, false},
+	} {
+		if !s.wanted {
+			continue
+		}
+		// What is not there is a controller that is not delegated, which the report says.
+		if err := write(dir, s.file, s.value); err != nil && (s.needed || !errors.Is(err, fs.ErrNotExist)) {
+			return err
+		}
+	}
+	if l.Devices != nil {
+		return limitV2(dir, l.Devices)
 	}
 	return nil
 }
@@ -114,8 +166,11 @@ func (g Group) Fork(attr *syscall.SysProcAttr, start func() (int, error)) (int, 
 				_ = write(dir, "tasks", tid) // at worst this thread stays accounted to the container
 			}
 		}()
-		for _, dir := range g.Dirs {
+		for controller, dir := range g.Dirs {
 			if err := write(dir, "tasks", tid); err != nil {
+				if controller == "cpuset" && errors.Is(err, fs.ErrNotExist) {
+					continue
+				}
 				return 0, fmt.Errorf("enter control group %s: %w", dir, err)
 			}
 		}
@@ -216,10 +271,22 @@ func (g Group) Memory() (now, peak int64, ok bool) {
 
 // OOMKills counts the processes that the kernel killed because the group had no memory left.
 func (g Group) OOMKills() int64 {
-	file, dir := "memory.oom_control", g.Dirs["memory"]
 	if g.Version == 2 {
-		file, dir = "memory.events", g.Dirs["unified"]
+		return readEvent(g.Dirs["unified"], "memory.events", "oom_kill")
 	}
+	return readEvent(g.Dirs["memory"], "memory.oom_control", "oom_kill")
+}
+
+// ForksRefused counts the processes and threads that the group was not given because it had as many as it may.
+func (g Group) ForksRefused() int64 {
+	if g.Version == 2 {
+		return readEvent(g.Dirs["unified"], "pids.events", "max")
+	}
+	return readEvent(g.Dirs["pids"], "pids.events", "max")
+}
+
+// readEvent reads one number of a file with a name and a number in each line; 0: it is not there.
+func readEvent(dir, file, name string) int64 {
 	if dir == "" {
 		return 0
 	}
@@ -228,7 +295,7 @@ func (g Group) OOMKills() int64 {
 		return 0
 	}
 	for line := range strings.Lines(string(text)) {
-		if rest, ok := strings.CutPrefix(line, "oom_kill "); ok {
+		if rest, ok := strings.CutPrefix(line, name+" "); ok {
 			n, _ := strconv.ParseInt(strings.TrimSpace(rest), 10, 64)
 			return n
 		}

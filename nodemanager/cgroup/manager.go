@@ -48,6 +48,10 @@ func (m *Manager) lose(controller string, err error) {
 		m.report.Pids = false
 	case "freezer":
 		m.report.Freezer = false
+	case "cpuset":
+		m.report.CPUSet = false
+	case "blkio":
+		m.report.IO = false
 	case "devices":
 		m.report.Devices, m.report.NoDevices = false, err.Error()
 	}
@@ -66,7 +70,7 @@ func (m *Manager) openV2() error {
 	for _, c := range []struct {
 		name string
 		ok   bool
-	}{{"memory", m.report.Memory}, {"cpu", m.report.CPU}, {"pids", m.report.Pids}} {
+	}{{"memory", m.report.Memory}, {"cpu", m.report.CPU}, {"pids", m.report.Pids}, {"cpuset", m.report.CPUSet}, {"io", m.report.IO}} {
 		if c.ok {
 			enable = append(enable, "+"+c.name)
 		}
@@ -103,6 +107,10 @@ type Limits struct {
 	Memory int64 `json:"memory,omitempty"` // bytes, page cache included
 	VCores int   `json:"vcores,omitempty"` // relative share when processors are short
 	Pids   int   `json:"pids,omitempty"`   // processes and threads
+	// HardCPU: VCores are the most that it gets, idle as the machine may be.
+	HardCPU bool `json:"hard_cpu,omitempty"`
+	// CPUs are the cores on which alone it runs, as a list of the kernel ("0-7,16"); empty: all.
+	CPUs string `json:"cpus,omitempty"`
 	// Devices are the only ones that may be opened; nil: any.
 	Devices []Device `json:"devices,omitempty"`
 }
@@ -115,20 +123,22 @@ type Group struct {
 	Dirs map[string]string `json:"dirs,omitempty"`
 	// MemoryLimited: memory is counted and limited by the group.
 	MemoryLimited bool `json:"memory_limited,omitempty"`
+	// PidsLimited: so are processes and threads.
+	PidsLimited bool `json:"pids_limited,omitempty"`
 }
 
 // Group names the group of a container without making it.
 func (m *Manager) Group(container string) Group {
 	switch m.report.Version {
 	case 1:
-		g := Group{Version: 1, Dirs: map[string]string{}, MemoryLimited: m.report.Memory}
+		g := Group{Version: 1, Dirs: map[string]string{}, MemoryLimited: m.report.Memory, PidsLimited: m.report.Pids}
 		for controller, dir := range m.report.dirs {
 			g.Dirs[controller] = filepath.Join(dir, m.name, container)
 		}
 		return g
 	case 2:
 		dir := filepath.Join(m.report.unified, "hops-"+m.name, container)
-		return Group{Version: 2, Dirs: map[string]string{"unified": dir}, MemoryLimited: m.report.Memory}
+		return Group{Version: 2, Dirs: map[string]string{"unified": dir}, MemoryLimited: m.report.Memory, PidsLimited: m.report.Pids}
 	}
 	return Group{}
 }

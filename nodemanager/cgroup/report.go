@@ -28,6 +28,9 @@ type Report struct {
 	Pids   bool `json:"pids"`
 	// Freezer: a whole group can be stopped (v1) or killed (v2) at once.
 	Freezer bool `json:"freezer"`
+	// CPUSet: the cores of a group can be named. IO: its share of the disks can be weighed, where their scheduler heeds that.
+	CPUSet bool `json:"cpuset"`
+	IO     bool `json:"io"`
 	// Devices: which devices a group may open can be limited; otherwise NoDevices says why not.
 	Devices   bool   `json:"devices"`
 	NoDevices string `json:"no_devices,omitempty"`
@@ -53,7 +56,7 @@ func (r Report) Degradation() string {
 		lost = append(lost, "cpu shares are not enforced")
 	}
 	if !r.Pids {
-		lost = append(lost, "the number of processes is not limited")
+		lost = append(lost, "the number of processes is limited by polling")
 	}
 	return fmt.Sprintf("control groups: %s (%s)", strings.Join(lost, ", "), strings.Join(r.Missing, "; "))
 }
@@ -67,7 +70,7 @@ func (r Report) String() string {
 	for _, c := range []struct {
 		name string
 		ok   bool
-	}{{"memory", r.Memory}, {"cpu", r.CPU}, {"pids", r.Pids}, {"freezer", r.Freezer}, {"devices", r.Devices}} {
+	}{{"memory", r.Memory}, {"cpu", r.CPU}, {"pids", r.Pids}, {"cpuset", r.CPUSet}, {"io", r.IO}, {"freezer", r.Freezer}, {"devices", r.Devices}} {
 		if c.ok {
 			have = append(have, c.name)
 		}
@@ -129,7 +132,7 @@ func mountPoints(mountinfo io.Reader) (v1 map[string]string, v2 string, err erro
 		switch tail[0] {
 		case "cgroup":
 			for option := range strings.SplitSeq(tail[2], ",") {
-				if slices.Contains([]string{"memory", "cpu", "pids", "freezer", "devices"}, option) && v1[option] == "" {
+				if slices.Contains([]string{"memory", "cpu", "pids", "cpuset", "blkio", "freezer", "devices"}, option) && v1[option] == "" {
 					v1[option] = point
 				}
 			}
@@ -179,6 +182,15 @@ func detectV1(mounts map[string]string) Report {
 		r.NoDevices = "no control group is usable"
 		return r
 	}
+	for _, c := range []struct {
+		name string
+		ok   *bool
+	}{{"cpuset", &r.CPUSet}, {"blkio", &r.IO}} { // nobody misses them unless they are asked for
+		if dir := mounts[c.name]; dir != "" && unix.Access(dir, unix.W_OK) == nil {
+			*c.ok = true
+			r.dirs[c.name] = filepath.Join(dir, "hops")
+		}
+	}
 	// Who is not root has no devices but its own, and may not change the list.
 	switch dir := mounts["devices"]; {
 	case dir == "":
@@ -223,6 +235,7 @@ func detectV2(mount, own string) Report {
 			r.Missing = append(r.Missing, fmt.Sprintf("controller %s is not delegated to %s", c.name, base))
 		}
 	}
+	r.CPUSet, r.IO = slices.Contains(have, "cpuset"), slices.Contains(have, "io")
 	if program, err := loadDeviceProgram(Everyday()); err != nil {
 		r.NoDevices = err.Error()
 	} else {

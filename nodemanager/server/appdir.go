@@ -19,10 +19,37 @@ func (s *Server) appsDir() string { return filepath.Join(s.store.Dir(), "apps") 
 
 // appDir is the directory that the container shares; empty: it shares none.
 func (c *container) appDir(spec *nodemanager.Spec) string {
-	if app := applicationOf(c.id); spec.Dialect == nodemanager.YARN && c.id.Valid() && app != "" {
+	if spec.Dialect == nodemanager.YARN {
+		return c.appDirOfID()
+	}
+	return ""
+}
+
+// appDirOfID is the directory of the container's application, whether this container shares it or not.
+func (c *container) appDirOfID() string {
+	if app := applicationOf(c.id); c.id.Valid() && app != "" {
 		return filepath.Join(c.server.appsDir(), app)
 	}
 	return ""
+}
+
+// sharers counts the containers here that share the directory of this one's application, this one among them; 0: it shares none.
+func (c *container) sharers() (n int) {
+	r, _, _ := c.view()
+	if c.appDir(&r.Spec) == "" {
+		return 0
+	}
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	for id, other := range c.server.containers {
+		if applicationOf(id) != applicationOf(c.id) {
+			continue
+		}
+		if r, _, _ := other.view(); r.Spec.Dialect == nodemanager.YARN {
+			n++
+		}
+	}
+	return n
 }
 
 // makeAppDir makes the directory, for the supervisor to hand over.
@@ -40,9 +67,10 @@ func (c *container) makeAppDir(spec *nodemanager.Spec) error {
 	return nil
 }
 
-// dropAppDir removes the directory when no container here shares it any more. This one has left s.containers.
-func (c *container) dropAppDir(spec *nodemanager.Spec) {
-	dir := c.appDir(spec)
+// dropAppDir removes the directory when no container of the application is here any more. This one has left s.containers. The last one
+// need not have shared it: one that was never started, or whose record was lost, does not know.
+func (c *container) dropAppDir() {
+	dir := c.appDirOfID()
 	if dir == "" {
 		return
 	}

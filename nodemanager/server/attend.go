@@ -76,6 +76,12 @@ func (c *container) renew(ctx context.Context, lease supervisor.Lease) {
 		}
 		return
 	}
+	if n := c.sharers(); n != c.sharing {
+		if err := c.client.Share(ctx, n); err != nil && !errors.Is(err, supervisor.ErrGone) {
+			c.log.Warn("the container is not told how many share its application's directory", "error", err)
+		}
+		c.sharing = n
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.memory, c.stuck = status.Memory, status.Stuck

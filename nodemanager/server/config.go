@@ -26,6 +26,7 @@ import (
 
 	"github.com/gohops/hops/internal/sasl"
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/nodemanager"
 	"github.com/gohops/hops/nodemanager/account"
 	"github.com/gohops/hops/nodemanager/cgroup"
 	"github.com/gohops/hops/nodemanager/gpu"
@@ -129,8 +130,17 @@ type Config struct {
 	DiskLimit int64
 	// Reserve is how much of the work directory's disk must be free for the node to be healthy; default 256 MiB.
 	Reserve int64
-	// Pids bounds the processes and threads of one container where a control group can; default 32768.
+	// Pids bounds the processes and threads of one container; default 32768.
 	Pids int
+	// Grace is the time between SIGTERM and SIGKILL for containers that name none; default nodemanager.DefaultGrace.
+	Grace time.Duration
+	// HardCPU: its vcores are the most that a container gets. GPUCores: one with devices runs on the cores near them only. Both where
+	// control groups can.
+	HardCPU, GPUCores bool
+	// GPUIdle is how long a container may hold a device that does nothing before that is reported; default 30 minutes.
+	GPUIdle time.Duration
+	// HealthScript is a program that says whether the machine is well; without a path there is none.
+	HealthScript HealthScript
 	// Poll is how often supervisors look at memory and log size; default 500 ms.
 	Poll time.Duration
 	// Groups is what control groups are used; nil: what cgroup.Detect finds.
@@ -176,8 +186,8 @@ func (c *Config) complete() error {
 	if c.Door == nil {
 		errs = append(errs, errors.New("no door to decide who may read logs"))
 	}
-	if c.Memory < 0 || c.VCores < 0 || c.Heartbeat < 0 || c.Outage < 0 || c.LogPatience < 0 || c.LogLimit < 0 || c.LogRate < 0 || c.DiskLimit < 0 {
-		errs = append(errs, errors.New("memory, vcores, heartbeat, outage, log patience, log limit, log rate and disk limit cannot be negative"))
+	if c.Memory < 0 || c.VCores < 0 || c.Heartbeat < 0 || c.Outage < 0 || c.LogPatience < 0 || c.LogLimit < 0 || c.LogRate < 0 || c.DiskLimit < 0 || c.Grace < 0 || c.GPUIdle < 0 {
+		errs = append(errs, errors.New("memory, vcores, heartbeat, outage, log patience, log limit, log rate, disk limit, grace and idle time cannot be negative"))
 	}
 	c.Isolation = cmp.Or(c.Isolation, IsolationAuto)
 	if !slices.Contains([]Isolation{IsolationAuto, IsolationAny, IsolationOff}, c.Isolation) {
@@ -203,6 +213,8 @@ func (c *Config) complete() error {
 	c.LogRate = cmp.Or(c.LogRate, 4<<20)
 	c.Reserve = cmp.Or(c.Reserve, 256<<20)
 	c.Pids = cmp.Or(c.Pids, 32768)
+	c.Grace = cmp.Or(c.Grace, nodemanager.DefaultGrace)
+	c.GPUIdle = cmp.Or(c.GPUIdle, 30*time.Minute)
 	c.Poll = cmp.Or(c.Poll, 500*time.Millisecond)
 	if c.FindAccount == nil {
 		c.FindAccount = account.Find

@@ -42,6 +42,7 @@ type container struct {
 	account *account.Account  // it runs as; nil: our own; of the same goroutine
 	handed  supervisor.Handed // until its supervisor has it; of the same goroutine
 	again   time.Duration     // when its credentials are refreshed; 0: never; of the same goroutine
+	sharing int               // containers that share its application's directory, as its supervisor knows; of that goroutine
 	trees   []string          // of the localizer's cache that it uses; of the same goroutine
 
 	mu     sync.Mutex
@@ -50,6 +51,7 @@ type container struct {
 	unsaved, saving bool
 	grace           time.Duration // of the stop order; negative: the spec's
 	memory          int64
+	used            time.Time // when its use of devices was recorded
 	stuck           []int
 	// unshipped: the last shipment of logs has failed.
 	unshipped bool

@@ -15,6 +15,7 @@ import (
 // deviceState is the last inventory and what happened to the devices since.
 type deviceState struct {
 	monitor gpu.Monitor
+	meter   gpu.Meter
 
 	asked chan struct{} // for a new look, of capacity 1
 
@@ -58,6 +59,8 @@ func (s *Server) readDevices(ctx context.Context) error {
 	}
 	leaked := s.devices.leaked(begin)
 	s.devices.mu.Unlock()
+	s.devices.meter.Look(list, begin)
+	s.noteUse(begin, false)
 	changed := s.devices.monitor.Look(list, time.Now())
 	for uuid, why := range leaked {
 		changed = s.devices.monitor.Observe(nodemanager.GPUEvent{UUID: uuid, At: begin, Health: nodemanager.Quarantined, Reason: why}, time.Now()) || changed
@@ -67,6 +70,40 @@ func (s *Server) readDevices(ctx context.Context) error {
 		s.nudge()
 	}
 	return nil
+}
+
+// useRecorded is how often what containers do with their devices goes into their records, besides the end of the node manager.
+const useRecorded = time.Minute
+
+// noteUse takes what the meter has added up into the containers' records; atOnce: on the disk too.
+func (s *Server) noteUse(now time.Time, atOnce bool) {
+	for _, c := range s.list() {
+		use := s.devices.meter.Of(c.id)
+		if len(use) == 0 {
+			continue
+		}
+		c.mu.Lock()
+		c.record.GPUs = use
+		if (atOnce || now.Sub(c.used) >= useRecorded) && c.record.State != nodemanager.Complete {
+			c.used = now
+			c.saveLocked()
+		}
+		c.mu.Unlock()
+	}
+}
+
+// idle says of each device for how long the container that holds it has done nothing with it, where that is longer than is usual.
+func (s *Server) idle() map[string]time.Duration {
+	idle := map[string]time.Duration{}
+	for _, c := range s.list() {
+		r, _, _ := c.view()
+		for _, u := range r.GPUs {
+			if r.State != nodemanager.Complete && u.Idle >= s.config.GPUIdle {
+				idle[u.UUID] = u.Idle
+			}
+		}
+	}
+	return idle
 }
 
 // watchDevices follows events and load until ctx is done.

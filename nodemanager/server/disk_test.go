@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/gohops/hops/nodemanager/supervisor"
 	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
@@ -33,14 +34,15 @@ func TestTheDiskLimitIsOfWhatIsFreeWhenAContainerStarts(t *testing.T) {
 	}
 }
 
-func TestAContainerIsLaunchedWithItsDiskLimit(t *testing.T) {
+func TestAContainerIsLaunchedWithTheNodesLimits(t *testing.T) {
 	m, work, files := newManager(t, ""), t.TempDir(), newMemoryFS()
 	c := baseConfig(t, work, m.address)
-	c.DiskLimit = 4711 << 20
+	c.DiskLimit, c.Grace, c.Pids, c.HardCPU = 4711<<20, 77*time.Second, 4712, true
 	files.put("/data/in", "input\n")
 	c.FS = func(string) (Filesystem, error) { return files, nil }
 	n := run(t, c)
 	s := spec(t, 2, "sleep", "100")
+	s.GraceMs = 0
 	s.Artifacts = []*rmpb.Artifact{{Name: "in", Uri: "/data/in", Kind: "file", Size: 6}}
 	m.start(s)
 	m.untilState(s.ContainerId, rmpb.ContainerStatus_RUNNING)
@@ -49,7 +51,7 @@ func TestAContainerIsLaunchedWithItsDiskLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	var l supervisor.Launch
-	if err := json.Unmarshal(text, &l); err != nil || l.DiskLimit != n.config.DiskLimit {
-		t.Errorf("launched with a limit of %d: %v", l.DiskLimit, err)
+	if err := json.Unmarshal(text, &l); err != nil || l.DiskLimit != n.config.DiskLimit || l.Grace != 77*time.Second || l.Limits.Pids != 4712 || !l.Limits.HardCPU || l.Limits.VCores != int(s.Resources.Vcores) {
+		t.Errorf("launched with disk %d, grace %v, %+v: %v", l.DiskLimit, l.Grace, l.Limits, err)
 	}
 }

@@ -66,8 +66,17 @@ func (s *Server) healthReport() (healthy bool, report string) {
 	if problem != "" {
 		notes = append(notes, problem)
 	}
+	complaint, note := s.script.said()
+	for _, n := range []string{complaint, note} {
+		if n != "" {
+			notes = append(notes, n)
+		}
+	}
 	if d := s.groups.Report().Degradation(); d != "" {
 		notes = append(notes, "degraded: "+d)
+	}
+	if s.config.GPUCores && !s.groups.Report().CPUSet {
+		notes = append(notes, "containers run on all cores, not on those near their GPUs: control groups name none (cpuset)")
 	}
 	if n := s.isolationNote(); n != "" {
 		notes = append(notes, n)
@@ -93,7 +102,7 @@ func (s *Server) healthReport() (healthy bool, report string) {
 	if simulated > 0 {
 		notes = append(notes, fmt.Sprintf("%d GPUs are simulated", simulated))
 	}
-	return problem == "", strings.Join(notes, "; ")
+	return problem == "" && complaint == "", strings.Join(notes, "; ")
 }
 
 // watchHealth looks every 10 s.

@@ -176,24 +176,35 @@ func (s *Server) info(w http.ResponseWriter, r *http.Request) {
 
 // containerInfo is YARN's ContainerInfo, with the memory used, the GPUs and YARN's missing times added.
 type containerInfo struct {
-	ID                  string   `json:"id"`
-	State               string   `json:"state"`
-	ExitCode            int      `json:"exitCode"`
-	Diagnostics         string   `json:"diagnostics"`
-	User                string   `json:"user"`
-	TotalMemoryNeededMB int64    `json:"totalMemoryNeededMB"`
-	TotalVCoresNeeded   int      `json:"totalVCoresNeeded"`
-	ExecutionType       string   `json:"executionType"`
-	ContainerLogsLink   string   `json:"containerLogsLink"`
-	NodeID              string   `json:"nodeId"`
-	ContainerLogFiles   []string `json:"containerLogFiles"`
-	UsedMemoryMB        int64    `json:"usedMemoryMB"`
-	GPUs                []string `json:"gpus,omitempty"`
-	StartedTime         int64    `json:"startedTime,omitempty"`
-	FinishedTime        int64    `json:"finishedTime,omitempty"`
-	Degraded            string   `json:"degraded,omitempty"`
+	ID                  string    `json:"id"`
+	State               string    `json:"state"`
+	ExitCode            int       `json:"exitCode"`
+	Diagnostics         string    `json:"diagnostics"`
+	User                string    `json:"user"`
+	TotalMemoryNeededMB int64     `json:"totalMemoryNeededMB"`
+	TotalVCoresNeeded   int       `json:"totalVCoresNeeded"`
+	ExecutionType       string    `json:"executionType"`
+	ContainerLogsLink   string    `json:"containerLogsLink"`
+	NodeID              string    `json:"nodeId"`
+	ContainerLogFiles   []string  `json:"containerLogFiles"`
+	UsedMemoryMB        int64     `json:"usedMemoryMB"`
+	GPUs                []string  `json:"gpus,omitempty"`
+	GPUUse              []usedGPU `json:"gpuUse,omitempty"`
+	StartedTime         int64     `json:"startedTime,omitempty"`
+	FinishedTime        int64     `json:"finishedTime,omitempty"`
+	Degraded            string    `json:"degraded,omitempty"`
 	// StuckProcesses do not end although they were killed.
 	StuckProcesses []int `json:"stuckProcesses,omitempty"`
+}
+
+// usedGPU is what a container has done with one of its devices: times in seconds, memory in MiB, energy in joules.
+type usedGPU struct {
+	UUID       string       `json:"uuid"`
+	Held       jersey.Float `json:"heldSeconds"`
+	Busy       jersey.Float `json:"busySeconds"`
+	MemoryPeak int64        `json:"peakMemoryMiB"`
+	Energy     jersey.Float `json:"energyJoules"`
+	Idle       jersey.Float `json:"idleSeconds"`
 }
 
 // yarnStates are NMWebServices' names of our states.
@@ -216,6 +227,11 @@ func (s *Server) describe(req *http.Request, c *container, caller metadata.Calle
 		ContainerLogsLink: fmt.Sprintf("%s://%s/node/containerlogs/%s/%s", scheme, s.config.HTTP.Addr(), c.id, url.PathEscape(string(r.Spec.User))),
 		NodeID:            s.config.NodeID, ContainerLogFiles: []string{}, UsedMemoryMB: memory >> 20, GPUs: r.Spec.Resources.GPUs,
 		StartedTime: r.Started, FinishedTime: r.Finished, Degraded: r.Degraded, StuckProcesses: stuck,
+	}
+	for _, u := range r.GPUs {
+		i.GPUUse = append(i.GPUUse, usedGPU{
+			u.UUID, jersey.Float(u.Held.Seconds()), jersey.Float(u.Busy.Seconds()), u.MemoryPeak >> 20, jersey.Float(u.Energy), jersey.Float(u.Idle.Seconds()),
+		})
 	}
 	i.Diagnostics = c.waiting()
 	if r.Exit != nil {
@@ -506,7 +522,7 @@ func (s *Server) resource(w http.ResponseWriter, r *http.Request) {
 			g.Use = &gpuUse{jersey.Float(u.Utilization)}
 			g.Memory = &gpuMemory{u.MemoryUsed >> 20, (d.Memory - u.MemoryUsed) >> 20, d.Memory >> 20}
 			g.Temperature = &gpuTemperature{jersey.Float(u.Temperature)}
-			g.Power, g.Processes = jersey.Float(u.Power), u.Processes
+			g.Power, g.Energy, g.Processes = jersey.Float(u.Power), jersey.Float(u.Energy), u.Processes
 		}
 		out.Information.GPUs = append(out.Information.GPUs, g)
 		out.Total = append(out.Total, gpuDevice{Index: i, Minor: d.Minor, UUID: d.UUID})
@@ -548,6 +564,7 @@ type gpuInfo struct {
 	PCI          string       `json:"pci"`
 	HeldBack     string       `json:"heldBack,omitempty"`
 	Power        jersey.Float `json:"powerDraw,omitempty"`
+	Energy       jersey.Float `json:"energyJoules,omitempty"` // since the driver was loaded
 	Processes    []int        `json:"processes,omitempty"`
 }
 

@@ -35,9 +35,13 @@ func (c *container) move(e nodemanager.Event, change func(*state.Record)) nodema
 		change(c.record)
 	}
 	c.saveLocked()
-	exit := c.record.Exit
+	exit, held, use := c.record.Exit, c.record.Spec.Resources.GPUs, c.record.GPUs
 	c.mu.Unlock()
-	if step.Do == nodemanager.Release {
+	switch step.Do {
+	case nodemanager.Attend:
+		c.server.devices.meter.Begin(c.id, held, use, time.Now())
+	case nodemanager.Release:
+		c.server.devices.meter.End(c.id, time.Now())
 		c.dropTrees()
 	}
 	if step.Next != from {
@@ -202,6 +206,9 @@ func (c *container) after(work context.Context) {
 	case <-work.Done():
 		return
 	}
+	for _, u := range c.server.devices.meter.Of(c.id) {
+		c.log.Info("use of a GPU", "gpu", u.UUID, "held", u.Held.Round(time.Second), "busy", u.Busy.Round(time.Second), "peak_memory", u.MemoryPeak, "joules", int64(u.Energy))
+	}
 	// Nothing of the container runs any more, and the resource manager knows how it ended. A supervisor that is still
 	// there writes that down, or cannot because the disk is full: it ends when its directory is gone.
 	linger := time.Now().Add(supervisorLinger)
@@ -222,8 +229,8 @@ func (c *container) after(work context.Context) {
 	c.server.mu.Lock()
 	delete(c.server.containers, c.id)
 	c.server.mu.Unlock()
-	r, _, _ := c.view()
-	c.dropAppDir(&r.Spec)
+	c.server.devices.meter.Forget(c.id)
+	c.dropAppDir()
 }
 
 // forget is the resource manager's word that it has recorded the end.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"github.com/gohops/hops/nodemanager"
 	"github.com/gohops/hops/nodemanager/cgroup"
 	"github.com/gohops/hops/nodemanager/durable"
+	"github.com/gohops/hops/nodemanager/gpu"
 	"github.com/gohops/hops/nodemanager/state"
 	"github.com/gohops/hops/nodemanager/supervisor"
 )
@@ -142,9 +144,9 @@ func (c *container) launch(spec *nodemanager.Spec) (supervisor.Launch, error) {
 			simulated = simulated || d.Simulated
 		}
 	}
-	grace := spec.Grace
-	if grace == 0 {
-		grace = nodemanager.DefaultGrace
+	limits := cgroup.Limits{Memory: spec.Resources.Memory, VCores: spec.Resources.VCores, Pids: c.server.config.Pids, HardCPU: c.server.config.HardCPU}
+	if c.server.config.GPUCores {
+		limits.CPUs = gpu.Cores(granted)
 	}
 	logs := filepath.Join(c.dir, "logs")
 	argv, env := spec.Argv, c.server.environment(spec, c, simulated)
@@ -167,14 +169,15 @@ func (c *container) launch(spec *nodemanager.Spec) (supervisor.Launch, error) {
 	l := supervisor.Launch{
 		Container: c.id, Argv: argv, Env: pairs(env),
 		Dir: filepath.Join(c.dir, "work"), Stdout: filepath.Join(logs, "stdout"), Stderr: filepath.Join(logs, "stderr"),
-		Grace: grace, LogDir: logs, LogLimit: c.server.config.LogLimit, LogRate: c.server.config.LogRate,
+		Grace: cmp.Or(spec.Grace, c.server.config.Grace), LogDir: logs, LogLimit: c.server.config.LogLimit, LogRate: c.server.config.LogRate,
 		DiskDirs: []string{filepath.Join(c.dir, "work"), filepath.Join(c.dir, "tmp")}, DiskLimit: c.disk - c.server.localizer.Size(c.trees), Poll: c.server.config.Poll,
-		Limits: cgroup.Limits{Memory: spec.Resources.Memory, VCores: spec.Resources.VCores, Pids: c.server.config.Pids},
+		Limits: limits,
 		Group:  c.server.groups.Group(string(c.id)),
 		Lease:  c.leaseOf(spec, c.server.currentLease()),
 	}
 	if shared := c.appDir(spec); shared != "" {
-		l.DiskDirs = append(l.DiskDirs, shared)
+		l.SharedDir, l.Sharers = shared, c.sharers()
+		c.sharing = l.Sharers
 	}
 	if len(c.handed.Secrets) > 0 {
 		l.SecretsDir = c.secretsDir()

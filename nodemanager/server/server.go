@@ -70,6 +70,7 @@ type Server struct {
 	filesystem map[nodemanager.User]*userFS
 
 	health  healthState
+	script  scriptState
 	devices deviceState
 	streams streams
 
@@ -195,10 +196,12 @@ func (s *Server) Run(ctx context.Context) error {
 	g.Go(func() error { s.speak(ctx, work); return nil })
 	g.Go(func() error { s.watchDevices(ctx); return nil })
 	g.Go(func() error { s.watchHealth(ctx); return nil })
+	g.Go(func() error { s.runHealthScript(ctx); return nil })
 	err := g.Wait()
 	if s.config.StopContainers {
 		s.stopAll()
 	}
+	s.noteUse(time.Now(), true)
 	stopWork()
 	close(s.stopping)
 	s.work.Wait()

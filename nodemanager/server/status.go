@@ -64,7 +64,7 @@ func (s *Server) statusReport() status.Report {
 
 func (s *Server) figures(to status.Sample) {
 	healthy, _ := s.healthReport()
-	to.Gauge("hops_nodemanager_healthy", "1 while the node's disk can take work.", status.Bool(healthy))
+	to.Gauge("hops_nodemanager_healthy", "1 while the node's disk can take work, and its health script finds nothing wrong.", status.Bool(healthy))
 	to.Gauge("hops_nodemanager_leaving", "1 while an operator has the node leave: it gets no work.", status.Bool(s.service.Load() != nil))
 	to.Gauge("hops_nodemanager_in_touch", "1 while a resource manager has answered lately.", status.Bool(s.leaseHolds()))
 	states := map[nodemanager.State]int{}
@@ -90,9 +90,33 @@ func (s *Server) figures(to status.Sample) {
 	to.Counter("hops_nodemanager_localization_seconds_total", "Time of these.", time.Duration(s.localized.nanoseconds.Load()).Seconds())
 	to.Gauge("hops_nodemanager_memory_bytes", "Memory that the node offers.", float64(s.config.Memory))
 	to.Gauge("hops_nodemanager_vcores", "Vcores that the node offers.", float64(s.config.VCores))
-	for _, d := range s.devices.current() {
+	s.gpuFigures(to)
+}
+
+func (s *Server) gpuFigures(to status.Sample) {
+	devices, idle := s.devices.current(), s.idle()
+	each := func(name, help string, value func(*nodemanager.GPUUsage) (float64, bool), kind func(string, string, float64, ...string)) {
+		for _, d := range devices {
+			if d.Usage == nil {
+				continue
+			}
+			if v, ok := value(d.Usage); ok {
+				kind("hops_nodemanager_gpu_"+name, help, v, "gpu", d.UUID)
+			}
+		}
+	}
+	for _, d := range devices {
 		to.Gauge("hops_nodemanager_gpu_healthy", "1 while the GPU may be granted.", status.Bool(d.Health == nodemanager.Healthy), "gpu", d.UUID)
 	}
+	for _, d := range devices {
+		_, does := idle[d.UUID]
+		to.Gauge("hops_nodemanager_gpu_idle", "1 while a container holds the GPU and has done nothing with it for longer than nodemanager.gpu_idle.", status.Bool(does), "gpu", d.UUID)
+	}
+	each("utilization_ratio", "Part of the time in which a kernel ran on the GPU.", func(u *nodemanager.GPUUsage) (float64, bool) { return u.Utilization / 100, !u.Blind }, to.Gauge)
+	each("memory_used_bytes", "Memory of the GPU that is in use.", func(u *nodemanager.GPUUsage) (float64, bool) { return float64(u.MemoryUsed), true }, to.Gauge)
+	each("power_watts", "Power that the GPU takes.", func(u *nodemanager.GPUUsage) (float64, bool) { return u.Power, u.Power > 0 }, to.Gauge)
+	each("temperature_celsius", "Temperature of the GPU.", func(u *nodemanager.GPUUsage) (float64, bool) { return u.Temperature, u.Temperature > 0 }, to.Gauge)
+	each("energy_joules_total", "Energy that the GPU has spent since its driver was loaded.", func(u *nodemanager.GPUUsage) (float64, bool) { return u.Energy, u.Energy > 0 }, to.Counter)
 }
 
 // latency sums durations, for Prometheus to divide.

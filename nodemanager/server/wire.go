@@ -48,6 +48,12 @@ func (c *container) status() *rmpb.ContainerStatus {
 		ContainerId: string(c.id), State: wireStates[r.State], ExitStatus: int32(nodemanager.Invalid), StartedMs: r.Started,
 		FinishedMs: r.Finished, MemoryUsed: memory, GpuUuids: r.Spec.Resources.GPUs, LogDir: logDir(&r.Spec),
 	}
+	for _, u := range r.GPUs {
+		p.GpuUse = append(p.GpuUse, &rmpb.GPUUse{
+			Uuid: u.UUID, HeldMs: u.Held.Milliseconds(), BusyMs: u.Busy.Milliseconds(), MemoryPeak: u.MemoryPeak, Energy: u.Energy,
+			IdleMs: u.Idle.Milliseconds(), Idle: r.Exit == nil && u.Idle >= c.server.config.GPUIdle,
+		})
+	}
 	p.Diagnostics = c.waiting()
 	if r.Exit != nil {
 		p.ExitStatus, p.Diagnostics = int32(r.Exit.Status), r.Exit.Diagnostics
@@ -56,10 +62,14 @@ func (c *container) status() *rmpb.ContainerStatus {
 }
 
 func gpuOf(d nodemanager.GPU) *rmpb.GPU {
-	return &rmpb.GPU{
+	g := &rmpb.GPU{
 		Uuid: d.UUID, Model: d.Model, Memory: d.Memory, Minor: int32(d.Minor), Pci: d.PCI, Island: d.Island, Simulated: d.Simulated,
 		Health: string(d.Health), HealthReason: d.HealthReason,
 	}
+	if u := d.Usage; u != nil {
+		g.Load = &rmpb.GPULoad{Utilization: u.Utilization, Blind: u.Blind, MemoryUsed: u.MemoryUsed, Power: u.Power, Temperature: u.Temperature}
+	}
+	return g
 }
 
 // maxReportText bounds the diagnostics of one report in bytes. The resource manager takes messages of 8 MiB, and a node

@@ -215,3 +215,35 @@ func TestAdoptedContainersKeepWhatTheyAreLinkedTo(t *testing.T) {
 	name := "/logs/" + s.ContainerId + "/stdout"
 	eventually(t, name, func() bool { return files.get(name) == "A" })
 }
+
+// The directory of an application goes with its last container here, also when that one was never started and knows nothing of it; while
+// there are several, each knows how many.
+func TestTheDirectoryOfAnApplicationGoesWithItsLastContainer(t *testing.T) {
+	m, work, files := newManager(t, ""), t.TempDir(), libs(t)
+	c := baseConfig(t, work, m.address)
+	c.FS = func(string) (Filesystem, error) { return files, nil }
+	n := run(t, c)
+	<-n.Ready()
+	first, second := yarnSpec(t, 1, "echo shuffle > $LOCAL_DIRS/data"), yarnSpec(t, 2, "sleep 100")
+	m.start(first)
+	m.untilState(first.ContainerId, rmpb.ContainerStatus_COMPLETE)
+	m.start(second)
+	m.untilState(second.ContainerId, rmpb.ContainerStatus_RUNNING)
+	if got := n.find(nodemanager.ContainerID(second.ContainerId)).sharers(); got != 2 {
+		t.Errorf("%d containers share the directory", got)
+	}
+	m.order(&rmpb.NodeOrders{Stop: []*rmpb.Stop{{ContainerId: second.ContainerId, Reason: "x"}, {ContainerId: containerName(3), Reason: "never started"}}})
+	m.untilState(second.ContainerId, rmpb.ContainerStatus_COMPLETE)
+	m.untilState(containerName(3), rmpb.ContainerStatus_COMPLETE)
+	for _, id := range []string{first.ContainerId, second.ContainerId, containerName(3)} {
+		if left, err := os.ReadDir(filepath.Join(work, "apps")); err != nil || len(left) != 1 {
+			t.Errorf("before %s is forgotten: %v, %v", id, left, err)
+		}
+		m.order(&rmpb.NodeOrders{Cleanup: []string{id}})
+		eventually(t, "a container to be forgotten", func() bool { return n.find(nodemanager.ContainerID(id)) == nil })
+	}
+	eventually(t, "the directory to go", func() bool {
+		left, err := os.ReadDir(filepath.Join(work, "apps"))
+		return err == nil && len(left) == 0
+	})
+}

@@ -65,6 +65,8 @@ type Record struct {
 	Finished int64 `json:"finished_ms,omitempty"`
 	// Forgotten: the resource manager has recorded the end. Only the logs may still be on their way.
 	Forgotten bool `json:"forgotten,omitempty"`
+	// GPUs is what it has done with its devices, as of a minute ago at the latest.
+	GPUs []nodemanager.GPUUse `json:"gpus,omitempty"`
 	// Degraded says which limits of this container are polled instead of enforced.
 	Degraded string `json:"degraded,omitempty"`
 }

@@ -214,6 +214,12 @@ func (c *Client) Renew(ctx context.Context, l Lease) (*Status, error) {
 	return c.call(ctx, request{Op: "renew", Lease: &l})
 }
 
+// Share says how many containers have Launch.SharedDir in common now.
+func (c *Client) Share(ctx context.Context, sharers int) error {
+	_, err := c.call(ctx, request{Op: "share", Share: sharers})
+	return err
+}
+
 // Signal sends a signal to the command's process group.
 func (c *Client) Signal(ctx context.Context, sig int) error {
 	_, err := c.call(ctx, request{Op: "signal", Signal: sig})

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"syscall"
@@ -27,12 +28,7 @@ func (s *supervisor) watchDisk() {
 	}
 	for s.currentCause() == nil {
 		begin := time.Now()
-		var bytes int64
-		entries := 0
-		for _, dir := range l.DiskDirs {
-			b, e := usageOf(dir)
-			bytes, entries = bytes+b, entries+e
-		}
+		bytes, entries := s.diskUsage()
 		text := ""
 		switch {
 		case bytes > l.DiskLimit:
@@ -53,6 +49,21 @@ func (s *supervisor) watchDisk() {
 		case <-time.After(max(min(diskPause, 4*l.Poll), 20*time.Since(begin))):
 		}
 	}
+}
+
+// diskUsage is what counts for the container's limit.
+func (s *supervisor) diskUsage() (bytes int64, entries int) {
+	l := &s.launch
+	for _, dir := range l.DiskDirs {
+		b, e := usageOf(dir)
+		bytes, entries = bytes+b, entries+e
+	}
+	if l.SharedDir != "" {
+		b, e := usageOf(l.SharedDir)
+		n := max(1, cmp.Or(s.sharers.Load(), int64(l.Sharers)))
+		bytes, entries = bytes+b/n, entries+e/int(n)
+	}
+	return bytes, entries
 }
 
 // usageOf is what the files below dir take on the disk, holes not counted and a file of several names once. It stops when it

@@ -139,7 +139,7 @@ func FuzzStat(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name string, parent int, start uint64) {
 		text := fmt.Sprintf("12 (%s) Z %d %s%d 0\n", name, parent, strings.Repeat("0 ", 17), start)
 		p, ok := parseStat(12, []byte(text))
-		if want := (process{12, parent, start, true}); !ok || p != want {
+		if want := (process{12, parent, start, true, 1}); !ok || p != want {
 			t.Errorf("%q is %+v, %v; want %+v", text, p, ok, want)
 		}
 		parseStat(12, []byte(name))

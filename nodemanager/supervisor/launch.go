@@ -73,14 +73,17 @@ type Launch struct {
 	LogLimit int64  `json:"log_limit,omitempty"`
 	LogRate  int64  `json:"log_rate,omitempty"`
 	// DiskDirs are measured: more than DiskLimit bytes on disk in all of them (0: no limit) end the container.
+	// Of what is in SharedDir, which Sharers containers have in common (more or fewer later, see Client.Share), each has an equal part.
 	DiskDirs  []string `json:"disk_dirs,omitempty"`
+	SharedDir string   `json:"shared_dir,omitempty"`
+	Sharers   int      `json:"sharers,omitempty"`
 	DiskLimit int64    `json:"disk_limit,omitempty"`
 	// Poll is how often memory, log size and lease are looked at, default 500 ms; log size more often where it is near its end.
 	Poll  time.Duration `json:"poll,omitempty"`
 	Lease Lease         `json:"lease"`
 	// Isolation hides the servers' files from the command; nil: they are not hidden.
 	Isolation *Isolation `json:"isolation,omitempty"`
-	// Account is the user as whom the command runs; it owns LogDir and DiskDirs from the start of the command on, and nobody
+	// Account is the user as whom the command runs; it owns LogDir, DiskDirs and SharedDir from the start of the command on, and nobody
 	// else may have been able to write there before. Only root may name one, and with it a Confinement. nil: our own.
 	Account *account.Account `json:"account,omitempty"`
 	// SecretsDir, directly in the container's directory, is made for the files that Start was given for the command's eyes

@@ -126,6 +126,7 @@ type supervisor struct {
 	treeGone  chan struct{} // closed at ECHILD: no descendant exists
 	ended     chan struct{} // closed when exit is set
 	answering atomic.Int32  // waiters not yet answered
+	sharers   atomic.Int64  // of Launch.SharedDir; 0: as at the launch
 
 	mu        sync.Mutex
 	lease     Lease
@@ -135,6 +136,7 @@ type supervisor struct {
 	startedAt time.Time
 	memory    int64
 	peak      int64
+	refused   int64 // processes and threads that its control group did not give it
 	stuck     []int
 	exit      *Exit
 }

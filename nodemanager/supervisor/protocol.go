@@ -11,10 +11,11 @@ const maxLine = 256 << 10
 
 // request is one line to a supervisor.
 type request struct {
-	// Op is status, renew, refresh, signal, stop or wait. wait is answered when the container has ended, and is the last request of
+	// Op is status, renew, share, refresh, signal, stop or wait. wait is answered when the container has ended, and is the last request of
 	// its connection.
 	Op     string       `json:"op"`
 	Lease  *Lease       `json:"lease,omitempty"`
+	Share  int          `json:"share,omitempty"`
 	Tokens []byte       `json:"tokens,omitempty"`
 	Signal int          `json:"signal,omitempty"`
 	Stop   *StopRequest `json:"stop,omitempty"`

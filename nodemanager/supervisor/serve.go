@@ -81,6 +81,11 @@ func (s *supervisor) handle(r request) answer {
 		}
 		s.renew(*r.Lease)
 		s.poke()
+	case "share":
+		if r.Share < 1 {
+			return answer{Error: fmt.Sprintf("%d containers share a directory of this one", r.Share)}
+		}
+		s.sharers.Store(int64(r.Share))
 	case "refresh":
 		if len(r.Tokens) == 0 || s.launch.CredentialsDir == "" {
 			return answer{Error: "this container was given no credentials to refresh"}

@@ -259,7 +259,11 @@ func (l *Launch) handOver() error {
 	if l.Account == nil {
 		return nil
 	}
-	for _, dir := range append([]string{l.LogDir}, l.DiskDirs...) {
+	dirs := append([]string{l.LogDir}, l.DiskDirs...)
+	if l.SharedDir != "" {
+		dirs = append(dirs, l.SharedDir)
+	}
+	for _, dir := range dirs {
 		d, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 		if err != nil {
 			return err

@@ -435,6 +435,30 @@ func TestForkBombEndsInControlGroup(t *testing.T) {
 	}
 }
 
+// manyProcesses starts 10,000 if nobody stops it, and gives up at the first one that it does not get.
+const manyProcesses = `i=0; while [ $i -lt 10000 ]; do sleep 1000 & i=$((i+1)); done; echo all`
+
+func TestTooManyProcessesAreNamed(t *testing.T) {
+	for name, group := range map[string]func(t *testing.T) cgroup.Group{
+		"by polling":        func(*testing.T) cgroup.Group { return cgroup.Group{} },
+		"by control groups": func(t *testing.T) cgroup.Group { return groups(t).Group(string(id)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newContainer(t, "sh", "-c", manyProcesses)
+			c.launch.Limits = cgroup.Limits{Pids: 40}
+			c.launch.Group = group(t)
+			c.start()
+			e := c.end()
+			if e.Status == nodemanager.Success || !strings.Contains(e.Diagnostics, "40 (nodemanager.pids)") {
+				t.Errorf("%+v", e)
+			}
+			if out, _ := os.ReadFile(c.launch.Stdout); len(out) > 0 {
+				t.Errorf("it made all of its processes")
+			}
+		})
+	}
+}
+
 func TestTooMuchLogEndsTheContainer(t *testing.T) {
 	for name, test := range map[string]struct {
 		command string
@@ -602,7 +626,7 @@ func TestDamagedLaunchFileIsAnError(t *testing.T) {
 
 func TestParseStatWithStrangeName(t *testing.T) {
 	p, ok := parseStat(7, []byte("7 (a) b (c) S 3 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4711 1 1\n"))
-	if !ok || p.parent != 3 || p.start != 4711 || p.zombie {
+	if !ok || p.parent != 3 || p.start != 4711 || p.zombie || p.threads != 1 {
 		t.Errorf("%+v %v", p, ok)
 	}
 	for _, bad := range []string{"", "7 (x", "7 (x) S", "7 (x) S p 1 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 1 0 0"} {

@@ -16,6 +16,7 @@ type process struct {
 	pid, parent int
 	start       uint64
 	zombie      bool
+	threads     int // 1 at least
 }
 
 // readProcess parses /proc/<pid>/stat (proc(5)); the command name may contain anything, so fields count from its last ')'.
@@ -44,7 +45,11 @@ func parseStat(pid int, text []byte) (process, bool) {
 	if err != nil {
 		return process{}, false
 	}
-	return process{pid, parent, start, fields[0] == "Z" || fields[0] == "X"}, true
+	threads, err := strconv.Atoi(fields[17])
+	if err != nil {
+		return process{}, false
+	}
+	return process{pid, parent, start, fields[0] == "Z" || fields[0] == "X", max(1, threads)}, true
 }
 
 func allPids() []int {

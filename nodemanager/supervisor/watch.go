@@ -154,10 +154,24 @@ func (s *supervisor) renew(l Lease) {
 	}
 }
 
-// inspect looks at memory.
+// inspect looks at memory, and at the number of processes and threads.
 func (s *supervisor) inspect(oomBase int64) {
 	if s.currentCause() != nil {
 		return
+	}
+	if most := s.launch.Limits.Pids; most > 0 && !s.group.PidsLimited {
+		have := 0
+		for _, p := range descendants(unix.Getpid()) {
+			have += p.threads
+		}
+		if have > most {
+			s.end(cause{
+				status: nodemanager.Killed, killAt: Now(),
+				diagnostics: fmt.Sprintf("Container [pid=%d,containerID=%s] has %d processes and threads, the most are %d (nodemanager.pids). Killing container.",
+					s.mainPid(), s.launch.Container, have, most),
+			})
+			return
+		}
 	}
 	limit := s.launch.Limits.Memory
 	if now, peak, ok := s.group.Memory(); ok {
@@ -184,6 +198,9 @@ func (s *supervisor) inspect(oomBase int64) {
 // and ended. Whether a limit was kept must not depend on when somebody looked.
 func (s *supervisor) inspectAtEnd(status syscall.WaitStatus, oomBase int64) {
 	s.inspectLogs()
+	s.mu.Lock()
+	s.refused = s.group.ForksRefused()
+	s.mu.Unlock()
 	now, peak, ok := s.group.Memory()
 	if !ok {
 		return
@@ -279,6 +296,9 @@ func (s *supervisor) conclude(main syscall.WaitStatus) *Exit {
 		e.Status, e.Stopped, e.Diagnostics = s.cause.status, s.cause.ordered, s.cause.diagnostics
 	default:
 		e.Status, e.Stopped, e.Diagnostics = own, s.cause.ordered, s.cause.diagnostics
+	}
+	if e.Status != nodemanager.Success && s.refused > 0 {
+		e.Diagnostics += fmt.Sprintf(". It had as many processes and threads as it may, %d (nodemanager.pids): %d more were refused", s.launch.Limits.Pids, s.refused)
 	}
 	return e
 }

@@ -303,14 +303,8 @@ func (c *call) allocated(m *master, id rm.AttemptID, q *pb.AllocateRequestProto)
 	if q.Progress == nil {
 		request.Progress = -1
 	}
-	hopes := false
-	for _, key := range changed {
-		ask, ok := next.ask(c, key)
-		if !ok {
-			request.Cancel = append(request.Cancel, key.String())
-			continue
-		}
-		request.Asks, hopes = append(request.Asks, rm.WantedAsk{Ask: ask}), true
+	if request.Asks, request.Cancel, err = next.asks(c, changed); err != nil {
+		return nil, err
 	}
 	out := &pb.AllocateResponseProto{ResponseId: new(q.GetResponseId() + 1)}
 	for _, p := range q.Release {
@@ -333,7 +327,7 @@ func (c *call) allocated(m *master, id rm.AttemptID, q *pb.AllocateRequestProto)
 		}
 	}
 	events, err := m.stream.Next(c.ctx, 0)
-	if err == nil && hopes && !grants(events) {
+	if err == nil && len(request.Asks) > 0 && !grants(events) {
 		var more []rm.MasterEvent
 		more, err = m.stream.Next(c.ctx, grantTime)
 		events = append(events, more...)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	rm "github.com/gohops/hops/resourcemanager"
@@ -79,6 +80,10 @@ const (
 	maxKeys   = 1_000
 	maxPlaces = 20_000 // hosts, racks and nodes to avoid
 	maxCount  = 1_000_000
+	// maxPreferred nodes are told to the scheduler of an ask that others may serve, too (its own limit; see server.Allocate).
+	maxPreferred = 1_000
+	// maxNames of nodes may the asks name together that one request changes, each with all nodes to avoid.
+	maxNames = 100_000
 )
 
 // take reads the rows of a request, and answers which asks they change.
@@ -179,9 +184,27 @@ func sizeOf(r rm.Resource) string {
 	return hex.EncodeToString(h[:6])
 }
 
+// asks are what the scheduler is told of those that a request changes; cancel are those of which nothing is wanted any more.
+func (w *wants) asks(c *call, changed []askKey) (asks []rm.WantedAsk, cancel []string, err error) {
+	avoid, names, known := append(slices.Sorted(maps.Keys(w.avoid)), c.mute()...), 0, c.racks()
+	for _, key := range changed {
+		ask, ok := w.ask(c, key, avoid, known)
+		if !ok {
+			cancel = append(cancel, key.String())
+			continue
+		}
+		if names += len(ask.Nodes) + len(ask.Excluded); names > maxNames {
+			return nil, nil, thrown(invalidMasterRequest, "the asks of one request name more than %d nodes, each with the %d to avoid: avoid or name fewer nodes, or change fewer asks at a time",
+				maxNames, len(avoid))
+		}
+		asks = append(asks, rm.WantedAsk{Ask: ask})
+	}
+	return asks, cancel, nil
+}
+
 // ask is what the scheduler is told of one; false: nothing is wanted any more. Hosts and racks are preferred, and required where the
-// master does not relax.
-func (w *wants) ask(c *call, key askKey) (rm.Ask, bool) {
+// master does not relax. Preferences are cut where there are too many: they are wishes.
+func (w *wants) ask(c *call, key askKey, avoid []string, known racks) (rm.Ask, bool) {
 	v := w.by[key]
 	if v == nil || v.count == 0 {
 		if v != nil && len(v.hosts)+len(v.racks) == 0 {
@@ -190,26 +213,45 @@ func (w *wants) ask(c *call, key askKey) (rm.Ask, bool) {
 		return rm.Ask{}, false
 	}
 	minimum, _ := c.Cluster.Limits()
+	strict := !v.relax && len(v.hosts)+len(v.racks) > 0
 	nodes := slices.Sorted(maps.Keys(v.hosts))
-	if !v.relax || len(nodes) == 0 { // YARN: the row of the rack counts where those of hosts do not
-		nodes = append(nodes, c.inRacks(v.racks)...)
+	if strict || len(nodes) == 0 { // YARN: the row of the rack counts where those of hosts do not
+		nodes = append(nodes, known.nodes(v.racks)...)
+	}
+	if !strict && len(nodes) > maxPreferred {
+		nodes = nodes[:maxPreferred]
 	}
 	return rm.Ask{
 		ID: key.String(), Priority: int(key.priority), Resource: v.resource.Raise(minimum), Count: v.count, Held: true, Nodes: nodes,
-		Strict: !v.relax && len(v.hosts)+len(v.racks) > 0, Excluded: append(slices.Sorted(maps.Keys(w.avoid)), c.mute()...), Label: v.label,
+		Strict: strict, Excluded: avoid, Label: v.label,
 	}, true
 }
 
-// inRacks are the nodes of some racks.
-func (c *call) inRacks(racks map[string]bool) (out []string) {
-	if len(racks) == 0 {
+// racks are the nodes below each rack, and below each part of its path. They are looked up when the first ask names one.
+type racks func() map[string][]string
+
+func (c *call) racks() racks {
+	return sync.OnceValue(func() map[string][]string {
+		below := map[string][]string{}
+		for n := range c.view.Nodes() {
+			for path := n.Rack; len(path) > 1; path = path[:max(0, strings.LastIndexByte(path, '/'))] {
+				below[path] = append(below[path], string(n.ID))
+			}
+		}
+		return below
+	})
+}
+
+// nodes are those of some racks, in order, maxPlaces at most.
+func (r racks) nodes(named map[string]bool) (out []string) {
+	if len(named) == 0 {
 		return nil
 	}
-	for n := range c.view.Nodes() {
-		for rack := range racks {
-			if n.Rack == rack || strings.HasPrefix(n.Rack, rack+"/") {
-				out = append(out, string(n.ID))
-				break
+	below, seen := r(), map[string]bool{}
+	for _, rack := range slices.Sorted(maps.Keys(named)) {
+		for _, id := range below[rack] {
+			if !seen[id] && len(out) < maxPlaces {
+				seen[id], out = true, append(out, id)
 			}
 		}
 	}

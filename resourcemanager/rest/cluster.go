@@ -1,6 +1,8 @@
 package rest
 
 import (
+	"slices"
+
 	"github.com/gohops/hops/internal/security"
 	rm "github.com/gohops/hops/resourcemanager"
 )
@@ -60,6 +62,9 @@ type GPUView struct {
 	HealthReason string       `json:"health_reason,omitempty"`
 	// Container that holds the device; empty: none.
 	Container string `json:"container,omitempty"`
+	// Load is what it does now, Use what the container that holds it has done with it; absent: the node does not tell.
+	Load *GPULoad `json:"load,omitempty"`
+	Use  *GPUUse  `json:"use,omitempty"`
 }
 
 func (q *request) listNodes() {
@@ -93,6 +98,12 @@ func (q *request) listNodes() {
 			}
 			if c, ok := holders[g.UUID]; ok {
 				d.Container = c.String()
+				if i := slices.IndexFunc(live.Uses[c], func(u GPUUse) bool { return u.UUID == g.UUID }); i >= 0 {
+					d.Use = &live.Uses[c][i]
+				}
+			}
+			if l, ok := live.GPUs[g.UUID]; ok {
+				d.Load = &l
 			}
 			v.GPUs = append(v.GPUs, d)
 		}

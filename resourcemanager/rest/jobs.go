@@ -66,6 +66,8 @@ type Job struct {
 	Command    []string       `json:"command,omitempty"`
 	Spent      SpentSeconds   `json:"spent"`
 	Containers []JobContainer `json:"containers,omitempty"`
+	// Warnings are what its owner should look at; lists leave them out.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Amount is a resource in JSON; memory in bytes.
@@ -84,6 +86,9 @@ type SpentSeconds struct {
 	GPUSeconds   int64 `json:"gpu_seconds"`
 }
 
+// maxWarnings bounds those of one job.
+const maxWarnings = 100
+
 // JobContainer is a container of a job.
 type JobContainer struct {
 	ID  string `json:"id"`
@@ -98,10 +103,12 @@ type JobContainer struct {
 	Diagnostics string   `json:"diagnostics,omitempty"`
 	Resources   Amount   `json:"resources"`
 	GPUs        []string `json:"gpus,omitempty"`
-	Granted     int64    `json:"granted"`
-	Started     int64    `json:"started"`
-	Finished    int64    `json:"finished"`
-	LogDir      string   `json:"log_dir"`
+	// GPUUse is what it has done with them, while its node says so.
+	GPUUse   []GPUUse `json:"gpu_use,omitempty"`
+	Granted  int64    `json:"granted"`
+	Started  int64    `json:"started"`
+	Finished int64    `json:"finished"`
+	LogDir   string   `json:"log_dir"`
 }
 
 func amountOf(r rm.Resource) Amount { return Amount{r.Memory, r.VCores, r.GPUs, r.Other.Map()} }
@@ -190,11 +197,21 @@ func (q *request) job(a *rm.Application, containers bool) Job {
 			out.Command = []string{"/bin/sh", "-c", spec.Run}
 		}
 	}
+	uses := map[rm.NodeID]map[rm.ContainerID][]GPUUse{}
 	for _, c := range q.view.Containers(a.ID) {
+		if _, ok := uses[c.Node]; !ok && len(c.GPUs) > 0 {
+			uses[c.Node] = q.Cluster.Liveness(c.Node).Uses
+		}
 		k := JobContainer{
 			ID: c.ID.String(), Ask: c.Ask, Master: c.Master, Node: string(c.Node), State: c.State, Diagnostics: q.shown(a, c.Diagnostics),
 			Resources: amountOf(c.Resource), GPUs: c.GPUs, Granted: int64(c.Granted), Started: int64(c.Started), Finished: int64(c.Finished),
-			LogDir: path.Join(out.LogDir, c.ID.String()),
+			LogDir: path.Join(out.LogDir, c.ID.String()), GPUUse: uses[c.Node][c.ID],
+		}
+		for _, u := range k.GPUUse {
+			if u.Unused && c.Live() && len(out.Warnings) < maxWarnings {
+				idle := time.Duration(u.Idle) * time.Millisecond
+				out.Warnings = append(out.Warnings, fmt.Sprintf("container %s holds GPU %s and has done nothing with it for %v", c.ID, u.UUID, idle.Round(time.Minute)))
+			}
 		}
 		if c.Instance >= 0 {
 			k.Instance = &c.Instance

@@ -124,6 +124,32 @@ type Liveness struct {
 	Refused string
 	// Memory used by its containers, in bytes, as far as reported.
 	Memory map[rm.ContainerID]int64
+	// GPUs are what its devices do, by UUID, and Uses what containers have done with theirs, as far as reported.
+	GPUs map[string]GPULoad
+	Uses map[rm.ContainerID][]GPUUse
+}
+
+// GPULoad is what a device does at one moment; what it does not tell is absent.
+type GPULoad struct {
+	// Utilization is the percentage of time in which a kernel ran, MemoryUsed is in bytes, Power in watts, Temperature in degrees Celsius.
+	Utilization *float64 `json:"utilization,omitempty"`
+	MemoryUsed  int64    `json:"memory_used"`
+	Power       float64  `json:"power,omitempty"`
+	Temperature float64  `json:"temperature,omitempty"`
+}
+
+// GPUUse is what a container has done with one of its devices since it began. Times are in milliseconds.
+type GPUUse struct {
+	UUID string `json:"uuid"`
+	// Held is how long it had the device while its node looked, Busy how much of that a kernel ran.
+	Held int64 `json:"held"`
+	Busy int64 `json:"busy"`
+	// MemoryPeak is the most memory of it that was seen in use, in bytes; Energy is the device's in that time, in joules.
+	MemoryPeak int64   `json:"memory_peak"`
+	Energy     float64 `json:"energy"`
+	// Idle is for how long it has done nothing now; Unused: longer than its node finds usual (nodemanager.gpu_idle).
+	Idle   int64 `json:"idle"`
+	Unused bool  `json:"unused,omitempty"`
 }
 
 // Logs reads the log files of containers from the file system, as a user.

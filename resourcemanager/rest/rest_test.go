@@ -161,7 +161,13 @@ func (c *fakeCluster) LogDir(a *rm.Application) string {
 func (c *fakeCluster) LogAggregation(rm.ApplicationID) string { return "SUCCEEDED" }
 
 func (c *fakeCluster) Liveness(rm.NodeID) Liveness {
-	return Liveness{Open: true, Heard: time.Now(), Memory: map[rm.ContainerID]int64{{}: 64 << 20}}
+	l := Liveness{Open: true, Heard: time.Now(), Memory: map[rm.ContainerID]int64{{}: 64 << 20}, GPUs: map[string]GPULoad{}, Uses: map[rm.ContainerID][]GPUUse{}}
+	for uuid, id := range c.state.View().Holders() {
+		busy := 37.5
+		l.GPUs[uuid] = GPULoad{Utilization: &busy, MemoryUsed: 1 << 30, Power: 321}
+		l.Uses[id] = append(l.Uses[id], GPUUse{UUID: uuid, Held: 2_700_000, Busy: 1000, MemoryPeak: 2 << 30, Energy: 7200, Idle: 2_640_000, Unused: uuid == "GPU-1"})
+	}
+	return l
 }
 
 // fill makes applications in the states that the recorded answers show: one running with a worker, one waiting, one

@@ -222,6 +222,12 @@ func badInstances(numbers []int32) bool {
 	return false
 }
 
+// maxPreferred nodes may an ask prefer; maxNodes may it require, or exclude: what masters of large clusters want in YARN's protocol.
+const (
+	maxPreferred = 1_000
+	maxNodes     = 20_000
+)
+
 // maxWalltime is more than anything runs.
 const maxWalltime = 10 * 365 * 24 * time.Hour
 
@@ -248,7 +254,7 @@ func (s *Server) wanted(app rm.ApplicationID, a *rm.WantedAsk) (*statepb.WantedA
 		return bad("gang_min %d is negative, above 1,000 or above the count %d", a.Gang, a.Count)
 	case r.Memory < 0 || r.VCores < 0 || r.GPUs < 0 || r.Memory > 1<<50 || r.VCores > 1<<20 || r.GPUs > maxGPUs:
 		return bad("the resources are out of range")
-	case len(a.Nodes) > 1_000 || len(a.Excluded) > 10_000 || len(a.Model) > maxWord || len(a.Label) > maxWord:
+	case len(a.Nodes) > maxPreferred && !a.Strict || len(a.Nodes) > maxNodes || len(a.Excluded) > maxNodes || len(a.Model) > maxWord || len(a.Label) > maxWord:
 		return bad("too many nodes, or a word that is too long")
 	case a.GPUMemory < 0 || a.GPUMemory > 1<<50 || a.Walltime < 0 || a.Walltime > maxWalltime:
 		return bad("the memory of its GPUs, or its walltime, is out of range")

@@ -364,6 +364,7 @@ func (x *session) publish(report *pb.NodeReport) {
 			taken = taken.Add(c.Resource)
 		}
 	}
+	n.observe(report)
 	n.memory, n.waits = map[rm.ContainerID]int64{}, map[rm.ContainerID]string{}
 	for _, st := range report.Containers {
 		id, err := rm.ParseContainerID(st.ContainerId)
@@ -525,6 +526,14 @@ func checkReport(r *pb.NodeReport) error {
 	for _, c := range r.Containers {
 		if _, err := rm.ParseContainerID(c.ContainerId); err != nil { // nothing that this cluster could have granted
 			return bad("%v", err)
+		}
+		if len(c.GpuUse) > maxGPUs {
+			return bad("container %s uses %d GPUs, %d are the most", c.ContainerId, len(c.GpuUse), maxGPUs)
+		}
+		for _, u := range c.GpuUse {
+			if len(u.Uuid) > maxWord {
+				return bad("container %s uses a GPU whose uuid is too long", c.ContainerId)
+			}
 		}
 	}
 	for _, g := range r.Gpus {

@@ -59,6 +59,9 @@ type softNode struct {
 	strangers int
 	// memory used by each container, as reported.
 	memory map[rm.ContainerID]int64
+	// loads are what its devices do, by UUID; uses what containers have done with theirs.
+	loads map[string]*pb.GPULoad
+	uses  map[rm.ContainerID][]*pb.GPUUse
 	// signals are for the node's next orders.
 	signals []*pb.Signal
 	// devices are what an operator says of its devices, for the same.

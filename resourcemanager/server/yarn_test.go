@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -638,4 +640,47 @@ func TestTheTokensOfAMasterOfYARNs(t *testing.T) {
 	if out = allocate(&yarnpb.AllocateRequestProto{}); len(out.NmTokens) != 0 || out.AmRmToken != nil {
 		t.Errorf("given twice: %v", out)
 	}
+}
+
+// Many names of hosts: what is preferred is cut, what is required is taken whole, and what would be too much work is refused.
+func TestManyNamesByYARNsRPC(t *testing.T) {
+	c, n, addr := yarnCluster(t)
+	app := submitYARN(t, dialYARN(t, addr, clientProtocol, "alice", nil))
+	eventually(t, "the master to run", func() bool { return len(n.running(true)) == 1 })
+	proof := c.leader().yarnTokens.Master(time.Now(), rm.AttemptID{Application: app, Number: 1})
+	am := dialYARN(t, addr, masterProtocol, "", &proof)
+	ask(t, am, masterProtocol, "registerApplicationMaster", &yarnpb.RegisterApplicationMasterRequestProto{Host: new("h"), RpcPort: new(int32(-1))}, &yarnpb.RegisterApplicationMasterResponseProto{})
+	row := func(request int64, name string, relax bool) *yarnpb.ResourceRequestProto {
+		return &yarnpb.ResourceRequestProto{
+			ResourceName: &name, Capability: capability(896, 4), NumContainers: new(int32(2)), AllocationRequestId: &request, RelaxLocality: &relax,
+		}
+	}
+	var rows []*yarnpb.ResourceRequestProto
+	for request, relax := range []bool{false, true} {
+		rows = append(rows, row(int64(request), "*", relax))
+		for i := range 1500 {
+			rows = append(rows, row(int64(request), fmt.Sprintf("h%04d", i), relax))
+		}
+	}
+	rows = append(rows, row(2, "*", true), row(2, "/default-rack", true))
+	ask(t, am, masterProtocol, "allocate", &yarnpb.AllocateRequestProto{ResponseId: new(int32), Ask: rows}, &yarnpb.AllocateResponseProto{})
+	got := map[string]string{}
+	for _, a := range c.leader().View().Asks(app) {
+		got[strings.Split(a.ID, "/")[2]] = fmt.Sprint(len(a.Nodes), a.Strict)
+	}
+	if want := map[string]string{"0": "1500 true", "1": "1000 false", "2": "1 false"}; !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	var avoid []string
+	for i := range 1500 {
+		avoid = append(avoid, fmt.Sprintf("h%04d", i))
+	}
+	rows = nil
+	for request := range int64(100) {
+		rows = append(rows, row(request+10, "*", true))
+	}
+	much := &yarnpb.AllocateRequestProto{ResponseId: new(int32(1)), Ask: rows, BlacklistRequest: &yarnpb.ResourceBlacklistRequestProto{BlacklistAdditions: avoid}}
+	wantClass(t, am, masterProtocol, "allocate", much, "InvalidApplicationMasterRequestException", "each with the 1500 to avoid")
+	much.Ask = nil
+	ask(t, am, masterProtocol, "allocate", much, &yarnpb.AllocateResponseProto{})
 }

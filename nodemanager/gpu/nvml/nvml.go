@@ -43,6 +43,7 @@ type device interface {
 	GetNvLinkRemotePciInfo(int) (nvml.PciInfo, nvml.Return)
 	GetUtilizationRates() (nvml.Utilization, nvml.Return)
 	GetPowerUsage() (uint32, nvml.Return)
+	GetTotalEnergyConsumption() (uint64, nvml.Return)
 	GetTemperature(nvml.TemperatureSensors) (uint32, nvml.Return)
 	GetComputeRunningProcesses() ([]nvml.ProcessInfo, nvml.Return)
 	GetFieldValues([]nvml.FieldValue) nvml.Return
@@ -186,9 +187,14 @@ func usage(h device, memory nvml.Memory) *nodemanager.GPUUsage {
 	u := &nodemanager.GPUUsage{MemoryUsed: int64(memory.Used)}
 	if rates, ret := h.GetUtilizationRates(); ret == nvml.SUCCESS {
 		u.Utilization = float64(rates.Gpu)
+	} else {
+		u.Blind = true // as one that is split by MIG
 	}
 	if milliwatts, ret := h.GetPowerUsage(); ret == nvml.SUCCESS {
 		u.Power = float64(milliwatts) / 1000
+	}
+	if millijoules, ret := h.GetTotalEnergyConsumption(); ret == nvml.SUCCESS {
+		u.Energy = float64(millijoules) / 1000
 	}
 	if celsius, ret := h.GetTemperature(nvml.TEMPERATURE_GPU); ret == nvml.SUCCESS {
 		u.Temperature = float64(celsius)

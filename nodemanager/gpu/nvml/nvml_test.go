@@ -38,6 +38,7 @@ func board(t *testing.T) *server.Server {
 		d.GetNvLinkRemotePciInfoFunc = func(int) (nvml.PciInfo, nvml.Return) { return nvml.PciInfo{}, nvml.ERROR_NOT_SUPPORTED }
 		d.GetUtilizationRatesFunc = func() (nvml.Utilization, nvml.Return) { return nvml.Utilization{Gpu: 42}, nvml.SUCCESS }
 		d.GetPowerUsageFunc = func() (uint32, nvml.Return) { return 123456, nvml.SUCCESS }
+		d.GetTotalEnergyConsumptionFunc = func() (uint64, nvml.Return) { return 7_654_321, nvml.SUCCESS }
 		d.GetTemperatureFunc = func(nvml.TemperatureSensors) (uint32, nvml.Return) { return 35, nvml.SUCCESS }
 		d.GetComputeRunningProcessesFunc = func() ([]nvml.ProcessInfo, nvml.Return) {
 			return []nvml.ProcessInfo{{Pid: 77}}, nvml.SUCCESS

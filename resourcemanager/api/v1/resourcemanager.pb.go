@@ -128,7 +128,7 @@ func (x ContainerStatus_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ContainerStatus_State.Descriptor instead.
 func (ContainerStatus_State) EnumDescriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{21, 0}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{23, 0}
 }
 
 type LaunchContainersRequest struct {
@@ -700,8 +700,10 @@ type GPU struct {
 	Island    string `protobuf:"bytes,6,opt,name=island,proto3" json:"island,omitempty"`
 	Simulated bool   `protobuf:"varint,7,opt,name=simulated,proto3" json:"simulated,omitempty"`
 	// HEALTHY, SUSPECT, QUARANTINED.
-	Health        string `protobuf:"bytes,8,opt,name=health,proto3" json:"health,omitempty"`
-	HealthReason  string `protobuf:"bytes,9,opt,name=health_reason,json=healthReason,proto3" json:"health_reason,omitempty"`
+	Health       string `protobuf:"bytes,8,opt,name=health,proto3" json:"health,omitempty"`
+	HealthReason string `protobuf:"bytes,9,opt,name=health_reason,json=healthReason,proto3" json:"health_reason,omitempty"`
+	// What it does now, in reports of nodes; absent: it does not tell.
+	Load          *GPULoad `protobuf:"bytes,10,opt,name=load,proto3" json:"load,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -799,6 +801,188 @@ func (x *GPU) GetHealthReason() string {
 	return ""
 }
 
+func (x *GPU) GetLoad() *GPULoad {
+	if x != nil {
+		return x.Load
+	}
+	return nil
+}
+
+// GPULoad is what a device does at one moment.
+type GPULoad struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Percent of time in which a kernel ran; blind: it does not tell.
+	Utilization   float64 `protobuf:"fixed64,1,opt,name=utilization,proto3" json:"utilization,omitempty"`
+	Blind         bool    `protobuf:"varint,2,opt,name=blind,proto3" json:"blind,omitempty"`
+	MemoryUsed    int64   `protobuf:"varint,3,opt,name=memory_used,json=memoryUsed,proto3" json:"memory_used,omitempty"` // bytes
+	Power         float64 `protobuf:"fixed64,4,opt,name=power,proto3" json:"power,omitempty"`                            // watts; 0: it does not tell, as below
+	Temperature   float64 `protobuf:"fixed64,5,opt,name=temperature,proto3" json:"temperature,omitempty"`                // degrees Celsius
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GPULoad) Reset() {
+	*x = GPULoad{}
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GPULoad) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GPULoad) ProtoMessage() {}
+
+func (x *GPULoad) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GPULoad.ProtoReflect.Descriptor instead.
+func (*GPULoad) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *GPULoad) GetUtilization() float64 {
+	if x != nil {
+		return x.Utilization
+	}
+	return 0
+}
+
+func (x *GPULoad) GetBlind() bool {
+	if x != nil {
+		return x.Blind
+	}
+	return false
+}
+
+func (x *GPULoad) GetMemoryUsed() int64 {
+	if x != nil {
+		return x.MemoryUsed
+	}
+	return 0
+}
+
+func (x *GPULoad) GetPower() float64 {
+	if x != nil {
+		return x.Power
+	}
+	return 0
+}
+
+func (x *GPULoad) GetTemperature() float64 {
+	if x != nil {
+		return x.Temperature
+	}
+	return 0
+}
+
+// GPUUse is what a container has done with one of its devices since it began.
+type GPUUse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Uuid  string                 `protobuf:"bytes,1,opt,name=uuid,proto3" json:"uuid,omitempty"`
+	// For how long it had the device while the node looked, and how much of that a kernel ran.
+	HeldMs int64 `protobuf:"varint,2,opt,name=held_ms,json=heldMs,proto3" json:"held_ms,omitempty"`
+	BusyMs int64 `protobuf:"varint,3,opt,name=busy_ms,json=busyMs,proto3" json:"busy_ms,omitempty"`
+	// The most memory that was seen in use, in bytes.
+	MemoryPeak int64 `protobuf:"varint,4,opt,name=memory_peak,json=memoryPeak,proto3" json:"memory_peak,omitempty"`
+	// Of the device in that time, in joules.
+	Energy float64 `protobuf:"fixed64,5,opt,name=energy,proto3" json:"energy,omitempty"`
+	// For how long it has done nothing now; idle: that is longer than the node's configuration finds usual (nodemanager.gpu_idle).
+	IdleMs        int64 `protobuf:"varint,6,opt,name=idle_ms,json=idleMs,proto3" json:"idle_ms,omitempty"`
+	Idle          bool  `protobuf:"varint,7,opt,name=idle,proto3" json:"idle,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GPUUse) Reset() {
+	*x = GPUUse{}
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GPUUse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GPUUse) ProtoMessage() {}
+
+func (x *GPUUse) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GPUUse.ProtoReflect.Descriptor instead.
+func (*GPUUse) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *GPUUse) GetUuid() string {
+	if x != nil {
+		return x.Uuid
+	}
+	return ""
+}
+
+func (x *GPUUse) GetHeldMs() int64 {
+	if x != nil {
+		return x.HeldMs
+	}
+	return 0
+}
+
+func (x *GPUUse) GetBusyMs() int64 {
+	if x != nil {
+		return x.BusyMs
+	}
+	return 0
+}
+
+func (x *GPUUse) GetMemoryPeak() int64 {
+	if x != nil {
+		return x.MemoryPeak
+	}
+	return 0
+}
+
+func (x *GPUUse) GetEnergy() float64 {
+	if x != nil {
+		return x.Energy
+	}
+	return 0
+}
+
+func (x *GPUUse) GetIdleMs() int64 {
+	if x != nil {
+		return x.IdleMs
+	}
+	return 0
+}
+
+func (x *GPUUse) GetIdle() bool {
+	if x != nil {
+		return x.Idle
+	}
+	return false
+}
+
 type NodeReport struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// host:port of the node manager's HTTP address; YARN's node id.
@@ -840,7 +1024,7 @@ type NodeReport struct {
 
 func (x *NodeReport) Reset() {
 	*x = NodeReport{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[11]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -852,7 +1036,7 @@ func (x *NodeReport) String() string {
 func (*NodeReport) ProtoMessage() {}
 
 func (x *NodeReport) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[11]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -865,7 +1049,7 @@ func (x *NodeReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeReport.ProtoReflect.Descriptor instead.
 func (*NodeReport) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{11}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *NodeReport) GetNodeId() string {
@@ -1008,7 +1192,7 @@ type LogsUnderway struct {
 
 func (x *LogsUnderway) Reset() {
 	*x = LogsUnderway{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[12]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1020,7 +1204,7 @@ func (x *LogsUnderway) String() string {
 func (*LogsUnderway) ProtoMessage() {}
 
 func (x *LogsUnderway) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[12]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1033,7 +1217,7 @@ func (x *LogsUnderway) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsUnderway.ProtoReflect.Descriptor instead.
 func (*LogsUnderway) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{12}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *LogsUnderway) GetApplicationId() string {
@@ -1086,7 +1270,7 @@ type NodeOrders struct {
 
 func (x *NodeOrders) Reset() {
 	*x = NodeOrders{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[13]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1098,7 +1282,7 @@ func (x *NodeOrders) String() string {
 func (*NodeOrders) ProtoMessage() {}
 
 func (x *NodeOrders) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[13]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1111,7 +1295,7 @@ func (x *NodeOrders) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeOrders.ProtoReflect.Descriptor instead.
 func (*NodeOrders) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{13}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *NodeOrders) GetTerm() uint64 {
@@ -1203,7 +1387,7 @@ type DeviceOrder struct {
 
 func (x *DeviceOrder) Reset() {
 	*x = DeviceOrder{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[14]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1215,7 +1399,7 @@ func (x *DeviceOrder) String() string {
 func (*DeviceOrder) ProtoMessage() {}
 
 func (x *DeviceOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[14]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1228,7 +1412,7 @@ func (x *DeviceOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceOrder.ProtoReflect.Descriptor instead.
 func (*DeviceOrder) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{14}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DeviceOrder) GetUuid() string {
@@ -1264,7 +1448,7 @@ type TokenKey struct {
 
 func (x *TokenKey) Reset() {
 	*x = TokenKey{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[15]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1276,7 +1460,7 @@ func (x *TokenKey) String() string {
 func (*TokenKey) ProtoMessage() {}
 
 func (x *TokenKey) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[15]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1289,7 +1473,7 @@ func (x *TokenKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenKey.ProtoReflect.Descriptor instead.
 func (*TokenKey) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{15}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *TokenKey) GetId() int32 {
@@ -1329,7 +1513,7 @@ type NodeService struct {
 
 func (x *NodeService) Reset() {
 	*x = NodeService{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[16]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1341,7 +1525,7 @@ func (x *NodeService) String() string {
 func (*NodeService) ProtoMessage() {}
 
 func (x *NodeService) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[16]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1354,7 +1538,7 @@ func (x *NodeService) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeService.ProtoReflect.Descriptor instead.
 func (*NodeService) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{16}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *NodeService) GetState() string {
@@ -1396,7 +1580,7 @@ type Signal struct {
 
 func (x *Signal) Reset() {
 	*x = Signal{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[17]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1408,7 +1592,7 @@ func (x *Signal) String() string {
 func (*Signal) ProtoMessage() {}
 
 func (x *Signal) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[17]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1421,7 +1605,7 @@ func (x *Signal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signal.ProtoReflect.Descriptor instead.
 func (*Signal) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{17}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Signal) GetContainerId() string {
@@ -1452,7 +1636,7 @@ type Stop struct {
 
 func (x *Stop) Reset() {
 	*x = Stop{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[18]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1464,7 +1648,7 @@ func (x *Stop) String() string {
 func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[18]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1477,7 +1661,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{18}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Stop) GetContainerId() string {
@@ -1524,7 +1708,7 @@ type Artifact struct {
 
 func (x *Artifact) Reset() {
 	*x = Artifact{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[19]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1536,7 +1720,7 @@ func (x *Artifact) String() string {
 func (*Artifact) ProtoMessage() {}
 
 func (x *Artifact) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[19]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1549,7 +1733,7 @@ func (x *Artifact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Artifact.ProtoReflect.Descriptor instead.
 func (*Artifact) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{19}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Artifact) GetName() string {
@@ -1649,7 +1833,7 @@ type ContainerSpec struct {
 
 func (x *ContainerSpec) Reset() {
 	*x = ContainerSpec{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[20]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1661,7 +1845,7 @@ func (x *ContainerSpec) String() string {
 func (*ContainerSpec) ProtoMessage() {}
 
 func (x *ContainerSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[20]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1674,7 +1858,7 @@ func (x *ContainerSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerSpec.ProtoReflect.Descriptor instead.
 func (*ContainerSpec) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{20}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ContainerSpec) GetContainerId() string {
@@ -1816,20 +2000,21 @@ type ContainerStatus struct {
 	State       ContainerStatus_State  `protobuf:"varint,2,opt,name=state,proto3,enum=hops.resourcemanager.v1.ContainerStatus_State" json:"state,omitempty"`
 	// Of COMPLETE, in the words of resourcemanager.ExitStatus. -1000: it failed before its command started, by what its
 	// application asked for. -1001: it could not be started because the cluster's filesystem did not answer; costs no try.
-	ExitStatus    int32    `protobuf:"varint,3,opt,name=exit_status,json=exitStatus,proto3" json:"exit_status,omitempty"`
-	Diagnostics   string   `protobuf:"bytes,4,opt,name=diagnostics,proto3" json:"diagnostics,omitempty"`
-	StartedMs     int64    `protobuf:"varint,5,opt,name=started_ms,json=startedMs,proto3" json:"started_ms,omitempty"`
-	FinishedMs    int64    `protobuf:"varint,6,opt,name=finished_ms,json=finishedMs,proto3" json:"finished_ms,omitempty"`
-	MemoryUsed    int64    `protobuf:"varint,7,opt,name=memory_used,json=memoryUsed,proto3" json:"memory_used,omitempty"`
-	GpuUuids      []string `protobuf:"bytes,8,rep,name=gpu_uuids,json=gpuUuids,proto3" json:"gpu_uuids,omitempty"`
-	LogDir        string   `protobuf:"bytes,9,opt,name=log_dir,json=logDir,proto3" json:"log_dir,omitempty"`
+	ExitStatus    int32     `protobuf:"varint,3,opt,name=exit_status,json=exitStatus,proto3" json:"exit_status,omitempty"`
+	Diagnostics   string    `protobuf:"bytes,4,opt,name=diagnostics,proto3" json:"diagnostics,omitempty"`
+	StartedMs     int64     `protobuf:"varint,5,opt,name=started_ms,json=startedMs,proto3" json:"started_ms,omitempty"`
+	FinishedMs    int64     `protobuf:"varint,6,opt,name=finished_ms,json=finishedMs,proto3" json:"finished_ms,omitempty"`
+	MemoryUsed    int64     `protobuf:"varint,7,opt,name=memory_used,json=memoryUsed,proto3" json:"memory_used,omitempty"`
+	GpuUuids      []string  `protobuf:"bytes,8,rep,name=gpu_uuids,json=gpuUuids,proto3" json:"gpu_uuids,omitempty"`
+	LogDir        string    `protobuf:"bytes,9,opt,name=log_dir,json=logDir,proto3" json:"log_dir,omitempty"`
+	GpuUse        []*GPUUse `protobuf:"bytes,10,rep,name=gpu_use,json=gpuUse,proto3" json:"gpu_use,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ContainerStatus) Reset() {
 	*x = ContainerStatus{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[21]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1841,7 +2026,7 @@ func (x *ContainerStatus) String() string {
 func (*ContainerStatus) ProtoMessage() {}
 
 func (x *ContainerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[21]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1854,7 +2039,7 @@ func (x *ContainerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerStatus.ProtoReflect.Descriptor instead.
 func (*ContainerStatus) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{21}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ContainerStatus) GetContainerId() string {
@@ -1920,6 +2105,13 @@ func (x *ContainerStatus) GetLogDir() string {
 	return ""
 }
 
+func (x *ContainerStatus) GetGpuUse() []*GPUUse {
+	if x != nil {
+		return x.GpuUse
+	}
+	return nil
+}
+
 type RegisterRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ApplicationId string                 `protobuf:"bytes,1,opt,name=application_id,json=applicationId,proto3" json:"application_id,omitempty"`
@@ -1936,7 +2128,7 @@ type RegisterRequest struct {
 
 func (x *RegisterRequest) Reset() {
 	*x = RegisterRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[22]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1948,7 +2140,7 @@ func (x *RegisterRequest) String() string {
 func (*RegisterRequest) ProtoMessage() {}
 
 func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[22]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1961,7 +2153,7 @@ func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterRequest.ProtoReflect.Descriptor instead.
 func (*RegisterRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{22}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RegisterRequest) GetApplicationId() string {
@@ -2012,7 +2204,7 @@ type RegisterResponse struct {
 
 func (x *RegisterResponse) Reset() {
 	*x = RegisterResponse{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[23]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2024,7 +2216,7 @@ func (x *RegisterResponse) String() string {
 func (*RegisterResponse) ProtoMessage() {}
 
 func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[23]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2037,7 +2229,7 @@ func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterResponse.ProtoReflect.Descriptor instead.
 func (*RegisterResponse) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{23}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RegisterResponse) GetEpoch() uint64 {
@@ -2080,7 +2272,7 @@ type MasterLaunchRequest struct {
 
 func (x *MasterLaunchRequest) Reset() {
 	*x = MasterLaunchRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[24]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2092,7 +2284,7 @@ func (x *MasterLaunchRequest) String() string {
 func (*MasterLaunchRequest) ProtoMessage() {}
 
 func (x *MasterLaunchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[24]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2105,7 +2297,7 @@ func (x *MasterLaunchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MasterLaunchRequest.ProtoReflect.Descriptor instead.
 func (*MasterLaunchRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{24}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *MasterLaunchRequest) GetApplicationId() string {
@@ -2149,7 +2341,7 @@ type EndedRequest struct {
 
 func (x *EndedRequest) Reset() {
 	*x = EndedRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[25]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2161,7 +2353,7 @@ func (x *EndedRequest) String() string {
 func (*EndedRequest) ProtoMessage() {}
 
 func (x *EndedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[25]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2174,7 +2366,7 @@ func (x *EndedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndedRequest.ProtoReflect.Descriptor instead.
 func (*EndedRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{25}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *EndedRequest) GetApplicationId() string {
@@ -2216,7 +2408,7 @@ type EndedResponse struct {
 
 func (x *EndedResponse) Reset() {
 	*x = EndedResponse{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[26]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2228,7 +2420,7 @@ func (x *EndedResponse) String() string {
 func (*EndedResponse) ProtoMessage() {}
 
 func (x *EndedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[26]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2241,7 +2433,7 @@ func (x *EndedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndedResponse.ProtoReflect.Descriptor instead.
 func (*EndedResponse) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{26}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *EndedResponse) GetEnded() []*Completed {
@@ -2278,7 +2470,7 @@ type Container struct {
 
 func (x *Container) Reset() {
 	*x = Container{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[27]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2290,7 +2482,7 @@ func (x *Container) String() string {
 func (*Container) ProtoMessage() {}
 
 func (x *Container) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[27]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2303,7 +2495,7 @@ func (x *Container) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Container.ProtoReflect.Descriptor instead.
 func (*Container) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{27}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Container) GetContainerId() string {
@@ -2415,7 +2607,7 @@ type Ask struct {
 
 func (x *Ask) Reset() {
 	*x = Ask{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[28]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2427,7 +2619,7 @@ func (x *Ask) String() string {
 func (*Ask) ProtoMessage() {}
 
 func (x *Ask) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[28]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2440,7 +2632,7 @@ func (x *Ask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ask.ProtoReflect.Descriptor instead.
 func (*Ask) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{28}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Ask) GetAskId() string {
@@ -2579,7 +2771,7 @@ type Launch struct {
 
 func (x *Launch) Reset() {
 	*x = Launch{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[29]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2591,7 +2783,7 @@ func (x *Launch) String() string {
 func (*Launch) ProtoMessage() {}
 
 func (x *Launch) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[29]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2604,7 +2796,7 @@ func (x *Launch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Launch.ProtoReflect.Descriptor instead.
 func (*Launch) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{29}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Launch) GetArgv() []string {
@@ -2678,7 +2870,7 @@ type AllocateRequest struct {
 
 func (x *AllocateRequest) Reset() {
 	*x = AllocateRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[30]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2690,7 +2882,7 @@ func (x *AllocateRequest) String() string {
 func (*AllocateRequest) ProtoMessage() {}
 
 func (x *AllocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[30]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2703,7 +2895,7 @@ func (x *AllocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocateRequest.ProtoReflect.Descriptor instead.
 func (*AllocateRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{30}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AllocateRequest) GetApplicationId() string {
@@ -2778,7 +2970,7 @@ type AllocateResponse struct {
 
 func (x *AllocateResponse) Reset() {
 	*x = AllocateResponse{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[31]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2790,7 +2982,7 @@ func (x *AllocateResponse) String() string {
 func (*AllocateResponse) ProtoMessage() {}
 
 func (x *AllocateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[31]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2803,7 +2995,7 @@ func (x *AllocateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocateResponse.ProtoReflect.Descriptor instead.
 func (*AllocateResponse) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{31}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AllocateResponse) GetSequence() uint64 {
@@ -2826,7 +3018,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[32]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2838,7 +3030,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[32]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2851,7 +3043,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{32}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *EventsRequest) GetApplicationId() string {
@@ -2901,7 +3093,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[33]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2913,7 +3105,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[33]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2926,7 +3118,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{33}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Event) GetSequence() uint64 {
@@ -3054,7 +3246,7 @@ type Completed struct {
 
 func (x *Completed) Reset() {
 	*x = Completed{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[34]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3066,7 +3258,7 @@ func (x *Completed) String() string {
 func (*Completed) ProtoMessage() {}
 
 func (x *Completed) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[34]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3079,7 +3271,7 @@ func (x *Completed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Completed.ProtoReflect.Descriptor instead.
 func (*Completed) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{34}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Completed) GetContainerId() string {
@@ -3142,7 +3334,7 @@ type Preempt struct {
 
 func (x *Preempt) Reset() {
 	*x = Preempt{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[35]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3154,7 +3346,7 @@ func (x *Preempt) String() string {
 func (*Preempt) ProtoMessage() {}
 
 func (x *Preempt) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[35]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3167,7 +3359,7 @@ func (x *Preempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Preempt.ProtoReflect.Descriptor instead.
 func (*Preempt) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{35}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Preempt) GetContainerId() string {
@@ -3200,7 +3392,7 @@ type NodeLost struct {
 
 func (x *NodeLost) Reset() {
 	*x = NodeLost{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[36]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3212,7 +3404,7 @@ func (x *NodeLost) String() string {
 func (*NodeLost) ProtoMessage() {}
 
 func (x *NodeLost) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[36]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3225,7 +3417,7 @@ func (x *NodeLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeLost.ProtoReflect.Descriptor instead.
 func (*NodeLost) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{36}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *NodeLost) GetNodeId() string {
@@ -3247,7 +3439,7 @@ type Pending struct {
 
 func (x *Pending) Reset() {
 	*x = Pending{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[37]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3259,7 +3451,7 @@ func (x *Pending) String() string {
 func (*Pending) ProtoMessage() {}
 
 func (x *Pending) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[37]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3272,7 +3464,7 @@ func (x *Pending) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pending.ProtoReflect.Descriptor instead.
 func (*Pending) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{37}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Pending) GetAskId() string {
@@ -3308,7 +3500,7 @@ type Managers struct {
 
 func (x *Managers) Reset() {
 	*x = Managers{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[38]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3320,7 +3512,7 @@ func (x *Managers) String() string {
 func (*Managers) ProtoMessage() {}
 
 func (x *Managers) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[38]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3333,7 +3525,7 @@ func (x *Managers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Managers.ProtoReflect.Descriptor instead.
 func (*Managers) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{38}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Managers) GetAddresses() []string {
@@ -3353,7 +3545,7 @@ type FateRequest struct {
 
 func (x *FateRequest) Reset() {
 	*x = FateRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[39]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3365,7 +3557,7 @@ func (x *FateRequest) String() string {
 func (*FateRequest) ProtoMessage() {}
 
 func (x *FateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[39]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3378,7 +3570,7 @@ func (x *FateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FateRequest.ProtoReflect.Descriptor instead.
 func (*FateRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{39}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *FateRequest) GetApplicationId() string {
@@ -3406,7 +3598,7 @@ type FateResponse struct {
 
 func (x *FateResponse) Reset() {
 	*x = FateResponse{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[40]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3418,7 +3610,7 @@ func (x *FateResponse) String() string {
 func (*FateResponse) ProtoMessage() {}
 
 func (x *FateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[40]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3431,7 +3623,7 @@ func (x *FateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FateResponse.ProtoReflect.Descriptor instead.
 func (*FateResponse) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{40}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *FateResponse) GetState() string {
@@ -3463,7 +3655,7 @@ type FinishRequest struct {
 
 func (x *FinishRequest) Reset() {
 	*x = FinishRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[41]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3475,7 +3667,7 @@ func (x *FinishRequest) String() string {
 func (*FinishRequest) ProtoMessage() {}
 
 func (x *FinishRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[41]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3488,7 +3680,7 @@ func (x *FinishRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishRequest.ProtoReflect.Descriptor instead.
 func (*FinishRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{41}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *FinishRequest) GetApplicationId() string {
@@ -3541,7 +3733,7 @@ type FinishResponse struct {
 
 func (x *FinishResponse) Reset() {
 	*x = FinishResponse{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[42]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3553,7 +3745,7 @@ func (x *FinishResponse) String() string {
 func (*FinishResponse) ProtoMessage() {}
 
 func (x *FinishResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[42]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3566,7 +3758,7 @@ func (x *FinishResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishResponse.ProtoReflect.Descriptor instead.
 func (*FinishResponse) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{42}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{44}
 }
 
 var File_resourcemanager_api_v1_resourcemanager_proto protoreflect.FileDescriptor
@@ -3615,7 +3807,7 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\n" +
 	"OtherEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xe2\x01\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x98\x02\n" +
 	"\x03GPU\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x16\n" +
@@ -3625,7 +3817,25 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\x06island\x18\x06 \x01(\tR\x06island\x12\x1c\n" +
 	"\tsimulated\x18\a \x01(\bR\tsimulated\x12\x16\n" +
 	"\x06health\x18\b \x01(\tR\x06health\x12#\n" +
-	"\rhealth_reason\x18\t \x01(\tR\fhealthReason\"\x95\x05\n" +
+	"\rhealth_reason\x18\t \x01(\tR\fhealthReason\x124\n" +
+	"\x04load\x18\n" +
+	" \x01(\v2 .hops.resourcemanager.v1.GPULoadR\x04load\"\x9a\x01\n" +
+	"\aGPULoad\x12 \n" +
+	"\vutilization\x18\x01 \x01(\x01R\vutilization\x12\x14\n" +
+	"\x05blind\x18\x02 \x01(\bR\x05blind\x12\x1f\n" +
+	"\vmemory_used\x18\x03 \x01(\x03R\n" +
+	"memoryUsed\x12\x14\n" +
+	"\x05power\x18\x04 \x01(\x01R\x05power\x12 \n" +
+	"\vtemperature\x18\x05 \x01(\x01R\vtemperature\"\xb4\x01\n" +
+	"\x06GPUUse\x12\x12\n" +
+	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x17\n" +
+	"\aheld_ms\x18\x02 \x01(\x03R\x06heldMs\x12\x17\n" +
+	"\abusy_ms\x18\x03 \x01(\x03R\x06busyMs\x12\x1f\n" +
+	"\vmemory_peak\x18\x04 \x01(\x03R\n" +
+	"memoryPeak\x12\x16\n" +
+	"\x06energy\x18\x05 \x01(\x01R\x06energy\x12\x17\n" +
+	"\aidle_ms\x18\x06 \x01(\x03R\x06idleMs\x12\x12\n" +
+	"\x04idle\x18\a \x01(\bR\x04idle\"\x95\x05\n" +
 	"\n" +
 	"NodeReport\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12 \n" +
@@ -3725,7 +3935,7 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\x06tokens\x18\x13 \x01(\bR\x06tokens\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xad\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe7\x03\n" +
 	"\x0fContainerStatus\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12D\n" +
 	"\x05state\x18\x02 \x01(\x0e2..hops.resourcemanager.v1.ContainerStatus.StateR\x05state\x12\x1f\n" +
@@ -3739,7 +3949,9 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\vmemory_used\x18\a \x01(\x03R\n" +
 	"memoryUsed\x12\x1b\n" +
 	"\tgpu_uuids\x18\b \x03(\tR\bgpuUuids\x12\x17\n" +
-	"\alog_dir\x18\t \x01(\tR\x06logDir\"W\n" +
+	"\alog_dir\x18\t \x01(\tR\x06logDir\x128\n" +
+	"\agpu_use\x18\n" +
+	" \x03(\v2\x1f.hops.resourcemanager.v1.GPUUseR\x06gpuUse\"W\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -3911,7 +4123,7 @@ func file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP() []byte {
 }
 
 var file_resourcemanager_api_v1_resourcemanager_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_resourcemanager_api_v1_resourcemanager_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_resourcemanager_api_v1_resourcemanager_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
 var file_resourcemanager_api_v1_resourcemanager_proto_goTypes = []any{
 	(Fencing)(0),                     // 0: hops.resourcemanager.v1.Fencing
 	(ContainerStatus_State)(0),       // 1: hops.resourcemanager.v1.ContainerStatus.State
@@ -3926,110 +4138,114 @@ var file_resourcemanager_api_v1_resourcemanager_proto_goTypes = []any{
 	(*Token)(nil),                    // 10: hops.resourcemanager.v1.Token
 	(*Resources)(nil),                // 11: hops.resourcemanager.v1.Resources
 	(*GPU)(nil),                      // 12: hops.resourcemanager.v1.GPU
-	(*NodeReport)(nil),               // 13: hops.resourcemanager.v1.NodeReport
-	(*LogsUnderway)(nil),             // 14: hops.resourcemanager.v1.LogsUnderway
-	(*NodeOrders)(nil),               // 15: hops.resourcemanager.v1.NodeOrders
-	(*DeviceOrder)(nil),              // 16: hops.resourcemanager.v1.DeviceOrder
-	(*TokenKey)(nil),                 // 17: hops.resourcemanager.v1.TokenKey
-	(*NodeService)(nil),              // 18: hops.resourcemanager.v1.NodeService
-	(*Signal)(nil),                   // 19: hops.resourcemanager.v1.Signal
-	(*Stop)(nil),                     // 20: hops.resourcemanager.v1.Stop
-	(*Artifact)(nil),                 // 21: hops.resourcemanager.v1.Artifact
-	(*ContainerSpec)(nil),            // 22: hops.resourcemanager.v1.ContainerSpec
-	(*ContainerStatus)(nil),          // 23: hops.resourcemanager.v1.ContainerStatus
-	(*RegisterRequest)(nil),          // 24: hops.resourcemanager.v1.RegisterRequest
-	(*RegisterResponse)(nil),         // 25: hops.resourcemanager.v1.RegisterResponse
-	(*MasterLaunchRequest)(nil),      // 26: hops.resourcemanager.v1.MasterLaunchRequest
-	(*EndedRequest)(nil),             // 27: hops.resourcemanager.v1.EndedRequest
-	(*EndedResponse)(nil),            // 28: hops.resourcemanager.v1.EndedResponse
-	(*Container)(nil),                // 29: hops.resourcemanager.v1.Container
-	(*Ask)(nil),                      // 30: hops.resourcemanager.v1.Ask
-	(*Launch)(nil),                   // 31: hops.resourcemanager.v1.Launch
-	(*AllocateRequest)(nil),          // 32: hops.resourcemanager.v1.AllocateRequest
-	(*AllocateResponse)(nil),         // 33: hops.resourcemanager.v1.AllocateResponse
-	(*EventsRequest)(nil),            // 34: hops.resourcemanager.v1.EventsRequest
-	(*Event)(nil),                    // 35: hops.resourcemanager.v1.Event
-	(*Completed)(nil),                // 36: hops.resourcemanager.v1.Completed
-	(*Preempt)(nil),                  // 37: hops.resourcemanager.v1.Preempt
-	(*NodeLost)(nil),                 // 38: hops.resourcemanager.v1.NodeLost
-	(*Pending)(nil),                  // 39: hops.resourcemanager.v1.Pending
-	(*Managers)(nil),                 // 40: hops.resourcemanager.v1.Managers
-	(*FateRequest)(nil),              // 41: hops.resourcemanager.v1.FateRequest
-	(*FateResponse)(nil),             // 42: hops.resourcemanager.v1.FateResponse
-	(*FinishRequest)(nil),            // 43: hops.resourcemanager.v1.FinishRequest
-	(*FinishResponse)(nil),           // 44: hops.resourcemanager.v1.FinishResponse
-	nil,                              // 45: hops.resourcemanager.v1.CredentialsResponse.SecretsEntry
-	nil,                              // 46: hops.resourcemanager.v1.Resources.OtherEntry
-	nil,                              // 47: hops.resourcemanager.v1.ContainerSpec.EnvEntry
-	nil,                              // 48: hops.resourcemanager.v1.Launch.EnvEntry
+	(*GPULoad)(nil),                  // 13: hops.resourcemanager.v1.GPULoad
+	(*GPUUse)(nil),                   // 14: hops.resourcemanager.v1.GPUUse
+	(*NodeReport)(nil),               // 15: hops.resourcemanager.v1.NodeReport
+	(*LogsUnderway)(nil),             // 16: hops.resourcemanager.v1.LogsUnderway
+	(*NodeOrders)(nil),               // 17: hops.resourcemanager.v1.NodeOrders
+	(*DeviceOrder)(nil),              // 18: hops.resourcemanager.v1.DeviceOrder
+	(*TokenKey)(nil),                 // 19: hops.resourcemanager.v1.TokenKey
+	(*NodeService)(nil),              // 20: hops.resourcemanager.v1.NodeService
+	(*Signal)(nil),                   // 21: hops.resourcemanager.v1.Signal
+	(*Stop)(nil),                     // 22: hops.resourcemanager.v1.Stop
+	(*Artifact)(nil),                 // 23: hops.resourcemanager.v1.Artifact
+	(*ContainerSpec)(nil),            // 24: hops.resourcemanager.v1.ContainerSpec
+	(*ContainerStatus)(nil),          // 25: hops.resourcemanager.v1.ContainerStatus
+	(*RegisterRequest)(nil),          // 26: hops.resourcemanager.v1.RegisterRequest
+	(*RegisterResponse)(nil),         // 27: hops.resourcemanager.v1.RegisterResponse
+	(*MasterLaunchRequest)(nil),      // 28: hops.resourcemanager.v1.MasterLaunchRequest
+	(*EndedRequest)(nil),             // 29: hops.resourcemanager.v1.EndedRequest
+	(*EndedResponse)(nil),            // 30: hops.resourcemanager.v1.EndedResponse
+	(*Container)(nil),                // 31: hops.resourcemanager.v1.Container
+	(*Ask)(nil),                      // 32: hops.resourcemanager.v1.Ask
+	(*Launch)(nil),                   // 33: hops.resourcemanager.v1.Launch
+	(*AllocateRequest)(nil),          // 34: hops.resourcemanager.v1.AllocateRequest
+	(*AllocateResponse)(nil),         // 35: hops.resourcemanager.v1.AllocateResponse
+	(*EventsRequest)(nil),            // 36: hops.resourcemanager.v1.EventsRequest
+	(*Event)(nil),                    // 37: hops.resourcemanager.v1.Event
+	(*Completed)(nil),                // 38: hops.resourcemanager.v1.Completed
+	(*Preempt)(nil),                  // 39: hops.resourcemanager.v1.Preempt
+	(*NodeLost)(nil),                 // 40: hops.resourcemanager.v1.NodeLost
+	(*Pending)(nil),                  // 41: hops.resourcemanager.v1.Pending
+	(*Managers)(nil),                 // 42: hops.resourcemanager.v1.Managers
+	(*FateRequest)(nil),              // 43: hops.resourcemanager.v1.FateRequest
+	(*FateResponse)(nil),             // 44: hops.resourcemanager.v1.FateResponse
+	(*FinishRequest)(nil),            // 45: hops.resourcemanager.v1.FinishRequest
+	(*FinishResponse)(nil),           // 46: hops.resourcemanager.v1.FinishResponse
+	nil,                              // 47: hops.resourcemanager.v1.CredentialsResponse.SecretsEntry
+	nil,                              // 48: hops.resourcemanager.v1.Resources.OtherEntry
+	nil,                              // 49: hops.resourcemanager.v1.ContainerSpec.EnvEntry
+	nil,                              // 50: hops.resourcemanager.v1.Launch.EnvEntry
 }
 var file_resourcemanager_api_v1_resourcemanager_proto_depIdxs = []int32{
 	3,  // 0: hops.resourcemanager.v1.LaunchContainersRequest.launches:type_name -> hops.resourcemanager.v1.ContainerLaunch
-	31, // 1: hops.resourcemanager.v1.ContainerLaunch.launch:type_name -> hops.resourcemanager.v1.Launch
+	33, // 1: hops.resourcemanager.v1.ContainerLaunch.launch:type_name -> hops.resourcemanager.v1.Launch
 	5,  // 2: hops.resourcemanager.v1.LaunchContainersResponse.outcomes:type_name -> hops.resourcemanager.v1.LaunchOutcome
 	10, // 3: hops.resourcemanager.v1.CredentialsResponse.token:type_name -> hops.resourcemanager.v1.Token
-	45, // 4: hops.resourcemanager.v1.CredentialsResponse.secrets:type_name -> hops.resourcemanager.v1.CredentialsResponse.SecretsEntry
-	46, // 5: hops.resourcemanager.v1.Resources.other:type_name -> hops.resourcemanager.v1.Resources.OtherEntry
-	11, // 6: hops.resourcemanager.v1.NodeReport.capacity:type_name -> hops.resourcemanager.v1.Resources
-	12, // 7: hops.resourcemanager.v1.NodeReport.gpus:type_name -> hops.resourcemanager.v1.GPU
-	23, // 8: hops.resourcemanager.v1.NodeReport.containers:type_name -> hops.resourcemanager.v1.ContainerStatus
-	14, // 9: hops.resourcemanager.v1.NodeReport.logs:type_name -> hops.resourcemanager.v1.LogsUnderway
-	22, // 10: hops.resourcemanager.v1.NodeOrders.start:type_name -> hops.resourcemanager.v1.ContainerSpec
-	19, // 11: hops.resourcemanager.v1.NodeOrders.signal:type_name -> hops.resourcemanager.v1.Signal
-	20, // 12: hops.resourcemanager.v1.NodeOrders.stop:type_name -> hops.resourcemanager.v1.Stop
-	18, // 13: hops.resourcemanager.v1.NodeOrders.service:type_name -> hops.resourcemanager.v1.NodeService
-	16, // 14: hops.resourcemanager.v1.NodeOrders.devices:type_name -> hops.resourcemanager.v1.DeviceOrder
-	17, // 15: hops.resourcemanager.v1.NodeOrders.token_keys:type_name -> hops.resourcemanager.v1.TokenKey
-	47, // 16: hops.resourcemanager.v1.ContainerSpec.env:type_name -> hops.resourcemanager.v1.ContainerSpec.EnvEntry
-	21, // 17: hops.resourcemanager.v1.ContainerSpec.artifacts:type_name -> hops.resourcemanager.v1.Artifact
-	11, // 18: hops.resourcemanager.v1.ContainerSpec.resources:type_name -> hops.resourcemanager.v1.Resources
-	0,  // 19: hops.resourcemanager.v1.ContainerSpec.fencing:type_name -> hops.resourcemanager.v1.Fencing
-	1,  // 20: hops.resourcemanager.v1.ContainerStatus.state:type_name -> hops.resourcemanager.v1.ContainerStatus.State
-	11, // 21: hops.resourcemanager.v1.RegisterResponse.maximum:type_name -> hops.resourcemanager.v1.Resources
-	29, // 22: hops.resourcemanager.v1.RegisterResponse.containers:type_name -> hops.resourcemanager.v1.Container
-	3,  // 23: hops.resourcemanager.v1.MasterLaunchRequest.launches:type_name -> hops.resourcemanager.v1.ContainerLaunch
-	36, // 24: hops.resourcemanager.v1.EndedResponse.ended:type_name -> hops.resourcemanager.v1.Completed
-	11, // 25: hops.resourcemanager.v1.Container.resources:type_name -> hops.resourcemanager.v1.Resources
-	12, // 26: hops.resourcemanager.v1.Container.gpus:type_name -> hops.resourcemanager.v1.GPU
-	11, // 27: hops.resourcemanager.v1.Ask.resources:type_name -> hops.resourcemanager.v1.Resources
-	31, // 28: hops.resourcemanager.v1.Ask.launch:type_name -> hops.resourcemanager.v1.Launch
-	48, // 29: hops.resourcemanager.v1.Launch.env:type_name -> hops.resourcemanager.v1.Launch.EnvEntry
-	21, // 30: hops.resourcemanager.v1.Launch.artifacts:type_name -> hops.resourcemanager.v1.Artifact
-	0,  // 31: hops.resourcemanager.v1.Launch.fencing:type_name -> hops.resourcemanager.v1.Fencing
-	30, // 32: hops.resourcemanager.v1.AllocateRequest.asks:type_name -> hops.resourcemanager.v1.Ask
-	29, // 33: hops.resourcemanager.v1.Event.granted:type_name -> hops.resourcemanager.v1.Container
-	36, // 34: hops.resourcemanager.v1.Event.completed:type_name -> hops.resourcemanager.v1.Completed
-	37, // 35: hops.resourcemanager.v1.Event.preempt:type_name -> hops.resourcemanager.v1.Preempt
-	38, // 36: hops.resourcemanager.v1.Event.node_lost:type_name -> hops.resourcemanager.v1.NodeLost
-	39, // 37: hops.resourcemanager.v1.Event.pending:type_name -> hops.resourcemanager.v1.Pending
-	40, // 38: hops.resourcemanager.v1.Event.managers:type_name -> hops.resourcemanager.v1.Managers
-	13, // 39: hops.resourcemanager.v1.NodeManagers.Session:input_type -> hops.resourcemanager.v1.NodeReport
-	8,  // 40: hops.resourcemanager.v1.NodeManagers.Credentials:input_type -> hops.resourcemanager.v1.CredentialsRequest
-	2,  // 41: hops.resourcemanager.v1.NodeManagers.LaunchContainers:input_type -> hops.resourcemanager.v1.LaunchContainersRequest
-	6,  // 42: hops.resourcemanager.v1.ResourceManagers.Enlist:input_type -> hops.resourcemanager.v1.EnlistRequest
-	24, // 43: hops.resourcemanager.v1.ApplicationMasters.Register:input_type -> hops.resourcemanager.v1.RegisterRequest
-	27, // 44: hops.resourcemanager.v1.ApplicationMasters.Ended:input_type -> hops.resourcemanager.v1.EndedRequest
-	32, // 45: hops.resourcemanager.v1.ApplicationMasters.Allocate:input_type -> hops.resourcemanager.v1.AllocateRequest
-	34, // 46: hops.resourcemanager.v1.ApplicationMasters.Events:input_type -> hops.resourcemanager.v1.EventsRequest
-	43, // 47: hops.resourcemanager.v1.ApplicationMasters.Finish:input_type -> hops.resourcemanager.v1.FinishRequest
-	26, // 48: hops.resourcemanager.v1.ApplicationMasters.LaunchContainers:input_type -> hops.resourcemanager.v1.MasterLaunchRequest
-	41, // 49: hops.resourcemanager.v1.ApplicationMasters.Fate:input_type -> hops.resourcemanager.v1.FateRequest
-	15, // 50: hops.resourcemanager.v1.NodeManagers.Session:output_type -> hops.resourcemanager.v1.NodeOrders
-	9,  // 51: hops.resourcemanager.v1.NodeManagers.Credentials:output_type -> hops.resourcemanager.v1.CredentialsResponse
-	4,  // 52: hops.resourcemanager.v1.NodeManagers.LaunchContainers:output_type -> hops.resourcemanager.v1.LaunchContainersResponse
-	7,  // 53: hops.resourcemanager.v1.ResourceManagers.Enlist:output_type -> hops.resourcemanager.v1.EnlistResponse
-	25, // 54: hops.resourcemanager.v1.ApplicationMasters.Register:output_type -> hops.resourcemanager.v1.RegisterResponse
-	28, // 55: hops.resourcemanager.v1.ApplicationMasters.Ended:output_type -> hops.resourcemanager.v1.EndedResponse
-	33, // 56: hops.resourcemanager.v1.ApplicationMasters.Allocate:output_type -> hops.resourcemanager.v1.AllocateResponse
-	35, // 57: hops.resourcemanager.v1.ApplicationMasters.Events:output_type -> hops.resourcemanager.v1.Event
-	44, // 58: hops.resourcemanager.v1.ApplicationMasters.Finish:output_type -> hops.resourcemanager.v1.FinishResponse
-	4,  // 59: hops.resourcemanager.v1.ApplicationMasters.LaunchContainers:output_type -> hops.resourcemanager.v1.LaunchContainersResponse
-	42, // 60: hops.resourcemanager.v1.ApplicationMasters.Fate:output_type -> hops.resourcemanager.v1.FateResponse
-	50, // [50:61] is the sub-list for method output_type
-	39, // [39:50] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	47, // 4: hops.resourcemanager.v1.CredentialsResponse.secrets:type_name -> hops.resourcemanager.v1.CredentialsResponse.SecretsEntry
+	48, // 5: hops.resourcemanager.v1.Resources.other:type_name -> hops.resourcemanager.v1.Resources.OtherEntry
+	13, // 6: hops.resourcemanager.v1.GPU.load:type_name -> hops.resourcemanager.v1.GPULoad
+	11, // 7: hops.resourcemanager.v1.NodeReport.capacity:type_name -> hops.resourcemanager.v1.Resources
+	12, // 8: hops.resourcemanager.v1.NodeReport.gpus:type_name -> hops.resourcemanager.v1.GPU
+	25, // 9: hops.resourcemanager.v1.NodeReport.containers:type_name -> hops.resourcemanager.v1.ContainerStatus
+	16, // 10: hops.resourcemanager.v1.NodeReport.logs:type_name -> hops.resourcemanager.v1.LogsUnderway
+	24, // 11: hops.resourcemanager.v1.NodeOrders.start:type_name -> hops.resourcemanager.v1.ContainerSpec
+	21, // 12: hops.resourcemanager.v1.NodeOrders.signal:type_name -> hops.resourcemanager.v1.Signal
+	22, // 13: hops.resourcemanager.v1.NodeOrders.stop:type_name -> hops.resourcemanager.v1.Stop
+	20, // 14: hops.resourcemanager.v1.NodeOrders.service:type_name -> hops.resourcemanager.v1.NodeService
+	18, // 15: hops.resourcemanager.v1.NodeOrders.devices:type_name -> hops.resourcemanager.v1.DeviceOrder
+	19, // 16: hops.resourcemanager.v1.NodeOrders.token_keys:type_name -> hops.resourcemanager.v1.TokenKey
+	49, // 17: hops.resourcemanager.v1.ContainerSpec.env:type_name -> hops.resourcemanager.v1.ContainerSpec.EnvEntry
+	23, // 18: hops.resourcemanager.v1.ContainerSpec.artifacts:type_name -> hops.resourcemanager.v1.Artifact
+	11, // 19: hops.resourcemanager.v1.ContainerSpec.resources:type_name -> hops.resourcemanager.v1.Resources
+	0,  // 20: hops.resourcemanager.v1.ContainerSpec.fencing:type_name -> hops.resourcemanager.v1.Fencing
+	1,  // 21: hops.resourcemanager.v1.ContainerStatus.state:type_name -> hops.resourcemanager.v1.ContainerStatus.State
+	14, // 22: hops.resourcemanager.v1.ContainerStatus.gpu_use:type_name -> hops.resourcemanager.v1.GPUUse
+	11, // 23: hops.resourcemanager.v1.RegisterResponse.maximum:type_name -> hops.resourcemanager.v1.Resources
+	31, // 24: hops.resourcemanager.v1.RegisterResponse.containers:type_name -> hops.resourcemanager.v1.Container
+	3,  // 25: hops.resourcemanager.v1.MasterLaunchRequest.launches:type_name -> hops.resourcemanager.v1.ContainerLaunch
+	38, // 26: hops.resourcemanager.v1.EndedResponse.ended:type_name -> hops.resourcemanager.v1.Completed
+	11, // 27: hops.resourcemanager.v1.Container.resources:type_name -> hops.resourcemanager.v1.Resources
+	12, // 28: hops.resourcemanager.v1.Container.gpus:type_name -> hops.resourcemanager.v1.GPU
+	11, // 29: hops.resourcemanager.v1.Ask.resources:type_name -> hops.resourcemanager.v1.Resources
+	33, // 30: hops.resourcemanager.v1.Ask.launch:type_name -> hops.resourcemanager.v1.Launch
+	50, // 31: hops.resourcemanager.v1.Launch.env:type_name -> hops.resourcemanager.v1.Launch.EnvEntry
+	23, // 32: hops.resourcemanager.v1.Launch.artifacts:type_name -> hops.resourcemanager.v1.Artifact
+	0,  // 33: hops.resourcemanager.v1.Launch.fencing:type_name -> hops.resourcemanager.v1.Fencing
+	32, // 34: hops.resourcemanager.v1.AllocateRequest.asks:type_name -> hops.resourcemanager.v1.Ask
+	31, // 35: hops.resourcemanager.v1.Event.granted:type_name -> hops.resourcemanager.v1.Container
+	38, // 36: hops.resourcemanager.v1.Event.completed:type_name -> hops.resourcemanager.v1.Completed
+	39, // 37: hops.resourcemanager.v1.Event.preempt:type_name -> hops.resourcemanager.v1.Preempt
+	40, // 38: hops.resourcemanager.v1.Event.node_lost:type_name -> hops.resourcemanager.v1.NodeLost
+	41, // 39: hops.resourcemanager.v1.Event.pending:type_name -> hops.resourcemanager.v1.Pending
+	42, // 40: hops.resourcemanager.v1.Event.managers:type_name -> hops.resourcemanager.v1.Managers
+	15, // 41: hops.resourcemanager.v1.NodeManagers.Session:input_type -> hops.resourcemanager.v1.NodeReport
+	8,  // 42: hops.resourcemanager.v1.NodeManagers.Credentials:input_type -> hops.resourcemanager.v1.CredentialsRequest
+	2,  // 43: hops.resourcemanager.v1.NodeManagers.LaunchContainers:input_type -> hops.resourcemanager.v1.LaunchContainersRequest
+	6,  // 44: hops.resourcemanager.v1.ResourceManagers.Enlist:input_type -> hops.resourcemanager.v1.EnlistRequest
+	26, // 45: hops.resourcemanager.v1.ApplicationMasters.Register:input_type -> hops.resourcemanager.v1.RegisterRequest
+	29, // 46: hops.resourcemanager.v1.ApplicationMasters.Ended:input_type -> hops.resourcemanager.v1.EndedRequest
+	34, // 47: hops.resourcemanager.v1.ApplicationMasters.Allocate:input_type -> hops.resourcemanager.v1.AllocateRequest
+	36, // 48: hops.resourcemanager.v1.ApplicationMasters.Events:input_type -> hops.resourcemanager.v1.EventsRequest
+	45, // 49: hops.resourcemanager.v1.ApplicationMasters.Finish:input_type -> hops.resourcemanager.v1.FinishRequest
+	28, // 50: hops.resourcemanager.v1.ApplicationMasters.LaunchContainers:input_type -> hops.resourcemanager.v1.MasterLaunchRequest
+	43, // 51: hops.resourcemanager.v1.ApplicationMasters.Fate:input_type -> hops.resourcemanager.v1.FateRequest
+	17, // 52: hops.resourcemanager.v1.NodeManagers.Session:output_type -> hops.resourcemanager.v1.NodeOrders
+	9,  // 53: hops.resourcemanager.v1.NodeManagers.Credentials:output_type -> hops.resourcemanager.v1.CredentialsResponse
+	4,  // 54: hops.resourcemanager.v1.NodeManagers.LaunchContainers:output_type -> hops.resourcemanager.v1.LaunchContainersResponse
+	7,  // 55: hops.resourcemanager.v1.ResourceManagers.Enlist:output_type -> hops.resourcemanager.v1.EnlistResponse
+	27, // 56: hops.resourcemanager.v1.ApplicationMasters.Register:output_type -> hops.resourcemanager.v1.RegisterResponse
+	30, // 57: hops.resourcemanager.v1.ApplicationMasters.Ended:output_type -> hops.resourcemanager.v1.EndedResponse
+	35, // 58: hops.resourcemanager.v1.ApplicationMasters.Allocate:output_type -> hops.resourcemanager.v1.AllocateResponse
+	37, // 59: hops.resourcemanager.v1.ApplicationMasters.Events:output_type -> hops.resourcemanager.v1.Event
+	46, // 60: hops.resourcemanager.v1.ApplicationMasters.Finish:output_type -> hops.resourcemanager.v1.FinishResponse
+	4,  // 61: hops.resourcemanager.v1.ApplicationMasters.LaunchContainers:output_type -> hops.resourcemanager.v1.LaunchContainersResponse
+	44, // 62: hops.resourcemanager.v1.ApplicationMasters.Fate:output_type -> hops.resourcemanager.v1.FateResponse
+	52, // [52:63] is the sub-list for method output_type
+	41, // [41:52] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_resourcemanager_api_v1_resourcemanager_proto_init() }
@@ -4037,7 +4253,7 @@ func file_resourcemanager_api_v1_resourcemanager_proto_init() {
 	if File_resourcemanager_api_v1_resourcemanager_proto != nil {
 		return
 	}
-	file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[33].OneofWrappers = []any{
+	file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[35].OneofWrappers = []any{
 		(*Event_Granted)(nil),
 		(*Event_Completed)(nil),
 		(*Event_Preempt)(nil),
@@ -4051,7 +4267,7 @@ func file_resourcemanager_api_v1_resourcemanager_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_resourcemanager_api_v1_resourcemanager_proto_rawDesc), len(file_resourcemanager_api_v1_resourcemanager_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   47,
+			NumMessages:   49,
 			NumExtensions: 0,
 			NumServices:   3,
 		},
