@@ -138,7 +138,7 @@ func TestWhatHadoopsProgramsMean(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, key := range changed {
-			if a, ok := w.ask(c, key); ok {
+			if a, ok := only(t, w, c, key); ok {
 				most = max(most, a.Count)
 				if a.Resource.Memory < 128*rm.MiB || a.Resource.VCores != 1 || a.Strict {
 					t.Errorf("%+v", a)

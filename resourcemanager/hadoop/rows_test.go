@@ -80,7 +80,7 @@ func TestRowsOfHostsAndRacks(t *testing.T) {
 			t.Errorf("%s: %v %v", name, changed, err)
 			continue
 		}
-		a, ok := w.ask(c, changed[0])
+		a, ok := only(t, w, c, changed[0])
 		if !ok || !slices.Equal(a.Nodes, s.nodes) || a.Strict != s.strict || a.Count != s.count || !slices.Equal(a.Excluded, []string{"mute:1"}) || a.Priority != 3 || !a.Held {
 			t.Errorf("%s: %+v %v", name, a, ok)
 		}
@@ -93,7 +93,7 @@ func TestRowsOfHostsAndRacks(t *testing.T) {
 	if err != nil || len(changed) != 1 {
 		t.Fatal(changed, err)
 	}
-	if a, ok := w.ask(c, changed[0]); ok || len(w.by) != 0 {
+	if a, ok := only(t, w, c, changed[0]); ok || len(w.by) != 0 {
 		t.Errorf("what nobody wants any more stays: %+v %v", a, w.by)
 	}
 }
@@ -107,7 +107,7 @@ func TestBlacklists(t *testing.T) {
 	excluded := func(want ...string) {
 		t.Helper()
 		for key := range w.by {
-			if a, ok := w.ask(c, key); !ok || !slices.Equal(a.Excluded, want) {
+			if a, ok := only(t, w, c, key); !ok || !slices.Equal(a.Excluded, want) {
 				t.Errorf("%+v", a)
 			}
 		}
@@ -160,9 +160,22 @@ func TestRowsThatAreRefused(t *testing.T) {
 			t.Errorf("%s is taken", name)
 		}
 		for key := range w.by {
-			if a, ok := w.ask(c, key); !ok || a.Count != 1 || a.Strict || !slices.Equal(a.Nodes, []string{"a"}) {
+			if a, ok := only(t, w, c, key); !ok || a.Count != 1 || a.Strict || !slices.Equal(a.Nodes, []string{"a"}) {
 				t.Errorf("%s: %+v", name, a)
 			}
 		}
 	}
+}
+
+// only is one ask as the scheduler is told of it; false: it is cancelled.
+func only(t *testing.T, w wants, c *call, key askKey) (rm.Ask, bool) {
+	t.Helper()
+	asks, cancel, err := w.asks(c, []askKey{key})
+	if err != nil || len(asks)+len(cancel) != 1 {
+		t.Fatal(asks, cancel, err)
+	}
+	if len(cancel) == 1 {
+		return rm.Ask{}, false
+	}
+	return asks[0].Ask, true
 }
