@@ -89,7 +89,7 @@ func (m *machineSetup) listens() []string {
 				out = append(out, m.at(port))
 			}
 		case authority.NodeManager:
-			out = append(out, m.at(devPorts.nm), m.at(devPorts.nmIPC))
+			out = append(out, m.at(devPorts.nm), m.at(devPorts.nmIPC), m.at(devPorts.nmShuffle))
 		}
 	}
 	return out
@@ -219,7 +219,7 @@ func (m *machineSetup) text() string {
 			}
 		case authority.NodeManager:
 			own := machine()
-			fmt.Fprintf(&b, "nodemanager:\n  work: %q\n  http: %q\n  ipc: %q\n  memory: %dMiB\n  vcores: %d\n  gpus: %q\n", at("nodemanager"), m.at(devPorts.nm), m.at(devPorts.nmIPC), own.memory>>20, own.cores, m.gpus)
+			fmt.Fprintf(&b, "nodemanager:\n  work: %q\n  http: %q\n  ipc: %q\n  shuffle: %q\n  memory: %dMiB\n  vcores: %d\n  gpus: %q\n", at("nodemanager"), m.at(devPorts.nm), m.at(devPorts.nmIPC), m.at(devPorts.nmShuffle), own.memory>>20, own.cores, m.gpus)
 			if os.Geteuid() == 0 {
 				b.WriteString("  banned_users: [root, hdfs, yarn, mapred, bin]   # the node manager is root: without root here, root's containers would be, too\n")
 			}

@@ -35,12 +35,17 @@ func (b *Builder) NodeManager() ([]program.Part, error) {
 	if err != nil {
 		return nil, fmt.Errorf("nodemanager.attributes: %w", err)
 	}
-	l, err := b.listeners(own.HTTP, own.IPC)
+	addrs := []string{own.HTTP, own.IPC}
+	if own.Shuffle != config.Off {
+		addrs = append(addrs, own.Shuffle)
+	}
+	l, err := b.listeners(addrs...)
 	if err != nil {
 		return nil, err
 	}
+	l = append(l, nil) // off
 	s, err := server.New(server.Config{
-		Work: own.Work, Memory: int64(own.Memory), VCores: own.VCores, Other: other, GPUs: gpus, GPUProbe: own.GPUProbe, HTTP: l[0], IPC: l[1], RPCProtection: f.HadoopProperties().RPCProtection,
+		Work: own.Work, Memory: int64(own.Memory), VCores: own.VCores, Other: other, GPUs: gpus, GPUProbe: own.GPUProbe, HTTP: l[0], IPC: l[1], Shuffle: l[2], RPCProtection: f.HadoopProperties().RPCProtection,
 		ResourceManagers: managers(f, func(m config.ManagerMember) string { return m.GRPC }),
 		Credentials:      b.Credentials, Door: b.Door, Supervisor: []string{b.Executable, "supervisor"},
 		FS:      server.OverDFS(b.filesystem),

@@ -86,25 +86,7 @@ func needJava() error {
 
 // hadoop fetches Apache Hadoop's jars and compiles the driver of its shell. It returns the class path.
 func (c *cache) hadoop() (string, error) {
-	if err := needJava(); err != nil {
-		return "", err
-	}
-	pom, err := os.ReadFile(filepath.Join(c.source, "pom.xml"))
-	if err != nil {
-		return "", err
-	}
-	version := regexp.MustCompile(`<hadoop.version>(.*?)</hadoop.version>`).FindSubmatch(pom)
-	if version == nil {
-		return "", fmt.Errorf("pom.xml names no hadoop.version")
-	}
-	jars, err := c.once("hadoop-"+string(version[1]), string(pom), func(dir string) error {
-		if err := need("mvn", "make compat fetches Apache Hadoop with Maven (Debian: apt-get install maven)"); err != nil {
-			return err
-		}
-		say("fetching Apache Hadoop %s with Maven, once", version[1])
-		_, err := tool(c.source, nil, "mvn", "-B", "-ntp", "-q", "dependency:copy-dependencies", "-DoutputDirectory="+dir, "-DincludeScope=runtime")
-		return err
-	})
+	jars, err := c.jars("hadoop", c.source)
 	if err != nil {
 		return "", err
 	}
@@ -112,7 +94,7 @@ func (c *cache) hadoop() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	key := string(version[1])
+	key := strings.TrimPrefix(filepath.Base(jars), "hadoop-")
 	for _, s := range sources {
 		text, err := os.ReadFile(s)
 		if err != nil {
@@ -129,4 +111,27 @@ func (c *cache) hadoop() (string, error) {
 		return "", err
 	}
 	return strings.Join([]string{classes, filepath.Join(jars, "*")}, ":"), nil
+}
+
+// jars fetches the jars that the pom.xml of a directory names, and returns their folder, NAME-VERSION.
+func (c *cache) jars(name, from string) (string, error) {
+	if err := needJava(); err != nil {
+		return "", err
+	}
+	pom, err := os.ReadFile(filepath.Join(from, "pom.xml"))
+	if err != nil {
+		return "", err
+	}
+	version := regexp.MustCompile(`<hadoop.version>(.*?)</hadoop.version>`).FindSubmatch(pom)
+	if version == nil {
+		return "", fmt.Errorf("pom.xml names no hadoop.version")
+	}
+	return c.once(name+"-"+string(version[1]), string(pom), func(dir string) error {
+		if err := need("mvn", "make compat fetches Apache Hadoop with Maven (Debian: apt-get install maven)"); err != nil {
+			return err
+		}
+		say("fetching Apache Hadoop %s with Maven, once", version[1])
+		_, err := tool(from, nil, "mvn", "-B", "-ntp", "-q", "dependency:copy-dependencies", "-DoutputDirectory="+dir, "-DincludeScope=runtime")
+		return err
+	})
 }

@@ -101,6 +101,11 @@ func (s *suite) run(ctx context.Context) error {
 			return err
 		}
 	}
+	if s.wants("stockyarn") {
+		if err := s.stockYARNRow(ctx); err != nil {
+			return err
+		}
+	}
 	if s.wants("differ") {
 		if err := s.differRow(ctx); err != nil {
 			return err

@@ -308,15 +308,21 @@ type MappingRule struct {
 	Fallback    string `yaml:"fallback,omitempty"`
 }
 
+// Off turns off what has an address otherwise.
+const Off = "off"
+
 // NodeManager is the node manager of this machine.
 type NodeManager struct {
 	Work string `yaml:"work"`
 	HTTP string `yaml:"http"`
 	// IPC is where masters of applications speak YARN's ContainerManagementProtocol; default: port 8041 beside an http of 8042,
 	// otherwise any port that is free.
-	IPC    string `yaml:"ipc,omitempty"`
-	Memory Size   `yaml:"memory"`
-	VCores int    `yaml:"vcores"`
+	IPC string `yaml:"ipc,omitempty"`
+	// Shuffle is where reduces of MapReduce fetch the outputs of maps (the auxiliary service mapreduce_shuffle), or off; default:
+	// port 13562 beside an http of 8042, otherwise any port that is free.
+	Shuffle string `yaml:"shuffle,omitempty"`
+	Memory  Size   `yaml:"memory"`
+	VCores  int    `yaml:"vcores"`
 	// Resources are amounts of what else the machine has, by name: jobs ask for them as resources.other.
 	Resources map[string]int64 `yaml:"resources,omitempty"`
 	// GPUs is auto, none, sim:N, or the path of a file that describes simulated devices; default auto.
@@ -611,14 +617,23 @@ func (f *File) Validate() error {
 		}
 		n.HTTP = cmp.Or(n.HTTP, net.JoinHostPort(f.Cluster.Address, "8042"))
 		address("nodemanager.http", n.HTTP)
-		if host, port, err := net.SplitHostPort(n.HTTP); n.IPC == "" && err == nil {
-			n.IPC = net.JoinHostPort(host, "0")
-			if port == "8042" {
-				n.IPC = net.JoinHostPort(host, "8041")
+		for _, p := range []struct {
+			name     string
+			field    *string
+			standard string
+		}{{"ipc", &n.IPC, "8041"}, {"shuffle", &n.Shuffle, "13562"}} {
+			if host, port, err := net.SplitHostPort(n.HTTP); *p.field == "" && err == nil {
+				*p.field = net.JoinHostPort(host, "0")
+				if port == "8042" {
+					*p.field = net.JoinHostPort(host, p.standard)
+				}
 			}
-		}
-		if host, port, err := net.SplitHostPort(n.IPC); err != nil || host == "" || port != "0" {
-			address("nodemanager.ipc", n.IPC)
+			if p.field == &n.Shuffle && n.Shuffle == Off {
+				continue
+			}
+			if host, port, err := net.SplitHostPort(*p.field); err != nil || host == "" || port != "0" {
+				address("nodemanager."+p.name, *p.field)
+			}
 		}
 		n.GPUs = cmp.Or(n.GPUs, "auto")
 		n.LogLimit = cmp.Or(n.LogLimit, 1<<30)

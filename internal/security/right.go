@@ -32,12 +32,14 @@ const (
 	Joining
 	// BlockToken: who shows a token of the namenode's for the block and what is done to it.
 	BlockToken
+	// JobToken: who signs with the token of a MapReduce job.
+	JobToken
 	rights
 )
 
 var rightNames = [...]string{
 	Open: "open", Anyone: "anyone", Named: "named", ByPath: "by path", Owner: "owner", Superuser: "superuser", Self: "self",
-	ServersOnly: "servers", ContainersOnly: "containers", Joining: "join token", BlockToken: "block token",
+	ServersOnly: "servers", ContainersOnly: "containers", Joining: "join token", BlockToken: "block token", JobToken: "job token",
 }
 
 // Valid reports whether r is one of the rights.

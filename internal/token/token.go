@@ -85,6 +85,20 @@ func ParseText(s string) (Token, error) {
 	return t, nil
 }
 
+// ParseWritable reads a token as a Writable, as services of node managers get them (ShuffleHandler.deserializeServiceData). What is
+// behind it is passed over. Errors: ErrForm.
+func ParseWritable(b []byte) (Token, error) {
+	r := reader{rest: b}
+	t := r.token()
+	if r.bad {
+		return Token{}, fmt.Errorf("%w: it is none of Hadoop's", ErrForm)
+	}
+	return t, nil
+}
+
+// Writable is what ParseWritable reads.
+func (t Token) Writable() []byte { return t.append(nil) }
+
 // Identifier is what the identifier of a delegation token says (AbstractDelegationTokenIdentifier). Times are milliseconds since
 // 1970.
 type Identifier struct {

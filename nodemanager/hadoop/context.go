@@ -20,9 +20,6 @@ var kinds = map[pb.LocalResourceTypeProto]nodemanager.ArtifactKind{
 // launchOf takes a launch context for what it is to the rest of the cluster: a launch in YARN's dialect. Errors name what is not
 // taken.
 func launchOf(c *pb.ContainerLaunchContextProto) (*rmpb.Launch, error) {
-	for _, service := range c.GetServiceData() {
-		return nil, refuse(classAux, "The auxService:%s does not exist", service.GetKey())
-	}
 	command := strings.Join(c.GetCommand(), " ")
 	if strings.TrimSpace(command) == "" {
 		return nil, refuse(classYARN, "the launch context has no command")

@@ -50,9 +50,17 @@ type Node interface {
 	Status(id rm.ContainerID) (Status, bool)
 	// Stop ends a container; false: as for Status.
 	Stop(id rm.ContainerID, reason string) bool
+	// Service gives the data of an auxiliary service to it, for an application of which a container is to start here.
+	// ErrNoService: there is no such service.
+	Service(app rm.ApplicationID, name string, data []byte) error
+	// Services is what masters are told about the auxiliary services that there are, by name.
+	Services() map[string][]byte
 	// Signal sends a signal to a container's processes; false: as for Status.
 	Signal(id rm.ContainerID, signal int) bool
 }
+
+// ErrNoService: a node manager has no such auxiliary service.
+var ErrNoService = errors.New("no such auxiliary service")
 
 // Config of the protocol's server.
 type Config struct {

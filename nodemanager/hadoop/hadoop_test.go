@@ -75,6 +75,18 @@ func (f *fakeNode) Status(id rm.ContainerID) (Status, bool) {
 	return Status{}, false
 }
 
+func (f *fakeNode) Service(app rm.ApplicationID, name string, data []byte) error {
+	switch {
+	case name != "known":
+		return ErrNoService
+	case app != attempt.Application || string(data) != "token":
+		return errors.New("bad data")
+	}
+	return nil
+}
+
+func (f *fakeNode) Services() map[string][]byte { return map[string][]byte{"known": {1, 2}} }
+
 func (f *fakeNode) Stop(id rm.ContainerID, _ string) bool { return id.Number < 3 }
 
 func (f *fakeNode) Signal(id rm.ContainerID, signal int) bool {
@@ -192,6 +204,12 @@ func TestWhatIsNotStarted(t *testing.T) {
 		"auxiliary service": {context: big(func(c *pb.ContainerLaunchContextProto) {
 			c.ServiceData = []*pb.StringBytesMapProto{{Key: new("spark_shuffle")}}
 		}), class: classAux, want: "The auxService:spark_shuffle does not exist"},
+		"data of an auxiliary service": {context: big(func(c *pb.ContainerLaunchContextProto) {
+			c.ServiceData = []*pb.StringBytesMapProto{{Key: new("known"), Value: []byte("other")}}
+		}), class: classYARN, want: "auxService:known: bad data"},
+		"auxiliary services": {context: big(func(c *pb.ContainerLaunchContextProto) {
+			c.ServiceData = make([]*pb.StringBytesMapProto, maxServices+1)
+		}), class: classYARN, want: "the launch context names 17 auxiliary services, the most are 16"},
 		"expired":         {token: containerToken(func(g *yarntoken.Grant) { g.Expires = 1 }), class: classYARN, want: "This token is expired. current time is 1790000000000 found 1"},
 		"another attempt": {token: containerToken(func(g *yarntoken.Grant) { g.Container.Attempt = other }), class: classYARN, want: "NMToken for application attempt : appattempt_1789000000000_0021_000001 was used for starting container with container token issued for application attempt : appattempt_1789000000000_0021_000002"},
 		"another node":    {token: containerToken(func(g *yarntoken.Grant) { g.Address = "n2:8041" }), class: classYARN, want: "is for n2:8041"},

@@ -2,6 +2,9 @@ package hadoop
 
 import (
 	"context"
+	"errors"
+	"maps"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -27,6 +30,10 @@ func (s *service) start(ctx context.Context, attempt rm.AttemptID, q *pb.StartCo
 		return nil, tooMany(n)
 	}
 	answer := new(pb.StartContainersResponseProto)
+	services := s.Node.Services()
+	for _, name := range slices.Sorted(maps.Keys(services)) {
+		answer.ServicesMetaData = append(answer.ServicesMetaData, &pb.StringBytesMapProto{Key: new(name), Value: services[name]})
+	}
 	fail := func(id *pb.ContainerIdProto, err error) {
 		answer.FailedRequests = append(answer.FailedRequests, &pb.ContainerExceptionMapProto{ContainerId: id, Exception: serialized(err)})
 	}
@@ -38,6 +45,9 @@ func (s *service) start(ctx context.Context, attempt rm.AttemptID, q *pb.StartCo
 		var launch *rmpb.Launch
 		if err == nil {
 			launch, err = launchOf(r.GetContainerLaunchContext())
+		}
+		if err == nil {
+			err = s.services(attempt.Application, r.GetContainerLaunchContext().GetServiceData())
 		}
 		if err != nil {
 			if grant.Container.IsZero() { // nobody could tell whose failure it is
@@ -66,6 +76,25 @@ func (s *service) start(ctx context.Context, attempt rm.AttemptID, q *pb.StartCo
 		}
 	}
 	return answer, nil
+}
+
+// maxServices bounds the auxiliary services that a launch context names.
+const maxServices = 16
+
+// services gives auxiliary services what a launch context has for them.
+func (s *service) services(app rm.ApplicationID, list []*pb.StringBytesMapProto) error {
+	if n := len(list); n > maxServices {
+		return refuse(classYARN, "the launch context names %d auxiliary services, the most are %d", n, maxServices)
+	}
+	for _, p := range list {
+		switch err := s.Node.Service(app, p.GetKey(), p.GetValue()); {
+		case errors.Is(err, ErrNoService):
+			return refuse(classAux, "The auxService:%.200s does not exist", p.GetKey())
+		case err != nil:
+			return refuse(classYARN, "auxService:%s: %v", p.GetKey(), err)
+		}
+	}
+	return nil
 }
 
 // refused is a resource manager's refusal in YARN's classes.

@@ -2,17 +2,18 @@ package server
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"github.com/gohops/hops/nodemanager"
 	"github.com/gohops/hops/nodemanager/state"
 )
 
 // Containers of one application on one node have a directory in common (LOCAL_DIRS), in YARN's dialect: Spark's executors read what
-// others on their host have shuffled from the disk. It is its user's, who alone sees it, and goes with the last of them.
+// others on their host have shuffled from the disk. It is its user's, who alone sees it, and goes with the last of them; that of an
+// application whose outputs are served from here (package shuffle) goes when the application has ended.
 
 func (s *Server) appsDir() string { return filepath.Join(s.store.Dir(), "apps") }
 
@@ -73,14 +74,16 @@ func (c *container) dropAppDir() {
 	if dir == "" {
 		return
 	}
-	s := c.server
-	gone := filepath.Join(s.appsDir(), fmt.Sprintf(".gone-%s", c.id))
+	c.server.removeAppDir(applicationOf(c.id))
+}
+
+// removeAppDir removes the directory of an application unless it is needed.
+func (s *Server) removeAppDir(app string) {
+	dir, gone := filepath.Join(s.appsDir(), app), filepath.Join(s.appsDir(), ".gone-"+app+"-"+strconv.FormatInt(s.removals.Add(1), 10))
 	s.mu.Lock()
-	for id := range s.containers {
-		if applicationOf(id) == applicationOf(c.id) {
-			s.mu.Unlock()
-			return
-		}
+	if s.liveApps()[app] || s.serves(app) {
+		s.mu.Unlock()
+		return
 	}
 	err := os.Rename(dir, gone) // at once, so that one that comes now makes another
 	s.mu.Unlock()
@@ -88,8 +91,17 @@ func (c *container) dropAppDir() {
 		err = state.RemoveAll(gone)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		c.log.Warn("the directory of an application is not removed; the next node manager tries again", "error", err)
+		s.log.Warn("the directory of an application is not removed; the next node manager tries again", "application", app, "error", err)
 	}
+}
+
+// liveApps are the applications of the containers that are here, s.mu held.
+func (s *Server) liveApps() map[string]bool {
+	live := map[string]bool{}
+	for id := range s.containers {
+		live[applicationOf(id)] = true
+	}
+	return live
 }
 
 // sweepAppDirs removes what applications have left of which no container is here.
@@ -103,7 +115,7 @@ func (s *Server) sweepAppDirs(all []*container) {
 		return // there is none
 	}
 	for _, e := range entries {
-		if !live[e.Name()] {
+		if !live[e.Name()] && !s.serves(e.Name()) {
 			if err := state.RemoveAll(filepath.Join(s.appsDir(), e.Name())); err != nil {
 				s.log.Warn("the directory of an application is not removed", "directory", e.Name(), "error", err)
 			}

@@ -87,6 +87,9 @@ type Config struct {
 	HTTP net.Listener
 	// IPC is where masters of applications speak YARN's ContainerManagementProtocol; nil: nowhere. It is closed by Run.
 	IPC net.Listener
+	// Shuffle is where reduces of MapReduce fetch the outputs of maps (package shuffle); nil: nowhere, and masters that ask for the
+	// service are refused. It is closed by Run.
+	Shuffle net.Listener
 	// RPCProtection are the qualities of protection that masters are offered there (hadoop.rpc.protection); none: authentication alone.
 	RPCProtection []sasl.Quality
 	// ResourceManagers are the gRPC addresses of all resource managers; the leader is found among them. None: there will be some, see
@@ -169,8 +172,10 @@ func (c *Config) complete() error {
 	} else {
 		if c.Door != nil {
 			errs = append(errs, c.Door.CheckBind(c.HTTP.Addr().String()))
-			if c.IPC != nil {
-				errs = append(errs, c.Door.CheckBind(c.IPC.Addr().String()))
+			for _, l := range []net.Listener{c.IPC, c.Shuffle} {
+				if l != nil {
+					errs = append(errs, c.Door.CheckBind(l.Addr().String()))
+				}
 			}
 		}
 		if c.NodeID == "" {

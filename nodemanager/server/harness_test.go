@@ -192,6 +192,7 @@ func (m *manager) Session(stream grpc.BidiStreamingServer[rmpb.NodeReport, rmpb.
 			answer.Signal = append(answer.Signal, o.GetSignal()...)
 			answer.Cleanup = append(answer.Cleanup, o.GetCleanup()...)
 			answer.Devices = append(answer.Devices, o.GetDevices()...)
+			answer.Ended = append(answer.Ended, o.GetEnded()...)
 			answer.TokenKeys = append(answer.TokenKeys, o.GetTokenKeys()...)
 		}
 		m.orders = nil

@@ -16,6 +16,7 @@ import (
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/nodemanager"
 	"github.com/gohops/hops/nodemanager/hadoop"
+	"github.com/gohops/hops/nodemanager/shuffle"
 	"github.com/gohops/hops/nodemanager/state"
 	rm "github.com/gohops/hops/resourcemanager"
 )
@@ -53,7 +54,7 @@ func Routes() []security.Route {
 	for _, r := range routes {
 		out = append(out, security.Route{Port: "node manager HTTP", Name: r.pattern, Right: r.right})
 	}
-	return slices.Concat(out, (*Server)(nil).pages().Routes(), hadoop.Routes())
+	return slices.Concat(out, (*Server)(nil).pages().Routes(), hadoop.Routes(), shuffle.Routes())
 }
 
 func (s *Server) handler() http.Handler {

@@ -166,7 +166,9 @@ func (y *yarnNode) Signal(id rm.ContainerID, signal int) bool {
 // closeListeners is for a node manager that will serve nobody.
 func (s *Server) closeListeners() {
 	s.config.HTTP.Close()
-	if s.config.IPC != nil {
-		s.config.IPC.Close()
+	for _, l := range []net.Listener{s.config.IPC, s.config.Shuffle} {
+		if l != nil {
+			l.Close()
+		}
 	}
 }

@@ -35,6 +35,9 @@ func (s *Server) obey(work context.Context, o *rmpb.NodeOrders) {
 		s.judge(p.GetUuid(), nodemanager.GPUHealth(p.GetHealth()), p.GetBy())
 	}
 	s.heed(o.GetNotices())
+	for _, app := range o.GetEnded() {
+		s.endShuffle(app)
+	}
 	for _, id := range o.GetCleanup() {
 		if c := s.find(nodemanager.ContainerID(id)); c != nil {
 			c.forget()

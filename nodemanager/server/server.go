@@ -25,6 +25,7 @@ import (
 	"github.com/gohops/hops/nodemanager/cgroup"
 	"github.com/gohops/hops/nodemanager/gpu"
 	"github.com/gohops/hops/nodemanager/localizer"
+	"github.com/gohops/hops/nodemanager/shuffle"
 	"github.com/gohops/hops/nodemanager/state"
 	"github.com/gohops/hops/nodemanager/supervisor"
 	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
@@ -59,6 +60,8 @@ type Server struct {
 
 	mu         sync.Mutex
 	containers map[nodemanager.ContainerID]*container
+	shuffled   *shuffle.Keys // of the applications whose outputs are served from here; nil: none are
+	removals   atomic.Int64  // directories of applications that were removed
 	forgotten  tombstones[nodemanager.ContainerID]
 	expected   map[nodemanager.ContainerID]time.Time // launched through here, and not ordered to start yet
 	lostLogs   tombstones[nodemanager.ApplicationID] // applications of which logs were given up
@@ -89,6 +92,13 @@ func New(config Config) (*Server, error) {
 		store.Close()
 		return nil, fmt.Errorf("node manager: %w", err)
 	}
+	var shuffled *shuffle.Keys
+	if config.Shuffle != nil {
+		if shuffled, err = shuffle.Open(filepath.Join(store.Dir(), "shuffle")); err != nil {
+			store.Close()
+			return nil, fmt.Errorf("node manager: %w", err)
+		}
+	}
 	report := cgroup.Detect()
 	if config.Groups != nil {
 		report = *config.Groups
@@ -98,7 +108,7 @@ func New(config Config) (*Server, error) {
 		boot: state.BootID(), born: time.Now(), ready: make(chan struct{}), nudged: make(chan struct{}, 1),
 		containers: map[nodemanager.ContainerID]*container{}, expected: map[nodemanager.ContainerID]time.Time{}, leaseMoved: make(chan struct{}),
 		stopping:   make(chan struct{}),
-		filesystem: map[nodemanager.User]*userFS{},
+		filesystem: map[nodemanager.User]*userFS{}, shuffled: shuffled,
 	}
 	s.placed.Store(&place{config.ResourceManagers, config.Cluster})
 	// The group's name must not change over restarts, and two node managers of a machine must not share one.
@@ -183,6 +193,7 @@ func (s *Server) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.serveHTTP(ctx) })
 	g.Go(func() error { return s.serveIPC(ctx) })
+	g.Go(func() error { return s.serveShuffle(ctx) })
 	g.Go(func() error { s.speak(ctx, work); return nil })
 	g.Go(func() error { s.watchDevices(ctx); return nil })
 	g.Go(func() error { s.watchHealth(ctx); return nil })

@@ -102,5 +102,6 @@ func (s *Server) report(sequence uint64) *rmpb.NodeReport {
 	// After the containers: a device whose container is COMPLETE in this report is in this list until it is known to be free.
 	r.OccupiedGpus = s.occupiedList()
 	r.Logs = s.logsUnderway()
+	r.Kept = s.kept()
 	return r
 }

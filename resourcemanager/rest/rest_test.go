@@ -20,6 +20,7 @@ import (
 	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/security/securitytest"
+	"github.com/gohops/hops/internal/token"
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 	"github.com/gohops/hops/resourcemanager/job"
@@ -30,6 +31,7 @@ import (
 
 // fakeCluster is a state without a group: commands take effect at once.
 type fakeCluster struct {
+	tokens  []byte // of the last submission
 	t       *testing.T
 	state   *state.State
 	queues  *rm.Queues
@@ -89,6 +91,7 @@ func (c *fakeCluster) Submit(_ context.Context, caller metadata.Caller, b Submis
 		ID: b.ID, Name: b.Name, User: caller.User, Queue: b.Queue, Kind: b.Kind, Type: b.Type, Tags: b.Tags, Priority: b.Priority,
 		Document: b.Document, MaxAttempts: 1, Timeout: b.Timeout, IdempotencyKey: b.Key, Digest: b.Digest, Master: rm.Resource{Memory: 512 * rm.MiB, VCores: 1},
 	}
+	c.tokens = b.Tokens
 	q := c.queues.Find(b.Queue)
 	switch {
 	case q == nil && !b.AcceptAnyQueue:
@@ -694,5 +697,42 @@ func TestProxy(t *testing.T) {
 	}
 	if code, _, _ := call(t, s, "GET", "/proxy/application_1_0404/", ""); code != 404 {
 		t.Errorf("unknown: %d", code)
+	}
+}
+
+// Credentials of a submission reach the master as a file of Hadoop's; what is none is refused, and so are services that there are not.
+func TestCredentialsOfASubmission(t *testing.T) {
+	c := newFakeCluster(t)
+	c.fill()
+	s := serve(t, c, nil)
+	shown := token.Token{Identifier: []byte("id"), Password: []byte{0xfb, 0xff}, Kind: "other", Service: "elsewhere:1"}
+	submit := func(n int, spec string) (int, string) {
+		code, _, body := call(t, s, "POST", "/ws/v1/cluster/apps?user.name=alice",
+			fmt.Sprintf(`{"application-id":"application_1795248047013_%04d","am-container-spec":{"commands":{"command":"true"},%s},"resource":{"memory":512,"vCores":1}}`, n, spec))
+		return code, body
+	}
+	entries := func(tokens, secrets string) string {
+		return `"credentials":{"tokens":{"entry":[` + tokens + `]},"secrets":{"entry":[` + secrets + `]}}`
+	}
+	good := entries(`{"key":"mine","value":"`+shown.Text()+`"}`, `{"key":"a","value":"-_8="},{"key":"b","value":"+/8"}`)
+	if code, body := submit(4001, good); code != http.StatusAccepted {
+		t.Fatalf("%d %s", code, body)
+	}
+	f, err := token.ParseFile(c.tokens)
+	if err != nil || len(f.Tokens) != 1 || len(f.Secrets) != 2 || f.Tokens[0].Alias != "mine" || f.Tokens[0].Token.Text() != shown.Text() ||
+		string(f.Secrets[0].Secret) != "\xfb\xff" || string(f.Secrets[1].Secret) != "\xfb\xff" {
+		t.Errorf("%v %v", f, err)
+	}
+	if code, body := submit(4002, entries("", "")); code != http.StatusAccepted || c.tokens != nil {
+		t.Errorf("none: %d %s %v", code, body, c.tokens)
+	}
+	for spec, want := range map[string]string{
+		entries(`{"key":"mine","value":"AAAA!"}`, ""):                           "credentials: token mine: malformed token",
+		entries("", `{"key":"a","value":"?"}`):                                  "credentials: secret a is not base64",
+		`"service-data":{"entry":[{"key":"mapreduce_shuffle","value":"AAAA"}]}`: "The auxService:mapreduce_shuffle does not exist",
+	} {
+		if code, body := submit(4003, spec); code != http.StatusBadRequest || !strings.Contains(body, want) {
+			t.Errorf("%s: %d %s", spec, code, body)
+		}
 	}
 }

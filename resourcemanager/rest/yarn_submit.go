@@ -2,6 +2,7 @@ package rest
 
 import (
 	"bytes"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gohops/hops/internal/jersey"
+	"github.com/gohops/hops/internal/token"
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 	"github.com/gohops/hops/resourcemanager/job"
@@ -76,6 +78,36 @@ type containerSpec struct {
 	} `json:"commands"`
 	Environment map[string]string       `json:"environment"`
 	Local       map[string]yarnArtifact `json:"local-resources"`
+	// Credentials are tokens, each as Hadoop has them in text, and secrets in base64, by their names in the file of credentials.
+	Credentials struct {
+		Tokens  map[string]string `json:"tokens"`
+		Secrets map[string]string `json:"secrets"`
+	} `json:"credentials"`
+	ServiceData map[string]string `json:"service-data"`
+}
+
+// credentials are those of a submission as a file of Hadoop's (HDTS); empty: it has none.
+func (s *containerSpec) credentials() ([]byte, error) {
+	var f token.File
+	for _, name := range sortedKeys(s.Credentials.Tokens) {
+		t, err := token.ParseText(s.Credentials.Tokens[name])
+		if err != nil {
+			return nil, fmt.Errorf("credentials: token %.100s: %w", name, err)
+		}
+		f.Tokens = append(f.Tokens, token.Entry{Alias: name, Token: t})
+	}
+	for _, name := range sortedKeys(s.Credentials.Secrets) {
+		text := strings.NewReplacer("+", "-", "/", "_", "\r", "", "\n", "").Replace(s.Credentials.Secrets[name]) // Hadoop's decoder takes both alphabets
+		secret, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(text, "="))
+		if err != nil {
+			return nil, fmt.Errorf("credentials: secret %.100s is not base64", name)
+		}
+		f.Secrets = append(f.Secrets, token.Secret{Alias: name, Secret: secret})
+	}
+	if len(f.Tokens)+len(f.Secrets) == 0 {
+		return nil, nil
+	}
+	return f.Encode(), nil
 }
 
 type yarnArtifact struct {
@@ -112,7 +144,7 @@ func (q *request) read(root string, d jersey.Dialect, into any, plain ...string)
 // submitYARN takes an application: see SubmissionContext.
 func (q *request) submitYARN() {
 	var s yarnSubmission
-	if !q.read("application-submission-context", jersey.Bare, &s, "environment", "local-resources") {
+	if !q.read("application-submission-context", jersey.Bare, &s, "environment", "local-resources", "tokens", "secrets", "service-data") {
 		return
 	}
 	id, err := rm.ParseApplicationID(s.ID)
@@ -189,6 +221,12 @@ func (s *yarnSubmission) context(id rm.ApplicationID) (SubmissionContext, error)
 	}
 	var err error
 	if out.Resource.Other, err = rm.NewAmounts(other); err != nil || s.Master == nil {
+		return out, err
+	}
+	for _, name := range sortedKeys(s.Master.ServiceData) {
+		return out, fmt.Errorf("The auxService:%.200s does not exist", name)
+	}
+	if out.Tokens, err = s.Master.credentials(); err != nil {
 		return out, err
 	}
 	out.Commands, out.Env = s.Master.Commands.Command, s.Master.Environment

@@ -372,6 +372,7 @@ type fakeNode struct {
 	signals     []string       // orders seen
 	notices     []*pb.Notice   // of the last orders that say some
 	judged      []string       // devices, likewise
+	ended       []string       // applications of the last orders
 	forgotten   map[string]bool
 	deaf        bool      // carries out no orders
 	mute        bool      // sends nothing
@@ -507,6 +508,9 @@ func (n *fakeNode) obey(o *pb.NodeOrders, sent time.Time, known bool) {
 		if until := sent.Add(time.Duration(o.LeaseMs) * time.Millisecond); until.After(n.extended) {
 			n.extended = until
 		}
+	}
+	if len(o.Ended) > 0 {
+		n.ended = o.Ended
 	}
 	if n.deaf {
 		return

@@ -117,7 +117,7 @@ func (n *nodeManagers) Session(stream pb.NodeManagers_SessionServer) error {
 			if err != nil {
 				return n.s.wire(err)
 			}
-			orders = &pb.NodeOrders{Acknowledged: a.report.Sequence}
+			orders = &pb.NodeOrders{Acknowledged: a.report.Sequence, Ended: r.ended(a.report.Kept)}
 		case <-x.wake:
 			if !x.first {
 				continue
@@ -399,6 +399,24 @@ func (x *session) publish(report *pb.NodeReport) {
 	n.open, n.healthy, n.busy, n.taken, n.strangers, n.refused = true, report.Healthy, busy, taken, len(x.strangers), ""
 }
 
+// ended are those of applications that are over: they have a final state, or nobody knows them any more. It counts for what a report
+// names, after the report has been worked through: then this process has led, and what it knows is of now.
+func (r *reign) ended(applications []string) []string {
+	var out []string
+	view := r.s.state.View()
+	for _, name := range applications[:min(len(applications), maxKept)] {
+		id, err := rm.ParseApplicationID(name)
+		if err != nil {
+			out = append(out, name)
+			continue
+		}
+		if a := view.Application(id); a == nil || a.State.Final() {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
 // order fills in what the node has to do: everything that the state wants of it and that it has not shown yet.
 func (x *session) order(o *pb.NodeOrders) {
 	s := x.r.s
@@ -485,6 +503,7 @@ const (
 	maxGPUs       = 1_024
 	maxLabels     = 100
 	maxWord       = 1_024
+	maxKept       = 1_000
 )
 
 func badReport(format string, args ...any) error {
@@ -527,6 +546,9 @@ func checkReport(r *pb.NodeReport) error {
 	if len(r.Gpus) > maxGPUs || len(r.OccupiedGpus) > maxGPUs || len(r.Containers) > maxContainers || len(r.Labels) > maxLabels {
 		return bad("%d GPUs, %d of them occupied, %d containers and %d labels: %d, %d and %d are the most that are taken",
 			len(r.Gpus), len(r.OccupiedGpus), len(r.Containers), len(r.Labels), maxGPUs, maxContainers, maxLabels)
+	}
+	if len(r.Kept) > maxKept {
+		return bad("something is kept for %d applications: %d are the most that are taken", len(r.Kept), maxKept)
 	}
 	for _, c := range r.Containers {
 		if _, err := rm.ParseContainerID(c.ContainerId); err != nil { // nothing that this cluster could have granted

@@ -1114,7 +1114,10 @@ type NodeReport struct {
 	// host:port at which the node manager speaks YARN's ContainerManagementProtocol; empty: it does not.
 	IpcAddress string `protobuf:"bytes,17,opt,name=ipc_address,json=ipcAddress,proto3" json:"ipc_address,omitempty"`
 	// What is true of the node, by name (YARN-3409).
-	Attributes    map[string]string `protobuf:"bytes,18,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Attributes map[string]string `protobuf:"bytes,18,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Applications none of whose containers is here, and for which the node manager keeps what they left (outputs of MapReduce's maps)
+	// until they have ended; 1,000 at most. The next orders say which of them have.
+	Kept          []string `protobuf:"bytes,19,rep,name=kept,proto3" json:"kept,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1275,6 +1278,13 @@ func (x *NodeReport) GetAttributes() map[string]string {
 	return nil
 }
 
+func (x *NodeReport) GetKept() []string {
+	if x != nil {
+		return x.Kept
+	}
+	return nil
+}
+
 // LogsUnderway says what becomes of an application's logs on one node.
 type LogsUnderway struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1361,6 +1371,8 @@ type NodeOrders struct {
 	// By which the node manager checks the tokens of YARN's protocols that it is shown: with the first orders of a stream, and again
 	// whenever there is a new one. Absent: those that it has stay.
 	TokenKeys []*TokenKey `protobuf:"bytes,21,rep,name=token_keys,json=tokenKeys,proto3" json:"token_keys,omitempty"`
+	// Of the applications that the acknowledged report keeps something for, those that have ended.
+	Ended []string `protobuf:"bytes,24,rep,name=ended,proto3" json:"ended,omitempty"`
 	// How long the node manager may wait with its next report when nothing changes, in milliseconds; 0: as long as it likes. The more nodes
 	// there are, the longer, so that their reports cost a resource manager about the same. What changes is reported at once.
 	ReportMs      int64 `protobuf:"varint,23,opt,name=report_ms,json=reportMs,proto3" json:"report_ms,omitempty"`
@@ -1471,6 +1483,13 @@ func (x *NodeOrders) GetNotices() *Notices {
 func (x *NodeOrders) GetTokenKeys() []*TokenKey {
 	if x != nil {
 		return x.TokenKeys
+	}
+	return nil
+}
+
+func (x *NodeOrders) GetEnded() []string {
+	if x != nil {
+		return x.Ended
 	}
 	return nil
 }
@@ -4220,7 +4239,7 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"memoryPeak\x12\x16\n" +
 	"\x06energy\x18\x05 \x01(\x01R\x06energy\x12\x17\n" +
 	"\aidle_ms\x18\x06 \x01(\x03R\x06idleMs\x12\x12\n" +
-	"\x04idle\x18\a \x01(\bR\x04idle\"\x95\x06\n" +
+	"\x04idle\x18\a \x01(\bR\x04idle\"\xa9\x06\n" +
 	"\n" +
 	"NodeReport\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12 \n" +
@@ -4246,14 +4265,15 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"ipcAddress\x12S\n" +
 	"\n" +
 	"attributes\x18\x12 \x03(\v23.hops.resourcemanager.v1.NodeReport.AttributesEntryR\n" +
-	"attributes\x1a=\n" +
+	"attributes\x12\x12\n" +
+	"\x04kept\x18\x13 \x03(\tR\x04kept\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"c\n" +
 	"\fLogsUnderway\x12%\n" +
 	"\x0eapplication_id\x18\x01 \x01(\tR\rapplicationId\x12\x18\n" +
 	"\afailing\x18\x02 \x01(\bR\afailing\x12\x12\n" +
-	"\x04lost\x18\x03 \x01(\bR\x04lost\"\xbe\x04\n" +
+	"\x04lost\x18\x03 \x01(\bR\x04lost\"\xd4\x04\n" +
 	"\n" +
 	"NodeOrders\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\"\n" +
@@ -4267,7 +4287,8 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\adevices\x18\x16 \x03(\v2$.hops.resourcemanager.v1.DeviceOrderR\adevices\x12:\n" +
 	"\anotices\x18< \x01(\v2 .hops.resourcemanager.v1.NoticesR\anotices\x12@\n" +
 	"\n" +
-	"token_keys\x18\x15 \x03(\v2!.hops.resourcemanager.v1.TokenKeyR\ttokenKeys\x12\x1b\n" +
+	"token_keys\x18\x15 \x03(\v2!.hops.resourcemanager.v1.TokenKeyR\ttokenKeys\x12\x14\n" +
+	"\x05ended\x18\x18 \x03(\tR\x05ended\x12\x1b\n" +
 	"\treport_ms\x18\x17 \x01(\x03R\breportMs\"D\n" +
 	"\aNotices\x129\n" +
 	"\anotices\x18\x01 \x03(\v2\x1f.hops.resourcemanager.v1.NoticeR\anotices\"\x7f\n" +

@@ -1,0 +1,187 @@
+// Package shuffle serves the outputs of MapReduce's maps to its reduces, as Hadoop's ShuffleHandler does: the auxiliary service
+// mapreduce_shuffle of a node manager.
+//
+//	master ── startContainers, service_data[mapreduce_shuffle]: the job's token ──► Register; its answer says the port
+//	reduce ── GET /mapOutput?job=J&reduce=N&map=A,B,…, signed with the token ─────► for each map a header and its part for the reduce
+//
+// The token is the right: who signs with it reads outputs of its application and nothing else. They are files in the directory that
+// the application's containers share on the node, output/MAP/file.out and its index.
+package shuffle
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/gohops/hops/internal/token"
+	"github.com/gohops/hops/nodemanager/durable"
+	rm "github.com/gohops/hops/resourcemanager"
+)
+
+// Service is the name of the auxiliary service.
+const Service = "mapreduce_shuffle"
+
+// MaxApplications is how many applications have outputs here at a time.
+const MaxApplications = 1000
+
+// maxPassword bounds the key of a token, in bytes; Hadoop's have 8 to 64.
+const maxPassword = 1 << 10
+
+// Service's data, as masters send it and get it.
+var (
+	// ErrForm: what a master sends is no token.
+	ErrForm = errors.New("the data of mapreduce_shuffle is no token of a job")
+	// ErrFull: MaxApplications have outputs here.
+	ErrFull = fmt.Errorf("this node keeps outputs of %d applications, which is the most", MaxApplications)
+)
+
+// Meta is what a master is told about the service: its port, four bytes, the greatest first.
+func Meta(port int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(port)) }
+
+// Keys are the tokens of the applications that have, or will have, outputs here. They are files of a directory, mode 0600, so
+// that the next node manager has them. Its methods may be called from several goroutines.
+type Keys struct {
+	dir string
+
+	mu   sync.Mutex
+	keys map[rm.ApplicationID]*key
+}
+
+type key struct {
+	password []byte
+	busy     int // requests that are being answered
+}
+
+// record is the file of an application's key.
+type record struct {
+	Password []byte `json:"password"`
+}
+
+const suffix = ".json"
+
+// Open reads the keys of a directory, which is made when the first comes. Files that cannot be read are removed: their applications'
+// reduces are refused until a master brings the token again. Errors: the directory cannot be read.
+func Open(dir string) (*Keys, error) {
+	k := &Keys{dir: dir, keys: map[rm.ApplicationID]*key{}}
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return k, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("shuffle: %w", err)
+	}
+	for _, e := range entries {
+		name, _ := strings.CutSuffix(e.Name(), suffix)
+		app, err := rm.ParseApplicationID(name)
+		var r record
+		if err == nil {
+			err = durable.ReadJSON(filepath.Join(dir, e.Name()), &r)
+		}
+		if err != nil || len(r.Password) == 0 {
+			os.Remove(filepath.Join(dir, e.Name()))
+			continue
+		}
+		k.keys[app] = &key{password: r.Password}
+	}
+	return k, nil
+}
+
+func (k *Keys) file(app rm.ApplicationID) string { return filepath.Join(k.dir, app.String()+suffix) }
+
+// Register takes the token of an application's job, in place of an earlier one: another attempt of the master may have another.
+// Errors: ErrForm, ErrFull, those of the disk.
+func (k *Keys) Register(app rm.ApplicationID, data []byte) error {
+	t, err := token.ParseWritable(data)
+	if err != nil || len(t.Password) == 0 || len(t.Password) > maxPassword {
+		return ErrForm
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	have := k.keys[app]
+	switch {
+	case have != nil && slices.Equal(have.password, t.Password):
+		return nil
+	case have == nil && len(k.keys) >= MaxApplications:
+		return ErrFull
+	}
+	if err := os.MkdirAll(k.dir, 0o700); err != nil {
+		return fmt.Errorf("shuffle: %w", err)
+	}
+	if err := durable.ReplaceJSON(k.file(app), record{t.Password}, 0o600); err != nil {
+		return fmt.Errorf("shuffle: %w", err)
+	}
+	if have == nil {
+		have = &key{}
+		k.keys[app] = have
+	}
+	have.password = t.Password
+	return nil
+}
+
+// Has reports whether an application's outputs are to be kept.
+func (k *Keys) Has(app rm.ApplicationID) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.keys[app] != nil
+}
+
+// Applications are those that Has is true of, in their order.
+func (k *Keys) Applications() []rm.ApplicationID {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	all := make([]rm.ApplicationID, 0, len(k.keys))
+	for app := range k.keys {
+		all = append(all, app)
+	}
+	slices.SortFunc(all, rm.ApplicationID.Compare)
+	return all
+}
+
+// End forgets an application; false: it was not known.
+func (k *Keys) End(app rm.ApplicationID) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.keys[app] == nil {
+		return false
+	}
+	delete(k.keys, app)
+	os.Remove(k.file(app)) // if it stays, the next node manager asks again
+	return true
+}
+
+// maxBusy is how many requests of one application are answered at a time. A reduce has 5 fetchers by default.
+const maxBusy = 200
+
+// enter is the key of an application, for one request; busy: it has too many. Every key wants a leave.
+func (k *Keys) enter(app rm.ApplicationID, signed func(password []byte) bool) (password []byte, busy bool) {
+	k.mu.Lock()
+	have := k.keys[app]
+	if have != nil {
+		password = have.password
+	}
+	k.mu.Unlock()
+	if have == nil || !signed(password) { // only who may is counted
+		return nil, false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if have.busy >= maxBusy {
+		return nil, true
+	}
+	have.busy++
+	return password, false
+}
+
+func (k *Keys) leave(app rm.ApplicationID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if have := k.keys[app]; have != nil && have.busy > 0 {
+		have.busy--
+	}
+}
