@@ -66,7 +66,7 @@ func TestOutputIsSeenWhileTheContainerRuns(t *testing.T) {
 func TestAnOutputThatIsNotCompleteBreaksOff(t *testing.T) {
 	m, work := newManager(t, ""), t.TempDir()
 	c := baseConfig(t, work, m.address)
-	c.NodeID = "127.0.0.1:45454"
+	c.NodeID = os.Getenv(nodeVariable)
 	n := run(t, c)
 	s := spec(t, 2, "sh", "-c", "echo first; sleep 100")
 	m.start(s)

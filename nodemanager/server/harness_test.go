@@ -35,8 +35,15 @@ import (
 	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
 )
 
+// nodeVariable is the name of the node managers that start again. One run of these tests has another than the next, which may be at the same
+// time: node managers end what was started under their name and is not theirs.
+const nodeVariable = "HOPS_TEST_NODE"
+
 // TestMain makes this binary the supervisor, a whole node manager that can be killed, and what containers run.
 func TestMain(m *testing.M) {
+	if os.Getenv(nodeVariable) == "" { // not one of the processes below
+		os.Setenv(nodeVariable, fmt.Sprintf("127.0.0.1:%d", 10_000+os.Getpid()%50_000))
+	}
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
 		case "supervisor":

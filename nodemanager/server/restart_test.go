@@ -21,7 +21,7 @@ func TestContainersOutliveTheNodeManagerAndAreAdopted(t *testing.T) {
 	config := func() Config {
 		c := baseConfig(t, work, m.address)
 		c.FS = func(string) (Filesystem, error) { return files, nil }
-		c.NodeID = "127.0.0.1:45454"
+		c.NodeID = os.Getenv(nodeVariable)
 		return c
 	}
 	n := run(t, config())
@@ -65,7 +65,7 @@ func TestContainersOutliveTheNodeManagerAndAreAdopted(t *testing.T) {
 func nodeManagerMain(args []string) int {
 	t := &processTest{}
 	c := baseConfig(t, args[0], args[1])
-	c.NodeID = "127.0.0.1:45454"
+	c.NodeID = os.Getenv(nodeVariable)
 	c.GPUs = fake.Simulate(4, "x")
 	c.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	s, err := New(c)

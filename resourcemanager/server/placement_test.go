@@ -10,9 +10,10 @@ import (
 // A job document's words about placement arrive at the scheduler: a node for itself, of those with an attribute.
 func TestAJobOnANodeForItself(t *testing.T) {
 	c := raised(t, 1, nil)
-	c.node("127.0.0.1:1001", 0, programs(c, untilStopped))
+	plain := c.node("127.0.0.1:1001", 0, programs(c, untilStopped))
 	n := c.node("127.0.0.1:1002", 2, programs(c, untilStopped))
 	n.set(func() { n.spoil = func(r *pb.NodeReport) { r.Attributes = map[string]string{"zone": "a"} } })
+	c.awaitOpen(plain, n) // or the master is where its container is to be alone
 	id := c.submit("ann", map[string]any{
 		"argv": []string{"train"}, "resources": map[string]any{"gpus": 1}, "placement": map[string]any{"exclusive": true, "attributes": map[string]string{"zone": "a,b"}},
 	})
