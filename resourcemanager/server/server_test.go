@@ -276,7 +276,9 @@ func TestALeaderThatStoodStillLosesNobody(t *testing.T) {
 		nodes:   map[rm.NodeID]*softNode{"n": {heard: heard}},
 		masters: map[rm.AttemptID]*softMaster{{}: {seen: seen}},
 	}
-	moved := func() (node, master time.Duration) { return r.nodes["n"].heard.Sub(heard), r.masters[rm.AttemptID{}].seen.Sub(seen) }
+	moved := func() (node, master time.Duration) {
+		return r.nodes["n"].heard.Sub(heard), r.masters[rm.AttemptID{}].seen.Sub(seen)
+	}
 	for range 20 {
 		at = at.Add(standstill / 2)
 		r.awake(at) // by beat, while a look waits
