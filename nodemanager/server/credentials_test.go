@@ -196,6 +196,7 @@ func TestCredentialsAreRefreshed(t *testing.T) {
 		isolation  Isolation
 	}{{"as ourselves", me(), IsolationAny}, {"without namespaces", me(), IsolationOff}, {"as its user", "ann", IsolationAuto}} {
 		t.Run(strings.ReplaceAll(test.name, " ", "_"), func(t *testing.T) {
+			t.Parallel() // it waits most of its time
 			m := newManager(t, "")
 			work := t.TempDir()
 			c := baseConfig(t, work, m.address)

@@ -39,6 +39,10 @@ import (
 // time: node managers end what was started under their name and is not theirs.
 const nodeVariable = "HOPS_TEST_NODE"
 
+// thisRun is in the names by which node managers of two runs of these tests on one machine would take each other's processes and devices
+// for their own: of the cluster, and of devices that are not simulated.
+var thisRun = strconv.Itoa(os.Getpid())
+
 // TestMain makes this binary the supervisor, a whole node manager that can be killed, and what containers run.
 func TestMain(m *testing.M) {
 	if os.Getenv(nodeVariable) == "" { // not one of the processes below
@@ -107,7 +111,7 @@ func loadCredentials(dir string) (c security.Credentials, err error) {
 			return c, err
 		}
 		atEnd = append(atEnd, func() { os.RemoveAll(dir) })
-		a, err := authority.New("CID-test", time.Now())
+		a, err := authority.New("CID-test-"+thisRun, time.Now())
 		if err != nil {
 			return c, err
 		}

@@ -17,6 +17,7 @@ import (
 )
 
 func TestAnOutageOfTheResourceManagersEndsOnlyFencedContainers(t *testing.T) {
+	t.Parallel()
 	m, work := newManager(t, ""), t.TempDir()
 	m.lease = shortLease
 	n := run(t, baseConfig(t, work, m.address))
@@ -100,10 +101,11 @@ func TestANewTermIsObeyedThoughItCannotBeWritten(t *testing.T) {
 	})
 }
 
-// shortLease ends within a test, but not while a busy machine starts a container.
+// shortLease ends within a test, but not while a busy machine starts a container. Tests that wait for its end do so together.
 const shortLease = 6 * time.Second
 
 func TestKilledNodeManagerLeavesNothingAfterItsLease(t *testing.T) {
+	t.Parallel()
 	m, work := newManager(t, ""), t.TempDir()
 	m.lease = shortLease
 	start := func() *exec.Cmd {
@@ -141,6 +143,7 @@ func TestKilledNodeManagerLeavesNothingAfterItsLease(t *testing.T) {
 }
 
 func TestPartitionedNodeEndsItsContainersBeforeTheLease(t *testing.T) {
+	t.Parallel()
 	m, work := newManager(t, ""), t.TempDir()
 	m.lease = shortLease
 	run(t, baseConfig(t, work, m.address))
