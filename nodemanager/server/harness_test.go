@@ -46,7 +46,7 @@ var thisRun = strconv.Itoa(os.Getpid())
 // TestMain makes this binary the supervisor, a whole node manager that can be killed, and what containers run.
 func TestMain(m *testing.M) {
 	if os.Getenv(nodeVariable) == "" { // not one of the processes below
-		os.Setenv(nodeVariable, fmt.Sprintf("127.0.0.1:%d", 10_000+os.Getpid()%50_000))
+		os.Setenv(nodeVariable, fmt.Sprintf("127.0.0.1:%d", 10_000+os.Getpid()%20_000)) // no port of a connection's
 	}
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
@@ -377,6 +377,10 @@ func (l *memoryLog) Abort() {}
 const appID = "application_1700000000000_0001"
 
 func containerName(n int) string { return fmt.Sprintf("container_1700000000000_0001_01_%06d", n) }
+
+// nodeName is a name for a node that starts again while other tests run. One that is made of its port may be another's by then, who would
+// end its containers.
+func nodeName(n int) string { return fmt.Sprintf("127.0.0.1:%d", n) }
 
 func self(t testing.TB) string {
 	t.Helper()
