@@ -83,7 +83,7 @@ func (c *container) prepare(work context.Context) nodemanager.Action {
 		return c.finish(started.Exit)
 	}
 	if started.Degraded != "" {
-		c.log.Warn("limits are polled", "reason", started.Degraded)
+		c.log.Warn("limits are not enforced by a control group", "reason", started.Degraded)
 	}
 	return c.move(nodemanager.Launched, func(r *state.Record) { r.Started, r.Degraded = time.Now().UnixMilli(), started.Degraded })
 }
