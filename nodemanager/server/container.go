@@ -57,9 +57,9 @@ type container struct {
 	unshipped bool
 	// waits says what keeps the container from starting; empty: nothing.
 	waits string
-	// heeded: notice is what its file says.
-	heeded bool
-	notice string
+	// heeded: notice is what its file says, or will say as soon as the goroutine is done that is heeding it.
+	heeded, heeding bool
+	notice          string
 }
 
 func (s *Server) newContainer(r *state.Record) *container {
