@@ -43,6 +43,7 @@ func (s *Server) MarkNodes(ctx context.Context, caller metadata.Caller, marks []
 	}
 	view := s.state.View()
 	c := &statepb.MarkNodes{Known: known}
+	marked := map[string][]string{} // labels of nodes that were named before
 	for _, m := range marks {
 		if len(m.Labels)+len(m.AddLabels)+len(m.DropLabels) > maxLabels || len(m.DropAttributes) > rm.MaxAttributes {
 			return metadata.Errorf(metadata.ErrInvalidArgument, "node %.100s: at most %d labels and %d attributes", m.Node, maxLabels, rm.MaxAttributes)
@@ -62,8 +63,10 @@ func (s *Server) MarkNodes(ctx context.Context, caller metadata.Caller, marks []
 			p := &statepb.NodeMarks{Node: id, OwnLabels: m.OwnLabels, Set: m.SetAttributes, Drop: m.DropAttributes}
 			if m.Labels != nil || len(m.AddLabels)+len(m.DropLabels) > 0 {
 				labels := m.Labels
-				if labels == nil {
-					labels = slices.Clone(view.Node(rm.NodeID(id)).Labels)
+				if before, ok := marked[id]; labels == nil && ok {
+					labels = before
+				} else if labels == nil {
+					labels = view.Node(rm.NodeID(id)).Labels
 				}
 				for _, l := range m.DropLabels {
 					if !slices.Contains(labels, l) {
@@ -79,7 +82,7 @@ func (s *Server) MarkNodes(ctx context.Context, caller metadata.Caller, marks []
 				if len(labels) > maxLabels {
 					return metadata.Errorf(metadata.ErrInvalidArgument, "node %s would have %d labels: at most %d", id, len(labels), maxLabels)
 				}
-				p.Labels = &statepb.Labels{Names: labels}
+				p.Labels, marked[id] = &statepb.Labels{Names: labels}, labels
 			}
 			c.Nodes = append(c.Nodes, p)
 		}
