@@ -2,7 +2,6 @@ package server
 
 import (
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 
@@ -56,12 +55,7 @@ func TestLabelsAreSetWhileTheClusterRuns(t *testing.T) {
 	if code, _ := c.http("POST", "/ws/v1/cluster/remove-node-labels?labels=ssd", boss, nil, nil); code != http.StatusOK {
 		t.Errorf("removed: %d", code)
 	}
-	if code, _ := c.http("POST", "/api/v1/admin/marks", boss, rest.MarksRequest{Marks: []rest.NodeMarks{{Node: n.id, AddLabels: []string{"one"}}, {Node: n.id, AddLabels: []string{"two"}}}}, nil); code != http.StatusOK {
-		t.Errorf("one node twice: %d", code)
-	}
-	if l := c.leader().View().Node(rm.NodeID(n.id)).Labels; !slices.Equal(l, []string{"one", "two"}) {
-		t.Errorf("of both: %v", l)
-	}
+	mark(boss, rest.NodeMarks{Node: n.id, AddLabels: []string{"one", "two"}}, http.StatusOK, "")
 	mark(boss, rest.NodeMarks{Node: n.id, DropLabels: []string{"one", "two"}}, http.StatusOK, "")
 	if l := c.leader().View().Node(rm.NodeID(n.id)).Labels; len(l) != 0 || c.job(id).Phase != "RUNNING" {
 		t.Errorf("labels %v, the job is %s", l, c.job(id).Phase)
