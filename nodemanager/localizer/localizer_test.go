@@ -20,6 +20,7 @@ import (
 	"testing"
 
 	"github.com/gohops/hops/nodemanager"
+	"github.com/gohops/hops/nodemanager/state"
 )
 
 // memory is a filesystem for tests, as its owner sees it; every file has modification time 1000.
@@ -116,6 +117,11 @@ func newLocalizer(t testing.TB, c Config) *Localizer {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { // for reading only, so that a test that is not root's could not remove them as others
+		if err := state.RemoveAll(l.trees.dir); err != nil {
+			t.Error(err)
+		}
+	})
 	return l
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gohops/hops/internal/token"
 	"github.com/gohops/hops/nodemanager"
+	"github.com/gohops/hops/nodemanager/state"
 	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
 )
 
@@ -147,8 +148,20 @@ func libs(t *testing.T) *memoryFS {
 	return fs
 }
 
+// linkedDir is a work directory whose containers are linked to trees. These are for reading only, and a test that is not root's could not remove
+// them as it does others.
+func linkedDir(t *testing.T) string {
+	dir := t.TempDir()
+	t.Cleanup(func() {
+		if err := state.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
 func TestContainersInYARNsDialect(t *testing.T) {
-	m, work, files := newManager(t, ""), t.TempDir(), libs(t)
+	m, work, files := newManager(t, ""), linkedDir(t), libs(t)
 	brought := token.File{Tokens: token.Credentials{{Alias: "", Token: token.Token{Identifier: []byte("i"), Password: []byte("p"), Kind: "YARN_AM_RM_TOKEN"}}}}
 	m.give = func(q *rmpb.CredentialsRequest) (*rmpb.CredentialsResponse, error) {
 		if !q.GetSecrets() {
@@ -193,7 +206,7 @@ func TestContainersInYARNsDialect(t *testing.T) {
 
 // A container that was adopted goes on using what it is linked to.
 func TestAdoptedContainersKeepWhatTheyAreLinkedTo(t *testing.T) {
-	m, work, files := newManager(t, ""), t.TempDir(), libs(t)
+	m, work, files := newManager(t, ""), linkedDir(t), libs(t)
 	c := baseConfig(t, work, m.address)
 	c.FS = func(string) (Filesystem, error) { return files, nil }
 	n := run(t, c)
@@ -219,7 +232,7 @@ func TestAdoptedContainersKeepWhatTheyAreLinkedTo(t *testing.T) {
 // The directory of an application goes with its last container here, also when that one was never started and knows nothing of it; while
 // there are several, each knows how many.
 func TestTheDirectoryOfAnApplicationGoesWithItsLastContainer(t *testing.T) {
-	m, work, files := newManager(t, ""), t.TempDir(), libs(t)
+	m, work, files := newManager(t, ""), linkedDir(t), libs(t)
 	c := baseConfig(t, work, m.address)
 	c.FS = func(string) (Filesystem, error) { return files, nil }
 	n := run(t, c)

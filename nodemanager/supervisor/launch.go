@@ -95,6 +95,11 @@ type Launch struct {
 	Confinement *Confinement `json:"confinement,omitempty"`
 }
 
+// groupAlone reports whether the control group is all that keeps the container from devices that it was not granted.
+func (l *Launch) groupAlone() bool {
+	return l.Limits.Devices != nil && (l.Isolation == nil || l.Isolation.Private == nil)
+}
+
 // Exit says how a container ended. Written after its last process was gone.
 type Exit struct {
 	Container nodemanager.ContainerID `json:"container"`

@@ -236,6 +236,9 @@ func (s *supervisor) launchMain() (degraded string, exit *Exit) {
 		s.log.Warn("control group without some limits", "container", l.Container, "error", unmet)
 	}
 	if err != nil {
+		if l.groupAlone() {
+			return "", fail(nodemanager.Invalid, "Container %s: nothing would keep it from devices that it was not granted: control group of the container could not be made: %v", l.Container, err)
+		}
 		degraded = fmt.Sprintf("control group of the container could not be made, memory is polled: %v", err)
 		s.log.Warn("no control group", "container", l.Container, "error", err)
 		_ = s.group.Remove()
@@ -266,7 +269,7 @@ func (s *supervisor) launchMain() (degraded string, exit *Exit) {
 			return
 		}
 		pid, err := s.group.Fork(attr.Sys, fork)
-		if err != nil && s.group.Version != 0 && statusOfExec(err) == nodemanager.Invalid {
+		if err != nil && s.group.Version != 0 && statusOfExec(err) == nodemanager.Invalid && !l.groupAlone() {
 			degraded = fmt.Sprintf("control group of the container could not be entered, memory is polled: %v", err)
 			_ = s.group.Remove()
 			s.group = cgroup.Group{}

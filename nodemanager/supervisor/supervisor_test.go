@@ -645,3 +645,22 @@ func TestAContainerWhoseDirectoryWasRemovedEnds(t *testing.T) {
 	}
 	eventually(t, "the command ends", func() bool { p, ok := readProcess(main); return !ok || p.zombie })
 }
+
+// A container whose control group cannot be made runs without it, unless nothing else would keep it from other containers' devices.
+func TestAContainerThatNothingKeepsFromDevicesDoesNotStart(t *testing.T) {
+	for _, devices := range [][]cgroup.Device{nil, cgroup.Everyday()} {
+		c := newContainer(t, "true")
+		c.launch.Group = cgroup.Group{Version: 2, Dirs: map[string]string{"unified": filepath.Join(c.dir, "group")}, MemoryLimited: true} // none that has files
+		c.launch.Limits = cgroup.Limits{Memory: 1 << 30, Devices: devices}
+		s := c.start()
+		if devices == nil {
+			if s.Exit != nil || !strings.Contains(s.Degraded, "could not be made") {
+				t.Errorf("%+v", s)
+			}
+			continue
+		}
+		if s.Exit == nil || s.Exit.Status != nodemanager.Invalid || !strings.Contains(s.Exit.Diagnostics, "nothing would keep it from devices") {
+			t.Errorf("%+v", s)
+		}
+	}
+}
