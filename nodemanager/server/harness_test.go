@@ -150,7 +150,8 @@ type manager struct {
 	last    *rmpb.NodeReport
 	seen    func(*rmpb.NodeReport) // called with each report
 	reports int
-	changed chan struct{} // closed and replaced at every report
+	changed chan struct{}                // closed and replaced at every report
+	push    func(*rmpb.NodeOrders) error // to the node that speaks, at once
 	// give answers who asks for credentials; nil: there are none.
 	give  func(*rmpb.CredentialsRequest) (*rmpb.CredentialsResponse, error)
 	pulls int
@@ -175,6 +176,13 @@ func newManager(t testing.TB, address string) *manager {
 }
 
 func (m *manager) Session(stream grpc.BidiStreamingServer[rmpb.NodeReport, rmpb.NodeOrders]) error {
+	var sending sync.Mutex
+	send := func(o *rmpb.NodeOrders) error {
+		sending.Lock()
+		defer sending.Unlock()
+		return stream.Send(o)
+	}
+	m.set(func() { m.push = send })
 	for {
 		r, err := stream.Recv()
 		if err != nil {
@@ -208,7 +216,7 @@ func (m *manager) Session(stream grpc.BidiStreamingServer[rmpb.NodeReport, rmpb.
 		if silent {
 			continue
 		}
-		if err := stream.Send(answer); err != nil {
+		if err := send(answer); err != nil {
 			return err
 		}
 	}
