@@ -354,6 +354,31 @@ func (m *memoryFS) OpenLog(_ context.Context, name string) (LogFile, error) {
 	return &memoryLog{m, name}, nil
 }
 
+func (m *memoryFS) ListLogs(_ context.Context, dir string) (map[string]int64, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.down {
+		return nil, errDown
+	}
+	found := map[string]int64{}
+	for name, f := range m.files {
+		if rest, ok := strings.CutPrefix(name, dir+"/"); ok {
+			found[rest] = int64(f.Len())
+		}
+	}
+	return found, nil
+}
+
+func (m *memoryFS) RemoveLog(_ context.Context, name string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.down {
+		return errDown
+	}
+	delete(m.files, name)
+	return nil
+}
+
 type memoryLog struct {
 	fs   *memoryFS
 	name string
