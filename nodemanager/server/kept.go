@@ -36,12 +36,15 @@ type logReader struct {
 func (l logReader) readFrom(p []byte, offset int64) (at int64, n int, err error) {
 	for {
 		at = l.kept(offset)
-		if n, err = l.file.ReadAt(p, at); n == 0 || !l.rolled {
+		piece := p
+		if hole, err := l.file.Seek(at, unix.SEEK_HOLE); l.rolled && err == nil && hole > at {
+			piece = p[:min(int64(len(p)), hole-at)]
+		}
+		if n, err = l.file.ReadAt(piece, at); n == 0 || !l.rolled {
 			return at, n, err
 		}
-		// Files are cut from their beginning on: if the first of these bytes is still there, they all are what was written.
-		if data, ok := l.data(at); !ok || data == at {
-			return at, n, err
+		if hole, holes := l.file.Seek(at, unix.SEEK_HOLE); holes != nil || hole >= at+int64(n) {
+			return at, n, err // otherwise some of it was cut meanwhile, and may read as zeros
 		}
 	}
 }

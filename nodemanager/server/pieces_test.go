@@ -94,7 +94,7 @@ func TestAnEndlessLogIsInPiecesOfTheFilesystem(t *testing.T) {
 	begins, texts := files.pieces(stdout)
 	sum, end := 0, int64(0)
 	for i, text := range texts {
-		if begins[i] < end || !strings.HasPrefix(all[begins[i]:], text) || i > 0 && all[begins[i]-1] != '\n' {
+		if begins[i] < end || !strings.HasPrefix(all[begins[i]:], text) || i > 0 && all[begins[i]-1] != '\n' { // each begins with a line
 			t.Errorf("piece at %d of %d bytes is not what was printed there", begins[i], len(text))
 		}
 		end = begins[i] + int64(len(text))

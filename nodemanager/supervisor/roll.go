@@ -59,7 +59,7 @@ var (
 	errNoHoles = errors.New("punch a hole")
 )
 
-// cut frees what lies before the last keep bytes of a file. The container may have made the name a link to another's file, which we, as
+// cut frees what lies between the first block of a file, which has what a program says at its start, and the last keep bytes. The container may have made the name a link to another's file, which we, as
 // root, could open for writing: so the open file must have the owner of the directory.
 func cut(root *os.Root, name string, keep int64) error {
 	f, err := root.OpenFile(name, os.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
@@ -88,17 +88,17 @@ func cut(root *os.Root, name string, keep int64) error {
 		block = largeBlock
 	}
 	end := (file.Size - keep) / block * block
-	if end <= 0 {
+	if end <= block {
 		return nil
 	}
-	begin, err := f.Seek(0, unix.SEEK_DATA)
+	begin, err := f.Seek(block, unix.SEEK_DATA)
 	if errors.Is(err, unix.ENXIO) || begin >= end {
 		return nil // nothing is left there
 	}
 	if err != nil {
 		return err
 	}
-	begin = begin / block * block
+	begin = max(block, begin/block*block)
 	if err := unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, begin, end-begin); err != nil {
 		return fmt.Errorf("%w: %w", errNoHoles, err)
 	}
