@@ -72,7 +72,7 @@ func TestAnEndlessLogIsInPiecesOfTheFilesystem(t *testing.T) {
 		_, err := os.Stat(filepath.Join(work, "containers", s.ContainerId, "work", "printed"))
 		return err == nil
 	})
-	n = run(t, configured())
+	run(t, configured())
 	middle := lines(second)
 	eventually(t, "the last of them", func() bool {
 		begins, texts := files.pieces(stdout)

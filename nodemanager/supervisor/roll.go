@@ -67,7 +67,8 @@ func cut(root *os.Root, name string, keep int64) error {
 		return err
 	}
 	defer f.Close()
-	var file, dir, space = unix.Stat_t{}, unix.Stat_t{}, unix.Statfs_t{}
+	var file, dir unix.Stat_t
+	var space unix.Statfs_t
 	fd := int(f.Fd())
 	if err := errors.Join(unix.Fstat(fd, &file), unix.Fstatfs(fd, &space)); err != nil {
 		return err
