@@ -2,10 +2,12 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"path"
@@ -15,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gohops/hops/internal/logpiece"
 	"github.com/gohops/hops/metadata"
 )
 
@@ -108,7 +111,7 @@ func (f *follower) see(ctx context.Context, s JobStatus) {
 					prefix = fmt.Sprintf("[%d] ", k.Instance())
 				}
 				f.group.Go(func() {
-					l := logFile{c: f.c, k: k, file: file, w: to.lines(prefix), ended: ended, follow: f.o.Follow}
+					l := logFile{c: f.c, k: k, file: file, w: to.lines(prefix), notes: f.stderr, ended: ended, follow: f.o.Follow}
 					err := l.copy(ctx)
 					f.mu.Lock()
 					defer f.mu.Unlock()
@@ -149,6 +152,7 @@ type logFile struct {
 	k      JobContainer
 	file   string
 	w      *lineWriter
+	notes  io.Writer
 	follow bool
 	ended  chan struct{}
 	offset int64
@@ -174,12 +178,20 @@ func (l *logFile) copy(ctx context.Context) error {
 		if complete {
 			return nil
 		}
+		if gap, ok := errors.AsType[*logGap](live); ok { // perhaps the filesystem has it
+			if _, err := l.stored(ctx, gap.to); err != nil && ctx.Err() == nil {
+				fmt.Fprintf(l.notes, "hops: %s of container %s: %v\n", l.file, l.k.ID, err)
+			}
+			l.skip(gap.to)
+			pause = 10 * time.Millisecond
+			continue
+		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		var err error
 		if live != nil { // not from the node
-			closed, ferr := l.stored(ctx)
+			closed, ferr := l.stored(ctx, math.MaxInt64)
 			if !l.follow && !closed && ferr == nil && errors.Is(live, errSilent) {
 				ferr = fmt.Errorf("%s of container %s: %w", l.file, l.k.ID, live)
 			}
@@ -243,6 +255,9 @@ func (l *logFile) live(ctx context.Context) (complete bool, err error) {
 		return false, readError(answer)
 	}
 	defer answer.Body.Close()
+	if begin, err := strconv.ParseInt(answer.Header.Get("Hops-Log-Offset"), 10, 64); err == nil && begin > l.offset {
+		return false, &logGap{begin}
+	}
 	n, err := io.Copy(l.w, noting{answer.Body, heard})
 	l.offset += n
 	if err == nil {
@@ -297,20 +312,105 @@ func (n noting) Read(p []byte) (int, error) {
 	return k, err
 }
 
-// stored copies what is in the filesystem, and reports whether that is all that there will be. A file that is not there is
+// logGap is why a node does not send a log from where it was asked: it has it from there on, because it is long and was rolled.
+type logGap struct{ to int64 }
+
+func (g *logGap) Error() string {
+	return fmt.Sprintf("the node has it from byte %d on", g.to)
+}
+
+// skip goes on at an offset, and tells of what is missing.
+func (l *logFile) skip(to int64) {
+	if to > l.offset {
+		l.w.endLine()
+		fmt.Fprintf(l.notes, "hops: %s of container %s was rolled: %d bytes from byte %d on are not kept\n", l.file, l.k.ID, to-l.offset, l.offset)
+		l.offset = to
+	}
+}
+
+// stored copies what is in the filesystem up to an offset, and reports whether that is all that there will be. A file that is not there is
 // empty.
-func (l *logFile) stored(ctx context.Context) (closed bool, err error) {
+func (l *logFile) stored(ctx context.Context, until int64) (closed bool, err error) {
 	name := path.Join(l.k.LogDir, l.file)
-	closed, err = l.c.fs.IsFileClosed(ctx, name)
+	first, err := l.c.fs.IsFileClosed(ctx, name)
 	if errors.Is(err, metadata.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	n, err := l.c.appendFrom(ctx, name, l.offset, l.w)
-	l.offset += n
-	return closed && err == nil, err
+	pieces, err := l.c.pieces(ctx, name)
+	if err != nil {
+		return false, err
+	}
+	for i, p := range pieces {
+		end := until
+		if i+1 < len(pieces) {
+			end = min(end, pieces[i+1].begin)
+		}
+		if end <= l.offset {
+			continue
+		}
+		if p.begin >= until {
+			break
+		}
+		l.skip(p.begin)
+		if closed = first; i > 0 {
+			if closed, err = l.c.fs.IsFileClosed(ctx, p.path); errors.Is(err, metadata.ErrNotExist) {
+				continue // an old piece that has gone meanwhile
+			} else if err != nil {
+				return false, err
+			}
+		}
+		n, err := l.c.appendFrom(ctx, p.path, l.offset-p.begin, &limitedWriter{l.w, end - l.offset})
+		l.offset += n
+		if err != nil && !errors.Is(err, errLimit) {
+			return false, err
+		}
+	}
+	return closed, nil
+}
+
+// errLimit ends a copy where the next piece begins.
+var errLimit = errors.New("enough")
+
+type limitedWriter struct {
+	w    io.Writer
+	left int64
+}
+
+// Write implements io.Writer.
+func (w *limitedWriter) Write(p []byte) (int, error) {
+	if int64(len(p)) <= w.left {
+		n, err := w.w.Write(p)
+		w.left -= int64(n)
+		return n, err
+	}
+	n, err := w.w.Write(p[:w.left])
+	w.left -= int64(n)
+	return n, cmp.Or(err, errLimit)
+}
+
+// logPiece is a file of the filesystem that has a log, or a part of one that was rolled.
+type logPiece struct {
+	path  string
+	begin int64
+}
+
+// pieces lists those of a log, in order. There is always a first one, which may not be there.
+func (c *Client) pieces(ctx context.Context, name string) ([]logPiece, error) {
+	all := []logPiece{{path: name}}
+	entries, err := c.fs.List(ctx, path.Dir(name))
+	if err != nil && !errors.Is(err, metadata.ErrNotExist) {
+		return nil, err
+	}
+	for _, e := range entries {
+		if file, begin := logpiece.Parse(e.Name); begin > 0 && file == path.Base(name) {
+			all = append(all, logPiece{path.Join(path.Dir(name), e.Name), begin})
+		}
+	}
+	slices.SortFunc(all, func(a, b logPiece) int { return cmp.Compare(a.begin, b.begin) })
+	return all, nil
 }
 
 // sinks make the writes of all goroutines come one after the other.
@@ -335,6 +435,7 @@ type lineWriter struct {
 	s      *sink
 	prefix []byte
 	rest   []byte // of a line that has not ended
+	within bool   // without prefix: what was written last has not ended its line
 }
 
 // maxLine is when a line is written in pieces, in bytes.
@@ -342,6 +443,9 @@ const maxLine = 64 << 10
 
 func (w *lineWriter) Write(p []byte) (int, error) {
 	if len(w.prefix) == 0 {
+		if len(p) > 0 {
+			w.within = p[len(p)-1] != '\n'
+		}
 		return w.s.Write(p)
 	}
 	w.rest = append(w.rest, p...)
@@ -363,6 +467,15 @@ func (w *lineWriter) Write(p []byte) (int, error) {
 		}
 	}
 	return len(p), nil
+}
+
+// endLine ends a line of which the rest does not come.
+func (w *lineWriter) endLine() {
+	w.flush()
+	if w.within {
+		_, _ = w.s.Write([]byte("\n"))
+		w.within = false
+	}
 }
 
 // flush writes a line that has no end.
@@ -387,11 +500,15 @@ func (c *Client) AwaitKept(ctx context.Context, f *Followed) error {
 // awaitKept waits until a log file is closed and has as many bytes as were seen: one that could not be written is shorter.
 func (c *Client) awaitKept(ctx context.Context, name string, seen int64) error {
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
-		closed, err := c.fs.IsFileClosed(ctx, name)
-		if err == nil && closed {
-			var st metadata.FileStatus
-			if st, err = c.fs.Stat(ctx, name); err == nil && st.Length >= seen {
-				return nil
+		var closed bool
+		pieces, err := c.pieces(ctx, name)
+		if err == nil {
+			last := pieces[len(pieces)-1]
+			if closed, err = c.fs.IsFileClosed(ctx, last.path); err == nil && closed {
+				var st metadata.FileStatus
+				if st, err = c.fs.Stat(ctx, last.path); err == nil && last.begin+st.Length >= seen {
+					return nil
+				}
 			}
 		}
 		if err != nil && !errors.Is(err, metadata.ErrNotExist) {

@@ -65,3 +65,42 @@ func nowhere(t *testing.T) *dfs.Client {
 	t.Cleanup(func() { fs.Close() })
 	return fs
 }
+
+// A node that has no more of a log than its end says where that begins, also in the middle of a reader's way: what is missing is told, and
+// nothing comes twice.
+func TestFollowPassesOverWhatWasRolled(t *testing.T) {
+	answers := map[string]struct{ begin, text string }{
+		"0": {"100", ""}, "100": {"100", "line 1\nlin"}, "110": {"500", ""}, "500": {"500", "line 9\n"},
+	}
+	node := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/stderr") {
+			w.Header().Set("Hops-Log-Offset", "0")
+			return
+		}
+		offset := r.URL.Query().Get("offset")
+		a := answers[offset]
+		w.Header().Set("Hops-Log-Offset", a.begin)
+		_, _ = w.Write([]byte(a.text))
+		if offset == "100" {
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler) // cut under the reader
+		}
+	}))
+	defer node.Close()
+	status := fmt.Sprintf(`{"id": "application_1_0001", "state": "FINISHED", "final_status": "SUCCEEDED", "phase": "SUCCEEDED",
+		"containers": [{"id": "container_1_0001_01_000002", "node": %q, "started": 1, "exit_status": 0}]}`, strings.TrimPrefix(node.URL, "http://"))
+	jobs, _ := manager(t, says(200, status))
+	c := &Client{rest: jobs.rest, jobs: jobs, fs: nowhere(t)}
+	var out, notes bytes.Buffer
+	if _, err := c.Follow(t.Context(), "application_1_0001", LogOptions{Follow: true}, &out, &notes); err != nil {
+		t.Error(err)
+	}
+	if out.String() != "line 1\nlin\nline 9\n" {
+		t.Errorf("%q", out.String())
+	}
+	for _, want := range []string{"was rolled: 100 bytes from byte 0 on are not kept", "was rolled: 390 bytes from byte 110 on are not kept"} {
+		if strings.Count(notes.String(), want) != 1 {
+			t.Errorf("%q is not said once: %s", want, notes.String())
+		}
+	}
+}

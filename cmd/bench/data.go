@@ -5,14 +5,15 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/gohops/hops/client/dfs"
 )
 
-// pattern is what files are filled with.
-var pattern = func() []byte {
+// pattern is what files are filled with, made at its first use: every start of the program would wait for it.
+var pattern = sync.OnceValue(func() []byte {
 	p := make([]byte, 1<<20)
 	x := uint32(1)
 	for i := range p {
@@ -20,7 +21,7 @@ var pattern = func() []byte {
 		p[i] = byte(x >> 24)
 	}
 	return p
-}()
+})
 
 // Small measures files of one size in bytes: write (create, one block, close) and read.
 func (b *Bench) Small(ctx context.Context, size int) ([]Result, error) {
@@ -28,7 +29,7 @@ func (b *Bench) Small(ctx context.Context, size int) ([]Result, error) {
 	made := make([]int, b.Outstanding)
 	write, err := b.measure(ctx, "write "+label, 0, func(ctx context.Context, c *dfs.Client, w, n int) error {
 		made[w] = n + 1
-		return b.create(ctx, c, b.file(w, n), pattern[:size])
+		return b.create(ctx, c, b.file(w, n), pattern()[:size])
 	})
 	if err != nil {
 		return nil, err
@@ -54,12 +55,12 @@ func (b *Bench) Sequential(ctx context.Context) ([]Result, error) {
 		if err != nil {
 			return err
 		}
-		for left := b.Bytes; left > 0; left -= int64(len(pattern)) {
-			if _, err := w.Write(pattern[:min(int64(len(pattern)), left)]); err != nil {
+		for left := b.Bytes; left > 0; left -= int64(len(pattern())) {
+			if _, err := w.Write(pattern()[:min(int64(len(pattern())), left)]); err != nil {
 				w.Abort()
 				return err
 			}
-			b.moved.Add(int64(len(pattern)))
+			b.moved.Add(int64(len(pattern())))
 		}
 		return w.Close()
 	})
@@ -99,7 +100,7 @@ func (b *Bench) Flush(ctx context.Context, writers int) ([]Result, error) {
 	open := make([]*dfs.Writer, writers)
 	for w := range open {
 		c, name := b.clients[w%len(b.clients)], path.Join(b.Root, fmt.Sprintf("flush%d", w))
-		err := b.create(ctx, c, name, pattern[:200])
+		err := b.create(ctx, c, name, pattern()[:200])
 		if err == nil {
 			open[w], err = c.Append(ctx, name)
 		}
@@ -108,7 +109,7 @@ func (b *Bench) Flush(ctx context.Context, writers int) ([]Result, error) {
 		}
 	}
 	r, err := some.measure(ctx, fmt.Sprintf("hflush x%d", b.Replication), 0, func(ctx context.Context, _ *dfs.Client, w, _ int) error {
-		if _, err := open[w].Write(pattern[:200]); err != nil {
+		if _, err := open[w].Write(pattern()[:200]); err != nil {
 			return err
 		}
 		return open[w].Hflush(ctx)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/gohops/hops/client"
 	"github.com/gohops/hops/internal/jersey"
+	"github.com/gohops/hops/internal/logpiece"
 )
 
 func logsCommand() *cli.Command {
@@ -118,8 +119,9 @@ func (l *logRequest) run(cl *client.Client) error {
 		return err
 	}
 	files := slices.DeleteFunc(answer.Logs, func(f logFile) bool {
-		return l.container != "" && f.Container != l.container || containers != nil && !slices.Contains(containers, f.Container) || !l.wanted(f.File)
+		return l.container != "" && f.Container != l.container || containers != nil && !slices.Contains(containers, f.Container) || !l.wanted(f.File) && !l.wanted(wholeLog(f.File))
 	})
+
 	switch {
 	case len(files) == 0 && l.container != "":
 		fmt.Fprintf(l.App.ErrWriter, "Can not find any log file matching the pattern: [%s] for the container: %s within the application: %s\n", strings.Join(l.names(), ", "), l.container, l.app)
@@ -132,11 +134,20 @@ func (l *logRequest) run(cl *client.Client) error {
 		return nil
 	}
 	for _, f := range files {
+		if whole := wholeLog(f.File); whole != f.File && slices.ContainsFunc(files, func(o logFile) bool { return o.Container == f.Container && o.File == whole }) {
+			continue // it comes with the first piece
+		}
 		if err := l.print(cl, path, f); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// wholeLog is the log file of which a name is a piece: of one that is rolled the filesystem has several (nodemanager.log_rolled).
+func wholeLog(name string) string {
+	file, _ := logpiece.Parse(name)
+	return file
 }
 
 // plain: everything is wanted, in one answer.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/gohops/hops/cmd/roles"
 	"github.com/gohops/hops/internal/nearest"
+	_ "github.com/gohops/hops/nodemanager/supervisor/early" // is the whole program of a supervisor
 )
 
 // version is set at link time.

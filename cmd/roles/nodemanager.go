@@ -50,7 +50,7 @@ func (b *Builder) NodeManager() ([]program.Part, error) {
 		Credentials:      b.Credentials, Door: b.Door, Supervisor: []string{b.Executable, "supervisor"},
 		FS:      server.OverDFS(b.filesystem),
 		Cluster: clusterOf(f),
-		Labels:  own.Labels, Attributes: attributes, Version: b.Version, LogLimit: int64(own.LogLimit), LogRate: int64(own.LogRate), DiskLimit: int64(own.DiskLimit),
+		Labels:  own.Labels, Attributes: attributes, Version: b.Version, LogLimit: int64(own.LogLimit), LogRate: int64(own.LogRate), LogRolled: own.LogRolled, LogKeep: int64(own.LogKeep), DiskLimit: int64(own.DiskLimit),
 		Isolation: server.Isolation(own.Isolation), Accounts: accounts(own), Hidden: hidden, Shown: shown, Rack: own.Rack, Datanode: b.neighbour,
 		Pids: own.Pids, Grace: own.Grace, HardCPU: own.CPU == "limit", GPUCores: own.CPUSet == "gpu", GPUIdle: own.GPUIdle, HealthScript: healthScript(own),
 		StopContainers: b.Alone, Logger: b.Logger,

@@ -340,6 +340,11 @@ type NodeManager struct {
 	// limit is written; default 4MiB. A container that exceeds one of them is ended.
 	LogLimit Size `yaml:"log_limit"`
 	LogRate  Size `yaml:"log_rate"`
+	// LogRolled are names, or patterns as of a shell, of log files that are rolled: when they are long they lose their beginning on the
+	// machine, where LogKeep of each stays at least, and count no more than that for LogLimit. Defaults: stdout and stderr; an eighth of
+	// LogLimit, 64MiB at most. With a LogKeep from LogLimit on nothing is rolled.
+	LogRolled []string `yaml:"log_rolled,omitempty"`
+	LogKeep   Size     `yaml:"log_keep,omitempty"`
 	// DiskLimit is how much a container may have in its directory, without its logs; default: four fifths of what is free when the
 	// node manager starts. A container that exceeds it is ended.
 	DiskLimit Size `yaml:"disk_limit"`
@@ -681,6 +686,14 @@ func (f *File) Validate() error {
 		}
 		if n.Memory <= 0 {
 			wrong("nodemanager.memory is missing: how much may containers use, as 60GiB")
+		}
+		if n.LogKeep != 0 && n.LogKeep < 64<<10 {
+			wrong("nodemanager.log_keep: %v of a log file are too few lines to see why a program failed; the least is 64KiB", n.LogKeep)
+		}
+		for _, pattern := range n.LogRolled {
+			if _, err := path.Match(pattern, ""); err != nil || pattern == "" || strings.Contains(pattern, "/") {
+				wrong("nodemanager.log_rolled: %q is neither the name of a file in a log directory nor a pattern of such names", pattern)
+			}
 		}
 		if n.LogLimit < 1<<20 {
 			wrong("nodemanager.log_limit: %v would end containers for a few lines of log; the least is 1MiB", n.LogLimit)

@@ -39,6 +39,10 @@ type Filesystem interface {
 	localizer.Filesystem
 	// OpenLog opens a log file for appending; it and its directories are made if need be.
 	OpenLog(ctx context.Context, path string) (LogFile, error)
+	// ListLogs names the files of a directory with their sizes, which of one that is written may be behind; none if it is not there.
+	ListLogs(ctx context.Context, dir string) (map[string]int64, error)
+	// RemoveLog removes a file, if it is there.
+	RemoveLog(ctx context.Context, path string) error
 }
 
 // LogFile is one open log file of the cluster's filesystem. It has one writer.
@@ -127,6 +131,12 @@ type Config struct {
 	// LogRate bounds how fast they may grow, in bytes a second, once a quarter of LogLimit is written; beyond it the container
 	// ends the same way. Default 4 MiB.
 	LogRate int64
+	// LogRolled are names, or patterns of path.Match, of log files that are rolled: when they are long they lose their beginning on this
+	// machine, and the filesystem has them in pieces of LogKeep bytes, the first and the last. nil: stdout and stderr.
+	LogRolled []string
+	// LogKeep is how many bytes of a rolled file are kept on this machine, at least; a quarter more at most, beside what is written
+	// between two looks. Default an eighth of LogLimit, 64 MiB at most; from LogLimit on nothing is rolled.
+	LogKeep int64
 	// DiskLimit bounds what a container has on the work directory's disk besides its logs, in bytes; beyond it the container
 	// ends with -109. Default: four fifths of what is free, less Reserve, when the container starts.
 	DiskLimit int64
@@ -188,8 +198,8 @@ func (c *Config) complete() error {
 	if c.Door == nil {
 		errs = append(errs, errors.New("no door to decide who may read logs"))
 	}
-	if c.Memory < 0 || c.VCores < 0 || c.Heartbeat < 0 || c.Outage < 0 || c.LogPatience < 0 || c.LogLimit < 0 || c.LogRate < 0 || c.DiskLimit < 0 || c.Grace < 0 || c.GPUIdle < 0 {
-		errs = append(errs, errors.New("memory, vcores, heartbeat, outage, log patience, log limit, log rate, disk limit, grace and idle time cannot be negative"))
+	if c.Memory < 0 || c.VCores < 0 || c.Heartbeat < 0 || c.Outage < 0 || c.LogPatience < 0 || c.LogLimit < 0 || c.LogRate < 0 || c.LogKeep < 0 || c.DiskLimit < 0 || c.Grace < 0 || c.GPUIdle < 0 {
+		errs = append(errs, errors.New("memory, vcores, heartbeat, outage, log patience, log limit, log rate, log keep, disk limit, grace and idle time cannot be negative"))
 	}
 	c.Isolation = cmp.Or(c.Isolation, IsolationAuto)
 	if !slices.Contains([]Isolation{IsolationAuto, IsolationAny, IsolationOff}, c.Isolation) {
@@ -213,6 +223,10 @@ func (c *Config) complete() error {
 	c.LogInterval = cmp.Or(c.LogInterval, 3*time.Second)
 	c.LogLimit = cmp.Or(c.LogLimit, 1<<30)
 	c.LogRate = cmp.Or(c.LogRate, 4<<20)
+	c.LogKeep = cmp.Or(c.LogKeep, min(c.LogLimit/8, 64<<20))
+	if c.LogRolled == nil {
+		c.LogRolled = []string{"stdout", "stderr"}
+	}
 	c.Reserve = cmp.Or(c.Reserve, 256<<20)
 	c.Pids = cmp.Or(c.Pids, 32768)
 	c.Grace = cmp.Or(c.Grace, nodemanager.DefaultGrace)

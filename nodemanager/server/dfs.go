@@ -117,6 +117,31 @@ func (d distributed) openLog(ctx context.Context, name string) (*dfs.Writer, err
 	return d.client.Create(ctx, name, dfs.CreateOptions{Mode: logFileMode, Replication: min(logReplication, defaults.Replication)})
 }
 
+func (d distributed) ListLogs(ctx context.Context, dir string) (map[string]int64, error) {
+	entries, err := d.client.List(ctx, dir)
+	if errors.Is(err, metadata.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	files := map[string]int64{}
+	for _, e := range entries {
+		if !e.IsDir() {
+			files[e.Name] = e.Length
+		}
+	}
+	return files, nil
+}
+
+func (d distributed) RemoveLog(ctx context.Context, path string) error {
+	_, err := d.client.Delete(ctx, path, false)
+	if errors.Is(err, metadata.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
 type logWriter struct{ *dfs.Writer }
 
 func (w logWriter) Flush(ctx context.Context) error { return w.Hflush(ctx) }

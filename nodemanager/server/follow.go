@@ -61,7 +61,8 @@ func problem(w http.ResponseWriter, status int, detail string) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"title": http.StatusText(status), "status": status, "detail": detail}) // the client has gone
 }
 
-// offsetHeader says at which byte of the file an answer begins.
+// offsetHeader says at which byte of the file an answer begins: that from which on it was asked for, or a later one if what is between is
+// not kept here any more.
 const offsetHeader = "Hops-Log-Offset"
 
 // liveLog sends the bytes of a container's log file from an offset, and with follow=true goes on as the container writes,
@@ -109,7 +110,11 @@ func (s *Server) liveLog(w http.ResponseWriter, r *http.Request) {
 	if offset < 0 {
 		offset = max(0, size+offset)
 	}
-	if offset > size {
+	asked := offset
+	if t.file != nil {
+		offset = t.reader().kept(offset)
+	}
+	if asked > size {
 		w.Header().Set("Content-Range", "bytes */"+strconv.FormatInt(size, 10))
 		problem(w, http.StatusRequestedRangeNotSatisfiable, "the log has "+strconv.FormatInt(size, 10)+" bytes")
 		return
@@ -133,7 +138,10 @@ func (s *Server) liveLog(w http.ResponseWriter, r *http.Request) {
 			if !follow {
 				piece = buffer[:min(int64(len(buffer)), until-offset)]
 			}
-			n, err := t.file.ReadAt(piece, offset)
+			at, n, err := t.reader().readFrom(piece, offset)
+			if at != offset {
+				panic(http.ErrAbortHandler) // it was cut under a slow reader, who asks again and hears where it goes on
+			}
 			offset += int64(n)
 			if n > 0 {
 				_ = control.SetWriteDeadline(time.Now().Add(streamPatience))
@@ -174,6 +182,8 @@ type tail struct {
 	name string
 	file *os.File
 }
+
+func (t *tail) reader() logReader { return logReader{t.file, t.c.server.config.rolls(t.name)} }
 
 // look opens the file if it is there, and reports whether the container had ended before.
 func (t *tail) look() (ended bool) {

@@ -155,7 +155,8 @@ type manager struct {
 	last    *rmpb.NodeReport
 	seen    func(*rmpb.NodeReport) // called with each report
 	reports int
-	changed chan struct{} // closed and replaced at every report
+	changed chan struct{}                // closed and replaced at every report
+	push    func(*rmpb.NodeOrders) error // to the node that speaks, at once
 	// give answers who asks for credentials; nil: there are none.
 	give  func(*rmpb.CredentialsRequest) (*rmpb.CredentialsResponse, error)
 	pulls int
@@ -180,6 +181,13 @@ func newManager(t testing.TB, address string) *manager {
 }
 
 func (m *manager) Session(stream grpc.BidiStreamingServer[rmpb.NodeReport, rmpb.NodeOrders]) error {
+	var sending sync.Mutex
+	send := func(o *rmpb.NodeOrders) error {
+		sending.Lock()
+		defer sending.Unlock()
+		return stream.Send(o)
+	}
+	m.set(func() { m.push = send })
 	for {
 		r, err := stream.Recv()
 		if err != nil {
@@ -213,7 +221,7 @@ func (m *manager) Session(stream grpc.BidiStreamingServer[rmpb.NodeReport, rmpb.
 		if silent {
 			continue
 		}
-		if err := stream.Send(answer); err != nil {
+		if err := send(answer); err != nil {
 			return err
 		}
 	}
@@ -349,6 +357,31 @@ func (m *memoryFS) OpenLog(_ context.Context, name string) (LogFile, error) {
 		m.files[name] = new(bytes.Buffer)
 	}
 	return &memoryLog{m, name}, nil
+}
+
+func (m *memoryFS) ListLogs(_ context.Context, dir string) (map[string]int64, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.down {
+		return nil, errDown
+	}
+	found := map[string]int64{}
+	for name, f := range m.files {
+		if rest, ok := strings.CutPrefix(name, dir+"/"); ok {
+			found[rest] = int64(f.Len())
+		}
+	}
+	return found, nil
+}
+
+func (m *memoryFS) RemoveLog(_ context.Context, name string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.down {
+		return errDown
+	}
+	delete(m.files, name)
+	return nil
 }
 
 type memoryLog struct {

@@ -454,7 +454,7 @@ func (s *Server) logFile(w http.ResponseWriter, r *http.Request) {
 		Running: record.State != nodemanager.Complete,
 	}
 	_ = frame.Begin(w) // the client has gone
-	if _, err := io.Copy(w, io.NewSectionReader(f, from, n)); err != nil {
+	if _, err := io.Copy(w, &section{logReader{f, s.config.rolls(name)}, from, from + n}); err != nil {
 		panic(http.ErrAbortHandler) // the reader must see that the rest is missing
 	}
 	var last [1]byte
@@ -508,7 +508,7 @@ func (s *Server) logPage(w http.ResponseWriter, r *http.Request) {
 			info.Size()-start, html.EscapeString(base), url.PathEscape(name))
 	}
 	io.WriteString(w, "<pre>")
-	io.Copy(escaping{w}, io.NewSectionReader(f, start, info.Size()-start))
+	io.Copy(escaping{w}, &section{logReader{f, s.config.rolls(name)}, start, info.Size()})
 	io.WriteString(w, "</pre>\n")
 }
 

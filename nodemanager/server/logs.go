@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gohops/hops/internal/logpiece"
 	"github.com/gohops/hops/nodemanager"
 	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
 )
@@ -33,13 +34,16 @@ const (
 //
 // It never holds up the container. What it cannot ship it tries again, for as long as the container's directory exists. Files
 // that the container removes or cuts after they were shipped stay there, so it counts: no more than maxLogFiles names and
-// LogLimit bytes go away in a container's life, whatever a hole in a file claims to be.
+// LogLimit bytes go away in a container's life, whatever a hole in a file claims to be. A file that is rolled is shipped in pieces
+// (pieces.go), each of which is a prefix of what was there; the first and the last of them stay.
 type shipper struct {
 	c     *container
 	files map[string]*shipment
 	fails int        // shipments in a row that failed
 	cut   bool       // the log says that not everything is shipped
 	fsys  Filesystem // nil: not opened yet
+	began time.Time
+	sent  int64 // bytes of rolled files
 }
 
 // within bounds one call on an open file, which is broken by Abort: when it takes too long, or the node manager stops.
@@ -58,7 +62,11 @@ type shipment struct {
 	to   LogFile
 	last time.Time // something was written
 	done int64     // bytes known to be there; -1: not known
-	most int64     // the most that done ever was
+	most int64     // the most that done ever was; of a rolled file, the bytes of its pieces
+
+	rolled bool
+	listed bool    // pieces are known
+	pieces []piece // of a rolled file, the last is the one that is written
 }
 
 // until is how far a file of so many bytes may be shipped.
@@ -98,7 +106,7 @@ func (c *container) ship(work context.Context) {
 		close(c.shipped)
 		return
 	}
-	s := &shipper{c: c, files: map[string]*shipment{}}
+	s := &shipper{c: c, files: map[string]*shipment{}, began: time.Now()}
 	defer func() {
 		s.abort()
 		if s.fsys != nil {
@@ -204,6 +212,9 @@ func (s *shipper) round(ctx context.Context, spec *nodemanager.Spec, ended bool)
 	defer root.Close()
 	var errs []error
 	for _, name := range logNames(root) {
+		if file, begin := logpiece.Parse(name); begin > 0 && s.c.server.config.rolls(file) {
+			continue // the name of a piece that we may have made there
+		}
 		if err := s.file(ctx, root, spec, name, ended); err != nil {
 			errs = append(errs, err)
 		}
@@ -278,8 +289,11 @@ func (s *shipper) file(ctx context.Context, root *os.Root, spec *nodemanager.Spe
 		return nil
 	}
 	if f == nil {
-		f = &shipment{done: -1}
+		f = &shipment{done: -1, rolled: s.c.server.config.rolls(name)}
 		s.files[name] = f
+	}
+	if f.rolled {
+		return s.pieces(ctx, logReader{from, true}, f, path.Join(logDir(spec), name), info.Size(), ended)
 	}
 	size := s.until(f, info.Size())
 	defer func() {
@@ -300,14 +314,7 @@ func (s *shipper) file(ctx context.Context, root *os.Root, spec *nodemanager.Spe
 		return nil
 	}
 	if f.to == nil {
-		if s.fsys == nil {
-			if s.fsys, err = s.c.server.fs(spec.User); err != nil {
-				return err
-			}
-		}
-		open, cancel := context.WithTimeout(ctx, s.c.server.config.LogPatience)
-		defer cancel()
-		if f.to, err = s.fsys.OpenLog(open, path.Join(logDir(spec), name)); err != nil {
+		if err := s.open(ctx, f, path.Join(logDir(spec), name)); err != nil {
 			return err
 		}
 		f.done = f.to.Size()
@@ -334,18 +341,51 @@ func (s *shipper) file(ctx context.Context, root *os.Root, spec *nodemanager.Spe
 			return err
 		}
 	}
+	return s.settle(ctx, f, ended)
+}
+
+// settle makes what was written readable, or closes the file at the end of the container.
+func (s *shipper) settle(ctx context.Context, f *shipment, ended bool) error {
 	f.last = time.Now()
 	if ended {
-		to := f.to
-		if err := s.within(ctx, to, to.Close); err != nil {
-			return err
-		}
-		f.to = nil
-		return nil
+		return s.close(ctx, f)
 	}
 	flush, cancel := context.WithTimeout(ctx, s.c.server.config.LogPatience)
 	defer cancel()
 	return f.to.Flush(flush)
+}
+
+func (s *shipper) close(ctx context.Context, f *shipment) error {
+	to := f.to
+	if err := s.within(ctx, to, to.Close); err != nil {
+		return err
+	}
+	f.to = nil
+	return nil
+}
+
+// filesystem is that of the container's user.
+func (s *shipper) filesystem() (Filesystem, error) {
+	if s.fsys == nil {
+		r, _, _ := s.c.view()
+		fsys, err := s.c.server.fs(r.Spec.User)
+		if err != nil {
+			return nil, err
+		}
+		s.fsys = fsys
+	}
+	return s.fsys, nil
+}
+
+func (s *shipper) open(ctx context.Context, f *shipment, name string) error {
+	fsys, err := s.filesystem()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.c.server.config.LogPatience)
+	defer cancel()
+	f.to, err = fsys.OpenLog(ctx, name)
+	return err
 }
 
 // abort lets go of open files when the node manager ends; the next one goes on.

@@ -47,7 +47,7 @@ func TestLogsTakeABoundedShare(t *testing.T) {
 	m, files, work := newManager(t, ""), newMemoryFS(), t.TempDir()
 	c := baseConfig(t, work, m.address)
 	c.FS = func(string) (Filesystem, error) { return files, nil }
-	c.LogLimit, c.LogRate = 100<<10, 1<<40
+	c.LogLimit, c.LogRate, c.LogKeep = 100<<10, 1<<40, 100<<10
 	run(t, c)
 	endless := spec(t, 2, "yes")
 	// The file is shipped, removed and written anew under another name: each time it is small enough.

@@ -217,6 +217,9 @@ func (c *container) launch(spec *nodemanager.Spec) (supervisor.Launch, error) {
 		Group:  c.server.groups.Group(string(c.id)),
 		Lease:  c.leaseOf(spec, c.server.currentLease()),
 	}
+	if c.server.config.LogKeep < l.LogLimit {
+		l.Rolled, l.LogKeep = c.server.config.LogRolled, c.server.config.LogKeep
+	}
 	if shared := c.appDir(spec); shared != "" {
 		l.SharedDir, l.Sharers = shared, c.sharers()
 		c.sharing = l.Sharers

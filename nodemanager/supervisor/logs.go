@@ -33,7 +33,19 @@ func (l *Launch) logAllowance(ran time.Duration) int64 {
 	return min(l.LogLimit, l.LogLimit/4+int64(more))
 }
 
-// inspectLogs ends a container that has written too much, or too fast, and says when to look again.
+// watchLogs looks at the log files, beside everything else, until the container ends. A slow disk holds up this alone.
+func (s *supervisor) watchLogs() {
+	for s.currentCause() == nil {
+		pause := s.inspectLogs()
+		select {
+		case <-s.treeGone:
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// inspectLogs cuts what is rolled, ends a container that has written too much, or too fast, and says when to look again.
 func (s *supervisor) inspectLogs() time.Duration {
 	l := &s.launch
 	if l.LogLimit <= 0 || l.LogDir == "" || s.currentCause() != nil {
@@ -42,7 +54,7 @@ func (s *supervisor) inspectLogs() time.Duration {
 	s.mu.Lock()
 	ran := time.Since(s.startedAt)
 	s.mu.Unlock()
-	size, entries := sizeOf(l.LogDir)
+	size, entries := s.sizeOf(l.LogDir)
 	allowed := l.logAllowance(ran)
 	var text string
 	switch {
@@ -65,9 +77,9 @@ func (s *supervisor) inspectLogs() time.Duration {
 	return l.Poll
 }
 
-// sizeOf sums the files below dir, until it has seen too many. The container may put there what it likes: links are not
-// followed, pipes not waited for, and neither names nor depth cost memory or descriptors.
-func sizeOf(dir string) (bytes int64, entries int) {
+// sizeOf sums the files below dir, until it has seen too many, and cuts those that are rolled. The container may put there what it
+// likes: links are not followed, pipes not waited for, and neither names nor depth cost memory or descriptors.
+func (s *supervisor) sizeOf(dir string) (bytes int64, entries int) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return 0, 0
@@ -85,7 +97,11 @@ func sizeOf(dir string) (bytes int64, entries int) {
 				if name := queue[0] + "/" + e.Name(); e.IsDir() && len(name) < unix.PathMax {
 					queue = append(queue, name)
 				} else if info, err := e.Info(); err == nil && info.Mode().IsRegular() {
-					bytes += info.Size()
+					if queue[0] == "." && s.launch.rolls(e.Name()) {
+						bytes += s.roll(root, e.Name(), info)
+					} else {
+						bytes += info.Size()
+					}
 				}
 			}
 			if err != nil {

@@ -127,6 +127,7 @@ type supervisor struct {
 	ended     chan struct{} // closed when exit is set
 	answering atomic.Int32  // waiters not yet answered
 	sharers   atomic.Int64  // of Launch.SharedDir; 0: as at the launch
+	unrolled  atomic.Bool   // log files cannot be rolled here
 
 	mu        sync.Mutex
 	lease     Lease
@@ -217,6 +218,7 @@ func (s *supervisor) run(report func(started)) error {
 	s.mu.Unlock()
 	report(started{Main: main, Degraded: degraded})
 	go s.watchDisk()
+	go s.watchLogs()
 	return s.finish(s.watch())
 }
 

@@ -17,8 +17,6 @@ func (s *supervisor) watch() *Exit {
 	// Renewals wake this loop often; they must not put off the looks, which therefore have a ticker of their own.
 	look := time.NewTicker(s.launch.Poll)
 	defer look.Stop()
-	logs := time.NewTimer(s.inspectLogs())
-	defer logs.Stop()
 	deadline := time.NewTimer(s.untilDeadline())
 	defer deadline.Stop()
 	gone := s.treeGone
@@ -40,8 +38,6 @@ func (s *supervisor) watch() *Exit {
 			if main == nil {
 				s.inspect(oomBase)
 			}
-		case <-logs.C:
-			logs.Reset(s.inspectLogs())
 		}
 		s.checkLease()
 		s.checkDirectory()

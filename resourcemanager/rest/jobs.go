@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/gohops/hops/internal/jersey"
+	"github.com/gohops/hops/internal/logpiece"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
@@ -403,7 +404,7 @@ func (q *request) jobLogs() {
 	}
 	container, name := p.Get("container"), p.Get("file")
 	files = slices.DeleteFunc(files, func(f LogFile) bool {
-		return container != "" && path.Base(path.Dir(f.Path)) != container || name != "" && path.Base(f.Path) != name
+		return container != "" && path.Base(path.Dir(f.Path)) != container || name != "" && path.Base(f.Path) != name && !pieceOf(path.Base(f.Path), name)
 	})
 	if list := p.Get("list"); list != "" && list != "false" {
 		out := []map[string]any{}
@@ -424,6 +425,12 @@ func (q *request) jobLogs() {
 	for _, f := range files {
 		q.writeLog(f)
 	}
+}
+
+// pieceOf reports whether a name is that of a later piece of a log file that was rolled.
+func pieceOf(name, file string) bool {
+	of, begin := logpiece.Parse(name)
+	return begin > 0 && of == file
 }
 
 // writeLog writes a file under YARN's header.

@@ -68,7 +68,7 @@ var operations = map[string]operation{
 	"DELETE /api/v1/jobs/{app}":      {summary: "End a job", answers: map[int]any{202: stopped{}}, query: []string{"reason: shown to users"}},
 	"GET /api/v1/jobs/{app}/logs": {
 		summary: "What the containers of a job have written, or the names of these files", answers: map[int]any{200: media("text/plain")},
-		query: []string{"list: true for the names, as JSON", "container: of one container", "file: of one name"},
+		query: []string{"list: true for the names, as JSON", "container: of one container", "file: of one name, with the later pieces NAME@OFFSET of one that was rolled"},
 	},
 
 	"PUT " + attemptPath + "/registration": {summary: "Begin an attempt. A repeat answers the same", request: Registration{}, answers: map[int]any{200: Registered{}}},

@@ -582,7 +582,7 @@ func TestLogs(t *testing.T) {
 	running := c.fill()
 	worker := c.View().Containers(running)[1].ID.String()
 	dir := "/logs/alice/" + running.String() + "/" + worker
-	logs := someLogs{dir + "/stdout": "hello\n", dir + "/stderr": "oh\n"}
+	logs := someLogs{dir + "/stdout": "hello\n", dir + "/stderr": "oh\n", dir + "/stdout@0000000000001024": "again\n"}
 	s := serve(t, c, logs)
 	at := "/api/v1/jobs/" + running.String() + "/logs?user.name=alice"
 	if code, _, body := call(t, s, "GET", at, ""); code != 200 || !strings.Contains(body, "LogType:stdout") || !strings.Contains(body, "hello\n") ||
@@ -594,6 +594,9 @@ func TestLogs(t *testing.T) {
 	}
 	if _, _, body := call(t, s, "GET", at+"&list=true", ""); !strings.Contains(body, `"file":"stderr"`) {
 		t.Error(body)
+	}
+	if _, _, body := call(t, s, "GET", at+"&file=stdout", ""); !strings.Contains(body, "hello") || !strings.Contains(body, "LogType:stdout@0000000000001024") || strings.Contains(body, "oh") {
+		t.Errorf("a log in pieces: %s", body)
 	}
 	if code, _, _ := call(t, s, "GET", at+"&file=nosuch", ""); code != 404 {
 		t.Errorf("no such file: %d", code)
