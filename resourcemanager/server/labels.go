@@ -68,7 +68,7 @@ func (s *Server) MarkNodes(ctx context.Context, caller metadata.Caller, marks []
 			if m.Labels != nil || len(m.AddLabels)+len(m.DropLabels) > 0 {
 				labels := m.Labels
 				if labels == nil {
-					labels = slices.Clone(view.Node(rm.NodeID(id)).Labels)
+					labels = view.Node(rm.NodeID(id)).Labels
 				}
 				labels = slices.DeleteFunc(append(slices.Clone(labels), m.AddLabels...), func(l string) bool { return slices.Contains(m.DropLabels, l) })
 				for _, l := range labels {

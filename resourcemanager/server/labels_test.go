@@ -50,6 +50,8 @@ func TestLabelsAreSetWhileTheClusterRuns(t *testing.T) {
 	if code, _ := c.http("POST", "/ws/v1/cluster/remove-node-labels?labels=ssd", boss, nil, nil); code != http.StatusOK {
 		t.Errorf("removed: %d", code)
 	}
+	mark(boss, rest.NodeMarks{Node: n.id, AddLabels: []string{"one", "two"}}, http.StatusOK, "")
+	mark(boss, rest.NodeMarks{Node: n.id, DropLabels: []string{"one", "two"}}, http.StatusOK, "")
 	if l := c.leader().View().Node(rm.NodeID(n.id)).Labels; len(l) != 0 || c.job(id).Phase != "RUNNING" {
 		t.Errorf("labels %v, the job is %s", l, c.job(id).Phase)
 	}

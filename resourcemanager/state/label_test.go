@@ -88,5 +88,10 @@ func TestLabelsAndAttributesOfNodes(t *testing.T) {
 		t.Errorf("an unknown node: %v", err)
 	}
 	have("cpu", "driver=3")
+	// A node that is named twice has both.
+	ok(c.do(&statepb.Command{Op: &statepb.Command_MarkNodes{MarkNodes: &statepb.MarkNodes{Nodes: []*statepb.NodeMarks{
+		{Node: "a:1", Labels: &statepb.Labels{Names: []string{"ssd"}}, Set: map[string]string{"n": "1"}}, {Node: "a:1", Set: map[string]string{"m": "2"}},
+	}}}}).Err)
+	have("ssd", "driver=3,m=2,n=1")
 	c.sound()
 }
