@@ -212,8 +212,14 @@ func (j *Jobs) Wait(ctx context.Context, id string, seen func(JobStatus)) (JobSt
 			return s, ctx.Err()
 		case <-time.After(pause):
 		}
-		pause = min(pause*3/2, time.Second)
+		pause = nextPause(pause, len(s.Containers))
 	}
+}
+
+// nextPause lies between two looks at a job. A status names all containers, so that one of many is looked at less often: megabytes a second
+// for each who waits for an array of thousands would be the resource manager's, and the network's, work.
+func nextPause(last time.Duration, containers int) time.Duration {
+	return min(last*3/2, max(time.Second, time.Duration(containers)*time.Millisecond))
 }
 
 // Proxy asks the job's application master, path beginning with /v1, and decodes its JSON. An *Error of status 404 or 503:

@@ -97,6 +97,18 @@ func TestAnAnswerMayBeEmptyWhereNoneIsRead(t *testing.T) {
 	}
 }
 
+func TestJobsOfManyContainersAreLookedAtLessOften(t *testing.T) {
+	for _, c := range []struct {
+		last       time.Duration
+		containers int
+		want       time.Duration
+	}{{50 * time.Millisecond, 10_000, 75 * time.Millisecond}, {time.Second, 3, time.Second}, {time.Second, 999, time.Second}, {9 * time.Second, 10_000, 10 * time.Second}} {
+		if got := nextPause(c.last, c.containers); got != c.want {
+			t.Errorf("after %v with %d containers: %v, want %v", c.last, c.containers, got, c.want)
+		}
+	}
+}
+
 // An empty name would make another path of one: that of a list, or of a route of another kind.
 func TestEmptyNamesAreSentNowhere(t *testing.T) {
 	jobs, seen := manager(t, says(200, `{"id": "application_1_0001"}`))

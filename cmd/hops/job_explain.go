@@ -148,7 +148,7 @@ func printExplanation(w io.Writer, e rest.Explanation) {
 		}
 	}
 	fmt.Fprintln(w, what)
-	fmt.Fprintf(w, "  waits: %s (%s)\n", e.Reason.Text, e.Reason.Code)
+	fmt.Fprintf(w, "  waits: %s (%s)\n", strings.TrimPrefix(e.Reason.Text, "waits "), e.Reason.Code)
 	if e.Since > 0 {
 		fmt.Fprintf(w, "  since: %s\n", clock(e.Since))
 	}

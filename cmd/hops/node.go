@@ -88,6 +88,10 @@ func nodeCommand() *cli.Command {
 		},
 		Action: func(c *cli.Context) error {
 			switch {
+			case c.Args().Present() && !c.Bool("list") && !c.IsSet("status"):
+				return unknownCommand(c)
+			case c.Args().Present():
+				return fail(exitUsage, "%s takes no argument: %q", c.Command.HelpName, c.Args().First())
 			case c.Bool("list") == c.IsSet("status"):
 				return fail(exitYarn, "node: give one of -list and -status NODE")
 			case c.Bool("all") && c.IsSet("states"):

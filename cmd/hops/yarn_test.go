@@ -157,6 +157,8 @@ func TestApplicationsAreChangedInYARNsWords(t *testing.T) {
 		{[]string{"applicationattempt", "-list", "application_1_0009"}, 255, "", ""},
 		{[]string{"node", "-list", "-states", "lost,unhealthy"}, 0, "Total Nodes:0\n", ""},
 		{[]string{"node", "-list", "-states", "lost", "-all"}, 255, "", ""},
+		{[]string{"node", "drian", "m3"}, exitUsage, "", ""},
+		{[]string{"node", "-list", "m3"}, exitUsage, "", ""},
 		{[]string{"app", "-list", "-appStates", ","}, 0, "states: [SUBMITTED, ACCEPTED, RUNNING]", ""},
 		{[]string{"app", "-status", ""}, 255, "", ""},
 		{[]string{"applicationattempt", "-list", ""}, 255, "", ""},

@@ -45,7 +45,6 @@ func (s *Server) MarkNodes(ctx context.Context, caller metadata.Caller, marks []
 	defer s.marking.Unlock()
 	view := s.state.View()
 	c := &statepb.MarkNodes{Known: known}
-	marked := map[string]bool{}
 	for _, m := range marks {
 		if m.Labels == nil && !m.OwnLabels && len(m.AddLabels)+len(m.DropLabels)+len(m.SetAttributes)+len(m.DropAttributes) == 0 {
 			return metadata.Errorf(metadata.ErrInvalidArgument, "node %.100q: nothing is said of it", m.Node)
@@ -65,10 +64,6 @@ func (s *Server) MarkNodes(ctx context.Context, caller metadata.Caller, marks []
 			return err
 		}
 		for _, id := range ids {
-			if marked[id] && !known { // of YARN's the last one counts
-				return metadata.Errorf(metadata.ErrInvalidArgument, "node %s is named twice: say all of it once", id)
-			}
-			marked[id] = true
 			p := &statepb.NodeMarks{Node: id, OwnLabels: m.OwnLabels, Set: m.SetAttributes, Drop: m.DropAttributes}
 			if m.Labels != nil || len(m.AddLabels)+len(m.DropLabels) > 0 {
 				labels := m.Labels

@@ -32,14 +32,9 @@ func TestLabelsAreSetWhileTheClusterRuns(t *testing.T) {
 	mark(boss, rest.NodeMarks{Node: n.id, AddLabels: []string{"-ssd"}}, http.StatusBadRequest, "label name should only contains")
 	mark(boss, rest.NodeMarks{Node: n.id, DropLabels: []string{"ssd"}, DropAttributes: []string{"driver"}}, http.StatusOK, "") // gone already, as for a repeat
 	mark(boss, rest.NodeMarks{Node: n.id}, http.StatusBadRequest, "nothing is said of it")
-	for body, words := range map[string]string{
-		`{"marks":[{"node":"` + n.id + `","add_labels":["a"]},{"node":"127.0.0.1","add_labels":["b"]}]}`: "is named twice",
-		`{"marks":[{"node":"` + n.id + `","labels":["a"],"add":["b"]}]}`:                                 `unknown field \"add\"`,
-	} {
-		var text string
-		if code, _ := c.http("POST", "/api/v1/admin/marks", boss, body, &text); code != http.StatusBadRequest || !strings.Contains(text, words) {
-			t.Errorf("%s: %d %s", body, code, text)
-		}
+	var said string
+	if code, _ := c.http("POST", "/api/v1/admin/marks", boss, `{"marks":[{"node":"`+n.id+`","labels":["a"],"add":["b"]}]}`, &said); code != http.StatusBadRequest || !strings.Contains(said, `unknown field \"add\"`) {
+		t.Errorf("a word that is none: %d %s", code, said)
 	}
 	mark(boss, rest.NodeMarks{Node: n.id, SetAttributes: map[string]string{"a b": "1"}}, http.StatusBadRequest, "is no name of an attribute")
 	mark(boss, rest.NodeMarks{Node: "127.0.0.1:0", AddLabels: []string{"ssd"}, SetAttributes: map[string]string{"driver": "570"}}, http.StatusOK, "")
