@@ -86,7 +86,7 @@ type Model struct {
 	changed []*node
 	// version counts changes.
 	version uint64
-	// looks counts the looks at nodes for reasons, weighed the asks that were moved because their application uses more or less.
+	// looks counts the looks at nodes one by one, weighed the asks that were moved because their application uses more or less.
 	looks, weighed int
 	// unweighed are applications of fair queues that use more or less than when they were weighed, weighedBy the cluster as it was then.
 	unweighed []*app

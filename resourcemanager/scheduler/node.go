@@ -129,10 +129,15 @@ func (n *node) grew() bool {
 	return len(n.devices) > 64 || now.free&^n.before.free != 0 || now.places > n.before.places || !now.amounts.FitsIn(n.before.amounts)
 }
 
-// is reports whether a name of an ask means this node.
-func (n *node) is(name string) bool { return name == n.Host || name == string(n.ID) }
-
-func (n *node) named(in []string) bool { return len(in) > 0 && slices.ContainsFunc(in, n.is) }
+// named reports whether one of the names, which are sorted, means this node.
+func (n *node) named(in []string) bool {
+	if len(in) == 0 {
+		return false
+	}
+	_, host := slices.BinarySearch(in, n.Host)
+	_, id := slices.BinarySearch(in, string(n.ID))
+	return host || id
+}
 
 // build derives devices and islands from the node's GPUs.
 func (n *node) build(m *Model) {

@@ -26,7 +26,9 @@ func (m *Model) find(s *shape) ([]seat, bool) {
 	if len(s.near) > 0 || s.Strict {
 		var near []candidate
 		sum := 0
-		for _, n := range m.namedNodes(s.near) {
+		named := m.namedNodes(s.near)
+		m.looks += len(named)
+		for _, n := range named {
 			if c := m.candidate(s, n); c.fits > 0 {
 				near = append(near, c)
 				sum += c.fits
@@ -76,14 +78,10 @@ func (m *Model) candidate(s *shape, n *node) candidate {
 func (m *Model) namedNodes(names []string) []*node {
 	var out []*node
 	for _, name := range names {
-		for _, n := range m.names[name] {
-			if !slices.Contains(out, n) {
-				out = append(out, n)
-			}
-		}
+		out = append(out, m.names[name]...)
 	}
 	slices.SortFunc(out, func(a, b *node) int { return cmp.Compare(a.ID, b.ID) })
-	return out
+	return slices.Compact(out)
 }
 
 // admits reports whether the nodes of a bucket can be meant at all; names of nodes are looked at for each node.
@@ -98,6 +96,7 @@ func (m *Model) member(b *bucket, s *shape, n int) *node {
 		return first
 	}
 	first = nil
+	m.looks += len(b.members.list)
 	for _, x := range b.members.list {
 		if x.places >= n && !x.named(s.excluded) && (first == nil || x.ID < first.ID) && m.lets(x, s) {
 			first = x
@@ -214,6 +213,7 @@ func (m *Model) candidates(s *shape, limit int) (all []candidate, sum int) {
 			if most == 0 {
 				continue
 			}
+			m.looks += len(b.members.list)
 			for _, n := range b.members.list {
 				if fits := min(most, n.places); fits > 0 && !n.named(s.excluded) && m.lets(n, s) {
 					all = append(all, candidate{n, fits})

@@ -94,9 +94,12 @@ func Schedule(s Snapshot, now metadata.Time) Plan {
 type Budget struct {
 	// Containers granted, and what their groups take at most when they are recorded, see placementBytes.
 	Containers, Bytes int
-	// Steps bounds the asks that are looked at, whether there is room for them or not.
+	// Steps bounds the asks that are looked at, whether there is room for them or not; looks at looksAStep single nodes count as one, too.
 	Steps int
 }
+
+// looksAStep looks at nodes one by one, for asks that depend on more than what nodes of a bucket have in common, take as long as a step.
+const looksAStep = 200
 
 // placementBytes is what one container takes at most where grants are recorded: the name of its node, its devices, its amounts and what
 // its token is made of.
@@ -110,13 +113,13 @@ func (m *Model) Plan(b Budget, now metadata.Time) Plan {
 	m.now = now
 	m.prepare()
 	var plan Plan
-	containers, bytes := 0, 0
+	containers, bytes, looks := 0, 0, m.looks
 	for steps := 0; ; steps++ {
 		q := m.neediest()
 		if q == nil {
 			break
 		}
-		if b.Containers > 0 && containers >= b.Containers || b.Bytes > 0 && bytes >= b.Bytes || b.Steps > 0 && steps >= b.Steps {
+		if b.Containers > 0 && containers >= b.Containers || b.Bytes > 0 && bytes >= b.Bytes || b.Steps > 0 && steps+(m.looks-looks)/looksAStep >= b.Steps {
 			plan.More = true
 			break
 		}

@@ -160,7 +160,7 @@ func (m *Model) Preempt(now metadata.Time) Preempted {
 					break
 				}
 			}
-			if len(own) == 0 && failures >= maxFailures || !m.due(l, least) || !m.keepable(l, w) {
+			if len(own) == 0 && failures >= maxFailures || !m.due(l, least) || l.shape.Unit > 1 && !m.keepable(l, w) {
 				continue
 			}
 			var postponed bool
@@ -392,10 +392,28 @@ func (m *Model) evict(l *lane, told []*victim, table func() []*victim, busy rm.R
 			postponed = true
 			continue
 		}
-		m.keepSeats(l, w, s.shape, seats)
+		easy := l.shape.Unit == 1 && len(chosen) > 0 && l.shape.replaces(chosen) // who ends makes room for one at once
+		if !easy && (units > max(w.open(), l.shape.Unit) || !m.keepable(l, w)) {
+			continue // room is kept for one ask
+		}
+		if !easy || len(l.wants.list) == 1 {
+			m.keepSeats(l, w, s.shape, seats)
+		}
 		return m.eviction(w, units, chosen), chosen, false
 	}
 	return nil, nil, postponed
+}
+
+// replaces reports whether a container of the shape finds room where any one of the victims was, as soon as that has gone.
+func (s *shape) replaces(victims []*victim) bool {
+	for _, v := range victims {
+		for _, x := range v.parts {
+			if r := x.hold.Resource; r.GPUs < s.Resource.GPUs || s.Resource.GPUs == 0 && !s.Resource.FitsIn(r) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 func (m *Model) eviction(w *want, units int, chosen []*victim) *Eviction {

@@ -153,3 +153,27 @@ func TestWhoCannotBeKilledIsNotCountedOn(t *testing.T) {
 		}
 	}
 }
+
+// Two jobs of which each wants more than one of the victims has: as these end one after the other, and are asked for again, their room is kept, or they
+// would go for ever.
+func TestVictimsThatEndOneByOneMakeRoom(t *testing.T) {
+	w := newTown(t, twoQueues, 4, 4)
+	w.submit("root.a", 0, rm.Ask{ID: "x", Resource: gpus(1), Count: 16})
+	w.plan()
+	one, two := w.submit("root.b", 0, rm.Ask{ID: "y", Resource: gpus(4), Count: 1}), w.submit("root.b", 0, rm.Ask{ID: "y", Resource: gpus(4), Count: 1})
+	w.starve()
+	ended := 0
+	for range 100 {
+		w.plan()
+		w.preempt()
+		left := 1
+		ended += w.end(true, func(h *Hold) bool {
+			left -= min(len(h.For), 1)
+			return h.For != "" && left == 0
+		})
+		w.wait(time.Second)
+	}
+	if one.Used.GPUs != 4 || two.Used.GPUs != 4 || ended != 8 {
+		t.Errorf("they have %v and %v, for which %d went", one.Used, two.Used, ended)
+	}
+}

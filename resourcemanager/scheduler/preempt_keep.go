@@ -4,11 +4,10 @@ import (
 	"fmt"
 )
 
-// keepSeats keeps the room of an eviction for a gang, or for the only ask of a lane, until it has it. Single containers of many
-// applications need no more than the order of queues.
+// keepSeats keeps the room of an eviction for a lane's first ask, until it has it.
 func (m *Model) keepSeats(l *lane, w *want, s *shape, seats []seat) {
 	q := l.queue
-	if m.config.Patience < 0 || len(l.wants.list) > 1 && l.shape.Unit == 1 {
+	if m.config.Patience < 0 {
 		return
 	}
 	old := q.head.reservation
@@ -57,12 +56,12 @@ func sameSeats(r *reservation, seats []seat) bool {
 	return true
 }
 
-// keepable reports whether the room that is made for a lane's first ask can be kept until all of it is there. A gang finds none otherwise, and
-// others would go in vain; what is kept for somebody before it in its leaf stays.
+// keepable reports whether the room that is made for a lane's first ask can be kept until all of it is there. What needs the room of several finds
+// none otherwise, and these would go in vain; what is kept for somebody before it in its leaf stays.
 func (m *Model) keepable(l *lane, w *want) bool {
 	r := l.queue.head.reservation
 	switch {
-	case l.shape.Unit == 1 || m.config.Patience < 0 || r != nil && r.evicts && r.want == w:
+	case m.config.Patience < 0 || r != nil && r.evicts && r.want == w:
 		return true
 	case r != nil && r.want != w && before(r.want, w):
 		return false

@@ -78,11 +78,14 @@ func joined(names []string) string {
 	return strings.Join(names, "\x00") + "\x00"
 }
 
+// split is the names, sorted.
 func split(names string) []string {
 	if names == "" {
 		return nil
 	}
-	return strings.Split(strings.TrimSuffix(names, "\x00"), "\x00")
+	list := strings.Split(strings.TrimSuffix(names, "\x00"), "\x00")
+	slices.Sort(list)
+	return list
 }
 
 // roundUp makes few lengths out of many: four steps between a power of two and the next.

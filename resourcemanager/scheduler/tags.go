@@ -266,6 +266,7 @@ type branch struct {
 // lie in each other, so which numbers of members a part can take follows from those of its parts.
 func (m *Model) arrangeTagged(s *shape, from []candidate) ([]seat, bool) {
 	m.recountTags(s)
+	m.looks += len(from) * (1 + s.Unit/64)
 	deepest := max(depth(s.Within), 1)
 	for _, c := range from {
 		deepest = max(deepest, strings.Count(c.Rack, "/"))
