@@ -28,7 +28,10 @@ func (s *Server) question(ctx context.Context) (r *reign, done func(), err error
 	defer turn.Stop()
 	select {
 	case s.questions <- struct{}{}:
-		return r, func() { <-s.questions }, nil
+		began := time.Now()
+		return r, func() { // the scheduler has as much time without questions as with them
+			time.AfterFunc(min(time.Since(began), explainsWithin/2), func() { <-s.questions })
+		}, nil
 	case <-ctx.Done():
 		return nil, nil, context.Cause(ctx)
 	case <-turn.C:
@@ -50,7 +53,13 @@ func (s *Server) Explain(ctx context.Context, id rm.ApplicationID, queues []stri
 		waiting = waiting[:maxExplained]
 	}
 	for _, w := range waiting {
+		began := time.Now()
 		list = append(list, r.explained(w, queues))
+		select { // the scheduler has its turn
+		case <-ctx.Done():
+			return nil, 0, context.Cause(ctx)
+		case <-time.After(time.Since(began)):
+		}
 	}
 	for _, w := range s.starting(r, id) {
 		if len(list) < maxExplained {

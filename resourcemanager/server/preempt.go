@@ -140,7 +140,7 @@ func (r *reign) endNoticed(now time.Time) {
 				return false
 			}
 			c.Containers = append(c.Containers, state.ContainerID(k.ID))
-			lost += int64(k.Resource.GPUs) * max(int64(at-k.Saved()), 0)
+			lost += int64(k.Resource.GPUShare() * float64(max(int64(at-k.Saved()), 0)))
 			return true
 		})
 		_, err := r.s.propose(r.ctx, &statepb.Command{Op: &statepb.Command_Stop{Stop: c}})
@@ -167,8 +167,8 @@ func preemptionOf(view *state.View, c *rm.Container) *rm.Preemption {
 	return &rm.Preemption{Container: c.ID, Reason: "its room is needed no more", Withdrawn: true}
 }
 
-// Checkpointed implements rm.Masters. Without a notice, at most one report in ten seconds is recorded for a container: what it costs to end it need
-// not be known more exactly.
+// Checkpointed implements rm.Masters. But for the answer to a notice, at most one report in ten seconds is recorded for a container: what it costs to
+// end it need not be known more exactly. What has no effect is not recorded at all.
 func (s *Server) Checkpointed(ctx context.Context, id rm.AttemptID, containers []rm.ContainerID, step int64) error {
 	r, _, err := s.master(id)
 	switch {
@@ -185,29 +185,35 @@ func (s *Server) Checkpointed(ctx context.Context, id rm.AttemptID, containers [
 	view := s.state.View()
 	now := metadata.TimeOf(time.Now())
 	c := &statepb.Checkpoint{Application: state.ApplicationID(id.Application), Step: step}
-	recent, evicted := 0, []*rm.Container{}
+	var evicted, live int
 	for _, k := range containers {
 		row := view.Container(k)
-		if k.Attempt.Application == id.Application && row != nil && row.Live() {
-			if row.Notice == nil && now-row.Checkpointed < metadata.Time(checkpointsGap.Milliseconds()) {
-				recent++
-				continue
-			}
-			if row.Notice != nil && row.StopStatus == 0 {
-				evicted = append(evicted, row)
-			}
+		switch {
+		case k.Attempt.Application != id.Application:
+			return metadata.Errorf(metadata.ErrPermission, "%v is no container of %v", k, id.Application)
+		case row == nil || !row.Live():
+			continue
+		}
+		live++
+		if row.Notice != nil && row.StopStatus == 0 {
+			evicted++
+		} else if now-row.Checkpointed < metadata.Time(checkpointsGap.Milliseconds()) {
+			continue
 		}
 		c.Containers = append(c.Containers, state.ContainerID(k))
 	}
-	if recent == len(containers) {
+	switch {
+	case live == 0:
+		return metadata.Errorf(metadata.ErrNotExist, "none of %d containers of %v lives", len(containers), id.Application)
+	case len(c.Containers) == 0:
 		return nil
 	}
 	if _, err := s.propose(ctx, &statepb.Command{Op: &statepb.Command_Checkpoint{Checkpoint: c}}); err != nil {
 		return err
 	}
-	if len(evicted) > 0 {
-		s.figures.evicted.Add(int64(len(evicted)))
-		r.s.log.Info("containers that are to make room have saved their work", "app", id.Application, "containers", len(evicted), "step", step)
+	if evicted > 0 {
+		s.figures.evicted.Add(int64(evicted))
+		r.s.log.Info("containers that are to make room have saved their work", "app", id.Application, "containers", evicted, "step", step)
 	}
 	return nil
 }

@@ -44,6 +44,8 @@ type Server struct {
 	ready chan struct{}
 	// questions is held by whoever asks the model for an explanation or a plan.
 	questions chan struct{}
+	// marking is held from what an operator's change of labels is made of to its end.
+	marking sync.Mutex
 	// peers are all resource managers of now.
 	peers atomic.Pointer[[]Peer]
 	// surroundings are what containers that start now are told of the cluster.
