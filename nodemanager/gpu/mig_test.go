@@ -84,7 +84,8 @@ func TestDeviceFilesOfInstances(t *testing.T) {
 		g    nodemanager.GPU
 		want string
 	}{
-		{nodemanager.GPU{Minor: 0, Instance: 3}, "does not name gpu0/gi3/access"}, {nodemanager.GPU{Minor: 0, Instance: 1, Compute: 1}, "does not name gpu0/gi1/ci1/access"},
+		{nodemanager.GPU{Minor: 0, Instance: 3}, "does not name gpu0/gi3/access"},
+		{nodemanager.GPU{Minor: 0, Instance: 1, Compute: 1}, "does not name gpu0/gi1/ci1/access"},
 		{nodemanager.GPU{Minor: 1, Instance: 1}, "gpu1/gi1/ci0/access"},
 	} {
 		if _, err := capabilities(list, test.g); err == nil || !strings.Contains(err.Error(), test.want) {

@@ -178,8 +178,11 @@ func TestAPartOfWhatIsHeldIsRefused(t *testing.T) {
 // A quarantined GPU is tried by its instances; processes on an instance hold that back, and not its GPU.
 func TestTheGPUOfInstancesIsProbedByThese(t *testing.T) {
 	list := []nodemanager.GPU{
-		{UUID: "GPU-0", Divided: true, Usage: &nodemanager.GPUUsage{Processes: []int{7}}}, {UUID: "MIG-1", Parent: "GPU-0", Profile: "1g.5gb"},
-		{UUID: "MIG-2", Parent: "GPU-0", Profile: "1g.5gb", Usage: &nodemanager.GPUUsage{Processes: []int{7}}}, {UUID: "GPU-1", Divided: true}, {UUID: "GPU-2"},
+		{UUID: "GPU-0", Divided: true, Usage: &nodemanager.GPUUsage{Processes: []int{7}}},
+		{UUID: "MIG-1", Parent: "GPU-0", Profile: "1g.5gb"},
+		{UUID: "MIG-2", Parent: "GPU-0", Profile: "1g.5gb", Usage: &nodemanager.GPUUsage{Processes: []int{7}}},
+		{UUID: "GPU-1", Divided: true},
+		{UUID: "GPU-2"},
 	}
 	for uuid, want := range map[string]string{"GPU-0": "[MIG-1 MIG-2]", "GPU-1": "[]", "GPU-2": "[GPU-2]", "MIG-1": "[MIG-1]"} {
 		if got := fmt.Sprint(partsOf(list, uuid)); got != want {

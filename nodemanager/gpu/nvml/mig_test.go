@@ -163,8 +163,14 @@ func TestProfilesAndProcessesOfOlderDrivers(t *testing.T) {
 		memory    int64
 		want      string
 	}{ // of an A100 with 40 GB, one with 80 GB, and an H200
-		{1, 4864, 42_285_268_992, "1g.5gb"}, {2, 9856, 42_285_268_992, "2g.10gb"}, {3, 19968, 42_285_268_992, "3g.20gb"}, {7, 40192, 42_285_268_992, "7g.40gb"},
-		{1, 9728, 85_520_809_984, "1g.10gb"}, {1, 19968, 85_520_809_984, "1g.20gb"}, {3, 40448, 85_520_809_984, "3g.40gb"}, {1, 16384, 150_754_820_096, "1g.18gb"},
+		{1, 4864, 42_285_268_992, "1g.5gb"},
+		{2, 9856, 42_285_268_992, "2g.10gb"},
+		{3, 19968, 42_285_268_992, "3g.20gb"},
+		{7, 40192, 42_285_268_992, "7g.40gb"},
+		{1, 9728, 85_520_809_984, "1g.10gb"},
+		{1, 19968, 85_520_809_984, "1g.20gb"},
+		{3, 40448, 85_520_809_984, "3g.40gb"},
+		{1, 16384, 150_754_820_096, "1g.18gb"},
 	} {
 		if got := profile(nvml.DeviceAttributes{GpuInstanceSliceCount: test.slices, ComputeInstanceSliceCount: test.slices, MemorySizeMB: test.megabytes}, test.memory); got != test.want {
 			t.Errorf("%d slices with %d MB of %d: %s, want %s", test.slices, test.megabytes, test.memory, got, test.want)
