@@ -108,7 +108,9 @@ type JobResources struct {
 	// GPUModel is a part of the model's name, Island wants all GPUs of a container in one NVLink island.
 	GPUModel string `json:"gpu_model,omitempty"`
 	Island   bool   `json:"gpu_island,omitempty"`
-	Label    string `json:"label,omitempty"`
+	// GPUProfile is a MIG profile, such as 1g.10gb: GPUs counts instances of that in place of whole GPUs.
+	GPUProfile string `json:"gpu_profile,omitempty"`
+	Label      string `json:"label,omitempty"`
 	// GPUMemory is the least of each GPU, a size; Within is the level of the network inside which a gang has to be: node, or the depth
 	// of a rack's path.
 	GPUMemory string `json:"gpu_memory,omitempty"`

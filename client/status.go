@@ -136,6 +136,20 @@ type Node struct {
 	// Open: it takes work.
 	Open bool  `json:"open"`
 	GPUs []GPU `json:"gpus"`
+	// Divided are its GPUs in MIG mode, which nobody gets: their instances are among its GPUs.
+	Divided []DividedGPU `json:"divided_gpus,omitempty"`
+}
+
+// DividedGPU is a GPU in MIG mode.
+type DividedGPU struct {
+	UUID  string `json:"uuid"`
+	Model string `json:"model"`
+	// Instances are how many MIG instances it has; with none, nobody gets anything of it.
+	Instances    int          `json:"instances"`
+	Simulated    bool         `json:"simulated"`
+	Health       rm.GPUHealth `json:"health"`
+	HealthReason string       `json:"health_reason,omitempty"`
+	Load         *GPULoad     `json:"load,omitempty"`
 }
 
 // Leaving is what an operator wants of a node that is to leave. Times are in milliseconds since 1970; 0: there is none.
@@ -159,6 +173,9 @@ type GPU struct {
 	Simulated    bool         `json:"simulated"`
 	Health       rm.GPUHealth `json:"health"`
 	HealthReason string       `json:"health_reason"`
+	// Profile is that of a MIG instance, Parent the UUID of its GPU; empty: it is a whole GPU.
+	Profile string `json:"profile,omitempty"`
+	Parent  string `json:"parent,omitempty"`
 	// Container has it now; empty: it is free.
 	Container string `json:"container"`
 	// Load is what it does now, Use what the container that holds it has done with it; nil: its node does not say.

@@ -21,7 +21,7 @@ const (
 	Retired GPUHealth = "RETIRED"
 )
 
-// GPU is one device: an individual, never a count.
+// GPU is one device, a whole GPU or a MIG instance of one: an individual, never a count.
 type GPU struct {
 	// UUID is NVML's and identifies the device for its life.
 	UUID   string `json:"uuid"`
@@ -32,6 +32,14 @@ type GPU struct {
 	PCI   string `json:"pci,omitempty"`
 	// Island: devices with the same non-empty island are joined by NVLink.
 	Island string `json:"island,omitempty"`
+	// Divided: the GPU is in MIG mode. Nobody gets it, but the instances that it is divided into, which follow it in a list.
+	Divided bool `json:"divided,omitempty"`
+	// Profile is that of a MIG instance, such as 1g.10gb, and Parent the UUID of its GPU, whose Minor and PCI it has; empty: it is a GPU.
+	Profile string `json:"profile,omitempty"`
+	Parent  string `json:"parent,omitempty"`
+	// Instance and Compute are the numbers of a MIG instance's GPU instance, on its GPU, and compute instance, in that.
+	Instance int `json:"instance,omitempty"`
+	Compute  int `json:"compute,omitempty"`
 	// Simulated devices come from a file, not from a driver.
 	Simulated bool `json:"simulated,omitempty"`
 	// Recovers: the driver says by itself whether the device needs a reset, so that its silence about that means something.
@@ -41,6 +49,9 @@ type GPU struct {
 	// Usage is nil where the device does not tell.
 	Usage *GPUUsage `json:"usage,omitempty"`
 }
+
+// Whole reports whether the device is a GPU that can be granted, and not one in MIG mode or an instance.
+func (g *GPU) Whole() bool { return !g.Divided && g.Profile == "" }
 
 // GPUUsage is what a device does at one moment.
 type GPUUsage struct {
@@ -97,7 +108,8 @@ type GPURecord struct {
 type GPUSource interface {
 	// Name is nvml, file, sim or none.
 	Name() string
-	// Devices lists the devices in the order of their PCI addresses. Health is the source's own view, without the history
+	// Devices lists the devices in the order of their PCI addresses, each GPU in MIG mode before its instances, whose health is their GPU's
+	// besides their own. Health is the source's own view, without the history
 	// of events.
 	Devices(ctx context.Context) ([]GPU, error)
 	// Watch calls report, on one goroutine, for what happens from now on. It returns nil when ctx is done.

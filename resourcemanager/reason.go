@@ -17,6 +17,8 @@ const (
 	ReasonIsland ReasonCode = "ISLAND"
 	// ReasonModel: no node has that model of GPU.
 	ReasonModel ReasonCode = "GPU_MODEL"
+	// ReasonProfile: no node has a MIG instance of that profile.
+	ReasonProfile ReasonCode = "GPU_PROFILE"
 	// ReasonLabel: no node carries the label.
 	ReasonLabel ReasonCode = "LABEL"
 	// ReasonAttributes: no node has the attributes.

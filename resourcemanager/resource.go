@@ -123,7 +123,7 @@ const (
 	GPURetired     GPUHealth = "RETIRED"
 )
 
-// GPU is one device: an individual, never a count.
+// GPU is one device, a whole GPU or a MIG instance of one: an individual, never a count.
 type GPU struct {
 	// UUID is NVML's and identifies the device for its life.
 	UUID  string
@@ -139,6 +139,9 @@ type GPU struct {
 	Simulated    bool
 	Health       GPUHealth
 	HealthReason string
+	// Profile is that of a MIG instance, such as 1g.10gb, and Parent the UUID of its GPU; empty: it is a whole GPU. Memory is the
+	// instance's, Minor and PCI its GPU's.
+	Profile, Parent string
 }
 
 // Usable reports whether the device may be granted. A node manager that does not know health sends none.

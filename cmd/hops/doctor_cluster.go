@@ -373,7 +373,7 @@ func examineNodes(ctx context.Context, cl *client.Client) []finding {
 
 // nodeFindings says what the resource manager knows of its nodes, and which node managers ought to answer.
 func nodeFindings(nodes []client.Node) (found []finding, running []*server) {
-	gpus, simulated := 0, 0
+	gpus, simulated, instances := 0, 0, 0
 	notes := map[string][]string{} // which nodes say so
 	for _, n := range nodes {
 		if n.State != rm.NodeRunning {
@@ -389,9 +389,12 @@ func nodeFindings(nodes []client.Node) (found []finding, running []*server) {
 			continue
 		}
 		running = append(running, &server{role: "nodemanager", address: n.HTTP})
-		gpus += len(n.GPUs)
 		for _, g := range n.GPUs {
-			if g.Simulated {
+			if g.Profile != "" {
+				instances++
+				continue
+			}
+			if gpus++; g.Simulated {
 				simulated++
 			}
 		}
@@ -410,6 +413,9 @@ func nodeFindings(nodes []client.Node) (found []finding, running []*server) {
 		found = append(found, finding{what: "nodemanager", detail: names + ": " + note})
 	}
 	f := finding{what: "nodes", ok: len(running) > 0, detail: fmt.Sprintf("%d that take work, with %d GPUs", len(running), gpus)}
+	if instances > 0 {
+		f.detail += fmt.Sprintf(" and %d MIG instances", instances)
+	}
 	if simulated > 0 {
 		f.detail += fmt.Sprintf(" (%d simulated)", simulated)
 	}

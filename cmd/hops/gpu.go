@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -23,7 +24,7 @@ func gpuCommand() *cli.Command {
 		Usage: "GPUs of the cluster: map, list, return, retire",
 		Subcommands: []*cli.Command{
 			{
-				Name: "map", Usage: "one sign for each device: in use, held and idle, free, or why it is not granted", Flags: []cli.Flag{confFlag(), userFlag()},
+				Name: "map", Usage: "one sign for each device, those of a GPU in MIG mode in brackets: in use, held and idle, free, or why it is not granted", Flags: []cli.Flag{confFlag(), userFlag()},
 				Action: mapGPUs,
 			},
 			{
@@ -78,20 +79,44 @@ func mapGPUs(c *cli.Context) error {
 	}
 	counts := map[string]int{}
 	t := newTable(c.App.Writer, "NODE", "GPUS", "MODEL")
-	total := 0
+	total, instances := 0, 0
 	for _, n := range nodes {
 		var signs strings.Builder
 		var models []string
-		for i, g := range n.GPUs {
-			if i > 0 && (g.Island == "" || g.Island != n.GPUs[i-1].Island) {
-				signs.WriteByte(' ') // another NVLink island
-			}
+		show := func(g client.GPU) {
 			sign := gpuSign(n, g)
 			signs.WriteString(sign)
 			counts[sign]++
+			if model := gpuModel(g); !slices.Contains(models, model) {
+				models = append(models, model)
+			}
+		}
+		island := ""
+		for _, g := range n.GPUs {
+			if g.Profile != "" {
+				continue
+			}
+			if signs.Len() > 0 && (g.Island == "" || g.Island != island) {
+				signs.WriteByte(' ') // another NVLink island
+			}
+			island = g.Island
+			show(g)
 			total++
-			if !slices.Contains(models, g.Model) {
-				models = append(models, g.Model)
+		}
+		for _, d := range n.Divided {
+			if signs.Len() > 0 {
+				signs.WriteByte(' ')
+			}
+			signs.WriteByte('[')
+			for _, g := range n.GPUs {
+				if g.Parent == d.UUID {
+					show(g)
+					instances++
+				}
+			}
+			signs.WriteByte(']')
+			if d.Instances == 0 {
+				models = append(models, d.Model+" in MIG mode without instances")
 			}
 		}
 		t.row(n.ID, signs.String(), strings.Join(models, ", "))
@@ -105,8 +130,20 @@ func mapGPUs(c *cli.Context) error {
 			legend = append(legend, fmt.Sprintf("%s %s (%d)", s.sign, s.meaning, counts[s.sign]))
 		}
 	}
-	fmt.Fprintf(c.App.Writer, "%d GPUs: %s\n", total, strings.Join(legend, ", "))
+	what := fmt.Sprintf("%d GPUs", total)
+	if instances > 0 {
+		what += fmt.Sprintf(" and %d MIG instances", instances)
+	}
+	fmt.Fprintf(c.App.Writer, "%s: %s\n", what, strings.Join(legend, ", "))
 	return nil
+}
+
+// gpuModel names what a device is.
+func gpuModel(g client.GPU) string {
+	if g.Profile == "" {
+		return g.Model
+	}
+	return g.Model + " MIG " + g.Profile
 }
 
 // gpuNodes are the nodes that have devices, by name, their devices by island and number.
@@ -120,10 +157,12 @@ func gpuNodes(c *cli.Context) ([]client.Node, error) {
 	}
 	defer cl.Close()
 	nodes, err := cl.Jobs().Nodes(c.Context)
-	nodes = slices.DeleteFunc(nodes, func(n client.Node) bool { return len(n.GPUs) == 0 })
+	nodes = slices.DeleteFunc(nodes, func(n client.Node) bool { return len(n.GPUs)+len(n.Divided) == 0 })
 	slices.SortFunc(nodes, func(a, b client.Node) int { return strings.Compare(a.ID, b.ID) })
 	for _, n := range nodes {
-		slices.SortStableFunc(n.GPUs, func(a, b client.GPU) int { return strings.Compare(a.Island, b.Island) })
+		slices.SortStableFunc(n.GPUs, func(a, b client.GPU) int {
+			return cmp.Or(strings.Compare(a.Island, b.Island), strings.Compare(a.Parent, b.Parent))
+		})
 	}
 	return nodes, err
 }
@@ -132,6 +171,20 @@ func gpuNodes(c *cli.Context) ([]client.Node, error) {
 type listedGPU struct {
 	client.GPU
 	Node string `json:"node"`
+	// Instances of a GPU in MIG mode; absent: it is a device that is granted.
+	Instances *int `json:"instances,omitempty"`
+}
+
+// ofDivided is the line of a GPU in MIG mode.
+func ofDivided(d client.DividedGPU, node string) listedGPU {
+	g := listedGPU{GPU: client.GPU{UUID: d.UUID, Model: d.Model, Simulated: d.Simulated, Health: d.Health, HealthReason: d.HealthReason, Load: d.Load}, Node: node, Instances: &d.Instances}
+	if g.HealthReason == "" {
+		g.HealthReason = fmt.Sprintf("in MIG mode: its %d instances are granted", d.Instances)
+		if d.Instances == 0 {
+			g.HealthReason = "in MIG mode without instances: nothing of it is granted"
+		}
+	}
+	return g
 }
 
 func listGPUs(c *cli.Context) error {
@@ -146,7 +199,10 @@ func listGPUs(c *cli.Context) error {
 	all := []listedGPU{}
 	for _, n := range nodes {
 		for _, g := range n.GPUs {
-			all = append(all, listedGPU{g, n.ID})
+			all = append(all, listedGPU{GPU: g, Node: n.ID})
+		}
+		for _, d := range n.Divided {
+			all = append(all, ofDivided(d, n.ID))
 		}
 	}
 	if asJSON {
@@ -155,7 +211,7 @@ func listGPUs(c *cli.Context) error {
 	t := newTable(c.App.Writer, "UUID", "NODE", "MODEL", "HEALTH", "BUSY", "MEMORY", "POWER", "CONTAINER", "IDLE", "REASON")
 	for _, g := range all {
 		busy, memory, power := gpuLoad(g.Load)
-		t.row(g.UUID, g.Node, g.Model, string(g.Health), busy, memory, power, g.Container, gpuIdle(g.Use), g.HealthReason)
+		t.row(g.UUID, g.Node, gpuModel(g.GPU), string(g.Health), busy, memory, power, g.Container, gpuIdle(g.Use), g.HealthReason)
 	}
 	return t.flush()
 }
@@ -229,6 +285,12 @@ func judgeGPU(c *cli.Context, health rm.GPUHealth) error {
 			for _, g := range n.GPUs {
 				if g.UUID == uuid && g.Health == health {
 					fmt.Fprintf(c.App.Writer, "%s of %s is %s\n", uuid, n.ID, health)
+					return nil
+				}
+			}
+			for _, g := range n.Divided {
+				if g.UUID == uuid && g.Health == health {
+					fmt.Fprintf(c.App.Writer, "%s of %s is %s, with its MIG instances\n", uuid, n.ID, health)
 					return nil
 				}
 			}

@@ -60,6 +60,7 @@ func jobCommand() *cli.Command {
 		&cli.StringFlag{Name: "memory", Usage: "`SIZE` per container, as 2GiB", DefaultText: "1GiB"},
 		&cli.IntFlag{Name: "vcores", Usage: "cores per container", DefaultText: "1"},
 		&cli.IntFlag{Name: "gpus", Usage: "GPUs per container"},
+		&cli.StringFlag{Name: "gpu-profile", Usage: "`PROFILE` of MIG instances, such as 1g.10gb: --gpus counts these in place of whole GPUs"},
 		&cli.IntFlag{Name: "instances", Usage: "containers at once", DefaultText: "1"},
 		&cli.BoolFlag{Name: "gang", Usage: "start all instances together or none"},
 		&cli.StringFlag{Name: "fencing", Usage: "none, or strict: never two tries at once, at the price of ending in a long outage of the resource managers"},
@@ -168,7 +169,7 @@ func document(c *cli.Context) (client.Job, error) {
 	if len(job.Argv) == 0 && job.Run == "" && job.Experiment == nil {
 		return job, fail(exitUsage, "job %s: give a command after --, or a file with -f", c.Command.Name)
 	}
-	for flag, field := range map[string]*string{"name": &job.Name, "queue": &job.Queue, "memory": &job.Resources.Memory, "timeout": &job.Timeout, "fencing": &job.Fencing} {
+	for flag, field := range map[string]*string{"name": &job.Name, "queue": &job.Queue, "memory": &job.Resources.Memory, "timeout": &job.Timeout, "fencing": &job.Fencing, "gpu-profile": &job.Resources.GPUProfile} {
 		if c.IsSet(flag) {
 			*field = c.String(flag)
 		}

@@ -204,5 +204,8 @@ func quantity(resource string, n int64) string {
 	case rm.GPUName:
 		return fmt.Sprintf("%d GPUs", n)
 	}
+	if profile, ok := rm.ProfileOf(resource); ok {
+		return fmt.Sprintf("%d MIG instances %s", n, profile)
+	}
 	return fmt.Sprintf("%d of %s", n, resource)
 }

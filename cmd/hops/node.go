@@ -158,7 +158,7 @@ func listNodes(c *cli.Context) error {
 				if g.Simulated {
 					mark = " (simulated)"
 				}
-				fmt.Fprintf(c.App.Writer, "\tGPU %s : %s%s %s\n", g.UUID, g.Model, mark, g.Health)
+				fmt.Fprintf(c.App.Writer, "\tGPU %s : %s%s %s\n", g.UUID, gpuModel(g), mark, g.Health)
 			}
 		}
 	}

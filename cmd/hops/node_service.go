@@ -203,6 +203,9 @@ func printNode(w io.Writer, n client.Node) {
 	line("vcores", "%d of %d in use", n.Used.VCores, n.Capacity.VCores)
 	line("containers", "%s", dashed(strings.Join(n.Containers, " ")))
 	for _, g := range n.GPUs {
-		line("gpu", "%s %s %s, held by %s", g.UUID, g.Model, g.Health, cmp.Or(g.Container, "nobody"))
+		line("gpu", "%s %s %s, held by %s", g.UUID, gpuModel(g), g.Health, cmp.Or(g.Container, "nobody"))
+	}
+	for _, d := range n.Divided {
+		line("gpu", "%s %s %s, %s", d.UUID, d.Model, d.Health, ofDivided(d, n.ID).HealthReason)
 	}
 }

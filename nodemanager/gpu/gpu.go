@@ -81,7 +81,16 @@ func Describe(devices []nodemanager.GPU) string {
 	counts := map[string]int{}
 	var order []string
 	for _, d := range devices {
+		if d.Divided && slices.ContainsFunc(devices, func(x nodemanager.GPU) bool { return x.Parent == d.UUID }) {
+			continue
+		}
 		name := fmt.Sprintf("%s (%s)", d.Model, nodemanager.ByteSize(d.Memory))
+		switch {
+		case d.Divided:
+			name += " in MIG mode without instances"
+		case d.Profile != "":
+			name = fmt.Sprintf("MIG instance %s of %s", d.Profile, d.Model)
+		}
 		if d.Simulated {
 			name = "simulated: " + name
 		}

@@ -305,7 +305,21 @@ func (m *Monitor) Apply(devices []nodemanager.GPU, now time.Time) {
 			d.Health, d.HealthReason = h.health, h.reason
 		}
 	}
+	for i := range devices { // a GPU takes its MIG instances with it
+		d := &devices[i]
+		if d.Parent == "" {
+			continue
+		}
+		for j := range devices {
+			if g := &devices[j]; g.UUID == d.Parent && worse(g.Health) > worse(d.Health) {
+				d.Health, d.HealthReason = g.Health, OfGPU+g.UUID+": "+g.HealthReason
+			}
+		}
+	}
 }
+
+// OfGPU begins the reason of a MIG instance's health that is its GPU's.
+const OfGPU = "its GPU "
 
 func worse(h nodemanager.GPUHealth) int {
 	switch h {

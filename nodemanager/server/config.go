@@ -201,6 +201,9 @@ func (c *Config) complete() error {
 	if c.Memory < 0 || c.VCores < 0 || c.Heartbeat < 0 || c.Outage < 0 || c.LogPatience < 0 || c.LogLimit < 0 || c.LogRate < 0 || c.LogKeep < 0 || c.DiskLimit < 0 || c.Grace < 0 || c.GPUIdle < 0 {
 		errs = append(errs, errors.New("memory, vcores, heartbeat, outage, log patience, log limit, log rate, log keep, disk limit, grace and idle time cannot be negative"))
 	}
+	if !c.Other.Instances().IsZero() {
+		errs = append(errs, fmt.Errorf("resources that begin with %s are MIG instances, which are counted and not declared", rm.MIGPrefix))
+	}
 	c.Isolation = cmp.Or(c.Isolation, IsolationAuto)
 	if !slices.Contains([]Isolation{IsolationAuto, IsolationAny, IsolationOff}, c.Isolation) {
 		errs = append(errs, fmt.Errorf("isolation %q is none of auto, any and off", c.Isolation))

@@ -50,6 +50,7 @@ func (s *Server) readDevices(ctx context.Context) error {
 	}
 	held := s.holders()
 	s.devices.mu.Lock()
+	divided := s.devices.list != nil && !slices.EqualFunc(s.devices.list, list, func(a, b nodemanager.GPU) bool { return a.UUID == b.UUID && a.Divided == b.Divided })
 	s.devices.list = list
 	for _, g := range list {
 		if since := s.devices.unverified[g.UUID]; since.Before(begin) {
@@ -64,6 +65,10 @@ func (s *Server) readDevices(ctx context.Context) error {
 	changed := s.devices.monitor.Look(list, time.Now())
 	for uuid, why := range leaked {
 		changed = s.devices.monitor.Observe(nodemanager.GPUEvent{UUID: uuid, At: begin, Health: nodemanager.Quarantined, Reason: why}, time.Now()) || changed
+	}
+	if divided { // an administrator has divided a GPU anew, or some came or went
+		s.log.Warn("the GPUs are not those that they were", "now", gpu.Describe(list))
+		s.nudge()
 	}
 	if changed {
 		s.recordGPUs()

@@ -121,7 +121,7 @@ func (s *Server) occupied() map[string]string {
 	d := &s.devices
 	d.strays = slices.DeleteFunc(d.strays, func(p supervisor.Process) bool { return !p.Lives() })
 	for _, g := range d.list {
-		if held[g.UUID] != "" {
+		if held[g.UUID] != "" || g.Divided { // nobody is granted that
 			continue
 		}
 		for _, p := range d.strays {

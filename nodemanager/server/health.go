@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gohops/hops/nodemanager"
+	"github.com/gohops/hops/nodemanager/gpu"
 )
 
 // healthState is the result of the last look at the disk: empty means well.
@@ -82,14 +83,27 @@ func (s *Server) healthReport() (healthy bool, report string) {
 		notes = append(notes, n)
 	}
 	real, simulated := 0, 0
+	var divided []nodemanager.GPU
+	parts := map[string]int{}
 	for _, d := range s.devices.current() {
-		if d.Simulated {
+		switch {
+		case d.Divided:
+			divided = append(divided, d)
+		case d.Simulated:
 			simulated++
-		} else {
+		default:
 			real++
 		}
-		if d.Health != nodemanager.Healthy {
+		if d.Parent != "" {
+			parts[d.Parent]++
+		}
+		if d.Health != nodemanager.Healthy && !strings.HasPrefix(d.HealthReason, gpu.OfGPU) {
 			notes = append(notes, fmt.Sprintf("GPU %s is %s: %s", d.UUID, d.Health, d.HealthReason))
+		}
+	}
+	for _, d := range divided {
+		if parts[d.UUID] == 0 {
+			notes = append(notes, fmt.Sprintf("GPU %s is in MIG mode and has no instances, so nobody is granted anything of it: make some (nvidia-smi mig -cgi ... -C), or leave the mode", d.UUID))
 		}
 	}
 	occupied := s.occupied()

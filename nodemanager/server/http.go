@@ -175,18 +175,20 @@ func (s *Server) info(w http.ResponseWriter, r *http.Request) {
 	checked := s.health.checked
 	s.health.mu.Unlock()
 	mib := s.config.Memory >> 20
-	devices := s.devices.current()
-	simulated := 0
-	for _, d := range devices {
-		if d.Simulated {
-			simulated++
+	devices, simulated := 0, 0
+	for _, d := range s.devices.current() {
+		if d.Whole() {
+			devices++
+			if d.Simulated {
+				simulated++
+			}
 		}
 	}
 	answer(w, r, "nodeInfo", jersey.Natural, nodeInfo{
 		HealthReport: report, Healthy: healthy, ID: s.config.NodeID, Host: s.config.Host, VirtualMB: mib, PhysicalMB: mib, VCores: s.config.VCores,
 		PhysCheck: true, LastUpdate: checked.UnixMilli(), Types: "yarn.io/gpu, memory-mb (unit=Mi), vcores", Started: s.born.UnixMilli(),
 		Version: s.config.Version, Build: s.config.Version, Hadoop: s.config.Version, HadoopBuild: s.config.Version,
-		GPUs: len(devices), Simulated: simulated, ControlGroups: s.groups.Report().String(), Incarnation: s.store.Incarnation(),
+		GPUs: devices, Simulated: simulated, ControlGroups: s.groups.Report().String(), Incarnation: s.store.Incarnation(),
 		Isolated: s.protection.exposed == "", AsUsers: s.protection.users,
 	})
 }
@@ -522,18 +524,23 @@ func (e escaping) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// resource answers YARN's plug-in page of a resource; only GPUs have one.
+// resource answers YARN's plug-in page of a resource; only GPUs have one, and MIG instances by the name of their resource.
 func (s *Server) resource(w http.ResponseWriter, r *http.Request) {
-	if r.PathValue("resource") != "yarn.io/gpu" || s.config.GPUs.Name() == "none" {
+	name := r.PathValue("resource")
+	profile, instances := rm.ProfileOf(name)
+	if name != rm.GPUName && !instances || s.config.GPUs.Name() == "none" {
 		answer(w, r, "nmResourceInfo", jersey.Bare, struct{}{})
 		return
 	}
 	out := gpuResource{Information: gpuInformation{GPUs: []gpuInfo{}}, Total: []gpuDevice{}, Assigned: []gpuDevice{}}
 	holders, occupied := s.holders(), s.occupied()
 	for i, d := range s.devices.current() {
+		if instances && (d.Profile == "" || rm.ProfileResource(d.Profile) != rm.ProfileResource(profile)) || !instances && !d.Whole() {
+			continue
+		}
 		g := gpuInfo{
 			Product: d.Model, UUID: d.UUID, Minor: d.Minor, Simulated: d.Simulated, Health: string(d.Health), HealthReason: d.HealthReason,
-			Island: d.Island, PCI: d.PCI, HeldBack: occupied[d.UUID],
+			Island: d.Island, PCI: d.PCI, HeldBack: occupied[d.UUID], Profile: d.Profile, Parent: d.Parent,
 		}
 		if u := d.Usage; u != nil {
 			g.Use = &gpuUse{jersey.Float(u.Utilization)}
@@ -580,6 +587,8 @@ type gpuInfo struct {
 	Island       string       `json:"island"`
 	PCI          string       `json:"pci"`
 	HeldBack     string       `json:"heldBack,omitempty"`
+	Profile      string       `json:"migProfile,omitempty"`
+	Parent       string       `json:"migParent,omitempty"`
 	Power        jersey.Float `json:"powerDraw,omitempty"`
 	Energy       jersey.Float `json:"energyJoules,omitempty"` // since the driver was loaded
 	Processes    []int        `json:"processes,omitempty"`

@@ -143,7 +143,10 @@ func (c *container) isolate(l *supervisor.Launch, spec *nodemanager.Spec, grante
 		return nil
 	}
 	l.Account, l.Confinement.Umask = a, umask
-	files := gpu.Files(granted)
+	files, err := gpu.Files(granted)
+	if err != nil {
+		return err
+	}
 	if s.protection.shared == "" {
 		l.Isolation = &supervisor.Isolation{Hide: hide, Show: show, ShowReadOnly: trees, Private: &supervisor.Private{
 			Tmp: filepath.Join(dir, "tmp"), Devices: files, Shared: l.Limits.Memory,

@@ -112,9 +112,20 @@ func (s *Server) checkGPUs(spec *nodemanager.Spec) error {
 		return nil
 	}
 	devices := s.devices.current()
+	var family []string // what is granted, and what that is a part of
 	for i, uuid := range spec.Resources.GPUs {
-		if !slices.ContainsFunc(devices, func(d nodemanager.GPU) bool { return d.UUID == uuid }) {
+		at := slices.IndexFunc(devices, func(d nodemanager.GPU) bool { return d.UUID == uuid })
+		if at < 0 {
 			return fmt.Errorf("GPU %.100s is not on this node", uuid)
+		}
+		if devices[at].Divided {
+			return fmt.Errorf("GPU %s is in MIG mode: only instances of it are granted", uuid)
+		}
+		family = append(family, uuid)
+		for _, d := range devices { // what was granted before it was divided, or when it was
+			if d.UUID == devices[at].Parent || d.Parent == uuid {
+				family = append(family, d.UUID)
+			}
 		}
 		if slices.Contains(spec.Resources.GPUs[:i], uuid) {
 			return fmt.Errorf("GPU %s is granted twice", uuid)
@@ -131,7 +142,7 @@ func (s *Server) checkGPUs(spec *nodemanager.Spec) error {
 			continue
 		}
 		for _, uuid := range r.Spec.Resources.GPUs {
-			if slices.Contains(spec.Resources.GPUs, uuid) {
+			if slices.Contains(family, uuid) {
 				return fmt.Errorf("GPU %s is held by container %s, which is %s", uuid, c.id, strings.ToLower(string(r.State)))
 			}
 		}

@@ -30,8 +30,14 @@ func (s *Server) probeDevices(ctx context.Context) {
 	s.devices.mu.Unlock()
 	due := s.devices.monitor.Due(list, time.Now())
 	for _, uuid := range due {
+		parts := partsOf(list, uuid)
 		s.work.Go(func() {
-			problem := s.probe(ctx, uuid)
+			var problem error
+			for _, part := range parts {
+				if problem == nil {
+					problem = s.probe(ctx, part)
+				}
+			}
 			if ctx.Err() != nil {
 				return // the next node manager tries it again
 			}
@@ -44,6 +50,21 @@ func (s *Server) probeDevices(ctx context.Context) {
 	if len(due) > 0 {
 		s.nudge()
 	}
+}
+
+// partsOf are the devices by which one is tried: itself, or the instances of a GPU in MIG mode.
+func partsOf(list []nodemanager.GPU, uuid string) (parts []string) {
+	divided := false
+	for _, d := range list {
+		divided = divided || d.Divided && d.UUID == uuid
+		if d.Parent == uuid {
+			parts = append(parts, d.UUID)
+		}
+	}
+	if !divided {
+		return []string{uuid}
+	}
+	return parts
 }
 
 // probe says what is wrong with a device; nil: nothing that can be found out.
@@ -94,7 +115,7 @@ func (d *deviceState) weigh(g nodemanager.GPU, held bool, now time.Time) {
 	if d.base == nil {
 		d.base, d.over = map[string]int64{}, map[string]time.Time{}
 	}
-	if g.Simulated || g.Usage == nil || held || len(g.Usage.Processes) > 0 {
+	if g.Simulated || g.Divided || g.Usage == nil || held || len(g.Usage.Processes) > 0 {
 		delete(d.over, g.UUID)
 		return
 	}

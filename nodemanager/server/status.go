@@ -48,6 +48,12 @@ func (s *Server) statusReport() status.Report {
 	}
 	for _, d := range devices {
 		text := d.Model + ", " + string(d.Health)
+		switch {
+		case d.Divided:
+			text = d.Model + " in MIG mode, " + string(d.Health)
+		case d.Profile != "":
+			text = "MIG instance " + d.Profile + " of " + d.Parent + ", " + string(d.Health)
+		}
 		if d.HealthReason != "" {
 			text += ": " + d.HealthReason
 		}
@@ -106,9 +112,15 @@ func (s *Server) gpuFigures(to status.Sample) {
 		}
 	}
 	for _, d := range devices {
+		if d.Divided {
+			continue
+		}
 		to.Gauge("hops_nodemanager_gpu_healthy", "1 while the GPU may be granted.", status.Bool(d.Health == nodemanager.Healthy), "gpu", d.UUID)
 	}
 	for _, d := range devices {
+		if d.Divided {
+			continue
+		}
 		_, does := idle[d.UUID]
 		to.Gauge("hops_nodemanager_gpu_idle", "1 while a container holds the GPU and has done nothing with it for longer than nodemanager.gpu_idle.", status.Bool(does), "gpu", d.UUID)
 	}

@@ -64,7 +64,7 @@ func (c *container) status() *rmpb.ContainerStatus {
 func gpuOf(d nodemanager.GPU) *rmpb.GPU {
 	g := &rmpb.GPU{
 		Uuid: d.UUID, Model: d.Model, Memory: d.Memory, Minor: int32(d.Minor), Pci: d.PCI, Island: d.Island, Simulated: d.Simulated,
-		Health: string(d.Health), HealthReason: d.HealthReason,
+		Health: string(d.Health), HealthReason: d.HealthReason, Profile: d.Profile, Parent: d.Parent,
 	}
 	if u := d.Usage; u != nil {
 		g.Load = &rmpb.GPULoad{Utilization: u.Utilization, Blind: u.Blind, MemoryUsed: u.MemoryUsed, Power: u.Power, Temperature: u.Temperature}
@@ -83,13 +83,18 @@ func (s *Server) report(sequence uint64) *rmpb.NodeReport {
 	r := &rmpb.NodeReport{
 		NodeId: s.config.NodeID, Incarnation: s.store.Incarnation(), Sequence: sequence, Host: s.config.Host,
 		HttpAddress: s.config.HTTP.Addr().String(),
-		Capacity:    &rmpb.Resources{Memory: s.config.Memory, Vcores: int32(s.config.VCores), Gpus: int32(len(devices)), Other: s.config.Other.Map()},
+		Capacity:    &rmpb.Resources{Memory: s.config.Memory, Vcores: int32(s.config.VCores), Other: s.config.Other.Map()},
 		Healthy:     healthy, HealthReport: health, Rack: s.config.Rack, Labels: s.config.Labels, Attributes: s.config.Attributes.Map(), Version: s.config.Version,
 		DatanodeUuid: s.health.neighbour(), IpcAddress: s.ipcAddress(),
 	}
 	for _, d := range devices {
-		r.Gpus = append(r.Gpus, gpuOf(d))
+		if d.Whole() {
+			r.Gpus = append(r.Gpus, gpuOf(d))
+		} else {
+			r.Divided = append(r.Divided, gpuOf(d))
+		}
 	}
+	r.Capacity.Gpus = int32(len(r.Gpus))
 	text := maxReportText
 	for _, c := range s.list() {
 		if st := c.status(); st != nil {

@@ -159,6 +159,8 @@ type Resources struct {
 	Model string `json:"gpu_model,omitempty"`
 	// Island: all GPUs of a container in one NVLink island.
 	Island bool `json:"gpu_island,omitempty"`
+	// Profile is a MIG profile, such as 1g.10gb: gpus counts instances of that in place of whole GPUs.
+	Profile string `json:"gpu_profile,omitempty"`
 	// GPUMemory is the least of each GPU.
 	GPUMemory Memory `json:"gpu_memory,omitempty"`
 	// Within is the level of the network inside which a gang has to be: node, or the depth of a rack's path, 1 being the outermost.
@@ -173,10 +175,55 @@ const (
 	DefaultVCores = 1
 )
 
+// Check verifies what the amounts are made of. MIG instances are named by their profile, or by the name of the resource that they are.
+//
+// Errors say which word is wrong.
+func (r Resources) Check() error {
+	if _, err := rm.NewAmounts(r.Other); err != nil {
+		return fmt.Errorf("resources.other: %w", err)
+	}
+	if r.Profile == "" {
+		if instances := r.Amount().Instances(); instances > 0 && (r.Model != "" || r.Island || r.GPUMemory > 0) && r.GPUs == 0 {
+			return errProfile
+		}
+		return nil
+	}
+	switch {
+	case !rm.ValidProfile(r.Profile):
+		return fmt.Errorf("resources.gpu_profile: %.100q is no MIG profile, such as 1g.10gb", r.Profile)
+	case r.GPUs == 0:
+		return fmt.Errorf("resources.gpu_profile: %s of how many instances: give gpus", r.Profile)
+	case r.Model != "" || r.Island || r.GPUMemory > 0:
+		return errProfile
+	}
+	if _, err := rm.NewAmounts(r.amounts()); err != nil {
+		return fmt.Errorf("resources: %w", err)
+	}
+	return nil
+}
+
+var errProfile = errors.New("resources: a MIG profile says what an instance is; gpu_model, gpu_memory and gpu_island are for whole GPUs (a label or an attribute of nodes says of which model its instances are)")
+
+// amounts are Other with the MIG instances that the profile means.
+func (r Resources) amounts() map[string]int64 {
+	if r.Profile == "" || r.GPUs <= 0 {
+		return r.Other
+	}
+	all := maps.Clone(r.Other)
+	if all == nil {
+		all = map[string]int64{}
+	}
+	all[rm.ProfileResource(r.Profile)] += int64(r.GPUs)
+	return all
+}
+
 // Amount is the resource with defaults in place of zeros.
 func (r Resources) Amount() rm.Resource {
-	other, _ := rm.NewAmounts(r.Other) // see validate
+	other, _ := rm.NewAmounts(r.amounts()) // see Check
 	a := rm.Resource{Memory: int64(r.Memory), VCores: r.VCores, GPUs: r.GPUs, Other: other}
+	if r.Profile != "" {
+		a.GPUs = 0
+	}
 	if a.Memory == 0 {
 		a.Memory = DefaultMemory
 	}
@@ -317,8 +364,8 @@ func (s *Spec) check() error {
 	wrong(r.Memory == 0 || r.Memory >= rm.MiB && r.Memory <= 1<<50, "resources.memory: %d bytes are out of range, 1 MiB at least", r.Memory)
 	wrong(r.VCores >= 0 && r.VCores <= 1<<20, "resources.vcores: %d is out of range", r.VCores)
 	wrong(r.GPUs >= 0 && r.GPUs <= 1<<16, "resources.gpus: %d is out of range", r.GPUs)
-	_, err := rm.NewAmounts(r.Other)
-	wrong(err == nil, "resources.other: %v", err)
+	err := r.Check()
+	wrong(err == nil, "%v", err)
 	wrong(len(r.Model) <= MaxName && len(r.Label) <= MaxName, "resources: gpu_model and label have at most %d characters", MaxName)
 	wrong(r.GPUMemory >= 0, "resources: gpu_memory is negative")
 	wrong(rm.ValidWithin(r.Within), "resources: within %.100q is not node, or the depth of a rack's path", r.Within)

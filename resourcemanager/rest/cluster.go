@@ -38,6 +38,23 @@ type NodeView struct {
 	Used         Amount    `json:"used"`
 	Containers   []string  `json:"containers,omitempty"`
 	GPUs         []GPUView `json:"gpus,omitempty"`
+	// Divided are its GPUs in MIG mode: nobody gets them, but the instances of them, which are among its GPUs.
+	Divided []DividedGPU `json:"divided_gpus,omitempty"`
+}
+
+// DividedGPU is a GPU in MIG mode.
+type DividedGPU struct {
+	UUID   string `json:"uuid"`
+	Model  string `json:"model"`
+	Memory int64  `json:"memory"`
+	Minor  int    `json:"minor"`
+	PCI    string `json:"pci,omitempty"`
+	// Instances are how many MIG instances it has; with none, nobody gets anything of it.
+	Instances    int          `json:"instances"`
+	Simulated    bool         `json:"simulated"`
+	Health       rm.GPUHealth `json:"health"`
+	HealthReason string       `json:"health_reason,omitempty"`
+	Load         *GPULoad     `json:"load,omitempty"`
 }
 
 // LeavingView is what an operator wants of a node. Times are in milliseconds since 1970; 0: there is none.
@@ -65,6 +82,9 @@ type GPUView struct {
 	Simulated    bool         `json:"simulated"`
 	Health       rm.GPUHealth `json:"health"`
 	HealthReason string       `json:"health_reason,omitempty"`
+	// Profile is that of a MIG instance, Parent the UUID of its GPU; absent: it is a whole GPU.
+	Profile string `json:"profile,omitempty"`
+	Parent  string `json:"parent,omitempty"`
 	// Container that holds the device; empty: none.
 	Container string `json:"container,omitempty"`
 	// Load is what it does now, Use what the container that holds it has done with it; absent: the node does not tell.
@@ -96,7 +116,7 @@ func (q *request) listNodes() {
 		for _, g := range n.GPUs {
 			d := GPUView{
 				UUID: g.UUID, Model: g.Model, Memory: g.Memory, Minor: g.Minor, PCI: g.PCI, Island: g.Island, Simulated: g.Simulated,
-				Health: g.Health, HealthReason: g.HealthReason,
+				Health: g.Health, HealthReason: g.HealthReason, Profile: g.Profile, Parent: g.Parent,
 			}
 			if d.Health == "" {
 				d.Health = rm.GPUHealthy
@@ -112,6 +132,7 @@ func (q *request) listNodes() {
 			}
 			v.GPUs = append(v.GPUs, d)
 		}
+		v.Divided = live.Divided
 		nodes = append(nodes, v)
 	}
 	q.json(map[string][]NodeView{"nodes": nodes})

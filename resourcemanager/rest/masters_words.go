@@ -87,8 +87,8 @@ func (a *WantedAsk) wanted() (rm.WantedAsk, error) {
 	bad := func(format string, args ...any) (rm.WantedAsk, error) {
 		return rm.WantedAsk{}, metadata.Errorf(metadata.ErrInvalidArgument, "ask %.100q: "+format, append([]any{a.ID}, args...)...)
 	}
-	if _, err := rm.NewAmounts(a.Resources.Other); err != nil {
-		return bad("resources.other: %v", err)
+	if err := a.Resources.Check(); err != nil {
+		return bad("%v", err)
 	}
 	count := a.Count
 	switch {
@@ -221,6 +221,9 @@ type MasterGPU struct {
 	Minor  int    `json:"minor"`
 	// Island: devices of a node with the same one are joined by NVLink.
 	Island string `json:"island,omitempty"`
+	// Profile is that of a MIG instance, Parent the UUID of its GPU.
+	Profile string `json:"profile,omitempty"`
+	Parent  string `json:"parent,omitempty"`
 }
 
 func (q *request) masterContainerOf(c *rm.MasterContainer) MasterContainer {
@@ -242,7 +245,7 @@ func (q *request) masterContainerOf(c *rm.MasterContainer) MasterContainer {
 		out.Token = c.Token
 	}
 	for _, g := range c.Devices {
-		out.Devices = append(out.Devices, MasterGPU{g.UUID, g.Model, g.Memory, g.Minor, g.Island})
+		out.Devices = append(out.Devices, MasterGPU{g.UUID, g.Model, g.Memory, g.Minor, g.Island, g.Profile, g.Parent})
 	}
 	return out
 }

@@ -82,6 +82,10 @@ func (q *request) tooLarge(want rm.Resource) string {
 		case rm.GPUName:
 			parts = append(parts, fmt.Sprintf("resources.gpus: %d in one container, the most is %d", want.GPUs, most.GPUs))
 		default:
+			if profile, ok := rm.ProfileOf(name); ok {
+				parts = append(parts, noProfile(profile, want.Get(name), most))
+				continue
+			}
 			parts = append(parts, fmt.Sprintf("resources.other.%s: %d in one container, the most is %d", name, want.Get(name), most.Get(name)))
 		}
 	}
@@ -89,6 +93,22 @@ func (q *request) tooLarge(want rm.Resource) string {
 		parts = append(parts, fmt.Sprintf("resources: no node has %v together", want))
 	}
 	return strings.Join(parts, "; ")
+}
+
+// noProfile says that no container can have so many MIG instances of a profile, and which there are.
+func noProfile(profile string, want int64, most rm.Resource) string {
+	if n := most.Get(rm.ProfileResource(profile)); n > 0 {
+		return fmt.Sprintf("resources: %d MIG instances %s in one container, the most is %d", want, profile, n)
+	}
+	var there []string
+	for name, n := range most.Other.Instances().All() {
+		p, _ := rm.ProfileOf(name)
+		there = append(there, fmt.Sprintf("%s (%d on one node at most)", p, n))
+	}
+	if len(there) == 0 {
+		return fmt.Sprintf("resources: no node has MIG instances, and so none of profile %s", profile)
+	}
+	return fmt.Sprintf("resources: no node has MIG instances of profile %s; there are %s", profile, strings.Join(there, ", "))
 }
 
 // TooLargeYARN says in YARN's words (SchedulerUtils.throwInvalidResourceException) why no container of that size can ever be granted; empty: one can.

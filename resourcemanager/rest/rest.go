@@ -132,6 +132,8 @@ type Liveness struct {
 	// GPUs are what its devices do, by UUID, and Uses what containers have done with theirs, as far as reported.
 	GPUs map[string]GPULoad
 	Uses map[rm.ContainerID][]GPUUse
+	// Divided are its GPUs in MIG mode.
+	Divided []DividedGPU
 }
 
 // GPULoad is what a device does at one moment; what it does not tell is absent.

@@ -191,6 +191,10 @@ func (m *Model) holders(s *shape, why rm.Reason) []Blocker {
 		name = rm.MemoryName
 		if s.Resource.GPUs > 0 {
 			name = rm.GPUName
+		} else {
+			for instances := range s.Resource.Other.Instances().All() {
+				name = instances
+			}
 		}
 	}
 	count := func(r rm.Resource) int64 {

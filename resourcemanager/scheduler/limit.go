@@ -147,6 +147,12 @@ func amount(name string, n int64) string {
 		}
 		return fmt.Sprintf("%d GPUs", n)
 	}
+	if profile, ok := rm.ProfileOf(name); ok {
+		if n == 1 {
+			return "1 MIG instance " + profile
+		}
+		return fmt.Sprintf("%d MIG instances %s", n, profile)
+	}
 	if name != rm.VCoresName {
 		return fmt.Sprintf("%d of %s", n, name)
 	}

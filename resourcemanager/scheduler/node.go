@@ -29,9 +29,9 @@ type Node struct {
 	Holds []Hold
 }
 
-// GPU is a device of a node.
+// GPU is a device of a node: a whole GPU, or with a profile a MIG instance.
 type GPU struct {
-	UUID, Model, Island string
+	UUID, Model, Island, Profile string
 	// Memory is in bytes.
 	Memory int64
 	Minor  int
@@ -72,6 +72,8 @@ type node struct {
 	devices []device
 	given   []int
 	islands []island
+	// profiles are the names of the resources that its MIG instances are.
+	profiles []string
 	// assumed is granted by plans that are not settled: amounts, containers, and devices by UUID.
 	assumed           rm.Resource
 	assumedContainers int
@@ -94,8 +96,10 @@ type node struct {
 type device struct {
 	uuid   string
 	kind   int // of Model.kinds
-	island int
-	free   bool // as SetNode says
+	island int // -1: it is a MIG instance
+	// profile of a MIG instance is in node.profiles.
+	profile int
+	free    bool // as SetNode says
 }
 
 // island is a set of devices that NVLink joins. A device without an island is one of its own.
@@ -155,18 +159,27 @@ func (n *node) build(m *Model) {
 		return g.Island
 	}
 	var names []string
+	n.profiles = nil
 	for i := range n.GPUs {
-		if k := key(&n.GPUs[i]); !slices.Contains(names, k) {
+		if p := n.GPUs[i].Profile; p != "" {
+			if name := rm.ProfileResource(p); !slices.Contains(n.profiles, name) {
+				n.profiles = append(n.profiles, name)
+			}
+		} else if k := key(&n.GPUs[i]); !slices.Contains(names, k) {
 			names = append(names, k)
 		}
 	}
 	slices.Sort(names)
+	slices.Sort(n.profiles)
 	n.islands = make([]island, len(names))
 	n.devices, n.given = make([]device, len(n.GPUs)), make([]int, len(n.GPUs))
 	for at, i := range order {
 		g := &n.GPUs[i]
+		if n.given[i] = at; g.Profile != "" {
+			n.devices[at] = device{uuid: g.UUID, kind: -1, island: -1, profile: slices.Index(n.profiles, rm.ProfileResource(g.Profile))}
+			continue
+		}
 		n.devices[at] = device{uuid: g.UUID, kind: m.kind(g), island: slices.Index(names, key(g))}
-		n.given[i] = at
 	}
 }
 
@@ -189,11 +202,15 @@ func (n *node) refresh() {
 		if !d.free || len(n.assumedGPUs) > 0 && n.assumedGPUs[d.uuid] {
 			continue
 		}
+		if d.island < 0 {
+			continue
+		}
 		own := &n.islands[d.island]
 		own.free = append(own.free, i)
 		own.add(d.kind, 1)
 		n.room.GPUs++
 	}
+	n.countInstances()
 }
 
 func (i *island) add(kind, n int) {
@@ -284,6 +301,7 @@ func (n *node) empty() bool {
 func (n *node) whole() rm.Resource {
 	r := n.Capacity
 	r.GPUs = n.room.GPUs
+	r.Other = r.Other.WithInstances(n.room.Other.Instances())
 	return r
 }
 
@@ -303,7 +321,7 @@ func (n *node) capable(s *shape, limit int) int {
 	sum := 0
 	byIsland := make([]int, len(n.islands))
 	for i := range n.devices {
-		if d := &n.devices[i]; s.takes(d.kind) {
+		if d := &n.devices[i]; d.island >= 0 && s.takes(d.kind) {
 			byIsland[d.island]++
 			sum++
 		}
@@ -320,18 +338,14 @@ func (n *node) capable(s *shape, limit int) int {
 // choose names the devices of one container. only restricts them to one island when it is not negative.
 func (n *node) choose(s *shape, only int) []string {
 	k := s.Resource.GPUs
-	if k == 0 && (!s.Exclusive || n.room.GPUs == 0) {
-		return nil
-	}
-	out := make([]string, 0, k)
 	if s.Exclusive {
-		for i := range n.devices {
-			if d := &n.devices[i]; d.free && !n.assumedGPUs[d.uuid] {
-				out = append(out, d.uuid)
-			}
-		}
-		return out
+		return n.all()
 	}
+	instances := n.instances(s)
+	if k == 0 {
+		return instances
+	}
+	out := make([]string, 0, k+len(instances))
 	take := func(i int) {
 		for _, d := range n.islands[i].free {
 			if len(out) < k && s.takes(n.devices[d].kind) {
@@ -344,7 +358,7 @@ func (n *node) choose(s *shape, only int) []string {
 	}
 	if only >= 0 {
 		take(only)
-		return out
+		return append(out, instances...)
 	}
 	// No island has them all: take from as few as possible.
 	order := make([]int, len(n.islands))
@@ -355,7 +369,7 @@ func (n *node) choose(s *shape, only int) []string {
 	for _, i := range order {
 		take(i)
 	}
-	return out
+	return append(out, instances...)
 }
 
 // tightest is the island with the fewest free devices that still has k for the shape; -1 when there is none.
@@ -385,7 +399,7 @@ func (n *node) assume(r rm.Resource, gpus []string, whole bool) {
 		}
 		n.assumedGPUs[u] = true
 		at := slices.IndexFunc(n.devices, func(d device) bool { return d.uuid == u })
-		if at < 0 {
+		if at < 0 || n.devices[at].island < 0 { // instances are amounts, too, and off already
 			continue
 		}
 		i := &n.islands[n.devices[at].island]

@@ -104,7 +104,7 @@ const looksAStep = 200
 // placementBytes is what one container takes at most where grants are recorded: the name of its node, its devices, its amounts and what
 // its token is made of.
 func (m *Model) placementBytes(r *rm.Resource) int {
-	return 64 + m.nodeNames.longest() + r.GPUs*(4+m.deviceNames.longest())
+	return 64 + m.nodeNames.longest() + r.Devices()*(4+m.deviceNames.longest())
 }
 
 // Plan decides what to grant now, until the budget is used up or nothing more has room. What it grants stays in the model as assumed
@@ -247,7 +247,7 @@ func (m *Model) limitWhole(q *queue, a *app, f form, master bool, seats []seat) 
 func (m *Model) tooMany(s *shape) int {
 	r := s.Resource
 	if s.Exclusive {
-		r.GPUs = m.deviceCounts.longest()
+		r.GPUs, r.Other = m.deviceCounts.longest(), r.Other.WithInstances(rm.Amounts{})
 	}
 	each := m.placementBytes(&r)
 	if m.config.GroupBytes == 0 || s.Unit == 1 || s.Unit*each <= m.config.GroupBytes {

@@ -85,13 +85,13 @@ type part struct {
 
 // milli is what a container's end costs: what it has done since it was saved, and the beginning anew.
 func (m *Model) milli(h *Hold) int64 {
-	weight := int64(h.Resource.GPUs)*1000 + int64(h.Resource.VCores)*milliGPUsOfAVCore
+	weight := int64(h.Resource.GPUShare()*1000) + int64(h.Resource.VCores)*milliGPUsOfAVCore
 	return weight*max(int64(m.now-h.Saved), 0)/1000 + weight*restartGPUSeconds + 1
 }
 
 // lost is the work that a container loses, in GPU-seconds.
 func (m *Model) lost(h *Hold) float64 {
-	return float64(h.Resource.GPUs) * max(float64(m.now-h.Saved), 0) / 1000
+	return h.Resource.GPUShare() * max(float64(m.now-h.Saved), 0) / 1000
 }
 
 // Preempt decides who makes room for asks that have found none for long enough. It is to be called when a plan was made to its end, and again

@@ -102,6 +102,7 @@ func (w *world) possible(app string, a rm.Ask) bool {
 		memory int64
 		vcores int
 		gpus   []GPU
+		mig    rm.Amounts // free instances
 	}
 	var rooms []room
 	var names, members []string
@@ -111,9 +112,11 @@ func (w *world) possible(app string, a rm.Ask) bool {
 			a.Strict && !slices.Contains(a.Nodes, name) || n.Exclusive || a.Exclusive && n.Containers > 0 || a.Attributes.Unmet(n.Attributes) != "" {
 			continue
 		}
-		r := room{n.Capacity.Memory - n.Used.Memory, n.Capacity.VCores - n.Used.VCores, nil}
+		r := room{memory: n.Capacity.Memory - n.Used.Memory, vcores: n.Capacity.VCores - n.Used.VCores}
 		for _, g := range n.GPUs {
-			if g.Free && (a.Model == "" || g.Model == a.Model) {
+			if g.Free && g.Profile != "" {
+				r.mig = r.mig.Add(amounts(nil, map[string]int64{rm.ProfileResource(g.Profile): 1}))
+			} else if g.Free && (a.Model == "" || g.Model == a.Model) {
 				r.gpus = append(r.gpus, g)
 			}
 		}
@@ -127,7 +130,7 @@ func (w *world) possible(app string, a rm.Ask) bool {
 		}
 		for i := range rooms {
 			r := rooms[i]
-			if r.memory < a.Resource.Memory || r.vcores < a.Resource.VCores {
+			if r.memory < a.Resource.Memory || r.vcores < a.Resource.VCores || !a.Resource.Other.FitsIn(r.mig) {
 				continue
 			}
 			for _, set := range subsets(r.gpus, a.Resource.GPUs) {
@@ -137,7 +140,7 @@ func (w *world) possible(app string, a rm.Ask) bool {
 				if a.Exclusive {
 					rooms[i] = room{memory: -1}
 				} else {
-					rooms[i] = room{r.memory - a.Resource.Memory, r.vcores - a.Resource.VCores, without(r.gpus, set)}
+					rooms[i] = room{r.memory - a.Resource.Memory, r.vcores - a.Resource.VCores, without(r.gpus, set), r.mig.Sub(a.Resource.Other)}
 				}
 				members = append(members, names[i])
 				if try(left - 1) {
@@ -220,7 +223,13 @@ func drawWorld(t *rapid.T) *world {
 				Island: rapid.SampledFrom([]string{"", "0", "1"}).Draw(t, "island"), Free: small.Draw(t, "free") > 0,
 			})
 		}
-		n.Capacity = rm.Resource{Memory: int64(rapid.IntRange(0, 8).Draw(t, "memory")), VCores: rapid.IntRange(0, 6).Draw(t, "vcores"), GPUs: len(n.GPUs)}
+		for i := range rapid.SampledFrom([]int{0, 0, 2, 4}).Draw(t, "instances") {
+			n.GPUs = append(n.GPUs, GPU{
+				UUID: fmt.Sprintf("%s:%d", name, 100+i), Minor: 100, Model: "A", Profile: rapid.SampledFrom([]string{"1g", "1g", "3g"}).Draw(t, "profile"), Free: small.Draw(t, "free") > 0,
+			})
+		}
+		n.Capacity = rm.Resource{Memory: int64(rapid.IntRange(0, 8).Draw(t, "memory")), VCores: rapid.IntRange(0, 6).Draw(t, "vcores")}
+		countDevices(n)
 		w.nodes[name] = n
 	}
 	for i := range rapid.IntRange(1, 4).Draw(t, "apps") {
@@ -235,6 +244,7 @@ func drawWorld(t *rapid.T) *world {
 				ask.ID, ask.Count = "", 1
 			}
 			ask.Resource = rm.Resource{Memory: int64(small.Draw(t, "askmemory")), VCores: small.Draw(t, "askvcores"), GPUs: small.Draw(t, "askgpus")}
+			ask.Resource.Other = amounts(nil, rapid.SampledFrom([]map[string]int64{nil, nil, nil, {rm.MIGPrefix + "1g": 1}, {rm.MIGPrefix + "1g": 2}, {rm.MIGPrefix + "3g": 1}, {rm.MIGPrefix + "1g": 1, rm.MIGPrefix + "3g": 1}}).Draw(t, "mig"))
 			if g := small.Draw(t, "gang"); g <= ask.Count {
 				ask.Gang = g
 			}

@@ -123,13 +123,16 @@ func (m *Model) refuse(s *shape) rm.Reason {
 	}
 	if !s.anyKind {
 		if !keep(func(n *node) bool {
-			return slices.ContainsFunc(n.devices, func(d device) bool { return s.takes(d.kind) })
+			return slices.ContainsFunc(n.devices, func(d device) bool { return d.island >= 0 && s.takes(d.kind) })
 		}) {
 			return rm.Reason{
 				Code: rm.ReasonModel, Resource: rm.GPUName, Need: int64(s.Resource.GPUs),
 				Text: fmt.Sprintf("none of %d nodes has a GPU %s", open, s.gpu()),
 			}
 		}
+	}
+	if none := unprofiled(s, left); !none.IsZero() {
+		return none
 	}
 	possible := left
 	if !keep(func(n *node) bool { return n.capable(s, 1) > 0 }) {
@@ -222,9 +225,13 @@ func tooLarge(s *shape, nodes []sample) rm.Reason {
 	}
 	for _, name := range s.Resource.Names() {
 		if need, have := s.Resource.Get(name), best.Get(name); need > have {
+			note := ""
+			if name == rm.GPUName {
+				note = dividedNote(nodes)
+			}
 			return rm.Reason{
 				Code: rm.ReasonTooLarge, Resource: name, Need: need, Have: have,
-				Text: fmt.Sprintf("needs %s on one node; the largest node has %s", amount(name, need), amount(name, have)),
+				Text: fmt.Sprintf("needs %s on one node; the largest node has %s%s", amount(name, need), amount(name, have), note),
 			}
 		}
 	}

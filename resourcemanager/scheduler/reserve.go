@@ -218,8 +218,7 @@ func (m *Model) passes(n *node, s *shape) bool {
 	if s.Exclusive || r.form.Exclusive {
 		return false
 	}
-	used := n.Used.Add(n.assumed)
-	used.GPUs = n.Capacity.GPUs - n.room.GPUs
+	used := n.inUse(n.Used.Add(n.assumed))
 	kept := r.form.Resource.Times(r.nodes[n]).Add(used).Add(s.Resource)
 	return kept.FitsIn(n.Capacity)
 }
@@ -317,7 +316,7 @@ func (m *Model) steps(n *node, s *shape) []step {
 		}
 	}
 	slices.SortFunc(ends, func(a, b end) int { return cmp.Compare(a.at, b.at) })
-	then := node{Node: n.Node, devices: slices.Clone(n.devices), given: n.given, assumed: n.assumed, assumedContainers: n.assumedContainers, assumedGPUs: n.assumedGPUs}
+	then := node{Node: n.Node, devices: slices.Clone(n.devices), given: n.given, profiles: n.profiles, assumed: n.assumed, assumedContainers: n.assumedContainers, assumedGPUs: n.assumedGPUs}
 	then.GPUs = slices.Clone(n.GPUs)
 	then.assumedWhole, then.Exclusive = n.assumedWhole, n.Exclusive
 	then.islands = make([]island, len(n.islands))
@@ -337,8 +336,7 @@ func (m *Model) steps(n *node, s *shape) []step {
 		}
 	}
 	if now < most {
-		used := n.Used.Sub(known)
-		used.GPUs = n.Capacity.GPUs - n.room.GPUs
+		used := n.inUse(n.Used.Sub(known))
 		out = append(out, step{n, math.MaxInt64, most, share(&used, &n.Capacity)})
 	}
 	return out

@@ -20,9 +20,9 @@ var rewrite = flag.Bool("rewrite", false, "write what the stories answer into te
 // TestStories plays testdata/*.txt: commands, "----", what they answer. The commands are
 //
 //	queues root.a=60 root.b=40,max=50        the tree; capacities in percent of the parent
-//	node ID memory=8g vcores=8 gpus=0-3,4-7 model=H100 gpumem=80g rack=/r1 labels=x,y attributes=zone:a used=0,1 closed
+//	node ID memory=8g vcores=8 gpus=0-3,4-7 mig=1g.5gb,2g.10gb model=H100 gpumem=80g rack=/r1 labels=x,y attributes=zone:a used=0,1 closed
 //	app ID queue=root.a priority=1 used=1g,2,3
-//	ask APP ID count=2 gpus=4 memory=1g vcores=1 gang=2 island model=H100 near=a,b only excluded=c label=x priority=1 within=node gpumem=80g attributes=zone:!a/b exclusive tags=x constraints=x:node:0:0
+//	ask APP ID count=2 gpus=4 mig=1g.5gb:2 memory=1g vcores=1 gang=2 island model=H100 near=a,b only excluded=c label=x priority=1 within=node gpumem=80g attributes=zone:!a/b exclusive tags=x constraints=x:node:0:0
 //	schedule                                 one pass; grants are kept
 //	free NODE                                everything on the node ends
 func TestStories(t *testing.T) {
@@ -159,7 +159,12 @@ func (w *world) do(t failer, line string) string {
 				n.GPUs = append(n.GPUs, g)
 			}
 		}
-		n.Capacity.GPUs = len(n.GPUs)
+		for i, profile := range list("mig") {
+			m := 100 + i
+			g := GPU{UUID: fmt.Sprintf("%s:%d", names[0], m), Model: args["model"], Minor: m, Profile: profile, Free: !slices.Contains(used, strconv.Itoa(m))}
+			n.GPUs = append(n.GPUs, g)
+		}
+		countDevices(n)
 		n.Attributes = attributes(t, list("attributes"))
 		w.nodes[names[0]] = n
 	case "app":
@@ -183,6 +188,12 @@ func (w *world) do(t failer, line string) string {
 			a.ID = names[1]
 		}
 		a.Resource = rm.Resource{Memory: size(t, args["memory"], 1<<30), VCores: max(1, num(args["vcores"])), GPUs: num(args["gpus"])}
+		instances := map[string]int64{}
+		for _, x := range list("mig") {
+			profile, n, _ := strings.Cut(x, ":")
+			instances[rm.ProfileResource(profile)] = int64(max(1, num(n)))
+		}
+		a.Resource.Other = amounts(t, instances)
 		w.apps[names[0]].Asks = append(w.apps[names[0]].Asks, a)
 	case "free":
 		n := w.nodes[names[0]]
@@ -206,6 +217,22 @@ func (w *world) do(t failer, line string) string {
 		t.Fatalf("unknown command %q", line)
 	}
 	return ""
+}
+
+// countDevices sets the capacity of a node by its devices.
+func countDevices(n *Node) {
+	n.Capacity.DropDevices()
+	for i := range n.GPUs {
+		n.Capacity.AddDevice(&rm.GPU{Profile: n.GPUs[i].Profile})
+	}
+}
+
+func amounts(t failer, byName map[string]int64) rm.Amounts {
+	out, err := rm.NewAmounts(byName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
 }
 
 func attributes(t failer, list []string) rm.Attributes {
@@ -389,8 +416,15 @@ func (w *world) apply(plan Plan) error {
 				return fmt.Errorf("granted on %s, which takes nothing", p.Node)
 			}
 			gets := g.Gets(p)
-			if len(p.GPUs) != gets.GPUs || !g.Resource.FitsIn(gets) {
-				return fmt.Errorf("%d devices for %v, %v", len(p.GPUs), gets, g.Resource)
+			named := gets
+			named.DropDevices()
+			for _, u := range p.GPUs {
+				if j := slices.IndexFunc(n.GPUs, func(d GPU) bool { return d.UUID == u }); j >= 0 {
+					named.AddDevice(&rm.GPU{Profile: n.GPUs[j].Profile})
+				}
+			}
+			if named != gets || !g.Resource.FitsIn(gets) {
+				return fmt.Errorf("devices %q for %v, %v", p.GPUs, gets, g.Resource)
 			}
 			if n.Exclusive || a.Exclusive && n.Containers > 0 {
 				return fmt.Errorf("%s is not free as a whole", p.Node)

@@ -347,7 +347,7 @@ func (s *Server) Liveness(id rm.NodeID) rest.Liveness {
 	if n == nil {
 		return rest.Liveness{}
 	}
-	return rest.Liveness{Open: n.open && n.healthy && !n.losing, Heard: n.heard, Refused: n.refused, Memory: n.memory, GPUs: gpuLoads(n.loads), Uses: gpuUses(n.uses)}
+	return rest.Liveness{Open: n.open && n.healthy && !n.losing, Heard: n.heard, Refused: n.refused, Memory: n.memory, GPUs: gpuLoads(n.loads), Uses: gpuUses(n.uses), Divided: n.divided}
 }
 
 // ProxyKey implements rest.Cluster.

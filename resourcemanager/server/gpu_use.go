@@ -10,13 +10,15 @@ import (
 
 // observe keeps what a node says of its devices and of what containers do with them. It is in no state: the next report says it anew.
 func (n *softNode) observe(report *pb.NodeReport) {
-	n.loads, n.uses = nil, nil
-	for _, g := range report.Gpus {
-		if g.Load != nil {
-			if n.loads == nil {
-				n.loads = make(map[string]*pb.GPULoad, len(report.Gpus))
+	n.loads, n.uses, n.divided = nil, nil, dividedOf(report)
+	for _, list := range [][]*pb.GPU{report.Gpus, report.Divided} {
+		for _, g := range list {
+			if g.Load != nil {
+				if n.loads == nil {
+					n.loads = make(map[string]*pb.GPULoad, len(report.Gpus)+len(report.Divided))
+				}
+				n.loads[g.Uuid] = g.Load
 			}
-			n.loads[g.Uuid] = g.Load
 		}
 	}
 	for _, st := range report.Containers {

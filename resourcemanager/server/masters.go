@@ -262,12 +262,14 @@ func (s *Server) wanted(app rm.ApplicationID, a *rm.WantedAsk) (*statepb.WantedA
 		return bad("instances are up to %d different numbers that are not negative", job.MaxInstances)
 	case a.Gang < 0 || a.Gang > 1_000 || a.Gang > a.Count && a.Count > 0:
 		return bad("gang_min %d is negative, above 1,000 or above the count %d", a.Gang, a.Count)
-	case r.Memory < 0 || r.VCores < 0 || r.GPUs < 0 || r.Memory > 1<<50 || r.VCores > 1<<20 || r.GPUs > maxGPUs:
+	case r.Memory < 0 || r.VCores < 0 || r.GPUs < 0 || r.Memory > 1<<50 || r.VCores > 1<<20 || r.GPUs > maxGPUs || r.Devices() > maxGPUs:
 		return bad("the resources are out of range")
 	case len(a.Nodes) > maxPreferred && !a.Strict || len(a.Nodes) > maxNodes || len(a.Excluded) > maxNodes || len(a.Model) > maxWord || len(a.Label) > maxWord:
 		return bad("too many nodes, or a word that is too long")
 	case a.GPUMemory < 0 || a.GPUMemory > 1<<50 || a.Walltime < 0 || a.Walltime > maxWalltime:
 		return bad("the memory of its GPUs, or its walltime, is out of range")
+	case r.GPUs == 0 && r.Instances() > 0 && (a.Model != "" || a.Island || a.GPUMemory > 0):
+		return bad("model, memory and island are words for whole GPUs, and it wants MIG instances: a label or an attribute of nodes says of which model these are")
 	case !rm.ValidWithin(a.Within):
 		return bad("within %.100q is not node, or the depth of a rack's path", a.Within)
 	case a.Held && a.Run != nil:

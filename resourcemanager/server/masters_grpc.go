@@ -373,7 +373,7 @@ func containerOf(c *rm.MasterContainer) *pb.Container {
 	for _, g := range c.Devices {
 		p.Gpus = append(p.Gpus, &pb.GPU{
 			Uuid: g.UUID, Model: g.Model, Memory: g.Memory, Minor: int32(g.Minor), Pci: g.PCI, Island: g.Island,
-			Simulated: g.Simulated, Health: string(g.Health), HealthReason: g.HealthReason,
+			Simulated: g.Simulated, Health: string(g.Health), HealthReason: g.HealthReason, Profile: g.Profile, Parent: g.Parent,
 		})
 	}
 	return p

@@ -278,6 +278,7 @@ func (x *session) register(ctx context.Context, report *pb.NodeReport) (bool, er
 	}
 	if x.r.s.group.Load().Level() < release.Requests {
 		want.Capacity.Other = rm.Amounts{}
+		want.GPUs = slices.DeleteFunc(want.GPUs, func(g rm.GPU) bool { return g.Profile != "" })
 		want.IPC = ""
 		want.Attributes = rm.Attributes{}
 	}
@@ -542,15 +543,15 @@ func checkReport(r *pb.NodeReport) error {
 	if c := r.Capacity; c == nil || c.Memory < 0 || c.Vcores < 0 || c.Memory > 1<<50 || c.Vcores > 1<<20 {
 		return bad("the capacity is missing or out of range")
 	}
-	if _, err := rm.NewAmounts(r.Capacity.Other); err != nil {
+	if err := checkOther(r); err != nil {
 		return bad("%v", err)
 	}
 	if _, err := rm.NewAttributes(r.Attributes); err != nil {
 		return bad("%v", err)
 	}
-	if len(r.Gpus) > maxGPUs || len(r.OccupiedGpus) > maxGPUs || len(r.Containers) > maxContainers || len(r.Labels) > maxLabels {
+	if len(r.Gpus)+len(r.Divided) > maxGPUs || len(r.OccupiedGpus) > maxGPUs || len(r.Containers) > maxContainers || len(r.Labels) > maxLabels {
 		return bad("%d GPUs, %d of them occupied, %d containers and %d labels: %d, %d and %d are the most that are taken",
-			len(r.Gpus), len(r.OccupiedGpus), len(r.Containers), len(r.Labels), maxGPUs, maxContainers, maxLabels)
+			len(r.Gpus)+len(r.Divided), len(r.OccupiedGpus), len(r.Containers), len(r.Labels), maxGPUs, maxContainers, maxLabels)
 	}
 	if len(r.Kept) > maxKept {
 		return bad("something is kept for %d applications: %d are the most that are taken", len(r.Kept), maxKept)
@@ -568,9 +569,11 @@ func checkReport(r *pb.NodeReport) error {
 			}
 		}
 	}
-	for _, g := range r.Gpus {
-		if g.Uuid == "" || len(g.Uuid)+len(g.Model)+len(g.Pci)+len(g.Island)+len(g.Health)+len(g.HealthReason) > 8*maxWord || g.Memory < 0 {
-			return bad("a GPU without uuid, with words that are too long, or with less than no memory")
+	for _, list := range [][]*pb.GPU{r.Gpus, r.Divided} {
+		for _, g := range list {
+			if g.Uuid == "" || len(g.Uuid)+len(g.Model)+len(g.Pci)+len(g.Island)+len(g.Health)+len(g.HealthReason)+len(g.Parent) > 8*maxWord || g.Memory < 0 {
+				return bad("a GPU without uuid, with words that are too long, or with less than no memory")
+			}
 		}
 	}
 	return nil
@@ -600,12 +603,25 @@ func nodeOf(r *pb.NodeReport) *rm.Node {
 		n.State = rm.NodeUnhealthy
 	}
 	for _, g := range r.Gpus {
-		n.GPUs = append(n.GPUs, rm.GPU{
-			UUID: g.Uuid, Model: g.Model, Memory: g.Memory, Minor: int(g.Minor), PCI: g.Pci, Island: g.Island,
-			Simulated: g.Simulated, Health: rm.GPUHealth(g.Health), HealthReason: g.HealthReason,
-		})
+		n.GPUs = append(n.GPUs, deviceOf(g))
+	}
+	for _, g := range r.Divided {
+		if g.Profile == "" { // a GPU in MIG mode is nobody's
+			continue
+		}
+		d := deviceOf(g)
+		d.Profile, d.Parent, d.Island = g.Profile, g.Parent, "" // NVLink joins no instances
+		n.GPUs = append(n.GPUs, d)
+		n.Capacity.AddDevice(&d)
 	}
 	return n
+}
+
+func deviceOf(g *pb.GPU) rm.GPU {
+	return rm.GPU{
+		UUID: g.Uuid, Model: g.Model, Memory: g.Memory, Minor: int(g.Minor), PCI: g.Pci, Island: g.Island,
+		Simulated: g.Simulated, Health: rm.GPUHealth(g.Health), HealthReason: g.HealthReason,
+	}
 }
 
 func stateOf(s pb.ContainerStatus_State) rm.ContainerState {

@@ -140,7 +140,7 @@ func (r *reign) endNoticed(now time.Time) {
 				return false
 			}
 			c.Containers = append(c.Containers, state.ContainerID(k.ID))
-			lost += int64(k.Resource.GPUs) * max(int64(at-k.Saved()), 0)
+			lost += int64(k.Resource.GPUShare() * float64(max(int64(at-k.Saved()), 0)))
 			return true
 		})
 		_, err := r.s.propose(r.ctx, &statepb.Command{Op: &statepb.Command_Stop{Stop: c}})

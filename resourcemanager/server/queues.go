@@ -182,7 +182,7 @@ func capacity(view *state.View) (total rm.Resource) {
 	for n := range view.Nodes() {
 		if n.State != rm.NodeLost {
 			r := n.Capacity
-			r.GPUs = len(n.GPUs)
+			r.GPUs = n.WholeGPUs()
 			total = total.Add(r)
 		}
 	}

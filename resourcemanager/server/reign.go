@@ -10,6 +10,7 @@ import (
 	"github.com/gohops/hops/metadata/raftstore"
 	rm "github.com/gohops/hops/resourcemanager"
 	pb "github.com/gohops/hops/resourcemanager/api/v1"
+	"github.com/gohops/hops/resourcemanager/rest"
 	"github.com/gohops/hops/resourcemanager/state"
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
 )
@@ -64,7 +65,9 @@ type softNode struct {
 	memory map[rm.ContainerID]int64
 	// loads are what its devices do, by UUID; uses what containers have done with theirs.
 	loads map[string]*pb.GPULoad
-	uses  map[rm.ContainerID][]*pb.GPUUse
+	// divided are its GPUs in MIG mode.
+	divided []rest.DividedGPU
+	uses    map[rm.ContainerID][]*pb.GPUUse
 	// signals are for the node's next orders.
 	signals []*pb.Signal
 	// devices are what an operator says of its devices, for the same.

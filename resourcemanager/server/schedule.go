@@ -273,7 +273,7 @@ func (r *reign) tellNode(view *state.View, id rm.NodeID) {
 		ID: n.ID, Host: n.Host, Rack: n.Rack, Labels: n.Labels, Attributes: n.Attributes, Capacity: n.Capacity, Used: n.Used, Containers: n.Live, Exclusive: n.Exclusive,
 		GPUs: make([]scheduler.GPU, 0, len(n.GPUs)),
 	}
-	node.Capacity.GPUs = len(n.GPUs)
+	node.Capacity.GPUs = n.WholeGPUs()
 	if n.Wish != nil { // the cluster has no more of it than is in use
 		node.Capacity = n.Used
 	}
@@ -296,9 +296,10 @@ func (r *reign) tellNode(view *state.View, id rm.NodeID) {
 	soft := r.nodes[id]
 	node.Closed = !n.Takes() || soft == nil || !soft.open || !soft.healthy || soft.losing
 	for _, g := range n.GPUs {
-		broken := !g.Usable() || soft != nil && soft.busy[g.UUID]
+		// An instance of a GPU that is somebody's as a whole, from before it was divided, is nobody's until that ends.
+		broken := !g.Usable() || soft != nil && soft.busy[g.UUID] || g.Parent != "" && held[g.Parent]
 		node.GPUs = append(node.GPUs, scheduler.GPU{
-			UUID: g.UUID, Model: g.Model, Memory: g.Memory, Island: g.Island, Minor: g.Minor, Free: !held[g.UUID] && !broken, Broken: broken,
+			UUID: g.UUID, Model: g.Model, Memory: g.Memory, Island: g.Island, Minor: g.Minor, Profile: g.Profile, Free: !held[g.UUID] && !broken, Broken: broken,
 		})
 	}
 	if soft != nil {

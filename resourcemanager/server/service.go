@@ -177,12 +177,13 @@ func (s *Server) JudgeGPU(_ context.Context, caller metadata.Caller, uuid string
 		return metadata.Errorf(metadata.ErrStandby, "resource manager %s does not lead", s.config.ID)
 	}
 	for n := range s.state.View().Nodes() {
-		if !slices.ContainsFunc(n.GPUs, func(g rm.GPU) bool { return g.UUID == uuid }) {
+		r.mu.Lock()
+		soft := r.nodes[n.ID]
+		if !slices.ContainsFunc(n.GPUs, func(g rm.GPU) bool { return g.UUID == uuid }) && !soft.divides(uuid) {
+			r.mu.Unlock()
 			continue
 		}
-		r.mu.Lock()
 		defer r.mu.Unlock()
-		soft := r.nodes[n.ID]
 		if soft == nil || soft.session == nil || len(soft.devices) >= maxSignals {
 			return metadata.Errorf(metadata.ErrRetriable, "node %s, which has GPU %s, does not speak at the moment", n.ID, uuid)
 		}

@@ -56,7 +56,7 @@ func (s *State) Check() []error {
 		if _, ok := t.byNode.Get(nodeRow{c.Node, c.ID}); !ok {
 			bad("%v is missing in the list of %s", c.ID, c.Node)
 		}
-		if len(c.GPUs) != c.Resource.GPUs {
+		if len(c.GPUs) != c.Resource.Devices() {
 			bad("%v holds %d devices for %v", c.ID, len(c.GPUs), c.Resource)
 		}
 		for _, u := range c.GPUs {

@@ -192,7 +192,7 @@ func Node(n *rm.Node) *statepb.Node {
 	for _, g := range n.GPUs {
 		p.Gpus = append(p.Gpus, &statepb.GPU{
 			Uuid: g.UUID, Model: g.Model, Memory: g.Memory, Minor: int32(g.Minor), Pci: g.PCI, Island: g.Island,
-			Simulated: g.Simulated, Health: string(g.Health), HealthReason: g.HealthReason,
+			Simulated: g.Simulated, Health: string(g.Health), HealthReason: g.HealthReason, Profile: g.Profile, Parent: g.Parent,
 		})
 	}
 	return p
@@ -220,7 +220,7 @@ func nodeOf(p *statepb.Node) *rm.Node {
 	for _, g := range p.Gpus {
 		n.GPUs = append(n.GPUs, rm.GPU{
 			UUID: g.Uuid, Model: g.Model, Memory: g.Memory, Minor: int(g.Minor), PCI: g.Pci, Island: g.Island,
-			Simulated: g.Simulated, Health: rm.GPUHealth(g.Health), HealthReason: g.HealthReason,
+			Simulated: g.Simulated, Health: rm.GPUHealth(g.Health), HealthReason: g.HealthReason, Profile: g.Profile, Parent: g.Parent,
 		})
 	}
 	return n

@@ -67,19 +67,24 @@ func (s *State) conflict(g *statepb.Group) string {
 		got := resourceOf(p.Resource)
 		if whole := got; exclusive {
 			whole.GPUs = n.Capacity.GPUs // all but what is not usable now
-			if whole != n.Capacity || !want.FitsIn(got) || len(p.Gpus) != got.GPUs {
+			whole.Other = whole.Other.WithInstances(n.Capacity.Other.Instances())
+			if whole != n.Capacity || !want.FitsIn(got) {
 				return fmt.Sprintf("node %s has changed", n.ID)
 			}
-		} else if got != want || len(p.Gpus) != want.GPUs {
+		} else if got != want {
 			return "the ask has changed"
 		}
 		used[n.ID] = used[n.ID].Add(got)
-		if sum := n.Used.Add(used[n.ID]); sum.Memory > n.Capacity.Memory || sum.VCores > n.Capacity.VCores || !sum.Other.FitsIn(n.Capacity.Other) {
+		sum := n.Used.Add(used[n.ID])
+		sum.Other = sum.Other.WithInstances(rm.Amounts{}) // which are looked at one by one
+		if sum.Memory > n.Capacity.Memory || sum.VCores > n.Capacity.VCores || !sum.Other.FitsIn(n.Capacity.Other) {
 			return fmt.Sprintf("node %s has no room for %v", n.ID, got)
 		}
 		if more[n.ID]++; n.Live+more[n.ID] > rm.MaxContainersPerNode {
 			return fmt.Sprintf("node %s runs %d containers, as many as a node may", n.ID, n.Live)
 		}
+		named := got
+		named.DropDevices()
 		for _, u := range p.Gpus {
 			i := slices.IndexFunc(n.GPUs, func(d rm.GPU) bool { return d.UUID == u })
 			if i < 0 || !n.GPUs[i].Usable() || s.owners[u] != n.ID {
@@ -89,6 +94,13 @@ func (s *State) conflict(g *statepb.Group) string {
 				return fmt.Sprintf("GPU %s is held by %v", u, holder)
 			}
 			taken[u] = true
+			if holder, ok := s.holders[n.GPUs[i].Parent]; ok { // before it was divided
+				return fmt.Sprintf("GPU %s, of which %s is a part, is held by %v", n.GPUs[i].Parent, u, holder)
+			}
+			named.AddDevice(&n.GPUs[i])
+		}
+		if named != got {
+			return fmt.Sprintf("the devices on node %s are not those of %v", n.ID, got)
 		}
 	}
 	return ""

@@ -3,6 +3,7 @@ package state
 import (
 	"bytes"
 	"fmt"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -73,13 +74,15 @@ func TestRandomHistories(t *testing.T) {
 	})
 }
 
-// checkLedger: no device in two grants at once.
+// checkLedger: no device in two grants at once, and no MIG instance granted while its GPU is somebody's as a whole.
 func checkLedger(t *rapid.T, v *View) {
 	last := map[string]rm.Grant{}
 	for g := range v.Ledger() {
 		for _, u := range g.GPUs {
-			if p, ok := last[u]; ok && (p.To == 0 || p.To > g.From) {
-				t.Fatalf("GPU %s: %v until %d, %v from %d", u, p.Container, p.To, g.Container, g.From)
+			for _, other := range []string{u, strings.TrimRight(u, "ab")} { // an instance's name is its GPU's with a letter
+				if p, ok := last[other]; ok && (p.To == 0 || p.To > g.From) {
+					t.Fatalf("GPU %s: %v until %d, %v from %d with %s", other, p.Container, p.To, g.Container, g.From, u)
+				}
 			}
 			last[u] = g
 		}
@@ -118,7 +121,16 @@ func drawCommand(t *rapid.T, v *View, now int64) *statepb.Command {
 			Capacity: rm.Resource{Memory: 6, VCores: 6, GPUs: 3},
 		}
 		for i := range 3 {
-			n.GPUs = append(n.GPUs, rm.GPU{UUID: fmt.Sprint(node, i)})
+			g := rm.GPU{UUID: fmt.Sprint(node, i)}
+			if i == 2 && rapid.Bool().Draw(t, "divided") { // it is divided now, or whole again
+				n.GPUs = append(n.GPUs, rm.GPU{UUID: g.UUID + "a", Profile: "1g", Parent: g.UUID}, rm.GPU{UUID: g.UUID + "b", Profile: "1g", Parent: g.UUID})
+				continue
+			}
+			n.GPUs = append(n.GPUs, g)
+		}
+		n.Capacity.DropDevices()
+		for i := range n.GPUs {
+			n.Capacity.AddDevice(&n.GPUs[i])
 		}
 		n.Attributes, _ = rm.NewAttributes(map[string]string{"zone": rapid.SampledFrom([]string{"a", "b"}).Draw(t, "zone")})
 		c.Op = &statepb.Command_RegisterNode{RegisterNode: &statepb.RegisterNode{Epoch: epoch, Node: Node(n)}}
@@ -224,7 +236,7 @@ func drawCommand(t *rapid.T, v *View, now int64) *statepb.Command {
 		for i := range rapid.IntRange(0, 2).Draw(t, "asks") {
 			al.Asks = append(al.Asks, &statepb.WantedAsk{Ask: Ask(rm.Ask{
 				ID: fmt.Sprint(i), Count: rapid.IntRange(0, 3).Draw(t, "count"),
-				Resource: rm.Resource{Memory: 1, VCores: 1, GPUs: i}, Held: rapid.Bool().Draw(t, "held"),
+				Resource: rm.Resource{Memory: 1, VCores: 1, GPUs: i, Other: rapid.SampledFrom([]rm.Amounts{{}, {}, oneInstance}).Draw(t, "instance")}, Held: rapid.Bool().Draw(t, "held"),
 			}), Launch: &statepb.Launch{Argv: []string{rapid.SampledFrom([]string{"p", "q"}).Draw(t, "argv")}}})
 		}
 		for _, k := range v.Containers(a.ID) {
@@ -311,6 +323,15 @@ func drawCommand(t *rapid.T, v *View, now int64) *statepb.Command {
 	return c
 }
 
+// oneInstance is what an ask for a MIG instance wants.
+var oneInstance = func() rm.Amounts {
+	one, err := rm.NewAmounts(map[string]int64{rm.ProfileResource("1g"): 1})
+	if err != nil {
+		panic(err)
+	}
+	return one
+}()
+
 // drawGrant plans carelessly: any device of any node, free or not.
 func drawGrant(t *rapid.T, v *View, apps []*rm.Application, epoch uint64) *statepb.Grant {
 	g := &statepb.Grant{Epoch: epoch}
@@ -330,6 +351,9 @@ func drawGrant(t *rapid.T, v *View, apps []*rm.Application, epoch uint64) *state
 				p := &statepb.Placement{Node: node, Resource: Resource(ask.Resource)}
 				for range ask.Resource.GPUs {
 					p.Gpus = append(p.Gpus, fmt.Sprint(node, rapid.IntRange(0, 2).Draw(t, "device")))
+				}
+				for range ask.Resource.Instances() {
+					p.Gpus = append(p.Gpus, fmt.Sprint(node, 2, rapid.SampledFrom([]string{"a", "b", ""}).Draw(t, "instance")))
 				}
 				group.Placements = append(group.Placements, p)
 			}

@@ -3,6 +3,7 @@ package fake
 import (
 	"bytes"
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -95,6 +96,79 @@ func TestMistakesInAFileNameTheLine(t *testing.T) {
 	}
 	if _, err := Parse("big.yaml", bytes.Repeat([]byte("#"), 2<<20)); err == nil {
 		t.Error("a huge file is read")
+	}
+}
+
+func TestInstancesOfGPUsInMIGMode(t *testing.T) {
+	s, err := Parse("gpus.yaml", []byte(`
+gpus:
+  - {uuid: GPU-a, model: Simulated A100, memory: 40GiB, mig: [1g.5gb, 1g.5gb, 1g.5gb, 1g.5gb, 1g.5gb, 1g.5gb, 1g.5gb]}
+  - {uuid: GPU-b, model: Simulated A100, memory: 40GiB, mig: [3g.20gb, 2g.10gb, 1g.5gb+me], links: {GPU-a: NVLINK}}
+  - {uuid: GPU-c, model: Simulated A100, memory: 40GiB, mig: []}
+  - {uuid: GPU-d, model: Simulated A100, memory: 40GiB}
+script:
+  - {at: 10s, gpu: GPU-a, mig: none}
+  - {at: 10s, gpu: GPU-b, mig: [1g.5gb]}
+  - {at: 10s, gpu: GPU-d, mig: []}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := func() string {
+		all, err := s.Devices(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, seen := "", map[string]bool{}
+		for i, d := range all {
+			if seen[d.UUID] || !d.Simulated || d.Usage == nil {
+				t.Errorf("%+v", d)
+			}
+			seen[d.UUID] = true
+			switch {
+			case d.Profile != "":
+				parent := all[slices.IndexFunc(all[:i], func(p nodemanager.GPU) bool { return p.UUID == d.Parent })]
+				if !strings.HasPrefix(d.UUID, "MIG-") || d.Minor != parent.Minor || !parent.Divided || d.Island != "" || d.Memory >= parent.Memory {
+					t.Errorf("%+v of %+v", d, parent)
+				}
+				out += " " + d.Profile
+			case d.Divided:
+				out += " " + d.UUID + "/"
+			default:
+				out += " " + d.UUID
+			}
+		}
+		return strings.TrimSpace(out)
+	}
+	before := "GPU-a/ 1g.5gb 1g.5gb 1g.5gb 1g.5gb 1g.5gb 1g.5gb 1g.5gb GPU-b/ 3g.20gb 2g.10gb 1g.5gb+me GPU-c/ GPU-d"
+	if got := list(); got != before {
+		t.Errorf("%s, want %s", got, before)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- s.Watch(ctx, func(nodemanager.GPUEvent) {}) }()
+		time.Sleep(9 * time.Second)
+		if got := list(); got != before {
+			t.Errorf("%s, want %s", got, before)
+		}
+		time.Sleep(2 * time.Second)
+		if got, want := list(), "GPU-a GPU-b/ 1g.5gb GPU-c/ GPU-d/"; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	for layout, want := range map[string]string{
+		"[1g.5gb, 7g.40gb]": "line 2: mig: 2 instances of 8 slices", "[large]": `line 2: mig: "large" is no profile`, "[3g.200gb]": "200 GB",
+		"off": `mig: "off" is neither`, "[1g]": `"1g" is no profile`, "[\"1g.5gb,x\"]": "is no profile",
+	} {
+		_, err := Parse("gpus.yaml", []byte("gpus:\n  - {uuid: GPU-a, model: A100, memory: 40GiB, mig: "+layout+"}\n"))
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, want %s", layout, err, want)
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/yaml"
 	"github.com/gohops/hops/nodemanager"
+	rm "github.com/gohops/hops/resourcemanager"
 )
 
 type document struct {
@@ -24,6 +25,8 @@ type deviceLine struct {
 	Minor  *int              `yaml:"minor"`
 	PCI    string            `yaml:"pci"`
 	Links  map[string]string `yaml:"links"`
+	// MIG is a list of profiles, or none.
+	MIG any `yaml:"mig"`
 }
 
 type scriptLine struct {
@@ -34,12 +37,15 @@ type scriptLine struct {
 	Reason      string   `yaml:"reason"`
 	Utilization *float64 `yaml:"utilization"`
 	MemoryUsed  string   `yaml:"memory_used"`
+	MIG         any      `yaml:"mig"`
 }
 
 // maxDevices and maxScript bound a file.
 const (
 	maxDevices = 1024
 	maxScript  = 10000
+	// maxInstances is NVML's, of one GPU.
+	maxInstances = 8
 )
 
 // Parse reads a description. Errors name the file and the line.
@@ -67,13 +73,23 @@ func Parse(name string, text []byte) (*Source, error) {
 			return nil, p.errorf(i, "gpus", "uuid %s is used a second time, first by device %d", d.UUID, first+1)
 		}
 		index[d.UUID] = i
+		profiles, err := p.layout(i, "gpus", d, g.MIG)
+		if err != nil {
+			return nil, err
+		}
+		if profiles != nil {
+			if s.layouts == nil {
+				s.layouts = map[string][]string{}
+			}
+			s.layouts[d.UUID] = profiles
+		}
 		s.devices = append(s.devices, d)
 	}
 	if err := p.islands(doc, s.devices, index); err != nil {
 		return nil, err
 	}
 	for i, l := range doc.Script {
-		st, err := p.step(i, l, index)
+		st, err := p.step(i, l, index, s.devices)
 		if err != nil {
 			return nil, err
 		}
@@ -121,6 +137,31 @@ func (p *parsing) device(i int, g deviceLine) (nodemanager.GPU, error) {
 	return d, nil
 }
 
+// layout reads the profiles of a GPU's instances, which must fit it; nil: it is not divided.
+func (p *parsing) layout(i int, list string, d nodemanager.GPU, mig any) ([]string, error) {
+	if mig == nil || mig == "none" {
+		return nil, nil
+	}
+	all, ok := mig.([]any)
+	if !ok {
+		return nil, p.errorf(i, list, "mig: %.100q is neither a list of profiles nor none", fmt.Sprint(mig))
+	}
+	profiles, count, sum := []string{}, 0, int64(0)
+	for _, x := range all {
+		profile, _ := x.(string)
+		memory := memoryOf(profile)
+		if !rm.ValidProfile(profile) || memory == 0 {
+			return nil, p.errorf(i, list, "mig: %.100q is no profile such as 1g.5gb", fmt.Sprint(x))
+		}
+		profiles, count, sum = append(profiles, profile), count+rm.ProfileSlices(profile), sum+memory
+	}
+	if count > 7 || len(profiles) > maxInstances || sum > d.Memory {
+		return nil, p.errorf(i, list, "mig: %d instances of %d slices with %s of memory are more than %s has, 7 slices with %s", len(profiles), count,
+			nodemanager.ByteSize(sum), d.UUID, nodemanager.ByteSize(d.Memory))
+	}
+	return profiles, nil
+}
+
 // islands joins linked devices; an island is called after its first device.
 func (p *parsing) islands(doc document, devices []nodemanager.GPU, index map[string]int) error {
 	root := make([]int, len(devices))
@@ -153,14 +194,22 @@ func (p *parsing) islands(doc document, devices []nodemanager.GPU, index map[str
 	return nil
 }
 
-func (p *parsing) step(i int, l scriptLine, index map[string]int) (step, error) {
+func (p *parsing) step(i int, l scriptLine, index map[string]int, devices []nodemanager.GPU) (step, error) {
 	st := step{gpu: l.GPU, xid: l.XID, health: nodemanager.GPUHealth(l.Health), reason: l.Reason, utilization: l.Utilization}
 	var err error
 	if st.at, err = time.ParseDuration(l.At); err != nil || st.at < 0 {
 		return st, p.errorf(i, "script", "at: %q is not a time such as 30s", l.At)
 	}
-	if _, ok := index[l.GPU]; !ok {
+	at, ok := index[l.GPU]
+	if !ok {
 		return st, p.errorf(i, "script", "gpu %q is not a device of this file", l.GPU)
+	}
+	if l.MIG != nil {
+		var err error
+		if st.mig, err = p.layout(i, "script", devices[at], l.MIG); err != nil {
+			return st, err
+		}
+		st.whole = st.mig == nil
 	}
 	if l.XID < 0 {
 		return st, p.errorf(i, "script", "xid %d is negative", l.XID)
@@ -181,8 +230,8 @@ func (p *parsing) step(i int, l scriptLine, index map[string]int) (step, error) 
 		n := int64(size)
 		st.memoryUsed = &n
 	}
-	if st.xid == 0 && st.health == "" && st.utilization == nil && st.memoryUsed == nil {
-		return st, p.errorf(i, "script", "the line changes nothing: it has neither xid, health, utilization nor memory_used")
+	if st.xid == 0 && st.health == "" && st.utilization == nil && st.memoryUsed == nil && l.MIG == nil {
+		return st, p.errorf(i, "script", "the line changes nothing: it has neither xid, health, utilization, memory_used nor mig")
 	}
 	return st, nil
 }

@@ -47,6 +47,9 @@ type device interface {
 	GetTemperature(nvml.TemperatureSensors) (uint32, nvml.Return)
 	GetComputeRunningProcesses() ([]nvml.ProcessInfo, nvml.Return)
 	GetFieldValues([]nvml.FieldValue) nvml.Return
+	GetMigMode() (current, pending int, ret nvml.Return)
+	GetMaxMigDeviceCount() (int, nvml.Return)
+	GetMigDeviceHandleByIndex(int) (nvml.Device, nvml.Return)
 	GetRemappedRows() (corrected, uncorrected int, pending, failed bool, ret nvml.Return)
 }
 
@@ -58,10 +61,11 @@ type Source struct {
 	driver string
 
 	mu sync.Mutex
-	// islands by UUID: NVLink does not change while a driver is loaded.
+	// islands by UUID: NVLink does not change while a driver is loaded, but for the GPUs that are divided, which linked names.
 	islands map[string]string
-	// known holds what each index was when it last answered.
-	known map[int]nodemanager.GPU
+	linked  string
+	// known holds what each index was when it last answered: a GPU, and its instances if it is divided.
+	known map[int][]nodemanager.GPU
 }
 
 // Open starts NVML. ErrUnavailable: there is no driver.
@@ -114,39 +118,51 @@ func (s *Source) Devices(ctx context.Context) ([]nodemanager.GPU, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.known == nil {
-		s.known = map[int]nodemanager.GPU{}
+		s.known = map[int][]nodemanager.GPU{}
 	}
 	var handles []nvml.Device
-	var devices []nodemanager.GPU
+	var whole, devices []nodemanager.GPU // GPUs that answer; all
+	divided := ""
 	for i := range max(n, len(s.known)) {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
 		var d nodemanager.GPU
+		var instances []nodemanager.GPU
 		handle, ret := s.lib.DeviceGetHandleByIndex(i)
 		err := error(nil)
 		if ret != nvml.SUCCESS {
 			err = s.failure("handle", ret)
 		} else {
-			d, err = s.device(handle)
+			if d, err = s.device(handle); err == nil {
+				instances, err = s.divide(handle, &d)
+			}
 		}
 		if err != nil {
-			known, ok := s.known[i]
-			if !ok {
-				known = nodemanager.GPU{UUID: fmt.Sprintf("unknown-device-%d", i), Model: "unknown", Minor: i}
+			known := slices.Clone(s.known[i])
+			if known == nil {
+				known = []nodemanager.GPU{{UUID: fmt.Sprintf("unknown-device-%d", i), Model: "unknown", Minor: i}}
 			}
-			known.Health, known.HealthReason, known.Usage = nodemanager.Quarantined, err.Error(), nil
-			devices = append(devices, known)
+			known[0].Health, known[0].HealthReason = nodemanager.Quarantined, err.Error()
+			for j := range known {
+				known[j].Usage = nil
+			}
+			devices = append(devices, known...)
 			continue
 		}
-		s.known[i] = d
-		handles, devices = append(handles, handle), append(devices, d)
+		if d.Divided {
+			divided += d.UUID + " "
+		}
+		s.known[i] = append([]nodemanager.GPU{d}, instances...)
+		handles, whole, devices = append(handles, handle), append(whole, d), append(devices, s.known[i]...)
 	}
-	if s.islands == nil && len(handles) == len(devices) {
-		s.islands = islands(handles, devices)
+	if (s.islands == nil || s.linked != divided) && len(handles) == max(n, len(s.known)) {
+		s.islands, s.linked = islands(handles, whole), divided
 	}
 	for i := range devices {
-		devices[i].Island = s.islands[devices[i].UUID]
+		if d := &devices[i]; d.Whole() {
+			d.Island = s.islands[d.UUID]
+		}
 	}
 	slices.SortStableFunc(devices, func(a, b nodemanager.GPU) int {
 		return cmp.Or(cmp.Compare(a.PCI, b.PCI), cmp.Compare(a.Minor, b.Minor))

@@ -801,7 +801,10 @@ type GPU struct {
 	Health       string `protobuf:"bytes,8,opt,name=health,proto3" json:"health,omitempty"`
 	HealthReason string `protobuf:"bytes,9,opt,name=health_reason,json=healthReason,proto3" json:"health_reason,omitempty"`
 	// What it does now, in reports of nodes; absent: it does not tell.
-	Load          *GPULoad `protobuf:"bytes,10,opt,name=load,proto3" json:"load,omitempty"`
+	Load *GPULoad `protobuf:"bytes,10,opt,name=load,proto3" json:"load,omitempty"`
+	// Of a MIG instance: its profile (1g.10gb), and the UUID of its GPU, whose minor and pci are here.
+	Profile       string `protobuf:"bytes,40,opt,name=profile,proto3" json:"profile,omitempty"`
+	Parent        string `protobuf:"bytes,41,opt,name=parent,proto3" json:"parent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -904,6 +907,20 @@ func (x *GPU) GetLoad() *GPULoad {
 		return x.Load
 	}
 	return nil
+}
+
+func (x *GPU) GetProfile() string {
+	if x != nil {
+		return x.Profile
+	}
+	return ""
+}
+
+func (x *GPU) GetParent() string {
+	if x != nil {
+		return x.Parent
+	}
+	return ""
 }
 
 // GPULoad is what a device does at one moment.
@@ -1117,7 +1134,10 @@ type NodeReport struct {
 	Attributes map[string]string `protobuf:"bytes,18,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Applications none of whose containers is here, and for which the node manager keeps what they left (outputs of MapReduce's maps)
 	// until they have ended; 1,000 at most. The next orders say which of them have.
-	Kept          []string `protobuf:"bytes,19,rep,name=kept,proto3" json:"kept,omitempty"`
+	Kept []string `protobuf:"bytes,19,rep,name=kept,proto3" json:"kept,omitempty"`
+	// GPUs in MIG mode, which are in no other list and granted to nobody, and the MIG instances that they are divided into, which have a
+	// profile and are granted. A resource manager that knows nothing of MIG grants neither.
+	Divided       []*GPU `protobuf:"bytes,40,rep,name=divided,proto3" json:"divided,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1281,6 +1301,13 @@ func (x *NodeReport) GetAttributes() map[string]string {
 func (x *NodeReport) GetKept() []string {
 	if x != nil {
 		return x.Kept
+	}
+	return nil
+}
+
+func (x *NodeReport) GetDivided() []*GPU {
+	if x != nil {
+		return x.Divided
 	}
 	return nil
 }
@@ -4211,7 +4238,7 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\n" +
 	"OtherEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x98\x02\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xca\x02\n" +
 	"\x03GPU\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x16\n" +
@@ -4223,7 +4250,9 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\x06health\x18\b \x01(\tR\x06health\x12#\n" +
 	"\rhealth_reason\x18\t \x01(\tR\fhealthReason\x124\n" +
 	"\x04load\x18\n" +
-	" \x01(\v2 .hops.resourcemanager.v1.GPULoadR\x04load\"\x9a\x01\n" +
+	" \x01(\v2 .hops.resourcemanager.v1.GPULoadR\x04load\x12\x18\n" +
+	"\aprofile\x18( \x01(\tR\aprofile\x12\x16\n" +
+	"\x06parent\x18) \x01(\tR\x06parent\"\x9a\x01\n" +
 	"\aGPULoad\x12 \n" +
 	"\vutilization\x18\x01 \x01(\x01R\vutilization\x12\x14\n" +
 	"\x05blind\x18\x02 \x01(\bR\x05blind\x12\x1f\n" +
@@ -4239,7 +4268,7 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"memoryPeak\x12\x16\n" +
 	"\x06energy\x18\x05 \x01(\x01R\x06energy\x12\x17\n" +
 	"\aidle_ms\x18\x06 \x01(\x03R\x06idleMs\x12\x12\n" +
-	"\x04idle\x18\a \x01(\bR\x04idle\"\xa9\x06\n" +
+	"\x04idle\x18\a \x01(\bR\x04idle\"\xe1\x06\n" +
 	"\n" +
 	"NodeReport\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12 \n" +
@@ -4266,7 +4295,8 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\n" +
 	"attributes\x18\x12 \x03(\v23.hops.resourcemanager.v1.NodeReport.AttributesEntryR\n" +
 	"attributes\x12\x12\n" +
-	"\x04kept\x18\x13 \x03(\tR\x04kept\x1a=\n" +
+	"\x04kept\x18\x13 \x03(\tR\x04kept\x126\n" +
+	"\adivided\x18( \x03(\v2\x1c.hops.resourcemanager.v1.GPUR\adivided\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"c\n" +
@@ -4638,70 +4668,71 @@ var file_resourcemanager_api_v1_resourcemanager_proto_depIdxs = []int32{
 	29, // 9: hops.resourcemanager.v1.NodeReport.containers:type_name -> hops.resourcemanager.v1.ContainerStatus
 	18, // 10: hops.resourcemanager.v1.NodeReport.logs:type_name -> hops.resourcemanager.v1.LogsUnderway
 	55, // 11: hops.resourcemanager.v1.NodeReport.attributes:type_name -> hops.resourcemanager.v1.NodeReport.AttributesEntry
-	28, // 12: hops.resourcemanager.v1.NodeOrders.start:type_name -> hops.resourcemanager.v1.ContainerSpec
-	25, // 13: hops.resourcemanager.v1.NodeOrders.signal:type_name -> hops.resourcemanager.v1.Signal
-	26, // 14: hops.resourcemanager.v1.NodeOrders.stop:type_name -> hops.resourcemanager.v1.Stop
-	24, // 15: hops.resourcemanager.v1.NodeOrders.service:type_name -> hops.resourcemanager.v1.NodeService
-	22, // 16: hops.resourcemanager.v1.NodeOrders.devices:type_name -> hops.resourcemanager.v1.DeviceOrder
-	20, // 17: hops.resourcemanager.v1.NodeOrders.notices:type_name -> hops.resourcemanager.v1.Notices
-	23, // 18: hops.resourcemanager.v1.NodeOrders.token_keys:type_name -> hops.resourcemanager.v1.TokenKey
-	21, // 19: hops.resourcemanager.v1.Notices.notices:type_name -> hops.resourcemanager.v1.Notice
-	56, // 20: hops.resourcemanager.v1.ContainerSpec.env:type_name -> hops.resourcemanager.v1.ContainerSpec.EnvEntry
-	27, // 21: hops.resourcemanager.v1.ContainerSpec.artifacts:type_name -> hops.resourcemanager.v1.Artifact
-	13, // 22: hops.resourcemanager.v1.ContainerSpec.resources:type_name -> hops.resourcemanager.v1.Resources
-	0,  // 23: hops.resourcemanager.v1.ContainerSpec.fencing:type_name -> hops.resourcemanager.v1.Fencing
-	1,  // 24: hops.resourcemanager.v1.ContainerStatus.state:type_name -> hops.resourcemanager.v1.ContainerStatus.State
-	16, // 25: hops.resourcemanager.v1.ContainerStatus.gpu_use:type_name -> hops.resourcemanager.v1.GPUUse
-	13, // 26: hops.resourcemanager.v1.RegisterResponse.maximum:type_name -> hops.resourcemanager.v1.Resources
-	35, // 27: hops.resourcemanager.v1.RegisterResponse.containers:type_name -> hops.resourcemanager.v1.Container
-	5,  // 28: hops.resourcemanager.v1.MasterLaunchRequest.launches:type_name -> hops.resourcemanager.v1.ContainerLaunch
-	44, // 29: hops.resourcemanager.v1.EndedResponse.ended:type_name -> hops.resourcemanager.v1.Completed
-	13, // 30: hops.resourcemanager.v1.Container.resources:type_name -> hops.resourcemanager.v1.Resources
-	14, // 31: hops.resourcemanager.v1.Container.gpus:type_name -> hops.resourcemanager.v1.GPU
-	13, // 32: hops.resourcemanager.v1.Ask.resources:type_name -> hops.resourcemanager.v1.Resources
-	39, // 33: hops.resourcemanager.v1.Ask.launch:type_name -> hops.resourcemanager.v1.Launch
-	37, // 34: hops.resourcemanager.v1.Ask.placement:type_name -> hops.resourcemanager.v1.Placement
-	57, // 35: hops.resourcemanager.v1.Placement.attributes:type_name -> hops.resourcemanager.v1.Placement.AttributesEntry
-	38, // 36: hops.resourcemanager.v1.Placement.constraints:type_name -> hops.resourcemanager.v1.Constraint
-	58, // 37: hops.resourcemanager.v1.Launch.env:type_name -> hops.resourcemanager.v1.Launch.EnvEntry
-	27, // 38: hops.resourcemanager.v1.Launch.artifacts:type_name -> hops.resourcemanager.v1.Artifact
-	0,  // 39: hops.resourcemanager.v1.Launch.fencing:type_name -> hops.resourcemanager.v1.Fencing
-	36, // 40: hops.resourcemanager.v1.AllocateRequest.asks:type_name -> hops.resourcemanager.v1.Ask
-	35, // 41: hops.resourcemanager.v1.Event.granted:type_name -> hops.resourcemanager.v1.Container
-	44, // 42: hops.resourcemanager.v1.Event.completed:type_name -> hops.resourcemanager.v1.Completed
-	45, // 43: hops.resourcemanager.v1.Event.preempt:type_name -> hops.resourcemanager.v1.Preempt
-	46, // 44: hops.resourcemanager.v1.Event.node_lost:type_name -> hops.resourcemanager.v1.NodeLost
-	47, // 45: hops.resourcemanager.v1.Event.pending:type_name -> hops.resourcemanager.v1.Pending
-	48, // 46: hops.resourcemanager.v1.Event.managers:type_name -> hops.resourcemanager.v1.Managers
-	17, // 47: hops.resourcemanager.v1.NodeManagers.Session:input_type -> hops.resourcemanager.v1.NodeReport
-	10, // 48: hops.resourcemanager.v1.NodeManagers.Credentials:input_type -> hops.resourcemanager.v1.CredentialsRequest
-	4,  // 49: hops.resourcemanager.v1.NodeManagers.LaunchContainers:input_type -> hops.resourcemanager.v1.LaunchContainersRequest
-	8,  // 50: hops.resourcemanager.v1.ResourceManagers.Enlist:input_type -> hops.resourcemanager.v1.EnlistRequest
-	30, // 51: hops.resourcemanager.v1.ApplicationMasters.Register:input_type -> hops.resourcemanager.v1.RegisterRequest
-	33, // 52: hops.resourcemanager.v1.ApplicationMasters.Ended:input_type -> hops.resourcemanager.v1.EndedRequest
-	40, // 53: hops.resourcemanager.v1.ApplicationMasters.Allocate:input_type -> hops.resourcemanager.v1.AllocateRequest
-	42, // 54: hops.resourcemanager.v1.ApplicationMasters.Events:input_type -> hops.resourcemanager.v1.EventsRequest
-	51, // 55: hops.resourcemanager.v1.ApplicationMasters.Finish:input_type -> hops.resourcemanager.v1.FinishRequest
-	32, // 56: hops.resourcemanager.v1.ApplicationMasters.LaunchContainers:input_type -> hops.resourcemanager.v1.MasterLaunchRequest
-	2,  // 57: hops.resourcemanager.v1.ApplicationMasters.Checkpointed:input_type -> hops.resourcemanager.v1.CheckpointedRequest
-	49, // 58: hops.resourcemanager.v1.ApplicationMasters.Fate:input_type -> hops.resourcemanager.v1.FateRequest
-	19, // 59: hops.resourcemanager.v1.NodeManagers.Session:output_type -> hops.resourcemanager.v1.NodeOrders
-	11, // 60: hops.resourcemanager.v1.NodeManagers.Credentials:output_type -> hops.resourcemanager.v1.CredentialsResponse
-	6,  // 61: hops.resourcemanager.v1.NodeManagers.LaunchContainers:output_type -> hops.resourcemanager.v1.LaunchContainersResponse
-	9,  // 62: hops.resourcemanager.v1.ResourceManagers.Enlist:output_type -> hops.resourcemanager.v1.EnlistResponse
-	31, // 63: hops.resourcemanager.v1.ApplicationMasters.Register:output_type -> hops.resourcemanager.v1.RegisterResponse
-	34, // 64: hops.resourcemanager.v1.ApplicationMasters.Ended:output_type -> hops.resourcemanager.v1.EndedResponse
-	41, // 65: hops.resourcemanager.v1.ApplicationMasters.Allocate:output_type -> hops.resourcemanager.v1.AllocateResponse
-	43, // 66: hops.resourcemanager.v1.ApplicationMasters.Events:output_type -> hops.resourcemanager.v1.Event
-	52, // 67: hops.resourcemanager.v1.ApplicationMasters.Finish:output_type -> hops.resourcemanager.v1.FinishResponse
-	6,  // 68: hops.resourcemanager.v1.ApplicationMasters.LaunchContainers:output_type -> hops.resourcemanager.v1.LaunchContainersResponse
-	3,  // 69: hops.resourcemanager.v1.ApplicationMasters.Checkpointed:output_type -> hops.resourcemanager.v1.CheckpointedResponse
-	50, // 70: hops.resourcemanager.v1.ApplicationMasters.Fate:output_type -> hops.resourcemanager.v1.FateResponse
-	59, // [59:71] is the sub-list for method output_type
-	47, // [47:59] is the sub-list for method input_type
-	47, // [47:47] is the sub-list for extension type_name
-	47, // [47:47] is the sub-list for extension extendee
-	0,  // [0:47] is the sub-list for field type_name
+	14, // 12: hops.resourcemanager.v1.NodeReport.divided:type_name -> hops.resourcemanager.v1.GPU
+	28, // 13: hops.resourcemanager.v1.NodeOrders.start:type_name -> hops.resourcemanager.v1.ContainerSpec
+	25, // 14: hops.resourcemanager.v1.NodeOrders.signal:type_name -> hops.resourcemanager.v1.Signal
+	26, // 15: hops.resourcemanager.v1.NodeOrders.stop:type_name -> hops.resourcemanager.v1.Stop
+	24, // 16: hops.resourcemanager.v1.NodeOrders.service:type_name -> hops.resourcemanager.v1.NodeService
+	22, // 17: hops.resourcemanager.v1.NodeOrders.devices:type_name -> hops.resourcemanager.v1.DeviceOrder
+	20, // 18: hops.resourcemanager.v1.NodeOrders.notices:type_name -> hops.resourcemanager.v1.Notices
+	23, // 19: hops.resourcemanager.v1.NodeOrders.token_keys:type_name -> hops.resourcemanager.v1.TokenKey
+	21, // 20: hops.resourcemanager.v1.Notices.notices:type_name -> hops.resourcemanager.v1.Notice
+	56, // 21: hops.resourcemanager.v1.ContainerSpec.env:type_name -> hops.resourcemanager.v1.ContainerSpec.EnvEntry
+	27, // 22: hops.resourcemanager.v1.ContainerSpec.artifacts:type_name -> hops.resourcemanager.v1.Artifact
+	13, // 23: hops.resourcemanager.v1.ContainerSpec.resources:type_name -> hops.resourcemanager.v1.Resources
+	0,  // 24: hops.resourcemanager.v1.ContainerSpec.fencing:type_name -> hops.resourcemanager.v1.Fencing
+	1,  // 25: hops.resourcemanager.v1.ContainerStatus.state:type_name -> hops.resourcemanager.v1.ContainerStatus.State
+	16, // 26: hops.resourcemanager.v1.ContainerStatus.gpu_use:type_name -> hops.resourcemanager.v1.GPUUse
+	13, // 27: hops.resourcemanager.v1.RegisterResponse.maximum:type_name -> hops.resourcemanager.v1.Resources
+	35, // 28: hops.resourcemanager.v1.RegisterResponse.containers:type_name -> hops.resourcemanager.v1.Container
+	5,  // 29: hops.resourcemanager.v1.MasterLaunchRequest.launches:type_name -> hops.resourcemanager.v1.ContainerLaunch
+	44, // 30: hops.resourcemanager.v1.EndedResponse.ended:type_name -> hops.resourcemanager.v1.Completed
+	13, // 31: hops.resourcemanager.v1.Container.resources:type_name -> hops.resourcemanager.v1.Resources
+	14, // 32: hops.resourcemanager.v1.Container.gpus:type_name -> hops.resourcemanager.v1.GPU
+	13, // 33: hops.resourcemanager.v1.Ask.resources:type_name -> hops.resourcemanager.v1.Resources
+	39, // 34: hops.resourcemanager.v1.Ask.launch:type_name -> hops.resourcemanager.v1.Launch
+	37, // 35: hops.resourcemanager.v1.Ask.placement:type_name -> hops.resourcemanager.v1.Placement
+	57, // 36: hops.resourcemanager.v1.Placement.attributes:type_name -> hops.resourcemanager.v1.Placement.AttributesEntry
+	38, // 37: hops.resourcemanager.v1.Placement.constraints:type_name -> hops.resourcemanager.v1.Constraint
+	58, // 38: hops.resourcemanager.v1.Launch.env:type_name -> hops.resourcemanager.v1.Launch.EnvEntry
+	27, // 39: hops.resourcemanager.v1.Launch.artifacts:type_name -> hops.resourcemanager.v1.Artifact
+	0,  // 40: hops.resourcemanager.v1.Launch.fencing:type_name -> hops.resourcemanager.v1.Fencing
+	36, // 41: hops.resourcemanager.v1.AllocateRequest.asks:type_name -> hops.resourcemanager.v1.Ask
+	35, // 42: hops.resourcemanager.v1.Event.granted:type_name -> hops.resourcemanager.v1.Container
+	44, // 43: hops.resourcemanager.v1.Event.completed:type_name -> hops.resourcemanager.v1.Completed
+	45, // 44: hops.resourcemanager.v1.Event.preempt:type_name -> hops.resourcemanager.v1.Preempt
+	46, // 45: hops.resourcemanager.v1.Event.node_lost:type_name -> hops.resourcemanager.v1.NodeLost
+	47, // 46: hops.resourcemanager.v1.Event.pending:type_name -> hops.resourcemanager.v1.Pending
+	48, // 47: hops.resourcemanager.v1.Event.managers:type_name -> hops.resourcemanager.v1.Managers
+	17, // 48: hops.resourcemanager.v1.NodeManagers.Session:input_type -> hops.resourcemanager.v1.NodeReport
+	10, // 49: hops.resourcemanager.v1.NodeManagers.Credentials:input_type -> hops.resourcemanager.v1.CredentialsRequest
+	4,  // 50: hops.resourcemanager.v1.NodeManagers.LaunchContainers:input_type -> hops.resourcemanager.v1.LaunchContainersRequest
+	8,  // 51: hops.resourcemanager.v1.ResourceManagers.Enlist:input_type -> hops.resourcemanager.v1.EnlistRequest
+	30, // 52: hops.resourcemanager.v1.ApplicationMasters.Register:input_type -> hops.resourcemanager.v1.RegisterRequest
+	33, // 53: hops.resourcemanager.v1.ApplicationMasters.Ended:input_type -> hops.resourcemanager.v1.EndedRequest
+	40, // 54: hops.resourcemanager.v1.ApplicationMasters.Allocate:input_type -> hops.resourcemanager.v1.AllocateRequest
+	42, // 55: hops.resourcemanager.v1.ApplicationMasters.Events:input_type -> hops.resourcemanager.v1.EventsRequest
+	51, // 56: hops.resourcemanager.v1.ApplicationMasters.Finish:input_type -> hops.resourcemanager.v1.FinishRequest
+	32, // 57: hops.resourcemanager.v1.ApplicationMasters.LaunchContainers:input_type -> hops.resourcemanager.v1.MasterLaunchRequest
+	2,  // 58: hops.resourcemanager.v1.ApplicationMasters.Checkpointed:input_type -> hops.resourcemanager.v1.CheckpointedRequest
+	49, // 59: hops.resourcemanager.v1.ApplicationMasters.Fate:input_type -> hops.resourcemanager.v1.FateRequest
+	19, // 60: hops.resourcemanager.v1.NodeManagers.Session:output_type -> hops.resourcemanager.v1.NodeOrders
+	11, // 61: hops.resourcemanager.v1.NodeManagers.Credentials:output_type -> hops.resourcemanager.v1.CredentialsResponse
+	6,  // 62: hops.resourcemanager.v1.NodeManagers.LaunchContainers:output_type -> hops.resourcemanager.v1.LaunchContainersResponse
+	9,  // 63: hops.resourcemanager.v1.ResourceManagers.Enlist:output_type -> hops.resourcemanager.v1.EnlistResponse
+	31, // 64: hops.resourcemanager.v1.ApplicationMasters.Register:output_type -> hops.resourcemanager.v1.RegisterResponse
+	34, // 65: hops.resourcemanager.v1.ApplicationMasters.Ended:output_type -> hops.resourcemanager.v1.EndedResponse
+	41, // 66: hops.resourcemanager.v1.ApplicationMasters.Allocate:output_type -> hops.resourcemanager.v1.AllocateResponse
+	43, // 67: hops.resourcemanager.v1.ApplicationMasters.Events:output_type -> hops.resourcemanager.v1.Event
+	52, // 68: hops.resourcemanager.v1.ApplicationMasters.Finish:output_type -> hops.resourcemanager.v1.FinishResponse
+	6,  // 69: hops.resourcemanager.v1.ApplicationMasters.LaunchContainers:output_type -> hops.resourcemanager.v1.LaunchContainersResponse
+	3,  // 70: hops.resourcemanager.v1.ApplicationMasters.Checkpointed:output_type -> hops.resourcemanager.v1.CheckpointedResponse
+	50, // 71: hops.resourcemanager.v1.ApplicationMasters.Fate:output_type -> hops.resourcemanager.v1.FateResponse
+	60, // [60:72] is the sub-list for method output_type
+	48, // [48:60] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_resourcemanager_api_v1_resourcemanager_proto_init() }

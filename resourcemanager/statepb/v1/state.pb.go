@@ -3380,16 +3380,19 @@ func (x *Resource) GetOther() map[string]int64 {
 }
 
 type GPU struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Uuid          string                 `protobuf:"bytes,1,opt,name=uuid,proto3" json:"uuid,omitempty"`
-	Model         string                 `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
-	Memory        int64                  `protobuf:"varint,3,opt,name=memory,proto3" json:"memory,omitempty"`
-	Minor         int32                  `protobuf:"varint,4,opt,name=minor,proto3" json:"minor,omitempty"`
-	Pci           string                 `protobuf:"bytes,5,opt,name=pci,proto3" json:"pci,omitempty"`
-	Island        string                 `protobuf:"bytes,6,opt,name=island,proto3" json:"island,omitempty"`
-	Simulated     bool                   `protobuf:"varint,7,opt,name=simulated,proto3" json:"simulated,omitempty"`
-	Health        string                 `protobuf:"bytes,8,opt,name=health,proto3" json:"health,omitempty"`
-	HealthReason  string                 `protobuf:"bytes,9,opt,name=health_reason,json=healthReason,proto3" json:"health_reason,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Uuid         string                 `protobuf:"bytes,1,opt,name=uuid,proto3" json:"uuid,omitempty"`
+	Model        string                 `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
+	Memory       int64                  `protobuf:"varint,3,opt,name=memory,proto3" json:"memory,omitempty"`
+	Minor        int32                  `protobuf:"varint,4,opt,name=minor,proto3" json:"minor,omitempty"`
+	Pci          string                 `protobuf:"bytes,5,opt,name=pci,proto3" json:"pci,omitempty"`
+	Island       string                 `protobuf:"bytes,6,opt,name=island,proto3" json:"island,omitempty"`
+	Simulated    bool                   `protobuf:"varint,7,opt,name=simulated,proto3" json:"simulated,omitempty"`
+	Health       string                 `protobuf:"bytes,8,opt,name=health,proto3" json:"health,omitempty"`
+	HealthReason string                 `protobuf:"bytes,9,opt,name=health_reason,json=healthReason,proto3" json:"health_reason,omitempty"`
+	// Of a MIG instance: its profile, and the UUID of its GPU.
+	Profile       string `protobuf:"bytes,40,opt,name=profile,proto3" json:"profile,omitempty"`
+	Parent        string `protobuf:"bytes,41,opt,name=parent,proto3" json:"parent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3483,6 +3486,20 @@ func (x *GPU) GetHealth() string {
 func (x *GPU) GetHealthReason() string {
 	if x != nil {
 		return x.HealthReason
+	}
+	return ""
+}
+
+func (x *GPU) GetProfile() string {
+	if x != nil {
+		return x.Profile
+	}
+	return ""
+}
+
+func (x *GPU) GetParent() string {
+	if x != nil {
+		return x.Parent
 	}
 	return ""
 }
@@ -6082,7 +6099,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\n" +
 	"OtherEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xe2\x01\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x94\x02\n" +
 	"\x03GPU\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x16\n" +
@@ -6092,7 +6109,9 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x06island\x18\x06 \x01(\tR\x06island\x12\x1c\n" +
 	"\tsimulated\x18\a \x01(\bR\tsimulated\x12\x16\n" +
 	"\x06health\x18\b \x01(\tR\x06health\x12#\n" +
-	"\rhealth_reason\x18\t \x01(\tR\fhealthReason\"\xb2\t\n" +
+	"\rhealth_reason\x18\t \x01(\tR\fhealthReason\x12\x18\n" +
+	"\aprofile\x18( \x01(\tR\aprofile\x12\x16\n" +
+	"\x06parent\x18) \x01(\tR\x06parent\"\xb2\t\n" +
 	"\vApplication\x12<\n" +
 	"\x02id\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
