@@ -58,7 +58,7 @@ func jobCommand() *cli.Command {
 	verbose := &cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "with the log of the application master"}
 	return &cli.Command{
 		Name:  "job",
-		Usage: "run commands in containers: run, exec, plan, explain, list, status, logs, stop",
+		Usage: "run commands in containers: run, exec, plan, explain, list, status, resize, retry, logs, stop",
 		Subcommands: []*cli.Command{
 			{
 				Name:      "run",
@@ -98,9 +98,10 @@ func jobCommand() *cli.Command {
 				},
 				Action: listJobs,
 			},
-			{Name: "status", Usage: "describe a job and its containers", ArgsUsage: "ID", Flags: []cli.Flag{confFlag(), userFlag(), outputFlag()}, Action: jobStatus},
+			{Name: "status", Usage: "describe a job and its containers, or members of one: ID[7], ID_3-9", ArgsUsage: "ID", Flags: []cli.Flag{confFlag(), userFlag(), outputFlag()}, Action: jobStatus},
 			{
 				Name: "logs", Usage: "print what a job's command has written, standard output and standard error apart", ArgsUsage: "ID",
+				Description: "ID[7] or ID_7 is member 7 of an array, or instance 7.",
 				Flags: []cli.Flag{
 					&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on until the job ends"},
 					&cli.IntFlag{Name: "instance", Usage: "only instance `NUMBER`, from 0 on"},
@@ -108,7 +109,9 @@ func jobCommand() *cli.Command {
 				},
 				Action: jobLogs,
 			},
-			{Name: "stop", Usage: "end jobs", ArgsUsage: "ID ...", Flags: []cli.Flag{confFlag(), userFlag()}, Action: stopJobs},
+			resizeCommand(),
+			retryCommand(),
+			{Name: "stop", Aliases: []string{"kill"}, Usage: "end jobs, or members of an array: ID[7], ID_3-9", ArgsUsage: "ID ...", Flags: []cli.Flag{confFlag(), userFlag()}, Action: stopJobs},
 		},
 	}
 }

@@ -88,9 +88,20 @@ func listJobs(c *cli.Context) error {
 		if j.PendingReason != nil {
 			why = j.PendingReason.Text
 		}
+		if j.Leaving > 0 {
+			why = strings.TrimSuffix(leaving(j.Leaving)+"; "+why, "; ")
+		}
 		t.row(j.ID, j.Name, j.User, j.Queue, j.Kind, j.Phase, strconv.Itoa(j.Used.GPUs), clock(j.Submitted), ran(j), shortened(why, 60))
 	}
 	return t.flush()
+}
+
+// leaving says that containers of a job have notices.
+func leaving(n int) string {
+	if n == 1 {
+		return "1 container is to go"
+	}
+	return fmt.Sprintf("%d containers are to go", n)
 }
 
 // ran is how long a job has run, "-" if it has not.

@@ -3,10 +3,12 @@ package main
 import (
 	"io"
 	"slices"
+	"strconv"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/gohops/hops/client"
+	rmjob "github.com/gohops/hops/resourcemanager/job"
 )
 
 func jobLogs(c *cli.Context) error {
@@ -15,6 +17,16 @@ func jobLogs(c *cli.Context) error {
 		return err
 	}
 	o := client.LogOptions{Follow: c.Bool("follow"), Master: c.Bool("verbose")}
+	if job, members := rmjob.ParseMembers(id); members != "" {
+		n, err := strconv.Atoi(members)
+		if err != nil || n < 0 {
+			return fail(exitUsage, "job logs: %s: name one member at a time", id)
+		}
+		if c.IsSet("instance") && c.Int("instance") != n {
+			return fail(exitUsage, "job logs: %s is not --instance %d", id, c.Int("instance"))
+		}
+		id, o.Instance = job, &n
+	}
 	if c.IsSet("instance") {
 		n := c.Int("instance")
 		o.Instance = &n

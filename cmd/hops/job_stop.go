@@ -8,10 +8,20 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/gohops/hops/client"
+	rmjob "github.com/gohops/hops/resourcemanager/job"
 )
 
 func stopJobs(c *cli.Context) error {
 	return stopEach(c, "jobs", func(ctx context.Context, cl *client.Client, id string) error {
+		if job, members := rmjob.ParseMembers(id); members != "" {
+			list, err := cl.Jobs().KillMembers(ctx, job, members)
+			for _, m := range list {
+				if m.State == client.MemberSucceeded {
+					fmt.Fprintf(c.App.ErrWriter, "%s_%d has succeeded already\n", job, m.Number)
+				}
+			}
+			return err
+		}
 		s, err := cl.Jobs().Get(ctx, id)
 		if err != nil {
 			return err
