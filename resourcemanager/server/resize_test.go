@@ -28,12 +28,12 @@ func (c *testCluster) resize(id rm.ApplicationID, user, body string) (int, strin
 	}
 }
 
-// numbers are the instances of an application that run, in order.
-func (n *fakeNode) numbers(id rm.ApplicationID) []string {
-	var out []string
-	for _, spec := range n.running(false) {
-		if spec.ApplicationId == id.String() {
-			out = append(out, spec.Env["HOPS_INSTANCE"])
+// instances are those of an application that have started and run, as the leader knows, in order.
+func (c *testCluster) instances(id rm.ApplicationID) []int {
+	out := []int{}
+	for _, k := range c.leader().View().Containers(id) {
+		if !k.Master && k.State == rm.ContainerRunning && k.StopStatus == 0 && k.Started > 0 {
+			out = append(out, k.Instance)
 		}
 	}
 	slices.Sort(out)
@@ -45,11 +45,11 @@ func TestAJobIsResized(t *testing.T) {
 	n := c.node("127.0.0.1:1001", 8, programs(c, untilStopped))
 	n.set(func() { n.capacity.Vcores = 64 })
 	id := c.submit("ann", `{"argv":["train"],"gang":"2..4","resources":{"gpus":1,"memory":"128MiB"}}`)
-	run := func(want ...string) {
+	run := func(want ...int) {
 		t.Helper()
-		eventually(t, fmt.Sprint("instances ", want), func() bool { return slices.Equal(n.numbers(id), want) })
+		eventually(t, fmt.Sprint("instances ", want), func() bool { return slices.Equal(c.instances(id), want) })
 	}
-	run("0", "1", "2", "3")
+	run(0, 1, 2, 3)
 	if code, text := c.resize(id, "ann", `{"max":6}`); code != http.StatusBadRequest || !strings.Contains(text, "until the cluster is raised") {
 		t.Errorf("before it is raised: %d %s", code, text)
 	}
@@ -73,7 +73,7 @@ func TestAJobIsResized(t *testing.T) {
 			t.Fatalf("%d %s", code, text)
 		}
 	}
-	run("0", "1", "2", "3", "4", "5")
+	run(0, 1, 2, 3, 4, 5)
 	if code, text := c.resize(id, "ann", `{"max":3}`); code != http.StatusOK || !strings.Contains(text, `{"min":2,"max":3}`) {
 		t.Fatalf("%d %s", code, text)
 	}
@@ -105,7 +105,7 @@ func TestAJobIsResized(t *testing.T) {
 			}
 		}
 	}
-	run("0", "1", "2", "3", "4")
+	run(0, 1, 2, 3, 4)
 	// Wanted again, they stay.
 	if code, text := c.resize(id, "ann", `{"max":4}`); code != http.StatusOK {
 		t.Fatalf("%d %s", code, text)
@@ -116,7 +116,7 @@ func TestAJobIsResized(t *testing.T) {
 	if code, text := c.resize(id, "ann", `{"min":4,"max":7}`); code != http.StatusOK {
 		t.Fatalf("%d %s", code, text)
 	}
-	run("0", "1", "2", "3", "4", "5", "6")
+	run(0, 1, 2, 3, 4, 5, 6)
 	if len(c.noticed()) != 0 {
 		t.Error("somebody goes")
 	}
@@ -143,7 +143,7 @@ func TestAResizedJobEnds(t *testing.T) {
 	}))
 	n.set(func() { n.capacity.Vcores = 64 })
 	id := c.submit("ann", `{"argv":["train"],"instances":9,"retry":{"max":1,"on":["failure"]},"resources":{"gpus":1,"memory":"128MiB"}}`)
-	eventually(t, "three to run", func() bool { return len(n.numbers(id)) == 3 })
+	eventually(t, "three to run", func() bool { return len(c.instances(id)) == 3 })
 	asked := func() (count int) {
 		for _, a := range c.leader().View().Asks(id) {
 			count += a.Count
@@ -155,7 +155,7 @@ func TestAResizedJobEnds(t *testing.T) {
 			t.Fatalf("%d %s", code, text)
 		}
 		eventually(t, fmt.Sprint("a size of ", size.max), func() bool {
-			return asked() == size.waits && len(n.numbers(id)) == min(size.max, 3) && len(c.noticed()) == 0
+			return asked() == size.waits && len(c.instances(id)) == min(size.max, 3) && len(c.noticed()) == 0
 		})
 	}
 	close(end)
