@@ -134,8 +134,8 @@ type MasterEvent struct {
 	Completed *MasterContainer
 	Preempt   *Preemption
 	// Changed is all that users have changed of a command, as of now.
-	Changed *JobChange
-	NodeLost  NodeID
+	Changed  *JobChange
+	NodeLost NodeID
 	// Pending says why an ask is not granted, once for each change of the reason.
 	Pending *Pending
 	// Managers are the gRPC addresses of all resource managers, and Web those of their HTTP, in the same order: the first event of a

@@ -447,8 +447,8 @@ func (m *master) demand(ctx context.Context) error {
 	for _, i := range m.instances {
 		latest = max(latest, i.tries)
 		switch {
-		case i.over():
-		case i.container != "":
+		case i.over() && i.container == "":
+		case i.container != "": // also of a member that was killed, and takes its time
 			running = append(running, i.container)
 			if !i.noticed {
 				free = append(free, i.container)

@@ -71,8 +71,8 @@ func (q *request) resizeJob() {
 		return
 	}
 	if n := q.instances(); size.Min > now.Min && n > 0 && n < size.Min {
-		q.fail(metadata.Errorf(metadata.ErrInvalidArgument, "at least %d instances at once: %d run, which would have to end and to start together with the others; "+
-			"let the job have so many first (MIN..MAX with a MIN of %d at most), or stop it and submit it anew", size.Min, n, n))
+		q.fail(metadata.Errorf(metadata.ErrInvalidArgument, "at least %d instances at once, and %d run: these would have to end, to start together with the others; "+
+			"choose a least of %d at most, or stop the job and submit it anew", size.Min, n, n))
 		return
 	}
 	reason := fmt.Sprintf("%s to %d instances by %s", rm.Resized, size.Max, q.caller.User)

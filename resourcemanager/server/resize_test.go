@@ -61,7 +61,7 @@ func TestAJobIsResized(t *testing.T) {
 		{"bob", `{"max":6}`, "belongs to ann", http.StatusForbidden},
 		{"ann", `{"max":0}`, "want 1 to 10000", http.StatusBadRequest},
 		{"ann", `{"min":5,"max":4}`, "between 1 and the most", http.StatusBadRequest},
-		{"ann", `{"min":5,"max":6}`, "4 run, which would have to end", http.StatusBadRequest},
+		{"ann", `{"min":5,"max":6}`, "4 run: these would have to end", http.StatusBadRequest},
 		{"ann", `{"least":5}`, "unknown field", http.StatusBadRequest},
 	} {
 		if code, text := c.resize(id, wrong.user, wrong.body); code != wrong.code || !strings.Contains(text, wrong.why) {
