@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"time"
 
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
@@ -20,7 +19,7 @@ func (s *Server) ResizeJob(ctx context.Context, id rm.ApplicationID, size rm.Siz
 	}
 	r, err := s.propose(ctx, &statepb.Command{Op: &statepb.Command_ResizeJob{ResizeJob: &statepb.ResizeJob{
 		Application: state.ApplicationID(id), Max: int32(size.Max), Min: int32(size.Min), Reason: cut(reason, maxResizeReason),
-		DeadlineMs: int64(metadata.TimeOf(time.Now().Add(s.config.Preemption.Notice))),
+		DeadlineMs: int64(metadata.TimeOf(s.clock.now().Add(s.config.Preemption.Notice))),
 	}}})
 	if err != nil {
 		return "", err
