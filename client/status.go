@@ -28,6 +28,10 @@ type JobStatus struct {
 	Phase string `json:"phase"`
 	// PendingReason says what the job, or a part of it, waits for. A job whose phase is PENDING always has one.
 	PendingReason *rm.Reason `json:"pending_reason,omitempty"`
+	// Size is how many instances a command has; nil: it is none, or has ended. List leaves it out.
+	Size *JobSize `json:"size,omitempty"`
+	// Leaving is how many of its containers have a notice that they are to go; see JobContainer.Preempted.
+	Leaving int `json:"leaving,omitempty"`
 	// Members counts those of an array; nil: it is none.
 	Members *JobMembers `json:"members,omitempty"`
 	// After is what it still waits for of other jobs, Deadline when it is ended whatever it does (milliseconds; 0: there is none).
@@ -50,6 +54,8 @@ type JobMembers struct {
 	Running   int `json:"running"`
 	Succeeded int `json:"succeeded"`
 	Failed    int `json:"failed"`
+	// Killed are those that were ended alone, for good.
+	Killed int `json:"killed,omitempty"`
 }
 
 // PhasePending is the phase of a job that waits.
@@ -86,7 +92,47 @@ type JobContainer struct {
 	Finished int64 `json:"finished"`
 	// LogDir is where its logs lie in the filesystem.
 	LogDir string `json:"log_dir"`
+	// Preempted says that it is to go; nil: it may stay.
+	Preempted *JobPreempted `json:"preempted,omitempty"`
+	// Checkpointed is when it was said last that its work is saved, up to Step; 0: never.
+	Checkpointed int64 `json:"checkpointed,omitempty"`
+	Step         int64 `json:"step,omitempty"`
 }
+
+// JobPreempted says why a container is to go. Times are in milliseconds since 1970.
+type JobPreempted struct {
+	// Job and Queue are for whom it makes room; empty: for nobody, as where its own job was resized or its node leaves.
+	Job    string `json:"job,omitempty"`
+	Queue  string `json:"queue,omitempty"`
+	Reason string `json:"reason"`
+	Since  int64  `json:"since"`
+	// Deadline is when its program is ended, unless it has said before that its work is saved.
+	Deadline int64 `json:"deadline"`
+}
+
+// JobSize is how many instances a command has, of which Min at least start at once; 0: each on its own.
+type JobSize struct {
+	Min int `json:"min,omitempty"`
+	Max int `json:"max"`
+}
+
+// JobMember is one of an array, or an instance of a command.
+type JobMember struct {
+	Number int `json:"number"`
+	// State is one of the following. One that has failed may be run again, by the job's retry.
+	State string `json:"state"`
+	// Containers are those that it has had, as far as they are remembered, oldest first; what changes members leaves them out.
+	Containers []JobContainer `json:"containers,omitempty"`
+}
+
+// The states of members.
+const (
+	MemberWaiting   = "WAITING"
+	MemberRunning   = "RUNNING"
+	MemberSucceeded = "SUCCEEDED"
+	MemberFailed    = "FAILED"
+	MemberKilled    = "KILLED"
+)
 
 // Ended reports whether the job has ended.
 func (s JobStatus) Ended() bool { return s.State.Final() }

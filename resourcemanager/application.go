@@ -1,6 +1,7 @@
 package resourcemanager
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -83,6 +84,10 @@ type Application struct {
 	Deadline metadata.Time
 	// After is what it still waits for; before that nothing of it is started.
 	After []Dependency
+	// Size is how many instances a command has; zero: as many as its document says.
+	Size Size
+	// Members are those of an array of which somebody has wished something, by number; never changed in place.
+	Members []Member
 	// IdempotencyKey, unique per user when not empty, with the SHA-256 of the submission it came with.
 	IdempotencyKey string
 	Digest         string
@@ -112,6 +117,35 @@ type Application struct {
 	Acknowledged uint64
 	// Ended orders applications by their end; 0 while not final.
 	Ended uint64
+}
+
+// Size is how many instances a command has, since it was resized.
+type Size struct {
+	// Max instances have the numbers from 0 on; 0: it was never resized.
+	Max int
+	// Min of them at least start at once; 0: each on its own.
+	Min int
+}
+
+// Member is one of an array, with what somebody has wished of it.
+type Member struct {
+	Number int32
+	// Killed: it is to run no more.
+	Killed bool
+	// Forgiven is the number of the application's container up to which its failures count no more.
+	Forgiven int64
+}
+
+// Surplus reports whether an instance is one too many since the application was resized.
+func (a *Application) Surplus(instance int) bool { return a.Size.Max > 0 && instance >= a.Size.Max }
+
+// MemberOf is what is wished of a member.
+func (a *Application) MemberOf(number int32) Member {
+	at, ok := slices.BinarySearchFunc(a.Members, number, func(m Member, n int32) int { return int(m.Number) - int(n) })
+	if !ok {
+		return Member{Number: number}
+	}
+	return a.Members[at]
 }
 
 // Spent is resource x time, in milliseconds.

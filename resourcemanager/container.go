@@ -75,11 +75,27 @@ type Notice struct {
 	For   ApplicationID
 	Ask   string
 	Queue string
+	// Resized: its job was, as this says, and it is one too many; then it goes for nobody else, and the three before are empty.
+	Resized string
 }
+
+// Resized begins what Notice.Resized says, and the diagnostics of who went for it.
+const Resized = "its job was resized"
 
 // String says it to whom it concerns.
 func (n *Notice) String() string {
+	if n.Resized != "" {
+		return n.Resized
+	}
 	return fmt.Sprintf("preempted for %v of queue %s, which finds no room otherwise", n.For, n.Queue)
+}
+
+// Exit is how a container ends that goes for the notice.
+func (n *Notice) Exit() ExitStatus {
+	if n.Resized != "" {
+		return ExitAborted
+	}
+	return ExitPreempted
 }
 
 // Saved is until when a live container's work is known to be saved: before its start there is none.

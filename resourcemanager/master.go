@@ -55,6 +55,14 @@ type Registered struct {
 	Queue string
 	// Containers live: of earlier attempts, and on a second registration of this one.
 	Containers []MasterContainer
+	// Change is what users have changed of a command since it was submitted.
+	Change JobChange
+}
+
+// JobChange is all that users have changed of a command since it was submitted.
+type JobChange struct {
+	Size    Size
+	Members []Member
 }
 
 // MasterContainer is a container as its application's master is told of it.
@@ -125,7 +133,9 @@ type MasterEvent struct {
 	Granted   *MasterContainer
 	Completed *MasterContainer
 	Preempt   *Preemption
-	NodeLost  NodeID
+	// Changed is all that users have changed of a command, as of now.
+	Changed  *JobChange
+	NodeLost NodeID
 	// Pending says why an ask is not granted, once for each change of the reason.
 	Pending *Pending
 	// Managers are the gRPC addresses of all resource managers, and Web those of their HTTP, in the same order: the first event of a

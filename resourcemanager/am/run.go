@@ -135,17 +135,28 @@ type instance struct {
 	// noticed: its container is to make room for others, and saves its work.
 	noticed bool
 	failed  bool // for good: a member of an array, without which the others go on
+	// killed: a member of an array that is to run no more, by its user's wish.
+	killed bool
+	// forgiven is the number of the application's container up to which failures count no more, by its user's wish; pardoned of the tries
+	// are up to there, and last is the number of the last that failed.
+	forgiven, last int64
+	pardoned       int
+	// surplus: the job has fewer instances now.
+	surplus bool
 }
 
-// over reports whether nothing of the instance runs any more.
-func (i *instance) over() bool { return i.done || i.failed }
+// over reports whether nothing of the instance is to run any more.
+func (i *instance) over() bool { return i.done || i.failed || i.killed }
 
 type master struct {
-	session   *Session
-	spec      *job.Spec
-	log       *slog.Logger
+	session *Session
+	spec    *job.Spec
+	log     *slog.Logger
+	// instances are those that the job has now; byNumber are also those that it had.
 	instances []*instance
 	byNumber  map[int32]*instance
+	// least is how many instances of a gang start at once.
+	least int
 	// asked are the tries for which there is an ask, of an array.
 	asked map[int]bool
 	// gathering: a member of a gang has failed, and what still runs of it has been released. When all have ended, the gang is
@@ -154,6 +165,8 @@ type master struct {
 	// faults counts the containers that ended by the cluster's fault and cost no try.
 	faults  int
 	failure string
+	// failed is the member of an array that failure tells of.
+	failed *instance
 }
 
 func newMaster(session *Session, spec *job.Spec, log *slog.Logger) *master {
@@ -163,6 +176,7 @@ func newMaster(session *Session, spec *job.Spec, log *slog.Logger) *master {
 		m.instances = append(m.instances, i)
 		m.byNumber[int32(n)] = i
 	}
+	m.least = spec.Gang.Size(len(m.instances))
 	return m
 }
 
@@ -181,6 +195,7 @@ func (m *master) of(ask string, number int32) *instance {
 var errOver = errors.New("over")
 
 func (m *master) run(ctx context.Context, r *pb.RegisterResponse) error {
+	m.change(r.Change)
 	ended, err := m.session.Ended(ctx) // the work of earlier attempts
 	if err != nil {
 		return err
@@ -210,7 +225,7 @@ func (m *master) event(ctx context.Context, e *pb.Event) error {
 	switch v := e.Event.(type) {
 	case *pb.Event_Granted:
 		i := m.of(v.Granted.AskId, v.Granted.Instance)
-		if i == nil || i.over() || i.container != "" && i.container != v.Granted.ContainerId {
+		if i == nil || i.over() || i.surplus || i.container != "" && i.container != v.Granted.ContainerId {
 			return m.session.Allocate(ctx, Request{Release: []string{v.Granted.ContainerId}, Progress: m.progress()})
 		}
 		i.container = v.Granted.ContainerId
@@ -236,6 +251,11 @@ func (m *master) event(ctx context.Context, e *pb.Event) error {
 			}
 		}
 		m.log.Info("container is to make room", "container", v.Preempt.ContainerId, "reason", v.Preempt.Reason, "until", v.Preempt.DeadlineMs, "withdrawn", v.Preempt.Withdrawn)
+	case *pb.Event_Changed:
+		if m.change(v.Changed); m.over() {
+			return errOver
+		}
+		return m.demand(ctx)
 	case *pb.Event_Pending:
 		m.log.Info("waiting", "ask", v.Pending.AskId, "code", v.Pending.Code, "reason", v.Pending.Message)
 	}
@@ -251,17 +271,25 @@ const maxFaults = 100
 // completed notes the end of a container and returns its instance, if it was that instance's.
 func (m *master) completed(c *pb.Completed) *instance {
 	i := m.of(c.AskId, c.Instance)
-	if i == nil || i.over() || i.container != "" && i.container != c.ContainerId {
+	if i == nil || i.done || i.failed || i.container != "" && i.container != c.ContainerId {
 		return nil
 	}
 	i.container, i.noticed = "", false
 	exit := rm.ExitStatus(c.ExitStatus)
+	number := int64(0)
+	if id, err := rm.ParseContainerID(c.ContainerId); err == nil {
+		number = id.Number
+	}
 	m.log.Info("container ended", "instance", i.number, "container", c.ContainerId, "exit", int(exit))
 	switch {
 	case exit == rm.ExitSuccess:
-		i.done = true
+		i.done = !i.killed
 		return i
-	case exit == rm.ExitAborted && strings.Contains(c.Diagnostics, released):
+	case i.surplus || i.killed, number <= i.forgiven:
+		i.tries++
+		i.pardoned = i.tries - i.preempted
+		return i
+	case exit == rm.ExitAborted && (strings.Contains(c.Diagnostics, released) || strings.Contains(c.Diagnostics, rm.Resized)):
 		return i
 	case exit == rm.ExitNoFilesystem && m.faults < maxFaults:
 		m.faults++
@@ -273,13 +301,14 @@ func (m *master) completed(c *pb.Completed) *instance {
 	}
 	i.tries++
 	if !m.mayRetry(i, exit) {
-		i.failed = m.spec.Array != nil
+		i.failed, i.last = m.spec.Array != nil, number
 		if i.failed && m.failure != "" {
 			return i // the first is told
 		}
 		who := fmt.Sprintf("instance %d of %d", i.number, len(m.instances))
 		if i.failed {
 			who = fmt.Sprintf("member %d", i.number)
+			m.failed = i
 		}
 		m.failure = fmt.Sprintf("%s failed after %d tries: container %s on %s ended with %v", who, i.tries, c.ContainerId, c.NodeId, exit)
 		if c.Diagnostics != "" {
@@ -292,7 +321,7 @@ func (m *master) completed(c *pb.Completed) *instance {
 
 func (m *master) mayRetry(i *instance, exit rm.ExitStatus) bool {
 	r := m.spec.Retry
-	if r == nil || i.tries-i.preempted > r.Max {
+	if r == nil || i.tries-i.preempted-i.pardoned > r.Max {
 		return false
 	}
 	cause := job.OnFailure
@@ -309,9 +338,22 @@ func (m *master) mayRetryOn(cause string) bool {
 	return len(m.spec.Retry.On) == 0 || slices.Contains(m.spec.Retry.On, cause)
 }
 
-// over reports whether the application's result is known.
+// over reports whether the application's result is known. What is one too many has time to save its work.
 func (m *master) over() bool {
-	return m.failure != "" && m.spec.Array == nil || !slices.ContainsFunc(m.instances, func(i *instance) bool { return !i.over() })
+	if m.failure != "" && m.spec.Array == nil {
+		return true
+	}
+	if slices.ContainsFunc(m.instances, func(i *instance) bool { return !i.over() }) {
+		return false
+	}
+	if len(m.byNumber) > len(m.instances) {
+		for _, i := range m.byNumber {
+			if i.surplus && i.container != "" {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // limited reports whether only some members of an array may run at once.
@@ -364,17 +406,23 @@ func (m *master) demandMembers(ctx context.Context, running int, waiting []*inst
 
 // failures says which members of an array have failed, the first with its reason.
 func (m *master) failures() string {
+	n, list := m.named(func(i *instance) bool { return i.failed })
+	return fmt.Sprintf("%d of %d members failed (%s); %s", n, len(m.instances), list, m.failure)
+}
+
+// named counts some members of an array, and lists the numbers of the first of them.
+func (m *master) named(are func(*instance) bool) (n int, list string) {
 	var numbers []string
 	for _, i := range m.instances {
-		if i.failed {
+		if are(i) {
 			numbers = append(numbers, strconv.Itoa(i.number))
 		}
 	}
-	list := strings.Join(numbers[:min(len(numbers), maxNamed)], ", ")
+	list = strings.Join(numbers[:min(len(numbers), maxNamed)], ", ")
 	if len(numbers) > maxNamed {
 		list += ", …"
 	}
-	return fmt.Sprintf("%d of %d members failed (%s); %s", len(numbers), len(m.instances), list, m.failure)
+	return len(numbers), list
 }
 
 // maxNamed bounds the members that a diagnosis names.
@@ -399,8 +447,8 @@ func (m *master) demand(ctx context.Context) error {
 	for _, i := range m.instances {
 		latest = max(latest, i.tries)
 		switch {
-		case i.over():
-		case i.container != "":
+		case i.over() && i.container == "":
+		case i.container != "": // also of a member that was killed, and takes its time
 			running = append(running, i.container)
 			if !i.noticed {
 				free = append(free, i.container)
@@ -421,7 +469,7 @@ func (m *master) demand(ctx context.Context) error {
 	if m.gathering {
 		return m.session.Allocate(ctx, Request{Progress: m.progress()})
 	}
-	gang := min(m.spec.Gang.Size(len(m.instances)), len(waiting)+len(running)) // what is done runs no more
+	gang := min(m.least, len(waiting)+len(running)) // what is done runs no more
 	if gang <= 1 || len(running) >= gang {
 		byTry := map[int][]*instance{}
 		for _, i := range waiting {
@@ -501,6 +549,9 @@ func (m *master) finish(ctx context.Context) error {
 	if m.failure != "" {
 		m.log.Error("failed", "why", m.failure)
 		return m.session.Finish(ctx, rm.FinalFailed, m.failure)
+	}
+	if n, list := m.named(func(i *instance) bool { return i.killed }); n > 0 { // who waits for its success waits for all members
+		return m.session.Finish(ctx, rm.FinalKilled, fmt.Sprintf("%d of %d members were killed (%s)", n, len(m.instances), list))
 	}
 	return m.session.Finish(ctx, rm.FinalSucceeded, "")
 }

@@ -68,6 +68,10 @@ type Job struct {
 	Live int    `json:"live"`
 	// Command is what the containers of a command run, for those who may stop it; lists leave it out.
 	Command []string `json:"command,omitempty"`
+	// Size is how many instances a command has; lists leave it out, and it is not known of one that has ended.
+	Size *Size `json:"size,omitempty"`
+	// Leaving is how many of its containers are to go; see JobContainer.Preempted.
+	Leaving int `json:"leaving,omitempty"`
 	// Members counts those of an array that has not ended; lists leave it out.
 	Members    *MemberCounts  `json:"members,omitempty"`
 	Spent      SpentSeconds   `json:"spent"`
@@ -83,6 +87,7 @@ type MemberCounts struct {
 	Running   int `json:"running"`
 	Succeeded int `json:"succeeded"`
 	Failed    int `json:"failed"`
+	Killed    int `json:"killed,omitempty"`
 }
 
 // members counts the members of an array; nil: it is none, or has ended.
@@ -90,25 +95,22 @@ func (q *request) members(a *rm.Application, spec *job.Spec) *MemberCounts {
 	if spec.Array == nil {
 		return nil
 	}
-	last := map[int]*rm.Container{}
-	for _, c := range q.view.Containers(a.ID) {
-		if !c.Master && c.Instance >= 0 && (last[c.Instance] == nil || last[c.Instance].Granted <= c.Granted) {
-			last[c.Instance] = c
-		}
-	}
+	containers := byNumber(q.view, a.ID)
 	out := &MemberCounts{Total: spec.Array.Count()}
-	for _, c := range last {
-		switch {
-		case c.Live() && c.Started > 0:
+	for _, n := range spec.Numbers() {
+		switch memberState(a, n, lastOf(containers[n])) {
+		case memberRunning:
 			out.Running++
-		case c.Live():
-		case c.Exit == rm.ExitSuccess:
+		case memberSucceeded:
 			out.Succeeded++
-		default:
+		case memberKilled:
+			out.Killed++
+		case memberFailed:
 			out.Failed++
+		default:
+			out.Waiting++
 		}
 	}
-	out.Waiting = max(0, out.Total-out.Running-out.Succeeded-out.Failed)
 	return out
 }
 
@@ -158,10 +160,12 @@ type JobContainer struct {
 	Step         int64 `json:"step,omitempty"`
 }
 
-// Preempted says for whom a container is to make room, and until when; times are milliseconds.
+// Preempted says why a container is to go, and until when; times are milliseconds.
 type Preempted struct {
-	Job      string `json:"job"`
-	Queue    string `json:"queue"`
+	// Job and Queue are for whom it makes room; absent: for nobody, as where its own job was resized or its node leaves.
+	Job      string `json:"job,omitempty"`
+	Queue    string `json:"queue,omitempty"`
+	Reason   string `json:"reason"`
 	Since    int64  `json:"since"`
 	Deadline int64  `json:"deadline"`
 }
@@ -247,48 +251,86 @@ func (q *request) job(a *rm.Application, containers bool) Job {
 	if t := a.Attempt(); a.State == rm.StateRunning && t.HTTP != "" {
 		out.Proxy = "/proxy/" + a.ID.String() + "/"
 	}
+	out.Leaving = q.leaving()[a.ID]
 	if !containers {
 		return out
 	}
 	spec, err := job.Parse(a.Document)
 	if err == nil {
 		out.Members = q.members(a, spec)
+		if spec.Kind == rm.KindCommand && spec.Array == nil {
+			size := spec.SizeOf(a)
+			out.Size = &Size{size.Min, size.Max}
+		}
 	}
 	if err == nil && spec.Kind == rm.KindCommand && q.mayModify(a) { // others do not see arguments
 		if out.Command = spec.Argv; spec.Run != "" {
 			out.Command = []string{"/bin/sh", "-c", spec.Run}
 		}
 	}
-	uses := map[rm.NodeID]map[rm.ContainerID][]GPUUse{}
+	show := q.containerOf(a)
 	for _, c := range q.view.Containers(a.ID) {
-		if _, ok := uses[c.Node]; !ok && len(c.GPUs) > 0 {
-			uses[c.Node] = q.Cluster.Liveness(c.Node).Uses
-		}
-		k := JobContainer{
-			ID: c.ID.String(), Ask: c.Ask, Master: c.Master, Node: string(c.Node), State: c.State, Diagnostics: q.shown(a, c.Diagnostics),
-			Resources: amountOf(c.Resource), GPUs: c.GPUs, Granted: int64(c.Granted), Started: int64(c.Started), Finished: int64(c.Finished),
-			LogDir: path.Join(out.LogDir, c.ID.String()), GPUUse: uses[c.Node][c.ID],
-		}
+		k := show(c)
 		for _, u := range k.GPUUse {
 			if u.Unused && c.Live() && len(out.Warnings) < maxWarnings {
 				idle := time.Duration(u.Idle) * time.Millisecond
 				out.Warnings = append(out.Warnings, fmt.Sprintf("container %s holds GPU %s and has done nothing with it for %v", c.ID, u.UUID, idle.Round(time.Minute)))
 			}
 		}
+		out.Containers = append(out.Containers, k)
+	}
+	return out
+}
+
+// containerOf shows containers of a job, one by one.
+func (q *request) containerOf(a *rm.Application) func(*rm.Container) JobContainer {
+	uses := map[rm.NodeID]map[rm.ContainerID][]GPUUse{}
+	logs := q.Cluster.LogDir(a)
+	return func(c *rm.Container) JobContainer {
+		if _, ok := uses[c.Node]; !ok && len(c.GPUs) > 0 {
+			uses[c.Node] = q.Cluster.Liveness(c.Node).Uses
+		}
+		k := JobContainer{
+			ID: c.ID.String(), Ask: c.Ask, Master: c.Master, Node: string(c.Node), State: c.State, Diagnostics: q.shown(a, c.Diagnostics),
+			Resources: amountOf(c.Resource), GPUs: c.GPUs, Granted: int64(c.Granted), Started: int64(c.Started), Finished: int64(c.Finished),
+			LogDir: path.Join(logs, c.ID.String()), GPUUse: uses[c.Node][c.ID], Preempted: q.preempted(c),
+			Checkpointed: int64(c.Checkpointed), Step: c.Step,
+		}
 		if c.Instance >= 0 {
 			k.Instance = &c.Instance
 		}
-		if n := c.Notice; n != nil {
-			k.Preempted = &Preempted{n.For.String(), n.Queue, int64(n.Since), int64(n.Deadline)}
-		}
-		k.Checkpointed, k.Step = int64(c.Checkpointed), c.Step
 		if !c.Live() {
 			exit := int(c.Exit)
 			k.ExitStatus = &exit
 		}
-		out.Containers = append(out.Containers, k)
+		return k
 	}
-	return out
+}
+
+// preempted says why a container is to go; nil: it may stay, or has ended.
+func (q *request) preempted(c *rm.Container) *Preempted {
+	if n := c.Notice; n != nil {
+		out := &Preempted{Queue: n.Queue, Reason: n.String(), Since: int64(n.Since), Deadline: int64(n.Deadline)}
+		if !n.For.IsZero() {
+			out.Job = n.For.String()
+		}
+		return out
+	}
+	if n := q.view.Node(c.Node); n != nil && c.Live() && n.Leaves() && n.Wish.Deadline > 0 {
+		return &Preempted{Reason: n.Why(), Since: int64(n.Wish.Since), Deadline: int64(n.Wish.Deadline)}
+	}
+	return nil
+}
+
+// leaving counts the containers that have a notice, by application.
+func (q *request) leaving() map[rm.ApplicationID]int {
+	if q.noticed == nil {
+		q.noticed = map[rm.ApplicationID]int{}
+		for c := range q.view.Noticed() {
+			q.noticed[c.ID.Attempt.Application]++
+		}
+	}
+	return q.noticed
 }
 
 // phase says how far a job is, see Job.Phase.

@@ -71,6 +71,12 @@ var operations = map[string]operation{
 		query: []string{"list: true for the names, as JSON", "container: of one container", "file: of one name, with the later pieces NAME@OFFSET of one that was rolled"},
 	},
 
+	"POST /api/v1/jobs/{app}/resize":                  {summary: "Give a command another number of instances: those with larger numbers go, with a notice. A repeat is no error", request: Size{}, answers: map[int]any{200: Resized{}}},
+	"GET /api/v1/jobs/{app}/members":                  {summary: "The members of an array, or the instances of a command, with their containers", answers: map[int]any{200: list[Member]("members")}},
+	"GET /api/v1/jobs/{app}/members/{numbers}":        {summary: "Some of them: 7, 3-9 or 1,3-9", answers: map[int]any{200: list[Member]("members")}},
+	"DELETE /api/v1/jobs/{app}/members/{numbers}":     {summary: "End members of an array for good, also those that wait. What has succeeded stays so", answers: map[int]any{200: list[Member]("members")}, query: []string{"reason: shown to users"}},
+	"POST /api/v1/jobs/{app}/members/{numbers}/retry": {summary: "Have members of an array run again that have failed or were killed, with all their tries", answers: map[int]any{200: list[Member]("members")}},
+
 	"PUT " + attemptPath + "/registration": {summary: "Begin an attempt. A repeat answers the same", request: Registration{}, answers: map[int]any{200: Registered{}}},
 	"POST " + attemptPath + "/requests": {
 		summary: "Ask for containers, cancel asks, release containers, acknowledge events. An empty request is a sign of life", request: MasterRequest{},

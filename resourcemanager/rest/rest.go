@@ -44,6 +44,12 @@ type Cluster interface {
 	// Update changes an application that lives; durable when the answer comes. The state is that of the application then: one that has
 	// ended stays as it is.
 	Update(ctx context.Context, id rm.ApplicationID, u Update) (rm.State, error)
+	// ResizeJob gives a command another number of instances; durable when the answer comes. Those that are too many have as long to save their
+	// work as what is preempted, and are told the reason. ErrUnsupported before the cluster has been raised to release.Requests.
+	ResizeJob(ctx context.Context, id rm.ApplicationID, size rm.Size, reason string) (rm.State, error)
+	// ChangeMembers ends members of an array for good, or has them run again that have failed or were ended so; durable when the answer comes.
+	// Errors: as ResizeJob; ErrBusy.
+	ChangeMembers(ctx context.Context, id rm.ApplicationID, numbers []int, retry bool, reason string) (rm.State, error)
 	// Signal has the container's node send a signal to its command, once; nobody says whether it arrived. ErrRetriable: the
 	// node does not speak, or has too many to deliver.
 	Signal(id rm.ContainerID, signal syscall.Signal) error
@@ -244,6 +250,8 @@ type request struct {
 	tree *rm.Queues
 	// total is what the nodes have together, once it has been asked for.
 	total *rm.Resource
+	// noticed counts the containers that are to go, once it has been asked for.
+	noticed map[rm.ApplicationID]int
 	// id and app are set on routes with {app}; app is nil when it is unknown.
 	id  rm.ApplicationID
 	app *rm.Application
@@ -271,6 +279,7 @@ func New(c Config) *API {
 	a.routes = append(a.routes, yarnRoutes...)
 	a.routes = append(a.routes, historyRoutes...)
 	a.routes = append(a.routes, jobRoutes...)
+	a.routes = append(a.routes, jobChangeRoutes...)
 	a.routes = append(a.routes, openAPIRoutes...)
 	a.routes = append(a.routes, masterRoutes...)
 	a.routes = append(a.routes, secretRoutes...)

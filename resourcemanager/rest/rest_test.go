@@ -115,6 +115,22 @@ func (c *fakeCluster) Kill(_ context.Context, id rm.ApplicationID, why string) (
 	return r.State, r.Err
 }
 
+func (c *fakeCluster) ResizeJob(_ context.Context, id rm.ApplicationID, size rm.Size, reason string) (rm.State, error) {
+	r := c.do(&statepb.Command{Op: &statepb.Command_ResizeJob{ResizeJob: &statepb.ResizeJob{
+		Application: state.ApplicationID(id), Max: int32(size.Max), Min: int32(size.Min), Reason: reason, DeadlineMs: 1,
+	}}})
+	return r.State, r.Err
+}
+
+func (c *fakeCluster) ChangeMembers(_ context.Context, id rm.ApplicationID, numbers []int, retry bool, reason string) (rm.State, error) {
+	m := &statepb.ChangeMembers{Application: state.ApplicationID(id), Retry: retry, Reason: reason}
+	for _, n := range numbers {
+		m.Numbers = append(m.Numbers, int32(n))
+	}
+	r := c.do(&statepb.Command{Op: &statepb.Command_ChangeMembers{ChangeMembers: m}})
+	return r.State, r.Err
+}
+
 func (c *fakeCluster) Update(_ context.Context, id rm.ApplicationID, u Update) (rm.State, error) {
 	if c.level < release.Requests {
 		return "", metadata.Errorf(metadata.ErrUnsupported, "the cluster has not been raised")

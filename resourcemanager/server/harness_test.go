@@ -524,7 +524,7 @@ func (n *fakeNode) obey(o *pb.NodeOrders, sent time.Time, known bool) {
 		case k == nil && !n.forgotten[stop.ContainerId]:
 			n.containers[stop.ContainerId] = &fakeContainer{cancel: func() {}, stop: stop, status: &pb.ContainerStatus{
 				ContainerId: stop.ContainerId,
-				State:       pb.ContainerStatus_COMPLETE, ExitStatus: stop.ExitStatus, Diagnostics: "never started",
+				State:       pb.ContainerStatus_COMPLETE, ExitStatus: stop.ExitStatus, Diagnostics: "stopped before it was started: " + stop.Reason,
 			}}
 		}
 	}

@@ -94,6 +94,9 @@ func (s *Server) RegisterMaster(ctx context.Context, id rm.AttemptID, q rm.Regis
 	}
 	view = s.state.View()
 	out := &rm.Registered{Epoch: result.Epoch, Silence: s.config.MasterExpiry, Maximum: s.largest(view), Queue: a.Queue}
+	if a := view.Application(id.Application); a != nil {
+		out.Change = rm.JobChange{Size: a.Size, Members: a.Members}
+	}
 	for _, k := range result.Containers {
 		if c := view.Container(k); c != nil {
 			out.Containers = append(out.Containers, s.told(view, c))

@@ -132,6 +132,9 @@ func (s *Server) masterEvent(view *state.View, e state.Event) rm.MasterEvent {
 		told := s.told(view, c)
 		out.Completed = &told
 	}
+	if a := view.Application(e.Application); e.Changed && a != nil {
+		out.Changed = &rm.JobChange{Size: a.Size, Members: a.Members}
+	}
 	if c := view.Container(e.Preempt); c != nil && c.Live() {
 		out.Preempt = preemptionOf(view, c)
 	}

@@ -66,7 +66,7 @@ func (m *applicationMasters) Register(ctx context.Context, q *pb.RegisterRequest
 	if err != nil {
 		return nil, m.s.wire(err)
 	}
-	out := &pb.RegisterResponse{Epoch: r.Epoch, Maximum: resourcesOf(r.Maximum), Queue: r.Queue}
+	out := &pb.RegisterResponse{Epoch: r.Epoch, Maximum: resourcesOf(r.Maximum), Queue: r.Queue, Change: changeOf(r.Change)}
 	for i := range r.Containers {
 		out.Containers = append(out.Containers, containerOf(&r.Containers[i]))
 	}
@@ -354,12 +354,26 @@ func eventOf(e rm.MasterEvent) *pb.Event {
 		out.Event = &pb.Event_Completed{Completed: completedOf(e.Completed)}
 	case e.Preempt != nil:
 		out.Event = &pb.Event_Preempt{Preempt: &pb.Preempt{ContainerId: e.Preempt.Container.String(), DeadlineMs: int64(e.Preempt.Deadline), Reason: e.Preempt.Reason, Withdrawn: e.Preempt.Withdrawn}}
+	case e.Changed != nil:
+		out.Event = &pb.Event_Changed{Changed: changeOf(*e.Changed)}
 	case e.NodeLost != "":
 		out.Event = &pb.Event_NodeLost{NodeLost: &pb.NodeLost{NodeId: string(e.NodeLost)}}
 	case e.Pending != nil:
 		out.Event = &pb.Event_Pending{Pending: &pb.Pending{AskId: e.Pending.Ask, Code: string(e.Pending.Reason.Code), Message: e.Pending.Reason.Text}}
 	case e.Managers != nil:
 		out.Event = &pb.Event_Managers{Managers: &pb.Managers{Addresses: e.Managers}}
+	}
+	return out
+}
+
+// changeOf is what users have changed of a command; nil: nothing.
+func changeOf(c rm.JobChange) *pb.JobChange {
+	if c.Size == (rm.Size{}) && len(c.Members) == 0 {
+		return nil
+	}
+	out := &pb.JobChange{Instances: int32(c.Size.Max), GangMin: int32(c.Size.Min)}
+	for _, m := range c.Members {
+		out.Members = append(out.Members, &pb.MemberChange{Number: m.Number, Killed: m.Killed, Forgiven: m.Forgiven})
 	}
 	return out
 }

@@ -133,7 +133,7 @@ func (r *reign) endNoticed(now time.Time) {
 	}
 	for len(due) > 0 { // one command for each whom room is made for
 		n := due[0].Notice
-		c := &statepb.Stop{Epoch: r.epoch, Status: int32(rm.ExitPreempted), Reason: fmt.Sprintf("%v; it was told at %s", n, n.Since.Time().UTC().Format(time.RFC3339))}
+		c := &statepb.Stop{Epoch: r.epoch, Status: int32(n.Exit()), Reason: fmt.Sprintf("%v; it was told at %s", n, n.Since.Time().UTC().Format(time.RFC3339))}
 		var lost int64
 		due = slices.DeleteFunc(due, func(k *rm.Container) bool {
 			if *k.Notice != *n {
@@ -149,6 +149,10 @@ func (r *reign) endNoticed(now time.Time) {
 				r.s.log.Warn("containers that made no room in time are not ended yet", "err", err)
 			}
 			return
+		}
+		if n.Resized != "" {
+			r.s.log.Info("containers that are too many are ended", "why", n.Resized, "containers", len(c.Containers))
+			continue
 		}
 		r.s.figures.evicted.Add(int64(len(c.Containers)))
 		r.s.figures.lost.Add(lost)
@@ -195,9 +199,11 @@ func (s *Server) Checkpointed(ctx context.Context, id rm.AttemptID, containers [
 			continue
 		}
 		live++
-		if row.Notice != nil && row.StopStatus == 0 {
+		goes := row.Notice != nil && row.StopStatus == 0
+		if goes && row.Notice.Resized == "" {
 			evicted++
-		} else if now-row.Checkpointed < metadata.Time(checkpointsGap.Milliseconds()) {
+		}
+		if !goes && now-row.Checkpointed < metadata.Time(checkpointsGap.Milliseconds()) {
 			continue
 		}
 		c.Containers = append(c.Containers, state.ContainerID(k))

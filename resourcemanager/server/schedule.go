@@ -281,7 +281,7 @@ func (r *reign) tellNode(view *state.View, id rm.NodeID) {
 	for _, c := range view.On(id) {
 		hold := scheduler.Hold{
 			App: c.ID.Attempt.Application, Resource: c.Resource, GPUs: c.GPUs, Container: c.ID, Master: c.Master, Gang: c.Gang, Saved: c.Saved(), Tags: c.Tags,
-			Stopping: c.StopStatus != 0,
+			Stopping: c.StopStatus != 0 || c.Notice != nil && c.Notice.Resized != "", // it goes soon, whoever wants its room
 		}
 		if c.Notice != nil {
 			hold.For = c.Notice.Queue

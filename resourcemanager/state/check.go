@@ -80,6 +80,9 @@ func (s *State) Check() []error {
 				bad("%v is to go: master %v, held %v, listed %v", c.ID, c.Master, c.Held(), listed)
 			}
 		}
+		if ok && !c.Master && !a.State.Final() && a.Surplus(c.Instance) && c.Notice == nil && c.StopStatus == 0 {
+			bad("%v runs instance %d of %d, and is not to go", c.ID, c.Instance, a.Size.Max)
+		}
 		if c.Launch != 0 {
 			if _, ok := t.launches.Get(launchRow{app: app, number: c.Launch}); !ok {
 				bad("%v has no launch", c.ID)
@@ -116,7 +119,7 @@ func (s *State) Check() []error {
 		if _, ok := t.live.Get(a.ID); ok != (!a.State.Final() || a.Live > 0) {
 			bad("%v: state %s with %d containers, listed as live: %v", a.ID, a.State, a.Live, ok)
 		}
-		if a.State.Final() && len(a.Document)+len(a.Tokens) > 0 {
+		if a.State.Final() && len(a.Document)+len(a.Tokens)+len(a.Members) > 0 {
 			bad("%v has ended and keeps its document, or its tokens", a.ID)
 		}
 		for _, d := range a.After {
@@ -125,6 +128,11 @@ func (s *State) Check() []error {
 				bad("%v: state %s with %d containers, waits for %v, which is known: %v", a.ID, a.State, a.Live, d.Application, ok)
 			} else if met, never := d.Settled(on); met || never {
 				bad("%v waits for %v, which is settled", a.ID, d)
+			}
+		}
+		for _, row := range t.asksOf(a.ID) {
+			if trim(a, &row.Ask) {
+				bad("%v asks for instances that are wanted no more", a.ID)
 			}
 		}
 		if a.State.Final() && len(t.asksOf(a.ID)) > 0 {

@@ -59,6 +59,12 @@ func Application(a *rm.Application) *statepb.Application {
 		LastEvent: a.LastEvent, LastLaunch: a.LastLaunch, Acknowledged: a.Acknowledged, Ended: a.Ended, ExpiresMs: int64(a.Expires), Tokens: a.Tokens,
 		DeadlineMs: int64(a.Deadline),
 	}
+	if a.Size != (rm.Size{}) {
+		p.Size = &statepb.Size{Max: int32(a.Size.Max), Min: int32(a.Size.Min)}
+	}
+	for _, m := range a.Members {
+		p.Members = append(p.Members, &statepb.Member{Number: m.Number, Killed: m.Killed, Forgiven: m.Forgiven})
+	}
 	for _, d := range a.After {
 		p.After = append(p.After, &statepb.Dependency{Application: ApplicationID(d.Application), State: string(d.Outcome)})
 	}
@@ -82,7 +88,10 @@ func applicationOf(p *statepb.Application) *rm.Application {
 		Submitted: metadata.Time(p.SubmittedMs), Launched: metadata.Time(p.LaunchedMs), Finished: metadata.Time(p.FinishedMs), Failures: int(p.Failures),
 		Spent: rm.Spent{MiB: p.SpentMib, VCores: p.SpentVcores, GPUs: p.SpentGpus}, Containers: p.Containers,
 		LastEvent: p.LastEvent, LastLaunch: p.LastLaunch, Acknowledged: p.Acknowledged, Ended: p.Ended, Expires: metadata.Time(p.ExpiresMs), Tokens: p.Tokens,
-		Deadline: metadata.Time(p.DeadlineMs),
+		Deadline: metadata.Time(p.DeadlineMs), Size: rm.Size{Max: int(p.GetSize().GetMax()), Min: int(p.GetSize().GetMin())},
+	}
+	for _, m := range p.Members {
+		a.Members = append(a.Members, rm.Member{Number: m.Number, Killed: m.Killed, Forgiven: m.Forgiven})
 	}
 	for _, d := range p.After {
 		a.After = append(a.After, rm.Dependency{Application: appIDOf(d.Application), Outcome: rm.Outcome(d.State)})
@@ -261,14 +270,22 @@ func noticePB(n *rm.Notice) *statepb.Notice {
 	if n == nil {
 		return nil
 	}
-	return &statepb.Notice{SinceMs: int64(n.Since), DeadlineMs: int64(n.Deadline), Application: ApplicationID(n.For), Ask: n.Ask, Queue: n.Queue}
+	return &statepb.Notice{SinceMs: int64(n.Since), DeadlineMs: int64(n.Deadline), Application: noticeFor(n), Ask: n.Ask, Queue: n.Queue, Resized: n.Resized}
 }
 
 func noticeOf(p *statepb.Notice) *rm.Notice {
 	if p == nil {
 		return nil
 	}
-	return &rm.Notice{Since: metadata.Time(p.SinceMs), Deadline: metadata.Time(p.DeadlineMs), For: appIDOf(p.Application), Ask: p.Ask, Queue: p.Queue}
+	return &rm.Notice{Since: metadata.Time(p.SinceMs), Deadline: metadata.Time(p.DeadlineMs), For: appIDOf(p.Application), Ask: p.Ask, Queue: p.Queue, Resized: p.Resized}
+}
+
+// noticeFor is for whom a container goes; nil: for nobody.
+func noticeFor(n *rm.Notice) *statepb.ApplicationID {
+	if n.For.IsZero() {
+		return nil
+	}
+	return ApplicationID(n.For)
 }
 
 func containerOf(p *statepb.Container) *rm.Container {
@@ -284,14 +301,14 @@ func containerOf(p *statepb.Container) *rm.Container {
 func eventPB(e Event) *statepb.Event {
 	return &statepb.Event{
 		Application: ApplicationID(e.Application), Sequence: e.Sequence, Granted: ContainerID(e.Granted),
-		Completed: ContainerID(e.Completed), NodeLost: string(e.NodeLost), Preempt: ContainerID(e.Preempt),
+		Completed: ContainerID(e.Completed), NodeLost: string(e.NodeLost), Preempt: ContainerID(e.Preempt), Changed: e.Changed,
 	}
 }
 
 func eventOf(p *statepb.Event) Event {
 	return Event{
 		Application: appIDOf(p.Application), Sequence: p.Sequence, Granted: containerIDOf(p.Granted),
-		Completed: containerIDOf(p.Completed), NodeLost: rm.NodeID(p.NodeLost), Preempt: containerIDOf(p.Preempt),
+		Completed: containerIDOf(p.Completed), NodeLost: rm.NodeID(p.NodeLost), Preempt: containerIDOf(p.Preempt), Changed: p.Changed,
 	}
 }
 

@@ -96,7 +96,7 @@ func (s *State) endApp(a *rm.Application, state rm.State, final rm.FinalStatus, 
 	if _, live := s.live.Get(a.ID); live {
 		s.hold(a.User, 0, -documentBytes(a))
 	}
-	a.Document, a.Tokens = nil, nil // nothing starts from it any more
+	a.Document, a.Tokens, a.Members = nil, nil, nil // nothing starts from it any more
 	s.unawait(a)
 	s.dropAsks(a.ID)
 	s.dropEvents(a.ID, a.LastEvent)
@@ -144,7 +144,7 @@ func (s *State) endContainerOf(a *rm.Application, c *rm.Container, exit rm.ExitS
 		s.onHold.Delete(heldRow{c.Granted, c.ID})
 	}
 	s.dropNotice(c)
-	if c.StopStatus == rm.ExitPreempted && c.Notice != nil {
+	if c.StopStatus != 0 && c.Notice != nil && c.StopStatus == c.Notice.Exit() {
 		exit = c.StopStatus // whatever it answers the signal with, it did not end by itself
 	}
 	if c.StopStatus != 0 && (exit == 137 || exit == 143 || exit == rm.ExitUnknown) {

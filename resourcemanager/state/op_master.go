@@ -161,6 +161,7 @@ func (s *State) ask(a *rm.Application, w *statepb.WantedAsk, unheard map[string]
 		})
 		row.Count = len(row.Instances)
 	}
+	trim(a, &row.Ask)
 	launch := launchOf(w.Launch)
 	old, had := s.asks.Get(askRow{app: a.ID, Ask: rm.Ask{ID: row.ID}})
 	if had && !row.Held && old.Launch != 0 {

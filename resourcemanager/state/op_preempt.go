@@ -20,8 +20,14 @@ func (s *State) preemptContainers(c *statepb.PreemptContainers) *Result {
 		if k == nil || !k.Live() || k.Notice == nil || k.StopStatus != 0 {
 			continue
 		}
-		s.dropNotice(k)
-		k.Notice = nil
+		if a := s.app(k.ID.Attempt.Application); a != nil && a.Surplus(k.Instance) { // it goes all the same
+			n := *k.Notice
+			n.For, n.Ask, n.Queue, n.Resized = rm.ApplicationID{}, "", "", fmt.Sprintf("%s to %d instances", rm.Resized, a.Size.Max)
+			k.Notice = &n
+		} else {
+			s.dropNotice(k)
+			k.Notice = nil
+		}
 		s.containers.Set(k)
 		s.tellOf(k)
 	}
@@ -90,7 +96,7 @@ func (s *State) checkpoint(c *statepb.Checkpoint) *Result {
 		s.containers.Set(k)
 		s.touch.Nodes[k.Node] = true
 		if k.Notice != nil && k.StopStatus == 0 {
-			s.order(s.app(id), at, rm.ExitPreempted, fmt.Sprintf("%v; its work is saved up to step %d", k.Notice, c.Step))
+			s.order(s.app(id), at, k.Notice.Exit(), fmt.Sprintf("%v; its work is saved up to step %d", k.Notice, c.Step))
 		}
 	}
 	return &Result{Application: id}

@@ -101,8 +101,8 @@ func drawCommand(t *rapid.T, v *View, now int64) *statepb.Command {
 		epoch--
 	}
 	node := rapid.SampledFrom(nodes).Draw(t, "node")
-	kind := rapid.SampledFrom([]int{0, 1, 1, 2, 2, 4, 5, 5, 5, 5, 8, 8, 8, 8, 8, 8, 8, 8, 11, 11, 11, 11, 12, 12, 12, 12, 12, 12, 14, 15, 16, 16, 17, 18, 18, 18, 19, 19, 20, 21, 22, 23, 24, 24, 25, 26, 26, 27, 28, 28}).Draw(t, "kind")
-	if len(apps) == 0 && (kind > 4 && kind < 20 || kind > 25 && kind < 28) {
+	kind := rapid.SampledFrom([]int{0, 1, 1, 2, 2, 4, 5, 5, 5, 5, 8, 8, 8, 8, 8, 8, 8, 8, 11, 11, 11, 11, 12, 12, 12, 12, 12, 12, 14, 15, 16, 16, 17, 18, 18, 18, 19, 19, 20, 21, 22, 23, 24, 24, 25, 26, 26, 27, 28, 28, 29, 29, 30}).Draw(t, "kind")
+	if len(apps) == 0 && (kind > 4 && kind < 20 || kind > 25 && kind < 28 || kind > 28) {
 		kind = 2
 	}
 	if v.Epoch() == 0 {
@@ -238,6 +238,9 @@ func drawCommand(t *rapid.T, v *View, now int64) *statepb.Command {
 				ID: fmt.Sprint(i), Count: rapid.IntRange(0, 3).Draw(t, "count"),
 				Resource: rm.Resource{Memory: 1, VCores: 1, GPUs: i, Other: rapid.SampledFrom([]rm.Amounts{{}, {}, oneInstance}).Draw(t, "instance")}, Held: rapid.Bool().Draw(t, "held"),
 			}), Launch: &statepb.Launch{Argv: []string{rapid.SampledFrom([]string{"p", "q"}).Draw(t, "argv")}}})
+			if ask := al.Asks[i].Ask; rapid.Bool().Draw(t, "numbered") {
+				ask.Instances = rapid.SliceOfNDistinct(rapid.Int32Range(0, 4), int(ask.Count), int(ask.Count), rapid.ID[int32]).Draw(t, "numbers")
+			}
 		}
 		for _, k := range v.Containers(a.ID) {
 			if rapid.IntRange(0, 4).Draw(t, "release") == 0 {
@@ -315,6 +318,13 @@ func drawCommand(t *rapid.T, v *View, now int64) *statepb.Command {
 			}
 		}
 		c.Op = &statepb.Command_Checkpoint{Checkpoint: p}
+	case 29:
+		r := &statepb.ResizeJob{Application: ApplicationID(a.ID), Max: rapid.Int32Range(0, 4).Draw(t, "max"), Min: rapid.Int32Range(0, 2).Draw(t, "min"), DeadlineMs: now + 2, Reason: rm.Resized}
+		c.Op = &statepb.Command_ResizeJob{ResizeJob: r}
+	case 30:
+		m := &statepb.ChangeMembers{Application: ApplicationID(a.ID), Retry: rapid.Bool().Draw(t, "retry"), Reason: "killed"}
+		m.Numbers = rapid.SliceOfNDistinct(rapid.Int32Range(0, 4), 0, 3, rapid.ID[int32]).Draw(t, "members")
+		c.Op = &statepb.Command_ChangeMembers{ChangeMembers: m}
 	case 17:
 		c.Op = &statepb.Command_Fail{Fail: &statepb.Fail{Epoch: epoch, Application: ApplicationID(a.ID), Diagnostics: "no token"}}
 	default:

@@ -48,7 +48,13 @@ func (t *tables) userOf(id rm.ApplicationID) string {
 // rowBytes is what a row costs besides its text, about.
 const rowBytes = 256
 
-func documentBytes(a *rm.Application) int64 { return int64(rowBytes + len(a.Document) + len(a.Tokens)) }
+// memberBytes is what a wish for a member of an array costs, about.
+const memberBytes = 32
+
+// documentBytes is what a live application costs beside its asks and launches.
+func documentBytes(a *rm.Application) int64 {
+	return int64(rowBytes + len(a.Document) + len(a.Tokens) + memberBytes*len(a.Members))
+}
 
 func askBytes(a *rm.Ask) int64 {
 	n := rowBytes + len(a.ID) + len(a.Model) + len(a.Label) + 4*len(a.Instances) + a.Placement.Bytes()

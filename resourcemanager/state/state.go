@@ -216,6 +216,10 @@ func (s *State) apply(index uint64, command []byte) *Result {
 		return s.preemptContainers(op.PreemptContainers)
 	case *statepb.Command_Checkpoint:
 		return s.checkpoint(op.Checkpoint)
+	case *statepb.Command_ResizeJob:
+		return s.resizeJob(op.ResizeJob)
+	case *statepb.Command_ChangeMembers:
+		return s.changeMembers(op.ChangeMembers)
 	}
 	panic(fmt.Sprintf("resource manager state: entry %d holds a command that this program does not carry out", index))
 }

@@ -71,8 +71,8 @@ type launchRow struct {
 	launch *rm.Launch
 }
 
-// Event is something that happened to an application and that its master has not acknowledged. Exactly one of the last
-// four is set.
+// Event is something that happened to an application and that its master has not acknowledged. Exactly one of the others
+// is set.
 type Event struct {
 	Application rm.ApplicationID
 	Sequence    uint64
@@ -81,6 +81,8 @@ type Event struct {
 	NodeLost    rm.NodeID
 	// Preempt is to leave its node.
 	Preempt rm.ContainerID
+	// Changed: the application's size or its members have.
+	Changed bool
 }
 
 type ledgerRow struct {

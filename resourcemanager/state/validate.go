@@ -135,6 +135,16 @@ func validate(c *statepb.Command) error {
 		if op.Checkpoint.Application == nil || op.Checkpoint.Step < 0 || slices.Contains(op.Checkpoint.Containers, nil) {
 			return bad("a checkpoint of nothing, or of step %d", op.Checkpoint.Step)
 		}
+	case *statepb.Command_ResizeJob:
+		r := op.ResizeJob
+		if r.Application == nil || r.Max < 1 || r.Max > maxMembers || r.Min < 0 || r.Min > r.Max || r.DeadlineMs < 0 || r.Reason == "" || len(r.Reason) > maxReason {
+			return bad("a size of %d..%d instances, a deadline of %d ms, or a reason with %d bytes", r.Min, r.Max, r.DeadlineMs, len(r.Reason))
+		}
+	case *statepb.Command_ChangeMembers:
+		m := op.ChangeMembers
+		if m.Application == nil || len(m.Numbers) == 0 || len(m.Numbers) > maxMembers || slices.Min(m.Numbers) < 0 || len(m.Reason) > maxReason {
+			return bad("a wish for %d members, or a reason with %d bytes", len(m.Numbers), len(m.Reason))
+		}
 	case *statepb.Command_Statuses:
 		for _, s := range op.Statuses.Statuses {
 			if s.Container == nil {
@@ -222,6 +232,12 @@ const maxLabelsOfNode = 100
 
 // MaxExcluded bounds the list of excluded nodes.
 const MaxExcluded = 10_000
+
+// maxMembers is how many instances a command has at most; maxReason bounds what is said of it, in bytes.
+const (
+	maxMembers = 10_000
+	maxReason  = 4 << 10
+)
 
 // maxName bounds a member's name, in bytes.
 const maxName = 1 << 10

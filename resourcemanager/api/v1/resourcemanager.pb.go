@@ -2464,7 +2464,9 @@ type RegisterResponse struct {
 	Maximum *Resources             `protobuf:"bytes,2,opt,name=maximum,proto3" json:"maximum,omitempty"`
 	Queue   string                 `protobuf:"bytes,3,opt,name=queue,proto3" json:"queue,omitempty"`
 	// Containers that still run: of earlier attempts, and on a second registration of this one.
-	Containers    []*Container `protobuf:"bytes,4,rep,name=containers,proto3" json:"containers,omitempty"`
+	Containers []*Container `protobuf:"bytes,4,rep,name=containers,proto3" json:"containers,omitempty"`
+	// What users have changed of the job since it was submitted.
+	Change        *JobChange `protobuf:"bytes,50,opt,name=change,proto3" json:"change,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2527,6 +2529,139 @@ func (x *RegisterResponse) GetContainers() []*Container {
 	return nil
 }
 
+func (x *RegisterResponse) GetChange() *JobChange {
+	if x != nil {
+		return x.Change
+	}
+	return nil
+}
+
+// JobChange is all that users have changed of a command since it was submitted.
+type JobChange struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many instances it has, numbered from 0 on; 0: as its document says.
+	Instances int32 `protobuf:"varint,1,opt,name=instances,proto3" json:"instances,omitempty"`
+	// How many of them at least run at once; 0: each on its own.
+	GangMin       int32           `protobuf:"varint,2,opt,name=gang_min,json=gangMin,proto3" json:"gang_min,omitempty"`
+	Members       []*MemberChange `protobuf:"bytes,3,rep,name=members,proto3" json:"members,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobChange) Reset() {
+	*x = JobChange{}
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobChange) ProtoMessage() {}
+
+func (x *JobChange) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobChange.ProtoReflect.Descriptor instead.
+func (*JobChange) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *JobChange) GetInstances() int32 {
+	if x != nil {
+		return x.Instances
+	}
+	return 0
+}
+
+func (x *JobChange) GetGangMin() int32 {
+	if x != nil {
+		return x.GangMin
+	}
+	return 0
+}
+
+func (x *JobChange) GetMembers() []*MemberChange {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+// MemberChange is what is wished of a member of an array.
+type MemberChange struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Number int32                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	// It is to run no more.
+	Killed bool `protobuf:"varint,2,opt,name=killed,proto3" json:"killed,omitempty"`
+	// Failures of containers with a number up to this one count no more.
+	Forgiven      int64 `protobuf:"varint,3,opt,name=forgiven,proto3" json:"forgiven,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemberChange) Reset() {
+	*x = MemberChange{}
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemberChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemberChange) ProtoMessage() {}
+
+func (x *MemberChange) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemberChange.ProtoReflect.Descriptor instead.
+func (*MemberChange) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *MemberChange) GetNumber() int32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *MemberChange) GetKilled() bool {
+	if x != nil {
+		return x.Killed
+	}
+	return false
+}
+
+func (x *MemberChange) GetForgiven() int64 {
+	if x != nil {
+		return x.Forgiven
+	}
+	return 0
+}
+
 type MasterLaunchRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ApplicationId string                 `protobuf:"bytes,1,opt,name=application_id,json=applicationId,proto3" json:"application_id,omitempty"`
@@ -2539,7 +2674,7 @@ type MasterLaunchRequest struct {
 
 func (x *MasterLaunchRequest) Reset() {
 	*x = MasterLaunchRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[30]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2551,7 +2686,7 @@ func (x *MasterLaunchRequest) String() string {
 func (*MasterLaunchRequest) ProtoMessage() {}
 
 func (x *MasterLaunchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[30]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2564,7 +2699,7 @@ func (x *MasterLaunchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MasterLaunchRequest.ProtoReflect.Descriptor instead.
 func (*MasterLaunchRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{30}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *MasterLaunchRequest) GetApplicationId() string {
@@ -2608,7 +2743,7 @@ type EndedRequest struct {
 
 func (x *EndedRequest) Reset() {
 	*x = EndedRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[31]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2620,7 +2755,7 @@ func (x *EndedRequest) String() string {
 func (*EndedRequest) ProtoMessage() {}
 
 func (x *EndedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[31]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2633,7 +2768,7 @@ func (x *EndedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndedRequest.ProtoReflect.Descriptor instead.
 func (*EndedRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{31}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *EndedRequest) GetApplicationId() string {
@@ -2675,7 +2810,7 @@ type EndedResponse struct {
 
 func (x *EndedResponse) Reset() {
 	*x = EndedResponse{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[32]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2687,7 +2822,7 @@ func (x *EndedResponse) String() string {
 func (*EndedResponse) ProtoMessage() {}
 
 func (x *EndedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[32]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2700,7 +2835,7 @@ func (x *EndedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndedResponse.ProtoReflect.Descriptor instead.
 func (*EndedResponse) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{32}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *EndedResponse) GetEnded() []*Completed {
@@ -2737,7 +2872,7 @@ type Container struct {
 
 func (x *Container) Reset() {
 	*x = Container{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[33]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2749,7 +2884,7 @@ func (x *Container) String() string {
 func (*Container) ProtoMessage() {}
 
 func (x *Container) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[33]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2762,7 +2897,7 @@ func (x *Container) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Container.ProtoReflect.Descriptor instead.
 func (*Container) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{33}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Container) GetContainerId() string {
@@ -2875,7 +3010,7 @@ type Ask struct {
 
 func (x *Ask) Reset() {
 	*x = Ask{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[34]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2887,7 +3022,7 @@ func (x *Ask) String() string {
 func (*Ask) ProtoMessage() {}
 
 func (x *Ask) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[34]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2900,7 +3035,7 @@ func (x *Ask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ask.ProtoReflect.Descriptor instead.
 func (*Ask) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{34}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Ask) GetAskId() string {
@@ -3045,7 +3180,7 @@ type Placement struct {
 
 func (x *Placement) Reset() {
 	*x = Placement{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[35]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3057,7 +3192,7 @@ func (x *Placement) String() string {
 func (*Placement) ProtoMessage() {}
 
 func (x *Placement) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[35]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3070,7 +3205,7 @@ func (x *Placement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placement.ProtoReflect.Descriptor instead.
 func (*Placement) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{35}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Placement) GetAttributes() map[string]string {
@@ -3115,7 +3250,7 @@ type Constraint struct {
 
 func (x *Constraint) Reset() {
 	*x = Constraint{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[36]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3127,7 +3262,7 @@ func (x *Constraint) String() string {
 func (*Constraint) ProtoMessage() {}
 
 func (x *Constraint) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[36]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3140,7 +3275,7 @@ func (x *Constraint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Constraint.ProtoReflect.Descriptor instead.
 func (*Constraint) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{36}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Constraint) GetTag() string {
@@ -3188,7 +3323,7 @@ type Launch struct {
 
 func (x *Launch) Reset() {
 	*x = Launch{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[37]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3200,7 +3335,7 @@ func (x *Launch) String() string {
 func (*Launch) ProtoMessage() {}
 
 func (x *Launch) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[37]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3213,7 +3348,7 @@ func (x *Launch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Launch.ProtoReflect.Descriptor instead.
 func (*Launch) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{37}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Launch) GetArgv() []string {
@@ -3287,7 +3422,7 @@ type AllocateRequest struct {
 
 func (x *AllocateRequest) Reset() {
 	*x = AllocateRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[38]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3299,7 +3434,7 @@ func (x *AllocateRequest) String() string {
 func (*AllocateRequest) ProtoMessage() {}
 
 func (x *AllocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[38]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3312,7 +3447,7 @@ func (x *AllocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocateRequest.ProtoReflect.Descriptor instead.
 func (*AllocateRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{38}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *AllocateRequest) GetApplicationId() string {
@@ -3387,7 +3522,7 @@ type AllocateResponse struct {
 
 func (x *AllocateResponse) Reset() {
 	*x = AllocateResponse{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[39]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3399,7 +3534,7 @@ func (x *AllocateResponse) String() string {
 func (*AllocateResponse) ProtoMessage() {}
 
 func (x *AllocateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[39]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3412,7 +3547,7 @@ func (x *AllocateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocateResponse.ProtoReflect.Descriptor instead.
 func (*AllocateResponse) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{39}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *AllocateResponse) GetSequence() uint64 {
@@ -3435,7 +3570,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[40]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3447,7 +3582,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[40]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3460,7 +3595,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{40}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *EventsRequest) GetApplicationId() string {
@@ -3503,6 +3638,7 @@ type Event struct {
 	//	*Event_NodeLost
 	//	*Event_Pending
 	//	*Event_Managers
+	//	*Event_Changed
 	Event         isEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3510,7 +3646,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[41]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3522,7 +3658,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[41]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3535,7 +3671,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{41}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Event) GetSequence() uint64 {
@@ -3606,6 +3742,15 @@ func (x *Event) GetManagers() *Managers {
 	return nil
 }
 
+func (x *Event) GetChanged() *JobChange {
+	if x != nil {
+		if x, ok := x.Event.(*Event_Changed); ok {
+			return x.Changed
+		}
+	}
+	return nil
+}
+
 type isEvent_Event interface {
 	isEvent_Event()
 }
@@ -3634,6 +3779,11 @@ type Event_Managers struct {
 	Managers *Managers `protobuf:"bytes,7,opt,name=managers,proto3,oneof"`
 }
 
+type Event_Changed struct {
+	// All that users have changed of a command, as of now.
+	Changed *JobChange `protobuf:"bytes,50,opt,name=changed,proto3,oneof"`
+}
+
 func (*Event_Granted) isEvent_Event() {}
 
 func (*Event_Completed) isEvent_Event() {}
@@ -3645,6 +3795,8 @@ func (*Event_NodeLost) isEvent_Event() {}
 func (*Event_Pending) isEvent_Event() {}
 
 func (*Event_Managers) isEvent_Event() {}
+
+func (*Event_Changed) isEvent_Event() {}
 
 type Completed struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
@@ -3663,7 +3815,7 @@ type Completed struct {
 
 func (x *Completed) Reset() {
 	*x = Completed{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[42]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3675,7 +3827,7 @@ func (x *Completed) String() string {
 func (*Completed) ProtoMessage() {}
 
 func (x *Completed) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[42]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3688,7 +3840,7 @@ func (x *Completed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Completed.ProtoReflect.Descriptor instead.
 func (*Completed) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{42}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Completed) GetContainerId() string {
@@ -3753,7 +3905,7 @@ type Preempt struct {
 
 func (x *Preempt) Reset() {
 	*x = Preempt{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[43]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3765,7 +3917,7 @@ func (x *Preempt) String() string {
 func (*Preempt) ProtoMessage() {}
 
 func (x *Preempt) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[43]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3778,7 +3930,7 @@ func (x *Preempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Preempt.ProtoReflect.Descriptor instead.
 func (*Preempt) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{43}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Preempt) GetContainerId() string {
@@ -3818,7 +3970,7 @@ type NodeLost struct {
 
 func (x *NodeLost) Reset() {
 	*x = NodeLost{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[44]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3830,7 +3982,7 @@ func (x *NodeLost) String() string {
 func (*NodeLost) ProtoMessage() {}
 
 func (x *NodeLost) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[44]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3843,7 +3995,7 @@ func (x *NodeLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeLost.ProtoReflect.Descriptor instead.
 func (*NodeLost) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{44}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *NodeLost) GetNodeId() string {
@@ -3865,7 +4017,7 @@ type Pending struct {
 
 func (x *Pending) Reset() {
 	*x = Pending{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[45]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3877,7 +4029,7 @@ func (x *Pending) String() string {
 func (*Pending) ProtoMessage() {}
 
 func (x *Pending) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[45]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3890,7 +4042,7 @@ func (x *Pending) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pending.ProtoReflect.Descriptor instead.
 func (*Pending) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{45}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Pending) GetAskId() string {
@@ -3926,7 +4078,7 @@ type Managers struct {
 
 func (x *Managers) Reset() {
 	*x = Managers{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[46]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3938,7 +4090,7 @@ func (x *Managers) String() string {
 func (*Managers) ProtoMessage() {}
 
 func (x *Managers) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[46]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3951,7 +4103,7 @@ func (x *Managers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Managers.ProtoReflect.Descriptor instead.
 func (*Managers) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{46}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Managers) GetAddresses() []string {
@@ -3971,7 +4123,7 @@ type FateRequest struct {
 
 func (x *FateRequest) Reset() {
 	*x = FateRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[47]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3983,7 +4135,7 @@ func (x *FateRequest) String() string {
 func (*FateRequest) ProtoMessage() {}
 
 func (x *FateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[47]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3996,7 +4148,7 @@ func (x *FateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FateRequest.ProtoReflect.Descriptor instead.
 func (*FateRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{47}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *FateRequest) GetApplicationId() string {
@@ -4024,7 +4176,7 @@ type FateResponse struct {
 
 func (x *FateResponse) Reset() {
 	*x = FateResponse{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[48]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4036,7 +4188,7 @@ func (x *FateResponse) String() string {
 func (*FateResponse) ProtoMessage() {}
 
 func (x *FateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[48]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4049,7 +4201,7 @@ func (x *FateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FateResponse.ProtoReflect.Descriptor instead.
 func (*FateResponse) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{48}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *FateResponse) GetState() string {
@@ -4081,7 +4233,7 @@ type FinishRequest struct {
 
 func (x *FinishRequest) Reset() {
 	*x = FinishRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[49]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4093,7 +4245,7 @@ func (x *FinishRequest) String() string {
 func (*FinishRequest) ProtoMessage() {}
 
 func (x *FinishRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[49]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4106,7 +4258,7 @@ func (x *FinishRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishRequest.ProtoReflect.Descriptor instead.
 func (*FinishRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{49}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *FinishRequest) GetApplicationId() string {
@@ -4159,7 +4311,7 @@ type FinishResponse struct {
 
 func (x *FinishResponse) Reset() {
 	*x = FinishResponse{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[50]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4171,7 +4323,7 @@ func (x *FinishResponse) String() string {
 func (*FinishResponse) ProtoMessage() {}
 
 func (x *FinishResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[50]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4184,7 +4336,7 @@ func (x *FinishResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishResponse.ProtoReflect.Descriptor instead.
 func (*FinishResponse) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{50}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{52}
 }
 
 var File_resourcemanager_api_v1_resourcemanager_proto protoreflect.FileDescriptor
@@ -4414,14 +4566,23 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12!\n" +
 	"\fhttp_address\x18\x03 \x01(\tR\vhttpAddress\x12!\n" +
 	"\ftracking_url\x18\x04 \x01(\tR\vtrackingUrl\x12)\n" +
-	"\x10http_certificate\x18\x05 \x01(\fR\x0fhttpCertificate\"\xc0\x01\n" +
+	"\x10http_certificate\x18\x05 \x01(\fR\x0fhttpCertificate\"\xfc\x01\n" +
 	"\x10RegisterResponse\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12<\n" +
 	"\amaximum\x18\x02 \x01(\v2\".hops.resourcemanager.v1.ResourcesR\amaximum\x12\x14\n" +
 	"\x05queue\x18\x03 \x01(\tR\x05queue\x12B\n" +
 	"\n" +
 	"containers\x18\x04 \x03(\v2\".hops.resourcemanager.v1.ContainerR\n" +
-	"containers\"\xb2\x01\n" +
+	"containers\x12:\n" +
+	"\x06change\x182 \x01(\v2\".hops.resourcemanager.v1.JobChangeR\x06change\"\x85\x01\n" +
+	"\tJobChange\x12\x1c\n" +
+	"\tinstances\x18\x01 \x01(\x05R\tinstances\x12\x19\n" +
+	"\bgang_min\x18\x02 \x01(\x05R\agangMin\x12?\n" +
+	"\amembers\x18\x03 \x03(\v2%.hops.resourcemanager.v1.MemberChangeR\amembers\"Z\n" +
+	"\fMemberChange\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x16\n" +
+	"\x06killed\x18\x02 \x01(\bR\x06killed\x12\x1a\n" +
+	"\bforgiven\x18\x03 \x01(\x03R\bforgiven\"\xb2\x01\n" +
 	"\x13MasterLaunchRequest\x12%\n" +
 	"\x0eapplication_id\x18\x01 \x01(\tR\rapplicationId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x14\n" +
@@ -4514,7 +4675,7 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\x0eapplication_id\x18\x01 \x01(\tR\rapplicationId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\"\n" +
-	"\facknowledged\x18\x04 \x01(\x04R\facknowledged\"\xaf\x03\n" +
+	"\facknowledged\x18\x04 \x01(\x04R\facknowledged\"\xef\x03\n" +
 	"\x05Event\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12>\n" +
 	"\agranted\x18\x02 \x01(\v2\".hops.resourcemanager.v1.ContainerH\x00R\agranted\x12B\n" +
@@ -4522,7 +4683,8 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\apreempt\x18\x04 \x01(\v2 .hops.resourcemanager.v1.PreemptH\x00R\apreempt\x12@\n" +
 	"\tnode_lost\x18\x05 \x01(\v2!.hops.resourcemanager.v1.NodeLostH\x00R\bnodeLost\x12<\n" +
 	"\apending\x18\x06 \x01(\v2 .hops.resourcemanager.v1.PendingH\x00R\apending\x12?\n" +
-	"\bmanagers\x18\a \x01(\v2!.hops.resourcemanager.v1.ManagersH\x00R\bmanagersB\a\n" +
+	"\bmanagers\x18\a \x01(\v2!.hops.resourcemanager.v1.ManagersH\x00R\bmanagers\x12>\n" +
+	"\achanged\x182 \x01(\v2\".hops.resourcemanager.v1.JobChangeH\x00R\achangedB\a\n" +
 	"\x05event\"\xd6\x01\n" +
 	"\tCompleted\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x1f\n" +
@@ -4593,7 +4755,7 @@ func file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP() []byte {
 }
 
 var file_resourcemanager_api_v1_resourcemanager_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_resourcemanager_api_v1_resourcemanager_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
+var file_resourcemanager_api_v1_resourcemanager_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
 var file_resourcemanager_api_v1_resourcemanager_proto_goTypes = []any{
 	(Fencing)(0),                     // 0: hops.resourcemanager.v1.Fencing
 	(ContainerStatus_State)(0),       // 1: hops.resourcemanager.v1.ContainerStatus.State
@@ -4627,47 +4789,49 @@ var file_resourcemanager_api_v1_resourcemanager_proto_goTypes = []any{
 	(*ContainerStatus)(nil),          // 29: hops.resourcemanager.v1.ContainerStatus
 	(*RegisterRequest)(nil),          // 30: hops.resourcemanager.v1.RegisterRequest
 	(*RegisterResponse)(nil),         // 31: hops.resourcemanager.v1.RegisterResponse
-	(*MasterLaunchRequest)(nil),      // 32: hops.resourcemanager.v1.MasterLaunchRequest
-	(*EndedRequest)(nil),             // 33: hops.resourcemanager.v1.EndedRequest
-	(*EndedResponse)(nil),            // 34: hops.resourcemanager.v1.EndedResponse
-	(*Container)(nil),                // 35: hops.resourcemanager.v1.Container
-	(*Ask)(nil),                      // 36: hops.resourcemanager.v1.Ask
-	(*Placement)(nil),                // 37: hops.resourcemanager.v1.Placement
-	(*Constraint)(nil),               // 38: hops.resourcemanager.v1.Constraint
-	(*Launch)(nil),                   // 39: hops.resourcemanager.v1.Launch
-	(*AllocateRequest)(nil),          // 40: hops.resourcemanager.v1.AllocateRequest
-	(*AllocateResponse)(nil),         // 41: hops.resourcemanager.v1.AllocateResponse
-	(*EventsRequest)(nil),            // 42: hops.resourcemanager.v1.EventsRequest
-	(*Event)(nil),                    // 43: hops.resourcemanager.v1.Event
-	(*Completed)(nil),                // 44: hops.resourcemanager.v1.Completed
-	(*Preempt)(nil),                  // 45: hops.resourcemanager.v1.Preempt
-	(*NodeLost)(nil),                 // 46: hops.resourcemanager.v1.NodeLost
-	(*Pending)(nil),                  // 47: hops.resourcemanager.v1.Pending
-	(*Managers)(nil),                 // 48: hops.resourcemanager.v1.Managers
-	(*FateRequest)(nil),              // 49: hops.resourcemanager.v1.FateRequest
-	(*FateResponse)(nil),             // 50: hops.resourcemanager.v1.FateResponse
-	(*FinishRequest)(nil),            // 51: hops.resourcemanager.v1.FinishRequest
-	(*FinishResponse)(nil),           // 52: hops.resourcemanager.v1.FinishResponse
-	nil,                              // 53: hops.resourcemanager.v1.CredentialsResponse.SecretsEntry
-	nil,                              // 54: hops.resourcemanager.v1.Resources.OtherEntry
-	nil,                              // 55: hops.resourcemanager.v1.NodeReport.AttributesEntry
-	nil,                              // 56: hops.resourcemanager.v1.ContainerSpec.EnvEntry
-	nil,                              // 57: hops.resourcemanager.v1.Placement.AttributesEntry
-	nil,                              // 58: hops.resourcemanager.v1.Launch.EnvEntry
+	(*JobChange)(nil),                // 32: hops.resourcemanager.v1.JobChange
+	(*MemberChange)(nil),             // 33: hops.resourcemanager.v1.MemberChange
+	(*MasterLaunchRequest)(nil),      // 34: hops.resourcemanager.v1.MasterLaunchRequest
+	(*EndedRequest)(nil),             // 35: hops.resourcemanager.v1.EndedRequest
+	(*EndedResponse)(nil),            // 36: hops.resourcemanager.v1.EndedResponse
+	(*Container)(nil),                // 37: hops.resourcemanager.v1.Container
+	(*Ask)(nil),                      // 38: hops.resourcemanager.v1.Ask
+	(*Placement)(nil),                // 39: hops.resourcemanager.v1.Placement
+	(*Constraint)(nil),               // 40: hops.resourcemanager.v1.Constraint
+	(*Launch)(nil),                   // 41: hops.resourcemanager.v1.Launch
+	(*AllocateRequest)(nil),          // 42: hops.resourcemanager.v1.AllocateRequest
+	(*AllocateResponse)(nil),         // 43: hops.resourcemanager.v1.AllocateResponse
+	(*EventsRequest)(nil),            // 44: hops.resourcemanager.v1.EventsRequest
+	(*Event)(nil),                    // 45: hops.resourcemanager.v1.Event
+	(*Completed)(nil),                // 46: hops.resourcemanager.v1.Completed
+	(*Preempt)(nil),                  // 47: hops.resourcemanager.v1.Preempt
+	(*NodeLost)(nil),                 // 48: hops.resourcemanager.v1.NodeLost
+	(*Pending)(nil),                  // 49: hops.resourcemanager.v1.Pending
+	(*Managers)(nil),                 // 50: hops.resourcemanager.v1.Managers
+	(*FateRequest)(nil),              // 51: hops.resourcemanager.v1.FateRequest
+	(*FateResponse)(nil),             // 52: hops.resourcemanager.v1.FateResponse
+	(*FinishRequest)(nil),            // 53: hops.resourcemanager.v1.FinishRequest
+	(*FinishResponse)(nil),           // 54: hops.resourcemanager.v1.FinishResponse
+	nil,                              // 55: hops.resourcemanager.v1.CredentialsResponse.SecretsEntry
+	nil,                              // 56: hops.resourcemanager.v1.Resources.OtherEntry
+	nil,                              // 57: hops.resourcemanager.v1.NodeReport.AttributesEntry
+	nil,                              // 58: hops.resourcemanager.v1.ContainerSpec.EnvEntry
+	nil,                              // 59: hops.resourcemanager.v1.Placement.AttributesEntry
+	nil,                              // 60: hops.resourcemanager.v1.Launch.EnvEntry
 }
 var file_resourcemanager_api_v1_resourcemanager_proto_depIdxs = []int32{
 	5,  // 0: hops.resourcemanager.v1.LaunchContainersRequest.launches:type_name -> hops.resourcemanager.v1.ContainerLaunch
-	39, // 1: hops.resourcemanager.v1.ContainerLaunch.launch:type_name -> hops.resourcemanager.v1.Launch
+	41, // 1: hops.resourcemanager.v1.ContainerLaunch.launch:type_name -> hops.resourcemanager.v1.Launch
 	7,  // 2: hops.resourcemanager.v1.LaunchContainersResponse.outcomes:type_name -> hops.resourcemanager.v1.LaunchOutcome
 	12, // 3: hops.resourcemanager.v1.CredentialsResponse.token:type_name -> hops.resourcemanager.v1.Token
-	53, // 4: hops.resourcemanager.v1.CredentialsResponse.secrets:type_name -> hops.resourcemanager.v1.CredentialsResponse.SecretsEntry
-	54, // 5: hops.resourcemanager.v1.Resources.other:type_name -> hops.resourcemanager.v1.Resources.OtherEntry
+	55, // 4: hops.resourcemanager.v1.CredentialsResponse.secrets:type_name -> hops.resourcemanager.v1.CredentialsResponse.SecretsEntry
+	56, // 5: hops.resourcemanager.v1.Resources.other:type_name -> hops.resourcemanager.v1.Resources.OtherEntry
 	15, // 6: hops.resourcemanager.v1.GPU.load:type_name -> hops.resourcemanager.v1.GPULoad
 	13, // 7: hops.resourcemanager.v1.NodeReport.capacity:type_name -> hops.resourcemanager.v1.Resources
 	14, // 8: hops.resourcemanager.v1.NodeReport.gpus:type_name -> hops.resourcemanager.v1.GPU
 	29, // 9: hops.resourcemanager.v1.NodeReport.containers:type_name -> hops.resourcemanager.v1.ContainerStatus
 	18, // 10: hops.resourcemanager.v1.NodeReport.logs:type_name -> hops.resourcemanager.v1.LogsUnderway
-	55, // 11: hops.resourcemanager.v1.NodeReport.attributes:type_name -> hops.resourcemanager.v1.NodeReport.AttributesEntry
+	57, // 11: hops.resourcemanager.v1.NodeReport.attributes:type_name -> hops.resourcemanager.v1.NodeReport.AttributesEntry
 	14, // 12: hops.resourcemanager.v1.NodeReport.divided:type_name -> hops.resourcemanager.v1.GPU
 	28, // 13: hops.resourcemanager.v1.NodeOrders.start:type_name -> hops.resourcemanager.v1.ContainerSpec
 	25, // 14: hops.resourcemanager.v1.NodeOrders.signal:type_name -> hops.resourcemanager.v1.Signal
@@ -4677,62 +4841,65 @@ var file_resourcemanager_api_v1_resourcemanager_proto_depIdxs = []int32{
 	20, // 18: hops.resourcemanager.v1.NodeOrders.notices:type_name -> hops.resourcemanager.v1.Notices
 	23, // 19: hops.resourcemanager.v1.NodeOrders.token_keys:type_name -> hops.resourcemanager.v1.TokenKey
 	21, // 20: hops.resourcemanager.v1.Notices.notices:type_name -> hops.resourcemanager.v1.Notice
-	56, // 21: hops.resourcemanager.v1.ContainerSpec.env:type_name -> hops.resourcemanager.v1.ContainerSpec.EnvEntry
+	58, // 21: hops.resourcemanager.v1.ContainerSpec.env:type_name -> hops.resourcemanager.v1.ContainerSpec.EnvEntry
 	27, // 22: hops.resourcemanager.v1.ContainerSpec.artifacts:type_name -> hops.resourcemanager.v1.Artifact
 	13, // 23: hops.resourcemanager.v1.ContainerSpec.resources:type_name -> hops.resourcemanager.v1.Resources
 	0,  // 24: hops.resourcemanager.v1.ContainerSpec.fencing:type_name -> hops.resourcemanager.v1.Fencing
 	1,  // 25: hops.resourcemanager.v1.ContainerStatus.state:type_name -> hops.resourcemanager.v1.ContainerStatus.State
 	16, // 26: hops.resourcemanager.v1.ContainerStatus.gpu_use:type_name -> hops.resourcemanager.v1.GPUUse
 	13, // 27: hops.resourcemanager.v1.RegisterResponse.maximum:type_name -> hops.resourcemanager.v1.Resources
-	35, // 28: hops.resourcemanager.v1.RegisterResponse.containers:type_name -> hops.resourcemanager.v1.Container
-	5,  // 29: hops.resourcemanager.v1.MasterLaunchRequest.launches:type_name -> hops.resourcemanager.v1.ContainerLaunch
-	44, // 30: hops.resourcemanager.v1.EndedResponse.ended:type_name -> hops.resourcemanager.v1.Completed
-	13, // 31: hops.resourcemanager.v1.Container.resources:type_name -> hops.resourcemanager.v1.Resources
-	14, // 32: hops.resourcemanager.v1.Container.gpus:type_name -> hops.resourcemanager.v1.GPU
-	13, // 33: hops.resourcemanager.v1.Ask.resources:type_name -> hops.resourcemanager.v1.Resources
-	39, // 34: hops.resourcemanager.v1.Ask.launch:type_name -> hops.resourcemanager.v1.Launch
-	37, // 35: hops.resourcemanager.v1.Ask.placement:type_name -> hops.resourcemanager.v1.Placement
-	57, // 36: hops.resourcemanager.v1.Placement.attributes:type_name -> hops.resourcemanager.v1.Placement.AttributesEntry
-	38, // 37: hops.resourcemanager.v1.Placement.constraints:type_name -> hops.resourcemanager.v1.Constraint
-	58, // 38: hops.resourcemanager.v1.Launch.env:type_name -> hops.resourcemanager.v1.Launch.EnvEntry
-	27, // 39: hops.resourcemanager.v1.Launch.artifacts:type_name -> hops.resourcemanager.v1.Artifact
-	0,  // 40: hops.resourcemanager.v1.Launch.fencing:type_name -> hops.resourcemanager.v1.Fencing
-	36, // 41: hops.resourcemanager.v1.AllocateRequest.asks:type_name -> hops.resourcemanager.v1.Ask
-	35, // 42: hops.resourcemanager.v1.Event.granted:type_name -> hops.resourcemanager.v1.Container
-	44, // 43: hops.resourcemanager.v1.Event.completed:type_name -> hops.resourcemanager.v1.Completed
-	45, // 44: hops.resourcemanager.v1.Event.preempt:type_name -> hops.resourcemanager.v1.Preempt
-	46, // 45: hops.resourcemanager.v1.Event.node_lost:type_name -> hops.resourcemanager.v1.NodeLost
-	47, // 46: hops.resourcemanager.v1.Event.pending:type_name -> hops.resourcemanager.v1.Pending
-	48, // 47: hops.resourcemanager.v1.Event.managers:type_name -> hops.resourcemanager.v1.Managers
-	17, // 48: hops.resourcemanager.v1.NodeManagers.Session:input_type -> hops.resourcemanager.v1.NodeReport
-	10, // 49: hops.resourcemanager.v1.NodeManagers.Credentials:input_type -> hops.resourcemanager.v1.CredentialsRequest
-	4,  // 50: hops.resourcemanager.v1.NodeManagers.LaunchContainers:input_type -> hops.resourcemanager.v1.LaunchContainersRequest
-	8,  // 51: hops.resourcemanager.v1.ResourceManagers.Enlist:input_type -> hops.resourcemanager.v1.EnlistRequest
-	30, // 52: hops.resourcemanager.v1.ApplicationMasters.Register:input_type -> hops.resourcemanager.v1.RegisterRequest
-	33, // 53: hops.resourcemanager.v1.ApplicationMasters.Ended:input_type -> hops.resourcemanager.v1.EndedRequest
-	40, // 54: hops.resourcemanager.v1.ApplicationMasters.Allocate:input_type -> hops.resourcemanager.v1.AllocateRequest
-	42, // 55: hops.resourcemanager.v1.ApplicationMasters.Events:input_type -> hops.resourcemanager.v1.EventsRequest
-	51, // 56: hops.resourcemanager.v1.ApplicationMasters.Finish:input_type -> hops.resourcemanager.v1.FinishRequest
-	32, // 57: hops.resourcemanager.v1.ApplicationMasters.LaunchContainers:input_type -> hops.resourcemanager.v1.MasterLaunchRequest
-	2,  // 58: hops.resourcemanager.v1.ApplicationMasters.Checkpointed:input_type -> hops.resourcemanager.v1.CheckpointedRequest
-	49, // 59: hops.resourcemanager.v1.ApplicationMasters.Fate:input_type -> hops.resourcemanager.v1.FateRequest
-	19, // 60: hops.resourcemanager.v1.NodeManagers.Session:output_type -> hops.resourcemanager.v1.NodeOrders
-	11, // 61: hops.resourcemanager.v1.NodeManagers.Credentials:output_type -> hops.resourcemanager.v1.CredentialsResponse
-	6,  // 62: hops.resourcemanager.v1.NodeManagers.LaunchContainers:output_type -> hops.resourcemanager.v1.LaunchContainersResponse
-	9,  // 63: hops.resourcemanager.v1.ResourceManagers.Enlist:output_type -> hops.resourcemanager.v1.EnlistResponse
-	31, // 64: hops.resourcemanager.v1.ApplicationMasters.Register:output_type -> hops.resourcemanager.v1.RegisterResponse
-	34, // 65: hops.resourcemanager.v1.ApplicationMasters.Ended:output_type -> hops.resourcemanager.v1.EndedResponse
-	41, // 66: hops.resourcemanager.v1.ApplicationMasters.Allocate:output_type -> hops.resourcemanager.v1.AllocateResponse
-	43, // 67: hops.resourcemanager.v1.ApplicationMasters.Events:output_type -> hops.resourcemanager.v1.Event
-	52, // 68: hops.resourcemanager.v1.ApplicationMasters.Finish:output_type -> hops.resourcemanager.v1.FinishResponse
-	6,  // 69: hops.resourcemanager.v1.ApplicationMasters.LaunchContainers:output_type -> hops.resourcemanager.v1.LaunchContainersResponse
-	3,  // 70: hops.resourcemanager.v1.ApplicationMasters.Checkpointed:output_type -> hops.resourcemanager.v1.CheckpointedResponse
-	50, // 71: hops.resourcemanager.v1.ApplicationMasters.Fate:output_type -> hops.resourcemanager.v1.FateResponse
-	60, // [60:72] is the sub-list for method output_type
-	48, // [48:60] is the sub-list for method input_type
-	48, // [48:48] is the sub-list for extension type_name
-	48, // [48:48] is the sub-list for extension extendee
-	0,  // [0:48] is the sub-list for field type_name
+	37, // 28: hops.resourcemanager.v1.RegisterResponse.containers:type_name -> hops.resourcemanager.v1.Container
+	32, // 29: hops.resourcemanager.v1.RegisterResponse.change:type_name -> hops.resourcemanager.v1.JobChange
+	33, // 30: hops.resourcemanager.v1.JobChange.members:type_name -> hops.resourcemanager.v1.MemberChange
+	5,  // 31: hops.resourcemanager.v1.MasterLaunchRequest.launches:type_name -> hops.resourcemanager.v1.ContainerLaunch
+	46, // 32: hops.resourcemanager.v1.EndedResponse.ended:type_name -> hops.resourcemanager.v1.Completed
+	13, // 33: hops.resourcemanager.v1.Container.resources:type_name -> hops.resourcemanager.v1.Resources
+	14, // 34: hops.resourcemanager.v1.Container.gpus:type_name -> hops.resourcemanager.v1.GPU
+	13, // 35: hops.resourcemanager.v1.Ask.resources:type_name -> hops.resourcemanager.v1.Resources
+	41, // 36: hops.resourcemanager.v1.Ask.launch:type_name -> hops.resourcemanager.v1.Launch
+	39, // 37: hops.resourcemanager.v1.Ask.placement:type_name -> hops.resourcemanager.v1.Placement
+	59, // 38: hops.resourcemanager.v1.Placement.attributes:type_name -> hops.resourcemanager.v1.Placement.AttributesEntry
+	40, // 39: hops.resourcemanager.v1.Placement.constraints:type_name -> hops.resourcemanager.v1.Constraint
+	60, // 40: hops.resourcemanager.v1.Launch.env:type_name -> hops.resourcemanager.v1.Launch.EnvEntry
+	27, // 41: hops.resourcemanager.v1.Launch.artifacts:type_name -> hops.resourcemanager.v1.Artifact
+	0,  // 42: hops.resourcemanager.v1.Launch.fencing:type_name -> hops.resourcemanager.v1.Fencing
+	38, // 43: hops.resourcemanager.v1.AllocateRequest.asks:type_name -> hops.resourcemanager.v1.Ask
+	37, // 44: hops.resourcemanager.v1.Event.granted:type_name -> hops.resourcemanager.v1.Container
+	46, // 45: hops.resourcemanager.v1.Event.completed:type_name -> hops.resourcemanager.v1.Completed
+	47, // 46: hops.resourcemanager.v1.Event.preempt:type_name -> hops.resourcemanager.v1.Preempt
+	48, // 47: hops.resourcemanager.v1.Event.node_lost:type_name -> hops.resourcemanager.v1.NodeLost
+	49, // 48: hops.resourcemanager.v1.Event.pending:type_name -> hops.resourcemanager.v1.Pending
+	50, // 49: hops.resourcemanager.v1.Event.managers:type_name -> hops.resourcemanager.v1.Managers
+	32, // 50: hops.resourcemanager.v1.Event.changed:type_name -> hops.resourcemanager.v1.JobChange
+	17, // 51: hops.resourcemanager.v1.NodeManagers.Session:input_type -> hops.resourcemanager.v1.NodeReport
+	10, // 52: hops.resourcemanager.v1.NodeManagers.Credentials:input_type -> hops.resourcemanager.v1.CredentialsRequest
+	4,  // 53: hops.resourcemanager.v1.NodeManagers.LaunchContainers:input_type -> hops.resourcemanager.v1.LaunchContainersRequest
+	8,  // 54: hops.resourcemanager.v1.ResourceManagers.Enlist:input_type -> hops.resourcemanager.v1.EnlistRequest
+	30, // 55: hops.resourcemanager.v1.ApplicationMasters.Register:input_type -> hops.resourcemanager.v1.RegisterRequest
+	35, // 56: hops.resourcemanager.v1.ApplicationMasters.Ended:input_type -> hops.resourcemanager.v1.EndedRequest
+	42, // 57: hops.resourcemanager.v1.ApplicationMasters.Allocate:input_type -> hops.resourcemanager.v1.AllocateRequest
+	44, // 58: hops.resourcemanager.v1.ApplicationMasters.Events:input_type -> hops.resourcemanager.v1.EventsRequest
+	53, // 59: hops.resourcemanager.v1.ApplicationMasters.Finish:input_type -> hops.resourcemanager.v1.FinishRequest
+	34, // 60: hops.resourcemanager.v1.ApplicationMasters.LaunchContainers:input_type -> hops.resourcemanager.v1.MasterLaunchRequest
+	2,  // 61: hops.resourcemanager.v1.ApplicationMasters.Checkpointed:input_type -> hops.resourcemanager.v1.CheckpointedRequest
+	51, // 62: hops.resourcemanager.v1.ApplicationMasters.Fate:input_type -> hops.resourcemanager.v1.FateRequest
+	19, // 63: hops.resourcemanager.v1.NodeManagers.Session:output_type -> hops.resourcemanager.v1.NodeOrders
+	11, // 64: hops.resourcemanager.v1.NodeManagers.Credentials:output_type -> hops.resourcemanager.v1.CredentialsResponse
+	6,  // 65: hops.resourcemanager.v1.NodeManagers.LaunchContainers:output_type -> hops.resourcemanager.v1.LaunchContainersResponse
+	9,  // 66: hops.resourcemanager.v1.ResourceManagers.Enlist:output_type -> hops.resourcemanager.v1.EnlistResponse
+	31, // 67: hops.resourcemanager.v1.ApplicationMasters.Register:output_type -> hops.resourcemanager.v1.RegisterResponse
+	36, // 68: hops.resourcemanager.v1.ApplicationMasters.Ended:output_type -> hops.resourcemanager.v1.EndedResponse
+	43, // 69: hops.resourcemanager.v1.ApplicationMasters.Allocate:output_type -> hops.resourcemanager.v1.AllocateResponse
+	45, // 70: hops.resourcemanager.v1.ApplicationMasters.Events:output_type -> hops.resourcemanager.v1.Event
+	54, // 71: hops.resourcemanager.v1.ApplicationMasters.Finish:output_type -> hops.resourcemanager.v1.FinishResponse
+	6,  // 72: hops.resourcemanager.v1.ApplicationMasters.LaunchContainers:output_type -> hops.resourcemanager.v1.LaunchContainersResponse
+	3,  // 73: hops.resourcemanager.v1.ApplicationMasters.Checkpointed:output_type -> hops.resourcemanager.v1.CheckpointedResponse
+	52, // 74: hops.resourcemanager.v1.ApplicationMasters.Fate:output_type -> hops.resourcemanager.v1.FateResponse
+	63, // [63:75] is the sub-list for method output_type
+	51, // [51:63] is the sub-list for method input_type
+	51, // [51:51] is the sub-list for extension type_name
+	51, // [51:51] is the sub-list for extension extendee
+	0,  // [0:51] is the sub-list for field type_name
 }
 
 func init() { file_resourcemanager_api_v1_resourcemanager_proto_init() }
@@ -4740,14 +4907,15 @@ func file_resourcemanager_api_v1_resourcemanager_proto_init() {
 	if File_resourcemanager_api_v1_resourcemanager_proto != nil {
 		return
 	}
-	file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[36].OneofWrappers = []any{}
-	file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[41].OneofWrappers = []any{
+	file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[38].OneofWrappers = []any{}
+	file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[43].OneofWrappers = []any{
 		(*Event_Granted)(nil),
 		(*Event_Completed)(nil),
 		(*Event_Preempt)(nil),
 		(*Event_NodeLost)(nil),
 		(*Event_Pending)(nil),
 		(*Event_Managers)(nil),
+		(*Event_Changed)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -4755,7 +4923,7 @@ func file_resourcemanager_api_v1_resourcemanager_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_resourcemanager_api_v1_resourcemanager_proto_rawDesc), len(file_resourcemanager_api_v1_resourcemanager_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   57,
+			NumMessages:   59,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -57,6 +57,8 @@ type Command struct {
 	//	*Command_MarkNodes
 	//	*Command_PreemptContainers
 	//	*Command_Checkpoint
+	//	*Command_ResizeJob
+	//	*Command_ChangeMembers
 	Op            isCommand_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -340,6 +342,24 @@ func (x *Command) GetCheckpoint() *Checkpoint {
 	return nil
 }
 
+func (x *Command) GetResizeJob() *ResizeJob {
+	if x != nil {
+		if x, ok := x.Op.(*Command_ResizeJob); ok {
+			return x.ResizeJob
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetChangeMembers() *ChangeMembers {
+	if x != nil {
+		if x, ok := x.Op.(*Command_ChangeMembers); ok {
+			return x.ChangeMembers
+		}
+	}
+	return nil
+}
+
 type isCommand_Op interface {
 	isCommand_Op()
 }
@@ -448,6 +468,14 @@ type Command_Checkpoint struct {
 	Checkpoint *Checkpoint `protobuf:"bytes,61,opt,name=checkpoint,proto3,oneof"`
 }
 
+type Command_ResizeJob struct {
+	ResizeJob *ResizeJob `protobuf:"bytes,74,opt,name=resize_job,json=resizeJob,proto3,oneof"`
+}
+
+type Command_ChangeMembers struct {
+	ChangeMembers *ChangeMembers `protobuf:"bytes,75,opt,name=change_members,json=changeMembers,proto3,oneof"`
+}
+
 func (*Command_Begin) isCommand_Op() {}
 
 func (*Command_NewApplication) isCommand_Op() {}
@@ -499,6 +527,10 @@ func (*Command_MarkNodes) isCommand_Op() {}
 func (*Command_PreemptContainers) isCommand_Op() {}
 
 func (*Command_Checkpoint) isCommand_Op() {}
+
+func (*Command_ResizeJob) isCommand_Op() {}
+
+func (*Command_ChangeMembers) isCommand_Op() {}
 
 // Begin opens an epoch: a new leader takes over. Later commands of earlier epochs are refused.
 type Begin struct {
@@ -2731,22 +2763,290 @@ func (x *Checkpoint) GetStep() int64 {
 	return 0
 }
 
+// ResizeJob says how many instances a command is to have from now on, in place of what its document says. Instances with larger numbers are told
+// to go until a deadline (release.Requests).
+type ResizeJob struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Application *ApplicationID         `protobuf:"bytes,1,opt,name=application,proto3" json:"application,omitempty"`
+	Max         int32                  `protobuf:"varint,2,opt,name=max,proto3" json:"max,omitempty"`
+	// How many of them at least run at once; 0: each on its own.
+	Min        int32 `protobuf:"varint,3,opt,name=min,proto3" json:"min,omitempty"`
+	DeadlineMs int64 `protobuf:"varint,4,opt,name=deadline_ms,json=deadlineMs,proto3" json:"deadline_ms,omitempty"`
+	// For those who go.
+	Reason        string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResizeJob) Reset() {
+	*x = ResizeJob{}
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResizeJob) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResizeJob) ProtoMessage() {}
+
+func (x *ResizeJob) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResizeJob.ProtoReflect.Descriptor instead.
+func (*ResizeJob) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *ResizeJob) GetApplication() *ApplicationID {
+	if x != nil {
+		return x.Application
+	}
+	return nil
+}
+
+func (x *ResizeJob) GetMax() int32 {
+	if x != nil {
+		return x.Max
+	}
+	return 0
+}
+
+func (x *ResizeJob) GetMin() int32 {
+	if x != nil {
+		return x.Min
+	}
+	return 0
+}
+
+func (x *ResizeJob) GetDeadlineMs() int64 {
+	if x != nil {
+		return x.DeadlineMs
+	}
+	return 0
+}
+
+func (x *ResizeJob) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// ChangeMembers ends members of an array for good, or has them run again (release.Requests).
+type ChangeMembers struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Application *ApplicationID         `protobuf:"bytes,1,opt,name=application,proto3" json:"application,omitempty"`
+	Numbers     []int32                `protobuf:"varint,2,rep,packed,name=numbers,proto3" json:"numbers,omitempty"`
+	Retry       bool                   `protobuf:"varint,3,opt,name=retry,proto3" json:"retry,omitempty"`
+	// For those who end.
+	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeMembers) Reset() {
+	*x = ChangeMembers{}
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeMembers) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeMembers) ProtoMessage() {}
+
+func (x *ChangeMembers) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeMembers.ProtoReflect.Descriptor instead.
+func (*ChangeMembers) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *ChangeMembers) GetApplication() *ApplicationID {
+	if x != nil {
+		return x.Application
+	}
+	return nil
+}
+
+func (x *ChangeMembers) GetNumbers() []int32 {
+	if x != nil {
+		return x.Numbers
+	}
+	return nil
+}
+
+func (x *ChangeMembers) GetRetry() bool {
+	if x != nil {
+		return x.Retry
+	}
+	return false
+}
+
+func (x *ChangeMembers) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// Size is how many instances a command has, since it was resized.
+type Size struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Max           int32                  `protobuf:"varint,1,opt,name=max,proto3" json:"max,omitempty"`
+	Min           int32                  `protobuf:"varint,2,opt,name=min,proto3" json:"min,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Size) Reset() {
+	*x = Size{}
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Size) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Size) ProtoMessage() {}
+
+func (x *Size) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Size.ProtoReflect.Descriptor instead.
+func (*Size) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *Size) GetMax() int32 {
+	if x != nil {
+		return x.Max
+	}
+	return 0
+}
+
+func (x *Size) GetMin() int32 {
+	if x != nil {
+		return x.Min
+	}
+	return 0
+}
+
+// Member is one of an array of which somebody has wished something.
+type Member struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Number int32                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	// It is to run no more.
+	Killed bool `protobuf:"varint,2,opt,name=killed,proto3" json:"killed,omitempty"`
+	// Number of the application's container up to which its failures count no more.
+	Forgiven      int64 `protobuf:"varint,3,opt,name=forgiven,proto3" json:"forgiven,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Member) Reset() {
+	*x = Member{}
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Member) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Member) ProtoMessage() {}
+
+func (x *Member) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Member.ProtoReflect.Descriptor instead.
+func (*Member) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *Member) GetNumber() int32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Member) GetKilled() bool {
+	if x != nil {
+		return x.Killed
+	}
+	return false
+}
+
+func (x *Member) GetForgiven() int64 {
+	if x != nil {
+		return x.Forgiven
+	}
+	return 0
+}
+
 // Notice tells a container that it is to go.
 type Notice struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	SinceMs    int64                  `protobuf:"varint,1,opt,name=since_ms,json=sinceMs,proto3" json:"since_ms,omitempty"`
 	DeadlineMs int64                  `protobuf:"varint,2,opt,name=deadline_ms,json=deadlineMs,proto3" json:"deadline_ms,omitempty"`
 	// For whom, with the path of its queue.
-	Application   *ApplicationID `protobuf:"bytes,3,opt,name=application,proto3" json:"application,omitempty"`
-	Ask           string         `protobuf:"bytes,4,opt,name=ask,proto3" json:"ask,omitempty"`
-	Queue         string         `protobuf:"bytes,5,opt,name=queue,proto3" json:"queue,omitempty"`
+	Application *ApplicationID `protobuf:"bytes,3,opt,name=application,proto3" json:"application,omitempty"`
+	Ask         string         `protobuf:"bytes,4,opt,name=ask,proto3" json:"ask,omitempty"`
+	Queue       string         `protobuf:"bytes,5,opt,name=queue,proto3" json:"queue,omitempty"`
+	// Its job was resized, and it goes for nobody else; then the three before are empty.
+	Resized       string `protobuf:"bytes,50,opt,name=resized,proto3" json:"resized,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Notice) Reset() {
 	*x = Notice{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[34]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2758,7 +3058,7 @@ func (x *Notice) String() string {
 func (*Notice) ProtoMessage() {}
 
 func (x *Notice) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[34]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2771,7 +3071,7 @@ func (x *Notice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Notice.ProtoReflect.Descriptor instead.
 func (*Notice) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{34}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Notice) GetSinceMs() int64 {
@@ -2809,6 +3109,13 @@ func (x *Notice) GetQueue() string {
 	return ""
 }
 
+func (x *Notice) GetResized() string {
+	if x != nil {
+		return x.Resized
+	}
+	return ""
+}
+
 // Label is one that the cluster knows whether or not a node carries it.
 type Label struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2820,7 +3127,7 @@ type Label struct {
 
 func (x *Label) Reset() {
 	*x = Label{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[35]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2832,7 +3139,7 @@ func (x *Label) String() string {
 func (*Label) ProtoMessage() {}
 
 func (x *Label) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[35]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2845,7 +3152,7 @@ func (x *Label) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Label.ProtoReflect.Descriptor instead.
 func (*Label) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{35}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Label) GetName() string {
@@ -2874,7 +3181,7 @@ type ChangeLabels struct {
 
 func (x *ChangeLabels) Reset() {
 	*x = ChangeLabels{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[36]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2886,7 +3193,7 @@ func (x *ChangeLabels) String() string {
 func (*ChangeLabels) ProtoMessage() {}
 
 func (x *ChangeLabels) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[36]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2899,7 +3206,7 @@ func (x *ChangeLabels) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeLabels.ProtoReflect.Descriptor instead.
 func (*ChangeLabels) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{36}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ChangeLabels) GetAdd() []*Label {
@@ -2929,7 +3236,7 @@ type MarkNodes struct {
 
 func (x *MarkNodes) Reset() {
 	*x = MarkNodes{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[37]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2941,7 +3248,7 @@ func (x *MarkNodes) String() string {
 func (*MarkNodes) ProtoMessage() {}
 
 func (x *MarkNodes) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[37]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2954,7 +3261,7 @@ func (x *MarkNodes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkNodes.ProtoReflect.Descriptor instead.
 func (*MarkNodes) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{37}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *MarkNodes) GetNodes() []*NodeMarks {
@@ -2986,7 +3293,7 @@ type NodeMarks struct {
 
 func (x *NodeMarks) Reset() {
 	*x = NodeMarks{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[38]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2998,7 +3305,7 @@ func (x *NodeMarks) String() string {
 func (*NodeMarks) ProtoMessage() {}
 
 func (x *NodeMarks) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[38]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3011,7 +3318,7 @@ func (x *NodeMarks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeMarks.ProtoReflect.Descriptor instead.
 func (*NodeMarks) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{38}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *NodeMarks) GetNode() string {
@@ -3058,7 +3365,7 @@ type Labels struct {
 
 func (x *Labels) Reset() {
 	*x = Labels{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[39]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3070,7 +3377,7 @@ func (x *Labels) String() string {
 func (*Labels) ProtoMessage() {}
 
 func (x *Labels) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[39]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3083,7 +3390,7 @@ func (x *Labels) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Labels.ProtoReflect.Descriptor instead.
 func (*Labels) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{39}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Labels) GetNames() []string {
@@ -3103,7 +3410,7 @@ type ClusterLabels struct {
 
 func (x *ClusterLabels) Reset() {
 	*x = ClusterLabels{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[40]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3115,7 +3422,7 @@ func (x *ClusterLabels) String() string {
 func (*ClusterLabels) ProtoMessage() {}
 
 func (x *ClusterLabels) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[40]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3128,7 +3435,7 @@ func (x *ClusterLabels) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterLabels.ProtoReflect.Descriptor instead.
 func (*ClusterLabels) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{40}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ClusterLabels) GetLabels() []*Label {
@@ -3149,7 +3456,7 @@ type Dependency struct {
 
 func (x *Dependency) Reset() {
 	*x = Dependency{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[41]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3161,7 +3468,7 @@ func (x *Dependency) String() string {
 func (*Dependency) ProtoMessage() {}
 
 func (x *Dependency) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[41]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3174,7 +3481,7 @@ func (x *Dependency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dependency.ProtoReflect.Descriptor instead.
 func (*Dependency) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{41}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Dependency) GetApplication() *ApplicationID {
@@ -3201,7 +3508,7 @@ type ApplicationID struct {
 
 func (x *ApplicationID) Reset() {
 	*x = ApplicationID{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[42]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3213,7 +3520,7 @@ func (x *ApplicationID) String() string {
 func (*ApplicationID) ProtoMessage() {}
 
 func (x *ApplicationID) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[42]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3226,7 +3533,7 @@ func (x *ApplicationID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplicationID.ProtoReflect.Descriptor instead.
 func (*ApplicationID) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{42}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ApplicationID) GetCluster() int64 {
@@ -3255,7 +3562,7 @@ type ContainerID struct {
 
 func (x *ContainerID) Reset() {
 	*x = ContainerID{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[43]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3267,7 +3574,7 @@ func (x *ContainerID) String() string {
 func (*ContainerID) ProtoMessage() {}
 
 func (x *ContainerID) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[43]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3280,7 +3587,7 @@ func (x *ContainerID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerID.ProtoReflect.Descriptor instead.
 func (*ContainerID) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{43}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ContainerID) GetApplication() *ApplicationID {
@@ -3323,7 +3630,7 @@ type Resource struct {
 
 func (x *Resource) Reset() {
 	*x = Resource{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[44]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3335,7 +3642,7 @@ func (x *Resource) String() string {
 func (*Resource) ProtoMessage() {}
 
 func (x *Resource) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[44]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3348,7 +3655,7 @@ func (x *Resource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resource.ProtoReflect.Descriptor instead.
 func (*Resource) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{44}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Resource) GetMemory() int64 {
@@ -3399,7 +3706,7 @@ type GPU struct {
 
 func (x *GPU) Reset() {
 	*x = GPU{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[45]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3411,7 +3718,7 @@ func (x *GPU) String() string {
 func (*GPU) ProtoMessage() {}
 
 func (x *GPU) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[45]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3424,7 +3731,7 @@ func (x *GPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPU.ProtoReflect.Descriptor instead.
 func (*GPU) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{45}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *GPU) GetUuid() string {
@@ -3546,14 +3853,16 @@ type Application struct {
 	// What it still waits for.
 	After []*Dependency `protobuf:"bytes,60,rep,name=after,proto3" json:"after,omitempty"`
 	// When it has to have ended; 0: there is no such time.
-	DeadlineMs    int64 `protobuf:"varint,61,opt,name=deadline_ms,json=deadlineMs,proto3" json:"deadline_ms,omitempty"`
+	DeadlineMs    int64     `protobuf:"varint,61,opt,name=deadline_ms,json=deadlineMs,proto3" json:"deadline_ms,omitempty"`
+	Size          *Size     `protobuf:"bytes,50,opt,name=size,proto3" json:"size,omitempty"`       // absent: as its document says
+	Members       []*Member `protobuf:"bytes,51,rep,name=members,proto3" json:"members,omitempty"` // by number
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Application) Reset() {
 	*x = Application{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[46]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3565,7 +3874,7 @@ func (x *Application) String() string {
 func (*Application) ProtoMessage() {}
 
 func (x *Application) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[46]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3578,7 +3887,7 @@ func (x *Application) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Application.ProtoReflect.Descriptor instead.
 func (*Application) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{46}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Application) GetId() *ApplicationID {
@@ -3833,6 +4142,20 @@ func (x *Application) GetDeadlineMs() int64 {
 	return 0
 }
 
+func (x *Application) GetSize() *Size {
+	if x != nil {
+		return x.Size
+	}
+	return nil
+}
+
+func (x *Application) GetMembers() []*Member {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
 type Attempt struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Number      int32                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
@@ -3856,7 +4179,7 @@ type Attempt struct {
 
 func (x *Attempt) Reset() {
 	*x = Attempt{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[47]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3868,7 +4191,7 @@ func (x *Attempt) String() string {
 func (*Attempt) ProtoMessage() {}
 
 func (x *Attempt) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[47]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3881,7 +4204,7 @@ func (x *Attempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attempt.ProtoReflect.Descriptor instead.
 func (*Attempt) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{47}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Attempt) GetNumber() int32 {
@@ -4009,7 +4332,7 @@ type Ask struct {
 
 func (x *Ask) Reset() {
 	*x = Ask{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[48]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4021,7 +4344,7 @@ func (x *Ask) String() string {
 func (*Ask) ProtoMessage() {}
 
 func (x *Ask) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[48]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4034,7 +4357,7 @@ func (x *Ask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ask.ProtoReflect.Descriptor instead.
 func (*Ask) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{48}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Ask) GetId() string {
@@ -4177,7 +4500,7 @@ type AskPlacement struct {
 
 func (x *AskPlacement) Reset() {
 	*x = AskPlacement{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[49]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4189,7 +4512,7 @@ func (x *AskPlacement) String() string {
 func (*AskPlacement) ProtoMessage() {}
 
 func (x *AskPlacement) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[49]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4202,7 +4525,7 @@ func (x *AskPlacement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskPlacement.ProtoReflect.Descriptor instead.
 func (*AskPlacement) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{49}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *AskPlacement) GetAttributes() map[string]string {
@@ -4247,7 +4570,7 @@ type Constraint struct {
 
 func (x *Constraint) Reset() {
 	*x = Constraint{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[50]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4259,7 +4582,7 @@ func (x *Constraint) String() string {
 func (*Constraint) ProtoMessage() {}
 
 func (x *Constraint) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[50]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4272,7 +4595,7 @@ func (x *Constraint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Constraint.ProtoReflect.Descriptor instead.
 func (*Constraint) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{50}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Constraint) GetTag() string {
@@ -4318,7 +4641,7 @@ type Launch struct {
 
 func (x *Launch) Reset() {
 	*x = Launch{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[51]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4330,7 +4653,7 @@ func (x *Launch) String() string {
 func (*Launch) ProtoMessage() {}
 
 func (x *Launch) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[51]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4343,7 +4666,7 @@ func (x *Launch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Launch.ProtoReflect.Descriptor instead.
 func (*Launch) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{51}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Launch) GetArgv() []string {
@@ -4405,7 +4728,7 @@ type EnvVar struct {
 
 func (x *EnvVar) Reset() {
 	*x = EnvVar{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[52]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4417,7 +4740,7 @@ func (x *EnvVar) String() string {
 func (*EnvVar) ProtoMessage() {}
 
 func (x *EnvVar) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[52]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4430,7 +4753,7 @@ func (x *EnvVar) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnvVar.ProtoReflect.Descriptor instead.
 func (*EnvVar) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{52}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *EnvVar) GetName() string {
@@ -4464,7 +4787,7 @@ type Artifact struct {
 
 func (x *Artifact) Reset() {
 	*x = Artifact{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[53]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4476,7 +4799,7 @@ func (x *Artifact) String() string {
 func (*Artifact) ProtoMessage() {}
 
 func (x *Artifact) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[53]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4489,7 +4812,7 @@ func (x *Artifact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Artifact.ProtoReflect.Descriptor instead.
 func (*Artifact) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{53}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Artifact) GetName() string {
@@ -4593,7 +4916,7 @@ type Container struct {
 
 func (x *Container) Reset() {
 	*x = Container{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[54]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4605,7 +4928,7 @@ func (x *Container) String() string {
 func (*Container) ProtoMessage() {}
 
 func (x *Container) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[54]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4618,7 +4941,7 @@ func (x *Container) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Container.ProtoReflect.Descriptor instead.
 func (*Container) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{54}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Container) GetId() *ContainerID {
@@ -4841,7 +5164,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[55]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4853,7 +5176,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[55]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4866,7 +5189,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{55}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Node) GetId() string {
@@ -5037,7 +5360,7 @@ func (x *Node) GetOwnAttributes() map[string]string {
 	return nil
 }
 
-// Event is something that an application's master has not acknowledged. Exactly one of the last four is set.
+// Event is something that an application's master has not acknowledged. Exactly one of the others is set.
 type Event struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Application *ApplicationID         `protobuf:"bytes,1,opt,name=application,proto3" json:"application,omitempty"`
@@ -5046,14 +5369,16 @@ type Event struct {
 	Completed   *ContainerID           `protobuf:"bytes,4,opt,name=completed,proto3" json:"completed,omitempty"`
 	NodeLost    string                 `protobuf:"bytes,5,opt,name=node_lost,json=nodeLost,proto3" json:"node_lost,omitempty"`
 	// A container that is to leave its node.
-	Preempt       *ContainerID `protobuf:"bytes,6,opt,name=preempt,proto3" json:"preempt,omitempty"`
+	Preempt *ContainerID `protobuf:"bytes,6,opt,name=preempt,proto3" json:"preempt,omitempty"`
+	// The size of the application or what is wished of its members has changed.
+	Changed       bool `protobuf:"varint,50,opt,name=changed,proto3" json:"changed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[56]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5065,7 +5390,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[56]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5078,7 +5403,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{56}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Event) GetApplication() *ApplicationID {
@@ -5123,6 +5448,13 @@ func (x *Event) GetPreempt() *ContainerID {
 	return nil
 }
 
+func (x *Event) GetChanged() bool {
+	if x != nil {
+		return x.Changed
+	}
+	return false
+}
+
 type LedgerLine struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Sequence      uint64                 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
@@ -5137,7 +5469,7 @@ type LedgerLine struct {
 
 func (x *LedgerLine) Reset() {
 	*x = LedgerLine{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[57]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5149,7 +5481,7 @@ func (x *LedgerLine) String() string {
 func (*LedgerLine) ProtoMessage() {}
 
 func (x *LedgerLine) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[57]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5162,7 +5494,7 @@ func (x *LedgerLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerLine.ProtoReflect.Descriptor instead.
 func (*LedgerLine) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{57}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *LedgerLine) GetSequence() uint64 {
@@ -5232,7 +5564,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[58]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5244,7 +5576,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[58]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5257,7 +5589,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{58}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Record) GetItem() isRecord_Item {
@@ -5490,7 +5822,7 @@ type Header struct {
 
 func (x *Header) Reset() {
 	*x = Header{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[59]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5502,7 +5834,7 @@ func (x *Header) String() string {
 func (*Header) ProtoMessage() {}
 
 func (x *Header) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[59]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5515,7 +5847,7 @@ func (x *Header) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Header.ProtoReflect.Descriptor instead.
 func (*Header) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{59}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Header) GetVersion() uint32 {
@@ -5627,7 +5959,7 @@ type Excluded struct {
 
 func (x *Excluded) Reset() {
 	*x = Excluded{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[60]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5639,7 +5971,7 @@ func (x *Excluded) String() string {
 func (*Excluded) ProtoMessage() {}
 
 func (x *Excluded) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[60]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5652,7 +5984,7 @@ func (x *Excluded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Excluded.ProtoReflect.Descriptor instead.
 func (*Excluded) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{60}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Excluded) GetNames() []string {
@@ -5679,7 +6011,7 @@ type AskRecord struct {
 
 func (x *AskRecord) Reset() {
 	*x = AskRecord{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[61]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5691,7 +6023,7 @@ func (x *AskRecord) String() string {
 func (*AskRecord) ProtoMessage() {}
 
 func (x *AskRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[61]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5704,7 +6036,7 @@ func (x *AskRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRecord.ProtoReflect.Descriptor instead.
 func (*AskRecord) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{61}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *AskRecord) GetApplication() *ApplicationID {
@@ -5732,7 +6064,7 @@ type LaunchRecord struct {
 
 func (x *LaunchRecord) Reset() {
 	*x = LaunchRecord{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[62]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5744,7 +6076,7 @@ func (x *LaunchRecord) String() string {
 func (*LaunchRecord) ProtoMessage() {}
 
 func (x *LaunchRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[62]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5757,7 +6089,7 @@ func (x *LaunchRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaunchRecord.ProtoReflect.Descriptor instead.
 func (*LaunchRecord) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{62}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *LaunchRecord) GetApplication() *ApplicationID {
@@ -5790,7 +6122,7 @@ type End struct {
 
 func (x *End) Reset() {
 	*x = End{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[63]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5802,7 +6134,7 @@ func (x *End) String() string {
 func (*End) ProtoMessage() {}
 
 func (x *End) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[63]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5815,7 +6147,7 @@ func (x *End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use End.ProtoReflect.Descriptor instead.
 func (*End) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{63}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *End) GetRecords() uint64 {
@@ -5829,7 +6161,7 @@ var File_resourcemanager_statepb_v1_state_proto protoreflect.FileDescriptor
 
 const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\n" +
-	"&resourcemanager/statepb/v1/state.proto\x12\x1dhops.resourcemanager.state.v1\"\x8b\x10\n" +
+	"&resourcemanager/statepb/v1/state.proto\x12\x1dhops.resourcemanager.state.v1\"\xad\x11\n" +
 	"\aCommand\x12\x15\n" +
 	"\x06now_ms\x18\x01 \x01(\x03R\x05nowMs\x12<\n" +
 	"\x05begin\x18\x02 \x01(\v2$.hops.resourcemanager.state.v1.BeginH\x00R\x05begin\x12X\n" +
@@ -5864,7 +6196,10 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x12preempt_containers\x18< \x01(\v20.hops.resourcemanager.state.v1.PreemptContainersH\x00R\x11preemptContainers\x12K\n" +
 	"\n" +
 	"checkpoint\x18= \x01(\v2).hops.resourcemanager.state.v1.CheckpointH\x00R\n" +
-	"checkpointB\x04\n" +
+	"checkpoint\x12I\n" +
+	"\n" +
+	"resize_job\x18J \x01(\v2(.hops.resourcemanager.state.v1.ResizeJobH\x00R\tresizeJob\x12U\n" +
+	"\x0echange_members\x18K \x01(\v2,.hops.resourcemanager.state.v1.ChangeMembersH\x00R\rchangeMembersB\x04\n" +
 	"\x02op\"y\n" +
 	"\x05Begin\x12\x16\n" +
 	"\x06leader\x18\x01 \x01(\tR\x06leader\x12\x19\n" +
@@ -6048,14 +6383,34 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\n" +
 	"containers\x18\x02 \x03(\v2*.hops.resourcemanager.state.v1.ContainerIDR\n" +
 	"containers\x12\x12\n" +
-	"\x04step\x18\x03 \x01(\x03R\x04step\"\xbc\x01\n" +
+	"\x04step\x18\x03 \x01(\x03R\x04step\"\xb8\x01\n" +
+	"\tResizeJob\x12N\n" +
+	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12\x10\n" +
+	"\x03max\x18\x02 \x01(\x05R\x03max\x12\x10\n" +
+	"\x03min\x18\x03 \x01(\x05R\x03min\x12\x1f\n" +
+	"\vdeadline_ms\x18\x04 \x01(\x03R\n" +
+	"deadlineMs\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\"\xa7\x01\n" +
+	"\rChangeMembers\x12N\n" +
+	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12\x18\n" +
+	"\anumbers\x18\x02 \x03(\x05R\anumbers\x12\x14\n" +
+	"\x05retry\x18\x03 \x01(\bR\x05retry\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"*\n" +
+	"\x04Size\x12\x10\n" +
+	"\x03max\x18\x01 \x01(\x05R\x03max\x12\x10\n" +
+	"\x03min\x18\x02 \x01(\x05R\x03min\"T\n" +
+	"\x06Member\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x16\n" +
+	"\x06killed\x18\x02 \x01(\bR\x06killed\x12\x1a\n" +
+	"\bforgiven\x18\x03 \x01(\x03R\bforgiven\"\xd6\x01\n" +
 	"\x06Notice\x12\x19\n" +
 	"\bsince_ms\x18\x01 \x01(\x03R\asinceMs\x12\x1f\n" +
 	"\vdeadline_ms\x18\x02 \x01(\x03R\n" +
 	"deadlineMs\x12N\n" +
 	"\vapplication\x18\x03 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12\x10\n" +
 	"\x03ask\x18\x04 \x01(\tR\x03ask\x12\x14\n" +
-	"\x05queue\x18\x05 \x01(\tR\x05queue\"9\n" +
+	"\x05queue\x18\x05 \x01(\tR\x05queue\x12\x18\n" +
+	"\aresized\x182 \x01(\tR\aresized\"9\n" +
 	"\x05Label\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\texclusive\x18\x02 \x01(\bR\texclusive\"^\n" +
@@ -6111,7 +6466,8 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x06health\x18\b \x01(\tR\x06health\x12#\n" +
 	"\rhealth_reason\x18\t \x01(\tR\fhealthReason\x12\x18\n" +
 	"\aprofile\x18( \x01(\tR\aprofile\x12\x16\n" +
-	"\x06parent\x18) \x01(\tR\x06parent\"\xb2\t\n" +
+	"\x06parent\x18) \x01(\tR\x06parent\"\xac\n" +
+	"\n" +
 	"\vApplication\x12<\n" +
 	"\x02id\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -6159,7 +6515,9 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"expires_ms\x18) \x01(\x03R\texpiresMs\x12?\n" +
 	"\x05after\x18< \x03(\v2).hops.resourcemanager.state.v1.DependencyR\x05after\x12\x1f\n" +
 	"\vdeadline_ms\x18= \x01(\x03R\n" +
-	"deadlineMs\"\xb3\x03\n" +
+	"deadlineMs\x127\n" +
+	"\x04size\x182 \x01(\v2#.hops.resourcemanager.state.v1.SizeR\x04size\x12?\n" +
+	"\amembers\x183 \x03(\v2%.hops.resourcemanager.state.v1.MemberR\amembers\"\xb3\x03\n" +
 	"\aAttempt\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12H\n" +
@@ -6310,14 +6668,15 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a@\n" +
 	"\x12OwnAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe6\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x80\x03\n" +
 	"\x05Event\x12N\n" +
 	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12D\n" +
 	"\agranted\x18\x03 \x01(\v2*.hops.resourcemanager.state.v1.ContainerIDR\agranted\x12H\n" +
 	"\tcompleted\x18\x04 \x01(\v2*.hops.resourcemanager.state.v1.ContainerIDR\tcompleted\x12\x1b\n" +
 	"\tnode_lost\x18\x05 \x01(\tR\bnodeLost\x12D\n" +
-	"\apreempt\x18\x06 \x01(\v2*.hops.resourcemanager.state.v1.ContainerIDR\apreempt\"\xc8\x01\n" +
+	"\apreempt\x18\x06 \x01(\v2*.hops.resourcemanager.state.v1.ContainerIDR\apreempt\x12\x18\n" +
+	"\achanged\x182 \x01(\bR\achanged\"\xc8\x01\n" +
 	"\n" +
 	"LedgerLine\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12H\n" +
@@ -6387,7 +6746,7 @@ func file_resourcemanager_statepb_v1_state_proto_rawDescGZIP() []byte {
 	return file_resourcemanager_statepb_v1_state_proto_rawDescData
 }
 
-var file_resourcemanager_statepb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 70)
+var file_resourcemanager_statepb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 74)
 var file_resourcemanager_statepb_v1_state_proto_goTypes = []any{
 	(*Command)(nil),           // 0: hops.resourcemanager.state.v1.Command
 	(*Begin)(nil),             // 1: hops.resourcemanager.state.v1.Begin
@@ -6423,42 +6782,46 @@ var file_resourcemanager_statepb_v1_state_proto_goTypes = []any{
 	(*PreemptContainers)(nil), // 31: hops.resourcemanager.state.v1.PreemptContainers
 	(*Eviction)(nil),          // 32: hops.resourcemanager.state.v1.Eviction
 	(*Checkpoint)(nil),        // 33: hops.resourcemanager.state.v1.Checkpoint
-	(*Notice)(nil),            // 34: hops.resourcemanager.state.v1.Notice
-	(*Label)(nil),             // 35: hops.resourcemanager.state.v1.Label
-	(*ChangeLabels)(nil),      // 36: hops.resourcemanager.state.v1.ChangeLabels
-	(*MarkNodes)(nil),         // 37: hops.resourcemanager.state.v1.MarkNodes
-	(*NodeMarks)(nil),         // 38: hops.resourcemanager.state.v1.NodeMarks
-	(*Labels)(nil),            // 39: hops.resourcemanager.state.v1.Labels
-	(*ClusterLabels)(nil),     // 40: hops.resourcemanager.state.v1.ClusterLabels
-	(*Dependency)(nil),        // 41: hops.resourcemanager.state.v1.Dependency
-	(*ApplicationID)(nil),     // 42: hops.resourcemanager.state.v1.ApplicationID
-	(*ContainerID)(nil),       // 43: hops.resourcemanager.state.v1.ContainerID
-	(*Resource)(nil),          // 44: hops.resourcemanager.state.v1.Resource
-	(*GPU)(nil),               // 45: hops.resourcemanager.state.v1.GPU
-	(*Application)(nil),       // 46: hops.resourcemanager.state.v1.Application
-	(*Attempt)(nil),           // 47: hops.resourcemanager.state.v1.Attempt
-	(*Ask)(nil),               // 48: hops.resourcemanager.state.v1.Ask
-	(*AskPlacement)(nil),      // 49: hops.resourcemanager.state.v1.AskPlacement
-	(*Constraint)(nil),        // 50: hops.resourcemanager.state.v1.Constraint
-	(*Launch)(nil),            // 51: hops.resourcemanager.state.v1.Launch
-	(*EnvVar)(nil),            // 52: hops.resourcemanager.state.v1.EnvVar
-	(*Artifact)(nil),          // 53: hops.resourcemanager.state.v1.Artifact
-	(*Container)(nil),         // 54: hops.resourcemanager.state.v1.Container
-	(*Node)(nil),              // 55: hops.resourcemanager.state.v1.Node
-	(*Event)(nil),             // 56: hops.resourcemanager.state.v1.Event
-	(*LedgerLine)(nil),        // 57: hops.resourcemanager.state.v1.LedgerLine
-	(*Record)(nil),            // 58: hops.resourcemanager.state.v1.Record
-	(*Header)(nil),            // 59: hops.resourcemanager.state.v1.Header
-	(*Excluded)(nil),          // 60: hops.resourcemanager.state.v1.Excluded
-	(*AskRecord)(nil),         // 61: hops.resourcemanager.state.v1.AskRecord
-	(*LaunchRecord)(nil),      // 62: hops.resourcemanager.state.v1.LaunchRecord
-	(*End)(nil),               // 63: hops.resourcemanager.state.v1.End
-	nil,                       // 64: hops.resourcemanager.state.v1.NodeMarks.SetEntry
-	nil,                       // 65: hops.resourcemanager.state.v1.Resource.OtherEntry
-	nil,                       // 66: hops.resourcemanager.state.v1.AskPlacement.AttributesEntry
-	nil,                       // 67: hops.resourcemanager.state.v1.Node.AttributesEntry
-	nil,                       // 68: hops.resourcemanager.state.v1.Node.SetAttributesEntry
-	nil,                       // 69: hops.resourcemanager.state.v1.Node.OwnAttributesEntry
+	(*ResizeJob)(nil),         // 34: hops.resourcemanager.state.v1.ResizeJob
+	(*ChangeMembers)(nil),     // 35: hops.resourcemanager.state.v1.ChangeMembers
+	(*Size)(nil),              // 36: hops.resourcemanager.state.v1.Size
+	(*Member)(nil),            // 37: hops.resourcemanager.state.v1.Member
+	(*Notice)(nil),            // 38: hops.resourcemanager.state.v1.Notice
+	(*Label)(nil),             // 39: hops.resourcemanager.state.v1.Label
+	(*ChangeLabels)(nil),      // 40: hops.resourcemanager.state.v1.ChangeLabels
+	(*MarkNodes)(nil),         // 41: hops.resourcemanager.state.v1.MarkNodes
+	(*NodeMarks)(nil),         // 42: hops.resourcemanager.state.v1.NodeMarks
+	(*Labels)(nil),            // 43: hops.resourcemanager.state.v1.Labels
+	(*ClusterLabels)(nil),     // 44: hops.resourcemanager.state.v1.ClusterLabels
+	(*Dependency)(nil),        // 45: hops.resourcemanager.state.v1.Dependency
+	(*ApplicationID)(nil),     // 46: hops.resourcemanager.state.v1.ApplicationID
+	(*ContainerID)(nil),       // 47: hops.resourcemanager.state.v1.ContainerID
+	(*Resource)(nil),          // 48: hops.resourcemanager.state.v1.Resource
+	(*GPU)(nil),               // 49: hops.resourcemanager.state.v1.GPU
+	(*Application)(nil),       // 50: hops.resourcemanager.state.v1.Application
+	(*Attempt)(nil),           // 51: hops.resourcemanager.state.v1.Attempt
+	(*Ask)(nil),               // 52: hops.resourcemanager.state.v1.Ask
+	(*AskPlacement)(nil),      // 53: hops.resourcemanager.state.v1.AskPlacement
+	(*Constraint)(nil),        // 54: hops.resourcemanager.state.v1.Constraint
+	(*Launch)(nil),            // 55: hops.resourcemanager.state.v1.Launch
+	(*EnvVar)(nil),            // 56: hops.resourcemanager.state.v1.EnvVar
+	(*Artifact)(nil),          // 57: hops.resourcemanager.state.v1.Artifact
+	(*Container)(nil),         // 58: hops.resourcemanager.state.v1.Container
+	(*Node)(nil),              // 59: hops.resourcemanager.state.v1.Node
+	(*Event)(nil),             // 60: hops.resourcemanager.state.v1.Event
+	(*LedgerLine)(nil),        // 61: hops.resourcemanager.state.v1.LedgerLine
+	(*Record)(nil),            // 62: hops.resourcemanager.state.v1.Record
+	(*Header)(nil),            // 63: hops.resourcemanager.state.v1.Header
+	(*Excluded)(nil),          // 64: hops.resourcemanager.state.v1.Excluded
+	(*AskRecord)(nil),         // 65: hops.resourcemanager.state.v1.AskRecord
+	(*LaunchRecord)(nil),      // 66: hops.resourcemanager.state.v1.LaunchRecord
+	(*End)(nil),               // 67: hops.resourcemanager.state.v1.End
+	nil,                       // 68: hops.resourcemanager.state.v1.NodeMarks.SetEntry
+	nil,                       // 69: hops.resourcemanager.state.v1.Resource.OtherEntry
+	nil,                       // 70: hops.resourcemanager.state.v1.AskPlacement.AttributesEntry
+	nil,                       // 71: hops.resourcemanager.state.v1.Node.AttributesEntry
+	nil,                       // 72: hops.resourcemanager.state.v1.Node.SetAttributesEntry
+	nil,                       // 73: hops.resourcemanager.state.v1.Node.OwnAttributesEntry
 }
 var file_resourcemanager_statepb_v1_state_proto_depIdxs = []int32{
 	1,   // 0: hops.resourcemanager.state.v1.Command.begin:type_name -> hops.resourcemanager.state.v1.Begin
@@ -6483,103 +6846,109 @@ var file_resourcemanager_statepb_v1_state_proto_depIdxs = []int32{
 	28,  // 19: hops.resourcemanager.state.v1.Command.set_queues:type_name -> hops.resourcemanager.state.v1.SetQueues
 	15,  // 20: hops.resourcemanager.state.v1.Command.launch_containers:type_name -> hops.resourcemanager.state.v1.LaunchContainers
 	30,  // 21: hops.resourcemanager.state.v1.Command.update_application:type_name -> hops.resourcemanager.state.v1.UpdateApplication
-	36,  // 22: hops.resourcemanager.state.v1.Command.change_labels:type_name -> hops.resourcemanager.state.v1.ChangeLabels
-	37,  // 23: hops.resourcemanager.state.v1.Command.mark_nodes:type_name -> hops.resourcemanager.state.v1.MarkNodes
+	40,  // 22: hops.resourcemanager.state.v1.Command.change_labels:type_name -> hops.resourcemanager.state.v1.ChangeLabels
+	41,  // 23: hops.resourcemanager.state.v1.Command.mark_nodes:type_name -> hops.resourcemanager.state.v1.MarkNodes
 	31,  // 24: hops.resourcemanager.state.v1.Command.preempt_containers:type_name -> hops.resourcemanager.state.v1.PreemptContainers
 	33,  // 25: hops.resourcemanager.state.v1.Command.checkpoint:type_name -> hops.resourcemanager.state.v1.Checkpoint
-	46,  // 26: hops.resourcemanager.state.v1.Submit.application:type_name -> hops.resourcemanager.state.v1.Application
-	55,  // 27: hops.resourcemanager.state.v1.RegisterNode.node:type_name -> hops.resourcemanager.state.v1.Node
-	8,   // 28: hops.resourcemanager.state.v1.Statuses.statuses:type_name -> hops.resourcemanager.state.v1.Status
-	43,  // 29: hops.resourcemanager.state.v1.Status.container:type_name -> hops.resourcemanager.state.v1.ContainerID
-	10,  // 30: hops.resourcemanager.state.v1.Grant.groups:type_name -> hops.resourcemanager.state.v1.Group
-	42,  // 31: hops.resourcemanager.state.v1.Group.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	11,  // 32: hops.resourcemanager.state.v1.Group.placements:type_name -> hops.resourcemanager.state.v1.Placement
-	44,  // 33: hops.resourcemanager.state.v1.Placement.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	42,  // 34: hops.resourcemanager.state.v1.RegisterMaster.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	42,  // 35: hops.resourcemanager.state.v1.Allocate.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	14,  // 36: hops.resourcemanager.state.v1.Allocate.asks:type_name -> hops.resourcemanager.state.v1.WantedAsk
-	43,  // 37: hops.resourcemanager.state.v1.Allocate.release:type_name -> hops.resourcemanager.state.v1.ContainerID
-	48,  // 38: hops.resourcemanager.state.v1.WantedAsk.ask:type_name -> hops.resourcemanager.state.v1.Ask
-	51,  // 39: hops.resourcemanager.state.v1.WantedAsk.launch:type_name -> hops.resourcemanager.state.v1.Launch
-	42,  // 40: hops.resourcemanager.state.v1.LaunchContainers.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	16,  // 41: hops.resourcemanager.state.v1.LaunchContainers.launches:type_name -> hops.resourcemanager.state.v1.ContainerLaunch
-	43,  // 42: hops.resourcemanager.state.v1.ContainerLaunch.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
-	51,  // 43: hops.resourcemanager.state.v1.ContainerLaunch.launch:type_name -> hops.resourcemanager.state.v1.Launch
-	42,  // 44: hops.resourcemanager.state.v1.Finish.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	42,  // 45: hops.resourcemanager.state.v1.Kill.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	43,  // 46: hops.resourcemanager.state.v1.Stop.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
-	22,  // 47: hops.resourcemanager.state.v1.KeepCredentials.keep:type_name -> hops.resourcemanager.state.v1.Credential
-	22,  // 48: hops.resourcemanager.state.v1.KeepCredentials.drop:type_name -> hops.resourcemanager.state.v1.Credential
-	42,  // 49: hops.resourcemanager.state.v1.Fail.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	42,  // 50: hops.resourcemanager.state.v1.Credential.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	23,  // 51: hops.resourcemanager.state.v1.AdministerNodes.wish:type_name -> hops.resourcemanager.state.v1.Wish
-	44,  // 52: hops.resourcemanager.state.v1.ResizeNode.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	42,  // 53: hops.resourcemanager.state.v1.UpdateApplication.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	32,  // 54: hops.resourcemanager.state.v1.PreemptContainers.evictions:type_name -> hops.resourcemanager.state.v1.Eviction
-	43,  // 55: hops.resourcemanager.state.v1.PreemptContainers.spared:type_name -> hops.resourcemanager.state.v1.ContainerID
-	42,  // 56: hops.resourcemanager.state.v1.Eviction.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	43,  // 57: hops.resourcemanager.state.v1.Eviction.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
-	42,  // 58: hops.resourcemanager.state.v1.Checkpoint.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	43,  // 59: hops.resourcemanager.state.v1.Checkpoint.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
-	42,  // 60: hops.resourcemanager.state.v1.Notice.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	35,  // 61: hops.resourcemanager.state.v1.ChangeLabels.add:type_name -> hops.resourcemanager.state.v1.Label
-	38,  // 62: hops.resourcemanager.state.v1.MarkNodes.nodes:type_name -> hops.resourcemanager.state.v1.NodeMarks
-	39,  // 63: hops.resourcemanager.state.v1.NodeMarks.labels:type_name -> hops.resourcemanager.state.v1.Labels
-	64,  // 64: hops.resourcemanager.state.v1.NodeMarks.set:type_name -> hops.resourcemanager.state.v1.NodeMarks.SetEntry
-	35,  // 65: hops.resourcemanager.state.v1.ClusterLabels.labels:type_name -> hops.resourcemanager.state.v1.Label
-	42,  // 66: hops.resourcemanager.state.v1.Dependency.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	42,  // 67: hops.resourcemanager.state.v1.ContainerID.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	65,  // 68: hops.resourcemanager.state.v1.Resource.other:type_name -> hops.resourcemanager.state.v1.Resource.OtherEntry
-	42,  // 69: hops.resourcemanager.state.v1.Application.id:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	44,  // 70: hops.resourcemanager.state.v1.Application.master:type_name -> hops.resourcemanager.state.v1.Resource
-	47,  // 71: hops.resourcemanager.state.v1.Application.attempts:type_name -> hops.resourcemanager.state.v1.Attempt
-	41,  // 72: hops.resourcemanager.state.v1.Application.after:type_name -> hops.resourcemanager.state.v1.Dependency
-	43,  // 73: hops.resourcemanager.state.v1.Attempt.container:type_name -> hops.resourcemanager.state.v1.ContainerID
-	44,  // 74: hops.resourcemanager.state.v1.Ask.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	49,  // 75: hops.resourcemanager.state.v1.Ask.placement:type_name -> hops.resourcemanager.state.v1.AskPlacement
-	66,  // 76: hops.resourcemanager.state.v1.AskPlacement.attributes:type_name -> hops.resourcemanager.state.v1.AskPlacement.AttributesEntry
-	50,  // 77: hops.resourcemanager.state.v1.AskPlacement.constraints:type_name -> hops.resourcemanager.state.v1.Constraint
-	52,  // 78: hops.resourcemanager.state.v1.Launch.env:type_name -> hops.resourcemanager.state.v1.EnvVar
-	53,  // 79: hops.resourcemanager.state.v1.Launch.artifacts:type_name -> hops.resourcemanager.state.v1.Artifact
-	43,  // 80: hops.resourcemanager.state.v1.Container.id:type_name -> hops.resourcemanager.state.v1.ContainerID
-	44,  // 81: hops.resourcemanager.state.v1.Container.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	34,  // 82: hops.resourcemanager.state.v1.Container.notice:type_name -> hops.resourcemanager.state.v1.Notice
-	44,  // 83: hops.resourcemanager.state.v1.Node.capacity:type_name -> hops.resourcemanager.state.v1.Resource
-	45,  // 84: hops.resourcemanager.state.v1.Node.gpus:type_name -> hops.resourcemanager.state.v1.GPU
-	67,  // 85: hops.resourcemanager.state.v1.Node.attributes:type_name -> hops.resourcemanager.state.v1.Node.AttributesEntry
-	44,  // 86: hops.resourcemanager.state.v1.Node.resized:type_name -> hops.resourcemanager.state.v1.Resource
-	44,  // 87: hops.resourcemanager.state.v1.Node.reported:type_name -> hops.resourcemanager.state.v1.Resource
-	23,  // 88: hops.resourcemanager.state.v1.Node.wish:type_name -> hops.resourcemanager.state.v1.Wish
-	39,  // 89: hops.resourcemanager.state.v1.Node.own_labels:type_name -> hops.resourcemanager.state.v1.Labels
-	68,  // 90: hops.resourcemanager.state.v1.Node.set_attributes:type_name -> hops.resourcemanager.state.v1.Node.SetAttributesEntry
-	69,  // 91: hops.resourcemanager.state.v1.Node.own_attributes:type_name -> hops.resourcemanager.state.v1.Node.OwnAttributesEntry
-	42,  // 92: hops.resourcemanager.state.v1.Event.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	43,  // 93: hops.resourcemanager.state.v1.Event.granted:type_name -> hops.resourcemanager.state.v1.ContainerID
-	43,  // 94: hops.resourcemanager.state.v1.Event.completed:type_name -> hops.resourcemanager.state.v1.ContainerID
-	43,  // 95: hops.resourcemanager.state.v1.Event.preempt:type_name -> hops.resourcemanager.state.v1.ContainerID
-	43,  // 96: hops.resourcemanager.state.v1.LedgerLine.container:type_name -> hops.resourcemanager.state.v1.ContainerID
-	59,  // 97: hops.resourcemanager.state.v1.Record.header:type_name -> hops.resourcemanager.state.v1.Header
-	46,  // 98: hops.resourcemanager.state.v1.Record.application:type_name -> hops.resourcemanager.state.v1.Application
-	61,  // 99: hops.resourcemanager.state.v1.Record.ask:type_name -> hops.resourcemanager.state.v1.AskRecord
-	62,  // 100: hops.resourcemanager.state.v1.Record.launch:type_name -> hops.resourcemanager.state.v1.LaunchRecord
-	54,  // 101: hops.resourcemanager.state.v1.Record.container:type_name -> hops.resourcemanager.state.v1.Container
-	55,  // 102: hops.resourcemanager.state.v1.Record.node:type_name -> hops.resourcemanager.state.v1.Node
-	56,  // 103: hops.resourcemanager.state.v1.Record.event:type_name -> hops.resourcemanager.state.v1.Event
-	57,  // 104: hops.resourcemanager.state.v1.Record.ledger:type_name -> hops.resourcemanager.state.v1.LedgerLine
-	63,  // 105: hops.resourcemanager.state.v1.Record.end:type_name -> hops.resourcemanager.state.v1.End
-	22,  // 106: hops.resourcemanager.state.v1.Record.credential:type_name -> hops.resourcemanager.state.v1.Credential
-	29,  // 107: hops.resourcemanager.state.v1.Record.queues:type_name -> hops.resourcemanager.state.v1.QueuesRecord
-	60,  // 108: hops.resourcemanager.state.v1.Record.excluded:type_name -> hops.resourcemanager.state.v1.Excluded
-	40,  // 109: hops.resourcemanager.state.v1.Record.labels:type_name -> hops.resourcemanager.state.v1.ClusterLabels
-	42,  // 110: hops.resourcemanager.state.v1.AskRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	48,  // 111: hops.resourcemanager.state.v1.AskRecord.ask:type_name -> hops.resourcemanager.state.v1.Ask
-	42,  // 112: hops.resourcemanager.state.v1.LaunchRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	51,  // 113: hops.resourcemanager.state.v1.LaunchRecord.launch:type_name -> hops.resourcemanager.state.v1.Launch
-	114, // [114:114] is the sub-list for method output_type
-	114, // [114:114] is the sub-list for method input_type
-	114, // [114:114] is the sub-list for extension type_name
-	114, // [114:114] is the sub-list for extension extendee
-	0,   // [0:114] is the sub-list for field type_name
+	34,  // 26: hops.resourcemanager.state.v1.Command.resize_job:type_name -> hops.resourcemanager.state.v1.ResizeJob
+	35,  // 27: hops.resourcemanager.state.v1.Command.change_members:type_name -> hops.resourcemanager.state.v1.ChangeMembers
+	50,  // 28: hops.resourcemanager.state.v1.Submit.application:type_name -> hops.resourcemanager.state.v1.Application
+	59,  // 29: hops.resourcemanager.state.v1.RegisterNode.node:type_name -> hops.resourcemanager.state.v1.Node
+	8,   // 30: hops.resourcemanager.state.v1.Statuses.statuses:type_name -> hops.resourcemanager.state.v1.Status
+	47,  // 31: hops.resourcemanager.state.v1.Status.container:type_name -> hops.resourcemanager.state.v1.ContainerID
+	10,  // 32: hops.resourcemanager.state.v1.Grant.groups:type_name -> hops.resourcemanager.state.v1.Group
+	46,  // 33: hops.resourcemanager.state.v1.Group.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	11,  // 34: hops.resourcemanager.state.v1.Group.placements:type_name -> hops.resourcemanager.state.v1.Placement
+	48,  // 35: hops.resourcemanager.state.v1.Placement.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	46,  // 36: hops.resourcemanager.state.v1.RegisterMaster.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	46,  // 37: hops.resourcemanager.state.v1.Allocate.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	14,  // 38: hops.resourcemanager.state.v1.Allocate.asks:type_name -> hops.resourcemanager.state.v1.WantedAsk
+	47,  // 39: hops.resourcemanager.state.v1.Allocate.release:type_name -> hops.resourcemanager.state.v1.ContainerID
+	52,  // 40: hops.resourcemanager.state.v1.WantedAsk.ask:type_name -> hops.resourcemanager.state.v1.Ask
+	55,  // 41: hops.resourcemanager.state.v1.WantedAsk.launch:type_name -> hops.resourcemanager.state.v1.Launch
+	46,  // 42: hops.resourcemanager.state.v1.LaunchContainers.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	16,  // 43: hops.resourcemanager.state.v1.LaunchContainers.launches:type_name -> hops.resourcemanager.state.v1.ContainerLaunch
+	47,  // 44: hops.resourcemanager.state.v1.ContainerLaunch.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
+	55,  // 45: hops.resourcemanager.state.v1.ContainerLaunch.launch:type_name -> hops.resourcemanager.state.v1.Launch
+	46,  // 46: hops.resourcemanager.state.v1.Finish.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	46,  // 47: hops.resourcemanager.state.v1.Kill.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	47,  // 48: hops.resourcemanager.state.v1.Stop.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
+	22,  // 49: hops.resourcemanager.state.v1.KeepCredentials.keep:type_name -> hops.resourcemanager.state.v1.Credential
+	22,  // 50: hops.resourcemanager.state.v1.KeepCredentials.drop:type_name -> hops.resourcemanager.state.v1.Credential
+	46,  // 51: hops.resourcemanager.state.v1.Fail.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	46,  // 52: hops.resourcemanager.state.v1.Credential.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	23,  // 53: hops.resourcemanager.state.v1.AdministerNodes.wish:type_name -> hops.resourcemanager.state.v1.Wish
+	48,  // 54: hops.resourcemanager.state.v1.ResizeNode.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	46,  // 55: hops.resourcemanager.state.v1.UpdateApplication.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	32,  // 56: hops.resourcemanager.state.v1.PreemptContainers.evictions:type_name -> hops.resourcemanager.state.v1.Eviction
+	47,  // 57: hops.resourcemanager.state.v1.PreemptContainers.spared:type_name -> hops.resourcemanager.state.v1.ContainerID
+	46,  // 58: hops.resourcemanager.state.v1.Eviction.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	47,  // 59: hops.resourcemanager.state.v1.Eviction.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
+	46,  // 60: hops.resourcemanager.state.v1.Checkpoint.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	47,  // 61: hops.resourcemanager.state.v1.Checkpoint.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
+	46,  // 62: hops.resourcemanager.state.v1.ResizeJob.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	46,  // 63: hops.resourcemanager.state.v1.ChangeMembers.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	46,  // 64: hops.resourcemanager.state.v1.Notice.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	39,  // 65: hops.resourcemanager.state.v1.ChangeLabels.add:type_name -> hops.resourcemanager.state.v1.Label
+	42,  // 66: hops.resourcemanager.state.v1.MarkNodes.nodes:type_name -> hops.resourcemanager.state.v1.NodeMarks
+	43,  // 67: hops.resourcemanager.state.v1.NodeMarks.labels:type_name -> hops.resourcemanager.state.v1.Labels
+	68,  // 68: hops.resourcemanager.state.v1.NodeMarks.set:type_name -> hops.resourcemanager.state.v1.NodeMarks.SetEntry
+	39,  // 69: hops.resourcemanager.state.v1.ClusterLabels.labels:type_name -> hops.resourcemanager.state.v1.Label
+	46,  // 70: hops.resourcemanager.state.v1.Dependency.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	46,  // 71: hops.resourcemanager.state.v1.ContainerID.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	69,  // 72: hops.resourcemanager.state.v1.Resource.other:type_name -> hops.resourcemanager.state.v1.Resource.OtherEntry
+	46,  // 73: hops.resourcemanager.state.v1.Application.id:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	48,  // 74: hops.resourcemanager.state.v1.Application.master:type_name -> hops.resourcemanager.state.v1.Resource
+	51,  // 75: hops.resourcemanager.state.v1.Application.attempts:type_name -> hops.resourcemanager.state.v1.Attempt
+	45,  // 76: hops.resourcemanager.state.v1.Application.after:type_name -> hops.resourcemanager.state.v1.Dependency
+	36,  // 77: hops.resourcemanager.state.v1.Application.size:type_name -> hops.resourcemanager.state.v1.Size
+	37,  // 78: hops.resourcemanager.state.v1.Application.members:type_name -> hops.resourcemanager.state.v1.Member
+	47,  // 79: hops.resourcemanager.state.v1.Attempt.container:type_name -> hops.resourcemanager.state.v1.ContainerID
+	48,  // 80: hops.resourcemanager.state.v1.Ask.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	53,  // 81: hops.resourcemanager.state.v1.Ask.placement:type_name -> hops.resourcemanager.state.v1.AskPlacement
+	70,  // 82: hops.resourcemanager.state.v1.AskPlacement.attributes:type_name -> hops.resourcemanager.state.v1.AskPlacement.AttributesEntry
+	54,  // 83: hops.resourcemanager.state.v1.AskPlacement.constraints:type_name -> hops.resourcemanager.state.v1.Constraint
+	56,  // 84: hops.resourcemanager.state.v1.Launch.env:type_name -> hops.resourcemanager.state.v1.EnvVar
+	57,  // 85: hops.resourcemanager.state.v1.Launch.artifacts:type_name -> hops.resourcemanager.state.v1.Artifact
+	47,  // 86: hops.resourcemanager.state.v1.Container.id:type_name -> hops.resourcemanager.state.v1.ContainerID
+	48,  // 87: hops.resourcemanager.state.v1.Container.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	38,  // 88: hops.resourcemanager.state.v1.Container.notice:type_name -> hops.resourcemanager.state.v1.Notice
+	48,  // 89: hops.resourcemanager.state.v1.Node.capacity:type_name -> hops.resourcemanager.state.v1.Resource
+	49,  // 90: hops.resourcemanager.state.v1.Node.gpus:type_name -> hops.resourcemanager.state.v1.GPU
+	71,  // 91: hops.resourcemanager.state.v1.Node.attributes:type_name -> hops.resourcemanager.state.v1.Node.AttributesEntry
+	48,  // 92: hops.resourcemanager.state.v1.Node.resized:type_name -> hops.resourcemanager.state.v1.Resource
+	48,  // 93: hops.resourcemanager.state.v1.Node.reported:type_name -> hops.resourcemanager.state.v1.Resource
+	23,  // 94: hops.resourcemanager.state.v1.Node.wish:type_name -> hops.resourcemanager.state.v1.Wish
+	43,  // 95: hops.resourcemanager.state.v1.Node.own_labels:type_name -> hops.resourcemanager.state.v1.Labels
+	72,  // 96: hops.resourcemanager.state.v1.Node.set_attributes:type_name -> hops.resourcemanager.state.v1.Node.SetAttributesEntry
+	73,  // 97: hops.resourcemanager.state.v1.Node.own_attributes:type_name -> hops.resourcemanager.state.v1.Node.OwnAttributesEntry
+	46,  // 98: hops.resourcemanager.state.v1.Event.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	47,  // 99: hops.resourcemanager.state.v1.Event.granted:type_name -> hops.resourcemanager.state.v1.ContainerID
+	47,  // 100: hops.resourcemanager.state.v1.Event.completed:type_name -> hops.resourcemanager.state.v1.ContainerID
+	47,  // 101: hops.resourcemanager.state.v1.Event.preempt:type_name -> hops.resourcemanager.state.v1.ContainerID
+	47,  // 102: hops.resourcemanager.state.v1.LedgerLine.container:type_name -> hops.resourcemanager.state.v1.ContainerID
+	63,  // 103: hops.resourcemanager.state.v1.Record.header:type_name -> hops.resourcemanager.state.v1.Header
+	50,  // 104: hops.resourcemanager.state.v1.Record.application:type_name -> hops.resourcemanager.state.v1.Application
+	65,  // 105: hops.resourcemanager.state.v1.Record.ask:type_name -> hops.resourcemanager.state.v1.AskRecord
+	66,  // 106: hops.resourcemanager.state.v1.Record.launch:type_name -> hops.resourcemanager.state.v1.LaunchRecord
+	58,  // 107: hops.resourcemanager.state.v1.Record.container:type_name -> hops.resourcemanager.state.v1.Container
+	59,  // 108: hops.resourcemanager.state.v1.Record.node:type_name -> hops.resourcemanager.state.v1.Node
+	60,  // 109: hops.resourcemanager.state.v1.Record.event:type_name -> hops.resourcemanager.state.v1.Event
+	61,  // 110: hops.resourcemanager.state.v1.Record.ledger:type_name -> hops.resourcemanager.state.v1.LedgerLine
+	67,  // 111: hops.resourcemanager.state.v1.Record.end:type_name -> hops.resourcemanager.state.v1.End
+	22,  // 112: hops.resourcemanager.state.v1.Record.credential:type_name -> hops.resourcemanager.state.v1.Credential
+	29,  // 113: hops.resourcemanager.state.v1.Record.queues:type_name -> hops.resourcemanager.state.v1.QueuesRecord
+	64,  // 114: hops.resourcemanager.state.v1.Record.excluded:type_name -> hops.resourcemanager.state.v1.Excluded
+	44,  // 115: hops.resourcemanager.state.v1.Record.labels:type_name -> hops.resourcemanager.state.v1.ClusterLabels
+	46,  // 116: hops.resourcemanager.state.v1.AskRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	52,  // 117: hops.resourcemanager.state.v1.AskRecord.ask:type_name -> hops.resourcemanager.state.v1.Ask
+	46,  // 118: hops.resourcemanager.state.v1.LaunchRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	55,  // 119: hops.resourcemanager.state.v1.LaunchRecord.launch:type_name -> hops.resourcemanager.state.v1.Launch
+	120, // [120:120] is the sub-list for method output_type
+	120, // [120:120] is the sub-list for method input_type
+	120, // [120:120] is the sub-list for extension type_name
+	120, // [120:120] is the sub-list for extension extendee
+	0,   // [0:120] is the sub-list for field type_name
 }
 
 func init() { file_resourcemanager_statepb_v1_state_proto_init() }
@@ -6614,10 +6983,12 @@ func file_resourcemanager_statepb_v1_state_proto_init() {
 		(*Command_MarkNodes)(nil),
 		(*Command_PreemptContainers)(nil),
 		(*Command_Checkpoint)(nil),
+		(*Command_ResizeJob)(nil),
+		(*Command_ChangeMembers)(nil),
 	}
 	file_resourcemanager_statepb_v1_state_proto_msgTypes[30].OneofWrappers = []any{}
-	file_resourcemanager_statepb_v1_state_proto_msgTypes[50].OneofWrappers = []any{}
-	file_resourcemanager_statepb_v1_state_proto_msgTypes[58].OneofWrappers = []any{
+	file_resourcemanager_statepb_v1_state_proto_msgTypes[54].OneofWrappers = []any{}
+	file_resourcemanager_statepb_v1_state_proto_msgTypes[62].OneofWrappers = []any{
 		(*Record_Header)(nil),
 		(*Record_Application)(nil),
 		(*Record_Ask)(nil),
@@ -6638,7 +7009,7 @@ func file_resourcemanager_statepb_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_resourcemanager_statepb_v1_state_proto_rawDesc), len(file_resourcemanager_statepb_v1_state_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   70,
+			NumMessages:   74,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
