@@ -72,6 +72,7 @@ func (m *Model) contents() string {
 			}
 		}
 	}
+	out += m.standing()
 	filed, spread := 0, 0
 	for i := range m.lists {
 		for _, b := range m.lists[i].buckets {
@@ -134,10 +135,10 @@ func TestAModelThatIsToldOfChangesIsTheWhole(t *testing.T) {
 			case 0: // a plan, of which some groups are refused
 				plan := m.Plan(Budget{Containers: rapid.IntRange(0, 3).Draw(t, "budget")}, 0)
 				var numbers []int64
-				refused := map[string]bool{} // a gang that is refused takes with it what comes after it
+				refused := map[string]bool{} // what is refused takes with it what its application gets after it
 				for _, g := range plan.Groups {
 					numbers = append(numbers, g.Number)
-					name := fmt.Sprint(g.App, g.Ask)
+					name := g.App.String() // its tags may be what they want near them
 					if refused[name] || rapid.IntRange(0, 3).Draw(t, "refused") == 0 {
 						refused[name] = true
 						continue

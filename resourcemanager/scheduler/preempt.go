@@ -230,6 +230,9 @@ func sortedKeys(of map[string][]*victim) []string {
 func (m *Model) starving(q *queue) []*lane {
 	var out []*lane
 	for _, l := range q.all {
+		if l.delay != nil { // there is room for it
+			continue
+		}
 		w := l.first()
 		if w.waits == 0 {
 			w.waits = m.now

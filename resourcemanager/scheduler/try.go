@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"math"
 	"slices"
 
 	"github.com/gohops/hops/metadata"
@@ -30,22 +31,21 @@ func (m *Model) Try(to App, queues []string, now metadata.Time) (groups []Group,
 	}
 	m.still = true
 	mark := m.Mark()
-	again := slices.ContainsFunc(to.Asks, func(a rm.Ask) bool { return !a.Constraints.IsZero() })
-	for again { // what is granted to one ask may be what another waits for
-		again = false
-		for _, w := range a.wants {
-			more := m.try(w)
+	constrained := slices.ContainsFunc(to.Asks, func(a rm.Ask) bool { return !a.Constraints.IsZero() })
+	for i := 0; constrained && i < len(a.wants); i++ { // what is granted to one ask may be what one before it waits for
+		if more := m.try(a.wants[i], 1); len(more) > 0 {
 			groups = append(groups, more...)
-			again = again || len(more) > 0
+			i = -1
 		}
 	}
 	for _, w := range a.wants {
-		groups = append(groups, m.try(w)...)
+		groups = append(groups, m.try(w, math.MaxInt)...)
 		if w.open() <= 0 {
 			continue
 		}
 		if q != nil {
 			l := m.apart(w)
+			m.decide(l) // which says whether it waits for room near its data
 			l.closed, w.lane = true, l
 		}
 		waits = append(waits, m.explain(w, queues))
@@ -64,10 +64,10 @@ func (m *Model) apart(w *want) *lane {
 	return l
 }
 
-// try grants as much of an ask as there is room for.
-func (m *Model) try(w *want) (groups []Group) {
+// try grants as many units of an ask as there is room for, up to a number.
+func (m *Model) try(w *want, units int) (groups []Group) {
 	var l *lane
-	for w.app.queue != nil && w.open() > 0 {
+	for w.app.queue != nil && w.open() > 0 && len(groups) < units {
 		if l == nil || l.shape.Unit != w.unit() {
 			l = m.apart(w)
 		}
