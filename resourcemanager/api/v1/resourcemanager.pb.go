@@ -2840,8 +2840,10 @@ type Ask struct {
 	// empty: as near together as there is room.
 	Within string `protobuf:"bytes,16,opt,name=within,proto3" json:"within,omitempty"`
 	// How long each container runs at most, as far as is known; 0: unknown. Nothing is ended by it.
-	WalltimeMs    int64      `protobuf:"varint,17,opt,name=walltime_ms,json=walltimeMs,proto3" json:"walltime_ms,omitempty"`
-	Placement     *Placement `protobuf:"bytes,18,opt,name=placement,proto3" json:"placement,omitempty"`
+	WalltimeMs int64      `protobuf:"varint,17,opt,name=walltime_ms,json=walltimeMs,proto3" json:"walltime_ms,omitempty"`
+	Placement  *Placement `protobuf:"bytes,18,opt,name=placement,proto3" json:"placement,omitempty"`
+	// Where its data lies: a preference, unless strict.
+	Near          *Near `protobuf:"bytes,45,opt,name=near,proto3" json:"near,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3002,6 +3004,142 @@ func (x *Ask) GetPlacement() *Placement {
 	return nil
 }
 
+func (x *Ask) GetNear() *Near {
+	if x != nil {
+		return x.Near
+	}
+	return nil
+}
+
+// Near says where containers are wanted because what they read is there.
+type Near struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Paths of files and directories, whose blocks' nodes the resource manager looks up. Not together with strict.
+	Paths []string `protobuf:"bytes,1,rep,name=paths,proto3" json:"paths,omitempty"`
+	// Wanted first.
+	Hosts []*NearHost `protobuf:"bytes,2,rep,name=hosts,proto3" json:"hosts,omitempty"`
+	// Wanted next: the path of a rack, or a part of it from its beginning.
+	Racks []string `protobuf:"bytes,3,rep,name=racks,proto3" json:"racks,omitempty"`
+	// How long a container waits for one of the hosts while there is room elsewhere, and then as long for one of the racks. Absent: as the
+	// cluster is configured; 0: not at all.
+	WaitMs        *int64 `protobuf:"varint,4,opt,name=wait_ms,json=waitMs,proto3,oneof" json:"wait_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Near) Reset() {
+	*x = Near{}
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Near) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Near) ProtoMessage() {}
+
+func (x *Near) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Near.ProtoReflect.Descriptor instead.
+func (*Near) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *Near) GetPaths() []string {
+	if x != nil {
+		return x.Paths
+	}
+	return nil
+}
+
+func (x *Near) GetHosts() []*NearHost {
+	if x != nil {
+		return x.Hosts
+	}
+	return nil
+}
+
+func (x *Near) GetRacks() []string {
+	if x != nil {
+		return x.Racks
+	}
+	return nil
+}
+
+func (x *Near) GetWaitMs() int64 {
+	if x != nil && x.WaitMs != nil {
+		return *x.WaitMs
+	}
+	return 0
+}
+
+// NearHost is a host.
+type NearHost struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A host name, or the id of a node.
+	Host string `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
+	// How much of what is read is there, 1 (default) to 8.
+	Weight        int32 `protobuf:"varint,2,opt,name=weight,proto3" json:"weight,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NearHost) Reset() {
+	*x = NearHost{}
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NearHost) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NearHost) ProtoMessage() {}
+
+func (x *NearHost) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NearHost.ProtoReflect.Descriptor instead.
+func (*NearHost) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *NearHost) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *NearHost) GetWeight() int32 {
+	if x != nil {
+		return x.Weight
+	}
+	return 0
+}
+
 // Placement says beside what the containers of an ask may be.
 type Placement struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3018,7 +3156,7 @@ type Placement struct {
 
 func (x *Placement) Reset() {
 	*x = Placement{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[35]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3030,7 +3168,7 @@ func (x *Placement) String() string {
 func (*Placement) ProtoMessage() {}
 
 func (x *Placement) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[35]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3043,7 +3181,7 @@ func (x *Placement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placement.ProtoReflect.Descriptor instead.
 func (*Placement) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{35}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Placement) GetAttributes() map[string]string {
@@ -3088,7 +3226,7 @@ type Constraint struct {
 
 func (x *Constraint) Reset() {
 	*x = Constraint{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[36]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3100,7 +3238,7 @@ func (x *Constraint) String() string {
 func (*Constraint) ProtoMessage() {}
 
 func (x *Constraint) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[36]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3113,7 +3251,7 @@ func (x *Constraint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Constraint.ProtoReflect.Descriptor instead.
 func (*Constraint) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{36}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Constraint) GetTag() string {
@@ -3161,7 +3299,7 @@ type Launch struct {
 
 func (x *Launch) Reset() {
 	*x = Launch{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[37]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3173,7 +3311,7 @@ func (x *Launch) String() string {
 func (*Launch) ProtoMessage() {}
 
 func (x *Launch) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[37]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3186,7 +3324,7 @@ func (x *Launch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Launch.ProtoReflect.Descriptor instead.
 func (*Launch) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{37}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Launch) GetArgv() []string {
@@ -3260,7 +3398,7 @@ type AllocateRequest struct {
 
 func (x *AllocateRequest) Reset() {
 	*x = AllocateRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[38]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3272,7 +3410,7 @@ func (x *AllocateRequest) String() string {
 func (*AllocateRequest) ProtoMessage() {}
 
 func (x *AllocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[38]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3285,7 +3423,7 @@ func (x *AllocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocateRequest.ProtoReflect.Descriptor instead.
 func (*AllocateRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{38}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *AllocateRequest) GetApplicationId() string {
@@ -3360,7 +3498,7 @@ type AllocateResponse struct {
 
 func (x *AllocateResponse) Reset() {
 	*x = AllocateResponse{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[39]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3372,7 +3510,7 @@ func (x *AllocateResponse) String() string {
 func (*AllocateResponse) ProtoMessage() {}
 
 func (x *AllocateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[39]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3385,7 +3523,7 @@ func (x *AllocateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocateResponse.ProtoReflect.Descriptor instead.
 func (*AllocateResponse) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{39}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *AllocateResponse) GetSequence() uint64 {
@@ -3408,7 +3546,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[40]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3420,7 +3558,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[40]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3433,7 +3571,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{40}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *EventsRequest) GetApplicationId() string {
@@ -3483,7 +3621,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[41]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3495,7 +3633,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[41]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3508,7 +3646,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{41}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Event) GetSequence() uint64 {
@@ -3636,7 +3774,7 @@ type Completed struct {
 
 func (x *Completed) Reset() {
 	*x = Completed{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[42]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3648,7 +3786,7 @@ func (x *Completed) String() string {
 func (*Completed) ProtoMessage() {}
 
 func (x *Completed) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[42]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3661,7 +3799,7 @@ func (x *Completed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Completed.ProtoReflect.Descriptor instead.
 func (*Completed) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{42}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Completed) GetContainerId() string {
@@ -3726,7 +3864,7 @@ type Preempt struct {
 
 func (x *Preempt) Reset() {
 	*x = Preempt{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[43]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3738,7 +3876,7 @@ func (x *Preempt) String() string {
 func (*Preempt) ProtoMessage() {}
 
 func (x *Preempt) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[43]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3751,7 +3889,7 @@ func (x *Preempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Preempt.ProtoReflect.Descriptor instead.
 func (*Preempt) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{43}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Preempt) GetContainerId() string {
@@ -3791,7 +3929,7 @@ type NodeLost struct {
 
 func (x *NodeLost) Reset() {
 	*x = NodeLost{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[44]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3803,7 +3941,7 @@ func (x *NodeLost) String() string {
 func (*NodeLost) ProtoMessage() {}
 
 func (x *NodeLost) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[44]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3816,7 +3954,7 @@ func (x *NodeLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeLost.ProtoReflect.Descriptor instead.
 func (*NodeLost) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{44}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *NodeLost) GetNodeId() string {
@@ -3838,7 +3976,7 @@ type Pending struct {
 
 func (x *Pending) Reset() {
 	*x = Pending{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[45]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3850,7 +3988,7 @@ func (x *Pending) String() string {
 func (*Pending) ProtoMessage() {}
 
 func (x *Pending) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[45]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3863,7 +4001,7 @@ func (x *Pending) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pending.ProtoReflect.Descriptor instead.
 func (*Pending) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{45}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Pending) GetAskId() string {
@@ -3899,7 +4037,7 @@ type Managers struct {
 
 func (x *Managers) Reset() {
 	*x = Managers{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[46]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3911,7 +4049,7 @@ func (x *Managers) String() string {
 func (*Managers) ProtoMessage() {}
 
 func (x *Managers) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[46]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3924,7 +4062,7 @@ func (x *Managers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Managers.ProtoReflect.Descriptor instead.
 func (*Managers) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{46}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Managers) GetAddresses() []string {
@@ -3944,7 +4082,7 @@ type FateRequest struct {
 
 func (x *FateRequest) Reset() {
 	*x = FateRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[47]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3956,7 +4094,7 @@ func (x *FateRequest) String() string {
 func (*FateRequest) ProtoMessage() {}
 
 func (x *FateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[47]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3969,7 +4107,7 @@ func (x *FateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FateRequest.ProtoReflect.Descriptor instead.
 func (*FateRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{47}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *FateRequest) GetApplicationId() string {
@@ -3997,7 +4135,7 @@ type FateResponse struct {
 
 func (x *FateResponse) Reset() {
 	*x = FateResponse{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[48]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4009,7 +4147,7 @@ func (x *FateResponse) String() string {
 func (*FateResponse) ProtoMessage() {}
 
 func (x *FateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[48]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4022,7 +4160,7 @@ func (x *FateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FateResponse.ProtoReflect.Descriptor instead.
 func (*FateResponse) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{48}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *FateResponse) GetState() string {
@@ -4054,7 +4192,7 @@ type FinishRequest struct {
 
 func (x *FinishRequest) Reset() {
 	*x = FinishRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[49]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4066,7 +4204,7 @@ func (x *FinishRequest) String() string {
 func (*FinishRequest) ProtoMessage() {}
 
 func (x *FinishRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[49]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4079,7 +4217,7 @@ func (x *FinishRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishRequest.ProtoReflect.Descriptor instead.
 func (*FinishRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{49}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *FinishRequest) GetApplicationId() string {
@@ -4132,7 +4270,7 @@ type FinishResponse struct {
 
 func (x *FinishResponse) Reset() {
 	*x = FinishResponse{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[50]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4144,7 +4282,7 @@ func (x *FinishResponse) String() string {
 func (*FinishResponse) ProtoMessage() {}
 
 func (x *FinishResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[50]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4157,7 +4295,7 @@ func (x *FinishResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishResponse.ProtoReflect.Descriptor instead.
 func (*FinishResponse) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{50}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{52}
 }
 
 var File_resourcemanager_api_v1_resourcemanager_proto protoreflect.FileDescriptor
@@ -4416,7 +4554,7 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\bpriority\x18\b \x01(\x05R\bpriority\x12\x14\n" +
 	"\x05token\x18\t \x01(\tR\x05token\x12\x1a\n" +
 	"\binstance\x18\n" +
-	" \x01(\x05R\binstance\"\xe8\x04\n" +
+	" \x01(\x05R\binstance\"\x9b\x05\n" +
 	"\x03Ask\x12\x15\n" +
 	"\x06ask_id\x18\x01 \x01(\tR\x05askId\x12\x1a\n" +
 	"\bpriority\x18\x02 \x01(\x05R\bpriority\x12@\n" +
@@ -4439,7 +4577,18 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\x06within\x18\x10 \x01(\tR\x06within\x12\x1f\n" +
 	"\vwalltime_ms\x18\x11 \x01(\x03R\n" +
 	"walltimeMs\x12@\n" +
-	"\tplacement\x18\x12 \x01(\v2\".hops.resourcemanager.v1.PlacementR\tplacement\"\x97\x02\n" +
+	"\tplacement\x18\x12 \x01(\v2\".hops.resourcemanager.v1.PlacementR\tplacement\x121\n" +
+	"\x04near\x18- \x01(\v2\x1d.hops.resourcemanager.v1.NearR\x04near\"\x95\x01\n" +
+	"\x04Near\x12\x14\n" +
+	"\x05paths\x18\x01 \x03(\tR\x05paths\x127\n" +
+	"\x05hosts\x18\x02 \x03(\v2!.hops.resourcemanager.v1.NearHostR\x05hosts\x12\x14\n" +
+	"\x05racks\x18\x03 \x03(\tR\x05racks\x12\x1c\n" +
+	"\await_ms\x18\x04 \x01(\x03H\x00R\x06waitMs\x88\x01\x01B\n" +
+	"\n" +
+	"\b_wait_ms\"6\n" +
+	"\bNearHost\x12\x12\n" +
+	"\x04host\x18\x01 \x01(\tR\x04host\x12\x16\n" +
+	"\x06weight\x18\x02 \x01(\x05R\x06weight\"\x97\x02\n" +
 	"\tPlacement\x12R\n" +
 	"\n" +
 	"attributes\x18\x01 \x03(\v22.hops.resourcemanager.v1.Placement.AttributesEntryR\n" +
@@ -4563,7 +4712,7 @@ func file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP() []byte {
 }
 
 var file_resourcemanager_api_v1_resourcemanager_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_resourcemanager_api_v1_resourcemanager_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
+var file_resourcemanager_api_v1_resourcemanager_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
 var file_resourcemanager_api_v1_resourcemanager_proto_goTypes = []any{
 	(Fencing)(0),                     // 0: hops.resourcemanager.v1.Fencing
 	(ContainerStatus_State)(0),       // 1: hops.resourcemanager.v1.ContainerStatus.State
@@ -4602,42 +4751,44 @@ var file_resourcemanager_api_v1_resourcemanager_proto_goTypes = []any{
 	(*EndedResponse)(nil),            // 34: hops.resourcemanager.v1.EndedResponse
 	(*Container)(nil),                // 35: hops.resourcemanager.v1.Container
 	(*Ask)(nil),                      // 36: hops.resourcemanager.v1.Ask
-	(*Placement)(nil),                // 37: hops.resourcemanager.v1.Placement
-	(*Constraint)(nil),               // 38: hops.resourcemanager.v1.Constraint
-	(*Launch)(nil),                   // 39: hops.resourcemanager.v1.Launch
-	(*AllocateRequest)(nil),          // 40: hops.resourcemanager.v1.AllocateRequest
-	(*AllocateResponse)(nil),         // 41: hops.resourcemanager.v1.AllocateResponse
-	(*EventsRequest)(nil),            // 42: hops.resourcemanager.v1.EventsRequest
-	(*Event)(nil),                    // 43: hops.resourcemanager.v1.Event
-	(*Completed)(nil),                // 44: hops.resourcemanager.v1.Completed
-	(*Preempt)(nil),                  // 45: hops.resourcemanager.v1.Preempt
-	(*NodeLost)(nil),                 // 46: hops.resourcemanager.v1.NodeLost
-	(*Pending)(nil),                  // 47: hops.resourcemanager.v1.Pending
-	(*Managers)(nil),                 // 48: hops.resourcemanager.v1.Managers
-	(*FateRequest)(nil),              // 49: hops.resourcemanager.v1.FateRequest
-	(*FateResponse)(nil),             // 50: hops.resourcemanager.v1.FateResponse
-	(*FinishRequest)(nil),            // 51: hops.resourcemanager.v1.FinishRequest
-	(*FinishResponse)(nil),           // 52: hops.resourcemanager.v1.FinishResponse
-	nil,                              // 53: hops.resourcemanager.v1.CredentialsResponse.SecretsEntry
-	nil,                              // 54: hops.resourcemanager.v1.Resources.OtherEntry
-	nil,                              // 55: hops.resourcemanager.v1.NodeReport.AttributesEntry
-	nil,                              // 56: hops.resourcemanager.v1.ContainerSpec.EnvEntry
-	nil,                              // 57: hops.resourcemanager.v1.Placement.AttributesEntry
-	nil,                              // 58: hops.resourcemanager.v1.Launch.EnvEntry
+	(*Near)(nil),                     // 37: hops.resourcemanager.v1.Near
+	(*NearHost)(nil),                 // 38: hops.resourcemanager.v1.NearHost
+	(*Placement)(nil),                // 39: hops.resourcemanager.v1.Placement
+	(*Constraint)(nil),               // 40: hops.resourcemanager.v1.Constraint
+	(*Launch)(nil),                   // 41: hops.resourcemanager.v1.Launch
+	(*AllocateRequest)(nil),          // 42: hops.resourcemanager.v1.AllocateRequest
+	(*AllocateResponse)(nil),         // 43: hops.resourcemanager.v1.AllocateResponse
+	(*EventsRequest)(nil),            // 44: hops.resourcemanager.v1.EventsRequest
+	(*Event)(nil),                    // 45: hops.resourcemanager.v1.Event
+	(*Completed)(nil),                // 46: hops.resourcemanager.v1.Completed
+	(*Preempt)(nil),                  // 47: hops.resourcemanager.v1.Preempt
+	(*NodeLost)(nil),                 // 48: hops.resourcemanager.v1.NodeLost
+	(*Pending)(nil),                  // 49: hops.resourcemanager.v1.Pending
+	(*Managers)(nil),                 // 50: hops.resourcemanager.v1.Managers
+	(*FateRequest)(nil),              // 51: hops.resourcemanager.v1.FateRequest
+	(*FateResponse)(nil),             // 52: hops.resourcemanager.v1.FateResponse
+	(*FinishRequest)(nil),            // 53: hops.resourcemanager.v1.FinishRequest
+	(*FinishResponse)(nil),           // 54: hops.resourcemanager.v1.FinishResponse
+	nil,                              // 55: hops.resourcemanager.v1.CredentialsResponse.SecretsEntry
+	nil,                              // 56: hops.resourcemanager.v1.Resources.OtherEntry
+	nil,                              // 57: hops.resourcemanager.v1.NodeReport.AttributesEntry
+	nil,                              // 58: hops.resourcemanager.v1.ContainerSpec.EnvEntry
+	nil,                              // 59: hops.resourcemanager.v1.Placement.AttributesEntry
+	nil,                              // 60: hops.resourcemanager.v1.Launch.EnvEntry
 }
 var file_resourcemanager_api_v1_resourcemanager_proto_depIdxs = []int32{
 	5,  // 0: hops.resourcemanager.v1.LaunchContainersRequest.launches:type_name -> hops.resourcemanager.v1.ContainerLaunch
-	39, // 1: hops.resourcemanager.v1.ContainerLaunch.launch:type_name -> hops.resourcemanager.v1.Launch
+	41, // 1: hops.resourcemanager.v1.ContainerLaunch.launch:type_name -> hops.resourcemanager.v1.Launch
 	7,  // 2: hops.resourcemanager.v1.LaunchContainersResponse.outcomes:type_name -> hops.resourcemanager.v1.LaunchOutcome
 	12, // 3: hops.resourcemanager.v1.CredentialsResponse.token:type_name -> hops.resourcemanager.v1.Token
-	53, // 4: hops.resourcemanager.v1.CredentialsResponse.secrets:type_name -> hops.resourcemanager.v1.CredentialsResponse.SecretsEntry
-	54, // 5: hops.resourcemanager.v1.Resources.other:type_name -> hops.resourcemanager.v1.Resources.OtherEntry
+	55, // 4: hops.resourcemanager.v1.CredentialsResponse.secrets:type_name -> hops.resourcemanager.v1.CredentialsResponse.SecretsEntry
+	56, // 5: hops.resourcemanager.v1.Resources.other:type_name -> hops.resourcemanager.v1.Resources.OtherEntry
 	15, // 6: hops.resourcemanager.v1.GPU.load:type_name -> hops.resourcemanager.v1.GPULoad
 	13, // 7: hops.resourcemanager.v1.NodeReport.capacity:type_name -> hops.resourcemanager.v1.Resources
 	14, // 8: hops.resourcemanager.v1.NodeReport.gpus:type_name -> hops.resourcemanager.v1.GPU
 	29, // 9: hops.resourcemanager.v1.NodeReport.containers:type_name -> hops.resourcemanager.v1.ContainerStatus
 	18, // 10: hops.resourcemanager.v1.NodeReport.logs:type_name -> hops.resourcemanager.v1.LogsUnderway
-	55, // 11: hops.resourcemanager.v1.NodeReport.attributes:type_name -> hops.resourcemanager.v1.NodeReport.AttributesEntry
+	57, // 11: hops.resourcemanager.v1.NodeReport.attributes:type_name -> hops.resourcemanager.v1.NodeReport.AttributesEntry
 	28, // 12: hops.resourcemanager.v1.NodeOrders.start:type_name -> hops.resourcemanager.v1.ContainerSpec
 	25, // 13: hops.resourcemanager.v1.NodeOrders.signal:type_name -> hops.resourcemanager.v1.Signal
 	26, // 14: hops.resourcemanager.v1.NodeOrders.stop:type_name -> hops.resourcemanager.v1.Stop
@@ -4646,7 +4797,7 @@ var file_resourcemanager_api_v1_resourcemanager_proto_depIdxs = []int32{
 	20, // 17: hops.resourcemanager.v1.NodeOrders.notices:type_name -> hops.resourcemanager.v1.Notices
 	23, // 18: hops.resourcemanager.v1.NodeOrders.token_keys:type_name -> hops.resourcemanager.v1.TokenKey
 	21, // 19: hops.resourcemanager.v1.Notices.notices:type_name -> hops.resourcemanager.v1.Notice
-	56, // 20: hops.resourcemanager.v1.ContainerSpec.env:type_name -> hops.resourcemanager.v1.ContainerSpec.EnvEntry
+	58, // 20: hops.resourcemanager.v1.ContainerSpec.env:type_name -> hops.resourcemanager.v1.ContainerSpec.EnvEntry
 	27, // 21: hops.resourcemanager.v1.ContainerSpec.artifacts:type_name -> hops.resourcemanager.v1.Artifact
 	13, // 22: hops.resourcemanager.v1.ContainerSpec.resources:type_name -> hops.resourcemanager.v1.Resources
 	0,  // 23: hops.resourcemanager.v1.ContainerSpec.fencing:type_name -> hops.resourcemanager.v1.Fencing
@@ -4655,53 +4806,55 @@ var file_resourcemanager_api_v1_resourcemanager_proto_depIdxs = []int32{
 	13, // 26: hops.resourcemanager.v1.RegisterResponse.maximum:type_name -> hops.resourcemanager.v1.Resources
 	35, // 27: hops.resourcemanager.v1.RegisterResponse.containers:type_name -> hops.resourcemanager.v1.Container
 	5,  // 28: hops.resourcemanager.v1.MasterLaunchRequest.launches:type_name -> hops.resourcemanager.v1.ContainerLaunch
-	44, // 29: hops.resourcemanager.v1.EndedResponse.ended:type_name -> hops.resourcemanager.v1.Completed
+	46, // 29: hops.resourcemanager.v1.EndedResponse.ended:type_name -> hops.resourcemanager.v1.Completed
 	13, // 30: hops.resourcemanager.v1.Container.resources:type_name -> hops.resourcemanager.v1.Resources
 	14, // 31: hops.resourcemanager.v1.Container.gpus:type_name -> hops.resourcemanager.v1.GPU
 	13, // 32: hops.resourcemanager.v1.Ask.resources:type_name -> hops.resourcemanager.v1.Resources
-	39, // 33: hops.resourcemanager.v1.Ask.launch:type_name -> hops.resourcemanager.v1.Launch
-	37, // 34: hops.resourcemanager.v1.Ask.placement:type_name -> hops.resourcemanager.v1.Placement
-	57, // 35: hops.resourcemanager.v1.Placement.attributes:type_name -> hops.resourcemanager.v1.Placement.AttributesEntry
-	38, // 36: hops.resourcemanager.v1.Placement.constraints:type_name -> hops.resourcemanager.v1.Constraint
-	58, // 37: hops.resourcemanager.v1.Launch.env:type_name -> hops.resourcemanager.v1.Launch.EnvEntry
-	27, // 38: hops.resourcemanager.v1.Launch.artifacts:type_name -> hops.resourcemanager.v1.Artifact
-	0,  // 39: hops.resourcemanager.v1.Launch.fencing:type_name -> hops.resourcemanager.v1.Fencing
-	36, // 40: hops.resourcemanager.v1.AllocateRequest.asks:type_name -> hops.resourcemanager.v1.Ask
-	35, // 41: hops.resourcemanager.v1.Event.granted:type_name -> hops.resourcemanager.v1.Container
-	44, // 42: hops.resourcemanager.v1.Event.completed:type_name -> hops.resourcemanager.v1.Completed
-	45, // 43: hops.resourcemanager.v1.Event.preempt:type_name -> hops.resourcemanager.v1.Preempt
-	46, // 44: hops.resourcemanager.v1.Event.node_lost:type_name -> hops.resourcemanager.v1.NodeLost
-	47, // 45: hops.resourcemanager.v1.Event.pending:type_name -> hops.resourcemanager.v1.Pending
-	48, // 46: hops.resourcemanager.v1.Event.managers:type_name -> hops.resourcemanager.v1.Managers
-	17, // 47: hops.resourcemanager.v1.NodeManagers.Session:input_type -> hops.resourcemanager.v1.NodeReport
-	10, // 48: hops.resourcemanager.v1.NodeManagers.Credentials:input_type -> hops.resourcemanager.v1.CredentialsRequest
-	4,  // 49: hops.resourcemanager.v1.NodeManagers.LaunchContainers:input_type -> hops.resourcemanager.v1.LaunchContainersRequest
-	8,  // 50: hops.resourcemanager.v1.ResourceManagers.Enlist:input_type -> hops.resourcemanager.v1.EnlistRequest
-	30, // 51: hops.resourcemanager.v1.ApplicationMasters.Register:input_type -> hops.resourcemanager.v1.RegisterRequest
-	33, // 52: hops.resourcemanager.v1.ApplicationMasters.Ended:input_type -> hops.resourcemanager.v1.EndedRequest
-	40, // 53: hops.resourcemanager.v1.ApplicationMasters.Allocate:input_type -> hops.resourcemanager.v1.AllocateRequest
-	42, // 54: hops.resourcemanager.v1.ApplicationMasters.Events:input_type -> hops.resourcemanager.v1.EventsRequest
-	51, // 55: hops.resourcemanager.v1.ApplicationMasters.Finish:input_type -> hops.resourcemanager.v1.FinishRequest
-	32, // 56: hops.resourcemanager.v1.ApplicationMasters.LaunchContainers:input_type -> hops.resourcemanager.v1.MasterLaunchRequest
-	2,  // 57: hops.resourcemanager.v1.ApplicationMasters.Checkpointed:input_type -> hops.resourcemanager.v1.CheckpointedRequest
-	49, // 58: hops.resourcemanager.v1.ApplicationMasters.Fate:input_type -> hops.resourcemanager.v1.FateRequest
-	19, // 59: hops.resourcemanager.v1.NodeManagers.Session:output_type -> hops.resourcemanager.v1.NodeOrders
-	11, // 60: hops.resourcemanager.v1.NodeManagers.Credentials:output_type -> hops.resourcemanager.v1.CredentialsResponse
-	6,  // 61: hops.resourcemanager.v1.NodeManagers.LaunchContainers:output_type -> hops.resourcemanager.v1.LaunchContainersResponse
-	9,  // 62: hops.resourcemanager.v1.ResourceManagers.Enlist:output_type -> hops.resourcemanager.v1.EnlistResponse
-	31, // 63: hops.resourcemanager.v1.ApplicationMasters.Register:output_type -> hops.resourcemanager.v1.RegisterResponse
-	34, // 64: hops.resourcemanager.v1.ApplicationMasters.Ended:output_type -> hops.resourcemanager.v1.EndedResponse
-	41, // 65: hops.resourcemanager.v1.ApplicationMasters.Allocate:output_type -> hops.resourcemanager.v1.AllocateResponse
-	43, // 66: hops.resourcemanager.v1.ApplicationMasters.Events:output_type -> hops.resourcemanager.v1.Event
-	52, // 67: hops.resourcemanager.v1.ApplicationMasters.Finish:output_type -> hops.resourcemanager.v1.FinishResponse
-	6,  // 68: hops.resourcemanager.v1.ApplicationMasters.LaunchContainers:output_type -> hops.resourcemanager.v1.LaunchContainersResponse
-	3,  // 69: hops.resourcemanager.v1.ApplicationMasters.Checkpointed:output_type -> hops.resourcemanager.v1.CheckpointedResponse
-	50, // 70: hops.resourcemanager.v1.ApplicationMasters.Fate:output_type -> hops.resourcemanager.v1.FateResponse
-	59, // [59:71] is the sub-list for method output_type
-	47, // [47:59] is the sub-list for method input_type
-	47, // [47:47] is the sub-list for extension type_name
-	47, // [47:47] is the sub-list for extension extendee
-	0,  // [0:47] is the sub-list for field type_name
+	41, // 33: hops.resourcemanager.v1.Ask.launch:type_name -> hops.resourcemanager.v1.Launch
+	39, // 34: hops.resourcemanager.v1.Ask.placement:type_name -> hops.resourcemanager.v1.Placement
+	37, // 35: hops.resourcemanager.v1.Ask.near:type_name -> hops.resourcemanager.v1.Near
+	38, // 36: hops.resourcemanager.v1.Near.hosts:type_name -> hops.resourcemanager.v1.NearHost
+	59, // 37: hops.resourcemanager.v1.Placement.attributes:type_name -> hops.resourcemanager.v1.Placement.AttributesEntry
+	40, // 38: hops.resourcemanager.v1.Placement.constraints:type_name -> hops.resourcemanager.v1.Constraint
+	60, // 39: hops.resourcemanager.v1.Launch.env:type_name -> hops.resourcemanager.v1.Launch.EnvEntry
+	27, // 40: hops.resourcemanager.v1.Launch.artifacts:type_name -> hops.resourcemanager.v1.Artifact
+	0,  // 41: hops.resourcemanager.v1.Launch.fencing:type_name -> hops.resourcemanager.v1.Fencing
+	36, // 42: hops.resourcemanager.v1.AllocateRequest.asks:type_name -> hops.resourcemanager.v1.Ask
+	35, // 43: hops.resourcemanager.v1.Event.granted:type_name -> hops.resourcemanager.v1.Container
+	46, // 44: hops.resourcemanager.v1.Event.completed:type_name -> hops.resourcemanager.v1.Completed
+	47, // 45: hops.resourcemanager.v1.Event.preempt:type_name -> hops.resourcemanager.v1.Preempt
+	48, // 46: hops.resourcemanager.v1.Event.node_lost:type_name -> hops.resourcemanager.v1.NodeLost
+	49, // 47: hops.resourcemanager.v1.Event.pending:type_name -> hops.resourcemanager.v1.Pending
+	50, // 48: hops.resourcemanager.v1.Event.managers:type_name -> hops.resourcemanager.v1.Managers
+	17, // 49: hops.resourcemanager.v1.NodeManagers.Session:input_type -> hops.resourcemanager.v1.NodeReport
+	10, // 50: hops.resourcemanager.v1.NodeManagers.Credentials:input_type -> hops.resourcemanager.v1.CredentialsRequest
+	4,  // 51: hops.resourcemanager.v1.NodeManagers.LaunchContainers:input_type -> hops.resourcemanager.v1.LaunchContainersRequest
+	8,  // 52: hops.resourcemanager.v1.ResourceManagers.Enlist:input_type -> hops.resourcemanager.v1.EnlistRequest
+	30, // 53: hops.resourcemanager.v1.ApplicationMasters.Register:input_type -> hops.resourcemanager.v1.RegisterRequest
+	33, // 54: hops.resourcemanager.v1.ApplicationMasters.Ended:input_type -> hops.resourcemanager.v1.EndedRequest
+	42, // 55: hops.resourcemanager.v1.ApplicationMasters.Allocate:input_type -> hops.resourcemanager.v1.AllocateRequest
+	44, // 56: hops.resourcemanager.v1.ApplicationMasters.Events:input_type -> hops.resourcemanager.v1.EventsRequest
+	53, // 57: hops.resourcemanager.v1.ApplicationMasters.Finish:input_type -> hops.resourcemanager.v1.FinishRequest
+	32, // 58: hops.resourcemanager.v1.ApplicationMasters.LaunchContainers:input_type -> hops.resourcemanager.v1.MasterLaunchRequest
+	2,  // 59: hops.resourcemanager.v1.ApplicationMasters.Checkpointed:input_type -> hops.resourcemanager.v1.CheckpointedRequest
+	51, // 60: hops.resourcemanager.v1.ApplicationMasters.Fate:input_type -> hops.resourcemanager.v1.FateRequest
+	19, // 61: hops.resourcemanager.v1.NodeManagers.Session:output_type -> hops.resourcemanager.v1.NodeOrders
+	11, // 62: hops.resourcemanager.v1.NodeManagers.Credentials:output_type -> hops.resourcemanager.v1.CredentialsResponse
+	6,  // 63: hops.resourcemanager.v1.NodeManagers.LaunchContainers:output_type -> hops.resourcemanager.v1.LaunchContainersResponse
+	9,  // 64: hops.resourcemanager.v1.ResourceManagers.Enlist:output_type -> hops.resourcemanager.v1.EnlistResponse
+	31, // 65: hops.resourcemanager.v1.ApplicationMasters.Register:output_type -> hops.resourcemanager.v1.RegisterResponse
+	34, // 66: hops.resourcemanager.v1.ApplicationMasters.Ended:output_type -> hops.resourcemanager.v1.EndedResponse
+	43, // 67: hops.resourcemanager.v1.ApplicationMasters.Allocate:output_type -> hops.resourcemanager.v1.AllocateResponse
+	45, // 68: hops.resourcemanager.v1.ApplicationMasters.Events:output_type -> hops.resourcemanager.v1.Event
+	54, // 69: hops.resourcemanager.v1.ApplicationMasters.Finish:output_type -> hops.resourcemanager.v1.FinishResponse
+	6,  // 70: hops.resourcemanager.v1.ApplicationMasters.LaunchContainers:output_type -> hops.resourcemanager.v1.LaunchContainersResponse
+	3,  // 71: hops.resourcemanager.v1.ApplicationMasters.Checkpointed:output_type -> hops.resourcemanager.v1.CheckpointedResponse
+	52, // 72: hops.resourcemanager.v1.ApplicationMasters.Fate:output_type -> hops.resourcemanager.v1.FateResponse
+	61, // [61:73] is the sub-list for method output_type
+	49, // [49:61] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_resourcemanager_api_v1_resourcemanager_proto_init() }
@@ -4709,8 +4862,9 @@ func file_resourcemanager_api_v1_resourcemanager_proto_init() {
 	if File_resourcemanager_api_v1_resourcemanager_proto != nil {
 		return
 	}
-	file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[36].OneofWrappers = []any{}
-	file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[41].OneofWrappers = []any{
+	file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[35].OneofWrappers = []any{}
+	file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[38].OneofWrappers = []any{}
+	file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[43].OneofWrappers = []any{
 		(*Event_Granted)(nil),
 		(*Event_Completed)(nil),
 		(*Event_Preempt)(nil),
@@ -4724,7 +4878,7 @@ func file_resourcemanager_api_v1_resourcemanager_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_resourcemanager_api_v1_resourcemanager_proto_rawDesc), len(file_resourcemanager_api_v1_resourcemanager_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   57,
+			NumMessages:   59,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

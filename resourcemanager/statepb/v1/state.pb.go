@@ -3986,6 +3986,7 @@ type Ask struct {
 	Within        string        `protobuf:"bytes,16,opt,name=within,proto3" json:"within,omitempty"`
 	WalltimeMs    int64         `protobuf:"varint,17,opt,name=walltime_ms,json=walltimeMs,proto3" json:"walltime_ms,omitempty"`
 	Placement     *AskPlacement `protobuf:"bytes,18,opt,name=placement,proto3" json:"placement,omitempty"`
+	Near          *AskNear      `protobuf:"bytes,45,opt,name=near,proto3" json:"near,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4146,6 +4147,135 @@ func (x *Ask) GetPlacement() *AskPlacement {
 	return nil
 }
 
+func (x *Ask) GetNear() *AskNear {
+	if x != nil {
+		return x.Near
+	}
+	return nil
+}
+
+// AskNear says where the data of containers lies.
+type AskNear struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Paths []string               `protobuf:"bytes,1,rep,name=paths,proto3" json:"paths,omitempty"`
+	Hosts []*AskNearHost         `protobuf:"bytes,2,rep,name=hosts,proto3" json:"hosts,omitempty"`
+	Racks []string               `protobuf:"bytes,3,rep,name=racks,proto3" json:"racks,omitempty"`
+	// Absent: the cluster's; 0: none.
+	WaitMs        *int64 `protobuf:"varint,4,opt,name=wait_ms,json=waitMs,proto3,oneof" json:"wait_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AskNear) Reset() {
+	*x = AskNear{}
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AskNear) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AskNear) ProtoMessage() {}
+
+func (x *AskNear) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AskNear.ProtoReflect.Descriptor instead.
+func (*AskNear) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *AskNear) GetPaths() []string {
+	if x != nil {
+		return x.Paths
+	}
+	return nil
+}
+
+func (x *AskNear) GetHosts() []*AskNearHost {
+	if x != nil {
+		return x.Hosts
+	}
+	return nil
+}
+
+func (x *AskNear) GetRacks() []string {
+	if x != nil {
+		return x.Racks
+	}
+	return nil
+}
+
+func (x *AskNear) GetWaitMs() int64 {
+	if x != nil && x.WaitMs != nil {
+		return *x.WaitMs
+	}
+	return 0
+}
+
+type AskNearHost struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
+	Weight        int32                  `protobuf:"varint,2,opt,name=weight,proto3" json:"weight,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AskNearHost) Reset() {
+	*x = AskNearHost{}
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AskNearHost) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AskNearHost) ProtoMessage() {}
+
+func (x *AskNearHost) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AskNearHost.ProtoReflect.Descriptor instead.
+func (*AskNearHost) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *AskNearHost) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *AskNearHost) GetWeight() int32 {
+	if x != nil {
+		return x.Weight
+	}
+	return 0
+}
+
 // AskPlacement says beside what containers may be.
 type AskPlacement struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
@@ -4160,7 +4290,7 @@ type AskPlacement struct {
 
 func (x *AskPlacement) Reset() {
 	*x = AskPlacement{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[49]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4172,7 +4302,7 @@ func (x *AskPlacement) String() string {
 func (*AskPlacement) ProtoMessage() {}
 
 func (x *AskPlacement) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[49]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4185,7 +4315,7 @@ func (x *AskPlacement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskPlacement.ProtoReflect.Descriptor instead.
 func (*AskPlacement) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{49}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *AskPlacement) GetAttributes() map[string]string {
@@ -4230,7 +4360,7 @@ type Constraint struct {
 
 func (x *Constraint) Reset() {
 	*x = Constraint{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[50]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4242,7 +4372,7 @@ func (x *Constraint) String() string {
 func (*Constraint) ProtoMessage() {}
 
 func (x *Constraint) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[50]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4255,7 +4385,7 @@ func (x *Constraint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Constraint.ProtoReflect.Descriptor instead.
 func (*Constraint) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{50}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Constraint) GetTag() string {
@@ -4301,7 +4431,7 @@ type Launch struct {
 
 func (x *Launch) Reset() {
 	*x = Launch{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[51]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4313,7 +4443,7 @@ func (x *Launch) String() string {
 func (*Launch) ProtoMessage() {}
 
 func (x *Launch) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[51]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4326,7 +4456,7 @@ func (x *Launch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Launch.ProtoReflect.Descriptor instead.
 func (*Launch) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{51}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Launch) GetArgv() []string {
@@ -4388,7 +4518,7 @@ type EnvVar struct {
 
 func (x *EnvVar) Reset() {
 	*x = EnvVar{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[52]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4400,7 +4530,7 @@ func (x *EnvVar) String() string {
 func (*EnvVar) ProtoMessage() {}
 
 func (x *EnvVar) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[52]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4413,7 +4543,7 @@ func (x *EnvVar) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnvVar.ProtoReflect.Descriptor instead.
 func (*EnvVar) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{52}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *EnvVar) GetName() string {
@@ -4447,7 +4577,7 @@ type Artifact struct {
 
 func (x *Artifact) Reset() {
 	*x = Artifact{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[53]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4459,7 +4589,7 @@ func (x *Artifact) String() string {
 func (*Artifact) ProtoMessage() {}
 
 func (x *Artifact) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[53]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4472,7 +4602,7 @@ func (x *Artifact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Artifact.ProtoReflect.Descriptor instead.
 func (*Artifact) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{53}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Artifact) GetName() string {
@@ -4576,7 +4706,7 @@ type Container struct {
 
 func (x *Container) Reset() {
 	*x = Container{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[54]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4588,7 +4718,7 @@ func (x *Container) String() string {
 func (*Container) ProtoMessage() {}
 
 func (x *Container) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[54]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4601,7 +4731,7 @@ func (x *Container) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Container.ProtoReflect.Descriptor instead.
 func (*Container) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{54}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Container) GetId() *ContainerID {
@@ -4824,7 +4954,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[55]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4836,7 +4966,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[55]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4849,7 +4979,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{55}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Node) GetId() string {
@@ -5036,7 +5166,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[56]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5048,7 +5178,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[56]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5061,7 +5191,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{56}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Event) GetApplication() *ApplicationID {
@@ -5120,7 +5250,7 @@ type LedgerLine struct {
 
 func (x *LedgerLine) Reset() {
 	*x = LedgerLine{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[57]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5132,7 +5262,7 @@ func (x *LedgerLine) String() string {
 func (*LedgerLine) ProtoMessage() {}
 
 func (x *LedgerLine) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[57]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5145,7 +5275,7 @@ func (x *LedgerLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerLine.ProtoReflect.Descriptor instead.
 func (*LedgerLine) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{57}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *LedgerLine) GetSequence() uint64 {
@@ -5215,7 +5345,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[58]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5227,7 +5357,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[58]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5240,7 +5370,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{58}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Record) GetItem() isRecord_Item {
@@ -5473,7 +5603,7 @@ type Header struct {
 
 func (x *Header) Reset() {
 	*x = Header{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[59]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5485,7 +5615,7 @@ func (x *Header) String() string {
 func (*Header) ProtoMessage() {}
 
 func (x *Header) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[59]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5498,7 +5628,7 @@ func (x *Header) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Header.ProtoReflect.Descriptor instead.
 func (*Header) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{59}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Header) GetVersion() uint32 {
@@ -5610,7 +5740,7 @@ type Excluded struct {
 
 func (x *Excluded) Reset() {
 	*x = Excluded{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[60]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5622,7 +5752,7 @@ func (x *Excluded) String() string {
 func (*Excluded) ProtoMessage() {}
 
 func (x *Excluded) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[60]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5635,7 +5765,7 @@ func (x *Excluded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Excluded.ProtoReflect.Descriptor instead.
 func (*Excluded) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{60}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Excluded) GetNames() []string {
@@ -5662,7 +5792,7 @@ type AskRecord struct {
 
 func (x *AskRecord) Reset() {
 	*x = AskRecord{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[61]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5674,7 +5804,7 @@ func (x *AskRecord) String() string {
 func (*AskRecord) ProtoMessage() {}
 
 func (x *AskRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[61]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5687,7 +5817,7 @@ func (x *AskRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRecord.ProtoReflect.Descriptor instead.
 func (*AskRecord) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{61}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *AskRecord) GetApplication() *ApplicationID {
@@ -5715,7 +5845,7 @@ type LaunchRecord struct {
 
 func (x *LaunchRecord) Reset() {
 	*x = LaunchRecord{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[62]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5727,7 +5857,7 @@ func (x *LaunchRecord) String() string {
 func (*LaunchRecord) ProtoMessage() {}
 
 func (x *LaunchRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[62]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5740,7 +5870,7 @@ func (x *LaunchRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaunchRecord.ProtoReflect.Descriptor instead.
 func (*LaunchRecord) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{62}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *LaunchRecord) GetApplication() *ApplicationID {
@@ -5773,7 +5903,7 @@ type End struct {
 
 func (x *End) Reset() {
 	*x = End{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[63]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5785,7 +5915,7 @@ func (x *End) String() string {
 func (*End) ProtoMessage() {}
 
 func (x *End) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[63]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5798,7 +5928,7 @@ func (x *End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use End.ProtoReflect.Descriptor instead.
 func (*End) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{63}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *End) GetRecords() uint64 {
@@ -6158,7 +6288,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\vdiagnostics\x18\v \x01(\tR\vdiagnostics\x12)\n" +
 	"\x10http_certificate\x18\f \x01(\fR\x0fhttpCertificate\x12\x12\n" +
 	"\x04host\x18\r \x01(\tR\x04host\x12\x12\n" +
-	"\x04port\x18\x0e \x01(\x05R\x04port\"\x9b\x04\n" +
+	"\x04port\x18\x0e \x01(\x05R\x04port\"\xd7\x04\n" +
 	"\x03Ask\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\bpriority\x18\x02 \x01(\x05R\bpriority\x12C\n" +
@@ -6180,7 +6310,18 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x06within\x18\x10 \x01(\tR\x06within\x12\x1f\n" +
 	"\vwalltime_ms\x18\x11 \x01(\x03R\n" +
 	"walltimeMs\x12I\n" +
-	"\tplacement\x18\x12 \x01(\v2+.hops.resourcemanager.state.v1.AskPlacementR\tplacement\"\xa9\x02\n" +
+	"\tplacement\x18\x12 \x01(\v2+.hops.resourcemanager.state.v1.AskPlacementR\tplacement\x12:\n" +
+	"\x04near\x18- \x01(\v2&.hops.resourcemanager.state.v1.AskNearR\x04near\"\xa1\x01\n" +
+	"\aAskNear\x12\x14\n" +
+	"\x05paths\x18\x01 \x03(\tR\x05paths\x12@\n" +
+	"\x05hosts\x18\x02 \x03(\v2*.hops.resourcemanager.state.v1.AskNearHostR\x05hosts\x12\x14\n" +
+	"\x05racks\x18\x03 \x03(\tR\x05racks\x12\x1c\n" +
+	"\await_ms\x18\x04 \x01(\x03H\x00R\x06waitMs\x88\x01\x01B\n" +
+	"\n" +
+	"\b_wait_ms\"9\n" +
+	"\vAskNearHost\x12\x12\n" +
+	"\x04host\x18\x01 \x01(\tR\x04host\x12\x16\n" +
+	"\x06weight\x18\x02 \x01(\x05R\x06weight\"\xa9\x02\n" +
 	"\fAskPlacement\x12[\n" +
 	"\n" +
 	"attributes\x18\x01 \x03(\v2;.hops.resourcemanager.state.v1.AskPlacement.AttributesEntryR\n" +
@@ -6368,7 +6509,7 @@ func file_resourcemanager_statepb_v1_state_proto_rawDescGZIP() []byte {
 	return file_resourcemanager_statepb_v1_state_proto_rawDescData
 }
 
-var file_resourcemanager_statepb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 70)
+var file_resourcemanager_statepb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 72)
 var file_resourcemanager_statepb_v1_state_proto_goTypes = []any{
 	(*Command)(nil),           // 0: hops.resourcemanager.state.v1.Command
 	(*Begin)(nil),             // 1: hops.resourcemanager.state.v1.Begin
@@ -6419,27 +6560,29 @@ var file_resourcemanager_statepb_v1_state_proto_goTypes = []any{
 	(*Application)(nil),       // 46: hops.resourcemanager.state.v1.Application
 	(*Attempt)(nil),           // 47: hops.resourcemanager.state.v1.Attempt
 	(*Ask)(nil),               // 48: hops.resourcemanager.state.v1.Ask
-	(*AskPlacement)(nil),      // 49: hops.resourcemanager.state.v1.AskPlacement
-	(*Constraint)(nil),        // 50: hops.resourcemanager.state.v1.Constraint
-	(*Launch)(nil),            // 51: hops.resourcemanager.state.v1.Launch
-	(*EnvVar)(nil),            // 52: hops.resourcemanager.state.v1.EnvVar
-	(*Artifact)(nil),          // 53: hops.resourcemanager.state.v1.Artifact
-	(*Container)(nil),         // 54: hops.resourcemanager.state.v1.Container
-	(*Node)(nil),              // 55: hops.resourcemanager.state.v1.Node
-	(*Event)(nil),             // 56: hops.resourcemanager.state.v1.Event
-	(*LedgerLine)(nil),        // 57: hops.resourcemanager.state.v1.LedgerLine
-	(*Record)(nil),            // 58: hops.resourcemanager.state.v1.Record
-	(*Header)(nil),            // 59: hops.resourcemanager.state.v1.Header
-	(*Excluded)(nil),          // 60: hops.resourcemanager.state.v1.Excluded
-	(*AskRecord)(nil),         // 61: hops.resourcemanager.state.v1.AskRecord
-	(*LaunchRecord)(nil),      // 62: hops.resourcemanager.state.v1.LaunchRecord
-	(*End)(nil),               // 63: hops.resourcemanager.state.v1.End
-	nil,                       // 64: hops.resourcemanager.state.v1.NodeMarks.SetEntry
-	nil,                       // 65: hops.resourcemanager.state.v1.Resource.OtherEntry
-	nil,                       // 66: hops.resourcemanager.state.v1.AskPlacement.AttributesEntry
-	nil,                       // 67: hops.resourcemanager.state.v1.Node.AttributesEntry
-	nil,                       // 68: hops.resourcemanager.state.v1.Node.SetAttributesEntry
-	nil,                       // 69: hops.resourcemanager.state.v1.Node.OwnAttributesEntry
+	(*AskNear)(nil),           // 49: hops.resourcemanager.state.v1.AskNear
+	(*AskNearHost)(nil),       // 50: hops.resourcemanager.state.v1.AskNearHost
+	(*AskPlacement)(nil),      // 51: hops.resourcemanager.state.v1.AskPlacement
+	(*Constraint)(nil),        // 52: hops.resourcemanager.state.v1.Constraint
+	(*Launch)(nil),            // 53: hops.resourcemanager.state.v1.Launch
+	(*EnvVar)(nil),            // 54: hops.resourcemanager.state.v1.EnvVar
+	(*Artifact)(nil),          // 55: hops.resourcemanager.state.v1.Artifact
+	(*Container)(nil),         // 56: hops.resourcemanager.state.v1.Container
+	(*Node)(nil),              // 57: hops.resourcemanager.state.v1.Node
+	(*Event)(nil),             // 58: hops.resourcemanager.state.v1.Event
+	(*LedgerLine)(nil),        // 59: hops.resourcemanager.state.v1.LedgerLine
+	(*Record)(nil),            // 60: hops.resourcemanager.state.v1.Record
+	(*Header)(nil),            // 61: hops.resourcemanager.state.v1.Header
+	(*Excluded)(nil),          // 62: hops.resourcemanager.state.v1.Excluded
+	(*AskRecord)(nil),         // 63: hops.resourcemanager.state.v1.AskRecord
+	(*LaunchRecord)(nil),      // 64: hops.resourcemanager.state.v1.LaunchRecord
+	(*End)(nil),               // 65: hops.resourcemanager.state.v1.End
+	nil,                       // 66: hops.resourcemanager.state.v1.NodeMarks.SetEntry
+	nil,                       // 67: hops.resourcemanager.state.v1.Resource.OtherEntry
+	nil,                       // 68: hops.resourcemanager.state.v1.AskPlacement.AttributesEntry
+	nil,                       // 69: hops.resourcemanager.state.v1.Node.AttributesEntry
+	nil,                       // 70: hops.resourcemanager.state.v1.Node.SetAttributesEntry
+	nil,                       // 71: hops.resourcemanager.state.v1.Node.OwnAttributesEntry
 }
 var file_resourcemanager_statepb_v1_state_proto_depIdxs = []int32{
 	1,   // 0: hops.resourcemanager.state.v1.Command.begin:type_name -> hops.resourcemanager.state.v1.Begin
@@ -6469,7 +6612,7 @@ var file_resourcemanager_statepb_v1_state_proto_depIdxs = []int32{
 	31,  // 24: hops.resourcemanager.state.v1.Command.preempt_containers:type_name -> hops.resourcemanager.state.v1.PreemptContainers
 	33,  // 25: hops.resourcemanager.state.v1.Command.checkpoint:type_name -> hops.resourcemanager.state.v1.Checkpoint
 	46,  // 26: hops.resourcemanager.state.v1.Submit.application:type_name -> hops.resourcemanager.state.v1.Application
-	55,  // 27: hops.resourcemanager.state.v1.RegisterNode.node:type_name -> hops.resourcemanager.state.v1.Node
+	57,  // 27: hops.resourcemanager.state.v1.RegisterNode.node:type_name -> hops.resourcemanager.state.v1.Node
 	8,   // 28: hops.resourcemanager.state.v1.Statuses.statuses:type_name -> hops.resourcemanager.state.v1.Status
 	43,  // 29: hops.resourcemanager.state.v1.Status.container:type_name -> hops.resourcemanager.state.v1.ContainerID
 	10,  // 30: hops.resourcemanager.state.v1.Grant.groups:type_name -> hops.resourcemanager.state.v1.Group
@@ -6481,11 +6624,11 @@ var file_resourcemanager_statepb_v1_state_proto_depIdxs = []int32{
 	14,  // 36: hops.resourcemanager.state.v1.Allocate.asks:type_name -> hops.resourcemanager.state.v1.WantedAsk
 	43,  // 37: hops.resourcemanager.state.v1.Allocate.release:type_name -> hops.resourcemanager.state.v1.ContainerID
 	48,  // 38: hops.resourcemanager.state.v1.WantedAsk.ask:type_name -> hops.resourcemanager.state.v1.Ask
-	51,  // 39: hops.resourcemanager.state.v1.WantedAsk.launch:type_name -> hops.resourcemanager.state.v1.Launch
+	53,  // 39: hops.resourcemanager.state.v1.WantedAsk.launch:type_name -> hops.resourcemanager.state.v1.Launch
 	42,  // 40: hops.resourcemanager.state.v1.LaunchContainers.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
 	16,  // 41: hops.resourcemanager.state.v1.LaunchContainers.launches:type_name -> hops.resourcemanager.state.v1.ContainerLaunch
 	43,  // 42: hops.resourcemanager.state.v1.ContainerLaunch.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
-	51,  // 43: hops.resourcemanager.state.v1.ContainerLaunch.launch:type_name -> hops.resourcemanager.state.v1.Launch
+	53,  // 43: hops.resourcemanager.state.v1.ContainerLaunch.launch:type_name -> hops.resourcemanager.state.v1.Launch
 	42,  // 44: hops.resourcemanager.state.v1.Finish.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
 	42,  // 45: hops.resourcemanager.state.v1.Kill.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
 	43,  // 46: hops.resourcemanager.state.v1.Stop.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
@@ -6506,61 +6649,63 @@ var file_resourcemanager_statepb_v1_state_proto_depIdxs = []int32{
 	35,  // 61: hops.resourcemanager.state.v1.ChangeLabels.add:type_name -> hops.resourcemanager.state.v1.Label
 	38,  // 62: hops.resourcemanager.state.v1.MarkNodes.nodes:type_name -> hops.resourcemanager.state.v1.NodeMarks
 	39,  // 63: hops.resourcemanager.state.v1.NodeMarks.labels:type_name -> hops.resourcemanager.state.v1.Labels
-	64,  // 64: hops.resourcemanager.state.v1.NodeMarks.set:type_name -> hops.resourcemanager.state.v1.NodeMarks.SetEntry
+	66,  // 64: hops.resourcemanager.state.v1.NodeMarks.set:type_name -> hops.resourcemanager.state.v1.NodeMarks.SetEntry
 	35,  // 65: hops.resourcemanager.state.v1.ClusterLabels.labels:type_name -> hops.resourcemanager.state.v1.Label
 	42,  // 66: hops.resourcemanager.state.v1.Dependency.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
 	42,  // 67: hops.resourcemanager.state.v1.ContainerID.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	65,  // 68: hops.resourcemanager.state.v1.Resource.other:type_name -> hops.resourcemanager.state.v1.Resource.OtherEntry
+	67,  // 68: hops.resourcemanager.state.v1.Resource.other:type_name -> hops.resourcemanager.state.v1.Resource.OtherEntry
 	42,  // 69: hops.resourcemanager.state.v1.Application.id:type_name -> hops.resourcemanager.state.v1.ApplicationID
 	44,  // 70: hops.resourcemanager.state.v1.Application.master:type_name -> hops.resourcemanager.state.v1.Resource
 	47,  // 71: hops.resourcemanager.state.v1.Application.attempts:type_name -> hops.resourcemanager.state.v1.Attempt
 	41,  // 72: hops.resourcemanager.state.v1.Application.after:type_name -> hops.resourcemanager.state.v1.Dependency
 	43,  // 73: hops.resourcemanager.state.v1.Attempt.container:type_name -> hops.resourcemanager.state.v1.ContainerID
 	44,  // 74: hops.resourcemanager.state.v1.Ask.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	49,  // 75: hops.resourcemanager.state.v1.Ask.placement:type_name -> hops.resourcemanager.state.v1.AskPlacement
-	66,  // 76: hops.resourcemanager.state.v1.AskPlacement.attributes:type_name -> hops.resourcemanager.state.v1.AskPlacement.AttributesEntry
-	50,  // 77: hops.resourcemanager.state.v1.AskPlacement.constraints:type_name -> hops.resourcemanager.state.v1.Constraint
-	52,  // 78: hops.resourcemanager.state.v1.Launch.env:type_name -> hops.resourcemanager.state.v1.EnvVar
-	53,  // 79: hops.resourcemanager.state.v1.Launch.artifacts:type_name -> hops.resourcemanager.state.v1.Artifact
-	43,  // 80: hops.resourcemanager.state.v1.Container.id:type_name -> hops.resourcemanager.state.v1.ContainerID
-	44,  // 81: hops.resourcemanager.state.v1.Container.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	34,  // 82: hops.resourcemanager.state.v1.Container.notice:type_name -> hops.resourcemanager.state.v1.Notice
-	44,  // 83: hops.resourcemanager.state.v1.Node.capacity:type_name -> hops.resourcemanager.state.v1.Resource
-	45,  // 84: hops.resourcemanager.state.v1.Node.gpus:type_name -> hops.resourcemanager.state.v1.GPU
-	67,  // 85: hops.resourcemanager.state.v1.Node.attributes:type_name -> hops.resourcemanager.state.v1.Node.AttributesEntry
-	44,  // 86: hops.resourcemanager.state.v1.Node.resized:type_name -> hops.resourcemanager.state.v1.Resource
-	44,  // 87: hops.resourcemanager.state.v1.Node.reported:type_name -> hops.resourcemanager.state.v1.Resource
-	23,  // 88: hops.resourcemanager.state.v1.Node.wish:type_name -> hops.resourcemanager.state.v1.Wish
-	39,  // 89: hops.resourcemanager.state.v1.Node.own_labels:type_name -> hops.resourcemanager.state.v1.Labels
-	68,  // 90: hops.resourcemanager.state.v1.Node.set_attributes:type_name -> hops.resourcemanager.state.v1.Node.SetAttributesEntry
-	69,  // 91: hops.resourcemanager.state.v1.Node.own_attributes:type_name -> hops.resourcemanager.state.v1.Node.OwnAttributesEntry
-	42,  // 92: hops.resourcemanager.state.v1.Event.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	43,  // 93: hops.resourcemanager.state.v1.Event.granted:type_name -> hops.resourcemanager.state.v1.ContainerID
-	43,  // 94: hops.resourcemanager.state.v1.Event.completed:type_name -> hops.resourcemanager.state.v1.ContainerID
-	43,  // 95: hops.resourcemanager.state.v1.Event.preempt:type_name -> hops.resourcemanager.state.v1.ContainerID
-	43,  // 96: hops.resourcemanager.state.v1.LedgerLine.container:type_name -> hops.resourcemanager.state.v1.ContainerID
-	59,  // 97: hops.resourcemanager.state.v1.Record.header:type_name -> hops.resourcemanager.state.v1.Header
-	46,  // 98: hops.resourcemanager.state.v1.Record.application:type_name -> hops.resourcemanager.state.v1.Application
-	61,  // 99: hops.resourcemanager.state.v1.Record.ask:type_name -> hops.resourcemanager.state.v1.AskRecord
-	62,  // 100: hops.resourcemanager.state.v1.Record.launch:type_name -> hops.resourcemanager.state.v1.LaunchRecord
-	54,  // 101: hops.resourcemanager.state.v1.Record.container:type_name -> hops.resourcemanager.state.v1.Container
-	55,  // 102: hops.resourcemanager.state.v1.Record.node:type_name -> hops.resourcemanager.state.v1.Node
-	56,  // 103: hops.resourcemanager.state.v1.Record.event:type_name -> hops.resourcemanager.state.v1.Event
-	57,  // 104: hops.resourcemanager.state.v1.Record.ledger:type_name -> hops.resourcemanager.state.v1.LedgerLine
-	63,  // 105: hops.resourcemanager.state.v1.Record.end:type_name -> hops.resourcemanager.state.v1.End
-	22,  // 106: hops.resourcemanager.state.v1.Record.credential:type_name -> hops.resourcemanager.state.v1.Credential
-	29,  // 107: hops.resourcemanager.state.v1.Record.queues:type_name -> hops.resourcemanager.state.v1.QueuesRecord
-	60,  // 108: hops.resourcemanager.state.v1.Record.excluded:type_name -> hops.resourcemanager.state.v1.Excluded
-	40,  // 109: hops.resourcemanager.state.v1.Record.labels:type_name -> hops.resourcemanager.state.v1.ClusterLabels
-	42,  // 110: hops.resourcemanager.state.v1.AskRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	48,  // 111: hops.resourcemanager.state.v1.AskRecord.ask:type_name -> hops.resourcemanager.state.v1.Ask
-	42,  // 112: hops.resourcemanager.state.v1.LaunchRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	51,  // 113: hops.resourcemanager.state.v1.LaunchRecord.launch:type_name -> hops.resourcemanager.state.v1.Launch
-	114, // [114:114] is the sub-list for method output_type
-	114, // [114:114] is the sub-list for method input_type
-	114, // [114:114] is the sub-list for extension type_name
-	114, // [114:114] is the sub-list for extension extendee
-	0,   // [0:114] is the sub-list for field type_name
+	51,  // 75: hops.resourcemanager.state.v1.Ask.placement:type_name -> hops.resourcemanager.state.v1.AskPlacement
+	49,  // 76: hops.resourcemanager.state.v1.Ask.near:type_name -> hops.resourcemanager.state.v1.AskNear
+	50,  // 77: hops.resourcemanager.state.v1.AskNear.hosts:type_name -> hops.resourcemanager.state.v1.AskNearHost
+	68,  // 78: hops.resourcemanager.state.v1.AskPlacement.attributes:type_name -> hops.resourcemanager.state.v1.AskPlacement.AttributesEntry
+	52,  // 79: hops.resourcemanager.state.v1.AskPlacement.constraints:type_name -> hops.resourcemanager.state.v1.Constraint
+	54,  // 80: hops.resourcemanager.state.v1.Launch.env:type_name -> hops.resourcemanager.state.v1.EnvVar
+	55,  // 81: hops.resourcemanager.state.v1.Launch.artifacts:type_name -> hops.resourcemanager.state.v1.Artifact
+	43,  // 82: hops.resourcemanager.state.v1.Container.id:type_name -> hops.resourcemanager.state.v1.ContainerID
+	44,  // 83: hops.resourcemanager.state.v1.Container.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	34,  // 84: hops.resourcemanager.state.v1.Container.notice:type_name -> hops.resourcemanager.state.v1.Notice
+	44,  // 85: hops.resourcemanager.state.v1.Node.capacity:type_name -> hops.resourcemanager.state.v1.Resource
+	45,  // 86: hops.resourcemanager.state.v1.Node.gpus:type_name -> hops.resourcemanager.state.v1.GPU
+	69,  // 87: hops.resourcemanager.state.v1.Node.attributes:type_name -> hops.resourcemanager.state.v1.Node.AttributesEntry
+	44,  // 88: hops.resourcemanager.state.v1.Node.resized:type_name -> hops.resourcemanager.state.v1.Resource
+	44,  // 89: hops.resourcemanager.state.v1.Node.reported:type_name -> hops.resourcemanager.state.v1.Resource
+	23,  // 90: hops.resourcemanager.state.v1.Node.wish:type_name -> hops.resourcemanager.state.v1.Wish
+	39,  // 91: hops.resourcemanager.state.v1.Node.own_labels:type_name -> hops.resourcemanager.state.v1.Labels
+	70,  // 92: hops.resourcemanager.state.v1.Node.set_attributes:type_name -> hops.resourcemanager.state.v1.Node.SetAttributesEntry
+	71,  // 93: hops.resourcemanager.state.v1.Node.own_attributes:type_name -> hops.resourcemanager.state.v1.Node.OwnAttributesEntry
+	42,  // 94: hops.resourcemanager.state.v1.Event.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	43,  // 95: hops.resourcemanager.state.v1.Event.granted:type_name -> hops.resourcemanager.state.v1.ContainerID
+	43,  // 96: hops.resourcemanager.state.v1.Event.completed:type_name -> hops.resourcemanager.state.v1.ContainerID
+	43,  // 97: hops.resourcemanager.state.v1.Event.preempt:type_name -> hops.resourcemanager.state.v1.ContainerID
+	43,  // 98: hops.resourcemanager.state.v1.LedgerLine.container:type_name -> hops.resourcemanager.state.v1.ContainerID
+	61,  // 99: hops.resourcemanager.state.v1.Record.header:type_name -> hops.resourcemanager.state.v1.Header
+	46,  // 100: hops.resourcemanager.state.v1.Record.application:type_name -> hops.resourcemanager.state.v1.Application
+	63,  // 101: hops.resourcemanager.state.v1.Record.ask:type_name -> hops.resourcemanager.state.v1.AskRecord
+	64,  // 102: hops.resourcemanager.state.v1.Record.launch:type_name -> hops.resourcemanager.state.v1.LaunchRecord
+	56,  // 103: hops.resourcemanager.state.v1.Record.container:type_name -> hops.resourcemanager.state.v1.Container
+	57,  // 104: hops.resourcemanager.state.v1.Record.node:type_name -> hops.resourcemanager.state.v1.Node
+	58,  // 105: hops.resourcemanager.state.v1.Record.event:type_name -> hops.resourcemanager.state.v1.Event
+	59,  // 106: hops.resourcemanager.state.v1.Record.ledger:type_name -> hops.resourcemanager.state.v1.LedgerLine
+	65,  // 107: hops.resourcemanager.state.v1.Record.end:type_name -> hops.resourcemanager.state.v1.End
+	22,  // 108: hops.resourcemanager.state.v1.Record.credential:type_name -> hops.resourcemanager.state.v1.Credential
+	29,  // 109: hops.resourcemanager.state.v1.Record.queues:type_name -> hops.resourcemanager.state.v1.QueuesRecord
+	62,  // 110: hops.resourcemanager.state.v1.Record.excluded:type_name -> hops.resourcemanager.state.v1.Excluded
+	40,  // 111: hops.resourcemanager.state.v1.Record.labels:type_name -> hops.resourcemanager.state.v1.ClusterLabels
+	42,  // 112: hops.resourcemanager.state.v1.AskRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	48,  // 113: hops.resourcemanager.state.v1.AskRecord.ask:type_name -> hops.resourcemanager.state.v1.Ask
+	42,  // 114: hops.resourcemanager.state.v1.LaunchRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	53,  // 115: hops.resourcemanager.state.v1.LaunchRecord.launch:type_name -> hops.resourcemanager.state.v1.Launch
+	116, // [116:116] is the sub-list for method output_type
+	116, // [116:116] is the sub-list for method input_type
+	116, // [116:116] is the sub-list for extension type_name
+	116, // [116:116] is the sub-list for extension extendee
+	0,   // [0:116] is the sub-list for field type_name
 }
 
 func init() { file_resourcemanager_statepb_v1_state_proto_init() }
@@ -6597,8 +6742,9 @@ func file_resourcemanager_statepb_v1_state_proto_init() {
 		(*Command_Checkpoint)(nil),
 	}
 	file_resourcemanager_statepb_v1_state_proto_msgTypes[30].OneofWrappers = []any{}
-	file_resourcemanager_statepb_v1_state_proto_msgTypes[50].OneofWrappers = []any{}
-	file_resourcemanager_statepb_v1_state_proto_msgTypes[58].OneofWrappers = []any{
+	file_resourcemanager_statepb_v1_state_proto_msgTypes[49].OneofWrappers = []any{}
+	file_resourcemanager_statepb_v1_state_proto_msgTypes[52].OneofWrappers = []any{}
+	file_resourcemanager_statepb_v1_state_proto_msgTypes[60].OneofWrappers = []any{
 		(*Record_Header)(nil),
 		(*Record_Application)(nil),
 		(*Record_Ask)(nil),
@@ -6619,7 +6765,7 @@ func file_resourcemanager_statepb_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_resourcemanager_statepb_v1_state_proto_rawDesc), len(file_resourcemanager_statepb_v1_state_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   70,
+			NumMessages:   72,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
