@@ -241,7 +241,7 @@ func BenchmarkPreemption(b *testing.B) {
 			eight := oneGPU.Times(8)
 			m.SetApp(App{ID: rm.ApplicationID{Cluster: 1, Sequence: 1 << 40}, Queue: "root.a", User: "v", Asks: []rm.Ask{{ID: "g", Resource: eight, Count: 64, Gang: 64}}})
 			m.Plan(Budget{}, 3_600_000)
-			l := m.starving(m.byQueue[q.Find("root.a")])[0]
+			l := m.starving(m.byQueue[q.Find("root.a")], 0, true, nil)[0]
 			var times []time.Duration
 			b.ReportAllocs()
 			for b.Loop() {

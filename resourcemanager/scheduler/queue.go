@@ -43,6 +43,8 @@ type queue struct {
 	head head
 	// served is the head before it, which began.
 	served head
+	// fruitless is when it was last looked in vain for whom to end for one of its asks, see preempt.go.
+	fruitless metadata.Time
 }
 
 // user is a user of a leaf with a limit for users.
@@ -62,8 +64,10 @@ type want struct {
 	lane    *lane
 	// pace is that of the lane that it was in last.
 	pace pace
-	// waits is since when it has waited as the first of its lane, as far as Preempt has seen; again is when another look is worth it.
+	// waits is since when it has waited as the first of its lane, as far as Preempt has seen; again is when another look is worth it, after
+	// failed ones in vain.
 	waits, again metadata.Time
+	failed       int
 	// tried: it belongs to nobody, and is in no lane, see Try.
 	tried bool
 }
