@@ -40,6 +40,8 @@ type Job struct {
 	Grace   string `json:"grace,omitempty"`
 	// Placement says beside what the containers of a command may be.
 	Placement JobPlacement `json:"placement,omitzero"`
+	// Near says where the data of a command lies.
+	Near JobNear `json:"near,omitzero"`
 	// Array runs a command once for each of some numbers, see job.ParseArray.
 	Array *JobArray `json:"array,omitempty"`
 	// After are the jobs before whose outcome nothing of it is started.
@@ -89,6 +91,9 @@ func strict(b []byte, into any) error {
 
 // JobPlacement says beside what the containers of a command may be.
 type JobPlacement = job.Placement
+
+// JobNear says where the data of a command lies: its containers are placed there if there is room, or will be soon.
+type JobNear = job.Near
 
 // JobArray are the members of a command that is run once for each of some numbers.
 type JobArray = job.Array

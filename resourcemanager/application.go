@@ -272,6 +272,8 @@ type Ask struct {
 	Within string
 	// Placement says more about the nodes.
 	Placement
+	// Near says where its data lies; required, as Nodes are, when Strict.
+	Near Near
 	// Walltime is how long each container runs at most, as far as its application knows; 0: unknown. It lets the container pass
 	// others that wait for a reservation; nothing is ended by it.
 	Walltime time.Duration

@@ -47,6 +47,7 @@ func jobCommand() *cli.Command {
 		&cli.StringFlag{Name: "gpu-profile", Usage: "`PROFILE` of MIG instances, such as 1g.10gb: --gpus counts these in place of whole GPUs"},
 		&cli.IntFlag{Name: "instances", Usage: "containers at once", DefaultText: "1"},
 		&cli.BoolFlag{Name: "gang", Usage: "start all instances together or none"},
+		&cli.StringSliceFlag{Name: "near", Usage: "`PATH` of data in the filesystem on whose nodes the containers run if there is room, or will be soon; may be repeated"},
 		&cli.StringFlag{Name: "fencing", Usage: "none, or strict: never two tries at once, at the price of ending in a long outage of the resource managers"},
 		&cli.StringSliceFlag{Name: "env", Usage: "`NAME=VALUE` for the containers; may be repeated"},
 		&cli.StringSliceFlag{Name: "secret", Usage: "`NAME` of a secret that the containers read from $HOPS_SECRETS_DIR/NAME; may be repeated"},

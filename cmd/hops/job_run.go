@@ -91,6 +91,7 @@ func document(c *cli.Context) (client.Job, error) {
 		job.Gang = client.Gang{All: c.Bool("gang")}
 	}
 	job.Secrets = append(job.Secrets, c.StringSlice("secret")...)
+	job.Near.Paths = append(job.Near.Paths, c.StringSlice("near")...)
 	for _, pair := range c.StringSlice("env") {
 		name, value, ok := strings.Cut(pair, "=")
 		if !ok {

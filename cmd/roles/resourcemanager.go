@@ -55,7 +55,7 @@ func (b *Builder) ResourceManager() ([]program.Part, error) {
 		Minimum:    rm.Resource{Memory: int64(own.MinimumAllocation)},
 		Maximum:    rm.Resource{Memory: int64(own.MaximumAllocation.Memory), VCores: own.MaximumAllocation.VCores, GPUs: own.MaximumAllocation.GPUs},
 		RackScript: f.HadoopProperties().RackScript, RackTable: f.HadoopProperties().RackTable,
-		Logs: server.DFSLogs(b.filesystem), Secrets: server.DFSSecrets(b.Credentials.Secret, b.filesystem), Tokens: server.DFSTokens(b.Door.Daemon(), b.keptFilesystem(), b.filesystem), Executable: b.Executable,
+		Logs: server.DFSLogs(b.filesystem), Locations: server.DFSLocations(b.filesystem), Secrets: server.DFSSecrets(b.Credentials.Secret, b.filesystem), Tokens: server.DFSTokens(b.Door.Daemon(), b.keptFilesystem(), b.filesystem), Executable: b.Executable,
 		LogTree: server.DFSLogTree(b.keptFilesystem()), LogRetention: own.LogRetention,
 		Environment: environmentOf(f), Slow: slow, Logger: b.Logger,
 	})

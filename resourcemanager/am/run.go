@@ -531,6 +531,15 @@ func (m *master) ask(ctx context.Context, try, gang int, instances []*instance) 
 			q.Placement.Constraints = append(q.Placement.Constraints, x)
 		}
 	}
+	if w := m.spec.Near; !w.IsZero() {
+		q.Near = &pb.Near{Paths: w.Paths, Racks: w.Racks}
+		for _, h := range w.Hosts {
+			q.Near.Hosts = append(q.Near.Hosts, &pb.NearHost{Host: h})
+		}
+		if w.Wait != nil {
+			q.Near.WaitMs = new(time.Duration(*w.Wait).Milliseconds())
+		}
+	}
 	for _, i := range instances {
 		q.Instances = append(q.Instances, int32(i.number))
 	}

@@ -55,21 +55,23 @@ func asked(name string, n int32, strict bool) *pb.ResourceRequestProto {
 	}
 }
 
-// Hosts are preferred before racks, and what a master does not relax is required.
+// Hosts are preferred before racks, and how far a master does not relax that is required.
 func TestRowsOfHostsAndRacks(t *testing.T) {
 	c := rowCall(t)
 	for name, s := range map[string]struct {
-		rows   []*pb.ResourceRequestProto
-		nodes  []string
-		strict bool
-		count  int
+		rows         []*pb.ResourceRequestProto
+		hosts, racks []string
+		strict       bool
+		count        int
 	}{
 		"anywhere":                        {rows: []*pb.ResourceRequestProto{asked("*", 2, false)}, count: 2},
-		"a host, relaxed":                 {rows: []*pb.ResourceRequestProto{asked("a", 1, false), asked("/r1", 1, false), asked("*", 1, false)}, nodes: []string{"a"}, count: 1},
-		"a host, in whatever order":       {rows: []*pb.ResourceRequestProto{asked("*", 1, false), asked("/r1", 1, false), asked("a", 1, false)}, nodes: []string{"a"}, count: 1},
-		"a rack with those below":         {rows: []*pb.ResourceRequestProto{asked("/r1", 1, false), asked("*", 1, false)}, nodes: []string{"a:1", "b:1"}, count: 1},
-		"a host and nothing else":         {rows: []*pb.ResourceRequestProto{asked("a", 1, false), asked("*", 1, true)}, nodes: []string{"a"}, strict: true, count: 1},
-		"a host or its rack":              {rows: []*pb.ResourceRequestProto{asked("c", 1, false), asked("/r1", 1, false), asked("*", 1, true)}, nodes: []string{"c", "a:1", "b:1"}, strict: true, count: 1},
+		"a host, relaxed":                 {rows: []*pb.ResourceRequestProto{asked("a", 1, false), asked("/r1", 1, false), asked("*", 1, false)}, hosts: []string{"a"}, racks: []string{"/r1"}, count: 1},
+		"a host, in whatever order":       {rows: []*pb.ResourceRequestProto{asked("*", 1, false), asked("/r1", 1, false), asked("a", 1, false)}, hosts: []string{"a"}, racks: []string{"/r1"}, count: 1},
+		"a rack with those below":         {rows: []*pb.ResourceRequestProto{asked("/r1", 1, false), asked("*", 1, false)}, racks: []string{"/r1"}, count: 1},
+		"a host and nothing else":         {rows: []*pb.ResourceRequestProto{asked("a", 1, false), asked("*", 1, true)}, hosts: []string{"a"}, strict: true, count: 1},
+		"a host or its rack":              {rows: []*pb.ResourceRequestProto{asked("c", 1, false), asked("/r1", 1, false), asked("*", 1, true)}, hosts: []string{"c"}, racks: []string{"/r1"}, strict: true, count: 1},
+		"a host and not its rack":         {rows: []*pb.ResourceRequestProto{asked("a", 1, false), asked("/r1", 1, true), asked("*", 1, true)}, hosts: []string{"a"}, strict: true, count: 1}, // as AMRMClient asks
+		"a rack that is none":             {rows: []*pb.ResourceRequestProto{asked("/", 1, false), asked("*", 1, false)}, count: 1},
 		"strict, with no place":           {rows: []*pb.ResourceRequestProto{asked("*", 1, true)}, count: 1},
 		"a host that is taken back":       {rows: []*pb.ResourceRequestProto{asked("a", 1, false), asked("*", 1, false), asked("a", 0, false)}, count: 1},
 		"a count that replaces the other": {rows: []*pb.ResourceRequestProto{asked("*", 7, false), asked("*", 4, false)}, count: 4},
@@ -81,7 +83,12 @@ func TestRowsOfHostsAndRacks(t *testing.T) {
 			continue
 		}
 		a, ok := only(t, w, c, changed[0])
-		if !ok || !slices.Equal(a.Nodes, s.nodes) || a.Strict != s.strict || a.Count != s.count || !slices.Equal(a.Excluded, []string{"mute:1"}) || a.Priority != 3 || !a.Held {
+		words := a.Near.Words()
+		var hosts []string
+		for _, h := range words.Hosts {
+			hosts = append(hosts, h.Host)
+		}
+		if !ok || !slices.Equal(hosts, s.hosts) || !slices.Equal(words.Racks, s.racks) || a.Strict != s.strict || a.Count != s.count || !slices.Equal(a.Excluded, []string{"mute:1"}) || a.Priority != 3 || !a.Held {
 			t.Errorf("%s: %+v %v", name, a, ok)
 		}
 	}
@@ -160,7 +167,7 @@ func TestRowsThatAreRefused(t *testing.T) {
 			t.Errorf("%s is taken", name)
 		}
 		for key := range w.by {
-			if a, ok := only(t, w, c, key); !ok || a.Count != 1 || a.Strict || !slices.Equal(a.Nodes, []string{"a"}) {
+			if a, ok := only(t, w, c, key); !ok || a.Count != 1 || a.Strict || len(a.Near.Words().Hosts) != 1 {
 				t.Errorf("%s: %+v", name, a)
 			}
 		}

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	rm "github.com/gohops/hops/resourcemanager"
@@ -52,7 +51,7 @@ type want struct {
 	label    string
 	count    int
 	relax    bool
-	// hosts and racks that are preferred.
+	// hosts that are preferred, and racks: true where a container may be elsewhere in the rack than on one of the hosts.
 	hosts, racks map[string]bool
 }
 
@@ -163,7 +162,9 @@ func (w *wants) row(c *call, r *pb.ResourceRequestProto) (askKey, error) {
 	case name == "*":
 		v.count, v.relax, v.label = n, r.GetRelaxLocality(), r.GetNodeLabelExpression()
 	case strings.HasPrefix(name, "/"):
-		set(v.racks, name, n > 0)
+		if delete(v.racks, name); n > 0 {
+			v.racks[name] = r.GetRelaxLocality()
+		}
 	default:
 		set(v.hosts, name, n > 0)
 	}
@@ -186,14 +187,17 @@ func sizeOf(r rm.Resource) string {
 
 // asks are what the scheduler is told of those that a request changes; cancel are those of which nothing is wanted any more.
 func (w *wants) asks(c *call, changed []askKey) (asks []rm.WantedAsk, cancel []string, err error) {
-	avoid, names, known := append(slices.Sorted(maps.Keys(w.avoid)), c.mute()...), 0, c.racks()
+	avoid, names := append(slices.Sorted(maps.Keys(w.avoid)), c.mute()...), 0
 	for _, key := range changed {
-		ask, ok := w.ask(c, key, avoid, known)
+		ask, ok, err := w.ask(c, key, avoid)
+		if err != nil {
+			return nil, nil, thrown(invalidRequest, "%v", err)
+		}
 		if !ok {
 			cancel = append(cancel, key.String())
 			continue
 		}
-		if names += len(ask.Nodes) + len(ask.Excluded); names > maxNames {
+		if names += len(w.by[key].hosts) + len(w.by[key].racks) + len(ask.Excluded); names > maxNames {
 			return nil, nil, thrown(invalidMasterRequest, "the asks of one request name more than %d nodes, each with the %d to avoid: avoid or name fewer nodes, or change fewer asks at a time",
 				maxNames, len(avoid))
 		}
@@ -202,60 +206,38 @@ func (w *wants) asks(c *call, changed []askKey) (asks []rm.WantedAsk, cancel []s
 	return asks, cancel, nil
 }
 
-// ask is what the scheduler is told of one; false: nothing is wanted any more. Hosts and racks are preferred, and required where the
-// master does not relax. Preferences are cut where there are too many: they are wishes.
-func (w *wants) ask(c *call, key askKey, avoid []string, known racks) (rm.Ask, bool) {
+// ask is what the scheduler is told of one; false: nothing is wanted any more. Containers are wanted on the hosts, then in the racks, then anywhere;
+// how far a master does not relax that is required. Preferences are cut where there are too many: they are wishes.
+func (w *wants) ask(c *call, key askKey, avoid []string) (rm.Ask, bool, error) {
 	v := w.by[key]
 	if v == nil || v.count == 0 {
 		if v != nil && len(v.hosts)+len(v.racks) == 0 {
 			delete(w.by, key)
 		}
-		return rm.Ask{}, false
+		return rm.Ask{}, false, nil
 	}
 	minimum, _ := c.Cluster.Limits()
 	strict := !v.relax && len(v.hosts)+len(v.racks) > 0
-	nodes := slices.Sorted(maps.Keys(v.hosts))
-	if strict || len(nodes) == 0 { // YARN: the row of the rack counts where those of hosts do not
-		nodes = append(nodes, known.nodes(v.racks)...)
+	hosts, words := slices.Sorted(maps.Keys(v.hosts)), rm.NearWords{}
+	if !strict {
+		hosts = hosts[:min(len(hosts), maxPreferred)]
 	}
-	if !strict && len(nodes) > maxPreferred {
-		nodes = nodes[:maxPreferred]
+	for _, h := range hosts {
+		words.Hosts = append(words.Hosts, rm.NearHost{Host: h})
 	}
+	for _, rack := range slices.Sorted(maps.Keys(v.racks)) {
+		if strings.Trim(rack, "/") == "" || strings.Count(rack, "/") > rm.MaxDepth {
+			continue // no node stands there
+		}
+		if v.racks[rack] && (strict || len(words.Racks) < rm.MaxNearRacks) {
+			words.Racks = append(words.Racks, rack)
+		}
+	}
+	near, err := rm.NewNear(words)
 	return rm.Ask{
-		ID: key.String(), Priority: int(key.priority), Resource: v.resource.Raise(minimum), Count: v.count, Held: true, Nodes: nodes,
+		ID: key.String(), Priority: int(key.priority), Resource: v.resource.Raise(minimum), Count: v.count, Held: true, Near: near,
 		Strict: strict, Excluded: avoid, Label: v.label,
-	}, true
-}
-
-// racks are the nodes below each rack, and below each part of its path. They are looked up when the first ask names one.
-type racks func() map[string][]string
-
-func (c *call) racks() racks {
-	return sync.OnceValue(func() map[string][]string {
-		below := map[string][]string{}
-		for n := range c.view.Nodes() {
-			for path := n.Rack; len(path) > 1; path = path[:max(0, strings.LastIndexByte(path, '/'))] {
-				below[path] = append(below[path], string(n.ID))
-			}
-		}
-		return below
-	})
-}
-
-// nodes are those of some racks, in order, maxPlaces at most.
-func (r racks) nodes(named map[string]bool) (out []string) {
-	if len(named) == 0 {
-		return nil
-	}
-	below, seen := r(), map[string]bool{}
-	for _, rack := range slices.Sorted(maps.Keys(named)) {
-		for _, id := range below[rack] {
-			if !seen[id] && len(out) < maxPlaces {
-				seen[id], out = true, append(out, id)
-			}
-		}
-	}
-	return out
+	}, true, err
 }
 
 // mute are the nodes that do not speak YARN's protocol, on which a master could start nothing.

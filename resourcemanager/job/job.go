@@ -49,6 +49,8 @@ type Spec struct {
 	Resources Resources `json:"resources,omitzero"`
 	// Placement says beside what the containers of a command may be.
 	Placement Placement `json:"placement,omitzero"`
+	// Near says where the data of a command lies: its containers are placed there if there is room, or will be soon.
+	Near Near `json:"near,omitzero"`
 	// Instances of a command; 0 means 1.
 	Instances int      `json:"instances,omitempty"`
 	Argv      []string `json:"argv,omitempty"`
@@ -372,6 +374,9 @@ func (s *Spec) check() error {
 	_, err = s.Placement.Words()
 	wrong(err == nil, "placement: %v", err)
 	wrong(s.Placement.IsZero() || s.Kind == rm.KindCommand, "placement: only commands have one; a master gives it with what it asks for")
+	_, err = s.Near.Words()
+	wrong(err == nil, "%v", err)
+	wrong(s.Near.IsZero() || s.Kind == rm.KindCommand, "near: only commands have one; a master gives it with what it asks for")
 	wrong(s.Instances >= 1 && s.Instances <= MaxInstances, "instances: %d is not between 1 and %d", s.Instances, MaxInstances)
 	wrong(len(s.Argv) <= MaxArgs && textLen(s.Argv) <= MaxText, "argv: at most %d arguments with %d bytes", MaxArgs, MaxText)
 	wrong(len(s.Run) <= MaxText, "run: at most %d bytes", MaxText)
@@ -456,6 +461,7 @@ func (s *Spec) Ask() (a rm.Ask, ok bool) {
 		Label: r.Label, GPUMemory: int64(r.GPUMemory), Within: r.Within,
 	}
 	a.Placement, _ = s.Placement.Words() // see check
+	a.Near, _ = s.Near.Words()
 	if a.Gang <= 1 {
 		a.Gang = 0
 	}

@@ -158,6 +158,8 @@ func changed(ask *rm.Ask, unit int, c scheduler.Change) string {
 		return "if it shared its node"
 	case scheduler.AnyNeighbours:
 		return fmt.Sprintf("without the constraints: %v", ask.Constraints)
+	case scheduler.AnyDistance:
+		return "without near: it waits for room there"
 	case scheduler.AnyNode:
 		return "if it did not insist on its nodes"
 	}

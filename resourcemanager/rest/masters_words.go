@@ -59,6 +59,8 @@ type WantedAsk struct {
 	Gang job.Gang `json:"gang,omitzero"`
 	// Placement says beside what they may be, as in a job.
 	Placement job.Placement `json:"placement,omitzero"`
+	// Near says where its data lies; with strict, its hosts and racks are required.
+	Near job.Near `json:"near,omitzero"`
 	// Nodes are preferred, and required if strict.
 	Nodes  []string `json:"nodes,omitempty"`
 	Strict bool     `json:"strict,omitempty"`
@@ -105,6 +107,9 @@ func (a *WantedAsk) wanted() (rm.WantedAsk, error) {
 	var err error
 	if out.Placement, err = a.Placement.Words(); err != nil {
 		return bad("placement: %v", err)
+	}
+	if out.Near, err = a.Near.Words(); err != nil {
+		return bad("%v", err)
 	}
 	if a.Launch != nil {
 		if out.Run, err = a.Launch.launch(); err != nil {

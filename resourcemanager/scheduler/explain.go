@@ -72,6 +72,8 @@ const (
 	SharedNode    ChangeKind = "exclusive"
 	// The constraints for tags.
 	AnyNeighbours ChangeKind = "constraints"
+	// Where its data lies.
+	AnyDistance ChangeKind = "near"
 )
 
 // Change is what would let an ask start now.
@@ -130,7 +132,9 @@ func (m *Model) explain(w *want, queues []string) Explanation {
 		e.Blockers = m.usersOf(x, w)
 	} else {
 		e.Blockers = m.holders(l.shape, e.Reason)
-		if own := q.head.reservation; own != nil && own.want == w {
+		if l.delay != nil {
+			e.Starts = l.delay.last
+		} else if own := q.head.reservation; own != nil && own.want == w {
 			e.Starts = own.starts
 		} else if x.by == nil && m.tooMany(l.shape) == 0 {
 			if r := m.keep(w); r != nil && r.starts > m.now {
@@ -268,7 +272,7 @@ func (m *Model) starts(q *queue, a *app, f form, master bool) bool {
 		return false
 	}
 	seats, _ := m.seatsFor(q, a, s, master)
-	return seats != nil
+	return seats != nil && !m.declines(&lane{laneKey: laneKey{shape: s}}, seats)
 }
 
 // changes finds what would let an ask start now.
@@ -277,7 +281,15 @@ func (m *Model) changes(w *want, queues []string) []Change {
 	f := m.formFor(w)
 	would := func(f form) bool { return m.starts(w.app.queue, w.app, f, w.master()) }
 	// Both are monotone: what has room has it with less, too.
-	if n := most(f.Unit-1, func(n int) bool { less := f; less.Unit = n; return would(less) }); n > 0 {
+	if n := most(f.Unit-1, func(n int) bool {
+		less := f
+		if less.Unit = n; n == 1 {
+			one := w.Ask
+			one.Gang = 1
+			less.Wait = m.nearWait(&one)
+		}
+		return would(less)
+	}); n > 0 {
 		c := Change{Kind: FewerMembers, Members: n, Ask: w.Ask}
 		c.Ask.Count, c.Ask.Gang = n, n
 		out = append(out, c)
@@ -305,6 +317,7 @@ func (m *Model) changes(w *want, queues []string) []Change {
 	leave(AnyAttributes, !f.Attributes.IsZero(), &out, func(a *rm.Ask) { a.Attributes = rm.Conditions{} })
 	leave(SharedNode, f.Exclusive, &out, func(a *rm.Ask) { a.Exclusive = false })
 	leave(AnyNeighbours, !f.Constraints.IsZero(), &out, func(a *rm.Ask) { a.Constraints = rm.Constraints{} })
+	leave(AnyDistance, !f.Near.IsZero() && !f.Strict, &out, func(a *rm.Ask) { a.Near = rm.Near{} })
 	leave(AlsoExcluded, f.Excluded != "", &out, func(a *rm.Ask) { a.Excluded = nil })
 	return append(out, m.otherQueues(w, f, queues)...)
 }
@@ -312,7 +325,9 @@ func (m *Model) changes(w *want, queues []string) []Change {
 // formLike is the form of a changed ask, of which as many come at once, with what depends on more than the ask.
 func (m *Model) formLike(app rm.ApplicationID, f form, a *rm.Ask) form {
 	g := m.formOf(app, a, f.Unit)
-	g.Lasts, g.Reservation = f.Lasts, f.Reservation
+	if g.Lasts, g.Reservation = f.Lasts, f.Reservation; g.Reservation != 0 {
+		g.Wait = 0
+	}
 	return g
 }
 

@@ -20,6 +20,9 @@ type Config struct {
 	// room is kept for it. 0: DefaultPatience, DefaultWait. Negative: for ever.
 	Patience int
 	Wait     time.Duration
+	// NearWait is how long containers wait for room near their data, see rm.NearWords.Wait, where their ask does not say. 0: DefaultNearWait;
+	// negative: not at all.
+	NearWait time.Duration
 	Preempt  Preemption
 }
 
@@ -62,6 +65,7 @@ type Model struct {
 	total  rm.Resource
 	nodes  map[rm.NodeID]*node
 	names  map[string][]*node // by host and by id
+	racks  map[string][]*node // by each part of the path of their rack, in the order of ids
 	apps   map[rm.ApplicationID]*app
 	// leavers are the nodes with containers that are about to go, ending is since when nodes were seen to be told to end them, see noteEnding.
 	leavers map[rm.NodeID]*node
@@ -107,14 +111,17 @@ type Model struct {
 	reservations []*reservation
 	// waitingHeads are the leaves with a head.
 	waitingHeads []*queue
+	// delays are the lanes that wait for room near their data, the one that waits the shortest first.
+	delays heap[*delay]
 }
 
 // NewModel returns a cluster of no nodes and no applications.
 func NewModel(c Config) *Model {
 	m := &Model{
-		nodes: map[rm.NodeID]*node{}, names: map[string][]*node{}, apps: map[rm.ApplicationID]*app{}, classes: map[string]*class{},
+		nodes: map[rm.NodeID]*node{}, names: map[string][]*node{}, racks: map[string][]*node{}, apps: map[rm.ApplicationID]*app{}, classes: map[string]*class{},
 		buckets: map[string]*bucket{}, shapes: map[form]*shape{}, tags: map[rm.ApplicationID]*tagged{}, assumed: map[int64]*grant{}, leavers: map[rm.NodeID]*node{},
 	}
+	m.delays.less = func(a, b *delay) bool { return a.until < b.until }
 	m.Configure(c)
 	return m
 }
@@ -130,6 +137,9 @@ func (m *Model) Configure(c Config) {
 	}
 	if c.Wait == 0 {
 		c.Wait = DefaultWait
+	}
+	if c.NearWait == 0 {
+		c.NearWait = DefaultNearWait
 	}
 	was := m.config
 	was.Queues = c.Queues
@@ -240,12 +250,13 @@ func (m *Model) SetNode(to Node) {
 		n.Host, n.GPUs = to.Host, to.GPUs
 		m.nameNode(n, 1)
 		n.build(m)
-		n.before.free = 0
+		n.before.free, n.another = 0, true
 	}
 	if relabelled := !slices.Equal(n.Labels, to.Labels) || n.Attributes != to.Attributes; relabelled || n.Closed != to.Closed || n.Rack != to.Rack || n.Capacity != to.Capacity {
-		n.before = room{} // it counts as one that was not there before
+		n.before, n.another = room{}, true // it counts as one that was not there before
 	}
 	m.retag(n, &to)
+	m.stand(n, n.Rack, to.Rack)
 	n.Node = to
 	if slices.ContainsFunc(n.Holds, func(h Hold) bool { return h.Stopping || h.For != "" }) {
 		m.leavers[n.ID] = n
@@ -272,10 +283,11 @@ func (m *Model) RemoveNode(id rm.NodeID) {
 			}
 		}
 	}
-	n.Closed = true
+	n.Closed, n.another = true, true
 	m.total = m.total.Sub(n.Capacity)
 	m.unresolved = true
 	m.nameNode(n, -1)
+	m.stand(n, n.Rack, "")
 	delete(m.nodes, id)
 	delete(m.leavers, id)
 }
@@ -425,6 +437,7 @@ func (m *Model) setAsks(a *app, asks []rm.Ask) {
 			m.leave(w)
 			if m.formOf(a.ID, &w.Ask, w.Gang) != m.formOf(a.ID, &asks[i], asks[i].Gang) { // what is kept for it is not what it wants
 				m.release(w)
+				w.pace = pace{}
 			}
 			w.Ask = asks[i]
 			m.enter(w)
@@ -443,7 +456,7 @@ func (m *Model) setAsks(a *app, asks []rm.Ask) {
 func sameAsk(a, b *rm.Ask) bool {
 	return a.ID == b.ID && a.Priority == b.Priority && a.Resource == b.Resource && a.Count == b.Count && a.Gang == b.Gang && a.Model == b.Model &&
 		a.Island == b.Island && a.Strict == b.Strict && a.Label == b.Label && a.GPUMemory == b.GPUMemory &&
-		a.Within == b.Within && a.Placement == b.Placement && a.Walltime == b.Walltime && slices.Equal(a.Nodes, b.Nodes) && slices.Equal(a.Excluded, b.Excluded)
+		a.Within == b.Within && a.Placement == b.Placement && a.Near == b.Near && a.Walltime == b.Walltime && slices.Equal(a.Nodes, b.Nodes) && slices.Equal(a.Excluded, b.Excluded)
 }
 
 // grant is a group whose commit is in flight.

@@ -72,6 +72,7 @@ func (m *Model) contents() string {
 			}
 		}
 	}
+	out += m.standing()
 	filed, spread := 0, 0
 	for i := range m.lists {
 		for _, b := range m.lists[i].buckets {

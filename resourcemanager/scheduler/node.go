@@ -88,6 +88,8 @@ type node struct {
 	// changed: something other than a plan changed it since the last plan, before which it had the room of before.
 	changed bool
 	before  room
+	// another: since then it has become another node: come, gone, closed, moved, or of other capacity.
+	another bool
 	// reserved is for whom it is kept free, see reserve.go.
 	reserved *reservation
 }

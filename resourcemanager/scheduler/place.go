@@ -23,28 +23,9 @@ type seat struct {
 // other, there is room exactly if the nodes' counts add up to the unit, so nothing has to be tried and undone. What is found is valid
 // until something changes.
 func (m *Model) find(s *shape) ([]seat, bool) {
-	if len(s.near) > 0 || s.Strict {
-		var near []candidate
-		sum := 0
-		named := m.namedNodes(s.near)
-		m.looks += len(named)
-		for _, n := range named {
-			if c := m.candidate(s, n); c.fits > 0 {
-				near = append(near, c)
-				sum += c.fits
-			}
-		}
-		if sum >= s.Unit {
-			arrange := m.arrange
-			if s.Unit > 1 && len(s.constraints) > 0 {
-				arrange = m.arrangeTagged
-			}
-			if seats, ok := arrange(s, near); ok {
-				return seats, true
-			}
-		}
-		if s.Strict {
-			return nil, false
+	if len(s.nodes) > 0 || s.places != nil || s.Strict {
+		if seats, ok := m.findNear(s); ok || s.Strict {
+			return seats, ok
 		}
 	}
 	if s.Unit > 1 && len(s.constraints) > 0 {
@@ -229,9 +210,7 @@ func (m *Model) candidates(s *shape, limit int) (all []candidate, sum int) {
 // on one node, else in the innermost part of the network that can, filling the roomiest nodes first. Among several that can, the one
 // that is left with least. ok is false only where the shape has to be within a part of the network that has no room.
 func (m *Model) arrange(s *shape, from []candidate) (out []seat, ok bool) {
-	slices.SortFunc(from, func(a, b candidate) int {
-		return cmp.Or(-cmp.Compare(a.fits, b.fits), cmp.Compare(a.ID, b.ID))
-	})
+	slices.SortFunc(from, s.roomier)
 	if s.Within == "" || s.Within == "node" {
 		if one, ok := oneNode(s, s.Unit, from); ok {
 			return []seat{one}, true
@@ -271,7 +250,7 @@ func oneNode(s *shape, n int, from []candidate) (best seat, ok bool) {
 		if i < 0 {
 			continue
 		}
-		if !ok || cmp.Or(cmp.Compare(len(c.islands[i].free), len(best.node.islands[best.island].free)), c.compare(s, best.node)) < 0 {
+		if !ok || cmp.Or(s.places.prefer(c.node, best.node), cmp.Compare(len(c.islands[i].free), len(best.node.islands[best.island].free)), c.compare(s, best.node)) < 0 {
 			best, ok = seat{c.node, i, n}, true
 		}
 	}
@@ -282,7 +261,7 @@ func oneNode(s *shape, n int, from []candidate) (best seat, ok bool) {
 		if c.fits < n {
 			break
 		}
-		if !ok || c.compare(s, best.node) < 0 {
+		if !ok || cmp.Or(s.places.prefer(c.node, best.node), c.compare(s, best.node)) < 0 {
 			best, ok = seat{c.node, -1, n}, true
 		}
 	}

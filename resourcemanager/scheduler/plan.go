@@ -157,13 +157,16 @@ func (m *Model) prepare() {
 		m.admit(q)
 	}
 	var grown []*node
+	others := false
 	for _, n := range m.changed {
-		n.changed = false
+		others = others || n.another
+		n.changed, n.another = false, false
 		if !n.Closed && n.grew() {
 			grown = append(grown, n)
 		}
 	}
 	m.changed = m.changed[:0]
+	m.undelay(grown, others)
 	if len(grown) == 0 {
 		return
 	}
@@ -196,6 +199,9 @@ func (m *Model) decide(l *lane) ([]seat, *queue) {
 	seats, x := m.seatsFor(l.queue, l.first().app, s, l.master)
 	if seats == nil && x.by == nil {
 		s.closed = true
+	}
+	if seats != nil && m.declines(l, seats) {
+		return nil, nil
 	}
 	return seats, x.by
 }

@@ -249,6 +249,9 @@ func sortedKeys(of map[string][]*victim) []string {
 func (m *Model) starving(q *queue, after metadata.Time, told bool, least map[*queue]int) []*lane {
 	var out []*lane
 	for _, l := range q.all {
+		if l.delay != nil { // there is room for it
+			continue
+		}
 		w := l.first()
 		if w.waits == 0 {
 			w.waits = m.now

@@ -102,6 +102,9 @@ func (m *Model) preempts(l *lane) (*Eviction, string) {
 	if !m.config.Preempt.Enabled {
 		return nil, "preemption is off"
 	}
+	if l.delay != nil {
+		return nil, "there is room for it"
+	}
 	w := l.first()
 	if e := m.underWay(l); e != nil {
 		return e, ""

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -52,6 +53,23 @@ func TestPlansAreSoundAndLeaveNothing(t *testing.T) {
 					if r.Code == rm.ReasonQueueMaximum || r.Code == rm.ReasonMasterShare || r.Code == rm.ReasonUserLimit {
 						continue
 					}
+					if r.Code == rm.ReasonLocality && !ask.Strict { // it leaves room to others that is too far away
+						near := ask
+						near.Strict = true
+						if words := ask.Near.Words(); len(words.Hosts) > 0 && w.alive(words.Hosts) {
+							near.Near, _ = rm.NewNear(rm.NearWords{Hosts: words.Hosts})
+						}
+						if ask.Near.Wait() == rm.NoWait || ask.Gang > 1 || w.possible(name, near) || !w.possible(name, ask) {
+							t.Fatalf("%s/%+v waits (%v)", name, ask, r)
+						}
+						continue
+					}
+					if r.Code == rm.ReasonLocality && ask.Strict && w.possible(name, ask) {
+						near := ask
+						if near.Near, _ = rm.NewNear(rm.NearWords{Hosts: ask.Near.Words().Hosts}); !w.possible(name, near) {
+							continue
+						}
+					}
 					if w.possible(name, ask) {
 						t.Fatalf("%s/%+v waits (%v) although there is room", name, ask, r)
 					}
@@ -95,6 +113,23 @@ func (w *world) checkQueues(t *rapid.T) {
 	}
 }
 
+// alive reports whether some of the hosts takes work.
+func (w *world) alive(hosts []rm.NearHost) bool {
+	return slices.ContainsFunc(hosts, func(h rm.NearHost) bool { n := w.nodes[h.Host]; return n != nil && !n.Closed })
+}
+
+// farFrom says how far a node is from where an ask is wanted.
+func farFrom(near rm.Near, n *Node) distance {
+	w := near.Words()
+	if slices.ContainsFunc(w.Hosts, func(h rm.NearHost) bool { return h.Host == n.Host }) {
+		return onHost
+	}
+	if slices.ContainsFunc(w.Racks, func(r string) bool { return n.Rack == r || strings.HasPrefix(n.Rack, r+"/") }) {
+		return inRack
+	}
+	return elsewhere
+}
+
 // possible tries every way to place one unit of an ask.
 func (w *world) possible(app string, a rm.Ask) bool {
 	unit := max(1, a.Gang)
@@ -109,7 +144,7 @@ func (w *world) possible(app string, a rm.Ask) bool {
 	for _, name := range w.nodeNames() {
 		n := w.nodes[name]
 		if n.Closed || a.Label != "" && !slices.Contains(n.Labels, a.Label) || slices.Contains(a.Excluded, name) ||
-			a.Strict && !slices.Contains(a.Nodes, name) || n.Exclusive || a.Exclusive && n.Containers > 0 || a.Attributes.Unmet(n.Attributes) != "" {
+			a.Strict && !slices.Contains(a.Nodes, name) && farFrom(a.Near, n) == elsewhere || n.Exclusive || a.Exclusive && n.Containers > 0 || a.Attributes.Unmet(n.Attributes) != "" {
 			continue
 		}
 		r := room{memory: n.Capacity.Memory - n.Used.Memory, vcores: n.Capacity.VCores - n.Used.VCores}
@@ -250,6 +285,14 @@ func drawWorld(t *rapid.T) *world {
 			}
 			nodes := rapid.SliceOfDistinct(rapid.SampledFrom([]string{"a", "b", "c"}), rapid.ID)
 			ask.Nodes = nodes.Draw(t, "near")
+			if small.Draw(t, "data") == 0 {
+				ask.Nodes = nil
+				ask.Near = nearTo(t, nodes.Draw(t, "hosts"), rapid.SampledFrom([][]string{nil, {"/1"}, {"/2"}, {"/1/a", "/2"}}).Draw(t, "racks"), "")
+				if w := ask.Near.Words(); !ask.Near.IsZero() && rapid.Bool().Draw(t, "no wait") {
+					w.Wait = rm.NoWait
+					ask.Near, _ = rm.NewNear(w)
+				}
+			}
 			if small.Draw(t, "excludes") == 0 {
 				ask.Excluded = nodes.Draw(t, "excluded")
 			}

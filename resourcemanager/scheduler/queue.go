@@ -62,6 +62,8 @@ type want struct {
 	// assumed of Count are granted by plans that are not settled.
 	assumed int
 	lane    *lane
+	// pace is that of the lane that it was in last.
+	pace pace
 	// waits is since when it has waited as the first of its lane, as far as Preempt has seen; again is when another look is worth it, after
 	// failed ones in vain.
 	waits, again metadata.Time
@@ -107,6 +109,9 @@ type lane struct {
 	by     *queue
 	// blocked is where it lies in by.blocked.
 	blocked int
+	// delay is why it is closed where the room that there is is too far from its data, see near.go.
+	delay *delay
+	pace
 }
 
 type laneKey struct {
@@ -341,7 +346,7 @@ func (m *Model) formFor(w *want) form {
 	}
 	if q := w.app.queue; q != nil {
 		if r := q.head.reservation; r != nil && r.want == w {
-			f.Reservation = r.number
+			f.Reservation, f.Wait = r.number, 0
 		}
 	}
 	return f
@@ -350,6 +355,9 @@ func (m *Model) formFor(w *want) form {
 // enter puts an ask into the lane where it belongs, leave takes it out.
 func (m *Model) enter(w *want) {
 	q := w.app.queue
+	if w.open() <= 0 {
+		w.pace = pace{}
+	}
 	if q == nil || w.lane != nil || w.open() <= 0 || w.tried {
 		return
 	}
@@ -362,7 +370,7 @@ func (m *Model) enter(w *want) {
 	}
 	l := q.all[k]
 	if l == nil {
-		l = &lane{laneKey: k, queue: q}
+		l = &lane{laneKey: k, queue: q, pace: w.pace}
 		l.wants.less = before
 		q.all[k] = l
 		k.shape.lanes = append(k.shape.lanes, l)
@@ -384,7 +392,7 @@ func (m *Model) leave(w *want) {
 		return
 	}
 	q := l.queue
-	w.lane = nil
+	w.lane, w.pace = nil, l.pace
 	if q.limitsUsers() {
 		if u := q.userOf(l.user); q.asks(u, -1) {
 			m.unblock(q) // less users to divide the queue among
@@ -404,6 +412,7 @@ func (m *Model) leave(w *want) {
 	}
 	l.wants.remove(w)
 	l.unblock()
+	m.unhold(l)
 	l.closed = true
 	delete(q.all, l.laneKey)
 	s := l.shape
@@ -417,6 +426,12 @@ func (m *Model) leave(w *want) {
 // close refuses all asks of a lane until reopen. by is the queue whose limit says no; nil: there is no room.
 func (m *Model) close(l *lane, by *queue) {
 	l.closed, l.by = true, by
+	switch {
+	case l.delay != nil:
+		m.delays.push(l.delay)
+	case by == nil && l.shape.closed: // everything is in use: whatever is free next, near or not, is a new beginning
+		l.pace = pace{}
+	}
 	l.queue.lanes.remove(l)
 	l.queue.deactivate()
 	if by != nil {
@@ -442,6 +457,7 @@ func (m *Model) reopen(l *lane) {
 		return
 	}
 	l.unblock()
+	m.unhold(l)
 	l.closed = false
 	l.queue.lanes.push(l)
 	l.queue.activate()

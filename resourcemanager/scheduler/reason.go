@@ -40,6 +40,11 @@ func (m *Model) why(w *want, e *Effort) rm.Reason {
 			return x.reason()
 		}
 	}
+	if l.delay != nil {
+		if seats, _ := m.seatsFor(l.queue, w.app, s, l.master); seats != nil { // others may have taken it meanwhile
+			return l.delay.reason()
+		}
+	}
 	r := s.reason(e)
 	if own := l.queue.head.reservation; own != nil && own.want == w {
 		r.Text += own.text()
@@ -56,7 +61,7 @@ type sample struct {
 // samples are the open nodes: one for each bucket, or each for itself where an ask names nodes.
 func (m *Model) samples(s *shape) []sample {
 	var out []sample
-	if len(s.near)+len(s.excluded) > 0 {
+	if s.Strict || len(s.excluded) > 0 {
 		for _, n := range m.nodes {
 			if !n.Closed {
 				out = append(out, sample{n, 1})
@@ -118,8 +123,8 @@ func (m *Model) refuse(s *shape) rm.Reason {
 	if !keep(func(n *node) bool { return s.meets(n.class) }) {
 		return rm.Reason{Code: rm.ReasonAttributes, Text: fmt.Sprintf("none of %d nodes has the attributes that it needs, %v", labelled, s.Attributes)}
 	}
-	if !keep(func(n *node) bool { return !s.Strict || n.named(s.near) }) {
-		return rm.Reason{Code: rm.ReasonLocality, Text: fmt.Sprintf("none of the nodes %q that it insists on is there", s.near)}
+	if !keep(func(n *node) bool { return !s.Strict || s.insists(n) }) {
+		return rm.Reason{Code: rm.ReasonLocality, Text: fmt.Sprintf("none of the nodes %s that it insists on is there", s.insisted())}
 	}
 	if !s.anyKind {
 		if !keep(func(n *node) bool {

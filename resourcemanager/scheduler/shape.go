@@ -19,8 +19,11 @@ type form struct {
 	Label     string
 	Strict    bool
 	rm.Placement
-	// Near and Excluded are names of nodes, each with a zero byte behind it.
-	Near, Excluded string
+	// Nodes and Excluded are names of nodes, each with a zero byte behind it.
+	Nodes, Excluded string
+	// Near is where its data lies, and Wait how long it waits for room there, at each stage.
+	Near rm.Near
+	Wait time.Duration
 	// Lasts is for how long at most, rounded up; 0: unknown.
 	Lasts time.Duration
 	// App is whose it is, where it has constraints, which are about containers of that alone.
@@ -32,7 +35,8 @@ type form struct {
 // shape is a form that somebody asks for. Asks of one shape have one verdict.
 type shape struct {
 	form
-	near, excluded []string
+	nodes, excluded []string
+	places          *places // nil: it does not matter where
 	// anyKind: every GPU will do. kinds says which will: 0 not looked at yet, 1 yes, -1 no.
 	anyKind bool
 	kinds   []int8
@@ -54,8 +58,8 @@ type shape struct {
 func (m *Model) formOf(app rm.ApplicationID, a *rm.Ask, unit int) form {
 	f := form{
 		Resource: a.Resource, Unit: unit, Label: a.Label, Within: a.Within,
-		Strict: a.Strict, Near: joined(a.Nodes), Excluded: joined(a.Excluded), Lasts: roundUp(a.Walltime),
-		Placement: a.Placement,
+		Strict: a.Strict, Nodes: joined(a.Nodes), Excluded: joined(a.Excluded), Lasts: roundUp(a.Walltime),
+		Placement: a.Placement, Near: a.Near, Wait: m.nearWait(a),
 	}
 	if f.Constraints.IsZero() {
 		f.Tags = rm.Tags{} // nobody asks for its own
@@ -114,7 +118,7 @@ func (m *Model) shape(f form) *shape {
 
 func (m *Model) newShape(f form) *shape {
 	return &shape{
-		form: f, m: m, near: split(f.Near), excluded: split(f.Excluded), anyKind: f.Model == "" && f.GPUMemory == 0, constraints: constraintsOf(&f),
+		form: f, m: m, nodes: split(f.Nodes), excluded: split(f.Excluded), places: placesOf(f.Near), anyKind: f.Model == "" && f.GPUMemory == 0, constraints: constraintsOf(&f),
 	}
 }
 
@@ -171,5 +175,5 @@ func (s *shape) meets(c *class) bool {
 
 // admits applies what does not depend on amounts.
 func (n *node) admits(s *shape) bool {
-	return !n.Closed && s.meets(n.class) && (s.Label == "" || slices.Contains(n.Labels, s.Label)) && !n.named(s.excluded) && (!s.Strict || n.named(s.near))
+	return !n.Closed && s.meets(n.class) && (s.Label == "" || slices.Contains(n.Labels, s.Label)) && !n.named(s.excluded) && (!s.Strict || s.insists(n))
 }

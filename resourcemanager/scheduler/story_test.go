@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
@@ -22,7 +23,7 @@ var rewrite = flag.Bool("rewrite", false, "write what the stories answer into te
 //	queues root.a=60 root.b=40,max=50        the tree; capacities in percent of the parent
 //	node ID memory=8g vcores=8 gpus=0-3,4-7 mig=1g.5gb,2g.10gb model=H100 gpumem=80g rack=/r1 labels=x,y attributes=zone:a used=0,1 closed
 //	app ID queue=root.a priority=1 used=1g,2,3
-//	ask APP ID count=2 gpus=4 mig=1g.5gb:2 memory=1g vcores=1 gang=2 island model=H100 near=a,b only excluded=c label=x priority=1 within=node gpumem=80g attributes=zone:!a/b exclusive tags=x constraints=x:node:0:0
+//	ask APP ID count=2 gpus=4 mig=1g.5gb:2 memory=1g vcores=1 gang=2 island model=H100 near=a,b only excluded=c label=x priority=1 within=node gpumem=80g attributes=zone:!a/b exclusive tags=x constraints=x:node:0:0 hosts=a:3,b racks
 //	schedule                                 one pass; grants are kept
 //	free NODE                                everything on the node ends
 func TestStories(t *testing.T) {
@@ -184,6 +185,7 @@ func (w *world) do(t failer, line string) string {
 		a.Exclusive = args["exclusive"] != ""
 		a.Attributes = conditions(t, list("attributes"))
 		a.Placement.Tags, a.Constraints = tags(t, list("tags")), constraints(t, list("constraints"))
+		a.Near = nearTo(t, list("hosts"), list("racks"), args["wait"])
 		if names[1] != "master" {
 			a.ID = names[1]
 		}
@@ -257,6 +259,30 @@ func tags(t failer, list []string) rm.Tags {
 		t.Fatal(err)
 	}
 	return out
+}
+
+// nearTo reads hosts as name:weight, and for how long to wait for them; 0: not at all.
+func nearTo(t failer, hosts, racks []string, wait string) rm.Near {
+	w := rm.NearWords{Racks: racks}
+	for _, x := range hosts {
+		name, weight, _ := strings.Cut(x, ":")
+		n, _ := strconv.Atoi(weight)
+		w.Hosts = append(w.Hosts, rm.NearHost{Host: name, Weight: n})
+	}
+	if wait == "0" {
+		w.Wait = rm.NoWait
+	} else if wait != "" {
+		d, err := time.ParseDuration(wait)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Wait = d
+	}
+	n, err := rm.NewNear(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 // constraints reads tag:scope:min:max, without max for any number.

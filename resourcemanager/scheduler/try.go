@@ -37,6 +37,7 @@ func (m *Model) Try(to App, queues []string, now metadata.Time) (groups []Group,
 		}
 		if q != nil {
 			l := m.apart(w)
+			m.decide(l) // which says whether it waits for room near its data
 			l.closed, w.lane = true, l
 		}
 		waits = append(waits, m.explain(w, queues))

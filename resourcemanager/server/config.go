@@ -72,6 +72,8 @@ type Config struct {
 	// Tokens are the filesystem's, by which containers are known there as their users; nil: there is no filesystem, and containers get
 	// none.
 	Tokens Tokens
+	// Locations says where files lie near which containers are wanted; nil: nobody does, and they are placed anywhere.
+	Locations Locations
 	// TokenPatience is how long an application that has no token yet waits for a filesystem that gives none, before it fails; default 10
 	// min.
 	TokenPatience time.Duration
@@ -100,6 +102,8 @@ type Config struct {
 	limits       state.Config
 	grantBytes   int
 	endedPerPage int
+	// locateTime bounds a look at where files lie.
+	locateTime time.Duration
 }
 
 // Configured is what a resource manager reads anew while it runs.
@@ -183,6 +187,9 @@ func (c *Config) check() error {
 	c.CommandMaster, c.ExperimentMaster = c.CommandMaster.Raise(c.Minimum), c.ExperimentMaster.Raise(c.Minimum)
 	if c.endedPerPage <= 0 {
 		c.endedPerPage = endedPerPage
+	}
+	if c.locateTime <= 0 {
+		c.locateTime = locateTime
 	}
 	if c.grantBytes <= 0 {
 		c.grantBytes = grantBytes

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gohops/hops/metadata"
@@ -78,7 +79,11 @@ func (r *reign) explained(w scheduler.Waiting, queues []string) rest.Explanation
 	defer p.mu.Unlock()
 	if p.model != nil {
 		if e, ok := p.model.Explain(w.App, w.Ask, queues, metadata.TimeOf(r.s.clock.now())); ok && e.Reason.Code == w.Reason.Code {
-			return rest.Explained(e)
+			out := rest.Explained(e)
+			if strings.HasPrefix(w.Reason.Text, e.Reason.Text) { // with what the server adds
+				out.Reason = w.Reason
+			}
+			return out
 		}
 	}
 	return rest.Explanation{Ask: w.Ask, Reason: w.Reason} // it is not the scheduler that it waits for
@@ -99,15 +104,17 @@ func (s *Server) Plan(ctx context.Context, caller metadata.Caller, b rest.Submis
 		return rest.Planned{}, metadata.Errorf(metadata.ErrUnsupported, "queue %s would be made for it, and nothing can be planned there before", a.Queue)
 	}
 	app := scheduler.App{Queue: a.Queue, User: caller.User, Priority: a.Priority, Lasts: a.Timeout, Asks: []rm.Ask{{Resource: a.Master, Count: 1}}}
-	if ask, ok := spec.Ask(); ok {
-		ask.Resource = ask.Resource.Raise(s.config.Minimum)
-		app.Asks = append(app.Asks, ask)
-	}
 	r, done, err := s.question(ctx)
 	if err != nil {
 		return rest.Planned{}, err
 	}
 	defer done()
+	unresolved := error(nil)
+	if ask, ok := spec.Ask(); ok {
+		ask.Resource = ask.Resource.Raise(s.config.Minimum)
+		ask, unresolved = r.finder.resolveNow(ctx, caller.User, ask)
+		app.Asks = append(app.Asks, ask)
+	}
 	p := &r.plans
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,6 +144,9 @@ func (s *Server) Plan(ctx context.Context, caller metadata.Caller, b rest.Submis
 		}
 	}
 	for _, e := range waits {
+		if e.Ask.ID != "" && unresolved != nil {
+			e.Reason.Text += "; " + unresolvedText(unresolved)
+		}
 		out.Waits = append(out.Waits, rest.Explained(e))
 	}
 	return out, nil

@@ -253,7 +253,10 @@ func (s *Server) wanted(app rm.ApplicationID, a *rm.WantedAsk) (*statepb.WantedA
 	bad := func(format string, args ...any) (*statepb.WantedAsk, error) {
 		return nil, badAsk(a.ID, format, args...)
 	}
-	r := a.Resource
+	r, near := a.Resource, 0
+	if !a.Near.IsZero() {
+		near = len(a.Near.Words().Hosts)
+	}
 	switch {
 	case a.ID == "" || len(a.ID) > 255:
 		return bad("an id has 1 to 255 bytes")
@@ -275,6 +278,10 @@ func (s *Server) wanted(app rm.ApplicationID, a *rm.WantedAsk) (*statepb.WantedA
 		return bad("model, memory and island are words for whole GPUs, and it wants MIG instances: a label or an attribute of nodes says of which model these are")
 	case !rm.ValidWithin(a.Within):
 		return bad("within %.100q is not node, or the depth of a rack's path", a.Within)
+	case near > maxPreferred && !a.Strict:
+		return bad("near: %d hosts: at most %d are preferred", near, maxPreferred)
+	case a.Strict && a.Near.HasPaths():
+		return bad("near: paths are a preference: with strict_locality, name hosts or racks")
 	case a.Held && a.Run != nil:
 		return bad("it is held, and has a launch: give one of them")
 	case a.Count > 0 && !a.Held && a.Run == nil:
@@ -292,6 +299,11 @@ func (s *Server) wanted(app rm.ApplicationID, a *rm.WantedAsk) (*statepb.WantedA
 	}
 	if !a.Placement.IsZero() {
 		if err := s.raised(fmt.Sprintf("ask %.100q, with words about placement", a.ID)); err != nil {
+			return nil, err
+		}
+	}
+	if !a.Near.IsZero() {
+		if err := s.raised(fmt.Sprintf("ask %.100q, with where its data lies", a.ID)); err != nil {
 			return nil, err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 	pb "github.com/gohops/hops/resourcemanager/api/v1"
 	"github.com/gohops/hops/resourcemanager/job"
@@ -149,14 +150,34 @@ func wantedAsk(a *pb.Ask) (rm.WantedAsk, error) {
 	if err != nil {
 		return rm.WantedAsk{}, badAsk(a.AskId, "placement: %v", err)
 	}
+	near, err := nearOf(a.Near)
+	if err != nil {
+		return rm.WantedAsk{}, badAsk(a.AskId, "%v", err)
+	}
 	return rm.WantedAsk{
 		Ask: rm.Ask{
 			ID: a.AskId, Priority: int(a.Priority), Resource: r, Count: int(a.Count), Gang: int(a.GangMin), Model: a.GpuModel, Island: a.GpuIsland,
 			Nodes: a.Nodes, Strict: a.StrictLocality, Excluded: a.ExcludedNodes, Label: a.Label, Instances: a.Instances, Held: a.Held,
-			GPUMemory: a.GpuMemory, Within: a.Within, Walltime: time.Duration(a.WalltimeMs) * time.Millisecond, Placement: placement,
+			GPUMemory: a.GpuMemory, Within: a.Within, Walltime: time.Duration(a.WalltimeMs) * time.Millisecond, Placement: placement, Near: near,
 		},
 		Run: launchOf(a.Launch),
 	}, nil
+}
+
+func nearOf(p *pb.Near) (rm.Near, error) {
+	w := rm.NearWords{Paths: p.GetPaths(), Racks: p.GetRacks()}
+	for _, h := range p.GetHosts() {
+		w.Hosts = append(w.Hosts, rm.NearHost{Host: h.Host, Weight: int(h.Weight)})
+	}
+	if p != nil && p.WaitMs != nil {
+		if *p.WaitMs < 0 || *p.WaitMs > rm.MaxNearWait.Milliseconds() {
+			return rm.Near{}, metadata.Errorf(metadata.ErrInvalidArgument, "near: wait_ms %d is not from 0 to %d", *p.WaitMs, rm.MaxNearWait.Milliseconds())
+		}
+		if w.Wait = time.Duration(*p.WaitMs) * time.Millisecond; w.Wait == 0 {
+			w.Wait = rm.NoWait
+		}
+	}
+	return rm.NewNear(w)
 }
 
 func placementOf(p *pb.Placement) (rm.Placement, error) {

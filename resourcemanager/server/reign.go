@@ -31,6 +31,8 @@ type reign struct {
 	plans planner
 	// keeper looks after the tokens of applications; nil: they have none.
 	keeper *keeper
+	// finder knows where the data of applications lies.
+	finder *finder
 
 	mu      sync.Mutex // guards everything below
 	looked  time.Time  // when this process was seen to run last
@@ -91,6 +93,7 @@ func (s *Server) begin(ctx context.Context, l raftstore.Leadership) func() {
 		streams: map[rm.ApplicationID]map[*eventStream]bool{},
 		masters: map[rm.AttemptID]*softMaster{},
 	}
+	r.finder = newFinder(r)
 	if s.config.Tokens != nil {
 		r.keeper = newKeeper(r)
 	}
@@ -145,6 +148,7 @@ func (s *Server) begin(ctx context.Context, l raftstore.Leadership) func() {
 	return func() {
 		cancel()
 		wg.Wait()
+		r.finder.stop()
 		s.reign.CompareAndSwap(r, nil)
 	}
 }

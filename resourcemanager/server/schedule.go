@@ -320,6 +320,7 @@ func (r *reign) tellApp(view *state.View, id rm.ApplicationID) {
 	if !known(view, id) {
 		r.plans.model.RemoveApp(id)
 		delete(r.plans.failed, id)
+		r.finder.forget(id)
 		return
 	}
 	a := view.Application(id)
@@ -332,7 +333,11 @@ func (r *reign) tellApp(view *state.View, id rm.ApplicationID) {
 			app.Asks = append(app.Asks, masterAsk(a))
 		}
 		if !a.Deaf() {
-			app.Asks = append(app.Asks, view.Asks(a.ID)...)
+			for _, ask := range view.Asks(a.ID) {
+				if ask, ok := r.finder.resolve(a, ask); ok {
+					app.Asks = append(app.Asks, ask)
+				}
+			}
 		}
 	}
 	r.plans.model.SetApp(app)
@@ -459,6 +464,24 @@ func wants(view *state.View, id rm.ApplicationID, ask string) bool {
 	return slices.ContainsFunc(view.Asks(id), func(a rm.Ask) bool { return a.ID == ask })
 }
 
+// lookingUp adds to the reasons of an application's asks what is to be said of the paths that they name.
+func (r *reign) lookingUp(view *state.View, id rm.ApplicationID, list []scheduler.Waiting) []scheduler.Waiting {
+	for _, ask := range view.Asks(id) {
+		if !ask.Near.HasPaths() {
+			continue
+		}
+		pending, problem := r.finder.said(id, &ask)
+		i := slices.IndexFunc(list, func(w scheduler.Waiting) bool { return w.Ask == ask.ID })
+		switch {
+		case i >= 0 && problem != "":
+			list[i].Reason.Text += "; " + problem
+		case i < 0 && !pending.Reason.IsZero():
+			list = append(list, pending)
+		}
+	}
+	return list
+}
+
 // waiting asks the model for the reasons of an application's asks: one answer at a time, and the scheduler has its turns in between.
 func (r *reign) waiting(id rm.ApplicationID) []scheduler.Waiting {
 	p := &r.plans
@@ -485,6 +508,7 @@ func (r *reign) waiting(id rm.ApplicationID) []scheduler.Waiting {
 		}
 	}
 	p.mu.Unlock()
+	out = r.lookingUp(view, id, out)
 	if w := r.uncredentialed(view, id); !w.Reason.IsZero() {
 		out = append(out, w)
 	}

@@ -666,9 +666,9 @@ func TestManyNamesByYARNsRPC(t *testing.T) {
 	ask(t, am, masterProtocol, "allocate", &yarnpb.AllocateRequestProto{ResponseId: new(int32), Ask: rows}, &yarnpb.AllocateResponseProto{})
 	got := map[string]string{}
 	for _, a := range c.leader().View().Asks(app) {
-		got[strings.Split(a.ID, "/")[2]] = fmt.Sprint(len(a.Nodes), a.Strict)
+		got[strings.Split(a.ID, "/")[2]] = fmt.Sprint(len(a.Near.Words().Hosts), len(a.Near.Words().Racks), a.Strict)
 	}
-	if want := map[string]string{"0": "1500 true", "1": "1000 false", "2": "1 false"}; !maps.Equal(got, want) {
+	if want := map[string]string{"0": "1500 0 true", "1": "1000 0 false", "2": "0 1 false"}; !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 	var avoid []string

@@ -113,7 +113,7 @@ func Ask(a rm.Ask) *statepb.Ask {
 		Id: a.ID, Priority: int32(a.Priority), Resource: Resource(a.Resource), Count: int32(a.Count), Gang: int32(a.Gang),
 		Model: a.Model, Island: a.Island, Nodes: a.Nodes, Strict: a.Strict, Excluded: a.Excluded, Label: a.Label, Launch: a.Launch,
 		Instances: a.Instances, Held: a.Held,
-		GpuMemory: a.GPUMemory, Within: a.Within, WalltimeMs: a.Walltime.Milliseconds(), Placement: placement(a.Placement),
+		GpuMemory: a.GPUMemory, Within: a.Within, WalltimeMs: a.Walltime.Milliseconds(), Placement: placement(a.Placement), Near: near(a.Near),
 	}
 }
 
@@ -122,8 +122,37 @@ func askOf(p *statepb.Ask) rm.Ask {
 		ID: p.Id, Priority: int(p.Priority), Resource: resourceOf(p.Resource), Count: int(p.Count), Gang: int(p.Gang),
 		Model: p.Model, Island: p.Island, Nodes: p.Nodes, Strict: p.Strict, Excluded: p.Excluded, Label: p.Label, Launch: p.Launch,
 		Instances: p.Instances, Held: p.Held,
-		GPUMemory: p.GpuMemory, Within: p.Within, Walltime: time.Duration(p.WalltimeMs) * time.Millisecond, Placement: placementOf(p.Placement),
+		GPUMemory: p.GpuMemory, Within: p.Within, Walltime: time.Duration(p.WalltimeMs) * time.Millisecond, Placement: placementOf(p.Placement), Near: nearOf(p.Near),
 	}
+}
+
+func near(n rm.Near) *statepb.AskNear {
+	if n.IsZero() {
+		return nil
+	}
+	w := n.Words()
+	out := &statepb.AskNear{Paths: w.Paths, Racks: w.Racks}
+	for _, h := range w.Hosts {
+		out.Hosts = append(out.Hosts, &statepb.AskNearHost{Host: h.Host, Weight: int32(h.Weight)})
+	}
+	if w.Wait != 0 {
+		out.WaitMs = new(max(w.Wait.Milliseconds(), 0))
+	}
+	return out
+}
+
+func nearOf(p *statepb.AskNear) rm.Near {
+	w := rm.NearWords{Paths: p.GetPaths(), Racks: p.GetRacks()}
+	for _, h := range p.GetHosts() {
+		w.Hosts = append(w.Hosts, rm.NearHost{Host: h.Host, Weight: int(h.Weight)})
+	}
+	if p != nil && p.WaitMs != nil {
+		if w.Wait = time.Duration(*p.WaitMs) * time.Millisecond; w.Wait == 0 {
+			w.Wait = rm.NoWait
+		}
+	}
+	n, _ := rm.NewNear(w) // validated when it was written
+	return n
 }
 
 func placement(p rm.Placement) *statepb.AskPlacement {

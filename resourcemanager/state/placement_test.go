@@ -24,11 +24,15 @@ func TestANodeForOneContainerAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ask := rm.Ask{ID: "w", Resource: oneGPU, Count: 2, Placement: rm.Placement{Exclusive: true, Attributes: attributes, Tags: tags, Constraints: constraints}}
+	near, err := rm.NewNear(rm.NearWords{Paths: []string{"/data"}, Hosts: []rm.NearHost{{Host: "n1", Weight: 8}}, Racks: []string{"/r"}, Wait: rm.NoWait})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := rm.Ask{ID: "w", Resource: oneGPU, Count: 2, Near: near, Placement: rm.Placement{Exclusive: true, Attributes: attributes, Tags: tags, Constraints: constraints}}
 	if r := c.allocate(id, 1, epoch, 1, 0, ask, rm.Ask{ID: "other", Resource: master, Count: 2}); r.Err != nil {
 		t.Fatal(r.Err)
 	}
-	if got := c.View().Asks(id); len(got) != 2 || got[1].Placement != ask.Placement {
+	if got := c.View().Asks(id); len(got) != 2 || got[1].Placement != ask.Placement || got[1].Near != near {
 		t.Errorf("as it is kept: %+v", got)
 	}
 	whole := rm.Resource{Memory: 8 << 30, VCores: 8, GPUs: 2}

@@ -57,7 +57,7 @@ func documentBytes(a *rm.Application) int64 {
 }
 
 func askBytes(a *rm.Ask) int64 {
-	n := rowBytes + len(a.ID) + len(a.Model) + len(a.Label) + 4*len(a.Instances) + a.Placement.Bytes()
+	n := rowBytes + len(a.ID) + len(a.Model) + len(a.Label) + 4*len(a.Instances) + a.Placement.Bytes() + a.Near.Bytes()
 	for _, list := range [][]string{a.Nodes, a.Excluded} {
 		for _, text := range list {
 			n += 16 + len(text)
