@@ -147,7 +147,7 @@ func (m *Model) Preempt(now metadata.Time) Preempted {
 				}
 			}
 			switch {
-			case !p.Enabled || l.shape.Exclusive || m.claims(q, l.shape.Resource.Times(l.shape.Unit)) == 0 && !lower(least, q, w.app.Priority):
+			case !p.Enabled || m.claims(q, m.need(l.shape).Times(l.shape.Unit)) == 0 && !lower(least, q, w.app.Priority):
 				continue
 			case len(own) == 0 && (now-w.waits < after || now < w.again || failures >= maxFailures):
 				continue
@@ -357,16 +357,17 @@ func (m *Model) unitsOf(l *lane, busy rm.Resource, most float64) []int {
 	}
 	n := 0
 	for _, w := range l.wants.list {
-		if w.app.Priority == l.first().app.Priority {
+		if w.app.Priority == l.first().app.Priority && (!l.shape.Exclusive || w == l.first()) { // whole nodes are kept, for one
 			n = min(n+w.open(), maxUnitsInOnePlan)
 		}
 	}
-	one := share(&l.shape.Resource, &m.total)
+	need := m.need(l.shape)
+	one := share(&need, &m.total)
 	if one > 0 {
 		n = min(n, int((most-share(&busy, &m.total))/one))
 	}
-	if n > 1 && m.claims(l.queue, l.shape.Resource) > 0 {
-		for n > 1 && m.claims(l.queue, l.shape.Resource.Times(n)) == 0 {
+	if n > 1 && m.claims(l.queue, need) > 0 {
+		for n > 1 && m.claims(l.queue, need.Times(n)) == 0 {
 			n /= 2
 		}
 	}
@@ -375,6 +376,35 @@ func (m *Model) unitsOf(l *lane, busy rm.Resource, most float64) []int {
 		out = append(out, n)
 	}
 	return append(out, 1)
+}
+
+// need is what one container of a shape is charged at least: of one that has its node for itself, the smallest node that it may have.
+func (m *Model) need(s *shape) rm.Resource {
+	if !s.Exclusive {
+		return s.Resource
+	}
+	least, found := s.Resource, false
+	for _, n := range m.nodes {
+		if !n.admits(s) || n.capable(s, 1) == 0 {
+			continue
+		}
+		if r := n.emptied(); !found || share(&r, &m.total) < share(&least, &m.total) || share(&r, &m.total) == share(&least, &m.total) && r.FitsIn(least) {
+			least, found = r, true
+		}
+	}
+	return least
+}
+
+// emptied is what a container gets that has the node for itself when nothing else runs there.
+func (n *node) emptied() rm.Resource {
+	r := n.Capacity
+	r.GPUs = 0
+	for i := range n.GPUs {
+		if !n.GPUs[i].Broken {
+			r.GPUs++
+		}
+	}
+	return r
 }
 
 // claims counts the queues from a leaf upwards that use no more than they are guaranteed of what is needed, with it.

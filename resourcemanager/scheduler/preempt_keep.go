@@ -5,10 +5,14 @@ import (
 )
 
 // keepSeats keeps the room of an eviction for a gang, or for the only ask of a lane, until it has it. Single containers of many
-// applications need no more than the order of queues.
+// applications need no more than the order of queues, but for whole nodes, which others' would
+// fill again before the last of them is empty.
 func (m *Model) keepSeats(l *lane, w *want, s *shape, seats []seat) {
 	q := l.queue
-	if m.config.Patience < 0 || len(l.wants.list) > 1 && l.shape.Unit == 1 {
+	if old := q.head.reservation; old != nil && old.evicts && old.want != w && before(w, old.want) {
+		m.unkeep(q)
+	}
+	if m.config.Patience < 0 || len(l.wants.list) > 1 && l.shape.Unit == 1 && !l.shape.Exclusive {
 		return
 	}
 	old := q.head.reservation
@@ -94,7 +98,7 @@ func (m *Model) preempts(l *lane) (*Eviction, string) {
 		}
 		return m.eviction(w, units, chosen), ""
 	}
-	need := l.shape.Resource.Times(units)
+	need := s.need.Times(units)
 	for q, at := l.queue, 0; q.parent != nil; q, at = q.parent, at+1 {
 		if at == s.claims {
 			name, _ := exceeds(&need, &q.used, &q.guaranteed)
