@@ -19,6 +19,10 @@ const (
 	restartGPUSeconds = 60    // what it costs to begin a container anew, beside what it loses, for each GPU
 	milliGPUsOfAVCore = 10    // a vcore's work beside a GPU's
 	maxUnitsInOnePlan = 1_000
+
+	DefaultDefragmentAfter = 5 * time.Minute
+	DefaultDefragmentPrice = 5 * time.Minute
+	DefaultDefragmentRest  = 30 * time.Minute
 )
 
 // Preemption says when room is taken from some for others. The zero value: never.
@@ -29,6 +33,16 @@ type Preemption struct {
 	// RoundShare is the part of the cluster of which the containers that are to go may be at a time, 0..1; one eviction may exceed it if nothing
 	// else is under way. 0: DefaultRoundShare.
 	RoundShare float64
+
+	// Defragment: containers that write checkpoints are moved so that others find room in one piece.
+	Defragment bool
+	// DefragmentAfter is how long an ask finds no room before; 0: DefaultDefragmentAfter.
+	DefragmentAfter time.Duration
+	// DefragmentPrice is what moving may cost for each GPU that finds room: the time since the last checkpoint, and a minute to start anew, of each
+	// GPU that is moved. 0: DefaultDefragmentPrice.
+	DefragmentPrice time.Duration
+	// DefragmentRest is how long a container stays where it is before it is moved, and nobody is moved for a queue again. 0: DefaultDefragmentRest.
+	DefragmentRest time.Duration
 }
 
 // Eviction is what has to go so that an ask finds room. That there is room then is proved, and that no victim can be left out.
@@ -39,6 +53,8 @@ type Eviction struct {
 	Queue   string
 	Units   int
 	Victims []Victim
+	// Moves: there is room for all of them elsewhere, which is kept for them.
+	Moves bool
 }
 
 // Victim is a container that is to go.
@@ -99,12 +115,15 @@ func (m *Model) Preempt(now metadata.Time) Preempted {
 	if m.unresolved {
 		m.resolve()
 	}
+	m.followBerths()
 	after, most := metadata.Time(cmp.Or(p.After, DefaultStarved).Milliseconds()), cmp.Or(p.RoundShare, DefaultRoundShare)
 	told := m.leaving()
 	busy := rm.Resource{}
+	moving := len(m.berths) > 0 // one plan at a time
 	for _, list := range told {
 		for _, v := range list {
 			busy = busy.Add(v.sum)
+			moving = moving || moves(v)
 		}
 	}
 	var leaves []*queue
@@ -135,7 +154,11 @@ func (m *Model) Preempt(now metadata.Time) Preempted {
 		var done *Eviction
 		var needed []*victim
 		settling := false
-		for _, l := range m.starving(q) {
+		lanes := m.starving(q)
+		if !m.moveOn(q, own) {
+			lanes = nil
+		}
+		for _, l := range lanes {
 			w := l.first()
 			if r := q.head.reservation; len(own) == 0 && r != nil && r.evicts && r.want == w {
 				// The last has gone; its devices may need a moment.
@@ -146,17 +169,20 @@ func (m *Model) Preempt(now metadata.Time) Preempted {
 					break
 				}
 			}
-			switch {
-			case !p.Enabled || m.claims(q, m.need(l.shape).Times(l.shape.Unit)) == 0 && !lower(least, q, w.app.Priority):
-				continue
-			case len(own) == 0 && (now-w.waits < after || now < w.again || failures >= maxFailures):
-				continue
+			due := m.claims(q, m.need(l.shape).Times(l.shape.Unit)) > 0 || lower(least, q, w.app.Priority) || m.movedFor(w, own)
+			if p.Enabled && due && (len(own) > 0 || now-w.waits >= after && now >= w.again && failures < maxFailures) {
+				if done, needed = m.evict(l, own, table, busy, most); done != nil {
+					break
+				}
+				failures++
+				w.again = now + after
 			}
-			if done, needed = m.evict(l, own, table, busy, most); done != nil {
-				break
+			if len(own) == 0 && !moving && m.mends(l) {
+				if done = m.mend(l, table, busy, most); done != nil {
+					moving = true
+					break
+				}
 			}
-			failures++
-			w.again = now + after
 		}
 		if settling {
 			continue
@@ -164,11 +190,7 @@ func (m *Model) Preempt(now metadata.Time) Preempted {
 		for _, v := range own {
 			if !slices.Contains(needed, v) {
 				busy = busy.Sub(v.sum)
-				for _, x := range v.parts {
-					if !x.hold.Stopping {
-						out.Spared = append(out.Spared, x.hold.Container)
-					}
-				}
+				m.spare(v, &out)
 			}
 		}
 		if done == nil {
@@ -187,15 +209,24 @@ func (m *Model) Preempt(now metadata.Time) Preempted {
 	}
 	for _, path := range sortedKeys(told) { // of queues that are there no more
 		for _, v := range told[path] {
-			for _, x := range v.parts {
-				if !x.hold.Stopping {
-					out.Spared = append(out.Spared, x.hold.Container)
-				}
-			}
+			m.spare(v, &out)
 		}
 	}
 	slices.SortFunc(out.Spared, rm.ContainerID.Compare)
 	return out
+}
+
+// spare lets those stay who were told to go, as far as their nodes were not told to end them.
+func (m *Model) spare(v *victim, out *Preempted) {
+	stay := true
+	for _, x := range v.parts {
+		if stay = stay && !x.hold.Stopping; !x.hold.Stopping {
+			out.Spared = append(out.Spared, x.hold.Container)
+		}
+	}
+	if b := m.berthOf(v); b != nil && stay {
+		m.unmoor(b)
+	}
 }
 
 // leastPriorities are, for each leaf, the lowest priority of an application there that has something.
@@ -254,7 +285,15 @@ func (m *Model) leaving() map[string][]*victim {
 			if h.For == "" {
 				continue
 			}
-			out[h.For] = append(out[h.For], &victim{app: m.apps[h.App], parts: []part{{n, h}}, sum: h.Resource, leaving: true})
+			list := out[h.For]
+			if g := slices.IndexFunc(list, func(v *victim) bool { // of those that are moved, gangs stay together
+				o := v.parts[0].hold
+				return h.Moves && o.Moves && h.Gang != 0 && o.Gang == h.Gang && o.App == h.App
+			}); g >= 0 {
+				list[g].parts, list[g].sum = append(list[g].parts, part{n, h}), list[g].sum.Add(h.Resource)
+				continue
+			}
+			out[h.For] = append(list, &victim{app: m.apps[h.App], parts: []part{{n, h}}, sum: h.Resource, leaving: true})
 		}
 	}
 	return out
@@ -330,7 +369,7 @@ func (m *Model) evict(l *lane, told []*victim, table func() []*victim, busy rm.R
 		if sum := busy.Add(own); fresh && share(&sum, &m.total) > most && (!busy.IsZero() || len(told) > 0) {
 			continue // in another round
 		}
-		m.keepSeats(l, w, s.shape, seats)
+		m.keepSeats(l, w, s.shape, seats, false)
 		return m.eviction(w, units, chosen), chosen
 	}
 	return nil, nil
@@ -388,7 +427,8 @@ func (m *Model) need(s *shape) rm.Resource {
 		if !n.admits(s) || n.capable(s, 1) == 0 {
 			continue
 		}
-		if r := n.emptied(); !found || share(&r, &m.total) < share(&least, &m.total) || share(&r, &m.total) == share(&least, &m.total) && r.FitsIn(least) {
+		r := n.emptied()
+		if !found || cmp.Or(cmp.Compare(share(&r, &m.total), share(&least, &m.total)), cmp.Compare(r.Memory, least.Memory), cmp.Compare(r.VCores, least.VCores)) < 0 {
 			least, found = r, true
 		}
 	}

@@ -6,13 +6,13 @@ import (
 
 // keepSeats keeps the room of an eviction for a gang, or for the only ask of a lane, until it has it. Single containers of many
 // applications need no more than the order of queues, but for whole nodes, which others' would
-// fill again before the last of them is empty.
-func (m *Model) keepSeats(l *lane, w *want, s *shape, seats []seat) {
+// fill again before the last of them is empty. With always it is kept for every ask.
+func (m *Model) keepSeats(l *lane, w *want, s *shape, seats []seat, always bool) {
 	q := l.queue
 	if old := q.head.reservation; old != nil && old.evicts && old.want != w && before(w, old.want) {
 		m.unkeep(q)
 	}
-	if m.config.Patience < 0 || len(l.wants.list) > 1 && l.shape.Unit == 1 && !l.shape.Exclusive {
+	if m.config.Patience < 0 || len(l.wants.list) > 1 && l.shape.Unit == 1 && !l.shape.Exclusive && !always {
 		return
 	}
 	old := q.head.reservation
@@ -117,12 +117,14 @@ func (m *Model) underWay(l *lane) *Eviction {
 	}
 	e := &Eviction{App: r.want.app.ID, Ask: r.want.ID, Queue: l.queue.Path, Units: l.shape.Unit}
 	for _, v := range m.leaving()[l.queue.Path] {
-		x := v.parts[0]
 		path := ""
 		if v.app != nil && v.app.queue != nil {
 			path = v.app.queue.Path
 		}
-		e.Victims = append(e.Victims, Victim{x.hold.Container, x.node.ID, path, m.lost(x.hold), x.hold.Gang != 0})
+		e.Moves = e.Moves || moves(v)
+		for _, x := range v.parts {
+			e.Victims = append(e.Victims, Victim{x.hold.Container, x.node.ID, path, m.lost(x.hold), x.hold.Gang != 0})
+		}
 	}
 	if len(e.Victims) == 0 {
 		return nil

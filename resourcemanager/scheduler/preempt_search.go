@@ -22,6 +22,10 @@ type search struct {
 	inside *queue
 	// owed counts those that are out of the model by the claim of the ask's queue, by the level that they ask for.
 	owed []int
+	// moves: victims are moved, see mayMove, but none that is banned, and not in a part of the network that is barred.
+	moves  bool
+	banned map[*victim]bool
+	barred []string
 	// refused: guarantees held back some that would have made room.
 	refused bool
 }
@@ -51,6 +55,9 @@ func (s *search) level(q *queue) (common *queue, at int) {
 // may reports whether a victim may go for the ask, as to priorities and guarantees: in the same queue one of an application of lower
 // priority; of another queue what that uses above its guarantee, when everything up to where the two meet stays within its own.
 func (s *search) may(v *victim) bool {
+	if s.moves {
+		return s.mayMove(v)
+	}
 	q := v.app.queue
 	switch {
 	case v.chosen || v.leaving || v.app == s.w.app || s.inside != nil && !s.inside.holds(q):
@@ -319,7 +326,7 @@ func (s *search) collect(offers []offer, part string) (chosen []*victim, ok bool
 				if v.chosen {
 					continue
 				}
-				if allowed = len(chosen)+len(own) < maxVictims && s.may(v); !allowed {
+				if allowed = len(chosen)+len(own) < s.most() && s.may(v); !allowed {
 					break
 				}
 				s.take(v, true)
@@ -344,6 +351,14 @@ func (s *search) collect(offers []offer, part string) (chosen []*victim, ok bool
 		}
 	}
 	return chosen, len(chosen) > 0 && s.fits()
+}
+
+// most bounds the victims.
+func (s *search) most() int {
+	if s.moves {
+		return maxMoved
+	}
+	return maxVictims
 }
 
 // room is how many containers find room in a part of the network as things are.

@@ -43,6 +43,8 @@ type queue struct {
 	head head
 	// served is the head before it, which began.
 	served head
+	// mend is from when on somebody may be moved for it again.
+	mend metadata.Time
 }
 
 // user is a user of a leaf with a limit for users.
@@ -62,6 +64,8 @@ type want struct {
 	lane    *lane
 	// waits is since when it has waited as the first of its lane, as far as Preempt has seen; again is when another look is worth it.
 	waits, again metadata.Time
+	// mend is the same for who is moved.
+	mend metadata.Time
 	// tried: it belongs to nobody, and is in no lane, see Try.
 	tried bool
 }
@@ -339,6 +343,9 @@ func (m *Model) formFor(w *want) form {
 		if r := q.head.reservation; r != nil && r.want == w {
 			f.Reservation = r.number
 		}
+	}
+	if len(m.berths) > 0 && f.Reservation == 0 && !w.tried {
+		f.Reservation = m.berthFor(w, f)
 	}
 	return f
 }
