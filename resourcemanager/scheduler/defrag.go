@@ -15,8 +15,8 @@ const (
 	maxMoved     = 128
 	maxMoveTries = 32
 	maxMoveLooks = 40_000 // nodes that are looked at for one plan, about
-	searchGap    = 10_000 // ms
-	mendGap      = 60_000 // ms
+	searchGap    = 10_000 // ms, and at most what an ask waits before
+	mendGap      = 60_000 // ms, the same
 )
 
 // mend looks for containers of others that are moved so that a lane's first ask finds room in one piece: such as have said that they
@@ -27,7 +27,7 @@ func (m *Model) mend(l *lane, table func() []*victim, busy rm.Resource, most flo
 	if r := q.head.reservation; r != nil && r.want != w || r == nil && len(m.reservations) >= maxReservations || m.config.Patience < 0 {
 		return nil // its room could not be kept
 	}
-	w.mend = m.now + mendGap
+	w.mend = m.now + min(mendGap, millis(m.config.Preempt.DefragmentAfter, DefaultDefragmentAfter))
 	if !m.fragmented(l) {
 		return nil
 	}
@@ -58,9 +58,9 @@ func (m *Model) mend(l *lane, table func() []*victim, busy rm.Resource, most flo
 // mends reports whether it is time to look for who is moved for a lane's first ask.
 func (m *Model) mends(l *lane) bool {
 	p := m.config.Preempt
-	w := l.first()
-	return p.Enabled && p.Defragment && !l.master && m.now-w.waits >= millis(p.DefragmentAfter, DefaultDefragmentAfter) && m.now >= max(l.queue.mend, w.mend) &&
-		(m.mended == 0 || m.now-m.mended >= searchGap)
+	w, after := l.first(), millis(p.DefragmentAfter, DefaultDefragmentAfter)
+	return p.Enabled && p.Defragment && !l.master && m.now-w.waits >= after && m.now >= max(l.queue.mend, w.mend) &&
+		(m.mended == 0 || m.now-m.mended >= min(searchGap, after))
 }
 
 // moves reports whether a victim was told to go so that somebody finds room in one piece.
