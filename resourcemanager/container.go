@@ -64,6 +64,8 @@ type Container struct {
 	Step         int64
 	// Notice tells it to go; nil: it may stay.
 	Notice *Notice
+	// Asked is what it was asked for as, without counts, instances and launch, while it is live; nil: not known. It is not changed.
+	Asked *Ask
 }
 
 // Notice tells a container that it is to go so that others find room.
@@ -75,10 +77,15 @@ type Notice struct {
 	For   ApplicationID
 	Ask   string
 	Queue string
+	// Moves: there is room for it elsewhere, which is kept until it is asked for again.
+	Moves bool
 }
 
 // String says it to whom it concerns.
 func (n *Notice) String() string {
+	if n.Moves {
+		return fmt.Sprintf("defragmentation: moved for %v of queue %s, which finds no room in one piece otherwise; its own room elsewhere is kept", n.For, n.Queue)
+	}
 	return fmt.Sprintf("preempted for %v of queue %s, which finds no room otherwise", n.For, n.Queue)
 }
 

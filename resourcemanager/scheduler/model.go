@@ -63,9 +63,9 @@ type Model struct {
 	nodes  map[rm.NodeID]*node
 	names  map[string][]*node // by host and by id
 	apps   map[rm.ApplicationID]*app
-	// leavers are the nodes with containers that are about to go, ending is since when nodes were seen to be told to end them, see noteEnding.
-	leavers map[rm.NodeID]*node
-	ending  map[rm.ContainerID]metadata.Time
+	// leavers are the nodes with containers that are about to go, stopping is since when nodes were seen to be told to end them, see noteEnding.
+	leavers  map[rm.NodeID]*node
+	stopping map[rm.ContainerID]metadata.Time
 
 	queues     []*queue // as in rm.Queues.All
 	byQueue    map[*rm.Queue]*queue
@@ -107,6 +107,9 @@ type Model struct {
 	reservations []*reservation
 	// waitingHeads are the leaves with a head.
 	waitingHeads []*queue
+	// berths are kept for those that are moved, mended is when somebody was looked for last who could be.
+	berths []*berth
+	mended metadata.Time
 }
 
 // NewModel returns a cluster of no nodes and no applications.
@@ -452,9 +455,14 @@ type grant struct {
 	app   *app
 	nodes []*node // of the placements
 	tags  rm.Tags
+	// tried: it is no ask of the application's own.
+	tried bool
 }
 
 func (g *grant) find() *want {
+	if g.tried {
+		return nil
+	}
 	if i := slices.IndexFunc(g.app.wants, func(w *want) bool { return w.ID == g.group.Ask }); i >= 0 {
 		return g.app.wants[i]
 	}
@@ -464,7 +472,7 @@ func (g *grant) find() *want {
 // assume takes the room of a group, and counts it against its application and queue.
 func (m *Model) assume(w *want, s *shape, seats []seat) *grant {
 	m.last++
-	g := &grant{app: w.app, tags: w.Placement.Tags, group: Group{Number: m.last, App: w.app.ID, Ask: w.ID, Resource: s.Resource}}
+	g := &grant{app: w.app, tags: w.Placement.Tags, tried: w.tried, group: Group{Number: m.last, App: w.app.ID, Ask: w.ID, Resource: s.Resource}}
 	g.group.Placements = make([]Placement, 0, s.Unit)
 	for _, at := range seats {
 		m.unfile(at.node)

@@ -1032,7 +1032,9 @@ type Group struct {
 	Ask         string                 `protobuf:"bytes,3,opt,name=ask,proto3" json:"ask,omitempty"` // empty: the master's container
 	Placements  []*Placement           `protobuf:"bytes,4,rep,name=placements,proto3" json:"placements,omitempty"`
 	// Its containers are a gang, which is preempted as a whole (release.Requests).
-	Gang          bool `protobuf:"varint,10,opt,name=gang,proto3" json:"gang,omitempty"`
+	Gang bool `protobuf:"varint,10,opt,name=gang,proto3" json:"gang,omitempty"`
+	// Its containers keep what they were asked for as, so that they may be moved (release.Requests).
+	KeepsAsk      bool `protobuf:"varint,55,opt,name=keeps_ask,json=keepsAsk,proto3" json:"keeps_ask,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1098,6 +1100,13 @@ func (x *Group) GetPlacements() []*Placement {
 func (x *Group) GetGang() bool {
 	if x != nil {
 		return x.Gang
+	}
+	return false
+}
+
+func (x *Group) GetKeepsAsk() bool {
+	if x != nil {
+		return x.KeepsAsk
 	}
 	return false
 }
@@ -2603,11 +2612,13 @@ func (x *PreemptContainers) GetDeadlineMs() int64 {
 
 // Eviction names the containers that make room for an ask.
 type Eviction struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Application   *ApplicationID         `protobuf:"bytes,1,opt,name=application,proto3" json:"application,omitempty"`
-	Ask           string                 `protobuf:"bytes,2,opt,name=ask,proto3" json:"ask,omitempty"`
-	Queue         string                 `protobuf:"bytes,3,opt,name=queue,proto3" json:"queue,omitempty"`
-	Containers    []*ContainerID         `protobuf:"bytes,4,rep,name=containers,proto3" json:"containers,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Application *ApplicationID         `protobuf:"bytes,1,opt,name=application,proto3" json:"application,omitempty"`
+	Ask         string                 `protobuf:"bytes,2,opt,name=ask,proto3" json:"ask,omitempty"`
+	Queue       string                 `protobuf:"bytes,3,opt,name=queue,proto3" json:"queue,omitempty"`
+	Containers  []*ContainerID         `protobuf:"bytes,4,rep,name=containers,proto3" json:"containers,omitempty"`
+	// There is room for them elsewhere.
+	Moves         bool `protobuf:"varint,55,opt,name=moves,proto3" json:"moves,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2668,6 +2679,13 @@ func (x *Eviction) GetContainers() []*ContainerID {
 		return x.Containers
 	}
 	return nil
+}
+
+func (x *Eviction) GetMoves() bool {
+	if x != nil {
+		return x.Moves
+	}
+	return false
 }
 
 // Checkpoint says that containers of an application have saved their work (release.Requests).
@@ -2737,9 +2755,11 @@ type Notice struct {
 	SinceMs    int64                  `protobuf:"varint,1,opt,name=since_ms,json=sinceMs,proto3" json:"since_ms,omitempty"`
 	DeadlineMs int64                  `protobuf:"varint,2,opt,name=deadline_ms,json=deadlineMs,proto3" json:"deadline_ms,omitempty"`
 	// For whom, with the path of its queue.
-	Application   *ApplicationID `protobuf:"bytes,3,opt,name=application,proto3" json:"application,omitempty"`
-	Ask           string         `protobuf:"bytes,4,opt,name=ask,proto3" json:"ask,omitempty"`
-	Queue         string         `protobuf:"bytes,5,opt,name=queue,proto3" json:"queue,omitempty"`
+	Application *ApplicationID `protobuf:"bytes,3,opt,name=application,proto3" json:"application,omitempty"`
+	Ask         string         `protobuf:"bytes,4,opt,name=ask,proto3" json:"ask,omitempty"`
+	Queue       string         `protobuf:"bytes,5,opt,name=queue,proto3" json:"queue,omitempty"`
+	// It is moved: there is room for it elsewhere.
+	Moves         bool `protobuf:"varint,55,opt,name=moves,proto3" json:"moves,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2807,6 +2827,13 @@ func (x *Notice) GetQueue() string {
 		return x.Queue
 	}
 	return ""
+}
+
+func (x *Notice) GetMoves() bool {
+	if x != nil {
+		return x.Moves
+	}
+	return false
 }
 
 // Label is one that the cluster knows whether or not a node carries it.
@@ -4570,8 +4597,10 @@ type Container struct {
 	CheckpointedMs int64   `protobuf:"varint,41,opt,name=checkpointed_ms,json=checkpointedMs,proto3" json:"checkpointed_ms,omitempty"`
 	Step           int64   `protobuf:"varint,42,opt,name=step,proto3" json:"step,omitempty"`
 	Notice         *Notice `protobuf:"bytes,43,opt,name=notice,proto3" json:"notice,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// What it was asked for as, without counts and launch; absent: not known.
+	Asked         *Ask `protobuf:"bytes,55,opt,name=asked,proto3" json:"asked,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Container) Reset() {
@@ -4782,6 +4811,13 @@ func (x *Container) GetStep() int64 {
 func (x *Container) GetNotice() *Notice {
 	if x != nil {
 		return x.Notice
+	}
+	return nil
+}
+
+func (x *Container) GetAsked() *Ask {
+	if x != nil {
+		return x.Asked
 	}
 	return nil
 }
@@ -5884,7 +5920,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"finishedMs\"[\n" +
 	"\x05Grant\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12<\n" +
-	"\x06groups\x18\x02 \x03(\v2$.hops.resourcemanager.state.v1.GroupR\x06groups\"\xe1\x01\n" +
+	"\x06groups\x18\x02 \x03(\v2$.hops.resourcemanager.state.v1.GroupR\x06groups\"\xfe\x01\n" +
 	"\x05Group\x12N\n" +
 	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x10\n" +
@@ -5893,7 +5929,8 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"placements\x18\x04 \x03(\v2(.hops.resourcemanager.state.v1.PlacementR\n" +
 	"placements\x12\x12\n" +
 	"\x04gang\x18\n" +
-	" \x01(\bR\x04gang\"\x8c\x01\n" +
+	" \x01(\bR\x04gang\x12\x1b\n" +
+	"\tkeeps_ask\x187 \x01(\bR\bkeepsAsk\"\x8c\x01\n" +
 	"\tPlacement\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12C\n" +
 	"\bresource\x18\x02 \x01(\v2'.hops.resourcemanager.state.v1.ResourceR\bresource\x12\x12\n" +
@@ -6017,28 +6054,30 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\tevictions\x18\x02 \x03(\v2'.hops.resourcemanager.state.v1.EvictionR\tevictions\x12B\n" +
 	"\x06spared\x18\x03 \x03(\v2*.hops.resourcemanager.state.v1.ContainerIDR\x06spared\x12\x1f\n" +
 	"\vdeadline_ms\x18\x04 \x01(\x03R\n" +
-	"deadlineMs\"\xce\x01\n" +
+	"deadlineMs\"\xe4\x01\n" +
 	"\bEviction\x12N\n" +
 	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12\x10\n" +
 	"\x03ask\x18\x02 \x01(\tR\x03ask\x12\x14\n" +
 	"\x05queue\x18\x03 \x01(\tR\x05queue\x12J\n" +
 	"\n" +
 	"containers\x18\x04 \x03(\v2*.hops.resourcemanager.state.v1.ContainerIDR\n" +
-	"containers\"\xbc\x01\n" +
+	"containers\x12\x14\n" +
+	"\x05moves\x187 \x01(\bR\x05moves\"\xbc\x01\n" +
 	"\n" +
 	"Checkpoint\x12N\n" +
 	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12J\n" +
 	"\n" +
 	"containers\x18\x02 \x03(\v2*.hops.resourcemanager.state.v1.ContainerIDR\n" +
 	"containers\x12\x12\n" +
-	"\x04step\x18\x03 \x01(\x03R\x04step\"\xbc\x01\n" +
+	"\x04step\x18\x03 \x01(\x03R\x04step\"\xd2\x01\n" +
 	"\x06Notice\x12\x19\n" +
 	"\bsince_ms\x18\x01 \x01(\x03R\asinceMs\x12\x1f\n" +
 	"\vdeadline_ms\x18\x02 \x01(\x03R\n" +
 	"deadlineMs\x12N\n" +
 	"\vapplication\x18\x03 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12\x10\n" +
 	"\x03ask\x18\x04 \x01(\tR\x03ask\x12\x14\n" +
-	"\x05queue\x18\x05 \x01(\tR\x05queue\"9\n" +
+	"\x05queue\x18\x05 \x01(\tR\x05queue\x12\x14\n" +
+	"\x05moves\x187 \x01(\bR\x05moves\"9\n" +
 	"\x05Label\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\texclusive\x18\x02 \x01(\bR\texclusive\"^\n" +
@@ -6220,7 +6259,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"visibility\x18\a \x01(\tR\n" +
 	"visibility\x12\x18\n" +
 	"\acontent\x18\b \x01(\fR\acontent\x12\x18\n" +
-	"\apattern\x18\t \x01(\tR\apattern\"\x9b\x06\n" +
+	"\apattern\x18\t \x01(\tR\apattern\"\xd5\x06\n" +
 	"\tContainer\x12:\n" +
 	"\x02id\x18\x01 \x01(\v2*.hops.resourcemanager.state.v1.ContainerIDR\x02id\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x12\n" +
@@ -6253,7 +6292,8 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x04gang\x18( \x01(\x03R\x04gang\x12'\n" +
 	"\x0fcheckpointed_ms\x18) \x01(\x03R\x0echeckpointedMs\x12\x12\n" +
 	"\x04step\x18* \x01(\x03R\x04step\x12=\n" +
-	"\x06notice\x18+ \x01(\v2%.hops.resourcemanager.state.v1.NoticeR\x06notice\"\xd8\t\n" +
+	"\x06notice\x18+ \x01(\v2%.hops.resourcemanager.state.v1.NoticeR\x06notice\x128\n" +
+	"\x05asked\x187 \x01(\v2\".hops.resourcemanager.state.v1.AskR\x05asked\"\xd8\t\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x12\n" +
@@ -6525,42 +6565,43 @@ var file_resourcemanager_statepb_v1_state_proto_depIdxs = []int32{
 	43,  // 80: hops.resourcemanager.state.v1.Container.id:type_name -> hops.resourcemanager.state.v1.ContainerID
 	44,  // 81: hops.resourcemanager.state.v1.Container.resource:type_name -> hops.resourcemanager.state.v1.Resource
 	34,  // 82: hops.resourcemanager.state.v1.Container.notice:type_name -> hops.resourcemanager.state.v1.Notice
-	44,  // 83: hops.resourcemanager.state.v1.Node.capacity:type_name -> hops.resourcemanager.state.v1.Resource
-	45,  // 84: hops.resourcemanager.state.v1.Node.gpus:type_name -> hops.resourcemanager.state.v1.GPU
-	67,  // 85: hops.resourcemanager.state.v1.Node.attributes:type_name -> hops.resourcemanager.state.v1.Node.AttributesEntry
-	44,  // 86: hops.resourcemanager.state.v1.Node.resized:type_name -> hops.resourcemanager.state.v1.Resource
-	44,  // 87: hops.resourcemanager.state.v1.Node.reported:type_name -> hops.resourcemanager.state.v1.Resource
-	23,  // 88: hops.resourcemanager.state.v1.Node.wish:type_name -> hops.resourcemanager.state.v1.Wish
-	39,  // 89: hops.resourcemanager.state.v1.Node.own_labels:type_name -> hops.resourcemanager.state.v1.Labels
-	68,  // 90: hops.resourcemanager.state.v1.Node.set_attributes:type_name -> hops.resourcemanager.state.v1.Node.SetAttributesEntry
-	69,  // 91: hops.resourcemanager.state.v1.Node.own_attributes:type_name -> hops.resourcemanager.state.v1.Node.OwnAttributesEntry
-	42,  // 92: hops.resourcemanager.state.v1.Event.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	43,  // 93: hops.resourcemanager.state.v1.Event.granted:type_name -> hops.resourcemanager.state.v1.ContainerID
-	43,  // 94: hops.resourcemanager.state.v1.Event.completed:type_name -> hops.resourcemanager.state.v1.ContainerID
-	43,  // 95: hops.resourcemanager.state.v1.Event.preempt:type_name -> hops.resourcemanager.state.v1.ContainerID
-	43,  // 96: hops.resourcemanager.state.v1.LedgerLine.container:type_name -> hops.resourcemanager.state.v1.ContainerID
-	59,  // 97: hops.resourcemanager.state.v1.Record.header:type_name -> hops.resourcemanager.state.v1.Header
-	46,  // 98: hops.resourcemanager.state.v1.Record.application:type_name -> hops.resourcemanager.state.v1.Application
-	61,  // 99: hops.resourcemanager.state.v1.Record.ask:type_name -> hops.resourcemanager.state.v1.AskRecord
-	62,  // 100: hops.resourcemanager.state.v1.Record.launch:type_name -> hops.resourcemanager.state.v1.LaunchRecord
-	54,  // 101: hops.resourcemanager.state.v1.Record.container:type_name -> hops.resourcemanager.state.v1.Container
-	55,  // 102: hops.resourcemanager.state.v1.Record.node:type_name -> hops.resourcemanager.state.v1.Node
-	56,  // 103: hops.resourcemanager.state.v1.Record.event:type_name -> hops.resourcemanager.state.v1.Event
-	57,  // 104: hops.resourcemanager.state.v1.Record.ledger:type_name -> hops.resourcemanager.state.v1.LedgerLine
-	63,  // 105: hops.resourcemanager.state.v1.Record.end:type_name -> hops.resourcemanager.state.v1.End
-	22,  // 106: hops.resourcemanager.state.v1.Record.credential:type_name -> hops.resourcemanager.state.v1.Credential
-	29,  // 107: hops.resourcemanager.state.v1.Record.queues:type_name -> hops.resourcemanager.state.v1.QueuesRecord
-	60,  // 108: hops.resourcemanager.state.v1.Record.excluded:type_name -> hops.resourcemanager.state.v1.Excluded
-	40,  // 109: hops.resourcemanager.state.v1.Record.labels:type_name -> hops.resourcemanager.state.v1.ClusterLabels
-	42,  // 110: hops.resourcemanager.state.v1.AskRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	48,  // 111: hops.resourcemanager.state.v1.AskRecord.ask:type_name -> hops.resourcemanager.state.v1.Ask
-	42,  // 112: hops.resourcemanager.state.v1.LaunchRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	51,  // 113: hops.resourcemanager.state.v1.LaunchRecord.launch:type_name -> hops.resourcemanager.state.v1.Launch
-	114, // [114:114] is the sub-list for method output_type
-	114, // [114:114] is the sub-list for method input_type
-	114, // [114:114] is the sub-list for extension type_name
-	114, // [114:114] is the sub-list for extension extendee
-	0,   // [0:114] is the sub-list for field type_name
+	48,  // 83: hops.resourcemanager.state.v1.Container.asked:type_name -> hops.resourcemanager.state.v1.Ask
+	44,  // 84: hops.resourcemanager.state.v1.Node.capacity:type_name -> hops.resourcemanager.state.v1.Resource
+	45,  // 85: hops.resourcemanager.state.v1.Node.gpus:type_name -> hops.resourcemanager.state.v1.GPU
+	67,  // 86: hops.resourcemanager.state.v1.Node.attributes:type_name -> hops.resourcemanager.state.v1.Node.AttributesEntry
+	44,  // 87: hops.resourcemanager.state.v1.Node.resized:type_name -> hops.resourcemanager.state.v1.Resource
+	44,  // 88: hops.resourcemanager.state.v1.Node.reported:type_name -> hops.resourcemanager.state.v1.Resource
+	23,  // 89: hops.resourcemanager.state.v1.Node.wish:type_name -> hops.resourcemanager.state.v1.Wish
+	39,  // 90: hops.resourcemanager.state.v1.Node.own_labels:type_name -> hops.resourcemanager.state.v1.Labels
+	68,  // 91: hops.resourcemanager.state.v1.Node.set_attributes:type_name -> hops.resourcemanager.state.v1.Node.SetAttributesEntry
+	69,  // 92: hops.resourcemanager.state.v1.Node.own_attributes:type_name -> hops.resourcemanager.state.v1.Node.OwnAttributesEntry
+	42,  // 93: hops.resourcemanager.state.v1.Event.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	43,  // 94: hops.resourcemanager.state.v1.Event.granted:type_name -> hops.resourcemanager.state.v1.ContainerID
+	43,  // 95: hops.resourcemanager.state.v1.Event.completed:type_name -> hops.resourcemanager.state.v1.ContainerID
+	43,  // 96: hops.resourcemanager.state.v1.Event.preempt:type_name -> hops.resourcemanager.state.v1.ContainerID
+	43,  // 97: hops.resourcemanager.state.v1.LedgerLine.container:type_name -> hops.resourcemanager.state.v1.ContainerID
+	59,  // 98: hops.resourcemanager.state.v1.Record.header:type_name -> hops.resourcemanager.state.v1.Header
+	46,  // 99: hops.resourcemanager.state.v1.Record.application:type_name -> hops.resourcemanager.state.v1.Application
+	61,  // 100: hops.resourcemanager.state.v1.Record.ask:type_name -> hops.resourcemanager.state.v1.AskRecord
+	62,  // 101: hops.resourcemanager.state.v1.Record.launch:type_name -> hops.resourcemanager.state.v1.LaunchRecord
+	54,  // 102: hops.resourcemanager.state.v1.Record.container:type_name -> hops.resourcemanager.state.v1.Container
+	55,  // 103: hops.resourcemanager.state.v1.Record.node:type_name -> hops.resourcemanager.state.v1.Node
+	56,  // 104: hops.resourcemanager.state.v1.Record.event:type_name -> hops.resourcemanager.state.v1.Event
+	57,  // 105: hops.resourcemanager.state.v1.Record.ledger:type_name -> hops.resourcemanager.state.v1.LedgerLine
+	63,  // 106: hops.resourcemanager.state.v1.Record.end:type_name -> hops.resourcemanager.state.v1.End
+	22,  // 107: hops.resourcemanager.state.v1.Record.credential:type_name -> hops.resourcemanager.state.v1.Credential
+	29,  // 108: hops.resourcemanager.state.v1.Record.queues:type_name -> hops.resourcemanager.state.v1.QueuesRecord
+	60,  // 109: hops.resourcemanager.state.v1.Record.excluded:type_name -> hops.resourcemanager.state.v1.Excluded
+	40,  // 110: hops.resourcemanager.state.v1.Record.labels:type_name -> hops.resourcemanager.state.v1.ClusterLabels
+	42,  // 111: hops.resourcemanager.state.v1.AskRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	48,  // 112: hops.resourcemanager.state.v1.AskRecord.ask:type_name -> hops.resourcemanager.state.v1.Ask
+	42,  // 113: hops.resourcemanager.state.v1.LaunchRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	51,  // 114: hops.resourcemanager.state.v1.LaunchRecord.launch:type_name -> hops.resourcemanager.state.v1.Launch
+	115, // [115:115] is the sub-list for method output_type
+	115, // [115:115] is the sub-list for method input_type
+	115, // [115:115] is the sub-list for extension type_name
+	115, // [115:115] is the sub-list for extension extendee
+	0,   // [0:115] is the sub-list for field type_name
 }
 
 func init() { file_resourcemanager_statepb_v1_state_proto_init() }
