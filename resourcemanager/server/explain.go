@@ -77,7 +77,7 @@ func (r *reign) explained(w scheduler.Waiting, queues []string) rest.Explanation
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.model != nil {
-		if e, ok := p.model.Explain(w.App, w.Ask, queues, metadata.TimeOf(time.Now())); ok && e.Reason.Code == w.Reason.Code {
+		if e, ok := p.model.Explain(w.App, w.Ask, queues, metadata.TimeOf(r.s.clock.now())); ok && e.Reason.Code == w.Reason.Code {
 			return rest.Explained(e)
 		}
 	}
@@ -115,7 +115,7 @@ func (s *Server) Plan(ctx context.Context, caller metadata.Caller, b rest.Submis
 		return rest.Planned{}, metadata.Errorf(metadata.ErrRetriable, "it has only begun to lead")
 	}
 	r.tell()
-	groups, waits := p.model.Try(app, queues, metadata.TimeOf(time.Now()))
+	groups, waits := p.model.Try(app, queues, metadata.TimeOf(r.s.clock.now()))
 	out := rest.Planned{Queue: a.Queue, Priority: a.Priority, Starts: len(waits) == 0, Placements: []rest.PlannedContainer{}}
 	for _, g := range groups {
 		for _, at := range g.Placements {

@@ -192,7 +192,7 @@ func (s *Server) Checkpointed(ctx context.Context, id rm.AttemptID, containers [
 		return err
 	}
 	view := s.state.View()
-	now := metadata.TimeOf(time.Now())
+	now := metadata.TimeOf(s.clock.now())
 	c := &statepb.Checkpoint{Application: state.ApplicationID(id.Application), Step: step}
 	var evicted []*rm.Container
 	live := 0

@@ -119,7 +119,7 @@ func (s *State) markNodes(c *statepb.MarkNodes) *Result {
 				if _, own := n.OwnAttributes.Get(name); own {
 					return bad("attribute %s of node %s is its node manager's own (nodemanager.attributes): set another value in its place, or take it out there", name, n.ID)
 				}
-				return bad("node %s has no attribute %.100q", n.ID, name)
+				continue // it is gone already: a repeat of a request whose answer was lost
 			}
 			delete(set, name)
 		}
