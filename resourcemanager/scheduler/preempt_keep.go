@@ -2,6 +2,8 @@ package scheduler
 
 import (
 	"fmt"
+
+	"github.com/gohops/hops/metadata"
 )
 
 // keepSeats keeps the room of an eviction for a gang, or for the only ask of a lane, until it has it. Single containers of many
@@ -16,6 +18,9 @@ func (m *Model) keepSeats(l *lane, w *want, s *shape, seats []seat, always bool)
 		return
 	}
 	old := q.head.reservation
+	if old != nil && old.want != w && !old.evicts {
+		w.again = m.now + metadata.Time(DefaultWait.Milliseconds()) // others may be quicker, and it would go on and on
+	}
 	if old != nil && (old.want != w || old.evicts && sameSeats(old, seats)) {
 		return // another's, or the same
 	}
