@@ -101,6 +101,9 @@ func (s *search) mayMove(v *victim) bool {
 			return false
 		}
 	}
+	if used := v.sum.Add(v.app.Masters); len(v.parts) > 1 && used != v.app.Used {
+		return false // what else there is of it may go with the gang, and has no berth
+	}
 	if q == s.leaf {
 		return v.app.Priority <= s.w.app.Priority
 	}

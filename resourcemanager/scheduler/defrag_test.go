@@ -386,6 +386,26 @@ func TestMovesAreProved(t *testing.T) {
 				break
 			}
 		}
+		w.end(true, func(h *Hold) bool { return h.For != "" })
+		w.plan()
+		w.wait(berthPatience + time.Second)
+		w.plan()
+		for _, q := range w.model.queues {
+			var used rm.Resource
+			for _, a := range w.apps {
+				if holdsQueue(q.Queue, w.queues.Find(a.Queue)) {
+					used = used.Add(a.Used)
+				}
+			}
+			if q.used != used || len(w.model.berths) > 0 {
+				t.Fatalf("seed %d: %d berths are left, and %s uses %v, not %v", seed, len(w.model.berths), q.Path, q.used, used)
+			}
+		}
+		for _, n := range w.model.nodes {
+			if !n.assumed.IsZero() || n.assumedContainers != 0 || len(n.assumedGPUs) > 0 {
+				t.Fatalf("seed %d: node %s has %v that is nobody's", seed, n.ID, n.assumed)
+			}
+		}
 	}
 	if plans < 10 {
 		t.Fatalf("only %d plans", plans)
