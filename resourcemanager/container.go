@@ -64,6 +64,8 @@ type Container struct {
 	Step         int64
 	// Notice tells it to go; nil: it may stay.
 	Notice *Notice
+	// Asked is what it was asked for as, without counts, instances and launch, while it is live; nil: not known. It is not changed.
+	Asked *Ask
 }
 
 // Notice tells a container that it is to go so that others find room.
@@ -77,6 +79,8 @@ type Notice struct {
 	Queue string
 	// Resized: its job was, as this says, and it is one too many; then it goes for nobody else, and the three before are empty.
 	Resized string
+	// Moves: there is room for it elsewhere, which is kept until it is asked for again.
+	Moves bool
 }
 
 // Resized begins what Notice.Resized says, and the diagnostics of who went for it.
@@ -86,6 +90,9 @@ const Resized = "its job was resized"
 func (n *Notice) String() string {
 	if n.Resized != "" {
 		return n.Resized
+	}
+	if n.Moves {
+		return fmt.Sprintf("defragmentation: moved for %v of queue %s, which finds no room in one piece otherwise; its own room elsewhere is kept", n.For, n.Queue)
 	}
 	return fmt.Sprintf("preempted for %v of queue %s, which finds no room otherwise", n.For, n.Queue)
 }

@@ -37,6 +37,7 @@ func simCommand() *cli.Command {
 	yarnFlags := []cli.Flag{
 		&cli.DurationFlag{Name: "yarn-give-up", Value: 2 * time.Minute, Usage: "yarn: a master that holds a part of its gang in vain gives it back after `TIME`; 0: never"},
 		&cli.BoolFlag{Name: "preempt", Usage: "hops: take back what queues borrowed, as the resource manager does; programs that write checkpoints write one when they are told to go"},
+		&cli.BoolFlag{Name: "defragment", Usage: "hops: beside that, once more with containers that write checkpoints moved so that others find room in one piece; implies --preempt"},
 		&cli.BoolFlag{Name: "yarn-preempt", Usage: "yarn: take back what queues borrowed, as its monitor does when it is switched on"},
 		&cli.BoolFlag{Name: "yarn-unreserved", Usage: "yarn: reserve no nodes for containers that do not fit yet, which YARN cannot be told"},
 	}
@@ -223,7 +224,12 @@ func simRun(c *cli.Context) error {
 	for name := range strings.SplitSeq(c.String("policy"), ",") {
 		switch strings.TrimSpace(name) {
 		case "hops":
-			policies = append(policies, simulator.Hops{Preempt: c.Bool("preempt"), Answers: c.Bool("preempt")})
+			moves := c.Bool("defragment")
+			preempt := c.Bool("preempt") || moves
+			policies = append(policies, simulator.Hops{Preempt: preempt, Answers: preempt})
+			if moves {
+				policies = append(policies, simulator.Hops{Preempt: true, Answers: true, Defragment: true})
+			}
 		case "yarn":
 			giveUp := c.Duration("yarn-give-up")
 			if giveUp < 0 {

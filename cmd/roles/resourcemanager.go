@@ -51,6 +51,8 @@ func (b *Builder) ResourceManager() ([]program.Part, error) {
 		LaunchWithin: own.LaunchWithin,
 		Preemption: server.Preemption{
 			Off: own.Preemption.Disabled, After: own.Preemption.After, Notice: own.Preemption.Notice, RoundShare: own.Preemption.MaxShare,
+			Defragment: own.Preemption.Defragment, DefragmentAfter: own.Preemption.DefragmentAfter, DefragmentPrice: own.Preemption.DefragmentPrice,
+			DefragmentRest: own.Preemption.DefragmentRest,
 		},
 		Minimum:    rm.Resource{Memory: int64(own.MinimumAllocation)},
 		Maximum:    rm.Resource{Memory: int64(own.MaximumAllocation.Memory), VCores: own.MaximumAllocation.VCores, GPUs: own.MaximumAllocation.GPUs},

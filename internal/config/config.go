@@ -253,6 +253,15 @@ type Preemption struct {
 	Notice time.Duration `yaml:"notice,omitempty"`
 	// MaxShare is the part of the cluster that may be on its way out at a time, 0 to 1. Default 0.1.
 	MaxShare float64 `yaml:"max_share,omitempty"`
+	// Defragment: containers that say that they write checkpoints are moved so that others find room in one piece.
+	Defragment bool `yaml:"defragment,omitempty"`
+	// DefragmentAfter is how long an ask finds no room before somebody is moved for it. Default 5m.
+	DefragmentAfter time.Duration `yaml:"defragment_after,omitempty"`
+	// DefragmentPrice is what moving may cost for each GPU that finds room: the time since the last checkpoint, and a minute for the new start, of
+	// each GPU that is moved. Default 5m.
+	DefragmentPrice time.Duration `yaml:"defragment_price,omitempty"`
+	// DefragmentRest is how long a container stays where it is before it is moved. Default 30m.
+	DefragmentRest time.Duration `yaml:"defragment_rest,omitempty"`
 }
 
 // Allocation is an amount of each resource.
@@ -593,6 +602,14 @@ func (f *File) Validate() error {
 		}
 		if p := r.Preemption; p.After < 0 || p.Notice < 0 || p.Notice > 24*time.Hour || p.MaxShare < 0 || p.MaxShare > 1 {
 			wrong("resourcemanager.preemption: after and notice are times (notice up to 24h), max_share is a number from 0 to 1")
+		}
+		for _, t := range []struct {
+			key string
+			d   time.Duration
+		}{{"after", r.Preemption.DefragmentAfter}, {"price", r.Preemption.DefragmentPrice}, {"rest", r.Preemption.DefragmentRest}} {
+			if t.d != 0 && (t.d < time.Second || t.d > 30*24*time.Hour) {
+				wrong("resourcemanager.preemption.defragment_%s: %v is not between 1s and 720h", t.key, t.d)
+			}
 		}
 		r.LogRetention = cmp.Or(r.LogRetention, 7*24*time.Hour)
 		if r.LogRetention < time.Hour {

@@ -201,61 +201,86 @@ func BenchmarkExplain(b *testing.B) {
 	reportCPU(b, cpu()-start)
 }
 
-// BenchmarkPreemption looks for who makes room for a gang of 64 whole nodes, of a queue that uses nothing of what it is guaranteed, on a
-// cluster of which 90 % is in use, 9 of 10 GPUs here and there, in gangs of 16; one operation is a search with its proof.
+// crowded is a cluster of which 90 % is in use, 9 of 10 GPUs here and there, by containers that came alone or in gangs of 16, and an ask for a
+// gang of whole nodes, of a queue that uses nothing of what it is guaranteed.
+func crowded(b *testing.B, gangs bool, nodes int) (*Model, *lane) {
+	q, err := rm.NewQueues(rm.QueueConfig{Children: map[string]rm.QueueConfig{"a": {Capacity: "20%"}, "b": {Capacity: "80%"}}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	m := NewModel(Config{Queues: q, Preempt: Preemption{Enabled: true, Defragment: true}})
+	used, number := map[rm.ApplicationID]rm.Resource{}, int64(0)
+	asked := &rm.Ask{ID: "b", Resource: oneGPU}
+	for i := range 10_000 {
+		host := fmt.Sprintf("node%05d", i)
+		n := Node{ID: rm.NodeID(host + ":8042"), Host: host, Rack: fmt.Sprintf("/rack%d", i/32), Capacity: rm.Resource{Memory: 512 << 30, VCores: 128, GPUs: 8}}
+		for g := range 8 {
+			d := GPU{UUID: fmt.Sprintf("GPU-%08d-0000-0000-0000-%012d", i, g), Model: "NVIDIA H100 80GB HBM3", Memory: 80 << 30, Island: "i0", Minor: g, Free: (i*8+g)%10 == 0}
+			n.GPUs = append(n.GPUs, d)
+			if d.Free {
+				continue
+			}
+			id := rm.ApplicationID{Cluster: 1, Sequence: number/500 + 1}
+			h := Hold{
+				App: id, Resource: oneGPU, GPUs: []string{d.UUID}, Container: rm.ContainerID{Attempt: rm.AttemptID{Application: id, Number: 1}, Number: number},
+				Saved: metadata.Time(number * 7919 % 3_600_000), Asked: asked, Checkpoints: true,
+			}
+			if gangs {
+				h.Gang = number/16 + 1
+			}
+			number++
+			n.Holds = append(n.Holds, h)
+			n.Used = n.Used.Add(oneGPU)
+			n.Containers++
+			used[id] = used[id].Add(oneGPU)
+		}
+		m.SetNode(n)
+	}
+	for id, r := range used {
+		m.SetApp(App{ID: id, Queue: "root.b", User: "u", Used: r})
+	}
+	m.SetApp(App{ID: rm.ApplicationID{Cluster: 1, Sequence: 1 << 40}, Queue: "root.a", User: "v", Asks: []rm.Ask{{ID: "g", Resource: oneGPU.Times(8), Count: nodes, Gang: nodes}}})
+	m.Plan(Budget{}, 3_600_000)
+	return m, m.starving(m.byQueue[q.Find("root.a")], func(*lane) bool { return true })[0]
+}
+
+// searches times searches, each of which has to find some victims.
+func searches(b *testing.B, search func() []*victim) {
+	var times []time.Duration
+	b.ReportAllocs()
+	for b.Loop() {
+		start := cpu()
+		chosen := search()
+		times = append(times, cpu()-start)
+		if len(chosen) == 0 {
+			b.Fatal("no way")
+		}
+		b.ReportMetric(float64(len(chosen)), "victims")
+	}
+	slices.Sort(times)
+	b.ReportMetric(float64(times[len(times)*99/100].Microseconds()), "p99-cpu-us")
+}
+
+// BenchmarkPreemption looks for who makes room for a gang of 64 whole nodes; one operation is a search with its proof.
 func BenchmarkPreemption(b *testing.B) {
-	root := rm.QueueConfig{Children: map[string]rm.QueueConfig{"a": {Capacity: "20%"}, "b": {Capacity: "80%"}}}
-	for _, gang := range []bool{false, true} {
-		b.Run(fmt.Sprintf("gangs=%v", gang), func(b *testing.B) {
-			q, err := rm.NewQueues(root)
-			if err != nil {
-				b.Fatal(err)
-			}
-			m := NewModel(Config{Queues: q, Preempt: Preemption{Enabled: true}})
-			used, number := map[rm.ApplicationID]rm.Resource{}, int64(0)
-			for i := range 10_000 {
-				host := fmt.Sprintf("node%05d", i)
-				n := Node{ID: rm.NodeID(host + ":8042"), Host: host, Rack: fmt.Sprintf("/rack%d", i/32), Capacity: rm.Resource{Memory: 512 << 30, VCores: 128, GPUs: 8}}
-				for g := range 8 {
-					d := GPU{UUID: fmt.Sprintf("GPU-%08d-0000-0000-0000-%012d", i, g), Model: "NVIDIA H100 80GB HBM3", Memory: 80 << 30, Island: "i0", Minor: g, Free: (i*8+g)%10 == 0}
-					n.GPUs = append(n.GPUs, d)
-					if d.Free {
-						continue
-					}
-					id := rm.ApplicationID{Cluster: 1, Sequence: number/500 + 1}
-					h := Hold{App: id, Resource: oneGPU, GPUs: []string{d.UUID}, Container: rm.ContainerID{Attempt: rm.AttemptID{Application: id, Number: 1}, Number: number}, Saved: metadata.Time(number * 7919 % 3_600_000)}
-					if gang {
-						h.Gang = number/16 + 1
-					}
-					number++
-					n.Holds = append(n.Holds, h)
-					n.Used = n.Used.Add(oneGPU)
-					n.Containers++
-					used[id] = used[id].Add(oneGPU)
-				}
-				m.SetNode(n)
-			}
-			for id, r := range used {
-				m.SetApp(App{ID: id, Queue: "root.b", User: "u", Used: r})
-			}
-			eight := oneGPU.Times(8)
-			m.SetApp(App{ID: rm.ApplicationID{Cluster: 1, Sequence: 1 << 40}, Queue: "root.a", User: "v", Asks: []rm.Ask{{ID: "g", Resource: eight, Count: 64, Gang: 64}}})
-			m.Plan(Budget{}, 3_600_000)
-			l := m.starving(m.byQueue[q.Find("root.a")], 0, true, nil)[0]
-			var times []time.Duration
-			b.ReportAllocs()
-			for b.Loop() {
-				start := cpu()
-				s := m.newSearch(l, l.first(), 64)
-				chosen, seats := s.run(nil, m.victims)
-				times = append(times, cpu()-start)
-				if seats == nil || len(chosen) == 0 {
-					b.Fatal("no way")
-				}
-				b.ReportMetric(float64(len(chosen)), "victims")
-			}
-			slices.Sort(times)
-			b.ReportMetric(float64(times[len(times)*99/100].Microseconds()), "p99-cpu-us")
+	for _, gangs := range []bool{false, true} {
+		b.Run(fmt.Sprintf("gangs=%v", gangs), func(b *testing.B) {
+			m, l := crowded(b, gangs, 64)
+			searches(b, func() []*victim {
+				chosen, _ := m.newSearch(l, l.first(), 64).run(nil, m.victims)
+				return chosen
+			})
 		})
 	}
+}
+
+// BenchmarkPreemptionByMoving looks for who is moved for a gang of 8 whole nodes; one operation is a search with the proof that all have a place again.
+func BenchmarkPreemptionByMoving(b *testing.B) {
+	m, l := crowded(b, false, 8)
+	searches(b, func() []*victim {
+		s := m.newSearch(l, l.first(), 8)
+		s.moves = true
+		chosen, _, _ := s.move(m.victims())
+		return chosen
+	})
 }

@@ -67,9 +67,9 @@ type Model struct {
 	names  map[string][]*node // by host and by id
 	racks  map[string][]*node // by each part of the path of their rack, in the order of ids
 	apps   map[rm.ApplicationID]*app
-	// leavers are the nodes with containers that are about to go, ending is since when nodes were seen to be told to end them, see noteEnding.
-	leavers map[rm.NodeID]*node
-	ending  map[rm.ContainerID]metadata.Time
+	// leavers are the nodes with containers that are about to go, stopping is since when nodes were seen to be told to end them, see noteEnding.
+	leavers  map[rm.NodeID]*node
+	stopping map[rm.ContainerID]metadata.Time
 
 	queues     []*queue // as in rm.Queues.All
 	byQueue    map[*rm.Queue]*queue
@@ -113,6 +113,9 @@ type Model struct {
 	waitingHeads []*queue
 	// delays are the lanes that wait for room near their data, the one that waits the shortest first.
 	delays heap[*delay]
+	// berths are kept for those that are moved, mended is when somebody was looked for last who could be.
+	berths []*berth
+	mended metadata.Time
 }
 
 // NewModel returns a cluster of no nodes and no applications.
@@ -465,9 +468,14 @@ type grant struct {
 	app   *app
 	nodes []*node // of the placements
 	tags  rm.Tags
+	// tried: it is no ask of the application's own.
+	tried bool
 }
 
 func (g *grant) find() *want {
+	if g.tried {
+		return nil
+	}
 	if i := slices.IndexFunc(g.app.wants, func(w *want) bool { return w.ID == g.group.Ask }); i >= 0 {
 		return g.app.wants[i]
 	}
@@ -477,7 +485,7 @@ func (g *grant) find() *want {
 // assume takes the room of a group, and counts it against its application and queue.
 func (m *Model) assume(w *want, s *shape, seats []seat) *grant {
 	m.last++
-	g := &grant{app: w.app, tags: w.Placement.Tags, group: Group{Number: m.last, App: w.app.ID, Ask: w.ID, Resource: s.Resource}}
+	g := &grant{app: w.app, tags: w.Placement.Tags, tried: w.tried, group: Group{Number: m.last, App: w.app.ID, Ask: w.ID, Resource: s.Resource}}
 	g.group.Placements = make([]Placement, 0, s.Unit)
 	for _, at := range seats {
 		m.unfile(at.node)

@@ -60,6 +60,13 @@ type Hold struct {
 	// For is the path of the queue for which it was told to go; empty: it was not. Stopping: its node is told to end it.
 	For      string
 	Stopping bool
+	// Moves: it was told so that another finds room in one piece, and goes elsewhere.
+	Moves bool
+	// Began is when it was granted, Asked what for, of which the counts are not read; nil: nobody knows. Checkpoints: it has said that its work is
+	// saved.
+	Began       metadata.Time
+	Asked       *rm.Ask
+	Checkpoints bool
 }
 
 // node is a node of the model.

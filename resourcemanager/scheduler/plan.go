@@ -152,6 +152,7 @@ func (m *Model) prepare() {
 	if m.unresolved {
 		m.resolve()
 	}
+	m.followBerths()
 	m.weighAll()
 	for _, q := range m.queues {
 		m.admit(q)
@@ -192,6 +193,11 @@ func (m *Model) decide(l *lane) ([]seat, *queue) {
 	s := l.shape
 	if s.closed || m.tooMany(s) > 0 {
 		return nil, nil
+	}
+	for _, b := range m.berths {
+		if b.number == s.Reservation {
+			return m.land(b, l)
+		}
 	}
 	if x := m.limit(l, l.first()); x.by != nil {
 		return nil, x.by

@@ -23,6 +23,10 @@ const (
 	maxUnitsInOnePlan = 1_000
 	// stuckAfter is after which time nobody counts on the end of a container that its node was told to end.
 	stuckAfter = metadata.Time(15 * time.Minute / time.Millisecond)
+
+	DefaultDefragmentAfter = 5 * time.Minute
+	DefaultDefragmentPrice = 5 * time.Minute
+	DefaultDefragmentRest  = 30 * time.Minute
 )
 
 // Preemption says when room is taken from some for others. The zero value: never.
@@ -33,6 +37,16 @@ type Preemption struct {
 	// RoundShare is the part of the cluster of which the containers that are to go may be at a time, 0..1; one eviction may exceed it if nothing
 	// else is under way. 0: DefaultRoundShare.
 	RoundShare float64
+
+	// Defragment: containers that write checkpoints are moved so that others find room in one piece.
+	Defragment bool
+	// DefragmentAfter is how long an ask finds no room before; 0: DefaultDefragmentAfter.
+	DefragmentAfter time.Duration
+	// DefragmentPrice is what moving may cost for each GPU that finds room: the time since the last checkpoint, and a minute to start anew, of each
+	// GPU that is moved. 0: DefaultDefragmentPrice.
+	DefragmentPrice time.Duration
+	// DefragmentRest is how long a container stays where it is before it is moved, and nobody is moved for a queue again. 0: DefaultDefragmentRest.
+	DefragmentRest time.Duration
 }
 
 // Eviction is what has to go so that an ask finds room. That there is room then is proved, and that no victim can be left out.
@@ -43,6 +57,8 @@ type Eviction struct {
 	Queue   string
 	Units   int
 	Victims []Victim
+	// Moves: there is room for all of them elsewhere, which is kept for them.
+	Moves bool
 }
 
 // Victim is a container that is to go.
@@ -103,13 +119,16 @@ func (m *Model) Preempt(now metadata.Time) Preempted {
 	if m.unresolved {
 		m.resolve()
 	}
+	m.followBerths()
 	after, most := metadata.Time(cmp.Or(p.After, DefaultStarved).Milliseconds()), cmp.Or(p.RoundShare, DefaultRoundShare)
 	m.noteEnding()
 	told := m.leaving()
 	busy := rm.Resource{}
+	moving := len(m.berths) > 0 // one plan at a time
 	for _, list := range told {
 		for _, v := range list {
 			busy = busy.Add(v.sum)
+			moving = moving || moves(v)
 		}
 	}
 	var leaves []*queue
@@ -146,7 +165,20 @@ func (m *Model) Preempt(now metadata.Time) Preempted {
 		var done *Eviction
 		var needed []*victim
 		settling := false
-		for _, l := range m.starving(q, after, len(own) > 0, least) {
+		reserved := func(w *want) bool {
+			r := q.head.reservation
+			return r != nil && r.evicts && r.want == w
+		}
+		preempts := func(l *lane) bool { // somebody may have to go for it
+			w := l.first()
+			return p.Enabled && (len(own) > 0 || now-w.waits >= after) && (now >= w.again || len(own) > 0 && reserved(w)) && (m.due(l, least) || m.movedFor(w, own))
+		}
+		mends := func(l *lane) bool { return len(own) == 0 && !moving && m.mends(l) }
+		lanes := m.starving(q, func(l *lane) bool { return reserved(l.first()) || preempts(l) || mends(l) })
+		if !m.moveOn(q, own) {
+			lanes = nil
+		}
+		for _, l := range lanes {
 			w := l.first()
 			if r := q.head.reservation; r != nil && r.evicts && r.want == w {
 				switch {
@@ -160,19 +192,24 @@ func (m *Model) Preempt(now metadata.Time) Preempted {
 					break
 				}
 			}
-			if len(own) == 0 && failures >= maxFailures || !m.due(l, least) || l.shape.Unit > 1 && !m.keepable(l, w) {
-				continue
+			if preempts(l) && (len(own) > 0 || failures < maxFailures) && (l.shape.Unit == 1 || m.keepable(l, w)) {
+				var postponed bool
+				if done, needed, postponed = m.evict(l, own, table, busy, most); done != nil {
+					w.failed = 0
+					break
+				}
+				failures++
+				w.again, q.fruitless = now+after, now
+				if !postponed {
+					w.again = now + after<<w.failed
+					w.failed = min(w.failed+1, bits.Len(maxPatience)-1)
+				}
 			}
-			var postponed bool
-			if done, needed, postponed = m.evict(l, own, table, busy, most); done != nil {
-				w.failed = 0
-				break
-			}
-			failures++
-			w.again, q.fruitless = now+after, now
-			if !postponed {
-				w.again = now + after<<w.failed
-				w.failed = min(w.failed+1, bits.Len(maxPatience)-1)
+			if mends(l) {
+				if done = m.mend(l, table, busy, most); done != nil {
+					moving = true
+					break
+				}
 			}
 		}
 		if settling {
@@ -181,11 +218,7 @@ func (m *Model) Preempt(now metadata.Time) Preempted {
 		for _, v := range own {
 			if !slices.Contains(needed, v) {
 				busy = busy.Sub(v.sum)
-				for _, x := range v.parts {
-					if !x.hold.Stopping {
-						out.Spared = append(out.Spared, x.hold.Container)
-					}
-				}
+				m.spare(v, &out)
 			}
 		}
 		if done == nil {
@@ -204,15 +237,24 @@ func (m *Model) Preempt(now metadata.Time) Preempted {
 	}
 	for _, path := range sortedKeys(told) { // of queues that are there no more
 		for _, v := range told[path] {
-			for _, x := range v.parts {
-				if !x.hold.Stopping {
-					out.Spared = append(out.Spared, x.hold.Container)
-				}
-			}
+			m.spare(v, &out)
 		}
 	}
 	slices.SortFunc(out.Spared, rm.ContainerID.Compare)
 	return out
+}
+
+// spare lets those stay who were told to go, as far as their nodes were not told to end them.
+func (m *Model) spare(v *victim, out *Preempted) {
+	stay := true
+	for _, x := range v.parts {
+		if stay = stay && !x.hold.Stopping; !x.hold.Stopping {
+			out.Spared = append(out.Spared, x.hold.Container)
+		}
+	}
+	if b := m.berthOf(v); b != nil && stay {
+		m.unmoor(b)
+	}
 }
 
 // leastPriorities are, for each leaf, the lowest priority of an application there that has something.
@@ -232,7 +274,7 @@ func (m *Model) leastPriorities() map[*queue]int {
 // due reports whether somebody may have to go for a lane's first ask: it is within a guarantee, or somebody in its leaf has a lower priority.
 func (m *Model) due(l *lane, least map[*queue]int) bool {
 	n, ok := least[l.queue]
-	return ok && n < l.first().app.Priority || m.claims(l.queue, l.shape.Resource.Times(l.shape.Unit)) > 0
+	return ok && n < l.first().app.Priority || m.claims(l.queue, m.need(l.shape).Times(l.shape.Unit)) > 0
 }
 
 func sortedKeys(of map[string][]*victim) []string {
@@ -244,28 +286,19 @@ func sortedKeys(of map[string][]*victim) []string {
 	return out
 }
 
-// starving are the lanes of a leaf for which somebody may have to make room now, in their order. It notes since when each waits. With told, some
-// go already for the leaf, and are for whoever is first.
-func (m *Model) starving(q *queue, after metadata.Time, told bool, least map[*queue]int) []*lane {
+// starving are the lanes of a leaf that are worth a look, in their order. It notes since when each waits.
+func (m *Model) starving(q *queue, worth func(*lane) bool) []*lane {
 	var out []*lane
 	for _, l := range q.all {
 		if l.delay != nil { // there is room for it
 			continue
 		}
-		w := l.first()
-		if w.waits == 0 {
+		if w := l.first(); w.waits == 0 {
 			w.waits = m.now
 		}
-		switch r := q.head.reservation; {
-		case !m.config.Preempt.Enabled || l.shape.Exclusive:
-			continue
-		case r != nil && r.evicts && r.want == w:
-		case m.now < w.again || !told && m.now-w.waits < after:
-			continue
-		case !m.due(l, least):
-			continue
+		if worth(l) {
+			out = append(out, l)
 		}
-		out = append(out, l)
 	}
 	slices.SortFunc(out, func(a, b *lane) int {
 		if before(a.first(), b.first()) {
@@ -310,17 +343,17 @@ func (m *Model) noteEnding() {
 	for _, n := range m.leavers {
 		for i := range n.Holds {
 			if h := &n.Holds[i]; h.Stopping && !h.Container.IsZero() {
-				since[h.Container] = cmp.Or(m.ending[h.Container], m.now)
+				since[h.Container] = cmp.Or(m.stopping[h.Container], m.now)
 			}
 		}
 	}
-	m.ending = since
+	m.stopping = since
 }
 
 // stuck reports whether a container should have ended long ago: nobody counts on its room before it is gone. A process that waits for a broken
 // device cannot be killed.
 func (m *Model) stuck(h *Hold) bool {
-	since := m.ending[h.Container]
+	since := m.stopping[h.Container]
 	return h.Stopping && since > 0 && m.now-since > stuckAfter
 }
 
@@ -395,7 +428,7 @@ func (m *Model) evict(l *lane, told []*victim, table func() []*victim, busy rm.R
 			postponed = true
 			continue
 		}
-		easy := l.shape.Unit == 1 && len(chosen) > 0 && l.shape.replaces(chosen) // who ends makes room for one at once
+		easy := l.shape.Unit == 1 && !l.shape.Exclusive && len(chosen) > 0 && l.shape.replaces(chosen) // who ends makes room for one at once
 		if !easy && (units > max(w.open(), l.shape.Unit) || !m.keepable(l, w)) {
 			continue // room is kept for one ask
 		}
@@ -440,16 +473,17 @@ func (m *Model) unitsOf(l *lane, busy rm.Resource, most float64) []int {
 	}
 	n := 0
 	for _, w := range l.wants.list {
-		if w.app.Priority == l.first().app.Priority {
+		if w.app.Priority == l.first().app.Priority && (!l.shape.Exclusive || w == l.first()) { // whole nodes are kept, for one
 			n = min(n+w.open(), maxUnitsInOnePlan)
 		}
 	}
-	one := share(&l.shape.Resource, &m.total)
+	need := m.need(l.shape)
+	one := share(&need, &m.total)
 	if one > 0 {
 		n = min(n, int((most-share(&busy, &m.total))/one))
 	}
-	if n > 1 && m.claims(l.queue, l.shape.Resource) > 0 {
-		for n > 1 && m.claims(l.queue, l.shape.Resource.Times(n)) == 0 {
+	if n > 1 && m.claims(l.queue, need) > 0 {
+		for n > 1 && m.claims(l.queue, need.Times(n)) == 0 {
 			n /= 2
 		}
 	}
@@ -458,6 +492,36 @@ func (m *Model) unitsOf(l *lane, busy rm.Resource, most float64) []int {
 		out = append(out, n)
 	}
 	return append(out, 1)
+}
+
+// need is what one container of a shape is charged at least: of one that has its node for itself, the smallest node that it may have.
+func (m *Model) need(s *shape) rm.Resource {
+	if !s.Exclusive {
+		return s.Resource
+	}
+	least, found := s.Resource, false
+	for _, n := range m.nodes {
+		if !n.admits(s) || n.capable(s, 1) == 0 {
+			continue
+		}
+		r := n.emptied()
+		if !found || cmp.Or(cmp.Compare(share(&r, &m.total), share(&least, &m.total)), cmp.Compare(r.Memory, least.Memory), cmp.Compare(r.VCores, least.VCores)) < 0 {
+			least, found = r, true
+		}
+	}
+	return least
+}
+
+// emptied is what a container gets that has the node for itself when nothing else runs there.
+func (n *node) emptied() rm.Resource {
+	r := n.Capacity
+	r.DropDevices()
+	for i := range n.GPUs {
+		if g := &n.GPUs[i]; !g.Broken {
+			r.AddDevice(&rm.GPU{Profile: g.Profile})
+		}
+	}
+	return r
 }
 
 // claims counts the queues from a leaf upwards that use no more than they are guaranteed of what is needed, with it.

@@ -124,7 +124,7 @@ func (m *Model) preempts(l *lane) (*Eviction, string) {
 		}
 		return m.eviction(w, units, chosen), ""
 	}
-	need := l.shape.Resource.Times(units)
+	need := s.need.Times(units)
 	for q, at := l.queue, 0; q.parent != nil; q, at = q.parent, at+1 {
 		if at == s.claims {
 			name, _ := exceeds(&need, &q.used, &q.guaranteed)
@@ -147,6 +147,7 @@ func (m *Model) underWay(l *lane) *Eviction {
 		if v.app != nil && v.app.queue != nil {
 			path = v.app.queue.Path
 		}
+		e.Moves = e.Moves || moves(v)
 		for _, x := range v.parts {
 			e.Victims = append(e.Victims, Victim{x.hold.Container, x.node.ID, path, m.lost(x.hold), x.hold.Gang != 0})
 		}

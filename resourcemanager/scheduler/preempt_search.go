@@ -13,10 +13,19 @@ type search struct {
 	w     *want
 	leaf  *queue
 	shape *shape
-	// claims is how many queues from the leaf upwards stay within their guarantee with the units.
+	// claims is how many queues from the leaf upwards stay within their guarantee with the units: with whole nodes, those of the node that is
+	// looked at, or the smallest.
 	claims int
+	// need is what one container is charged at least.
+	need rm.Resource
 	// inside is the queue whose maximum says no; nil: none does.
 	inside *queue
+	// owed counts those that are out of the model by the claim of the ask's queue, by the level that they ask for.
+	owed []int
+	// moves: victims are moved, see mayMove, but none that is banned, and not in a part of the network that is barred.
+	moves  bool
+	banned map[*victim]bool
+	barred []string
 	// refused: guarantees held back some that would have made room.
 	refused bool
 }
@@ -30,13 +39,25 @@ func (m *Model) newSearch(l *lane, w *want, units int) *search {
 		f.Reservation = r.number // who comes first has what is kept for others of its queue
 	}
 	s := &search{m: m, w: w, leaf: l.queue, shape: m.newShape(f)}
-	s.claims = m.claims(l.queue, f.Resource.Times(units))
+	s.need = m.need(s.shape)
+	s.claims = m.claims(l.queue, s.need.Times(units))
 	return s
+}
+
+// level is how many queues from the leaf upwards a victim of another queue asks to be within their guarantee: those below where the two meet.
+func (s *search) level(q *queue) (common *queue, at int) {
+	for common = s.leaf; !common.holds(q); common = common.parent {
+		at++
+	}
+	return common, at
 }
 
 // may reports whether a victim may go for the ask, as to priorities and guarantees: in the same queue one of an application of lower
 // priority; of another queue what that uses above its guarantee, when everything up to where the two meet stays within its own.
 func (s *search) may(v *victim) bool {
+	if s.moves {
+		return s.mayMove(v)
+	}
 	q := v.app.queue
 	switch {
 	case v.chosen || v.leaving || v.app == s.w.app || s.inside != nil && !s.inside.holds(q):
@@ -44,11 +65,7 @@ func (s *search) may(v *victim) bool {
 	case q == s.leaf:
 		return v.app.Priority < s.w.app.Priority && (q.PreemptByPriority || v.app.User == s.w.app.User)
 	}
-	common, at := s.leaf, 0
-	for !common.holds(q) {
-		common = common.parent
-		at++
-	}
+	common, at := s.level(q)
 	if s.claims < at {
 		return false
 	}
@@ -87,6 +104,13 @@ func (s *search) take(v *victim, out bool) {
 	if v.app == nil || v.app.queue == nil {
 		return
 	}
+	if !v.leaving && v.app.queue != s.leaf {
+		_, at := s.level(v.app.queue)
+		for len(s.owed) <= at {
+			s.owed = append(s.owed, 0)
+		}
+		s.owed[at] += sign
+	}
 	less := v.sum.Times(-sign)
 	for q := v.app.queue; q != nil; q = q.parent {
 		q.used = q.used.Add(less)
@@ -95,6 +119,24 @@ func (s *search) take(v *victim, out bool) {
 		u := q.userOf(v.app.User)
 		u.used = u.used.Add(less)
 	}
+}
+
+// claimed is the highest level that those ask for who are out of the model.
+func (s *search) claimed() int {
+	for at := len(s.owed) - 1; at > 0; at-- {
+		if s.owed[at] > 0 {
+			return at
+		}
+	}
+	return 0
+}
+
+// wholes is what the nodes of seats have.
+func wholes(seats []seat) (sum rm.Resource) {
+	for _, at := range seats {
+		sum = sum.Add(at.node.whole())
+	}
+	return sum
 }
 
 // vacate takes a container off a node as far as placements look, or puts it back.
@@ -120,7 +162,9 @@ func (n *node) vacate(m *Model, h *Hold, out bool) {
 
 // limit reports whether limits let the units pass now, and whose maximum says no where that is what does.
 func (s *search) limit() (ok bool, by *queue) {
-	x := s.m.limitIn(s.leaf, s.w.app, &s.shape.form, s.w.master())
+	f := s.shape.form
+	f.Resource = s.need
+	x := s.m.limitIn(s.leaf, s.w.app, &f, s.w.master())
 	if x.by == nil {
 		return true, nil
 	}
@@ -131,12 +175,23 @@ func (s *search) limit() (ok bool, by *queue) {
 }
 
 // fits reports whether there is room now, and no limit says no.
-func (s *search) fits() bool {
+func (s *search) fits() bool { return s.seats() != nil }
+
+// seats is the room that there is now, if no limit says no; nil: there is none. What has nodes for itself is charged all that they have, of which
+// the queue's claim on those who are out of the model for it has to be true.
+func (s *search) seats() []seat {
 	if ok, _ := s.limit(); !ok {
-		return false
+		return nil
 	}
-	_, ok := s.m.find(s.shape)
-	return ok
+	if !s.shape.Exclusive {
+		seats, _ := s.m.find(s.shape)
+		return seats
+	}
+	seats, _ := s.m.seatsFor(s.leaf, s.w.app, s.shape, s.w.master())
+	if seats == nil || s.claimed() <= s.m.claims(s.leaf, wholes(seats)) {
+		return seats
+	}
+	return nil
 }
 
 // run looks for the victims, proves that there is room without them, and leaves the model as it was. seats is nil when there is no way.
@@ -152,7 +207,7 @@ func (s *search) run(told []*victim, table func() []*victim) (chosen []*victim, 
 		}
 		m.still = still
 	}()
-	ending := m.endings()
+	ending := m.ending()
 	if len(ending) > 0 { // what is about to end anyway
 		defer func() {
 			for _, v := range slices.Backward(ending) {
@@ -163,9 +218,10 @@ func (s *search) run(told []*victim, table func() []*victim) (chosen []*victim, 
 			s.take(v, true)
 		}
 	}
-	if len(ending) > 0 && s.fits() {
-		seats, _ = m.find(s.shape)
-		return nil, seats
+	if len(ending) > 0 {
+		if seats = s.seats(); seats != nil {
+			return nil, seats
+		}
 	}
 	for _, v := range told {
 		s.take(v, true)
@@ -185,16 +241,12 @@ func (s *search) run(told []*victim, table func() []*victim) (chosen []*victim, 
 		}
 	}
 	chosen = s.spare(chosen)
-	seats, ok := m.find(s.shape)
-	if !ok {
-		return chosen, nil
-	}
 	// Which devices they are is decided when they are free; what counts is where.
-	return chosen, seats
+	return chosen, s.seats()
 }
 
-// endings are the containers that are about to end for nobody's sake.
-func (m *Model) endings() []*victim {
+// ending are the containers that are about to end for nobody's sake.
+func (m *Model) ending() []*victim {
 	var out []*victim
 	for _, n := range sorted(m.leavers) {
 		for i := range n.Holds {
@@ -213,11 +265,13 @@ type offer struct {
 	gain    int
 	price   float64
 	part    string
+	// claims is that of the search, of a node that is to be somebody's alone.
+	claims int
 }
 
 // choose takes out of the model what makes room, the cheapest first; nil: all that may go is not enough, and is in the model again.
 func (s *search) choose(all []*victim) []*victim {
-	offers := s.offers(all)
+	offers, claims := s.offers(all), s.claims
 	parts := map[string][]offer{}
 	for _, o := range offers {
 		parts[o.part] = append(parts[o.part], o)
@@ -246,6 +300,7 @@ func (s *search) choose(all []*victim) []*victim {
 			best, cheapest = chosen, sum
 		}
 	}
+	s.claims = claims
 	if best == nil && (s.inside != nil || s.refused) {
 		best = s.anyOf(all)
 	}
@@ -264,11 +319,14 @@ func (s *search) collect(offers []offer, part string) (chosen []*victim, ok bool
 		if more := o.gain - gained[o.node]; more > 0 {
 			var own []*victim
 			allowed := true
+			if s.shape.Exclusive {
+				s.claims = o.claims
+			}
 			for _, v := range o.victims {
 				if v.chosen {
 					continue
 				}
-				if allowed = len(chosen)+len(own) < maxVictims && s.may(v); !allowed {
+				if allowed = len(chosen)+len(own) < s.most() && s.may(v); !allowed {
 					break
 				}
 				s.take(v, true)
@@ -293,6 +351,14 @@ func (s *search) collect(offers []offer, part string) (chosen []*victim, ok bool
 		}
 	}
 	return chosen, len(chosen) > 0 && s.fits()
+}
+
+// most bounds the victims.
+func (s *search) most() int {
+	if s.moves {
+		return maxMoved
+	}
+	return maxVictims
 }
 
 // room is how many containers find room in a part of the network as things are.
@@ -366,7 +432,12 @@ func (s *search) offers(all []*victim) []offer {
 		}
 	}
 	var out []offer
+	least := s.claims
 	for n, list := range on {
+		claims := least
+		if s.shape.Exclusive {
+			claims = m.claims(s.leaf, n.emptied().Times(s.shape.Unit))
+		}
 		if !n.admits(s.shape) || !m.passes(n, s.shape) {
 			continue
 		}
@@ -419,7 +490,7 @@ func (s *search) offers(all []*victim) []offer {
 			n.refresh()
 			if fits := n.fits(s.shape, s.shape.Unit); fits > now {
 				now = fits
-				out = append(out, offer{n, list[:i+1], fits - start, sum / float64(fits-start), s.part(n)})
+				out = append(out, offer{n, list[:i+1], fits - start, sum / float64(fits-start), s.part(n), claims})
 			}
 			if now >= most {
 				break

@@ -21,6 +21,8 @@ type town struct {
 	apps   map[rm.ApplicationID]*App
 	asks   map[rm.ContainerID]rm.Ask // of which each container is
 	number int64
+	// saves says whose programs write checkpoints, and say so.
+	saves map[rm.ApplicationID]bool
 	// evicted counts containers, and pairs who went for whom.
 	evicted int
 }
@@ -30,7 +32,7 @@ func newTown(t testing.TB, c rm.QueueConfig, nodes, gpus int) *town {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &town{t: t, queues: q, apps: map[rm.ApplicationID]*App{}, asks: map[rm.ContainerID]rm.Ask{}, now: 1_000_000}
+	w := &town{t: t, queues: q, apps: map[rm.ApplicationID]*App{}, saves: map[rm.ApplicationID]bool{}, asks: map[rm.ContainerID]rm.Ask{}, now: 1_000_000}
 	w.model = NewModel(Config{Queues: q, Patience: 1 << 30, Wait: 1 << 60, Preempt: Preemption{Enabled: true, RoundShare: 0.5}})
 	for i := range nodes {
 		n := &Node{ID: rm.NodeID(fmt.Sprintf("n%d", i)), Host: fmt.Sprintf("n%d", i), Rack: fmt.Sprintf("/r%d", i/2), Capacity: rm.Resource{Memory: int64(gpus) << 30, VCores: gpus, GPUs: gpus}}
@@ -88,11 +90,17 @@ func (w *town) plan() int {
 			}
 			n := w.nodes[slices.IndexFunc(w.nodes, func(n *Node) bool { return n.ID == p.Node })]
 			id := rm.ContainerID{Attempt: rm.AttemptID{Application: a.ID, Number: 1}, Number: w.number}
-			n.Holds = append(n.Holds, Hold{App: a.ID, Resource: g.Resource, GPUs: p.GPUs, Container: id, Master: g.Ask == "", Gang: gang, Saved: w.now})
-			w.asks[id] = a.Asks[i]
-			n.Used = n.Used.Add(g.Resource)
+			gets := g.Gets(p)
+			ask := a.Asks[i]
+			n.Holds = append(n.Holds, Hold{
+				App: a.ID, Resource: gets, GPUs: p.GPUs, Container: id, Master: g.Ask == "", Gang: gang, Saved: w.now,
+				Began: w.now, Asked: &ask, Checkpoints: w.saves[a.ID],
+			})
+			w.asks[id] = ask
+			n.Used = n.Used.Add(gets)
 			n.Containers++
-			a.Used = a.Used.Add(g.Resource)
+			n.Exclusive = p.Whole != nil
+			a.Used = a.Used.Add(gets)
 			for k := range n.GPUs {
 				n.GPUs[k].Free = n.GPUs[k].Free && !slices.Contains(p.GPUs, n.GPUs[k].UUID)
 			}
@@ -120,6 +128,7 @@ func (w *town) end(again bool, which func(h *Hold) bool) int {
 			a := w.apps[h.App]
 			n.Used = n.Used.Sub(h.Resource)
 			n.Containers--
+			n.Exclusive = false
 			a.Used = a.Used.Sub(h.Resource)
 			for k := range n.GPUs {
 				n.GPUs[k].Free = n.GPUs[k].Free || slices.Contains(h.GPUs, n.GPUs[k].UUID)
@@ -149,14 +158,18 @@ func (w *town) preempt() Preempted {
 	w.tell()
 	p := w.model.Preempt(w.now)
 	for _, e := range p.Evictions {
-		w.check(e)
-		w.evicted += len(e.Victims)
+		if e.Moves {
+			w.checkMove(e)
+		} else {
+			w.check(e)
+			w.evicted += len(e.Victims)
+		}
 		for _, v := range e.Victims {
-			w.hold(v.Container).For = e.Queue
+			w.hold(v.Container).For, w.hold(v.Container).Moves = e.Queue, e.Moves
 		}
 	}
 	for _, id := range p.Spared {
-		w.hold(id).For = ""
+		w.hold(id).For, w.hold(id).Moves = "", false
 	}
 	w.tell()
 	return p
@@ -192,6 +205,7 @@ func (w *town) grants(e Eviction, others bool, gone func(h *Hold) bool) int {
 			}
 			c.Used = c.Used.Sub(h.Resource)
 			c.Containers--
+			c.Exclusive = false
 			for k := range c.GPUs {
 				c.GPUs[k].Free = c.GPUs[k].Free || slices.Contains(h.GPUs, c.GPUs[k].UUID)
 			}
@@ -203,7 +217,7 @@ func (w *town) grants(e Eviction, others bool, gone func(h *Hold) bool) int {
 		c.Used = used[a.ID]
 		c.Asks = nil
 		if a.ID == e.App {
-			ask := a.Asks[slices.IndexFunc(a.Asks, func(x rm.Ask) bool { return x.ID == e.Ask })]
+			ask := w.ask(e)
 			ask.Count = e.Units
 			c.Asks = []rm.Ask{ask}
 		}
@@ -214,6 +228,12 @@ func (w *town) grants(e Eviction, others bool, gone func(h *Hold) bool) int {
 		sum += len(g.Placements)
 	}
 	return sum
+}
+
+// ask is that for which an eviction makes room.
+func (w *town) ask(e Eviction) rm.Ask {
+	asks := w.apps[e.App].Asks
+	return asks[slices.IndexFunc(asks, func(x rm.Ask) bool { return x.ID == e.Ask })]
 }
 
 // check holds an eviction against what a look at everything says.
@@ -267,7 +287,7 @@ func (w *town) check(e Eviction) {
 			back := w.grants(e, false, func(x *Hold) bool {
 				return gone(x) && !(x.App == h.App && (x.Container == h.Container || h.Gang != 0 && x.Gang == h.Gang))
 			})
-			if back >= e.Units {
+			if back >= e.Units && len(w.model.berths) == 0 { // who is moved keeps some of that
 				t.Fatalf("%v: %v goes for nothing", e, h.Container)
 			}
 			if q == queue {
@@ -281,9 +301,13 @@ func (w *town) check(e Eviction) {
 					t.Fatalf("%v: queue %s is left with %d GPUs", e, at.Path, left.GPUs)
 				}
 			}
-			ask := w.apps[e.App].Asks[slices.IndexFunc(w.apps[e.App].Asks, func(x rm.Ask) bool { return x.ID == e.Ask })]
+			ask := w.ask(e)
 			for at := queue; !holdsQueue(at, q); at = at.Parent {
-				if with := use(at, gone).Add(ask.Resource.Times(e.Units)); with.GPUs > guaranteed[slices.Index(w.queues.All, at)].GPUs {
+				need := ask.Resource.Times(e.Units)
+				if ask.Exclusive {
+					need = w.nodes[0].Capacity.Times(e.Units)
+				}
+				if with := use(at, gone).Add(need); with.GPUs > guaranteed[slices.Index(w.queues.All, at)].GPUs {
 					t.Fatalf("%v: queue %s would use %d GPUs, more than it is guaranteed", e, at.Path, with.GPUs)
 				}
 			}
@@ -454,6 +478,60 @@ func TestPreemptionUnderAMaximum(t *testing.T) {
 	}
 }
 
+// Whole nodes are made free as others' containers are: all that is there goes, and nobody takes what is free already.
+func TestAWholeNodeIsMadeFree(t *testing.T) {
+	for _, gang := range []int{0, 2} {
+		w := newTown(t, twoQueues, 4, 4)
+		a := w.submit("root.a", 0, rm.Ask{ID: "x", Resource: gpus(1), Count: 15})
+		w.plan()
+		w.wait(time.Hour)
+		for i := range w.nodes[2:] {
+			for k := range w.nodes[2+i].Holds {
+				w.nodes[2+i].Holds[k].Saved = w.now
+			}
+		}
+		whole := rm.Ask{ID: "y", Resource: gpus(1), Count: 2, Gang: gang, Placement: rm.Placement{Exclusive: true}}
+		b := w.submit("root.b", 0, whole)
+		other := w.submit("root.b", 0, whole)
+		w.starve()
+		for range 4 {
+			p := w.preempt()
+			for _, e := range p.Evictions {
+				if e.App != b.ID || w.model.byQueue[w.queues.Find("root.b")].head.reservation == nil {
+					t.Fatalf("%+v", p)
+				}
+				for _, v := range e.Victims {
+					if v.Node != "n2" && v.Node != "n3" {
+						t.Errorf("not the cheapest: %+v", v)
+					}
+				}
+			}
+			w.plan()
+			if e, ok := w.model.Explain(b.ID, "y", nil, w.now); ok && e.Preempts == nil {
+				t.Errorf("nobody makes room: %+v", e)
+			}
+			a.Asks = []rm.Ask{{ID: "more", Resource: gpus(1), Count: 16}}
+			first := true
+			w.end(false, func(h *Hold) bool { // one after the other
+				go1 := h.For != "" && first
+				first = first && !go1
+				return go1
+			})
+			w.plan()
+			w.end(false, func(h *Hold) bool { return h.For != "" })
+			w.plan()
+			w.wait(DefaultStarved)
+		}
+		if b.Used.GPUs != 8 || other.Used.GPUs != 0 {
+			t.Errorf("they have %v and %v", b.Used, other.Used)
+		}
+		e, _ := w.model.Explain(other.ID, "y", nil, w.now)
+		if e.Preempts != nil || e.NoPreemption == "" {
+			t.Errorf("%+v", e)
+		}
+	}
+}
+
 // A dry run names who would make room, and nobody does for it.
 func TestAPlanNamesWhoWouldGo(t *testing.T) {
 	w := newTown(t, twoQueues, 2, 4)
@@ -480,7 +558,7 @@ func TestAPlanNamesWhoWouldGo(t *testing.T) {
 // TestEvictionsAreProved draws clusters in which applications come, grow and end, and holds every eviction against a look at everything: the
 // room is real, nobody goes for nothing, gangs go whole, guarantees hold. When nobody comes any more, it comes to rest.
 func TestEvictionsAreProved(t *testing.T) {
-	total := 0
+	total, nodes := 0, 0
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		w := newTown(t, rm.QueueConfig{Children: map[string]rm.QueueConfig{
@@ -494,11 +572,19 @@ func TestEvictionsAreProved(t *testing.T) {
 					ask.Gang = 1 + r.IntN(ask.Count)
 					ask.Within = []string{"", "", "1", "node"}[r.IntN(4)]
 				}
+				if r.IntN(5) == 0 {
+					ask.Exclusive, ask.Count = true, 1+r.IntN(2)
+					ask.Gang, ask.Within = min(ask.Gang, ask.Count), ""
+				}
 				w.submit([]string{"root.a.x", "root.a.y", "root.b", "root.c"}[r.IntN(4)], r.IntN(3), ask)
 			}
 			w.plan()
 			before := w.evicted
-			w.preempt()
+			for _, e := range w.preempt().Evictions {
+				if w.ask(e).Exclusive {
+					nodes++
+				}
+			}
 			if step > 110 && w.evicted > before {
 				t.Fatalf("seed %d: it does not come to rest", seed)
 			}
@@ -510,7 +596,7 @@ func TestEvictionsAreProved(t *testing.T) {
 		}
 		total += w.evicted
 	}
-	if total < 100 {
-		t.Fatalf("only %d containers went", total)
+	if total < 100 || nodes < 5 {
+		t.Fatalf("only %d containers went, %d times for whole nodes", total, nodes)
 	}
 }

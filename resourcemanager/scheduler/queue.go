@@ -45,6 +45,8 @@ type queue struct {
 	served head
 	// fruitless is when it was last looked in vain for whom to end for one of its asks, see preempt.go.
 	fruitless metadata.Time
+	// mend is from when on somebody may be moved for it again.
+	mend metadata.Time
 }
 
 // user is a user of a leaf with a limit for users.
@@ -68,6 +70,8 @@ type want struct {
 	// failed ones in vain.
 	waits, again metadata.Time
 	failed       int
+	// mend is the same for who is moved.
+	mend metadata.Time
 	// tried: it belongs to nobody, and is in no lane, see Try.
 	tried bool
 }
@@ -348,6 +352,9 @@ func (m *Model) formFor(w *want) form {
 		if r := q.head.reservation; r != nil && r.want == w {
 			f.Reservation, f.Wait = r.number, 0
 		}
+	}
+	if len(m.berths) > 0 && f.Reservation == 0 && !w.tried {
+		f.Reservation = m.berthFor(w, f)
 	}
 	return f
 }

@@ -20,7 +20,9 @@ type figures struct {
 	// passes of the scheduler, without the recording of their grants; commits of grants; starts from the grant of a container until
 	// its node says that it runs.
 	passes, commits, starts latency
-	preempted, evicted      atomic.Int64
+	preempted               atomic.Int64
+	// evicted were ended so that others find room; moved are those of them for whom room elsewhere was kept.
+	evicted, moved atomic.Int64
 	// lost is the work of those that were evicted, since it was last known to be saved, in GPU-milliseconds.
 	lost atomic.Int64
 }
@@ -40,6 +42,7 @@ func (s *Server) Figures(to status.Sample) {
 		to.Counter(l.name+"s_total", "Number of "+l.what+".", float64(l.of.count.Load()))
 	}
 	to.Counter("hops_resourcemanager_evicted_containers_total", "Containers that were ended so that others find room.", float64(f.evicted.Load()))
+	to.Counter("hops_resourcemanager_moved_containers_total", "Containers of those for which room elsewhere was kept.", float64(f.moved.Load()))
 	to.Counter("hops_resourcemanager_evicted_gpu_seconds_total", "Work of those containers since it was last known to be saved.", float64(f.lost.Load())/1000)
 	to.Counter("hops_resourcemanager_preempted_containers_total", "Containers that were ended because their node leaves.", float64(f.preempted.Load()))
 }

@@ -24,6 +24,11 @@ type Preemption struct {
 	Notice time.Duration
 	// RoundShare is the part of the cluster that may be on its way out at a time; default 0.1, as YARN's total_preemption_per_round.
 	RoundShare float64
+	// Defragment: containers that write checkpoints are moved so that others find room in one piece, see scheduler.Preemption.
+	Defragment bool
+	// DefragmentAfter is how long an ask finds no room before; default 5 min. DefragmentPrice is what it may cost for each GPU that finds
+	// room, in time of a GPU; default 5 min. DefragmentRest is how long a container stays where it is before it is moved; default 30 min.
+	DefragmentAfter, DefragmentPrice, DefragmentRest time.Duration
 }
 
 func (p *Preemption) defaults() {
@@ -49,6 +54,7 @@ func (s *Server) preemption() scheduler.Preemption {
 	c := s.config.Preemption
 	return scheduler.Preemption{
 		Enabled: !c.Off && s.notices(), After: c.After, RoundShare: c.RoundShare,
+		Defragment: c.Defragment, DefragmentAfter: c.DefragmentAfter, DefragmentPrice: c.DefragmentPrice, DefragmentRest: c.DefragmentRest,
 	}
 }
 
@@ -90,14 +96,14 @@ func (r *reign) preemptFor(now time.Time) {
 		if told += len(e.Victims); told > maxNotices && told > len(e.Victims) {
 			break
 		}
-		record := &statepb.Eviction{Application: state.ApplicationID(e.App), Ask: e.Ask, Queue: e.Queue}
+		record := &statepb.Eviction{Application: state.ApplicationID(e.App), Ask: e.Ask, Queue: e.Queue, Moves: e.Moves}
 		lost := 0.0
 		for _, v := range e.Victims {
 			record.Containers = append(record.Containers, state.ContainerID(v.Container))
 			lost += v.Lost
 		}
 		c.Evictions = append(c.Evictions, record)
-		r.s.log.Info("containers are to make room", "for", e.App, "queue", e.Queue, "containers", len(e.Victims), "gpu_seconds", int64(lost), "notice", r.s.config.Preemption.Notice)
+		r.s.log.Info("containers are to make room", "for", e.App, "queue", e.Queue, "containers", len(e.Victims), "gpu_seconds", int64(lost), "moved", e.Moves, "notice", r.s.config.Preemption.Notice)
 	}
 	_, err := r.s.propose(r.ctx, &statepb.Command{Op: &statepb.Command_PreemptContainers{PreemptContainers: c}})
 	if err != nil && r.ctx.Err() == nil {
@@ -155,6 +161,9 @@ func (r *reign) endNoticed(now time.Time) {
 			continue
 		}
 		r.s.figures.evicted.Add(int64(len(c.Containers)))
+		if n.Moves {
+			r.s.figures.moved.Add(int64(len(c.Containers)))
+		}
 		r.s.figures.lost.Add(lost)
 		r.s.log.Info("containers that were to make room are ended", "for", n.For, "queue", n.Queue, "containers", len(c.Containers))
 	}
@@ -189,7 +198,8 @@ func (s *Server) Checkpointed(ctx context.Context, id rm.AttemptID, containers [
 	view := s.state.View()
 	now := metadata.TimeOf(s.clock.now())
 	c := &statepb.Checkpoint{Application: state.ApplicationID(id.Application), Step: step}
-	var evicted, live int
+	var evicted []*rm.Container
+	live := 0
 	for _, k := range containers {
 		row := view.Container(k)
 		switch {
@@ -201,7 +211,7 @@ func (s *Server) Checkpointed(ctx context.Context, id rm.AttemptID, containers [
 		live++
 		goes := row.Notice != nil && row.StopStatus == 0
 		if goes && row.Notice.Resized == "" {
-			evicted++
+			evicted = append(evicted, row)
 		}
 		if !goes && now-row.Checkpointed < metadata.Time(checkpointsGap.Milliseconds()) {
 			continue
@@ -217,9 +227,14 @@ func (s *Server) Checkpointed(ctx context.Context, id rm.AttemptID, containers [
 	if _, err := s.propose(ctx, &statepb.Command{Op: &statepb.Command_Checkpoint{Checkpoint: c}}); err != nil {
 		return err
 	}
-	if evicted > 0 {
-		s.figures.evicted.Add(int64(evicted))
-		r.s.log.Info("containers that are to make room have saved their work", "app", id.Application, "containers", evicted, "step", step)
+	if len(evicted) > 0 {
+		s.figures.evicted.Add(int64(len(evicted)))
+		for _, row := range evicted {
+			if row.Notice.Moves {
+				s.figures.moved.Add(1)
+			}
+		}
+		r.s.log.Info("containers that are to make room have saved their work", "app", id.Application, "containers", len(evicted), "step", step)
 	}
 	return nil
 }

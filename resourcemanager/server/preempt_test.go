@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -163,6 +164,80 @@ func TestANoticeIsWithdrawn(t *testing.T) {
 	})
 	if len(n.running(false)) != 4 || c.job(a).State != rm.StateRunning {
 		t.Error("somebody went for nothing")
+	}
+	c.check()
+}
+
+// Two nodes are half full, with programs that say that they write checkpoints, and a job wants a whole one: one of them is moved to the other, where room is
+// kept for it.
+func TestWhoWritesCheckpointsIsMoved(t *testing.T) {
+	c := newTestCluster(t, 1, func(c *Config) {
+		c.Queues = rm.QueueConfig{Children: map[string]rm.QueueConfig{"a": {Capacity: "100%"}}}
+		c.Preemption = Preemption{
+			After: 20 * time.Millisecond, Notice: time.Hour, RoundShare: 1, Defragment: true, DefragmentAfter: 20 * time.Millisecond, DefragmentRest: time.Millisecond,
+			DefragmentPrice: time.Hour,
+		}
+	})
+	c.raise()
+	program := programs(c, func(ctx context.Context, spec *pb.ContainerSpec) int {
+		if spec.Argv[0] == "short" {
+			return 0
+		}
+		return untilStopped(ctx, spec)
+	})
+	nodes := []*fakeNode{c.node("127.0.0.1:1001", 4, program), c.node("127.0.0.1:1002", 4, program)}
+	for _, n := range nodes {
+		n.set(func() { n.capacity.Vcores = 64 })
+	}
+	running := func() int { return len(nodes[0].running(false)) + len(nodes[1].running(false)) }
+	half := func() rm.ApplicationID {
+		before := running()
+		id := c.submit("ann", `{"argv":["long"],"queue":"a","resources":{"gpus":2,"memory":"128MiB"}}`)
+		eventually(t, "half a node to be taken", func() bool { return running() > before })
+		return id
+	}
+	stays := []rm.ApplicationID{half()}
+	filler := half() // beside it, where least is left
+	stays = append(stays, half())
+	if code, _ := c.http("PUT", "/ws/v1/cluster/apps/"+filler.String()+"/state", "ann", `{"state":"KILLED"}`, nil); code >= 300 {
+		t.Fatal(code)
+	}
+	work := func(id rm.ApplicationID) *rm.Container {
+		for _, k := range c.leader().state.View().Containers(id) {
+			if !k.Master && k.Live() {
+				return k
+			}
+		}
+		return nil
+	}
+	eventually(t, "both nodes to be half free", func() bool { return running() == 2 && work(filler) == nil })
+	if work(stays[0]).Node == work(stays[1]).Node {
+		t.Fatal("they are on one node")
+	}
+	for _, id := range stays {
+		if code := c.saved(work(id).ID.String(), work(id)); code != http.StatusOK {
+			t.Fatalf("%d", code)
+		}
+	}
+	b := c.submit("bob", `{"argv":["short"],"queue":"a","resources":{"gpus":4,"memory":"128MiB"}}`)
+	eventually(t, "one to be told", func() bool { return len(c.noticed()) == 1 })
+	told := c.noticed()[0]
+	if !told.Notice.Moves || told.Notice.For != b || !strings.Contains(told.Notice.String(), "defragmentation") {
+		t.Fatalf("%+v", told.Notice)
+	}
+	if code := c.saved(told.ID.String(), told); code != http.StatusOK {
+		t.Fatalf("%d", code)
+	}
+	if j := c.await(b, rm.StateFinished); j.FinalStatus != rm.FinalSucceeded {
+		t.Fatalf("%+v", j)
+	}
+	id := told.ID.Attempt.Application
+	eventually(t, "it to run on the other node", func() bool { k := work(id); return k != nil && k.ID != told.ID && k.Started > 0 })
+	if k := work(id); k.Node == told.Node {
+		t.Errorf("it is where it was, %s", k.Node)
+	}
+	if got := c.leader().figures.moved.Load(); got != 1 {
+		t.Errorf("%d moved", got)
 	}
 	c.check()
 }

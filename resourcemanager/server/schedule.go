@@ -282,9 +282,10 @@ func (r *reign) tellNode(view *state.View, id rm.NodeID) {
 		hold := scheduler.Hold{
 			App: c.ID.Attempt.Application, Resource: c.Resource, GPUs: c.GPUs, Container: c.ID, Master: c.Master, Gang: c.Gang, Saved: c.Saved(), Tags: c.Tags,
 			Stopping: c.StopStatus != 0 || c.Notice != nil && c.Notice.Resized != "", // it goes soon, whoever wants its room
+			Began:    c.Granted, Asked: c.Asked, Checkpoints: c.Checkpointed > 0,
 		}
 		if c.Notice != nil {
-			hold.For = c.Notice.Queue
+			hold.For, hold.Moves = c.Notice.Queue, c.Notice.Moves
 		}
 		node.Holds = append(node.Holds, hold)
 		for _, u := range c.GPUs {
@@ -382,6 +383,7 @@ func (r *reign) entries(view *state.View, groups []scheduler.Group) [][]grant {
 			})
 		}
 		p.Gang = len(g.Placements) > 1 && r.s.notices()
+		p.KeepsAsk = g.Ask != "" && r.s.config.Preemption.Defragment && r.s.notices()
 		n := proto.Size(p) + 8 // and its frame
 		if size += n; size > most {
 			out, size = append(out, nil), n

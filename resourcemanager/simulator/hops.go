@@ -18,21 +18,27 @@ type Hops struct {
 	Preempt bool
 	// Answers: programs that write checkpoints write one when they are told to go, within half of their notice.
 	Answers bool
+	// Defragment moves what writes checkpoints so that others find room in one piece, as the resource manager does when that is switched on.
+	Defragment bool
 }
 
 // Name is hops, with how it preempts.
 func (p Hops) Name() string {
+	name := "hops"
 	switch {
 	case p.Preempt && p.Answers:
-		return "hops with preemption, programs answer"
+		name = "hops with preemption, programs answer"
 	case p.Preempt:
-		return "hops with preemption"
+		name = "hops with preemption"
 	}
-	return "hops"
+	if p.Preempt && p.Defragment {
+		name += ", who writes checkpoints is moved"
+	}
+	return name
 }
 
 func (p Hops) begin(w *world) decider {
-	c := scheduler.Config{Queues: w.queues, Preempt: scheduler.Preemption{Enabled: p.Preempt}}
+	c := scheduler.Config{Queues: w.queues, Preempt: scheduler.Preemption{Enabled: p.Preempt, Defragment: p.Defragment}}
 	h := &hops{Hops: p, world: w, model: scheduler.NewModel(c), byID: map[rm.ApplicationID]*run{}}
 	for _, n := range w.nodes {
 		w.touch(n)
@@ -118,6 +124,11 @@ func (h *hops) tell() {
 			hold := scheduler.Hold{
 				App: c.part.run.id(), Resource: c.part.Resource(), Container: c.id(), Master: c.part.master, Gang: c.gang, For: c.markedFor,
 				Saved: metadata.Time(c.saved(h.now)),
+			}
+			if h.Defragment {
+				a, every := ask(c.part), c.part.run.Checkpoint
+				hold.Asked, hold.Began, hold.Moves = &a, metadata.Time(c.granted), c.moves
+				hold.Checkpoints = every > 0 && h.now-c.granted >= every
 			}
 			for _, k := range c.gpus {
 				hold.GPUs = append(hold.GPUs, n.devices[k].uuid)

@@ -71,14 +71,14 @@ func (h *hops) preempt() {
 	out := h.model.Preempt(metadata.Time(h.now))
 	for _, id := range out.Spared {
 		if c := byID[id]; c != nil {
-			c.marked, c.markedFor = -1, ""
+			c.marked, c.markedFor, c.moves = -1, "", false
 			h.touch(c.node)
 		}
 	}
 	for _, e := range out.Evictions {
 		for _, v := range e.Victims {
 			c := byID[v.Container]
-			c.marked, c.markedFor = h.now, e.Queue
+			c.marked, c.markedFor, c.moves = h.now, e.Queue, e.Moves
 			h.touch(c.node)
 		}
 	}
@@ -106,5 +106,10 @@ func (h *hops) save(c *container) {
 // end ends a container that was told to go; the rest of its gang waits for all of its members again.
 func (h *hops) end(c *container) {
 	h.stats.preemptions++
+	before := h.stats.lostToPreemption
 	h.lose(c, &h.stats.lostToPreemption, true)
+	if c.moves {
+		h.stats.moved++
+		h.stats.lostToMoving += h.stats.lostToPreemption - before
+	}
 }

@@ -24,3 +24,21 @@ func TestPreemptionGivesBack(t *testing.T) {
 		t.Errorf("the longest wait is %v, without preemption %v", with.Waiting.Max, without.Waiting.Max)
 	}
 }
+
+// TestMovingMakesRoom: a job that wants a whole machine waits for the end of one of two that are scattered, or for one of them to be moved.
+func TestMovingMakesRoom(t *testing.T) {
+	jobs := []Job{gang("F", "a", 0, 1, 4, 600), gang("A", "a", 1, 1, 4, 20_000), gang("B", "a", 2, 1, 4, 20_000), gang("C", "a", 700, 1, 8, 100)}
+	for i := 1; i < 3; i++ {
+		jobs[i].Checkpoint = 300 * second
+	}
+	run := func(p Policy) *Result {
+		return simulated(t, Config{Cluster: machines(2), Workload: &Workload{Jobs: jobs}, Queues: tree(t, "a=100"), Policy: p})
+	}
+	without, with := run(Hops{Preempt: true, Answers: true}), run(Hops{Preempt: true, Answers: true, Defragment: true})
+	if without.Moved != 0 || with.Moved != 1 || with.LostToMoving != 0 || with.Finished != 4 {
+		t.Errorf("moved %d, %d; %d lost; %d finished", without.Moved, with.Moved, with.LostToMoving, with.Finished)
+	}
+	if with.Waiting.Max*4 > without.Waiting.Max {
+		t.Errorf("the longest wait is %v, without %v", with.Waiting.Max, without.Waiting.Max)
+	}
+}

@@ -184,6 +184,7 @@ var figures = []struct {
 	{"gangs that gave up what they held", func(r *Result) string { return fmt.Sprint(r.GaveUp) }},
 	{"containers preempted", func(r *Result) string { return fmt.Sprint(r.Preemptions) }},
 	{"GPU-hours of work lost to preemption", func(r *Result) string { return amount(float64(r.LostToPreemption) / 3600) }},
+	{"of these moved, and lost by it", func(r *Result) string { return fmt.Sprintf("%d, %s", r.Moved, amount(float64(r.LostToMoving)/3600)) }},
 	{"GPU-hours of work lost to failures", func(r *Result) string { return amount(float64(r.LostToFailures) / 3600) }},
 	{"finish-time fairness: mean, p99, worst", func(r *Result) string { return fmt.Sprintf("%.2f, %.1f, %.1f", r.RhoMean, r.RhoP99, r.RhoWorst) }},
 	{"jobs worse off than with a share of their own", func(r *Result) string { return percent(r.Unfair) }},

@@ -39,7 +39,10 @@ type Result struct {
 	LostToPreemption int64 `json:"lost_to_preemption_gpu_seconds"`
 	LostToFailures   int64 `json:"lost_to_failures_gpu_seconds"`
 	Preemptions      int   `json:"containers_preempted"`
-	GaveUp           int   `json:"gangs_gave_up"` // after holding some of their containers in vain
+	// Moved are those of them for whom room elsewhere was kept, at the price of LostToMoving of the work that is lost to preemption.
+	Moved        int   `json:"containers_moved"`
+	LostToMoving int64 `json:"lost_to_moving_gpu_seconds"`
+	GaveUp       int   `json:"gangs_gave_up"` // after holding some of their containers in vain
 	// Rho is the finish-time fairness: see DESIGN.md.
 	RhoMean  float64 `json:"rho_mean"`
 	RhoP99   float64 `json:"rho_p99"`
@@ -143,7 +146,7 @@ func (w *world) result(c Config) *Result {
 	out := &Result{
 		Policy: c.Policy.Name(), GPUs: w.total.GPUs, Nodes: len(w.nodes), Jobs: len(w.all), Refused: map[string]int{},
 		WorkedGPUSeconds: s.busyTime / second, HeldIdle: (s.heldTime - s.busyTime) / second, LostToPreemption: s.lostToPreemption / second, LostToFailures: s.lostToFailures / second,
-		Preemptions: s.preemptions, GaveUp: s.gaveUp, Grants: s.grants, Passes: s.passes, CPU: s.cpu.Seconds(),
+		Preemptions: s.preemptions, Moved: s.moved, LostToMoving: s.lostToMoving / second, GaveUp: s.gaveUp, Grants: s.grants, Passes: s.passes, CPU: s.cpu.Seconds(),
 		UtilisationAll: ratio(s.busyTime, s.capacity), Held: ratio(s.heldTime, s.capacity),
 		BusyWhileTrials: ratio(s.trialBusy, s.trialCapacity),
 	}

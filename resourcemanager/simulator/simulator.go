@@ -174,6 +174,8 @@ type container struct {
 	// marked is when a policy has decided to end it; -1: not. markedFor is the queue for which.
 	marked    int64
 	markedFor string
+	// moves: it is ended to be granted elsewhere.
+	moves bool
 	// gang is the serial of the first container of those that the real scheduler granted with it; 0: it came alone.
 	gang int64
 	gone bool

@@ -23,6 +23,8 @@ type stats struct {
 	lostToPreemption         int64
 	lostToFailures           int64
 	preemptions              int // containers
+	moved                    int // of these
+	lostToMoving             int64
 	gaveUp                   int // gangs that held containers and could not begin
 	// samples are the busy GPU-milliseconds of every hour, beside what there was.
 	samples []sample

@@ -275,7 +275,7 @@ func TestFinishTimeFairness(t *testing.T) {
 
 // everyPolicy is one of each, as they are compared.
 func everyPolicy() []Policy {
-	return []Policy{Hops{}, Hops{Preempt: true}, Hops{Preempt: true, Answers: true}, YARN{GiveUp: 2 * minute, Backoff: minute}, YARN{GiveUp: 2 * minute, Backoff: minute, Preempt: true}, YARN{GiveUp: 2 * minute, Backoff: minute, Unreserved: true}, Slurm{Tree: true}, Slurm{}}
+	return []Policy{Hops{}, Hops{Preempt: true}, Hops{Preempt: true, Answers: true}, Hops{Preempt: true, Answers: true, Defragment: true}, YARN{GiveUp: 2 * minute, Backoff: minute}, YARN{GiveUp: 2 * minute, Backoff: minute, Preempt: true}, YARN{GiveUp: 2 * minute, Backoff: minute, Unreserved: true}, Slurm{Tree: true}, Slurm{}}
 }
 
 func drawn(t testing.TB, seed uint64, jobs int, queues ...string) *Workload {

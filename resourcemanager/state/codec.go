@@ -292,6 +292,7 @@ func containerPB(c *rm.Container) *statepb.Container {
 		GrantedMs: int64(c.Granted), StartedMs: int64(c.Started), FinishedMs: int64(c.Finished), StopStatus: int32(c.StopStatus),
 		StopReason: c.StopReason, Exit: int32(c.Exit), Diagnostics: c.Diagnostics, Ended: c.Ended,
 		Instance: int32(c.Instance + 1), Gang: c.Gang, CheckpointedMs: int64(c.Checkpointed), Step: c.Step, Notice: noticePB(c.Notice), Exclusive: c.Exclusive, Tags: c.Tags.List(),
+		Asked: askedPB(c.Asked),
 	}
 }
 
@@ -299,14 +300,14 @@ func noticePB(n *rm.Notice) *statepb.Notice {
 	if n == nil {
 		return nil
 	}
-	return &statepb.Notice{SinceMs: int64(n.Since), DeadlineMs: int64(n.Deadline), Application: noticeFor(n), Ask: n.Ask, Queue: n.Queue, Resized: n.Resized}
+	return &statepb.Notice{SinceMs: int64(n.Since), DeadlineMs: int64(n.Deadline), Application: noticeFor(n), Ask: n.Ask, Queue: n.Queue, Resized: n.Resized, Moves: n.Moves}
 }
 
 func noticeOf(p *statepb.Notice) *rm.Notice {
 	if p == nil {
 		return nil
 	}
-	return &rm.Notice{Since: metadata.Time(p.SinceMs), Deadline: metadata.Time(p.DeadlineMs), For: appIDOf(p.Application), Ask: p.Ask, Queue: p.Queue, Resized: p.Resized}
+	return &rm.Notice{Since: metadata.Time(p.SinceMs), Deadline: metadata.Time(p.DeadlineMs), For: appIDOf(p.Application), Ask: p.Ask, Queue: p.Queue, Resized: p.Resized, Moves: p.Moves}
 }
 
 // noticeFor is for whom a container goes; nil: for nobody.
@@ -317,6 +318,20 @@ func noticeFor(n *rm.Notice) *statepb.ApplicationID {
 	return ApplicationID(n.For)
 }
 
+func askedPB(a *rm.Ask) *statepb.Ask {
+	if a == nil {
+		return nil
+	}
+	return Ask(*a)
+}
+
+func askedOf(p *statepb.Ask) *rm.Ask {
+	if p == nil {
+		return nil
+	}
+	return new(askOf(p))
+}
+
 func containerOf(p *statepb.Container) *rm.Container {
 	return &rm.Container{
 		ID: containerIDOf(p.Id), Node: rm.NodeID(p.Node), User: p.User, Resource: resourceOf(p.Resource), GPUs: p.Gpus, Ask: p.Ask,
@@ -324,6 +339,7 @@ func containerOf(p *statepb.Container) *rm.Container {
 		Granted: metadata.Time(p.GrantedMs), Started: metadata.Time(p.StartedMs), Finished: metadata.Time(p.FinishedMs),
 		StopStatus: rm.ExitStatus(p.StopStatus), StopReason: p.StopReason, Exit: rm.ExitStatus(p.Exit), Diagnostics: p.Diagnostics, Ended: p.Ended,
 		Instance: int(p.Instance) - 1, Gang: p.Gang, Checkpointed: metadata.Time(p.CheckpointedMs), Step: p.Step, Notice: noticeOf(p.Notice), Exclusive: p.Exclusive, Tags: tagsOf(p.Tags),
+		Asked: askedOf(p.Asked),
 	}
 }
 

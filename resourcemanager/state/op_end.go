@@ -150,7 +150,7 @@ func (s *State) endContainerOf(a *rm.Application, c *rm.Container, exit rm.ExitS
 	if c.StopStatus != 0 && (exit == 137 || exit == 143 || exit == rm.ExitUnknown) {
 		exit = c.StopStatus // the signal was ours
 	}
-	c.State, c.Exit, c.Diagnostics, c.Finished = rm.ContainerComplete, exit, diagnostics, s.now
+	c.State, c.Exit, c.Diagnostics, c.Finished, c.Asked = rm.ContainerComplete, exit, diagnostics, s.now, nil
 	s.ended++
 	c.Ended = s.ended
 	s.containers.Set(c)

@@ -106,6 +106,9 @@ func (s *State) conflict(g *statepb.Group) string {
 	return ""
 }
 
+// maxNamesKept bounds the names of nodes in what is kept with each container. One that named more is not moved.
+const maxNamesKept = 16
+
 // grantGroup makes the containers of a group that was checked.
 func (s *State) grantGroup(g *statepb.Group) []rm.ContainerID {
 	a := s.app(appIDOf(g.Application))
@@ -119,6 +122,11 @@ func (s *State) grantGroup(g *statepb.Group) []rm.ContainerID {
 	if g.Gang {
 		gang = a.Containers + 1
 	}
+	var asked *rm.Ask
+	if g.KeepsAsk && g.Ask != "" && len(ask.Nodes)+len(ask.Excluded) <= maxNamesKept {
+		asked = new(ask.Ask)
+		asked.Count, asked.Gang, asked.Launch, asked.Instances, asked.Held = 0, 0, 0, nil, false
+	}
 	for i, p := range g.Placements {
 		a.Containers++
 		instance := -1
@@ -129,7 +137,7 @@ func (s *State) grantGroup(g *statepb.Group) []rm.ContainerID {
 			ID:   rm.ContainerID{Attempt: rm.AttemptID{Application: a.ID, Number: t.Number}, Epoch: int64(s.epoch), Number: a.Containers},
 			Node: rm.NodeID(p.Node), User: a.User, Resource: resourceOf(p.Resource), GPUs: p.Gpus,
 			Ask: g.Ask, Priority: ask.Priority, Launch: ask.Launch, Instance: instance, Master: g.Ask == "", Exclusive: ask.Exclusive, Tags: ask.Placement.Tags,
-			State: rm.ContainerGranted, Salt: p.Salt, Granted: s.now, Exit: rm.ExitUnknown, Gang: gang,
+			State: rm.ContainerGranted, Salt: p.Salt, Granted: s.now, Exit: rm.ExitUnknown, Gang: gang, Asked: asked,
 		}
 		s.containers.Set(c)
 		s.byNode.Set(nodeRow{c.Node, c.ID})

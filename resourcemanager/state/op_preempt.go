@@ -35,7 +35,7 @@ func (s *State) preemptContainers(c *statepb.PreemptContainers) *Result {
 		if a := s.app(appIDOf(e.Application)); a == nil || a.State.Final() {
 			continue
 		}
-		n := rm.Notice{Since: s.now, Deadline: metadata.Time(c.DeadlineMs), For: appIDOf(e.Application), Ask: e.Ask, Queue: e.Queue}
+		n := rm.Notice{Since: s.now, Deadline: metadata.Time(c.DeadlineMs), For: appIDOf(e.Application), Ask: e.Ask, Queue: e.Queue, Moves: e.Moves}
 		for _, p := range e.Containers {
 			k := s.container(containerIDOf(p))
 			if k == nil || !k.Live() || k.Master || k.Notice != nil || k.StopStatus != 0 {

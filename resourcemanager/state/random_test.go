@@ -296,7 +296,7 @@ func drawCommand(t *rapid.T, v *View, now int64) *statepb.Command {
 	case 26:
 		p := &statepb.PreemptContainers{Epoch: epoch, DeadlineMs: now + int64(rapid.IntRange(0, 3).Draw(t, "notice"))}
 		for _, other := range apps {
-			e := &statepb.Eviction{Application: ApplicationID(rapid.SampledFrom(apps).Draw(t, "for").ID), Queue: "root.a"}
+			e := &statepb.Eviction{Application: ApplicationID(rapid.SampledFrom(apps).Draw(t, "for").ID), Queue: "root.a", Moves: rapid.Bool().Draw(t, "moves")}
 			for _, k := range v.Containers(other.ID) {
 				switch rapid.IntRange(0, 3).Draw(t, "go or stay") {
 				case 0:
@@ -355,7 +355,7 @@ func drawGrant(t *rapid.T, v *View, apps []*rm.Application, epoch uint64) *state
 			asks = append(asks, rm.Ask{Resource: a.Master, Count: 1})
 		}
 		for _, ask := range asks {
-			group := &statepb.Group{Application: ApplicationID(a.ID), Attempt: int32(at.Number), Ask: ask.ID}
+			group := &statepb.Group{Application: ApplicationID(a.ID), Attempt: int32(at.Number), Ask: ask.ID, KeepsAsk: rapid.Bool().Draw(t, "keeps")}
 			for range rapid.IntRange(1, 2).Draw(t, "unit") {
 				node := rapid.SampledFrom([]string{"a:1", "b:1"}).Draw(t, "on")
 				p := &statepb.Placement{Node: node, Resource: Resource(ask.Resource)}

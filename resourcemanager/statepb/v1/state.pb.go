@@ -1064,7 +1064,9 @@ type Group struct {
 	Ask         string                 `protobuf:"bytes,3,opt,name=ask,proto3" json:"ask,omitempty"` // empty: the master's container
 	Placements  []*Placement           `protobuf:"bytes,4,rep,name=placements,proto3" json:"placements,omitempty"`
 	// Its containers are a gang, which is preempted as a whole (release.Requests).
-	Gang          bool `protobuf:"varint,10,opt,name=gang,proto3" json:"gang,omitempty"`
+	Gang bool `protobuf:"varint,10,opt,name=gang,proto3" json:"gang,omitempty"`
+	// Its containers keep what they were asked for as, so that they may be moved (release.Requests).
+	KeepsAsk      bool `protobuf:"varint,55,opt,name=keeps_ask,json=keepsAsk,proto3" json:"keeps_ask,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1130,6 +1132,13 @@ func (x *Group) GetPlacements() []*Placement {
 func (x *Group) GetGang() bool {
 	if x != nil {
 		return x.Gang
+	}
+	return false
+}
+
+func (x *Group) GetKeepsAsk() bool {
+	if x != nil {
+		return x.KeepsAsk
 	}
 	return false
 }
@@ -2635,11 +2644,13 @@ func (x *PreemptContainers) GetDeadlineMs() int64 {
 
 // Eviction names the containers that make room for an ask.
 type Eviction struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Application   *ApplicationID         `protobuf:"bytes,1,opt,name=application,proto3" json:"application,omitempty"`
-	Ask           string                 `protobuf:"bytes,2,opt,name=ask,proto3" json:"ask,omitempty"`
-	Queue         string                 `protobuf:"bytes,3,opt,name=queue,proto3" json:"queue,omitempty"`
-	Containers    []*ContainerID         `protobuf:"bytes,4,rep,name=containers,proto3" json:"containers,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Application *ApplicationID         `protobuf:"bytes,1,opt,name=application,proto3" json:"application,omitempty"`
+	Ask         string                 `protobuf:"bytes,2,opt,name=ask,proto3" json:"ask,omitempty"`
+	Queue       string                 `protobuf:"bytes,3,opt,name=queue,proto3" json:"queue,omitempty"`
+	Containers  []*ContainerID         `protobuf:"bytes,4,rep,name=containers,proto3" json:"containers,omitempty"`
+	// There is room for them elsewhere.
+	Moves         bool `protobuf:"varint,55,opt,name=moves,proto3" json:"moves,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2700,6 +2711,13 @@ func (x *Eviction) GetContainers() []*ContainerID {
 		return x.Containers
 	}
 	return nil
+}
+
+func (x *Eviction) GetMoves() bool {
+	if x != nil {
+		return x.Moves
+	}
+	return false
 }
 
 // Checkpoint says that containers of an application have saved their work (release.Requests).
@@ -3039,7 +3057,9 @@ type Notice struct {
 	Ask         string         `protobuf:"bytes,4,opt,name=ask,proto3" json:"ask,omitempty"`
 	Queue       string         `protobuf:"bytes,5,opt,name=queue,proto3" json:"queue,omitempty"`
 	// Its job was resized, and it goes for nobody else; then the three before are empty.
-	Resized       string `protobuf:"bytes,50,opt,name=resized,proto3" json:"resized,omitempty"`
+	Resized string `protobuf:"bytes,50,opt,name=resized,proto3" json:"resized,omitempty"`
+	// It is moved: there is room for it elsewhere.
+	Moves         bool `protobuf:"varint,55,opt,name=moves,proto3" json:"moves,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3114,6 +3134,13 @@ func (x *Notice) GetResized() string {
 		return x.Resized
 	}
 	return ""
+}
+
+func (x *Notice) GetMoves() bool {
+	if x != nil {
+		return x.Moves
+	}
+	return false
 }
 
 // Label is one that the cluster knows whether or not a node carries it.
@@ -5040,8 +5067,10 @@ type Container struct {
 	CheckpointedMs int64   `protobuf:"varint,41,opt,name=checkpointed_ms,json=checkpointedMs,proto3" json:"checkpointed_ms,omitempty"`
 	Step           int64   `protobuf:"varint,42,opt,name=step,proto3" json:"step,omitempty"`
 	Notice         *Notice `protobuf:"bytes,43,opt,name=notice,proto3" json:"notice,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// What it was asked for as, without counts and launch; absent: not known.
+	Asked         *Ask `protobuf:"bytes,55,opt,name=asked,proto3" json:"asked,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Container) Reset() {
@@ -5252,6 +5281,13 @@ func (x *Container) GetStep() int64 {
 func (x *Container) GetNotice() *Notice {
 	if x != nil {
 		return x.Notice
+	}
+	return nil
+}
+
+func (x *Container) GetAsked() *Ask {
+	if x != nil {
+		return x.Asked
 	}
 	return nil
 }
@@ -6366,7 +6402,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"finishedMs\"[\n" +
 	"\x05Grant\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12<\n" +
-	"\x06groups\x18\x02 \x03(\v2$.hops.resourcemanager.state.v1.GroupR\x06groups\"\xe1\x01\n" +
+	"\x06groups\x18\x02 \x03(\v2$.hops.resourcemanager.state.v1.GroupR\x06groups\"\xfe\x01\n" +
 	"\x05Group\x12N\n" +
 	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x10\n" +
@@ -6375,7 +6411,8 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"placements\x18\x04 \x03(\v2(.hops.resourcemanager.state.v1.PlacementR\n" +
 	"placements\x12\x12\n" +
 	"\x04gang\x18\n" +
-	" \x01(\bR\x04gang\"\x8c\x01\n" +
+	" \x01(\bR\x04gang\x12\x1b\n" +
+	"\tkeeps_ask\x187 \x01(\bR\bkeepsAsk\"\x8c\x01\n" +
 	"\tPlacement\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12C\n" +
 	"\bresource\x18\x02 \x01(\v2'.hops.resourcemanager.state.v1.ResourceR\bresource\x12\x12\n" +
@@ -6499,14 +6536,15 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\tevictions\x18\x02 \x03(\v2'.hops.resourcemanager.state.v1.EvictionR\tevictions\x12B\n" +
 	"\x06spared\x18\x03 \x03(\v2*.hops.resourcemanager.state.v1.ContainerIDR\x06spared\x12\x1f\n" +
 	"\vdeadline_ms\x18\x04 \x01(\x03R\n" +
-	"deadlineMs\"\xce\x01\n" +
+	"deadlineMs\"\xe4\x01\n" +
 	"\bEviction\x12N\n" +
 	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12\x10\n" +
 	"\x03ask\x18\x02 \x01(\tR\x03ask\x12\x14\n" +
 	"\x05queue\x18\x03 \x01(\tR\x05queue\x12J\n" +
 	"\n" +
 	"containers\x18\x04 \x03(\v2*.hops.resourcemanager.state.v1.ContainerIDR\n" +
-	"containers\"\xbc\x01\n" +
+	"containers\x12\x14\n" +
+	"\x05moves\x187 \x01(\bR\x05moves\"\xbc\x01\n" +
 	"\n" +
 	"Checkpoint\x12N\n" +
 	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12J\n" +
@@ -6532,7 +6570,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x06Member\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x16\n" +
 	"\x06killed\x18\x02 \x01(\bR\x06killed\x12\x1a\n" +
-	"\bforgiven\x18\x03 \x01(\x03R\bforgiven\"\xd6\x01\n" +
+	"\bforgiven\x18\x03 \x01(\x03R\bforgiven\"\xec\x01\n" +
 	"\x06Notice\x12\x19\n" +
 	"\bsince_ms\x18\x01 \x01(\x03R\asinceMs\x12\x1f\n" +
 	"\vdeadline_ms\x18\x02 \x01(\x03R\n" +
@@ -6540,7 +6578,8 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\vapplication\x18\x03 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12\x10\n" +
 	"\x03ask\x18\x04 \x01(\tR\x03ask\x12\x14\n" +
 	"\x05queue\x18\x05 \x01(\tR\x05queue\x12\x18\n" +
-	"\aresized\x182 \x01(\tR\aresized\"9\n" +
+	"\aresized\x182 \x01(\tR\aresized\x12\x14\n" +
+	"\x05moves\x187 \x01(\bR\x05moves\"9\n" +
 	"\x05Label\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\texclusive\x18\x02 \x01(\bR\texclusive\"^\n" +
@@ -6738,7 +6777,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"visibility\x18\a \x01(\tR\n" +
 	"visibility\x12\x18\n" +
 	"\acontent\x18\b \x01(\fR\acontent\x12\x18\n" +
-	"\apattern\x18\t \x01(\tR\apattern\"\x9b\x06\n" +
+	"\apattern\x18\t \x01(\tR\apattern\"\xd5\x06\n" +
 	"\tContainer\x12:\n" +
 	"\x02id\x18\x01 \x01(\v2*.hops.resourcemanager.state.v1.ContainerIDR\x02id\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x12\n" +
@@ -6771,7 +6810,8 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x04gang\x18( \x01(\x03R\x04gang\x12'\n" +
 	"\x0fcheckpointed_ms\x18) \x01(\x03R\x0echeckpointedMs\x12\x12\n" +
 	"\x04step\x18* \x01(\x03R\x04step\x12=\n" +
-	"\x06notice\x18+ \x01(\v2%.hops.resourcemanager.state.v1.NoticeR\x06notice\"\xd8\t\n" +
+	"\x06notice\x18+ \x01(\v2%.hops.resourcemanager.state.v1.NoticeR\x06notice\x128\n" +
+	"\x05asked\x187 \x01(\v2\".hops.resourcemanager.state.v1.AskR\x05asked\"\xd8\t\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x12\n" +
@@ -7058,42 +7098,43 @@ var file_resourcemanager_statepb_v1_state_proto_depIdxs = []int32{
 	47,  // 88: hops.resourcemanager.state.v1.Container.id:type_name -> hops.resourcemanager.state.v1.ContainerID
 	48,  // 89: hops.resourcemanager.state.v1.Container.resource:type_name -> hops.resourcemanager.state.v1.Resource
 	38,  // 90: hops.resourcemanager.state.v1.Container.notice:type_name -> hops.resourcemanager.state.v1.Notice
-	48,  // 91: hops.resourcemanager.state.v1.Node.capacity:type_name -> hops.resourcemanager.state.v1.Resource
-	49,  // 92: hops.resourcemanager.state.v1.Node.gpus:type_name -> hops.resourcemanager.state.v1.GPU
-	73,  // 93: hops.resourcemanager.state.v1.Node.attributes:type_name -> hops.resourcemanager.state.v1.Node.AttributesEntry
-	48,  // 94: hops.resourcemanager.state.v1.Node.resized:type_name -> hops.resourcemanager.state.v1.Resource
-	48,  // 95: hops.resourcemanager.state.v1.Node.reported:type_name -> hops.resourcemanager.state.v1.Resource
-	23,  // 96: hops.resourcemanager.state.v1.Node.wish:type_name -> hops.resourcemanager.state.v1.Wish
-	43,  // 97: hops.resourcemanager.state.v1.Node.own_labels:type_name -> hops.resourcemanager.state.v1.Labels
-	74,  // 98: hops.resourcemanager.state.v1.Node.set_attributes:type_name -> hops.resourcemanager.state.v1.Node.SetAttributesEntry
-	75,  // 99: hops.resourcemanager.state.v1.Node.own_attributes:type_name -> hops.resourcemanager.state.v1.Node.OwnAttributesEntry
-	46,  // 100: hops.resourcemanager.state.v1.Event.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	47,  // 101: hops.resourcemanager.state.v1.Event.granted:type_name -> hops.resourcemanager.state.v1.ContainerID
-	47,  // 102: hops.resourcemanager.state.v1.Event.completed:type_name -> hops.resourcemanager.state.v1.ContainerID
-	47,  // 103: hops.resourcemanager.state.v1.Event.preempt:type_name -> hops.resourcemanager.state.v1.ContainerID
-	47,  // 104: hops.resourcemanager.state.v1.LedgerLine.container:type_name -> hops.resourcemanager.state.v1.ContainerID
-	65,  // 105: hops.resourcemanager.state.v1.Record.header:type_name -> hops.resourcemanager.state.v1.Header
-	50,  // 106: hops.resourcemanager.state.v1.Record.application:type_name -> hops.resourcemanager.state.v1.Application
-	67,  // 107: hops.resourcemanager.state.v1.Record.ask:type_name -> hops.resourcemanager.state.v1.AskRecord
-	68,  // 108: hops.resourcemanager.state.v1.Record.launch:type_name -> hops.resourcemanager.state.v1.LaunchRecord
-	60,  // 109: hops.resourcemanager.state.v1.Record.container:type_name -> hops.resourcemanager.state.v1.Container
-	61,  // 110: hops.resourcemanager.state.v1.Record.node:type_name -> hops.resourcemanager.state.v1.Node
-	62,  // 111: hops.resourcemanager.state.v1.Record.event:type_name -> hops.resourcemanager.state.v1.Event
-	63,  // 112: hops.resourcemanager.state.v1.Record.ledger:type_name -> hops.resourcemanager.state.v1.LedgerLine
-	69,  // 113: hops.resourcemanager.state.v1.Record.end:type_name -> hops.resourcemanager.state.v1.End
-	22,  // 114: hops.resourcemanager.state.v1.Record.credential:type_name -> hops.resourcemanager.state.v1.Credential
-	29,  // 115: hops.resourcemanager.state.v1.Record.queues:type_name -> hops.resourcemanager.state.v1.QueuesRecord
-	66,  // 116: hops.resourcemanager.state.v1.Record.excluded:type_name -> hops.resourcemanager.state.v1.Excluded
-	44,  // 117: hops.resourcemanager.state.v1.Record.labels:type_name -> hops.resourcemanager.state.v1.ClusterLabels
-	46,  // 118: hops.resourcemanager.state.v1.AskRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	52,  // 119: hops.resourcemanager.state.v1.AskRecord.ask:type_name -> hops.resourcemanager.state.v1.Ask
-	46,  // 120: hops.resourcemanager.state.v1.LaunchRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	57,  // 121: hops.resourcemanager.state.v1.LaunchRecord.launch:type_name -> hops.resourcemanager.state.v1.Launch
-	122, // [122:122] is the sub-list for method output_type
-	122, // [122:122] is the sub-list for method input_type
-	122, // [122:122] is the sub-list for extension type_name
-	122, // [122:122] is the sub-list for extension extendee
-	0,   // [0:122] is the sub-list for field type_name
+	52,  // 91: hops.resourcemanager.state.v1.Container.asked:type_name -> hops.resourcemanager.state.v1.Ask
+	48,  // 92: hops.resourcemanager.state.v1.Node.capacity:type_name -> hops.resourcemanager.state.v1.Resource
+	49,  // 93: hops.resourcemanager.state.v1.Node.gpus:type_name -> hops.resourcemanager.state.v1.GPU
+	73,  // 94: hops.resourcemanager.state.v1.Node.attributes:type_name -> hops.resourcemanager.state.v1.Node.AttributesEntry
+	48,  // 95: hops.resourcemanager.state.v1.Node.resized:type_name -> hops.resourcemanager.state.v1.Resource
+	48,  // 96: hops.resourcemanager.state.v1.Node.reported:type_name -> hops.resourcemanager.state.v1.Resource
+	23,  // 97: hops.resourcemanager.state.v1.Node.wish:type_name -> hops.resourcemanager.state.v1.Wish
+	43,  // 98: hops.resourcemanager.state.v1.Node.own_labels:type_name -> hops.resourcemanager.state.v1.Labels
+	74,  // 99: hops.resourcemanager.state.v1.Node.set_attributes:type_name -> hops.resourcemanager.state.v1.Node.SetAttributesEntry
+	75,  // 100: hops.resourcemanager.state.v1.Node.own_attributes:type_name -> hops.resourcemanager.state.v1.Node.OwnAttributesEntry
+	46,  // 101: hops.resourcemanager.state.v1.Event.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	47,  // 102: hops.resourcemanager.state.v1.Event.granted:type_name -> hops.resourcemanager.state.v1.ContainerID
+	47,  // 103: hops.resourcemanager.state.v1.Event.completed:type_name -> hops.resourcemanager.state.v1.ContainerID
+	47,  // 104: hops.resourcemanager.state.v1.Event.preempt:type_name -> hops.resourcemanager.state.v1.ContainerID
+	47,  // 105: hops.resourcemanager.state.v1.LedgerLine.container:type_name -> hops.resourcemanager.state.v1.ContainerID
+	65,  // 106: hops.resourcemanager.state.v1.Record.header:type_name -> hops.resourcemanager.state.v1.Header
+	50,  // 107: hops.resourcemanager.state.v1.Record.application:type_name -> hops.resourcemanager.state.v1.Application
+	67,  // 108: hops.resourcemanager.state.v1.Record.ask:type_name -> hops.resourcemanager.state.v1.AskRecord
+	68,  // 109: hops.resourcemanager.state.v1.Record.launch:type_name -> hops.resourcemanager.state.v1.LaunchRecord
+	60,  // 110: hops.resourcemanager.state.v1.Record.container:type_name -> hops.resourcemanager.state.v1.Container
+	61,  // 111: hops.resourcemanager.state.v1.Record.node:type_name -> hops.resourcemanager.state.v1.Node
+	62,  // 112: hops.resourcemanager.state.v1.Record.event:type_name -> hops.resourcemanager.state.v1.Event
+	63,  // 113: hops.resourcemanager.state.v1.Record.ledger:type_name -> hops.resourcemanager.state.v1.LedgerLine
+	69,  // 114: hops.resourcemanager.state.v1.Record.end:type_name -> hops.resourcemanager.state.v1.End
+	22,  // 115: hops.resourcemanager.state.v1.Record.credential:type_name -> hops.resourcemanager.state.v1.Credential
+	29,  // 116: hops.resourcemanager.state.v1.Record.queues:type_name -> hops.resourcemanager.state.v1.QueuesRecord
+	66,  // 117: hops.resourcemanager.state.v1.Record.excluded:type_name -> hops.resourcemanager.state.v1.Excluded
+	44,  // 118: hops.resourcemanager.state.v1.Record.labels:type_name -> hops.resourcemanager.state.v1.ClusterLabels
+	46,  // 119: hops.resourcemanager.state.v1.AskRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	52,  // 120: hops.resourcemanager.state.v1.AskRecord.ask:type_name -> hops.resourcemanager.state.v1.Ask
+	46,  // 121: hops.resourcemanager.state.v1.LaunchRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	57,  // 122: hops.resourcemanager.state.v1.LaunchRecord.launch:type_name -> hops.resourcemanager.state.v1.Launch
+	123, // [123:123] is the sub-list for method output_type
+	123, // [123:123] is the sub-list for method input_type
+	123, // [123:123] is the sub-list for extension type_name
+	123, // [123:123] is the sub-list for extension extendee
+	0,   // [0:123] is the sub-list for field type_name
 }
 
 func init() { file_resourcemanager_statepb_v1_state_proto_init() }
