@@ -145,8 +145,8 @@ func (r *rest) call(ctx context.Context, method, path string, body any, header h
 		if err != nil {
 			return err
 		}
-		if _, raw := into.(*json.RawMessage); raw && answer.ContentLength == 0 {
-			return nil // a whole answer, with nothing in it, as YARN gives some
+		if _, raw := into.(*json.RawMessage); raw && len(text) == 0 && (answer.ContentLength == 0 || answer.Uncompressed) {
+			return nil // a whole answer (gzip says where it ends), with nothing in it, as YARN gives some
 		}
 		if len(text) == 0 {
 			return io.ErrUnexpectedEOF

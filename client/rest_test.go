@@ -1,6 +1,7 @@
 package client
 
 import (
+	"compress/gzip"
 	"context"
 	"errors"
 	"io"
@@ -70,6 +71,29 @@ func TestOnlyAWholeAnswerIsSuccess(t *testing.T) {
 				t.Errorf("stopped by %d requests: %v", len(*seen), err)
 			}
 		})
+	}
+}
+
+// YARN answers some requests with nothing at all, also packed: that is no answer which broke off, and not asked for again.
+func TestAnAnswerMayBeEmptyWhereNoneIsRead(t *testing.T) {
+	packed := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		_ = gzip.NewWriter(w).Close()
+	}
+	cut := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		_, _ = io.WriteString(w, "\x1f\x8b\x08")
+	}
+	for name, c := range map[string]struct {
+		steps    []http.HandlerFunc
+		requests int
+	}{
+		"plain": {[]http.HandlerFunc{nothing}, 1}, "packed": {[]http.HandlerFunc{packed}, 1}, "packed, and half of it": {[]http.HandlerFunc{cut, packed}, 2},
+	} {
+		jobs, seen := manager(t, c.steps...)
+		if _, err := jobs.Raw(context.Background(), http.MethodPost, "/ws/v1/cluster/add-node-labels", nil); err != nil || len(*seen) != c.requests {
+			t.Errorf("%s: %d requests, %v", name, len(*seen), err)
+		}
 	}
 }
 

@@ -157,15 +157,15 @@ func (m *machineSetup) owner() (uid, gid int) {
 	return os.Getuid(), os.Getgid()
 }
 
-// configure writes hops.yaml and reads it, as servers will.
+// configure writes hops.yaml and reads it, as servers will. From then on the machine is a member, see member.
 func (m *machineSetup) configure() error {
+	if err := makeReachable(m.data); err != nil {
+		return err
+	}
 	if err := writeNew(m.file("hops.yaml"), m.text()); err != nil {
 		return err
 	}
 	if err := m.own("hops.yaml"); err != nil {
-		return err
-	}
-	if err := makeReachable(m.data); err != nil {
 		return err
 	}
 	_, err := config.Load(m.file("hops.yaml"))
@@ -187,13 +187,24 @@ func makeReachable(dir string) error {
 	return os.Chmod(dir, 0o755)
 }
 
+// writeNew makes a file, wholly or not at all: what it says is believed when it is there. fs.ErrExist: there is one.
 func writeNew(path, text string) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp")
 	if err != nil {
 		return err
 	}
 	_, err = f.WriteString(text)
-	return errors.Join(err, f.Sync(), f.Close())
+	if err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close()); err == nil {
+		err = os.Link(f.Name(), path)
+	}
+	if err = errors.Join(err, os.Remove(f.Name())); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
 }
 
 // text is hops.yaml. What stands in quotes is written as in Go, which YAML reads alike.

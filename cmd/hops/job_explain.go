@@ -69,6 +69,12 @@ func explainJob(c *cli.Context) error {
 	if e.More > 0 {
 		fmt.Fprintf(c.App.Writer, "and %d asks more\n", e.More)
 	}
+	for _, why := range e.OutOfService {
+		fmt.Fprintln(c.App.Writer, "out of service:", why)
+	}
+	if e.OutOfServiceMore > 0 {
+		fmt.Fprintf(c.App.Writer, "and %d nodes more are out of service: hops node list\n", e.OutOfServiceMore)
+	}
 	return nil
 }
 

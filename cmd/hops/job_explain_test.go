@@ -34,13 +34,15 @@ const waitingAsk = `{"ask":"try1","resources":{"memory":1073741824,"vcores":2,"g
 "blockers":[{"job":"application_1_0002","user":"bob","queue":"root.b","resource":"yarn.io/gpu","amount":12}],"would_start":[{"change":"members","members":6,"text":"with 6 at once in place of 8"}]}`
 
 func TestJobExplain(t *testing.T) {
-	answer := `{"id":"application_1_0001","user":"ann","queue":"root.a","phase":"PENDING","text":"1 of its asks wait","asks":[` + waitingAsk + `],"used":{"memory":0,"vcores":0,"gpus":0},"live":0}`
+	answer := `{"id":"application_1_0001","user":"ann","queue":"root.a","phase":"PENDING","text":"1 of its asks wait","asks":[` + waitingAsk + `],"out_of_service":["node a:1 is cordoned by bob: new disks"],"out_of_service_more":2,"used":{"memory":0,"vcores":0,"gpus":0},"live":0}`
 	status, got, stderr, sent := jobTool(t, answer, "explain", "application_1_0001")
 	want := `application_1_0001 PENDING in queue root.a: 1 of its asks wait
 ask try1: 8 containers of 1024 MiB, 2 vcores, 4 GPUs, 8 at once
   waits: a gang of 8 needs room at once; there is room for 6 of it (GANG)
   held by: application_1_0002 of bob in queue root.b has 12 GPUs
   would start now with 6 at once in place of 8
+out of service: node a:1 is cordoned by bob: new disks
+and 2 nodes more are out of service: hops node list
 `
 	if status != 0 || got != want || !strings.HasPrefix(sent, "GET /api/v1/jobs/application_1_0001/explain") {
 		t.Errorf("%d %s%s\n%s", status, got, stderr, sent)

@@ -60,7 +60,7 @@ func sessionJob(c *cli.Context, job client.Job, asJSON bool) (client.Job, error)
 		return job, fail(exitUsage, "-i: the job is read from standard input already: name a file")
 	case job.Kind != "" && job.Kind != string(rm.KindCommand) || job.Experiment != nil:
 		return job, fail(exitUsage, "-i and -t are for a command, not for a job of kind %s", job.Kind)
-	case job.Instances > 1 || job.Gang != (client.Gang{}):
+	case job.Instances > 1 || job.Array != nil || job.Gang != (client.Gang{}):
 		return job, fail(exitUsage, "-i and -t are for one instance; `hops job exec` opens sessions in the instances of a job that runs")
 	case job.Retry != nil:
 		return job, fail(exitUsage, "-i and -t: a session is not tried again: leave out retry")

@@ -18,7 +18,7 @@ import (
 
 // nodeServiceCommands are the subcommands of `hops node` by which nodes are looked at and taken out of service.
 func nodeServiceCommands() []*cli.Command {
-	reason := &cli.StringFlag{Name: "reason", Usage: "`TEXT` that says why; users read it where their jobs wait"}
+	reason := &cli.StringFlag{Name: "reason", Usage: "`TEXT` that says why; `hops job explain` and `hops node list` show it to users"}
 	lasts := &cli.StringFlag{Name: "for", Usage: "`DURATION`, as 2h, after which the nodes serve again by themselves", DefaultText: "until uncordon"}
 	rest := []cli.Flag{confFlag(), userFlag(), outputFlag()}
 	return []*cli.Command{

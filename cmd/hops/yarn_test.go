@@ -162,6 +162,7 @@ func TestApplicationsAreChangedInYARNsWords(t *testing.T) {
 		{[]string{"applicationattempt", "-list", ""}, 255, "", ""},
 		{[]string{"gpu", "return", ""}, exitUsage, "", ""},
 		{[]string{"job", "explain", ""}, exitUsage, "", ""},
+		{[]string{"job", "run", "-i", "--array", "0-2", "--", "cat"}, exitUsage, "", ""},
 		{[]string{"container", "-signal", ""}, 255, "", ""},
 		{[]string{"top", "-delay", "10000000000"}, 255, "", ""},
 		{[]string{"node", "-list", "-states", "busy"}, 255, "The node state BUSY is invalid.\n", ""},

@@ -13,6 +13,7 @@ import (
 // The machine of the only namenode is lost. A backup makes it anew: the same authority, the same files; datanodes of other machines
 // come back to it by themselves, and machines can join.
 func TestALostClusterIsRestored(t *testing.T) {
+	t.Parallel()
 	m := newMachines(t)
 	token := m.init("namenode")
 	if r := m.join(2, token, "--roles", "datanode"); r.Status != 0 {

@@ -3,11 +3,13 @@
 package process
 
 import (
+	"flag"
 	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +17,10 @@ import (
 
 // Main runs the tests of a package that uses Binary, and removes what Binary made: TestMain calls it.
 func Main(m *testing.M) {
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue && runtime.GOMAXPROCS(0) < 4 {
+		_ = f.Value.Set("4") // tests of processes wait more than they compute
+	}
 	code := m.Run()
 	if built.dir != "" {
 		os.RemoveAll(built.dir)

@@ -71,6 +71,7 @@ func TestDatanodeThatCannotWriteRefusesAndGoesOn(t *testing.T) {
 // The one namenode there is cannot write its journal: it must not acknowledge, and what it has acknowledged is there when
 // it can write again.
 func TestNamenodeThatCannotWriteAcknowledgesNothing(t *testing.T) {
+	t.Parallel()
 	data := Dir(t)
 	dev := StartDev(t, data)
 	fs := dev.Client().FS()
@@ -226,6 +227,7 @@ func fill(t *testing.T, dir, name string, leave int64) {
 // The filesystem does not take what a job writes: it is shown all the same, and it is said that it is not kept. When there
 // is space again, it is.
 func TestAJobWhoseOutputIsNotKeptSaysSo(t *testing.T) {
+	t.Parallel()
 	k := Start(t, processes.Config{Namenodes: 1, Datanodes: 1, NodeManagers: 1, Properties: map[string]string{"dfs.replication": "1"}})
 	h := k.Hops()
 	output := strings.Repeat("x", 3<<20)

@@ -12,6 +12,7 @@ import (
 // TestDoctorSeesWhatIsGone: a server that is gone is named, with status 1, although everything still works without it; and a
 // filesystem that takes no more files is not called writable.
 func TestDoctorSeesWhatIsGone(t *testing.T) {
+	t.Parallel()
 	k := Start(t, processes.Config{Namenodes: 3, Datanodes: 2, Properties: map[string]string{"dfs.replication": "1"}})
 	says := func(status int, words ...string) func() error {
 		return func() error {

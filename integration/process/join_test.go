@@ -118,6 +118,7 @@ func (m *machines) eventually(what string, check func() error) {
 
 // Three commands make a cluster of three machines; one of them is removed, and comes back with a new token.
 func TestThreeCommandsMakeACluster(t *testing.T) {
+	t.Parallel()
 	m := newMachines(t)
 	token := m.init("namenode,datanode,resourcemanager,nodemanager")
 	if _, err := os.Stat(filepath.Join(m.etc(1), "authority.pem")); !errors.Is(err, os.ErrNotExist) {
@@ -421,6 +422,7 @@ func TestANamenodeJoinsTheGroup(t *testing.T) {
 
 // What a machine that joins can have wrong: one line each, which says what to do.
 func TestWhoIsNotLetJoin(t *testing.T) {
+	t.Parallel()
 	m := newMachines(t)
 	token := m.init("namenode")
 	expired, used := m.token("--ttl", "1ms"), m.token("--roles", "datanode")

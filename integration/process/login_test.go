@@ -21,6 +21,7 @@ import (
 
 // A machine that has a login and nothing else of a cluster: the commands and Python's programs find it, and are who the token says.
 func TestALoginIsEnough(t *testing.T) {
+	t.Parallel()
 	m := newMachines(t)
 	m.init("namenode,datanode,resourcemanager")
 	path := filepath.Join(m.dir, "login")

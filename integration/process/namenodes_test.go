@@ -17,6 +17,7 @@ import (
 
 // One cluster of three namenodes and three datanodes goes through all of this, a fault after the other, as clusters do.
 func TestFilesystemOfProcessesThatDie(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("six processes")
 	}

@@ -20,9 +20,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/topology"
 	"github.com/gohops/hops/internal/yaml"
 	"github.com/gohops/hops/nodemanager"
 )
@@ -689,9 +689,9 @@ func (f *File) Validate() error {
 				wrong("nodemanager.health_script: an interval of %v and a timeout of %v: the least is 1s", h.Interval, h.Timeout)
 			}
 		}
-		n.Rack = cmp.Or(n.Rack, "/default-rack")
-		if !strings.HasPrefix(n.Rack, "/") || n.Rack != path.Clean(n.Rack) || n.Rack == "/" || len(n.Rack) > 255 || strings.ContainsFunc(n.Rack, unicode.IsSpace) {
-			wrong("nodemanager.rack: %q is no path of a rack, as /row7/rack3", n.Rack)
+		n.Rack = cmp.Or(n.Rack, topology.DefaultRack)
+		if err := topology.Check(n.Rack); err != nil {
+			wrong("nodemanager.rack: %v", err)
 		}
 		if n.DiskLimit < 0 {
 			wrong("nodemanager.disk_limit: %v is negative", n.DiskLimit)

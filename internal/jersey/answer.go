@@ -176,6 +176,8 @@ type compressed struct {
 	pack *gzip.Writer
 	// plain: what follows goes as it is: a status without a body, or one that is packed already.
 	plain, begun bool
+	// code is a status that is held back until it is known whether a body follows; 0: none is.
+	code int
 }
 
 // Compress has an answer packed when its caller asks for that; done must be called at the end.
@@ -188,6 +190,7 @@ func Compress(w http.ResponseWriter, r *http.Request) (_ http.ResponseWriter, do
 		if c.pack != nil {
 			c.pack.Close() // a caller that is gone asks again
 		}
+		c.send(false)
 	}
 }
 
@@ -206,17 +209,30 @@ func asksGzip(r *http.Request) bool {
 
 // WriteHeader implements http.ResponseWriter.
 func (c *compressed) WriteHeader(code int) {
-	if !c.begun {
+	if !c.begun && code >= 200 {
 		c.begun = true
-		h := c.Header()
-		c.plain = code < 200 || code == http.StatusNoContent || code == http.StatusNotModified || code >= 300 && code < 400 || h.Get("Content-Encoding") != ""
+		c.plain = code == http.StatusNoContent || code == http.StatusNotModified || code >= 300 && code < 400 || c.Header().Get("Content-Encoding") != ""
 		if !c.plain {
-			h.Del("Content-Length")
-			h.Set("Content-Encoding", "gzip")
-			c.pack = gzip.NewWriter(c.ResponseWriter)
+			c.code = code
+			return
 		}
 	}
 	c.ResponseWriter.WriteHeader(code)
+}
+
+// send sends the status that is held back. An answer without a body is not packed: it stays one without, and says so.
+func (c *compressed) send(body bool) {
+	if c.code == 0 {
+		return
+	}
+	if body {
+		h := c.Header()
+		h.Del("Content-Length")
+		h.Set("Content-Encoding", "gzip")
+		c.pack = gzip.NewWriter(c.ResponseWriter)
+	}
+	c.ResponseWriter.WriteHeader(c.code)
+	c.code = 0
 }
 
 // Write implements http.ResponseWriter.
@@ -227,11 +243,19 @@ func (c *compressed) Write(b []byte) (int, error) {
 	if c.plain {
 		return c.ResponseWriter.Write(b)
 	}
+	if len(b) == 0 && c.pack == nil {
+		return 0, nil
+	}
+	c.send(true)
 	return c.pack.Write(b)
 }
 
 // Flush implements http.Flusher.
 func (c *compressed) Flush() {
+	if !c.begun {
+		c.WriteHeader(http.StatusOK)
+	}
+	c.send(true) // more follows
 	if c.pack != nil {
 		c.pack.Flush()
 	}

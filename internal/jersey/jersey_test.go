@@ -163,3 +163,46 @@ func TestAnswersArePackedWhenAsked(t *testing.T) {
 		}
 	}
 }
+
+// What has no body stays so: who reads an answer of no length as a whole one would take a packed nothing for half of one.
+func TestAnswersWithoutABodyAreNotPacked(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w, done := Compress(w, r)
+		defer done()
+		code := http.StatusOK
+		if r.URL.Path == "/made" {
+			code = http.StatusCreated
+		}
+		switch r.URL.Path {
+		case "/silent":
+			return
+		case "/flushed":
+			http.NewResponseController(w).Flush()
+			_, _ = io.WriteString(w, "hello")
+			return
+		}
+		w.WriteHeader(code)
+		_, _ = w.Write(nil)
+		if r.URL.Path == "/late" {
+			_, _ = io.WriteString(w, "hello")
+		}
+	}))
+	defer server.Close()
+	for path, want := range map[string]struct {
+		code   int
+		packed bool
+		body   string
+	}{
+		"/": {200, false, ""}, "/made": {201, false, ""}, "/silent": {200, false, ""}, "/late": {200, true, "hello"}, "/flushed": {200, true, "hello"},
+	} {
+		answer, err := http.Get(server.URL + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(answer.Body)
+		answer.Body.Close()
+		if err != nil || answer.StatusCode != want.code || answer.Uncompressed != want.packed || string(b) != want.body || !want.packed && answer.ContentLength != 0 {
+			t.Errorf("%s: %d, packed %v, length %d, %q %v", path, answer.StatusCode, answer.Uncompressed, answer.ContentLength, b, err)
+		}
+	}
+}

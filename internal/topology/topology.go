@@ -31,9 +31,9 @@ const (
 	scriptTime = 10 * time.Second
 	// every is how often all machines are looked up again, for a script or table that was changed, or failed.
 	every = time.Minute
-	// maxRack is the length of a rack's longest name, maxTable the size of the largest table, in bytes; maxKnown is how many
+	// maxRack is the length of a rack's longest name and maxLevels how many parts it has, which who places works through; maxTable the size of the largest table, in bytes; maxKnown is how many
 	// addresses are remembered.
-	maxRack, maxTable, maxKnown = 255, 16 << 20, 100_000
+	maxRack, maxLevels, maxTable, maxKnown = 255, 8, 16 << 20, 100_000
 )
 
 // Config says where racks come from: from a script, a table, or nowhere.
@@ -210,11 +210,11 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Check says what is wrong with the name of a rack: it is a path, as /row7/rack3.
+// Check says what is wrong with the name of a rack: it is a path of at most 8 parts, as /row7/rack3.
 func Check(rack string) error {
-	if !strings.HasPrefix(rack, "/") || rack == "/" || path.Clean(rack) != rack || len(rack) > maxRack ||
+	if !strings.HasPrefix(rack, "/") || rack == "/" || path.Clean(rack) != rack || len(rack) > maxRack || strings.Count(rack, "/") > maxLevels ||
 		strings.ContainsFunc(rack, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || r == unicode.ReplacementChar }) {
-		return fmt.Errorf("%.100q, which is no path of a rack, as /row7/rack3", rack)
+		return fmt.Errorf("%.100q, which is no path of a rack, as /row7/rack3, of at most %d parts", rack, maxLevels)
 	}
 	return nil
 }

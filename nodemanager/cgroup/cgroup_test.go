@@ -1,7 +1,9 @@
 package cgroup
 
 import (
+	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -74,16 +76,16 @@ func TestVersion2Files(t *testing.T) {
 	}
 	g := m.Group("c1")
 	c := filepath.Join(dir, "hops-n1/c1")
-	if err := g.Make(Limits{Memory: 1 << 30, VCores: 4, Pids: 99}); err != nil {
-		t.Fatal(err)
+	if unmet, err := g.Make(Limits{Memory: 1 << 30, VCores: 4, Pids: 99}); unmet != nil || err != nil {
+		t.Fatal(unmet, err)
 	}
 	for _, file := range []string{"cpu.max", "cpuset.cpus"} { // only where they are asked for
 		if got, _ := os.ReadFile(filepath.Join(c, file)); len(got) > 0 {
 			t.Errorf("%s = %q", file, got)
 		}
 	}
-	if err := g.Make(Limits{Memory: 1 << 30, VCores: 4, Pids: 99, HardCPU: true, CPUs: "0-3,8"}); err != nil {
-		t.Fatal(err)
+	if unmet, err := g.Make(Limits{Memory: 1 << 30, VCores: 4, Pids: 99, HardCPU: true, CPUs: "0-3,8"}); unmet != nil || err != nil {
+		t.Fatal(unmet, err)
 	}
 	if r := m.Report(); !r.CPUSet || !r.IO {
 		t.Errorf("lost: %v", r)
@@ -145,8 +147,8 @@ func TestVersion1Files(t *testing.T) {
 		t.Fatal(d)
 	}
 	g := m.Group("c1")
-	if err := g.Make(Limits{Memory: 1 << 30, VCores: 4, Pids: 99, HardCPU: true, CPUs: "0-3,8"}); err != nil {
-		t.Fatal(err)
+	if unmet, err := g.Make(Limits{Memory: 1 << 30, VCores: 4, Pids: 99, HardCPU: true, CPUs: "0-3,8"}); unmet != nil || err != nil {
+		t.Fatal(unmet, err)
 	}
 	for file, want := range map[string]string{
 		"memory/hops/n1/c1/memory.limit_in_bytes": "1073741824", "memory/hops/n1/c1/memory.memsw.limit_in_bytes": "1073741824",
@@ -162,6 +164,66 @@ func TestVersion1Files(t *testing.T) {
 	os.WriteFile(filepath.Join(dir, "memory/hops/n1/c1/memory.oom_control"), []byte("oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"), 0o644)
 	if g.ForksRefused() != 3 || g.OOMKills() != 2 {
 		t.Errorf("refused %d, kills %d", g.ForksRefused(), g.OOMKills())
+	}
+}
+
+// TestCoresThatAreRefusedCostNoOtherLimit: files of a kernel that takes neither the cores nor the time of a container.
+func TestCoresThatAreRefusedCostNoOtherLimit(t *testing.T) {
+	limits := Limits{Memory: 1 << 30, VCores: 4, Pids: 99, HardCPU: true, CPUs: "0-3,8"}
+	file := func(names ...string) {
+		t.Helper()
+		name := filepath.Join(names...)
+		err := os.MkdirAll(filepath.Dir(name), 0o755)
+		if err == nil {
+			err = os.WriteFile(name, nil, 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused := func(names ...string) { // a directory takes no write
+		t.Helper()
+		if err := os.MkdirAll(filepath.Join(names...), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v2 := t.TempDir()
+	for _, name := range []string{"memory.max", "pids.max", "cpu.weight"} {
+		file(v2, name)
+	}
+	for _, name := range []string{"cpuset.cpus", "cpu.max", "io.weight"} {
+		refused(v2, name)
+	}
+	unmet, err := (Group{Version: 2, Dirs: map[string]string{"unified": v2}, MemoryLimited: true}).Make(limits)
+	if err != nil || unmet == nil || !strings.Contains(unmet.Error(), "cpuset.cpus") || !strings.Contains(unmet.Error(), "cpu.max") {
+		t.Errorf("version 2: unmet %v, %v", unmet, err)
+	}
+	if got, _ := os.ReadFile(filepath.Join(v2, "pids.max")); string(got) != "99" {
+		t.Errorf("pids.max = %q", got)
+	}
+	refused(v2, "memory.swap.max")
+	if _, err := (Group{Version: 2, Dirs: map[string]string{"unified": v2}, MemoryLimited: true}).Make(limits); err == nil {
+		t.Error("version 2: memory is not limited, and nobody says so")
+	}
+
+	v1 := t.TempDir()
+	g := Group{Version: 1, Dirs: map[string]string{}, MemoryLimited: true}
+	for _, controller := range []string{"memory", "cpu", "cpuset", "pids"} {
+		g.Dirs[controller] = filepath.Join(v1, controller, "hops", "n1", "c1")
+	}
+	file(g.Dirs["memory"], "memory.limit_in_bytes")
+	file(g.Dirs["pids"], "pids.max")
+	file(g.Dirs["cpu"], "cpu.shares")
+	file(g.Dirs["cpu"], "cpu.cfs_period_us")
+	unmet, err = g.Make(limits) // the files of cpuset are not there, nor is cpu.cfs_quota_us
+	if err != nil || unmet == nil || !strings.Contains(unmet.Error(), "run on the cores 0-3,8") || !strings.Contains(unmet.Error(), "processor time to 4 cores") {
+		t.Errorf("version 1: unmet %v, %v", unmet, err)
+	}
+	if _, err := os.Stat(g.Dirs["cpuset"]); !errors.Is(err, fs.ErrNotExist) { // who enters a group without cores is refused
+		t.Errorf("version 1: the group of the cores: %v", err)
+	}
+	if got, _ := os.ReadFile(filepath.Join(g.Dirs["pids"], "pids.max")); string(got) != "99" {
+		t.Errorf("pids.max = %q", got)
 	}
 }
 
@@ -182,8 +244,8 @@ func TestRealGroupRunsOnItsCores(t *testing.T) {
 	_, allowed, _ := strings.Cut(string(own), "Cpus_allowed_list:\t")
 	core := allowed[:strings.IndexAny(allowed, "-,\n")]
 	g := m.Group("c1")
-	if err := g.Make(Limits{VCores: 1, HardCPU: true, CPUs: core}); err != nil {
-		t.Fatal(err)
+	if unmet, err := g.Make(Limits{VCores: 1, HardCPU: true, CPUs: core}); unmet != nil || err != nil {
+		t.Fatal(unmet, err)
 	}
 	defer g.Remove()
 	var out []byte
@@ -218,7 +280,7 @@ func TestRealGroupRunsOnItsCores(t *testing.T) {
 func TestNoGroupDoesNothing(t *testing.T) {
 	m := Open(None("not wanted"), "x")
 	g := m.Group("c")
-	if err := g.Make(Limits{Memory: 1}); err != nil {
+	if _, err := g.Make(Limits{Memory: 1}); err != nil {
 		t.Error(err)
 	}
 	ran := false
@@ -250,7 +312,7 @@ func TestRealGroupHoldsAndKills(t *testing.T) {
 	}()
 	g := m.Group("c1")
 	for range 2 { // the second time it exists
-		if err := g.Make(Limits{Memory: 64 << 20, VCores: 2, Pids: 20}); err != nil {
+		if _, err := g.Make(Limits{Memory: 64 << 20, VCores: 2, Pids: 20}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -15,21 +15,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Make creates the group with its limits. A group of that name that was left behind is used again.
-func (g Group) Make(l Limits) error {
+// Make creates the group with its limits. A group of that name that was left behind is used again. What its memory, processes and devices
+// are limited to is kept, or the group is of no use, which err says. unmet says what else of the limits the kernel refused, as cores that
+// this machine keeps from us: the group holds without it.
+func (g Group) Make(l Limits) (unmet, err error) {
 	switch g.Version {
 	case 1:
 		return g.makeV1(l)
 	case 2:
 		return g.makeV2(l)
 	}
-	return nil
+	return nil, nil
 }
 
 // cpuPeriod is the time in microseconds over which a hard limit of processor time is kept; the kernel's own default.
 const cpuPeriod = 100_000
 
-func (g Group) makeV1(l Limits) error {
+func (g Group) makeV1(l Limits) (unmet, err error) {
 	for controller, dir := range g.Dirs {
 		if controller == "cpuset" && l.CPUs == "" {
 			continue // who runs anywhere needs none
@@ -39,7 +41,7 @@ func (g Group) makeV1(l Limits) error {
 			err = os.MkdirAll(dir, 0o755) // another container's end took the parent away just now
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if dir := g.Dirs["memory"]; dir != "" && l.Memory > 0 {
@@ -47,47 +49,46 @@ func (g Group) makeV1(l Limits) error {
 		// Lowering below memsw and raising above it both fail in one of the two orders.
 		first := write(dir, "memory.limit_in_bytes", text)
 		if err := write(dir, "memory.memsw.limit_in_bytes", text); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("limit memory and swap to %s: %w", text, err)
+			return nil, fmt.Errorf("limit memory and swap to %s: %w", text, err)
 		}
 		if first != nil {
 			if err := write(dir, "memory.limit_in_bytes", text); err != nil {
-				return fmt.Errorf("limit memory to %s: %w", text, err)
+				return nil, fmt.Errorf("limit memory to %s: %w", text, err)
 			}
 		}
 	}
 	if dir := g.Dirs["cpu"]; dir != "" && l.VCores > 0 {
-		if err := write(dir, "cpu.shares", strconv.Itoa(min(262144, 1024*l.VCores))); err != nil {
-			return err
-		}
+		unmet = errors.Join(unmet, write(dir, "cpu.shares", strconv.Itoa(min(262144, 1024*l.VCores))))
 		if l.HardCPU {
 			err := errors.Join(write(dir, "cpu.cfs_period_us", strconv.Itoa(cpuPeriod)), write(dir, "cpu.cfs_quota_us", strconv.Itoa(cpuPeriod*l.VCores)))
 			if err != nil {
-				return fmt.Errorf("limit the processor time to %d cores: %w", l.VCores, err)
+				unmet = errors.Join(unmet, fmt.Errorf("limit the processor time to %d cores: %w", l.VCores, err))
 			}
 		}
 	}
 	if dir := g.Dirs["cpuset"]; dir != "" && l.CPUs != "" {
 		if err := pinV1(dir, l.CPUs); err != nil {
-			return fmt.Errorf("run on the cores %s: %w", l.CPUs, err)
+			unmet = errors.Join(unmet, fmt.Errorf("run on the cores %s: %w", l.CPUs, err))
+			if err := os.Remove(dir); err != nil { // without cores it takes no process
+				return nil, err
+			}
 		}
 	}
 	if dir := g.Dirs["blkio"]; dir != "" && l.VCores > 0 {
 		// Which of the files there is depends on the schedulers that the kernel has.
 		for _, file := range []string{"blkio.bfq.weight", "blkio.weight"} {
-			if err := ignoreNotExist(write(dir, file, strconv.Itoa(min(1000, weight(l.VCores))))); err != nil {
-				return err
-			}
+			unmet = errors.Join(unmet, ignoreNotExist(write(dir, file, strconv.Itoa(min(1000, weight(l.VCores))))))
 		}
 	}
 	if dir := g.Dirs["pids"]; dir != "" && l.Pids > 0 {
 		if err := write(dir, "pids.max", strconv.Itoa(l.Pids)); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if dir := g.Dirs["devices"]; dir != "" && l.Devices != nil {
-		return limitV1(dir, l.Devices)
+		return unmet, limitV1(dir, l.Devices)
 	}
-	return nil
+	return unmet, nil
 }
 
 // pinV1 names the cores of a group. A new group of version 1 has neither cores nor memory of its own, and takes no process before.
@@ -114,37 +115,43 @@ func pinV1(dir, cpus string) error {
 	return nil
 }
 
-func (g Group) makeV2(l Limits) error {
+func (g Group) makeV2(l Limits) (unmet, err error) {
 	dir := g.Dirs["unified"]
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
+		return nil, err
 	}
+	memory := l.Memory > 0 && g.MemoryLimited
 	type setting struct {
-		file, value    string
-		wanted, needed bool
+		file, value  string
+		wanted, kept bool
 	}
 	for _, s := range []setting{
-		{"memory.max", strconv.FormatInt(l.Memory, 10), l.Memory > 0 && g.MemoryLimited, true},
-		{"memory.swap.max", "0", l.Memory > 0 && g.MemoryLimited, false},
-		{"memory.oom.group", "1", l.Memory > 0 && g.MemoryLimited, false},
+		{"memory.max", strconv.FormatInt(l.Memory, 10), memory, true},
+		{"memory.swap.max", "0", memory, true},
+		{"memory.oom.group", "1", memory, true},
 		{"cpu.weight", strconv.Itoa(weight(l.VCores)), l.VCores > 0, false},
 		{"cpu.max", fmt.Sprintf("%d %d", cpuPeriod*l.VCores, cpuPeriod), l.VCores > 0 && l.HardCPU, false},
 		{"cpuset.cpus", l.CPUs, l.CPUs != "", false},
 		{"io.weight", "default " + strconv.Itoa(weight(l.VCores)), l.VCores > 0, false},
-		{"pids.max", strconv.Itoa(l.Pids), l.Pids > 0, false},
+		{"pids.max", strconv.Itoa(l.Pids), l.Pids > 0, true},
 	} {
 		if !s.wanted {
 			continue
 		}
-		// What is not there is a controller that is not delegated, which the report says.
-		if err := write(dir, s.file, s.value); err != nil && (s.needed || !errors.Is(err, fs.ErrNotExist)) {
-			return err
+		err := write(dir, s.file, s.value)
+		switch {
+		case err == nil:
+		case errors.Is(err, fs.ErrNotExist) && s.file != "memory.max": // a controller that is not delegated, which the report says
+		case s.kept:
+			return nil, err
+		default:
+			unmet = errors.Join(unmet, fmt.Errorf("set %s to %s: %w", s.file, s.value, err))
 		}
 	}
 	if l.Devices != nil {
-		return limitV2(dir, l.Devices)
+		return unmet, limitV2(dir, l.Devices)
 	}
-	return nil
+	return unmet, nil
 }
 
 // weight is the v2 weight (1..10000, default 100 for one core) of so many cores.

@@ -58,6 +58,8 @@ func (c *container) makeAppDir(spec *nodemanager.Spec) error {
 	if dir == "" {
 		return nil
 	}
+	c.server.appDirs.Lock()
+	defer c.server.appDirs.Unlock()
 	if err := os.MkdirAll(c.server.appsDir(), 0o711); err != nil {
 		return err
 	}
@@ -80,13 +82,16 @@ func (c *container) dropAppDir() {
 // removeAppDir removes the directory of an application unless it is needed.
 func (s *Server) removeAppDir(app string) {
 	dir, gone := filepath.Join(s.appsDir(), app), filepath.Join(s.appsDir(), ".gone-"+app+"-"+strconv.FormatInt(s.removals.Add(1), 10))
+	s.appDirs.Lock() // a container is in s.containers before it makes the directory
 	s.mu.Lock()
-	if s.liveApps()[app] || s.serves(app) {
-		s.mu.Unlock()
+	needed := s.liveApps()[app]
+	s.mu.Unlock()
+	if needed || s.serves(app) {
+		s.appDirs.Unlock()
 		return
 	}
 	err := os.Rename(dir, gone) // at once, so that one that comes now makes another
-	s.mu.Unlock()
+	s.appDirs.Unlock()
 	if err == nil {
 		err = state.RemoveAll(gone)
 	}

@@ -49,6 +49,8 @@ func (c *container) attend(work context.Context) nodemanager.Action {
 		case <-stopped:
 			stopped = nil
 			c.sendStop(ctx)
+		case <-c.hurry:
+			c.sendStop(ctx)
 		case <-moved:
 			lease, moved = c.server.watchLease()
 		case <-look.C:

@@ -30,6 +30,8 @@ type container struct {
 	// stopped is closed by the first stop order.
 	stopped  chan struct{}
 	stopOnce sync.Once
+	// hurry says that the grace of the stop order has become shorter; of capacity 1.
+	hurry chan struct{}
 	// gone is closed when the container is COMPLETE; forgot when the resource manager has recorded that.
 	gone       chan struct{}
 	goneOnce   sync.Once
@@ -57,9 +59,9 @@ type container struct {
 	unshipped bool
 	// waits says what keeps the container from starting; empty: nothing.
 	waits string
-	// heeded: notice is what its file says.
-	heeded bool
-	notice string
+	// heeded: notice is what its file says, or will say as soon as the goroutine is done that is heeding it.
+	heeded, heeding bool
+	notice          string
 }
 
 func (s *Server) newContainer(r *state.Record) *container {
@@ -69,7 +71,7 @@ func (s *Server) newContainer(r *state.Record) *container {
 	}
 	c := &container{
 		server: s, id: r.Spec.ID, dir: dir, unrecorded: !r.Spec.ID.Valid(), record: r, log: s.log.With("container", r.Spec.ID, "app", r.Spec.Application),
-		client: supervisor.NewClient(dir), grace: -1,
+		client: supervisor.NewClient(dir), grace: -1, hurry: make(chan struct{}, 1),
 		stopped: make(chan struct{}), gone: make(chan struct{}), forgot: make(chan struct{}), shipped: make(chan struct{}),
 	}
 	if r.Stop != nil {

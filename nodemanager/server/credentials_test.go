@@ -3,7 +3,6 @@ package server
 import (
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -191,11 +190,12 @@ func TestSecretsThatAreNotToBeHad(t *testing.T) {
 // A container waits, and says for what, until the resource manager has its credentials; those that it has are replaced while it runs, also
 // by a node manager that was started again.
 func TestCredentialsAreRefreshed(t *testing.T) {
-	for _, test := range []struct {
+	for i, test := range []struct {
 		name, user string
 		isolation  Isolation
 	}{{"as ourselves", me(), IsolationAny}, {"without namespaces", me(), IsolationOff}, {"as its user", "ann", IsolationAuto}} {
 		t.Run(strings.ReplaceAll(test.name, " ", "_"), func(t *testing.T) {
+			t.Parallel() // it waits most of its time
 			m := newManager(t, "")
 			work := t.TempDir()
 			c := baseConfig(t, work, m.address)
@@ -204,6 +204,7 @@ func TestCredentialsAreRefreshed(t *testing.T) {
 				c, work = asRoot(t, m)
 			}
 			c.Isolation, c.Cluster.Namenodes = test.isolation, []string{"127.0.0.1:8020"}
+			c.NodeID = nodeName(20 + i)
 			refuse := func(*rmpb.CredentialsRequest) (*rmpb.CredentialsResponse, error) {
 				return nil, status.Error(codes.Unavailable, "the filesystem has given no delegation token for user ann yet")
 			}
@@ -238,11 +239,7 @@ func TestCredentialsAreRefreshed(t *testing.T) {
 			sees(2)
 			n.close(false)
 			m.set(func() { number = 3 })
-			l, err := net.Listen("tcp", c.HTTP.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
-			c.HTTP = l
+			c.HTTP = baseConfig(t, work).HTTP
 			run(t, c)
 			sees(3)
 			if err := os.WriteFile(dir+"/work/end", nil, 0o644); err != nil {

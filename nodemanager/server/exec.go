@@ -52,7 +52,7 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	id := nodemanager.ContainerID(r.PathValue("container"))
-	c := s.find(id)
+	c := asked(r)
 	if c == nil {
 		problem(w, http.StatusNotFound, "this node has no container "+nodemanager.Shorten(string(id), 100))
 		return

@@ -1,9 +1,11 @@
 package server
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -124,3 +126,31 @@ func TestSessionsOverHTTP(t *testing.T) {
 type writer func()
 
 func (w writer) Write(p []byte) (int, error) { w(); return len(p), nil }
+
+// TestASessionIsInTheContainerThatWasThere begins a request before its container is here: who sends the rest of it when somebody else's has
+// come under the name gets no session in that.
+func TestASessionIsInTheContainerThatWasThere(t *testing.T) {
+	m := newManager(t, "")
+	n := run(t, baseConfig(t, t.TempDir(), m.address))
+	s := spec(t, 2, "sleep", "1000")
+	conn, err := net.Dial("tcp", strings.TrimPrefix(n.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	document := `{"argv":["true"]}`
+	fmt.Fprintf(conn, "POST /api/v1/containers/%s/exec?user.name=bob HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: %s\r\nContent-Length: %d\r\n"+
+		"Expect: 100-continue\r\n\r\n", s.ContainerId, shell.Protocol, len(document))
+	in := bufio.NewReader(conn)
+	answer, err := http.ReadResponse(in, nil)
+	if err != nil || answer.StatusCode != http.StatusContinue { // the document is read, so the right has been judged
+		t.Fatal(answer, err)
+	}
+	m.start(s)
+	m.untilState(s.ContainerId, rmpb.ContainerStatus_RUNNING)
+	io.WriteString(conn, document)
+	answer, err = http.ReadResponse(in, nil)
+	if err != nil || answer.StatusCode != http.StatusNotFound {
+		t.Error(answer, err)
+	}
+}

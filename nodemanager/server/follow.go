@@ -84,7 +84,7 @@ func (s *Server) liveLog(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	id := nodemanager.ContainerID(r.PathValue("container"))
-	c := s.find(id)
+	c := asked(r)
 	if c == nil {
 		problem(w, http.StatusNotFound, "this node has no container "+nodemanager.Shorten(string(id), 100)+
 			"; the logs of one that has ended are in the filesystem")

@@ -68,6 +68,9 @@ func TestNoDeviceIsOfferedWhileAForgottenProcessHasIt(t *testing.T) {
 	})
 }
 
+// driven is the one device of drivenGPUs.
+var driven = "GPU-driven-" + thisRun
+
 // drivenGPUs are devices of a driver that says who computes on them.
 type drivenGPUs struct {
 	fake.Source
@@ -82,7 +85,7 @@ func (d *drivenGPUs) Devices(context.Context) ([]nodemanager.GPU, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return []nodemanager.GPU{{
-		UUID: "GPU-driven", Model: "H100", Memory: 80 << 30, Health: nodemanager.Healthy, Usage: &nodemanager.GPUUsage{Processes: slices.Clone(d.processes)},
+		UUID: driven, Model: "H100", Memory: 80 << 30, Health: nodemanager.Healthy, Usage: &nodemanager.GPUUsage{Processes: slices.Clone(d.processes)},
 	}}, nil
 }
 
@@ -110,21 +113,22 @@ func TestADeviceIsFreeWhenItsDriverSaysSo(t *testing.T) {
 	source.set(4711)
 	c.GPUs = source
 	n := run(t, c)
-	r := m.until("a device with a stranger's process is held back", func(r *rmpb.NodeReport) bool { return slices.Contains(r.OccupiedGpus, "GPU-driven") })
-	if !strings.Contains(r.HealthReport, "GPU GPU-driven is held back: process 4711") {
+	r := m.until("a device with a stranger's process is held back", func(r *rmpb.NodeReport) bool { return slices.Contains(r.OccupiedGpus, driven) })
+	if !strings.Contains(r.HealthReport, "GPU "+driven+" is held back: process 4711") {
 		t.Errorf("health: %q", r.HealthReport)
 	}
 	early := spec(t, 2, "true")
-	early.GpuUuids = []string{"GPU-driven"}
+	early.GpuUuids = []string{driven}
 	m.start(early)
 	if got := m.untilState(early.ContainerId, rmpb.ContainerStatus_COMPLETE); got.ExitStatus != -100 || !strings.Contains(got.Diagnostics, "held back: process 4711") {
 		t.Errorf("%v", got)
 	}
 	source.set()
+	n.devices.asked <- struct{}{} // the next look, which is due within seconds
 	m.until("free", func(r *rmpb.NodeReport) bool { return len(r.OccupiedGpus) == 0 })
 	// A container on it: held by the container, then by its process in the driver until that is gone there too.
 	holder := spec(t, 3, "sh", "-c", "sleep 100")
-	holder.GpuUuids = []string{"GPU-driven"}
+	holder.GpuUuids = []string{driven}
 	m.start(holder)
 	m.untilState(holder.ContainerId, rmpb.ContainerStatus_RUNNING)
 	source.set(12)
@@ -161,8 +165,8 @@ func TestADeviceStaysQuarantinedOverARestart(t *testing.T) {
 	}
 	quarantined := func(r *rmpb.NodeReport) bool { return len(r.Gpus) == 1 && r.Gpus[0].Health == "QUARANTINED" }
 	n := start()
-	source.events <- nodemanager.GPUEvent{UUID: "GPU-driven", XID: 63}
-	source.events <- nodemanager.GPUEvent{UUID: "GPU-driven", XID: 79}
+	source.events <- nodemanager.GPUEvent{UUID: driven, XID: 63}
+	source.events <- nodemanager.GPUEvent{UUID: driven, XID: 79}
 	m.until("quarantine", quarantined)
 	eventually(t, "it is written down", func() bool {
 		text, _ := os.ReadFile(filepath.Join(work, "gpus.json"))

@@ -11,6 +11,9 @@ import (
 	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
 )
 
+// metered is the UUID of a meteredGPU.
+var metered = "GPU-metered-" + thisRun
+
 // meteredGPU is a device that does what the test says.
 type meteredGPU struct {
 	mu    sync.Mutex
@@ -23,7 +26,7 @@ func (d *meteredGPU) Devices(context.Context) ([]nodemanager.GPU, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	usage := d.usage
-	return []nodemanager.GPU{{UUID: "GPU-metered", Model: "H100", Memory: 80 << 30, Health: nodemanager.Healthy, Usage: &usage}}, nil
+	return []nodemanager.GPU{{UUID: metered, Model: "H100", Memory: 80 << 30, Health: nodemanager.Healthy, Usage: &usage}}, nil
 }
 
 func (d *meteredGPU) Watch(ctx context.Context, _ func(nodemanager.GPUEvent)) error {
@@ -48,7 +51,7 @@ func TestWhatAContainerDoesWithItsDevices(t *testing.T) {
 	source.does(80, 1000)
 	n := run(t, c)
 	s := spec(t, 1, "sleep", "1000")
-	s.GpuUuids = []string{"GPU-metered"}
+	s.GpuUuids = []string{metered}
 	m.start(s)
 	m.untilState(s.ContainerId, rmpb.ContainerStatus_RUNNING)
 	use := func(what string, ok func(*rmpb.GPUUse) bool) *rmpb.GPUUse {
@@ -64,7 +67,7 @@ func TestWhatAContainerDoesWithItsDevices(t *testing.T) {
 	source.does(80, 2000)
 	n.devices.asked <- struct{}{}
 	u := use("busy", func(u *rmpb.GPUUse) bool { return u.Energy > 0 })
-	if u.Uuid != "GPU-metered" || u.Energy > 1000 || u.MemoryPeak != 100<<20 || u.Idle || u.BusyMs > u.HeldMs {
+	if u.Uuid != metered || u.Energy > 1000 || u.MemoryPeak != 100<<20 || u.Idle || u.BusyMs > u.HeldMs {
 		t.Errorf("%v", u)
 	}
 	source.does(0, 3000)
@@ -74,11 +77,11 @@ func TestWhatAContainerDoesWithItsDevices(t *testing.T) {
 	_, device, _ := n.get("/ws/v1/node/resources/yarn.io%2Fgpu", "")
 	_, metrics, _ := n.get("/metrics", "")
 	for text, want := range map[string][]string{
-		page:   {`"gpuUse":[{"uuid":"GPU-metered","heldSeconds":`, `"peakMemoryMiB":100,"energyJoules":`, `"idleSeconds":`},
+		page:   {`"gpuUse":[{"uuid":"` + metered + `","heldSeconds":`, `"peakMemoryMiB":100,"energyJoules":`, `"idleSeconds":`},
 		device: {`"powerDraw":250`, `"energyJoules":3000`},
 		metrics: {
-			`hops_nodemanager_gpu_idle{gpu="GPU-metered"} 1`, `hops_nodemanager_gpu_utilization_ratio{gpu="GPU-metered"} 0`, `hops_nodemanager_gpu_power_watts{gpu="GPU-metered"} 250`,
-			`hops_nodemanager_gpu_energy_joules_total{gpu="GPU-metered"} 3000`, `hops_nodemanager_gpu_memory_used_bytes{gpu="GPU-metered"} 1.048576e+08`,
+			`hops_nodemanager_gpu_idle{gpu="` + metered + `"} 1`, `hops_nodemanager_gpu_utilization_ratio{gpu="` + metered + `"} 0`, `hops_nodemanager_gpu_power_watts{gpu="` + metered + `"} 250`,
+			`hops_nodemanager_gpu_energy_joules_total{gpu="` + metered + `"} 3000`, `hops_nodemanager_gpu_memory_used_bytes{gpu="` + metered + `"} 1.048576e+08`,
 		},
 	} {
 		for _, w := range want {

@@ -39,15 +39,20 @@ import (
 // time: node managers end what was started under their name and is not theirs.
 const nodeVariable = "HOPS_TEST_NODE"
 
+// thisRun is in the names by which node managers of two runs of these tests on one machine would take each other's processes and devices
+// for their own: of the cluster, and of devices that are not simulated.
+var thisRun = strconv.Itoa(os.Getpid())
+
 // TestMain makes this binary the supervisor, a whole node manager that can be killed, and what containers run.
 func TestMain(m *testing.M) {
 	if os.Getenv(nodeVariable) == "" { // not one of the processes below
-		os.Setenv(nodeVariable, fmt.Sprintf("127.0.0.1:%d", 10_000+os.Getpid()%50_000))
+		os.Setenv(nodeVariable, fmt.Sprintf("127.0.0.1:%d", 10_000+os.Getpid()%20_000)) // no port of a connection's
 	}
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
 		case "supervisor":
-			os.Exit(supervisor.Main(os.Args[2:]))
+			// Not os.Exit: built with the race detector it sleeps a second, for which a test would wait twice or more.
+			syscall.Exit(supervisor.Main(os.Args[2:]))
 		case "nodemanager":
 			os.Exit(nodeManagerMain(os.Args[2:]))
 		case "sleep":
@@ -59,7 +64,7 @@ func TestMain(m *testing.M) {
 				os.Exit(9)
 			}
 			os.WriteFile("orphan.pid", []byte(strconv.Itoa(cmd.Process.Pid)), 0o600)
-			os.Exit(0)
+			syscall.Exit(0)
 		case "allocate":
 			n, _ := strconv.Atoi(os.Args[2])
 			block := make([]byte, n<<20)
@@ -72,7 +77,7 @@ func TestMain(m *testing.M) {
 	}
 	code := m.Run()
 	http.DefaultClient.CloseIdleConnections()
-	// Who collects a supervisor waits for it, and one built with the race detector sleeps a second before it exits.
+	// Who collects a supervisor waits for it.
 	err := goleak.Find()
 	for deadline := time.Now().Add(time.Minute); err != nil && time.Now().Before(deadline); {
 		err = goleak.Find()
@@ -106,7 +111,7 @@ func loadCredentials(dir string) (c security.Credentials, err error) {
 			return c, err
 		}
 		atEnd = append(atEnd, func() { os.RemoveAll(dir) })
-		a, err := authority.New("CID-test", time.Now())
+		a, err := authority.New("CID-test-"+thisRun, time.Now())
 		if err != nil {
 			return c, err
 		}
@@ -372,6 +377,10 @@ func (l *memoryLog) Abort() {}
 const appID = "application_1700000000000_0001"
 
 func containerName(n int) string { return fmt.Sprintf("container_1700000000000_0001_01_%06d", n) }
+
+// nodeName is a name for a node that starts again while other tests run. One that is made of its port may be another's by then, who would
+// end its containers.
+func nodeName(n int) string { return fmt.Sprintf("127.0.0.1:%d", n) }
 
 func self(t testing.TB) string {
 	t.Helper()

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"html"
 	"io"
@@ -80,7 +81,9 @@ func (s *Server) handler() http.Handler {
 				return
 			}
 			id := req.PathValue("container")
-			allowed, reads := r.right != security.Owner || s.owns(caller, req), strings.HasPrefix(r.pattern, "GET ")
+			c := s.find(nodemanager.ContainerID(id))
+			req = req.WithContext(context.WithValue(req.Context(), askedKey{}, c))
+			allowed, reads := r.right != security.Owner || owns(caller, c), strings.HasPrefix(r.pattern, "GET ")
 			s.config.Door.Record(security.Decision{Allowed: allowed, Caller: caller, Port: "rest", Command: r.pattern, Source: id, Read: reads})
 			if !allowed && !reads {
 				problem(w, http.StatusForbidden, fmt.Sprintf("user %s may not run anything in container %s", caller.User, id))
@@ -102,9 +105,18 @@ func (s *Server) handler() http.Handler {
 	return mux
 }
 
+// askedKey is what a request's context has its container under.
+type askedKey struct{}
+
+// asked is the container that a request names, as it was when the right to it was judged; nil: it was not here. One that has come since is
+// somebody else's, perhaps.
+func asked(r *http.Request) *container {
+	c, _ := r.Context().Value(askedKey{}).(*container)
+	return c
+}
+
 // owns: the container is the caller's, who may be an administrator. One that is not here hides nothing.
-func (s *Server) owns(caller metadata.Caller, r *http.Request) bool {
-	c := s.find(nodemanager.ContainerID(r.PathValue("container")))
+func owns(caller metadata.Caller, c *container) bool {
 	if c == nil || caller.Superuser {
 		return true
 	}
@@ -278,7 +290,7 @@ func (s *Server) named(w http.ResponseWriter, r *http.Request) *container {
 		jersey.BadRequest(w, r, "java.lang.Exception: invalid container id, "+string(id))
 		return nil
 	}
-	c := s.find(id)
+	c := asked(r)
 	if c == nil {
 		jersey.NotFound(w, r, fmt.Sprintf("java.lang.Exception: container with id, %s, not found", id))
 	}
@@ -366,7 +378,7 @@ func (s *Server) logFiles(w http.ResponseWriter, r *http.Request) {
 		ContainerID string `json:"containerId"`
 		NodeID      string `json:"nodeId"`
 	}{Aggregation: "LOCAL", ContainerID: string(id), NodeID: s.config.NodeID}
-	if c := s.find(id); c != nil {
+	if c := asked(r); c != nil {
 		if root, err := os.OpenRoot(c.logsPath()); err == nil {
 			defer root.Close()
 			for _, name := range logNames(root) {

@@ -17,9 +17,12 @@ import (
 )
 
 func TestAnOutageOfTheResourceManagersEndsOnlyFencedContainers(t *testing.T) {
+	t.Parallel()
 	m, work := newManager(t, ""), t.TempDir()
 	m.lease = shortLease
-	n := run(t, baseConfig(t, work, m.address))
+	c := baseConfig(t, work, m.address)
+	c.NodeID = nodeName(10)
+	n := run(t, c)
 	free, strict := spec(t, 2, "sh", "-c", `echo $$ > main.pid; exec sleep 100`), spec(t, 3, "sh", "-c", `echo $$ > main.pid; exec sleep 100`)
 	strict.Fencing = rmpb.Fencing_FENCING_STRICT
 	m.start(free)
@@ -36,7 +39,8 @@ func TestAnOutageOfTheResourceManagersEndsOnlyFencedContainers(t *testing.T) {
 	// The same for the one that an outage and a restart of the node manager come together for.
 	n.close(false)
 	m.set(func() { m.last = nil })
-	run(t, baseConfig(t, work, m.address))
+	c.HTTP = baseConfig(t, work).HTTP
+	run(t, c)
 	m.set(func() { m.silent = false })
 	m.untilState(free.ContainerId, rmpb.ContainerStatus_RUNNING)
 	if got := m.untilState(strict.ContainerId, rmpb.ContainerStatus_COMPLETE); got.ExitStatus != -100 {
@@ -100,10 +104,11 @@ func TestANewTermIsObeyedThoughItCannotBeWritten(t *testing.T) {
 	})
 }
 
-// shortLease ends within a test, but not while a busy machine starts a container.
+// shortLease ends within a test, but not while a busy machine starts a container. Tests that wait for its end do so together.
 const shortLease = 6 * time.Second
 
 func TestKilledNodeManagerLeavesNothingAfterItsLease(t *testing.T) {
+	t.Parallel()
 	m, work := newManager(t, ""), t.TempDir()
 	m.lease = shortLease
 	start := func() *exec.Cmd {
@@ -141,6 +146,7 @@ func TestKilledNodeManagerLeavesNothingAfterItsLease(t *testing.T) {
 }
 
 func TestPartitionedNodeEndsItsContainersBeforeTheLease(t *testing.T) {
+	t.Parallel()
 	m, work := newManager(t, ""), t.TempDir()
 	m.lease = shortLease
 	run(t, baseConfig(t, work, m.address))

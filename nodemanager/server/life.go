@@ -77,16 +77,27 @@ func (c *container) run(work context.Context, do nodemanager.Action) {
 	}
 }
 
-// order asks the container to end. The first order counts.
+// order asks the container to end. The first order counts; a later one can only shorten its grace.
 func (c *container) order(stop *state.StopOrder, grace time.Duration) {
 	c.mu.Lock()
-	first := c.record.Stop == nil && c.record.State != nodemanager.Complete
+	lives := c.record.State != nodemanager.Complete
+	first := lives && c.record.Stop == nil
+	sooner := lives && !first && grace >= 0 && (c.grace < 0 || grace < c.grace)
 	if first {
-		c.record.Stop, c.grace = stop, grace
+		c.record.Stop = stop
+	}
+	if first || sooner {
+		c.grace = grace
 	}
 	c.mu.Unlock()
 	if first {
 		c.move(nodemanager.Stop, nil)
+	}
+	if sooner {
+		select {
+		case c.hurry <- struct{}{}:
+		default: // somebody is about to tell it
+		}
 	}
 }
 

@@ -9,8 +9,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gohops/hops/nodemanager"
 	"github.com/gohops/hops/nodemanager/cgroup"
 	"github.com/gohops/hops/nodemanager/gpu/fake"
+	rm "github.com/gohops/hops/resourcemanager"
 	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
 )
 
@@ -91,6 +93,31 @@ func TestASignalReachesTheCommandAndItsChildren(t *testing.T) {
 	m.order(&rmpb.NodeOrders{Signal: []*rmpb.Signal{{ContainerId: s.ContainerId, Signal: 9}}})
 	if got := m.untilState(s.ContainerId, rmpb.ContainerStatus_COMPLETE); got.ExitStatus != 137 {
 		t.Errorf("killed: %v", got)
+	}
+}
+
+// A container that takes its time to end is killed all the same when its master wants that.
+func TestWhoWantsAnEndAtOnceDoesNotWaitForAGrace(t *testing.T) {
+	m, work := newManager(t, ""), t.TempDir()
+	n := run(t, baseConfig(t, work, m.address))
+	s := spec(t, 2, "sh", "-c", "trap 'echo > asked' TERM; echo > ready; while :; do sleep 0.02; done")
+	s.GraceMs = nodemanager.MaxGrace.Milliseconds()
+	m.start(s)
+	has := func(name string) func() bool {
+		return func() bool {
+			_, err := os.Stat(filepath.Join(work, "containers", s.ContainerId, "work", name))
+			return err == nil
+		}
+	}
+	eventually(t, "it is ready", has("ready"))
+	m.order(&rmpb.NodeOrders{Stop: []*rmpb.Stop{{ContainerId: s.ContainerId, ExitStatus: -105, Reason: "enough"}}})
+	eventually(t, "it is asked to end", has("asked"))
+	id, err := rm.ParseContainerID(s.ContainerId)
+	if err != nil || !(*yarnNode)(n.Server).Signal(id, 9) {
+		t.Fatal("no such container", err)
+	}
+	if got := m.untilState(s.ContainerId, rmpb.ContainerStatus_COMPLETE); got.ExitStatus != -105 { // of the first order
+		t.Errorf("%v", got)
 	}
 }
 

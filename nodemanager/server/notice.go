@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 
 	"github.com/gohops/hops/nodemanager"
-	"github.com/gohops/hops/nodemanager/durable"
 	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
 )
 
@@ -36,30 +35,50 @@ func (s *Server) heed(said *rmpb.Notices) {
 		}
 	}
 	for _, c := range s.list() {
-		if err := c.heed(now[c.id]); err != nil {
-			c.log.Warn("the container is not told whether it is to make room", "error", err)
-		}
+		c.heed(now[c.id])
 	}
 }
 
-// heed has the container's file say a notice; empty: there is none. The directory is ours, so nothing can be put in the file's place, and only the
-// container's user comes through it.
-func (c *container) heed(text string) error {
+// heed has the container's file say a notice; empty: there is none. The disk may be slow, and who reads orders does not wait for it.
+func (c *container) heed(text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.heeded && c.notice == text || c.unrecorded || c.record.State == nodemanager.Complete {
+		return
+	}
+	c.heeded, c.notice = true, text
+	if c.heeding {
+		return
+	}
+	c.heeding = true
+	c.server.work.Go(func() {
+		for {
+			c.mu.Lock()
+			text := c.notice
+			c.mu.Unlock()
+			err := c.putNotice(text)
+			c.mu.Lock()
+			if err != nil {
+				c.heeded = false // the next orders try again
+				c.log.Warn("the container is not told whether it is to make room", "error", err)
+			}
+			if err != nil || c.notice == text {
+				c.heeding = false
+				c.mu.Unlock()
+				return
+			}
+			c.mu.Unlock()
+		}
+	})
+}
+
+// putNotice writes the file. The directory is ours, so nothing can be put in the file's place, and only the container's user comes through it.
+func (c *container) putNotice(text string) error {
+	if text == "" {
+		if err := os.Remove(c.noticeFile()); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 		return nil
 	}
-	var err error
-	if text != "" {
-		if err = durable.ReplaceFile(c.noticeFile(), []byte(text), 0o644); err == nil {
-			err = os.Chmod(c.noticeFile(), 0o644) // whatever our umask is
-		}
-	} else if err = os.Remove(c.noticeFile()); errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	if err == nil {
-		c.heeded, c.notice = true, text
-	}
-	return err
+	return c.place(c.noticeFile(), []byte(text), 0o644, -1, -1) // whatever our umask is
 }

@@ -1,9 +1,16 @@
 package server
 
 import (
+	"errors"
+	"io/fs"
+	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/gohops/hops/nodemanager"
 	"github.com/gohops/hops/nodemanager/state"
@@ -12,10 +19,10 @@ import (
 
 // A notice is a file that a container's program sees; it goes when orders name it no more, and stays when they say nothing of notices.
 func TestANoticeIsAFile(t *testing.T) {
-	c := &container{id: "c", dir: t.TempDir(), record: &state.Record{Spec: nodemanager.Spec{ID: "c"}, State: nodemanager.Running}}
-	s := &Server{containers: map[nodemanager.ContainerID]*container{"c": c}}
+	s, c := told(t)
 	is := func(want string) {
 		t.Helper()
+		s.work.Wait()
 		b, err := os.ReadFile(c.noticeFile())
 		if want == "" && !os.IsNotExist(err) || !strings.Contains(string(b), want) {
 			t.Errorf("%q, %v; want %q", b, err, want)
@@ -35,4 +42,73 @@ func TestANoticeIsAFile(t *testing.T) {
 	}
 	s.heed(&rmpb.Notices{})
 	is("")
+}
+
+// told is a container that runs, and its server.
+func told(t *testing.T) (*Server, *container) {
+	c := &container{id: "c", dir: t.TempDir(), record: &state.Record{Spec: nodemanager.Spec{ID: "c"}, State: nodemanager.Running}, log: slog.New(slog.DiscardHandler)}
+	c.server = &Server{containers: map[nodemanager.ContainerID]*container{"c": c}, config: Config{Credentials: credentials}}
+	return c.server, c
+}
+
+// The last notice counts, and who reads orders does not wait for a disk that hangs.
+func TestANoticeWaitsForItsDiskAlone(t *testing.T) {
+	s, c := told(t)
+	pipe := c.noticeFile() + ".next.tmp" // who writes it waits until somebody reads
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	say := func(reason string) {
+		s.heed(&rmpb.Notices{Notices: []*rmpb.Notice{{ContainerId: "c", Reason: reason}}})
+		c.view() // as a report does
+	}
+	say("first")
+	say("second")
+	f, err := os.OpenFile(pipe, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	say("third")
+	s.work.Wait()
+	if err := os.Remove(c.noticeFile()); err != nil { // the pipe has taken its place
+		t.Fatal(err)
+	}
+	say("fourth")
+	s.work.Wait()
+	if text, err := os.ReadFile(c.noticeFile()); err != nil || !strings.Contains(string(text), "fourth") {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// Authorities that are told anew are for whoever could read those of before: an adopted container's user is not known here.
+func TestAuthoritiesAreToldAgainToWhoeverHasThem(t *testing.T) {
+	s, c := told(t)
+	file := filepath.Join(c.dir, authorityFile)
+	if err := s.TellAuthorities(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("one that has no use for them: %v", err)
+	}
+	if err := os.WriteFile(file, []byte("old"), 0o400); err != nil {
+		t.Fatal(err)
+	}
+	uid := os.Geteuid()
+	if uid == 0 {
+		uid = 54321
+		if err := os.Chown(file, uid, uid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.TellAuthorities(); err != nil {
+		t.Error(err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil || !strings.Contains(string(text), "CERTIFICATE") {
+		t.Errorf("%q, %v", text, err)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode() != 0o400 || int(info.Sys().(*syscall.Stat_t).Uid) != uid {
+		t.Errorf("%v, %v", info, err)
+	}
 }

@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/gohops/hops/internal/authority"
@@ -83,7 +85,7 @@ func (c *container) prepare(work context.Context) nodemanager.Action {
 		return c.finish(started.Exit)
 	}
 	if started.Degraded != "" {
-		c.log.Warn("limits are polled", "reason", started.Degraded)
+		c.log.Warn("limits are not enforced by a control group", "reason", started.Degraded)
 	}
 	return c.move(nodemanager.Launched, func(r *state.Record) { r.Started, r.Degraded = time.Now().UnixMilli(), started.Degraded })
 }
@@ -123,16 +125,56 @@ func (c *container) admit(ctx context.Context, spec *nodemanager.Spec) error {
 // put writes a file of the container's directory that only the container's user can read.
 func (c *container) put(name string, data []byte) error {
 	file := filepath.Join(c.dir, name)
-	if err := durable.ReplaceFile(file, data, 0o600); err != nil || c.account == nil {
-		return err
+	if c.account == nil {
+		return durable.ReplaceFile(file, data, 0o600)
 	}
-	return errors.Join(os.Chmod(file, 0o400), os.Chown(file, int(c.account.UID), int(c.account.GID)))
+	return c.place(file, data, 0o400, int(c.account.UID), int(c.account.GID))
+}
+
+// place puts a file into the container's directory that has its mode and its owner when it is there. Negative ids: ours.
+func (c *container) place(file string, data []byte, mode fs.FileMode, uid, gid int) error {
+	next := file + ".next"
+	err := durable.ReplaceFile(next, data, 0o600)
+	if err == nil {
+		err = errors.Join(os.Chmod(next, mode), os.Chown(next, uid, gid))
+	}
+	if err == nil {
+		err = os.Rename(next, file)
+	}
+	if err != nil {
+		os.Remove(next)
+	}
+	return err
 }
 
 // tellAuthorities writes by which authorities' certificates the container knows the cluster's servers.
 func (c *container) tellAuthorities() error {
-	roots := authority.MarshalRoots(c.server.config.Credentials.Member.Roots())
-	return c.put("authority.pem", roots)
+	return c.put(authorityFile, c.authorities())
+}
+
+// authorityFile is in a container's directory.
+const authorityFile = "authority.pem"
+
+func (c *container) authorities() []byte {
+	return authority.MarshalRoots(c.server.config.Credentials.Member.Roots())
+}
+
+// tellAuthoritiesAgain writes them anew for a container that has been told, whoever it runs as: an adopted one has no account that is known
+// here.
+func (c *container) tellAuthoritiesAgain() error {
+	file := filepath.Join(c.dir, authorityFile)
+	info, err := os.Lstat(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // it has no use for them, or is told when it starts
+	}
+	if err != nil {
+		return err
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return fmt.Errorf("%s: its owner is not known", file)
+	}
+	return c.place(file, c.authorities(), info.Mode().Perm(), int(owner.Uid), int(owner.Gid))
 }
 
 func (c *container) launch(spec *nodemanager.Spec) (supervisor.Launch, error) {

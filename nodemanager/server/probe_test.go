@@ -64,7 +64,7 @@ func TestAProgramProbesADevice(t *testing.T) {
 	c.GPUProbe = filepath.Join(t.TempDir(), "probe")
 	n := run(t, c)
 	for script, want := range map[string]string{
-		`[ "$CUDA_VISIBLE_DEVICES" = GPU-driven ]`:                 "",
+		`[ "$CUDA_VISIBLE_DEVICES" = ` + driven + ` ]`:             "",
 		"echo first; echo the sum is wrong; exit 3":                "exit status 3: the sum is wrong",
 		"yes | head -c 100000; echo; echo the end >&2; kill -9 $$": "signal: killed: the end",
 	} {
@@ -74,7 +74,7 @@ func TestAProgramProbesADevice(t *testing.T) {
 		if out, err := write.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-		err := n.probe(t.Context(), "GPU-driven")
+		err := n.probe(t.Context(), driven)
 		if (err == nil) != (want == "") || err != nil && !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", script, err, want)
 		}
@@ -82,7 +82,7 @@ func TestAProgramProbesADevice(t *testing.T) {
 	if err := os.Remove(c.GPUProbe); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.probe(t.Context(), "GPU-driven"); err == nil || !strings.Contains(err.Error(), "no such file") {
+	if err := n.probe(t.Context(), driven); err == nil || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("a program that is not there: %v", err)
 	}
 }
@@ -93,11 +93,11 @@ func TestAnOperatorJudgesADevice(t *testing.T) {
 	c.GPUs = &drivenGPUs{}
 	run(t, c)
 	m.until("a report", func(r *rmpb.NodeReport) bool { return len(r.Gpus) == 1 && r.Gpus[0].Health == "HEALTHY" })
-	m.order(&rmpb.NodeOrders{Devices: []*rmpb.DeviceOrder{{Uuid: "GPU-other", Health: "RETIRED", By: "op"}, {Uuid: "GPU-driven", Health: "BROKEN", By: "op"}}})
-	m.order(&rmpb.NodeOrders{Devices: []*rmpb.DeviceOrder{{Uuid: "GPU-driven", Health: "RETIRED", By: "op"}}})
+	m.order(&rmpb.NodeOrders{Devices: []*rmpb.DeviceOrder{{Uuid: "GPU-other", Health: "RETIRED", By: "op"}, {Uuid: driven, Health: "BROKEN", By: "op"}}})
+	m.order(&rmpb.NodeOrders{Devices: []*rmpb.DeviceOrder{{Uuid: driven, Health: "RETIRED", By: "op"}}})
 	m.until("it is retired", func(r *rmpb.NodeReport) bool {
 		return r.Gpus[0].Health == "RETIRED" && r.Gpus[0].HealthReason == "retired by op"
 	})
-	m.order(&rmpb.NodeOrders{Devices: []*rmpb.DeviceOrder{{Uuid: "GPU-driven", Health: "HEALTHY", By: "op"}}})
+	m.order(&rmpb.NodeOrders{Devices: []*rmpb.DeviceOrder{{Uuid: driven, Health: "HEALTHY", By: "op"}}})
 	m.until("it is back", func(r *rmpb.NodeReport) bool { return r.Gpus[0].Health == "HEALTHY" })
 }

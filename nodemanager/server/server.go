@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -62,6 +60,7 @@ type Server struct {
 	containers map[nodemanager.ContainerID]*container
 	shuffled   *shuffle.Keys // of the applications whose outputs are served from here; nil: none are
 	removals   atomic.Int64  // directories of applications that were removed
+	appDirs    sync.Mutex    // of who makes one or takes one away; not to be waited for with mu
 	forgotten  tombstones[nodemanager.ContainerID]
 	expected   map[nodemanager.ContainerID]time.Time // launched through here, and not ordered to start yet
 	lostLogs   tombstones[nodemanager.ApplicationID] // applications of which logs were given up
@@ -136,14 +135,9 @@ func (s *Server) SetCluster(resourceManagers []string, c Cluster) error {
 
 // TellAuthorities has containers that run know by which authorities' certificates servers are known now.
 func (s *Server) TellAuthorities() error {
-	s.mu.Lock()
-	all := slices.Collect(maps.Values(s.containers))
-	s.mu.Unlock()
 	var failed error
-	for _, c := range all {
-		if _, err := os.Stat(filepath.Join(c.dir, "authority.pem")); err == nil {
-			failed = errors.Join(failed, c.tellAuthorities())
-		}
+	for _, c := range s.list() {
+		failed = errors.Join(failed, c.tellAuthoritiesAgain())
 	}
 	return failed
 }

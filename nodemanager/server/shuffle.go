@@ -81,6 +81,9 @@ func (s *Server) kept() []string {
 // endShuffle forgets an application that has ended, with its outputs.
 func (s *Server) endShuffle(app string) {
 	if id, err := rm.ParseApplicationID(app); err == nil && s.shuffled != nil && s.shuffled.End(id) {
-		s.work.Go(func() { s.removeAppDir(app) })
+		s.work.Go(func() {
+			s.shuffled.Clean(id)
+			s.removeAppDir(app)
+		})
 	}
 }

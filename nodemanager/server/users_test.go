@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -283,8 +284,8 @@ func TestAForkBombStaysInItsContainer(t *testing.T) {
 	if out := output(t, work, s.ContainerId); strings.Contains(out, "all") {
 		t.Errorf("it made 200 processes: %q", out)
 	}
-	if left := asUser(t, "ann", "ls /proc/*/cwd >/dev/null 2>&1; ps -o pid= -u "+strconv.Itoa(int(accounts["ann"].UID))+" | wc -l"); len(left) > 3 {
-		t.Errorf("processes of the user that are left: %s", left)
+	if left := n.find(nodemanager.ContainerID(s.ContainerId)).processes(); len(left) > 0 {
+		t.Errorf("processes that are left: %v", left)
 	}
 }
 
@@ -307,8 +308,9 @@ func TestAContainerHasItsOwnDevicesOnly(t *testing.T) {
 	c, work := asRoot(t, m)
 	c.Groups = nil
 	var source oneDriver
+	first := 1000 + 2*(os.Getpid()%30_000)
 	for i := range 2 {
-		minor := 230 + i
+		minor := first + i
 		file := fmt.Sprintf("/dev/nvidia%d", minor)
 		if err := unix.Mknod(file, unix.S_IFCHR|0o666, int(unix.Mkdev(1, uint32(5+2*i)))); err != nil { // zero and full
 			t.Skip(err)
@@ -317,17 +319,18 @@ func TestAContainerHasItsOwnDevicesOnly(t *testing.T) {
 		if err := os.Chmod(file, 0o666); err != nil {
 			t.Fatal(err)
 		}
-		source.devices = append(source.devices, nodemanager.GPU{UUID: fmt.Sprint("GPU-", i), Minor: minor, Health: nodemanager.Healthy})
+		source.devices = append(source.devices, nodemanager.GPU{UUID: fmt.Sprint("GPU-", thisRun, "-", i), Minor: minor, Health: nodemanager.Healthy})
 	}
 	c.GPUs = source
 	n := run(t, c)
 	n.private(t)
-	tries := `for f in /dev/nvidia230 /dev/nvidia231; do head -c 1 $f >/dev/null 2>&1 && echo "$f opens" || echo "$f refused"; done; ls /dev/nvidia* 2>/dev/null`
+	its, another := fmt.Sprintf("/dev/nvidia%d", first), fmt.Sprintf("/dev/nvidia%d", first+1)
+	tries := `for f in ` + its + ` ` + another + `; do head -c 1 $f >/dev/null 2>&1 && echo "$f opens" || echo "$f refused"; done; ls /dev/nvidia* 2>/dev/null`
 	for i, test := range []struct {
 		user, gpu, want string
 	}{
-		{"ann", "GPU-0", "/dev/nvidia230 opens\n/dev/nvidia231 refused\n/dev/nvidia230\n"},
-		{"eve", "", "/dev/nvidia230 refused\n/dev/nvidia231 refused\n"},
+		{"ann", source.devices[0].UUID, its + " opens\n" + another + " refused\n" + its + "\n"},
+		{"eve", "", its + " refused\n" + another + " refused\n"},
 	} {
 		s := usersSpec(t, i+1, test.user, tries)
 		if test.gpu != "" {
@@ -340,16 +343,17 @@ func TestAContainerHasItsOwnDevicesOnly(t *testing.T) {
 		}
 	}
 	// A container that poses as a stranger with another one's device takes it from nobody.
-	liar := usersSpec(t, 9, "eve", "HOPS_CONTAINER_ID=container_1_0001_01_000001 CUDA_VISIBLE_DEVICES=GPU-0 sleep 1000 & echo $! > lies; wait")
+	stranger := fmt.Sprintf("container_1_%d_01_000001", os.Getpid())
+	liar := usersSpec(t, 9, "eve", "HOPS_CONTAINER_ID="+stranger+" CUDA_VISIBLE_DEVICES="+source.devices[0].UUID+" sleep 1000 & echo $! > lies; wait")
 	m.start(liar)
 	eventually(t, "it lies", func() bool {
 		_, err := os.Stat(filepath.Join(work, "containers", liar.ContainerId, "work", "lies"))
-		return err == nil && len(carrying("container_1_0001_01_000001")) > 0
+		return err == nil && len(carrying("HOPS_CONTAINER_ID="+stranger)) > 0
 	})
 	m.untilState(liar.ContainerId, rmpb.ContainerStatus_RUNNING)
 	eventually(t, "its supervisor is known", func() bool { return n.find(nodemanager.ContainerID(liar.ContainerId)).client.Supervisor() != 0 })
 	n.watchForgotten(t.Context())
-	if occupied := n.occupied(); strings.Contains(fmt.Sprint(occupied), "container_1_0001_01_000001") {
+	if occupied := n.occupied(); strings.Contains(fmt.Sprint(occupied), stranger) {
 		t.Errorf("occupied: %v", occupied)
 	}
 	_, report := n.healthReport()
@@ -402,12 +406,13 @@ func TestAUsersContainerOutlivesItsNodeManager(t *testing.T) {
 	}
 }
 
-// processes are those that carry the container's id in their environment.
+// processes are those that have the container's directory in their environment: containers of another run of the tests have the same ids.
 func (c *container) processes() []int {
-	return carrying(string(c.id))
+	return carrying(mark(c.dir))
 }
 
-func carrying(id string) []int {
+// carrying are the processes that have an entry in their environment.
+func carrying(entry string) []int {
 	var pids []int
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
@@ -416,7 +421,7 @@ func carrying(id string) []int {
 			continue
 		}
 		env, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
-		if strings.Contains(string(env), "HOPS_CONTAINER_ID="+id) {
+		if slices.Contains(strings.Split(string(env), "\x00"), entry) {
 			pids = append(pids, pid)
 		}
 	}

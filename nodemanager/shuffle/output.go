@@ -54,7 +54,8 @@ func find(root *os.Root, attempt string, reduce int) (part, error) {
 	return p, nil
 }
 
-// lookUp reads the entry of a reduce in an index, and holds the whole index against its sum.
+// lookUp reads the entry of a reduce in an index, and holds the whole index against its sum. The index is never in memory as a whole: many
+// requests may read large ones at a time.
 func lookUp(root *os.Root, file string, reduce int) (start, raw, length int64, err error) {
 	f, size, err := open(root, file)
 	if err != nil {
@@ -68,15 +69,26 @@ func lookUp(root *os.Root, file string, reduce int) (start, raw, length int64, e
 	if int64(reduce) >= entries {
 		return 0, 0, 0, fmt.Errorf("reduce %d of %d", reduce, entries)
 	}
-	index := make([]byte, size)
-	if _, err := io.ReadFull(f, index); err != nil {
+	var entry [entryLength]byte
+	var stored [crcLength]byte
+	sum, at := crc32.NewIEEE(), int64(reduce)*entryLength
+	body := io.TeeReader(f, sum)
+	_, err = io.CopyN(io.Discard, body, at)
+	if err == nil {
+		_, err = io.ReadFull(body, entry[:])
+	}
+	if err == nil {
+		_, err = io.CopyN(io.Discard, body, size-crcLength-entryLength-at)
+	}
+	if err == nil {
+		_, err = io.ReadFull(f, stored[:])
+	}
+	if err != nil {
 		return 0, 0, 0, err
 	}
-	body, sum := index[:size-crcLength], index[size-crcLength:]
-	if uint64(crc32.ChecksumIEEE(body)) != binary.BigEndian.Uint64(sum) {
+	if uint64(sum.Sum32()) != binary.BigEndian.Uint64(stored[:]) {
 		return 0, 0, 0, fmt.Errorf("the index is damaged")
 	}
-	entry := body[reduce*entryLength:]
 	number := func(i int) int64 { return int64(binary.BigEndian.Uint64(entry[8*i:])) }
 	return number(0), number(1), number(2), nil
 }

@@ -49,6 +49,8 @@ func Meta(port int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(po
 type Keys struct {
 	dir string
 
+	writing sync.Mutex // of who changes the files; mu is not held meanwhile, because reports of the node want it and a disk may be slow
+
 	mu   sync.Mutex
 	keys map[rm.ApplicationID]*key
 }
@@ -101,13 +103,16 @@ func (k *Keys) Register(app rm.ApplicationID, data []byte) error {
 	if err != nil || len(t.Password) == 0 || len(t.Password) > maxPassword {
 		return ErrForm
 	}
+	k.writing.Lock()
+	defer k.writing.Unlock()
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	have := k.keys[app]
-	switch {
-	case have != nil && slices.Equal(have.password, t.Password):
+	have, full := k.keys[app], len(k.keys) >= MaxApplications
+	same := have != nil && slices.Equal(have.password, t.Password)
+	k.mu.Unlock()
+	if same {
 		return nil
-	case have == nil && len(k.keys) >= MaxApplications:
+	}
+	if have == nil && full {
 		return ErrFull
 	}
 	if err := os.MkdirAll(k.dir, 0o700); err != nil {
@@ -116,11 +121,12 @@ func (k *Keys) Register(app rm.ApplicationID, data []byte) error {
 	if err := durable.ReplaceJSON(k.file(app), record{t.Password}, 0o600); err != nil {
 		return fmt.Errorf("shuffle: %w", err)
 	}
-	if have == nil {
-		have = &key{}
-		k.keys[app] = have
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.keys[app] == nil {
+		k.keys[app] = &key{}
 	}
-	have.password = t.Password
+	k.keys[app].password = t.Password
 	return nil
 }
 
@@ -143,7 +149,7 @@ func (k *Keys) Applications() []rm.ApplicationID {
 	return all
 }
 
-// End forgets an application; false: it was not known.
+// End forgets an application; false: it was not known. Its file is there until Clean.
 func (k *Keys) End(app rm.ApplicationID) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -151,8 +157,16 @@ func (k *Keys) End(app rm.ApplicationID) bool {
 		return false
 	}
 	delete(k.keys, app)
-	os.Remove(k.file(app)) // if it stays, the next node manager asks again
 	return true
+}
+
+// Clean removes the file of an application that has ended. If it stays, the next node manager asks again.
+func (k *Keys) Clean(app rm.ApplicationID) {
+	k.writing.Lock()
+	defer k.writing.Unlock()
+	if !k.Has(app) { // another token has come
+		os.Remove(k.file(app))
+	}
 }
 
 // maxBusy is how many requests of one application are answered at a time. A reduce has 5 fetchers by default.

@@ -248,9 +248,41 @@ func TestKeysOutliveTheNodeManagerAndEndWithTheirApplications(t *testing.T) {
 	if !k.End(app) || k.End(app) || k.Has(app) || !k.Has(other) {
 		t.Error("one has ended")
 	}
+	k.Clean(app)
+	k.Clean(other) // which has not
 	if k = open(); k.Has(app) || !k.Has(other) {
 		t.Error("one had ended")
 	}
+}
+
+// A disk that hangs while a token is written keeps neither the node's reports nor its orders.
+func TestADiskThatHangsKeepsNobody(t *testing.T) {
+	k, err := Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Register(app, jobToken("one")); err != nil {
+		t.Fatal(err)
+	}
+	pipe := k.file(other) + ".tmp" // who writes it waits until somebody reads
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error)
+	go func() { done <- k.Register(other, jobToken("x")) }()
+	for k.writing.TryLock() {
+		k.writing.Unlock()
+		time.Sleep(time.Millisecond)
+	}
+	if got := k.Applications(); len(got) != 1 || !k.Has(app) || k.Has(other) || !k.End(app) {
+		t.Errorf("%v", got)
+	}
+	f, err := os.OpenFile(pipe, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	<-done // with an error or without: a pipe is no file
 }
 
 func TestOneJobDoesNotTakeThePlacesOfAll(t *testing.T) {

@@ -67,7 +67,7 @@ type Record struct {
 	Forgotten bool `json:"forgotten,omitempty"`
 	// GPUs is what it has done with its devices, as of a minute ago at the latest.
 	GPUs []nodemanager.GPUUse `json:"gpus,omitempty"`
-	// Degraded says which limits of this container are polled instead of enforced.
+	// Degraded says which limits of this container are polled instead of enforced, or are not kept.
 	Degraded string `json:"degraded,omitempty"`
 }
 

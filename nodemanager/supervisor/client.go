@@ -304,7 +304,7 @@ type Started struct {
 	Main int
 	// Exit is set when the command could not be started: the container has ended.
 	Exit *Exit
-	// Degraded says why limits are polled instead of enforced by a control group; empty when they are enforced.
+	// Degraded says which limits a control group does not enforce, and why; empty when it enforces all.
 	Degraded string
 }
 

@@ -105,7 +105,11 @@ func (s *supervisor) begin(r *shell.Request) (x *session, err error) {
 			<-x.done
 		}
 	}()
-	if err := <-forked; errors.Is(err, errEnding) {
+	err = <-forked
+	if err != nil && start.answer != nil {
+		start.answer.Close() // who has not begun says nothing
+	}
+	if errors.Is(err, errEnding) {
 		return x, err
 	} else if err != nil {
 		return s.failed(x, statusOfExec(err), fmt.Sprintf("start %s: %v", start.path, err)), nil

@@ -230,7 +230,12 @@ func (s *supervisor) launchMain() (degraded string, exit *Exit) {
 		return "", fail(nodemanager.Aborted, "Container %s was not started: the lease of its node had ended", l.Container)
 	}
 	s.group = l.Group
-	if err := s.group.Make(l.Limits); err != nil {
+	unmet, err := s.group.Make(l.Limits)
+	if err == nil && unmet != nil {
+		degraded = "not all limits of the container are enforced: " + strings.ReplaceAll(unmet.Error(), "\n", "; ")
+		s.log.Warn("control group without some limits", "container", l.Container, "error", unmet)
+	}
+	if err != nil {
 		degraded = fmt.Sprintf("control group of the container could not be made, memory is polled: %v", err)
 		s.log.Warn("no control group", "container", l.Container, "error", err)
 		_ = s.group.Remove()

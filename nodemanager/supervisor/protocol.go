@@ -57,7 +57,7 @@ type Status struct {
 type started struct {
 	Main int   `json:"main,omitempty"`
 	Exit *Exit `json:"exit,omitempty"`
-	// Degraded: the control group could not be made, for this reason; limits are polled.
+	// Degraded: the control group could not be made, for this reason, and limits are polled; or it has not all of them.
 	Degraded string `json:"degraded,omitempty"`
 	Error    string `json:"error,omitempty"`
 }

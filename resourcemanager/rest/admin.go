@@ -2,7 +2,6 @@ package rest
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"strconv"
 	"strings"
@@ -56,7 +55,7 @@ type NodeMarks struct {
 	Node string `json:"node"`
 	// Labels in place of all that it has; absent: see the next two.
 	Labels []string `json:"labels,omitempty"`
-	// AddLabels and DropLabels change those that it has; OwnLabels: it has its node manager's again.
+	// AddLabels and DropLabels change those that it has, which may be there or gone already; OwnLabels: it has its node manager's again.
 	AddLabels  []string `json:"add_labels,omitempty"`
 	DropLabels []string `json:"drop_labels,omitempty"`
 	OwnLabels  bool     `json:"own_labels,omitempty"`
@@ -140,8 +139,7 @@ func (q *request) administer() {
 		return
 	}
 	var body AdminRequest
-	if err := json.NewDecoder(q.r.Body).Decode(&body); err != nil {
-		q.fail(metadata.Errorf(metadata.ErrInvalidArgument, "the body is not what it should be: %v", err))
+	if !q.body(&body) {
 		return
 	}
 	w := Wish{Timeout: -1}
@@ -169,11 +167,7 @@ func (q *request) administer() {
 // markNodes changes labels and attributes of nodes.
 func (q *request) markNodes() {
 	var body MarksRequest
-	if err := json.NewDecoder(q.r.Body).Decode(&body); err != nil {
-		q.fail(metadata.Errorf(metadata.ErrInvalidArgument, "the body is not what it should be: %v", err))
-		return
-	}
-	if q.operated() {
+	if q.operated() && q.body(&body, "set_attributes") {
 		q.answered(struct{}{}, q.Operator.MarkNodes(q.r.Context(), q.caller, body.Marks, false))
 	}
 }

@@ -81,12 +81,18 @@ type ExplainedJob struct {
 	// Asks that wait, the master first; More are left out.
 	Asks []Explanation `json:"asks"`
 	More int           `json:"more,omitempty"`
+	// OutOfService says of nodes that operators keep work from, and why, if something of the job waits; OutOfServiceMore are left out.
+	OutOfService     []string `json:"out_of_service,omitempty"`
+	OutOfServiceMore int      `json:"out_of_service_more,omitempty"`
 	// Used is what its live containers have, Live their number.
 	Used Amount `json:"used"`
 	Live int    `json:"live"`
 	// Deadline is when it is ended whatever it does; 0: there is none.
 	Deadline int64 `json:"deadline,omitempty"`
 }
+
+// maxOutOfService bounds the nodes out of service that an explanation names.
+const maxOutOfService = 10
 
 // Planned is what POST /api/v1/jobs?dry_run=true answers. Nothing was submitted.
 type Planned struct {
@@ -194,6 +200,15 @@ func (q *request) explainJob() {
 		}
 	case len(out.Asks) > 0:
 		out.Text = fmt.Sprintf("%d of its asks wait; %s", len(out.Asks)+out.More, has)
+		for n := range q.view.Nodes() {
+			switch why := n.Why(); {
+			case why == "":
+			case len(out.OutOfService) < maxOutOfService:
+				out.OutOfService = append(out.OutOfService, why)
+			default:
+				out.OutOfServiceMore++
+			}
+		}
 	case out.Phase == "PENDING":
 		out.Text = "what it asked for is looked at, or being started; " + has
 	default:

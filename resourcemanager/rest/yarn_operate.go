@@ -133,7 +133,7 @@ func (q *request) conf() {
 		{"yarn.acl.enable", true},
 		{"yarn.cluster.max-application-priority", rm.MaxPriority},
 		{"yarn.log-aggregation-enable", true},
-		{"yarn.node-labels.enabled", false},
+		{"yarn.node-labels.enabled", true},
 		{"yarn.resourcemanager.scheduler.class", "org.apache.hadoop.yarn.server.resourcemanager.scheduler.capacity.CapacityScheduler"},
 		{"yarn.scheduler.maximum-allocation-mb", high.MemoryMiB()},
 		{"yarn.scheduler.maximum-allocation-vcores", high.VCores},

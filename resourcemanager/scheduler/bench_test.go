@@ -241,7 +241,7 @@ func crowded(b *testing.B, gangs bool, nodes int) (*Model, *lane) {
 	}
 	m.SetApp(App{ID: rm.ApplicationID{Cluster: 1, Sequence: 1 << 40}, Queue: "root.a", User: "v", Asks: []rm.Ask{{ID: "g", Resource: oneGPU.Times(8), Count: nodes, Gang: nodes}}})
 	m.Plan(Budget{}, 3_600_000)
-	return m, m.starving(m.byQueue[q.Find("root.a")])[0]
+	return m, m.starving(m.byQueue[q.Find("root.a")], 0, true, nil)[0]
 }
 
 // searches times searches, each of which has to find some victims.

@@ -24,7 +24,7 @@ const (
 // again. The room of both is kept: the ask's as a reservation, theirs as berths. nil: there is no way, or none that is worth it.
 func (m *Model) mend(l *lane, table func() []*victim, busy rm.Resource, most float64) *Eviction {
 	w, q := l.first(), l.queue
-	if r := q.head.reservation; r != nil && r.want != w || r == nil && len(m.reservations) >= maxReservations || m.config.Patience < 0 {
+	if r := q.head.reservation; r != nil && r.want != w || r == nil && m.kept(true) >= maxReservations || m.config.Patience < 0 {
 		return nil // its room could not be kept
 	}
 	w.mend = m.now + min(mendGap, millis(m.config.Preempt.DefragmentAfter, DefaultDefragmentAfter))
@@ -136,7 +136,7 @@ func (s *search) move(all []*victim) (chosen []*victim, seats []seat, berths []*
 	still := m.still
 	m.still = true
 	defer func() { m.still = still }()
-	ending := m.ending()
+	ending := m.endings()
 	for _, v := range ending {
 		s.take(v, true)
 	}
@@ -345,7 +345,7 @@ func (s *search) kept() *want {
 	if r := s.leaf.head.reservation; r != nil && r.evicts {
 		return r.want
 	}
-	for _, l := range s.m.starving(s.leaf) {
+	for _, l := range s.m.waitingLanes(s.leaf) {
 		return l.first()
 	}
 	return nil
@@ -354,6 +354,21 @@ func (s *search) kept() *want {
 // millis is a duration, or another when that is 0, in the unit of times.
 func millis(d, otherwise time.Duration) metadata.Time {
 	return metadata.Time(cmp.Or(d, otherwise).Milliseconds())
+}
+
+// waitingLanes are the lanes of a leaf that wait, in the order of their first asks.
+func (m *Model) waitingLanes(q *queue) []*lane {
+	out := make([]*lane, 0, len(q.all))
+	for _, l := range q.all {
+		out = append(out, l)
+	}
+	slices.SortFunc(out, func(a, b *lane) int {
+		if before(a.first(), b.first()) {
+			return -1
+		}
+		return 1
+	})
+	return out[:min(len(out), maxStarvingLanes)]
 }
 
 // movedFor reports whether those that were told for a leaf are moved for an ask, or nobody knows for which.

@@ -63,8 +63,9 @@ type Model struct {
 	nodes  map[rm.NodeID]*node
 	names  map[string][]*node // by host and by id
 	apps   map[rm.ApplicationID]*app
-	// leavers are the nodes with containers that are about to go.
+	// leavers are the nodes with containers that are about to go, ending is since when nodes were seen to be told to end them, see noteEnding.
 	leavers map[rm.NodeID]*node
+	ending  map[rm.ContainerID]metadata.Time
 
 	queues     []*queue // as in rm.Queues.All
 	byQueue    map[*rm.Queue]*queue

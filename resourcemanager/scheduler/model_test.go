@@ -134,12 +134,15 @@ func TestAModelThatIsToldOfChangesIsTheWhole(t *testing.T) {
 			case 0: // a plan, of which some groups are refused
 				plan := m.Plan(Budget{Containers: rapid.IntRange(0, 3).Draw(t, "budget")}, 0)
 				var numbers []int64
-				refused := map[string]bool{} // a gang that is refused takes with it what comes after it
+				// A gang that is refused takes with it what comes after it, and, of its application, what may have counted on it as a neighbour.
+				refused := map[string]bool{}
 				for _, g := range plan.Groups {
 					numbers = append(numbers, g.Number)
-					name := fmt.Sprint(g.App, g.Ask)
-					if refused[name] || rapid.IntRange(0, 3).Draw(t, "refused") == 0 {
-						refused[name] = true
+					name, all := fmt.Sprint(g.App, g.Ask), g.App.String()
+					asks := w.apps[w.order[g.App.Sequence-1]].Asks
+					minds := slices.ContainsFunc(asks, func(a rm.Ask) bool { return a.ID == g.Ask && !a.Constraints.IsZero() })
+					if refused[name] || minds && refused[all] || rapid.IntRange(0, 3).Draw(t, "refused") == 0 {
+						refused[name], refused[all] = true, true
 						continue
 					}
 					if err := w.apply(Plan{Groups: []Group{g}}); err != nil {

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"cmp"
+	"math/bits"
 	"slices"
 	"time"
 
@@ -15,6 +16,7 @@ const (
 	DefaultRoundShare = 0.1
 	maxStarvingLanes  = 16    // of a leaf that are looked at
 	maxFailures       = 3     // searches without a result in one round
+	maxPatience       = 8     // times After lie between two such searches for one ask at most
 	maxVictims        = 4_096 // of one eviction
 	restartGPUSeconds = 60    // what it costs to begin a container anew, beside what it loses, for each GPU
 	milliGPUsOfAVCore = 10    // a vcore's work beside a GPU's
@@ -23,6 +25,8 @@ const (
 	DefaultDefragmentAfter = 5 * time.Minute
 	DefaultDefragmentPrice = 5 * time.Minute
 	DefaultDefragmentRest  = 30 * time.Minute
+	// stuckAfter is after which time nobody counts on the end of a container that its node was told to end.
+	stuckAfter = metadata.Time(15 * time.Minute / time.Millisecond)
 )
 
 // Preemption says when room is taken from some for others. The zero value: never.
@@ -117,6 +121,7 @@ func (m *Model) Preempt(now metadata.Time) Preempted {
 	}
 	m.followBerths()
 	after, most := metadata.Time(cmp.Or(p.After, DefaultStarved).Milliseconds()), cmp.Or(p.RoundShare, DefaultRoundShare)
+	m.noteEnding()
 	told := m.leaving()
 	busy := rm.Resource{}
 	moving := len(m.berths) > 0 // one plan at a time
@@ -132,8 +137,14 @@ func (m *Model) Preempt(now metadata.Time) Preempted {
 			leaves = append(leaves, q)
 		}
 	}
+	tired := func(q *queue) metadata.Time { // those for which nothing was found lately let the others go first
+		if q.fruitless > now-after {
+			return q.fruitless
+		}
+		return 0
+	}
 	slices.SortStableFunc(leaves, func(a, b *queue) int {
-		return cmp.Or(-cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.ratio, b.ratio))
+		return cmp.Or(cmp.Compare(tired(a), tired(b)), -cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.ratio, b.ratio))
 	})
 	least := m.leastPriorities()
 	var all []*victim // what could go, looked up when somebody asks for it
@@ -154,38 +165,53 @@ func (m *Model) Preempt(now metadata.Time) Preempted {
 		var done *Eviction
 		var needed []*victim
 		settling := false
-		lanes := m.starving(q)
+		lanes := m.starving(q, after, len(own) > 0, least)
 		if !m.moveOn(q, own) {
 			lanes = nil
+		} else if q.head.reservation == nil && slices.ContainsFunc(own, moves) {
+			lanes = m.waitingLanes(q) // another leader knew for which
 		}
 		for _, l := range lanes {
 			w := l.first()
-			if r := q.head.reservation; len(own) == 0 && r != nil && r.evicts && r.want == w {
-				// The last has gone; its devices may need a moment.
-				if r.idle == 0 {
+			if r := q.head.reservation; r != nil && r.evicts && r.want == w {
+				switch {
+				case len(own) > 0:
+					r.idle = 0
+				case r.idle == 0:
 					r.idle = now
 				}
-				if settling = now-r.idle < after; settling {
+				// The last has gone; its devices may need a moment.
+				if settling = len(own) == 0 && now-r.idle < after; settling {
 					break
 				}
 			}
-			due := m.claims(q, m.need(l.shape).Times(l.shape.Unit)) > 0 || lower(least, q, w.app.Priority) || m.movedFor(w, own)
-			if p.Enabled && due && (len(own) > 0 || now-w.waits >= after && now >= w.again && failures < maxFailures) {
-				if done, needed = m.evict(l, own, table, busy, most); done != nil {
-					break
-				}
-				failures++
-				w.again = now + after
+			if len(own) == 0 && failures >= maxFailures || !m.due(l, least) && !m.movedFor(w, own) || !m.keepable(l, w) {
+				continue
 			}
-			if len(own) == 0 && !moving && m.mends(l) {
-				if done = m.mend(l, table, busy, most); done != nil {
-					moving = true
-					break
-				}
+			var postponed bool
+			if done, needed, postponed = m.evict(l, own, table, busy, most); done != nil {
+				w.failed = 0
+				break
+			}
+			failures++
+			w.again, q.fruitless = now+after, now
+			if !postponed {
+				w.again = now + after<<w.failed
+				w.failed = min(w.failed+1, bits.Len(maxPatience)-1)
 			}
 		}
 		if settling {
 			continue
+		}
+		if done == nil && len(own) == 0 && !moving {
+			for _, l := range m.waitingLanes(q) {
+				if m.mends(l) {
+					if done = m.mend(l, table, busy, most); done != nil {
+						moving = true
+						break
+					}
+				}
+			}
 		}
 		for _, v := range own {
 			if !slices.Contains(needed, v) {
@@ -243,9 +269,10 @@ func (m *Model) leastPriorities() map[*queue]int {
 	return out
 }
 
-func lower(least map[*queue]int, q *queue, than int) bool {
-	n, ok := least[q]
-	return ok && n < than
+// due reports whether somebody may have to go for a lane's first ask: it is within a guarantee, or somebody in its leaf has a lower priority.
+func (m *Model) due(l *lane, least map[*queue]int) bool {
+	n, ok := least[l.queue]
+	return ok && n < l.first().app.Priority || m.claims(l.queue, m.need(l.shape).Times(l.shape.Unit)) > 0
 }
 
 func sortedKeys(of map[string][]*victim) []string {
@@ -257,13 +284,23 @@ func sortedKeys(of map[string][]*victim) []string {
 	return out
 }
 
-// starving are the lanes of a leaf that wait for room or for less use of a queue, in their order. It notes since when.
-func (m *Model) starving(q *queue) []*lane {
+// starving are the lanes of a leaf for which somebody may have to make room now, in their order. It notes since when each waits. With told, some
+// go already for the leaf, and are for whoever is first.
+func (m *Model) starving(q *queue, after metadata.Time, told bool, least map[*queue]int) []*lane {
 	var out []*lane
 	for _, l := range q.all {
 		w := l.first()
 		if w.waits == 0 {
 			w.waits = m.now
+		}
+		switch r := q.head.reservation; {
+		case !m.config.Preempt.Enabled:
+			continue
+		case r != nil && r.evicts && r.want == w:
+		case m.now < w.again || !told && m.now-w.waits < after:
+			continue
+		case !m.due(l, least):
+			continue
 		}
 		out = append(out, l)
 	}
@@ -276,27 +313,52 @@ func (m *Model) starving(q *queue) []*lane {
 	return out[:min(len(out), maxStarvingLanes)]
 }
 
-// leaving are the containers that were told to go, as victims of the queues for which they go.
+// leaving are the containers that were told to go, as victims of the queues for which they go. Those that should have ended long ago are none.
 func (m *Model) leaving() map[string][]*victim {
+	type gang struct {
+		app    rm.ApplicationID
+		number int64
+		queue  string
+	}
+	gangs := map[gang]*victim{}
 	out := map[string][]*victim{}
 	for _, n := range sorted(m.leavers) {
 		for i := range n.Holds {
 			h := &n.Holds[i]
-			if h.For == "" {
+			if h.For == "" || m.stuck(h) {
 				continue
 			}
-			list := out[h.For]
-			if g := slices.IndexFunc(list, func(v *victim) bool { // of those that are moved, gangs stay together
-				o := v.parts[0].hold
-				return h.Moves && o.Moves && h.Gang != 0 && o.Gang == h.Gang && o.App == h.App
-			}); g >= 0 {
-				list[g].parts, list[g].sum = append(list[g].parts, part{n, h}), list[g].sum.Add(h.Resource)
-				continue
+			key := gang{h.App, h.Gang, h.For}
+			v := gangs[key]
+			if v == nil || h.Gang == 0 {
+				v = &victim{app: m.apps[h.App], leaving: true}
+				out[h.For] = append(out[h.For], v)
+				gangs[key] = v
 			}
-			out[h.For] = append(list, &victim{app: m.apps[h.App], parts: []part{{n, h}}, sum: h.Resource, leaving: true})
+			v.parts, v.sum = append(v.parts, part{n, h}), v.sum.Add(h.Resource)
 		}
 	}
 	return out
+}
+
+// noteEnding notes since when containers end.
+func (m *Model) noteEnding() {
+	since := map[rm.ContainerID]metadata.Time{}
+	for _, n := range m.leavers {
+		for i := range n.Holds {
+			if h := &n.Holds[i]; h.Stopping && !h.Container.IsZero() {
+				since[h.Container] = cmp.Or(m.ending[h.Container], m.now)
+			}
+		}
+	}
+	m.ending = since
+}
+
+// stuck reports whether a container should have ended long ago: nobody counts on its room before it is gone. A process that waits for a broken
+// device cannot be killed.
+func (m *Model) stuck(h *Hold) bool {
+	since := m.ending[h.Container]
+	return h.Stopping && since > 0 && m.now-since > stuckAfter
 }
 
 // sorted are the nodes that hold something, by id.
@@ -349,8 +411,8 @@ func (m *Model) victims() []*victim {
 }
 
 // evict looks for what has to go so that a lane's first ask finds room, beside what was told already. It returns what is needed of both, and keeps
-// the room; nil: there is no way.
-func (m *Model) evict(l *lane, told []*victim, table func() []*victim, busy rm.Resource, most float64) (*Eviction, []*victim) {
+// the room; nil: there is no way, or it is postponed until less are on their way out.
+func (m *Model) evict(l *lane, told []*victim, table func() []*victim, busy rm.Resource, most float64) (e *Eviction, needed []*victim, postponed bool) {
 	w := l.first()
 	for _, v := range told {
 		busy = busy.Sub(v.sum)
@@ -367,12 +429,13 @@ func (m *Model) evict(l *lane, told []*victim, table func() []*victim, busy rm.R
 			fresh = fresh || !v.leaving
 		}
 		if sum := busy.Add(own); fresh && share(&sum, &m.total) > most && (!busy.IsZero() || len(told) > 0) {
-			continue // in another round
+			postponed = true
+			continue
 		}
 		m.keepSeats(l, w, s.shape, seats, false)
-		return m.eviction(w, units, chosen), chosen
+		return m.eviction(w, units, chosen), chosen, false
 	}
-	return nil, nil
+	return nil, nil, postponed
 }
 
 func (m *Model) eviction(w *want, units int, chosen []*victim) *Eviction {

@@ -18,16 +18,17 @@ func (m *Model) keepSeats(l *lane, w *want, s *shape, seats []seat, always bool)
 		return
 	}
 	old := q.head.reservation
-	if old != nil && old.want != w && !old.evicts {
+	if old != nil && old.want != w && !old.evicts && before(old.want, w) {
 		w.again = m.now + metadata.Time(DefaultWait.Milliseconds()) // others may be quicker, and it would go on and on
 	}
-	if old != nil && (old.want != w || old.evicts && sameSeats(old, seats)) {
-		return // another's, or the same
-	}
-	if old == nil && len(m.reservations) >= maxReservations {
+	switch {
+	case old != nil && old.want != w && before(old.want, w),
+		old != nil && old.want == w && old.evicts && sameSeats(old, seats),
+		(old == nil || !old.evicts) && m.kept(true) >= maxReservations:
 		return
-	}
-	if q.head.want != nil {
+	case old != nil && old.want != w:
+		m.yield(old)
+	case q.head.want != nil:
 		m.release(q.head.want)
 	}
 	m.last++
@@ -65,12 +66,39 @@ func sameSeats(r *reservation, seats []seat) bool {
 	return true
 }
 
+// keepable reports whether the room that is made for a lane's first ask can be kept until all of it is there. A gang finds none otherwise, and
+// others would go in vain; what is kept for somebody before it in its leaf stays.
+func (m *Model) keepable(l *lane, w *want) bool {
+	r := l.queue.head.reservation
+	switch {
+	case l.shape.Unit == 1 && !l.shape.Exclusive || m.config.Patience < 0 || r != nil && r.evicts && r.want == w:
+		return true
+	case r != nil && r.want != w && before(r.want, w):
+		return false
+	}
+	return r != nil && r.evicts || m.kept(true) < maxReservations
+}
+
+// kept counts the reservations for which others make room, or the others.
+func (m *Model) kept(evicts bool) int {
+	n := 0
+	for _, r := range m.reservations {
+		if r.evicts == evicts {
+			n++
+		}
+	}
+	return n
+}
+
 // unkeep gives up what an eviction keeps for a leaf, for which nothing is evicted any more.
 func (m *Model) unkeep(q *queue) {
-	r := q.head.reservation
-	if r == nil || !r.evicts {
-		return
+	if r := q.head.reservation; r != nil && r.evicts {
+		m.yield(r)
 	}
+}
+
+// yield gives up a reservation.
+func (m *Model) yield(r *reservation) {
 	w := r.want
 	m.release(w)
 	if w.lane != nil {

@@ -35,8 +35,8 @@ func (m *Model) newSearch(l *lane, w *want, units int) *search {
 	if f.Unit = units; l.shape.Unit != units {
 		f.Within = ""
 	}
-	if r := l.queue.head.reservation; r != nil && r.evicts && r.want != w && before(w, r.want) {
-		f.Reservation = r.number // who comes first has what goes for others of its queue
+	if r := l.queue.head.reservation; r != nil && r.want != w && before(w, r.want) {
+		f.Reservation = r.number // who comes first has what is kept for others of its queue
 	}
 	s := &search{m: m, w: w, leaf: l.queue, shape: m.newShape(f)}
 	s.need = m.need(s.shape)
@@ -207,7 +207,7 @@ func (s *search) run(told []*victim, table func() []*victim) (chosen []*victim, 
 		}
 		m.still = still
 	}()
-	ending := m.ending()
+	ending := m.endings()
 	if len(ending) > 0 { // what is about to end anyway
 		defer func() {
 			for _, v := range slices.Backward(ending) {
@@ -245,12 +245,12 @@ func (s *search) run(told []*victim, table func() []*victim) (chosen []*victim, 
 	return chosen, s.seats()
 }
 
-// ending are the containers that are about to end for nobody's sake.
-func (m *Model) ending() []*victim {
+// endings are the containers that are about to end for nobody's sake.
+func (m *Model) endings() []*victim {
 	var out []*victim
 	for _, n := range sorted(m.leavers) {
 		for i := range n.Holds {
-			if h := &n.Holds[i]; h.Stopping && h.For == "" && !n.Closed {
+			if h := &n.Holds[i]; h.Stopping && h.For == "" && !n.Closed && !m.stuck(h) {
 				out = append(out, &victim{app: m.apps[h.App], parts: []part{{n, h}}, sum: h.Resource, leaving: true})
 			}
 		}

@@ -45,6 +45,8 @@ type queue struct {
 	served head
 	// mend is from when on somebody may be moved for it again.
 	mend metadata.Time
+	// fruitless is when it was last looked in vain for whom to end for one of its asks, see preempt.go.
+	fruitless metadata.Time
 }
 
 // user is a user of a leaf with a limit for users.
@@ -62,8 +64,10 @@ type want struct {
 	// assumed of Count are granted by plans that are not settled.
 	assumed int
 	lane    *lane
-	// waits is since when it has waited as the first of its lane, as far as Preempt has seen; again is when another look is worth it.
+	// waits is since when it has waited as the first of its lane, as far as Preempt has seen; again is when another look is worth it, after
+	// failed ones in vain.
 	waits, again metadata.Time
+	failed       int
 	// mend is the same for who is moved.
 	mend metadata.Time
 	// tried: it belongs to nobody, and is in no lane, see Try.

@@ -17,7 +17,7 @@ const (
 	DefaultWait     = 5 * time.Minute
 )
 
-// maxReservations bounds those at a time: each is found by a look at all nodes.
+// maxReservations bounds those at a time, of either sort: each is found by a look at all nodes.
 const maxReservations = 16
 
 // head is the first ask of a leaf that finds no room, while it is that.
@@ -167,7 +167,7 @@ func (m *Model) reserve() {
 		return cmp.Or(cmp.Compare(a.head.since, b.head.since), cmp.Compare(a.number, b.number))
 	})
 	for _, q := range due {
-		if len(m.reservations) >= maxReservations {
+		if m.kept(false) >= maxReservations {
 			break
 		}
 		w := q.head.want

@@ -30,17 +30,8 @@ func (m *Model) Try(to App, queues []string, now metadata.Time) (groups []Group,
 	}
 	m.still = true
 	mark := m.Mark()
-	again := slices.ContainsFunc(to.Asks, func(a rm.Ask) bool { return !a.Constraints.IsZero() })
-	for again { // what is granted to one ask may be what another waits for
-		again = false
-		for _, w := range a.wants {
-			more := m.try(w)
-			groups = append(groups, more...)
-			again = again || len(more) > 0
-		}
-	}
+	groups = m.tryAll(a)
 	for _, w := range a.wants {
-		groups = append(groups, m.try(w)...)
 		if w.open() <= 0 {
 			continue
 		}
@@ -64,18 +55,36 @@ func (m *Model) apart(w *want) *lane {
 	return l
 }
 
-// try grants as much of an ask as there is room for.
-func (m *Model) try(w *want) (groups []Group) {
+// tryAll grants as much of an application's asks as there is room for, as a plan would.
+func (m *Model) tryAll(a *app) (groups []Group) {
 	var l *lane
-	for w.app.queue != nil && w.open() > 0 {
-		if l == nil || l.shape.Unit != w.unit() {
+	for i := 0; a.queue != nil && i < len(a.wants); {
+		w := a.wants[i]
+		if w.open() <= 0 {
+			i++
+			continue
+		}
+		if l == nil || l.first() != w || l.shape.Unit != w.unit() {
 			l = m.apart(w)
 		}
 		seats, _ := m.decide(l)
 		if seats == nil {
-			break
+			i++
+			continue
 		}
 		groups = append(groups, m.assume(w, l.shape, seats).group)
+		if slices.ContainsFunc(a.wants[:i], func(e *want) bool { return e.minds(w.Tags) }) {
+			i = 0 // what is there now may be what it waits for
+		}
 	}
 	return groups
+}
+
+// minds reports whether an ask has constraints about some of the tags.
+func (w *want) minds(tags rm.Tags) bool {
+	if w.Constraints.IsZero() || tags.IsZero() {
+		return false
+	}
+	list := tags.List()
+	return slices.ContainsFunc(w.Constraints.List(), func(c rm.Constraint) bool { return slices.Contains(list, c.Tag) })
 }

@@ -1,9 +1,12 @@
 package server
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -171,6 +174,48 @@ func TestManySmallContainersDoNotKillTheirNode(t *testing.T) {
 		t.Errorf("bob's job: attempt %d %s", j.Attempt, j.State)
 	}
 	c.check()
+}
+
+// What a node manager that lies, or another program, says of its node is refused before it reaches the state: where, and what is wrong.
+func TestReportsThatLieAreRefused(t *testing.T) {
+	good := func() *pb.NodeReport {
+		return &pb.NodeReport{
+			NodeId: "127.0.0.1:1", Incarnation: "one", Rack: "/row7/rack3", Capacity: &pb.Resources{Memory: 1 << 30, Vcores: 1},
+			Gpus: []*pb.GPU{{Uuid: "GPU-1", Memory: 1 << 30}},
+		}
+	}
+	if err := errors.Join(checkName(good()), checkReport(good())); err != nil {
+		t.Fatal(err)
+	}
+	many := strings.Repeat("x", maxWord+1)
+	for what, test := range map[string]struct {
+		lie  func(*pb.NodeReport)
+		says string
+	}{
+		"no port":              {func(r *pb.NodeReport) { r.NodeId = "host" }, "is not host:port"},
+		"no incarnation":       {func(r *pb.NodeReport) { r.Incarnation = "" }, "incarnation is missing"},
+		"a long name":          {func(r *pb.NodeReport) { r.Host = many }, "longer than"},
+		"a rack of no path":    {func(r *pb.NodeReport) { r.Rack = "rack" }, "no path of a rack"},
+		"a deep rack":          {func(r *pb.NodeReport) { r.Rack = strings.Repeat("/a", 100) }, "at most 8 parts"},
+		"no capacity":          {func(r *pb.NodeReport) { r.Capacity = nil }, "capacity"},
+		"less than no memory":  {func(r *pb.NodeReport) { r.Capacity.Memory = -1 }, "capacity"},
+		"all memory there is":  {func(r *pb.NodeReport) { r.Capacity.Memory = math.MaxInt64 }, "capacity"},
+		"a resource below 0":   {func(r *pb.NodeReport) { r.Capacity.Other = map[string]int64{"a/b": -1} }, "a/b"},
+		"a GPU of no name":     {func(r *pb.NodeReport) { r.Gpus[0].Uuid = "" }, "a GPU without uuid"},
+		"a GPU of a long name": {func(r *pb.NodeReport) { r.Gpus[0].Model = strings.Repeat(many, 8) }, "too long"},
+		"a GPU's memory":       {func(r *pb.NodeReport) { r.Gpus[0].Memory = -1 }, "less than no memory"},
+		"a million GPUs":       {func(r *pb.NodeReport) { r.Gpus = make([]*pb.GPU, 1_000_000) }, "1000000 GPUs"},
+		"a million containers": {func(r *pb.NodeReport) { r.Containers = make([]*pb.ContainerStatus, 1_000_000) }, "1000000 containers"},
+		"the use of many GPUs": {func(r *pb.NodeReport) {
+			r.Containers = []*pb.ContainerStatus{{ContainerId: "container_e01_1795399882961_0001_01_000001", GpuUse: make([]*pb.GPUUse, maxGPUs+1)}}
+		}, "uses 1025 GPUs"},
+	} {
+		r := good()
+		test.lie(r)
+		if err := cmp.Or(checkName(r), checkReport(r)); err == nil || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
 }
 
 // A report that cannot be taken in closes its node for new work. What runs there goes on.

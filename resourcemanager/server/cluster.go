@@ -137,7 +137,7 @@ func (s *Server) admit(caller metadata.Caller, b rest.Submission) (a *rm.Applica
 		if err := s.state.After(a); err != nil {
 			return a, "", err
 		}
-		if now := metadata.TimeOf(time.Now()); a.Late(now) && !s.state.Known(a) {
+		if now := metadata.TimeOf(s.clock.now()); a.Late(now) && !s.state.Known(a) {
 			return a, "", metadata.Errorf(metadata.ErrInvalidArgument, "%s", lateText(a, now))
 		}
 	}

@@ -28,7 +28,10 @@ func (s *Server) question(ctx context.Context) (r *reign, done func(), err error
 	defer turn.Stop()
 	select {
 	case s.questions <- struct{}{}:
-		return r, func() { <-s.questions }, nil
+		began := time.Now()
+		return r, func() { // the scheduler has as much time without questions as with them
+			time.AfterFunc(min(time.Since(began), explainsWithin/2), func() { <-s.questions })
+		}, nil
 	case <-ctx.Done():
 		return nil, nil, context.Cause(ctx)
 	case <-turn.C:
@@ -50,7 +53,13 @@ func (s *Server) Explain(ctx context.Context, id rm.ApplicationID, queues []stri
 		waiting = waiting[:maxExplained]
 	}
 	for _, w := range waiting {
+		began := time.Now()
 		list = append(list, r.explained(w, queues))
+		select { // the scheduler has its turn
+		case <-ctx.Done():
+			return nil, 0, context.Cause(ctx)
+		case <-time.After(time.Since(began)):
+		}
 	}
 	for _, w := range s.starting(r, id) {
 		if len(list) < maxExplained {
@@ -68,7 +77,7 @@ func (r *reign) explained(w scheduler.Waiting, queues []string) rest.Explanation
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.model != nil {
-		if e, ok := p.model.Explain(w.App, w.Ask, queues, metadata.TimeOf(time.Now())); ok && e.Reason.Code == w.Reason.Code {
+		if e, ok := p.model.Explain(w.App, w.Ask, queues, metadata.TimeOf(r.s.clock.now())); ok && e.Reason.Code == w.Reason.Code {
 			return rest.Explained(e)
 		}
 	}
@@ -106,7 +115,7 @@ func (s *Server) Plan(ctx context.Context, caller metadata.Caller, b rest.Submis
 		return rest.Planned{}, metadata.Errorf(metadata.ErrRetriable, "it has only begun to lead")
 	}
 	r.tell()
-	groups, waits := p.model.Try(app, queues, metadata.TimeOf(time.Now()))
+	groups, waits := p.model.Try(app, queues, metadata.TimeOf(r.s.clock.now()))
 	out := rest.Planned{Queue: a.Queue, Priority: a.Priority, Starts: len(waits) == 0, Placements: []rest.PlannedContainer{}}
 	for _, g := range groups {
 		for _, at := range g.Placements {

@@ -41,9 +41,15 @@ func (s *Server) MarkNodes(ctx context.Context, caller metadata.Caller, marks []
 	if len(marks) == 0 || len(marks) > nodesAtOnce {
 		return metadata.Errorf(metadata.ErrInvalidArgument, "%d nodes at once, want 1 to %d", len(marks), nodesAtOnce)
 	}
+	s.marking.Lock() // what is added to or taken from the labels of now must not undo what another operator adds
+	defer s.marking.Unlock()
 	view := s.state.View()
 	c := &statepb.MarkNodes{Known: known}
+	marked := map[string]bool{}
 	for _, m := range marks {
+		if m.Labels == nil && !m.OwnLabels && len(m.AddLabels)+len(m.DropLabels)+len(m.SetAttributes)+len(m.DropAttributes) == 0 {
+			return metadata.Errorf(metadata.ErrInvalidArgument, "node %.100q: nothing is said of it", m.Node)
+		}
 		if len(m.Labels)+len(m.AddLabels)+len(m.DropLabels) > maxLabels || len(m.DropAttributes) > rm.MaxAttributes {
 			return metadata.Errorf(metadata.ErrInvalidArgument, "node %.100s: at most %d labels and %d attributes", m.Node, maxLabels, rm.MaxAttributes)
 		}
@@ -59,16 +65,15 @@ func (s *Server) MarkNodes(ctx context.Context, caller metadata.Caller, marks []
 			return err
 		}
 		for _, id := range ids {
+			if marked[id] && !known { // of YARN's the last one counts
+				return metadata.Errorf(metadata.ErrInvalidArgument, "node %s is named twice: say all of it once", id)
+			}
+			marked[id] = true
 			p := &statepb.NodeMarks{Node: id, OwnLabels: m.OwnLabels, Set: m.SetAttributes, Drop: m.DropAttributes}
 			if m.Labels != nil || len(m.AddLabels)+len(m.DropLabels) > 0 {
 				labels := m.Labels
 				if labels == nil {
-					labels = slices.Clone(view.Node(rm.NodeID(id)).Labels)
-				}
-				for _, l := range m.DropLabels {
-					if !slices.Contains(labels, l) {
-						return metadata.Errorf(metadata.ErrInvalidArgument, "node %s has no label %.100q", id, l)
-					}
+					labels = view.Node(rm.NodeID(id)).Labels
 				}
 				labels = slices.DeleteFunc(append(slices.Clone(labels), m.AddLabels...), func(l string) bool { return slices.Contains(m.DropLabels, l) })
 				for _, l := range labels {

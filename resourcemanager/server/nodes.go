@@ -534,6 +534,11 @@ func checkReport(r *pb.NodeReport) error {
 			return bad("ipc_address %.100q is not host:port", r.IpcAddress)
 		}
 	}
+	if r.Rack != "" {
+		if err := topology.Check(r.Rack); err != nil { // the scheduler works through its levels for every gang
+			return bad("rack %v", err)
+		}
+	}
 	if c := r.Capacity; c == nil || c.Memory < 0 || c.Vcores < 0 || c.Memory > 1<<50 || c.Vcores > 1<<20 {
 		return bad("the capacity is missing or out of range")
 	}
@@ -564,8 +569,8 @@ func checkReport(r *pb.NodeReport) error {
 		}
 	}
 	for _, g := range r.Gpus {
-		if g.Uuid == "" || len(g.Uuid)+len(g.Model)+len(g.Pci)+len(g.Island)+len(g.Health)+len(g.HealthReason) > 8*maxWord {
-			return bad("a GPU without uuid, or with words that are too long")
+		if g.Uuid == "" || len(g.Uuid)+len(g.Model)+len(g.Pci)+len(g.Island)+len(g.Health)+len(g.HealthReason) > 8*maxWord || g.Memory < 0 {
+			return bad("a GPU without uuid, with words that are too long, or with less than no memory")
 		}
 	}
 	return nil

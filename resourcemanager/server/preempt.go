@@ -176,8 +176,8 @@ func preemptionOf(view *state.View, c *rm.Container) *rm.Preemption {
 	return &rm.Preemption{Container: c.ID, Reason: "its room is needed no more", Withdrawn: true}
 }
 
-// Checkpointed implements rm.Masters. Without a notice, at most one report in ten seconds is recorded for a container: what it costs to end it need
-// not be known more exactly.
+// Checkpointed implements rm.Masters. But for the answer to a notice, at most one report in ten seconds is recorded for a container: what it costs to
+// end it need not be known more exactly. What has no effect is not recorded at all.
 func (s *Server) Checkpointed(ctx context.Context, id rm.AttemptID, containers []rm.ContainerID, step int64) error {
 	r, _, err := s.master(id)
 	switch {
@@ -192,36 +192,40 @@ func (s *Server) Checkpointed(ctx context.Context, id rm.AttemptID, containers [
 		return err
 	}
 	view := s.state.View()
-	now := metadata.TimeOf(time.Now())
+	now := metadata.TimeOf(s.clock.now())
 	c := &statepb.Checkpoint{Application: state.ApplicationID(id.Application), Step: step}
-	recent, evicted := 0, []*rm.Container{}
+	var evicted, moved, live int
 	for _, k := range containers {
 		row := view.Container(k)
-		if k.Attempt.Application == id.Application && row != nil && row.Live() {
-			if row.Notice == nil && now-row.Checkpointed < metadata.Time(checkpointsGap.Milliseconds()) {
-				recent++
-				continue
+		switch {
+		case k.Attempt.Application != id.Application:
+			return metadata.Errorf(metadata.ErrPermission, "%v is no container of %v", k, id.Application)
+		case row == nil || !row.Live():
+			continue
+		}
+		live++
+		if row.Notice != nil && row.StopStatus == 0 {
+			if evicted++; row.Notice.Moves {
+				moved++
 			}
-			if row.Notice != nil && row.StopStatus == 0 {
-				evicted = append(evicted, row)
-			}
+		} else if now-row.Checkpointed < metadata.Time(checkpointsGap.Milliseconds()) {
+			continue
 		}
 		c.Containers = append(c.Containers, state.ContainerID(k))
 	}
-	if recent == len(containers) {
+	switch {
+	case live == 0:
+		return metadata.Errorf(metadata.ErrNotExist, "none of %d containers of %v lives", len(containers), id.Application)
+	case len(c.Containers) == 0:
 		return nil
 	}
 	if _, err := s.propose(ctx, &statepb.Command{Op: &statepb.Command_Checkpoint{Checkpoint: c}}); err != nil {
 		return err
 	}
-	if len(evicted) > 0 {
-		s.figures.evicted.Add(int64(len(evicted)))
-		for _, row := range evicted {
-			if row.Notice.Moves {
-				s.figures.moved.Add(1)
-			}
-		}
-		r.s.log.Info("containers that are to make room have saved their work", "app", id.Application, "containers", len(evicted), "step", step)
+	if evicted > 0 {
+		s.figures.evicted.Add(int64(evicted))
+		s.figures.moved.Add(int64(moved))
+		r.s.log.Info("containers that are to make room have saved their work", "app", id.Application, "containers", evicted, "step", step)
 	}
 	return nil
 }

@@ -62,7 +62,7 @@ func (r *reign) sweep() {
 			return
 		case <-timer.C:
 		}
-		removed, err := r.s.removeOldLogs(r.ctx, time.Now())
+		removed, err := r.s.removeOldLogs(r.ctx, r.s.clock.now())
 		if removed > 0 {
 			r.s.log.Info("old logs removed", "applications", removed, "root", r.s.config.LogRoot, "retention", r.s.config.LogRetention)
 		}

@@ -144,7 +144,7 @@ func (r *reign) schedule() {
 			default:
 			}
 			start := time.Now()
-			view, plan := r.plan(start)
+			view, plan := r.plan(r.s.clock.now())
 			r.s.figures.passes.add(time.Since(start))
 			more = plan.More
 			backlog = append(backlog, r.entries(view, plan.Groups)...)

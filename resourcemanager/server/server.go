@@ -44,6 +44,8 @@ type Server struct {
 	ready chan struct{}
 	// questions is held by whoever asks the model for an explanation or a plan.
 	questions chan struct{}
+	// marking is held from what an operator's change of labels is made of to its end.
+	marking sync.Mutex
 	// peers are all resource managers of now.
 	peers atomic.Pointer[[]Peer]
 	// surroundings are what containers that start now are told of the cluster.
@@ -51,6 +53,7 @@ type Server struct {
 	readyOnce    sync.Once
 	started      time.Time
 	racks        *topology.Racks
+	clock        *clock
 	// logs is what nodes still have to copy.
 	logs    logStates
 	figures figures
@@ -72,7 +75,7 @@ func New(c Config) (*Server, error) {
 		return nil, fmt.Errorf("resource manager: %w", err)
 	}
 	s := &Server{
-		config: c, log: c.Logger.With("rm", c.ID), ready: make(chan struct{}), questions: make(chan struct{}, 1), started: time.Now(), opening: newPlaces(opensAtOnce),
+		config: c, log: c.Logger.With("rm", c.ID), ready: make(chan struct{}), questions: make(chan struct{}, 1), started: time.Now(), clock: newClock(c.Logger.With("rm", c.ID), machineClock), opening: newPlaces(opensAtOnce),
 		yarnTokens: yarntoken.NewIssuer(c.Credentials.MAC),
 	}
 	s.queues.Store(queues)
@@ -187,7 +190,7 @@ func (s *Server) lead(ctx context.Context, leadership <-chan raftstore.Leadershi
 
 // propose replicates a command and returns its result. The error is the group's or the command's own.
 func (s *Server) propose(ctx context.Context, c *statepb.Command) (*state.Result, error) {
-	c.NowMs = time.Now().UnixMilli()
+	c.NowMs = s.clock.now().UnixMilli()
 	b, err := state.Encode(c)
 	if err != nil {
 		return nil, err

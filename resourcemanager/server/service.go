@@ -70,7 +70,7 @@ func (s *Server) Administer(ctx context.Context, caller metadata.Caller, names [
 	}
 	c := &statepb.AdministerNodes{Nodes: ids}
 	if w.Leave {
-		now := time.Now()
+		now := s.clock.now()
 		wish := &rm.Wish{Maintenance: w.Maintenance, Since: metadata.TimeOf(now), By: caller.User, Deadline: deadline(now, w.Timeout), Cordon: w.Cordon, Reason: w.Reason}
 		if w.Life > 0 {
 			wish.Until = metadata.TimeOf(now.Add(w.Life))
@@ -102,7 +102,7 @@ func (s *Server) RefreshNodes(ctx context.Context, caller metadata.Caller, timeo
 		return err
 	}
 	_, err = s.propose(ctx, &statepb.Command{Op: &statepb.Command_ExcludeNodes{ExcludeNodes: &statepb.ExcludeNodes{
-		Names: names, DeadlineMs: int64(deadline(time.Now(), timeout)), By: caller.User,
+		Names: names, DeadlineMs: int64(deadline(s.clock.now(), timeout)), By: caller.User,
 	}}})
 	if err == nil {
 		s.log.Info("list of excluded nodes read", "names", len(names), "file", s.config.NodesExclude, "by", caller.User)

@@ -229,6 +229,11 @@ func TestACordonedNode(t *testing.T) {
 	second := c.submit("ann", `{"argv":["train"]}`)
 	eventually(t, "a reason", func() bool { return c.waits(second) == rm.ReasonNoNodes })
 	var text string
+	eventually(t, "an explanation", func() bool {
+		var e rest.ExplainedJob
+		c.http("GET", "/api/v1/jobs/"+second.String()+"/explain", "ann", nil, &e)
+		return len(e.Asks) == 1 && len(e.OutOfService) == 1 && strings.Contains(e.OutOfService[0], "is cordoned by "+c.door.Daemon()+": its fan is loud")
+	})
 	c.http("GET", "/api/v1/nodes", "", nil, &text)
 	for _, want := range []string{`"state":"CORDONED"`, `"cordon":true`, `"reason":"its fan is loud"`, "is cordoned by " + c.door.Daemon() + ": its fan is loud"} {
 		if !strings.Contains(text, want) {

@@ -22,7 +22,7 @@ func (r *reign) watch() {
 		case <-r.ctx.Done():
 			return
 		case <-tick.C:
-			r.look(time.Now()) // not the tick's own time: that may lie before a pause, and what follows after it
+			r.look(r.s.clock.now()) // not the tick's own time: that may lie before a pause, and what follows after it
 		}
 	}
 }

@@ -70,8 +70,7 @@ func TestLabelsAndAttributesOfNodes(t *testing.T) {
 	have("gpu,ssd", "driver=2,rack=r,zone=x")
 	register([]string{"cpu"}, map[string]string{"driver": "3"})
 	have("gpu,ssd", "driver=2,rack=r")
-	refused(mark(&statepb.NodeMarks{Drop: []string{"zone"}}, false), "has no attribute")
-	ok(mark(&statepb.NodeMarks{Drop: []string{"driver"}}, false))
+	ok(mark(&statepb.NodeMarks{Drop: []string{"driver", "zone"}}, false)) // one that it does not have is gone already
 	have("gpu,ssd", "driver=3,rack=r")
 	refused(mark(&statepb.NodeMarks{Drop: []string{"driver"}}, false), "is its node manager's own")
 	refused(change(nil, []string{"cpu"}), "is in the configuration of node manager a:1")
@@ -89,5 +88,10 @@ func TestLabelsAndAttributesOfNodes(t *testing.T) {
 		t.Errorf("an unknown node: %v", err)
 	}
 	have("cpu", "driver=3")
+	// A node that is named twice has both.
+	ok(c.do(&statepb.Command{Op: &statepb.Command_MarkNodes{MarkNodes: &statepb.MarkNodes{Nodes: []*statepb.NodeMarks{
+		{Node: "a:1", Labels: &statepb.Labels{Names: []string{"ssd"}}, Set: map[string]string{"n": "1"}}, {Node: "a:1", Set: map[string]string{"m": "2"}},
+	}}}}).Err)
+	have("ssd", "driver=3,m=2,n=1")
 	c.sound()
 }

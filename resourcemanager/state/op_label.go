@@ -30,16 +30,17 @@ func (s *State) changeLabels(c *statepb.ChangeLabels) *Result {
 	if len(labels) > rm.MaxLabels {
 		return bad("%d labels: at most %d", len(labels), rm.MaxLabels)
 	}
-	for _, name := range c.Remove {
-		for _, n := range s.nodes.Items() {
-			if slices.Contains(n.OwnLabels, name) {
-				return bad("label %s is in the configuration of node manager %s (nodemanager.labels): take it out there", name, n.ID)
+	if len(c.Remove) > 0 {
+		known := s.knownLabels(labels)
+		for _, name := range c.Remove {
+			if at := known[name]; at != "" {
+				return bad("label %s is in the configuration of node manager %s (nodemanager.labels): take it out there", name, at)
+			}
+			if _, ok := known[name]; !ok {
+				return bad("Node label=%s to be removed doesn't existed in cluster node labels collection.", name)
 			}
 		}
-		if !s.knowsLabel(labels, name) {
-			return bad("Node label=%s to be removed doesn't existed in cluster node labels collection.", name)
-		}
-		labels = slices.DeleteFunc(labels, func(o rm.NodeLabel) bool { return o.Name == name })
+		labels = slices.DeleteFunc(labels, func(o rm.NodeLabel) bool { return slices.Contains(c.Remove, o.Name) })
 	}
 	for _, row := range s.nodes.Items() {
 		if row.Labelled && slices.ContainsFunc(row.SetLabels, func(l string) bool { return slices.Contains(c.Remove, l) }) {
@@ -53,14 +54,30 @@ func (s *State) changeLabels(c *statepb.ChangeLabels) *Result {
 	return &Result{}
 }
 
-// knowsLabel reports whether a label is one of those, or a node carries it.
-func (t *tables) knowsLabel(labels []rm.NodeLabel, name string) bool {
-	return slices.ContainsFunc(labels, func(l rm.NodeLabel) bool { return l.Name == name }) ||
-		slices.ContainsFunc(t.nodes.Items(), func(n *rm.Node) bool { return n.Carries(name) || slices.Contains(n.OwnLabels, name) })
+// knownLabels are labels, and those that nodes carry or could carry, each with the first node in whose configuration it is.
+func (t *tables) knownLabels(labels []rm.NodeLabel) map[string]rm.NodeID {
+	known := map[string]rm.NodeID{}
+	for _, l := range labels {
+		known[l.Name] = ""
+	}
+	t.nodes.Scan(func(n *rm.Node) bool {
+		for _, l := range n.Labels {
+			if _, ok := known[l]; !ok {
+				known[l] = ""
+			}
+		}
+		for _, l := range n.OwnLabels {
+			if known[l] == "" {
+				known[l] = n.ID
+			}
+		}
+		return true
+	})
+	return known
 }
 
-// markNodes sets labels and attributes of nodes over their node managers' own; all of them or, when one is refused, none. What runs there
-// stays.
+// markNodes sets labels and attributes of nodes over their node managers' own, in their order; all of them or, when one is refused, none. What
+// runs there stays.
 //
 // Errors: ErrNotExist; ErrInvalidArgument.
 func (s *State) markNodes(c *statepb.MarkNodes) *Result {
@@ -68,14 +85,23 @@ func (s *State) markNodes(c *statepb.MarkNodes) *Result {
 		return &Result{Err: metadata.Errorf(metadata.ErrInvalidArgument, format, args...)}
 	}
 	var nodes []*rm.Node
+	byID := map[string]*rm.Node{} // one may be named twice
+	var known map[string]rm.NodeID
+	if c.Known {
+		known = s.knownLabels(s.labels)
+	}
 	for _, m := range c.Nodes {
-		n := s.node(rm.NodeID(m.Node))
+		n := byID[m.Node]
 		if n == nil {
-			return &Result{Err: metadata.Errorf(metadata.ErrNotExist, "no node %s", m.Node)}
+			if n = s.node(rm.NodeID(m.Node)); n == nil {
+				return &Result{Err: metadata.Errorf(metadata.ErrNotExist, "no node %s", m.Node)}
+			}
+			byID[m.Node] = n
+			nodes = append(nodes, n)
 		}
 		if m.Labels != nil {
 			for _, l := range m.Labels.Names {
-				if c.Known && !s.knowsLabel(s.labels, l) {
+				if _, ok := known[l]; c.Known && !ok {
 					return bad("Not all labels being replaced contained by known label collections, please check, new labels=[%s]", strings.Join(m.Labels.Names, ","))
 				}
 			}
@@ -93,7 +119,7 @@ func (s *State) markNodes(c *statepb.MarkNodes) *Result {
 				if _, own := n.OwnAttributes.Get(name); own {
 					return bad("attribute %s of node %s is its node manager's own (nodemanager.attributes): set another value in its place, or take it out there", name, n.ID)
 				}
-				return bad("node %s has no attribute %.100q", n.ID, name)
+				continue // it is gone already: a repeat of a request whose answer was lost
 			}
 			delete(set, name)
 		}
@@ -111,7 +137,6 @@ func (s *State) markNodes(c *statepb.MarkNodes) *Result {
 			return &Result{Err: err}
 		}
 		n.SetAttributes, _ = rm.NewAttributes(set)
-		nodes = append(nodes, n)
 	}
 	for _, n := range nodes {
 		s.marked(n)
