@@ -38,6 +38,8 @@ type Queue struct {
 	Ordering           string
 	PreemptionDisabled bool
 	PreemptByPriority  bool
+	// Cells are guaranteed, whole nodes of CellGPUs GPUs or more; 0: none.
+	Cells, CellGPUs int
 	// State is STOPPED also below a stopped queue, and never DRAINING.
 	State QueueState
 	// DefaultPriority and MaxPriority are of applications; 0: the cluster's.
@@ -121,6 +123,8 @@ type Queues struct {
 	All []*Queue
 	// Mapping are the rules for applications that name no queue.
 	Mapping []MappingRule
+	// CellGPUs is how many GPUs a cell has at least; 0: no queue is guaranteed any.
+	CellGPUs int
 
 	config  QueueConfig
 	created []string // paths of the queues that were made, in their order
@@ -144,6 +148,9 @@ func (t *Queues) Hash() string {
 			sorted(q.Submit), sorted(q.SubmitGroups), sorted(q.Administer), sorted(q.AdministerGroups), q.State,
 			q.UserLimitPercent, q.UserLimitFactor, q.MaxApplications, q.MaxApplicationsPerUser, q.MasterShare, q.Priority, q.Ordering, q.PreemptionDisabled, q.PreemptByPriority,
 			q.DefaultPriority, q.MaxPriority, q.MaxLifetime, q.DefaultLifetime)
+		if q.Cells > 0 {
+			fmt.Fprintf(h, " cells %d/%d", q.Cells, q.CellGPUs)
+		}
 		if q.AutoCreate != nil {
 			h.Write(template(*q.AutoCreate).Document())
 		}
@@ -221,6 +228,7 @@ func newQueues(root QueueConfig, created []string) (*Queues, error) {
 		errs = append(errs, fmt.Errorf("queue root: %d queues or more: too many", maxQueues))
 	}
 	errs = append(errs, t.checkMapping()...)
+	errs = append(errs, t.checkCells()...)
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}

@@ -48,6 +48,9 @@ type QueueConfig struct {
 	// it a user's applications make room for those of the same user only: anybody may say that work is urgent (YARN's
 	// intra-queue-preemption is off, too, until somebody turns it on).
 	PreemptByPriority bool `json:"preempt_by_priority,omitempty"`
+	// Cells are whole nodes that the queue is guaranteed, by their kind: {"node/8": 4} are four nodes of 8 GPUs or more. What other queues run
+	// and cannot be preempted leaves so many free, or to the queue. All cells of a tree are of one kind (HiveD, OSDI 2020).
+	Cells map[string]int `json:"cells,omitempty"`
 	// DefaultPriority is that of applications submitted without one, MaxPriority the highest that one may have; 0: the cluster's.
 	DefaultPriority int `json:"default_priority,omitempty"`
 	MaxPriority     int `json:"max_priority,omitempty"`
@@ -188,6 +191,9 @@ func (q *Queue) fill(c QueueConfig) (errs []error) {
 	}
 	q.PreemptionDisabled = c.PreemptionDisabled || q.Parent != nil && q.Parent.PreemptionDisabled
 	q.PreemptByPriority = c.PreemptByPriority || q.Parent != nil && q.Parent.PreemptByPriority
+	if err := q.fillCells(c); err != nil {
+		errs = append(errs, err)
+	}
 	duration := func(key, text string, above time.Duration) time.Duration {
 		if text == "" {
 			return above
@@ -222,6 +228,9 @@ func (q *Queue) fill(c QueueConfig) (errs []error) {
 func (q *Queue) checkTemplate(c QueueConfig) (errs []error) {
 	if q.Parent == nil {
 		return []error{fmt.Errorf("queue %s: auto_create: queues are made below other queues, as root.users, not at the top", q.Path)}
+	}
+	if len(c.Cells) > 0 {
+		errs = append(errs, fmt.Errorf("queue %s: auto_create: the queues that are made are guaranteed no cells", q.Path))
 	}
 	if len(c.Children) > 0 || c.AutoCreate != nil {
 		errs = append(errs, fmt.Errorf("queue %s: auto_create: the queues that are made have none below them", q.Path))

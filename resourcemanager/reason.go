@@ -23,6 +23,8 @@ const (
 	ReasonLabel ReasonCode = "LABEL"
 	// ReasonAttributes: no node has the attributes.
 	ReasonAttributes ReasonCode = "ATTRIBUTES"
+	// ReasonCells: there is room, but only on nodes that are guaranteed to another queue as cells, to which it could not be given back.
+	ReasonCells ReasonCode = "CELLS"
 	// ReasonExclusive: no node is empty for an ask that wants one for itself, or all that could hold an ask are somebody's alone.
 	ReasonExclusive ReasonCode = "EXCLUSIVE"
 	// ReasonConstraints: there is room, but not with as many containers of its application near it as it wants.

@@ -290,22 +290,23 @@ type Queue struct {
 	State   string `yaml:"state,omitempty"`
 	Stopped bool   `yaml:"stopped"`
 	// What follows is as in resourcemanager.QueueConfig.
-	UserLimit              string        `yaml:"user_limit,omitempty"`
-	UserLimitFactor        float64       `yaml:"user_limit_factor,omitempty"`
-	MaxApplications        int           `yaml:"max_applications,omitempty"`
-	MaxApplicationsPerUser int           `yaml:"max_applications_per_user,omitempty"`
-	MasterShare            string        `yaml:"master_share,omitempty"`
-	Priority               int           `yaml:"priority,omitempty"`
-	Ordering               string        `yaml:"ordering,omitempty"`
-	PreemptionDisabled     bool          `yaml:"preemption_disabled,omitempty"`
-	PreemptByPriority      bool          `yaml:"preempt_by_priority,omitempty"`
-	DefaultPriority        int           `yaml:"default_priority,omitempty"`
-	MaxPriority            int           `yaml:"max_priority,omitempty"`
-	MaxLifetime            string        `yaml:"max_lifetime,omitempty"`
-	DefaultLifetime        string        `yaml:"default_lifetime,omitempty"`
-	AutoCreate             *Queue        `yaml:"auto_create,omitempty"`
-	Mapping                []MappingRule `yaml:"mapping,omitempty"`
-	Children               Queues        `yaml:"children"`
+	UserLimit              string         `yaml:"user_limit,omitempty"`
+	UserLimitFactor        float64        `yaml:"user_limit_factor,omitempty"`
+	MaxApplications        int            `yaml:"max_applications,omitempty"`
+	MaxApplicationsPerUser int            `yaml:"max_applications_per_user,omitempty"`
+	MasterShare            string         `yaml:"master_share,omitempty"`
+	Priority               int            `yaml:"priority,omitempty"`
+	Ordering               string         `yaml:"ordering,omitempty"`
+	PreemptionDisabled     bool           `yaml:"preemption_disabled,omitempty"`
+	PreemptByPriority      bool           `yaml:"preempt_by_priority,omitempty"`
+	Cells                  map[string]int `yaml:"cells,omitempty"`
+	DefaultPriority        int            `yaml:"default_priority,omitempty"`
+	MaxPriority            int            `yaml:"max_priority,omitempty"`
+	MaxLifetime            string         `yaml:"max_lifetime,omitempty"`
+	DefaultLifetime        string         `yaml:"default_lifetime,omitempty"`
+	AutoCreate             *Queue         `yaml:"auto_create,omitempty"`
+	Mapping                []MappingRule  `yaml:"mapping,omitempty"`
+	Children               Queues         `yaml:"children"`
 }
 
 // MappingRule is a rule of the root that puts applications into queues.

@@ -146,6 +146,7 @@ var words = []word{
 		}
 		return ""
 	}},
+	{"cells", func(c *rm.QueueConfig, v string) (err error) { c.Cells, err = rm.ParseCells(v); return err }, func(c rm.QueueConfig) string { return rm.FormatCells(c.Cells) }},
 	{"default-application-priority", func(c *rm.QueueConfig, v string) error { return setNumber(&c.DefaultPriority, v, strconv.Atoi) }, func(c rm.QueueConfig) string { return zeroless(c.DefaultPriority) }},
 	{"maximum-application-lifetime", func(c *rm.QueueConfig, v string) error { return seconds(&c.MaxLifetime, v) }, func(c rm.QueueConfig) string { return writtenSeconds(c.MaxLifetime) }},
 	{"default-application-lifetime", func(c *rm.QueueConfig, v string) error { return seconds(&c.DefaultLifetime, v) }, func(c rm.QueueConfig) string { return writtenSeconds(c.DefaultLifetime) }},

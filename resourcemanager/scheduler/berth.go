@@ -37,7 +37,7 @@ type seatOf struct {
 
 // likeOf is a form without what differs between two asks for the same container.
 func likeOf(f form) form {
-	f.Unit, f.Lasts, f.Reservation = 0, 0, 0
+	f.Unit, f.Lasts, f.Reservation, f.Pins = 0, 0, 0, nil
 	return f
 }
 
@@ -52,6 +52,7 @@ func (m *Model) moor(b *berth) {
 
 // occupy takes the room of the last n containers of a berth, vacate gives that of all back.
 func (m *Model) occupy(b *berth, n int) {
+	m.useBerth(b, 1)
 	for i := len(b.nodes) - n; i < len(b.nodes); i++ {
 		at := b.nodes[i]
 		m.unfile(at)
@@ -62,6 +63,7 @@ func (m *Model) occupy(b *berth, n int) {
 }
 
 func (m *Model) vacate(b *berth) {
+	m.useBerth(b, -1)
 	for i, at := range b.nodes {
 		m.unfile(at)
 		at.give(b.group.Resource, b.group.Placements[i].GPUs, false)

@@ -103,6 +103,9 @@ func (m *Model) Explain(id rm.ApplicationID, ask string, queues []string, now me
 
 // at sets the time of a question, and returns what sets it back with the numbers that it used up.
 func (m *Model) at(now metadata.Time) func() {
+	if m.cells.stale {
+		m.recell()
+	}
 	before, last := m.now, m.last
 	if now > 0 {
 		m.now = now
@@ -131,7 +134,9 @@ func (m *Model) explain(w *want, queues []string) Explanation {
 		e.Limit, e.Used = x.limit, x.used
 		e.Blockers = m.usersOf(x, w)
 	} else {
-		e.Blockers = m.holders(l.shape, e.Reason)
+		if e.Blockers = m.holders(l.shape, e.Reason); e.Reason.Code == rm.ReasonCells {
+			e.Blockers = m.breakers()
+		}
 		if l.delay != nil {
 			e.Starts = l.delay.last
 		} else if own := q.head.reservation; own != nil && own.want == w {
@@ -264,6 +269,7 @@ func largest(list []Blocker) []Blocker {
 
 // starts reports whether a unit of a form would be granted now in the queue of an application.
 func (m *Model) starts(q *queue, a *app, f form, master bool) bool {
+	f.Pins = m.pins(q, master)
 	s := m.newShape(f)
 	if m.tooMany(s) > 0 {
 		return false
@@ -325,7 +331,7 @@ func (m *Model) changes(w *want, queues []string) []Change {
 // formLike is the form of a changed ask, of which as many come at once, with what depends on more than the ask.
 func (m *Model) formLike(app rm.ApplicationID, f form, a *rm.Ask) form {
 	g := m.formOf(app, a, f.Unit)
-	if g.Lasts, g.Reservation = f.Lasts, f.Reservation; g.Reservation != 0 {
+	if g.Lasts, g.Reservation, g.Pins = f.Lasts, f.Reservation, f.Pins; g.Reservation != 0 {
 		g.Wait = 0
 	}
 	return g
@@ -347,7 +353,10 @@ func most(limit int, ok func(n int) bool) int {
 // otherQueues are the queues in which an ask would start now, if its application were there with all that it has.
 func (m *Model) otherQueues(w *want, f form, queues []string) []Change {
 	a := w.app
-	f.Reservation = 0
+	f.Reservation, f.Pins = 0, nil
+	if m.cells.gpus > 0 && !a.uses().IsZero() { // where it is counts, too, and is not looked at
+		return nil
+	}
 	if _, ok := m.find(m.newShape(f)); !ok { // the same in all queues
 		return nil
 	}

@@ -116,6 +116,7 @@ type Model struct {
 	// berths are kept for those that are moved, mended is when somebody was looked for last who could be.
 	berths []*berth
 	mended metadata.Time
+	cells  cellBook
 }
 
 // NewModel returns a cluster of no nodes and no applications.
@@ -146,13 +147,13 @@ func (m *Model) Configure(c Config) {
 	}
 	was := m.config
 	was.Queues = c.Queues
-	if m.root != nil && was != c { // what was refused may not be any more
+	if m.root != nil && (was != c || !sameCells(m.config.Queues, c.Queues)) { // what was refused may not be any more
 		for _, q := range m.queues {
 			q.replaced = true
 		}
 	}
 	for _, q := range m.queues {
-		if to := c.Queues.Find(q.Path); to == nil || to.Path != q.Path || !q.becomes(to) {
+		if to := c.Queues.Find(q.Path); to == nil || to.Path != q.Path || !q.becomes(to) || c.Queues.CellGPUs > 0 && q.PreemptionDisabled != to.PreemptionDisabled {
 			q.replaced = true
 		}
 	}
@@ -260,7 +261,9 @@ func (m *Model) SetNode(to Node) {
 	}
 	m.retag(n, &to)
 	m.stand(n, n.Rack, to.Rack)
+	m.letGo(n)
 	n.Node = to
+	m.hold(n)
 	if slices.ContainsFunc(n.Holds, func(h Hold) bool { return h.Stopping || h.For != "" }) {
 		m.leavers[n.ID] = n
 	} else {
@@ -286,6 +289,7 @@ func (m *Model) RemoveNode(id rm.NodeID) {
 			}
 		}
 	}
+	m.letGo(n)
 	n.Closed, n.another = true, true
 	m.total = m.total.Sub(n.Capacity)
 	m.unresolved = true
@@ -340,6 +344,7 @@ func (m *Model) add(a *app) {
 	if a.queue != nil && !a.queue.Leaf() {
 		a.queue = nil
 	}
+	m.moveCells(a)
 	m.recount(a, a.uses(), a.Masters.Add(a.assumedMasters))
 	asks := a.Asks
 	a.Asks = nil
@@ -347,6 +352,7 @@ func (m *Model) add(a *app) {
 }
 
 func (m *Model) remove(a *app) {
+	m.moveCells(a)
 	asks := a.Asks
 	m.setAsks(a, nil)
 	a.Asks = asks
@@ -500,6 +506,7 @@ func (m *Model) assume(w *want, s *shape, seats []seat) *grant {
 		}
 		m.file(at.node)
 	}
+	m.useGrant(g, 1)
 	m.leave(w)
 	w.assumed += s.Unit
 	m.charge(g, 1)
@@ -539,6 +546,7 @@ func (m *Model) Settle(groups ...int64) {
 			n.give(g.group.Gets(p), p.GPUs, p.Whole != nil)
 			m.file(n)
 		}
+		m.useGrant(g, -1)
 		w := g.find()
 		if w != nil {
 			m.leave(w)

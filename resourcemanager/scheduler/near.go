@@ -148,6 +148,9 @@ func (m *Model) tier(s *shape, nodes []*node) tier {
 			t.sum += c.fits
 		}
 	}
+	if s.Pins != nil && s.Unit > 1 {
+		t.list, t.sum = m.sparing(s, t.list)
+	}
 	slices.SortFunc(t.list, s.roomier)
 	return t
 }

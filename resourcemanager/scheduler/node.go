@@ -99,6 +99,10 @@ type node struct {
 	another bool
 	// reserved is for whom it is kept free, see reserve.go.
 	reserved *reservation
+	// cell: it is one that queues may be guaranteed; uses are by whom it is used, of which held are its containers', see cells.go.
+	cell bool
+	uses []use
+	held []account
 }
 
 // device is a GPU of a node.

@@ -203,6 +203,9 @@ func (m *Model) candidates(s *shape, limit int) (all []candidate, sum int) {
 			}
 		}
 	}
+	if s.Pins != nil && s.Unit > 1 {
+		return m.sparing(s, all)
+	}
 	return all, sum
 }
 

@@ -167,6 +167,7 @@ func (m *Model) prepare() {
 		}
 	}
 	m.changed = m.changed[:0]
+	m.openCells()
 	m.undelay(grown, others)
 	if len(grown) == 0 {
 		return

@@ -274,7 +274,7 @@ func (m *Model) leastPriorities() map[*queue]int {
 // due reports whether somebody may have to go for a lane's first ask: it is within a guarantee, or somebody in its leaf has a lower priority.
 func (m *Model) due(l *lane, least map[*queue]int) bool {
 	n, ok := least[l.queue]
-	return ok && n < l.first().app.Priority || m.claims(l.queue, m.need(l.shape).Times(l.shape.Unit)) > 0
+	return ok && n < l.first().app.Priority || m.cellClaim(l.queue, l.shape, l.shape.Unit) >= 0 || m.claims(l.queue, m.need(l.shape).Times(l.shape.Unit)) > 0
 }
 
 func sortedKeys(of map[string][]*victim) []string {
@@ -428,7 +428,7 @@ func (m *Model) evict(l *lane, told []*victim, table func() []*victim, busy rm.R
 			postponed = true
 			continue
 		}
-		easy := l.shape.Unit == 1 && !l.shape.Exclusive && len(chosen) > 0 && l.shape.replaces(chosen) // who ends makes room for one at once
+		easy := s.cells < 0 && l.shape.Unit == 1 && !l.shape.Exclusive && len(chosen) > 0 && l.shape.replaces(chosen) // who ends makes room for one at once
 		if !easy && (units > max(w.open(), l.shape.Unit) || !m.keepable(l, w)) {
 			continue // room is kept for one ask
 		}

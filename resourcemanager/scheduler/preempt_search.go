@@ -18,6 +18,8 @@ type search struct {
 	claims int
 	// need is what one container is charged at least.
 	need rm.Resource
+	// cells is the level of the queue that is within its cells with the units, which everybody outside it makes room for; negative: none is.
+	cells int
 	// inside is the queue whose maximum says no; nil: none does.
 	inside *queue
 	// owed counts those that are out of the model by the claim of the ask's queue, by the level that they ask for.
@@ -41,6 +43,7 @@ func (m *Model) newSearch(l *lane, w *want, units int) *search {
 	s := &search{m: m, w: w, leaf: l.queue, shape: m.newShape(f)}
 	s.need = m.need(s.shape)
 	s.claims = m.claims(l.queue, s.need.Times(units))
+	s.cells = m.cellClaim(l.queue, s.shape, units)
 	return s
 }
 
@@ -66,7 +69,12 @@ func (s *search) may(v *victim) bool {
 		return v.app.Priority < s.w.app.Priority && (q.PreemptByPriority || v.app.User == s.w.app.User)
 	}
 	common, at := s.level(q)
-	if s.claims < at {
+	switch {
+	case s.m.guarded(v, common):
+		return false
+	case s.byCells(at) && v.inCell():
+		return true
+	case s.claims < at:
 		return false
 	}
 	name := dominant(&v.sum, &s.m.total)
@@ -77,6 +85,9 @@ func (s *search) may(v *victim) bool {
 	}
 	return true
 }
+
+// byCells reports whether those at a level make room because of the cells that a queue is guaranteed.
+func (s *search) byCells(at int) bool { return s.cells >= 0 && at > s.cells }
 
 // dominant names the resource of which something is the largest part of the cluster.
 func dominant(r, total *rm.Resource) string {
@@ -106,6 +117,9 @@ func (s *search) take(v *victim, out bool) {
 	}
 	if !v.leaving && v.app.queue != s.leaf {
 		_, at := s.level(v.app.queue)
+		if s.byCells(at) {
+			at = 0
+		}
 		for len(s.owed) <= at {
 			s.owed = append(s.owed, 0)
 		}
@@ -143,10 +157,12 @@ func wholes(seats []seat) (sum rm.Resource) {
 func (n *node) vacate(m *Model, h *Hold, out bool) {
 	m.unfile(n)
 	if out {
+		m.useHold(n, h, -1)
 		n.Used = n.Used.Sub(h.Resource)
 		n.Containers--
 		n.Exclusive, n.vacated = false, n.Exclusive
 	} else {
+		m.useHold(n, h, 1)
 		n.Used = n.Used.Add(h.Resource)
 		n.Containers++
 		n.Exclusive, n.vacated = n.Exclusive || n.vacated, false
@@ -438,7 +454,7 @@ func (s *search) offers(all []*victim) []offer {
 		if s.shape.Exclusive {
 			claims = m.claims(s.leaf, n.emptied().Times(s.shape.Unit))
 		}
-		if !n.admits(s.shape) || !m.passes(n, s.shape) {
+		if !n.admits(s.shape) || !m.passes(n, s.shape) || s.shape.Pins != nil && !m.keepsCell(n, s.shape.Pins) {
 			continue
 		}
 		most := n.capable(s.shape, s.shape.Unit)

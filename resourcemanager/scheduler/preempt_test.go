@@ -13,7 +13,7 @@ import (
 
 // town is a cluster in which containers live: it does what plans say, tells containers to go, and has them asked for again.
 type town struct {
-	t      testing.TB
+	t      failer
 	queues *rm.Queues
 	model  *Model
 	now    metadata.Time
@@ -27,7 +27,7 @@ type town struct {
 	evicted int
 }
 
-func newTown(t testing.TB, c rm.QueueConfig, nodes, gpus int) *town {
+func newTown(t failer, c rm.QueueConfig, nodes, gpus int) *town {
 	q, err := rm.NewQueues(c)
 	if err != nil {
 		t.Fatal(err)

@@ -29,6 +29,7 @@ type queue struct {
 	blocked []*lane
 	// running counts the applications here and below that hold something.
 	running int
+	cells   cells
 
 	// The rest belongs to leaves.
 	masters rm.Resource
@@ -255,6 +256,9 @@ func (m *Model) resolve() {
 		m.rate(q)
 		m.unblock(q)
 	}
+	if m.cells.stale {
+		m.recell()
+	}
 	if m.weighedBy != m.total {
 		m.weighedBy = m.total
 		for _, a := range m.apps {
@@ -310,6 +314,7 @@ func (m *Model) setQueues(t *rm.Queues) {
 	}
 	m.root = m.queues[0]
 	m.unresolved = true
+	m.setCells()
 }
 
 // userOf is the user's account in a leaf.
@@ -348,6 +353,7 @@ func (m *Model) formFor(w *want) form {
 	if d := w.app.Lasts; d > 0 && (f.Lasts == 0 || d < f.Lasts) {
 		f.Lasts = roundUp(d)
 	}
+	f.Pins = m.pins(w.app.queue, w.master())
 	if q := w.app.queue; q != nil {
 		if r := q.head.reservation; r != nil && r.want == w {
 			f.Reservation, f.Wait = r.number, 0

@@ -9,6 +9,9 @@ import (
 
 // why says why an ask waits, as things are now; the zero reason: nothing of it waits, or its turn has not come since something changed.
 func (m *Model) why(w *want, e *Effort) rm.Reason {
+	if m.cells.stale {
+		m.recell()
+	}
 	switch {
 	case w.Count <= 0:
 		return rm.Reason{}
@@ -109,6 +112,9 @@ func (m *Model) noNodes() rm.Reason {
 // refuse explains why one unit of a shape has no room. It narrows the nodes down in the order in which a person would and stops at the
 // step that leaves none.
 func (m *Model) refuse(s *shape) rm.Reason {
+	if r := m.cellsOnly(s); !r.IsZero() {
+		return r
+	}
 	left := m.samples(s)
 	m.looks += len(left)
 	keep := func(f func(n *node) bool) bool {

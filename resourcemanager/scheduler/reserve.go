@@ -239,7 +239,7 @@ func (m *Model) keep(w *want) *reservation {
 	}
 	byPart := map[string][]step{}
 	for _, n := range m.nodes {
-		if !n.admits(s) || n.reserved != nil {
+		if !n.admits(s) || n.reserved != nil || s.Pins != nil && !m.keepsCell(n, s.Pins) {
 			continue
 		}
 		part := ""

@@ -30,6 +30,8 @@ type form struct {
 	App rm.ApplicationID
 	// Reservation is the number of the one that it has; 0: none.
 	Reservation int64
+	// Pins is its queue where it cannot be preempted, and others are guaranteed cells.
+	Pins *queue
 }
 
 // shape is a form that somebody asks for. Asks of one shape have one verdict.

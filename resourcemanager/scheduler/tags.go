@@ -177,7 +177,7 @@ func (c *constraint) bounds(part string, unit int) (low, high int) {
 
 // lets reports whether a node may be used for a shape: reservations let it pass and, of what comes alone, its constraints.
 func (m *Model) lets(n *node, s *shape) bool {
-	if !m.passes(n, s) {
+	if !m.passes(n, s) || s.Pins != nil && !m.keepsCell(n, s.Pins) {
 		return false
 	}
 	if len(s.constraints) == 0 || s.Unit > 1 {

@@ -211,7 +211,7 @@ func queue(q config.Queue) rm.QueueConfig {
 		Capacity: q.Capacity, Max: q.Max, Submit: q.ACLSubmit, SubmitGroups: q.ACLSubmitGroups,
 		Administer: q.ACLAdminister, AdministerGroups: q.ACLAdministerGroups, State: rm.QueueState(q.State), UserLimit: q.UserLimit, UserLimitFactor: q.UserLimitFactor,
 		MaxApplications: q.MaxApplications, MaxApplicationsPerUser: q.MaxApplicationsPerUser, MasterShare: q.MasterShare, Priority: q.Priority,
-		Ordering: q.Ordering, PreemptionDisabled: q.PreemptionDisabled, PreemptByPriority: q.PreemptByPriority, DefaultPriority: q.DefaultPriority, MaxPriority: q.MaxPriority,
+		Ordering: q.Ordering, PreemptionDisabled: q.PreemptionDisabled, PreemptByPriority: q.PreemptByPriority, Cells: q.Cells, DefaultPriority: q.DefaultPriority, MaxPriority: q.MaxPriority,
 		MaxLifetime: q.MaxLifetime, DefaultLifetime: q.DefaultLifetime,
 	}
 	if q.Stopped && q.State == "" {
