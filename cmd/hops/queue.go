@@ -292,7 +292,8 @@ func queueWord(arg string) (name string, value any, err error) {
 	for i := range t.NumField() {
 		tag, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
 		kind := t.Field(i).Type.Kind()
-		if kind == reflect.Map || kind == reflect.Slice && t.Field(i).Type.Elem().Kind() != reflect.String {
+		cells := tag == "cells"
+		if kind == reflect.Map && !cells || kind == reflect.Slice && t.Field(i).Type.Elem().Kind() != reflect.String {
 			continue // children and mapping
 		}
 		known = append(known, tag)
@@ -303,6 +304,10 @@ func queueWord(arg string) (name string, value any, err error) {
 		case text == "":
 		case kind == reflect.String:
 			value = text
+		case cells && !strings.HasPrefix(text, "{"):
+			if value, err = rm.ParseCells(text); err != nil {
+				return name, nil, fail(exitUsage, "queue: %s: %v", name, err)
+			}
 		case kind == reflect.Slice:
 			list := words(text)
 			if len(list) == 0 {

@@ -124,6 +124,9 @@ func TestQueuesAreChangedByCommands(t *testing.T) {
 		{"set a root.b capacity=1%", exitUsage, "", "no word is given for root.prod.a"},
 		{"create root.c default", exitUsage, "", "no word is given for root.default"},
 		{"set a acl_submit=ann,,bob,", 0, `dry_run=false force=false {"root.prod.a":{"acl_submit":["ann","bob"]}}`, ""},
+		{"set a cells=node/8=4", 0, `dry_run=false force=false {"root.prod.a":{"cells":{"node/8":4}}}`, ""},
+		{"set a cells=", 0, `dry_run=false force=false {"root.prod.a":{"cells":null}}`, ""},
+		{"set a cells=node=4", exitUsage, "", "is not node/GPUS"},
 		{"set a acl_submit=,", exitUsage, "", "no name in it"},
 		{"stop a a", exitUsage, "", "named twice"},
 	} {

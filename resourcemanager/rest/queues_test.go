@@ -140,6 +140,8 @@ func TestSchedulerConfChangesQueues(t *testing.T) {
 		`{"remove-queue":"root.prod.x"}`:                                                                 "Queue root.prod.x not found",
 		`{"add-queue":{"queue-name":"root.prod.a","params":{}}}`:                                         "already existing queue root.prod.a",
 		`{"add-queue":{"queue-name":"root.x.y","params":{}}}`:                                            "there is no queue",
+		`{"update-queue":{"queue-name":"root.prod.a","params":{"cells":"node=4"}}}`:                      "is not node/GPUS",
+		`{"update-queue":{"queue-name":"root.prod.a","params":{"cells":"node/8=4"}}}`:                    "those of its children add up to 4, and it has 0",
 		`{"update-queue":{"queue-name":"root.prod.a","params":{"capacity":"x"}}}`:                        "yarn.scheduler.capacity.root.prod.a.capacity",
 		`{"update-queue":{"queue-name":"root.prod.a","params":{"accessible-node-labels":"x"}}}`:          "is not supported",
 		`{"global-updates":{"yarn.scheduler.capacity.resource-calculator":"x"}}`:                         "is not supported",
@@ -152,13 +154,13 @@ func TestSchedulerConfChangesQueues(t *testing.T) {
 		}
 	}
 	if code, text := put(`{"remove-queue":["root.prod.stopped"],"add-queue":[{"queue-name":"root.prod.new","params":{"entry":[
-		{"key":"capacity","value":"[memory=50%,vcores=2w,yarn.io/gpu=8]"},{"key":"auto-queue-creation-v2.enabled","value":"true"},{"key":"auto-queue-creation-v2.leaf-template.maximum-applications","value":"3"}]}}],
-		"update-queue":[{"queue-name":"root.prod.a","params":{"capacity":"[memory=40%]","maximum-application-lifetime":"3600","acl_submit_applications":"ann,bob staff","maximum-am-resource-percent":"0.2"}},
+		{"key":"capacity","value":"[memory=50%,vcores=2w,yarn.io/gpu=8]"},{"key":"cells","value":"node/8=1"},{"key":"auto-queue-creation-v2.enabled","value":"true"},{"key":"auto-queue-creation-v2.leaf-template.maximum-applications","value":"3"}]}}],
+		"update-queue":[{"queue-name":"root.prod","params":{"cells":"node/8=2"}},{"queue-name":"root.prod.a","params":{"capacity":"[memory=40%]","maximum-application-lifetime":"3600","acl_submit_applications":"ann,bob staff","maximum-am-resource-percent":"0.2"}},
 		{"queue-name":"root.prod.b","params":{"capacity":"[memory=10%]"}},{"queue-name":"root.prod.plan","params":{"capacity":"2w","state":"stopped","maximum-capacity":"-1"}}]}`); code != http.StatusOK {
 		t.Fatal(text)
 	}
 	made, a := c.queues.Find("root.prod.new"), c.queues.Find("root.prod.a")
-	if made.AutoCreate == nil || made.AutoCreate.MaxApplications != 3 || made.Guarantee.String() != "[memory-mb=50%,vcores=2w,yarn.io/gpu=8]" || c.queues.Find("stopped") != nil {
+	if made.AutoCreate == nil || made.AutoCreate.MaxApplications != 3 || made.Cells != 1 || made.CellGPUs != 8 || made.Guarantee.String() != "[memory-mb=50%,vcores=2w,yarn.io/gpu=8]" || c.queues.Find("stopped") != nil {
 		t.Errorf("%+v", made)
 	}
 	if a.MaxLifetime.Hours() != 1 || !a.MaySubmit("eve", "staff") || a.MaySubmit("eve", "x") || a.MasterShare != 0.2 || c.queues.Find("plan").State != rm.QueueStopped {

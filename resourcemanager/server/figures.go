@@ -25,6 +25,8 @@ type figures struct {
 	evicted, moved atomic.Int64
 	// lost is the work of those that were evicted, since it was last known to be saved, in GPU-milliseconds.
 	lost atomic.Int64
+	// missingCells are too few for what queues are guaranteed, as the leader saw last.
+	missingCells atomic.Int64
 }
 
 // Figures are those of the server that the replicated state has not.
@@ -45,4 +47,5 @@ func (s *Server) Figures(to status.Sample) {
 	to.Counter("hops_resourcemanager_moved_containers_total", "Containers of those for which room elsewhere was kept.", float64(f.moved.Load()))
 	to.Counter("hops_resourcemanager_evicted_gpu_seconds_total", "Work of those containers since it was last known to be saved.", float64(f.lost.Load())/1000)
 	to.Counter("hops_resourcemanager_preempted_containers_total", "Containers that were ended because their node leaves.", float64(f.preempted.Load()))
+	to.Gauge("hops_resourcemanager_missing_cells", "Whole nodes that are too few for what queues are guaranteed, as this server saw when it led last.", float64(f.missingCells.Load()))
 }

@@ -82,8 +82,11 @@ func (r *reign) preemptFor(now time.Time) {
 		p.mu.Unlock()
 		return
 	}
-	out := p.model.Preempt(metadata.TimeOf(now))
+	out, missing := p.model.Preempt(metadata.TimeOf(now)), int64(p.model.MissingCells())
 	p.mu.Unlock()
+	if was := r.s.figures.missingCells.Swap(missing); was != missing && missing > 0 {
+		r.s.log.Warn("fewer whole nodes than queues are guaranteed as cells: nodes are gone or broken, or were in use before they were guaranteed", "missing", missing)
+	}
 	if len(out.Evictions)+len(out.Spared) == 0 {
 		return
 	}
