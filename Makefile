@@ -47,7 +47,7 @@ bench-sim: ## the quality of scheduling: jobs like Philly's on the scheduler, ya
 attack: build ## attack servers as another local user: what each attack costs memory and a healthy client (root; 10 minutes; ATTACK="-only frames")
 	@$(GO) build -o $(BIN)/hops-attack ./integration/attack && $(BIN)/hops-attack -hops $(BIN)/hops $(ATTACK)
 
-bench-scheduler: ## what the scheduler and three resource managers cost at 10,000 nodes, into integration/bench/results (10 minutes)
+bench-scheduler: build ## what the scheduler and three resource managers cost at 10,000 nodes, into integration/bench/results (10 minutes)
 	@GOMAXPROCS=1 $(GO) test -run '^$$' -bench 'Placements|Full' -benchtime 20000x ./resourcemanager/scheduler | tee integration/bench/results/scheduler.txt
 	@GOMAXPROCS=1 $(GO) test -run '^$$' -bench 'Gang' -benchtime 200x ./resourcemanager/scheduler | tee -a integration/bench/results/scheduler.txt
 	@GOMAXPROCS=1 $(GO) test -run '^$$' -bench 'Preemption' -benchtime 100x ./resourcemanager/scheduler | tee -a integration/bench/results/scheduler.txt
@@ -55,6 +55,7 @@ bench-scheduler: ## what the scheduler and three resource managers cost at 10,00
 	@uptime | tee -a integration/bench/results/scheduler.txt
 	@$(GO) test -run '^$$' -bench 'Submissions|Grants' -benchtime 20000x ./resourcemanager/server | tee -a integration/bench/results/scheduler.txt
 	@HOPS_BENCH_NODES=10000 $(GO) test -run '^$$' -bench 'AskToGrant|AtRest' -benchtime 200x ./resourcemanager/server | tee -a integration/bench/results/scheduler.txt
+	@HOPS_BENCH_BINARY=$(CURDIR)/$(BIN)/hops $(GO) test -run '^$$' -bench GrantToProcess ./nodemanager/server | grep -v level= | tee -a integration/bench/results/scheduler.txt
 	@HOPS_BENCH_NODES=10000 $(GO) test -run '^$$' -timeout 30m -bench Failover -benchtime 1x ./resourcemanager/server | tee -a integration/bench/results/scheduler.txt
 	@HOPS_BENCH_NODES=10000 $(GO) test -run '^$$' -timeout 30m -bench Heartbeats -benchtime 1x ./resourcemanager/server | tee -a integration/bench/results/scheduler.txt
 	@uptime | tee -a integration/bench/results/scheduler.txt

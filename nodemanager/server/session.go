@@ -113,13 +113,16 @@ func (s *Server) speak(ctx, work context.Context) {
 	}
 }
 
+// managerIdle is after how long a connection is let go of that has no session: those who do not lead keep none for every node.
+const managerIdle = 10 * time.Second
+
 // connect makes a connection to each resource manager; nil where the address cannot be used.
 func (s *Server) connect(managers []string) []*grpc.ClientConn {
 	conns := make([]*grpc.ClientConn, len(managers))
 	for i, address := range managers {
 		conn, err := grpc.NewClient("passthrough:///"+address,
 			grpc.WithTransportCredentials(s.config.Credentials.Key(authority.ResourceManager).Credentials()),
-			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxOrders)),
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxOrders)), grpc.WithIdleTimeout(managerIdle),
 			grpc.WithConnectParams(grpc.ConnectParams{
 				Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
 				MinConnectTimeout: 2 * time.Second,

@@ -104,6 +104,8 @@ type Config struct {
 	endedPerPage int
 	// locateTime bounds a look at where files lie.
 	locateTime time.Duration
+	// levelEvery is how often it is looked whether the cluster has been raised.
+	levelEvery time.Duration
 }
 
 // Configured is what a resource manager reads anew while it runs.
@@ -190,6 +192,9 @@ func (c *Config) check() error {
 	}
 	if c.locateTime <= 0 {
 		c.locateTime = locateTime
+	}
+	if c.levelEvery <= 0 {
+		c.levelEvery = levelEvery
 	}
 	if c.grantBytes <= 0 {
 		c.grantBytes = grantBytes

@@ -249,6 +249,7 @@ func (n *fleetNode) speak(ctx context.Context) {
 	for _, address := range n.p.config.Managers {
 		conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(n.p.key.Credentials()),
 			grpc.WithReadBufferSize(2<<10), // 10,000 in one process
+			grpc.WithIdleTimeout(10*time.Second),
 			grpc.WithConnectParams(grpc.ConnectParams{
 				Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
 				MinConnectTimeout: 2 * time.Second,

@@ -135,7 +135,7 @@ func (c *testCluster) start(i int) *member {
 	config := Config{
 		ID: c.peers[i].ID, HTTP: listen(c.t, c.peers[i].HTTP), GRPC: listen(c.t, c.peers[i].GRPC), Host: host, Members: c.raft,
 		Bootstrap: true, Peers: c.peers, Credentials: c.credentials, Door: c.door, Queues: c.queues, NodeLease: c.lease, Executable: "/opt/hops/bin/hops",
-		Environment: Environment{FS: "hdfs://127.0.0.1:8020", WebHDFS: []string{"127.0.0.1:9870"}}, Logger: log, Timers: timers,
+		Environment: Environment{FS: "hdfs://127.0.0.1:8020", WebHDFS: []string{"127.0.0.1:9870"}}, Logger: log, Timers: timers, levelEvery: 20 * time.Millisecond,
 	}
 	if c.tune != nil {
 		c.tune(&config)

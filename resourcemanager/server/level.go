@@ -12,7 +12,7 @@ const levelEvery = time.Second
 // heedLevel notes in the group's directory to which level the cluster has been raised, as far as this machine has heard: the resource managers have
 // no level of their own. What is proposed goes by the group's.
 func (s *Server) heedLevel(ctx context.Context) error {
-	tick := time.NewTicker(levelEvery)
+	tick := time.NewTicker(s.config.levelEvery)
 	defer tick.Stop()
 	for {
 		g := s.group.Load()
