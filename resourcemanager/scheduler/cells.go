@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	rm "github.com/gohops/hops/resourcemanager"
@@ -385,7 +386,8 @@ func (m *Model) sparing(s *shape, from []candidate) ([]candidate, int) {
 	}
 	before, sum := m.missing(), 0
 	out := from[:0]
-	for _, list := range byPart { // whose order does not matter: all is sorted afterwards
+	for _, name := range slices.Sorted(maps.Keys(byPart)) {
+		list := byPart[name]
 		slices.SortFunc(list, s.roomier)
 		var pinned []*queue
 		for _, c := range list {
