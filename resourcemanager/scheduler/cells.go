@@ -312,7 +312,7 @@ func join(a, b *queue) *queue {
 	if a == nil {
 		return b
 	}
-	for !a.holds(b) {
+	for a.parent != nil && !a.holds(b) {
 		a = a.parent
 	}
 	return a

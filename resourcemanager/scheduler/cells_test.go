@@ -394,7 +394,7 @@ func TestCellsAreCountedByChanges(t *testing.T) {
 		w, _ := drawCells(t)
 		for range rapid.IntRange(1, 10).Draw(t, "steps") {
 			leaf := rapid.SampledFrom(w.leaves())
-			switch rapid.IntRange(0, 8).Draw(t, "what") {
+			switch rapid.IntRange(0, 9).Draw(t, "what") {
 			default:
 				ask := rm.Ask{ID: "w", Count: rapid.IntRange(1, 6).Draw(t, "count"), Resource: gpus(rapid.IntRange(0, 4).Draw(t, "gpus"))}
 				w.submit(leaf.Draw(t, "queue"), 0, rm.Ask{Count: 1, Resource: gpus(1)}, ask)
@@ -428,6 +428,19 @@ func TestCellsAreCountedByChanges(t *testing.T) {
 				c := w.model.config
 				c.Queues, c.Preempt.Enabled = q, rapid.Bool().Draw(t, "preemption")
 				w.model.Configure(c)
+			case 7: // with what is in flight there
+				if len(w.nodes) > 2 {
+					w.model.Plan(Budget{Containers: 2}, w.now)
+					n := w.nodes[len(w.nodes)-1]
+					w.end(false, func(h *Hold) bool {
+						return w.apps[h.App] != nil && slices.ContainsFunc(n.Holds, func(o Hold) bool { return o.Container == h.Container })
+					})
+					w.nodes = w.nodes[:len(w.nodes)-1]
+					w.model.RemoveNode(n.ID)
+					for number := range w.model.last + 1 {
+						w.model.Settle(number)
+					}
+				}
 			case 6:
 				mark := w.model.Mark()
 				w.model.Plan(Budget{Containers: rapid.IntRange(0, 3).Draw(t, "budget")}, w.now)

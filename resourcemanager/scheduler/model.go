@@ -290,6 +290,7 @@ func (m *Model) RemoveNode(id rm.NodeID) {
 		}
 	}
 	m.letGo(n)
+	n.cell = false
 	n.Closed, n.another = true, true
 	m.total = m.total.Sub(n.Capacity)
 	m.unresolved = true
