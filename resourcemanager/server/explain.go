@@ -104,17 +104,19 @@ func (s *Server) Plan(ctx context.Context, caller metadata.Caller, b rest.Submis
 		return rest.Planned{}, metadata.Errorf(metadata.ErrUnsupported, "queue %s would be made for it, and nothing can be planned there before", a.Queue)
 	}
 	app := scheduler.App{Queue: a.Queue, User: caller.User, Priority: a.Priority, Lasts: a.Timeout, Asks: []rm.Ask{{Resource: a.Master, Count: 1}}}
+	unresolved := error(nil)
+	if ask, ok := spec.Ask(); ok {
+		ask.Resource = ask.Resource.Raise(s.config.Minimum)
+		if r := s.reign.Load(); r != nil { // before it has its turn: a slow filesystem keeps nobody else's question waiting
+			ask, unresolved = r.finder.resolveNow(ctx, caller.User, ask)
+		}
+		app.Asks = append(app.Asks, ask)
+	}
 	r, done, err := s.question(ctx)
 	if err != nil {
 		return rest.Planned{}, err
 	}
 	defer done()
-	unresolved := error(nil)
-	if ask, ok := spec.Ask(); ok {
-		ask.Resource = ask.Resource.Raise(s.config.Minimum)
-		ask, unresolved = r.finder.resolveNow(ctx, caller.User, ask)
-		app.Asks = append(app.Asks, ask)
-	}
 	p := &r.plans
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -23,6 +23,7 @@ func (s *Server) heedLevel(ctx context.Context) error {
 			s.log.Info("the cluster has been raised", "level", level)
 		}
 		s.installQueues(ctx)
+		s.clock.now() // who does not lead sees its clock being set, too: it may lead later
 		select {
 		case <-ctx.Done():
 			return nil

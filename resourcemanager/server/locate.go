@@ -138,7 +138,9 @@ func (l dfsLocations) Locate(ctx context.Context, user string, paths []string) (
 			continue
 		case <-ctx.Done():
 		}
+		mu.Lock()
 		errs = append(errs, context.Cause(ctx))
+		mu.Unlock()
 		break
 	}
 	close(next)

@@ -278,7 +278,9 @@ func (x *session) register(ctx context.Context, report *pb.NodeReport) (bool, er
 	}
 	if x.r.s.group.Load().Level() < release.Requests {
 		want.Capacity.Other = rm.Amounts{}
-		want.GPUs = slices.DeleteFunc(want.GPUs, func(g rm.GPU) bool { return g.Profile != "" })
+		if want.GPUs = slices.DeleteFunc(want.GPUs, func(g rm.GPU) bool { return g.Profile != "" }); len(want.GPUs) == 0 {
+			want.GPUs = nil // as the state has it
+		}
 		want.IPC = ""
 		want.Attributes = rm.Attributes{}
 	}

@@ -147,6 +147,11 @@ func (s *State) endContainerOf(a *rm.Application, c *rm.Container, exit rm.ExitS
 	if c.StopStatus != 0 && c.Notice != nil && c.StopStatus == c.Notice.Exit() {
 		exit = c.StopStatus // whatever it answers the signal with, it did not end by itself
 	}
+	if exit == rm.ExitSuccess && c.StopStatus == rm.ExitKilledByResourceManager && a != nil && !c.Master {
+		if m := a.MemberOf(int32(c.Instance)); m.Killed || m.Forgiven >= c.ID.Number {
+			exit = c.StopStatus // a member of an array that was killed has not done its part, however well it ended
+		}
+	}
 	if c.StopStatus != 0 && (exit == 137 || exit == 143 || exit == rm.ExitUnknown) {
 		exit = c.StopStatus // the signal was ours
 	}
