@@ -11,6 +11,9 @@ import (
 // berthPatience is for how long a berth is kept for a container that has ended and is not asked for again.
 const berthPatience = 2 * time.Minute
 
+// berthUntold is after how long a berth is given up of whose containers none was told to go.
+const berthUntold = time.Minute
+
 // berth is the room of a container, or a gang, that is moved: it is nobody else's from the moment when it is told to go. What room there is only
 // when others have gone counts as taken already. Only the model knows of berths, as of reservations.
 type berth struct {
@@ -27,6 +30,8 @@ type berth struct {
 	// charged: so many of old have ended, and count as used by the berth. since is when the last did; 0: some are there.
 	charged int
 	since   metadata.Time
+	// made is when it was; who is to be moved hears of it soon after, or never.
+	made metadata.Time
 }
 
 // seatOf is a container on a node.
@@ -38,13 +43,14 @@ type seatOf struct {
 // likeOf is a form without what differs between two asks for the same container.
 func likeOf(f form) form {
 	f.Unit, f.Lasts, f.Reservation, f.Pins = 0, 0, 0, nil
+	f.Near, f.Wait = rm.Near{}, 0 // it may be asked for again by paths, or near other hosts
 	return f
 }
 
 // moor keeps a berth.
 func (m *Model) moor(b *berth) {
 	m.last++
-	b.number = m.last
+	b.number, b.made = m.last, m.now
 	m.berths = append(m.berths, b)
 	m.occupy(b, len(b.nodes))
 	m.version++
@@ -110,10 +116,15 @@ func (m *Model) reenter(a *app) {
 // followBerths notes who has ended of those that are moved, and gives up what nobody comes for.
 func (m *Model) followBerths() {
 	for _, b := range slices.Clone(m.berths) {
-		there := 0
+		there, told := 0, false
 		for _, o := range b.old {
-			if n := m.nodes[o.node]; n != nil && slices.ContainsFunc(n.Holds, func(h Hold) bool { return h.Container == o.container }) {
+			n := m.nodes[o.node]
+			if n == nil {
+				continue
+			}
+			if i := slices.IndexFunc(n.Holds, func(h Hold) bool { return h.Container == o.container }); i >= 0 {
 				there++
+				told = told || n.Holds[i].For != "" || n.Holds[i].Stopping
 			}
 		}
 		if more := len(b.old) - there - b.charged; more > 0 && b.since == 0 {
@@ -122,6 +133,8 @@ func (m *Model) followBerths() {
 		switch {
 		case slices.ContainsFunc(b.nodes, func(n *node) bool { return n.Closed || m.nodes[n.ID] != n }) || m.apps[b.app.ID] != b.app:
 			m.unmoor(b)
+		case there > 0 && !told && m.now-b.made > metadata.Time(berthUntold.Milliseconds()):
+			m.unmoor(b) // nobody was told after all, or may stay again
 		case there == 0 && b.since == 0:
 			b.since = m.now
 			m.reenter(b.app)

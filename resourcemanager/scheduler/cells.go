@@ -371,6 +371,59 @@ func (m *Model) keepsCell(n *node, q *queue) bool {
 	return ok
 }
 
+// pinning is a trial of nodes for work of a queue that cannot be preempted: one after the other, as long as no more cells are missing than before.
+type pinning struct {
+	m      *Model
+	queue  *queue
+	before int
+	was    []*queue
+}
+
+func (m *Model) pinning(q *queue) *pinning {
+	p := &pinning{m: m, queue: q}
+	if q != nil {
+		p.before = m.missing()
+	}
+	return p
+}
+
+// take reports whether the work may come to the node beside those that it was let come to.
+func (p *pinning) take(n *node) bool {
+	if p.queue == nil || !n.cell {
+		return true
+	}
+	_, was := n.users()
+	if was != nil && was.holds(p.queue) {
+		return true
+	}
+	p.m.pin(was, p.queue, 1)
+	if p.m.missing() > p.before {
+		p.m.pin(was, p.queue, -1)
+		return false
+	}
+	p.was = append(p.was, was)
+	return true
+}
+
+// end takes the trial back.
+func (p *pinning) end() {
+	for _, was := range p.was {
+		p.m.pin(was, p.queue, -1)
+	}
+}
+
+// keepsCells reports whether work of a queue that cannot be preempted may come to all of some nodes together.
+func (m *Model) keepsCells(nodes map[*node]int, q *queue) bool {
+	trial := m.pinning(q)
+	defer trial.end()
+	for n := range nodes {
+		if !trial.take(n) {
+			return false
+		}
+	}
+	return true
+}
+
 // sparing leaves out of the candidates for a gang that cannot be preempted those that would be too many together: of each part of the network in which
 // it may be, the least roomy ones of those that take a cell from somebody.
 func (m *Model) sparing(s *shape, from []candidate) ([]candidate, int) {
@@ -384,28 +437,19 @@ func (m *Model) sparing(s *shape, from []candidate) ([]candidate, int) {
 	for _, c := range from {
 		byPart[part(c)] = append(byPart[part(c)], c)
 	}
-	before, sum := m.missing(), 0
+	sum := 0
 	out := from[:0]
 	for _, name := range slices.Sorted(maps.Keys(byPart)) {
 		list := byPart[name]
 		slices.SortFunc(list, s.roomier)
-		var pinned []*queue
+		trial := m.pinning(s.Pins)
 		for _, c := range list {
-			_, was := c.users()
-			if c.cell && (was == nil || !was.holds(s.Pins)) {
-				m.pin(was, s.Pins, 1)
-				if m.missing() > before {
-					m.pin(was, s.Pins, -1)
-					continue
-				}
-				pinned = append(pinned, was)
+			if trial.take(c.node) {
+				out = append(out, c)
+				sum += c.fits
 			}
-			out = append(out, c)
-			sum += c.fits
 		}
-		for _, was := range pinned {
-			m.pin(was, s.Pins, -1)
-		}
+		trial.end()
 	}
 	return out, sum
 }

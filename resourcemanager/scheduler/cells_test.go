@@ -351,6 +351,27 @@ func TestTheLastCellIsRefused(t *testing.T) {
 	}
 }
 
+// TestNothingIsKeptForWhoMayNotHaveIt: a gang that only the cells of others hold back gets no nodes kept, which would keep these from their queue.
+func TestNothingIsKeptForWhoMayNotHaveIt(t *testing.T) {
+	w := newTown(t, rm.QueueConfig{Children: map[string]rm.QueueConfig{
+		"a": {Capacity: "70%", Cells: map[string]int{"node/4": 2}}, "b": {Capacity: "30%", PreemptionDisabled: true},
+	}}, 3, 4)
+	w.model = NewModel(Config{Queues: w.queues, Patience: 1, Wait: time.Minute})
+	w.tell()
+	gang := w.submit("root.b", 0, rm.Ask{ID: "w", Count: 2, Gang: 2, Resource: gpus(4)})
+	w.plan()
+	for range 2 {
+		w.submit("root.a", 0, rm.Ask{ID: "w", Count: 1, Resource: rm.Resource{Memory: 1, VCores: 1}})
+		w.wait(5 * time.Minute)
+		w.plan()
+	}
+	owner := w.submit("root.a", 0, rm.Ask{ID: "w", Count: 2, Gang: 2, Resource: gpus(4)})
+	w.plan()
+	if gang.Used.GPUs != 0 || owner.Used.GPUs != 8 {
+		t.Fatalf("the gang has %v, the owner of the cells %v\n%s", gang.Used, owner.Used, w.picture())
+	}
+}
+
 // TestCellsThatAreNotThere: more than the cluster has is no reason to refuse everything; what makes it no worse goes on.
 func TestCellsThatAreNotThere(t *testing.T) {
 	w := newTown(t, rm.QueueConfig{Children: map[string]rm.QueueConfig{

@@ -293,6 +293,25 @@ func TestABerthIsNotKeptForEver(t *testing.T) {
 	}
 }
 
+// Where nobody was told to go after all, because that could not be recorded, nothing stays kept.
+func TestABerthOfWhoWasNotToldIsGivenUp(t *testing.T) {
+	w, _, _ := halfFull(t, true)
+	w.mending()
+	w.plan()
+	w.preempt()
+	w.settle(DefaultDefragmentAfter)
+	w.plan()
+	w.model.Preempt(w.now) // and it is lost
+	w.plan()
+	if len(w.model.berths) != 1 {
+		t.Fatalf("%d berths", len(w.model.berths))
+	}
+	w.wait(berthUntold + time.Second)
+	if w.plan(); len(w.model.berths) != 0 {
+		t.Fatalf("%d berths", len(w.model.berths))
+	}
+}
+
 // TestMovesAreProved draws small clusters and holds every plan to move somebody against a look at every placement. Then it is carried out, while
 // others come: all have a place at the end, the ask and those who were moved, and nobody is moved twice within the rest.
 func TestMovesAreProved(t *testing.T) {

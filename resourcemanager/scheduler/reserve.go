@@ -120,7 +120,8 @@ func (m *Model) reserve() {
 		return
 	}
 	for _, r := range slices.Clone(m.reservations) {
-		if slices.ContainsFunc(keys(r.nodes), func(n *node) bool { return n.Closed || m.nodes[n.ID] != n }) || r.want.lane == nil || r.want.lane.shape.Resource != r.form.Resource {
+		if slices.ContainsFunc(keys(r.nodes), func(n *node) bool { return n.Closed || m.nodes[n.ID] != n }) || r.want.lane == nil || r.want.lane.shape.Resource != r.form.Resource ||
+			r.form.Pins != nil && !m.keepsCells(r.nodes, r.form.Pins) {
 			w := r.want
 			m.release(w) // it is looked at anew below
 			if w.lane != nil {
@@ -265,8 +266,9 @@ func (m *Model) keep(w *want) *reservation {
 		})
 		r := &reservation{number: m.last, want: w, queue: w.app.queue, nodes: map[*node]int{}, form: s.form}
 		sum := 0
+		trial := m.pinning(s.Pins)
 		for _, x := range steps {
-			if more := min(x.fits-r.nodes[x.node], s.Unit-sum); more > 0 {
+			if more := min(x.fits-r.nodes[x.node], s.Unit-sum); more > 0 && (r.nodes[x.node] > 0 || trial.take(x.node)) {
 				r.nodes[x.node] += more
 				sum += more
 				r.starts = x.at
@@ -275,6 +277,7 @@ func (m *Model) keep(w *want) *reservation {
 				break
 			}
 		}
+		trial.end()
 		if sum == s.Unit && (best == nil || r.starts < best.starts) {
 			best = r
 		}
