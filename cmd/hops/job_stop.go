@@ -13,23 +13,29 @@ import (
 
 func stopJobs(c *cli.Context) error {
 	return stopEach(c, "jobs", func(ctx context.Context, cl *client.Client, id string) error {
-		if job, members := rmjob.ParseMembers(id); members != "" {
+		job, members := rmjob.ParseMembers(id)
+		if members != "" {
 			list, err := cl.Jobs().KillMembers(ctx, job, members)
 			for _, m := range list {
 				if m.State == client.MemberSucceeded {
 					fmt.Fprintf(c.App.ErrWriter, "%s_%d has succeeded already\n", job, m.Number)
 				}
 			}
+			if err != nil {
+				if s, unknown := cl.Jobs().Get(ctx, job); unknown == nil && s.Ended() {
+					return &client.EndedError{ID: job, Phase: s.Phase}
+				}
+			}
 			return err
 		}
-		s, err := cl.Jobs().Get(ctx, id)
+		s, err := cl.Jobs().Get(ctx, job)
 		if err != nil {
 			return err
 		}
 		if s.Ended() {
-			return &client.EndedError{ID: id, Phase: s.Phase}
+			return &client.EndedError{ID: job, Phase: s.Phase}
 		}
-		return cl.Jobs().Stop(ctx, id)
+		return cl.Jobs().Stop(ctx, job)
 	})
 }
 
