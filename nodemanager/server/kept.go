@@ -32,15 +32,26 @@ type logReader struct {
 	rolled bool
 }
 
-// readFrom reads at offset, or where the file has something again after it, and says where that was. The error is io.EOF at the end.
+// readFrom reads at offset, or where the file has something again after it, and says where that was. The error is io.EOF at the end, which
+// is also where only a hole is left: a program may make its file as long as it likes (truncate, fallocate) and print nothing.
 func (l logReader) readFrom(p []byte, offset int64) (at int64, n int, err error) {
-	for {
-		at = l.kept(offset)
+	if !l.rolled {
+		n, err = l.file.ReadAt(p, offset)
+		return offset, n, err
+	}
+	for at = offset; ; {
+		at = l.kept(at)
 		piece := p
-		if hole, err := l.file.Seek(at, unix.SEEK_HOLE); l.rolled && err == nil && hole > at {
+		switch hole, holes := l.file.Seek(at, unix.SEEK_HOLE); {
+		case holes == nil && hole > at:
 			piece = p[:min(int64(len(p)), hole-at)]
+		case holes == nil && hole == at:
+			if _, err := l.file.Seek(at, unix.SEEK_DATA); errors.Is(err, unix.ENXIO) {
+				return at, 0, io.EOF
+			}
+			continue // it was cut meanwhile, or the line ended with what is kept between two holes
 		}
-		if n, err = l.file.ReadAt(piece, at); n == 0 || !l.rolled {
+		if n, err = l.file.ReadAt(piece, at); n == 0 {
 			return at, n, err
 		}
 		if hole, holes := l.file.Seek(at, unix.SEEK_HOLE); holes != nil || hole >= at+int64(n) {

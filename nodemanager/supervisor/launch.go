@@ -73,7 +73,8 @@ type Launch struct {
 	LogLimit int64  `json:"log_limit,omitempty"`
 	LogRate  int64  `json:"log_rate,omitempty"`
 	// Rolled are names, or patterns of path.Match, of files in LogDir that lose what is older than their last LogKeep bytes, and a quarter
-	// of that, but for their first few kilobytes. They keep their length: what was there is a hole. No more than LogKeep of each counts for LogLimit and LogRate.
+	// of that, but for their first few kilobytes. They keep their length: what was there is a hole. No more than LogKeep of each counts for LogLimit and
+	// LogRate, but for what cannot be cut.
 	Rolled  []string `json:"rolled,omitempty"`
 	LogKeep int64    `json:"log_keep,omitempty"`
 	// DiskDirs are measured: more than DiskLimit bytes on disk in all of them (0: no limit) end the container.

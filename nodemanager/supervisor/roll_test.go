@@ -77,6 +77,80 @@ func TestAProgramThatPrintsWithoutEndKeepsTheEnd(t *testing.T) {
 	}
 }
 
+// TestWhatIsPreallocatedIsCutAndCounts: a program that lengthens a rolled file by fallocate takes no room of the disk with it that nobody
+// counts.
+func TestWhatIsPreallocatedIsCutAndCounts(t *testing.T) {
+	punches(t)
+	const keep, long = 64 << 10, 8 << 20
+	for name, at := range map[string]int64{"no data in it": -1, "data that is cut": long / 2, "data at its end": long - 100} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			root, err := os.OpenRoot(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer root.Close()
+			f, err := os.Create(filepath.Join(dir, "stdout"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			if err := unix.Fallocate(int(f.Fd()), 0, 0, long); err != nil {
+				t.Skip("nothing is preallocated here:", err)
+			}
+			if at >= 0 {
+				if _, err := f.WriteAt([]byte("a line\n"), at); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before, err := f.Stat()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if onDisk(before) < long {
+				t.Skip("preallocated blocks do not count here")
+			}
+			s := &supervisor{launch: Launch{LogKeep: keep}}
+			counts := s.roll(root, "stdout", before)
+			after, err := f.Stat()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if counts > keep || onDisk(after) > 2*keep || after.Size() != long {
+				t.Errorf("%d bytes count, %d of %d are on the disk", counts, onDisk(after), after.Size())
+			}
+		})
+	}
+}
+
+// TestARolledFileCountsWhatIsKept: what may be there before it is cut is no step up in what counts, unless nothing can be cut.
+func TestARolledFileCountsWhatIsKept(t *testing.T) {
+	const keep = 64 << 10
+	dir := t.TempDir()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	for name, length := range map[string]int{"short": keep / 2, "uncut": keep + keep/8} {
+		if err := os.WriteFile(filepath.Join(dir, name), bytes.Repeat([]byte{1}, length), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &supervisor{launch: Launch{LogKeep: keep}}
+		if got, want := s.roll(root, name, info), min(onDisk(info), keep); got != want {
+			t.Errorf("%s: %d bytes count, want %d", name, got, want)
+		}
+		s.unrolled.Store(true)
+		if got := s.roll(root, name, info); got != onDisk(info) {
+			t.Errorf("%s, where nothing is rolled: %d bytes count, want %d", name, got, onDisk(info))
+		}
+	}
+}
+
 func TestOnlyTheContainersOwnFilesAreCut(t *testing.T) {
 	punches(t)
 	dir := t.TempDir()
@@ -92,11 +166,11 @@ func TestOnlyTheContainersOwnFilesAreCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"link", "directory", "pipe"} {
-		if err := cut(root, name, 1); err == nil || errors.Is(err, errNoHoles) {
+		if _, err := cut(root, name, 1); err == nil || errors.Is(err, errNoHoles) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := cut(root, "short", 64<<10); err != nil {
+	if _, err := cut(root, "short", 64<<10); err != nil {
 		t.Error(err)
 	}
 	if got, err := os.ReadFile(foreign); err != nil || !bytes.Equal(got, data) {
@@ -106,7 +180,7 @@ func TestOnlyTheContainersOwnFilesAreCut(t *testing.T) {
 		if err := errors.Join(os.Link(foreign, filepath.Join(dir, "hard")), os.Chown(dir, 4711, 4711)); err != nil {
 			t.Fatal(err)
 		}
-		if err := cut(root, "hard", 1); !errors.Is(err, errForeign) {
+		if _, err := cut(root, "hard", 1); !errors.Is(err, errForeign) {
 			t.Errorf("a hard link: %v", err)
 		}
 	}

@@ -74,7 +74,12 @@ func become() int {
 }
 
 func (s *stage) exec() error {
-	runtime.LockOSThread() // no_new_privs and the filter are the thread's that execs
+	runtime.LockOSThread() // no_new_privs, the filter and what follows are the thread's that execs
+	// As prepare asks of every command. It is the first thread's since the fork and not ours, but ours is what the command keeps. The first
+	// one lives until then: if the supervisor has died by now, we have.
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return fmt.Errorf("pdeathsig: %w", err)
+	}
 	if s.Limits.Umask >= 0 {
 		unix.Umask(s.Limits.Umask)
 	}

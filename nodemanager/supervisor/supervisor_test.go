@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -21,12 +22,21 @@ import (
 	"github.com/gohops/hops/nodemanager/durable"
 )
 
+// A supervisor, and the stage of a command, run beside the first thread of their process, as package early has it.
+func init() {
+	if len(os.Args) > 1 && os.Args[1] == "supervisor" {
+		runtime.LockOSThread()
+	}
+}
+
 // TestMain makes this binary the supervisor and the programs that containers run.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
 		case "supervisor":
-			os.Exit(Main(os.Args[2:]))
+			status := make(chan int)
+			go func() { status <- Main(os.Args[2:]) }()
+			os.Exit(<-status)
 		case "call":
 			call(os.Args[2:])
 			os.Exit(0)
@@ -529,6 +539,24 @@ func TestKilledSupervisorLeavesStraysThatAreFound(t *testing.T) {
 	}
 	if lives(orphan) {
 		t.Error("stray not killed")
+	}
+}
+
+func TestACommandDiesWithItsSupervisor(t *testing.T) {
+	for name, confinement := range map[string]*Confinement{"as it is": nil, "after its stage": {Umask: -1, Files: 100}} {
+		t.Run(name, func(t *testing.T) {
+			c := newContainer(t, "sleep", "1000")
+			c.launch.Confinement = confinement
+			s := c.start()
+			st, err := c.client.Status(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := unix.Kill(st.Supervisor, unix.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the command dies with its supervisor", func() bool { return !lives(s.Main) })
+		})
 	}
 }
 

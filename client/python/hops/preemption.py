@@ -57,13 +57,14 @@ def notice():
     try:
         found = json.loads(text.decode("utf-8"))
         return Notice(str(found["reason"]), found["since"] / 1000, found["deadline"] / 1000)
-    except (ValueError, KeyError, TypeError) as e:
+    except (ValueError, KeyError, TypeError, OverflowError) as e:
         raise ValueError("%s (%s) is no notice: %s" % (path, VARIABLE, e)) from None
 
 
 class Watch:
     """Calls callback(notice) when there is a notice, and callback(None) when it was withdrawn, in a thread of its own that looks every
-    interval seconds. What the callback raises ends the watching, as an exception ends any thread."""
+    interval seconds. A file that cannot be read, or is no notice, is looked at again. What the callback raises ends the watching, as an
+    exception ends any thread."""
 
     def __init__(self, callback, interval=1.0):
         if not interval > 0:
@@ -75,7 +76,10 @@ class Watch:
     def _run(self, callback, interval):
         last = None
         while not self._end.is_set():
-            now = notice()
+            try:
+                now = notice()
+            except (OSError, ValueError):  # too many open files, say: it may pass, and a notice must not be missed then
+                now = last
             if now != last:
                 last = now
                 callback(now)

@@ -50,7 +50,8 @@ class Preemption(unittest.TestCase):
         self.assertIsNone(preemption.notice())
 
     def test_what_is_no_notice_is_named(self):
-        for text in ("", "[]", '{"since": 1}', '{"since": "a", "deadline": 2, "reason": ""}'):
+        for text in ("", "[]", '{"since": 1}', '{"since": "a", "deadline": 2, "reason": ""}',
+                     '{"since": 1, "deadline": 1%s, "reason": ""}' % ("0" * 400)):
             self.write(text)
             with self.assertRaisesRegex(ValueError, "is no notice"):
                 preemption.notice()
@@ -65,6 +66,26 @@ class Preemption(unittest.TestCase):
         self.assertTrue(heard.empty())
         with self.assertRaises(ValueError):
             preemption.watch(heard.put, interval=0)
+
+    def test_who_watches_hears_a_notice_after_what_could_not_be_read(self):
+        heard, looks, fails = queue.Queue(), queue.Queue(), [OSError(24, "too many open files"), ValueError("no notice")]
+        read = preemption.notice
+
+        def sometimes():
+            looks.put(None)
+            if fails:
+                raise fails.pop(0)
+            return read()
+
+        with mock.patch.object(preemption, "notice", sometimes), preemption.watch(heard.put, interval=0.01):
+            for _ in range(3):
+                looks.get(timeout=PATIENCE)
+            self.write('{"since": 1, "deadline": 2, "reason": "r"}')
+            self.assertEqual(heard.get(timeout=PATIENCE).reason, "r")
+            fails.append(OSError(5, "input/output error"))  # the notice that was heard is still there
+            for _ in range(3):
+                looks.get(timeout=PATIENCE)
+        self.assertTrue(heard.empty())
 
     def test_a_checkpoint_is_told_with_the_containers_own_name(self):
         manager = Manager((503, {"detail": "no leader"}), (200, {}), (404, {"detail": "it has ended"}))
