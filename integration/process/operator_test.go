@@ -146,15 +146,14 @@ func (o *operator) run(heading string) string {
 				continue
 			}
 		}
-		// A leader may be about to be elected, and a file that nobody closed is not recovered, and its block not replicated, before its lease is over.
-		o.must(o.Cluster.Cluster.Await(3*Patience, line, func() error {
+		o.Await(line, func() error { // a leader may be about to be elected
 			r := o.Hops().Run(words[1:]...)
 			if r.Status != 0 {
 				return fmt.Errorf("status %d: %s%s", r.Status, r.Stdout, r.Stderr)
 			}
 			said = r.Stdout
 			return nil
-		}))
+		})
 		o.T.Logf("%s\n%s", line, said)
 	}
 	return said
