@@ -136,6 +136,12 @@ func New(s *training.Spec) (Optimizer, error) {
 			return newASHAStopping(s), nil
 		}
 		return newASHA(s), nil
+	case training.Hyperband:
+		return newHyperband(s, unlearning{random}), nil
+	case training.DE:
+		return newEvolution(s), nil
+	case training.PBT:
+		return newPBT(s), nil
 	}
 	return nil, fmt.Errorf("optimizer %q is not supported", s.Optimizer.Type)
 }
