@@ -35,9 +35,9 @@ type ranking struct {
 	eta     int
 	least   int // the best are at least so many
 	entries map[training.TrialID]*entry
-	best    ranked // the best of them, the worst of these first
-	rest    ranked // the others, the best of these first
-	ready   ranked // of the best that are not promoted, the best first; also some that are not of them any more
+	best    entryHeap // the best of them, the worst of these first
+	rest    entryHeap // the others, the best of these first
+	ready   entryHeap // of the best that are not promoted, the best first; also some that are not of them any more
 	open    int    // how many of the best are not promoted
 }
 
@@ -50,7 +50,7 @@ func newRanking(eta, least int) *ranking {
 	better := func(a, b *entry) bool { return a.before(&b.placed) }
 	return &ranking{
 		eta: eta, least: least, entries: map[training.TrialID]*entry{},
-		best: ranked{first: func(a, b *entry) bool { return better(b, a) }}, rest: ranked{first: better}, ready: ranked{first: better},
+		best: entryHeap{first: func(a, b *entry) bool { return better(b, a) }}, rest: entryHeap{first: better}, ready: entryHeap{first: better},
 	}
 }
 
@@ -126,17 +126,17 @@ func (r *ranking) list() []placed {
 	return out
 }
 
-// ranked is a heap of results.
-type ranked struct {
+// entryHeap is a heap of results.
+type entryHeap struct {
 	list  []*entry
 	first func(a, b *entry) bool
 }
 
-func (h ranked) Len() int           { return len(h.list) }
-func (h ranked) Less(i, j int) bool { return h.first(h.list[i], h.list[j]) }
-func (h ranked) Swap(i, j int)      { h.list[i], h.list[j] = h.list[j], h.list[i] }
-func (h *ranked) Push(x any)        { h.list = append(h.list, x.(*entry)) }
-func (h *ranked) Pop() any {
+func (h entryHeap) Len() int           { return len(h.list) }
+func (h entryHeap) Less(i, j int) bool { return h.first(h.list[i], h.list[j]) }
+func (h entryHeap) Swap(i, j int)      { h.list[i], h.list[j] = h.list[j], h.list[i] }
+func (h *entryHeap) Push(x any)        { h.list = append(h.list, x.(*entry)) }
+func (h *entryHeap) Pop() any {
 	n := len(h.list) - 1
 	e := h.list[n]
 	h.list[n] = nil

@@ -26,7 +26,7 @@ func Front(values [][]float64, objectives []training.Objective) []int {
 	slices.SortStableFunc(order, func(a, b int) int { return slices.Compare(scores[b], scores[a]) })
 	var front []int
 	for _, i := range order {
-		if !slices.ContainsFunc(front, func(j int) bool { return dominates(scores[j], scores[i]) }) {
+		if !slices.ContainsFunc(front, func(j int) bool { return outdoes(scores[j], scores[i]) }) {
 			front = append(front, i)
 		}
 	}
@@ -34,7 +34,7 @@ func Front(values [][]float64, objectives []training.Objective) []int {
 	return front
 }
 
-func dominates(a, b []float64) bool {
+func outdoes(a, b []float64) bool {
 	better := false
 	for k := range a {
 		if a[k] < b[k] {
