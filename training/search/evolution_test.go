@@ -1,6 +1,7 @@
 package search
 
 import (
+	"fmt"
 	"math"
 	"testing"
 
@@ -81,8 +82,11 @@ func TestEvolutionKeepsTheBetterOfMemberAndChallenger(t *testing.T) {
 
 func TestUnitsAndBack(t *testing.T) {
 	for _, d := range []training.Parameter{
-		{Type: training.Double, Min: -3, Max: 5}, {Type: training.Double, Min: 1e-4, Max: 1, Log: true}, {Type: training.Integer, Min: 1, Max: 9},
-		{Type: training.Integer, Min: 1, Max: 512, Log: true}, {Type: training.Discrete, Values: []training.Value{training.Int(4), training.Int(8)}},
+		{Type: training.Double, Min: -3, Max: 5},
+		{Type: training.Double, Min: 1e-4, Max: 1, Log: true},
+		{Type: training.Integer, Min: 1, Max: 9},
+		{Type: training.Integer, Min: 1, Max: 512, Log: true},
+		{Type: training.Discrete, Values: []training.Value{training.Int(4), training.Int(8)}},
 		{Type: training.Double, Min: 2, Max: 2},
 	} {
 		seen := map[training.Value]bool{}
@@ -106,6 +110,33 @@ func TestUnitsAndBack(t *testing.T) {
 	for x, want := range map[float64]float64{0.3: 0.3, -0.3: 0.3, 1.25: 0.75, 2.5: 0.5, -1.25: 0.75} {
 		if got := reflect(x); math.Abs(got-want) > 1e-12 {
 			t.Errorf("reflect %v: %v, want %v", x, got, want)
+		}
+	}
+}
+
+// Mutants and copies are drawn with the seed too: from the same configurations and values, another seed goes another way.
+func TestTheSeedDecidesWhatBecomesOfAPopulation(t *testing.T) {
+	for _, doc := range []string{`"optimizer": {"type": "de", "population": 8}`, `"optimizer": {"type": "pbt", "population": 8}, "max_epochs": 9`} {
+		var first []Suggestion
+		next := map[string]bool{}
+		for seed := range 5 {
+			o := optimizer(t, spec(t, fmt.Sprintf(`{"entry": "m:f", "seed": %d, %s, "space": {"x": ["DOUBLE", [0, 1]], "y": ["DOUBLE", [0, 1]]}}`, seed, doc)))
+			for i := range 8 {
+				if seed == 0 {
+					s, _ := o.Next()
+					first = append(first, s)
+				} else {
+					o.Adopt(first[i])
+				}
+			}
+			for i := range 8 {
+				o.Observe(Event{Kind: Finished, Trial: training.TrialID(i + 1), Epochs: 1, Value: float64(i)})
+			}
+			s, _ := o.Next()
+			next[s.Params.Key()] = true
+		}
+		if len(next) != 5 {
+			t.Errorf("%s: five seeds go %d ways", doc, len(next))
 		}
 	}
 }
