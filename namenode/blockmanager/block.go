@@ -237,6 +237,7 @@ func (m *Manager) apply(p place, r namenode.Replica) {
 			e := b.extra()
 			e.odd = append(e.odd, o)
 		}
+		m.occupied(b, v.node, o)
 	}
 	m.update(id, b)
 	if o.state == namenode.Finalized {
