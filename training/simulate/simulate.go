@@ -52,6 +52,9 @@ func Run(s Study) (Outcome, error) {
 	if err := s.Table.Check(s.Spec.Space); err != nil {
 		return Outcome{}, err
 	}
+	if n := len(s.Spec.Objectives); n > 1 {
+		return Outcome{}, fmt.Errorf("%d objectives are not supported here: the curves have one metric", n)
+	}
 	r := &run{Study: s, x: experiment.New(), trials: map[training.TrialID]*progress{}, workers: make([]worker, s.Spec.Executors)}
 	r.end = math.Inf(1)
 	if s.Budget > 0 {

@@ -193,10 +193,11 @@ func TestTablesThatAreNone(t *testing.T) {
 func TestSpacesThatTheTableHasNot(t *testing.T) {
 	curves := table(t, "id,lr,val_1\n0,.1,.5\n1,.2,.6\n")
 	for doc, want := range map[string]string{
-		`"space": {"id": ["INTEGER", [0, 1]], "lr": ["DOUBLE", [0, 1]]}`: "there can be no other beside it",
-		`"space": {"width": ["INTEGER", [0, 1]]}`:                        `parameter "width" is no column of the curves, which have id, lr`,
-		`"space": {"id": ["INTEGER", [0, 2]]}, "trials": 3`:              "the curves have no configuration with id 2",
-		`"configurations": [{"lr": 1}]`:                                  "the study has no space; search by id or by the columns lr",
+		`"space": {"id": ["INTEGER", [0, 1]], "lr": ["DOUBLE", [0, 1]]}`:                         "there can be no other beside it",
+		`"space": {"width": ["INTEGER", [0, 1]]}`:                                                `parameter "width" is no column of the curves, which have id, lr`,
+		`"space": {"id": ["INTEGER", [0, 2]]}, "trials": 3`:                                      "the curves have no configuration with id 2",
+		`"objectives": [{"metric": "a"}, {"metric": "b"}], "space": {"id": ["INTEGER", [0, 1]]}`: "2 objectives are not supported here: the curves have one metric",
+		`"configurations": [{"lr": 1}]`:                                                          "the study has no space; search by id or by the columns lr",
 	} {
 		if _, err := Run(study(t, curves, doc)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", doc, err, want)
