@@ -2,7 +2,9 @@ package search
 
 import (
 	"fmt"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // How many trials a second go through Next and Observe, each from its first suggestion to its end: 100,000 of a search, with 64
@@ -15,6 +17,7 @@ func BenchmarkTrials(b *testing.B) {
 	} {
 		s := spec(b, fmt.Sprintf(`{"entry": "m:f", "trials": %d, "seed": 1, %s, "space": {"x": ["DOUBLE", [0, 1]], "y": ["INTEGER", [1, 1000000]], "c": ["CATEGORICAL", ["a", "b"]]}}`, trials, doc))
 		b.Run(doc, func(b *testing.B) {
+			begin := cpu()
 			for b.Loop() {
 				o := optimizer(b, s)
 				var busy []Suggestion
@@ -41,7 +44,16 @@ func BenchmarkTrials(b *testing.B) {
 					}
 				}
 			}
-			b.ReportMetric(float64(trials)*float64(b.N)/b.Elapsed().Seconds(), "trials/s")
+			b.ReportMetric(float64(trials)*float64(b.N)/(cpu()-begin).Seconds(), "trials/cpu-s")
 		})
 	}
+}
+
+// cpu is the time that the process has worked: on a busy machine the clock on the wall says nothing.
+func cpu() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
