@@ -130,6 +130,8 @@ func New(s *training.Spec) (Optimizer, error) {
 		return newSequence(s, unlearning{list{s.Configurations}}), nil
 	case training.ASHA:
 		return newASHA(s), nil
+	case training.TPE:
+		return newSequence(s, newTPE(s)), nil
 	}
 	return nil, fmt.Errorf("optimizer %q is not supported", s.Optimizer.Type)
 }
