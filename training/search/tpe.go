@@ -96,8 +96,8 @@ func (t *tpe) chooseGroup(s axes, group []int, good, rest [][]float64, x []float
 		}
 		return out
 	}
-	l := newParzen(s, group, here(good), byRank(len(here(good))))
-	g := newParzen(s, group, here(rest), byAge(len(here(rest))))
+	l := newParzen(s, group, here(good), rankWeights(len(here(good))))
+	g := newParzen(s, group, here(rest), ageWeights(len(here(rest))))
 	type candidate struct {
 		x     []float64
 		ratio float64
@@ -174,9 +174,9 @@ func atBudget(done []observation, parameters int) []observation {
 	return slices.DeleteFunc(slices.Clone(done), func(o observation) bool { return !o.failed() && o.budget != chosen })
 }
 
-// byRank are the weights of good points, the best first: they fall as those of the evolution strategy of Hansen (arXiv 1604.00772, equation
+// rankWeights are the weights of good points, the best first: they fall as those of the evolution strategy of Hansen (arXiv 1604.00772, equation
 // 49), and are 1 on average.
-func byRank(n int) []float64 {
+func rankWeights(n int) []float64 {
 	out := make([]float64, n)
 	total := 0.0
 	for i := range out {
@@ -192,9 +192,9 @@ func byRank(n int) []float64 {
 // recent is how many of the newest points have full weight.
 const recent = 25
 
-// byAge are the weights of the rest, the newest last: before the newest they fall to next to nothing for the oldest, since what was chosen
+// ageWeights are the weights of the rest, the newest last: before the newest they fall to next to nothing for the oldest, since what was chosen
 // with a poor model says less.
-func byAge(n int) []float64 {
+func ageWeights(n int) []float64 {
 	out := make([]float64, n)
 	for i := range out {
 		if out[i] = 1; i < n-recent {
