@@ -84,11 +84,7 @@ func (a *axis) encode(v training.Value) float64 {
 		}
 		low, high := a.Min, a.Max
 		if a.Type == training.Integer {
-			if a.Log {
-				f, high = f+0.5, high+1
-			} else {
-				f, low, high = f+0.5, low, high+1
-			}
+			f, high = f+0.5, high+1
 		}
 		if a.Log {
 			f, low, high = math.Log(max(f, low)), math.Log(low), math.Log(high)
