@@ -14,6 +14,7 @@ import (
 // in which they came: who asks while others run gets a sample of the distribution as it is, and nobody waits. A sample that is
 // far from the distribution that has moved on counts with a bounded length (Hansen, arXiv 1110.4181).
 //
+// Two trials after one another are mirrored in the mean, which makes small populations more even (Brockhoff et al., PPSN 2010).
 // Samples outside the cube are drawn again, some times, and then brought to its side. Whole numbers and numbers of lists are the
 // cells of the cube; the distribution is kept wide enough to leave a cell now and then (after Hamano et al., GECCO 2022).
 // Categorical parameters are chosen by tpe, all of them together. When it has converged it starts again elsewhere with a
@@ -120,7 +121,7 @@ func (c *cmaes) choose(n training.TrialID, h *history) []float64 {
 		}
 		if len(c.numeric) > 0 {
 			c.catchUp(h)
-			c.sample(h.axes, x, r)
+			c.sample(h.axes, x, dice(c.seed+uint64(try), n/2), float64(1-2*(int(n)%2)))
 		}
 		h.axes.settle(x, r)
 		if !h.taken(x) {
@@ -179,12 +180,12 @@ func (c *cmaes) begin() {
 }
 
 // sample draws the numeric axes of a point.
-func (c *cmaes) sample(s axes, x []float64, r *rand.Rand) {
+func (c *cmaes) sample(s axes, x []float64, r *rand.Rand, sign float64) {
 	d := &c.at
 	z := make([]float64, len(d.mean))
 	for try := range 50 {
 		for i := range z {
-			z[i] = d.lengths[i] * r.NormFloat64()
+			z[i] = sign * d.lengths[i] * r.NormFloat64()
 		}
 		inside := true
 		for k, i := range c.numeric {
