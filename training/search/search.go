@@ -144,6 +144,8 @@ func New(s *training.Spec) (Optimizer, error) {
 		return newPBT(s), nil
 	case training.TPE:
 		return newSequence(s, newTPE(s), s.MaxEpochs), nil
+	case training.GP:
+		return newSequence(s, newGP(s), s.MaxEpochs), nil
 	case training.CMAES:
 		return newSequence(s, newCMAES(s), s.MaxEpochs), nil
 	case training.BOHB:
