@@ -38,7 +38,7 @@ type ranking struct {
 	best    entryHeap // the best of them, the worst of these first
 	rest    entryHeap // the others, the best of these first
 	ready   entryHeap // of the best that are not promoted, the best first; also some that are not of them any more
-	open    int    // how many of the best are not promoted
+	open    int       // how many of the best are not promoted
 }
 
 type entry struct {
