@@ -121,7 +121,9 @@ func exclusive(p []float64, others [][]float64) float64 {
 func hypervolume(points [][]float64) float64 {
 	sum := 0.0
 	for i, p := range points {
-		if slices.ContainsFunc(points[i+1:], func(q []float64) bool { return !slices.ContainsFunc(pairs(q, p), func(d float64) bool { return d > 0 }) }) {
+		if slices.ContainsFunc(points[i+1:], func(q []float64) bool {
+			return !slices.ContainsFunc(pairs(q, p), func(d float64) bool { return d > 0 })
+		}) {
 			continue // a later one covers it
 		}
 		sum += exclusive(p, points[i+1:])
