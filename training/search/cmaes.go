@@ -44,7 +44,6 @@ type distribution struct {
 	pathS      []float64
 	generation int
 	restarts   int
-	batch      []observation
 	recent     []float64 // the best loss of each of the last generations
 }
 
@@ -137,18 +136,11 @@ func (c *cmaes) catchUp(h *history) {
 		c.seen, c.revision, c.at = 0, h.revision, distribution{}
 		c.begin()
 	}
-	if c.seen == len(h.done) {
-		return
-	}
-	losses := lossesOf(h.done)
-	for ; c.seen < len(h.done); c.seen++ {
-		o := h.done[c.seen]
-		o.losses = losses[c.seen : c.seen+1]
-		if c.at.batch = append(c.at.batch, o); len(c.at.batch) == c.at.lambda {
-			c.at.learn(c.numeric)
-			if c.at.converged() {
-				c.begin()
-			}
+	for c.seen+c.at.lambda <= len(h.done) {
+		end := c.seen + c.at.lambda
+		c.at.learn(c.numeric, h.done[c.seen:end], lossesOf(h.done[:end])[c.seen:])
+		if c.seen = end; c.at.converged() {
+			c.begin()
 		}
 	}
 }
@@ -209,16 +201,20 @@ func (c *cmaes) sample(s axes, x []float64, r *rand.Rand, sign float64) {
 }
 
 // learn moves the distribution to the better ones of a population.
-func (d *distribution) learn(numeric []int) {
-	slices.SortStableFunc(d.batch, func(a, b observation) int { return cmp.Compare(a.losses[0], b.losses[0]) })
+func (d *distribution) learn(numeric []int, population []observation, losses []float64) {
+	order := make([]int, len(population))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(losses[a], losses[b]) })
 	n := len(d.mean)
 	steps := newMatrix(d.lambda, n)
 	lengths := make([]float64, d.lambda) // squared, as the covariance measures
 	longest := math.Sqrt(float64(n)) + 2*float64(n)/float64(n+2)
-	for k, o := range d.batch {
+	for k, at := range order {
 		for j, i := range numeric {
-			if !math.IsNaN(o.x[i]) { // an inactive one says nothing of the axis
-				steps[k][j] = (o.x[i] - d.mean[j]) / d.sigma
+			if u := population[at].x[i]; !math.IsNaN(u) { // an inactive one says nothing of the axis
+				steps[k][j] = (u - d.mean[j]) / d.sigma
 			}
 		}
 		w := d.whiten(steps[k], false)
@@ -272,11 +268,10 @@ func (d *distribution) learn(numeric []int) {
 	}
 	d.sigma *= math.Exp(min(d.cs/d.damping*(length/d.chi-1), 1))
 	d.sigma = min(d.sigma, 1)
-	d.recent = append(d.recent, d.batch[0].losses[0])
+	d.recent = append(d.recent, losses[order[0]])
 	if most := 10 + 30*n/d.lambda; len(d.recent) > most {
 		d.recent = d.recent[len(d.recent)-most:]
 	}
-	d.batch = d.batch[:0]
 	d.decompose()
 }
 

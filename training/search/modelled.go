@@ -180,6 +180,9 @@ func lossesOf(done []observation) []float64 {
 			worst = max(worst, done[i].losses[0])
 		}
 	}
+	if math.IsInf(worst, -1) {
+		worst = 0 // all failed
+	}
 	out := make([]float64, len(done))
 	for i := range done {
 		if out[i] = worst; !done[i].failed() {
