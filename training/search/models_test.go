@@ -210,7 +210,7 @@ func TestTPEFindsAFront(t *testing.T) {
 func TestTheBestOfSeveralObjectives(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for range 100 {
-		n, m := 3+r.IntN(12), 2+r.IntN(2)
+		n, m := 3+r.IntN(12), 2+r.IntN(4)
 		done := make([]observation, n)
 		for i := range done {
 			for range m {
@@ -230,6 +230,10 @@ func TestTheBestOfSeveralObjectives(t *testing.T) {
 			}
 		}
 	}
+	points := map[int][]float64{0: {0.1, 0.9}, 1: {0.2, 0.85}, 2: {0.5, 0.5}, 3: {0.85, 0.2}, 4: {0.93, 0.12}}
+	if got := spread(points, []int{0, 1, 2, 3, 4}, 3); !slices.Equal(got, greedy(points, 3)) {
+		t.Errorf("%v are spread best, want %v", got, greedy(points, 3))
+	}
 	// A square of 1 at the corner (0.1, 0.1), another at (0.1, 0.1) again, one beside: volumes by hand.
 	if v := hypervolume([][]float64{{0.1, 0.1}, {0.1, 0.1}}); math.Abs(v-1) > 1e-12 {
 		t.Errorf("hypervolume %v, want 1", v)
@@ -240,6 +244,22 @@ func TestTheBestOfSeveralObjectives(t *testing.T) {
 	if v := hypervolume([][]float64{{0.1, 0.1, 0.6}, {0.6, 0.1, 0.1}, {0.1, 0.6, 0.1}}); math.Abs(v-0.75-0.125) > 1e-12 { // by inclusion and exclusion: 3·0.5 - 3·0.25 + 0.125
 		t.Errorf("hypervolume %v, want 0.875", v)
 	}
+}
+
+// greedy is the dumb form of spread.
+func greedy(points map[int][]float64, k int) []int {
+	var out []int
+	var chosen [][]float64
+	for range k {
+		best, volume := -1, -1.0
+		for i := range len(points) {
+			if v := hypervolume(append(slices.Clone(chosen), points[i])); !slices.Contains(out, i) && v > volume+1e-12 {
+				best, volume = i, v
+			}
+		}
+		out, chosen = append(out, best), append(chosen, points[best])
+	}
+	return out
 }
 
 // Densities have the integral 1, over a continuum and over cells and choices together.
