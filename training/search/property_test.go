@@ -61,7 +61,7 @@ func TestPropertiesOfEveryOptimizer(t *testing.T) {
 			t.Parallel()
 			runs := p.runs
 			if runs == 0 {
-				runs = 20
+				runs = 12
 			}
 			differ := 0
 			for run := range uint64(runs) {
