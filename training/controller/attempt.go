@@ -2,9 +2,11 @@ package controller
 
 import (
 	"fmt"
+	"path"
 	"slices"
 
 	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/checkpoint"
 	"github.com/gohops/hops/training/search"
 )
 
@@ -198,6 +200,7 @@ func (x *experiment) committed(c *committed) error {
 			k.Metric = new(training.M(v))
 		}
 	}
+	x.sharedBlobs().Add(k.Files)
 	t.Checks = append(t.Checks, k)
 	x.Counters.Checkpoints++
 	x.emit(EventCheckpoint, CheckpointEvent{t.ID, t.Attempt, k.Step, k.URI})
@@ -205,17 +208,43 @@ func (x *experiment) committed(c *committed) error {
 	return nil
 }
 
-// retain drops the checkpoints that are not to be kept. The newest always stays: a trial that runs, waits or is paused
-// would go on from it.
+// retain drops the checkpoints that are not to be kept, and the blobs that only they had.
 func (x *experiment) retain(t *trial) {
-	keep := x.spec.Retention.Keep(t.Checks, x.spec.Direction)
+	needs := checkpoint.Needs{Others: map[string]bool{}}
+	if x.spec.Optimizer.Type == training.ASHA {
+		needs.Rungs = x.spec.Optimizer.Rungs()
+	}
+	for _, w := range x.Executors {
+		if o := x.trial(w.Trial); o != nil && o.Resume != nil && o.ID != t.ID {
+			needs.Others[o.Resume.URI] = true
+		}
+	}
+	keep := checkpoint.Keep(*x.spec.Retention, t.Checks, x.spec.Direction, needs)
 	var kept []training.Checkpoint
 	for i, c := range t.Checks {
 		if keep[i] {
 			kept = append(kept, c)
 		} else {
 			x.out.deletes = append(x.out.deletes, c.URI)
+			for _, name := range x.sharedBlobs().Drop(c.Files) {
+				x.out.deletes = append(x.out.deletes, checkpoint.BlobPath(x.blobsDir(), name))
+			}
 		}
 	}
 	t.Checks = kept
 }
+
+// sharedBlobs counts the blobs of all checkpoints. It follows from the state, so that no snapshot has it.
+func (x *experiment) sharedBlobs() *checkpoint.Blobs {
+	if x.blobs == nil {
+		x.blobs = &checkpoint.Blobs{}
+		for _, t := range x.Trials {
+			for _, c := range t.Checks {
+				x.blobs.Add(c.Files)
+			}
+		}
+	}
+	return x.blobs
+}
+
+func (x *experiment) blobsDir() string { return path.Join(x.Directory, checkpoint.BlobsName) }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/checkpoint"
 	"github.com/gohops/hops/training/search"
 )
 
@@ -25,6 +26,7 @@ type experiment struct {
 	optimizer search.Optimizer
 	stopper   search.EarlyStop
 	finished  []search.TrialView // the trials of state.Compared
+	blobs     *checkpoint.Blobs  // of the trials' checkpoints; nil: not counted yet
 
 	// compare: suggestions of the journal are compared with the optimizer's instead of adopted; see CheckReplay.
 	compare bool
@@ -532,7 +534,7 @@ func (x *experiment) seedOf(id training.TrialID) uint64 {
 // directories of a trial's current attempt.
 func (x *experiment) directories(t *trial) Directories {
 	dir := path.Join(x.Directory, t.ID.String())
-	return Directories{Trial: dir, TensorBoard: dir, Log: x.logPath(t), Checkpoints: path.Join(dir, "checkpoints", fmt.Sprint(t.Attempt))}
+	return Directories{Trial: dir, TensorBoard: dir, Log: x.logPath(t), Checkpoints: path.Join(dir, "checkpoints", fmt.Sprint(t.Attempt)), Blobs: x.blobsDir()}
 }
 
 // logPath is the log of a trial's current attempt.

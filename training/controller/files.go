@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/checkpoint"
 )
 
 // files writes what the directory of the experiment shows beside the journal: small files of trials, the log for
@@ -235,20 +236,33 @@ func (f *files) finish(ctx context.Context) error {
 	return nil
 }
 
-// sweep removes what attempts that were lost left behind: checkpoints that were never committed. Best effort.
+// sweep removes what attempts that were lost left behind: checkpoints and blobs that were never committed. Best effort, and
+// only when nothing runs any more: a blob that is not committed may be about to be.
 func (f *files) sweep(ctx context.Context) {
 	keep := map[string]bool{}
+	var blobs string
 	var dirs []string
 	f.view(func(x *experiment) {
+		blobs = x.blobsDir()
 		for _, t := range x.Trials {
 			for _, c := range t.Checks {
 				keep[c.URI] = true
+				for _, k := range c.Files {
+					if k.Blob != "" {
+						keep[checkpoint.Path(c.URI, x.blobsDir(), k)] = true
+					}
+				}
 			}
 			for a := 1; a <= t.Attempt; a++ {
 				dirs = append(dirs, path.Join(x.Directory, t.ID.String(), "checkpoints", fmt.Sprint(a)))
 			}
 		}
 	})
+	if shelves, err := f.fs.List(ctx, blobs); err == nil {
+		for _, s := range shelves {
+			dirs = append(dirs, path.Join(blobs, s.Name))
+		}
+	}
 	var g errgroup.Group
 	g.SetLimit(8)
 	for _, dir := range dirs {

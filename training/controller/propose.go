@@ -2,6 +2,7 @@ package controller
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/checkpoint"
 )
 
 // A proposal answers a request. It returns the entry that was applied, nil if the request changed nothing; then its
@@ -101,8 +103,17 @@ func (x *experiment) choose(w *executor) (*assigned, bool) {
 func (x *experiment) assignment(t *trial) *Assignment {
 	return &Assignment{
 		Trial: t.ID, Attempt: t.Attempt, Params: t.Params, Budget: t.Budget, Seed: x.seedOf(t.ID), Resume: t.Resume,
-		Dirs: x.directories(t), Env: map[string]string{"ML_ID": x.ID},
+		Checkpoints: bare(t.Checks), Dirs: x.directories(t), Env: map[string]string{"ML_ID": x.ID},
 	}
+}
+
+// bare are checkpoints without their files.
+func bare(all []training.Checkpoint) []training.Checkpoint {
+	out := slices.Clone(all)
+	for i := range out {
+		out[i].Files = nil
+	}
+	return out
 }
 
 // fence finds a trial and refuses an attempt that is not the one that the container's executor runs.
@@ -196,13 +207,14 @@ func (x *experiment) checkCommit(container string, id training.TrialID, attempt 
 	switch {
 	case c.URI != path.Clean(c.URI) || path.Dir(c.URI) != dir || strings.HasSuffix(c.URI, ".tmp"):
 		return nil, refuse(400, CodeBadRequest, "a checkpoint of trial %v/%d lies directly in %s, not at %q", id, attempt, dir, c.URI)
-	case len(c.Files) == 0 || len(c.Files) > MaxCheckpointFile:
-		return nil, refuse(400, CodeBadRequest, "a checkpoint has 1 to %d files, not %d", MaxCheckpointFile, len(c.Files))
 	}
-	for _, f := range c.Files {
-		if f.Name == "" || f.Name != path.Clean(f.Name) || path.IsAbs(f.Name) || strings.HasPrefix(f.Name, "..") || f.Size < 0 {
-			return nil, refuse(400, CodeBadRequest, "file %q of %d bytes cannot be in a checkpoint", f.Name, f.Size)
-		}
+	if err := checkpoint.CheckFiles(c.Files); err != nil {
+		return nil, refuse(400, CodeBadRequest, "%v", err)
+	}
+	if err := x.sharedBlobs().Check(id, attempt, c.Step, c.Files); errors.Is(err, checkpoint.ErrGone) {
+		return nil, refuse(422, CodeIncomplete, "checkpoint %s: %v", c.URI, err)
+	} else if err != nil {
+		return nil, refuse(400, CodeBadRequest, "%v", err)
 	}
 	return t, nil
 }
@@ -216,6 +228,9 @@ func (x *experiment) commit(now training.Millis, container string, id training.T
 	out := Committed{Keep: []int64{}, Delete: []int64{}}
 	var e *entry
 	known := slices.IndexFunc(t.Checks, func(k training.Checkpoint) bool { return k.URI == c.URI })
+	if known >= 0 && !slices.Equal(t.Checks[known].Files, c.Files) {
+		return Committed{}, nil, refuse(400, CodeBadRequest, "checkpoint %s is recorded already, with other files", c.URI)
+	}
 	if known < 0 {
 		if n := len(t.Checks); n > 0 && t.Checks[n-1].Step >= c.Step && t.Checks[n-1].Attempt == attempt {
 			return Committed{}, nil, refuse(400, CodeBadRequest, "a checkpoint of step %d after that of step %d", c.Step, t.Checks[n-1].Step)
