@@ -1,5 +1,6 @@
 """What a file is made of, when it is too large to be one bytes object: sources that give buffers. A source can be gone through
 again, as when a datanode was lost on the way; size is how many bytes it gives, or None if that shows only at the end."""
+import io
 import os
 import queue
 import threading
@@ -107,6 +108,9 @@ class _Out:
         if self._over.is_set():
             raise _Over()
         self._pieces.put(data)
+
+    def read(self, size=-1):  # numpy takes nothing for a file that has none
+        raise io.UnsupportedOperation("this file is written only")
 
     def writable(self):
         return True

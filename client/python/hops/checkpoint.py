@@ -16,7 +16,6 @@ import shutil
 import sys
 import tempfile
 import threading
-import time
 import zlib
 
 from hops import _run, _stream, _tensors
@@ -245,7 +244,7 @@ class _Plan:
     def _directory(self):
         """A local directory that lasts as long as this save."""
         if self._spool is None:
-            self._spool = tempfile.mkdtemp(prefix="checkpoint-")
+            self._spool = _scratch()
         return self._spool
 
     def close(self):
@@ -339,6 +338,11 @@ class _Plan:
         return final
 
 
+def _scratch():
+    """A new local directory: on a node that of the trial, which goes with its process."""
+    return tempfile.mkdtemp(prefix="checkpoint-", dir=os.getcwd() if os.environ.get("HOPS_CONTAINER_ID") else None)
+
+
 def _rename(fs, final):
     if fs.rename(final + ".tmp", final):
         return
@@ -392,6 +396,94 @@ def _search(fs, blobs, sha, size):
     except (OSError, ValueError):
         return None
     return min(found, default=None)
+
+
+# -- torch.distributed.checkpoint
+
+def dcp_path(step=None):
+    """A URL for fsspec: of the directory in which a checkpoint of this step is to be written, until commit_dir(step); or
+    without a step of the newest checkpoint, None if there is none. A local path where no trial runs."""
+    trial = _run.current()
+    if step is None:
+        found = _directory_of(None)
+    else:
+        found = posixpath.join(trial.checkpoints, "step-%d.tmp" % _run.whole_number(step))
+    if found is None or not hasattr(trial.fs, "addresses"):
+        return found
+    try:
+        from hops import _fsspec
+    except ImportError as e:
+        raise ImportError("torch.distributed.checkpoint writes into the cluster through fsspec, which is not installed here: %s" % e) from None
+    _fsspec.register()
+    return "hops://" + found
+
+
+def dcp_writer(step, **options):
+    """A storage_writer for torch.distributed.checkpoint.save(), the same on each rank; options are those of FsspecWriter. When it
+    has returned, one rank calls commit_dir(step)."""
+    from torch.distributed.checkpoint import FsspecWriter
+    # The datanodes have what close() has written: there is no file of this machine to synchronise.
+    return FsspecWriter(dcp_path(step), **dict({"sync_files": False}, **options))
+
+
+def dcp_reader(step=None, **options):
+    """A storage_reader for torch.distributed.checkpoint.load() from the newest checkpoint, or that of a step."""
+    from torch.distributed.checkpoint import FsspecReader
+    directory = _directory_of(step)
+    if directory is None:
+        raise CheckpointError("trial %s has no checkpoint yet: ask hops.checkpoint.latest() first" % _run.current().id)
+    path = dcp_path()
+    return FsspecReader(path[:len(path) - len(_directory_of(None))] + directory, **options)
+
+
+def commit_dir(step, metric=None):
+    """Commit what was written into dcp_path(step) by other means than save(): all of it is read once, for its checksums. Returns
+    the directory. One process of a trial calls it, when all have written."""
+    state = _state()
+    trial, step = state.trial, _run.whole_number(step)
+    _settle(state)
+    if state.last is not None and step <= state.last:
+        raise ValueError("a checkpoint of step %d was saved after one of step %d: steps must rise" % (step, state.last))
+    wished = trial.saving()
+    try:
+        plan = _Plan(state, step, _run.number(metric) if metric is not None else None)
+        plan.format = "dcp"
+        temporary = plan._final() + ".tmp"
+        names = sorted(_names_below(trial.fs, temporary, ""))
+        if not names:
+            raise CheckpointError("there is no file in %s: nothing was written for step %d" % (temporary, step))
+
+        def one(found):
+            name, size = found
+            _check_name(name)
+            crc, at = 0, 0
+            while at < size:
+                data = trial.fs.read(posixpath.join(temporary, name), at, min(RANGE, size - at))
+                if not data:
+                    raise CheckpointError("%s in %s got shorter while it was read" % (name, temporary))
+                crc, at = zlib.crc32(data, crc), at + len(data)
+            return {"name": name, "size": size, "crc32": crc}
+
+        files = _stream.parallel(one, names, WORKERS)
+        final = plan._expose(files)
+        trial.commit_checkpoint(step, final, files, plan.metric)
+    except BaseException:
+        trial.saving(wanted=wished)
+        raise
+    state.last, state.fresh = step, False
+    return final
+
+
+def _names_below(fs, directory, prefix):
+    try:
+        entries = fs.list(directory)
+    except FileNotFoundError:
+        return
+    for e in entries:
+        if e["type"] == "DIRECTORY":
+            yield from _names_below(fs, posixpath.join(directory, e["pathSuffix"]), prefix + e["pathSuffix"] + "/")
+        elif prefix + e["pathSuffix"] != MANIFEST:
+            yield prefix + e["pathSuffix"], e["length"]
 
 
 # -- formats
@@ -736,12 +828,20 @@ def _read_npz(reader, map_location):
 def _read_keras(reader, map_location):
     import importlib
     module = importlib.import_module(reader.manifest.get("module", "keras"))
-    with tempfile.TemporaryDirectory(prefix="checkpoint-") as d:
-        return module.models.load_model(reader.local(d, "model.keras"))
+    directory = _scratch()
+    try:
+        return module.models.load_model(reader.local(directory, "model.keras"))
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _read_dcp(reader, map_location):
+    raise CheckpointError("checkpoint %s was written by torch.distributed.checkpoint: load it by torch.distributed.checkpoint.load(state, "
+                          "storage_reader=hops.checkpoint.dcp_reader())" % reader.directory)
 
 
 def _read_directory(reader, map_location):
-    directory = tempfile.mkdtemp(prefix="checkpoint-%d-" % reader.manifest["step"], dir=os.getcwd() if os.environ.get("HOPS_CONTAINER_ID") else None)
+    directory = _scratch()
     for name in reader.files:
         _check_name(name)
         reader.local(directory, name)
@@ -749,7 +849,7 @@ def _read_directory(reader, map_location):
 
 
 _READERS = {
-    "tensors": _read_tensors, "safetensors": _read_safetensors, "torch": _read_torch, "npz": _read_npz, "keras": _read_keras, "directory": _read_directory,
+    "tensors": _read_tensors, "safetensors": _read_safetensors, "torch": _read_torch, "npz": _read_npz, "keras": _read_keras, "directory": _read_directory, "dcp": _read_dcp,
     "json": lambda r, _: json.loads(r.whole("state.json").decode("utf-8")), "bytes": lambda r, _: r.whole("state.bin"),
     "pickle": lambda r, _: pickle.loads(r.whole("state.pkl")),  # as for torch
     "files": lambda r, _: {name: r.whole(name) for name in r.files},
