@@ -47,6 +47,7 @@ class Written:
 
     def __init__(self, write):
         self._write = write
+        self.failure = None  # what the function has raised: writing it again would not help
 
     def __iter__(self):
         pieces, over = queue.Queue(4), threading.Event()
@@ -56,6 +57,7 @@ class Written:
             while True:
                 piece = pieces.get()
                 if isinstance(piece, BaseException):
+                    self.failure = piece
                     raise piece
                 if piece is None:
                     return
@@ -122,6 +124,10 @@ class Counted:
 
     def __init__(self, source):
         self._source, self.size, self.length, self.crc32 = source, source.size, 0, 0
+
+    @property
+    def failure(self):
+        return getattr(self._source, "failure", None)
 
     def __iter__(self):
         length, crc = 0, 0

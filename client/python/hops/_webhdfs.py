@@ -137,6 +137,8 @@ class WebHDFS:
         try:
             answer, problem = self._ask("datanode", address, method, parts.path + "?" + parts.query, body=body, headers=headers, timeout=self.timeout)
         except _http.BROKEN as e:
+            if getattr(body, "failure", None) is not None:
+                raise
             raise _Lost("datanode %s: %s" % (parts.netloc, e)) from e
         if problem:
             if problem[0] in _ELSEWHERE or problem[0] in _AGAIN:

@@ -574,7 +574,7 @@ def _keras_source(obj, plan):
 
 
 def _json_source(obj, plan):
-    return [("state.json", _stream.Buffers([json.dumps(obj).encode("ascii")]))]
+    return [("state.json", _stream.Buffers([json.dumps(_stated(obj)).encode("ascii")]))]
 
 
 def _bytes_source(obj, plan):
