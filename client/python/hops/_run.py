@@ -90,8 +90,9 @@ class Trial:
         self.blobs = order["dirs"].get("blobs") or ""
         resume = order.get("resume") or {}
         self.resume_from, self.resume_step = resume.get("uri", ""), resume.get("step", 0)
-        # Checkpoints that are committed and kept, in order of commit: {"step", "uri", "metric"}.
-        self.committed = list(order.get("checkpoints") or ([resume] if resume else []))
+        # Checkpoints that are committed and kept, in order of commit: {"step", "uri", "metric"}. The last one, from which this
+        # attempt goes on, may be another trial's.
+        self.committed = [c for c in order.get("checkpoints") or [] if c["uri"] != self.resume_from] + ([resume] if resume else [])
         self.fs = fs
         self._channel = channel
         self._reading = threading.Lock()  # of the channel
