@@ -659,6 +659,9 @@ func TestBlobsLiveAsLongAsACommittedCheckpointHasThem(t *testing.T) {
 		}
 	}
 	fs.put(checkpoint.BlobPath(a.Dirs.Blobs, blob('d', 7)), []byte("never committed"))
+	// An application that has resumed the experiment meanwhile.
+	ofNext := checkpoint.Blob{Sum: [32]byte{'e'}, Trial: a.Trial, Attempt: a.Attempt + 1, Step: 1}.String()
+	fs.put(checkpoint.BlobPath(a.Dirs.Blobs, ofNext), []byte("about to be committed"))
 	if _, err := c[0].report(a, 1, 1, 0.5); err != nil {
 		t.Fatal(err)
 	}
@@ -670,7 +673,7 @@ func TestBlobsLiveAsLongAsACommittedCheckpointHasThem(t *testing.T) {
 	}
 	rm.complete(c[0].container, 0)
 	r.wait()
-	for name, want := range map[string]bool{blob('a', 1): true, blob('b', 3): true, blob('b', 1): false, blob('b', 2): false, blob('d', 7): false} {
+	for name, want := range map[string]bool{ofNext: true, blob('a', 1): true, blob('b', 3): true, blob('b', 1): false, blob('b', 2): false, blob('d', 7): false} {
 		if _, err := fs.Stat(t.Context(), checkpoint.BlobPath(a.Dirs.Blobs, name)); (err == nil) != want {
 			t.Errorf("%s in the end: %v", name, err)
 		}
