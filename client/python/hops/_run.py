@@ -202,6 +202,17 @@ def whole_number(step):
 _current = None
 
 
+def _after_fork():
+    """A thread of the parent may have held these."""
+    if _current is not None:
+        _current._reading = threading.Lock()
+        if _current._channel is not None:
+            _current._channel._sending = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 def set_current(trial):
     global _current
     _current = trial

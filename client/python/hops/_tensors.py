@@ -88,7 +88,7 @@ class Tensor:
             import torch
             fits = into is not None and into.like == "torch" and into.dtype == self.dtype and into.shape == self.shape
             there = into.value if fits else torch.empty(self.shape, dtype=self.value.dtype, device="cpu", pin_memory=self.value.is_cuda)
-            there.copy_(self.value.detach(), non_blocking=True)
+            there.copy_(self.value.detach(), non_blocking=self.value.is_cuda)
             return Tensor(there)
         import numpy
         if isinstance(self.value, numpy.generic):

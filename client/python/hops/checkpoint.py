@@ -93,6 +93,7 @@ def _state():
     trial = _run.current()
     found = _states.get(id(trial))
     if found is None or found.trial is not trial:
+        finish()  # what an earlier trial of this process left
         _states.clear()
         found = _states[id(trial)] = _State(trial)
     return found
@@ -196,9 +197,12 @@ class _Plan:
     def take(self, obj, format, path):
         if path is not None:
             return self._take_path(path)
-        self.format = format or _format(obj)
+        tree = None
+        if format is None:
+            format, tree = _choose(obj)
+        self.format = format
         if self.format == "tensors":
-            self._tree = _tensors.plain(obj)
+            self._tree = tree or _tensors.plain(obj)
         elif self.format == "safetensors":
             self._tree = None, _named(obj)
         else:
@@ -207,11 +211,13 @@ class _Plan:
     def _take_path(self, path):
         if os.path.isfile(path):
             self.format, self.files = "directory", [(os.path.basename(path), _stream.LocalFile(path))]
+            _check_name(self.files[0][0])
             return
         self.format = "directory"
         for directory, _, names in os.walk(path):
             for name in names:
                 full = os.path.join(directory, name)
+                _check_name(os.path.relpath(full, path).replace(os.sep, "/"))
                 self.files.append((os.path.relpath(full, path).replace(os.sep, "/"), _stream.LocalFile(full)))
         self.files.sort(key=lambda f: f[0])
         if not self.files:
@@ -268,8 +274,6 @@ class _Plan:
     def write(self):
         """Write and commit. Returns the directory."""
         self._divide()
-        for name, _ in self.files:
-            _check_name(name)
         reuse = True
         while True:
             files, reused = self._upload(reuse)
@@ -488,29 +492,31 @@ def _names_below(fs, directory, prefix):
 
 # -- formats
 
-def _format(obj):
+def _choose(obj):
+    """(format, tree) for an object. Of other formats than tensors the tree is None."""
     if isinstance(obj, (bytes, bytearray, memoryview)):
-        return "bytes"
+        return "bytes", None
     if isinstance(obj, dict) and obj and all(isinstance(k, str) and isinstance(v, (bytes, bytearray)) for k, v in obj.items()):
-        return "files"
+        return "files", None
     if _is_keras(obj):
-        return "keras"
+        return "keras", None
     try:
-        if _tensors.plain(obj)[1]:
-            return "tensors"
+        tree = _tensors.plain(obj)
+        if tree[1]:
+            return "tensors", tree
     except _tensors.Unsupported:
         if _has(obj, _tensors.is_torch):
-            return "torch"
+            return "torch", None
         if _arrays(obj):
-            return "npz"
+            return "npz", None
     if callable(getattr(obj, "state_dict", None)):
         obj = obj.state_dict()
     try:
         if json.loads(json.dumps(obj)) == obj:
-            return "json"
+            return "json", None
     except (TypeError, ValueError, RecursionError):
         pass
-    return "pickle"
+    return "pickle", None
 
 
 def _stated(obj):
@@ -659,12 +665,14 @@ def restore(model, optimizer=None, step=None, map_location=None):
             if isinstance(saved.get(key), dict):
                 state, other = saved[key], saved.get("optimizer", saved.get("optimizer_state_dict"))
                 break
+    what = type(model).__name__
     try:
         if hasattr(model, "load_state_dict"):
             model.load_state_dict(state)
         else:
             model.set_weights(state.get_weights() if hasattr(state, "get_weights") else state)
         if optimizer is not None:
+            what = type(optimizer).__name__
             if other is None:
                 raise KeyError("the checkpoint has no optimizer: save({\"model\": model, \"optimizer\": optimizer}, step)")
             optimizer.load_state_dict(other)
@@ -672,7 +680,7 @@ def restore(model, optimizer=None, step=None, map_location=None):
         text = " ".join(str(e.args[0] if e.args else e).split())
         text = text if len(text) <= 400 else text[:400] + "…"
         raise CheckpointMismatch("checkpoint of step %d of trial %s does not fit the %s: %s (build the model with the parameters with which it was saved, or begin "
-                                 "anew without it)" % (step, _run.current().id, type(model).__name__, text)) from e
+                                 "anew without it)" % (step, _run.current().id, what, text)) from e
     return step
 
 

@@ -73,13 +73,13 @@ class Fake:
 
 
 class FakeHDFS(Fake):
-    """Namenode and datanode doors over a dict. broken_appends: how many appends write half and break the connection. hold: an
+    """Namenode and datanode doors over a dict. broken_appends, broken_creates: how many of them write half and break the connection. hold: an
     event that calls about logs wait for; there is a file /held once one does. refuse: files whose path ends so are not taken."""
 
     def __init__(self):
         self.files, self.dirs, self.lock = {}, {"/"}, threading.RLock()
         self.standby = False
-        self.broken_appends = 0
+        self.broken_appends = self.broken_creates = 0
         self.hold = None
         self.refuse = None
         super().__init__()
@@ -114,8 +114,14 @@ class FakeHDFS(Fake):
         if op == "CREATE":
             if path in self.files and q.get("overwrite") != "true":
                 return self._error(h, 403, "FileAlreadyExistsException", path + " already exists")
-            self.files[path] = data
             self._parents(path)
+            if self.broken_creates:
+                self.broken_creates -= 1
+                self.files[path] = data[:len(data) // 2]
+                h.close_connection = True
+                h.connection.close()
+                return
+            self.files[path] = data
             return h.answer(201, b"")
         if op == "APPEND":
             if self.broken_appends:

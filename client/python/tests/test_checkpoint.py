@@ -412,6 +412,18 @@ class Streams(unittest.TestCase):
             self.assertEqual(hdfs.files["/x"], data)
             self.assertEqual((counted.length, counted.crc32), (len(data), zlib.crc32(data)))
 
+    def test_a_source_is_sent_again_when_a_datanode_is_lost(self):
+        hdfs = fakes.FakeHDFS()
+        self.addCleanup(hdfs.close)
+        fs = _webhdfs.WebHDFS([hdfs.url], "ann")
+        data = os.urandom(3 << 20)
+        for source in (_stream.Buffers([data]), _stream.Written(lambda out: out.write(data))):
+            hdfs.broken_creates = 2
+            counted = _stream.Counted(source)
+            fs.create("/x", counted)
+            self.assertEqual((hdfs.files.pop("/x"), hdfs.broken_creates), (data, 0))
+            self.assertEqual((counted.length, counted.crc32), (len(data), zlib.crc32(data)))
+
     def test_what_the_writer_raises_comes_out(self):
         hdfs = fakes.FakeHDFS()
         self.addCleanup(hdfs.close)
