@@ -575,7 +575,7 @@ def _keras_source(obj, plan):
         raise TypeError("format keras takes a Keras model, not a %s" % type(obj).__name__)
     local = os.path.join(plan._directory(), "model.keras")
     obj.save(local)
-    plan.more["module"] = "tf_keras" if type(obj).__mro__[-2].__module__.startswith("tf_keras") or isinstance(obj, getattr(sys.modules.get("tf_keras"), "Model", ())) else "keras"
+    plan.more["module"] = next(name for name in ("tf_keras", "keras") if isinstance(obj, getattr(sys.modules.get(name), "Model", ())))
     return [("model.keras", _stream.LocalFile(local))]
 
 
@@ -667,7 +667,7 @@ def restore(model, optimizer=None, step=None, map_location=None):
                 break
     what = type(model).__name__
     try:
-        if hasattr(model, "load_state_dict"):
+        if hasattr(model, "load_state_dict") and not hasattr(state, "get_weights"):  # with torch below it a Keras model has both
             model.load_state_dict(state)
         else:
             model.set_weights(state.get_weights() if hasattr(state, "get_weights") else state)
