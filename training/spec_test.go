@@ -82,7 +82,7 @@ func TestDefaultsAndAliases(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s.Optimizer.Type != Random || s.Direction != Min || s.Project != "ann" || s.Metric != "metric" || *s.EarlyStop.Min != 10 || s.Executors != 1 ||
-		s.Resources != (Resources{2 << 30, 1, 0}) || s.ReportTimeout.D() != 10*time.Minute || s.StopGrace.D() != 2500*time.Millisecond || *s.Retention != (Retention{1, 1, 0}) {
+		s.Resources != (Resources{2 << 30, 1, 0}) || s.ReportTimeout.D() != 10*time.Minute || s.StopGrace.D() != 2500*time.Millisecond || *s.Retention != (Retention{Last: 1, Best: 1}) {
 		t.Errorf("%+v", s)
 	}
 	for doc, want := range map[string]string{
@@ -179,40 +179,6 @@ func TestMetricsKeepWhatIsNotANumber(t *testing.T) {
 		var again Metric
 		if err := again.UnmarshalJSON(b); err != nil || again.String() != m.String() {
 			t.Errorf("%s became %v", b, again)
-		}
-	}
-}
-
-func TestRetentionKeepsTheNewestAndTheBest(t *testing.T) {
-	cks := func(values ...float64) (out []Checkpoint) {
-		for i, v := range values {
-			out = append(out, Checkpoint{Step: int64(i + 1), Metric: new(M(v))})
-		}
-		return out
-	}
-	for _, c := range []struct {
-		r    Retention
-		d    Direction
-		in   []Checkpoint
-		want []int64
-	}{
-		{Retention{1, 1, 0}, Max, cks(.1, .9, .3, .2), []int64{2, 4}},
-		{Retention{1, 1, 0}, Min, cks(.1, .9, .3, .2), []int64{1, 4}},
-		{Retention{1, 0, 0}, Max, cks(.1, .9, .3), []int64{3}},
-		{Retention{0, 0, 0}, Max, cks(.1, .9, .3), []int64{3}},
-		{Retention{2, 0, 2}, Max, cks(.1, .9, .3, .2, .1), []int64{2, 4, 5}},
-		{Retention{-1, 0, 0}, Max, cks(.1, .9), []int64{1, 2}},
-		{Retention{1, 1, 0}, Max, cks(.5, .5, .5), []int64{3}},
-		{Retention{1, 2, 0}, Max, []Checkpoint{{Step: 1}, {Step: 2, Metric: new(M(1))}, {Step: 3}}, []int64{2, 3}},
-	} {
-		var got []int64
-		for i, k := range c.r.Keep(c.in, c.d) {
-			if k {
-				got = append(got, c.in[i].Step)
-			}
-		}
-		if diff := cmp.Diff(c.want, got); diff != "" {
-			t.Errorf("%+v %s: %s", c.r, c.d, diff)
 		}
 	}
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/gohops/hops/metadata"
 	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
 	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/checkpoint"
 	"github.com/gohops/hops/training/experiment"
 	"github.com/gohops/hops/training/protocol"
 )
@@ -308,7 +309,7 @@ func TestSearchSurvivesKilledExecutorsAndControllers(t *testing.T) {
 	for _, row := range result.Trials {
 		n := 0
 		for name := range fs.files {
-			if strings.HasPrefix(name, fmt.Sprintf("%s/%v/checkpoints/", testDir, row.Trial)) && strings.HasSuffix(name, training.ManifestName) {
+			if strings.HasPrefix(name, fmt.Sprintf("%s/%v/checkpoints/", testDir, row.Trial)) && strings.HasSuffix(name, checkpoint.ManifestName) {
 				n++
 			}
 		}
@@ -606,6 +607,75 @@ func TestCheckpointsAreInspectedBeforeTheyCount(t *testing.T) {
 	for range 2 { // the second time the answer got lost
 		if err := post(good); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// A blob goes with the last checkpoint that has it; a save that found it just before is told to write it anew.
+func TestBlobsLiveAsLongAsACommittedCheckpointHasThem(t *testing.T) {
+	r, rm, fs, c := manual(t, fmt.Sprintf(randomSpec, 1, 1), 1, fast)
+	a := c[0].next("0").Trial
+	relative := "../../../../.blobs"
+	commit := func(step int64, blobs ...string) error {
+		uri := fmt.Sprintf("%s/step-%d", a.Dirs.Checkpoints, step)
+		k := protocol.Commit{Step: step, URI: uri, Metric: new(training.M(1)), Files: []training.File{{Name: "tree.json", Size: 2}}}
+		fs.put(uri+"/tree.json", []byte("{}"))
+		for i, b := range blobs {
+			k.Files = append(k.Files, training.File{Name: fmt.Sprintf("%04d.safetensors", i), Size: 3, Blob: b})
+			if at := checkpoint.BlobPath(a.Dirs.Blobs, b); strings.HasSuffix(b, fmt.Sprintf("-%d", step)) {
+				fs.put(at, []byte("abc"))
+			}
+		}
+		m, err := json.Marshal(checkpoint.Manifest{Version: 2, Trial: a.Trial, Attempt: a.Attempt, Step: step, Blobs: relative, Files: k.Files})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fs.put(uri+"/"+checkpoint.ManifestName, m)
+		return c[0].insist(t.Context(), "POST", fmt.Sprintf("/v1/trials/%v/%d/checkpoint", a.Trial, a.Attempt), k, nil)
+	}
+	blob := func(sum byte, step int64) string {
+		return checkpoint.Blob{Sum: [32]byte{sum}, Trial: a.Trial, Attempt: a.Attempt, Step: step}.String()
+	}
+	relative = "../../../.blobs"
+	if err := commit(1, blob('a', 1)); codeOf(err) != protocol.CodeIncomplete || !strings.Contains(err.Error(), "its blobs are in") {
+		t.Errorf("another directory of blobs: %v", err)
+	}
+	relative = "../../../../.blobs"
+	for _, k := range []struct {
+		step  int64
+		blobs []string
+		want  string
+	}{
+		{1, []string{blob('a', 1), blob('b', 1)}, ""},
+		{2, []string{blob('a', 1), blob('b', 2)}, ""}, // drops the first, and with it b of step 1
+		{3, []string{blob('a', 1), blob('b', 1)}, protocol.CodeIncomplete},
+		{3, []string{blob('a', 1), checkpoint.Blob{Sum: [32]byte{'b'}, Trial: 9, Attempt: 1, Step: 3}.String()}, protocol.CodeIncomplete},
+		{3, []string{blob('a', 1), "../../x"}, protocol.CodeBadRequest},
+		{3, []string{blob('a', 1), blob('b', 3)}, ""},
+		{3, []string{blob('a', 1), blob('c', 3)}, protocol.CodeBadRequest}, // recorded with other files
+	} {
+		if err := commit(k.step, k.blobs...); (err != nil || k.want != "") && codeOf(err) != k.want {
+			t.Errorf("step %d, %v: %v, want %s", k.step, k.blobs, err, k.want)
+		}
+	}
+	fs.put(checkpoint.BlobPath(a.Dirs.Blobs, blob('d', 7)), []byte("never committed"))
+	// An application that has resumed the experiment meanwhile.
+	ofNext := checkpoint.Blob{Sum: [32]byte{'e'}, Trial: a.Trial, Attempt: a.Attempt + 1, Step: 1}.String()
+	fs.put(checkpoint.BlobPath(a.Dirs.Blobs, ofNext), []byte("about to be committed"))
+	if _, err := c[0].report(a, 1, 1, 0.5); err != nil {
+		t.Fatal(err)
+	}
+	if err := c[0].insist(t.Context(), "POST", fmt.Sprintf("/v1/trials/%v/%d/final", a.Trial, a.Attempt), protocol.Final{Seq: 1, Status: training.Completed}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if n := c[0].next("5"); n.Action != protocol.ActionDrain {
+		t.Fatalf("%+v", n)
+	}
+	rm.complete(c[0].container, 0)
+	r.wait()
+	for name, want := range map[string]bool{ofNext: true, blob('a', 1): true, blob('b', 3): true, blob('b', 1): false, blob('b', 2): false, blob('d', 7): false} {
+		if _, err := fs.Stat(t.Context(), checkpoint.BlobPath(a.Dirs.Blobs, name)); (err == nil) != want {
+			t.Errorf("%s in the end: %v", name, err)
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/checkpoint"
 	"github.com/gohops/hops/training/experiment"
 	"github.com/gohops/hops/training/protocol"
 )
@@ -218,9 +219,9 @@ func writeCheckpoint(fs *memFS, dir string, id training.TrialID, attempt int, st
 	uri := path.Join(dir, fmt.Sprintf("step-%d", step))
 	data := []byte(fmt.Sprintf(`{"step": %d}`, step))
 	files := []training.File{{Name: "model.json", Size: int64(len(data)), CRC32: crc32.ChecksumIEEE(data)}}
-	m, _ := json.Marshal(training.Manifest{Version: 1, Trial: id, Attempt: attempt, Step: step, Files: files})
+	m, _ := json.Marshal(checkpoint.Manifest{Version: 1, Trial: id, Attempt: attempt, Step: step, Files: files})
 	fs.put(path.Join(uri, "model.json"), data)
-	fs.put(path.Join(uri, training.ManifestName), m)
+	fs.put(path.Join(uri, checkpoint.ManifestName), m)
 	return protocol.Commit{Step: step, URI: uri, Files: files}
 }
 

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/checkpoint"
 	"github.com/gohops/hops/training/experiment"
 	"github.com/gohops/hops/training/protocol"
 )
@@ -237,20 +238,34 @@ func (f *files) finish(ctx context.Context) error {
 	return nil
 }
 
-// sweep removes what attempts that were lost left behind: checkpoints that were never committed. Best effort.
+// sweep removes what attempts that were lost left behind: checkpoints and blobs that were never committed. Best effort, and
+// only when nothing runs any more: a blob that is not committed may be about to be. It touches only what attempts that this
+// controller knows wrote: another application may go on with the experiment already.
 func (f *files) sweep(ctx context.Context) {
-	keep := map[string]bool{}
+	keep := map[string]bool{} // directories of checkpoints, and names of blobs
+	attempts := map[training.TrialID]int{}
+	var blobs string
 	var dirs []string
 	f.view(func(x *experiment.Experiment) {
+		blobs = x.BlobsDir()
 		for _, t := range x.Trials {
 			for _, c := range t.Checks {
 				keep[c.URI] = true
+				for _, k := range c.Files {
+					keep[k.Blob] = true
+				}
 			}
+			attempts[t.ID] = t.Attempt
 			for a := 1; a <= t.Attempt; a++ {
 				dirs = append(dirs, path.Join(x.Directory, t.ID.String(), "checkpoints", fmt.Sprint(a)))
 			}
 		}
 	})
+	remove := func(p string) {
+		if err := f.fs.Delete(ctx, p); err != nil {
+			f.log.Debug("removing what was never committed", "path", p, "err", err)
+		}
+	}
 	var g errgroup.Group
 	g.SetLimit(8)
 	for _, dir := range dirs {
@@ -264,15 +279,27 @@ func (f *files) sweep(ctx context.Context) {
 				p := path.Join(dir, e.Name)
 				if keep[p] {
 					kept = true
-				} else if err := f.fs.Delete(ctx, p); err != nil {
-					f.log.Debug("removing an orphaned checkpoint", "path", p, "err", err)
+				} else {
+					remove(p)
 				}
 			}
 			if !kept {
-				_ = f.fs.Delete(ctx, dir) // empty now; if it stays, it does no harm
+				remove(dir) // empty now; if it stays, it does no harm
 			}
 			return nil
 		})
 	}
-	_ = g.Wait()
+	shelves, _ := f.fs.List(ctx, blobs) // most experiments have none
+	for _, s := range shelves {
+		g.Go(func() error {
+			entries, _ := f.fs.List(ctx, path.Join(blobs, s.Name))
+			for _, e := range entries {
+				if b, err := checkpoint.ParseBlob(e.Name); err == nil && !keep[e.Name] && b.Attempt <= attempts[b.Trial] {
+					remove(path.Join(blobs, s.Name, e.Name))
+				}
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // the functions return nothing
 }

@@ -33,6 +33,11 @@ func vectors() []vector {
 	raw := func(s string) json.RawMessage { return json.RawMessage(s) }
 	metric := func(v float64) *training.Metric { return &training.Metric{Value: v} }
 	files := []training.File{{Name: "model.json", Size: 5321, CRC32: 3735928559}, {Name: "optimizer.json", Size: 17, CRC32: 1}}
+	shards := []training.File{
+		{Name: "tree.json", Size: 321, CRC32: 9},
+		{Name: "0001.safetensors", Size: 33554432, CRC32: 1, Blob: strings.Repeat("a", 64) + "-0007-2-6"},
+		{Name: "0002.safetensors", Size: 65536, CRC32: 2, Blob: strings.Repeat("b", 64) + "-0003-1-40"},
+	}
 	const run = "/Projects/lab/Experiments/application_1700000000000_0007_1"
 	params := training.Params{"lr": training.Float(0.001), "hidden": training.Int(32), "activation": training.String("relu"), "bias": training.Bool(true), "momentum": training.Float(1)}
 	trialPath := "/v1/trials/0007/2"
@@ -55,15 +60,16 @@ func vectors() []vector {
 			"next-trial", "The first attempt at a new configuration; ASHA's first rung.", "GET", "/v1/executors/e0003/next?wait=30", nil,
 			200, &protocol.Next{Action: protocol.ActionTrial, Trial: &protocol.Assignment{
 				Trial: 7, Attempt: 1, Params: params, Budget: training.Budget{From: 0, To: 3, Unit: training.Epoch}, Seed: 1234567890123456789,
-				Dirs: protocol.Directories{Trial: run + "/0007", TensorBoard: run + "/0007", Log: run + "/0007/output.log", Checkpoints: run + "/0007/checkpoints/1"}, Env: map[string]string{"ML_ID": "application_1700000000000_0007_1"},
+				Dirs: protocol.Directories{Trial: run + "/0007", TensorBoard: run + "/0007", Log: run + "/0007/output.log", Checkpoints: run + "/0007/checkpoints/1", Blobs: run + "/.blobs"}, Env: map[string]string{"ML_ID": "application_1700000000000_0007_1"},
 			}},
 		},
 		{
 			"next-resume", "A promoted trial goes on from its checkpoint: its first reported step is 4.", "GET", "/v1/executors/e0003/next?wait=30", nil,
 			200, &protocol.Next{Action: protocol.ActionTrial, Trial: &protocol.Assignment{
 				Trial: 7, Attempt: 2, Params: params, Budget: training.Budget{From: 3, To: 9, Unit: training.Epoch}, Seed: 1234567890123456789,
-				Resume: &training.Checkpoint{Step: 3, Attempt: 1, URI: run + "/0007/checkpoints/1/step-3", Files: files, Metric: metric(0.75), Time: 1700000090000},
-				Dirs:   protocol.Directories{Trial: run + "/0007", TensorBoard: run + "/0007", Log: run + "/0007/output.2.log", Checkpoints: run + "/0007/checkpoints/2"},
+				Resume:      &training.Checkpoint{Step: 3, Attempt: 1, URI: run + "/0007/checkpoints/1/step-3", Files: files, Metric: metric(0.75), Time: 1700000090000},
+				Checkpoints: []training.Checkpoint{{Step: 2, Attempt: 1, URI: run + "/0007/checkpoints/1/step-2", Metric: metric(0.8), Time: 1700000080000}, {Step: 3, Attempt: 1, URI: run + "/0007/checkpoints/1/step-3", Metric: metric(0.75), Time: 1700000090000}},
+				Dirs:        protocol.Directories{Trial: run + "/0007", TensorBoard: run + "/0007", Log: run + "/0007/output.2.log", Checkpoints: run + "/0007/checkpoints/2", Blobs: run + "/.blobs"},
 			}},
 		},
 		{"next-wait", "Nothing to do within the wait.", "GET", "/v1/executors/e0003/next?wait=30", nil, 200, &protocol.Next{Action: protocol.ActionWait}},
@@ -98,6 +104,15 @@ func vectors() []vector {
 			"checkpoint-incomplete", "A file is shorter than stated.", "POST", trialPath + "/checkpoint",
 			&protocol.Commit{Step: 6, URI: run + "/0007/checkpoints/2/step-6", Files: files}, 422,
 			&protocol.ErrorBody{Error: protocol.ErrorDetail{Code: protocol.CodeIncomplete, Message: "checkpoint " + run + "/0007/checkpoints/2/step-6: model.json has 4096 bytes, the manifest says 5321"}},
+		},
+		{
+			"checkpoint-blobs", "Of two shards one was written by this save, the other by an earlier one.", "POST", trialPath + "/checkpoint",
+			&protocol.Commit{Step: 6, URI: run + "/0007/checkpoints/2/step-6", Files: shards}, 200, &protocol.Committed{Keep: []int64{6}, Delete: []int64{5}, Op: protocol.OpContinue},
+		},
+		{
+			"checkpoint-gone", "A blob that the save found has been dropped meanwhile: it is written anew, and the checkpoint committed again.", "POST", trialPath + "/checkpoint",
+			&protocol.Commit{Step: 6, URI: run + "/0007/checkpoints/2/step-6", Files: shards}, 422,
+			&protocol.ErrorBody{Error: protocol.ErrorDetail{Code: protocol.CodeIncomplete, Message: "checkpoint " + run + "/0007/checkpoints/2/step-6: file \"0002.safetensors\": blob " + shards[2].Blob + " is of no committed checkpoint any more: save the checkpoint anew"}},
 		},
 		{
 			"final", "The function returned a dict.", "POST", trialPath + "/final",

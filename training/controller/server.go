@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"hash"
 	"io"
 	"net/http"
@@ -18,6 +17,7 @@ import (
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/checkpoint"
 	"github.com/gohops/hops/training/experiment"
 	"github.com/gohops/hops/training/protocol"
 )
@@ -368,63 +368,15 @@ func (c *controller) serveCheckpoint(w http.ResponseWriter, r *http.Request, con
 	return nil
 }
 
-// inspect looks whether a checkpoint is whole: its manifest names the files of the commit, and each is there in its
-// size. Checksums are left to the reader that resumes.
+// inspect looks whether a checkpoint is whole.
 func (c *controller) inspect(ctx context.Context, id training.TrialID, attempt int, k protocol.Commit) error {
-	incomplete := func(format string, args ...any) error {
-		return experiment.Refuse(422, protocol.CodeIncomplete, "checkpoint %s: %s", k.URI, fmt.Sprintf(format, args...))
+	err := checkpoint.Inspect(ctx, c.env.FS, checkpoint.Claim{
+		Trial: id, Attempt: attempt, Step: k.Step, URI: k.URI, Blobs: path.Join(c.dir, checkpoint.BlobsName), Files: k.Files,
+	})
+	if _, ok := errors.AsType[*checkpoint.Incomplete](err); ok {
+		return experiment.Refuse(422, protocol.CodeIncomplete, "%v", err)
 	}
-	b, err := readFile(ctx, c.env.FS, path.Join(k.URI, training.ManifestName))
-	if missing(err) {
-		return incomplete("%s is not there", training.ManifestName)
-	}
-	if err != nil {
-		return err
-	}
-	var m training.Manifest
-	if err := json.Unmarshal(b, &m); err != nil {
-		return incomplete("%s: %v", training.ManifestName, err)
-	}
-	if m.Version != 1 || m.Trial != id || m.Attempt != attempt || m.Step != k.Step {
-		return incomplete("%s is of version %d, trial %v/%d, step %d", training.ManifestName, m.Version, m.Trial, m.Attempt, m.Step)
-	}
-	stated := map[string]training.File{}
-	for _, f := range m.Files {
-		stated[f.Name] = f
-	}
-	for _, f := range k.Files {
-		if s, ok := stated[f.Name]; !ok || s != f {
-			return incomplete("%s in the commit is not what the manifest says", f.Name)
-		}
-	}
-	if len(stated) != len(k.Files) {
-		return incomplete("the manifest names %d files, the commit %d", len(stated), len(k.Files))
-	}
-	sizes := map[string]int64{}
-	listed := map[string]bool{}
-	for _, f := range k.Files {
-		dir := path.Join(k.URI, path.Dir(f.Name))
-		if !listed[dir] {
-			listed[dir] = true
-			entries, err := c.env.FS.List(ctx, dir)
-			if err != nil && !missing(err) {
-				return err
-			}
-			for _, e := range entries {
-				if !e.IsDir() {
-					sizes[path.Join(dir, e.Name)] = e.Length
-				}
-			}
-		}
-		size, ok := sizes[path.Join(k.URI, f.Name)]
-		if !ok {
-			return incomplete("%s is not there", f.Name)
-		}
-		if size != f.Size {
-			return incomplete("%s has %d bytes, the manifest says %d", f.Name, size, f.Size)
-		}
-	}
-	return nil
+	return err
 }
 
 func (c *controller) serveFinal(w http.ResponseWriter, r *http.Request, container string) error {

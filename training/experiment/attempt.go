@@ -2,9 +2,11 @@ package experiment
 
 import (
 	"fmt"
+	"path"
 	"slices"
 
 	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/checkpoint"
 	"github.com/gohops/hops/training/protocol"
 	"github.com/gohops/hops/training/search"
 )
@@ -259,6 +261,7 @@ func (x *Experiment) committed(c *committed) error {
 			k.Metric = new(training.M(v))
 		}
 	}
+	x.sharedBlobs().Add(k.Files)
 	t.Checks, t.Source = append(t.Checks, k), nil
 	x.Counters.Checkpoints++
 	x.emit(protocol.EventCheckpoint, protocol.CheckpointEvent{Trial: t.ID, Attempt: t.Attempt, Step: k.Step, URI: k.URI})
@@ -266,17 +269,44 @@ func (x *Experiment) committed(c *committed) error {
 	return nil
 }
 
-// retain drops the checkpoints that are not to be kept. The newest always stays: a trial that runs, waits or is paused
-// would go on from it.
+// retain drops the checkpoints that are not to be kept, and the blobs that only they had.
 func (x *Experiment) retain(t *trial) {
-	keep := x.Spec.Retention.Keep(t.Checks, x.Spec.Direction)
+	needs := checkpoint.Needs{Others: map[string]bool{}}
+	if x.Spec.Optimizer.Type == training.ASHA {
+		needs.Rungs = x.Spec.Optimizer.Rungs()
+	}
+	for _, w := range x.Executors {
+		if o := x.Trial(w.Trial); o != nil && o.Resume != nil && o.ID != t.ID {
+			needs.Others[o.Resume.URI] = true
+		}
+	}
+	keep := checkpoint.Keep(*x.Spec.Retention, t.Checks, x.Spec.Direction, needs)
 	var kept []training.Checkpoint
 	for i, c := range t.Checks {
 		if keep[i] {
 			kept = append(kept, c)
 		} else {
 			x.out.Deletes = append(x.out.Deletes, c.URI)
+			for _, name := range x.sharedBlobs().Drop(c.Files) {
+				x.out.Deletes = append(x.out.Deletes, checkpoint.BlobPath(x.BlobsDir(), name))
+			}
 		}
 	}
 	t.Checks = kept
 }
+
+// sharedBlobs counts the blobs of all checkpoints. It follows from the state, so that no snapshot has it.
+func (x *Experiment) sharedBlobs() *checkpoint.Blobs {
+	if x.blobs == nil {
+		x.blobs = &checkpoint.Blobs{}
+		for _, t := range x.Trials {
+			for _, c := range t.Checks {
+				x.blobs.Add(c.Files)
+			}
+		}
+	}
+	return x.blobs
+}
+
+// BlobsDir is where checkpoints share files.
+func (x *Experiment) BlobsDir() string { return path.Join(x.Directory, checkpoint.BlobsName) }

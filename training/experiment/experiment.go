@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/checkpoint"
 	"github.com/gohops/hops/training/protocol"
 	"github.com/gohops/hops/training/search"
 )
@@ -27,6 +28,7 @@ type Experiment struct {
 	optimizer search.Optimizer
 	stopper   search.EarlyStop
 	finished  []search.TrialView // the trials of state.Compared
+	blobs     *checkpoint.Blobs  // of the trials' checkpoints; nil: not counted yet
 
 	// Compare: suggestions and decisions of the journal are compared with those of this program's search instead of adopted.
 	Compare bool
@@ -536,7 +538,7 @@ func (x *Experiment) seedOf(id training.TrialID) uint64 {
 // Directories of a trial's current attempt.
 func (x *Experiment) Directories(t *trial) protocol.Directories {
 	dir := path.Join(x.Directory, t.ID.String())
-	return protocol.Directories{Trial: dir, TensorBoard: dir, Log: x.logPath(t), Checkpoints: path.Join(dir, "checkpoints", fmt.Sprint(t.Attempt))}
+	return protocol.Directories{Trial: dir, TensorBoard: dir, Log: x.logPath(t), Checkpoints: path.Join(dir, "checkpoints", fmt.Sprint(t.Attempt)), Blobs: x.BlobsDir()}
 }
 
 // logPath is the log of a trial's current attempt.

@@ -6,7 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/checkpoint"
 	"github.com/gohops/hops/training/protocol"
 	"github.com/gohops/hops/training/search"
 )
@@ -119,5 +122,59 @@ func TestAResumedExperimentForgets(t *testing.T) {
 	}
 	if expires(9*time.Minute) || !expires(10*time.Minute) {
 		t.Error("its ten minutes do not begin with the resume")
+	}
+}
+
+// Which blobs are free follows from the state: a snapshot does not have to say it. A blob that two trials have goes with the
+// second, and that of a checkpoint from which another trial goes on stays as long as that does.
+func TestBlobsAreCountedAnewAfterASnapshot(t *testing.T) {
+	x, do := begun(t, plainSpec, "n1", "n2")
+	do(&Entry{Assigned: &assigned{Executor: "e0001"}})
+	do(&Entry{Assigned: &assigned{Executor: "e0002"}})
+	commit := func(x *Experiment, id training.TrialID, step int64, blobs ...checkpoint.Blob) []string {
+		t.Helper()
+		c := protocol.Commit{Step: step, URI: fmt.Sprintf("/e/%v/checkpoints/1/step-%d", id, step), Metric: new(training.M(float64(step)))}
+		for i, b := range blobs {
+			c.Files = append(c.Files, training.File{Name: fmt.Sprint(i), Size: 1, Blob: b.String()})
+		}
+		if _, _, err := x.Commit(x.Now, fmt.Sprint("c", int(id)), id, 1, c); err != nil {
+			t.Fatal(err)
+		}
+		return x.Take().Deletes
+	}
+	blob := func(sum byte, id training.TrialID, step int64) checkpoint.Blob {
+		return checkpoint.Blob{Sum: [32]byte{sum}, Trial: id, Attempt: 1, Step: step}
+	}
+	shared := blob('s', 1, 1)
+	commit(x, 1, 1, shared, blob('a', 1, 1))
+	commit(x, 2, 1, shared, blob('a', 2, 1))
+	snapshot, err := x.Snapshot(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	y, _, err := Restore(snapshot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []*Experiment{x, y} {
+		x.Take()
+		got := [][]string{commit(x, 1, 2, blob('b', 1, 2)), commit(x, 2, 2, blob('b', 2, 2))}
+		want := [][]string{
+			{"/e/0001/checkpoints/1/step-1", checkpoint.BlobPath("/e/.blobs", blob('a', 1, 1).String())},
+			{"/e/0002/checkpoints/1/step-1", checkpoint.BlobPath("/e/.blobs", shared.String()), checkpoint.BlobPath("/e/.blobs", blob('a', 2, 1).String())},
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+		// What is dropped never comes back.
+		c := protocol.Commit{Step: 3, URI: "/e/0001/checkpoints/1/step-3", Files: []training.File{{Name: "s", Size: 1, Blob: shared.String()}}}
+		if _, _, err := x.Commit(x.Now, "c1", 1, 1, c); err == nil || !strings.Contains(err.Error(), "of no committed checkpoint any more") {
+			t.Errorf("%v", err)
+		}
+		// Trial 2 is that from which another one goes on.
+		x.Trial(1).Resume = &x.Trial(2).Checks[0]
+		if got := commit(x, 2, 3, blob('c', 2, 3)); len(got) != 0 {
+			t.Errorf("%v are removed while another trial reads them", got)
+		}
 	}
 }

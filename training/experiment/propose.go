@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/checkpoint"
 	"github.com/gohops/hops/training/protocol"
 )
 
@@ -105,8 +107,17 @@ func (x *Experiment) choose(w *Executor) (*assigned, bool) {
 func (x *Experiment) assignment(t *trial) *protocol.Assignment {
 	return &protocol.Assignment{
 		Trial: t.ID, Attempt: t.Attempt, Params: t.Params, Budget: t.Budget, Seed: x.seedOf(t.ID), Resume: t.Resume,
-		Dirs: x.Directories(t), Env: map[string]string{"ML_ID": x.ID},
+		Checkpoints: bare(t.Checks), Dirs: x.Directories(t), Env: map[string]string{"ML_ID": x.ID},
 	}
+}
+
+// bare are checkpoints without their files.
+func bare(all []training.Checkpoint) []training.Checkpoint {
+	out := slices.Clone(all)
+	for i := range out {
+		out[i].Files = nil
+	}
+	return out
 }
 
 // fence finds a trial and refuses an attempt that is not the one that the container's executor runs.
@@ -200,13 +211,14 @@ func (x *Experiment) CheckCommit(container string, id training.TrialID, attempt 
 	switch {
 	case c.URI != path.Clean(c.URI) || path.Dir(c.URI) != dir || strings.HasSuffix(c.URI, ".tmp"):
 		return nil, Refuse(400, protocol.CodeBadRequest, "a checkpoint of trial %v/%d lies directly in %s, not at %q", id, attempt, dir, c.URI)
-	case len(c.Files) == 0 || len(c.Files) > protocol.MaxCheckpointFile:
-		return nil, Refuse(400, protocol.CodeBadRequest, "a checkpoint has 1 to %d files, not %d", protocol.MaxCheckpointFile, len(c.Files))
 	}
-	for _, f := range c.Files {
-		if f.Name == "" || f.Name != path.Clean(f.Name) || path.IsAbs(f.Name) || strings.HasPrefix(f.Name, "..") || f.Size < 0 {
-			return nil, Refuse(400, protocol.CodeBadRequest, "file %q of %d bytes cannot be in a checkpoint", f.Name, f.Size)
-		}
+	if err := checkpoint.CheckFiles(c.Files); err != nil {
+		return nil, Refuse(400, protocol.CodeBadRequest, "%v", err)
+	}
+	if err := x.sharedBlobs().Check(id, attempt, c.Step, c.Files); errors.Is(err, checkpoint.ErrGone) {
+		return nil, Refuse(422, protocol.CodeIncomplete, "checkpoint %s: %v", c.URI, err)
+	} else if err != nil {
+		return nil, Refuse(400, protocol.CodeBadRequest, "%v", err)
 	}
 	return t, nil
 }
@@ -220,6 +232,9 @@ func (x *Experiment) Commit(now training.Millis, container string, id training.T
 	out := protocol.Committed{Keep: []int64{}, Delete: []int64{}}
 	var e *Entry
 	known := slices.IndexFunc(t.Checks, func(k training.Checkpoint) bool { return k.URI == c.URI })
+	if known >= 0 && !slices.Equal(t.Checks[known].Files, c.Files) {
+		return protocol.Committed{}, nil, Refuse(400, protocol.CodeBadRequest, "checkpoint %s is recorded already, with other files", c.URI)
+	}
 	if known < 0 {
 		if n := len(t.Checks); n > 0 && t.Checks[n-1].Step >= c.Step && t.Checks[n-1].Attempt == attempt {
 			return protocol.Committed{}, nil, Refuse(400, protocol.CodeBadRequest, "a checkpoint of step %d after that of step %d", c.Step, t.Checks[n-1].Step)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/checkpoint"
 )
 
 // The executor protocol, version 1: HTTP/1.1 and JSON between the controller of an experiment and its executors, and
@@ -22,7 +23,7 @@ const (
 	MaxReportEvents   = 1000    // events of one report
 	MaxEventMetrics   = 64      // metrics of one event
 	MaxMetricName     = training.MaxMetricName
-	MaxCheckpointFile = 1000     // files of one checkpoint
+	MaxCheckpointFile = checkpoint.MaxFiles
 	MaxErrorText      = 64 << 10 // bytes of a traceback; longer ones are cut in the middle
 	MaxOutputs        = 256 << 10
 	MaxWaitSeconds    = 60 // long poll
@@ -107,7 +108,9 @@ type Assignment struct {
 	Seed uint64 `json:"seed"`
 	// Resume is the checkpoint to go on from; the first reported step is Resume.Step+1.
 	Resume *training.Checkpoint `json:"resume,omitempty"`
-	Dirs   Directories          `json:"dirs"`
+	// Checkpoints are those of the trial that are kept, in order of commit, without their files.
+	Checkpoints []training.Checkpoint `json:"checkpoints,omitempty"`
+	Dirs        Directories           `json:"dirs"`
 	// Env is for the trial's process.
 	Env map[string]string `json:"env,omitempty"`
 }
@@ -122,6 +125,8 @@ type Directories struct {
 	Log string `json:"log"`
 	// Checkpoints receives step-N/ directories.
 	Checkpoints string `json:"checkpoints"`
+	// Blobs receives the files that checkpoints share: <first two digits>/<sha256>-<trial>-<attempt>-<step>.
+	Blobs string `json:"blobs,omitempty"`
 }
 
 // Report is the body of POST /v1/trials/{trial}/{attempt}/report. Without events it renews the lease and asks for the op.

@@ -19,15 +19,22 @@ class Files:
     def create(self, path, data=b"", overwrite=False):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "wb" if overwrite else "xb") as f:
-            f.write(data)
+            if isinstance(data, (bytes, bytearray, memoryview)):
+                f.write(data)
+            else:
+                f.writelines(data)
 
     def append(self, path, data):
         with open(path, "ab") as f:
             f.write(data)
 
-    def read(self, path):
+    def read(self, path, offset=0, length=None):
         with open(path, "rb") as f:
-            return f.read()
+            f.seek(offset)
+            return f.read() if length is None else f.read(length)
+
+    def list(self, path):
+        return [{"pathSuffix": e.name, "type": "DIRECTORY" if e.is_dir() else "FILE", "length": e.stat().st_size} for e in os.scandir(path)]
 
     def exists(self, path):
         return os.path.exists(path)
@@ -57,11 +64,9 @@ class Trial(_run.Trial):
         checkpoints = os.path.join(self.directory, "checkpoints")
         order = {"trial": "0001", "attempt": 1, "params": dict(params or {}), "budget": {"to": budget or 0}, "seed": seed,
                  "dirs": {"checkpoints": checkpoints, "tensorboard": self.directory, "trial": self.directory}}
-        steps = []
-        if os.path.isdir(checkpoints):
-            steps = [int(n[5:]) for n in os.listdir(checkpoints) if n.startswith("step-") and n[5:].lstrip("-").isdigit()]
-        if steps:
-            order["resume"] = {"step": max(steps), "uri": os.path.join(checkpoints, "step-%d" % max(steps))}
+        order["checkpoints"] = [{"step": n, "uri": os.path.join(checkpoints, "step-%d" % n)} for n in _steps(checkpoints)]
+        if order["checkpoints"]:
+            order["resume"] = order["checkpoints"][-1]
         super().__init__(order, None, Files())
         print("hops: no trial runs here; checkpoints and event files go to %s" % self.directory, file=sys.stderr)
 
@@ -72,12 +77,22 @@ class Trial(_run.Trial):
         print(message, flush=True)
 
     def commit_checkpoint(self, step, uri, files, metric):
-        pass  # it has its final name; nobody else is to know
+        # It has its final name; nobody else is to know.
+        self.committed = [c for c in self.committed if c["step"] != step] + [{"step": step, "uri": uri, "metric": metric}]
+
+
+def _steps(directory):
+    """Steps of the checkpoints in a directory. One without a manifest is none."""
+    if not os.path.isdir(directory):
+        return []
+    return sorted(int(n[5:]) for n in os.listdir(directory)
+                  if n.startswith("step-") and n[5:].lstrip("-").isdigit() and os.path.exists(os.path.join(directory, n, "MANIFEST.json")))
 
 
 def flush():
-    """Write the event files' scalars."""
-    from hops import tensorboard
+    """Wait for the checkpoint that is being saved, and write the event files' scalars."""
+    from hops import checkpoint, tensorboard
+    checkpoint.finish(quiet=True)
     tensorboard.flush()
 
 

@@ -5,11 +5,13 @@ A trial process talks to its executor over one socket, a JSON object a line. It 
     {"metric": value, "step": n, "time": seconds}   {"log": text}   {"checkpoint": {...}}   {"final": {...}}
 and receives {"op": "stop" | "pause" | "checkpoint", "reason": text} and the answers {"checkpoint": {...}} in the order of the requests.
 """
+import collections
 import json
 import math
 import operator
 import os
 import select
+import threading
 import time
 
 from hops import _wire
@@ -46,15 +48,21 @@ def submitting(call):
         raise RuntimeError("%s was called by %s, which may not submit anything; if it is to, set HOPS_MAY_SUBMIT=1 in the env of the %s" % (call, who, whose))
 
 
+class CheckpointIncomplete(OSError):
+    """The controller has not taken a checkpoint: something that it names is not there."""
+
+
 class Channel:
-    """JSON lines over a socket, for one thread."""
+    """JSON lines over a socket. Any thread may send, one may receive."""
 
     def __init__(self, sock):
-        self.sock, self._in = sock, b""
+        self.sock, self._in, self._sending = sock, b"", threading.Lock()
 
     def send(self, message):
         # Both ends are Python: NaN and the infinities stay numbers here. The executor encodes them for the controller.
-        self.sock.sendall(json.dumps(message).encode("ascii") + b"\n")
+        line = json.dumps(message).encode("ascii") + b"\n"
+        with self._sending:
+            self.sock.sendall(line)
 
     def receive(self, timeout=None):
         """The next message; None when none comes in time; EOFError when the other end is gone."""
@@ -78,11 +86,18 @@ class Trial:
         self.seed = order.get("seed", 0)
         self.checkpoints = order["dirs"]["checkpoints"]
         self.logdir = order["dirs"]["tensorboard"]
+        # Where checkpoints share their shards; "": they share none.
+        self.blobs = order["dirs"].get("blobs") or ""
         resume = order.get("resume") or {}
         self.resume_from, self.resume_step = resume.get("uri", ""), resume.get("step", 0)
+        # Checkpoints that are committed and kept, in order of commit: {"step", "uri", "metric"}. The last one, from which this
+        # attempt goes on, may be another trial's.
+        self.committed = [c for c in order.get("checkpoints") or [] if c["uri"] != self.resume_from] + ([resume] if resume else [])
         self.fs = fs
         self._channel = channel
-        self._last_step = None
+        self._reading = threading.Lock()  # of the channel
+        self._answers = collections.deque()
+        self.last_step = None
         self.last_metric = None
         self._stop = None
         self._wanted = False  # a checkpoint was asked for, and none has been saved since
@@ -91,11 +106,11 @@ class Trial:
         """Report the metric at a step; steps count up by themselves when none is given. EarlyStopException: stop now."""
         value = number(metric)
         if step is None:
-            step = self.resume_step + 1 if self._last_step is None else self._last_step + 1
+            step = self.resume_step + 1 if self.last_step is None else self.last_step + 1
         step = whole_number(step)
-        if self._last_step is not None and step < self._last_step:
-            raise ValueError("step %d was reported after step %d: steps must not go backwards" % (step, self._last_step))
-        self._last_step, self.last_metric = step, value
+        if self.last_step is not None and step < self.last_step:
+            raise ValueError("step %d was reported after step %d: steps must not go backwards" % (step, self.last_step))
+        self.last_step, self.last_metric = step, value
         self._report(value, step)
         if self._stop is not None:
             raise EarlyStopException(value)
@@ -114,32 +129,47 @@ class Trial:
         return self._wanted
 
     def commit_checkpoint(self, step, uri, files, metric):
-        """Have the controller record a checkpoint that lies in the filesystem. Returns when it has."""
-        self._channel.send({"checkpoint": {"step": step, "uri": uri, "files": files, "metric": None if metric is None else number(metric)}})
-        self._wanted = False
-        while True:
-            answer = self._channel.receive()
-            if "checkpoint" in answer:
-                if answer["checkpoint"].get("error"):
-                    raise OSError(answer["checkpoint"]["error"])
-                return
-            self._take(answer)
+        """Have the controller record a checkpoint that lies in the filesystem. Returns when it has. One thread at a time."""
+        self._channel.send({"checkpoint": {"step": step, "uri": uri, "files": files, "metric": metric}})
+        with self._reading:
+            while not self._answers:
+                self._take(self._channel.receive())
+            answer = self._answers.popleft()
+        if answer.get("code") == "CHECKPOINT_INCOMPLETE":
+            raise CheckpointIncomplete(answer["error"])
+        if answer.get("error"):
+            raise OSError(answer["error"])
+        keep = answer.get("keep")
+        self.committed = [c for c in self.committed if c["step"] != step and (keep is None or c["step"] in keep)]
+        self.committed.append({"step": step, "uri": uri, "metric": metric})
+
+    def saving(self, wanted=False):
+        """A checkpoint is being saved, so that none is wanted; or, wanted, its save has failed."""
+        was, self._wanted = self._wanted, wanted
+        return was
 
     def finish(self, final):
         self._channel.send({"final": final})
 
     def _listen(self, timeout):
-        while True:
-            message = self._channel.receive(timeout)
-            if message is None:
-                return
-            self._take(message)
+        if not self._reading.acquire(blocking=False):
+            return  # who waits for an answer takes what comes meanwhile
+        try:
+            while True:
+                message = self._channel.receive(timeout)
+                if message is None:
+                    return
+                self._take(message)
+        finally:
+            self._reading.release()
 
     def _take(self, message):
         if message.get("op") in ("stop", "pause"):
             self._stop = message
         elif message.get("op") == "checkpoint":
             self._wanted = True
+        elif "checkpoint" in message:
+            self._answers.append(message["checkpoint"])
 
 
 def number(value):
@@ -170,6 +200,17 @@ def whole_number(step):
 
 
 _current = None
+
+
+def _after_fork():
+    """A thread of the parent may have held these."""
+    if _current is not None:
+        _current._reading = threading.Lock()
+        if _current._channel is not None:
+            _current._channel._sending = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def set_current(trial):

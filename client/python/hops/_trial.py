@@ -12,7 +12,7 @@ import sys
 import tempfile
 import traceback
 
-from hops import _cluster, _run, _webhdfs, _wire
+from hops import _cluster, _run, _webhdfs, _wire, checkpoint
 
 _setup = None
 
@@ -20,6 +20,11 @@ _setup = None
 MAX_OUTPUTS = 200 << 10
 # Characters of a traceback, which holds the whole message of its exception; a call has 1 MiB in all.
 MAX_TRACEBACK = 32 << 10
+
+
+def setting(name):
+    """What the executor was told about the experiment; None outside of a trial."""
+    return (_setup or {}).get(name)
 
 
 class ArgumentMismatch(TypeError):
@@ -146,7 +151,12 @@ def run(sock, problem):
 def _call(trial, order):
     try:
         fn = find(_setup["entry"])
-        result = fn(**bind(fn, trial, _setup.get("arguments") or {}))
+        try:
+            result = fn(**bind(fn, trial, _setup.get("arguments") or {}))
+        except BaseException:
+            checkpoint.finish(quiet=True)  # how the function ended is what counts
+            raise
+        checkpoint.finish()
         return outcome(result, _setup.get("metric") or "metric", trial, order)
     except _run.EarlyStopException:
         return {"stopped": True}

@@ -131,10 +131,14 @@ class WebHDFS:
         location = answer.json()["Location"]
         parts = urllib.parse.urlsplit(location)
         address = _cluster.follow(namenode, location)
+        headers = {"Content-Type": "application/octet-stream"} if body is not None else None
+        if getattr(body, "size", None) is not None:  # without, http.client sends a source in chunks
+            headers["Content-Length"] = str(body.size)
         try:
-            answer, problem = self._ask("datanode", address, method, parts.path + "?" + parts.query, body=body,
-                                        headers={"Content-Type": "application/octet-stream"} if body is not None else None, timeout=self.timeout)
+            answer, problem = self._ask("datanode", address, method, parts.path + "?" + parts.query, body=body, headers=headers, timeout=self.timeout)
         except _http.BROKEN as e:
+            if getattr(body, "failure", None) is not None:
+                raise
             raise _Lost("datanode %s: %s" % (parts.netloc, e)) from e
         if problem:
             if problem[0] in _ELSEWHERE or problem[0] in _AGAIN:
@@ -204,8 +208,8 @@ class WebHDFS:
                 raise
 
     def create(self, path, data=b"", overwrite=False, replication=None, permission=None):
-        """Make a file with this content. It is durable when the call returns. FileExistsError: it exists and overwrite is not
-        set."""
+        """Make a file with this content: bytes, or a source (_stream.py). It is durable when the call returns. FileExistsError: it
+        exists and overwrite is not set."""
         backoff = _http.Backoff(self.timeout)
         params = {"overwrite": overwrite, "replication": replication, "permission": permission}
         while True:

@@ -326,11 +326,11 @@ class Trial:
                 self._changed.notify_all()
             return {"error": "trial %s/%d was superseded" % (self.name, self.attempt)}
         except Refused as e:
-            return {"error": str(e)}
+            return {"error": str(e), "code": e.code}
         self.record(kind="checkpoint", trial=self.name, attempt=self.attempt, step=checkpoint["step"], uri=checkpoint["uri"],
                     files=checkpoint["files"])
         self._obey(answer)
-        return {}
+        return {"keep": answer.get("keep")}
 
     def _report(self):
         """Send events as they come, and a sign of life every report_ms, until the final is sent."""

@@ -153,11 +153,13 @@ def resume(experiment, queue=None, quiet=False):
 def local(train_fn, params=None, budget=None, seed=0, arguments=None, directory=None):
     """Call a training function here as a trial would be: parameters by name, a reporter that prints, checkpoints and event
     files in a local directory (default: HOPS_LOCAL_DIR, or a new temporary one). Returns what the function returns."""
-    from hops import _trial
+    from hops import _trial, checkpoint
     trial = _local.Trial(params, budget, seed, directory)
     before, _trial_run._current = _trial_run._current, trial
     try:
-        return train_fn(**_trial.bind(train_fn, trial, arguments or {}))
+        result = train_fn(**_trial.bind(train_fn, trial, arguments or {}))
+        checkpoint.finish()
+        return result
     finally:
         _local.flush()
         _trial_run._current = before

@@ -29,10 +29,24 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def body(self):
-        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if self.headers.get("Transfer-Encoding") != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        parts = []
+        while True:
+            size = self.rfile.readline()
+            if not size:
+                raise ConnectionAbortedError("the body is cut off")
+            part = self.rfile.read(int(size, 16))
+            self.rfile.readline()
+            if not part:
+                return b"".join(parts)
+            parts.append(part)
 
     def _serve(self):
-        self.server.fake.serve(self)
+        try:
+            self.server.fake.serve(self)
+        except ConnectionError:  # the client is gone
+            self.close_connection = True
 
     do_GET = do_PUT = do_POST = do_DELETE = _serve
 
@@ -59,14 +73,15 @@ class Fake:
 
 
 class FakeHDFS(Fake):
-    """Namenode and datanode doors over a dict. broken_appends: how many appends write half and break the connection. hold: an
-    event that calls about logs wait for; there is a file /held once one does."""
+    """Namenode and datanode doors over a dict. broken_appends, broken_creates: how many of them write half and break the connection. hold: an
+    event that calls about logs wait for; there is a file /held once one does. refuse: files whose path ends so are not taken."""
 
     def __init__(self):
         self.files, self.dirs, self.lock = {}, {"/"}, threading.RLock()
         self.standby = False
-        self.broken_appends = 0
+        self.broken_appends = self.broken_creates = 0
         self.hold = None
+        self.refuse = None
         super().__init__()
 
     def serve(self, h):
@@ -90,6 +105,8 @@ class FakeHDFS(Fake):
         op = q["op"]
         if self.standby:
             return self._error(h, 403, "StandbyException", "Operation category READ is not supported in state standby")
+        if op == "CREATE" and self.refuse and path.endswith(self.refuse):
+            return self._error(h, 403, "AccessControlException", path + " is refused")
         if op in ("CREATE", "APPEND", "OPEN") and "data" not in q:
             if op != "CREATE" and path not in self.files:
                 raise FileNotFoundError("File does not exist: " + path)
@@ -97,8 +114,14 @@ class FakeHDFS(Fake):
         if op == "CREATE":
             if path in self.files and q.get("overwrite") != "true":
                 return self._error(h, 403, "FileAlreadyExistsException", path + " already exists")
-            self.files[path] = data
             self._parents(path)
+            if self.broken_creates:
+                self.broken_creates -= 1
+                self.files[path] = data[:len(data) // 2]
+                h.close_connection = True
+                h.connection.close()
+                return
+            self.files[path] = data
             return h.answer(201, b"")
         if op == "APPEND":
             if self.broken_appends:

@@ -48,6 +48,28 @@ class Local(unittest.TestCase):
         self.assertIn("1.0\n", run.stdout)
         self.assertIn("train wants lr", run.stdout)
 
+    def test_a_checkpoint_that_is_lost_in_the_background_is_told(self):
+        text = """
+def lossy():
+    from hops import _run
+    trial = _run.current()
+    def full(*args, **more):
+        raise OSError("disk is full")
+    trial.fs.create = full
+    checkpoint.save(b"x", 1, wait=False)
+    return 1.0
+try:
+    experiment.local(lossy)
+except OSError as e:
+    print("told:", e)
+from hops import _run
+_run.current()
+lossy()
+"""
+        run = self.run_python(text)
+        self.assertIn("told: the checkpoint of step 1 of trial 0001 was not saved: disk is full", run.stdout)
+        self.assertIn("the checkpoint of step 1 of trial 0001 was not saved: disk is full", run.stderr)  # at the end of the program
+
     def test_in_a_named_directory_a_run_goes_on(self):
         with tempfile.TemporaryDirectory() as d:
             self.run_python("train(0.5, 2, experiment.Reporter())", d)
