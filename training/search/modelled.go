@@ -27,6 +27,12 @@ type history struct {
 	revision int
 
 	tried map[string]bool // configurations of a finite space
+	known map[known]bool  // what done has
+}
+
+type known struct {
+	n      training.TrialID
+	budget int
 }
 
 // observation is the result of a configuration at a budget.
@@ -54,10 +60,13 @@ type modelled struct {
 	history history
 }
 
+// maxStratified bounds the latin hypercube, of which each point is computed anew.
+const maxStratified = 1000
+
 func newModelled(s *training.Spec, startup int, m model) *modelled {
 	p := &modelled{
 		model: m, sampler: newSampler(s.Space, s.RandomSeed()), startup: max(startup, 1),
-		points: map[training.TrialID][]float64{}, history: history{axes: newAxes(s.Space)},
+		points: map[training.TrialID][]float64{}, history: history{axes: newAxes(s.Space), known: map[known]bool{}},
 	}
 	if p.sampler.finite {
 		p.history.tried = map[string]bool{}
@@ -71,6 +80,7 @@ func (m *modelled) propose(n training.TrialID) (training.Params, string) {
 	var x []float64
 	label := "startup"
 	switch h := &m.history; {
+	case int(n) <= m.startup && m.startup > maxStratified: // random
 	case int(n) <= m.startup:
 		x = h.axes.stratified(m.sampler.seed, int(n)-1, m.startup)
 	case slices.ContainsFunc(h.done, func(o observation) bool { return !o.failed() }):
@@ -100,12 +110,12 @@ func (m *modelled) take(n training.TrialID, p training.Params) {
 }
 
 func (m *modelled) learn(r result) {
-	x, known := m.points[r.N]
-	if !known {
+	x, suggested := m.points[r.N]
+	if !suggested {
 		return
 	}
 	if r.Kind == Resumed { // what it has told when it was stopped is not its end
-		m.forget(func(o observation) bool { return o.n == r.N && o.budget == r.Budget })
+		m.forget(r)
 		if i, running := slices.BinarySearch(m.running, r.N); !running && !slices.ContainsFunc(m.history.done, func(o observation) bool { return o.n == r.N }) {
 			m.running = slices.Insert(m.running, i, r.N)
 		}
@@ -121,16 +131,20 @@ func (m *modelled) learn(r result) {
 	if slices.ContainsFunc(o.losses, func(l float64) bool { return math.IsNaN(l) || math.IsInf(l, 0) }) {
 		o.losses = nil
 	}
-	m.forget(func(old observation) bool { return old.n == r.N && old.budget == r.Budget })
+	m.forget(r)
 	m.history.done = append(m.history.done, o)
+	m.history.known[known{r.N, r.Budget}] = true
 }
 
-func (m *modelled) forget(which func(observation) bool) {
-	before := len(m.history.done)
-	m.history.done = slices.DeleteFunc(m.history.done, which)
-	if len(m.history.done) < before {
-		m.history.revision++
+// forget takes back what was told of the same configuration and budget.
+func (m *modelled) forget(r result) {
+	h := &m.history
+	if !h.known[known{r.N, r.Budget}] {
+		return
 	}
+	delete(h.known, known{r.N, r.Budget})
+	h.done = slices.DeleteFunc(h.done, func(o observation) bool { return o.n == r.N && o.budget == r.Budget })
+	h.revision++
 }
 
 // modelledState is the history. What a model makes of it is computed again.

