@@ -16,6 +16,9 @@ MAX_FILES = 2000
 # Folders that are never part of a program.
 EXCLUDED = {"__pycache__", "node_modules", "venv", "env", "site-packages", "build", "dist"}
 
+# Packages that are there in every executor.
+OURS = ("hops", "maggy", "tensorflowonspark")
+
 MAIN = "__hops_main__"
 
 
@@ -117,7 +120,7 @@ def _places(roots):
         places.append("%s:%s" % (MAIN if module == "__main__" else module, thing.__qualname__))
         if module != "__main__":
             path = getattr(sys.modules.get(module), "__file__", None)
-            if path is not None and not _installed(path):
+            if path is not None and not _installed(path) and module.split(".")[0] not in OURS:
                 files.update(_top_level(module, path))
         elif _in_no_file(thing):
             typed.append(thing)
@@ -198,7 +201,7 @@ def _loaded_beside():
     for module in list(sys.modules.values()):
         path = getattr(module, "__file__", None)
         if (isinstance(path, str) and path.endswith(".py") and os.path.abspath(path).startswith(here) and module.__name__ != "__main__"
-                and module.__name__.split(".")[0] not in ("hops", "maggy") and not _installed(path)):
+                and module.__name__.split(".")[0] not in OURS and not _installed(path)):
             base = os.path.dirname(os.path.abspath(path))
             for _ in range(module.__name__.count(".") + (os.path.basename(path) == "__init__.py")):
                 base = os.path.dirname(base)
@@ -235,7 +238,7 @@ def _beside(path):
     for name in sorted(os.listdir(folder)):
         full = os.path.join(folder, name)
         if os.path.isdir(full):
-            if os.path.exists(os.path.join(full, "__init__.py")) and name not in EXCLUDED and name not in ("hops", "maggy"):
+            if os.path.exists(os.path.join(full, "__init__.py")) and name not in EXCLUDED and name not in OURS:
                 _walk(full, folder, files)
         elif name.endswith(".py") and not os.path.samefile(full, path):
             _take(full, folder, files)
