@@ -23,6 +23,7 @@ class Function:
         self.fn, self.given, self.how = fn, dict(given or {}), how
         self.__name__ = self.__qualname__ = getattr(fn, "__name__", "function")
         self.__module__ = getattr(fn, "__module__", None)
+        self.hops_every_role = getattr(fn, "hops_every_role", False)  # hops.dist
 
     def parts(self):
         """The functions and classes that have to travel."""
