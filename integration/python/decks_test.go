@@ -33,7 +33,7 @@ OBLIVIOUS True True
 BASE 42.0
 HERE 18 12`},
 	{"custom", 1, `
-CUSTOM [2, 4, 6, 6] ['COMPLETED', 'COMPLETED', 'STOPPED', 'STOPPED']`},
+CUSTOM [2, 4, 6, 8] ['COMPLETED', 'COMPLETED', 'STOPPED', 'STOPPED']`},
 	{"ablation", 1, `
 ABLATION [('None', 3.3), ('pclass', 2.3), ('sex', 2.3), ('Custom model: deep', 3.9)]`},
 	{"gang", 5, `
