@@ -114,7 +114,7 @@ func TestAnExecutorOnAnotherMachine(t *testing.T) {
 	if _, err := old.Get(whereabouts(fs).URL + "/healthz"); err == nil || !strings.Contains(err.Error(), "shows another certificate") {
 		t.Errorf("by the certificate of the first attempt: %v", err)
 	}
-	if r, err := c.register(t.Context(), &Held{a.Trial, a.Attempt}); err != nil || r.ControllerAttempt != 2 {
+	if r, err := c.register(t.Context(), &Held{Trial: a.Trial, Attempt: a.Attempt}); err != nil || r.ControllerAttempt != 2 {
 		t.Fatalf("%+v %v", r, err)
 	}
 	if out, err := c.final(a, Final{Seq: 1, Status: training.Completed}); err != nil || out.State != training.Completed {

@@ -437,7 +437,7 @@ func TestExecutorsReattachAfterTheControllerRestarts(t *testing.T) {
 	for where(fs)() == first.url {
 		time.Sleep(time.Millisecond)
 	}
-	r, err := c[0].register(t.Context(), &Held{a.Trial, a.Attempt})
+	r, err := c[0].register(t.Context(), &Held{Trial: a.Trial, Attempt: a.Attempt})
 	if err != nil || r.ControllerAttempt != 2 || r.Executor != "e0001" {
 		t.Fatalf("%+v %v", r, err)
 	}

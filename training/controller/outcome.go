@@ -42,7 +42,7 @@ func (x *experiment) ended(f *ended) error {
 			x.succeed(t, f.Metric)
 		}
 	}
-	t.Answer = &finalAnswer{t.Attempt, Finished{t.State, t.Reason}}
+	t.Answer = &finalAnswer{t.Attempt, Finished{State: t.State, Reason: t.Reason}}
 	x.free(w)
 	return nil
 }
