@@ -39,8 +39,6 @@ const (
 	Evaluator Role = "evaluator" // evaluates checkpoints, until they have ended
 )
 
-var roles = []Role{Chief, Worker, PS, Evaluator}
-
 // Ends says whether the gang waits for members of this role to end: the others end with it.
 func (r Role) Ends() bool { return r == Chief || r == Worker }
 
