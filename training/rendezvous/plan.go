@@ -198,15 +198,23 @@ func tensorflow(env map[string]string, members []Member, me *Member) {
 	env["TF_CONFIG"] = string(config)
 }
 
-// hostfile lists the hosts by rank, as mpirun and DeepSpeed read it.
+// hostfile lists the hosts by rank, as mpirun and DeepSpeed read it: a slot for each device, without devices for each member.
 func hostfile(members []Member) string {
 	var hosts []string
-	slots := map[string]int{}
+	slots, counted := map[string]int{}, map[string]bool{}
 	for _, m := range members {
-		if slots[m.Host] == 0 {
+		if _, known := slots[m.Host]; !known {
 			hosts = append(hosts, m.Host)
 		}
-		slots[m.Host] += max(1, len(m.GPUs))
+		if len(m.GPUs) == 0 {
+			slots[m.Host]++
+		}
+		for _, gpu := range m.GPUs {
+			if !counted[m.Host+"\n"+gpu] {
+				counted[m.Host+"\n"+gpu] = true
+				slots[m.Host]++
+			}
+		}
 	}
 	var b strings.Builder
 	for _, h := range hosts {
