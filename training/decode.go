@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -48,6 +49,7 @@ func decodeStruct(data []byte, v reflect.Value, path string, m *Mistakes) {
 		m.addf(path, "%s", what)
 		return
 	}
+	readAliases(keys, v.Interface(), path, m)
 	t := v.Type()
 	var known []string
 	for i := range t.NumField() {
@@ -64,6 +66,17 @@ func decodeStruct(data []byte, v reflect.Value, path string, m *Mistakes) {
 		case *Code, *Retention:
 			field.Set(reflect.New(field.Type().Elem()))
 			decodeStruct(raw, field.Elem(), p, m)
+		case []Objective:
+			var list []json.RawMessage
+			if err := json.Unmarshal(raw, &list); err != nil {
+				m.addf(p, "%s", plain(err))
+				continue
+			}
+			objectives := make([]Objective, min(len(list), MaxObjectives+1))
+			for i := range objectives {
+				decodeStruct(list[i], reflect.ValueOf(&objectives[i]).Elem(), fmt.Sprintf("%s[%d]", p, i), m)
+			}
+			field.Set(reflect.ValueOf(objectives))
 		default:
 			if err := json.Unmarshal(raw, field.Addr().Interface()); err != nil {
 				m.addf(p, "%s", plain(err))
@@ -79,6 +92,29 @@ func decodeStruct(data []byte, v reflect.Value, path string, m *Mistakes) {
 	slices.Sort(names)
 	for _, k := range names {
 		m.addf(strings.TrimPrefix(path+"."+k, "."), "unknown key%s", suggest(k, known))
+	}
+}
+
+// readAliases gives options their names here.
+func readAliases(keys map[string]json.RawMessage, of any, path string, m *Mistakes) {
+	aliases := map[string]string(nil)
+	switch of.(type) {
+	case Optimizer:
+		aliases = optimizerKeys
+	case EarlyStop:
+		aliases = stopKeys
+	}
+	for _, name := range slices.Sorted(maps.Keys(keys)) {
+		to, ok := aliases[name]
+		if !ok {
+			continue
+		}
+		if _, twice := keys[to]; twice {
+			m.addf(path+"."+name, "is another name of %s, which is there as well", to)
+		} else {
+			keys[to] = keys[name]
+		}
+		delete(keys, name)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/gohops/hops/client"
 	"github.com/gohops/hops/client/code"
 	"github.com/gohops/hops/training"
-	"github.com/gohops/hops/training/controller"
+	"github.com/gohops/hops/training/protocol"
 )
 
 func experimentCommand() *cli.Command {
@@ -185,7 +185,7 @@ func awaitExperiment(c *cli.Context, cl *client.Client, id, job string, asJSON b
 }
 
 // followExperiment prints a line when something changes, until the job that runs the experiment has ended.
-func followExperiment(c *cli.Context, cl *client.Client, id, job string) (*controller.ExperimentStatus, client.JobStatus, error) {
+func followExperiment(c *cli.Context, cl *client.Client, id, job string) (*protocol.ExperimentStatus, client.JobStatus, error) {
 	last, show := "", func(line string) { fmt.Fprintln(c.App.ErrWriter, line) }
 	if isTerminal(c.App.ErrWriter) { // one line, which changes
 		wide := 0
@@ -233,7 +233,7 @@ func listExperiments(c *cli.Context) error {
 	if err != nil {
 		return explain(err)
 	}
-	slices.SortFunc(list, func(a, b *controller.ExperimentStatus) int { return client.Newer(a.ID, b.ID) })
+	slices.SortFunc(list, func(a, b *protocol.ExperimentStatus) int { return client.Newer(a.ID, b.ID) })
 	if n := c.Int("limit"); n > 0 {
 		list = list[:min(n, len(list))]
 	}
@@ -251,7 +251,7 @@ func listExperiments(c *cli.Context) error {
 	return t.flush()
 }
 
-func status(c *cli.Context) (*controller.ExperimentStatus, error) {
+func status(c *cli.Context) (*protocol.ExperimentStatus, error) {
 	if c.NArg() != 1 {
 		return nil, fail(exitUsage, "%s: name one experiment", c.Command.FullName())
 	}
@@ -309,7 +309,7 @@ func stopExperiments(c *cli.Context) error {
 	})
 }
 
-func printTrials(c *cli.Context, s *controller.ExperimentStatus) error {
+func printTrials(c *cli.Context, s *protocol.ExperimentStatus) error {
 	fmt.Fprintf(c.App.Writer, "%s  %s  %s  %s\n", s.ID, s.Name, s.State, s.Directory)
 	if s.Reason != "" {
 		fmt.Fprintf(c.App.Writer, "%s\n", s.Reason)

@@ -120,15 +120,16 @@ type Optimizer interface {
 
 // New makes the optimizer that a specification names. The specification must be valid.
 func New(s *training.Spec) (Optimizer, error) {
+	random := newSampler(s.Space, s.RandomSeed())
 	switch s.Optimizer.Type {
 	case training.Random:
-		return newSequence(newSampler(s.Space, s.RandomSeed()), s.Trials, s.MaxEpochs), nil
+		return newSequence(s, unlearning{random}), nil
 	case training.Grid:
-		return newSequence(grid{s.Space}, s.Trials, s.MaxEpochs), nil
+		return newSequence(s, unlearning{grid{s.Space}}), nil
 	case training.None:
-		return newSequence(list{s.Configurations}, s.Trials, s.MaxEpochs), nil
+		return newSequence(s, unlearning{list{s.Configurations}}), nil
 	case training.ASHA:
 		return newASHA(s), nil
 	}
-	return nil, fmt.Errorf("unknown optimizer %q", s.Optimizer.Type)
+	return nil, fmt.Errorf("optimizer %q is not supported", s.Optimizer.Type)
 }
