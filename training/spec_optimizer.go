@@ -26,10 +26,10 @@ const (
 )
 
 // Optimizers lists those that this program has, for messages.
-var Optimizers = []string{Random, Grid, ASHA, None}
+var Optimizers = []string{Random, Grid, Sobol, DE, ASHA, Hyperband, PBT, None}
 
 // unsupported are optimizers whose options are known and that this program has not.
-var unsupported = []string{Sobol, DE, Hyperband, BOHB, TPE, GP, CMAES, PBT, External}
+var unsupported = []string{BOHB, TPE, GP, CMAES, External}
 
 // optimizerAliases are other names, without their hyphens and underscores: of Maggy, hops-util-py, Ray Tune, Optuna and Katib.
 var optimizerAliases = map[string]string{

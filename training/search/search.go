@@ -121,15 +121,27 @@ type Optimizer interface {
 // New makes the optimizer that a specification names. The specification must be valid.
 func New(s *training.Spec) (Optimizer, error) {
 	random := newSampler(s.Space, s.RandomSeed())
-	switch s.Optimizer.Type {
+	switch o := s.Optimizer; o.Type {
 	case training.Random:
-		return newSequence(s, unlearning{random}), nil
+		return newSequence(s, unlearning{random}, s.MaxEpochs), nil
+	case training.Sobol:
+		random.quasi = newSobol(s.Space, s.RandomSeed())
+		return newSequence(s, unlearning{random}, s.MaxEpochs), nil
 	case training.Grid:
-		return newSequence(s, unlearning{grid{s.Space}}), nil
+		return newSequence(s, unlearning{newGrid(s.Space)}, s.MaxEpochs), nil
 	case training.None:
-		return newSequence(s, unlearning{list{s.Configurations}}), nil
+		return newSequence(s, unlearning{list{s.Configurations}}, s.MaxEpochs), nil
 	case training.ASHA:
+		if o.Variant == training.Stopping {
+			return newASHAStopping(s), nil
+		}
 		return newASHA(s), nil
+	case training.Hyperband:
+		return newHyperband(s, unlearning{random}), nil
+	case training.DE:
+		return newEvolution(s), nil
+	case training.PBT:
+		return newPBT(s), nil
 	}
 	return nil, fmt.Errorf("optimizer %q is not supported", s.Optimizer.Type)
 }

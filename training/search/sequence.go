@@ -10,20 +10,21 @@ import (
 type sequence struct {
 	spec    *training.Spec
 	from    proposer
+	budget  int
 	trials  int
 	issued  int
 	running map[training.TrialID]bool
 }
 
-func newSequence(s *training.Spec, from proposer) *sequence {
-	return &sequence{spec: s, from: from, trials: min(s.Trials, from.size()), running: map[training.TrialID]bool{}}
+func newSequence(s *training.Spec, from proposer, budget int) *sequence {
+	return &sequence{spec: s, from: from, budget: budget, trials: min(s.Trials, from.size()), running: map[training.TrialID]bool{}}
 }
 
 func (s *sequence) Next() (Suggestion, Verdict) {
 	if s.issued < s.trials {
 		id := training.TrialID(s.issued + 1)
 		p, label := s.from.propose(id)
-		x := Suggestion{Trial: id, Params: p, Budget: s.spec.MaxEpochs, Last: true, Label: label}
+		x := Suggestion{Trial: id, Params: p, Budget: s.budget, Last: true, Label: label}
 		s.Adopt(x)
 		return x, Suggest
 	}
