@@ -69,6 +69,8 @@ type Env struct {
 	Ended func(ctx context.Context) (reason string, ended bool)
 	// SDK is the Python package as a zip, with its SHA-256. nil: executors have it already.
 	SDK func() (data []byte, sha256 string)
+	// WorkDir is where files of this process may be; "": the system's temporary directory.
+	WorkDir string
 	// Python is the interpreter of the executors. Default "python3".
 	Python string
 	// Times may be left zero.
@@ -127,6 +129,8 @@ type Times struct {
 	// snapshotRatio times the size of the last snapshot: what snapshots cost in all stays in proportion to the journal,
 	// however large the state. Default 2000.
 	Snapshot int
+
+	brain brainTimes
 }
 
 // gangLease is the lease of executors whose trials are gangs: while one of them is dead all others wait for it.
@@ -146,6 +150,9 @@ func (t *Times) setDefaults() {
 	def(&t.Drain, 15*time.Second)
 	def(&t.Amnesty, 10*time.Second)
 	def(&t.Tick, 100*time.Millisecond)
+	def(&t.brain.slow, 5*time.Minute)
+	def(&t.brain.quick, 10*time.Minute)
+	def(&t.brain.pause, time.Second)
 	if t.Snapshot == 0 {
 		t.Snapshot = 2000
 	}
@@ -187,6 +194,7 @@ type controller struct {
 	hub       *hub
 	files     *files
 	journal   *journal
+	brain     *brain // nil: the search needs none
 
 	snapshots  chan []byte // capacity 1
 	snapAt     snapshotMark
@@ -195,6 +203,7 @@ type controller struct {
 	lastSeen   map[seat]training.Millis
 	graceUntil training.Millis
 	lastTick   time.Time
+	asked      training.Millis // by a client that suggests
 	wakeMu     sync.Mutex
 	wake       chan struct{} // closed when executors that wait should ask again
 	mu         sync.RWMutex  // guards x: the loop writes, anybody reads
@@ -295,6 +304,9 @@ func (c *controller) run(ctx context.Context) error {
 	g.Go(func() error { return c.files.run(work) })
 	g.Go(func() error { return c.writeSnapshots(work) })
 	g.Go(func() error { return c.loop(work) })
+	if c.brain != nil {
+		g.Go(func() error { return c.brain.run(work) })
+	}
 	g.Go(func() error { return c.fleet.watch(work) })
 	g.Go(func() error { return c.fleet.run(work) })
 	g.Go(func() error {
@@ -424,7 +436,9 @@ func (c *controller) open(ctx context.Context, spec *training.Spec, containers [
 	default:
 		if data, err := readFile(ctx, f, path.Join(c.dir, snapshotName)); err == nil {
 			if y, at, err := experiment.Restore(data); err == nil {
-				x, offset = y, at
+				if !y.Steered() { // else who steers is to be told everything
+					x, offset = y, at
+				}
 			} else {
 				c.log.Warn("the snapshot is not used, the journal is read from its beginning", "err", err)
 			}
@@ -443,6 +457,7 @@ func (c *controller) open(ctx context.Context, spec *training.Spec, containers [
 	c.files = newFiles(f, c.dir, c.log, c.view)
 	redo.Events = nil
 	c.files.add(redo)
+	steer := redo.Steer
 
 	now := training.MillisOf(c.env.now())
 	record := func(e *experiment.Entry) error {
@@ -483,6 +498,10 @@ func (c *controller) open(ctx context.Context, spec *training.Spec, containers [
 	c.hub.publish(fx.Events)
 	c.files.add(fx)
 	c.fleet.giveBack(fx.Release)
+	if x.Steered() && !x.Over() {
+		c.brain = newBrain(c)
+		c.brain.feed(append(steer, fx.Steer...))
+	}
 	if x.Over() {
 		c.overOnce.Do(func() { close(c.over) })
 	}
@@ -715,11 +734,14 @@ func (c *controller) turn(ctx context.Context, batch []*proposal, ticked bool) e
 	if len(lines) > 0 {
 		c.fleet.giveBack(fx.Release)
 		c.fleet.poke()
+		if c.brain != nil {
+			c.brain.feed(fx.Steer)
+		}
 	}
 	for i, p := range batch {
 		p.done <- results[i]
 	}
-	if fx.Wake {
+	if fx.Wake || len(fx.Steer) > 0 {
 		c.wakeMu.Lock()
 		close(c.wake)
 		c.wake = make(chan struct{})
@@ -750,13 +772,21 @@ func (c *controller) due(now time.Time) []*experiment.Entry {
 		c.graceUntil = max(c.graceUntil, millis.Add(c.times.Lease))
 	}
 	c.lastTick = now
-	return c.x.Due(millis, c.times.Lease, func(id string, slot int) training.Millis {
+	var out []*experiment.Entry
+	if x := c.x; c.brain != nil && c.brain.client() && x.Open() && !x.Closing() {
+		if c.asked = max(c.asked, c.graceUntil); x.Held > 0 {
+			c.asked = max(c.asked, millis)
+		} else if millis > c.asked.Add(askPatience) {
+			out = append(out, &experiment.Entry{Broken: &experiment.Broken{Reason: fmt.Sprintf("the client that suggests has not asked for %s; or name an entry for the optimizer, which runs beside the controller", askPatience)}})
+		}
+	}
+	return append(out, c.x.Due(millis, c.times.Lease, func(id string, slot int) training.Millis {
 		seen, ok := c.lastSeen[seat{id, slot}]
 		if !ok || millis < c.graceUntil {
 			return max(seen, c.graceUntil.Add(-c.times.Lease))
 		}
 		return seen
-	})
+	})...)
 }
 
 // snapshotRatio: a snapshot saves reading the journal behind it, so that one is worth a few times its own size.
@@ -790,11 +820,21 @@ func (c *controller) writeSnapshots(ctx context.Context) error {
 // are taken.
 const finishPatience = 5 * time.Minute
 
+// brainEnd bounds how long the end waits for the user's optimizer to finish.
+const brainEnd = 2 * time.Minute
+
 // conclude writes the result of an experiment that is over and tells the resource manager.
 func (c *controller) conclude(ctx context.Context) error {
 	c.hub.close()
 	patient, cancel := context.WithTimeout(ctx, finishPatience)
 	defer cancel()
+	if c.brain != nil { // it is told that it is over
+		select {
+		case <-c.brain.ended:
+		case <-patient.Done():
+		case <-time.After(brainEnd):
+		}
+	}
 	if err := c.files.drained(patient); err != nil {
 		return err
 	}

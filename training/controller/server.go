@@ -41,6 +41,9 @@ var routes = []route{
 	{"GET /v1/experiments/{id}", security.Owner, (*controller).serveStatus},
 	{"GET /v1/experiments/{id}/summary", security.Owner, (*controller).serveSummary},
 	{"GET /v1/experiments/{id}/events", security.Owner, (*controller).serveEvents},
+	{"POST /v1/experiments/{id}/ask", security.Owner, (*controller).serveAsk},
+	{"POST /v1/experiments/{id}/tell", security.Owner, (*controller).serveTell},
+	{"POST /v1/experiments/{id}/should_stop", security.Owner, (*controller).serveShouldStop},
 	{"POST /v1/experiments/{id}/stop", security.Owner, (*controller).serveStop},
 }
 
@@ -577,5 +580,97 @@ func (c *controller) serveStop(w http.ResponseWriter, r *http.Request, _ string)
 		return err
 	}
 	answer(w, 202, protocol.StoppedExperiment{State: state})
+	return nil
+}
+
+// steering refuses a client where nobody is to steer, or somebody else does.
+func (c *controller) steering(r *http.Request) error {
+	if err := c.named(r); err != nil {
+		return err
+	}
+	if c.brain == nil || !c.brain.client() {
+		return experiment.Refuse(400, protocol.CodeBadRequest, `no client steers this search: that needs "optimizer": {"type": "external"} without an entry`)
+	}
+	return nil
+}
+
+func (c *controller) serveAsk(w http.ResponseWriter, r *http.Request, _ string) error {
+	var body protocol.Ask
+	if err := c.steering(r); err != nil {
+		return err
+	}
+	if err := decode(r, &body); err != nil {
+		return err
+	}
+	var out protocol.Asked
+	return c.poll(w, r, func(x *experiment.Experiment, now training.Millis) (waits bool, err error) {
+		c.asked = now
+		news, end := c.brain.from(max(0, body.Seen))
+		out = protocol.Asked{State: x.State, Seen: end}
+		for size := 0; len(news) > 0; news = news[1:] {
+			if size += len(news[0].entry); size > protocol.MaxBody && len(out.News) > 0 {
+				out.Seen = end - len(news) // the rest with the next call
+				return false, nil
+			}
+			if news[0].entry != nil {
+				out.News = append(out.News, news[0].entry)
+			}
+		}
+		n, next := x.Asked()
+		out.N, out.Next = n, int(next)
+		for len(out.Checks) < protocol.MaxReportEvents {
+			k, ok := c.brain.check()
+			if !ok {
+				break
+			}
+			out.Checks = append(out.Checks, protocol.Check{Trial: int(k.Trial), Attempt: k.Attempt, Params: k.Params, Curve: k.Curve})
+		}
+		return out.N == 0 && len(out.News)+len(out.Checks) == 0 && !x.Closing(), nil
+	}, &out)
+}
+
+func (c *controller) serveTell(w http.ResponseWriter, r *http.Request, _ string) error {
+	var body protocol.Tell
+	if err := c.steering(r); err != nil {
+		return err
+	}
+	if err := decode(r, &body); err != nil {
+		return err
+	}
+	if len(body.Suggestions) > brainAsk {
+		return experiment.Refuse(400, protocol.CodeBadRequest, "%d suggestions, at most %d", len(body.Suggestions), brainAsk)
+	}
+	var out protocol.Told
+	err := c.propose(r.Context(), func(x *experiment.Experiment, now training.Millis) error {
+		c.asked = now
+		if err := x.Suggest(now, experiment.Suggested{Suggestions: suggestions(body.Suggestions), Done: body.Done}); err != nil {
+			return err
+		}
+		out.Next = x.NextTrial()
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	answer(w, 200, out)
+	return nil
+}
+
+func (c *controller) serveShouldStop(w http.ResponseWriter, r *http.Request, _ string) error {
+	var body protocol.ShouldStop
+	if err := c.steering(r); err != nil {
+		return err
+	}
+	if err := decode(r, &body); err != nil {
+		return err
+	}
+	err := c.propose(r.Context(), func(x *experiment.Experiment, now training.Millis) error {
+		c.asked = now
+		return x.Decide(now, experiment.Decided{Trial: training.TrialID(body.Trial), Attempt: body.Attempt, Reason: experiment.Middle(body.Reason, 300)})
+	})
+	if err != nil {
+		return err
+	}
+	answer(w, 200, struct{}{})
 	return nil
 }

@@ -124,6 +124,9 @@ func (x *Experiment) checkpoint(t *trial) *training.Checkpoint {
 
 // suggestion is what the optimizer suggests now; one that was written down is adopted.
 func (x *Experiment) suggestion(old *search.Suggestion) (search.Suggestion, error) {
+	if old != nil && old.Params == nil && !old.Promotion {
+		old.Params = training.Params{} // JSON has none of it
+	}
 	if old != nil && !x.Compare {
 		x.optimizer.Adopt(*old)
 		return *old, nil
@@ -217,8 +220,10 @@ func (x *Experiment) point(t *trial, e protocol.MetricEvent, r *reported) (p pro
 		}
 	}
 	answer := x.optimizer.Observe(search.Event{Kind: search.Reported, Trial: t.ID, Epochs: t.Curve.Len(), Value: m.Value})
+	x.tell(t, search.Reported, m.Value, nil)
 	if t.Stopping == nil {
 		err = x.judge(t, e.Seq, answer, r)
+		x.check(t)
 	}
 	return protocol.CurvePoint{Step: e.Step, Value: m.Value}, true, err
 }

@@ -39,6 +39,9 @@ type Entry struct {
 	Forgiven   *Forgiven   `json:"forgiven,omitempty"`
 	NotStarted *NotStarted `json:"not_started,omitempty"`
 	Resumed    *Resumed    `json:"resumed,omitempty"`
+	Suggested  *Suggested  `json:"suggested,omitempty"`
+	Decided    *Decided    `json:"decided,omitempty"`
+	Broken     *Broken     `json:"broken,omitempty"`
 }
 
 // Created is the first line of every journal.
@@ -217,6 +220,12 @@ func (e *Entry) What() string {
 		return "not_started"
 	case e.Resumed != nil:
 		return "resumed"
+	case e.Suggested != nil:
+		return "suggested"
+	case e.Decided != nil:
+		return "decided"
+	case e.Broken != nil:
+		return "broken"
 	}
 	return ""
 }

@@ -192,6 +192,7 @@ type Effects struct {
 	Lines   []string // for controller.log
 	Wake    bool     // executors that wait may get something now
 	Entries []*Entry // that were proposed, for the journal
+	Steer   []Steered
 }
 
 // StreamEvent is a server-sent event before it is encoded.
@@ -298,6 +299,9 @@ func (x *Experiment) Wanted(serves bool) int {
 		return n
 	}
 	work := x.Held + len(x.Queue) + x.Outlook()
+	if x.Open() { // more may be suggested as soon as somebody could run it
+		work = x.Spec.Executors * x.slots()
+	}
 	d := x.Spec.Distributed
 	switch {
 	case serves && !x.separate():
@@ -397,6 +401,12 @@ func (x *Experiment) Apply(e *Entry) error {
 		x.stillborn(e.NotStarted)
 	case e.Resumed != nil:
 		err = x.resume(e.Resumed)
+	case e.Suggested != nil:
+		err = x.suggested(e.Suggested)
+	case e.Decided != nil:
+		err = x.decided(e.Decided)
+	case e.Broken != nil:
+		x.broken(e.Broken)
 	}
 	if err != nil {
 		return fmt.Errorf("journal entry %d (%s): %w", e.N, e.Kind, err)
@@ -455,6 +465,7 @@ func (x *Experiment) registered(r *registered) {
 	if r.Node != "" && x.Nodes[r.Node] == nil {
 		x.Nodes[r.Node] = &node{}
 	}
+	x.out.Wake = x.out.Wake || x.Open() // who suggests waits for it
 	x.logf("executor %s on %s in %s", w.ID, w.Host, w.Container)
 	x.emit(protocol.EventExecutor, x.ExecutorRow(w))
 }
@@ -507,6 +518,7 @@ func (x *Experiment) resume(r *Resumed) error {
 		if t.State == training.Pending {
 			t.Failures, t.FailedOn, t.Metric = 0, nil, nil
 			x.optimizer.Observe(search.Event{Kind: search.Resumed, Trial: t.ID, Epochs: t.Curve.Len()})
+			x.tell(t, search.Resumed, 0, nil)
 			x.Queue = append(x.Queue, t.ID)
 		}
 		x.touch(t)
@@ -535,7 +547,7 @@ func (x *Experiment) settle() {
 		return
 	}
 	if x.Ending == "" {
-		if x.Outlook() > 0 || x.N < 2 {
+		if x.Outlook() > 0 || x.N < 2 || x.Open() {
 			x.out.Wake = true
 			return
 		}

@@ -185,6 +185,7 @@ func (x *Experiment) conclude(t *trial, s training.State, reason string) {
 // observe tells the optimizer and keeps the best.
 func (x *Experiment) observe(t *trial, kind search.Kind, v float64) {
 	x.optimizer.Observe(search.Event{Kind: kind, Trial: t.ID, Epochs: t.Curve.Len(), Value: v})
+	x.tell(t, kind, v, nil)
 	b := x.Trial(x.Best)
 	switch {
 	case b == t:

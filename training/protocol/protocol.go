@@ -477,6 +477,77 @@ type ExperimentSummary struct {
 	Counters Counters        `json:"counters"`
 }
 
+// TrialEvent tells who steers a search what became of a trial; the words are those of brain-protocol.md.
+type TrialEvent struct {
+	Kind   string           `json:"kind"` // reported, finished, stopped, failed
+	Trial  int              `json:"trial"`
+	Params training.Params  `json:"params,omitempty"`
+	Epochs int              `json:"epochs"`
+	Step   *int64           `json:"step,omitempty"` // of reported
+	Value  *training.Metric `json:"value,omitempty"`
+	Values []float64        `json:"values,omitempty"` // one per objective
+	Curve  *[]CurvePoint    `json:"curve,omitempty"`  // not of reported
+	// Started and Ended are the trial's.
+	Started training.Millis `json:"started,omitempty"`
+	Ended   training.Millis `json:"ended,omitempty"`
+}
+
+// Ask is the body of POST /v1/experiments/{id}/ask?wait=30, of a client that steers a search whose optimizer is external and has no
+// entry. It returns when there is something to suggest or to know.
+type Ask struct {
+	// Seen is that of the last answer: what it had is not told again. 0: everything from the beginning.
+	Seen int `json:"seen"`
+}
+
+// Asked answers it.
+type Asked struct {
+	State string `json:"state"` // of the experiment; after RUNNING nothing more is asked
+	// N is how many suggestions could be run now, Next the number of the next new trial.
+	N    int `json:"n"`
+	Next int `json:"next,omitempty"`
+	// News are entries of brain-protocol.md, {"suggested": …} or {"event": …}, in the order in which they happened; Checks are trials that a
+	// rule of the client's may stop.
+	News   []json.RawMessage `json:"news,omitempty"`
+	Checks []Check           `json:"checks,omitempty"`
+	Seen   int               `json:"seen"`
+}
+
+// Check is a trial that has reported.
+type Check struct {
+	Trial   int             `json:"trial"`
+	Attempt int             `json:"attempt"`
+	Params  training.Params `json:"params,omitempty"`
+	Curve   []CurvePoint    `json:"curve"`
+}
+
+// Tell is the body of POST /v1/experiments/{id}/tell: suggestions, in the order in which they are to run. Done: there are no more.
+type Tell struct {
+	Suggestions []TrialSuggestion `json:"suggestions"`
+	Done        bool              `json:"done,omitempty"`
+}
+
+// TrialSuggestion is a trial to run: with the number Next, Next+1, … a new one, with an earlier one a trial that is paused.
+type TrialSuggestion struct {
+	Trial  int             `json:"trial"`
+	Params training.Params `json:"params,omitempty"` // of a paused one absent: it keeps its own
+	// Budget in epochs, 0: until the function returns. Last (absent: true): the trial is complete then, and does not pause.
+	Budget int    `json:"budget"`
+	Last   *bool  `json:"last,omitempty"`
+	Label  string `json:"label,omitempty"` // for people
+}
+
+// Told answers it.
+type Told struct {
+	Next int `json:"next"` // the number of the next new trial
+}
+
+// ShouldStop is the body of POST /v1/experiments/{id}/should_stop: the client's rule ends a trial. Attempt 0: whichever runs.
+type ShouldStop struct {
+	Trial   int    `json:"trial"`
+	Attempt int    `json:"attempt,omitempty"`
+	Reason  string `json:"reason"`
+}
+
 // StopExperiment is the body of POST /v1/experiments/{id}/stop.
 type StopExperiment struct {
 	Reason string `json:"reason,omitempty"`

@@ -142,6 +142,8 @@ func New(s *training.Spec) (Optimizer, error) {
 		return newEvolution(s), nil
 	case training.PBT:
 		return newPBT(s), nil
+	case training.External:
+		return newExternal(s), nil
 	}
 	return nil, fmt.Errorf("optimizer %q is not supported", s.Optimizer.Type)
 }

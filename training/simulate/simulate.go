@@ -141,18 +141,18 @@ func (r *run) give() error {
 			continue
 		}
 		if w.container == "" {
-			if r.x.Over() || r.x.Usable() >= r.x.Wanted() {
+			if r.x.Over() || r.x.Usable(false) >= r.x.Wanted(false) {
 				continue
 			}
 			r.joined++
 			w.container = fmt.Sprintf("c%d", r.joined)
-			e, _, _, err := r.x.Register(r.millis(), protocol.RegisterExecutor{ContainerID: w.container, Instance: "1", Host: "simulated"}, "")
+			e, _, _, err := r.x.Register(r.millis(), protocol.RegisterExecutor{ContainerID: w.container, Instance: "1", Host: "simulated"}, "", false)
 			if err != nil {
 				return err
 			}
 			w.executor = e.ID
 		}
-		next, _, err := r.x.Next(r.millis(), w.executor)
+		next, _, err := r.x.Next(r.millis(), w.executor, 0)
 		r.x.Take()
 		if err != nil {
 			return err
@@ -267,10 +267,12 @@ type event struct {
 // queue is a heap of events by time; of equal times the lower worker comes first.
 type queue []event
 
-func (q queue) Len() int           { return len(q) }
-func (q queue) Less(i, j int) bool { return q[i].at < q[j].at || q[i].at == q[j].at && q[i].worker < q[j].worker }
-func (q queue) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
-func (q *queue) Push(x any)        { *q = append(*q, x.(event)) }
+func (q queue) Len() int { return len(q) }
+func (q queue) Less(i, j int) bool {
+	return q[i].at < q[j].at || q[i].at == q[j].at && q[i].worker < q[j].worker
+}
+func (q queue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q *queue) Push(x any)   { *q = append(*q, x.(event)) }
 func (q *queue) Pop() any {
 	old := *q
 	e := old[len(old)-1]
