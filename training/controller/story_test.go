@@ -33,6 +33,7 @@ import (
 //	unborn C on NODE REASON       a container ended before its executor began
 //	stop USER REASON
 //	forgive NODE
+//	preempt E                     its container will be taken away
 //	resume APPLICATION USER       another application goes on, without the executors of the last one
 //	advance DURATION              time passes; what is due then happens
 //	trials | executors | counters | wanted
@@ -336,6 +337,11 @@ func (s *story) command(line string) string {
 			return fail(err)
 		}
 		if err := s.took(s.x.Propose(s.now, &experiment.Entry{Started: &experiment.Started{Attempt: 1}})); err != nil {
+			return fail(err)
+		}
+		return ""
+	case "preempt":
+		if err := s.took(s.x.Propose(s.now, &experiment.Entry{Preempted: &experiment.Preempted{Executor: f[1], Reason: "another queue is owed it"}})); err != nil {
 			return fail(err)
 		}
 		return ""

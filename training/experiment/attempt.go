@@ -63,8 +63,12 @@ func (x *Experiment) assign(a *assigned) error {
 	t.Assigned, t.Heard = x.Now, x.Now
 	x.Counters.Attempts++
 	dropped := 0
+	t.YieldsTo, t.Borrowed = 0, 0
 	if c := x.checkpoint(t); c != nil {
 		t.Resume = c
+		if from := t.Source; from != nil && from.Trial != t.ID {
+			t.Borrowed = from.Trial
+		}
 		dropped = t.Curve.Cut(c.Step)
 		t.Resumed++
 		x.Counters.EpochsResumed += t.Curve.Len()
@@ -302,6 +306,9 @@ func (x *Experiment) committed(c *committed) error {
 	x.Counters.Checkpoints++
 	x.emit(protocol.EventCheckpoint, protocol.CheckpointEvent{Trial: t.ID, Attempt: t.Attempt, Step: k.Step, URI: k.URI})
 	x.retain(t)
+	if t.State.Held() {
+		x.yield(t)
+	}
 	if t.State.Held() && x.grows(t) {
 		x.again(t, "more executors are free for its gang")
 	}
@@ -312,9 +319,10 @@ func (x *Experiment) committed(c *committed) error {
 // would go on from it.
 func (x *Experiment) retain(t *trial) {
 	keep := x.Spec.Retention.Keep(t.Checks, x.Spec.Direction)
+	pinned := x.pinned()
 	var kept []training.Checkpoint
 	for i, c := range t.Checks {
-		if keep[i] {
+		if keep[i] || pinned[c.URI] {
 			kept = append(kept, c)
 		} else {
 			x.out.Deletes = append(x.out.Deletes, c.URI)

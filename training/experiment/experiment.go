@@ -101,6 +101,11 @@ type trial struct {
 	// Returned is the metric of a chief that has ended before its gang, and Left is when the last of it did.
 	Returned *training.Metric `json:"returned,omitempty"`
 	Left     training.Millis  `json:"left,omitempty"`
+	// YieldsTo is the better trial for which it is to give its slot up; Yields is how often it did.
+	YieldsTo training.TrialID `json:"yields_to,omitempty"`
+	Yields   int              `json:"yields,omitempty"`
+	// Borrowed is the other trial whose checkpoint this attempt began from.
+	Borrowed training.TrialID `json:"borrowed,omitempty"`
 	// Cut is the state that the trial goes back to when the experiment is resumed, whose end had ended it. Empty: it had its
 	// own end.
 	Cut training.State `json:"cut,omitempty"`
@@ -244,6 +249,7 @@ func (x *Experiment) setState(t *trial, s training.State) {
 	case t.State.Held() && !s.Held():
 		x.Held--
 		x.vacate(t)
+		x.unpin(t)
 	case !t.State.Held() && s.Held():
 		x.Held++
 	}

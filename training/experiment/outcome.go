@@ -26,7 +26,7 @@ func (x *Experiment) ended(f *ended) error {
 	switch s := t.Stopping; {
 	case x.memberEnds(t, f.Rank, f):
 	case !t.State.Held(): // the gang has ended with it
-	case s != nil:
+	case s != nil && (s.State != training.Pending || f.Status != training.Completed): // else it had come to its end by itself
 		x.carryOut(t, s, f.Metric)
 	case f.Status == training.Failed:
 		err := f.Error
@@ -57,6 +57,8 @@ func (x *Experiment) ended(f *ended) error {
 // carryOut ends an attempt whose end was decided before.
 func (x *Experiment) carryOut(t *trial, s *stopping, metric *training.Metric) {
 	switch s.State {
+	case training.Pending:
+		x.yielded(t, s.Reason)
 	case training.Failed:
 		x.fail(t, s.Error, x.Executor(t.executor()))
 	case training.Stopped:

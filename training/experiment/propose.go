@@ -181,6 +181,9 @@ func (x *Experiment) op(t *trial, m *member) (op, reason string, grace time.Dura
 			return protocol.OpCheckpoint, w.Preempted, 0
 		}
 	}
+	if why := x.yields(t); why != "" {
+		return protocol.OpCheckpoint, why, 0
+	}
 	if x.grows(t) {
 		return protocol.OpCheckpoint, "more executors are free for its gang", 0
 	}
