@@ -97,12 +97,9 @@ func decodeStruct(data []byte, v reflect.Value, path string, m *Mistakes) {
 
 // readAliases gives options their names here.
 func readAliases(keys map[string]json.RawMessage, of any, path string, m *Mistakes) {
-	aliases := map[string]string(nil)
-	switch of.(type) {
-	case Optimizer:
-		aliases = optimizerKeys
-	case EarlyStop:
-		aliases = stopKeys
+	var aliases map[string]string
+	if a, ok := of.(interface{ Aliases() map[string]string }); ok {
+		aliases = a.Aliases()
 	}
 	for _, name := range slices.Sorted(maps.Keys(keys)) {
 		to, ok := aliases[name]
@@ -148,4 +145,28 @@ func suggest(word string, known []string) string {
 		return ": one of " + strings.Join(known, ", ")
 	}
 	return ""
+}
+
+// UnmarshalJSON reads options by the names that they have elsewhere as well. Its error is Mistakes.
+func (o *Optimizer) UnmarshalJSON(data []byte) error {
+	return decodeMember(data, reflect.ValueOf(o).Elem(), "optimizer")
+}
+
+// UnmarshalJSON reads options by the names that they have elsewhere as well. Its error is Mistakes.
+func (e *EarlyStop) UnmarshalJSON(data []byte) error {
+	return decodeMember(data, reflect.ValueOf(e).Elem(), "early_stop")
+}
+
+// Aliases are the names of options elsewhere, with those here.
+func (Optimizer) Aliases() map[string]string { return optimizerKeys }
+
+// Aliases are the names of options elsewhere, with those here.
+func (EarlyStop) Aliases() map[string]string { return stopKeys }
+
+func decodeMember(data []byte, v reflect.Value, path string) error {
+	var m Mistakes
+	if decodeStruct(data, v, path, &m); len(m) > 0 {
+		return m
+	}
+	return nil
 }

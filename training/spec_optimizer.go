@@ -297,6 +297,12 @@ func (o *Optimizer) plannedTrials(s *Spec) (n int, ok bool) {
 	return 0, false
 }
 
+// Limits of a population that is kept whole in memory.
+const (
+	maxPopulation = 10_000
+	maxSteps      = 10_000
+)
+
 func (s *Spec) validateOptimizer(m *Mistakes, spaceOK bool) {
 	o := &s.Optimizer
 	needsSpace := o.Type != None && o.Type != External
@@ -366,16 +372,19 @@ func (s *Spec) validateOptimizer(m *Mistakes, spaceOK bool) {
 			m.addf("optimizer.impute", "is an option of strategy impute, not of %s", o.Strategy)
 		}
 	case CMAES:
-		if o.Population < 2 || o.Population > 10_000 {
-			m.addf("optimizer.population", "%d is outside 2 … 10000", o.Population)
+		if o.Population < 2 || o.Population > maxPopulation {
+			m.addf("optimizer.population", "%d is outside 2 … %d", o.Population, maxPopulation)
 		}
 		between("sigma", o.Sigma, 0, 1, false)
 	case PBT:
-		if o.Population < 2 {
-			m.addf("optimizer.population", "%d is below 2: members copy each other", o.Population)
+		if o.Population < 2 || o.Population > maxPopulation {
+			m.addf("optimizer.population", "%d is outside 2 … %d: members copy each other", o.Population, maxPopulation)
 		}
-		if o.Interval < 1 {
+		switch {
+		case o.Interval < 1:
 			m.addf("optimizer.interval", "%d is below 1", o.Interval)
+		case s.MaxEpochs/o.Interval > maxSteps:
+			m.addf("optimizer.interval", "%d makes more than %d steps of %d epochs", o.Interval, maxSteps, s.MaxEpochs)
 		}
 		between("quantile", o.Quantile, 0, 0.5, false)
 		between("resample", *o.Resample, 0, 1, false)

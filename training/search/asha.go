@@ -142,7 +142,6 @@ func (a *asha) Planned() int {
 }
 
 type ashaState struct {
-	Issued  int                       `json:"issued"`
 	Running map[training.TrialID]bool `json:"running"`
 	At      map[training.TrialID]int  `json:"at"`
 	Rungs   []rung                    `json:"rungs"`
@@ -154,7 +153,7 @@ type rung struct {
 }
 
 func (a *asha) Snapshot() ([]byte, error) {
-	s := ashaState{Issued: a.issued, Running: a.running, At: a.at}
+	s := ashaState{Running: a.running, At: a.at}
 	for _, r := range a.rungs {
 		s.Rungs = append(s.Rungs, rung{r.list()})
 	}

@@ -40,17 +40,20 @@ type result struct {
 	Scores []float64 `json:"scores,omitempty"`
 }
 
-// resultOf translates an event. A trial that was stopped before it reported anything has no scores.
+// resultOf translates an event. A trial that was stopped before it reported anything has no scores, nor has one that lacks the value of
+// an objective.
 func resultOf(e Event, s *training.Spec, n training.TrialID) result {
 	r := result{N: n, Budget: e.Epochs, Kind: e.Kind}
 	if e.Kind != Finished && (e.Kind != Stopped || e.Epochs == 0) {
 		return r
 	}
 	r.Scores = []float64{s.Direction.Score(e.Value)}
-	if len(e.Values) == len(s.Objectives) && len(e.Values) > 1 {
-		r.Scores = make([]float64, len(e.Values))
-		for i, o := range s.Objectives {
-			r.Scores[i] = o.Direction.Score(e.Values[i])
+	if n := len(s.Objectives); n > 1 {
+		r.Scores = nil
+		if len(e.Values) == n {
+			for i, o := range s.Objectives {
+				r.Scores = append(r.Scores, o.Direction.Score(e.Values[i]))
+			}
 		}
 	}
 	return r

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sort"
 
 	"github.com/gohops/hops/training"
 )
@@ -40,25 +41,30 @@ func newPBT(s *training.Spec) *pbt {
 	return b
 }
 
-// waits reports whether a member may go on now. From Step on it has results of the steps before.
-func (b *pbt) waits(m member) bool {
+// ready reports whether a member may go on now. dead are the steps at which members ended before their time, in rising order.
+func (b *pbt) ready(m member, dead []int) bool {
 	if m.Running || m.Dead || m.Step == len(b.budgets) {
 		return false
 	}
-	gone := 0
-	for _, o := range b.members {
-		if o.Dead && o.Step < m.Step {
-			gone++
+	gone := sort.SearchInts(dead, m.Step)
+	return 2*(len(b.results[m.Step-1])+gone) >= b.spec.Optimizer.Population
+}
+
+func (b *pbt) dead() (steps []int) {
+	for _, m := range b.members {
+		if m.Dead {
+			steps = append(steps, m.Step)
 		}
 	}
-	return 2*(len(b.results[m.Step-1])+gone) >= b.spec.Optimizer.Population
+	slices.Sort(steps)
+	return steps
 }
 
 // next is the member that goes on, -1 if there is none.
 func (b *pbt) next() int {
-	next := -1
+	next, dead := -1, b.dead()
 	for i, m := range b.members {
-		if (next < 0 || m.Step < b.members[next].Step) && b.waits(m) {
+		if (next < 0 || m.Step < b.members[next].Step) && b.ready(m, dead) {
 			next = i
 		}
 	}
@@ -189,8 +195,9 @@ func (b *pbt) Observe(e Event) Answer {
 
 func (b *pbt) Outlook() int {
 	n := b.spec.Optimizer.Population - len(b.members)
+	dead := b.dead()
 	for _, m := range b.members {
-		if m.Step > 0 && b.waits(m) {
+		if b.ready(m, dead) {
 			n++
 		}
 	}

@@ -11,8 +11,9 @@
 //		o.Observe(search.Event{Kind: search.Finished, Trial: s.Trial, Epochs: s.Budget, Value: metric})
 //	}
 //
-// Parameters of trial k depend on the seed and k alone, not on the order in which other trials finish: what a person
-// sees as "trial 7" is the same configuration in every run.
+// Where nothing is learned from results (random, grid, sobol, asha but its restart type, hyperband), parameters of trial k depend
+// on the seed and k alone, not on the order in which other trials finish: what a person sees as "trial 7" is the same
+// configuration in every run.
 package search
 
 import (
@@ -110,7 +111,7 @@ type Optimizer interface {
 	// Outlook is how many suggestions Next has to give before it would say Idle or Done; Next suggests exactly while it
 	// is above 0.
 	Outlook() int
-	// Planned is how many configurations the search tries in all.
+	// Planned is how many trials the search begins in all; of ASHA's restart type, as far as it is known.
 	Planned() int
 	// Snapshot encodes the state; Restore, on a new optimizer of the same specification, continues from it. tried are the
 	// configurations suggested so far, that of trial n at n-1.

@@ -23,6 +23,9 @@ type Study struct {
 	Scratch bool
 	// Barrier: workers get new trials only when all have ended theirs, as tasks of a bulk-synchronous stage do.
 	Barrier bool
+
+	// note is told every entry of the journal.
+	note func(*experiment.Entry)
 }
 
 // Outcome is what came of it.
@@ -34,8 +37,9 @@ type Outcome struct {
 	// BestFinal is the best of the last values of those trials, TestFinal the value on other data then.
 	BestFinal *float64 `json:"best_final"`
 	TestFinal *float64 `json:"test_final,omitempty"`
-	// Trials that ended or paused in time, Stopped those of them that were stopped early.
+	// Trials that began, Ended those of them that ended or paused in time, Stopped those that were stopped early.
 	Trials  int `json:"trials"`
+	Ended   int `json:"ended"`
 	Stopped int `json:"stopped"`
 	// Epochs that were trained, those of trials that did not end in time included.
 	Epochs int `json:"epochs"`
@@ -48,6 +52,9 @@ func Run(s Study) (Outcome, error) {
 	if err := s.Table.Check(s.Spec.Space); err != nil {
 		return Outcome{}, err
 	}
+	if n := len(s.Spec.Objectives); n > 1 {
+		return Outcome{}, fmt.Errorf("%d objectives are not supported here: the curves have one metric", n)
+	}
 	r := &run{Study: s, x: experiment.New(), trials: map[training.TrialID]*progress{}, workers: make([]worker, s.Spec.Executors)}
 	r.end = math.Inf(1)
 	if s.Budget > 0 {
@@ -58,14 +65,14 @@ func Run(s Study) (Outcome, error) {
 		{Created: &experiment.Created{Version: experiment.Version, ID: "simulated", Application: "simulated", User: spec.Project, Directory: "/simulated", Spec: &spec}},
 		{Started: &experiment.Started{Attempt: 1}},
 	} {
-		if _, err := r.x.Propose(0, e); err != nil {
+		if err := r.noted(r.x.Propose(0, e)); err != nil {
 			return Outcome{}, err
 		}
 	}
 	if err := r.loop(); err != nil {
 		return Outcome{}, err
 	}
-	r.out.Epochs = r.x.Counters.Epochs
+	r.out.Trials, r.out.Epochs = len(r.x.Trials), r.x.Counters.Epochs
 	return r.out, nil
 }
 
@@ -128,6 +135,15 @@ func (r *run) loop() error {
 	}
 }
 
+// noted hands on what was proposed.
+func (r *run) noted(e *experiment.Entry, err error) error {
+	r.x.Take()
+	if r.note != nil && e != nil {
+		r.note(e)
+	}
+	return err
+}
+
 func (r *run) millis() training.Millis { return training.Millis(r.now) }
 
 // give lets the idle workers ask for work.
@@ -146,15 +162,14 @@ func (r *run) give() error {
 			}
 			r.joined++
 			w.container = fmt.Sprintf("c%d", r.joined)
-			e, _, _, err := r.x.Register(r.millis(), protocol.RegisterExecutor{ContainerID: w.container, Instance: "1", Host: "simulated"}, "", false)
-			if err != nil {
+			x, _, e, err := r.x.Register(r.millis(), protocol.RegisterExecutor{ContainerID: w.container, Instance: "1", Host: "simulated"}, "", false)
+			if err := r.noted(e, err); err != nil {
 				return err
 			}
-			w.executor = e.ID
+			w.executor = x.ID
 		}
-		next, _, err := r.x.Next(r.millis(), w.executor, 0)
-		r.x.Take()
-		if err != nil {
+		next, e, err := r.x.Next(r.millis(), w.executor, 0)
+		if err := r.noted(e, err); err != nil {
 			return err
 		}
 		switch next.Action {
@@ -164,10 +179,9 @@ func (r *run) give() error {
 			}
 			heap.Push(&r.busy, event{r.now + w.job.row.Cost, i})
 		case protocol.ActionDrain, protocol.ActionStop:
-			if _, err := r.x.Propose(r.millis(), &experiment.Entry{Lost: &experiment.Lost{Executor: w.executor, Told: true}}); err != nil {
+			if err := r.noted(r.x.Propose(r.millis(), &experiment.Entry{Lost: &experiment.Lost{Executor: w.executor, Told: true}})); err != nil {
 				return err
 			}
-			r.x.Take()
 			w.container = ""
 		}
 	}
@@ -209,8 +223,8 @@ func (r *run) step(w *worker, i int) error {
 		p.best = m
 	}
 	report := protocol.Report{Events: []protocol.MetricEvent{{Seq: j.seq, Step: int64(j.epoch), Metrics: map[string]training.Metric{r.Spec.Metric: training.M(m.value)}}}}
-	reported, _, err := r.x.Report(r.millis(), w.container, a.Trial, a.Attempt, report)
-	if err != nil {
+	reported, e, err := r.x.Report(r.millis(), w.container, a.Trial, a.Attempt, report)
+	if err := r.noted(e, err); err != nil {
 		return err
 	}
 	final := protocol.Final{Seq: j.seq, Status: training.Completed}
@@ -220,21 +234,20 @@ func (r *run) step(w *worker, i int) error {
 	case reported.Op == protocol.OpPause:
 		final.Status = training.Paused
 	case j.epoch < len(j.row.Curve) && int64(j.left) != j.seq:
-		r.x.Take()
 		heap.Push(&r.busy, event{r.now + j.row.Cost, i})
 		return nil
 	}
 	if !r.Scratch {
 		c := protocol.Commit{Step: int64(j.epoch), URI: path.Join(a.Dirs.Checkpoints, fmt.Sprint(j.epoch)), Files: []training.File{{Name: "state", Size: 1}}}
-		if _, _, err := r.x.Commit(r.millis(), w.container, a.Trial, a.Attempt, c); err != nil {
+		_, e, err := r.x.Commit(r.millis(), w.container, a.Trial, a.Attempt, c)
+		if err := r.noted(e, err); err != nil {
 			return err
 		}
 	}
-	finished, _, err := r.x.Final(r.millis(), w.container, a.Trial, a.Attempt, final)
-	if err != nil {
+	finished, e, err := r.x.Final(r.millis(), w.container, a.Trial, a.Attempt, final)
+	if err := r.noted(e, err); err != nil {
 		return err
 	}
-	r.x.Take()
 	w.job = nil
 	r.count(p, finished.State)
 	return nil
@@ -244,7 +257,7 @@ func (r *run) step(w *worker, i int) error {
 func (r *run) count(p *progress, state training.State) {
 	if !p.counted {
 		p.counted = true
-		r.out.Trials++
+		r.out.Ended++
 	}
 	if state == training.Stopped {
 		r.out.Stopped++
