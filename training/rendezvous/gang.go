@@ -39,9 +39,6 @@ const (
 	Evaluator Role = "evaluator" // evaluates checkpoints, until they have ended
 )
 
-// Ends says whether the gang waits for members of this role to end: the others end with it.
-func (r Role) Ends() bool { return r == Chief || r == Worker }
-
 // Shape is how many members a gang has of each role.
 type Shape struct {
 	Framework Framework
@@ -109,6 +106,15 @@ func (s Shape) Roles() []Role {
 	}
 	return out
 }
+
+// Serves says whether members of the role do not call the function, but serve or hold a place until they are stopped: parameter
+// servers, the workers of parameter_server, which the chief coordinates, and those of mpi, which mpirun uses.
+func (s Shape) Serves(role Role) bool {
+	return role == PS || role == Worker && (s.Framework == ParameterServer || s.Framework == MPI)
+}
+
+// Ends says whether the trial has not ended before the members of the role have. The others are stopped then.
+func (s Shape) Ends(role Role) bool { return role != Evaluator && !s.Serves(role) }
 
 // Ports is how many ports a member of the role needs.
 func (s Shape) Ports(role Role) int {
