@@ -193,7 +193,7 @@ class SpawnRunner:
     def _wait(self, child, process):
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         _zygote.end_group(process.pid)
-        child.ended(process.wait())
+        child.ended(_wait_status(process.wait()))
 
 
 class ReuseRunner:
@@ -231,7 +231,7 @@ class _Reused:
         with self._lock:
             if self.dead and self._child is child:
                 self._child = None
-                child.ended(self._process.returncode)
+                child.ended(_wait_status(self._process.returncode))
         return child
 
     def _listen(self):
@@ -245,12 +245,17 @@ class _Reused:
                 with self._lock:
                     self.dead, child, self._child = True, self._child, None
                 if child:
-                    child.ended(self._process.returncode)
+                    child.ended(_wait_status(self._process.returncode))
                 self._ours.close()
                 return
             with self._lock:
                 child, self._child = self._child, None
             child.ended(message["status"])
+
+
+def _wait_status(code):
+    """The wait status of a process whose return code, in the words of subprocess, is this."""
+    return -code if code < 0 else code << 8
 
 
 def _start_zygote(setup, *arguments, **how):

@@ -212,6 +212,7 @@ class Trial:
         self._made = self._acked = 0
         self._ended = False  # the process has closed its end of the channel
         self._failed = None  # a call that the controller refused for good
+        self._finishing = False  # the final is being sent
         self._done = False  # the final is sent
         self._write = threading.Lock()
         self._log = _webhdfs.Appender(fs, order["dirs"]["log"])
@@ -395,8 +396,9 @@ class Trial:
                 answer = self._call("report", {"events": events, "log_bytes": self.log_bytes})
             except Stale:
                 with self._changed:
-                    self.stale = True
-                    self._changed.notify_all()
+                    if not self._finishing:  # else the final has been taken meanwhile, or will be told the same
+                        self.stale = True
+                        self._changed.notify_all()
                 return
             except Refused as e:
                 with self._changed:
@@ -441,6 +443,7 @@ class Trial:
         if self.gang and conclusion["status"] == "FAILED" and _is_consequence(conclusion["error"]):
             with self._changed:  # the member that died tells the controller more than those that noticed
                 self._changed.wait_for(lambda: self.stale, CONSEQUENCE_REPORTS * self.controller.setup["report_ms"] / 1000.0)
+        self._finishing = True
         # What the controller has refused it will not get: a final that counts it would be refused as well.
         body = dict(conclusion, seq=self._acked if self._failed else self._made, log_bytes=self.log_bytes, next=True)
         if self.slot:
@@ -590,12 +593,13 @@ class Slot:
 
 
 def _how(status):
+    """How a process has ended, by its wait status."""
     if status is None:
         return "no status"
-    if status < 0 or os.WIFSIGNALED(status):
-        number = -status if status < 0 else os.WTERMSIG(status)
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
         return "signal %d (%s)" % (number, signal.Signals(number).name) + (", as when memory runs out" if number == signal.SIGKILL else "")
-    return "status %d" % (os.WEXITSTATUS(status) if status > 255 else status)
+    return "status %d" % os.WEXITSTATUS(status)
 
 
 # What the libraries of collectives say when another member is gone: gloo, NCCL, gRPC.
