@@ -103,8 +103,8 @@ func (e *Env) hasHost(name string) bool {
 
 // Times are the controller's time limits. Zero fields are the defaults.
 type Times struct {
-	// Lease: an executor that is silent for so long is lost. Default 10s. Shorter finds dead executors sooner and takes
-	// slow ones for dead.
+	// Lease: an executor that is silent for so long is lost. Default 10s, at most 4s where trials are gangs. Shorter finds dead
+	// executors sooner and takes slow ones for dead.
 	Lease time.Duration
 	// Report is how often executors report. Default 1s.
 	Report time.Duration
@@ -128,6 +128,9 @@ type Times struct {
 	// however large the state. Default 2000.
 	Snapshot int
 }
+
+// gangLease is the lease of executors whose trials are gangs: while one of them is dead all others wait for it.
+const gangLease = 4 * time.Second
 
 func (t *Times) setDefaults() {
 	def := func(to *time.Duration, v time.Duration) {
@@ -189,7 +192,7 @@ type controller struct {
 	snapAt     snapshotMark
 	overOnce   sync.Once
 	over       chan struct{} // closed when the experiment is over and that is in the journal
-	lastSeen   map[string]training.Millis
+	lastSeen   map[seat]training.Millis
 	graceUntil training.Millis
 	lastTick   time.Time
 	wakeMu     sync.Mutex
@@ -200,7 +203,7 @@ type controller struct {
 
 // proposal is a request on its way through the loop.
 type proposal struct {
-	run  func(*experiment.Experiment, training.Millis) (*experiment.Entry, error)
+	run  func(*experiment.Experiment, training.Millis) error
 	done chan error // capacity 1
 }
 
@@ -211,7 +214,7 @@ type proposal struct {
 func Run(ctx context.Context, env Env) error {
 	c := &controller{
 		env: &env, times: env.Times, log: env.Logger, proposals: make(chan *proposal, 64),
-		snapshots: make(chan []byte, 1), over: make(chan struct{}), lastSeen: map[string]training.Millis{}, wake: make(chan struct{}),
+		snapshots: make(chan []byte, 1), over: make(chan struct{}), lastSeen: map[seat]training.Millis{}, wake: make(chan struct{}),
 	}
 	c.times.setDefaults()
 	if c.log == nil {
@@ -276,7 +279,10 @@ func (c *controller) run(ctx context.Context) error {
 		return fmt.Errorf("experiment %s: %w", c.id, err)
 	}
 	spec = c.x.Spec // the journal's: another one, if it was resumed
-	c.fleet.resources = &rmpb.Resources{Memory: int64(spec.Resources.Memory), Vcores: int32(spec.Resources.VCores), Gpus: int32(spec.Resources.GPUs)}
+	c.fleet.describe(spec)
+	if spec.Distributed != nil {
+		c.times.Lease = min(c.times.Lease, gangLease)
+	}
 	if !c.x.Over() {
 		if c.fleet.launch, err = c.launch(ctx, spec, doc); err != nil {
 			return err
@@ -324,16 +330,8 @@ func (c *controller) epilogue() bool {
 		return false
 	}
 	now := training.MillisOf(c.env.now())
-	var lines []line
 	record := func(e *experiment.Entry) {
-		e, err := c.x.Propose(now, e)
-		if err == nil {
-			var b []byte
-			if b, err = e.Encode(); err == nil {
-				lines = append(lines, line{e.N, b})
-			}
-		}
-		if err != nil {
+		if _, err := c.x.Propose(now, e); err != nil {
 			c.log.Error("ending the experiment", "err", err)
 		}
 	}
@@ -345,11 +343,15 @@ func (c *controller) epilogue() bool {
 			record(&experiment.Entry{Lost: &experiment.Lost{Executor: w.ID, Reason: "the application has ended"}})
 		}
 	}
-	if err := c.journal.append(ctx, lines); err != nil {
+	fx := c.x.Take()
+	lines, err := encodeLines(fx.Entries)
+	if err == nil {
+		err = c.journal.append(ctx, lines)
+	}
+	if err != nil {
 		c.log.Error("ending the experiment", "err", err)
 		return true
 	}
-	fx := c.x.Take()
 	story := fx.Lines
 	fx.Lines = nil
 	c.files.add(fx)
@@ -443,14 +445,8 @@ func (c *controller) open(ctx context.Context, spec *training.Spec, containers [
 	c.files.add(redo)
 
 	now := training.MillisOf(c.env.now())
-	var lines []line
 	record := func(e *experiment.Entry) error {
-		e, err := x.Propose(now, e)
-		if err != nil {
-			return err
-		}
-		b, err := e.Encode()
-		lines = append(lines, line{e.N, b})
+		_, err := x.Propose(now, e)
 		return err
 	}
 	if x.N == 0 {
@@ -476,10 +472,14 @@ func (c *controller) open(ctx context.Context, spec *training.Spec, containers [
 			return err
 		}
 	}
+	fx := x.Take()
+	lines, err := encodeLines(fx.Entries)
+	if err != nil {
+		return err
+	}
 	if err := c.journal.append(ctx, lines); err != nil {
 		return err
 	}
-	fx := x.Take()
 	c.hub.publish(fx.Events)
 	c.files.add(fx)
 	c.fleet.giveBack(fx.Release)
@@ -566,8 +566,8 @@ func upload(ctx context.Context, f FS, uri string, data []byte) error {
 }
 
 // propose takes a request through the loop. It returns when what it changed is in the journal. The function runs on the
-// loop's goroutine; it returns the entry that it applied, or a refusal.
-func (c *controller) propose(ctx context.Context, run func(*experiment.Experiment, training.Millis) (*experiment.Entry, error)) error {
+// loop's goroutine; what it proposes is written together. An error that is no refusal ends the controller.
+func (c *controller) propose(ctx context.Context, run func(*experiment.Experiment, training.Millis) error) error {
 	p := &proposal{run: run, done: make(chan error, 1)}
 	select {
 	case c.proposals <- p:
@@ -597,12 +597,32 @@ func (c *controller) status(curves bool) (s protocol.ExperimentStatus) {
 	return s
 }
 
-// heard notes a sign of life of an executor; on the loop's goroutine.
-func (c *controller) heard(id string) { c.lastSeen[id] = training.MillisOf(c.env.now()) }
+// seat is a slot of an executor; slot -1 is the executor, by whichever call.
+type seat struct {
+	executor string
+	slot     int
+}
 
-func (c *controller) heardTrial(x *experiment.Experiment, err error, id training.TrialID) {
-	if t := x.Trial(id); err == nil && t != nil {
-		c.heard(t.Executor)
+// heard notes a sign of life of executors' slots; on the loop's goroutine.
+func (c *controller) heard(id string, slots ...int) {
+	now := training.MillisOf(c.env.now())
+	c.lastSeen[seat{id, -1}] = now
+	for _, n := range slots {
+		c.lastSeen[seat{id, n}] = now
+	}
+}
+
+// heardMember notes that the container of an executor was heard of, and, if it was believed, the slot of its member.
+func (c *controller) heardMember(x *experiment.Experiment, err error, container string, id training.TrialID, rank int) {
+	w := x.InContainer(container)
+	if w == nil {
+		return
+	}
+	c.heard(w.ID)
+	if err == nil {
+		if executor, slot, ok := x.Seat(id, rank); ok && executor == w.ID {
+			c.heard(w.ID, slot)
+		}
 	}
 }
 
@@ -655,39 +675,32 @@ func (c *controller) loop(ctx context.Context) error {
 func (c *controller) turn(ctx context.Context, batch []*proposal, ticked bool) error {
 	now := c.env.now()
 	millis := training.MillisOf(now)
-	var lines []line
 	results := make([]error, len(batch))
 	var broken error
-	take := func(e *experiment.Entry, err error) error {
-		if err != nil {
-			if _, ok := errors.AsType[*experiment.Refusal](err); !ok {
-				broken = err
-			}
-			return err
-		}
-		if e == nil {
-			return nil
-		}
-		b, err := e.Encode()
-		if err != nil {
+	check := func(err error) error {
+		if _, ok := errors.AsType[*experiment.Refusal](err); err != nil && !ok {
 			broken = err
 		}
-		lines = append(lines, line{e.N, b})
 		return err
 	}
 	c.mu.Lock()
 	for i, p := range batch {
-		results[i] = take(p.run(c.x, millis))
+		results[i] = check(p.run(c.x, millis))
 	}
 	if ticked {
 		for _, e := range c.due(now) {
-			_ = take(c.x.Propose(millis, e)) // kept in broken
+			_, err := c.x.Propose(millis, e)
+			_ = check(err) // kept in broken
 		}
 	}
 	fx := c.x.Take()
 	over := c.x.Over()
 	c.mu.Unlock()
 
+	lines, err := encodeLines(fx.Entries)
+	if broken == nil {
+		broken = err
+	}
 	if broken == nil {
 		broken = c.journal.append(ctx, lines)
 	}
@@ -737,8 +750,8 @@ func (c *controller) due(now time.Time) []*experiment.Entry {
 		c.graceUntil = max(c.graceUntil, millis.Add(c.times.Lease))
 	}
 	c.lastTick = now
-	return c.x.Due(millis, c.times.Lease, func(id string) training.Millis {
-		seen, ok := c.lastSeen[id]
+	return c.x.Due(millis, c.times.Lease, func(id string, slot int) training.Millis {
+		seen, ok := c.lastSeen[seat{id, slot}]
 		if !ok || millis < c.graceUntil {
 			return max(seen, c.graceUntil.Add(-c.times.Lease))
 		}

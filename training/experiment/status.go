@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path"
+	"strings"
 
 	"github.com/gohops/hops/training"
 	"github.com/gohops/hops/training/protocol"
@@ -14,14 +15,23 @@ import (
 func (x *Experiment) Row(t *trial, curve bool) protocol.TrialStatus {
 	r := protocol.TrialStatus{
 		Trial: t.ID, State: t.State, Params: t.Params, Attempt: t.Attempt, Failures: t.Failures, Epochs: t.Curve.Len(),
-		Metric: t.Metric, Budget: t.Budget, Promoted: t.Promotions, Resumed: t.Resumed, Executor: t.Executor,
+		Metric: t.Metric, Budget: t.Budget, Promoted: t.Promotions, Resumed: t.Resumed, Executor: t.executor(),
 		Reason: t.Reason, Error: t.Error, Dir: path.Join(x.Directory, t.ID.String()), Started: t.Started, Ended: t.Ended,
 	}
 	if t.Attempt > 0 {
-		r.Log = x.logPath(t)
+		r.Log = x.log(t, 0)
 	}
-	if w := x.Executor(t.Executor); w != nil {
+	if w := x.Executor(t.executor()); w != nil {
 		r.Host = w.Host
+	}
+	if len(t.Members) > 1 {
+		for rank, m := range t.Members {
+			row := protocol.MemberStatus{Rank: rank, Role: m.Place.Role, Executor: m.Executor, Joined: m.Joined, Done: m.Done, Events: m.Seq, Step: m.Step, Log: x.log(t, rank), LogBytes: m.Log}
+			if w := x.Executor(m.Executor); w != nil {
+				row.Host, row.GPUs = w.Host, w.GPUs
+			}
+			r.Members = append(r.Members, row)
+		}
 	}
 	if s := t.Stopping; s != nil {
 		r.Reason, r.Error = "stopping: "+s.Reason, s.Error
@@ -41,9 +51,13 @@ func (x *Experiment) Row(t *trial, curve bool) protocol.TrialStatus {
 
 func (x *Experiment) ExecutorRow(w *Executor) protocol.ExecutorStatus {
 	r := protocol.ExecutorStatus{Executor: w.ID, Container: w.Container, Node: w.Node, Host: w.Host, GPUs: w.GPUs, State: w.State, Reason: w.Reason, Trials: w.Ended}
-	if t := x.Trial(w.Trial); t != nil {
-		r.Trial = fmt.Sprintf("%v/%d", t.ID, t.Attempt)
+	var held []string
+	for _, id := range w.Slots {
+		if t := x.Trial(id); t != nil {
+			held = append(held, fmt.Sprintf("%v/%d", t.ID, t.Attempt))
+		}
 	}
+	r.Trial = strings.Join(held, " ")
 	return r
 }
 
@@ -76,7 +90,7 @@ func (x *Experiment) counters(now training.Millis) protocol.Counters {
 	c := x.Counters
 	for _, w := range x.Executors {
 		switch d := max(int64(now-w.Since), 0); {
-		case w.Trial != 0:
+		case w.Holds() > 0:
 			c.BusyMS += d
 		case w.State == executorIdle:
 			c.IdleMS += d

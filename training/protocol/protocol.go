@@ -358,8 +358,25 @@ type TrialStatus struct {
 	Steps    []int64              `json:"checkpoints,omitempty"` // steps of the checkpoints kept
 	Dir      string               `json:"dir"`
 	Log      string               `json:"log,omitempty"`
+	Members  []MemberStatus       `json:"members,omitempty"` // of a gang, by rank
 	Started  training.Millis      `json:"started,omitempty"`
 	Ended    training.Millis      `json:"ended,omitempty"`
+}
+
+// MemberStatus is a member of a gang.
+type MemberStatus struct {
+	Rank     int             `json:"rank"`
+	Role     rendezvous.Role `json:"role"`
+	Executor string          `json:"executor"`
+	Host     string          `json:"host,omitempty"`
+	GPUs     []string        `json:"gpus,omitempty"`
+	Joined   bool            `json:"joined,omitempty"`
+	// Done is how it ended; absent while it works.
+	Done     training.State `json:"done,omitempty"`
+	Events   int64          `json:"events"` // reported
+	Step     *int64         `json:"step,omitempty"`
+	Log      string         `json:"log"`
+	LogBytes int64          `json:"log_bytes,omitempty"`
 }
 
 // CurvePoint is the searched metric at a step, as [step, value].
@@ -396,7 +413,7 @@ type ExecutorStatus struct {
 	GPUs      []string `json:"gpus,omitempty"`
 	// State is IDLE, BUSY, DRAINING (told to end), GONE (ended as told) or LOST.
 	State  string `json:"state"`
-	Trial  string `json:"trial,omitempty"` // "0007/2"
+	Trial  string `json:"trial,omitempty"` // "0007/2"; of several slots those that have one, with blanks between them
 	Reason string `json:"reason,omitempty"`
 	Trials int    `json:"trials"` // attempts ended here
 }
