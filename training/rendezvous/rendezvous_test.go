@@ -180,7 +180,8 @@ func TestWhoIsWaitedFor(t *testing.T) {
 	}{{Torch, []Role{Chief, Worker}}, {TensorFlow, []Role{Chief, Worker}}, {ParameterServer, []Role{Chief}}, {MPI, []Role{Chief}}} {
 		var ends []Role
 		for _, r := range []Role{Chief, Worker, PS, Evaluator} {
-			if (Shape{Framework: c.framework}).Ends(r) {
+			m := Member{Role: r, Serves: Shape{Framework: c.framework}.Serves(r)}
+			if m.Ends() {
 				ends = append(ends, r)
 			}
 		}

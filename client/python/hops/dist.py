@@ -276,6 +276,18 @@ def _import(name, what):
 
 # -- for the process of a trial
 
+def warm(framework):
+    """Import what a gang of the framework needs and imports late, so that a process that is forked has it."""
+    if framework != "torch":
+        return
+    for name in ("torch", "torch.distributed", "torch.nn.parallel.distributed", "torch.utils.data.distributed", "torch._dynamo"):
+        try:  # the first step of an optimizer imports torch._dynamo
+            importlib.import_module(name)
+        except Exception as e:  # noqa: B902 - who needs it will say so
+            print("%s cannot be imported beforehand: %s" % (name, e), file=sys.stderr)
+            return
+
+
 def prepare(trial):
     """Before the function: what has to be said to frameworks that may be imported already."""
     if not trial.gang:
