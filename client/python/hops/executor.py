@@ -205,7 +205,8 @@ class Trial:
         self.op = None  # the stop or pause that was told to the process
         self._wished = False  # a checkpoint was asked for
         self.final = None
-        self._child = None
+        self._child = self._channel = None
+        self._early = []  # for the process, before it has its order
         self._serves = False  # the process does not call the function, and ends when it is killed
         self._changed = threading.Condition()
         self._events = []  # not acknowledged yet
@@ -239,9 +240,10 @@ class Trial:
                 if not self._join(ports):
                     self._ended = True
             if not self._ended:
+                threading.Thread(target=self._report, daemon=True).start()  # the imports of a framework may take longer than the lease
                 self._start(runner, ports)
                 readers = [threading.Thread(target=t, daemon=True) for t in (self._read_messages, self._read_log)]
-                for t in readers + [threading.Thread(target=self._report, daemon=True), self._flusher]:
+                for t in readers + [self._flusher]:
                     t.start()
                 runner.prepare(self.slot)
             with self._changed:
@@ -288,13 +290,17 @@ class Trial:
                 return True
 
     def _start(self, runner, ports):
+        child = runner.take(self.slot, self.gang and self.gang["framework"])
+        self._log_read, self._gone_read = child.log_read, child.gone_read
         if ports:
             ports.starting()
-        child = runner.take(self.slot, self.gang and self.gang["framework"])
-        self._log_read, self._gone_read, self._channel = child.log_read, child.gone_read, child.channel
+        order = dict(self.order, env=dict(self.order.get("env") or {}, HOPS_SLOT=str(self.slot)))
+        with self._write:
+            self._channel = child.channel
+            for message in [order] + self._early:
+                self._put(message)
         self._child = child
         child.watch(self._process_ended)
-        self._send(dict(self.order, env=dict(self.order.get("env") or {}, HOPS_SLOT=str(self.slot))))
 
     def close(self):
         """Write the rest of the log and the event files. Nobody waits for that: the trial's result is recorded already."""
@@ -322,10 +328,16 @@ class Trial:
 
     def _send(self, message):
         with self._write:
-            try:
-                self._channel.send(message)
-            except OSError:
-                pass  # the process has ended; its final says how
+            if self._channel is None:  # the process does not have its order yet
+                self._early.append(message)
+            else:
+                self._put(message)
+
+    def _put(self, message):
+        try:
+            self._channel.send(message)
+        except OSError:
+            pass  # the process has ended; its final says how
 
     def _read_messages(self):
         while True:
