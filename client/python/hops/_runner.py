@@ -83,6 +83,12 @@ class Runner:
         self._spawn = None
         self._lock = threading.Lock()
 
+    def ready(self, slot, framework=None):
+        """A process for a trial that waits already, or None."""
+        if framework in _gang.UNFORKABLE or not isinstance(self._usual, ForkRunner):
+            return None
+        return self._usual.ready(slot)
+
     def take(self, slot, framework=None):
         """A process for a trial. One of a gang whose framework breaks after a fork is spawned."""
         if framework not in _gang.UNFORKABLE or self._setup["mode"] != "fork":
@@ -108,6 +114,13 @@ class ForkRunner:
         self._setup, self._forks, self._spawn = setup, False, None
         self._lock = threading.Condition()
         threading.Thread(target=self._listen, daemon=True).start()
+
+    def ready(self, slot):
+        with self._lock:
+            child = self._spare.get(slot)
+            if child is None or not child.pid or child.status is not None:
+                return None
+            return self._spare.pop(slot)
 
     def take(self, slot):
         with self._lock:

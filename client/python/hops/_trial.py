@@ -181,6 +181,11 @@ def run(sock, problem):
             dist.prepare(trial)
             final = _call(trial, order)
         _close_writers()
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (OSError, ValueError):
+                pass  # the function has closed it
         trial.finish(final)
         return 0 if "error" not in final else 1
     finally:
@@ -343,7 +348,9 @@ def _describe(e):
 
 
 def _close_writers():
-    from hops import tensorboard
+    tensorboard = sys.modules.get("hops.tensorboard")
+    if tensorboard is None:
+        return  # nothing was written
     try:
         tensorboard.flush()
     except (OSError, _cluster.ClusterError) as e:

@@ -36,6 +36,8 @@ MAX_REPORT_EVENTS = 500
 MAX_LINE = 16384
 # How long the channel of a trial stays open after the end of its process. A daemon that it left may hold the other end for ever.
 LEFTOVER_SECONDS = 1.0
+# What a process that has said how its function ended has for its own end.
+LAST_SECONDS = 10.0
 # How many trials that have ended may wait for their files to be written.
 MAX_UNWRITTEN = 8
 # How long a member of a gang that saw a collective fail waits to hear that another one was the cause, in intervals of reports.
@@ -192,8 +194,8 @@ class Controller:
 class Trial:
     """One attempt: its process, what it reported, what is acknowledged."""
 
-    def __init__(self, controller, order, fs, record, slot=0):
-        self.controller, self.order, self.fs, self.record, self.slot = controller, order, fs, record, slot
+    def __init__(self, controller, order, fs, record, threads, slot=0):
+        self.controller, self.order, self.fs, self.record, self._threads, self.slot = controller, order, fs, record, threads, slot
         self.name, self.attempt = order["trial"], order["attempt"]
         self.gang = order.get("gang")
         self.rank = self.gang["rank"] if self.gang else 0
@@ -222,7 +224,7 @@ class Trial:
         if self.rank:  # TensorBoard shows the files of one directory as one run
             name = "rank-%d/%s" % (self.rank, name)
         self._scalars = _webhdfs.Appender(fs, _webhdfs.join(order["dirs"]["tensorboard"], name))
-        self._scalars.add(_events.header() + (b"" if self.rank else _events.hparams(order["params"], self.name)))
+        self._flusher = None
 
     def __str__(self):
         return "trial %s/%d%s" % (self.name, self.attempt, " rank %d" % self.rank if self.gang else "")
@@ -231,27 +233,31 @@ class Trial:
         """Run to the end, and tell the controller how it ended. Returns the final that was sent, or None, and what Next answers
         if the controller has said that too. What is left to be written then, close() writes."""
         readers, ports, answer, final = [], None, {}, None
-        self._flusher = threading.Thread(target=self._flush_files, daemon=True)
         self.record(kind="start", trial=self.name, attempt=self.attempt, resume=(self.order.get("resume") or {}).get("step", 0),
                     container=self.controller.container, **({"rank": self.rank} if self.gang else {}))
         try:
             if self.gang:
                 ports = _gang.Ports(self.gang["ports"], self.gang["framework"])
-                if not self._join(ports):
-                    self._ended = True
+                self._ended = not self._join(ports)
             if not self._ended:
-                threading.Thread(target=self._report, daemon=True).start()  # the imports of a framework may take longer than the lease
-                self._start(runner, ports)
-                readers = [threading.Thread(target=t, daemon=True) for t in (self._read_messages, self._read_log)]
-                for t in readers + [self._flusher]:
-                    t.start()
+                child = runner.ready(self.slot, self.gang and self.gang["framework"])
+                if not child:  # the imports of a framework may take longer than the lease
+                    self._threads.start(self._report)
+                    child = runner.take(self.slot, self.gang and self.gang["framework"])
+                    self._start(child, ports)
+                else:
+                    self._start(child, ports)
+                    self._threads.start(self._report)
+                self._scalars.add(_events.header() + (b"" if self.rank else _events.hparams(self.order["params"], self.name)))
+                readers = [self._threads.start(self._read_messages), self._threads.start(self._read_log)]
+                self._flusher = self._threads.start(self._flush_files)
                 runner.prepare(self.slot)
             with self._changed:
-                self._changed.wait_for(lambda: self.stale or self._failed or self._ended and not self._events)
+                self._changed.wait_for(lambda: self.stale or self._failed or (self._ended or self.final) and not self._events)
             if self.stale or self._failed:
                 self.kill_process()
-            for t in readers:
-                t.join()
+            if not self.final or self._failed:
+                self._wait(readers)
             if not self.stale:
                 final, answer = self._finish()
         except Stale:
@@ -259,13 +265,24 @@ class Trial:
         finally:
             if self.stale:
                 print("%s has moved on; its process is killed" % self, flush=True)
+                self.kill_process()
             with self._changed:
                 self._done = True
                 self._changed.notify_all()
-            self.kill_process()
+            # The next trial has the devices to itself: the process has ended before it begins.
+            self._wait(readers)
             if ports:
                 ports.close()
         return final, answer.get("next")
+
+    def _wait(self, readers):
+        """Wait for the end of the process. One that has said how the function ended has nothing left to do."""
+        for done in readers:
+            done.wait()
+        with self._changed:
+            if not self._child or self._changed.wait_for(lambda: self._child.status is not None, LAST_SECONDS):
+                return
+        self.kill_process()
 
     def _join(self, ports):
         """Meet the other members. False: the trial is over before it began."""
@@ -289,8 +306,7 @@ class Trial:
                 self.order = dict(self.order, env=dict(self.order.get("env") or {}, **answer.get("env") or {}), files=answer.get("files") or {})
                 return True
 
-    def _start(self, runner, ports):
-        child = runner.take(self.slot, self.gang and self.gang["framework"])
+    def _start(self, child, ports):
         self._log_read, self._gone_read = child.log_read, child.gone_read
         if ports:
             ports.starting()
@@ -304,8 +320,8 @@ class Trial:
 
     def close(self):
         """Write the rest of the log and the event files. Nobody waits for that: the trial's result is recorded already."""
-        if self._flusher.ident:
-            self._flusher.join()
+        if self._flusher:
+            self._flusher.wait()
         self._flush(last=True)
 
     def _process_ended(self, status):
@@ -447,10 +463,6 @@ class Trial:
             self._child.kill()
 
     def _finish(self):
-        deadline = time.monotonic() + 10
-        with self._changed:
-            while self._child and self._child.status is None and time.monotonic() < deadline:
-                self._changed.wait(0.2)
         conclusion = self._conclusion()
         if self.gang and conclusion["status"] == "FAILED" and _is_consequence(conclusion["error"]):
             with self._changed:  # the member that died tells the controller more than those that noticed
@@ -574,11 +586,38 @@ class Writer:
             trial.close()
 
 
+class Threads:
+    """Threads that outlive what they do: what they keep, as connections, serves the next trial."""
+
+    def __init__(self):
+        self._idle = []
+
+    def start(self, work):
+        """Have a thread call work(). Returns the event that it has."""
+        done = threading.Event()
+        try:
+            orders = self._idle.pop()
+        except IndexError:
+            orders = queue.SimpleQueue()
+            threading.Thread(target=self._run, args=(orders,), daemon=True).start()
+        orders.put((work, done))
+        return done
+
+    def _run(self, orders):
+        while True:
+            work, done = orders.get()
+            try:
+                work()
+            finally:
+                done.set()
+            self._idle.append(orders)
+
+
 class Slot:
     """Runs one trial after the other, until it is told to end."""
 
-    def __init__(self, number, controller, runner, fs, record, writer):
-        self.number, self.controller, self.runner, self.fs, self.record, self.writer = number, controller, runner, fs, record, writer
+    def __init__(self, number, controller, runner, fs, record, writer, threads):
+        self.number, self.controller, self.runner, self.fs, self.record, self.writer, self.threads = number, controller, runner, fs, record, writer, threads
 
     def work(self):
         last = None  # the trial that ended here last, with its final, in case the answer to it was lost
@@ -593,7 +632,7 @@ class Slot:
                     except Stale:
                         pass
                     continue
-                trial = Trial(self.controller, assignment, self.fs, self.record, self.number)
+                trial = Trial(self.controller, assignment, self.fs, self.record, self.threads, self.number)
                 self.controller.holding[self.number] = trial.held
                 final, order = trial.run(self.runner)
                 del self.controller.holding[self.number]
@@ -657,8 +696,8 @@ def _work():
     print("executor %s of %s on %s" % (setup["executor"], setup["experiment"], urllib.parse.urlsplit(controller.where[0]).netloc), flush=True)
     runner = _runner.Runner(setup)
     # Registering again says that this executor lives: who is silent loses its lease, and with it the files.
-    fs, writer = _webhdfs.WebHDFS(), Writer(controller.register, setup["report_ms"] / 1000.0)
-    slots = [Slot(n, controller, runner, fs, record, writer) for n in range(max(1, setup.get("slots") or 1))]
+    fs, writer, threads = _webhdfs.WebHDFS(), Writer(controller.register, setup["report_ms"] / 1000.0), Threads()
+    slots = [Slot(n, controller, runner, fs, record, writer, threads) for n in range(max(1, setup.get("slots") or 1))]
     ends = queue.Queue()
     for slot in slots:
         threading.Thread(target=_until_the_end, args=(slot, ends), daemon=True).start()

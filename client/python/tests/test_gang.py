@@ -172,7 +172,7 @@ class Vectors(unittest.TestCase):
         self.controller.setup = harness.vector("register")["response"]["body"]
         self.controller.where = ("http://127.0.0.1:1", None)
         self.controller.container = "c"
-        return executor.Trial(self.controller, harness.vector(name)["response"]["body"]["trial"], mock.Mock(), lambda **fact: None)
+        return executor.Trial(self.controller, harness.vector(name)["response"]["body"]["trial"], mock.Mock(), lambda **fact: None, executor.Threads())
 
     def test_join(self):
         trial = self.trial("next-gang")
