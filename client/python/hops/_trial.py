@@ -52,6 +52,7 @@ def prepare(setup):
     sys.path.insert(0, os.getcwd())
     _run.importing = True
     try:
+        dist.warm(setup.get("framework"))
         for name in setup.get("preload") or []:
             _import(name)
         module, _, name = setup["entry"].partition(":")
@@ -61,7 +62,6 @@ def prepare(setup):
             _check_pickle(setup)
         else:
             _import(module)
-        dist.warm(setup.get("framework"))
     except BaseException as e:  # noqa: B902 - user code may raise anything, SystemExit too
         return _describe(e)
     finally:

@@ -11,6 +11,7 @@ NVML instead (PYTORCH_NVML_BASED_CUDA_CHECK; vllm-project/vllm#15951); and since
 module, initialise it as well, the driver itself is asked after the imports (as vllm does, vllm-project/vllm#44252).
 """
 import ctypes
+import gc
 import json
 import os
 import select
@@ -64,6 +65,8 @@ def serve(control, setup):
     if cuda_initialised():
         _send(control, {"spawn": "importing %s has initialised CUDA, which does not survive a fork" % setup["entry"].split(":", 1)[0]})
         return
+    gc.collect()
+    gc.freeze()  # else the collector of each child would copy all pages by touching them
     _send(control, {"fork": True})
     children = {}
     woken_read, woken_write = os.pipe()

@@ -277,7 +277,10 @@ def _import(name, what):
 # -- for the process of a trial
 
 def warm(framework):
-    """Import what a gang of the framework needs and imports late, so that a process that is forked has it."""
+    """Before the function's module is imported: import what a gang of the framework needs and imports late, so that a process that is forked
+    has it, and say to TensorFlow what it reads once."""
+    if framework in ("tensorflow", "parameter_server") and importlib.util.find_spec("tf_keras"):
+        os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # fit() of Keras 3 does not know their strategies
     if framework != "torch":
         return
     for name in ("torch", "torch.distributed", "torch.nn.parallel.distributed", "torch.utils.data.distributed", "torch._dynamo"):
@@ -289,13 +292,9 @@ def warm(framework):
 
 
 def prepare(trial):
-    """Before the function: what has to be said to frameworks that may be imported already."""
-    if not trial.gang:
-        return
-    if "torch" in sys.modules and os.environ.get("OMP_NUM_THREADS", "").isdigit():
+    """Before the function: what has to be said to frameworks that are imported already."""
+    if trial.gang and "torch" in sys.modules and os.environ.get("OMP_NUM_THREADS", "").isdigit():
         sys.modules["torch"].set_num_threads(int(os.environ["OMP_NUM_THREADS"]))  # the variable is read when torch is loaded
-    if trial.gang["framework"] in ("tensorflow", "parameter_server") and importlib.util.find_spec("tf_keras"):
-        os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # fit() of Keras 3 does not know these strategies
 
 
 def calls(fn, gang):
