@@ -149,7 +149,7 @@ func vectors() []vector {
 		{
 			"register-slots", "The executor runs two trials at once; the controller was restarted while both slots had one.", "POST", "/v1/executors",
 			&protocol.RegisterExecutor{Protocol: 1, ContainerID: "container_1700000000000_0007_01_000003", Instance: "5f0c6a4e9d3b4a0c", Host: "gpu-12", PID: 4711, Holding: &protocol.Held{Trial: 7, Attempt: 2}, Held: []protocol.Held{{Trial: 9, Attempt: 1, Slot: 1}}},
-			200, &protocol.RegisteredExecutor{Executor: "e0003", Experiment: "application_1700000000000_0007_1", LeaseMS: 10000, ReportMS: 1000, ControllerAttempt: 2, Directory: run, Entry: "digits:train", CodeDir: "code", Mode: "inproc", Slots: 2, Metric: "accuracy", Direction: training.Max, StopGraceMS: 10000},
+			200, &protocol.RegisteredExecutor{Executor: "e0003", Experiment: "application_1700000000000_0007_1", LeaseMS: 10000, ReportMS: 1000, ControllerAttempt: 2, Directory: run, Entry: "digits:train", CodeDir: "code", Mode: "inproc", Slots: 2, Framework: rendezvous.Torch, Metric: "accuracy", Direction: training.Max, StopGraceMS: 10000},
 		},
 		{"next-slot", "The second slot of an executor asks for itself.", "GET", "/v1/executors/e0003/next?wait=30&slot=1", nil, 200, &protocol.Next{Action: protocol.ActionWait}},
 		{

@@ -264,6 +264,9 @@ func (c *controller) serveRegister(w http.ResponseWriter, r *http.Request, conta
 			Arguments: x.Spec.Arguments, Metric: x.Spec.Metric, Direction: x.Spec.Direction, StopGraceMS: x.Spec.StopGrace.D().Milliseconds(),
 			MetricOptional: x.Spec.Optimizer.Type == training.None,
 		}
+		if d := x.Spec.Distributed; d != nil {
+			out.Framework = d.Framework
+		}
 		if n := len(e.Slots); n > 1 {
 			out.Slots = n
 		}

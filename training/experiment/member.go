@@ -30,7 +30,7 @@ type member struct {
 }
 
 // trains says whether the gang waits for the member to end.
-func (m *member) trains() bool { return m.Place == nil || m.Place.Role.Ends() }
+func (m *member) trains() bool { return m.Place == nil || m.Place.Ends() }
 
 // The times of gangs.
 const (
@@ -69,7 +69,7 @@ func (t *trial) whole() bool {
 // workers is how many members train.
 func (t *trial) workers() (n int) {
 	for _, m := range t.Members {
-		if m.trains() {
+		if m.Place == nil || m.Place.Role == rendezvous.Chief || m.Place.Role == rendezvous.Worker {
 			n++
 		}
 	}

@@ -76,7 +76,9 @@ type RegisteredExecutor struct {
 	CodeDir string `json:"code_dir,omitempty"` // in the work directory; "" if there is no artifact
 	Mode    string `json:"mode"`               // inproc, fork, spawn
 	// Slots is how many trials the executor runs at once; 0 is 1. Each slot asks Next for itself; all share the devices.
-	Slots     int                        `json:"slots,omitempty"`
+	Slots int `json:"slots,omitempty"`
+	// Framework of the gangs that it takes part in: what that needs is imported before a trial is there.
+	Framework rendezvous.Framework       `json:"framework,omitempty"`
 	Preload   []string                   `json:"preload,omitempty"`
 	Arguments map[string]json.RawMessage `json:"arguments,omitempty"`
 	Metric    string                     `json:"metric"`

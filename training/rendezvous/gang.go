@@ -39,9 +39,6 @@ const (
 	Evaluator Role = "evaluator" // evaluates checkpoints, until they have ended
 )
 
-// Ends says whether the gang waits for members of this role to end: the others end with it.
-func (r Role) Ends() bool { return r == Chief || r == Worker }
-
 // Shape is how many members a gang has of each role.
 type Shape struct {
 	Framework Framework
@@ -110,6 +107,12 @@ func (s Shape) Roles() []Role {
 	return out
 }
 
+// Serves says whether members of the role do not call the function, but serve or hold a place until they are stopped: parameter
+// servers, the workers of parameter_server, which the chief coordinates, and those of mpi, which mpirun uses.
+func (s Shape) Serves(role Role) bool {
+	return role == PS || role == Worker && (s.Framework == ParameterServer || s.Framework == MPI)
+}
+
 // Ports is how many ports a member of the role needs.
 func (s Shape) Ports(role Role) int {
 	switch s.Framework {
@@ -130,6 +133,8 @@ type Member struct {
 	Role Role `json:"role"`
 	// Index counts the members of a role from 0.
 	Index int `json:"index"`
+	// Serves: it does not call the function, see Shape.Serves.
+	Serves bool `json:"serves,omitempty"`
 	// Host is the address at which the other members reach this one; Ports are open there for it.
 	Host  string `json:"host,omitempty"`
 	Ports []int  `json:"ports,omitempty"`
@@ -143,6 +148,9 @@ type Member struct {
 	// GPUs are the devices that the member sees.
 	GPUs []string `json:"gpus,omitempty"`
 }
+
+// Ends says whether the trial has not ended before the member has. The others are stopped then.
+func (m *Member) Ends() bool { return m.Role != Evaluator && !m.Serves }
 
 // Seat is where a member can run.
 type Seat struct {
@@ -183,7 +191,7 @@ func Arrange(s Shape, seats []Seat) (members []Member, at []int, err error) {
 	count := map[Role]int{}
 	for rank, role := range s.Roles() {
 		seat := seats[at[rank]]
-		members = append(members, Member{Rank: rank, Role: role, Index: count[role], Host: seat.Host, GPUs: seat.GPUs})
+		members = append(members, Member{Rank: rank, Role: role, Index: count[role], Serves: s.Serves(role), Host: seat.Host, GPUs: seat.GPUs})
 		count[role]++
 	}
 	place(members)

@@ -172,6 +172,25 @@ func TestServingLeavesDevices(t *testing.T) {
 	}
 }
 
+// TestWhoIsWaitedFor: a chief always is; members that serve never end by themselves.
+func TestWhoIsWaitedFor(t *testing.T) {
+	for _, c := range []struct {
+		framework Framework
+		ends      []Role
+	}{{Torch, []Role{Chief, Worker}}, {TensorFlow, []Role{Chief, Worker}}, {ParameterServer, []Role{Chief}}, {MPI, []Role{Chief}}} {
+		var ends []Role
+		for _, r := range []Role{Chief, Worker, PS, Evaluator} {
+			m := Member{Role: r, Serves: Shape{Framework: c.framework}.Serves(r)}
+			if m.Ends() {
+				ends = append(ends, r)
+			}
+		}
+		if !slices.Equal(ends, c.ends) {
+			t.Errorf("%s: %v, want %v", c.framework, ends, c.ends)
+		}
+	}
+}
+
 func TestMistakesAreNamed(t *testing.T) {
 	good := Shape{Framework: Torch, Workers: 2}
 	two := gang(t, good, Seat{Host: "a"}, Seat{Host: "b"})
