@@ -145,7 +145,7 @@ class Following:
     def _follow(self, display, trials, logs):
         delay = 0.1
         while True:
-            job = self.jobs.get(self.id)
+            job = {"id": self.id, **self.jobs.get(self.id)}
             state = job.get("state")
             live = None if state in _jobs.FINAL else self.jobs.proxy(self.id, "/v1/experiments/%s/summary" % self.experiment)
             if logs:

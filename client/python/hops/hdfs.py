@@ -27,7 +27,11 @@ def project_user():
 
 
 def project_name(project=None):
-    return project or os.environ.get("HOPS_PROJECT") or _cluster.user()
+    """The project: one that is named, HOPS_PROJECT, in a trial that of its experiment, else the user's name."""
+    if project or os.environ.get("HOPS_PROJECT"):
+        return project or os.environ["HOPS_PROJECT"]
+    parts = os.environ.get("HOPS_EXPERIMENT_DIR", "").split("/")
+    return parts[2] if len(parts) > 3 and parts[1] == "Projects" else _cluster.user()
 
 
 def project_path(project=None, exclude_nn_addr=False):
