@@ -26,10 +26,7 @@ const (
 )
 
 // Optimizers lists those that this program has, for messages.
-var Optimizers = []string{Random, Grid, Sobol, DE, ASHA, Hyperband, PBT, None, External}
-
-// unsupported are optimizers whose options are known and that this program has not.
-var unsupported = []string{BOHB, TPE, GP, CMAES}
+var Optimizers = []string{Random, Grid, Sobol, DE, ASHA, Hyperband, BOHB, TPE, GP, CMAES, PBT, None, External}
 
 // optimizerAliases are other names, without their hyphens and underscores: of Maggy, hops-util-py, Ray Tune, Optuna and Katib.
 var optimizerAliases = map[string]string{
@@ -307,9 +304,6 @@ func (s *Spec) validateOptimizer(m *Mistakes, spaceOK bool) {
 	o := &s.Optimizer
 	needsSpace := o.Type != None && o.Type != External
 	switch {
-	case slices.Contains(unsupported, o.Type):
-		m.addf("optimizer.type", "%s is not supported; there are %s", o.Type, strings.Join(Optimizers, ", "))
-		return
 	case !slices.Contains(Optimizers, o.Type):
 		m.addf("optimizer.type", "unknown optimizer %q%s", o.Type, suggest(o.Type, Optimizers))
 		return

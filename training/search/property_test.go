@@ -38,6 +38,15 @@ var properties = []property{
 	{name: "hyperband", doc: `"optimizer": {"type": "hyperband", "eta": 2, "r_max": 8}`},
 	{name: "hyperband cut", doc: `"optimizer": {"type": "hyperband", "eta": 3, "r_max": 9}, "trials": 40`},
 	{name: "differential evolution", doc: `"optimizer": {"type": "de", "population": 5, "generations": 5}, "max_epochs": 2`},
+	{name: "tpe", doc: `"optimizer": {"type": "tpe"}, "trials": 30, "max_epochs": 1`, runs: 8},
+	{name: "tpe univariate", doc: `"optimizer": {"type": "tpe", "multivariate": false, "startup": 3, "candidates": 5, "gamma": 0.3}, "trials": 20, "max_epochs": 1`, runs: 6},
+	{name: "tpe objectives", doc: `"optimizer": {"type": "tpe"}, "objectives": [{"metric": "a", "direction": "max"}, {"metric": "b", "direction": "min"}], "metric": "a", "trials": 20, "max_epochs": 1`, runs: 6},
+	{name: "bohb", doc: `"optimizer": {"type": "bohb", "eta": 2, "r_max": 8}`, runs: 6},
+	{name: "gp", doc: `"optimizer": {"type": "gp"}, "trials": 16, "max_epochs": 1`, runs: 3},
+	{name: "gp lcb", doc: `"optimizer": {"type": "gp", "acquisition": "lcb", "impute": "max", "startup": 4}, "trials": 9, "max_epochs": 1`, runs: 2},
+	{name: "gp pi", doc: `"optimizer": {"type": "gp", "acquisition": "pi", "impute": "mean", "startup": 4}, "trials": 9, "max_epochs": 1`, runs: 2},
+	{name: "gp thompson", doc: `"optimizer": {"type": "gp", "strategy": "thompson", "startup": 4}, "trials": 9, "max_epochs": 1`, runs: 2},
+	{name: "cmaes", doc: `"optimizer": {"type": "cmaes"}, "trials": 40, "max_epochs": 1`, runs: 6},
 	{name: "pbt", doc: `"optimizer": {"type": "pbt", "population": 7, "interval": 2}, "max_epochs": 9`},
 }
 
@@ -54,6 +63,9 @@ func TestPropertiesOfEveryOptimizer(t *testing.T) {
 				r := rand.New(rand.NewPCG(run, 77))
 				space := randomSpace(r, p.grid)
 				doc := func(direction string, seed uint64) *training.Spec {
+					if strings.Contains(p.doc, "objectives") {
+						direction = "max" // that of the first
+					}
 					return spec(t, fmt.Sprintf(`{"entry": "m:f", "direction": %q, "seed": %d, %s, "space": %s}`, direction, seed, p.doc, space))
 				}
 				up := story{t: t, name: fmt.Sprintf("run %d over %s", run, space), spec: doc("max", run), order: run}

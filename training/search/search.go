@@ -143,6 +143,14 @@ func New(s *training.Spec) (Optimizer, error) {
 		return newEvolution(s), nil
 	case training.PBT:
 		return newPBT(s), nil
+	case training.TPE:
+		return newSequence(s, newTPE(s), s.MaxEpochs), nil
+	case training.GP:
+		return newSequence(s, newGP(s), s.MaxEpochs), nil
+	case training.CMAES:
+		return newSequence(s, newCMAES(s), s.MaxEpochs), nil
+	case training.BOHB:
+		return newHyperband(s, newTPE(s)), nil
 	case training.External:
 		return newExternal(s), nil
 	}
