@@ -66,7 +66,7 @@ func (t *trial) whole() bool {
 	return !slices.ContainsFunc(t.Members, func(m *member) bool { return !m.Joined })
 }
 
-// workers is how many members train.
+// workers is how many members are the chief or workers.
 func (t *trial) workers() (n int) {
 	for _, m := range t.Members {
 		if m.Place == nil || m.Place.Role == rendezvous.Chief || m.Place.Role == rendezvous.Worker {
