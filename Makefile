@@ -9,7 +9,7 @@ NFPM_VERSION := v2.45.0
 # The packages with the most concurrency; `make lint` runs their tests under the race detector.
 RACE     := ./internal/... ./metadata/... ./namenode/... ./datanode/... ./client/dfs/... ./resourcemanager/... ./nodemanager/... ./training/...
 
-.PHONY: help build build-static demo test race lint attack bench bench-quick bench-micro bench-scheduler bench-sim upgrade cover gen gen-check fmt compat compat-fuzz spark fuzz fault train packages cluster clean
+.PHONY: help build build-static demo test race lint attack bench bench-quick bench-micro bench-scheduler bench-search bench-sim upgrade cover gen gen-check fmt compat compat-fuzz spark fuzz fault train packages cluster clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,11 @@ bench-scheduler: build ## what the scheduler and three resource managers cost at
 	@HOPS_BENCH_NODES=10000 $(GO) test -run '^$$' -timeout 30m -bench Failover -benchtime 1x ./resourcemanager/server | tee -a integration/bench/results/scheduler.txt
 	@HOPS_BENCH_NODES=10000 $(GO) test -run '^$$' -timeout 30m -bench Heartbeats -benchtime 1x ./resourcemanager/server | tee -a integration/bench/results/scheduler.txt
 	@uptime | tee -a integration/bench/results/scheduler.txt
+
+bench-search: ## the searches over recorded learning curves in virtual time, and how many trials they decide in a second of CPU, into integration/bench/results/search.txt
+	@$(GO) run ./integration/bench/search | tee integration/bench/results/search.txt
+	@uptime | tee -a integration/bench/results/search.txt
+	@GOMAXPROCS=1 $(GO) test -run '^$$' -bench Trials -benchtime 3x ./training/search | grep cpu-s | tee -a integration/bench/results/search.txt
 
 bench-micro: ## run the Go benchmarks of the engines
 	@$(GO) test -run '^$$' -bench . -benchtime 1s ./metadata/... ./internal/... ./namenode/... ./datanode/... ./client/... ./resourcemanager/... ./training/...

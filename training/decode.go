@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -48,6 +49,7 @@ func decodeStruct(data []byte, v reflect.Value, path string, m *Mistakes) {
 		m.addf(path, "%s", what)
 		return
 	}
+	readAliases(keys, v.Interface(), path, m)
 	t := v.Type()
 	var known []string
 	for i := range t.NumField() {
@@ -61,9 +63,20 @@ func decodeStruct(data []byte, v reflect.Value, path string, m *Mistakes) {
 		switch field.Interface().(type) {
 		case Optimizer, EarlyStop, Resources:
 			decodeStruct(raw, field, p, m)
-		case *Code, *Retention:
+		case *Code, *Retention, *Distributed:
 			field.Set(reflect.New(field.Type().Elem()))
 			decodeStruct(raw, field.Elem(), p, m)
+		case []Objective:
+			var list []json.RawMessage
+			if err := json.Unmarshal(raw, &list); err != nil {
+				m.addf(p, "%s", plain(err))
+				continue
+			}
+			objectives := make([]Objective, min(len(list), MaxObjectives+1))
+			for i := range objectives {
+				decodeStruct(list[i], reflect.ValueOf(&objectives[i]).Elem(), fmt.Sprintf("%s[%d]", p, i), m)
+			}
+			field.Set(reflect.ValueOf(objectives))
 		default:
 			if err := json.Unmarshal(raw, field.Addr().Interface()); err != nil {
 				m.addf(p, "%s", plain(err))
@@ -79,6 +92,26 @@ func decodeStruct(data []byte, v reflect.Value, path string, m *Mistakes) {
 	slices.Sort(names)
 	for _, k := range names {
 		m.addf(strings.TrimPrefix(path+"."+k, "."), "unknown key%s", suggest(k, known))
+	}
+}
+
+// readAliases gives options their names here.
+func readAliases(keys map[string]json.RawMessage, of any, path string, m *Mistakes) {
+	var aliases map[string]string
+	if a, ok := of.(interface{ Aliases() map[string]string }); ok {
+		aliases = a.Aliases()
+	}
+	for _, name := range slices.Sorted(maps.Keys(keys)) {
+		to, ok := aliases[name]
+		if !ok {
+			continue
+		}
+		if _, twice := keys[to]; twice {
+			m.addf(path+"."+name, "is another name of %s, which is there as well", to)
+		} else {
+			keys[to] = keys[name]
+		}
+		delete(keys, name)
 	}
 }
 
@@ -112,4 +145,28 @@ func suggest(word string, known []string) string {
 		return ": one of " + strings.Join(known, ", ")
 	}
 	return ""
+}
+
+// UnmarshalJSON reads options by the names that they have elsewhere as well. Its error is Mistakes.
+func (o *Optimizer) UnmarshalJSON(data []byte) error {
+	return decodeMember(data, reflect.ValueOf(o).Elem(), "optimizer")
+}
+
+// UnmarshalJSON reads options by the names that they have elsewhere as well. Its error is Mistakes.
+func (e *EarlyStop) UnmarshalJSON(data []byte) error {
+	return decodeMember(data, reflect.ValueOf(e).Elem(), "early_stop")
+}
+
+// Aliases are the names of options elsewhere, with those here.
+func (Optimizer) Aliases() map[string]string { return optimizerKeys }
+
+// Aliases are the names of options elsewhere, with those here.
+func (EarlyStop) Aliases() map[string]string { return stopKeys }
+
+func decodeMember(data []byte, v reflect.Value, path string) error {
+	var m Mistakes
+	if decodeStruct(data, v, path, &m); len(m) > 0 {
+		return m
+	}
+	return nil
 }

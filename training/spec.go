@@ -65,9 +65,12 @@ type Spec struct {
 	Direction Direction `json:"direction"`
 	// Metric is the name of the metric that is optimized, also the key in the function's returned dict. Default "metric".
 	Metric string `json:"metric"`
-	// Trials is how many configurations are tried. Grid: all of the grid, whatever is written here. Default 1.
+	// Objectives are the metrics of a search for the best compromises; Metric and Direction are the first one's.
+	Objectives []Objective `json:"objectives,omitempty"`
+	// Trials is how many configurations are tried. Grid: all of the grid, differential_evolution: population times
+	// generations, pbt: the population, whatever is written here. Default 1; hyperband and bohb: once through their brackets.
 	Trials int `json:"trials"`
-	// MaxEpochs ends a trial after so many reported steps; 0: when it returns. ASHA uses r_max instead.
+	// MaxEpochs ends a trial after so many reported steps; 0: when it returns. ASHA, Hyperband and BOHB use r_max instead.
 	MaxEpochs int `json:"max_epochs,omitempty"`
 	// Seed makes the search repeatable: same seed, same suggestions. Without one the controller draws it when the experiment
 	// begins, and records it.
@@ -75,9 +78,15 @@ type Spec struct {
 
 	// Executors is how many containers work at once. Default 1.
 	Executors int `json:"executors"`
+	// TrialsPerExecutor run at once in each of them and share its devices. Default 1.
+	TrialsPerExecutor int `json:"trials_per_executor,omitempty"`
+	// Distributed: each trial is a gang of executors. Default none.
+	Distributed *Distributed `json:"distributed,omitempty"`
+	// Repeats runs each configuration so often, with other seeds; its metric is the mean. Default 1.
+	Repeats int `json:"repeats,omitempty"`
 	// Resources of each executor. Default 1 GiB, 1 vcore, no GPU.
 	Resources Resources `json:"resources"`
-	// ExecutorMode is fork (default) or spawn (frameworks that break after a fork).
+	// ExecutorMode is fork (default), spawn (frameworks that break after a fork) or inproc (one process for one trial after the other).
 	ExecutorMode string `json:"executor_mode,omitempty"`
 	// Retention of checkpoints. Default: the newest and the best of each trial.
 	Retention *Retention `json:"retention,omitempty"`
@@ -87,7 +96,7 @@ type Spec struct {
 	// TrialTimeout fails an attempt that takes longer. Default none.
 	TrialTimeout Duration `json:"trial_timeout,omitempty"`
 	// ReportTimeout fails an attempt that does not report for so long. Default 10m where the search depends on reports
-	// (asha, median), else none; negative: none.
+	// (asha, hyperband, bohb, pbt, early stopping), else none; negative: none.
 	ReportTimeout Duration `json:"report_timeout,omitempty"`
 	// StopGrace is what a trial that is told to stop has until it is killed. Default 10s.
 	StopGrace Duration `json:"stop_grace,omitempty"`
@@ -133,107 +142,23 @@ type Resources struct {
 	GPUs   int  `json:"gpus"`
 }
 
-// The optimizers.
-const (
-	Random = "random"
-	Grid   = "grid"
-	ASHA   = "asha"
-	None   = "none"
-)
-
-// Optimizers lists them all, for messages.
-var Optimizers = []string{Random, Grid, ASHA, None}
-
-// unsupported are optimizers that HopsML, Maggy and their peers have and this program has not.
-var unsupported = []string{"differential_evolution", "de", "hyperband", "bohb", "tpe", "gp", "bayesian", "sobol", "cmaes", "pbt"}
-
-// Optimizer chooses what to try. Aliases of Maggy are read: randomsearch, gridsearch.
-type Optimizer struct {
-	Type string `json:"type"`
-	// Eta is ASHA's reduction factor: one of eta trials of a rung is promoted. Default 3.
-	Eta int `json:"eta,omitempty"`
-	// RMin is the budget of ASHA's first rung, in epochs. Default 1.
-	RMin int `json:"r_min,omitempty"`
-	// RMax is the budget of its last rung. Default max_epochs.
-	RMax int `json:"r_max,omitempty"`
-}
-
-// Rungs are the budgets of ASHA's rungs: r_min, r_min·eta, … and at last r_max.
-func (o Optimizer) Rungs() []int {
-	var out []int
-	for r := o.RMin; r > 0 && r < o.RMax && o.Eta > 1; r *= o.Eta {
-		out = append(out, r)
-	}
-	return append(out, o.RMax)
-}
-
-// The early-stopping policies. NoStop is written "none".
-const (
-	Median = "median"
-	NoStop = "none"
-)
-
-// EarlyStop ends trials that do worse than others did.
-type EarlyStop struct {
-	// Policy is none (default) or median.
-	Policy string `json:"policy"`
-	// Min: the rule is silent until more than so many trials have completed. Default 10.
-	Min *int `json:"es_min,omitempty"`
-	// Interval: the rule looks at every so-many-th step. Default 1.
-	Interval int `json:"interval,omitempty"`
-}
-
 // SetDefaults writes defaults into what is empty and resolves aliases. user is who asks.
 func (s *Spec) SetDefaults(user string) {
-	def := func(to *string, v string) {
-		if *to == "" {
-			*to = v
-		}
-	}
-	defInt := func(to *int, v int) {
-		if *to == 0 {
-			*to = v
-		}
-	}
 	def(&s.Name, "no-name")
 	def(&s.Project, user)
 	def(&s.Kind, "PARALLEL_EXPERIMENTS")
+	s.setObjectives()
 	def((*string)(&s.Direction), string(Max))
 	def(&s.Metric, "metric")
 	def(&s.ExecutorMode, "fork")
 	o := &s.Optimizer
-	o.Type = strings.ToLower(o.Type)
-	switch o.Type {
-	case "":
-		o.Type = None
-		if len(s.Space) > 0 {
-			o.Type = Random
-		}
-	case "randomsearch":
-		o.Type = Random
-	case "gridsearch":
-		o.Type = Grid
-	case "single", "singlerun":
-		o.Type = None
-	}
-	if o.Type == ASHA {
-		defInt(&o.Eta, 3)
-		defInt(&o.RMin, 1)
-		defInt(&o.RMax, s.MaxEpochs)
-	}
-	def(&s.EarlyStop.Policy, NoStop)
-	s.EarlyStop.Policy = strings.ToLower(s.EarlyStop.Policy)
-	if s.EarlyStop.Min == nil {
-		s.EarlyStop.Min = new(10)
-	}
-	defInt(&s.EarlyStop.Interval, 1)
-	switch n, finite := s.Space.Size(); {
-	case o.Type == Grid && finite && n <= MaxTrials:
-		s.Trials = int(n)
-	case o.Type == None && len(s.Configurations) > 0:
-		s.Trials = len(s.Configurations)
+	o.setDefaults(s)
+	s.EarlyStop.setDefaults()
+	if n, ok := o.plannedTrials(s); ok {
+		s.Trials = n
 	}
 	defInt(&s.Trials, 1)
+	s.setDistributed()
 	defInt(&s.Executors, 1)
 	if s.Resources.Memory == 0 {
 		s.Resources.Memory = 1 << 30
@@ -242,7 +167,7 @@ func (s *Spec) SetDefaults(user string) {
 	if s.Retention == nil {
 		s.Retention = &Retention{Last: 1, Best: 1}
 	}
-	if s.ReportTimeout == 0 && (o.Type == ASHA || s.EarlyStop.Policy == Median) {
+	if s.ReportTimeout == 0 && (o.Halving() || o.Type == PBT || s.EarlyStop.Policy != NoStop) {
 		s.ReportTimeout = Duration(10 * time.Minute)
 	}
 	if s.StopGrace == 0 {
@@ -279,13 +204,13 @@ func (m *Mistakes) addf(field, format string, args ...any) {
 }
 
 var (
-	entryForm   = regexp.MustCompile(`^[A-Za-z_][\w]*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$`)
-	nameForm    = regexp.MustCompile(`^[A-Za-z_]\w*$`)
-	projectForm = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$`)
-	resumeForm  = regexp.MustCompile(`^application_\d+_\d+_1$`)
-	sha256Form  = regexp.MustCompile(`^[0-9a-f]{64}$`)
-	kinds       = []string{"EXPERIMENT", "PARALLEL_EXPERIMENTS", "MAGGY"}
-	stopRules   = []string{NoStop, Median}
+	entryForm     = regexp.MustCompile(`^[A-Za-z_][\w]*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$`)
+	nameForm      = regexp.MustCompile(`^[A-Za-z_]\w*$`)
+	projectForm   = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$`)
+	resumeForm    = regexp.MustCompile(`^application_\d+_\d+_1$`)
+	sha256Form    = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	executorModes = []string{"fork", "spawn", "inproc"}
+	kinds         = []string{"EXPERIMENT", "PARALLEL_EXPERIMENTS", "MAGGY"}
 )
 
 // Validate lists every mistake at once, as Mistakes; nil if the spec can run. Call SetDefaults first.
@@ -328,6 +253,7 @@ func (s *Spec) Validate() error {
 		}
 	}
 	s.validateSearch(&m)
+	s.validateObjectives(&m)
 	s.validateEarlyStop(&m)
 	if len(s.Metric) > MaxMetricName {
 		m.addf("metric", "the name has %d bytes, at most %d", len(s.Metric), MaxMetricName)
@@ -353,9 +279,10 @@ func (s *Spec) Validate() error {
 	if s.Resources.GPUs < 0 {
 		m.addf("resources.gpus", "%d is below 0", s.Resources.GPUs)
 	}
-	if s.ExecutorMode != "fork" && s.ExecutorMode != "spawn" {
-		m.addf("executor_mode", `unknown mode %q: "fork" or "spawn"`, s.ExecutorMode)
+	if !slices.Contains(executorModes, s.ExecutorMode) {
+		m.addf("executor_mode", "unknown mode %q: one of %s", s.ExecutorMode, strings.Join(executorModes, ", "))
 	}
+	s.validateDistributed(&m)
 	if r := s.Retention; r != nil && (r.Last < -1 || r.Best < 0 || r.Every < 0) {
 		m.addf("retention", "last is at least -1, best and every at least 0")
 	}
@@ -401,85 +328,27 @@ func (s *Spec) validateSearch(m *Mistakes) {
 	if s.Optimizer.Type != None && len(s.Configurations) > 0 {
 		m.addf("configurations", "are for optimizer none, not %s", s.Optimizer.Type)
 	}
-	switch o := s.Optimizer; o.Type {
-	case Random, Grid, ASHA:
-		if len(s.Space) == 0 {
-			m.addf("space", "is empty; %s needs something to search", o.Type)
-		}
-	case None:
-		if len(s.Space) > 0 && len(s.Configurations) == 0 {
-			m.addf("optimizer.type", "none does not search the space; name one of %s", strings.Join(Optimizers, ", "))
-		}
-		if len(s.Configurations) > MaxTrials {
-			m.addf("configurations", "%d of them, at most %d", len(s.Configurations), MaxTrials)
-			break
-		}
-		for i, c := range s.Configurations {
-			if len(s.Space) == 0 || !spaceOK {
-				continue
-			}
-			for _, why := range s.Space.Check(c) {
-				m.addf(fmt.Sprintf("configurations[%d]", i), "%s", why)
-			}
-		}
-	default:
-		if slices.Contains(unsupported, o.Type) {
-			m.addf("optimizer.type", "%s is not supported; there are %s", o.Type, strings.Join(Optimizers, ", "))
-		} else {
-			m.addf("optimizer.type", "unknown optimizer %q%s", o.Type, suggest(o.Type, Optimizers))
-		}
+	if s.Optimizer.Type == None {
+		s.validateConfigurations(m, spaceOK)
 	}
-	switch o := s.Optimizer; o.Type {
-	case Grid:
-		for _, p := range s.Space {
-			if p.Type == Double {
-				m.addf("space."+p.Name, "a grid cannot be laid over a DOUBLE range; list the values as DISCRETE")
-			}
-		}
-		if n, ok := s.Space.Size(); spaceOK && ok && n > MaxTrials {
-			m.addf("space", "the grid has %d points, at most %d", n, MaxTrials)
-		}
-	case ASHA:
-		if o.Eta < 2 {
-			m.addf("optimizer.eta", "%d is below 2", o.Eta)
-		}
-		if o.RMin < 1 {
-			m.addf("optimizer.r_min", "%d is below 1", o.RMin)
-		}
-		switch {
-		case o.RMax == 0:
-			m.addf("optimizer.r_max", "missing: how many epochs a trial trains that is promoted to the end (or set max_epochs)")
-		case o.RMax < o.RMin:
-			m.addf("optimizer.r_max", "%d is below r_min %d", o.RMax, o.RMin)
-		case o.Eta >= 2 && o.RMin >= 1:
-			rungs := o.Rungs()
-			if need := math.Pow(float64(o.Eta), float64(len(rungs)-1)); float64(s.Trials) < need {
-				m.addf("trials", "%d are too few for one to reach the last of the rungs %v: at least %d (eta^%d), or a smaller r_max", s.Trials, rungs, int64(need), len(rungs)-1)
-			}
-		}
-	}
-	if s.Optimizer.Type != ASHA {
-		for _, f := range []struct {
-			name string
-			v    int
-		}{{"eta", s.Optimizer.Eta}, {"r_min", s.Optimizer.RMin}, {"r_max", s.Optimizer.RMax}} {
-			if f.v != 0 {
-				m.addf("optimizer."+f.name, "is an option of asha, not of %s", s.Optimizer.Type)
-			}
-		}
-	}
+	s.validateOptimizer(m, spaceOK)
 }
 
-func (s *Spec) validateEarlyStop(m *Mistakes) {
-	e := s.EarlyStop
-	if !slices.Contains(stopRules, e.Policy) {
-		m.addf("early_stop.policy", "unknown policy %q%s", e.Policy, suggest(e.Policy, stopRules))
+func (s *Spec) validateConfigurations(m *Mistakes, spaceOK bool) {
+	if len(s.Space) > 0 && len(s.Configurations) == 0 {
+		m.addf("optimizer.type", "none does not search the space; name one of %s", strings.Join(Optimizers, ", "))
 	}
-	if e.Min != nil && *e.Min < 0 {
-		m.addf("early_stop.es_min", "%d is below 0", *e.Min)
+	if len(s.Configurations) > MaxTrials {
+		m.addf("configurations", "%d of them, at most %d", len(s.Configurations), MaxTrials)
+		return
 	}
-	if e.Interval < 1 {
-		m.addf("early_stop.interval", "%d is below 1", e.Interval)
+	for i, c := range s.Configurations {
+		if len(s.Space) == 0 || !spaceOK {
+			continue
+		}
+		for _, why := range s.Space.Check(c) {
+			m.addf(fmt.Sprintf("configurations[%d]", i), "%s", why)
+		}
 	}
 }
 

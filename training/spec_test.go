@@ -92,11 +92,11 @@ func TestDefaultsAndAliases(t *testing.T) {
 		`{"entry": "m:f", "space": {"x": ["DOUBLE", [1, 3]]}, "optimizer": {"type": "grid"}}`:                                          "space.x: a grid cannot be laid over a DOUBLE range; list the values as DISCRETE",
 		`{"entry": "m:f", "space": {"x": ["DOUBLE", [1, 3]]}, "optimizer": {"type": "asha"}, "trials": 9}`:                             "optimizer.r_max: missing: how many epochs a trial trains that is promoted to the end (or set max_epochs)",
 		`{"entry": "m:f", "space": {"x": ["DOUBLE", [1, 3]]}, "optimizer": {"type": "asha", "r_max": 27}, "trials": 24}`:               "trials: 24 are too few for one to reach the last of the rungs [1 3 9 27]: at least 27 (eta^3), or a smaller r_max",
-		`{"entry": "m:f", "space": {"x": ["DOUBLE", [1, 3]]}, "optimizer": {"type": "random", "eta": 3}}`:                              "optimizer.eta: is an option of asha, not of random",
+		`{"entry": "m:f", "space": {"x": ["DOUBLE", [1, 3]]}, "optimizer": {"type": "random", "eta": 3}}`:                              "optimizer.eta: is an option of asha, hyperband, bohb, not of random",
 		`{"entry": "m:f", "space": {"x": ["INTEGER", [1, 3]]}, "configurations": [{"x": 4}, {"y": 1}]}`:                                "configurations: are for optimizer none, not random",
 		`{"entry": "m:f", "space": {"x": ["INTEGER", [1, 3]]}, "optimizer": {"type": "none"}, "configurations": [{"x": 4}, {"y": 1}]}`: `configurations[0]: parameter "x": 4 is outside [1, 3]; configurations[1]: parameter "x" has no value; configurations[1]: parameter "y" is not in the space`,
 		`{"entry": "m:f", "space": {"x": ["INTEGER", [1, 1000]], "y": ["INTEGER", [1, 1000]]}, "optimizer": {"type": "grid"}}`:         "space: the grid has 1000000 points, at most 100000",
-		`{"entry": "m:f", "optimizer": {"type": "tpe"}}`:                                                                               `optimizer.type: tpe is not supported; there are random, grid, asha, none`,
+		`{"entry": "m:f", "optimizer": {"type": "tpe"}}`:                                                                               `space: is empty; tpe needs something to search`,
 		`[]`: "the experiment is not a JSON object; entry: missing: the training function, FILE.py:FUNCTION in a study, module:function in a job",
 	} {
 		s, err := ParseSpec([]byte(doc), "ann")

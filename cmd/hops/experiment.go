@@ -21,7 +21,7 @@ import (
 func experimentCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "experiment",
-		Usage: "search hyperparameters with a Python function: run, list, show, best, logs, stop, resume",
+		Usage: "search hyperparameters with a Python function: run, list, show, best, logs, stop, resume, simulate, replay",
 		Subcommands: []*cli.Command{
 			{
 				Name:      "run",
@@ -77,6 +77,7 @@ func experimentCommand() *cli.Command {
 				},
 				Action: resumeExperiment,
 			},
+			simulateCommand(), replayCommand(),
 		},
 	}
 }

@@ -248,11 +248,21 @@ func (c *checker) value(key, place string, v any, t reflect.Type) {
 	}
 }
 
+// aliased is a type whose reader knows some keys by other names as well.
+type aliased interface {
+	Aliases() map[string]string
+}
+
 // fields checks the keys of an object.
 func (c *checker) fields(key, place string, m map[string]any, t reflect.Type) {
 	known := map[string]reflect.Type{}
 	c.names(t, known)
 	all := slices.Sorted(maps.Keys(known))
+	if a, ok := reflect.New(t).Interface().(aliased); ok {
+		for other, name := range a.Aliases() {
+			known[other] = known[name]
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(m)) {
 		if field, ok := known[name]; ok {
 			c.value(join(key, name), step(place, name), m[name], field)

@@ -3,6 +3,8 @@ package search
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
+	"strconv"
 
 	"github.com/gohops/hops/training"
 )
@@ -16,13 +18,6 @@ type source interface {
 	size() int
 }
 
-// takeAll notes the configurations of the trials so far.
-func takeAll(s source, tried []training.Params) {
-	for i, p := range tried {
-		s.take(training.TrialID(i+1), p)
-	}
-}
-
 // sampler draws at random, never the same configuration twice where the space is finite.
 type sampler struct {
 	space  training.Space
@@ -31,10 +26,12 @@ type sampler struct {
 	finite bool
 	drawn  training.TrialID
 	seen   map[string]bool
+	points *enumeration
+	quasi  *sobol // where the first candidate of each trial comes from, if not from chance
 }
 
 func newSampler(space training.Space, seed uint64) *sampler {
-	s := &sampler{space: space, seed: seed, seen: map[string]bool{}}
+	s := &sampler{space: space, seed: seed, seen: map[string]bool{}, points: newEnumeration(space)}
 	s.count, s.finite = space.Size()
 	return s
 }
@@ -82,7 +79,7 @@ func (s *sampler) fresh(n training.TrialID) training.Params {
 	// Nearly exhausted, so that the space is small: the next free one behind a random place.
 	start := rand.New(rand.NewPCG(s.seed, uint64(n)<<16|tries)).Uint64N(s.count)
 	for i := range s.count {
-		if p := nth(s.space, (start+i)%s.count); !s.seen[p.Key()] {
+		if p := s.points.nth((start + i) % s.count); !s.seen[p.Key()] {
 			return p
 		}
 	}
@@ -91,6 +88,9 @@ func (s *sampler) fresh(n training.TrialID) training.Params {
 
 // at is the try-th candidate for trial n.
 func (s *sampler) at(n training.TrialID, try uint64) training.Params {
+	if s.quasi != nil && try == 0 {
+		return s.quasi.at(n)
+	}
 	r := rand.New(rand.NewPCG(s.seed, uint64(n)<<16|try))
 	p := make(training.Params, len(s.space))
 	for _, d := range s.space {
@@ -122,23 +122,107 @@ func sample(d training.Parameter, r *rand.Rand) training.Value {
 	}
 }
 
-// nth is the i-th configuration of a finite space in the order of nested loops, the last parameter fastest. Parameters that
-// are not active are no loops.
-func nth(space training.Space, i uint64) training.Params {
-	p := make(training.Params, len(space))
-	for k, d := range space {
+// fromUnit is the value at a place of the unit interval: of a range evenly, in the logarithm if it says so; of a list each value
+// has an equal part.
+func fromUnit(d training.Parameter, u float64) training.Value {
+	u = min(max(u, 0), math.Nextafter(1, 0))
+	switch d.Type {
+	case training.Double:
+		v := d.Min + u*(d.Max-d.Min)
+		if d.Log {
+			v = math.Exp(math.Log(d.Min) + u*(math.Log(d.Max)-math.Log(d.Min)))
+		}
+		return training.Float(min(max(v, d.Min), d.Max))
+	case training.Integer:
+		v := math.Floor(d.Min + u*(d.Max+1-d.Min))
+		if d.Log {
+			v = math.Floor(math.Exp(math.Log(d.Min) + u*(math.Log(d.Max+1)-math.Log(d.Min))))
+		}
+		return training.Int(int64(min(max(v, d.Min), d.Max)))
+	default:
+		return d.Values[int(u*float64(len(d.Values)))]
+	}
+}
+
+// toUnit is the place of a value, in the middle of those that fromUnit takes to it.
+func toUnit(d training.Parameter, v training.Value) float64 {
+	if !d.Ranged() {
+		i := slices.IndexFunc(d.Values, v.Equal)
+		return (float64(max(i, 0)) + 0.5) / float64(len(d.Values))
+	}
+	f, _ := v.Float()
+	low, high := d.Min, d.Max
+	if d.Type == training.Integer {
+		f, high = f+0.5, high+1
+	}
+	if d.Log {
+		f, low, high = math.Log(f), math.Log(low), math.Log(high)
+	}
+	if high == low {
+		return 0.5
+	}
+	return min(max((f-low)/(high-low), 0), 1)
+}
+
+// enumeration counts the configurations of a finite space in the order of nested loops, the last parameter fastest. Parameters
+// that are not active are no loops. How many ways there are to go on depends on the values of those parameters only that others
+// depend on, so it is remembered by them.
+type enumeration struct {
+	space   training.Space
+	decides []bool
+	rest    map[string]uint64
+}
+
+func newEnumeration(space training.Space) *enumeration {
+	e := &enumeration{space: space, decides: make([]bool, len(space)), rest: map[string]uint64{}}
+	for i, p := range space {
+		e.decides[i] = slices.ContainsFunc(space, func(q training.Parameter) bool {
+			return slices.ContainsFunc(q.When, func(w training.Condition) bool { return w.Parameter == p.Name })
+		})
+	}
+	return e
+}
+
+// from is in how many ways a configuration goes on whose parameters before the k-th are decided.
+func (e *enumeration) from(k int, p training.Params) uint64 {
+	key := strconv.AppendInt(nil, int64(k), 10)
+	for i, d := range e.space[:k] {
+		if e.decides[i] {
+			v, ok := p[d.Name]
+			key = append(key, ' ')
+			if ok {
+				key = strconv.AppendInt(key, int64(slices.Index(d.Values, v)), 10)
+			}
+		}
+	}
+	if n, ok := e.rest[string(key)]; ok {
+		return n
+	}
+	n, _ := e.space.SizeFrom(k, p)
+	e.rest[string(key)] = n
+	return n
+}
+
+// nth is the i-th configuration.
+func (e *enumeration) nth(i uint64) training.Params {
+	p := make(training.Params, len(e.space))
+	for k, d := range e.space {
 		if !d.Active(p) {
 			continue
 		}
-		if d.Type == training.Integer {
-			rest, _ := space.SizeFrom(k+1, p)
-			p[d.Name] = training.Int(int64(d.Min) + int64(i/rest))
+		if !e.decides[k] {
+			rest := e.from(k+1, p)
+			if d.Type == training.Integer {
+				p[d.Name] = training.Int(int64(d.Min) + int64(i/rest))
+			} else {
+				p[d.Name] = d.Values[i/rest]
+			}
 			i %= rest
 			continue
 		}
 		for _, v := range d.Values {
 			p[d.Name] = v
-			rest, _ := space.SizeFrom(k+1, p)
+			rest := e.from(k+1, p)
 			if i < rest {
 				break
 			}
@@ -149,20 +233,25 @@ func nth(space training.Space, i uint64) training.Params {
 }
 
 // grid walks the whole space.
-type grid struct{ space training.Space }
-
-func (g grid) size() int {
-	n, _ := g.space.Size()
-	return int(n)
+type grid struct {
+	points *enumeration
+	n      int
 }
+
+func newGrid(space training.Space) grid {
+	n, _ := space.Size()
+	return grid{newEnumeration(space), int(n)}
+}
+
+func (g grid) size() int { return g.n }
 
 func (grid) take(training.TrialID, training.Params) {}
 
 func (g grid) draw(n training.TrialID) (training.Params, bool) {
-	if int(n) > g.size() {
+	if int(n) > g.n {
 		return nil, false
 	}
-	return nth(g.space, uint64(n-1)), true
+	return g.points.nth(uint64(n - 1)), true
 }
 
 // list yields given configurations; without any, empty ones.

@@ -11,8 +11,9 @@
 //		o.Observe(search.Event{Kind: search.Finished, Trial: s.Trial, Epochs: s.Budget, Value: metric})
 //	}
 //
-// Parameters of trial k depend on the seed and k alone, not on the order in which other trials finish: what a person
-// sees as "trial 7" is the same configuration in every run.
+// Where nothing is learned from results (random, grid, sobol, asha but its restart type, hyperband), parameters of trial k depend
+// on the seed and k alone, not on the order in which other trials finish: what a person sees as "trial 7" is the same
+// configuration in every run.
 package search
 
 import (
@@ -110,7 +111,7 @@ type Optimizer interface {
 	// Outlook is how many suggestions Next has to give before it would say Idle or Done; Next suggests exactly while it
 	// is above 0.
 	Outlook() int
-	// Planned is how many configurations the search tries in all.
+	// Planned is how many trials the search begins in all; of ASHA's restart type, as far as it is known.
 	Planned() int
 	// Snapshot encodes the state; Restore, on a new optimizer of the same specification, continues from it. tried are the
 	// configurations suggested so far, that of trial n at n-1.
@@ -120,15 +121,46 @@ type Optimizer interface {
 
 // New makes the optimizer that a specification names. The specification must be valid.
 func New(s *training.Spec) (Optimizer, error) {
-	switch s.Optimizer.Type {
-	case training.Random:
-		return newSequence(newSampler(s.Space, s.RandomSeed()), s.Trials, s.MaxEpochs), nil
-	case training.Grid:
-		return newSequence(grid{s.Space}, s.Trials, s.MaxEpochs), nil
-	case training.None:
-		return newSequence(list{s.Configurations}, s.Trials, s.MaxEpochs), nil
-	case training.ASHA:
-		return newASHA(s), nil
+	o, err := choose(s)
+	if err != nil {
+		return nil, err
 	}
-	return nil, fmt.Errorf("unknown optimizer %q", s.Optimizer.Type)
+	return newRepeated(o, s.Repeats), nil
+}
+
+func choose(s *training.Spec) (Optimizer, error) {
+	random := newSampler(s.Space, s.RandomSeed())
+	switch o := s.Optimizer; o.Type {
+	case training.Random:
+		return newSequence(s, unlearning{random}, s.MaxEpochs), nil
+	case training.Sobol:
+		random.quasi = newSobol(s.Space, s.RandomSeed())
+		return newSequence(s, unlearning{random}, s.MaxEpochs), nil
+	case training.Grid:
+		return newSequence(s, unlearning{newGrid(s.Space)}, s.MaxEpochs), nil
+	case training.None:
+		return newSequence(s, unlearning{list{s.Configurations}}, s.MaxEpochs), nil
+	case training.ASHA:
+		if o.Variant == training.Stopping {
+			return newASHAStopping(s), nil
+		}
+		return newASHA(s), nil
+	case training.Hyperband:
+		return newHyperband(s, unlearning{random}), nil
+	case training.DE:
+		return newEvolution(s), nil
+	case training.PBT:
+		return newPBT(s), nil
+	case training.TPE:
+		return newSequence(s, newTPE(s), s.MaxEpochs), nil
+	case training.GP:
+		return newSequence(s, newGP(s), s.MaxEpochs), nil
+	case training.CMAES:
+		return newSequence(s, newCMAES(s), s.MaxEpochs), nil
+	case training.BOHB:
+		return newHyperband(s, newTPE(s)), nil
+	case training.External:
+		return newExternal(s), nil
+	}
+	return nil, fmt.Errorf("optimizer %q is not supported", s.Optimizer.Type)
 }

@@ -389,8 +389,9 @@ func TestEveryPointOfAConditionalGridOnce(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	n, _ := space.Size()
+	points := newEnumeration(space)
 	for i := range n {
-		p := nth(space, i)
+		p := points.nth(i)
 		if why := space.Check(p); len(why) > 0 || seen[p.Key()] {
 			t.Errorf("point %d is %s: %v, seen %v", i, p.Key(), why, seen[p.Key()])
 		}

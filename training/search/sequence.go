@@ -6,27 +6,27 @@ import (
 	"github.com/gohops/hops/training"
 )
 
-// sequence runs one configuration after the other to its end: random search, grid search, and no search.
+// sequence runs one configuration after the other to its end: random search, grid search, no search, and models.
 type sequence struct {
-	source  source
-	trials  int
+	spec    *training.Spec
+	from    proposer
 	budget  int
+	trials  int
 	issued  int
 	running map[training.TrialID]bool
 }
 
-func newSequence(from source, trials, budget int) *sequence {
-	return &sequence{source: from, trials: min(trials, from.size()), budget: budget, running: map[training.TrialID]bool{}}
+func newSequence(s *training.Spec, from proposer, budget int) *sequence {
+	return &sequence{spec: s, from: from, budget: budget, trials: min(s.Trials, from.size()), running: map[training.TrialID]bool{}}
 }
 
 func (s *sequence) Next() (Suggestion, Verdict) {
 	if s.issued < s.trials {
 		id := training.TrialID(s.issued + 1)
-		if p, ok := s.source.draw(id); ok {
-			s.issued++
-			s.running[id] = true
-			return Suggestion{Trial: id, Params: p, Budget: s.budget, Last: true}, Suggest
-		}
+		p, label := s.from.propose(id)
+		x := Suggestion{Trial: id, Params: p, Budget: s.budget, Last: true, Label: label}
+		s.Adopt(x)
+		return x, Suggest
 	}
 	if len(s.running) > 0 {
 		return Suggestion{}, Idle
@@ -35,19 +35,26 @@ func (s *sequence) Next() (Suggestion, Verdict) {
 }
 
 func (s *sequence) Adopt(x Suggestion) {
-	s.issued = max(s.issued, int(x.Trial))
 	s.running[x.Trial] = true
-	s.source.take(x.Trial, x.Params)
+	if int(x.Trial) > s.issued {
+		s.issued = int(x.Trial)
+		s.from.take(x.Trial, x.Params)
+	}
 }
 
 func (s *sequence) Observe(e Event) Answer {
+	if e.Trial < 1 || int(e.Trial) > s.issued {
+		return Answer{}
+	}
 	switch e.Kind {
 	case Reported:
+		return Answer{}
 	case Resumed:
 		s.running[e.Trial] = true
 	default:
 		delete(s.running, e.Trial)
 	}
+	s.from.learn(resultOf(e, s.spec, e.Trial))
 	return Answer{}
 }
 
@@ -58,10 +65,15 @@ func (s *sequence) Planned() int { return s.trials }
 type sequenceState struct {
 	Issued  int                       `json:"issued"`
 	Running map[training.TrialID]bool `json:"running"`
+	Model   json.RawMessage           `json:"model,omitempty"`
 }
 
 func (s *sequence) Snapshot() ([]byte, error) {
-	return json.Marshal(sequenceState{s.issued, s.running})
+	model, err := s.from.snapshot()
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(sequenceState{s.issued, s.running, model})
 }
 
 func (s *sequence) Restore(data []byte, tried []training.Params) error {
@@ -70,6 +82,5 @@ func (s *sequence) Restore(data []byte, tried []training.Params) error {
 		return err
 	}
 	s.issued, s.running = state.Issued, state.Running
-	takeAll(s.source, tried)
-	return nil
+	return s.from.restore(state.Model, tried)
 }

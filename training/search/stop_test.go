@@ -102,3 +102,43 @@ func TestCurveReplacesFromAStepOn(t *testing.T) {
 		t.Errorf("%s: %v", b, err)
 	}
 }
+
+// In both directions: of four means the best quarter is bounded by a value between the two best.
+func TestPercentileLetsTheBestGoOn(t *testing.T) {
+	for _, d := range []training.Direction{training.Max, training.Min} {
+		var finished []TrialView
+		for i := range 5 {
+			finished = append(finished, TrialView{training.TrialID(i + 1), line(d.Score(float64(i)), d.Score(float64(i)))})
+		}
+		for percent, bar := range map[float64]float64{25: 3, 50: 2, 75: 1, 12.5: 3.5} {
+			e, err := NewEarlyStop(training.EarlyStop{Policy: training.Percentile, Min: new(4), Interval: 1, Percentile: &percent})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Check(TrialView{9, line(d.Score(bar))}, finished, d).Stop || !e.Check(TrialView{9, line(d.Score(bar - .01))}, finished, d).Stop {
+				t.Errorf("%s, the best %v %%: the bar is not %v", d, percent, bar)
+			}
+		}
+	}
+}
+
+func TestThresholdStopsWhatIsWorse(t *testing.T) {
+	for _, d := range []training.Direction{training.Max, training.Min} {
+		e, err := NewEarlyStop(training.EarlyStop{Policy: training.Threshold, Min: new(10), Interval: 2, Warmup: 3, Threshold: new(d.Score(.5))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			values []float64
+			stop   bool
+		}{{[]float64{.1}, false}, {[]float64{.1, .1}, false}, {[]float64{.1, .1, .1}, false}, {[]float64{.1, .1, .1, .1}, true}, {[]float64{.1, .5, .1, .1}, false}, {[]float64{.1, .1, .1, .1, .1}, false}} {
+			var turned []float64
+			for _, v := range c.values {
+				turned = append(turned, d.Score(v))
+			}
+			if got := e.Check(TrialView{1, line(turned...)}, nil, d); got.Stop != c.stop {
+				t.Errorf("%s: %v: %+v", d, c.values, got)
+			}
+		}
+	}
+}
