@@ -35,7 +35,7 @@ HERE 18 12`},
 	{"custom", 1, `
 CUSTOM [2, 4, 6, 8] ['COMPLETED', 'COMPLETED', 'STOPPED', 'STOPPED']`},
 	{"ablation", 1, `
-ABLATION [('None', 3.3), ('pclass', 2.3), ('sex', 2.3), ('Custom model: deep', 3.9)]`},
+ABLATION [('None', 2, 3.3), ('pclass', 2, 2.3), ('sex', 2, 2.3), ('Custom model: deep', 2, 3.9)]`},
 	{"gang", 5, `
 MIRRORED 2 True
 ALLREDUCE True
