@@ -68,8 +68,8 @@ func TestSnippetsOfTheDecks(t *testing.T) {
 	slots := make(chan struct{}, 3)
 	t.Run("scripts", func(t *testing.T) {
 		for _, d := range decks {
-			jobs += d.jobs
 			t.Run(d.script, func(t *testing.T) {
+				jobs += d.jobs
 				t.Parallel()
 				slots <- struct{}{}
 				defer func() { <-slots }()
