@@ -109,7 +109,7 @@ fault: ## the fault matrix with real processes (not built yet)
 train: ## real frameworks on a real cluster (not built yet)
 	@echo "make train: the suite with real training frameworks is not built yet" >&2; exit 2
 
-packages: ## build deb, rpm, an archive and a container image into bin/packages, and try them (a C compiler; as root the deb is installed and run)
+packages: ## build deb, rpm, an archive, a container image and a Python wheel into bin/packages, and try them (a C compiler; as root the deb is installed and run)
 	@rm -f $(PACKAGED) && $(MAKE) --no-print-directory $(PACKAGED)
 	@HOPS_TEST_PACKAGES=1 $(GO) test -count=1 ./deploy/packages
 

@@ -63,7 +63,7 @@ func decodeStruct(data []byte, v reflect.Value, path string, m *Mistakes) {
 		switch field.Interface().(type) {
 		case Optimizer, EarlyStop, Resources:
 			decodeStruct(raw, field, p, m)
-		case *Code, *Retention:
+		case *Code, *Retention, *Distributed:
 			field.Set(reflect.New(field.Type().Elem()))
 			decodeStruct(raw, field.Elem(), p, m)
 		case []Objective:

@@ -78,9 +78,15 @@ type Spec struct {
 
 	// Executors is how many containers work at once. Default 1.
 	Executors int `json:"executors"`
+	// TrialsPerExecutor run at once in each of them and share its devices. Default 1.
+	TrialsPerExecutor int `json:"trials_per_executor,omitempty"`
+	// Distributed: each trial is a gang of executors. Default none.
+	Distributed *Distributed `json:"distributed,omitempty"`
+	// Repeats runs each configuration so often, with other seeds; its metric is the mean. Default 1.
+	Repeats int `json:"repeats,omitempty"`
 	// Resources of each executor. Default 1 GiB, 1 vcore, no GPU.
 	Resources Resources `json:"resources"`
-	// ExecutorMode is fork (default) or spawn (frameworks that break after a fork).
+	// ExecutorMode is fork (default), spawn (frameworks that break after a fork) or inproc (one process for one trial after the other).
 	ExecutorMode string `json:"executor_mode,omitempty"`
 	// Retention of checkpoints. Default: the newest and the best of each trial.
 	Retention *Retention `json:"retention,omitempty"`
@@ -152,6 +158,7 @@ func (s *Spec) SetDefaults(user string) {
 		s.Trials = n
 	}
 	defInt(&s.Trials, 1)
+	s.setDistributed()
 	defInt(&s.Executors, 1)
 	if s.Resources.Memory == 0 {
 		s.Resources.Memory = 1 << 30
@@ -197,12 +204,13 @@ func (m *Mistakes) addf(field, format string, args ...any) {
 }
 
 var (
-	entryForm   = regexp.MustCompile(`^[A-Za-z_][\w]*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$`)
-	nameForm    = regexp.MustCompile(`^[A-Za-z_]\w*$`)
-	projectForm = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$`)
-	resumeForm  = regexp.MustCompile(`^application_\d+_\d+_1$`)
-	sha256Form  = regexp.MustCompile(`^[0-9a-f]{64}$`)
-	kinds       = []string{"EXPERIMENT", "PARALLEL_EXPERIMENTS", "MAGGY"}
+	entryForm     = regexp.MustCompile(`^[A-Za-z_][\w]*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$`)
+	nameForm      = regexp.MustCompile(`^[A-Za-z_]\w*$`)
+	projectForm   = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$`)
+	resumeForm    = regexp.MustCompile(`^application_\d+_\d+_1$`)
+	sha256Form    = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	executorModes = []string{"fork", "spawn", "inproc"}
+	kinds         = []string{"EXPERIMENT", "PARALLEL_EXPERIMENTS", "MAGGY"}
 )
 
 // Validate lists every mistake at once, as Mistakes; nil if the spec can run. Call SetDefaults first.
@@ -271,9 +279,10 @@ func (s *Spec) Validate() error {
 	if s.Resources.GPUs < 0 {
 		m.addf("resources.gpus", "%d is below 0", s.Resources.GPUs)
 	}
-	if s.ExecutorMode != "fork" && s.ExecutorMode != "spawn" {
-		m.addf("executor_mode", `unknown mode %q: "fork" or "spawn"`, s.ExecutorMode)
+	if !slices.Contains(executorModes, s.ExecutorMode) {
+		m.addf("executor_mode", "unknown mode %q: one of %s", s.ExecutorMode, strings.Join(executorModes, ", "))
 	}
+	s.validateDistributed(&m)
 	if r := s.Retention; r != nil && (r.Last < -1 || r.Best < 0 || r.Every < 0) {
 		m.addf("retention", "last is at least -1, best and every at least 0")
 	}

@@ -26,10 +26,7 @@ const (
 )
 
 // Optimizers lists those that this program has, for messages.
-var Optimizers = []string{Random, Grid, Sobol, DE, ASHA, Hyperband, BOHB, TPE, GP, CMAES, PBT, None}
-
-// unsupported are optimizers whose options are known and that this program has not.
-var unsupported = []string{External}
+var Optimizers = []string{Random, Grid, Sobol, DE, ASHA, Hyperband, BOHB, TPE, GP, CMAES, PBT, None, External}
 
 // optimizerAliases are other names, without their hyphens and underscores: of Maggy, hops-util-py, Ray Tune, Optuna and Katib.
 var optimizerAliases = map[string]string{
@@ -102,7 +99,7 @@ type Optimizer struct {
 	// Resample is pbt's probability that a parameter of a copy is drawn anew instead of multiplied by 0.8 or 1.2. Default 0.25.
 	Resample *float64 `json:"resample,omitempty"`
 
-	// Entry is the class or function of an external optimizer, "module:name".
+	// Entry is the class or function of an external optimizer, "module:name"; none: a client suggests, by the calls ask and tell.
 	Entry string `json:"entry,omitempty"`
 	// Arguments are handed to it by name.
 	Arguments map[string]json.RawMessage `json:"arguments,omitempty"`
@@ -311,9 +308,6 @@ func (s *Spec) validateOptimizer(m *Mistakes, spaceOK bool) {
 	o := &s.Optimizer
 	needsSpace := o.Type != None && o.Type != External
 	switch {
-	case slices.Contains(unsupported, o.Type):
-		m.addf("optimizer.type", "%s is not supported; there are %s", o.Type, strings.Join(Optimizers, ", "))
-		return
 	case !slices.Contains(Optimizers, o.Type):
 		m.addf("optimizer.type", "unknown optimizer %q%s", o.Type, suggest(o.Type, Optimizers))
 		return
@@ -397,8 +391,7 @@ func (s *Spec) validateOptimizer(m *Mistakes, spaceOK bool) {
 		}
 	case External:
 		switch {
-		case o.Entry == "":
-			m.addf("optimizer.entry", `missing: the class or function that suggests, "module:name"`)
+		case o.Entry == "": // the client suggests
 		case !entryForm.MatchString(o.Entry):
 			m.addf("optimizer.entry", `%q is not "module:name"`, o.Entry)
 		}
@@ -452,11 +445,13 @@ type EarlyStop struct {
 	Percentile *float64 `json:"percentile,omitempty"`
 	// Threshold: a trial goes on whose best value is at least as good.
 	Threshold *float64 `json:"threshold,omitempty"`
-	// Entry is the class or function of an external policy, "module:name".
+	// Entry is the class or function of an external policy, "module:name"; none where the client that suggests decides as well.
 	Entry string `json:"entry,omitempty"`
+	// Arguments are handed to it by name.
+	Arguments map[string]json.RawMessage `json:"arguments,omitempty"`
 }
 
-var stopRules = []string{NoStop, Median, Percentile, Threshold}
+var stopRules = []string{NoStop, Median, Percentile, Threshold, ExternalStop}
 
 var stopAliases = map[string]string{
 	"nostop": NoStop, "nop": NoStop, "noppruner": NoStop, "off": NoStop,
@@ -481,8 +476,10 @@ func (e *EarlyStop) setDefaults() {
 func (s *Spec) validateEarlyStop(m *Mistakes) {
 	e := s.EarlyStop
 	switch {
-	case e.Policy == ExternalStop:
-		m.addf("early_stop.policy", "%s is not supported; there are %s", e.Policy, strings.Join(stopRules, ", "))
+	case e.Policy == ExternalStop && e.Entry != "" && !entryForm.MatchString(e.Entry):
+		m.addf("early_stop.entry", `%q is not "module:name"`, e.Entry)
+	case e.Policy == ExternalStop && e.Entry == "" && (s.Optimizer.Type != External || s.Optimizer.Entry != ""):
+		m.addf("early_stop.entry", `missing: the class or function that decides, "module:name"`)
 	case !slices.Contains(stopRules, e.Policy):
 		m.addf("early_stop.policy", "unknown policy %q%s", e.Policy, suggest(e.Policy, stopRules))
 	case e.Policy != NoStop && len(s.Objectives) > 1:

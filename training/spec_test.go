@@ -96,7 +96,7 @@ func TestDefaultsAndAliases(t *testing.T) {
 		`{"entry": "m:f", "space": {"x": ["INTEGER", [1, 3]]}, "configurations": [{"x": 4}, {"y": 1}]}`:                                "configurations: are for optimizer none, not random",
 		`{"entry": "m:f", "space": {"x": ["INTEGER", [1, 3]]}, "optimizer": {"type": "none"}, "configurations": [{"x": 4}, {"y": 1}]}`: `configurations[0]: parameter "x": 4 is outside [1, 3]; configurations[1]: parameter "x" has no value; configurations[1]: parameter "y" is not in the space`,
 		`{"entry": "m:f", "space": {"x": ["INTEGER", [1, 1000]], "y": ["INTEGER", [1, 1000]]}, "optimizer": {"type": "grid"}}`:         "space: the grid has 1000000 points, at most 100000",
-		`{"entry": "m:f", "optimizer": {"type": "external"}}`:                                                                          `optimizer.type: external is not supported; there are random, grid, sobol, differential_evolution, asha, hyperband, bohb, tpe, gp, cmaes, pbt, none`,
+		`{"entry": "m:f", "optimizer": {"type": "tpe"}}`:                                                                               `space: is empty; tpe needs something to search`,
 		`[]`: "the experiment is not a JSON object; entry: missing: the training function, FILE.py:FUNCTION in a study, module:function in a job",
 	} {
 		s, err := ParseSpec([]byte(doc), "ann")

@@ -91,6 +91,8 @@ const (
 	CodeBackwards    = "StepBackwards"     // a step lower than the one before
 	CodeNoReport     = "ReportTimeout"     // no report within the time allowed
 	CodeTimeout      = "TrialTimeout"      // the trial took longer than allowed
+	CodeNotWhole     = "GangTimeout"       // not all members of a gang came within the time allowed
+	CodeNotEnding    = "MembersRemain"     // members of a gang did not end with its chief
 	CodeNotStopping  = "StopTimeout"       // told to stop, did not, and was killed
 	CodeExecutorLost = "ExecutorLost"      // the executor's container or its lease ended
 	CodeProcessDied  = "ProcessDied"       // the trial's process was killed
@@ -113,7 +115,7 @@ func (e *TrialError) Repeats() bool {
 // Exception reports whether the function raised it: the process, its container and its node are well as far as that tells.
 func (e *TrialError) Exception() bool {
 	switch e.Type {
-	case CodeNoReport, CodeTimeout, CodeNotStopping, CodeExecutorLost, CodeProcessDied:
+	case CodeNoReport, CodeTimeout, CodeNotWhole, CodeNotStopping, CodeExecutorLost, CodeProcessDied:
 		return false
 	}
 	return true

@@ -12,7 +12,7 @@ import (
 	"sync"
 )
 
-//go:embed hops/*.py maggy/*.py
+//go:embed hops/*.py maggy/*.py maggy/core/*.py tensorflowonspark/*.py
 var sources embed.FS
 
 // Zip is the package as one file that Python imports from directly, and its SHA-256. The same sources make the same

@@ -18,7 +18,7 @@ func TestZipHoldsThePackage(t *testing.T) {
 	for _, f := range r.File {
 		found[f.Name] = true
 	}
-	for _, name := range []string{"hops/__init__.py", "hops/executor.py", "maggy/experiment.py"} {
+	for _, name := range []string{"hops/__init__.py", "hops/executor.py", "maggy/experiment.py", "maggy/core/exceptions.py", "tensorflowonspark/TFCluster.py"} {
 		if !found[name] {
 			t.Errorf("%s is missing", name)
 		}

@@ -1,4 +1,4 @@
-// Command packages builds what hops is shipped as: a deb, an rpm, an archive of the static program and a container image. The same
+// Command packages builds what hops is shipped as: a deb, an rpm, an archive of the static program, a container image and a Python wheel. The same
 // commit gives the same bytes with the same Go and, for deb and rpm, the same C library. See docs/how-to/install.md.
 package main
 
@@ -101,6 +101,9 @@ func run(root, out, nfpm string, stdout io.Writer) error {
 		return err
 	}
 	if err := s.image(); err != nil {
+		return err
+	}
+	if err := s.wheel(); err != nil {
 		return err
 	}
 	return s.sums(stdout, glibc)

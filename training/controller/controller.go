@@ -69,6 +69,8 @@ type Env struct {
 	Ended func(ctx context.Context) (reason string, ended bool)
 	// SDK is the Python package as a zip, with its SHA-256. nil: executors have it already.
 	SDK func() (data []byte, sha256 string)
+	// WorkDir is where files of this process may be; "": the system's temporary directory.
+	WorkDir string
 	// Python is the interpreter of the executors. Default "python3".
 	Python string
 	// Times may be left zero.
@@ -103,8 +105,8 @@ func (e *Env) hasHost(name string) bool {
 
 // Times are the controller's time limits. Zero fields are the defaults.
 type Times struct {
-	// Lease: an executor that is silent for so long is lost. Default 10s. Shorter finds dead executors sooner and takes
-	// slow ones for dead.
+	// Lease: an executor that is silent for so long is lost. Default 10s, at most 4s where trials are gangs. Shorter finds dead
+	// executors sooner and takes slow ones for dead.
 	Lease time.Duration
 	// Report is how often executors report. Default 1s.
 	Report time.Duration
@@ -127,7 +129,12 @@ type Times struct {
 	// snapshotRatio times the size of the last snapshot: what snapshots cost in all stays in proportion to the journal,
 	// however large the state. Default 2000.
 	Snapshot int
+
+	brain brainTimes
 }
+
+// gangLease is the lease of executors whose trials are gangs: while one of them is dead all others wait for it.
+const gangLease = 4 * time.Second
 
 func (t *Times) setDefaults() {
 	def := func(to *time.Duration, v time.Duration) {
@@ -143,6 +150,9 @@ func (t *Times) setDefaults() {
 	def(&t.Drain, 15*time.Second)
 	def(&t.Amnesty, 10*time.Second)
 	def(&t.Tick, 100*time.Millisecond)
+	def(&t.brain.slow, 5*time.Minute)
+	def(&t.brain.quick, 10*time.Minute)
+	def(&t.brain.pause, time.Second)
 	if t.Snapshot == 0 {
 		t.Snapshot = 2000
 	}
@@ -184,14 +194,16 @@ type controller struct {
 	hub       *hub
 	files     *files
 	journal   *journal
+	brain     *brain // nil: the search needs none
 
 	snapshots  chan []byte // capacity 1
 	snapAt     snapshotMark
 	overOnce   sync.Once
 	over       chan struct{} // closed when the experiment is over and that is in the journal
-	lastSeen   map[string]training.Millis
+	lastSeen   map[seat]training.Millis
 	graceUntil training.Millis
 	lastTick   time.Time
+	asked      training.Millis // by a client that suggests
 	wakeMu     sync.Mutex
 	wake       chan struct{} // closed when executors that wait should ask again
 	mu         sync.RWMutex  // guards x: the loop writes, anybody reads
@@ -200,7 +212,7 @@ type controller struct {
 
 // proposal is a request on its way through the loop.
 type proposal struct {
-	run  func(*experiment.Experiment, training.Millis) (*experiment.Entry, error)
+	run  func(*experiment.Experiment, training.Millis) error
 	done chan error // capacity 1
 }
 
@@ -211,7 +223,7 @@ type proposal struct {
 func Run(ctx context.Context, env Env) error {
 	c := &controller{
 		env: &env, times: env.Times, log: env.Logger, proposals: make(chan *proposal, 64),
-		snapshots: make(chan []byte, 1), over: make(chan struct{}), lastSeen: map[string]training.Millis{}, wake: make(chan struct{}),
+		snapshots: make(chan []byte, 1), over: make(chan struct{}), lastSeen: map[seat]training.Millis{}, wake: make(chan struct{}),
 	}
 	c.times.setDefaults()
 	if c.log == nil {
@@ -276,7 +288,10 @@ func (c *controller) run(ctx context.Context) error {
 		return fmt.Errorf("experiment %s: %w", c.id, err)
 	}
 	spec = c.x.Spec // the journal's: another one, if it was resumed
-	c.fleet.resources = &rmpb.Resources{Memory: int64(spec.Resources.Memory), Vcores: int32(spec.Resources.VCores), Gpus: int32(spec.Resources.GPUs)}
+	c.fleet.describe(spec)
+	if spec.Distributed != nil {
+		c.times.Lease = min(c.times.Lease, gangLease)
+	}
 	if !c.x.Over() {
 		if c.fleet.launch, err = c.launch(ctx, spec, doc); err != nil {
 			return err
@@ -289,6 +304,9 @@ func (c *controller) run(ctx context.Context) error {
 	g.Go(func() error { return c.files.run(work) })
 	g.Go(func() error { return c.writeSnapshots(work) })
 	g.Go(func() error { return c.loop(work) })
+	if c.brain != nil {
+		g.Go(func() error { return c.brain.run(work) })
+	}
 	g.Go(func() error { return c.fleet.watch(work) })
 	g.Go(func() error { return c.fleet.run(work) })
 	g.Go(func() error {
@@ -324,16 +342,8 @@ func (c *controller) epilogue() bool {
 		return false
 	}
 	now := training.MillisOf(c.env.now())
-	var lines []line
 	record := func(e *experiment.Entry) {
-		e, err := c.x.Propose(now, e)
-		if err == nil {
-			var b []byte
-			if b, err = e.Encode(); err == nil {
-				lines = append(lines, line{e.N, b})
-			}
-		}
-		if err != nil {
+		if _, err := c.x.Propose(now, e); err != nil {
 			c.log.Error("ending the experiment", "err", err)
 		}
 	}
@@ -345,11 +355,15 @@ func (c *controller) epilogue() bool {
 			record(&experiment.Entry{Lost: &experiment.Lost{Executor: w.ID, Reason: "the application has ended"}})
 		}
 	}
-	if err := c.journal.append(ctx, lines); err != nil {
+	fx := c.x.Take()
+	lines, err := encodeLines(fx.Entries)
+	if err == nil {
+		err = c.journal.append(ctx, lines)
+	}
+	if err != nil {
 		c.log.Error("ending the experiment", "err", err)
 		return true
 	}
-	fx := c.x.Take()
 	story := fx.Lines
 	fx.Lines = nil
 	c.files.add(fx)
@@ -422,7 +436,9 @@ func (c *controller) open(ctx context.Context, spec *training.Spec, containers [
 	default:
 		if data, err := readFile(ctx, f, path.Join(c.dir, snapshotName)); err == nil {
 			if y, at, err := experiment.Restore(data); err == nil {
-				x, offset = y, at
+				if !y.Steered() { // else who steers is to be told everything
+					x, offset = y, at
+				}
 			} else {
 				c.log.Warn("the snapshot is not used, the journal is read from its beginning", "err", err)
 			}
@@ -441,16 +457,11 @@ func (c *controller) open(ctx context.Context, spec *training.Spec, containers [
 	c.files = newFiles(f, c.dir, c.log, c.view)
 	redo.Events = nil
 	c.files.add(redo)
+	steer := redo.Steer
 
 	now := training.MillisOf(c.env.now())
-	var lines []line
 	record := func(e *experiment.Entry) error {
-		e, err := x.Propose(now, e)
-		if err != nil {
-			return err
-		}
-		b, err := e.Encode()
-		lines = append(lines, line{e.N, b})
+		_, err := x.Propose(now, e)
 		return err
 	}
 	if x.N == 0 {
@@ -476,13 +487,21 @@ func (c *controller) open(ctx context.Context, spec *training.Spec, containers [
 			return err
 		}
 	}
+	fx := x.Take()
+	lines, err := encodeLines(fx.Entries)
+	if err != nil {
+		return err
+	}
 	if err := c.journal.append(ctx, lines); err != nil {
 		return err
 	}
-	fx := x.Take()
 	c.hub.publish(fx.Events)
 	c.files.add(fx)
 	c.fleet.giveBack(fx.Release)
+	if x.Steered() && !x.Over() {
+		c.brain = newBrain(c)
+		c.brain.feed(append(steer, fx.Steer...))
+	}
 	if x.Over() {
 		c.overOnce.Do(func() { close(c.over) })
 	}
@@ -566,8 +585,8 @@ func upload(ctx context.Context, f FS, uri string, data []byte) error {
 }
 
 // propose takes a request through the loop. It returns when what it changed is in the journal. The function runs on the
-// loop's goroutine; it returns the entry that it applied, or a refusal.
-func (c *controller) propose(ctx context.Context, run func(*experiment.Experiment, training.Millis) (*experiment.Entry, error)) error {
+// loop's goroutine; what it proposes is written together. An error that is no refusal ends the controller.
+func (c *controller) propose(ctx context.Context, run func(*experiment.Experiment, training.Millis) error) error {
 	p := &proposal{run: run, done: make(chan error, 1)}
 	select {
 	case c.proposals <- p:
@@ -597,12 +616,32 @@ func (c *controller) status(curves bool) (s protocol.ExperimentStatus) {
 	return s
 }
 
-// heard notes a sign of life of an executor; on the loop's goroutine.
-func (c *controller) heard(id string) { c.lastSeen[id] = training.MillisOf(c.env.now()) }
+// seat is a slot of an executor; slot -1 is the executor, by whichever call.
+type seat struct {
+	executor string
+	slot     int
+}
 
-func (c *controller) heardTrial(x *experiment.Experiment, err error, id training.TrialID) {
-	if t := x.Trial(id); err == nil && t != nil {
-		c.heard(t.Executor)
+// heard notes a sign of life of executors' slots; on the loop's goroutine.
+func (c *controller) heard(id string, slots ...int) {
+	now := training.MillisOf(c.env.now())
+	c.lastSeen[seat{id, -1}] = now
+	for _, n := range slots {
+		c.lastSeen[seat{id, n}] = now
+	}
+}
+
+// heardMember notes that the container of an executor was heard of, and, if it was believed, the slot of its member.
+func (c *controller) heardMember(x *experiment.Experiment, err error, container string, id training.TrialID, rank int) {
+	w := x.InContainer(container)
+	if w == nil {
+		return
+	}
+	c.heard(w.ID)
+	if err == nil {
+		if executor, slot, ok := x.Seat(id, rank); ok && executor == w.ID {
+			c.heard(w.ID, slot)
+		}
 	}
 }
 
@@ -655,39 +694,32 @@ func (c *controller) loop(ctx context.Context) error {
 func (c *controller) turn(ctx context.Context, batch []*proposal, ticked bool) error {
 	now := c.env.now()
 	millis := training.MillisOf(now)
-	var lines []line
 	results := make([]error, len(batch))
 	var broken error
-	take := func(e *experiment.Entry, err error) error {
-		if err != nil {
-			if _, ok := errors.AsType[*experiment.Refusal](err); !ok {
-				broken = err
-			}
-			return err
-		}
-		if e == nil {
-			return nil
-		}
-		b, err := e.Encode()
-		if err != nil {
+	check := func(err error) error {
+		if _, ok := errors.AsType[*experiment.Refusal](err); err != nil && !ok {
 			broken = err
 		}
-		lines = append(lines, line{e.N, b})
 		return err
 	}
 	c.mu.Lock()
 	for i, p := range batch {
-		results[i] = take(p.run(c.x, millis))
+		results[i] = check(p.run(c.x, millis))
 	}
 	if ticked {
 		for _, e := range c.due(now) {
-			_ = take(c.x.Propose(millis, e)) // kept in broken
+			_, err := c.x.Propose(millis, e)
+			_ = check(err) // kept in broken
 		}
 	}
 	fx := c.x.Take()
 	over := c.x.Over()
 	c.mu.Unlock()
 
+	lines, err := encodeLines(fx.Entries)
+	if broken == nil {
+		broken = err
+	}
 	if broken == nil {
 		broken = c.journal.append(ctx, lines)
 	}
@@ -702,11 +734,14 @@ func (c *controller) turn(ctx context.Context, batch []*proposal, ticked bool) e
 	if len(lines) > 0 {
 		c.fleet.giveBack(fx.Release)
 		c.fleet.poke()
+		if c.brain != nil {
+			c.brain.feed(fx.Steer)
+		}
 	}
 	for i, p := range batch {
 		p.done <- results[i]
 	}
-	if fx.Wake {
+	if fx.Wake || len(fx.Steer) > 0 {
 		c.wakeMu.Lock()
 		close(c.wake)
 		c.wake = make(chan struct{})
@@ -737,13 +772,21 @@ func (c *controller) due(now time.Time) []*experiment.Entry {
 		c.graceUntil = max(c.graceUntil, millis.Add(c.times.Lease))
 	}
 	c.lastTick = now
-	return c.x.Due(millis, c.times.Lease, func(id string) training.Millis {
-		seen, ok := c.lastSeen[id]
+	var out []*experiment.Entry
+	if x := c.x; c.brain != nil && c.brain.client() && x.Open() && !x.Closing() {
+		if c.asked = max(c.asked, c.graceUntil); x.Held > 0 {
+			c.asked = max(c.asked, millis)
+		} else if millis > c.asked.Add(askPatience) {
+			out = append(out, &experiment.Entry{Broken: &experiment.Broken{Reason: fmt.Sprintf("the client that suggests has not asked for %s; or name an entry for the optimizer, which runs beside the controller", askPatience)}})
+		}
+	}
+	return append(out, c.x.Due(millis, c.times.Lease, func(id string, slot int) training.Millis {
+		seen, ok := c.lastSeen[seat{id, slot}]
 		if !ok || millis < c.graceUntil {
 			return max(seen, c.graceUntil.Add(-c.times.Lease))
 		}
 		return seen
-	})
+	})...)
 }
 
 // snapshotRatio: a snapshot saves reading the journal behind it, so that one is worth a few times its own size.
@@ -777,11 +820,21 @@ func (c *controller) writeSnapshots(ctx context.Context) error {
 // are taken.
 const finishPatience = 5 * time.Minute
 
+// brainEnd bounds how long the end waits for the user's optimizer to finish.
+const brainEnd = 2 * time.Minute
+
 // conclude writes the result of an experiment that is over and tells the resource manager.
 func (c *controller) conclude(ctx context.Context) error {
 	c.hub.close()
 	patient, cancel := context.WithTimeout(ctx, finishPatience)
 	defer cancel()
+	if c.brain != nil { // it is told that it is over
+		select {
+		case <-c.brain.ended:
+		case <-patient.Done():
+		case <-time.After(brainEnd):
+		}
+	}
 	if err := c.files.drained(patient); err != nil {
 		return err
 	}

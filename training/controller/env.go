@@ -37,7 +37,7 @@ func FromEnvironment(getenv func(string) string, files *dfs.Client, sdk func() (
 		}
 		return v
 	}
-	env := Env{Application: need("HOPS_APPLICATION_ID"), User: need("HOPS_USER"), FS: DFS(files), SDK: sdk, Logger: log}
+	env := Env{Application: need("HOPS_APPLICATION_ID"), User: need("HOPS_USER"), FS: DFS(files), SDK: sdk, Logger: log, WorkDir: getenv("HOPS_WORK_DIR")}
 	attempt, work, managers, container, tokenFile, authorityFile := need("HOPS_ATTEMPT"), need("HOPS_WORK_DIR"), need("HOPS_RM_GRPC"), need("HOPS_CONTAINER_ID"), need("HOPS_TOKEN"), need("HOPS_AUTHORITY")
 	if len(lacking) > 0 {
 		return Env{}, nil, fmt.Errorf("not in the container of an application master: %s is not set", strings.Join(lacking, ", "))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -30,11 +31,9 @@ type fleet struct {
 	epoch uint64
 	// launch is what runs in each container.
 	launch *rmpb.Launch
-	// resources of each.
-	resources *rmpb.Resources
 	// experiment reads and changes the experiment.
 	experiment interface {
-		propose(ctx context.Context, run func(*experiment.Experiment, training.Millis) (*experiment.Entry, error)) error
+		propose(ctx context.Context, run func(*experiment.Experiment, training.Millis) error) error
 		view(func(*experiment.Experiment))
 	}
 
@@ -42,13 +41,10 @@ type fleet struct {
 
 	mu         sync.Mutex
 	containers map[string]*container
-	// missing is how many containers are asked for beyond those that were granted, on other nodes than excluded; unsaid: the
-	// resource manager does not know that yet.
-	missing  int
-	excluded []string
-	unsaid   bool
-	release  []string
-	pending  string
+	asks       [2]ask // by kind: for executors that train, and for those that serve
+	excluded   []string
+	release    []string
+	pending    string
 	// onlyExcluded: the resource manager says that only excluded nodes could give a container.
 	onlyExcluded bool
 	handled      uint64        // the last event that was taken in
@@ -58,8 +54,27 @@ type fleet struct {
 	lastGrant    time.Time
 }
 
+// The kinds of executors.
+const (
+	trains = 0
+	serves = 1 // members of gangs that do not train, without devices
+)
+
+// ask is the one for all executors of a kind.
+type ask struct {
+	resources *rmpb.Resources
+	// gang is how many have to come together: the workers of a gang; 0: each on its own.
+	gang   int
+	within string
+	// missing is how many containers are asked for beyond those that were granted, on other nodes than excluded; unsaid: the
+	// resource manager does not know that yet.
+	missing int
+	unsaid  bool
+}
+
 // container is one that was granted.
 type container struct {
+	kind           int
 	id, node, host string
 	key            security.RequestKey
 	admission      security.Admission
@@ -85,8 +100,28 @@ func (f *fleet) poke() {
 	}
 }
 
-// ask is the id of the one ask for all executors.
-func (f *fleet) ask() string { return fmt.Sprintf("%d-executors", f.try) }
+var askNames = [2]string{"executors", "servers"}
+
+// ask is the id of the one ask for all executors of a kind.
+func (f *fleet) ask(kind int) string { return fmt.Sprintf("%d-%s", f.try, askNames[kind]) }
+
+// kindOf is the kind of an ask's id, also of an earlier attempt's.
+func kindOf(id string) int {
+	if strings.HasSuffix(id, "-"+askNames[serves]) {
+		return serves
+	}
+	return trains
+}
+
+// describe says what executors are.
+func (f *fleet) describe(s *training.Spec) {
+	r := rmpb.Resources{Memory: int64(s.Resources.Memory), Vcores: int32(s.Resources.VCores), Gpus: int32(s.Resources.GPUs)}
+	f.asks[trains].resources = &rmpb.Resources{Memory: r.Memory, Vcores: r.Vcores, Gpus: r.Gpus}
+	f.asks[serves].resources = &rmpb.Resources{Memory: r.Memory, Vcores: r.Vcores}
+	if d := s.Distributed; d != nil && d.Workers > 1 {
+		f.asks[trains].gang, f.asks[trains].within = d.MinWorkers, d.Within
+	}
+}
 
 // add takes in a granted container; event is the number of the grant, 0: it was there before this attempt.
 //
@@ -100,13 +135,14 @@ func (f *fleet) add(c *rmpb.Container, event uint64) {
 	if _, known := f.containers[c.GetContainerId()]; known {
 		return
 	}
-	if c.GetAskId() == f.ask() {
-		if f.missing == 0 {
+	kind := kindOf(c.GetAskId())
+	if a := &f.asks[kind]; c.GetAskId() == f.ask(kind) {
+		if a.missing == 0 {
 			defer func() { f.releaseLocked(f.containers[c.GetContainerId()]) }()
 		}
-		f.missing = max(0, f.missing-1)
+		a.missing = max(0, a.missing-1)
 	}
-	f.containers[c.GetContainerId()] = &container{id: c.GetContainerId(), node: c.GetNodeId(), host: c.GetHost(), key: security.NewRequestKey(c.GetToken(), security.ExecutorRequests), granted: time.Now()}
+	f.containers[c.GetContainerId()] = &container{kind: kind, id: c.GetContainerId(), node: c.GetNodeId(), host: c.GetHost(), key: security.NewRequestKey(c.GetToken(), security.ExecutorRequests), granted: time.Now()}
 	close(f.arrived)
 	f.arrived = make(chan struct{})
 }
@@ -149,14 +185,14 @@ func (f *fleet) await(ctx context.Context, id string, patience time.Duration) *c
 // maxStrangers bounds the requests that wait for their container's grant.
 const maxStrangers = 256
 
-// node is the node of a container, "" if it is not known.
-func (f *fleet) node(id string) string {
+// where is the node of a container, "" if it is not known, and whether its executor is one that serves.
+func (f *fleet) where(id string) (node string, server bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if c := f.containers[id]; c != nil {
-		return c.node
+		return c.node, c.kind == serves
 	}
-	return ""
+	return "", false
 }
 
 // giveBack releases containers.
@@ -179,8 +215,8 @@ func (f *fleet) releaseLocked(c *container) {
 func (f *fleet) reason() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.missing > 0 && f.pending != "" {
-		return fmt.Sprintf("waits for %d executors: %s", f.missing, f.pending)
+	if missing := f.asks[trains].missing + f.asks[serves].missing; missing > 0 && f.pending != "" {
+		return fmt.Sprintf("waits for %d executors: %s", missing, f.pending)
 	}
 	return ""
 }
@@ -212,23 +248,27 @@ func (f *fleet) left(ctx context.Context) {
 
 // look compares what is wanted with what is there and decides what to ask for and what to give back.
 func (f *fleet) look(now time.Time) (late []*container, forgive string) {
-	var wanted, usable int
+	var wanted, usable [2]int
 	var excluded []string
-	executors := map[string]experiment.Executor{}
+	type row struct{ idle, draining bool }
+	executors := map[string]row{}
 	f.experiment.view(func(x *experiment.Experiment) {
-		wanted, usable, excluded = x.Wanted(), x.Usable(), x.Excluded()
-		if x.Over() {
-			wanted = 0
+		for kind := range wanted {
+			usable[kind] = x.Usable(kind == serves)
+			if !x.Over() {
+				wanted[kind] = x.Wanted(kind == serves)
+			}
 		}
+		excluded = x.Excluded()
 		for _, w := range x.Executors {
 			if w.Alive() {
-				executors[w.Container] = *w
+				executors[w.Container] = row{w.Holds() == 0, w.State == experiment.ExecutorDraining}
 			}
 		}
 	})
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	starting := 0
+	var starting [2]int
 	for _, c := range f.containers {
 		w, registered := executors[c.id]
 		c.registered = c.registered || registered
@@ -236,14 +276,14 @@ func (f *fleet) look(now time.Time) (late []*container, forgive string) {
 		case c.gone || c.released:
 		case !registered && c.registered: // its executor was given up
 			f.releaseLocked(c)
-		case !registered && wanted == 0:
+		case !registered && wanted[c.kind] == 0:
 			f.releaseLocked(c)
 		case !registered && now.Sub(c.granted) > f.times.Start:
 			late = append(late, c)
 			f.releaseLocked(c)
 		case !registered:
-			starting++
-		case w.State == experiment.ExecutorDraining && w.Trial == 0:
+			starting[c.kind]++
+		case w.draining && w.idle:
 			if c.drainingSince.IsZero() {
 				c.drainingSince = now
 			} else if now.Sub(c.drainingSince) > f.times.Drain {
@@ -251,10 +291,16 @@ func (f *fleet) look(now time.Time) (late []*container, forgive string) {
 			}
 		}
 	}
-	missing := max(0, wanted-usable-starting)
-	f.unsaid = f.unsaid || missing != f.missing || missing > 0 && !slices.Equal(f.excluded, excluded)
-	f.missing, f.excluded = missing, excluded
-	if len(excluded) > 0 && f.missing > 0 && usable+starting == 0 && (f.onlyExcluded || now.Sub(f.lastGrant) > f.times.Amnesty) {
+	missing, there := 0, 0
+	for kind := range f.asks {
+		a := &f.asks[kind]
+		n := max(0, wanted[kind]-usable[kind]-starting[kind])
+		a.unsaid = a.unsaid || n != a.missing || n > 0 && !slices.Equal(f.excluded, excluded)
+		a.missing = n
+		missing, there = missing+n, there+usable[kind]+starting[kind]
+	}
+	f.excluded = excluded
+	if len(excluded) > 0 && missing > 0 && there == 0 && (f.onlyExcluded || now.Sub(f.lastGrant) > f.times.Amnesty) {
 		forgive = excluded[0]
 		f.lastGrant, f.onlyExcluded = now, false
 	}
@@ -285,8 +331,9 @@ func (f *fleet) run(ctx context.Context) error {
 			}
 		}
 		if forgive != "" {
-			err := f.experiment.propose(ctx, func(x *experiment.Experiment, now training.Millis) (*experiment.Entry, error) {
-				return x.Propose(now, &experiment.Entry{Forgiven: &experiment.Forgiven{Node: forgive}})
+			err := f.experiment.propose(ctx, func(x *experiment.Experiment, now training.Millis) error {
+				_, err := x.Propose(now, &experiment.Entry{Forgiven: &experiment.Forgiven{Node: forgive}})
+				return err
 			})
 			if err != nil {
 				return err
@@ -313,15 +360,28 @@ func (f *fleet) request() *rmpb.AllocateRequest {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r := &rmpb.AllocateRequest{ApplicationId: f.app, Attempt: int32(f.try), Epoch: f.epoch, Release: f.release, Acknowledged: f.handled}
-	switch {
-	case f.unsaid && f.missing > 0:
-		r.Asks = []*rmpb.Ask{{
-			AskId: f.ask(), Priority: 1, Resources: f.resources, Count: int32(f.missing), ExcludedNodes: slices.Clone(f.excluded), Launch: f.launch,
-		}}
-	case f.unsaid:
-		r.Cancel = []string{f.ask()}
+	for kind := range f.asks {
+		a := &f.asks[kind]
+		switch {
+		case a.unsaid && a.missing > 0:
+			gang := 0 // what is missing of a gang that was whole comes one by one
+			if a.missing >= a.gang {
+				gang = a.gang
+			}
+			within := ""
+			if gang > 0 {
+				within = a.within
+			}
+			r.Asks = append(r.Asks, &rmpb.Ask{
+				AskId: f.ask(kind), Priority: 1, Resources: a.resources, Count: int32(a.missing), GangMin: int32(gang), Within: within,
+				ExcludedNodes: slices.Clone(f.excluded), Launch: f.launch,
+			})
+		case a.unsaid:
+			r.Cancel = append(r.Cancel, f.ask(kind))
+		}
+		a.unsaid = false
 	}
-	f.release, f.unsaid = nil, false
+	f.release = nil
 	return r
 }
 
@@ -367,16 +427,17 @@ func (f *fleet) handle(ctx context.Context, e *rmpb.Event) error {
 		return f.nodeLost(ctx, e.GetNodeLost().GetNodeId())
 	case e.GetPreempt() != nil:
 		p := e.GetPreempt()
-		return f.experiment.propose(ctx, func(x *experiment.Experiment, now training.Millis) (*experiment.Entry, error) {
+		return f.experiment.propose(ctx, func(x *experiment.Experiment, now training.Millis) error {
 			w := x.InContainer(p.GetContainerId())
 			if w == nil || !w.Alive() || w.Preempted != "" {
-				return nil, nil
+				return nil
 			}
 			reason := p.GetReason()
 			if reason == "" {
 				reason = "the resource manager takes its container away"
 			}
-			return x.Propose(now, &experiment.Entry{Preempted: &experiment.Preempted{Executor: w.ID, Reason: reason}})
+			_, err := x.Propose(now, &experiment.Entry{Preempted: &experiment.Preempted{Executor: w.ID, Reason: reason}})
+			return err
 		})
 	case e.GetPending() != nil:
 		f.mu.Lock()
@@ -408,14 +469,15 @@ func (f *fleet) completed(ctx context.Context, done *rmpb.Completed) error {
 		why += ": " + d
 	}
 	had := false
-	err := f.experiment.propose(ctx, func(x *experiment.Experiment, now training.Millis) (*experiment.Entry, error) {
+	err := f.experiment.propose(ctx, func(x *experiment.Experiment, now training.Millis) error {
 		w := x.InContainer(done.GetContainerId())
 		had = w != nil
 		if w == nil || !w.Alive() {
-			return nil, nil
+			return nil
 		}
-		told := w.Trial == 0 && (w.State == experiment.ExecutorDraining || x.Over())
-		return x.Propose(now, &experiment.Entry{Lost: &experiment.Lost{Executor: w.ID, Reason: "its container ended, " + why, Blame: !told && !status.ClusterFault(), Told: told}})
+		told := w.Holds() == 0 && (w.State == experiment.ExecutorDraining || x.Over())
+		_, err := x.Propose(now, &experiment.Entry{Lost: &experiment.Lost{Executor: w.ID, Reason: "its container ended, " + why, Blame: !told && !status.ClusterFault(), Told: told}})
+		return err
 	})
 	if err != nil || had || !first || status.ClusterFault() {
 		return err
@@ -437,11 +499,12 @@ func (f *fleet) over() bool {
 }
 
 func (f *fleet) notStarted(ctx context.Context, c *container, why, log string) error {
-	return f.experiment.propose(ctx, func(x *experiment.Experiment, now training.Millis) (*experiment.Entry, error) {
+	return f.experiment.propose(ctx, func(x *experiment.Experiment, now training.Millis) error {
 		if x.Over() {
-			return nil, nil
+			return nil
 		}
-		return x.Propose(now, &experiment.Entry{NotStarted: &experiment.NotStarted{Container: c.id, Node: c.node, Reason: why, Log: log}})
+		_, err := x.Propose(now, &experiment.Entry{NotStarted: &experiment.NotStarted{Container: c.id, Node: c.node, Reason: why, Log: log}})
+		return err
 	})
 }
 
@@ -457,12 +520,13 @@ func (f *fleet) nodeLost(ctx context.Context, node string) error {
 	f.mu.Unlock()
 	slices.Sort(ids)
 	for _, id := range ids {
-		err := f.experiment.propose(ctx, func(x *experiment.Experiment, now training.Millis) (*experiment.Entry, error) {
+		err := f.experiment.propose(ctx, func(x *experiment.Experiment, now training.Millis) error {
 			w := x.InContainer(id)
 			if w == nil || !w.Alive() {
-				return nil, nil
+				return nil
 			}
-			return x.Propose(now, &experiment.Entry{Lost: &experiment.Lost{Executor: w.ID, Reason: "node " + node + " is lost"}})
+			_, err := x.Propose(now, &experiment.Entry{Lost: &experiment.Lost{Executor: w.ID, Reason: "node " + node + " is lost"}})
+			return err
 		})
 		if err != nil {
 			return err

@@ -17,10 +17,10 @@ func TestExecutorsAreOneAskTogether(t *testing.T) {
 	f := &fleet{app: "application_1_0001", try: 2, log: slog.New(slog.DiscardHandler), times: Times{Start: time.Hour}}
 	f.init()
 	grant := func(n int, event uint64) {
-		f.add(&rmpb.Container{ContainerId: fmt.Sprint("container_", n), AskId: f.ask()}, event)
+		f.add(&rmpb.Container{ContainerId: fmt.Sprint("container_", n), AskId: f.ask(trains)}, event)
 	}
 	f.add(&rmpb.Container{ContainerId: "container_0", AskId: "1-executors"}, 0) // of the attempt before
-	f.missing, f.unsaid = 4, true
+	f.asks[trains].missing, f.asks[trains].unsaid = 4, true
 	r := f.request()
 	if len(r.Asks) != 1 || r.Asks[0].Count != 4 || r.Asks[0].AskId != "2-executors" || len(r.Cancel) != 0 {
 		t.Fatalf("asked with %v", r)
@@ -32,11 +32,11 @@ func TestExecutorsAreOneAskTogether(t *testing.T) {
 	grant(1, 7)
 	grant(2, 8)
 	grant(2, 8)
-	f.excluded, f.unsaid = []string{"node1:8042"}, true
+	f.excluded, f.asks[trains].unsaid = []string{"node1:8042"}, true
 	if r := f.request(); len(r.Asks) != 1 || r.Asks[0].Count != 2 || r.Acknowledged != 8 || !slices.Equal(r.Asks[0].ExcludedNodes, []string{"node1:8042"}) {
 		t.Errorf("asked anew with %v", r)
 	}
-	f.missing, f.unsaid = 0, true
+	f.asks[trains].missing, f.asks[trains].unsaid = 0, true
 	if r := f.request(); len(r.Asks) != 0 || !slices.Equal(r.Cancel, []string{"2-executors"}) {
 		t.Errorf("withdrawn with %v", r)
 	}

@@ -48,6 +48,19 @@ type line struct {
 	data []byte
 }
 
+// encodeLines makes the lines of entries.
+func encodeLines(entries []*experiment.Entry) ([]line, error) {
+	var lines []line
+	for _, e := range entries {
+		b, err := e.Encode()
+		if err != nil {
+			return nil, err
+		}
+		lines = append(lines, line{e.N, b})
+	}
+	return lines, nil
+}
+
 // createJournal begins a journal. metadata.ErrExist: there is one already.
 func createJournal(ctx context.Context, f FS, path string, log *slog.Logger) (*journal, error) {
 	w, err := f.Create(ctx, path, false)

@@ -54,31 +54,31 @@ func recorded(t testing.TB, n int) (x *experiment.Experiment, lines []line) {
 	add(x.Propose(now, &experiment.Entry{Started: &experiment.Started{Attempt: 1}}))
 	r := rand.New(rand.NewPCG(1, 2))
 	for i := range 3 {
-		_, _, e, err := x.Register(now, protocol.RegisterExecutor{ContainerID: fmt.Sprint("c", i), Instance: "i"}, fmt.Sprint("n", i))
+		_, _, e, err := x.Register(now, protocol.RegisterExecutor{ContainerID: fmt.Sprint("c", i), Instance: "i"}, fmt.Sprint("n", i), false)
 		add(e, err)
 	}
 	for len(lines) < n && !x.Over() {
 		now++
 		w := x.Executors[r.IntN(len(x.Executors))]
-		if w.Trial == 0 {
-			_, e, err := x.Next(now, w.ID)
+		if w.Holds() == 0 {
+			_, e, err := x.Next(now, w.ID, 0)
 			add(e, err)
 			continue
 		}
-		tr := x.Trial(w.Trial)
+		tr := x.Trial(w.Slots[0])
 		switch step := tr.Curve.Len() + 1; {
 		case step > tr.Budget.To:
-			_, e, err := x.Final(now, w.Container, tr.ID, tr.Attempt, protocol.Final{Seq: tr.Seq, Status: training.Completed})
+			_, e, err := x.Final(now, w.Container, tr.ID, tr.Attempt, protocol.Final{Seq: tr.Members[0].Seq, Status: training.Completed})
 			add(e, err)
 		case r.IntN(40) == 0:
 			add(x.Propose(now, &experiment.Entry{Lost: &experiment.Lost{Executor: w.ID, Reason: "test"}}))
-			_, _, e, err := x.Register(now, protocol.RegisterExecutor{ContainerID: fmt.Sprint("c", len(x.Executors)), Instance: "i"}, "n1")
+			_, _, e, err := x.Register(now, protocol.RegisterExecutor{ContainerID: fmt.Sprint("c", len(x.Executors)), Instance: "i"}, "n1", false)
 			add(e, err)
 		default:
-			_, e, err := x.Report(now, w.Container, tr.ID, tr.Attempt, protocol.Report{Events: []protocol.MetricEvent{{Seq: tr.Seq + 1, Step: int64(step), Metrics: map[string]training.Metric{"acc": training.M(accuracy(tr.Params, int64(step)))}}}})
+			_, e, err := x.Report(now, w.Container, tr.ID, tr.Attempt, protocol.Report{Events: []protocol.MetricEvent{{Seq: tr.Members[0].Seq + 1, Step: int64(step), Metrics: map[string]training.Metric{"acc": training.M(accuracy(tr.Params, int64(step)))}}}})
 			add(e, err)
 			if r.IntN(2) == 0 {
-				_, e, err := x.Commit(now, w.Container, tr.ID, tr.Attempt, protocol.Commit{Step: int64(step), URI: path.Join(x.Directories(tr).Checkpoints, fmt.Sprint("step-", step)), Files: []training.File{{Name: "m"}}})
+				_, e, err := x.Commit(now, w.Container, tr.ID, tr.Attempt, protocol.Commit{Step: int64(step), URI: path.Join(x.Directories(tr, 0).Checkpoints, fmt.Sprint("step-", step)), Files: []training.File{{Name: "m"}}})
 				add(e, err)
 			}
 		}
@@ -455,12 +455,12 @@ func FuzzExecutorBodies(f *testing.F) {
 			return x
 		}
 		x := replayed(lines)
-		i := slices.IndexFunc(x.Executors, func(w *experiment.Executor) bool { return w.Alive() && w.Trial != 0 })
+		i := slices.IndexFunc(x.Executors, func(w *experiment.Executor) bool { return w.Alive() && w.Holds() != 0 })
 		if i < 0 {
 			t.Fatal("no executor has a trial")
 		}
 		w := x.Executors[i]
-		id, attempt, now := w.Trial, x.Trial(w.Trial).Attempt, x.Now+1
+		id, attempt, now := w.Slots[0], x.Trial(w.Slots[0]).Attempt, x.Now+1
 		read := func(into any) bool { return json.Unmarshal(body, into) == nil }
 		var e *experiment.Entry
 		var err error
@@ -488,7 +488,7 @@ func FuzzExecutorBodies(f *testing.F) {
 			if !read(&r) {
 				return
 			}
-			_, _, e, err = x.Register(now, r, "n1")
+			_, _, e, err = x.Register(now, r, "n1", false)
 		}
 		if _, ok := errors.AsType[*experiment.Refusal](err); err != nil && !ok {
 			t.Fatalf("refused with %v", err)

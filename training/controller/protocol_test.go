@@ -16,6 +16,7 @@ import (
 
 	"github.com/gohops/hops/training"
 	"github.com/gohops/hops/training/protocol"
+	"github.com/gohops/hops/training/rendezvous"
 )
 
 var update = flag.Bool("update", false, "rewrite testdata/protocol from the literals of this test")
@@ -159,6 +160,65 @@ func vectors() []vector {
 				Best:     &protocol.BestTrial{Trial: 7, Metric: 0.83, Params: params, Epochs: 5, Dir: run + "/0007", Checkpoint: run + "/0007/checkpoints/1/step-3"},
 				Counters: protocol.Counters{Epochs: 40, Attempts: 8},
 			},
+		},
+		{
+			"register-slots", "The executor runs two trials at once; the controller was restarted while both slots had one.", "POST", "/v1/executors",
+			&protocol.RegisterExecutor{Protocol: 1, ContainerID: "container_1700000000000_0007_01_000003", Instance: "5f0c6a4e9d3b4a0c", Host: "gpu-12", PID: 4711, Holding: &protocol.Held{Trial: 7, Attempt: 2}, Held: []protocol.Held{{Trial: 9, Attempt: 1, Slot: 1}}},
+			200, &protocol.RegisteredExecutor{Executor: "e0003", Experiment: "application_1700000000000_0007_1", LeaseMS: 10000, ReportMS: 1000, ControllerAttempt: 2, Directory: run, Entry: "digits:train", CodeDir: "code", Mode: "inproc", Slots: 2, Framework: rendezvous.Torch, Metric: "accuracy", Direction: training.Max, StopGraceMS: 10000},
+		},
+		{"next-slot", "The second slot of an executor asks for itself.", "GET", "/v1/executors/e0003/next?wait=30&slot=1", nil, 200, &protocol.Next{Action: protocol.ActionWait}},
+		{
+			"next-gang", "One member of a gang of two: rank 1, alone with its device, after rank 0 failed in attempt 1.", "GET", "/v1/executors/e0003/next?wait=30", nil,
+			200, &protocol.Next{Action: protocol.ActionTrial, Trial: &protocol.Assignment{
+				Trial: 7, Attempt: 2, Params: training.Params{"lr": training.Float(0.001)}, Budget: training.Budget{From: 3, To: 9, Unit: training.Epoch}, Seed: 1234567890123456789,
+				Resume: &training.Checkpoint{Step: 3, Attempt: 1, URI: run + "/0007/checkpoints/1/step-3", Files: files, Metric: metric(0.75), Time: 1700000090000},
+				Dirs:   protocol.Directories{Trial: run + "/0007", TensorBoard: run + "/0007", Log: run + "/0007/output.2.rank-1.log", Checkpoints: run + "/0007/checkpoints/2"},
+				Gang:   &protocol.Gang{Framework: rendezvous.TensorFlow, Rank: 1, World: 2, Role: rendezvous.Worker, Index: 0, LocalRank: 0, LocalWorld: 1, Ports: 1},
+			}},
+		},
+		{
+			"join-wait", "The others have not joined within the wait: join again.", "POST", trialPath + "/join?wait=30",
+			&protocol.Join{Rank: 1, Host: "10.0.0.12", Interface: "eth0", Ports: []int{40001}}, 200, &protocol.Joined{},
+		},
+		{
+			"join", "The gang is whole.", "POST", trialPath + "/join?wait=30",
+			&protocol.Join{Rank: 1, Host: "10.0.0.12", Interface: "eth0", Ports: []int{40001}}, 200, &protocol.Joined{
+				Ready: true,
+				Members: []rendezvous.Member{
+					{Rank: 0, Role: rendezvous.Chief, Index: 0, Host: "10.0.0.9", Ports: []int{40000}, Interface: "eth0", LocalRank: 0, LocalWorld: 1, GPUs: []string{"GPU-1"}},
+					{Rank: 1, Role: rendezvous.Worker, Index: 0, Host: "10.0.0.12", Ports: []int{40001}, Interface: "eth0", LocalRank: 0, LocalWorld: 1, GPUs: []string{"GPU-2"}},
+				},
+				Env: map[string]string{"HOPS_RANK": "1", "HOPS_WORLD_SIZE": "2", "TF_CONFIG": `{"cluster":{"chief":["10.0.0.9:40000"],"worker":["10.0.0.12:40001"]},"task":{"index":0,"type":"worker"}}`},
+			},
+		},
+		{
+			"join-stop", "The trial is told to end before all members have joined: send the final.", "POST", trialPath + "/join?wait=30",
+			&protocol.Join{Rank: 1, Host: "10.0.0.12", Ports: []int{40001}}, 200, &protocol.Joined{Op: protocol.OpStop, Reason: "the experiment was stopped: good enough"},
+		},
+		{
+			"join-stale", "A member is lost: the attempt has failed, the next one comes with next.", "POST", trialPath + "/join?wait=30",
+			&protocol.Join{Rank: 1, Host: "10.0.0.12", Ports: []int{40001}}, 409,
+			&protocol.ErrorBody{Error: protocol.ErrorDetail{Code: protocol.CodeStaleAttempt, Message: "trial 0007 is at attempt 3, not 2: rank 0 was lost (no report for 10s)"}},
+		},
+		{
+			"report-rank", "Events of another rank than 0 are acknowledged, and not the trial's.", "POST", trialPath + "/report",
+			&protocol.Report{Rank: 1, Events: []protocol.MetricEvent{point(1, 4, map[string]training.Metric{"accuracy": training.M(0.8)})}}, 200, &protocol.Reported{Ack: 1, Op: protocol.OpContinue},
+		},
+		{
+			"final-rank", "A worker has ended, the others go on; nothing else is to be done yet.", "POST", trialPath + "/final",
+			&protocol.Final{Rank: 1, Next: true, Seq: 1, Status: training.Completed, Metric: metric(0.8)}, 200, &protocol.Finished{State: training.Running},
+		},
+		{
+			"final-rank-died", "The process of a member has died: the attempt fails, and the gang is started again from the last checkpoint.", "POST", trialPath + "/final",
+			&protocol.Final{Rank: 1, Seq: 0, Status: training.Failed, Error: &training.TrialError{Type: "ProcessDied", Message: "the trial's process ended with signal 9 (SIGKILL), as when memory runs out", Remedy: "look at the end of its log"}},
+			200, &protocol.Finished{State: training.Pending, Reason: "ProcessDied: the trial's process ended with signal 9 (SIGKILL), as when memory runs out (log: " + run + "/0007/output.2.rank-1.log); attempt 1 of 3 that may fail"},
+		},
+		{
+			"final-next", "The answer carries the next trial of the slot.", "POST", trialPath + "/final",
+			&protocol.Final{Next: true, Slot: 1, Seq: 6, Status: training.Completed, Metric: metric(0.85)}, 200, &protocol.Finished{State: training.Completed, Next: &protocol.Next{Action: protocol.ActionTrial, Trial: &protocol.Assignment{
+				Trial: 8, Attempt: 1, Params: training.Params{"lr": training.Float(0.5)}, Budget: training.Budget{From: 0, To: 3, Unit: training.Epoch}, Seed: 5,
+				Dirs: protocol.Directories{Trial: run + "/0008", TensorBoard: run + "/0008", Log: run + "/0008/output.log", Checkpoints: run + "/0008/checkpoints/1"},
+			}}},
 		},
 		{"stop", "A person ends the experiment.", "POST", "/v1/experiments/application_1700000000000_0007_1/stop", &protocol.StopExperiment{Reason: "good enough"}, 202, &protocol.StoppedExperiment{State: protocol.ExperimentKilled}},
 	}

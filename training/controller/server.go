@@ -33,6 +33,7 @@ var routes = []route{
 	{"GET /healthz", security.Open, (*controller).serveHealth},
 	{"POST /v1/executors", security.ContainersOnly, (*controller).serveRegister},
 	{"GET /v1/executors/{executor}/next", security.ContainersOnly, (*controller).serveNext},
+	{"POST /v1/trials/{trial}/{attempt}/join", security.ContainersOnly, (*controller).serveJoin},
 	{"POST /v1/trials/{trial}/{attempt}/report", security.ContainersOnly, (*controller).serveReport},
 	{"POST /v1/trials/{trial}/{attempt}/checkpoint", security.ContainersOnly, (*controller).serveCheckpoint},
 	{"POST /v1/trials/{trial}/{attempt}/final", security.ContainersOnly, (*controller).serveFinal},
@@ -40,6 +41,9 @@ var routes = []route{
 	{"GET /v1/experiments/{id}", security.Owner, (*controller).serveStatus},
 	{"GET /v1/experiments/{id}/summary", security.Owner, (*controller).serveSummary},
 	{"GET /v1/experiments/{id}/events", security.Owner, (*controller).serveEvents},
+	{"POST /v1/experiments/{id}/ask", security.Owner, (*controller).serveAsk},
+	{"POST /v1/experiments/{id}/tell", security.Owner, (*controller).serveTell},
+	{"POST /v1/experiments/{id}/should_stop", security.Owner, (*controller).serveShouldStop},
 	{"POST /v1/experiments/{id}/stop", security.Owner, (*controller).serveStop},
 }
 
@@ -245,10 +249,11 @@ func (c *controller) serveRegister(w http.ResponseWriter, r *http.Request, conta
 	}
 	var out protocol.RegisteredExecutor
 	status := 200
-	err := c.propose(r.Context(), func(x *experiment.Experiment, now training.Millis) (*experiment.Entry, error) {
-		e, fresh, entry, err := x.Register(now, body, c.fleet.node(container))
+	err := c.propose(r.Context(), func(x *experiment.Experiment, now training.Millis) error {
+		node, serves := c.fleet.where(container)
+		e, fresh, _, err := x.Register(now, body, node, serves)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if fresh {
 			status = 201
@@ -259,11 +264,20 @@ func (c *controller) serveRegister(w http.ResponseWriter, r *http.Request, conta
 			Arguments: x.Spec.Arguments, Metric: x.Spec.Metric, Direction: x.Spec.Direction, StopGraceMS: x.Spec.StopGrace.D().Milliseconds(),
 			MetricOptional: x.Spec.Optimizer.Type == training.None,
 		}
+		if d := x.Spec.Distributed; d != nil {
+			out.Framework = d.Framework
+		}
+		if n := len(e.Slots); n > 1 {
+			out.Slots = n
+		}
 		if x.Spec.Code != nil {
 			out.CodeDir = codeDir
 		}
 		c.heard(e.ID)
-		return entry, nil
+		for slot := range e.Slots {
+			c.heard(e.ID, slot)
+		}
+		return nil
 	})
 	if err != nil {
 		return err
@@ -274,6 +288,28 @@ func (c *controller) serveRegister(w http.ResponseWriter, r *http.Request, conta
 
 func (c *controller) serveNext(w http.ResponseWriter, r *http.Request, container string) error {
 	id := r.PathValue("executor")
+	slot := 0
+	if v := r.URL.Query().Get("slot"); v != "" {
+		n, err := strconv.Atoi(v)
+		if err != nil {
+			return experiment.Refuse(400, protocol.CodeBadRequest, "slot is a number, not %q", v)
+		}
+		slot = n
+	}
+	var out protocol.Next
+	return c.poll(w, r, func(x *experiment.Experiment, now training.Millis) (waits bool, err error) {
+		if w := x.Executor(id); w == nil || w.Container != container {
+			return false, experiment.Refuse(404, protocol.CodeUnknownExecutor, "no executor %s in %s: register again", id, x.ID)
+		}
+		c.heard(id, slot)
+		out, _, err = x.Next(now, id, slot)
+		return out.Action == protocol.ActionWait, err
+	}, &out)
+}
+
+// poll asks again until the answer need not be waited for, or the request's wait is over. who waits is alive: each time is a sign of
+// life.
+func (c *controller) poll(w http.ResponseWriter, r *http.Request, ask func(*experiment.Experiment, training.Millis) (waits bool, err error), out any) error {
 	wait := 0.0
 	if v := r.URL.Query().Get("wait"); v != "" {
 		n, err := strconv.ParseFloat(v, 64)
@@ -285,25 +321,21 @@ func (c *controller) serveNext(w http.ResponseWriter, r *http.Request, container
 	until := time.After(time.Duration(wait * float64(time.Second)))
 	for {
 		wake := c.waker()
-		var out protocol.Next
-		err := c.propose(r.Context(), func(x *experiment.Experiment, now training.Millis) (e *experiment.Entry, err error) {
-			if w := x.Executor(id); w == nil || w.Container != container {
-				return nil, experiment.Refuse(404, protocol.CodeUnknownExecutor, "no executor %s in %s: register again", id, x.ID)
-			}
-			c.heard(id)
-			out, e, err = x.Next(now, id)
-			return e, err
+		waits := false
+		err := c.propose(r.Context(), func(x *experiment.Experiment, now training.Millis) (err error) {
+			waits, err = ask(x, now)
+			return err
 		})
 		if err != nil {
 			return err
 		}
-		if out.Action != protocol.ActionWait {
+		if !waits {
 			answer(w, 200, out)
 			return nil
 		}
 		select {
 		case <-wake:
-		case <-time.After(c.times.Lease / 3): // an executor that waits is alive
+		case <-time.After(c.times.Lease / 3):
 		case <-until:
 			answer(w, 200, out)
 			return nil
@@ -311,6 +343,23 @@ func (c *controller) serveNext(w http.ResponseWriter, r *http.Request, container
 			return r.Context().Err()
 		}
 	}
+}
+
+func (c *controller) serveJoin(w http.ResponseWriter, r *http.Request, container string) error {
+	id, attempt, err := attemptOf(r)
+	if err != nil {
+		return err
+	}
+	var body protocol.Join
+	if err := decode(r, &body); err != nil {
+		return err
+	}
+	var out protocol.Joined
+	return c.poll(w, r, func(x *experiment.Experiment, now training.Millis) (waits bool, err error) {
+		out, _, err = x.Join(now, container, id, attempt, body)
+		c.heardMember(x, err, container, id, body.Rank)
+		return !out.Ready && out.Op == "", err
+	}, &out)
 }
 
 func (c *controller) serveReport(w http.ResponseWriter, r *http.Request, container string) error {
@@ -323,10 +372,10 @@ func (c *controller) serveReport(w http.ResponseWriter, r *http.Request, contain
 		return err
 	}
 	var out protocol.Reported
-	err = c.propose(r.Context(), func(x *experiment.Experiment, now training.Millis) (e *experiment.Entry, err error) {
-		out, e, err = x.Report(now, container, id, attempt, body)
-		c.heardTrial(x, err, id)
-		return e, err
+	err = c.propose(r.Context(), func(x *experiment.Experiment, now training.Millis) (err error) {
+		out, _, err = x.Report(now, container, id, attempt, body)
+		c.heardMember(x, err, container, id, body.Rank)
+		return err
 	})
 	if err != nil {
 		return err
@@ -344,10 +393,10 @@ func (c *controller) serveCheckpoint(w http.ResponseWriter, r *http.Request, con
 	if err := decode(r, &body); err != nil {
 		return err
 	}
-	err = c.propose(r.Context(), func(x *experiment.Experiment, _ training.Millis) (*experiment.Entry, error) {
+	err = c.propose(r.Context(), func(x *experiment.Experiment, _ training.Millis) error {
 		_, err := x.CheckCommit(container, id, attempt, body)
-		c.heardTrial(x, err, id)
-		return nil, err
+		c.heardMember(x, err, container, id, body.Rank)
+		return err
 	})
 	if err != nil {
 		return err
@@ -356,10 +405,10 @@ func (c *controller) serveCheckpoint(w http.ResponseWriter, r *http.Request, con
 		return err
 	}
 	var out protocol.Committed
-	err = c.propose(r.Context(), func(x *experiment.Experiment, now training.Millis) (e *experiment.Entry, err error) {
-		out, e, err = x.Commit(now, container, id, attempt, body)
-		c.heardTrial(x, err, id)
-		return e, err
+	err = c.propose(r.Context(), func(x *experiment.Experiment, now training.Millis) (err error) {
+		out, _, err = x.Commit(now, container, id, attempt, body)
+		c.heardMember(x, err, container, id, body.Rank)
+		return err
 	})
 	if err != nil {
 		return err
@@ -389,10 +438,23 @@ func (c *controller) serveFinal(w http.ResponseWriter, r *http.Request, containe
 		return err
 	}
 	var out protocol.Finished
-	err = c.propose(r.Context(), func(x *experiment.Experiment, now training.Millis) (e *experiment.Entry, err error) {
-		out, e, err = x.Final(now, container, id, attempt, body)
-		c.heardTrial(x, err, id)
-		return e, err
+	err = c.propose(r.Context(), func(x *experiment.Experiment, now training.Millis) (err error) {
+		c.heardMember(x, nil, container, id, body.Rank)
+		var e *experiment.Entry
+		if out, e, err = x.Final(now, container, id, attempt, body); err != nil || e == nil || !body.Next {
+			return err
+		}
+		if w := x.InContainer(container); w != nil && body.Slot >= 0 && body.Slot < len(w.Slots) {
+			c.heard(w.ID, body.Slot)
+			next, _, err := x.Next(now, w.ID, body.Slot)
+			if err != nil {
+				return err
+			}
+			if next.Action != protocol.ActionWait {
+				out.Next = &next
+			}
+		}
+		return nil
 	})
 	if err != nil {
 		return err
@@ -458,19 +520,112 @@ func (c *controller) serveStop(w http.ResponseWriter, r *http.Request, _ string)
 		caller = who
 	}
 	state := protocol.ExperimentKilled
-	err := c.propose(r.Context(), func(x *experiment.Experiment, now training.Millis) (*experiment.Entry, error) {
+	err := c.propose(r.Context(), func(x *experiment.Experiment, now training.Millis) error {
 		if x.Over() {
 			state = x.State
-			return nil, nil
+			return nil
 		}
 		if x.Closing() {
-			return nil, nil
+			return nil
 		}
-		return x.Propose(now, &experiment.Entry{Stopped: &experiment.Stopped{User: caller.User, Reason: experiment.Middle(body.Reason, 500)}})
+		_, err := x.Propose(now, &experiment.Entry{Stopped: &experiment.Stopped{User: caller.User, Reason: experiment.Middle(body.Reason, 500)}})
+		return err
 	})
 	if err != nil {
 		return err
 	}
 	answer(w, 202, protocol.StoppedExperiment{State: state})
+	return nil
+}
+
+// steering refuses a client where nobody is to steer, or somebody else does.
+func (c *controller) steering(r *http.Request) error {
+	if err := c.named(r); err != nil {
+		return err
+	}
+	if c.brain == nil || !c.brain.client() {
+		return experiment.Refuse(400, protocol.CodeBadRequest, `no client steers this search: that needs "optimizer": {"type": "external"} without an entry`)
+	}
+	return nil
+}
+
+func (c *controller) serveAsk(w http.ResponseWriter, r *http.Request, _ string) error {
+	var body protocol.Ask
+	if err := c.steering(r); err != nil {
+		return err
+	}
+	if err := decode(r, &body); err != nil {
+		return err
+	}
+	var out protocol.Asked
+	return c.poll(w, r, func(x *experiment.Experiment, now training.Millis) (waits bool, err error) {
+		c.asked = now
+		news, end := c.brain.from(max(0, body.Seen))
+		out = protocol.Asked{State: x.State, Seen: end}
+		for size := 0; len(news) > 0; news = news[1:] {
+			if size += len(news[0].entry); size > protocol.MaxBody && len(out.News) > 0 {
+				out.Seen = end - len(news) // the rest with the next call
+				return false, nil
+			}
+			if news[0].entry != nil {
+				out.News = append(out.News, news[0].entry)
+			}
+		}
+		n, next := x.Asked()
+		out.N, out.Next = n, int(next)
+		for len(out.Checks) < protocol.MaxReportEvents {
+			k, ok := c.brain.check()
+			if !ok {
+				break
+			}
+			out.Checks = append(out.Checks, protocol.Check{Trial: int(k.Trial), Attempt: k.Attempt, Params: k.Params, Curve: k.Curve})
+		}
+		return out.N == 0 && len(out.News)+len(out.Checks) == 0 && !x.Closing(), nil
+	}, &out)
+}
+
+func (c *controller) serveTell(w http.ResponseWriter, r *http.Request, _ string) error {
+	var body protocol.Tell
+	if err := c.steering(r); err != nil {
+		return err
+	}
+	if err := decode(r, &body); err != nil {
+		return err
+	}
+	if len(body.Suggestions) > brainAsk {
+		return experiment.Refuse(400, protocol.CodeBadRequest, "%d suggestions, at most %d", len(body.Suggestions), brainAsk)
+	}
+	var out protocol.Told
+	err := c.propose(r.Context(), func(x *experiment.Experiment, now training.Millis) error {
+		c.asked = now
+		if err := x.Suggest(now, experiment.Suggested{Suggestions: suggestions(body.Suggestions), Done: body.Done}); err != nil {
+			return err
+		}
+		out.Next = x.NextTrial()
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	answer(w, 200, out)
+	return nil
+}
+
+func (c *controller) serveShouldStop(w http.ResponseWriter, r *http.Request, _ string) error {
+	var body protocol.ShouldStop
+	if err := c.steering(r); err != nil {
+		return err
+	}
+	if err := decode(r, &body); err != nil {
+		return err
+	}
+	err := c.propose(r.Context(), func(x *experiment.Experiment, now training.Millis) error {
+		c.asked = now
+		return x.Decide(now, experiment.Decided{Trial: training.TrialID(body.Trial), Attempt: body.Attempt, Reason: experiment.Middle(body.Reason, 300)})
+	})
+	if err != nil {
+		return err
+	}
+	answer(w, 200, struct{}{})
 	return nil
 }

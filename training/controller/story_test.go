@@ -23,15 +23,17 @@ import (
 // print; -update rewrites the latter. Commands:
 //
 //	experiment JSON               begins, by ann, in /e
-//	register C on NODE            an executor in container C
-//	next E                        an executor asks for work
-//	report T/A k=v ...            one event; step= and seq= are counted unless given, by= names another container
+//	register C on NODE [server]   an executor in container C
+//	next E [slot=N]               an executor asks for work
+//	join T/A.R [PORT]             a member of a gang has come
+//	report T/A[.R] k=v ...        one event; step= and seq= are counted unless given, by= names another container
 //	checkpoint T/A step=N         commits
 //	final T/A [acc=V|STATE|error=Type:message] [seq=N]
 //	lost E [blame|told] REASON
 //	unborn C on NODE REASON       a container ended before its executor began
 //	stop USER REASON
 //	forgive NODE
+//	preempt E                     its container will be taken away
 //	resume APPLICATION USER       another application goes on, without the executors of the last one
 //	advance DURATION              time passes; what is due then happens
 //	trials | executors | counters | wanted
@@ -87,6 +89,7 @@ type story struct {
 	now     training.Millis
 	entries []*experiment.Entry
 	snaps   [][]byte
+	rank    int // of the command
 }
 
 // took records an entry, as the controller does.
@@ -162,7 +165,7 @@ func attempt(s string) (id training.TrialID, n int) {
 
 func (s *story) container(id training.TrialID) string {
 	if t := s.x.Trial(id); t != nil {
-		if w := s.x.Executor(t.Executor); w != nil {
+		if w := s.x.Executor(t.Members[min(s.rank, len(t.Members)-1)].Executor); w != nil {
 			return w.Container
 		}
 	}
@@ -171,6 +174,13 @@ func (s *story) container(id training.TrialID) string {
 
 func (s *story) command(line string) string {
 	f := strings.Fields(line)
+	s.rank = 0
+	if len(f) > 1 { // T/A.R is a member of a gang
+		if at, rank, ok := strings.Cut(f[1], "."); ok && f[0] != "experiment" {
+			f[1] = at
+			s.rank, _ = strconv.Atoi(rank)
+		}
+	}
 	show := func(format string, args ...any) string { return fmt.Sprintf(format, args...) + "\n" }
 	fail := func(err error) string {
 		if re, ok := err.(*experiment.Refusal); ok {
@@ -192,13 +202,17 @@ func (s *story) command(line string) string {
 		}
 		return ""
 	case "register":
-		w, fresh, e, err := s.x.Register(s.now, protocol.RegisterExecutor{ContainerID: f[1], Instance: strings.Join(f[4:], ""), Host: "h-" + f[3]}, f[3])
+		w, fresh, e, err := s.x.Register(s.now, protocol.RegisterExecutor{ContainerID: f[1], Instance: strings.Join(f[4:], ""), Host: "h-" + f[3]}, f[3], len(f) > 4 && f[4] == "server")
 		if err := s.took(e, err); err != nil {
 			return fail(err)
 		}
 		return show("%s new=%v %s", w.ID, fresh, w.State)
 	case "next":
-		n, e, err := s.x.Next(s.now, f[1])
+		slot := 0
+		if len(f) > 2 {
+			slot, _ = strconv.Atoi(strings.TrimPrefix(f[2], "slot="))
+		}
+		n, e, err := s.x.Next(s.now, f[1], slot)
 		if err := s.took(e, err); err != nil {
 			return fail(err)
 		}
@@ -209,15 +223,31 @@ func (s *story) command(line string) string {
 		if n.Trial.Resume != nil {
 			from = fmt.Sprintf(" resume %s", strings.TrimPrefix(n.Trial.Resume.URI, "/e/"))
 		}
+		if g := n.Trial.Gang; g != nil {
+			from += fmt.Sprintf(" rank %d of %d, %s %d, %d ports", g.Rank, g.World, g.Role, g.Index, g.Ports)
+		}
 		return show("%s: %v/%d %d..%d%s", f[1], n.Trial.Trial, n.Trial.Attempt, n.Trial.Budget.From, n.Trial.Budget.To, from)
+	case "join":
+		id, a := attempt(f[1])
+		j := protocol.Join{Rank: s.rank, Host: fmt.Sprintf("10.0.0.%d", s.rank+1)}
+		if len(f) > 2 {
+			port, _ := strconv.Atoi(f[2])
+			j.Ports = []int{port}
+		}
+		r, e, err := s.x.Join(s.now, s.container(id), id, a, j)
+		if err := s.took(e, err); err != nil {
+			return fail(err)
+		}
+		return show("%s.%d: ready=%v %s%s", f[1], s.rank, r.Ready, r.Op, prefixed("MASTER_ADDR=", r.Env["MASTER_ADDR"]))
 	case "report":
 		id, a := attempt(f[1])
 		ev := protocol.MetricEvent{Seq: 1, Step: 1, Metrics: map[string]training.Metric{}}
 		by := s.container(id)
 		if t := s.x.Trial(id); t != nil {
-			ev.Seq = t.Seq + 1
-			if t.Step != nil {
-				ev.Step = *t.Step + 1
+			m := t.Members[min(s.rank, len(t.Members)-1)]
+			ev.Seq = m.Seq + 1
+			if m.Step != nil {
+				ev.Step = *m.Step + 1
 			} else if t.Resume != nil {
 				ev.Step = t.Resume.Step + 1
 			}
@@ -240,7 +270,7 @@ func (s *story) command(line string) string {
 				ev.Metrics[k] = m
 			}
 		}
-		r, e, err := s.x.Report(s.now, by, id, a, protocol.Report{Events: []protocol.MetricEvent{ev}})
+		r, e, err := s.x.Report(s.now, by, id, a, protocol.Report{Rank: s.rank, Events: []protocol.MetricEvent{ev}})
 		if err := s.took(e, err); err != nil {
 			return fail(err)
 		}
@@ -248,14 +278,14 @@ func (s *story) command(line string) string {
 	case "checkpoint":
 		id, a := attempt(f[1])
 		n, _ := strconv.ParseInt(strings.TrimPrefix(f[2], "step="), 10, 64)
-		c, e, err := s.x.Commit(s.now, s.container(id), id, a, protocol.Commit{Step: n, URI: fmt.Sprintf("/e/%v/checkpoints/%d/step-%d", id, a, n), Files: []training.File{{Name: "m", Size: 1}}})
+		c, e, err := s.x.Commit(s.now, s.container(id), id, a, protocol.Commit{Rank: s.rank, Step: n, URI: fmt.Sprintf("/e/%v/checkpoints/%d/step-%d", id, a, n), Files: []training.File{{Name: "m", Size: 1}}})
 		if err := s.took(e, err); err != nil {
 			return fail(err)
 		}
 		return show("%s: keep %v delete %v %s", f[1], c.Keep, c.Delete, c.Op)
 	case "final":
 		id, a := attempt(f[1])
-		fin := protocol.Final{Status: training.Completed}
+		fin := protocol.Final{Rank: s.rank, Status: training.Completed}
 		for _, kv := range f[2:] {
 			k, v, _ := strings.Cut(kv, "=")
 			switch k {
@@ -310,6 +340,11 @@ func (s *story) command(line string) string {
 			return fail(err)
 		}
 		return ""
+	case "preempt":
+		if err := s.took(s.x.Propose(s.now, &experiment.Entry{Preempted: &experiment.Preempted{Executor: f[1], Reason: "another queue is owed it"}})); err != nil {
+			return fail(err)
+		}
+		return ""
 	case "forgive":
 		if err := s.took(s.x.Propose(s.now, &experiment.Entry{Forgiven: &experiment.Forgiven{Node: f[1]}})); err != nil {
 			return fail(err)
@@ -323,7 +358,7 @@ func (s *story) command(line string) string {
 		s.now = s.now.Add(d)
 		var out strings.Builder
 		silent := f[2:]
-		due := s.x.Due(s.now, 10*time.Second, func(id string) training.Millis {
+		due := s.x.Due(s.now, 10*time.Second, func(id string, slot int) training.Millis {
 			if slices.Contains(silent, id) {
 				return 0
 			}
@@ -375,7 +410,7 @@ func (s *story) command(line string) string {
 		b, _ := json.Marshal(s.x.Counters)
 		return string(b) + "\n"
 	case "wanted":
-		return show("%d", s.x.Wanted())
+		return show("%d%s", s.x.Wanted(false), prefixed(" servers ", strings.TrimPrefix(fmt.Sprint(s.x.Wanted(true)), "0")))
 	}
 	s.t.Fatalf("unknown command %q", line)
 	return ""

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strings"
 
 	"github.com/gohops/hops/training"
 	"github.com/gohops/hops/training/checkpoint"
@@ -13,11 +14,17 @@ import (
 
 // The life of an attempt: assigned, reporting, checkpointing.
 
-// assign gives a trial to an executor.
+// assign gives a trial to the executors of an attempt.
 func (x *Experiment) assign(a *assigned) error {
-	w := x.Executor(a.Executor)
-	if w == nil || w.State != executorIdle {
-		return fmt.Errorf("executor %s is not idle", a.Executor)
+	if len(a.Seats) == 0 {
+		return fmt.Errorf("nobody is to run it")
+	}
+	for i, s := range a.Seats {
+		w := x.Executor(s.Executor)
+		if w == nil || w.State != executorIdle && w.State != executorBusy || s.Slot < 0 || s.Slot >= len(w.Slots) || w.Slots[s.Slot] != 0 ||
+			slices.ContainsFunc(a.Seats[:i], func(o seat) bool { return o.Executor == s.Executor && o.Slot == s.Slot }) {
+			return fmt.Errorf("slot %d of executor %s is not free", s.Slot, s.Executor)
+		}
 	}
 	if a.Suggestion != nil || a.Trial == 0 {
 		s, err := x.suggestion(a.Suggestion)
@@ -53,13 +60,17 @@ func (x *Experiment) assign(a *assigned) error {
 	}
 	t.Attempt++
 	x.setState(t, training.Scheduled)
-	t.Executor, t.Reason, t.Error, t.Outputs = w.ID, "", nil, nil
-	t.Seq, t.Step, t.Stopping, t.Resume, t.LogBytes, t.Ended = 0, nil, nil, nil, 0, 0
+	t.Reason, t.Error, t.Outputs = "", nil, nil
+	t.Stopping, t.Resume, t.Returned, t.Ended, t.Left = nil, nil, nil, 0, 0
 	t.Assigned, t.Heard = x.Now, x.Now
 	x.Counters.Attempts++
 	dropped := 0
+	t.YieldsTo, t.Borrowed = 0, 0
 	if c := x.checkpoint(t); c != nil {
 		t.Resume = c
+		if from := t.Source; from != nil && from.Trial != t.ID {
+			t.Borrowed = from.Trial
+		}
 		dropped = t.Curve.Cut(c.Step)
 		t.Resumed++
 		x.Counters.EpochsResumed += t.Curve.Len()
@@ -69,15 +80,33 @@ func (x *Experiment) assign(a *assigned) error {
 	}
 	x.Counters.EpochsWasted += dropped
 	t.Budget.From = t.Curve.Len()
-	x.setExecutor(w, executorBusy, "")
-	w.Trial = t.ID
+	t.Members = make([]*member, 0, len(a.Seats))
+	var names []string
+	for _, s := range a.Seats {
+		w := x.Executor(s.Executor)
+		m := &member{Executor: w.ID, Slot: s.Slot}
+		if s.Place != nil {
+			m.Place = new(*s.Place)
+		}
+		t.Members = append(t.Members, m)
+		if w.State == executorIdle {
+			x.setExecutor(w, executorBusy, "")
+		}
+		w.Slots[s.Slot] = t.ID
+		names = append(names, w.ID)
+	}
+	if len(names) > 1 {
+		x.out.Wake = true // the others are to ask
+	}
 	from := ""
 	if t.Resume != nil {
 		from = fmt.Sprintf(" from the checkpoint of step %d", t.Resume.Step)
 	}
-	x.logf("%s starts %v/%d to epoch %d%s %s", w.ID, t.ID, t.Attempt, t.Budget.To, from, t.Params.Key())
+	x.logf("%s starts %v/%d to epoch %d%s %s", strings.Join(names, " "), t.ID, t.Attempt, t.Budget.To, from, t.Params.Key())
 	x.touch(t)
-	x.emit(protocol.EventExecutor, x.ExecutorRow(w))
+	for _, m := range t.Members {
+		x.emit(protocol.EventExecutor, x.ExecutorRow(x.Executor(m.Executor)))
+	}
 	return nil
 }
 
@@ -101,6 +130,9 @@ func (x *Experiment) checkpoint(t *trial) *training.Checkpoint {
 
 // suggestion is what the optimizer suggests now; one that was written down is adopted.
 func (x *Experiment) suggestion(old *search.Suggestion) (search.Suggestion, error) {
+	if old != nil && old.Params == nil && !old.Promotion {
+		old.Params = training.Params{} // JSON has none of it
+	}
 	if old != nil && !x.Compare {
 		x.optimizer.Adopt(*old)
 		return *old, nil
@@ -119,15 +151,23 @@ func (x *Experiment) suggestion(old *search.Suggestion) (search.Suggestion, erro
 // reported takes new events of the attempt that runs.
 func (x *Experiment) reported(r *reported) error {
 	t := x.Trial(r.Trial)
-	if t == nil || t.Attempt != r.Attempt || !t.State.Held() {
+	if t == nil || t.Attempt != r.Attempt || !t.State.Held() || r.Rank >= len(t.Members) {
 		return fmt.Errorf("trial %v/%d does not run", r.Trial, r.Attempt)
+	}
+	m := t.Members[r.Rank]
+	m.Log = max(m.Log, r.LogBytes)
+	if r.Rank > 0 {
+		for _, e := range r.Events {
+			m.Seq, m.Step = e.Seq, new(e.Step)
+		}
+		return nil
 	}
 	began, before := t.State == training.Scheduled, t.Stopping
 	x.setState(t, training.Running)
-	t.Heard, t.LogBytes = x.Now, max(t.LogBytes, r.LogBytes)
+	t.Heard = x.Now
 	var points []protocol.CurvePoint
 	for _, e := range r.Events {
-		t.Seq = e.Seq
+		m.Seq = e.Seq
 		if t.Stopping == nil || t.Stopping.Error == nil {
 			p, ok, err := x.point(t, e, r)
 			if err != nil {
@@ -150,12 +190,13 @@ func (x *Experiment) reported(r *reported) error {
 
 // point takes one event of a report; ok is false if it has no value of the searched metric.
 func (x *Experiment) point(t *trial, e protocol.MetricEvent, r *reported) (p protocol.CurvePoint, ok bool, err error) {
-	if t.Step != nil && e.Step < *t.Step {
-		x.mistake(t, training.CodeBackwards, fmt.Sprintf("step %d was reported after step %d", e.Step, *t.Step), "report rising steps, or none to have them counted")
+	c := t.chief()
+	if c.Step != nil && e.Step < *c.Step {
+		x.mistake(t, training.CodeBackwards, fmt.Sprintf("step %d was reported after step %d", e.Step, *c.Step), "report rising steps, or none to have them counted")
 		return p, false, nil
 	}
-	first, again := t.Step == nil, t.Step != nil && e.Step == *t.Step
-	t.Step = new(e.Step)
+	first, again := c.Step == nil, c.Step != nil && e.Step == *c.Step
+	c.Step = new(e.Step)
 	names := make([]string, 0, len(e.Metrics))
 	for name := range e.Metrics {
 		names = append(names, name)
@@ -167,9 +208,14 @@ func (x *Experiment) point(t *trial, e protocol.MetricEvent, r *reported) (p pro
 			x.mistake(t, training.CodeNotNumber, fmt.Sprintf("%s is %s at step %d", name, m, e.Step), "report a number")
 			return p, false, nil
 		}
-		if name == x.Spec.Metric && !m.Finite() {
+		if (name == x.Spec.Metric || x.objective(name)) && !m.Finite() {
 			x.mistake(t, training.CodeNotFinite, fmt.Sprintf("%s is %s at step %d", name, m, e.Step), "lower the learning rate or return early, the same parameters are not tried again")
 			return p, false, nil
+		}
+	}
+	for _, o := range x.Spec.Objectives {
+		if m, ok := e.Metrics[o.Metric]; ok {
+			x.setValue(t, o.Metric, m.Value)
 		}
 	}
 	m, ok := e.Metrics[x.Spec.Metric]
@@ -184,9 +230,11 @@ func (x *Experiment) point(t *trial, e protocol.MetricEvent, r *reported) (p pro
 			x.Counters.EpochsResumed -= dropped // the function did not use its checkpoint
 		}
 	}
-	answer := x.optimizer.Observe(search.Event{Kind: search.Reported, Trial: t.ID, Epochs: t.Curve.Len(), Value: m.Value})
+	answer := x.optimizer.Observe(search.Event{Kind: search.Reported, Trial: t.ID, Epochs: t.Curve.Len(), Value: m.Value, Values: x.values(t)})
+	x.tell(t, search.Reported, m.Value, x.values(t))
 	if t.Stopping == nil {
 		err = x.judge(t, e.Seq, answer, r)
+		x.check(t)
 	}
 	return protocol.CurvePoint{Step: e.Step, Value: m.Value}, true, err
 }
@@ -245,7 +293,7 @@ func (x *Experiment) decide(t *trial, seq int64, answer search.Answer) *decision
 
 // mistake ends an attempt because of what the function did; trying again would not help.
 func (x *Experiment) mistake(t *trial, code, message, remedy string) {
-	err := &training.TrialError{Type: code, Message: message, Remedy: remedy, Log: x.logPath(t)}
+	err := &training.TrialError{Type: code, Message: message, Remedy: remedy, Log: x.log(t, 0)}
 	t.Stopping = &stopping{Op: protocol.OpStop, State: training.Failed, Error: err, Reason: err.Error(), Since: x.Now}
 }
 
@@ -266,19 +314,21 @@ func (x *Experiment) committed(c *committed) error {
 	x.Counters.Checkpoints++
 	x.emit(protocol.EventCheckpoint, protocol.CheckpointEvent{Trial: t.ID, Attempt: t.Attempt, Step: k.Step, URI: k.URI})
 	x.retain(t)
+	if t.State.Held() {
+		x.yield(t)
+	}
+	if t.State.Held() && x.grows(t) {
+		x.again(t, "more executors are free for its gang")
+	}
 	return nil
 }
 
 // retain drops the checkpoints that are not to be kept, and the blobs that only they had.
 func (x *Experiment) retain(t *trial) {
-	needs := checkpoint.Needs{Others: map[string]bool{}}
-	if x.Spec.Optimizer.Type == training.ASHA {
+	needs := checkpoint.Needs{Others: x.pinned()}
+	switch x.Spec.Optimizer.Type {
+	case training.ASHA, training.Hyperband, training.BOHB:
 		needs.Rungs = x.Spec.Optimizer.Rungs()
-	}
-	for _, w := range x.Executors {
-		if o := x.Trial(w.Trial); o != nil && o.Resume != nil && o.ID != t.ID {
-			needs.Others[o.Resume.URI] = true
-		}
 	}
 	keep := checkpoint.Keep(*x.Spec.Retention, t.Checks, x.Spec.Direction, needs)
 	var kept []training.Checkpoint

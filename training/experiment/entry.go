@@ -7,6 +7,7 @@ import (
 
 	"github.com/gohops/hops/training"
 	"github.com/gohops/hops/training/protocol"
+	"github.com/gohops/hops/training/rendezvous"
 	"github.com/gohops/hops/training/search"
 )
 
@@ -26,6 +27,7 @@ type Entry struct {
 	Started    *Started    `json:"started,omitempty"`
 	Registered *registered `json:"registered,omitempty"`
 	Assigned   *assigned   `json:"assigned,omitempty"`
+	Joined     *joined     `json:"joined,omitempty"`
 	Reported   *reported   `json:"reported,omitempty"`
 	Committed  *committed  `json:"committed,omitempty"`
 	Ended      *ended      `json:"ended,omitempty"`
@@ -37,11 +39,14 @@ type Entry struct {
 	Forgiven   *Forgiven   `json:"forgiven,omitempty"`
 	NotStarted *NotStarted `json:"not_started,omitempty"`
 	Resumed    *Resumed    `json:"resumed,omitempty"`
+	Suggested  *Suggested  `json:"suggested,omitempty"`
+	Decided    *Decided    `json:"decided,omitempty"`
+	Broken     *Broken     `json:"broken,omitempty"`
 }
 
 // Created is the first line of every journal.
 type Created struct {
-	Version     int            `json:"version"` // of this format: 2
+	Version     int            `json:"version"` // of this format: 3
 	ID          string         `json:"id"`
 	Application string         `json:"application"`
 	User        string         `json:"user"`
@@ -50,7 +55,7 @@ type Created struct {
 }
 
 // Version is the format that this code writes; it reads nothing newer.
-const Version = 2
+const Version = 3
 
 // Started: an attempt of the application master took over. Containers lists those that still run; executors in others
 // are lost.
@@ -66,22 +71,38 @@ type registered struct {
 	Node      string   `json:"node,omitempty"`
 	Host      string   `json:"host"`
 	GPUs      []string `json:"gpus,omitempty"`
+	Serves    bool     `json:"serves,omitempty"` // it is for members of gangs that do not train
 }
 
-// assigned: an executor asked and was given something. Proposed with Trial 0, the optimizer is asked and apply writes
-// what it suggested into the entry; without a suggestion the trial is one that has to be done again.
+// assigned: an executor asked and was given something, or it was the last one that a gang needed. Proposed with Trial 0, the
+// optimizer is asked and apply writes what it suggested into the entry; without a suggestion the trial is one that has to be done again.
 type assigned struct {
-	Executor   string             `json:"executor"`
 	Trial      training.TrialID   `json:"trial"`
 	Attempt    int                `json:"attempt"`
+	Seats      []seat             `json:"seats"` // by rank
 	Suggestion *search.Suggestion `json:"suggestion,omitempty"`
 }
 
-// reported are events that were new. Decision is what the search or its stopper decided because of one of them: apply writes it
-// when the entry is proposed, and adopts it when the entry is read back.
+// seat is where a member runs. Place is its part in a gang; nil: it runs alone.
+type seat struct {
+	Executor string             `json:"executor"`
+	Slot     int                `json:"slot,omitempty"`
+	Place    *rendezvous.Member `json:"place,omitempty"`
+}
+
+// joined: a member of a gang is there, with its address.
+type joined struct {
+	Trial   training.TrialID `json:"trial"`
+	Attempt int              `json:"attempt"`
+	protocol.Join
+}
+
+// reported are events that were new; of another rank than 0 only the last, without its metrics. Decision is what the search or its
+// stopper decided because of one of them: apply writes it when the entry is proposed, and adopts it when the entry is read back.
 type reported struct {
 	Trial    training.TrialID       `json:"trial"`
 	Attempt  int                    `json:"attempt"`
+	Rank     int                    `json:"rank,omitempty"`
 	Events   []protocol.MetricEvent `json:"events"`
 	LogBytes int64                  `json:"log_bytes,omitempty"`
 	Decision *decision              `json:"decision,omitempty"`
@@ -118,8 +139,8 @@ type Lost struct {
 	Told bool `json:"told,omitempty"`
 }
 
-// expired: a time limit passed. Code is training.CodeTimeout or CodeNoReport of an attempt; for the whole experiment
-// Trial is 0.
+// expired: a time limit passed. Code is training.CodeTimeout, CodeNoReport or CodeNotWhole of an attempt, or CodeNotEnding of the members
+// of a gang whose chief has ended; for the whole experiment Trial is 0.
 type expired struct {
 	Trial   training.TrialID `json:"trial,omitempty"`
 	Attempt int              `json:"attempt,omitempty"`
@@ -175,6 +196,8 @@ func (e *Entry) What() string {
 		return "registered"
 	case e.Assigned != nil:
 		return "assigned"
+	case e.Joined != nil:
+		return "joined"
 	case e.Reported != nil:
 		return "reported"
 	case e.Committed != nil:
@@ -197,6 +220,12 @@ func (e *Entry) What() string {
 		return "not_started"
 	case e.Resumed != nil:
 		return "resumed"
+	case e.Suggested != nil:
+		return "suggested"
+	case e.Decided != nil:
+		return "decided"
+	case e.Broken != nil:
+		return "broken"
 	}
 	return ""
 }

@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/gohops/hops/training"
 	"github.com/gohops/hops/training/protocol"
@@ -24,27 +25,12 @@ func (x *Experiment) drain(w *Executor, reason string) {
 func (x *Experiment) setExecutor(w *Executor, s, reason string) {
 	d := int64(x.Now - w.Since)
 	switch {
-	case w.State == executorBusy || w.State == ExecutorDraining && w.Trial != 0:
+	case w.State == executorBusy || w.State == ExecutorDraining && w.Holds() != 0:
 		x.Counters.BusyMS += d
 	case w.State == executorIdle:
 		x.Counters.IdleMS += d
 	}
 	w.State, w.Reason, w.Since = s, reason, x.Now
-}
-
-// free takes the trial from an executor whose attempt has ended.
-func (x *Experiment) free(w *Executor) {
-	if w == nil || w.Trial == 0 {
-		return
-	}
-	w.Ended++
-	if w.State == executorBusy {
-		x.setExecutor(w, executorIdle, "")
-	} else {
-		x.setExecutor(w, w.State, w.Reason)
-	}
-	w.Trial = 0
-	x.emit(protocol.EventExecutor, x.ExecutorRow(w))
 }
 
 // lose takes an executor out.
@@ -67,38 +53,57 @@ func (x *Experiment) giveUp(w *Executor, s, reason string, blame bool) {
 	if s == executorLost {
 		x.logf("%s is lost: %s", w.ID, reason)
 	}
-	t := x.Trial(w.Trial)
-	w.Trial = 0
+	held := w.Slots
+	w.Slots = make([]training.TrialID, len(held))
 	x.emit(protocol.EventExecutor, x.ExecutorRow(w))
 	if blame {
-		id := training.TrialID(0)
-		if t != nil {
-			id = t.ID
-		}
-		x.strike(w.Node, id)
+		x.strike(w.Node, slices.Max(held)) // once, for the newest of its trials; 0: it had none
 	}
-	if t == nil {
+	for slot, id := range held {
+		if t := x.Trial(id); t != nil {
+			w.Ended++
+			x.Counters.Lost++
+			x.loseMember(t, t.at(w.ID, slot), w, reason, blame)
+		}
+	}
+}
+
+// loseMember ends the attempt whose member was in an executor that is gone.
+func (x *Experiment) loseMember(t *trial, rank int, w *Executor, reason string, blame bool) {
+	if rank > 0 && t.Stopping != nil || t.chief().Done != "" { // nobody waits for it
+		t.Members[rank].Done, t.Left = training.Stopped, x.Now
+		x.gangEnds(t, false)
 		return
 	}
-	w.Ended++
-	x.Counters.Lost++
 	if d := t.Stopping; d != nil {
 		x.carryOut(t, d, nil) // what was decided holds, whoever was to carry it out
 		return
 	}
-	t.Error = &training.TrialError{Type: training.CodeExecutorLost, Message: fmt.Sprintf("%s on %s: %s", w.ID, w.Host, reason), Log: x.logPath(t)}
+	message := fmt.Sprintf("%s on %s: %s", w.ID, w.Host, reason)
+	if len(t.Members) > 1 {
+		message = fmt.Sprintf("rank %d, %s", rank, message)
+	}
+	t.Error = &training.TrialError{Type: training.CodeExecutorLost, Message: message, Log: x.log(t, max(rank, 0))}
 	if !blame {
 		x.again(t, t.Error.Error())
 		return
 	}
 	t.Failures++
-	if t.Failures >= trialFailures {
+	if n := x.failuresAllowed(); t.Failures >= n {
 		t.Error.Remedy = "see whether the trial needs more memory than its executor has"
 		x.conclude(t, training.Failed, fmt.Sprintf("failed %d times, last: %s", t.Failures, t.Error.Error()))
 		x.early(t, t.Error)
 		return
 	}
-	x.again(t, fmt.Sprintf("%s; attempt %d of %d that may fail", t.Error.Error(), t.Failures, trialFailures))
+	x.again(t, fmt.Sprintf("%s; attempt %d of %d that may fail", t.Error.Error(), t.Failures, x.failuresAllowed()))
+}
+
+// failuresAllowed: with so many failures a trial has failed for good.
+func (x *Experiment) failuresAllowed() int {
+	if d := x.Spec.Distributed; d != nil {
+		return *d.Restarts + 1
+	}
+	return trialFailures
 }
 
 func (x *Experiment) expire(e *expired) {
@@ -110,11 +115,24 @@ func (x *Experiment) expire(e *expired) {
 	if t == nil || t.Attempt != e.Attempt || !t.State.Held() || t.Stopping != nil {
 		return
 	}
-	err := &training.TrialError{Type: e.Code, Log: x.logPath(t)}
-	if e.Code == training.CodeNoReport {
+	err := &training.TrialError{Type: e.Code, Log: x.log(t, 0)}
+	switch e.Code {
+	case training.CodeNotEnding:
+		for rank, m := range t.Members {
+			if m.Done == "" && m.trains() {
+				x.logf("%v/%d rank %d did not end with the chief", t.ID, t.Attempt, rank)
+			}
+		}
+		x.gangEnds(t, true)
+		return
+	case training.CodeNotWhole:
+		err.Message = fmt.Sprintf("not all of the %d members of the gang came within %s", len(t.Members), joinTimeout)
+		x.fail(t, err, nil)
+		return
+	case training.CodeNoReport:
 		err.Message = fmt.Sprintf("nothing was reported for %s", x.Spec.ReportTimeout.D())
 		err.Remedy = "call reporter.broadcast each epoch, or raise report_timeout"
-	} else {
+	default:
 		err.Message = fmt.Sprintf("the trial took longer than %s", x.Spec.TrialTimeout.D())
 		err.Remedy = "raise trial_timeout or do fewer epochs"
 	}

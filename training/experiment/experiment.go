@@ -70,6 +70,8 @@ type state struct {
 	Worked    bool               `json:"worked,omitempty"` // something was reported or completed
 	// Stillborn counts containers in a row that ended before an executor registered.
 	Stillborn int `json:"stillborn,omitempty"`
+	// Held counts the trials that executors have.
+	Held int `json:"held,omitempty"`
 }
 
 type trial struct {
@@ -82,33 +84,40 @@ type trial struct {
 	Budget     training.Budget            `json:"budget"`
 	Last       bool                       `json:"last"` // the budget is the trial's last
 	Curve      search.Curve               `json:"curve"`
-	Seq        int64                      `json:"seq"`
-	Step       *int64                     `json:"step,omitempty"` // last reported by this attempt
+	Members    []*member                  `json:"members,omitempty"` // of this attempt, by rank
 	Checks     []training.Checkpoint      `json:"checkpoints,omitempty"`
 	Resume     *training.Checkpoint       `json:"resume,omitempty"`
-	Source     *search.Source             `json:"source,omitempty"`   // whose checkpoint it begins from, until it has one of its own
-	Executor   string                     `json:"executor,omitempty"` // who has it, or had it last
+	Source     *search.Source             `json:"source,omitempty"` // whose checkpoint it begins from, until it has one of its own
 	Stopping   *stopping                  `json:"stopping,omitempty"`
 	Metric     *float64                   `json:"metric,omitempty"` // final one
+	Values     map[string]float64         `json:"values,omitempty"` // the last of each objective, where there are several
 	Outputs    map[string]json.RawMessage `json:"outputs,omitempty"`
 	Error      *training.TrialError       `json:"error,omitempty"`
 	Reason     string                     `json:"reason,omitempty"`
-	LogBytes   int64                      `json:"log_bytes,omitempty"`
 	Promotions int                        `json:"promotions,omitempty"`
 	Resumed    int                        `json:"resumed,omitempty"`
 	Started    training.Millis            `json:"started,omitempty"`
 	Ended      training.Millis            `json:"ended,omitempty"`
 	Assigned   training.Millis            `json:"assigned,omitempty"` // this attempt
 	Heard      training.Millis            `json:"heard,omitempty"`    // last event of this attempt
-	Answer     *finalAnswer               `json:"answer,omitempty"`
+	Answers    []finalAnswer              `json:"answers,omitempty"`
+	// Returned is the metric of a chief that has ended before its gang, and Left is when the last of it did.
+	Returned *training.Metric `json:"returned,omitempty"`
+	Left     training.Millis  `json:"left,omitempty"`
+	// YieldsTo is the better trial for which it is to give its slot up; Yields is how often it did.
+	YieldsTo training.TrialID `json:"yields_to,omitempty"`
+	Yields   int              `json:"yields,omitempty"`
+	// Borrowed is the other trial whose checkpoint this attempt began from.
+	Borrowed training.TrialID `json:"borrowed,omitempty"`
 	// Cut is the state that the trial goes back to when the experiment is resumed, whose end had ended it. Empty: it had its
 	// own end.
 	Cut training.State `json:"cut,omitempty"`
 }
 
-// finalAnswer is what the last final got, to be given again.
+// finalAnswer is what the final of a member got in the last attempt that had one, to be given again.
 type finalAnswer struct {
 	Attempt int `json:"attempt"`
+	Rank    int `json:"rank,omitempty"`
 	protocol.Finished
 }
 
@@ -137,21 +146,35 @@ const (
 )
 
 type Executor struct {
-	ID        string           `json:"id"`
-	Container string           `json:"container"`
-	Instance  string           `json:"instance"`
-	Node      string           `json:"node,omitempty"`
-	Host      string           `json:"host"`
-	GPUs      []string         `json:"gpus,omitempty"`
-	State     string           `json:"state"`
-	Reason    string           `json:"reason,omitempty"`
-	Trial     training.TrialID `json:"trial,omitempty"` // that it holds
-	Ended     int              `json:"ended,omitempty"`
-	Since     training.Millis  `json:"since"` // of State
-	Preempted string           `json:"preempted,omitempty"`
+	ID        string   `json:"id"`
+	Container string   `json:"container"`
+	Instance  string   `json:"instance"`
+	Node      string   `json:"node,omitempty"`
+	Host      string   `json:"host"`
+	GPUs      []string `json:"gpus,omitempty"`
+	State     string   `json:"state"`
+	Reason    string   `json:"reason,omitempty"`
+	// Slots are the trials that it holds, 0 where it holds none.
+	Slots  []training.TrialID `json:"slots"`
+	Ended  int                `json:"ended,omitempty"`
+	Faults int                `json:"faults,omitempty"` // processes of gangs that died in it
+	// Serves: it is for the members of gangs that do not train, and has no devices.
+	Serves    bool            `json:"serves,omitempty"`
+	Since     training.Millis `json:"since"` // of State
+	Preempted string          `json:"preempted,omitempty"`
 }
 
 func (e *Executor) Alive() bool { return e.State != executorLost && e.State != executorGone }
+
+// Holds is how many trials it has.
+func (e *Executor) Holds() (n int) {
+	for _, id := range e.Slots {
+		if id != 0 {
+			n++
+		}
+	}
+	return n
+}
 
 // node collects failures. A failure counts once per trial, so that one bad configuration does not condemn a machine.
 type node struct {
@@ -176,6 +199,8 @@ type Effects struct {
 	Release []string // containers that are not wanted any more
 	Lines   []string // for controller.log
 	Wake    bool     // executors that wait may get something now
+	Entries []*Entry // that were proposed, for the journal
+	Steer   []Steered
 }
 
 // StreamEvent is a server-sent event before it is encoded.
@@ -216,11 +241,20 @@ func (x *Experiment) touch(t *trial) {
 	}
 }
 
-// setState changes a trial's state and keeps the count of those that need nothing more for now.
+// setState changes a trial's state and keeps the count of those that need nothing more for now. A trial that is not held any more
+// leaves its executors.
 func (x *Experiment) setState(t *trial, s training.State) {
 	rests := func(s training.State) bool { return s.Final() || s == training.Paused }
 	if rests(t.State) {
 		x.Concluded--
+	}
+	switch {
+	case t.State.Held() && !s.Held():
+		x.Held--
+		x.vacate(t)
+		x.unpin(t)
+	case !t.State.Held() && s.Held():
+		x.Held++
 	}
 	t.State = s
 	if rests(s) {
@@ -262,33 +296,50 @@ func (x *Experiment) Over() bool { return x.State != protocol.ExperimentRunning 
 // Closing reports whether nothing new is to be started.
 func (x *Experiment) Closing() bool { return x.Over() || x.Ending != "" }
 
-// held counts the trials that executors have.
-func (x *Experiment) held() (n int) {
-	for _, e := range x.Executors {
-		if e.Trial != 0 {
-			n++
-		}
-	}
-	return n
-}
-
-// Wanted is how many executors there should be.
-func (x *Experiment) Wanted() int {
+// Wanted is how many executors there should be, of those that train or of those that serve.
+func (x *Experiment) Wanted(serves bool) int {
 	if x.Closing() {
-		return x.held()
+		n := 0
+		for _, w := range x.Executors {
+			if w.Serves == serves && w.Holds() > 0 {
+				n++
+			}
+		}
+		return n
 	}
-	return min(x.Spec.Executors, x.held()+len(x.Queue)+x.optimizer.Outlook())
+	work := x.Held + len(x.Queue) + x.Outlook()
+	if x.Open() { // more may be suggested as soon as somebody could run it
+		work = x.Spec.Executors * x.slots()
+	}
+	d := x.Spec.Distributed
+	switch {
+	case serves && !x.separate():
+		return 0
+	case d == nil:
+		return min(x.Spec.Executors, (work+x.slots()-1)/x.slots())
+	}
+	gangs := min(x.Spec.Executors/d.Shape(d.Workers).Size(), work)
+	switch {
+	case serves:
+		return gangs * d.Servers()
+	case x.separate():
+		return gangs * d.Workers
+	}
+	return gangs * d.Shape(d.Workers).Size()
 }
 
-// Usable counts the executors that work or wait for work.
-func (x *Experiment) Usable() (n int) {
+// Usable counts the executors of a kind that work or wait for work.
+func (x *Experiment) Usable(serves bool) (n int) {
 	for _, e := range x.Executors {
-		if e.State == executorIdle || e.State == executorBusy {
+		if e.Serves == serves && (e.State == executorIdle || e.State == executorBusy) {
 			n++
 		}
 	}
 	return n
 }
+
+// Outlook is how many trials the search can begin now.
+func (x *Experiment) Outlook() int { return x.optimizer.Outlook() }
 
 // Excluded lists the nodes that are to give no more executors.
 func (x *Experiment) Excluded() []string {
@@ -323,6 +374,8 @@ func (x *Experiment) Apply(e *Entry) error {
 		x.registered(e.Registered)
 	case e.Assigned != nil:
 		err = x.assign(e.Assigned)
+	case e.Joined != nil:
+		err = x.join(e.Joined)
 	case e.Reported != nil:
 		err = x.reported(e.Reported)
 	case e.Committed != nil:
@@ -357,6 +410,12 @@ func (x *Experiment) Apply(e *Entry) error {
 		x.stillborn(e.NotStarted)
 	case e.Resumed != nil:
 		err = x.resume(e.Resumed)
+	case e.Suggested != nil:
+		err = x.suggested(e.Suggested)
+	case e.Decided != nil:
+		err = x.decided(e.Decided)
+	case e.Broken != nil:
+		x.broken(e.Broken)
 	}
 	if err != nil {
 		return fmt.Errorf("journal entry %d (%s): %w", e.N, e.Kind, err)
@@ -408,13 +467,14 @@ func (x *Experiment) registered(r *registered) {
 	}
 	w := &Executor{
 		ID: fmt.Sprintf("e%04d", len(x.Executors)+1), Container: r.Container, Instance: r.Instance, Node: r.Node,
-		Host: r.Host, GPUs: r.GPUs, State: executorIdle, Since: x.Now,
+		Host: r.Host, GPUs: r.GPUs, State: executorIdle, Since: x.Now, Slots: make([]training.TrialID, x.slots()), Serves: r.Serves,
 	}
 	x.Executors = append(x.Executors, w)
 	x.Stillborn = 0
 	if r.Node != "" && x.Nodes[r.Node] == nil {
 		x.Nodes[r.Node] = &node{}
 	}
+	x.out.Wake = x.out.Wake || x.Open() // who suggests waits for it
 	x.logf("executor %s on %s in %s", w.ID, w.Host, w.Container)
 	x.emit(protocol.EventExecutor, x.ExecutorRow(w))
 }
@@ -467,6 +527,7 @@ func (x *Experiment) resume(r *Resumed) error {
 		if t.State == training.Pending {
 			t.Failures, t.FailedOn, t.Metric = 0, nil, nil
 			x.optimizer.Observe(search.Event{Kind: search.Resumed, Trial: t.ID, Epochs: t.Curve.Len()})
+			x.tell(t, search.Resumed, 0, nil)
 			x.Queue = append(x.Queue, t.ID)
 		}
 		x.touch(t)
@@ -490,12 +551,12 @@ func (x *Experiment) settle() {
 	if x.Over() {
 		return
 	}
-	if x.held() > 0 || len(x.Queue) > 0 {
-		x.out.Wake = x.out.Wake || len(x.Queue) > 0 || x.optimizer.Outlook() > 0
+	if x.Held > 0 || len(x.Queue) > 0 {
+		x.out.Wake = x.out.Wake || len(x.Queue) > 0 || x.Outlook() > 0
 		return
 	}
 	if x.Ending == "" {
-		if x.optimizer.Outlook() > 0 || x.N < 2 {
+		if x.Outlook() > 0 || x.N < 2 || x.Open() {
 			x.out.Wake = true
 			return
 		}
@@ -535,17 +596,8 @@ func (x *Experiment) seedOf(id training.TrialID) uint64 {
 	return h.Sum64() >> 11 // exact in a float64, for readers that have nothing else
 }
 
-// Directories of a trial's current attempt.
-func (x *Experiment) Directories(t *trial) protocol.Directories {
+// Directories of a member of a trial's current attempt.
+func (x *Experiment) Directories(t *trial, rank int) protocol.Directories {
 	dir := path.Join(x.Directory, t.ID.String())
-	return protocol.Directories{Trial: dir, TensorBoard: dir, Log: x.logPath(t), Checkpoints: path.Join(dir, "checkpoints", fmt.Sprint(t.Attempt)), Blobs: x.BlobsDir()}
-}
-
-// logPath is the log of a trial's current attempt.
-func (x *Experiment) logPath(t *trial) string {
-	name := "output.log"
-	if t.Attempt > 1 {
-		name = fmt.Sprintf("output.%d.log", t.Attempt)
-	}
-	return path.Join(x.Directory, t.ID.String(), name)
+	return protocol.Directories{Trial: dir, TensorBoard: dir, Log: x.log(t, rank), Checkpoints: path.Join(dir, "checkpoints", fmt.Sprint(t.Attempt)), Blobs: x.BlobsDir()}
 }

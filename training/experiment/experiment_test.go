@@ -48,7 +48,7 @@ func points(seqs ...int64) (r protocol.Report) {
 // The answer to a report got lost; the next one repeats it and has more.
 func TestAReportThatRepeatsAndGoesOnIsTaken(t *testing.T) {
 	x, do := begun(t, plainSpec, "n1")
-	do(&Entry{Assigned: &assigned{Executor: "e0001"}})
+	do(&Entry{Assigned: &assigned{Seats: []seat{{Executor: "e0001"}}}})
 	for _, seqs := range [][]int64{{1, 2}, {1, 2, 3}, {2, 3, 4, 5}} {
 		r, _, err := x.Report(x.Now, "c1", 1, 1, points(seqs...))
 		if err != nil || r.Ack != seqs[len(seqs)-1] {
@@ -63,7 +63,7 @@ func TestAReportThatRepeatsAndGoesOnIsTaken(t *testing.T) {
 // What a journal suggests is adopted, but not out of its order: trial n is the n-th.
 func TestASuggestionOutOfOrderIsRefused(t *testing.T) {
 	x, _ := begun(t, plainSpec, "n1")
-	_, err := x.Propose(x.Now, &Entry{Assigned: &assigned{Executor: "e0001", Suggestion: &search.Suggestion{Trial: 5, Params: training.Params{"x": training.Float(0.5)}, Last: true}}})
+	_, err := x.Propose(x.Now, &Entry{Assigned: &assigned{Seats: []seat{{Executor: "e0001"}}, Suggestion: &search.Suggestion{Trial: 5, Params: training.Params{"x": training.Float(0.5)}, Last: true}}})
 	if err == nil || !strings.Contains(err.Error(), "trial 0005 is suggested after trial 0") {
 		t.Errorf("%v", err)
 	}
@@ -87,12 +87,12 @@ func TestTheSeedOfAFunctionFollowsFromTheSearchs(t *testing.T) {
 func TestStrikesByAnInvalidTrialAreTakenBack(t *testing.T) {
 	x, do := begun(t, plainSpec, "n1", "n2")
 	died := protocol.Final{Status: training.Failed, Error: &training.TrialError{Type: training.CodeProcessDied, Message: "killed"}}
-	do(&Entry{Assigned: &assigned{Executor: "e0001"}})
+	do(&Entry{Assigned: &assigned{Seats: []seat{{Executor: "e0001"}}}})
 	do(&Entry{Ended: &ended{1, 1, died}})
 	if n := len(x.Nodes["n1"].Strikes); n != 1 {
 		t.Fatalf("n1 has %d strikes", n)
 	}
-	do(&Entry{Assigned: &assigned{Executor: "e0002", Trial: 1, Attempt: 2}})
+	do(&Entry{Assigned: &assigned{Seats: []seat{{Executor: "e0002"}}, Trial: 1, Attempt: 2}})
 	do(&Entry{Ended: &ended{1, 2, died}})
 	if x.Trial(1).State != training.Invalid || len(x.Nodes["n1"].Strikes)+len(x.Nodes["n2"].Strikes) != 0 {
 		t.Errorf("trial %s, n1 %+v, n2 %+v", x.Trial(1).State, x.Nodes["n1"], x.Nodes["n2"])
@@ -103,7 +103,7 @@ func TestStrikesByAnInvalidTrialAreTakenBack(t *testing.T) {
 func TestAResumedExperimentForgets(t *testing.T) {
 	x, do := begun(t, plainSpec, "n1", "n2")
 	died := protocol.Final{Status: training.Failed, Error: &training.TrialError{Type: training.CodeProcessDied, Message: "killed"}}
-	do(&Entry{Assigned: &assigned{Executor: "e0001"}})
+	do(&Entry{Assigned: &assigned{Seats: []seat{{Executor: "e0001"}}}})
 	do(&Entry{Ended: &ended{1, 1, died}})
 	x.strike("n1", 9)
 	do(&Entry{Stopped: &Stopped{User: "ann"}})
@@ -118,7 +118,7 @@ func TestAResumedExperimentForgets(t *testing.T) {
 		t.Errorf("trial %s with %d failures on %v, n1 %+v", one.State, one.Failures, one.FailedOn, x.Nodes["n1"])
 	}
 	expires := func(after time.Duration) bool {
-		return len(x.Due(x.Now.Add(after), time.Hour, func(string) training.Millis { return x.Now })) > 0
+		return len(x.Due(x.Now.Add(after), time.Hour, func(string, int) training.Millis { return x.Now })) > 0
 	}
 	if expires(9*time.Minute) || !expires(10*time.Minute) {
 		t.Error("its ten minutes do not begin with the resume")

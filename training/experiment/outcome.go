@@ -15,44 +15,52 @@ import (
 // ended takes an executor's word for the end of its attempt.
 func (x *Experiment) ended(f *ended) error {
 	t := x.Trial(f.Trial)
-	if t == nil || t.Attempt != f.Attempt || !t.State.Held() {
+	if t == nil || t.Attempt != f.Attempt || !t.State.Held() || f.Rank >= len(t.Members) || t.Members[f.Rank].Done != "" {
 		return fmt.Errorf("trial %v/%d does not run", f.Trial, f.Attempt)
 	}
-	t.LogBytes = max(t.LogBytes, f.LogBytes)
-	t.Outputs = f.Outputs
-	w := x.Executor(t.Executor)
-	if s := t.Stopping; s != nil {
-		x.carryOut(t, s, f.Metric)
-	} else {
-		switch f.Status {
-		case training.Failed:
-			err := f.Error
-			if err == nil {
-				err = &training.TrialError{Type: training.CodeProcessDied, Message: "the executor did not say why"}
-			}
-			err.Log = x.logPath(t)
-			x.fail(t, err, w)
-		case training.Invalid:
-			message := "the function refused its parameters"
-			if f.Error != nil && f.Error.Message != "" {
-				message = f.Error.Message
-			}
-			t.Error = &training.TrialError{Type: training.CodeInvalid, Message: message, Log: x.logPath(t), Remedy: "exclude them from the space"}
-			x.conclude(t, training.Invalid, t.Error.Error())
-		default:
-			x.succeed(t, f.Metric)
-		}
+	m := t.Members[f.Rank]
+	m.Log = max(m.Log, f.LogBytes)
+	if f.Rank == 0 {
+		t.Outputs = f.Outputs
 	}
-	t.Answer = &finalAnswer{t.Attempt, protocol.Finished{State: t.State, Reason: t.Reason}}
-	x.free(w)
+	switch s := t.Stopping; {
+	case x.memberEnds(t, f.Rank, f):
+	case !t.State.Held(): // the gang has ended with it
+	case s != nil && (s.State != training.Pending || f.Status != training.Completed): // else it had come to its end by itself
+		x.carryOut(t, s, f.Metric)
+	case f.Status == training.Failed:
+		err := f.Error
+		if err == nil {
+			err = &training.TrialError{Type: training.CodeProcessDied, Message: "the executor did not say why"}
+		}
+		err.Log = x.log(t, f.Rank)
+		x.fail(t, err, x.Executor(m.Executor))
+	case f.Status == training.Invalid:
+		message := "the function refused its parameters"
+		if f.Error != nil && f.Error.Message != "" {
+			message = f.Error.Message
+		}
+		t.Error = &training.TrialError{Type: training.CodeInvalid, Message: message, Log: x.log(t, f.Rank), Remedy: "exclude them from the space"}
+		x.conclude(t, training.Invalid, t.Error.Error())
+	default:
+		x.succeed(t, f.Metric)
+	}
+	answer := protocol.Finished{State: t.State, Reason: t.Reason}
+	if t.State.Held() {
+		answer = protocol.Finished{State: training.Running}
+	}
+	t.Answers = slices.DeleteFunc(t.Answers, func(a finalAnswer) bool { return a.Attempt < t.Attempt })
+	t.Answers = append(t.Answers, finalAnswer{t.Attempt, f.Rank, answer})
 	return nil
 }
 
 // carryOut ends an attempt whose end was decided before.
 func (x *Experiment) carryOut(t *trial, s *stopping, metric *training.Metric) {
 	switch s.State {
+	case training.Pending:
+		x.yielded(t, s.Reason)
 	case training.Failed:
-		x.fail(t, s.Error, x.Executor(t.Executor))
+		x.fail(t, s.Error, x.Executor(t.executor()))
 	case training.Stopped:
 		if s.Early {
 			x.Counters.EarlyStopped++
@@ -116,6 +124,7 @@ func (x *Experiment) succeed(t *trial, metric *training.Metric) {
 func (x *Experiment) reach(t *trial, v float64, reason string) {
 	x.Worked, x.Early, x.EarlyType = true, nil, ""
 	t.Metric = &v
+	x.returnedValues(t)
 	x.differs(t)
 	if t.Last {
 		x.Compared = append(x.Compared, t.ID)
@@ -135,7 +144,7 @@ func (x *Experiment) reach(t *trial, v float64, reason string) {
 
 // differs blames nodes for exceptions after all: the same parameters raised there and went well here.
 func (x *Experiment) differs(t *trial) {
-	w := x.Executor(t.Executor)
+	w := x.Executor(t.executor())
 	if w == nil {
 		return
 	}
@@ -178,7 +187,8 @@ func (x *Experiment) conclude(t *trial, s training.State, reason string) {
 
 // observe tells the optimizer and keeps the best.
 func (x *Experiment) observe(t *trial, kind search.Kind, v float64) {
-	x.optimizer.Observe(search.Event{Kind: kind, Trial: t.ID, Epochs: t.Curve.Len(), Value: v})
+	x.optimizer.Observe(search.Event{Kind: kind, Trial: t.ID, Epochs: t.Curve.Len(), Value: v, Values: x.values(t)})
+	x.tell(t, kind, v, x.values(t))
 	b := x.Trial(x.Best)
 	switch {
 	case b == t:
@@ -221,19 +231,20 @@ func (x *Experiment) fail(t *trial, err *training.TrialError, w *Executor) {
 		// An exception says nothing about the machine, as long as the function raises it everywhere: the executor is kept.
 		if !err.Exception() {
 			x.strike(w.Node, t.ID)
-			if w.Alive() {
+			w.Faults++
+			if w.Alive() && (t.chief().Place == nil || w.Faults >= gangFaults) {
 				x.drain(w, "excluded after a failure of trial "+t.ID.String())
 			}
 		}
 	}
 	switch {
-	case len(t.FailedOn) >= invalidNodes:
+	case len(t.FailedOn) >= invalidNodes && t.chief().Place == nil: // a gang is on many
 		x.pardon(t.ID)
 		x.conclude(t, training.Invalid, fmt.Sprintf("failed on %d nodes (%s), last: %s", len(t.FailedOn), strings.Join(t.FailedOn, ", "), err.Error()))
-	case t.Failures >= trialFailures:
+	case t.Failures >= x.failuresAllowed():
 		x.conclude(t, training.Failed, fmt.Sprintf("failed %d times, last: %s", t.Failures, err.Error()))
 	default:
-		x.again(t, fmt.Sprintf("%s; attempt %d of %d that may fail", err.Error(), t.Failures, trialFailures))
+		x.again(t, fmt.Sprintf("%s; attempt %d of %d that may fail", err.Error(), t.Failures, x.failuresAllowed()))
 	}
 	x.early(t, err)
 }

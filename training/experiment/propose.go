@@ -37,38 +37,40 @@ func (x *Experiment) Propose(now training.Millis, e *Entry) (*Entry, error) {
 	if err != nil {
 		return nil, err
 	}
+	x.out.Entries = append(x.out.Entries, e)
 	return e, nil
 }
 
-// Register takes in an executor. fresh is false for one that re-attached.
-func (x *Experiment) Register(now training.Millis, r protocol.RegisterExecutor, node string) (w *Executor, fresh bool, e *Entry, err error) {
+// Register takes in an executor, which serves or trains. fresh is false for one that re-attached.
+func (x *Experiment) Register(now training.Millis, r protocol.RegisterExecutor, node string, serves bool) (w *Executor, fresh bool, e *Entry, err error) {
 	if w := x.InContainer(r.ContainerID); w != nil && w.Instance == r.Instance {
 		return w, false, nil, nil // if it was given up meanwhile, it learns so from next
 	}
-	e, err = x.Propose(now, &Entry{Registered: &registered{Container: r.ContainerID, Instance: r.Instance, Node: node, Host: r.Host, GPUs: r.GPUs}})
+	e, err = x.Propose(now, &Entry{Registered: &registered{Container: r.ContainerID, Instance: r.Instance, Node: node, Host: r.Host, GPUs: r.GPUs, Serves: serves}})
 	return x.InContainer(r.ContainerID), true, e, err
 }
 
-// Next says what an executor is to do. action wait changes nothing.
-func (x *Experiment) Next(now training.Millis, id string) (protocol.Next, *Entry, error) {
+// Next says what a slot of an executor is to do. action wait changes nothing.
+func (x *Experiment) Next(now training.Millis, id string, slot int) (protocol.Next, *Entry, error) {
 	w := x.Executor(id)
-	if w == nil {
-		return protocol.Next{}, nil, Refuse(404, protocol.CodeUnknownExecutor, "no executor %s in %s: register again", id, x.ID)
-	}
 	switch {
+	case w == nil:
+		return protocol.Next{}, nil, Refuse(404, protocol.CodeUnknownExecutor, "no executor %s in %s: register again", id, x.ID)
 	case w.State == executorLost:
 		return protocol.Next{Action: protocol.ActionStop, Reason: w.Reason}, nil, nil
-	case w.Trial != 0:
-		return protocol.Next{Action: protocol.ActionTrial, Trial: x.assignment(x.Trial(w.Trial))}, nil, nil
+	case slot < 0 || slot >= len(w.Slots):
+		return protocol.Next{}, nil, Refuse(400, protocol.CodeBadRequest, "executor %s has slots 0 to %d, not %d", id, len(w.Slots)-1, slot)
+	case w.Slots[slot] != 0:
+		return x.has(w, slot), nil, nil
 	case w.State == ExecutorDraining || w.State == executorGone:
 		return protocol.Next{Action: protocol.ActionDrain, Reason: w.Reason}, nil, nil
 	case w.Preempted != "":
 		e, err := x.Propose(now, &Entry{Drained: &drained{w.ID, "preempted: " + w.Preempted}})
 		return protocol.Next{Action: protocol.ActionDrain, Reason: w.Reason}, e, err
 	}
-	a, ok := x.choose(w)
+	a, ok := x.choose(now, w, slot)
 	if !ok {
-		if x.Closing() || x.Usable() > x.Wanted() {
+		if x.Closing() || w.Holds() == 0 && x.Usable(w.Serves) > x.Wanted(w.Serves) {
 			e, err := x.Propose(now, &Entry{Drained: &drained{w.ID, "no more work for it"}})
 			return protocol.Next{Action: protocol.ActionDrain, Reason: w.Reason}, e, err
 		}
@@ -78,25 +80,44 @@ func (x *Experiment) Next(now training.Millis, id string) (protocol.Next, *Entry
 	if err != nil {
 		return protocol.Next{}, nil, err
 	}
-	return protocol.Next{Action: protocol.ActionTrial, Trial: x.assignment(x.Trial(w.Trial))}, e, nil
+	if w.Slots[slot] == 0 { // the gang is made of others
+		return protocol.Next{Action: protocol.ActionWait}, e, nil
+	}
+	return x.has(w, slot), e, nil
 }
 
-// choose finds work for an executor without changing anything: a trial to be done again, first one that has not failed
-// on this node; else what the optimizer suggests; else any to be done again.
-func (x *Experiment) choose(w *Executor) (*assigned, bool) {
+// has is the answer to a slot that holds a trial.
+func (x *Experiment) has(w *Executor, slot int) protocol.Next {
+	t := x.Trial(w.Slots[slot])
+	return protocol.Next{Action: protocol.ActionTrial, Trial: x.assignment(t, t.at(w.ID, slot))}
+}
+
+// choose finds work for a slot without changing anything: a trial to be done again, first one that has not failed on this
+// node; else what the optimizer suggests; else any to be done again. Of a gang it is the executor that makes it whole.
+func (x *Experiment) choose(now training.Millis, w *Executor, slot int) (*assigned, bool) {
 	if x.Closing() {
 		return nil, false
 	}
+	seats := []seat{{Executor: w.ID, Slot: slot}}
+	if x.Spec.Distributed != nil {
+		if len(x.Queue) == 0 && x.Outlook() == 0 {
+			return nil, false
+		}
+		var ok bool
+		if seats, ok = x.gang(now); !ok {
+			return nil, false
+		}
+	}
 	again := func(id training.TrialID) (*assigned, bool) {
-		return &assigned{Executor: w.ID, Trial: id, Attempt: x.Trial(id).Attempt + 1}, true
+		return &assigned{Trial: id, Attempt: x.Trial(id).Attempt + 1, Seats: seats}, true
 	}
 	for _, id := range x.Queue {
-		if !slices.Contains(x.Trial(id).FailedOn, w.Node) || w.Node == "" {
+		if x.Spec.Distributed != nil || !slices.Contains(x.Trial(id).FailedOn, w.Node) || w.Node == "" {
 			return again(id)
 		}
 	}
-	if x.optimizer.Outlook() > 0 {
-		return &assigned{Executor: w.ID}, true // apply asks the optimizer
+	if x.Outlook() > 0 {
+		return &assigned{Seats: seats}, true // apply asks the optimizer
 	}
 	if len(x.Queue) > 0 {
 		return again(x.Queue[0])
@@ -104,11 +125,18 @@ func (x *Experiment) choose(w *Executor) (*assigned, bool) {
 	return nil, false
 }
 
-func (x *Experiment) assignment(t *trial) *protocol.Assignment {
-	return &protocol.Assignment{
+func (x *Experiment) assignment(t *trial, rank int) *protocol.Assignment {
+	a := &protocol.Assignment{
 		Trial: t.ID, Attempt: t.Attempt, Params: t.Params, Budget: t.Budget, Seed: x.seedOf(t.ID), Resume: t.Resume,
-		Checkpoints: bare(t.Checks), Dirs: x.Directories(t), Env: map[string]string{"ML_ID": x.ID},
+		Checkpoints: bare(t.Checks), Dirs: x.Directories(t, rank), Env: map[string]string{"ML_ID": x.ID},
 	}
+	if p := t.Members[rank].Place; p != nil {
+		a.Gang = &protocol.Gang{
+			Framework: x.Spec.Distributed.Framework, Rank: rank, World: len(t.Members), Role: p.Role, Index: p.Index, LocalRank: p.LocalRank, LocalWorld: p.LocalWorld,
+			Ports: x.Spec.Distributed.Shape(t.workers()).Ports(p.Role),
+		}
+	}
+	return a
 }
 
 // bare are checkpoints without their files.
@@ -120,42 +148,62 @@ func bare(all []training.Checkpoint) []training.Checkpoint {
 	return out
 }
 
-// fence finds a trial and refuses an attempt that is not the one that the container's executor runs.
-func (x *Experiment) fence(container string, id training.TrialID, attempt int) (*trial, error) {
+// fence finds a member of a trial and refuses an attempt that is not the one that the container's executor runs.
+func (x *Experiment) fence(container string, id training.TrialID, attempt, rank int) (*trial, *member, error) {
 	t := x.Trial(id)
 	if t == nil || attempt < 1 || attempt > t.Attempt {
-		return nil, Refuse(404, protocol.CodeNotFound, "no attempt %d of a trial %v in %s", attempt, id, x.ID)
+		return nil, nil, Refuse(404, protocol.CodeNotFound, "no attempt %d of a trial %v in %s", attempt, id, x.ID)
 	}
-	if attempt < t.Attempt {
-		return nil, Refuse(409, protocol.CodeStaleAttempt, "trial %v is at attempt %d, not %d", id, t.Attempt, attempt)
+	stale := func(format string, args ...any) (*trial, *member, error) {
+		return nil, nil, Refuse(409, protocol.CodeStaleAttempt, format, args...)
 	}
-	if !t.State.Held() {
-		why := ""
-		if t.Reason != "" {
-			why = ": " + t.Reason
-		}
-		return nil, Refuse(409, protocol.CodeStaleAttempt, "trial %v/%d is %s%s", id, attempt, t.State, why)
+	why := ""
+	if t.Reason != "" {
+		why = ": " + t.Reason
 	}
-	if w := x.Executor(t.Executor); w == nil || w.Container != container || w.Trial != id {
-		return nil, Refuse(409, protocol.CodeStaleAttempt, "trial %v/%d belongs to another executor", id, attempt)
+	switch {
+	case attempt < t.Attempt:
+		return stale("trial %v is at attempt %d, not %d", id, t.Attempt, attempt)
+	case !t.State.Held():
+		return stale("trial %v/%d is %s%s", id, attempt, t.State, why)
+	case rank < 0 || rank >= len(t.Members):
+		return nil, nil, Refuse(404, protocol.CodeNotFound, "trial %v/%d has ranks 0 to %d, not %d", id, attempt, len(t.Members)-1, rank)
 	}
-	return t, nil
+	m := t.Members[rank]
+	if m.Done != "" {
+		return stale("rank %d of trial %v/%d has ended", rank, id, attempt)
+	}
+	if w := x.Executor(m.Executor); w == nil || w.Container != container || w.Slots[m.Slot] != id {
+		return stale("trial %v/%d belongs to another executor", id, attempt)
+	}
+	return t, m, nil
 }
 
-// op is what the executor of a trial is to do.
-func (x *Experiment) op(t *trial) (op, reason string, grace time.Duration) {
+// op is what a member of a trial is to do.
+func (x *Experiment) op(t *trial, m *member) (op, reason string, grace time.Duration) {
 	if s := t.Stopping; s != nil {
 		return s.Op, s.Reason, x.Spec.StopGrace.D()
 	}
-	if w := x.Executor(t.Executor); w != nil && w.Preempted != "" {
-		return protocol.OpCheckpoint, w.Preempted, 0
+	if !m.trains() && t.trained() {
+		return protocol.OpStop, "those that train have ended", x.Spec.StopGrace.D()
+	}
+	for _, o := range t.Members {
+		if w := x.Executor(o.Executor); w != nil && o.Done == "" && w.Preempted != "" {
+			return protocol.OpCheckpoint, w.Preempted, 0
+		}
+	}
+	if why := x.yields(t); why != "" {
+		return protocol.OpCheckpoint, why, 0
+	}
+	if x.grows(t) {
+		return protocol.OpCheckpoint, "more executors are free for its gang", 0
 	}
 	return protocol.OpContinue, "", 0
 }
 
 // Report takes events that were not known before.
 func (x *Experiment) Report(now training.Millis, container string, id training.TrialID, attempt int, r protocol.Report) (protocol.Reported, *Entry, error) {
-	t, err := x.fence(container, id, attempt)
+	t, m, err := x.fence(container, id, attempt, r.Rank)
 	if err != nil {
 		return protocol.Reported{}, nil, err
 	}
@@ -163,17 +211,22 @@ func (x *Experiment) Report(now training.Millis, container string, id training.T
 		return protocol.Reported{}, nil, err
 	}
 	fresh := r.Events
-	for len(fresh) > 0 && fresh[0].Seq <= t.Seq {
+	for len(fresh) > 0 && fresh[0].Seq <= m.Seq {
 		fresh = fresh[1:]
 	}
 	var e *Entry
-	if len(fresh) > 0 && fresh[0].Seq == t.Seq+1 {
-		if e, err = x.Propose(now, &Entry{Reported: &reported{Trial: id, Attempt: attempt, Events: fresh, LogBytes: r.LogBytes}}); err != nil {
+	if len(fresh) > 0 && fresh[0].Seq == m.Seq+1 {
+		if r.Rank > 0 {
+			last := fresh[len(fresh)-1]
+			last.Metrics = nil
+			fresh = []protocol.MetricEvent{last}
+		}
+		if e, err = x.Propose(now, &Entry{Reported: &reported{Trial: id, Attempt: attempt, Rank: r.Rank, Events: fresh, LogBytes: r.LogBytes}}); err != nil {
 			return protocol.Reported{}, nil, err
 		}
 	}
-	op, reason, grace := x.op(t)
-	return protocol.Reported{Ack: t.Seq, Op: op, Reason: reason, GraceMS: grace.Milliseconds()}, e, nil
+	op, reason, grace := x.op(t, m)
+	return protocol.Reported{Ack: m.Seq, Op: op, Reason: reason, GraceMS: grace.Milliseconds()}, e, nil
 }
 
 func checkEvents(events []protocol.MetricEvent) error {
@@ -203,11 +256,11 @@ func checkEvents(events []protocol.MetricEvent) error {
 
 // CheckCommit refuses a commit that cannot be; the files are looked at by the caller, before commit.
 func (x *Experiment) CheckCommit(container string, id training.TrialID, attempt int, c protocol.Commit) (*trial, error) {
-	t, err := x.fence(container, id, attempt)
+	t, _, err := x.fence(container, id, attempt, c.Rank)
 	if err != nil {
 		return nil, err
 	}
-	dir := x.Directories(t).Checkpoints
+	dir := x.Directories(t, c.Rank).Checkpoints
 	switch {
 	case c.URI != path.Clean(c.URI) || path.Dir(c.URI) != dir || strings.HasSuffix(c.URI, ".tmp"):
 		return nil, Refuse(400, protocol.CodeBadRequest, "a checkpoint of trial %v/%d lies directly in %s, not at %q", id, attempt, dir, c.URI)
@@ -252,22 +305,26 @@ func (x *Experiment) Commit(now training.Millis, container string, id training.T
 	for _, k := range t.Checks {
 		out.Keep = append(out.Keep, k.Step)
 	}
-	out.Op, out.Reason, _ = x.op(t)
+	out.Op, out.Reason, _ = x.op(t, t.Members[c.Rank])
 	return out, e, nil
 }
 
 // Final ends an attempt. A final that was answered gets the same answer again.
 func (x *Experiment) Final(now training.Millis, container string, id training.TrialID, attempt int, f protocol.Final) (protocol.Finished, *Entry, error) {
-	if t := x.Trial(id); t != nil && t.Answer != nil && t.Answer.Attempt == attempt {
-		return t.Answer.Finished, nil, nil
+	if t := x.Trial(id); t != nil {
+		for _, a := range t.Answers {
+			if a.Attempt == attempt && a.Rank == f.Rank {
+				return a.Finished, nil, nil
+			}
+		}
 	}
-	t, err := x.fence(container, id, attempt)
+	t, m, err := x.fence(container, id, attempt, f.Rank)
 	if err != nil {
 		return protocol.Finished{}, nil, err
 	}
-	if f.Seq > t.Seq {
-		r := Refuse(409, protocol.CodeUnreported, "%d events were made, %d are recorded: report the rest first", f.Seq, t.Seq)
-		r.Ack = t.Seq
+	if f.Seq > m.Seq {
+		r := Refuse(409, protocol.CodeUnreported, "%d events were made, %d are recorded: report the rest first", f.Seq, m.Seq)
+		r.Ack = m.Seq
 		return protocol.Finished{}, nil, r
 	}
 	switch f.Status {
@@ -288,11 +345,15 @@ func (x *Experiment) Final(now training.Millis, container string, id training.Tr
 		f.Error.Message = Middle(strings.Join(strings.Fields(f.Error.Message), " "), 1000)
 		f.Error.Type = cmp.Or(f.Error.Type, training.CodeProcessDied)
 	}
+	f.Next, f.Slot = false, 0 // what it asks for is an entry of its own
+	if f.Rank > 0 {
+		f.Outputs = nil // the chief's are the trial's
+	}
 	e, err := x.Propose(now, &Entry{Ended: &ended{id, attempt, f}})
 	if err != nil {
 		return protocol.Finished{}, nil, err
 	}
-	return t.Answer.Finished, e, nil
+	return t.Answers[len(t.Answers)-1].Finished, e, nil
 }
 
 // Middle cuts the middle out of a text that is too long.
@@ -304,9 +365,9 @@ func Middle(s string, n int) string {
 	return strings.ToValidUTF8(s[:half], "") + fmt.Sprintf("\n… %d bytes …\n", len(s)-2*half) + strings.ToValidUTF8(s[len(s)-half:], "")
 }
 
-// Due lists what the passing of time has brought about. heard says when each executor was heard of last, by id; those
-// not in it count from the moment they registered.
-func (x *Experiment) Due(now training.Millis, lease time.Duration, heard func(id string) training.Millis) []*Entry {
+// Due lists what the passing of time has brought about. heard says when a slot of an executor was heard of last, of slot -1 the executor
+// by whichever call; what is unknown counts from the moment it began.
+func (x *Experiment) Due(now training.Millis, lease time.Duration, heard func(executor string, slot int) training.Millis) []*Entry {
 	if x.Over() {
 		return nil
 	}
@@ -314,30 +375,73 @@ func (x *Experiment) Due(now training.Millis, lease time.Duration, heard func(id
 	if d := x.Spec.Timeout.D(); d > 0 && !x.Closing() && now >= x.Begun.Add(d) {
 		out = append(out, &Entry{Expired: &expired{Code: training.CodeTimeout}})
 	}
+	looked := map[training.TrialID]bool{} // gangs
 	for _, w := range x.Executors {
 		if !w.Alive() {
 			continue
 		}
-		t := x.Trial(w.Trial)
-		switch silent := heard(w.ID); {
-		case now > silent.Add(lease):
-			what := &Lost{Executor: w.ID, Reason: fmt.Sprintf("nothing was heard of it for %s", lease), Blame: t != nil}
-			if w.State == ExecutorDraining && t == nil {
+		holds := w.Holds()
+		if now > heard(w.ID, -1).Add(lease) {
+			what := &Lost{Executor: w.ID, Reason: fmt.Sprintf("nothing was heard of it for %s", lease), Blame: holds > 0}
+			if w.State == ExecutorDraining && holds == 0 {
 				what = &Lost{Executor: w.ID, Told: true}
 			}
 			out = append(out, &Entry{Lost: what})
-		case t == nil:
-		case t.Stopping != nil:
-			if now > t.Stopping.Since.Add(2*x.Spec.StopGrace.D()+lease) {
-				out = append(out, &Entry{Lost: &Lost{Executor: w.ID, Reason: "its trial was told to stop and did not", Blame: true}})
+			continue
+		}
+		for slot, id := range w.Slots {
+			t := x.Trial(id)
+			if t == nil {
+				continue
 			}
-		default:
-			if d := x.Spec.TrialTimeout.D(); d > 0 && now > t.Assigned.Add(d) {
-				out = append(out, &Entry{Expired: &expired{t.ID, t.Attempt, training.CodeTimeout}})
-			} else if d := x.Spec.ReportTimeout.D(); d > 0 && now > t.Heard.Add(d) {
-				out = append(out, &Entry{Expired: &expired{t.ID, t.Attempt, training.CodeNoReport}})
+			if now > max(heard(w.ID, slot), t.Assigned).Add(lease) {
+				out = append(out, &Entry{Lost: &Lost{Executor: w.ID, Reason: fmt.Sprintf("nothing was heard of trial %v for %s", id, lease), Blame: true}})
+				break
+			}
+			if looked[id] {
+				continue
+			}
+			looked[id] = len(t.Members) > 1
+			if e := x.dueTrial(now, lease, w, t); e != nil {
+				out = append(out, e)
+				if e.Lost != nil {
+					break
+				}
+			}
+		}
+	}
+	if d := x.Spec.Distributed; d != nil && x.Held == 0 && x.Wanted(false) > 0 {
+		// Others may hold what is missing, and wait for these.
+		if train, serve, last := x.idle(); len(train) > 0 && now > last.Add(regroup) {
+			for _, w := range slices.Concat(train, serve) {
+				out = append(out, &Entry{Drained: &drained{w.ID, "too few executors for a gang; they are asked for anew, together"}})
 			}
 		}
 	}
 	return out
+}
+
+// dueTrial is what time has brought about for an attempt that an executor has.
+func (x *Experiment) dueTrial(now training.Millis, lease time.Duration, w *Executor, t *trial) *Entry {
+	expire := func(code string) *Entry { return &Entry{Expired: &expired{t.ID, t.Attempt, code}} }
+	switch {
+	case t.Stopping != nil:
+		if now > t.Stopping.Since.Add(2*x.Spec.StopGrace.D()+lease) {
+			return &Entry{Lost: &Lost{Executor: t.executor(), Reason: "its trial was told to stop and did not", Blame: true}}
+		}
+	case t.chief().Done != "":
+		if now > t.Left.Add(x.Spec.StopGrace.D()+lease) {
+			return expire(training.CodeNotEnding)
+		}
+	case t.chief().Place != nil && !t.whole() && now > t.Assigned.Add(joinTimeout):
+		return expire(training.CodeNotWhole)
+	default:
+		if d := x.Spec.TrialTimeout.D(); d > 0 && now > t.Assigned.Add(d) {
+			return expire(training.CodeTimeout)
+		}
+		if d := x.Spec.ReportTimeout.D(); d > 0 && now > t.Heard.Add(d) {
+			return expire(training.CodeNoReport)
+		}
+	}
+	return nil
 }

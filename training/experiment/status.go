@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"path"
+	"slices"
+	"strings"
 
 	"github.com/gohops/hops/training"
 	"github.com/gohops/hops/training/protocol"
@@ -14,14 +16,23 @@ import (
 func (x *Experiment) Row(t *trial, curve bool) protocol.TrialStatus {
 	r := protocol.TrialStatus{
 		Trial: t.ID, State: t.State, Params: t.Params, Attempt: t.Attempt, Failures: t.Failures, Epochs: t.Curve.Len(),
-		Metric: t.Metric, Budget: t.Budget, Promoted: t.Promotions, Resumed: t.Resumed, Executor: t.Executor,
+		Metric: t.Metric, Budget: t.Budget, Promoted: t.Promotions, Resumed: t.Resumed, Executor: t.executor(),
 		Reason: t.Reason, Error: t.Error, Dir: path.Join(x.Directory, t.ID.String()), Started: t.Started, Ended: t.Ended,
 	}
 	if t.Attempt > 0 {
-		r.Log = x.logPath(t)
+		r.Log = x.log(t, 0)
 	}
-	if w := x.Executor(t.Executor); w != nil {
+	if w := x.Executor(t.executor()); w != nil {
 		r.Host = w.Host
+	}
+	if len(t.Members) > 1 {
+		for rank, m := range t.Members {
+			row := protocol.MemberStatus{Rank: rank, Role: m.Place.Role, Executor: m.Executor, Joined: m.Joined, Done: m.Done, Events: m.Seq, Step: m.Step, Log: x.log(t, rank), LogBytes: m.Log}
+			if w := x.Executor(m.Executor); w != nil {
+				row.Host, row.GPUs = w.Host, w.GPUs
+			}
+			r.Members = append(r.Members, row)
+		}
 	}
 	if s := t.Stopping; s != nil {
 		r.Reason, r.Error = "stopping: "+s.Reason, s.Error
@@ -33,6 +44,9 @@ func (x *Experiment) Row(t *trial, curve bool) protocol.TrialStatus {
 	if _, v, ok := t.Curve.Last(); ok && (t.State.Held() || t.Metric == nil) {
 		r.Metric = new(v)
 	}
+	if v := x.values(t); v != nil {
+		r.Values = v
+	}
 	for _, c := range t.Checks {
 		r.Steps = append(r.Steps, c.Step)
 	}
@@ -41,9 +55,13 @@ func (x *Experiment) Row(t *trial, curve bool) protocol.TrialStatus {
 
 func (x *Experiment) ExecutorRow(w *Executor) protocol.ExecutorStatus {
 	r := protocol.ExecutorStatus{Executor: w.ID, Container: w.Container, Node: w.Node, Host: w.Host, GPUs: w.GPUs, State: w.State, Reason: w.Reason, Trials: w.Ended}
-	if t := x.Trial(w.Trial); t != nil {
-		r.Trial = fmt.Sprintf("%v/%d", t.ID, t.Attempt)
+	var held []string
+	for _, id := range w.Slots {
+		if t := x.Trial(id); t != nil {
+			held = append(held, fmt.Sprintf("%v/%d", t.ID, t.Attempt))
+		}
 	}
+	r.Trial = strings.Join(held, " ")
 	return r
 }
 
@@ -76,7 +94,7 @@ func (x *Experiment) counters(now training.Millis) protocol.Counters {
 	c := x.Counters
 	for _, w := range x.Executors {
 		switch d := max(int64(now-w.Since), 0); {
-		case w.Trial != 0:
+		case w.Holds() > 0:
 			c.BusyMS += d
 		case w.State == executorIdle:
 			c.IdleMS += d
@@ -141,6 +159,10 @@ type Result struct {
 	DurationMS int64                  `json:"duration_ms"`
 	Counters   protocol.Counters      `json:"counters"`
 	Trials     []protocol.TrialStatus `json:"trials"`
+	// Pareto are the trials that no other outdoes in all of several objectives.
+	Pareto []training.TrialID `json:"pareto,omitempty"`
+	// Configurations, where each runs several times. The best is then the one with the best mean, and BestValue that mean.
+	Configurations []Configuration `json:"configurations,omitempty"`
 }
 
 // Result sums up an experiment that is over.
@@ -173,6 +195,22 @@ func (x *Experiment) Result() Result {
 	} else if len(x.Trials) == 1 { // a single run that returned no metric
 		t := x.Trials[0]
 		r.BestDir, r.BestOutputs, r.BestConfig = path.Join(x.Directory, t.ID.String()), t.Outputs, t.Params
+	}
+	r.Pareto, r.Configurations = x.pareto(), x.configurations()
+	var best *Configuration
+	for i := range r.Configurations {
+		if c := &r.Configurations[i]; c.Mean != nil && (best == nil || x.Spec.Direction.Better(*c.Mean, *best.Mean)) {
+			best = c
+		}
+	}
+	if best != nil {
+		r.BestValue, r.BestConfig = best.Mean, best.Params
+		for _, id := range best.Trials { // the best run of it
+			t := x.Trial(id)
+			if b := x.Trial(*r.BestID); t.Metric != nil && (!slices.Contains(best.Trials, b.ID) || x.Spec.Direction.Better(*t.Metric, *b.Metric)) {
+				r.BestID, r.TrialID, r.BestDir, r.BestOutputs = new(id), new(id), path.Join(x.Directory, id.String()), t.Outputs
+			}
+		}
 	}
 	return r
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/gohops/hops/training"
 	"github.com/gohops/hops/training/checkpoint"
+	"github.com/gohops/hops/training/rendezvous"
 )
 
 // The executor protocol, version 1: HTTP/1.1 and JSON between the controller of an experiment and its executors, and
@@ -44,14 +45,17 @@ type RegisterExecutor struct {
 	// Python is the interpreter's version, SDK the version of hops.
 	Python string `json:"python,omitempty"`
 	SDK    string `json:"sdk,omitempty"`
-	// Holding is the attempt that the executor works on while it re-attaches.
-	Holding *Held `json:"holding,omitempty"`
+	// Holding is the attempt that the executor works on in slot 0 while it re-attaches, Held those of its other slots.
+	Holding *Held  `json:"holding,omitempty"`
+	Held    []Held `json:"held,omitempty"`
 }
 
-// Held names an attempt.
+// Held names an attempt, of a gang the member.
 type Held struct {
 	Trial   training.TrialID `json:"trial"`
 	Attempt int              `json:"attempt"`
+	Slot    int              `json:"slot,omitempty"`
+	Rank    int              `json:"rank,omitempty"`
 }
 
 // RegisteredExecutor answers RegisterExecutor: 201 for a new executor, 200 for one that re-attached.
@@ -69,9 +73,13 @@ type RegisteredExecutor struct {
 	// Directory of the experiment in the cluster's filesystem.
 	Directory string `json:"directory"`
 	// What the executor runs.
-	Entry     string                     `json:"entry"`
-	CodeDir   string                     `json:"code_dir,omitempty"` // in the work directory; "" if there is no artifact
-	Mode      string                     `json:"mode"`               // fork, spawn
+	Entry   string `json:"entry"`
+	CodeDir string `json:"code_dir,omitempty"` // in the work directory; "" if there is no artifact
+	Mode    string `json:"mode"`               // inproc, fork, spawn
+	// Slots is how many trials the executor runs at once; 0 is 1. Each slot asks Next for itself; all share the devices.
+	Slots int `json:"slots,omitempty"`
+	// Framework of the gangs that it takes part in: what that needs is imported before a trial is there.
+	Framework rendezvous.Framework       `json:"framework,omitempty"`
 	Preload   []string                   `json:"preload,omitempty"`
 	Arguments map[string]json.RawMessage `json:"arguments,omitempty"`
 	Metric    string                     `json:"metric"`
@@ -113,6 +121,45 @@ type Assignment struct {
 	Dirs        Directories           `json:"dirs"`
 	// Env is for the trial's process.
 	Env map[string]string `json:"env,omitempty"`
+	// Gang is this executor's part of an attempt that several run together; nil: it runs alone.
+	Gang *Gang `json:"gang,omitempty"`
+}
+
+// Gang is the part of one member of an attempt that several executors run together. The attempt is the gang's generation:
+// when a member fails or is lost, all of them are STALE_ATTEMPT and get the next attempt.
+type Gang struct {
+	Framework rendezvous.Framework `json:"framework"`
+	Rank      int                  `json:"rank"`
+	World     int                  `json:"world"` // members of all roles
+	Role      rendezvous.Role      `json:"role"`
+	Index     int                  `json:"index"` // within the role
+	// LocalRank of LocalWorld: among the members of the host that see the same devices.
+	LocalRank  int `json:"local_rank"`
+	LocalWorld int `json:"local_world"`
+	// Ports is how many ports the executor reserves before it joins.
+	Ports int `json:"ports"`
+}
+
+// Join is the body of POST /v1/trials/{trial}/{attempt}/join?wait=30: a member is there and has reserved its ports. It renews
+// the lease; sending it again, also with other ports, is harmless until the gang is ready.
+type Join struct {
+	Rank int `json:"rank"`
+	// Host is the address at which the other members reach this one, Interface the network interface that has it, if known.
+	Host      string `json:"host"`
+	Interface string `json:"interface,omitempty"`
+	Ports     []int  `json:"ports"`
+}
+
+// Joined answers Join as soon as all members have joined, or with Ready false after the wait: join again.
+type Joined struct {
+	Ready bool `json:"ready"`
+	// Members by rank; Env is for this member's process, Files are for its work directory.
+	Members []rendezvous.Member `json:"members,omitempty"`
+	Env     map[string]string   `json:"env,omitempty"`
+	Files   map[string]string   `json:"files,omitempty"`
+	// Op is stop or pause if the trial is to end before it began: send the final. Absent otherwise.
+	Op     string `json:"op,omitempty"`
+	Reason string `json:"reason,omitempty"`
 }
 
 // Directories are paths of the cluster's filesystem. All but Trial are this attempt's own, so that a lost attempt that
@@ -131,6 +178,8 @@ type Directories struct {
 
 // Report is the body of POST /v1/trials/{trial}/{attempt}/report. Without events it renews the lease and asks for the op.
 type Report struct {
+	// Rank is the member of a gang that reports. The events of rank 0 are the trial's; those of others are acknowledged, no more.
+	Rank   int           `json:"rank,omitempty"`
 	Events []MetricEvent `json:"events"`
 	// LogBytes is how much of the log the executor has written.
 	LogBytes int64 `json:"log_bytes,omitempty"`
@@ -164,6 +213,8 @@ type Reported struct {
 
 // Commit is the body of POST /v1/trials/{trial}/{attempt}/checkpoint, sent after step-N/ has its final name.
 type Commit struct {
+	// Rank is the member of a gang that commits; one commits a step for all.
+	Rank int   `json:"rank,omitempty"`
 	Step int64 `json:"step"`
 	// URI is the directory's path, below Directories.Checkpoints.
 	URI    string           `json:"uri"`
@@ -184,6 +235,11 @@ type Committed struct {
 // Final is the body of POST /v1/trials/{trial}/{attempt}/final: the attempt has ended. The rest of its log and event files
 // is written after the answer, before the executor ends. Sending it again is harmless.
 type Final struct {
+	// Rank is the member of a gang that has ended.
+	Rank int `json:"rank,omitempty"`
+	// Next: the executor asks for work in the same breath, for its slot Slot. The answer to Final may carry it.
+	Next bool `json:"next,omitempty"`
+	Slot int  `json:"slot,omitempty"`
 	// Seq is the number of events of the attempt; all of them must be acknowledged before.
 	Seq int64 `json:"seq"`
 	// Status is COMPLETED, STOPPED, PAUSED (after these ops), FAILED or INVALID (the function raised InvalidParams).
@@ -200,8 +256,11 @@ type Final struct {
 // Finished answers Final.
 type Finished struct {
 	// State is what became of the trial: COMPLETED, STOPPED, PAUSED, PENDING (will be tried again), FAILED, INVALID.
+	// Of a gang that goes on without the member: RUNNING.
 	State  training.State `json:"state"`
 	Reason string         `json:"reason,omitempty"`
+	// Next is what GET …/next would answer, if Final asked for it and that is known at once. Where it is absent the executor asks.
+	Next *Next `json:"next,omitempty"`
 }
 
 // Error codes.
@@ -295,6 +354,7 @@ type TrialStatus struct {
 	Failures int                  `json:"failures,omitempty"`
 	Epochs   int                  `json:"epochs"`
 	Metric   *float64             `json:"metric,omitempty"`
+	Values   []float64            `json:"values,omitempty"` // one per objective, where there are several
 	Curve    []CurvePoint         `json:"curve,omitempty"`
 	Budget   training.Budget      `json:"budget"`
 	Promoted int                  `json:"promoted,omitempty"` // how often it was resumed at a rung
@@ -306,8 +366,25 @@ type TrialStatus struct {
 	Steps    []int64              `json:"checkpoints,omitempty"` // steps of the checkpoints kept
 	Dir      string               `json:"dir"`
 	Log      string               `json:"log,omitempty"`
+	Members  []MemberStatus       `json:"members,omitempty"` // of a gang, by rank
 	Started  training.Millis      `json:"started,omitempty"`
 	Ended    training.Millis      `json:"ended,omitempty"`
+}
+
+// MemberStatus is a member of a gang.
+type MemberStatus struct {
+	Rank     int             `json:"rank"`
+	Role     rendezvous.Role `json:"role"`
+	Executor string          `json:"executor"`
+	Host     string          `json:"host,omitempty"`
+	GPUs     []string        `json:"gpus,omitempty"`
+	Joined   bool            `json:"joined,omitempty"`
+	// Done is how it ended; absent while it works.
+	Done     training.State `json:"done,omitempty"`
+	Events   int64          `json:"events"` // reported
+	Step     *int64         `json:"step,omitempty"`
+	Log      string         `json:"log"`
+	LogBytes int64          `json:"log_bytes,omitempty"`
 }
 
 // CurvePoint is the searched metric at a step, as [step, value].
@@ -344,7 +421,7 @@ type ExecutorStatus struct {
 	GPUs      []string `json:"gpus,omitempty"`
 	// State is IDLE, BUSY, DRAINING (told to end), GONE (ended as told) or LOST.
 	State  string `json:"state"`
-	Trial  string `json:"trial,omitempty"` // "0007/2"
+	Trial  string `json:"trial,omitempty"` // "0007/2"; of several slots those that have one, with blanks between them
 	Reason string `json:"reason,omitempty"`
 	Trials int    `json:"trials"` // attempts ended here
 }
@@ -406,6 +483,77 @@ type ExperimentSummary struct {
 	Finished training.Millis `json:"finished,omitempty"`
 	Best     *BestTrial      `json:"best,omitempty"`
 	Counters Counters        `json:"counters"`
+}
+
+// TrialEvent tells who steers a search what became of a trial; the words are those of brain-protocol.md.
+type TrialEvent struct {
+	Kind   string           `json:"kind"` // reported, finished, stopped, failed
+	Trial  int              `json:"trial"`
+	Params training.Params  `json:"params,omitempty"`
+	Epochs int              `json:"epochs"`
+	Step   *int64           `json:"step,omitempty"` // of reported
+	Value  *training.Metric `json:"value,omitempty"`
+	Values []float64        `json:"values,omitempty"` // one per objective
+	Curve  *[]CurvePoint    `json:"curve,omitempty"`  // not of reported
+	// Started and Ended are the trial's.
+	Started training.Millis `json:"started,omitempty"`
+	Ended   training.Millis `json:"ended,omitempty"`
+}
+
+// Ask is the body of POST /v1/experiments/{id}/ask?wait=30, of a client that steers a search whose optimizer is external and has no
+// entry. It returns when there is something to suggest or to know.
+type Ask struct {
+	// Seen is that of the last answer: what it had is not told again. 0: everything from the beginning.
+	Seen int `json:"seen"`
+}
+
+// Asked answers it.
+type Asked struct {
+	State string `json:"state"` // of the experiment; after RUNNING nothing more is asked
+	// N is how many suggestions could be run now, Next the number of the next new trial.
+	N    int `json:"n"`
+	Next int `json:"next,omitempty"`
+	// News are entries of brain-protocol.md, {"suggested": …} or {"event": …}, in the order in which they happened; Checks are trials that a
+	// rule of the client's may stop.
+	News   []json.RawMessage `json:"news,omitempty"`
+	Checks []Check           `json:"checks,omitempty"`
+	Seen   int               `json:"seen"`
+}
+
+// Check is a trial that has reported.
+type Check struct {
+	Trial   int             `json:"trial"`
+	Attempt int             `json:"attempt"`
+	Params  training.Params `json:"params,omitempty"`
+	Curve   []CurvePoint    `json:"curve"`
+}
+
+// Tell is the body of POST /v1/experiments/{id}/tell: suggestions, in the order in which they are to run. Done: there are no more.
+type Tell struct {
+	Suggestions []TrialSuggestion `json:"suggestions"`
+	Done        bool              `json:"done,omitempty"`
+}
+
+// TrialSuggestion is a trial to run: with the number Next, Next+1, … a new one, with an earlier one a trial that is paused.
+type TrialSuggestion struct {
+	Trial  int             `json:"trial"`
+	Params training.Params `json:"params,omitempty"` // of a paused one absent: it keeps its own
+	// Budget in epochs, 0: until the function returns. Last (absent: true): the trial is complete then, and does not pause.
+	Budget int    `json:"budget"`
+	Last   *bool  `json:"last,omitempty"`
+	Label  string `json:"label,omitempty"` // for people
+}
+
+// Told answers it.
+type Told struct {
+	Next int `json:"next"` // the number of the next new trial
+}
+
+// ShouldStop is the body of POST /v1/experiments/{id}/should_stop: the client's rule ends a trial. Attempt 0: whichever runs.
+type ShouldStop struct {
+	Trial   int    `json:"trial"`
+	Attempt int    `json:"attempt,omitempty"`
+	Reason  string `json:"reason"`
 }
 
 // StopExperiment is the body of POST /v1/experiments/{id}/stop.

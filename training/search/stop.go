@@ -30,7 +30,7 @@ type EarlyStop interface {
 // NewEarlyStop makes the stopper that a specification names. The specification must be valid.
 func NewEarlyStop(e training.EarlyStop) (EarlyStop, error) {
 	switch e.Policy {
-	case training.NoStop:
+	case training.NoStop, training.ExternalStop: // what is decided elsewhere is in the journal
 		return noStop{}, nil
 	case training.Median:
 		return newPercentile(e, 50), nil

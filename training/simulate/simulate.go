@@ -157,18 +157,18 @@ func (r *run) give() error {
 			continue
 		}
 		if w.container == "" {
-			if r.x.Over() || r.x.Usable() >= r.x.Wanted() {
+			if r.x.Over() || r.x.Usable(false) >= r.x.Wanted(false) {
 				continue
 			}
 			r.joined++
 			w.container = fmt.Sprintf("c%d", r.joined)
-			x, _, e, err := r.x.Register(r.millis(), protocol.RegisterExecutor{ContainerID: w.container, Instance: "1", Host: "simulated"}, "")
+			x, _, e, err := r.x.Register(r.millis(), protocol.RegisterExecutor{ContainerID: w.container, Instance: "1", Host: "simulated"}, "", false)
 			if err := r.noted(e, err); err != nil {
 				return err
 			}
 			w.executor = x.ID
 		}
-		next, e, err := r.x.Next(r.millis(), w.executor)
+		next, e, err := r.x.Next(r.millis(), w.executor, 0)
 		if err := r.noted(e, err); err != nil {
 			return err
 		}

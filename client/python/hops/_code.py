@@ -16,6 +16,9 @@ MAX_FILES = 2000
 # Folders that are never part of a program.
 EXCLUDED = {"__pycache__", "node_modules", "venv", "env", "site-packages", "build", "dist"}
 
+# Packages that are there in every executor.
+OURS = ("hops", "maggy", "tensorflowonspark")
+
 MAIN = "__hops_main__"
 
 
@@ -49,26 +52,86 @@ class Artifact:
         self.sha256 = hashlib.sha256(self.data).hexdigest()
 
 
+ENTRY = "__hops_entry__"
+
+
+class Packed:
+    """An artifact, and how to find in it what was packed beside the function: (entry, arguments) each."""
+
+    def __init__(self, artifact, entries):
+        self.artifact, self.entries = artifact, entries
+
+
 def pack(fn):
     """The artifact of a function. CodeError: it cannot travel."""
-    problem = _why_not(fn)
-    if problem:
-        return _pickle(fn, problem)
-    module = sys.modules.get(fn.__module__)
-    path = getattr(module, "__file__", None)
-    if fn.__module__ != "__main__":
-        if path is None or _installed(path):
-            return Artifact("%s:%s" % (fn.__module__, fn.__qualname__), {})
-        return Artifact("%s:%s" % (fn.__module__, fn.__qualname__), _top_level(fn.__module__, path))
-    if path and os.path.exists(path) and not _typed(fn):
-        files = _beside(path)
-        with open(path, "rb") as f:
-            files[MAIN + ".py"] = f.read()
-        return Artifact("%s:%s" % (MAIN, fn.__qualname__), files)
-    # It lives in no file: as a pickle it comes back as it is; as source only what is sure to be the same.
-    if cloudpickle():
-        return _pickle(fn, "")
-    return Artifact("%s:%s" % (MAIN, fn.__qualname__), dict(_loaded_beside(), **{MAIN + ".py": _sources(fn).encode("utf-8")}))
+    return pack_all(fn).artifact
+
+
+def pack_all(fn, also=(), extra=None):
+    """The artifact of a function, or of a _wrapped.Function with what it is given, and of other objects: optimizers, stopping rules. extra are further files.
+    CodeError: something cannot travel."""
+    from hops import _wrapped
+    wrapped = isinstance(fn, _wrapped.Function)
+    parts = fn.parts() if wrapped else [fn]
+    roots = parts + [o if isinstance(o, type) else type(o) for o in also]
+    problem = next(filter(None, map(_why_not, roots)), None)
+    if problem is None and cloudpickle() and any(map(_in_no_file, roots)):
+        problem = ""  # as a pickle it comes back as it is; as source only what is sure to be the same
+    if problem is not None:
+        artifact_files, entries = _pickled(problem, {"also_%d.pkl" % i: o for i, o in enumerate(also)})
+        return Packed(_pickle(fn, problem, {**artifact_files, **(extra or {})}), entries)
+    files, places = _places(roots)
+    files.update(extra or {})
+    entries = []
+    for i, (o, place) in enumerate(zip(also, places[len(parts):])):
+        arguments = {} if isinstance(o, type) else _constructed(o)
+        if arguments is None:
+            pickled, found = _pickled("%s was made with arguments that JSON does not have" % type(o).__name__, {"also_%d.pkl" % i: o})
+            files.update(pickled)
+            entries += found
+        else:
+            entries.append((place, arguments))
+    if not wrapped:
+        return Packed(Artifact(places[0], files), entries)
+    files[ENTRY + ".py"] = fn.text(dict(zip(map(id, parts), places)), files).encode("utf-8")
+    return Packed(Artifact(ENTRY + ":function", files, "wrapped.pkl" in files), entries)
+
+
+def _constructed(thing):
+    from maggy.optimizer import constructed
+    return constructed(thing)
+
+
+def _in_no_file(thing):
+    return thing.__module__ == "__main__" and (not _script() or _typed(thing))
+
+
+def _script():
+    """The path of the script that runs, None at a prompt."""
+    path = getattr(sys.modules.get("__main__"), "__file__", None)
+    return path if path and os.path.exists(path) else None
+
+
+def _places(roots):
+    """Files that functions and classes are found in, and where in them: ({name: bytes}, ["module:qualname"])."""
+    files, places, typed = {}, [], []
+    for thing in roots:
+        module = thing.__module__
+        places.append("%s:%s" % (MAIN if module == "__main__" else module, thing.__qualname__))
+        if module != "__main__":
+            path = getattr(sys.modules.get(module), "__file__", None)
+            if path is not None and not _installed(path) and module.split(".")[0] not in OURS:
+                files.update(_top_level(module, path))
+        elif _in_no_file(thing):
+            typed.append(thing)
+        else:
+            files.update(_beside(_script()))
+            with open(_script(), "rb") as f:
+                files[MAIN + ".py"] = f.read()
+    if typed:
+        files.update(_loaded_beside())
+        files[MAIN + ".py"] = _sources(*typed).encode("utf-8")
+    return files, places
 
 
 def cloudpickle():
@@ -81,6 +144,8 @@ def cloudpickle():
 
 
 def _why_not(fn):
+    if isinstance(fn, type):
+        return "%s is defined inside a function: move it to the top level" % fn.__qualname__ if "<locals>" in fn.__qualname__ else None
     if inspect.ismethod(fn):
         return "%s is bound to an object: pass a plain function" % fn.__qualname__
     if not isinstance(fn, types.FunctionType):
@@ -95,19 +160,25 @@ def _why_not(fn):
     return None
 
 
-def _pickle(fn, problem):
-    """A function as a pickle, with the cloudpickle that made it: nothing need be installed on the nodes."""
+def _pickled(problem, objects):
+    """Objects as pickles, with the cloudpickle that made them: nothing need be installed on the nodes. ({name: bytes}, [(entry, {})])."""
     module = cloudpickle()
     if module is None:
         raise CodeError("the function cannot be sent: %s (or install cloudpickle here: with it such functions travel)" % problem)
     files = _loaded_beside()
     folder = os.path.dirname(module.__file__)
     _walk(folder, os.path.dirname(folder), files)
-    try:
-        files["function.pkl"] = module.dumps(fn)
-    except Exception as e:  # noqa: B902 - whatever the objects that the function names raise
-        raise CodeError("%s cannot be sent: %s" % (getattr(fn, "__qualname__", fn), e)) from None
-    return Artifact("cloudpickle:function.pkl", files, pickled=True)
+    for name, thing in objects.items():
+        try:
+            files[name] = module.dumps(thing)
+        except Exception as e:  # noqa: B902 - whatever the objects that it names raise
+            raise CodeError("%s cannot be sent: %s" % (getattr(thing, "__qualname__", type(thing).__name__), e)) from None
+    return files, [("cloudpickle:" + name, {}) for name in objects]
+
+
+def _pickle(fn, problem, more):
+    files, entries = _pickled(problem, {"function.pkl": fn})
+    return Artifact(entries[0][0], {**more, **files}, pickled=True)
 
 
 def _interactive():
@@ -116,6 +187,9 @@ def _interactive():
 
 def _typed(fn):
     """Whether a function of __main__ was typed at a prompt or into a notebook, so that it is in no file."""
+    if isinstance(fn, type):
+        methods = [m for m in vars(fn).values() if isinstance(m, types.FunctionType)]
+        return _interactive() or any(m.__code__.co_filename.startswith("<") for m in methods)
     return _interactive() or inspect.unwrap(fn).__code__.co_filename.startswith("<")
 
 
@@ -127,7 +201,7 @@ def _loaded_beside():
     for module in list(sys.modules.values()):
         path = getattr(module, "__file__", None)
         if (isinstance(path, str) and path.endswith(".py") and os.path.abspath(path).startswith(here) and module.__name__ != "__main__"
-                and module.__name__.split(".")[0] not in ("hops", "maggy") and not _installed(path)):
+                and module.__name__.split(".")[0] not in OURS and not _installed(path)):
             base = os.path.dirname(os.path.abspath(path))
             for _ in range(module.__name__.count(".") + (os.path.basename(path) == "__init__.py")):
                 base = os.path.dirname(base)
@@ -164,7 +238,7 @@ def _beside(path):
     for name in sorted(os.listdir(folder)):
         full = os.path.join(folder, name)
         if os.path.isdir(full):
-            if os.path.exists(os.path.join(full, "__init__.py")) and name not in EXCLUDED and name not in ("hops", "maggy"):
+            if os.path.exists(os.path.join(full, "__init__.py")) and name not in EXCLUDED and name not in OURS:
                 _walk(full, folder, files)
         elif name.endswith(".py") and not os.path.samefile(full, path):
             _take(full, folder, files)
@@ -187,8 +261,8 @@ def _take(full, base, files):
         files[os.path.relpath(full, base).replace(os.sep, "/")] = f.read()
 
 
-def _sources(fn):
-    """A module made of a function's source and, recursively, of what it names: functions, classes, modules, and values that
+def _sources(*roots):
+    """A module made of the source of functions and classes and, recursively, of what it names: functions, classes, modules, and values that
     come back from their literal as they are."""
     parts, seen = [], set()
 
@@ -215,10 +289,11 @@ def _sources(fn):
         text = _literal(obj)
         if text is None:
             raise CodeError("%s uses the global variable %r, a %s that does not travel unchanged: make it inside the function, pass it as an "
-                            "argument, or install cloudpickle here" % (fn.__name__, name, type(obj).__name__))
+                            "argument, or install cloudpickle here" % (roots[0].__name__, name, type(obj).__name__))
         parts.append("%s = %s\n" % (name, text))
 
-    add(fn, fn.__name__)
+    for root in roots:
+        add(root, root.__name__)
     return "\n".join(parts)
 
 

@@ -95,6 +95,37 @@ def request(address, method, target, body=None, headers=None, timeout=60.0, cert
         return Response(answer.status, {k.lower(): v for k, v in answer.getheaders()}, data)
 
 
+class Stream:
+    """The lines of an answer that goes on. Silence for longer than timeout seconds ends it with an OSError."""
+
+    MAX_LINE = 64 << 20
+
+    def __init__(self, address, target, headers, role, acting, timeout=60.0):
+        self._connection = _connection(address, timeout, None, role)
+        try:
+            self._connection.connect()
+            target, more = acting(self._connection.secure, target)
+            self._connection.request("GET", target, headers={**headers, **more})
+            self._answer = self._connection.getresponse()
+        except BaseException:
+            self._connection.close()
+            raise
+        self.status, self.location = self._answer.status, self._answer.getheader("Location")
+
+    def __iter__(self):
+        while True:
+            line = self._answer.readline(self.MAX_LINE)
+            if not line:
+                return
+            yield line.decode("utf-8", "replace").rstrip("\r\n")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self._connection.close()
+
+
 def _connection(address, timeout, certificate, role):
     if certificate is None:
         return _cluster.connection(address, role, timeout)

@@ -53,11 +53,7 @@ class Jobs:
 
     def _send(self, address, method, path, data, headers):
         def acting(secure, target):
-            if secure and os.environ.get("HOPS_CONTAINER_ID"):
-                return target, _cluster.signed(address, method, target, data)
-            claim, more = _cluster.proof(address, secure, self.user)
-            claim = urllib.parse.urlencode(claim)
-            return target + ("&" if "?" in target else "?") * bool(claim) + claim, more
+            return self._acting(address, method, secure, target, data)
 
         return _http.request(address, method, path, body=data, headers=headers, timeout=30, role="resourcemanager", acting=acting)
 
@@ -78,6 +74,44 @@ class Jobs:
         status, answer = self.call("DELETE", "/api/v1/jobs/" + job)
         if status >= 300:
             raise JobError("%s: %s" % (job, _text(answer)))
+
+    def events(self, job, path, last=None):
+        """(id, event, JSON) of the server-sent events of the job's application master, until it ends the stream. last is the id to go on
+        after."""
+        headers = {"Accept": "text/event-stream", **({"Last-Event-ID": str(last)} if last else {})}
+        for address in list(self.addresses):
+            place = address
+            for _ in range(3):  # of a standby, to the leader
+                stream = _http.Stream(place, "/proxy/%s%s" % (job, path), headers, "resourcemanager",
+                                      lambda secure, target, to=place: self._acting(to, "GET", secure, target, None))
+                if stream.status == 307 and stream.location:
+                    place = _cluster.follow(place, stream.location)
+                    continue
+                break
+            with stream:
+                if stream.status != 200:
+                    continue
+                number, kind, data = None, None, []
+                for line in stream:
+                    name, _, value = line.partition(":")
+                    value = value[1:] if value.startswith(" ") else value
+                    if name == "id":
+                        number = value
+                    elif name == "event":
+                        kind = value
+                    elif name == "data":
+                        data.append(value)
+                    elif not line and data:
+                        yield number, kind, json.loads("\n".join(data))
+                        number, kind, data = None, None, []
+                return
+
+    def _acting(self, address, method, secure, target, data):
+        if secure and os.environ.get("HOPS_CONTAINER_ID"):
+            return target, _cluster.signed(address, method, target, data)
+        claim, more = _cluster.proof(address, secure, self.user)
+        claim = urllib.parse.urlencode(claim)
+        return target + ("&" if "?" in target else "?") * bool(claim) + claim, more
 
     def proxy(self, job, path, body=None):
         """JSON of the job's application master, or None while (or after) there is none. With a body it is posted."""

@@ -2,7 +2,7 @@
 runs, on a laptop, they get a local one (_local.py).
 
 A trial process talks to its executor over one socket, a JSON object a line. It sends
-    {"metric": value, "step": n, "time": seconds}   {"log": text}   {"checkpoint": {...}}   {"final": {...}}
+    {"metric": value, "step": n, "time": seconds}   {"log": text}   {"checkpoint": {...}}   {"final": {...}}   {"serving": true}
 and receives {"op": "stop" | "pause" | "checkpoint", "reason": text} and the answers {"checkpoint": {...}} in the order of the requests.
 """
 import collections
@@ -82,10 +82,13 @@ class Trial:
 
     def __init__(self, order, channel, fs):
         self.id, self.attempt, self.params = order["trial"], order["attempt"], order["params"]
+        self.gang = order.get("gang")  # this member's part, if several processes run the trial together
+        self.rank = self.gang["rank"] if self.gang else 0
         self.budget = order.get("budget") or {}
         self.seed = order.get("seed", 0)
         self.checkpoints = order["dirs"]["checkpoints"]
-        self.logdir = order["dirs"]["tensorboard"]
+        # TensorBoard shows the files of one directory as one run: each rank has its own.
+        self.logdir = order["dirs"]["tensorboard"] + ("/rank-%d" % self.rank if self.rank else "")
         # Where checkpoints share their shards; "": they share none.
         self.blobs = order["dirs"].get("blobs") or ""
         resume = order.get("resume") or {}
@@ -147,6 +150,16 @@ class Trial:
         """A checkpoint is being saved, so that none is wanted; or, wanted, its save has failed."""
         was, self._wanted = self._wanted, wanted
         return was
+
+    def serving(self):
+        """This member of a gang does not call the function: it may be killed as soon as it is to stop."""
+        self._channel.send({"serving": True})
+
+    def wait(self):
+        """Wait for the stop of a member that only holds its place."""
+        while self._stop is None:
+            self._take(self._channel.receive())
+        return {"stopped": True}
 
     def finish(self, final):
         self._channel.send({"final": final})

@@ -5,6 +5,7 @@ import inspect
 import json
 import os
 import random
+import runpy
 import shutil
 import signal
 import socket
@@ -12,10 +13,14 @@ import sys
 import tempfile
 import traceback
 
-from hops import _cluster, _run, _webhdfs, _wire, checkpoint
+from hops import _cluster, _run, _webhdfs, _wire, checkpoint, dist
 
 _setup = None
 
+# What stands for a trial's work directory in the environment of a gang.
+TRIAL_DIR = "$HOPS_TRIAL_DIR"
+# The name of a module that is run as a script.
+SCRIPT = "__main__"
 # Room for what a function returns; the controller takes 256 KiB.
 MAX_OUTPUTS = 200 << 10
 # Characters of a traceback, which holds the whole message of its exception; a call has 1 MiB in all.
@@ -52,10 +57,13 @@ def prepare(setup):
     sys.path.insert(0, os.getcwd())
     _run.importing = True
     try:
+        dist.warm(setup.get("framework"))
         for name in setup.get("preload") or []:
             _import(name)
-        module = setup["entry"].split(":", 1)[0]
-        if module == "cloudpickle":  # unpickled inside the trial's process only
+        module, _, name = setup["entry"].partition(":")
+        if name == SCRIPT:
+            pass  # it does its work when it is run
+        elif module == "cloudpickle":  # unpickled inside the trial's process only
             _check_pickle(setup)
         else:
             _import(module)
@@ -124,23 +132,65 @@ def run_and_exit(sock, output, problem):
         os._exit(code)
 
 
+def run_here(sock, output, problem):
+    """Run a trial in this process, which runs others after it: standard output, environment and directory are as before then."""
+    kept = [os.dup(1), os.dup(2)]
+    environment = dict(os.environ)
+    try:
+        for stream, number in ((sys.stdout, 1), (sys.stderr, 2)):
+            stream.flush()
+            os.dup2(output, number)
+            stream.reconfigure(line_buffering=True, write_through=False)
+        os.close(output)
+        run(sock, problem)
+    except BaseException:  # noqa: B902
+        traceback.print_exc()
+    finally:
+        for stream, number, old in zip((sys.stdout, sys.stderr), (1, 2), kept):
+            try:
+                stream.flush()
+            except (OSError, ValueError):
+                pass  # the function has closed it
+            os.dup2(old, number)
+            os.close(old)
+        sock.close()
+        _run.set_current(None)
+        for name in set(os.environ) - set(environment):
+            del os.environ[name]
+        os.environ.update(environment)
+
+
 def run(sock, problem):
     """Run the trial whose order arrives on the socket. Returns the exit status."""
-    channel = _run.Channel(sock)
-    order = channel.receive()
+    fs, channel = _webhdfs.WebHDFS(), _run.Channel(sock)
+    try:
+        order = channel.receive()
+    except EOFError:
+        return 0  # the executor has no more trials
     os.environ.update(order.get("env") or {})
-    fs = _webhdfs.WebHDFS()
     trial = _run.Trial(order, channel, fs)
     _run.set_current(trial)
     random.seed(trial.seed)
     home, work = os.getcwd(), tempfile.mkdtemp(prefix="trial-%s-%d-" % (trial.id, trial.attempt), dir=os.getcwd())
     os.chdir(work)
     try:
+        for name, text in (order.get("files") or {}).items():
+            with open(os.path.basename(name), "w") as f:
+                f.write(text)
+        for name, value in (order.get("env") or {}).items():
+            if TRIAL_DIR in value:
+                os.environ[name] = value.replace(TRIAL_DIR, work)
         if problem:
             final = {"error": problem}
         else:
+            dist.prepare(trial)
             final = _call(trial, order)
         _close_writers()
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (OSError, ValueError):
+                pass  # the function has closed it
         trial.finish(final)
         return 0 if "error" not in final else 1
     finally:
@@ -151,12 +201,15 @@ def run(sock, problem):
 def _call(trial, order):
     try:
         fn = find(_setup["entry"])
+        if trial.gang and not dist.calls(fn, trial.gang):
+            return dist.serve(trial)
         try:
-            result = fn(**bind(fn, trial, _setup.get("arguments") or {}))
+            result = fn(**bind(fn, trial, _setup.get("arguments") or {})) if fn is not None else run_script(trial)
         except BaseException:
             checkpoint.finish(quiet=True)  # how the function ended is what counts
             raise
         checkpoint.finish()
+        dist.shutdown()
         return outcome(result, _setup.get("metric") or "metric", trial, order)
     except _run.EarlyStopException:
         return {"stopped": True}
@@ -167,8 +220,10 @@ def _call(trial, order):
 
 
 def find(entry):
-    """The function named "module:qualname"."""
+    """The function named "module:qualname"; None for "module:__main__", which is run as a script."""
     name, _, qualname = entry.partition(":")
+    if qualname == SCRIPT:
+        return None
     if name == "cloudpickle":
         import cloudpickle
         with open(os.path.join(_setup["code_dir"], qualname), "rb") as f:
@@ -181,6 +236,24 @@ def find(entry):
             raise FunctionMissing("%s is not defined in %s%s" % (qualname, os.path.basename(getattr(found, "__file__", None) or name),
                                                                 " above its first search" if _run.reached else "")) from None
     return found
+
+
+def run_script(trial):
+    """Run the module as `python module.py` does. Its arguments are the list `argv` of the experiment's arguments, and then everything
+    else and the hyperparameters as --name value; true is --name alone, false nothing."""
+    name = _setup["entry"].partition(":")[0]
+    given = dict(_setup.get("arguments") or {})
+    argv = [str(a) for a in given.pop("argv", [])]
+    for key, value in list(given.items()) + list(trial.params.items()):
+        if value is not False and value is not None:
+            argv += ["--" + key] + ([] if value is True else [value if isinstance(value, str) else json.dumps(value)])
+    sys.argv[1:] = argv
+    try:
+        runpy.run_module(name, run_name=SCRIPT, alter_sys=True)
+    except SystemExit as e:
+        if e.code not in (None, 0):
+            raise
+    return None
 
 
 def bind(fn, trial, arguments):
@@ -218,7 +291,7 @@ def bind(fn, trial, arguments):
 
 def outcome(result, key, trial, order):
     """How a function that returned has ended: its metric and outputs. Only the metric can be a mistake."""
-    if result is None:
+    if result is None or trial.rank:  # of a gang the chief's result counts
         return {"metric": None, "outputs": {}}
     if not isinstance(result, dict):
         metric = _run.number(result)
@@ -285,7 +358,9 @@ def _describe(e):
 
 
 def _close_writers():
-    from hops import tensorboard
+    tensorboard = sys.modules.get("hops.tensorboard")
+    if tensorboard is None:
+        return  # nothing was written
     try:
         tensorboard.flush()
     except (OSError, _cluster.ClusterError) as e:

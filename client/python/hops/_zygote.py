@@ -11,6 +11,7 @@ NVML instead (PYTORCH_NVML_BASED_CUDA_CHECK; vllm-project/vllm#15951); and since
 module, initialise it as well, the driver itself is asked after the imports (as vllm does, vllm-project/vllm#44252).
 """
 import ctypes
+import gc
 import json
 import os
 import select
@@ -64,6 +65,8 @@ def serve(control, setup):
     if cuda_initialised():
         _send(control, {"spawn": "importing %s has initialised CUDA, which does not survive a fork" % setup["entry"].split(":", 1)[0]})
         return
+    gc.collect()
+    gc.freeze()  # else the collector of each child would copy all pages by touching them
     _send(control, {"fork": True})
     children = {}
     woken_read, woken_write = os.pipe()
@@ -114,17 +117,29 @@ def serve(control, setup):
             _send(control, {"id": order["id"], "pid": pid})
 
 
+def serve_here(control, setup):
+    """Run trials as asked for on a socket until it closes, one after the other in this process (executor mode inproc)."""
+    problem = _trial.prepare(setup)
+    while True:
+        data, descriptors, _, _ = socket.recv_fds(control, 3, 2)  # one order: {}
+        if len(descriptors) < 2:
+            return
+        _trial.run_here(socket.socket(fileno=descriptors[0]), descriptors[1], problem)
+        _send(control, {"status": 0})
+
+
 def _send(control, message):
     control.sendall(json.dumps(message).encode("utf-8") + b"\n")
 
 
 def main():
-    """Started by the executor: argument 1 is the descriptor of the control socket, standard input the set-up document."""
+    """Started by the executor: argument 1 is the descriptor of the control socket, standard input the set-up document. With the
+    argument inproc it forks nothing: it runs the trials itself."""
     die_with_parent()
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     setup = json.loads(sys.stdin.buffer.read().decode("utf-8"))
-    serve(socket.socket(fileno=int(sys.argv[1])), setup)
+    (serve_here if sys.argv[2:] == ["inproc"] else serve)(socket.socket(fileno=int(sys.argv[1])), setup)
 
 
 if __name__ == "__main__":

@@ -2,29 +2,30 @@
 
     python3 -m hops.executor
 
-Trials are forked from a warm interpreter (executor mode fork) or started afresh (spawn). Every report is numbered and
-kept until the controller has acknowledged it, so a controller that restarts loses none. The protocol, with its rules of
-sequence, lease and fencing, is in docs/reference/executor-protocol.md.
+An executor has one slot or several, each of which runs one trial at a time: forked from a warm interpreter (executor mode fork),
+started afresh (spawn), or in a process that runs one after the other (inproc). A trial may be one member of a gang. Every report is
+numbered and kept until the controller has acknowledged it, so a controller that restarts loses none. The protocol, with its
+rules of sequence, lease and fencing, is in docs/reference/executor-protocol.md.
 """
 import base64
 import fcntl
 import json
 import os
 import queue
+import re
 import secrets
 import select
 import signal
 import socket
 import ssl
 import struct
-import subprocess
 import sys
 import termios
 import threading
 import time
 import urllib.parse
 
-from hops import VERSION, _cluster, _events, _http, _run, _signature, _webhdfs, _wire, _zygote
+from hops import VERSION, _cluster, _events, _gang, _http, _runner, _signature, _webhdfs, _wire
 
 # How long an executor looks for its controller before it gives up.
 PATIENCE = 600.0
@@ -35,11 +36,12 @@ MAX_REPORT_EVENTS = 500
 MAX_LINE = 16384
 # How long the channel of a trial stays open after the end of its process. A daemon that it left may hold the other end for ever.
 LEFTOVER_SECONDS = 1.0
+# What a process that has said how its function ended has for its own end.
+LAST_SECONDS = 10.0
 # How many trials that have ended may wait for their files to be written.
 MAX_UNWRITTEN = 8
-# What the imports of a user's module may take.
-IMPORT_SECONDS = 120
-SLOW_IMPORTS = "the warm interpreter does not start trials: its imports take more than two minutes"
+# How long a member of a gang that saw a collective fail waits to hear that another one was the cause, in intervals of reports.
+CONSEQUENCE_REPORTS = 1.5
 
 
 class Stale(Exception):
@@ -99,7 +101,7 @@ class Controller:
         self.instance = secrets.token_hex(8)
         self.fs = _webhdfs.WebHDFS(timeout=20)
         self.setup = None
-        self.holding = None
+        self.holding = {}  # by slot: the attempt that it works on
         self._attach = threading.Lock()
 
     def register(self):
@@ -108,16 +110,19 @@ class Controller:
             "gpus": [u for u in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if u],
             "python": "%d.%d.%d" % sys.version_info[:3], "sdk": VERSION,
         }
-        if self.holding:
-            body["holding"] = {"trial": self.holding[0], "attempt": self.holding[1]}
+        held = dict(self.holding)
+        if 0 in held:
+            body["holding"] = held.pop(0)
+        if held:
+            body["held"] = [dict(h, slot=slot) for slot, h in sorted(held.items())]
         self.setup = self._retried("POST", lambda: "/v1/executors", body, reattach=False)
 
     @property
     def id(self):
         return self.setup["executor"]
 
-    def next(self):
-        return self._retried("GET", lambda: "/v1/executors/%s/next?wait=30" % self.id, None)
+    def next(self, slot):
+        return self._retried("GET", lambda: "/v1/executors/%s/next?wait=30%s" % (self.id, "&slot=%d" % slot if slot else ""), None)
 
     def trial(self, trial, what, body):
         return self._retried("POST", lambda: "/v1/trials/%s/%d/%s" % (trial.name, trial.attempt, what), body, trial=trial)
@@ -125,6 +130,7 @@ class Controller:
     def _retried(self, method, target, body, reattach=True, trial=None):
         backoff, stranger = _http.Backoff(PATIENCE), ""
         while True:
+            setup = self.setup
             if trial is not None and trial.stale:
                 raise Stale()
             try:
@@ -134,7 +140,8 @@ class Controller:
                     raise Stale(str(e)) from None
                 if e.code == "UNKNOWN_EXECUTOR" and reattach:
                     with self._attach:
-                        self.register()
+                        if self.setup is setup:  # no other slot has done it meanwhile
+                            self.register()
                 elif e.status != 503 and e.code != "REPEATED":
                     raise
             except ssl.SSLError as e:
@@ -187,78 +194,139 @@ class Controller:
 class Trial:
     """One attempt: its process, what it reported, what is acknowledged."""
 
-    def __init__(self, controller, order, fs, record):
-        self.controller, self.order, self.fs, self.record = controller, order, fs, record
+    def __init__(self, controller, order, fs, record, threads, slot=0):
+        self.controller, self.order, self.fs, self.record, self._threads, self.slot = controller, order, fs, record, threads, slot
         self.name, self.attempt = order["trial"], order["attempt"]
+        self.gang = order.get("gang")
+        self.rank = self.gang["rank"] if self.gang else 0
+        self.held = {"trial": self.name, "attempt": self.attempt}
+        if self.rank:
+            self.held["rank"] = self.rank
         self.metric = controller.setup["metric"]
         self.stale = False
         self.op = None  # the stop or pause that was told to the process
         self._wished = False  # a checkpoint was asked for
         self.final = None
-        self.status = None  # wait status of the process
+        self._child = self._channel = None
+        self._early = []  # for the process, before it has its order
+        self._serves = False  # the process does not call the function, and ends when it is killed
         self._changed = threading.Condition()
         self._events = []  # not acknowledged yet
         self._made = self._acked = 0
         self._ended = False  # the process has closed its end of the channel
         self._failed = None  # a call that the controller refused for good
+        self._finishing = False  # the final is being sent
         self._done = False  # the final is sent
-        ours, self._theirs = socket.socketpair()
-        self._channel = _run.Channel(ours)
         self._write = threading.Lock()
-        self._log_read, self._log_write = os.pipe()
-        self._gone_read, self._gone_write = os.pipe()  # closed when the process has ended
         self._log = _webhdfs.Appender(fs, order["dirs"]["log"])
         self.log_bytes = 0
         name = "%s.attempt-%d" % (_events.file_name(), self.attempt)
+        if self.rank:  # TensorBoard shows the files of one directory as one run
+            name = "rank-%d/%s" % (self.rank, name)
         self._scalars = _webhdfs.Appender(fs, _webhdfs.join(order["dirs"]["tensorboard"], name))
-        self._scalars.add(_events.header() + _events.hparams(order["params"], self.name))
+        self._flusher = None
+
+    def __str__(self):
+        return "trial %s/%d%s" % (self.name, self.attempt, " rank %d" % self.rank if self.gang else "")
 
     def run(self, runner):
-        """Run to the end, and tell the controller how it ended. Returns the final that was sent, or None. What is left to be
-        written then, close() writes."""
-        readers = [threading.Thread(target=t, daemon=True) for t in (self._read_messages, self._read_log)]
-        helpers = [threading.Thread(target=t, daemon=True) for t in (self._report, self._flush_files)]
-        self._flusher = helpers[1]
+        """Run to the end, and tell the controller how it ended. Returns the final that was sent, or None, and what Next answers
+        if the controller has said that too. What is left to be written then, close() writes."""
+        readers, ports, answer, final = [], None, {}, None
         self.record(kind="start", trial=self.name, attempt=self.attempt, resume=(self.order.get("resume") or {}).get("step", 0),
-                    container=self.controller.container)
-        self._send(dict(self.order))
-        runner.start(self)
-        os.close(self._log_write)
-        self._theirs.close()
-        for t in readers + helpers:
-            t.start()
-        final = None
+                    container=self.controller.container, **({"rank": self.rank} if self.gang else {}))
         try:
+            if self.gang:
+                ports = _gang.Ports(self.gang["ports"], self.gang["framework"])
+                self._ended = not self._join(ports)
+            if not self._ended:
+                child = runner.ready(self.slot, self.gang and self.gang["framework"])
+                if not child:  # the imports of a framework may take longer than the lease
+                    self._threads.start(self._report)
+                    child = runner.take(self.slot, self.gang and self.gang["framework"])
+                    self._start(child, ports)
+                else:
+                    self._start(child, ports)
+                    self._threads.start(self._report)
+                self._scalars.add(_events.header() + (b"" if self.rank else _events.hparams(self.order["params"], self.name)))
+                readers = [self._threads.start(self._read_messages), self._threads.start(self._read_log)]
+                self._flusher = self._threads.start(self._flush_files)
+                runner.prepare(self.slot)
             with self._changed:
-                self._changed.wait_for(lambda: self.stale or self._failed or self._ended and not self._events)
+                self._changed.wait_for(lambda: self.stale or self._failed or (self._ended or self.final) and not self._events)
             if self.stale or self._failed:
                 self.kill_process()
-            for t in readers:
-                t.join()
+            if not self.final or self._failed:
+                self._wait(readers)
             if not self.stale:
-                final = self._finish()
+                final, answer = self._finish()
         except Stale:
             self.stale = True
         finally:
             if self.stale:
-                print("trial %s/%d has moved on; its process is killed" % (self.name, self.attempt), flush=True)
+                print("%s has moved on; its process is killed" % self, flush=True)
+                self.kill_process()
             with self._changed:
                 self._done = True
                 self._changed.notify_all()
-            runner.kill(self)
-        return final
+            # The next trial has the devices to itself: the process has ended before it begins.
+            self._wait(readers)
+            if ports:
+                ports.close()
+        return final, answer.get("next")
+
+    def _wait(self, readers):
+        """Wait for the end of the process. One that has said how the function ended has nothing left to do."""
+        for done in readers:
+            done.wait()
+        with self._changed:
+            if not self._child or self._changed.wait_for(lambda: self._child.status is not None, LAST_SECONDS):
+                return
+        self.kill_process()
+
+    def _join(self, ports):
+        """Meet the other members. False: the trial is over before it began."""
+        host = _gang.address(self.controller.where[0])
+        body = {"rank": self.rank, "host": host, "ports": ports.numbers}
+        found = _gang.interface(host)
+        if found:
+            body["interface"] = found
+        # Each call renews the lease, whose third is waited for.
+        wait = max(1, min(30, self.controller.setup["lease_ms"] // 3000))
+        while True:
+            try:
+                answer = self.controller.trial(self, "join?wait=%d" % wait, body)
+            except Refused as e:
+                self._failed = {"type": e.code or "ProtocolError", "message": str(e)}
+                return False
+            if answer.get("op") in ("stop", "pause"):
+                self.op = answer
+                return False
+            if answer.get("ready"):
+                self.order = dict(self.order, env=dict(self.order.get("env") or {}, **answer.get("env") or {}), files=answer.get("files") or {})
+                return True
+
+    def _start(self, child, ports):
+        self._log_read, self._gone_read = child.log_read, child.gone_read
+        if ports:
+            ports.starting()
+        order = dict(self.order, env=dict(self.order.get("env") or {}, HOPS_SLOT=str(self.slot)))
+        with self._write:
+            self._channel = child.channel
+            for message in [order] + self._early:
+                self._put(message)
+        self._child = child
+        child.watch(self._process_ended)
 
     def close(self):
         """Write the rest of the log and the event files. Nobody waits for that: the trial's result is recorded already."""
-        self._flusher.join()
+        if self._flusher:
+            self._flusher.wait()
         self._flush(last=True)
 
-    def ended(self, status):
-        """The process has ended with this wait status, and so has its group."""
+    def _process_ended(self, status):
         with self._changed:
-            self.status = status
             self._changed.notify_all()
-        os.close(self._gone_write)
         # What the process has sent is there. A daemon that it left may hold the other end of the channel.
         timer = threading.Timer(LEFTOVER_SECONDS, self._hang_up)
         timer.daemon = True
@@ -270,15 +338,22 @@ class Trial:
         except OSError:
             pass
 
-    def descriptors(self):
-        return [self._theirs.fileno(), self._log_write]
+    def _call(self, what, body):
+        """A call about this attempt, by its member."""
+        return self.controller.trial(self, what, dict(body, rank=self.rank) if self.rank else body)
 
     def _send(self, message):
         with self._write:
-            try:
-                self._channel.send(message)
-            except OSError:
-                pass  # the process has ended; its final says how
+            if self._channel is None:  # the process does not have its order yet
+                self._early.append(message)
+            else:
+                self._put(message)
+
+    def _put(self, message):
+        try:
+            self._channel.send(message)
+        except OSError:
+            pass  # the process has ended; its final says how
 
     def _read_messages(self):
         while True:
@@ -308,6 +383,8 @@ class Trial:
             self._take_log(_wire.text(message["log"]).encode("utf-8") + b"\n")
         elif "checkpoint" in message:
             self._send({"checkpoint": self._commit(message["checkpoint"])})
+        elif "serving" in message:
+            self._serves = True
         elif "final" in message:
             self.final = message["final"]
 
@@ -319,12 +396,12 @@ class Trial:
         if checkpoint.get("metric") is not None:
             body["metric"] = checkpoint["metric"]
         try:
-            answer = self.controller.trial(self, "checkpoint", body)
+            answer = self._call("checkpoint", body)
         except Stale:
             self.stale = True
             with self._changed:
                 self._changed.notify_all()
-            return {"error": "trial %s/%d was superseded" % (self.name, self.attempt)}
+            return {"error": "%s was superseded" % self}
         except Refused as e:
             return {"error": str(e), "code": e.code}
         self.record(kind="checkpoint", trial=self.name, attempt=self.attempt, step=checkpoint["step"], uri=checkpoint["uri"],
@@ -344,11 +421,12 @@ class Trial:
                     return
                 events = self._events[:MAX_REPORT_EVENTS]
             try:
-                answer = self.controller.trial(self, "report", {"events": events, "log_bytes": self.log_bytes})
+                answer = self._call("report", {"events": events, "log_bytes": self.log_bytes})
             except Stale:
                 with self._changed:
-                    self.stale = True
-                    self._changed.notify_all()
+                    if not self._finishing:  # else the final has been taken meanwhile, or will be told the same
+                        self.stale = True
+                        self._changed.notify_all()
                 return
             except Refused as e:
                 with self._changed:
@@ -374,41 +452,47 @@ class Trial:
         if op in ("stop", "pause") and not self.op:
             self.op = answer
             self._send({"op": op, "reason": answer.get("reason", "")})
+            if self._serves:
+                self.kill_process()
         elif op == "checkpoint" and not self._wished:
             self._wished = True
             self._send({"op": op, "reason": answer.get("reason", "")})
 
     def kill_process(self):
-        pid = getattr(self, "pid", None)
-        if pid and self.status is None:
-            for kill in (os.killpg, os.kill):
-                try:
-                    kill(pid, signal.SIGKILL)
-                except (ProcessLookupError, PermissionError):
-                    pass
+        if self._child:
+            self._child.kill()
 
     def _finish(self):
-        deadline = time.monotonic() + 10
-        with self._changed:
-            while self.status is None and time.monotonic() < deadline:
-                self._changed.wait(0.2)
+        conclusion = self._conclusion()
+        if self.gang and conclusion["status"] == "FAILED" and _is_consequence(conclusion["error"]):
+            with self._changed:  # the member that died tells the controller more than those that noticed
+                self._changed.wait_for(lambda: self.stale, CONSEQUENCE_REPORTS * self.controller.setup["report_ms"] / 1000.0)
+        self._finishing = True
         # What the controller has refused it will not get: a final that counts it would be refused as well.
-        body = dict(self._conclusion(), seq=self._acked if self._failed else self._made, log_bytes=self.log_bytes)
-        answer = self.controller.trial(self, "final", body)
-        print("trial %s/%d: %s %s" % (self.name, self.attempt, answer["state"], answer.get("reason", "")), flush=True)
-        return body
+        body = dict(conclusion, seq=self._acked if self._failed else self._made, log_bytes=self.log_bytes, next=True)
+        if self.slot:
+            body["slot"] = self.slot
+        answer = self._call("final", body)
+        print("%s: %s %s" % (self, answer["state"], answer.get("reason", "")), flush=True)
+        return body, answer
 
     def _conclusion(self):
         final = self.final
         stopped = self.op and {"stop": "STOPPED", "pause": "PAUSED"}[self.op["op"]]
         if self._failed:
             return {"status": "FAILED", "error": self._failed}
+        if self._child is None:
+            return {"status": stopped}
         if final is None:
+            if stopped and self._serves:
+                return {"status": stopped}
             if stopped:
                 return {"status": stopped, "error": {"type": "StopTimeout", "message": "told to stop, the function went on and was killed",
                                                      "remedy": "call reporter.broadcast more often"}}
-            return {"status": "FAILED", "error": {"type": "ProcessDied", "message": "the trial's process ended with %s" % _how(self.status),
+            return {"status": "FAILED", "error": {"type": "ProcessDied", "message": "the trial's process ended with %s" % _how(self._child.status),
                                                   "remedy": "look at the end of its log"}}
+        if "error" in final and self.gang and stopped:
+            return {"status": stopped}  # collectives break when the first member leaves
         if "error" in final:
             return {"status": "INVALID" if final.get("invalid") else "FAILED", "error": final["error"]}
         if final.get("stopped"):
@@ -465,7 +549,7 @@ class Trial:
                     file.flush(last)
                     break
                 except (OSError, _cluster.ClusterError) as e:
-                    print("trial %s/%d: %s: %s" % (self.name, self.attempt, file.path, e), flush=True)
+                    print("%s: %s: %s" % (self, file.path, e), flush=True)
 
 
 class Writer:
@@ -502,98 +586,80 @@ class Writer:
             trial.close()
 
 
-class ForkRunner:
-    """Forks trials from a warm interpreter, which is a process of its own: this one has threads."""
+class Threads:
+    """Threads that outlive what they do: what they keep, as connections, serves the next trial."""
 
-    def __init__(self, setup):
-        self._ours, theirs = socket.socketpair()
-        os.set_inheritable(theirs.fileno(), True)
-        self._process = subprocess.Popen([sys.executable, "-m", "hops._zygote", str(theirs.fileno())], stdin=subprocess.PIPE,
-                                         close_fds=True, pass_fds=[theirs.fileno()])
-        theirs.close()
-        self._process.stdin.write(json.dumps(setup).encode("utf-8"))
-        self._process.stdin.close()
-        self._trials, self._started, self._count = {}, {}, 0
-        self._setup, self._forks, self._spawn = setup, False, None
-        self._lock = threading.Condition()
-        threading.Thread(target=self._listen, daemon=True).start()
+    def __init__(self):
+        self._idle = []
 
-    def start(self, trial):
-        with self._lock:
-            if not self._lock.wait_for(lambda: self._forks or self._spawn, IMPORT_SECONDS):
-                sys.exit(SLOW_IMPORTS)
-            if self._spawn:
-                return self._spawn.start(trial)
-            self._count += 1
-            number = self._count
-            self._trials[number] = trial
-        socket.send_fds(self._ours, [json.dumps({"id": number}).encode("utf-8") + b"\n"], trial.descriptors())
-        with self._lock:
-            if not self._lock.wait_for(lambda: number in self._started, IMPORT_SECONDS):
-                sys.exit(SLOW_IMPORTS)
-            trial.pid = self._started.pop(number)
+    def start(self, work):
+        """Have a thread call work(). Returns the event that it has."""
+        done = threading.Event()
+        try:
+            orders = self._idle.pop()
+        except IndexError:
+            orders = queue.SimpleQueue()
+            threading.Thread(target=self._run, args=(orders,), daemon=True).start()
+        orders.put((work, done))
+        return done
 
-    def kill(self, trial):
-        trial.kill_process()
-
-    def _listen(self):
-        channel = _run.Channel(self._ours)
+    def _run(self, orders):
         while True:
+            work, done = orders.get()
             try:
-                message = channel.receive()
-            except (EOFError, OSError):
-                if self._spawn:
-                    return
-                # Without the warm interpreter there is nothing to do; the container is replaced.
-                print("the warm interpreter has died", flush=True)
-                os._exit(1)
-            with self._lock:
-                if "spawn" in message:
-                    print("trials are spawned, not forked: %s; executor_mode: spawn says so from the beginning" % message["spawn"], flush=True)
-                    self._spawn = SpawnRunner(self._setup)
-                self._forks = self._forks or "fork" in message
-                if "spawn" in message or "fork" in message:
-                    self._lock.notify_all()
+                work()
+            finally:
+                done.set()
+            self._idle.append(orders)
+
+
+class Slot:
+    """Runs one trial after the other, until it is told to end."""
+
+    def __init__(self, number, controller, runner, fs, record, writer, threads):
+        self.number, self.controller, self.runner, self.fs, self.record, self.writer, self.threads = number, controller, runner, fs, record, writer, threads
+
+    def work(self):
+        last = None  # the trial that ended here last, with its final, in case the answer to it was lost
+        order = None
+        while True:
+            order = order or self.controller.next(self.number)
+            action, assignment, reason, order = order["action"], order.get("trial"), order.get("reason", ""), None
+            if action == "trial":
+                if last and (last[0].name, last[0].attempt) == (assignment["trial"], assignment["attempt"]):
+                    try:
+                        order = last[0]._call("final", last[1]).get("next")
+                    except Stale:
+                        pass
                     continue
-                if "pid" in message:
-                    self._started[message["id"]] = message["pid"]
-                    self._lock.notify_all()
-                    continue
-                trial = self._trials.pop(message["id"])
-            trial.ended(message["status"])
-
-
-class SpawnRunner:
-    """Starts an interpreter per trial, for frameworks that break after a fork."""
-
-    def __init__(self, setup):
-        self._setup = os.path.abspath("setup-%d.json" % os.getpid())
-        with open(self._setup, "w") as f:
-            json.dump(setup, f)
-
-    def start(self, trial):
-        sock, output = trial.descriptors()
-        process = subprocess.Popen([sys.executable, "-m", "hops._trial", str(sock), self._setup], stdout=output, stderr=output,
-                                   pass_fds=[sock], start_new_session=True)
-        trial.pid = process.pid
-        threading.Thread(target=self._wait, args=(trial, process), daemon=True).start()
-
-    def _wait(self, trial, process):
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        _zygote.end_group(process.pid)
-        trial.ended(process.wait())
-
-    def kill(self, trial):
-        trial.kill_process()
+                trial = Trial(self.controller, assignment, self.fs, self.record, self.threads, self.number)
+                self.controller.holding[self.number] = trial.held
+                final, order = trial.run(self.runner)
+                del self.controller.holding[self.number]
+                self.writer.add(trial)
+                last = final and (trial, final)
+            elif action in ("drain", "stop"):
+                print("executor %s: %s %s" % (self.controller.id, action, reason), flush=True)
+                return action
 
 
 def _how(status):
+    """How a process has ended, by its wait status."""
     if status is None:
         return "no status"
-    if status < 0 or os.WIFSIGNALED(status):
-        number = -status if status < 0 else os.WTERMSIG(status)
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
         return "signal %d (%s)" % (number, signal.Signals(number).name) + (", as when memory runs out" if number == signal.SIGKILL else "")
-    return "status %d" % (os.WEXITSTATUS(status) if status > 255 else status)
+    return "status %d" % os.WEXITSTATUS(status)
+
+
+# What the libraries of collectives say when another member is gone: gloo, NCCL, gRPC.
+_COLLECTIVE = re.compile(r"connection (was )?(closed|reset|refused)|broken pipe|gloo|nccl|socket (closed|timeout)|unavailable|remote process exited|coordination", re.IGNORECASE)
+
+
+def _is_consequence(error):
+    """Whether an exception in a member of a gang is what the death of another one looks like."""
+    return error.get("type") != "ProcessDied" and bool(_COLLECTIVE.search(error.get("type", "") + " " + error.get("message", "")))
 
 
 def _end_with_thread(failure):
@@ -628,29 +694,27 @@ def _work():
         setup = dict(setup, code_dir=os.path.join(work, setup["code_dir"]))
     os.environ["ML_ID"] = setup["experiment"]
     print("executor %s of %s on %s" % (setup["executor"], setup["experiment"], urllib.parse.urlsplit(controller.where[0]).netloc), flush=True)
-    runner = (SpawnRunner if setup["mode"] == "spawn" else ForkRunner)(setup)
+    runner = _runner.Runner(setup)
     # Registering again says that this executor lives: who is silent loses its lease, and with it the files.
-    fs, writer = _webhdfs.WebHDFS(), Writer(controller.register, setup["report_ms"] / 1000.0)
-    last = None  # the trial that ended here last, with its final, in case the answer to it was lost
-    while True:
-        order = controller.next()
-        if order["action"] == "trial":
-            if last and (last[0].name, last[0].attempt) == (order["trial"]["trial"], order["trial"]["attempt"]):
-                try:
-                    controller.trial(last[0], "final", last[1])
-                except Stale:
-                    pass
-                continue
-            trial = Trial(controller, order["trial"], fs, record)
-            controller.holding = (trial.name, trial.attempt)
-            final = trial.run(runner)
-            controller.holding = None
-            writer.add(trial)
-            last = final and (trial, final)
-        elif order["action"] in ("drain", "stop"):
-            print("executor %s: %s %s" % (controller.id, order["action"], order.get("reason", "")), flush=True)
-            writer.close()
-            return
+    fs, writer, threads = _webhdfs.WebHDFS(), Writer(controller.register, setup["report_ms"] / 1000.0), Threads()
+    slots = [Slot(n, controller, runner, fs, record, writer, threads) for n in range(max(1, setup.get("slots") or 1))]
+    ends = queue.Queue()
+    for slot in slots:
+        threading.Thread(target=_until_the_end, args=(slot, ends), daemon=True).start()
+    for _ in slots:
+        end = ends.get()
+        if isinstance(end, BaseException):
+            raise end
+        if end == "stop":
+            break
+    writer.close()
+
+
+def _until_the_end(slot, ends):
+    try:
+        ends.put(slot.work())
+    except BaseException as e:  # noqa: B902 - whatever it is ends the executor
+        ends.put(e)
 
 
 if __name__ == "__main__":

@@ -3,10 +3,14 @@ import fnmatch
 import os
 import posixpath
 import shutil
+import sys
 
 from hops import _cluster, _webhdfs
 
 _fs = {}
+
+# How much of a file is held in memory at once, in bytes.
+PIECE = 32 << 20
 
 
 def get_fs():
@@ -23,11 +27,65 @@ def project_user():
 
 
 def project_name(project=None):
-    return project or os.environ.get("HOPS_PROJECT") or _cluster.user()
+    """The project: one that is named, HOPS_PROJECT, in a trial that of its experiment, else the user's name."""
+    if project or os.environ.get("HOPS_PROJECT"):
+        return project or os.environ["HOPS_PROJECT"]
+    parts = os.environ.get("HOPS_EXPERIMENT_DIR", "").split("/")
+    return parts[2] if len(parts) > 3 and parts[1] == "Projects" else _cluster.user()
 
 
-def project_path(project=None):
+def project_path(project=None, exclude_nn_addr=False):
+    """The project's directory, with a slash at its end. exclude_nn_addr changes nothing: no address is ever part of it."""
     return "/Projects/%s/" % project_name(project)
+
+
+def project_id(project=None):
+    """A number that no other project has: the file id of its directory. FileNotFoundError: the project has none yet."""
+    return get_fs().status("/Projects/" + project_name(project))["fileId"]
+
+
+def get_webhdfs_host():
+    """The host of the namenode's HTTP (the first one's, of several)."""
+    return _cluster.split(_cluster.webhdfs()[0])[0]
+
+
+def get_webhdfs_port():
+    """Its port."""
+    return _cluster.split(_cluster.webhdfs()[0])[1]
+
+
+def is_tls_enabled():
+    """Whether the namenode is spoken to by TLS wherever it is."""
+    return _cluster.secure(_cluster.webhdfs()[0])
+
+
+def capacity():
+    """Bytes that the filesystem can hold in all."""
+    return get_fs()._simple("GET", "/", "GETSTATUS")["FsStatus"]["capacity"]
+
+
+def log(string):
+    """Print a line; of a trial it is in the trial's log."""
+    print(string, flush=True)
+
+
+def close():
+    """Nothing is kept open that needs it; programs of release 1.0 call it."""
+
+
+def add_module(hdfs_path, project=None):
+    """Copy a Python file, notebook or directory of the cluster here and make it importable. Returns its local path."""
+    import tempfile
+    local = copy_to_local(hdfs_path, tempfile.mkdtemp(prefix="hops-module-"), True, project)
+    if local.endswith(".ipynb"):
+        from hops import allreduce
+        with open(local[:-len(".ipynb")] + ".py", "w", encoding="utf-8") as f:
+            f.write(allreduce.program(local))
+        local = f.name
+    directory = local if os.path.isdir(local) and not os.path.exists(os.path.join(local, "__init__.py")) else os.path.dirname(local)
+    if directory not in sys.path:
+        sys.path.append(directory)
+    return local
 
 
 def get_plain_path(path):
@@ -112,6 +170,7 @@ def rmr(hdfs_path, project=None):
 
 
 def rename(src, dst):
+    """Atomic. FileExistsError: it cannot be done."""
     if not get_fs().rename(abs_path(src), abs_path(dst)):
         raise FileExistsError("cannot rename %s to %s: the source is missing, or the destination is there" % (src, dst))
 
@@ -119,12 +178,23 @@ def rename(src, dst):
 move = rename
 
 
-def chmod(hdfs_path, mode):
-    get_fs().set_permission(abs_path(hdfs_path), "%o" % mode if isinstance(mode, int) else mode)
+def access(hdfs_path, mode, project=None):
+    """Whether this user may: mode is os.R_OK, os.W_OK, os.X_OK, their sum, or text as "rw-"."""
+    if isinstance(mode, int):
+        mode = "".join(c if mode & bit else "-" for c, bit in (("r", os.R_OK), ("w", os.W_OK), ("x", os.X_OK)))
+    try:
+        get_fs()._simple("GET", abs_path(hdfs_path, project), "CHECKACCESS", fsaction=mode)
+        return True
+    except PermissionError:
+        return False
 
 
-def chown(hdfs_path, user, group):
-    get_fs().set_owner(abs_path(hdfs_path), user, group)
+def chmod(hdfs_path, mode, project=None):
+    get_fs().set_permission(abs_path(hdfs_path, project), "%o" % mode if isinstance(mode, int) else mode)
+
+
+def chown(hdfs_path, user, group, project=None):
+    get_fs().set_owner(abs_path(hdfs_path, project), user, group)
 
 
 def load(hdfs_path):
@@ -139,20 +209,33 @@ def dump(data, hdfs_path):
 
 def cp(src_hdfs_path, dest_hdfs_path, overwrite=False):
     """Copy a file."""
-    get_fs().create(abs_path(dest_hdfs_path), load(src_hdfs_path), overwrite=overwrite)
+    source = abs_path(src_hdfs_path)
+    length = get_fs().status(source)["length"]
+    with _Writer(abs_path(dest_hdfs_path), overwrite) as out:
+        for offset in range(0, length, PIECE):
+            out.write(get_fs().read(source, offset, min(PIECE, length - offset)))
 
 
 def copy_to_hdfs(local_path, relative_hdfs_path, overwrite=False, project=None):
-    """Copy a local file, or a directory with all below it, into a directory of the cluster."""
+    """Copy a local file, or a directory with all below it, into a directory of the cluster. Returns its path there."""
     target = posixpath.join(abs_path(relative_hdfs_path, project), os.path.basename(os.path.abspath(local_path)))
+    put(local_path, target, overwrite)
+    return target
+
+
+def put(local_path, target, overwrite=False):
+    """Copy a local file or directory to an absolute path of the cluster."""
     if os.path.isdir(local_path):
         get_fs().mkdirs(target)
         for name in sorted(os.listdir(local_path)):
-            copy_to_hdfs(os.path.join(local_path, name), target, overwrite)
-        return target
-    with open(local_path, "rb") as f:
-        get_fs().create(target, f.read(), overwrite=overwrite)
-    return target
+            put(os.path.join(local_path, name), posixpath.join(target, name), overwrite)
+        return
+    with open(local_path, "rb") as f, _Writer(target, overwrite) as out:
+        while True:
+            data = f.read(PIECE)
+            if not data:
+                break
+            out.write(data)
 
 
 def copy_to_local(hdfs_path, local_path="", overwrite=False, project=None):
@@ -170,21 +253,55 @@ def copy_to_local(hdfs_path, local_path="", overwrite=False, project=None):
         return target
     length = get_fs().status(source)["length"]
     with open(target, "wb") as f:
-        for offset in range(0, length, 8 << 20):
-            f.write(get_fs().read(source, offset, 8 << 20))
+        for offset in range(0, length, PIECE):
+            f.write(get_fs().read(source, offset, min(PIECE, length - offset)))
     return target
 
 
-class _File:
-    """A file of the cluster opened by open_file: read it, or write it and have it made at close."""
+class _Writer:
+    """A file of the cluster that is written in pieces. It is there from the first piece on."""
 
-    def __init__(self, path, flags):
-        self._path, self._write, self._at, self._data = path, "w" in flags and "r" not in flags, 0, []
-        self._length = 0 if self._write else get_fs().status(path)["length"]
+    def __init__(self, path, overwrite):
+        self._path, self._overwrite, self._made, self._held, self._data = path, overwrite, False, 0, []
+        self.closed = False
+
+    def write(self, data):
+        if self.closed:
+            raise ValueError("the file is closed")
+        self._data.append(data.encode("utf-8") if isinstance(data, str) else bytes(data))
+        self._held += len(self._data[-1])
+        if self._held >= PIECE:
+            self.flush()
+        return len(data)
+
+    def flush(self):
+        data, self._data, self._held = b"".join(self._data), [], 0
+        if not self._made:
+            get_fs().create(self._path, data, overwrite=self._overwrite)
+            self._made = True
+        elif data:
+            get_fs().append(self._path, data)
+
+    def close(self):
+        if not self.closed:
+            self.flush()
+            self.closed = True
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        if not error[0]:
+            self.close()
+
+
+class _Reader:
+    """A file of the cluster that is read."""
+
+    def __init__(self, path):
+        self._path, self._at, self._length, self.closed = path, 0, get_fs().status(path)["length"], False
 
     def read(self, size=-1):
-        if self._write:
-            raise ValueError("opened for writing")
         size = self._length - self._at if size is None or size < 0 else min(size, self._length - self._at)
         if size <= 0:
             return b""
@@ -199,24 +316,21 @@ class _File:
     def tell(self):
         return self._at
 
-    def write(self, data):
-        if not self._write:
-            raise ValueError("opened for reading")
-        self._data.append(data.encode("utf-8") if isinstance(data, str) else bytes(data))
-        return len(data)
-
     def close(self):
-        if self._write and self._data is not None:
-            get_fs().create(self._path, b"".join(self._data), overwrite=True)
-        self._data = None
+        self.closed = True
 
     def __enter__(self):
         return self
 
     def __exit__(self, *error):
-        self.close() if not error[0] else None
+        self.close()
 
 
-def open_file(hdfs_path, project=None, flags="r", buff_size=0):
-    """A file to read (flags "r", also "rw") or to write as a whole ("w"). buff_size changes nothing."""
-    return _File(abs_path(hdfs_path, project), flags)
+def open_file(hdfs_path, project=None, flags="rw", buff_size=0):
+    """A file to read as bytes (flags "r"; also "rw" where it is there) or to write anew ("w", "wt"). buff_size changes nothing."""
+    path = abs_path(hdfs_path, project)
+    if "r" in flags and ("w" not in flags or exists(path)):
+        return _Reader(path)
+    if "w" not in flags:
+        raise ValueError('flags are %r; there are "r", "w" and "rw"' % flags)
+    return _Writer(path, True)

@@ -5,9 +5,14 @@
 """
 from hops._run import EarlyStopException, InvalidParams
 from maggy import experiment
-from maggy.config import AblationConfig, BaseConfig, HyperparameterOptConfig, LagomConfig, OptimizationConfig
+from maggy.ablation import AblationStudy
+from maggy.config import (AblationConfig, BaseConfig, DistributedConfig, HyperparameterOptConfig, LagomConfig, OptimizationConfig, TfDistributedConfig,
+                          TorchDistributedConfig)
+from maggy.experiment import lagom, launch
 from maggy.optimizer import Asha, GridSearch, RandomSearch, SingleRun
 from maggy.searchspace import Searchspace
+from maggy.trial import Trial
 
-__all__ = ["experiment", "Searchspace", "LagomConfig", "BaseConfig", "HyperparameterOptConfig", "OptimizationConfig", "AblationConfig",
-           "EarlyStopException", "InvalidParams", "Asha", "GridSearch", "RandomSearch", "SingleRun"]
+__all__ = ["experiment", "lagom", "launch", "Searchspace", "Trial", "AblationStudy", "LagomConfig", "BaseConfig", "HyperparameterOptConfig", "OptimizationConfig",
+           "AblationConfig", "DistributedConfig", "TorchDistributedConfig", "TfDistributedConfig", "EarlyStopException", "InvalidParams", "Asha", "GridSearch",
+           "RandomSearch", "SingleRun"]

@@ -1,17 +1,38 @@
-"""Keras callbacks that report to a trial. Keras is imported when they are made."""
+"""Callbacks that report to a trial. Keras is imported when one is made."""
 
 
 def _callback(reporter, metric, hook):
-    import keras
+    try:
+        import keras
+    except ImportError:
+        raise ImportError("Keras is not installed: pip install keras, with a backend (tensorflow, jax or torch)") from None
 
-    class Report(keras.callbacks.Callback):
+    class Report(_base(keras)):
         def _report(self, logs):
-            if metric not in (logs or {}):
-                raise KeyError("Keras reports %s, not %r" % (", ".join(sorted(logs or {})), metric))
-            reporter.broadcast(logs[metric])
+            found = logs or {}
+            name = metric if metric in found else next((n for n in _SAME.get(metric, ()) if n in found), None)
+            if name is None:
+                raise KeyError("Keras reports %s, not %r" % (", ".join(sorted(found)), metric))
+            reporter.broadcast(found[name])
 
     setattr(Report, hook, lambda self, number, logs=None: self._report(logs))
     return Report()
+
+
+# Keras has had two names for one metric.
+_SAME = {"acc": ("accuracy",), "accuracy": ("acc",), "val_acc": ("val_accuracy",), "val_accuracy": ("val_acc",)}
+
+
+def _base(keras):
+    """The class of callbacks; tf_keras has its own, and takes no other, where TF_USE_LEGACY_KERAS says that it is used."""
+    import os
+    if os.environ.get("TF_USE_LEGACY_KERAS") == "1":
+        try:
+            import tf_keras
+            return tf_keras.callbacks.Callback
+        except ImportError:
+            pass
+    return keras.callbacks.Callback
 
 
 def KerasBatchEnd(reporter, metric="loss"):
@@ -22,3 +43,26 @@ def KerasBatchEnd(reporter, metric="loss"):
 def KerasEpochEnd(reporter, metric="val_loss"):
     """Reports a metric after each epoch."""
     return _callback(reporter, metric, "on_epoch_end")
+
+
+class TorchEpochEnd:
+    """For loops of PyTorch: call it after each epoch with the metric, a number or a tensor of one.
+
+        done = TorchEpochEnd(reporter)
+        for epoch in range(epochs):
+            ...
+            done(accuracy)
+    """
+
+    def __init__(self, reporter, metric="metric"):
+        self.reporter, self.metric, self.epoch = reporter, metric, 0
+
+    def __call__(self, value, step=None):
+        """Report a value, or that of self.metric in a dict of values."""
+        self.epoch += 1
+        value = value[self.metric] if isinstance(value, dict) else value
+        self.reporter.broadcast(value.item() if hasattr(value, "item") else value, self.epoch if step is None else step)
+
+
+class TorchBatchEnd(TorchEpochEnd):
+    """The same after each batch."""

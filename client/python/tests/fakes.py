@@ -216,17 +216,18 @@ class FakeController(Fake):
     how many calls about trials are refused for now. empty: how many calls of each kind are dropped and answered 200 without
     a word, as a server may that ends meanwhile. gone: it ends when a report has come. strangers: how many calls are answered
     first by somebody who does not know the key. refuse_at: the step whose report is refused for good. on_final and on_register
-    are told how many finals, and executors, there were."""
+    are told how many finals, and executors, there were. hands_over: answers to finals carry the next trial."""
 
     def __init__(self, setup, assignments, stop_at=None, unavailable=0, empty=0, gone=False, strangers=0, checkpoint_at=None, refuse_at=None,
-                 on_final=None, on_register=None, identity=None):
+                 on_final=None, on_register=None, identity=None, hands_over=False):
         self.setup, self.assignments, self.stop_at, self.unavailable, self.gone = setup, list(assignments), stop_at, unavailable, gone
         self.empty = collections.defaultdict(lambda: empty)
         self.strangers, self.numbers = strangers, set()
-        self.checkpoint_at, self.refuse_at = checkpoint_at, refuse_at
+        self.checkpoint_at, self.refuse_at, self.hands_over = checkpoint_at, refuse_at, hands_over
         self.on_final, self.on_register, self.registered = on_final or (lambda n: None), on_register or (lambda n: None), 0
         self.reports, self.finals, self.checkpoints, self.acked = [], [], [], {}
         self.lock = threading.RLock()
+        self.slots = collections.Counter()  # who asked for work
         super().__init__(identity)
 
     def serve(self, h):
@@ -260,37 +261,127 @@ class FakeController(Fake):
             if len(body) > 1 << 20:
                 return h.answer(413, {"error": {"code": "TOO_LARGE", "message": "the request has more than 1048576 bytes"}})
             message = json.loads(body) if body else None
-            if path[2] == "executors" and len(path) == 3:
-                self.registered += 1
-                self.on_register(self.registered)
-                return h.answer(201, self.setup)
-            if path[2] == "executors":
-                if self.assignments:
-                    return h.answer(200, {"action": "trial", "trial": self.assignments.pop(0)})
+            query = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(h.path).query))
+            self.handle(h, path, query, message)
+
+    def handle(self, h, path, query, message):
+        """Answer a call that is signed well. The lock is held."""
+        if path[2] == "executors" and len(path) == 3:
+            self.registered += 1
+            self.on_register(self.registered)
+            return h.answer(201, self.setup)
+        if path[2] == "executors":
+            self.slots[int(query.get("slot", 0))] += 1
+            if self.assignments:
+                return h.answer(200, {"action": "trial", "trial": self.assignments.pop(0)})
+            return h.answer(200, {"action": "drain", "reason": "done"})
+        key, what = (path[3], path[4]), path[5]
+        if self.gone:
+            h.close_connection = True
+            threading.Thread(target=self.close).start()
+            return h.connection.close()
+        if what == "report":
+            op = "continue"
+            if self.refuse_at and any(e["step"] >= self.refuse_at for e in message["events"]):
+                return h.answer(400, {"error": {"code": "BAD_REQUEST", "message": "not like this"}})
+            for e in message["events"]:
+                if e["seq"] == self.acked.get(key, 0) + 1:
+                    self.acked[key] = e["seq"]
+                    self.reports.append((path[3], e["step"], e["metrics"]))
+                if self.stop_at and e["step"] >= self.stop_at:
+                    op = "stop"
+                if self.checkpoint_at and e["step"] >= self.checkpoint_at and not self.checkpoints:
+                    op = "checkpoint"
+            return h.answer(200, {"ack": self.acked.get(key, 0), "op": op, "grace_ms": 300})
+        if what == "checkpoint":
+            self.checkpoints.append((path[3], message))
+            return h.answer(200, {"keep": [message["step"]], "delete": [], "op": "continue"})
+        if message["seq"] > self.acked.get(key, 0):
+            return h.answer(409, {"error": {"code": "UNREPORTED", "message": "report the rest first"}})
+        self.finals.append((path[3], message))
+        self.on_final(len(self.finals))
+        answer = {"state": message["status"]}
+        if self.hands_over and message.get("next") and self.assignments:
+            answer["next"] = {"action": "trial", "trial": self.assignments.pop(0)}
+        return h.answer(200, answer)
+
+
+class FakeGangController(FakeController):
+    """Runs one trial by a gang, whose members are the slots of executors: slot s is rank s. roles are theirs. After a failure the next
+    attempt begins, restarts times. stop_at: the step of the chief after which all are told to stop."""
+
+    def __init__(self, setup, assignments, roles=("chief", "worker"), framework="plain", restarts=1, env=None, ports=1, **more):
+        self.order, self.roles, self.framework, self.restarts, self.env, self.ports = assignments[0], roles, framework, restarts, env or {}, ports
+        self.attempt, self.over, self.given, self.joined, self.ended, self.killed = 1, False, set(), {}, {}, False
+        self.stale = []  # calls that were refused by the fence
+        super().__init__(setup, [], **more)
+        self.changed = threading.Condition(self.lock)
+
+    def handle(self, h, path, query, message):
+        if path[2] == "executors" and len(path) == 3:
+            return super().handle(h, path, query, message)
+        if path[2] == "executors":
+            slot = int(query.get("slot", 0))
+            self.changed.wait_for(lambda: self.over or slot not in self.given, 5)
+            if self.over:
                 return h.answer(200, {"action": "drain", "reason": "done"})
-            key, what = (path[3], path[4]), path[5]
-            if self.gone:
-                h.close_connection = True
-                threading.Thread(target=self.close).start()
-                return h.connection.close()
-            if what == "report":
-                op = "continue"
-                if self.refuse_at and any(e["step"] >= self.refuse_at for e in message["events"]):
-                    return h.answer(400, {"error": {"code": "BAD_REQUEST", "message": "not like this"}})
-                for e in message["events"]:
-                    if e["seq"] == self.acked.get(key, 0) + 1:
-                        self.acked[key] = e["seq"]
-                        self.reports.append((path[3], e["step"], e["metrics"]))
-                    if self.stop_at and e["step"] >= self.stop_at:
-                        op = "stop"
-                    if self.checkpoint_at and e["step"] >= self.checkpoint_at and not self.checkpoints:
-                        op = "checkpoint"
-                return h.answer(200, {"ack": self.acked.get(key, 0), "op": op, "grace_ms": 300})
-            if what == "checkpoint":
-                self.checkpoints.append((path[3], message))
-                return h.answer(200, {"keep": [message["step"]], "delete": [], "op": "continue"})
-            if message["seq"] > self.acked.get(key, 0):
-                return h.answer(409, {"error": {"code": "UNREPORTED", "message": "report the rest first"}})
-            self.finals.append((path[3], message))
-            self.on_final(len(self.finals))
-            return h.answer(200, {"state": message["status"]})
+            if slot in self.given:
+                return h.answer(200, {"action": "wait"})
+            self.given.add(slot)
+            role = self.roles[slot]
+            resume = max((m["step"] for _, m in self.checkpoints), default=0)
+            order = dict(self.order, attempt=self.attempt, dirs=dict(self.order["dirs"], log="/e/0007/output.%d.rank-%d.log" % (self.attempt, slot)),
+                         gang={"framework": self.framework, "rank": slot, "world": len(self.roles), "role": role, "index": self.roles[:slot].count(role),
+                               "local_rank": slot, "local_world": len(self.roles), "ports": self.ports})
+            if resume:
+                order["resume"] = {"step": resume, "uri": [m["uri"] for _, m in self.checkpoints if m["step"] == resume][-1]}
+            return h.answer(200, {"action": "trial", "trial": order})
+        attempt, what, rank = int(path[4]), path[5], message.get("rank", 0)
+        if attempt != self.attempt or self.over:
+            self.stale.append((attempt, rank, what))
+            return h.answer(409, {"error": {"code": "STALE_ATTEMPT", "message": "the trial is at attempt %d" % self.attempt}})
+        if what == "join":
+            self.joined[rank] = message
+            self.changed.notify_all()
+            self.changed.wait_for(lambda: len(self.joined) == len(self.roles) or attempt != self.attempt, min(float(query["wait"]), 5))
+            if attempt != self.attempt:
+                return h.answer(409, {"error": {"code": "STALE_ATTEMPT", "message": "the trial is at attempt %d" % self.attempt}})
+            if len(self.joined) < len(self.roles):
+                return h.answer(200, {"ready": False})
+            members = [{"rank": r, "role": self.roles[r], "host": j["host"], "ports": j["ports"]} for r, j in sorted(self.joined.items())]
+            chief = members[0]
+            env = dict({"HOPS_RANK": str(rank), "HOPS_WORLD_SIZE": str(len(members)), "HOPS_FRAMEWORK": self.framework, "HOPS_ROLE": self.roles[rank],
+                        "HOPS_GENERATION": str(attempt), "HOPS_MEMBERS": json.dumps(members), "OMP_NUM_THREADS": "1",
+                        "HOPS_HOSTFILE": "$HOPS_TRIAL_DIR/hostfile"}, **self.env)
+            if self.framework == "torch":
+                env.update(RANK=str(rank), WORLD_SIZE=str(len(members)), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(len(members)),
+                           MASTER_ADDR=chief["host"], MASTER_PORT=str(chief["ports"][0]))
+                if self.joined[rank].get("interface"):
+                    env["GLOO_SOCKET_IFNAME"] = self.joined[rank]["interface"]
+            return h.answer(200, {"ready": True, "members": members, "env": env, "files": {"hostfile": "127.0.0.1 slots=2\n"}})
+        if what == "report":
+            key, op = (attempt, rank), "continue"
+            for e in message["events"]:
+                if e["seq"] == self.acked.get(key, 0) + 1:
+                    self.acked[key] = e["seq"]
+                    self.reports.append((attempt, rank, e["step"], e["metrics"]))
+                if self.stop_at and rank == 0 and e["step"] >= self.stop_at:
+                    self.killed = True
+            if self.killed or rank and self._ended_all():
+                op = "stop"
+            return h.answer(200, {"ack": self.acked.get(key, 0), "op": op, "grace_ms": 300})
+        if what == "checkpoint":
+            self.checkpoints.append((path[3], message))
+            return h.answer(200, {"keep": [message["step"]], "delete": [], "op": "continue"})
+        self.finals.append(((attempt, rank), message))
+        if message["status"] == "FAILED" and not self.killed:
+            self.over = attempt > self.restarts
+            self.attempt, self.given, self.joined, self.ended = attempt + 1, set(), {}, {}
+        else:
+            self.ended[rank] = message["status"]
+            self.over = len(self.ended) == len(self.roles)
+        self.changed.notify_all()
+        return h.answer(200, {"state": message["status"] if self.over else "RUNNING"})
+
+    def _ended_all(self):
+        return all(r in self.ended for r, role in enumerate(self.roles) if role == "chief" or role == "worker" and self.framework not in ("mpi", "parameter_server"))

@@ -39,7 +39,8 @@ class ExecutorCase(unittest.TestCase):
     # The module study that the trials' functions are in.
     FUNCTIONS = ""
 
-    def run_executor(self, function, mode="fork", resume=None, status=0, env=None, setup=None, hdfs=None, orders=1, constants=None, first=None, **controller):
+    def run_executor(self, function, mode="fork", resume=None, status=0, env=None, setup=None, hdfs=None, orders=1, constants=None, first=None, kind=fakes.FakeController,
+                     python=sys.executable, **controller):
         """Run one executor through orders trials of the function. constants are those of the executor's module that have other
         values. first is the controller's URL as the executor is told it; the file .controller.json in /e has the true one. Returns the controller, the filesystem and what was recorded."""
         work = tempfile.TemporaryDirectory()
@@ -53,7 +54,7 @@ class ExecutorCase(unittest.TestCase):
             f.write(textwrap.dedent(self.FUNCTIONS))
         with open(os.path.join(work.name, "token"), "w") as f:
             f.write("sesame\n")
-        setup = dict(vector("register")["response"]["body"], entry="study:" + function, mode=mode, arguments={"data": "/d"}, report_ms=50, **more)
+        setup = dict(vector("register")["response"]["body"], entry="study:" + function, mode=mode, **dict({"arguments": {"data": "/d"}, "report_ms": 50}, **more))
         order = {"trial": "0007", "attempt": 2 if resume else 1, "params": {"lr": 0.5}, "budget": {"from": 0, "to": 3, "unit": "epoch"}, "seed": 1,
                  "dirs": {"trial": "/e/0007", "tensorboard": "/e/0007", "log": "/e/0007/output.log", "checkpoints": "/e/0007/checkpoints/1"}}
         if resume:
@@ -61,7 +62,7 @@ class ExecutorCase(unittest.TestCase):
             hdfs.files.update({resume["uri"] + "/state.json": b'{"epoch": 2}'})
             manifest = {"step": 2, "files": [{"name": "state.json", "size": 12, "crc32": zlib.crc32(b'{"epoch": 2}')}]}
             hdfs.files[resume["uri"] + "/MANIFEST.json"] = json.dumps(manifest).encode()
-        c = fakes.FakeController(setup, [order] + [dict(order, trial="%04d" % (7 + n), dirs={k: v.replace("0007", "%04d" % (7 + n)) for k, v in order["dirs"].items()})
+        c = kind(setup, [order] + [dict(order, trial="%04d" % (7 + n), dirs={k: v.replace("0007", "%04d" % (7 + n)) for k, v in order["dirs"].items()})
                                                   for n in range(1, orders)], **controller)
         self.addCleanup(c.close)
         if first:
@@ -73,7 +74,7 @@ class ExecutorCase(unittest.TestCase):
         environment = dict(os.environ, PYTHONPATH=ROOT, HOPS_CONTROLLER=first or c.url, HOPS_TOKEN=os.path.join(work.name, "token"), HOPS_CONTAINER_ID="container_1",
                            HOPS_WORK_DIR=work.name, HOPS_WEBHDFS=hdfs.url, HADOOP_USER_NAME="ann", HOPS_RECORD=record, PYTHONDONTWRITEBYTECODE="1", **(env or {}))
         program = "from hops import executor; vars(executor).update(%r); executor.main()" % (constants or {})
-        done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=300)
+        done = subprocess.run([python, "-c", program], env=environment, capture_output=True, text=True, timeout=300)
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         self.said, self.printed = done.stderr, done.stdout
         facts = []

@@ -1,0 +1,314 @@
+"""Distributed training that a function need not know of.
+
+    def train(lr, reporter):
+        import torch
+        from hops import dist
+        ctx = dist.context()
+        model = ctx.wrap(Net())                       # DistributedDataParallel in a gang, the model itself on a laptop
+        for step, (x, y) in enumerate(ctx.loader(dataset, batch_size=32, shuffle=True)):
+            ...
+            reporter.broadcast(ctx.all_reduce(loss, "mean"))
+
+context() finds out where it runs: in a member of a gang (HOPS_RANK, …; training/rendezvous sets them), under torchrun or whoever else
+sets RANK and WORLD_SIZE, or alone, where everything is the identity. Collectives are those of torch.distributed: NCCL for tensors on
+GPUs, gloo for others. torch, TensorFlow and JAX are imported when something asks for them.
+"""
+import importlib.util
+import json
+import os
+import sys
+
+_OPERATIONS = ("sum", "mean", "min", "max")
+# Roles that serve instead of calling the function, by framework; parameter servers always do.
+_SERVING_WORKERS = ("parameter_server", "mpi")
+
+_context = None
+_began_group = False
+
+
+def every_role(fn):
+    """Mark a function that is to be called on parameter servers and serving workers too, as programs for TensorFlow 1 are: it
+    starts the server itself."""
+    fn.hops_every_role = True
+    return fn
+
+
+def context():
+    """This process's place among those that train together. The same object until the environment changes."""
+    global _context
+    here = _place(os.environ)
+    if _context is None or _context._here != here:
+        _context = Context(here)
+    return _context
+
+
+def _place(env):
+    rank, world = env.get("RANK"), env.get("WORLD_SIZE")
+    if rank is None or world is None:
+        rank, world = env.get("HOPS_RANK", "0"), env.get("HOPS_WORLD_SIZE", "1")
+        local, locals_ = env.get("HOPS_LOCAL_RANK", "0"), env.get("HOPS_LOCAL_WORLD_SIZE", "1")
+    else:
+        local, locals_ = env.get("LOCAL_RANK", "0"), env.get("LOCAL_WORLD_SIZE", "1")
+    try:
+        numbers = int(rank), int(world), int(local), int(locals_)
+    except ValueError:
+        raise ValueError("RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE are %r, not numbers" % ((rank, world, local, locals_),)) from None
+    if not 0 <= numbers[0] < numbers[1]:
+        raise ValueError("rank %d is none of a group of %d" % numbers[:2])
+    framework = env.get("HOPS_FRAMEWORK") or ("torch" if numbers[1] > 1 and env.get("MASTER_ADDR") else "")
+    return numbers + (framework, env.get("HOPS_ROLE") or ("chief" if numbers[0] == 0 else "worker"), int(env.get("HOPS_ROLE_INDEX") or 0),
+                      int(env.get("HOPS_GENERATION") or 1), env.get("HOPS_MEMBERS") or "[]")
+
+
+class Context:
+    """rank of world processes; local_rank of local_world that see the same devices; role (chief, worker, ps, evaluator) and index in
+    it; framework ("" alone); generation (how often the gang has started, from 1); members (rank, role, index, host, ports)."""
+
+    def __init__(self, here):
+        self._here = here
+        (self.rank, self.world, self.local_rank, self.local_world, self.framework, self.role, self.index, self.generation, members) = here
+        self.members = json.loads(members)
+
+    def __repr__(self):
+        return "<rank %d of %d, %s%s>" % (self.rank, self.world, self.role, " of " + self.framework if self.framework else "")
+
+    @property
+    def is_chief(self):
+        """Whether this process's reports, checkpoints and result are the trial's: rank 0."""
+        return self.rank == 0
+
+    @property
+    def device(self):
+        """The torch.device of this process: one of the GPUs that it sees, by its local rank, else the CPU."""
+        torch = _torch("device")
+        if not torch.cuda.is_available():
+            return torch.device("cpu")
+        return torch.device("cuda", self.local_rank % torch.cuda.device_count())
+
+    # -- torch
+
+    def wrap(self, model, **options):
+        """The model on this process's device; in a gang it averages its gradients with the others' (DistributedDataParallel, which gets
+        the options). Its state_dict is that of the model, so that checkpoints fit a laptop and a gang of any size."""
+        model = model.to(self.device)
+        if not self._group() or not any(p.requires_grad for p in model.parameters()):
+            return model
+        return _parallel()(model, device_ids=[self.device] if self.device.type == "cuda" else None, **options)
+
+    def loader(self, dataset, shuffle=False, seed=0, drop_last=False, **options):
+        """A torch DataLoader over this rank's part of a dataset; batch_size is that of one rank. Each pass shuffles anew, and all ranks
+        alike; set_epoch(n) chooses which pass comes next."""
+        torch = _torch("loader")
+        data = torch.utils.data
+        if self.world == 1:
+            return data.DataLoader(dataset, shuffle=shuffle, drop_last=drop_last, **options)
+        if isinstance(dataset, data.IterableDataset):
+            raise ValueError("an IterableDataset has no order that ranks could share: have it give every world-th element itself (rank, world of hops.dist.context())")
+        for name in ("sampler", "batch_sampler"):
+            if options.get(name) is not None:
+                raise ValueError("loader() chooses each rank's part with a sampler of its own; %s does not go with it" % name)
+        sampler = data.distributed.DistributedSampler(dataset, self.world, self.rank, shuffle=shuffle, seed=seed, drop_last=drop_last)
+        return _loader()(dataset, sampler=sampler, drop_last=drop_last, **options)
+
+    def barrier(self):
+        """Wait for all ranks."""
+        group = self._group()
+        if group:
+            group.barrier()
+
+    def all_reduce(self, x, op="sum"):
+        """The sum, mean, min or max of x over all ranks: of a tensor as a new tensor, of a number as a float."""
+        if op not in _OPERATIONS:
+            raise ValueError("op is %r, want one of %s" % (op, ", ".join(_OPERATIONS)))
+        if self.world == 1:
+            return x
+        group, torch = self._group(), _torch("all_reduce")
+        tensor = x.detach().clone() if isinstance(x, torch.Tensor) else torch.tensor(float(x), dtype=torch.float64)
+        group.all_reduce(tensor, {"min": group.ReduceOp.MIN, "max": group.ReduceOp.MAX}.get(op, group.ReduceOp.SUM))
+        if op == "mean":
+            tensor = tensor / self.world
+        return tensor if isinstance(x, torch.Tensor) else tensor.item()
+
+    def broadcast_object(self, x, src=0):
+        """What rank src has as x, on all ranks. It travels pickled, between the members of this gang."""
+        group = self._group()
+        if not group:
+            return x
+        box = [x]
+        group.broadcast_object_list(box, src=src)
+        return box[0]
+
+    def _group(self):
+        """torch.distributed with its process group, None alone."""
+        global _began_group
+        if self.world == 1:
+            return None
+        if self.framework != "torch":
+            raise RuntimeError("a gang of %s has no torch.distributed: name framework torch in `distributed`, or use the framework's own collectives" % (
+                self.framework or "unknown kind (MASTER_ADDR is not set)"))
+        torch = _torch("distributed training")
+        group = torch.distributed
+        if not group.is_initialized():
+            if torch.cuda.is_available():
+                torch.cuda.set_device(self.device)
+                group.init_process_group("cpu:gloo,cuda:nccl")
+            else:
+                group.init_process_group("gloo")
+            _began_group = True
+        return group
+
+    # -- TensorFlow, JAX
+
+    def strategy(self, **options):
+        """The tf.distribute.Strategy for this gang: MultiWorkerMirroredStrategy, ParameterServerStrategy, MirroredStrategy of the GPUs that
+        one process sees, or the one that does nothing. Before any other call of TensorFlow."""
+        tf = _import("tensorflow", "strategy")
+        if self.framework == "parameter_server":
+            return tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver(), **options)
+        if self.world > 1 and self.framework == "tensorflow":
+            return tf.distribute.MultiWorkerMirroredStrategy(**options)
+        if self.world > 1:
+            raise RuntimeError("a gang of %s has no strategy of TensorFlow: name framework tensorflow or parameter_server in `distributed`" % self.framework)
+        return tf.distribute.MirroredStrategy(**options) if len(tf.config.list_physical_devices("GPU")) > 1 else tf.distribute.get_strategy()
+
+    def initialize_jax(self):
+        """jax.distributed.initialize for this gang; nothing alone. Before any other call of JAX. Returns jax."""
+        jax = _import("jax", "initialize_jax")
+        if self.world > 1 and self.framework != "jax":
+            raise RuntimeError("a gang of %s has no coordinator of JAX: name framework jax in `distributed`" % self.framework)
+        if self.world > 1 and not jax.distributed.is_initialized():
+            jax.distributed.initialize(os.environ["JAX_COORDINATOR_ADDRESS"], self.world, self.rank)
+        return jax
+
+    def shutdown(self):
+        """Leave the process group, if this context formed it. A trial's process does so when its function has returned."""
+        global _began_group
+        if _began_group:
+            _began_group = False
+            group = sys.modules["torch"].distributed
+            if group.is_initialized():
+                group.destroy_process_group()
+
+
+def wrap_module_class(cls):
+    """A class that makes modules as cls does, wrapped as Context.wrap does; cls itself alone."""
+    ctx = context()
+    if ctx.world == 1:
+        return cls
+
+    def make(self, *args, **kwargs):
+        model = cls(*args, **kwargs).to(ctx.device)
+        super(made, self).__init__(model, device_ids=[ctx.device] if ctx.device.type == "cuda" else None)
+
+    ctx._group()
+    made = type(cls.__name__, (_parallel(),), {"__init__": make, "__doc__": cls.__doc__, "__module__": cls.__module__})
+    return made
+
+
+def shutdown():
+    """context().shutdown(), if there is a context."""
+    if _context is not None:
+        _context.shutdown()
+
+
+_classes = {}
+
+
+def _parallel():
+    """DistributedDataParallel that looks like its module: attributes, and the names in its state."""
+    if "parallel" not in _classes:
+        from torch.nn.parallel import DistributedDataParallel
+
+        class Parallel(DistributedDataParallel):
+            def __getattr__(self, name):
+                try:
+                    return super().__getattr__(name)
+                except AttributeError:
+                    if name == "module":
+                        raise
+                    return getattr(self.module, name)
+
+            def state_dict(self, *args, **kwargs):
+                return self.module.state_dict(*args, **kwargs)
+
+            def load_state_dict(self, *args, **kwargs):
+                return self.module.load_state_dict(*args, **kwargs)
+
+        _classes["parallel"] = Parallel
+    return _classes["parallel"]
+
+
+def _loader():
+    """A DataLoader that tells its sampler which pass it is."""
+    if "loader" not in _classes:
+        from torch.utils.data import DataLoader
+
+        class Loader(DataLoader):
+            _pass = 0
+
+            def set_epoch(self, epoch):
+                self._pass = epoch
+
+            def __iter__(self):
+                self.sampler.set_epoch(self._pass)
+                self._pass += 1
+                return super().__iter__()
+
+        _classes["loader"] = Loader
+    return _classes["loader"]
+
+
+def _torch(what):
+    torch = _import("torch", what)
+    import torch.distributed
+    import torch.utils.data.distributed  # noqa: F401
+    return torch
+
+
+def _import(name, what):
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as e:
+        if e.name != name:
+            raise
+        raise ModuleNotFoundError("hops.dist: %s needs the package %s, which is not installed for %s" % (what, name, sys.executable), name=name) from None
+
+
+# -- for the process of a trial
+
+def warm(framework):
+    """Before the function's module is imported: import what a gang of the framework needs and imports late, so that a process that is forked
+    has it, and say to TensorFlow what it reads once."""
+    if framework in ("tensorflow", "parameter_server") and importlib.util.find_spec("tf_keras"):
+        os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # fit() of Keras 3 does not know their strategies
+    if framework != "torch":
+        return
+    for name in ("torch", "torch.distributed", "torch.nn.parallel.distributed", "torch.utils.data.distributed", "torch._dynamo"):
+        try:  # the first step of an optimizer imports torch._dynamo
+            importlib.import_module(name)
+        except Exception as e:  # noqa: B902 - who needs it will say so
+            print("%s cannot be imported beforehand: %s" % (name, e), file=sys.stderr)
+            return
+
+
+def prepare(trial):
+    """Before the function: what has to be said to frameworks that are imported already."""
+    if trial.gang and "torch" in sys.modules and os.environ.get("OMP_NUM_THREADS", "").isdigit():
+        sys.modules["torch"].set_num_threads(int(os.environ["OMP_NUM_THREADS"]))  # the variable is read when torch is loaded
+
+
+def calls(fn, gang):
+    """Whether a member calls the function; otherwise it serves."""
+    if getattr(fn, "hops_every_role", False):
+        return True
+    return gang["role"] != "ps" and not (gang["role"] == "worker" and gang["framework"] in _SERVING_WORKERS)
+
+
+def serve(trial):
+    """What a member does that does not call the function, until it is killed. The executor does that when the trial has ended."""
+    trial.serving()
+    if trial.gang["framework"] == "parameter_server":
+        tf = _import("tensorflow", "a parameter server")
+        resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        tf.distribute.Server(resolver.cluster_spec(), job_name=resolver.task_type, task_index=resolver.task_id, protocol="grpc", start=True).join()
+    return trial.wait()

@@ -1,0 +1,1 @@
+"""Maggy's module paths: maggy.core.exceptions."""

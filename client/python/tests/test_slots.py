@@ -1,0 +1,138 @@
+"""Several trials at once in one executor, and trials one after the other in one process."""
+import unittest
+
+import harness
+
+
+class Slots(harness.ExecutorCase):
+    FUNCTIONS = """
+import os, socket, time
+
+def meets(lr):
+    # Each trial waits until two of them run.
+    mine = os.path.join(os.environ["HOPS_WORK_DIR"], "running-%d" % os.getpid())
+    open(mine, "w").close()
+    while sum(n.startswith("running-") for n in os.listdir(os.environ["HOPS_WORK_DIR"])) < 2:
+        time.sleep(0.01)
+    print("slot", os.environ["HOPS_SLOT"])
+    return lr
+
+def reports(lr, reporter):
+    for step in range(1, 4):
+        reporter.broadcast(lr * step, step)
+    print("done")
+    return lr
+
+def exits(lr):
+    os._exit(3)
+"""
+
+    def test_slots_run_side_by_side(self):
+        for mode in ("fork", "spawn", "inproc"):
+            with self.subTest(mode):
+                c, hdfs, _ = self.run_executor("meets", mode, orders=2, setup={"slots": 2})
+                self.assertEqual([m["status"] for _, m in c.finals], ["COMPLETED"] * 2)
+                self.assertEqual(sorted(hdfs.files["/e/%04d/output.log" % n] for n in (7, 8)), [b"slot 0\n", b"slot 1\n"])
+                self.assertEqual(set(c.slots), {0, 1})
+                self.assertEqual(sorted(m.get("slot", 0) for _, m in c.finals), [0, 1])
+
+    def test_a_final_may_bring_the_next_trial(self):
+        for mode in ("fork", "inproc"):
+            with self.subTest(mode):
+                c, hdfs, _ = self.run_executor("reports", mode, orders=4, hands_over=True)
+                self.assertEqual([(n, m["status"]) for n, m in c.finals], [("%04d" % n, "COMPLETED") for n in (7, 8, 9, 10)])
+                self.assertEqual(c.slots[0], 2, "the first trial and the end were asked for, the others came")
+                self.assertEqual([step for _, step, _ in c.reports], [1, 2, 3] * 4)
+                for n in (7, 8, 9, 10):
+                    self.assertEqual(hdfs.files["/e/%04d/output.log" % n], b"done\n")
+
+    def test_a_process_that_dies_takes_no_other_trial_with_it(self):
+        for mode in ("fork", "inproc"):
+            with self.subTest(mode):
+                c, _, _ = self.run_executor("exits", mode, orders=3)
+                self.assertEqual([(m["status"], m["error"]["type"]) for _, m in c.finals], [("FAILED", "ProcessDied")] * 3)
+                self.assertIn("status 3", c.finals[0][1]["error"]["message"])
+
+
+class Inproc(harness.ExecutorCase):
+    FUNCTIONS = """
+import os, sys, time
+calls = []
+
+def counts(lr, trial_id, reporter):
+    assert "MARK" not in os.environ and os.listdir(".") == []
+    os.environ["MARK"] = trial_id
+    open("left-behind", "w").close()
+    calls.append(trial_id)
+    print("call", len(calls), "in", trial_id)
+    reporter.broadcast(len(calls), 1)
+    return len(calls)
+
+def raises(lr):
+    calls.append(1)
+    raise RuntimeError("for the %d. time" % len(calls))
+
+def leaves(lr):
+    calls.append(1)
+    print("call", len(calls))
+    sys.exit(0)
+
+def endless(lr, reporter):
+    calls.append(1)
+    for step in range(1, 10 ** 6):
+        reporter.broadcast(float(len(calls)), step)
+        time.sleep(0.005)
+
+def deaf(lr, reporter):
+    calls.append(1)
+    try:
+        reporter.broadcast(float(len(calls)), 9)
+    except BaseException:
+        pass
+    time.sleep(600)
+"""
+
+    def test_one_process_runs_all(self):
+        c, hdfs, _ = self.run_executor("counts", "inproc", orders=3)
+        self.assertEqual([m.get("metric") for _, m in c.finals], [1.0, 2.0, 3.0], c.finals)
+        for n, trial in enumerate(("0007", "0008", "0009"), 1):
+            self.assertEqual(hdfs.files["/e/%s/output.log" % trial], b"call %d in %s\n" % (n, trial.encode()))
+
+    def test_an_exception_ends_the_trial_only(self):
+        c, hdfs, _ = self.run_executor("raises", "inproc", orders=2)
+        self.assertEqual([m["error"]["message"] for _, m in c.finals], ["for the 1. time", "for the 2. time"])
+        self.assertIn(b"RuntimeError: for the 2. time", hdfs.files["/e/0008/output.log"])
+        c, _, _ = self.run_executor("leaves", "inproc", orders=2)
+        self.assertEqual([m["error"]["type"] for _, m in c.finals], ["FunctionExited"] * 2)
+
+    def test_a_stop_leaves_the_process(self):
+        c, _, _ = self.run_executor("endless", "inproc", orders=2, stop_at=3)
+        self.assertEqual([m["status"] for _, m in c.finals], ["STOPPED"] * 2)
+        self.assertEqual({m["accuracy"] for t, _, m in c.reports if t == "0008"}, {2.0})
+
+    def test_a_process_that_does_not_stop_is_replaced(self):
+        c, _, _ = self.run_executor("deaf", "inproc", orders=2, stop_at=9)
+        self.assertEqual([(m["status"], m["error"]["type"]) for _, m in c.finals], [("STOPPED", "StopTimeout")] * 2)
+        self.assertEqual([m["accuracy"] for _, _, m in c.reports], [1.0, 1.0])
+
+
+class Scripts(harness.ExecutorCase):
+    FUNCTIONS = """
+import sys
+print("arguments", sys.argv[1:], __name__)
+from hops.experiment import Reporter
+Reporter().broadcast(float(sys.argv[-1]), 1)
+sys.exit(0)
+"""
+
+    def test_a_module_can_be_run_as_a_script(self):
+        for mode in ("fork", "spawn"):
+            with self.subTest(mode):
+                c, hdfs, _ = self.run_executor("__main__", mode, setup={"arguments": {"argv": ["--epochs", 3], "fast": True, "slow": False}})
+                self.assertEqual([(m["status"], m.get("metric")) for _, m in c.finals], [("COMPLETED", None)], c.finals)
+                self.assertEqual(hdfs.files["/e/0007/output.log"], b"arguments ['--epochs', '3', '--fast', '--lr', '0.5'] __main__\n")
+                self.assertEqual(c.reports, [("0007", 1, {"accuracy": 0.5})])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,38 @@
+# Distributed functions as the decks have them, without the framework: what they get is its environment.
+import json
+import os
+
+from hops import allreduce, experiment, hdfs
+from maggy.config import TorchDistributedConfig
+from maggy.experiment import experiment as maggy
+
+common = dict(memory="192MiB", quiet=True, project="deck")
+experiment.defaults.update(executors=2)
+
+
+def mirrored(**more):
+    config = json.loads(os.environ["TF_CONFIG"])
+    return {"members": sum(map(len, config["cluster"].values())), "who": config["task"]["type"] + str(config["task"]["index"])}
+
+
+def alone():
+    return {"cluster": int("TF_CONFIG" in os.environ)}
+
+
+def train(hparams, lr):
+    return {"metric": int(os.environ["WORLD_SIZE"]), "lr": lr, "same": hparams}
+
+
+logdir, returned = experiment.mirrored(mirrored, metric_key="members", **common)
+print("MIRRORED", returned["members"], logdir.startswith("/Projects/deck/Experiments/application_"))
+print("ALLREDUCE", experiment.allreduce(mirrored, metric_key="members", **common).startswith("/Projects/deck/Experiments/application_"))
+print("ONE", experiment.mirrored(alone, executors=1, metric_key="cluster", **common)[1])
+result = maggy.lagom(train, TorchDistributedConfig(hparams={"lr": 3}, **common))
+print("TORCH", result["best_outputs"])
+
+with open("/tmp/hops-notebook-%d.ipynb" % os.getpid(), "w") as f:
+    json.dump({"cells": [{"cell_type": "code", "source": ["%matplotlib inline\n", "import json, os\n", "from hops import hdfs\n"]},
+                         {"cell_type": "code", "source": ["task = json.loads(os.environ['TF_CONFIG'])['task']\n", "hdfs.dump('here', 'ranks/%s%d' % (task['type'], task['index']))"]}]}, f)
+allreduce.launch(None, f.name, **common)
+os.remove(f.name)
+print("NOTEBOOK", len(hdfs.ls("/Projects/deck/ranks")))
