@@ -1,6 +1,7 @@
 package training
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/gohops/hops/training/rendezvous"
@@ -41,6 +42,9 @@ func (d *Distributed) Shape(workers int) rendezvous.Shape {
 // Servers is how many members do not train.
 func (d *Distributed) Servers() int { return d.Shape(0).Size() }
 
+// repeatable are the optimizers whose next configuration depends on no result.
+var repeatable = []string{Random, Grid, Sobol, None}
+
 // setDistributed writes the defaults of gangs and slots.
 func (s *Spec) setDistributed() {
 	defInt(&s.TrialsPerExecutor, 1)
@@ -64,6 +68,12 @@ func (s *Spec) validateDistributed(m *Mistakes) {
 	}
 	if n := s.Repeats; n < 1 || n > MaxRepeats {
 		m.addf("repeats", "%d is outside 1 … %d", n, MaxRepeats)
+	}
+	if o := s.Optimizer.Type; s.Repeats > 1 && slices.Contains(Optimizers, o) && !slices.Contains(repeatable, o) {
+		m.addf("repeats", "%s decides by single trials; configurations are repeated by %s", o, strings.Join(repeatable, ", "))
+	}
+	if s.Repeats > 1 && s.Trials*s.Repeats > MaxTrials {
+		m.addf("repeats", "%d configurations %d times are more than %d trials", s.Trials, s.Repeats, MaxTrials)
 	}
 	d := s.Distributed
 	if d == nil {

@@ -206,9 +206,14 @@ func (x *Experiment) point(t *trial, e protocol.MetricEvent, r *reported) (p pro
 			x.mistake(t, training.CodeNotNumber, fmt.Sprintf("%s is %s at step %d", name, m, e.Step), "report a number")
 			return p, false, nil
 		}
-		if name == x.Spec.Metric && !m.Finite() {
+		if (name == x.Spec.Metric || x.objective(name)) && !m.Finite() {
 			x.mistake(t, training.CodeNotFinite, fmt.Sprintf("%s is %s at step %d", name, m, e.Step), "lower the learning rate or return early, the same parameters are not tried again")
 			return p, false, nil
+		}
+	}
+	for _, o := range x.Spec.Objectives {
+		if m, ok := e.Metrics[o.Metric]; ok {
+			x.setValue(t, o.Metric, m.Value)
 		}
 	}
 	m, ok := e.Metrics[x.Spec.Metric]
@@ -223,8 +228,8 @@ func (x *Experiment) point(t *trial, e protocol.MetricEvent, r *reported) (p pro
 			x.Counters.EpochsResumed -= dropped // the function did not use its checkpoint
 		}
 	}
-	answer := x.optimizer.Observe(search.Event{Kind: search.Reported, Trial: t.ID, Epochs: t.Curve.Len(), Value: m.Value})
-	x.tell(t, search.Reported, m.Value, nil)
+	answer := x.optimizer.Observe(search.Event{Kind: search.Reported, Trial: t.ID, Epochs: t.Curve.Len(), Value: m.Value, Values: x.values(t)})
+	x.tell(t, search.Reported, m.Value, x.values(t))
 	if t.Stopping == nil {
 		err = x.judge(t, e.Seq, answer, r)
 		x.check(t)

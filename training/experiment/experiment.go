@@ -88,6 +88,7 @@ type trial struct {
 	Source     *search.Source             `json:"source,omitempty"` // whose checkpoint it begins from, until it has one of its own
 	Stopping   *stopping                  `json:"stopping,omitempty"`
 	Metric     *float64                   `json:"metric,omitempty"` // final one
+	Values     map[string]float64         `json:"values,omitempty"` // the last of each objective, where there are several
 	Outputs    map[string]json.RawMessage `json:"outputs,omitempty"`
 	Error      *training.TrialError       `json:"error,omitempty"`
 	Reason     string                     `json:"reason,omitempty"`

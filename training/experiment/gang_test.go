@@ -14,7 +14,7 @@ var gangSpecs = []string{
 	`{"entry": "m:f", "optimizer": {"type": "random"}, "trials": 4, "executors": 6, "seed": 1, "distributed": {"workers": 3, "restarts": 9}, "space": {"x": ["DOUBLE", [0, 1]]}}`,
 	`{"entry": "m:f", "optimizer": {"type": "random"}, "trials": 4, "executors": 7, "seed": 1, "distributed": {"workers": 3, "min_workers": 1, "restarts": 9}, "space": {"x": ["DOUBLE", [0, 1]]}}`,
 	`{"entry": "m:f", "optimizer": {"type": "asha", "eta": 2, "r_max": 2}, "trials": 4, "executors": 8, "seed": 1, "resources": {"gpus": 1}, "distributed": {"framework": "parameter_server", "workers": 2, "parameter_servers": 1, "evaluator": true, "restarts": 9}, "space": {"x": ["DOUBLE", [0, 1]]}}`,
-	`{"entry": "m:f", "optimizer": {"type": "random"}, "trials": 9, "executors": 3, "seed": 1, "trials_per_executor": 3, "space": {"x": ["DOUBLE", [0, 1]]}}`,
+	`{"entry": "m:f", "optimizer": {"type": "random"}, "trials": 5, "repeats": 2, "executors": 3, "seed": 1, "trials_per_executor": 3, "space": {"x": ["DOUBLE", [0, 1]]}}`,
 }
 
 // Whatever executors do: an attempt has all of its members or none, no slot has two, nobody waits while a whole gang could run, and

@@ -124,6 +124,7 @@ func (x *Experiment) succeed(t *trial, metric *training.Metric) {
 func (x *Experiment) reach(t *trial, v float64, reason string) {
 	x.Worked, x.Early, x.EarlyType = true, nil, ""
 	t.Metric = &v
+	x.returnedValues(t)
 	x.differs(t)
 	if t.Last {
 		x.Compared = append(x.Compared, t.ID)
@@ -186,8 +187,8 @@ func (x *Experiment) conclude(t *trial, s training.State, reason string) {
 
 // observe tells the optimizer and keeps the best.
 func (x *Experiment) observe(t *trial, kind search.Kind, v float64) {
-	x.optimizer.Observe(search.Event{Kind: kind, Trial: t.ID, Epochs: t.Curve.Len(), Value: v})
-	x.tell(t, kind, v, nil)
+	x.optimizer.Observe(search.Event{Kind: kind, Trial: t.ID, Epochs: t.Curve.Len(), Value: v, Values: x.values(t)})
+	x.tell(t, kind, v, x.values(t))
 	b := x.Trial(x.Best)
 	switch {
 	case b == t:

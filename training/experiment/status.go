@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/gohops/hops/training"
@@ -42,6 +43,9 @@ func (x *Experiment) Row(t *trial, curve bool) protocol.TrialStatus {
 	}
 	if _, v, ok := t.Curve.Last(); ok && (t.State.Held() || t.Metric == nil) {
 		r.Metric = new(v)
+	}
+	if v := x.values(t); v != nil {
+		r.Values = v
 	}
 	for _, c := range t.Checks {
 		r.Steps = append(r.Steps, c.Step)
@@ -155,6 +159,10 @@ type Result struct {
 	DurationMS int64                  `json:"duration_ms"`
 	Counters   protocol.Counters      `json:"counters"`
 	Trials     []protocol.TrialStatus `json:"trials"`
+	// Pareto are the trials that no other outdoes in all of several objectives.
+	Pareto []training.TrialID `json:"pareto,omitempty"`
+	// Configurations, where each runs several times. The best is then the one with the best mean, and BestValue that mean.
+	Configurations []Configuration `json:"configurations,omitempty"`
 }
 
 // Result sums up an experiment that is over.
@@ -187,6 +195,22 @@ func (x *Experiment) Result() Result {
 	} else if len(x.Trials) == 1 { // a single run that returned no metric
 		t := x.Trials[0]
 		r.BestDir, r.BestOutputs, r.BestConfig = path.Join(x.Directory, t.ID.String()), t.Outputs, t.Params
+	}
+	r.Pareto, r.Configurations = x.pareto(), x.configurations()
+	var best *Configuration
+	for i := range r.Configurations {
+		if c := &r.Configurations[i]; c.Mean != nil && (best == nil || x.Spec.Direction.Better(*c.Mean, *best.Mean)) {
+			best = c
+		}
+	}
+	if best != nil {
+		r.BestValue, r.BestConfig = best.Mean, best.Params
+		for _, id := range best.Trials { // the best run of it
+			t := x.Trial(id)
+			if b := x.Trial(*r.BestID); t.Metric != nil && (!slices.Contains(best.Trials, b.ID) || x.Spec.Direction.Better(*t.Metric, *b.Metric)) {
+				r.BestID, r.TrialID, r.BestDir, r.BestOutputs = new(id), new(id), path.Join(x.Directory, id.String()), t.Outputs
+			}
+		}
 	}
 	return r
 }

@@ -349,6 +349,7 @@ type TrialStatus struct {
 	Failures int                  `json:"failures,omitempty"`
 	Epochs   int                  `json:"epochs"`
 	Metric   *float64             `json:"metric,omitempty"`
+	Values   []float64            `json:"values,omitempty"` // one per objective, where there are several
 	Curve    []CurvePoint         `json:"curve,omitempty"`
 	Budget   training.Budget      `json:"budget"`
 	Promoted int                  `json:"promoted,omitempty"` // how often it was resumed at a rung

@@ -121,6 +121,14 @@ type Optimizer interface {
 
 // New makes the optimizer that a specification names. The specification must be valid.
 func New(s *training.Spec) (Optimizer, error) {
+	o, err := choose(s)
+	if err != nil {
+		return nil, err
+	}
+	return newRepeated(o, s.Repeats), nil
+}
+
+func choose(s *training.Spec) (Optimizer, error) {
 	random := newSampler(s.Space, s.RandomSeed())
 	switch o := s.Optimizer; o.Type {
 	case training.Random:
