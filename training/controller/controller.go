@@ -196,8 +196,7 @@ type controller struct {
 	journal   *journal
 	brain     *brain // nil: the search needs none
 
-	snapshots  chan []byte // capacity 1
-	snapAt     snapshotMark
+	shadow     *shadow
 	overOnce   sync.Once
 	over       chan struct{} // closed when the experiment is over and that is in the journal
 	lastSeen   map[seat]training.Millis
@@ -223,7 +222,7 @@ type proposal struct {
 func Run(ctx context.Context, env Env) error {
 	c := &controller{
 		env: &env, times: env.Times, log: env.Logger, proposals: make(chan *proposal, 64),
-		snapshots: make(chan []byte, 1), over: make(chan struct{}), lastSeen: map[seat]training.Millis{}, wake: make(chan struct{}),
+		over: make(chan struct{}), lastSeen: map[seat]training.Millis{}, wake: make(chan struct{}),
 	}
 	c.times.setDefaults()
 	if c.log == nil {
@@ -302,7 +301,7 @@ func (c *controller) run(ctx context.Context) error {
 	work, stop := context.WithCancel(group)
 	defer stop()
 	g.Go(func() error { return c.files.run(work) })
-	g.Go(func() error { return c.writeSnapshots(work) })
+	g.Go(func() error { return c.shadow.run(work) })
 	g.Go(func() error { return c.loop(work) })
 	if c.brain != nil {
 		g.Go(func() error { return c.brain.run(work) })
@@ -454,6 +453,7 @@ func (c *controller) open(ctx context.Context, spec *training.Spec, containers [
 	}
 	c.x = x
 	c.hub = newHub(x.N)
+	c.shadow = newShadow(x, f, path.Join(c.dir, snapshotName), c.times.Snapshot, c.log)
 	c.files = newFiles(f, c.dir, c.log, c.view)
 	redo.Events = nil
 	c.files.add(redo)
@@ -495,6 +495,7 @@ func (c *controller) open(ctx context.Context, spec *training.Spec, containers [
 	if err := c.journal.append(ctx, lines); err != nil {
 		return err
 	}
+	c.shadow.add(fx.Entries, c.journal.size)
 	c.hub.publish(fx.Events)
 	c.files.add(fx)
 	c.fleet.giveBack(fx.Release)
@@ -747,17 +748,7 @@ func (c *controller) turn(ctx context.Context, batch []*proposal, ticked bool) e
 		c.wake = make(chan struct{})
 		c.wakeMu.Unlock()
 	}
-	if c.snapAt.due(c.x.N, c.journal.size, c.times.Snapshot) {
-		if b, err := c.x.Snapshot(c.journal.size); err != nil { // only this goroutine writes x
-			c.log.Warn("snapshot", "err", err)
-		} else {
-			c.snapAt = snapshotMark{c.x.N, c.journal.size, int64(len(b))}
-			select {
-			case c.snapshots <- b:
-			default: // the last one is still being written
-			}
-		}
-	}
+	c.shadow.add(fx.Entries, c.journal.size) // which are not touched here any more
 	if over {
 		c.overOnce.Do(func() { close(c.over) })
 	}
@@ -787,33 +778,6 @@ func (c *controller) due(now time.Time) []*experiment.Entry {
 		}
 		return seen
 	})...)
-}
-
-// snapshotRatio: a snapshot saves reading the journal behind it, so that one is worth a few times its own size.
-const snapshotRatio = 4
-
-// snapshotMark is where the last snapshot was made: after entry n, at offset, of so many bytes.
-type snapshotMark struct {
-	n            int64
-	offset, size int64
-}
-
-func (m snapshotMark) due(n, offset int64, entries int) bool {
-	return n-m.n >= int64(entries) && offset-m.offset >= snapshotRatio*m.size
-}
-
-// writeSnapshots stores snapshots as they come.
-func (c *controller) writeSnapshots(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case b := <-c.snapshots:
-			if err := writeFile(ctx, c.env.FS, path.Join(c.dir, snapshotName), b); err != nil && ctx.Err() == nil {
-				c.log.Warn("snapshot", "err", err)
-			}
-		}
-	}
 }
 
 // finishPatience bounds the end: the files and the result are written, executors leave by themselves, then their containers

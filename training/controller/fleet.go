@@ -63,9 +63,9 @@ const (
 // ask is the one for all executors of a kind.
 type ask struct {
 	resources *rmpb.Resources
-	// gang is how many have to come together: the workers of a gang; 0: each on its own.
-	gang   int
-	within string
+	// gang is how many have to come together where all workers of a gang are missing: as many as it begins with; 0: each on its own.
+	gang, workers int
+	within        string
 	// missing is how many containers are asked for beyond those that were granted, on other nodes than excluded; unsaid: the
 	// resource manager does not know that yet.
 	missing int
@@ -119,7 +119,7 @@ func (f *fleet) describe(s *training.Spec) {
 	f.asks[trains].resources = &rmpb.Resources{Memory: r.Memory, Vcores: r.Vcores, Gpus: r.Gpus}
 	f.asks[serves].resources = &rmpb.Resources{Memory: r.Memory, Vcores: r.Vcores}
 	if d := s.Distributed; d != nil && d.Workers > 1 {
-		f.asks[trains].gang, f.asks[trains].within = d.MinWorkers, d.Within
+		f.asks[trains].gang, f.asks[trains].workers, f.asks[trains].within = d.MinWorkers, d.Workers, d.Within
 	}
 }
 
@@ -365,7 +365,7 @@ func (f *fleet) request() *rmpb.AllocateRequest {
 		switch {
 		case a.unsaid && a.missing > 0:
 			gang := 0 // what is missing of a gang that was whole comes one by one
-			if a.missing >= a.gang {
+			if a.missing >= a.workers {
 				gang = a.gang
 			}
 			within := ""

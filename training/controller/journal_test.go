@@ -432,7 +432,7 @@ func FuzzExecutorBodies(f *testing.F) {
 		if err := json.Unmarshal(b, &v); err != nil {
 			f.Fatal(err)
 		}
-		for call := range byte(4) {
+		for call := range byte(5) {
 			f.Add(call, []byte(v.Request.Body))
 		}
 	}
@@ -464,7 +464,7 @@ func FuzzExecutorBodies(f *testing.F) {
 		read := func(into any) bool { return json.Unmarshal(body, into) == nil }
 		var e *experiment.Entry
 		var err error
-		switch call % 4 {
+		switch call % 5 {
 		case 0:
 			var r protocol.Report
 			if !read(&r) {
@@ -489,6 +489,12 @@ func FuzzExecutorBodies(f *testing.F) {
 				return
 			}
 			_, _, e, err = x.Register(now, r, "n1", false)
+		case 4:
+			var j protocol.Join
+			if !read(&j) {
+				return
+			}
+			_, e, err = x.Join(now, w.Container, id, attempt, j)
 		}
 		if _, ok := errors.AsType[*experiment.Refusal](err); err != nil && !ok {
 			t.Fatalf("refused with %v", err)

@@ -220,6 +220,19 @@ func vectors() []vector {
 				Dirs: protocol.Directories{Trial: run + "/0008", TensorBoard: run + "/0008", Log: run + "/0008/output.log", Checkpoints: run + "/0008/checkpoints/1"},
 			}}},
 		},
+		{
+			"ask", "A client steers: two trials could begin, one has ended, one has reported.", "POST", "/v1/experiments/application_1700000000000_0007_1/ask?wait=30", &protocol.Ask{Seen: 3},
+			200, &protocol.Asked{
+				State: protocol.ExperimentRunning, N: 2, Next: 8, Seen: 4,
+				News:   []json.RawMessage{raw(`{"event":{"kind":"finished","trial":6,"params":{"lr":0.5},"epochs":1,"value":0.75,"curve":[[1,0.75]],"started":1700000050000,"ended":1700000090000}}`)},
+				Checks: []protocol.Check{{Trial: 7, Attempt: 2, Params: training.Params{"lr": training.Float(0.001)}, Curve: []protocol.CurvePoint{{Step: 3, Value: 0.75}, {Step: 4, Value: 0.8125}}}},
+			},
+		},
+		{
+			"tell", "The client suggests a new trial, and that a paused one goes on.", "POST", "/v1/experiments/application_1700000000000_0007_1/tell",
+			&protocol.Tell{Suggestions: []protocol.TrialSuggestion{{Trial: 8, Params: training.Params{"lr": training.Float(0.25)}, Budget: 3, Last: new(false), Label: "model"}, {Trial: 2, Budget: 9}}}, 200, &protocol.Told{Next: 9},
+		},
+		{"should-stop", "The client's rule ends a trial.", "POST", "/v1/experiments/application_1700000000000_0007_1/should_stop", &protocol.ShouldStop{Trial: 7, Attempt: 2, Reason: "worse than the others"}, 200, &struct{}{}},
 		{"stop", "A person ends the experiment.", "POST", "/v1/experiments/application_1700000000000_0007_1/stop", &protocol.StopExperiment{Reason: "good enough"}, 202, &protocol.StoppedExperiment{State: protocol.ExperimentKilled}},
 	}
 }

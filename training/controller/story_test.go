@@ -34,6 +34,7 @@ import (
 //	stop USER REASON
 //	forgive NODE
 //	preempt E                     its container will be taken away
+//	suggest JSON | decide T/A REASON | broken REASON | asked      who steers from outside
 //	resume APPLICATION USER       another application goes on, without the executors of the last one
 //	advance DURATION              time passes; what is due then happens
 //	trials | executors | counters | wanted
@@ -345,6 +346,31 @@ func (s *story) command(line string) string {
 			return fail(err)
 		}
 		return ""
+	case "suggest":
+		var in experiment.Suggested
+		if err := json.Unmarshal([]byte(strings.TrimPrefix(line, "suggest ")), &in); err != nil {
+			return fail(err)
+		}
+		s.x.Take()
+		if err := s.x.Suggest(s.now, in); err != nil {
+			return fail(err)
+		}
+		return s.steered()
+	case "decide":
+		id, a := attempt(f[1])
+		s.x.Take()
+		if err := s.x.Decide(s.now, experiment.Decided{Trial: id, Attempt: a, Reason: strings.Join(f[2:], " ")}); err != nil {
+			return fail(err)
+		}
+		return s.steered()
+	case "broken":
+		if err := s.took(s.x.Propose(s.now, &experiment.Entry{Broken: &experiment.Broken{Reason: strings.Join(f[1:], " ")}})); err != nil {
+			return fail(err)
+		}
+		return ""
+	case "asked":
+		n, next := s.x.Asked()
+		return show("%d from %v", n, next)
 	case "forgive":
 		if err := s.took(s.x.Propose(s.now, &experiment.Entry{Forgiven: &experiment.Forgiven{Node: f[1]}})); err != nil {
 			return fail(err)
@@ -413,6 +439,16 @@ func (s *story) command(line string) string {
 		return show("%d%s", s.x.Wanted(false), prefixed(" servers ", strings.TrimPrefix(fmt.Sprint(s.x.Wanted(true)), "0")))
 	}
 	s.t.Fatalf("unknown command %q", line)
+	return ""
+}
+
+// steered records what a call that returns no entry has proposed.
+func (s *story) steered() string {
+	for _, e := range s.x.Take().Entries {
+		if err := s.took(e, nil); err != nil {
+			s.t.Fatal(err)
+		}
+	}
 	return ""
 }
 
