@@ -21,6 +21,7 @@ import (
 	"github.com/gohops/hops/client"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/convert"
 	"github.com/gohops/hops/training/history"
 	"github.com/gohops/hops/training/registry"
 	"github.com/gohops/hops/training/store"
@@ -93,6 +94,18 @@ func historyCommands() []*cli.Command {
 				confFlag(), userFlag(), outputFlag(),
 			},
 			Action: reproduceExperiment,
+		},
+		{
+			Name: "convert", Usage: "make a study of a description for CloudML, Vizier, SageMaker, Katib or Ray Tune", ArgsUsage: "FILE",
+			Description: "hops experiment convert hptuning.yaml --entry train.py:train > study.yaml\n\n" +
+				"The study goes to standard output. What has no counterpart is told on standard error, and in comments of the study.\n" +
+				"Ray's search space is written as JSON or YAML: {\"lr\": {\"loguniform\": [1e-4, 1e-1]}}.",
+			Flags: []cli.Flag{
+				&cli.StringFlag{Name: "from", Value: "auto", Usage: "`FORMAT`: " + strings.Join(convert.Formats, ", ")},
+				&cli.StringFlag{Name: "entry", Usage: "`FILE.py:FUNCTION` that the study runs"},
+				&cli.BoolFlag{Name: "strict", Usage: "fail if anything has no counterpart"},
+			},
+			Action: convertStudy,
 		},
 	}
 }
@@ -707,4 +720,33 @@ func showEnvironmentChange(ctx context.Context, w io.Writer, cl *client.Client, 
 	for _, x := range changes {
 		fmt.Fprintf(w, "changed: environment: %s: %s -> %s\n", x.Key, cmp.Or(x.Before, "-"), cmp.Or(x.After, "-"))
 	}
+}
+
+func convertStudy(c *cli.Context) error {
+	if c.NArg() != 1 {
+		return fail(exitUsage, "%s: name one file, - for standard input", c.Command.FullName())
+	}
+	name := c.Args().First()
+	var text []byte
+	var err error
+	if name == "-" {
+		text, err = io.ReadAll(io.LimitReader(c.App.Reader, convert.MaxBytes+1))
+	} else {
+		text, err = os.ReadFile(name)
+	}
+	if err != nil {
+		return err
+	}
+	r, err := convert.Convert(name, text, strings.ToLower(c.String("from")), c.String("entry"))
+	if err != nil {
+		return &statusError{exitUsage, err}
+	}
+	for _, w := range r.Warnings {
+		fmt.Fprintf(c.App.ErrWriter, "%s: %s\n", name, w)
+	}
+	if n := len(r.Warnings); n > 0 && c.Bool("strict") {
+		return fail(exitFailed, "%s: %d things have no counterpart, nothing is written (--strict)", name, n)
+	}
+	_, err = c.App.Writer.Write(r.YAML)
+	return err
 }
