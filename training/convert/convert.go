@@ -133,7 +133,6 @@ type parameter struct {
 	min, max training.Value
 	log      bool
 	values   []training.Value
-	comment  string
 }
 
 // setting is a key with JSON as its value.
