@@ -268,7 +268,6 @@ func (s *Store) Run(ctx context.Context) error {
 
 // recover goes on after a write that failed: with what is in the file.
 func (s *Store) recover(ctx context.Context) error {
-	s.writer.Abort()
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		err := s.reopen(ctx)
 		if err == nil || errors.Is(err, ErrSuperseded) || ctx.Err() != nil {
@@ -285,8 +284,9 @@ func (s *Store) recover(ctx context.Context) error {
 
 func (s *Store) reopen(ctx context.Context) error {
 	var st *state
-	for _, sealed := range []bool{false, true} { // first without taking anything away from another server
+	for _, sealed := range []bool{false, true} { // first without taking anything away from another server, as Abort would
 		if sealed {
+			s.writer.Abort()
 			if err := s.files.Seal(ctx, s.name()); err != nil {
 				return err
 			}

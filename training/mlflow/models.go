@@ -170,6 +170,15 @@ func (h *Server) modelJSON(m *registered) object {
 	}
 }
 
+// tagValue is a tag in a filter. Clients leave prompts out by a tag that models do not have; there are no prompts here.
+func tagValue(tags map[string]string, key string) value {
+	v, ok := tags[key]
+	if !ok && key == "mlflow.prompt.is_prompt" {
+		return textValue("false", true)
+	}
+	return textValue(v, ok)
+}
+
 // latest are the newest versions of each stage.
 func (m *registered) latest(stages []string) []*registry.Model {
 	byStage := map[string]*registry.Model{}
@@ -282,8 +291,7 @@ func (h *Server) searchModels(ctx context.Context, q *query) (any, error) {
 		return func(kind, key string) value {
 			switch {
 			case kind == "tag":
-				v, ok := m.tags[key]
-				return textValue(v, ok)
+				return tagValue(m.tags, key)
 			case kind != "attribute":
 				return value{}
 			case key == "name":
@@ -614,8 +622,7 @@ func (h *Server) searchVersions(ctx context.Context, q *query) (any, error) {
 		return func(kind, key string) value {
 			switch {
 			case kind == "tag":
-				v, ok := x.v.Tags[key]
-				return textValue(v, ok)
+				return tagValue(x.v.Tags, key)
 			case kind != "attribute":
 				return value{}
 			case key == "version_number":
