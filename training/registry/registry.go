@@ -270,6 +270,9 @@ func (r *Registry) export(ctx context.Context, m Model, source Source, overwrite
 			return nil, err
 		}
 		for _, s := range stale {
+			if s == temporary { // the clocks differ, or the upload took a day
+				continue
+			}
 			if err := r.files.Delete(ctx, s); err != nil {
 				return nil, err
 			}
