@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -142,27 +143,34 @@ func TestAFailedFlushIsToldAndForgotten(t *testing.T) {
 
 func TestRequestsAtOnceShareASync(t *testing.T) {
 	files := storetest.New()
-	e := begin(t, files, nil)
-	run := e.newRun("0")
+	s, err := OpenStore(t.Context(), files, Directory("lab"), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
 	before := files.Syncs
-	e.store.mu.RLock() // the writer waits for it with the first of them, the others gather
 	var wg sync.WaitGroup
 	for i := range 200 {
 		wg.Go(func() {
-			e.must("POST", "runs/log-metric", fmt.Sprintf(`{"run_id":"%s","key":"m","value":%d,"timestamp":%d,"step":%d}`, run, i, i, i))
+			if err := s.change(t.Context(), func(*state) ([]*entry, error) {
+				return []*entry{{Log: &logEntry{Run: "r", Params: []pair{{fmt.Sprint(i), "v"}}}}}, nil
+			}); err != nil {
+				t.Error(err)
+			}
 		})
 	}
-	for len(e.store.queue) < 100 {
-		e.store.mu.RUnlock()
-		e.store.mu.RLock()
+	for len(s.queue) < 200 { // they gather: nobody serves them yet
+		runtime.Gosched()
 	}
-	e.store.mu.RUnlock()
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	go func() { _ = s.Run(ctx) }()
 	wg.Wait()
-	if n := files.Syncs - before; n > 150 {
+	if n := files.Syncs - before; n != 1 {
 		t.Errorf("%d syncs for 200 requests", n)
 	}
-	if h := e.must("GET", "metrics/get-history", "metric_key=m&run_id="+run); len(at(h, "metrics").([]any)) != 200 {
-		t.Errorf("%d points", len(at(h, "metrics").([]any)))
+	st, _, err := s.read(t.Context())
+	if err != nil || len(st.logged["r"].params) != 200 {
+		t.Errorf("%v, %v", st.logged["r"], err)
 	}
 }
 
