@@ -11,7 +11,7 @@ import (
 
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/training"
-	"github.com/gohops/hops/training/controller"
+	"github.com/gohops/hops/training/protocol"
 )
 
 // trialPause lies between two looks at the logs of trials, which executors append to every second.
@@ -30,9 +30,9 @@ func (e *Experiments) Logs(ctx context.Context, id string, trial training.TrialI
 			if !follow || !e.runs(ctx, id) {
 				return err
 			}
-			s = &controller.ExperimentStatus{State: controller.ExperimentRunning} // it waits, or its controller has just begun
+			s = &protocol.ExperimentStatus{State: protocol.ExperimentRunning} // it waits, or its controller has just begun
 		}
-		found, over := trial == 0, s.State != controller.ExperimentRunning
+		found, over := trial == 0, s.State != protocol.ExperimentRunning
 		var wrong error
 		for _, t := range s.Trials {
 			if trial != 0 && t.Trial != trial {

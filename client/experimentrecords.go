@@ -13,6 +13,7 @@ import (
 	"github.com/gohops/hops/training"
 	"github.com/gohops/hops/training/controller"
 	"github.com/gohops/hops/training/history"
+	"github.com/gohops/hops/training/protocol"
 	"github.com/gohops/hops/training/store"
 )
 
@@ -38,7 +39,7 @@ func (e *Experiments) Record(ctx context.Context, id string, want Records) (*his
 
 // Beside is what there is about an experiment beside its status: where its time went, tags, note, environment, data. Of one
 // that waits in its queue there is nothing.
-func (e *Experiments) Beside(ctx context.Context, s *controller.ExperimentStatus) (*history.Record, error) {
+func (e *Experiments) Beside(ctx context.Context, s *protocol.ExperimentStatus) (*history.Record, error) {
 	if s.Directory == "" {
 		return &history.Record{}, nil
 	}
@@ -49,8 +50,8 @@ func (e *Experiments) Beside(ctx context.Context, s *controller.ExperimentStatus
 	return r, err
 }
 
-func (e *Experiments) record(ctx context.Context, s *controller.ExperimentStatus, dir string, want Records) (*history.Record, error) {
-	if want.Curves && !slices.ContainsFunc(s.Trials, func(t controller.TrialStatus) bool { return len(t.Curve) > 0 }) {
+func (e *Experiments) record(ctx context.Context, s *protocol.ExperimentStatus, dir string, want Records) (*history.Record, error) {
+	if want.Curves && !slices.ContainsFunc(s.Trials, func(t protocol.TrialStatus) bool { return len(t.Curve) > 0 }) {
 		folded, err := controller.History(ctx, controller.DFS(e.c.fs), dir)
 		if err != nil {
 			return nil, fmt.Errorf("the journal of %s: %w", s.ID, err)

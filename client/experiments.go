@@ -18,6 +18,7 @@ import (
 	rm "github.com/gohops/hops/resourcemanager"
 	"github.com/gohops/hops/training"
 	"github.com/gohops/hops/training/controller"
+	"github.com/gohops/hops/training/protocol"
 )
 
 // Study is an experiment to run: what is searched, and how it is queued.
@@ -97,8 +98,8 @@ func (e *Experiments) find(ctx context.Context, id string) (place, error) {
 	if p.dir, err = e.directory(ctx, p.application); err != nil {
 		return p, err
 	}
-	var where controller.Whereabouts
-	if text, err := e.c.fs.ReadFile(ctx, path.Join(p.dir, controller.WhereaboutsName)); err == nil && json.Unmarshal(text, &where) == nil && where.Application != "" {
+	var where protocol.Whereabouts
+	if text, err := e.c.fs.ReadFile(ctx, path.Join(p.dir, protocol.WhereaboutsName)); err == nil && json.Unmarshal(text, &where) == nil && where.Application != "" {
 		p.application = where.Application
 	}
 	return p, nil
@@ -141,8 +142,8 @@ func (e *Experiments) live(ctx context.Context, id, call string, into any) (plac
 
 // Summary describes an experiment that runs without its tables: for those who ask again and again. The error is that of the
 // proxy when no controller answers.
-func (e *Experiments) Summary(ctx context.Context, id string) (*controller.ExperimentSummary, error) {
-	s := &controller.ExperimentSummary{}
+func (e *Experiments) Summary(ctx context.Context, id string) (*protocol.ExperimentSummary, error) {
+	s := &protocol.ExperimentSummary{}
 	_, err := e.live(ctx, id, "/summary", s)
 	if err != nil {
 		return nil, err
@@ -151,8 +152,8 @@ func (e *Experiments) Summary(ctx context.Context, id string) (*controller.Exper
 }
 
 // Status describes an experiment by its id or its job's: from its controller while it runs, from its directory afterwards.
-func (e *Experiments) Status(ctx context.Context, id string) (*controller.ExperimentStatus, error) {
-	s := &controller.ExperimentStatus{}
+func (e *Experiments) Status(ctx context.Context, id string) (*protocol.ExperimentStatus, error) {
+	s := &protocol.ExperimentStatus{}
 	p, live := e.live(ctx, id, "", s)
 	if live == nil {
 		return s, nil
@@ -161,7 +162,7 @@ func (e *Experiments) Status(ctx context.Context, id string) (*controller.Experi
 		return nil, live
 	}
 	s, err := e.history(ctx, p.dir, true)
-	if err != nil || s.State != controller.ExperimentRunning {
+	if err != nil || s.State != protocol.ExperimentRunning {
 		return s, err
 	}
 	j, err := e.c.jobs.Get(ctx, p.application)
@@ -185,7 +186,7 @@ func (e *Experiments) Stop(ctx context.Context, id, reason string) error {
 	if j.Ended() {
 		return &EndedError{ID: id, Phase: j.Phase}
 	}
-	_, err = e.c.jobs.Raw(ctx, http.MethodPost, "/proxy/"+url.PathEscape(application)+"/v1/experiments/"+e.ID(base(id))+"/stop", controller.StopExperiment{Reason: reason})
+	_, err = e.c.jobs.Raw(ctx, http.MethodPost, "/proxy/"+url.PathEscape(application)+"/v1/experiments/"+e.ID(base(id))+"/stop", protocol.StopExperiment{Reason: reason})
 	if err != nil && away(err) {
 		return e.c.jobs.Stop(ctx, application)
 	}
@@ -206,7 +207,7 @@ func (e *Experiments) Resume(ctx context.Context, id, queue string) (string, err
 	if err != nil {
 		return "", err
 	}
-	if s.State == controller.ExperimentFinished {
+	if s.State == protocol.ExperimentFinished {
 		return "", metadata.Errorf(metadata.ErrInvalidArgument, "experiment %s has finished: there is nothing to resume", base(id))
 	}
 	about, err := e.about(ctx, p.dir)
@@ -218,14 +219,14 @@ func (e *Experiments) Resume(ctx context.Context, id, queue string) (string, err
 }
 
 // after completes what an experiment's directory said before its job had ended.
-func (e *Experiments) after(ctx context.Context, s *controller.ExperimentStatus, job JobStatus, fold bool) (*controller.ExperimentStatus, error) {
+func (e *Experiments) after(ctx context.Context, s *protocol.ExperimentStatus, job JobStatus, fold bool) (*protocol.ExperimentStatus, error) {
 	s, err := e.history(ctx, s.Directory, fold) // the result may have come between the two looks
-	if err != nil || s.State != controller.ExperimentRunning {
+	if err != nil || s.State != protocol.ExperimentRunning {
 		return s, err
 	}
-	s.State, s.Reason, s.Finished = controller.ExperimentFailed, "its controller left no result", training.Millis(job.Finished)
+	s.State, s.Reason, s.Finished = protocol.ExperimentFailed, "its controller left no result", training.Millis(job.Finished)
 	if job.State == rm.StateKilled {
-		s.State = controller.ExperimentKilled
+		s.State = protocol.ExperimentKilled
 	}
 	if job.Diagnostics != "" {
 		s.Reason = job.Diagnostics
@@ -268,21 +269,21 @@ func (e *Experiments) about(ctx context.Context, dir string) (d description, err
 
 // history reads an experiment's directory. Without a result it is RUNNING as far as the directory tells; with fold the trials
 // are then read from the journal.
-func (e *Experiments) history(ctx context.Context, dir string, fold bool) (*controller.ExperimentStatus, error) {
+func (e *Experiments) history(ctx context.Context, dir string, fold bool) (*protocol.ExperimentStatus, error) {
 	var result struct {
-		BestID     *training.TrialID        `json:"best_id"`
-		BestVal    *float64                 `json:"best_val"`
-		BestDir    string                   `json:"best_dir"`
-		BestConfig training.Params          `json:"best_config"`
-		State      string                   `json:"state"`
-		Reason     string                   `json:"reason"`
-		Direction  training.Direction       `json:"direction"`
-		Metric     string                   `json:"metric"`
-		DurationMS int64                    `json:"duration_ms"`
-		Counters   controller.Counters      `json:"counters"`
-		Trials     []controller.TrialStatus `json:"trials"`
+		BestID     *training.TrialID      `json:"best_id"`
+		BestVal    *float64               `json:"best_val"`
+		BestDir    string                 `json:"best_dir"`
+		BestConfig training.Params        `json:"best_config"`
+		State      string                 `json:"state"`
+		Reason     string                 `json:"reason"`
+		Direction  training.Direction     `json:"direction"`
+		Metric     string                 `json:"metric"`
+		DurationMS int64                  `json:"duration_ms"`
+		Counters   protocol.Counters      `json:"counters"`
+		Trials     []protocol.TrialStatus `json:"trials"`
 	}
-	s := &controller.ExperimentStatus{ID: path.Base(dir), Directory: dir, State: controller.ExperimentRunning, Reason: "its controller does not answer"}
+	s := &protocol.ExperimentStatus{ID: path.Base(dir), Directory: dir, State: protocol.ExperimentRunning, Reason: "its controller does not answer"}
 	s.Application = base(s.ID)
 	s.Project = path.Base(path.Dir(path.Dir(dir))) // /Projects/PROJECT/Experiments/ID
 	if about, err := e.about(ctx, dir); err == nil {
@@ -292,7 +293,7 @@ func (e *Experiments) history(ctx context.Context, dir string, fold bool) (*cont
 	text, err := e.c.fs.ReadFile(ctx, path.Join(dir, "result.json"))
 	if errors.Is(err, metadata.ErrNotExist) {
 		if fold {
-			if folded, err := controller.History(ctx, controller.DFS(e.c.fs), dir); err == nil && folded.State == controller.ExperimentRunning {
+			if folded, err := controller.History(ctx, controller.DFS(e.c.fs), dir); err == nil && folded.State == protocol.ExperimentRunning {
 				folded.Reason = s.Reason
 				return folded, nil
 			}
@@ -308,7 +309,7 @@ func (e *Experiments) history(ctx context.Context, dir string, fold bool) (*cont
 	s.State, s.Reason, s.Direction, s.Metric = result.State, result.Reason, result.Direction, result.Metric
 	s.Counters, s.Trials, s.Finished = result.Counters, result.Trials, s.Started+training.Millis(result.DurationMS)
 	if result.BestID != nil && result.BestVal != nil {
-		s.Best = &controller.BestTrial{Trial: *result.BestID, Metric: *result.BestVal, Dir: result.BestDir, Params: result.BestConfig}
+		s.Best = &protocol.BestTrial{Trial: *result.BestID, Metric: *result.BestVal, Dir: result.BestDir, Params: result.BestConfig}
 		for _, t := range result.Trials {
 			if t.Trial == s.Best.Trial {
 				s.Best.Epochs = t.Epochs
@@ -319,7 +320,7 @@ func (e *Experiments) history(ctx context.Context, dir string, fold bool) (*cont
 }
 
 // List describes the experiments below /Projects, newest last, without their trials.
-func (e *Experiments) List(ctx context.Context, project string) ([]*controller.ExperimentStatus, error) {
+func (e *Experiments) List(ctx context.Context, project string) ([]*protocol.ExperimentStatus, error) {
 	names := []string{project}
 	if project == "" {
 		names = nil
@@ -331,7 +332,7 @@ func (e *Experiments) List(ctx context.Context, project string) ([]*controller.E
 			names = append(names, p.Name)
 		}
 	}
-	out := []*controller.ExperimentStatus{}
+	out := []*protocol.ExperimentStatus{}
 	for _, name := range names {
 		runs, err := e.c.fs.List(ctx, path.Join("/Projects", name, "Experiments"))
 		if errors.Is(err, metadata.ErrNotExist) || errors.Is(err, metadata.ErrPermission) {
@@ -352,7 +353,7 @@ func (e *Experiments) List(ctx context.Context, project string) ([]*controller.E
 			out = append(out, s)
 		}
 	}
-	if !slices.ContainsFunc(out, func(s *controller.ExperimentStatus) bool { return s.State == controller.ExperimentRunning }) {
+	if !slices.ContainsFunc(out, func(s *protocol.ExperimentStatus) bool { return s.State == protocol.ExperimentRunning }) {
 		return out, nil
 	}
 	jobs, err := e.c.jobs.List(ctx)
@@ -360,14 +361,14 @@ func (e *Experiments) List(ctx context.Context, project string) ([]*controller.E
 		return out, nil // what the directories say is all that can be known
 	}
 	for i, s := range out {
-		if s.State == controller.ExperimentRunning {
+		if s.State == protocol.ExperimentRunning {
 			if p, err := e.find(ctx, s.ID); err == nil {
 				s.Application = p.application
 			}
 		}
 		k := slices.IndexFunc(jobs, func(j JobStatus) bool { return j.ID == s.Application })
 		switch {
-		case s.State != controller.ExperimentRunning || k < 0:
+		case s.State != protocol.ExperimentRunning || k < 0:
 		case !jobs[k].Ended():
 			s.Reason = ""
 		default:

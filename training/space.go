@@ -34,8 +34,27 @@ type Parameter struct {
 	Log bool
 	// Values lists DISCRETE and CATEGORICAL.
 	Values []Value
+	// When are conditions on parameters that stand before it; the parameter is part of a configuration only if all hold.
+	When []Condition
 
 	problem string // what could not be read; told by Validate
+}
+
+// Condition holds in configurations in which a DISCRETE or CATEGORICAL parameter is there and has one of some values.
+type Condition struct {
+	Parameter string
+	Values    []Value
+}
+
+// Active reports whether the parameter is part of a configuration, as far as the parameters before it decide that.
+func (p Parameter) Active(c Params) bool {
+	for _, w := range p.When {
+		v, ok := c[w.Parameter]
+		if !ok || !slices.ContainsFunc(w.Values, v.Equal) {
+			return false
+		}
+	}
+	return true
 }
 
 // Ranged reports whether the parameter is a range rather than a list.
@@ -80,11 +99,56 @@ type parameterJSON struct {
 	Range  []json.RawMessage `json:"range,omitempty"`
 	Values []Value           `json:"values,omitempty"`
 	Log    bool              `json:"log,omitempty"`
+	When   conditions        `json:"when,omitempty"`
+}
+
+// conditions as JSON are an object in their order: {"optimizer": ["sgd", "momentum"]}; a lone value stands for a list of one.
+type conditions []Condition
+
+func (c conditions) MarshalJSON() ([]byte, error) {
+	b := []byte{'{'}
+	for i, w := range c {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		values, err := json.Marshal(w.Values)
+		if err != nil {
+			return nil, err
+		}
+		b = append(append(append(b, String(w.Parameter).text...), ':'), values...)
+	}
+	return append(b, '}'), nil
+}
+
+func (c *conditions) UnmarshalJSON(data []byte) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return fmt.Errorf(`when is an object: {"parameter": [values]}`)
+	}
+	for d.More() {
+		t, err := d.Token()
+		if err != nil {
+			return err
+		}
+		var raw json.RawMessage
+		if err := d.Decode(&raw); err != nil {
+			return err
+		}
+		w := Condition{Parameter: t.(string)} // the decoder yields only strings as keys
+		if raw[0] != '[' {
+			raw = append(append(json.RawMessage{'['}, raw...), ']')
+		}
+		if err := json.Unmarshal(raw, &w.Values); err != nil {
+			return err
+		}
+		*c = append(*c, w)
+	}
+	return nil
 }
 
 // MarshalJSON writes the parameter without its name.
 func (p Parameter) MarshalJSON() ([]byte, error) {
-	j := parameterJSON{Type: string(p.Type), Values: p.Values, Log: p.Log}
+	j := parameterJSON{Type: string(p.Type), Values: p.Values, Log: p.Log, When: p.When}
 	if p.Ranged() {
 		for _, f := range []float64{p.Min, p.Max} {
 			v := Float(f)
@@ -120,7 +184,7 @@ func (p *Parameter) read(data []byte) {
 			return
 		}
 	}
-	p.Type, p.Log, p.Values = Type(strings.ToUpper(j.Type)), j.Log, j.Values
+	p.Type, p.Log, p.Values, p.When = Type(strings.ToUpper(j.Type)), j.Log, j.Values, j.When
 	if !p.Ranged() {
 		if len(j.Range) > 0 && (p.Type == Discrete || p.Type == Categorical) {
 			p.problem = fmt.Sprintf("%s takes values, not a range", p.Type)
@@ -207,25 +271,108 @@ func (s Space) Lookup(name string) (Parameter, bool) {
 	return Parameter{}, false
 }
 
+// Conditional reports whether any parameter has conditions.
+func (s Space) Conditional() bool {
+	return slices.ContainsFunc(s, func(p Parameter) bool { return len(p.When) > 0 })
+}
+
 // Size is how many configurations there are; ok is false when there is no end to them (or more than 2^62).
-func (s Space) Size() (n uint64, ok bool) {
+func (s Space) Size() (n uint64, ok bool) { return s.SizeFrom(0, Params{}) }
+
+// SizeFrom is in how many ways a configuration can go on whose parameters before the i-th are decided.
+func (s Space) SizeFrom(i int, decided Params) (n uint64, ok bool) {
 	n = 1
-	for _, p := range s {
-		k, ok := p.Size()
-		if !ok || k == 0 || n > 1<<62/k {
+	for ; i < len(s); i++ {
+		p := s[i]
+		if !p.Active(decided) {
+			continue
+		}
+		if !s.decides(i) {
+			k, ok := p.Size()
+			if !ok || k == 0 || n > 1<<62/k {
+				return 0, false
+			}
+			n *= k
+			continue
+		}
+		sum := uint64(0)
+		for _, v := range p.Values {
+			decided[p.Name] = v
+			k, ok := s.SizeFrom(i+1, decided)
+			if !ok || k > 1<<62-sum {
+				delete(decided, p.Name)
+				return 0, false
+			}
+			sum += k
+		}
+		delete(decided, p.Name)
+		if sum == 0 || n > 1<<62/sum {
 			return 0, false
 		}
-		n *= k
+		return n * sum, true
 	}
 	return n, true
 }
 
-// Check lists what is wrong with a configuration: names that are missing or unknown, values outside the space.
+// decides reports whether a later parameter has a condition on the i-th.
+func (s Space) decides(i int) bool {
+	return slices.ContainsFunc(s[i+1:], func(p Parameter) bool {
+		return slices.ContainsFunc(p.When, func(w Condition) bool { return w.Parameter == s[i].Name })
+	})
+}
+
+// maxDecisions bounds the combinations of values of the parameters that others depend on.
+const maxDecisions = 10_000
+
+// conditionProblems says what is wrong with the conditions of the i-th parameter.
+func (s Space) conditionProblems(i int) []string {
+	var out []string
+	for k, w := range s[i].When {
+		j := slices.IndexFunc(s[:i], func(q Parameter) bool { return q.Name == w.Parameter })
+		switch {
+		case j < 0 && slices.ContainsFunc(s, func(q Parameter) bool { return q.Name == w.Parameter }):
+			out = append(out, fmt.Sprintf("depends on %q, which has to stand before it", w.Parameter))
+		case j < 0:
+			out = append(out, fmt.Sprintf("depends on %q, which is not in the space", w.Parameter))
+		case s[j].Ranged():
+			out = append(out, fmt.Sprintf("depends on %q, a %s; only DISCRETE and CATEGORICAL parameters decide", w.Parameter, s[j].Type))
+		case len(w.Values) == 0:
+			out = append(out, fmt.Sprintf("depends on %q, but on none of its values", w.Parameter))
+		default:
+			for _, v := range w.Values {
+				if why := s[j].Check(v); why != "" {
+					out = append(out, fmt.Sprintf("depends on %q: %s", w.Parameter, why))
+				}
+			}
+		}
+		if slices.ContainsFunc(s[i].When[:k], func(q Condition) bool { return q.Parameter == w.Parameter }) {
+			out = append(out, fmt.Sprintf("depends on %q twice; list the values in one condition", w.Parameter))
+		}
+	}
+	return out
+}
+
+// decisions is how many combinations of values the parameters have that others depend on, up to maxDecisions+1.
+func (s Space) decisions() int {
+	n := 1
+	for i, p := range s {
+		if s.decides(i) {
+			n = min(n*max(len(p.Values), 1), maxDecisions+1)
+		}
+	}
+	return n
+}
+
+// Check lists what is wrong with a configuration: names that are missing, unknown or not active in it, values outside the space.
 func (s Space) Check(p Params) []string {
 	var out []string
 	for _, d := range s {
 		v, ok := p[d.Name]
-		if !ok {
+		if !d.Active(p) {
+			if ok {
+				out = append(out, fmt.Sprintf("parameter %q has a value, and its conditions do not hold", d.Name))
+			}
+		} else if !ok {
 			out = append(out, fmt.Sprintf("parameter %q has no value", d.Name))
 		} else if why := d.Check(v); why != "" {
 			out = append(out, fmt.Sprintf("parameter %q: %s", d.Name, why))

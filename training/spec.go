@@ -387,12 +387,15 @@ func (s *Spec) validateSearch(m *Mistakes) {
 		if slices.ContainsFunc(s.Space[:i], func(q Parameter) bool { return q.Name == p.Name }) {
 			m.addf(field, "is there twice")
 		}
-		for _, why := range p.problems() {
+		for _, why := range append(p.problems(), s.Space.conditionProblems(i)...) {
 			m.addf(field, "%s", why)
 		}
 		if _, twice := s.Arguments[p.Name]; twice {
 			m.addf("arguments."+p.Name, "is a parameter of the space as well")
 		}
+	}
+	if s.Space.decisions() > maxDecisions {
+		m.addf("space", "the parameters that others depend on have more than %d combinations of values", maxDecisions)
 	}
 	spaceOK := len(*m) == before
 	if s.Optimizer.Type != None && len(s.Configurations) > 0 {

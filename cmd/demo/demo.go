@@ -21,7 +21,7 @@ import (
 	"github.com/gohops/hops/cmd/processes"
 	"github.com/gohops/hops/examples"
 	"github.com/gohops/hops/training"
-	"github.com/gohops/hops/training/controller"
+	"github.com/gohops/hops/training/protocol"
 )
 
 const (
@@ -54,7 +54,7 @@ type Demo struct {
 	client   *client.Client
 	recorder *recorder
 	kills    []*kill
-	status   *controller.ExperimentStatus // last seen
+	status   *protocol.ExperimentStatus // last seen
 	job      string
 
 	// watched is closed when every block has its replicas again; the others are set by then.
@@ -276,7 +276,7 @@ func (d *Demo) search(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		live := &controller.ExperimentStatus{}
+		live := &protocol.ExperimentStatus{}
 		if err := d.client.Jobs().Proxy(ctx, d.job, "/v1/experiments/"+d.client.Experiments().ID(d.job), live); err == nil {
 			d.status = live
 		}
@@ -366,7 +366,7 @@ func (d *Demo) killDatanode(ctx context.Context) (*kill, error) {
 }
 
 // victim is a trial that was promoted, runs, and has made a checkpoint in this run.
-func (d *Demo) victim() *controller.TrialStatus {
+func (d *Demo) victim() *protocol.TrialStatus {
 	for i, t := range d.status.Trials {
 		if t.State == training.Running && t.Promoted > 0 && t.Executor != "" && t.Epochs > t.Budget.From && t.Budget.To-t.Epochs >= 2 && len(t.Steps) > 0 {
 			return &d.status.Trials[i]

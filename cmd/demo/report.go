@@ -15,7 +15,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/gohops/hops/training"
-	"github.com/gohops/hops/training/controller"
+	"github.com/gohops/hops/training/protocol"
 )
 
 // report prints what happened.
@@ -159,7 +159,7 @@ func number(p training.Params, name, format string) string {
 }
 
 // story is a trial's life in a few words.
-func story(s controller.TrialStatus) string {
+func story(s protocol.TrialStatus) string {
 	var words []string
 	if s.Promoted > 0 {
 		words = append(words, fmt.Sprintf("promoted %dx", s.Promoted))

@@ -16,7 +16,7 @@ import (
 	"github.com/gohops/hops/client"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/training"
-	"github.com/gohops/hops/training/controller"
+	"github.com/gohops/hops/training/protocol"
 )
 
 // findings are what verify counted.
@@ -27,9 +27,9 @@ type findings struct {
 // journalLine is what the demo reads of the experiment's journal.
 type journalLine struct {
 	Reported *struct {
-		Trial   training.TrialID         `json:"trial"`
-		Attempt int                      `json:"attempt"`
-		Events  []controller.MetricEvent `json:"events"`
+		Trial   training.TrialID       `json:"trial"`
+		Attempt int                    `json:"attempt"`
+		Events  []protocol.MetricEvent `json:"events"`
 	} `json:"reported"`
 }
 

@@ -15,8 +15,8 @@ import (
 	"github.com/gohops/hops/client"
 	"github.com/gohops/hops/client/code"
 	"github.com/gohops/hops/training"
-	"github.com/gohops/hops/training/controller"
 	"github.com/gohops/hops/training/history"
+	"github.com/gohops/hops/training/protocol"
 )
 
 func experimentCommand() *cli.Command {
@@ -189,7 +189,7 @@ func awaitExperiment(c *cli.Context, cl *client.Client, id, job string, asJSON b
 }
 
 // followExperiment prints a line when something changes, until the job that runs the experiment has ended.
-func followExperiment(c *cli.Context, cl *client.Client, id, job string) (*controller.ExperimentStatus, client.JobStatus, error) {
+func followExperiment(c *cli.Context, cl *client.Client, id, job string) (*protocol.ExperimentStatus, client.JobStatus, error) {
 	last, show := "", func(line string) { fmt.Fprintln(c.App.ErrWriter, line) }
 	if isTerminal(c.App.ErrWriter) { // one line, which changes
 		wide := 0
@@ -223,7 +223,7 @@ func followExperiment(c *cli.Context, cl *client.Client, id, job string) (*contr
 	return s, ended, err
 }
 
-func status(c *cli.Context) (*controller.ExperimentStatus, error) {
+func status(c *cli.Context) (*protocol.ExperimentStatus, error) {
 	if c.NArg() != 1 {
 		return nil, fail(exitUsage, "%s: name one experiment", c.Command.FullName())
 	}
@@ -252,7 +252,7 @@ func showExperiment(c *cli.Context) error {
 		}
 		if asJSON {
 			return json.NewEncoder(c.App.Writer).Encode(struct {
-				*controller.ExperimentStatus
+				*protocol.ExperimentStatus
 				Overhead *history.Overhead `json:"overhead,omitempty"`
 				Tags     map[string]string `json:"tags,omitempty"`
 				Note     string            `json:"note,omitempty"`
@@ -295,7 +295,7 @@ func stopExperiments(c *cli.Context) error {
 	})
 }
 
-func printTrials(c *cli.Context, s *controller.ExperimentStatus) error {
+func printTrials(c *cli.Context, s *protocol.ExperimentStatus) error {
 	fmt.Fprintf(c.App.Writer, "%s  %s  %s  %s\n", s.ID, s.Name, s.State, s.Directory)
 	if s.Reason != "" {
 		fmt.Fprintf(c.App.Writer, "%s\n", s.Reason)

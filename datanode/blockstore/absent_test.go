@@ -158,3 +158,33 @@ func TestAReplicaWhoseFileVanishedIsMissing(t *testing.T) {
 		check(t, s.Shutdown())
 	}
 }
+
+// That a replica is gone is announced before another one of its block can be: the namenode would forget the one that came. That there is none is
+// only said where there is none.
+func TestThatAReplicaIsGoneIsToldBeforeTheNextComes(t *testing.T) {
+	var s *Store
+	var told []string
+	s, err := Open(Config{
+		FS: vfs.OS, Volumes: []VolumeConfig{{Path: t.TempDir()}}, Reserve: -1, Logger: slog.New(slog.DiscardHandler),
+		OnChange: func(c datanode.Change) {
+			told = append(told, fmt.Sprintf("%v %d", c.Kind, c.Block.ID))
+			if c.Kind == datanode.Deleted && c.Block.Generation > 0 && s.get(7) == nil {
+				t.Error("another one can be created already")
+			}
+		},
+	})
+	check(t, err)
+	b := metadata.Block{ID: 7, Generation: 1001}
+	for range 2 {
+		w, err := s.Create(b, datanode.CreateOptions{})
+		check(t, err)
+		check(t, w.Close())
+		s.Disown(7)
+		check(t, s.Discard(b))
+	}
+	s.Disown(7)
+	if want := "[receiving 7 deleted 7 receiving 7 deleted 7 deleted 7]"; strings.ToLower(fmt.Sprint(told)) != want {
+		t.Errorf("told is %v, want %s", told, want)
+	}
+	check(t, s.Shutdown())
+}

@@ -290,7 +290,7 @@ func (s *Store) Verify(ctx context.Context, id metadata.BlockID, o datanode.Veri
 	r := s.get(id)
 	if r == nil {
 		if o.Tell {
-			s.emit(datanode.Deleted, datanode.Replica{Block: metadata.Block{ID: id}})
+			s.Disown(id)
 		}
 		return notFound(metadata.Block{ID: id})
 	}

@@ -671,11 +671,22 @@ func (s *Store) removeReplica(r *replica, limit metadata.Generation, keep bool) 
 	r.packed = nil
 	r.vol.used.Add(-(r.length + sumsSize(r.length)))
 	r.mu.Unlock()
-	s.forget(r)
 	if !temporary {
-		s.emit(datanode.Deleted, view)
+		s.emit(datanode.Deleted, view) // before another replica of the block can be announced
 	}
+	s.forget(r)
 	return err
+}
+
+// Disown announces that there is no replica of a block, unless there is one: somebody takes one to be here. Of what was on a volume
+// that has failed nothing is said; it may come back.
+func (s *Store) Disown(id metadata.BlockID) {
+	sh := s.shard(id)
+	sh.mu.RLock() // a replica that comes is announced behind
+	defer sh.mu.RUnlock()
+	if sh.replicas[id] == nil {
+		s.emit(datanode.Deleted, datanode.Replica{Block: metadata.Block{ID: id}})
+	}
 }
 
 // choose picks a volume for a new replica: those of the wanted type first, in turn.

@@ -24,6 +24,7 @@ func (n *session) obey(o *pb.Orders) {
 	n.mu.Lock()
 	n.heard = time.Now()
 	again := o.Report && !n.reporting
+	n.reporting = n.reporting || again
 	n.orders = &pb.Orders{Term: o.Term, Leader: o.Leader}
 	if o.Leader {
 		poke(n.pending) // what it did not have to know before it led
@@ -35,7 +36,8 @@ func (n *session) obey(o *pb.Orders) {
 	n.checkReady()
 	if again {
 		n.log.Info("namenode asks for a full report", "namenode", n.addr)
-		n.reRegister()
+		n.renew.Store(true)
+		n.reportNow()
 	}
 	if !o.Leader || o.Term < n.term.Load() {
 		if len(o.Replicate)+len(o.Delete)+len(o.Discard)+len(o.Recover)+len(o.Verify) > 0 {
@@ -82,18 +84,6 @@ func (n *session) obey(o *pb.Orders) {
 	}
 }
 
-// reRegister tells a namenode that lost what it knew everything again. The session's streams stay.
-func (n *session) reRegister() {
-	n.recovers.add(job{name: "register " + n.addr}, func(ctx context.Context) {
-		if _, err := n.register(ctx); err != nil {
-			n.log.Warn("registration failed", "namenode", n.addr, "err", err)
-			n.beatNow() // asks again
-			return
-		}
-		n.reportNow()
-	})
-}
-
 func (s *Server) replicate(ctx context.Context, b metadata.Block, to []*pb.DatanodeID, bandwidth int64) {
 	var targets []*hadooppb.DatanodeInfoProto
 	var names []string
@@ -122,7 +112,6 @@ func hadoopNode(d *pb.DatanodeID) *hadooppb.DatanodeInfoProto {
 
 // job identifies an order; one that is queued or under way is not taken again.
 type job struct {
-	name       string
 	block      metadata.BlockID
 	generation metadata.Generation
 }
@@ -156,11 +145,15 @@ func newCrews(store *blockstore.Store, name string, workers int) crews {
 	return c
 }
 
-// add hands an order to the crew of the volume where the replica lies. Where there is none there is nothing to do.
+// add hands an order to the crew of the volume where the replica lies. Where there is none the namenode is told so: it would repeat the
+// order, and take the block to be here.
 func (c crews) add(j job, do func(context.Context)) {
-	if v, ok := c.store.VolumeOf(j.block); ok {
-		c.of[v].add(j, do)
+	v, ok := c.store.VolumeOf(j.block)
+	if !ok {
+		c.store.Disown(j.block)
+		return
 	}
+	c.of[v].add(j, do)
 }
 
 // maxQueued is how many orders of a kind wait; further ones are dropped, the namenode repeats them.

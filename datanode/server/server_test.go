@@ -497,6 +497,21 @@ func TestReplicateOrder(t *testing.T) {
 	}
 }
 
+// An order about a replica that is not here is answered: the namenode would repeat it, and not copy the block here.
+func TestOrdersForWhatIsNotHereAreAnswered(t *testing.T) {
+	credentials := securitytest.Credentials(t)
+	n := startNamenode(t, credentials, "lab")
+	d, _ := startDatanode(t, credentials, t.TempDir(), n)
+	waitReady(t, d)
+	lost := func(id int64) *pb.Block { return &pb.Block{Id: id, Generation: 1001} }
+	within(t, "it says that there is none", func() bool {
+		n.order(d, &pb.Orders{
+			Delete: []*pb.Block{lost(7)}, Discard: []*pb.Block{lost(8)}, Replicate: []*pb.Replicate{{Block: lost(9), Targets: []*pb.DatanodeID{d.id}}},
+		})
+		return n.heard(d, "DELETED 7_0") && n.heard(d, "DELETED 8_0") && n.heard(d, "DELETED 9_0")
+	})
+}
+
 func TestBlockRecoveryThroughThePrimary(t *testing.T) {
 	credentials := securitytest.Credentials(t)
 	standby, n := startNamenode(t, credentials, "lab"), startNamenode(t, credentials, "lab")

@@ -49,6 +49,7 @@ type session struct {
 	refused atomic.Bool
 	beat    chan struct{} // capacity 1: send one now
 	report  chan struct{} // capacity 1: report in full now
+	renew   atomic.Bool   // register before that: the namenode has lost what it knew
 	pending chan struct{} // capacity 1: queue has changes that are told at once
 	later   chan struct{} // capacity 1: queue has changes that can wait
 	untold  chan struct{} // capacity 1: the namenode has another trust than trusted
@@ -178,6 +179,7 @@ func (n *session) live(ctx context.Context) error {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
+	n.renew.Store(false)
 	poke(n.report)
 	g.Go(func() error { return n.heartbeats(ctx, interval) })
 	g.Go(func() error { return n.reports(ctx) })
@@ -297,6 +299,17 @@ func (n *session) reports(ctx context.Context) error {
 			timer.Reset(n.cfg.FullReport)
 		case <-ctx.Done():
 			return ctx.Err()
+		}
+		// Here, and not beside a report: what a namenode was told before a registration it expects in the report that follows.
+		if n.renew.Swap(false) {
+			if _, err := n.register(ctx); err != nil {
+				n.log.Warn("registration failed", "namenode", n.addr, "err", err)
+				n.mu.Lock()
+				n.reporting = false
+				n.mu.Unlock()
+				n.beatNow() // asks again
+				continue
+			}
 		}
 		if err := n.reportAll(ctx); err != nil {
 			return fmt.Errorf("block report: %w", pb.FromStatus(err))

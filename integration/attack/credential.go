@@ -22,7 +22,7 @@ import (
 	"github.com/gohops/hops/client/code"
 	"github.com/gohops/hops/cmd/processes"
 	"github.com/gohops/hops/training"
-	"github.com/gohops/hops/training/controller"
+	"github.com/gohops/hops/training/protocol"
 )
 
 // The methods that are called to see who is let in.
@@ -276,7 +276,7 @@ func controllerPort(ctx context.Context, s *scene, r *result) error {
 	if err != nil {
 		return err
 	}
-	status := &controller.ExperimentStatus{}
+	status := &protocol.ExperimentStatus{}
 	executors := func() error {
 		attempt, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
@@ -293,11 +293,11 @@ func controllerPort(ctx context.Context, s *scene, r *result) error {
 	if err != nil {
 		return err
 	}
-	text, err := c.FS().ReadFile(ctx, status.Directory+"/"+controller.WhereaboutsName)
+	text, err := c.FS().ReadFile(ctx, status.Directory+"/"+protocol.WhereaboutsName)
 	if err != nil {
 		return err
 	}
-	var at controller.Whereabouts
+	var at protocol.Whereabouts
 	if err := json.Unmarshal(text, &at); err != nil {
 		return err
 	}

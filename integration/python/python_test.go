@@ -20,7 +20,7 @@ import (
 	"github.com/gohops/hops/cmd/processes"
 	"github.com/gohops/hops/integration/cluster"
 	"github.com/gohops/hops/integration/process"
-	"github.com/gohops/hops/training/controller"
+	"github.com/gohops/hops/training/protocol"
 	"github.com/gohops/hops/training/tensorboard"
 )
 
@@ -146,7 +146,7 @@ func TestInterruptedStoppedResumed(t *testing.T) {
 		t.Errorf("Ctrl-C does not say how to end the search:\n%s", out)
 	}
 	list, err := k.Client("").Experiments().List(process.Context(t), "")
-	if err != nil || len(list) != 1 || list[0].State != controller.ExperimentFinished || list[0].Started == 0 || list[0].Finished < list[0].Started || list[0].Best == nil || list[0].Best.Epochs == 0 {
+	if err != nil || len(list) != 1 || list[0].State != protocol.ExperimentFinished || list[0].Started == 0 || list[0].Finished < list[0].Started || list[0].Best == nil || list[0].Best.Epochs == 0 {
 		t.Errorf("%+v, %v", list, err)
 	}
 	noneRuns(t, k)
@@ -166,7 +166,7 @@ func TestAnExperimentWhoseControllerIsKilledForGoodHasFailed(t *testing.T) {
 	process.Eventually(t, "the end of the job", func() error {
 		for _, pid := range processes.Find(dev.Data+"/", " controller") {
 			// Only when a trial has begun: a controller killed before that has left nothing to show.
-			if s, err := c.Experiments().Status(process.Context(t), id); err == nil && s.State == controller.ExperimentRunning && len(s.Trials) == 1 {
+			if s, err := c.Experiments().Status(process.Context(t), id); err == nil && s.State == protocol.ExperimentRunning && len(s.Trials) == 1 {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
 		}
@@ -177,14 +177,14 @@ func TestAnExperimentWhoseControllerIsKilledForGoodHasFailed(t *testing.T) {
 		return err
 	})
 	s, err := c.Experiments().Status(process.Context(t), id)
-	if err != nil || s.State != controller.ExperimentFailed || !strings.Contains(s.Reason, "SIGKILL") || s.Name != "study" {
+	if err != nil || s.State != protocol.ExperimentFailed || !strings.Contains(s.Reason, "SIGKILL") || s.Name != "study" {
 		t.Errorf("%+v, %v", s, err)
 	}
 	if len(s.Trials) != 1 { // from the journal: there is no result
 		t.Errorf("the experiment's one trial is not shown: %+v", s.Trials)
 	}
 	list, err := c.Experiments().List(process.Context(t), "")
-	if err != nil || len(list) != 1 || list[0].State != controller.ExperimentFailed {
+	if err != nil || len(list) != 1 || list[0].State != protocol.ExperimentFailed {
 		t.Errorf("%+v, %v", list, err)
 	}
 	dev.Stop(syscall.SIGTERM)

@@ -13,7 +13,7 @@ import (
 	"github.com/gohops/hops/integration/process"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/training"
-	"github.com/gohops/hops/training/controller"
+	"github.com/gohops/hops/training/protocol"
 )
 
 const endless = `
@@ -59,7 +59,7 @@ func TestAnExperimentIsStoppedAndResumedByTheClient(t *testing.T) {
 		}
 		return err
 	})
-	if s, err := x.Summary(ctx, id); err != nil || s.State != controller.ExperimentRunning || s.Planned != 2 || s.Ended != 0 || s.Best == nil {
+	if s, err := x.Summary(ctx, id); err != nil || s.State != protocol.ExperimentRunning || s.Planned != 2 || s.Ended != 0 || s.Best == nil {
 		t.Errorf("%+v, %v", s, err)
 	}
 	if _, err := x.Resume(ctx, id, ""); err == nil || !strings.Contains(err.Error(), "runs") {
@@ -71,7 +71,7 @@ func TestAnExperimentIsStoppedAndResumedByTheClient(t *testing.T) {
 	if _, err := c.Jobs().Wait(ctx, id, nil); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := x.Status(ctx, id); err != nil || s.State != controller.ExperimentKilled || !strings.Contains(s.Reason, "lunch") || len(s.Trials) != 1 {
+	if s, err := x.Status(ctx, id); err != nil || s.State != protocol.ExperimentKilled || !strings.Contains(s.Reason, "lunch") || len(s.Trials) != 1 {
 		t.Fatalf("%+v, %v", s, err)
 	}
 	if err := x.Stop(ctx, id, ""); err == nil || !strings.Contains(err.Error(), "has ended already") {
@@ -88,7 +88,7 @@ func TestAnExperimentIsStoppedAndResumedByTheClient(t *testing.T) {
 		t.Fatalf("%+v, %v", j, err)
 	}
 	s, err := x.Status(ctx, id)
-	if err != nil || s.State != controller.ExperimentFinished || len(s.Trials) != 2 || s.Best == nil || s.Best.Metric != 2 || s.Trials[0].Attempt != 2 || s.Trials[0].Resumed != 1 {
+	if err != nil || s.State != protocol.ExperimentFinished || len(s.Trials) != 2 || s.Best == nil || s.Best.Metric != 2 || s.Trials[0].Attempt != 2 || s.Trials[0].Resumed != 1 {
 		t.Errorf("%+v, %v", s, err)
 	}
 	if a, err := x.Application(ctx, id); err != nil || a != job {

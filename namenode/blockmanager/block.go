@@ -185,6 +185,9 @@ func (m *Manager) apply(p place, r namenode.Replica) {
 	o := odd{at: p, state: r.State, generation: r.Block.Generation, length: r.Block.Length}
 	v := m.volumes[p]
 	v.hold(id)
+	if d := v.node.doomed[id]; d != nil && d.block.Generation < o.generation { // the node keeps what is newer than the order says
+		m.pardon(v.node, id)
+	}
 	b := m.blocks[id]
 	if b == nil {
 		list := m.orphans[id]
@@ -237,6 +240,7 @@ func (m *Manager) apply(p place, r namenode.Replica) {
 			e := b.extra()
 			e.odd = append(e.odd, o)
 		}
+		m.occupied(b, v.node, o)
 	}
 	m.update(id, b)
 	if o.state == namenode.Finalized {

@@ -237,6 +237,9 @@ func (m *Manager) verified(now time.Time, n *node, blk metadata.Block) {
 		d.intact = append(d.intact, mark{at: at, when: now})
 	}
 	m.judge(blk.ID, b)
+	if i := m.indexOnNode(b.odds(), n); i >= 0 {
+		m.occupied(b, n, b.more.odd[i])
+	}
 	m.update(blk.ID, b)
 }
 

@@ -141,7 +141,8 @@ func (m *Manager) Register(now time.Time, info namenode.Node, volumes []namenode
 		n.verify = nil
 	}
 	n.incarnation = incarnation
-	n.report, n.absent = nil, nil
+	n.interrupt()
+	n.recent = nil // its next report is made after all of that
 	n.renewed = true
 	m.setReported(now, n, n.alive, false)
 	m.revive(now, n)
@@ -252,7 +253,8 @@ func (m *Manager) bury(n *node) {
 	m.membership++
 	m.setReported(n.lastBeat, n, false, false)
 	n.stale, n.candidate.Dead = true, true
-	n.report, n.absent, n.recent = nil, nil, nil
+	n.interrupt()
+	n.recent = nil
 	n.doomed, n.doomNew, n.doomSent = nil, queue{}, queue{}
 	n.fresh, n.asked, n.verify = false, false, nil
 	m.abortCopies(n)

@@ -10,22 +10,44 @@ import (
 
 // report is a full report that is coming in.
 type report struct {
-	id    uint64
-	begun time.Time
+	id uint64
 	// volumes are those that it has named.
 	volumes map[*volume]struct{}
-	// deleted are those whose deletion was told meanwhile: the report may have been made before.
-	deleted map[metadata.BlockID]struct{}
+	// cut: the node registered while it came in, and another one follows. Some of what it names came before and does not count as named.
+	cut bool
+	// told is of which replicas was told meanwhile, or shortly before, that they come or are there (true) or are gone: the report may have been made
+	// before.
+	told map[metadata.BlockID]bool
 }
 
-// arrival remembers an incremental report for a while: a full report made before it does not know the replica.
+// arrival remembers an incremental report for a while: a full report made before it does not know of that.
 type arrival struct {
-	id metadata.BlockID
-	at time.Time
+	id    metadata.BlockID
+	at    time.Time
+	there bool
 }
 
 // overlap is how much older than its arrival a full report may be.
 const overlap = 30 * time.Second
+
+// begin makes a report that begins to come in. What was told before the last registration it knows: a datanode lists what it has after that.
+func (n *node) begin(now time.Time, id uint64) *report {
+	r := &report{id: id, volumes: map[*volume]struct{}{}, told: map[metadata.BlockID]bool{}}
+	for _, a := range n.recent {
+		if now.Sub(a.at) < overlap {
+			r.told[a.id] = a.there
+		}
+	}
+	return r
+}
+
+// remember notes that something was told of a replica.
+func (n *node) remember(now time.Time, id metadata.BlockID, there bool) {
+	n.recent = append(n.recent, arrival{id, now, there})
+	if n.report != nil {
+		n.report.told[id] = there
+	}
+}
 
 // Report takes one chunk of a full report. Chunks of a report share its id; the last one ends it, and then what was
 // believed to lie on the volumes named and was not reported is forgotten. False: the node has to register first.
@@ -35,7 +57,7 @@ func (m *Manager) Report(now time.Time, id namenode.NodeID, reportID uint64, vol
 		return false
 	}
 	if n.report == nil || n.report.id != reportID {
-		n.report = &report{id: reportID, begun: now, volumes: map[*volume]struct{}{}, deleted: map[metadata.BlockID]struct{}{}}
+		n.report = n.begin(now, reportID)
 	}
 	r := n.report
 	if volumeID != "" {
@@ -46,26 +68,47 @@ func (m *Manager) Report(now time.Time, id namenode.NodeID, reportID uint64, vol
 			v.named = 0
 		}
 		for _, rep := range replicas {
-			if _, gone := r.deleted[rep.Block.ID]; !gone {
+			if there, told := r.told[rep.Block.ID]; !told || there && !m.outdated(n, rep) {
 				m.apply(v.place, rep)
 			}
 		}
 	}
-	if last {
+	switch {
+	case last && r.cut:
+		n.report = nil
+	case last:
 		m.endReport(now, n)
 	}
 	return true
 }
 
+// interrupt makes the report that is coming in one that says nothing of what it does not name, and forgets what the last one did not.
+func (n *node) interrupt() {
+	if n.report != nil {
+		n.report.cut = true
+	}
+	n.absent = nil
+}
+
+// outdated reports whether a replica is known to have become something later than what a report says of it: of a newer generation, or finished.
+func (m *Manager) outdated(n *node, r namenode.Replica) bool {
+	known := m.orphans[r.Block.ID]
+	if b := m.blocks[r.Block.ID]; b != nil {
+		for _, p := range b.good {
+			if m.volumes[p].node == n {
+				return r.Block.Generation < b.generation || r.Block.Generation == b.generation && r.State != namenode.Finalized
+			}
+		}
+		known = b.odds()
+	}
+	i := m.indexOnNode(known, n)
+	return i >= 0 && (r.Block.Generation < known[i].generation ||
+		r.Block.Generation == known[i].generation && r.State != namenode.Finalized && known[i].state == namenode.Finalized)
+}
+
 func (m *Manager) endReport(now time.Time, n *node) {
 	r := n.report
 	n.report = nil
-	recent := map[metadata.BlockID]struct{}{}
-	for _, a := range n.recent {
-		if r.begun.Sub(a.at) < overlap {
-			recent[a.id] = struct{}{}
-		}
-	}
 	n.absent = nil
 	for _, v := range n.order {
 		if _, ok := r.volumes[v]; !ok || v.named == len(v.blocks) {
@@ -81,7 +124,7 @@ func (m *Manager) endReport(now time.Time, n *node) {
 			slices.Sort(absent)
 		}
 		for _, id := range absent {
-			if _, ok := recent[id]; !ok {
+			if !r.told[id] {
 				n.absent = append(n.absent, absence{v, id, v.sweep})
 			}
 		}
@@ -132,10 +175,10 @@ func (m *Manager) Changes(now time.Time, id namenode.NodeID, changes []namenode.
 		switch c.Kind {
 		case namenode.Receiving:
 			m.receiving(m.volume(n, c.Volume), c.Block)
-			n.recent = append(n.recent, arrival{c.Block.ID, now})
+			n.remember(now, c.Block.ID, true)
 		case namenode.Received:
 			m.apply(m.volume(n, c.Volume).place, namenode.Replica{Block: c.Block, State: namenode.Finalized})
-			n.recent = append(n.recent, arrival{c.Block.ID, now})
+			n.remember(now, c.Block.ID, true)
 		case namenode.Deleted:
 			for _, v := range n.order {
 				if c.Volume != "" && v.id != c.Volume {
@@ -144,16 +187,11 @@ func (m *Manager) Changes(now time.Time, id namenode.NodeID, changes []namenode.
 				m.remove(v.place, c.Block.ID)
 			}
 			m.balance.gone(n, c.Block.ID)
-			if n.report != nil {
-				n.report.deleted[c.Block.ID] = struct{}{}
-			}
+			n.remember(now, c.Block.ID, false)
 		case namenode.Corrupt:
 			m.damaged(now, n, c.Block)
 		case namenode.Verified:
 			m.verified(now, n, c.Block)
-		}
-		if c.Kind != namenode.Deleted && n.report != nil {
-			delete(n.report.deleted, c.Block.ID)
 		}
 	}
 	return true

@@ -65,6 +65,28 @@ func TestAReportThatNamesLittleIsTakenInSteps(t *testing.T) {
 	}
 }
 
+// A report in which the datanode registers says nothing of what its rest does not name, and the node has not reported before the next one.
+func TestAReportThatARegistrationCutsForgetsNothing(t *testing.T) {
+	const all = 20
+	m, now := reported(all)
+	now = now.Add(time.Hour)
+	replica := func(id int) []namenode.Replica {
+		return []namenode.Replica{{Block: metadata.Block{ID: metadata.BlockID(1<<30 + id), Generation: 1, Length: 1}, State: namenode.Finalized}}
+	}
+	m.Report(now, "dn", 2, "v", replica(0), false)
+	m.Register(now, namenode.Node{ID: "dn"}, []namenode.Volume{{ID: "v"}}, 1)
+	m.Report(now, "dn", 2, "v", replica(1), true)
+	if missing := m.Statistics().Missing; missing > 0 || m.allReported() {
+		t.Fatalf("%d are forgotten, reported: %t", missing, m.allReported())
+	}
+	m.check(t)
+	fullReport(m, now, 3, 0, all/2)
+	if missing := m.Statistics().Missing; missing != all/2 || !m.allReported() {
+		t.Fatalf("%d are forgotten by the next one, reported: %t", missing, m.allReported())
+	}
+	m.check(t)
+}
+
 // BenchmarkFullReport takes in a full report of a million replicas; worst-ms is the longest of its steps, each of which holds the server's mutex.
 func BenchmarkFullReport(b *testing.B) {
 	const n = 1_000_000

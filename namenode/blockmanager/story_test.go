@@ -356,6 +356,15 @@ func (m *Manager) check(t checker) {
 				t.Errorf("block %d: replica on %s is good but filed as odd", id, m.volumes[o.at].node.info.ID)
 			}
 		}
+		if b.more != nil {
+			for _, c := range b.more.copies {
+				for _, p := range c.targets {
+					if i := m.indexOnNode(b.odds(), m.volumes[p].node); i >= 0 && !b.more.odd[i].corrupt && c.block.Generation == b.generation {
+						t.Errorf("block %d: a copy is pending to %s, which refuses it", id, m.volumes[p].node.info.ID)
+					}
+				}
+			}
+		}
 		if b.open && len(b.good) > 0 {
 			t.Errorf("block %d is open and has good replicas", id)
 		}

@@ -308,6 +308,21 @@ func (m *Manager) arrived(_ metadata.BlockID, b *block, n *node) {
 	m.cleanCopies(b)
 }
 
+// occupied takes a node off the targets of a block's copies that turns out to have another replica of it: one that restarted in the middle of a
+// write was chosen before it said what it has kept. It refuses every copy until that replica is deleted, which waits until no copy is pending. A
+// damaged one makes way.
+func (m *Manager) occupied(b *block, n *node, o odd) {
+	if b.more == nil || o.corrupt {
+		return
+	}
+	for _, t := range b.more.copies {
+		if m.dropTarget(t, n) >= 0 {
+			t.moveEnded(m.now, n, false)
+		}
+	}
+	m.cleanCopies(b)
+}
+
 // dropTarget returns the target dropped, -1 if there is none.
 func (m *Manager) dropTarget(t *transfer, n *node) place {
 	at := place(-1)

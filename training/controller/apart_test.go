@@ -20,6 +20,7 @@ import (
 	"github.com/gohops/hops/internal/security"
 	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
 	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/protocol"
 )
 
 // apart makes a controller one whose executors are all on other machines.
@@ -36,10 +37,10 @@ func apart(t *testing.T) func(*Env) {
 	}
 }
 
-func whereabouts(fs *memFS) (w Whereabouts) {
+func whereabouts(fs *memFS) (w protocol.Whereabouts) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	if f := fs.files[testDir+"/"+WhereaboutsName]; f != nil {
+	if f := fs.files[testDir+"/"+protocol.WhereaboutsName]; f != nil {
 		_ = json.Unmarshal(f.data, &w)
 	}
 	return w
@@ -114,13 +115,13 @@ func TestAnExecutorOnAnotherMachine(t *testing.T) {
 	if _, err := old.Get(whereabouts(fs).URL + "/healthz"); err == nil || !strings.Contains(err.Error(), "shows another certificate") {
 		t.Errorf("by the certificate of the first attempt: %v", err)
 	}
-	if r, err := c.register(t.Context(), &Held{a.Trial, a.Attempt}); err != nil || r.ControllerAttempt != 2 {
+	if r, err := c.register(t.Context(), &protocol.Held{Trial: a.Trial, Attempt: a.Attempt}); err != nil || r.ControllerAttempt != 2 {
 		t.Fatalf("%+v %v", r, err)
 	}
-	if out, err := c.final(a, Final{Seq: 1, Status: training.Completed}); err != nil || out.State != training.Completed {
+	if out, err := c.final(a, protocol.Final{Seq: 1, Status: training.Completed}); err != nil || out.State != training.Completed {
 		t.Fatalf("%+v %v", out, err)
 	}
-	if n := c.next("5"); n.Action != ActionDrain {
+	if n := c.next("5"); n.Action != protocol.ActionDrain {
 		t.Fatalf("%+v", n)
 	}
 	rm.complete(c.container, 0)

@@ -39,6 +39,8 @@ import (
 	"github.com/gohops/hops/metadata"
 	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
 	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/experiment"
+	"github.com/gohops/hops/training/protocol"
 )
 
 // Env is where a controller runs; FromEnvironment makes it from a container's environment.
@@ -193,12 +195,12 @@ type controller struct {
 	wakeMu     sync.Mutex
 	wake       chan struct{} // closed when executors that wait should ask again
 	mu         sync.RWMutex  // guards x: the loop writes, anybody reads
-	x          *experiment
+	x          *experiment.Experiment
 }
 
 // proposal is a request on its way through the loop.
 type proposal struct {
-	run  func(*experiment, training.Millis) (*entry, error)
+	run  func(*experiment.Experiment, training.Millis) (*experiment.Entry, error)
 	done chan error // capacity 1
 }
 
@@ -265,17 +267,17 @@ func (c *controller) run(ctx context.Context) error {
 	spec, doc, err := c.specification()
 	if err != nil {
 		c.log.Error("the experiment cannot run", "err", err)
-		return c.finish(ctx, ExperimentFailed, "the experiment cannot run: "+err.Error())
+		return c.finish(ctx, protocol.ExperimentFailed, "the experiment cannot run: "+err.Error())
 	}
 	if err := c.open(ctx, spec, containers); err != nil {
 		if not, ok := errors.AsType[*cannotResume](err); ok {
-			return c.finish(ctx, ExperimentFailed, not.Error())
+			return c.finish(ctx, protocol.ExperimentFailed, not.Error())
 		}
 		return fmt.Errorf("experiment %s: %w", c.id, err)
 	}
-	spec = c.x.spec // the journal's: another one, if it was resumed
+	spec = c.x.Spec // the journal's: another one, if it was resumed
 	c.fleet.resources = &rmpb.Resources{Memory: int64(spec.Resources.Memory), Vcores: int32(spec.Resources.VCores), Gpus: int32(spec.Resources.GPUs)}
-	if !c.x.over() {
+	if !c.x.Over() {
 		if c.fleet.launch, err = c.launch(ctx, spec, doc); err != nil {
 			return err
 		}
@@ -300,7 +302,7 @@ func (c *controller) run(ctx context.Context) error {
 	})
 	c.ready.Store(true)
 	err = g.Wait()
-	if (ctx.Err() != nil || errors.Is(err, errStaleAttempt)) && !c.x.over() && c.epilogue() {
+	if (ctx.Err() != nil || errors.Is(err, errStaleAttempt)) && !c.x.Over() && c.epilogue() {
 		err = nil
 	}
 	return errors.Join(err, c.journal.close())
@@ -323,11 +325,11 @@ func (c *controller) epilogue() bool {
 	}
 	now := training.MillisOf(c.env.now())
 	var lines []line
-	record := func(e *entry) {
-		e, err := c.x.propose(now, e)
+	record := func(e *experiment.Entry) {
+		e, err := c.x.Propose(now, e)
 		if err == nil {
 			var b []byte
-			if b, err = e.encode(); err == nil {
+			if b, err = e.Encode(); err == nil {
 				lines = append(lines, line{e.N, b})
 			}
 		}
@@ -335,21 +337,21 @@ func (c *controller) epilogue() bool {
 			c.log.Error("ending the experiment", "err", err)
 		}
 	}
-	if !c.x.ending() {
-		record(&entry{Stopped: &stopped{User: "the resource manager", Reason: reason}})
+	if !c.x.Closing() {
+		record(&experiment.Entry{Stopped: &experiment.Stopped{User: "the resource manager", Reason: reason}})
 	}
 	for _, w := range c.x.Executors {
-		if w.alive() && !c.x.over() {
-			record(&entry{Lost: &lost{Executor: w.ID, Reason: "the application has ended"}})
+		if w.Alive() && !c.x.Over() {
+			record(&experiment.Entry{Lost: &experiment.Lost{Executor: w.ID, Reason: "the application has ended"}})
 		}
 	}
 	if err := c.journal.append(ctx, lines); err != nil {
 		c.log.Error("ending the experiment", "err", err)
 		return true
 	}
-	fx := c.x.take()
-	story := fx.lines
-	fx.lines = nil
+	fx := c.x.Take()
+	story := fx.Lines
+	fx.Lines = nil
 	c.files.add(fx)
 	c.files.work(ctx, c.files.dirty, nil)
 	if w, err := c.files.writeLog(ctx, nil, path.Join(c.dir, logName), story); err == nil {
@@ -407,8 +409,8 @@ func (c *controller) open(ctx context.Context, spec *training.Spec, containers [
 		return fmt.Errorf("make the experiment's directory (may %s write in /Projects/%s?): %w", c.env.User, spec.Project, err)
 	}
 	name := path.Join(c.dir, journalName)
-	x, offset := newExperiment(), int64(0)
-	var redo effects
+	x, offset := experiment.New(), int64(0)
+	var redo experiment.Effects
 	_, err := f.Stat(ctx, name)
 	switch {
 	case missing(err):
@@ -419,45 +421,45 @@ func (c *controller) open(ctx context.Context, spec *training.Spec, containers [
 		return err
 	default:
 		if data, err := readFile(ctx, f, path.Join(c.dir, snapshotName)); err == nil {
-			if y, at, err := restore(data); err == nil {
+			if y, at, err := experiment.Restore(data); err == nil {
 				x, offset = y, at
 			} else {
 				c.log.Warn("the snapshot is not used, the journal is read from its beginning", "err", err)
 			}
 		}
 		from := x.N
-		c.journal, err = resumeJournal(ctx, f, name, offset, x.N, c.log, x.apply)
+		c.journal, err = resumeJournal(ctx, f, name, offset, x.N, c.log, x.Apply)
 		if err != nil {
 			return err
 		}
-		redo = x.take()
-		redo.lines = nil // they were written, or are not missed
+		redo = x.Take()
+		redo.Lines = nil // they were written, or are not missed
 		c.log.Info("took over the journal", "entries", x.N, "read", x.N-from, "state", x.State)
 	}
 	c.x = x
 	c.hub = newHub(x.N)
 	c.files = newFiles(f, c.dir, c.log, c.view)
-	redo.events = nil
+	redo.Events = nil
 	c.files.add(redo)
 
 	now := training.MillisOf(c.env.now())
 	var lines []line
-	record := func(e *entry) error {
-		e, err := x.propose(now, e)
+	record := func(e *experiment.Entry) error {
+		e, err := x.Propose(now, e)
 		if err != nil {
 			return err
 		}
-		b, err := e.encode()
+		b, err := e.Encode()
 		lines = append(lines, line{e.N, b})
 		return err
 	}
 	if x.N == 0 {
-		if err := record(&entry{Created: &created{Version: journalVersion, ID: c.id, Application: c.env.Application, User: c.env.User, Directory: c.dir, Spec: spec}}); err != nil {
+		if err := record(&experiment.Entry{Created: &experiment.Created{Version: experiment.Version, ID: c.id, Application: c.env.Application, User: c.env.User, Directory: c.dir, Spec: spec}}); err != nil {
 			return err
 		}
 	}
 	if spec.Resume != "" && x.Application != c.env.Application {
-		if why := x.notResumable(); why != "" {
+		if why := x.NotResumable(); why != "" {
 			return errors.Join(&cannotResume{why}, c.journal.close())
 		}
 		for _, name := range []string{resultName, summaryName} {
@@ -465,36 +467,36 @@ func (c *controller) open(ctx context.Context, spec *training.Spec, containers [
 				return err
 			}
 		}
-		if err := record(&entry{Resumed: &resumed{Application: c.env.Application, User: c.env.User}}); err != nil {
+		if err := record(&experiment.Entry{Resumed: &experiment.Resumed{Application: c.env.Application, User: c.env.User}}); err != nil {
 			return err
 		}
 	}
-	if !x.over() {
-		if err := record(&entry{Started: &started{Attempt: c.env.Attempt, Containers: containers}}); err != nil {
+	if !x.Over() {
+		if err := record(&experiment.Entry{Started: &experiment.Started{Attempt: c.env.Attempt, Containers: containers}}); err != nil {
 			return err
 		}
 	}
 	if err := c.journal.append(ctx, lines); err != nil {
 		return err
 	}
-	fx := x.take()
-	c.hub.publish(fx.events)
+	fx := x.Take()
+	c.hub.publish(fx.Events)
 	c.files.add(fx)
-	c.fleet.giveBack(fx.release)
-	if x.over() {
+	c.fleet.giveBack(fx.Release)
+	if x.Over() {
 		c.overOnce.Do(func() { close(c.over) })
 	}
 	c.graceUntil = now.Add(c.times.Grace)
-	return c.announce(ctx, x.spec, now)
+	return c.announce(ctx, x.Spec, now)
 }
 
 // announce writes where the controller is and what it runs.
 func (c *controller) announce(ctx context.Context, spec *training.Spec, now training.Millis) error {
-	where, err := json.Marshal(Whereabouts{URL: c.env.url(), Certificate: c.env.certificate(), Attempt: c.env.Attempt, Since: now, Application: c.env.Application})
+	where, err := json.Marshal(protocol.Whereabouts{URL: c.env.url(), Certificate: c.env.certificate(), Attempt: c.env.Attempt, Since: now, Application: c.env.Application})
 	if err != nil {
 		return err
 	}
-	if err := writeFile(ctx, c.env.FS, path.Join(c.dir, WhereaboutsName), where); err != nil {
+	if err := writeFile(ctx, c.env.FS, path.Join(c.dir, protocol.WhereaboutsName), where); err != nil {
 		return err
 	}
 	kind := spec.Kind
@@ -565,7 +567,7 @@ func upload(ctx context.Context, f FS, uri string, data []byte) error {
 
 // propose takes a request through the loop. It returns when what it changed is in the journal. The function runs on the
 // loop's goroutine; it returns the entry that it applied, or a refusal.
-func (c *controller) propose(ctx context.Context, run func(*experiment, training.Millis) (*entry, error)) error {
+func (c *controller) propose(ctx context.Context, run func(*experiment.Experiment, training.Millis) (*experiment.Entry, error)) error {
 	p := &proposal{run: run, done: make(chan error, 1)}
 	select {
 	case c.proposals <- p:
@@ -581,15 +583,15 @@ func (c *controller) propose(ctx context.Context, run func(*experiment, training
 }
 
 // view reads the experiment. What it shows may be a flush ahead of the journal.
-func (c *controller) view(fn func(*experiment)) {
+func (c *controller) view(fn func(*experiment.Experiment)) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	fn(c.x)
 }
 
-func (c *controller) status(curves bool) (s ExperimentStatus) {
-	c.view(func(x *experiment) { s = x.status(training.MillisOf(c.env.now()), curves) })
-	if s.Reason == "" && s.State == ExperimentRunning {
+func (c *controller) status(curves bool) (s protocol.ExperimentStatus) {
+	c.view(func(x *experiment.Experiment) { s = x.Status(training.MillisOf(c.env.now()), curves) })
+	if s.Reason == "" && s.State == protocol.ExperimentRunning {
 		s.Reason = c.fleet.reason()
 	}
 	return s
@@ -598,8 +600,8 @@ func (c *controller) status(curves bool) (s ExperimentStatus) {
 // heard notes a sign of life of an executor; on the loop's goroutine.
 func (c *controller) heard(id string) { c.lastSeen[id] = training.MillisOf(c.env.now()) }
 
-func (c *controller) heardTrial(x *experiment, err error, id training.TrialID) {
-	if t := x.trial(id); err == nil && t != nil {
+func (c *controller) heardTrial(x *experiment.Experiment, err error, id training.TrialID) {
+	if t := x.Trial(id); err == nil && t != nil {
 		c.heard(t.Executor)
 	}
 }
@@ -656,9 +658,9 @@ func (c *controller) turn(ctx context.Context, batch []*proposal, ticked bool) e
 	var lines []line
 	results := make([]error, len(batch))
 	var broken error
-	take := func(e *entry, err error) error {
+	take := func(e *experiment.Entry, err error) error {
 		if err != nil {
-			if _, ok := errors.AsType[*refusal](err); !ok {
+			if _, ok := errors.AsType[*experiment.Refusal](err); !ok {
 				broken = err
 			}
 			return err
@@ -666,7 +668,7 @@ func (c *controller) turn(ctx context.Context, batch []*proposal, ticked bool) e
 		if e == nil {
 			return nil
 		}
-		b, err := e.encode()
+		b, err := e.Encode()
 		if err != nil {
 			broken = err
 		}
@@ -679,11 +681,11 @@ func (c *controller) turn(ctx context.Context, batch []*proposal, ticked bool) e
 	}
 	if ticked {
 		for _, e := range c.due(now) {
-			_ = take(c.x.propose(millis, e)) // kept in broken
+			_ = take(c.x.Propose(millis, e)) // kept in broken
 		}
 	}
-	fx := c.x.take()
-	over := c.x.over()
+	fx := c.x.Take()
+	over := c.x.Over()
 	c.mu.Unlock()
 
 	if broken == nil {
@@ -691,27 +693,27 @@ func (c *controller) turn(ctx context.Context, batch []*proposal, ticked bool) e
 	}
 	if broken != nil {
 		for _, p := range batch {
-			p.done <- refuse(503, CodeNotReady, "the controller is ending: %v", broken)
+			p.done <- experiment.Refuse(503, protocol.CodeNotReady, "the controller is ending: %v", broken)
 		}
 		return broken
 	}
-	c.hub.publish(fx.events)
+	c.hub.publish(fx.Events)
 	c.files.add(fx)
 	if len(lines) > 0 {
-		c.fleet.giveBack(fx.release)
+		c.fleet.giveBack(fx.Release)
 		c.fleet.poke()
 	}
 	for i, p := range batch {
 		p.done <- results[i]
 	}
-	if fx.wake {
+	if fx.Wake {
 		c.wakeMu.Lock()
 		close(c.wake)
 		c.wake = make(chan struct{})
 		c.wakeMu.Unlock()
 	}
 	if c.snapAt.due(c.x.N, c.journal.size, c.times.Snapshot) {
-		if b, err := c.x.snapshot(c.journal.size); err != nil { // only this goroutine writes x
+		if b, err := c.x.Snapshot(c.journal.size); err != nil { // only this goroutine writes x
 			c.log.Warn("snapshot", "err", err)
 		} else {
 			c.snapAt = snapshotMark{c.x.N, c.journal.size, int64(len(b))}
@@ -729,13 +731,13 @@ func (c *controller) turn(ctx context.Context, batch []*proposal, ticked bool) e
 
 // due asks the experiment what time has brought about. After a pause of this process (it was stopped, or the journal
 // was slow) executors first get the chance to be heard.
-func (c *controller) due(now time.Time) []*entry {
+func (c *controller) due(now time.Time) []*experiment.Entry {
 	millis := training.MillisOf(now)
 	if now.Sub(c.lastTick) > c.times.Lease/2 {
 		c.graceUntil = max(c.graceUntil, millis.Add(c.times.Lease))
 	}
 	c.lastTick = now
-	return c.x.due(millis, c.times.Lease, func(id string) training.Millis {
+	return c.x.Due(millis, c.times.Lease, func(id string) training.Millis {
 		seen, ok := c.lastSeen[id]
 		if !ok || millis < c.graceUntil {
 			return max(seen, c.graceUntil.Add(-c.times.Lease))
@@ -798,10 +800,10 @@ func (c *controller) conclude(ctx context.Context) error {
 	c.files.sweep(patient)
 	c.fleet.left(patient)
 	var state, reason string
-	c.view(func(x *experiment) {
+	c.view(func(x *experiment.Experiment) {
 		state, reason = x.State, x.Reason
-		if b := x.best(); b != nil && state == ExperimentFinished {
-			reason = strings.TrimPrefix(reason+fmt.Sprintf("; best %s %.6g in trial %v", x.spec.Metric, b.Metric, b.Trial), "; ")
+		if b := x.BestSoFar(); b != nil && state == protocol.ExperimentFinished {
+			reason = strings.TrimPrefix(reason+fmt.Sprintf("; best %s %.6g in trial %v", x.Spec.Metric, b.Metric, b.Trial), "; ")
 		}
 	})
 	return c.finish(patient, state, reason)
@@ -810,7 +812,7 @@ func (c *controller) conclude(ctx context.Context) error {
 // finish ends the application.
 func (c *controller) finish(ctx context.Context, state, reason string) error {
 	c.fleet.finished()
-	final := map[string]string{ExperimentFinished: "SUCCEEDED", ExperimentFailed: "FAILED", ExperimentKilled: "KILLED"}[state]
+	final := map[string]string{protocol.ExperimentFinished: "SUCCEEDED", protocol.ExperimentFailed: "FAILED", protocol.ExperimentKilled: "KILLED"}[state]
 	err := c.env.RM.Finish(ctx, &rmpb.FinishRequest{
 		ApplicationId: c.env.Application, Attempt: int32(c.env.Attempt), Epoch: c.fleet.epoch, FinalStatus: final, Diagnostics: reason,
 	})

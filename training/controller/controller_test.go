@@ -27,6 +27,8 @@ import (
 	"github.com/gohops/hops/metadata"
 	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
 	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/experiment"
+	"github.com/gohops/hops/training/protocol"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -105,8 +107,8 @@ func where(fs *memFS) func() string {
 	return func() string {
 		fs.mu.Lock()
 		defer fs.mu.Unlock()
-		var w Whereabouts
-		if f := fs.files[testDir+"/"+WhereaboutsName]; f != nil {
+		var w protocol.Whereabouts
+		if f := fs.files[testDir+"/"+protocol.WhereaboutsName]; f != nil {
 			_ = json.Unmarshal(f.data, &w)
 		}
 		return w.URL
@@ -132,11 +134,11 @@ func getJSON(t *testing.T, url string, out any) int {
 }
 
 // entriesOf reads the journal.
-func entriesOf(t *testing.T, fs *memFS) []*entry {
+func entriesOf(t *testing.T, fs *memFS) []*experiment.Entry {
 	t.Helper()
-	var out []*entry
+	var out []*experiment.Entry
 	for _, line := range bytes.Split(bytes.TrimSpace(fs.get(t, testDir+"/"+journalName)), []byte("\n")) {
-		if e, err := decodeEntry(line); err == nil && e.N == int64(len(out)+1) {
+		if e, err := experiment.DecodeEntry(line); err == nil && e.N == int64(len(out)+1) {
 			out = append(out, e)
 		}
 	}
@@ -163,7 +165,7 @@ func newRecorder() *recorder {
 	return &recorder{acked: map[string]float64{}, firsts: map[string]int64{}, resume: map[string]int64{}}
 }
 
-func (r *recorder) first(a *Assignment, step int64) {
+func (r *recorder) first(a *protocol.Assignment, step int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	key := fmt.Sprintf("%v/%d", a.Trial, a.Attempt)
@@ -173,7 +175,7 @@ func (r *recorder) first(a *Assignment, step int64) {
 	}
 }
 
-func (r *recorder) ack(a *Assignment, step int64, v float64) {
+func (r *recorder) ack(a *protocol.Assignment, step int64, v float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.acked[fmt.Sprintf("%v/%d/%d", a.Trial, a.Attempt, step)] = v
@@ -199,11 +201,11 @@ func TestSearchSurvivesKilledExecutorsAndControllers(t *testing.T) {
 		defer cancel()
 		w := &worker{client: newClient(t, where(fs), c.ContainerId, c.Token), fs: fs, value: accuracy, every: 1, firsts: rec.first}
 		defer w.http.CloseIdleConnections()
-		w.reported = func(a *Assignment, step int64, v float64) bool {
+		w.reported = func(a *protocol.Assignment, step int64, v float64) bool {
 			rec.ack(a, step, v)
 			return !(a.Budget.From > 0 && step == int64(a.Budget.From)+2 && promoted.CompareAndSwap(false, true))
 		}
-		w.epoch = func(a *Assignment, step int64) bool {
+		w.epoch = func(a *protocol.Assignment, step int64) bool {
 			if a.Trial == 9 && plain.CompareAndSwap(false, true) {
 				return false
 			}
@@ -236,11 +238,11 @@ func TestSearchSurvivesKilledExecutorsAndControllers(t *testing.T) {
 	workers.Wait()
 	t.Logf("took %s", time.Since(began))
 
-	var result Result
+	var result experiment.Result
 	if err := json.Unmarshal(fs.get(t, testDir+"/result.json"), &result); err != nil {
 		t.Fatal(err)
 	}
-	if result.State != ExperimentFinished || result.NumTrials != 24 || result.BestID == nil || len(result.Metrics) != 24 {
+	if result.State != protocol.ExperimentFinished || result.NumTrials != 24 || result.BestID == nil || len(result.Metrics) != 24 {
 		t.Fatalf("result %+v", result)
 	}
 	if result.Counters.Lost < 2 || result.Counters.Promotions < 10 || result.Counters.EpochsWasted == 0 || result.Counters.EpochsResumed == 0 {
@@ -265,7 +267,7 @@ func TestSearchSurvivesKilledExecutorsAndControllers(t *testing.T) {
 	entries := entriesOf(t, fs)
 	seen := map[string]bool{}
 	journaled := map[string]float64{}
-	x := newExperiment()
+	x := experiment.New()
 	for _, e := range entries {
 		if e.Reported != nil {
 			for _, ev := range e.Reported.Events {
@@ -277,7 +279,7 @@ func TestSearchSurvivesKilledExecutorsAndControllers(t *testing.T) {
 				journaled[fmt.Sprintf("%v/%d/%d", e.Reported.Trial, e.Reported.Attempt, ev.Step)] = ev.Metrics["acc"].Value
 			}
 		}
-		if err := x.apply(e); err != nil {
+		if err := x.Apply(e); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -286,7 +288,7 @@ func TestSearchSurvivesKilledExecutorsAndControllers(t *testing.T) {
 			t.Errorf("step %s was acknowledged with %v, the journal has %v %v", key, v, got, ok)
 		}
 	}
-	again := x.result()
+	again := x.Result()
 	if *again.BestID != *result.BestID || again.NumEpochs != result.NumEpochs || again.State != result.State {
 		t.Errorf("the journal makes another result: %+v", again)
 	}
@@ -340,27 +342,27 @@ func manual(t *testing.T, spec string, containers int, times Times, change ...fu
 const randomSpec = `{"project": "lab", "entry": "digits:train", "metric": "acc", "optimizer": {"type": "random"}, "trials": %d, "executors": %d, "stop_grace": "100ms",
 	"space": {"lr": {"type": "DOUBLE", "range": [0.0001, 1], "log": true}}}`
 
-func (c *client) next(wait string) Next {
+func (c *client) next(wait string) protocol.Next {
 	c.t.Helper()
-	var n Next
+	var n protocol.Next
 	if err := c.insist(c.t.Context(), "GET", "/v1/executors/"+c.executor+"/next?wait="+wait, nil, &n); err != nil {
 		c.t.Fatal(err)
 	}
 	return n
 }
 
-func (c *client) report(a *Assignment, seq, step int64, v float64) (out Reported, err error) {
+func (c *client) report(a *protocol.Assignment, seq, step int64, v float64) (out protocol.Reported, err error) {
 	err = c.insist(c.t.Context(), "POST", fmt.Sprintf("/v1/trials/%v/%d/report", a.Trial, a.Attempt),
-		Report{Events: []MetricEvent{{Seq: seq, Step: step, Metrics: map[string]training.Metric{"acc": training.M(v)}}}}, &out)
+		protocol.Report{Events: []protocol.MetricEvent{{Seq: seq, Step: step, Metrics: map[string]training.Metric{"acc": training.M(v)}}}}, &out)
 	return out, err
 }
 
-func (c *client) beat(a *Assignment) (out Reported, err error) {
-	err = c.insist(c.t.Context(), "POST", fmt.Sprintf("/v1/trials/%v/%d/report", a.Trial, a.Attempt), Report{}, &out)
+func (c *client) beat(a *protocol.Assignment) (out protocol.Reported, err error) {
+	err = c.insist(c.t.Context(), "POST", fmt.Sprintf("/v1/trials/%v/%d/report", a.Trial, a.Attempt), protocol.Report{}, &out)
 	return out, err
 }
 
-func (c *client) final(a *Assignment, f Final) (out Finished, err error) {
+func (c *client) final(a *protocol.Assignment, f protocol.Final) (out protocol.Finished, err error) {
 	err = c.insist(c.t.Context(), "POST", fmt.Sprintf("/v1/trials/%v/%d/final", a.Trial, a.Attempt), f, &out)
 	return out, err
 }
@@ -385,7 +387,7 @@ func TestLeaseExpiryMovesTheTrialAndFencesTheOldAttempt(t *testing.T) {
 	// c[0] is silent from here; c[1] has work of its own and then waits.
 	b := c[1].next("0").Trial
 	lost := func() bool {
-		return slices.ContainsFunc(entriesOf(t, fs), func(e *entry) bool { return e.Lost != nil })
+		return slices.ContainsFunc(entriesOf(t, fs), func(e *experiment.Entry) bool { return e.Lost != nil })
 	}
 	last := int64(0)
 	for until := time.Now().Add(time.Minute); !lost(); {
@@ -399,7 +401,7 @@ func TestLeaseExpiryMovesTheTrialAndFencesTheOldAttempt(t *testing.T) {
 		clock.Add(int64(times.Lease / 4))
 		time.Sleep(times.Tick) // what is due happens with a tick
 	}
-	if _, err := c[1].final(b, Final{Seq: last, Status: training.Completed}); err != nil {
+	if _, err := c[1].final(b, protocol.Final{Seq: last, Status: training.Completed}); err != nil {
 		t.Fatal(err)
 	}
 	n := c[1].next("5")
@@ -409,13 +411,13 @@ func TestLeaseExpiryMovesTheTrialAndFencesTheOldAttempt(t *testing.T) {
 	if n.Trial.Dirs.Checkpoints == a.Dirs.Checkpoints || n.Trial.Dirs.Log == a.Dirs.Log {
 		t.Error("the second attempt shares files with the first")
 	}
-	if _, err := c[0].report(a, 2, 2, 0.6); codeOf(err) != CodeStaleAttempt {
+	if _, err := c[0].report(a, 2, 2, 0.6); codeOf(err) != protocol.CodeStaleAttempt {
 		t.Errorf("report of the lost attempt: %v", err)
 	}
-	if _, err := c[0].final(a, Final{Status: training.Completed}); codeOf(err) != CodeStaleAttempt {
+	if _, err := c[0].final(a, protocol.Final{Status: training.Completed}); codeOf(err) != protocol.CodeStaleAttempt {
 		t.Errorf("final of the lost attempt: %v", err)
 	}
-	if n := c[0].next("0"); n.Action != ActionStop {
+	if n := c[0].next("0"); n.Action != protocol.ActionStop {
 		t.Errorf("the lost executor asks next: %+v", n)
 	}
 	rm.mu.Lock()
@@ -437,7 +439,7 @@ func TestExecutorsReattachAfterTheControllerRestarts(t *testing.T) {
 	for where(fs)() == first.url {
 		time.Sleep(time.Millisecond)
 	}
-	r, err := c[0].register(t.Context(), &Held{a.Trial, a.Attempt})
+	r, err := c[0].register(t.Context(), &protocol.Held{Trial: a.Trial, Attempt: a.Attempt})
 	if err != nil || r.ControllerAttempt != 2 || r.Executor != "e0001" {
 		t.Fatalf("%+v %v", r, err)
 	}
@@ -448,15 +450,15 @@ func TestExecutorsReattachAfterTheControllerRestarts(t *testing.T) {
 	if out, err := c[0].report(a, 2, 2, 0.6); err != nil || out.Ack != 2 {
 		t.Fatalf("%+v %v", out, err)
 	}
-	if out, err := c[0].final(a, Final{Seq: 2, Status: training.Completed}); err != nil || out.State != training.Completed {
+	if out, err := c[0].final(a, protocol.Final{Seq: 2, Status: training.Completed}); err != nil || out.State != training.Completed {
 		t.Fatalf("%+v %v", out, err)
 	}
-	if n := c[0].next("5"); n.Action != ActionDrain {
+	if n := c[0].next("5"); n.Action != protocol.ActionDrain {
 		t.Fatalf("%+v", n)
 	}
 	rm.complete(c[0].container, 0)
 	second.wait()
-	var result Result
+	var result experiment.Result
 	if err := json.Unmarshal(fs.get(t, testDir+"/result.json"), &result); err != nil || *result.BestValue != 0.6 || result.Counters.Lost != 0 {
 		t.Errorf("%+v %v", result, err)
 	}
@@ -514,7 +516,7 @@ func TestAContainerThatEndsIsReplacedAtOnce(t *testing.T) {
 	if b == nil || b.Trial != a.Trial || b.Attempt != 2 {
 		t.Fatalf("%+v", b)
 	}
-	if _, err := second.final(b, Final{Status: training.Completed, Metric: &training.Metric{Value: 1}}); err != nil {
+	if _, err := second.final(b, protocol.Final{Status: training.Completed, Metric: &training.Metric{Value: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	second.next("5")
@@ -537,13 +539,13 @@ func TestExcludedNodesAreUsedAgainWhenNothingElseIsThere(t *testing.T) {
 		}
 		for {
 			n := w.next("5")
-			if n.Action != ActionTrial {
+			if n.Action != protocol.ActionTrial {
 				return
 			}
-			f := Final{Status: training.Completed, Metric: &training.Metric{Value: 1}}
+			f := protocol.Final{Status: training.Completed, Metric: &training.Metric{Value: 1}}
 			if n.Trial.Trial <= 3 && n.Trial.Trial > 1 && n.Trial.Attempt == 1 {
 				failures.Add(1)
-				f = Final{Status: training.Failed, Error: &training.TrialError{Type: training.CodeProcessDied, Message: "disk"}}
+				f = protocol.Final{Status: training.Failed, Error: &training.TrialError{Type: training.CodeProcessDied, Message: "disk"}}
 			}
 			if _, err := w.final(n.Trial, f); err != nil {
 				t.Error(err)
@@ -570,23 +572,23 @@ func TestCheckpointsAreInspectedBeforeTheyCount(t *testing.T) {
 	if _, err := c[0].report(a, 1, 1, 0.5); err != nil {
 		t.Fatal(err)
 	}
-	post := func(k Commit) error {
+	post := func(k protocol.Commit) error {
 		return c[0].insist(t.Context(), "POST", fmt.Sprintf("/v1/trials/%v/%d/checkpoint", a.Trial, a.Attempt), k, nil)
 	}
 	good := writeCheckpoint(fs, a.Dirs.Checkpoints, a.Trial, a.Attempt, 1)
 	for name, c := range map[string]struct {
-		change func(k *Commit)
+		change func(k *protocol.Commit)
 		want   string
 	}{
-		"elsewhere":            {func(k *Commit) { k.URI = "/etc/step-1" }, CodeBadRequest},
-		"above":                {func(k *Commit) { k.URI = a.Dirs.Checkpoints + "/../1/step-1" }, CodeBadRequest},
-		"not renamed":          {func(k *Commit) { k.URI += ".tmp" }, CodeBadRequest},
-		"no files":             {func(k *Commit) { k.Files = nil }, CodeBadRequest},
-		"file outside":         {func(k *Commit) { k.Files = []training.File{{Name: "../x"}} }, CodeBadRequest},
-		"missing":              {func(k *Commit) { k.URI = a.Dirs.Checkpoints + "/step-9" }, CodeIncomplete},
-		"other step":           {func(k *Commit) { k.Step = 2 }, CodeIncomplete},
-		"other size":           {func(k *Commit) { k.Files = []training.File{{Name: "model.json", Size: 1}} }, CodeIncomplete},
-		"file not in manifest": {func(k *Commit) { k.Files = append(k.Files[:1:1], training.File{Name: "y"}) }, CodeIncomplete},
+		"elsewhere":            {func(k *protocol.Commit) { k.URI = "/etc/step-1" }, protocol.CodeBadRequest},
+		"above":                {func(k *protocol.Commit) { k.URI = a.Dirs.Checkpoints + "/../1/step-1" }, protocol.CodeBadRequest},
+		"not renamed":          {func(k *protocol.Commit) { k.URI += ".tmp" }, protocol.CodeBadRequest},
+		"no files":             {func(k *protocol.Commit) { k.Files = nil }, protocol.CodeBadRequest},
+		"file outside":         {func(k *protocol.Commit) { k.Files = []training.File{{Name: "../x"}} }, protocol.CodeBadRequest},
+		"missing":              {func(k *protocol.Commit) { k.URI = a.Dirs.Checkpoints + "/step-9" }, protocol.CodeIncomplete},
+		"other step":           {func(k *protocol.Commit) { k.Step = 2 }, protocol.CodeIncomplete},
+		"other size":           {func(k *protocol.Commit) { k.Files = []training.File{{Name: "model.json", Size: 1}} }, protocol.CodeIncomplete},
+		"file not in manifest": {func(k *protocol.Commit) { k.Files = append(k.Files[:1:1], training.File{Name: "y"}) }, protocol.CodeIncomplete},
 	} {
 		k := good
 		c.change(&k)
@@ -597,7 +599,7 @@ func TestCheckpointsAreInspectedBeforeTheyCount(t *testing.T) {
 	path := good.URI + "/model.json"
 	whole := fs.get(t, path)
 	fs.put(path, whole[:3])
-	if err := post(good); codeOf(err) != CodeIncomplete || !strings.Contains(err.Error(), "has 3 bytes, the manifest says") {
+	if err := post(good); codeOf(err) != protocol.CodeIncomplete || !strings.Contains(err.Error(), "has 3 bytes, the manifest says") {
 		t.Errorf("torn file: %v", err)
 	}
 	fs.put(path, whole)
@@ -614,19 +616,19 @@ func TestEarlyAnswersOfBadRequests(t *testing.T) {
 	path := fmt.Sprintf("/v1/trials/%v/%d/", a.Trial, a.Attempt)
 	raw := func(method, p, body string) error { return c[0].raw(t.Context(), method, p, []byte(body), nil) }
 	for _, b := range []struct{ method, path, body, want string }{
-		{"POST", path + "report", `{"events": [{"seq": 1, "step": 1, "metrics": {"acc": NaN}}]}`, CodeBadRequest},
-		{"POST", path + "report", `{`, CodeBadRequest},
-		{"POST", path + "report", `{"events": [{"seq": 0}]}`, CodeBadRequest},
-		{"POST", path + "report", `{"events": [{"seq": 1}, {"seq": 3}]}`, CodeBadRequest},
-		{"POST", path + "report", `{"events": "` + strings.Repeat("x", MaxBody) + `"}`, CodeTooLarge},
-		{"POST", path + "final", `{"status": "COMPLETED", "outputs": {"x": "` + strings.Repeat("x", MaxOutputs) + `"}}`, CodeTooLarge},
-		{"POST", "/v1/trials/x/1/report", `{}`, CodeNotFound},
-		{"POST", "/v1/trials/0001/0/report", `{}`, CodeNotFound},
-		{"POST", "/v1/trials/0099/1/report", `{}`, CodeNotFound},
-		{"GET", "/v1/executors/e0001/next?wait=soon", ``, CodeBadRequest},
-		{"GET", "/v1/executors/e9999/next", ``, CodeUnknownExecutor},
-		{"POST", "/v1/executors", `{"protocol": 2}`, CodeBadRequest},
-		{"POST", "/v1/executors", `{"protocol": 1, "container_id": "other", "instance": "i"}`, CodeForbidden},
+		{"POST", path + "report", `{"events": [{"seq": 1, "step": 1, "metrics": {"acc": NaN}}]}`, protocol.CodeBadRequest},
+		{"POST", path + "report", `{`, protocol.CodeBadRequest},
+		{"POST", path + "report", `{"events": [{"seq": 0}]}`, protocol.CodeBadRequest},
+		{"POST", path + "report", `{"events": [{"seq": 1}, {"seq": 3}]}`, protocol.CodeBadRequest},
+		{"POST", path + "report", `{"events": "` + strings.Repeat("x", protocol.MaxBody) + `"}`, protocol.CodeTooLarge},
+		{"POST", path + "final", `{"status": "COMPLETED", "outputs": {"x": "` + strings.Repeat("x", protocol.MaxOutputs) + `"}}`, protocol.CodeTooLarge},
+		{"POST", "/v1/trials/x/1/report", `{}`, protocol.CodeNotFound},
+		{"POST", "/v1/trials/0001/0/report", `{}`, protocol.CodeNotFound},
+		{"POST", "/v1/trials/0099/1/report", `{}`, protocol.CodeNotFound},
+		{"GET", "/v1/executors/e0001/next?wait=soon", ``, protocol.CodeBadRequest},
+		{"GET", "/v1/executors/e9999/next", ``, protocol.CodeUnknownExecutor},
+		{"POST", "/v1/executors", `{"protocol": 2}`, protocol.CodeBadRequest},
+		{"POST", "/v1/executors", `{"protocol": 1, "container_id": "other", "instance": "i"}`, protocol.CodeForbidden},
 	} {
 		if err := raw(b.method, b.path, b.body); codeOf(err) != b.want {
 			t.Errorf("%s %s %.60s: %v, want %s", b.method, b.path, b.body, err, b.want)
@@ -735,8 +737,8 @@ func TestWatchersMissNothingAcrossReconnects(t *testing.T) {
 	url := r.url + "/v1/experiments/" + testApp + "_1/events?user.name=ann"
 	s := watchEvents(t, c[0].http, url, "")
 	e, _ := s.next()
-	var status ExperimentStatus
-	if err := json.Unmarshal([]byte(e.data), &status); err != nil || e.name != EventReset || status.ID != testApp+"_1" || e.id != fmt.Sprint(status.Event) {
+	var status protocol.ExperimentStatus
+	if err := json.Unmarshal([]byte(e.data), &status); err != nil || e.name != protocol.EventReset || status.ID != testApp+"_1" || e.id != fmt.Sprint(status.Event) {
 		t.Fatalf("%+v %v", e, err)
 	}
 	var got []string
@@ -751,7 +753,7 @@ func TestWatchersMissNothingAcrossReconnects(t *testing.T) {
 				return
 			}
 			got = append(got, e.name)
-			if e.name == EventReport {
+			if e.name == protocol.EventReport {
 				points += e.data
 			}
 			if e.id != "" {
@@ -766,8 +768,8 @@ func TestWatchersMissNothingAcrossReconnects(t *testing.T) {
 	if _, err := c[0].report(a, 1, 1, 0.25); err != nil {
 		t.Fatal(err)
 	}
-	take(s, EventExecutor) // the assignment
-	take(s, EventTrial)    // the report, the first of its attempt
+	take(s, protocol.EventExecutor) // the assignment
+	take(s, protocol.EventTrial)    // the report, the first of its attempt
 	s.resp.Body.Close()
 	if _, err := c[0].report(a, 2, 2, 0.5); err != nil {
 		t.Fatal(err)
@@ -777,14 +779,14 @@ func TestWatchersMissNothingAcrossReconnects(t *testing.T) {
 	}
 	s = watchEvents(t, c[0].http, url, last)
 	defer s.resp.Body.Close()
-	if _, err := c[0].final(a, Final{Seq: 3, Status: training.Completed}); err != nil {
+	if _, err := c[0].final(a, protocol.Final{Seq: 3, Status: training.Completed}); err != nil {
 		t.Fatal(err)
 	}
 	b := c[0].next("0").Trial
-	if _, err := c[0].final(b, Final{Status: training.Completed, Metric: &training.Metric{Value: 0.1}}); err != nil {
+	if _, err := c[0].final(b, protocol.Final{Status: training.Completed, Metric: &training.Metric{Value: 0.1}}); err != nil {
 		t.Fatal(err)
 	}
-	if n := c[0].next("5"); n.Action != ActionDrain {
+	if n := c[0].next("5"); n.Action != protocol.ActionDrain {
 		t.Fatal(n)
 	}
 	take(s, "")
@@ -811,17 +813,17 @@ func TestAPersonStopsTheExperiment(t *testing.T) {
 	}
 	resp.Body.Close()
 	out, err := c[0].beat(a)
-	if err != nil || out.Op != OpStop || out.GraceMS != 100 {
+	if err != nil || out.Op != protocol.OpStop || out.GraceMS != 100 {
 		t.Fatalf("%+v %v", out, err)
 	}
-	var status ExperimentStatus
+	var status protocol.ExperimentStatus
 	if code := getJSON(t, r.url+"/v1/experiments/"+testApp+"_1?user.name=ann", &status); code != 200 || status.Reason != "stopped by ann: enough" || len(status.Trials) != 1 || len(status.Trials[0].Curve) != 1 {
 		t.Errorf("%d %+v", code, status)
 	}
-	if _, err := c[0].final(a, Final{Seq: 1, Status: training.Stopped}); err != nil {
+	if _, err := c[0].final(a, protocol.Final{Seq: 1, Status: training.Stopped}); err != nil {
 		t.Fatal(err)
 	}
-	if n := c[0].next("5"); n.Action != ActionDrain {
+	if n := c[0].next("5"); n.Action != protocol.ActionDrain {
 		t.Fatal(n)
 	}
 	rm.complete(c[0].container, 0)
@@ -829,8 +831,8 @@ func TestAPersonStopsTheExperiment(t *testing.T) {
 	if rm.finished.GetFinalStatus() != "KILLED" {
 		t.Errorf("%v", rm.finished)
 	}
-	var result Result
-	if err := json.Unmarshal(fs.get(t, testDir+"/result.json"), &result); err != nil || result.State != ExperimentKilled || *result.BestValue != 0.5 {
+	var result experiment.Result
+	if err := json.Unmarshal(fs.get(t, testDir+"/result.json"), &result); err != nil || result.State != protocol.ExperimentKilled || *result.BestValue != 0.5 {
 		t.Errorf("%+v %v", result, err)
 	}
 }
@@ -865,11 +867,11 @@ func TestAKilledApplicationLeavesItsResult(t *testing.T) {
 			}
 			continue
 		}
-		var result Result
+		var result experiment.Result
 		if err := json.Unmarshal(fs.get(t, testDir+"/result.json"), &result); err != nil {
 			t.Fatal(err)
 		}
-		if result.State != ExperimentKilled || !strings.Contains(result.Reason, "killed by user ann") || result.NumTrials != 1 || *result.BestValue != 0.5 {
+		if result.State != protocol.ExperimentKilled || !strings.Contains(result.Reason, "killed by user ann") || result.NumTrials != 1 || *result.BestValue != 0.5 {
 			t.Errorf("%+v", result)
 		}
 		fs.get(t, testDir+"/0001/trial.json")
@@ -927,7 +929,7 @@ func TestEndingControllerAcknowledgesNothing(t *testing.T) {
 		t.Fatal("a controller without a loop took a final in")
 	}
 	c.answerError(w, err)
-	if w.Code != 503 || !strings.Contains(w.Body.String(), CodeNotReady) {
+	if w.Code != 503 || !strings.Contains(w.Body.String(), protocol.CodeNotReady) {
 		t.Errorf("answered %d %s", w.Code, w.Body)
 	}
 }
@@ -948,7 +950,7 @@ func TestAStoppedExperimentIsResumed(t *testing.T) {
 		t.Fatal(err, resp)
 	}
 	resp.Body.Close()
-	if _, err := c[0].final(a, Final{Seq: 1, Status: training.Stopped}); err != nil {
+	if _, err := c[0].final(a, protocol.Final{Seq: 1, Status: training.Stopped}); err != nil {
 		t.Fatal(err)
 	}
 	rm.complete(c[0].container, 0)
@@ -974,23 +976,23 @@ func TestAStoppedExperimentIsResumed(t *testing.T) {
 	if b == nil || b.Trial != a.Trial || b.Attempt != 2 || b.Resume == nil || b.Resume.Step != 1 || b.Params.Key() != a.Params.Key() {
 		t.Fatalf("%+v %+v", n, b)
 	}
-	var s ExperimentSummary
-	if code := getJSON(t, second.url+"/v1/experiments/"+testApp+"_1/summary?user.name=ann", &s); code != 200 || s.State != ExperimentRunning || s.Planned != 2 || s.Ended != 0 || s.ID != testApp+"_1" {
+	var s protocol.ExperimentSummary
+	if code := getJSON(t, second.url+"/v1/experiments/"+testApp+"_1/summary?user.name=ann", &s); code != 200 || s.State != protocol.ExperimentRunning || s.Planned != 2 || s.Ended != 0 || s.ID != testApp+"_1" {
 		t.Errorf("%d %+v", code, s)
 	}
-	var w Whereabouts
-	if err := json.Unmarshal(fs.get(t, testDir+"/"+WhereaboutsName), &w); err != nil || w.Application != other {
+	var w protocol.Whereabouts
+	if err := json.Unmarshal(fs.get(t, testDir+"/"+protocol.WhereaboutsName), &w); err != nil || w.Application != other {
 		t.Errorf("%+v %v", w, err)
 	}
 	for next := b; next != nil; next = d.next("5").Trial {
-		if _, err := d.final(next, Final{Status: training.Completed, Metric: &training.Metric{Value: 0.25}}); err != nil {
+		if _, err := d.final(next, protocol.Final{Status: training.Completed, Metric: &training.Metric{Value: 0.25}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	rm.complete(d.container, 0)
 	second.wait()
-	var result Result
-	if err := json.Unmarshal(fs.get(t, testDir+"/"+resultName), &result); err != nil || result.State != ExperimentFinished || result.NumTrials != 2 || result.ID != testApp+"_1" {
+	var result experiment.Result
+	if err := json.Unmarshal(fs.get(t, testDir+"/"+resultName), &result); err != nil || result.State != protocol.ExperimentFinished || result.NumTrials != 2 || result.ID != testApp+"_1" {
 		t.Errorf("%+v %v", result, err)
 	}
 	d.http.CloseIdleConnections()
@@ -1028,7 +1030,7 @@ func TestATakeoverReadsWhatFollowsTheSnapshot(t *testing.T) {
 		if _, err := c[0].report(a, i, i, 0.5); err != nil {
 			t.Fatal(err)
 		}
-		var f snapshotFile
+		var f experiment.SnapshotFile
 		fs.mu.Lock()
 		if s := fs.files[testDir+"/"+snapshotName]; s != nil && json.Unmarshal(s.data, &f) == nil {
 			offset = f.Offset

@@ -16,6 +16,8 @@ import (
 
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/experiment"
+	"github.com/gohops/hops/training/protocol"
 )
 
 // client speaks the protocol as an executor does.
@@ -73,11 +75,11 @@ func (c *client) raw(ctx context.Context, method, p string, body []byte, out any
 		return fmt.Errorf("an answer without proof: %s: %s", resp.Status, b)
 	}
 	if resp.StatusCode >= 300 {
-		var e ErrorBody
+		var e protocol.ErrorBody
 		if err := json.Unmarshal(b, &e); err != nil {
 			return fmt.Errorf("%s: %s", resp.Status, b)
 		}
-		return &refusal{resp.StatusCode, e.Error}
+		return &experiment.Refusal{Status: resp.StatusCode, ErrorDetail: e.Error}
 	}
 	if out == nil {
 		return nil
@@ -89,8 +91,8 @@ func (c *client) raw(ctx context.Context, method, p string, body []byte, out any
 func (c *client) insist(ctx context.Context, method, p string, in, out any) error {
 	for {
 		err := c.call(ctx, method, p, in, out)
-		re, ok := errors.AsType[*refusal](err)
-		if err == nil || ok && re.Code != CodeNotReady || ctx.Err() != nil {
+		re, ok := errors.AsType[*experiment.Refusal](err)
+		if err == nil || ok && re.Code != protocol.CodeNotReady || ctx.Err() != nil {
 			return err
 		}
 		select {
@@ -101,14 +103,14 @@ func (c *client) insist(ctx context.Context, method, p string, in, out any) erro
 	}
 }
 
-func (c *client) register(ctx context.Context, holding *Held) (out RegisteredExecutor, err error) {
-	err = c.insist(ctx, "POST", "/v1/executors", RegisterExecutor{Protocol: 1, ContainerID: c.container, Instance: c.instance, Host: "h", Holding: holding}, &out)
+func (c *client) register(ctx context.Context, holding *protocol.Held) (out protocol.RegisteredExecutor, err error) {
+	err = c.insist(ctx, "POST", "/v1/executors", protocol.RegisterExecutor{Protocol: 1, ContainerID: c.container, Instance: c.instance, Host: "h", Holding: holding}, &out)
 	c.executor = out.Executor
 	return out, err
 }
 
 func codeOf(err error) string {
-	if re, ok := errors.AsType[*refusal](err); ok {
+	if re, ok := errors.AsType[*experiment.Refusal](err); ok {
 		return re.Code
 	}
 	return fmt.Sprint(err)
@@ -124,11 +126,11 @@ type worker struct {
 	// every checkpoints each so-many-th epoch.
 	every int64
 	// epoch is told before each report; returning false ends the worker as if killed.
-	epoch func(a *Assignment, step int64) bool
+	epoch func(a *protocol.Assignment, step int64) bool
 	// reported is told after each acknowledged report, before the checkpoint; returning false ends the worker as if killed.
-	reported func(a *Assignment, step int64, v float64) bool
+	reported func(a *protocol.Assignment, step int64, v float64) bool
 	// firsts records the first step of each attempt.
-	firsts func(a *Assignment, step int64)
+	firsts func(a *protocol.Assignment, step int64)
 }
 
 var errKilled = errors.New("killed")
@@ -139,9 +141,9 @@ func (w *worker) run(ctx context.Context) error {
 		return err
 	}
 	for {
-		var n Next
+		var n protocol.Next
 		err := w.insist(ctx, "GET", "/v1/executors/"+w.executor+"/next?wait=5", nil, &n)
-		if codeOf(err) == CodeUnknownExecutor || codeOf(err) == CodeUnauthorized {
+		if codeOf(err) == protocol.CodeUnknownExecutor || codeOf(err) == protocol.CodeUnauthorized {
 			if _, err = w.register(ctx, nil); err == nil {
 				continue
 			}
@@ -150,17 +152,17 @@ func (w *worker) run(ctx context.Context) error {
 			return err
 		}
 		switch n.Action {
-		case ActionDrain, ActionStop:
+		case protocol.ActionDrain, protocol.ActionStop:
 			return nil
-		case ActionTrial:
-			if err := w.trial(ctx, n.Trial); err != nil && codeOf(err) != CodeStaleAttempt {
+		case protocol.ActionTrial:
+			if err := w.trial(ctx, n.Trial); err != nil && codeOf(err) != protocol.CodeStaleAttempt {
 				return err
 			}
 		}
 	}
 }
 
-func (w *worker) trial(ctx context.Context, a *Assignment) error {
+func (w *worker) trial(ctx context.Context, a *protocol.Assignment) error {
 	base := fmt.Sprintf("/v1/trials/%v/%d/", a.Trial, a.Attempt)
 	start := int64(1)
 	if a.Resume != nil {
@@ -180,8 +182,8 @@ func (w *worker) trial(ctx context.Context, a *Assignment) error {
 		}
 		value = w.value(a.Params, step)
 		seq++
-		var out Reported
-		err := w.insist(ctx, "POST", base+"report", Report{Events: []MetricEvent{{Seq: seq, Step: step, Time: 1, Metrics: map[string]training.Metric{"acc": training.M(value)}}}}, &out)
+		var out protocol.Reported
+		err := w.insist(ctx, "POST", base+"report", protocol.Report{Events: []protocol.MetricEvent{{Seq: seq, Step: step, Time: 1, Metrics: map[string]training.Metric{"acc": training.M(value)}}}}, &out)
 		if err != nil {
 			return err
 		}
@@ -191,8 +193,8 @@ func (w *worker) trial(ctx context.Context, a *Assignment) error {
 		if w.reported != nil && !w.reported(a, step, value) {
 			return errKilled
 		}
-		if out.Op == OpStop || out.Op == OpPause {
-			return w.insist(ctx, "POST", base+"final", Final{Seq: seq, Status: training.Stopped}, nil)
+		if out.Op == protocol.OpStop || out.Op == protocol.OpPause {
+			return w.insist(ctx, "POST", base+"final", protocol.Final{Seq: seq, Status: training.Stopped}, nil)
 		}
 		if w.every > 0 && step%w.every == 0 {
 			if err := w.checkpoint(ctx, a, step); err != nil {
@@ -203,23 +205,23 @@ func (w *worker) trial(ctx context.Context, a *Assignment) error {
 			time.Sleep(w.pause)
 		}
 	}
-	return w.insist(ctx, "POST", base+"final", Final{Seq: seq, Status: training.Completed, Metric: &training.Metric{Value: value}}, nil)
+	return w.insist(ctx, "POST", base+"final", protocol.Final{Seq: seq, Status: training.Completed, Metric: &training.Metric{Value: value}}, nil)
 }
 
-func (w *worker) checkpoint(ctx context.Context, a *Assignment, step int64) error {
+func (w *worker) checkpoint(ctx context.Context, a *protocol.Assignment, step int64) error {
 	c := writeCheckpoint(w.fs, a.Dirs.Checkpoints, a.Trial, a.Attempt, step)
 	return w.insist(ctx, "POST", fmt.Sprintf("/v1/trials/%v/%d/checkpoint", a.Trial, a.Attempt), c, nil)
 }
 
 // writeCheckpoint writes a whole checkpoint and makes its commit.
-func writeCheckpoint(fs *memFS, dir string, id training.TrialID, attempt int, step int64) Commit {
+func writeCheckpoint(fs *memFS, dir string, id training.TrialID, attempt int, step int64) protocol.Commit {
 	uri := path.Join(dir, fmt.Sprintf("step-%d", step))
 	data := []byte(fmt.Sprintf(`{"step": %d}`, step))
 	files := []training.File{{Name: "model.json", Size: int64(len(data)), CRC32: crc32.ChecksumIEEE(data)}}
 	m, _ := json.Marshal(training.Manifest{Version: 1, Trial: id, Attempt: attempt, Step: step, Files: files})
 	fs.put(path.Join(uri, "model.json"), data)
 	fs.put(path.Join(uri, training.ManifestName), m)
-	return Commit{Step: step, URI: uri, Files: files}
+	return protocol.Commit{Step: step, URI: uri, Files: files}
 }
 
 func (c *client) String() string { return strings.TrimPrefix(c.container, "container_") }

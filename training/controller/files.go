@@ -14,6 +14,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/experiment"
+	"github.com/gohops/hops/training/protocol"
 )
 
 // files writes what the directory of the experiment shows beside the journal: small files of trials, the log for
@@ -23,7 +25,7 @@ type files struct {
 	fs   FS
 	dir  string
 	log  *slog.Logger
-	view func(func(*experiment))
+	view func(func(*experiment.Experiment))
 
 	more chan struct{} // capacity 1
 
@@ -35,23 +37,23 @@ type files struct {
 	idle    chan struct{} // closed while nothing is left to do
 }
 
-func newFiles(f FS, dir string, log *slog.Logger, view func(func(*experiment))) *files {
+func newFiles(f FS, dir string, log *slog.Logger, view func(func(*experiment.Experiment))) *files {
 	w := &files{fs: f, dir: dir, log: log, view: view, more: make(chan struct{}, 1), dirty: map[training.TrialID]bool{}, idle: make(chan struct{})}
 	close(w.idle)
 	return w
 }
 
 // add queues work.
-func (f *files) add(fx effects) {
-	if len(fx.touched)+len(fx.deletes)+len(fx.lines) == 0 {
+func (f *files) add(fx experiment.Effects) {
+	if len(fx.Touched)+len(fx.Deletes)+len(fx.Lines) == 0 {
 		return
 	}
 	f.mu.Lock()
-	for id := range fx.touched {
+	for id := range fx.Touched {
 		f.dirty[id] = true
 	}
-	f.deletes = append(f.deletes, fx.deletes...)
-	f.lines = append(f.lines, fx.lines...)
+	f.deletes = append(f.deletes, fx.Deletes...)
+	f.lines = append(f.lines, fx.Lines...)
 	if !f.busy {
 		f.busy = true
 		f.idle = make(chan struct{})
@@ -113,7 +115,7 @@ func (f *files) run(ctx context.Context) error {
 		}
 		again := f.work(ctx, dirty, deletes)
 		pause = filesPause
-		if len(again.touched)+len(again.deletes) > 0 {
+		if len(again.Touched)+len(again.Deletes) > 0 {
 			pause = time.Second
 		}
 		f.add(again)
@@ -127,9 +129,9 @@ func (f *files) run(ctx context.Context) error {
 }
 
 // work writes the files of trials and removes checkpoints; what failed comes back.
-func (f *files) work(ctx context.Context, dirty map[training.TrialID]bool, deletes []string) effects {
+func (f *files) work(ctx context.Context, dirty map[training.TrialID]bool, deletes []string) experiment.Effects {
 	var mu sync.Mutex
-	again := effects{touched: map[training.TrialID]bool{}}
+	again := experiment.Effects{Touched: map[training.TrialID]bool{}}
 	var g errgroup.Group
 	g.SetLimit(4)
 	for id := range dirty {
@@ -137,7 +139,7 @@ func (f *files) work(ctx context.Context, dirty map[training.TrialID]bool, delet
 			if err := f.writeTrial(ctx, id); err != nil && ctx.Err() == nil {
 				f.log.Warn("files of a trial", "trial", id, "err", err)
 				mu.Lock()
-				again.touched[id] = true
+				again.Touched[id] = true
 				mu.Unlock()
 			}
 			return nil
@@ -148,7 +150,7 @@ func (f *files) work(ctx context.Context, dirty map[training.TrialID]bool, delet
 			if err := f.fs.Delete(ctx, dir); err != nil && ctx.Err() == nil {
 				f.log.Warn("removing a checkpoint", "path", dir, "err", err)
 				mu.Lock()
-				again.deletes = append(again.deletes, dir)
+				again.Deletes = append(again.Deletes, dir)
 				mu.Unlock()
 			}
 			return nil
@@ -184,13 +186,13 @@ func (f *files) writeLog(ctx context.Context, w FileWriter, name string, lines [
 
 // writeTrial writes a trial's files as far as it has come: .hparams.json when it starts, the rest when it pauses or ends.
 func (f *files) writeTrial(ctx context.Context, id training.TrialID) error {
-	var row TrialStatus
+	var row protocol.TrialStatus
 	var outputs any
 	var metric *float64
 	first := false
-	f.view(func(x *experiment) {
-		t := x.trial(id)
-		row, outputs, metric = x.row(t, true), x.outputs(t), t.Metric
+	f.view(func(x *experiment.Experiment) {
+		t := x.Trial(id)
+		row, outputs, metric = x.Row(t, true), x.Outputs(t), t.Metric
 		first = t.Attempt <= 1
 	})
 	dir := path.Join(f.dir, id.String())
@@ -217,9 +219,9 @@ func (f *files) writeTrial(ctx context.Context, id training.TrialID) error {
 
 // finish writes the sums of an experiment that is over.
 func (f *files) finish(ctx context.Context) error {
-	var result Result
-	var all combinations
-	f.view(func(x *experiment) { result, all = x.result(), x.combinations() })
+	var result experiment.Result
+	var all experiment.Combinations
+	f.view(func(x *experiment.Experiment) { result, all = x.Result(), x.Combinations() })
 	for _, file := range []struct {
 		name string
 		v    any
@@ -239,7 +241,7 @@ func (f *files) finish(ctx context.Context) error {
 func (f *files) sweep(ctx context.Context) {
 	keep := map[string]bool{}
 	var dirs []string
-	f.view(func(x *experiment) {
+	f.view(func(x *experiment.Experiment) {
 		for _, t := range x.Trials {
 			for _, c := range t.Checks {
 				keep[c.URI] = true

@@ -13,6 +13,7 @@ import (
 	"github.com/gohops/hops/resourcemanager"
 	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
 	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/experiment"
 )
 
 // fleet keeps the containers of the executors: it asks the resource manager for as many as the experiment wants, takes
@@ -33,8 +34,8 @@ type fleet struct {
 	resources *rmpb.Resources
 	// experiment reads and changes the experiment.
 	experiment interface {
-		propose(ctx context.Context, run func(*experiment, training.Millis) (*entry, error)) error
-		view(func(*experiment))
+		propose(ctx context.Context, run func(*experiment.Experiment, training.Millis) (*experiment.Entry, error)) error
+		view(func(*experiment.Experiment))
 	}
 
 	changed chan struct{} // capacity 1: something to look at
@@ -213,14 +214,14 @@ func (f *fleet) left(ctx context.Context) {
 func (f *fleet) look(now time.Time) (late []*container, forgive string) {
 	var wanted, usable int
 	var excluded []string
-	executors := map[string]executor{}
-	f.experiment.view(func(x *experiment) {
-		wanted, usable, excluded = x.wanted(), x.usable(), x.excluded()
-		if x.over() {
+	executors := map[string]experiment.Executor{}
+	f.experiment.view(func(x *experiment.Experiment) {
+		wanted, usable, excluded = x.Wanted(), x.Usable(), x.Excluded()
+		if x.Over() {
 			wanted = 0
 		}
 		for _, w := range x.Executors {
-			if w.alive() {
+			if w.Alive() {
 				executors[w.Container] = *w
 			}
 		}
@@ -242,7 +243,7 @@ func (f *fleet) look(now time.Time) (late []*container, forgive string) {
 			f.releaseLocked(c)
 		case !registered:
 			starting++
-		case w.State == executorDraining && w.Trial == 0:
+		case w.State == experiment.ExecutorDraining && w.Trial == 0:
 			if c.drainingSince.IsZero() {
 				c.drainingSince = now
 			} else if now.Sub(c.drainingSince) > f.times.Drain {
@@ -284,8 +285,8 @@ func (f *fleet) run(ctx context.Context) error {
 			}
 		}
 		if forgive != "" {
-			err := f.experiment.propose(ctx, func(x *experiment, now training.Millis) (*entry, error) {
-				return x.propose(now, &entry{Forgiven: &forgiven{Node: forgive}})
+			err := f.experiment.propose(ctx, func(x *experiment.Experiment, now training.Millis) (*experiment.Entry, error) {
+				return x.Propose(now, &experiment.Entry{Forgiven: &experiment.Forgiven{Node: forgive}})
 			})
 			if err != nil {
 				return err
@@ -295,7 +296,7 @@ func (f *fleet) run(ctx context.Context) error {
 		if len(r.Asks)+len(r.Cancel)+len(r.Release) == 0 && time.Since(sent) < beat {
 			continue
 		}
-		f.experiment.view(func(x *experiment) { r.Progress = x.progress() })
+		f.experiment.view(func(x *experiment.Experiment) { r.Progress = x.Progress() })
 		sequence++
 		r.Sequence, sent = sequence, time.Now()
 		if _, err := f.rm.Allocate(ctx, r); err != nil {
@@ -366,16 +367,16 @@ func (f *fleet) handle(ctx context.Context, e *rmpb.Event) error {
 		return f.nodeLost(ctx, e.GetNodeLost().GetNodeId())
 	case e.GetPreempt() != nil:
 		p := e.GetPreempt()
-		return f.experiment.propose(ctx, func(x *experiment, now training.Millis) (*entry, error) {
-			w := x.inContainer(p.GetContainerId())
-			if w == nil || !w.alive() || w.Preempted != "" {
+		return f.experiment.propose(ctx, func(x *experiment.Experiment, now training.Millis) (*experiment.Entry, error) {
+			w := x.InContainer(p.GetContainerId())
+			if w == nil || !w.Alive() || w.Preempted != "" {
 				return nil, nil
 			}
 			reason := p.GetReason()
 			if reason == "" {
 				reason = "the resource manager takes its container away"
 			}
-			return x.propose(now, &entry{Preempted: &preempted{w.ID, reason}})
+			return x.Propose(now, &experiment.Entry{Preempted: &experiment.Preempted{Executor: w.ID, Reason: reason}})
 		})
 	case e.GetPending() != nil:
 		f.mu.Lock()
@@ -407,14 +408,14 @@ func (f *fleet) completed(ctx context.Context, done *rmpb.Completed) error {
 		why += ": " + d
 	}
 	had := false
-	err := f.experiment.propose(ctx, func(x *experiment, now training.Millis) (*entry, error) {
-		w := x.inContainer(done.GetContainerId())
+	err := f.experiment.propose(ctx, func(x *experiment.Experiment, now training.Millis) (*experiment.Entry, error) {
+		w := x.InContainer(done.GetContainerId())
 		had = w != nil
-		if w == nil || !w.alive() {
+		if w == nil || !w.Alive() {
 			return nil, nil
 		}
-		told := w.Trial == 0 && (w.State == executorDraining || x.over())
-		return x.propose(now, &entry{Lost: &lost{Executor: w.ID, Reason: "its container ended, " + why, Blame: !told && !status.ClusterFault(), Told: told}})
+		told := w.Trial == 0 && (w.State == experiment.ExecutorDraining || x.Over())
+		return x.Propose(now, &experiment.Entry{Lost: &experiment.Lost{Executor: w.ID, Reason: "its container ended, " + why, Blame: !told && !status.ClusterFault(), Told: told}})
 	})
 	if err != nil || had || !first || status.ClusterFault() {
 		return err
@@ -436,11 +437,11 @@ func (f *fleet) over() bool {
 }
 
 func (f *fleet) notStarted(ctx context.Context, c *container, why, log string) error {
-	return f.experiment.propose(ctx, func(x *experiment, now training.Millis) (*entry, error) {
-		if x.over() {
+	return f.experiment.propose(ctx, func(x *experiment.Experiment, now training.Millis) (*experiment.Entry, error) {
+		if x.Over() {
 			return nil, nil
 		}
-		return x.propose(now, &entry{NotStarted: &notStarted{Container: c.id, Node: c.node, Reason: why, Log: log}})
+		return x.Propose(now, &experiment.Entry{NotStarted: &experiment.NotStarted{Container: c.id, Node: c.node, Reason: why, Log: log}})
 	})
 }
 
@@ -456,12 +457,12 @@ func (f *fleet) nodeLost(ctx context.Context, node string) error {
 	f.mu.Unlock()
 	slices.Sort(ids)
 	for _, id := range ids {
-		err := f.experiment.propose(ctx, func(x *experiment, now training.Millis) (*entry, error) {
-			w := x.inContainer(id)
-			if w == nil || !w.alive() {
+		err := f.experiment.propose(ctx, func(x *experiment.Experiment, now training.Millis) (*experiment.Entry, error) {
+			w := x.InContainer(id)
+			if w == nil || !w.Alive() {
 				return nil, nil
 			}
-			return x.propose(now, &entry{Lost: &lost{Executor: w.ID, Reason: "node " + node + " is lost"}})
+			return x.Propose(now, &experiment.Entry{Lost: &experiment.Lost{Executor: w.ID, Reason: "node " + node + " is lost"}})
 		})
 		if err != nil {
 			return err

@@ -5,16 +5,19 @@ import (
 	"fmt"
 	"log/slog"
 	"path"
+
+	"github.com/gohops/hops/training/experiment"
+	"github.com/gohops/hops/training/protocol"
 )
 
 // History folds the journal in an experiment's directory: what is known of an experiment that has left no result, because
 // its controller is gone or still at work. The journal's writer is not disturbed. metadata.ErrNotExist: there is no journal.
-func History(ctx context.Context, f FS, dir string) (*ExperimentStatus, error) {
+func History(ctx context.Context, f FS, dir string) (*protocol.ExperimentStatus, error) {
 	x, err := fold(ctx, f, path.Join(dir, journalName), false)
 	if err != nil {
 		return nil, err
 	}
-	s := x.status(x.Now, true)
+	s := x.Status(x.Now, true)
 	return &s, nil
 }
 
@@ -25,13 +28,13 @@ func CheckReplay(ctx context.Context, f FS, dir string) error {
 	return err
 }
 
-func fold(ctx context.Context, f FS, name string, compare bool) (*experiment, error) {
-	x := newExperiment()
-	x.compare = compare
+func fold(ctx context.Context, f FS, name string, compare bool) (*experiment.Experiment, error) {
+	x := experiment.New()
+	x.Compare = compare
 	j := &journal{fs: f, path: name, log: slog.New(slog.DiscardHandler)}
-	if err := j.read(ctx, func(e *entry) error {
-		err := x.apply(e)
-		x.take()
+	if err := j.read(ctx, func(e *experiment.Entry) error {
+		err := x.Apply(e)
+		x.Take()
 		return err
 	}); err != nil {
 		return nil, err

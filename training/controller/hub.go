@@ -9,6 +9,9 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/gohops/hops/training/experiment"
+	"github.com/gohops/hops/training/protocol"
 )
 
 // hubEvents is how many events are held for watchers that come back; one that was away longer gets a reset.
@@ -20,7 +23,7 @@ const watchBeat = 15 * time.Second
 // hub keeps the newest events for those who watch the experiment.
 type hub struct {
 	mu     sync.Mutex
-	events []streamEvent
+	events []experiment.StreamEvent
 	floor  int64         // ids at or below are not held (completely)
 	more   chan struct{} // closed when events are added
 	closed bool
@@ -29,7 +32,7 @@ type hub struct {
 func newHub(floor int64) *hub { return &hub{floor: floor, more: make(chan struct{})} }
 
 // publish adds events. Those of one id come in one call.
-func (h *hub) publish(events []streamEvent) {
+func (h *hub) publish(events []experiment.StreamEvent) {
 	if len(events) == 0 {
 		return
 	}
@@ -38,7 +41,7 @@ func (h *hub) publish(events []streamEvent) {
 	h.events = append(h.events, events...)
 	if len(h.events) > 2*hubEvents {
 		n := len(h.events) - hubEvents
-		h.floor = h.events[n-1].id
+		h.floor = h.events[n-1].ID
 		h.events = slices.Clone(h.events[n:])
 	}
 	close(h.more)
@@ -57,18 +60,18 @@ func (h *hub) close() {
 }
 
 // since lists the events after an id; ok is false when they are not all held.
-func (h *hub) since(id int64) (events []streamEvent, more <-chan struct{}, closed, ok bool) {
+func (h *hub) since(id int64) (events []experiment.StreamEvent, more <-chan struct{}, closed, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if id < h.floor {
 		return nil, h.more, h.closed, false
 	}
-	i, _ := slices.BinarySearchFunc(h.events, id+1, func(e streamEvent, id int64) int { return int(e.id - id) })
+	i, _ := slices.BinarySearchFunc(h.events, id+1, func(e experiment.StreamEvent, id int64) int { return int(e.ID - id) })
 	return h.events[i:], h.more, h.closed, true
 }
 
 // serve writes the stream to one watcher. reset makes the whole status, with the id of its last event.
-func (h *hub) serve(w http.ResponseWriter, r *http.Request, reset func() ExperimentStatus) {
+func (h *hub) serve(w http.ResponseWriter, r *http.Request, reset func() protocol.ExperimentStatus) {
 	control := http.NewResponseController(w)
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
@@ -92,15 +95,15 @@ func (h *hub) serve(w http.ResponseWriter, r *http.Request, reset func() Experim
 		if at < 0 || !ok {
 			s := reset()
 			at = s.Event
-			encodeEvent(&b, EventReset, at, true, s)
+			encodeEvent(&b, protocol.EventReset, at, true, s)
 			if !send() {
 				return
 			}
 			continue
 		}
 		for i, e := range events {
-			encodeEvent(&b, e.name, e.id, i == len(events)-1 || events[i+1].id != e.id, e.data)
-			at = e.id
+			encodeEvent(&b, e.Name, e.ID, i == len(events)-1 || events[i+1].ID != e.ID, e.Data)
+			at = e.ID
 			if b.Len() > 64<<10 && !send() {
 				return
 			}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/training/experiment"
 )
 
 // errSuperseded: another attempt of the controller writes the journal; this one must exit at once.
@@ -58,7 +59,7 @@ func createJournal(ctx context.Context, f FS, path string, log *slog.Logger) (*j
 
 // resumeJournal takes a journal over from a controller that is gone: it reads the entries after entry n, the first of
 // them at offset or later, and hands each to apply.
-func resumeJournal(ctx context.Context, f FS, path string, offset, n int64, log *slog.Logger, apply func(*entry) error) (*journal, error) {
+func resumeJournal(ctx context.Context, f FS, path string, offset, n int64, log *slog.Logger, apply func(*experiment.Entry) error) (*journal, error) {
 	if err := f.Seal(ctx, path); err != nil {
 		return nil, err
 	}
@@ -75,7 +76,7 @@ func resumeJournal(ctx context.Context, f FS, path string, offset, n int64, log 
 }
 
 // read takes in what follows the known end, entries of which are new.
-func (j *journal) read(ctx context.Context, apply func(*entry) error) error {
+func (j *journal) read(ctx context.Context, apply func(*experiment.Entry) error) error {
 	in, err := j.fs.Open(ctx, j.path, j.size)
 	if err != nil {
 		return err
@@ -92,7 +93,7 @@ func (j *journal) read(ctx context.Context, apply func(*entry) error) error {
 			j.torn = len(text) > 0
 			return nil
 		}
-		e, err := decodeEntry(text)
+		e, err := experiment.DecodeEntry(text)
 		if err != nil {
 			if len(bytes.TrimSpace(text)) > 0 {
 				j.log.Warn("skipping a torn line of the journal", "path", j.path, "offset", j.size-int64(len(text)), "err", err)
@@ -189,10 +190,10 @@ func (j *journal) takeBack(ctx context.Context, lines []line) error {
 	if err := j.fs.Seal(ctx, j.path); err != nil {
 		return err
 	}
-	err := j.read(ctx, func(e *entry) error {
+	err := j.read(ctx, func(e *experiment.Entry) error {
 		for _, l := range lines {
 			if l.n == e.N {
-				if mine, err := e.encode(); err == nil && bytes.Equal(mine, l.data) {
+				if mine, err := e.Encode(); err == nil && bytes.Equal(mine, l.data) {
 					return nil
 				}
 			}

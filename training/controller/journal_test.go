@@ -19,6 +19,8 @@ import (
 
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/experiment"
+	"github.com/gohops/hops/training/protocol"
 )
 
 const journalPath = "/e/" + journalName
@@ -26,15 +28,15 @@ const journalPath = "/e/" + journalName
 var quiet = slog.New(slog.DiscardHandler)
 
 // recorded makes an experiment of n entries with its journal's lines.
-func recorded(t testing.TB, n int) (x *experiment, lines []line) {
+func recorded(t testing.TB, n int) (x *experiment.Experiment, lines []line) {
 	t.Helper()
 	spec, err := training.ParseSpec([]byte(ashaSpec), "ann")
 	if err != nil {
 		t.Fatal(err)
 	}
-	x = newExperiment()
+	x = experiment.New()
 	now := training.Millis(1_700_000_000_000)
-	add := func(e *entry, err error) {
+	add := func(e *experiment.Entry, err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
@@ -42,41 +44,41 @@ func recorded(t testing.TB, n int) (x *experiment, lines []line) {
 		if e == nil {
 			return
 		}
-		b, err := e.encode()
+		b, err := e.Encode()
 		if err != nil {
 			t.Fatal(err)
 		}
 		lines = append(lines, line{e.N, b})
 	}
-	add(x.propose(now, &entry{Created: &created{Version: journalVersion, ID: "app_1", User: "ann", Directory: "/e", Spec: spec}}))
-	add(x.propose(now, &entry{Started: &started{Attempt: 1}}))
+	add(x.Propose(now, &experiment.Entry{Created: &experiment.Created{Version: experiment.Version, ID: "app_1", User: "ann", Directory: "/e", Spec: spec}}))
+	add(x.Propose(now, &experiment.Entry{Started: &experiment.Started{Attempt: 1}}))
 	r := rand.New(rand.NewPCG(1, 2))
 	for i := range 3 {
-		_, _, e, err := x.register(now, RegisterExecutor{ContainerID: fmt.Sprint("c", i), Instance: "i"}, fmt.Sprint("n", i))
+		_, _, e, err := x.Register(now, protocol.RegisterExecutor{ContainerID: fmt.Sprint("c", i), Instance: "i"}, fmt.Sprint("n", i))
 		add(e, err)
 	}
-	for len(lines) < n && !x.over() {
+	for len(lines) < n && !x.Over() {
 		now++
 		w := x.Executors[r.IntN(len(x.Executors))]
 		if w.Trial == 0 {
-			_, e, err := x.next(now, w.ID)
+			_, e, err := x.Next(now, w.ID)
 			add(e, err)
 			continue
 		}
-		tr := x.trial(w.Trial)
+		tr := x.Trial(w.Trial)
 		switch step := tr.Curve.Len() + 1; {
 		case step > tr.Budget.To:
-			_, e, err := x.final(now, w.Container, tr.ID, tr.Attempt, Final{Seq: tr.Seq, Status: training.Completed})
+			_, e, err := x.Final(now, w.Container, tr.ID, tr.Attempt, protocol.Final{Seq: tr.Seq, Status: training.Completed})
 			add(e, err)
 		case r.IntN(40) == 0:
-			add(x.propose(now, &entry{Lost: &lost{Executor: w.ID, Reason: "test"}}))
-			_, _, e, err := x.register(now, RegisterExecutor{ContainerID: fmt.Sprint("c", len(x.Executors)), Instance: "i"}, "n1")
+			add(x.Propose(now, &experiment.Entry{Lost: &experiment.Lost{Executor: w.ID, Reason: "test"}}))
+			_, _, e, err := x.Register(now, protocol.RegisterExecutor{ContainerID: fmt.Sprint("c", len(x.Executors)), Instance: "i"}, "n1")
 			add(e, err)
 		default:
-			_, e, err := x.report(now, w.Container, tr.ID, tr.Attempt, Report{Events: []MetricEvent{{Seq: tr.Seq + 1, Step: int64(step), Metrics: map[string]training.Metric{"acc": training.M(accuracy(tr.Params, int64(step)))}}}})
+			_, e, err := x.Report(now, w.Container, tr.ID, tr.Attempt, protocol.Report{Events: []protocol.MetricEvent{{Seq: tr.Seq + 1, Step: int64(step), Metrics: map[string]training.Metric{"acc": training.M(accuracy(tr.Params, int64(step)))}}}})
 			add(e, err)
 			if r.IntN(2) == 0 {
-				_, e, err := x.commit(now, w.Container, tr.ID, tr.Attempt, Commit{Step: int64(step), URI: path.Join(x.directories(tr).Checkpoints, fmt.Sprint("step-", step)), Files: []training.File{{Name: "m"}}})
+				_, e, err := x.Commit(now, w.Container, tr.ID, tr.Attempt, protocol.Commit{Step: int64(step), URI: path.Join(x.Directories(tr).Checkpoints, fmt.Sprint("step-", step)), Files: []training.File{{Name: "m"}}})
 				add(e, err)
 			}
 		}
@@ -84,9 +86,9 @@ func recorded(t testing.TB, n int) (x *experiment, lines []line) {
 	return x, lines
 }
 
-func stateOf(t testing.TB, x *experiment) []byte {
+func stateOf(t testing.TB, x *experiment.Experiment) []byte {
 	t.Helper()
-	b, err := x.snapshot(0)
+	b, err := x.Snapshot(0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,8 +118,8 @@ func TestJournalCutAtEveryByteGoesOn(t *testing.T) {
 	for _, cut := range cuts {
 		fs := newMemFS()
 		fs.put(journalPath, whole[:cut])
-		y := newExperiment()
-		j, err := resumeJournal(ctx, fs, journalPath, 0, 0, quiet, y.apply)
+		y := experiment.New()
+		j, err := resumeJournal(ctx, fs, journalPath, 0, 0, quiet, y.Apply)
 		if err != nil {
 			t.Fatalf("cut at %d: %v", cut, err)
 		}
@@ -131,8 +133,8 @@ func TestJournalCutAtEveryByteGoesOn(t *testing.T) {
 		if err := j.close(); err != nil {
 			t.Fatal(err)
 		}
-		z := newExperiment()
-		if _, err := resumeJournal(ctx, fs, journalPath, 0, 0, quiet, z.apply); err != nil {
+		z := experiment.New()
+		if _, err := resumeJournal(ctx, fs, journalPath, 0, 0, quiet, z.Apply); err != nil {
 			t.Fatalf("cut at %d, then completed: %v", cut, err)
 		}
 		if got := stateOf(t, z); !bytes.Equal(want, got) {
@@ -162,8 +164,8 @@ func TestJournalWritesEachEntryOnceThroughFailedFlushes(t *testing.T) {
 			}
 			rest = rest[n:]
 		}
-		y := newExperiment()
-		k, err := resumeJournal(t.Context(), fs, journalPath, 0, 0, quiet, y.apply)
+		y := experiment.New()
+		k, err := resumeJournal(t.Context(), fs, journalPath, 0, 0, quiet, y.Apply)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -181,33 +183,33 @@ func TestSnapshotAndTailMakeTheSameStateAsTheWholeJournal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	y := newExperiment()
+	y := experiment.New()
 	type snap struct{ data []byte }
 	var snaps []snap
 	for _, l := range lines {
-		e, err := decodeEntry(l.data)
+		e, err := experiment.DecodeEntry(l.data)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := y.apply(e); err != nil {
+		if err := y.Apply(e); err != nil {
 			t.Fatal(err)
 		}
 		if err := j.append(t.Context(), []line{l}); err != nil {
 			t.Fatal(err)
 		}
-		b, err := y.snapshot(j.size)
+		b, err := y.Snapshot(j.size)
 		if err != nil {
 			t.Fatal(err)
 		}
 		snaps = append(snaps, snap{b})
 	}
 	for i := 0; i < len(snaps); i += 7 {
-		z, offset, err := restore(snaps[i].data)
+		z, offset, err := experiment.Restore(snaps[i].data)
 		if err != nil {
 			t.Fatal(err)
 		}
 		read := 0
-		_, err = resumeJournal(t.Context(), fs, journalPath, offset, z.N, quiet, func(e *entry) error { read++; return z.apply(e) })
+		_, err = resumeJournal(t.Context(), fs, journalPath, offset, z.N, quiet, func(e *experiment.Entry) error { read++; return z.Apply(e) })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -227,16 +229,16 @@ func TestAControllerWhoseJournalWasTakenOverStops(t *testing.T) {
 	if err := old.append(t.Context(), lines[:10]); err != nil {
 		t.Fatal(err)
 	}
-	y := newExperiment()
-	young, err := resumeJournal(t.Context(), fs, journalPath, 0, 0, quiet, y.apply)
+	y := experiment.New()
+	young, err := resumeJournal(t.Context(), fs, journalPath, 0, 0, quiet, y.Apply)
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := y.propose(1, &entry{Started: &started{Attempt: 2}})
+	e, err := y.Propose(1, &experiment.Entry{Started: &experiment.Started{Attempt: 2}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, _ := e.encode()
+	b, _ := e.Encode()
 	if err := young.append(t.Context(), []line{{e.N, b}}); err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +258,7 @@ func TestAJournalWithAHoleIsCorrupt(t *testing.T) {
 		data = append(data, l.data...)
 	}
 	fs.put(journalPath, data)
-	_, err := resumeJournal(t.Context(), fs, journalPath, 0, 0, quiet, newExperiment().apply)
+	_, err := resumeJournal(t.Context(), fs, journalPath, 0, 0, quiet, experiment.New().Apply)
 	if !errors.Is(err, metadata.ErrCorrupt) {
 		t.Fatalf("%v", err)
 	}
@@ -270,7 +272,7 @@ func TestAJournalOfAnotherSearchIsGoneOnWith(t *testing.T) {
 	var data []byte
 	moved := 0
 	for _, l := range lines {
-		e, err := decodeEntry(l.data)
+		e, err := experiment.DecodeEntry(l.data)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -279,15 +281,15 @@ func TestAJournalOfAnotherSearchIsGoneOnWith(t *testing.T) {
 			e.Assigned.Suggestion.Params["lr"] = training.Float(math.Nextafter(lr, 1))
 			moved++
 		}
-		b, err := e.encode()
+		b, err := e.Encode()
 		if err != nil {
 			t.Fatal(err)
 		}
 		data = append(data, b...)
 	}
 	fs.put("/e/"+journalName, data)
-	x := newExperiment()
-	if _, err := resumeJournal(t.Context(), fs, "/e/"+journalName, 0, 0, quiet, x.apply); err != nil {
+	x := experiment.New()
+	if _, err := resumeJournal(t.Context(), fs, "/e/"+journalName, 0, 0, quiet, x.Apply); err != nil {
 		t.Fatal(err)
 	}
 	if x.N != want.N || len(x.Trials) != len(want.Trials) || moved < 10 || x.Counters != want.Counters {
@@ -313,7 +315,7 @@ func TestTheJournalOfThisSearchReplays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.State != ExperimentRunning || len(s.Trials) < 10 || s.Best == nil || len(s.Trials[0].Curve) == 0 {
+	if s.State != protocol.ExperimentRunning || len(s.Trials) < 10 || s.Best == nil || len(s.Trials[0].Curve) == 0 {
 		t.Errorf("%s, %d trials, best %v, %v", s.State, len(s.Trials), s.Best, err)
 	}
 }
@@ -358,8 +360,8 @@ func TestEntriesThatOutlivedAFailedFlushAreOnDisksToo(t *testing.T) {
 			t.Fatalf("entry %d: %d bytes are on disks, %d were acknowledged", l.n, f.synced, total)
 		}
 	}
-	x := newExperiment()
-	if _, err := resumeJournal(t.Context(), fs, journalPath, 0, 0, quiet, x.apply); err != nil || x.N != 20 {
+	x := experiment.New()
+	if _, err := resumeJournal(t.Context(), fs, journalPath, 0, 0, quiet, x.Apply); err != nil || x.N != 20 {
 		t.Errorf("%d entries are read, %v", x.N, err)
 	}
 }
@@ -405,12 +407,12 @@ func FuzzDecodeEntry(f *testing.F) {
 		f.Add(l.data)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		e, err := decodeEntry(b)
+		e, err := experiment.DecodeEntry(b)
 		if err != nil {
 			return
 		}
-		x := newExperiment()
-		_ = x.apply(e) // must not panic
+		x := experiment.New()
+		_ = x.Apply(e) // must not panic
 	})
 }
 
@@ -439,69 +441,69 @@ func FuzzExecutorBodies(f *testing.F) {
 	f.Add(byte(2), []byte(`{"seq": 0, "status": "COMPLETED", "metric": "text", "outputs": {"x": [1, {"a": null}]}}`))
 	f.Add(byte(3), []byte(`{"protocol": 1, "container_id": "c9", "instance": "i", "holding": {"trial": "0001", "attempt": 1}}`))
 	f.Fuzz(func(t *testing.T, call byte, body []byte) {
-		replayed := func(lines []line) *experiment {
-			x := newExperiment()
+		replayed := func(lines []line) *experiment.Experiment {
+			x := experiment.New()
 			for _, l := range lines {
-				e, err := decodeEntry(l.data)
+				e, err := experiment.DecodeEntry(l.data)
 				if err != nil {
 					t.Fatalf("%s: %v", l.data, err)
 				}
-				if err := x.apply(e); err != nil {
+				if err := x.Apply(e); err != nil {
 					t.Fatalf("%s: %v", l.data, err)
 				}
 			}
 			return x
 		}
 		x := replayed(lines)
-		i := slices.IndexFunc(x.Executors, func(w *executor) bool { return w.alive() && w.Trial != 0 })
+		i := slices.IndexFunc(x.Executors, func(w *experiment.Executor) bool { return w.Alive() && w.Trial != 0 })
 		if i < 0 {
 			t.Fatal("no executor has a trial")
 		}
 		w := x.Executors[i]
-		id, attempt, now := w.Trial, x.trial(w.Trial).Attempt, x.Now+1
+		id, attempt, now := w.Trial, x.Trial(w.Trial).Attempt, x.Now+1
 		read := func(into any) bool { return json.Unmarshal(body, into) == nil }
-		var e *entry
+		var e *experiment.Entry
 		var err error
 		switch call % 4 {
 		case 0:
-			var r Report
+			var r protocol.Report
 			if !read(&r) {
 				return
 			}
-			_, e, err = x.report(now, w.Container, id, attempt, r)
+			_, e, err = x.Report(now, w.Container, id, attempt, r)
 		case 1:
-			var c Commit
+			var c protocol.Commit
 			if !read(&c) {
 				return
 			}
-			_, e, err = x.commit(now, w.Container, id, attempt, c)
+			_, e, err = x.Commit(now, w.Container, id, attempt, c)
 		case 2:
-			var r Final
+			var r protocol.Final
 			if !read(&r) {
 				return
 			}
-			_, e, err = x.final(now, w.Container, id, attempt, r)
+			_, e, err = x.Final(now, w.Container, id, attempt, r)
 		case 3:
-			var r RegisterExecutor
+			var r protocol.RegisterExecutor
 			if !read(&r) {
 				return
 			}
-			_, _, e, err = x.register(now, r, "n1")
+			_, _, e, err = x.Register(now, r, "n1")
 		}
-		if _, ok := errors.AsType[*refusal](err); err != nil && !ok {
+		if _, ok := errors.AsType[*experiment.Refusal](err); err != nil && !ok {
 			t.Fatalf("refused with %v", err)
 		}
 		if e == nil {
 			return
 		}
-		b, err := e.encode()
+		b, err := e.Encode()
 		if err != nil {
 			t.Fatalf("what was taken cannot be written: %v", err)
 		}
 		if again := replayed(append(slices.Clone(lines), line{e.N, b})); !bytes.Equal(stateOf(t, again), stateOf(t, x)) {
 			t.Errorf("the journal makes another experiment\n%s\nof %s", stateOf(t, again), stateOf(t, x))
 		}
-		if _, err := json.Marshal(x.status(now, true)); err != nil {
+		if _, err := json.Marshal(x.Status(now, true)); err != nil {
 			t.Errorf("the status cannot be told: %v", err)
 		}
 	})

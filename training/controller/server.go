@@ -18,6 +18,8 @@ import (
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/experiment"
+	"github.com/gohops/hops/training/protocol"
 )
 
 // route is one call, with the right it needs. serve gets the container whose key signed an executor's request.
@@ -60,7 +62,7 @@ func (c *controller) handler() http.Handler {
 				err = readBody(w, r)
 			}
 			if err == nil && t.right != security.Open && !c.ready.Load() {
-				err = refuse(503, CodeNotReady, "the controller is starting")
+				err = experiment.Refuse(503, protocol.CodeNotReady, "the controller is starting")
 			}
 			if err == nil {
 				err = t.serve(c, w, r, container)
@@ -71,7 +73,7 @@ func (c *controller) handler() http.Handler {
 		})
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		c.answerError(w, refuse(404, CodeNotFound, "no call %s %s", r.Method, r.URL.Path))
+		c.answerError(w, experiment.Refuse(404, protocol.CodeNotFound, "no call %s %s", r.Method, r.URL.Path))
 	})
 	return mux
 }
@@ -86,18 +88,18 @@ func (c *controller) authorize(w http.ResponseWriter, r *http.Request, need secu
 		return c.authorizeExecutor(w, r)
 	case security.Owner:
 		if c.env.Caller == nil {
-			return w, "", refuse(403, CodeForbidden, "users are not served here")
+			return w, "", experiment.Refuse(403, protocol.CodeForbidden, "users are not served here")
 		}
 		caller, err := c.env.Caller(r)
 		if err != nil {
-			return w, "", refuse(401, CodeUnauthorized, "%v", err)
+			return w, "", experiment.Refuse(401, protocol.CodeUnauthorized, "%v", err)
 		}
 		if caller.Superuser || caller.User == c.env.User {
 			return w, "", nil
 		}
-		return w, "", refuse(403, CodeForbidden, "the experiment belongs to %s, not to %s", c.env.User, caller.User)
+		return w, "", experiment.Refuse(403, protocol.CodeForbidden, "the experiment belongs to %s, not to %s", c.env.User, caller.User)
 	}
-	return w, "", refuse(403, CodeForbidden, "nobody has a right to this call")
+	return w, "", experiment.Refuse(403, protocol.CodeForbidden, "nobody has a right to this call")
 }
 
 // authorizeExecutor finds the container whose key signed a request. Only once it is sure that the request was made for
@@ -106,18 +108,18 @@ func (c *controller) authorize(w http.ResponseWriter, r *http.Request, need secu
 func (c *controller) authorizeExecutor(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, string, error) {
 	s, ok := security.ParseSignature(r)
 	if !ok {
-		return w, "", refuse(401, CodeUnauthorized, "the request carries no signature")
+		return w, "", experiment.Refuse(401, protocol.CodeUnauthorized, "the request carries no signature")
 	}
 	k := c.fleet.await(r.Context(), s.Container, c.times.Grant)
 	if k == nil || !k.key.Signed(r, c.env.Listener.Addr().String(), s) {
-		return w, "", refuse(401, CodeUnauthorized, "the request is not signed with the key of a container of this experiment, for the address %s", c.env.Listener.Addr())
+		return w, "", experiment.Refuse(401, protocol.CodeUnauthorized, "the request is not signed with the key of a container of this experiment, for the address %s", c.env.Listener.Addr())
 	}
 	w = &provenWriter{w, k.key, s.Number}
 	switch err := k.admission.Admit(s.Number, time.Now()); {
 	case errors.Is(err, security.ErrSkew):
-		return w, "", refuse(401, CodeClockSkew, "%v", err)
+		return w, "", experiment.Refuse(401, protocol.CodeClockSkew, "%v", err)
 	case err != nil:
-		return w, "", refuse(409, CodeRepeated, "%v", err)
+		return w, "", experiment.Refuse(409, protocol.CodeRepeated, "%v", err)
 	}
 	r.Body = &sumReader{ReadCloser: r.Body, want: s.Body, hash: sha256.New()}
 	return w, k.id, nil
@@ -144,7 +146,7 @@ func (s *sumReader) Read(p []byte) (int, error) {
 	n, err := s.ReadCloser.Read(p)
 	s.hash.Write(p[:n])
 	if errors.Is(err, io.EOF) && hex.EncodeToString(s.hash.Sum(nil)) != s.want {
-		return n, refuse(401, CodeUnauthorized, "the body is not the one that was signed")
+		return n, experiment.Refuse(401, protocol.CodeUnauthorized, "the body is not the one that was signed")
 	}
 	return n, err
 }
@@ -159,7 +161,7 @@ func readBody(w http.ResponseWriter, r *http.Request) error {
 	}
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(bodyPatience))
-	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
+	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, protocol.MaxBody))
 	_ = control.SetReadDeadline(time.Time{})
 	r.Body = io.NopCloser(bytes.NewReader(b))
 	return err
@@ -167,18 +169,18 @@ func readBody(w http.ResponseWriter, r *http.Request) error {
 
 func (c *controller) answerError(w http.ResponseWriter, err error) {
 	var tooLarge *http.MaxBytesError
-	re, ok := errors.AsType[*refusal](err)
+	re, ok := errors.AsType[*experiment.Refusal](err)
 	switch {
 	case ok:
 	case errors.As(err, &tooLarge):
-		re = refuse(413, CodeTooLarge, "the request has more than %d bytes", tooLarge.Limit)
+		re = experiment.Refuse(413, protocol.CodeTooLarge, "the request has more than %d bytes", tooLarge.Limit)
 	default: // also when the controller is ending: no answer would be an empty 200, which reads as an acknowledgement
-		re = refuse(503, CodeNotReady, "%v", err)
+		re = experiment.Refuse(503, protocol.CodeNotReady, "%v", err)
 	}
-	if re.status == 503 {
+	if re.Status == 503 {
 		w.Header().Set("Retry-After", "1")
 	}
-	answer(w, re.status, ErrorBody{re.ErrorDetail})
+	answer(w, re.Status, protocol.ErrorBody{Error: re.ErrorDetail})
 }
 
 func answer(w http.ResponseWriter, status int, body any) {
@@ -202,7 +204,7 @@ func decode(r *http.Request, to any) error {
 		return err
 	}
 	if err := json.Unmarshal(b, to); err != nil {
-		return refuse(400, CodeBadRequest, "%s %s: %v", r.Method, r.URL.Path, err)
+		return experiment.Refuse(400, protocol.CodeBadRequest, "%s %s: %v", r.Method, r.URL.Path, err)
 	}
 	return nil
 }
@@ -212,7 +214,7 @@ func attemptOf(r *http.Request) (training.TrialID, int, error) {
 	id, err := training.ParseTrialID(r.PathValue("trial"))
 	n, err2 := strconv.Atoi(r.PathValue("attempt"))
 	if err != nil || err2 != nil || n < 1 {
-		return 0, 0, refuse(404, CodeNotFound, "%q is not an attempt at a trial", r.PathValue("trial")+"/"+r.PathValue("attempt"))
+		return 0, 0, experiment.Refuse(404, protocol.CodeNotFound, "%q is not an attempt at a trial", r.PathValue("trial")+"/"+r.PathValue("attempt"))
 	}
 	return id, n, nil
 }
@@ -229,35 +231,35 @@ func (c *controller) serveHealth(w http.ResponseWriter, _ *http.Request, _ strin
 }
 
 func (c *controller) serveRegister(w http.ResponseWriter, r *http.Request, container string) error {
-	var body RegisterExecutor
+	var body protocol.RegisterExecutor
 	if err := decode(r, &body); err != nil {
 		return err
 	}
 	switch {
-	case body.Protocol != ProtocolVersion:
-		return refuse(400, CodeBadRequest, "the executor speaks protocol %d, the controller %d", body.Protocol, ProtocolVersion)
+	case body.Protocol != protocol.ProtocolVersion:
+		return experiment.Refuse(400, protocol.CodeBadRequest, "the executor speaks protocol %d, the controller %d", body.Protocol, protocol.ProtocolVersion)
 	case body.ContainerID != container:
-		return refuse(403, CodeForbidden, "the token belongs to %s, not to %s", container, body.ContainerID)
+		return experiment.Refuse(403, protocol.CodeForbidden, "the token belongs to %s, not to %s", container, body.ContainerID)
 	case body.Instance == "" || len(body.Instance) > 64 || len(body.Host) > 255 || len(body.GPUs) > 64:
-		return refuse(400, CodeBadRequest, "an instance of 1 to 64 bytes, a host name of at most 255 and at most 64 GPUs are needed")
+		return experiment.Refuse(400, protocol.CodeBadRequest, "an instance of 1 to 64 bytes, a host name of at most 255 and at most 64 GPUs are needed")
 	}
-	var out RegisteredExecutor
+	var out protocol.RegisteredExecutor
 	status := 200
-	err := c.propose(r.Context(), func(x *experiment, now training.Millis) (*entry, error) {
-		e, fresh, entry, err := x.register(now, body, c.fleet.node(container))
+	err := c.propose(r.Context(), func(x *experiment.Experiment, now training.Millis) (*experiment.Entry, error) {
+		e, fresh, entry, err := x.Register(now, body, c.fleet.node(container))
 		if err != nil {
 			return nil, err
 		}
 		if fresh {
 			status = 201
 		}
-		out = RegisteredExecutor{
+		out = protocol.RegisteredExecutor{
 			Executor: e.ID, Experiment: x.ID, LeaseMS: c.times.Lease.Milliseconds(), ReportMS: c.times.Report.Milliseconds(),
-			ControllerAttempt: x.Attempt, Directory: x.Directory, Entry: x.spec.Entry, Mode: x.spec.ExecutorMode, Preload: x.spec.Preload,
-			Arguments: x.spec.Arguments, Metric: x.spec.Metric, Direction: x.spec.Direction, StopGraceMS: x.spec.StopGrace.D().Milliseconds(),
-			MetricOptional: x.spec.Optimizer.Type == training.None,
+			ControllerAttempt: x.Attempt, Directory: x.Directory, Entry: x.Spec.Entry, Mode: x.Spec.ExecutorMode, Preload: x.Spec.Preload,
+			Arguments: x.Spec.Arguments, Metric: x.Spec.Metric, Direction: x.Spec.Direction, StopGraceMS: x.Spec.StopGrace.D().Milliseconds(),
+			MetricOptional: x.Spec.Optimizer.Type == training.None,
 		}
-		if x.spec.Code != nil {
+		if x.Spec.Code != nil {
 			out.CodeDir = codeDir
 		}
 		c.heard(e.ID)
@@ -276,26 +278,26 @@ func (c *controller) serveNext(w http.ResponseWriter, r *http.Request, container
 	if v := r.URL.Query().Get("wait"); v != "" {
 		n, err := strconv.ParseFloat(v, 64)
 		if err != nil || !(n >= 0) {
-			return refuse(400, CodeBadRequest, "wait is a number of seconds, not %q", v)
+			return experiment.Refuse(400, protocol.CodeBadRequest, "wait is a number of seconds, not %q", v)
 		}
-		wait = min(n, MaxWaitSeconds)
+		wait = min(n, protocol.MaxWaitSeconds)
 	}
 	until := time.After(time.Duration(wait * float64(time.Second)))
 	for {
 		wake := c.waker()
-		var out Next
-		err := c.propose(r.Context(), func(x *experiment, now training.Millis) (e *entry, err error) {
-			if w := x.executor(id); w == nil || w.Container != container {
-				return nil, refuse(404, CodeUnknownExecutor, "no executor %s in %s: register again", id, x.ID)
+		var out protocol.Next
+		err := c.propose(r.Context(), func(x *experiment.Experiment, now training.Millis) (e *experiment.Entry, err error) {
+			if w := x.Executor(id); w == nil || w.Container != container {
+				return nil, experiment.Refuse(404, protocol.CodeUnknownExecutor, "no executor %s in %s: register again", id, x.ID)
 			}
 			c.heard(id)
-			out, e, err = x.next(now, id)
+			out, e, err = x.Next(now, id)
 			return e, err
 		})
 		if err != nil {
 			return err
 		}
-		if out.Action != ActionWait {
+		if out.Action != protocol.ActionWait {
 			answer(w, 200, out)
 			return nil
 		}
@@ -316,13 +318,13 @@ func (c *controller) serveReport(w http.ResponseWriter, r *http.Request, contain
 	if err != nil {
 		return err
 	}
-	var body Report
+	var body protocol.Report
 	if err := decode(r, &body); err != nil {
 		return err
 	}
-	var out Reported
-	err = c.propose(r.Context(), func(x *experiment, now training.Millis) (e *entry, err error) {
-		out, e, err = x.report(now, container, id, attempt, body)
+	var out protocol.Reported
+	err = c.propose(r.Context(), func(x *experiment.Experiment, now training.Millis) (e *experiment.Entry, err error) {
+		out, e, err = x.Report(now, container, id, attempt, body)
 		c.heardTrial(x, err, id)
 		return e, err
 	})
@@ -338,12 +340,12 @@ func (c *controller) serveCheckpoint(w http.ResponseWriter, r *http.Request, con
 	if err != nil {
 		return err
 	}
-	var body Commit
+	var body protocol.Commit
 	if err := decode(r, &body); err != nil {
 		return err
 	}
-	err = c.propose(r.Context(), func(x *experiment, _ training.Millis) (*entry, error) {
-		_, err := x.checkCommit(container, id, attempt, body)
+	err = c.propose(r.Context(), func(x *experiment.Experiment, _ training.Millis) (*experiment.Entry, error) {
+		_, err := x.CheckCommit(container, id, attempt, body)
 		c.heardTrial(x, err, id)
 		return nil, err
 	})
@@ -353,9 +355,9 @@ func (c *controller) serveCheckpoint(w http.ResponseWriter, r *http.Request, con
 	if err := c.inspect(r.Context(), id, attempt, body); err != nil {
 		return err
 	}
-	var out Committed
-	err = c.propose(r.Context(), func(x *experiment, now training.Millis) (e *entry, err error) {
-		out, e, err = x.commit(now, container, id, attempt, body)
+	var out protocol.Committed
+	err = c.propose(r.Context(), func(x *experiment.Experiment, now training.Millis) (e *experiment.Entry, err error) {
+		out, e, err = x.Commit(now, container, id, attempt, body)
 		c.heardTrial(x, err, id)
 		return e, err
 	})
@@ -368,9 +370,9 @@ func (c *controller) serveCheckpoint(w http.ResponseWriter, r *http.Request, con
 
 // inspect looks whether a checkpoint is whole: its manifest names the files of the commit, and each is there in its
 // size. Checksums are left to the reader that resumes.
-func (c *controller) inspect(ctx context.Context, id training.TrialID, attempt int, k Commit) error {
+func (c *controller) inspect(ctx context.Context, id training.TrialID, attempt int, k protocol.Commit) error {
 	incomplete := func(format string, args ...any) error {
-		return refuse(422, CodeIncomplete, "checkpoint %s: %s", k.URI, fmt.Sprintf(format, args...))
+		return experiment.Refuse(422, protocol.CodeIncomplete, "checkpoint %s: %s", k.URI, fmt.Sprintf(format, args...))
 	}
 	b, err := readFile(ctx, c.env.FS, path.Join(k.URI, training.ManifestName))
 	if missing(err) {
@@ -430,13 +432,13 @@ func (c *controller) serveFinal(w http.ResponseWriter, r *http.Request, containe
 	if err != nil {
 		return err
 	}
-	var body Final
+	var body protocol.Final
 	if err := decode(r, &body); err != nil {
 		return err
 	}
-	var out Finished
-	err = c.propose(r.Context(), func(x *experiment, now training.Millis) (e *entry, err error) {
-		out, e, err = x.final(now, container, id, attempt, body)
+	var out protocol.Finished
+	err = c.propose(r.Context(), func(x *experiment.Experiment, now training.Millis) (e *experiment.Entry, err error) {
+		out, e, err = x.Final(now, container, id, attempt, body)
 		c.heardTrial(x, err, id)
 		return e, err
 	})
@@ -450,7 +452,7 @@ func (c *controller) serveFinal(w http.ResponseWriter, r *http.Request, containe
 // named refuses an experiment that is not this one.
 func (c *controller) named(r *http.Request) error {
 	if id := r.PathValue("id"); id != c.id {
-		return refuse(404, CodeNotFound, "no experiment %q here, only %s", id, c.id)
+		return experiment.Refuse(404, protocol.CodeNotFound, "no experiment %q here, only %s", id, c.id)
 	}
 	return nil
 }
@@ -472,9 +474,9 @@ func (c *controller) serveSummary(w http.ResponseWriter, r *http.Request, _ stri
 	if err := c.named(r); err != nil {
 		return err
 	}
-	var s ExperimentSummary
-	c.view(func(x *experiment) { s = x.summary() })
-	if s.Reason == "" && s.State == ExperimentRunning {
+	var s protocol.ExperimentSummary
+	c.view(func(x *experiment.Experiment) { s = x.Summary() })
+	if s.Reason == "" && s.State == protocol.ExperimentRunning {
 		s.Reason = c.fleet.reason()
 	}
 	answer(w, 200, s)
@@ -485,7 +487,7 @@ func (c *controller) serveEvents(w http.ResponseWriter, r *http.Request, _ strin
 	if err := c.named(r); err != nil {
 		return err
 	}
-	c.hub.serve(w, r, func() ExperimentStatus { return c.status(true) })
+	c.hub.serve(w, r, func() protocol.ExperimentStatus { return c.status(true) })
 	return nil
 }
 
@@ -493,7 +495,7 @@ func (c *controller) serveStop(w http.ResponseWriter, r *http.Request, _ string)
 	if err := c.named(r); err != nil {
 		return err
 	}
-	var body StopExperiment
+	var body protocol.StopExperiment
 	if r.ContentLength != 0 {
 		if err := decode(r, &body); err != nil {
 			return err
@@ -503,20 +505,20 @@ func (c *controller) serveStop(w http.ResponseWriter, r *http.Request, _ string)
 	if who, err := c.env.Caller(r); err == nil {
 		caller = who
 	}
-	state := ExperimentKilled
-	err := c.propose(r.Context(), func(x *experiment, now training.Millis) (*entry, error) {
-		if x.over() {
+	state := protocol.ExperimentKilled
+	err := c.propose(r.Context(), func(x *experiment.Experiment, now training.Millis) (*experiment.Entry, error) {
+		if x.Over() {
 			state = x.State
 			return nil, nil
 		}
-		if x.ending() {
+		if x.Closing() {
 			return nil, nil
 		}
-		return x.propose(now, &entry{Stopped: &stopped{User: caller.User, Reason: middle(body.Reason, 500)}})
+		return x.Propose(now, &experiment.Entry{Stopped: &experiment.Stopped{User: caller.User, Reason: experiment.Middle(body.Reason, 500)}})
 	})
 	if err != nil {
 		return err
 	}
-	answer(w, 202, StoppedExperiment{State: state})
+	answer(w, 202, protocol.StoppedExperiment{State: state})
 	return nil
 }

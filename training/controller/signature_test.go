@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/training/protocol"
 )
 
 // signatureVector is a signed request and its answer, for both languages.
@@ -126,16 +127,16 @@ func TestWhatAStrangerCatchesIsOfNoUse(t *testing.T) {
 		t.Errorf("another body: %d %s", code, body)
 	}
 	code, proof, body := replay("POST", "/v1/executors", own, authorization, report)
-	if code != 409 || !strings.Contains(body, CodeRepeated) || proof != c.key.Proof(number, code, []byte(body)) {
+	if code != 409 || !strings.Contains(body, protocol.CodeRepeated) || proof != c.key.Proof(number, code, []byte(body)) {
 		t.Errorf("again: %d %s", code, body)
 	}
 	old, _ := http.NewRequest("GET", r.url+"/v1/executors/"+c.executor+"/next", nil)
 	c.key.Sign(old, security.Signature{Container: c.container, Number: 1, Body: security.BodySum(nil)})
-	if code, _, body := replay("GET", old.URL.RequestURI(), own, old.Header.Get("Authorization"), nil); code != 401 || !strings.Contains(body, CodeClockSkew) || !strings.Contains(body, "set the clocks") {
+	if code, _, body := replay("GET", old.URL.RequestURI(), own, old.Header.Get("Authorization"), nil); code != 401 || !strings.Contains(body, protocol.CodeClockSkew) || !strings.Contains(body, "set the clocks") {
 		t.Errorf("of 1970: %d %s", code, body)
 	}
-	var next Next
-	if err := c.call(t.Context(), "GET", "/v1/executors/"+c.executor+"/next", nil, &next); err != nil || next.Action != ActionTrial {
+	var next protocol.Next
+	if err := c.call(t.Context(), "GET", "/v1/executors/"+c.executor+"/next", nil, &next); err != nil || next.Action != protocol.ActionTrial {
 		t.Errorf("the executor itself: %+v %v", next, err)
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/experiment"
+	"github.com/gohops/hops/training/protocol"
 )
 
 // TestStories plays testdata/stories/*.txt on the state machine. A story is blocks of commands, "----" and what they
@@ -47,7 +49,7 @@ func TestStories(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := &story{t: t, x: newExperiment(), now: 1_700_000_000_000}
+			s := &story{t: t, x: experiment.New(), now: 1_700_000_000_000}
 			var out strings.Builder
 			for i, block := range strings.Split(strings.TrimSpace(string(text)), "\n\n") {
 				if i > 0 {
@@ -81,22 +83,22 @@ func TestStories(t *testing.T) {
 
 type story struct {
 	t       *testing.T
-	x       *experiment
+	x       *experiment.Experiment
 	now     training.Millis
-	entries []*entry
+	entries []*experiment.Entry
 	snaps   [][]byte
 }
 
 // took records an entry, as the controller does.
-func (s *story) took(e *entry, err error) error {
+func (s *story) took(e *experiment.Entry, err error) error {
 	if err != nil || e == nil {
 		return err
 	}
-	b, err := e.encode()
+	b, err := e.Encode()
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	decoded, err := decodeEntry(b)
+	decoded, err := experiment.DecodeEntry(b)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -110,12 +112,12 @@ func (s *story) took(e *entry, err error) error {
 	if resting != s.x.Concluded {
 		s.t.Errorf("entry %d: %d trials have ended or are paused, %d are counted", e.N, resting, s.x.Concluded)
 	}
-	snap, err := s.x.snapshot(0)
+	snap, err := s.x.Snapshot(0)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	s.snaps = append(s.snaps, snap)
-	s.x.take()
+	s.x.Take()
 	return nil
 }
 
@@ -123,25 +125,25 @@ func (s *story) took(e *entry, err error) error {
 func (s *story) replay() {
 	want := s.snaps[len(s.snaps)-1]
 	for cut := 0; cut <= len(s.entries); cut++ {
-		x := newExperiment()
+		x := experiment.New()
 		if cut > 0 {
 			var err error
-			if x, _, err = restore(s.snaps[cut-1]); err != nil {
+			if x, _, err = experiment.Restore(s.snaps[cut-1]); err != nil {
 				s.t.Fatal(err)
 			}
 		}
-		x.compare = cut%2 == 0 // the search is deterministic; a controller adopts what is written
+		x.Compare = cut%2 == 0 // the search is deterministic; a controller adopts what is written
 		for _, e := range s.entries[cut:] {
 			b, _ := json.Marshal(e) // apply may write into an entry
-			var c entry
+			var c experiment.Entry
 			if err := json.Unmarshal(b, &c); err != nil {
 				s.t.Fatal(err)
 			}
-			if err := x.apply(&c); err != nil {
+			if err := x.Apply(&c); err != nil {
 				s.t.Fatalf("from %d: %v", cut, err)
 			}
 		}
-		got, err := x.snapshot(0)
+		got, err := x.Snapshot(0)
 		if err != nil {
 			s.t.Fatal(err)
 		}
@@ -159,8 +161,8 @@ func attempt(s string) (id training.TrialID, n int) {
 }
 
 func (s *story) container(id training.TrialID) string {
-	if t := s.x.trial(id); t != nil {
-		if w := s.x.executor(t.Executor); w != nil {
+	if t := s.x.Trial(id); t != nil {
+		if w := s.x.Executor(t.Executor); w != nil {
 			return w.Container
 		}
 	}
@@ -171,8 +173,8 @@ func (s *story) command(line string) string {
 	f := strings.Fields(line)
 	show := func(format string, args ...any) string { return fmt.Sprintf(format, args...) + "\n" }
 	fail := func(err error) string {
-		if re, ok := err.(*refusal); ok {
-			return show("%d %s: %s", re.status, re.Code, re.Message)
+		if re, ok := err.(*experiment.Refusal); ok {
+			return show("%d %s: %s", re.Status, re.Code, re.Message)
 		}
 		return show("error: %v", err)
 	}
@@ -182,21 +184,21 @@ func (s *story) command(line string) string {
 		if err != nil {
 			return fail(err)
 		}
-		if err := s.took(s.x.propose(s.now, &entry{Created: &created{Version: journalVersion, ID: "app_1", Application: "app", User: "ann", Directory: "/e", Spec: spec}})); err != nil {
+		if err := s.took(s.x.Propose(s.now, &experiment.Entry{Created: &experiment.Created{Version: experiment.Version, ID: "app_1", Application: "app", User: "ann", Directory: "/e", Spec: spec}})); err != nil {
 			return fail(err)
 		}
-		if err := s.took(s.x.propose(s.now, &entry{Started: &started{Attempt: 1}})); err != nil {
+		if err := s.took(s.x.Propose(s.now, &experiment.Entry{Started: &experiment.Started{Attempt: 1}})); err != nil {
 			return fail(err)
 		}
 		return ""
 	case "register":
-		w, fresh, e, err := s.x.register(s.now, RegisterExecutor{ContainerID: f[1], Instance: strings.Join(f[4:], ""), Host: "h-" + f[3]}, f[3])
+		w, fresh, e, err := s.x.Register(s.now, protocol.RegisterExecutor{ContainerID: f[1], Instance: strings.Join(f[4:], ""), Host: "h-" + f[3]}, f[3])
 		if err := s.took(e, err); err != nil {
 			return fail(err)
 		}
 		return show("%s new=%v %s", w.ID, fresh, w.State)
 	case "next":
-		n, e, err := s.x.next(s.now, f[1])
+		n, e, err := s.x.Next(s.now, f[1])
 		if err := s.took(e, err); err != nil {
 			return fail(err)
 		}
@@ -210,9 +212,9 @@ func (s *story) command(line string) string {
 		return show("%s: %v/%d %d..%d%s", f[1], n.Trial.Trial, n.Trial.Attempt, n.Trial.Budget.From, n.Trial.Budget.To, from)
 	case "report":
 		id, a := attempt(f[1])
-		ev := MetricEvent{Seq: 1, Step: 1, Metrics: map[string]training.Metric{}}
+		ev := protocol.MetricEvent{Seq: 1, Step: 1, Metrics: map[string]training.Metric{}}
 		by := s.container(id)
-		if t := s.x.trial(id); t != nil {
+		if t := s.x.Trial(id); t != nil {
 			ev.Seq = t.Seq + 1
 			if t.Step != nil {
 				ev.Step = *t.Step + 1
@@ -238,7 +240,7 @@ func (s *story) command(line string) string {
 				ev.Metrics[k] = m
 			}
 		}
-		r, e, err := s.x.report(s.now, by, id, a, Report{Events: []MetricEvent{ev}})
+		r, e, err := s.x.Report(s.now, by, id, a, protocol.Report{Events: []protocol.MetricEvent{ev}})
 		if err := s.took(e, err); err != nil {
 			return fail(err)
 		}
@@ -246,14 +248,14 @@ func (s *story) command(line string) string {
 	case "checkpoint":
 		id, a := attempt(f[1])
 		n, _ := strconv.ParseInt(strings.TrimPrefix(f[2], "step="), 10, 64)
-		c, e, err := s.x.commit(s.now, s.container(id), id, a, Commit{Step: n, URI: fmt.Sprintf("/e/%v/checkpoints/%d/step-%d", id, a, n), Files: []training.File{{Name: "m", Size: 1}}})
+		c, e, err := s.x.Commit(s.now, s.container(id), id, a, protocol.Commit{Step: n, URI: fmt.Sprintf("/e/%v/checkpoints/%d/step-%d", id, a, n), Files: []training.File{{Name: "m", Size: 1}}})
 		if err := s.took(e, err); err != nil {
 			return fail(err)
 		}
 		return show("%s: keep %v delete %v %s", f[1], c.Keep, c.Delete, c.Op)
 	case "final":
 		id, a := attempt(f[1])
-		fin := Final{Status: training.Completed}
+		fin := protocol.Final{Status: training.Completed}
 		for _, kv := range f[2:] {
 			k, v, _ := strings.Cut(kv, "=")
 			switch k {
@@ -271,14 +273,14 @@ func (s *story) command(line string) string {
 				fin.Status = training.State(k)
 			}
 		}
-		r, e, err := s.x.final(s.now, s.container(id), id, a, fin)
+		r, e, err := s.x.Final(s.now, s.container(id), id, a, fin)
 		if err := s.took(e, err); err != nil {
 			return fail(err)
 		}
 		return show("%s: %s%s", f[1], r.State, prefixed(" — ", r.Reason))
 	case "lost":
 		rest := f[2:]
-		l := &lost{Executor: f[1]}
+		l := &experiment.Lost{Executor: f[1]}
 		switch rest[0] {
 		case "blame":
 			l.Blame, rest = true, rest[1:]
@@ -286,30 +288,30 @@ func (s *story) command(line string) string {
 			l.Told, rest = true, rest[1:]
 		}
 		l.Reason = strings.Join(rest, " ")
-		if err := s.took(s.x.propose(s.now, &entry{Lost: l})); err != nil {
+		if err := s.took(s.x.Propose(s.now, &experiment.Entry{Lost: l})); err != nil {
 			return fail(err)
 		}
 		return ""
 	case "unborn":
-		if err := s.took(s.x.propose(s.now, &entry{NotStarted: &notStarted{Container: f[1], Node: f[3], Reason: strings.Join(f[4:], " ")}})); err != nil {
+		if err := s.took(s.x.Propose(s.now, &experiment.Entry{NotStarted: &experiment.NotStarted{Container: f[1], Node: f[3], Reason: strings.Join(f[4:], " ")}})); err != nil {
 			return fail(err)
 		}
 		return show("%s%s", s.x.State, prefixed(" — ", s.x.Reason))
 	case "stop":
-		if err := s.took(s.x.propose(s.now, &entry{Stopped: &stopped{f[1], strings.Join(f[2:], " ")}})); err != nil {
+		if err := s.took(s.x.Propose(s.now, &experiment.Entry{Stopped: &experiment.Stopped{User: f[1], Reason: strings.Join(f[2:], " ")}})); err != nil {
 			return fail(err)
 		}
 		return ""
 	case "resume": // resume APP USER
-		if err := s.took(s.x.propose(s.now, &entry{Resumed: &resumed{Application: f[1], User: f[2]}})); err != nil {
+		if err := s.took(s.x.Propose(s.now, &experiment.Entry{Resumed: &experiment.Resumed{Application: f[1], User: f[2]}})); err != nil {
 			return fail(err)
 		}
-		if err := s.took(s.x.propose(s.now, &entry{Started: &started{Attempt: 1}})); err != nil {
+		if err := s.took(s.x.Propose(s.now, &experiment.Entry{Started: &experiment.Started{Attempt: 1}})); err != nil {
 			return fail(err)
 		}
 		return ""
 	case "forgive":
-		if err := s.took(s.x.propose(s.now, &entry{Forgiven: &forgiven{f[1]}})); err != nil {
+		if err := s.took(s.x.Propose(s.now, &experiment.Entry{Forgiven: &experiment.Forgiven{Node: f[1]}})); err != nil {
 			return fail(err)
 		}
 		return ""
@@ -321,17 +323,17 @@ func (s *story) command(line string) string {
 		s.now = s.now.Add(d)
 		var out strings.Builder
 		silent := f[2:]
-		due := s.x.due(s.now, 10*time.Second, func(id string) training.Millis {
+		due := s.x.Due(s.now, 10*time.Second, func(id string) training.Millis {
 			if slices.Contains(silent, id) {
 				return 0
 			}
 			return s.now
 		})
 		for _, e := range due {
-			if err := s.took(s.x.propose(s.now, e)); err != nil {
+			if err := s.took(s.x.Propose(s.now, e)); err != nil {
 				return fail(err)
 			}
-			out.WriteString(e.kind())
+			out.WriteString(e.What())
 			switch {
 			case e.Lost != nil:
 				fmt.Fprintf(&out, " %s: %s", e.Lost.Executor, e.Lost.Reason)
@@ -344,7 +346,7 @@ func (s *story) command(line string) string {
 	case "trials":
 		var out strings.Builder
 		for _, t := range s.x.Trials {
-			r := s.x.row(t, false)
+			r := s.x.Row(t, false)
 			fmt.Fprintf(&out, "%v/%d %s epochs=%d", t.ID, t.Attempt, t.State, r.Epochs)
 			if r.Metric != nil {
 				fmt.Fprintf(&out, " metric=%g", *r.Metric)
@@ -355,17 +357,17 @@ func (s *story) command(line string) string {
 			out.WriteString(prefixed(" — ", r.Reason) + "\n")
 		}
 		fmt.Fprintf(&out, "%s%s", s.x.State, prefixed(" — ", s.x.Reason))
-		if b := s.x.best(); b != nil {
+		if b := s.x.BestSoFar(); b != nil {
 			fmt.Fprintf(&out, " best %v %g", b.Trial, b.Metric)
 		}
 		return out.String() + "\n"
 	case "executors":
 		var out strings.Builder
 		for _, w := range s.x.Executors {
-			r := s.x.executorRow(w)
+			r := s.x.ExecutorRow(w)
 			fmt.Fprintf(&out, "%s on %s %s %s%s\n", r.Executor, r.Node, r.State, r.Trial, prefixed(" — ", r.Reason))
 		}
-		if ex := s.x.excluded(); len(ex) > 0 {
+		if ex := s.x.Excluded(); len(ex) > 0 {
 			fmt.Fprintf(&out, "excluded %v\n", ex)
 		}
 		return out.String()
@@ -373,7 +375,7 @@ func (s *story) command(line string) string {
 		b, _ := json.Marshal(s.x.Counters)
 		return string(b) + "\n"
 	case "wanted":
-		return show("%d", s.x.wanted())
+		return show("%d", s.x.Wanted())
 	}
 	s.t.Fatalf("unknown command %q", line)
 	return ""

@@ -118,17 +118,17 @@ func (a *asha) Adopt(s Suggestion) {
 	}
 }
 
-func (a *asha) Observe(e Event) {
+func (a *asha) Observe(e Event) Answer {
 	if _, suggested := a.at[e.Trial]; e.Kind == Resumed && suggested {
 		a.running[e.Trial] = true
-		return
+		return Answer{}
 	}
 	if e.Kind == Reported || !a.running[e.Trial] {
-		return
+		return Answer{}
 	}
 	delete(a.running, e.Trial)
 	if e.Kind != Finished {
-		return // it does not take part any more
+		return Answer{} // it does not take part any more
 	}
 	r := &a.rungs[a.at[e.Trial]]
 	p := placed{Trial: e.Trial, Score: a.direction.Score(e.Value)}
@@ -136,6 +136,7 @@ func (a *asha) Observe(e Event) {
 		return r.Done[i].Score < p.Score || r.Done[i].Score == p.Score && r.Done[i].Trial > p.Trial
 	})
 	r.Done = slices.Insert(r.Done, i, p)
+	return Answer{}
 }
 
 func (a *asha) Outlook() int {

@@ -94,7 +94,9 @@ func (s *sampler) at(n training.TrialID, try uint64) training.Params {
 	r := rand.New(rand.NewPCG(s.seed, uint64(n)<<16|try))
 	p := make(training.Params, len(s.space))
 	for _, d := range s.space {
-		p[d.Name] = sample(d, r)
+		if d.Active(p) {
+			p[d.Name] = sample(d, r)
+		}
 	}
 	return p
 }
@@ -120,18 +122,28 @@ func sample(d training.Parameter, r *rand.Rand) training.Value {
 	}
 }
 
-// nth is the i-th configuration of a finite space in the order of nested loops, the last parameter fastest.
+// nth is the i-th configuration of a finite space in the order of nested loops, the last parameter fastest. Parameters that
+// are not active are no loops.
 func nth(space training.Space, i uint64) training.Params {
 	p := make(training.Params, len(space))
-	for k := len(space) - 1; k >= 0; k-- {
-		d := space[k]
-		n, _ := d.Size()
-		if d.Type == training.Integer {
-			p[d.Name] = training.Int(int64(d.Min) + int64(i%n))
-		} else {
-			p[d.Name] = d.Values[i%n]
+	for k, d := range space {
+		if !d.Active(p) {
+			continue
 		}
-		i /= n
+		if d.Type == training.Integer {
+			rest, _ := space.SizeFrom(k+1, p)
+			p[d.Name] = training.Int(int64(d.Min) + int64(i/rest))
+			i %= rest
+			continue
+		}
+		for _, v := range d.Values {
+			p[d.Name] = v
+			rest, _ := space.SizeFrom(k+1, p)
+			if i < rest {
+				break
+			}
+			i -= rest
+		}
 	}
 	return p
 }

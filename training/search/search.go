@@ -35,7 +35,7 @@ const (
 type Suggestion struct {
 	// Trial is the next number for a new configuration, an old one for a promotion.
 	Trial training.TrialID `json:"trial"`
-	// Params of a new configuration; nil for a promotion, which keeps its own.
+	// Params of a new configuration. A promotion keeps its own where they are nil, and gets these otherwise.
 	Params training.Params `json:"params,omitempty"`
 	// Budget is the number of epochs after which the run ends, in all; 0: when the function returns.
 	Budget int `json:"budget"`
@@ -43,6 +43,17 @@ type Suggestion struct {
 	Last bool `json:"last"`
 	// Promotion: the trial was paused and goes on.
 	Promotion bool `json:"promotion,omitempty"`
+	// Source is whose checkpoint the run begins from, if not from the trial's own.
+	Source *Source `json:"source,omitempty"`
+	// Label says where the suggestion came from, for people: "random", "model", "bracket 2".
+	Label string `json:"label,omitempty"`
+}
+
+// Source names a checkpoint of another trial: the newest at or before Step, the newest of all for 0. If there is none the run
+// begins from nothing.
+type Source struct {
+	Trial training.TrialID `json:"trial"`
+	Step  int64            `json:"step,omitempty"`
 }
 
 // Kind says what happened to a trial.
@@ -65,6 +76,25 @@ type Event struct {
 	Epochs int
 	// Value of the searched metric, finite.
 	Value float64
+	// Values of all objectives in the order of the specification, of which Value is the first; nil where there is one only, or
+	// where the trial has not all of them.
+	Values []float64
+}
+
+// Op is what a trial that reported is to do.
+type Op int
+
+// The ops.
+const (
+	Continue Op = iota
+	Stop        // it ends, as one that was stopped early
+	Pause       // it ends for now with the value that it reported, is Finished, and may be suggested again
+)
+
+// Answer is what follows from an event for its trial. Only that of a Reported event counts. The zero Answer lets it go on.
+type Answer struct {
+	Op     Op     `json:"op"`
+	Reason string `json:"reason,omitempty"`
 }
 
 // Optimizer chooses configurations. One goroutine uses it.
@@ -74,8 +104,9 @@ type Optimizer interface {
 	// Adopt takes over a suggestion that was made before, as if Next had just given it: by another process, perhaps by
 	// another version of this program. It is how a search is read back from its journal.
 	Adopt(s Suggestion)
-	// Observe tells what happened. Events of trials that were not suggested are ignored.
-	Observe(Event)
+	// Observe tells what happened. Events of trials that were not suggested are ignored. The answer is a decision: it is written
+	// into the journal, and where that is read back, what was decided then counts, not the answer.
+	Observe(Event) Answer
 	// Outlook is how many suggestions Next has to give before it would say Idle or Done; Next suggests exactly while it
 	// is above 0.
 	Outlook() int

@@ -2,6 +2,7 @@ package search
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -377,5 +378,25 @@ func TestASHAFindsBetterThanRandomWithEqualBudget(t *testing.T) {
 	}
 	if wins < 15 {
 		t.Errorf("ASHA better in %d (equal in %d) of 20 searches of equal budget, want 15", wins, ties)
+	}
+}
+
+func TestEveryPointOfAConditionalGridOnce(t *testing.T) {
+	var space training.Space
+	if err := json.Unmarshal([]byte(`{"a":{"type":"CATEGORICAL","values":["x","y"]},"n":{"type":"INTEGER","range":[3,5],"when":{"a":"y"}},`+
+		`"b":{"type":"DISCRETE","values":[1,2],"when":{"a":["x"]}},"c":{"type":"CATEGORICAL","values":[true,false],"when":{"b":[2]}}}`), &space); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	n, _ := space.Size()
+	for i := range n {
+		p := nth(space, i)
+		if why := space.Check(p); len(why) > 0 || seen[p.Key()] {
+			t.Errorf("point %d is %s: %v, seen %v", i, p.Key(), why, seen[p.Key()])
+		}
+		seen[p.Key()] = true
+	}
+	if len(seen) != 6 {
+		t.Errorf("%d points: %v", len(seen), seen)
 	}
 }

@@ -40,7 +40,7 @@ func (s *sequence) Adopt(x Suggestion) {
 	s.source.take(x.Trial, x.Params)
 }
 
-func (s *sequence) Observe(e Event) {
+func (s *sequence) Observe(e Event) Answer {
 	switch e.Kind {
 	case Reported:
 	case Resumed:
@@ -48,6 +48,7 @@ func (s *sequence) Observe(e Event) {
 	default:
 		delete(s.running, e.Trial)
 	}
+	return Answer{}
 }
 
 func (s *sequence) Outlook() int { return s.trials - s.issued }

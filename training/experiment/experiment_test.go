@@ -1,4 +1,4 @@
-package controller
+package experiment
 
 import (
 	"fmt"
@@ -7,36 +7,37 @@ import (
 	"time"
 
 	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/protocol"
 	"github.com/gohops/hops/training/search"
 )
 
 // begun makes an experiment with an executor on each of the nodes.
-func begun(t *testing.T, doc string, nodes ...string) (x *experiment, do func(*entry)) {
+func begun(t *testing.T, doc string, nodes ...string) (x *Experiment, do func(*Entry)) {
 	t.Helper()
 	spec, err := training.ParseSpec([]byte(doc), "ann")
 	if err != nil {
 		t.Fatal(err)
 	}
-	x = newExperiment()
-	do = func(e *entry) {
+	x = New()
+	do = func(e *Entry) {
 		t.Helper()
-		if _, err := x.propose(x.Now, e); err != nil {
+		if _, err := x.Propose(x.Now, e); err != nil {
 			t.Fatal(err)
 		}
 	}
-	do(&entry{Created: &created{Version: journalVersion, ID: "app_1", Application: "app", User: "ann", Directory: "/e", Spec: spec}})
-	do(&entry{Started: &started{Attempt: 1}})
+	do(&Entry{Created: &Created{Version: Version, ID: "app_1", Application: "app", User: "ann", Directory: "/e", Spec: spec}})
+	do(&Entry{Started: &Started{Attempt: 1}})
 	for i, node := range nodes {
-		do(&entry{Registered: &registered{Container: fmt.Sprint("c", i+1), Instance: "i", Node: node}})
+		do(&Entry{Registered: &registered{Container: fmt.Sprint("c", i+1), Instance: "i", Node: node}})
 	}
 	return x, do
 }
 
 const plainSpec = `{"entry": "m:f", "optimizer": {"type": "random"}, "trials": 9, "executors": 2, "seed": 1, "timeout": "10m", "space": {"x": ["DOUBLE", [0, 1]]}}`
 
-func points(seqs ...int64) (r Report) {
+func points(seqs ...int64) (r protocol.Report) {
 	for _, n := range seqs {
-		r.Events = append(r.Events, MetricEvent{Seq: n, Step: n, Metrics: map[string]training.Metric{"metric": training.M(float64(n))}})
+		r.Events = append(r.Events, protocol.MetricEvent{Seq: n, Step: n, Metrics: map[string]training.Metric{"metric": training.M(float64(n))}})
 	}
 	return r
 }
@@ -44,14 +45,14 @@ func points(seqs ...int64) (r Report) {
 // The answer to a report got lost; the next one repeats it and has more.
 func TestAReportThatRepeatsAndGoesOnIsTaken(t *testing.T) {
 	x, do := begun(t, plainSpec, "n1")
-	do(&entry{Assigned: &assigned{Executor: "e0001"}})
+	do(&Entry{Assigned: &assigned{Executor: "e0001"}})
 	for _, seqs := range [][]int64{{1, 2}, {1, 2, 3}, {2, 3, 4, 5}} {
-		r, _, err := x.report(x.Now, "c1", 1, 1, points(seqs...))
+		r, _, err := x.Report(x.Now, "c1", 1, 1, points(seqs...))
 		if err != nil || r.Ack != seqs[len(seqs)-1] {
 			t.Fatalf("after %v: acknowledged %d, %v", seqs, r.Ack, err)
 		}
 	}
-	if n := x.trial(1).Curve.Len(); n != 5 || x.Counters.Epochs != 5 {
+	if n := x.Trial(1).Curve.Len(); n != 5 || x.Counters.Epochs != 5 {
 		t.Errorf("%d points, %d epochs, want 5", n, x.Counters.Epochs)
 	}
 }
@@ -59,7 +60,7 @@ func TestAReportThatRepeatsAndGoesOnIsTaken(t *testing.T) {
 // What a journal suggests is adopted, but not out of its order: trial n is the n-th.
 func TestASuggestionOutOfOrderIsRefused(t *testing.T) {
 	x, _ := begun(t, plainSpec, "n1")
-	_, err := x.propose(x.Now, &entry{Assigned: &assigned{Executor: "e0001", Suggestion: &search.Suggestion{Trial: 5, Params: training.Params{"x": training.Float(0.5)}, Last: true}}})
+	_, err := x.Propose(x.Now, &Entry{Assigned: &assigned{Executor: "e0001", Suggestion: &search.Suggestion{Trial: 5, Params: training.Params{"x": training.Float(0.5)}, Last: true}}})
 	if err == nil || !strings.Contains(err.Error(), "trial 0005 is suggested after trial 0") {
 		t.Errorf("%v", err)
 	}
@@ -82,39 +83,39 @@ func TestTheSeedOfAFunctionFollowsFromTheSearchs(t *testing.T) {
 // A configuration that kills its process everywhere is what is wrong, not the machines.
 func TestStrikesByAnInvalidTrialAreTakenBack(t *testing.T) {
 	x, do := begun(t, plainSpec, "n1", "n2")
-	died := Final{Status: training.Failed, Error: &training.TrialError{Type: training.CodeProcessDied, Message: "killed"}}
-	do(&entry{Assigned: &assigned{Executor: "e0001"}})
-	do(&entry{Ended: &ended{1, 1, died}})
+	died := protocol.Final{Status: training.Failed, Error: &training.TrialError{Type: training.CodeProcessDied, Message: "killed"}}
+	do(&Entry{Assigned: &assigned{Executor: "e0001"}})
+	do(&Entry{Ended: &ended{1, 1, died}})
 	if n := len(x.Nodes["n1"].Strikes); n != 1 {
 		t.Fatalf("n1 has %d strikes", n)
 	}
-	do(&entry{Assigned: &assigned{Executor: "e0002", Trial: 1, Attempt: 2}})
-	do(&entry{Ended: &ended{1, 2, died}})
-	if x.trial(1).State != training.Invalid || len(x.Nodes["n1"].Strikes)+len(x.Nodes["n2"].Strikes) != 0 {
-		t.Errorf("trial %s, n1 %+v, n2 %+v", x.trial(1).State, x.Nodes["n1"], x.Nodes["n2"])
+	do(&Entry{Assigned: &assigned{Executor: "e0002", Trial: 1, Attempt: 2}})
+	do(&Entry{Ended: &ended{1, 2, died}})
+	if x.Trial(1).State != training.Invalid || len(x.Nodes["n1"].Strikes)+len(x.Nodes["n2"].Strikes) != 0 {
+		t.Errorf("trial %s, n1 %+v, n2 %+v", x.Trial(1).State, x.Nodes["n1"], x.Nodes["n2"])
 	}
 }
 
 // Who resumes begins without blame, and with the whole of the time limit.
 func TestAResumedExperimentForgets(t *testing.T) {
 	x, do := begun(t, plainSpec, "n1", "n2")
-	died := Final{Status: training.Failed, Error: &training.TrialError{Type: training.CodeProcessDied, Message: "killed"}}
-	do(&entry{Assigned: &assigned{Executor: "e0001"}})
-	do(&entry{Ended: &ended{1, 1, died}})
+	died := protocol.Final{Status: training.Failed, Error: &training.TrialError{Type: training.CodeProcessDied, Message: "killed"}}
+	do(&Entry{Assigned: &assigned{Executor: "e0001"}})
+	do(&Entry{Ended: &ended{1, 1, died}})
 	x.strike("n1", 9)
-	do(&entry{Stopped: &stopped{User: "ann"}})
-	if !x.over() || !x.Nodes["n1"].Excluded || x.trial(1).Failures != 1 {
-		t.Fatalf("%s, n1 %+v, %d failures", x.State, x.Nodes["n1"], x.trial(1).Failures)
+	do(&Entry{Stopped: &Stopped{User: "ann"}})
+	if !x.Over() || !x.Nodes["n1"].Excluded || x.Trial(1).Failures != 1 {
+		t.Fatalf("%s, n1 %+v, %d failures", x.State, x.Nodes["n1"], x.Trial(1).Failures)
 	}
 	x.Now = x.Now.Add(time.Hour)
-	do(&entry{Resumed: &resumed{Application: "other", User: "ann"}})
-	do(&entry{Started: &started{Attempt: 1}})
-	one := x.trial(1)
+	do(&Entry{Resumed: &Resumed{Application: "other", User: "ann"}})
+	do(&Entry{Started: &Started{Attempt: 1}})
+	one := x.Trial(1)
 	if one.State != training.Pending || one.Failures != 0 || len(one.FailedOn) != 0 || x.Nodes["n1"].Excluded || len(x.Nodes["n1"].Strikes) != 0 {
 		t.Errorf("trial %s with %d failures on %v, n1 %+v", one.State, one.Failures, one.FailedOn, x.Nodes["n1"])
 	}
 	expires := func(after time.Duration) bool {
-		return len(x.due(x.Now.Add(after), time.Hour, func(string) training.Millis { return x.Now })) > 0
+		return len(x.Due(x.Now.Add(after), time.Hour, func(string) training.Millis { return x.Now })) > 0
 	}
 	if expires(9*time.Minute) || !expires(10*time.Minute) {
 		t.Error("its ten minutes do not begin with the resume")

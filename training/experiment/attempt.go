@@ -1,18 +1,19 @@
-package controller
+package experiment
 
 import (
 	"fmt"
 	"slices"
 
 	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/protocol"
 	"github.com/gohops/hops/training/search"
 )
 
 // The life of an attempt: assigned, reporting, checkpointing.
 
 // assign gives a trial to an executor.
-func (x *experiment) assign(a *assigned) error {
-	w := x.executor(a.Executor)
+func (x *Experiment) assign(a *assigned) error {
+	w := x.Executor(a.Executor)
 	if w == nil || w.State != executorIdle {
 		return fmt.Errorf("executor %s is not idle", a.Executor)
 	}
@@ -27,20 +28,24 @@ func (x *experiment) assign(a *assigned) error {
 			}
 			x.Trials = append(x.Trials, &trial{ID: s.Trial, Params: s.Params, State: training.Pending, Started: x.Now})
 		}
-		t := x.trial(s.Trial)
+		t := x.Trial(s.Trial)
 		if t == nil {
 			return fmt.Errorf("no trial %v", s.Trial)
 		}
 		a.Trial, a.Attempt, a.Suggestion = t.ID, t.Attempt+1, &s
 		t.Budget, t.Last = training.Budget{To: s.Budget, Unit: training.Epoch}, s.Last
+		t.Source = s.Source
 		if s.Promotion {
+			if s.Params != nil {
+				t.Params = s.Params
+			}
 			t.Promotions++
 			x.Counters.Promotions++
 		}
 	} else if i := slices.Index(x.Queue, a.Trial); i >= 0 {
 		x.Queue = slices.Delete(x.Queue, i, i+1)
 	}
-	t := x.trial(a.Trial)
+	t := x.Trial(a.Trial)
 	if t == nil || t.State != training.Pending && t.State != training.Paused || a.Attempt != t.Attempt+1 {
 		return fmt.Errorf("trial %v cannot start attempt %d", a.Trial, a.Attempt)
 	}
@@ -51,9 +56,8 @@ func (x *experiment) assign(a *assigned) error {
 	t.Assigned, t.Heard = x.Now, x.Now
 	x.Counters.Attempts++
 	dropped := 0
-	if n := len(t.Checks); n > 0 {
-		c := t.Checks[n-1]
-		t.Resume = &c
+	if c := x.checkpoint(t); c != nil {
+		t.Resume = c
 		dropped = t.Curve.Cut(c.Step)
 		t.Resumed++
 		x.Counters.EpochsResumed += t.Curve.Len()
@@ -71,13 +75,31 @@ func (x *experiment) assign(a *assigned) error {
 	}
 	x.logf("%s starts %v/%d to epoch %d%s %s", w.ID, t.ID, t.Attempt, t.Budget.To, from, t.Params.Key())
 	x.touch(t)
-	x.emit(EventExecutor, x.executorRow(w))
+	x.emit(protocol.EventExecutor, x.ExecutorRow(w))
+	return nil
+}
+
+// checkpoint is what a new attempt of a trial goes on from, nil if there is none: the newest of its own, or what its suggestion
+// names, until there is one of its own that was made after that.
+func (x *Experiment) checkpoint(t *trial) *training.Checkpoint {
+	if t.Source != nil && t.Source.Trial != t.ID {
+		if from := x.Trial(t.Source.Trial); from != nil {
+			for _, c := range slices.Backward(from.Checks) {
+				if t.Source.Step == 0 || c.Step <= t.Source.Step {
+					return &c
+				}
+			}
+		}
+	}
+	if n := len(t.Checks); n > 0 {
+		return new(t.Checks[n-1])
+	}
 	return nil
 }
 
 // suggestion is what the optimizer suggests now; one that was written down is adopted.
-func (x *experiment) suggestion(old *search.Suggestion) (search.Suggestion, error) {
-	if old != nil && !x.compare {
+func (x *Experiment) suggestion(old *search.Suggestion) (search.Suggestion, error) {
+	if old != nil && !x.Compare {
 		x.optimizer.Adopt(*old)
 		return *old, nil
 	}
@@ -93,26 +115,30 @@ func (x *experiment) suggestion(old *search.Suggestion) (search.Suggestion, erro
 }
 
 // reported takes new events of the attempt that runs.
-func (x *experiment) reported(r *reported) error {
-	t := x.trial(r.Trial)
+func (x *Experiment) reported(r *reported) error {
+	t := x.Trial(r.Trial)
 	if t == nil || t.Attempt != r.Attempt || !t.State.Held() {
 		return fmt.Errorf("trial %v/%d does not run", r.Trial, r.Attempt)
 	}
 	began, before := t.State == training.Scheduled, t.Stopping
 	x.setState(t, training.Running)
 	t.Heard, t.LogBytes = x.Now, max(t.LogBytes, r.LogBytes)
-	var points []CurvePoint
+	var points []protocol.CurvePoint
 	for _, e := range r.Events {
 		t.Seq = e.Seq
 		if t.Stopping == nil || t.Stopping.Error == nil {
-			if p, ok := x.point(t, e); ok {
+			p, ok, err := x.point(t, e, r)
+			if err != nil {
+				return err
+			}
+			if ok {
 				points = append(points, p)
 			}
 		}
 	}
 	if len(points) > 0 {
 		x.Worked, x.Early, x.EarlyType = true, nil, ""
-		x.emit(EventReport, Reports{t.ID, t.Attempt, points})
+		x.emit(protocol.EventReport, protocol.Reports{Trial: t.ID, Attempt: t.Attempt, Points: points})
 	}
 	if began || t.Stopping != before {
 		x.touch(t)
@@ -120,11 +146,11 @@ func (x *experiment) reported(r *reported) error {
 	return nil
 }
 
-// point takes one event; ok is false if it has no value of the searched metric.
-func (x *experiment) point(t *trial, e MetricEvent) (p CurvePoint, ok bool) {
+// point takes one event of a report; ok is false if it has no value of the searched metric.
+func (x *Experiment) point(t *trial, e protocol.MetricEvent, r *reported) (p protocol.CurvePoint, ok bool, err error) {
 	if t.Step != nil && e.Step < *t.Step {
 		x.mistake(t, training.CodeBackwards, fmt.Sprintf("step %d was reported after step %d", e.Step, *t.Step), "report rising steps, or none to have them counted")
-		return p, false
+		return p, false, nil
 	}
 	first, again := t.Step == nil, t.Step != nil && e.Step == *t.Step
 	t.Step = new(e.Step)
@@ -137,16 +163,16 @@ func (x *experiment) point(t *trial, e MetricEvent) (p CurvePoint, ok bool) {
 		m := e.Metrics[name]
 		if m.Text != "" {
 			x.mistake(t, training.CodeNotNumber, fmt.Sprintf("%s is %s at step %d", name, m, e.Step), "report a number")
-			return p, false
+			return p, false, nil
 		}
-		if name == x.spec.Metric && !m.Finite() {
+		if name == x.Spec.Metric && !m.Finite() {
 			x.mistake(t, training.CodeNotFinite, fmt.Sprintf("%s is %s at step %d", name, m, e.Step), "lower the learning rate or return early, the same parameters are not tried again")
-			return p, false
+			return p, false, nil
 		}
 	}
-	m, ok := e.Metrics[x.spec.Metric]
+	m, ok := e.Metrics[x.Spec.Metric]
 	if !ok {
-		return p, false
+		return p, false, nil
 	}
 	dropped := t.Curve.Put(e.Step, m.Value)
 	if !again {
@@ -156,38 +182,73 @@ func (x *experiment) point(t *trial, e MetricEvent) (p CurvePoint, ok bool) {
 			x.Counters.EpochsResumed -= dropped // the function did not use its checkpoint
 		}
 	}
-	x.optimizer.Observe(search.Event{Kind: search.Reported, Trial: t.ID, Epochs: t.Curve.Len(), Value: m.Value})
+	answer := x.optimizer.Observe(search.Event{Kind: search.Reported, Trial: t.ID, Epochs: t.Curve.Len(), Value: m.Value})
 	if t.Stopping == nil {
-		x.judge(t)
+		err = x.judge(t, e.Seq, answer, r)
 	}
-	return CurvePoint{e.Step, m.Value}, true
+	return protocol.CurvePoint{Step: e.Step, Value: m.Value}, true, err
 }
 
-// judge decides whether a trial that reported goes on.
-func (x *experiment) judge(t *trial) {
+// judge decides whether a trial that reported goes on. answer is the optimizer's.
+func (x *Experiment) judge(t *trial, seq int64, answer search.Answer, r *reported) error {
 	if to := t.Budget.To; to > 0 && t.Curve.Len() > to {
 		// The function does not know its budget, or it would have returned.
 		if t.Last {
-			t.Stopping = &stopping{Op: OpStop, State: training.Completed, Reason: fmt.Sprintf("budget of %d epochs", to), Since: x.Now}
+			t.Stopping = &stopping{Op: protocol.OpStop, State: training.Completed, Reason: fmt.Sprintf("budget of %d epochs", to), Since: x.Now}
 		} else {
-			t.Stopping = &stopping{Op: OpPause, State: training.Paused, Reason: fmt.Sprintf("rung of %d epochs", to), Since: x.Now}
+			t.Stopping = &stopping{Op: protocol.OpPause, State: training.Paused, Reason: fmt.Sprintf("rung of %d epochs", to), Since: x.Now}
 		}
-		return
+		return nil
 	}
-	if d := x.stopper.Check(search.TrialView{Trial: t.ID, Curve: &t.Curve}, x.finished, x.spec.Direction); d.Stop {
-		t.Stopping = &stopping{Op: OpStop, State: training.Stopped, Reason: d.Reason, Since: x.Now, Early: true}
-		x.logf("%v/%d is stopped: %s", t.ID, t.Attempt, d.Reason)
+	var decided *decision
+	if x.fresh || x.Compare {
+		decided = x.decide(t, seq, answer)
 	}
+	switch old := r.Decision; {
+	case x.fresh:
+		if decided == nil {
+			return nil
+		}
+		r.Decision = decided
+	case old == nil || old.Seq != seq:
+		if decided != nil {
+			return fmt.Errorf("the search decides to %s trial %v at event %d, where it let it go on: %s", decided.Op, t.ID, seq, decided.Reason)
+		}
+		return nil
+	case x.Compare && (decided == nil || decided.Op != old.Op):
+		return fmt.Errorf("the search lets trial %v go on at event %d, where it decided to %s it: %s", t.ID, seq, old.Op, old.Reason)
+	}
+	d := r.Decision
+	t.Stopping = &stopping{Op: d.Op, State: training.Stopped, Reason: d.Reason, Since: x.Now, Early: true, Epochs: t.Curve.Len()}
+	if d.Op == protocol.OpPause {
+		t.Stopping.State, t.Stopping.Early = training.Paused, false
+	}
+	x.logf("%v/%d is told to %s: %s", t.ID, t.Attempt, d.Op, d.Reason)
+	return nil
+}
+
+// decide is what the search and its stopper make of a trial that reported; nil: it goes on.
+func (x *Experiment) decide(t *trial, seq int64, answer search.Answer) *decision {
+	switch answer.Op {
+	case search.Stop:
+		return &decision{seq, protocol.OpStop, answer.Reason}
+	case search.Pause:
+		return &decision{seq, protocol.OpPause, answer.Reason}
+	}
+	if d := x.stopper.Check(search.TrialView{Trial: t.ID, Curve: &t.Curve}, x.finished, x.Spec.Direction); d.Stop {
+		return &decision{seq, protocol.OpStop, d.Reason}
+	}
+	return nil
 }
 
 // mistake ends an attempt because of what the function did; trying again would not help.
-func (x *experiment) mistake(t *trial, code, message, remedy string) {
+func (x *Experiment) mistake(t *trial, code, message, remedy string) {
 	err := &training.TrialError{Type: code, Message: message, Remedy: remedy, Log: x.logPath(t)}
-	t.Stopping = &stopping{Op: OpStop, State: training.Failed, Error: err, Reason: err.Error(), Since: x.Now}
+	t.Stopping = &stopping{Op: protocol.OpStop, State: training.Failed, Error: err, Reason: err.Error(), Since: x.Now}
 }
 
-func (x *experiment) committed(c *committed) error {
-	t := x.trial(c.Trial)
+func (x *Experiment) committed(c *committed) error {
+	t := x.Trial(c.Trial)
 	if t == nil || t.Attempt != c.Attempt {
 		return fmt.Errorf("trial %v/%d does not run", c.Trial, c.Attempt)
 	}
@@ -198,23 +259,23 @@ func (x *experiment) committed(c *committed) error {
 			k.Metric = new(training.M(v))
 		}
 	}
-	t.Checks = append(t.Checks, k)
+	t.Checks, t.Source = append(t.Checks, k), nil
 	x.Counters.Checkpoints++
-	x.emit(EventCheckpoint, CheckpointEvent{t.ID, t.Attempt, k.Step, k.URI})
+	x.emit(protocol.EventCheckpoint, protocol.CheckpointEvent{Trial: t.ID, Attempt: t.Attempt, Step: k.Step, URI: k.URI})
 	x.retain(t)
 	return nil
 }
 
 // retain drops the checkpoints that are not to be kept. The newest always stays: a trial that runs, waits or is paused
 // would go on from it.
-func (x *experiment) retain(t *trial) {
-	keep := x.spec.Retention.Keep(t.Checks, x.spec.Direction)
+func (x *Experiment) retain(t *trial) {
+	keep := x.Spec.Retention.Keep(t.Checks, x.Spec.Direction)
 	var kept []training.Checkpoint
 	for i, c := range t.Checks {
 		if keep[i] {
 			kept = append(kept, c)
 		} else {
-			x.out.deletes = append(x.out.deletes, c.URI)
+			x.out.Deletes = append(x.out.Deletes, c.URI)
 		}
 	}
 	t.Checks = kept

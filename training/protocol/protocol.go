@@ -1,4 +1,5 @@
-package controller
+// Package protocol has the messages between the controller of an experiment, its executors and people, and their limits.
+package protocol
 
 import (
 	"encoding/json"

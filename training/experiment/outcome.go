@@ -1,4 +1,4 @@
-package controller
+package experiment
 
 import (
 	"fmt"
@@ -6,20 +6,21 @@ import (
 	"strings"
 
 	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/protocol"
 	"github.com/gohops/hops/training/search"
 )
 
 // How attempts and trials end, and what follows from it for the trial, the optimizer and the nodes.
 
 // ended takes an executor's word for the end of its attempt.
-func (x *experiment) ended(f *ended) error {
-	t := x.trial(f.Trial)
+func (x *Experiment) ended(f *ended) error {
+	t := x.Trial(f.Trial)
 	if t == nil || t.Attempt != f.Attempt || !t.State.Held() {
 		return fmt.Errorf("trial %v/%d does not run", f.Trial, f.Attempt)
 	}
 	t.LogBytes = max(t.LogBytes, f.LogBytes)
 	t.Outputs = f.Outputs
-	w := x.executor(t.Executor)
+	w := x.Executor(t.Executor)
 	if s := t.Stopping; s != nil {
 		x.carryOut(t, s, f.Metric)
 	} else {
@@ -42,16 +43,16 @@ func (x *experiment) ended(f *ended) error {
 			x.succeed(t, f.Metric)
 		}
 	}
-	t.Answer = &finalAnswer{t.Attempt, Finished{t.State, t.Reason}}
+	t.Answer = &finalAnswer{t.Attempt, protocol.Finished{State: t.State, Reason: t.Reason}}
 	x.free(w)
 	return nil
 }
 
 // carryOut ends an attempt whose end was decided before.
-func (x *experiment) carryOut(t *trial, s *stopping, metric *training.Metric) {
+func (x *Experiment) carryOut(t *trial, s *stopping, metric *training.Metric) {
 	switch s.State {
 	case training.Failed:
-		x.fail(t, s.Error, x.executor(t.Executor))
+		x.fail(t, s.Error, x.Executor(t.Executor))
 	case training.Stopped:
 		if s.Early {
 			x.Counters.EarlyStopped++
@@ -64,14 +65,17 @@ func (x *experiment) carryOut(t *trial, s *stopping, metric *training.Metric) {
 		t.Metric = x.lastValue(t, metric)
 		x.conclude(t, training.Stopped, s.Reason)
 	default: // its budget is used
-		to := min(t.Budget.To, t.Curve.Len())
-		_, v := t.Curve.At(to - 1) // judge saw more epochs than the budget has
+		to := s.Epochs
+		if to == 0 { // judge saw more epochs than the budget has
+			to = t.Budget.To
+		}
+		_, v := t.Curve.At(min(to, t.Curve.Len()) - 1)
 		x.reach(t, v, s.Reason)
 	}
 }
 
 // lastValue is the metric returned if it is a number, else the last reported.
-func (x *experiment) lastValue(t *trial, metric *training.Metric) *float64 {
+func (x *Experiment) lastValue(t *trial, metric *training.Metric) *float64 {
 	if metric != nil && metric.Finite() {
 		return new(metric.Value)
 	}
@@ -82,23 +86,23 @@ func (x *experiment) lastValue(t *trial, metric *training.Metric) *float64 {
 }
 
 // succeed ends an attempt whose function returned.
-func (x *experiment) succeed(t *trial, metric *training.Metric) {
+func (x *Experiment) succeed(t *trial, metric *training.Metric) {
 	mistake := func(code, message, remedy string) {
 		x.mistake(t, code, message, remedy)
 		x.fail(t, t.Stopping.Error, nil)
 	}
 	switch {
 	case metric != nil && metric.Text != "":
-		mistake(training.CodeNotNumber, fmt.Sprintf("the function returned %s as %s", metric, x.spec.Metric), "return a number, or a dict with a number under that key")
+		mistake(training.CodeNotNumber, fmt.Sprintf("the function returned %s as %s", metric, x.Spec.Metric), "return a number, or a dict with a number under that key")
 		return
 	case metric != nil && !metric.Finite():
-		mistake(training.CodeNotFinite, fmt.Sprintf("the function returned %s as %s", metric, x.spec.Metric), "the same parameters are not tried again")
+		mistake(training.CodeNotFinite, fmt.Sprintf("the function returned %s as %s", metric, x.Spec.Metric), "the same parameters are not tried again")
 		return
 	}
 	v := x.lastValue(t, metric)
 	if v == nil {
-		if x.spec.Optimizer.Type != training.None {
-			mistake(training.CodeMissing, fmt.Sprintf("the function neither reported nor returned %q", x.spec.Metric), "return a number, or a dict with it under that key, or call reporter.broadcast")
+		if x.Spec.Optimizer.Type != training.None {
+			mistake(training.CodeMissing, fmt.Sprintf("the function neither reported nor returned %q", x.Spec.Metric), "return a number, or a dict with it under that key, or call reporter.broadcast")
 			return
 		}
 		x.Worked = true
@@ -109,7 +113,7 @@ func (x *experiment) succeed(t *trial, metric *training.Metric) {
 }
 
 // reach ends an attempt at the end of its budget with a value.
-func (x *experiment) reach(t *trial, v float64, reason string) {
+func (x *Experiment) reach(t *trial, v float64, reason string) {
 	x.Worked, x.Early, x.EarlyType = true, nil, ""
 	t.Metric = &v
 	x.differs(t)
@@ -120,15 +124,18 @@ func (x *experiment) reach(t *trial, v float64, reason string) {
 		return
 	}
 	x.setState(t, training.Paused)
-	t.Reason, t.Ended, t.Stopping = fmt.Sprintf("rung of %d epochs", t.Budget.To), x.Now, nil
+	if reason == "" {
+		reason = fmt.Sprintf("rung of %d epochs", t.Budget.To)
+	}
+	t.Reason, t.Ended, t.Stopping = reason, x.Now, nil
 	x.observe(t, search.Finished, v)
-	x.logf("%v/%d pauses after %d epochs with %s %.6g", t.ID, t.Attempt, t.Budget.To, x.spec.Metric, v)
+	x.logf("%v/%d pauses after %d epochs with %s %.6g", t.ID, t.Attempt, t.Curve.Len(), x.Spec.Metric, v)
 	x.touch(t)
 }
 
 // differs blames nodes for exceptions after all: the same parameters raised there and went well here.
-func (x *experiment) differs(t *trial) {
-	w := x.executor(t.Executor)
+func (x *Experiment) differs(t *trial) {
+	w := x.Executor(t.Executor)
 	if w == nil {
 		return
 	}
@@ -145,7 +152,7 @@ func finishedView(t *trial) search.TrialView {
 }
 
 // conclude ends a trial for good.
-func (x *experiment) conclude(t *trial, s training.State, reason string) {
+func (x *Experiment) conclude(t *trial, s training.State, reason string) {
 	x.setState(t, s)
 	t.Reason, t.Ended, t.Stopping = reason, x.Now, nil
 	value := 0.0
@@ -159,7 +166,7 @@ func (x *experiment) conclude(t *trial, s training.State, reason string) {
 	text := ""
 	if t.Metric != nil {
 		value = *t.Metric
-		text = fmt.Sprintf(" with %s %.6g", x.spec.Metric, value)
+		text = fmt.Sprintf(" with %s %.6g", x.Spec.Metric, value)
 	}
 	x.observe(t, kind, value)
 	if reason != "" {
@@ -170,23 +177,23 @@ func (x *experiment) conclude(t *trial, s training.State, reason string) {
 }
 
 // observe tells the optimizer and keeps the best.
-func (x *experiment) observe(t *trial, kind search.Kind, v float64) {
+func (x *Experiment) observe(t *trial, kind search.Kind, v float64) {
 	x.optimizer.Observe(search.Event{Kind: kind, Trial: t.ID, Epochs: t.Curve.Len(), Value: v})
-	b := x.trial(x.Best)
+	b := x.Trial(x.Best)
 	switch {
 	case b == t:
 		x.Best = x.findBest() // its own value may have become worse
 	case t.Metric == nil || t.State == training.Failed || t.State == training.Invalid:
-	case b == nil || x.spec.Direction.Better(*t.Metric, *b.Metric):
+	case b == nil || x.Spec.Direction.Better(*t.Metric, *b.Metric):
 		x.Best = t.ID
 	}
 }
 
 // findBest looks at all trials with a final value.
-func (x *experiment) findBest() training.TrialID {
+func (x *Experiment) findBest() training.TrialID {
 	var best *trial
 	for _, t := range x.Trials {
-		if t.Metric != nil && t.State != training.Failed && t.State != training.Invalid && (best == nil || x.spec.Direction.Better(*t.Metric, *best.Metric)) {
+		if t.Metric != nil && t.State != training.Failed && t.State != training.Invalid && (best == nil || x.Spec.Direction.Better(*t.Metric, *best.Metric)) {
 			best = t
 		}
 	}
@@ -197,7 +204,7 @@ func (x *experiment) findBest() training.TrialID {
 }
 
 // fail ends an attempt that went wrong. w is the executor to blame, nil if the function alone is.
-func (x *experiment) fail(t *trial, err *training.TrialError, w *executor) {
+func (x *Experiment) fail(t *trial, err *training.TrialError, w *Executor) {
 	t.Error = err
 	t.Stopping = nil
 	x.Counters.Failed++
@@ -214,7 +221,7 @@ func (x *experiment) fail(t *trial, err *training.TrialError, w *executor) {
 		// An exception says nothing about the machine, as long as the function raises it everywhere: the executor is kept.
 		if !err.Exception() {
 			x.strike(w.Node, t.ID)
-			if w.alive() {
+			if w.Alive() {
 				x.drain(w, "excluded after a failure of trial "+t.ID.String())
 			}
 		}
@@ -232,9 +239,9 @@ func (x *experiment) fail(t *trial, err *training.TrialError, w *executor) {
 }
 
 // again puts a trial back into the queue.
-func (x *experiment) again(t *trial, reason string) {
+func (x *Experiment) again(t *trial, reason string) {
 	x.logf("%v/%d ends and waits for another executor: %s", t.ID, t.Attempt, reason)
-	if x.ending() {
+	if x.Closing() {
 		t.Cut = training.Pending
 		x.conclude(t, training.Stopped, x.stopReason())
 		return
@@ -246,8 +253,8 @@ func (x *experiment) again(t *trial, reason string) {
 }
 
 // early ends the experiment when trials fail alike and nothing ever worked: the function is wrong, not its parameters.
-func (x *experiment) early(t *trial, err *training.TrialError) {
-	if x.Worked || x.ending() {
+func (x *Experiment) early(t *trial, err *training.TrialError) {
+	if x.Worked || x.Closing() {
 		return
 	}
 	if x.EarlyType != err.Type {
@@ -257,11 +264,11 @@ func (x *experiment) early(t *trial, err *training.TrialError) {
 		x.Early = append(x.Early, t.ID)
 	}
 	if len(x.Early) >= earlyFailures {
-		x.end(ExperimentFailed, fmt.Sprintf("the first %d trials failed alike and none has reported anything: %s", len(x.Early), err.Error()))
+		x.end(protocol.ExperimentFailed, fmt.Sprintf("the first %d trials failed alike and none has reported anything: %s", len(x.Early), err.Error()))
 	}
 }
 
-func (x *experiment) strike(name string, id training.TrialID) {
+func (x *Experiment) strike(name string, id training.TrialID) {
 	n := x.Nodes[name]
 	if n == nil || n.Excluded || slices.Contains(n.Strikes, id) && id != 0 {
 		return
@@ -279,7 +286,7 @@ func (x *experiment) strike(name string, id training.TrialID) {
 }
 
 // pardon takes back the strikes that a bad configuration gave to nodes.
-func (x *experiment) pardon(id training.TrialID) {
+func (x *Experiment) pardon(id training.TrialID) {
 	for name, n := range x.Nodes {
 		n.Strikes = slices.DeleteFunc(n.Strikes, func(s training.TrialID) bool { return s == id })
 		if n.Excluded && len(n.Strikes) < nodeStrikes {

@@ -1,4 +1,4 @@
-package controller
+package experiment
 
 import (
 	"bytes"
@@ -6,40 +6,41 @@ import (
 	"fmt"
 
 	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/protocol"
 	"github.com/gohops/hops/training/search"
 )
 
-// entry is one line of the journal: an input of the experiment's state machine, never a result. Results follow from the
+// Entry is one line of the journal: an input of the experiment's state machine, never a result. Results follow from the
 // specification's seed and the entries before, so that reading the lines again makes the same experiment. What the
 // optimizer suggested is an input as well: it is in Assigned, and is adopted, not computed again, when the journal is read.
 // Another version of the search, or another machine's floating point, therefore goes on from what was, not from what it
 // would have done.
 //
 // Exactly one of the pointers is set; Kind is its name, for people with grep.
-type entry struct {
+type Entry struct {
 	N    int64           `json:"n"`
 	Time training.Millis `json:"t"`
 	Kind string          `json:"kind"`
 
-	Created    *created    `json:"created,omitempty"`
-	Started    *started    `json:"started,omitempty"`
+	Created    *Created    `json:"created,omitempty"`
+	Started    *Started    `json:"started,omitempty"`
 	Registered *registered `json:"registered,omitempty"`
 	Assigned   *assigned   `json:"assigned,omitempty"`
 	Reported   *reported   `json:"reported,omitempty"`
 	Committed  *committed  `json:"committed,omitempty"`
 	Ended      *ended      `json:"ended,omitempty"`
-	Lost       *lost       `json:"lost,omitempty"`
+	Lost       *Lost       `json:"lost,omitempty"`
 	Expired    *expired    `json:"expired,omitempty"`
 	Drained    *drained    `json:"drained,omitempty"`
-	Preempted  *preempted  `json:"preempted,omitempty"`
-	Stopped    *stopped    `json:"stopped,omitempty"`
-	Forgiven   *forgiven   `json:"forgiven,omitempty"`
-	NotStarted *notStarted `json:"not_started,omitempty"`
-	Resumed    *resumed    `json:"resumed,omitempty"`
+	Preempted  *Preempted  `json:"preempted,omitempty"`
+	Stopped    *Stopped    `json:"stopped,omitempty"`
+	Forgiven   *Forgiven   `json:"forgiven,omitempty"`
+	NotStarted *NotStarted `json:"not_started,omitempty"`
+	Resumed    *Resumed    `json:"resumed,omitempty"`
 }
 
-// created is the first line of every journal.
-type created struct {
+// Created is the first line of every journal.
+type Created struct {
 	Version     int            `json:"version"` // of this format: 2
 	ID          string         `json:"id"`
 	Application string         `json:"application"`
@@ -48,12 +49,12 @@ type created struct {
 	Spec        *training.Spec `json:"spec"`
 }
 
-// journalVersion is the format that this code writes; it reads nothing newer.
-const journalVersion = 2
+// Version is the format that this code writes; it reads nothing newer.
+const Version = 2
 
-// started: an attempt of the application master took over. Containers lists those that still run; executors in others
+// Started: an attempt of the application master took over. Containers lists those that still run; executors in others
 // are lost.
-type started struct {
+type Started struct {
 	Attempt    int      `json:"attempt"`
 	Containers []string `json:"containers"`
 }
@@ -76,31 +77,40 @@ type assigned struct {
 	Suggestion *search.Suggestion `json:"suggestion,omitempty"`
 }
 
-// reported are events that were new.
+// reported are events that were new. Decision is what the search or its stopper decided because of one of them: apply writes it
+// when the entry is proposed, and adopts it when the entry is read back.
 type reported struct {
-	Trial    training.TrialID `json:"trial"`
-	Attempt  int              `json:"attempt"`
-	Events   []MetricEvent    `json:"events"`
-	LogBytes int64            `json:"log_bytes,omitempty"`
+	Trial    training.TrialID       `json:"trial"`
+	Attempt  int                    `json:"attempt"`
+	Events   []protocol.MetricEvent `json:"events"`
+	LogBytes int64                  `json:"log_bytes,omitempty"`
+	Decision *decision              `json:"decision,omitempty"`
+}
+
+// decision ends an attempt that reported. Op is protocol.OpStop or protocol.OpPause.
+type decision struct {
+	Seq    int64  `json:"seq"` // of the event
+	Op     string `json:"op"`
+	Reason string `json:"reason"`
 }
 
 // committed: a checkpoint that was found whole.
 type committed struct {
 	Trial   training.TrialID `json:"trial"`
 	Attempt int              `json:"attempt"`
-	Commit
+	protocol.Commit
 }
 
 // ended: an executor said how its attempt ended.
 type ended struct {
 	Trial   training.TrialID `json:"trial"`
 	Attempt int              `json:"attempt"`
-	Final
+	protocol.Final
 }
 
-// lost: an executor is gone. Blame: its container or its silence counts as a failure of the trial and the node; without
+// Lost: an executor is gone. Blame: its container or its silence counts as a failure of the trial and the node; without
 // it the cluster took the container away.
-type lost struct {
+type Lost struct {
 	Executor string `json:"executor"`
 	Reason   string `json:"reason"`
 	Blame    bool   `json:"blame,omitempty"`
@@ -122,40 +132,40 @@ type drained struct {
 	Reason   string `json:"reason"`
 }
 
-// preempted: an executor's container will be taken away.
-type preempted struct {
+// Preempted: an executor's container will be taken away.
+type Preempted struct {
 	Executor string `json:"executor"`
 	Reason   string `json:"reason"`
 }
 
-// stopped: a person, or the resource manager, ends the experiment.
-type stopped struct {
+// Stopped: a person, or the resource manager, ends the experiment.
+type Stopped struct {
 	User   string `json:"user"`
 	Reason string `json:"reason"`
 }
 
-// forgiven: an excluded node may be used again, because no other gave a container.
-type forgiven struct {
+// Forgiven: an excluded node may be used again, because no other gave a container.
+type Forgiven struct {
 	Node string `json:"node"`
 }
 
-// notStarted: a container ended before its executor registered.
-type notStarted struct {
+// NotStarted: a container ended before its executor registered.
+type NotStarted struct {
 	Container string `json:"container"`
 	Node      string `json:"node,omitempty"`
 	Reason    string `json:"reason"`
 	Log       string `json:"log,omitempty"`
 }
 
-// resumed: a person goes on with an experiment that was over, or whose controllers had used up their attempts, as another
+// Resumed: a person goes on with an experiment that was over, or whose controllers had used up their attempts, as another
 // application.
-type resumed struct {
+type Resumed struct {
 	Application string `json:"application"`
 	User        string `json:"user"`
 }
 
-// kind names the pointer that is set.
-func (e *entry) kind() string {
+// What names the pointer that is set.
+func (e *Entry) What() string {
 	switch {
 	case e.Created != nil:
 		return "created"
@@ -191,8 +201,8 @@ func (e *entry) kind() string {
 	return ""
 }
 
-// encode makes the line, with its newline.
-func (e *entry) encode() ([]byte, error) {
+// Encode makes the line, with its newline.
+func (e *Entry) Encode() ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
@@ -202,14 +212,14 @@ func (e *entry) encode() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// decodeEntry reads a line. A line that is not a whole entry is an error: it was cut by a crash or damaged.
-func decodeEntry(line []byte) (*entry, error) {
-	var e entry
+// DecodeEntry reads a line. A line that is not a whole entry is an error: it was cut by a crash or damaged.
+func DecodeEntry(line []byte) (*Entry, error) {
+	var e Entry
 	if err := json.Unmarshal(line, &e); err != nil {
 		return nil, err
 	}
-	if e.Kind != e.kind() || e.Kind == "" {
-		return nil, fmt.Errorf("entry %d of kind %q has the content of %q", e.N, e.Kind, e.kind())
+	if e.Kind != e.What() || e.Kind == "" {
+		return nil, fmt.Errorf("entry %d of kind %q has the content of %q", e.N, e.Kind, e.What())
 	}
 	return &e, nil
 }

@@ -1,4 +1,6 @@
-package controller
+// Package experiment is the pure part of an experiment: what a line of its journal does to its state, and which lines a request
+// makes. It has no clock, goroutine or I/O; training/controller brings the time, writes the lines and carries out the effects.
+package experiment
 
 import (
 	"encoding/json"
@@ -10,26 +12,27 @@ import (
 	"strings"
 
 	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/protocol"
 	"github.com/gohops/hops/training/search"
 )
 
-// experiment is the state machine of one experiment: entries in, decisions out. It has no clock, no goroutine and does
+// Experiment is the state machine of one experiment: entries in, decisions out. It has no clock, no goroutine and does
 // no I/O; the controller around it brings the time inside entries, writes them to the journal and carries out what
 // effects say.
 //
 // A proposal (register, next, report, commit, final in propose.go) checks a request against the state and, if it changes
 // anything, makes an entry and applies it. Applying the same entries again, in order, makes the same state.
-type experiment struct {
+type Experiment struct {
 	state
-	spec      *training.Spec
 	optimizer search.Optimizer
 	stopper   search.EarlyStop
 	finished  []search.TrialView // the trials of state.Compared
 
-	// compare: suggestions of the journal are compared with the optimizer's instead of adopted; see CheckReplay.
-	compare bool
+	// Compare: suggestions and decisions of the journal are compared with those of this program's search instead of adopted.
+	Compare bool
+	fresh   bool // the entry that is applied is being proposed: suggestions and decisions are to be made
 
-	out effects
+	out Effects
 }
 
 // state is all of the experiment that a snapshot holds beside the optimizer.
@@ -53,12 +56,12 @@ type state struct {
 
 	Trials    []*trial           `json:"trials"` // trial n at n-1
 	Queue     []training.TrialID `json:"queue"`  // to be done again, the longest waiting first
-	Executors []*executor        `json:"executors"`
+	Executors []*Executor        `json:"executors"`
 	Nodes     map[string]*node   `json:"nodes"`
 	Compared  []training.TrialID `json:"compared"`  // completed or stopped early, in this order: what the stopper compares with
 	Concluded int                `json:"concluded"` // trials that have ended or are paused
 	Best      training.TrialID   `json:"best,omitempty"`
-	Counters  Counters           `json:"counters"`
+	Counters  protocol.Counters  `json:"counters"`
 	// Early are the trials that failed while nothing in the experiment ever worked, with the type of error they share.
 	Early     []training.TrialID `json:"early,omitempty"`
 	EarlyType string             `json:"early_type,omitempty"`
@@ -81,6 +84,7 @@ type trial struct {
 	Step       *int64                     `json:"step,omitempty"` // last reported by this attempt
 	Checks     []training.Checkpoint      `json:"checkpoints,omitempty"`
 	Resume     *training.Checkpoint       `json:"resume,omitempty"`
+	Source     *search.Source             `json:"source,omitempty"`   // whose checkpoint it begins from, until it has one of its own
 	Executor   string                     `json:"executor,omitempty"` // who has it, or had it last
 	Stopping   *stopping                  `json:"stopping,omitempty"`
 	Metric     *float64                   `json:"metric,omitempty"` // final one
@@ -103,7 +107,7 @@ type trial struct {
 // finalAnswer is what the last final got, to be given again.
 type finalAnswer struct {
 	Attempt int `json:"attempt"`
-	Finished
+	protocol.Finished
 }
 
 // stopping is a decision that an executor has yet to carry out. State is what becomes of the trial then: STOPPED,
@@ -114,8 +118,9 @@ type stopping struct {
 	State  training.State       `json:"state"`
 	Error  *training.TrialError `json:"error,omitempty"`
 	Since  training.Millis      `json:"since"`
-	// Early: by the early stopping policy.
-	Early bool `json:"early,omitempty"`
+	// Early: by the early stopping policy or the search, after Epochs.
+	Early  bool `json:"early,omitempty"`
+	Epochs int  `json:"epochs,omitempty"`
 	// End: because the experiment ends.
 	End bool `json:"end,omitempty"`
 }
@@ -124,12 +129,12 @@ type stopping struct {
 const (
 	executorIdle     = "IDLE"
 	executorBusy     = "BUSY"
-	executorDraining = "DRAINING"
+	ExecutorDraining = "DRAINING"
 	executorGone     = "GONE"
 	executorLost     = "LOST"
 )
 
-type executor struct {
+type Executor struct {
 	ID        string           `json:"id"`
 	Container string           `json:"container"`
 	Instance  string           `json:"instance"`
@@ -144,7 +149,7 @@ type executor struct {
 	Preempted string           `json:"preempted,omitempty"`
 }
 
-func (e *executor) alive() bool { return e.State != executorLost && e.State != executorGone }
+func (e *Executor) Alive() bool { return e.State != executorLost && e.State != executorGone }
 
 // node collects failures. A failure counts once per trial, so that one bad configuration does not condemn a machine.
 type node struct {
@@ -161,56 +166,56 @@ const (
 	stillbornAllowed = 3 // containers in a row whose executor never registered: the experiment is FAILED
 )
 
-// effects are what the controller does after the entries that caused them are in the journal.
-type effects struct {
-	events  []streamEvent // for those who watch
-	touched map[training.TrialID]bool
-	deletes []string // checkpoint directories
-	release []string // containers that are not wanted any more
-	lines   []string // for controller.log
-	wake    bool     // executors that wait may get something now
+// Effects are what the controller does after the entries that caused them are in the journal.
+type Effects struct {
+	Events  []StreamEvent // for those who watch
+	Touched map[training.TrialID]bool
+	Deletes []string // checkpoint directories
+	Release []string // containers that are not wanted any more
+	Lines   []string // for controller.log
+	Wake    bool     // executors that wait may get something now
 }
 
-// streamEvent is a server-sent event before it is encoded.
-type streamEvent struct {
-	id   int64
-	name string
-	data any
+// StreamEvent is a server-sent event before it is encoded.
+type StreamEvent struct {
+	ID   int64
+	Name string
+	Data any
 }
 
-func newExperiment() *experiment {
-	return &experiment{state: state{Nodes: map[string]*node{}}}
+func New() *Experiment {
+	return &Experiment{state: state{Nodes: map[string]*node{}}}
 }
 
-// take returns the effects gathered since the last call.
-func (x *experiment) take() effects {
+// Take returns the effects gathered since the last call.
+func (x *Experiment) Take() Effects {
 	out := x.out
-	x.out = effects{}
+	x.out = Effects{}
 	return out
 }
 
-func (x *experiment) logf(format string, args ...any) {
-	x.out.lines = append(x.out.lines, fmt.Sprintf("%s %5d  %s", x.Now.Time().UTC().Format("2006-01-02T15:04:05.000Z"), x.N, fmt.Sprintf(format, args...)))
+func (x *Experiment) logf(format string, args ...any) {
+	x.out.Lines = append(x.out.Lines, fmt.Sprintf("%s %5d  %s", x.Now.Time().UTC().Format("2006-01-02T15:04:05.000Z"), x.N, fmt.Sprintf(format, args...)))
 }
 
-func (x *experiment) emit(name string, data any) {
-	x.out.events = append(x.out.events, streamEvent{x.N, name, data})
+func (x *Experiment) emit(name string, data any) {
+	x.out.Events = append(x.out.Events, StreamEvent{x.N, name, data})
 }
 
 // touch says that a trial changed its state.
-func (x *experiment) touch(t *trial) {
-	if x.out.touched == nil {
-		x.out.touched = map[training.TrialID]bool{}
+func (x *Experiment) touch(t *trial) {
+	if x.out.Touched == nil {
+		x.out.Touched = map[training.TrialID]bool{}
 	}
-	x.out.touched[t.ID] = true
-	x.emit(EventTrial, x.row(t, false))
+	x.out.Touched[t.ID] = true
+	x.emit(protocol.EventTrial, x.Row(t, false))
 	if t.State.Final() || t.State == training.Paused {
-		x.emit(EventExperiment, x.summary())
+		x.emit(protocol.EventExperiment, x.Summary())
 	}
 }
 
 // setState changes a trial's state and keeps the count of those that need nothing more for now.
-func (x *experiment) setState(t *trial, s training.State) {
+func (x *Experiment) setState(t *trial, s training.State) {
 	rests := func(s training.State) bool { return s.Final() || s == training.Paused }
 	if rests(t.State) {
 		x.Concluded--
@@ -221,16 +226,16 @@ func (x *experiment) setState(t *trial, s training.State) {
 	}
 }
 
-// trial finds a trial, nil if there is none.
-func (x *experiment) trial(id training.TrialID) *trial {
+// Trial finds a trial, nil if there is none.
+func (x *Experiment) Trial(id training.TrialID) *trial {
 	if id < 1 || int(id) > len(x.Trials) {
 		return nil
 	}
 	return x.Trials[id-1]
 }
 
-// executor finds an executor, nil if there is none.
-func (x *experiment) executor(id string) *executor {
+// Executor finds an executor, nil if there is none.
+func (x *Experiment) Executor(id string) *Executor {
 	digits, _ := strings.CutPrefix(id, "e")
 	n, err := strconv.Atoi(digits)
 	if err != nil || n < 1 || n > len(x.Executors) || x.Executors[n-1].ID != id {
@@ -239,8 +244,8 @@ func (x *experiment) executor(id string) *executor {
 	return x.Executors[n-1]
 }
 
-// inContainer finds the newest executor of a container.
-func (x *experiment) inContainer(container string) *executor {
+// InContainer finds the newest executor of a container.
+func (x *Experiment) InContainer(container string) *Executor {
 	for _, e := range slices.Backward(x.Executors) {
 		if e.Container == container {
 			return e
@@ -249,14 +254,14 @@ func (x *experiment) inContainer(container string) *executor {
 	return nil
 }
 
-// over reports whether the experiment has reached its last state.
-func (x *experiment) over() bool { return x.State != ExperimentRunning }
+// Over reports whether the experiment has reached its last state.
+func (x *Experiment) Over() bool { return x.State != protocol.ExperimentRunning }
 
-// ending reports whether nothing new is to be started.
-func (x *experiment) ending() bool { return x.over() || x.Ending != "" }
+// Closing reports whether nothing new is to be started.
+func (x *Experiment) Closing() bool { return x.Over() || x.Ending != "" }
 
 // held counts the trials that executors have.
-func (x *experiment) held() (n int) {
+func (x *Experiment) held() (n int) {
 	for _, e := range x.Executors {
 		if e.Trial != 0 {
 			n++
@@ -265,16 +270,16 @@ func (x *experiment) held() (n int) {
 	return n
 }
 
-// wanted is how many executors there should be.
-func (x *experiment) wanted() int {
-	if x.ending() {
+// Wanted is how many executors there should be.
+func (x *Experiment) Wanted() int {
+	if x.Closing() {
 		return x.held()
 	}
-	return min(x.spec.Executors, x.held()+len(x.Queue)+x.optimizer.Outlook())
+	return min(x.Spec.Executors, x.held()+len(x.Queue)+x.optimizer.Outlook())
 }
 
-// usable counts the executors that work or wait for work.
-func (x *experiment) usable() (n int) {
+// Usable counts the executors that work or wait for work.
+func (x *Experiment) Usable() (n int) {
 	for _, e := range x.Executors {
 		if e.State == executorIdle || e.State == executorBusy {
 			n++
@@ -283,8 +288,8 @@ func (x *experiment) usable() (n int) {
 	return n
 }
 
-// excluded lists the nodes that are to give no more executors.
-func (x *experiment) excluded() []string {
+// Excluded lists the nodes that are to give no more executors.
+func (x *Experiment) Excluded() []string {
 	var out []string
 	for name, n := range x.Nodes {
 		if n.Excluded {
@@ -295,9 +300,9 @@ func (x *experiment) excluded() []string {
 	return out
 }
 
-// apply takes one entry into the state. It fails only when the entry cannot follow those before it: the journal is of
+// Apply takes one entry into the state. It fails only when the entry cannot follow those before it: the journal is of
 // another version or damaged.
-func (x *experiment) apply(e *entry) error {
+func (x *Experiment) Apply(e *Entry) error {
 	if e.N != x.N+1 {
 		return fmt.Errorf("journal entry %d follows entry %d", e.N, x.N)
 	}
@@ -327,11 +332,11 @@ func (x *experiment) apply(e *entry) error {
 	case e.Expired != nil:
 		x.expire(e.Expired)
 	case e.Drained != nil:
-		if w := x.executor(e.Drained.Executor); w != nil {
+		if w := x.Executor(e.Drained.Executor); w != nil {
 			x.drain(w, e.Drained.Reason)
 		}
 	case e.Preempted != nil:
-		if w := x.executor(e.Preempted.Executor); w != nil {
+		if w := x.Executor(e.Preempted.Executor); w != nil {
 			w.Preempted = e.Preempted.Reason
 			x.logf("%s will be preempted: %s", w.ID, w.Preempted)
 		}
@@ -340,7 +345,7 @@ func (x *experiment) apply(e *entry) error {
 		if e.Stopped.Reason != "" {
 			reason += ": " + e.Stopped.Reason
 		}
-		x.end(ExperimentKilled, reason)
+		x.end(protocol.ExperimentKilled, reason)
 	case e.Forgiven != nil:
 		if n := x.Nodes[e.Forgiven.Node]; n != nil {
 			n.Excluded, n.Strikes = false, nil
@@ -358,49 +363,48 @@ func (x *experiment) apply(e *entry) error {
 	return nil
 }
 
-func (x *experiment) create(c *created) error {
-	if c.Version != journalVersion {
-		return fmt.Errorf("format %d, this program reads %d", c.Version, journalVersion)
+func (x *Experiment) create(c *Created) error {
+	if c.Version != Version {
+		return fmt.Errorf("format %d, this program reads %d", c.Version, Version)
 	}
 	if x.N != 1 || c.Spec == nil {
 		return fmt.Errorf("an experiment is created once, with a specification")
 	}
 	x.ID, x.Application, x.User, x.Directory, x.Spec = c.ID, c.Application, c.User, c.Directory, c.Spec
-	x.Created, x.Begun, x.State = x.Now, x.Now, ExperimentRunning
+	x.Created, x.Begun, x.State = x.Now, x.Now, protocol.ExperimentRunning
 	x.logf("%s %q by %s: %s over %d parameters, %d trials on %d executors", x.ID, c.Spec.Name, x.User, c.Spec.Optimizer.Type, len(c.Spec.Space), c.Spec.Trials, c.Spec.Executors)
 	return x.prepare()
 }
 
 // prepare makes what follows from the specification, which may come from a damaged file.
-func (x *experiment) prepare() (err error) {
-	x.spec = x.Spec
-	x.spec.SetDefaults(x.User)
-	if err := x.spec.Validate(); err != nil {
+func (x *Experiment) prepare() (err error) {
+	x.Spec.SetDefaults(x.User)
+	if err := x.Spec.Validate(); err != nil {
 		return err
 	}
-	if x.optimizer, err = search.New(x.spec); err != nil {
+	if x.optimizer, err = search.New(x.Spec); err != nil {
 		return err
 	}
-	x.stopper, err = search.NewEarlyStop(x.spec.EarlyStop)
+	x.stopper, err = search.NewEarlyStop(x.Spec.EarlyStop)
 	return err
 }
 
-func (x *experiment) start(s *started) {
+func (x *Experiment) start(s *Started) {
 	x.Attempt = s.Attempt
 	x.logf("controller attempt %d", s.Attempt)
 	for _, w := range x.Executors {
-		if w.alive() && !slices.Contains(s.Containers, w.Container) {
+		if w.Alive() && !slices.Contains(s.Containers, w.Container) {
 			x.giveUp(w, executorLost, "its container ended while the controller was away", false)
 		}
 	}
 }
 
-func (x *experiment) registered(r *registered) {
-	if w := x.inContainer(r.Container); w != nil && w.alive() {
+func (x *Experiment) registered(r *registered) {
+	if w := x.InContainer(r.Container); w != nil && w.Alive() {
 		x.giveUp(w, executorLost, "its process was replaced by another one in the same container", true)
-		x.out.release = x.out.release[:len(x.out.release)-1] // the container is the new one's
+		x.out.Release = x.out.Release[:len(x.out.Release)-1] // the container is the new one's
 	}
-	w := &executor{
+	w := &Executor{
 		ID: fmt.Sprintf("e%04d", len(x.Executors)+1), Container: r.Container, Instance: r.Instance, Node: r.Node,
 		Host: r.Host, GPUs: r.GPUs, State: executorIdle, Since: x.Now,
 	}
@@ -410,12 +414,12 @@ func (x *experiment) registered(r *registered) {
 		x.Nodes[r.Node] = &node{}
 	}
 	x.logf("executor %s on %s in %s", w.ID, w.Host, w.Container)
-	x.emit(EventExecutor, x.executorRow(w))
+	x.emit(protocol.EventExecutor, x.ExecutorRow(w))
 }
 
 // end begins the end of the experiment: what runs is told to stop, what waits is stopped at once.
-func (x *experiment) end(as, reason string) {
-	if x.ending() {
+func (x *Experiment) end(as, reason string) {
+	if x.Closing() {
 		return
 	}
 	x.Ending, x.Reason = as, reason
@@ -423,9 +427,9 @@ func (x *experiment) end(as, reason string) {
 	for _, t := range x.Trials {
 		switch {
 		case t.State.Held() && t.Stopping == nil:
-			t.Stopping = &stopping{Op: OpStop, State: training.Stopped, Reason: x.stopReason(), Since: x.Now, End: true}
+			t.Stopping = &stopping{Op: protocol.OpStop, State: training.Stopped, Reason: x.stopReason(), Since: x.Now, End: true}
 			x.touch(t)
-		case t.State == training.Pending && t.Error != nil && as == ExperimentFailed:
+		case t.State == training.Pending && t.Error != nil && as == protocol.ExperimentFailed:
 			t.Cut = t.State
 			x.conclude(t, training.Failed, t.Error.Error())
 		case t.State == training.Pending || t.State == training.Paused:
@@ -434,17 +438,17 @@ func (x *experiment) end(as, reason string) {
 		}
 	}
 	x.Queue = nil
-	x.out.wake = true
+	x.out.Wake = true
 }
 
 // resume goes on with an experiment that was over, or whose last controller is gone: what its end had cut short is to be
 // done again, from the last checkpoint, and nobody is blamed for what was.
-func (x *experiment) resume(r *resumed) error {
-	if why := x.notResumable(); why != "" {
+func (x *Experiment) resume(r *Resumed) error {
+	if why := x.NotResumable(); why != "" {
 		return fmt.Errorf("%s", why)
 	}
 	x.Application, x.Attempt = r.Application, 0
-	x.State, x.Reason, x.Ending, x.Done, x.Begun = ExperimentRunning, "", "", 0, x.Now
+	x.State, x.Reason, x.Ending, x.Done, x.Begun = protocol.ExperimentRunning, "", "", 0, x.Now
 	x.Early, x.EarlyType, x.Stillborn = nil, "", 0
 	for _, n := range x.Nodes {
 		n.Strikes, n.Excluded = nil, false
@@ -467,30 +471,30 @@ func (x *experiment) resume(r *resumed) error {
 	}
 	x.Best = x.findBest()
 	x.logf("resumed by %s as %s", r.User, r.Application)
-	x.emit(EventExperiment, x.summary())
+	x.emit(protocol.EventExperiment, x.Summary())
 	return nil
 }
 
-// notResumable says why an experiment cannot be gone on with, "" if it can.
-func (x *experiment) notResumable() string {
-	if x.State == ExperimentFinished {
+// NotResumable says why an experiment cannot be gone on with, "" if it can.
+func (x *Experiment) NotResumable() string {
+	if x.State == protocol.ExperimentFinished {
 		return x.ID + " has finished: there is nothing to resume"
 	}
 	return ""
 }
 
 // settle sees whether the experiment is over. It also wakes executors that wait when there is something for them.
-func (x *experiment) settle() {
-	if x.over() {
+func (x *Experiment) settle() {
+	if x.Over() {
 		return
 	}
 	if x.held() > 0 || len(x.Queue) > 0 {
-		x.out.wake = x.out.wake || len(x.Queue) > 0 || x.optimizer.Outlook() > 0
+		x.out.Wake = x.out.Wake || len(x.Queue) > 0 || x.optimizer.Outlook() > 0
 		return
 	}
 	if x.Ending == "" {
 		if x.optimizer.Outlook() > 0 || x.N < 2 {
-			x.out.wake = true
+			x.out.Wake = true
 			return
 		}
 		for _, t := range x.Trials {
@@ -498,45 +502,45 @@ func (x *experiment) settle() {
 				x.conclude(t, training.Stopped, fmt.Sprintf("not promoted beyond %d epochs", t.Budget.To))
 			}
 		}
-		x.Ending = ExperimentFinished
-		if x.spec.Optimizer.Type == training.None && x.findBest() == 0 && !slices.ContainsFunc(x.Trials, func(t *trial) bool { return t.State == training.Completed }) ||
-			x.spec.Optimizer.Type != training.None && x.findBest() == 0 {
-			x.Ending, x.Reason = ExperimentFailed, "no trial ended with a value"
+		x.Ending = protocol.ExperimentFinished
+		if x.Spec.Optimizer.Type == training.None && x.findBest() == 0 && !slices.ContainsFunc(x.Trials, func(t *trial) bool { return t.State == training.Completed }) ||
+			x.Spec.Optimizer.Type != training.None && x.findBest() == 0 {
+			x.Ending, x.Reason = protocol.ExperimentFailed, "no trial ended with a value"
 			if n := len(x.Trials); n > 0 && x.Trials[n-1].Error != nil {
 				x.Reason += ", last: " + x.Trials[n-1].Error.Error()
 			}
 		}
 	}
 	x.State, x.Ending, x.Done = x.Ending, "", x.Now
-	x.out.wake = true
+	x.out.Wake = true
 	for _, w := range x.Executors {
-		if w.alive() {
+		if w.Alive() {
 			x.drain(w, "the experiment is over")
 		}
 	}
 	best := ""
-	if b := x.trial(x.Best); b != nil && b.Metric != nil {
-		best = fmt.Sprintf("; best %s %.6g in trial %v %s", x.spec.Metric, *b.Metric, b.ID, b.Params.Key())
+	if b := x.Trial(x.Best); b != nil && b.Metric != nil {
+		best = fmt.Sprintf("; best %s %.6g in trial %v %s", x.Spec.Metric, *b.Metric, b.ID, b.Params.Key())
 	}
 	x.logf("the experiment is %s%s", x.State, best)
-	x.emit(EventExperiment, x.summary())
+	x.emit(protocol.EventExperiment, x.Summary())
 }
 
 // seedOf derives the seed of a trial's function.
-func (x *experiment) seedOf(id training.TrialID) uint64 {
+func (x *Experiment) seedOf(id training.TrialID) uint64 {
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%d/%d", x.spec.RandomSeed(), id)
+	fmt.Fprintf(h, "%d/%d", x.Spec.RandomSeed(), id)
 	return h.Sum64() >> 11 // exact in a float64, for readers that have nothing else
 }
 
-// directories of a trial's current attempt.
-func (x *experiment) directories(t *trial) Directories {
+// Directories of a trial's current attempt.
+func (x *Experiment) Directories(t *trial) protocol.Directories {
 	dir := path.Join(x.Directory, t.ID.String())
-	return Directories{Trial: dir, TensorBoard: dir, Log: x.logPath(t), Checkpoints: path.Join(dir, "checkpoints", fmt.Sprint(t.Attempt))}
+	return protocol.Directories{Trial: dir, TensorBoard: dir, Log: x.logPath(t), Checkpoints: path.Join(dir, "checkpoints", fmt.Sprint(t.Attempt))}
 }
 
 // logPath is the log of a trial's current attempt.
-func (x *experiment) logPath(t *trial) string {
+func (x *Experiment) logPath(t *trial) string {
 	name := "output.log"
 	if t.Attempt > 1 {
 		name = fmt.Sprintf("output.%d.log", t.Attempt)

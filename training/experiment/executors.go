@@ -1,29 +1,30 @@
-package controller
+package experiment
 
 import (
 	"fmt"
 
 	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/protocol"
 )
 
 // The comings and goings of executors.
 
 // drain tells an executor to end after what it does.
-func (x *experiment) drain(w *executor, reason string) {
-	if !w.alive() || w.State == executorDraining {
+func (x *Experiment) drain(w *Executor, reason string) {
+	if !w.Alive() || w.State == ExecutorDraining {
 		return
 	}
-	x.setExecutor(w, executorDraining, reason)
+	x.setExecutor(w, ExecutorDraining, reason)
 	x.logf("%s drains: %s", w.ID, reason)
-	x.out.wake = true
-	x.emit(EventExecutor, x.executorRow(w))
+	x.out.Wake = true
+	x.emit(protocol.EventExecutor, x.ExecutorRow(w))
 }
 
 // setExecutor changes a state and counts the time spent in the old one.
-func (x *experiment) setExecutor(w *executor, s, reason string) {
+func (x *Experiment) setExecutor(w *Executor, s, reason string) {
 	d := int64(x.Now - w.Since)
 	switch {
-	case w.State == executorBusy || w.State == executorDraining && w.Trial != 0:
+	case w.State == executorBusy || w.State == ExecutorDraining && w.Trial != 0:
 		x.Counters.BusyMS += d
 	case w.State == executorIdle:
 		x.Counters.IdleMS += d
@@ -32,7 +33,7 @@ func (x *experiment) setExecutor(w *executor, s, reason string) {
 }
 
 // free takes the trial from an executor whose attempt has ended.
-func (x *experiment) free(w *executor) {
+func (x *Experiment) free(w *Executor) {
 	if w == nil || w.Trial == 0 {
 		return
 	}
@@ -43,13 +44,13 @@ func (x *experiment) free(w *executor) {
 		x.setExecutor(w, w.State, w.Reason)
 	}
 	w.Trial = 0
-	x.emit(EventExecutor, x.executorRow(w))
+	x.emit(protocol.EventExecutor, x.ExecutorRow(w))
 }
 
 // lose takes an executor out.
-func (x *experiment) lose(l *lost) {
-	w := x.executor(l.Executor)
-	if w == nil || !w.alive() {
+func (x *Experiment) lose(l *Lost) {
+	w := x.Executor(l.Executor)
+	if w == nil || !w.Alive() {
 		return
 	}
 	if l.Told {
@@ -60,15 +61,15 @@ func (x *experiment) lose(l *lost) {
 }
 
 // giveUp ends an executor; what it held is done again from the last checkpoint.
-func (x *experiment) giveUp(w *executor, s, reason string, blame bool) {
+func (x *Experiment) giveUp(w *Executor, s, reason string, blame bool) {
 	x.setExecutor(w, s, reason)
-	x.out.release = append(x.out.release, w.Container)
+	x.out.Release = append(x.out.Release, w.Container)
 	if s == executorLost {
 		x.logf("%s is lost: %s", w.ID, reason)
 	}
-	t := x.trial(w.Trial)
+	t := x.Trial(w.Trial)
 	w.Trial = 0
-	x.emit(EventExecutor, x.executorRow(w))
+	x.emit(protocol.EventExecutor, x.ExecutorRow(w))
 	if blame {
 		id := training.TrialID(0)
 		if t != nil {
@@ -100,50 +101,50 @@ func (x *experiment) giveUp(w *executor, s, reason string, blame bool) {
 	x.again(t, fmt.Sprintf("%s; attempt %d of %d that may fail", t.Error.Error(), t.Failures, trialFailures))
 }
 
-func (x *experiment) expire(e *expired) {
+func (x *Experiment) expire(e *expired) {
 	if e.Trial == 0 {
-		x.end(ExperimentFinished, fmt.Sprintf("its time of %s is over", x.spec.Timeout.D()))
+		x.end(protocol.ExperimentFinished, fmt.Sprintf("its time of %s is over", x.Spec.Timeout.D()))
 		return
 	}
-	t := x.trial(e.Trial)
+	t := x.Trial(e.Trial)
 	if t == nil || t.Attempt != e.Attempt || !t.State.Held() || t.Stopping != nil {
 		return
 	}
 	err := &training.TrialError{Type: e.Code, Log: x.logPath(t)}
 	if e.Code == training.CodeNoReport {
-		err.Message = fmt.Sprintf("nothing was reported for %s", x.spec.ReportTimeout.D())
+		err.Message = fmt.Sprintf("nothing was reported for %s", x.Spec.ReportTimeout.D())
 		err.Remedy = "call reporter.broadcast each epoch, or raise report_timeout"
 	} else {
-		err.Message = fmt.Sprintf("the trial took longer than %s", x.spec.TrialTimeout.D())
+		err.Message = fmt.Sprintf("the trial took longer than %s", x.Spec.TrialTimeout.D())
 		err.Remedy = "raise trial_timeout or do fewer epochs"
 	}
-	t.Stopping = &stopping{Op: OpStop, State: training.Failed, Error: err, Reason: err.Error(), Since: x.Now}
+	t.Stopping = &stopping{Op: protocol.OpStop, State: training.Failed, Error: err, Reason: err.Error(), Since: x.Now}
 	x.logf("%v/%d is stopped: %s", t.ID, t.Attempt, err.Error())
 	x.touch(t)
 }
 
-func (x *experiment) stillborn(s *notStarted) {
+func (x *Experiment) stillborn(s *NotStarted) {
 	x.Stillborn++
 	x.strikeStillborn(s.Node)
 	x.logf("container %s ended before its executor began: %s", s.Container, s.Reason)
-	if x.Stillborn >= stillbornAllowed && !x.ending() {
+	if x.Stillborn >= stillbornAllowed && !x.Closing() {
 		where := ""
 		if s.Log != "" {
 			where = " (log: " + s.Log + ")"
 		}
-		x.end(ExperimentFailed, fmt.Sprintf("%d containers in a row ended before their executor began, last: %s%s; is Python 3.9 or later on the nodes as %s?", x.Stillborn, s.Reason, where, x.spec.Interpreter("python3")))
+		x.end(protocol.ExperimentFailed, fmt.Sprintf("%d containers in a row ended before their executor began, last: %s%s; is Python 3.9 or later on the nodes as %s?", x.Stillborn, s.Reason, where, x.Spec.Interpreter("python3")))
 	}
 }
 
-func (x *experiment) strikeStillborn(name string) {
+func (x *Experiment) strikeStillborn(name string) {
 	if name != "" && x.Nodes[name] == nil {
 		x.Nodes[name] = &node{}
 	}
 	x.strike(name, 0)
 }
 
-func (x *experiment) stopReason() string {
-	if x.Ending == ExperimentKilled {
+func (x *Experiment) stopReason() string {
+	if x.Ending == protocol.ExperimentKilled {
 		return x.Reason
 	}
 	return "the experiment ended: " + x.Reason

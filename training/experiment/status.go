@@ -1,4 +1,4 @@
-package controller
+package experiment
 
 import (
 	"encoding/json"
@@ -6,12 +6,13 @@ import (
 	"path"
 
 	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/protocol"
 )
 
 // What people see of the experiment: rows, summaries and the files written from them.
 
-func (x *experiment) row(t *trial, curve bool) TrialStatus {
-	r := TrialStatus{
+func (x *Experiment) Row(t *trial, curve bool) protocol.TrialStatus {
+	r := protocol.TrialStatus{
 		Trial: t.ID, State: t.State, Params: t.Params, Attempt: t.Attempt, Failures: t.Failures, Epochs: t.Curve.Len(),
 		Metric: t.Metric, Budget: t.Budget, Promoted: t.Promotions, Resumed: t.Resumed, Executor: t.Executor,
 		Reason: t.Reason, Error: t.Error, Dir: path.Join(x.Directory, t.ID.String()), Started: t.Started, Ended: t.Ended,
@@ -19,7 +20,7 @@ func (x *experiment) row(t *trial, curve bool) TrialStatus {
 	if t.Attempt > 0 {
 		r.Log = x.logPath(t)
 	}
-	if w := x.executor(t.Executor); w != nil {
+	if w := x.Executor(t.Executor); w != nil {
 		r.Host = w.Host
 	}
 	if s := t.Stopping; s != nil {
@@ -27,7 +28,7 @@ func (x *experiment) row(t *trial, curve bool) TrialStatus {
 	}
 	for i := 0; curve && i < t.Curve.Len(); i++ {
 		step, v := t.Curve.At(i)
-		r.Curve = append(r.Curve, CurvePoint{step, v})
+		r.Curve = append(r.Curve, protocol.CurvePoint{Step: step, Value: v})
 	}
 	if _, v, ok := t.Curve.Last(); ok && (t.State.Held() || t.Metric == nil) {
 		r.Metric = new(v)
@@ -38,24 +39,24 @@ func (x *experiment) row(t *trial, curve bool) TrialStatus {
 	return r
 }
 
-func (x *experiment) executorRow(w *executor) ExecutorStatus {
-	r := ExecutorStatus{Executor: w.ID, Container: w.Container, Node: w.Node, Host: w.Host, GPUs: w.GPUs, State: w.State, Reason: w.Reason, Trials: w.Ended}
-	if t := x.trial(w.Trial); t != nil {
+func (x *Experiment) ExecutorRow(w *Executor) protocol.ExecutorStatus {
+	r := protocol.ExecutorStatus{Executor: w.ID, Container: w.Container, Node: w.Node, Host: w.Host, GPUs: w.GPUs, State: w.State, Reason: w.Reason, Trials: w.Ended}
+	if t := x.Trial(w.Trial); t != nil {
 		r.Trial = fmt.Sprintf("%v/%d", t.ID, t.Attempt)
 	}
 	return r
 }
 
-// best is the best trial with a final value; before there is one, the best of those that reported.
-func (x *experiment) best() *BestTrial {
-	t := x.trial(x.Best)
+// BestSoFar is the best trial with a final value; before there is one, the best of those that reported.
+func (x *Experiment) BestSoFar() *protocol.BestTrial {
+	t := x.Trial(x.Best)
 	value := 0.0
 	if t != nil && t.Metric != nil {
 		value = *t.Metric
 	} else {
 		t = nil
 		for _, c := range x.Trials {
-			if _, v, ok := c.Curve.Last(); ok && c.State.Held() && (t == nil || x.spec.Direction.Better(v, value)) {
+			if _, v, ok := c.Curve.Last(); ok && c.State.Held() && (t == nil || x.Spec.Direction.Better(v, value)) {
 				t, value = c, v
 			}
 		}
@@ -63,7 +64,7 @@ func (x *experiment) best() *BestTrial {
 	if t == nil {
 		return nil
 	}
-	b := &BestTrial{Trial: t.ID, Metric: value, Params: t.Params, Epochs: t.Curve.Len(), Dir: path.Join(x.Directory, t.ID.String())}
+	b := &protocol.BestTrial{Trial: t.ID, Metric: value, Params: t.Params, Epochs: t.Curve.Len(), Dir: path.Join(x.Directory, t.ID.String())}
 	if n := len(t.Checks); n > 0 {
 		b.Checkpoint = t.Checks[n-1].URI
 	}
@@ -71,7 +72,7 @@ func (x *experiment) best() *BestTrial {
 }
 
 // counters are the stored ones with the running states of the executors added.
-func (x *experiment) counters(now training.Millis) Counters {
+func (x *Experiment) counters(now training.Millis) protocol.Counters {
 	c := x.Counters
 	for _, w := range x.Executors {
 		switch d := max(int64(now-w.Since), 0); {
@@ -84,32 +85,32 @@ func (x *experiment) counters(now training.Millis) Counters {
 	return c
 }
 
-// progress is the share of the configurations that need no more work.
-func (x *experiment) progress() float32 {
+// Progress is the share of the configurations that need no more work.
+func (x *Experiment) Progress() float32 {
 	return float32(x.Concluded) / float32(max(x.optimizer.Planned(), 1))
 }
 
-// summary is the experiment without its tables. Its size does not depend on the number of trials.
-func (x *experiment) summary() ExperimentSummary {
-	return ExperimentSummary{
-		ID: x.ID, Name: x.spec.Name, State: x.State, Reason: x.Reason, Metric: x.spec.Metric, Planned: x.optimizer.Planned(), Ended: x.Concluded,
-		Started: x.Created, Finished: x.Done, Best: x.best(), Counters: x.counters(x.Now),
+// Summary is the experiment without its tables. Its size does not depend on the number of trials.
+func (x *Experiment) Summary() protocol.ExperimentSummary {
+	return protocol.ExperimentSummary{
+		ID: x.ID, Name: x.Spec.Name, State: x.State, Reason: x.Reason, Metric: x.Spec.Metric, Planned: x.optimizer.Planned(), Ended: x.Concluded,
+		Started: x.Created, Finished: x.Done, Best: x.BestSoFar(), Counters: x.counters(x.Now),
 	}
 }
 
-// status is the whole experiment.
-func (x *experiment) status(now training.Millis, curves bool) ExperimentStatus {
-	s := ExperimentStatus{
-		ID: x.ID, Name: x.spec.Name, Project: x.spec.Project, User: x.User, Application: x.Application, State: x.State, Reason: x.Reason,
-		Directory: x.Directory, Optimizer: x.spec.Optimizer.Type, Metric: x.spec.Metric, Direction: x.spec.Direction,
-		Seed: x.spec.RandomSeed(), Started: x.Created, Finished: x.Done, ControllerAttempt: x.Attempt, Event: x.N, Planned: x.optimizer.Planned(),
-		Trials: make([]TrialStatus, 0, len(x.Trials)), Best: x.best(), Executors: make([]ExecutorStatus, 0, len(x.Executors)), Counters: x.counters(now),
+// Status is the whole experiment.
+func (x *Experiment) Status(now training.Millis, curves bool) protocol.ExperimentStatus {
+	s := protocol.ExperimentStatus{
+		ID: x.ID, Name: x.Spec.Name, Project: x.Spec.Project, User: x.User, Application: x.Application, State: x.State, Reason: x.Reason,
+		Directory: x.Directory, Optimizer: x.Spec.Optimizer.Type, Metric: x.Spec.Metric, Direction: x.Spec.Direction,
+		Seed: x.Spec.RandomSeed(), Started: x.Created, Finished: x.Done, ControllerAttempt: x.Attempt, Event: x.N, Planned: x.optimizer.Planned(),
+		Trials: make([]protocol.TrialStatus, 0, len(x.Trials)), Best: x.BestSoFar(), Executors: make([]protocol.ExecutorStatus, 0, len(x.Executors)), Counters: x.counters(now),
 	}
 	for _, t := range x.Trials {
-		s.Trials = append(s.Trials, x.row(t, curves))
+		s.Trials = append(s.Trials, x.Row(t, curves))
 	}
 	for _, w := range x.Executors {
-		s.Executors = append(s.Executors, x.executorRow(w))
+		s.Executors = append(s.Executors, x.ExecutorRow(w))
 	}
 	return s
 }
@@ -132,41 +133,41 @@ type Result struct {
 	NumEpochs    int                        `json:"num_epochs"`
 	TrialID      *training.TrialID          `json:"trial_id"` // the best one again, as in Maggy
 
-	ID         string             `json:"id"`
-	State      string             `json:"state"`
-	Reason     string             `json:"reason,omitempty"`
-	Direction  training.Direction `json:"direction"`
-	Metric     string             `json:"metric"`
-	DurationMS int64              `json:"duration_ms"`
-	Counters   Counters           `json:"counters"`
-	Trials     []TrialStatus      `json:"trials"`
+	ID         string                 `json:"id"`
+	State      string                 `json:"state"`
+	Reason     string                 `json:"reason,omitempty"`
+	Direction  training.Direction     `json:"direction"`
+	Metric     string                 `json:"metric"`
+	DurationMS int64                  `json:"duration_ms"`
+	Counters   protocol.Counters      `json:"counters"`
+	Trials     []protocol.TrialStatus `json:"trials"`
 }
 
-// result sums up an experiment that is over.
-func (x *experiment) result() Result {
+// Result sums up an experiment that is over.
+func (x *Experiment) Result() Result {
 	r := Result{
 		BestConfig: training.Params{}, WorstConfig: training.Params{}, Metrics: []float64{}, NumTrials: len(x.Trials),
 		EarlyStopped: x.Counters.EarlyStopped, NumEpochs: x.Counters.Epochs, ID: x.ID, State: x.State, Reason: x.Reason,
-		Direction: x.spec.Direction, Metric: x.spec.Metric, DurationMS: int64(x.Done - x.Created), Counters: x.counters(x.Now),
-		Trials: make([]TrialStatus, 0, len(x.Trials)),
+		Direction: x.Spec.Direction, Metric: x.Spec.Metric, DurationMS: int64(x.Done - x.Created), Counters: x.counters(x.Now),
+		Trials: make([]protocol.TrialStatus, 0, len(x.Trials)),
 	}
 	sum := 0.0
 	for _, t := range x.Trials {
-		r.Trials = append(r.Trials, x.row(t, false))
+		r.Trials = append(r.Trials, x.Row(t, false))
 		if t.Metric == nil || t.State == training.Failed || t.State == training.Invalid {
 			continue
 		}
 		v := *t.Metric
 		sum += v
 		r.Metrics = append(r.Metrics, v)
-		if r.WorstValue == nil || x.spec.Direction.Better(*r.WorstValue, v) {
+		if r.WorstValue == nil || x.Spec.Direction.Better(*r.WorstValue, v) {
 			r.WorstID, r.WorstValue, r.WorstConfig = new(t.ID), new(v), t.Params
 		}
 	}
 	if n := len(r.Metrics); n > 0 {
 		r.Average = new(sum / float64(n))
 	}
-	if b := x.trial(x.Best); b != nil && b.Metric != nil {
+	if b := x.Trial(x.Best); b != nil && b.Metric != nil {
 		r.BestID, r.BestValue, r.BestConfig, r.TrialID = new(b.ID), new(*b.Metric), b.Params, new(b.ID)
 		r.BestDir, r.BestOutputs = path.Join(x.Directory, b.ID.String()), b.Outputs
 	} else if len(x.Trials) == 1 { // a single run that returned no metric
@@ -176,8 +177,8 @@ func (x *experiment) result() Result {
 	return r
 }
 
-// combinations is .summary.json, as HopsML writes it.
-type combinations struct {
+// Combinations is .summary.json, as HopsML writes it.
+type Combinations struct {
 	Combinations []combination `json:"combinations"`
 }
 
@@ -186,56 +187,56 @@ type combination struct {
 	Outputs    map[string]json.RawMessage `json:"outputs"`
 }
 
-func (x *experiment) combinations() combinations {
-	c := combinations{Combinations: []combination{}}
+func (x *Experiment) Combinations() Combinations {
+	c := Combinations{Combinations: []combination{}}
 	for _, t := range x.Trials {
-		c.Combinations = append(c.Combinations, combination{t.Params, x.outputs(t)})
+		c.Combinations = append(c.Combinations, combination{t.Params, x.Outputs(t)})
 	}
 	return c
 }
 
-// outputs are what the function returned; if that was a bare number, under the metric's name.
-func (x *experiment) outputs(t *trial) map[string]json.RawMessage {
+// Outputs are what the function returned; if that was a bare number, under the metric's name.
+func (x *Experiment) Outputs(t *trial) map[string]json.RawMessage {
 	out := map[string]json.RawMessage{}
 	for k, v := range t.Outputs {
 		out[k] = v
 	}
-	if _, ok := out[x.spec.Metric]; !ok && t.Metric != nil {
+	if _, ok := out[x.Spec.Metric]; !ok && t.Metric != nil {
 		b, err := json.Marshal(training.M(*t.Metric))
 		if err == nil {
-			out[x.spec.Metric] = b
+			out[x.Spec.Metric] = b
 		}
 	}
 	return out
 }
 
-// snapshotFile is the content of .snapshot.json: the state after entry N, and where in the journal the next one begins.
-type snapshotFile struct {
+// SnapshotFile is the content of .snapshot.json: the state after entry N, and where in the journal the next one begins.
+type SnapshotFile struct {
 	Version   int             `json:"version"`
 	Offset    int64           `json:"offset"`
 	Optimizer json.RawMessage `json:"optimizer"`
 	State     state           `json:"state"`
 }
 
-// snapshot encodes the experiment.
-func (x *experiment) snapshot(offset int64) ([]byte, error) {
+// Snapshot encodes the experiment.
+func (x *Experiment) Snapshot(offset int64) ([]byte, error) {
 	o, err := x.optimizer.Snapshot()
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(snapshotFile{Version: journalVersion, Offset: offset, Optimizer: o, State: x.state})
+	return json.Marshal(SnapshotFile{Version: Version, Offset: offset, Optimizer: o, State: x.state})
 }
 
-// restore decodes a snapshot.
-func restore(data []byte) (x *experiment, offset int64, err error) {
-	var f snapshotFile
+// Restore decodes a snapshot.
+func Restore(data []byte) (x *Experiment, offset int64, err error) {
+	var f SnapshotFile
 	if err := json.Unmarshal(data, &f); err != nil {
 		return nil, 0, err
 	}
-	if f.Version != journalVersion || f.State.Spec == nil || f.State.N < 1 {
-		return nil, 0, fmt.Errorf("snapshot of format %d, this program reads %d", f.Version, journalVersion)
+	if f.Version != Version || f.State.Spec == nil || f.State.N < 1 {
+		return nil, 0, fmt.Errorf("snapshot of format %d, this program reads %d", f.Version, Version)
 	}
-	x = newExperiment()
+	x = New()
 	x.state = f.State
 	if x.Nodes == nil {
 		x.Nodes = map[string]*node{}
@@ -251,7 +252,7 @@ func restore(data []byte) (x *experiment, offset int64, err error) {
 		return nil, 0, err
 	}
 	for _, id := range x.Compared {
-		t := x.trial(id)
+		t := x.Trial(id)
 		if t == nil {
 			return nil, 0, fmt.Errorf("snapshot names trial %v, which it does not have", id)
 		}
