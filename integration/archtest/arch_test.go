@@ -110,7 +110,7 @@ func service(pkg string) string {
 // replayed.
 var pure = []string{
 	"metadata/namespace", "namenode/blockmanager", "namenode/placement",
-	"resourcemanager/scheduler", "resourcemanager/state", "training/search", "training/experiment", "training/protocol",
+	"resourcemanager/scheduler", "resourcemanager/state", "training/convert", "training/search", "training/experiment", "training/protocol",
 }
 
 func TestPurePackagesHaveNoClockNoGoroutineNoLogger(t *testing.T) {
