@@ -293,6 +293,9 @@ func (e *Experiments) Remove(ctx context.Context, dir string, checkpointsOnly bo
 	return nil
 }
 
+// blobs is the directory of an experiment with what its checkpoints share.
+const blobs = ".blobs"
+
 func (e *Experiments) checkpointDirs(ctx context.Context, dir string) ([]string, error) {
 	list, err := e.c.fs.List(ctx, dir)
 	if err != nil {
@@ -300,6 +303,10 @@ func (e *Experiments) checkpointDirs(ctx context.Context, dir string) ([]string,
 	}
 	var out []string
 	for _, s := range list {
+		if s.IsDir() && s.Name == blobs {
+			out = append(out, path.Join(dir, s.Name))
+			continue
+		}
 		if _, err := training.ParseTrialID(s.Name); err != nil || !s.IsDir() {
 			continue
 		}

@@ -138,7 +138,7 @@ func exportModel(c *cli.Context) error {
 		var source registry.Source
 		switch {
 		case len(words) == 1:
-			m.Source, source = m.Checkpoint, registry.FromCluster(files, m.Checkpoint)
+			m.Source, source = m.Checkpoint, registry.FromCheckpoint(files, m.Checkpoint)
 		case c.Bool("local") || !strings.HasPrefix(words[0], "/") && !strings.Contains(words[0], "://"):
 			full, err := filepath.Abs(strings.TrimPrefix(words[0], "file://"))
 			if err != nil {

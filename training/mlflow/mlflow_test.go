@@ -462,8 +462,10 @@ func TestSearchesCanBeReadAndNotChanged(t *testing.T) {
 		t.Errorf("%v", l)
 	}
 	for _, c := range [][2]string{
-		{"runs/log-metric", `{"run_id":"` + id + `-0001","key":"m","value":1}`}, {"runs/create", `{"experiment_id":"` + id + `"}`},
-		{"experiments/delete", `{"experiment_id":"` + id + `"}`}, {"runs/delete", `{"run_id":"` + id + `-0001"}`},
+		{"runs/log-metric", `{"run_id":"` + id + `-0001","key":"m","value":1}`},
+		{"runs/create", `{"experiment_id":"` + id + `"}`},
+		{"experiments/delete", `{"experiment_id":"` + id + `"}`},
+		{"runs/delete", `{"run_id":"` + id + `-0001"}`},
 	} {
 		if status, answer := e.do("POST", c[0], c[1]); status != 400 || !strings.Contains(fmt.Sprint(answer["message"]), "can be read here but not changed") {
 			t.Errorf("%s: %d %v", c[0], status, answer)

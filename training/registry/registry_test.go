@@ -15,6 +15,7 @@ import (
 
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/store"
 	"github.com/gohops/hops/training/store/storetest"
 )
 
@@ -239,5 +240,29 @@ func TestCheckpointsOfTrials(t *testing.T) {
 		if _, _, err := Checkpoint(ctx, m, "/t", c.kept, c.step); !errors.Is(err, ErrNone) {
 			t.Errorf("%v, %v: %v", c.kept, c.step, err)
 		}
+	}
+}
+
+func TestAModelOfACheckpointHasItsBlobs(t *testing.T) {
+	m, r := open(t)
+	ctx := t.Context()
+	dir := "/e/0001/checkpoints/1/step-3"
+	m.Put("/e/.blobs/ab/abcd-0001-1-3", "12345")
+	m.Put(dir+"/small", "abc")
+	m.Put(dir+"/leftover", "not named")
+	m.Put(dir+"/MANIFEST.json", `{"version":2,"trial":"0001","attempt":1,"step":3,"blobs":"../../../../.blobs","files":[{"name":"w/0","size":5,"crc32":3421846044,"blob":"abcd-0001-1-3"},{"name":"small","size":3,"crc32":891568578}]}`)
+	made, err := r.Export(ctx, Model{Name: "x", Source: dir}, FromCheckpoint(m, dir), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := m.Paths(made.Directory); !slices.Equal(got, []string{"MANIFEST.json", "model.json", "small", "w", "w/0"}) {
+		t.Errorf("%q", got)
+	}
+	if text, err := store.ReadFile(ctx, m, made.Directory+"/MANIFEST.json"); err != nil || strings.Contains(string(text), "blob") || !strings.Contains(string(text), `"version":1`) {
+		t.Errorf("%s, %v", text, err)
+	}
+	m.Put("/e/.blobs/ab/abcd-0001-1-3", "1234X")
+	if _, err := r.Export(ctx, Model{Name: "x", Source: dir}, FromCheckpoint(m, dir), false); err == nil || !strings.Contains(err.Error(), "not what was committed") {
+		t.Error(err)
 	}
 }

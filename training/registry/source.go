@@ -1,10 +1,12 @@
 package registry
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"io/fs"
 	"os"
@@ -51,6 +53,84 @@ func (c cluster) Walk(ctx context.Context, take func(string, io.Reader) error) e
 	return store.Walk(ctx, c.f, c.name, func(name string, _ metadata.FileStatus) error {
 		return one(path.Join(c.name, name), name)
 	})
+}
+
+// FromCheckpoint is a committed checkpoint: the files that its manifest names, wherever their bytes lie, compared with it. The
+// manifest comes along and says that they lie beside it (training/checkpoint/FORMAT.md).
+func FromCheckpoint(f store.FS, dir string) Source { return checkpoint{f, dir} }
+
+type checkpoint struct {
+	f   store.FS
+	dir string
+}
+
+func (c checkpoint) Walk(ctx context.Context, take func(string, io.Reader) error) error {
+	name := path.Join(c.dir, training.ManifestName)
+	text, err := store.ReadFile(ctx, c.f, name)
+	if err != nil {
+		return err
+	}
+	var manifest struct {
+		training.Manifest
+		Blobs string `json:"blobs,omitempty"`
+		Files []struct {
+			training.File
+			Blob string `json:"blob,omitempty"`
+		} `json:"files"`
+	}
+	if err := json.Unmarshal(text, &manifest); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	whole := manifest.Manifest
+	whole.Version = 1
+	for _, file := range manifest.Files {
+		from := path.Join(c.dir, file.Name)
+		if b := file.Blob; b != "" {
+			if len(b) < 2 || path.Base(b) != b {
+				return fmt.Errorf("%s: %q is no blob", name, b)
+			}
+			from = path.Join(c.dir, manifest.Blobs, b[:2], b)
+		}
+		if !filepath.IsLocal(file.Name) {
+			return fmt.Errorf("%s: %q is no name of a file", name, file.Name)
+		}
+		if err := c.one(ctx, from, file.File, take); err != nil {
+			return err
+		}
+		whole.Files = append(whole.Files, training.File{Name: file.Name, Size: file.Size, CRC32: file.CRC32})
+	}
+	if text, err = json.Marshal(whole); err != nil {
+		return err
+	}
+	return take(training.ManifestName, bytes.NewReader(text))
+}
+
+func (c checkpoint) one(ctx context.Context, from string, want training.File, take func(string, io.Reader) error) error {
+	r, err := c.f.Open(ctx, from, 0)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	sum := crc32.NewIEEE()
+	counted := &counter{r: io.TeeReader(r, sum)}
+	if err := take(want.Name, counted); err != nil {
+		return err
+	}
+	if counted.n != want.Size || sum.Sum32() != want.CRC32 {
+		return fmt.Errorf("%s is not what was committed: %d bytes with CRC-32 %08x, the manifest says %d and %08x", from, counted.n, sum.Sum32(), want.Size, want.CRC32)
+	}
+	return nil
+}
+
+type counter struct {
+	r io.Reader
+	n int64
+}
+
+func (c *counter) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n += int64(n)
+	return n, err
 }
 
 // FromLocal is a file of this machine, or a directory with what is in it. Links are followed; what is neither a file nor a
