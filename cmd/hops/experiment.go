@@ -15,14 +15,15 @@ import (
 	"github.com/gohops/hops/client"
 	"github.com/gohops/hops/client/code"
 	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/history"
 	"github.com/gohops/hops/training/protocol"
 )
 
 func experimentCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "experiment",
-		Usage: "search hyperparameters with a Python function: run, list, show, best, logs, stop, resume, simulate, replay",
-		Subcommands: []*cli.Command{
+		Usage: "search hyperparameters with a Python function, and look back: run, list, show, compare, diff, export, ...",
+		Subcommands: append([]*cli.Command{
 			{
 				Name:      "run",
 				Usage:     "run the study of a file",
@@ -43,6 +44,9 @@ func experimentCommand() *cli.Command {
 				Name: "list", Aliases: []string{"ls"}, Usage: "list experiments, newest first",
 				Flags: []cli.Flag{
 					&cli.StringFlag{Name: "project", Usage: "only those of `PROJECT`"},
+					&cli.StringSliceFlag{Name: "tag", Usage: "only those with the tag `KEY=VALUE`"},
+					&cli.StringSliceFlag{Name: "state", Usage: "only those in `STATE`"},
+					&cli.StringFlag{Name: "sort", Value: "time", Usage: "`BY` time, newest first, or metric, best first"},
 					&cli.IntFlag{Name: "limit", Aliases: []string{"n"}, Usage: "at most `NUMBER`", DefaultText: "all"},
 					confFlag(), userFlag(), outputFlag(),
 				},
@@ -78,7 +82,7 @@ func experimentCommand() *cli.Command {
 				Action: resumeExperiment,
 			},
 			simulateCommand(), replayCommand(),
-		},
+		}, historyCommands()...),
 	}
 }
 
@@ -220,38 +224,6 @@ func followExperiment(c *cli.Context, cl *client.Client, id, job string) (*proto
 	return s, ended, err
 }
 
-func listExperiments(c *cli.Context) error {
-	asJSON, err := wantJSON(c)
-	if err != nil {
-		return err
-	}
-	cl, err := dial(c)
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
-	list, err := cl.Experiments().List(c.Context, c.String("project"))
-	if err != nil {
-		return explain(err)
-	}
-	slices.SortFunc(list, func(a, b *protocol.ExperimentStatus) int { return client.Newer(a.ID, b.ID) })
-	if n := c.Int("limit"); n > 0 {
-		list = list[:min(n, len(list))]
-	}
-	if asJSON {
-		return json.NewEncoder(c.App.Writer).Encode(list)
-	}
-	t := newTable(c.App.Writer, "ID", "NAME", "PROJECT", "USER", "OPTIMIZER", "TRIALS", "STATE", "BEST")
-	for _, s := range list {
-		best := "-"
-		if s.Best != nil {
-			best = fmt.Sprintf("%.5g", s.Best.Metric)
-		}
-		t.row(s.ID, s.Name, s.Project, s.User, s.Optimizer, fmt.Sprint(s.Planned), s.State, best)
-	}
-	return t.flush()
-}
-
 func status(c *cli.Context) (*protocol.ExperimentStatus, error) {
 	if c.NArg() != 1 {
 		return nil, fail(exitUsage, "%s: name one experiment", c.Command.FullName())
@@ -270,14 +242,28 @@ func showExperiment(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	s, err := status(c)
-	if err != nil {
-		return err
-	}
-	if asJSON {
-		return json.NewEncoder(c.App.Writer).Encode(s)
-	}
-	return printTrials(c, s)
+	return withCluster(c, 1, 1, "name one experiment", func(cl *client.Client) error {
+		s, err := cl.Experiments().Status(c.Context, c.Args().First())
+		if err != nil {
+			return err
+		}
+		r, err := cl.Experiments().Beside(c.Context, s)
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			return json.NewEncoder(c.App.Writer).Encode(struct {
+				*protocol.ExperimentStatus
+				Overhead *history.Overhead `json:"overhead,omitempty"`
+				Tags     map[string]string `json:"tags,omitempty"`
+				Note     string            `json:"note,omitempty"`
+			}{s, r.Overhead, r.Tags, r.Note})
+		}
+		if err := printTrials(c, s); err != nil {
+			return err
+		}
+		return printBeside(c.App.Writer, r)
+	})
 }
 
 func experimentLogs(c *cli.Context) error {

@@ -136,7 +136,7 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 		OnUsageError:              usageError,
 		Commands: []*cli.Command{
 			devCommand(), clusterCommand(), joinCommand(), serverCommand(), demoCommand(),
-			fsCommand(), jobCommand(), secretCommand(), experimentCommand(), appCommand(), applicationAttemptCommand(), containerCommand(), nodeCommand(), gpuCommand(), queueCommand(), topCommand(), namenodeCommand(), resourcemanagerCommand(), datanodeCommand(), logsCommand(),
+			fsCommand(), jobCommand(), secretCommand(), experimentCommand(), modelCommand(), mlflowCommand(), appCommand(), applicationAttemptCommand(), containerCommand(), nodeCommand(), gpuCommand(), queueCommand(), topCommand(), namenodeCommand(), resourcemanagerCommand(), datanodeCommand(), logsCommand(),
 			dfsadminCommand(), fsckCommand(), haadminCommand(), rmadminCommand(), balancerCommand(),
 			loginCommand(), logoutCommand(), whoamiCommand(), userCommand(),
 			fetchdtCommand(), benchCommand(), simCommand(), doctorCommand(), versionCommand(), completionCommand(), manCommand(),

@@ -110,7 +110,8 @@ func service(pkg string) string {
 // replayed.
 var pure = []string{
 	"metadata/namespace", "namenode/blockmanager", "namenode/placement",
-	"resourcemanager/scheduler", "resourcemanager/state", "training/search", "training/experiment", "training/protocol", "training/simulate",
+	"resourcemanager/scheduler", "resourcemanager/state",
+	"training/convert", "training/search", "training/experiment", "training/protocol", "training/simulate", "training/rendezvous",
 }
 
 func TestPurePackagesHaveNoClockNoGoroutineNoLogger(t *testing.T) {

@@ -129,8 +129,8 @@ func TestAResumedExperimentForgets(t *testing.T) {
 // second, and that of a checkpoint from which another trial goes on stays as long as that does.
 func TestBlobsAreCountedAnewAfterASnapshot(t *testing.T) {
 	x, do := begun(t, plainSpec, "n1", "n2")
-	do(&Entry{Assigned: &assigned{Executor: "e0001"}})
-	do(&Entry{Assigned: &assigned{Executor: "e0002"}})
+	do(&Entry{Assigned: &assigned{Seats: []seat{{Executor: "e0001"}}}})
+	do(&Entry{Assigned: &assigned{Seats: []seat{{Executor: "e0002"}}}})
 	commit := func(x *Experiment, id training.TrialID, step int64, blobs ...checkpoint.Blob) []string {
 		t.Helper()
 		c := protocol.Commit{Step: step, URI: fmt.Sprintf("/e/%v/checkpoints/1/step-%d", id, step), Metric: new(training.M(float64(step)))}
@@ -172,7 +172,7 @@ func TestBlobsAreCountedAnewAfterASnapshot(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		// Trial 2 is that from which another one goes on.
-		x.Trial(1).Resume = &x.Trial(2).Checks[0]
+		x.Trial(1).Resume, x.Trial(1).Borrowed = &x.Trial(2).Checks[0], 2
 		if got := commit(x, 2, 3, blob('c', 2, 3)); len(got) != 0 {
 			t.Errorf("%v are removed while another trial reads them", got)
 		}
