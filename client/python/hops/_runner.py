@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 
 from hops import _gang, _run, _zygote
 
@@ -89,10 +90,11 @@ class Runner:
             return None
         return self._usual.ready(slot)
 
-    def take(self, slot, framework=None):
-        """A process for a trial. One of a gang whose framework breaks after a fork is spawned."""
+    def take(self, slot, framework=None, wanted=lambda: True):
+        """A process for a trial, None if it is not wanted any more while the imports take their time. One of a gang whose framework breaks
+        after a fork is spawned."""
         if framework not in _gang.UNFORKABLE or self._setup["mode"] != "fork":
-            return self._usual.take(slot)
+            return self._usual.take(slot, wanted)
         with self._lock:
             if self._spawn is None:
                 print("members of %s gangs are spawned: the framework does not survive a fork" % framework, flush=True)
@@ -111,6 +113,7 @@ class ForkRunner:
         self._process, self._ours = _start_zygote(setup)
         self._children, self._count = {}, 0
         self._spare = {}  # by slot
+        self._deadline = time.monotonic() + IMPORT_SECONDS
         self._setup, self._forks, self._spawn = setup, False, None
         self._lock = threading.Condition()
         threading.Thread(target=self._listen, daemon=True).start()
@@ -122,13 +125,16 @@ class ForkRunner:
                 return None
             return self._spare.pop(slot)
 
-    def take(self, slot):
+    def take(self, slot, wanted):
         with self._lock:
+            while not self._lock.wait_for(lambda: self._forks or self._spawn, 0.1):
+                if not wanted():
+                    return None
+                if time.monotonic() > self._deadline:
+                    sys.exit(SLOW_IMPORTS)
             child = self._spare.pop(slot, None)
-            if not self._lock.wait_for(lambda: self._forks or self._spawn, IMPORT_SECONDS):
-                sys.exit(SLOW_IMPORTS)
         if self._spawn:
-            return self._spawn.take(slot)
+            return self._spawn.take(slot, wanted)
         if child is not None and child.status is not None:
             child.discard()
             child = None
@@ -190,7 +196,7 @@ class SpawnRunner:
         with open(self._setup, "w") as f:
             json.dump(setup, f)
 
-    def take(self, slot):
+    def take(self, slot, wanted=None):
         child = Child()
         sock, output = child.descriptors()
         process = subprocess.Popen([sys.executable, "-m", "hops._trial", str(sock), self._setup], stdout=output, stderr=output,
@@ -215,7 +221,7 @@ class ReuseRunner:
     def __init__(self, setup):
         self._setup, self._processes = setup, {}
 
-    def take(self, slot):
+    def take(self, slot, wanted=None):
         process = self._processes.get(slot)
         if process is None or process.dead:
             process = self._processes[slot] = _Reused(self._setup)

@@ -243,11 +243,14 @@ class Trial:
                 child = runner.ready(self.slot, self.gang and self.gang["framework"])
                 if not child:  # the imports of a framework may take longer than the lease
                     self._threads.start(self._report)
-                    child = runner.take(self.slot, self.gang and self.gang["framework"])
-                    self._start(child, ports)
+                    child = runner.take(self.slot, self.gang and self.gang["framework"], lambda: not (self.stale or self._failed or self.op))
+                    if child:
+                        self._start(child, ports)
                 else:
                     self._start(child, ports)
                     self._threads.start(self._report)
+                self._ended = not child  # it was stopped, or lost, before there was a process
+            if not self._ended:
                 self._scalars.add(_events.header() + (b"" if self.rank else _events.hparams(self.order["params"], self.name)))
                 readers = [self._threads.start(self._read_messages), self._threads.start(self._read_log)]
                 self._flusher = self._threads.start(self._flush_files)

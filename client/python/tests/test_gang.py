@@ -3,6 +3,7 @@ import json
 import os
 import re
 import socket
+import tempfile
 import unittest
 from unittest import mock
 
@@ -162,6 +163,32 @@ def chief_only(lr):
                 return super().handle(h, path, query, message)
         c, _, _ = self.run_executor("meets", kind=Stops, setup={"slots": 2})
         self.assertEqual(sorted((who, m["status"], m["seq"]) for who, m in c.finals), [((1, 0), "STOPPED", 0), ((1, 1), "STOPPED", 0)])
+
+
+class Slow(harness.ExecutorCase):
+    FUNCTIONS = """
+import os, time
+while not os.path.exists(os.path.join(os.environ["GO"], "go")):
+    time.sleep(0.01)
+
+def train(lr):
+    return lr
+"""
+
+    def test_a_trial_that_is_lost_while_its_module_is_imported(self):
+        # The executor does not wait for the imports: it asks for the next attempt, and reports.
+        class Loses(fakes.FakeGangController):
+            def handle(self, h, path, query, message):
+                if path[-1] == "report" and self.attempt == 1:
+                    self.attempt, self.given, self.joined = 2, set(), {}
+                    self.changed.notify_all()
+                if path[-1] == "report" and self.attempt == 2 and path[4] == "2":
+                    with open(os.path.join(self.work, "go"), "w"):
+                        pass
+                return super().handle(h, path, query, message)
+        with tempfile.TemporaryDirectory() as Loses.work:
+            c, _, _ = self.run_executor("train", kind=Loses, roles=("chief",), setup={"slots": 1}, env={"GO": Loses.work})
+        self.assertEqual([(who, m["status"]) for who, m in c.finals], [((2, 0), "COMPLETED")])
 
 
 class Vectors(unittest.TestCase):
