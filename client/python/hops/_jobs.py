@@ -91,8 +91,7 @@ class Jobs:
             with stream:
                 if stream.status != 200:
                     continue
-                number = kind = None
-                data = []
+                number, kind, data = None, None, []
                 for line in stream:
                     name, _, value = line.partition(":")
                     value = value[1:] if value.startswith(" ") else value
@@ -104,7 +103,7 @@ class Jobs:
                         data.append(value)
                     elif not line and data:
                         yield number, kind, json.loads("\n".join(data))
-                        data = []
+                        number, kind, data = None, None, []
                 return
 
     def _acting(self, address, method, secure, target, data):

@@ -50,18 +50,18 @@ class Function:
         def refer(value):
             if id(value) in places:
                 return {"entry": places[id(value)]}
-            if isinstance(value, dict) and all(isinstance(k, str) for k in value):
-                return {"dict": {k: refer(v) for k, v in value.items()}}
-            if type(value) in (list, tuple):
-                return {"list": [refer(v) for v in value], "tuple": isinstance(value, tuple)}
             try:
-                if json.loads(json.dumps(value, allow_nan=False)) == value:
+                if json.loads(json.dumps(value, allow_nan=False)) == value and not isinstance(value, tuple):
                     return {"value": value}
             except (TypeError, ValueError):
                 pass
             name = _global_name(value)
             if name is not None:
                 return {"entry": name}
+            if isinstance(value, dict) and all(isinstance(k, str) for k in value):
+                return {"dict": {k: refer(v) for k, v in value.items()}}
+            if type(value) in (list, tuple):
+                return {"list": [refer(v) for v in value], "tuple": isinstance(value, tuple)}
             rest.append(value)
             return {"pickled": len(rest) - 1}
 

@@ -351,8 +351,7 @@ def _keras(model, layer):
     config = text["config"]
     layers = config["layers"]
     names = [_layer_name(one) for one in layers]
-    first = 2 if layers[0].get("class_name") == "InputLayer" and len(layers) > 2 else 1
-    gone = _chosen(layer, names[first if "input_layers" not in config else 1:-1])
+    gone = _chosen(layer, names[1:-1])
     inputs = {}
     for name in gone:
         one = layers[names.index(name)]

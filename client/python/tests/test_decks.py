@@ -14,7 +14,7 @@ from unittest import mock
 
 import harness
 import fakes
-from hops import _display, _trial, _wrapped, allreduce, devices, experiment, tensorboard, tflauncher, util
+from hops import _display, _following, _jobs, _trial, _wrapped, allreduce, devices, experiment, tensorboard, tflauncher, util
 from maggy import ablation, callbacks, config, experiment as maggy
 from tensorflowonspark import TFCluster
 
@@ -460,6 +460,66 @@ class Display(unittest.TestCase):
         logs.follow(t)
         logs.follow(t, last=True)
         self.assertEqual(said, ["0001| one", "0001| two", "0001| three [2J"])
+
+    def test_jupyter(self):
+        shown, updates = [], []
+
+        class Handle:
+            def update(self, html):
+                updates.append(html)
+
+        class Shell:
+            pass
+        Shell.__name__ = "ZMQInteractiveShell"
+        ipython = mock.Mock(get_ipython=Shell)
+        display = mock.Mock(HTML=lambda text: text, display=lambda html, display_id: shown.append(html) or Handle())
+        with mock.patch.dict(sys.modules, {"IPython": ipython, "IPython.display": display}):
+            notebook = _display.chosen(False)
+            self.assertIsInstance(notebook, _display.Notebook)
+            for _ in range(2):
+                notebook.show(self.job, self.live, self.trials())
+        self.assertEqual((len(shown), len(updates)), (1, 1))
+        self.assertIn("<table>", shown[0])
+
+
+class Interrupted(unittest.TestCase):
+    """Ctrl-C on a terminal asks; elsewhere it ends the waiting."""
+
+    def interrupted(self, answer, terminal=True):
+        f = object.__new__(_following.Following)
+        f.experiment, f.stopped = "application_1_0001_1", []
+        f.stop = f.stopped.append
+        stdin, stderr = io.StringIO(answer), io.StringIO()
+        stdin.isatty = stderr.isatty = lambda: terminal
+        with mock.patch("sys.stdin", stdin), mock.patch("sys.stderr", stderr):
+            return f._interrupted(_display.Silent()), f.stopped, stderr.getvalue()
+
+    def test_answers(self):
+        for answer, again, stopped in (("d\n", False, 0), ("\n", False, 0), ("", False, 0), ("w\n", True, 0), ("s\n", True, 1)):
+            got, calls, said = self.interrupted(answer)
+            self.assertEqual((got, len(calls)), (again, stopped), answer)
+            self.assertIn("stop the search [s]", said)
+
+    def test_without_a_terminal_nobody_is_asked(self):
+        got, calls, said = self.interrupted("s\n", False)
+        self.assertEqual((got, calls), (False, []))
+        self.assertIn("hops experiment stop application_1_0001\n", said)
+
+
+class Events(unittest.TestCase):
+    def test_stream(self):
+        text = b": hello\n\nevent: reset\ndata: {\"trials\": []}\nid: 3\n\nevent: trial\ndata: {\"trial\":\ndata: \"0001\"}\n\n"
+        seen = []
+
+        class Server(fakes.Fake):
+            def serve(self, h):
+                seen.append((h.path, h.headers.get("Last-Event-ID")))
+                h.answer(200, text)
+        server = Server()
+        self.addCleanup(server.close)
+        found = list(_jobs.Jobs([server.url], "ann").events("application_1_0001", "/v1/experiments/x/events", 2))
+        self.assertEqual(found, [("3", "reset", {"trials": []}), (None, "trial", {"trial": "0001"})])
+        self.assertEqual(seen, [("/proxy/application_1_0001/v1/experiments/x/events?user.name=ann", "2")])
 
 
 if __name__ == "__main__":

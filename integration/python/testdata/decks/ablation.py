@@ -35,5 +35,5 @@ ablation_study.model.set_base_model_generator(base_model)
 ablation_study.model.add_custom_model_generator(deep_model, "deep")
 ablation_study.model.layers.print_all()
 result = experiment.lagom(map_fun=training_fn, experiment_type="ablation", ablation_study=ablation_study, ablator="loco", name="Titanic-LOCO", executors=2, memory="192MiB",
-                          project="deck", quiet=True)
-print("ABLATION", [(r["component"], round(r["mean"], 3)) for r in result["ablation"]])
+                          repeats=2, project="deck", quiet=True)
+print("ABLATION", [(r["component"], r["trials"], round(r["mean"], 3)) for r in result["ablation"]])

@@ -16,7 +16,7 @@ def mirrored(**more):
 
 
 def alone():
-    return {"cluster": "TF_CONFIG" in os.environ}
+    return {"cluster": int("TF_CONFIG" in os.environ)}
 
 
 def train(hparams, lr):

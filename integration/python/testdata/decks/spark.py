@@ -14,20 +14,17 @@ def main_fun(args, ctx):
     return {"metric": total}
 
 
-class args:
-    pass
-
-
 import argparse
+import json
+
+from hops import hdfs
+
+directories = []
 for train in (True, False):
     cluster = TFCluster.run(None, main_fun, argparse.Namespace(train=train), 1, input_mode=TFCluster.InputMode.SPARK, memory="192MiB", project="deck")
     if train:
         cluster.train([range(10), range(10, 20)], num_epochs=2)
     else:
         print("INFERENCE", cluster.inference([[1, 2, 3, 4, 5], [6]]))
-    directory = cluster.shutdown()
-import json
-from hops import hdfs
-run = directory.rsplit("_", 2)
-first = "%s_%04d_1" % (run[0], int(run[1]) - 1)
-print("TRAIN", json.loads(hdfs.load(first + "/result.json"))["best_val"])
+    directories.append(cluster.shutdown())
+print("TRAIN", json.loads(hdfs.load(directories[0] + "/result.json"))["best_val"])
