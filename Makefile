@@ -9,7 +9,7 @@ NFPM_VERSION := v2.45.0
 # The packages with the most concurrency; `make lint` runs their tests under the race detector.
 RACE     := ./internal/... ./metadata/... ./namenode/... ./datanode/... ./client/dfs/... ./resourcemanager/... ./nodemanager/... ./training/...
 
-.PHONY: help build build-static demo test race lint attack bench bench-quick bench-micro bench-scheduler bench-search bench-sim upgrade cover gen gen-check fmt compat compat-fuzz spark fuzz fault train packages cluster clean
+.PHONY: help build build-static demo test race lint attack bench bench-quick bench-micro bench-optimizers bench-scheduler bench-search bench-sim upgrade cover gen gen-check fmt compat compat-fuzz spark fuzz fault train packages cluster clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,14 @@ bench-search: ## the searches over recorded learning curves in virtual time, and
 	@$(GO) run ./integration/bench/search | tee integration/bench/results/search.txt
 	@uptime | tee -a integration/bench/results/search.txt
 	@GOMAXPROCS=1 $(GO) test -run '^$$' -bench Trials -benchtime 3x ./training/search | grep cpu-s | tee -a integration/bench/results/search.txt
+
+OPTUNA := integration/bench/optimizers/.venv
+$(OPTUNA):
+	@python3 -m venv $@.part && $@.part/bin/python3 -m pip install -q --no-compile optuna==5.0.0 cmaes==0.13.1 scipy $(TORCH) && mv $@.part $@
+
+bench-optimizers: $(OPTUNA) ## tpe, cmaes and gp beside Optuna 5 on 17 functions (30 minutes of CPU; Optuna's gp, two hours more, wants TORCH=torch at the first run, 2.9 GB)
+	@OMP_NUM_THREADS=1 $(OPTUNA)/bin/python3 integration/bench/optimizers/peer.py --out $(OPTUNA)/peer.json $(PEER)
+	@$(GO) run ./integration/bench/optimizers -peer $(OPTUNA)/peer.json $(OPTIMIZERS)
 
 bench-micro: ## run the Go benchmarks of the engines
 	@$(GO) test -run '^$$' -bench . -benchtime 1s ./metadata/... ./internal/... ./namenode/... ./datanode/... ./client/... ./resourcemanager/... ./training/...

@@ -147,26 +147,37 @@ func suggest(word string, known []string) string {
 	return ""
 }
 
-// UnmarshalJSON reads options by the names that they have elsewhere as well. Its error is Mistakes.
+// UnmarshalJSON reads options by the names that they have elsewhere as well.
 func (o *Optimizer) UnmarshalJSON(data []byte) error {
-	return decodeMember(data, reflect.ValueOf(o).Elem(), "optimizer")
-}
-
-// UnmarshalJSON reads options by the names that they have elsewhere as well. Its error is Mistakes.
-func (e *EarlyStop) UnmarshalJSON(data []byte) error {
-	return decodeMember(data, reflect.ValueOf(e).Elem(), "early_stop")
+	type plain Optimizer
+	return unmarshalAliased(data, (*plain)(o), *o, "optimizer")
 }
 
 // Aliases are the names of options elsewhere, with those here.
 func (Optimizer) Aliases() map[string]string { return optimizerKeys }
 
+// UnmarshalJSON reads options by the names that they have elsewhere as well.
+func (e *EarlyStop) UnmarshalJSON(data []byte) error {
+	type plain EarlyStop
+	return unmarshalAliased(data, (*plain)(e), *e, "early_stop")
+}
+
 // Aliases are the names of options elsewhere, with those here.
 func (EarlyStop) Aliases() map[string]string { return stopKeys }
 
-func decodeMember(data []byte, v reflect.Value, path string) error {
-	var m Mistakes
-	if decodeStruct(data, v, path, &m); len(m) > 0 {
-		return m
+// unmarshalAliased is as lenient as json.Unmarshal: a journal may be of a later version. ParseSpec and the reader of YAML files
+// refuse unknown keys.
+func unmarshalAliased(data []byte, into, of any, path string) error {
+	var keys map[string]json.RawMessage
+	if json.Unmarshal(data, &keys) == nil && keys != nil {
+		var m Mistakes
+		if readAliases(keys, of, path, &m); len(m) > 0 {
+			return m
+		}
+		var err error
+		if data, err = json.Marshal(keys); err != nil {
+			return err
+		}
 	}
-	return nil
+	return json.Unmarshal(data, into)
 }

@@ -86,7 +86,8 @@ type Optimizer struct {
 	Strategy string `json:"strategy,omitempty"`
 	// Acquisition of gp: ei (default), pi or lcb.
 	Acquisition string `json:"acquisition,omitempty"`
-	// Impute is the value that gp assumes of a trial that runs, of those that are known: min (default), max or mean.
+	// Impute is what gp assumes that a trial that runs will find: believer (default), what the model expects of it, or min, max or mean of
+	// the losses that are known (less is better: min is the best).
 	Impute string `json:"impute,omitempty"`
 	// Sigma is the first standard deviation of cmaes as a share of each range. Default 1/6.
 	Sigma float64 `json:"sigma,omitempty"`
@@ -229,6 +230,9 @@ func (o *Optimizer) setDefaults(s *Spec) {
 	o.Variant, o.Strategy = strings.ToLower(o.Variant), strings.ToLower(o.Strategy)
 	o.Acquisition = strings.ToLower(o.Acquisition)
 	o.Impute = strings.TrimPrefix(strings.ToLower(o.Impute), "cl_") // Maggy's "cl_min"
+	if o.Impute == "kb" || o.Impute == "kriging_believer" {
+		o.Impute = "believer"
+	}
 	if o.Strategy == "asy_ts" {
 		o.Strategy = "thompson"
 	}
@@ -255,7 +259,7 @@ func (o *Optimizer) setDefaults(s *Spec) {
 		def(&o.Strategy, "impute")
 		def(&o.Acquisition, "ei")
 		if o.Strategy == "impute" {
-			def(&o.Impute, "min")
+			def(&o.Impute, "believer")
 		}
 	case CMAES:
 		defInt(&o.Population, 4+int(3*math.Log(float64(max(len(s.Space), 1)))))
@@ -361,7 +365,7 @@ func (s *Spec) validateOptimizer(m *Mistakes, spaceOK bool) {
 		oneOf("strategy", o.Strategy, "impute", "thompson")
 		oneOf("acquisition", o.Acquisition, "ei", "pi", "lcb")
 		if o.Strategy == "impute" {
-			oneOf("impute", o.Impute, "min", "max", "mean")
+			oneOf("impute", o.Impute, "min", "max", "mean", "believer")
 		} else if o.Impute != "" {
 			m.addf("optimizer.impute", "is an option of strategy impute, not of %s", o.Strategy)
 		}

@@ -70,8 +70,11 @@ func TestNamesFromElsewhereAreRead(t *testing.T) {
 	if err := json.Unmarshal([]byte(`{"type": "asha", "reduction_factor": 4}`), &o); err != nil || o.Eta != 4 {
 		t.Errorf("%+v %v", o, err)
 	}
-	if err := json.Unmarshal([]byte(`{"type": "asha", "reduction_fctor": 4}`), &o); err == nil || !strings.Contains(err.Error(), "optimizer.reduction_fctor: unknown key") {
+	if err := json.Unmarshal([]byte(`{"type": "asha", "eta": 3, "reduction_factor": 4}`), &o); err == nil || !strings.Contains(err.Error(), "optimizer.reduction_factor: is another name of eta") {
 		t.Errorf("%v", err)
+	}
+	if err := json.Unmarshal([]byte(`{"type": "asha", "of_a_later_version": 4}`), &o); err != nil { // in a journal
+		t.Error(err)
 	}
 }
 

@@ -137,6 +137,7 @@ func (c *checker) wrong(key, place, format string, args ...any) {
 var (
 	jsonReader   = reflect.TypeFor[json.Unmarshaler]()
 	textReader   = reflect.TypeFor[encoding.TextUnmarshaler]()
+	aliasedType  = reflect.TypeFor[aliased]()
 	durationType = reflect.TypeFor[time.Duration]()
 )
 
@@ -152,7 +153,7 @@ func (c *checker) value(key, place string, v any, t reflect.Type) {
 	if key != "" {
 		label = key + ": "
 	}
-	if c.tag == "json" && reflect.PointerTo(t).Implements(jsonReader) {
+	if c.tag == "json" && reflect.PointerTo(t).Implements(jsonReader) && !t.Implements(aliasedType) {
 		document, err := json.Marshal(v)
 		if err == nil {
 			err = reflect.New(t).Interface().(json.Unmarshaler).UnmarshalJSON(document)
@@ -248,7 +249,7 @@ func (c *checker) value(key, place string, v any, t reflect.Type) {
 	}
 }
 
-// aliased is a type whose reader knows some keys by other names as well.
+// aliased is a struct whose reader knows some keys by other names as well, and nothing else more than its members say.
 type aliased interface {
 	Aliases() map[string]string
 }

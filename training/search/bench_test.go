@@ -2,6 +2,7 @@ package search
 
 import (
 	"fmt"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -11,12 +12,17 @@ import (
 // at work.
 func BenchmarkTrials(b *testing.B) {
 	const trials = 100_000
+	space := `"space": {"x": ["DOUBLE", [0, 1]], "y": ["INTEGER", [1, 1000000]], "c": ["CATEGORICAL", ["a", "b"]]}`
 	for _, doc := range []string{
+		`"optimizer": {"type": "grid"}, "space": {"a": ["INTEGER", [1, 100]], "c": ["CATEGORICAL", ["a", "b"]], "d": {"type": "INTEGER", "range": [1, 900], "when": {"c": "a"}}, "e": {"type": "INTEGER", "range": [1, 100], "when": {"c": "b"}}}`,
 		`"optimizer": {"type": "random"}`, `"optimizer": {"type": "asha", "r_max": 81}`, `"optimizer": {"type": "asha", "r_max": 81, "variant": "stopping"}`,
 		`"optimizer": {"type": "hyperband", "r_max": 81}`, `"optimizer": {"type": "sobol"}`,
 	} {
-		s := spec(b, fmt.Sprintf(`{"entry": "m:f", "trials": %d, "seed": 1, %s, "space": {"x": ["DOUBLE", [0, 1]], "y": ["INTEGER", [1, 1000000]], "c": ["CATEGORICAL", ["a", "b"]]}}`, trials, doc))
-		b.Run(doc, func(b *testing.B) {
+		if !strings.Contains(doc, "space") {
+			doc += ", " + space
+		}
+		s := spec(b, fmt.Sprintf(`{"entry": "m:f", "trials": %d, "seed": 1, %s}`, trials, doc))
+		b.Run(strings.TrimSuffix(strings.ReplaceAll(doc, " ", ""), ","+strings.ReplaceAll(space, " ", "")), func(b *testing.B) {
 			begin := cpu()
 			for b.Loop() {
 				o := optimizer(b, s)

@@ -12,8 +12,9 @@ import (
 // gp is Bayesian optimization with a Gaussian process (Snoek et al., NeurIPS 2012): of the points of the space it takes the one of
 // which the process hopes for most.
 //
-// Trials that run are taken for done, with the best, the worst or the mean loss so far (the constant liar of Ginsbourger et al., 2010),
-// so that others go elsewhere. Thompson's strategy needs no such thing: each suggestion is the minimum of another function drawn from
+// Trials that run are taken for done, with the loss that the process expects (the kriging believer of Ginsbourger et al., 2010), so that
+// others go elsewhere; or with the best, the worst or the mean loss so far (the constant liar), by which the process is misled:
+// DESIGN.md has the numbers. Thompson's strategy needs no such thing: each suggestion is the minimum of another function drawn from
 // the posterior.
 //
 // The time of a suggestion is bounded: by how many observations the process has (maxObserved), of how many its parameters are fitted
@@ -49,7 +50,7 @@ const (
 	fitSteps = 30
 	// pointWork bounds the multiplications spent on points without gradients, about 1 ns each.
 	pointWork = 15_000_000
-	// localWork bounds those spent on climbing from the best of them.
+	// localWork bounds those spent on climbing from the best of them, and again those on moves between cells.
 	localWork = 25_000_000
 )
 
@@ -78,14 +79,12 @@ func (g *gp) choose(n training.TrialID, h *history) []float64 {
 	points, losses := observed(h.done)
 	y, _ := fit.warp.apply(losses)
 	if !g.thompson {
-		lie := g.lie(y)
 		running := h.running
 		if len(running) > maxRunning {
 			running = running[len(running)-maxRunning:]
 		}
-		for _, x := range running {
-			points, y = append(points, x), append(y, lie)
-		}
+		lies := g.lies(points, y, fit.theta, running)
+		points, y = append(points, running...), append(y, lies...)
 	}
 	p := newGaussian(g.axes, g.dims, points)
 	p.theta = fit.theta
@@ -99,15 +98,33 @@ func (g *gp) choose(n training.TrialID, h *history) []float64 {
 	return g.search(newHope(p, y, g.acquire), points, y, h, r)
 }
 
-// lie is what a running trial is taken to have found.
-func (g *gp) lie(y []float64) float64 {
-	switch g.impute {
-	case "max":
-		return slices.Max(y)
-	case "mean":
-		return 0 // y is standardised
+// lies are what running trials are taken to have found.
+func (g *gp) lies(points [][]float64, y, theta []float64, running [][]float64) []float64 {
+	out := make([]float64, len(running))
+	if len(running) == 0 {
+		return out
 	}
-	return slices.Min(y)
+	var lie float64 // the mean: y is standardised
+	switch g.impute {
+	case "min":
+		lie = slices.Min(y)
+	case "max":
+		lie = slices.Max(y)
+	case "believer":
+		p := newGaussian(g.axes, g.dims, points)
+		p.theta = theta
+		if p.condition(y) {
+			w, work := p.inverseSquares(), make([]float64, 2*len(points))
+			for i, x := range running {
+				out[i], _ = p.predict(reduce(g.axes, g.dims, x), w, work, nil, nil)
+			}
+			return out
+		}
+	}
+	for i := range out {
+		out[i] = lie
+	}
+	return out
 }
 
 // observed are the points and losses that the process is conditioned on.
@@ -327,17 +344,21 @@ func (g *gp) neighbour(x []float64, r *rand.Rand) []float64 {
 
 // climb improves a point in place: by gradients along the axes that have them, then by moves along the others, until nothing is won.
 func (g *gp) climb(o objective, x []float64, value float64, steps int, r *rand.Rand) float64 {
+	moves := max(localWork/(5*o.cost(false)), 40)
 	for round := range 3 {
 		before := value
 		value = g.slide(o, x, value, steps, round > 0, r)
 		discrete := false
-		for _, i := range g.dims {
+		first := r.IntN(len(g.dims)) // another one each time, since there may be more than there is time for
+		for k := range g.dims {
+			i := g.dims[(first+k)%len(g.dims)]
 			a := &g.axes[i]
-			if a.cells == 0 || math.IsNaN(x[i]) {
+			if a.cells == 0 || math.IsNaN(x[i]) || moves <= 0 {
 				continue
 			}
 			discrete = true
 			for _, u := range a.moves(x[i], r) {
+				moves--
 				next := slices.Clone(x)
 				next[i] = u
 				g.axes.settle(next, r)

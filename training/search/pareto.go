@@ -55,21 +55,15 @@ func ranked(done []observation, which []int) map[int][]float64 {
 	return out
 }
 
-func dominates(a, b []float64) bool {
-	better := false
-	for m := range a {
-		if a[m] > b[m] {
-			return false
-		}
-		better = better || a[m] < b[m]
-	}
-	return better
-}
+func dominates(a, b []float64) bool { return covers(a, b) && !covers(b, a) }
 
 // frontOf parts indices into those that none of them dominates, and the rest.
 func frontOf(points map[int][]float64, which []int) (front, rest []int) {
-	for _, i := range which {
-		if slices.ContainsFunc(which, func(j int) bool { return dominates(points[j], points[i]) }) {
+	// Who dominates another stands before it in this order, so that each is compared with the front so far alone.
+	order := slices.Clone(which)
+	slices.SortStableFunc(order, func(a, b int) int { return slices.Compare(points[a], points[b]) })
+	for _, i := range order {
+		if slices.ContainsFunc(front, func(j int) bool { return dominates(points[j], points[i]) }) {
 			rest = append(rest, i)
 		} else {
 			front = append(front, i)
@@ -78,23 +72,53 @@ func frontOf(points map[int][]float64, which []int) (front, rest []int) {
 	return front, rest
 }
 
-// spread chooses k of a front, each time the one that adds most to the hypervolume.
+// measured is up to how many objectives hypervolumes are computed, which takes time that grows with a power of their number. Beyond,
+// a front is spread by distances.
+const measured = 3
+
+// spread chooses k of a front, each time the one that adds most to the hypervolume of those chosen before.
 func spread(points map[int][]float64, front []int, k int) []int {
 	var out []int
 	var chosen [][]float64
 	left := slices.Clone(front)
+	gains := make([]float64, len(left)) // what each added at most, since it adds less the more are chosen
+	for i := range gains {
+		gains[i] = math.Inf(1)
+	}
 	for len(out) < k {
-		top, gain := 0, math.Inf(-1)
-		for at, i := range left {
-			if g := exclusive(points[i], chosen); g > gain {
-				top, gain = at, g
+		top := 0
+		for fresh := -1; ; fresh = top { // the best by an old gain gets its new one; if it stays the best it is
+			for i, g := range gains {
+				if g > gains[top] {
+					top = i
+				}
 			}
+			if top == fresh {
+				break
+			}
+			gains[top] = gain(points[left[top]], chosen)
 		}
 		chosen = append(chosen, points[left[top]])
 		out = append(out, left[top])
-		left = slices.Delete(left, top, top+1)
+		left, gains = slices.Delete(left, top, top+1), slices.Delete(gains, top, top+1)
 	}
 	return out
+}
+
+// gain is what a point adds to others: hypervolume, or the squared distance from the nearest of them.
+func gain(p []float64, others [][]float64) float64 {
+	if len(p) <= measured {
+		return exclusive(p, others)
+	}
+	least := math.Inf(1)
+	for _, o := range others {
+		d := 0.0
+		for m := range p {
+			d += (p[m] - o[m]) * (p[m] - o[m])
+		}
+		least = min(least, d)
+	}
+	return min(least, float64(len(p))) // finite for the first
 }
 
 // reference is the corner up to which hypervolumes of shares are measured.
@@ -118,24 +142,24 @@ func exclusive(p []float64, others [][]float64) float64 {
 	return own - hypervolume(common)
 }
 
+// hypervolume is the volume that points dominate together.
 func hypervolume(points [][]float64) float64 {
 	sum := 0.0
 	for i, p := range points {
-		if slices.ContainsFunc(points[i+1:], func(q []float64) bool {
-			return !slices.ContainsFunc(pairs(q, p), func(d float64) bool { return d > 0 })
-		}) {
-			continue // a later one covers it
+		if slices.ContainsFunc(points[i+1:], func(q []float64) bool { return covers(q, p) }) {
+			continue
 		}
 		sum += exclusive(p, points[i+1:])
 	}
 	return sum
 }
 
-// pairs are the differences of two points.
-func pairs(a, b []float64) []float64 {
-	out := make([]float64, len(a))
+// covers reports whether a is as good as b in each objective.
+func covers(a, b []float64) bool {
 	for m := range a {
-		out[m] = a[m] - b[m]
+		if a[m] > b[m] {
+			return false
+		}
 	}
-	return out
+	return true
 }

@@ -73,3 +73,28 @@ func TestPBTMovesNumbersAndKeepsCategories(t *testing.T) {
 		t.Errorf("below the least is %v", v)
 	}
 }
+
+// A member that the experiment's end had stopped goes on like the others when it is resumed.
+func TestPBTResumesItsMembers(t *testing.T) {
+	o := optimizer(t, spec(t, `{"entry": "m:f", "max_epochs": 9, "optimizer": {"type": "pbt", "population": 2, "interval": 3}, "space": {"x": ["DOUBLE", [0, 1]]}}`))
+	for range 2 {
+		o.Next()
+	}
+	for id := training.TrialID(1); id <= 2; id++ {
+		o.Observe(Event{Kind: Stopped, Trial: id, Epochs: 1, Value: 1})
+	}
+	if _, v := o.Next(); v != Done {
+		t.Fatalf("all were stopped: %v", v)
+	}
+	for id := training.TrialID(1); id <= 2; id++ {
+		o.Observe(Event{Kind: Resumed, Trial: id, Epochs: 1})
+	}
+	for id := training.TrialID(1); id <= 2; id++ {
+		o.Observe(Event{Kind: Finished, Trial: id, Epochs: 3, Value: 1})
+	}
+	for id := training.TrialID(1); id <= 2; id++ {
+		if s, v := o.Next(); v != Suggest || s.Trial != id || s.Budget != 6 {
+			t.Fatalf("%+v %v", s, v)
+		}
+	}
+}

@@ -16,10 +16,10 @@ import (
 
 // property is an optimizer that has to keep what every optimizer promises, over random spaces and random stories.
 type property struct {
-	name string
-	doc  string // of the specification, beside seed, direction and space
-	grid bool   // the space has to be finite and small
-	runs int    // 0: 20
+	name  string
+	doc   string // of the specification, beside seed, direction and space
+	small bool   // the space is finite and small
+	runs  int    // 0: 20
 	// unseeded: the seed decides nothing.
 	unseeded bool
 	// undirected: what is suggested does not depend on values at all.
@@ -29,7 +29,12 @@ type property struct {
 // properties has one line at least for each optimizer and variant.
 var properties = []property{
 	{name: "random", doc: `"optimizer": {"type": "random"}, "trials": 30, "max_epochs": 4`, undirected: true},
-	{name: "grid", doc: `"optimizer": {"type": "grid"}, "max_epochs": 2`, grid: true, unseeded: true, undirected: true},
+	{name: "grid", doc: `"optimizer": {"type": "grid"}, "max_epochs": 2`, small: true, unseeded: true, undirected: true},
+	{name: "random, few", doc: `"optimizer": {"type": "random"}, "trials": 100`, small: true, undirected: true},
+	{name: "sobol, few", doc: `"optimizer": {"type": "sobol"}, "trials": 20`, small: true, undirected: true},
+	{name: "asha, few", doc: `"optimizer": {"type": "asha", "eta": 2, "r_max": 8}, "trials": 30`, small: true},
+	{name: "hyperband, few", doc: `"optimizer": {"type": "hyperband", "eta": 2, "r_max": 8}`, small: true},
+	{name: "differential evolution, few", doc: `"optimizer": {"type": "de", "population": 5, "generations": 5}, "max_epochs": 2`, small: true},
 	{name: "sobol", doc: `"optimizer": {"type": "sobol"}, "trials": 30, "max_epochs": 4`, undirected: true},
 	{name: "asha", doc: `"optimizer": {"type": "asha", "eta": 2, "r_max": 8}, "trials": 30`},
 	{name: "asha eta 3", doc: `"optimizer": {"type": "asha", "eta": 3, "r_max": 7}, "trials": 30`},
@@ -56,12 +61,12 @@ func TestPropertiesOfEveryOptimizer(t *testing.T) {
 			t.Parallel()
 			runs := p.runs
 			if runs == 0 {
-				runs = 20
+				runs = 12
 			}
 			differ := 0
 			for run := range uint64(runs) {
 				r := rand.New(rand.NewPCG(run, 77))
-				space := randomSpace(r, p.grid)
+				space := randomSpace(r, p.small)
 				doc := func(direction string, seed uint64) *training.Spec {
 					if strings.Contains(p.doc, "objectives") {
 						direction = "max" // that of the first

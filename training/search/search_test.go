@@ -1,7 +1,6 @@
 package search
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -10,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"pgregory.net/rapid"
 
 	"github.com/gohops/hops/training"
 )
@@ -120,8 +118,6 @@ type world struct {
 	budget  int // epochs of all workers together
 	order   *rand.Rand
 	trace   []string
-	made    []made
-	adopt   []made  // what is adopted instead of asked for
 	best    float64 // final score of the best trial
 	epochs  int
 	started int
@@ -135,43 +131,26 @@ func value(p training.Params, epoch int) float64 {
 	return quality * (1 - math.Exp(-float64(epoch)/4)) * (1 + noise)
 }
 
-// made is a suggestion, and after how many events it was made.
-type made struct {
-	Suggestion
-	step int
-}
-
 type active struct {
 	s      Suggestion
 	from   int
 	epochs int
 }
 
-// run gives free workers to the optimizer and finishes a random one of those working; snapshotEvery > 0 replaces the
-// optimizer by its own snapshot after so many events.
-func (w *world) run(t testing.TB, s *training.Spec, snapshotEvery int) {
+// run gives free workers to the optimizer and finishes a random one of those working.
+func (w *world) run() {
 	params := map[training.TrialID]training.Params{}
-	var tried []training.Params
 	done := map[training.TrialID]int{}
 	var busy []active
 	w.best = math.Inf(-1)
-	for step := 1; ; step++ {
-		var verdict Verdict
+	for {
 		for len(busy) < w.workers && (w.budget == 0 || w.epochs < w.budget) {
-			var sug Suggestion
-			if n := len(w.made); n < len(w.adopt) {
-				if w.adopt[n].step > step {
-					break // there was nothing yet
-				}
-				sug = w.adopt[n].Suggestion
-				w.o.Adopt(sug)
-			} else if sug, verdict = w.o.Next(); verdict != Suggest {
+			sug, verdict := w.o.Next()
+			if verdict != Suggest {
 				break
 			}
-			w.made = append(w.made, made{sug, step})
 			if sug.Params != nil {
 				params[sug.Trial] = sug.Params
-				tried = append(tried, sug.Params)
 				w.started++
 			}
 			w.trace = append(w.trace, fmt.Sprintf("%v to %d %s", sug.Trial, sug.Budget, params[sug.Trial].Key()))
@@ -196,19 +175,6 @@ func (w *world) run(t testing.TB, s *training.Spec, snapshotEvery int) {
 			w.best = max(w.best, w.d.Score(v))
 		}
 		w.o.Observe(Event{Kind: kind, Trial: a.s.Trial, Epochs: a.epochs, Value: v})
-		if snapshotEvery > 0 && step%snapshotEvery == 0 {
-			b, err := w.o.Snapshot()
-			if err != nil {
-				t.Fatal(err)
-			}
-			w.o = optimizer(t, s)
-			if err := w.o.Restore(b, tried); err != nil {
-				t.Fatal(err)
-			}
-			if again, err := w.o.Snapshot(); err != nil || !bytes.Equal(b, again) {
-				t.Fatalf("snapshot of the restored differs: %s / %s %v", b, again, err)
-			}
-		}
 	}
 }
 
@@ -219,56 +185,6 @@ var docs = map[string]string{
 	"asha":   `{"entry": "m:f", "optimizer": {"type": "asha", "eta": 3, "r_max": 27}, "trials": 40, "seed": %d, "space": {"lr": {"type": "DOUBLE", "range": [0.00001, 1], "log": true}}}`,
 	"asha-finite": `{"entry": "m:f", "direction": "min", "optimizer": {"type": "asha", "eta": 2, "r_max": 8}, "trials": 40, "seed": %d,
 		"space": {"lr": {"type": "DISCRETE", "values": [0.1, 0.2, 0.3, 0.4]}, "k": ["INTEGER", [1, 9]]}}`,
-}
-
-// Same seed and same events: same suggestions, however often the state went through a snapshot on the way.
-func TestReplayFromAnySnapshotSuggestsTheSame(t *testing.T) {
-	for name, doc := range docs {
-		t.Run(name, func(t *testing.T) {
-			rapid.Check(t, func(rt *rapid.T) {
-				s := spec(t, fmt.Sprintf(doc, rapid.Uint64Max(1<<40).Draw(rt, "seed")))
-				order := rapid.Uint64().Draw(rt, "order")
-				workers := rapid.IntRange(1, 8).Draw(rt, "workers")
-				play := func(every int) []string {
-					w := world{o: optimizer(t, s), d: s.Direction, workers: workers, order: rand.New(rand.NewPCG(order, 1))}
-					w.run(t, s, every)
-					return w.trace
-				}
-				want := play(0)
-				if len(want) < 30 {
-					rt.Fatalf("only %d suggestions", len(want))
-				}
-				if diff := cmp.Diff(want, play(0)); diff != "" {
-					rt.Fatalf("second run differs:\n%s", diff)
-				}
-				if diff := cmp.Diff(want, play(rapid.IntRange(1, 5).Draw(rt, "every"))); diff != "" {
-					rt.Fatalf("run through snapshots differs:\n%s", diff)
-				}
-			})
-		})
-	}
-}
-
-// A search that adopts what another one suggested is that one: it suggests the same from there on.
-func TestAnAdoptedSearchGoesOnAsTheOneThatSuggested(t *testing.T) {
-	for name, doc := range docs {
-		t.Run(name, func(t *testing.T) {
-			rapid.Check(t, func(rt *rapid.T) {
-				s := spec(t, fmt.Sprintf(doc, 7))
-				order := rapid.Uint64().Draw(rt, "order")
-				play := func(adopt []made) *world {
-					w := &world{o: optimizer(t, s), d: s.Direction, workers: 3, adopt: adopt, order: rand.New(rand.NewPCG(order, 1))}
-					w.run(t, s, 0)
-					return w
-				}
-				first := play(nil)
-				again := play(first.made[:rapid.IntRange(0, len(first.made)).Draw(rt, "adopted")])
-				if diff := cmp.Diff(first.trace, again.trace); diff != "" {
-					rt.Fatal(diff)
-				}
-			})
-		})
-	}
 }
 
 // What was tried is not tried again, also if this version of the sampler would not have drawn it.
@@ -341,7 +257,7 @@ func TestConfigurationsDoNotDependOnTheOrderOfEvents(t *testing.T) {
 	s := spec(t, fmt.Sprintf(docs["asha"], 5))
 	configs := func(order uint64) map[string]bool {
 		w := world{o: optimizer(t, s), d: s.Direction, workers: 4, order: rand.New(rand.NewPCG(order, 1))}
-		w.run(t, s, 0)
+		w.run()
 		out := map[string]bool{}
 		for _, line := range w.trace {
 			if line[5:9] == "to 1" {
@@ -366,7 +282,7 @@ func TestASHAFindsBetterThanRandomWithEqualBudget(t *testing.T) {
 				s.MaxEpochs = 27
 			}
 			w.o = optimizer(t, s)
-			w.run(t, s, 0)
+			w.run()
 			return w.best
 		}
 		switch a, r := play("asha"), play("random"); {

@@ -18,7 +18,7 @@ type drawn struct {
 	correction []float64
 }
 
-const waves = 500
+const waves = 300
 
 func newDrawn(p *gaussian, s axes, y []float64, r *rand.Rand) *drawn {
 	d := len(p.dims)

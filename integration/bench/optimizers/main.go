@@ -49,14 +49,15 @@ func main() {
 	optimizers := flag.String("optimizers", "tpe,cmaes,gp", "`names`")
 	seeds := flag.Int("seeds", 20, "searches of each function, with the seeds from 0")
 	options := flag.String("options", "", `more of the optimizer's options, as JSON: '"gamma": 0.2'`)
+	workers := flag.Int("workers", 1, "trials that run at once; each ends after all that began before it")
 	flag.Parse()
-	if err := bench(os.Stdout, strings.Split(*optimizers, ","), strings.Split(*only, ","), *seeds, *options, *peer); err != nil {
+	if err := bench(os.Stdout, strings.Split(*optimizers, ","), strings.Split(*only, ","), *seeds, *workers, *options, *peer); err != nil {
 		fmt.Fprintln(os.Stderr, "optimizers:", err)
 		os.Exit(1)
 	}
 }
 
-func bench(out io.Writer, optimizers, only []string, seeds int, options, peer string) error {
+func bench(out io.Writer, optimizers, only []string, seeds, workers int, options, peer string) error {
 	theirs, err := readRuns(peer)
 	if err != nil {
 		return err
@@ -70,7 +71,7 @@ func bench(out io.Writer, optimizers, only []string, seeds int, options, peer st
 			if i < 0 {
 				return fmt.Errorf("there is no function %q", name)
 			}
-			ours, err := searches(functions[i], o, options, seeds)
+			ours, err := searches(functions[i], o, options, seeds, workers)
 			if err != nil {
 				return err
 			}
@@ -115,7 +116,7 @@ func bench(out io.Writer, optimizers, only []string, seeds int, options, peer st
 }
 
 // searches runs all seeds, as many at a time as there are processors.
-func searches(f function, optimizer, options string, seeds int) ([]run, error) {
+func searches(f function, optimizer, options string, seeds, workers int) ([]run, error) {
 	out := make([]run, seeds)
 	errs := make([]error, seeds)
 	var wg sync.WaitGroup
@@ -124,14 +125,14 @@ func searches(f function, optimizer, options string, seeds int) ([]run, error) {
 		wg.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			out[seed], errs[seed] = one(f, optimizer, options, seed)
+			out[seed], errs[seed] = one(f, optimizer, options, seed, workers)
 		})
 	}
 	wg.Wait()
 	return out, errors.Join(errs...)
 }
 
-func one(f function, optimizer, options string, seed int) (run, error) {
+func one(f function, optimizer, options string, seed, workers int) (run, error) {
 	r := run{Function: f.name, Optimizer: optimizer, Seed: seed}
 	if options != "" {
 		options = ", " + options
@@ -150,6 +151,7 @@ func one(f function, optimizer, options string, seed int) (run, error) {
 		clean = f.f
 	}
 	best, total := math.Inf(1), time.Duration(0)
+	var running []search.Suggestion
 	for n := 1; ; n++ {
 		begin := time.Now()
 		x, verdict := o.Next()
@@ -160,7 +162,10 @@ func one(f function, optimizer, options string, seed int) (run, error) {
 		r.slowest = max(r.slowest, took)
 		total += took
 		best = min(best, clean(point(x.Params))-f.optimum)
-		o.Observe(search.Event{Kind: search.Finished, Trial: x.Trial, Value: f.f(point(x.Params))})
+		if running = append(running, x); len(running) == workers {
+			o.Observe(search.Event{Kind: search.Finished, Trial: running[0].Trial, Value: f.f(point(running[0].Params))})
+			running = running[1:]
+		}
 		if i := slices.Index(evaluations[:], n); i >= 0 {
 			r.Regret[i] = best
 		}

@@ -9,6 +9,7 @@ import argparse
 import json
 import math
 import os
+import sys
 import time
 import warnings
 
@@ -188,9 +189,19 @@ def main():
     p = argparse.ArgumentParser()
     p.add_argument("--out", required=True)
     p.add_argument("--functions", default=",".join(FUNCTIONS))
-    p.add_argument("--samplers", default="tpe,cmaes,gp")
+    p.add_argument("--samplers", help="default: tpe,cmaes and, where PyTorch is installed, gp")
     p.add_argument("--seeds", type=int, default=20)
     o = p.parse_args()
+    unknown = [f for f in o.functions.split(",") if f not in FUNCTIONS]
+    if unknown:
+        raise SystemExit("there is no function %s" % unknown[0])
+    if not o.samplers:
+        o.samplers = "tpe,cmaes"
+        try:
+            import torch  # noqa: F401
+            o.samplers += ",gp"
+        except Exception as why:  # it is there and cannot be loaded, or it is not there
+            print("without Optuna's gp, which needs PyTorch: %s" % why, file=sys.stderr)
     warnings.simplefilter("ignore")
     import optuna
     optuna.logging.set_verbosity(optuna.logging.ERROR)
