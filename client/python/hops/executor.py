@@ -25,7 +25,7 @@ import threading
 import time
 import urllib.parse
 
-from hops import VERSION, _cluster, _events, _gang, _http, _runner, _signature, _webhdfs, _wire
+from hops import VERSION, _cluster, _environment, _events, _gang, _http, _runner, _signature, _webhdfs, _wire
 
 # How long an executor looks for its controller before it gives up.
 PATIENCE = 600.0
@@ -691,6 +691,7 @@ def _work():
     controller = Controller()
     controller.register()
     setup, record = controller.setup, Recorder()
+    threading.Thread(target=_environment.record, args=(_webhdfs.WebHDFS(timeout=20), setup["directory"]), daemon=True).start()
     work = os.environ.get("HOPS_WORK_DIR") or os.getcwd()
     os.chdir(work)
     if setup.get("code_dir"):
