@@ -106,8 +106,8 @@ fuzz: ## every fuzz target, one after the other; inputs that fail stay in testda
 fault: ## the fault matrix with real processes (not built yet)
 	@echo "make fault: the fault suite is not built yet; make test and make demo kill processes" >&2; exit 2
 
-train: ## real frameworks on a real cluster (not built yet)
-	@echo "make train: the suite with real training frameworks is not built yet" >&2; exit 2
+train: build ## the examples with PyTorch, TensorFlow, JAX, Optuna and MLflow on a real cluster, processes killed on the way: make train TRAIN='-cases DDP' (Python, a C compiler; packages from PyPI, 1.1 GB once)
+	@$(GO) run ./integration/train $(TRAIN)
 
 packages: ## build deb, rpm, an archive, a container image and a Python wheel into bin/packages, and try them (a C compiler; as root the deb is installed and run)
 	@rm -f $(PACKAGED) && $(MAKE) --no-print-directory $(PACKAGED)

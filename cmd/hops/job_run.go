@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -291,8 +292,13 @@ const containerPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/
 
 // python is the environment in which a virtual environment or an interpreter is what python3 means.
 func python(name string, env map[string]string) (out map[string]string, interpreter string, err error) {
+	given := name
 	if name, err = filepath.Abs(name); err != nil {
 		return nil, "", err
+	}
+	// An absolute path may be there on the nodes alone; any other was meant to be here.
+	if _, err := os.Stat(name); given != name && errors.Is(err, os.ErrNotExist) {
+		return nil, "", fail(exitUsage, "--python: there is no %s: name a virtual environment or an interpreter by its path", name)
 	}
 	dir, bin := name, filepath.Join(name, "bin")
 	interpreter = filepath.Join(bin, "python3")
