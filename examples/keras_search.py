@@ -4,8 +4,6 @@
 
 Needs tensorflow (or another backend of Keras 3) and scikit-learn on the machines of the executors.
 """
-import os
-
 from maggy import Searchspace, experiment
 
 
@@ -28,6 +26,6 @@ def train(lr, units, dropout, reporter, seed):
 
 space = Searchspace(lr=("DOUBLE", [0.0003, 0.1], "log"), units=("INTEGER", [8, 64]), dropout=("DOUBLE", [0.0, 0.6]))
 result = experiment.lagom(train, searchspace=space, optimizer="randomsearch", num_trials=8, direction="max", es_policy="median", es_min=3,
-                          name="digits-keras", executors=2, memory="3GiB", executor_mode="spawn", python=os.environ.get("HOPS_PYTHON", ""))
+                          name="digits-keras", executors=2, memory="3GiB", executor_mode="spawn")
 print("best accuracy %.4f with %s" % (result["best_val"], result["best_config"]))
 print("RESULT %d trials, %d stopped early, best accuracy %.3f" % (result["num_trials"], result["early_stopped"], result["best_val"]))

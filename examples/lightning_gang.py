@@ -42,7 +42,7 @@ def train(reporter):
 
 result = experiment.search(train, {
     "optimizer": {"type": "none"}, "distributed": {"framework": "torch", "workers": 2}, "metric": "loss", "direction": "min",
-}, "lightning", executors=2, memory="2GiB", executor_mode="spawn", python=os.environ.get("HOPS_PYTHON", ""))
+}, "lightning", executors=2, memory="2GiB", executor_mode="spawn")
 outputs = result["best_outputs"]
 assert outputs["world"] == 2 and outputs["loss"] < 1.0, outputs
 print("RESULT world of %d, loss %.4f" % (outputs["world"], outputs["loss"]))

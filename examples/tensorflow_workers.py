@@ -4,8 +4,6 @@
 
 Needs tensorflow and tf-keras: `fit` of Keras 3 does not know that strategy.
 """
-import os
-
 from hops import experiment
 
 
@@ -29,6 +27,6 @@ def train():
     return {"loss": losses[-1], "first": losses[0], "workers": workers}
 
 
-logdir, outputs = experiment.mirrored(train, name="workers", metric_key="loss", executors=2, memory="3GiB", python=os.environ.get("HOPS_PYTHON", ""))
+logdir, outputs = experiment.mirrored(train, name="workers", metric_key="loss", executors=2, memory="3GiB")
 assert outputs["workers"] == 2 and outputs["loss"] < outputs["first"], outputs
 print("RESULT %d workers, loss %.4f after %.4f" % (outputs["workers"], outputs["loss"], outputs["first"]))

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -111,7 +112,11 @@ func runExperiment(c *cli.Context) error {
 			return &statusError{exitUsage, err}
 		}
 	}
-	if p := c.String("python"); p != "" {
+	p := c.String("python")
+	if p == "" && study.Python == "" {
+		p = os.Getenv("HOPS_PYTHON")
+	}
+	if p != "" {
 		if _, _, err := python(p, nil); err != nil {
 			return err
 		}

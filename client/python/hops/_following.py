@@ -90,6 +90,8 @@ class Following:
         for key in cls.SPEC:
             if key in options:
                 spec.setdefault(key, options[key])
+        if os.environ.get("HOPS_PYTHON"):
+            spec.setdefault("python", os.environ["HOPS_PYTHON"])
         jobs = _jobs.Jobs()
         job = cls._start(jobs, spec, options["queue"], options.get("priority"))
         made = cls(job, options.get("quiet", False), jobs, job, options.get("logs", False))

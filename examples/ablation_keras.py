@@ -1,4 +1,3 @@
-# needs: keras, jax, scikit-learn
 """LOCO over layers of a Keras model on digits: a layer that changes shapes, a group, a prefix, a functional model with a branch that goes."""
 import os
 

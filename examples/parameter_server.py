@@ -1,5 +1,3 @@
-# needs: tensorflow-cpu
-# study: parameter_server.yaml
 """Asynchronous training with a parameter server: the chief calls train, the other members serve TensorFlow until it returns."""
 import tensorflow as tf
 
