@@ -3,14 +3,12 @@ package training
 import (
 	"slices"
 	"strings"
-
-	"github.com/gohops/hops/training/rendezvous"
 )
 
 // Distributed makes each trial a gang of processes in as many executors, which find each other and train together.
 type Distributed struct {
 	// Framework is what they talk with: torch, tensorflow, parameter_server, jax, mpi, plain. Default torch.
-	Framework rendezvous.Framework `json:"framework"`
+	Framework Framework `json:"framework"`
 	// Workers train; the chief is one of them. Default 1.
 	Workers int `json:"workers"`
 	// MinWorkers lets a gang begin with fewer, if the others do not come within seconds; it grows again at a checkpoint. Default
@@ -35,8 +33,8 @@ const (
 )
 
 // Shape is the gang with so many workers.
-func (d *Distributed) Shape(workers int) rendezvous.Shape {
-	return rendezvous.Shape{Framework: d.Framework, Workers: workers, ParameterServers: d.ParameterServers, Evaluator: d.Evaluator}
+func (d *Distributed) Shape(workers int) GangShape {
+	return GangShape{Framework: d.Framework, Workers: workers, ParameterServers: d.ParameterServers, Evaluator: d.Evaluator}
 }
 
 // Servers is how many members do not train.
@@ -53,8 +51,8 @@ func (s *Spec) setDistributed() {
 	if d == nil {
 		return
 	}
-	d.Framework = rendezvous.Framework(strings.ToLower(string(d.Framework)))
-	def((*string)(&d.Framework), string(rendezvous.Torch))
+	d.Framework = Framework(strings.ToLower(string(d.Framework)))
+	def((*string)(&d.Framework), string(Torch))
 	defInt(&d.Workers, 1)
 	defInt(&d.MinWorkers, d.Workers)
 	defPointer(&d.Restarts, 3)

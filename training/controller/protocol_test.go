@@ -164,7 +164,7 @@ func vectors() []vector {
 		{
 			"register-slots", "The executor runs two trials at once; the controller was restarted while both slots had one.", "POST", "/v1/executors",
 			&protocol.RegisterExecutor{Protocol: 1, ContainerID: "container_1700000000000_0007_01_000003", Instance: "5f0c6a4e9d3b4a0c", Host: "gpu-12", PID: 4711, Holding: &protocol.Held{Trial: 7, Attempt: 2}, Held: []protocol.Held{{Trial: 9, Attempt: 1, Slot: 1}}},
-			200, &protocol.RegisteredExecutor{Executor: "e0003", Experiment: "application_1700000000000_0007_1", LeaseMS: 10000, ReportMS: 1000, ControllerAttempt: 2, Directory: run, Entry: "digits:train", CodeDir: "code", Mode: "inproc", Slots: 2, Framework: rendezvous.Torch, Metric: "accuracy", Direction: training.Max, StopGraceMS: 10000},
+			200, &protocol.RegisteredExecutor{Executor: "e0003", Experiment: "application_1700000000000_0007_1", LeaseMS: 10000, ReportMS: 1000, ControllerAttempt: 2, Directory: run, Entry: "digits:train", CodeDir: "code", Mode: "inproc", Slots: 2, Framework: training.Torch, Metric: "accuracy", Direction: training.Max, StopGraceMS: 10000},
 		},
 		{"next-slot", "The second slot of an executor asks for itself.", "GET", "/v1/executors/e0003/next?wait=30&slot=1", nil, 200, &protocol.Next{Action: protocol.ActionWait}},
 		{
@@ -173,7 +173,7 @@ func vectors() []vector {
 				Trial: 7, Attempt: 2, Params: training.Params{"lr": training.Float(0.001)}, Budget: training.Budget{From: 3, To: 9, Unit: training.Epoch}, Seed: 1234567890123456789,
 				Resume: &training.Checkpoint{Step: 3, Attempt: 1, URI: run + "/0007/checkpoints/1/step-3", Files: files, Metric: metric(0.75), Time: 1700000090000},
 				Dirs:   protocol.Directories{Trial: run + "/0007", TensorBoard: run + "/0007", Log: run + "/0007/output.2.rank-1.log", Checkpoints: run + "/0007/checkpoints/2"},
-				Gang:   &protocol.Gang{Framework: rendezvous.TensorFlow, Rank: 1, World: 2, Role: rendezvous.Worker, Index: 0, LocalRank: 0, LocalWorld: 1, Ports: 1},
+				Gang:   &protocol.Gang{Framework: training.TensorFlow, Rank: 1, World: 2, Role: training.Worker, Index: 0, LocalRank: 0, LocalWorld: 1, Ports: 1},
 			}},
 		},
 		{
@@ -185,8 +185,8 @@ func vectors() []vector {
 			&protocol.Join{Rank: 1, Host: "10.0.0.12", Interface: "eth0", Ports: []int{40001}}, 200, &protocol.Joined{
 				Ready: true,
 				Members: []rendezvous.Member{
-					{Rank: 0, Role: rendezvous.Chief, Index: 0, Host: "10.0.0.9", Ports: []int{40000}, Interface: "eth0", LocalRank: 0, LocalWorld: 1, GPUs: []string{"GPU-1"}},
-					{Rank: 1, Role: rendezvous.Worker, Index: 0, Host: "10.0.0.12", Ports: []int{40001}, Interface: "eth0", LocalRank: 0, LocalWorld: 1, GPUs: []string{"GPU-2"}},
+					{Rank: 0, Role: training.Chief, Index: 0, Host: "10.0.0.9", Ports: []int{40000}, Interface: "eth0", LocalRank: 0, LocalWorld: 1, GPUs: []string{"GPU-1"}},
+					{Rank: 1, Role: training.Worker, Index: 0, Host: "10.0.0.12", Ports: []int{40001}, Interface: "eth0", LocalRank: 0, LocalWorld: 1, GPUs: []string{"GPU-2"}},
 				},
 				Env: map[string]string{"HOPS_RANK": "1", "HOPS_WORLD_SIZE": "2", "TF_CONFIG": `{"cluster":{"chief":["10.0.0.9:40000"],"worker":["10.0.0.12:40001"]},"task":{"index":0,"type":"worker"}}`},
 			},

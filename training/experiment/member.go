@@ -69,7 +69,7 @@ func (t *trial) whole() bool {
 // workers is how many members are the chief or workers.
 func (t *trial) workers() (n int) {
 	for _, m := range t.Members {
-		if m.Place == nil || m.Place.Role == rendezvous.Chief || m.Place.Role == rendezvous.Worker {
+		if m.Place == nil || m.Place.Role == training.Chief || m.Place.Role == training.Worker {
 			n++
 		}
 	}
@@ -209,7 +209,7 @@ func (x *Experiment) Join(now training.Millis, container string, id training.Tri
 	shape := x.Spec.Distributed.Shape(t.workers())
 	place := *m.Place
 	place.Host, place.Interface, place.Ports = j.Host, j.Interface, j.Ports
-	if err := shape.CheckAddress(place); err != nil {
+	if err := rendezvous.CheckAddress(shape, place); err != nil {
 		return protocol.Joined{}, nil, Refuse(400, protocol.CodeBadRequest, "%v", err)
 	}
 	var e *Entry

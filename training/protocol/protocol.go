@@ -79,7 +79,7 @@ type RegisteredExecutor struct {
 	// Slots is how many trials the executor runs at once; 0 is 1. Each slot asks Next for itself; all share the devices.
 	Slots int `json:"slots,omitempty"`
 	// Framework of the gangs that it takes part in: what that needs is imported before a trial is there.
-	Framework rendezvous.Framework       `json:"framework,omitempty"`
+	Framework training.Framework         `json:"framework,omitempty"`
 	Preload   []string                   `json:"preload,omitempty"`
 	Arguments map[string]json.RawMessage `json:"arguments,omitempty"`
 	Metric    string                     `json:"metric"`
@@ -128,11 +128,11 @@ type Assignment struct {
 // Gang is the part of one member of an attempt that several executors run together. The attempt is the gang's generation:
 // when a member fails or is lost, all of them are STALE_ATTEMPT and get the next attempt.
 type Gang struct {
-	Framework rendezvous.Framework `json:"framework"`
-	Rank      int                  `json:"rank"`
-	World     int                  `json:"world"` // members of all roles
-	Role      rendezvous.Role      `json:"role"`
-	Index     int                  `json:"index"` // within the role
+	Framework training.Framework `json:"framework"`
+	Rank      int                `json:"rank"`
+	World     int                `json:"world"` // members of all roles
+	Role      training.Role      `json:"role"`
+	Index     int                `json:"index"` // within the role
 	// LocalRank of LocalWorld: among the members of the host that see the same devices.
 	LocalRank  int `json:"local_rank"`
 	LocalWorld int `json:"local_world"`
@@ -373,12 +373,12 @@ type TrialStatus struct {
 
 // MemberStatus is a member of a gang.
 type MemberStatus struct {
-	Rank     int             `json:"rank"`
-	Role     rendezvous.Role `json:"role"`
-	Executor string          `json:"executor"`
-	Host     string          `json:"host,omitempty"`
-	GPUs     []string        `json:"gpus,omitempty"`
-	Joined   bool            `json:"joined,omitempty"`
+	Rank     int           `json:"rank"`
+	Role     training.Role `json:"role"`
+	Executor string        `json:"executor"`
+	Host     string        `json:"host,omitempty"`
+	GPUs     []string      `json:"gpus,omitempty"`
+	Joined   bool          `json:"joined,omitempty"`
 	// Done is how it ended; absent while it works.
 	Done     training.State `json:"done,omitempty"`
 	Events   int64          `json:"events"` // reported

@@ -1,7 +1,7 @@
 // Package rendezvous says what the processes of a gang have to know of each other: who is which rank, and the environment
 // from which each framework forms its group. It starts nothing and opens nothing; collectives are the frameworks' own.
 //
-//	Shape ──Arrange(seats)──► []Member ──(each joins with its address)──► Plan(framework, members, rank) ──► env, files
+//	training.GangShape ──Arrange(seats)──► []Member ──(each joins with its address)──► Plan(framework, members, rank) ──► env, files
 //
 // Ranks go from 0 without a gap: the chief, the workers, the parameter servers, the evaluator. Neighbours in rank share a host
 // as far as they can, because rings of collectives follow the ranks.

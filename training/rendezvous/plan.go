@@ -4,11 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/gohops/hops/training"
 )
 
 // TrialDir in a value of an environment stands for the directory in which the member's process works.
@@ -35,7 +36,7 @@ var (
 
 // CheckAddress says what is wrong with where a member of the shape says that it is: host, interface and ports come from a
 // network, and become environment of others.
-func (s Shape) CheckAddress(m Member) error {
+func CheckAddress(s training.GangShape, m Member) error {
 	if _, err := netip.ParseAddr(m.Host); err != nil && !hostName.MatchString(m.Host) {
 		return fmt.Errorf("rank %d: host %.100q is neither an address nor a name", m.Rank, m.Host)
 	}
@@ -61,8 +62,8 @@ func (s Shape) CheckAddress(m Member) error {
 // Plan is the environment and the files of one member's process. members are all of the gang by rank, each with its address. Every
 // framework gets HOPS_RANK, HOPS_WORLD_SIZE, HOPS_ROLE, HOPS_ROLE_INDEX, HOPS_LOCAL_RANK, HOPS_LOCAL_WORLD_SIZE,
 // HOPS_FRAMEWORK, HOPS_GENERATION and HOPS_MEMBERS (JSON). The error lists what is wrong with the members.
-func Plan(s Shape, members []Member, rank int, o Options) (env, files map[string]string, err error) {
-	if err := s.check(members, rank); err != nil {
+func Plan(s training.GangShape, members []Member, rank int, o Options) (env, files map[string]string, err error) {
+	if err := check(s, members, rank); err != nil {
 		return nil, nil, err
 	}
 	me := &members[rank]
@@ -84,16 +85,16 @@ func Plan(s Shape, members []Member, rank int, o Options) (env, files map[string
 	}
 	unlessGiven("OMP_NUM_THREADS", strconv.Itoa(max(1, o.Threads)))
 	switch s.Framework {
-	case Torch:
+	case training.Torch:
 		torch(env, members, me, o, unlessGiven)
-	case TensorFlow, ParameterServer:
+	case training.TensorFlow, training.ParameterServer:
 		tensorflow(env, members, me)
-	case JAX:
+	case training.JAX:
 		// Of these jax.distributed.initialize() without arguments reads at least the first; hops.dist.initialize hands over all three.
 		env["JAX_COORDINATOR_ADDRESS"] = at(&members[0])
 		env["JAX_NUM_PROCESSES"] = strconv.Itoa(len(members))
 		env["JAX_PROCESS_ID"] = strconv.Itoa(rank)
-	case MPI:
+	case training.MPI:
 		files = map[string]string{"hostfile": hostfile(members)}
 		env["HOPS_HOSTFILE"] = TrialDir + "/hostfile"
 		env["OMPI_MCA_orte_default_hostfile"] = TrialDir + "/hostfile"
@@ -103,7 +104,7 @@ func Plan(s Shape, members []Member, rank int, o Options) (env, files map[string
 }
 
 // check holds for members that Arrange made and whose addresses CheckAddress passed.
-func (s Shape) check(members []Member, rank int) error {
+func check(s training.GangShape, members []Member, rank int) error {
 	if err := s.Validate(); err != nil {
 		return err
 	}
@@ -121,11 +122,11 @@ func (s Shape) check(members []Member, rank int) error {
 		if m.Rank != i || m.Role != roles[i] {
 			wrong = append(wrong, fmt.Errorf("member %d is rank %d, %s; want %s", i, m.Rank, m.Role, roles[i]))
 		}
-		if err := s.CheckAddress(*m); err != nil {
+		if err := CheckAddress(s, *m); err != nil {
 			wrong = append(wrong, err)
 		}
 		for _, p := range m.Ports {
-			a := net.JoinHostPort(m.Host, strconv.Itoa(p))
+			a := address(m.Host, p)
 			if other, taken := owner[a]; taken {
 				wrong = append(wrong, fmt.Errorf("ranks %d and %d both say that they have %s", other, i, a))
 			}
@@ -175,20 +176,20 @@ func nodeOf(members []Member, me *Member) (node, nodes int) {
 // tensorflow writes TF_CONFIG. A program alone has none: strategies of several workers fall back to one device then. The
 // evaluator is no part of the cluster that the others see: it opens no server, and they would wait for it.
 func tensorflow(env map[string]string, members []Member, me *Member) {
-	cluster, training := map[string][]string{}, 0
+	cluster, trained := map[string][]string{}, 0
 	for i := range members {
 		m := &members[i]
-		if m.Role != Evaluator {
-			training++
+		if m.Role != training.Evaluator {
+			trained++
 		}
-		if m.Role != Evaluator || me.Role == Evaluator {
+		if m.Role != training.Evaluator || me.Role == training.Evaluator {
 			cluster[string(m.Role)] = append(cluster[string(m.Role)], at(m))
 		}
 	}
-	if me.Role == PS {
+	if me.Role == training.PS {
 		env["CUDA_VISIBLE_DEVICES"] = ""
 	}
-	if training == 1 && me.Role != Evaluator {
+	if trained == 1 && me.Role != training.Evaluator {
 		return
 	}
 	config, err := json.Marshal(map[string]any{"cluster": cluster, "task": map[string]any{"type": me.Role, "index": me.Index}})
@@ -226,11 +227,11 @@ func hostfile(members []Member) string {
 // addresses is HOPS_MEMBERS.
 func addresses(members []Member) string {
 	type member struct {
-		Rank  int    `json:"rank"`
-		Role  Role   `json:"role"`
-		Index int    `json:"index"`
-		Host  string `json:"host"`
-		Ports []int  `json:"ports"`
+		Rank  int           `json:"rank"`
+		Role  training.Role `json:"role"`
+		Index int           `json:"index"`
+		Host  string        `json:"host"`
+		Ports []int         `json:"ports"`
 	}
 	out := make([]member, len(members))
 	for i, m := range members {
@@ -244,4 +245,12 @@ func addresses(members []Member) string {
 }
 
 // at is host:port of a member's first port.
-func at(m *Member) string { return net.JoinHostPort(m.Host, strconv.Itoa(m.Ports[0])) }
+func at(m *Member) string { return address(m.Host, m.Ports[0]) }
+
+// address is host:port as people and programs write it, with brackets around an IPv6 address.
+func address(host string, port int) string {
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	return host + ":" + strconv.Itoa(port)
+}

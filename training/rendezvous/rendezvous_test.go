@@ -15,12 +15,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/gohops/hops/training"
 )
 
 var update = flag.Bool("update", false, "rewrite testdata")
 
 // gang arranges a gang over the seats and gives its members addresses.
-func gang(t *testing.T, s Shape, seats ...Seat) []Member {
+func gang(t *testing.T, s training.GangShape, seats ...Seat) []Member {
 	t.Helper()
 	members, _, err := Arrange(s, seats)
 	if err != nil {
@@ -42,21 +44,21 @@ func TestPlans(t *testing.T) {
 	shared := []Seat{{"a", []string{"GPU-a", "GPU-b"}}, {"a", []string{"GPU-a", "GPU-b"}}, {"b", []string{"GPU-c", "GPU-d"}}, {"b", []string{"GPU-c", "GPU-d"}}}
 	for _, c := range []struct {
 		name  string
-		shape Shape
+		shape training.GangShape
 		seats []Seat
 		o     Options
 	}{
-		{"torch", Shape{Framework: Torch, Workers: 3}, cpu, Options{RunID: "application_1_0007_1/0007", Generation: 2, MaxRestarts: 3, Threads: 2}},
-		{"torch-devices", Shape{Framework: Torch, Workers: 3}, gpu, Options{Given: map[string]string{"NCCL_SOCKET_IFNAME": "ib0", "OMP_NUM_THREADS": "8"}}},
-		{"torch-shared-devices", Shape{Framework: Torch, Workers: 4}, shared, Options{}},
-		{"torch-ipv6", Shape{Framework: Torch, Workers: 1}, []Seat{{Host: "fd00::1"}}, Options{}},
-		{"tensorflow", Shape{Framework: TensorFlow, Workers: 2, Evaluator: true}, cpu, Options{}},
-		{"tensorflow-alone", Shape{Framework: TensorFlow, Workers: 1}, cpu, Options{}},
-		{"parameter-server", Shape{Framework: ParameterServer, Workers: 2, ParameterServers: 1, Evaluator: true}, gpu, Options{}},
-		{"jax", Shape{Framework: JAX, Workers: 2}, cpu, Options{}},
-		{"jax-ipv6", Shape{Framework: JAX, Workers: 2}, []Seat{{Host: "fd00::1"}, {Host: "fd00::2"}}, Options{}},
-		{"mpi", Shape{Framework: MPI, Workers: 4}, shared, Options{}},
-		{"plain", Shape{Framework: Plain, Workers: 2}, cpu, Options{}},
+		{"torch", training.GangShape{Framework: training.Torch, Workers: 3}, cpu, Options{RunID: "application_1_0007_1/0007", Generation: 2, MaxRestarts: 3, Threads: 2}},
+		{"torch-devices", training.GangShape{Framework: training.Torch, Workers: 3}, gpu, Options{Given: map[string]string{"NCCL_SOCKET_IFNAME": "ib0", "OMP_NUM_THREADS": "8"}}},
+		{"torch-shared-devices", training.GangShape{Framework: training.Torch, Workers: 4}, shared, Options{}},
+		{"torch-ipv6", training.GangShape{Framework: training.Torch, Workers: 1}, []Seat{{Host: "fd00::1"}}, Options{}},
+		{"tensorflow", training.GangShape{Framework: training.TensorFlow, Workers: 2, Evaluator: true}, cpu, Options{}},
+		{"tensorflow-alone", training.GangShape{Framework: training.TensorFlow, Workers: 1}, cpu, Options{}},
+		{"parameter-server", training.GangShape{Framework: training.ParameterServer, Workers: 2, ParameterServers: 1, Evaluator: true}, gpu, Options{}},
+		{"jax", training.GangShape{Framework: training.JAX, Workers: 2}, cpu, Options{}},
+		{"jax-ipv6", training.GangShape{Framework: training.JAX, Workers: 2}, []Seat{{Host: "fd00::1"}, {Host: "fd00::2"}}, Options{}},
+		{"mpi", training.GangShape{Framework: training.MPI, Workers: 4}, shared, Options{}},
+		{"plain", training.GangShape{Framework: training.Plain, Workers: 2}, cpu, Options{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			members := gang(t, c.shape, c.seats...)
@@ -105,12 +107,12 @@ func TestPlans(t *testing.T) {
 // for, no seat twice, neighbours together, and the same again.
 func TestArrange(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := Shape{Framework: rapid.SampledFrom(Frameworks).Draw(t, "framework"), Workers: rapid.IntRange(1, 9).Draw(t, "workers")}
-		if s.Framework == ParameterServer {
+		s := training.GangShape{Framework: rapid.SampledFrom(training.Frameworks).Draw(t, "framework"), Workers: rapid.IntRange(1, 9).Draw(t, "workers")}
+		if s.Framework == training.ParameterServer {
 			s.Workers++
 			s.ParameterServers = rapid.IntRange(1, 3).Draw(t, "ps")
 		}
-		if s.Framework == ParameterServer || s.Framework == TensorFlow {
+		if s.Framework == training.ParameterServer || s.Framework == training.TensorFlow {
 			s.Evaluator = rapid.Bool().Draw(t, "evaluator")
 		}
 		seats := make([]Seat, s.Size()+rapid.IntRange(0, 3).Draw(t, "spare"))
@@ -128,10 +130,10 @@ func TestArrange(t *testing.T) {
 		if diff := cmp.Diff(members, again); diff != "" {
 			t.Fatal(diff)
 		}
-		taken, local, index, ended := map[int]bool{}, map[string][]int{}, map[Role]int{}, map[string]bool{}
+		taken, local, index, ended := map[int]bool{}, map[string][]int{}, map[training.Role]int{}, map[string]bool{}
 		last := ""
 		for i, m := range members {
-			if m.Rank != i || (m.Role == Chief) != (i == 0) || m.Index != index[m.Role] {
+			if m.Rank != i || (m.Role == training.Chief) != (i == 0) || m.Index != index[m.Role] {
 				t.Fatalf("member %d is %+v", i, m)
 			}
 			index[m.Role]++
@@ -155,7 +157,7 @@ func TestArrange(t *testing.T) {
 				t.Fatalf("%+v: %d members there", m, len(local[m.node()]))
 			}
 		}
-		if index[Worker]+1 != s.Workers || index[PS] != s.ParameterServers || (index[Evaluator] == 1) != s.Evaluator {
+		if index[training.Worker]+1 != s.Workers || index[training.PS] != s.ParameterServers || (index[training.Evaluator] == 1) != s.Evaluator {
 			t.Fatalf("%+v has %v", s, index)
 		}
 	})
@@ -163,10 +165,10 @@ func TestArrange(t *testing.T) {
 
 // TestServingLeavesDevices: a parameter server takes a seat without a device, if there is one.
 func TestServingLeavesDevices(t *testing.T) {
-	s := Shape{Framework: ParameterServer, Workers: 2, ParameterServers: 1}
+	s := training.GangShape{Framework: training.ParameterServer, Workers: 2, ParameterServers: 1}
 	members := gang(t, s, Seat{Host: "a"}, Seat{"b", []string{"G1"}}, Seat{"c", []string{"G2"}}, Seat{"d", []string{"G3"}})
 	for _, m := range members {
-		if (m.Role == PS) == (len(m.GPUs) > 0) {
+		if (m.Role == training.PS) == (len(m.GPUs) > 0) {
 			t.Errorf("%s has devices %v", m.Role, m.GPUs)
 		}
 	}
@@ -175,12 +177,12 @@ func TestServingLeavesDevices(t *testing.T) {
 // TestWhoIsWaitedFor: a chief always is; members that serve never end by themselves.
 func TestWhoIsWaitedFor(t *testing.T) {
 	for _, c := range []struct {
-		framework Framework
-		ends      []Role
-	}{{Torch, []Role{Chief, Worker}}, {TensorFlow, []Role{Chief, Worker}}, {ParameterServer, []Role{Chief}}, {MPI, []Role{Chief}}} {
-		var ends []Role
-		for _, r := range []Role{Chief, Worker, PS, Evaluator} {
-			m := Member{Role: r, Serves: Shape{Framework: c.framework}.Serves(r)}
+		framework training.Framework
+		ends      []training.Role
+	}{{training.Torch, []training.Role{training.Chief, training.Worker}}, {training.TensorFlow, []training.Role{training.Chief, training.Worker}}, {training.ParameterServer, []training.Role{training.Chief}}, {training.MPI, []training.Role{training.Chief}}} {
+		var ends []training.Role
+		for _, r := range []training.Role{training.Chief, training.Worker, training.PS, training.Evaluator} {
+			m := Member{Role: r, Serves: training.GangShape{Framework: c.framework}.Serves(r)}
 			if m.Ends() {
 				ends = append(ends, r)
 			}
@@ -192,7 +194,7 @@ func TestWhoIsWaitedFor(t *testing.T) {
 }
 
 func TestMistakesAreNamed(t *testing.T) {
-	good := Shape{Framework: Torch, Workers: 2}
+	good := training.GangShape{Framework: training.Torch, Workers: 2}
 	two := gang(t, good, Seat{Host: "a"}, Seat{Host: "b"})
 	change := func(f func(m []Member)) []Member {
 		m := slices.Clone(two)
@@ -203,14 +205,14 @@ func TestMistakesAreNamed(t *testing.T) {
 		err  error
 		want string
 	}{
-		{Shape{Framework: "mxnet", Workers: 1}.Validate(), `framework "mxnet" is not known; there are torch, tensorflow, parameter_server, jax, mpi, plain`},
-		{Shape{Framework: Horovod, Workers: 2}.Validate(), "framework horovod is not supported"},
-		{Shape{Framework: Torch}.Validate(), "workers is 0"},
-		{Shape{Framework: ParameterServer, Workers: 2}.Validate(), "parameter_servers is 0"},
-		{Shape{Framework: ParameterServer, Workers: 1, ParameterServers: 1}.Validate(), "the chief coordinates"},
-		{Shape{Framework: JAX, Workers: 2, ParameterServers: 1}.Validate(), "framework jax has none"},
-		{Shape{Framework: JAX, Workers: 2, Evaluator: true}.Validate(), "no evaluator"},
-		{Shape{Framework: Torch, Workers: MaxMembers + 1}.Validate(), "at most 1024"},
+		{training.GangShape{Framework: "mxnet", Workers: 1}.Validate(), `framework "mxnet" is not known; there are torch, tensorflow, parameter_server, jax, mpi, plain`},
+		{training.GangShape{Framework: training.Horovod, Workers: 2}.Validate(), "framework horovod is not supported"},
+		{training.GangShape{Framework: training.Torch}.Validate(), "workers is 0"},
+		{training.GangShape{Framework: training.ParameterServer, Workers: 2}.Validate(), "parameter_servers is 0"},
+		{training.GangShape{Framework: training.ParameterServer, Workers: 1, ParameterServers: 1}.Validate(), "the chief coordinates"},
+		{training.GangShape{Framework: training.JAX, Workers: 2, ParameterServers: 1}.Validate(), "framework jax has none"},
+		{training.GangShape{Framework: training.JAX, Workers: 2, Evaluator: true}.Validate(), "no evaluator"},
+		{training.GangShape{Framework: training.Torch, Workers: training.MaxGangMembers + 1}.Validate(), "at most 1024"},
 		{second(Arrange(good, []Seat{{Host: "a"}})), "a gang of 2 members has 1 executors"},
 		{second(Plan(good, two, 2, Options{})), "rank 2 is none of 0 … 1"},
 		{second(Plan(good, two[:1], 0, Options{})), "there are 1 members, the gang has 2"},
@@ -219,7 +221,7 @@ func TestMistakesAreNamed(t *testing.T) {
 		{second(Plan(good, change(func(m []Member) { m[0].Ports = []int{0} }), 0, Options{})), "port 0 does not exist"},
 		{second(Plan(good, change(func(m []Member) { m[1].Interface = "eth0 lo" }), 0, Options{})), "interface"},
 		{second(Plan(good, change(func(m []Member) { m[1].Rank = 0 }), 0, Options{})), "member 1 is rank 0, worker; want worker"},
-		{second(Plan(Shape{Framework: Plain, Workers: 2}, []Member{{Role: Chief, Host: "a", Ports: []int{5}}, {Rank: 1, Role: Worker, Host: "a", Ports: []int{5}}}, 0, Options{})), "ranks 0 and 1 both say that they have a:5"},
+		{second(Plan(training.GangShape{Framework: training.Plain, Workers: 2}, []Member{{Role: training.Chief, Host: "a", Ports: []int{5}}, {Rank: 1, Role: training.Worker, Host: "a", Ports: []int{5}}}, 0, Options{})), "ranks 0 and 1 both say that they have a:5"},
 	} {
 		if c.err == nil || !strings.Contains(c.err.Error(), c.want) {
 			t.Errorf("%v, want %q", c.err, c.want)
@@ -230,8 +232,8 @@ func TestMistakesAreNamed(t *testing.T) {
 // TestEnvironmentIsWellFormed: any members whose addresses pass make an environment that a process can have.
 func TestEnvironmentIsWellFormed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := Shape{Framework: rapid.SampledFrom(Frameworks).Draw(t, "framework"), Workers: rapid.IntRange(2, 5).Draw(t, "workers")}
-		if s.Framework == ParameterServer {
+		s := training.GangShape{Framework: rapid.SampledFrom(training.Frameworks).Draw(t, "framework"), Workers: rapid.IntRange(2, 5).Draw(t, "workers")}
+		if s.Framework == training.ParameterServer {
 			s.ParameterServers = 1
 		}
 		hosts := rapid.SampledFrom([]string{"fd00::7", "10.1.2.3", "node-7.example.org", "::1"})
