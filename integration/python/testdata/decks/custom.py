@@ -1,4 +1,6 @@
 # An optimizer and a stopping rule written in Python: they run beside the controller.
+import time
+
 from maggy import Searchspace, experiment
 from maggy.earlystop import AbstractEarlyStop
 from maggy.optimizer import AbstractOptimizer
@@ -32,8 +34,9 @@ class CustomEarlyStop(AbstractEarlyStop):
 
 
 def train(x, reporter):
-    for step in range(1, 40):
+    for step in range(1, 6 if x < 6 else 12000):  # the latter are to be stopped, sooner or later
         reporter.broadcast(x if x < 6 else -x, step)
+        time.sleep(0.01)
     return x
 
 
