@@ -20,7 +20,7 @@ import re
 import struct
 import zlib
 
-from hops import _many, _order, _webhdfs, hdfs
+from hops import _many, _order, hdfs
 
 # One request is about this much, in files and bytes.
 FILES, BYTES = 2048, 8 << 20
@@ -541,3 +541,15 @@ class _FilesEpoch(Epoch):
                     self._taken += 1
                     continue
                 yield item
+
+
+def shards(paths, format=None, recursive=True, suffixes=None, fs=None):
+    """Files with many samples each: tar (as WebDataset writes them), tfrecord or lines. See Shards.epoch."""
+    from hops import _shards
+    return _shards.Shards(paths, format, recursive, suffixes, fs)
+
+
+def parquet(paths, columns=None, recursive=True, suffixes=(".parquet",), fs=None):
+    """Parquet files, by pyarrow. See Parquet.epoch."""
+    from hops import _parquet
+    return _parquet.Parquet(paths, columns, recursive, suffixes, fs)
