@@ -1,16 +1,19 @@
 """hops.data: every sample exactly once, in an order that the seed makes, whatever fails or stops on the way."""
+import importlib.util
 import io
 import json
 import os
 import pickle
 import random
 import struct
+import sys
 import tarfile
+import types
 import unittest
 import unittest.mock
 
 from harness import HERE, fakes
-from hops import _many, _order, _shards, _webhdfs, data
+from hops import _many, _order, _parquet, _shards, _webhdfs, data  # noqa: F401 (_parquet is imported before modules are taken away)
 
 
 class Order(unittest.TestCase):
@@ -329,6 +332,89 @@ class Shards(Case):
         with unittest.mock.patch.object(_shards, "PIECE", 1000):
             found = list(data.shards("/long", fs=self.fs).epoch(shuffle=False))
         self.assertEqual(found, [b"%d" % i * 20 for i in range(3000)])
+
+
+class Adapters(Case):
+    """The adapters' own part, with as much of torch as they use; integration/train has the real one."""
+
+    def test_workers_split_the_part_of_the_rank(self):
+        d = self.fill(50)
+        utils, here = types.ModuleType("torch.utils.data"), [None]
+        utils.IterableDataset = type("IterableDataset", (), {})
+        utils.get_worker_info = lambda: here[0]
+        modules = {"torch": types.ModuleType("torch"), "torch.utils": types.ModuleType("torch.utils"), "torch.utils.data": utils}
+        with unittest.mock.patch.dict(sys.modules, modules), unittest.mock.patch.object(data, "_torch_class", None):
+            seen = []
+            for rank in range(2):
+                t = d.torch_dataset(seed=1, rank=rank, world=2, decode=lambda name, content: name)
+                self.assertIsInstance(t, utils.IterableDataset)
+                for i in range(3):
+                    here[0] = types.SimpleNamespace(id=i, num_workers=3)
+                    seen += list(t)
+            self.assertEqual(sorted(seen), sorted(d.names()))
+            here[0] = None
+            t = d.torch_dataset(seed=1, rank=0, world=1)
+            first = list(t)
+            t.set_epoch(1)
+            self.assertNotEqual(first, list(t))
+            self.assertEqual(sorted(first), sorted(t))
+            again = pickle.loads(pickle.dumps(t))
+            it = iter(again)
+            begun = [next(it) for _ in range(9)]
+            state = json.loads(json.dumps(again.state_dict()))
+            other = d.torch_dataset(seed=1, rank=0, world=1)
+            other.load_state_dict(state)
+            self.assertEqual(begun + list(other), list(t))
+
+    def test_what_is_missing_is_named(self):
+        d = self.fill(3)
+        with unittest.mock.patch.dict(sys.modules, {"torch": None, "tensorflow": None, "pyarrow": None}):
+            self.assertRaisesRegex(ImportError, "package torch", d.torch_dataset)
+            self.assertRaisesRegex(ImportError, "package tensorflow", d.tf_dataset)
+            self.assertRaisesRegex(ImportError, "package pyarrow", data.parquet, "/d", fs=self.fs)
+
+
+@unittest.skipUnless(importlib.util.find_spec("pyarrow"), "pyarrow is not installed")
+class Parquet(Case):
+    def setUp(self):
+        super().setUp()
+        import pyarrow
+        import pyarrow.parquet
+        for f in range(3):
+            table = pyarrow.table({"id": [100 * f + i for i in range(40)], "text": ["x" * (i % 7) for i in range(40)], "unused": [0.5] * 40})
+            out = io.BytesIO()
+            pyarrow.parquet.write_table(table, out, row_group_size=15)
+            self.put("/p/%d.parquet" % f, out.getvalue())
+        self.ids = [100 * f + i for f in range(3) for i in range(40)]
+
+    def read(self, epoch):
+        return [i for batch in epoch for i in batch.column("id").to_pylist()]
+
+    def test_every_row_once_over_ranks(self):
+        p = data.parquet("/p", columns=["id", "text"], fs=self.fs)
+        self.assertEqual((len(p), p.rows), (9, 120))
+        for options in ({}, {"batch_size": 4}, {"batch_size": 4, "shuffle_rows": True}, {"shuffle_row_groups": False}):
+            whole = self.read(p.epoch(seed=1, **options))
+            self.assertEqual(sorted(whole), self.ids)
+            parts = [i for r in range(4) for i in self.read(p.epoch(seed=1, rank=r, world=4, **options))]
+            self.assertEqual(sorted(parts), self.ids)
+        self.assertEqual(whole, self.ids)
+        batch = next(p.epoch(batch_size=4))
+        self.assertEqual((batch.num_rows, batch.schema.names), (4, ["id", "text"]))
+        self.assertEqual(pickle.loads(pickle.dumps(p)).rows, 120)
+        self.assertRaisesRegex(ValueError, "has no column nothing", data.parquet, "/p", columns=["nothing"], fs=self.fs)
+        self.put("/q/a.parquet", b"no Parquet" * 10)
+        self.assertRaisesRegex(OSError, "/q/a.parquet is no Parquet file", data.parquet, "/q", fs=self.fs)
+
+    def test_goes_on_where_it_was(self):
+        p = data.parquet("/p", fs=self.fs)
+        options = {"seed": 2, "batch_size": 4, "shuffle_rows": True}
+        whole = self.read(p.epoch(**options))
+        for stop in range(0, 31, 3):
+            with p.epoch(**options) as e:
+                first = [i for _ in range(stop) for i in next(e).column("id").to_pylist()]
+                state = json.loads(json.dumps(e.state()))
+            self.assertEqual(first + self.read(p.epoch(**options).restore(state)), whole)
 
 
 if __name__ == "__main__":
