@@ -129,7 +129,7 @@ def read_many(fs, names, maxbytes=64 << 20, root="/"):
             # Nobody is left to ask, or all are busy: begin anew with every datanode, after a while.
             if any(m in _PASSING for _, m, _ in head["errors"] or ()):
                 exclude.clear()
-            backoff = backoff or _http.Backoff(min(fs.timeout, 30.0))
+            backoff = backoff or _http.Backoff(min(fs.timeout, 15.0))
             if not backoff.wait(last):
                 for i in failed:
                     out[i] = _webhdfs._error("BlockMissingException", "%s cannot be read: %s" % (_path(root, names[i]), last))
@@ -158,7 +158,7 @@ def _ask(fs, namenode, url, request):
     for again in (True, False):
         try:
             answer, problem = fs._ask("datanode", address, "POST", parts.path + "?" + parts.query, body=request,
-                                      headers={"Content-Type": "application/octet-stream"}, timeout=fs.timeout)
+                                      headers={"Content-Type": "application/octet-stream"}, timeout=min(30.0, fs.timeout))
             break
         except _http.BROKEN as e:
             # A connection that was kept may have been closed meanwhile; reading twice does no harm.
