@@ -30,6 +30,18 @@ var answerBuffers = sync.Pool{New: func() any { return new([]byte) }}
 // A token that is not good refuses the whole request: a namenode has made them all at once, and makes them again for who asks. What
 // else is wrong is told of the one piece.
 func (s *Server) readMany(w http.ResponseWriter, r *http.Request, caller metadata.Caller) error {
+	budget := security.Answers()
+	account := budget.Account(s.cfg.Door.UIDOfRequest(r))
+	defer account.Close()
+	announced := r.ContentLength
+	if announced < 0 || announced > batchread.MaxRequest { // it comes in chunks, or is refused when so much was read
+		announced = batchread.MaxRequest
+	}
+	announced = min(announced, budget.Most())
+	if err := account.Take(r.Context(), announced); err != nil {
+		return err
+	}
+	defer account.Give(announced)
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodySilence))
 	body, err := io.ReadAll(io.LimitReader(r.Body, batchread.MaxRequest+1))
 	if err != nil {
@@ -54,9 +66,6 @@ func (s *Server) readMany(w http.ResponseWriter, r *http.Request, caller metadat
 			return metadata.Errorf(metadata.ErrToken, "piece %d: %v", i, err)
 		}
 	}
-	budget := security.Answers()
-	account := budget.Account(s.cfg.Door.UIDOfRequest(r))
-	defer account.Close()
 	size := min(batchread.AnswerSize(len(pieces), bytes), budget.Most())
 	if err := account.Take(r.Context(), size); err != nil {
 		return err

@@ -119,8 +119,10 @@ func TestOpenMany(t *testing.T) {
 	if !slices.Equal(p.Empty, []int{0}) || !slices.Equal(p.Large, [][2]int64{{300, batchread.MaxBytes + 1}, {301, 3 << 20}}) {
 		t.Errorf("empty %v, large %v", p.Empty, p.Large)
 	}
-	problems := map[int]string{302: "AlreadyBeingCreatedException", 303: "FileNotFoundException", 304: "FileNotFoundException", 305: "AccessControlException",
-		306: "FileNotFoundException", 307: "AccessControlException"}
+	problems := map[int]string{
+		302: "AlreadyBeingCreatedException", 303: "FileNotFoundException", 304: "FileNotFoundException", 305: "AccessControlException",
+		306: "FileNotFoundException", 307: "AccessControlException",
+	}
 	for _, e := range p.Errors {
 		if problems[e.Index] != e.Exception {
 			t.Errorf("%s: %+v, want %s", names[e.Index], e, problems[e.Index])

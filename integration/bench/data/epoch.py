@@ -6,9 +6,11 @@
 run reads in turns, round by round, each side in a process of its own, and prints a line for each and the ratio of the medians:
 
     hops       hops.data, the cluster of HADOOP_CONF_DIR
-    open       the same files with one OPEN of WebHDFS each, by threads (of the first 2,000 of the order)
+    open       the same files with one OPEN of WebHDFS each, by 8 threads
     pyarrow-1  pyarrow's HadoopFileSystem over libhdfs, a file after the other
     pyarrow-N  the same with N threads
+
+Of the sides that read file by file the first --few of the order are measured.
 
 pyarrow needs the package, ARROW_LIBHDFS_DIR, CLASSPATH and JAVA_HOME, as its documentation says. CPU is user and system time in
 microseconds a file, that of --server (processes of the servers on this machine) and of the reader. Every content is checked.
@@ -96,7 +98,7 @@ def single(o):
     d, fs = data.Dataset(o.path), hdfs.get_fs()
     names = d.names()
     random.Random(o.seed).shuffle(names)
-    names = names[:min(o.files or 2000, 2000)]
+    names = names[:o.few]
 
     def read():
         with ThreadPoolExecutor(o.threads) as pool:
@@ -111,8 +113,7 @@ def arrow(o):
     fs = arrow_fs.HadoopFileSystem(host, int(port or 8020))
     names = [f.path for f in fs.get_file_info(arrow_fs.FileSelector("/" + directory, recursive=True)) if f.is_file]
     random.Random(o.seed).shuffle(names)
-    if o.files:
-        names = names[:o.files]
+    names = names[:o.few]
 
     def one(name):
         with fs.open_input_stream(name, buffer_size=0) as f:
@@ -138,7 +139,7 @@ def run(o):
     found = {name: [] for name, _, _, _ in sides}
     for turn in range(o.rounds):
         for name, side, path, threads in sides:
-            done = subprocess.run([sys.executable, os.path.abspath(__file__), side, path, "--threads", str(threads), "--seed", str(turn), "--files", str(o.files),
+            done = subprocess.run([sys.executable, os.path.abspath(__file__), side, path, "--threads", str(threads), "--seed", str(turn), "--files", str(o.files), "--few", str(o.few),
                                    "--server", o.server if side != "pyarrow" else o.hdfs_server], stdout=subprocess.PIPE, check=True)
             r = json.loads(done.stdout.splitlines()[-1])
             found[name].append(r)
@@ -157,6 +158,7 @@ def main():
     p.add_argument("--hops")
     p.add_argument("--hdfs")
     p.add_argument("--files", type=int, default=0, help="how many files; 0: all (fill: 100000)")
+    p.add_argument("--few", type=int, default=5000)
     p.add_argument("--size", type=int, default=4096)
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--threads", type=int, default=16)

@@ -37,12 +37,23 @@ func (q *request) openMany() (response, error) {
 		return response{}, err
 	}
 	limit = min(limit, maxManyBytes)
+	tooLong := &parameterError{fmt.Sprintf("OPENMANY: the paths have more than %d bytes: ask for fewer at a time", batchread.MaxNamesBytes)}
+	announced := q.http.ContentLength
+	if announced > batchread.MaxNamesBytes {
+		return response{}, tooLong
+	}
+	if announced < 0 { // it comes in chunks
+		announced = batchread.MaxNamesBytes
+	}
+	if err := q.take(announced); err != nil {
+		return response{}, err
+	}
 	body, err := io.ReadAll(io.LimitReader(q.http.Body, batchread.MaxNamesBytes+1))
 	if err != nil {
 		return response{}, metadata.Errorf(metadata.ErrIO, "the list of paths cannot be read: %v", err)
 	}
 	if len(body) > batchread.MaxNamesBytes {
-		return response{}, &parameterError{fmt.Sprintf("OPENMANY: the paths have more than %d bytes: ask for fewer at a time", batchread.MaxNamesBytes)}
+		return response{}, tooLong
 	}
 	body = bytes.TrimSuffix(body, []byte{0})
 	if len(body) == 0 {
@@ -52,7 +63,7 @@ func (q *request) openMany() (response, error) {
 	if n > batchread.MaxNames {
 		return response{}, &parameterError{fmt.Sprintf("OPENMANY: %d paths, and %d is the most: ask for fewer at a time", n, batchread.MaxNames)}
 	}
-	if err := q.take(int64(len(body)) + int64(n)*openSize); err != nil {
+	if err := q.take(int64(n) * openSize); err != nil {
 		return response{}, err
 	}
 	if err := q.doorToken(); err != nil {
