@@ -96,10 +96,7 @@ def _tars(file, at):
     other, as {"__key__": name, extension: bytes}."""
     begin, archive = at, tarfile.open(fileobj=file, mode="r|", bufsize=1 << 20)
     sample, end = None, at
-    while True:
-        member = archive.next()
-        if member is None:
-            break
+    for member in archive:
         archive.members = []  # it keeps all of them otherwise
         if not member.isfile():
             continue
