@@ -474,7 +474,7 @@ def _translate(pattern):
         elif c == "?":
             out += "[^/]"
         elif end > 0:
-            inside = pattern[i + 1:end].replace("\\", r"\\")
+            inside = pattern[i + 1:end].replace("\\", r"\\").replace("[", r"\[")
             out += "(?!/)[" + ("^" + inside[1:] if inside[0] == "!" else "\\" + inside if inside[0] == "^" else inside) + "]"
             i = end
         else:

@@ -202,6 +202,7 @@ class Files(Case):
         self.assertEqual(names("/a/*/*.jpg"), ["/a/b/x3.jpg"])
         self.assertEqual(names("/a/**/x[34].jpg"), ["/a/b/x3.jpg", "/a/b/c/x4.jpg"])
         self.assertEqual(names("/a/**/x[!34].jp?"), ["/a/x1.jpg"])
+        self.assertEqual(names("/z[[]1]/*"), ["/z[1]/y.jpg"])
         self.assertEqual(names(["/a/x2.png", "/a/b"]), ["/a/x2.png", "/a/b/x3.jpg", "/a/b/c/x4.jpg"])
         self.assertRaises(FileNotFoundError, names, "/nothing")
         self.assertRaisesRegex(FileNotFoundError, "ends in .gif", names, "/a", suffixes=".gif")
