@@ -9,7 +9,7 @@ NFPM_VERSION := v2.45.0
 # The packages with the most concurrency; `make lint` runs their tests under the race detector.
 RACE     := ./internal/... ./metadata/... ./namenode/... ./datanode/... ./client/dfs/... ./resourcemanager/... ./nodemanager/... ./training/...
 
-.PHONY: help build build-static demo test race lint attack bench bench-quick bench-micro bench-optimizers bench-scheduler bench-search bench-sim upgrade cover gen gen-check fmt compat compat-fuzz spark fuzz fault train packages cluster clean
+.PHONY: help build build-static demo test race lint attack bench bench-data bench-quick bench-micro bench-optimizers bench-scheduler bench-search bench-sim upgrade cover gen gen-check fmt compat compat-fuzz spark fuzz fault train packages cluster clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ bench: build ## measure hops beside Apache HDFS on this machine: all rows, withi
 
 bench-quick: build ## the main rows of one server, 3 rounds, within 15 minutes
 	@$(GO) build -o $(BIN)/hops-bench ./integration/bench && $(BIN)/hops-bench -hops $(BIN)/hops -quick $(BENCH)
+
+bench-data: build ## what an epoch over 100,000 files of 4 KiB costs, beside one OPEN each and HDFS through pyarrow where that is (ten minutes; integration/bench/data/run.sh)
+	@integration/bench/data/run.sh $(BIN)/hops
 
 bench-sim: ## the quality of scheduling: jobs like Philly's on the scheduler, yarn-like and slurm-like policies, simulated (a minute or two)
 	@$(GO) run ./integration/bench/sim

@@ -191,7 +191,9 @@ type Admit func(n int64) error
 type LocateRequest struct {
 	Path           string
 	Offset, Length int64
-	Admit          Admit
+	// Unnoticed leaves the file's access time alone: one who reads everything, again and again, would write as much to the log.
+	Unnoticed bool
+	Admit     Admit
 }
 
 // Listing is a page of a directory.

@@ -67,6 +67,9 @@ func (s *Server) door(w http.ResponseWriter, r *http.Request) {
 				return err
 			}
 		}
+		if r.Method == http.MethodPost && op == "READMANY" {
+			return s.readMany(w, r, caller)
+		}
 		c, done, err := s.clients.get(caller.User, bearer)
 		if err != nil {
 			return err
@@ -122,6 +125,7 @@ func Routes() []security.Route {
 		out = append(out, security.Route{Port: "datanode HTTP", Name: method + " " + webhdfsPrefix + "/{path} op=" + op, Right: security.ByPath})
 	}
 	out = append(out,
+		security.Route{Port: "datanode HTTP", Name: "POST " + webhdfsPrefix + "/{path} op=READMANY", Right: security.BlockToken},
 		security.Route{Port: "datanode HTTP", Name: "OPTIONS " + webhdfsPrefix + "/{path}", Right: security.Open})
 	s := &Server{cfg: Config{Door: security.NewDoor(security.Config{})}}
 	out = append(out, s.newPages().Routes()...)
@@ -408,6 +412,7 @@ var kindClass = map[*metadata.Kind]string{
 	metadata.ErrUnsupported:     "java.lang.UnsupportedOperationException",
 	metadata.ErrPermission:      "org.apache.hadoop.security.AccessControlException",
 	metadata.ErrUnauthorized:    "java.lang.SecurityException",
+	metadata.ErrToken:           "org.apache.hadoop.security.token.SecretManager$InvalidToken",
 	metadata.ErrExist:           "org.apache.hadoop.fs.FileAlreadyExistsException",
 	metadata.ErrStandby:         "org.apache.hadoop.ipc.StandbyException",
 	metadata.ErrRetriable:       "org.apache.hadoop.ipc.RetriableException",

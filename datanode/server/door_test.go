@@ -200,12 +200,18 @@ func (f *fakeNamespace) register(s *hrpc.Server) {
 // doorCluster is a datanode with a door, and the fake namespace behind it.
 func doorCluster(t *testing.T) (*Server, *fakeNamespace) {
 	t.Helper()
+	return doorClusterIn(t, t.TempDir())
+}
+
+// doorClusterIn is doorCluster with a directory for its volume.
+func doorClusterIn(t *testing.T, dir string) (*Server, *fakeNamespace) {
+	t.Helper()
 	credentials := securitytest.Credentials(t)
 	n := startNamenode(t, credentials, "lab")
 	ns := &fakeNamespace{pool: "BP-lab", files: map[string]*fakeFile{}, holders: map[string]bool{}, users: map[string]bool{}}
 	addr := ns.serve(t)
 	d, _ := runDatanode(t, Config{
-		Volumes: []Volume{{Path: t.TempDir()}}, Reserve: -1, Transfer: listen(t), HTTP: listen(t), IPC: listen(t), GRPC: listen(t),
+		Volumes: []Volume{{Path: dir}}, Reserve: -1, Transfer: listen(t), HTTP: listen(t), IPC: listen(t), GRPC: listen(t),
 		NamenodesGRPC: []string{n.addr}, NamenodesIPC: []string{addr}, Credentials: credentials, Door: security.NewDoor(security.Config{}),
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})

@@ -118,7 +118,7 @@ func (s *Server) Locate(c metadata.Caller, r namenode.LocateRequest, done func(*
 		if err == nil {
 			f, err = s.ns.Blocks(c, r.Path, r.Offset, r.Length)
 		}
-		if err == nil {
+		if err == nil && !r.Unnoticed {
 			s.accessed(&f.Status)
 		}
 		switch {

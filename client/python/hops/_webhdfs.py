@@ -90,7 +90,7 @@ class WebHDFS:
         """The delegation token for the filesystem, None: there is none."""
         return _cluster.delegation(self.addresses)
 
-    def _namenode(self, method, path, op, params, backoff):
+    def _namenode(self, method, path, op, params, backoff, body=None):
         """(address, answer) of the active namenode, found by asking around until the deadline."""
         while True:
             unreachable = {}
@@ -101,8 +101,8 @@ class WebHDFS:
                 address = addresses[k]
                 try:
                     # A dead namenode's host answers at once or never: do not wait long for one of several.
-                    answer, problem = self._ask("namenode", address, method, self._target(path, op, params), timeout=min(30.0, self.timeout),
-                                                headers={"Content-Length": "0"} if method in ("PUT", "POST") else None)
+                    answer, problem = self._ask("namenode", address, method, self._target(path, op, params), body=body, timeout=min(30.0, self.timeout),
+                                                headers={"Content-Length": "0"} if method in ("PUT", "POST") and body is None else None)
                 except _http.BROKEN as e:
                     unreachable[address] = e
                     continue
@@ -165,6 +165,18 @@ class WebHDFS:
     def list(self, path):
         """FileStatus of each entry of a directory, with its name in pathSuffix."""
         return self._simple("GET", path, "LISTSTATUS")["FileStatuses"]["FileStatus"]
+
+    def pages(self, path):
+        """FileStatus of each entry of a directory, page by page: lists of some 1,000. In the order of the names' bytes."""
+        after = None
+        while True:
+            page = self._simple("GET", path, "LISTSTATUS_BATCH", startAfter=after)["DirectoryListing"]
+            entries = page["partialListing"]["FileStatuses"]["FileStatus"]
+            if entries:
+                yield entries
+            if not page["remainingEntries"] or not entries:
+                return
+            after = entries[-1]["pathSuffix"]
 
     def mkdirs(self, path, permission=None):
         return self._simple("PUT", path, "MKDIRS", permission=permission)["boolean"]

@@ -5,8 +5,10 @@ import hmac
 import json
 import re
 import ssl
+import struct
 import threading
 import urllib.parse
+import zlib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from hops import _signature
@@ -78,6 +80,10 @@ class FakeHDFS(Fake):
 
     def __init__(self):
         self.files, self.dirs, self.lock = {}, {"/"}, threading.RLock()
+        # Of reading many: paths that are being written and that nobody may read, by what datanode each path is served, the least number of
+        # entries of a page, and what becomes of the next READMANYs ("cut", "damage", "refuse", "piece": one of it fails).
+        self.open, self.secret, self.page, self.faults = set(), set(), 1000, []
+        self.asked, self.old = [], False
         self.standby = False
         self.broken_appends = self.broken_creates = 0
         self.hold = None
@@ -105,6 +111,20 @@ class FakeHDFS(Fake):
         op = q["op"]
         if self.standby:
             return self._error(h, 403, "StandbyException", "Operation category READ is not supported in state standby")
+        if op in ("OPENMANY", "READMANY") and not self.old:
+            return self._open_many(h, path, q, data) if op == "OPENMANY" else self._read_many(h, data)
+        if op in ("OPENMANY", "READMANY"):
+            return self._error(h, 400, "IllegalArgumentException", "Invalid value for webhdfs parameter \"op\": %s is not a valid POST operation." % op)
+        if op == "LISTSTATUS_BATCH":
+            below = path.rstrip("/") + "/"
+            if path in self.files:
+                names = [""]
+            else:
+                self._status(path, "")
+                names = sorted({p[len(below):].split("/")[0] for p in list(self.files) + list(self.dirs) if p.startswith(below) and p != below})
+            names = [n for n in names if n > q.get("startAfter", "") or not n]
+            page = [self._status(below + n if n else path, n) for n in names[:self.page]]
+            return h.answer(200, {"DirectoryListing": {"partialListing": {"FileStatuses": {"FileStatus": page}}, "remainingEntries": max(0, len(names) - self.page)}})
         if op == "CREATE" and self.refuse and path.endswith(self.refuse):
             return self._error(h, 403, "AccessControlException", path + " is refused")
         if op in ("CREATE", "APPEND", "OPEN") and "data" not in q:
@@ -164,6 +184,72 @@ class FakeHDFS(Fake):
                 self.dirs.add(to + d[len(path):])
             return h.answer(200, {"boolean": True})
         self._error(h, 400, "UnsupportedOperationException", op + " is not supported")
+
+    def _open_many(self, h, root, q, body):
+        """The plan of two datanodes: even and odd ones of the files in the request. Their requests are JSON, which no client looks into."""
+        names = body.decode().split("\0")
+        self.asked.append(len(names))
+        exclude, limit = q.get("excludedatanodes", "").split(","), int(q["maxbytes"])
+        head, groups, told, size = {"groups": [], "empty": [], "large": [], "errors": []}, [], 0, 0
+        for i, name in enumerate(names):
+            path = name if name.startswith("/") else root.rstrip("/") + "/" + name
+            places = [d for d in ("dn%d:1" % (i % 2), "dn%d:1" % (1 - i % 2)) if d not in exclude]
+            data = self.files.get(path)
+            if data is None:
+                head["errors"].append([i, "FileNotFoundException", "File does not exist: " + path])
+            elif path in self.secret:
+                head["errors"].append([i, "AccessControlException", "Permission denied: " + path])
+            elif path in self.open:
+                head["errors"].append([i, "AlreadyBeingCreatedException", path + " is being written"])
+            elif not data:
+                head["empty"].append(i)
+            elif len(data) > 1 << 20:
+                head["large"].append([i, len(data)])
+            elif not places:
+                head["errors"].append([i, "BlockMissingException", "none of its datanodes may be asked"])
+            else:
+                if size and size + len(data) > limit:
+                    break
+                size += len(data)
+                for g in groups:
+                    if g[0] == places[0]:
+                        g[1].append((i, path))
+                        break
+                else:
+                    groups.append((places[0], [(i, path)]))
+            told += 1
+        head["names"], tail = told, b""
+        for place, files in groups:
+            request = json.dumps([p for _, p in files]).encode()
+            head["groups"].append({"url": self.url + "/webhdfs/v1/?op=READMANY&user.name=ann", "datanode": place, "files": len(files), "bytes": 0,
+                                   "request": len(request)})
+            tail += struct.pack("<%dI" % len(files), *[i for i, _ in files]) + request
+        text = json.dumps(head).encode()
+        h.answer(200, b"HPM1" + struct.pack("<I", len(text)) + text + tail)
+
+    def _read_many(self, h, body):
+        fault = self.faults.pop(0) if self.faults else None
+        if fault == "refuse":
+            return self._error(h, 403, "IOException", "not now")
+        pieces, problems = [self.files[p] for p in json.loads(body)], []
+        lengths = [len(p) for p in pieces]
+        if fault == "piece":
+            lengths[0], pieces[0] = 0xFFFFFFFF, b""
+            problems.append([0, "ChecksumException", "blk_1 has a wrong checksum"])
+        tail = json.dumps(problems).encode()
+        data = b"".join(pieces)
+        rest = struct.pack("<%dI" % len(lengths), *lengths) + data + tail
+        answer = struct.pack("<4sIIIQ", b"HRA1", len(lengths), len(tail), zlib.crc32(rest), len(data)) + rest
+        if fault == "damage":
+            answer = answer[:30] + bytes([answer[30] ^ 1]) + answer[31:]
+        if fault == "cut":
+            h.send_response(200)
+            h.send_header("Content-Length", str(len(answer)))
+            h.end_headers()
+            h.wfile.write(answer[:len(answer) // 2])
+            h.close_connection = True
+            return h.connection.close()
+        h.answer(200, answer)
 
     def _exists(self, path):
         return path in self.files or path in self.dirs

@@ -66,11 +66,14 @@ type request struct {
 	params params
 	token  string // a delegation token by which the caller is known, as it came; empty: in another way
 	tab    tab
+	// audited: of each path it was recorded whether the caller was let.
+	audited bool
 }
 
-// response is what an operation answers: a body, one that is written bit by bit, nothing, or a redirect.
+// response is what an operation answers: a body, bytes, one that is written bit by bit, nothing, or a redirect.
 type response struct {
 	body     any
+	bytes    []byte
 	stream   func(*stream) error
 	empty    bool
 	redirect string
@@ -101,6 +104,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		header.Set("Content-Type", "application/octet-stream")
 		header.Set("Content-Length", "0")
 		w.WriteHeader(http.StatusOK)
+	case answer.bytes != nil:
+		header.Set("Content-Type", "application/octet-stream")
+		header.Set("Content-Length", strconv.Itoa(len(answer.bytes)))
+		within(w, patience)
+		_, _ = w.Write(answer.bytes) // fails only when the client is gone
+		within(w, 0)
 	case answer.stream != nil:
 		header.Set("Content-Type", "application/json")
 		s := newStream(w)
@@ -216,7 +225,7 @@ func (q *request) operation() string {
 
 // commands are the names that HDFS's audit log has for operations, by whatever door they come.
 var commands = map[string]string{
-	"OPEN": "open", "GETFILESTATUS": "getfileinfo", "GETFILELINKSTATUS": "getfileinfo", "LISTSTATUS": "listStatus", "LISTSTATUS_BATCH": "listStatus",
+	"OPEN": "open", "OPENMANY": "open", "GETFILESTATUS": "getfileinfo", "GETFILELINKSTATUS": "getfileinfo", "LISTSTATUS": "listStatus", "LISTSTATUS_BATCH": "listStatus",
 	"GETCONTENTSUMMARY": "contentSummary", "GETQUOTAUSAGE": "quotaUsage", "CHECKACCESS": "checkAccess", "GET_BLOCK_LOCATIONS": "open",
 	"GETFILEBLOCKLOCATIONS": "open", "GETACLSTATUS": "getAclStatus", "GETXATTRS": "getXAttrs", "LISTXATTRS": "listXAttrs",
 	"GETSTORAGEPOLICY": "getStoragePolicy", "CREATE": "create", "MKDIRS": "mkdirs", "RENAME": "rename", "SETREPLICATION": "setReplication",
@@ -228,11 +237,19 @@ var commands = map[string]string{
 
 // audit records that the caller was let, or was refused.
 func (q *request) audit(err error) {
-	read := q.http.Method == http.MethodGet || q.http.Method == http.MethodHead
+	read := q.http.Method == http.MethodGet || q.http.Method == http.MethodHead || q.op == "OPENMANY"
+	if q.audited && err == nil {
+		return
+	}
+	q.auditPath(q.path, read, err)
+}
+
+// auditPath is audit of one path.
+func (q *request) auditPath(path string, read bool, err error) {
 	if q.caller.User == "" || err != nil && !security.Refused(err) || err == nil && !q.door.Audits(read) {
 		return
 	}
-	d := security.Decision{Allowed: err == nil, Caller: q.caller, Port: "webhdfs", Command: cmp.Or(commands[q.op], q.op), Source: q.path, Target: q.params["destination"], Read: read}
+	d := security.Decision{Allowed: err == nil, Caller: q.caller, Port: "webhdfs", Command: cmp.Or(commands[q.op], q.op), Source: path, Target: q.params["destination"], Read: read}
 	if err != nil {
 		d.Reason = err.Error()
 	}
@@ -326,18 +343,7 @@ func (q *request) redirect(read bool, offset int64) (response, error) {
 // dataQuery is the query of a redirect: who and what first, then the parameters by name, with the defaults that HDFS
 // spells out.
 func (q *request) dataQuery() string {
-	user, real := q.caller.User, q.caller.RealUser
-	pairs := []string{"op=" + q.op}
-	add := func(name, value string) { pairs = append(pairs, name+"="+url.QueryEscape(value)) }
-	if q.token != "" {
-		add("delegation", q.token)
-	} else if real != "" {
-		add("user.name", real)
-		add("doas", user)
-	} else {
-		add("user.name", user)
-	}
-	add("namenoderpcaddress", q.service.Address())
+	pairs := []string{q.identityQuery(q.op), "namenoderpcaddress=" + url.QueryEscape(q.service.Address())}
 	rest := params{}
 	for name, value := range q.params {
 		switch name {
@@ -363,6 +369,22 @@ func (q *request) dataQuery() string {
 		pairs = append(pairs, url.QueryEscape(name)+"="+url.QueryEscape(rest[name]))
 	}
 	return strings.Join(pairs, "&")
+}
+
+// identityQuery is the operation and who asks for it, as a query to a datanode begins.
+func (q *request) identityQuery(op string) string {
+	query := "op=" + op
+	add := func(name, value string) { query += "&" + name + "=" + url.QueryEscape(value) }
+	switch user, real := q.caller.User, q.caller.RealUser; {
+	case q.token != "":
+		add("delegation", q.token)
+	case real != "":
+		add("user.name", real)
+		add("doas", user)
+	default:
+		add("user.name", user)
+	}
+	return query
 }
 
 func (p params) fallback(name, value string) {

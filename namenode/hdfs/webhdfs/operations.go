@@ -101,6 +101,7 @@ var operations = map[string]map[string]operation{
 		"APPEND":   {byPath, (*request).append},
 		"CONCAT":   {byPath, (*request).concat},
 		"TRUNCATE": {byPath, (*request).truncate},
+		"OPENMANY": {byPath, (*request).openMany},
 
 		"UNSETSTORAGEPOLICY": {byPath, (*request).unsetStoragePolicy},
 		"UNSETECPOLICY":      {byPath, (*request).unsetECPolicy},
