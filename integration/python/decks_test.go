@@ -9,7 +9,7 @@ import (
 )
 
 // The snippets of talks and papers about HopsML and Maggy, as scripts: nothing guards their searches. Each prints what came out,
-// and what it must be stands here.
+// and what it must be stands here. Those that take longest are in make train.
 var decks = []struct {
 	script string
 	jobs   int
@@ -21,30 +21,18 @@ KEPT True True
 RANDOM True True True
 LAUNCH {'accuracy': 0.5}
 TFLAUNCHER [b'1 3', b'2 3']`},
-	{"evolution", 1, `
-DE ['activation', 'x'] True`},
-	{"maggy_old", 3, `
-LAGOM ['avg', 'best_config', 'best_dir'] 3 True
-KEYS []
-LAUNCH 2 True
-KEYWORDS 2`},
 	{"maggy_new", 2, `
 OBLIVIOUS True True
 BASE 42.0
 HERE 18 12`},
 	{"custom", 1, `
 CUSTOM [2, 4, 6, 8] ['COMPLETED', 'COMPLETED', 'STOPPED', 'STOPPED']`},
-	{"ablation", 1, `
-ABLATION [('None', 2, 3.3), ('pclass', 2, 2.3), ('sex', 2, 2.3), ('Custom model: deep', 2, 3.9)]`},
 	{"gang", 5, `
 MIRRORED 2 True
 ALLREDUCE True
 ONE {'cluster': 0}
 TORCH {'lr': 3, 'metric': 2, 'same': {'lr': 3}}
 NOTEBOOK 2`},
-	{"spark", 2, `
-INFERENCE [1, 4, 9, 16, 25, 36]
-TRAIN 380`},
 	{"files", 0, `
 ONE an experiment is already running in this process: one at a time
 LOGDIR True True

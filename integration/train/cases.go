@@ -3,9 +3,12 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -31,12 +34,16 @@ var cases = []example{
 		prepare: [][]string{{"fs", "-mkdir", "-p", "/data"}, {"fs", "-put", "-f", "examples/data/digits.csv.gz", "/data/"}},
 		prints:  []string{`FINISHED`},
 	},
+	{name: "snippets: differential evolution", script: "../integration/python/testdata/decks/evolution.py", prints: []string{regexp.QuoteMeta(`DE ['activation', 'x'] True`)}},
+	{name: "snippets: Maggy 0.x", script: "../integration/python/testdata/decks/maggy_old.py", prints: []string{regexp.QuoteMeta(`LAGOM ['avg', 'best_config', 'best_dir'] 3 True`), regexp.QuoteMeta(`KEYS []`), regexp.QuoteMeta(`LAUNCH 2 True`), regexp.QuoteMeta(`KEYWORDS 2`)}},
+	{name: "snippets: ablation", script: "../integration/python/testdata/decks/ablation.py", prints: []string{regexp.QuoteMeta(`ABLATION [('None', 2, 3.3), ('pclass', 2, 2.3), ('sex', 2, 2.3), ('Custom model: deep', 2, 3.9)]`)}},
+	{name: "snippets: TensorFlowOnSpark", script: "../integration/python/testdata/decks/spark.py", prints: []string{regexp.QuoteMeta(`INFERENCE [1, 4, 9, 16, 25, 36]`), regexp.QuoteMeta(`TRAIN 380`)}},
 	{
 		name: "PyTorch, ASHA; controller and executor killed", script: "pytorch_search.py",
 		prints: []string{`RESULT 18 trials`}, disturb: killed("hops controller", "hops.executor"), check: deterministic,
 	},
 	{name: "Keras, random search, median rule", script: "keras_search.py", prints: []string{`RESULT 8 trials`}},
-	{name: "PyTorch DDP, a rank killed", script: "ddp.yaml", prints: []string{`FINISHED`}, disturb: killed("hops._trial"), check: restarted},
+	{name: "PyTorch DDP, a rank killed", script: "{{dir}}/ddp.yaml", setup: slowDDP, prints: []string{`FINISHED`}, disturb: killRank, check: restarted},
 	{name: "PyTorch Lightning, two ranks", script: "lightning_gang.py", prints: []string{`RESULT world of 2`}},
 	{name: "TensorFlow, experiment.mirrored", script: "tensorflow_workers.py", prints: []string{`RESULT 2 workers`}},
 	{name: "TensorFlow, MultiWorkerMirrored study", script: "multiworker.yaml", prints: []string{`FINISHED`}},
@@ -90,7 +97,49 @@ func deterministic(ctx context.Context, s *suite, output string) error {
 	return err
 }
 
-// restarted looks whether the gang began again from a checkpoint after its rank was killed, and says how long it was without one.
+// slowDDP is the example of data parallel training, which takes its time and writes down who is where.
+func slowDDP(_ context.Context, s *suite) error {
+	program, err := os.ReadFile("examples/ddp.py")
+	if err != nil {
+		return err
+	}
+	study, err := os.ReadFile("examples/ddp.yaml")
+	if err != nil {
+		return err
+	}
+	study = fmt.Appendf(study, "arguments: {epochs: 40, pause: 0.3, times: %s}\n", filepath.Join(s.dir, "ddp.times"))
+	return errors.Join(os.WriteFile(filepath.Join(s.dir, "ddp.py"), program, 0o644), os.WriteFile(filepath.Join(s.dir, "ddp.yaml"), study, 0o644))
+}
+
+// killRank kills rank 1 in its fifth epoch and waits until the gang trains again.
+func killRank(ctx context.Context, s *suite, _ string, ended <-chan struct{}) error {
+	times := filepath.Join(s.dir, "ddp.times")
+	if err := os.WriteFile(times, nil, 0o666); err != nil {
+		return err
+	}
+	if err := when(times, `generation 1 rank 1 pid \d+ epoch 5 `, ended); err != nil {
+		return err
+	}
+	text, err := os.ReadFile(times)
+	if err != nil {
+		return err
+	}
+	pid, err := strconv.Atoi(string(regexp.MustCompile(`generation 1 rank 1 pid (\d+) epoch 5 `).FindSubmatch(text)[1]))
+	if err != nil {
+		return err
+	}
+	killed := time.Now()
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		return err
+	}
+	if err := when(times, `generation 2 rank 0 `, ended); err != nil {
+		return err
+	}
+	s.note("rank 1 killed; an epoch later %.1f s have gone", time.Since(killed).Seconds())
+	return nil
+}
+
+// restarted looks whether the gang began again from a checkpoint.
 func restarted(ctx context.Context, s *suite, output string) error {
 	out, err := s.hops(ctx, "experiment", "show", experimentID.FindString(output), "-o", "json")
 	if err != nil {

@@ -34,7 +34,11 @@ type suite struct {
 	dir     string
 	cluster *processes.Cluster
 	rows    []row
+	noted   string // of the case that runs
 }
+
+// note is something for the table.
+func (s *suite) note(format string, args ...any) { s.noted = fmt.Sprintf(format, args...) }
 
 type row struct {
 	name string
@@ -125,6 +129,7 @@ func (s *suite) run(ctx context.Context, c example) {
 func (s *suite) attempt(ctx context.Context, c example) (said string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	s.noted = ""
 	for _, args := range c.prepare {
 		if _, err := s.hops(ctx, args...); err != nil {
 			return "", err
@@ -135,9 +140,15 @@ func (s *suite) attempt(ctx context.Context, c example) (said string, err error)
 			return "", err
 		}
 	}
-	argv := []string{s.kit.python, filepath.Join("examples", c.script)}
-	if strings.HasSuffix(c.script, ".yaml") {
-		argv = []string{s.binary, "experiment", "run", filepath.Join("examples", c.script)}
+	script, elsewhere := strings.CutPrefix(c.script, "{{dir}}/")
+	if elsewhere {
+		script = filepath.Join(s.dir, script)
+	} else {
+		script = filepath.Join("examples", script)
+	}
+	argv := []string{s.kit.python, script}
+	if strings.HasSuffix(script, ".yaml") {
+		argv = []string{s.binary, "experiment", "run", script}
 	}
 	for _, a := range c.args {
 		argv = append(argv, strings.NewReplacer("{{hops}}", s.binary, "{{conf}}", s.cluster.Conf()).Replace(a))
@@ -184,6 +195,7 @@ func (s *suite) attempt(ctx context.Context, c example) (said string, err error)
 			return "", fmt.Errorf("%q is not printed; the end of what is: %s", want, lastLines(output, 12))
 		}
 	}
+	said = s.noted
 	if m := regexp.MustCompile(`(?m)^RESULT (.*)$`).FindStringSubmatch(output); m != nil {
 		said = m[1]
 	}
