@@ -3,6 +3,9 @@ import tensorflow as tf
 
 from hops import dist
 
+# What speaks with other processes lives as long as this one: TensorFlow may hang when it takes such objects down while they still serve.
+ALIVE = []
+
 
 def train(lr, reporter, epochs=5):
     strategy = dist.context().strategy()
@@ -29,6 +32,7 @@ def train(lr, reporter, epochs=5):
         return loss
 
     batches = iter(coordinator.create_per_worker_dataset(dataset))
+    ALIVE.extend([strategy, coordinator, w, count, dataset, step, batches])
     for epoch in range(1, int(epochs) + 1):
         losses = [coordinator.schedule(step, args=(batches,)) for _ in range(8)]
         coordinator.join()
