@@ -54,6 +54,7 @@ var cases = []example{
 	{name: "ablation of features, Titanic", script: "ablation_titanic.py", setup: titanic, prints: []string{`OK ablation_titanic`}},
 	{name: "ablation of layers, Keras", script: "ablation_keras.py", prints: []string{`OK ablation_keras`}},
 	{name: "Optuna's samplers and storage", script: "optuna_sampler.py", prints: []string{`OK optuna_sampler`}},
+	{name: "small files by DataLoader and tf.data", script: "small_files.py", prints: []string{`OK small_files`}},
 	{name: "MLflow's client, its server killed", script: "../integration/train/mlflow_tracking.py", args: []string{"{{hops}}", "{{conf}}"}},
 }
 
