@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/experiment"
 	"github.com/gohops/hops/training/store/storetest"
 )
 
@@ -221,22 +222,22 @@ func TestOverheadOfAJournal(t *testing.T) {
 {"n":1,"t":0,"kind":"created","created":{"spec":{"resources":{"gpus":0}}}}
 {"n":2,"t":0,"kind":"started","started":{"attempt":1,"containers":[]}}
 {"n":3,"t":1000,"kind":"registered","registered":{"container":"c1","gpus":["0","1"]}}
-{"n":4,"t":2000,"kind":"assigned","assigned":{"executor":"e0001","trial":"0001","attempt":1}}
+{"n":4,"t":2000,"kind":"assigned","assigned":{"trial":"0001","attempt":1,"seats":[{"executor":"e0001"}]}}
 {"n":5,"t":5000,"kind":"reported","reported":{"trial":"0001","attempt":1,"events":[{"step":1}]}}
 {"n":6,"t":6000,"kind":"committed","committed":{"trial":"0001","attempt":1,"step":1}}
 {"n":7,"t":10000,"kind":"reported","reported":{"trial":"0001","attempt":1,"events":[{"step":2},{"step":3}]}}
 {"n":7,"t":10000,"kind":"reported","reported":{"trial":"0001","attempt":1,"events":[{"step":2},{"step":3}]}}
 {"n":8,"t":11000,"kind":"lost","lost":{"executor":"e0001","reason":"x","blame":true}}
 {"n":9,"t":12000,"kind":"registered","registered":{"container":"c2"}}
-{"n":10,"t":12000,"kind":"assigned","assigned":{"executor":"e0002","trial":"0001","attempt":2}}
+{"n":10,"t":12000,"kind":"assigned","assigned":{"trial":"0001","attempt":2,"seats":[{"executor":"e0002"}]}}
 half a line
 {"n":11,"t":14000,"kind":"reported","reported":{"trial":"0001","attempt":2,"events":[{"step":2}]}}
 {"n":12,"t":14000,"kind":"reported","reported":{"trial":"0001","attempt":1,"events":[{"step":9}]}}
 {"n":13,"t":15000,"kind":"ended","ended":{"trial":"0001","attempt":2,"status":"COMPLETED"}}
-{"n":14,"t":15000,"kind":"assigned","assigned":{"executor":"e0002","trial":"0002","attempt":1}}
+{"n":14,"t":15000,"kind":"assigned","assigned":{"trial":"0002","attempt":1,"seats":[{"executor":"e0002"}]}}
 {"n":15,"t":16000,"kind":"reported","reported":{"trial":"0002","attempt":1,"events":[{"step":1}]}}
 {"n":16,"t":17000,"kind":"ended","ended":{"trial":"0002","attempt":1,"status":"FAILED"}}
-{"n":17,"t":18000,"kind":"assigned","assigned":{"executor":"e0002","trial":"0003","attempt":1}}
+{"n":17,"t":18000,"kind":"assigned","assigned":{"trial":"0003","attempt":1,"seats":[{"executor":"e0002"}]}}
 {"n":18,"t":20000,"kind":"reported","reported":{"trial":"0003","attempt":1,"events":[]}}`
 	o, err := MeterJournal(strings.NewReader(journal))
 	if err != nil {
@@ -253,6 +254,39 @@ half a line
 	}
 	if s := o.String(); s != "20.0 GPU-seconds: training 6.0 s (30 %), waiting 2.0 s (10 %), checkpointing 2.0 s (10 %), wasted 10.0 s (50 %)" {
 		t.Error(s)
+	}
+}
+
+// The journals are those of the controller's stories of these names, with a second between entries: a gang whose rank 2 dies, that loses a
+// node, grows, and whose chief ends first; two trials in each executor, one of which is lost; a gang with parameter servers, whose
+// executors have no GPU.
+func TestOverheadOfGangsSlotsAndServers(t *testing.T) {
+	for name, want := range map[string]Overhead{
+		// Steps 1, 2 again, 3 and 4 take 15+6+4+12, the chief's, the workers' and the last end 3+2+1.
+		"gang":    {Executors: Spent{Training: 43, Waiting: 17, Checkpointing: 3 + 2, Wasted: 3 + 3 + 12 + 2}},
+		"slots":   {Executors: Spent{Training: 1.5 + 4, Waiting: 9.5, Wasted: 4 + 1}},
+		"servers": {Executors: Spent{Training: 20 + 8 + 6 + 4 + 1, Waiting: 19}, GPUs: Spent{Training: 7 + 9, Waiting: 9 + 6}},
+	} {
+		text, err := os.ReadFile("testdata/" + name + ".jsonl")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range bytes.Lines(text) { // as the journal is written now
+			e, err := experiment.DecodeEntry(line)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if again, err := e.Encode(); err != nil || !bytes.Equal(again, line) {
+				t.Errorf("%s: the journal has another form now: %s, %v\nthe test has %s", name, again, err, line)
+			}
+		}
+		o, err := MeterJournal(bytes.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if *o != want {
+			t.Errorf("%s: %+v\nwant %+v", name, *o, want)
+		}
 	}
 }
 
@@ -284,7 +318,7 @@ func TestNoTimeIsLost(t *testing.T) {
 				}
 				attempts[trial]++
 				all[free].trial = trial
-				line = fmt.Sprintf(`"assigned":{"executor":"e%04d","trial":"%04d","attempt":%d}`, free+1, trial, attempts[trial])
+				line = fmt.Sprintf(`"assigned":{"trial":"%04d","attempt":%d,"seats":[{"executor":"e%04d"}]}`, trial, attempts[trial], free+1)
 			case what == "reported" && busy >= 0:
 				line = fmt.Sprintf(`"reported":{"trial":"%04d","attempt":%d,"events":[{"step":%d}]}`, all[busy].trial, attempts[all[busy].trial], rapid.IntRange(1, 9).Draw(t, "step"))
 			case what == "committed" && busy >= 0:
