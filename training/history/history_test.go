@@ -175,6 +175,43 @@ func TestTablesOfTrials(t *testing.T) {
 	}
 }
 
+func TestSeveralObjectivesAreColumns(t *testing.T) {
+	r := sample()
+	r.Spec = json.RawMessage(`{"objectives":[{"metric":"accuracy","direction":"max"},{"metric":"ms","direction":"min"}]}`)
+	r.Trials[0].Values = []float64{0.9, 12}
+	table := r.TrialTable()
+	n := len(table.Columns)
+	if !slices.Equal(table.Columns[n-2:], []string{"objectives.accuracy", "objectives.ms"}) {
+		t.Fatal(table.Columns)
+	}
+	if !slices.Equal(table.Rows[0][n-2:], []any{0.9, 12.0}) || !slices.Equal(table.Rows[1][n-2:], []any{nil, nil}) {
+		t.Errorf("%v, %v", table.Rows[0], table.Rows[1])
+	}
+}
+
+func TestRowGroupsAreBounded(t *testing.T) {
+	long := strings.Repeat("x", groupBytes/4)
+	table := &Table{Columns: []string{"a"}}
+	for range 10 {
+		table.Rows = append(table.Rows, []any{long})
+	}
+	var ends []int
+	for from := 0; from < len(table.Rows); from = ends[len(ends)-1] {
+		ends = append(ends, table.groupEnd(from))
+	}
+	if !slices.Equal(ends, []int{4, 8, 10}) {
+		t.Error(ends)
+	}
+	table.Rows = make([][]any, rowGroup+1)
+	if a, b := table.groupEnd(0), table.groupEnd(rowGroup); a != rowGroup || b != rowGroup+1 {
+		t.Error(a, b)
+	}
+	table.Rows = [][]any{{strings.Repeat("x", 2*groupBytes)}, {nil}}
+	if a := table.groupEnd(0); a != 1 {
+		t.Error("one row that is longer than a group:", a)
+	}
+}
+
 func TestComparisonShowsWhatDiffers(t *testing.T) {
 	a, b := sample(), sample()
 	b.ID, b.Name, b.Best = "application_1_0002_1", "digits-2", nil
