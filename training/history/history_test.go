@@ -386,6 +386,69 @@ func TestNoTimeIsLost(t *testing.T) {
 	})
 }
 
+// The same of gangs and of executors with two slots, in whatever order their entries come.
+func TestNoTimeOfGangsIsLost(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := NewMeter()
+		m.Entry([]byte(`{"n":1,"t":0,"created":{"spec":{"resources":{"gpus":1},"trials_per_executor":2}}}`))
+		now, lives := int64(0), 0.0
+		since := map[int]int64{}
+		registered := 0
+		for n := range rapid.IntRange(1, 80).Draw(t, "entries") {
+			now += rapid.Int64Range(0, 1000).Draw(t, "pause")
+			trial, attempt := rapid.IntRange(1, 3).Draw(t, "trial"), rapid.IntRange(1, 4).Draw(t, "attempt")
+			rank := rapid.IntRange(0, 3).Draw(t, "rank")
+			at := fmt.Sprintf(`"trial":"%04d","attempt":%d,"rank":%d`, trial, attempt, rank)
+			line := ""
+			switch rapid.SampledFrom([]string{"registered", "registered", "assigned", "assigned", "reported", "committed", "ended", "ended", "lost", "decided", "expired", "stopped"}).Draw(t, "what") {
+			case "registered":
+				registered++
+				since[registered] = now
+				line = fmt.Sprintf(`"registered":{"container":"c%d"}`, registered)
+			case "assigned":
+				var seats []string
+				for x := 1; x <= registered; x++ {
+					for slot := range 2 {
+						if rapid.Bool().Draw(t, "seat") {
+							seats = append(seats, fmt.Sprintf(`{"executor":"e%04d","slot":%d}`, x, slot))
+						}
+					}
+				}
+				line = fmt.Sprintf(`"assigned":{%s,"seats":[%s]}`, at, strings.Join(seats, ","))
+			case "reported":
+				line = fmt.Sprintf(`"reported":{%s,"events":[{"step":%d}]}`, at, rapid.IntRange(1, 5).Draw(t, "step"))
+			case "committed":
+				line = fmt.Sprintf(`"committed":{%s}`, at)
+			case "ended":
+				line = fmt.Sprintf(`"ended":{%s,"status":%q}`, at, rapid.SampledFrom([]string{"COMPLETED", "FAILED", "STOPPED"}).Draw(t, "status"))
+			case "lost":
+				x := rapid.IntRange(1, 4).Draw(t, "executor")
+				line = fmt.Sprintf(`"lost":{"executor":"e%04d"}`, x)
+				if begin, ok := since[x]; ok {
+					lives += float64(now-begin) / 1000
+					delete(since, x)
+				}
+			case "decided":
+				line = fmt.Sprintf(`"decided":{%s}`, at)
+			case "expired":
+				line = fmt.Sprintf(`"expired":{%s}`, at)
+			case "stopped":
+				line = `"stopped":{}`
+			}
+			m.Entry(fmt.Appendf(nil, `{"n":%d,"t":%d,%s}`, n+2, now, line))
+		}
+		for _, begin := range since {
+			lives += float64(now-begin) / 1000
+		}
+		o := m.Overhead()
+		for _, s := range []Spent{o.Executors, o.GPUs} {
+			if math.Abs(s.Total()-lives) > 0.01 || s.Training < 0 || s.Waiting < 0 || s.Checkpointing < 0 || s.Wasted < 0 {
+				t.Fatalf("%+v adds up to %v, the executors lived %v s", s, s.Total(), lives)
+			}
+		}
+	})
+}
+
 func TestPruneTakesWhatAllRulesAgreeOn(t *testing.T) {
 	day := int64(24 * time.Hour / time.Millisecond)
 	var all []*Record
