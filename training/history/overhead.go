@@ -112,6 +112,7 @@ type meteredTrial struct {
 	returned bool
 	mark     training.Millis
 	steps    map[int64]Overhead // what each step that counts has cost, as Training
+	last     int64              // no step is above it
 	rest     Overhead           // of attempts that ended well, behind their last report
 	failed   bool               // the last attempt ended in failure and nothing came after it
 }
@@ -244,7 +245,7 @@ func (m *Meter) Entry(line []byte) {
 func (m *Meter) assign(id training.TrialID, attempt int, seats func(yield func(executor string, slot int))) {
 	t := m.trials[id]
 	if t == nil {
-		t = &meteredTrial{steps: map[int64]Overhead{}}
+		t = &meteredTrial{steps: map[int64]Overhead{}, last: math.MinInt64}
 		m.trials[id] = t
 	}
 	m.end(t, false)
@@ -318,12 +319,16 @@ func (m *Meter) report(t *meteredTrial, steps []int64) {
 	}
 	s := m.span(t)
 	first := steps[0]
-	for step, cost := range t.steps {
-		if step >= first {
-			m.waste(cost)
-			delete(t.steps, step)
+	if first <= t.last { // else there are none, and a long curve is not looked through at each of its steps
+		for step, cost := range t.steps {
+			if step >= first {
+				m.waste(cost)
+				delete(t.steps, step)
+			}
 		}
+		t.last = first
 	}
+	t.last = max(t.last, slices.Max(steps))
 	n := float64(len(steps))
 	for _, step := range steps {
 		c := t.steps[step]
