@@ -746,6 +746,9 @@ func (h *Server) createLoggedModel(ctx context.Context, q *query) (any, error) {
 		if x.Stage != active {
 			return nil, errorf(badValue, "The experiment %s must be in the 'active' state, it is deleted", x.ID)
 		}
+		if len(s.models) >= maxRunsPerProject {
+			return nil, errorf(badValue, "there are %d logged models, as many as are kept", len(s.models))
+		}
 		now := h.now().UnixMilli()
 		m := &loggedModel{
 			ID: "m-" + strings.ReplaceAll(uuid.NewString(), "-", ""), Experiment: x.ID, Name: r.Name, Type: r.Type, Run: r.Run, Status: "LOGGED_MODEL_PENDING",
