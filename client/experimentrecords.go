@@ -114,7 +114,7 @@ func (e *Experiments) Records(ctx context.Context, project string, tags bool) ([
 			return nil, err
 		}
 		if tags {
-			if r.Tags, r.Note, err = history.Tags(ctx, store.DFS(e.c.fs), r.Directory); err != nil && !errors.Is(err, metadata.ErrNotExist) {
+			if r.Tags, r.Note, err = history.Tags(ctx, store.DFS(e.c.fs), r.Directory); err != nil && !errors.Is(err, metadata.ErrNotExist) && !errors.Is(err, metadata.ErrPermission) {
 				return nil, err
 			}
 		}

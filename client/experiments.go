@@ -303,8 +303,9 @@ func (e *Experiments) history(ctx context.Context, dir string, fold bool) (*prot
 	if err != nil {
 		return nil, err
 	}
-	if err := json.Unmarshal(text, &result); err != nil {
-		return nil, fmt.Errorf("%s/result.json: %w", dir, err)
+	if err := json.Unmarshal(text, &result); err != nil { // of one experiment: lists are of all
+		s.State, s.Reason = protocol.ExperimentFailed, fmt.Sprintf("%s/result.json cannot be read: %v", dir, err)
+		return s, nil
 	}
 	s.State, s.Reason, s.Direction, s.Metric = result.State, result.Reason, result.Direction, result.Metric
 	s.Counters, s.Trials, s.Finished = result.Counters, result.Trials, s.Started+training.Millis(result.DurationMS)
@@ -346,6 +347,9 @@ func (e *Experiments) List(ctx context.Context, project string) ([]*protocol.Exp
 				continue
 			}
 			s, err := e.history(ctx, path.Join("/Projects", name, "Experiments", run.Name), false)
+			if errors.Is(err, metadata.ErrNotExist) || errors.Is(err, metadata.ErrPermission) { // removed since, or nothing for this user
+				continue
+			}
 			if err != nil {
 				return nil, err
 			}

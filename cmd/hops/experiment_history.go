@@ -553,7 +553,11 @@ func prune(c *cli.Context, cl *client.Client, victims []history.Victim, asJSON b
 		}
 	}
 	for i, v := range victims {
-		if s, err := cl.Experiments().Status(c.Context, v.ID); err == nil && s.State == history.Running { // resumed since
+		s, err := cl.Experiments().Status(c.Context, v.ID)
+		if err != nil {
+			return fmt.Errorf("%s stays, and what follows it: whether it runs cannot be told: %w", v.ID, err)
+		}
+		if s.State == history.Running { // resumed since
 			fmt.Fprintf(c.App.ErrWriter, "%s runs again: it stays\n", v.ID)
 			removed[i].Files, removed[i].Bytes = 0, 0
 			continue

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/gohops/hops/client"
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/training/mlflow"
 	"github.com/gohops/hops/training/store"
 )
@@ -72,7 +74,7 @@ func serveMLflow(c *cli.Context) error {
 			return &statusError{exitUsage, err}
 		}
 	}
-	if ip := net.ParseIP(host); token == "" && host != "localhost" && !ip.IsLoopback() {
+	if token == "" && !security.Loopback(host) {
 		return fail(exitUsage, "--listen %s is open to other machines, who would act as you: give a --token-file", listen)
 	}
 	return withCluster(c, 0, 0, "takes no argument", func(cl *client.Client) error {
@@ -98,13 +100,41 @@ func serveMLflow(c *cli.Context) error {
 			return err
 		}
 		fmt.Fprintf(c.App.ErrWriter, "MLFLOW_TRACKING_URI=http://%s (project %s, as %s)\n", l.Addr(), project, cl.User())
-		return serveUntil(c.Context, l, handler, journal)
+		return serveUntil(c.Context, l, handler, journal, trackingDoor(token != "", logger))
 	})
 }
 
+// trackingConnections is how many are served at a time; the idlest makes room for a newcomer.
+const trackingConnections = 512
+
+// trackingDoor says who may connect: with a token everybody, who then has to show it; without one only the user who runs this, as whom
+// all requests act, and root.
+func trackingDoor(token bool, logger *slog.Logger) *security.Door {
+	c := security.Config{Logger: logger}
+	if token {
+		c.Simple = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+	}
+	return security.NewDoor(c)
+}
+
+type ownConnection struct{}
+
 // serveUntil serves until ctx ends or the journal cannot be written any more. Requests under way are answered.
-func serveUntil(ctx context.Context, l net.Listener, handler http.Handler, journal *mlflow.Store) error {
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
+func serveUntil(ctx context.Context, l net.Listener, handler *mlflow.Server, journal *mlflow.Store, door *security.Door) error {
+	l = door.Guard(l, security.Doorway{Name: "MLflow", Limit: trackingConnections})
+	server := &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if own, _ := r.Context().Value(ownConnection{}).(bool); !own && handler.Token == "" {
+				http.Error(w, `{"error_code": "PERMISSION_DENIED", "message": "this server acts as the user who runs it, and without a token is for that user alone: start it with --token-file"}`, http.StatusForbidden)
+				return
+			}
+			handler.ServeHTTP(w, r)
+		}),
+		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, ownConnection{}, door.OwnPeer(door.Peer(c)))
+		},
+	}
 	writing, stopWriting := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWriting()
 	written := make(chan error, 1)

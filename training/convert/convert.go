@@ -5,6 +5,7 @@ package convert
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"regexp"
@@ -94,7 +95,40 @@ func Convert(name string, text []byte, from, entry string) (*Result, error) {
 	if len(s.space) == 0 {
 		return nil, fmt.Errorf("%s has no parameters as %s writes them", name, from)
 	}
+	s.agree()
+	out := s.write(name)
+	for _, m := range mistakes(name, out, entry) {
+		s.warn("", "the study cannot run as it is: %s", training.Mistakes{m}.Error())
+	}
 	return &Result{From: from, YAML: s.write(name), Warnings: s.warnings}, nil
+}
+
+// agree makes the search one that can decide by several objectives, if there are several.
+func (s *study) agree() {
+	if len(s.objectives) < 2 {
+		return
+	}
+	if o := cmp.Or(s.optimizer, training.Random); !slices.Contains([]string{training.Random, training.Grid, "sobol", "tpe"}, o) {
+		s.warn("", "%s decides by one metric: tpe is written, for %d objectives", o, len(s.objectives))
+		s.optimizer, s.options = "tpe", nil
+	}
+	if s.stop != nil {
+		s.warn("", "early stopping compares one metric, and there are %d objectives: it is left out", len(s.objectives))
+		s.stop = nil
+	}
+}
+
+// mistakes are what `hops experiment run` would refuse the study for.
+func mistakes(name string, study []byte, entry string) training.Mistakes {
+	document, err := yaml.ToJSON(name, study)
+	if err == nil {
+		_, err = training.ParseSpec(document, "user")
+	}
+	found, ok := errors.AsType[training.Mistakes](err)
+	if err != nil && !ok {
+		return training.Mistakes{{Message: err.Error()}}
+	}
+	return slices.DeleteFunc(found, func(m training.Problem) bool { return entry == "" && m.Field == "entry" })
 }
 
 var pythonForm = regexp.MustCompile(`(?m)^\s*(import \w|from \w[\w.]* import |def \w+\(|.*\btune\.(run|Tuner|loguniform|uniform|choice)\()`)
@@ -133,6 +167,7 @@ type parameter struct {
 	min, max training.Value
 	log      bool
 	values   []training.Value
+	when     *training.Condition
 }
 
 // setting is a key with JSON as its value.
@@ -428,6 +463,13 @@ func (s *study) write(source string) []byte {
 		}
 		if p.log {
 			parts = append(parts, setting{"log", "true"})
+		}
+		if p.when != nil {
+			var values []string
+			for _, v := range p.when.Values {
+				values = append(values, literal(v))
+			}
+			parts = append(parts, setting{"when", "{" + word(p.when.Parameter) + ": [" + strings.Join(values, ", ") + "]}"})
 		}
 		line("  %s: %s", word(p.name), flow(parts))
 	}

@@ -2,7 +2,6 @@ package convert
 
 import (
 	"bytes"
-	"encoding/json"
 	"flag"
 	"os"
 	"path/filepath"
@@ -48,28 +47,64 @@ func TestDescriptionsOfOthers(t *testing.T) {
 			t.Errorf("%s comes out as\n%s\n%v", name, r.YAML, err)
 		}
 		check(t, name, r)
+		if bytes.Contains(r.YAML, []byte("cannot run as it is")) {
+			t.Errorf("%s: an example that cannot run\n%s", name, r.YAML)
+		}
 	}
 }
 
-// check reads what was written: all of it is keys of a study, and the space is one.
+// check reads what was written as `hops experiment run` would.
 func check(t interface{ Errorf(string, ...any) }, name string, r *Result) {
 	document, err := yaml.ToJSON(name, r.YAML)
 	if err != nil {
 		t.Errorf("%s: %v\n%s", name, err, r.YAML)
 		return
 	}
-	var study struct {
-		Space     training.Space             `json:"space"`
-		Arguments map[string]json.RawMessage `json:"arguments"`
-		Keys      map[string]json.RawMessage `json:"-"`
+	_, err = training.ParseSpec(document, "ann")
+	told := slices.ContainsFunc(r.Warnings, func(w Warning) bool { return strings.Contains(w.Message, "cannot run as it is") })
+	if (err != nil) != told {
+		t.Errorf("%s: %v, told %v\n%s", name, err, told, r.YAML)
 	}
-	if err := json.Unmarshal(document, &study); err != nil {
-		t.Errorf("%s: %v", name, err)
+}
+
+// Every optimizer with every setting that is taken over becomes one that is there, with options that it has.
+func TestEveryOptimizerIsOneOfOurs(t *testing.T) {
+	katib := func(algorithm, settings, objective string) string {
+		return `{"apiVersion": "kubeflow.org/v1beta1", "kind": "Experiment", "spec": {"objective": {"type": "maximize"` + objective + `}, "maxTrialCount": 12,
+			"algorithm": {"algorithmName": "` + algorithm + `", "algorithmSettings": [` + settings + `]},
+			"parameters": [{"name": "lr", "parameterType": "double", "feasibleSpace": {"min": "0.01", "max": "0.1"}}, {"name": "n", "parameterType": "int", "feasibleSpace": {"min": "1", "max": "3"}}]}}`
 	}
-	s := training.Spec{Entry: "m:f", Space: study.Space, Arguments: study.Arguments, Optimizer: training.Optimizer{Type: training.Random}}
-	s.SetDefaults("ann")
-	if err := s.Validate(); err != nil {
-		t.Errorf("%s: %v\n%s", name, err, r.YAML)
+	ray := func(tune string) string {
+		return `{"param_space": {"lr": {"uniform": [0, 1]}}, "tune_config": {"num_samples": 9, ` + tune + `}}`
+	}
+	for _, text := range []string{
+		katib("random", "", ""), katib("grid", "", ""), katib("sobol", "", ""), katib("unknown", "", ""),
+		katib("bayesianoptimization", `{"name": "n_initial_points", "value": "4"}, {"name": "base_estimator", "value": "GP"}`, ""),
+		katib("tpe", `{"name": "n_EI_candidates", "value": "24"}, {"name": "gamma", "value": "0.25"}`, ""),
+		katib("multivariate-tpe", `{"name": "n_ei_candidates", "value": "24.0"}, {"name": "n_startup_trials", "value": "0"}`, ""),
+		katib("tpe", `{"name": "gamma", "value": "7"}`, ""),
+		katib("hyperband", `{"name": "r_l", "value": "9"}, {"name": "eta", "value": "3"}, {"name": "resource_name", "value": "epochs"}`, ""),
+		katib("hyperband", `{"name": "r_l", "value": "9"}, {"name": "eta", "value": "3.5"}`, ""),
+		katib("cmaes", `{"name": "sigma", "value": "0.1"}, {"name": "restart_strategy", "value": "ipop"}`, ""), katib("cmaes", `{"name": "sigma", "value": "-3"}`, ""),
+		katib("pbt", `{"name": "n_population", "value": "40"}, {"name": "truncation_threshold", "value": "0.4"}, {"name": "resample_probability", "value": "0.3"}, {"name": "suggestion_trial_dir", "value": "/x"}`, ""),
+		katib("pbt", `{"name": "n_population", "value": "2"}, {"name": "truncation_threshold", "value": "0.9"}`, ""),
+		ray(`"search_alg": "optuna"`), ray(`"search_alg": {"type": "bohb"}`), ray(`"search_alg": "bayesopt"`),
+		ray(`"scheduler": "asha"`), ray(`"scheduler": {"type": "ASHAScheduler", "max_t": 1, "grace_period": 5}`), ray(`"scheduler": {"type": "asha", "reduction_factor": 2.5}`),
+		ray(`"scheduler": "hyperband"`), ray(`"scheduler": {"type": "hb_bohb", "max_t": 27}`), ray(`"scheduler": "median_stopping_rule"`),
+		ray(`"scheduler": {"type": "pbt", "perturbation_interval": 4, "quantile_fraction": 0.25, "resample_probability": 0.25}`), ray(`"scheduler": {"type": "pbt", "quantile_fraction": 0.7}`),
+		`{"ParameterRanges": {"ContinuousParameterRanges": [{"Name": "lr", "MinValue": "0", "MaxValue": "1"}]}, "Strategy": "Hyperband"}`,
+		`{"ParameterRanges": {"ContinuousParameterRanges": [{"Name": "lr", "MinValue": "0", "MaxValue": "1"}]}, "Strategy": "Hyperband", "StrategyConfig": {"HyperbandStrategyConfig": {"MinResource": 9, "MaxResource": 3}}}`,
+		`{"ParameterRanges": {"ContinuousParameterRanges": [{"Name": "lr", "MinValue": "0", "MaxValue": "1"}]}, "Strategy": "Grid"}`,
+		`{"studySpec": {"metrics": [{"metricId": "a", "goal": "MAXIMIZE"}, {"metricId": "b", "goal": "MINIMIZE"}], "algorithm": "CMA_ES", "parameters": [{"parameterId": "lr", "doubleValueSpec": {"minValue": 0, "maxValue": 1}}]}}`,
+		`{"studySpec": {"algorithm": "GRID_SEARCH", "medianAutomatedStoppingSpec": {}, "parameters": [{"parameterId": "lr", "doubleValueSpec": {"minValue": 0, "maxValue": 1}}]}}`,
+		`{"trainingInput": {"hyperparameters": {"goal": "MINIMIZE", "algorithm": "GRID_SEARCH", "enableTrialEarlyStopping": true, "params": [{"parameterName": "a", "type": "DOUBLE", "minValue": 0, "maxValue": 1}]}}}`,
+	} {
+		r, err := Convert("x", []byte(text), "auto", "train.py:train")
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		check(t, text, r)
 	}
 }
 
@@ -95,6 +130,9 @@ func TestWhatIsRefused(t *testing.T) {
 }
 
 func TestNothingIsDroppedInSilence(t *testing.T) {
+	if r, err := Convert("x", []byte(`{"lr": {"uniform": [0, 1]}}`), "ray", ""); err != nil || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0].Message, "--entry") {
+		t.Errorf("%v, %v", r, err)
+	}
 	r, err := Convert("x", []byte(`{"trainingInput": {"brandNew": {"a": 1}, "hyperparameters": {"goal": "MINIMIZE", "other": 2,
 		"params": [{"parameterName": "a", "type": "DOUBLE", "minValue": 0, "maxValue": 1, "hint": 3}]}}, "labels": {}}`), "auto", "m.py:f")
 	if err != nil {

@@ -58,10 +58,10 @@ func (s *study) katib(n *node) {
 			case key == "resource_name" && s.optimizer == "hyperband": // epochs are what is counted here
 			case to == "":
 				s.warn(value.path, "setting %s of %s has no counterpart, left out", key, name.text())
-			case to == "r_max":
-				s.option(to, s.whole(value, 1))
-			default:
+			case to == "gamma", to == "sigma", to == "quantile", to == "resample":
 				s.option(to, s.real(value))
+			default:
+				s.option(to, s.whole(value, 0))
 			}
 		}
 	}

@@ -142,13 +142,14 @@ func (s *study) vizier(n *node) {
 	}
 	if params := spec.get("parameters"); params != nil {
 		for _, p := range params.items {
-			s.vizierParameter(p)
+			s.vizierParameter(p, nil)
 		}
 	}
 }
 
-func (s *study) vizierParameter(p *node) {
-	x := parameter{name: p.get("parameterId").text()}
+// vizierParameter reads a parameter and those that hang on its values.
+func (s *study) vizierParameter(p *node, when *training.Condition) {
+	x := parameter{name: p.get("parameterId").text(), when: when}
 	switch {
 	case p.has("doubleValueSpec"), p.has("integerValueSpec"):
 		v := p.get("doubleValueSpec")
@@ -170,9 +171,30 @@ func (s *study) vizierParameter(p *node) {
 	if len(x.values) > 0 {
 		x.log = false
 	}
-	if c := p.fields["conditionalParameterSpecs"]; c != nil && len(c.items) > 0 {
-		c.taken()
-		s.warn(c.path, "parameters that hang on the value of %s are left out: write them with `when`", x.name)
-	}
+	before := len(s.space)
 	s.add(p, x)
+	below := p.fields["conditionalParameterSpecs"]
+	if below == nil || len(below.items) == 0 {
+		return
+	}
+	if len(s.space) == before || len(s.space[before].values) == 0 {
+		below.taken()
+		s.warn(below.path, "parameters that hang on %s are left out: only one with a list of values decides", x.name)
+		return
+	}
+	for _, c := range p.get("conditionalParameterSpecs").items {
+		w := &training.Condition{Parameter: s.space[before].name}
+		for _, kind := range []string{"parentDiscreteValues", "parentIntValues", "parentCategoricalValues"} {
+			if c.has(kind) {
+				w.Values = s.values(c.get(kind).get("values"), kind != "parentCategoricalValues")
+			}
+		}
+		child := c.get("parameterSpec")
+		if child == nil || len(w.Values) == 0 {
+			c.taken()
+			s.warn(c.path, "a parameter that hangs on %s names no values of it, or is none: left out", x.name)
+			continue
+		}
+		s.vizierParameter(child, w)
+	}
 }

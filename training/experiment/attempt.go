@@ -25,6 +25,9 @@ func (x *Experiment) assign(a *assigned) error {
 			slices.ContainsFunc(a.Seats[:i], func(o seat) bool { return o.Executor == s.Executor && o.Slot == s.Slot }) {
 			return fmt.Errorf("slot %d of executor %s is not free", s.Slot, s.Executor)
 		}
+		if s.Place == nil && len(a.Seats) > 1 {
+			return fmt.Errorf("the %d members of a gang have no places in it", len(a.Seats))
+		}
 	}
 	if a.Suggestion != nil || a.Trial == 0 {
 		s, err := x.suggestion(a.Suggestion)
@@ -151,7 +154,7 @@ func (x *Experiment) suggestion(old *search.Suggestion) (search.Suggestion, erro
 // reported takes new events of the attempt that runs.
 func (x *Experiment) reported(r *reported) error {
 	t := x.Trial(r.Trial)
-	if t == nil || t.Attempt != r.Attempt || !t.State.Held() || r.Rank >= len(t.Members) {
+	if t == nil || t.Attempt != r.Attempt || !t.State.Held() || r.Rank < 0 || r.Rank >= len(t.Members) {
 		return fmt.Errorf("trial %v/%d does not run", r.Trial, r.Attempt)
 	}
 	m := t.Members[r.Rank]

@@ -181,7 +181,7 @@ func (x *Experiment) grows(t *trial) bool {
 // join takes a member's address.
 func (x *Experiment) join(j *joined) error {
 	t := x.Trial(j.Trial)
-	if t == nil || t.Attempt != j.Attempt || !t.State.Held() || j.Rank >= len(t.Members) || t.Members[j.Rank].Place == nil {
+	if t == nil || t.Attempt != j.Attempt || !t.State.Held() || j.Rank < 0 || j.Rank >= len(t.Members) || t.Members[j.Rank].Place == nil {
 		return fmt.Errorf("trial %v/%d has no rank %d", j.Trial, j.Attempt, j.Rank)
 	}
 	m := t.Members[j.Rank]

@@ -15,7 +15,7 @@ import (
 // ended takes an executor's word for the end of its attempt.
 func (x *Experiment) ended(f *ended) error {
 	t := x.Trial(f.Trial)
-	if t == nil || t.Attempt != f.Attempt || !t.State.Held() || f.Rank >= len(t.Members) || t.Members[f.Rank].Done != "" {
+	if t == nil || t.Attempt != f.Attempt || !t.State.Held() || f.Rank < 0 || f.Rank >= len(t.Members) || t.Members[f.Rank].Done != "" {
 		return fmt.Errorf("trial %v/%d does not run", f.Trial, f.Attempt)
 	}
 	m := t.Members[f.Rank]

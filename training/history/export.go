@@ -17,7 +17,8 @@ type Table struct {
 	Rows    [][]any
 }
 
-// Trials is one row per trial: its parameters, each in a column "params.<name>", its metric, state and times.
+// TrialTable is one row per trial: its parameters, each in a column "params.<name>", its metric, state and times; with several
+// objectives the value of each in a column "objectives.<metric>".
 func (r *Record) TrialTable() *Table {
 	params := map[string]bool{}
 	for _, t := range r.Trials {
@@ -29,6 +30,10 @@ func (r *Record) TrialTable() *Table {
 	t := &Table{Columns: []string{"experiment", "trial", "state", "metric", "epochs", "attempts", "failures", "started_ms", "ended_ms", "duration_s", "host", "note"}}
 	for _, name := range names {
 		t.Columns = append(t.Columns, "params."+name)
+	}
+	objectives := r.objectives()
+	for _, name := range objectives {
+		t.Columns = append(t.Columns, "objectives."+name)
 	}
 	for _, row := range r.Trials {
 		note := row.Reason
@@ -44,6 +49,13 @@ func (r *Record) TrialTable() *Table {
 		}
 		for _, name := range names {
 			cells = append(cells, value(row.Params, name))
+		}
+		for i := range objectives {
+			if i < len(row.Values) {
+				cells = append(cells, row.Values[i])
+			} else {
+				cells = append(cells, nil)
+			}
 		}
 		t.Rows = append(t.Rows, cells)
 	}

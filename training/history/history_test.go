@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/experiment"
 	"github.com/gohops/hops/training/store/storetest"
 )
 
@@ -174,6 +175,43 @@ func TestTablesOfTrials(t *testing.T) {
 	}
 }
 
+func TestSeveralObjectivesAreColumns(t *testing.T) {
+	r := sample()
+	r.Spec = json.RawMessage(`{"objectives":[{"metric":"accuracy","direction":"max"},{"metric":"ms","direction":"min"}]}`)
+	r.Trials[0].Values = []float64{0.9, 12}
+	table := r.TrialTable()
+	n := len(table.Columns)
+	if !slices.Equal(table.Columns[n-2:], []string{"objectives.accuracy", "objectives.ms"}) {
+		t.Fatal(table.Columns)
+	}
+	if !slices.Equal(table.Rows[0][n-2:], []any{0.9, 12.0}) || !slices.Equal(table.Rows[1][n-2:], []any{nil, nil}) {
+		t.Errorf("%v, %v", table.Rows[0], table.Rows[1])
+	}
+}
+
+func TestRowGroupsAreBounded(t *testing.T) {
+	long := strings.Repeat("x", groupBytes/4)
+	table := &Table{Columns: []string{"a"}}
+	for range 10 {
+		table.Rows = append(table.Rows, []any{long})
+	}
+	var ends []int
+	for from := 0; from < len(table.Rows); from = ends[len(ends)-1] {
+		ends = append(ends, table.groupEnd(from))
+	}
+	if !slices.Equal(ends, []int{4, 8, 10}) {
+		t.Error(ends)
+	}
+	table.Rows = make([][]any, rowGroup+1)
+	if a, b := table.groupEnd(0), table.groupEnd(rowGroup); a != rowGroup || b != rowGroup+1 {
+		t.Error(a, b)
+	}
+	table.Rows = [][]any{{strings.Repeat("x", 2*groupBytes)}, {nil}}
+	if a := table.groupEnd(0); a != 1 {
+		t.Error("one row that is longer than a group:", a)
+	}
+}
+
 func TestComparisonShowsWhatDiffers(t *testing.T) {
 	a, b := sample(), sample()
 	b.ID, b.Name, b.Best = "application_1_0002_1", "digits-2", nil
@@ -221,22 +259,22 @@ func TestOverheadOfAJournal(t *testing.T) {
 {"n":1,"t":0,"kind":"created","created":{"spec":{"resources":{"gpus":0}}}}
 {"n":2,"t":0,"kind":"started","started":{"attempt":1,"containers":[]}}
 {"n":3,"t":1000,"kind":"registered","registered":{"container":"c1","gpus":["0","1"]}}
-{"n":4,"t":2000,"kind":"assigned","assigned":{"executor":"e0001","trial":"0001","attempt":1}}
+{"n":4,"t":2000,"kind":"assigned","assigned":{"trial":"0001","attempt":1,"seats":[{"executor":"e0001"}]}}
 {"n":5,"t":5000,"kind":"reported","reported":{"trial":"0001","attempt":1,"events":[{"step":1}]}}
 {"n":6,"t":6000,"kind":"committed","committed":{"trial":"0001","attempt":1,"step":1}}
 {"n":7,"t":10000,"kind":"reported","reported":{"trial":"0001","attempt":1,"events":[{"step":2},{"step":3}]}}
 {"n":7,"t":10000,"kind":"reported","reported":{"trial":"0001","attempt":1,"events":[{"step":2},{"step":3}]}}
 {"n":8,"t":11000,"kind":"lost","lost":{"executor":"e0001","reason":"x","blame":true}}
 {"n":9,"t":12000,"kind":"registered","registered":{"container":"c2"}}
-{"n":10,"t":12000,"kind":"assigned","assigned":{"executor":"e0002","trial":"0001","attempt":2}}
+{"n":10,"t":12000,"kind":"assigned","assigned":{"trial":"0001","attempt":2,"seats":[{"executor":"e0002"}]}}
 half a line
 {"n":11,"t":14000,"kind":"reported","reported":{"trial":"0001","attempt":2,"events":[{"step":2}]}}
 {"n":12,"t":14000,"kind":"reported","reported":{"trial":"0001","attempt":1,"events":[{"step":9}]}}
 {"n":13,"t":15000,"kind":"ended","ended":{"trial":"0001","attempt":2,"status":"COMPLETED"}}
-{"n":14,"t":15000,"kind":"assigned","assigned":{"executor":"e0002","trial":"0002","attempt":1}}
+{"n":14,"t":15000,"kind":"assigned","assigned":{"trial":"0002","attempt":1,"seats":[{"executor":"e0002"}]}}
 {"n":15,"t":16000,"kind":"reported","reported":{"trial":"0002","attempt":1,"events":[{"step":1}]}}
 {"n":16,"t":17000,"kind":"ended","ended":{"trial":"0002","attempt":1,"status":"FAILED"}}
-{"n":17,"t":18000,"kind":"assigned","assigned":{"executor":"e0002","trial":"0003","attempt":1}}
+{"n":17,"t":18000,"kind":"assigned","assigned":{"trial":"0003","attempt":1,"seats":[{"executor":"e0002"}]}}
 {"n":18,"t":20000,"kind":"reported","reported":{"trial":"0003","attempt":1,"events":[]}}`
 	o, err := MeterJournal(strings.NewReader(journal))
 	if err != nil {
@@ -253,6 +291,39 @@ half a line
 	}
 	if s := o.String(); s != "20.0 GPU-seconds: training 6.0 s (30 %), waiting 2.0 s (10 %), checkpointing 2.0 s (10 %), wasted 10.0 s (50 %)" {
 		t.Error(s)
+	}
+}
+
+// The journals are those of the controller's stories of these names, with a second between entries: a gang whose rank 2 dies, that loses a
+// node, grows, and whose chief ends first; two trials in each executor, one of which is lost; a gang with parameter servers, whose
+// executors have no GPU.
+func TestOverheadOfGangsSlotsAndServers(t *testing.T) {
+	for name, want := range map[string]Overhead{
+		// Steps 1, 2 again, 3 and 4 take 15+6+4+12, the chief's, the workers' and the last end 3+2+1.
+		"gang":    {Executors: Spent{Training: 43, Waiting: 17, Checkpointing: 3 + 2, Wasted: 3 + 3 + 12 + 2}},
+		"slots":   {Executors: Spent{Training: 1.5 + 4, Waiting: 9.5, Wasted: 4 + 1}},
+		"servers": {Executors: Spent{Training: 20 + 8 + 6 + 4 + 1, Waiting: 19}, GPUs: Spent{Training: 7 + 9, Waiting: 9 + 6}},
+	} {
+		text, err := os.ReadFile("testdata/" + name + ".jsonl")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range bytes.Lines(text) { // as the journal is written now
+			e, err := experiment.DecodeEntry(line)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if again, err := e.Encode(); err != nil || !bytes.Equal(again, line) {
+				t.Errorf("%s: the journal has another form now: %s, %v\nthe test has %s", name, again, err, line)
+			}
+		}
+		o, err := MeterJournal(bytes.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if *o != want {
+			t.Errorf("%s: %+v\nwant %+v", name, *o, want)
+		}
 	}
 }
 
@@ -284,7 +355,7 @@ func TestNoTimeIsLost(t *testing.T) {
 				}
 				attempts[trial]++
 				all[free].trial = trial
-				line = fmt.Sprintf(`"assigned":{"executor":"e%04d","trial":"%04d","attempt":%d}`, free+1, trial, attempts[trial])
+				line = fmt.Sprintf(`"assigned":{"trial":"%04d","attempt":%d,"seats":[{"executor":"e%04d"}]}`, trial, attempts[trial], free+1)
 			case what == "reported" && busy >= 0:
 				line = fmt.Sprintf(`"reported":{"trial":"%04d","attempt":%d,"events":[{"step":%d}]}`, all[busy].trial, attempts[all[busy].trial], rapid.IntRange(1, 9).Draw(t, "step"))
 			case what == "committed" && busy >= 0:
@@ -305,6 +376,69 @@ func TestNoTimeIsLost(t *testing.T) {
 			if x != nil {
 				lives += float64(m.now-training.Millis(x.since)) / 1000
 			}
+		}
+		o := m.Overhead()
+		for _, s := range []Spent{o.Executors, o.GPUs} {
+			if math.Abs(s.Total()-lives) > 0.01 || s.Training < 0 || s.Waiting < 0 || s.Checkpointing < 0 || s.Wasted < 0 {
+				t.Fatalf("%+v adds up to %v, the executors lived %v s", s, s.Total(), lives)
+			}
+		}
+	})
+}
+
+// The same of gangs and of executors with two slots, in whatever order their entries come.
+func TestNoTimeOfGangsIsLost(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := NewMeter()
+		m.Entry([]byte(`{"n":1,"t":0,"created":{"spec":{"resources":{"gpus":1},"trials_per_executor":2}}}`))
+		now, lives := int64(0), 0.0
+		since := map[int]int64{}
+		registered := 0
+		for n := range rapid.IntRange(1, 80).Draw(t, "entries") {
+			now += rapid.Int64Range(0, 1000).Draw(t, "pause")
+			trial, attempt := rapid.IntRange(1, 3).Draw(t, "trial"), rapid.IntRange(1, 4).Draw(t, "attempt")
+			rank := rapid.IntRange(0, 3).Draw(t, "rank")
+			at := fmt.Sprintf(`"trial":"%04d","attempt":%d,"rank":%d`, trial, attempt, rank)
+			line := ""
+			switch rapid.SampledFrom([]string{"registered", "registered", "assigned", "assigned", "reported", "committed", "ended", "ended", "lost", "decided", "expired", "stopped"}).Draw(t, "what") {
+			case "registered":
+				registered++
+				since[registered] = now
+				line = fmt.Sprintf(`"registered":{"container":"c%d"}`, registered)
+			case "assigned":
+				var seats []string
+				for x := 1; x <= registered; x++ {
+					for slot := range 2 {
+						if rapid.Bool().Draw(t, "seat") {
+							seats = append(seats, fmt.Sprintf(`{"executor":"e%04d","slot":%d}`, x, slot))
+						}
+					}
+				}
+				line = fmt.Sprintf(`"assigned":{%s,"seats":[%s]}`, at, strings.Join(seats, ","))
+			case "reported":
+				line = fmt.Sprintf(`"reported":{%s,"events":[{"step":%d}]}`, at, rapid.IntRange(1, 5).Draw(t, "step"))
+			case "committed":
+				line = fmt.Sprintf(`"committed":{%s}`, at)
+			case "ended":
+				line = fmt.Sprintf(`"ended":{%s,"status":%q}`, at, rapid.SampledFrom([]string{"COMPLETED", "FAILED", "STOPPED"}).Draw(t, "status"))
+			case "lost":
+				x := rapid.IntRange(1, 4).Draw(t, "executor")
+				line = fmt.Sprintf(`"lost":{"executor":"e%04d"}`, x)
+				if begin, ok := since[x]; ok {
+					lives += float64(now-begin) / 1000
+					delete(since, x)
+				}
+			case "decided":
+				line = fmt.Sprintf(`"decided":{%s}`, at)
+			case "expired":
+				line = fmt.Sprintf(`"expired":{%s}`, at)
+			case "stopped":
+				line = `"stopped":{}`
+			}
+			m.Entry(fmt.Appendf(nil, `{"n":%d,"t":%d,%s}`, n+2, now, line))
+		}
+		for _, begin := range since {
+			lives += float64(now-begin) / 1000
 		}
 		o := m.Overhead()
 		for _, s := range []Spent{o.Executors, o.GPUs} {

@@ -19,7 +19,9 @@ import (
 //	wasted         steps that were lost with an attempt and done again, attempts that failed, what was not reported any more
 //	waiting        an executor is there and has no trial
 //
-// A checkpoint that is uploaded while the function trains on counts only with what it kept the next report from being.
+// A checkpoint that is uploaded while the function trains on counts only with what it kept the next report from being. A gang costs what all
+// of its members cost, until each of them has ended; a trial that shares its executor with k-1 others costs a k-th of it. Executors that
+// only serve (parameter servers) have no GPU.
 type Overhead struct {
 	Executors Spent `json:"executor_seconds"`
 	GPUs      Spent `json:"gpu_seconds"`
@@ -94,14 +96,25 @@ type meteredExecutor struct {
 	gone            bool
 }
 
+// seat is where a member of an attempt runs.
+type seat struct {
+	rank, slot int
+	executor   *meteredExecutor
+}
+
 // meteredTrial is a trial with the attempt that runs.
 type meteredTrial struct {
 	attempt int
-	members []*meteredExecutor // several: a gang; none: it does not run
-	mark    training.Millis
-	steps   map[int64]Overhead // what each step that counts has cost, as Training
-	rest    Overhead           // of attempts that ended well, behind their last report
-	failed  bool               // the last attempt ended in failure and nothing came after it
+	seats   []seat // several: a gang; none: it does not run
+	// stopping: it was told to end, so a member that fails changes nothing.
+	stopping bool
+	// returned: the chief of the gang has its result, the others only have to end.
+	returned bool
+	mark     training.Millis
+	steps    map[int64]Overhead // what each step that counts has cost, as Training
+	last     int64              // no step is above it
+	rest     Overhead           // of attempts that ended well, behind their last report
+	failed   bool               // the last attempt ended in failure and nothing came after it
 }
 
 // NewMeter makes an empty meter.
@@ -122,22 +135,30 @@ type journalLine struct {
 	Registered *struct {
 		Container string
 		GPUs      []string
+		Serves    bool
 	} `json:"registered"`
 	Assigned *struct {
-		Executor string
-		Trial    training.TrialID
-		Attempt  int
-	} `json:"assigned"`
-	Reported *struct {
 		Trial   training.TrialID
 		Attempt int
-		Rank    int
-		Events  []struct{ Step int64 }
+		Seats   []struct {
+			Executor string
+			Slot     int
+		}
+	} `json:"assigned"`
+	Reported *struct {
+		Trial    training.TrialID
+		Attempt  int
+		Rank     int
+		Events   []struct{ Step int64 }
+		Decision *struct{}
 	} `json:"reported"`
+	Decided *struct {
+		Trial   training.TrialID
+		Attempt int
+	} `json:"decided"`
 	Committed *struct {
 		Trial   training.TrialID
 		Attempt int
-		Rank    int
 	} `json:"committed"`
 	Ended *struct {
 		Trial   training.TrialID
@@ -150,6 +171,7 @@ type journalLine struct {
 		Attempt int
 	} `json:"expired"`
 	Lost    *struct{ Executor string }     `json:"lost"`
+	Stopped *struct{}                      `json:"stopped"`
 	Started *struct{ Containers []string } `json:"started"`
 	Resumed *struct{}                      `json:"resumed"`
 }
@@ -170,7 +192,7 @@ func (m *Meter) Entry(line []byte) {
 	case e.Registered != nil:
 		m.leave(func(x *meteredExecutor) bool { return x.container == e.Registered.Container }) // an earlier process of it
 		gpus := len(e.Registered.GPUs)
-		if gpus == 0 {
+		if gpus == 0 && !e.Registered.Serves {
 			gpus = m.gpus
 		}
 		name := fmt.Sprintf("e%04d", len(m.executors)+1)
@@ -178,22 +200,11 @@ func (m *Meter) Entry(line []byte) {
 	case e.Started != nil:
 		m.leave(func(x *meteredExecutor) bool { return !slices.Contains(e.Started.Containers, x.container) })
 	case e.Assigned != nil:
-		k := slices.IndexFunc(m.executors, func(x *meteredExecutor) bool { return x.name == e.Assigned.Executor })
-		if k < 0 {
-			return
-		}
-		t := m.trials[e.Assigned.Trial]
-		if t == nil {
-			t = &meteredTrial{steps: map[int64]Overhead{}}
-			m.trials[e.Assigned.Trial] = t
-		}
-		if len(t.members) > 0 && t.attempt == e.Assigned.Attempt { // one more of a gang
-			m.span(t).addTo(&t.rest)
-			t.members = append(t.members, m.executors[k])
-			return
-		}
-		m.end(t, false)
-		t.attempt, t.members, t.mark, t.failed = e.Assigned.Attempt, []*meteredExecutor{m.executors[k]}, m.now, false
+		m.assign(e.Assigned.Trial, e.Assigned.Attempt, func(yield func(executor string, slot int)) {
+			for _, s := range e.Assigned.Seats {
+				yield(s.Executor, s.Slot)
+			}
+		})
 	case e.Reported != nil:
 		if t := m.running(e.Reported.Trial, e.Reported.Attempt, e.Reported.Rank); t != nil {
 			steps := make([]int64, 0, len(e.Reported.Events))
@@ -201,29 +212,83 @@ func (m *Meter) Entry(line []byte) {
 				steps = append(steps, event.Step)
 			}
 			m.report(t, steps)
+			t.stopping = t.stopping || e.Reported.Decision != nil
+		}
+	case e.Decided != nil:
+		if t := m.running(e.Decided.Trial, e.Decided.Attempt, 0); t != nil {
+			t.stopping = true
+		}
+	case e.Stopped != nil:
+		for _, t := range m.trials {
+			t.stopping = true
 		}
 	case e.Committed != nil:
-		if t := m.running(e.Committed.Trial, e.Committed.Attempt, e.Committed.Rank); t != nil {
+		if t := m.running(e.Committed.Trial, e.Committed.Attempt, 0); t != nil {
 			s := m.span(t)
 			m.out.Executors.Checkpointing += s.Executors.Training
 			m.out.GPUs.Checkpointing += s.GPUs.Training
 		}
 	case e.Ended != nil:
-		if t := m.running(e.Ended.Trial, e.Ended.Attempt, e.Ended.Rank); t != nil {
-			m.end(t, e.Ended.Status == "COMPLETED" || e.Ended.Status == "STOPPED" || e.Ended.Status == "PAUSED")
+		if t := m.running(e.Ended.Trial, e.Ended.Attempt, 0); t != nil {
+			m.memberEnds(t, e.Ended.Rank, e.Ended.Status == "COMPLETED" || e.Ended.Status == "STOPPED" || e.Ended.Status == "PAUSED")
 		}
 	case e.Expired != nil && e.Expired.Trial != 0:
 		if t := m.running(e.Expired.Trial, e.Expired.Attempt, 0); t != nil {
-			m.end(t, false)
+			m.end(t, t.returned)
 		}
 	case e.Lost != nil:
 		m.leave(func(x *meteredExecutor) bool { return x.name == e.Lost.Executor })
 	}
 }
 
+// assign begins an attempt.
+func (m *Meter) assign(id training.TrialID, attempt int, seats func(yield func(executor string, slot int))) {
+	t := m.trials[id]
+	if t == nil {
+		t = &meteredTrial{steps: map[int64]Overhead{}, last: math.MinInt64}
+		m.trials[id] = t
+	}
+	m.end(t, false)
+	t.attempt, t.mark, t.failed, t.stopping, t.returned = attempt, m.now, false, false, false
+	seats(func(name string, slot int) {
+		k := slices.IndexFunc(m.executors, func(x *meteredExecutor) bool { return x.name == name })
+		if k < 0 || m.executors[k].gone {
+			return
+		}
+		s := seat{len(t.seats), slot, m.executors[k]}
+		for _, u := range m.trials { // an attempt that ended without a word of its own, to make room
+			if u != t && slices.ContainsFunc(u.seats, func(o seat) bool { return o.executor == s.executor && o.slot == s.slot }) {
+				m.end(u, false)
+			}
+		}
+		t.seats = append(t.seats, s)
+	})
+}
+
+// memberEnds takes the end of a member: that of one that trains alone, of a chief that fails, and of any that fails before there is a
+// result is that of the attempt.
+func (m *Meter) memberEnds(t *meteredTrial, rank int, well bool) {
+	k := slices.IndexFunc(t.seats, func(s seat) bool { return s.rank == rank })
+	if k < 0 {
+		return
+	}
+	late := t.returned || t.stopping && rank != 0
+	if !late && (!well || len(t.seats) == 1 || t.stopping) {
+		m.end(t, well || t.stopping)
+		return
+	}
+	if len(t.seats) == 1 { // the last one
+		m.end(t, t.returned || t.stopping)
+		return
+	}
+	m.span(t).addTo(&t.rest)
+	t.returned = t.returned || rank == 0
+	t.seats = slices.Delete(t.seats, k, k+1)
+}
+
 // running is the trial if that attempt of it is under way; members of a gang beside the first make no curve.
 func (m *Meter) running(id training.TrialID, attempt, rank int) *meteredTrial {
-	if t := m.trials[id]; t != nil && len(t.members) > 0 && t.attempt == attempt && rank == 0 {
+	if t := m.trials[id]; t != nil && len(t.seats) > 0 && t.attempt == attempt && rank == 0 {
 		return t
 	}
 	return nil
@@ -233,10 +298,10 @@ func (m *Meter) running(id training.TrialID, attempt, rank int) *meteredTrial {
 func (m *Meter) span(t *meteredTrial) (o Overhead) {
 	s := float64(m.now-t.mark) / 1000 / float64(m.slots)
 	t.mark = m.now
-	for _, x := range t.members {
-		x.busy += s
+	for _, at := range t.seats {
+		at.executor.busy += s
 		o.Executors.Training += s
-		o.GPUs.Training += s * float64(x.gpus)
+		o.GPUs.Training += s * float64(at.executor.gpus)
 	}
 	return o
 }
@@ -254,12 +319,16 @@ func (m *Meter) report(t *meteredTrial, steps []int64) {
 	}
 	s := m.span(t)
 	first := steps[0]
-	for step, cost := range t.steps {
-		if step >= first {
-			m.waste(cost)
-			delete(t.steps, step)
+	if first <= t.last { // else there are none, and a long curve is not looked through at each of its steps
+		for step, cost := range t.steps {
+			if step >= first {
+				m.waste(cost)
+				delete(t.steps, step)
+			}
 		}
+		t.last = first
 	}
+	t.last = max(t.last, slices.Max(steps))
 	n := float64(len(steps))
 	for _, step := range steps {
 		c := t.steps[step]
@@ -275,7 +344,7 @@ func (m *Meter) waste(cost Overhead) {
 
 // end closes an attempt.
 func (m *Meter) end(t *meteredTrial, well bool) {
-	if len(t.members) == 0 {
+	if len(t.seats) == 0 {
 		return
 	}
 	s := m.span(t)
@@ -284,7 +353,7 @@ func (m *Meter) end(t *meteredTrial, well bool) {
 	} else {
 		m.waste(s)
 	}
-	t.members, t.failed = nil, !well
+	t.seats, t.failed = nil, !well
 }
 
 // leave closes executors, with the attempts that they have.
@@ -294,8 +363,8 @@ func (m *Meter) leave(which func(*meteredExecutor) bool) {
 			continue
 		}
 		for _, t := range m.trials {
-			if slices.Contains(t.members, x) {
-				m.end(t, false)
+			if slices.ContainsFunc(t.seats, func(s seat) bool { return s.executor == x }) {
+				m.end(t, t.returned)
 			}
 		}
 		x.gone = true
@@ -314,7 +383,10 @@ func (m *Meter) Overhead() *Overhead {
 		}
 		busy := x.busy
 		for _, t := range m.trials {
-			if slices.Contains(t.members, x) {
+			for _, at := range t.seats {
+				if at.executor != x {
+					continue
+				}
 				s := float64(m.now-t.mark) / 1000 / float64(m.slots)
 				busy += s
 				out.Executors.Training += s

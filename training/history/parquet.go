@@ -7,7 +7,7 @@ import (
 	"math"
 )
 
-// WriteParquet writes the table as an Apache Parquet file (format version 1): one row group for each 50,000 rows, plain encoding,
+// WriteParquet writes the table as an Apache Parquet file (format version 1): one row group for each 50,000 rows or 64 MiB of text, plain encoding,
 // no compression, every column optional. A column of integers is INT64, of numbers DOUBLE, of truth values BOOLEAN; a
 // mixed one and one without values is text, BYTE_ARRAY with the type UTF8.
 //
@@ -21,8 +21,9 @@ func (t *Table) WriteParquet(w io.Writer) error {
 	out := &counted{w: w}
 	out.write([]byte(parquetMagic))
 	var groups [][]chunk
-	for from := 0; from < len(t.Rows); from += rowGroup {
-		rows := t.Rows[from:min(from+rowGroup, len(t.Rows))]
+	for from := 0; from < len(t.Rows); {
+		rows := t.Rows[from:t.groupEnd(from)]
+		from += len(rows)
 		var group []chunk
 		for i, k := range kinds {
 			page := plainPage(rows, i, k)
@@ -43,7 +44,21 @@ func (t *Table) WriteParquet(w io.Writer) error {
 const (
 	parquetMagic = "PAR1"
 	rowGroup     = 50_000
+	groupBytes   = 64 << 20 // of text; a page has less than 2 GiB
 )
+
+// groupEnd is where the row group ends that begins at a row.
+func (t *Table) groupEnd(from int) int {
+	size, to := 0, from
+	for ; to < min(from+rowGroup, len(t.Rows)) && (size < groupBytes || to == from); to++ {
+		for _, v := range t.Rows[to] {
+			if s, ok := v.(string); ok {
+				size += len(s)
+			}
+		}
+	}
+	return to
+}
 
 // parquetType is Type of parquet.thrift.
 type parquetType int32

@@ -65,6 +65,7 @@ type Trial struct {
 	Failures int                  `json:"failures,omitempty"`
 	Epochs   int                  `json:"epochs"`
 	Metric   *float64             `json:"metric,omitempty"`
+	Values   []float64            `json:"values,omitempty"` // one per objective, where there are several
 	Curve    []Point              `json:"curve,omitempty"`
 	Host     string               `json:"host,omitempty"`
 	Reason   string               `json:"reason,omitempty"`
@@ -161,6 +162,19 @@ func (r *Record) Code() (c training.Code) {
 		return training.Code{}
 	}
 	return spec.Code
+}
+
+// objectives are the metrics of an experiment that has several.
+func (r *Record) objectives() []string {
+	var spec struct{ Objectives []struct{ Metric string } }
+	if json.Unmarshal(r.Spec, &spec) != nil || len(spec.Objectives) < 2 {
+		return nil
+	}
+	var names []string
+	for _, o := range spec.Objectives {
+		names = append(names, o.Metric)
+	}
+	return names
 }
 
 // Duration is how long the experiment took, up to now if it runs.

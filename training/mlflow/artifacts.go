@@ -6,6 +6,7 @@ import (
 	"mime"
 	"net/http"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -95,6 +96,14 @@ func (h *Server) artifactRoutes(root string) {
 	})
 }
 
+// under is the path of an artifact below the root of a run or a logged model. What leads out of it is refused.
+func under(root, below string) (string, error) {
+	if slices.Contains(strings.Split(below, "/"), "..") {
+		return "", errorf(badValue, "Invalid path: '%.200s' leads elsewhere", below)
+	}
+	return path.Join(strings.TrimPrefix(root, artifactScheme+"/"), below), nil
+}
+
 // fileInfo is an entry of a listing, with its path behind that of the directory asked for.
 type fileInfo struct {
 	Path  string `json:"path"`
@@ -140,7 +149,11 @@ func (h *Server) listArtifacts(ctx context.Context, q *query) (any, error) {
 		return nil, err
 	}
 	below := strings.Trim(r.Path, "/")
-	files, err := h.list(ctx, path.Join(strings.TrimPrefix(v.Artifacts, artifactScheme+"/"), below), below)
+	at, err := under(v.Artifacts, below)
+	if err != nil {
+		return nil, err
+	}
+	files, err := h.list(ctx, at, below)
 	return object{"root_uri": v.Artifacts, "files": files}, err
 }
 

@@ -14,6 +14,8 @@ import (
 const (
 	maxFilter  = 16 << 10
 	maxClauses = 100
+	// maxPattern bounds what LIKE compares with, in bytes: its work is the pattern's length times the text's.
+	maxPattern = 500
 )
 
 // clause compares one value: metrics.acc > 0.9.
@@ -194,6 +196,9 @@ func parseClause(words []string, attributes map[string]bool) (c clause, rest []s
 	}
 	c.text = unquote(value)
 	if strings.HasSuffix(c.op, "LIKE") {
+		if len(c.text) > maxPattern {
+			return c, nil, errorf(badValue, "the pattern of %s has %d bytes, at most %d", c.op, len(c.text), maxPattern)
+		}
 		c.like = like(c.text, c.op == "ILIKE")
 	}
 	return c, rest, nil

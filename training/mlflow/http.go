@@ -125,11 +125,15 @@ func (h *Server) fail(w http.ResponseWriter, err error) {
 
 func (h *Server) answer(c call) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		wait := http.NewResponseController(w)
+		_ = wait.SetReadDeadline(time.Now().Add(bodyTime)) // not of a test's recorder
 		q, err := readQuery(r)
 		if err != nil {
+			w.Header().Set("Connection", "close")
 			h.fail(w, err)
 			return
 		}
+		_ = wait.SetReadDeadline(time.Time{})
 		document, err := c(r.Context(), q)
 		if err != nil {
 			h.fail(w, err)
@@ -144,6 +148,9 @@ func (h *Server) answer(c call) http.HandlerFunc {
 		_, _ = w.Write(text)
 	}
 }
+
+// bodyTime is how long a request, other than an artifact, may take to arrive.
+const bodyTime = time.Minute
 
 // query is a request: its body, or what stands behind the question mark as JSON.
 type query struct {
@@ -296,6 +303,9 @@ func (h *Server) createExperiment(ctx context.Context, q *query) (any, error) {
 				return nil, errorf(exists, "Experiment '%s' already exists in deleted state. You can restore the experiment, or permanently delete it", name)
 			}
 			return nil, errorf(exists, "Experiment '%s' already exists.", name)
+		}
+		if len(s.experiments) >= maxExperiments {
+			return nil, errorf(badValue, "there are %d experiments, as many as are kept", len(s.experiments))
 		}
 		id = itoa(s.nextID)
 		now := h.now().UnixMilli()
@@ -521,6 +531,9 @@ func (h *Server) tagExperiment(set bool) call {
 		return object{}, h.alter(ctx, r.ExperimentID, func(_ *state, x *experiment) error {
 			if delete(x.Tags, r.Key); set {
 				x.Tags[r.Key] = value
+			}
+			if len(x.Tags) > maxNames {
+				return errorf(badValue, "experiment %s has %d tags, at most %d", x.ID, len(x.Tags), maxNames)
 			}
 			return nil
 		})
@@ -842,6 +855,9 @@ func extend(document *json.RawMessage, more map[string][]any) error {
 		}
 	}
 	text, err := json.Marshal(was)
+	if len(text) > maxInputBytes {
+		return errorf(badValue, "the inputs or outputs of a run have at most %d bytes in all, these %d", maxInputBytes, len(text))
+	}
 	*document = text
 	return err
 }

@@ -240,6 +240,10 @@ func TestRules(t *testing.T) {
 		{"POST", "runs/search", `{"experiment_ids":["0"],"filter":"metrics.a > 1 OR metrics.b > 2"}`, badValue},
 		{"POST", "runs/search", `{"experiment_ids":["0"],"max_results":50001}`, badValue},
 		{"POST", "runs/search", `{"experiment_ids":["0"],"page_token":"bad"}`, badValue},
+		{"POST", "runs/search", `{"experiment_ids":["0"],"filter":"tags.a LIKE '` + strings.Repeat("%", maxPattern+1) + `'"}`, badValue},
+		{"POST", "runs/log-inputs", `{"run_id":"` + run + `","datasets":[{"a":"` + strings.Repeat("x", maxInputBytes) + `"}]}`, badValue},
+		{"GET", "artifacts/list", `path=../../x&run_id=` + run, badValue},
+		{"POST", "registered-models/create", `{"name":"` + strings.Repeat("n", 101) + `"}`, badValue},
 		{"GET", "runs/none", ``, noEndpoint},
 		{"POST", "registered-models/create", `{"name":"a/b"}`, badValue},
 		{"GET", "model-versions/get", `name=none&version=1`, missing},
@@ -389,6 +393,30 @@ func TestArtifacts(t *testing.T) {
 	}
 	if w := e.raw("DELETE", own+"d", ""); w.Code != 200 || len(files.Paths(Directory("lab")+"/artifacts/0/"+run+"/artifacts")) != 0 {
 		t.Errorf("%d", w.Code)
+	}
+}
+
+// What a server holds in memory has an end, and what was known before can be logged on.
+func TestWhatIsHeldIsBounded(t *testing.T) {
+	s := newState()
+	s.runs["r"] = &run{ID: "r", Stage: active}
+	l := &logged{params: map[string]string{}, metrics: map[string][]point{}, last: map[string]point{}}
+	for i := range maxNames {
+		l.metrics[fmt.Sprint(i)] = nil
+	}
+	s.logged["r"] = l
+	if _, err := s.logTo("r", []metric{{Key: "7"}, {Key: "7", Step: 1}}, nil, nil); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.logTo("r", []metric{{Key: "new"}}, nil, nil); err == nil {
+		t.Error("one name more is taken")
+	}
+	s.points = maxPoints
+	if _, err := s.logTo("r", []metric{{Key: "7"}}, nil, nil); err == nil {
+		t.Error("one value more is taken")
+	}
+	if _, err := s.logTo("r", nil, []pair{{"p", "1"}}, nil); err != nil {
+		t.Error(err)
 	}
 }
 

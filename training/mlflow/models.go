@@ -490,7 +490,11 @@ func (h *Server) modelSource(ctx context.Context, source, modelID string) (dir, 
 		if err != nil {
 			return "", "", err
 		}
-		dir, err = h.place(ctx, path.Join(strings.TrimPrefix(v.Artifacts, artifactScheme+"/"), rest), false)
+		at, err := under(v.Artifacts, rest)
+		if err != nil {
+			return "", "", err
+		}
+		dir, err = h.place(ctx, at, false)
 		return dir, run, err
 	case strings.HasPrefix(modelID, "m-"):
 		err = h.store.view(func(s *state) error {
@@ -742,6 +746,9 @@ func (h *Server) createLoggedModel(ctx context.Context, q *query) (any, error) {
 		if x.Stage != active {
 			return nil, errorf(badValue, "The experiment %s must be in the 'active' state, it is deleted", x.ID)
 		}
+		if len(s.models) >= maxRunsPerProject {
+			return nil, errorf(badValue, "there are %d logged models, as many as are kept", len(s.models))
+		}
 		now := h.now().UnixMilli()
 		m := &loggedModel{
 			ID: "m-" + strings.ReplaceAll(uuid.NewString(), "-", ""), Experiment: x.ID, Name: r.Name, Type: r.Type, Run: r.Run, Status: "LOGGED_MODEL_PENDING",
@@ -868,7 +875,11 @@ func (h *Server) listLoggedModel(ctx context.Context, q *query) (any, error) {
 		return nil, err
 	}
 	below := strings.Trim(r.Path, "/")
-	files, err := h.list(ctx, path.Join(strings.TrimPrefix(root, artifactScheme+"/"), below), below)
+	at, err := under(root, below)
+	if err != nil {
+		return nil, err
+	}
+	files, err := h.list(ctx, at, below)
 	return object{"root_uri": root, "files": files}, err
 }
 

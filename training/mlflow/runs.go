@@ -282,9 +282,21 @@ func (s *state) logTo(id string, metrics []metric, params, tags []pair) ([]*entr
 			return nil, errorf(badValue, "Got invalid value %s for metric '%s': it is no number", m.Value, m.Key)
 		}
 	}
-	was := map[string]string{}
+	was, names := map[string]string{}, map[string]bool{}
+	for _, m := range metrics {
+		names[m.Key] = true
+	}
 	if l := s.logged[id]; l != nil {
 		was = l.params
+		for k := range l.metrics {
+			names[k] = true
+		}
+	}
+	if len(names) > maxNames || len(was)+len(params) > maxNames || len(r.Tags)+len(tags) > maxNames {
+		return nil, errorf(badValue, "run %s would have more than %d metrics, params or tags", id, maxNames)
+	}
+	if s.points+int64(len(metrics)) > maxPoints {
+		return nil, errorf(badValue, "there are %d values of metrics in this project, as many as are kept: log to another one", s.points)
 	}
 	fresh := map[string]string{}
 	for _, p := range params {

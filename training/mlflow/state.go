@@ -29,7 +29,11 @@ const (
 	maxSearchResults  = 50_000
 	defaultResults    = 1000
 	maxInputs         = 1000
+	maxInputBytes     = 1 << 20 // of a run's inputs, and of its outputs
 	maxRunsPerProject = 1_000_000
+	maxExperiments    = 100_000
+	maxNames          = 10_000     // of the metrics of a run, of its params and of its tags
+	maxPoints         = 50_000_000 // values of metrics of a project, which are held in memory
 )
 
 // The stages of life and the states of runs.
@@ -150,6 +154,7 @@ type state struct {
 	runs        map[string]*run
 	logged      map[string]*logged
 	models      map[string]*loggedModel
+	points      int64 // of all metrics
 	nextID      int64
 }
 
@@ -199,6 +204,7 @@ func (s *state) apply(e *entry) {
 				l.last[m.Key] = p
 			}
 			l.metrics[m.Key] = append(h, p)
+			s.points++
 		}
 	}
 }
@@ -254,6 +260,9 @@ type number int64
 
 // UnmarshalJSON reads either form.
 func (n *number) UnmarshalJSON(b []byte) error {
+	if string(b) == "null" {
+		return nil
+	}
 	if len(b) > 1 && b[0] == '"' {
 		b = b[1 : len(b)-1]
 	}

@@ -247,10 +247,11 @@ func TestAModelOfACheckpointHasItsBlobs(t *testing.T) {
 	m, r := open(t)
 	ctx := t.Context()
 	dir := "/e/0001/checkpoints/1/step-3"
-	m.Put("/e/.blobs/ab/abcd-0001-1-3", "12345")
+	blob := strings.Repeat("ab", 32) + "-0001-1-3"
+	m.Put("/e/.blobs/"+blob[:2]+"/"+blob, "12345")
 	m.Put(dir+"/small", "abc")
 	m.Put(dir+"/leftover", "not named")
-	m.Put(dir+"/MANIFEST.json", `{"version":2,"trial":"0001","attempt":1,"step":3,"blobs":"../../../../.blobs","files":[{"name":"w/0","size":5,"crc32":3421846044,"blob":"abcd-0001-1-3"},{"name":"small","size":3,"crc32":891568578}]}`)
+	m.Put(dir+"/MANIFEST.json", `{"version":2,"trial":"0001","attempt":1,"step":3,"blobs":"../../../../.blobs","format":{"name":"torch","seed":12345678901234567890},"files":[{"name":"w/0","size":5,"crc32":3421846044,"blob":"`+blob+`"},{"name":"small","size":3,"crc32":891568578}]}`)
 	made, err := r.Export(ctx, Model{Name: "x", Source: dir}, FromCheckpoint(m, dir), false)
 	if err != nil {
 		t.Fatal(err)
@@ -258,10 +259,17 @@ func TestAModelOfACheckpointHasItsBlobs(t *testing.T) {
 	if got := m.Paths(made.Directory); !slices.Equal(got, []string{"MANIFEST.json", "model.json", "small", "w", "w/0"}) {
 		t.Errorf("%q", got)
 	}
-	if text, err := store.ReadFile(ctx, m, made.Directory+"/MANIFEST.json"); err != nil || strings.Contains(string(text), "blob") || !strings.Contains(string(text), `"version":1`) {
+	if text, err := store.ReadFile(ctx, m, made.Directory+"/MANIFEST.json"); err != nil || strings.Contains(string(text), "blob") || !strings.Contains(string(text), `"version":1`) || !strings.Contains(string(text), `"seed":12345678901234567890`) {
 		t.Errorf("%s, %v", text, err)
 	}
-	m.Put("/e/.blobs/ab/abcd-0001-1-3", "1234X")
+	if text, err := store.ReadFile(ctx, m, made.Directory+"/w/0"); err != nil || string(text) != "12345" {
+		t.Errorf("%q, %v", text, err)
+	}
+	again, err := r.Export(ctx, Model{Name: "y", Source: made.Directory}, FromCheckpoint(m, made.Directory), false) // a model's directory is a checkpoint again
+	if err != nil || len(again.Files) != 3 {
+		t.Errorf("%+v, %v", again, err)
+	}
+	m.Put("/e/.blobs/"+blob[:2]+"/"+blob, "1234X")
 	if _, err := r.Export(ctx, Model{Name: "x", Source: dir}, FromCheckpoint(m, dir), false); err == nil || !strings.Contains(err.Error(), "not what was committed") {
 		t.Error(err)
 	}
