@@ -488,6 +488,7 @@ func (x *Experiment) end(as, reason string) {
 	x.logf("the experiment ends, %s: %s", as, reason)
 	for _, t := range x.Trials {
 		switch {
+		case t.State.Held() && t.chief().Done != "": // its result is there, and its time to end runs
 		case t.State.Held() && t.Stopping == nil:
 			t.Stopping = &stopping{Op: protocol.OpStop, State: training.Stopped, Reason: x.stopReason(), Since: x.Now, End: true}
 			x.touch(t)

@@ -124,7 +124,7 @@ func (x *Experiment) Suggest(now training.Millis, s Suggested) error {
 // Decide ends a trial that runs, if it is still at that attempt (0: at any).
 func (x *Experiment) Decide(now training.Millis, d Decided) error {
 	t := x.Trial(d.Trial)
-	if t == nil || !t.State.Held() || t.Stopping != nil || d.Attempt != 0 && t.Attempt != d.Attempt {
+	if t == nil || !t.State.Held() || t.Stopping != nil || t.chief().Done != "" || d.Attempt != 0 && t.Attempt != d.Attempt {
 		return nil
 	}
 	d.Attempt, d.Op = t.Attempt, protocol.OpStop

@@ -1,0 +1,59 @@
+package experiment
+
+import (
+	"testing"
+	"time"
+
+	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/protocol"
+)
+
+const pairSpec = `{"entry": "m:f", "optimizer": {"type": "random"}, "trials": 2, "executors": 2, "seed": 1, "report_timeout": "30s", "stop_grace": "1s",
+	"distributed": {"framework": "plain", "workers": 2, "restarts": 3}, "space": {"x": ["DOUBLE", [0, 1]]}}`
+
+// pair begins a gang of two that is whole.
+func pair(t *testing.T) (x *Experiment, do func(*Entry)) {
+	t.Helper()
+	x, do = begun(t, pairSpec, "n1", "n2")
+	if _, _, err := x.Next(x.Now, "e0001", 0); err != nil {
+		t.Fatal(err)
+	}
+	for rank, m := range x.Trial(1).Members {
+		j := protocol.Join{Rank: rank, Host: "10.0.0.1", Ports: []int{4000 + rank}}
+		if _, _, err := x.Join(x.Now, x.Executor(m.Executor).Container, 1, 1, j); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return x, do
+}
+
+// everyone is heard of at every moment.
+func everyone(now training.Millis) func(string, int) training.Millis {
+	return func(string, int) training.Millis { return now }
+}
+
+// Who stops an experiment, or a trial, whose chief has its result already, waits for the rest of the gang no longer than for any
+// other: the others end it, or time does.
+func TestAGangWhoseChiefHasEndedCanBeStopped(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		x, do := pair(t)
+		if _, _, err := x.Final(x.Now, x.Executor(x.Trial(1).executor()).Container, 1, 1, protocol.Final{Status: training.Completed, Metric: new(training.M(1))}); err != nil {
+			t.Fatal(err)
+		}
+		if err := x.Decide(x.Now, Decided{Trial: 1, Reason: "too late"}); err != nil {
+			t.Fatal(err)
+		}
+		do(&Entry{Stopped: &Stopped{User: "ann"}})
+		if late {
+			now := x.Now.Add(time.Minute)
+			for _, e := range x.Due(now, 4*time.Second, everyone(now)) {
+				do(e)
+			}
+		} else if _, _, err := x.Final(x.Now, x.Executor(x.Trial(1).Members[1].Executor).Container, 1, 1, protocol.Final{Rank: 1, Status: training.Completed}); err != nil {
+			t.Fatal(err)
+		}
+		if one := x.Trial(1); one.State != training.Completed || !x.Over() {
+			t.Errorf("late %v: trial %s, experiment %s, ending %s", late, one.State, x.State, x.Ending)
+		}
+	}
+}
