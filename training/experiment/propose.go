@@ -421,6 +421,18 @@ func (x *Experiment) Due(now training.Millis, lease time.Duration, heard func(ex
 	return out
 }
 
+// firstReport is what an attempt has at least until its first report: its process starts, imports and reads data.
+const firstReport = 10 * time.Minute
+
+// silence is how long an attempt may report nothing, 0: for ever.
+func (x *Experiment) silence(t *trial) time.Duration {
+	d := x.Spec.ReportTimeout.D()
+	if d > 0 && t.State == training.Scheduled {
+		return max(d, firstReport)
+	}
+	return d
+}
+
 // dueTrial is what time has brought about for an attempt that an executor has.
 func (x *Experiment) dueTrial(now training.Millis, lease time.Duration, w *Executor, t *trial) *Entry {
 	expire := func(code string) *Entry { return &Entry{Expired: &expired{t.ID, t.Attempt, code}} }
@@ -439,7 +451,7 @@ func (x *Experiment) dueTrial(now training.Millis, lease time.Duration, w *Execu
 		if d := x.Spec.TrialTimeout.D(); d > 0 && now > t.Assigned.Add(d) {
 			return expire(training.CodeTimeout)
 		}
-		if d := x.Spec.ReportTimeout.D(); d > 0 && now > t.Heard.Add(d) {
+		if d := x.silence(t); d > 0 && now > t.Heard.Add(d) {
 			return expire(training.CodeNoReport)
 		}
 	}

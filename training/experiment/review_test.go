@@ -57,3 +57,57 @@ func TestAGangWhoseChiefHasEndedCanBeStopped(t *testing.T) {
 		}
 	}
 }
+
+// Imports may take longer than the time between two reports: what is allowed until the first one is more. The time counts anew in
+// each attempt, and the chief's reports are those that count.
+func TestTheTimeBetweenReportsCountsFromTheFirst(t *testing.T) {
+	x, do := pair(t)
+	due := func(after time.Duration) []*Entry { now := x.Now.Add(after); return x.Due(now, 4*time.Second, everyone(now)) }
+	report := func(rank int, seq int64) {
+		t.Helper()
+		one := x.Trial(1)
+		r := points(seq)
+		r.Rank = rank
+		if _, _, err := x.Report(x.Now, x.Executor(one.Members[rank].Executor).Container, 1, one.Attempt, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for attempt := 1; attempt <= 2; attempt++ {
+		report(1, 1) // a worker's says nothing of the chief
+		if e := due(9 * time.Minute); len(e) > 0 {
+			t.Fatalf("attempt %d: %+v after 9 minutes without any report", attempt, e[0])
+		}
+		if e := due(11 * time.Minute); len(e) != 1 || e[0].Expired == nil || e[0].Expired.Code != training.CodeNoReport {
+			t.Fatalf("attempt %d: %v after 11 minutes without any report", attempt, e)
+		}
+		report(0, 1)
+		report(1, 2)
+		if e := due(29 * time.Second); len(e) > 0 {
+			t.Fatalf("attempt %d: %+v after 29 s", attempt, e[0])
+		}
+		e := due(31 * time.Second)
+		if len(e) != 1 || e[0].Expired == nil || e[0].Expired.Code != training.CodeNoReport {
+			t.Fatalf("attempt %d: %v after 31 s without a report of the chief", attempt, e)
+		}
+		do(e[0])
+		if got := x.Trial(1).Stopping.Error.Message; got != "nothing was reported for 30s" {
+			t.Error(got)
+		}
+		chief := x.Trial(1).executor()
+		if _, _, err := x.Final(x.Now, x.Executor(chief).Container, 1, attempt, protocol.Final{Seq: 1, Status: training.Stopped}); err != nil {
+			t.Fatal(err)
+		}
+		if attempt == 2 {
+			break
+		}
+		if _, _, err := x.Next(x.Now, chief, 0); err != nil {
+			t.Fatal(err)
+		}
+		for rank, m := range x.Trial(1).Members {
+			j := protocol.Join{Rank: rank, Host: "10.0.0.1", Ports: []int{5000 + rank}}
+			if _, _, err := x.Join(x.Now, x.Executor(m.Executor).Container, 1, 2, j); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
