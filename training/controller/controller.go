@@ -200,7 +200,8 @@ type controller struct {
 	overOnce   sync.Once
 	over       chan struct{} // closed when the experiment is over and that is in the journal
 	lastSeen   map[seat]training.Millis
-	graceUntil training.Millis
+	graceUntil training.Millis // for executors that this attempt has not heard of yet
+	pausedTill training.Millis // for all, after a pause of this process
 	lastTick   time.Time
 	asked      training.Millis // by a client that suggests
 	wakeMu     sync.Mutex
@@ -759,8 +760,8 @@ func (c *controller) turn(ctx context.Context, batch []*proposal, ticked bool) e
 // was slow) executors first get the chance to be heard.
 func (c *controller) due(now time.Time) []*experiment.Entry {
 	millis := training.MillisOf(now)
-	if now.Sub(c.lastTick) > c.times.Lease/2 {
-		c.graceUntil = max(c.graceUntil, millis.Add(c.times.Lease))
+	if now.Sub(c.lastTick) > c.times.Lease/2 { // as much as they have after a shorter pause
+		c.pausedTill = millis.Add(c.times.Lease / 2)
 	}
 	c.lastTick = now
 	var out []*experiment.Entry
@@ -773,10 +774,10 @@ func (c *controller) due(now time.Time) []*experiment.Entry {
 	}
 	return append(out, c.x.Due(millis, c.times.Lease, func(id string, slot int) training.Millis {
 		seen, ok := c.lastSeen[seat{id, slot}]
-		if !ok || millis < c.graceUntil {
-			return max(seen, c.graceUntil.Add(-c.times.Lease))
+		if !ok {
+			seen = c.graceUntil.Add(-c.times.Lease)
 		}
-		return seen
+		return max(seen, c.pausedTill.Add(-c.times.Lease))
 	})...)
 }
 
