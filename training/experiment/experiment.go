@@ -78,6 +78,7 @@ type trial struct {
 	ID         training.TrialID           `json:"id"`
 	State      training.State             `json:"state"`
 	Params     training.Params            `json:"params"`
+	Label      string                     `json:"label,omitempty"` // of its last suggestion
 	Attempt    int                        `json:"attempt"`
 	Failures   int                        `json:"failures,omitempty"`
 	FailedOn   []string                   `json:"failed_on,omitempty"` // nodes on which the function failed

@@ -1,11 +1,13 @@
 package experiment
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/gohops/hops/training"
 	"github.com/gohops/hops/training/protocol"
+	"github.com/gohops/hops/training/search"
 )
 
 const pairSpec = `{"entry": "m:f", "optimizer": {"type": "random"}, "trials": 2, "executors": 2, "seed": 1, "report_timeout": "30s", "stop_grace": "1s",
@@ -109,5 +111,52 @@ func TestTheTimeBetweenReportsCountsFromTheFirst(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	}
+}
+
+// What a search suggests is compared with the journal in all that matters.
+func TestTheWholeSuggestionIsCompared(t *testing.T) {
+	for name, change := range map[string]func(*search.Suggestion){
+		"":          func(s *search.Suggestion) { s.Label = "other words" },
+		"budget":    func(s *search.Suggestion) { s.Budget++ },
+		"last":      func(s *search.Suggestion) { s.Last = !s.Last },
+		"promotion": func(s *search.Suggestion) { s.Promotion = true },
+		"source":    func(s *search.Suggestion) { s.Source = &search.Source{Trial: 1, Step: 2} },
+		"params":    func(s *search.Suggestion) { s.Params["x"] = training.Float(0.123) },
+	} {
+		x, do := begun(t, plainSpec, "n1")
+		do(&Entry{Assigned: &assigned{Seats: []seat{{Executor: "e0001"}}}})
+		entries := x.Take().Entries
+		y := New()
+		y.Compare = true
+		var err error
+		for _, e := range entries {
+			if e.Assigned != nil {
+				change(e.Assigned.Suggestion)
+			}
+			if err == nil {
+				err = y.Apply(e)
+			}
+		}
+		if (err != nil) != (name != "") || err != nil && !strings.Contains(err.Error(), "where it suggested") {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+// A label is seen in the trial's row, also after a snapshot.
+func TestALabelIsShown(t *testing.T) {
+	x, do := begun(t, plainSpec, "n1")
+	do(&Entry{Assigned: &assigned{Seats: []seat{{Executor: "e0001"}}, Suggestion: &search.Suggestion{Trial: 1, Params: training.Params{"x": training.Float(0.5)}, Last: true, Label: "model"}}})
+	b, err := x.Snapshot(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	y, _, err := Restore(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x.Row(x.Trial(1), false).Label != "model" || y.Row(y.Trial(1), false).Label != "model" {
+		t.Error("it is not")
 	}
 }
