@@ -261,9 +261,8 @@ func (x *Experiment) CheckCommit(container string, id training.TrialID, attempt 
 		return nil, err
 	}
 	dir := x.Directories(t, c.Rank).Checkpoints
-	switch {
-	case c.URI != path.Clean(c.URI) || path.Dir(c.URI) != dir || strings.HasSuffix(c.URI, ".tmp"):
-		return nil, Refuse(400, protocol.CodeBadRequest, "a checkpoint of trial %v/%d lies directly in %s, not at %q", id, attempt, dir, c.URI)
+	if want := path.Join(dir, fmt.Sprintf("step-%d", c.Step)); c.URI != want { // a name that was used before may be about to be removed
+		return nil, Refuse(400, protocol.CodeBadRequest, "the checkpoint of step %d of trial %v/%d is %s, not %.300q", c.Step, id, attempt, want, c.URI)
 	}
 	if err := checkpoint.CheckFiles(c.Files); err != nil {
 		return nil, Refuse(400, protocol.CodeBadRequest, "%v", err)

@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -158,5 +159,40 @@ func TestALabelIsShown(t *testing.T) {
 	}
 	if x.Row(x.Trial(1), false).Label != "model" || y.Row(y.Trial(1), false).Label != "model" {
 		t.Error("it is not")
+	}
+}
+
+// The checkpoint from which a gang goes on stays until the attempt has ended: the chief may save the next one before the last
+// member has read it. And no name is used twice.
+func TestAGangsCheckpointStaysWhileItIsRead(t *testing.T) {
+	x, do := pair(t)
+	commit := func(step int64, uri string) error {
+		one := x.Trial(1)
+		_, _, err := x.Commit(x.Now, x.Executor(one.executor()).Container, 1, one.Attempt, protocol.Commit{Step: step, URI: uri, Files: []training.File{{Name: "m"}}})
+		return err
+	}
+	if err := commit(1, "/e/0001/checkpoints/1/best"); err == nil || !strings.Contains(err.Error(), "/e/0001/checkpoints/1/step-1, not") {
+		t.Errorf("%v", err)
+	}
+	if err := commit(1, "/e/0001/checkpoints/1/step-1"); err != nil {
+		t.Fatal(err)
+	}
+	do(&Entry{Lost: &Lost{Executor: x.Trial(1).Members[1].Executor, Reason: "test"}})
+	do(&Entry{Registered: &registered{Container: "c3", Instance: "i", Node: "n3"}})
+	if _, _, err := x.Next(x.Now, "e0003", 0); err != nil {
+		t.Fatal(err)
+	}
+	x.Take()
+	for step := int64(2); step <= 3; step++ {
+		if err := commit(step, fmt.Sprintf("/e/0001/checkpoints/2/step-%d", step)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := x.Take().Deletes; len(got) != 1 || got[0] != "/e/0001/checkpoints/2/step-2" {
+		t.Errorf("%v are removed while the gang reads step 1", got)
+	}
+	do(&Entry{Lost: &Lost{Executor: "e0003", Reason: "test"}})
+	if got := x.Take().Deletes; len(got) != 1 || got[0] != "/e/0001/checkpoints/1/step-1" {
+		t.Errorf("%v are removed after it", got)
 	}
 }
