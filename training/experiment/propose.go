@@ -41,10 +41,22 @@ func (x *Experiment) Propose(now training.Millis, e *Entry) (*Entry, error) {
 	return e, nil
 }
 
+// maxRegistrations bounds the executors that one container may have had: each stays in the state.
+const maxRegistrations = 100
+
 // Register takes in an executor, which serves or trains. fresh is false for one that re-attached.
 func (x *Experiment) Register(now training.Millis, r protocol.RegisterExecutor, node string, serves bool) (w *Executor, fresh bool, e *Entry, err error) {
 	if w := x.InContainer(r.ContainerID); w != nil && w.Instance == r.Instance {
 		return w, false, nil, nil // if it was given up meanwhile, it learns so from next
+	}
+	n := 0
+	for _, w := range x.Executors {
+		if w.Container == r.ContainerID {
+			n++
+		}
+	}
+	if n >= maxRegistrations {
+		return nil, false, nil, Refuse(403, protocol.CodeForbidden, "%d executors have been in container %s; it gets no more", n, r.ContainerID)
 	}
 	e, err = x.Propose(now, &Entry{Registered: &registered{Container: r.ContainerID, Instance: r.Instance, Node: node, Host: r.Host, GPUs: r.GPUs, Serves: serves}})
 	return x.InContainer(r.ContainerID), true, e, err
@@ -342,7 +354,8 @@ func (x *Experiment) Final(now training.Millis, container string, id training.Tr
 		f.Error = new(*f.Error)
 		f.Error.Traceback = Middle(f.Error.Traceback, protocol.MaxErrorText)
 		f.Error.Message = Middle(strings.Join(strings.Fields(f.Error.Message), " "), 1000)
-		f.Error.Type = cmp.Or(f.Error.Type, training.CodeProcessDied)
+		f.Error.Type = Middle(cmp.Or(f.Error.Type, training.CodeProcessDied), 200)
+		f.Error.Remedy = Middle(f.Error.Remedy, 1000)
 	}
 	f.Next, f.Slot = false, 0 // what it asks for is an entry of its own
 	if f.Rank > 0 {
