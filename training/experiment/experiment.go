@@ -554,12 +554,12 @@ func (x *Experiment) settle() {
 		return
 	}
 	if x.Held > 0 || len(x.Queue) > 0 {
-		x.out.Wake = x.out.Wake || len(x.Queue) > 0 || x.Outlook() > 0
+		x.out.Wake = x.out.Wake || (len(x.Queue) > 0 || x.Outlook() > 0) && x.startable()
 		return
 	}
 	if x.Ending == "" {
 		if x.Outlook() > 0 || x.N < 2 || x.Open() {
-			x.out.Wake = true
+			x.out.Wake = x.out.Wake || x.Open() || x.startable()
 			return
 		}
 		for _, t := range x.Trials {

@@ -196,3 +196,38 @@ func TestAGangsCheckpointStaysWhileItIsRead(t *testing.T) {
 		t.Errorf("%v are removed after it", got)
 	}
 }
+
+// Executors that wait for a gang are woken when there are enough of them, not by each that comes: each would look at all others.
+func TestExecutorsWaitForAGangInPeace(t *testing.T) {
+	x, do := begun(t, strings.NewReplacer(`"executors": 2`, `"executors": 4`, `"workers": 2`, `"workers": 4, "min_workers": 3`).Replace(pairSpec))
+	x.Take()
+	for n := 1; n <= 4; n++ {
+		do(&Entry{Registered: &registered{Container: fmt.Sprint("c", n), Instance: "i"}})
+		if woken := x.Take().Wake; woken != (n >= 3) {
+			t.Errorf("woken by number %d: %v", n, woken)
+		}
+	}
+}
+
+// One container cannot fill the state with executors, nor the journal with names.
+func TestWhatAContainerSaysHasLimits(t *testing.T) {
+	x, do := begun(t, plainSpec, "n1")
+	do(&Entry{Assigned: &assigned{Seats: []seat{{Executor: "e0001"}}}})
+	long := strings.Repeat("x", 1<<16)
+	if _, _, err := x.Final(x.Now, "c1", 1, 1, protocol.Final{Status: training.Failed, Error: &training.TrialError{Type: long, Message: long, Remedy: long, Traceback: long}}); err != nil {
+		t.Fatal(err)
+	}
+	if e := x.Trial(1).Error; len(e.Type) > 200 || len(e.Message) > 1100 || len(e.Remedy) > 1100 {
+		t.Errorf("%d, %d and %d bytes", len(e.Type), len(e.Message), len(e.Remedy))
+	}
+	var err error
+	for n := 0; err == nil; n++ {
+		if n > maxRegistrations {
+			t.Fatal("nobody refuses")
+		}
+		_, _, _, err = x.Register(x.Now, protocol.RegisterExecutor{ContainerID: "c2", Instance: fmt.Sprint(n)}, "n2", false)
+	}
+	if len(x.Executors) != 1+maxRegistrations {
+		t.Errorf("%d executors: %v", len(x.Executors), err)
+	}
+}
