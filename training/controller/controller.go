@@ -203,7 +203,7 @@ type controller struct {
 	graceUntil training.Millis // for executors that this attempt has not heard of yet
 	pausedTill training.Millis // for all, after a pause of this process
 	lastTick   time.Time
-	ahead      time.Duration // how much the experiment's time is ahead of this machine's clock
+	ahead      time.Duration   // how much the experiment's time is ahead of this machine's clock
 	asked      training.Millis // by a client that suggests
 	wakeMu     sync.Mutex
 	wake       chan struct{} // closed when executors that wait should ask again
