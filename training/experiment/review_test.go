@@ -65,7 +65,10 @@ func TestAGangWhoseChiefHasEndedCanBeStopped(t *testing.T) {
 // each attempt, and the chief's reports are those that count.
 func TestTheTimeBetweenReportsCountsFromTheFirst(t *testing.T) {
 	x, do := pair(t)
-	due := func(after time.Duration) []*Entry { now := x.Now.Add(after); return x.Due(now, 4*time.Second, everyone(now)) }
+	due := func(after time.Duration) []*Entry {
+		now := x.Now.Add(after)
+		return x.Due(now, 4*time.Second, everyone(now))
+	}
 	report := func(rank int, seq int64) {
 		t.Helper()
 		one := x.Trial(1)
@@ -229,5 +232,30 @@ func TestWhatAContainerSaysHasLimits(t *testing.T) {
 	}
 	if len(x.Executors) != 1+maxRegistrations {
 		t.Errorf("%d executors: %v", len(x.Executors), err)
+	}
+}
+
+// A trial that pauses at a rung while the experiment ends is stopped like all others that are paused then, and paused again by a resume.
+func TestATrialThatPausesWhileTheExperimentEndsIsStopped(t *testing.T) {
+	x, do := begun(t, `{"entry": "m:f", "optimizer": {"type": "asha", "eta": 2, "r_min": 1, "r_max": 4}, "trials": 4, "executors": 1, "seed": 1, "space": {"x": ["DOUBLE", [0, 1]]}}`, "n1")
+	if _, _, err := x.Next(x.Now, "e0001", 0); err != nil {
+		t.Fatal(err)
+	}
+	one := x.Trial(1)
+	r, _, err := x.Report(x.Now, "c1", 1, 1, points(1, 2))
+	if err != nil || r.Op != protocol.OpPause {
+		t.Fatalf("%+v %v", r, err)
+	}
+	do(&Entry{Stopped: &Stopped{User: "ann"}})
+	if _, _, err := x.Final(x.Now, "c1", 1, 1, protocol.Final{Seq: 2, Status: training.Paused}); err != nil {
+		t.Fatal(err)
+	}
+	if one.State != training.Stopped || !x.Over() {
+		t.Errorf("trial %s, experiment %s", one.State, x.State)
+	}
+	do(&Entry{Resumed: &Resumed{Application: "other", User: "ann"}})
+	do(&Entry{Started: &Started{Attempt: 1}})
+	if one.State != training.Paused || x.Over() {
+		t.Errorf("trial %s, experiment %s after a resume", one.State, x.State)
 	}
 }
