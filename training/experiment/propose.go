@@ -422,7 +422,7 @@ func (x *Experiment) Due(now training.Millis, lease time.Duration, heard func(ex
 			}
 		}
 	}
-	if d := x.Spec.Distributed; d != nil && x.Held == 0 && x.Wanted(false) > 0 {
+	if d := x.Spec.Distributed; d != nil && x.Held == 0 && x.Wanted(false) > 0 && !x.startable() {
 		// Others may hold what is missing, and wait for these.
 		if train, serve, last := x.idle(); len(train) > 0 && now > last.Add(regroup) {
 			for _, w := range slices.Concat(train, serve) {

@@ -259,3 +259,21 @@ func TestATrialThatPausesWhileTheExperimentEndsIsStopped(t *testing.T) {
 		t.Errorf("trial %s, experiment %s after a resume", one.State, x.State)
 	}
 }
+
+// Who suggests from outside may take its time: executors that are enough for a gang are not given back for that.
+func TestAGangWaitsForItsSuggestion(t *testing.T) {
+	doc := `{"entry": "m:f", "optimizer": {"type": "external"}, "trials": 2, "executors": 4, "resources": {"gpus": 1},
+		"distributed": {"framework": "parameter_server", "workers": 3, "min_workers": 2, "parameter_servers": 1}, "space": {"x": ["DOUBLE", [0, 1]]}}`
+	for train := 1; train <= 3; train++ {
+		x, do := begun(t, doc)
+		do(&Entry{Registered: &registered{Container: "s", Instance: "i", Serves: true}})
+		for n := range train {
+			do(&Entry{Registered: &registered{Container: fmt.Sprint("c", n), Instance: "i"}})
+		}
+		now := x.Now.Add(time.Hour)
+		asked, _ := x.Asked()
+		if due := x.Due(now, time.Minute, everyone(now)); (len(due) == 0) != (train >= 2) || (asked > 0) != (train >= 2) {
+			t.Errorf("%d workers: %d are due, %d suggestions wanted", train, len(due), asked)
+		}
+	}
+}

@@ -76,15 +76,12 @@ func (x *Experiment) Asked() (n int, next training.TrialID) {
 		train, serve, _ := x.idle()
 		workers := d.Workers
 		if x.separate() {
-			n = len(train) / workers
-			if d.Servers() > 0 {
-				n = min(n, len(serve)/d.Servers())
-			}
+			n = min(len(train)/workers, len(serve)/d.Servers())
 		} else {
 			n = len(train) / (workers + d.Servers())
-			if n == 0 && len(train) >= d.MinWorkers+d.Servers() {
-				n = 1
-			}
+		}
+		if n == 0 && x.startable() { // with fewer workers
+			n = 1
 		}
 	} else {
 		for _, w := range x.Executors {
