@@ -770,8 +770,8 @@ func (c *controller) turn(ctx context.Context, batch []*proposal, ticked bool) e
 // was slow) executors first get the chance to be heard.
 func (c *controller) due(now time.Time) []*experiment.Entry {
 	millis := training.MillisOf(now)
-	if now.Sub(c.lastTick) > c.times.Lease/2 { // as much as they have after a shorter pause
-		c.pausedTill = millis.Add(c.times.Lease / 2)
+	if pause := now.Sub(c.lastTick); pause > c.times.Lease/2 { // it does not count
+		c.pausedTill = millis.Add(min(pause, c.times.Lease))
 	}
 	c.lastTick = now
 	var out []*experiment.Entry
