@@ -95,7 +95,7 @@ type Spec struct {
 	Timeout Duration `json:"timeout,omitempty"`
 	// TrialTimeout fails an attempt that takes longer. Default none.
 	TrialTimeout Duration `json:"trial_timeout,omitempty"`
-	// ReportTimeout fails an attempt that does not report for so long. Default 10m where the search depends on reports
+	// ReportTimeout fails an attempt that does not report for so long; before its first report it has 10m at least. Default 10m where the search depends on reports
 	// (asha, hyperband, bohb, pbt, early stopping), else none; negative: none.
 	ReportTimeout Duration `json:"report_timeout,omitempty"`
 	// StopGrace is what a trial that is told to stop has until it is killed. Default 10s.

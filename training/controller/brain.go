@@ -581,6 +581,8 @@ func (b *brain) steer(ctx context.Context, k *conversation, at int, suggests boo
 					return false, &fatalError{found}
 				}
 				pause = time.Second
+			case len(a.Suggest) > brainAsk:
+				return false, &brainError{Type: "BadSuggestion", Message: fmt.Sprintf("%d suggestions at once, at most %d", len(a.Suggest), brainAsk)}
 			case len(a.Suggest) > 0 || a.Done:
 				s := experiment.Suggested{Suggestions: suggestions(a.Suggest), Done: a.Done}
 				err := b.c.propose(ctx, func(x *experiment.Experiment, now training.Millis) error { return x.Suggest(now, s) })

@@ -200,8 +200,10 @@ type controller struct {
 	overOnce   sync.Once
 	over       chan struct{} // closed when the experiment is over and that is in the journal
 	lastSeen   map[seat]training.Millis
-	graceUntil training.Millis
+	graceUntil training.Millis // for executors that this attempt has not heard of yet
+	pausedTill training.Millis // for all, after a pause of this process
 	lastTick   time.Time
+	ahead      time.Duration   // how much the experiment's time is ahead of this machine's clock
 	asked      training.Millis // by a client that suggests
 	wakeMu     sync.Mutex
 	wake       chan struct{} // closed when executors that wait should ask again
@@ -233,7 +235,8 @@ func Run(ctx context.Context, env Env) error {
 		env.Door = security.NewDoor(security.Config{Pinned: env.Certificate, Logger: c.log})
 	}
 	if env.now == nil {
-		env.now = time.Now
+		start := time.Now()
+		env.now = func() time.Time { return start.Add(time.Since(start)) } // it goes on evenly when somebody sets the clock
 	}
 	if env.Python == "" {
 		env.Python = "python3"
@@ -340,7 +343,7 @@ func (c *controller) epilogue() bool {
 	if !ended {
 		return false
 	}
-	now := training.MillisOf(c.env.now())
+	now := training.MillisOf(c.now())
 	record := func(e *experiment.Entry) {
 		if _, err := c.x.Propose(now, e); err != nil {
 			c.log.Error("ending the experiment", "err", err)
@@ -451,6 +454,10 @@ func (c *controller) open(ctx context.Context, spec *training.Spec, containers [
 		redo.Lines = nil // they were written, or are not missed
 		c.log.Info("took over the journal", "entries", x.N, "read", x.N-from, "state", x.State)
 	}
+	if ahead := x.Now.Time().Sub(c.env.now()); ahead > 0 {
+		c.ahead = ahead
+		c.log.Warn("the journal is ahead of this machine's clock, and its time goes on from there", "by", ahead)
+	}
 	c.x = x
 	c.hub = newHub(x.N)
 	c.shadow = newShadow(x, f, path.Join(c.dir, snapshotName), c.times.Snapshot, c.log)
@@ -459,7 +466,7 @@ func (c *controller) open(ctx context.Context, spec *training.Spec, containers [
 	c.files.add(redo)
 	steer := redo.Steer
 
-	now := training.MillisOf(c.env.now())
+	now := training.MillisOf(c.now())
 	record := func(e *experiment.Entry) error {
 		_, err := x.Propose(now, e)
 		return err
@@ -602,6 +609,10 @@ func (c *controller) propose(ctx context.Context, run func(*experiment.Experimen
 	}
 }
 
+// now is the experiment's time: this machine's, but never before what the journal says. Else, after a controller whose clock was ahead,
+// no limit would pass until this one's has come there too.
+func (c *controller) now() time.Time { return c.env.now().Add(c.ahead) }
+
 // view reads the experiment. What it shows may be a flush ahead of the journal.
 func (c *controller) view(fn func(*experiment.Experiment)) {
 	c.mu.RLock()
@@ -610,7 +621,7 @@ func (c *controller) view(fn func(*experiment.Experiment)) {
 }
 
 func (c *controller) status(curves bool) (s protocol.ExperimentStatus) {
-	c.view(func(x *experiment.Experiment) { s = x.Status(training.MillisOf(c.env.now()), curves) })
+	c.view(func(x *experiment.Experiment) { s = x.Status(training.MillisOf(c.now()), curves) })
 	if s.Reason == "" && s.State == protocol.ExperimentRunning {
 		s.Reason = c.fleet.reason()
 	}
@@ -625,7 +636,7 @@ type seat struct {
 
 // heard notes a sign of life of executors' slots; on the loop's goroutine.
 func (c *controller) heard(id string, slots ...int) {
-	now := training.MillisOf(c.env.now())
+	now := training.MillisOf(c.now())
 	c.lastSeen[seat{id, -1}] = now
 	for _, n := range slots {
 		c.lastSeen[seat{id, n}] = now
@@ -660,7 +671,7 @@ const maxBatch = 256
 func (c *controller) loop(ctx context.Context) error {
 	tick := time.NewTicker(c.times.Tick)
 	defer tick.Stop()
-	c.lastTick = c.env.now()
+	c.lastTick = c.now()
 	for {
 		var batch []*proposal
 		ticked := false
@@ -693,7 +704,7 @@ func (c *controller) loop(ctx context.Context) error {
 // turn takes a batch of proposals, and what time has brought about, into the experiment, the journal and the world, in
 // this order.
 func (c *controller) turn(ctx context.Context, batch []*proposal, ticked bool) error {
-	now := c.env.now()
+	now := c.now()
 	millis := training.MillisOf(now)
 	results := make([]error, len(batch))
 	var broken error
@@ -759,8 +770,8 @@ func (c *controller) turn(ctx context.Context, batch []*proposal, ticked bool) e
 // was slow) executors first get the chance to be heard.
 func (c *controller) due(now time.Time) []*experiment.Entry {
 	millis := training.MillisOf(now)
-	if now.Sub(c.lastTick) > c.times.Lease/2 {
-		c.graceUntil = max(c.graceUntil, millis.Add(c.times.Lease))
+	if pause := now.Sub(c.lastTick); pause > c.times.Lease/2 { // it does not count
+		c.pausedTill = millis.Add(min(pause, c.times.Lease))
 	}
 	c.lastTick = now
 	var out []*experiment.Entry
@@ -773,10 +784,10 @@ func (c *controller) due(now time.Time) []*experiment.Entry {
 	}
 	return append(out, c.x.Due(millis, c.times.Lease, func(id string, slot int) training.Millis {
 		seen, ok := c.lastSeen[seat{id, slot}]
-		if !ok || millis < c.graceUntil {
-			return max(seen, c.graceUntil.Add(-c.times.Lease))
+		if !ok {
+			seen = c.graceUntil.Add(-c.times.Lease)
 		}
-		return seen
+		return max(seen, c.pausedTill.Add(-c.times.Lease))
 	})...)
 }
 

@@ -586,8 +586,8 @@ func TestCheckpointsAreInspectedBeforeTheyCount(t *testing.T) {
 		"not renamed":          {func(k *protocol.Commit) { k.URI += ".tmp" }, protocol.CodeBadRequest},
 		"no files":             {func(k *protocol.Commit) { k.Files = nil }, protocol.CodeBadRequest},
 		"file outside":         {func(k *protocol.Commit) { k.Files = []training.File{{Name: "../x"}} }, protocol.CodeBadRequest},
-		"missing":              {func(k *protocol.Commit) { k.URI = a.Dirs.Checkpoints + "/step-9" }, protocol.CodeIncomplete},
-		"other step":           {func(k *protocol.Commit) { k.Step = 2 }, protocol.CodeIncomplete},
+		"missing":              {func(k *protocol.Commit) { k.Step, k.URI = 9, a.Dirs.Checkpoints+"/step-9" }, protocol.CodeIncomplete},
+		"other step":           {func(k *protocol.Commit) { k.Step = 2 }, protocol.CodeBadRequest},
 		"other size":           {func(k *protocol.Commit) { k.Files = []training.File{{Name: "model.json", Size: 1}} }, protocol.CodeIncomplete},
 		"file not in manifest": {func(k *protocol.Commit) { k.Files = append(k.Files[:1:1], training.File{Name: "y"}) }, protocol.CodeIncomplete},
 	} {

@@ -17,7 +17,7 @@ func TestAGangFindsItselfAndStartsAgain(t *testing.T) {
 	var clock atomic.Int64
 	clock.Store(time.Now().UnixNano())
 	times := fast
-	times.Tick, times.Grace = time.Millisecond, gangLease
+	times.Tick, times.Grace = time.Millisecond, 24*time.Hour // that is for executors which a new controller has not heard of yet
 	r, rm, fs, c := manual(t, `{"project": "lab", "entry": "m:f", "metric": "acc", "distributed": {"framework": "torch", "workers": 2, "restarts": 1}, "stop_grace": "1s"}`, 2, times,
 		func(e *Env) { e.now = func() time.Time { return time.Unix(0, clock.Load()) } })
 	rm.mu.Lock()

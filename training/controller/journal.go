@@ -107,6 +107,9 @@ func (j *journal) read(ctx context.Context, apply func(*experiment.Entry) error)
 			return nil
 		}
 		e, err := experiment.DecodeEntry(text)
+		if newer, ok := errors.AsType[*experiment.UnknownKind](err); ok {
+			return fmt.Errorf("%s at offset %d: %w", j.path, j.size-int64(len(text)), newer)
+		}
 		if err != nil {
 			if len(bytes.TrimSpace(text)) > 0 {
 				j.log.Warn("skipping a torn line of the journal", "path", j.path, "offset", j.size-int64(len(text)), "err", err)

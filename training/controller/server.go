@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"path"
+	"slices"
 	"strconv"
 	"time"
 
@@ -244,8 +245,8 @@ func (c *controller) serveRegister(w http.ResponseWriter, r *http.Request, conta
 		return experiment.Refuse(400, protocol.CodeBadRequest, "the executor speaks protocol %d, the controller %d", body.Protocol, protocol.ProtocolVersion)
 	case body.ContainerID != container:
 		return experiment.Refuse(403, protocol.CodeForbidden, "the token belongs to %s, not to %s", container, body.ContainerID)
-	case body.Instance == "" || len(body.Instance) > 64 || len(body.Host) > 255 || len(body.GPUs) > 64:
-		return experiment.Refuse(400, protocol.CodeBadRequest, "an instance of 1 to 64 bytes, a host name of at most 255 and at most 64 GPUs are needed")
+	case body.Instance == "" || len(body.Instance) > 64 || len(body.Host) > 255 || len(body.GPUs) > 64 || slices.ContainsFunc(body.GPUs, func(id string) bool { return len(id) > 128 }):
+		return experiment.Refuse(400, protocol.CodeBadRequest, "an instance of 1 to 64 bytes, a host name of at most 255 and at most 64 GPUs, each of at most 128, are needed")
 	}
 	var out protocol.RegisteredExecutor
 	status := 200
@@ -301,8 +302,10 @@ func (c *controller) serveNext(w http.ResponseWriter, r *http.Request, container
 		if w := x.Executor(id); w == nil || w.Container != container {
 			return false, experiment.Refuse(404, protocol.CodeUnknownExecutor, "no executor %s in %s: register again", id, x.ID)
 		}
-		c.heard(id, slot)
-		out, _, err = x.Next(now, id, slot)
+		c.heard(id)
+		if out, _, err = x.Next(now, id, slot); err == nil { // it has that slot
+			c.heard(id, slot)
+		}
 		return out.Action == protocol.ActionWait, err
 	}, &out)
 }

@@ -46,7 +46,7 @@ func (x *Experiment) assign(a *assigned) error {
 		}
 		a.Trial, a.Attempt, a.Suggestion = t.ID, t.Attempt+1, &s
 		t.Budget, t.Last = training.Budget{To: s.Budget, Unit: training.Epoch}, s.Last
-		t.Source = s.Source
+		t.Source, t.Label = s.Source, s.Label
 		if s.Promotion {
 			if s.Params != nil {
 				t.Params = s.Params
@@ -133,22 +133,44 @@ func (x *Experiment) checkpoint(t *trial) *training.Checkpoint {
 
 // suggestion is what the optimizer suggests now; one that was written down is adopted.
 func (x *Experiment) suggestion(old *search.Suggestion) (search.Suggestion, error) {
-	if old != nil && old.Params == nil && !old.Promotion {
-		old.Params = training.Params{} // JSON has none of it
+	whole := func(s search.Suggestion) search.Suggestion {
+		if s.Params == nil && !s.Promotion {
+			s.Params = training.Params{} // JSON has none of it
+		}
+		return s
 	}
 	if old != nil && !x.Compare {
-		x.optimizer.Adopt(*old)
-		return *old, nil
+		s := whole(*old)
+		x.optimizer.Adopt(s)
+		return s, nil
 	}
 	s, verdict := x.optimizer.Next()
-	switch {
-	case verdict != search.Suggest:
+	if verdict != search.Suggest {
 		return s, fmt.Errorf("the optimizer suggests nothing")
-	case old != nil && (s.Trial != old.Trial || s.Budget != old.Budget || s.Params.Key() != old.Params.Key()):
-		return s, fmt.Errorf("the optimizer suggests trial %v to epoch %d with %s where it suggested %v to %d with %s",
-			s.Trial, s.Budget, s.Params.Key(), old.Trial, old.Budget, old.Params.Key())
+	}
+	s = whole(s)
+	if old != nil && told(s) != told(whole(*old)) {
+		return s, fmt.Errorf("the optimizer suggests %s where it suggested %s", told(s), told(whole(*old)))
 	}
 	return s, nil
+}
+
+// told is all of a suggestion but its label, for people and to be compared.
+func told(s search.Suggestion) string {
+	what := fmt.Sprintf("trial %v to epoch %d", s.Trial, s.Budget)
+	if s.Params != nil {
+		what += " with " + s.Params.Key()
+	}
+	if s.Last {
+		what += ", its last"
+	}
+	if s.Promotion {
+		what += ", promoted"
+	}
+	if s.Source != nil {
+		what += fmt.Sprintf(", from trial %v at step %d", s.Source.Trial, s.Source.Step)
+	}
+	return what
 }
 
 // reported takes new events of the attempt that runs.

@@ -241,11 +241,25 @@ func (e *Entry) Encode() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// DecodeEntry reads a line. A line that is not a whole entry is an error: it was cut by a crash or damaged.
+// UnknownKind is an entry that a newer program has written: what it did to the experiment is not known here.
+type UnknownKind struct {
+	N    int64
+	Kind string
+}
+
+func (e *UnknownKind) Error() string {
+	return fmt.Sprintf("entry %d is of kind %.100q, which this program does not know: a newer one has written it", e.N, e.Kind)
+}
+
+// DecodeEntry reads a line. A line that is not a whole entry is an error: it was cut by a crash or damaged, or it is an
+// *UnknownKind.
 func DecodeEntry(line []byte) (*Entry, error) {
 	var e Entry
 	if err := json.Unmarshal(line, &e); err != nil {
 		return nil, err
+	}
+	if e.What() == "" && e.Kind != "" && e.N > 0 {
+		return nil, &UnknownKind{e.N, e.Kind}
 	}
 	if e.Kind != e.What() || e.Kind == "" {
 		return nil, fmt.Errorf("entry %d of kind %q has the content of %q", e.N, e.Kind, e.What())

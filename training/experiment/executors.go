@@ -130,7 +130,7 @@ func (x *Experiment) expire(e *expired) {
 		x.fail(t, err, nil)
 		return
 	case training.CodeNoReport:
-		err.Message = fmt.Sprintf("nothing was reported for %s", x.Spec.ReportTimeout.D())
+		err.Message = fmt.Sprintf("nothing was reported for %s", x.silence(t))
 		err.Remedy = "call reporter.broadcast each epoch, or raise report_timeout"
 	default:
 		err.Message = fmt.Sprintf("the trial took longer than %s", x.Spec.TrialTimeout.D())

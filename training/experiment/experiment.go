@@ -78,6 +78,7 @@ type trial struct {
 	ID         training.TrialID           `json:"id"`
 	State      training.State             `json:"state"`
 	Params     training.Params            `json:"params"`
+	Label      string                     `json:"label,omitempty"` // of its last suggestion
 	Attempt    int                        `json:"attempt"`
 	Failures   int                        `json:"failures,omitempty"`
 	FailedOn   []string                   `json:"failed_on,omitempty"` // nodes on which the function failed
@@ -488,6 +489,7 @@ func (x *Experiment) end(as, reason string) {
 	x.logf("the experiment ends, %s: %s", as, reason)
 	for _, t := range x.Trials {
 		switch {
+		case t.State.Held() && t.chief().Done != "": // its result is there, and its time to end runs
 		case t.State.Held() && t.Stopping == nil:
 			t.Stopping = &stopping{Op: protocol.OpStop, State: training.Stopped, Reason: x.stopReason(), Since: x.Now, End: true}
 			x.touch(t)
@@ -552,12 +554,12 @@ func (x *Experiment) settle() {
 		return
 	}
 	if x.Held > 0 || len(x.Queue) > 0 {
-		x.out.Wake = x.out.Wake || len(x.Queue) > 0 || x.Outlook() > 0
+		x.out.Wake = x.out.Wake || (len(x.Queue) > 0 || x.Outlook() > 0) && x.startable()
 		return
 	}
 	if x.Ending == "" {
 		if x.Outlook() > 0 || x.N < 2 || x.Open() {
-			x.out.Wake = true
+			x.out.Wake = x.out.Wake || x.Open() || x.startable()
 			return
 		}
 		for _, t := range x.Trials {

@@ -124,7 +124,7 @@ func TestGangsCannotBlockEachOther(t *testing.T) {
 				propose(e, nil)
 			case choice < 6:
 				at := m.Seq + 100*int64(tr.Attempt)
-				_, e, err := x.Commit(now, w.Container, tr.ID, tr.Attempt, protocol.Commit{Rank: rank, Step: at, URI: fmt.Sprintf("%s/step-%d-%d", x.Directories(tr, 0).Checkpoints, at, x.N), Files: []training.File{{Name: "m"}}})
+				_, e, err := x.Commit(now, w.Container, tr.ID, tr.Attempt, protocol.Commit{Rank: rank, Step: at, URI: fmt.Sprintf("%s/step-%d", x.Directories(tr, 0).Checkpoints, at), Files: []training.File{{Name: "m"}}})
 				refused(err)
 				propose(e, nil)
 			default:

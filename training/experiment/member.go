@@ -149,6 +149,20 @@ func (x *Experiment) gang(now training.Millis) (seats []seat, ok bool) {
 	return seats, true
 }
 
+// startable says whether there are executors enough for a gang. Until then those that wait are not woken: each would count all others, at
+// each entry.
+func (x *Experiment) startable() bool {
+	d := x.Spec.Distributed
+	if d == nil {
+		return true
+	}
+	train, serve, _ := x.idle()
+	if x.separate() {
+		return len(train) >= d.MinWorkers && len(serve) >= d.Servers()
+	}
+	return len(train) >= d.MinWorkers+d.Servers()
+}
+
 // idle lists the executors that a gang could have, those that train and those that serve, and when the last one of the former came.
 func (x *Experiment) idle() (train, serve []*Executor, last training.Millis) {
 	for _, w := range x.Executors {

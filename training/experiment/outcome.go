@@ -139,6 +139,11 @@ func (x *Experiment) reach(t *trial, v float64, reason string) {
 	t.Reason, t.Ended, t.Stopping = reason, x.Now, nil
 	x.observe(t, search.Finished, v)
 	x.logf("%v/%d pauses after %d epochs with %s %.6g", t.ID, t.Attempt, t.Curve.Len(), x.Spec.Metric, v)
+	if x.Closing() { // as what was paused when the end began
+		t.Cut = t.State
+		x.conclude(t, training.Stopped, x.stopReason())
+		return
+	}
 	x.touch(t)
 }
 

@@ -41,10 +41,22 @@ func (x *Experiment) Propose(now training.Millis, e *Entry) (*Entry, error) {
 	return e, nil
 }
 
+// maxRegistrations bounds the executors that one container may have had: each stays in the state.
+const maxRegistrations = 100
+
 // Register takes in an executor, which serves or trains. fresh is false for one that re-attached.
 func (x *Experiment) Register(now training.Millis, r protocol.RegisterExecutor, node string, serves bool) (w *Executor, fresh bool, e *Entry, err error) {
 	if w := x.InContainer(r.ContainerID); w != nil && w.Instance == r.Instance {
 		return w, false, nil, nil // if it was given up meanwhile, it learns so from next
+	}
+	n := 0
+	for _, w := range x.Executors {
+		if w.Container == r.ContainerID {
+			n++
+		}
+	}
+	if n >= maxRegistrations {
+		return nil, false, nil, Refuse(403, protocol.CodeForbidden, "%d executors have been in container %s; it gets no more", n, r.ContainerID)
 	}
 	e, err = x.Propose(now, &Entry{Registered: &registered{Container: r.ContainerID, Instance: r.Instance, Node: node, Host: r.Host, GPUs: r.GPUs, Serves: serves}})
 	return x.InContainer(r.ContainerID), true, e, err
@@ -261,9 +273,8 @@ func (x *Experiment) CheckCommit(container string, id training.TrialID, attempt 
 		return nil, err
 	}
 	dir := x.Directories(t, c.Rank).Checkpoints
-	switch {
-	case c.URI != path.Clean(c.URI) || path.Dir(c.URI) != dir || strings.HasSuffix(c.URI, ".tmp"):
-		return nil, Refuse(400, protocol.CodeBadRequest, "a checkpoint of trial %v/%d lies directly in %s, not at %q", id, attempt, dir, c.URI)
+	if want := path.Join(dir, fmt.Sprintf("step-%d", c.Step)); c.URI != want { // a name that was used before may be about to be removed
+		return nil, Refuse(400, protocol.CodeBadRequest, "the checkpoint of step %d of trial %v/%d is %s, not %.300q", c.Step, id, attempt, want, c.URI)
 	}
 	if err := checkpoint.CheckFiles(c.Files); err != nil {
 		return nil, Refuse(400, protocol.CodeBadRequest, "%v", err)
@@ -343,7 +354,8 @@ func (x *Experiment) Final(now training.Millis, container string, id training.Tr
 		f.Error = new(*f.Error)
 		f.Error.Traceback = Middle(f.Error.Traceback, protocol.MaxErrorText)
 		f.Error.Message = Middle(strings.Join(strings.Fields(f.Error.Message), " "), 1000)
-		f.Error.Type = cmp.Or(f.Error.Type, training.CodeProcessDied)
+		f.Error.Type = Middle(cmp.Or(f.Error.Type, training.CodeProcessDied), 200)
+		f.Error.Remedy = Middle(f.Error.Remedy, 1000)
 	}
 	f.Next, f.Slot = false, 0 // what it asks for is an entry of its own
 	if f.Rank > 0 {
@@ -410,7 +422,7 @@ func (x *Experiment) Due(now training.Millis, lease time.Duration, heard func(ex
 			}
 		}
 	}
-	if d := x.Spec.Distributed; d != nil && x.Held == 0 && x.Wanted(false) > 0 {
+	if d := x.Spec.Distributed; d != nil && x.Held == 0 && x.Wanted(false) > 0 && !x.startable() {
 		// Others may hold what is missing, and wait for these.
 		if train, serve, last := x.idle(); len(train) > 0 && now > last.Add(regroup) {
 			for _, w := range slices.Concat(train, serve) {
@@ -419,6 +431,18 @@ func (x *Experiment) Due(now training.Millis, lease time.Duration, heard func(ex
 		}
 	}
 	return out
+}
+
+// firstReport is what an attempt has at least until its first report: its process starts, imports and reads data.
+const firstReport = 10 * time.Minute
+
+// silence is how long an attempt may report nothing, 0: for ever.
+func (x *Experiment) silence(t *trial) time.Duration {
+	d := x.Spec.ReportTimeout.D()
+	if d > 0 && t.State == training.Scheduled {
+		return max(d, firstReport)
+	}
+	return d
 }
 
 // dueTrial is what time has brought about for an attempt that an executor has.
@@ -439,7 +463,7 @@ func (x *Experiment) dueTrial(now training.Millis, lease time.Duration, w *Execu
 		if d := x.Spec.TrialTimeout.D(); d > 0 && now > t.Assigned.Add(d) {
 			return expire(training.CodeTimeout)
 		}
-		if d := x.Spec.ReportTimeout.D(); d > 0 && now > t.Heard.Add(d) {
+		if d := x.silence(t); d > 0 && now > t.Heard.Add(d) {
 			return expire(training.CodeNoReport)
 		}
 	}

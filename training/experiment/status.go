@@ -15,7 +15,7 @@ import (
 
 func (x *Experiment) Row(t *trial, curve bool) protocol.TrialStatus {
 	r := protocol.TrialStatus{
-		Trial: t.ID, State: t.State, Params: t.Params, Attempt: t.Attempt, Failures: t.Failures, Epochs: t.Curve.Len(),
+		Trial: t.ID, State: t.State, Params: t.Params, Label: t.Label, Attempt: t.Attempt, Failures: t.Failures, Epochs: t.Curve.Len(),
 		Metric: t.Metric, Budget: t.Budget, Promoted: t.Promotions, Resumed: t.Resumed, Executor: t.executor(),
 		Reason: t.Reason, Error: t.Error, Dir: path.Join(x.Directory, t.ID.String()), Started: t.Started, Ended: t.Ended,
 	}

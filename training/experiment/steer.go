@@ -76,15 +76,12 @@ func (x *Experiment) Asked() (n int, next training.TrialID) {
 		train, serve, _ := x.idle()
 		workers := d.Workers
 		if x.separate() {
-			n = len(train) / workers
-			if d.Servers() > 0 {
-				n = min(n, len(serve)/d.Servers())
-			}
+			n = min(len(train)/workers, len(serve)/d.Servers())
 		} else {
 			n = len(train) / (workers + d.Servers())
-			if n == 0 && len(train) >= d.MinWorkers+d.Servers() {
-				n = 1
-			}
+		}
+		if n == 0 && x.startable() { // with fewer workers
+			n = 1
 		}
 	} else {
 		for _, w := range x.Executors {
@@ -124,7 +121,7 @@ func (x *Experiment) Suggest(now training.Millis, s Suggested) error {
 // Decide ends a trial that runs, if it is still at that attempt (0: at any).
 func (x *Experiment) Decide(now training.Millis, d Decided) error {
 	t := x.Trial(d.Trial)
-	if t == nil || !t.State.Held() || t.Stopping != nil || d.Attempt != 0 && t.Attempt != d.Attempt {
+	if t == nil || !t.State.Held() || t.Stopping != nil || t.chief().Done != "" || d.Attempt != 0 && t.Attempt != d.Attempt {
 		return nil
 	}
 	d.Attempt, d.Op = t.Attempt, protocol.OpStop

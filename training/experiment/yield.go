@@ -115,12 +115,13 @@ func (x *Experiment) yielded(t *trial, reason string) {
 	}
 }
 
-// pinned are the checkpoints of other trials that attempts which run began from: they may still be reading them.
+// pinned are the checkpoints that attempts which run may still be reading: those of other trials from which they began, and of gangs
+// also their own. The chief may be beyond it before the last member has read it.
 func (x *Experiment) pinned() map[string]bool {
 	out := map[string]bool{}
 	for _, w := range x.Executors {
 		for _, id := range w.Slots {
-			if t := x.Trial(id); t != nil && t.Borrowed != 0 {
+			if t := x.Trial(id); t != nil && t.Resume != nil && (t.Borrowed != 0 || len(t.Members) > 1) {
 				out[t.Resume.URI] = true
 			}
 		}
@@ -128,9 +129,12 @@ func (x *Experiment) pinned() map[string]bool {
 	return out
 }
 
-// unpin drops what was kept of another trial for an attempt that has ended.
+// unpin drops what was kept for an attempt that has ended.
 func (x *Experiment) unpin(t *trial) {
 	if t.Borrowed == 0 {
+		if t.Resume != nil && len(t.Members) > 1 {
+			x.retain(t)
+		}
 		return
 	}
 	from := x.Trial(t.Borrowed)

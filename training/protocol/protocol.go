@@ -350,6 +350,7 @@ type TrialStatus struct {
 	Trial    training.TrialID     `json:"trial"`
 	State    training.State       `json:"state"`
 	Params   training.Params      `json:"params"`
+	Label    string               `json:"label,omitempty"` // where the search has its last suggestion from, for people
 	Attempt  int                  `json:"attempt"`
 	Failures int                  `json:"failures,omitempty"`
 	Epochs   int                  `json:"epochs"`

@@ -59,6 +59,9 @@ func CheckAddress(s training.GangShape, m Member) error {
 	return nil
 }
 
+// maxVariable is what Linux takes for one variable of an environment, in bytes (MAX_ARG_STRLEN without the end).
+const maxVariable = 128<<10 - 1
+
 // Plan is the environment and the files of one member's process. members are all of the gang by rank, each with its address. Every
 // framework gets HOPS_RANK, HOPS_WORLD_SIZE, HOPS_ROLE, HOPS_ROLE_INDEX, HOPS_LOCAL_RANK, HOPS_LOCAL_WORLD_SIZE,
 // HOPS_FRAMEWORK, HOPS_GENERATION and HOPS_MEMBERS (JSON). The error lists what is wrong with the members.
@@ -99,6 +102,11 @@ func Plan(s training.GangShape, members []Member, rank int, o Options) (env, fil
 		env["HOPS_HOSTFILE"] = TrialDir + "/hostfile"
 		env["OMPI_MCA_orte_default_hostfile"] = TrialDir + "/hostfile"
 		env["PRTE_MCA_prte_default_hostfile"] = TrialDir + "/hostfile"
+	}
+	for _, name := range []string{"HOPS_MEMBERS", "TF_CONFIG"} { // the others do not grow with the gang
+		if n := len(name) + len("=") + len(env[name]); n > maxVariable {
+			return nil, nil, fmt.Errorf("%s of %d members has %d bytes, a process takes %d: the names of the hosts are too long", name, len(members), n, maxVariable)
+		}
 	}
 	return env, files, nil
 }

@@ -26,6 +26,10 @@ func newExternal(s *training.Spec) *External {
 // Check says what is wrong with suggestions. paused says whether a trial waits to go on.
 func (x *External) Check(list []Suggestion, space training.Space, paused func(training.TrialID) bool) error {
 	next := x.issued + 1
+	waits := map[training.TrialID]bool{}
+	for _, q := range x.queue {
+		waits[q.Trial] = true
+	}
 	for i, s := range list {
 		promoted := int(s.Trial) <= x.issued
 		switch {
@@ -33,13 +37,14 @@ func (x *External) Check(list []Suggestion, space training.Space, paused func(tr
 			return fmt.Errorf("suggestion %d: it was said that there are no more", i)
 		case s.Trial < 1 || !promoted && int(s.Trial) != next:
 			return fmt.Errorf("suggestion %d is of trial %v; the next new one is %v", i, s.Trial, training.TrialID(next))
-		case promoted && (!paused(s.Trial) || slices.ContainsFunc(append(slices.Clone(x.queue), list[:i]...), func(q Suggestion) bool { return q.Trial == s.Trial })):
+		case promoted && (!paused(s.Trial) || waits[s.Trial]):
 			return fmt.Errorf("suggestion %d: trial %v is not paused", i, s.Trial)
 		case s.Budget < 0:
 			return fmt.Errorf("suggestion %d: budget %d is negative", i, s.Budget)
 		case next > training.MaxTrials:
 			return fmt.Errorf("suggestion %d is beyond %d trials", i, training.MaxTrials)
 		}
+		waits[s.Trial] = true
 		if !promoted {
 			next++
 		}

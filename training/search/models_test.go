@@ -33,7 +33,8 @@ func mixed(p training.Params) float64 {
 	gamma, _ := p["gamma"].Float()
 	n, _ := p["n"].Float()
 	batch, _ := p["batch"].Float()
-	sum := math.Pow(math.Log10(c)-1, 2) + math.Pow(math.Log10(gamma)+2, 2) + (n-5)*(n-5)/5 + math.Abs(math.Log2(batch)-6)/4
+	c, gamma = math.Log10(c)-1, math.Log10(gamma)+2
+	sum := c*c + gamma*gamma + (n-5)*(n-5)/5 + math.Abs(math.Log2(batch)-6)/4
 	if p["kernel"].String() != "rbf" {
 		sum += 0.5
 	}

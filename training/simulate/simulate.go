@@ -238,7 +238,7 @@ func (r *run) step(w *worker, i int) error {
 		return nil
 	}
 	if !r.Scratch {
-		c := protocol.Commit{Step: int64(j.epoch), URI: path.Join(a.Dirs.Checkpoints, fmt.Sprint(j.epoch)), Files: []training.File{{Name: "state", Size: 1}}}
+		c := protocol.Commit{Step: int64(j.epoch), URI: path.Join(a.Dirs.Checkpoints, fmt.Sprintf("step-%d", j.epoch)), Files: []training.File{{Name: "state", Size: 1}}}
 		_, e, err := r.x.Commit(r.millis(), w.container, a.Trial, a.Attempt, c)
 		if err := r.noted(e, err); err != nil {
 			return err

@@ -17,7 +17,8 @@ def raises(x):
     raise KeyError("a column that is not there")
 
 
-def never_reports(x):
+def falls_silent(x, reporter):
+    reporter.broadcast(1.0, 1)
     time.sleep(600)
 
 
@@ -99,8 +100,8 @@ class Model:
 
 CASES = {
     "raises": lambda: fails(["FAILED", "KeyError", "a column that is not there", "log: /Projects/failures/"], one, raises),
-    "never_reports": lambda: fails(["ReportTimeout", "nothing was reported for 1s", "raise report_timeout"], one, never_reports,
-                                   report_timeout="1s", stop_grace="100ms"),
+    "falls_silent": lambda: fails(["ReportTimeout", "nothing was reported for 1s", "raise report_timeout"], one, falls_silent,
+                                  report_timeout="1s", stop_grace="100ms"),
     "wants_more": lambda: fails(["y"], one, wants_more),
     "closure": lambda: fails(["'outside'"], one, closure(), kind=Exception),
     "lambda": lambda: fails(["lambda"], one, lambda x: x, kind=Exception),
