@@ -212,6 +212,20 @@ class Saving(CheckpointCase):
         with self.assertRaisesRegex(ValueError, "NaN"):
             checkpoint.save(b"", 5, metric=float("nan"))
 
+    def test_what_all_ranks_read_is_the_same(self):
+        before = {"step": 1, "uri": "/e/0007/checkpoints/1/step-1"}
+        for rank in (0, 1):
+            trial = self.begin(committed=[before])
+            trial.gang, trial.rank = {"rank": rank}, rank
+            self.assertEqual(checkpoint._same_everywhere(None), before["uri"])
+            checkpoint.save(self.model(), 2)
+            self.assertEqual(checkpoint._same_everywhere("hdfs://n/e/step-2"), "/e/step-2")
+            with self.assertRaisesRegex(checkpoint.CheckpointError, "no checkpoint of step 3; there are those of 1.*" + ("rank 1 does not know" if rank else "2$")):
+                checkpoint.load(3)
+            if rank == 0:
+                with self.assertRaisesRegex(checkpoint.CheckpointError, "the other ranks would read an older one"):
+                    checkpoint._same_everywhere(None)
+
     def test_restore_names_checkpoint_trial_and_remedy(self):
         class Model:
             def state_dict(self):

@@ -17,7 +17,7 @@ ROLES = ("chief", "worker")
 class Gang(harness.ExecutorCase):
     FUNCTIONS = """
 import json, os, signal, socket, time
-from hops import checkpoint, dist
+from hops import _run, checkpoint, dist
 
 def meets(lr, reporter):
     # The members talk at the ports that were reserved for them.
@@ -56,6 +56,19 @@ def dies_once(lr, reporter):
             open(os.environ["HOPS_WORK_DIR"] + "/saved", "w").close()
             time.sleep(600)  # as in a collective whose other side is gone
     return float(step)
+
+def saves(lr, reporter):
+    # All call it; the chief does it. What it saved the others find where it says.
+    ctx, saved = dist.context(), os.environ["HOPS_WORK_DIR"] + "/saved"
+    first, second = checkpoint.save({"step": 1}, 1), checkpoint.save({"step": 2}, 2, wait=False).wait()
+    if ctx.is_chief:
+        _run.current().fs.create("/e/0007/checkpoints/1/step-3.tmp/part", b"x")
+    third = checkpoint.commit_dir(3)
+    if ctx.is_chief:
+        open(saved, "w").close()
+    while not os.path.exists(saved):
+        time.sleep(0.01)
+    print([first, second, third], checkpoint.latest(), checkpoint.load("/e/0007/checkpoints/1/step-2"))
 
 def waits(lr, reporter):
     ctx = dist.context()
@@ -123,6 +136,14 @@ def chief_only(lr):
         saved = [s for a, r, s, _ in c.reports if a == 2 and r == 0]
         self.assertEqual(saved[0], max(m["step"] for _, m in c.checkpoints if m["uri"].startswith("/e/0007/checkpoints/1") and m["step"] < saved[0]) + 1)
         self.assertEqual(saved[-1], 5)
+
+    def test_the_chief_saves_for_all(self):
+        c, hdfs, _ = self.gang("saves")
+        self.assertEqual({who: m["status"] for who, m in c.finals}, {(1, 0): "COMPLETED", (1, 1): "COMPLETED"}, hdfs.files)
+        self.assertEqual([(m.get("rank", 0), m["step"]) for _, m in c.checkpoints], [(0, 1), (0, 2), (0, 3)])
+        paths = ["/e/0007/checkpoints/1/step-%d" % n for n in (1, 2, 3)]
+        self.assertEqual(hdfs.files["/e/0007/output.1.rank-0.log"].decode(), "%s %s (2, {'step': 2})\n" % (paths, (3, paths[2])))
+        self.assertEqual(hdfs.files["/e/0007/output.1.rank-1.log"].decode(), "[None, None, None] None (2, {'step': 2})\n")
 
     def test_the_cause_is_told_before_its_consequence(self):
         c, _, _ = self.gang("noticed", setup={"report_ms": 1000})
