@@ -64,7 +64,7 @@ def export(model_path, model_name, model_version=None, overwrite=False, metrics=
             if overwrite and model_version:
                 fs.delete(target, recursive=True)
             try:
-                fs._simple("PUT", fresh, "RENAME", destination=target, renameoptions="NONE")
+                fs.rename(fresh, target, options="NONE")
                 return {**about, "path": target}
             except FileExistsError:
                 if model_version:
