@@ -55,12 +55,14 @@ def prepare(setup):
     if setup.get("code_dir"):
         sys.path.insert(0, setup["code_dir"])
     sys.path.insert(0, os.getcwd())
+    # A script that reads its arguments when it is imported gets none, instead of this process's.
+    module, _, name = setup["entry"].partition(":")
+    sys.argv = [os.path.join(setup.get("code_dir") or os.getcwd(), module.replace(".", os.sep) + ".py")]
     _run.importing = True
     try:
         dist.warm(setup.get("framework"))
-        for name in setup.get("preload") or []:
-            _import(name)
-        module, _, name = setup["entry"].partition(":")
+        for preloaded in setup.get("preload") or []:
+            _import(preloaded)
         if name == SCRIPT:
             pass  # it does its work when it is run
         elif module == "cloudpickle":  # unpickled inside the trial's process only

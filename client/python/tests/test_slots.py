@@ -116,6 +116,26 @@ def deaf(lr, reporter):
         self.assertEqual([m["accuracy"] for _, _, m in c.reports], [1.0, 1.0])
 
 
+class Arguments(harness.ExecutorCase):
+    FUNCTIONS = """
+import argparse, sys
+parser = argparse.ArgumentParser()
+parser.add_argument("--epochs", type=int, default=3)
+given = parser.parse_args()
+
+def train(lr):
+    print(sys.argv[0].endswith("/code/study.py"), sys.argv[1:], given.epochs)
+    return lr
+"""
+
+    def test_a_module_that_reads_arguments_gets_none(self):
+        for mode in ("fork", "spawn", "inproc"):
+            with self.subTest(mode):
+                c, hdfs, _ = self.run_executor("train", mode, setup={"code_dir": "code"})
+                self.assertEqual([m["status"] for _, m in c.finals], ["COMPLETED"], c.finals)
+                self.assertEqual(hdfs.files["/e/0007/output.log"], b"True [] 3\n")
+
+
 class Scripts(harness.ExecutorCase):
     FUNCTIONS = """
 import sys
