@@ -135,7 +135,8 @@ def run_and_exit(sock, output, problem):
 
 
 def run_here(sock, output, problem):
-    """Run a trial in this process, which runs others after it: standard output, environment and directory are as before then."""
+    """Run a trial in this process, which runs others after it: standard output, environment and directory are as before then. False: no
+    other trial may follow. Frameworks form one group a process, and that of a gang is over with its attempt."""
     kept = [os.dup(1), os.dup(2)]
     environment = dict(os.environ)
     try:
@@ -156,10 +157,12 @@ def run_here(sock, output, problem):
             os.dup2(old, number)
             os.close(old)
         sock.close()
+        alone = _run._current is None or not _run._current.gang
         _run.set_current(None)
         for name in set(os.environ) - set(environment):
             del os.environ[name]
         os.environ.update(environment)
+    return alone
 
 
 def run(sock, problem):

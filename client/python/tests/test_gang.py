@@ -76,6 +76,15 @@ def waits(lr, reporter):
         reporter.broadcast(float(step), step)
         time.sleep(0.01)
 
+calls = []
+
+def anew(lr):
+    calls.append(1)
+    print("call", len(calls))
+    if dist.context().generation == 1:
+        raise RuntimeError("once")
+    return 1.0
+
 def breaks(lr, reporter):
     # The chief leaves when it is told to stop, and what the worker waits for breaks.
     ctx = dist.context()
@@ -148,6 +157,12 @@ def chief_only(lr):
     def test_the_cause_is_told_before_its_consequence(self):
         c, _, _ = self.gang("noticed", setup={"report_ms": 1000})
         self.assertEqual([(who, m["error"]["type"]) for who, m in c.finals if who[0] == 1], [((1, 1), "ProcessDied")])
+
+    def test_a_process_is_in_one_gang(self):
+        c, hdfs, _ = self.gang("anew", "inproc")
+        self.assertEqual({who: m["status"] for who, m in c.finals if who[0] == 2}, {(2, 0): "COMPLETED", (2, 1): "COMPLETED"})
+        for rank in (0, 1):
+            self.assertEqual(hdfs.files["/e/0007/output.2.rank-%d.log" % rank], b"call 1\n")
 
     def test_a_stop_ends_all(self):
         c, _, _ = self.gang("waits", stop_at=3)
