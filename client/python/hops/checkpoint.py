@@ -31,6 +31,8 @@ MIN_BLOB = 64 << 10
 MIN_SEARCH = 1 << 20
 # Files that are written or read at a time.
 WORKERS = 3
+# Files of one checkpoint; as in training/checkpoint/manifest.go.
+MAX_FILES = 1000
 # Bytes that are read at a time.
 RANGE = 16 << 20
 
@@ -138,6 +140,7 @@ def save(obj=None, step=None, metric=None, wait=True, format=None, path=None):
     plan = _Plan(state, step, metric)
     try:
         plan.take(obj, format, path)
+        _check_count(plan.files)
         if not wait:
             plan.hold()
     except BaseException:
@@ -377,6 +380,11 @@ class _Whole:
         return iter(_stream.Buffers(self._shard.buffers()))
 
 
+def _check_count(files):
+    if len(files) > MAX_FILES:
+        raise ValueError("a checkpoint has at most %d files, and these are %d: put them into one, as an archive" % (MAX_FILES, len(files)))
+
+
 def _check_name(name):
     parts = name.split("/")
     if name == MANIFEST or any(p in ("", ".", "..") or len(p.encode("utf-8")) > 255 or re.search("[:\0\n]", p) for p in parts):
@@ -478,6 +486,8 @@ def commit_dir(step, metric=None):
         names = sorted(_names_below(trial.fs, temporary, ""))
         if not names:
             raise CheckpointError("there is no file in %s: nothing was written for step %d" % (temporary, step))
+
+        _check_count(names)
 
         def one(found):
             name, size = found

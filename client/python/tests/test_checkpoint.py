@@ -226,6 +226,11 @@ class Saving(CheckpointCase):
                 with self.assertRaisesRegex(checkpoint.CheckpointError, "the other ranks would read an older one"):
                     checkpoint._same_everywhere(None)
 
+    def test_there_are_not_too_many_files(self):
+        with self.assertRaisesRegex(ValueError, "at most 1000 files, and these are 1001"):
+            checkpoint.save({"f%d" % i: b"" for i in range(1001)}, 1)
+        self.assertEqual(self.tree.writes, [])
+
     def test_restore_names_checkpoint_trial_and_remedy(self):
         class Model:
             def state_dict(self):
