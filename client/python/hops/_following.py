@@ -74,7 +74,9 @@ class Following:
         if description:
             spec["description"] = description
         # Places of the specification that hold objects.
-        holders = [spec[k] for k in ("optimizer", "early_stop") if "object" in spec.get(k, {})]
+        places = [k for k in ("optimizer", "early_stop") if "object" in spec.get(k, {})]
+        spec.update((k, dict(spec[k])) for k in places)  # the caller's stay as they are
+        holders = [spec[k] for k in places]
         packed = _code.pack_all(fn, [h["object"] for h in holders], spec.pop("extra_files", None))
         for holder, (entry, arguments) in zip(holders, packed.entries):
             del holder["object"]

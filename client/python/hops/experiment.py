@@ -42,7 +42,7 @@ def launch(train_fn=None, args_dict=None, name="no-name", local_logdir=False, de
         if len(set(lengths.values())) != 1 or not all(lengths.values()):
             raise ValueError("the lists of args_dict have different lengths: %s. launch runs the first values of all, then the second ones, and so on; "
                              "for every combination: experiment.grid_search(train_fn, args_dict), or launch(train_fn, util.grid_params(args_dict))" % lengths)
-        spec["configurations"] = [dict(zip(args_dict, row)) for row in zip(*args_dict.values())]
+        spec["configurations"] = [dict(zip(args_dict, row)) for row in zip(*(_values(args_dict, k) for k in args_dict))]
         spec["kind"] = "PARALLEL_EXPERIMENTS"
     result = _run(fn, spec, name, description, local_logdir, versioned_resources, options)
     if result is None or args_dict and len(spec["configurations"]) > 1:
@@ -160,9 +160,12 @@ def begin(name="no-name", local_logdir=False, versioned_resources=None, descript
 
 def end(metric=None):
     """End what begin() began, with its metric. Returns the directory. A program that ends without it leaves the state KILLED."""
-    directory = _driver.end(metric)
-    _running.release()
-    return directory
+    begun = _driver.begun()
+    try:
+        return _driver.end(metric)
+    finally:
+        if begun and not _driver.begun():
+            _running.release()
 
 
 def search(train_fn, spec, name="no-name", description=None, **options):
@@ -183,7 +186,7 @@ def _values(lists, key):
     values = lists[key]
     if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):
         raise ValueError("%s is %r, not a list of values" % (key, values))
-    return list(values)
+    return [_jobs._number(v) if hasattr(v, "item") else v for v in values]  # of an array they are numpy's
 
 
 def _boundaries(boundary_dict, texts=False):

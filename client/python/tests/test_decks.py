@@ -170,6 +170,48 @@ print("RETURNED", fn(**_trial.bind(fn, _run.current(), setup["arguments"])))
         self.assertEqual(spec["optimizer"], {"type": "external", "entry": "__hops_main__:Mine", "arguments": {"step": 3}})
         self.assertEqual(spec["early_stop"], {"policy": "external", "entry": "__hops_main__:Rule", "es_min": 10, "interval": 1})
 
+    def test_numbers_of_numpy(self):
+        [spec] = self.send("""
+            from hops import experiment
+            class Scalar:  # as of numpy
+                def __init__(self, value): self.value = value
+                def item(self): return self.value
+            def train(a):
+                return a
+            try:
+                experiment.grid_search(train, {"a": [1]}, arguments={"far": {1, 2}}, quiet=True, detach=True)
+            except experiment._jobs.JobError as e:
+                assert "it holds set {1, 2}; numbers, text" in str(e), e
+            experiment.grid_search(train, {"a": [Scalar(3), Scalar("x")]}, arguments={"rate": Scalar(0.5)}, quiet=True, detach=True)
+            """)
+        self.assertEqual((spec["space"]["a"]["values"], spec["arguments"]), ([3, "x"], {"rate": 0.5}))
+
+    def test_whose_python(self):
+        script = """
+            from hops import experiment
+            def train(a):
+                return a
+            common = dict(quiet=True, detach=True)
+            experiment.grid_search(train, {"a": [1]}, %s**common)
+            """
+        with mock.patch.dict(os.environ, {"HOPS_PYTHON": "/venvs/torch"}):
+            self.assertEqual([self.send(script % more)[0]["python"] for more in ("", 'python="/venvs/mine", ')], ["/venvs/torch", "/venvs/mine"])
+
+    def test_what_the_caller_has_stays_as_it_is(self):
+        [first, second] = self.send("""
+            import sys
+            from hops import experiment
+            from maggy.optimizer import AbstractOptimizer
+            class Mine(AbstractOptimizer):
+                pass
+            def train(a):
+                return a
+            spec = {"optimizer": {"type": "external", "object": Mine}}
+            for _ in range(2):
+                experiment.search(train, spec, quiet=True, detach=True)
+            """)
+        self.assertEqual(first["optimizer"], second["optimizer"])
+
     def test_gangs(self):
         specs = self.send("""
             from hops import experiment
@@ -276,6 +318,21 @@ class Refused(unittest.TestCase):
                 (lambda: allreduce.program(__file__ + ".ipynb"), Exception, "")):
             with self.assertRaisesRegex(error, what):
                 call()
+
+    def test_a_run_of_the_program_ends_once(self):
+        hdfs = fakes.FakeHDFS()
+        self.addCleanup(hdfs.close)
+        with mock.patch.dict(os.environ, {"HOPS_WEBHDFS": hdfs.url, "HADOOP_USER_NAME": "ann"}):
+            for metric, error in ((0.5, None), (float("nan"), ValueError)):
+                experiment.begin(project="lab")
+                if error:
+                    with self.assertRaises(error):
+                        experiment.end(metric)
+                    self.assertTrue(experiment._running.locked(), "it can be ended with another metric")
+                experiment.end(0.5)
+                self.assertFalse(experiment._running.locked())
+            with experiment._running, self.assertRaisesRegex(RuntimeError, "without begin"):
+                experiment.end()
 
     def test_one_at_a_time(self):
         with experiment._running:
