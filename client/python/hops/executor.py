@@ -446,6 +446,8 @@ class Trial:
             for e in done:
                 self.record(kind="metric", trial=self.name, attempt=self.attempt, step=e["step"], value=e["metrics"][self.metric])
             self._obey(answer)
+            if answer.get("op") == "continue":
+                self._wished = False  # it is granted or withdrawn, and there may be another one
             if self.op and kill_at is None:
                 kill_at = time.monotonic() + (self.op.get("grace_ms") or self.controller.setup["stop_grace_ms"]) / 1000.0
             if kill_at is not None and time.monotonic() > kill_at and not self._ended:

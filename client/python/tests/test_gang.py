@@ -262,6 +262,17 @@ class Vectors(unittest.TestCase):
         trial._call("report", {"events": []})
         self.assertEqual(self.controller.trial.call_args.args[2], {"events": [], "rank": 1})
 
+    def test_a_wish_for_a_checkpoint_may_come_again(self):
+        trial, ops = self.trial("next-trial"), ["checkpoint", "checkpoint", "continue", "checkpoint"]
+
+        def call(what, body):
+            trial._done = len(ops) == 1
+            return {"ack": 0, "op": ops.pop(0)}
+        self.controller.setup["report_ms"] = 0
+        with mock.patch.object(trial, "_call", call):
+            trial._report()
+        self.assertEqual([m["op"] for m in trial._early], ["checkpoint", "checkpoint"])
+
     def test_slots_that_hold_something(self):
         c = executor.Controller.__new__(executor.Controller)
         want = harness.vector("register-slots")["request"]["body"]
