@@ -1,9 +1,12 @@
 """The names of hops-util-py, Maggy and TensorFlowOnSpark: what they send, what they refuse, what they show. That the searches run is shown in
 integration/python."""
+import collections
+import datetime
 import importlib.util
 import io
 import json
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -379,6 +382,11 @@ class Small(unittest.TestCase):
 
     def test_partitions(self):
         self.assertEqual(TFCluster._partitions([[1, 2], [3]]), [[1, 2], [3]])
+        good = [1, "x", 0.5, None, (1, {"a": {2}}), 3j, b"x", datetime.date(2020, 1, 2), collections.OrderedDict(a=1)]
+        self.assertEqual(TFCluster._results(pickle.dumps(good, protocol=4)), good)
+        for bad in (print, mock.Mock, os.system):
+            with self.assertRaisesRegex(TypeError, "give it numbers"):
+                TFCluster._results(pickle.dumps([bad], protocol=4))
         self.assertEqual(TFCluster._partitions([(1, 2), (3, 4)]), [[(1, 2), (3, 4)]])
         self.assertEqual(TFCluster._partitions(range(3)), [[0, 1, 2]])
 
