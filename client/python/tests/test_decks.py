@@ -296,6 +296,10 @@ class Refused(unittest.TestCase):
         for call, error, what in (
                 (lambda: experiment.launch(f, {"a": [1, 2], "b": [1]}), ValueError, "grid_search"),
                 (lambda: experiment.launch(f, {"a": "text"}), ValueError, "not a list"),
+                (lambda: experiment.launch(f, [1, 2]), TypeError, "args_dict is a list, not a dict"),
+                (lambda: experiment.grid_search(f, [("a", [1])]), TypeError, "grid_dict is a list"),
+                (lambda: experiment.random_search(f, 3), TypeError, "boundary_dict is a int"),
+                (lambda: experiment.search(f, "random"), TypeError, "is a dict, not 'random'"),
                 (lambda: experiment.random_search(f, {"a": [1, 2, 3]}), ValueError, r"\[low, high\]"),
                 (lambda: experiment.random_search(f, {"a": ["x", "y"]}), ValueError, "two numbers"),
                 (lambda: experiment.differential_evolution(f, {"a": [1, 2]}, population=3), ValueError, "more than 3"),
