@@ -17,7 +17,7 @@ from unittest import mock
 
 import harness
 import fakes
-from hops import _display, _following, _jobs, _trial, _wrapped, allreduce, devices, experiment, tensorboard, tflauncher, util
+from hops import _display, _following, _jobs, _run, _trial, _wrapped, allreduce, devices, experiment, tensorboard, tflauncher, util
 from maggy import ablation, callbacks, config, experiment as maggy
 from tensorflowonspark import TFCluster
 
@@ -374,7 +374,9 @@ class Small(unittest.TestCase):
         done = callbacks.TorchEpochEnd(Reporter(), "acc")
         done(0.5)
         done({"acc": 0.75})
-        self.assertEqual(seen, [(0.5, 1), (0.75, 2)])
+        with mock.patch.object(_run, "_current", mock.Mock(resume_step=7)):
+            callbacks.TorchEpochEnd(Reporter())(1.0)
+        self.assertEqual(seen, [(0.5, 1), (0.75, 2), (1.0, 8)])
 
     def test_here(self):
         def train(model_gen, hparams, data_gen, dist_strategy, lr, **more):
