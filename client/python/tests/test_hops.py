@@ -299,7 +299,7 @@ class Executor(harness.ExecutorCase):
         self.assertEqual(_signature.sign(key, v["method"], v["target"], v["host"], v["container"], v["number"], v["body"].encode()), v["authorization"])
         a = v["answer"]
         self.assertTrue(_signature.proven(key, v["number"], a["status"], a["body"].encode(), a["proof"]))
-        for proof in (None, "", a["proof"][::-1]):
+        for proof in (None, "", a["proof"][::-1], "\xe9" * 64):
             self.assertFalse(_signature.proven(key, v["number"], a["status"], a["body"].encode(), proof))
 
     def test_an_executor_whose_controller_is_gone_ends_while_its_trial_runs(self):
