@@ -7,6 +7,7 @@ import tempfile
 import threading
 import unittest
 import zlib
+from unittest import mock
 
 from harness import ROOT, ExecutorCase
 
@@ -518,6 +519,18 @@ class Locally(unittest.TestCase):
             checkpoint.save({"a": 3}, 2)  # a run that begins anew
             self.assertEqual(checkpoint.load(), (2, {"a": 3}))
             self.assertTrue(re.match(r"step-[124]$|step-3.tmp$", n) for n in os.listdir(os.path.join(d, "checkpoints")))
+
+    def test_ranks_of_torchrun_share_a_directory(self):
+        self.addCleanup(_run.set_current, None)
+        self.addCleanup(checkpoint._states.clear)
+        with tempfile.TemporaryDirectory() as d:
+            for rank in ("1", "0"):
+                with mock.patch.dict(os.environ, RANK=rank, WORLD_SIZE="2"):
+                    _run.set_current(_local.Trial(directory=d))
+                self.assertEqual(checkpoint.save({"a": 1}, 1), None if rank == "1" else os.path.join(d, "checkpoints", "step-1"))
+                self.assertEqual(os.path.exists(os.path.join(d, "checkpoints")), rank == "0")
+            with mock.patch.dict(os.environ, RANK="one", WORLD_SIZE="2"):
+                self.assertEqual(_local.Trial(directory=d).rank, 0)
 
 
 if __name__ == "__main__":
