@@ -1,4 +1,6 @@
 """Several trials at once in one executor, and trials one after the other in one process."""
+import os
+import time
 import unittest
 
 import harness
@@ -52,6 +54,61 @@ def exits(lr):
                 c, _, _ = self.run_executor("exits", mode, orders=3)
                 self.assertEqual([(m["status"], m["error"]["type"]) for _, m in c.finals], [("FAILED", "ProcessDied")] * 3)
                 self.assertIn("status 3", c.finals[0][1]["error"]["message"])
+
+
+class Spares(harness.ExecutorCase):
+    """The process that is forked for the next trial while one runs."""
+
+    FUNCTIONS = """
+import collections, os, signal, time
+
+def spare():
+    while True:
+        for name in os.listdir("/proc"):
+            try:
+                with open("/proc/%s/stat" % name) as f:
+                    words = f.read().rpartition(")")[2].split()
+            except (OSError, ValueError):
+                continue
+            if name.isdigit() and int(words[1]) == os.getppid() and int(name) != os.getpid() and words[0] != "Z":
+                return int(name)
+        time.sleep(0.01)
+
+def kills_it(lr):
+    pid = spare()
+    os.kill(pid, signal.SIGKILL)
+    while os.path.exists("/proc/%d" % pid):
+        time.sleep(0.01)
+    print(os.getpid(), pid)
+
+def descriptors(lr):
+    print(spare(), collections.Counter(os.readlink("/proc/self/fd/" + n).partition(":")[0] for n in ("0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11")
+                                       if os.path.lexists("/proc/self/fd/" + n)))
+"""
+
+    @unittest.skipUnless(os.path.exists("/proc/self/stat"), "no /proc")
+    def test_one_that_died_is_replaced(self):
+        c, hdfs, _ = self.run_executor("kills_it", orders=3)
+        self.assertEqual([m["status"] for _, m in c.finals], ["COMPLETED"] * 3, c.finals)
+        pids = [int(p) for n in (7, 8, 9) for p in hdfs.files["/e/%04d/output.log" % n].split()]
+        self.assertEqual(len(set(pids)), 6)
+
+    @unittest.skipUnless(os.path.exists("/proc/self/stat"), "no /proc")
+    def test_they_hold_nothing_of_others_and_end_with_the_executor(self):
+        c, hdfs, _ = self.run_executor("descriptors", orders=3)
+        found = [hdfs.files["/e/%04d/output.log" % n].decode().split(" ", 1) for n in (7, 8, 9)]
+        self.assertEqual(len({what for _, what in found}), 1, found)
+        until = time.monotonic() + 60
+        while any(self.runs(pid) for pid, _ in found) and time.monotonic() < until:
+            time.sleep(0.01)
+        self.assertFalse([pid for pid, _ in found if self.runs(pid)])
+
+    def runs(self, pid):
+        try:
+            with open("/proc/%s/stat" % pid) as f:
+                return f.read().rpartition(")")[2].split()[0] not in "ZX"
+        except OSError:
+            return False
 
 
 class Inproc(harness.ExecutorCase):
