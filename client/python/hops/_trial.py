@@ -126,8 +126,7 @@ def run_and_exit(sock, output, problem):
             stream.reconfigure(line_buffering=True, write_through=False)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         code = run(sock, problem)
-        sys.stdout.flush()
-        sys.stderr.flush()
+        _flush()
     except BaseException:  # noqa: B902
         traceback.print_exc()
     finally:
@@ -137,10 +136,10 @@ def run_and_exit(sock, output, problem):
 def run_here(sock, output, problem):
     """Run a trial in this process, which runs others after it: standard output, environment and directory are as before then. False: no
     other trial may follow. Frameworks form one group a process, and that of a gang is over with its attempt."""
-    kept = [os.dup(1), os.dup(2)]
+    kept, streams = [os.dup(1), os.dup(2)], (sys.stdout, sys.stderr)
     environment = dict(os.environ)
     try:
-        for stream, number in ((sys.stdout, 1), (sys.stderr, 2)):
+        for stream, number in zip(streams, (1, 2)):
             stream.flush()
             os.dup2(output, number)
             stream.reconfigure(line_buffering=True, write_through=False)
@@ -149,13 +148,13 @@ def run_here(sock, output, problem):
     except BaseException:  # noqa: B902
         traceback.print_exc()
     finally:
-        for stream, number, old in zip((sys.stdout, sys.stderr), (1, 2), kept):
-            try:
-                stream.flush()
-            except (OSError, ValueError):
-                pass  # the function has closed it
+        _flush()
+        for name, stream, number, old in zip(("stdout", "stderr"), streams, (1, 2), kept):
             os.dup2(old, number)
             os.close(old)
+            if stream.closed:
+                stream = open(number, "w", buffering=1, encoding=stream.encoding, errors=stream.errors, closefd=False)
+            setattr(sys, name, stream)
         sock.close()
         alone = _run._current is None or not _run._current.gang
         _run.set_current(None)
@@ -191,11 +190,7 @@ def run(sock, problem):
             dist.prepare(trial)
             final = _call(trial, order)
         _close_writers()
-        for stream in (sys.stdout, sys.stderr):
-            try:
-                stream.flush()
-            except (OSError, ValueError):
-                pass  # the function has closed it
+        _flush()
         trial.finish(final)
         return 0 if "error" not in final else 1
     finally:
@@ -219,8 +214,11 @@ def _call(trial, order):
     except _run.EarlyStopException:
         return {"stopped": True}
     except BaseException as e:  # noqa: B902
-        traceback.print_exc()
         error = _describe(e)
+        try:
+            traceback.print_exc()
+        except Exception:  # noqa: B902 - the function has closed standard error
+            pass
         return {"invalid": True, "error": error} if isinstance(e, _run.InvalidParams) else {"error": error}
 
 
@@ -362,6 +360,14 @@ def _describe(e):
     return error
 
 
+def _flush():
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:  # noqa: B902 - the function has closed it, or put something else in its place
+            pass
+
+
 def _close_writers():
     tensorboard = sys.modules.get("hops.tensorboard")
     if tensorboard is None:
@@ -380,8 +386,7 @@ def main():
     with open(sys.argv[2]) as f:
         setup = json.load(f)
     code = run(socket.socket(fileno=int(sys.argv[1])), prepare(setup))
-    sys.stdout.flush()
-    sys.stderr.flush()
+    _flush()
     os._exit(code)
 
 

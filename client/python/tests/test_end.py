@@ -42,6 +42,11 @@ def hangs_up(lr):
     _run.current()._channel.sock.close()
     time.sleep(600)
 
+def fails_without_streams(lr):
+    sys.stdout = None
+    sys.stderr.close()
+    raise ValueError("the cause")
+
 def exits(lr):
     sys.exit(0)
 
@@ -102,6 +107,12 @@ def asks(lr, reporter):
                 self.assertEqual([(n, m["status"]) for n, m in c.finals], [("0007", "COMPLETED"), ("0008", "COMPLETED")])
         c, _, _ = self.run_executor("hangs_up", constants={"LAST_SECONDS": 0.3})
         self.assertEqual([(m["status"], m["error"]["type"]) for _, m in c.finals], [("FAILED", "ProcessDied")])
+
+    def test_an_exception_without_streams_is_named(self):
+        for mode in ("fork", "spawn"):
+            with self.subTest(mode):
+                c, _, _ = self.run_executor("fails_without_streams", mode)
+                self.assertEqual([m["error"]["message"] for _, m in c.finals], ["the cause"])
 
     def test_sys_exit_is_named(self):
         c, _, _ = self.run_executor("exits")

@@ -129,6 +129,15 @@ def raises(lr):
     calls.append(1)
     raise RuntimeError("for the %d. time" % len(calls))
 
+def takes_the_streams(lr):
+    calls.append(1)
+    print("call", len(calls), flush=True)
+    if len(calls) == 1:
+        sys.stdout.close()
+    elif len(calls) == 2:
+        sys.stdout = sys.stderr = None
+    return lr
+
 def leaves(lr):
     calls.append(1)
     print("call", len(calls))
@@ -161,6 +170,11 @@ def deaf(lr, reporter):
         self.assertIn(b"RuntimeError: for the 2. time", hdfs.files["/e/0008/output.log"])
         c, _, _ = self.run_executor("leaves", "inproc", orders=2)
         self.assertEqual([m["error"]["type"] for _, m in c.finals], ["FunctionExited"] * 2)
+
+    def test_the_streams_are_those_of_the_process_again(self):
+        c, hdfs, _ = self.run_executor("takes_the_streams", "inproc", orders=4)
+        self.assertEqual([m["status"] for _, m in c.finals], ["COMPLETED"] * 4)
+        self.assertEqual([hdfs.files["/e/%04d/output.log" % (7 + n)] for n in range(4)], [b"call %d\n" % (n + 1) for n in range(4)])
 
     def test_a_stop_leaves_the_process(self):
         c, _, _ = self.run_executor("endless", "inproc", orders=2, stop_at=3)
