@@ -188,7 +188,7 @@ class Environment(unittest.TestCase):
     def test_one_that_cannot_be_recorded_is_one_line(self):
         said = io.StringIO()
         with contextlib.redirect_stdout(said):
-            executor._record_environment(mock.Mock(exists=mock.Mock(side_effect=OSError("no namenode\nserved it"))), "/e")
+            executor._record_environment(mock.Mock(status=mock.Mock(side_effect=OSError("no namenode\nserved it"))), "/e")
         self.assertEqual(said.getvalue(), "the environment of the experiment was not recorded: OSError: no namenode served it\n")
 
 
