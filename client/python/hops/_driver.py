@@ -75,12 +75,18 @@ def begin(name, local_logdir, versioned, description, project):
     return _begun.directory
 
 
+def begun():
+    """Whether a run is recorded."""
+    return _begun is not None
+
+
 def end(metric):
     global _begun
     if _begun is None:
         raise RuntimeError("end() was called without begin()")
+    metric = None if metric is None else _run.number(metric)
     run, _begun = _begun, None
-    run.end("FINISHED", None if metric is None else _run.number(metric))
+    run.end("FINISHED", metric)
     return run.directory
 
 

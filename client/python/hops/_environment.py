@@ -11,6 +11,7 @@ import time
 
 MAX_FILES = 10_000  # of a directory that are counted; as in training/history/data.go
 MAX_PATHS = 100
+TURN_MS = 60_000
 _DRIVER = "/proc/driver/nvidia/version"
 
 
@@ -125,8 +126,8 @@ def record(fs, directory):
     """Writes environment.json and data.json into an experiment's directory, unless they are there. Nothing that goes wrong here
     keeps an experiment from running: the problem is returned as text, None if there was none."""
     try:
-        if not fs.exists(posixpath.join(directory, "environment.json")):
-            _write(fs, posixpath.join(directory, "environment.json"), freeze())
+        if not _turn(fs, posixpath.join(directory, "environment.json")):
+            return None
         if not fs.exists(posixpath.join(directory, "data.json")):
             spec = json.loads(fs.read(posixpath.join(directory, "experiment.json")))["spec"]
             _write(fs, posixpath.join(directory, "data.json"), data_versions(fs, spec))
@@ -135,12 +136,21 @@ def record(fs, directory):
     return None
 
 
+def _turn(fs, path):
+    """Write environment.json if it is not there. Whether this executor is to look at the data: it was the one that wrote it, or who did has
+    had the time. Hundreds of executors that begin together do not list the same directories."""
+    try:
+        return time.time() * 1000 - fs.status(path)["modificationTime"] > TURN_MS
+    except FileNotFoundError:
+        return _write(fs, path, freeze())
+
+
 def _write(fs, path, document):
-    """Whole or not at all; the first of several executors wins."""
+    """Whole or not at all; the first of several executors wins. False: it was another one."""
     tmp = "%s.%s.%d.tmp" % (path, socket.gethostname(), os.getpid())
     fs.create(tmp, json.dumps(document, sort_keys=True, indent=1).encode(), overwrite=True)
     try:
-        fs.rename(tmp, path)  # onto one that is there it answers false, and that one counts
+        return fs.rename(tmp, path)  # onto one that is there it answers false, and that one counts
     finally:
         if fs.exists(tmp):
             fs.delete(tmp)

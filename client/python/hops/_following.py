@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 
-from hops import _cluster, _code, _display, _jobs, _webhdfs
+from hops import _cluster, _code, _display, _http, _jobs, _webhdfs
 
 # Resources of an executor and of the whole, when the call says nothing. Set them once in a program.
 defaults = {"executors": 2, "memory": "1GiB", "vcores": 1, "gpus": 0, "queue": "default"}
@@ -74,7 +74,9 @@ class Following:
         if description:
             spec["description"] = description
         # Places of the specification that hold objects.
-        holders = [spec[k] for k in ("optimizer", "early_stop") if "object" in spec.get(k, {})]
+        places = [k for k in ("optimizer", "early_stop") if "object" in spec.get(k, {})]
+        spec.update((k, dict(spec[k])) for k in places)  # the caller's stay as they are
+        holders = [spec[k] for k in places]
         packed = _code.pack_all(fn, [h["object"] for h in holders], spec.pop("extra_files", None))
         for holder, (entry, arguments) in zip(holders, packed.entries):
             del holder["object"]
@@ -189,7 +191,7 @@ class Following:
                     last = number or last
                     if ended.is_set():
                         return
-            except (OSError, ValueError, KeyError, TypeError, _jobs.JobError, _cluster.ClusterError):
+            except (*_http.BROKEN, ValueError, KeyError, TypeError, AttributeError, _jobs.JobError, _cluster.ClusterError):
                 pass
             ended.wait(1.0)
 

@@ -24,7 +24,9 @@ class Jobs:
         (the outcome is unknown) are retried until the timeout."""
         backoff = _http.Backoff(self.timeout)
         try:
-            data = None if body is None else json.dumps(body, allow_nan=False).encode("utf-8")
+            data = None if body is None else json.dumps(body, allow_nan=False, default=_number).encode("utf-8")
+        except TypeError as e:
+            raise JobError("the job cannot be sent: %s" % e) from None
         except ValueError as e:
             raise JobError("the job cannot be sent: it holds NaN or an infinity, which JSON does not have (%s)" % e) from None
         headers = dict(headers or {})
@@ -120,6 +122,17 @@ class Jobs:
         except JobError:
             return None
         return answer if status < 300 else None
+
+
+def _number(value):
+    """The number in a scalar of numpy or torch. TypeError: it is something else that JSON does not have."""
+    try:
+        found = value.item()
+    except Exception:  # noqa: B902 - code of other people may raise anything
+        found = None
+    if not isinstance(found, (bool, int, float, str)):
+        raise TypeError("it holds %s %.100r; numbers, text, truth values, None, lists and dicts of them can be sent" % (type(value).__name__, value))
+    return found
 
 
 def _parse(answer):

@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 
-from hops import _run
+from hops import _run, dist
 
 
 class Files:
@@ -68,6 +68,10 @@ class Trial(_run.Trial):
         if order["checkpoints"]:
             order["resume"] = order["checkpoints"][-1]
         super().__init__(order, None, Files())
+        try:
+            self.rank = dist._place(os.environ)[0]  # under torchrun: rank 0 saves, as in a gang
+        except ValueError:
+            pass  # RANK is somebody else's word
         print("hops: no trial runs here; checkpoints and event files go to %s" % self.directory, file=sys.stderr)
 
     def _report(self, value, step):

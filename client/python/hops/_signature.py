@@ -39,7 +39,7 @@ def sign(key, method, target, host, container, number, body):
 def proven(key, number, status, body, proof):
     """Whether an answer to the request of that number comes from somebody who has the key."""
     text = "hops-answer-1\n%d\n%d\n%s" % (number, status, hashlib.sha256(body).hexdigest())
-    return hmac.compare_digest(_hmac(key, text).hex(), proof or "")
+    return hmac.compare_digest(_hmac(key, text).hex().encode("ascii"), (proof or "").encode("utf-8", "replace"))
 
 
 def _hmac(key, text):

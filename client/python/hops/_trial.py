@@ -55,12 +55,14 @@ def prepare(setup):
     if setup.get("code_dir"):
         sys.path.insert(0, setup["code_dir"])
     sys.path.insert(0, os.getcwd())
+    # A script that reads its arguments when it is imported gets none, instead of this process's.
+    module, _, name = setup["entry"].partition(":")
+    sys.argv = [os.path.join(setup.get("code_dir") or os.getcwd(), module.replace(".", os.sep) + ".py")]
     _run.importing = True
     try:
         dist.warm(setup.get("framework"))
-        for name in setup.get("preload") or []:
-            _import(name)
-        module, _, name = setup["entry"].partition(":")
+        for preloaded in setup.get("preload") or []:
+            _import(preloaded)
         if name == SCRIPT:
             pass  # it does its work when it is run
         elif module == "cloudpickle":  # unpickled inside the trial's process only
@@ -124,8 +126,7 @@ def run_and_exit(sock, output, problem):
             stream.reconfigure(line_buffering=True, write_through=False)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         code = run(sock, problem)
-        sys.stdout.flush()
-        sys.stderr.flush()
+        _flush()
     except BaseException:  # noqa: B902
         traceback.print_exc()
     finally:
@@ -133,11 +134,12 @@ def run_and_exit(sock, output, problem):
 
 
 def run_here(sock, output, problem):
-    """Run a trial in this process, which runs others after it: standard output, environment and directory are as before then."""
-    kept = [os.dup(1), os.dup(2)]
+    """Run a trial in this process, which runs others after it: standard output, environment and directory are as before then. False: no
+    other trial may follow. Frameworks form one group a process, and that of a gang is over with its attempt."""
+    kept, streams = [os.dup(1), os.dup(2)], (sys.stdout, sys.stderr)
     environment = dict(os.environ)
     try:
-        for stream, number in ((sys.stdout, 1), (sys.stderr, 2)):
+        for stream, number in zip(streams, (1, 2)):
             stream.flush()
             os.dup2(output, number)
             stream.reconfigure(line_buffering=True, write_through=False)
@@ -146,18 +148,20 @@ def run_here(sock, output, problem):
     except BaseException:  # noqa: B902
         traceback.print_exc()
     finally:
-        for stream, number, old in zip((sys.stdout, sys.stderr), (1, 2), kept):
-            try:
-                stream.flush()
-            except (OSError, ValueError):
-                pass  # the function has closed it
+        _flush()
+        for name, stream, number, old in zip(("stdout", "stderr"), streams, (1, 2), kept):
             os.dup2(old, number)
             os.close(old)
+            if stream.closed:
+                stream = open(number, "w", buffering=1, encoding=stream.encoding, errors=stream.errors, closefd=False)
+            setattr(sys, name, stream)
         sock.close()
+        alone = _run._current is None or not _run._current.gang
         _run.set_current(None)
         for name in set(os.environ) - set(environment):
             del os.environ[name]
         os.environ.update(environment)
+    return alone
 
 
 def run(sock, problem):
@@ -186,11 +190,7 @@ def run(sock, problem):
             dist.prepare(trial)
             final = _call(trial, order)
         _close_writers()
-        for stream in (sys.stdout, sys.stderr):
-            try:
-                stream.flush()
-            except (OSError, ValueError):
-                pass  # the function has closed it
+        _flush()
         trial.finish(final)
         return 0 if "error" not in final else 1
     finally:
@@ -214,8 +214,11 @@ def _call(trial, order):
     except _run.EarlyStopException:
         return {"stopped": True}
     except BaseException as e:  # noqa: B902
-        traceback.print_exc()
         error = _describe(e)
+        try:
+            traceback.print_exc()
+        except Exception:  # noqa: B902 - the function has closed standard error
+            pass
         return {"invalid": True, "error": error} if isinstance(e, _run.InvalidParams) else {"error": error}
 
 
@@ -357,6 +360,14 @@ def _describe(e):
     return error
 
 
+def _flush():
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:  # noqa: B902 - the function has closed it, or put something else in its place
+            pass
+
+
 def _close_writers():
     tensorboard = sys.modules.get("hops.tensorboard")
     if tensorboard is None:
@@ -375,8 +386,7 @@ def main():
     with open(sys.argv[2]) as f:
         setup = json.load(f)
     code = run(socket.socket(fileno=int(sys.argv[1])), prepare(setup))
-    sys.stdout.flush()
-    sys.stderr.flush()
+    _flush()
     os._exit(code)
 
 

@@ -185,8 +185,12 @@ class WebHDFS:
         """True if something was removed."""
         return self._simple("DELETE", path, "DELETE", recursive=recursive)["boolean"]
 
-    def rename(self, source, destination):
-        """Atomic. A rename whose answer was lost on the way is recognised as done."""
+    def rename(self, source, destination, options=None):
+        """Atomic. A rename whose answer was lost on the way is recognised as done. With options (renameoptions of WebHDFS: "NONE",
+        "OVERWRITE") what keeps it from being done is raised, as FileExistsError, and FileNotFoundError may mean a lost answer."""
+        if options:
+            self._simple("PUT", source, "RENAME", destination=destination, renameoptions=options)
+            return True
         try:
             if self._simple("PUT", source, "RENAME", destination=destination)["boolean"]:
                 return True

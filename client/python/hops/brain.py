@@ -114,8 +114,9 @@ class Brain:
         return "budget" not in (self.spec.get("space") or {})
 
     def _suggestion(self):
-        seen = self.unseen.pop(0) if self.unseen else None
-        return self.optimizer.get_suggestion(seen)
+        found = self.optimizer.get_suggestion(self.unseen[0] if self.unseen else None)
+        del self.unseen[:1]  # not if it raised: it is asked again
+        return found
 
     def _ask(self, ask):
         if self.optimizer is None:
@@ -123,23 +124,30 @@ class Brain:
         n, number, found = min(int(ask["n"]), MAX_SUGGESTIONS), int(ask["next"]), []
         end = {"idle": True}
         while len(found) < n:
-            trial = self._suggestion()
-            if trial is None:
-                end = {"done": True}
+            try:
+                trial = self._suggestion()
+                if trial is None:
+                    end = {"done": True}
+                    break
+                if isinstance(trial, str) and trial.upper() == IDLE:
+                    break
+                if not isinstance(trial, Trial):
+                    raise TypeError("get_suggestion returned %s %.100r; it returns a Trial (create_trial), \"IDLE\" or None" % (type(trial).__name__, trial))
+                promoted = trial.number is not None
+                said = self._said(trial, promoted, number)
+            except BaseException:  # noqa: B902 - user code may raise anything
+                if not found:
+                    raise
+                traceback.print_exc()  # what it suggested before that runs; it is asked again then
                 break
-            if isinstance(trial, str) and trial.upper() == IDLE:
-                break
-            if not isinstance(trial, Trial):
-                raise TypeError("get_suggestion returned %s %.100r; it returns a Trial (create_trial), \"IDLE\" or None" % (type(trial).__name__, trial))
-            promoted = trial.number is not None
             if not promoted:
                 trial.number = number
                 number += 1
-            found.append(self._said(trial, promoted))
+            found.append(said)
             self._begin(trial)
         return {"suggest": found} if found else end
 
-    def _said(self, trial, promoted):
+    def _said(self, trial, promoted, number):
         params, budget = dict(trial.params), trial.info_dict.get("run_budget", 0)
         if self._budgeted() and "budget" in params:
             budget = params.pop("budget")
@@ -150,7 +158,7 @@ class Brain:
             params[name] = plain
         if isinstance(budget, bool) or budget != int(budget) or budget < 0:
             raise ValueError("get_suggestion: the budget is %r, not a whole number of epochs" % (budget,))
-        said = {"trial": trial.number, "params": params, "budget": int(budget), "last": bool(trial.info_dict.get("last", True)),
+        said = {"trial": trial.number if promoted else number, "params": params, "budget": int(budget), "last": bool(trial.info_dict.get("last", True)),
                 "label": _wire.text(str(trial.info_dict.get("sample_type") or ""))[:100]}
         if promoted:
             del said["params"]

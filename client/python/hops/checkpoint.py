@@ -4,6 +4,10 @@ save() writes into step-N.tmp/, adds MANIFEST.json with the size and CRC-32 (zli
 step-N/ and tells the controller, which looks whether all is there (training/checkpoint/FORMAT.md). With wait=False the object is
 copied, and written while the training goes on. Tensors are kept in shards, and a shard that has not changed is not written
 again. A trial that is resumed finds the checkpoint that it was resumed from with load(), latest() or restore().
+
+In a gang rank 0, the chief, saves for all: save() and commit_dir() do nothing in the others, so that they may be called everywhere.
+All ranks find the checkpoints that their attempt began with; of newer ones only the chief knows, and
+load(dist.context().broadcast_object(latest())[1]) loads them everywhere.
 """
 import hashlib
 import io
@@ -27,6 +31,8 @@ MIN_BLOB = 64 << 10
 MIN_SEARCH = 1 << 20
 # Files that are written or read at a time.
 WORKERS = 3
+# Files of one checkpoint; as in training/checkpoint/manifest.go.
+MAX_FILES = 1000
 # Bytes that are read at a time.
 RANGE = 16 << 20
 
@@ -112,7 +118,7 @@ def save(obj=None, step=None, metric=None, wait=True, format=None, path=None):
 
     Returns the directory when the checkpoint is committed. With wait=False it returns a Save as soon as obj may be changed
     again; one is written at a time, the next save waits for it. What goes wrong is raised by its wait(), else by the next save,
-    else it fails the trial when the function returns."""
+    else it fails the trial when the function returns. In ranks of a gang other than 0 nothing is saved and there is no directory."""
     state = _state()
     trial, step = state.trial, _run.whole_number(step)
     if (obj is None) == (path is None):
@@ -127,9 +133,14 @@ def save(obj=None, step=None, metric=None, wait=True, format=None, path=None):
     if state.last is not None and step <= state.last:
         raise ValueError("a checkpoint of step %d was saved after one of step %d: steps must rise" % (step, state.last))
     wished = trial.saving()
+    if trial.rank:
+        state.last, done = step, Save(step)
+        done._over.set()
+        return None if wait else done
     plan = _Plan(state, step, metric)
     try:
         plan.take(obj, format, path)
+        _check_count(plan.files)
         if not wait:
             plan.hold()
     except BaseException:
@@ -369,6 +380,11 @@ class _Whole:
         return iter(_stream.Buffers(self._shard.buffers()))
 
 
+def _check_count(files):
+    if len(files) > MAX_FILES:
+        raise ValueError("a checkpoint has at most %d files, and these are %d: put them into one, as an archive" % (MAX_FILES, len(files)))
+
+
 def _check_name(name):
     parts = name.split("/")
     if name == MANIFEST or any(p in ("", ".", "..") or len(p.encode("utf-8")) > 255 or re.search("[:\0\n]", p) for p in parts):
@@ -407,48 +423,62 @@ def _search(fs, blobs, sha, size):
 def dcp_path(step=None):
     """A URL for fsspec: of the directory in which a checkpoint of this step is to be written, until commit_dir(step); or
     without a step of the newest checkpoint, None if there is none. A local path where no trial runs."""
-    trial = _run.current()
     if step is None:
-        found = _directory_of(None)
-    else:
-        found = posixpath.join(trial.checkpoints, "step-%d.tmp" % _run.whole_number(step))
-    if found is None or not hasattr(trial.fs, "addresses"):
-        return found
+        return _url(_directory_of(None))
+    return _url(posixpath.join(_run.current().checkpoints, "step-%d.tmp" % _run.whole_number(step)))
+
+
+def _url(directory):
+    if directory is None or not hasattr(_run.current().fs, "addresses"):
+        return directory
     try:
         from hops import _fsspec
     except ImportError as e:
         raise ImportError("torch.distributed.checkpoint writes into the cluster through fsspec, which is not installed here: %s" % e) from None
     _fsspec.register()
-    return "hops://" + found
+    return "hops://" + directory
 
 
 def dcp_writer(step, **options):
     """A storage_writer for torch.distributed.checkpoint.save(), the same on each rank; options are those of FsspecWriter. When it
-    has returned, one rank calls commit_dir(step)."""
+    has returned on all ranks, commit_dir(step) commits it."""
     from torch.distributed.checkpoint import FsspecWriter
     # The datanodes have what close() has written: there is no file of this machine to synchronise.
     return FsspecWriter(dcp_path(step), **dict({"sync_files": False}, **options))
 
 
 def dcp_reader(step=None, **options):
-    """A storage_reader for torch.distributed.checkpoint.load() from the newest checkpoint, or that of a step."""
+    """A storage_reader for torch.distributed.checkpoint.load() from the newest checkpoint, that of a step, or one in a directory. It is
+    called on all ranks; of a checkpoint that is newer than the attempt only the chief knows, and tells the directory."""
+    directory = _same_everywhere(step)
     from torch.distributed.checkpoint import FsspecReader
-    directory = _directory_of(step)
+    return FsspecReader(_url(directory), **options)
+
+
+def _same_everywhere(step):
+    """The directory of a checkpoint that all ranks read. CheckpointError: the other ranks would read another one."""
+    trial, directory = _run.current(), _directory_of(step)
     if directory is None:
-        raise CheckpointError("trial %s has no checkpoint yet: ask hops.checkpoint.latest() first" % _run.current().id)
-    path = dcp_path()
-    return FsspecReader(path[:len(path) - len(_directory_of(None))] + directory, **options)
+        raise CheckpointError("trial %s has no checkpoint yet: ask hops.checkpoint.latest() first" % trial.id)
+    if step is None and trial.gang and posixpath.dirname(directory) == trial.checkpoints:
+        raise CheckpointError("%s is newer than this attempt, and the other ranks would read an older one: on all ranks, name "
+                              "dist.context().broadcast_object(checkpoint.latest())[1]" % directory)
+    return directory
 
 
 def commit_dir(step, metric=None):
     """Commit what was written into dcp_path(step) by other means than save(): all of it is read once, for its checksums. Returns
-    the directory. One process of a trial calls it, when all have written."""
+    the directory. When all ranks have written, as when torch.distributed.checkpoint.save() has returned, rank 0 calls it; in other ranks
+    it does nothing and returns None."""
     state = _state()
     trial, step = state.trial, _run.whole_number(step)
     _settle(state)
     if state.last is not None and step <= state.last:
         raise ValueError("a checkpoint of step %d was saved after one of step %d: steps must rise" % (step, state.last))
     wished = trial.saving()
+    if trial.rank:
+        state.last = step
+        return None
     try:
         plan = _Plan(state, step, _run.number(metric) if metric is not None else None)
         plan.format = "dcp"
@@ -456,6 +486,8 @@ def commit_dir(step, metric=None):
         names = sorted(_names_below(trial.fs, temporary, ""))
         if not names:
             raise CheckpointError("there is no file in %s: nothing was written for step %d" % (temporary, step))
+
+        _check_count(names)
 
         def one(found):
             name, size = found
@@ -639,10 +671,10 @@ def load(step=None, map_location=None):
     map_location says. What was saved from a local path comes back as the path of a copy. Every file is checked against the manifest.
 
     step may be the directory of a checkpoint instead, of whatever trial."""
-    directory = step if isinstance(step, str) else _directory_of(step)
+    directory = _directory_of(step)
     if directory is None:
         return None
-    fs, directory = _run.current().fs, _plain_path(directory)
+    fs = _run.current().fs
     manifest = _manifest(fs, directory)
     form = manifest.get("format") or _format_of_names(manifest)
     reader = _Reader(fs, directory, manifest)
@@ -685,14 +717,18 @@ def restore(model, optimizer=None, step=None, map_location=None):
 
 
 def _directory_of(step):
+    if isinstance(step, str):
+        return _plain_path(step)
     found = checkpoints()
     if step is None:
         return found[-1]["directory"] if found else None
     for c in reversed(found):
         if c["step"] == step:
             return c["directory"]
-    raise CheckpointError("trial %s has no checkpoint of step %s; there are those of %s" % (
-        _run.current().id, step, ", ".join(str(c["step"]) for c in found) or "none"))
+    trial = _run.current()
+    raise CheckpointError("trial %s has no checkpoint of step %s; there are those of %s%s" % (
+        trial.id, step, ", ".join(str(c["step"]) for c in found) or "none",
+        " (rank %d does not know those that rank 0 has saved since: have it broadcast the directory)" % trial.rank if trial.rank else ""))
 
 
 def _plain_path(uri):

@@ -279,13 +279,14 @@ class Trial:
         return final, answer.get("next")
 
     def _wait(self, readers):
-        """Wait for the end of the process. One that has said how the function ended has nothing left to do."""
+        """Wait for the end of the process. One that has said how the function ended, or has closed its channel, has nothing left to do:
+        what keeps it (a disk that does not answer, a thread that holds the interpreter) does not keep the slot."""
+        with self._changed:
+            ended = not self._child or self._changed.wait_for(lambda: self._child.status is not None, LAST_SECONDS)
+        if not ended:
+            self.kill_process()
         for done in readers:
             done.wait()
-        with self._changed:
-            if not self._child or self._changed.wait_for(lambda: self._child.status is not None, LAST_SECONDS):
-                return
-        self.kill_process()
 
     def _join(self, ports):
         """Meet the other members. False: the trial is over before it began."""
@@ -445,6 +446,8 @@ class Trial:
             for e in done:
                 self.record(kind="metric", trial=self.name, attempt=self.attempt, step=e["step"], value=e["metrics"][self.metric])
             self._obey(answer)
+            if answer.get("op") == "continue":
+                self._wished = False  # it is granted or withdrawn, and there may be another one
             if self.op and kill_at is None:
                 kill_at = time.monotonic() + (self.op.get("grace_ms") or self.controller.setup["stop_grace_ms"]) / 1000.0
             if kill_at is not None and time.monotonic() > kill_at and not self._ended:
@@ -691,7 +694,7 @@ def _work():
     controller = Controller()
     controller.register()
     setup, record = controller.setup, Recorder()
-    threading.Thread(target=_environment.record, args=(_webhdfs.WebHDFS(timeout=20), setup["directory"]), daemon=True).start()
+    threading.Thread(target=_record_environment, args=(_webhdfs.WebHDFS(timeout=20), setup["directory"]), daemon=True).start()
     work = os.environ.get("HOPS_WORK_DIR") or os.getcwd()
     os.chdir(work)
     if setup.get("code_dir"):
@@ -712,6 +715,12 @@ def _work():
         if end == "stop":
             break
     writer.close()
+
+
+def _record_environment(fs, directory):
+    problem = _environment.record(fs, directory)
+    if problem:
+        print("the environment of the experiment was not recorded: %s" % " ".join(problem.split()), flush=True)
 
 
 def _until_the_end(slot, ends):

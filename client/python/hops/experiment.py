@@ -38,11 +38,11 @@ def launch(train_fn=None, args_dict=None, name="no-name", local_logdir=False, de
     fn = _function(train_fn, map_fun)
     spec = {"optimizer": {"type": "none"}, "kind": "EXPERIMENT", "metric": metric_key or "metric"}
     if args_dict:
-        lengths = {k: len(_values(args_dict, k)) for k in args_dict}
+        lengths = {k: len(_values(args_dict, k)) for k in _lists(args_dict, "args_dict")}
         if len(set(lengths.values())) != 1 or not all(lengths.values()):
             raise ValueError("the lists of args_dict have different lengths: %s. launch runs the first values of all, then the second ones, and so on; "
                              "for every combination: experiment.grid_search(train_fn, args_dict), or launch(train_fn, util.grid_params(args_dict))" % lengths)
-        spec["configurations"] = [dict(zip(args_dict, row)) for row in zip(*args_dict.values())]
+        spec["configurations"] = [dict(zip(args_dict, row)) for row in zip(*(_values(args_dict, k) for k in args_dict))]
         spec["kind"] = "PARALLEL_EXPERIMENTS"
     result = _run(fn, spec, name, description, local_logdir, versioned_resources, options)
     if result is None or args_dict and len(spec["configurations"]) > 1:
@@ -61,7 +61,7 @@ def random_search(train_fn=None, boundary_dict=None, direction=Direction.MAX, sa
 def grid_search(train_fn=None, grid_dict=None, direction=Direction.MAX, name="no-name", local_logdir=False, description=None,
                 optimization_key="metric", map_fun=None, args_dict=None, versioned_resources=None, **options):
     """Try every combination of {"name": [values]}. Returns (directory of the best trial, its parameters, its outputs)."""
-    grid = grid_dict or args_dict or {}
+    grid = _lists(grid_dict or args_dict or {}, "grid_dict")
     space = {k: {"type": "CATEGORICAL", "values": _values(grid, k)} for k in grid}
     spec = {"optimizer": {"type": "grid"}, "space": space, "direction": _direction(direction), "metric": optimization_key}
     return _best(_run(_function(train_fn, map_fun), spec, name, description, local_logdir, versioned_resources, options))
@@ -160,14 +160,19 @@ def begin(name="no-name", local_logdir=False, versioned_resources=None, descript
 
 def end(metric=None):
     """End what begin() began, with its metric. Returns the directory. A program that ends without it leaves the state KILLED."""
-    directory = _driver.end(metric)
-    _running.release()
-    return directory
+    begun = _driver.begun()
+    try:
+        return _driver.end(metric)
+    finally:
+        if begun and not _driver.begun():
+            _running.release()
 
 
 def search(train_fn, spec, name="no-name", description=None, **options):
     """Run an experiment from its specification (docs/reference/executor-protocol.md, "The experiment in a job"); entry and
     code are made from the function. Returns the result document, with "directory"; with detach=True None, at once."""
+    if not isinstance(spec, dict):
+        raise TypeError("the specification of a search is a dict, not %.100r" % (spec,))
     versioned = options.pop("versioned_resources", None)
     return _run(train_fn, spec, name, description, False, versioned, options)
 
@@ -179,11 +184,17 @@ def _function(fn, alias):
     return fn
 
 
+def _lists(lists, name):
+    if not isinstance(lists, dict):
+        raise TypeError("%s is a %s, not a dict: {\"name\": [values]}" % (name, type(lists).__name__))
+    return lists
+
+
 def _values(lists, key):
     values = lists[key]
     if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):
         raise ValueError("%s is %r, not a list of values" % (key, values))
-    return list(values)
+    return [_jobs._number(v) if hasattr(v, "item") else v for v in values]  # of an array they are numpy's
 
 
 def _boundaries(boundary_dict, texts=False):
@@ -191,7 +202,7 @@ def _boundaries(boundary_dict, texts=False):
     if not boundary_dict:
         raise ValueError("boundary_dict is missing: {\"name\": [low, high]}")
     space = {}
-    for key in boundary_dict:
+    for key in _lists(boundary_dict, "boundary_dict"):
         bounds = _values(boundary_dict, key)
         if len(bounds) != 2:
             raise ValueError("boundary_dict[%r] is not [low, high]" % key)

@@ -57,14 +57,15 @@ def export(model_path, model_name, model_version=None, overwrite=False, metrics=
         while True:
             about["version"] = version
             text = _wire.encode(about)
-            if len(text) > MAX_MODEL:
-                raise ValueError("the description of the model has %d bytes, more than %d: fewer files, or an archive of them" % (len(text), MAX_MODEL))
+            if len(text) > MAX_MODEL or len(about["files"]) > _wire.MAX_ITEMS:
+                raise ValueError("model.json would have %d bytes and %d files, and at most %d and %d are kept: fewer files, or an archive of them" % (
+                    len(text), len(about["files"]), MAX_MODEL, _wire.MAX_ITEMS))
             fs.create(fresh + "/model.json", text, overwrite=True)
             target = "%s/%d" % (directory, version)
             if overwrite and model_version:
                 fs.delete(target, recursive=True)
             try:
-                fs._simple("PUT", fresh, "RENAME", destination=target, renameoptions="NONE")
+                fs.rename(fresh, target, options="NONE")
                 return {**about, "path": target}
             except FileExistsError:
                 if model_version:

@@ -163,7 +163,7 @@ class JournalBackend:
     def _take(self, own, text, number):
         """Rename the file to a number; False: somebody else has it."""
         try:
-            self.fs._simple("PUT", own, "RENAME", destination=self._name(number), renameoptions="NONE")
+            self.fs.rename(own, self._name(number), options="NONE")
             return True
         except FileExistsError:
             return False

@@ -1,4 +1,5 @@
 """Callbacks that report to a trial. Keras is imported when one is made."""
+from hops import _run
 
 
 def _callback(reporter, metric, hook):
@@ -55,7 +56,8 @@ class TorchEpochEnd:
     """
 
     def __init__(self, reporter, metric="metric"):
-        self.reporter, self.metric, self.epoch = reporter, metric, 0
+        # A trial that is resumed goes on counting.
+        self.reporter, self.metric, self.epoch = reporter, metric, _run._current.resume_step if _run._current else 0
 
     def __call__(self, value, step=None):
         """Report a value, or that of self.metric in a dict of values."""

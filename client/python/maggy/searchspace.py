@@ -27,9 +27,9 @@ class Searchspace:
             raise ValueError("%r cannot be a parameter of a function" % (name,))
         if name in self._parameters:
             raise ValueError("the hyperparameter %s is there already" % name)
-        if not isinstance(value, (tuple, list)) or not 2 <= len(value) <= 4:
+        if not isinstance(value, (tuple, list)) or not 2 <= len(value) <= 4 or isinstance(value[1], (str, bytes)) or not hasattr(value[1], "__iter__"):
             raise ValueError("%s: want (type, list), as (\"DOUBLE\", [0.1, 1.0])" % name)
-        kind, values = str(value[0]).upper(), list(value[1])
+        kind, values = str(value[0]).upper(), [v.item() if hasattr(v, "item") else v for v in value[1]]  # of an array they are numpy's
         for more in value[2:]:
             if isinstance(more, str) and more.lower() == "log":
                 log = True

@@ -7,6 +7,7 @@
 map_fun(args, ctx) runs in every node, on parameter servers too, as in TensorFlowOnSpark.
 """
 import argparse
+import io
 import pickle
 import secrets
 import time
@@ -49,14 +50,15 @@ class TFCluster:
                     return
 
     def inference(self, dataRDD, feed_timeout=600, qname="input"):
-        """Feed the nodes with partitions, and return what they made of each with batch_results: a list of results, in the order of the rows."""
+        """Feed the nodes with partitions, and return what they made of each with batch_results: a list of results, in the order of the rows. Results
+        are of Python's own types, or numpy's. TypeError: one is not."""
         self._fed()
         results = []
         names = [n for p in _partitions(dataRDD) for n in self._write(p, True)]
         for name in names:
             if not self._wait_for(name + ".out", feed_timeout):
                 raise RuntimeError("a node ended the feed before all rows were read")
-            results.extend(pickle.loads(self._following.fs.read(name + ".out")))  # written by this user's own function
+            results.extend(_results(self._following.fs.read(name + ".out")))
         return results
 
     def shutdown(self, ssc=None, grace_secs=0, timeout=259200):
@@ -117,6 +119,23 @@ class TFCluster:
                 raise TimeoutError("the nodes have not read a partition within %d s" % timeout)
             time.sleep(POLL)
         return True
+
+
+class _Results(pickle.Unpickler):
+    """What comes over the network calls nothing here but what makes data."""
+
+    DATA = {"builtins": {"complex", "set", "frozenset", "bytearray", "range", "slice"}, "collections": {"OrderedDict"},
+            "datetime": {"date", "datetime", "time", "timedelta", "timezone"}, "decimal": {"Decimal"}, "numpy": {"dtype", "ndarray"},
+            **{"numpy.%s.multiarray" % core: {"_reconstruct", "scalar"} for core in ("core", "_core")}}
+
+    def find_class(self, module, name):
+        if name not in self.DATA.get(module, ()):
+            raise TypeError("a node has given batch_results a %s of %s: give it numbers, text, lists, dicts or arrays of numpy" % (name, module))
+        return super().find_class(module, name)
+
+
+def _results(data):
+    return _Results(io.BytesIO(data)).load()
 
 
 def run(sc, map_fun, tf_args, num_executors, num_ps=0, tensorboard=False, input_mode=InputMode.TENSORFLOW, log_dir=None, driver_ps_nodes=False, master_node=None,

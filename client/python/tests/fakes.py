@@ -175,6 +175,10 @@ class FakeHDFS(Fake):
             return h.answer(200, {"boolean": bool(gone or known)})
         if op == "RENAME":
             to = q["destination"]
+            if "renameoptions" in q and not self._exists(path):
+                raise FileNotFoundError("File does not exist: " + path)
+            if q.get("renameoptions") == "NONE" and self._exists(to):
+                return self._error(h, 403, "FileAlreadyExistsException", to + " already exists")
             if to in self.files or to in self.dirs or not self._exists(path):
                 return h.answer(200, {"boolean": False})
             for p in [p for p in self.files if p == path or p.startswith(path + "/")]:
@@ -182,7 +186,7 @@ class FakeHDFS(Fake):
             for d in [d for d in self.dirs if d == path or d.startswith(path + "/")]:
                 self.dirs.remove(d)
                 self.dirs.add(to + d[len(path):])
-            return h.answer(200, {"boolean": True})
+            return h.answer(200, b"" if "renameoptions" in q else {"boolean": True})
         self._error(h, 400, "UnsupportedOperationException", op + " is not supported")
 
     def _open_many(self, h, root, q, body):

@@ -1,5 +1,7 @@
 """The brain: conversations with the controller, which the Go tests read too, and what user code may do wrong."""
+import contextlib
 import glob
+import io
 import json
 import os
 import random
@@ -95,6 +97,28 @@ class Optimizers(unittest.TestCase):
             o.get_suggestion = lambda trial=None, bad=bad: bad
             with self.assertRaisesRegex((TypeError, ValueError), what):
                 made(o).answer({"ask": {"n": 1, "next": 1}})
+
+    def test_what_was_suggested_before_an_exception_counts(self):
+        class Mine(AbstractOptimizer):
+            def get_suggestion(self, trial=None):
+                handed.append(trial and trial.number)
+                if len(handed) in (2, 4):
+                    raise RuntimeError("not now")
+                return self.create_trial({"x": len(handed)})
+
+        handed = []
+        b = made(Mine())
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            answer = b.answer({"ask": {"n": 3, "next": 1}})
+        self.assertEqual([s["trial"] for s in answer["suggest"]], [1])
+        self.assertIn("RuntimeError: not now", said.getvalue())
+        self.assertEqual([s["trial"] for s in b.answer({"ask": {"n": 1, "next": 2}})["suggest"]], [2])
+        b.answer({"event": {"kind": "finished", "trial": 1, "value": 4.0, "curve": [], "epochs": 0}})
+        with self.assertRaises(RuntimeError):
+            b.answer({"ask": {"n": 1, "next": 3}})
+        self.assertEqual([s["trial"] for s in b.answer({"ask": {"n": 1, "next": 3}})["suggest"]], [3])
+        self.assertEqual(handed, [None, None, None, 1, 1], "a trial that ended is handed over once more")
+        self.assertEqual(sorted(t.number for t in b.optimizer.trial_store.values()), [2, 3])
 
     def test_a_promotion(self):
         class Mine(AbstractOptimizer):

@@ -7,6 +7,7 @@ import tempfile
 import threading
 import unittest
 import zlib
+from unittest import mock
 
 from harness import ROOT, ExecutorCase
 
@@ -211,6 +212,25 @@ class Saving(CheckpointCase):
         self.assertEqual([c["step"] for c in checkpoint.list()], [1, 2, 3, 4])
         with self.assertRaisesRegex(ValueError, "NaN"):
             checkpoint.save(b"", 5, metric=float("nan"))
+
+    def test_what_all_ranks_read_is_the_same(self):
+        before = {"step": 1, "uri": "/e/0007/checkpoints/1/step-1"}
+        for rank in (0, 1):
+            trial = self.begin(committed=[before])
+            trial.gang, trial.rank = {"rank": rank}, rank
+            self.assertEqual(checkpoint._same_everywhere(None), before["uri"])
+            checkpoint.save(self.model(), 2)
+            self.assertEqual(checkpoint._same_everywhere("hdfs://n/e/step-2"), "/e/step-2")
+            with self.assertRaisesRegex(checkpoint.CheckpointError, "no checkpoint of step 3; there are those of 1.*" + ("rank 1 does not know" if rank else "2$")):
+                checkpoint.load(3)
+            if rank == 0:
+                with self.assertRaisesRegex(checkpoint.CheckpointError, "the other ranks would read an older one"):
+                    checkpoint._same_everywhere(None)
+
+    def test_there_are_not_too_many_files(self):
+        with self.assertRaisesRegex(ValueError, "at most 1000 files, and these are 1001"):
+            checkpoint.save({"f%d" % i: b"" for i in range(1001)}, 1)
+        self.assertEqual(self.tree.writes, [])
 
     def test_restore_names_checkpoint_trial_and_remedy(self):
         class Model:
@@ -499,6 +519,18 @@ class Locally(unittest.TestCase):
             checkpoint.save({"a": 3}, 2)  # a run that begins anew
             self.assertEqual(checkpoint.load(), (2, {"a": 3}))
             self.assertTrue(re.match(r"step-[124]$|step-3.tmp$", n) for n in os.listdir(os.path.join(d, "checkpoints")))
+
+    def test_ranks_of_torchrun_share_a_directory(self):
+        self.addCleanup(_run.set_current, None)
+        self.addCleanup(checkpoint._states.clear)
+        with tempfile.TemporaryDirectory() as d:
+            for rank in ("1", "0"):
+                with mock.patch.dict(os.environ, RANK=rank, WORLD_SIZE="2"):
+                    _run.set_current(_local.Trial(directory=d))
+                self.assertEqual(checkpoint.save({"a": 1}, 1), None if rank == "1" else os.path.join(d, "checkpoints", "step-1"))
+                self.assertEqual(os.path.exists(os.path.join(d, "checkpoints")), rank == "0")
+            with mock.patch.dict(os.environ, RANK="one", WORLD_SIZE="2"):
+                self.assertEqual(_local.Trial(directory=d).rank, 0)
 
 
 if __name__ == "__main__":

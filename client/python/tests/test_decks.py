@@ -1,9 +1,12 @@
 """The names of hops-util-py, Maggy and TensorFlowOnSpark: what they send, what they refuse, what they show. That the searches run is shown in
 integration/python."""
+import collections
+import datetime
 import importlib.util
 import io
 import json
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -14,7 +17,7 @@ from unittest import mock
 
 import harness
 import fakes
-from hops import _display, _following, _jobs, _trial, _wrapped, allreduce, devices, experiment, tensorboard, tflauncher, util
+from hops import _display, _following, _jobs, _run, _trial, _wrapped, allreduce, devices, experiment, tensorboard, tflauncher, util
 from maggy import ablation, callbacks, config, experiment as maggy
 from tensorflowonspark import TFCluster
 
@@ -170,6 +173,48 @@ print("RETURNED", fn(**_trial.bind(fn, _run.current(), setup["arguments"])))
         self.assertEqual(spec["optimizer"], {"type": "external", "entry": "__hops_main__:Mine", "arguments": {"step": 3}})
         self.assertEqual(spec["early_stop"], {"policy": "external", "entry": "__hops_main__:Rule", "es_min": 10, "interval": 1})
 
+    def test_numbers_of_numpy(self):
+        [spec] = self.send("""
+            from hops import experiment
+            class Scalar:  # as of numpy
+                def __init__(self, value): self.value = value
+                def item(self): return self.value
+            def train(a):
+                return a
+            try:
+                experiment.grid_search(train, {"a": [1]}, arguments={"far": {1, 2}}, quiet=True, detach=True)
+            except experiment._jobs.JobError as e:
+                assert "it holds set {1, 2}; numbers, text" in str(e), e
+            experiment.grid_search(train, {"a": [Scalar(3), Scalar("x")]}, arguments={"rate": Scalar(0.5)}, quiet=True, detach=True)
+            """)
+        self.assertEqual((spec["space"]["a"]["values"], spec["arguments"]), ([3, "x"], {"rate": 0.5}))
+
+    def test_whose_python(self):
+        script = """
+            from hops import experiment
+            def train(a):
+                return a
+            common = dict(quiet=True, detach=True)
+            experiment.grid_search(train, {"a": [1]}, %s**common)
+            """
+        with mock.patch.dict(os.environ, {"HOPS_PYTHON": "/venvs/torch"}):
+            self.assertEqual([self.send(script % more)[0]["python"] for more in ("", 'python="/venvs/mine", ')], ["/venvs/torch", "/venvs/mine"])
+
+    def test_what_the_caller_has_stays_as_it_is(self):
+        [first, second] = self.send("""
+            import sys
+            from hops import experiment
+            from maggy.optimizer import AbstractOptimizer
+            class Mine(AbstractOptimizer):
+                pass
+            def train(a):
+                return a
+            spec = {"optimizer": {"type": "external", "object": Mine}}
+            for _ in range(2):
+                experiment.search(train, spec, quiet=True, detach=True)
+            """)
+        self.assertEqual(first["optimizer"], second["optimizer"])
+
     def test_gangs(self):
         specs = self.send("""
             from hops import experiment
@@ -251,6 +296,10 @@ class Refused(unittest.TestCase):
         for call, error, what in (
                 (lambda: experiment.launch(f, {"a": [1, 2], "b": [1]}), ValueError, "grid_search"),
                 (lambda: experiment.launch(f, {"a": "text"}), ValueError, "not a list"),
+                (lambda: experiment.launch(f, [1, 2]), TypeError, "args_dict is a list, not a dict"),
+                (lambda: experiment.grid_search(f, [("a", [1])]), TypeError, "grid_dict is a list"),
+                (lambda: experiment.random_search(f, 3), TypeError, "boundary_dict is a int"),
+                (lambda: experiment.search(f, "random"), TypeError, "is a dict, not 'random'"),
                 (lambda: experiment.random_search(f, {"a": [1, 2, 3]}), ValueError, r"\[low, high\]"),
                 (lambda: experiment.random_search(f, {"a": ["x", "y"]}), ValueError, "two numbers"),
                 (lambda: experiment.differential_evolution(f, {"a": [1, 2]}, population=3), ValueError, "more than 3"),
@@ -276,6 +325,21 @@ class Refused(unittest.TestCase):
                 (lambda: allreduce.program(__file__ + ".ipynb"), Exception, "")):
             with self.assertRaisesRegex(error, what):
                 call()
+
+    def test_a_run_of_the_program_ends_once(self):
+        hdfs = fakes.FakeHDFS()
+        self.addCleanup(hdfs.close)
+        with mock.patch.dict(os.environ, {"HOPS_WEBHDFS": hdfs.url, "HADOOP_USER_NAME": "ann"}):
+            for metric, error in ((0.5, None), (float("nan"), ValueError)):
+                experiment.begin(project="lab")
+                if error:
+                    with self.assertRaises(error):
+                        experiment.end(metric)
+                    self.assertTrue(experiment._running.locked(), "it can be ended with another metric")
+                experiment.end(0.5)
+                self.assertFalse(experiment._running.locked())
+            with experiment._running, self.assertRaisesRegex(RuntimeError, "without begin"):
+                experiment.end()
 
     def test_one_at_a_time(self):
         with experiment._running:
@@ -310,7 +374,9 @@ class Small(unittest.TestCase):
         done = callbacks.TorchEpochEnd(Reporter(), "acc")
         done(0.5)
         done({"acc": 0.75})
-        self.assertEqual(seen, [(0.5, 1), (0.75, 2)])
+        with mock.patch.object(_run, "_current", mock.Mock(resume_step=7)):
+            callbacks.TorchEpochEnd(Reporter())(1.0)
+        self.assertEqual(seen, [(0.5, 1), (0.75, 2), (1.0, 8)])
 
     def test_here(self):
         def train(model_gen, hparams, data_gen, dist_strategy, lr, **more):
@@ -322,6 +388,11 @@ class Small(unittest.TestCase):
 
     def test_partitions(self):
         self.assertEqual(TFCluster._partitions([[1, 2], [3]]), [[1, 2], [3]])
+        good = [1, "x", 0.5, None, (1, {"a": {2}}), 3j, b"x", datetime.date(2020, 1, 2), collections.OrderedDict(a=1)]
+        self.assertEqual(TFCluster._results(pickle.dumps(good, protocol=4)), good)
+        for bad in (print, mock.Mock, os.system):
+            with self.assertRaisesRegex(TypeError, "give it numbers"):
+                TFCluster._results(pickle.dumps([bad], protocol=4))
         self.assertEqual(TFCluster._partitions([(1, 2), (3, 4)]), [[(1, 2), (3, 4)]])
         self.assertEqual(TFCluster._partitions(range(3)), [[0, 1, 2]])
 

@@ -1,4 +1,6 @@
 """The end of a trial: what its process leaves behind, its files, its exceptions."""
+import contextlib
+import io
 import os
 import threading
 import unittest
@@ -28,6 +30,22 @@ def leaves_a_daemon(lr):
     os.wait()
     print("before the end")
     return lr
+
+def does_not_end(lr):
+    # What the process does after it has said how the function ended takes for ever.
+    import shutil
+    shutil.rmtree = lambda *args, **more: time.sleep(600)
+    return lr
+
+def hangs_up(lr):
+    from hops import _run
+    _run.current()._channel.sock.close()
+    time.sleep(600)
+
+def fails_without_streams(lr):
+    sys.stdout = None
+    sys.stderr.close()
+    raise ValueError("the cause")
 
 def exits(lr):
     sys.exit(0)
@@ -81,6 +99,20 @@ def asks(lr, reporter):
                     c, hdfs, _ = self.run_executor(function, mode)
                     self.assertEqual([m["status"] for _, m in c.finals], ["COMPLETED"])
                     self.assertIn(b"before the end", hdfs.files["/e/0007/output.log"])
+
+    def test_a_process_that_does_not_end_does_not_hold_the_slot(self):
+        for mode in ("fork", "spawn", "inproc"):
+            with self.subTest(mode):
+                c, _, _ = self.run_executor("does_not_end", mode, orders=2, constants={"LAST_SECONDS": 0.3})
+                self.assertEqual([(n, m["status"]) for n, m in c.finals], [("0007", "COMPLETED"), ("0008", "COMPLETED")])
+        c, _, _ = self.run_executor("hangs_up", constants={"LAST_SECONDS": 0.3})
+        self.assertEqual([(m["status"], m["error"]["type"]) for _, m in c.finals], [("FAILED", "ProcessDied")])
+
+    def test_an_exception_without_streams_is_named(self):
+        for mode in ("fork", "spawn"):
+            with self.subTest(mode):
+                c, _, _ = self.run_executor("fails_without_streams", mode)
+                self.assertEqual([m["error"]["message"] for _, m in c.finals], ["the cause"])
 
     def test_sys_exit_is_named(self):
         c, _, _ = self.run_executor("exits")
@@ -149,7 +181,15 @@ class Broken(harness.ExecutorCase):
         c, _, _ = self.run_executor("train")
         error = c.finals[0][1]["error"]
         self.assertEqual(error["type"], "SyntaxError")
-        self.assertIn("in line 1 of study.py", error["message"])
+        self.assertRegex(error["message"], "in line [12] of study.py")  # Python 3.9 sees it at the end
+
+
+class Environment(unittest.TestCase):
+    def test_one_that_cannot_be_recorded_is_one_line(self):
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            executor._record_environment(mock.Mock(status=mock.Mock(side_effect=OSError("no namenode\nserved it"))), "/e")
+        self.assertEqual(said.getvalue(), "the environment of the experiment was not recorded: OSError: no namenode served it\n")
 
 
 class Output(unittest.TestCase):

@@ -1,4 +1,5 @@
 import json
+import time
 import unittest
 
 from hops import _environment
@@ -64,6 +65,20 @@ class Environment(unittest.TestCase):
         self.assertEqual(fs.tree, first)
         self.assertEqual(sorted(fs.tree), ["/e/data.json", "/e/environment.json", "/e/experiment.json", "/f"])
         self.assertIn("KeyError", _environment.record(Files(), "/e"))
+
+    def test_one_of_many_looks_at_the_data(self):
+        class Beaten(Files):
+            def rename(self, source, destination):
+                self.tree[destination] = b"of another one"
+                return super().rename(source, destination)
+
+        class Begun(Files):
+            def status(self, path):
+                return dict(super().status(path), modificationTime=time.time() * 1000)
+
+        for fs in (Beaten(), Begun(**{"/e/environment.json": b"of another one"})):
+            self.assertIsNone(_environment.record(fs, "/e"))
+            self.assertEqual(fs.tree, {"/e/environment.json": b"of another one"})
 
     def test_a_directory_without_end(self):
         fs = Files(**dict({"/d": None}, **{"/d/%d" % i: b"" for i in range(5)}))

@@ -17,7 +17,7 @@ ROLES = ("chief", "worker")
 class Gang(harness.ExecutorCase):
     FUNCTIONS = """
 import json, os, signal, socket, time
-from hops import checkpoint, dist
+from hops import _run, checkpoint, dist
 
 def meets(lr, reporter):
     # The members talk at the ports that were reserved for them.
@@ -57,11 +57,33 @@ def dies_once(lr, reporter):
             time.sleep(600)  # as in a collective whose other side is gone
     return float(step)
 
+def saves(lr, reporter):
+    # All call it; the chief does it. What it saved the others find where it says.
+    ctx, saved = dist.context(), os.environ["HOPS_WORK_DIR"] + "/saved"
+    first, second = checkpoint.save({"step": 1}, 1), checkpoint.save({"step": 2}, 2, wait=False).wait()
+    if ctx.is_chief:
+        _run.current().fs.create("/e/0007/checkpoints/1/step-3.tmp/part", b"x")
+    third = checkpoint.commit_dir(3)
+    if ctx.is_chief:
+        open(saved, "w").close()
+    while not os.path.exists(saved):
+        time.sleep(0.01)
+    print([first, second, third], checkpoint.latest(), checkpoint.load("/e/0007/checkpoints/1/step-2"))
+
 def waits(lr, reporter):
     ctx = dist.context()
     for step in range(1, 10 ** 6):
         reporter.broadcast(float(step), step)
         time.sleep(0.01)
+
+calls = []
+
+def anew(lr):
+    calls.append(1)
+    print("call", len(calls))
+    if dist.context().generation == 1:
+        raise RuntimeError("once")
+    return 1.0
 
 def breaks(lr, reporter):
     # The chief leaves when it is told to stop, and what the worker waits for breaks.
@@ -124,9 +146,23 @@ def chief_only(lr):
         self.assertEqual(saved[0], max(m["step"] for _, m in c.checkpoints if m["uri"].startswith("/e/0007/checkpoints/1") and m["step"] < saved[0]) + 1)
         self.assertEqual(saved[-1], 5)
 
+    def test_the_chief_saves_for_all(self):
+        c, hdfs, _ = self.gang("saves")
+        self.assertEqual({who: m["status"] for who, m in c.finals}, {(1, 0): "COMPLETED", (1, 1): "COMPLETED"}, hdfs.files)
+        self.assertEqual([(m.get("rank", 0), m["step"]) for _, m in c.checkpoints], [(0, 1), (0, 2), (0, 3)])
+        paths = ["/e/0007/checkpoints/1/step-%d" % n for n in (1, 2, 3)]
+        self.assertEqual(hdfs.files["/e/0007/output.1.rank-0.log"].decode(), "%s %s (2, {'step': 2})\n" % (paths, (3, paths[2])))
+        self.assertEqual(hdfs.files["/e/0007/output.1.rank-1.log"].decode(), "[None, None, None] None (2, {'step': 2})\n")
+
     def test_the_cause_is_told_before_its_consequence(self):
         c, _, _ = self.gang("noticed", setup={"report_ms": 1000})
         self.assertEqual([(who, m["error"]["type"]) for who, m in c.finals if who[0] == 1], [((1, 1), "ProcessDied")])
+
+    def test_a_process_is_in_one_gang(self):
+        c, hdfs, _ = self.gang("anew", "inproc")
+        self.assertEqual({who: m["status"] for who, m in c.finals if who[0] == 2}, {(2, 0): "COMPLETED", (2, 1): "COMPLETED"})
+        for rank in (0, 1):
+            self.assertEqual(hdfs.files["/e/0007/output.2.rank-%d.log" % rank], b"call 1\n")
 
     def test_a_stop_ends_all(self):
         c, _, _ = self.gang("waits", stop_at=3)
@@ -225,6 +261,17 @@ class Vectors(unittest.TestCase):
             self.assertEqual(harness.vector(name)["request"]["body"]["rank"], trial.rank)
         trial._call("report", {"events": []})
         self.assertEqual(self.controller.trial.call_args.args[2], {"events": [], "rank": 1})
+
+    def test_a_wish_for_a_checkpoint_may_come_again(self):
+        trial, ops = self.trial("next-trial"), ["checkpoint", "checkpoint", "continue", "checkpoint"]
+
+        def call(what, body):
+            trial._done = len(ops) == 1
+            return {"ack": 0, "op": ops.pop(0)}
+        self.controller.setup["report_ms"] = 0
+        with mock.patch.object(trial, "_call", call):
+            trial._report()
+        self.assertEqual([m["op"] for m in trial._early], ["checkpoint", "checkpoint"])
 
     def test_slots_that_hold_something(self):
         c = executor.Controller.__new__(executor.Controller)

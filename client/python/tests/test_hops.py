@@ -73,12 +73,14 @@ class Space(unittest.TestCase):
     def test_spec(self):
         s = Searchspace(lr=("DOUBLE", [1e-4, 1], "log"), n=("INTEGER", [2, 8]), act=("CATEGORICAL", ["a", "b"]))
         self.assertEqual(s.spec()["lr"], {"type": "DOUBLE", "range": [1e-4, 1], "log": True})
+        scalar = type("int64", (), {"item": lambda self: 7})()  # as of numpy
+        self.assertEqual(json.dumps(Searchspace(n=("DISCRETE", [scalar, 8])).spec()["n"]["values"]), "[7, 8]")
         for p in s.get_random_parameter_values(20, seed=1):
             self.assertTrue(1e-4 <= p["lr"] <= 1 and 2 <= p["n"] <= 8 and p["act"] in "ab")
 
     def test_mistakes_are_named(self):
         for value, want in ((("DOUBLE", [1, 1]), "empty"), (("DOUBLE", [1]), "needs [low, high]"), (("TRIPLE", [1, 2]), "unknown type"),
-                            (("CATEGORICAL", []), "empty"), (("DOUBLE", [0, 1], "log"), "above 0"), (("INTEGER", [1.5, 3]), "whole")):
+                            (("CATEGORICAL", []), "empty"), (("DOUBLE", [0, 1], "log"), "above 0"), (("INTEGER", [1.5, 3]), "whole"), (("DOUBLE", 5), "want (type, list)"), (("CATEGORICAL", "ab"), "want (type, list)")):
             with self.assertRaises(ValueError) as e:
                 Searchspace(x=value)
             self.assertIn(want, str(e.exception))
@@ -116,6 +118,12 @@ class Files(unittest.TestCase):
             self.fs.status("/nowhere")
         self.assertTrue(self.fs.rename("/d/f", "/d/g"))
         self.assertTrue(self.fs.rename("/d/f", "/d/g"), "a rename that has happened is done")
+        self.assertTrue(self.fs.rename("/d/g", "/d/h", options="NONE"))
+        self.fs.create("/d/g", b"")
+        with self.assertRaises(FileExistsError):
+            self.fs.rename("/d/g", "/d/h", options="NONE")
+        with self.assertRaises(FileNotFoundError):
+            self.fs.rename("/nowhere", "/d/i", options="NONE")
 
     def test_an_interrupted_append_is_completed_not_repeated(self):
         self.fs.create("/log", b"0123")
@@ -299,7 +307,7 @@ class Executor(harness.ExecutorCase):
         self.assertEqual(_signature.sign(key, v["method"], v["target"], v["host"], v["container"], v["number"], v["body"].encode()), v["authorization"])
         a = v["answer"]
         self.assertTrue(_signature.proven(key, v["number"], a["status"], a["body"].encode(), a["proof"]))
-        for proof in (None, "", a["proof"][::-1]):
+        for proof in (None, "", a["proof"][::-1], "\xe9" * 64):
             self.assertFalse(_signature.proven(key, v["number"], a["status"], a["body"].encode(), proof))
 
     def test_an_executor_whose_controller_is_gone_ends_while_its_trial_runs(self):

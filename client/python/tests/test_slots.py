@@ -1,4 +1,6 @@
 """Several trials at once in one executor, and trials one after the other in one process."""
+import os
+import time
 import unittest
 
 import harness
@@ -54,6 +56,61 @@ def exits(lr):
                 self.assertIn("status 3", c.finals[0][1]["error"]["message"])
 
 
+class Spares(harness.ExecutorCase):
+    """The process that is forked for the next trial while one runs."""
+
+    FUNCTIONS = """
+import collections, os, signal, time
+
+def spare():
+    while True:
+        for name in os.listdir("/proc"):
+            try:
+                with open("/proc/%s/stat" % name) as f:
+                    words = f.read().rpartition(")")[2].split()
+            except (OSError, ValueError):
+                continue
+            if name.isdigit() and int(words[1]) == os.getppid() and int(name) != os.getpid() and words[0] != "Z":
+                return int(name)
+        time.sleep(0.01)
+
+def kills_it(lr):
+    pid = spare()
+    os.kill(pid, signal.SIGKILL)
+    while os.path.exists("/proc/%d" % pid):
+        time.sleep(0.01)
+    print(os.getpid(), pid)
+
+def descriptors(lr):
+    print(spare(), collections.Counter(os.readlink("/proc/self/fd/" + n).partition(":")[0] for n in ("0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11")
+                                       if os.path.lexists("/proc/self/fd/" + n)))
+"""
+
+    @unittest.skipUnless(os.path.exists("/proc/self/stat"), "no /proc")
+    def test_one_that_died_is_replaced(self):
+        c, hdfs, _ = self.run_executor("kills_it", orders=3)
+        self.assertEqual([m["status"] for _, m in c.finals], ["COMPLETED"] * 3, c.finals)
+        pids = [int(p) for n in (7, 8, 9) for p in hdfs.files["/e/%04d/output.log" % n].split()]
+        self.assertEqual(len(set(pids)), 6)
+
+    @unittest.skipUnless(os.path.exists("/proc/self/stat"), "no /proc")
+    def test_they_hold_nothing_of_others_and_end_with_the_executor(self):
+        c, hdfs, _ = self.run_executor("descriptors", orders=3)
+        found = [hdfs.files["/e/%04d/output.log" % n].decode().split(" ", 1) for n in (7, 8, 9)]
+        self.assertEqual(len({what for _, what in found}), 1, found)
+        until = time.monotonic() + 60
+        while any(self.runs(pid) for pid, _ in found) and time.monotonic() < until:
+            time.sleep(0.01)
+        self.assertFalse([pid for pid, _ in found if self.runs(pid)])
+
+    def runs(self, pid):
+        try:
+            with open("/proc/%s/stat" % pid) as f:
+                return f.read().rpartition(")")[2].split()[0] not in "ZX"
+        except OSError:
+            return False
+
+
 class Inproc(harness.ExecutorCase):
     FUNCTIONS = """
 import os, sys, time
@@ -71,6 +128,15 @@ def counts(lr, trial_id, reporter):
 def raises(lr):
     calls.append(1)
     raise RuntimeError("for the %d. time" % len(calls))
+
+def takes_the_streams(lr):
+    calls.append(1)
+    print("call", len(calls), flush=True)
+    if len(calls) == 1:
+        sys.stdout.close()
+    elif len(calls) == 2:
+        sys.stdout = sys.stderr = None
+    return lr
 
 def leaves(lr):
     calls.append(1)
@@ -105,6 +171,11 @@ def deaf(lr, reporter):
         c, _, _ = self.run_executor("leaves", "inproc", orders=2)
         self.assertEqual([m["error"]["type"] for _, m in c.finals], ["FunctionExited"] * 2)
 
+    def test_the_streams_are_those_of_the_process_again(self):
+        c, hdfs, _ = self.run_executor("takes_the_streams", "inproc", orders=4)
+        self.assertEqual([m["status"] for _, m in c.finals], ["COMPLETED"] * 4)
+        self.assertEqual([hdfs.files["/e/%04d/output.log" % (7 + n)] for n in range(4)], [b"call %d\n" % (n + 1) for n in range(4)])
+
     def test_a_stop_leaves_the_process(self):
         c, _, _ = self.run_executor("endless", "inproc", orders=2, stop_at=3)
         self.assertEqual([m["status"] for _, m in c.finals], ["STOPPED"] * 2)
@@ -114,6 +185,26 @@ def deaf(lr, reporter):
         c, _, _ = self.run_executor("deaf", "inproc", orders=2, stop_at=9)
         self.assertEqual([(m["status"], m["error"]["type"]) for _, m in c.finals], [("STOPPED", "StopTimeout")] * 2)
         self.assertEqual([m["accuracy"] for _, _, m in c.reports], [1.0, 1.0])
+
+
+class Arguments(harness.ExecutorCase):
+    FUNCTIONS = """
+import argparse, sys
+parser = argparse.ArgumentParser()
+parser.add_argument("--epochs", type=int, default=3)
+given = parser.parse_args()
+
+def train(lr):
+    print(sys.argv[0].endswith("/code/study.py"), sys.argv[1:], given.epochs)
+    return lr
+"""
+
+    def test_a_module_that_reads_arguments_gets_none(self):
+        for mode in ("fork", "spawn", "inproc"):
+            with self.subTest(mode):
+                c, hdfs, _ = self.run_executor("train", mode, setup={"code_dir": "code"})
+                self.assertEqual([m["status"] for _, m in c.finals], ["COMPLETED"], c.finals)
+                self.assertEqual(hdfs.files["/e/0007/output.log"], b"True [] 3\n")
 
 
 class Scripts(harness.ExecutorCase):

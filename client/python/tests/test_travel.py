@@ -109,9 +109,10 @@ import json, sys
 sys.path.insert(0, sys.argv[1])
 from hops import _trial
 _trial._setup = {"code_dir": sys.argv[1]}
-problem = _trial.prepare({"code_dir": sys.argv[1], "entry": sys.argv[2]})
+entry = sys.argv[2]
+problem = _trial.prepare({"code_dir": sys.argv[1], "entry": entry})
 assert problem is None, problem
-print(json.dumps(_trial.find(sys.argv[2])()))
+print(json.dumps(_trial.find(entry)()))
 """
 
 
