@@ -9,7 +9,7 @@ NFPM_VERSION := v2.45.0
 # The packages with the most concurrency; `make lint` runs their tests under the race detector.
 RACE     := ./internal/... ./metadata/... ./namenode/... ./datanode/... ./client/dfs/... ./resourcemanager/... ./nodemanager/... ./training/...
 
-.PHONY: help build build-static demo test race lint attack bench bench-data bench-quick bench-micro bench-optimizers bench-scheduler bench-search bench-sim upgrade cover gen gen-check fmt compat compat-fuzz spark fuzz fault train packages cluster clean
+.PHONY: help build build-static demo test race lint attack bench bench-data bench-quick bench-training bench-micro bench-optimizers bench-scheduler bench-search bench-sim upgrade cover gen gen-check fmt compat compat-fuzz spark fuzz fault train packages cluster clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ bench-scheduler: build ## what the scheduler and three resource managers cost at
 	@HOPS_BENCH_NODES=10000 $(GO) test -run '^$$' -timeout 30m -bench Failover -benchtime 1x ./resourcemanager/server | tee -a integration/bench/results/scheduler.txt
 	@HOPS_BENCH_NODES=10000 $(GO) test -run '^$$' -timeout 30m -bench Heartbeats -benchtime 1x ./resourcemanager/server | tee -a integration/bench/results/scheduler.txt
 	@uptime | tee -a integration/bench/results/scheduler.txt
+
+bench-training: build ## what a search adds to its trials: gaps between them, many short ones (2 minutes, a quiet machine)
+	@python3 integration/bench/training/run.py $(BIN)/hops
 
 bench-search: ## the searches over recorded learning curves in virtual time, and how many trials they decide in a second of CPU, into integration/bench/results/search.txt
 	@$(GO) run ./integration/bench/search | tee integration/bench/results/search.txt

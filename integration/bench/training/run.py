@@ -1,0 +1,78 @@
+"""What a search adds to its trials: the time between two, and how far many short ones are from no overhead at all.
+
+    python3 integration/bench/training/run.py [HOPS]       HOPS: the program, by default bin/hops; needs a quiet machine
+
+Starts `hops dev`, runs searches of plain Python and prints a row for each: trials of a second on 4 executors (Maggy: 57.8 s for 100, 25 s without
+overhead), gaps between trials that do nothing (Maggy: 1,015 ms), trials of a second on 16 slots (Ray Tune: +14 % for 10,000).
+"""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+STUDY = """name: bench
+entry: %(here)s/trial.py:train
+metric: value
+optimizer: {type: random}
+space: {x: {type: DOUBLE, range: [0, 1]}}
+trials: %(trials)d
+executors: %(executors)d
+trials_per_executor: %(slots)d
+executor_mode: %(mode)s
+resources: {memory: 512MiB, vcores: 1}
+arguments: {times: %(times)s, pause: %(pause)g}
+"""
+
+
+def cpu(pid):
+    fields = open("/proc/%d/stat" % pid).read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def search(hops, directory, dev, trials, executors, slots=1, mode="fork", pause=0.0):
+    times, study = os.path.join(directory, "times"), os.path.join(directory, "study.yaml")
+    if os.path.exists(times):
+        os.remove(times)
+    with open(study, "w") as f:
+        f.write(STUDY % dict(here=HERE, trials=trials, executors=executors, slots=slots, mode=mode, times=times, pause=pause))
+    before, began = cpu(dev.pid), time.monotonic()
+    subprocess.run([hops, "experiment", "run", "--conf", os.path.join(directory, "data", "conf"), study], check=True, stdout=subprocess.DEVNULL)
+    whole = time.monotonic() - began
+    rows = sorted(tuple(map(float, line.split())) for line in open(times))
+    if len(rows) != trials:
+        sys.exit("%d of %d trials have written when they ran" % (len(rows), trials))
+    return rows, whole, cpu(dev.pid) - before
+
+
+def main():
+    hops = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else "bin/hops")
+    directory = tempfile.mkdtemp(prefix="hops-bench-training-")
+    log = open(os.path.join(directory, "dev.log"), "w+")
+    dev = subprocess.Popen([hops, "dev", "--data", os.path.join(directory, "data"), "--ports", "random", "--gpus", "none"], stdout=log, stderr=log)
+    try:
+        while not re.search(r"^ready in", open(log.name).read(), re.M):
+            if dev.poll() is not None:
+                sys.exit("hops dev ended: " + open(log.name).read())
+            time.sleep(0.1)
+        print("load %s" % " ".join(open("/proc/loadavg").read().split()[:3]))
+        for mode in ("fork", "inproc"):
+            rows, _, used = search(hops, directory, dev, 300, 1, mode=mode)
+            gaps = sorted(1000 * (b[0] - a[1]) for a, b in zip(rows, rows[1:]))
+            print("gap, %-6s  p50 %5.1f ms  p95 %5.1f  max %6.1f   %.1f ms of the servers' CPU a trial" % (
+                mode, gaps[len(gaps) // 2], gaps[len(gaps) * 95 // 100], gaps[-1], 1000 * used / 300), flush=True)
+        for what, trials, executors, slots in (("100 x 1 s, 4 executors", 100, 4, 1), ("16 slots of 4 executors x 1 s", 800, 4, 4)):
+            rows, whole, used = search(hops, directory, dev, trials, executors, slots, pause=1.0)
+            span, ideal = max(b for _, b in rows) - rows[0][0], trials / (executors * slots)
+            print("%-30s %6.2f s first line to last, %+.1f %%; %.2f s from the command's start to its end; servers' CPU %.2f s" % (
+                what, span, 100 * (span / ideal - 1), whole, used), flush=True)
+    finally:
+        dev.terminate()
+        dev.wait()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+main()
