@@ -298,11 +298,11 @@ func second[A, B any](_ A, _ B, err error) error { return err }
 func TestAnEnvironmentThatIsTooLongIsRefused(t *testing.T) {
 	for length, fits := range map[int]bool{15: true, 253: false} {
 		members := make([]Member, 1000)
-		for i, role := range (Shape{Framework: Plain, Workers: len(members)}).Roles() {
+		for i, role := range (training.GangShape{Framework: training.Plain, Workers: len(members)}).Roles() {
 			members[i] = Member{Rank: i, Role: role, Index: max(0, i-1), Ports: []int{1 + i}}
 			members[i].Host = strings.Repeat("h", length)
 		}
-		_, _, err := Plan(Shape{Framework: Plain, Workers: len(members)}, members, 7, Options{})
+		_, _, err := Plan(training.GangShape{Framework: training.Plain, Workers: len(members)}, members, 7, Options{})
 		if (err == nil) != fits || err != nil && !strings.Contains(err.Error(), "HOPS_MEMBERS of 1000 members has") {
 			t.Errorf("hosts of %d bytes: %v", length, err)
 		}
