@@ -502,7 +502,7 @@ func (c *controller) open(ctx context.Context, spec *training.Spec, containers [
 	if err := c.journal.append(ctx, lines); err != nil {
 		return err
 	}
-	c.shadow.add(fx.Entries, c.journal.size)
+	c.shadow.add(lines, c.journal.size)
 	c.hub.publish(fx.Events)
 	c.files.add(fx)
 	c.fleet.giveBack(fx.Release)
@@ -759,7 +759,7 @@ func (c *controller) turn(ctx context.Context, batch []*proposal, ticked bool) e
 		c.wake = make(chan struct{})
 		c.wakeMu.Unlock()
 	}
-	c.shadow.add(fx.Entries, c.journal.size) // which are not touched here any more
+	c.shadow.add(lines, c.journal.size)
 	if over {
 		c.overOnce.Do(func() { close(c.over) })
 	}

@@ -25,10 +25,10 @@ type shadow struct {
 	last snapshotMark
 }
 
-// written are entries that are in the journal, which then has so many bytes. Nobody else uses them any more.
+// written are lines of the journal, which then has so many bytes. They are read anew, so that the two experiments share nothing.
 type written struct {
-	entries []*experiment.Entry
-	size    int64
+	lines []line
+	size  int64
 }
 
 // snapshotRatio: a snapshot saves reading the journal behind it, so that one is worth a few times its own size.
@@ -60,13 +60,13 @@ func newShadow(x *experiment.Experiment, f FS, path string, entries int, log *sl
 	return s
 }
 
-// add takes entries over.
-func (s *shadow) add(entries []*experiment.Entry, size int64) {
-	if len(entries) == 0 {
+// add takes lines over.
+func (s *shadow) add(lines []line, size int64) {
+	if len(lines) == 0 {
 		return
 	}
 	s.mu.Lock()
-	s.waiting = append(s.waiting, written{entries, size})
+	s.waiting = append(s.waiting, written{lines, size})
 	s.mu.Unlock()
 	select {
 	case s.more <- struct{}{}:
@@ -97,8 +97,12 @@ func (s *shadow) follow(ctx context.Context, w written) {
 	if s.x == nil {
 		return
 	}
-	for _, e := range w.entries {
-		if err := s.x.Apply(e); err != nil {
+	for _, l := range w.lines {
+		e, err := experiment.DecodeEntry(l.data)
+		if err == nil {
+			err = s.x.Apply(e)
+		}
+		if err != nil {
 			s.log.Error("the journal does not make the state that the controller has: there are no snapshots any more", "err", err)
 			s.x = nil
 			return
