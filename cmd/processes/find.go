@@ -29,14 +29,21 @@ func Find(environment, command string) []int {
 				continue
 			}
 		}
-		if state, err := os.ReadFile(filepath.Join(dir, "stat")); err == nil {
-			if i := bytes.LastIndexByte(state, ')'); i >= 0 && bytes.HasPrefix(state[i+1:], []byte(" Z")) {
-				continue
-			}
+		if !Ended(pid) {
+			found = append(found, pid)
 		}
-		found = append(found, pid)
 	}
 	return found
+}
+
+// Ended reports whether a process has ended, with all that it had open. It may wait for its parent.
+func Ended(pid int) bool {
+	state, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return true
+	}
+	i := bytes.LastIndexByte(state, ')')
+	return i >= 0 && bytes.HasPrefix(state[i+1:], []byte(" Z"))
 }
 
 // Command is the command line of a process, for messages.
