@@ -21,7 +21,7 @@ import (
 // readManyStep is how much of an answer is written at a time, with a deadline for each.
 const readManyStep = 1 << 20
 
-// answerBuffers are buffers of answers, kept up to the size of a large one.
+// answerBuffers are buffers of answers.
 var answerBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // readMany answers a request with pieces of many blocks. Who shows tokens for them may read them, as at the port of data transfer; no
@@ -74,6 +74,9 @@ func (s *Server) readMany(w http.ResponseWriter, r *http.Request, caller metadat
 
 	buf := answerBuffers.Get().(*[]byte)
 	defer func() { answerBuffers.Put(buf) }()
+	if int64(cap(*buf)) < size { // as much as was taken from the budget, instead of growing by twice
+		*buf = make([]byte, 0, size)
+	}
 	a := batchread.NewAnswer((*buf)[:0], len(pieces))
 	var sums []byte
 	for i := range pieces {

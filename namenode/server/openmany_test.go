@@ -168,6 +168,10 @@ func TestOpenMany(t *testing.T) {
 	if _, _, p = openMany(t, m, "/a", "&user.name=ann&excludedatanodes=localhost", names[1]); len(p.Errors) != 1 || p.Errors[0].Exception != "BlockMissingException" || p.Names != 1 {
 		t.Errorf("without any datanode: %+v", p)
 	}
+	// A path that is as long as a request lets it be is not told back, however many there are.
+	if _, _, p = openMany(t, m, "/"+strings.Repeat("l", 5000), "&user.name=ann", "a", strings.Repeat("m", 100_000)); len(p.Errors) != 2 || len(p.Errors[0].Message) > 600 || len(p.Errors[1].Message) > 600 {
+		t.Errorf("problems of %d paths: %.2000v", len(p.Errors), p.Errors)
+	}
 	// No more than is asked for.
 	if _, _, p = openMany(t, m, "/a", "&user.name=ann&maxbytes=1000", names[:300]...); p.Names == 0 || p.Names >= 300 {
 		t.Errorf("%d names with 1000 bytes", p.Names)

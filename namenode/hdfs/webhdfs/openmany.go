@@ -149,7 +149,14 @@ func (m *many) step(names []string) error {
 	return nil
 }
 
+// maxProblem bounds what is told of one file, whose path the client has: with a long path in the URL, as many as there may be would
+// take more memory than was asked for.
+const maxProblem = 512
+
 func (m *many) problem(exception, message string) {
+	if len(message) > maxProblem {
+		message = strings.ToValidUTF8(message[:maxProblem], "") + " …"
+	}
 	m.plan.Problems = append(m.plan.Problems, batchread.Problem{Index: m.plan.Names, Exception: exception, Message: message})
 }
 
