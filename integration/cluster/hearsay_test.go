@@ -97,6 +97,14 @@ func (k *Cluster) reportBad(reader *dfs.Client, user, path string, datanodes ...
 		&hadooppb.ReportBadBlocksRequestProto{Blocks: []*hadooppb.LocatedBlockProto{bad}}, new(hadooppb.ReportBadBlocksResponseProto))
 }
 
+// known waits until the namenode knows of so many replicas of a file's first block: datanodes tell it a little after the file is complete.
+func (k *Cluster) known(c *dfs.Client, path string, n int) {
+	k.until("the namenode knows all replicas", func() bool {
+		loc, err := c.BlockLocations(k.t.Context(), path, 0, 1)
+		return err == nil && len(loc) == 1 && len(loc[0].Datanodes) == n
+	})
+}
+
 // What a reader says of replicas is looked into by their datanodes. Nothing is deleted because of it; a replica that
 // really is damaged is found on the way and repaired, though no other datanode has room for a copy.
 func TestAReadersWordDeletesNoGoodReplica(t *testing.T) {
@@ -110,6 +118,7 @@ func TestAReadersWordDeletesNoGoodReplica(t *testing.T) {
 		t.Fatal(err)
 	}
 	k.until("three replicas", func() bool { return k.intact("dn1", want) && k.intact("dn2", want) && k.intact("dn3", want) })
+	k.known(c, "/f", 3)
 	k.flip("dn3", 5000)
 
 	if err := k.reportBad(c, "mallory", "/f", "dn1", "dn2"); err == nil || !strings.Contains(err.Error(), "Permission denied") {
@@ -140,6 +149,7 @@ func TestSuspicionEndsWhenTheDatanodesHaveVerified(t *testing.T) {
 		t.Fatal(err)
 	}
 	k.until("two replicas", func() bool { return k.intact("dn1", want) && k.intact("dn2", want) })
+	k.known(c, "/f", 2)
 	if err := k.reportBad(c, c.User(), "/f", "dn1", "dn2"); err != nil {
 		t.Fatal(err)
 	}
