@@ -9,7 +9,7 @@ NFPM_VERSION := v2.45.0
 # The packages with the most concurrency; `make lint` runs their tests under the race detector.
 RACE     := ./internal/... ./metadata/... ./namenode/... ./datanode/... ./client/dfs/... ./resourcemanager/... ./nodemanager/... ./training/...
 
-.PHONY: help build build-static demo test race lint attack bench bench-data bench-quick bench-training bench-micro bench-optimizers bench-scheduler bench-search bench-sim upgrade cover gen gen-check fmt compat compat-fuzz spark fuzz fault train packages cluster clean
+.PHONY: help build build-static demo test race lint attack bench bench-checkpoint bench-data bench-quick bench-training bench-micro bench-optimizers bench-scheduler bench-search bench-sim upgrade cover gen gen-check fmt compat compat-fuzz spark fuzz fault train packages cluster clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ bench-quick: build ## the main rows of one server, 3 rounds, within 15 minutes
 bench-data: build ## what an epoch over 100,000 files of 4 KiB costs, beside one OPEN each and HDFS through pyarrow where that is (ten minutes; integration/bench/data/run.sh)
 	@integration/bench/data/run.sh $(BIN)/hops
 
+bench-checkpoint: build ## what a checkpoint of 256 MB costs beside torch.save on the same disk (PYTHON: one with torch or numpy; 5 minutes; ROUNDS)
+	@$(or $(PYTHON),python3) integration/bench/checkpoint/run.py --hops $(BIN)/hops --rounds $(or $(ROUNDS),7) | tee integration/bench/results/checkpoint.txt
+
 bench-sim: ## the quality of scheduling: jobs like Philly's on the scheduler, yarn-like and slurm-like policies, simulated (a minute or two)
 	@$(GO) run ./integration/bench/sim
 
@@ -63,8 +66,8 @@ bench-scheduler: build ## what the scheduler and three resource managers cost at
 	@HOPS_BENCH_NODES=10000 $(GO) test -run '^$$' -timeout 30m -bench Heartbeats -benchtime 1x ./resourcemanager/server | tee -a integration/bench/results/scheduler.txt
 	@uptime | tee -a integration/bench/results/scheduler.txt
 
-bench-training: build ## what a search adds to its trials: gaps between them, many short ones (2 minutes, a quiet machine)
-	@python3 integration/bench/training/run.py $(BIN)/hops
+bench-training: build ## what a search adds to its trials: gaps between them, many short ones (2 minutes, a quiet machine): make bench-training TRAINING=--long for 10,000 (12 minutes)
+	@python3 integration/bench/training/run.py $(TRAINING) $(BIN)/hops
 
 bench-search: ## the searches over recorded learning curves in virtual time, and how many trials they decide in a second of CPU, into integration/bench/results/search.txt
 	@$(GO) run ./integration/bench/search | tee integration/bench/results/search.txt
@@ -73,9 +76,9 @@ bench-search: ## the searches over recorded learning curves in virtual time, and
 
 OPTUNA := integration/bench/optimizers/.venv
 $(OPTUNA):
-	@python3 -m venv $@.part && $@.part/bin/python3 -m pip install -q --no-compile optuna==5.0.0 cmaes==0.13.1 scipy $(TORCH) && mv $@.part $@
+	@python3 -m venv $@.part && $@.part/bin/python3 -m pip install -q --no-compile optuna==5.0.0 cmaes==0.13.1 scipy $(TORCH) && cp integration/bench/results/optimizers-optuna.jsonl $@.part/peer.json && mv $@.part $@
 
-bench-optimizers: $(OPTUNA) ## tpe, cmaes and gp beside Optuna 5 on 17 functions (30 minutes of CPU; Optuna's gp, two hours more, wants TORCH=torch at the first run, 2.9 GB)
+bench-optimizers: $(OPTUNA) ## tpe, cmaes and gp beside Optuna 5 on 22 functions (40 minutes of CPU; more runs of Optuna's gp than are stored, 20 s to 3 minutes each, want TORCH=torch at the first run, 2.9 GB)
 	@OMP_NUM_THREADS=1 $(OPTUNA)/bin/python3 integration/bench/optimizers/peer.py --out $(OPTUNA)/peer.json $(PEER)
 	@$(GO) run ./integration/bench/optimizers -peer $(OPTUNA)/peer.json $(OPTIMIZERS)
 

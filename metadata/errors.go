@@ -66,6 +66,8 @@ var (
 	ErrNoAttribute = &Kind{"attribute not found", nil}
 	// ErrSnapshot: a snapshot cannot be, or cannot be made, where it is asked for.
 	ErrSnapshot = &Kind{"not snapshottable", nil}
+	// ErrSnapshotReadOnly: what is in a snapshot was to be changed.
+	ErrSnapshotReadOnly = &Kind{"snapshots are read-only", fs.ErrPermission}
 	// ErrNoErasureCoding: the erasure coding of a directory was to be taken away, and it has none.
 	ErrNoErasureCoding = &Kind{"no erasure coding policy", nil}
 	// ErrNameTooLong: a path component is longer than MaxNameLength.

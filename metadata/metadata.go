@@ -102,6 +102,8 @@ type Caller struct {
 	Superuser bool
 	// Host is the address the request came from, without port.
 	Host string
+	// Local: what this member has is new enough for what the caller has seen, and is answered although another one leads.
+	Local bool
 	// Waits, if not nil, is told what the request has waited for.
 	Waits *Waits
 }
@@ -141,6 +143,8 @@ type FileStatus struct {
 	UnderConstruction bool
 	// ACL: there are access control entries beside the mode.
 	ACL bool
+	// Snapshottable: snapshots may be taken of the directory.
+	Snapshottable bool
 	// StoragePolicy is HDFS's number of the storage policy, its own or that of a directory above. 0: none was set.
 	StoragePolicy uint8
 	// Path is the absolute path that was asked for or listed; filled in by clients.
@@ -170,6 +174,26 @@ type ContentSummary struct {
 	SpaceConsumed int64
 	Quota         int64
 	SpaceQuota    int64
+	// What of it is not there any more, and only snapshots have. The numbers above count it.
+	Snapshot SnapshotSummary
+}
+
+// Present is what of the tree is there now.
+func (s ContentSummary) Present() ContentSummary {
+	s.Length -= s.Snapshot.Length
+	s.Files -= s.Snapshot.Files
+	s.Directories -= s.Snapshot.Directories
+	s.SpaceConsumed -= s.Snapshot.SpaceConsumed
+	s.Snapshot = SnapshotSummary{}
+	return s
+}
+
+// SnapshotSummary is what of a tree only snapshots have.
+type SnapshotSummary struct {
+	Length        int64
+	Files         int64
+	Directories   int64
+	SpaceConsumed int64
 }
 
 // The limits that HDFS ships with; paths longer than these are refused by name.

@@ -19,6 +19,7 @@ type Service interface {
 	Reader
 	Writer
 	Attributes
+	Snapshots
 	Cluster
 	Tokens
 }
@@ -56,6 +57,12 @@ type Reader interface {
 	LostFiles(c metadata.Caller, path, cookie string, done func(paths []string, next string, err error))
 	// Sync ends when everything acknowledged before is visible here (msync).
 	Sync(done func(error))
+	// State numbers what this namenode has seen: the last entry of the log in its state. Those of all namenodes compare.
+	State() int64
+	// Observes reports whether this namenode does not lead, and has lately had all that the one that does said was committed.
+	Observes() bool
+	// Await calls done when a namenode that observes has seen what somebody has who has seen that state. ErrRetriable: that takes too long.
+	Await(seen int64, done func(error))
 }
 
 // Writer are the calls that change the namespace. They are durable on a majority of namenodes when they succeed.

@@ -92,6 +92,7 @@ const (
 	CodeNoReport     = "ReportTimeout"     // no report within the time allowed
 	CodeTimeout      = "TrialTimeout"      // the trial took longer than allowed
 	CodeNotWhole     = "GangTimeout"       // not all members of a gang came within the time allowed
+	CodeIdle         = "GangIdle"          // all members of a gang waited, for nothing
 	CodeNotEnding    = "MembersRemain"     // members of a gang did not end with its chief
 	CodeNotStopping  = "StopTimeout"       // told to stop, did not, and was killed
 	CodeExecutorLost = "ExecutorLost"      // the executor's container or its lease ended
@@ -115,7 +116,7 @@ func (e *TrialError) Repeats() bool {
 // Exception reports whether the function raised it: the process, its container and its node are well as far as that tells.
 func (e *TrialError) Exception() bool {
 	switch e.Type {
-	case CodeNoReport, CodeTimeout, CodeNotWhole, CodeNotStopping, CodeExecutorLost, CodeProcessDied:
+	case CodeNoReport, CodeTimeout, CodeNotWhole, CodeIdle, CodeNotStopping, CodeExecutorLost, CodeProcessDied:
 		return false
 	}
 	return true

@@ -94,6 +94,10 @@ type Config struct {
 	// Dial connects to a server at addr, host:port, which has to be of the role "namenode" or "datanode". Default: as Roots
 	// say.
 	Dial func(ctx context.Context, role, addr string) (net.Conn, error)
+	// Within connects to the datanode with this UUID if it runs in this process, for blocks that are written there; nil, or a nil
+	// connection: it does not. A connection that has a method Lend(parts [][]byte) error may keep what it is given until the datanode has
+	// answered or Close has returned.
+	Within func(datanode string) net.Conn
 	// Bearer is the user's token, which is shown to servers by TLS; nil, or empty: none. Default: that of `hops login`, where
 	// Roots says that servers are known by it.
 	Bearer func() string
@@ -219,6 +223,7 @@ func New(config Config) (*Client, error) {
 	}
 	c.rpc = rpc
 	c.peers = newPeerPool(config.UseHostname, c.dialDatanode, c.secure)
+	c.peers.within = config.Within
 	limits := defaultTimes
 	limits.heartbeat = min(limits.heartbeat, config.DatanodeTimeout/2)
 	limits.probe = min(limits.probe, config.DatanodeTimeout)

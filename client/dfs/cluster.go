@@ -230,6 +230,9 @@ func (c *Client) visibleLength(ctx context.Context, name string, b *hadooppb.Loc
 	if absent == len(b.GetLocs()) && b.GetB().GetNumBytes() == 0 {
 		return 0, nil
 	}
+	if len(b.GetLocs()) == 0 {
+		causes = append(causes, errors.New("no datanode that has it is there"))
+	}
 	return 0, &Error{
 		Op: "open", Path: name, Kind: metadata.ErrIO,
 		Message: "cannot obtain the length of the block being written: " + errors.Join(causes...).Error(),

@@ -479,13 +479,14 @@ func (n *fakeNode) read(conn net.Conn, r *bufio.Reader, q *hadooppb.OpReadBlockP
 	n.mu.Lock()
 	replica := n.replicas[b.GetBlockId()]
 	var data []byte
+	var generation uint64
 	if replica != nil {
-		data = append(data, replica.data...)
+		data, generation = append(data, replica.data...), replica.gs
 	}
 	flip, readFor := n.flip, n.readFor
 	n.mu.Unlock()
 	offset, end := int64(q.GetOffset()), int64(q.GetOffset()+q.GetLen())
-	if replica == nil || end > int64(len(data)) || replica.gs < b.GetGenerationStamp() {
+	if replica == nil || end > int64(len(data)) || generation < b.GetGenerationStamp() {
 		fail(conn, "", "replica %v cannot give %d to %d of block %v", replica != nil, offset, end, b.GetBlockId())
 		return false
 	}

@@ -236,6 +236,10 @@ func (c *Client) ContentSummary(ctx context.Context, name string) (metadata.Cont
 		SpaceConsumed: int64(s.GetSpaceConsumed()),
 		Quota:         int64(s.GetQuota()),
 		SpaceQuota:    int64(s.GetSpaceQuota()),
+		Snapshot: metadata.SnapshotSummary{
+			Length: int64(s.GetSnapshotLength()), Files: int64(s.GetSnapshotFileCount()),
+			Directories: int64(s.GetSnapshotDirectoryCount()), SpaceConsumed: int64(s.GetSnapshotSpaceConsumed()),
+		},
 	}, nil
 }
 

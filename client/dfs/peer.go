@@ -151,7 +151,9 @@ func (p *peer) send(parts ...[]byte) error {
 		return p.ended(nil)
 	}
 	var err error
-	if len(parts) == 1 {
+	if l, ok := p.conn.(interface{ Lend(parts [][]byte) error }); ok {
+		err = l.Lend(parts)
+	} else if len(parts) == 1 {
 		_, err = p.conn.Write(parts[0])
 	} else {
 		buffers := net.Buffers(parts)
@@ -176,6 +178,8 @@ type peerPool struct {
 	// secure makes the handshake on a new connection, with the token of the first request; it returns the connection as it is where none is
 	// wanted.
 	secure func(context.Context, net.Conn, *hadooppb.TokenProto) (net.Conn, error)
+	// within is Config.Within.
+	within func(datanode string) net.Conn
 
 	mu     sync.Mutex
 	idle   map[string][]*peer // the longest idle first, without buffers
@@ -207,6 +211,31 @@ func (pp *peerPool) get(ctx context.Context, id *hadooppb.DatanodeIDProto, t *ha
 	}
 	if conn, err = pp.secure(ctx, conn, t); err != nil {
 		return nil, fmt.Errorf("%s: %w", addr, err)
+	}
+	p := &peer{conn: conn, addr: addr, timeout: timeout}
+	p.buffer()
+	return p, nil
+}
+
+// withinAddr is the address of a datanode of this process among those of idle connections.
+func withinAddr(datanode string) string { return "within:" + datanode }
+
+// toWrite is get for a request to write a block: if the datanode is in this process, the bytes do not go through the kernel.
+func (pp *peerPool) toWrite(ctx context.Context, id *hadooppb.DatanodeIDProto, t *hadooppb.TokenProto, timeout time.Duration, fresh bool) (*peer, error) {
+	if pp.within == nil {
+		return pp.get(ctx, id, t, timeout, fresh)
+	}
+	addr := withinAddr(id.GetDatanodeUuid())
+	if !fresh {
+		if p := pp.take(addr); p != nil {
+			p.timeout = timeout
+			p.buffer()
+			return p, nil
+		}
+	}
+	conn := pp.within(id.GetDatanodeUuid())
+	if conn == nil {
+		return pp.get(ctx, id, t, timeout, fresh)
 	}
 	p := &peer{conn: conn, addr: addr, timeout: timeout}
 	p.buffer()

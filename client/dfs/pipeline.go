@@ -359,7 +359,7 @@ func (b *blockWriter) connect(ctx context.Context, s stage, generation uint64) e
 // request asks the first node for a pipeline. A kept connection that turns out to be closed is replaced by a new one.
 func (b *blockWriter) request(ctx context.Context, request *hadooppb.OpWriteBlockProto, s stage) (*peer, error) {
 	for fresh := s != stageCreate; ; fresh = true {
-		p, err := b.c.peers.get(ctx, b.nodes[0].GetId(), tokenOfRequest(request), b.c.config.DatanodeTimeout, fresh)
+		p, err := b.c.peers.toWrite(ctx, b.nodes[0].GetId(), tokenOfRequest(request), b.c.config.DatanodeTimeout, fresh)
 		if err != nil {
 			return nil, err
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
 // bigFile writes a file of several blocks.
@@ -401,5 +402,18 @@ func TestReadsLeaveNothingWithTheirContext(t *testing.T) {
 	r.Close()
 	if n := ctx.waiting.Load(); n != 0 {
 		t.Errorf("%d still wait for the end of the context", n)
+	}
+}
+
+// A block that is being written, all of whose datanodes are down, has no locations.
+func TestTheLengthOfABlockThatNobodyHasIsAnError(t *testing.T) {
+	c, err := New(Config{Namenodes: []string{"127.0.0.1:1"}, User: "ann"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_, err = c.visibleLength(t.Context(), "/f", &hadooppb.LocatedBlockProto{B: &hadooppb.ExtendedBlockProto{NumBytes: new(uint64(5))}})
+	if !errors.Is(err, metadata.ErrIO) || !strings.Contains(err.Error(), "no datanode that has it") {
+		t.Errorf("%v", err)
 	}
 }

@@ -100,8 +100,21 @@ func (b *blockWriter) closed() {
 	b.moveLocked(blockStored)
 }
 
-// reopen sets up the pipeline of an append.
+// reopen sets up the pipeline of an append. A block that has fewer replicas than its file wants, because datanodes died while it was written, gets
+// more first, as in HDFS: what is flushed into it would be on few disks otherwise until the namenode has copies made, which it has not of an open
+// block. Where no datanode can be had the append goes on with those that are there.
 func (b *blockWriter) reopen(ctx context.Context) error {
+	for b.c.config.ReplaceDatanode.asks(b.w.replication, len(b.nodes), true, b.promised) {
+		failed := len(b.failed)
+		err := b.addNode(ctx, b.failed)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil && (len(b.failed) == failed || failed >= maxFruitless) { // there is no other one, or there are too many bad ones
+			b.w.log(ctx, "no datanode joins the pipeline of an append", "path", b.w.path, "block", b.block.GetBlockId(), "have", len(b.nodes), "error", err)
+			break
+		}
+	}
 	if err := b.setup(ctx, stageAppend); err != nil {
 		return err
 	}

@@ -17,7 +17,10 @@ const smallBlock = 32 << 10
 // puttable reports whether a new block may stay without a pipeline while it is small, so that it can be sent whole when it
 // ends: request, data and end at once, and one answer for all of it. That is for datanodes of which is known that they keep
 // connections after writes: Hadoop's do not, and one that refuses a request and hangs up while data comes may not be heard.
-func (b *blockWriter) puttable() bool { return b.c.peers.keeps(b.c.transferAddr(b.nodes[0])) }
+func (b *blockWriter) puttable() bool {
+	first := b.nodes[0]
+	return b.c.peers.keeps(b.c.transferAddr(first)) || b.c.peers.keeps(withinAddr(first.GetId().GetDatanodeUuid()))
+}
 
 // open sets up the pipeline of a block that has none so far, or of another one in its place.
 func (w *Writer) open(ctx context.Context) error {
@@ -88,7 +91,7 @@ func (b *blockWriter) sendWhole(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		p, err := b.c.peers.get(ctx, b.nodes[0].GetId(), tokenOfRequest(request), b.c.config.DatanodeTimeout, fresh)
+		p, err := b.c.peers.toWrite(ctx, b.nodes[0].GetId(), tokenOfRequest(request), b.c.config.DatanodeTimeout, fresh)
 		if err != nil {
 			return &pipelineError{nil, err}
 		}

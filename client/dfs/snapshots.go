@@ -2,7 +2,9 @@ package dfs
 
 import (
 	"context"
+	"fmt"
 
+	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
@@ -39,4 +41,72 @@ func (c *Client) RenameSnapshot(ctx context.Context, dir, from, to string) error
 	}
 	return c.call(ctx, "snapshot", dir, "renameSnapshot",
 		&hadooppb.RenameSnapshotRequestProto{SnapshotRoot: &dir, SnapshotOldName: &from, SnapshotNewName: &to}, new(hadooppb.RenameSnapshotResponseProto))
+}
+
+// SnapshottableDirs lists the directories that snapshots may be taken of: all for the superuser, their own for others.
+func (c *Client) SnapshottableDirs(ctx context.Context) ([]metadata.SnapshottableDir, error) {
+	var answer hadooppb.GetSnapshottableDirListingResponseProto
+	if err := c.call(ctx, "snapshottable directories", "", "getSnapshottableDirListing", new(hadooppb.GetSnapshottableDirListingRequestProto), &answer); err != nil {
+		return nil, err
+	}
+	var dirs []metadata.SnapshottableDir
+	for _, d := range answer.GetSnapshottableDirList().GetSnapshottableDirListing() {
+		dirs = append(dirs, metadata.SnapshottableDir{
+			Status: directoryStatus(d.GetDirStatus()), Parent: string(d.GetParentFullpath()), Snapshots: int(d.GetSnapshotNumber()), Limit: int(d.GetSnapshotQuota()),
+		})
+	}
+	return dirs, nil
+}
+
+// Snapshots lists those of a directory.
+func (c *Client) Snapshots(ctx context.Context, dir string) ([]metadata.Snapshot, error) {
+	dir, err := clean("snapshots", dir)
+	if err != nil {
+		return nil, err
+	}
+	var answer hadooppb.GetSnapshotListingResponseProto
+	if err := c.call(ctx, "snapshots", dir, "getSnapshotListing", &hadooppb.GetSnapshotListingRequestProto{SnapshotRoot: &dir}, &answer); err != nil {
+		return nil, err
+	}
+	var all []metadata.Snapshot
+	for _, s := range answer.GetSnapshotList().GetSnapshotListing() {
+		all = append(all, metadata.Snapshot{Status: directoryStatus(s.GetDirStatus()), Parent: string(s.GetParentFullpath()), ID: s.GetSnapshotID()})
+	}
+	return all, nil
+}
+
+// SnapshotDiff lists what is different in a directory between two of its snapshots; an empty name is its present state.
+func (c *Client) SnapshotDiff(ctx context.Context, dir, from, to string) ([]metadata.DiffEntry, error) {
+	dir, err := clean("difference of snapshots", dir)
+	if err != nil {
+		return nil, err
+	}
+	var answer hadooppb.GetSnapshotDiffReportResponseProto
+	err = c.call(ctx, "difference of snapshots", dir, "getSnapshotDiffReport",
+		&hadooppb.GetSnapshotDiffReportRequestProto{SnapshotRoot: &dir, FromSnapshot: &from, ToSnapshot: &to}, &answer)
+	if err != nil {
+		return nil, err
+	}
+	types := map[string]metadata.DiffType{}
+	for t := metadata.DiffCreate; t <= metadata.DiffRename; t++ {
+		types[t.Label()] = t
+	}
+	var entries []metadata.DiffEntry
+	for _, e := range answer.GetDiffReport().GetDiffReportEntries() {
+		t, ok := types[e.GetModificationLabel()]
+		if !ok {
+			return nil, fmt.Errorf("difference of snapshots of %s: the server says %q of %s", dir, e.GetModificationLabel(), e.GetFullpath())
+		}
+		entries = append(entries, metadata.DiffEntry{Type: t, Path: string(e.GetFullpath()), Target: string(e.GetTargetPath())})
+	}
+	return entries, nil
+}
+
+// directoryStatus is a directory of a list.
+func directoryStatus(p *hadooppb.HdfsFileStatusProto) metadata.FileStatus {
+	return metadata.FileStatus{
+		ID: metadata.INodeID(p.GetFileId()), Type: metadata.TypeDirectory, Name: string(p.GetPath()), Mode: metadata.Mode(p.GetPermission().GetPerm() & 0o1777),
+		Owner: p.GetOwner(), Group: p.GetGroup(), MTime: metadata.Time(p.GetModificationTime()), ATime: metadata.Time(p.GetAccessTime()),
+		Children: int(p.GetChildrenNum()), Snapshottable: p.GetFlags()&uint32(hadooppb.HdfsFileStatusProto_SNAPSHOT_ENABLED) != 0,
+	}
 }

@@ -204,6 +204,7 @@ func decodeStatus(b []byte, s *metadata.FileStatus, name, owner, group string) e
 			s.StoragePolicy = uint8(n)
 		case 18:
 			s.ACL = n&uint64(hadooppb.HdfsFileStatusProto_HAS_ACL) != 0
+			s.Snapshottable = n&uint64(hadooppb.HdfsFileStatusProto_SNAPSHOT_ENABLED) != 0
 		}
 		return nil
 	})

@@ -433,6 +433,44 @@ func TestAppendToABlockThatLostANode(t *testing.T) {
 	}
 }
 
+// A block that lost replicas while it was written gets others before it is appended to: what is flushed then is on as many disks as the file wants.
+func TestAppendToABlockWithFewReplicas(t *testing.T) {
+	for _, alive := range []int{4, 2, 1} {
+		c, client := newCluster(t, 4)
+		data := pattern(1000)
+		if err := client.WriteFile(t.Context(), "/f", data, true); err != nil {
+			t.Fatal(err)
+		}
+		c.mu.Lock()
+		b := c.files["/f"].blocks[0]
+		for _, n := range b.nodes[1:] {
+			n.set(func() { delete(n.replicas, b.id) })
+		}
+		b.nodes = b.nodes[:1]
+		left := b.nodes[0]
+		c.mu.Unlock()
+		killed := 0
+		for _, n := range c.nodes {
+			if n != left && killed < 4-alive {
+				n.kill()
+				killed++
+			}
+		}
+		w, err := client.Append(t.Context(), "/f")
+		if err != nil {
+			t.Fatalf("%d alive: %v", alive, err)
+		}
+		write(t, w, data)
+		if err := w.Close(); err != nil {
+			t.Fatalf("%d alive: %v", alive, err)
+		}
+		sameBytes(t, "stored", c.content("/f"), append(data, data...))
+		if n := c.replicas("/f")[0]; n != min(alive, 3) {
+			t.Errorf("%d alive: %d replicas", alive, n)
+		}
+	}
+}
+
 func TestAppendOfNothingKeepsTheFile(t *testing.T) {
 	c, client := newCluster(t, 2)
 	for _, size := range []int{0, 700, 1 << 20} {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -626,7 +627,7 @@ func (w *Writer) nextBlock(ctx context.Context, data []byte, later bool) error {
 			return err
 		}
 	}
-	return &Error{Op: "write", Path: w.path, Kind: metadata.ErrIO, Message: "no pipeline could be set up: " + errors.Join(causes...).Error()}
+	return &Error{Op: "write", Path: w.path, Kind: metadata.ErrIO, Message: "no pipeline could be set up: " + strings.ReplaceAll(errors.Join(causes...).Error(), "\n", "; ")}
 }
 
 // pause waits, unless ctx ends.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/gohops/hops/metadata"
 )
 
 // table prints rows with columns as wide as their widest cell, two blanks between them, the last one unpadded.
@@ -54,7 +56,7 @@ func runDu(ctx context.Context, s *Shell, args []string) error {
 		t.add("SIZE", "DISK_SPACE_CONSUMED_WITH_ALL_REPLICAS", "FULL_PATH_NAME")
 	}
 	one := func(it item) error {
-		sum, err := s.fs.ContentSummary(ctx, it.path)
+		sum, err := s.summary(ctx, it)
 		if err == nil && s.json {
 			return s.encode(usage{it.shown, sum.Length, sum.SpaceConsumed})
 		}
@@ -80,6 +82,15 @@ func runDu(ctx context.Context, s *Shell, args []string) error {
 	})
 	s.print(t)
 	return err
+}
+
+// summary counts what is at and below an item; with -x not what only snapshots have.
+func (s *Shell) summary(ctx context.Context, it item) (metadata.ContentSummary, error) {
+	sum, err := s.fs.ContentSummary(ctx, it.path)
+	if s.option("x") {
+		sum = sum.Present()
+	}
+	return sum, err
 }
 
 // quotaColumns are the quotas of a directory and what is left of them.
@@ -141,7 +152,7 @@ func (s *Shell) countTypes(ctx context.Context, types, args []string) error {
 func runCount(ctx context.Context, s *Shell, args []string) error {
 	if s.json {
 		return s.each(ctx, args, func(it item) error {
-			sum, err := s.fs.ContentSummary(ctx, it.path)
+			sum, err := s.summary(ctx, it)
 			if err != nil {
 				return err
 			}
@@ -181,7 +192,7 @@ func runCount(ctx context.Context, s *Shell, args []string) error {
 			}
 			return err
 		}
-		sum, err := s.fs.ContentSummary(ctx, it.path)
+		sum, err := s.summary(ctx, it)
 		if err != nil {
 			return err
 		}
@@ -197,7 +208,8 @@ func runCount(ctx context.Context, s *Shell, args []string) error {
 			s.printf("%20s ", policy)
 		}
 		if s.option("s") {
-			s.printf("%18s %24s %24s %28s ", "0", "0", "0", "0")
+			lost := sum.Snapshot
+			s.printf("%18s %24s %24s %28s ", s.size(lost.Length), s.size(lost.Files), s.size(lost.Directories), s.size(lost.SpaceConsumed))
 		}
 		s.printf("%s\n", it.shown)
 		return nil

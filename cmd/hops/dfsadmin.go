@@ -54,8 +54,8 @@ func init() { // the help is made of the table, and run by it
 		{"-listOpenFiles", "[-blockingDecommission] [-path <path>]", "files that are being written; only those that keep a datanode from being let go", 0, 3, openFilesAdmin},
 		{"-setBalancerBandwidth", "<bandwidth in bytes per second>", "how much a datanode sends at most for the balancer", 1, 1, bandwidthAdmin},
 		{"-rollingUpgrade", "[<query|prepare|finalize>]", "how far an upgrade of the cluster is; begin one; end one, as `hops cluster finalize` does", 0, 1, upgradeAdmin},
-		{"-allowSnapshot", "<snapshotDir>", "not supported", 1, 1, snapshotAdmin},
-		{"-disallowSnapshot", "<snapshotDir>", "not supported", 1, 1, snapshotAdmin},
+		{"-allowSnapshot", "<snapshotDir>", "have the owner of a directory make snapshots of it", 1, 1, snapshotAdmin},
+		{"-disallowSnapshot", "<snapshotDir>", "end that, when there are no snapshots of it", 1, 1, snapshotAdmin},
 		{"-help", "[cmd]", "this", 0, 1, helpAdmin},
 		{"-decommission", "<host>[:<port>]...", "take datanodes out of service: their blocks are copied elsewhere; -report says when that is done", 1, -1, serviceAdmin},
 		{"-maintenance", "<host>[:<port>]... [--for <duration>]", "have datanodes stopped for a while without copying all of their blocks; ends by itself after the duration, as 2h", 1, -1, serviceAdmin},
@@ -525,7 +525,16 @@ func bandwidthAdmin(t *hadoopTool, o *adminOption, args []string) (int, error) {
 }
 
 func snapshotAdmin(t *hadoopTool, o *adminOption, args []string) (int, error) {
-	return t.failed(o.name, t.fs.AllowSnapshot(t.ctx, args[0], o.name == "-allowSnapshot")), nil
+	allow := o.name == "-allowSnapshot"
+	if err := t.fs.AllowSnapshot(t.ctx, args[0], allow); err != nil {
+		return t.failed(o.name, err), nil
+	}
+	what := "Disallowing"
+	if allow {
+		what = "Allowing"
+	}
+	t.printf("%s snapshot on %s succeeded\n", what, args[0])
+	return 0, nil
 }
 
 // serviceAdmin takes datanodes out of service, or back into it.

@@ -295,24 +295,28 @@ func (d *doorRequest) append() error {
 }
 
 // copyBody copies the body, which Go asks for with 100 Continue where the client waits for that.
-func (d *doorRequest) copyBody(out io.Writer) error {
-	control := http.NewResponseController(d.w)
-	buf := make([]byte, 256<<10)
-	for {
-		_ = control.SetReadDeadline(time.Now().Add(bodySilence))
-		n, err := d.r.Body.Read(buf)
-		if n > 0 {
-			if _, err := out.Write(buf[:n]); err != nil {
-				return err
-			}
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("request body: %w", err)
-		}
+func (d *doorRequest) copyBody(out *dfs.Writer) error {
+	_, err := out.ReadFrom(&body{r: d.r.Body, control: http.NewResponseController(d.w)})
+	return err
+}
+
+// body is that of a request, with bodySilence's limit.
+type body struct {
+	r       io.Reader
+	control *http.ResponseController
+	awaited time.Time // when the deadline was last moved
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	if now := time.Now(); now.Sub(b.awaited) > time.Second {
+		b.awaited = now
+		_ = b.control.SetReadDeadline(now.Add(bodySilence))
 	}
+	n, err := b.r.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = fmt.Errorf("request body: %w", err)
+	}
+	return n, err
 }
 
 // open sends a range of a file.

@@ -192,6 +192,14 @@ func (s *Server) dial(ctx context.Context, role, addr string) (net.Conn, error) 
 	return s.cfg.Credentials.Dialer().Dial(ctx, addr, authority.Role(role))
 }
 
+// within connects to this datanode if that is the one.
+func (s *Server) within(datanode string) net.Conn {
+	if datanode != s.id.Uuid {
+		return nil
+	}
+	return s.transfer.Within()
+}
+
 func joinClose(err, closeErr error) error {
 	if err == nil {
 		return closeErr

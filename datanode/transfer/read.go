@@ -65,7 +65,7 @@ func (c *conn) read(ctx context.Context, op *hadooppb.OpReadBlockProto) error {
 		return nil
 	case hadooppb.Status_ERROR_CHECKSUM:
 		if c.cfg.Accused != nil {
-			c.cfg.Accused(b.ID, c.cfg.Share(c.nc))
+			c.cfg.Accused(b.ID, c.share())
 		}
 	}
 	return errDone

@@ -87,6 +87,8 @@ type Server struct {
 	mu    sync.Mutex
 	conns map[net.Conn]struct{}
 	down  bool
+	// serving is the context of Serve; nil: it does not run yet.
+	serving context.Context
 }
 
 // New builds a server.
@@ -141,7 +143,15 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	})
 	defer stop()
 	defer s.mirrors.close()
-	defer s.served.Wait()
+	defer func() {
+		s.mu.Lock()
+		s.down = true // also for Within
+		s.mu.Unlock()
+		s.served.Wait()
+	}()
+	s.mu.Lock()
+	s.serving = ctx
+	s.mu.Unlock()
 	for {
 		nc, err := l.Accept()
 		if ctx.Err() != nil {
@@ -201,6 +211,7 @@ type conn struct {
 	r  *bufio.Reader
 	// proved: the peer has begun with a handshake; unproved: it should have, and has not.
 	proved, unproved bool
+	own              bool // of this process itself (Within)
 }
 
 // idleBuffer is the buffer that requests are read through, and acknowledgements: both are small.
@@ -208,6 +219,14 @@ const idleBuffer = 4 << 10
 
 func newConn(s *Server, nc net.Conn) *conn {
 	return &conn{Server: s, nc: nc, r: bufio.NewReaderSize(nc, idleBuffer)}
+}
+
+// share is whose share of what is limited the connection uses.
+func (c *conn) share() uint32 {
+	if c.own {
+		return uint32(os.Geteuid())
+	}
+	return c.cfg.Share(c.nc)
 }
 
 // errDone ends a connection without anything to say about it.
@@ -251,7 +270,10 @@ func (c *conn) dispatch(ctx context.Context, op dtp.Op, request dtp.Message) err
 	if mode == 0 {
 		return c.refuse(op, hadooppb.Status_ERROR_UNSUPPORTED, "", metadata.Errorf(metadata.ErrUnsupported, "%v is not supported", op))
 	}
-	err := c.cfg.Unwelcome(c.nc, c.proved)
+	var err error
+	if !c.own {
+		err = c.cfg.Unwelcome(c.nc, c.proved)
+	}
 	if err == nil {
 		err = c.authorize(ctx, header, mode)
 	}

@@ -6,7 +6,6 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -54,16 +53,15 @@ type stream struct {
 	forward func(raw []byte)
 	store   func(batch []dtp.Packet) error
 
-	raw syscall.RawConn // nil where there is none
-	now func(p []byte) (int, error)
+	await func() error // until something comes; nil where only a read can do that
+	now   func(p []byte) (int, error)
 }
 
 // newStream begins with what the connection has read ahead. close gives its memory back.
 func (in *receiver) newStream(forward func([]byte), store func([]dtp.Packet) error) *stream {
 	s := &stream{in: in, forward: forward, store: store, buf: dtp.NewPacketBuffer(nil)}
-	s.account = in.cfg.Packets.Account(in.cfg.Share(in.nc))
-	s.raw = security.Raw(in.nc)
-	s.now = security.Immediate(in.nc)
+	s.account = in.cfg.Packets.Account(in.share())
+	s.await, s.now = waits(in.nc)
 	return s
 }
 
@@ -218,7 +216,7 @@ func (s *stream) read(ctx context.Context) error {
 // for long, and many of them.
 func (s *stream) quiet(ctx context.Context) error {
 	s.in.silence()
-	if s.raw == nil || s.buf.Waiting() > 0 {
+	if s.await == nil || s.buf.Waiting() > 0 {
 		n, err := s.in.nc.Read(s.buf.Free())
 		s.buf.Filled(n)
 		if n > 0 {
@@ -227,7 +225,7 @@ func (s *stream) quiet(ctx context.Context) error {
 		return err
 	}
 	s.rest()
-	if err := s.raw.Read(peek); err != nil {
+	if err := s.await(); err != nil {
 		return err
 	}
 	return s.begin(ctx)

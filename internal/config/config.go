@@ -175,12 +175,18 @@ type ManagerMember struct {
 	Raft string `yaml:"raft"`
 }
 
+// leastMemory is the least that a namenode's files and directories get.
+const leastMemory Size = 64 << 20
+
 // Namenode is the namenode of this machine.
 type Namenode struct {
 	ID   string `yaml:"id"`
 	Data string `yaml:"data"`
 	// Reserve is the free space below which the namespace turns read-only; default 256MiB.
 	Reserve Size `yaml:"reserve"`
+	// Memory is what files, directories and their blocks may take in memory; the rest is read from the checkpoint. Default: a
+	// quarter of what the process may use, and at least 64MiB, which is the least.
+	Memory Size `yaml:"memory"`
 	// DeadAfter is how long a silent datanode counts as alive; default 90s. StaleAfter is when it is avoided; default 10s.
 	DeadAfter  time.Duration `yaml:"dead_after"`
 	StaleAfter time.Duration `yaml:"stale_after"`
@@ -188,6 +194,9 @@ type Namenode struct {
 	RecoveryPatience time.Duration `yaml:"recovery_patience"`
 	// Heartbeat is what datanodes are told; default 3s.
 	Heartbeat time.Duration `yaml:"heartbeat"`
+	// Reads is why the leader may answer one: lease (default), because a majority of the namenodes votes for nobody else for a while, or quorum,
+	// because a majority was asked after the read had come.
+	Reads string `yaml:"reads"`
 	// OIDC, when set, lets users log in with an identity provider.
 	OIDC *OIDC `yaml:"oidc"`
 }
@@ -532,8 +541,14 @@ func (f *File) Validate() error {
 			wrong("namenode.id: %q is not in the list of namenodes", n.ID)
 		}
 		n.Reserve = cmp.Or(n.Reserve, 256<<20)
+		if n.Memory != 0 && n.Memory < leastMemory {
+			wrong("namenode.memory: %v is less than %v, which a namenode needs", n.Memory, leastMemory)
+		}
 		n.DeadAfter = cmp.Or(n.DeadAfter, 90*time.Second)
 		n.StaleAfter = cmp.Or(n.StaleAfter, 10*time.Second)
+		if n.Reads = cmp.Or(n.Reads, "lease"); n.Reads != "lease" && n.Reads != "quorum" {
+			wrong("namenode.reads: %q is none of lease quorum", n.Reads)
+		}
 		n.Heartbeat = cmp.Or(n.Heartbeat, 3*time.Second)
 		n.RecoveryPatience = cmp.Or(n.RecoveryPatience, 10*time.Minute)
 		if n.Heartbeat < 0 || n.StaleAfter < 0 {

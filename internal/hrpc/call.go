@@ -22,6 +22,9 @@ type Call struct {
 	ClientID []byte
 	CallID   int32
 	Retry    int32
+	// StateID is the state that the caller has seen of these servers (HDFS-12943), if Aligned: it has told one, and is told the server's.
+	StateID int64
+	Aligned bool
 	// Request has the type that the method's New returned.
 	Request Message
 	// Protocol and Method are the names on the wire.
@@ -76,7 +79,7 @@ func (c *Call) Reply(m Message) {
 	if !c.answered.CompareAndSwap(false, true) {
 		return
 	}
-	h := responseHeader{callID: c.CallID, retry: c.Retry, clientID: c.ClientID}
+	h := responseHeader{callID: c.CallID, retry: c.Retry, clientID: c.ClientID, stateID: c.state()}
 	err := c.conn.send(&h, m)
 	if err != nil && !c.conn.gone() {
 		h.status, h.detail = hadooppb.RpcResponseHeaderProto_ERROR, detailSerializing
@@ -86,6 +89,15 @@ func (c *Call) Reply(m Message) {
 	}
 	c.decided(nil)
 	c.conn.finished(c)
+}
+
+// state is the server's state for the header of the answer, which is made already; nil: the caller does not want to know.
+func (c *Call) state() *int64 {
+	if !c.Aligned || c.conn.server.config.State == nil {
+		return nil
+	}
+	state := c.conn.server.config.State()
+	return &state
 }
 
 // decided tells the audit log that the caller was let, or was refused; other errors are no decision about the caller.
@@ -138,6 +150,7 @@ func (c *Call) fail(detail hadooppb.RpcResponseHeaderProto_RpcErrorCodeProto, cl
 		callID:   c.CallID,
 		retry:    c.Retry,
 		clientID: c.ClientID,
+		stateID:  c.state(),
 		status:   hadooppb.RpcResponseHeaderProto_ERROR,
 		detail:   detail,
 		class:    class,

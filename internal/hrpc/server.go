@@ -50,6 +50,9 @@ type ServerConfig struct {
 	// Exception names the Java class and the message for an error that a handler fails with. Default: an IOException
 	// with the error's text. A *RemoteError goes out as it is.
 	Exception func(error) (class, message string)
+	// State is the state of this server, a number that never falls on one server, and by which states of all servers compare; nil: it has none. What
+	// an answer tells is in it.
+	State func() int64
 	// MaxInFlight calls of one connection, and MaxHeld bytes that they and their answers hold; reading stops until some are
 	// answered. Defaults 4096 and 8 MiB.
 	MaxInFlight int

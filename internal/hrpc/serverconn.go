@@ -501,7 +501,7 @@ func (c *serverConn) dispatch(h requestHeader, rest []byte) error {
 			return c.unauthenticated(err, c.caller.User)
 		}
 	}
-	call := &Call{ClientID: c.clientID, CallID: h.callID, Retry: h.retry, conn: c}
+	call := &Call{ClientID: c.clientID, CallID: h.callID, Retry: h.retry, StateID: h.stateID, Aligned: h.aligned, conn: c}
 	head, n := cut(rest)
 	if n == 0 {
 		return c.fatal(h.callID, h.retry, h.clientID, detailDeserializing, classRPCServer, "the frame names no method")

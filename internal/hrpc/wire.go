@@ -165,6 +165,9 @@ type requestHeader struct {
 	callID   int32
 	retry    int32
 	clientID []byte
+	// stateID is the state that the caller has seen, if aligned.
+	stateID int64
+	aligned bool
 }
 
 func parseRequestHeader(b []byte) (requestHeader, error) {
@@ -200,6 +203,8 @@ func parseRequestHeader(b []byte) (requestHeader, error) {
 			h.clientID, hasClient = f.bytes, true
 		case 5:
 			h.retry = unzigzag32(f.value)
+		case 8:
+			h.stateID, h.aligned = int64(f.value), true
 		}
 	}
 	if !hasID || !hasClient {
@@ -274,6 +279,8 @@ type responseHeader struct {
 	class    string
 	message  string
 	clientID []byte
+	// stateID is the server's state, if it is told.
+	stateID *int64
 }
 
 func parseResponseHeader(b []byte) (responseHeader, error) {
@@ -340,7 +347,11 @@ func appendResponseHeader(dst []byte, h *responseHeader) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(h.clientID)))
 	dst = append(dst, h.clientID...)
 	dst = append(dst, 8<<3)
-	return binary.AppendUvarint(dst, zigzag32(h.retry))
+	dst = binary.AppendUvarint(dst, zigzag32(h.retry))
+	if h.stateID != nil {
+		dst = binary.AppendUvarint(append(dst, 9<<3), uint64(*h.stateID))
+	}
+	return dst
 }
 
 // beginFrame reserves the length of a frame; endFrame fills it in.

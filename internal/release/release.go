@@ -11,7 +11,7 @@ import (
 const (
 	// Level is the newest one that this program knows: what it writes at most. A change of a format or of a message between servers that the
 	// program before would misread, or refuse, takes the next number, and happens only where the cluster has been raised to it.
-	Level = 2
+	Level = 1
 	// Oldest is the oldest level of a cluster that this program works in.
 	Oldest = 1
 )
@@ -23,6 +23,8 @@ const (
 	// Requests: resources by name, applications with masters of their own, containers that are granted before it is known what runs in
 	// them, and launches in YARN's dialect.
 	Requests = 2
+	// Snapshots of directories: commands of the namenodes' log, and records of their state.
+	Snapshots = 3
 )
 
 // Program is what a version of the program says of itself.

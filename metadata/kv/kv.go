@@ -28,8 +28,8 @@ var ErrNotFound = errors.New("kv: key not found")
 // ErrTooLarge is returned for keys and values beyond MaxKey and MaxValue.
 var ErrTooLarge = errors.New("kv: key or value too large")
 
-// Store is a map from byte strings to byte strings with versions. It is safe for concurrent use; Replace and Close need
-// every View and Batch to be closed.
+// Store is a map from byte strings to byte strings with versions. It is safe for concurrent use; Replace, when fill has returned, and
+// Close need every View and Batch to be closed.
 //
 // Errors other than ErrNotFound and ErrTooLarge mean that the store cannot be trusted any more: callers stop, and call
 // Condemn when what they read was damaged.
@@ -49,11 +49,18 @@ type Store interface {
 	// Discard allows the store to forget versions that no view at or above timestamp at can see.
 	Discard(at uint64)
 
+	// Last returns the greatest timestamp of all that may be in it, also of what no marker makes current; 0 when it is empty.
+	Last() uint64
+
 	// Replace exchanges the whole content for what fill puts, written at timestamp at and durable on return. When
 	// fill or the store fails, or the process dies, the former content stays.
 	Replace(at uint64, fill func(put func(key, value []byte) error) error) error
 
-	// Condemn makes the next opening of the store start empty. It is best effort.
+	// SetAside empties the store because its content makes no sense, for the reason given. A store with files keeps them beside the new
+	// ones, for people to look at. It needs every View and Batch to be closed.
+	SetAside(cause error) error
+
+	// Condemn is SetAside at the next opening of the store. It is best effort, and an error after Close.
 	Condemn() error
 
 	// Close releases the store. It is idempotent.

@@ -1,6 +1,7 @@
 package namespace
 
 import (
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"slices"
@@ -37,6 +38,7 @@ const (
 	opRemoveXAttr    = 30
 	opTruncate       = 33
 	opConcat         = 34
+	opSnapshots      = 46
 )
 
 // commandsPerTurn is how many commands are applied before waiting readers get a turn.
@@ -69,7 +71,7 @@ func (ns *Namespace) Apply(index uint64, commands [][]byte) []any {
 		results[i] = &slab[i]
 	}
 	ns.mu.Lock()
-	ns.applying, ns.loaded = true, 0
+	ns.applying = true
 	for i, cmd := range decoded {
 		if i > 0 && i%commandsPerTurn == 0 {
 			ns.mu.Unlock()
@@ -79,10 +81,9 @@ func (ns *Namespace) Apply(index uint64, commands [][]byte) []any {
 			ns.applyOne(index, cmd, &slab[i])
 		}
 	}
-	ns.loadedMost = max(ns.loadedMost, ns.loaded)
 	ns.settle()
 	ns.applied, ns.applying = index, false
-	ns.evict()
+	ns.evict(looksPerTurn + 4*len(commands))
 	effects := ns.effects
 	ns.effects = Effects{}
 	ns.mu.Unlock()
@@ -223,6 +224,8 @@ func operation(cmd *logpb.Command) protoreflect.ProtoMessage {
 		return c.CancelToken
 	case *logpb.Command_ExpireTokens:
 		return c.ExpireTokens
+	case *logpb.Command_ChangeSnapshots:
+		return c.ChangeSnapshots
 	}
 	return nil
 }
@@ -263,12 +266,44 @@ func (ns *Namespace) quarantine(index uint64, p any, result *Result) {
 	}
 }
 
+// applyOne applies a command. What it misses is read without the lock, and it starts over: an operation looks at everything
+// before it changes anything.
 func (ns *Namespace) applyOne(index uint64, cmd *logpb.Command, result *Result) {
+	ns.loaded = 0
+	// Once, however often the command starts over.
 	ns.meta.now = metadata.Time(cmd.Now)
 	if t := LogTime(cmd.LogTime); t > ns.meta.logTime && t-ns.meta.logTime <= maxIdle {
 		ns.meta.logTime = t
 	}
 	ns.expireRetries()
+	defer func() {
+		ns.loading = never
+		ns.loadedMost = max(ns.loadedMost, ns.loaded)
+	}()
+	for try := 0; ; try++ {
+		if ns.loading = onceChanged; try == maxTries {
+			ns.loading = always
+		}
+		ns.changed = false
+		miss, ok := errors.AsType[*cold](ns.answer(index, cmd, result))
+		if !ok {
+			break
+		}
+		*result = Result{}
+		ns.loading = never
+		ns.mu.Unlock()
+		err := ns.fetch(miss)
+		ns.mu.Lock()
+		if err != nil {
+			ns.fatal(err)
+		}
+	}
+	ns.loading = always
+	ns.reclaim(ReclaimStep)
+}
+
+// answer carries out a command, or repeats the answer to it. Errors: *cold, and nothing has changed then.
+func (ns *Namespace) answer(index uint64, cmd *logpb.Command, result *Result) error {
 	t := &txn{caller: callerOfCommand(cmd.Caller), result: result}
 
 	var op uint32
@@ -291,30 +326,44 @@ func (ns *Namespace) applyOne(index uint64, cmd *logpb.Command, result *Result) 
 		op = opTruncate
 	case *logpb.Command_Concat:
 		op = opConcat
+	case *logpb.Command_ChangeSnapshots:
+		op = opSnapshots
 	}
 	key, cached := retryKeyOf(t.caller.user, cmd.ClientId, cmd.CallId)
 	cached = cached && op != 0
 	if cached {
 		r, err := ns.replay(key, op)
 		if err != nil {
-			ns.fatal(err)
+			return ns.missing(err)
 		}
 		if r != nil {
 			*result = *r
-			return
+			return nil
 		}
 	}
-	ns.try(index, t, cmd)
+	if err := ns.try(index, t, cmd); err != nil {
+		return err
+	}
 	if cached && result.Err == nil && result.OK {
 		ns.remember(key, op, result)
 	}
-	ns.reclaim(ReclaimStep)
+	return nil
 }
 
-// try carries out an operation, or refuses it when the program panics before anything was changed.
-func (ns *Namespace) try(index uint64, t *txn, cmd *logpb.Command) {
+// missing passes *cold on. With any other failure of the checkpoint the process ends.
+func (ns *Namespace) missing(err error) error {
+	if _, ok := errors.AsType[*cold](err); ok && !ns.changed {
+		return err
+	}
+	ns.fatal(err)
+	return nil
+}
+
+// try carries out an operation, or refuses it when the program panics before anything was changed. Errors: *cold, and
+// nothing has changed then.
+func (ns *Namespace) try(index uint64, t *txn, cmd *logpb.Command) error {
 	before := ns.meta
-	ns.changed = false
+	ns.snaps.last = retention{}
 	defer func() {
 		if p := recover(); p != nil {
 			if ns.changed {
@@ -325,6 +374,11 @@ func (ns *Namespace) try(index uint64, t *txn, cmd *logpb.Command) {
 		}
 	}()
 	ns.dispatch(index, t, cmd)
+	if err := t.result.Err; err != nil && !isAnswer(err) {
+		ns.meta = before
+		return ns.missing(err)
+	}
+	return nil
 }
 
 func (ns *Namespace) dispatch(index uint64, t *txn, cmd *logpb.Command) {
@@ -399,18 +453,20 @@ func (ns *Namespace) dispatch(index uint64, t *txn, cmd *logpb.Command) {
 		ns.cancelToken(t, c.CancelToken)
 	case *logpb.Command_ExpireTokens:
 		ns.expireTokens(t)
+	case *logpb.Command_ChangeSnapshots:
+		ns.changeSnapshots(t, c.ChangeSnapshots)
 	case *logpb.Command_Reclaim:
 		ns.reclaim(int(min(c.Reclaim.Limit, 1<<16)))
 		t.result.OK = true
 	default:
 		panic(fatal{fmt.Errorf("namespace: log entry %d: operation %T is not built into this program (%w)", index, cmd.Op, release.ErrOlder)})
 	}
-	if err := t.result.Err; err != nil && !isAnswer(err) {
-		ns.fatal(err)
-	}
 }
 
 // resolveTarget resolves the target of a command.
 func (ns *Namespace) resolveTarget(p *place, t *txn, target *logpb.Target, why intent) error {
-	return ns.resolve(p, &t.caller, metadata.INodeID(target.GetBase()), target.GetPath(), why, true)
+	if err := ns.resolve(p, &t.caller, metadata.INodeID(target.GetBase()), target.GetPath(), why); err != nil {
+		return err
+	}
+	return ns.checkWritable(p)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/kv/faulty"
 	"github.com/gohops/hops/metadata/kv/mem"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 )
@@ -244,7 +246,13 @@ func TestAnswersAreForTheUserWhoAsked(t *testing.T) {
 
 // Reads see whole commands while entries are applied and checkpoints written; run with -race.
 func TestReadsBesideApply(t *testing.T) {
-	w := newWorld(t, Config{Resident: 50})
+	slow := func(int, faulty.Call) error {
+		for range 10 {
+			runtime.Gosched()
+		}
+		return nil
+	}
+	w := newWorld(t, Config{Memory: 1, Store: faulty.New(mem.New(), slow)})
 	r := rand.New(rand.NewPCG(10, 10))
 	scribble(w, r, 100)
 	stop := make(chan struct{})

@@ -3,11 +3,15 @@ package namespace
 import (
 	"fmt"
 	"io"
+	"log/slog"
 	"runtime"
+	"slices"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/kv/badger"
 	"github.com/gohops/hops/metadata/kv/mem"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 )
@@ -101,8 +105,9 @@ func BenchmarkCreate(b *testing.B) {
 }
 
 // depth-5 paths in a namespace of 200 directories of 500 files.
-func statNamespace(b *testing.B) (*Namespace, []string) {
-	ns := benchNamespace(b)
+func statNamespace(b *testing.B) (*Namespace, []string) { return fillStat(b, benchNamespace(b)) }
+
+func fillStat(b *testing.B, ns *Namespace) (*Namespace, []string) {
 	var paths []string
 	var commands [][]byte
 	for d := range 200 {
@@ -113,7 +118,7 @@ func statNamespace(b *testing.B) (*Namespace, []string) {
 		}
 	}
 	for i := 0; i < len(commands); i += 1000 {
-		ns.Apply(uint64(i/1000+2), commands[i:i+1000])
+		ns.Apply(ns.AppliedIndex()+1, commands[i:i+1000])
 	}
 	return ns, paths
 }
@@ -213,5 +218,56 @@ func BenchmarkList16(b *testing.B) {
 		if l, err := ns.ListInto(room[:], bob, dirs[i], "", 1000); err != nil || len(l.Entries) != 16 {
 			b.Fatal(l, err)
 		}
+	}
+}
+
+// coldNamespace is a namespace of 200 directories of 500 files on disk, with next to nothing in memory.
+func coldNamespace(b *testing.B) (*Namespace, []string) {
+	dir := b.TempDir()
+	store, err := badger.Open(dir, badger.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { store.Close() })
+	ns, paths := fillStat(b, fresh(b, store, 0))
+	takeSnapshot(b, ns, io.Discard)
+	return fresh(b, store, 1<<20), paths
+}
+
+// A file that is not in memory; the directories are, mostly.
+func BenchmarkColdStat(b *testing.B) {
+	ns, paths := coldNamespace(b)
+	var took []time.Duration
+	i := 0
+	defer cpu(b)()
+	for b.Loop() {
+		i = (i + 7919) % len(paths)
+		began := time.Now()
+		if st, err := ns.Stat(bob, paths[i]); st == nil || err != nil {
+			b.Fatal(err)
+		}
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2]), "p50-ns")
+	b.ReportMetric(float64(took[len(took)*99/100]), "p99-ns")
+}
+
+// A file is made in a directory that is not in memory: the store has to say that the name is free.
+func BenchmarkColdCreate(b *testing.B) {
+	ns, _ := coldNamespace(b)
+	var entries [][][]byte
+	var creates [][]byte
+	for i := range b.N {
+		c := command(super, create(fmt.Sprintf("/a/b/c/dir-%04d/new-%08d", i%200, i), fmt.Sprintf("DFSClient_NONMAPREDUCE_%d_1", i%256)))
+		if creates = append(creates, encode(b, c)); len(creates) == benchBatch || i == b.N-1 {
+			entries = append(entries, creates)
+			creates = nil
+		}
+	}
+	b.ResetTimer()
+	defer cpu(b)()
+	for _, e := range entries {
+		ns.Apply(ns.AppliedIndex()+1, e)
 	}
 }

@@ -3,7 +3,6 @@ package namespace
 import (
 	"encoding/binary"
 	"fmt"
-	"slices"
 
 	"github.com/gohops/hops/metadata"
 )
@@ -20,6 +19,9 @@ import (
 // touch announces a change of n. It has to be called before the change.
 func (ns *Namespace) touch(n *inode) {
 	ns.changed = true
+	if ns.meta.snapshots > 0 {
+		ns.preserve(n)
+	}
 	if n.epoch != ns.epoch {
 		if ns.frozen != nil && n.epoch == ns.frozen.epoch && !n.saved {
 			ns.frozen.keep(&ns.enc, n)
@@ -27,7 +29,7 @@ func (ns *Namespace) touch(n *inode) {
 		n.epoch = ns.epoch
 		n.saved, n.moved = false, false
 		n.entryStored, n.idStored = true, true
-		n.openStored = n.file != nil && n.file.open != nil
+		n.openStored = n.file != nil && (n.file.open != nil || ns.repeating())
 		ns.dirty = append(ns.dirty, n)
 	}
 	if !n.touched {
@@ -36,30 +38,40 @@ func (ns *Namespace) touch(n *inode) {
 	}
 }
 
+// repeating reports whether a checkpoint that was cut by the end of an earlier process may have what the current command
+// makes: what comes and goes from here on needs a deletion, although the complete checkpoint never had it.
+func (ns *Namespace) repeating() bool { return ns.applied < ns.leftover }
+
 // born registers a new inode.
 func (ns *Namespace) born(n *inode) {
 	ns.changed = true
 	n.epoch = ns.epoch
 	n.moved = true
+	n.idStored = ns.repeating()
+	n.openStored = n.file != nil && n.idStored
 	n.touched = true
 	ns.dirty = append(ns.dirty, n)
 	ns.touched = append(ns.touched, n)
-	ns.inodes[n.id] = n
+	ns.enter(n)
 }
 
 // attach makes n the entry name of the directory parent.
 func (ns *Namespace) attach(parent *inode, name string, n *inode) {
 	ns.touch(parent)
 	ns.touch(n)
+	if ns.meta.snapshots > 0 {
+		ns.arrive(parent, name, n)
+	}
 	n.parent, n.name, n.moved = parent, name, true
 	parent.dir.entries++
 	parent.dir.children.Set(name, n)
 	var buf [9 + metadata.MaxNameLength]byte
 	key := appendEntryKey(buf[:0], parent.id, name)
-	_, n.entryStored = ns.pending[string(key)]
-	if n.entryStored {
+	_, deleted := ns.pending[string(key)]
+	if deleted {
 		delete(ns.pending, string(key)) // n's record takes the place of the deletion
 	}
+	n.entryStored = deleted || ns.repeating()
 	ns.disturb(n, true)
 }
 
@@ -68,6 +80,9 @@ func (ns *Namespace) detach(n *inode) {
 	parent := n.parent
 	ns.touch(parent)
 	ns.touch(n)
+	if ns.meta.snapshots > 0 {
+		ns.depart(n)
+	}
 	ns.unsettle(parent)
 	parent.dir.entries--
 	parent.dir.children.Delete(n.name)
@@ -84,8 +99,8 @@ func (ns *Namespace) bury(n *inode) {
 		if n.file.open != nil {
 			ns.closeFile(n)
 		}
-		for _, b := range n.file.blocks {
-			ns.dropBlock(b)
+		for i := range n.file.blocks {
+			ns.dropBlock(n, i)
 		}
 		ns.meta.files--
 	} else {
@@ -93,12 +108,15 @@ func (ns *Namespace) bury(n *inode) {
 		if n.quota() != nil {
 			ns.meta.quotas--
 		}
+		if _, ok := ns.snaps.allowed[n.id]; ok {
+			ns.setAllowed(n.id, false)
+		}
 	}
 	n.dead = true
 	ns.deadDirty++
 	ns.hash -= n.hash
 	n.hash = 0
-	delete(ns.inodes, n.id)
+	ns.leave(n)
 	if n.idStored {
 		ns.pending[idKey(classINode, uint64(n.id))] = nil
 	}
@@ -126,13 +144,18 @@ func (ns *Namespace) adoptBlock(n *inode, b metadata.Block) {
 
 // removeLast takes the last block off a touched file.
 func (ns *Namespace) removeLast(n *inode) {
-	b := *n.file.last()
+	length := n.file.last().Length
+	ns.dropBlock(n, len(n.file.blocks)-1)
 	n.file.blocks = n.file.blocks[:len(n.file.blocks)-1]
-	n.file.length -= b.Length
-	ns.dropBlock(b)
+	n.file.length -= length
 }
 
-func (ns *Namespace) dropBlock(b metadata.Block) {
+// dropBlock lets the ith block of a touched file go, unless a snapshot has it.
+func (ns *Namespace) dropBlock(n *inode, i int) {
+	if ns.meta.snapshots > 0 && ns.retain(n, i) {
+		return
+	}
+	b := n.file.blocks[i]
 	delete(ns.blocks, b.ID)
 	ns.pending[idKey(classBlock, uint64(b.ID))] = nil
 	ns.meta.blocks--
@@ -147,6 +170,7 @@ func (ns *Namespace) settle() {
 			h := hashRecord(ns.enc.entry(n))
 			ns.hash += h - n.hash
 			n.hash = h
+			ns.reweigh(n)
 		}
 		ns.touched[i] = nil
 	}
@@ -169,8 +193,13 @@ func (ns *Namespace) letDeadGo() {
 	if ns.deadDirty < few || ns.deadDirty < len(ns.dirty)/2 {
 		return
 	}
-	ns.dirty = slices.DeleteFunc(ns.dirty, func(n *inode) bool { return n.dead })
-	ns.deadDirty = 0
+	live := make([]*inode, 0, len(ns.dirty)-ns.deadDirty) // another list: a listing of blocks may be reading the one that is there
+	for _, n := range ns.dirty {
+		if !n.dead {
+			live = append(live, n)
+		}
+	}
+	ns.dirty, ns.deadDirty = live, 0
 }
 
 // modified raises the modification time of a directory, as an entry came or went. As in HDFS it never falls, so that one
@@ -179,29 +208,6 @@ func (ns *Namespace) modified(dir *inode) {
 	if ns.meta.now > dir.mtime {
 		ns.touch(dir)
 		dir.mtime = ns.meta.now
-	}
-}
-
-// evict forgets inodes that the checkpoint has, until Config.Resident are left or nothing can go.
-func (ns *Namespace) evict() {
-	if ns.cfg.Resident == 0 || len(ns.inodes) <= ns.cfg.Resident {
-		return
-	}
-	for id, n := range ns.inodes {
-		if len(ns.inodes) <= ns.cfg.Resident {
-			return
-		}
-		if n.parent == nil || n.epoch == ns.epoch || ns.frozen != nil && n.epoch == ns.frozen.epoch ||
-			n.isDir() && n.dir.children.Len() > 0 {
-			continue
-		}
-		n.parent.dir.children.Delete(n.name)
-		delete(ns.inodes, id)
-		if n.file != nil {
-			for _, b := range n.file.blocks {
-				delete(ns.blocks, b.ID)
-			}
-		}
 	}
 }
 

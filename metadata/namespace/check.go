@@ -30,7 +30,7 @@ func (ns *Namespace) Check() []error {
 		return []error{ns.broken}
 	}
 	c.hash = ns.meta.hash()
-	if err := ns.eachINode(nil, c.visit); err != nil {
+	if err := ns.eachINode(c.visit); err != nil {
 		c.report("reading the checkpoint: %w", err)
 	}
 	c.tree()
@@ -39,6 +39,7 @@ func (ns *Namespace) Check() []error {
 	c.retries()
 	c.register()
 	c.tokens()
+	c.snapshots()
 	c.derived()
 	c.totals()
 	return c.findings
@@ -68,6 +69,7 @@ type checker struct {
 	files    uint64
 	dirs     uint64
 	quotas   uint64
+	kept     uint64 // blocks that only snapshots have
 	findings []error
 }
 
@@ -113,7 +115,7 @@ func (c *checker) visit(n *inode, parent metadata.INodeID) bool {
 				c.report("inode %d is not the entry %q of its parent %d", n.id, n.name, p.id)
 			}
 		}
-	} else if value, err := ns.get(idKey(classINode, uint64(n.id))); err != nil || !bytes.Equal(value, key[1:]) {
+	} else if value, err := ns.getNow(idKey(classINode, uint64(n.id))); err != nil || !bytes.Equal(value, key[1:]) {
 		c.report("record of inode %d leads to %q, it is entry %q of %d (%v)", n.id, value, n.name, parent, err)
 	}
 	if n.isDir() {
@@ -261,7 +263,7 @@ func (c *checker) register() {
 	bytes := 0
 	for name, it := range c.ns.items {
 		key := itemKey(name)
-		value, err := c.ns.get(key)
+		value, err := c.ns.getNow(key)
 		if err != nil {
 			c.report("item %s of the register: %w", name, err)
 			continue
@@ -286,7 +288,7 @@ func (c *checker) tokens() {
 	held := map[string]int{}
 	for sequence, tok := range c.ns.tokens.all {
 		key := tokenKey(sequence)
-		value, err := c.ns.get(key)
+		value, err := c.ns.getNow(key)
 		if err != nil {
 			c.report("delegation token %d: %w", sequence, err)
 			continue
@@ -322,7 +324,7 @@ func (c *checker) retries() {
 			}
 		}
 		key := idKey(classRetry, one.sequence)
-		value, err := c.ns.get(key)
+		value, err := c.ns.getNow(key)
 		if err != nil {
 			c.report("answers %d: %w", one.sequence, err)
 			continue
@@ -359,7 +361,7 @@ func (c *checker) derived() {
 			}
 			continue
 		}
-		value, err := ns.get(idKey(classBlock, uint64(id)))
+		value, err := ns.getNow(idKey(classBlock, uint64(id)))
 		if err != nil || len(value) != 8 || metadata.INodeID(binary.BigEndian.Uint64(value)) != owner {
 			c.report("record of block %d leads to %x, it belongs to inode %d (%v)", id, value, owner, err)
 		}
@@ -412,9 +414,9 @@ func (c *checker) totals() {
 	if m.quotas != c.quotas {
 		c.report("%d directories have a quota, %d are counted", c.quotas, m.quotas)
 	}
-	if m.files != c.files || m.directories != c.dirs || m.blocks != uint64(len(c.blocks)) {
+	if m.files != c.files || m.directories != c.dirs || m.blocks != uint64(len(c.blocks))+c.kept {
 		c.report("%d files, %d directories, %d blocks are there; %d, %d, %d are counted",
-			c.files, c.dirs, len(c.blocks), m.files, m.directories, m.blocks)
+			c.files, c.dirs, uint64(len(c.blocks))+c.kept, m.files, m.directories, m.blocks)
 	}
 	if c.hash != c.ns.published {
 		c.report("state hash is %016x, the records make %016x", c.ns.published, c.hash)

@@ -21,6 +21,8 @@ type frozen struct {
 	dirty   []*inode
 	pending map[string][]byte // nobody writes to it any more
 	marker  []byte
+	// reference names the version that the checkpoint makes.
+	reference raftstore.Reference
 
 	// kept are records of inodes that changed again before the checkpoint came to them. Guarded by Namespace.mu.
 	kept  []record
@@ -78,7 +80,7 @@ func (a *arena) id(class byte, n *inode) []byte {
 // reset takes back all that keep gave.
 func (a *arena) reset() { a.free = a.free[:0] }
 
-// snapshot is a raftstore.Snapshot.
+// snapshot is a raftstore.Checkpoint.
 type snapshot struct {
 	ns      *Namespace
 	frozen  *frozen
@@ -107,43 +109,44 @@ func (ns *Namespace) Freeze() (raftstore.Snapshot, error) {
 	ns.frozen = &frozen{
 		index: ns.applied, epoch: ns.epoch,
 		dirty: ns.dirty, pending: ns.pending,
-		marker: marshal(nil, &m),
+		marker: marshal(nil, &m), reference: raftstore.Reference{Index: m.Index, Hash: m.Hash, Bytes: ns.meta.about() + int64(ns.retries.size()+ns.itemBytes)},
 	}
 	ns.epoch++
 	ns.dirty, ns.deadDirty, ns.pending = nil, 0, map[string][]byte{}
+	ns.snaps.freeze()
 	return &snapshot{ns: ns, frozen: ns.frozen}, nil
 }
 
 func (s *snapshot) Index() uint64 { return s.frozen.index }
 
-// WriteTo writes the checkpoint, makes it durable and current, and then streams it to w. It runs beside Apply. An error
-// of the checkpoint is fatal to the member; what had changed stays marked as changed.
-func (s *snapshot) WriteTo(w io.Writer) (int64, error) {
+// Write writes what has changed since the last checkpoint, and makes the new one durable and current. It runs beside Apply. An
+// error is fatal to the member; what had changed stays marked as changed. The version stays until another one is current and
+// Retain does not name it.
+func (s *snapshot) Write() (raftstore.Reference, error) {
 	s.ns.checkpointMu.Lock()
 	defer s.ns.checkpointMu.Unlock()
 	if !s.written {
 		if err := s.ns.writeCheckpoint(s.frozen); err != nil {
-			return 0, fmt.Errorf("namespace: checkpoint at %d: %w", s.frozen.index, err)
+			return raftstore.Reference{}, fmt.Errorf("namespace: checkpoint at %d: %w", s.frozen.index, err)
 		}
 		s.written = true
+		s.ns.discard()
 	}
-	if s.frozen.index < s.ns.discarded {
-		return 0, fmt.Errorf("namespace: snapshot at %d: a newer one has taken its place", s.frozen.index)
-	}
-	view := s.ns.cfg.Store.View(s.frozen.index)
-	defer view.Close()
-	n, err := writeStream(w, view, s.frozen.marker)
-	if err != nil {
-		return n, fmt.Errorf("namespace: snapshot at %d: %w", s.frozen.index, err)
-	}
-	s.ns.discard(s.frozen.index)
-	return n, nil
+	return s.frozen.reference, nil
 }
 
-// discard lets the store forget what only views below index see. checkpointMu is held.
-func (ns *Namespace) discard(index uint64) {
-	ns.discarded = index
-	ns.cfg.Store.Discard(index)
+// WriteTo writes a copy of the state, after Write.
+func (s *snapshot) WriteTo(w io.Writer) (int64, error) {
+	ref, err := s.Write()
+	if err != nil {
+		return 0, err
+	}
+	v, err := s.ns.Version(ref)
+	if err != nil {
+		return 0, err
+	}
+	defer v.Close()
+	return v.WriteTo(w)
 }
 
 // Release gives the snapshot up. Without a WriteTo that succeeded, its changes go to the next one.
@@ -189,12 +192,20 @@ func (ns *Namespace) writeCheckpoint(f *frozen) error {
 	if err := store.Sync(); err != nil {
 		return err
 	}
+	m, err := decodeMarker(f.marker)
+	if err != nil {
+		return err
+	}
 	ns.mu.Lock()
-	defer ns.mu.Unlock()
-	ns.view.Close()
-	ns.openView(f.index)
+	ns.closeView()
+	ns.openView(f.index, metadata.INodeID(m.NextInode), metadata.BlockID(m.NextBlock))
 	ns.frozen = nil
-	ns.evict()
+	ns.snaps.written()
+	for _, l := range ns.listings {
+		l.changed = append(l.changed, f.dirty)
+	}
+	ns.mu.Unlock()
+	ns.shrink()
 	return nil
 }
 
@@ -329,6 +340,7 @@ func (ns *Namespace) thaw() {
 		}
 		ns.pending[key] = value
 	}
+	ns.snaps.thaw()
 }
 
 // touchStored marks that the checkpoint may have something under the key of n's entry.
@@ -338,76 +350,10 @@ func (ns *Namespace) touchStored(n *inode) {
 	}
 }
 
-// Restore replaces everything by the snapshot that r streams. It verifies the whole stream, the hash included, before
-// it gives up what is there; an error leaves the namespace as it was.
-func (ns *Namespace) Restore(r io.Reader) error {
-	ns.checkpointMu.Lock()
-	defer ns.checkpointMu.Unlock()
-	if err := ns.restore(r); err != nil {
-		return fmt.Errorf("namespace: restoring a snapshot: %w", err)
-	}
-	ns.mu.RLock()
-	index := ns.applied
-	ns.mu.RUnlock()
-	if ns.cfg.OnEffects != nil {
-		ns.cfg.OnEffects(Effects{Index: index, Reset: true})
-	}
-	return nil
-}
-
-func (ns *Namespace) restore(r io.Reader) error {
-	in, err := newStreamReader(r)
-	if err != nil {
-		return err
-	}
-	index := in.index
-	ns.mu.Lock() // nobody may read while the store's content is exchanged
-	defer ns.mu.Unlock()
-	former := ns.viewAt
-	ns.view.Close()
-	var sum uint64
-	err = ns.cfg.Store.Replace(index, func(put func(key, value []byte) error) error {
-		for {
-			key, value, err := in.next()
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			if err != nil {
-				return err
-			}
-			if hashed(key) {
-				sum += hashRecord(key, value)
-			}
-			if err := put(key, value); err != nil {
-				return err
-			}
-		}
-		m, err := decodeMarker(in.marker)
-		if err != nil {
-			return err
-		}
-		meta := metaOf(m)
-		if sum += meta.hash(); m.Index != index || sum != m.Hash {
-			return fmt.Errorf("state hash %016x, the snapshot at %d says %016x at %d: %w", sum, index, m.Hash, m.Index, metadata.ErrCorrupt)
-		}
-		return put(markerKey, in.marker)
-	})
-	if err != nil {
-		ns.openView(former)
-		return err
-	}
-	ns.discarded = 0
-	if err := ns.load(); err != nil {
-		ns.broken = err
-		return err
-	}
-	return nil
-}
-
 // hashed reports whether a record counts for the state's hash: the derived ones do not.
 func hashed(key []byte) bool {
 	switch key[0] {
-	case classEntry, classLease, classRetry, classItem, classToken:
+	case classEntry, classLease, classRetry, classItem, classToken, classSnapshottable, classSnapshot, classSnapshotINode, classSnapshotEntry:
 		return true
 	}
 	return false

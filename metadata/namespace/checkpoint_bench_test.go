@@ -1,71 +1,183 @@
 package namespace
 
 import (
+	"flag"
 	"fmt"
-	"io"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/gohops/hops/metadata/kv/badger"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 )
 
-// A checkpoint and its snapshot of what 32 MiB of log made, on disk, in a namespace that grows from one to the next.
-// One operation is a create and its complete.
+var (
+	benchFiles  = flag.Int("files", 0, "how many files BenchmarkCheckpoint's namespace has before")
+	benchRounds = flag.Int("rounds", 6, "how many checkpoints BenchmarkCheckpoint writes")
+	benchAgain  = flag.Bool("again", false, "BenchmarkCheckpoint changes the same files in each round in place of new ones")
+)
+
+// cpuTime is what the process has used.
+func cpuTime(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// settled waits until the store has merged what it wanted to merge, and returns the processor time then.
+func settled(b *testing.B) time.Duration {
+	for used := cpuTime(b); ; {
+		time.Sleep(200 * time.Millisecond)
+		now := cpuTime(b)
+		if now-used < 10*time.Millisecond {
+			return now
+		}
+		used = now
+	}
+}
+
+// diskUse is how many bytes of tables there are.
+func diskUse(dir string) (sum int64) {
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && filepath.Ext(path) == ".sst" {
+			if info, err := d.Info(); err == nil {
+				sum += info.Size()
+			}
+		}
+		return nil
+	})
+	return sum
+}
+
+// longestStat asks for a file again and again until fn returns, and gives the longest that one answer took.
+func longestStat(b *testing.B, ns *Namespace, path string, fn func()) (longest time.Duration) {
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(200 * time.Microsecond):
+			}
+			began := time.Now()
+			if _, err := ns.Stat(super, path); err != nil {
+				b.Error(err)
+				return
+			}
+			longest = max(longest, time.Since(began))
+		}
+	}()
+	fn()
+	close(stop)
+	<-ended
+	return longest
+}
+
+// BenchmarkCheckpoint writes what 64 MiB of log changed, as a raft group does while the two newest snapshots refer to their versions:
+//
+//	go test -run '^$' -bench Checkpoint -benchtime 1x ./metadata/namespace -args -files 1000000
+//
+// Its figure is processor time for each file that was created and closed, or changed, with all that the store merges because of it.
 func BenchmarkCheckpoint(b *testing.B) {
-	store, err := badger.Open(b.TempDir(), badger.Options{})
+	dir := b.TempDir()
+	store, err := badger.Open(dir, badger.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer store.Close()
-	ns := fresh(b, store, 0)
+	ns, err := Open(Config{Store: store, Owner: "hops", Supergroup: "supergroup"})
+	if err != nil {
+		b.Fatal(err)
+	}
 	ns.Apply(1, [][]byte{encode(b, command(super, &logpb.Mkdirs{Target: to("/a/b/c"), Mode: 0o777, CreateParent: true}))})
 	index, files := uint64(1), 0
-	b.ResetTimer()
-	b.StopTimer()
-	var total int64
-	for n := range 3 {
-		bytes, ops := 0, 0
-		for bytes < 32<<20 {
-			var creates, completes [][]byte
-			next := uint64(ns.meta.nextINode)
-			for range benchBatch {
-				client := fmt.Sprintf("DFSClient_NONMAPREDUCE_%d_1", files%64)
-				c := command(bob, create(fmt.Sprintf("/a/b/c/w%d/d%d/f%d", files%64, files/1024, files), client))
-				c.ClientId, c.CallId, c.Now = fmt.Appendf(nil, "client%010d", files%64), int32(files), int64(files)
-				creates = append(creates, encode(b, c))
-				completes = append(completes, encode(b, command(bob, &logpb.Complete{Inode: next + uint64(len(completes)), ClientName: client})))
-				files++
+	path := func(i int) string { return fmt.Sprintf("/a/b/c/w%d/d%d/f%d", i%64, i/65536, i) }
+	makeFiles := func() (bytes int) {
+		var creates, completes [][]byte
+		next := uint64(ns.meta.nextINode)
+		for range benchBatch {
+			client := fmt.Sprintf("DFSClient_NONMAPREDUCE_%d_1", files%64)
+			c := command(bob, create(path(files), client))
+			c.ClientId, c.CallId, c.Now = fmt.Appendf(nil, "client%010d", files%64), int32(files), int64(files)
+			creates = append(creates, encode(b, c))
+			completes = append(completes, encode(b, command(bob, &logpb.Complete{Inode: next + uint64(len(completes)), ClientName: client})))
+			files++
+		}
+		for _, e := range [][][]byte{creates, completes} {
+			index++
+			ns.Apply(index, e)
+			for _, c := range e {
+				bytes += len(c) + 30
 			}
-			for _, e := range [][][]byte{creates, completes} {
-				index++
-				ns.Apply(index, e)
-				for _, c := range e {
-					bytes += len(c) + 30
-				}
+		}
+		return bytes
+	}
+	changed := 0
+	changeFiles := func() (bytes int) {
+		var changes [][]byte
+		for range benchBatch {
+			c := command(super, &logpb.SetTimes{Target: to(path(changed * 7919 % max(*benchFiles, 1))), Mtime: int64(changed), Atime: -1})
+			changes = append(changes, encode(b, c))
+			bytes += len(changes[len(changes)-1]) + 30
+			changed++
+		}
+		index++
+		ns.Apply(index, changes)
+		return bytes
+	}
+	var kept []uint64
+	var wait, idle time.Duration // the longest while a checkpoint is written, and while nothing is
+	checkpoint := func() (cpu, wall time.Duration) {
+		start, began := settled(b), time.Now()
+		wait = max(wait, longestStat(b, ns, "/a/b/c", func() {
+			s, err := ns.Freeze()
+			if err != nil {
+				b.Fatal(err)
+			}
+			if _, err := s.(*snapshot).Write(); err != nil {
+				b.Fatal(err)
+			}
+			s.Release()
+		}))
+		wall = time.Since(began)
+		idle = max(idle, longestStat(b, ns, "/a/b/c", func() { time.Sleep(wall) }))
+		kept = append(kept, index)
+		kept = kept[max(0, len(kept)-2):]
+		ns.Retain(kept)
+		return settled(b) - start, wall
+	}
+	for files < *benchFiles {
+		makeFiles()
+		if files%(1<<18) < benchBatch {
+			checkpoint()
+		}
+	}
+	checkpoint()
+	b.ResetTimer()
+	var total time.Duration
+	all := 0
+	for n := range *benchRounds {
+		bytes, ops := 0, 0
+		for bytes < 64<<20 {
+			if *benchAgain {
+				bytes += changeFiles()
+			} else {
+				bytes += makeFiles()
 			}
 			ops += benchBatch
 		}
-		start := processorTime(b)
-		s, err := ns.Freeze()
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.StartTimer()
-		if err := ns.writeCheckpoint(s.(*snapshot).frozen); err != nil {
-			b.Fatal(err)
-		}
-		s.(*snapshot).written = true
-		mid := processorTime(b)
-		size, err := s.WriteTo(io.Discard)
-		if err != nil {
-			b.Fatal(err)
-		}
-		s.Release()
-		b.StopTimer()
-		end := processorTime(b)
-		total += end - start
-		b.Logf("round %d: %d ops, checkpoint %.1f us/op, stream %.1f us/op, %d MB stream", n, ops,
-			float64(mid-start)/float64(ops)/1e3, float64(end-mid)/float64(ops)/1e3, size>>20)
+		cpu, wall := checkpoint()
+		total += cpu
+		all += ops
+		b.Logf("round %d: %d ops, checkpoint %.1f us/op, %v, %d MB on disk", n, ops, float64(cpu.Microseconds())/float64(ops), wall, diskUse(dir)>>20)
 	}
-	b.ReportMetric(float64(total)/float64(files), "cpu-ns/file")
+	b.ReportMetric(float64(total)/float64(all), "cpu-ns/file")
+	b.ReportMetric(float64(wait.Microseconds())/1000, "longest-ms")
+	b.ReportMetric(float64(idle.Microseconds())/1000, "longest-idle-ms")
 }

@@ -1,6 +1,7 @@
 package namespace
 
 import (
+	"bytes"
 	"fmt"
 	"testing"
 
@@ -81,5 +82,29 @@ func TestColdDirectoryIsReadInTurns(t *testing.T) {
 			}
 			w.check()
 		})
+	}
+}
+
+// A directory of few entries comes into memory as a whole, however large its records are.
+func TestSmallDirectoryOfLargeRecords(t *testing.T) {
+	w := newWorld(t, Config{Memory: 64 << 20})
+	for i := range 12 {
+		path := fmt.Sprintf("/d/f%d", i)
+		w.do(super, create(path, "c"))
+		for j := range 30 {
+			if r := w.do(super, &logpb.SetXAttr{Target: to(path), Create: true, Attribute: &logpb.XAttr{
+				Namespace: logpb.XAttr_USER, Name: fmt.Sprint("a", j), Value: bytes.Repeat([]byte{1}, 16000),
+			}}); r.Err != nil {
+				t.Fatal(r.Err)
+			}
+		}
+	}
+	w.reopen()
+	l, err := w.ns.List(super, "/d", "", 0)
+	if err != nil || len(l.Entries) != 12 {
+		t.Fatal(l, err)
+	}
+	if n := w.ns.Counts().Misses; n > 20 {
+		t.Errorf("%d reads of the checkpoint for one listing", n)
 	}
 }

@@ -16,6 +16,7 @@ type extra struct {
 	quota             *quota
 	// policy is HDFS's number of a storage policy; 0: that of the directory above.
 	policy uint8
+	past   *past // which snapshots have it beside those of where it is; nil: none
 }
 
 func (x *extra) hasACL() bool { return x != nil && len(x.access)+len(x.inherited) > 0 }
@@ -30,7 +31,7 @@ func (n *inode) own() *extra {
 
 // tidy drops an extra that holds nothing any more.
 func (n *inode) tidy() {
-	if x := n.extra; x != nil && len(x.xattrs) == 0 && !x.hasACL() && x.quota == nil && x.policy == 0 {
+	if x := n.extra; x != nil && len(x.xattrs) == 0 && !x.hasACL() && x.quota == nil && x.policy == 0 && x.past == nil {
 		n.extra = nil
 	}
 }
@@ -45,6 +46,9 @@ func (x *extra) encode(r *logpb.INode) {
 		}
 	}
 	r.StoragePolicy = uint32(x.policy)
+	if p := x.past; p != nil {
+		r.SnapshotPast = &logpb.SnapshotPast{Since: p.since, Spans: encodeSpans(p.spans)}
+	}
 	if q := x.quota; q != nil {
 		r.Quota = &logpb.Quota{
 			Names: uint64(q.names + 1), Space: uint64(q.space + 1), UsedNames: q.used.names, UsedSpace: q.used.space,
@@ -53,13 +57,16 @@ func (x *extra) encode(r *logpb.INode) {
 }
 
 func decodeExtra(r *logpb.INode) (*extra, error) {
-	if len(r.Xattrs) == 0 && len(r.Acl) == 0 && r.Quota == nil && r.StoragePolicy == 0 {
+	if len(r.Xattrs) == 0 && len(r.Acl) == 0 && r.Quota == nil && r.StoragePolicy == 0 && r.SnapshotPast == nil {
 		return nil, nil
 	}
 	if r.StoragePolicy > maxPolicy {
 		return nil, errors.New("damaged storage policy")
 	}
 	x := &extra{policy: uint8(r.StoragePolicy)}
+	if p := r.SnapshotPast; p != nil {
+		x.past = &past{since: p.Since, spans: decodeSpans(p.Spans)}
+	}
 	for _, a := range r.Xattrs {
 		x.xattrs = append(x.xattrs, metadata.XAttr{Namespace: metadata.XAttrNamespace(a.Namespace), Name: a.Name, Value: a.Value})
 	}

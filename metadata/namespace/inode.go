@@ -27,8 +27,14 @@ type inode struct {
 	// Of the side that writes; readers do not look.
 	hash  uint64 // of the record as it is in the state's hash; 0 before the first
 	epoch uint32 // the last epoch with a change
+	slot  uint32 // in the ring of those in memory
+	// used is 1 when somebody asked for n since the ring's hand was here. Readers set it: it is atomic but for who holds the
+	// lock alone.
+	used uint32
 	// mode is everybody's; it stands here because the record is a size class smaller so.
 	mode metadata.Mode
+	// weight is what n counts for in memory, in units of weightUnit.
+	weight uint16
 	// touched: changed by the entry that is being applied.
 	touched bool
 	// dead: not part of the namespace any more.
@@ -193,7 +199,7 @@ func (e *encoder) entry(n *inode) (key, value []byte) {
 	r.Owner, r.Group = n.owner.Value(), n.group.Value()
 	r.Mtime, r.Atime = int64(n.mtime), int64(n.atime)
 	r.Directory, r.File = nil, nil
-	if r.Xattrs, r.Acl, r.Quota, r.StoragePolicy = nil, nil, nil, 0; n.extra != nil {
+	if r.Xattrs, r.Acl, r.Quota, r.StoragePolicy, r.SnapshotPast = nil, nil, nil, 0, nil; n.extra != nil {
 		n.extra.encode(r)
 	}
 	if n.dir != nil {
@@ -251,19 +257,18 @@ func decodeEntry(name string, key, value []byte) (*inode, error) {
 	if err := r.UnmarshalVT(value); err != nil {
 		return nil, fmt.Errorf("record of entry %q: %w: %w", name, err, metadata.ErrCorrupt)
 	}
-	n := &inode{
-		id:          metadata.INodeID(r.Id),
-		name:        name,
-		owner:       unique.Make(r.Owner),
-		group:       unique.Make(r.Group),
-		mtime:       metadata.Time(r.Mtime),
-		atime:       metadata.Time(r.Atime),
-		mode:        metadata.Mode(r.Mode),
-		hash:        hashRecord(key, value),
-		epoch:       loadedEpoch,
-		entryStored: true,
-		idStored:    true,
+	var n *inode
+	if r.File != nil {
+		n = newFile(r.File.BlockSize, uint16(r.File.Replication))
+	} else {
+		n = new(inode)
 	}
+	n.id, n.name = metadata.INodeID(r.Id), name
+	n.owner, n.group = unique.Make(r.Owner), unique.Make(r.Group)
+	n.mtime, n.atime = metadata.Time(r.Mtime), metadata.Time(r.Atime)
+	n.mode = metadata.Mode(r.Mode)
+	n.hash, n.epoch = hashRecord(key, value), loadedEpoch
+	n.entryStored, n.idStored = true, true
 	var err error
 	if n.extra, err = decodeExtra(&r); err != nil {
 		return nil, fmt.Errorf("record of inode %d: %w: %w", r.Id, err, metadata.ErrCorrupt)
@@ -276,7 +281,6 @@ func decodeEntry(name string, key, value []byte) (*inode, error) {
 		if len(f.BlockId) != len(f.BlockGeneration) || len(f.BlockId) != len(f.BlockLength) {
 			return nil, fmt.Errorf("record of inode %d: lists of blocks differ in length: %w", r.Id, metadata.ErrCorrupt)
 		}
-		n.file = &file{blockSize: f.BlockSize, replication: uint16(f.Replication)}
 		if len(f.BlockId) > 0 {
 			n.file.blocks = make([]metadata.Block, len(f.BlockId))
 			for i := range f.BlockId {

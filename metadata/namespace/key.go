@@ -18,6 +18,13 @@ const (
 	classItem   = 'k' // name: item of the register
 	classToken  = 't' // sequence: delegation token
 	classMarker = 'm'
+
+	classSnapshottable = 'y' // inode: that snapshots may be taken of it
+	classSnapshot      = 'n' // snapshot: of what, and its name
+	classSnapshotINode = 's' // inode, snapshot: the inode as it was
+	classSnapshotEntry = 'S' // parent, name, 0, snapshot: what the name stood for
+	classSnapshotIndex = 'x' // snapshot, class and key without the snapshot: what was kept for it (derived)
+	classSnapshotBlock = 'B' // block: the inode that had it, and the block (derived)
 )
 
 var markerKey = []byte{classMarker}
@@ -25,7 +32,8 @@ var markerKey = []byte{classMarker}
 // classKnown reports whether records of a class are part of a snapshot's stream.
 func classKnown(class byte) bool {
 	switch class {
-	case classEntry, classINode, classBlock, classLease, classOpen, classRetry, classItem, classToken:
+	case classEntry, classINode, classBlock, classLease, classOpen, classRetry, classItem, classToken,
+		classSnapshottable, classSnapshot, classSnapshotINode, classSnapshotEntry, classSnapshotIndex, classSnapshotBlock:
 		return true
 	}
 	return false

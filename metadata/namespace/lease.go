@@ -143,8 +143,8 @@ func (ns *Namespace) describe(path string, id metadata.INodeID, holder string) s
 //
 // Errors: ErrNotExist when the inode is gone; ErrLeaseExpired when the file is closed or somebody else's; ErrPermission
 // when it is another user's.
-func (ns *Namespace) checkLease(c *caller, id metadata.INodeID, holder string, load bool) (*inode, error) {
-	n, err := ns.byID(id, load)
+func (ns *Namespace) checkLease(c *caller, id metadata.INodeID, holder string) (*inode, error) {
+	n, err := ns.byID(id)
 	switch {
 	case err != nil:
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -13,18 +14,18 @@ import (
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 )
 
-// errCold tells a reader that what it needs is not in memory. It starts again with the lock held alone.
-var errCold = errors.New("namespace: not in memory")
-
 // load reads the marker, the two top directories, leases and retry cache. Errors: ErrCorrupt when the checkpoint cannot
 // be one, others when the store fails.
 func (ns *Namespace) load() error {
 	ns.clear()
+	ns.leftover = ns.cfg.Store.Last()
+	ns.loading = always
+	defer func() { ns.loading = never }()
 	latest := ns.cfg.Store.View(kv.Newest)
 	value, err := latest.Get(markerKey)
 	latest.Close()
 	if errors.Is(err, kv.ErrNotFound) {
-		ns.openView(0)
+		ns.openView(0, 0, 0)
 		ns.format()
 		return nil
 	}
@@ -39,8 +40,7 @@ func (ns *Namespace) load() error {
 	ns.safeMode.Store(ns.meta.safeMode)
 	ns.publishForgotten()
 	ns.hash, ns.published, ns.metaHash = marker.Hash, marker.Hash, ns.meta.hash()
-	ns.openView(marker.Index)
-	ns.cfg.Store.Discard(marker.Index)
+	ns.openView(marker.Index, ns.meta.nextINode, ns.meta.nextBlock)
 	for _, top := range []struct {
 		slot **inode
 		name string
@@ -53,7 +53,8 @@ func (ns *Namespace) load() error {
 			return fmt.Errorf("checkpoint at %d has no top directory: %w", marker.Index, metadata.ErrCorrupt)
 		}
 		*top.slot = n
-		ns.inodes[n.id] = n
+		ns.enter(n)
+		ns.reweigh(n)
 	}
 	if err := ns.loadLeases(); err != nil {
 		return err
@@ -64,11 +65,10 @@ func (ns *Namespace) load() error {
 	if err := ns.loadTokens(); err != nil {
 		return err
 	}
+	if err := ns.loadSnapshots(); err != nil {
+		return err
+	}
 	return ns.loadRetries()
-}
-
-func (ns *Namespace) openView(at uint64) {
-	ns.view, ns.viewAt = ns.cfg.Store.View(at), at
 }
 
 func decodeMarker(value []byte) (*logpb.Marker, error) {
@@ -77,7 +77,7 @@ func decodeMarker(value []byte) (*logpb.Marker, error) {
 		return nil, fmt.Errorf("marker: %w: %w", err, metadata.ErrCorrupt)
 	}
 	if m.Version != formatVersion {
-		return nil, fmt.Errorf("marker of version %d, this program reads %d: %w", m.Version, formatVersion, metadata.ErrCorrupt)
+		return nil, metadata.Errorf(metadata.ErrUnsupported, "the checkpoint has version %d, this program reads and writes %d: start the version that wrote it", m.Version, formatVersion)
 	}
 	if m.Index == 0 {
 		return nil, fmt.Errorf("marker without an index: %w", metadata.ErrCorrupt)
@@ -97,22 +97,36 @@ func decodeMarker(value []byte) (*logpb.Marker, error) {
 	return m, nil
 }
 
-// get reads a record of the state: of the changes since the last complete checkpoint, else of that. Live entries that
-// changed are in memory and not found here.
-func (ns *Namespace) get(key string) ([]byte, error) {
-	if value, ok := ns.pending[key]; ok {
+// changedRecord is a record as it has become since the last complete checkpoint, nil if it is gone; not ok: it is as it was
+// there. Live entries that changed are in memory and not found here.
+func (ns *Namespace) changedRecord(key string) (value []byte, ok bool) {
+	if value, ok = ns.pending[key]; !ok && ns.frozen != nil {
+		value, ok = ns.frozen.pending[key]
+	}
+	return value, ok
+}
+
+// getNow reads a record of the state with the lock held: of the changes since the last complete checkpoint, else of that;
+// nil: there is none.
+func (ns *Namespace) getNow(key string) ([]byte, error) {
+	if value, ok := ns.changedRecord(key); ok {
 		return value, nil
 	}
-	if ns.frozen != nil {
-		if value, ok := ns.frozen.pending[key]; ok {
-			return value, nil
-		}
+	return ns.view.record(key)
+}
+
+// get is getNow for who can start over. Errors: *cold; those of the store.
+func (ns *Namespace) get(key string) ([]byte, error) {
+	if value, ok := ns.changedRecord(key); ok {
+		return value, nil
 	}
-	value, err := ns.view.Get([]byte(key))
-	if errors.Is(err, kv.ErrNotFound) {
-		return nil, nil
+	if value, ok := ns.view.notes.get(key); ok {
+		return value, nil
 	}
-	return value, err
+	if !ns.inline() {
+		return nil, &cold{key: key}
+	}
+	return ns.view.record(key)
 }
 
 // readEntry decodes an entry that is not in memory; nil when there is none.
@@ -131,8 +145,12 @@ func (ns *Namespace) install(parent, n *inode) error {
 		return fmt.Errorf("inode %d is entry %q of %d and entry %q: %w", n.id, n.name, parent.id, other.name, metadata.ErrCorrupt)
 	}
 	n.parent = parent
-	ns.inodes[n.id] = n
-	ns.loaded++
+	if ns.loading != never {
+		ns.loaded++
+	}
+	ns.enter(n)
+	ns.reweigh(n)
+	ns.ring.vain = 0
 	if n.file != nil {
 		for _, b := range n.file.blocks {
 			ns.blocks[b.ID] = n
@@ -142,16 +160,14 @@ func (ns *Namespace) install(parent, n *inode) error {
 	return nil
 }
 
-// lookup finds the entry name of the directory dir; nil when there is none.
-func (ns *Namespace) lookup(dir *inode, name string, load bool) (*inode, error) {
+// lookup finds the entry name of the directory dir; nil when there is none. Errors: *cold; those of the store.
+func (ns *Namespace) lookup(dir *inode, name string) (*inode, error) {
 	if n, ok := dir.dir.children.Get(name); ok {
+		n.use()
 		return n, nil
 	}
 	if dir.complete() || len(name) > metadata.MaxNameLength {
 		return nil, nil
-	}
-	if !load {
-		return nil, errCold
 	}
 	n, err := ns.readEntry(dir.id, name)
 	if err != nil || n == nil {
@@ -163,134 +179,99 @@ func (ns *Namespace) lookup(dir *inode, name string, load bool) (*inode, error) 
 	return n, nil
 }
 
-// loadEntry brings an entry of a directory into memory from its record in the last complete checkpoint, unless it is there, or
-// has gone since.
-func (ns *Namespace) loadEntry(dir *inode, name string, key, value []byte) error {
-	if _, ok := dir.dir.children.Get(name); ok || ns.deleted(string(key)) {
-		return nil
-	}
-	n, err := decodeEntry(name, key, value)
-	if err != nil {
-		return err
-	}
-	return ns.install(dir, n)
-}
-
-// loadAll brings all entries of a directory into memory.
-func (ns *Namespace) loadAll(dir *inode, load bool) error {
+// loadAll brings all entries of a directory into memory. Errors: *cold, for a small one; those of the store.
+func (ns *Namespace) loadAll(dir *inode) error {
 	if dir.complete() {
 		return nil
 	}
-	if !load {
-		return errCold
+	if dir.dir.entries <= smallDirectory && !ns.inline() {
+		return &cold{dir: dir.id}
 	}
-	var bad error
-	prefix := appendID(nil, classEntry, uint64(dir.id))
-	err := ns.view.Scan(prefix, nil, func(key, value []byte) bool {
-		bad = ns.loadEntry(dir, string(key[len(prefix):]), key, value)
-		return bad == nil
-	})
-	if err = errors.Join(err, bad); err != nil {
+	if _, err := ns.loadSome(dir, "", math.MaxInt); err != nil {
 		return err
 	}
-	if !dir.complete() {
-		return fmt.Errorf("directory %d has %d entries, %d are there: %w",
-			dir.id, dir.dir.entries, dir.dir.children.Len(), metadata.ErrCorrupt)
+	return dir.mustBeComplete()
+}
+
+func (n *inode) mustBeComplete() error {
+	if !n.complete() {
+		return fmt.Errorf("directory %d has %d entries, %d are there: %w", n.id, n.dir.entries, n.dir.children.Len(), metadata.ErrCorrupt)
 	}
 	return nil
 }
 
-// coldSlice is how many records of a directory are read while everybody waits: about a millisecond's work. smallDirectory
-// is how many entries a directory may have to be read at once.
-const (
-	coldSlice      = 256
-	smallDirectory = 1024
-)
-
-// loadSome brings entries of a directory with names after a name into memory. Up to and including upTo all are there then;
-// end: all are. It looks at coldSlice records of the checkpoint, or at all of a small directory. The lock is held alone.
-func (ns *Namespace) loadSome(dir *inode, after string) (upTo string, end bool, err error) {
-	if dir.dir.entries <= smallDirectory {
-		return "", true, ns.loadAll(dir, true)
-	}
+// loadSome brings entries of a directory from a name on into memory, so many that the checkpoint has and that have not gone
+// since. Up to and including upTo, unless that is empty, all are there then. mu is held alone.
+func (ns *Namespace) loadSome(dir *inode, from string, most int) (upTo string, err error) {
 	var bad error
 	prefix := appendID(nil, classEntry, uint64(dir.id))
-	seen := 0
-	end = true
-	err = ns.view.Scan(prefix, append(appendID(nil, classEntry, uint64(dir.id)), after...), func(key, value []byte) bool {
-		name := string(key[len(prefix):])
-		if name == after {
+	err = ns.view.Scan(prefix, append(appendID(nil, classEntry, uint64(dir.id)), from...), func(key, value []byte) bool {
+		if ns.deletedKey(key) {
 			return true
 		}
-		if seen == coldSlice {
-			end = false
+		if most--; most < 0 {
 			return false
 		}
-		seen, upTo = seen+1, name
-		bad = ns.loadEntry(dir, name, key, value)
+		name := string(key[len(prefix):])
+		upTo = name
+		if _, ok := dir.dir.children.Get(name); ok {
+			return true
+		}
+		var n *inode
+		if n, bad = decodeEntry(name, key, value); bad == nil {
+			bad = ns.install(dir, n)
+		}
 		return bad == nil
 	})
-	return upTo, end, errors.Join(err, bad)
+	if most >= 0 {
+		upTo = ""
+	}
+	return upTo, errors.Join(err, bad)
 }
 
 // turn calls fn for the entries of a directory with names after a name, as many as one turn allows, in their order. It
-// returns the last name seen and whether there may be more.
-func (ns *Namespace) turn(dir *inode, after string, load bool, fn func(n *inode) error) (last string, more bool, err error) {
-	upTo, end := "", true
-	if !dir.complete() {
-		if !load {
-			return after, true, errCold
-		}
-		if upTo, end, err = ns.loadSome(dir, after); err != nil {
-			return after, true, err
-		}
-	}
-	last = after
+// returns the last name seen and whether there may be more. page is the reader's own, for a directory that is not in memory.
+//
+// Errors: *cold; those of fn.
+func (ns *Namespace) turn(dir *inode, after string, page *page, fn func(n *inode) error) (last string, more bool, err error) {
 	seen := 0
-	dir.dir.children.Ascend(after, func(name string, n *inode) bool {
-		if name == after {
-			return true
-		}
-		if !end && name > upTo {
-			return false
-		}
-		if seen == entriesPerTurn {
-			more = true
-			return false
-		}
-		seen, last = seen+1, name
+	last, more, cold := ns.merge(dir, after, page, pageEntries, func(n *inode) bool {
+		seen++
 		err = fn(n)
-		return err == nil
+		return err == nil && seen < entriesPerTurn
 	})
-	if !more && !end {
-		return upTo, true, err
+	if err == nil {
+		err = cold
 	}
 	return last, more, err
 }
 
 // deleted reports whether the last complete checkpoint's record of a key is gone since.
 func (ns *Namespace) deleted(key string) bool {
-	if value, ok := ns.pending[key]; ok {
+	value, ok := ns.changedRecord(key)
+	return ok && value == nil
+}
+
+// deletedKey is deleted for who has the key's bytes.
+func (ns *Namespace) deletedKey(key []byte) bool {
+	if value, ok := ns.pending[string(key)]; ok {
 		return value == nil
 	}
-	if ns.frozen != nil {
-		if value, ok := ns.frozen.pending[key]; ok {
-			return value == nil
-		}
+	if ns.frozen == nil {
+		return false
 	}
-	return false
+	value, ok := ns.frozen.pending[string(key)]
+	return ok && value == nil
 }
 
 // byID finds an inode, attached or not; nil when there is none.
-func (ns *Namespace) byID(id metadata.INodeID, load bool) (*inode, error) {
+func (ns *Namespace) byID(id metadata.INodeID) (*inode, error) {
 	if n, ok := ns.inodes[id]; ok {
+		n.use()
 		return n, nil
 	}
 	if id == 0 || id >= ns.meta.nextINode {
 		return nil, nil
-	}
-	if !load {
-		return nil, errCold
 	}
 	// The record names the parent, whose record names its own: up to something in memory, then down again.
 	type step struct {
@@ -301,9 +282,13 @@ func (ns *Namespace) byID(id metadata.INodeID, load bool) (*inode, error) {
 	seen := map[metadata.INodeID]bool{} // a tree may be deeper than any path that a client can name: renames go on below
 	at := id
 	for ns.inodes[at] == nil {
-		value, err := ns.get(idKey(classINode, uint64(at)))
-		if err != nil {
-			return nil, err
+		key := idKey(classINode, uint64(at))
+		value, changed := ns.changedRecord(key)
+		if !changed && at < ns.view.nextINode {
+			var err error
+			if value, err = ns.get(key); err != nil {
+				return nil, err
+			}
 		}
 		if value == nil {
 			if at == id {
@@ -324,7 +309,7 @@ func (ns *Namespace) byID(id metadata.INodeID, load bool) (*inode, error) {
 		if !n.isDir() {
 			return nil, fmt.Errorf("inode %d is the parent of %d and no directory: %w", n.id, up[i].id, metadata.ErrCorrupt)
 		}
-		child, err := ns.lookup(n, up[i].name, true)
+		child, err := ns.lookup(n, up[i].name)
 		if err != nil {
 			return nil, err
 		}
@@ -337,25 +322,29 @@ func (ns *Namespace) byID(id metadata.INodeID, load bool) (*inode, error) {
 }
 
 // byBlock finds the file that a block belongs to; nil when there is none.
-func (ns *Namespace) byBlock(id metadata.BlockID, load bool) (*inode, error) {
+func (ns *Namespace) byBlock(id metadata.BlockID) (*inode, error) {
 	if n, ok := ns.blocks[id]; ok {
 		return n, nil
 	}
 	if id < metadata.FirstBlockID || id >= ns.meta.nextBlock {
 		return nil, nil
 	}
-	if !load {
-		return nil, errCold
+	key := idKey(classBlock, uint64(id))
+	value, changed := ns.changedRecord(key)
+	if !changed && id < ns.view.nextBlock {
+		var err error
+		if value, err = ns.get(key); err != nil {
+			return nil, err
+		}
 	}
-	value, err := ns.get(idKey(classBlock, uint64(id)))
-	if err != nil || value == nil {
-		return nil, err
+	if value == nil {
+		return nil, nil
 	}
 	if len(value) != 8 {
 		return nil, fmt.Errorf("record of block %d: %w", id, metadata.ErrCorrupt)
 	}
 	owner := metadata.INodeID(binary.BigEndian.Uint64(value))
-	n, err := ns.byID(owner, true)
+	n, err := ns.byID(owner)
 	if err != nil {
 		return nil, err
 	}
@@ -365,26 +354,39 @@ func (ns *Namespace) byBlock(id metadata.BlockID, load bool) (*inode, error) {
 	return n, nil
 }
 
-// read runs fn, which must not change anything but load: with the lock shared and everything needed in memory, or else
-// alone. fn may run twice and starts from scratch then.
-func (ns *Namespace) read(fn func(load bool) error) error {
-	ns.mu.RLock()
-	err := ns.broken
-	if err == nil {
-		err = fn(false)
-	}
-	ns.mu.RUnlock()
-	if !errors.Is(err, errCold) {
-		return err
+// read runs fn, which must not change anything, with the lock shared. Where it misses something it starts from scratch when
+// that was read.
+func (ns *Namespace) read(fn func() error) error {
+	for range maxTries {
+		ns.mu.RLock()
+		broken := ns.broken
+		err := broken
+		if err == nil {
+			err = fn()
+		}
+		ns.mu.RUnlock()
+		if err == nil || broken != nil || isAnswer(err) {
+			return err
+		}
+		miss, ok := errors.AsType[*cold](err)
+		if !ok { // what was read makes no sense
+			ns.mu.Lock()
+			defer ns.mu.Unlock()
+			ns.doubt(err)
+			return err
+		}
+		if err := ns.fetch(miss); err != nil {
+			return err
+		}
 	}
 	ns.mu.Lock()
 	defer ns.mu.Unlock()
 	if ns.broken != nil {
 		return ns.broken
 	}
-	ns.loaded = 0
-	err = fn(true)
-	ns.loadedMost = max(ns.loadedMost, ns.loaded)
+	ns.loading = always
+	err := fn()
+	ns.loading = never
 	if err != nil && !isAnswer(err) {
 		ns.doubt(err)
 	}
@@ -395,14 +397,6 @@ func (ns *Namespace) read(fn func(load bool) error) error {
 func isAnswer(err error) bool {
 	_, ok := errors.AsType[*metadata.Error](err)
 	return ok
-}
-
-// doubt makes the next start build the checkpoint anew, when what was read from it is damaged.
-func (ns *Namespace) doubt(err error) {
-	ns.broken = fmt.Errorf("namespace: reading the checkpoint at %d: %w", ns.applied, err)
-	if cerr := ns.cfg.Store.Condemn(); cerr != nil {
-		ns.broken = errors.Join(ns.broken, cerr)
-	}
 }
 
 // mayHaveBlocks tells by the record of an entry whether it is a file with blocks, without decoding it: at a start all

@@ -21,6 +21,8 @@ type modelNode struct {
 	blocks       []int64 // lengths
 	lastOpen     bool    // the last block is being written
 	holder       string  // of an open file
+	allowed      bool    // snapshots may be taken of it
+	snapshots    map[string]model
 }
 
 func newModel() model {
@@ -188,7 +190,7 @@ func (m model) append(c metadata.Caller, path, client string) *metadata.Kind {
 		return metadata.ErrBeingCreated
 	}
 	n.holder = client
-	n.lastOpen = len(n.blocks) > 0 && n.blocks[len(n.blocks)-1] < 1<<20
+	n.lastOpen = len(n.blocks) > 0 && n.blocks[len(n.blocks)-1] < 1<<20 && !m.snapshotHas(n.id, len(n.blocks)-1)
 	return nil
 }
 
@@ -227,6 +229,9 @@ func (m model) delete(c metadata.Caller, path string, recursive bool) (bool, *me
 	}
 	if path == "/" || m[path] == nil {
 		return false, nil
+	}
+	if m.hasSnapshots(path) {
+		return false, metadata.ErrSnapshot
 	}
 	maps.DeleteFunc(m, func(p string, _ *modelNode) bool { return p == path || below(p, path) })
 	return true, nil
@@ -282,6 +287,9 @@ func (m model) rename(c metadata.Caller, src, dst string) (bool, *metadata.Kind)
 	if below(dst, src) || m[dst] != nil || m[parentOf(dst)] == nil {
 		return false, nil
 	}
+	if m.fixed(src, dst) {
+		return false, metadata.ErrSnapshot
+	}
 	m.move(src, dst)
 	return true, nil
 }
@@ -314,6 +322,8 @@ func (m model) rename2(c metadata.Caller, src, dst string, overwrite bool) *meta
 		return metadata.ErrNotExist
 	case m.sticky(c, dst):
 		return metadata.ErrPermission
+	case m.fixed(src, dst) || m.hasSnapshots(dst):
+		return metadata.ErrSnapshot
 	}
 	delete(m, dst)
 	m.move(src, dst)

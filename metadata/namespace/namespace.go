@@ -54,9 +54,9 @@ type Config struct {
 	Supergroup string
 	// MinBlockSize is the smallest block size of a new file when the command does not say; 0 means DefaultMinBlockSize.
 	MinBlockSize int64
-	// Resident is how many inodes may stay in memory beyond those that changed since the last checkpoint; 0: all. Tests set it,
-	// so that most of what they look at comes from the checkpoint; namenodes keep what they have read.
-	Resident int
+	// Memory is how many bytes files, directories and blocks may take in memory, by an estimate; 0: any number. What changed
+	// since the last checkpoint, and files that are open, stay in memory in any case: see Crowded.
+	Memory int64
 	// OnEffects is told what a log entry did to blocks, in the order of the log, before its results are returned. It
 	// runs on the goroutine of Apply or Restore and must be quick. It may call the read methods.
 	OnEffects func(Effects)
@@ -71,9 +71,14 @@ type Namespace struct {
 
 	// checkpointMu is held while a checkpoint is written or replaced.
 	checkpointMu sync.Mutex
-	discarded    uint64 // what Store.Discard was told; guarded by checkpointMu
+	versions     versions
 
 	near atomic.Pointer[near]
+	// pins counts who reads a view without the lock. Who does never waits for mu; it begins with mu held.
+	pins      sync.WaitGroup
+	misses    atomic.Int64 // reads of the checkpoint
+	flightsMu sync.Mutex   // guards flights; no other lock is taken below it
+	flights   map[string]*flight
 	// safeMode is meta's, for those who ask all the time.
 	safeMode atomic.Bool
 	// forgotten is meta's as well.
@@ -101,9 +106,19 @@ type Namespace struct {
 	items     map[string]*item // of the register
 	itemBytes int              // of all of them
 	tokens    tokens
+	snaps     snapshots
 
-	view   kv.View // the last complete checkpoint
-	viewAt uint64  // its index; 0: there is none
+	// ring has those of inodes; resident is what they count for, in bytes, and evicted how many were forgotten.
+	ring     ring
+	resident int64
+	evicted  int64
+
+	view    *checkpointView
+	loading loading
+	sweep   sweep
+
+	// leftover is the index up to which the store had records, of a cut checkpoint perhaps, when it was opened.
+	leftover uint64
 
 	// Changes since the last freeze.
 	epoch     uint32
@@ -111,6 +126,7 @@ type Namespace struct {
 	deadDirty int               // how many of them are dead
 	pending   map[string][]byte // records other than live entries; nil: deleted
 	frozen    *frozen           // what a snapshot is being written of, or nil
+	listings  []*blockListing   // that go on
 
 	// Of the entry that is being applied. changed: its command has changed something.
 	changed       bool
@@ -121,8 +137,7 @@ type Namespace struct {
 	callers       callers
 	lastUser      unique.Handle[string]
 
-	// loaded is how many inodes were read from the checkpoint since the lock was taken, loadedMost the most at a time. A test
-	// looks at it: it is for how long the others wait.
+	// loaded is how many inodes a command has read with the lock held, loadedMost the most so far. A test looks at it.
 	loaded, loadedMost int
 
 	broken error // set when the state is not usable any more
@@ -153,6 +168,9 @@ type meta struct {
 	tokenKeys      []*logpb.TokenKey // by id; nobody changes what is in it
 	tokenRolled    LogTime           // when the last of them came
 	lastToken      int32             // the sequence number that a token got last
+	snapshots      uint32            // how many there are, those that are being taken apart included
+	snapshottable  uint32            // directories that they may be taken of
+	lastSnapshot   uint32            // the number that one got last
 }
 
 const (
@@ -170,12 +188,12 @@ func Open(cfg Config) (*Namespace, error) {
 	if cfg.MinBlockSize == 0 {
 		cfg.MinBlockSize = DefaultMinBlockSize
 	}
-	ns := &Namespace{cfg: cfg}
+	ns := &Namespace{cfg: cfg, flights: map[string]*flight{}}
 	err := ns.load()
 	if errors.Is(err, metadata.ErrCorrupt) {
-		// A checkpoint is a derived cache: throw it away, raft brings the state back.
-		if err := cfg.Store.Replace(1, func(func(key, value []byte) error) error { return nil }); err != nil {
-			return nil, fmt.Errorf("namespace: emptying a damaged checkpoint: %w", err)
+		// A checkpoint is a derived cache: raft brings the state back.
+		if err := cfg.Store.SetAside(err); err != nil {
+			return nil, fmt.Errorf("namespace: setting a damaged checkpoint aside: %w", err)
 		}
 		err = ns.load()
 	}
@@ -194,12 +212,14 @@ func (ns *Namespace) clear() {
 		nextGeneration: metadata.FirstGeneration,
 	}
 	ns.root, ns.trash = nil, nil
-	ns.inodes = map[metadata.INodeID]*inode{}
+	ns.inodes, ns.ring, ns.resident = map[metadata.INodeID]*inode{}, ring{}, 0
+	ns.sweep = sweep{}
 	ns.blocks = map[metadata.BlockID]*inode{}
 	ns.leases, ns.openFiles = map[string]*lease{}, 0
 	ns.retries = newRetryCache()
 	ns.items, ns.itemBytes = map[string]*item{}, 0
 	ns.tokens = newTokens()
+	ns.snaps = newSnapshots()
 	ns.epoch = loadedEpoch + 1
 	ns.dirty, ns.deadDirty, ns.pending, ns.frozen = nil, 0, map[string][]byte{}, nil
 	ns.touched, ns.touchedLeases, ns.effects = nil, nil, Effects{}
@@ -225,6 +245,11 @@ func (ns *Namespace) newDirectory(id metadata.INodeID, name, owner, group string
 	}
 	ns.born(n)
 	return n
+}
+
+// about is how many bytes the records take, by the numbers of them.
+func (m *meta) about() int64 {
+	return int64(m.files+m.directories)*300 + int64(m.blocks)*40
 }
 
 // hash is the part of the state's hash that the counters make.
@@ -262,6 +287,9 @@ func (m *meta) marker() logpb.Marker {
 		TokenKeys:       m.tokenKeys,
 		TokenKeysRolled: int64(m.tokenRolled),
 		LastToken:       m.lastToken,
+		Snapshots:       m.snapshots,
+		Snapshottable:   m.snapshottable,
+		LastSnapshot:    m.lastSnapshot,
 	}
 }
 
@@ -290,6 +318,9 @@ func metaOf(r *logpb.Marker) meta {
 		tokenKeys:      r.TokenKeys,
 		tokenRolled:    LogTime(r.TokenKeysRolled),
 		lastToken:      r.LastToken,
+		snapshots:      r.Snapshots,
+		snapshottable:  r.Snapshottable,
+		lastSnapshot:   r.LastSnapshot,
 	}
 }
 
@@ -361,9 +392,18 @@ type Counts struct {
 	Leases      int64
 	// Reclaiming is how many deleted directories are not yet taken apart.
 	Reclaiming int64
-	// Resident is how many inodes are in memory, Retries how many answers are kept for repetition.
-	Resident int64
-	Retries  int64
+	// Snapshots is how many there are, DeletedSnapshots how many of them are not yet taken apart.
+	Snapshots, DeletedSnapshots int64
+	// Resident is how many inodes are in memory, ResidentBytes what they count for there, of MemoryBytes at most (0: no
+	// limit); Misses is how often something was read from the checkpoint, Evicted how many inodes were forgotten since the
+	// start.
+	Resident      int64
+	ResidentBytes int64
+	MemoryBytes   int64
+	Misses        int64
+	Evicted       int64
+	// Retries is how many answers are kept for repetition.
+	Retries int64
 	// RetryBytes is what they count as, of RetryBytes at most, and RetriesEvicted how many had to go before their time since
 	// the start.
 	RetryBytes     int64
@@ -381,10 +421,15 @@ func (ns *Namespace) Counts() Counts {
 		OpenFiles:   int64(ns.openFiles),
 		Leases:      int64(len(ns.leases)),
 		Reclaiming:  int64(ns.trash.dir.entries),
+		Snapshots:   int64(ns.meta.snapshots),
 		Resident:    int64(len(ns.inodes)),
-		Retries:     int64(ns.retries.answers),
+
+		ResidentBytes: ns.resident, MemoryBytes: ns.cfg.Memory, Misses: ns.misses.Load(), Evicted: ns.evicted,
+
+		Retries: int64(ns.retries.answers),
 
 		RetryBytes: int64(ns.retries.size()), RetriesEvicted: ns.retries.evicted,
 	}
+	c.DeletedSnapshots = int64(len(ns.snaps.deleted))
 	return c
 }

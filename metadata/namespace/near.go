@@ -7,8 +7,8 @@ import (
 
 // near remembers directories that paths have led to, so that the next path into one does not search every directory
 // above it: each of those searches waits for memory several times. A directory is looked up by the hash of its path, and
-// whether that is still its path is read off the names above it; so nothing has to be told here when the tree changes.
-// It only serves while everything stays in memory: one that was forgotten and loaded again is another inode.
+// whether that is still its path is read off the names above it; so nothing has to be told here when the tree changes. One
+// that was forgotten has nothing above it any more.
 type near struct {
 	root  *inode // of the tree that the directories are of
 	slots [nearSlots]atomic.Pointer[inode]
@@ -21,11 +21,8 @@ const (
 	nearDepth = 24
 )
 
-// nearby is what is remembered of the tree as it is now; nil: nothing may be. mu is held, shared or alone.
+// nearby is what is remembered of the tree as it is now. mu is held, shared or alone.
 func (ns *Namespace) nearby() *near {
-	if ns.cfg.Resident != 0 {
-		return nil
-	}
 	t := ns.near.Load()
 	if t == nil || t.root != ns.root {
 		t = &near{root: ns.root} // several readers may make one: the last stays
@@ -42,12 +39,10 @@ func (ns *Namespace) approach(p *place, path string) (rest string, at *inode) {
 		return path, nil
 	}
 	t := ns.nearby()
-	if t == nil {
-		return path, nil
-	}
 	if at = t.slot(dir).Load(); at == nil || !t.enter(p, at, dir) {
 		return path, nil
 	}
+	at.use()
 	return name, at
 }
 
@@ -57,10 +52,8 @@ func (ns *Namespace) keepNear(p *place, path string) {
 	if !ok {
 		return
 	}
-	if at := p.parent(); at != nil && at.isDir() {
-		if t := ns.nearby(); t != nil {
-			t.slot(dir).Store(at)
-		}
+	if at := p.parent(); at != nil && at.isDir() && !at.isGhost() {
+		ns.nearby().slot(dir).Store(at)
 	}
 }
 

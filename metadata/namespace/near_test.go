@@ -2,6 +2,7 @@ package namespace
 
 import (
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -13,7 +14,14 @@ import (
 
 // What is remembered of directories is right whatever became of them: a path leads to where it leads without it.
 func TestRememberedDirectoriesAreWhereTheirPathsLead(t *testing.T) {
-	ns := fresh(t, mem.New(), 0)
+	for name, memory := range map[string]int64{"all in memory": 0, "next to nothing in memory": 1} {
+		t.Run(name, func(t *testing.T) { rememberDirectories(t, memory) })
+	}
+}
+
+func rememberDirectories(t *testing.T, memory int64) {
+	ns := fresh(t, mem.New(), memory)
+	ns.loading = always
 	r := rand.New(rand.NewPCG(7, 9))
 	names := []string{"a", "b", "cc", "d"}
 	path := func(most int) string {
@@ -25,7 +33,10 @@ func TestRememberedDirectoriesAreWhereTheirPathsLead(t *testing.T) {
 	}
 	index := ns.AppliedIndex()
 	var hits int
-	rounds := 4000
+	rounds := 2000
+	if memory > 0 {
+		rounds = 600
+	}
 	if testing.Short() { // for the race detector, which has little to see here
 		rounds /= 10
 	}
@@ -47,6 +58,10 @@ func TestRememberedDirectoriesAreWhereTheirPathsLead(t *testing.T) {
 		}
 		index++
 		ns.Apply(index, [][]byte{cmd})
+		if memory > 0 && index%8 == 0 {
+			takeSnapshot(t, ns, io.Discard)
+		}
+		ns.loading = always
 		for range 4 {
 			p := path(5)
 			if r.IntN(10) == 0 {
@@ -77,6 +92,6 @@ func TestRememberedDirectoriesAreWhereTheirPathsLead(t *testing.T) {
 func resolved(ns *Namespace, path string, why intent) (*place, error) {
 	p := newPlace()
 	who := callerOf(metadata.Caller{User: "bob"})
-	err := ns.resolve(p, &who, 0, path[1:], why, true)
+	err := ns.resolve(p, &who, 0, path[1:], why)
 	return p, err
 }

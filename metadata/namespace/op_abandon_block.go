@@ -10,7 +10,7 @@ import (
 //
 // Errors: those of checkLease.
 func (ns *Namespace) abandonBlock(t *txn, op *logpb.AbandonBlock) {
-	n, err := ns.checkLease(&t.caller, metadata.INodeID(op.Inode), op.ClientName, true)
+	n, err := ns.checkLease(&t.caller, metadata.INodeID(op.Inode), op.ClientName)
 	if err != nil {
 		t.fail(err)
 		return

@@ -12,7 +12,7 @@ import (
 //
 // Errors: those of checkLease; ErrIO when previous is not the file's last block, or does not agree with it.
 func (ns *Namespace) addBlockTo(t *txn, op *logpb.AddBlock) {
-	n, err := ns.checkLease(&t.caller, metadata.INodeID(op.Inode), op.ClientName, true)
+	n, err := ns.checkLease(&t.caller, metadata.INodeID(op.Inode), op.ClientName)
 	if err == nil {
 		err = checkNodes(op.Nodes)
 	}
@@ -82,8 +82,9 @@ func (ns *Namespace) isRepeated(n *inode, previous *metadata.Block) (bool, error
 		return false, nil
 	}
 	switch {
-	case previous == nil && last != nil && last.Length >= f.blockSize && f.lastState() == Complete:
-		// The first block after an append at a block's end: there was no last block to hand to the client.
+	case previous == nil && last != nil && (last.Length >= f.blockSize || ns.snapshotHas(n, len(f.blocks)-1)) && f.lastState() == Complete:
+		// The first block after an append at a block's end, or one that a snapshot has: there was no last block to hand to
+		// the client.
 		return false, nil
 	case sameBlock(previous, f.penultimate()):
 		// The client has not seen the answer to its request: it cannot have written into the block either.
@@ -136,9 +137,19 @@ func (ns *Namespace) checkNewBlock(b metadata.Block) error {
 		b.Generation < metadata.FirstGeneration || b.Generation >= ns.meta.nextGeneration || b.Length != 0 {
 		return metadata.Errorf(metadata.ErrInvalidArgument, "Block %v is not of a reserved range", b)
 	}
-	owner, err := ns.byBlock(b.ID, true)
+	owner, err := ns.byBlock(b.ID)
 	if err != nil {
 		return err
+	}
+	kept := false
+	if owner == nil {
+		_, kept, err = ns.keptBlock(b.ID)
+	}
+	if err != nil {
+		return err
+	}
+	if kept {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "Block %v is already of a snapshot", b)
 	}
 	if owner != nil {
 		return metadata.Errorf(metadata.ErrInvalidArgument, "Block %v is already of inode %d", b, owner.id)

@@ -27,7 +27,7 @@ func (ns *Namespace) appendTo(t *txn, op *logpb.Append) {
 		t.failf(metadata.ErrExist, "Cannot append to directory %s; already exists as a directory.", p)
 		return
 	}
-	if err := ns.check(p, &t.caller, checks{last: metadata.Write}, true); err != nil {
+	if err := ns.check(p, &t.caller, checks{last: metadata.Write}); err != nil {
 		t.fail(err)
 		return
 	}
@@ -41,7 +41,8 @@ func (ns *Namespace) appendTo(t *txn, op *logpb.Append) {
 		return
 	}
 	last := f.last()
-	reopen := last != nil && !op.NewBlock && last.Length < f.blockSize
+	// A block that a snapshot has never changes again.
+	reopen := last != nil && !op.NewBlock && last.Length < f.blockSize && !ns.snapshotHas(n, len(f.blocks)-1)
 	if last != nil && last.Length < f.blockSize { // HDFS wants room for the rest of the last block even when that is not used
 		u := usage{space: (f.blockSize - last.Length) * int64(f.replication)}
 		if err := ns.checkQuota(n.parent, nil, usage{}, u); err != nil {

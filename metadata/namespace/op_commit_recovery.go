@@ -13,7 +13,7 @@ import (
 // synced, is to go and its loss is not accepted; ErrNotExist when the file was deleted.
 func (ns *Namespace) commitRecovery(t *txn, op *logpb.CommitRecovery) {
 	block := blockOf(op.Block)
-	n, err := ns.byBlock(block.ID, true)
+	n, err := ns.byBlock(block.ID)
 	if err != nil {
 		t.fail(err)
 		return

@@ -18,7 +18,7 @@ func (ns *Namespace) completeFile(t *txn, op *logpb.Complete) {
 		last = new(blockOf(op.Last))
 	}
 	id := metadata.INodeID(op.Inode)
-	n, err := ns.checkLease(&t.caller, id, op.ClientName, true)
+	n, err := ns.checkLease(&t.caller, id, op.ClientName)
 	if err != nil {
 		if errors.Is(err, metadata.ErrLeaseExpired) && ns.isClosedWith(id, last) {
 			t.result.OK = true

@@ -32,7 +32,7 @@ func (ns *Namespace) concat(t *txn, op *logpb.Concat) {
 		t.fail(err)
 		return
 	}
-	if err := ns.check(target, &t.caller, checks{last: metadata.Write}, true); err != nil {
+	if err := ns.check(target, &t.caller, checks{last: metadata.Write}); err != nil {
 		t.fail(err)
 		return
 	}
@@ -94,7 +94,7 @@ func (ns *Namespace) concatSources(t *txn, op *logpb.Concat, target *place, n *i
 	for _, source := range op.Sources {
 		err := ns.resolveTarget(p, t, source, toUse)
 		if err == nil {
-			err = ns.check(p, &t.caller, checks{last: metadata.Read, parent: metadata.Write}, true)
+			err = ns.check(p, &t.caller, checks{last: metadata.Read, parent: metadata.Write})
 		}
 		var s *inode
 		if err == nil {
@@ -114,6 +114,9 @@ func (ns *Namespace) concatSources(t *txn, op *logpb.Concat, target *place, n *i
 		case s.file.blockSize > n.file.blockSize:
 			bad("concat: source file %s has preferred block size %d which is greater than the target file's preferred block size %d",
 				p, s.file.blockSize, n.file.blockSize)
+		}
+		if t.result.Err == nil && ns.inSnapshot(s) {
+			t.failf(metadata.ErrSnapshot, "Concat: the source file %s is in snapshot", p)
 		}
 		if t.result.Err != nil {
 			return nil

@@ -80,7 +80,7 @@ func (ns *Namespace) checkCreate(t *txn, p *place, op *logpb.Create) error {
 	if err := ns.resolveTarget(p, t, op.Target, toMake); err != nil {
 		return err
 	}
-	if err := ns.check(p, &t.caller, checks{ancestor: metadata.Write}, true); err != nil {
+	if err := ns.check(p, &t.caller, checks{ancestor: metadata.Write}); err != nil {
 		return err
 	}
 	switch n := p.last(); {
@@ -94,7 +94,7 @@ func (ns *Namespace) checkCreate(t *txn, p *place, op *logpb.Create) error {
 	case n.isDir():
 		return metadata.Errorf(metadata.ErrExist, "%s already exists as a directory", p)
 	case op.Overwrite:
-		if err := ns.check(p, &t.caller, checks{last: metadata.Write}, true); err != nil {
+		if err := ns.check(p, &t.caller, checks{last: metadata.Write}); err != nil {
 			return err
 		}
 	}

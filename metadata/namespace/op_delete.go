@@ -30,7 +30,7 @@ func (ns *Namespace) delete(t *txn, op *logpb.Delete) {
 	n := p.last()
 	full := n != nil && n.isDir() && n.dir.entries > 0
 	free, counted := ns.surveyed(&t.caller, n, op.Survey)
-	if err := ns.check(p, &t.caller, checks{parent: metadata.Write, subtree: !free}, true); err != nil {
+	if err := ns.check(p, &t.caller, checks{parent: metadata.Write, subtree: !free}); err != nil {
 		t.fail(err)
 		if errors.Is(err, errLargeTree) {
 			t.result.INode = n.id
@@ -44,12 +44,16 @@ func (ns *Namespace) delete(t *txn, op *logpb.Delete) {
 	if n == nil || p.isRoot() {
 		return
 	}
+	if _, err := ns.checkUnsnapped(n); err != nil {
+		t.fail(err)
+		return
+	}
 	parent := n.parent
 	if ns.limited(parent, nil) {
 		u := usage{op.Names, op.Space}
 		if !counted || u.names <= 0 || u.space < 0 {
 			var err error
-			if u, err = ns.usageOf(n, smallTree, true); err != nil {
+			if u, err = ns.usageOf(n, smallTree); err != nil {
 				t.fail(err)
 				if errors.Is(err, errLargeTree) {
 					t.result.INode = n.id
@@ -89,35 +93,33 @@ func (ns *Namespace) reclaim(limit int) {
 			parent.dir.swept = n.name
 		}
 	}
+	ns.sweepSnapshots((limit + 3) / 4) // which takes longer for each
 }
 
-// firstEntry returns the entry of a directory that is first by name, without loading the others.
+// sweep is how far the directory that is being taken apart was read: what it has up to a name is in memory, as long as
+// nothing was forgotten since.
+type sweep struct {
+	dir     *inode
+	upTo    string
+	evicted int64
+}
+
+// sweepAhead is how many entries are read at a time.
+const sweepAhead = 64
+
+// firstEntry returns the entry of a directory that is first by name, and reads a few more.
 func (ns *Namespace) firstEntry(dir *inode) (*inode, error) {
 	name, n, ok := dir.dir.children.Min()
-	if dir.complete() {
+	if dir.complete() || ok && ns.sweep.dir == dir && ns.sweep.evicted == ns.evicted && name <= ns.sweep.upTo {
 		return n, nil
 	}
-	prefix := appendID(nil, classEntry, uint64(dir.id))
-	from := append(append([]byte(nil), prefix...), dir.dir.swept...)
-	err := ns.view.Scan(prefix, from, func(key, _ []byte) bool {
-		stored := string(key[len(prefix):])
-		if ok && stored >= name {
-			return false
-		}
-		if ns.deleted(string(key)) {
-			return true
-		}
-		name, ok = stored, true
-		return false
-	})
+	upTo, err := ns.loadSome(dir, dir.dir.swept, sweepAhead)
 	if err != nil {
 		return nil, err
 	}
-	if ok {
-		n, err = ns.lookup(dir, name, true)
+	ns.sweep = sweep{dir, upTo, ns.evicted}
+	if _, n, ok = dir.dir.children.Min(); !ok {
+		return nil, fmt.Errorf("directory %d has %d entries and no first one: %w", dir.id, dir.dir.entries, metadata.ErrCorrupt)
 	}
-	if err == nil && n == nil {
-		err = fmt.Errorf("directory %d has %d entries and no first one: %w", dir.id, dir.dir.entries, metadata.ErrCorrupt)
-	}
-	return n, err
+	return n, nil
 }

@@ -10,7 +10,7 @@ import (
 //
 // Errors: those of checkLease; ErrInvalidArgument.
 func (ns *Namespace) fsync(t *txn, op *logpb.Fsync) {
-	n, err := ns.checkLease(&t.caller, metadata.INodeID(op.Inode), op.ClientName, true)
+	n, err := ns.checkLease(&t.caller, metadata.INodeID(op.Inode), op.ClientName)
 	if err != nil {
 		t.fail(err)
 		return

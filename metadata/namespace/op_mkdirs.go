@@ -31,7 +31,7 @@ func (ns *Namespace) mkdirs(t *txn, op *logpb.Mkdirs) {
 		t.result.OK = true
 		return
 	}
-	if err := ns.check(p, &t.caller, checks{ancestor: metadata.Write}, true); err != nil {
+	if err := ns.check(p, &t.caller, checks{ancestor: metadata.Write}); err != nil {
 		t.fail(err)
 		return
 	}

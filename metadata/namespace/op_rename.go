@@ -48,7 +48,7 @@ func (ns *Namespace) rename(t *txn, op *logpb.Rename) {
 // Errors: ErrParentNotDirectory, ErrPermission, the limits; ErrRetriable as for delete.
 func (ns *Namespace) renameLegacy(t *txn, src, dst *place, known usage) {
 	if d := dst.last(); d != nil && d.isDir() && !src.isRoot() {
-		child, err := ns.lookup(d, src.name(), true)
+		child, err := ns.lookup(d, src.name())
 		if err != nil {
 			t.fail(err)
 			return
@@ -74,6 +74,10 @@ func (ns *Namespace) renameLegacy(t *txn, src, dst *place, known usage) {
 		return
 	}
 	if err := checkRenameLimits(src, dst); err != nil {
+		t.fail(err)
+		return
+	}
+	if err := ns.checkSnapshotMove(n, nil, dst.parent(), src.String()); err != nil {
 		t.fail(err)
 		return
 	}
@@ -128,12 +132,16 @@ func (ns *Namespace) renameStrict(t *txn, src, dst *place, op *logpb.Rename, fre
 	if old != nil {
 		// HDFS does not look at the sticky bit here; POSIX does, and so do we: it would let anybody replace the files
 		// of others in /tmp.
-		if err := ns.check(dst, &t.caller, checks{parent: metadata.Write}, true); err != nil {
+		if err := ns.check(dst, &t.caller, checks{parent: metadata.Write}); err != nil {
 			t.fail(err)
 			return
 		}
 	}
 	if err := checkRenameLimits(src, dst); err != nil {
+		t.fail(err)
+		return
+	}
+	if err := ns.checkSnapshotMove(n, old, dst.parent(), src.String()); err != nil {
 		t.fail(err)
 		return
 	}
@@ -150,10 +158,10 @@ func (ns *Namespace) renameStrict(t *txn, src, dst *place, op *logpb.Rename, fre
 }
 
 func (ns *Namespace) checkRename(t *txn, src, dst *place, source checks) error {
-	if err := ns.check(src, &t.caller, source, true); err != nil {
+	if err := ns.check(src, &t.caller, source); err != nil {
 		return err
 	}
-	return ns.check(dst, &t.caller, checks{ancestor: metadata.Write}, true)
+	return ns.check(dst, &t.caller, checks{ancestor: metadata.Write})
 }
 
 // checkRenameLimits checks the new name, and that the new directory can take it.
@@ -182,7 +190,7 @@ func (ns *Namespace) moveQuota(n, old, to *inode, known usage) error {
 	from := n.parent
 	var free usage
 	if old != nil { // a file or an empty directory
-		u, err := ns.usageOf(old, 1, true)
+		u, err := ns.usageOf(old, 1)
 		if err != nil {
 			return err
 		}
@@ -193,7 +201,7 @@ func (ns *Namespace) moveQuota(n, old, to *inode, known usage) error {
 		u := known
 		if u.names <= 0 || u.space < 0 {
 			var err error
-			if u, err = ns.usageOf(n, smallTree, true); err != nil {
+			if u, err = ns.usageOf(n, smallTree); err != nil {
 				return err
 			}
 		}

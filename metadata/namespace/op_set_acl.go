@@ -22,7 +22,7 @@ func (ns *Namespace) setACL(t *txn, op *logpb.SetACL) {
 		t.failf(metadata.ErrNotExist, noSuchPath, p)
 		return
 	}
-	if err := ns.check(p, &t.caller, checks{owner: true}, true); err != nil {
+	if err := ns.check(p, &t.caller, checks{owner: true}); err != nil {
 		t.fail(err)
 		return
 	}
@@ -87,7 +87,7 @@ func minimal(list aclList) aclList {
 // ACL returns the access control list of path. Errors: ErrNotExist; those of Stat.
 func (ns *Namespace) ACL(c metadata.Caller, path string) (*metadata.ACL, error) {
 	var acl *metadata.ACL
-	err := ns.find(c, path, func(p *place, _ *caller, _ bool) error {
+	err := ns.find(c, path, func(p *place, _ *caller) error {
 		n := p.last()
 		if n == nil {
 			return cannotFind(p)

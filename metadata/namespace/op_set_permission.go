@@ -28,7 +28,7 @@ func (ns *Namespace) setAttribute(t *txn, target *logpb.Target, rights checks, m
 		t.fail(err)
 		return
 	}
-	if err := ns.check(p, &t.caller, rights, true); err != nil {
+	if err := ns.check(p, &t.caller, rights); err != nil {
 		t.fail(err)
 		return
 	}

@@ -58,7 +58,7 @@ func (ns *Namespace) setQuota(t *txn, op *logpb.SetQuota) {
 				most = 0
 			}
 			var err error
-			if u, err = ns.usageOf(n, most, true); err != nil {
+			if u, err = ns.usageOf(n, most); err != nil {
 				t.fail(err)
 				if t.result.OK = false; errors.Is(err, errLargeTree) {
 					t.result.INode = n.id
@@ -99,7 +99,7 @@ func (n *inode) limits() (names, space int64) {
 // Errors: ErrNotExist; ErrPermission without READ and EXECUTE on a directory.
 func (ns *Namespace) QuotaUsage(c metadata.Caller, path string) (*metadata.QuotaUsage, error) {
 	var u *metadata.QuotaUsage
-	err := ns.find(c, path, func(p *place, c *caller, _ bool) error {
+	err := ns.find(c, path, func(p *place, c *caller) error {
 		u = nil
 		n := p.last()
 		if n == nil {

@@ -19,7 +19,7 @@ func (ns *Namespace) setReplication(t *txn, op *logpb.SetReplication) {
 		t.fail(err)
 		return
 	}
-	if err := ns.check(p, &t.caller, checks{last: metadata.Write}, true); err != nil {
+	if err := ns.check(p, &t.caller, checks{last: metadata.Write}); err != nil {
 		t.fail(err)
 		return
 	}

@@ -36,7 +36,7 @@ func (ns *Namespace) setStoragePolicy(t *txn, op *logpb.SetStoragePolicy) {
 		t.fail(err)
 		return
 	}
-	if err := ns.check(p, &t.caller, checks{last: metadata.Write}, true); err != nil {
+	if err := ns.check(p, &t.caller, checks{last: metadata.Write}); err != nil {
 		t.fail(err)
 		return
 	}

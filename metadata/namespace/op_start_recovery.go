@@ -12,7 +12,7 @@ import (
 // Not OK and without File: the proposer saw a holder that is not the holder any more, or the recovery id is not above
 // the ones before; nothing was done.
 func (ns *Namespace) startRecovery(t *txn, op *logpb.StartRecovery) {
-	n, err := ns.byID(metadata.INodeID(op.Inode), true)
+	n, err := ns.byID(metadata.INodeID(op.Inode))
 	if err != nil {
 		t.fail(err)
 		return

@@ -152,13 +152,14 @@ type Usage struct{ Names, Space int64 }
 func (ns *Namespace) Survey(c metadata.Caller, top metadata.INodeID) (u Usage, err error) {
 	who := callerOf(c)
 	stack := []metadata.INodeID{top}
+	var pages page
 	for len(stack) > 0 {
 		id := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
 		u.Names++
 		for after, more := "", true; more; {
-			err := ns.read(func(load bool) error {
-				n, err := ns.byID(id, load)
+			err := ns.read(func() error {
+				n, err := ns.byID(id)
 				if err != nil {
 					return err
 				}
@@ -171,7 +172,7 @@ func (ns *Namespace) Survey(c metadata.Caller, top metadata.INodeID) (u Usage, e
 				}
 				var files Usage
 				var below []metadata.INodeID
-				upTo, again, err := ns.turn(n, after, load, func(child *inode) error {
+				upTo, again, err := ns.turn(n, after, &pages, func(child *inode) error {
 					if child.isDir() {
 						below = append(below, child.id)
 					} else {

@@ -14,7 +14,7 @@ import (
 //
 // Errors: ErrNotExist, also for a directory; ErrInvalidArgument for a length that is negative or beyond the end;
 // ErrBeingCreated and ErrRecoveryInProgress for an open file (with Result.Expired when its writer is silent);
-// ErrPermission without WRITE.
+// ErrPermission without WRITE; ErrUnsupported for a cut inside of a block that a snapshot has.
 func (ns *Namespace) truncate(t *txn, op *logpb.Truncate) {
 	p := newPlace()
 	defer p.release()
@@ -30,7 +30,7 @@ func (ns *Namespace) truncate(t *txn, op *logpb.Truncate) {
 		t.fail(err)
 		return
 	}
-	if err := ns.check(p, &t.caller, checks{last: metadata.Write}, true); err != nil {
+	if err := ns.check(p, &t.caller, checks{last: metadata.Write}); err != nil {
 		t.fail(err)
 		return
 	}
@@ -58,6 +58,11 @@ func (ns *Namespace) truncate(t *txn, op *logpb.Truncate) {
 		t.failf(metadata.ErrInvalidArgument, "Generation %d is not of a reserved range", id)
 		return
 	}
+	if i := f.blockCut(op.Length); i >= 0 && ns.snapshotHas(n, i) {
+		t.failf(metadata.ErrUnsupported, "Truncating %s to %d bytes, inside of a block, is not supported while a snapshot has the block: "+
+			"truncate it to the end of a block, or copy it", p, op.Length)
+		return
+	}
 	if err := ns.checkQuota(n.parent, nil, usage{}, usage{space: f.cutUsage(op.Length)}); err != nil {
 		t.fail(err)
 		return
@@ -81,6 +86,18 @@ func (ns *Namespace) truncate(t *txn, op *logpb.Truncate) {
 		t.result.OK = true
 	}
 	ns.recharge(n, before)
+}
+
+// blockCut is the place of the block that a length is inside of; -1 when a block ends there.
+func (f *file) blockCut(length int64) int {
+	at := int64(0)
+	for i, b := range f.blocks {
+		if at < length && length < at+b.Length {
+			return i
+		}
+		at += b.Length
+	}
+	return -1
 }
 
 // cutUsage is what a file uses more of a space quota while it is cut: a block that is cut counts as a full one.

@@ -12,7 +12,7 @@ import (
 // somebody else writes it; ErrPermission when it is another user's.
 func (ns *Namespace) updatePipeline(t *txn, op *logpb.UpdatePipeline) {
 	old, next := blockOf(op.OldBlock), blockOf(op.NewBlock)
-	n, err := ns.checkPipeline(&t.caller, old, op.ClientName, true)
+	n, err := ns.checkPipeline(&t.caller, old, op.ClientName)
 	if err == nil {
 		err = checkNodes(op.Nodes)
 	}
@@ -36,8 +36,8 @@ func (ns *Namespace) updatePipeline(t *txn, op *logpb.UpdatePipeline) {
 }
 
 // checkPipeline finds the file whose last block holder is writing (FSNamesystem.checkUCBlock).
-func (ns *Namespace) checkPipeline(c *caller, b metadata.Block, holder string, load bool) (*inode, error) {
-	n, err := ns.byBlock(b.ID, load)
+func (ns *Namespace) checkPipeline(c *caller, b metadata.Block, holder string) (*inode, error) {
+	n, err := ns.byBlock(b.ID)
 	if err != nil {
 		return nil, err
 	}

@@ -62,7 +62,7 @@ func (ns *Namespace) xattrTarget(p *place, t *txn, target *logpb.Target, a metad
 		if n.isDir() && n.mode&metadata.Sticky != 0 {
 			rights = checks{owner: true}
 		}
-		if err := ns.check(p, &t.caller, rights, true); err != nil {
+		if err := ns.check(p, &t.caller, rights); err != nil {
 			return nil, err
 		}
 	}
@@ -187,8 +187,8 @@ func (ns *Namespace) XAttrs(c metadata.Caller, path string, names []metadata.XAt
 		}
 	}
 	var out []metadata.XAttr
-	err := ns.find(c, path, func(p *place, c *caller, load bool) error {
-		if err := ns.check(p, c, checks{last: metadata.Read}, load); err != nil {
+	err := ns.find(c, path, func(p *place, c *caller) error {
+		if err := ns.check(p, c, checks{last: metadata.Read}); err != nil {
 			return err
 		}
 		var err error
@@ -203,8 +203,8 @@ func (ns *Namespace) XAttrs(c metadata.Caller, path string, names []metadata.XAt
 // Errors: ErrNotExist; ErrPermission without READ on path; those of Stat.
 func (ns *Namespace) ListXAttrs(c metadata.Caller, path string) ([]metadata.XAttr, error) {
 	var out []metadata.XAttr
-	err := ns.find(c, path, func(p *place, c *caller, load bool) error {
-		if err := ns.check(p, c, checks{last: metadata.Read}, load); err != nil {
+	err := ns.find(c, path, func(p *place, c *caller) error {
+		if err := ns.check(p, c, checks{last: metadata.Read}); err != nil {
 			return err
 		}
 		var err error

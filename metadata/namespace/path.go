@@ -208,12 +208,12 @@ const (
 // With load unset it ends in errCold when something has to be loaded first.
 //
 // Errors: ErrInvalidPath, ErrNotExist (of a base only), ErrPermission, ErrParentNotDirectory (toMake only).
-func (ns *Namespace) resolve(p *place, c *caller, base metadata.INodeID, path string, why intent, load bool) error {
+func (ns *Namespace) resolve(p *place, c *caller, base metadata.INodeID, path string, why intent) error {
 	p.names, p.nodes = p.names[:0], p.nodes[:0]
 	var at *inode
 	all, walked := path, false
 	if base != 0 && base != metadata.RootID {
-		n, err := ns.byID(base, load)
+		n, err := ns.byID(base)
 		if err != nil {
 			return err
 		}
@@ -254,7 +254,7 @@ func (ns *Namespace) resolve(p *place, c *caller, base metadata.INodeID, path st
 				at = nil
 			} else {
 				var err error
-				if at, err = ns.lookup(at, name, load); err != nil {
+				if at, err = ns.step(at, name); err != nil {
 					return err
 				}
 			}

@@ -74,7 +74,7 @@ type checks struct {
 }
 
 // check applies k to p. It fails with ErrPermission; or errLargeTree, when the subtree is wanted and has to be surveyed.
-func (ns *Namespace) check(p *place, c *caller, k checks, load bool) error {
+func (ns *Namespace) check(p *place, c *caller, k checks) error {
 	if c.superuser {
 		return nil
 	}
@@ -105,7 +105,7 @@ func (ns *Namespace) check(p *place, c *caller, k checks, load bool) error {
 		}
 	}
 	if k.subtree && last != nil && last.isDir() {
-		if err := ns.checkSubtree(c, last, load); err != nil {
+		if err := ns.checkSubtree(c, last); err != nil {
 			return err
 		}
 	}
@@ -145,7 +145,7 @@ func checkSticky(c *caller, parent, n *inode, path func() string) error {
 
 // checkSubtree checks every directory at and below top, except empty ones, and the sticky bits on their entries. It gives
 // up with errLargeTree when there are many.
-func (ns *Namespace) checkSubtree(c *caller, top *inode, load bool) error {
+func (ns *Namespace) checkSubtree(c *caller, top *inode) error {
 	stack := []*inode{top}
 	entries := 0
 	for len(stack) > 0 {
@@ -160,7 +160,7 @@ func (ns *Namespace) checkSubtree(c *caller, top *inode, load bool) error {
 		if entries += d.dir.entries; entries > smallTree {
 			return errLargeTree
 		}
-		if err := ns.loadAll(d, load); err != nil {
+		if err := ns.loadAll(d); err != nil {
 			return err
 		}
 		var err error

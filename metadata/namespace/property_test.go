@@ -3,6 +3,7 @@ package namespace
 import (
 	"bytes"
 	"errors"
+	"maps"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -22,7 +23,8 @@ type machine struct {
 	keys   modelKeys
 	items  modelRegister
 	tokens modelTokens
-	next   int64 // next free block
+	blocks map[metadata.BlockID]bool // as effects tell
+	next   int64                     // next free block
 	end    int64
 }
 
@@ -108,7 +110,8 @@ func TestOperationsAgreeWithModel(t *testing.T) {
 
 func runMachine(t *rapid.T) {
 	store := mem.New()
-	s := &machine{w: newWorldIn(t), m: newModel(), store: store}
+	s := &machine{w: newWorldIn(t), m: newModel(), store: store, blocks: map[metadata.BlockID]bool{}}
+	s.w.ns.cfg.OnEffects = s.follow
 	s.cold = openCold(t, store)
 	actions := map[string]func(*rapid.T){
 		"mkdirs": func(t *rapid.T) {
@@ -275,6 +278,7 @@ func runMachine(t *rapid.T) {
 			}
 		},
 	}
+	maps.Copy(actions, s.snapshotActions())
 	t.Repeat(actions)
 	for name, ns := range map[string]*Namespace{"the one": s.w.ns, "the other one": s.cold} {
 		if errs := ns.Check(); len(errs) > 0 {
@@ -283,6 +287,8 @@ func runMachine(t *rapid.T) {
 		if got, want := dumpNamespace(ns), s.m.dump(); got != want {
 			t.Fatalf("%s:\n%s\nthe model:\n%s", name, got, want)
 		}
+		s.compareSnapshots(t, name, ns)
+		s.compareDiffs(t, name, ns)
 		s.keys.compare(t, name, ns)
 		s.items.compare(t, name, ns)
 		s.tokens.compare(t, name, ns)
@@ -291,6 +297,9 @@ func runMachine(t *rapid.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	sum.Files, sum.Directories = sum.Files-sum.Snapshot.Files, sum.Directories-sum.Snapshot.Directories
+	sum.Length, sum.SpaceConsumed = sum.Length-sum.Snapshot.Length, sum.SpaceConsumed-sum.Snapshot.SpaceConsumed
+	sum.Snapshot = metadata.SnapshotSummary{}
 	var want metadata.ContentSummary
 	for _, n := range s.m {
 		if n.dir {
@@ -310,6 +319,7 @@ func runMachine(t *rapid.T) {
 	if *sum != want {
 		t.Fatalf("summary %+v, the model's %+v", *sum, want)
 	}
+	s.compareBlocks(t)
 }
 
 func newWorldIn(t *rapid.T) *world {
@@ -321,7 +331,7 @@ func newWorldIn(t *rapid.T) *world {
 }
 
 func openCold(t *rapid.T, store *mem.Store) *Namespace {
-	ns, err := Open(Config{Store: store, Owner: "hops", Supergroup: "supergroup", Resident: 3, OnMistake: mistake(t)})
+	ns, err := Open(Config{Store: store, Owner: "hops", Supergroup: "supergroup", Memory: 1, OnMistake: mistake(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,7 +38,7 @@ func (f *file) space() int64 {
 
 // usageOf counts a tree. Directories with a quota know theirs. It gives up with errLargeTree when there are more entries
 // than most; 0: never.
-func (ns *Namespace) usageOf(top *inode, most int, load bool) (usage, error) {
+func (ns *Namespace) usageOf(top *inode, most int) (usage, error) {
 	var sum usage
 	entries := 0
 	stack := []*inode{top}
@@ -59,7 +59,7 @@ func (ns *Namespace) usageOf(top *inode, most int, load bool) (usage, error) {
 		if entries += n.dir.entries; most > 0 && entries > most {
 			return sum, errLargeTree
 		}
-		if err := ns.loadAll(n, load); err != nil {
+		if err := ns.loadAll(n); err != nil {
 			return sum, err
 		}
 		n.dir.children.Scan(func(_ string, child *inode) bool {

@@ -11,7 +11,7 @@ import (
 )
 
 // find resolves path for a reader and runs fn on it. fn must not keep p; it may run twice.
-func (ns *Namespace) find(c metadata.Caller, path string, fn func(p *place, c *caller, load bool) error) error {
+func (ns *Namespace) find(c metadata.Caller, path string, fn func(p *place, c *caller) error) error {
 	base, rest, err := parse(path)
 	if err != nil {
 		return err
@@ -19,11 +19,11 @@ func (ns *Namespace) find(c metadata.Caller, path string, fn func(p *place, c *c
 	p := newPlace()
 	defer p.release()
 	p.reader = callerOf(c)
-	return ns.read(func(load bool) error {
-		if err := ns.resolve(p, &p.reader, base, rest, toUse, load); err != nil {
+	return ns.read(func() error {
+		if err := ns.resolve(p, &p.reader, base, rest, toUse); err != nil {
 			return err
 		}
-		return fn(p, &p.reader, load)
+		return fn(p, &p.reader)
 	})
 }
 
@@ -36,10 +36,18 @@ func (ns *Namespace) Stat(c metadata.Caller, path string) (*metadata.FileStatus,
 		return &metadata.FileStatus{Type: metadata.TypeDirectory, Mode: metadata.Sticky | 0o770}, nil
 	}
 	var status *metadata.FileStatus
-	err := ns.find(c, path, func(p *place, _ *caller, _ bool) error {
-		if n := p.last(); n != nil {
+	err := ns.find(c, path, func(p *place, _ *caller) error {
+		n := p.last()
+		switch {
+		case n == nil:
+		case n.isGhost() && n.snapshot() == 0:
+			status = &metadata.FileStatus{Type: metadata.TypeDirectory, Mode: 0o777}
+		default:
 			status = new(metadata.FileStatus)
 			n.describe(status, n.policy())
+			if _, ok := ns.snaps.allowed[n.id]; ok && !n.isGhost() {
+				status.Snapshottable = true
+			}
 		}
 		return nil
 	})
@@ -53,8 +61,8 @@ func (ns *Namespace) Stat(c metadata.Caller, path string) (*metadata.FileStatus,
 type Listing struct {
 	// Entries are in ascending order of the bytes of Name. A file lists as itself, with an empty Name.
 	Entries []metadata.FileStatus
-	// Remaining is how many entries come after the page; of a large directory that is not in memory it is how many at
-	// least, and not 0 before the last page.
+	// Remaining is how many entries come after the page; of a large directory that is not in memory it is 1 behind the first
+	// page but before the last.
 	Remaining int
 	// Files has the blocks of each entry, nil for directories. Only ListWithBlocks fills it in.
 	Files []*FileBlocks
@@ -88,11 +96,12 @@ func (ns *Namespace) list(c metadata.Caller, path, startAfter string, limit int,
 	}
 	var listing *Listing
 	var dir metadata.INodeID
-	// A large directory that is not in memory is read in turns, between which others get theirs.
+	var pages page
+	// A large directory that is not in memory is read in pages, between which others get theirs.
 	for more := true; more; {
-		err := ns.find(c, path, func(p *place, c *caller, load bool) error {
+		err := ns.find(c, path, func(p *place, c *caller) error {
 			more = false
-			after, err := ns.cursor(startAfter, load)
+			after, err := ns.cursor(startAfter)
 			if err != nil {
 				return err
 			}
@@ -111,17 +120,26 @@ func (ns *Namespace) list(c metadata.Caller, path, startAfter string, limit int,
 			if err := checkMode(c, p, len(p.nodes)-1, metadata.Read|metadata.Execute); err != nil {
 				return err
 			}
-			upTo, end := "", true
-			if !n.complete() {
-				if !load {
-					return errCold
-				}
-				if upTo, end, err = ns.loadSome(n, after); err != nil {
+			if n.isGhost() {
+				dir = n.id
+				startAfter, more, err = ns.listGhost(listing, n, after, limit, withBlocks)
+				return err
+			}
+			defer func() { ns.markSnapshottable(listing.Entries) }()
+			if n.dir.entries <= smallDirectory { // those that are listed are listed again
+				if err := ns.loadAll(n); err != nil {
 					return err
 				}
 			}
-			full := listing.page(n, after, upTo, end, limit, withBlocks)
-			dir, startAfter, more = n.id, upTo, !end && !full
+			if n.complete() {
+				listing.page(n, after, limit, withBlocks)
+				return nil
+			}
+			last, again, err := ns.listPart(listing, n, after, &pages, limit, withBlocks)
+			if err != nil {
+				return err
+			}
+			dir, startAfter, more = n.id, last, again
 			return nil
 		})
 		if err != nil {
@@ -129,6 +147,49 @@ func (ns *Namespace) list(c metadata.Caller, path, startAfter string, limit int,
 		}
 	}
 	return listing, nil
+}
+
+// listPart adds entries of a directory that is not in memory as a whole. It returns the last name, and whether the page can
+// take more.
+func (ns *Namespace) listPart(l *Listing, dir *inode, after string, pages *page, limit int, withBlocks bool) (last string, more bool, err error) {
+	policy := dir.policy()
+	blocks := l.blocks()
+	before := len(l.Entries)
+	full := func() bool { return len(l.Entries) == limit || blocks >= limit && withBlocks }
+	last, more, err = ns.merge(dir, after, pages, limit-before, func(n *inode) bool {
+		blocks += l.add(n, n.name, n.ownPolicy(policy), withBlocks)
+		return !full()
+	})
+	if err != nil {
+		return after, true, err
+	}
+	l.Remaining = 0
+	switch {
+	case !more:
+	case after == "":
+		l.Remaining = max(dir.dir.entries-(len(l.Entries)-before), 0)
+	default:
+		l.Remaining = 1
+	}
+	return last, more && !full(), nil
+}
+
+// ownPolicy is the storage policy of an entry of a directory that has another one.
+func (n *inode) ownPolicy(above uint8) uint8 {
+	if n.extra != nil && n.extra.policy != 0 {
+		return n.extra.policy
+	}
+	return above
+}
+
+// blocks is how many blocks the entries have.
+func (l *Listing) blocks() (sum int) {
+	for _, f := range l.Files {
+		if f != nil {
+			sum += len(f.Blocks)
+		}
+	}
+	return sum
 }
 
 // reservedListing is what HDFS shows in /.reserved to everybody: the directories of inodes and of raw files, which cannot
@@ -144,7 +205,7 @@ func (ns *Namespace) reservedListing() *Listing {
 }
 
 // cursor turns the inode form of a cursor into the name that the inode has now.
-func (ns *Namespace) cursor(startAfter string, load bool) (string, error) {
+func (ns *Namespace) cursor(startAfter string) (string, error) {
 	if !strings.HasPrefix(startAfter, "/") {
 		return startAfter, nil
 	}
@@ -157,7 +218,7 @@ func (ns *Namespace) cursor(startAfter string, load bool) (string, error) {
 	if base == 0 || rest != "" {
 		return rest[strings.LastIndexByte(rest, '/')+1:], nil
 	}
-	n, err := ns.byID(base, load)
+	n, err := ns.byID(base)
 	if err != nil {
 		return "", err
 	}
@@ -208,9 +269,8 @@ func (n *inode) describe(s *metadata.FileStatus, policy uint8) {
 // handful is how many entries of a page are looked up before the first is described.
 const handful = 64
 
-// page adds the entries of a directory behind after: all, or, where not all are in memory (end is false), those up to
-// upTo. It reports whether the page is full.
-func (l *Listing) page(dir *inode, after, upTo string, end bool, limit int, withBlocks bool) bool {
+// page adds the entries behind after of a directory that is in memory as a whole.
+func (l *Listing) page(dir *inode, after string, limit int, withBlocks bool) {
 	children := &dir.dir.children
 	// The position of the first entry after the cursor, by bisection: the tree finds the ith entry fast.
 	start := 0
@@ -221,20 +281,11 @@ func (l *Listing) page(dir *inode, after, upTo string, end bool, limit int, with
 		})
 	}
 	before := len(l.Entries)
-	most := limit
-	if end {
-		most = min(limit, before+children.Len()-start)
-	}
-	if cap(l.Entries) < most {
+	if most := min(limit, before+children.Len()-start); cap(l.Entries) < most {
 		l.Entries = append(make([]metadata.FileStatus, 0, most), l.Entries...)
 	}
 	policy := dir.policy()
-	blocks := 0
-	for _, f := range l.Files {
-		if f != nil {
-			blocks += len(f.Blocks)
-		}
-	}
+	blocks := l.blocks()
 	var room [handful]*inode
 	nodes := room[:0]
 	full := func() bool { return len(l.Entries) == limit || blocks >= limit && withBlocks }
@@ -244,11 +295,8 @@ func (l *Listing) page(dir *inode, after, upTo string, end bool, limit int, with
 			if full() {
 				return false
 			}
-			own := policy
-			if n.extra != nil && n.extra.policy != 0 {
-				own = n.extra.policy
-			}
-			blocks += l.add(n, n.name, own, withBlocks)
+			n.use()
+			blocks += l.add(n, n.name, n.ownPolicy(policy), withBlocks)
 		}
 		nodes = nodes[:0]
 		return !full()
@@ -257,9 +305,6 @@ func (l *Listing) page(dir *inode, after, upTo string, end bool, limit int, with
 		if name == after {
 			return true
 		}
-		if !end && name > upTo {
-			return false
-		}
 		nodes = append(nodes, n)
 		if len(nodes) < handful && len(nodes) < limit-len(l.Entries) {
 			return true
@@ -267,10 +312,7 @@ func (l *Listing) page(dir *inode, after, upTo string, end bool, limit int, with
 		return describe()
 	})
 	describe()
-	if l.Remaining = children.Len() - start - (len(l.Entries) - before); !end {
-		l.Remaining = max(l.Remaining, 1)
-	}
-	return full()
+	l.Remaining = children.Len() - start - (len(l.Entries) - before)
 }
 
 // fetch reads what describing the nodes will read. Nothing in it waits for what it has read of the node before, so that
@@ -307,6 +349,8 @@ type FileBlocks struct {
 	// final.
 	Last         *BlockAt
 	LastComplete bool
+	// InSnapshot: it is the file as a snapshot has it.
+	InSnapshot bool
 }
 
 // BlockAt is a block of a file.
@@ -320,7 +364,7 @@ type BlockAt struct {
 // starts before it and is not over there; Last is where to look for it otherwise.
 func (n *inode) blocks(offset, length int64) *FileBlocks {
 	f := n.file
-	r := &FileBlocks{Length: f.length, UnderConstruction: f.open != nil}
+	r := &FileBlocks{Length: f.length, UnderConstruction: f.open != nil, InSnapshot: n.isGhost()}
 	n.describe(&r.Status, n.policy())
 	end := int64(math.MaxInt64)
 	if length <= end-offset {
@@ -360,7 +404,7 @@ func (ns *Namespace) Blocks(c metadata.Caller, path string, offset, length int64
 	}
 	var blocks *FileBlocks
 	anybody := metadata.Caller{Superuser: true}
-	err := ns.find(anybody, path, func(p *place, _ *caller, _ bool) error {
+	err := ns.find(anybody, path, func(p *place, _ *caller) error {
 		who := callerOf(c)
 		n := p.last()
 		if n == nil {
@@ -386,7 +430,7 @@ func (ns *Namespace) Blocks(c metadata.Caller, path string, offset, length int64
 
 // CheckAccess says whether c has the rights a on path. Errors: ErrNotExist, ErrPermission.
 func (ns *Namespace) CheckAccess(c metadata.Caller, path string, a metadata.Access) error {
-	return ns.find(c, path, func(p *place, c *caller, _ bool) error {
+	return ns.find(c, path, func(p *place, c *caller) error {
 		if p.last() == nil {
 			return metadata.Errorf(metadata.ErrNotExist, "Path not found: %s", p)
 		}
@@ -397,7 +441,7 @@ func (ns *Namespace) CheckAccess(c metadata.Caller, path string, a metadata.Acce
 // Resolve finds the inode of path, for commands that carry an inode. Errors: ErrNotExist and those of Stat.
 func (ns *Namespace) Resolve(c metadata.Caller, path string) (metadata.INodeID, error) {
 	var id metadata.INodeID
-	err := ns.find(c, path, func(p *place, _ *caller, _ bool) error {
+	err := ns.find(c, path, func(p *place, _ *caller) error {
 		n := p.last()
 		if n == nil {
 			return metadata.Errorf(metadata.ErrNotExist, "File does not exist: %s", p)
@@ -411,8 +455,8 @@ func (ns *Namespace) Resolve(c metadata.Caller, path string) (metadata.INodeID, 
 // FileByID returns a file, for the namenode itself: no rights are checked. False when there is none, or it was deleted.
 func (ns *Namespace) FileByID(id metadata.INodeID) (*FileInfo, bool) {
 	var info *FileInfo
-	err := ns.read(func(load bool) error {
-		n, err := ns.byID(id, load)
+	err := ns.read(func() error {
+		n, err := ns.byID(id)
 		if err == nil && n != nil && n.file != nil && n.attached() {
 			info = n.info()
 		}
@@ -425,8 +469,11 @@ func (ns *Namespace) FileByID(id metadata.INodeID) (*FileInfo, bool) {
 func (ns *Namespace) BlockOwner(id metadata.BlockID) (BlockOwner, bool) {
 	var owner BlockOwner
 	found := false
-	err := ns.read(func(load bool) error {
-		n, err := ns.byBlock(id, load)
+	err := ns.read(func() error {
+		n, err := ns.byBlock(id)
+		if err == nil && n == nil {
+			owner, found, err = ns.keptBlock(id)
+		}
 		if err != nil || n == nil {
 			return err
 		}
@@ -441,8 +488,8 @@ func (ns *Namespace) BlockOwner(id metadata.BlockID) (BlockOwner, bool) {
 // is none, or it was deleted.
 func (ns *Namespace) FileOfBlock(id metadata.BlockID) (string, bool) {
 	var path string
-	err := ns.read(func(load bool) error {
-		n, err := ns.byBlock(id, load)
+	err := ns.read(func() error {
+		n, err := ns.byBlock(id)
 		if err == nil && n != nil && n.attached() {
 			path = n.path()
 		}
@@ -455,8 +502,8 @@ func (ns *Namespace) FileOfBlock(id metadata.BlockID) (string, bool) {
 // (ClientProtocol.updateBlockForPipeline, which changes nothing). Errors: those of updatePipeline.
 func (ns *Namespace) CheckPipeline(c metadata.Caller, b metadata.Block, holder string) error {
 	who := callerOf(c)
-	return ns.read(func(load bool) error {
-		_, err := ns.checkPipeline(&who, b, holder, load)
+	return ns.read(func() error {
+		_, err := ns.checkPipeline(&who, b, holder)
 		return err
 	})
 }
@@ -465,8 +512,8 @@ func (ns *Namespace) CheckPipeline(c metadata.Caller, b metadata.Block, holder s
 // ErrPermission.
 func (ns *Namespace) CheckLease(c metadata.Caller, id metadata.INodeID, holder string) error {
 	who := callerOf(c)
-	return ns.read(func(load bool) error {
-		_, err := ns.checkLease(&who, id, holder, load)
+	return ns.read(func() error {
+		_, err := ns.checkLease(&who, id, holder)
 		return err
 	})
 }
@@ -531,27 +578,144 @@ func (ns *Namespace) Lease(holder string) (LogTime, bool) {
 	return ns.renewed(l), true
 }
 
-// EachBlock calls fn for every block, in memory or not, until it returns false. Commands wait meanwhile: it is meant for
-// the start. fn must not call the Namespace.
+// blockListing is an EachBlock that has begun.
+type blockListing struct {
+	changed [][]*inode // what the checkpoints have saved that became current since
+}
+
+// EachBlock calls fn for every block, in memory or not, until it returns false. It takes the lock for a moment at a time.
+// What comes or goes meanwhile may be in what it tells or not; a block that stays is told of, whatever happens to its file, and
+// perhaps more than once, as it is or was since the beginning.
 func (ns *Namespace) EachBlock(fn func(BlockOwner) bool) error {
-	ns.mu.RLock()
-	defer ns.mu.RUnlock()
-	return ns.eachINode(mayHaveBlocks, func(n *inode, _ metadata.INodeID) bool {
-		if n.file == nil {
-			return true
+	var found []BlockOwner
+	collect := func(n *inode) {
+		if n.file != nil {
+			for i := range n.file.blocks {
+				found = append(found, n.blockOwner(i))
+			}
 		}
-		for i := range n.file.blocks {
-			if !fn(n.blockOwner(i)) {
+	}
+	tell := func() bool {
+		for _, o := range found {
+			if !fn(o) {
 				return false
 			}
 		}
+		found = found[:0]
+		return true
+	}
+	l := new(blockListing)
+	ns.mu.Lock()
+	ns.listings = append(ns.listings, l)
+	ns.mu.Unlock()
+	defer func() {
+		ns.mu.Lock()
+		defer ns.mu.Unlock()
+		ns.listings = slices.DeleteFunc(ns.listings, func(other *blockListing) bool { return other == l })
+	}()
+	// First what the checkpoint has, unless it has gone. Another checkpoint may come in between.
+	for from := []byte{classEntry}; from != nil; {
+		v, err := ns.pinned()
+		if err != nil {
+			return err
+		}
+		records, next, err := v.files(from)
+		ns.unpin(v)
+		ns.mu.RLock()
+		stale := ns.view != v
+		if !stale {
+			for _, r := range records {
+				if err == nil {
+					err = ns.collectStored(r, collect)
+				}
+			}
+		}
+		ns.mu.RUnlock()
+		if stale {
+			continue
+		}
+		if err != nil {
+			ns.mu.Lock()
+			defer ns.mu.Unlock()
+			ns.doubt(err)
+			return err
+		}
+		if !tell() {
+			return nil
+		}
+		from = next
+	}
+	// Then what has changed since the checkpoint that was current at the beginning: it may have been somewhere else when that place
+	// was looked at. What changes only from here on was met above.
+	ns.mu.RLock()
+	lists := append(l.changed, ns.dirty)
+	if ns.frozen != nil {
+		lists = append(lists, ns.frozen.dirty)
+	}
+	ns.mu.RUnlock()
+	for _, rest := range lists {
+		for len(rest) > 0 {
+			turn := rest[:min(len(rest), entriesPerTurn)]
+			rest = rest[len(turn):]
+			ns.mu.RLock()
+			for _, n := range turn {
+				if !n.dead {
+					collect(n)
+				}
+			}
+			ns.mu.RUnlock()
+			if !tell() {
+				return nil
+			}
+		}
+	}
+	return ns.eachKeptBlock(fn) // what a snapshot alone has by now was a file's before
+}
+
+// files returns the records of entries from a key on that may be of files with blocks, of as many as one turn allows, and
+// the key to go on from; nil: that was all.
+func (v *checkpointView) files(from []byte) (records []record, next []byte, err error) {
+	seen := 0
+	err = v.Scan([]byte{classEntry}, from, func(key, value []byte) bool {
+		if seen == entriesPerTurn {
+			next = slices.Clone(key)
+			return false
+		}
+		if seen++; mayHaveBlocks(value) {
+			records = append(records, record{slices.Clone(key), slices.Clone(value)})
+		}
 		return true
 	})
+	return records, next, err
+}
+
+// collectStored calls fn with the inode of an entry that the checkpoint has, if it is as it was there.
+func (ns *Namespace) collectStored(r record, fn func(*inode)) error {
+	parent, name, ok := splitEntry(r.key[1:])
+	if !ok {
+		return corrupt("key %x", r.key)
+	}
+	if ns.deletedKey(r.key) {
+		return nil
+	}
+	if dir := ns.inodes[parent]; dir != nil && dir.isDir() {
+		if n, ok := dir.dir.children.Get(name); ok {
+			if !ns.unsaved(n) { // else it is on a list of what has changed
+				fn(n)
+			}
+			return nil
+		}
+	}
+	n, err := decodeEntry(name, r.key, r.value)
+	if err == nil {
+		fn(n)
+	}
+	return err
 }
 
 // eachINode calls fn with every inode and its parent's id: those in memory, then those that are only in the checkpoint
-// (decoded for the call, if their records are wanted; nil: all). mu is held.
-func (ns *Namespace) eachINode(wanted func(record []byte) bool, fn func(n *inode, parent metadata.INodeID) bool) error {
+// (decoded for the call). mu is held.
+func (ns *Namespace) eachINode(fn func(n *inode, parent metadata.INodeID) bool) error {
 	for _, n := range ns.inodes {
 		parent := metadata.INodeID(0)
 		if n.parent != nil {
@@ -563,9 +727,6 @@ func (ns *Namespace) eachINode(wanted func(record []byte) bool, fn func(n *inode
 	}
 	var bad error
 	err := ns.view.Scan([]byte{classEntry}, nil, func(key, value []byte) bool {
-		if wanted != nil && !wanted(value) {
-			return true
-		}
 		parent, name, ok := splitEntry(key[1:])
 		if !ok {
 			bad = corrupt("key %x", key)

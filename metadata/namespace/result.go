@@ -27,6 +27,8 @@ type Result struct {
 	// a large tree that has to be surveyed before.
 	Survey uint64
 	INode  metadata.INodeID
+	// Snapshot is the path of the snapshot that ChangeSnapshots made; INode is its number then.
+	Snapshot string
 	// Expired is set when Create or Append found the lease of a writer that was not heard of for SoftLimit: a recovery
 	// of that file should be started.
 	Expired *ExpiredLease

@@ -64,6 +64,9 @@ func answerOf(op uint32, r *Result) answer {
 	if r.Status != nil {
 		a |= answer(r.Status.ID) << answerINode
 	}
+	if op == opSnapshots { // 1 + the number of the snapshot that was made, 1 for none
+		a |= answer(r.INode+1) << answerINode
+	}
 	return a
 }
 
@@ -378,7 +381,10 @@ func (ns *Namespace) replay(key retryKey, op uint32) (*Result, error) {
 	if id == 0 {
 		return r, nil
 	}
-	n, err := ns.byID(id, true)
+	if op == opSnapshots {
+		return ns.replaySnapshot(r, uint32(id-1))
+	}
+	n, err := ns.byID(id)
 	if err != nil {
 		return nil, err
 	}
@@ -474,7 +480,7 @@ func (c *retryCache) decode(last *chunk, record []byte) error {
 		}
 		a := answer(rest[0])
 		rest = rest[1:]
-		if a.op() == opCreate || a.op() == opAppend {
+		if a.op() == opCreate || a.op() == opAppend || a.op() == opSnapshots {
 			a |= answer(signed(w.inode, 1<<56-1)) << answerINode
 			if a.inode() == 0 {
 				bad = true

@@ -1,32 +1,44 @@
 package namespace
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
 
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/kv"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
 )
 
-// The stream of a snapshot, all numbers little-endian:
+// The records of a version travel and lie in pieces of frames, all numbers little-endian:
+//
+//	frame = type(1) length(4) crc32c(4) payload      crc over type, length and payload
+//	type 'P': the first of a piece: where it begins: uvarint(number of records before), then the last key before
+//	type 'R': records, each uvarint(len key) key uvarint(len value) value, in ascending order of keys
+//	type 'E': the end of the last piece: uvarint(number of records), then the marker's record value
+//
+// A copy, which is a file, is all of them behind a header:
 //
 //	"HOPSNS" version(2)  index(8)  crc32c(4) of the 16 bytes before
-//	frame*
-//	frame = type(1) length(4) crc32c(4) payload      crc over type, length and payload
-//	type 'R': records, each uvarint(len key) key uvarint(len value) value, in ascending order of keys
-//	type 'E': the end: uvarint(number of records), then the marker's record value
 const (
 	streamMagic   = "HOPSNS"
-	streamVersion = 2
+	streamVersion = 3
 	headerSize    = 20
 	frameHeader   = 9
 	frameTarget   = 64 << 10
-	// maxFrame bounds what a reader allocates: one record of the greatest size must fit.
-	maxFrame = kv.MaxKey + kv.MaxValue + 1<<10
+	// pieceTarget is how large a piece grows before it ends.
+	pieceTarget = 1 << 20
+	// maxFrame bounds what a reader allocates: one record of the greatest size must fit behind a nearly full frame.
+	maxFrame = kv.MaxKey + kv.MaxValue + 1<<10 + frameTarget
+)
+
+const (
+	framePosition = 'P'
+	frameRecords  = 'R'
+	frameEnd      = 'E'
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -35,183 +47,251 @@ func corrupt(format string, args ...any) error {
 	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), metadata.ErrCorrupt)
 }
 
-type streamWriter struct {
-	w     io.Writer
-	n     int64
-	frame []byte // header space and payload
+// piece collects the frames of one.
+type piece struct {
+	bytes []byte
+	start int // of the frame that is being filled; its header is there
 	count uint64
+	last  []byte // the last key
 }
 
-// writeStream streams all records that view shows. marker is that of the checkpoint.
-func writeStream(w io.Writer, view kv.View, marker []byte) (int64, error) {
-	m, err := decodeMarker(marker)
-	if err != nil {
-		return 0, err
+// begin makes a piece that continues at a position: behind the key last, with count records before it.
+func (c *piece) begin(count uint64, last []byte) {
+	c.bytes, c.count, c.last = c.bytes[:0], count, append(c.last[:0], last...)
+	c.open()
+	c.bytes = append(binary.AppendUvarint(c.bytes, count), last...)
+	c.close(framePosition)
+	c.open()
+}
+
+func (c *piece) open() {
+	c.start = len(c.bytes)
+	c.bytes = append(c.bytes, make([]byte, frameHeader)...)
+}
+
+func (c *piece) close(kind byte) {
+	frame := c.bytes[c.start:]
+	frame[0] = kind
+	binary.LittleEndian.PutUint32(frame[1:], uint32(len(frame)-frameHeader))
+	sum := crc32.Checksum(frame[:5], castagnoli)
+	binary.LittleEndian.PutUint32(frame[5:], crc32.Update(sum, castagnoli, frame[frameHeader:]))
+}
+
+// record adds one.
+func (c *piece) record(key, value []byte) {
+	c.bytes = binary.AppendUvarint(c.bytes, uint64(len(key)))
+	c.bytes = append(c.bytes, key...)
+	c.bytes = binary.AppendUvarint(c.bytes, uint64(len(value)))
+	c.bytes = append(c.bytes, value...)
+	c.count++
+	c.last = append(c.last[:0], key...)
+	if len(c.bytes)-c.start >= frameTarget {
+		c.close(frameRecords)
+		c.open()
 	}
-	s := &streamWriter{w: w, frame: make([]byte, frameHeader, frameHeader+frameTarget+4096)}
+}
+
+func (c *piece) full() bool { return len(c.bytes) >= pieceTarget }
+
+// finish ends the piece; with a marker it is the last.
+func (c *piece) finish(marker []byte) {
+	if len(c.bytes) > c.start+frameHeader {
+		c.close(frameRecords)
+		c.open()
+	}
+	if marker == nil {
+		c.bytes = c.bytes[:c.start]
+		return
+	}
+	c.bytes = append(binary.AppendUvarint(c.bytes, c.count), marker...)
+	c.close(frameEnd)
+}
+
+// A position is where a piece ends and the next one begins; nil: the first.
+func appendPosition(b []byte, count uint64, last []byte) []byte {
+	return append(binary.AppendUvarint(b, count), last...)
+}
+
+func parsePosition(position []byte) (count uint64, last []byte, err error) {
+	if len(position) == 0 {
+		return 0, nil, nil
+	}
+	count, n := binary.Uvarint(position)
+	if n <= 0 || len(position)-n > kv.MaxKey {
+		return 0, nil, metadata.Errorf(metadata.ErrInvalidArgument, "no position of a version: %q", position)
+	}
+	return count, position[n:], nil
+}
+
+func writeHeader(w io.Writer, index uint64) error {
 	header := append(make([]byte, 0, headerSize), streamMagic...)
 	header = binary.LittleEndian.AppendUint16(header, streamVersion)
-	header = binary.LittleEndian.AppendUint64(header, m.Index)
+	header = binary.LittleEndian.AppendUint64(header, index)
 	header = binary.LittleEndian.AppendUint32(header, crc32.Checksum(header, castagnoli))
-	if err := s.write(header); err != nil {
-		return s.n, err
-	}
-	var bad error
-	err = view.Scan(nil, nil, func(key, value []byte) bool {
-		if key[0] == classMarker {
-			return true
-		}
-		if bad = s.record(key, value); bad != nil {
-			return false
-		}
-		return true
-	})
-	if err == nil {
-		err = bad
-	}
-	if err == nil {
-		err = s.flush('R')
-	}
-	if err == nil {
-		s.frame = append(binary.AppendUvarint(s.frame, s.count), marker...)
-		err = s.flush('E')
-	}
-	return s.n, err
-}
-
-func (s *streamWriter) write(b []byte) error {
-	n, err := s.w.Write(b)
-	s.n += int64(n)
+	_, err := w.Write(header)
 	return err
 }
 
-func (s *streamWriter) record(key, value []byte) error {
-	s.frame = binary.AppendUvarint(s.frame, uint64(len(key)))
-	s.frame = append(s.frame, key...)
-	s.frame = binary.AppendUvarint(s.frame, uint64(len(value)))
-	s.frame = append(s.frame, value...)
-	s.count++
-	if len(s.frame) >= frameTarget {
-		return s.flush('R')
-	}
-	return nil
-}
-
-func (s *streamWriter) flush(kind byte) error {
-	if len(s.frame) == frameHeader {
-		return nil
-	}
-	s.frame[0] = kind
-	binary.LittleEndian.PutUint32(s.frame[1:], uint32(len(s.frame)-frameHeader))
-	sum := crc32.Checksum(s.frame[:5], castagnoli)
-	binary.LittleEndian.PutUint32(s.frame[5:], crc32.Update(sum, castagnoli, s.frame[frameHeader:]))
-	err := s.write(s.frame)
-	s.frame = s.frame[:frameHeader]
-	return err
-}
-
-// streamReader reads a stream and checks it: sums, order, completeness.
-type streamReader struct {
-	r       *bufio.Reader
-	index   uint64
-	marker  []byte // after io.EOF
-	frame   []byte
-	rest    []byte // of frame
-	lastKey []byte
-	count   uint64
-	done    bool
-}
-
-func newStreamReader(r io.Reader) (*streamReader, error) {
-	s := &streamReader{r: bufio.NewReaderSize(r, frameTarget)}
+// readHeader returns the index of a copy.
+func readHeader(r io.Reader) (index uint64, err error) {
 	var header [headerSize]byte
-	if _, err := io.ReadFull(s.r, header[:]); err != nil {
-		return nil, corrupt("header: %v", err)
+	if _, err := io.ReadFull(r, header[:]); err != nil {
+		return 0, corrupt("header: %v", err)
 	}
 	if string(header[:6]) != streamMagic {
-		return nil, corrupt("not a snapshot of a namespace")
-	}
-	if v := binary.LittleEndian.Uint16(header[6:]); v != streamVersion {
-		return nil, corrupt("snapshot of version %d, this program reads %d", v, streamVersion)
+		return 0, corrupt("not a copy of a namespace")
 	}
 	if crc32.Checksum(header[:16], castagnoli) != binary.LittleEndian.Uint32(header[16:]) {
-		return nil, corrupt("checksum of the header")
+		return 0, corrupt("checksum of the header")
 	}
-	if s.index = binary.LittleEndian.Uint64(header[8:]); s.index == 0 {
-		return nil, corrupt("snapshot without an index")
+	if v := binary.LittleEndian.Uint16(header[6:]); v != streamVersion {
+		return 0, metadata.Errorf(metadata.ErrUnsupported, "the copy of a namespace has version %d, this program reads %d", v, streamVersion)
 	}
-	return s, nil
+	if index = binary.LittleEndian.Uint64(header[8:]); index == 0 {
+		return 0, corrupt("a copy without an index")
+	}
+	return index, nil
 }
 
-// next returns the next record, whose slices are good until the call after it, or io.EOF after the last one of a
-// complete stream.
-func (s *streamReader) next() (key, value []byte, err error) {
-	for len(s.rest) == 0 {
-		if s.done {
-			return nil, nil, io.EOF
-		}
-		if err := s.readFrame(); err != nil {
-			return nil, nil, err
-		}
-	}
-	if key, err = s.field(); err != nil {
-		return nil, nil, err
-	}
-	if value, err = s.field(); err != nil {
-		return nil, nil, err
-	}
-	if len(key) == 0 || !classKnown(key[0]) {
-		return nil, nil, corrupt("record %d: key %q", s.count, key)
-	}
-	if bytes.Compare(key, s.lastKey) <= 0 {
-		return nil, nil, corrupt("record %d: key %q after %q", s.count, key, s.lastKey)
-	}
-	s.lastKey = append(s.lastKey[:0], key...)
-	s.count++
-	return key, value, nil
-}
-
-func (s *streamReader) field() ([]byte, error) {
-	size, n := binary.Uvarint(s.rest)
-	if n <= 0 || size > uint64(len(s.rest)-n) {
-		return nil, corrupt("record %d runs over its frame", s.count)
-	}
-	field := s.rest[n : n+int(size)]
-	s.rest = s.rest[n+int(size):]
-	return field, nil
-}
-
-func (s *streamReader) readFrame() error {
+// readFrame reads a frame into buf, which may grow. At the end of r it returns io.EOF.
+func readFrame(r io.Reader, buf *[]byte) (kind byte, payload []byte, err error) {
 	var header [frameHeader]byte
-	if _, err := io.ReadFull(s.r, header[:]); err != nil {
-		return corrupt("frame after record %d: %v", s.count, err)
+	if _, err := io.ReadFull(r, header[:]); err != nil {
+		if errors.Is(err, io.EOF) {
+			return 0, nil, err
+		}
+		return 0, nil, corrupt("head of a frame: %v", err)
 	}
 	size := binary.LittleEndian.Uint32(header[1:])
-	if size == 0 || size > maxFrame+frameTarget {
-		return corrupt("frame of %d bytes after record %d", size, s.count)
+	if size > maxFrame {
+		return 0, nil, corrupt("frame of %d bytes", size)
 	}
-	if cap(s.frame) < int(size) {
-		s.frame = make([]byte, size)
+	if cap(*buf) < int(size) {
+		*buf = make([]byte, size)
 	}
-	s.frame = s.frame[:size]
-	if _, err := io.ReadFull(s.r, s.frame); err != nil {
-		return corrupt("frame after record %d: %v", s.count, err)
+	payload = (*buf)[:size]
+	if _, err := io.ReadFull(r, payload); err != nil {
+		return 0, nil, corrupt("frame of %d bytes: %v", size, err)
 	}
-	sum := crc32.Update(crc32.Checksum(header[:5], castagnoli), castagnoli, s.frame)
+	sum := crc32.Update(crc32.Checksum(header[:5], castagnoli), castagnoli, payload)
 	if sum != binary.LittleEndian.Uint32(header[5:]) {
-		return corrupt("checksum of the frame after record %d", s.count)
+		return 0, nil, corrupt("checksum of a frame")
 	}
-	switch header[0] {
-	case 'R':
-		s.rest = s.frame
-	case 'E':
-		count, n := binary.Uvarint(s.frame)
-		if n <= 0 || count != s.count {
-			return corrupt("stream has %d records, %d were written", s.count, count)
+	return header[0], payload, nil
+}
+
+// verifier looks at the frames of a version in their order and passes records on: sums, order, completeness, and the state's
+// hash at the end.
+type verifier struct {
+	index uint64
+	// hash is what the state's must be; 0: what the marker says.
+	hash    uint64
+	count   uint64
+	last    []byte
+	sum     uint64
+	classes [256]uint64 // how many records of each
+	marker  []byte      // of a complete version, nil before
+}
+
+// frame takes the next one.
+func (c *verifier) frame(kind byte, payload []byte, put func(key, value []byte) error) error {
+	if c.marker != nil {
+		return corrupt("there is more behind the end")
+	}
+	switch kind {
+	case framePosition:
+		count, last, err := parsePosition(payload)
+		if err != nil || count != c.count || !bytes.Equal(last, c.last) {
+			return corrupt("a piece begins at record %d behind %q, in place of %d behind %q", count, last, c.count, c.last)
 		}
-		s.marker, s.done = s.frame[n:], true
-	default:
-		return corrupt("frame of type %q", header[0])
+		return nil
+	case frameRecords:
+		return c.records(payload, put)
+	case frameEnd:
+		count, n := binary.Uvarint(payload)
+		if n <= 0 || count != c.count {
+			return corrupt("%d records came of %d", c.count, count)
+		}
+		return c.end(payload[n:], put)
+	}
+	return corrupt("frame of type %q", kind)
+}
+
+func (c *verifier) records(rest []byte, put func(key, value []byte) error) error {
+	for len(rest) > 0 {
+		var key, value []byte
+		var ok bool
+		if key, rest, ok = cutField(rest); ok {
+			value, rest, ok = cutField(rest)
+		}
+		if !ok {
+			return corrupt("record %d runs over its frame", c.count)
+		}
+		if err := c.record(key, value); err != nil {
+			return err
+		}
+		if err := put(key, value); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// record takes the next one.
+func (c *verifier) record(key, value []byte) error {
+	if len(key) == 0 || !classKnown(key[0]) {
+		return corrupt("record %d: key %q", c.count, key)
+	}
+	if bytes.Compare(key, c.last) <= 0 {
+		return corrupt("record %d: key %q after %q", c.count, key, c.last)
+	}
+	c.last = append(c.last[:0], key...)
+	c.count++
+	c.classes[key[0]]++
+	if hashed(key) {
+		c.sum += hashRecord(key, value)
+	}
+	return nil
+}
+
+func cutField(b []byte) (field, rest []byte, ok bool) {
+	size, n := binary.Uvarint(b)
+	if n <= 0 || size > uint64(len(b)-n) {
+		return nil, nil, false
+	}
+	return b[n : n+int(size)], b[n+int(size):], true
+}
+
+// end checks the whole and puts the marker.
+func (c *verifier) end(value []byte, put func(key, value []byte) error) error {
+	m, err := decodeMarker(value)
+	if err != nil {
+		return err
+	}
+	meta := metaOf(m)
+	if c.sum += meta.hash(); m.Index != c.index || c.sum != m.Hash || c.hash != 0 && c.hash != m.Hash {
+		return corrupt("state hash %016x; the version at %d says %016x at %d, and %016x was promised", c.sum, c.index, m.Hash, m.Index, c.hash)
+	}
+	// Derived records are in no hash.
+	blocks := c.classes[classBlock] + c.classes[classSnapshotBlock]
+	kept := c.classes[classSnapshotINode] + c.classes[classSnapshotEntry]
+	if c.classes[classINode] != c.classes[classEntry] || blocks != m.Blocks || c.classes[classSnapshotIndex] != kept {
+		return corrupt("%d entries, %d ways to inodes, %d blocks of %d, %d records that were kept for snapshots, %d ways to them",
+			c.classes[classEntry], c.classes[classINode], blocks, m.Blocks, kept, c.classes[classSnapshotIndex])
+	}
+	c.marker = bytes.Clone(value)
+	return put(markerKey, c.marker)
+}
+
+// markerOf reads a view's; nil: there is none.
+func markerOf(view kv.View) (*logpb.Marker, []byte, error) {
+	value, err := view.Get(markerKey)
+	if errors.Is(err, kv.ErrNotFound) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := decodeMarker(value)
+	return m, value, err
 }

@@ -12,13 +12,18 @@ const entriesPerTurn = 4096
 func (ns *Namespace) ContentSummary(c metadata.Caller, path string) (*metadata.ContentSummary, error) {
 	var sum metadata.ContentSummary
 	var stack []metadata.INodeID
-	err := ns.find(c, path, func(p *place, _ *caller, _ bool) error {
+	var ghost *inode
+	err := ns.find(c, path, func(p *place, _ *caller) error {
 		n := p.last()
-		if n == nil {
+		if n == nil || n.isGhost() && n.snapshot() == 0 {
 			return metadata.Errorf(metadata.ErrNotExist, "File does not exist: %s", p)
 		}
-		sum, stack = metadata.ContentSummary{}, nil
+		sum, stack, ghost = metadata.ContentSummary{}, nil, nil
 		sum.Quota, sum.SpaceQuota = n.limits()
+		if n.isGhost() {
+			ghost = n
+			return nil
+		}
 		if n.isDir() {
 			stack = append(stack, n.id)
 		} else {
@@ -30,18 +35,29 @@ func (ns *Namespace) ContentSummary(c metadata.Caller, path string) (*metadata.C
 		return nil, err
 	}
 	who := callerOf(c)
+	if ghost != nil {
+		return &sum, ns.summarizeGhost(&who, ghost, &sum)
+	}
+	lost := map[metadata.INodeID]bool{}
+	var pages page
 	for len(stack) > 0 {
 		id := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
 		sum.Directories++
 		for after, more := "", true; more; {
-			err := ns.read(func(load bool) error {
-				after, more, err = ns.summarize(&who, id, after, &sum, &stack, load)
+			err := ns.read(func() error {
+				last, again, err := ns.summarize(&who, id, after, &pages, &sum, &stack)
+				if err == nil {
+					after, more = last, again
+				}
 				return err
 			})
 			if err != nil {
 				return nil, err
 			}
+		}
+		if err := ns.summarizeLost(id, lost, &sum); err != nil {
+			return nil, err
 		}
 	}
 	return &sum, nil
@@ -55,10 +71,10 @@ func count(sum *metadata.ContentSummary, n *inode) {
 
 // summarize counts the files of a directory whose names come after a name, up to entriesPerTurn entries, and pushes its
 // directories. It returns the last name seen and whether there may be more.
-func (ns *Namespace) summarize(c *caller, id metadata.INodeID, after string, sum *metadata.ContentSummary,
-	stack *[]metadata.INodeID, load bool,
+func (ns *Namespace) summarize(c *caller, id metadata.INodeID, after string, pages *page, sum *metadata.ContentSummary,
+	stack *[]metadata.INodeID,
 ) (string, bool, error) {
-	n, err := ns.byID(id, load)
+	n, err := ns.byID(id)
 	if err != nil {
 		return after, true, err
 	}
@@ -68,7 +84,7 @@ func (ns *Namespace) summarize(c *caller, id metadata.INodeID, after string, sum
 	if !c.may(n, metadata.Read|metadata.Execute) {
 		return after, false, denied(c, n, n.path(), metadata.Read|metadata.Execute)
 	}
-	return ns.turn(n, after, load, func(child *inode) error {
+	return ns.turn(n, after, pages, func(child *inode) error {
 		if child.isDir() {
 			*stack = append(*stack, child.id)
 		} else {

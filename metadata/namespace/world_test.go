@@ -158,6 +158,8 @@ func command(c metadata.Caller, op any) *logpb.Command {
 		cmd.Op = &logpb.Command_Truncate{Truncate: op}
 	case *logpb.Concat:
 		cmd.Op = &logpb.Command_Concat{Concat: op}
+	case *logpb.ChangeSnapshots:
+		cmd.Op = &logpb.Command_ChangeSnapshots{ChangeSnapshots: op}
 	default:
 		panic(fmt.Sprintf("no command for %T", op))
 	}
@@ -192,6 +194,7 @@ func (w *world) snapshot() []byte {
 	if _, err := s.WriteTo(&buf); err != nil {
 		w.t.Fatal(err)
 	}
+	w.ns.Retain([]uint64{s.Index()})
 	return buf.Bytes()
 }
 
@@ -224,9 +227,9 @@ func checkSound(t testing.TB, ns *Namespace) {
 }
 
 // fresh opens a namespace over a store.
-func fresh(t testing.TB, store kv.Store, resident int) *Namespace {
+func fresh(t testing.TB, store kv.Store, memory int64) *Namespace {
 	t.Helper()
-	ns, err := Open(Config{Store: store, Owner: "hops", Supergroup: "supergroup", Resident: resident, OnMistake: mistake(t)})
+	ns, err := Open(Config{Store: store, Owner: "hops", Supergroup: "supergroup", Memory: memory, OnMistake: mistake(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

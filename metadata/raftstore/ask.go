@@ -247,7 +247,7 @@ func (q *inquiry) listen(l *line, conn net.Conn) {
 		}
 		q.mu.Unlock()
 		if term == q.reign.term {
-			w.accepted(l.id, term, round, 0)
+			w.accepted(l.id, term, round, 0, 0)
 		} else {
 			w.tell()
 		}

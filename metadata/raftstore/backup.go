@@ -19,27 +19,21 @@ type Backup struct {
 	Recovered int    `json:"recovered"`
 	// Index is that of the newest entry in it.
 	Index uint64 `json:"index"`
-	// Snapshot is the name of the file below the member's directory. It never changes; two newer ones replace it.
+	// Snapshot is the name of the file below the member's directory. It never changes; newer snapshots replace it, but not within an hour.
 	Snapshot string `json:"snapshot"`
 	// Level is of which level the state may be, as Group.Level says.
 	Level int `json:"level,omitempty"`
 }
 
-// Backup writes a snapshot of this member's state now, reads it back and says where it is. It has everything that this member has
+// Backup writes a copy of this member's state as it is now, beside the group's work, reads it back and says where it is. It has everything that this member has
 // acknowledged before the call.
 func (g *Group) Backup() (Backup, error) {
-	if err := g.Save(); err != nil {
-		return Backup{}, err
-	}
-	list := g.snapshots.all()
-	if len(list) == 0 {
-		return Backup{}, errors.New("the group is empty: there is nothing to save")
-	}
-	if err := g.snapshots.verify(list[0].id); err != nil {
+	s, err := g.newestCopy()
+	if err != nil {
 		return Backup{}, err
 	}
 	i := g.identity()
-	return Backup{Cluster: i.Cluster, Recovered: i.Recovered, Index: list[0].meta.Index, Snapshot: filepath.Join("snapshots", list[0].id+snapshotSuffix), Level: i.Level}, nil
+	return Backup{Cluster: i.Cluster, Recovered: i.Recovered, Index: s.meta.Index, Snapshot: filepath.Join("snapshots", s.id+snapshotSuffix), Level: i.Level}, nil
 }
 
 // Copy is a Backup with the snapshot's file, which the caller closes.
@@ -106,12 +100,12 @@ func (h *Host) place(cfg GroupConfig, path string, b Backup, r io.Reader) error 
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	stored, err := openSnapshots(d.snapshots(), h.log)
+	stored, err := openSnapshots(d.snapshots(), 0, h.log)
 	if err != nil {
 		return err
 	}
 	list := stored.all()
-	if len(list) != 1 || list[0].meta.Index != b.Index {
+	if len(list) != 1 || list[0].meta.Index != b.Index || !list[0].whole() {
 		return metadata.Errorf(metadata.ErrCorrupt, "the backup holds no snapshot of entry %d", b.Index)
 	}
 	if err := stored.verify(list[0].id); err != nil {
@@ -119,7 +113,7 @@ func (h *Host) place(cfg GroupConfig, path string, b Backup, r io.Reader) error 
 	}
 	// The term is recorded for a log that has no entry yet.
 	j, err := journal.Open(journal.Config{
-		Dir: d.logs(), Open: h.cfg.OpenLog, SegmentBytes: cfg.SegmentBytes, Covered: journal.Covered{Index: b.Index, Term: list[0].meta.Term}, Logger: h.log,
+		Dir: d.logs(), Disk: h.cfg.LogDisk, SegmentBytes: cfg.SegmentBytes, Covered: journal.Covered{Index: b.Index, Term: list[0].meta.Term}, Logger: h.log,
 		Fatal: func(error) {},
 	})
 	if err != nil {

@@ -51,7 +51,7 @@ func TestDirectoryOfSomebodyElseIsRefused(t *testing.T) {
 	id.Format = 7
 	raw, _ = json.Marshal(id)
 	os.WriteFile(file, raw, 0o600)
-	refused("another version's", "has format 7, this program reads and writes 1", same)
+	refused("another version's", "has format 7, this program reads and writes 2", same)
 	os.WriteFile(file, []byte("{"), 0o600)
 	refused("damaged", "is damaged", same)
 	os.Remove(file)
@@ -78,7 +78,8 @@ func TestConfigurationMistakesAreAllNamed(t *testing.T) {
 // snapshotTwice leaves a stopped member with two snapshots and some log behind them.
 func snapshotTwice(t *testing.T, c *cluster) (dir string) {
 	t.Helper()
-	c.start("a")
+	c.host("m1")
+	c.open("m1", "a", true, nil)
 	for round := range 3 {
 		for i := range 5 {
 			c.propose("a", set(fmt.Sprintf("k%d", i), round))
@@ -127,6 +128,12 @@ func TestRestartReplaysOnlyWhatLiesBehindTheSnapshot(t *testing.T) {
 
 func TestDamagedSnapshotIsReplacedByTheOlderOneAndTheLog(t *testing.T) {
 	c := newCluster(t, 1)
+	c.tune = func(g *GroupConfig) { g.SegmentBytes = 8 << 10 }
+	c.start("a")
+	for range 3 { // whole files of the log go
+		c.propose("a", set("x", strings.Repeat("x", 4<<10)))
+	}
+	c.stop("m1")
 	dir := snapshotTwice(t, c)
 	names, _ := filepath.Glob(filepath.Join(dir, "*"+snapshotSuffix))
 	if len(names) != 2 {
@@ -238,7 +245,7 @@ func TestFramesDetectEveryChange(t *testing.T) {
 
 func TestHalfWrittenSnapshotIsNeverListed(t *testing.T) {
 	dir := t.TempDir()
-	s, err := openSnapshots(dir, slog.New(slog.DiscardHandler))
+	s, err := openSnapshots(dir, 0, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +262,7 @@ func TestHalfWrittenSnapshotIsNeverListed(t *testing.T) {
 		t.Fatalf("half a snapshot was stored: %v", err)
 	}
 	os.WriteFile(filepath.Join(dir, "left.snap.tmp"), []byte("x"), 0o600)
-	if s, err = openSnapshots(dir, slog.New(slog.DiscardHandler)); err != nil {
+	if s, err = openSnapshots(dir, 0, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	if files, _ := os.ReadDir(dir); len(files) != 0 || len(s.all()) != 0 {

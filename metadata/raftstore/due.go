@@ -7,7 +7,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// due decides when a snapshot is worth its cost, which is that of what changed plus that of streaming the whole state.
+// due decides when a snapshot is worth its cost, which is that of what changed.
 type due struct {
 	bytes int64 // GroupConfig.SnapshotBytes
 	taken int64 // how long the log was when the last one was taken
@@ -19,19 +19,14 @@ type due struct {
 // restFor is how long a group has to be at rest before what it has done is worth a snapshot.
 const restFor = time.Minute
 
-// at reports whether one is due when the log, whose bytes are counted from the group's start, has this size and the last
-// snapshot that one. Under load it waits for SnapshotBytes, or a quarter of a larger state so that streaming it stays
-// a small part of the work, but no longer than for twice SnapshotBytes, which bounds the replay. At rest an eighth,
-// or a 64th of a larger state, is enough: a member that is restarted then has little to replay.
-func (d *due) at(now time.Time, size, snapshot int64) bool {
+// at reports whether one is due when the log, whose bytes are counted from the group's start, has this size. Under load it waits
+// for SnapshotBytes. At rest an eighth is enough: a member that is restarted then has little to replay.
+func (d *due) at(now time.Time, size int64) bool {
 	if size-d.seen > d.bytes/4096 || d.since.IsZero() {
 		d.seen, d.since = size, now
 	}
 	grown := size - d.taken
-	if grown >= max(d.bytes, min(snapshot/4, 2*d.bytes)) {
-		return true
-	}
-	return grown >= max(d.bytes/8, snapshot/64, 1) && now.Sub(d.since) >= restFor
+	return grown >= d.bytes || grown >= max(d.bytes/8, 1) && now.Sub(d.since) >= restFor
 }
 
 // watchSize takes snapshots when they are due, until the group ends.
@@ -50,19 +45,22 @@ func (g *Group) watchSize() {
 			forced = true
 		case <-t.C:
 		}
-		now, size, newest := time.Now(), g.journal.Appended(), int64(0)
-		if list := g.snapshots.all(); len(list) > 0 {
-			newest = list[0].size
-		}
-		if !d.at(now, size, newest) && !forced || now.Before(pause) {
+		now, size := time.Now(), g.journal.Appended()
+		crowded, _ := g.fsm.machine.(Crowded)
+		forced = forced || crowded != nil && crowded.Crowded()
+		if !d.at(now, size) && !forced || now.Before(pause) {
 			continue
 		}
-		if err := g.host.space.room(newest + newest/4); err != nil {
+		if err := g.host.space.room(g.snapshotTakes()); err != nil {
 			continue // writing it would fill the disk; proposals have stopped, so the log does not grow
 		}
 		switch err := g.settle(g.raft.Snapshot()); {
 		case err == nil, errors.Is(err, raft.ErrNothingNewToSnapshot):
 			d.taken, forced = size, false
+			select {
+			case g.copyNow <- struct{}{}:
+			default:
+			}
 		default:
 			// Out of space, or a change of membership is not committed yet.
 			g.log.Warn("snapshot failed", "err", err)

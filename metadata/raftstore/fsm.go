@@ -21,6 +21,9 @@ type fsm struct {
 	// awaited is the entry that the group's reader waits for, 0: none; progress wakes it.
 	awaited  atomic.Uint64
 	progress chan struct{}
+	// begun is the last entry whose commands the state machine was given, or those of a snapshot up to it: they may show already.
+	begun   atomic.Uint64
+	waiters waiters
 }
 
 var _ raft.ConfigurationStore = (*fsm)(nil)
@@ -37,7 +40,7 @@ func (f *fsm) Apply(l *raft.Log) any {
 	commands, err := decodeBatch(l.Index, l.Data)
 	if err != nil {
 		f.group.fail(err)
-		panic(err) // going on would make this member differ from the others
+		f.group.leave(err) // going on would make this member differ from the others
 	}
 	if len(commands) == 0 { // a new leader's barrier
 		f.advance(l.Index)
@@ -45,6 +48,7 @@ func (f *fsm) Apply(l *raft.Log) any {
 	}
 	defer f.stop()
 	began := time.Now()
+	raise(&f.begun, l.Index)
 	results := f.machine.Apply(l.Index, commands)
 	if results != nil && len(results) != len(commands) {
 		panic(fmt.Sprintf("state machine of group %s returned %d results for %d commands", f.group.name, len(results), len(commands)))
@@ -62,6 +66,7 @@ func (f *fsm) stop() {
 	}
 	if err, ok := p.(error); ok && errors.Is(err, release.ErrOlder) {
 		f.group.fail(err)
+		f.group.leave(err)
 	}
 	panic(p) // going on would make this member differ from the others
 }
@@ -83,6 +88,7 @@ func (f *fsm) advance(index uint64) {
 			break
 		}
 	}
+	f.waiters.wake(index)
 	if awaited := f.awaited.Load(); awaited != 0 && index >= awaited {
 		select {
 		case f.progress <- struct{}{}:
@@ -107,6 +113,13 @@ type frozen struct {
 
 // Persist implements raft.FSMSnapshot. raft closes the sink.
 func (f *frozen) Persist(sink raft.SnapshotSink) error {
+	if k, ok := sink.(*snapshotSink); ok && f.group.versioned() != nil {
+		ref, err := f.snapshot.(Checkpoint).Write()
+		if err != nil {
+			return err
+		}
+		return k.refer(ref)
+	}
 	w, err := newFrameWriter(abortable{sink, f.group.dying}, f.snapshot.Index())
 	if err != nil {
 		return err
@@ -136,6 +149,9 @@ func (a abortable) Write(p []byte) (int, error) {
 
 // Restore implements raft.FSM for snapshots that the leader sent.
 func (f *fsm) Restore(r io.ReadCloser) error {
+	if f.group.versioned() != nil {
+		return f.takeOver(r)
+	}
 	frames, err := newFrameReader(r)
 	if err == nil {
 		err = f.restore(frames)
@@ -151,6 +167,7 @@ func (f *fsm) restore(frames *frameReader) error {
 	if applied := f.machine.AppliedIndex(); applied >= frames.state && applied > 0 {
 		return nil
 	}
+	raise(&f.begun, frames.state)
 	if err := f.machine.Restore(frames); err != nil {
 		return err
 	}

@@ -30,6 +30,7 @@ func FuzzGreeting(f *testing.F) {
 	f.Add([]byte{1, 5, 'n', 'o'})
 	f.Add([]byte(streamMagic + "\x01\x01a\x02c1"))
 	f.Add([]byte(questionMagic + "\x01\x00\x00rest"))
+	f.Add([]byte(pullMagic + "\x01\x00\x00rest"))
 	f.Add([]byte(streamMagic + "\x02\xff"))
 	f.Fuzz(func(t *testing.T, said []byte) {
 		h := &Host{cfg: HostConfig{ID: "m1"}, groups: map[string]*Group{}}

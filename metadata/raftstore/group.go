@@ -3,10 +3,12 @@ package raftstore
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"math"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -71,16 +73,20 @@ type GroupConfig struct {
 	// disk finds that another one has a history and joins it.
 	Bootstrap bool
 	Timers    Timers
+	// QuorumReads has Glance never rely on a lease. Set it where machines may stand still together with their clocks, as virtual ones that are paused
+	// from outside: a leader that goes on then may answer reads from before until it hears of the next one, for milliseconds.
+	QuorumReads bool
+	clock       func() time.Duration // of leases, for tests
 	// Command is the program with which people change the group's members, for messages ("hops namenode"); empty: there is none.
 	Command string
 	// Headroom is how many bytes the state machine's own store may write without asking Host.Room, which stay free as part
 	// of the host's reserve; nil: none.
 	Headroom func() int64
 	// SnapshotBytes is how much log makes a snapshot due; default 64 MiB. Raised: fewer snapshots, longer replay
-	// after a restart. A large state is due later, at a quarter of its size but no more than twice this, and a
-	// group at rest sooner, at an eighth or a 64th of its size. Up to twice what makes one due lies in the log.
+	// after a restart. A group at rest takes one sooner, at an eighth. Up to twice what makes one due lies in the log; in a group of one, whose
+	// state machine keeps versions, as much as a copy of the state if that is more.
 	SnapshotBytes int64
-	// SegmentBytes is the size of a file of the log, which is allocated in full; default 16 MiB.
+	// SegmentBytes is the size of a file of the log, which is written in full before it is used; default 4 MiB.
 	SegmentBytes int
 	// CacheBytes is how much of the log's end is kept in memory for followers; default 16 MiB.
 	CacheBytes int64
@@ -152,6 +158,9 @@ type Group struct {
 	// reign is set while this member leads and is ready.
 	reign      atomic.Pointer[reign]
 	leadership atomic.Pointer[Leadership]
+	pulls      pulls
+	lending    lending
+	copying    sync.Mutex // held while a copy is made
 	// solo: this member is the only voter, and was when the group was opened; the first AddMember ends it.
 	solo atomic.Bool
 	// joining: see identity.Joining.
@@ -166,8 +175,11 @@ type Group struct {
 	stranger atomic.Pointer[string]
 	// started: raft runs, so that Close has something to stop.
 	started atomic.Bool
+	// running: raft's goroutines may run.
+	running atomic.Bool
 	hashes  hashes
 	snapNow chan struct{}  // capacity 1: a snapshot is due whatever the log's size
+	copyNow chan struct{}  // capacity 1: a copy may be due
 	slow    chan slowWrite // capacity 1: a write of the log takes too long
 	// dying is closed when nothing is worth waiting for any more, stop after that, when raft has stopped.
 	dying     chan struct{}
@@ -196,10 +208,11 @@ func openGroup(h *Host, cfg GroupConfig, machine StateMachine) (_ *Group, err er
 	g := &Group{
 		name: cfg.Name, host: h, cfg: cfg, log: log, dir: d,
 		batches: newBatcher(), reads: reader{wake: make(chan struct{}, 1)},
-		snapNow: make(chan struct{}, 1), slow: make(chan slowWrite, 1), dying: make(chan struct{}), stop: make(chan struct{}),
+		snapNow: make(chan struct{}, 1), copyNow: make(chan struct{}, 1), slow: make(chan slowWrite, 1), dying: make(chan struct{}), stop: make(chan struct{}),
 	}
 	g.leadership.Store(&Leadership{})
 	g.fsm = &fsm{group: g, machine: machine, progress: make(chan struct{}, 1)}
+	g.streams = newStreams(h, g.name, func() string { return g.identity().lineage() })
 	defer func() {
 		if err == nil {
 			return
@@ -207,6 +220,7 @@ func openGroup(h *Host, cfg GroupConfig, machine StateMachine) (_ *Group, err er
 		if g.wire != nil {
 			g.wire.Close()
 		}
+		g.streams.Close()
 		if g.journal != nil {
 			g.journal.Close()
 		}
@@ -227,9 +241,10 @@ func openGroup(h *Host, cfg GroupConfig, machine StateMachine) (_ *Group, err er
 // recover opens snapshots and log and brings the state machine to the newest sound snapshot.
 func (g *Group) recover() error {
 	var err error
-	if g.snapshots, err = openSnapshots(g.dir.snapshots(), g.log); err != nil {
+	if g.snapshots, err = openSnapshots(g.dir.snapshots(), g.fsm.machine.AppliedIndex(), g.log); err != nil {
 		return err
 	}
+	g.snapshots.versioned, g.snapshots.wantsCopy = g.versioned() != nil, g.wantsCopy
 	g.snapshots.room = g.host.space.room
 	had := len(g.snapshots.all())
 	covered, err := g.restore()
@@ -237,8 +252,8 @@ func (g *Group) recover() error {
 		return err
 	}
 	g.journal, err = journal.Open(journal.Config{
-		Dir: g.dir.logs(), Open: g.host.cfg.OpenLog, SegmentBytes: g.cfg.SegmentBytes, CacheBytes: g.cfg.CacheBytes,
-		Deadline: g.host.cfg.WriteDeadline, SlowAfter: g.host.cfg.SlowWrite, Slow: g.tardy, Appended: g.appended, Covered: covered, Refuse: g.host.space.append, Fatal: g.fail, Logger: g.log,
+		Dir: g.dir.logs(), Disk: g.host.cfg.LogDisk, SegmentBytes: g.cfg.SegmentBytes, CacheBytes: g.cfg.CacheBytes,
+		Deadline: g.host.cfg.WriteDeadline, SlowAfter: g.host.cfg.SlowWrite, Slow: g.tardy, Appended: g.appended, Covered: covered, Voted: !g.dir.Joining, Refuse: g.host.space.append, Fatal: g.fail, Logger: g.log,
 	})
 	if err != nil {
 		if had > 0 && covered.Index == 0 {
@@ -246,14 +261,12 @@ func (g *Group) recover() error {
 		}
 		return err
 	}
+	if err := g.refer(); err != nil {
+		return err
+	}
 	g.keep(g.snapshots.all())
 	g.snapshots.changed = g.keep
-	g.snapshots.lost = func() {
-		select {
-		case g.snapNow <- struct{}{}:
-		default:
-		}
-	}
+	g.snapshots.lost = g.wantSnapshot
 	last, err := g.journal.LastIndex()
 	if err != nil {
 		return err
@@ -269,43 +282,193 @@ func (g *Group) recover() error {
 	return nil
 }
 
-// restore loads the newest sound snapshot into the state machine if that is behind it.
+// restore brings the state machine to the newest sound snapshot, if it is behind that.
 func (g *Group) restore() (journal.Covered, error) {
-	for _, s := range g.snapshots.all() {
-		use := journal.Covered{Index: s.meta.Index, Term: s.meta.Term}
-		if applied := g.fsm.machine.AppliedIndex(); applied >= s.state && applied > 0 {
-			return use, nil
+	list := g.snapshots.all()
+	for i, s := range list {
+		if newest, lost := dangling(list[:i]); lost && g.others() {
+			if back, _ := g.replays(newest); s.meta.Index < back {
+				break // the copy of a backup: the log behind it has gone
+			}
 		}
-		_, r, err := g.snapshots.Open(s.id)
-		if errors.Is(err, metadata.ErrCorrupt) {
-			continue // set aside by Open; the one before it and the log may do
-		}
+		ok, err := g.restoreFrom(s)
 		if err != nil {
-			return use, err
+			return journal.Covered{}, fmt.Errorf("restore snapshot %s: %w", s.id, err)
 		}
-		frames, err := newFrameReader(r)
-		if err == nil {
-			err = g.fsm.restore(frames)
+		if !ok {
+			continue // the one before it and the log may do
 		}
-		r.Close()
-		if err != nil {
-			return use, fmt.Errorf("restore snapshot %s: %w", s.id, err)
-		}
-		g.log.Info("restored snapshot", "index", s.meta.Index, "bytes", s.size)
-		return use, nil
+		return covers(s), g.dropDangling(list[:i])
 	}
-	return journal.Covered{}, nil
+	if newest, lost := dangling(list); lost && g.others() {
+		least, sound := g.replays(newest)
+		if !sound {
+			least = newest
+		}
+		if least > 0 { // else the log is all that there ever was
+			s, err := g.heal(least)
+			return covers(s), err
+		}
+	}
+	return journal.Covered{}, g.dropDangling(list)
 }
 
-// keep tells the journal what snapshots there are: it answers for the newest and keeps entries behind the oldest.
+// replays returns the entry behind which the log begins, 0 also if it cannot be read, when the newest snapshot's version is lost. sound: it
+// goes on from there to that snapshot at least.
+func (g *Group) replays(newest uint64) (back uint64, sound bool) {
+	log, err := journal.Read(g.dir.logs(), func(*raft.Log, int) error { return nil })
+	if err != nil || log.First == 0 {
+		return 0, false
+	}
+	return log.First - 1, len(log.Damage) == 0 && log.Last >= newest
+}
+
+func covers(s stored) journal.Covered { return journal.Covered{Index: s.meta.Index, Term: s.meta.Term} }
+
+// restoreFrom reports whether the state machine has all that a snapshot has, perhaps since now. Damaged ones are set aside.
+func (g *Group) restoreFrom(s stored) (bool, error) {
+	if applied := g.fsm.machine.AppliedIndex(); applied >= s.state && applied > 0 {
+		return true, nil
+	}
+	if !s.whole() {
+		return false, nil
+	}
+	_, r, err := g.snapshots.openFrames(s.id)
+	if errors.Is(err, metadata.ErrCorrupt) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer r.Close()
+	frames, err := newFrameReader(r)
+	if err == nil {
+		err = g.fsm.restore(frames)
+	}
+	if err != nil {
+		return false, err
+	}
+	g.log.Info("restored snapshot", "index", s.meta.Index, "bytes", s.size)
+	return true, nil
+}
+
+// dangling looks for references in front of which the state machine is, and returns the index of the newest.
+func dangling(list []stored) (index uint64, found bool) {
+	for _, s := range list {
+		if !s.whole() {
+			return s.meta.Index, true
+		}
+	}
+	return 0, false
+}
+
+// dropDangling sets references aside that the state machine has not come to.
+func (g *Group) dropDangling(list []stored) error {
+	for _, s := range list {
+		if s.whole() {
+			continue // set aside already
+		}
+		if err := g.snapshots.drop(s.id, fmt.Errorf("the checkpoint is at %d and has lost the version at %d", g.fsm.machine.AppliedIndex(), s.state)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// refer looks for the versions to which the snapshots refer.
+func (g *Group) refer() error {
+	machine := g.versioned()
+	if machine == nil {
+		return nil
+	}
+	for i, s := range g.snapshots.all() {
+		if s.ref == nil {
+			continue
+		}
+		v, err := machine.Version(*s.ref)
+		switch {
+		case err == nil:
+			v.Close()
+		case errors.Is(err, fs.ErrNotExist):
+			g.snapshots.emptied(s.id)
+			if i == 0 {
+				g.wantSnapshot()
+			}
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// versioned is the state machine if it keeps versions, else nil.
+func (g *Group) versioned() Versioned {
+	v, _ := g.fsm.machine.(Versioned)
+	return v
+}
+
+// wantSnapshot makes one due whatever the log's size.
+func (g *Group) wantSnapshot() {
+	select {
+	case g.snapNow <- struct{}{}:
+	default:
+	}
+}
+
+// keep tells the journal and the state machine what snapshots there are: the journal answers for the newest and keeps entries behind the
+// oldest, and behind what others are pulling; the state machine keeps the versions.
 func (g *Group) keep(list []stored) {
 	if len(list) == 0 {
 		return
 	}
-	g.journal.Cover(journal.Covered{Index: list[0].meta.Index, Term: list[0].meta.Term})
-	if len(list) >= keptSnapshots {
-		g.journal.Keep(list[len(list)-1].meta.Index)
+	g.journal.Cover(covers(list[0]))
+	if machine := g.versioned(); machine != nil {
+		var versions []uint64
+		for _, s := range list {
+			if s.ref != nil && !s.hollow && !(s.copied() && s.meta.Index < list[min(keptSnapshots, len(list))-1].meta.Index) {
+				versions = append(versions, s.ref.Index)
+			}
+		}
+		machine.Retain(versions)
 	}
+	floor, ok := g.floor(list)
+	if ok {
+		g.journal.Keep(min(floor, g.lending.floor()))
+	}
+}
+
+// floor is up to where the log may go: the older of two snapshots; of a group of one that keeps copies, the newest copy.
+func (g *Group) floor(list []stored) (uint64, bool) {
+	if len(list) < keptSnapshots {
+		return 0, false
+	}
+	floor := list[keptSnapshots-1].meta.Index
+	if g.versioned() == nil || g.several(list[0]) {
+		return floor, true
+	}
+	for _, s := range list {
+		if s.copied() {
+			return min(floor, s.meta.Index), true
+		}
+	}
+	return 0, false
+}
+
+// others reports whether the group has voters besides this member, as far as it knows.
+func (g *Group) others() bool {
+	if r := g.running.Load(); r {
+		return voters(g.raft.GetConfiguration().Configuration()) > 1
+	}
+	if list := g.snapshots.all(); len(list) > 0 {
+		return voters(list[0].meta.Configuration) > 1
+	}
+	return len(g.cfg.Members) > 1
+}
+
+// several reports whether the group has voters besides this member, and the next start will know that from its newest snapshot: until then it
+// might look for a copy.
+func (g *Group) several(newest stored) bool {
+	return g.others() && voters(newest.meta.Configuration) > 1
 }
 
 // start makes the raft instance and the group's goroutines.
@@ -317,7 +480,6 @@ func (g *Group) start() error {
 		return err
 	}
 	g.members = newAddressBook(g.cfg.Members, last)
-	g.streams = newStreams(h, g.name, func() string { return g.identity().lineage() })
 	g.wire = newWire(g, raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		ServerAddressProvider:   g.members,
 		Logger:                  rlog,
@@ -362,7 +524,8 @@ func (g *Group) start() error {
 		<-ready
 		g.wire.pump()
 	}()
-	g.raft, err = raft.NewRaft(conf, g.fsm, g.journal, votes, g.snapshots, g.wire)
+	g.raft, err = raft.NewRaft(conf, g.fsm, entries{g.journal, g}, votes, g.snapshots, g.wire)
+	g.running.Store(err == nil)
 	close(ready)
 	if err != nil {
 		g.wire.Close()
@@ -389,6 +552,10 @@ func (g *Group) start() error {
 	g.workers.Go(g.land)
 	g.workers.Go(g.watchSize)
 	g.workers.Go(g.watchSpace)
+	if g.versioned() != nil {
+		g.workers.Go(g.watchLoans)
+		g.workers.Go(g.watchCopies)
+	}
 	if _, ok := g.fsm.machine.(Hasher); ok {
 		g.workers.Go(g.watchHashes)
 	}
@@ -472,6 +639,30 @@ func (g *Group) NameCluster(id string) error {
 	})
 }
 
+// entries is the raft.LogStore of a group: the journal, and an end for raft when it has failed.
+type entries struct {
+	*journal.Journal
+	group *Group
+}
+
+// GetLog implements raft.LogStore.
+func (e entries) GetLog(index uint64, entry *raft.Log) error {
+	err := e.Journal.GetLog(index, entry)
+	if err != nil && e.group.started.Load() {
+		e.group.halt()
+	}
+	return err
+}
+
+// halt ends the goroutine of raft's that calls it if the journal has failed. raft would panic, in a process that is told to go on
+// when a group fails (HostConfig.OnFatal); nothing that it does is of use any more.
+func (g *Group) halt() {
+	if g.journal.Failed() {
+		<-g.dying // whoever found out tells the group
+		runtime.Goexit()
+	}
+}
+
 // bootstrap makes the first entry of a new group of one. In a group of several an empty member joins, and founds says that
 // it may make the group when the others have been asked.
 func (g *Group) bootstrap(conf *raft.Config) (founds bool, err error) {
@@ -544,6 +735,15 @@ func (g *Group) fail(err error) {
 	})
 }
 
+// leave ends the goroutine of raft that came here because of err, when the group has failed. It would go on with a state that is not right,
+// or panic while the process, or a test, is ending already.
+func (g *Group) leave(err error) {
+	if g.running.Load() {
+		runtime.Goexit()
+	}
+	panic(err)
+}
+
 func (g *Group) die() { g.dyingOnce.Do(func() { close(g.dying) }) }
 
 // Close stops the member: it refuses new commands, hands leadership over if it leads, waits briefly for commands under
@@ -589,6 +789,9 @@ func (g *Group) close() error {
 	}
 	close(g.stop)
 	g.publish(Leadership{Term: g.Leadership().Term})
+	g.pulls.close()
+	g.copying.Lock()   // one that is being made has been told
+	g.copying.Unlock() //nolint:staticcheck // it is waited for, that is all
 	g.workers.Wait()
 	return errors.Join(g.journal.Close(), g.dir.close())
 }

@@ -1,8 +1,11 @@
 package raftstore
 
 import (
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/raft"
 )
 
 func TestSingleMemberServesAtOnceAndRestarts(t *testing.T) {
@@ -57,5 +60,43 @@ func TestGroupsFailOverIndependently(t *testing.T) {
 	eventually(t, "the restarted member catches up", func() bool { return c.nodes[at].machines["a"].get("x") == "2" })
 	for _, m := range c.members {
 		eventually(t, "all members apply b", func() bool { return c.nodes[m.ID].machines["b"].get("y") == "2" })
+	}
+}
+
+// A snapshot that ends in the log was sent late; raft would delete the log behind it.
+func TestSnapshotThatEndsInTheLogIsNotInstalled(t *testing.T) {
+	c := newCluster(t, 1)
+	c.start("a")
+	g := c.leader("a")
+	for range 5 {
+		c.propose("a", set("x", 1))
+	}
+	last, err := g.journal.LastIndex()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var e raft.Log
+	if err := g.journal.GetLog(last-1, &e); err != nil {
+		t.Fatal(err)
+	}
+	answer := make(chan raft.RPCResponse, 1)
+	body := strings.NewReader("a snapshot")
+	install := raft.InstallSnapshotRequest{Term: g.raft.CurrentTerm(), LastLogIndex: e.Index, LastLogTerm: e.Term}
+	for name, change := range map[string]func(*raft.InstallSnapshotRequest){
+		"of another term":           func(r *raft.InstallSnapshotRequest) { r.LastLogTerm++ },
+		"behind the log":            func(r *raft.InstallSnapshotRequest) { r.LastLogIndex += 10 },
+		"of a leader not heard yet": func(r *raft.InstallSnapshotRequest) { r.Term++ },
+	} {
+		other := install
+		change(&other)
+		if g.wire.hasSnapshot(raft.RPC{Command: &other, Reader: body, RespChan: answer}) {
+			t.Fatalf("a snapshot %s is not there", name)
+		}
+	}
+	if !g.wire.hasSnapshot(raft.RPC{Command: &install, Reader: body, RespChan: answer}) {
+		t.Fatal("the snapshot was not recognized")
+	}
+	if a := <-answer; a.Error != nil || !a.Response.(*raft.InstallSnapshotResponse).Success || body.Len() > 0 {
+		t.Fatalf("%+v, %d bytes are left", a, body.Len())
 	}
 }

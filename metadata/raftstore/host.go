@@ -52,9 +52,8 @@ type HostConfig struct {
 	// OnFatal is called when the process must not go on: a write failed or hangs, stored bytes are damaged. Default:
 	// log the error and exit with status 1. When it returns, the group concerned is closed and Run returns the error.
 	OnFatal func(error)
-	// OpenLog opens the log of a group in a directory; nil: a hashicorp/raft-wal of its own. Groups of a process may
-	// share one log through it.
-	OpenLog func(dir string, segmentBytes int) (journal.Backend, error)
+	// LogDisk is where the logs of the groups lie; nil: in the file system.
+	LogDisk journal.Disk
 }
 
 // Host carries the members of any number of groups in one process, on one listener.
@@ -64,13 +63,15 @@ type Host struct {
 	listener net.Listener
 	space    *space
 	fatal    chan error // capacity 1: the first one
-	// headerTimeout is for a peer that connects and says nothing, hashLook how often states are compared; only tests change
-	// them.
-	headerTimeout, hashLook time.Duration
+	// headerTimeout is for a peer that connects and says nothing, hashLook how often states are compared, and see pullPatience; only tests
+	// change them.
+	headerTimeout, hashLook, pullPatience time.Duration
 
 	mu     sync.Mutex
 	groups map[string]*Group
 	closed bool
+	// closing is closed when the host begins to close.
+	closing chan struct{}
 }
 
 // NewHost checks the configuration. It starts nothing; Run and Open do.
@@ -103,7 +104,8 @@ func NewHost(cfg HostConfig) (*Host, error) {
 		space:         newSpace(cfg.Dir, cfg.Reserve),
 		fatal:         make(chan error, 1),
 		groups:        make(map[string]*Group),
-		headerTimeout: headerTimeout, hashLook: hashLook,
+		closing:       make(chan struct{}),
+		headerTimeout: headerTimeout, hashLook: hashLook, pullPatience: pullPatience,
 	}
 	if cfg.DiskSpace != nil {
 		h.space.lookup = cfg.DiskSpace
@@ -173,6 +175,9 @@ func (h *Host) closeListener() error {
 
 func (h *Host) closeGroups() error {
 	h.mu.Lock()
+	if !h.closed {
+		close(h.closing)
+	}
 	h.closed = true
 	groups := make([]*Group, 0, len(h.groups))
 	for _, g := range h.groups {

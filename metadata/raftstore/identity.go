@@ -17,7 +17,7 @@ import (
 )
 
 // formatVersion is the version of a group's directory as FORMAT.md describes it.
-const formatVersion = 1
+const formatVersion = 2
 
 // identity is the file member.json: whose directory this is.
 type identity struct {
@@ -109,12 +109,10 @@ func (d *directory) check(raw []byte, want identity) error {
 	if err := json.Unmarshal(raw, &d.identity); err != nil {
 		return metadata.Errorf(metadata.ErrCorrupt, "%s is damaged: %v", d.file(), err)
 	}
-	level := release.Reads("data directory "+d.path, d.Level)
+	if err := d.readable(); err != nil {
+		return err
+	}
 	switch {
-	case d.Format != formatVersion:
-		return fmt.Errorf("data directory %s has format %d, this program reads and writes %d: start the version that wrote it", d.path, d.Format, formatVersion)
-	case level != nil:
-		return level
 	case d.Cluster != "" && want.Cluster != "" && d.Cluster != want.Cluster:
 		return fmt.Errorf("data directory %s belongs to cluster %s, not to %s", d.path, d.Cluster, want.Cluster)
 	case d.Group != want.Group:
@@ -127,6 +125,14 @@ func (d *directory) check(raw []byte, want identity) error {
 		return d.save()
 	}
 	return nil
+}
+
+// readable reports whether this program knows what the directory was written by.
+func (d *directory) readable() error {
+	if d.Format != formatVersion {
+		return fmt.Errorf("data directory %s has format %d, this program reads and writes %d: start the version that wrote it", d.path, d.Format, formatVersion)
+	}
+	return release.Reads("data directory "+d.path, d.Level)
 }
 
 func (d *directory) file() string { return filepath.Join(d.path, "member.json") }

@@ -209,6 +209,9 @@ const barrierAgain = 10 * time.Millisecond
 // not linearizable on a fresh leader (hashicorp/raft#359). A handover that was under way when this member last led may
 // make raft refuse for a moment, or, by hashicorp/raft#696, for ever.
 func (g *Group) barrier(r *reign) (uint64, error) {
+	if !g.outlast(r) {
+		return 0, g.notLeader()
+	}
 	refused := journal.Patience{Tick: barrierAgain}
 	for {
 		future := g.raft.Apply(encodeBatch(nil), 0) // raft's own barrier is nothing that followers notice (Current)

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -98,6 +99,7 @@ func TestHistoryIsLinearizableWhileLeadersDie(t *testing.T) {
 		return at{nd.groups["a"], nd.machines["a"]}
 	}
 	h := &history{began: time.Now()}
+	var glances atomic.Int64
 	done := make(chan struct{})
 	var clients sync.WaitGroup
 	for client := range 6 {
@@ -125,6 +127,13 @@ func TestHistoryIsLinearizableWhileLeadersDie(t *testing.T) {
 					limit, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 					_, err = where.g.Propose(limit, set(op.key, op.write))
 					cancel()
+				} else if where.g.Glance(func() {
+					out = where.m.get(op.key)
+					if rng.IntN(20) == 0 { // a process that is stopped in between
+						time.Sleep(time.Duration(rng.IntN(3)) * c.timers.Heartbeat)
+					}
+				}) {
+					glances.Add(1)
 				} else {
 					got := make(chan error, 1)
 					where.g.Read(func(err error) {
@@ -181,7 +190,10 @@ func TestHistoryIsLinearizableWhileLeadersDie(t *testing.T) {
 	eventually(t, "enough operations are acknowledged to show something", func() bool { return h.acknowledged() >= 500 })
 	close(done)
 	clients.Wait()
-	t.Logf("%d operations, %d acknowledged", len(h.ops), h.acked)
+	t.Logf("%d operations, %d acknowledged, %d under a lease", len(h.ops), h.acked, glances.Load())
+	if glances.Load() == 0 {
+		t.Fatal("nothing was read under a lease")
+	}
 	if result := porcupine.CheckOperationsTimeout(registerModel, h.ops, 2*patience); result != porcupine.Ok {
 		t.Fatalf("the history is not linearizable: %v", result)
 	}

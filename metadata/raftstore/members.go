@@ -185,6 +185,12 @@ func (g *Group) RemoveMember(ctx context.Context, id string) error {
 	if g.reign.Load() == nil {
 		return g.notLeader()
 	}
+	if servers := g.raft.GetConfiguration().Configuration(); g.versioned() != nil && voters(servers) == 2 && id != g.host.cfg.ID {
+		// Nobody is left to pull the state from, should this member lose it.
+		if _, err := g.newestCopy(); err != nil {
+			return fmt.Errorf("remove member %s: a copy of the state for a group of one: %w", id, err)
+		}
+	}
 	if err := g.change(ctx, g.raft.RemoveServer(raft.ServerID(id), 0, remaining(ctx))); err != nil {
 		return fmt.Errorf("remove member %s: %w", id, err)
 	}

@@ -98,6 +98,12 @@ func (g *Group) Current() bool {
 	return l.Leader || l.LeaderID != "" && heard > 0 && g.fsm.applied.Load() >= heard
 }
 
+// Applied is the last entry that this member's state contains.
+func (g *Group) Applied() uint64 { return g.fsm.applied.Load() }
+
+// Shown is the last entry that a read which has ended may have seen: Applied, or the one that is being carried out.
+func (g *Group) Shown() uint64 { return max(g.fsm.begun.Load(), g.fsm.applied.Load()) }
+
 // confirm is ReadIndex: note the commit index, make sure that this member still leads, wait until the noted entry is
 // applied.
 //

@@ -57,7 +57,7 @@ func (h *Host) Found(cfg GroupConfig) (err error) {
 	if !d.Joining || d.Reinstalled || d.Recovered > 0 || d.Damaged != "" || len(snapshots) > 0 {
 		return there
 	}
-	j, err := journal.Open(journal.Config{Dir: d.logs(), Open: h.cfg.OpenLog, SegmentBytes: cfg.SegmentBytes, Logger: h.log, Fatal: func(error) {}})
+	j, err := journal.Open(journal.Config{Dir: d.logs(), Disk: h.cfg.LogDisk, SegmentBytes: cfg.SegmentBytes, Logger: h.log, Fatal: func(error) {}})
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,11 @@ func (h *Host) recoverGroup(cfg GroupConfig, cluster string) (err error) {
 	case d.Cluster != cluster:
 		return metadata.Errorf(metadata.ErrInvalidArgument, "the directory belongs to cluster %q, not to %q", d.Cluster, cluster)
 	}
-	stored, err := openSnapshots(d.snapshots(), h.log)
+	// Only the state machine knows whether it has what a leader has sent last; without that, log and snapshots may end in front of it.
+	if unsettled, err := filepath.Glob(filepath.Join(d.snapshots(), "*"+pulledSuffix)); err != nil || len(unsettled) > 0 {
+		return errors.Join(err, errors.New("this member ended while it took the state over from another one: start it once, which settles what it has, stop it, and recover it then"))
+	}
+	stored, err := openSnapshots(d.snapshots(), 0, h.log)
 	if err != nil {
 		return err
 	}
@@ -120,7 +124,7 @@ func (h *Host) recoverGroup(cfg GroupConfig, cluster string) (err error) {
 	}
 	failed := make(chan error, 1)
 	j, err := journal.Open(journal.Config{
-		Dir: d.logs(), Open: h.cfg.OpenLog, SegmentBytes: cfg.SegmentBytes, Covered: covered, Logger: h.log,
+		Dir: d.logs(), Disk: h.cfg.LogDisk, SegmentBytes: cfg.SegmentBytes, Covered: covered, Voted: true, Logger: h.log,
 		Fatal: func(err error) { failed <- err },
 	})
 	if err != nil {

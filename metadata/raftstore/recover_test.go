@@ -172,3 +172,53 @@ func TestAGroupMadeAnewHasALaterTerm(t *testing.T) {
 		t.Errorf("who joined knows of %d recoveries", again.Recovered())
 	}
 }
+
+// Whether a member has the version that a leader has sent last is not known before its state machine runs. A recovery that took it for
+// lost would end the log in front of the state.
+func TestMemberThatWasTakingAStateOverIsStartedBeforeItIsRecovered(t *testing.T) {
+	c := newVaults(t, 3)
+	leader := c.form()
+	id := c.follower(leader)
+	c.write(20, "x")
+	c.away(id)
+	g := c.begin(id, nil)
+	c.agrees(id)
+	list := g.snapshots.all()
+	for _, m := range c.members {
+		c.stop(m.ID)
+	}
+	if len(list) != 1 || c.vaults[id].restored != 1 {
+		t.Fatalf("it did not take a version over: %+v", list)
+	}
+	// As if the process had ended between taking the version over and its snapshot's name.
+	path := g.snapshots.path(list[0].id)
+	pulled := strings.TrimSuffix(path, snapshotSuffix) + pulledSuffix
+	if err := os.Rename(path, pulled); err != nil {
+		t.Fatal(err)
+	}
+	c.host(id)
+	h := c.nodes[id].host
+	if err := h.Recover(c.config("a", false), ""); err == nil || !strings.Contains(err.Error(), "start it once") {
+		t.Fatalf("it is recovered: %v", err)
+	}
+	if _, err := os.Stat(pulled); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.join(id, nil); err != nil {
+		t.Fatal(err)
+	}
+	c.stop(id)
+	c.host(id)
+	h = c.nodes[id].host
+	if err := h.Recover(c.config("a", false), ""); err != nil {
+		t.Fatal(err)
+	}
+	g, err := c.join(id, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it leads", func() bool { return g.Status().Leader })
+	if got := c.vaults[id].get("k019"); !strings.HasPrefix(got, "2-") {
+		t.Errorf("k019 is %.10q", got)
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -225,41 +226,94 @@ func TestWithdrawnCommandsAreNotExecuted(t *testing.T) {
 	}
 }
 
-// hanging is a log in memory whose appends hang on demand. No disk that is only busy makes one slow.
-type hanging struct {
-	*raft.InmemStore
+// hangingDisk is a disk on which writing segments of the log hangs on demand. It waits for no real one, so that one that is only
+// busy does not make it slow.
+type hangingDisk struct {
+	journal.FileSystem
 	hang atomic.Bool
 	free chan struct{}
+	// fail: storing a term or a vote fails.
+	fail atomic.Bool
 }
 
-func (h *hanging) StoreLogs(entries []*raft.Log) error {
-	if h.hang.Load() {
-		<-h.free
+type hangingFile struct {
+	journal.File
+	disk    *hangingDisk
+	segment bool
+}
+
+func (d *hangingDisk) Create(path string) (journal.File, error) {
+	f, err := d.FileSystem.Create(path)
+	return d.file(path, f, err)
+}
+
+func (d *hangingDisk) Open(path string) (journal.File, error) {
+	f, err := d.FileSystem.Open(path)
+	return d.file(path, f, err)
+}
+
+func (d *hangingDisk) file(path string, f journal.File, err error) (journal.File, error) {
+	if err != nil {
+		return nil, err
 	}
-	return h.InmemStore.StoreLogs(entries)
+	return &hangingFile{f, d, !strings.HasPrefix(filepath.Base(path), "state")}, nil
 }
-func (h *hanging) IsMonotonic() bool { return true }
-func (h *hanging) Close() error      { return nil }
 
-// hangable gives the members of a cluster such logs: hang makes the appends of one hang, or not; release ends those that do.
+func (d *hangingDisk) SyncDir(string) error { return nil }
+
+func (f *hangingFile) Sync() error {
+	if f.segment && f.disk.hang.Load() {
+		<-f.disk.free
+	}
+	if !f.segment && f.disk.fail.Load() {
+		return syscall.EIO
+	}
+	return nil
+}
+
+// hangable gives the members of a cluster such disks: hang makes the appends of one hang, or not; release ends those that do.
 func hangable(c *cluster, deadline, slow time.Duration) (hang func(id string, on bool), release func()) {
 	free := make(chan struct{})
-	logs := make(map[string]*hanging)
+	disks := make(map[string]*hangingDisk)
 	c.configure = func(h *HostConfig) {
 		h.WriteDeadline, h.SlowWrite = deadline, slow
-		log := &hanging{InmemStore: raft.NewInmemStore(), free: free}
-		logs[h.ID] = log
-		h.OpenLog = func(string, int) (journal.Backend, error) { return log, nil }
+		disk := &hangingDisk{free: free}
+		disks[h.ID] = disk
+		h.LogDisk = disk
 	}
 	release = sync.OnceFunc(func() { close(free) })
 	c.t.Cleanup(release) // before the members are stopped
-	return func(id string, on bool) { logs[id].hang.Store(on) }, release
+	return func(id string, on bool) { disks[id].hang.Store(on) }, release
+}
+
+// raft panics when it cannot store its term, and would take the process and its other groups with it.
+func TestMemberThatCannotStoreItsTermEndsAlone(t *testing.T) {
+	c := newCluster(t, 3)
+	disks := make(map[string]*hangingDisk)
+	c.configure = func(h *HostConfig) {
+		disks[h.ID] = &hangingDisk{}
+		h.LogDisk = disks[h.ID]
+	}
+	c.start("a")
+	c.propose("a", set("x", 1))
+	leader := c.leader("a").host.cfg.ID
+	bad := "m1"
+	if bad == leader {
+		bad = "m2"
+	}
+	disks[bad].fail.Store(true)
+	g := c.nodes[bad].groups["a"]
+	c.stop(leader) // an election follows
+	eventually(t, "the member ends", func() bool { return g.Status().Failure != nil })
+	if err := g.Close(); err != nil || !errors.Is(g.Status().Failure, syscall.EIO) {
+		t.Fatalf("%v, %v", err, g.Status().Failure)
+	}
 }
 
 // hashicorp/raft#503
 func TestHungLogDiskOfTheLeaderEndsItAndTheOthersGoOn(t *testing.T) {
 	c := newCluster(t, 3)
-	hang, release := hangable(c, 3*time.Second, time.Second) // votes are on a real disk
+	hang, release := hangable(c, 3*time.Second, time.Second)
 	c.start("a")
 	c.propose("a", set("x", 1))
 	g := c.leader("a")
@@ -317,7 +371,7 @@ func TestReplacedMemberCatchesUpBySnapshot(t *testing.T) {
 	c := newCalmCluster(t, 3)
 	c.tune = func(g *GroupConfig) { g.SegmentBytes = 64 << 10 }
 	c.start("a")
-	for i := range 100 { // raft-wal goes on serving a deleted head while its file is there
+	for i := range 100 { // whole files of the log go
 		c.propose("a", set(fmt.Sprint("k", i), fmt.Sprint(i, strings.Repeat("-", 2000))))
 	}
 	g := c.leader("a")
@@ -460,10 +514,10 @@ func TestCorruptMemberRefusesAndIsReinstalled(t *testing.T) {
 	}
 	eventually(t, "all members have all", func() bool { return c.nodes[bad].machines["a"].get("x") == "49" })
 	c.stop(bad)
-	segments, _ := filepath.Glob(filepath.Join(c.nodes[bad].dir, "a", "log", "*.wal"))
+	segments, _ := filepath.Glob(filepath.Join(c.nodes[bad].dir, "a", "log", "*.log"))
 	raw, _ := os.ReadFile(segments[0])
-	for i := range 64 { // more than the padding between two entries
-		raw[1000+i] ^= 1
+	for i := range 64 {
+		raw[5000+i] ^= 1
 	}
 	os.WriteFile(segments[0], raw, 0o600)
 	nd := c.host(bad)

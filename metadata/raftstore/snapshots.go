@@ -2,6 +2,7 @@ package raftstore
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -24,15 +26,19 @@ import (
 // A snapshot is one file, <index>-<term>-<milliseconds>.snap, little endian:
 //
 //	 0        8        12    16
-//	+--------+--------+-----+-----------+--------+
-//	| magic  | length | crc | meta JSON | frames |
-//	+--------+--------+-----+-----------+--------+
+//	+--------+--------+-----+-----------+-----------+--------+
+//	| magic  | length | crc | meta JSON | reference | frames |
+//	+--------+--------+-----+-----------+-----------+--------+
+//
+// The snapshot of a Versioned state machine is a reference; with frames behind it, it is a copy. That of another one is frames.
 //
 // It is written as .tmp, read back, synced and renamed. Two are kept, and the log back to the older one: when the newer
-// turns out to be damaged, the older plus the log are the same state.
+// turns out to be damaged, the older plus the log are the same state. What a leader has sent is .pulled until the state machine has
+// taken over the version.
 const (
-	snapshotMagic   = "hopsSNP1"
+	snapshotMagic   = "hopsSNP2"
 	snapshotSuffix  = ".snap"
+	pulledSuffix    = ".pulled"
 	damagedSuffix   = ".damaged"
 	keptSnapshots   = 2
 	maxSnapshotMeta = 1 << 20
@@ -52,16 +58,35 @@ type stored struct {
 	meta snapshotMeta
 	// state is the state machine's index. It may be below meta.Index: entries of raft itself lie between.
 	state uint64
-	// offset is where the frames begin, size how long they are.
+	// ref is nil when the snapshot holds the state itself.
+	ref *Reference
+	// hollow: the state machine does not have the version, though what came after it.
+	hollow bool
+	// offset is where the frames begin, size how long they are: 0 for a reference alone.
 	offset, size int64
 	// verified: all frames have been read and found good since the process started.
 	verified bool
+}
+
+// whole: a state machine can be restored from the file alone.
+func (c stored) whole() bool { return c.size > 0 }
+
+// copied: it is a copy of a version.
+func (c stored) copied() bool { return c.ref != nil && c.whole() }
+
+// made is when the snapshot was.
+func (c stored) made() time.Time {
+	ms, _ := strconv.ParseInt(c.id[strings.LastIndexByte(c.id, '-')+1:], 10, 64)
+	return time.UnixMilli(ms)
 }
 
 // snapshots is the raft.SnapshotStore of a group.
 type snapshots struct {
 	dir string
 	log *slog.Logger
+	// versioned: they are references. wantsCopy reports whether a copy stays although two newer snapshots came.
+	versioned bool
+	wantsCopy func(newest, s stored) bool
 	// changed is called after a snapshot was added, with what is there, newest first; lost after one was set aside.
 	changed func([]stored)
 	lost    func()
@@ -70,11 +95,14 @@ type snapshots struct {
 
 	mu   sync.Mutex
 	list []stored // newest first
+	// pulled is one that a leader has sent; nil: there is none that the state machine has not taken over.
+	pulled *stored
 }
 
-// openSnapshots removes what a crash left behind and lists the rest. A file whose head cannot be read is set aside.
-func openSnapshots(dir string, log *slog.Logger) (*snapshots, error) {
-	s := &snapshots{dir: dir, log: log}
+// openSnapshots removes what a crash left behind and lists the rest. A file whose head cannot be read is set aside. What a leader has
+// sent counts if the state machine is at the index of state, which it came to by taking it over.
+func openSnapshots(dir string, state uint64, log *slog.Logger) (*snapshots, error) {
+	s := &snapshots{dir: dir, log: log, wantsCopy: func(_, _ stored) bool { return true }}
 	names, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
@@ -86,6 +114,17 @@ func openSnapshots(dir string, log *slog.Logger) (*snapshots, error) {
 				return nil, err
 			}
 		}
+		if strings.HasSuffix(n.Name(), pulledSuffix) {
+			if err := settlePulled(path, state); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if names, err = os.ReadDir(dir); err != nil {
+		return nil, err
+	}
+	for _, n := range names {
+		path := filepath.Join(dir, n.Name())
 		if !strings.HasSuffix(n.Name(), snapshotSuffix) {
 			continue
 		}
@@ -103,6 +142,19 @@ func openSnapshots(dir string, log *slog.Logger) (*snapshots, error) {
 	}
 	s.sortLocked()
 	return s, nil
+}
+
+// settlePulled decides what became of a snapshot that the state machine was to take over when the process ended.
+func settlePulled(path string, state uint64) error {
+	found, err := readSnapshotHead(path)
+	if err == nil && found.state == state {
+		if err := os.Rename(path, strings.TrimSuffix(path, pulledSuffix)+snapshotSuffix); err != nil {
+			return err
+		}
+	} else if err := os.Remove(path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
 }
 
 func (s *snapshots) sortLocked() {
@@ -127,12 +179,15 @@ func readSnapshotHead(path string) (stored, error) {
 	if err != nil {
 		return stored{}, err
 	}
-	found := stored{id: strings.TrimSuffix(filepath.Base(path), snapshotSuffix)}
+	found := stored{id: strings.TrimSuffix(strings.TrimSuffix(filepath.Base(path), snapshotSuffix), pulledSuffix)}
 	var head [16]byte
 	if _, err := io.ReadFull(f, head[:]); err != nil {
 		return stored{}, cutShort(err)
 	}
 	size := binary.LittleEndian.Uint32(head[8:])
+	if bytes.HasPrefix(head[:], []byte("hopsSNP")) && string(head[:8]) != snapshotMagic {
+		return stored{}, metadata.Errorf(metadata.ErrUnsupported, "a snapshot of format %q, this program reads and writes %s: start the version that wrote it", head[:8], snapshotMagic)
+	}
 	if string(head[:8]) != snapshotMagic || size > maxSnapshotMeta {
 		return stored{}, metadata.Errorf(metadata.ErrCorrupt, "not a snapshot")
 	}
@@ -147,10 +202,28 @@ func readSnapshotHead(path string) (stored, error) {
 		return stored{}, metadata.Errorf(metadata.ErrCorrupt, "the description cannot be read: %v", err)
 	}
 	found.offset = 16 + int64(size)
-	found.size = info.Size() - found.offset
-	frames, err := newFrameReader(f)
+	ref := make([]byte, referenceSize)
+	n, err := io.ReadFull(f, ref)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+		return stored{}, err
+	}
+	if bytes.HasPrefix(ref[:n], []byte(referenceMagic)) {
+		r, err := decodeReference(ref[:n])
+		if err != nil {
+			return stored{}, err
+		}
+		found.ref, found.state = &r, r.Index
+		found.offset += referenceSize
+	}
+	if found.size = info.Size() - found.offset; found.size == 0 && found.ref != nil {
+		return found, nil
+	}
+	frames, err := newFrameReader(io.NewSectionReader(f, found.offset, found.size))
 	if err != nil {
 		return stored{}, err
+	}
+	if found.ref != nil && frames.state != found.state {
+		return stored{}, metadata.Errorf(metadata.ErrCorrupt, "a copy of the state at %d under a reference to %d", frames.state, found.state)
 	}
 	found.state = frames.state
 	return found, nil
@@ -182,7 +255,7 @@ func (s *snapshots) verify(id string) error {
 	}
 	found := s.list[i]
 	s.mu.Unlock()
-	if found.verified {
+	if found.verified || !found.whole() {
 		return nil
 	}
 	err := func() error {
@@ -225,14 +298,41 @@ func (s *snapshots) List() ([]*raft.SnapshotMeta, error) {
 }
 
 func (c stored) raftMeta() *raft.SnapshotMeta {
+	size := c.size
+	if c.ref != nil {
+		size = referenceSize
+	}
 	return &raft.SnapshotMeta{
 		Version: 1, ID: c.id, Index: c.meta.Index, Term: c.meta.Term,
-		Configuration: c.meta.Configuration, ConfigurationIndex: c.meta.ConfigIndex, Size: c.size,
+		Configuration: c.meta.Configuration, ConfigurationIndex: c.meta.ConfigIndex, Size: size,
 	}
 }
 
-// Open implements raft.SnapshotStore: the frames, all of which have been verified.
+// Open implements raft.SnapshotStore: the reference, or else the frames.
 func (s *snapshots) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
+	all := s.all()
+	s.mu.Lock()
+	if s.pulled != nil {
+		all = append(all, *s.pulled)
+	}
+	s.mu.Unlock()
+	for _, c := range all {
+		if c.id != id || c.ref == nil {
+			continue
+		}
+		if c.hollow {
+			if s.lost != nil {
+				s.lost()
+			}
+			return nil, nil, fmt.Errorf("snapshot %s: the version that it refers to is gone; another one is taken", id)
+		}
+		return c.raftMeta(), io.NopCloser(bytes.NewReader(c.ref.encode())), nil
+	}
+	return s.openFrames(id)
+}
+
+// openFrames opens the frames of a snapshot, all of which have been verified.
+func (s *snapshots) openFrames(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	if err := s.verify(id); err != nil {
 		return nil, nil, err
 	}
@@ -256,7 +356,8 @@ type sectionCloser struct {
 
 func (s *sectionCloser) Close() error { return s.f.Close() }
 
-// Create implements raft.SnapshotStore. What is written to the sink are frames, from a frameWriter here or on the leader.
+// Create implements raft.SnapshotStore. What is written to the sink are frames, from a frameWriter here or on the leader, or a reference
+// and then perhaps frames.
 func (s *snapshots) Create(_ raft.SnapshotVersion, index, term uint64, c raft.Configuration, configIndex uint64, _ raft.Transport) (raft.SnapshotSink, error) {
 	meta := snapshotMeta{Index: index, Term: term, Configuration: c, ConfigIndex: configIndex}
 	text, err := json.Marshal(meta)
@@ -264,6 +365,10 @@ func (s *snapshots) Create(_ raft.SnapshotVersion, index, term uint64, c raft.Co
 		return nil, err
 	}
 	id := fmt.Sprintf("%020d-%d-%d", index, term, time.Now().UnixMilli())
+	for s.has(id) { // two within a millisecond
+		time.Sleep(time.Millisecond)
+		id = fmt.Sprintf("%020d-%d-%d", index, term, time.Now().UnixMilli())
+	}
 	f, err := os.OpenFile(s.path(id)+".tmp", os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, err
@@ -281,12 +386,20 @@ func (s *snapshots) Create(_ raft.SnapshotVersion, index, term uint64, c raft.Co
 	return sink, nil
 }
 
+func (s *snapshots) has(id string) bool {
+	return slices.ContainsFunc(s.all(), func(c stored) bool { return c.id == id })
+}
+
 // snapshotSink is a snapshot being written.
 type snapshotSink struct {
 	store *snapshots
 	f     *os.File
 	w     *bufio.Writer
 	stored
+	// own: the version that it refers to is this member's.
+	own bool
+	// sent is what has come of the reference that a leader sends.
+	sent []byte
 	// unasked is what was written since room was asked.
 	unasked int64
 	done    bool
@@ -299,6 +412,12 @@ func (k *snapshotSink) ID() string { return k.id }
 
 // Write implements raft.SnapshotSink. It fails with metadata.ErrNoSpace before the disk is full.
 func (k *snapshotSink) Write(p []byte) (int, error) {
+	if k.store.versioned && !k.own {
+		if k.sent = append(k.sent, p...); len(k.sent) > referenceSize {
+			return 0, metadata.Errorf(metadata.ErrCorrupt, "snapshot at %d: there is more than a reference", k.meta.Index)
+		}
+		return len(p), nil
+	}
 	if k.unasked += int64(len(p)); k.unasked >= askEvery && k.store.room != nil {
 		k.unasked = 0
 		if err := k.store.room(0); err != nil {
@@ -308,6 +427,19 @@ func (k *snapshotSink) Write(p []byte) (int, error) {
 	n, err := k.w.Write(p)
 	k.size += int64(n)
 	return n, err
+}
+
+// refer begins a snapshot of this member's own with a reference.
+func (k *snapshotSink) refer(ref Reference) error {
+	k.own = true
+	return k.reference(ref)
+}
+
+func (k *snapshotSink) reference(ref Reference) error {
+	k.ref, k.state = &ref, ref.Index
+	k.offset += referenceSize
+	_, err := k.w.Write(ref.encode())
+	return err
 }
 
 // Cancel implements raft.SnapshotSink.
@@ -324,11 +456,21 @@ func (k *snapshotSink) Close() error {
 	if k.done {
 		return nil
 	}
-	err := k.w.Flush()
+	sent := k.store.versioned && !k.own
+	err := error(nil)
+	if sent {
+		var ref Reference
+		if ref, err = decodeReference(k.sent); err == nil {
+			err = k.reference(ref)
+		}
+	}
+	if err == nil {
+		err = k.w.Flush()
+	}
 	if err == nil {
 		err = k.f.Sync()
 	}
-	if err == nil {
+	if err == nil && (k.ref == nil || k.size > 0) {
 		var frames *frameReader
 		if frames, err = newFrameReader(io.NewSectionReader(k.f, k.offset, k.size)); err == nil {
 			k.state = frames.state
@@ -342,33 +484,128 @@ func (k *snapshotSink) Close() error {
 	if err := k.f.Close(); err != nil {
 		return err
 	}
-	if err := os.Rename(k.f.Name(), k.store.path(k.id)); err != nil {
+	path := k.store.path(k.id)
+	if sent {
+		path = k.store.pulledPath(k.id)
+	}
+	if err := os.Rename(k.f.Name(), path); err != nil {
 		return err
 	}
 	if err := syncDir(k.store.dir); err != nil {
 		return err
 	}
-	return k.store.add(k.stored)
+	if sent {
+		k.store.mu.Lock()
+		k.store.pulled = &k.stored
+		k.store.mu.Unlock()
+		return nil
+	}
+	k.store.add(k.stored)
+	return nil
 }
 
-func (s *snapshots) add(c stored) error {
+func (s *snapshots) pulledPath(id string) string { return filepath.Join(s.dir, id+pulledSuffix) }
+
+// promote makes what a leader has sent a snapshot like others, in place of all others: the state machine has taken over its version.
+func (s *snapshots) promote(hollow bool) error {
 	s.mu.Lock()
-	s.list = append(s.list, c)
-	s.sortLocked()
-	var drop []stored
-	if len(s.list) > keptSnapshots {
-		drop = slices.Clone(s.list[keptSnapshots:])
-		s.list = s.list[:keptSnapshots]
-	}
-	now := slices.Clone(s.list)
+	p := s.pulled
+	s.pulled = nil
 	s.mu.Unlock()
+	if p == nil {
+		return errors.New("no snapshot was sent")
+	}
+	if err := os.Rename(s.pulledPath(p.id), s.path(p.id)); err != nil {
+		return err
+	}
+	if err := syncDir(s.dir); err != nil {
+		return err
+	}
+	p.hollow = hollow
+	s.mu.Lock()
+	drop := s.list
+	s.list = []stored{*p}
+	s.mu.Unlock()
+	s.remove(drop)
+	s.tell()
+	return nil
+}
+
+// refuse removes what a leader has sent.
+func (s *snapshots) refuse() {
+	s.mu.Lock()
+	p := s.pulled
+	s.pulled = nil
+	s.mu.Unlock()
+	if p != nil {
+		if err := os.Remove(s.pulledPath(p.id)); err != nil {
+			s.log.Warn("cannot remove a snapshot that was not taken over", "snapshot", p.id, "err", err)
+		}
+	}
+}
+
+func (s *snapshots) remove(drop []stored) {
 	for _, d := range drop {
 		if err := os.Remove(s.path(d.id)); err != nil {
 			s.log.Warn("cannot remove old snapshot", "snapshot", s.path(d.id), "err", err)
 		}
 	}
+}
+
+// tell says what there is.
+func (s *snapshots) tell() {
 	if s.changed != nil {
-		s.changed(now)
+		s.changed(s.all())
 	}
-	return nil
+}
+
+// drop takes a snapshot that leads nowhere off the list.
+func (s *snapshots) drop(id string, cause error) error {
+	s.mu.Lock()
+	s.list = slices.DeleteFunc(s.list, func(c stored) bool { return c.id == id })
+	s.mu.Unlock()
+	return s.setAside(id+snapshotSuffix, cause)
+}
+
+// emptied notes that the version which a snapshot refers to is gone.
+func (s *snapshots) emptied(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.list {
+		if s.list[i].id == id {
+			s.list[i].hollow = true
+		}
+	}
+}
+
+// add lists a snapshot. A copy takes the place of the reference that it is a copy of. Two snapshots stay, and the newest copy where it is
+// wanted.
+func (s *snapshots) add(c stored) {
+	s.mu.Lock()
+	var drop []stored
+	if c.copied() {
+		s.list = slices.DeleteFunc(s.list, func(old stored) bool {
+			replaced := old.ref != nil && !old.whole() && old.meta.Index == c.meta.Index && old.ref.same(*c.ref)
+			if replaced {
+				drop = append(drop, old)
+			}
+			return replaced
+		})
+	}
+	s.list = append(s.list, c)
+	s.sortLocked()
+	var stay []stored
+	copied := false
+	for i, c := range s.list {
+		if i < keptSnapshots || c.copied() && !copied && s.wantsCopy(s.list[0], c) {
+			stay = append(stay, c)
+			copied = copied || c.copied()
+		} else {
+			drop = append(drop, c)
+		}
+	}
+	s.list = stay
+	s.mu.Unlock()
+	s.remove(drop)
+	s.tell()
 }

@@ -171,9 +171,9 @@ const spaceLook = 250 * time.Millisecond
 func (g *Group) watchSpace() {
 	var said time.Time
 	g.every(spaceLook, func() (goOn bool) {
-		d := demand{}
-		if list := g.snapshots.all(); len(list) > 0 {
-			d.snapshot = list[0].size + list[0].size/4
+		d := demand{snapshot: g.snapshotTakes()}
+		if s, due := g.copyDue(); due {
+			d.snapshot += s.ref.Bytes + s.ref.Bytes/4
 		}
 		if g.cfg.Headroom != nil {
 			d.store = g.cfg.Headroom()
@@ -196,6 +196,19 @@ func (g *Group) watchSpace() {
 		}
 		return true
 	})
+}
+
+// snapshotTakes is about how many bytes the next snapshot writes: as much as the last one, or, of a state machine that keeps versions, what
+// so much log changes.
+func (g *Group) snapshotTakes() int64 {
+	list := g.snapshots.all()
+	switch {
+	case len(list) == 0:
+		return 0
+	case list[0].ref != nil:
+		return min(g.cfg.SnapshotBytes, list[0].ref.Bytes)
+	}
+	return list[0].size + list[0].size/4
 }
 
 // yield hands leadership to a voter. raft ends a handover after an election timeout.

@@ -19,6 +19,12 @@ type StateMachine interface {
 	Restore(r io.Reader) error
 }
 
+// Crowded is a StateMachine whose memory is over its budget at times because of what has changed since the last snapshot: one
+// is taken then, whatever the log's size.
+type Crowded interface {
+	Crowded() bool
+}
+
 // Snapshot is a state machine's state at one index.
 type Snapshot interface {
 	// Index is the state machine's AppliedIndex at the time of Freeze.
@@ -29,3 +35,66 @@ type Snapshot interface {
 	// Release is called once, whether WriteTo was or not.
 	Release()
 }
+
+// Versioned is a StateMachine whose checkpoint store keeps versions. A snapshot of it is a reference to one: nothing of the size of
+// the state is written when one is taken, and a member that needs it pulls its content from another.
+type Versioned interface {
+	StateMachine
+	// Freeze returns a Checkpoint.
+	Freeze() (Snapshot, error)
+	// Retain names the versions that have to stay readable, also after a restart. Others may go, but for the newest and those that are open.
+	// Before the first call all stay.
+	Retain(indexes []uint64)
+	// Version opens a version for reading. Error: fs.ErrNotExist when the store has it no more.
+	Version(ref Reference) (Version, error)
+	// Receive begins to take a version from elsewhere, beside Apply. One that was being received is given up.
+	Receive(ref Reference) (Intake, error)
+}
+
+// Checkpoint is the Snapshot of a Versioned state machine. Its WriteTo writes a copy of the whole state.
+type Checkpoint interface {
+	Snapshot
+	// Write makes a version of what was frozen, concurrently with Apply: durable, and readable until Retain no longer names it and a
+	// newer one has come. Its cost is that of what has changed since the last one.
+	Write() (Reference, error)
+}
+
+// Reference names a version of a state machine. It is the same on every member that has it.
+type Reference struct {
+	// Index is the state machine's, Hash that of its state.
+	Index, Hash uint64
+	// Bytes is about how much its records take.
+	Bytes int64
+}
+
+// Version is a state of a state machine that does not change. It is used by one goroutine.
+type Version interface {
+	// Read returns a piece of at most MaxPiece bytes, which is good until the next call, and the position behind it; nil: it was the
+	// last. The first piece is at position nil.
+	Read(position []byte) (piece, next []byte, err error)
+	// WriteTo writes a copy of it, for StateMachine.Restore.
+	WriteTo(w io.Writer) (int64, error)
+	// Close lets the version go.
+	Close()
+}
+
+// Intake takes the pieces of a version, and changes nothing before Commit.
+type Intake interface {
+	// Position is where the next piece begins.
+	Position() []byte
+	// Put takes the next piece. An error of kind metadata.ErrCorrupt means that it is not one of the version; the intake is to be
+	// cancelled after any error.
+	Put(piece []byte) error
+	// Complete: the last piece has come, and all of it is what the reference promised.
+	Complete() bool
+	// Commit replaces the state by it. It is called by the goroutine of Apply, or before there is one. The state is as before after an error.
+	Commit() error
+	// Cancel gives it up, unless it was committed.
+	Cancel()
+}
+
+// MaxPiece and MaxPosition are the most bytes that a piece of a version, and a position in one, have.
+const (
+	MaxPiece    = 4 << 20
+	MaxPosition = 32 << 10
+)

@@ -17,14 +17,15 @@ import (
 
 // A connection belongs to one group. Behind the proof of the cluster's secret its first bytes are
 //
-//	dialer:   "HOPSRAFT", "HOPSASKS" or "HOPSKNOW" | version 1 | length, name of the group | length, cluster id
+//	dialer:   "HOPSRAFT", "HOPSASKS", "HOPSKNOW" or "HOPSPULL" | version 1 | length, name of the group | length, cluster id
 //	acceptor: 0, or 1 | length, reason
 //
-// and then hashicorp/raft's protocol, questions (ask.go), or the answer of found.go. Lengths are one byte.
+// and then hashicorp/raft's protocol, questions (ask.go), the answer of found.go, or a version (pull.go). Lengths are one byte.
 const (
 	streamMagic   = "HOPSRAFT"
 	questionMagic = "HOPSASKS"
 	knowMagic     = "HOPSKNOW"
+	pullMagic     = "HOPSPULL"
 	streamVersion = 1
 	// headerTimeout is for a peer that connects and says nothing.
 	headerTimeout = 5 * time.Second
@@ -36,6 +37,7 @@ func Routes() []security.Route {
 		{Port: "Raft", Name: streamMagic, Right: security.ServersOnly},
 		{Port: "Raft", Name: questionMagic, Right: security.ServersOnly},
 		{Port: "Raft", Name: knowMagic, Right: security.ServersOnly},
+		{Port: "Raft", Name: pullMagic, Right: security.ServersOnly},
 	}
 }
 
@@ -53,7 +55,7 @@ func readHeader(r io.Reader) (kind, group, cluster string, err error) {
 	if _, err := io.ReadFull(r, magic[:]); err != nil {
 		return "", "", "", err
 	}
-	if kind = string(magic[:len(streamMagic)]); kind != streamMagic && kind != questionMagic && kind != knowMagic {
+	if kind = string(magic[:len(streamMagic)]); kind != streamMagic && kind != questionMagic && kind != knowMagic && kind != pullMagic {
 		return "", "", "", errors.New("this is not a Raft connection of hops")
 	}
 	if v := magic[len(streamMagic)]; v != streamVersion {
@@ -146,6 +148,14 @@ func (h *Host) route(conn net.Conn) error {
 			return errClosed
 		}
 		go g.answer(tracked)
+		return nil
+	}
+	if kind == pullMagic {
+		tracked := g.streams.track(conn)
+		if tracked == nil {
+			return errClosed
+		}
+		go g.serveVersion(tracked)
 		return nil
 	}
 	return g.streams.deliver(conn)

@@ -36,6 +36,8 @@ type wire struct {
 	// new term.
 	aside sync.RWMutex
 
+	lease lease
+
 	mu    sync.Mutex
 	peers map[raft.ServerID]peer
 	// from is the last leader heard, when, and up to where it had committed. handover is who made this member stand for
@@ -55,6 +57,8 @@ type peer struct {
 	// match is the last entry that both logs have.
 	match   uint64
 	contact time.Time
+	// sent is when the newest request of raft's that the peer has accepted in term was sent, by the clock of leases.
+	sent time.Duration
 }
 
 var errCut = errors.New("the member is cut off")
@@ -66,6 +70,10 @@ func newWire(g *Group, t *raft.NetworkTransport) *wire {
 		acked: make(chan struct{}, 1), peers: make(map[raft.ServerID]peer),
 	}
 	w.from.at = time.Now()
+	if w.lease.now = g.cfg.clock; w.lease.now == nil {
+		w.lease.now = bootTime
+	}
+	w.lease.promised.Store(int64(w.lease.now()))
 	return w
 }
 
@@ -73,6 +81,7 @@ func newWire(g *Group, t *raft.NetworkTransport) *wire {
 func (w *wire) listen(rpc raft.RPC) {
 	switch request := rpc.Command.(type) {
 	case *raft.AppendEntriesRequest:
+		w.promise(request)
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.from.leader, w.from.at = string(request.ID), time.Now()
@@ -85,6 +94,7 @@ func (w *wire) listen(rpc raft.RPC) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.from.handover = string(request.ID)
+		w.lease.name(request)
 	}
 }
 
@@ -134,7 +144,7 @@ func (w *wire) pump() {
 				continue
 			}
 			w.listen(rpc)
-			if w.refusesSnapshot(rpc) {
+			if w.hasSnapshot(rpc) || w.takesReference(rpc) || w.refusesSnapshot(rpc) || w.withholds(rpc) {
 				continue
 			}
 		case rpc = <-w.inject:
@@ -144,9 +154,28 @@ func (w *wire) pump() {
 		if w.group.joining.Load() {
 			w.passJoining(rpc)
 		} else {
-			w.pass(rpc)
+			w.passVote(rpc)
 		}
 	}
+}
+
+// hasSnapshot answers a leader's snapshot that ends in this member's log. It comes late, or from a leader who did not hear this member's
+// answers; raft would delete the log, of which the leader may have committed all, and forget configurations in it.
+func (w *wire) hasSnapshot(rpc raft.RPC) bool {
+	install, ok := rpc.Command.(*raft.InstallSnapshotRequest)
+	if !ok || install.Term != w.group.raft.CurrentTerm() {
+		return false
+	}
+	var last raft.Log
+	if err := w.group.journal.GetLog(install.LastLogIndex, &last); err != nil || last.Term != install.LastLogTerm {
+		return false
+	}
+	w.group.log.Info("the leader's snapshot ends in the log of this member", "index", install.LastLogIndex)
+	go func() { // the sender expects all of it to be read
+		_, _ = io.Copy(io.Discard, rpc.Reader)
+		rpc.Respond(&raft.InstallSnapshotResponse{RPCHeader: w.header(), Term: install.Term, Success: true}, nil)
+	}()
+	return true
 }
 
 // refusesSnapshot answers a leader's snapshot for which there is no space: that of its file, and of the store that the
@@ -227,6 +256,7 @@ func (w *wire) electNow() {
 	answer := make(chan raft.RPCResponse, 1)
 	rpc := raft.RPC{Command: &raft.TimeoutNowRequest{RPCHeader: w.header()}, RespChan: answer}
 	w.listen(rpc)
+	w.lease.standing.Store(anyTerm)
 	select {
 	case w.inject <- rpc:
 	case <-w.done:
@@ -331,7 +361,7 @@ func (w *wire) append(id raft.ServerID, target raft.ServerAddress, req *raft.App
 	if w.cut.Load() || w.silent.Load() {
 		return errCut
 	}
-	round := w.round.Load()
+	round, sent := w.round.Load(), w.lease.now()
 	if err := w.NetworkTransport.AppendEntries(id, target, req, resp); err != nil {
 		return err
 	}
@@ -342,13 +372,14 @@ func (w *wire) append(id raft.ServerID, target raft.ServerAddress, req *raft.App
 	if n := len(req.Entries); n > 0 {
 		match = req.Entries[n-1].Index
 	}
-	w.accepted(id, req.Term, round, match)
+	w.accepted(id, req.Term, round, match, sent)
 	return nil
 }
 
 // accepted notes that a member has accepted what was sent to it in a term and a round: an entry, a heartbeat or a
-// question. match is the last entry that both logs have, 0 when the request said nothing about that.
-func (w *wire) accepted(id raft.ServerID, term, round, match uint64) {
+// question. match is the last entry that both logs have, 0 when the request said nothing about that; sent is when a request of raft's was sent, 0
+// for a question, which puts off no election.
+func (w *wire) accepted(id raft.ServerID, term, round, match uint64, sent time.Duration) {
 	w.mu.Lock()
 	p := w.peers[id]
 	if p.term < term {
@@ -361,7 +392,14 @@ func (w *wire) accepted(id raft.ServerID, term, round, match uint64) {
 		}
 	}
 	p.contact = time.Now()
+	longer := p.term == term && sent > p.sent
+	if longer {
+		p.sent = sent
+	}
 	w.peers[id] = p
+	if longer {
+		w.extend(term)
+	}
 	w.mu.Unlock()
 	w.tell()
 }
@@ -408,20 +446,12 @@ func (w *wire) confirmed(self raft.ServerID, c raft.Configuration, term, round u
 	return yes > voters/2
 }
 
-// RequestVote implements raft.Transport.
-func (w *wire) RequestVote(id raft.ServerID, target raft.ServerAddress, req *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
-	if w.cut.Load() {
-		return errCut
-	}
-	return w.NetworkTransport.RequestVote(id, target, req, resp)
-}
-
 // RequestPreVote implements raft.WithPreVote.
 func (w *wire) RequestPreVote(id raft.ServerID, target raft.ServerAddress, req *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
 	if w.cut.Load() {
 		return errCut
 	}
-	if w.group.holdsBack() {
+	if w.group.holdsBack() || req.LastLogIndex > 1 && w.bound() {
 		*resp = raft.RequestPreVoteResponse{RPCHeader: w.header(), Term: req.Term}
 		return nil
 	}
@@ -436,15 +466,10 @@ func (w *wire) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, req 
 	if !w.hears(id, req.Term, time.Now().Add(-2*w.group.cfg.Timers.Heartbeat)) {
 		return errCut
 	}
-	return w.NetworkTransport.InstallSnapshot(id, target, req, resp, data)
-}
-
-// TimeoutNow implements raft.Transport.
-func (w *wire) TimeoutNow(id raft.ServerID, target raft.ServerAddress, req *raft.TimeoutNowRequest, resp *raft.TimeoutNowResponse) error {
-	if w.cut.Load() {
-		return errCut
+	if w.group.versioned() != nil {
+		return w.lend(id, target, req, resp, data)
 	}
-	return w.NetworkTransport.TimeoutNow(id, target, req, resp)
+	return w.NetworkTransport.InstallSnapshot(id, target, req, resp, data)
 }
 
 // Close implements raft.WithClose.
@@ -496,7 +521,11 @@ func (b ballots) SetUint64(key []byte, v uint64) error {
 			defer b.group.wire.aside.Unlock()
 		}
 	}
-	return b.StableStore.SetUint64(key, v)
+	err := b.StableStore.SetUint64(key, v)
+	if err != nil {
+		b.group.halt()
+	}
+	return err
 }
 
 // Set implements raft.StableStore.

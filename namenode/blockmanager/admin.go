@@ -118,12 +118,7 @@ func (m *Manager) lookAtNode(now time.Time, n *node, budget int) int {
 		if l.whole = len(l.waits) == 0; l.whole {
 			l.todo = []metadata.BlockID{}
 			for _, v := range n.order {
-				for id := range v.blocks {
-					l.todo = append(l.todo, id)
-				}
-			}
-			if len(l.todo) <= sorted { // in a replayable order
-				slices.Sort(l.todo)
+				l.todo = append(l.todo, v.blocks.list()...)
 			}
 		} else {
 			l.todo = l.waits
@@ -134,7 +129,7 @@ func (m *Manager) lookAtNode(now time.Time, n *node, budget int) int {
 	l.todo = l.todo[len(step):]
 	m.work.Blocks += len(step)
 	for _, id := range step {
-		b := m.blocks[id]
+		b := m.blocks.peek(id)
 		if b == nil {
 			continue
 		}

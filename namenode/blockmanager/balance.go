@@ -193,12 +193,7 @@ func (m *Manager) balanceOne(now time.Time, from *level, all []level, average fl
 	if len(b.todo[from.n]) == 0 {
 		var list []metadata.BlockID
 		for _, v := range from.n.order {
-			for id := range v.blocks {
-				list = append(list, id)
-			}
-		}
-		if len(list) <= sorted {
-			slices.Sort(list)
+			list = append(list, v.blocks.list()...)
 		}
 		b.todo[from.n] = list
 	}
@@ -206,7 +201,7 @@ func (m *Manager) balanceOne(now time.Time, from *level, all []level, average fl
 		id := b.todo[from.n][0]
 		b.todo[from.n] = b.todo[from.n][1:]
 		looked++
-		blk := m.blocks[id]
+		blk := m.blocks.peek(id)
 		if blk == nil || !m.movable(id, blk, from.n) {
 			continue
 		}
@@ -217,7 +212,7 @@ func (m *Manager) balanceOne(now time.Time, from *level, all []level, average fl
 				continue
 			}
 			if at := m.landing(blk, from.n, t.n); at >= 0 {
-				m.move(now, id, blk, from.n, at)
+				m.move(now, id, m.blocks.get(id), from.n, at)
 				share := float64(blk.length) * 100
 				from.used -= share / float64(from.capacity)
 				t.used += share / float64(t.capacity)

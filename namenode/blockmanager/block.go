@@ -29,7 +29,7 @@ type odd struct {
 	length     int64
 }
 
-// block is kept small, there may be millions: what only some have is in more.
+// block is what is known of a block while somebody works on it, see blocks; what only some have is in more.
 type block struct {
 	generation metadata.Generation
 	length     int64
@@ -81,7 +81,7 @@ func (b *block) matches(o odd) bool {
 
 // Put tells that a block exists or changed. It may be repeated.
 func (m *Manager) Put(now time.Time, nb Block) {
-	b := m.blocks[nb.ID]
+	b := m.blocks.borrow(nb.ID)
 	want := uint16(min(max(nb.Replication, 0), metadata.MaxReplication))
 	if !nb.Open && (b == nil || b.open) {
 		m.counts.complete++
@@ -91,7 +91,7 @@ func (m *Manager) Put(now time.Time, nb Block) {
 	switch {
 	case b == nil:
 		b = &block{generation: nb.Generation, length: nb.Length, want: want, open: nb.Open, priority: -1}
-		m.blocks[nb.ID] = b
+		m.blocks.put(nb.ID, b)
 		if orphans, ok := m.orphans[nb.ID]; ok {
 			delete(m.orphans, nb.ID)
 			b.extra().odd = orphans
@@ -129,6 +129,7 @@ func (m *Manager) Put(now time.Time, nb Block) {
 	}
 	m.judge(nb.ID, b)
 	m.update(nb.ID, b)
+	m.blocks.rest(nb.ID, b)
 }
 
 // judge moves replicas of a complete block that match from odd to good.
@@ -151,7 +152,7 @@ func (m *Manager) judge(id metadata.BlockID, b *block) {
 
 // Remove tells that a block is gone from the namespace; its replicas become orphans.
 func (m *Manager) Remove(id metadata.BlockID) {
-	b := m.blocks[id]
+	b := m.blocks.get(id)
 	if b == nil {
 		return
 	}
@@ -162,7 +163,7 @@ func (m *Manager) Remove(id metadata.BlockID) {
 	m.dropCopies(b)
 	m.settle(b)
 	m.toOrphans(id, b)
-	delete(m.blocks, id)
+	m.blocks.drop(id)
 	if m.leading && len(m.orphans[id]) > 0 {
 		m.stray.push(id)
 	}
@@ -188,7 +189,7 @@ func (m *Manager) apply(p place, r namenode.Replica) {
 	if d := v.node.doomed[id]; d != nil && d.block.Generation < o.generation { // the node keeps what is newer than the order says
 		m.pardon(v.node, id)
 	}
-	b := m.blocks[id]
+	b := m.blocks.borrow(id)
 	if b == nil {
 		list := m.orphans[id]
 		if i := m.indexOnNode(list, v.node); i >= 0 {
@@ -243,6 +244,7 @@ func (m *Manager) apply(p place, r namenode.Replica) {
 		m.occupied(b, v.node, o)
 	}
 	m.update(id, b)
+	m.blocks.rest(id, b)
 	if o.state == namenode.Finalized {
 		m.wake(id)
 	}
@@ -268,7 +270,7 @@ func (m *Manager) remove(p place, id metadata.BlockID) {
 		}
 		return
 	}
-	b := m.blocks[id]
+	b := m.blocks.borrow(id)
 	if b == nil {
 		return
 	}
@@ -280,6 +282,7 @@ func (m *Manager) remove(p place, id metadata.BlockID) {
 		b.trim()
 	}
 	m.update(id, b)
+	m.blocks.rest(id, b)
 }
 
 func (m *Manager) indexOnNode(list []odd, n *node) int {

@@ -20,6 +20,9 @@
 // replica of a block that is open. When Put changes a block, its replicas are judged anew. A replica of an unknown
 // block is an orphan: on a follower perhaps of a block whose command has not arrived yet, on the leader of a file deleted.
 //
+// A complete block whose replicas are all good takes 32 bytes, and up to two for each replica in the set of its volume (quiet.go, idset.go): 41
+// bytes with three replicas, BenchmarkBlockMemory.
+//
 // # Deleting
 //
 // Deleting the wrong replica is the only mistake here that cannot be undone, so every deletion passes three gates:

@@ -141,7 +141,7 @@ const (
 // Suspect takes the word of a user (reportBadBlocks) that a node's replica is damaged: it becomes suspect, and the node has
 // to verify it. A generation of 0 means whichever is there.
 func (m *Manager) Suspect(now time.Time, id namenode.NodeID, blk metadata.Block, user string) Heard {
-	n, b := m.nodes[id], m.blocks[blk.ID]
+	n, b := m.nodes[id], m.blocks.get(blk.ID)
 	if n == nil || b == nil {
 		return Known
 	}
@@ -179,7 +179,7 @@ func (m *Manager) Suspect(now time.Time, id namenode.NodeID, blk metadata.Block,
 
 // damaged takes a datanode's own verdict that its replica is damaged.
 func (m *Manager) damaged(now time.Time, n *node, blk metadata.Block) {
-	b := m.blocks[blk.ID]
+	b := m.blocks.get(blk.ID)
 	if b == nil {
 		return
 	}
@@ -214,7 +214,7 @@ func (m *Manager) damaged(now time.Time, n *node, blk metadata.Block) {
 
 // verified takes a datanode's word that it has read its replica as a whole and found it intact.
 func (m *Manager) verified(now time.Time, n *node, blk metadata.Block) {
-	b := m.blocks[blk.ID]
+	b := m.blocks.get(blk.ID)
 	if b == nil {
 		return
 	}
@@ -304,7 +304,7 @@ func (m *Manager) ask(now time.Time, id metadata.BlockID, b *block) {
 func (m *Manager) lookAtDoubts(now time.Time) {
 	for range min(m.doubtful.len(), doubtsPerTick) {
 		id, _ := m.doubtful.pop()
-		b := m.blocks[id]
+		b := m.blocks.get(id)
 		if b == nil || b.inDoubt() == nil {
 			continue
 		}
@@ -325,7 +325,7 @@ func (m *Manager) verifications(now time.Time, n *node) []metadata.Block {
 		return nil
 	}
 	for _, id := range sortedKeys(n.verify) {
-		b := m.blocks[id]
+		b := m.blocks.get(id)
 		if b == nil || b.inDoubt() == nil {
 			delete(n.verify, id)
 			continue

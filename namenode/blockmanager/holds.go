@@ -17,7 +17,7 @@ func (m *Manager) BlocksOf(id namenode.NodeID) iter.Seq[metadata.BlockID] {
 			return
 		}
 		for _, v := range n.order {
-			for id := range v.blocks {
+			for id := range v.blocks.all() {
 				if !yield(id) {
 					return
 				}
@@ -30,7 +30,7 @@ func (m *Manager) BlocksOf(id namenode.NodeID) iter.Seq[metadata.BlockID] {
 func (m *Manager) OnlyOn(nodes []namenode.NodeID, blocks []metadata.BlockID) int {
 	only := 0
 	for _, id := range blocks {
-		b := m.blocks[id]
+		b := m.blocks.peek(id)
 		if b == nil {
 			continue
 		}

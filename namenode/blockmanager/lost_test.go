@@ -11,46 +11,6 @@ import (
 	"github.com/gohops/hops/namenode"
 )
 
-func TestLostSetIsASortedSet(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	var s lostSet
-	want := map[metadata.BlockID]struct{}{}
-	for step := range 20_000 {
-		id := metadata.BlockID(1<<30 + r.Int64N(30_000))
-		if r.IntN(50) == 0 {
-			id = -id // HDFS's ids of block groups
-		}
-		if r.IntN(2) == 0 {
-			s.add(id)
-			want[id] = struct{}{}
-		} else {
-			s.drop(id)
-			delete(want, id)
-		}
-		if step%500 != 0 {
-			continue
-		}
-		var got []metadata.BlockID
-		for after := metadata.BlockID(-1 << 62); ; {
-			page := s.after(after, nil, 700)
-			got = append(got, page...)
-			if len(page) < 700 {
-				break
-			}
-			after = page[len(page)-1]
-		}
-		if !slices.Equal(got, sortedKeys(want)) {
-			t.Fatalf("step %d: %d ids, want %d", step, len(got), len(want))
-		}
-	}
-	for id := range want {
-		s.drop(id)
-	}
-	if len(s.pages) != 0 || len(s.order) != 0 {
-		t.Fatalf("%d pages are left of an empty set", len(s.pages))
-	}
-}
-
 // Lost agrees with what Statistics counts as missing, whatever happens to the blocks.
 func TestLostAreTheMissing(t *testing.T) {
 	m := New(Config{})
@@ -91,11 +51,12 @@ func TestLostAreTheMissing(t *testing.T) {
 			m.Tick(now)
 		}
 		var want []metadata.BlockID
-		for _, id := range sortedKeys(m.blocks) {
-			if m.blocks[id].health >= missing {
+		for id, b := range m.blocks.all() {
+			if b.health >= missing {
 				want = append(want, id)
 			}
 		}
+		slices.Sort(want)
 		if got := m.Lost(0, 1000); !slices.Equal(got, want) || int64(len(got)) != m.Statistics().Missing {
 			t.Fatalf("step %d: lost %v, want %v; %d are counted", step, got, want, m.Statistics().Missing)
 		}

@@ -90,7 +90,7 @@ type Manager struct {
 	config Config
 	seed   uint64
 
-	blocks  map[metadata.BlockID]*block
+	blocks  blocks
 	orphans map[metadata.BlockID][]odd
 
 	nodes      map[namenode.NodeID]*node
@@ -106,7 +106,7 @@ type Manager struct {
 	membership uint64 // counts changes of which nodes live where
 
 	counts counts
-	lost   lostSet // complete blocks that are missing or corrupt
+	lost   idSet // complete blocks that are missing or corrupt
 	needs  [priorities]queue
 	tidy   queue // blocks with surplus or odd replicas
 	stray  queue // orphans, on the leader
@@ -127,6 +127,7 @@ type Manager struct {
 
 	leading bool
 	paused  bool
+	listing bool
 	term    uint64
 	led     time.Time
 	horizon metadata.BlockID
@@ -138,7 +139,7 @@ func New(c Config) *Manager {
 	return &Manager{
 		config:  c,
 		seed:    c.Seed,
-		blocks:  map[metadata.BlockID]*block{},
+		blocks:  newBlocks(),
 		orphans: map[metadata.BlockID][]odd{},
 		nodes:   map[namenode.NodeID]*node{},
 		watched: map[metadata.BlockID]int{},
@@ -165,6 +166,13 @@ func (m *Manager) Follow() {
 // Pause stops (or resumes) scheduling of copies and deletions, as safe mode does. Recoveries go on.
 func (m *Manager) Pause(on bool) { m.paused = on }
 
+// List tells that Put does not name all blocks yet, or that it has named them. Until then no replica is taken for an orphan, and no node for one
+// without blocks.
+func (m *Manager) List(on bool) { m.listing = on }
+
+// Has reports whether a block is known.
+func (m *Manager) Has(id metadata.BlockID) bool { return m.blocks.slot(id) != nil }
+
 // SetHorizon tells the highest block id ever handed out. Orphans above it are kept, all of them before the first call.
 func (m *Manager) SetHorizon(id metadata.BlockID) { m.horizon = max(m.horizon, id) }
 
@@ -183,20 +191,20 @@ func (m *Manager) forgetOrders() {
 	}
 	for _, t := range m.copies {
 		touched = append(touched, t.block.ID)
-		if b := m.blocks[t.block.ID]; b != nil && b.more != nil {
+		if b := m.blocks.get(t.block.ID); b != nil && b.more != nil {
 			b.more.copies = nil
 		}
 	}
 	m.copies = nil
 	for _, id := range m.recovering {
-		if b := m.blocks[id]; b != nil && b.more != nil {
+		if b := m.blocks.get(id); b != nil && b.more != nil {
 			b.more.endRecovery()
 		}
 	}
 	m.recovering = nil
 	m.stray = queue{}
 	for _, id := range touched {
-		if b := m.blocks[id]; b != nil {
+		if b := m.blocks.get(id); b != nil {
 			m.update(id, b)
 		}
 	}
@@ -205,11 +213,11 @@ func (m *Manager) forgetOrders() {
 // Reset forgets all blocks, but neither nodes nor what lies on them: replicas become orphans until Put names their
 // blocks again. For a namespace that was replaced as a whole by a snapshot.
 func (m *Manager) Reset() {
-	for id, b := range m.blocks {
+	for id, b := range m.blocks.all() {
 		m.toOrphans(id, b)
 	}
-	m.blocks = map[metadata.BlockID]*block{}
-	m.counts, m.lost = counts{}, lostSet{}
+	m.blocks = newBlocks()
+	m.counts, m.lost = counts{}, idSet{}
 	m.needs = [priorities]queue{}
 	m.tidy = queue{}
 	m.graces, m.copies, m.recovering = nil, nil, nil
@@ -242,18 +250,13 @@ func sortedKeys[V any](m map[metadata.BlockID]V) []metadata.BlockID {
 type queue struct {
 	ids  []metadata.BlockID
 	head int
-	in   map[metadata.BlockID]struct{}
+	in   idSet
 }
 
 func (q *queue) push(id metadata.BlockID) {
-	if _, ok := q.in[id]; ok {
-		return
+	if q.in.add(id) {
+		q.ids = append(q.ids, id)
 	}
-	if q.in == nil {
-		q.in = map[metadata.BlockID]struct{}{}
-	}
-	q.in[id] = struct{}{}
-	q.ids = append(q.ids, id)
 }
 
 func (q *queue) pop() (metadata.BlockID, bool) {
@@ -262,9 +265,12 @@ func (q *queue) pop() (metadata.BlockID, bool) {
 	}
 	id := q.ids[q.head]
 	q.head++
-	delete(q.in, id)
-	if q.head > 1024 && q.head > len(q.ids)/2 {
-		q.ids = append(q.ids[:0], q.ids[q.head:]...)
+	q.in.drop(id)
+	switch {
+	case q.head == len(q.ids): // at a start every block passes through
+		*q = queue{}
+	case q.head > 1024 && q.head > len(q.ids)/2:
+		q.ids = slices.Clone(q.ids[q.head:])
 		q.head = 0
 	}
 	return id, true
@@ -278,7 +284,7 @@ func (q *queue) unpop(id metadata.BlockID) {
 		q.head--
 		q.ids[q.head] = id
 	}
-	q.in[id] = struct{}{}
+	q.in.add(id)
 }
 
 func (q *queue) len() int { return len(q.ids) - q.head }

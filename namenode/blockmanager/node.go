@@ -60,11 +60,9 @@ type volume struct {
 	node   *node
 	place  place
 	failed bool
-	// blocks are the replicas believed to be there, with the number of the full report at whose time each was named last; sweep is the number
-	// of the report that is coming in, or came last, and named counts the replicas that have it.
-	blocks map[metadata.BlockID]uint32
-	sweep  uint32
-	named  int
+	// blocks are the replicas believed to be there; named are those of them that the full report has named which is coming in, or came last, or that
+	// were heard of since it began.
+	blocks, named idSet
 	// turned: the volume became unusable, or usable again, and its blocks have to be taken off it or counted again, some per
 	// Tick. todo are those left once that has begun.
 	turned bool
@@ -73,20 +71,14 @@ type volume struct {
 
 // hold notes that a replica is there.
 func (v *volume) hold(id metadata.BlockID) {
-	if at, there := v.blocks[id]; !there || at != v.sweep {
-		v.blocks[id] = v.sweep
-		v.named++
-	}
+	v.blocks.add(id)
+	v.named.add(id)
 }
 
 // leave notes that a replica is not there.
 func (v *volume) leave(id metadata.BlockID) {
-	if at, there := v.blocks[id]; there {
-		delete(v.blocks, id)
-		if at == v.sweep {
-			v.named--
-		}
-	}
+	v.blocks.drop(id)
+	v.named.drop(id)
 }
 
 func (v *volume) usable() bool { return v.node.alive && !v.failed }
@@ -240,7 +232,7 @@ func (m *Manager) setVolumes(n *node, volumes []namenode.Volume) {
 func (m *Manager) volume(n *node, id namenode.VolumeID) *volume {
 	v := n.volumes[id]
 	if v == nil {
-		v = &volume{id: id, kind: namenode.Disk, node: n, place: place(len(m.volumes)), blocks: map[metadata.BlockID]uint32{}}
+		v = &volume{id: id, kind: namenode.Disk, node: n, place: place(len(m.volumes))}
 		m.volumes = append(m.volumes, v)
 		n.volumes[id] = v
 		n.order = append(n.order, v)
@@ -304,18 +296,14 @@ func (m *Manager) Returned() (ids []namenode.NodeID) {
 // turn notes that a volume became unusable, or usable again.
 func (m *Manager) turn(v *volume) {
 	v.todo = nil
-	if len(v.blocks) > 0 && !v.turned {
+	if v.blocks.len() > 0 && !v.turned {
 		v.turned = true
 		m.turned = append(m.turned, v)
 	}
 }
 
-const (
-	// turnsPerTick bounds the blocks looked at per Tick after the death of a node.
-	turnsPerTick = 3000
-	// sorted is up to how many blocks of a volume are taken in a replayable order; sorting more takes too long.
-	sorted = 10_000
-)
+// turnsPerTick bounds the blocks looked at per Tick after the death of a node.
+const turnsPerTick = 3000
 
 // turnBlocks takes blocks off the volumes that became unusable, and counts those of volumes that became usable again.
 func (m *Manager) turnBlocks() {
@@ -323,24 +311,19 @@ func (m *Manager) turnBlocks() {
 	for len(m.turned) > 0 && budget > 0 {
 		v := m.turned[0]
 		if v.todo == nil {
-			v.todo = make([]metadata.BlockID, 0, len(v.blocks))
-			for id := range v.blocks {
-				v.todo = append(v.todo, id)
-			}
-			if len(v.todo) <= sorted {
-				slices.Sort(v.todo)
-			}
+			v.todo = v.blocks.list()
 		}
 		n := min(budget, len(v.todo))
 		for _, id := range v.todo[:n] {
-			if _, there := v.blocks[id]; !there {
+			if !v.blocks.has(id) {
 				continue
 			}
 			if !v.usable() && !v.kept() {
 				m.remember(v.place, id)
 				m.remove(v.place, id)
-			} else if b := m.blocks[id]; b != nil {
+			} else if b := m.blocks.borrow(id); b != nil {
 				m.update(id, b)
+				m.blocks.rest(id, b)
 			}
 		}
 		budget -= n
@@ -361,7 +344,7 @@ func (m *Manager) Nodes() []namenode.NodeReport {
 			LastBeat: n.lastBeat, LastReport: n.lastReport, Alive: n.alive, Stale: n.stale, Leaving: n.leaving.found,
 		}
 		for _, v := range n.order {
-			r.Blocks += len(v.blocks)
+			r.Blocks += v.blocks.len()
 		}
 		out = append(out, r)
 	}

@@ -87,11 +87,11 @@ func (m *Manager) Orders(now time.Time, id namenode.NodeID) Orders {
 		}
 	}
 	n.primaries = slices.DeleteFunc(n.primaries, func(id metadata.BlockID) bool {
-		b := m.blocks[id]
+		b := m.blocks.get(id)
 		return b == nil || b.more == nil || b.more.recovery == nil || b.more.recovery.primary != n
 	})
 	for _, id := range n.primaries {
-		b := m.blocks[id]
+		b := m.blocks.get(id)
 		if !due(b.more.recovery.sent) {
 			continue
 		}
@@ -108,7 +108,7 @@ func (m *Manager) Orders(now time.Time, id namenode.NodeID) Orders {
 		}
 		o.Recover = append(o.Recover, order)
 	}
-	if !m.paused && m.allReported() {
+	if !m.paused && !m.listing && m.allReported() {
 		m.deletions(now, n, due, &o)
 	}
 	o.Verify = m.verifications(now, n)
@@ -145,7 +145,7 @@ func (m *Manager) sentence(now time.Time, n *node, id metadata.BlockID, out *Ord
 	if d == nil {
 		return
 	}
-	if b := m.blocks[id]; b != nil && !m.stands(id, b, d) {
+	if b := m.blocks.get(id); b != nil && !m.stands(id, b, d) {
 		delete(n.doomed, id)
 		m.update(id, b)
 		return

@@ -13,7 +13,7 @@ import (
 // maintenance behind them, then silent ones, and suspect replicas last. For an open block that is its pipeline. corrupt: all replicas known are damaged, and they are what
 // is listed.
 func (m *Manager) Locate(id metadata.BlockID, reader string) (locations []namenode.Location, corrupt bool) {
-	b := m.blocks[id]
+	b := m.blocks.peek(id)
 	if b == nil {
 		return nil, false
 	}
@@ -95,7 +95,7 @@ func hashOf(s string) uint64 {
 
 // Replicated counts the finalized replicas of exactly this generation and length that can be read.
 func (m *Manager) Replicated(want metadata.Block) int {
-	b := m.blocks[want.ID]
+	b := m.blocks.peek(want.ID)
 	if b == nil {
 		return 0
 	}
@@ -207,7 +207,7 @@ type ReplicaReport struct {
 
 // Describe tells what is known of a block.
 func (m *Manager) Describe(id metadata.BlockID) (BlockReport, bool) {
-	b := m.blocks[id]
+	b := m.blocks.peek(id)
 	if b == nil {
 		return BlockReport{}, false
 	}

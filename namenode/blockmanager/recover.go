@@ -21,7 +21,7 @@ func (e *more) endRecovery() { e.recovery, e.tried, e.since = nil, nil, time.Tim
 
 // Expect tells the pipeline of an open block: where replicas are being written to.
 func (m *Manager) Expect(id metadata.BlockID, targets []namenode.Location) {
-	b := m.blocks[id]
+	b := m.blocks.get(id)
 	if b == nil {
 		return
 	}
@@ -62,7 +62,7 @@ func (m *Manager) holders(b *block) []*node {
 // remember keeps a dead node, or a failed volume's node, among the holders of an open block: it may come back with bytes
 // that the others have lost.
 func (m *Manager) remember(p place, id metadata.BlockID) {
-	b := m.blocks[id]
+	b := m.blocks.peek(id)
 	if b == nil || !b.open || b.more == nil || slices.Contains(b.more.expect, p) {
 		return
 	}
@@ -76,7 +76,7 @@ func (m *Manager) remember(p place, id metadata.BlockID) {
 
 // Missing lists the dead nodes that may hold a replica of a block.
 func (m *Manager) Missing(id metadata.BlockID) []namenode.NodeID {
-	b := m.blocks[id]
+	b := m.blocks.peek(id)
 	if b == nil {
 		return nil
 	}
@@ -92,14 +92,14 @@ func (m *Manager) Missing(id metadata.BlockID) []namenode.NodeID {
 // Nowhere reports whether no datanode is known to hold, or to have been asked to hold, a replica of the block, and that
 // is certain: every live node has reported, and so has every node of the pipeline that the namespace has recorded.
 func (m *Manager) Nowhere(id metadata.BlockID, pipeline []string) bool {
-	b := m.blocks[id]
+	b := m.blocks.peek(id)
 	return b != nil && len(m.holders(b)) == 0 && m.heardOf(pipeline)
 }
 
 // Unwritten reports whether no replica with a byte of the open block is known, and that is certain as for Nowhere. The
 // word of one node that has none is not enough: others of the pipeline may be late.
 func (m *Manager) Unwritten(id metadata.BlockID, pipeline []string) bool {
-	b := m.blocks[id]
+	b := m.blocks.peek(id)
 	if b == nil || len(b.good) > 0 || !m.heardOf(pipeline) {
 		return false
 	}
@@ -137,7 +137,7 @@ func (m *Manager) GivenUp(pipeline []string) bool {
 // Recover begins the recovery of an open block under a recovery id that the namespace has recorded. It replaces an
 // earlier attempt; another primary is chosen then, if there is another.
 func (m *Manager) Recover(now time.Time, id metadata.BlockID, recoveryID metadata.Generation) {
-	b := m.blocks[id]
+	b := m.blocks.get(id)
 	if b == nil || !b.open {
 		return
 	}
@@ -154,7 +154,7 @@ func (m *Manager) Recover(now time.Time, id metadata.BlockID, recoveryID metadat
 
 // Recovering returns the recovery id under which a block is being recovered, 0 when it is not.
 func (m *Manager) Recovering(id metadata.BlockID) metadata.Generation {
-	if b := m.blocks[id]; b != nil && b.more != nil && b.more.recovery != nil {
+	if b := m.blocks.peek(id); b != nil && b.more != nil && b.more.recovery != nil {
 		return b.more.recovery.id
 	}
 	return 0
@@ -191,7 +191,7 @@ func (m *Manager) choosePrimary(id metadata.BlockID, b *block) {
 func (m *Manager) overdue(now time.Time) []metadata.BlockID {
 	var late []metadata.BlockID
 	m.recovering = slices.DeleteFunc(m.recovering, func(id metadata.BlockID) bool {
-		b := m.blocks[id]
+		b := m.blocks.get(id)
 		if b == nil || b.more == nil || b.more.recovery == nil {
 			return true
 		}

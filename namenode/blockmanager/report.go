@@ -64,8 +64,8 @@ func (m *Manager) Report(now time.Time, id namenode.NodeID, reportID uint64, vol
 		v := m.volume(n, volumeID)
 		if _, ok := r.volumes[v]; !ok {
 			r.volumes[v] = struct{}{}
-			v.sweep++
-			v.named = 0
+			n.absent = slices.DeleteFunc(n.absent, func(a absence) bool { return a.on == v && v.named.has(a.id) })
+			v.named.clear()
 		}
 		for _, rep := range replicas {
 			if there, told := r.told[rep.Block.ID]; !told || there && !m.outdated(n, rep) {
@@ -93,7 +93,7 @@ func (n *node) interrupt() {
 // outdated reports whether a replica is known to have become something later than what a report says of it: of a newer generation, or finished.
 func (m *Manager) outdated(n *node, r namenode.Replica) bool {
 	known := m.orphans[r.Block.ID]
-	if b := m.blocks[r.Block.ID]; b != nil {
+	if b := m.blocks.peek(r.Block.ID); b != nil {
 		for _, p := range b.good {
 			if m.volumes[p].node == n {
 				return r.Block.Generation < b.generation || r.Block.Generation == b.generation && r.State != namenode.Finalized
@@ -111,32 +111,22 @@ func (m *Manager) endReport(now time.Time, n *node) {
 	n.report = nil
 	n.absent = nil
 	for _, v := range n.order {
-		if _, ok := r.volumes[v]; !ok || v.named == len(v.blocks) {
+		if _, ok := r.volumes[v]; !ok {
 			continue
 		}
-		absent := make([]metadata.BlockID, 0, len(v.blocks)-v.named)
-		for id, at := range v.blocks {
-			if at != v.sweep {
-				absent = append(absent, id)
-			}
-		}
-		if len(absent) <= sorted { // in a replayable order
-			slices.Sort(absent)
-		}
-		for _, id := range absent {
+		for _, id := range v.blocks.without(&v.named) {
 			if !r.told[id] {
-				n.absent = append(n.absent, absence{v, id, v.sweep})
+				n.absent = append(n.absent, absence{v, id})
 			}
 		}
 	}
 	m.forgetAbsent(now, n)
 }
 
-// absence is a replica that the full report with a number did not name.
+// absence is a replica that the last full report did not name.
 type absence struct {
-	on    *volume
-	id    metadata.BlockID
-	sweep uint32
+	on *volume
+	id metadata.BlockID
 }
 
 // absentPerStep bounds the replicas that are forgotten at a time at the end of a full report.
@@ -147,7 +137,7 @@ const absentPerStep = 3000
 func (m *Manager) forgetAbsent(now time.Time, n *node) {
 	step := min(len(n.absent), absentPerStep)
 	for _, a := range n.absent[:step] {
-		if at, there := a.on.blocks[a.id]; there && at < a.sweep {
+		if a.on.blocks.has(a.id) && !a.on.named.has(a.id) {
 			m.remove(a.on.place, a.id)
 		}
 	}
@@ -199,7 +189,7 @@ func (m *Manager) Changes(now time.Time, id namenode.NodeID, changes []namenode.
 
 // receiving records that a replica is being written, unless a finalized one of that generation is there already.
 func (m *Manager) receiving(v *volume, blk metadata.Block) {
-	if b := m.blocks[blk.ID]; b != nil {
+	if b := m.blocks.peek(blk.ID); b != nil {
 		for _, p := range b.good {
 			if m.volumes[p].node == v.node && blk.Generation <= b.generation {
 				return

@@ -125,7 +125,7 @@ func TestBlocksThatCannotBeHelpedDoNotHoldUpOthers(t *testing.T) {
 				now = now.Add(time.Millisecond)
 				m.Tick(now)
 			}
-			if b := m.blocks[greedy+1]; m.pending(b) == 0 {
+			if b := m.blocks.get(greedy + 1); m.pending(b) == 0 {
 				t.Errorf("no copy was ordered of a block with 2 of 4 replicas, behind %d that cannot be helped", greedy)
 			}
 		})
@@ -153,7 +153,7 @@ func TestANodeThatNeverReportsDoesNotStopDeletions(t *testing.T) {
 			if o.Report {
 				m.Register(now, *n.info, volumesOfNode(n.info.ID), 1)
 				var all []namenode.Replica
-				for _, id := range sortedKeys(n.order[0].blocks) {
+				for _, id := range n.order[0].blocks.list() {
 					all = append(all, namenode.Replica{Block: metadata.Block{ID: id, Generation: 1, Length: 1 << 20}, State: namenode.Finalized})
 				}
 				m.Report(now, n.info.ID, uint64(i+2), n.order[0].id, all, true)

@@ -283,7 +283,7 @@ func (m *Manager) show(id metadata.BlockID) string {
 	if list, ok := m.orphans[id]; ok {
 		return "orphan on" + m.showOdd(list) + "\n"
 	}
-	b := m.blocks[id]
+	b := m.blocks.peek(id)
 	if b == nil {
 		return "unknown\n"
 	}
@@ -328,7 +328,7 @@ func (m *Manager) showOdd(list []odd) string {
 func (m *Manager) check(t checker) {
 	t.Helper()
 	var want counts
-	for id, b := range m.blocks {
+	for id, b := range m.blocks.all() {
 		if !b.open {
 			want.complete++
 		}
@@ -339,7 +339,7 @@ func (m *Manager) check(t checker) {
 		seen := map[*node]bool{}
 		each := func(p place) {
 			v := m.volumes[p]
-			if _, ok := v.blocks[id]; !ok {
+			if !v.blocks.has(id) {
 				t.Errorf("block %d: volume %s does not index it", id, v.id)
 			}
 			if seen[v.node] {
@@ -373,9 +373,9 @@ func (m *Manager) check(t checker) {
 		t.Errorf("counts are %+v, want %+v", m.counts, want)
 	}
 	for _, v := range m.volumes {
-		for id := range v.blocks {
+		for id := range v.blocks.all() {
 			found := slices.ContainsFunc(m.orphans[id], func(o odd) bool { return o.at == v.place })
-			if b := m.blocks[id]; b != nil {
+			if b := m.blocks.peek(id); b != nil {
 				found = slices.Contains(b.good, v.place) || slices.ContainsFunc(b.odds(), func(o odd) bool { return o.at == v.place })
 			}
 			if !found {
@@ -384,7 +384,7 @@ func (m *Manager) check(t checker) {
 		}
 	}
 	words, suspected := map[string]int{}, 0
-	for id, b := range m.blocks {
+	for id, b := range m.blocks.all() {
 		d := b.inDoubt()
 		if d == nil {
 			continue
@@ -392,7 +392,7 @@ func (m *Manager) check(t checker) {
 		for _, k := range d.suspects {
 			words[k.by]++
 			suspected++
-			if _, ok := m.volumes[k.at].blocks[id]; !ok {
+			if !m.volumes[k.at].blocks.has(id) {
 				t.Errorf("block %d: suspect on %s, where it is not", id, m.volumes[k.at].id)
 			}
 		}

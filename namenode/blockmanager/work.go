@@ -76,6 +76,7 @@ func (m *Manager) Tick(now time.Time) Events {
 	var ev Events
 	m.work = Work{}
 	m.awake, m.now = 0, now
+	m.blocks.sweep()
 	for _, n := range m.order {
 		if !n.alive {
 			continue
@@ -111,6 +112,9 @@ func (m *Manager) Tick(now time.Time) Events {
 		return ev
 	}
 	m.copyBlocks(now)
+	if m.listing {
+		return ev
+	}
 	m.balanceBlocks(now)
 	m.lookAtLeaving(now)
 	if m.allReported() {
@@ -125,7 +129,7 @@ func (m *Manager) endGraces(now time.Time) {
 	for len(m.graces) > 0 && !now.Before(m.graces[0].until) {
 		id := m.graces[0].id
 		m.graces = m.graces[1:]
-		b := m.blocks[id]
+		b := m.blocks.get(id)
 		if b == nil || b.more == nil || b.more.until.IsZero() || now.Before(b.more.until) {
 			continue
 		}
@@ -149,7 +153,7 @@ func (m *Manager) sweep() {
 func (m *Manager) sweepQueue(q *queue, belongs func(*block) bool) {
 	for range min(q.len(), sweepPerTick+q.len()/10) {
 		id, _ := q.pop()
-		if b := m.blocks[id]; b != nil && belongs(b) {
+		if b := m.blocks.peek(id); b != nil && belongs(b) {
 			q.push(id)
 		}
 	}
@@ -196,7 +200,7 @@ func (m *Manager) copyBlocks(now time.Time) {
 			pops--
 			m.work.Blocks++
 			id, _ := q.pop()
-			b := m.blocks[id]
+			b := m.blocks.get(id)
 			if b == nil || b.priority != int8(p) {
 				continue
 			}
@@ -396,7 +400,7 @@ func (m *Manager) abortCopies(n *node) {
 				t.moveEnded(m.now, n, false)
 			}
 		}
-		if b := m.blocks[t.block.ID]; b != nil && b.more != nil {
+		if b := m.blocks.get(t.block.ID); b != nil && b.more != nil {
 			m.cleanCopies(b)
 			m.update(t.block.ID, b)
 		}
@@ -409,7 +413,7 @@ func (m *Manager) endCopies(now time.Time) {
 		if len(t.targets) == 0 {
 			return true
 		}
-		b := m.blocks[t.block.ID]
+		b := m.blocks.get(t.block.ID)
 		changed := b == nil || b.open || b.generation != t.block.Generation
 		if !changed && now.Sub(t.begun) < m.config.CopyTimeout {
 			return false
@@ -468,7 +472,7 @@ func (m *Manager) tidyBlocks() {
 	for range min(m.tidy.len(), tidyPerTick) {
 		m.work.Blocks++
 		id, _ := m.tidy.pop()
-		if b := m.blocks[id]; b != nil && untidy(b, m.live(id, b)) && m.tidyBlock(id, b) {
+		if b := m.blocks.get(id); b != nil && untidy(b, m.live(id, b)) && m.tidyBlock(id, b) {
 			m.tidy.push(id) // not done yet
 		}
 	}

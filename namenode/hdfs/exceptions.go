@@ -34,6 +34,7 @@ const (
 	DSQuotaExceeded      = "org.apache.hadoop.hdfs.protocol.DSQuotaExceededException"
 	ACLInvalid           = "org.apache.hadoop.hdfs.protocol.AclException"
 	Snapshot             = "org.apache.hadoop.hdfs.protocol.SnapshotException"
+	SnapshotAccess       = "org.apache.hadoop.hdfs.protocol.SnapshotAccessControlException"
 	NoECPolicySet        = "org.apache.hadoop.hdfs.protocol.NoECPolicySetException"
 	PathComponentTooLong = "org.apache.hadoop.hdfs.protocol.FSLimitException$PathComponentTooLongException"
 	MaxDirectoryItems    = "org.apache.hadoop.hdfs.protocol.FSLimitException$MaxDirectoryItemsExceededException"
@@ -76,6 +77,7 @@ var table = []struct {
 	{metadata.ErrACL, ACLInvalid},
 	{metadata.ErrNoAttribute, XAttrNotFound},
 	{metadata.ErrSnapshot, Snapshot},
+	{metadata.ErrSnapshotReadOnly, SnapshotAccess},
 	{metadata.ErrNoErasureCoding, NoECPolicySet},
 	{metadata.ErrNameTooLong, PathComponentTooLong},
 	{metadata.ErrDirectoryFull, MaxDirectoryItems},
@@ -91,7 +93,6 @@ var also = map[string]*metadata.Kind{
 	JavaIllegalArgument:   metadata.ErrInvalidArgument,
 	ObserverRetryOnActive: metadata.ErrStandby,
 	"org.apache.hadoop.hdfs.protocol.QuotaByStorageTypeExceededException":      metadata.ErrSpaceQuota,
-	"org.apache.hadoop.hdfs.protocol.SnapshotAccessControlException":           metadata.ErrPermission,
 	"java.nio.file.FileAlreadyExistsException":                                 metadata.ErrExist,
 	"java.nio.file.NoSuchFileException":                                        metadata.ErrNotExist,
 	"org.apache.hadoop.fs.PathNotFoundException":                               metadata.ErrNotExist,

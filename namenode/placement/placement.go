@@ -38,7 +38,8 @@ type Request struct {
 	Want int
 	// BlockSize in bytes must be free on a target.
 	BlockSize int64
-	// Writer is the host or IP of the writing client; a node there gets the first replica. Empty: no preference.
+	// Writer is the host or IP of the writing client, or the datanode that it is part of; a node there gets the first replica. Empty: no
+	// preference.
 	Writer string
 	// NoLocal forbids that preference and the writer's node with it (Hadoop's NO_LOCAL_WRITE) while another node will do.
 	NoLocal bool
@@ -365,12 +366,14 @@ func (c *chooser) next64() uint64 {
 	return z ^ z>>31
 }
 
-// at reports whether a node runs on host, given as name or IP.
-func at(n *namenode.Node, host string) bool { return n.IP == host || n.Host == host }
+// at reports whether a node runs on host, given as name or IP, or is the one of that ID.
+func at(n *namenode.Node, host string) bool {
+	return n.IP == host || n.Host == host || string(n.ID) == host
+}
 
 // is reports whether name means the node.
 func is(n *namenode.Node, name string) bool {
-	if name == string(n.ID) || at(n, name) || name == n.TransferAddr() {
+	if at(n, name) || name == n.TransferAddr() {
 		return true
 	}
 	host, ok := strings.CutSuffix(name, fmt.Sprintf(":%d", n.TransferPort))

@@ -42,7 +42,7 @@ func ids(ls []namenode.Location) []string {
 func TestWritersOwnNodeComesFirst(t *testing.T) {
 	ns := nodes("/a", "/a", "/a", "/a")
 	for seed := range uint64(50) {
-		for _, writer := range []string{"10.0.0.3", "h3"} {
+		for _, writer := range []string{"10.0.0.3", "h3", "dn3"} {
 			c := Choose(ns, Request{Want: 3, BlockSize: mib, Writer: writer, Seed: seed})
 			if got := ids(c.Targets); len(got) != 3 || got[0] != "dn3" {
 				t.Fatalf("writer %s, seed %d: got %v, want dn3 first of 3", writer, seed, got)

@@ -72,6 +72,9 @@ func (s *Server) allocate(r *reign, c metadata.Caller, id metadata.INodeID, f *n
 		Want: int(f.Status.Replication), BlockSize: f.Status.BlockSize, Writer: c.Host, NoLocal: req.NoLocal,
 		Favoured: req.Favoured, Exclude: req.Exclude,
 	}
+	if door := namenode.WriterNode(req.Client); door != "" { // of several datanodes of a host the one that has the bytes already
+		want.Writer = string(door)
+	}
 	if req.Anywhere {
 		want.Writer = ""
 	}
@@ -320,10 +323,15 @@ func (s *Server) DoorFor(c metadata.Caller, r namenode.DoorRequest, done func(*n
 				want.Exclude = append(want.Exclude, n.Node.ID)
 			}
 		}
-		if choice := s.soft.m.Choose(want); len(choice.Targets) > 0 {
+		choice := s.soft.m.Choose(want)
+		if len(choice.Targets) > 0 {
 			return choice.Targets[0].Node, nil
 		}
-		return nil, metadata.Errorf(metadata.ErrIO, "Failed to find datanode, suggest to check cluster health. excludeDatanodes=%v", r.Exclude)
+		kind := metadata.ErrIO
+		if choice.Live == 0 { // as when all of the cluster has just started: clients may wait for one
+			kind = metadata.ErrRetriable
+		}
+		return nil, metadata.Errorf(kind, "Failed to find datanode, suggest to check cluster health. excludeDatanodes=%v", r.Exclude)
 	}
 	if !r.Read {
 		if _, err := s.leading(); err != nil {
@@ -333,14 +341,14 @@ func (s *Server) DoorFor(c metadata.Caller, r namenode.DoorRequest, done func(*n
 		done(anyDoor())
 		return
 	}
-	s.read(func(err error) {
+	s.read(&c, func(err error) {
 		var f *namespace.FileBlocks
 		if err == nil {
 			f, err = s.ns.Blocks(c, r.Path, r.Offset, 1)
 		}
 		var l *namenode.LocatedFile
 		if err == nil {
-			l, err = s.locate(f, c.Host)
+			l, err = s.locate(f, &c)
 		}
 		if err != nil {
 			done(nil, err)

@@ -136,6 +136,9 @@ func (s *Server) mayFsck(r *http.Request, c metadata.Caller) error {
 	if !s.Active() {
 		return namenode.ErrStandbyRead
 	}
+	if s.listing.Load() {
+		return metadata.Errorf(metadata.ErrRetriable, "which blocks there are is not known yet. %s", s.waiting())
+	}
 	if (query.Has("blockId") || query.Has("listcorruptfileblocks")) && !c.Superuser { // they name files of anybody
 		return metadata.NeedsSuperuser(c.User, "fsck")
 	}

@@ -43,6 +43,9 @@ func (s *Server) holds(ctx context.Context, r *http.Request) (any, error) {
 	if err := s.leads(); err != nil {
 		return nil, err
 	}
+	if s.listing.Load() {
+		return nil, metadata.Errorf(metadata.ErrRetriable, "what datanodes hold is not known yet. %s", s.waiting())
+	}
 	machine := r.PathValue("id")
 	out := Holds{Datanodes: []HeldDatanode{}}
 	var nodes []namenode.NodeID

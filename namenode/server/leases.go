@@ -254,7 +254,7 @@ func (s *Server) RecoverLease(c metadata.Caller, path, client string, done func(
 		done(false, err)
 		return
 	}
-	s.read(func(err error) {
+	s.read(&c, func(err error) {
 		var id metadata.INodeID
 		if err == nil {
 			id, err = s.ns.Resolve(c, path)

@@ -80,8 +80,12 @@ func (s *Server) notDone(err error) error {
 	return err
 }
 
-// read calls fn when the local state is new enough to answer a read.
-func (s *Server) read(fn func(error)) {
+// read calls fn when the local state is new enough to answer a caller's read.
+func (s *Server) read(c *metadata.Caller, fn func(error)) {
+	if c.Local {
+		fn(nil)
+		return
+	}
 	if s.reign.Load() == nil {
 		fn(namenode.ErrStandbyRead)
 		return
@@ -99,13 +103,13 @@ func (s *Server) read(fn func(error)) {
 }
 
 // readLong is read for work that would hold up other reads: it gets a goroutine of its own, of which there are few.
-func (s *Server) readLong(user string, fn func(error)) {
-	s.read(func(err error) {
+func (s *Server) readLong(c *metadata.Caller, fn func(error)) {
+	s.read(c, func(err error) {
 		if err != nil {
 			fn(err)
 			return
 		}
-		s.aside(user, nil, 0, fn)
+		s.aside(c.User, nil, 0, fn)
 	})
 }
 

@@ -1,10 +1,12 @@
 package server
 
 import (
+	"context"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/gohops/hops/metadata"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
@@ -29,23 +31,18 @@ const keepEntries = 4096
 
 // Stat implements namenode.Reader.
 func (s *Server) Stat(c metadata.Caller, path string, done func(*metadata.FileStatus, error)) {
-	s.read(func(err error) {
-		if err != nil {
-			done(nil, err)
-			return
-		}
-		done(s.ns.Stat(c, path))
-	})
+	ask(s, &c, done, func() (*metadata.FileStatus, error) { return s.ns.Stat(c, path) })
 }
 
 // List implements namenode.Reader. Large directories are listed on another goroutine than the other reads.
 func (s *Server) List(c metadata.Caller, r namenode.ListRequest, done func(*namenode.Listing, error)) {
-	s.read(func(err error) {
-		limit := s.config.Properties.ListLimit
-		switch {
-		case err != nil:
-			done(nil, err)
-		case r.Locations:
+	limit := s.config.Properties.ListLimit
+	if r.Locations {
+		s.read(&c, func(err error) {
+			if err != nil {
+				done(nil, err)
+				return
+			}
 			s.aside(c.User, r.Admit, int64(limit)*blockSize, func(err error) {
 				if err != nil {
 					done(nil, err)
@@ -53,42 +50,62 @@ func (s *Server) List(c metadata.Caller, r namenode.ListRequest, done func(*name
 				}
 				done(s.listWithBlocks(c, r, limit))
 			})
-		case !s.list(c, r, min(limit, shortList), limit, done):
+		})
+		return
+	}
+	short := min(limit, shortList)
+	ask(s, &c, func(p page, err error) {
+		if err == nil && p.listing != nil && p.listing.Remaining > 0 && len(p.listing.Entries) < limit {
+			p.giveBack() // there is more that belongs to the page
 			s.aside(c.User, r.Admit, int64(limit)*entrySize, func(err error) {
 				if err != nil {
 					done(nil, err)
 					return
 				}
-				s.list(c, r, limit, limit, done)
+				p, err := s.page(c, r, limit)
+				p.answer(err, done)
 			})
+			return
 		}
-	})
+		p.answer(err, done)
+	}, func() (page, error) { return s.page(c, r, short) })
 }
 
-// list answers with up to limit entries. False: there are more that belong to the page, and nothing was answered.
-func (s *Server) list(c metadata.Caller, r namenode.ListRequest, limit, page int, done func(*namenode.Listing, error)) bool {
+// page is a part of a listing, and the memory that is lent to it, nil where none is.
+type page struct {
+	listing *namespace.Listing
+	lent    *[]metadata.FileStatus
+}
+
+// page lists up to limit entries.
+func (s *Server) page(c metadata.Caller, r namenode.ListRequest, limit int) (p page, err error) {
 	var room []metadata.FileStatus
 	if r.Passing {
-		lent := rooms.Get().(*[]metadata.FileStatus)
-		defer func() {
-			if cap(room) <= keepEntries {
-				*lent = room[:0]
-				rooms.Put(lent)
-			}
-		}()
-		room = *lent
+		p.lent = rooms.Get().(*[]metadata.FileStatus)
+		room = *p.lent
 	}
-	l, err := s.ns.ListInto(room, c, r.Path, r.After, limit)
-	if err != nil || l == nil {
+	p.listing, err = s.ns.ListInto(room, c, r.Path, r.After, limit)
+	return p, err
+}
+
+func (p page) answer(err error, done func(*namenode.Listing, error)) {
+	defer p.giveBack()
+	if err != nil || p.listing == nil {
 		done(nil, err)
-		return true
+		return
 	}
-	room = l.Entries
-	if l.Remaining > 0 && len(l.Entries) < page {
-		return false
+	done(&namenode.Listing{Entries: p.listing.Entries, Remaining: p.listing.Remaining}, nil)
+}
+
+// giveBack lends the memory to the next one.
+func (p page) giveBack() {
+	if p.lent == nil {
+		return
 	}
-	done(&namenode.Listing{Entries: l.Entries, Remaining: l.Remaining}, nil)
-	return true
+	if p.listing != nil && cap(p.listing.Entries) <= keepEntries {
+		*p.lent = p.listing.Entries[:0]
+	}
+	rooms.Put(p.lent)
 }
 
 func (s *Server) listWithBlocks(c metadata.Caller, r namenode.ListRequest, limit int) (*namenode.Listing, error) {
@@ -101,7 +118,7 @@ func (s *Server) listWithBlocks(c metadata.Caller, r namenode.ListRequest, limit
 		if f == nil {
 			continue
 		}
-		if out.Files[i], err = s.locate(f, c.Host); err != nil {
+		if out.Files[i], err = s.locate(f, &c); err != nil {
 			return nil, err
 		}
 	}
@@ -113,13 +130,11 @@ const shortFile = 64
 
 // Locate implements namenode.Reader.
 func (s *Server) Locate(c metadata.Caller, r namenode.LocateRequest, done func(*namenode.LocatedFile, error)) {
-	s.read(func(err error) {
-		var f *namespace.FileBlocks
-		if err == nil {
-			f, err = s.ns.Blocks(c, r.Path, r.Offset, r.Length)
-		}
-		if err == nil && !r.Unnoticed {
-			s.accessed(&f.Status)
+	ask(s, &c, func(f *namespace.FileBlocks, err error) {
+		if err == nil && !r.Unnoticed && !f.InSnapshot && s.unread(&f.Status) {
+			if err = s.accessed(&c, &f.Status); err != nil {
+				f = nil
+			}
 		}
 		switch {
 		case err != nil:
@@ -139,30 +154,39 @@ func (s *Server) Locate(c metadata.Caller, r namenode.LocateRequest, done func(*
 				done(s.locateFor(&c, f))
 			})
 		}
-	})
+	}, func() (*namespace.FileBlocks, error) { return s.ns.Blocks(c, r.Path, r.Offset, r.Length) })
 }
 
-// accessed has a file's access time set, unless that was done lately. The reader does not wait for it: a file read for the
-// first time in an hour is not read later for that.
-func (s *Server) accessed(f *metadata.FileStatus) {
+// unread reports whether a file's access time is to be set when it is read: that was not done lately.
+func (s *Server) unread(f *metadata.FileStatus) bool {
 	precision := metadata.Time(s.config.Properties.AccessTimePrecision)
 	now := s.clock.wall()
 	// One that lies ahead was set by somebody, or by a clock that was wrong.
 	recent := now-f.ATime <= precision && f.ATime-now <= precision
-	if precision == 0 || recent || s.safe.check(s) != nil {
-		return
+	return precision > 0 && !recent
+}
+
+// accessed has a file's access time set. The reader does not wait for it: a file read for the first time in an hour is not read later for that. Who
+// asks a namenode that does not lead is to ask the one that does, as in HDFS.
+func (s *Server) accessed(c *metadata.Caller, f *metadata.FileStatus) error {
+	if c.Local {
+		return namenode.ErrStandbyRead
+	}
+	if s.safe.check(s) != nil {
+		return nil
 	}
 	if _, others := s.accesses.LoadOrStore(f.ID, nil); others {
-		return
+		return nil
 	}
 	s.send(&logpb.Command{Caller: &logpb.Caller{Superuser: true}, Op: &logpb.Command_SetTimes{SetTimes: &logpb.SetTimes{
-		Target: &logpb.Target{Base: uint64(f.ID)}, Mtime: -1, Atime: int64(now),
+		Target: &logpb.Target{Base: uint64(f.ID)}, Mtime: -1, Atime: int64(s.clock.wall()),
 	}}}, func(*namespace.Result, error) { s.accesses.Delete(f.ID) })
+	return nil
 }
 
 // ContentSummary implements namenode.Reader.
 func (s *Server) ContentSummary(c metadata.Caller, path string, done func(*metadata.ContentSummary, error)) {
-	s.readLong(c.User, func(err error) {
+	s.readLong(&c, func(err error) {
 		if err != nil {
 			done(nil, err)
 			return
@@ -173,23 +197,65 @@ func (s *Server) ContentSummary(c metadata.Caller, path string, done func(*metad
 
 // CheckAccess implements namenode.Reader.
 func (s *Server) CheckAccess(c metadata.Caller, path string, access metadata.Access, done func(error)) {
-	s.read(func(err error) {
-		if err == nil {
-			err = s.ns.CheckAccess(c, path, access)
-		}
-		done(err)
-	})
+	ask(s, &c, func(_ struct{}, err error) { done(err) }, func() (struct{}, error) { return struct{}{}, s.ns.CheckAccess(c, path, access) })
 }
 
 // Sync implements namenode.Reader.
-func (s *Server) Sync(done func(error)) { s.read(done) }
+func (s *Server) Sync(done func(error)) { s.read(&metadata.Caller{}, done) }
+
+// State implements namenode.Reader.
+func (s *Server) State() int64 {
+	if s.group == nil {
+		return 0
+	}
+	return int64(s.group.Shown())
+}
+
+// Observes implements namenode.Reader.
+func (s *Server) Observes() bool { return s.group != nil && s.reign.Load() == nil && s.group.Current() }
+
+const (
+	// behindPatience is how long a namenode that does not lead takes to come to where a caller has been.
+	behindPatience = time.Second
+	// behindMost is how far it comes in that time at the most.
+	behindMost = 1 << 17
+)
+
+// Await implements namenode.Reader.
+func (s *Server) Await(seen int64, done func(error)) {
+	if !s.Observes() {
+		done(namenode.ErrStandbyRead)
+		return
+	}
+	applied := int64(s.group.Applied())
+	behind := func() {
+		done(metadata.Errorf(metadata.ErrRetriable, "Observer Node is too far behind: serverStateId = %d clientStateId = %d", s.group.Applied(), seen))
+	}
+	switch {
+	case seen <= applied:
+		done(nil)
+		return
+	case seen-applied > behindMost:
+		behind()
+		return
+	}
+	go func() {
+		ctx, stop := context.WithTimeout(context.Background(), behindPatience)
+		defer stop()
+		if err := s.group.AwaitApplied(ctx, uint64(seen)); err != nil {
+			behind()
+			return
+		}
+		done(nil)
+	}()
+}
 
 // openPage is how many open files one call of OpenFiles returns.
 const openPage = 1000
 
 // OpenFiles implements namenode.Reader.
 func (s *Server) OpenFiles(c metadata.Caller, after metadata.INodeID, path string, blocking bool, done func([]namenode.OpenFile, bool, error)) {
-	s.readLong(c.User, func(err error) {
+	s.readLong(&c, func(err error) {
 		if err == nil && !c.Superuser {
 			err = metadata.NeedsSuperuser(c.User, "listOpenFiles")
 		}
@@ -229,7 +295,7 @@ const lostStep = 1000
 // LostFiles implements namenode.Reader (FSNamesystem.listCorruptFileBlocks). The cookie is the id of the last block that was looked
 // at, where HDFS counts blocks, so that what is mended or lost meanwhile moves nothing.
 func (s *Server) LostFiles(c metadata.Caller, path, cookie string, done func([]string, string, error)) {
-	s.readLong(c.User, func(err error) {
+	s.readLong(&c, func(err error) {
 		var after metadata.BlockID
 		if err == nil && !c.Superuser {
 			err = metadata.NeedsSuperuser(c.User, "listCorruptFileBlocks")
@@ -244,7 +310,7 @@ func (s *Server) LostFiles(c metadata.Caller, path, cookie string, done func([]s
 		if err == nil && !strings.HasPrefix(path, "/") {
 			err = metadata.Errorf(metadata.ErrInvalidArgument, "path %q is not absolute", path)
 		}
-		if err == nil && !s.safe.started.Load() {
+		if err == nil && (!s.safe.started.Load() || s.listing.Load()) {
 			err = metadata.Errorf(metadata.ErrSafeMode, "Cannot run listCorruptFileBlocks because the replicas have not all been reported yet. %s", s.waiting())
 		}
 		if err != nil {

@@ -27,7 +27,7 @@ func (m *safeMode) manual(s *Server) bool { return m.local.Load() || s.ns != nil
 // check is nil when the namespace may be changed. With other namenodes to ask, clients are told to try again while the
 // start lasts, as in HDFS.
 func (m *safeMode) check(s *Server) error {
-	if m.started.Load() && !m.manual(s) {
+	if m.started.Load() && !m.manual(s) && !s.listing.Load() {
 		return nil
 	}
 	why := s.waiting()
@@ -67,6 +67,14 @@ func (s *Server) waiting() string {
 	if s.safe.manual(s) {
 		return "Name node is in safe mode. It was turned on manually. Use \"hdfs dfsadmin -safemode leave\" to turn safe mode off."
 	}
+	s.soft.mu.Lock()
+	if l := s.soft.listing; l != nil {
+		listed := l.listed
+		s.soft.mu.Unlock()
+		return fmt.Sprintf("Name node is in safe mode. The blocks of the namespace are being listed, %d so far. Safe mode will be turned off automatically "+
+			"once all are listed and the thresholds have been reached.", listed)
+	}
+	s.soft.mu.Unlock()
 	if s.safe.started.Load() {
 		return ""
 	}

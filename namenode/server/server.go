@@ -3,7 +3,7 @@
 //
 // Locks: reignMu, ids.mu, leases.mu, clock.mu and soft.mu are never held together, and no callback runs under them.
 // trustMu is taken before soft.mu.
-// soft.mu is held while the block manager, which is pure, works; loadBlocks reads the namespace under it.
+// soft.mu is held while the block manager, which is pure, works.
 package server
 
 import (
@@ -66,6 +66,7 @@ type Config struct {
 	Bootstrap bool
 	// Timers of the group; zero: its defaults.
 	Timers      raftstore.Timers
+	QuorumReads bool // see raftstore.GroupConfig
 	Credentials security.Credentials
 	Door        *security.Door
 	// Offers are methods of SASL on Hadoop IPC beside delegation tokens.
@@ -79,6 +80,9 @@ type Config struct {
 	// RecoveryPatience is how long a block recovery waits for datanodes that may have more of the block than those that
 	// answer. Default 10 min.
 	RecoveryPatience time.Duration
+	// Memory is how many bytes files, directories and their blocks may take in memory, by an estimate. Default: a quarter of
+	// what the process may use, and 64 MiB at least.
+	Memory int64
 	// BlockTokenLifetime is how long a block token is good, and BlockKeyInterval how often a new key takes over to sign
 	// them (Hadoop's dfs.block.access.token.lifetime and dfs.block.access.key.update.interval). Default 10 h each.
 	BlockTokenLifetime, BlockKeyInterval time.Duration
@@ -149,6 +153,9 @@ func (c *Config) validate() error {
 	if c.MaxTokensOfUser <= 0 {
 		c.MaxTokensOfUser = 20_000
 	}
+	if c.Memory <= 0 {
+		c.Memory = max(security.Memory()/4, 64<<20)
+	}
 	if c.DeadAfter <= 0 {
 		c.DeadAfter = max(90*time.Second, c.StaleAfter)
 	}
@@ -204,6 +211,9 @@ type Server struct {
 	// ids of the cluster; set once known.
 	cluster atomic.Pointer[identity]
 
+	list    chan struct{} // there is something to list
+	listing atomic.Bool   // soft.listing is not nil
+
 	long      turns // of reads that would hold up others
 	ready     chan struct{}
 	readyOnce sync.Once
@@ -223,7 +233,7 @@ func New(c Config) (*Server, error) {
 	}
 	s := &Server{
 		config: c, log: c.Logger.With("namenode", c.ID),
-		changed: make(chan struct{}, 1), ready: make(chan struct{}), stopped: make(chan struct{}),
+		changed: make(chan struct{}, 1), list: make(chan struct{}, 1), ready: make(chan struct{}), stopped: make(chan struct{}),
 	}
 	if c.Slow != nil {
 		s.slowRPC = c.Slow.Operation("rpc", c.Slow.Limits.RPC)
@@ -261,7 +271,7 @@ func (s *Server) open() error {
 	}
 	s.ns, err = namespace.Open(namespace.Config{
 		Store: guarded{s.store, c.Host.Room}, Owner: c.Door.Daemon(), Supergroup: c.Door.Supergroup(),
-		MinBlockSize: int64(c.Properties.MinBlockSize), OnEffects: s.effects,
+		MinBlockSize: int64(c.Properties.MinBlockSize), Memory: c.Memory, OnEffects: s.effects,
 		OnMistake: func(index uint64, what any, stack []byte) {
 			s.log.Error("a mistake of this program: a request was refused because carrying it out panicked; please report it",
 				"entry", index, "panic", what, "stack", string(stack))
@@ -273,16 +283,14 @@ func (s *Server) open() error {
 	if err := s.checkCluster(); err != nil {
 		return err
 	}
-	if err := s.loadBlocks(); err != nil {
-		return err
-	}
+	s.relist()
 	s.currentTrust()
 	s.roster, err = roster.New(roster.Config{Register: register{s}, Seal: Seal(c.Credentials.Secret), Now: time.Now})
 	if err != nil {
 		return err
 	}
 	s.group, err = c.Host.Open(raftstore.GroupConfig{
-		Name: Group, Cluster: c.ClusterID, Members: c.Members, Bootstrap: c.Bootstrap, Timers: c.Timers,
+		Name: Group, Cluster: c.ClusterID, Members: c.Members, Bootstrap: c.Bootstrap, Timers: c.Timers, QuorumReads: c.QuorumReads,
 		Command: "hops namenode", Headroom: (&headroom{dir: checkpoint}).bytes,
 	}, s.ns)
 	return err
@@ -291,7 +299,7 @@ func (s *Server) open() error {
 func (s *Server) serveWith() {
 	s.ipc = hrpc.NewServer(hrpc.ServerConfig{
 		Door: s.config.Door, Offers: append([]hrpc.Offer{clientprotocol.TokenOffer(s, s.config.Properties.RPCProtection), hrpc.BearerOffer(s.config.Door.Users())}, s.config.Offers...),
-		Exception: hdfs.Exception, Requests: s.config.Requests, Answers: s.config.Answers, Slow: s.slowRPC, Logger: s.log,
+		Exception: hdfs.Exception, State: s.State, Requests: s.config.Requests, Answers: s.config.Answers, Slow: s.slowRPC, Logger: s.log,
 	})
 	clientprotocol.Register(s.ipc, s, func(user string) []string { return s.config.Door.Caller(user).Groups })
 	s.web = s.routes(webhdfs.New(s, s.config.Door, s.config.Answers, s.log))
@@ -379,6 +387,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	s.group.Watch(s.leadership)
 	g, work := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.duties(work) })
+	g.Go(func() error { return s.listBlocks(work) })
 	g.Go(func() error { return s.racks.Run(work) })
 	g.Go(func() error {
 		return s.ipc.Serve(work, s.config.Door.Guard(s.config.IPC, security.Doorway{Name: "namenode IPC", Limit: maxClients}))

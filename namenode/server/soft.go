@@ -1,6 +1,8 @@
 package server
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -20,6 +22,14 @@ type soft struct {
 	// patience is how long a call waits for replicas to be reported before it tells the client to ask again.
 	patience time.Duration
 	given    []string // the datanodes that m knows to be given up
+	listing  *listing // of the blocks, in the background; nil: m knows all of them
+}
+
+// listing tells the block manager of the blocks that were there when it began. Of what commands do meanwhile it is told by their effects, which are
+// newer than what the listing finds.
+type listing struct {
+	gone   map[metadata.BlockID]struct{} // blocks removed since
+	listed int
 }
 
 // waiter waits for blocks to become durable enough.
@@ -138,25 +148,73 @@ func blockOfOwner(o namespace.BlockOwner) blockmanager.Block {
 	return blockmanager.Block{Block: o.Block, Replication: int(o.Replication), Open: o.UnderConstruction}
 }
 
-// loadBlocks tells the block manager of the blocks that the checkpoint has.
-func (s *Server) loadBlocks() error {
-	now := time.Now()
+// relist begins to list the blocks of the namespace: at the start, and when a snapshot has taken its place.
+func (s *Server) relist() {
 	s.soft.mu.Lock()
-	defer s.soft.mu.Unlock()
 	s.soft.m.Reset()
-	return s.ns.EachBlock(func(o namespace.BlockOwner) bool {
-		s.soft.m.Put(now, blockOfOwner(o))
-		return true
-	})
+	s.soft.m.List(true)
+	s.soft.listing = &listing{gone: map[metadata.BlockID]struct{}{}}
+	s.listing.Store(true)
+	s.soft.mu.Unlock()
+	select {
+	case s.list <- struct{}{}:
+	default:
+	}
+}
+
+// listBlocks carries listings out until ctx is done. The one that is current ends what the one before has not done.
+func (s *Server) listBlocks(ctx context.Context) error {
+	f := &s.soft
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.list:
+		}
+		began := time.Now()
+		f.mu.Lock()
+		l := f.listing
+		f.mu.Unlock()
+		if l == nil {
+			continue
+		}
+		err := s.ns.EachBlock(func(o namespace.BlockOwner) bool { return ctx.Err() == nil && s.listed(l, o) })
+		if err != nil {
+			return fmt.Errorf("list the blocks of the namespace: %w", err)
+		}
+		f.mu.Lock()
+		ended := f.listing == l && ctx.Err() == nil
+		if ended {
+			f.listing = nil
+			f.m.List(false)
+			s.listing.Store(false)
+		}
+		f.mu.Unlock()
+		if ended {
+			s.log.Info("the blocks of the namespace are listed", "blocks", l.listed, "took", time.Since(began).Round(time.Millisecond))
+		}
+	}
+}
+
+// listed takes a block that a listing has found. False: the listing is over.
+func (s *Server) listed(l *listing, o namespace.BlockOwner) bool {
+	f := &s.soft
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.listing != l {
+		return false
+	}
+	l.listed++
+	if _, gone := l.gone[o.Block.ID]; !gone && !f.m.Has(o.Block.ID) {
+		f.m.Put(time.Now(), blockOfOwner(o))
+	}
+	return true
 }
 
 // effects tells the block manager what a log entry did to blocks. It runs on the goroutine of Apply.
 func (s *Server) effects(e namespace.Effects) {
 	if e.Reset {
-		if err := s.loadBlocks(); err != nil {
-			// The checkpoint that was just written cannot be read: the namespace will find out and stop.
-			s.log.Error("cannot list the blocks of a snapshot", "error", err)
-		}
+		s.relist()
 		s.setCluster(s.ns.ClusterID())
 	}
 	now := time.Now()
@@ -170,12 +228,15 @@ func (s *Server) effects(e namespace.Effects) {
 	}
 	for _, b := range e.Removed {
 		s.soft.m.Remove(b.ID)
+		if l := s.soft.listing; l != nil {
+			l.gone[b.ID] = struct{}{}
+		}
 	}
 }
 
 // locateFor is locate for a caller who may read the file, and gets tokens to do so.
 func (s *Server) locateFor(c *metadata.Caller, f *namespace.FileBlocks) (*namenode.LocatedFile, error) {
-	out, err := s.locate(f, c.Host)
+	out, err := s.locate(f, c)
 	if err != nil {
 		return nil, err
 	}
@@ -188,18 +249,20 @@ func (s *Server) locateFor(c *metadata.Caller, f *namespace.FileBlocks) (*nameno
 	return out, nil
 }
 
-// locate adds the places of blocks for a reader.
-func (s *Server) locate(f *namespace.FileBlocks, reader string) (*namenode.LocatedFile, error) {
+// locate adds the places of blocks for a reader. Who asks a namenode that does not lead, and knows no place of one, is to ask the one that does: it may
+// have heard of it.
+func (s *Server) locate(f *namespace.FileBlocks, c *metadata.Caller) (*namenode.LocatedFile, error) {
 	out := &namenode.LocatedFile{
 		Status: f.Status, Length: f.Length, UnderConstruction: f.UnderConstruction, LastComplete: f.LastComplete,
 		Blocks: make([]namenode.LocatedBlock, len(f.Blocks)),
 	}
-	nowhere := false
+	nowhere, unheard := false, false
 	s.soft.mu.Lock()
 	for i, b := range f.Blocks {
 		l := &out.Blocks[i]
 		l.Block, l.Offset = b.Block, b.Offset
-		l.Locations, l.Corrupt = s.soft.m.Locate(b.Block.ID, reader)
+		l.Locations, l.Corrupt = s.soft.m.Locate(b.Block.ID, c.Host)
+		unheard = unheard || len(l.Locations) == 0
 		nowhere = nowhere || len(l.Locations) == 0 && b.Complete
 	}
 	if f.Last != nil {
@@ -207,12 +270,16 @@ func (s *Server) locate(f *namespace.FileBlocks, reader string) (*namenode.Locat
 			out.Last = &out.Blocks[n-1]
 		} else {
 			l := &namenode.LocatedBlock{Block: f.Last.Block, Offset: f.Last.Offset}
-			l.Locations, l.Corrupt = s.soft.m.Locate(f.Last.Block.ID, reader)
+			l.Locations, l.Corrupt = s.soft.m.Locate(f.Last.Block.ID, c.Host)
+			unheard = unheard || len(l.Locations) == 0
 			out.Last = l
 		}
 	}
 	s.soft.mu.Unlock()
-	if nowhere {
+	switch {
+	case c.Local && unheard:
+		return nil, namenode.ErrStandbyRead
+	case nowhere:
 		// Soon after the start a missing replica is most likely one that was not reported yet.
 		if err := s.safe.check(s); err != nil {
 			return nil, err

@@ -75,7 +75,7 @@ func (m *meter) more(n int) error {
 // What badger writes without being asked: its two memory tables, mapped with twice their size each, and what its two
 // compactors rewrite, which is a few tables and what they overlap of the next level.
 const (
-	headroomTables  = 64 << 20
+	headroomTables  = 128 << 20
 	headroomCompact = 256 << 20
 )
 

@@ -87,6 +87,10 @@ func (s *Server) figures(to status.Sample) {
 	to.Gauge("hops_namenode_leases", "Clients that write.", float64(counts.Leases))
 	to.Gauge("hops_namenode_reclaiming_directories", "Deleted directories that are not yet taken apart.", float64(counts.Reclaiming))
 	to.Gauge("hops_namenode_resident_inodes", "Files and directories in memory.", float64(counts.Resident))
+	to.Gauge("hops_namenode_resident_bytes", "What files and directories in memory take, by an estimate.", float64(counts.ResidentBytes))
+	to.Gauge("hops_namenode_memory_budget_bytes", "What they may take; the rest is read from the checkpoint.", float64(counts.MemoryBytes))
+	to.Counter("hops_namenode_cold_reads_total", "Reads of the checkpoint, of what was not in memory.", float64(counts.Misses))
+	to.Counter("hops_namenode_evicted_inodes_total", "Files and directories that were let go from memory.", float64(counts.Evicted))
 	to.Gauge("hops_namenode_blocks", "Blocks of the namespace.", float64(counts.Blocks))
 	for _, b := range []struct {
 		state string

@@ -375,7 +375,7 @@ func TestWebHDFSOperationsThatHaveNoRecording(t *testing.T) {
 		{"GET", "/h?op=NOSUCHOP&user.name=" + user, 400, `NOSUCHOP is not a valid GET operation.`},
 		{"PATCH", "/h?op=MKDIRS&user.name=" + user, 400, `MKDIRS is not a valid PATCH operation.`},
 		{"PUT", "/h/d?op=MKDIRS&doas=bob&user.name=alice", 403, `User: alice is not allowed to impersonate bob`},
-		{"PUT", "/h/f?op=CREATE&user.name=" + user, 403, `Failed to find datanode`},
+		{"PUT", "/h/f?op=CREATE&user.name=" + user, 403, `"exception":"RetriableException","javaClassName":"org.apache.hadoop.ipc.RetriableException","message":"Failed to find datanode`},
 		{"PUT", "/h/" + strings.Repeat("x", 256) + "?op=MKDIRS&user.name=" + user, 403, `"exception":"PathComponentTooLongException"`},
 		{"PUT", "/h/" + strings.Repeat("x/", 4000) + "?op=MKDIRS&user.name=" + user, 403, `"exception":"IOException"`},
 		{"GET", "?op=LISTSTATUS&user.name=" + user, 200, `"pathSuffix":"h"`},

@@ -109,6 +109,8 @@ type Model struct {
 
 	now          metadata.Time
 	reservations []*reservation
+	// resumed: Preempt goes on with what an earlier leader began; until then resume does.
+	resumed bool
 	// waitingHeads are the leaves with a head.
 	waitingHeads []*queue
 	// delays are the lanes that wait for room near their data, the one that waits the shortest first.

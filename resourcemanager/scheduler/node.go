@@ -58,7 +58,10 @@ type Hold struct {
 	// Saved is until when its work is saved, as far as is known: its last checkpoint, or its start.
 	Saved metadata.Time
 	// For is the path of the queue for which it was told to go; empty: it was not. Stopping: its node is told to end it.
+	// ForApp and ForAsk say for which of its asks.
 	For      string
+	ForApp   rm.ApplicationID
+	ForAsk   string
 	Stopping bool
 	// Moves: it was told so that another finds room in one piece, and goes elsewhere.
 	Moves bool

@@ -112,6 +112,9 @@ func (m *Model) placementBytes(r *rm.Resource) int {
 func (m *Model) Plan(b Budget, now metadata.Time) Plan {
 	m.now = now
 	m.prepare()
+	if !m.resumed {
+		m.resume()
+	}
 	var plan Plan
 	containers, bytes, looks := 0, 0, m.looks
 	for steps := 0; ; steps++ {

@@ -120,6 +120,7 @@ func (m *Model) Preempt(now metadata.Time) Preempted {
 		m.resolve()
 	}
 	m.followBerths()
+	m.resumed = true
 	after, most := metadata.Time(cmp.Or(p.After, DefaultStarved).Milliseconds()), cmp.Or(p.RoundShare, DefaultRoundShare)
 	m.noteEnding()
 	told := m.leaving()

@@ -2,6 +2,8 @@ package scheduler
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 )
 
 // keepSeats keeps the room of an eviction for a lane's first ask, until it has it.
@@ -44,16 +46,80 @@ func (m *Model) keepSeats(l *lane, w *want, s *shape, seats []seat) {
 }
 
 func sameSeats(r *reservation, seats []seat) bool {
-	n := map[*node]int{}
-	for _, at := range seats {
-		n[at.node] += at.n
-	}
-	for at, k := range n {
+	for at, k := range nodesOf(seats) {
 		if r.nodes[at] < k {
 			return false
 		}
 	}
 	return true
+}
+
+// resume keeps the room that others make for an ask since an earlier leader told them to, before a plan gives away what has gone of it. Nodes that
+// have not spoken to this leader are closed: until all is found that the ask needs, what is likely to be it is kept. Preempt, which is
+// called when all nodes were heard, goes on with it.
+func (m *Model) resume() {
+	if !m.config.Preempt.Enabled {
+		return
+	}
+	m.noteEnding()
+	told := m.leaving()
+	for _, q := range m.queues {
+		own := slices.DeleteFunc(told[q.Path], moves) // the rooms of those that are moved, and of whom for, are found by moveOn
+		l, w := q.madeRoomFor(own)
+		if w == nil || l.shape.Unit == 1 && !l.shape.Exclusive && len(l.wants.list) > 1 && l.shape.replaces(own) {
+			continue
+		}
+		s := m.newSearch(l, w, l.shape.Unit)
+		_, seats := s.run(own, func() []*victim { return nil })
+		if seats == nil {
+			seats = m.likely(own, s.shape)
+		}
+		if l.shape.Pins != nil && !m.keepsCells(nodesOf(seats), l.shape.Pins) { // reserve would give it up at the end of the plan, and want another one
+			continue
+		}
+		m.keepSeats(l, w, s.shape, seats)
+	}
+}
+
+// nodesOf counts seats by their nodes.
+func nodesOf(seats []seat) map[*node]int {
+	nodes := map[*node]int{}
+	for _, at := range seats {
+		nodes[at.node] += at.n
+	}
+	return nodes
+}
+
+// likely is where those who leave are, and where there is room for the shape now, perhaps because others of them have gone.
+func (m *Model) likely(told []*victim, s *shape) []seat {
+	var seats []seat
+	for _, v := range told {
+		for _, x := range v.parts {
+			seats = append(seats, seat{node: x.node, n: 1})
+		}
+	}
+	missing := s.Unit
+	for _, id := range slices.Sorted(maps.Keys(m.nodes)) {
+		if n := m.nodes[id]; missing > 0 && n.admits(s) {
+			if k := n.fits(s, missing); k > 0 {
+				seats = append(seats, seat{node: n, n: k})
+				missing -= k
+			}
+		}
+	}
+	return seats
+}
+
+// madeRoomFor is the ask of a leaf for which containers were told to go, if it is the first of its lane.
+func (q *queue) madeRoomFor(told []*victim) (*lane, *want) {
+	for _, v := range told {
+		for _, l := range q.all {
+			if h, w := v.parts[0].hold, l.first(); w.app.ID == h.ForApp && w.ID == h.ForAsk {
+				return l, w
+			}
+		}
+	}
+	return nil, nil
 }
 
 // keepable reports whether the room that is made for a lane's first ask can be kept until all of it is there. What needs the room of several finds

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 )
@@ -33,7 +35,7 @@ func newTown(t failer, c rm.QueueConfig, nodes, gpus int) *town {
 		t.Fatal(err)
 	}
 	w := &town{t: t, queues: q, apps: map[rm.ApplicationID]*App{}, saves: map[rm.ApplicationID]bool{}, asks: map[rm.ContainerID]rm.Ask{}, now: 1_000_000}
-	w.model = NewModel(Config{Queues: q, Patience: 1 << 30, Wait: 1 << 60, Preempt: Preemption{Enabled: true, RoundShare: 0.5}})
+	w.lead()
 	for i := range nodes {
 		n := &Node{ID: rm.NodeID(fmt.Sprintf("n%d", i)), Host: fmt.Sprintf("n%d", i), Rack: fmt.Sprintf("/r%d", i/2), Capacity: rm.Resource{Memory: int64(gpus) << 30, VCores: gpus, GPUs: gpus}}
 		for g := range gpus {
@@ -43,6 +45,11 @@ func newTown(t failer, c rm.QueueConfig, nodes, gpus int) *town {
 	}
 	w.tell()
 	return w
+}
+
+// lead is what another leader begins with.
+func (w *town) lead() {
+	w.model = NewModel(Config{Queues: w.queues, Patience: 1 << 30, Wait: 1 << 60, Preempt: Preemption{Enabled: true, RoundShare: 0.5}})
 }
 
 func copyNode(n *Node) Node {
@@ -165,7 +172,8 @@ func (w *town) preempt() Preempted {
 			w.evicted += len(e.Victims)
 		}
 		for _, v := range e.Victims {
-			w.hold(v.Container).For, w.hold(v.Container).Moves = e.Queue, e.Moves
+			h := w.hold(v.Container)
+			h.For, h.ForApp, h.ForAsk, h.Moves = e.Queue, e.App, e.Ask, e.Moves
 		}
 	}
 	for _, id := range p.Spared {
@@ -393,6 +401,39 @@ func TestTheCheapestGangGoesWhole(t *testing.T) {
 	}
 }
 
+// The room that others make for a gang is the gang's also when the leader changes while they go.
+func TestRoomIsKeptAcrossALeaderChange(t *testing.T) {
+	w := newTown(t, twoQueues, 4, 4)
+	a := w.submit("root.a", 0, rm.Ask{ID: "x", Resource: gpus(1), Count: 16})
+	w.plan()
+	gang := w.submit("root.b", 0, rm.Ask{ID: "y", Resource: gpus(4), Count: 2, Gang: 2})
+	w.starve()
+	if p := w.preempt(); len(p.Evictions) != 1 || len(p.Evictions[0].Victims) != 8 {
+		t.Fatalf("%+v", p)
+	}
+	a.Asks = []rm.Ask{{ID: "more", Resource: gpus(1), Count: 16}}
+	for range 8 {
+		w.lead()
+		for i := range w.nodes { // which speak to this leader one after the other
+			for k, n := range w.nodes {
+				n.Closed = k > i
+			}
+			w.plan()
+		}
+		w.preempt()
+		first := true
+		w.end(false, func(h *Hold) bool {
+			goes := h.For != "" && first
+			first = first && !goes
+			return goes
+		})
+	}
+	w.plan()
+	if gang.Used.GPUs != 8 {
+		t.Fatalf("the gang has %v, the others %v", gang.Used, a.Used)
+	}
+}
+
 func TestACheckpointMakesCheap(t *testing.T) {
 	w := newTown(t, twoQueues, 2, 4)
 	w.submit("root.a", 0, rm.Ask{ID: "x", Resource: gpus(4), Count: 2})
@@ -578,6 +619,9 @@ func TestEvictionsAreProved(t *testing.T) {
 				}
 				w.submit([]string{"root.a.x", "root.a.y", "root.b", "root.c"}[r.IntN(4)], r.IntN(3), ask)
 			}
+			if step < 110 && r.IntN(10) == 0 {
+				w.lead()
+			}
 			w.plan()
 			before := w.evicted
 			for _, e := range w.preempt().Evictions {
@@ -598,5 +642,130 @@ func TestEvictionsAreProved(t *testing.T) {
 	}
 	if total < 100 || nodes < 5 {
 		t.Fatalf("only %d containers went, %d times for whole nodes", total, nodes)
+	}
+}
+
+// A leader to which only some nodes have spoken comes to rest: a plan after which nothing has changed wants no other.
+func TestKeptRoomLetsPlansEnd(t *testing.T) {
+	for _, kept := range []int{2, 1} { // nodes on which somebody goes
+		w := newTown(t, twoQueues, 4, 4)
+		w.submit("root.a", 0, rm.Ask{ID: "x", Resource: gpus(1), Count: 16})
+		w.plan()
+		w.submit("root.b", 0, rm.Ask{ID: "y", Resource: gpus(4), Count: 2, Gang: 2})
+		w.starve()
+		w.preempt()
+		if kept == 1 { // who made room on one node has gone
+			at := slices.IndexFunc(w.nodes, func(n *Node) bool { return slices.ContainsFunc(n.Holds, func(h Hold) bool { return h.For != "" }) })
+			gone := map[rm.ContainerID]bool{}
+			for _, h := range w.nodes[at].Holds {
+				gone[h.Container] = h.For != ""
+			}
+			w.end(false, func(h *Hold) bool { return gone[h.Container] })
+		}
+		w.lead()
+		for i := range len(w.nodes) + 1 { // which speak to this leader one after the other
+			for k, n := range w.nodes {
+				n.Closed = k >= i
+			}
+			w.tell()
+			plans := 0
+			for w.model.Plan(Budget{}, w.now).More {
+				if plans++; plans == 100 {
+					t.Fatalf("%d of %d nodes have spoken, and plans do not end", i, len(w.nodes))
+				}
+			}
+		}
+	}
+}
+
+// The same for clusters of all sorts.
+func TestPlansOfANewLeaderEnd(t *testing.T) {
+	resumed := 0
+	rapid.Check(t, func(t *rapid.T) {
+		config := twoQueues
+		if i := rapid.IntRange(0, len(cellTrees)).Draw(t, "tree"); i < len(cellTrees) {
+			config = rm.QueueConfig{Children: cellTrees[i]}
+		}
+		w := newTown(t, config, rapid.IntRange(4, 6).Draw(t, "nodes"), 4)
+		for range rapid.IntRange(2, 6).Draw(t, "apps") {
+			ask := rm.Ask{ID: "w", Count: rapid.SampledFrom([]int{1, 2, 3, 16}).Draw(t, "count"), Resource: gpus(rapid.IntRange(1, 4).Draw(t, "gpus"))}
+			if ask.Count < 16 && rapid.Bool().Draw(t, "gang") {
+				ask.Gang = ask.Count
+			}
+			ask.Exclusive = rapid.IntRange(0, 4).Draw(t, "whole") == 0
+			w.submit(rapid.SampledFrom(w.leaves()).Draw(t, "queue"), rapid.IntRange(0, 1).Draw(t, "priority"), ask)
+			w.plan()
+			w.wait(DefaultStarved)
+			w.plan()
+			for _, e := range w.model.Preempt(w.now).Evictions {
+				for _, v := range e.Victims {
+					h := w.hold(v.Container)
+					h.For, h.ForApp, h.ForAsk, h.Moves = e.Queue, e.App, e.Ask, e.Moves
+				}
+			}
+		}
+		gone := rapid.IntRange(1, 4).Draw(t, "gone")
+		k := 0
+		w.end(rapid.Bool().Draw(t, "again"), func(h *Hold) bool {
+			k++
+			return h.For != "" && k%gone == 0 || h.For == "" && rapid.IntRange(0, 9).Draw(t, "ends") == 0
+		})
+		w.lead()
+		for range 3 {
+			for _, n := range w.nodes {
+				n.Closed = rapid.Bool().Draw(t, "closed")
+			}
+			w.tell()
+			plans := 0
+			for w.model.Plan(Budget{}, w.now).More {
+				if plans++; plans == 50 {
+					t.Fatalf("plans do not end\n%s", w.picture())
+				}
+			}
+			resumed += w.model.kept(true)
+		}
+	})
+	t.Logf("%d reservations were kept", resumed)
+}
+
+// What would leave others without the nodes that they are guaranteed is not kept, and does not keep a new leader planning.
+func TestRoomThatMayNotBeKeptLetsPlansEnd(t *testing.T) {
+	w := newTown(t, rm.QueueConfig{Children: cellTrees[1]}, 4, 4)
+	whole := rm.Ask{ID: "w", Count: 1, Resource: gpus(1)}
+	whole.Exclusive = true
+	many := whole
+	many.Count = 16
+	told := rm.ContainerID{}
+	for _, next := range []func(){
+		func() { w.submit("root.a", 0, whole) }, func() { w.submit("root.a", 0, many) }, func() { w.submit("root.b", 0, whole) }, func() { w.submit("root.a", 0, whole) },
+	} {
+		next()
+		w.plan()
+		w.wait(DefaultStarved)
+		w.plan()
+		for _, e := range w.model.Preempt(w.now).Evictions {
+			for _, v := range e.Victims {
+				told = v.Container
+				h := w.hold(told)
+				h.For, h.ForApp, h.ForAsk, h.Moves = e.Queue, e.App, e.Ask, e.Moves
+			}
+		}
+	}
+	if told.IsZero() {
+		t.Fatal("nobody is to go")
+	}
+	w.end(false, func(h *Hold) bool { return h.Container != told })
+	w.lead()
+	for i := range w.nodes {
+		for k, n := range w.nodes {
+			n.Closed = k == i
+		}
+		w.tell()
+		plans := 0
+		for w.model.Plan(Budget{}, w.now).More {
+			if plans++; plans == 50 {
+				t.Fatalf("plans do not end while %s has not spoken\n%s", w.nodes[i].ID, w.picture())
+			}
+		}
 	}
 }

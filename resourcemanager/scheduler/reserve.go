@@ -30,7 +30,7 @@ type head struct {
 	reservation *reservation
 }
 
-// reservation keeps nodes free for an ask. It is made again by the next leader; nobody but the model knows of it.
+// reservation keeps nodes free for an ask. It is made again by the next leader, see resume; nobody but the model knows of it.
 type reservation struct {
 	number int64
 	want   *want
@@ -120,7 +120,8 @@ func (m *Model) reserve() {
 		return
 	}
 	for _, r := range slices.Clone(m.reservations) {
-		if slices.ContainsFunc(keys(r.nodes), func(n *node) bool { return n.Closed || m.nodes[n.ID] != n }) || r.want.lane == nil || r.want.lane.shape.Resource != r.form.Resource ||
+		awaits := r.evicts && !m.resumed // nodes that have not spoken to this leader
+		if slices.ContainsFunc(keys(r.nodes), func(n *node) bool { return n.Closed && !awaits || m.nodes[n.ID] != n }) || r.want.lane == nil || r.want.lane.shape.Resource != r.form.Resource ||
 			r.form.Pins != nil && !m.keepsCells(r.nodes, r.form.Pins) {
 			w := r.want
 			m.release(w) // it is looked at anew below

@@ -285,7 +285,7 @@ func (r *reign) tellNode(view *state.View, id rm.NodeID) {
 			Began:    c.Granted, Asked: c.Asked, Checkpoints: c.Checkpointed > 0,
 		}
 		if c.Notice != nil {
-			hold.For, hold.Moves = c.Notice.Queue, c.Notice.Moves
+			hold.For, hold.ForApp, hold.ForAsk, hold.Moves = c.Notice.Queue, c.Notice.For, c.Notice.Ask, c.Notice.Moves
 		}
 		node.Holds = append(node.Holds, hold)
 		for _, u := range c.GPUs {

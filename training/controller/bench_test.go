@@ -2,6 +2,8 @@ package controller
 
 import (
 	"context"
+	"encoding/json"
+	"flag"
 	"fmt"
 	"log/slog"
 	"net"
@@ -17,21 +19,55 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gohops/hops/client/dfs"
 	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
 	"github.com/gohops/hops/training"
 	"github.com/gohops/hops/training/experiment"
 	"github.com/gohops/hops/training/protocol"
 )
 
-// busy is a controller with executors that each have a trial. The journal is in memory: what is measured is the controller and its
-// HTTP door with signed requests, both ends of it on this machine.
+var cluster = flag.String("cluster", "", "benchmarks: `DIR` with core-site.xml of a running cluster (hops dev) that has the journal; default: it is in memory")
+
+// journaled is the filesystem of a benchmark: of the cluster, or in memory.
+func journaled(b *testing.B) FS {
+	b.Helper()
+	if *cluster == "" {
+		return newMemFS()
+	}
+	conf, err := dfs.LoadHadoopConf(*cluster)
+	if err != nil {
+		b.Fatal(err)
+	}
+	location, err := conf.LocateAs("", "")
+	if err != nil {
+		b.Fatal(err)
+	}
+	files, err := dfs.New(location.Config)
+	if err != nil {
+		b.Fatal(err)
+	}
+	remove := func() {
+		if err := DFS(files).Delete(context.Background(), "/Projects/lab/Experiments/"+testApp+"_1"); err != nil {
+			b.Fatal(err)
+		}
+	}
+	remove() // what a run before has left
+	b.Cleanup(func() {
+		remove()
+		_ = files.Close()
+	})
+	return DFS(files)
+}
+
+// busy is a controller with executors that each have a trial. What is measured is the controller and its HTTP door with signed requests, both
+// ends of it on this machine; and the writing of the journal, if it is not in memory.
 func busy(b *testing.B, executors, trials int) ([]*client, []*protocol.Assignment) {
 	b.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)
 	}
-	fs := newMemFS()
+	fs := journaled(b)
 	started := make(chan *client, executors)
 	url := "http://" + l.Addr().String()
 	rm := newFakeRM(50, func(_ *fakeRM, c *rmpb.Container, _ *rmpb.Launch) {
@@ -124,13 +160,17 @@ func reporting(b *testing.B, executors, events int, do func([]*client, func(i in
 	clients, work := busy(b, executors, executors)
 	seq := make([]int64, executors)
 	do(clients, func(i int) error {
-		var r protocol.Report
+		var made protocol.Events
 		for range events {
 			seq[i]++
-			r.Events = append(r.Events, protocol.MetricEvent{Seq: seq[i], Step: seq[i], Time: 1, Metrics: map[string]training.Metric{"acc": training.M(0.5)}})
+			made = append(made, protocol.MetricEvent{Seq: seq[i], Step: seq[i], Time: 1, Metrics: map[string]training.Metric{"acc": training.M(0.5)}})
+		}
+		text, ok := made.AppendJSON([]byte(`{"events":`))
+		if !ok {
+			return fmt.Errorf("the events cannot be written")
 		}
 		var out protocol.Reported
-		if err := clients[i].call(context.Background(), "POST", fmt.Sprintf("/v1/trials/%v/1/report", work[i].Trial), r, &out); err != nil {
+		if err := clients[i].call(context.Background(), "POST", fmt.Sprintf("/v1/trials/%v/1/report", work[i].Trial), json.RawMessage(append(text, '}')), &out); err != nil {
 			return err
 		}
 		if out.Ack != seq[i] {

@@ -200,8 +200,9 @@ type controller struct {
 	overOnce   sync.Once
 	over       chan struct{} // closed when the experiment is over and that is in the journal
 	lastSeen   map[seat]training.Millis
-	graceUntil training.Millis // for executors that this attempt has not heard of yet
-	pausedTill training.Millis // for all, after a pause of this process
+	idle       map[seat]time.Duration // for how long processes had done nothing when they were last seen
+	graceUntil training.Millis        // for executors that this attempt has not heard of yet
+	pausedTill training.Millis        // for all, after a pause of this process
 	lastTick   time.Time
 	ahead      time.Duration   // how much the experiment's time is ahead of this machine's clock
 	asked      training.Millis // by a client that suggests
@@ -224,7 +225,7 @@ type proposal struct {
 func Run(ctx context.Context, env Env) error {
 	c := &controller{
 		env: &env, times: env.Times, log: env.Logger, proposals: make(chan *proposal, 64),
-		over: make(chan struct{}), lastSeen: map[seat]training.Millis{}, wake: make(chan struct{}),
+		over: make(chan struct{}), lastSeen: map[seat]training.Millis{}, idle: map[seat]time.Duration{}, wake: make(chan struct{}),
 	}
 	c.times.setDefaults()
 	if c.log == nil {
@@ -643,6 +644,13 @@ func (c *controller) heard(id string, slots ...int) {
 	}
 }
 
+// didNothing notes for how long a member has done nothing.
+func (c *controller) didNothing(x *experiment.Experiment, id training.TrialID, rank int, d time.Duration) {
+	if executor, slot, ok := x.Seat(id, rank); ok {
+		c.idle[seat{executor, slot}] = d
+	}
+}
+
 // heardMember notes that the container of an executor was heard of, and, if it was believed, the slot of its member.
 func (c *controller) heardMember(x *experiment.Experiment, err error, container string, id training.TrialID, rank int) {
 	w := x.InContainer(container)
@@ -782,6 +790,7 @@ func (c *controller) due(now time.Time) []*experiment.Entry {
 			out = append(out, &experiment.Entry{Broken: &experiment.Broken{Reason: fmt.Sprintf("the client that suggests has not asked for %s; or name an entry for the optimizer, which runs beside the controller", askPatience)}})
 		}
 	}
+	out = append(out, c.x.Idle(millis, func(id string, slot int) time.Duration { return c.idle[seat{id, slot}] })...)
 	return append(out, c.x.Due(millis, c.times.Lease, func(id string, slot int) training.Millis {
 		seen, ok := c.lastSeen[seat{id, slot}]
 		if !ok {

@@ -252,7 +252,9 @@ func (f *fleet) look(now time.Time) (late []*container, forgive string) {
 	var excluded []string
 	type row struct{ idle, draining bool }
 	executors := map[string]row{}
+	works := false
 	f.experiment.view(func(x *experiment.Experiment) {
+		works = x.Held > 0
 		for kind := range wanted {
 			usable[kind] = x.Usable(kind == serves)
 			if !x.Over() {
@@ -300,6 +302,9 @@ func (f *fleet) look(now time.Time) (late []*container, forgive string) {
 		missing, there = missing+n, there+usable[kind]+starting[kind]
 	}
 	f.excluded = excluded
+	if f.asks[trains].gang > 0 && !works {
+		there = 0 // a part of a gang is of no use
+	}
 	if len(excluded) > 0 && missing > 0 && there == 0 && (f.onlyExcluded || now.Sub(f.lastGrant) > f.times.Amnesty) {
 		forgive = excluded[0]
 		f.lastGrant, f.onlyExcluded = now, false

@@ -10,6 +10,9 @@ import (
 	"time"
 
 	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
+	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/experiment"
+	"github.com/gohops/hops/training/protocol"
 )
 
 // The resource manager plans one ask of many, and has one reason why it waits.
@@ -43,6 +46,57 @@ func TestExecutorsAreOneAskTogether(t *testing.T) {
 	grant(3, 9) // was on its way
 	if r := f.request(); !slices.Equal(r.Release, []string{"container_3"}) || f.live() != 4 {
 		t.Errorf("given back with %v, %d are there", r, f.live())
+	}
+}
+
+// shown is an experiment as a fleet sees it.
+type shown struct{ *experiment.Experiment }
+
+func (s shown) view(fn func(*experiment.Experiment)) { fn(s.Experiment) }
+func (s shown) propose(_ context.Context, run func(*experiment.Experiment, training.Millis) error) error {
+	return run(s.Experiment, s.Now)
+}
+
+// A part of a gang works nothing: if only an excluded node could give the rest, it is asked again. Who works waits for another.
+func TestAnExcludedNodeIsForgivenForAPartOfAGang(t *testing.T) {
+	for name, c := range map[string]struct {
+		distributed string
+		forgive     string
+	}{
+		"gang":  {`, "distributed": {"framework": "plain", "workers": 2}`, "n2"},
+		"alone": {"", ""},
+	} {
+		spec, err := training.ParseSpec([]byte(`{"entry": "m:f", "optimizer": {"type": "random"}, "trials": 9, "executors": 2, "seed": 1, "space": {"x": ["DOUBLE", [0, 1]]}`+c.distributed+`}`), "ann")
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := experiment.New()
+		propose := func(e *experiment.Entry) {
+			t.Helper()
+			if _, err := x.Propose(x.Now, e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		propose(&experiment.Entry{Created: &experiment.Created{Version: experiment.Version, ID: "a_1", User: "ann", Directory: "/e", Spec: spec}})
+		propose(&experiment.Entry{Started: &experiment.Started{Attempt: 1}})
+		f := &fleet{app: "a", try: 1, experiment: shown{x}}
+		f.times.setDefaults()
+		f.init()
+		f.describe(spec)
+		for i := range 2 {
+			k := fmt.Sprint("c", i+1)
+			f.add(&rmpb.Container{ContainerId: k, AskId: f.ask(trains)}, uint64(i+1))
+			f.containers[k].released = false
+			if _, _, _, err := x.Register(x.Now, protocol.RegisterExecutor{ContainerID: k, Instance: "i"}, fmt.Sprint("n", i+1), false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.look(time.Now())
+		propose(&experiment.Entry{Lost: &experiment.Lost{Executor: "e0002", Reason: "silent", Blame: true, Silent: true}})
+		f.onlyExcluded = true // as the resource manager says
+		if _, forgive := f.look(time.Now()); forgive != c.forgive {
+			t.Errorf("%s: %q is forgiven, want %q", name, forgive, c.forgive)
+		}
 	}
 }
 

@@ -298,21 +298,26 @@ func (c *controller) serveNext(w http.ResponseWriter, r *http.Request, container
 		slot = n
 	}
 	var out protocol.Next
-	return c.poll(w, r, func(x *experiment.Experiment, now training.Millis) (waits bool, err error) {
+	came := true
+	return c.poll(w, r, c.times.Lease/3, func(x *experiment.Experiment, now training.Millis) (waits bool, err error) {
 		if w := x.Executor(id); w == nil || w.Container != container {
 			return false, experiment.Refuse(404, protocol.CodeUnknownExecutor, "no executor %s in %s: register again", id, x.ID)
 		}
-		c.heard(id)
-		if out, _, err = x.Next(now, id, slot); err == nil { // it has that slot
-			c.heard(id, slot)
+		out, _, err = x.Next(now, id, slot)
+		if came {
+			c.heard(id)
+			if err == nil { // it has that slot
+				c.heard(id, slot)
+			}
 		}
+		came = false
 		return out.Action == protocol.ActionWait, err
 	}, &out)
 }
 
-// poll asks again until the answer need not be waited for, or the request's wait is over. who waits is alive: each time is a sign of
-// life.
-func (c *controller) poll(w http.ResponseWriter, r *http.Request, ask func(*experiment.Experiment, training.Millis) (waits bool, err error), out any) error {
+// poll asks again until the answer need not be waited for, or the request's wait is over, which is at most longest. An executor's is a part
+// of its lease: that it asked is a sign of life, that it waits is none, for a machine that stands still keeps its connections.
+func (c *controller) poll(w http.ResponseWriter, r *http.Request, longest time.Duration, ask func(*experiment.Experiment, training.Millis) (waits bool, err error), out any) error {
 	wait := 0.0
 	if v := r.URL.Query().Get("wait"); v != "" {
 		n, err := strconv.ParseFloat(v, 64)
@@ -321,7 +326,7 @@ func (c *controller) poll(w http.ResponseWriter, r *http.Request, ask func(*expe
 		}
 		wait = min(n, protocol.MaxWaitSeconds)
 	}
-	until := time.After(time.Duration(wait * float64(time.Second)))
+	until := time.After(min(longest, time.Duration(wait*float64(time.Second))))
 	for {
 		wake := c.waker()
 		waits := false
@@ -358,9 +363,13 @@ func (c *controller) serveJoin(w http.ResponseWriter, r *http.Request, container
 		return err
 	}
 	var out protocol.Joined
-	return c.poll(w, r, func(x *experiment.Experiment, now training.Millis) (waits bool, err error) {
+	came := true
+	return c.poll(w, r, c.times.Lease/3, func(x *experiment.Experiment, now training.Millis) (waits bool, err error) {
 		out, _, err = x.Join(now, container, id, attempt, body)
-		c.heardMember(x, err, container, id, body.Rank)
+		if came {
+			c.heardMember(x, err, container, id, body.Rank)
+		}
+		came = false
 		return !out.Ready && out.Op == "", err
 	}, &out)
 }
@@ -370,14 +379,21 @@ func (c *controller) serveReport(w http.ResponseWriter, r *http.Request, contain
 	if err != nil {
 		return err
 	}
-	var body protocol.Report
-	if err := decode(r, &body); err != nil {
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
 		return err
+	}
+	body, err := protocol.ParseReport(text)
+	if err != nil {
+		return experiment.Refuse(400, protocol.CodeBadRequest, "%s %s: %v", r.Method, r.URL.Path, err)
 	}
 	var out protocol.Reported
 	err = c.propose(r.Context(), func(x *experiment.Experiment, now training.Millis) (err error) {
 		out, _, err = x.Report(now, container, id, attempt, body)
 		c.heardMember(x, err, container, id, body.Rank)
+		if err == nil {
+			c.didNothing(x, id, body.Rank, time.Duration(body.IdleMS)*time.Millisecond)
+		}
 		return err
 	})
 	if err != nil {
@@ -561,7 +577,7 @@ func (c *controller) serveAsk(w http.ResponseWriter, r *http.Request, _ string) 
 		return err
 	}
 	var out protocol.Asked
-	return c.poll(w, r, func(x *experiment.Experiment, now training.Millis) (waits bool, err error) {
+	return c.poll(w, r, protocol.MaxWaitSeconds*time.Second, func(x *experiment.Experiment, now training.Millis) (waits bool, err error) {
 		c.asked = now
 		news, end := c.brain.from(max(0, body.Seen))
 		out = protocol.Asked{State: x.State, Seen: end}

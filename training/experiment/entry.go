@@ -46,7 +46,7 @@ type Entry struct {
 
 // Created is the first line of every journal.
 type Created struct {
-	Version     int            `json:"version"` // of this format: 3
+	Version     int            `json:"version"` // of this format: 4
 	ID          string         `json:"id"`
 	Application string         `json:"application"`
 	User        string         `json:"user"`
@@ -55,7 +55,7 @@ type Created struct {
 }
 
 // Version is the format that this code writes; it reads nothing newer.
-const Version = 3
+const Version = 4
 
 // Started: an attempt of the application master took over. Containers lists those that still run; executors in others
 // are lost.
@@ -100,12 +100,12 @@ type joined struct {
 // reported are events that were new; of another rank than 0 only the last, without its metrics. Decision is what the search or its
 // stopper decided because of one of them: apply writes it when the entry is proposed, and adopts it when the entry is read back.
 type reported struct {
-	Trial    training.TrialID       `json:"trial"`
-	Attempt  int                    `json:"attempt"`
-	Rank     int                    `json:"rank,omitempty"`
-	Events   []protocol.MetricEvent `json:"events"`
-	LogBytes int64                  `json:"log_bytes,omitempty"`
-	Decision *decision              `json:"decision,omitempty"`
+	Trial    training.TrialID `json:"trial"`
+	Attempt  int              `json:"attempt"`
+	Rank     int              `json:"rank,omitempty"`
+	Events   protocol.Events  `json:"events"`
+	LogBytes int64            `json:"log_bytes,omitempty"`
+	Decision *decision        `json:"decision,omitempty"`
 }
 
 // decision ends an attempt that reported. Op is protocol.OpStop or protocol.OpPause.
@@ -137,9 +137,11 @@ type Lost struct {
 	Blame    bool   `json:"blame,omitempty"`
 	// Told: it had been told to end and did.
 	Told bool `json:"told,omitempty"`
+	// Silent: nothing was heard of it, and so perhaps of its node.
+	Silent bool `json:"silent,omitempty"`
 }
 
-// expired: a time limit passed. Code is training.CodeTimeout, CodeNoReport or CodeNotWhole of an attempt, or CodeNotEnding of the members
+// expired: a time limit passed. Code is training.CodeTimeout, CodeNoReport, CodeNotWhole or CodeIdle of an attempt, or CodeNotEnding of the members
 // of a gang whose chief has ended; for the whole experiment Trial is 0.
 type expired struct {
 	Trial   training.TrialID `json:"trial,omitempty"`
@@ -165,7 +167,7 @@ type Stopped struct {
 	Reason string `json:"reason"`
 }
 
-// Forgiven: an excluded node may be used again, because no other gave a container.
+// Forgiven: an excluded node may be used again, because its time is over, or because no other gave a container.
 type Forgiven struct {
 	Node string `json:"node"`
 }
@@ -232,6 +234,9 @@ func (e *Entry) What() string {
 
 // Encode makes the line, with its newline.
 func (e *Entry) Encode() ([]byte, error) {
+	if line, ok := e.appendReported(nil); ok {
+		return line, nil
+	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
@@ -254,6 +259,9 @@ func (e *UnknownKind) Error() string {
 // DecodeEntry reads a line. A line that is not a whole entry is an error: it was cut by a crash or damaged, or it is an
 // *UnknownKind.
 func DecodeEntry(line []byte) (*Entry, error) {
+	if e, ok := decodeReported(line); ok {
+		return e, nil
+	}
 	var e Entry
 	if err := json.Unmarshal(line, &e); err != nil {
 		return nil, err

@@ -44,6 +44,9 @@ func (x *Experiment) lose(l *Lost) {
 		return
 	}
 	x.giveUp(w, executorLost, l.Reason, l.Blame)
+	if l.Silent {
+		x.avoid(w.Node)
+	}
 }
 
 // giveUp ends an executor; what it held is done again from the last checkpoint.
@@ -56,7 +59,7 @@ func (x *Experiment) giveUp(w *Executor, s, reason string, blame bool) {
 	held := w.Slots
 	w.Slots = make([]training.TrialID, len(held))
 	x.emit(protocol.EventExecutor, x.ExecutorRow(w))
-	if blame {
+	if n := x.Nodes[w.Node]; blame && (n == nil || n.Silent <= x.Now) { // a machine that stands still is one failure, however many it had
 		x.strike(w.Node, slices.Max(held)) // once, for the newest of its trials; 0: it had none
 	}
 	for slot, id := range held {
@@ -127,6 +130,11 @@ func (x *Experiment) expire(e *expired) {
 		return
 	case training.CodeNotWhole:
 		err.Message = fmt.Sprintf("not all of the %d members of the gang came within %s", len(t.Members), joinTimeout)
+		x.fail(t, err, nil)
+		return
+	case training.CodeIdle:
+		err.Message = fmt.Sprintf("none of the %d members of the gang did anything for %s", len(t.Members), x.patience())
+		err.Remedy = "see where each of them waits, or raise report_timeout if they wait for something else than each other"
 		x.fail(t, err, nil)
 		return
 	case training.CodeNoReport:

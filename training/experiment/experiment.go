@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gohops/hops/training"
 	"github.com/gohops/hops/training/checkpoint"
@@ -179,9 +180,20 @@ func (e *Executor) Holds() (n int) {
 
 // node collects failures. A failure counts once per trial, so that one bad configuration does not condemn a machine.
 type node struct {
-	Strikes  []training.TrialID `json:"strikes,omitempty"` // 0: an executor that held none
-	Excluded bool               `json:"excluded,omitempty"`
+	Strikes []strike `json:"strikes,omitempty"`
+	// Excluded and Silent are until when it gives no executors, because of its strikes and because nothing was heard of one there.
+	Excluded training.Millis `json:"excluded,omitempty"`
+	Silent   training.Millis `json:"silent,omitempty"`
 }
+
+// strike is a failure on a node. Trial 0: of an executor that held none.
+type strike struct {
+	Trial training.TrialID `json:"trial,omitempty"`
+	At    training.Millis  `json:"at"`
+}
+
+// until is when the node may give executors again, 0: it may.
+func (n *node) until() training.Millis { return max(n.Excluded, n.Silent) }
 
 // The exclusion rules, Hopsworks' defaults: an executor is replaced after one failure.
 const (
@@ -190,6 +202,9 @@ const (
 	invalidNodes     = 2 // the function failed on so many nodes: the trial is INVALID
 	earlyFailures    = 3 // trials that failed alike while nothing worked: the experiment is FAILED
 	stillbornAllowed = 3 // containers in a row whose executor never registered: the experiment is FAILED
+
+	strikeLife    = time.Hour   // then a strike, and the exclusion that it led to, is forgotten
+	silentAvoided = time.Minute // a node of which nothing was heard gives no executors for so long: by then others know whether it is gone
 )
 
 // Effects are what the controller does after the entries that caused them are in the journal.
@@ -346,7 +361,7 @@ func (x *Experiment) Outlook() int { return x.optimizer.Outlook() }
 func (x *Experiment) Excluded() []string {
 	var out []string
 	for name, n := range x.Nodes {
-		if n.Excluded {
+		if n.until() > 0 {
 			out = append(out, name)
 		}
 	}
@@ -403,10 +418,7 @@ func (x *Experiment) Apply(e *Entry) error {
 		}
 		x.end(protocol.ExperimentKilled, reason)
 	case e.Forgiven != nil:
-		if n := x.Nodes[e.Forgiven.Node]; n != nil {
-			n.Excluded, n.Strikes = false, nil
-			x.logf("node %s is used again: no other gives a container", e.Forgiven.Node)
-		}
+		x.forgive(e.Forgiven.Node)
 	case e.NotStarted != nil:
 		x.stillborn(e.NotStarted)
 	case e.Resumed != nil:
@@ -515,7 +527,7 @@ func (x *Experiment) resume(r *Resumed) error {
 	x.State, x.Reason, x.Ending, x.Done, x.Begun = protocol.ExperimentRunning, "", "", 0, x.Now
 	x.Early, x.EarlyType, x.Stillborn = nil, "", 0
 	for _, n := range x.Nodes {
-		n.Strikes, n.Excluded = nil, false
+		*n = node{}
 	}
 	for _, t := range x.Trials {
 		if t.Stopping != nil && t.Stopping.End {

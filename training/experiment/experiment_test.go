@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -99,6 +100,98 @@ func TestStrikesByAnInvalidTrialAreTakenBack(t *testing.T) {
 	}
 }
 
+// Two failures in a day are no bad machine: a strike counts for an hour, and so does the exclusion, which an entry ends.
+func TestStrikesAreForgottenWithTime(t *testing.T) {
+	x, do := begun(t, plainSpec, "n1")
+	pass := func(d time.Duration) { x.Now = x.Now.Add(d) }
+	due := func() (names []string) {
+		for _, e := range x.Due(x.Now, 2*strikeLife, func(string, int) training.Millis { return x.Now }) {
+			if e.Forgiven != nil {
+				names = append(names, e.Forgiven.Node)
+				do(e)
+			}
+		}
+		return names
+	}
+	x.strike("n1", 1)
+	pass(strikeLife)
+	x.strike("n1", 2)
+	if len(x.Excluded()) != 0 || len(x.Nodes["n1"].Strikes) != 1 {
+		t.Fatalf("%+v", x.Nodes["n1"])
+	}
+	pass(strikeLife - 1)
+	x.strike("n1", 3)
+	if got := x.Excluded(); len(got) != 1 || len(due()) != 0 {
+		t.Fatalf("excluded %v: %+v", got, x.Nodes["n1"])
+	}
+	pass(strikeLife)
+	if got := due(); len(got) != 1 || len(x.Excluded()) != 0 || len(x.Nodes["n1"].Strikes) != 0 || len(due()) != 0 {
+		t.Errorf("forgiven %v: %+v", got, x.Nodes["n1"])
+	}
+}
+
+// Two machines of a gang stand still at the same moment, but were heard of last at different ones. Both are found at once, and neither is
+// asked for an executor for a while; one on which another trial runs well is left alone.
+func TestMachinesThatFallSilentTogetherAreFoundTogether(t *testing.T) {
+	const lease = 4 * time.Second
+	for name, c := range map[string]struct {
+		silent map[string]time.Duration
+		lost   string
+		nodes  string
+	}{
+		"one rank":         {map[string]time.Duration{"e0002": lease + time.Millisecond}, "e0002", "n2"},
+		"two ranks":        {map[string]time.Duration{"e0001": lease - 900*time.Millisecond, "e0002": lease + time.Millisecond}, "e0001 e0002", "n1 n2"},
+		"the idle one too": {map[string]time.Duration{"e0002": lease + time.Millisecond, "e0004": lease - 900*time.Millisecond}, "e0002 e0004", "n2"},
+		"a slow report":    {map[string]time.Duration{"e0001": lease / 2, "e0002": lease + time.Millisecond, "e0003": lease - time.Millisecond}, "e0002", "n2"},
+	} {
+		x, do := begun(t, `{"entry": "m:f", "optimizer": {"type": "random"}, "trials": 9, "executors": 4, "seed": 1, "distributed": {"workers": 2}, "space": {"x": ["DOUBLE", [0, 1]]}}`, "n1", "n2")
+		if _, _, err := x.Next(x.Now, "e0002", 0); err != nil || x.Held != 1 {
+			t.Fatal(err)
+		}
+		do(&Entry{Registered: &registered{Container: "c3", Instance: "i", Node: "n3"}})
+		do(&Entry{Registered: &registered{Container: "c4", Instance: "i", Node: "n2"}})
+		x.Now = x.Now.Add(time.Minute)
+		var lost []string
+		for _, e := range x.Due(x.Now, lease, func(id string, slot int) training.Millis { return x.Now.Add(-c.silent[id]) }) {
+			if e.Lost == nil || !e.Lost.Silent || !e.Lost.Blame {
+				t.Errorf("%s: %+v", name, e)
+				continue
+			}
+			lost = append(lost, e.Lost.Executor)
+			do(e)
+		}
+		if got := strings.Join(lost, " "); got != c.lost {
+			t.Errorf("%s: lost %s, want %s", name, got, c.lost)
+		}
+		if got := strings.Join(x.Excluded(), " "); got != c.nodes || x.Trial(1).Failures != 1 {
+			t.Errorf("%s: %s are avoided, want %s; %d failures", name, got, c.nodes, x.Trial(1).Failures)
+		}
+		for _, node := range x.Excluded() {
+			if len(x.Nodes[node].Strikes) == 0 {
+				t.Errorf("%s: nobody blames %s", name, node)
+			}
+		}
+		snapshot, err := x.Snapshot(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if y, _, err := Restore(snapshot); err != nil || !slices.Equal(y.Excluded(), x.Excluded()) {
+			t.Errorf("%s: a snapshot has it otherwise: %v", name, err)
+		}
+		x.Now = x.Now.Add(silentAvoided)
+		forgiven := 0
+		for _, e := range x.Due(x.Now, lease, func(string, int) training.Millis { return x.Now }) {
+			if e.Forgiven != nil {
+				forgiven++
+				do(e)
+			}
+		}
+		if len(x.Excluded()) != 0 || forgiven != len(strings.Fields(c.nodes)) {
+			t.Errorf("%s: %v are avoided still", name, x.Excluded())
+		}
+	}
+}
+
 // Who resumes begins without blame, and with the whole of the time limit.
 func TestAResumedExperimentForgets(t *testing.T) {
 	x, do := begun(t, plainSpec, "n1", "n2")
@@ -107,14 +200,14 @@ func TestAResumedExperimentForgets(t *testing.T) {
 	do(&Entry{Ended: &ended{1, 1, died}})
 	x.strike("n1", 9)
 	do(&Entry{Stopped: &Stopped{User: "ann"}})
-	if !x.Over() || !x.Nodes["n1"].Excluded || x.Trial(1).Failures != 1 {
+	if !x.Over() || x.Nodes["n1"].Excluded == 0 || x.Trial(1).Failures != 1 {
 		t.Fatalf("%s, n1 %+v, %d failures", x.State, x.Nodes["n1"], x.Trial(1).Failures)
 	}
 	x.Now = x.Now.Add(time.Hour)
 	do(&Entry{Resumed: &Resumed{Application: "other", User: "ann"}})
 	do(&Entry{Started: &Started{Attempt: 1}})
 	one := x.Trial(1)
-	if one.State != training.Pending || one.Failures != 0 || len(one.FailedOn) != 0 || x.Nodes["n1"].Excluded || len(x.Nodes["n1"].Strikes) != 0 {
+	if one.State != training.Pending || one.Failures != 0 || len(one.FailedOn) != 0 || x.Nodes["n1"].Excluded != 0 || len(x.Nodes["n1"].Strikes) != 0 {
 		t.Errorf("trial %s with %d failures on %v, n1 %+v", one.State, one.Failures, one.FailedOn, x.Nodes["n1"])
 	}
 	expires := func(after time.Duration) bool {

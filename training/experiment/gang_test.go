@@ -3,12 +3,58 @@ package experiment
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/gohops/hops/training"
 	"github.com/gohops/hops/training/protocol"
 )
+
+// A gang of which nobody does anything waits for itself, and begins again from its last checkpoint. One of which a member works may be long.
+func TestAGangThatWaitsForItselfBeginsAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		spec  string
+		idle  [2]time.Duration
+		after time.Duration
+		found bool
+	}{
+		"all wait":               {"", [2]time.Duration{idleTimeout, idleTimeout + time.Second}, idleTimeout + time.Second, true},
+		"one works":              {"", [2]time.Duration{idleTimeout, 0}, 5 * idleTimeout, false},
+		"reported since":         {"", [2]time.Duration{idleTimeout, idleTimeout}, idleTimeout, false},
+		"they are said to wait":  {`, "report_timeout": "2h"`, [2]time.Duration{idleTimeout, idleTimeout}, 2 * idleTimeout, false},
+		"and have waited longer": {`, "report_timeout": "2h"`, [2]time.Duration{2 * time.Hour, 2 * time.Hour}, 2*time.Hour + 1e9, true},
+	} {
+		x, _ := begun(t, `{"entry": "m:f", "optimizer": {"type": "random"}, "trials": 1, "executors": 2, "distributed": {"framework": "plain", "workers": 2, "restarts": 1}, "space": {"x": ["DOUBLE", [0, 1]]}`+c.spec+`}`, "n1", "n2")
+		if _, _, err := x.Next(x.Now, "e0002", 0); err != nil || x.Held != 1 {
+			t.Fatal(err)
+		}
+		idle := func(executor string, _ int) time.Duration { return c.idle[executor[4]-'1'] }
+		if got := x.Idle(x.Now.Add(c.after), idle); len(got) != 0 {
+			t.Errorf("%s: before all have come: %+v", name, got[0])
+		}
+		for rank := range 2 {
+			m := x.Trial(1).Members[rank]
+			if _, _, err := x.Join(x.Now, x.Executor(m.Executor).Container, 1, 1, protocol.Join{Rank: rank, Host: "10.0.0.1", Ports: []int{4000 + rank}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := x.Idle(x.Now.Add(c.after), idle)
+		if len(got) > 0 != c.found {
+			t.Errorf("%s: %d are found", name, len(got))
+			continue
+		}
+		for _, e := range got {
+			if _, err := x.Propose(x.Now.Add(c.after), e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		one := x.Trial(1)
+		if c.found && (one.State != training.Pending || one.Failures != 1 || one.Error.Type != training.CodeIdle || x.Executor("e0001").State != executorIdle || len(x.Nodes["n1"].Strikes) != 0) {
+			t.Errorf("%s: %s after %d failures, %+v, n1 %+v", name, one.State, one.Failures, one.Error, x.Nodes["n1"])
+		}
+	}
+}
 
 var gangSpecs = []string{
 	`{"entry": "m:f", "optimizer": {"type": "random"}, "trials": 4, "executors": 6, "seed": 1, "distributed": {"workers": 3, "restarts": 9}, "space": {"x": ["DOUBLE", [0, 1]]}}`,

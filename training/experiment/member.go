@@ -38,6 +38,8 @@ const (
 	elasticWait = 5 * time.Second
 	// joinTimeout is what the members have until all have joined.
 	joinTimeout = 5 * time.Minute
+	// idleTimeout: a gang of which no process has done anything for so long waits for itself. Those of NCCL take no longer either.
+	idleTimeout = 10 * time.Minute
 	// regroup: executors that are too few for a gang, while none works, are given back after so long, to be asked for together.
 	regroup = 2 * time.Minute
 )

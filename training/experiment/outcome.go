@@ -284,19 +284,25 @@ func (x *Experiment) early(t *trial, err *training.TrialError) {
 	}
 }
 
+// strike counts a failure against a node.
 func (x *Experiment) strike(name string, id training.TrialID) {
 	n := x.Nodes[name]
-	if n == nil || n.Excluded || slices.Contains(n.Strikes, id) && id != 0 {
+	if n == nil {
 		return
 	}
-	n.Strikes = append(n.Strikes, id)
-	if len(n.Strikes) >= nodeStrikes {
-		n.Excluded = true
-		x.logf("node %s is excluded after %d failures", name, len(n.Strikes))
-		for _, w := range x.Executors {
-			if w.Node == name && (w.State == executorIdle || w.State == executorBusy) {
-				x.drain(w, "its node is excluded")
-			}
+	n.Strikes = slices.DeleteFunc(n.Strikes, func(s strike) bool { return x.Now >= s.At.Add(strikeLife) })
+	if id != 0 && slices.ContainsFunc(n.Strikes, func(s strike) bool { return s.Trial == id }) {
+		return
+	}
+	n.Strikes = append(n.Strikes, strike{id, x.Now})
+	if len(n.Strikes) < nodeStrikes || n.Excluded > 0 {
+		return
+	}
+	n.Excluded = x.Now.Add(strikeLife)
+	x.logf("node %s is excluded after %d failures", name, len(n.Strikes))
+	for _, w := range x.Executors {
+		if w.Node == name && (w.State == executorIdle || w.State == executorBusy) {
+			x.drain(w, "its node is excluded")
 		}
 	}
 }
@@ -304,10 +310,36 @@ func (x *Experiment) strike(name string, id training.TrialID) {
 // pardon takes back the strikes that a bad configuration gave to nodes.
 func (x *Experiment) pardon(id training.TrialID) {
 	for name, n := range x.Nodes {
-		n.Strikes = slices.DeleteFunc(n.Strikes, func(s training.TrialID) bool { return s == id })
-		if n.Excluded && len(n.Strikes) < nodeStrikes {
-			n.Excluded = false
+		n.Strikes = slices.DeleteFunc(n.Strikes, func(s strike) bool { return s.Trial == id })
+		if n.Excluded > 0 && len(n.Strikes) < nodeStrikes {
+			n.Excluded = 0
 			x.logf("node %s is used again: trial %v fails everywhere", name, id)
 		}
+	}
+}
+
+// avoid has a node give no executors for a while, because nothing was heard of one there: what is asked for to replace it would be given
+// where it was, as long as the resource manager does not know that the machine is gone.
+func (x *Experiment) avoid(name string) {
+	if n := x.Nodes[name]; n != nil {
+		n.Silent = x.Now.Add(silentAvoided)
+		x.logf("node %s is silent, and gives no executors for %s", name, silentAvoided)
+	}
+}
+
+// forgive has a node give executors again: because its time is over, or early, because no other gives any.
+func (x *Experiment) forgive(name string) {
+	n := x.Nodes[name]
+	switch {
+	case n == nil:
+	case x.Now < n.until():
+		*n = node{}
+		x.logf("node %s is used again: no other gives a container", name)
+	case n.until() > 0:
+		if n.Excluded > 0 {
+			n.Strikes = nil
+		}
+		n.Excluded, n.Silent = 0, 0
+		x.logf("node %s is used again: its time is over", name)
 	}
 }

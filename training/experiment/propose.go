@@ -231,7 +231,7 @@ func (x *Experiment) Report(now training.Millis, container string, id training.T
 		if r.Rank > 0 {
 			last := fresh[len(fresh)-1]
 			last.Metrics = nil
-			fresh = []protocol.MetricEvent{last}
+			fresh = protocol.Events{last}
 		}
 		if e, err = x.Propose(now, &Entry{Reported: &reported{Trial: id, Attempt: attempt, Rank: r.Rank, Events: fresh, LogBytes: r.LogBytes}}); err != nil {
 			return protocol.Reported{}, nil, err
@@ -387,15 +387,20 @@ func (x *Experiment) Due(now training.Millis, lease time.Duration, heard func(ex
 	if d := x.Spec.Timeout.D(); d > 0 && !x.Closing() && now >= x.Begun.Add(d) {
 		out = append(out, &Entry{Expired: &expired{Code: training.CodeTimeout}})
 	}
+	for _, name := range x.Excluded() {
+		if now >= x.Nodes[name].until() {
+			out = append(out, &Entry{Forgiven: &Forgiven{name}})
+		}
+	}
+	silent := x.silent(now, lease, heard)
 	looked := map[training.TrialID]bool{} // gangs
 	for _, w := range x.Executors {
 		if !w.Alive() {
 			continue
 		}
-		holds := w.Holds()
-		if now > heard(w.ID, -1).Add(lease) {
-			what := &Lost{Executor: w.ID, Reason: fmt.Sprintf("nothing was heard of it for %s", lease), Blame: holds > 0}
-			if w.State == ExecutorDraining && holds == 0 {
+		if reason := silent[w]; reason != "" {
+			what := &Lost{Executor: w.ID, Reason: reason, Blame: true, Silent: true}
+			if w.State == ExecutorDraining && w.Holds() == 0 {
 				what = &Lost{Executor: w.ID, Told: true}
 			}
 			out = append(out, &Entry{Lost: what})
@@ -428,6 +433,60 @@ func (x *Experiment) Due(now training.Millis, lease time.Duration, heard func(ex
 			for _, w := range slices.Concat(train, serve) {
 				out = append(out, &Entry{Drained: &drained{w.ID, "too few executors for a gang; they are asked for anew, together"}})
 			}
+		}
+	}
+	return out
+}
+
+// silent says of which executors nothing was heard for longer than the lease; of those on the node of one, or in its gang, for most of it.
+// Machines that go together are heard of last at different moments, and the first that is missed ends the gang: the others would be idle
+// then, and be given the next one.
+func (x *Experiment) silent(now training.Millis, lease time.Duration, heard func(executor string, slot int) training.Millis) map[*Executor]string {
+	var out map[*Executor]string
+	var nodes []string
+	var trials []training.TrialID
+	for _, w := range x.Executors {
+		if !w.Alive() || now <= heard(w.ID, -1).Add(lease) {
+			continue
+		}
+		if out == nil {
+			out = map[*Executor]string{}
+		}
+		out[w] = fmt.Sprintf("nothing was heard of it for %s", lease)
+		nodes, trials = append(nodes, w.Node), append(trials, w.Slots...)
+	}
+	if out == nil {
+		return nil
+	}
+	most := lease - lease/4
+	for _, w := range x.Executors {
+		if !w.Alive() || out[w] != "" || now <= heard(w.ID, -1).Add(most) {
+			continue
+		}
+		if w.Node != "" && slices.Contains(nodes, w.Node) || slices.ContainsFunc(w.Slots, func(id training.TrialID) bool { return id != 0 && slices.Contains(trials, id) }) {
+			out[w] = fmt.Sprintf("nothing was heard of it for %s, and of another on its node or in its gang for %s", most, lease)
+		}
+	}
+	return out
+}
+
+// patience is how long the members of a gang may all wait. Who wants longer ones to wait for something from outside says so.
+func (x *Experiment) patience() time.Duration { return max(idleTimeout, x.Spec.ReportTimeout.D()) }
+
+// Idle lists the gangs that wait for themselves: a member hangs, or all of them disagree on what comes next, and the others wait in a
+// collective. Executors report all the while, so that nothing is silent. idle is for how long the processes of an executor's slot have used no
+// processor time. Who is not done does not wait for long without any; and a gang of which one works is left alone, for the others may wait rightly.
+func (x *Experiment) Idle(now training.Millis, idle func(executor string, slot int) time.Duration) (out []*Entry) {
+	if x.Spec.Distributed == nil || x.Over() {
+		return nil
+	}
+	patience := x.patience()
+	for _, t := range x.Trials {
+		if !t.State.Held() || len(t.Members) < 2 || t.Stopping != nil || !t.whole() || t.chief().Done != "" || now <= t.Heard.Add(patience) {
+			continue
+		}
+		if !slices.ContainsFunc(t.Members, func(m *member) bool { return m.trains() && m.Done == "" && idle(m.Executor, m.Slot) < patience }) {
+			out = append(out, &Entry{Expired: &expired{t.ID, t.Attempt, training.CodeIdle}})
 		}
 	}
 	return out

@@ -179,10 +179,12 @@ type Directories struct {
 // Report is the body of POST /v1/trials/{trial}/{attempt}/report. Without events it renews the lease and asks for the op.
 type Report struct {
 	// Rank is the member of a gang that reports. The events of rank 0 are the trial's; those of others are acknowledged, no more.
-	Rank   int           `json:"rank,omitempty"`
-	Events []MetricEvent `json:"events"`
+	Rank   int    `json:"rank,omitempty"`
+	Events Events `json:"events"`
 	// LogBytes is how much of the log the executor has written.
 	LogBytes int64 `json:"log_bytes,omitempty"`
+	// IdleMS is for how long the processes of a member of a gang have used next to no processor time.
+	IdleMS int64 `json:"idle_ms,omitempty"`
 }
 
 // MetricEvent is one reporter.broadcast. Seq counts the events of the attempt: 1, 2, 3, ….

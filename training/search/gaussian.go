@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// gaussian is a Gaussian process over points of a space (Rasmussen and Williams, 2006): mean 0, the Matérn kernel of 5/2 with a
+// gaussian is a Gaussian process over points of a space (Rasmussen and Williams, 2006): a constant mean, the Matérn kernel of 5/2 with a
 // length for each axis, and noise. The distance of two points adds, for each axis, the squared difference over the squared
 // length, for a nominal axis one over it if the choices differ. An axis that is not active counts as its middle, as a choice
 // of its own if it is nominal: the parameter that decides already tells such points apart.
@@ -15,7 +15,8 @@ type gaussian struct {
 	theta   []float64 // logarithms of the lengths, the variance and the noise
 	x       matrix    // reduced points
 	l       matrix    // Cholesky's factor of the covariance
-	alpha   []float64 // the covariance's inverse times y
+	mean    float64   // far from all observations
+	alpha   []float64 // the covariance's inverse times y less the mean
 }
 
 // reduce makes the coordinates of a point that the kernel looks at.
@@ -93,13 +94,33 @@ func (g *gaussian) condition(y []float64) bool {
 			g.l[i][i] = s2 + g.noise() + jitter
 		}
 		if cholesky(g.l) {
-			g.alpha = slices.Clone(y)
-			forward(g.l, g.alpha)
-			backward(g.l, g.alpha)
+			g.mean, g.alpha, _ = solve(g.l, y)
 			return true
 		}
 	}
 	return false
+}
+
+// meanDeviation is that of the mean's prior, which is normal around 0.
+const meanDeviation = 1
+
+// solve finds the mean that is most probable given y, where l is the factor of the covariance, and the covariance's inverse times y less
+// that mean. Observations that are close to each other, as those near the best one are, count as few: by the mean of y everything that
+// nobody has looked at would be nearly as good as those. fit is minus the logarithm of the probability, as far as y and the mean decide.
+func solve(l matrix, y []float64) (mean float64, alpha []float64, fit float64) {
+	alpha, ones := slices.Clone(y), make([]float64, len(y))
+	for i := range ones {
+		ones[i] = 1
+	}
+	forward(l, alpha)
+	forward(l, ones)
+	mean = dot(ones, alpha) / (dot(ones, ones) + 1/(meanDeviation*meanDeviation))
+	for i, v := range ones {
+		alpha[i] -= mean * v
+	}
+	fit = (dot(alpha, alpha) + mean*mean/(meanDeviation*meanDeviation)) / 2
+	backward(l, alpha)
+	return mean, alpha, fit
 }
 
 // predict is the posterior's mean and standard deviation at a reduced point, without noise. work has room for two numbers for each
@@ -108,6 +129,7 @@ func (g *gaussian) predict(x, w, work, meanSlope, deviationSlope []float64) (mea
 	n := len(g.x)
 	k, slope := work[:n], work[n:2*n]
 	s2 := g.variance()
+	mean = g.mean
 	for i, p := range g.x {
 		k[i], slope[i] = matern(g.distance(x, p, w))
 		k[i] *= s2
@@ -204,10 +226,7 @@ func (g *gaussian) likelihood(y, theta, gradient, mean, deviation []float64, cov
 	if !cholesky(cov) {
 		return impossible
 	}
-	alpha := slices.Clone(y)
-	forward(cov, alpha)
-	value := dot(alpha, alpha) / 2
-	backward(cov, alpha)
+	mu, alpha, value := solve(cov, y)
 	for i := range n {
 		value += math.Log(cov[i][i])
 	}
@@ -231,7 +250,11 @@ func (g *gaussian) likelihood(y, theta, gradient, mean, deviation []float64, cov
 		}
 	}
 	gradient[d+1] = noise * (trace - fitted) / 2
-	gradient[d] = (float64(n)-dot(alpha, y))/2 - gradient[d+1] // K = s²·R + noise·1, and tr(K⁻¹·K) = n
+	explained := dot(alpha, y)
+	for _, a := range alpha {
+		explained -= a * mu
+	}
+	gradient[d] = (float64(n)-explained)/2 - gradient[d+1] // K = s²·R + noise·1, and tr(K⁻¹·K) = n
 	for k := range theta {
 		z := (theta[k] - mean[k]) / deviation[k]
 		value += z*z/2 + math.Log(deviation[k]) + halfLog2Pi

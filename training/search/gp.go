@@ -46,6 +46,8 @@ const (
 	maxRunning = 100
 	// maxFitted bounds the observations that parameters are fitted to: half of them the best, the others evenly of the rest.
 	maxFitted = 120
+	// maxWarped bounds the observations that a warp is chosen by where there are more than maxFitted.
+	maxWarped = 60
 	// fitSteps are the evaluations of the likelihood from one start, about 0.5 ms each for 100 observations.
 	fitSteps = 30
 	// pointWork bounds the multiplications spent on points without gradients, about 1 ns each.
@@ -177,7 +179,7 @@ func (g *gp) parameters(done []observation) fitted {
 	var f fitted
 	if anchor < m {
 		base := g.anchor(done, anchor)
-		p, losses := g.subset(done[:m])
+		p, losses := g.subset(done[:m], maxFitted)
 		y, _ := base.warp.apply(losses)
 		p.fit(y, [][]float64{base.theta, p.prior()}, fitSteps)
 		f = fitted{base.warp, p.theta}
@@ -193,7 +195,11 @@ func (g *gp) anchor(done []observation, m int) fitted {
 	if f, known := g.fits[-m]; known { // beside those of parameters, by a negative number
 		return f
 	}
-	p, losses := g.subset(done[:min(m, len(done))])
+	done, most := done[:min(m, len(done))], maxFitted
+	if len(done) > maxFitted {
+		most = maxWarped
+	}
+	p, losses := g.subset(done, most)
 	var out fitted
 	best := math.Inf(1)
 	start := [][]float64{p.prior()}
@@ -207,14 +213,20 @@ func (g *gp) anchor(done []observation, m int) fitted {
 			break // it gets worse from here
 		}
 	}
+	if len(done) > maxFitted {
+		p, losses := g.subset(done, maxFitted)
+		y, _ := out.warp.apply(losses)
+		p.fit(y, [][]float64{out.theta}, fitSteps)
+		out.theta = p.theta
+	}
 	g.fits[-m] = out
 	return out
 }
 
-// subset is an unconditioned process over what parameters are fitted to.
-func (g *gp) subset(done []observation) (*gaussian, []float64) {
+// subset is an unconditioned process over at most so many observations, for a fit.
+func (g *gp) subset(done []observation, most int) (*gaussian, []float64) {
 	losses := lossesOf(done)
-	keep := thin(losses, maxFitted, maxFitted/2, func(left []int, n int) []int {
+	keep := thin(losses, most, most/2, func(left []int, n int) []int {
 		out := make([]int, n)
 		for i := range out {
 			out[i] = left[i*len(left)/n]

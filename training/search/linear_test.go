@@ -172,6 +172,47 @@ func TestDrawnFunctionsHaveThePosteriorsMoments(t *testing.T) {
 	}
 }
 
+// A crowd of good observations counts as few: far from all of them the process expects what the others say, and there all it knows is
+// that mean and the variance.
+func TestTheMeanIsNotThatOfTheCrowd(t *testing.T) {
+	s := newAxes(spec(t, `{"entry": "m:f", "space": {"a": {"type": "DOUBLE", "range": [0, 1]}}}`).Space)
+	var points [][]float64
+	var y []float64
+	add := func(a, v float64) { points, y = append(points, []float64{a}), append(y, v) }
+	for i := range 40 {
+		add(0.5+float64(i)/40000, -1)
+	}
+	for _, a := range []float64{0, 0.1, 0.2, 0.3, 0.7, 0.8, 0.9} {
+		add(a, 2)
+	}
+	p := newGaussian(s, []int{0}, points)
+	p.theta = []float64{math.Log(0.02), 0, math.Log(1e-4)}
+	if !p.condition(y) {
+		t.Fatal("not positive definite")
+	}
+	mean, deviation := p.predict([]float64{1}, p.inverseSquares(), make([]float64, 2*len(y)), nil, nil)
+	// The crowd is about one observation, the others are seven, the prior is one of 0: 13 of 9.
+	if math.Abs(mean-13./9) > 0.05 || math.Abs(deviation-1) > 1e-3 {
+		t.Errorf("far from all observations %v ± %v, want 1.44 ± 1", mean, deviation)
+	}
+	// By the definition: the mean is most probable where the derivative of fit by it is none.
+	m, alpha, fit := solve(p.l, y)
+	sum := 0.0
+	for _, a := range alpha {
+		sum += a
+	}
+	if math.Abs(m/(meanDeviation*meanDeviation)-sum) > 1e-9 {
+		t.Errorf("the derivative by the mean %v is %v", m, m/(meanDeviation*meanDeviation)-sum)
+	}
+	left := 0.0
+	for i, a := range alpha {
+		left += a * (y[i] - m) / 2
+	}
+	if want := left + m*m/(2*meanDeviation*meanDeviation); math.Abs(fit-want) > 1e-6*want {
+		t.Errorf("fit %v, want %v", fit, want)
+	}
+}
+
 // Points that are there many times make a covariance singular but for its noise.
 func TestAProcessTakesDuplicates(t *testing.T) {
 	s := newAxes(spec(t, `{"entry": "m:f", "space": {"a": {"type": "DOUBLE", "range": [0, 1]}}}`).Space)

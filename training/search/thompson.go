@@ -51,7 +51,7 @@ func newDrawn(p *gaussian, s axes, y []float64, r *rand.Rand) *drawn {
 	}
 	f.correction = make([]float64, len(y))
 	for i, x := range p.x {
-		f.correction[i] = y[i] - f.prior(x, nil) - math.Sqrt(p.noise())*r.NormFloat64()
+		f.correction[i] = y[i] - p.mean - f.prior(x, nil) - math.Sqrt(p.noise())*r.NormFloat64()
 	}
 	forward(p.l, f.correction)
 	backward(p.l, f.correction)
@@ -81,7 +81,7 @@ func (f *drawn) prior(x, gradient []float64) float64 {
 
 func (f *drawn) at(x, gradient []float64) float64 {
 	clear(gradient)
-	value := f.prior(x, gradient)
+	value := f.p.mean + f.prior(x, gradient)
 	s2 := f.p.variance()
 	for i, p := range f.p.x {
 		k, slope := matern(f.p.distance(x, p, f.w))

@@ -30,6 +30,7 @@ class Child:
         self.gone_read, self._gone_write = os.pipe()
         self.pid = None
         self.status = None  # as os.wait gives it
+        self.killed = False  # its process, which may not have ended yet
         self._lock = threading.Lock()
         self._watcher = None
 
@@ -61,6 +62,7 @@ class Child:
     def kill(self):
         """Kill the process and its group, if it has not ended."""
         if self.pid and self.status is None:
+            self.killed = True
             for kill in (os.killpg, os.kill):
                 try:
                     kill(self.pid, signal.SIGKILL)
@@ -223,7 +225,7 @@ class ReuseRunner:
 
     def take(self, slot, wanted=None):
         process = self._processes.get(slot)
-        if process is None or process.dead:
+        if process is None or process.dead or process.last.killed:
             process = self._processes[slot] = _Reused(self._setup)
         return process.give(Child())
 
@@ -240,6 +242,7 @@ class _Reused:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def give(self, child):
+        self.last = child
         with self._lock:
             self._child, child.pid = child, self._process.pid
         try:

@@ -123,15 +123,15 @@ class Counted:
     through to the end."""
 
     def __init__(self, source):
-        self._source, self.size, self.length, self.crc32 = source, source.size, 0, 0
+        self.source, self.size, self.length, self.crc32 = source, source.size, 0, 0
 
     @property
     def failure(self):
-        return getattr(self._source, "failure", None)
+        return getattr(self.source, "failure", None)
 
     def __iter__(self):
         length, crc = 0, 0
-        for piece in self._source:
+        for piece in self.source:
             crc = zlib.crc32(piece, crc)
             length += len(piece)
             yield piece

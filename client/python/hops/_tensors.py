@@ -20,6 +20,9 @@ MAX_SHARDS = 400
 # What is pickled inside a tree, at most.
 MAX_PICKLE = 1 << 20
 MAX_HEADER = 64 << 20
+# Tensors of this machine's memory up to this size are copied by one thread, 10 GB a second: torch's pool waits for its slowest thread, which on
+# a busy machine took four times as long.
+ALONE = 64 << 20
 ALIGN = 8
 
 # Names of safetensors: (attribute of torch, dtype of numpy, bytes). None: it has none.
@@ -62,9 +65,10 @@ class Tensor:
                 raise Unsupported("a tensor of type %s, layout %s, device %s" % (type(value).__name__, value.layout, value.device))
             self.dtype = _torch_name(value.dtype)
             self.shape = list(value.shape)
+            self._version = getattr(value, "_version", None) if not _inference(value) else None
         else:
             import numpy
-            self.like = "numpy"
+            self.like, self._version = "numpy", None
             if type(value) is not numpy.ndarray and not isinstance(value, numpy.generic):
                 raise Unsupported("an array of type %s" % type(value).__name__)
             self.dtype = _numpy_name(value.dtype)
@@ -74,6 +78,15 @@ class Tensor:
         self.size = DTYPES[self.dtype][2]
         for n in self.shape:
             self.size *= n
+
+    @property
+    def watched(self):
+        """Whether changed() would know: torch counts the changes of a tensor, numpy does not."""
+        return self._version is not None
+
+    def changed(self):
+        """Whether the tensor was changed since this was made."""
+        return self.watched and self.value._version != self._version
 
     def same(self):
         """What two tensors share that are one: it is written once."""
@@ -88,7 +101,10 @@ class Tensor:
             import torch
             fits = into is not None and into.like == "torch" and into.dtype == self.dtype and into.shape == self.shape
             there = into.value if fits else torch.empty(self.shape, dtype=self.value.dtype, device="cpu", pin_memory=self.value.is_cuda)
-            there.copy_(self.value.detach(), non_blocking=self.value.is_cuda)
+            if self.size <= ALONE and self.value.device.type == "cpu" and self.value.is_contiguous():
+                ctypes.memmove(there.data_ptr(), self.value.data_ptr(), self.size)
+            else:
+                there.copy_(self.value.detach(), non_blocking=self.value.is_cuda)
             return Tensor(there)
         import numpy
         if isinstance(self.value, numpy.generic):
@@ -109,6 +125,11 @@ class Tensor:
             return buffer
         import numpy
         return memoryview(numpy.ascontiguousarray(self.value, dtype=DTYPES[self.dtype][1])).cast("B")
+
+
+def _inference(value):
+    """Tensors made in inference mode have no count of their changes."""
+    return callable(getattr(value, "is_inference", None)) and value.is_inference()
 
 
 def wait_for_copies(tensors):
@@ -286,6 +307,15 @@ class Shard:
         text += b" " * (-len(text) % ALIGN)
         self._head = len(text).to_bytes(8, "little") + text
         self.size = len(self._head) + at
+
+    @property
+    def unwatched(self):
+        """Whether there is a tensor of which changed() would not know."""
+        return not all(t.watched for _, t in self._named)
+
+    def changed(self):
+        """Whether a tensor was changed since it was named."""
+        return any(t.changed() for _, t in self._named)
 
     def buffers(self):
         """The file's bytes, in order. What is on a device comes from there now."""

@@ -274,7 +274,7 @@ def _problem(answer):
         return None
     try:
         remote = json.loads(answer.body.decode("utf-8"))["RemoteException"]
-        return remote.get("exception", "IOException"), remote.get("message", "")
+        return remote.get("exception", "IOException"), "; ".join(line.strip(" ;") for line in remote.get("message", "").splitlines() if line.strip())
     except (ValueError, KeyError, TypeError):
         return "IOException", "HTTP %d: %s" % (answer.status, answer.body[:200].decode("utf-8", "replace"))
 

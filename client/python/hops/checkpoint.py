@@ -87,7 +87,7 @@ class _State:
         self.trial = trial
         self.last = None  # the step that was saved last
         self.flight = None  # the Save that is written, or was written last
-        self.blobs = None  # (size, CRC-32, SHA-256) -> name, of the checkpoint before; None: not looked at yet
+        self.blobs = None  # (size, SHA-256) -> (name, CRC-32), of the checkpoint before; None: not looked at yet
         self.fresh = True  # no save has been committed
         self.copies = {}  # memory for the tensors of a save that is not waited for
 
@@ -204,6 +204,7 @@ class _Plan:
         self.format, self.files, self.more = None, [], {}
         self._tree = None  # of format tensors: (tree, tensors), not divided yet
         self._spool = None
+        self._held = False  # the tensors are copies, which nobody changes
 
     def take(self, obj, format, path):
         if path is not None:
@@ -237,6 +238,7 @@ class _Plan:
     def hold(self):
         """After this the object may change."""
         if self._tree is not None:
+            self._held = True
             tree, tensors = self._tree
             named = self.format == "safetensors"
             before, self.state.copies = self.state.copies, {}
@@ -314,30 +316,38 @@ class _Plan:
                 counted = _stream.Counted(source)
                 fs.create(posixpath.join(temporary, name), counted, overwrite=True)
                 return {"name": name, "size": counted.length, "crc32": counted.crc32}
-            content = _stream.Buffers(source.buffers())
-            crc = 0
-            for piece in content:
-                crc = zlib.crc32(piece, crc)
-            out = {"name": name, "size": content.size, "crc32": crc}
+            content = _stream.Counted(_stream.Buffers(source.buffers()))
             if content.size < MIN_BLOB or not self.trial.blobs:
                 fs.create(posixpath.join(temporary, name), content, overwrite=True)
-                return out
-            digest = hashlib.sha256()
-            for piece in content:
+                return {"name": name, "size": content.size, "crc32": content.crc32}
+            # The name has to be known before the first byte goes out. The CRC-32 is of what goes out, and found while it does.
+            digest, before = hashlib.sha256(), 0
+            for piece in content.source:
                 digest.update(piece)
+                if not self._held and source.unwatched:
+                    before = zlib.crc32(piece, before)
             sha = digest.hexdigest()
-            blob = known.get((content.size, crc, sha))
+            blob, crc = known.get((content.size, sha), (None, None))
             if blob is None and reuse and self.state.fresh and content.size >= MIN_SEARCH:
                 blob = _search(fs, self.trial.blobs, sha, content.size)
             if blob is not None:
-                reused.append(blob)
-            else:
+                for _ in content:
+                    pass
+                if crc is None or crc == content.crc32:
+                    reused.append(blob)
+                else:
+                    blob = None
+            if blob is None:
                 blob = "%s-%s-%d-%d" % (sha, self.trial.id, self.trial.attempt, self.step)
                 fs.create(_blob_path(self.trial.blobs, blob), content, overwrite=True)
-            out["blob"] = blob
-            return out
+            if not self._held and source.unwatched and before != content.crc32:
+                raise _changed(self.step)
+            return {"name": name, "size": content.size, "crc32": content.crc32, "blob": blob}
 
-        return _stream.parallel(one, self.files, WORKERS), reused
+        files = _stream.parallel(one, self.files, WORKERS)
+        if not self._held and any(source.changed() for _, source in self.files if isinstance(source, (_tensors.Shard, _Whole))):
+            raise _changed(self.step)
+        return files, reused
 
     def _final(self):
         return posixpath.join(self.trial.checkpoints, "step-%d" % self.step)
@@ -351,6 +361,11 @@ class _Plan:
         self.trial.fs.create(posixpath.join(final + ".tmp", MANIFEST), json.dumps(manifest, sort_keys=True).encode("ascii"), overwrite=True)
         _rename(self.trial.fs, final)
         return final
+
+
+def _changed(step):
+    return CheckpointError("the checkpoint of step %d was not saved: a tensor of it was changed meanwhile, by another thread; wait with the change until "
+                           "save() has returned" % step)
 
 
 def _scratch():
@@ -379,6 +394,9 @@ class _Whole:
     def __iter__(self):
         return iter(_stream.Buffers(self._shard.buffers()))
 
+    def changed(self):
+        return self._shard.changed()
+
 
 def _check_count(files):
     if len(files) > MAX_FILES:
@@ -396,7 +414,7 @@ def _blob_path(blobs, name):
 
 
 def _blobs_of(files):
-    return {(f["size"], f["crc32"], f["blob"][:64]): f["blob"] for f in files if f.get("blob")}
+    return {(f["size"], f["blob"][:64]): (f["blob"], f["crc32"]) for f in files if f.get("blob")}
 
 
 def _blobs_before(trial):

@@ -40,6 +40,8 @@ LEFTOVER_SECONDS = 1.0
 LAST_SECONDS = 10.0
 # How many trials that have ended may wait for their files to be written.
 MAX_UNWRITTEN = 8
+# How often it is looked whether the processes of a member of a gang do anything, and what share of a core is next to nothing.
+IDLE_LOOK_SECONDS, IDLE_SHARE = 10.0, 0.01
 # How long a member of a gang that saw a collective fail waits to hear that another one was the cause, in intervals of reports.
 CONSEQUENCE_REPORTS = 1.5
 
@@ -416,7 +418,7 @@ class Trial:
     def _report(self):
         """Send events as they come, and a sign of life every report_ms, until the final is sent."""
         pause = self.controller.setup["report_ms"] / 1000.0
-        kill_at = None
+        kill_at, stopped, idle = None, 0, _Idle() if self.gang else None
         while True:
             with self._changed:
                 if not self._events:
@@ -425,7 +427,10 @@ class Trial:
                     return
                 events = self._events[:MAX_REPORT_EVENTS]
             try:
-                answer = self._call("report", {"events": events, "log_bytes": self.log_bytes})
+                body = {"events": events, "log_bytes": self.log_bytes}
+                if idle and self._child:
+                    body["idle_ms"] = int(1000 * idle.seconds(self._child.pid))
+                answer = self._call("report", body)
             except Stale:
                 with self._changed:
                     if not self._finishing:  # else the final has been taken meanwhile, or will be told the same
@@ -452,6 +457,13 @@ class Trial:
                 kill_at = time.monotonic() + (self.op.get("grace_ms") or self.controller.setup["stop_grace_ms"]) / 1000.0
             if kill_at is not None and time.monotonic() > kill_at and not self._ended:
                 self.kill_process()
+            # Times that it was seen count, not the clock: that goes on while this process stands still as well.
+            stopped = stopped + 1 if self.gang and self._child and not events and _stopped(self._child.pid) else 0
+            if stopped * pause >= self.controller.setup["lease_ms"] / 1000.0:
+                with self._changed:
+                    self._failed = {"type": "ProcessDied", "message": "the process stood still, stopped by a signal, for %.0f s, and the others of its gang waited for it" % (stopped * pause)}
+                    self._changed.notify_all()
+                return
 
     def _obey(self, answer):
         op = answer.get("op")
@@ -647,6 +659,49 @@ class Slot:
             elif action in ("drain", "stop"):
                 print("executor %s: %s %s" % (self.controller.id, action, reason), flush=True)
                 return action
+
+
+def _stat(path):
+    """The fields of a process from its state on (proc(5)), None if it has ended."""
+    try:
+        with open(path, "rb") as f:
+            return f.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+
+
+def _stopped(pid):
+    """Whether somebody has stopped a process by a signal."""
+    fields = _stat("/proc/%d/stat" % pid)
+    return bool(fields) and fields[0] == b"T"
+
+
+def _used(pid):
+    """The processor time, in seconds, that the processes of a process group have used."""
+    ticks = 0
+    for name in os.listdir("/proc"):
+        fields = _stat("/proc/%s/stat" % name) if name.isdigit() else None
+        if fields and int(fields[2]) == pid:
+            ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+class _Idle:
+    """For how long the processes of a trial have done next to nothing."""
+
+    def __init__(self):
+        self._since = None
+
+    def seconds(self, pid):
+        now = time.monotonic()
+        if self._since is None:  # it has just begun
+            self._since, self._looked, self._used = now, now, 0.0
+        if now - self._looked >= IDLE_LOOK_SECONDS:
+            used = _used(pid)
+            if abs(used - self._used) > IDLE_SHARE * (now - self._looked):  # less, where one has ended
+                self._since = now
+            self._used, self._looked = used, now
+        return now - self._since
 
 
 def _how(status):

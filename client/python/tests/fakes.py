@@ -404,6 +404,7 @@ class FakeGangController(FakeController):
         self.order, self.roles, self.framework, self.restarts, self.env, self.ports = assignments[0], roles, framework, restarts, env or {}, ports
         self.attempt, self.over, self.given, self.joined, self.ended, self.killed = 1, False, set(), {}, {}, False
         self.stale = []  # calls that were refused by the fence
+        self.idle = {}  # by attempt and rank: the longest time without work that was told
         super().__init__(setup, [], **more)
         self.changed = threading.Condition(self.lock)
 
@@ -451,6 +452,7 @@ class FakeGangController(FakeController):
             return h.answer(200, {"ready": True, "members": members, "env": env, "files": {"hostfile": "127.0.0.1 slots=2\n"}})
         if what == "report":
             key, op = (attempt, rank), "continue"
+            self.idle[key] = max(self.idle.get(key, 0), message.get("idle_ms", 0))
             for e in message["events"]:
                 if e["seq"] == self.acked.get(key, 0) + 1:
                     self.acked[key] = e["seq"]

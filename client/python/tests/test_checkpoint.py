@@ -13,7 +13,7 @@ from harness import ROOT, ExecutorCase
 
 import fakenumpy
 import fakes
-from hops import _local, _run, _stream, _tensors, _webhdfs, checkpoint
+from hops import _http, _local, _run, _stream, _tensors, _webhdfs, checkpoint
 
 GOLDEN = os.path.join(ROOT, "..", "..", "training", "checkpoint", "testdata")
 
@@ -168,6 +168,21 @@ class Saving(CheckpointCase):
         self.assertEqual(checkpoint.load(), (2, self.model(2)))
         checkpoint.save(self.model(3), 3)
         self.assertEqual([p[-9:] for p in self.tree.writes if p.startswith("/e/.blobs/")], ["-0007-3-3"])
+
+    def test_a_tensor_that_changes_while_it_is_saved_is_no_checkpoint(self):
+        checkpoint.save(self.model(1), 1)
+        state = self.model(2)
+
+        def change(path):  # as another thread would, between the hash of the bytes and their way out
+            if path.startswith("/e/.blobs/"):
+                state["head"]["w"].data[:4] = b"xxxx"
+
+        self.tree.at = change
+        with self.assertRaisesRegex(checkpoint.CheckpointError, "^the checkpoint of step 2 was not saved: a tensor of it was changed"):
+            checkpoint.save(state, 2)
+        self.tree.at = lambda path: None
+        self.assertEqual([c[0] for c in self.trial.commits], [1])
+        self.assertEqual(checkpoint.load(), (1, self.model(1)))
 
     def test_a_shard_that_went_meanwhile_is_written_anew(self):
         checkpoint.save(self.model(1), 1)
@@ -443,6 +458,10 @@ class Streams(unittest.TestCase):
             fs.create("/x", counted)
             self.assertEqual((hdfs.files.pop("/x"), hdfs.broken_creates), (data, 0))
             self.assertEqual((counted.length, counted.crc32), (len(data), zlib.crc32(data)))
+
+    def test_what_a_server_says_is_one_line(self):
+        body = json.dumps({"RemoteException": {"exception": "IOException", "message": "no pipeline: a\nb;\n\nc"}}).encode("ascii")
+        self.assertEqual(_webhdfs._problem(_http.Response(403, {}, body)), ("IOException", "no pipeline: a; b; c"))
 
     def test_what_the_writer_raises_comes_out(self):
         hdfs = fakes.FakeHDFS()

@@ -104,7 +104,7 @@ def asks(lr, reporter):
         for mode in ("fork", "spawn", "inproc"):
             with self.subTest(mode):
                 c, _, _ = self.run_executor("does_not_end", mode, orders=2, constants={"LAST_SECONDS": 0.3})
-                self.assertEqual([(n, m["status"]) for n, m in c.finals], [("0007", "COMPLETED"), ("0008", "COMPLETED")])
+                self.assertEqual([(n, m["status"]) for n, m in c.finals], [("0007", "COMPLETED"), ("0008", "COMPLETED")], c.finals)
         c, _, _ = self.run_executor("hangs_up", constants={"LAST_SECONDS": 0.3})
         self.assertEqual([(m["status"], m["error"]["type"]) for _, m in c.finals], [("FAILED", "ProcessDied")])
 

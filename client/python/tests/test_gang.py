@@ -110,6 +110,22 @@ def noticed(lr):
         raise RuntimeError("[gloo/transport/tcp/pair.cc:538] Connection closed by peer [127.0.0.1]:2134")
     return 1.0
 
+def stands_still(lr):
+    ctx = dist.context()
+    if ctx.generation == 1:
+        if ctx.rank == 1:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        time.sleep(600)  # as in a collective
+    return 1.0
+
+def works_or_waits(lr):
+    if dist.context().rank == 0:
+        time.sleep(1.6)
+    end = time.monotonic() + 1.6
+    while dist.context().rank == 1 and time.monotonic() < end:
+        pass
+    return 1.0
+
 @dist.every_role
 def every(lr):
     print("called", dist.context().role)
@@ -145,6 +161,18 @@ def chief_only(lr):
         saved = [s for a, r, s, _ in c.reports if a == 2 and r == 0]
         self.assertEqual(saved[0], max(m["step"] for _, m in c.checkpoints if m["uri"].startswith("/e/0007/checkpoints/1") and m["step"] < saved[0]) + 1)
         self.assertEqual(saved[-1], 5)
+
+    def test_a_rank_that_stands_still_is_killed(self):
+        c, _, _ = self.gang("stands_still", setup={"lease_ms": 400})
+        who, final = c.finals[0]
+        self.assertEqual((who, final["error"]["type"]), ((1, 1), "ProcessDied"))
+        self.assertIn("stood still", final["error"]["message"])
+        self.assertEqual({who: m["status"] for who, m in c.finals if who[0] == 2}, {(2, 0): "COMPLETED", (2, 1): "COMPLETED"})
+
+    def test_who_waits_says_so(self):
+        c, _, _ = self.gang("works_or_waits", constants={"IDLE_LOOK_SECONDS": 0.2})
+        self.assertGreater(c.idle[1, 0], 1000)
+        self.assertLess(c.idle[1, 1], c.idle[1, 0])
 
     def test_the_chief_saves_for_all(self):
         c, hdfs, _ = self.gang("saves")

@@ -219,6 +219,87 @@ func cat8(p point) float64 {
 	return sum
 }
 
+// griewank5 is a wide bowl with ripples whose depth is a thousandth of it.
+func griewank5(p point) float64 {
+	sum, product := 0.0, 1.0
+	for i, v := range p.xs(5) {
+		z := v - 100*shift(i+1)
+		sum += z * z / 4000
+		product *= math.Cos(z / math.Sqrt(float64(i+1)))
+	}
+	return sum - product + 1
+}
+
+// michalewicz5 is flat but for steep valleys.
+func michalewicz5(p point) float64 {
+	sum := 0.0
+	for i, v := range p.xs(5) {
+		sum -= math.Sin(v) * math.Pow(math.Sin(float64(i+1)*v*v/math.Pi), 20)
+	}
+	return sum
+}
+
+var (
+	michalewiczLeast = -4.687658179088147
+	shekelLeast      = -10.53644315348353
+	shekelBeta       = []float64{1, 2, 2, 4, 4, 6, 3, 7, 5, 5}
+	shekelC          = [][]float64{
+		{4, 4, 4, 4},
+		{1, 1, 1, 1},
+		{8, 8, 8, 8},
+		{6, 6, 6, 6},
+		{3, 7, 3, 7},
+		{2, 9, 2, 9},
+		{5, 3, 5, 3},
+		{8, 1, 8, 1},
+		{6, 2, 6, 2},
+		{7, 3.6, 7, 3.6},
+	}
+)
+
+// shekel4 is flat but for ten holes.
+func shekel4(p point) float64 {
+	x, sum := p.xs(4), 0.0
+	for i, c := range shekelC {
+		square := shekelBeta[i] / 10
+		for j, v := range c {
+			square += (x[j] - v) * (x[j] - v)
+		}
+		sum -= 1 / square
+	}
+	return sum
+}
+
+// schwefel3 has its minimum near a corner, far from the second one.
+func schwefel3(p point) float64 {
+	sum := 0.0
+	for _, v := range p.xs(3) {
+		sum += 418.9828872724339 - v*math.Sin(math.Sqrt(math.Abs(v)))
+	}
+	return sum
+}
+
+// boost is like the error of boosted trees: of the number of them and the rate together, with a floor.
+func boost(p point) float64 {
+	rate := p.log10("rate") + math.Log10(p.num("trees")) - 1.3
+	depth, child, rows, columns := p.num("depth")-6-0.5*rate, p.log10("child")-0.4, p.num("rows")-0.8, p.num("columns")-0.6
+	grow := 0.0
+	if p.word("grow") == "leaf" {
+		grow = 0.02 + 0.01*math.Abs(p.num("depth")-9)
+	}
+	return 0.1 + 0.05*math.Log1p(4*rate*rate) + 0.004*depth*depth + 0.01*child*child + 0.2*rows*rows + 0.1*columns*columns + grow
+}
+
+// noise is the same for the same configuration, and nobody can see what it comes from: normal, of 12 even ones.
+func noise(sum float64) float64 {
+	total := -6.0
+	for i := range 12 {
+		v := math.Sin(sum*12.9898+float64(i)*78.233) * 43758.5453
+		total += v - math.Floor(v)
+	}
+	return total
+}
+
 // functions are those of the reference, then those that options were chosen on, then those that were only looked at in the end.
 var functions = []function{
 	{"branin", `{"x1": ` + double(-5, 10) + `, "x2": ` + double(0, 15) + `}`, 0.39788735772973816, branin, nil},
@@ -254,4 +335,15 @@ var functions = []function{
 		"warmup": {"type": "INTEGER", "range": [0, 10], "when": {"optimizer": "adam"}}}`, 0.04, conditional, nil},
 	{"int6", box(6, `{"type": "INTEGER", "range": [-100, 100]}`), 0, int6, nil},
 	{"cat8", box(8, `{"type": "CATEGORICAL", "values": ["v0", "v1", "v2", "v3", "v4"]}`), 0, cat8, nil},
+
+	{"griewank5", box(5, double(-600, 600)), 0, griewank5, nil},
+	{"michalewicz5", box(5, double(0, math.Pi)), michalewiczLeast, michalewicz5, nil},
+	{"shekel4", box(4, double(0, 10)), shekelLeast, shekel4, nil},
+	{"schwefel3", box(3, double(-500, 500)), 0, schwefel3, nil},
+	{
+		"boostn", `{"rate": {"type": "DOUBLE", "range": [1e-3, 1], "log": true}, "trees": {"type": "INTEGER", "range": [10, 1000], "log": true},
+		"depth": {"type": "INTEGER", "range": [2, 12]}, "child": {"type": "DOUBLE", "range": [0.1, 100], "log": true}, "rows": {"type": "DOUBLE", "range": [0.4, 1]},
+		"columns": {"type": "DOUBLE", "range": [0.3, 1]}, "grow": {"type": "CATEGORICAL", "values": ["depth", "leaf"]}}`, 0.1,
+		func(p point) float64 { return boost(p) + 0.005*noise(p.log10("rate")+p.num("rows")+p.num("columns")) }, boost,
+	},
 }

@@ -147,11 +147,55 @@ def cat8(t):
     return sum((3 * i + 2 * k) % 5 / 5 for i, k in enumerate(v, 1)) + sum(0.3 for a, b in zip(v, v[1:]) if a == b)
 
 
+def griewank5(t):
+    z = [v - 100 * shift(i) for i, v in enumerate(reals(t, 5, -600, 600), 1)]
+    return sum(v * v for v in z) / 4000 - math.prod(math.cos(v / math.sqrt(i)) for i, v in enumerate(z, 1)) + 1
+
+
+def michalewicz5(t):
+    return -sum(math.sin(v) * math.sin(i * v * v / PI) ** 20 for i, v in enumerate(reals(t, 5, 0, PI), 1))
+
+
+BETA = (1, 2, 2, 4, 4, 6, 3, 7, 5, 5)
+C = ((4, 4, 4, 4), (1, 1, 1, 1), (8, 8, 8, 8), (6, 6, 6, 6), (3, 7, 3, 7), (2, 9, 2, 9), (5, 3, 5, 3), (8, 1, 8, 1), (6, 2, 6, 2), (7, 3.6, 7, 3.6))
+
+
+def shekel4(t):
+    x = reals(t, 4, 0, 10)
+    return -sum(1 / (b / 10 + sum((v - w) ** 2 for v, w in zip(x, c))) for b, c in zip(BETA, C))
+
+
+def schwefel3(t):
+    return sum(418.9828872724339 - v * math.sin(math.sqrt(abs(v))) for v in reals(t, 3, -500, 500))
+
+
+def noise(total):
+    parts = [math.sin(total * 12.9898 + i * 78.233) * 43758.5453 for i in range(12)]
+    return sum(v - math.floor(v) for v in parts) - 6
+
+
+def boostn(t):
+    log_rate = math.log10(t.suggest_float("rate", 1e-3, 1, log=True))
+    rate = log_rate + math.log10(t.suggest_int("trees", 10, 1000, log=True)) - 1.3
+    depth = t.suggest_int("depth", 2, 12)
+    child = math.log10(t.suggest_float("child", 0.1, 100, log=True)) - 0.4
+    rows = t.suggest_float("rows", 0.4, 1)
+    columns = t.suggest_float("columns", 0.3, 1)
+    grow = t.suggest_categorical("grow", ["depth", "leaf"])
+    clean = (0.1 + 0.05 * math.log1p(4 * rate ** 2) + 0.004 * (depth - 6 - 0.5 * rate) ** 2 + 0.01 * child ** 2 + 0.2 * (rows - 0.8) ** 2
+             + 0.1 * (columns - 0.6) ** 2 + (0.02 + 0.01 * abs(depth - 9) if grow == "leaf" else 0))
+    return clean + 0.005 * noise(log_rate + rows + columns), clean
+
+
+NOISY = ("hartmann6n", "boostn")
+
 FUNCTIONS = {
     "branin": (branin, 0.39788735772973816), "hartmann6": (hartmann6, -3.3223680114155), "rosenbrock5": (rosenbrock5, 0.0), "ackley5": (ackley5, 0.0),
     "sphere10": (sphere10, 0.0), "levy4": (lambda t: levy(t, 4), 0.0), "svm": (svm, 0.03), "cnn": (cnn, 0.05), "log4": (log4, 0.0),
     "styblinski5": (styblinski5, -5 * 39.16616570377142), "hartmann3": (hartmann3, -3.862779787332663), "hartmann6n": (hartmann6n, -3.3223680114155),
     "levy10": (lambda t: levy(t, 10), 0.0), "rastrigin4": (rastrigin4, 0.0), "conditional": (conditional, 0.04), "int6": (int6, 0.0), "cat8": (cat8, 0.0),
+    "griewank5": (griewank5, 0.0), "michalewicz5": (michalewicz5, -4.687658179088147), "shekel4": (shekel4, -10.53644315348353),
+    "schwefel3": (schwefel3, 0.0), "boostn": (boostn, 0.1),
 }
 
 
@@ -162,7 +206,7 @@ def sampler(name, seed, function):
     if name == "cmaes":
         return optuna.samplers.CmaEsSampler(seed=seed)
     if name == "gp":
-        return optuna.samplers.GPSampler(seed=seed, deterministic_objective=function != "hartmann6n")
+        return optuna.samplers.GPSampler(seed=seed, deterministic_objective=function not in NOISY)
     raise SystemExit("unknown sampler %s" % name)
 
 

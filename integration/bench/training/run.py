@@ -1,10 +1,12 @@
 """What a search adds to its trials: the time between two, and how far many short ones are from no overhead at all.
 
-    python3 integration/bench/training/run.py [HOPS]       HOPS: the program, by default bin/hops; needs a quiet machine
+    python3 integration/bench/training/run.py [--long] [--trials N] [HOPS]      HOPS: the program, by default bin/hops; needs a quiet machine
 
 Starts `hops dev`, runs searches of plain Python and prints a row for each: trials of a second on 4 executors (Maggy: 57.8 s for 100, 25 s without
-overhead), gaps between trials that do nothing (Maggy: 1,015 ms), trials of a second on 16 slots (Ray Tune: +14 % for 10,000).
+overhead), gaps between trials that do nothing (Maggy: 1,015 ms), trials of a second on 16 slots (Ray Tune: +14 % for 10,000). Of the last there are 800
+(1 minute), 10,000 with --long (11 minutes), or N.
 """
+import argparse
 import os
 import re
 import shutil
@@ -49,7 +51,13 @@ def search(hops, directory, dev, trials, executors, slots=1, mode="fork", pause=
 
 
 def main():
-    hops = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else "bin/hops")
+    arguments = argparse.ArgumentParser(usage="run.py [--long] [--trials N] [HOPS]")
+    arguments.add_argument("hops", nargs="?", default="bin/hops")
+    arguments.add_argument("--long", action="store_true")
+    arguments.add_argument("--trials", type=int)
+    given = arguments.parse_args()
+    hops = os.path.abspath(given.hops)
+    many = given.trials or (10000 if given.long else 800)
     directory = tempfile.mkdtemp(prefix="hops-bench-training-")
     log = open(os.path.join(directory, "dev.log"), "w+")
     dev = subprocess.Popen([hops, "dev", "--data", os.path.join(directory, "data"), "--ports", "random", "--gpus", "none"], stdout=log, stderr=log)
@@ -64,7 +72,7 @@ def main():
             gaps = sorted(1000 * (b[0] - a[1]) for a, b in zip(rows, rows[1:]))
             print("gap, %-6s  p50 %5.1f ms  p95 %5.1f  max %6.1f   %.1f ms of the servers' CPU a trial" % (
                 mode, gaps[len(gaps) // 2], gaps[len(gaps) * 95 // 100], gaps[-1], 1000 * used / 300), flush=True)
-        for what, trials, executors, slots in (("100 x 1 s, 4 executors", 100, 4, 1), ("16 slots of 4 executors x 1 s", 800, 4, 4)):
+        for what, trials, executors, slots in (("100 x 1 s, 4 executors", 100, 4, 1), ("%d x 1 s, 16 slots of 4" % many, many, 4, 4)):
             rows, whole, used = search(hops, directory, dev, trials, executors, slots, pause=1.0)
             span, ideal = max(b for _, b in rows) - rows[0][0], trials / (executors * slots)
             print("%-30s %6.2f s first line to last, %+.1f %%; %.2f s from the command's start to its end; servers' CPU %.2f s" % (

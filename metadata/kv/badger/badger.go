@@ -15,13 +15,14 @@ import (
 
 	"github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/options"
+	"github.com/dgraph-io/badger/v4/pb"
 
 	"github.com/gohops/hops/metadata/kv"
 )
 
 // Options tunes a store; the zero value is the default.
 type Options struct {
-	// Memtable is the size in bytes of badger's memory table, 16 MiB by default. Up to four of them are in memory, and a
+	// Memtable is the size in bytes of badger's memory table, 32 MiB by default. Up to four of them are in memory, and a
 	// write transaction holds 15 % of one.
 	Memtable int64
 	// Logger receives what badger has to say; nil means slog.Default().
@@ -29,7 +30,7 @@ type Options struct {
 }
 
 // Store is a badger database in the folder "data" of its directory. The directory may also hold "data.new" and
-// "data.old", remains of a Replace, and "condemned", the request to start empty.
+// "data.old", remains of a Replace, "condemned", the request to start empty, and "data.damaged", the last content that was set aside.
 type Store struct {
 	dir string
 	opt Options
@@ -39,6 +40,10 @@ type Store struct {
 	closed bool
 
 	complaint atomic.Pointer[string] // the first error that badger only logged
+	rotten    atomic.Pointer[error]  // what is damaged
+
+	verifying sync.WaitGroup
+	closing   chan struct{}
 }
 
 // Names inside the directory.
@@ -46,14 +51,15 @@ const (
 	current   = "data"
 	fresh     = "data.new"
 	former    = "data.old"
+	damaged   = "data.damaged"
 	condemned = "condemned"
 )
 
-// Open opens the store in dir and makes it when it is not there. A database that badger cannot open is thrown away,
-// because it is a derived cache; one that another process holds is an error.
+// Open opens the store in dir and makes it when it is not there. A database that badger cannot open is set aside, and the store starts
+// empty, because it is a derived cache; one that another process holds is an error.
 func Open(dir string, opt Options) (*Store, error) {
 	if opt.Memtable == 0 {
-		opt.Memtable = 16 << 20
+		opt.Memtable = 32 << 20
 	}
 	if opt.Logger == nil {
 		opt.Logger = slog.Default()
@@ -61,15 +67,14 @@ func Open(dir string, opt Options) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	s := &Store{dir: dir, opt: opt}
+	s := &Store{dir: dir, opt: opt, closing: make(chan struct{})}
 	if err := s.tidy(); err != nil {
 		return nil, fmt.Errorf("checkpoint %s: %w", dir, err)
 	}
 	db, err := s.open(s.path(current))
 	if err != nil && !locked(err) {
-		opt.Logger.Warn("checkpoint is damaged and starts empty", "dir", dir, "error", err)
-		if err := os.RemoveAll(s.path(current)); err != nil {
-			return nil, err
+		if err := s.moveAside(err); err != nil {
+			return nil, fmt.Errorf("checkpoint %s: %w", dir, err)
 		}
 		db, err = s.open(s.path(current))
 	}
@@ -80,6 +85,14 @@ func Open(dir string, opt Options) (*Store, error) {
 		return nil, fmt.Errorf("checkpoint %s: %w", dir, err)
 	}
 	s.db = db
+	if err := s.verify(); errors.Is(err, errRotten) {
+		err = s.SetAside(err)
+		if err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+	} else if err != nil {
+		return nil, errors.Join(fmt.Errorf("checkpoint %s: %w", dir, err), s.Close())
+	}
 	return s, nil
 }
 
@@ -94,8 +107,10 @@ func (s *Store) path(name string) string { return filepath.Join(s.dir, name) }
 // tidy finishes or undoes what a crash left half done.
 func (s *Store) tidy() error {
 	if _, err := os.Stat(s.path(condemned)); err == nil {
-		s.opt.Logger.Warn("checkpoint was condemned and starts empty", "dir", s.dir)
-		for _, name := range []string{current, former, fresh, condemned} {
+		if err := s.moveAside(errCondemned); err != nil {
+			return err
+		}
+		for _, name := range []string{former, fresh, condemned} {
 			if err := os.RemoveAll(s.path(name)); err != nil {
 				return err
 			}
@@ -116,7 +131,46 @@ func (s *Store) tidy() error {
 	return syncDir(s.dir)
 }
 
-func (s *Store) open(path string) (*badger.DB, error) {
+var errCondemned = errors.New("it was condemned when it was read")
+
+// moveAside takes the present files out of the way; those that were set aside before go.
+func (s *Store) moveAside(cause error) error {
+	s.opt.Logger.Warn("the checkpoint is damaged and starts empty; its files are kept for people to look at, until the next time", "dir", s.dir, "kept", s.path(damaged), "error", cause)
+	if err := os.RemoveAll(s.path(damaged)); err != nil {
+		return err
+	}
+	if err := os.Rename(s.path(current), s.path(damaged)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return syncDir(s.dir)
+}
+
+// SetAside implements kv.Store.
+func (s *Store) SetAside(cause error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return fs.ErrClosed
+	}
+	if err := s.db.Close(); err != nil {
+		s.opt.Logger.Warn("closing a damaged checkpoint", "dir", s.dir, "error", err)
+	}
+	if err := s.moveAside(cause); err != nil {
+		return fmt.Errorf("checkpoint %s: %w", s.dir, err)
+	}
+	db, err := s.open(s.path(current))
+	if err != nil {
+		return fmt.Errorf("checkpoint %s: %w", s.dir, err)
+	}
+	s.db = db
+	s.complaint.Store(nil) // it was about the former content
+	s.rotten.Store(nil)
+	return nil
+}
+
+func (s *Store) open(path string) (*badger.DB, error) { return badger.OpenManaged(s.options(path)) }
+
+func (s *Store) options(path string) badger.Options {
 	opt := badger.DefaultOptions(path)
 	opt.Logger = logger{s}
 	opt.MetricsEnabled = false
@@ -132,20 +186,21 @@ func (s *Store) open(path string) (*badger.DB, error) {
 	opt.MemTableSize = s.opt.Memtable
 	opt.NumMemtables = 2
 	opt.NumCompactors = 2
-	opt.BaseTableSize = 1 << 20 // the builders of tables, which badger pools, are a multiple of it
+	opt.BaseTableSize = 4 << 20   // the builders of tables, which badger pools, are a multiple of it
+	opt.BaseLevelSize = 128 << 20 // a smaller store has one level below the newest tables
 	opt.NumLevelZeroTables = 3
 	opt.NumLevelZeroTablesStall = 8
 	opt.Compression = options.None
 	opt.BlockCacheSize = 0
 	opt.IndexCacheSize = 0
-	return badger.OpenManaged(opt)
+	return opt
 }
 
 // View implements kv.Store.
 func (s *Store) View(at uint64) kv.View {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return &view{txn: s.db.NewTransactionAt(at, false)}
+	return &view{s, s.db.NewTransactionAt(at, false)}
 }
 
 // Batch implements kv.Store.
@@ -155,10 +210,11 @@ func (s *Store) Batch(at uint64) kv.Batch {
 	return newBatch(s.db, at)
 }
 
+// pendingWrites is how many pieces of a batch badger may have in its queue: a checkpoint is in no hurry, and others want the processors.
+const pendingWrites = 1
+
 func newBatch(db *badger.DB, at uint64) *batch {
-	b := &batch{wb: db.NewWriteBatchAt(at)}
-	b.wb.SetMaxPendingTxns(2)
-	return b
+	return &batch{loader: db.NewKVLoader(pendingWrites), kv: pb.KV{Version: at}}
 }
 
 // Sync implements kv.Store. It also fails when badger has logged an error since Open: some of badger's background
@@ -185,6 +241,13 @@ func (s *Store) Discard(at uint64) {
 	if !s.closed {
 		s.db.SetDiscardTs(at)
 	}
+}
+
+// Last implements kv.Store.
+func (s *Store) Last() uint64 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.db.MaxVersion()
 }
 
 // Replace implements kv.Store: it fills a second database beside the current one and exchanges the folders.
@@ -225,32 +288,55 @@ func (s *Store) fill(at uint64, fill func(put func(key, value []byte) error) err
 	return errors.Join(err, db.Close())
 }
 
+// exchange puts what was filled in the place of the current content. When it fails, that is open again.
 func (s *Store) exchange() error {
-	if err := s.db.Close(); err != nil {
-		return err
+	err := s.db.Close()
+	if err == nil {
+		err = s.rename()
 	}
+	db, oerr := s.open(s.path(current))
+	if oerr != nil {
+		return errors.Join(err, oerr)
+	}
+	s.db = db
+	return err
+}
+
+func (s *Store) rename() error {
 	if err := os.Rename(s.path(current), s.path(former)); err != nil {
 		return err
 	}
 	if err := os.Rename(s.path(fresh), s.path(current)); err != nil {
-		return err
+		return errors.Join(err, os.Rename(s.path(former), s.path(current)))
 	}
 	if err := syncDir(s.dir); err != nil {
-		return err
+		return errors.Join(err, os.Rename(s.path(current), s.path(fresh)), os.Rename(s.path(former), s.path(current)))
 	}
 	if err := os.RemoveAll(s.path(former)); err != nil {
-		return err
+		s.opt.Logger.Warn("the former content of a checkpoint cannot be removed; the next start tries again", "dir", s.path(former), "error", err)
 	}
-	db, err := s.open(s.path(current))
-	if err != nil {
-		return err
-	}
-	s.db = db
 	return nil
 }
 
-// Condemn implements kv.Store.
+// Condemn implements kv.Store. A store that is closed, or being closed, cannot be condemned: that reading it fails is no damage.
 func (s *Store) Condemn() error {
+	if s.ended() {
+		return fs.ErrClosed
+	}
+	return s.condemn()
+}
+
+// ended reports whether Close was called.
+func (s *Store) ended() bool {
+	select {
+	case <-s.closing:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s *Store) condemn() error {
 	if err := os.WriteFile(s.path(condemned), nil, 0o600); err != nil {
 		return err
 	}
@@ -265,6 +351,8 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.closed = true
+	close(s.closing)
+	s.verifying.Wait()
 	return s.db.Close()
 }
 
@@ -276,10 +364,19 @@ func syncDir(path string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-type view struct{ txn *badger.Txn }
+type view struct {
+	store *Store
+	txn   *badger.Txn
+}
 
 func (v *view) Get(key []byte) ([]byte, error) {
+	if v.store.ended() {
+		return nil, fs.ErrClosed
+	}
 	item, err := v.txn.Get(key)
+	if err := v.store.sound(); err != nil {
+		return nil, err
+	}
 	if errors.Is(err, badger.ErrKeyNotFound) {
 		return nil, kv.ErrNotFound
 	}
@@ -290,6 +387,9 @@ func (v *view) Get(key []byte) ([]byte, error) {
 }
 
 func (v *view) Scan(prefix, from []byte, fn func(key, value []byte) bool) error {
+	if v.store.ended() {
+		return fs.ErrClosed
+	}
 	opt := badger.DefaultIteratorOptions
 	opt.Prefix = prefix
 	opt.PrefetchValues = false
@@ -309,19 +409,25 @@ func (v *view) Scan(prefix, from []byte, fn func(key, value []byte) bool) error 
 			return err
 		}
 		if !more {
-			return nil
+			break
 		}
 	}
-	return nil
+	return v.store.sound()
 }
 
 func (v *view) Close() { v.txn.Discard() }
 
+// batch hands badger what it takes without a transaction: nothing in a batch has to be atomic, and badger's transactions cost as much as
+// writing.
 type batch struct {
-	wb   *badger.WriteBatch
-	free []byte // memory for copies of keys and values, which badger keeps until it has written them
-	done bool
+	loader *badger.KVLoader
+	kv     pb.KV  // the one that is being handed over
+	free   []byte // memory for copies of values, which badger keeps until it has written them
+	done   bool
 }
+
+// deleted is badger's mark of a version that ends a key (bitDelete, which it does not export).
+var deleted = []byte{1}
 
 // copied returns a copy of p that badger may keep.
 func (b *batch) copied(p []byte) []byte {
@@ -338,20 +444,25 @@ func (b *batch) Put(key, value []byte) error {
 	if err := kv.CheckSize(key, value); err != nil {
 		return err
 	}
-	return b.wb.Set(b.copied(key), b.copied(value))
+	b.kv.Key, b.kv.Value, b.kv.Meta = key, b.copied(value), nil // the loader copies the key
+	return b.loader.Set(&b.kv)
 }
 
-func (b *batch) Delete(key []byte) error { return b.wb.Delete(b.copied(key)) }
+func (b *batch) Delete(key []byte) error {
+	b.kv.Key, b.kv.Value, b.kv.Meta = key, nil, deleted
+	return b.loader.Set(&b.kv)
+}
 
 func (b *batch) Flush() error {
 	b.done = true
-	return b.wb.Flush()
+	return b.loader.Finish()
 }
 
+// Cancel waits for what badger has; the rest of it, less than a piece, goes there too, which does no harm.
 func (b *batch) Cancel() {
 	if !b.done {
 		b.done = true
-		b.wb.Cancel()
+		_ = b.loader.Finish()
 	}
 }
 

@@ -1,12 +1,15 @@
 package badger_test
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gohops/hops/metadata/kv"
 	"github.com/gohops/hops/metadata/kv/badger"
@@ -145,13 +148,21 @@ func TestCrashBetweenRenamesOfReplace(t *testing.T) {
 	})
 }
 
-// A flipped bit in a table is an error of the read, never another value.
+// A flipped bit in a table of a small store is found when the store is opened: it starts empty, and the files are kept. In a larger one it is
+// found a little later, and all reads fail from then on. It never is another value.
 func TestFlippedBitIsFound(t *testing.T) {
+	t.Run("small", func(t *testing.T) { flippedBitIsFound(t, 2000) })
+	t.Run("large", func(t *testing.T) { flippedBitIsFound(t, 70_000) })
+}
+
+func flippedBitIsFound(t *testing.T, keys int) {
+	value := func(i int) string { return fmt.Sprintf("value%05d%s", i, strings.Repeat("-", 1000)) }
+	large := keys*1000 > 64<<20
 	dir := t.TempDir()
 	s := open(t, dir)
 	b := s.Batch(1)
-	for i := range 2000 {
-		b.Put(fmt.Appendf(nil, "key%05d", i), fmt.Appendf(nil, "value%05d", i))
+	for i := range keys {
+		b.Put(fmt.Appendf(nil, "key%05d", i), []byte(value(i)))
 	}
 	if err := b.Flush(); err != nil {
 		t.Fatal(err)
@@ -172,18 +183,131 @@ func TestFlippedBitIsFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = open(t, dir)
-	v := s.View(1)
-	defer v.Close()
-	failed := 0
-	for i := range 2000 {
-		got, err := v.Get(fmt.Appendf(nil, "key%05d", i))
-		if err != nil {
-			failed++
-		} else if string(got) != fmt.Sprintf("value%05d", i) {
-			t.Fatalf("key %d has the value %q", i, got)
+	_, err = os.Stat(filepath.Join(dir, "data.damaged"))
+	if large == (err == nil) {
+		t.Errorf("set aside: %v", err)
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		v := s.View(1)
+		got, err := v.Get([]byte("key00001"))
+		v.Close()
+		if err == nil && string(got) != value(1) {
+			t.Fatalf("the value %q", got)
+		}
+		if !large && errors.Is(err, kv.ErrNotFound) || large && err != nil && !errors.Is(err, kv.ErrNotFound) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("nobody noticed")
 		}
 	}
-	if failed == 0 {
-		t.Error("nobody noticed")
+	if !large {
+		return
+	}
+	if err := s.Sync(); err == nil {
+		t.Error("a checkpoint would be taken for good")
+	}
+	v := s.View(1)
+	if err := v.Scan(nil, nil, func([]byte, []byte) bool { return true }); err == nil {
+		t.Error("a scan ends without an error")
+	}
+	v.Close()
+	s.Close()
+	s = open(t, dir)
+	if got := get(t, s, "key00001"); !strings.Contains(got, "not found") {
+		t.Errorf("it starts with %q", got)
+	}
+}
+
+// Versions that nothing shows any more go: a store in which the same keys are written again and again stays small.
+func TestGarbageIsBounded(t *testing.T) {
+	const keys = 20_000
+	dir := t.TempDir()
+	s, err := badger.Open(dir, badger.Options{Memtable: 8 << 20, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	value := []byte(strings.Repeat("v", 200))
+	for round := range uint64(16) {
+		b := s.Batch(round + 1)
+		for i := range keys {
+			if err := b.Put(fmt.Appendf(nil, "key%08d", i), value); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := b.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		if round > 0 {
+			s.Discard(round) // the last two stay
+		}
+	}
+	size := func() (sum int64) {
+		tables, _ := filepath.Glob(filepath.Join(dir, "data", "*.sst"))
+		for _, path := range tables {
+			if info, err := os.Stat(path); err == nil {
+				sum += info.Size()
+			}
+		}
+		return sum
+	}
+	live := int64(keys * (len(value) + 11))
+	const newest = 3 * 8 << 20 // tables that are not merged yet
+	for deadline := time.Now().Add(time.Minute); size() > 3*live+newest; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d MiB on disk, %d MiB are live", size()>>20, live>>20)
+		}
+	}
+	t.Logf("%d MiB on disk, %d MiB are live", size()>>20, live>>20)
+}
+
+// When the new content cannot take the place of the former one, that can still be read.
+func TestReplaceThatFailsAtTheEnd(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	b := s.Batch(1)
+	if err := errors.Join(b.Put([]byte("a"), []byte("1")), b.Flush(), s.Sync()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "data.old", "in the way"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	err := s.Replace(2, func(put func(key, value []byte) error) error { return put([]byte("a"), []byte("2")) })
+	if err == nil {
+		t.Fatal("nothing was in the way")
+	}
+	v := s.View(kv.Newest)
+	defer v.Close()
+	if got, err := v.Get([]byte("a")); err != nil || string(got) != "1" {
+		t.Errorf("a is %q, %v", got, err)
+	}
+}
+
+// Who reads a store that is being closed, at the end of a process, does not have its content thrown away at the next start.
+func TestClosedStoreIsNotCondemned(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	b := s.Batch(1)
+	if err := errors.Join(b.Put([]byte("a"), []byte("1")), b.Flush(), s.Sync()); err != nil {
+		t.Fatal(err)
+	}
+	v := s.View(1)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := v.Get([]byte("a")); !errors.Is(err, fs.ErrClosed) {
+		t.Errorf("Get: %v", err)
+	}
+	if err := v.Scan(nil, nil, func(_, _ []byte) bool { return true }); !errors.Is(err, fs.ErrClosed) {
+		t.Errorf("Scan: %v", err)
+	}
+	if err := s.Condemn(); !errors.Is(err, fs.ErrClosed) {
+		t.Errorf("Condemn: %v", err)
+	}
+	v = open(t, dir).View(1)
+	defer v.Close()
+	if got, err := v.Get([]byte("a")); err != nil || string(got) != "1" {
+		t.Errorf("a is %q, %v", got, err)
 	}
 }

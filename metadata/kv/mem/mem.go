@@ -15,6 +15,7 @@ import (
 type Store struct {
 	mu        sync.RWMutex
 	tree      *btree.BTreeG[version]
+	last      uint64
 	unsynced  []version
 	condemned bool
 }
@@ -83,6 +84,13 @@ func (s *Store) Discard(at uint64) {
 	}
 }
 
+// Last implements kv.Store.
+func (s *Store) Last() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last
+}
+
 // Replace implements kv.Store.
 func (s *Store) Replace(at uint64, fill func(put func(key, value []byte) error) error) error {
 	fresh := newTree()
@@ -98,7 +106,15 @@ func (s *Store) Replace(at uint64, fill func(put func(key, value []byte) error) 
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.tree, s.unsynced, s.condemned = fresh, nil, false
+	s.tree, s.last, s.unsynced, s.condemned = fresh, at, nil, false
+	return nil
+}
+
+// SetAside implements kv.Store.
+func (s *Store) SetAside(error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tree, s.last, s.unsynced, s.condemned = newTree(), 0, nil, false
 	return nil
 }
 
@@ -122,7 +138,7 @@ func (s *Store) Crash(source *rand.Rand) *Store {
 	if s.condemned {
 		return New()
 	}
-	clone := &Store{tree: s.tree.Copy()}
+	clone := &Store{tree: s.tree.Copy(), last: s.last}
 	if source != nil {
 		for _, v := range s.unsynced {
 			if source.IntN(2) == 0 {
@@ -197,6 +213,7 @@ func (b *batch) write(v version) {
 	b.store.mu.Lock()
 	defer b.store.mu.Unlock()
 	b.store.tree.Set(v)
+	b.store.last = max(b.store.last, v.at)
 	b.store.unsynced = append(b.store.unsynced, v)
 }
 

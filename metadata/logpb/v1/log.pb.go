@@ -191,6 +191,62 @@ func (SetACL_Change) EnumDescriptor() ([]byte, []int) {
 	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{28, 0}
 }
 
+type ChangeSnapshots_Change int32
+
+const (
+	// Snapshots may be taken of the directory, or not.
+	ChangeSnapshots_ALLOW    ChangeSnapshots_Change = 0
+	ChangeSnapshots_DISALLOW ChangeSnapshots_Change = 1
+	ChangeSnapshots_CREATE   ChangeSnapshots_Change = 2
+	ChangeSnapshots_DELETE   ChangeSnapshots_Change = 3
+	ChangeSnapshots_RENAME   ChangeSnapshots_Change = 4
+)
+
+// Enum value maps for ChangeSnapshots_Change.
+var (
+	ChangeSnapshots_Change_name = map[int32]string{
+		0: "ALLOW",
+		1: "DISALLOW",
+		2: "CREATE",
+		3: "DELETE",
+		4: "RENAME",
+	}
+	ChangeSnapshots_Change_value = map[string]int32{
+		"ALLOW":    0,
+		"DISALLOW": 1,
+		"CREATE":   2,
+		"DELETE":   3,
+		"RENAME":   4,
+	}
+)
+
+func (x ChangeSnapshots_Change) Enum() *ChangeSnapshots_Change {
+	p := new(ChangeSnapshots_Change)
+	*p = x
+	return p
+}
+
+func (x ChangeSnapshots_Change) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ChangeSnapshots_Change) Descriptor() protoreflect.EnumDescriptor {
+	return file_metadata_logpb_v1_log_proto_enumTypes[3].Descriptor()
+}
+
+func (ChangeSnapshots_Change) Type() protoreflect.EnumType {
+	return &file_metadata_logpb_v1_log_proto_enumTypes[3]
+}
+
+func (x ChangeSnapshots_Change) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ChangeSnapshots_Change.Descriptor instead.
+func (ChangeSnapshots_Change) EnumDescriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{43, 0}
+}
+
 // Command is one mutation of the namespace. Everything it needs is inside: applying reads no clock and no random source.
 type Command struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -242,6 +298,7 @@ type Command struct {
 	//	*Command_RenewToken
 	//	*Command_CancelToken
 	//	*Command_ExpireTokens
+	//	*Command_ChangeSnapshots
 	Op            isCommand_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -643,6 +700,15 @@ func (x *Command) GetExpireTokens() *ExpireTokens {
 	return nil
 }
 
+func (x *Command) GetChangeSnapshots() *ChangeSnapshots {
+	if x != nil {
+		if x, ok := x.Op.(*Command_ChangeSnapshots); ok {
+			return x.ChangeSnapshots
+		}
+	}
+	return nil
+}
+
 type isCommand_Op interface {
 	isCommand_Op()
 }
@@ -791,6 +857,10 @@ type Command_ExpireTokens struct {
 	ExpireTokens *ExpireTokens `protobuf:"bytes,45,opt,name=expire_tokens,json=expireTokens,proto3,oneof"`
 }
 
+type Command_ChangeSnapshots struct {
+	ChangeSnapshots *ChangeSnapshots `protobuf:"bytes,46,opt,name=change_snapshots,json=changeSnapshots,proto3,oneof"`
+}
+
 func (*Command_Mkdirs) isCommand_Op() {}
 
 func (*Command_Create) isCommand_Op() {}
@@ -862,6 +932,8 @@ func (*Command_RenewToken) isCommand_Op() {}
 func (*Command_CancelToken) isCommand_Op() {}
 
 func (*Command_ExpireTokens) isCommand_Op() {}
+
+func (*Command_ChangeSnapshots) isCommand_Op() {}
 
 // Caller is whom a command acts for, as authenticated and expanded (groups, superuser) by the proposer.
 type Caller struct {
@@ -3612,11 +3684,81 @@ func (*ExpireTokens) Descriptor() ([]byte, []int) {
 	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{42}
 }
 
+// ChangeSnapshots changes what snapshots of a directory there are, or whether there may be any.
+type ChangeSnapshots struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Target *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	Change ChangeSnapshots_Change `protobuf:"varint,2,opt,name=change,proto3,enum=hops.metadata.log.v1.ChangeSnapshots_Change" json:"change,omitempty"`
+	// The snapshot's name; RENAME: the former.
+	Name          string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	NewName       string `protobuf:"bytes,4,opt,name=new_name,json=newName,proto3" json:"new_name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeSnapshots) Reset() {
+	*x = ChangeSnapshots{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeSnapshots) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeSnapshots) ProtoMessage() {}
+
+func (x *ChangeSnapshots) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeSnapshots.ProtoReflect.Descriptor instead.
+func (*ChangeSnapshots) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *ChangeSnapshots) GetTarget() *Target {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+func (x *ChangeSnapshots) GetChange() ChangeSnapshots_Change {
+	if x != nil {
+		return x.Change
+	}
+	return ChangeSnapshots_ALLOW
+}
+
+func (x *ChangeSnapshots) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ChangeSnapshots) GetNewName() string {
+	if x != nil {
+		return x.NewName
+	}
+	return ""
+}
+
 var File_metadata_logpb_v1_log_proto protoreflect.FileDescriptor
 
 const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\n" +
-	"\x1bmetadata/logpb/v1/log.proto\x12\x14hops.metadata.log.v1\"\xc4\x14\n" +
+	"\x1bmetadata/logpb/v1/log.proto\x12\x14hops.metadata.log.v1\"\x98\x15\n" +
 	"\aCommand\x124\n" +
 	"\x06caller\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.CallerR\x06caller\x12\x1b\n" +
 	"\tclient_id\x18\x02 \x01(\fR\bclientId\x12\x17\n" +
@@ -3664,7 +3806,8 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\vrenew_token\x18+ \x01(\v2 .hops.metadata.log.v1.RenewTokenH\x00R\n" +
 	"renewToken\x12F\n" +
 	"\fcancel_token\x18, \x01(\v2!.hops.metadata.log.v1.CancelTokenH\x00R\vcancelToken\x12I\n" +
-	"\rexpire_tokens\x18- \x01(\v2\".hops.metadata.log.v1.ExpireTokensH\x00R\fexpireTokensB\x04\n" +
+	"\rexpire_tokens\x18- \x01(\v2\".hops.metadata.log.v1.ExpireTokensH\x00R\fexpireTokens\x12R\n" +
+	"\x10change_snapshots\x18. \x01(\v2%.hops.metadata.log.v1.ChangeSnapshotsH\x00R\x0fchangeSnapshotsB\x04\n" +
 	"\x02op\"f\n" +
 	"\x06Caller\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x16\n" +
@@ -3903,7 +4046,21 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\vCancelToken\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x05R\bsequence\x12\x16\n" +
 	"\x06issued\x18\x02 \x01(\x03R\x06issued\"\x0e\n" +
-	"\fExpireTokensB0Z.github.com/gohops/hops/metadata/logpb/v1;logpbb\x06proto3"
+	"\fExpireTokens\"\x83\x02\n" +
+	"\x0fChangeSnapshots\x124\n" +
+	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12D\n" +
+	"\x06change\x18\x02 \x01(\x0e2,.hops.metadata.log.v1.ChangeSnapshots.ChangeR\x06change\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x19\n" +
+	"\bnew_name\x18\x04 \x01(\tR\anewName\"E\n" +
+	"\x06Change\x12\t\n" +
+	"\x05ALLOW\x10\x00\x12\f\n" +
+	"\bDISALLOW\x10\x01\x12\n" +
+	"\n" +
+	"\x06CREATE\x10\x02\x12\n" +
+	"\n" +
+	"\x06DELETE\x10\x03\x12\n" +
+	"\n" +
+	"\x06RENAME\x10\x04B0Z.github.com/gohops/hops/metadata/logpb/v1;logpbb\x06proto3"
 
 var (
 	file_metadata_logpb_v1_log_proto_rawDescOnce sync.Once
@@ -3917,132 +4074,137 @@ func file_metadata_logpb_v1_log_proto_rawDescGZIP() []byte {
 	return file_metadata_logpb_v1_log_proto_rawDescData
 }
 
-var file_metadata_logpb_v1_log_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_metadata_logpb_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_metadata_logpb_v1_log_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_metadata_logpb_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_metadata_logpb_v1_log_proto_goTypes = []any{
-	(XAttr_Namespace)(0),     // 0: hops.metadata.log.v1.XAttr.Namespace
-	(ACLEntry_Type)(0),       // 1: hops.metadata.log.v1.ACLEntry.Type
-	(SetACL_Change)(0),       // 2: hops.metadata.log.v1.SetACL.Change
-	(*Command)(nil),          // 3: hops.metadata.log.v1.Command
-	(*Caller)(nil),           // 4: hops.metadata.log.v1.Caller
-	(*Target)(nil),           // 5: hops.metadata.log.v1.Target
-	(*Block)(nil),            // 6: hops.metadata.log.v1.Block
-	(*Mkdirs)(nil),           // 7: hops.metadata.log.v1.Mkdirs
-	(*Create)(nil),           // 8: hops.metadata.log.v1.Create
-	(*AddBlock)(nil),         // 9: hops.metadata.log.v1.AddBlock
-	(*AbandonBlock)(nil),     // 10: hops.metadata.log.v1.AbandonBlock
-	(*Complete)(nil),         // 11: hops.metadata.log.v1.Complete
-	(*Append)(nil),           // 12: hops.metadata.log.v1.Append
-	(*Fsync)(nil),            // 13: hops.metadata.log.v1.Fsync
-	(*UpdatePipeline)(nil),   // 14: hops.metadata.log.v1.UpdatePipeline
-	(*Rename)(nil),           // 15: hops.metadata.log.v1.Rename
-	(*Delete)(nil),           // 16: hops.metadata.log.v1.Delete
-	(*SurveyTree)(nil),       // 17: hops.metadata.log.v1.SurveyTree
-	(*SetPermission)(nil),    // 18: hops.metadata.log.v1.SetPermission
-	(*SetOwner)(nil),         // 19: hops.metadata.log.v1.SetOwner
-	(*SetTimes)(nil),         // 20: hops.metadata.log.v1.SetTimes
-	(*SetReplication)(nil),   // 21: hops.metadata.log.v1.SetReplication
-	(*RenewLease)(nil),       // 22: hops.metadata.log.v1.RenewLease
-	(*ReserveIDs)(nil),       // 23: hops.metadata.log.v1.ReserveIDs
-	(*StartRecovery)(nil),    // 24: hops.metadata.log.v1.StartRecovery
-	(*CommitRecovery)(nil),   // 25: hops.metadata.log.v1.CommitRecovery
-	(*Reclaim)(nil),          // 26: hops.metadata.log.v1.Reclaim
-	(*XAttr)(nil),            // 27: hops.metadata.log.v1.XAttr
-	(*SetXAttr)(nil),         // 28: hops.metadata.log.v1.SetXAttr
-	(*RemoveXAttr)(nil),      // 29: hops.metadata.log.v1.RemoveXAttr
-	(*ACLEntry)(nil),         // 30: hops.metadata.log.v1.ACLEntry
-	(*SetACL)(nil),           // 31: hops.metadata.log.v1.SetACL
-	(*SetQuota)(nil),         // 32: hops.metadata.log.v1.SetQuota
-	(*Truncate)(nil),         // 33: hops.metadata.log.v1.Truncate
-	(*Concat)(nil),           // 34: hops.metadata.log.v1.Concat
-	(*SetStoragePolicy)(nil), // 35: hops.metadata.log.v1.SetStoragePolicy
-	(*RollBlockKeys)(nil),    // 36: hops.metadata.log.v1.RollBlockKeys
-	(*SetSafeMode)(nil),      // 37: hops.metadata.log.v1.SetSafeMode
-	(*ForgetDatanode)(nil),   // 38: hops.metadata.log.v1.ForgetDatanode
-	(*ChangeRegister)(nil),   // 39: hops.metadata.log.v1.ChangeRegister
-	(*ItemChange)(nil),       // 40: hops.metadata.log.v1.ItemChange
-	(*RollTokenKey)(nil),     // 41: hops.metadata.log.v1.RollTokenKey
-	(*IssueToken)(nil),       // 42: hops.metadata.log.v1.IssueToken
-	(*RenewToken)(nil),       // 43: hops.metadata.log.v1.RenewToken
-	(*CancelToken)(nil),      // 44: hops.metadata.log.v1.CancelToken
-	(*ExpireTokens)(nil),     // 45: hops.metadata.log.v1.ExpireTokens
+	(XAttr_Namespace)(0),        // 0: hops.metadata.log.v1.XAttr.Namespace
+	(ACLEntry_Type)(0),          // 1: hops.metadata.log.v1.ACLEntry.Type
+	(SetACL_Change)(0),          // 2: hops.metadata.log.v1.SetACL.Change
+	(ChangeSnapshots_Change)(0), // 3: hops.metadata.log.v1.ChangeSnapshots.Change
+	(*Command)(nil),             // 4: hops.metadata.log.v1.Command
+	(*Caller)(nil),              // 5: hops.metadata.log.v1.Caller
+	(*Target)(nil),              // 6: hops.metadata.log.v1.Target
+	(*Block)(nil),               // 7: hops.metadata.log.v1.Block
+	(*Mkdirs)(nil),              // 8: hops.metadata.log.v1.Mkdirs
+	(*Create)(nil),              // 9: hops.metadata.log.v1.Create
+	(*AddBlock)(nil),            // 10: hops.metadata.log.v1.AddBlock
+	(*AbandonBlock)(nil),        // 11: hops.metadata.log.v1.AbandonBlock
+	(*Complete)(nil),            // 12: hops.metadata.log.v1.Complete
+	(*Append)(nil),              // 13: hops.metadata.log.v1.Append
+	(*Fsync)(nil),               // 14: hops.metadata.log.v1.Fsync
+	(*UpdatePipeline)(nil),      // 15: hops.metadata.log.v1.UpdatePipeline
+	(*Rename)(nil),              // 16: hops.metadata.log.v1.Rename
+	(*Delete)(nil),              // 17: hops.metadata.log.v1.Delete
+	(*SurveyTree)(nil),          // 18: hops.metadata.log.v1.SurveyTree
+	(*SetPermission)(nil),       // 19: hops.metadata.log.v1.SetPermission
+	(*SetOwner)(nil),            // 20: hops.metadata.log.v1.SetOwner
+	(*SetTimes)(nil),            // 21: hops.metadata.log.v1.SetTimes
+	(*SetReplication)(nil),      // 22: hops.metadata.log.v1.SetReplication
+	(*RenewLease)(nil),          // 23: hops.metadata.log.v1.RenewLease
+	(*ReserveIDs)(nil),          // 24: hops.metadata.log.v1.ReserveIDs
+	(*StartRecovery)(nil),       // 25: hops.metadata.log.v1.StartRecovery
+	(*CommitRecovery)(nil),      // 26: hops.metadata.log.v1.CommitRecovery
+	(*Reclaim)(nil),             // 27: hops.metadata.log.v1.Reclaim
+	(*XAttr)(nil),               // 28: hops.metadata.log.v1.XAttr
+	(*SetXAttr)(nil),            // 29: hops.metadata.log.v1.SetXAttr
+	(*RemoveXAttr)(nil),         // 30: hops.metadata.log.v1.RemoveXAttr
+	(*ACLEntry)(nil),            // 31: hops.metadata.log.v1.ACLEntry
+	(*SetACL)(nil),              // 32: hops.metadata.log.v1.SetACL
+	(*SetQuota)(nil),            // 33: hops.metadata.log.v1.SetQuota
+	(*Truncate)(nil),            // 34: hops.metadata.log.v1.Truncate
+	(*Concat)(nil),              // 35: hops.metadata.log.v1.Concat
+	(*SetStoragePolicy)(nil),    // 36: hops.metadata.log.v1.SetStoragePolicy
+	(*RollBlockKeys)(nil),       // 37: hops.metadata.log.v1.RollBlockKeys
+	(*SetSafeMode)(nil),         // 38: hops.metadata.log.v1.SetSafeMode
+	(*ForgetDatanode)(nil),      // 39: hops.metadata.log.v1.ForgetDatanode
+	(*ChangeRegister)(nil),      // 40: hops.metadata.log.v1.ChangeRegister
+	(*ItemChange)(nil),          // 41: hops.metadata.log.v1.ItemChange
+	(*RollTokenKey)(nil),        // 42: hops.metadata.log.v1.RollTokenKey
+	(*IssueToken)(nil),          // 43: hops.metadata.log.v1.IssueToken
+	(*RenewToken)(nil),          // 44: hops.metadata.log.v1.RenewToken
+	(*CancelToken)(nil),         // 45: hops.metadata.log.v1.CancelToken
+	(*ExpireTokens)(nil),        // 46: hops.metadata.log.v1.ExpireTokens
+	(*ChangeSnapshots)(nil),     // 47: hops.metadata.log.v1.ChangeSnapshots
 }
 var file_metadata_logpb_v1_log_proto_depIdxs = []int32{
-	4,  // 0: hops.metadata.log.v1.Command.caller:type_name -> hops.metadata.log.v1.Caller
-	7,  // 1: hops.metadata.log.v1.Command.mkdirs:type_name -> hops.metadata.log.v1.Mkdirs
-	8,  // 2: hops.metadata.log.v1.Command.create:type_name -> hops.metadata.log.v1.Create
-	9,  // 3: hops.metadata.log.v1.Command.add_block:type_name -> hops.metadata.log.v1.AddBlock
-	10, // 4: hops.metadata.log.v1.Command.abandon_block:type_name -> hops.metadata.log.v1.AbandonBlock
-	11, // 5: hops.metadata.log.v1.Command.complete:type_name -> hops.metadata.log.v1.Complete
-	12, // 6: hops.metadata.log.v1.Command.append:type_name -> hops.metadata.log.v1.Append
-	13, // 7: hops.metadata.log.v1.Command.fsync:type_name -> hops.metadata.log.v1.Fsync
-	14, // 8: hops.metadata.log.v1.Command.update_pipeline:type_name -> hops.metadata.log.v1.UpdatePipeline
-	15, // 9: hops.metadata.log.v1.Command.rename:type_name -> hops.metadata.log.v1.Rename
-	16, // 10: hops.metadata.log.v1.Command.delete:type_name -> hops.metadata.log.v1.Delete
-	18, // 11: hops.metadata.log.v1.Command.set_permission:type_name -> hops.metadata.log.v1.SetPermission
-	19, // 12: hops.metadata.log.v1.Command.set_owner:type_name -> hops.metadata.log.v1.SetOwner
-	20, // 13: hops.metadata.log.v1.Command.set_times:type_name -> hops.metadata.log.v1.SetTimes
-	21, // 14: hops.metadata.log.v1.Command.set_replication:type_name -> hops.metadata.log.v1.SetReplication
-	22, // 15: hops.metadata.log.v1.Command.renew_lease:type_name -> hops.metadata.log.v1.RenewLease
-	23, // 16: hops.metadata.log.v1.Command.reserve_ids:type_name -> hops.metadata.log.v1.ReserveIDs
-	24, // 17: hops.metadata.log.v1.Command.start_recovery:type_name -> hops.metadata.log.v1.StartRecovery
-	25, // 18: hops.metadata.log.v1.Command.commit_recovery:type_name -> hops.metadata.log.v1.CommitRecovery
-	26, // 19: hops.metadata.log.v1.Command.reclaim:type_name -> hops.metadata.log.v1.Reclaim
-	28, // 20: hops.metadata.log.v1.Command.set_xattr:type_name -> hops.metadata.log.v1.SetXAttr
-	29, // 21: hops.metadata.log.v1.Command.remove_xattr:type_name -> hops.metadata.log.v1.RemoveXAttr
-	31, // 22: hops.metadata.log.v1.Command.set_acl:type_name -> hops.metadata.log.v1.SetACL
-	32, // 23: hops.metadata.log.v1.Command.set_quota:type_name -> hops.metadata.log.v1.SetQuota
-	33, // 24: hops.metadata.log.v1.Command.truncate:type_name -> hops.metadata.log.v1.Truncate
-	34, // 25: hops.metadata.log.v1.Command.concat:type_name -> hops.metadata.log.v1.Concat
-	35, // 26: hops.metadata.log.v1.Command.set_storage_policy:type_name -> hops.metadata.log.v1.SetStoragePolicy
-	36, // 27: hops.metadata.log.v1.Command.roll_block_keys:type_name -> hops.metadata.log.v1.RollBlockKeys
-	17, // 28: hops.metadata.log.v1.Command.survey_tree:type_name -> hops.metadata.log.v1.SurveyTree
-	37, // 29: hops.metadata.log.v1.Command.set_safe_mode:type_name -> hops.metadata.log.v1.SetSafeMode
-	38, // 30: hops.metadata.log.v1.Command.forget_datanode:type_name -> hops.metadata.log.v1.ForgetDatanode
-	39, // 31: hops.metadata.log.v1.Command.change_register:type_name -> hops.metadata.log.v1.ChangeRegister
-	41, // 32: hops.metadata.log.v1.Command.roll_token_key:type_name -> hops.metadata.log.v1.RollTokenKey
-	42, // 33: hops.metadata.log.v1.Command.issue_token:type_name -> hops.metadata.log.v1.IssueToken
-	43, // 34: hops.metadata.log.v1.Command.renew_token:type_name -> hops.metadata.log.v1.RenewToken
-	44, // 35: hops.metadata.log.v1.Command.cancel_token:type_name -> hops.metadata.log.v1.CancelToken
-	45, // 36: hops.metadata.log.v1.Command.expire_tokens:type_name -> hops.metadata.log.v1.ExpireTokens
-	5,  // 37: hops.metadata.log.v1.Mkdirs.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 38: hops.metadata.log.v1.Create.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 39: hops.metadata.log.v1.AddBlock.previous:type_name -> hops.metadata.log.v1.Block
-	6,  // 40: hops.metadata.log.v1.AddBlock.block:type_name -> hops.metadata.log.v1.Block
-	6,  // 41: hops.metadata.log.v1.AbandonBlock.block:type_name -> hops.metadata.log.v1.Block
-	6,  // 42: hops.metadata.log.v1.Complete.last:type_name -> hops.metadata.log.v1.Block
-	5,  // 43: hops.metadata.log.v1.Append.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 44: hops.metadata.log.v1.UpdatePipeline.old_block:type_name -> hops.metadata.log.v1.Block
-	6,  // 45: hops.metadata.log.v1.UpdatePipeline.new_block:type_name -> hops.metadata.log.v1.Block
-	5,  // 46: hops.metadata.log.v1.Rename.source:type_name -> hops.metadata.log.v1.Target
-	5,  // 47: hops.metadata.log.v1.Rename.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 48: hops.metadata.log.v1.Delete.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 49: hops.metadata.log.v1.SurveyTree.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 50: hops.metadata.log.v1.SetPermission.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 51: hops.metadata.log.v1.SetOwner.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 52: hops.metadata.log.v1.SetTimes.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 53: hops.metadata.log.v1.SetReplication.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 54: hops.metadata.log.v1.CommitRecovery.block:type_name -> hops.metadata.log.v1.Block
-	0,  // 55: hops.metadata.log.v1.XAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
-	5,  // 56: hops.metadata.log.v1.SetXAttr.target:type_name -> hops.metadata.log.v1.Target
-	27, // 57: hops.metadata.log.v1.SetXAttr.attribute:type_name -> hops.metadata.log.v1.XAttr
-	5,  // 58: hops.metadata.log.v1.RemoveXAttr.target:type_name -> hops.metadata.log.v1.Target
-	0,  // 59: hops.metadata.log.v1.RemoveXAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
-	1,  // 60: hops.metadata.log.v1.ACLEntry.type:type_name -> hops.metadata.log.v1.ACLEntry.Type
-	5,  // 61: hops.metadata.log.v1.SetACL.target:type_name -> hops.metadata.log.v1.Target
-	2,  // 62: hops.metadata.log.v1.SetACL.change:type_name -> hops.metadata.log.v1.SetACL.Change
-	30, // 63: hops.metadata.log.v1.SetACL.entries:type_name -> hops.metadata.log.v1.ACLEntry
-	5,  // 64: hops.metadata.log.v1.SetQuota.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 65: hops.metadata.log.v1.Truncate.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 66: hops.metadata.log.v1.Concat.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 67: hops.metadata.log.v1.Concat.sources:type_name -> hops.metadata.log.v1.Target
-	5,  // 68: hops.metadata.log.v1.SetStoragePolicy.target:type_name -> hops.metadata.log.v1.Target
-	40, // 69: hops.metadata.log.v1.ChangeRegister.changes:type_name -> hops.metadata.log.v1.ItemChange
-	70, // [70:70] is the sub-list for method output_type
-	70, // [70:70] is the sub-list for method input_type
-	70, // [70:70] is the sub-list for extension type_name
-	70, // [70:70] is the sub-list for extension extendee
-	0,  // [0:70] is the sub-list for field type_name
+	5,  // 0: hops.metadata.log.v1.Command.caller:type_name -> hops.metadata.log.v1.Caller
+	8,  // 1: hops.metadata.log.v1.Command.mkdirs:type_name -> hops.metadata.log.v1.Mkdirs
+	9,  // 2: hops.metadata.log.v1.Command.create:type_name -> hops.metadata.log.v1.Create
+	10, // 3: hops.metadata.log.v1.Command.add_block:type_name -> hops.metadata.log.v1.AddBlock
+	11, // 4: hops.metadata.log.v1.Command.abandon_block:type_name -> hops.metadata.log.v1.AbandonBlock
+	12, // 5: hops.metadata.log.v1.Command.complete:type_name -> hops.metadata.log.v1.Complete
+	13, // 6: hops.metadata.log.v1.Command.append:type_name -> hops.metadata.log.v1.Append
+	14, // 7: hops.metadata.log.v1.Command.fsync:type_name -> hops.metadata.log.v1.Fsync
+	15, // 8: hops.metadata.log.v1.Command.update_pipeline:type_name -> hops.metadata.log.v1.UpdatePipeline
+	16, // 9: hops.metadata.log.v1.Command.rename:type_name -> hops.metadata.log.v1.Rename
+	17, // 10: hops.metadata.log.v1.Command.delete:type_name -> hops.metadata.log.v1.Delete
+	19, // 11: hops.metadata.log.v1.Command.set_permission:type_name -> hops.metadata.log.v1.SetPermission
+	20, // 12: hops.metadata.log.v1.Command.set_owner:type_name -> hops.metadata.log.v1.SetOwner
+	21, // 13: hops.metadata.log.v1.Command.set_times:type_name -> hops.metadata.log.v1.SetTimes
+	22, // 14: hops.metadata.log.v1.Command.set_replication:type_name -> hops.metadata.log.v1.SetReplication
+	23, // 15: hops.metadata.log.v1.Command.renew_lease:type_name -> hops.metadata.log.v1.RenewLease
+	24, // 16: hops.metadata.log.v1.Command.reserve_ids:type_name -> hops.metadata.log.v1.ReserveIDs
+	25, // 17: hops.metadata.log.v1.Command.start_recovery:type_name -> hops.metadata.log.v1.StartRecovery
+	26, // 18: hops.metadata.log.v1.Command.commit_recovery:type_name -> hops.metadata.log.v1.CommitRecovery
+	27, // 19: hops.metadata.log.v1.Command.reclaim:type_name -> hops.metadata.log.v1.Reclaim
+	29, // 20: hops.metadata.log.v1.Command.set_xattr:type_name -> hops.metadata.log.v1.SetXAttr
+	30, // 21: hops.metadata.log.v1.Command.remove_xattr:type_name -> hops.metadata.log.v1.RemoveXAttr
+	32, // 22: hops.metadata.log.v1.Command.set_acl:type_name -> hops.metadata.log.v1.SetACL
+	33, // 23: hops.metadata.log.v1.Command.set_quota:type_name -> hops.metadata.log.v1.SetQuota
+	34, // 24: hops.metadata.log.v1.Command.truncate:type_name -> hops.metadata.log.v1.Truncate
+	35, // 25: hops.metadata.log.v1.Command.concat:type_name -> hops.metadata.log.v1.Concat
+	36, // 26: hops.metadata.log.v1.Command.set_storage_policy:type_name -> hops.metadata.log.v1.SetStoragePolicy
+	37, // 27: hops.metadata.log.v1.Command.roll_block_keys:type_name -> hops.metadata.log.v1.RollBlockKeys
+	18, // 28: hops.metadata.log.v1.Command.survey_tree:type_name -> hops.metadata.log.v1.SurveyTree
+	38, // 29: hops.metadata.log.v1.Command.set_safe_mode:type_name -> hops.metadata.log.v1.SetSafeMode
+	39, // 30: hops.metadata.log.v1.Command.forget_datanode:type_name -> hops.metadata.log.v1.ForgetDatanode
+	40, // 31: hops.metadata.log.v1.Command.change_register:type_name -> hops.metadata.log.v1.ChangeRegister
+	42, // 32: hops.metadata.log.v1.Command.roll_token_key:type_name -> hops.metadata.log.v1.RollTokenKey
+	43, // 33: hops.metadata.log.v1.Command.issue_token:type_name -> hops.metadata.log.v1.IssueToken
+	44, // 34: hops.metadata.log.v1.Command.renew_token:type_name -> hops.metadata.log.v1.RenewToken
+	45, // 35: hops.metadata.log.v1.Command.cancel_token:type_name -> hops.metadata.log.v1.CancelToken
+	46, // 36: hops.metadata.log.v1.Command.expire_tokens:type_name -> hops.metadata.log.v1.ExpireTokens
+	47, // 37: hops.metadata.log.v1.Command.change_snapshots:type_name -> hops.metadata.log.v1.ChangeSnapshots
+	6,  // 38: hops.metadata.log.v1.Mkdirs.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 39: hops.metadata.log.v1.Create.target:type_name -> hops.metadata.log.v1.Target
+	7,  // 40: hops.metadata.log.v1.AddBlock.previous:type_name -> hops.metadata.log.v1.Block
+	7,  // 41: hops.metadata.log.v1.AddBlock.block:type_name -> hops.metadata.log.v1.Block
+	7,  // 42: hops.metadata.log.v1.AbandonBlock.block:type_name -> hops.metadata.log.v1.Block
+	7,  // 43: hops.metadata.log.v1.Complete.last:type_name -> hops.metadata.log.v1.Block
+	6,  // 44: hops.metadata.log.v1.Append.target:type_name -> hops.metadata.log.v1.Target
+	7,  // 45: hops.metadata.log.v1.UpdatePipeline.old_block:type_name -> hops.metadata.log.v1.Block
+	7,  // 46: hops.metadata.log.v1.UpdatePipeline.new_block:type_name -> hops.metadata.log.v1.Block
+	6,  // 47: hops.metadata.log.v1.Rename.source:type_name -> hops.metadata.log.v1.Target
+	6,  // 48: hops.metadata.log.v1.Rename.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 49: hops.metadata.log.v1.Delete.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 50: hops.metadata.log.v1.SurveyTree.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 51: hops.metadata.log.v1.SetPermission.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 52: hops.metadata.log.v1.SetOwner.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 53: hops.metadata.log.v1.SetTimes.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 54: hops.metadata.log.v1.SetReplication.target:type_name -> hops.metadata.log.v1.Target
+	7,  // 55: hops.metadata.log.v1.CommitRecovery.block:type_name -> hops.metadata.log.v1.Block
+	0,  // 56: hops.metadata.log.v1.XAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
+	6,  // 57: hops.metadata.log.v1.SetXAttr.target:type_name -> hops.metadata.log.v1.Target
+	28, // 58: hops.metadata.log.v1.SetXAttr.attribute:type_name -> hops.metadata.log.v1.XAttr
+	6,  // 59: hops.metadata.log.v1.RemoveXAttr.target:type_name -> hops.metadata.log.v1.Target
+	0,  // 60: hops.metadata.log.v1.RemoveXAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
+	1,  // 61: hops.metadata.log.v1.ACLEntry.type:type_name -> hops.metadata.log.v1.ACLEntry.Type
+	6,  // 62: hops.metadata.log.v1.SetACL.target:type_name -> hops.metadata.log.v1.Target
+	2,  // 63: hops.metadata.log.v1.SetACL.change:type_name -> hops.metadata.log.v1.SetACL.Change
+	31, // 64: hops.metadata.log.v1.SetACL.entries:type_name -> hops.metadata.log.v1.ACLEntry
+	6,  // 65: hops.metadata.log.v1.SetQuota.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 66: hops.metadata.log.v1.Truncate.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 67: hops.metadata.log.v1.Concat.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 68: hops.metadata.log.v1.Concat.sources:type_name -> hops.metadata.log.v1.Target
+	6,  // 69: hops.metadata.log.v1.SetStoragePolicy.target:type_name -> hops.metadata.log.v1.Target
+	41, // 70: hops.metadata.log.v1.ChangeRegister.changes:type_name -> hops.metadata.log.v1.ItemChange
+	6,  // 71: hops.metadata.log.v1.ChangeSnapshots.target:type_name -> hops.metadata.log.v1.Target
+	3,  // 72: hops.metadata.log.v1.ChangeSnapshots.change:type_name -> hops.metadata.log.v1.ChangeSnapshots.Change
+	73, // [73:73] is the sub-list for method output_type
+	73, // [73:73] is the sub-list for method input_type
+	73, // [73:73] is the sub-list for extension type_name
+	73, // [73:73] is the sub-list for extension extendee
+	0,  // [0:73] is the sub-list for field type_name
 }
 
 func init() { file_metadata_logpb_v1_log_proto_init() }
@@ -4087,6 +4249,7 @@ func file_metadata_logpb_v1_log_proto_init() {
 		(*Command_RenewToken)(nil),
 		(*Command_CancelToken)(nil),
 		(*Command_ExpireTokens)(nil),
+		(*Command_ChangeSnapshots)(nil),
 	}
 	file_metadata_logpb_v1_log_proto_msgTypes[4].OneofWrappers = []any{}
 	file_metadata_logpb_v1_log_proto_msgTypes[5].OneofWrappers = []any{}
@@ -4095,8 +4258,8 @@ func file_metadata_logpb_v1_log_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_metadata_logpb_v1_log_proto_rawDesc), len(file_metadata_logpb_v1_log_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   43,
+			NumEnums:      4,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -74,7 +74,7 @@ func (x Construction_LastBlock) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Construction_LastBlock.Descriptor instead.
 func (Construction_LastBlock) EnumDescriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{4, 0}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{11, 0}
 }
 
 // INode is a file or a directory. Its parent and its name are in the record's key.
@@ -99,6 +99,8 @@ type INode struct {
 	Quota *Quota      `protobuf:"bytes,11,opt,name=quota,proto3" json:"quota,omitempty"`
 	// HDFS's number of a storage policy. 0: that of the directory above.
 	StoragePolicy uint32 `protobuf:"varint,12,opt,name=storage_policy,json=storagePolicy,proto3" json:"storage_policy,omitempty"`
+	// Set when it was moved, with all that is below it, from or to below a snapshottable directory.
+	SnapshotPast  *SnapshotPast `protobuf:"bytes,13,opt,name=snapshot_past,json=snapshotPast,proto3" json:"snapshot_past,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -217,6 +219,450 @@ func (x *INode) GetStoragePolicy() uint32 {
 	return 0
 }
 
+func (x *INode) GetSnapshotPast() *SnapshotPast {
+	if x != nil {
+		return x.SnapshotPast
+	}
+	return nil
+}
+
+// SnapshotPast says which snapshots have an inode that was moved, apart from those of where it is now.
+type SnapshotPast struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The last snapshot that was taken, of any directory, when it moved: of where it is now only later ones have it.
+	Since         uint32          `protobuf:"varint,1,opt,name=since,proto3" json:"since,omitempty"`
+	Spans         []*SnapshotSpan `protobuf:"bytes,2,rep,name=spans,proto3" json:"spans,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotPast) Reset() {
+	*x = SnapshotPast{}
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotPast) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotPast) ProtoMessage() {}
+
+func (x *SnapshotPast) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotPast.ProtoReflect.Descriptor instead.
+func (*SnapshotPast) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *SnapshotPast) GetSince() uint32 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
+func (x *SnapshotPast) GetSpans() []*SnapshotSpan {
+	if x != nil {
+		return x.Spans
+	}
+	return nil
+}
+
+// SnapshotSpan is the snapshots of a directory with numbers above after, up to and including up_to.
+type SnapshotSpan struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Root          uint64                 `protobuf:"varint,1,opt,name=root,proto3" json:"root,omitempty"`
+	After         uint32                 `protobuf:"varint,2,opt,name=after,proto3" json:"after,omitempty"`
+	UpTo          uint32                 `protobuf:"varint,3,opt,name=up_to,json=upTo,proto3" json:"up_to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotSpan) Reset() {
+	*x = SnapshotSpan{}
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotSpan) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotSpan) ProtoMessage() {}
+
+func (x *SnapshotSpan) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotSpan.ProtoReflect.Descriptor instead.
+func (*SnapshotSpan) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *SnapshotSpan) GetRoot() uint64 {
+	if x != nil {
+		return x.Root
+	}
+	return 0
+}
+
+func (x *SnapshotSpan) GetAfter() uint32 {
+	if x != nil {
+		return x.After
+	}
+	return 0
+}
+
+func (x *SnapshotSpan) GetUpTo() uint32 {
+	if x != nil {
+		return x.UpTo
+	}
+	return 0
+}
+
+// Snapshottable is a directory that snapshots may be taken of.
+type Snapshottable struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many at most.
+	Limit         uint32 `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Snapshottable) Reset() {
+	*x = Snapshottable{}
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Snapshottable) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Snapshottable) ProtoMessage() {}
+
+func (x *Snapshottable) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Snapshottable.ProtoReflect.Descriptor instead.
+func (*Snapshottable) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Snapshottable) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+// Snapshot is one of a directory's.
+type Snapshot struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Root  uint64                 `protobuf:"varint,1,opt,name=root,proto3" json:"root,omitempty"`
+	Name  string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Milliseconds since 1970.
+	Created int64 `protobuf:"varint,3,opt,name=created,proto3" json:"created,omitempty"`
+	// Inodes from this one on were made later.
+	NextInode uint64 `protobuf:"varint,4,opt,name=next_inode,json=nextInode,proto3" json:"next_inode,omitempty"`
+	// It is being taken apart, and nobody finds it.
+	Deleted       bool `protobuf:"varint,5,opt,name=deleted,proto3" json:"deleted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Snapshot) Reset() {
+	*x = Snapshot{}
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Snapshot) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Snapshot) ProtoMessage() {}
+
+func (x *Snapshot) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
+func (*Snapshot) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Snapshot) GetRoot() uint64 {
+	if x != nil {
+		return x.Root
+	}
+	return 0
+}
+
+func (x *Snapshot) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Snapshot) GetCreated() int64 {
+	if x != nil {
+		return x.Created
+	}
+	return 0
+}
+
+func (x *Snapshot) GetNextInode() uint64 {
+	if x != nil {
+		return x.NextInode
+	}
+	return 0
+}
+
+func (x *Snapshot) GetDeleted() bool {
+	if x != nil {
+		return x.Deleted
+	}
+	return false
+}
+
+// SnapshotINode is an inode as a snapshot has it.
+type SnapshotINode struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// An INode.
+	Inode []byte `protobuf:"bytes,1,opt,name=inode,proto3" json:"inode,omitempty"`
+	// The snapshots that have the inode, in this state or an earlier one.
+	Spans []*SnapshotSpan `protobuf:"bytes,2,rep,name=spans,proto3" json:"spans,omitempty"`
+	// Where it was. 0: it is the root directory.
+	Parent        uint64 `protobuf:"varint,3,opt,name=parent,proto3" json:"parent,omitempty"`
+	Name          string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotINode) Reset() {
+	*x = SnapshotINode{}
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotINode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotINode) ProtoMessage() {}
+
+func (x *SnapshotINode) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotINode.ProtoReflect.Descriptor instead.
+func (*SnapshotINode) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *SnapshotINode) GetInode() []byte {
+	if x != nil {
+		return x.Inode
+	}
+	return nil
+}
+
+func (x *SnapshotINode) GetSpans() []*SnapshotSpan {
+	if x != nil {
+		return x.Spans
+	}
+	return nil
+}
+
+func (x *SnapshotINode) GetParent() uint64 {
+	if x != nil {
+		return x.Parent
+	}
+	return 0
+}
+
+func (x *SnapshotINode) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// SnapshotEntry is what a name stands for in a directory as a snapshot has it.
+type SnapshotEntry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 0: nothing.
+	Inode uint64 `protobuf:"varint,1,opt,name=inode,proto3" json:"inode,omitempty"`
+	// The snapshots that have the directory.
+	Spans         []*SnapshotSpan `protobuf:"bytes,2,rep,name=spans,proto3" json:"spans,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotEntry) Reset() {
+	*x = SnapshotEntry{}
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotEntry) ProtoMessage() {}
+
+func (x *SnapshotEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotEntry.ProtoReflect.Descriptor instead.
+func (*SnapshotEntry) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *SnapshotEntry) GetInode() uint64 {
+	if x != nil {
+		return x.Inode
+	}
+	return 0
+}
+
+func (x *SnapshotEntry) GetSpans() []*SnapshotSpan {
+	if x != nil {
+		return x.Spans
+	}
+	return nil
+}
+
+// SnapshotBlock is a block that only snapshots have.
+type SnapshotBlock struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Inode         uint64                 `protobuf:"varint,1,opt,name=inode,proto3" json:"inode,omitempty"`
+	Generation    uint64                 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	Length        int64                  `protobuf:"varint,3,opt,name=length,proto3" json:"length,omitempty"`
+	Replication   uint32                 `protobuf:"varint,4,opt,name=replication,proto3" json:"replication,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotBlock) Reset() {
+	*x = SnapshotBlock{}
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotBlock) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotBlock) ProtoMessage() {}
+
+func (x *SnapshotBlock) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotBlock.ProtoReflect.Descriptor instead.
+func (*SnapshotBlock) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *SnapshotBlock) GetInode() uint64 {
+	if x != nil {
+		return x.Inode
+	}
+	return 0
+}
+
+func (x *SnapshotBlock) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *SnapshotBlock) GetLength() int64 {
+	if x != nil {
+		return x.Length
+	}
+	return 0
+}
+
+func (x *SnapshotBlock) GetReplication() uint32 {
+	if x != nil {
+		return x.Replication
+	}
+	return 0
+}
+
 // Quota limits what lies below a directory, the directory included.
 type Quota struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -232,7 +678,7 @@ type Quota struct {
 
 func (x *Quota) Reset() {
 	*x = Quota{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[1]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -244,7 +690,7 @@ func (x *Quota) String() string {
 func (*Quota) ProtoMessage() {}
 
 func (x *Quota) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[1]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -257,7 +703,7 @@ func (x *Quota) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Quota.ProtoReflect.Descriptor instead.
 func (*Quota) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{1}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Quota) GetNames() uint64 {
@@ -298,7 +744,7 @@ type DirectoryState struct {
 
 func (x *DirectoryState) Reset() {
 	*x = DirectoryState{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[2]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -310,7 +756,7 @@ func (x *DirectoryState) String() string {
 func (*DirectoryState) ProtoMessage() {}
 
 func (x *DirectoryState) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[2]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -323,7 +769,7 @@ func (x *DirectoryState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DirectoryState.ProtoReflect.Descriptor instead.
 func (*DirectoryState) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{2}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *DirectoryState) GetEntries() uint64 {
@@ -349,7 +795,7 @@ type FileState struct {
 
 func (x *FileState) Reset() {
 	*x = FileState{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[3]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -361,7 +807,7 @@ func (x *FileState) String() string {
 func (*FileState) ProtoMessage() {}
 
 func (x *FileState) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[3]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -374,7 +820,7 @@ func (x *FileState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileState.ProtoReflect.Descriptor instead.
 func (*FileState) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{3}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *FileState) GetBlockSize() int64 {
@@ -445,7 +891,7 @@ type Construction struct {
 
 func (x *Construction) Reset() {
 	*x = Construction{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[4]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -457,7 +903,7 @@ func (x *Construction) String() string {
 func (*Construction) ProtoMessage() {}
 
 func (x *Construction) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[4]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -470,7 +916,7 @@ func (x *Construction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Construction.ProtoReflect.Descriptor instead.
 func (*Construction) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{4}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Construction) GetHolder() string {
@@ -548,7 +994,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[5]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -560,7 +1006,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[5]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -573,7 +1019,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{5}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Lease) GetRenewed() int64 {
@@ -632,14 +1078,19 @@ type Marker struct {
 	TokenKeys       []*TokenKey `protobuf:"bytes,24,rep,name=token_keys,json=tokenKeys,proto3" json:"token_keys,omitempty"`
 	TokenKeysRolled int64       `protobuf:"varint,25,opt,name=token_keys_rolled,json=tokenKeysRolled,proto3" json:"token_keys_rolled,omitempty"`
 	// The sequence number that a token got last.
-	LastToken     int32 `protobuf:"varint,26,opt,name=last_token,json=lastToken,proto3" json:"last_token,omitempty"`
+	LastToken int32 `protobuf:"varint,26,opt,name=last_token,json=lastToken,proto3" json:"last_token,omitempty"`
+	// How many snapshots there are, those that are being taken apart included, and snapshottable directories.
+	Snapshots     uint32 `protobuf:"varint,27,opt,name=snapshots,proto3" json:"snapshots,omitempty"`
+	Snapshottable uint32 `protobuf:"varint,28,opt,name=snapshottable,proto3" json:"snapshottable,omitempty"`
+	// The number that a snapshot got last.
+	LastSnapshot  uint32 `protobuf:"varint,29,opt,name=last_snapshot,json=lastSnapshot,proto3" json:"last_snapshot,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Marker) Reset() {
 	*x = Marker{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[6]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -651,7 +1102,7 @@ func (x *Marker) String() string {
 func (*Marker) ProtoMessage() {}
 
 func (x *Marker) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[6]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -664,7 +1115,7 @@ func (x *Marker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Marker.ProtoReflect.Descriptor instead.
 func (*Marker) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{6}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Marker) GetVersion() uint32 {
@@ -849,6 +1300,27 @@ func (x *Marker) GetLastToken() int32 {
 	return 0
 }
 
+func (x *Marker) GetSnapshots() uint32 {
+	if x != nil {
+		return x.Snapshots
+	}
+	return 0
+}
+
+func (x *Marker) GetSnapshottable() uint32 {
+	if x != nil {
+		return x.Snapshottable
+	}
+	return 0
+}
+
+func (x *Marker) GetLastSnapshot() uint32 {
+	if x != nil {
+		return x.LastSnapshot
+	}
+	return 0
+}
+
 // Item is what the cluster's register has under a name.
 type Item struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -861,7 +1333,7 @@ type Item struct {
 
 func (x *Item) Reset() {
 	*x = Item{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[7]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -873,7 +1345,7 @@ func (x *Item) String() string {
 func (*Item) ProtoMessage() {}
 
 func (x *Item) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[7]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -886,7 +1358,7 @@ func (x *Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Item.ProtoReflect.Descriptor instead.
 func (*Item) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{7}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Item) GetVersion() uint64 {
@@ -919,7 +1391,7 @@ type Survey struct {
 
 func (x *Survey) Reset() {
 	*x = Survey{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[8]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -931,7 +1403,7 @@ func (x *Survey) String() string {
 func (*Survey) ProtoMessage() {}
 
 func (x *Survey) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[8]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -944,7 +1416,7 @@ func (x *Survey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Survey.ProtoReflect.Descriptor instead.
 func (*Survey) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{8}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Survey) GetId() uint64 {
@@ -997,7 +1469,7 @@ type BlockKey struct {
 
 func (x *BlockKey) Reset() {
 	*x = BlockKey{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[9]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1009,7 +1481,7 @@ func (x *BlockKey) String() string {
 func (*BlockKey) ProtoMessage() {}
 
 func (x *BlockKey) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[9]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1022,7 +1494,7 @@ func (x *BlockKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockKey.ProtoReflect.Descriptor instead.
 func (*BlockKey) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{9}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *BlockKey) GetId() int32 {
@@ -1059,7 +1531,7 @@ type TokenKey struct {
 
 func (x *TokenKey) Reset() {
 	*x = TokenKey{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[10]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1071,7 +1543,7 @@ func (x *TokenKey) String() string {
 func (*TokenKey) ProtoMessage() {}
 
 func (x *TokenKey) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[10]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1084,7 +1556,7 @@ func (x *TokenKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenKey.ProtoReflect.Descriptor instead.
 func (*TokenKey) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{10}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *TokenKey) GetId() int32 {
@@ -1117,7 +1589,7 @@ type DelegationToken struct {
 
 func (x *DelegationToken) Reset() {
 	*x = DelegationToken{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[11]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1129,7 +1601,7 @@ func (x *DelegationToken) String() string {
 func (*DelegationToken) ProtoMessage() {}
 
 func (x *DelegationToken) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[11]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1142,7 +1614,7 @@ func (x *DelegationToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DelegationToken.ProtoReflect.Descriptor instead.
 func (*DelegationToken) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{11}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DelegationToken) GetOwner() string {
@@ -1198,7 +1670,7 @@ var File_metadata_logpb_v1_state_proto protoreflect.FileDescriptor
 
 const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\n" +
-	"\x1dmetadata/logpb/v1/state.proto\x12\x14hops.metadata.log.v1\x1a\x1bmetadata/logpb/v1/log.proto\"\xbd\x03\n" +
+	"\x1dmetadata/logpb/v1/state.proto\x12\x14hops.metadata.log.v1\x1a\x1bmetadata/logpb/v1/log.proto\"\x86\x04\n" +
 	"\x05INode\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\rR\x04mode\x12\x14\n" +
@@ -1212,7 +1684,39 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\x03acl\x18\n" +
 	" \x03(\v2\x1e.hops.metadata.log.v1.ACLEntryR\x03acl\x121\n" +
 	"\x05quota\x18\v \x01(\v2\x1b.hops.metadata.log.v1.QuotaR\x05quota\x12%\n" +
-	"\x0estorage_policy\x18\f \x01(\rR\rstoragePolicy\"q\n" +
+	"\x0estorage_policy\x18\f \x01(\rR\rstoragePolicy\x12G\n" +
+	"\rsnapshot_past\x18\r \x01(\v2\".hops.metadata.log.v1.SnapshotPastR\fsnapshotPast\"^\n" +
+	"\fSnapshotPast\x12\x14\n" +
+	"\x05since\x18\x01 \x01(\rR\x05since\x128\n" +
+	"\x05spans\x18\x02 \x03(\v2\".hops.metadata.log.v1.SnapshotSpanR\x05spans\"M\n" +
+	"\fSnapshotSpan\x12\x12\n" +
+	"\x04root\x18\x01 \x01(\x04R\x04root\x12\x14\n" +
+	"\x05after\x18\x02 \x01(\rR\x05after\x12\x13\n" +
+	"\x05up_to\x18\x03 \x01(\rR\x04upTo\"%\n" +
+	"\rSnapshottable\x12\x14\n" +
+	"\x05limit\x18\x01 \x01(\rR\x05limit\"\x85\x01\n" +
+	"\bSnapshot\x12\x12\n" +
+	"\x04root\x18\x01 \x01(\x04R\x04root\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
+	"\acreated\x18\x03 \x01(\x03R\acreated\x12\x1d\n" +
+	"\n" +
+	"next_inode\x18\x04 \x01(\x04R\tnextInode\x12\x18\n" +
+	"\adeleted\x18\x05 \x01(\bR\adeleted\"\x8b\x01\n" +
+	"\rSnapshotINode\x12\x14\n" +
+	"\x05inode\x18\x01 \x01(\fR\x05inode\x128\n" +
+	"\x05spans\x18\x02 \x03(\v2\".hops.metadata.log.v1.SnapshotSpanR\x05spans\x12\x16\n" +
+	"\x06parent\x18\x03 \x01(\x04R\x06parent\x12\x12\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\"_\n" +
+	"\rSnapshotEntry\x12\x14\n" +
+	"\x05inode\x18\x01 \x01(\x04R\x05inode\x128\n" +
+	"\x05spans\x18\x02 \x03(\v2\".hops.metadata.log.v1.SnapshotSpanR\x05spans\"\x7f\n" +
+	"\rSnapshotBlock\x12\x14\n" +
+	"\x05inode\x18\x01 \x01(\x04R\x05inode\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\x12\x16\n" +
+	"\x06length\x18\x03 \x01(\x03R\x06length\x12 \n" +
+	"\vreplication\x18\x04 \x01(\rR\vreplication\"q\n" +
 	"\x05Quota\x12\x14\n" +
 	"\x05names\x18\x01 \x01(\x04R\x05names\x12\x14\n" +
 	"\x05space\x18\x02 \x01(\x04R\x05space\x12\x1d\n" +
@@ -1251,7 +1755,7 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\x05Lease\x12\x18\n" +
 	"\arenewed\x18\x01 \x01(\x03R\arenewed\x12\x1f\n" +
 	"\vclient_node\x18\x02 \x01(\tR\n" +
-	"clientNode\"\xec\x06\n" +
+	"clientNode\"\xd5\a\n" +
 	"\x06Marker\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x10\n" +
@@ -1288,7 +1792,10 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"token_keys\x18\x18 \x03(\v2\x1e.hops.metadata.log.v1.TokenKeyR\ttokenKeys\x12*\n" +
 	"\x11token_keys_rolled\x18\x19 \x01(\x03R\x0ftokenKeysRolled\x12\x1d\n" +
 	"\n" +
-	"last_token\x18\x1a \x01(\x05R\tlastToken\";\n" +
+	"last_token\x18\x1a \x01(\x05R\tlastToken\x12\x1c\n" +
+	"\tsnapshots\x18\x1b \x01(\rR\tsnapshots\x12$\n" +
+	"\rsnapshottable\x18\x1c \x01(\rR\rsnapshottable\x12#\n" +
+	"\rlast_snapshot\x18\x1d \x01(\rR\flastSnapshot\";\n" +
 	"\x04Item\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x19\n" +
 	"\x05value\x18\x02 \x01(\fB\x03\x80\x01\x01R\x05value\"\x9a\x01\n" +
@@ -1327,42 +1834,53 @@ func file_metadata_logpb_v1_state_proto_rawDescGZIP() []byte {
 }
 
 var file_metadata_logpb_v1_state_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_metadata_logpb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_metadata_logpb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_metadata_logpb_v1_state_proto_goTypes = []any{
 	(Construction_LastBlock)(0), // 0: hops.metadata.log.v1.Construction.LastBlock
 	(*INode)(nil),               // 1: hops.metadata.log.v1.INode
-	(*Quota)(nil),               // 2: hops.metadata.log.v1.Quota
-	(*DirectoryState)(nil),      // 3: hops.metadata.log.v1.DirectoryState
-	(*FileState)(nil),           // 4: hops.metadata.log.v1.FileState
-	(*Construction)(nil),        // 5: hops.metadata.log.v1.Construction
-	(*Lease)(nil),               // 6: hops.metadata.log.v1.Lease
-	(*Marker)(nil),              // 7: hops.metadata.log.v1.Marker
-	(*Item)(nil),                // 8: hops.metadata.log.v1.Item
-	(*Survey)(nil),              // 9: hops.metadata.log.v1.Survey
-	(*BlockKey)(nil),            // 10: hops.metadata.log.v1.BlockKey
-	(*TokenKey)(nil),            // 11: hops.metadata.log.v1.TokenKey
-	(*DelegationToken)(nil),     // 12: hops.metadata.log.v1.DelegationToken
-	(*XAttr)(nil),               // 13: hops.metadata.log.v1.XAttr
-	(*ACLEntry)(nil),            // 14: hops.metadata.log.v1.ACLEntry
-	(*Caller)(nil),              // 15: hops.metadata.log.v1.Caller
+	(*SnapshotPast)(nil),        // 2: hops.metadata.log.v1.SnapshotPast
+	(*SnapshotSpan)(nil),        // 3: hops.metadata.log.v1.SnapshotSpan
+	(*Snapshottable)(nil),       // 4: hops.metadata.log.v1.Snapshottable
+	(*Snapshot)(nil),            // 5: hops.metadata.log.v1.Snapshot
+	(*SnapshotINode)(nil),       // 6: hops.metadata.log.v1.SnapshotINode
+	(*SnapshotEntry)(nil),       // 7: hops.metadata.log.v1.SnapshotEntry
+	(*SnapshotBlock)(nil),       // 8: hops.metadata.log.v1.SnapshotBlock
+	(*Quota)(nil),               // 9: hops.metadata.log.v1.Quota
+	(*DirectoryState)(nil),      // 10: hops.metadata.log.v1.DirectoryState
+	(*FileState)(nil),           // 11: hops.metadata.log.v1.FileState
+	(*Construction)(nil),        // 12: hops.metadata.log.v1.Construction
+	(*Lease)(nil),               // 13: hops.metadata.log.v1.Lease
+	(*Marker)(nil),              // 14: hops.metadata.log.v1.Marker
+	(*Item)(nil),                // 15: hops.metadata.log.v1.Item
+	(*Survey)(nil),              // 16: hops.metadata.log.v1.Survey
+	(*BlockKey)(nil),            // 17: hops.metadata.log.v1.BlockKey
+	(*TokenKey)(nil),            // 18: hops.metadata.log.v1.TokenKey
+	(*DelegationToken)(nil),     // 19: hops.metadata.log.v1.DelegationToken
+	(*XAttr)(nil),               // 20: hops.metadata.log.v1.XAttr
+	(*ACLEntry)(nil),            // 21: hops.metadata.log.v1.ACLEntry
+	(*Caller)(nil),              // 22: hops.metadata.log.v1.Caller
 }
 var file_metadata_logpb_v1_state_proto_depIdxs = []int32{
-	3,  // 0: hops.metadata.log.v1.INode.directory:type_name -> hops.metadata.log.v1.DirectoryState
-	4,  // 1: hops.metadata.log.v1.INode.file:type_name -> hops.metadata.log.v1.FileState
-	13, // 2: hops.metadata.log.v1.INode.xattrs:type_name -> hops.metadata.log.v1.XAttr
-	14, // 3: hops.metadata.log.v1.INode.acl:type_name -> hops.metadata.log.v1.ACLEntry
-	2,  // 4: hops.metadata.log.v1.INode.quota:type_name -> hops.metadata.log.v1.Quota
-	5,  // 5: hops.metadata.log.v1.FileState.construction:type_name -> hops.metadata.log.v1.Construction
-	0,  // 6: hops.metadata.log.v1.Construction.last_block:type_name -> hops.metadata.log.v1.Construction.LastBlock
-	10, // 7: hops.metadata.log.v1.Marker.block_keys:type_name -> hops.metadata.log.v1.BlockKey
-	9,  // 8: hops.metadata.log.v1.Marker.surveys:type_name -> hops.metadata.log.v1.Survey
-	11, // 9: hops.metadata.log.v1.Marker.token_keys:type_name -> hops.metadata.log.v1.TokenKey
-	15, // 10: hops.metadata.log.v1.Survey.caller:type_name -> hops.metadata.log.v1.Caller
-	11, // [11:11] is the sub-list for method output_type
-	11, // [11:11] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	10, // 0: hops.metadata.log.v1.INode.directory:type_name -> hops.metadata.log.v1.DirectoryState
+	11, // 1: hops.metadata.log.v1.INode.file:type_name -> hops.metadata.log.v1.FileState
+	20, // 2: hops.metadata.log.v1.INode.xattrs:type_name -> hops.metadata.log.v1.XAttr
+	21, // 3: hops.metadata.log.v1.INode.acl:type_name -> hops.metadata.log.v1.ACLEntry
+	9,  // 4: hops.metadata.log.v1.INode.quota:type_name -> hops.metadata.log.v1.Quota
+	2,  // 5: hops.metadata.log.v1.INode.snapshot_past:type_name -> hops.metadata.log.v1.SnapshotPast
+	3,  // 6: hops.metadata.log.v1.SnapshotPast.spans:type_name -> hops.metadata.log.v1.SnapshotSpan
+	3,  // 7: hops.metadata.log.v1.SnapshotINode.spans:type_name -> hops.metadata.log.v1.SnapshotSpan
+	3,  // 8: hops.metadata.log.v1.SnapshotEntry.spans:type_name -> hops.metadata.log.v1.SnapshotSpan
+	12, // 9: hops.metadata.log.v1.FileState.construction:type_name -> hops.metadata.log.v1.Construction
+	0,  // 10: hops.metadata.log.v1.Construction.last_block:type_name -> hops.metadata.log.v1.Construction.LastBlock
+	17, // 11: hops.metadata.log.v1.Marker.block_keys:type_name -> hops.metadata.log.v1.BlockKey
+	16, // 12: hops.metadata.log.v1.Marker.surveys:type_name -> hops.metadata.log.v1.Survey
+	18, // 13: hops.metadata.log.v1.Marker.token_keys:type_name -> hops.metadata.log.v1.TokenKey
+	22, // 14: hops.metadata.log.v1.Survey.caller:type_name -> hops.metadata.log.v1.Caller
+	15, // [15:15] is the sub-list for method output_type
+	15, // [15:15] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_metadata_logpb_v1_state_proto_init() }
@@ -1377,7 +1895,7 @@ func file_metadata_logpb_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_metadata_logpb_v1_state_proto_rawDesc), len(file_metadata_logpb_v1_state_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   12,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,6 +1,10 @@
 package journal
 
-import "github.com/hashicorp/raft"
+import (
+	"bytes"
+
+	"github.com/hashicorp/raft"
+)
 
 // entryOverhead is what an entry costs in memory beside its data, in bytes.
 const entryOverhead = 128
@@ -33,6 +37,13 @@ func (c *cache) append(e *raft.Log) {
 		c.entries[0] = nil
 		c.entries = c.entries[1:]
 		c.base++
+	}
+}
+
+// own copies the entries out of the buffers that they are part of, which are larger.
+func (c *cache) own() {
+	for _, e := range c.entries {
+		e.Data, e.Extensions = bytes.Clone(e.Data), bytes.Clone(e.Extensions)
 	}
 }
 

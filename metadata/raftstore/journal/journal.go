@@ -3,9 +3,9 @@ package journal
 import (
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"runtime/debug"
+	"slices"
+	"sort"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,18 +15,6 @@ import (
 	"github.com/gohops/hops/metadata"
 )
 
-// Backend is where entries lie. One log per group is WAL; a log that all groups of a process share would be another
-// implementation. All writes are durable when they return.
-type Backend interface {
-	raft.LogStore
-	raft.MonotonicLogStore
-	io.Closer
-}
-
-// tailer is implemented by backends whose recovery may drop what lies behind a damaged spot of the last file. RawTail
-// returns that file's bytes.
-type tailer interface{ RawTail() ([]byte, error) }
-
 // Covered says what a snapshot contains: everything up to Index, whose entry had Term. Zero: there is no snapshot.
 type Covered struct{ Index, Term uint64 }
 
@@ -34,10 +22,10 @@ type Covered struct{ Index, Term uint64 }
 type Config struct {
 	// Dir exists and belongs to this journal alone; the caller holds the lock on it.
 	Dir string
-	// Open opens the backend; nil means WAL.
-	Open func(dir string, segmentBytes int) (Backend, error)
-	// SegmentBytes is the size of WAL's files, which are allocated in full; default 16 MiB. Larger ones mean fewer
-	// rotations and coarser truncation.
+	// Disk is where Dir lies; nil: FileSystem.
+	Disk Disk
+	// SegmentBytes is the size of the log's files, which are written in full before they are used; default 4 MiB, at least
+	// 8 KiB. An append that is larger gets a file of its own. Larger ones mean fewer rotations and coarser truncation.
 	SegmentBytes int
 	// CacheBytes limits the entries kept in memory for followers that are not far behind; default 16 MiB.
 	CacheBytes int64
@@ -51,50 +39,68 @@ type Config struct {
 	Appended func(first, last uint64, took time.Duration)
 	// Covered is the newest snapshot.
 	Covered Covered
-	// Refuse, if not nil, is asked before entries of so many bytes are written; its error is returned and nothing is touched.
+	// Voted: the member may have voted, so that there has to be a file of its votes.
+	Voted bool
+	// Refuse, if not nil, is asked before entries of so many bytes are written; its error is returned, and what the log keeps
+	// for later is given back to the disk.
 	Refuse func(bytes int) error
 	// Fatal is called once, from any goroutine, when the journal can no longer be trusted: a write failed or hangs, an
-	// entry does not match its checksum. It is expected to end the process; when it returns, all calls fail.
+	// entry does not match its checksum. It is expected to end the process; when it returns, all calls fail. It does not call
+	// Close, which waits for the write under way.
 	Fatal  func(error)
 	Logger *slog.Logger
 }
 
 // Journal is a raft.LogStore and raft.StableStore. Writes come from one goroutine at a time, as raft does it.
 type Journal struct {
-	cfg     Config
-	log     *slog.Logger
-	backend Backend
-	failed  atomic.Pointer[error]
-	closed  atomic.Bool
+	cfg    Config
+	log    *slog.Logger
+	disk   Disk
+	state  *stateFile
+	pool   *pool
+	watch  *watch // nil without a deadline
+	failed atomic.Pointer[error]
+	closed atomic.Bool
 	// appended counts the bytes written since Open plus those that Open found behind the snapshot.
 	appended atomic.Int64
 	// took is how long the last appends took, in nanoseconds, by index.
 	took [64]atomic.Int64
 
-	writeMu sync.Mutex // held for every write to the backend and to mark
-	mark    *mark
+	writeMu sync.Mutex // held for every change of the log
+	buffer  []byte     // of appends
+	// truncated: a tail was deleted, and nothing stored in its place yet. raft still takes it for stored.
+	truncated bool
+	// making: a goroutine makes the next segment ready, or there was no space for it.
+	making atomic.Bool
+	makers sync.WaitGroup
 
-	ballots *ballots
-	watch   *watch // nil without a deadline
-
-	mu      sync.RWMutex // guards what follows
-	cache   cache
-	acked   uint64
-	keep    uint64
-	covered Covered
+	mu sync.RWMutex // guards what follows
+	// segments are those with entries, in order. Entries are appended to the last one.
+	segments []*segment
+	cache    cache
+	acked    uint64
+	keep     uint64
+	covered  Covered
 	// ghost is the last index of a log that was deleted as a whole, until the next append. See ghostLog.
 	ghost uint64
 }
+
+const (
+	defaultSegment = 4 << 20
+	minSegment     = 2 * entriesBegin
+	// keptBuffer is how much memory for appends is kept, in bytes.
+	keptBuffer = 1 << 20
+)
 
 // Open opens or creates the journal in cfg.Dir and reads all of it.
 //
 // Errors of kind metadata.ErrCorrupt mean that this member may not serve: an acknowledged entry is damaged or missing.
 func Open(cfg Config) (*Journal, error) {
-	if cfg.Open == nil {
-		cfg.Open = WAL
+	if cfg.Disk == nil {
+		cfg.Disk = FileSystem{}
 	}
 	if cfg.SegmentBytes <= 0 {
-		cfg.SegmentBytes = 16 << 20
+		cfg.SegmentBytes = defaultSegment
 	}
 	if cfg.CacheBytes <= 0 {
 		cfg.CacheBytes = 16 << 20
@@ -106,7 +112,10 @@ func Open(cfg Config) (*Journal, error) {
 	if log == nil {
 		log = slog.Default()
 	}
-	j := &Journal{cfg: cfg, log: log, covered: cfg.Covered, cache: cache{limit: cfg.CacheBytes}}
+	j := &Journal{cfg: cfg, log: log, disk: cfg.Disk, covered: cfg.Covered, cache: cache{limit: cfg.CacheBytes}}
+	j.pool = &pool{disk: cfg.Disk, dir: cfg.Dir, size: int64(min(max(cfg.SegmentBytes, minSegment), maxEntry)), short: func() bool {
+		return cfg.Refuse != nil && cfg.Refuse(max(cfg.SegmentBytes, minSegment)) != nil
+	}}
 	if cfg.Deadline > 0 {
 		if cfg.SlowAfter <= 0 {
 			cfg.SlowAfter = cfg.Deadline / 5
@@ -119,142 +128,6 @@ func Open(cfg Config) (*Journal, error) {
 		return nil, fmt.Errorf("raft log %s: %w", cfg.Dir, err)
 	}
 	return j, nil
-}
-
-func (j *Journal) open() (err error) {
-	if j.mark, err = openMark(j.cfg.Dir); err != nil {
-		return err
-	}
-	var fresh bool
-	if j.ballots, fresh, err = openBallots(j.cfg.Dir); err != nil {
-		return err
-	}
-	if j.backend, err = guard(func() (Backend, error) { return j.cfg.Open(j.cfg.Dir, j.cfg.SegmentBytes) }); err != nil {
-		return err
-	}
-	if err := j.recover(); err != nil {
-		return err
-	}
-	last, err := j.backend.LastIndex()
-	if err != nil {
-		return err
-	}
-	if fresh && max(last, j.mark.acked) > 0 {
-		return metadata.Errorf(metadata.ErrCorrupt, "there are entries but no ballot: this member has forgotten whom it voted for")
-	}
-	return nil
-}
-
-// recover reads the whole log, decides what is a torn tail and what is corruption, and joins log and snapshot.
-func (j *Journal) recover() error {
-	scan, err := j.scan()
-	if err != nil {
-		return err
-	}
-	first, last, covered := scan.first, scan.last, j.covered
-	if scan.bad != 0 {
-		if scan.bad <= scan.acked {
-			return fmt.Errorf("%w; entries up to %d were acknowledged", scan.damage, scan.acked)
-		}
-		j.log.Warn("cutting torn tail of raft log", "from", scan.bad, "to", last, "acknowledged", scan.acked, "cause", scan.damage)
-		if err := j.truncate(scan.bad, last, true); err != nil {
-			return err
-		}
-		last = scan.bad - 1
-		if last < first {
-			first, last = 0, 0
-		}
-	}
-	if reached := max(last, covered.Index); reached < scan.acked {
-		return metadata.Errorf(metadata.ErrCorrupt, "the log ends at entry %d, but entries up to %d were acknowledged", reached, scan.acked)
-	}
-	if scan.marked != 0 && scan.marked != j.mark.term && j.mark.term != 0 {
-		return metadata.Errorf(metadata.ErrCorrupt, "entry %d has term %d, but was acknowledged with term %d", j.mark.acked, scan.marked, j.mark.term)
-	}
-	conflict := scan.coveredTerm != 0 && scan.coveredTerm != covered.Term
-	switch {
-	case last == 0:
-	case last < covered.Index, conflict, scan.headBad && last == covered.Index:
-		// The member stopped between installing a snapshot and dropping the log that it replaces, or all that is
-		// damaged lies in the snapshot too. raft-wal would refuse every append behind the gap.
-		j.log.Info("dropping raft log that a snapshot replaces", "from", first, "to", last, "snapshot", covered.Index)
-		if err := j.truncate(first, last, true); err != nil {
-			return err
-		}
-		last = 0
-	case scan.headBad:
-		j.log.Warn("dropping damaged head of raft log that a snapshot replaces", "from", first, "to", covered.Index)
-		if err := j.truncate(first, covered.Index, false); err != nil {
-			return err
-		}
-	case first > covered.Index+1:
-		return metadata.Errorf(metadata.ErrCorrupt, "the log begins at entry %d, but the newest snapshot ends at %d", first, covered.Index)
-	}
-	j.acked = last // all of it has been read back and is durable
-	j.ghost = 0
-	return nil
-}
-
-// scanned is what reading the whole log found.
-type scanned struct {
-	first, last uint64
-	// acked is the highest watermark anywhere.
-	acked uint64
-	// bad is the first damaged entry behind the snapshot, and damage says what is wrong with it.
-	bad    uint64
-	damage error
-	// headBad: an entry that the snapshot covers is damaged.
-	headBad bool
-	// coveredTerm is the term of the entry at the snapshot's index, 0 when it is not in the log.
-	coveredTerm uint64
-	// marked is the term of the entry at the mark's index, 0 when it is not in the log.
-	marked uint64
-}
-
-func (j *Journal) scan() (s scanned, err error) {
-	if s.first, err = j.backend.FirstIndex(); err != nil {
-		return s, err
-	}
-	if s.last, err = j.backend.LastIndex(); err != nil {
-		return s, err
-	}
-	s.acked = j.mark.acked
-	var term uint64
-	for i := s.first; i <= s.last && i > 0; i++ {
-		entry, acked, err := j.read(i)
-		if err == nil && entry.Term < term {
-			err = metadata.Errorf(metadata.ErrCorrupt, "entry %d: term %d follows term %d", i, entry.Term, term)
-		}
-		switch {
-		case err != nil && !errors.Is(err, metadata.ErrCorrupt):
-			return s, err
-		case err != nil && i <= j.covered.Index:
-			s.headBad = true
-		case err != nil && s.bad == 0:
-			s.bad, s.damage = i, err
-		case err == nil:
-			s.acked = max(s.acked, acked)
-			term = entry.Term
-			if i == j.covered.Index {
-				s.coveredTerm = term
-			}
-			if i == j.mark.acked {
-				s.marked = term
-			}
-			if i > j.covered.Index && s.bad == 0 {
-				j.appended.Add(int64(len(entry.Data)))
-				j.cache.append(entry)
-			}
-		}
-	}
-	if t, ok := j.backend.(tailer); ok {
-		raw, err := t.RawTail()
-		if err != nil {
-			return s, err
-		}
-		s.acked = max(s.acked, scanAcked(raw, j.mark.salt))
-	}
-	return s, nil
 }
 
 // fail records why the journal is over and reports it once.
@@ -273,8 +146,9 @@ func (j *Journal) usable() error {
 	return nil
 }
 
-// write runs one change of the backend under the deadline. Whatever goes wrong is final: after a failed fsync the
-// kernel may have dropped the pages, and a second try that succeeds proves nothing.
+// write runs one change of the disk under the deadline. Whatever goes wrong is final: after a failed fsync the kernel may have
+// dropped the pages, and a second try that succeeds proves nothing. The exception is that there is no space for something new,
+// which is found out before anything is touched.
 func (j *Journal) write(what string, change func() error) error {
 	if err := j.usable(); err != nil {
 		return err
@@ -283,32 +157,46 @@ func (j *Journal) write(what string, change func() error) error {
 		u := j.watch.begin(what)
 		defer j.watch.end(u)
 	}
-	if _, err := guard(func() (struct{}, error) { return struct{}{}, change() }); err != nil {
+	if err := change(); err != nil {
+		if errors.Is(err, metadata.ErrNoSpace) {
+			return err
+		}
 		return j.fail(fmt.Errorf("%s: %w", what, err))
 	}
 	return j.usable()
 }
 
-// guard turns the panics of a library that met bytes it did not expect into errors, faults in mapped files included.
-func guard[T any](call func() (T, error)) (v T, err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if p := recover(); p != nil {
-			err = metadata.Errorf(metadata.ErrCorrupt, "the log store panicked: %v", p)
-		}
-	}()
-	return call()
+// FirstIndex implements raft.LogStore; 0 for an empty log.
+func (j *Journal) FirstIndex() (uint64, error) {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	return j.firstLocked(), nil
 }
 
-// FirstIndex implements raft.LogStore.
-func (j *Journal) FirstIndex() (uint64, error) { return j.backend.FirstIndex() }
+func (j *Journal) firstLocked() uint64 {
+	if len(j.segments) == 0 {
+		return 0
+	}
+	return j.segments[0].base
+}
 
-// LastIndex implements raft.LogStore.
-func (j *Journal) LastIndex() (uint64, error) { return j.backend.LastIndex() }
+// LastIndex implements raft.LogStore; 0 for an empty log.
+func (j *Journal) LastIndex() (uint64, error) {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	return j.lastLocked(), nil
+}
+
+func (j *Journal) lastLocked() uint64 {
+	if len(j.segments) == 0 {
+		return 0
+	}
+	return j.segments[len(j.segments)-1].last()
+}
 
 // IsMonotonic implements raft.MonotonicLogStore. Were it hidden, raft would leave a gap in the log when it installs a
-// snapshot, and raft-wal refuses the first append behind a gap.
-func (j *Journal) IsMonotonic() bool { return j.backend.IsMonotonic() }
+// snapshot.
+func (j *Journal) IsMonotonic() bool { return true }
 
 // GetLog implements raft.LogStore. The entry's data is shared: callers do not change it.
 func (j *Journal) GetLog(index uint64, entry *raft.Log) error {
@@ -322,7 +210,7 @@ func (j *Journal) GetLog(index uint64, entry *raft.Log) error {
 		*entry = *cached
 		return nil
 	}
-	got, _, err := j.read(index)
+	got, err := j.read(index)
 	switch {
 	case err == nil:
 		*entry = *got
@@ -353,56 +241,119 @@ func (j *Journal) ghostLog(index uint64, entry *raft.Log) error {
 	return nil
 }
 
-// read fetches an entry from the backend and takes off its envelope. It returns the watermark of the envelope too.
-func (j *Journal) read(index uint64) (*raft.Log, uint64, error) {
-	entry := new(raft.Log)
-	if _, err := guard(func() (struct{}, error) { return struct{}{}, j.backend.GetLog(index, entry) }); err != nil {
-		if errors.Is(err, raft.ErrLogNotFound) || errors.Is(err, errClosed) {
-			return nil, 0, err
+// errClosed is what a read finds that the end of the journal overtook.
+var errClosed = errors.New("the journal is closed")
+
+// read fetches an entry from its file. While it does so the entry may be deleted and its file used for another, so what looks
+// damaged is read a second time while nobody writes.
+func (j *Journal) read(index uint64) (*raft.Log, error) {
+	e, err := j.fetch(index)
+	if !errors.Is(err, metadata.ErrCorrupt) {
+		return e, err
+	}
+	j.writeMu.Lock()
+	defer j.writeMu.Unlock()
+	return j.fetch(index)
+}
+
+// fetch reads an entry from its file and checks it.
+func (j *Journal) fetch(index uint64) (*raft.Log, error) {
+	file, of, where, ok := j.locate(index)
+	if !ok {
+		return nil, raft.ErrLogNotFound
+	}
+	raw := make([]byte, where.size)
+	if _, err := file.ReadAt(raw, int64(where.at)); err != nil {
+		if j.closed.Load() {
+			return nil, errClosed
 		}
-		return nil, 0, metadata.Errorf(metadata.ErrCorrupt, "entry %d cannot be read: %v", index, err)
+		return nil, metadata.Errorf(metadata.ErrCorrupt, "entry %d cannot be read: %v", index, err)
 	}
-	acked, err := unwrap(index, entry)
-	if err != nil {
-		return nil, 0, err
+	e, ok := decodeEnvelope(raw, of)
+	if !ok || e.index != index || e.size() != len(raw) {
+		return nil, metadata.Errorf(metadata.ErrCorrupt, "entry %d: the envelope is damaged", index)
 	}
-	return entry, acked, nil
+	return e.entry(raw[envelopeBytes:])
+}
+
+// locate finds where an entry lies.
+func (j *Journal) locate(index uint64) (file File, of salt, where span, ok bool) {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	n := sort.Search(len(j.segments), func(i int) bool { return j.segments[i].last() >= index })
+	if n == len(j.segments) || index < j.segments[n].base {
+		return nil, of, where, false
+	}
+	s := j.segments[n]
+	return s.file, s.salt, s.entries[index-s.base], true
 }
 
 // StoreLog implements raft.LogStore.
 func (j *Journal) StoreLog(entry *raft.Log) error { return j.StoreLogs([]*raft.Log{entry}) }
 
-// StoreLogs implements raft.LogStore. The entries are durable and acknowledged when it returns nil. An error of
-// Config.Refuse leaves everything as it was; any other is fatal.
+// piece is the part of an append that goes into one segment.
+type piece struct {
+	to      *segment // nil: a new one
+	entries []*raft.Log
+	bytes   int64
+}
+
+// divide decides which segments the entries go to, in order.
+func (j *Journal) divide(entries []*raft.Log) []piece {
+	p := piece{entries: entries[:0]}
+	room := int64(0)
+	j.mu.RLock()
+	if n := len(j.segments); n > 0 {
+		p.to = j.segments[n-1]
+		room = p.to.size - p.to.end()
+	}
+	j.mu.RUnlock()
+	var pieces []piece
+	for i, e := range entries {
+		size := int64(sizeOf(e))
+		if p.bytes+size > room {
+			if len(p.entries) > 0 {
+				pieces = append(pieces, p)
+			}
+			p = piece{entries: entries[i:i]}
+			room = max(j.pool.size-entriesBegin, size)
+		}
+		p.entries = p.entries[:len(p.entries)+1]
+		p.bytes += size
+	}
+	return append(pieces, p)
+}
+
+// StoreLogs implements raft.LogStore. The entries are durable and acknowledged when it returns nil. metadata.ErrNoSpace, and any
+// other error of Config.Refuse, leaves everything as it was; any other is fatal. Entries that take the place of a deleted tail are not
+// refused: raft would go on with the tail in mind, and take what the leader sends for a gap until it starts anew.
 func (j *Journal) StoreLogs(entries []*raft.Log) error {
 	if len(entries) == 0 {
 		return nil
 	}
-	if j.cfg.Refuse != nil {
-		size := 0
-		for _, e := range entries {
-			size += len(e.Data)
+	size := 0
+	for _, e := range entries {
+		if len(e.Data) > maxEntry || len(e.Extensions) > maxEntry-len(e.Data) {
+			return fmt.Errorf("raft log: entry %d has %d bytes: an entry takes %d at most", e.Index, len(e.Data)+len(e.Extensions), maxEntry)
 		}
-		if err := j.cfg.Refuse(size); err != nil {
-			return err
-		}
+		size += len(e.Data)
 	}
 	j.writeMu.Lock()
 	defer j.writeMu.Unlock()
-	j.mu.RLock()
-	acked := j.acked
-	j.mu.RUnlock()
+	if j.cfg.Refuse != nil && !j.truncated {
+		if err := j.cfg.Refuse(size); err != nil {
+			return errors.Join(err, j.write("give spare segments back", j.pool.release))
+		}
+	}
 	last := entries[len(entries)-1]
 	began := time.Now()
-	err := j.write("append", func() error {
-		if err := j.backend.StoreLogs(wrap(entries, j.mark.salt, acked)); err != nil {
-			return err
+	if err := j.write("append", func() error { return j.append(entries) }); err != nil {
+		if j.truncated && errors.Is(err, metadata.ErrNoSpace) {
+			return j.fail(fmt.Errorf("replace a deleted tail: %w", err))
 		}
-		return j.mark.raise(last.Index, last.Term)
-	})
-	if err != nil {
 		return err
 	}
+	j.truncated = false
 	took := time.Since(began)
 	for _, e := range entries {
 		j.took[e.Index%uint64(len(j.took))].Store(int64(took))
@@ -417,8 +368,86 @@ func (j *Journal) StoreLogs(entries []*raft.Log) error {
 		j.cache.append(e)
 		j.appended.Add(int64(len(e.Data)))
 	}
+	tail := j.segments[len(j.segments)-1]
 	j.mu.Unlock()
+	if tail.end() > tail.size/2 {
+		j.makeReady()
+	}
 	return nil
+}
+
+// append writes entries into one segment or several. The space for all of them is there before the first is written.
+func (j *Journal) append(entries []*raft.Log) error {
+	j.mu.RLock()
+	last, acked := j.lastLocked(), j.acked
+	j.mu.RUnlock()
+	for i, e := range entries {
+		if want := last + 1 + uint64(i); e.Index != want && (last > 0 || e.Index == 0 || e.Index != entries[0].Index+uint64(i)) {
+			return fmt.Errorf("entry %d follows entry %d", e.Index, want-1)
+		}
+	}
+	pieces := j.divide(entries)
+	for i := range pieces {
+		if p := &pieces[i]; p.to == nil {
+			s, err := j.pool.take(p.bytes)
+			if err != nil {
+				for _, q := range pieces[:i] {
+					if len(q.to.entries) == 0 {
+						err = errors.Join(err, j.pool.drop(q.to, len(pieces)))
+					}
+				}
+				return err
+			}
+			p.to = s
+			j.making.Store(false)
+		}
+	}
+	epoch := j.state.current().epoch
+	for _, p := range pieces {
+		b := j.buffer[:0]
+		at := p.to.end()
+		spans := make([]span, 0, len(p.entries))
+		for _, e := range p.entries {
+			begin := len(b)
+			b = appendEntry(b, p.to.salt, epoch, acked, e)
+			spans = append(spans, span{uint32(at) + uint32(begin), uint32(len(b) - begin)})
+		}
+		if cap(b) <= keptBuffer {
+			j.buffer = b
+		}
+		if _, err := p.to.file.WriteAt(b, at); err != nil {
+			return err
+		}
+		if err := p.to.file.Sync(); err != nil {
+			return err
+		}
+		j.mu.Lock()
+		if len(p.to.entries) == 0 {
+			p.to.base = p.entries[0].Index
+			j.segments = append(j.segments, p.to)
+		}
+		p.to.entries = append(p.to.entries, spans...)
+		j.mu.Unlock()
+		acked = p.entries[len(p.entries)-1].Index
+	}
+	return j.state.raise(acked, entries[len(entries)-1].Term)
+}
+
+// makeReady makes the next segment, so that the append that needs it does not wait.
+func (j *Journal) makeReady() {
+	if j.closed.Load() || j.making.Swap(true) {
+		return
+	}
+	j.makers.Go(func() {
+		err := j.pool.ready()
+		if errors.Is(err, metadata.ErrNoSpace) {
+			return // the append that needs it tries again, and those in front of it do not
+		}
+		j.making.Store(false)
+		if err != nil {
+			j.fail(fmt.Errorf("make a segment ready: %w", err))
+		}
+	})
 }
 
 // Took is how long it took to append an entry, of those appended lately.
@@ -428,59 +457,139 @@ func (j *Journal) Took(index uint64) time.Duration {
 
 // DeleteRange implements raft.LogStore. A range that reaches the end of the log goes as asked: a conflicting tail, or
 // all of it behind an installed snapshot. A head goes only as far as Keep allows.
+//
+// raft deletes the whole log behind any installed snapshot, also behind one that comes late, or to a follower whose answers did
+// not arrive, when the log has gone on from the snapshot's entry: what follows it was acknowledged, and stays (Ongaro and
+// Ousterhout, ATC'14, section 7).
 func (j *Journal) DeleteRange(low, high uint64) error {
-	last, err := j.backend.LastIndex()
-	if err != nil {
-		return err
-	}
-	tail := high >= last
-	if !tail {
-		j.mu.RLock()
-		high = min(high, j.keep)
-		j.mu.RUnlock()
-	}
-	return j.truncate(low, high, tail)
-}
-
-// truncate deletes a head or a tail of the log.
-func (j *Journal) truncate(low, high uint64, tail bool) error {
 	j.writeMu.Lock()
 	defer j.writeMu.Unlock()
-	first, err := j.backend.FirstIndex()
-	if err != nil {
-		return err
+	j.mu.RLock()
+	first, last, keep, covered := j.firstLocked(), j.lastLocked(), j.keep, j.covered
+	j.mu.RUnlock()
+	if high < last {
+		return j.cutHead(min(high, keep))
 	}
-	last, err := j.backend.LastIndex()
-	if err != nil {
-		return err
+	if low <= first && first <= covered.Index && covered.Index <= last {
+		e, err := j.fetch(covered.Index)
+		if err != nil {
+			return j.fail(err)
+		}
+		if e.Term == covered.Term {
+			return errors.Join(j.retains(covered.Index+1, last), j.cutHead(min(covered.Index, keep)))
+		}
 	}
-	if first == 0 || low > high || low > last || high < first {
+	return j.cutTail(low)
+}
+
+// retains ends the journal if one of the entries that stay changes the group's members: raft takes those of the snapshot until it starts
+// anew. The caller holds writeMu.
+func (j *Journal) retains(first, last uint64) error {
+	for index := first; index <= last; index++ {
+		if e, err := j.fetch(index); err != nil {
+			return j.fail(err)
+		} else if e.Type == raft.LogConfiguration {
+			return j.fail(fmt.Errorf("a snapshot came late: entry %d behind it changes the members, which raft learns at its start", index))
+		}
+	}
+	return nil
+}
+
+// cutHead drops segments all of whose entries lie at or in front of an index. The caller holds writeMu.
+func (j *Journal) cutHead(high uint64) error {
+	j.mu.Lock()
+	n := 0
+	for n < len(j.segments)-1 && j.segments[n].last() <= high {
+		n++
+	}
+	gone := slices.Clone(j.segments[:n])
+	j.segments = slices.Clone(j.segments[n:])
+	live := len(j.segments)
+	if n > 0 {
+		j.cache.drop(0, j.segments[0].base-1)
+	}
+	j.mu.Unlock()
+	return j.write("truncate", func() error { return j.retire(gone, live) })
+}
+
+// cutTail deletes the entries from low on. The caller holds writeMu.
+//
+// The state says, durably, that they are void, before their files are touched: from then on they are leftovers, wherever they
+// lie. A crash in front of that leaves the log as it was, one behind it the shorter log.
+func (j *Journal) cutTail(low uint64) error {
+	j.mu.RLock()
+	first, last, covered := j.firstLocked(), j.lastLocked(), j.covered
+	j.mu.RUnlock()
+	if last == 0 || low > last {
 		return nil
 	}
-	if tail {
-		// The watermark goes down, durably, before the entries go: a crash between the two leaves a log that is
-		// longer than its watermark, which is no damage.
-		var reached, term uint64
-		if low > first {
-			reached = low - 1
-			if e, _, err := j.read(reached); err == nil {
-				term = e.Term
-			}
+	var reached, term uint64
+	if low > first {
+		reached = low - 1
+		if e, err := j.fetch(reached); err == nil {
+			term = e.Term
 		}
-		if err := j.write("lower watermark", func() error { return j.mark.lower(reached, term) }); err != nil {
-			return err
-		}
-		j.mu.Lock()
-		j.acked = min(j.acked, reached)
-		if reached == 0 {
-			j.ghost = last
-		}
-		j.mu.Unlock()
+	}
+	acked := Covered{reached, term}
+	if covered.Index > reached { // which answers for what goes
+		acked = covered
+	}
+	if err := j.write("truncate", func() error { return j.state.cutBehind(reached, acked) }); err != nil {
+		return err
 	}
 	j.mu.Lock()
-	j.cache.drop(low, high)
+	j.acked = min(j.acked, reached)
+	if reached == 0 {
+		j.ghost = last
+	} else {
+		j.truncated = true
+	}
+	j.cache.drop(low, last)
+	ends := make(map[*segment]int64)
+	for _, s := range j.segments {
+		ends[s] = s.end()
+	}
+	gone := j.trimLocked(1, reached)
+	live := len(j.segments)
 	j.mu.Unlock()
-	return j.write("truncate", func() error { return j.backend.DeleteRange(low, high) })
+	// The next cut may lie behind what is void now: it has to be gone by then.
+	return j.write("truncate", func() error {
+		if live > 0 {
+			if s := j.segments[live-1]; s.end() < ends[s] {
+				if err := s.clear(s.end(), ends[s]); err != nil {
+					return err
+				}
+			}
+		}
+		if err := j.retire(gone, live); err != nil || len(gone) == 0 {
+			return err
+		}
+		return j.disk.SyncDir(j.cfg.Dir)
+	})
+}
+
+// trimLocked forgets the entries in front of first and behind last and returns the segments that are left without one.
+func (j *Journal) trimLocked(first, last uint64) (gone []*segment) {
+	var kept []*segment
+	for _, s := range j.segments {
+		if s.trim(first, last); len(s.entries) == 0 {
+			gone = append(gone, s)
+		} else {
+			kept = append(kept, s)
+		}
+	}
+	j.segments = kept
+	return gone
+}
+
+// retire gives the files of a log that has live others to the pool.
+func (j *Journal) retire(gone []*segment, live int) error {
+	for _, s := range gone {
+		if err := j.pool.drop(s, live); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Keep allows DeleteRange to remove a head of the log up to and including index: the last entry that the oldest kept
@@ -491,11 +600,19 @@ func (j *Journal) Keep(index uint64) {
 	j.mu.Unlock()
 }
 
-// Cover tells that a snapshot was stored.
+// Failed reports whether the journal is over because of its disk: Config.Fatal is being called or was.
+func (j *Journal) Failed() bool { return j.failed.Load() != nil }
+
+// Cover tells that a snapshot was stored. One that is ahead of the log was installed: this member acknowledges its entries by
+// that, and no longer starts without them.
 func (j *Journal) Cover(c Covered) {
 	j.mu.Lock()
 	j.covered = c
+	ahead := c.Index > j.lastLocked()
 	j.mu.Unlock()
+	if ahead {
+		j.write("store the watermark", func() error { return j.state.cover(c) }) // which says itself that it failed
+	}
 }
 
 // Appended is a counter of bytes: those in the log behind the snapshot at Open plus all written since.
@@ -516,15 +633,16 @@ func (j *Journal) Close() error {
 	if j.watch != nil {
 		j.watch.close()
 	}
+	j.writeMu.Lock()
+	defer j.writeMu.Unlock()
+	j.makers.Wait()
 	var mistakes []error
-	if j.backend != nil {
-		mistakes = append(mistakes, j.backend.Close())
+	for _, s := range j.segments {
+		mistakes = append(mistakes, s.file.Close())
 	}
-	if j.ballots != nil {
-		mistakes = append(mistakes, j.ballots.slots.close())
-	}
-	if j.mark != nil {
-		mistakes = append(mistakes, j.mark.close())
+	mistakes = append(mistakes, j.pool.close())
+	if j.state != nil {
+		mistakes = append(mistakes, j.state.file.Close())
 	}
 	return errors.Join(mistakes...)
 }

@@ -9,14 +9,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/raft"
-	walfs "github.com/hashicorp/raft-wal/fs"
-	"github.com/hashicorp/raft-wal/types"
 
 	"github.com/gohops/hops/metadata"
 )
@@ -42,9 +41,21 @@ func entry(i uint64) *raft.Log {
 	return &raft.Log{Index: i, Term: 1 + i/100, Type: raft.LogCommand, Data: fmt.Appendf(nil, "%d %s", i, strings.Repeat("x", int(i%200)))}
 }
 
+// reach takes a term if the member is behind it, as raft does before it stores entries of the term.
+func reach(t *testing.T, j *Journal, term uint64) {
+	t.Helper()
+	if term <= j.state.current().term {
+		return
+	}
+	if err := j.SetUint64([]byte(keyTerm), term); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // fill appends entries in batches of different sizes.
 func fill(t *testing.T, j *Journal, from, to uint64) {
 	t.Helper()
+	reach(t, j, entry(to).Term)
 	for n := uint64(1); from <= to; n = n%7 + 1 {
 		var batch []*raft.Log
 		for ; len(batch) < int(n) && from <= to; from++ {
@@ -143,30 +154,35 @@ func TestConflictingTailIsReplaced(t *testing.T) {
 
 func TestHeadGoesOnlyBehindTheOlderSnapshot(t *testing.T) {
 	cfg := testConfig(t.TempDir())
+	cfg.SegmentBytes = 8 << 10
 	j := open(t, cfg)
-	fill(t, j, 1, 100)
-	if err := j.DeleteRange(1, 90); err != nil {
+	fill(t, j, 1, 300)
+	if err := j.DeleteRange(1, 290); err != nil {
 		t.Fatal(err)
 	}
-	holds(t, j, 1, 100)
-	j.Keep(40)
-	if err := j.DeleteRange(1, 90); err != nil {
+	holds(t, j, 1, 300)
+	j.Keep(240)
+	if err := j.DeleteRange(1, 290); err != nil {
 		t.Fatal(err)
 	}
-	holds(t, j, 41, 100)
+	first, _ := j.FirstIndex()
+	if first < 120 || first > 241 { // whole segments go
+		t.Fatalf("the log begins at %d", first)
+	}
+	holds(t, j, first, 300)
 	j.Close()
 	if _, err := Open(cfg); !errors.Is(err, metadata.ErrCorrupt) {
-		t.Fatalf("a log that begins at 41 without a snapshot opened: %v", err)
+		t.Fatalf("a log that begins at %d without a snapshot opened: %v", first, err)
 	}
-	cfg.Covered = Covered{Index: 40, Term: 1}
-	holds(t, open(t, cfg), 41, 100)
+	cfg.Covered = Covered{Index: 240, Term: 3}
+	holds(t, open(t, cfg), first, 300)
 }
 
 func TestLogGoesOnBehindAnInstalledSnapshot(t *testing.T) {
 	cfg := testConfig(t.TempDir())
 	j := open(t, cfg)
 	if !j.IsMonotonic() {
-		t.Fatal("raft would leave a gap behind an installed snapshot, and raft-wal refuses to append behind one")
+		t.Fatal("raft would leave a gap behind an installed snapshot")
 	}
 	fill(t, j, 1, 10)
 	j.Cover(Covered{Index: 500, Term: 6})
@@ -188,6 +204,7 @@ func TestCrashBetweenSnapshotAndDroppingTheLog(t *testing.T) {
 		cfg.Covered = covered
 		j = open(t, cfg)
 		holds(t, j, 0, 0)
+		reach(t, j, 9)
 		if err := j.StoreLog(&raft.Log{Index: covered.Index + 1, Term: 9, Data: []byte("x")}); err != nil {
 			t.Fatal(err)
 		}
@@ -222,63 +239,25 @@ func TestGhostsOfADivergedTailLetTheLeaderOverwriteIt(t *testing.T) {
 	}
 }
 
-func TestLogGoesOnAfterCrashBetweenSealAndRotation(t *testing.T) {
-	cfg := testConfig(t.TempDir())
-	j := open(t, cfg)
-	big := make([]byte, 10<<10)
-	for i := range uint64(7) { // the seventh seals the segment; closing is faster than the rotation
-		if err := j.StoreLog(&raft.Log{Index: i + 1, Term: 1, Data: big}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	j.Close()
-	for range 3 {
-		j = open(t, cfg)
-		last, _ := j.LastIndex()
-		for i := range uint64(7) {
-			if err := j.StoreLog(&raft.Log{Index: last + i + 1, Term: 1, Data: big}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		j.Close()
-	}
-	if last, _ := open(t, cfg).LastIndex(); last != 28 {
-		t.Fatalf("last entry %d, want 28", last)
-	}
-}
-
 // tear appends entries that nobody acknowledged, as a process does that dies in the middle of StoreLogs, and damages
 // them in the way given.
-func tear(t *testing.T, dir string, acked uint64, n int, damage func(file string, from, to int64)) {
+func tear(t *testing.T, cfg Config, acked uint64, n int, damage func(file string, from, to int64)) {
 	t.Helper()
-	m, err := openMark(dir)
+	j, err := Open(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.close()
-	b, err := WAL(dir, 64<<10)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var batch []*raft.Log
+	tail := j.segments[len(j.segments)-1]
+	from := tail.end()
+	var b []byte
 	for i := range uint64(n) {
-		batch = append(batch, entry(acked+1+i))
+		b = appendEntry(b, tail.salt, j.state.epoch, acked, entry(acked+1+i))
 	}
-	before, _ := b.(*walBackend).RawTail()
-	if err := b.StoreLogs(wrap(batch, m.salt, acked)); err != nil {
+	if _, err := tail.file.WriteAt(b, from); err != nil {
 		t.Fatal(err)
 	}
-	after, _ := b.(*walBackend).RawTail()
-	file, _ := b.(*walBackend).tail()
-	b.Close()
-	from, to := 0, len(after)
-	for from < len(before) && before[from] == after[from] {
-		from++
-	}
-	for to > from && after[to-1] == 0 {
-		to--
-	}
-	damage(file, int64(from), int64(to))
+	j.Close()
+	damage(j.pool.path(tail.sequence, segmentSuffix), from, from+int64(len(b)))
 }
 
 func overwrite(t *testing.T, file string, at int64, b []byte) {
@@ -298,9 +277,9 @@ func TestTornTailAboveTheWatermarkIsCut(t *testing.T) {
 		"second half missing": func(t *testing.T, file string, from, to int64) {
 			overwrite(t, file, from+(to-from)/2, make([]byte, to-from-(to-from)/2))
 		},
-		"all missing":    func(t *testing.T, file string, from, to int64) { overwrite(t, file, from, make([]byte, to-from)) },
-		"commit missing": func(t *testing.T, file string, _, to int64) { overwrite(t, file, to-8, make([]byte, 8)) },
-		"file cut":       func(_ *testing.T, file string, from, to int64) { os.Truncate(file, from+(to-from)/3) },
+		"all missing": func(t *testing.T, file string, from, to int64) { overwrite(t, file, from, make([]byte, to-from)) },
+		"end missing": func(t *testing.T, file string, _, to int64) { overwrite(t, file, to-8, make([]byte, 8)) },
+		"file cut":    func(_ *testing.T, file string, from, to int64) { os.Truncate(file, from+(to-from)/3) },
 		"rotten": func(t *testing.T, file string, from, to int64) {
 			overwrite(t, file, from+(to-from)/2, []byte("rot"))
 		},
@@ -310,7 +289,7 @@ func TestTornTailAboveTheWatermarkIsCut(t *testing.T) {
 			j := open(t, cfg)
 			fill(t, j, 1, 20)
 			j.Close()
-			tear(t, cfg.Dir, 20, 5, func(file string, from, to int64) { damage(t, file, from, to) })
+			tear(t, cfg, 20, 5, func(file string, from, to int64) { damage(t, file, from, to) })
 			j = open(t, cfg)
 			last, _ := j.LastIndex()
 			if last < 20 || last > 25 {
@@ -326,105 +305,68 @@ func TestTornTailAboveTheWatermarkIsCut(t *testing.T) {
 
 // Whatever byte of whatever file changes, nothing that was acknowledged is lost or altered without a word.
 func TestRotBelowTheWatermarkIsNeverServed(t *testing.T) {
-	src := t.TempDir()
-	cfg := testConfig(src)
+	disk := newMemoryDisk()
+	cfg := testConfig("/log")
+	cfg.Disk, cfg.SegmentBytes, cfg.Deadline = disk, 32<<10, -1
 	j := open(t, cfg)
+	// Files that were used before, with a tail that was cut in one and a conflicting one behind it.
+	fill(t, j, 1, 600)
+	if err := j.DeleteRange(1, 600); err != nil {
+		t.Fatal(err)
+	}
 	fill(t, j, 1, 1000)
-	j.DeleteRange(995, 1000) // a tail segment with little in it, and deleted entries in a sealed one
-	fill(t, j, 995, 1200)
-	if err := j.SetUint64([]byte(keyTerm), 13); err != nil {
+	if err := j.DeleteRange(890, 1000); err != nil {
+		t.Fatal(err)
+	}
+	fill(t, j, 890, 1200)
+	if err := j.SetUint64([]byte(keyTerm), 14); err != nil {
 		t.Fatal(err)
 	}
 	j.Close()
-	files, _ := os.ReadDir(src)
-	rng := rand.New(rand.NewPCG(1, 2))
-	trials := 30
+	trials := 50
 	if testing.Short() {
-		trials = 10
+		trials = 20
 	}
-	var refused, harmless int
-	for _, f := range files {
-		content, err := os.ReadFile(filepath.Join(src, f.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		used := len(bytes.TrimRight(content, "\x00"))
+	rng := rand.New(rand.NewPCG(1, 2))
+	refused := make(map[string]int)
+	for path, inode := range disk.names {
+		ext := filepath.Ext(path)
 		for n := range trials {
-			dir := t.TempDir()
-			for _, g := range files {
-				other, _ := os.ReadFile(filepath.Join(src, g.Name()))
-				if g.Name() == f.Name() {
-					other = bytes.Clone(other)
-					at := rng.IntN(used)
-					if n%10 == 9 { // cut instead
-						other = other[:at]
-					} else {
-						other[at] ^= 1 << rng.IntN(8)
-					}
-				}
-				if err := os.WriteFile(filepath.Join(dir, g.Name()), other, 0o600); err != nil {
-					t.Fatal(err)
-				}
+			rotten := disk.crash(rng) // all of it is synced
+			i := rotten.names[path]
+			at := rng.IntN(len(i.content))
+			switch n % 10 {
+			case 8: // a sector of something else
+				at = at / sector * sector
+				copy(i.content[at:min(at+sector, len(i.content))], inode.content[rng.IntN(len(inode.content)-sector):])
+			case 9:
+				i.content = i.content[:at]
+			default:
+				i.content[at] ^= 1 << rng.IntN(8)
 			}
 			c := cfg
-			c.Dir = dir
+			c.Disk = rotten
 			c.Fatal = func(error) {}
 			j, err := Open(c)
 			if err != nil {
 				if !errors.Is(err, metadata.ErrCorrupt) {
-					t.Fatalf("%s: want corruption, got %v", f.Name(), err)
+					t.Fatalf("%s: want corruption, got %v", path, err)
 				}
-				refused++
+				if ext != "" || n%10 != 9 { // both records of the state are in what was cut off
+					refused[ext]++
+				}
 				continue
 			}
-			harmless++
 			holds(t, j, 1, 1200)
-			if term, _ := j.GetUint64([]byte(keyTerm)); term != 13 {
-				t.Fatalf("%s: term is %d", f.Name(), term)
+			if term, _ := j.GetUint64([]byte(keyTerm)); term != 14 {
+				t.Fatalf("%s: term is %d", path, term)
 			}
 			j.Close()
 		}
 	}
-	t.Logf("%d refused, %d harmless", refused, harmless)
-	if refused < trials {
-		t.Fatalf("only %d of %d damages were found", refused, refused+harmless)
-	}
-}
-
-// raft-wal leaves its meta store open when it refuses a log, and that store's lock is waited for without end.
-func TestRefusedLogIsRefusedAgain(t *testing.T) {
-	cfg := testConfig(t.TempDir())
-	j := open(t, cfg)
-	fill(t, j, 1, 5)
-	if err := j.Close(); err != nil {
-		t.Fatal(err)
-	}
-	segments, err := filepath.Glob(filepath.Join(cfg.Dir, "*.wal"))
-	if err != nil || len(segments) != 1 {
-		t.Fatal(segments, err)
-	}
-	raw, err := os.ReadFile(segments[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw[0] ^= 1 // of its head
-	if err := os.WriteFile(segments[0], raw, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		refused := make(chan error, 1)
-		go func() {
-			_, err := Open(cfg)
-			refused <- err
-		}()
-		select {
-		case err := <-refused:
-			if !errors.Is(err, metadata.ErrCorrupt) {
-				t.Fatalf("got %v", err)
-			}
-		case <-time.After(time.Minute):
-			t.Fatal("opening it hangs")
-		}
+	t.Logf("refused: %v", refused)
+	if refused[segmentSuffix] < trials || refused[spareSuffix] > 0 || refused[""] > 0 {
+		t.Fatalf("refused: %v of %d for each file", refused, trials)
 	}
 }
 
@@ -435,7 +377,7 @@ func TestRotMetAtRunTimeIsFatal(t *testing.T) {
 	cfg.Fatal = func(err error) { fatal = append(fatal, err) }
 	j := open(t, cfg)
 	fill(t, j, 1, 20)
-	file, _ := j.backend.(*walBackend).tail()
+	file := j.pool.path(j.segments[0].sequence, segmentSuffix)
 	raw, _ := os.ReadFile(file)
 	overwrite(t, file, int64(bytes.Index(raw, entry(10).Data)), []byte("y"))
 	var got raft.Log
@@ -450,45 +392,21 @@ func TestRotMetAtRunTimeIsFatal(t *testing.T) {
 	}
 }
 
-// faulty is a file layer whose syncs can hang or fail.
-type faulty struct {
-	types.VFS
-	hang  chan struct{}
-	armed atomic.Bool
-	err   error
-}
-
-type faultyFile struct {
-	types.WritableFile
-	v *faulty
-}
-
-func (v *faulty) Create(dir, name string, size uint64) (types.WritableFile, error) {
-	f, err := v.VFS.Create(dir, name, size)
-	return &faultyFile{f, v}, err
-}
-
-func (f *faultyFile) Sync() error {
-	if f.v.armed.Load() {
-		if f.v.hang != nil {
-			<-f.v.hang
-		}
-		if f.v.err != nil {
-			return f.v.err
-		}
-	}
-	return f.WritableFile.Sync()
-}
-
 func TestHangingDiskIsFatalWithinTheDeadline(t *testing.T) {
-	v := &faulty{VFS: walfs.New(), hang: make(chan struct{})}
-	cfg := testConfig(t.TempDir())
-	cfg.Deadline = 50 * time.Millisecond // no write may come before the one that hangs: the real disk may take longer
-	cfg.Open = func(dir string, n int) (Backend, error) { return openWAL(dir, n, v) }
+	disk := newMemoryDisk()
+	cfg := testConfig("/log")
+	cfg.Disk = disk
+	cfg.Deadline = 50 * time.Millisecond
 	fatal := make(chan error, 2)
 	cfg.Fatal = func(err error) { fatal <- err }
 	j := open(t, cfg)
-	v.armed.Store(true)
+	hang := make(chan struct{})
+	disk.before = func(op, _ string) error {
+		if op == "sync" {
+			<-hang
+		}
+		return nil
+	}
 	stored := make(chan error, 1)
 	go func() { stored <- j.StoreLog(entry(1)) }()
 	select {
@@ -499,7 +417,7 @@ func TestHangingDiskIsFatalWithinTheDeadline(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("a hanging fsync went unnoticed")
 	}
-	close(v.hang) // the disk comes back: too late
+	close(hang) // the disk comes back: too late
 	if err := <-stored; err == nil {
 		t.Fatal("an entry was acknowledged after the deadline")
 	}
@@ -508,24 +426,248 @@ func TestHangingDiskIsFatalWithinTheDeadline(t *testing.T) {
 	}
 }
 
-func TestFailedSyncIsFinal(t *testing.T) {
-	v := &faulty{VFS: walfs.New(), err: syscall.EIO}
+func TestFailedWriteIsFinal(t *testing.T) {
+	for _, op := range []string{"sync", "write"} {
+		for _, cause := range []error{syscall.EIO, syscall.ENOSPC} { // the space was there: the disk is broken, or not ours
+			disk := newMemoryDisk()
+			cfg := testConfig("/log")
+			cfg.Disk = disk
+			var fatal []error
+			cfg.Fatal = func(err error) { fatal = append(fatal, err) }
+			j := open(t, cfg)
+			fill(t, j, 1, 5)
+			disk.failing(op, 1, cause)
+			if err := j.StoreLog(entry(6)); !errors.Is(err, cause) {
+				t.Fatalf("%s: got %v", op, err)
+			}
+			disk.failing("nothing", 1, nil)
+			if err := j.StoreLog(entry(6)); !errors.Is(err, cause) {
+				t.Fatalf("%s: a second try was made: %v", op, err)
+			}
+			if err := j.SetUint64([]byte(keyTerm), 7); err == nil {
+				t.Fatalf("%s: a term was stored afterwards", op)
+			}
+			if len(fatal) != 1 {
+				t.Fatalf("%s: Fatal was called %d times", op, len(fatal))
+			}
+		}
+	}
+}
+
+// A full disk refuses entries before anything of them is written; when there is space again the log goes on.
+func TestFullDiskRefusesEntriesAndLosesNone(t *testing.T) {
+	for _, op := range []string{"create", "allocate", "syncdir", "rename"} {
+		disk := newMemoryDisk()
+		cfg := testConfig("/log")
+		cfg.Disk, cfg.SegmentBytes = disk, 8<<10
+		j := open(t, cfg)
+		fill(t, j, 1, 5)
+		disk.failing(op, 1, syscall.ENOSPC)
+		last := uint64(5)
+		for {
+			err := j.StoreLogs([]*raft.Log{entry(last + 1), entry(last + 2)})
+			if err == nil {
+				last += 2
+				continue
+			}
+			if !errors.Is(err, metadata.ErrNoSpace) {
+				t.Fatalf("%s: got %v", op, err)
+			}
+			break
+		}
+		if err := j.StoreLogs([]*raft.Log{entry(last + 1), entry(last + 2)}); !errors.Is(err, metadata.ErrNoSpace) {
+			t.Fatalf("%s: got %v", op, err)
+		}
+		holds(t, j, 1, last)
+		if err := j.SetUint64([]byte(keyTerm), 9); err != nil { // its file is there
+			t.Fatal(err)
+		}
+		disk.failing("nothing", 1, nil)
+		fill(t, j, last+1, last+100)
+		holds(t, j, 1, last+100)
+		j.Close()
+		cfg.Disk = disk.crash(rand.New(rand.NewPCG(1, 1)))
+		holds(t, open(t, cfg), 1, last+100)
+	}
+}
+
+// The log takes no more files than it has entries for twice, and gives the spare ones back when the disk is short.
+func TestSegmentsAreUsedAgainAndSparesAreBounded(t *testing.T) {
+	disk := newMemoryDisk()
+	cfg := testConfig("/log")
+	cfg.Disk, cfg.SegmentBytes = disk, 8<<10
+	var short atomic.Bool
+	cfg.Refuse = func(int) error {
+		if short.Load() {
+			return metadata.ErrNoSpace
+		}
+		return nil
+	}
+	j := open(t, cfg)
+	count := func(suffix string) (n int) {
+		disk.mu.Lock()
+		defer disk.mu.Unlock()
+		for path := range disk.names {
+			if filepath.Ext(path) == suffix {
+				n++
+			}
+		}
+		return n
+	}
+	created := 0
+	disk.mu.Lock()
+	disk.before = func(op, _ string) error {
+		if op == "create" {
+			created++
+		}
+		return nil
+	}
+	disk.mu.Unlock()
+	last, at := uint64(0), 0
+	for round := range 20 {
+		fill(t, j, last+1, last+400)
+		last += 400
+		if round == 5 {
+			at = created
+		}
+		j.Keep(last - 400)
+		if err := j.DeleteRange(1, last-400); err != nil {
+			t.Fatal(err)
+		}
+		j.makers.Wait()
+		if logs, spares := count(segmentSuffix), count(spareSuffix); spares > logs {
+			t.Fatalf("round %d: %d spares beside %d segments", round, spares, logs)
+		}
+	}
+	if created-at > 3 {
+		t.Errorf("%d files were made in rounds that could use old ones", created-at)
+	}
+	first, _ := j.FirstIndex()
+	holds(t, j, first, last)
+	j.Close()
+	cfg.Covered = Covered{Index: last - 400, Term: entry(last - 400).Term}
+	cfg.Disk = disk.restart()
+	disk = cfg.Disk.(*memoryDisk)
+	j = open(t, cfg)
+	holds(t, j, first, last)
+	if count(spareSuffix) == 0 {
+		t.Fatal("there is no spare")
+	}
+	short.Store(true)
+	if err := j.StoreLog(entry(last + 1)); !errors.Is(err, metadata.ErrNoSpace) {
+		t.Fatal(err)
+	}
+	if n := count(spareSuffix); n > 0 {
+		t.Fatalf("%d spares on a disk that is short", n)
+	}
+	short.Store(false)
+	fill(t, j, last+1, last+400)
+	holds(t, j, first, last+400)
+}
+
+// An append that is larger than a segment gets one of its own, and one that does not fit into the rest of one goes on in the next.
+func TestLargeAppends(t *testing.T) {
 	cfg := testConfig(t.TempDir())
-	cfg.Open = func(dir string, n int) (Backend, error) { return openWAL(dir, n, v) }
-	var fatal []error
-	cfg.Fatal = func(err error) { fatal = append(fatal, err) }
+	cfg.SegmentBytes = 8 << 10
+	cfg.CacheBytes = 1
+	j := open(t, cfg)
+	reach(t, j, 1)
+	rng := rand.New(rand.NewPCG(5, 6))
+	var want [][]byte
+	for len(want) < 200 {
+		var batch []*raft.Log
+		for range 1 + rng.IntN(20) {
+			data := make([]byte, rng.IntN(1<<rng.IntN(16)))
+			for i := range data {
+				data[i] = byte(rng.Uint32())
+			}
+			want = append(want, data)
+			batch = append(batch, &raft.Log{Index: uint64(len(want)), Term: 1, Data: data, Extensions: data[:len(data)/3], AppendedAt: time.Unix(0, 5)})
+		}
+		if err := j.StoreLogs(batch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		for i, data := range want {
+			var got raft.Log
+			if err := j.GetLog(uint64(i+1), &got); err != nil || !bytes.Equal(got.Data, data) || !bytes.Equal(got.Extensions, data[:len(data)/3]) || !got.AppendedAt.Equal(time.Unix(0, 5)) {
+				t.Fatalf("entry %d: %v", i+1, err)
+			}
+		}
+		j.Close()
+		j = open(t, cfg)
+	}
+}
+
+// A state of another time has forgotten votes.
+func TestStateThatIsOlderThanTheLogIsRefused(t *testing.T) {
+	cfg := testConfig(t.TempDir())
 	j := open(t, cfg)
 	fill(t, j, 1, 5)
-	v.armed.Store(true)
-	if err := j.StoreLog(entry(6)); !errors.Is(err, syscall.EIO) {
-		t.Fatalf("got %v", err)
+	j.Close()
+	path := filepath.Join(cfg.Dir, stateName)
+	old, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
 	}
-	v.armed.Store(false)
-	if err := j.StoreLog(entry(6)); !errors.Is(err, syscall.EIO) {
-		t.Fatalf("a second try was made: %v", err)
+	j = open(t, cfg)
+	fill(t, j, 6, 10)
+	j.Close()
+	if err := os.WriteFile(path, old, 0o600); err != nil {
+		t.Fatal(err)
 	}
-	if len(fatal) != 1 {
-		t.Fatalf("Fatal was called %d times", len(fatal))
+	if _, err := Open(cfg); !errors.Is(err, metadata.ErrCorrupt) {
+		t.Fatalf("an old state: %v", err)
+	}
+	os.Remove(path)
+	if _, err := Open(cfg); !errors.Is(err, metadata.ErrCorrupt) {
+		t.Fatalf("no state: %v", err)
+	}
+}
+
+func TestReadNeedsNoLockAndChangesNothing(t *testing.T) {
+	cfg := testConfig(t.TempDir())
+	cfg.SegmentBytes = 8 << 10
+	j := open(t, cfg)
+	fill(t, j, 1, 300)
+	if err := j.SetUint64([]byte(keyTerm), 13); err != nil {
+		t.Fatal(err)
+	}
+	read := func() Contents {
+		t.Helper()
+		next := uint64(1)
+		c, err := Read(cfg.Dir, func(e *raft.Log, n int) error {
+			if want := entry(next); e.Index != next || !bytes.Equal(e.Data, want.Data) || n < len(e.Data) {
+				t.Fatalf("entry %d: %+v", next, e)
+			}
+			next++
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	if c := read(); c.First != 1 || c.Last != 300 || c.Acked != 300 || len(c.Damage) > 0 {
+		t.Fatalf("%+v", c)
+	}
+	if h, err := ReadHead(cfg.Dir); err != nil || h.Acked != 300 || h.Term != 13 || h.Segments < 3 || h.Bytes < 3*8<<10 {
+		t.Fatalf("%+v, %v", h, err)
+	}
+	j.Close()
+	files, err := filepath.Glob(filepath.Join(cfg.Dir, "*"+segmentSuffix))
+	if err != nil {
+		t.Fatal(err)
+	}
+	overwrite(t, files[1], entriesBegin+100, []byte("rot"))
+	var seen int
+	c, err := Read(cfg.Dir, func(*raft.Log, int) error { seen++; return nil })
+	if err != nil || len(c.Damage) != 1 || !strings.HasPrefix(c.Damage[0], filepath.Base(files[1])+" at 4") || seen != 299 {
+		t.Fatalf("%d entries, %+v, %v", seen, c, err)
+	}
+	if _, err := Read(cfg.Dir, func(*raft.Log, int) error { return errPower }); !errors.Is(err, errPower) {
+		t.Fatal(err)
 	}
 }
 
@@ -564,5 +706,132 @@ func TestCacheIsLimitedInBytes(t *testing.T) {
 	c.append(&raft.Log{Index: 500})
 	if c.get(94) != nil || c.get(500) == nil {
 		t.Fatal("a gap in the cache")
+	}
+}
+
+// Replication reads while the head goes, tails are cut, and files are used again: a read finds its entry or none.
+func TestReadsBesideTruncation(t *testing.T) {
+	cfg := testConfig("/log")
+	cfg.Disk, cfg.SegmentBytes, cfg.CacheBytes = newMemoryDisk(), 8<<10, 1
+	cfg.Fatal = func(err error) { t.Error(err) }
+	j := open(t, cfg)
+	fill(t, j, 1, 100)
+	done := make(chan struct{})
+	var readers sync.WaitGroup
+	for seed := range uint64(2) {
+		readers.Go(func() {
+			rng := rand.New(rand.NewPCG(seed, 41))
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				first, _ := j.FirstIndex()
+				last, _ := j.LastIndex()
+				i := first + rng.Uint64N(last-first+1)
+				var got raft.Log
+				err := j.GetLog(i, &got)
+				if err == nil && (got.Index != i || !bytes.Equal(got.Data, entry(i).Data)) || err != nil && !errors.Is(err, raft.ErrLogNotFound) {
+					t.Errorf("entry %d: %+v, %v", i, got, err)
+					return
+				}
+			}
+		})
+	}
+	last := uint64(100)
+	for range 100 {
+		fill(t, j, last+1, last+100)
+		last += 100
+		if err := j.DeleteRange(last-40, last); err != nil {
+			t.Fatal(err)
+		}
+		last -= 41
+		j.Keep(last - 50)
+		if err := j.DeleteRange(1, last-50); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(done)
+	readers.Wait()
+}
+
+// raft deletes the whole log behind an installed snapshot. What the log has behind the snapshot's entry was acknowledged: a
+// snapshot that comes late must not take it away.
+func TestEntriesBehindASnapshotThatComesLateStay(t *testing.T) {
+	cfg := testConfig(t.TempDir())
+	cfg.SegmentBytes = 8 << 10
+	j := open(t, cfg)
+	fill(t, j, 1, 300)
+	j.Cover(Covered{Index: 200, Term: entry(200).Term})
+	if err := j.DeleteRange(1, 300); err != nil {
+		t.Fatal(err)
+	}
+	holds(t, j, 1, 300) // there is no older snapshot yet
+	j.Keep(200)
+	if err := j.DeleteRange(1, 300); err != nil {
+		t.Fatal(err)
+	}
+	first, _ := j.FirstIndex()
+	if first == 1 || first > 201 {
+		t.Fatalf("the log begins at %d", first)
+	}
+	holds(t, j, first, 300)
+	j.Close()
+	cfg.Covered = Covered{Index: 200, Term: entry(200).Term}
+	fatal := 0
+	cfg.Fatal = func(error) { fatal++ }
+	j = open(t, cfg)
+	holds(t, j, first, 300)
+	fill(t, j, 301, 310)
+	// raft believes in the members that the snapshot names.
+	if err := j.StoreLog(&raft.Log{Index: 311, Term: 4, Type: raft.LogConfiguration}); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.DeleteRange(first, 311); err == nil || fatal != 1 {
+		t.Fatalf("raft goes on with the members of the snapshot: %v", err)
+	}
+}
+
+// Who has acknowledged entries by installing a snapshot does not start without it.
+func TestInstalledSnapshotIsMissed(t *testing.T) {
+	old, installed := Covered{Index: 5, Term: 1}, Covered{Index: 500, Term: 6}
+	for name, install := range map[string]func(t *testing.T, j *Journal){
+		"before the log has gone": func(t *testing.T, j *Journal) {
+			fill(t, j, 1, 10)
+			j.Cover(installed)
+		},
+		"behind a log": func(t *testing.T, j *Journal) {
+			fill(t, j, 1, 10)
+			j.Cover(installed)
+			if err := j.DeleteRange(1, 10); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"over a longer one that has diverged": func(t *testing.T, j *Journal) {
+			fill(t, j, 1, 600)
+			j.Cover(Covered{Index: 500, Term: 7})
+			if err := j.DeleteRange(1, 600); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"without a log": func(_ *testing.T, j *Journal) { j.Cover(installed) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := testConfig(t.TempDir())
+			j := open(t, cfg)
+			install(t, j)
+			j.Close()
+			for range 2 { // the second start finds what the first one has written
+				cfg.Covered = old
+				if _, err := Open(cfg); !errors.Is(err, metadata.ErrCorrupt) {
+					t.Fatalf("with the snapshot at 5 in place of the one at 500: %v", err)
+				}
+				cfg.Covered = installed
+				j = open(t, cfg)
+				holds(t, j, 0, 0)
+				j.Close()
+			}
+		})
 	}
 }

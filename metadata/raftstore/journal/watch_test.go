@@ -5,12 +5,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/hashicorp/raft"
 )
 
 // stopped makes the test binary a process that stops itself in the middle of an append to a log in that directory.
@@ -24,31 +23,29 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// stopping is a log whose appends stop the process, and take a while after it goes on. They do not touch the disk, which may
-// be slow.
-type stopping struct{ Backend }
-
-func (stopping) StoreLogs([]*raft.Log) error {
-	fmt.Println("stopping")
-	if err := syscall.Kill(os.Getpid(), syscall.SIGSTOP); err != nil {
-		return err
-	}
-	time.Sleep(50 * time.Millisecond)
-	return nil
-}
-
+// stopInAppend stops the process in an append, which takes a while after it goes on. It does not touch the disk, which may be
+// slow.
 func stopInAppend(dir string) {
 	cfg := testConfig(dir)
+	disk := newMemoryDisk()
+	cfg.Disk = disk
 	cfg.Deadline = time.Second
 	cfg.Fatal = func(err error) {
 		fmt.Println("fatal", err)
 		os.Exit(1)
 	}
-	cfg.Open = func(dir string, n int) (Backend, error) {
-		b, err := WAL(dir, n)
-		return stopping{b}, err
-	}
 	j, err := Open(cfg)
+	disk.before = func(op, path string) error {
+		if op != "write" || filepath.Ext(path) != segmentSuffix {
+			return nil
+		}
+		fmt.Println("stopping")
+		if err := syscall.Kill(os.Getpid(), syscall.SIGSTOP); err != nil {
+			return err
+		}
+		time.Sleep(50 * time.Millisecond)
+		return nil
+	}
 	if err == nil {
 		err = j.StoreLog(entry(1))
 	}

@@ -122,7 +122,11 @@ func (p *protocol) state() *pb.HAServiceStateProto {
 }
 
 func (p *protocol) getHAServiceState(c *hrpc.Call, _ *pb.GetHAServiceStateRequestProto) {
-	c.Reply(&pb.GetHAServiceStateResponseProto{State: p.state()})
+	state := p.state()
+	if c.Aligned && p.service.Observes() { // to others it is a standby
+		state = pb.HAServiceStateProto_OBSERVER.Enum()
+	}
+	c.Reply(&pb.GetHAServiceStateResponseProto{State: state})
 }
 
 func (p *protocol) msync(c *hrpc.Call, _ *pb.MsyncRequestProto) { p.service.Sync(done(c)) }

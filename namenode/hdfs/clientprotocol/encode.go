@@ -185,6 +185,9 @@ func (e *encoder) appendStatus(b []byte, f *metadata.FileStatus, blocks *located
 	if f.ACL {
 		flags = byte(pb.HdfsFileStatusProto_HAS_ACL)
 	}
+	if f.Snapshottable {
+		flags |= byte(pb.HdfsFileStatusProto_SNAPSHOT_ENABLED)
+	}
 	mode := uint64(f.Mode & 0o1777)
 	b = append(b, 1<<3, byte(kind))
 	b = appendText(b, 2, f.Name) // required, and empty where the request named the file

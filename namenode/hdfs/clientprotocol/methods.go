@@ -78,6 +78,11 @@ func (p *protocol) methods() []hrpc.Method {
 		on("createSnapshot", byPath, p.createSnapshot),
 		on("deleteSnapshot", byPath, p.deleteSnapshot),
 		on("renameSnapshot", byPath, p.renameSnapshot),
+		on("allowSnapshot", superuser, p.allowSnapshot),
+		on("disallowSnapshot", superuser, p.disallowSnapshot),
+		on("getSnapshottableDirListing", anyone, p.getSnapshottableDirListing),
+		large(on("getSnapshotListing", byPath, p.getSnapshotListing)),
+		large(on("getSnapshotDiffReport", byPath, p.getSnapshotDiffReport)),
 		on("createSymlink", byPath, p.createSymlink),
 		on("getLinkTarget", byPath, p.getLinkTarget),
 		on("getEZForPath", byPath, p.getEZForPath),
@@ -91,10 +96,9 @@ func (p *protocol) methods() []hrpc.Method {
 		large(on("listOpenFiles", superuser, p.listOpenFiles)),
 		large(on("listCorruptFileBlocks", superuser, p.listCorruptFileBlocks)),
 
-		// Without security, encryption, erasure coding and snapshots these are complete answers.
+		// Without encryption at rest and erasure coding these are complete answers.
 		answer[pb.GetErasureCodingPoliciesRequestProto]("getErasureCodingPolicies", &pb.GetErasureCodingPoliciesResponseProto{}),
 		answer[pb.GetErasureCodingCodecsRequestProto]("getErasureCodingCodecs", &pb.GetErasureCodingCodecsResponseProto{}),
-		answer[pb.GetSnapshottableDirListingRequestProto]("getSnapshottableDirListing", &pb.GetSnapshottableDirListingResponseProto{}),
 		answer[pb.ListEncryptionZonesRequestProto]("listEncryptionZones", &pb.ListEncryptionZonesResponseProto{HasMore: no}),
 		answer[pb.ListReencryptionStatusRequestProto]("listReencryptionStatus", &pb.ListReencryptionStatusResponseProto{HasMore: no}),
 		answer[pb.ListCacheDirectivesRequestProto]("listCacheDirectives", &pb.ListCacheDirectivesResponseProto{HasMore: no}),
@@ -102,11 +106,7 @@ func (p *protocol) methods() []hrpc.Method {
 		answer[pb.UpgradeStatusRequestProto]("upgradeStatus", &pb.UpgradeStatusResponseProto{UpgradeFinalized: yes}),
 		answer[pb.GetSlowDatanodeReportRequestProto]("getSlowDatanodeReport", &pb.GetSlowDatanodeReportResponseProto{}),
 
-		unsupported("allowSnapshot", superuser, "snapshots are"),
-		unsupported("disallowSnapshot", superuser, "snapshots are"),
-		unsupported("getSnapshotListing", byPath, "snapshots are"),
-		unsupported("getSnapshotDiffReport", byPath, "snapshots are"),
-		unsupported("getSnapshotDiffReportListing", byPath, "snapshots are"),
+		unsupported("getSnapshotDiffReportListing", byPath, "differences of snapshots by pages are"),
 		unsupported("satisfyStoragePolicy", byPath, "moving blocks to where a storage policy wants them is"),
 		unsupported("enableErasureCodingPolicy", superuser, "erasure coding is"),
 		unsupported("disableErasureCodingPolicy", superuser, "erasure coding is"),

@@ -77,15 +77,33 @@ func (p *protocol) led(m hrpc.Method) hrpc.Method {
 	if anywhere[m.Name] {
 		return m
 	}
-	handle := m.Handle
+	handle, observed := m.Handle, observed[m.Name]
 	m.Handle = func(c *hrpc.Call) {
-		if !p.service.Active() {
+		switch {
+		case p.service.Active():
+			handle(c)
+		case observed && c.Aligned:
+			p.service.Await(c.StateID, func(err error) {
+				if err != nil {
+					c.Fail(err)
+					return
+				}
+				c.Caller.Local = true
+				handle(c)
+			})
+		default:
 			c.Fail(namenode.ErrStandbyRead)
-			return
 		}
-		handle(c)
 	}
 	return m
+}
+
+// observed are the methods that a namenode that does not lead answers to clients that say what they have seen (HDFS-12943,
+// ObserverReadProxyProvider).
+var observed = map[string]bool{
+	"getServerDefaults": true, "getFileInfo": true, "getListing": true, "getBlockLocations": true, "getContentSummary": true, "checkAccess": true,
+	"isFileClosed": true, "getFileLinkInfo": true, "getLocatedFileInfo": true, "getQuotaUsage": true, "getPreferredBlockSize": true,
+	"getAclStatus": true, "getXAttrs": true, "listXAttrs": true, "getStoragePolicy": true,
 }
 
 // on makes a method of a handler whose request is an *R.

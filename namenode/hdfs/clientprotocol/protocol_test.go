@@ -152,7 +152,7 @@ func TestWhatDoesNotExistSaysSo(t *testing.T) {
 	_, client := serve(t, &scripted{})
 	ctx := t.Context()
 	for method, want := range map[string]string{
-		"allowSnapshot":            "allowSnapshot: snapshots are not supported",
+		"getBatchedListing":        "getBatchedListing: listing several directories at once is not supported",
 		"addErasureCodingPolicies": "addErasureCodingPolicies: erasure coding is not supported",
 	} {
 		// Whatever the request is.

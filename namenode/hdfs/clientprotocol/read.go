@@ -88,7 +88,6 @@ func (p *protocol) getBlockLocations(c *hrpc.Call, r *pb.GetBlockLocationsReques
 
 func (p *protocol) getContentSummary(c *hrpc.Call, r *pb.GetContentSummaryRequestProto) {
 	p.service.ContentSummary(c.Caller, r.GetPath(), result(c, func(s *metadata.ContentSummary) hrpc.Message {
-		zero := new(uint64)
 		policy := empty
 		if s.Directories == 0 { // a file; `hadoop fs -ls -e` has no column without it
 			policy = ptr("Replicated")
@@ -96,7 +95,8 @@ func (p *protocol) getContentSummary(c *hrpc.Call, r *pb.GetContentSummaryReques
 		return &pb.GetContentSummaryResponseProto{Summary: &pb.ContentSummaryProto{
 			Length: ptr(uint64(s.Length)), FileCount: ptr(uint64(s.Files)), DirectoryCount: ptr(uint64(s.Directories)),
 			SpaceConsumed: ptr(uint64(s.SpaceConsumed)), Quota: ptr(uint64(s.Quota)), SpaceQuota: ptr(uint64(s.SpaceQuota)),
-			SnapshotLength: zero, SnapshotFileCount: zero, SnapshotDirectoryCount: zero, SnapshotSpaceConsumed: zero,
+			SnapshotLength: ptr(uint64(s.Snapshot.Length)), SnapshotFileCount: ptr(uint64(s.Snapshot.Files)),
+			SnapshotDirectoryCount: ptr(uint64(s.Snapshot.Directories)), SnapshotSpaceConsumed: ptr(uint64(s.Snapshot.SpaceConsumed)),
 			ErasureCodingPolicy: policy,
 		}}
 	}))

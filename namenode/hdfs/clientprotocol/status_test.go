@@ -35,6 +35,9 @@ func statusMessage(f *metadata.FileStatus) *pb.HdfsFileStatusProto {
 	if f.ACL {
 		flags = uint32(pb.HdfsFileStatusProto_HAS_ACL)
 	}
+	if f.Snapshottable {
+		flags |= uint32(pb.HdfsFileStatusProto_SNAPSHOT_ENABLED)
+	}
 	return &pb.HdfsFileStatusProto{
 		FileType: &kind, Path: []byte(f.Name), Length: ptr(uint64(f.Length)), Owner: &f.Owner, Group: &f.Group,
 		Permission:       &pb.FsPermissionProto{Perm: ptr(uint32(f.Mode & 0o1777))},

@@ -295,31 +295,6 @@ func (q *request) concat() (response, error) {
 	return nothing(finish(q, func(done func(error)) { q.service.Concat(q.caller, namenode.Retry{}, q.path, sources, done) }))
 }
 
-// noSnapshots says that no directory is a snapshottable one, which is so without snapshots.
-func (q *request) noSnapshots() (response, error) {
-	for _, name := range map[string][]string{"RENAMESNAPSHOT": {"oldsnapshotname", "snapshotname"}, "DELETESNAPSHOT": {"snapshotname"}}[q.op] {
-		if _, err := q.required(name); err != nil {
-			return response{}, err
-		}
-	}
-	f, err := q.stat(func(path string) string { return "Directory does not exist: " + path })
-	switch {
-	case err != nil:
-	case !f.IsDir():
-		err = metadata.Errorf(metadata.ErrNotExist, "Directory does not exist: %s", q.path)
-	case !q.caller.Superuser && f.Owner != q.caller.User:
-		err = metadata.Errorf(metadata.ErrPermission, "Permission denied. user=%s is not the owner of inode=%s", q.caller.User, q.path)
-	default:
-		err = metadata.Errorf(metadata.ErrSnapshot, "Directory is not a snapshottable directory: %s", q.path)
-	}
-	return response{}, err
-}
-
-// noDiff says that nothing is below a directory with snapshots.
-func (q *request) noDiff() (response, error) {
-	return response{}, metadata.Errorf(metadata.ErrSnapshot, "The path %s is neither snapshottable nor under a snapshot root!", q.path)
-}
-
 func (q *request) noSymlinks() (response, error) {
 	if _, err := q.required("destination"); err != nil {
 		return response{}, err

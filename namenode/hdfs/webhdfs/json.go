@@ -26,6 +26,7 @@ type fileStatus struct {
 	PathSuffix       string `json:"pathSuffix"`
 	Permission       string `json:"permission"`
 	Replication      uint16 `json:"replication"`
+	SnapshotEnabled  bool   `json:"snapshotEnabled,omitempty"`
 	StoragePolicy    uint8  `json:"storagePolicy"`
 	Type             string `json:"type"`
 }
@@ -36,7 +37,7 @@ func statusOf(f *metadata.FileStatus) fileStatus {
 	s := fileStatus{
 		AccessTime: int64(f.ATime), ACLBit: f.ACL, BlockSize: f.BlockSize, ChildrenNum: f.Children, FileID: uint64(f.ID), Group: f.Group,
 		Length: f.Length, ModificationTime: int64(f.MTime), Owner: f.Owner, PathSuffix: f.Name, Permission: octal(f.Mode),
-		Replication: f.Replication, StoragePolicy: f.StoragePolicy, Type: "FILE",
+		Replication: f.Replication, SnapshotEnabled: f.Snapshottable, StoragePolicy: f.StoragePolicy, Type: "FILE",
 	}
 	if f.IsDir() {
 		s.Type = "DIRECTORY"
@@ -105,6 +106,8 @@ func summaryOf(s *metadata.ContentSummary) contentSummary {
 	c := contentSummary{
 		DirectoryCount: s.Directories, FileCount: s.Files, Length: s.Length, Quota: s.Quota,
 		SpaceConsumed: s.SpaceConsumed, SpaceQuota: s.SpaceQuota,
+		SnapshotDirectoryCount: s.Snapshot.Directories, SnapshotFileCount: s.Snapshot.Files,
+		SnapshotLength: s.Snapshot.Length, SnapshotSpaceConsumed: s.Snapshot.SpaceConsumed,
 	}
 	if s.Directories == 0 { // a file
 		c.ECPolicy = "Replicated"

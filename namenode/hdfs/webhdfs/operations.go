@@ -60,9 +60,9 @@ var operations = map[string]map[string]operation{
 		"GETDELEGATIONTOKEN":    {anyone, (*request).delegationToken},
 		"GETLINKTARGET":         {byPath, (*request).linkTarget},
 
-		"GETSNAPSHOTDIFF":               {byPath, (*request).noDiff},
-		"GETSNAPSHOTDIFFLISTING":        {byPath, (*request).noDiff},
-		"GETSNAPSHOTLIST":               {byPath, (*request).noSnapshots},
+		"GETSNAPSHOTDIFF":               {byPath, (*request).snapshotDiff},
+		"GETSNAPSHOTDIFFLISTING":        {byPath, (*request).snapshotDiffPages},
+		"GETSNAPSHOTLIST":               {byPath, (*request).snapshots},
 		"GETSNAPSHOTTABLEDIRECTORYLIST": {byPath, (*request).snapshottable},
 	},
 	http.MethodPut: {
@@ -86,10 +86,10 @@ var operations = map[string]map[string]operation{
 		"CREATESYMLINK":         {byPath, (*request).noSymlinks},
 		"RENEWDELEGATIONTOKEN":  {anyone, (*request).renewToken},
 		"CANCELDELEGATIONTOKEN": {anyone, (*request).cancelToken},
-		"ALLOWSNAPSHOT":         {superuser, unsupported("snapshots are")},
-		"DISALLOWSNAPSHOT":      {superuser, unsupported("snapshots are")},
-		"CREATESNAPSHOT":        {byPath, (*request).noSnapshots},
-		"RENAMESNAPSHOT":        {byPath, (*request).noSnapshots},
+		"ALLOWSNAPSHOT":         {superuser, changeSnapshots(namenode.SnapshotAllow)},
+		"DISALLOWSNAPSHOT":      {superuser, changeSnapshots(namenode.SnapshotDisallow)},
+		"CREATESNAPSHOT":        {byPath, (*request).createSnapshot},
+		"RENAMESNAPSHOT":        {byPath, changeSnapshots(namenode.SnapshotRename, "oldsnapshotname", "snapshotname")},
 		"SETSTORAGEPOLICY":      {byPath, (*request).setStoragePolicy},
 		"SATISFYSTORAGEPOLICY":  {byPath, unsupported("moving blocks to where a storage policy wants them is")},
 		"SETECPOLICY":           {byPath, (*request).setECPolicy},
@@ -108,7 +108,7 @@ var operations = map[string]map[string]operation{
 	},
 	http.MethodDelete: {
 		"DELETE":         {byPath, (*request).delete},
-		"DELETESNAPSHOT": {byPath, (*request).noSnapshots},
+		"DELETESNAPSHOT": {byPath, changeSnapshots(namenode.SnapshotDelete, "snapshotname")},
 	},
 }
 
@@ -390,11 +390,6 @@ func (q *request) trashRoots() (response, error) {
 		})
 	}
 	return body(out), err
-}
-
-// snapshottable lists the directories with snapshots: none.
-func (q *request) snapshottable() (response, error) {
-	return body(struct{ SnapshottableDirectoryList []struct{} }{}), nil
 }
 
 func (q *request) serverDefaults() (response, error) {

@@ -1,0 +1,71 @@
+package namespace
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/kv/mem"
+)
+
+var update = flag.Bool("update", false, "write the golden copy of a namespace of the present format anew")
+
+// goldenCopy was written when the format was made.
+var goldenCopy = filepath.Join("testdata", fmt.Sprintf("format-%d.copy", streamVersion))
+
+func TestGoldenCopyIsRead(t *testing.T) {
+	if *update {
+		if err := os.WriteFile(goldenCopy, populated(t).snapshot(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	raw, err := os.ReadFile(goldenCopy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	census, err := InspectCopy(bytes.NewReader(raw))
+	if err != nil || census.Files == 0 || census.Classes[1].Records < census.Files+census.Directories {
+		t.Fatalf("%+v, %v", census, err)
+	}
+	store := mem.New()
+	ns := fresh(t, store, 0)
+	if err := ns.Restore(bytes.NewReader(raw)); err != nil {
+		t.Fatal(err)
+	}
+	checkSound(t, ns)
+	records := map[string]uint64{}
+	again, err := InspectCheckpoint(store, func(key, value []byte) error {
+		r := DescribeRecord(key, value)
+		if records[r.Class]++; r.Key == "" || strings.ContainsAny(r.Key+r.Value, "\n\x00") || strings.Contains(r.Value, "cannot be read") {
+			t.Errorf("%+v", r)
+		}
+		return nil
+	})
+	if err != nil || again.Hash != census.Hash || again.Index != census.Index {
+		t.Fatalf("%+v, %v", again, err)
+	}
+	for _, k := range census.Classes {
+		if records[k.Key] != k.Records {
+			t.Errorf("%s: %d records in the store, %d in the copy", k.Name, records[k.Key], k.Records)
+		}
+	}
+	for cut := 0; cut < len(raw); cut += 1 + cut/50 {
+		if _, err := InspectCopy(bytes.NewReader(raw[:cut])); !errors.Is(err, metadata.ErrCorrupt) {
+			t.Fatalf("cut at %d: %v", cut, err)
+		}
+		flipped := bytes.Clone(raw)
+		flipped[cut] ^= 4
+		if _, err := InspectCopy(bytes.NewReader(flipped)); !errors.Is(err, metadata.ErrCorrupt) {
+			t.Fatalf("flipped at %d: %v", cut, err)
+		}
+	}
+	if _, err := InspectCheckpoint(mem.New(), nil); err == nil {
+		t.Error("an empty store has a checkpoint")
+	}
+}

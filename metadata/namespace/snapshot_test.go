@@ -1,0 +1,308 @@
+package namespace
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gohops/hops/metadata"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+)
+
+func snapshotChange(path string, change logpb.ChangeSnapshots_Change, names ...string) *logpb.ChangeSnapshots {
+	op := &logpb.ChangeSnapshots{Target: to(path), Change: change}
+	if len(names) > 0 {
+		op.Name = names[0]
+	}
+	if len(names) > 1 {
+		op.NewName = names[1]
+	}
+	return op
+}
+
+const (
+	allowSnapshots    = logpb.ChangeSnapshots_ALLOW
+	disallowSnapshots = logpb.ChangeSnapshots_DISALLOW
+	createSnapshot    = logpb.ChangeSnapshots_CREATE
+	deleteSnapshot    = logpb.ChangeSnapshots_DELETE
+	renameSnapshot    = logpb.ChangeSnapshots_RENAME
+)
+
+// file writes a closed file with blocks of the lengths, and returns its blocks.
+func (w *world) file(path string, lengths ...int64) []metadata.BlockID {
+	w.t.Helper()
+	r := w.do(super, create(path, "writer"))
+	if r.Err != nil {
+		w.t.Fatal(r.Err)
+	}
+	return w.write(r.Status.ID, lengths...)
+}
+
+// write adds blocks to an open file and closes it.
+func (w *world) write(id metadata.INodeID, lengths ...int64) (ids []metadata.BlockID) {
+	w.t.Helper()
+	var last *logpb.Block
+	for _, length := range lengths {
+		v := w.do(super, &logpb.ReserveIDs{Blocks: 1, Generations: 1}).Reserved
+		b := &logpb.Block{Id: int64(v.FirstBlock), Generation: uint64(v.FirstGeneration)}
+		if r := w.do(super, &logpb.AddBlock{Inode: uint64(id), ClientName: "writer", Previous: last, Block: b}); r.Err != nil {
+			w.t.Fatal(r.Err)
+		}
+		b.Length = length
+		last = b
+		ids = append(ids, v.FirstBlock)
+	}
+	if r := w.do(super, &logpb.Complete{Inode: uint64(id), ClientName: "writer", Last: last}); r.Err != nil || !r.OK {
+		w.t.Fatal(r.Err, r.OK)
+	}
+	return ids
+}
+
+func TestSnapshotRefusalsAreHDFSs(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.do(super, &logpb.Mkdirs{Target: to("/d/e"), Mode: 0o777, CreateParent: true})
+	w.do(super, &logpb.Mkdirs{Target: to("/other/e"), Mode: 0o777, CreateParent: true})
+	w.file("/d/f", 10)
+	w.file("/d/g", 10)
+	for _, step := range []struct {
+		who  metadata.Caller
+		op   any
+		kind *metadata.Kind
+		want string
+	}{
+		{bob, snapshotChange("/d", allowSnapshots), metadata.ErrPermission, "Access denied for user bob. Superuser privilege is required for operation allowSnapshot"},
+		{super, snapshotChange("/none", allowSnapshots), metadata.ErrNotExist, "Directory does not exist: /none"},
+		{super, snapshotChange("/d/f", allowSnapshots), metadata.ErrNotDirectory, "`/d/f': Is not a directory"},
+		{super, snapshotChange("/d", createSnapshot, "s"), metadata.ErrSnapshot, "Directory is not a snapshottable directory: /d"},
+		{bob, snapshotChange("/d", createSnapshot, "s"), metadata.ErrPermission, "Permission denied. user=bob is not the owner of inode=/d"},
+		{super, snapshotChange("/d", allowSnapshots), nil, ""},
+		{super, snapshotChange("/d", allowSnapshots), nil, ""},
+		{super, snapshotChange("/d/e", allowSnapshots), metadata.ErrSnapshot, "Nested snapshottable directories not allowed: path=/d/e, the ancestor /d is already a snapshottable directory."},
+		{super, snapshotChange("/", allowSnapshots), metadata.ErrSnapshot, "Nested snapshottable directories not allowed: path=/, the subdirectory /d is already a snapshottable directory."},
+		{super, snapshotChange("/other/e", allowSnapshots), nil, ""},
+		{super, &logpb.Rename{Source: to("/other"), Target: to("/d/other")}, metadata.ErrSnapshot, "Nested snapshottable directories not allowed: path=/other, the ancestor /d is already a snapshottable directory."},
+		{super, snapshotChange("/d", createSnapshot, "a:b"), metadata.ErrInvalidPath, "Invalid snapshot name: a:b"},
+		{super, snapshotChange("/d", createSnapshot, "a/b"), metadata.ErrInvalidPath, "Invalid snapshot name: a/b"},
+		{super, snapshotChange("/d", createSnapshot, ".snapshot"), metadata.ErrInvalidArgument, "\".snapshot\" is a reserved name."},
+		{super, snapshotChange("/d", createSnapshot, strings.Repeat("x", 256)), metadata.ErrNameTooLong, ""},
+		{super, snapshotChange("/d", createSnapshot, "s1"), nil, ""},
+		{super, snapshotChange("/d", createSnapshot, "s1"), metadata.ErrSnapshot, "Failed to add snapshot: there is already a snapshot with the same name \"s1\"."},
+		{super, snapshotChange("/d", createSnapshot, "s2"), nil, ""},
+		{super, snapshotChange("/d", renameSnapshot, "s1", "s2"), metadata.ErrSnapshot, "The snapshot s2 already exists for directory /d"},
+		{super, snapshotChange("/d", renameSnapshot, "s9", "s3"), metadata.ErrSnapshot, "The snapshot s9 does not exist for directory /d"},
+		{super, snapshotChange("/d", renameSnapshot, "s1", "a/b"), metadata.ErrInvalidArgument, "Snapshot name cannot contain \"/\""},
+		{super, snapshotChange("/d", deleteSnapshot, "s9"), metadata.ErrSnapshot, "Cannot delete snapshot s9 from path /d: the snapshot does not exist."},
+		{super, snapshotChange("/d", disallowSnapshots), metadata.ErrSnapshot, "The directory /d has snapshot(s). Please redo the operation after removing all the snapshots."},
+		{super, &logpb.Delete{Target: to("/d"), Recursive: true}, metadata.ErrSnapshot, "The directory /d cannot be deleted since /d is snapshottable and already has snapshots"},
+		{super, &logpb.Rename{Source: to("/d"), Target: to("/x")}, metadata.ErrSnapshot, "The directory /d cannot be deleted since /d is snapshottable and already has snapshots"},
+		{super, &logpb.Concat{Target: to("/d/f"), Sources: []*logpb.Target{to("/d/g")}}, metadata.ErrSnapshot, "Concat: the source file /d/g is in snapshot"},
+		{super, &logpb.Truncate{Target: to("/d/f"), Length: 3, ClientName: "c", RecoveryId: 1002}, metadata.ErrUnsupported, ""},
+		{super, &logpb.Delete{Target: to("/d/.snapshot/s1/f")}, metadata.ErrSnapshotReadOnly, "Modification on a read-only snapshot is disallowed"},
+		{super, create("/d/.snapshot/s1/new", "c"), metadata.ErrSnapshotReadOnly, "Modification on a read-only snapshot is disallowed"},
+		{super, &logpb.Mkdirs{Target: to("/d/.snapshot/s9")}, metadata.ErrSnapshotReadOnly, ""},
+		{super, &logpb.Mkdirs{Target: to("/d/e/.snapshot")}, metadata.ErrInvalidArgument, "\".snapshot\" is a reserved name."},
+		{super, snapshotChange("/d/.snapshot/s1", createSnapshot, "s"), metadata.ErrSnapshotReadOnly, ""},
+	} {
+		r := w.do(step.who, step.op)
+		if (r.Err == nil) != (step.kind == nil) || r.Err != nil && (metadata.KindOf(r.Err) != step.kind || step.want != "" && r.Err.Error() != step.want) {
+			t.Errorf("%v: %v (%v), want %q (%v)", step.op, r.Err, metadata.KindOf(r.Err), step.want, step.kind)
+		}
+	}
+	w.now = 1_795_365_000_123
+	if r := w.do(super, snapshotChange("/d", createSnapshot)); r.Err != nil || r.Snapshot != "/d/.snapshot/s20261122-163000.123" {
+		t.Errorf("a snapshot without a name is %s (%v)", r.Snapshot, r.Err)
+	}
+	st, err := w.ns.Stat(super, "/d/e/.snapshot")
+	if st != nil || err != nil {
+		t.Errorf(".snapshot of a directory without: %v, %v", st, err)
+	}
+	w.check()
+}
+
+func TestBlocksStayAsLongAsASnapshotHasThem(t *testing.T) {
+	w := newWorld(t, Config{})
+	removed := map[metadata.BlockID]bool{}
+	w.ns.cfg.OnEffects = func(e Effects) {
+		for _, b := range e.Removed {
+			removed[b.ID] = true
+		}
+	}
+	w.do(super, &logpb.Mkdirs{Target: to("/d/e"), Mode: 0o777, CreateParent: true})
+	w.do(super, snapshotChange("/d", allowSnapshots))
+	blocks := w.file("/d/e/f", 1<<20, 100)
+	w.do(super, snapshotChange("/d", createSnapshot, "s1"))
+
+	// An append leaves the block that the snapshot has alone, and begins a new one.
+	r := w.do(super, &logpb.Append{Target: to("/d/e/f"), ClientName: "writer"})
+	if r.Err != nil || r.Block != nil {
+		t.Fatalf("append: %v, %v", r.Err, r.Block)
+	}
+	more := w.write(r.Status.ID, 50)
+	w.do(super, snapshotChange("/d", createSnapshot, "s2"))
+	length := func(path string, want int64) {
+		t.Helper()
+		f, err := w.ns.Blocks(super, path, 0, 1<<40)
+		if err != nil || f.Length != want || f.UnderConstruction {
+			t.Errorf("%s: %+v (%v), want %d bytes", path, f, err, want)
+		}
+	}
+	length("/d/e/f", 1<<20+150)
+	length("/d/.snapshot/s1/e/f", 1<<20+100)
+	length("/d/.snapshot/s2/e/f", 1<<20+150)
+
+	// What is deleted, or goes to the trash elsewhere and is deleted there, stays in the snapshots.
+	w.do(super, &logpb.Mkdirs{Target: to("/trash"), Mode: 0o777})
+	if r := w.do(super, &logpb.Rename{Source: to("/d/e"), Target: to("/trash/e")}); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	w.do(super, &logpb.Truncate{Target: to("/trash/e/f"), Length: 1 << 20, ClientName: "c", RecoveryId: 1})
+	w.do(super, &logpb.Delete{Target: to("/trash/e"), Recursive: true})
+	w.reopen()
+	w.ns.cfg.OnEffects = func(e Effects) {
+		for _, b := range e.Removed {
+			removed[b.ID] = true
+		}
+	}
+	length("/d/.snapshot/s1/e/f", 1<<20+100)
+	length("/d/.snapshot/s2/e/f", 1<<20+150)
+	if len(removed) > 0 {
+		t.Errorf("%v were removed", removed)
+	}
+	for _, id := range append(slices.Clone(blocks), more...) {
+		if o, ok := w.ns.BlockOwner(id); !ok || o.Replication != 3 || o.UnderConstruction {
+			t.Errorf("block %d is owned by %+v", id, o)
+		}
+	}
+	sum, err := w.ns.ContentSummary(super, "/d")
+	if err != nil || sum.Snapshot != (metadata.SnapshotSummary{Length: 1<<20 + 150, Files: 1, Directories: 1, SpaceConsumed: 3 * (1<<20 + 150)}) ||
+		sum.Present().Files != 0 || sum.Present().Directories != 1 {
+		t.Errorf("summary %+v (%v)", sum, err)
+	}
+
+	w.do(super, snapshotChange("/d", deleteSnapshot, "s2"))
+	w.do(super, &logpb.Reclaim{Limit: 100})
+	if len(removed) != 1 || !removed[more[0]] {
+		t.Errorf("%v were removed, want %v", removed, more)
+	}
+	w.check()
+	w.do(super, snapshotChange("/d", deleteSnapshot, "s1"))
+	w.do(super, &logpb.Reclaim{Limit: 100})
+	if len(removed) != 3 || w.ns.Counts().Blocks != 0 || w.ns.Counts().Snapshots != 0 {
+		t.Errorf("%v were removed, %+v is left", removed, w.ns.Counts())
+	}
+	w.check()
+}
+
+func TestSnapshotDiffIsHDFSs(t *testing.T) {
+	w := newWorld(t, Config{})
+	for _, path := range []string{"/d/a/x", "/d/b", "/d/gone/sub", "/d/same"} {
+		w.do(super, &logpb.Mkdirs{Target: to(path), Mode: 0o755, CreateParent: true})
+	}
+	w.do(super, snapshotChange("/d", allowSnapshots))
+	w.file("/d/a/f", 10)
+	w.file("/d/b/moved", 10)
+	w.file("/d/b/replaced", 10)
+	w.do(super, snapshotChange("/d", createSnapshot, "s1"))
+	r := w.do(super, &logpb.Append{Target: to("/d/a/f"), ClientName: "writer"})
+	w.write(r.Status.ID, 5)
+	w.file("/d/a/new", 1)
+	w.do(super, &logpb.Rename{Source: to("/d/b/moved"), Target: to("/d/a/x/here")})
+	w.do(super, &logpb.Delete{Target: to("/d/b/replaced")})
+	w.file("/d/b/replaced", 10)
+	w.do(super, &logpb.Delete{Target: to("/d/gone"), Recursive: true})
+	w.do(super, &logpb.SetPermission{Target: to("/d/same"), Mode: 0o700})
+	w.do(super, &logpb.SetPermission{Target: to("/d/same"), Mode: 0o755})
+	w.file("/d/a/passing", 1)
+	w.do(super, &logpb.Delete{Target: to("/d/a/passing")})
+	w.do(super, snapshotChange("/d", createSnapshot, "s2"))
+	for _, c := range []struct{ from, to, want string }{
+		{"s1", "s2", "M .; - gone; M a; + a/new; M b; + b/replaced; R b/moved a/x/here; - b/replaced; M a/f; M a/x"},
+		{"s2", "s1", "M .; + gone; M a; - a/new; M b; - b/replaced; R a/x/here b/moved; + b/replaced; M a/f; M a/x"},
+		{"s1", "", "M .; - gone; M a; + a/new; M b; + b/replaced; R b/moved a/x/here; - b/replaced; M a/f; M a/x"},
+		{"s2", "", ""},
+		{"", "", ""},
+		{"s1", "s1", ""},
+	} {
+		entries, err := w.ns.SnapshotDiff(super, "/d", c.from, c.to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var lines []string
+		for _, e := range entries {
+			lines = append(lines, strings.TrimSpace(fmt.Sprintf("%s %s %s", e.Type.Label(), max(e.Path, "."), e.Target)))
+		}
+		if got := strings.Join(lines, "; "); got != c.want {
+			t.Errorf("from %q to %q:\n%s\nwant\n%s", c.from, c.to, got, c.want)
+		}
+	}
+	if _, err := w.ns.SnapshotDiff(super, "/d", "s9", ""); err == nil || err.Error() != "Cannot find the snapshot of directory /d with name s9" {
+		t.Error(err)
+	}
+	entries, err := w.ns.SnapshotDiff(super, "/d/a", "s1", "s2")
+	if want := []metadata.DiffEntry{{Type: metadata.DiffModify}, {Path: "new"}, {Type: metadata.DiffModify, Path: "f"}, {Type: metadata.DiffModify, Path: "x"}, {Path: "x/here"}}; err != nil || !slices.Equal(entries, want) {
+		t.Errorf("below /d: %+v (%v)", entries, err)
+	}
+	if _, err := w.ns.SnapshotDiff(bob, "/d", "s1", "s2"); err != nil {
+		t.Errorf("bob may read all of it: %v", err)
+	}
+}
+
+func TestRepeatedCreateSnapshotMakesOne(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.do(super, snapshotChange("/", allowSnapshots))
+	ask := func() *Result {
+		cmd := command(super, snapshotChange("/", createSnapshot))
+		cmd.ClientId, cmd.CallId = []byte("0123456789abcdef"), 7
+		w.now += 1000
+		return w.apply(cmd)
+	}
+	first := ask()
+	w.reopen()
+	if again := ask(); first.Err != nil || again.Err != nil || !again.Replayed || again.Snapshot != first.Snapshot || w.ns.Counts().Snapshots != 1 {
+		t.Errorf("%+v, then %+v", first, again)
+	}
+	w.check()
+}
+
+// A large directory in a snapshot is listed by pages, in order and without a name twice, also when much of it went.
+func TestLargeDirectoryOfASnapshot(t *testing.T) {
+	w := newWorld(t, Config{Memory: 1 << 14})
+	w.do(super, &logpb.Mkdirs{Target: to("/d"), Mode: 0o755})
+	w.do(super, snapshotChange("/d", allowSnapshots))
+	const n = 2500
+	for i := range n {
+		w.do(super, &logpb.Mkdirs{Target: to(fmt.Sprintf("/d/%05d", i)), Mode: 0o755})
+	}
+	w.do(super, snapshotChange("/d", createSnapshot, "s"))
+	for i := 0; i < n; i += 3 {
+		w.do(super, &logpb.Delete{Target: to(fmt.Sprintf("/d/%05d", i))})
+		w.do(super, &logpb.Mkdirs{Target: to(fmt.Sprintf("/d/%05d-new", i)), Mode: 0o755})
+	}
+	w.reopen()
+	seen, after := 0, ""
+	for {
+		l, err := w.ns.List(super, "/d/.snapshot/s", after, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range l.Entries {
+			if e.Name != fmt.Sprintf("%05d", seen) {
+				t.Fatalf("entry %d is %s", seen, e.Name)
+			}
+			seen++
+			after = e.Name
+		}
+		if l.Remaining == 0 {
+			break
+		}
+	}
+	if seen != n {
+		t.Errorf("%d of %d entries are listed", seen, n)
+	}
+	w.do(super, snapshotChange("/d", deleteSnapshot, "s"))
+	for w.ns.Counts().DeletedSnapshots > 0 {
+		w.do(super, &logpb.Reclaim{Limit: 1000})
+	}
+	w.check()
+}

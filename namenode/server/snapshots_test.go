@@ -1,0 +1,101 @@
+package server
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/internal/release"
+	"github.com/gohops/hops/metadata"
+	pb "github.com/gohops/hops/namenode/api/v1"
+)
+
+func TestSnapshotsOverTheWire(t *testing.T) {
+	c := newCluster(t, 1, nil)
+	dn := c.datanode("dn1")
+	fs, ctx := c.root(), t.Context()
+	if err := fs.Mkdirs(ctx, "/d/e", 0o755, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := fs.AllowSnapshot(ctx, "/d", true); !errors.Is(err, metadata.ErrUnsupported) {
+		t.Errorf("before the cluster was raised: %v", err)
+	}
+	m := c.leader()
+	if err := m.group.Raise(release.Snapshots); err != nil {
+		t.Fatal(err)
+	}
+	if err := fs.AllowSnapshot(ctx, "/d", true); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := fs.Stat(ctx, "/d"); err != nil || !st.Snapshottable {
+		t.Errorf("status %+v (%v)", st, err)
+	}
+	dirs, err := fs.SnapshottableDirs(ctx)
+	if err != nil || len(dirs) != 1 || dirs[0].Parent != "/" || dirs[0].Status.Name != "d" || dirs[0].Limit != 65536 {
+		t.Errorf("snapshottable %+v (%v)", dirs, err)
+	}
+
+	w := m.begin(t, "/d/f", "writer", 1)
+	if _, err := w.addBlock(); err != nil {
+		t.Fatal(err)
+	}
+	block := w.block(1000)
+	dn.has(block, pb.ReplicaState_FINALIZED)
+	eventually(t, "the file is closed", func() bool {
+		w.block(1000)
+		done, err := w.complete()
+		return err == nil && done
+	})
+	path, err := fs.CreateSnapshot(ctx, "/d", "s1")
+	if err != nil || path != "/d/.snapshot/s1" {
+		t.Fatal(path, err)
+	}
+	if path, err = fs.CreateSnapshot(ctx, "/d", ""); err != nil || len(path) != len("/d/.snapshot/s20061122-163000.123") {
+		t.Errorf("a snapshot without a name is %s (%v)", path, err)
+	}
+	if err := fs.RenameSnapshot(ctx, "/d", path[len("/d/.snapshot/"):], "s2"); err != nil {
+		t.Error(err)
+	}
+	if ok, err := fs.Delete(ctx, "/d/f", false); err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	all, err := fs.Snapshots(ctx, "/d")
+	if err != nil || len(all) != 2 || all[0].Status.Name != "s1" || all[1].Status.Name != "s2" || all[0].Parent != "/d/.snapshot" {
+		t.Errorf("snapshots %+v (%v)", all, err)
+	}
+	if st, err := fs.Stat(ctx, "/d/.snapshot/s1/f"); err != nil || st.Length != 1000 || st.UnderConstruction {
+		t.Errorf("what was deleted is %+v (%v)", st, err)
+	}
+	// The block of the deleted file has its replica still, and it is read at the door for files.
+	if !m.Server.soft.m.Has(block.ID) {
+		t.Error("the block manager does not know the block any more")
+	}
+	if _, err := fs.Delete(ctx, "/d/.snapshot/s1/f", false); !errors.Is(err, metadata.ErrPermission) {
+		t.Errorf("delete in a snapshot: %v", err)
+	}
+	diff, err := fs.SnapshotDiff(ctx, "/d", "s1", "")
+	if want := []metadata.DiffEntry{{Type: metadata.DiffModify}, {Type: metadata.DiffDelete, Path: "f"}}; err != nil || !slices.Equal(diff, want) {
+		t.Errorf("difference %+v (%v)", diff, err)
+	}
+	sum, err := fs.ContentSummary(ctx, "/d")
+	if err != nil || sum.Files != 1 || sum.Snapshot.Files != 1 || sum.Present().Length != 0 {
+		t.Errorf("summary %+v (%v)", sum, err)
+	}
+	if err := fs.AllowSnapshot(ctx, "/d", false); !errors.Is(err, metadata.ErrSnapshot) {
+		t.Errorf("disallowed: %v", err)
+	}
+	for _, name := range []string{"s1", "s2"} {
+		if err := fs.DeleteSnapshot(ctx, "/d", name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the block goes with the last snapshot", func() bool { return !m.Server.soft.m.Has(block.ID) && m.ns.Counts().Snapshots == 0 })
+	if err := fs.AllowSnapshot(ctx, "/d", false); err != nil {
+		t.Error(err)
+	}
+	var known *dfs.Error
+	if _, err := fs.CreateSnapshot(ctx, "/d", "s"); !errors.As(err, &known) || known.Message != "Directory is not a snapshottable directory: /d" {
+		t.Errorf("a directory that is not snapshottable any more: %v", err)
+	}
+}
