@@ -33,6 +33,7 @@ func asked(t *testing.T, conn net.Conn, term, round uint64) (uint64, error) {
 }
 
 func TestMemberStandsByItsTermUntilItVotesInALaterOne(t *testing.T) {
+	t.Parallel()
 	c := newCalmCluster(t, 3)
 	c.start("a")
 	c.propose("a", set("x", 1))
@@ -78,6 +79,7 @@ func TestMemberStandsByItsTermUntilItVotesInALaterOne(t *testing.T) {
 }
 
 func TestVotesOfFormerLivesCount(t *testing.T) {
+	t.Parallel()
 	c := newCalmCluster(t, 3)
 	c.start("a")
 	c.propose("a", set("x", 1))
@@ -108,6 +110,7 @@ func lines(g *Group) (connected []string) {
 }
 
 func TestReadsPassAMemberThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
 	c := newCalmCluster(t, 3)
 	c.start("a")
 	c.propose("a", set("x", 1))
@@ -139,6 +142,7 @@ func TestReadsPassAMemberThatDoesNotAnswer(t *testing.T) {
 }
 
 func TestMemberThatSaysNoIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
 	c := newCalmCluster(t, 3)
 	c.start("a")
 	c.propose("a", set("x", 1))
@@ -172,6 +176,7 @@ func TestMemberThatSaysNoIsNotWaitedFor(t *testing.T) {
 }
 
 func TestAnswerOfAnEarlierRoundDoesNotConfirm(t *testing.T) {
+	t.Parallel()
 	c := newCalmCluster(t, 3)
 	c.start("a")
 	g := c.leader("a")
@@ -213,6 +218,7 @@ func TestAnswerOfAnEarlierRoundDoesNotConfirm(t *testing.T) {
 }
 
 func TestOnlyPresentVotersAreAsked(t *testing.T) {
+	t.Parallel()
 	c := newCalmCluster(t, 1)
 	c.start("a")
 	c.propose("a", set("x", 1))

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/raft"
 	"go.uber.org/goleak"
 
 	"github.com/gohops/hops/cmd/processes"
@@ -174,9 +175,9 @@ func (c *cluster) start(groups ...string) {
 			c.open(m.ID, g, true, nil)
 		}
 	}
-	if c.timers != fast && len(c.members) > 1 { // that would take long
+	if c.timers != fast && len(c.members) > 1 {
 		for _, g := range groups {
-			c.elect(g)
+			c.first(g)
 		}
 	}
 	for _, m := range c.members {
@@ -186,19 +187,38 @@ func (c *cluster) start(groups ...string) {
 	}
 }
 
-// elect makes one of those who have made the group stand for election at once.
-func (c *cluster) elect(group string) {
+// first waits for the first leader of a group. On a busy machine the members may stand all at once and vote each for itself, and their own timers
+// would make the next try late.
+func (c *cluster) first(group string) {
 	c.t.Helper()
-	var founder *Group
-	eventually(c.t, "the group is made", func() bool {
-		for _, m := range c.members {
-			if g := c.nodes[m.ID].groups[group]; g.raft.LastIndex() > 0 && !g.joining.Load() {
-				founder = g
+	tried := time.Now()
+	eventually(c.t, "a first leader of "+group, func() bool {
+		for _, nd := range c.nodes {
+			if g := nd.groups[group]; g != nil && g.raft.State() == raft.Leader {
+				return g.Leadership().Leader
 			}
 		}
-		return founder != nil
+		if time.Since(tried) > 2*time.Second {
+			tried = time.Now()
+			c.elect(group)
+		}
+		return false
 	})
-	founder.wire.electNow()
+}
+
+// elect makes a member that has the group and may vote stand for election at once.
+func (c *cluster) elect(group string) {
+	c.t.Helper()
+	var voter *Group
+	eventually(c.t, "somebody may vote", func() bool {
+		for _, m := range c.members {
+			if g := c.nodes[m.ID].groups[group]; g.raft.LastIndex() > 0 && !g.joining.Load() {
+				voter = g
+			}
+		}
+		return voter != nil
+	})
+	voter.wire.electNow()
 }
 
 // join adds a node that is not listed, whoever leads.

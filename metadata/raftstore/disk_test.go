@@ -19,6 +19,7 @@ import (
 )
 
 func TestDirectoryOfSomebodyElseIsRefused(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	c.tune = func(g *GroupConfig) { g.Cluster = "c1" }
 	c.start("a")
@@ -59,6 +60,7 @@ func TestDirectoryOfSomebodyElseIsRefused(t *testing.T) {
 }
 
 func TestConfigurationMistakesAreAllNamed(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	nd := c.host("m1")
 	_, err := nd.host.Open(GroupConfig{
@@ -111,6 +113,7 @@ func reopen(t *testing.T, c *cluster, m *machine) {
 }
 
 func TestRestartReplaysOnlyWhatLiesBehindTheSnapshot(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	snapshotTwice(t, c)
 	m := newMachine()
@@ -127,6 +130,7 @@ func TestRestartReplaysOnlyWhatLiesBehindTheSnapshot(t *testing.T) {
 }
 
 func TestDamagedSnapshotIsReplacedByTheOlderOneAndTheLog(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	c.tune = func(g *GroupConfig) { g.SegmentBytes = 8 << 10 }
 	c.start("a")
@@ -159,6 +163,7 @@ func TestDamagedSnapshotIsReplacedByTheOlderOneAndTheLog(t *testing.T) {
 }
 
 func TestStateAheadOfTheLogIsRefused(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	c.start("a")
 	c.propose("a", set("x", 1))
@@ -176,6 +181,7 @@ func TestStateAheadOfTheLogIsRefused(t *testing.T) {
 }
 
 func TestLogStaysBounded(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	c.tune = func(g *GroupConfig) { g.SnapshotBytes, g.SegmentBytes = 100<<10, 64<<10 }
 	c.start("a")

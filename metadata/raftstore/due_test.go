@@ -57,6 +57,7 @@ func (c *crowded) Freeze() (Snapshot, error) {
 
 // A machine that is out of memory gets a snapshot, however short the log is.
 func TestCrowdedMachineGetsASnapshot(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	nd := c.host("m1")
 	m := &crowded{machine: newMachine()}

@@ -30,6 +30,10 @@ import (
 const (
 	// foundEvery is how long a founding member waits, at first and at last, before it asks the others again.
 	foundEvery, foundEveryMost = 20 * time.Millisecond, time.Second
+	// foundTurn is at most how much later each member of the list stands for election in a new group than the one before it; firstTerm is the term in
+	// which nobody has yet.
+	foundTurn = 500 * time.Millisecond
+	firstTerm = 1
 	// foundSays is how often it says whom it waits for.
 	foundSays = 10 * time.Second
 	// knowPatience is how long an answer may take.
@@ -116,6 +120,7 @@ func (g *Group) found() {
 				g.log.Error("cannot make the group", "err", err)
 			} else {
 				g.log.Info("all members are empty: made a new group", "members", len(g.cfg.Members))
+				g.standFirst()
 			}
 			return
 		}
@@ -130,6 +135,20 @@ func (g *Group) found() {
 			return
 		}
 		wait = min(2*wait, foundEveryMost)
+	}
+}
+
+// standFirst stands for election in a group that this member has just made, without the wait for the silence of a leader that never was. Several may
+// have made it: who comes later in the list gives those before it a moment, and stands only if none of them has asked for its vote meanwhile.
+func (g *Group) standFirst() {
+	turn := slices.IndexFunc(g.cfg.Members, func(m Member) bool { return m.ID == g.host.cfg.ID })
+	select {
+	case <-time.After(time.Duration(turn) * min(g.cfg.Timers.Heartbeat/4, foundTurn)):
+	case <-g.dying:
+		return
+	}
+	if g.raft.State() == raft.Follower && g.raft.CurrentTerm() <= firstTerm && g.raft.LastIndex() == 1 {
+		g.wire.electNow()
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 )
 
 func TestSingleMemberServesAtOnceAndRestarts(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	began := time.Now()
 	c.start("a")
@@ -37,6 +38,7 @@ func TestSingleMemberServesAtOnceAndRestarts(t *testing.T) {
 }
 
 func TestGroupsFailOverIndependently(t *testing.T) {
+	t.Parallel()
 	c := newCalmCluster(t, 3)
 	c.start("a", "b")
 	c.propose("a", set("x", 1))
@@ -65,6 +67,7 @@ func TestGroupsFailOverIndependently(t *testing.T) {
 
 // A snapshot that ends in the log was sent late; raft would delete the log behind it.
 func TestSnapshotThatEndsInTheLogIsNotInstalled(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	c.start("a")
 	g := c.leader("a")

@@ -11,6 +11,7 @@ import (
 // which may be taking a still later one at that moment; and a term does not begin while a heartbeat of the former one is
 // being handled.
 func TestHeartbeatsChangeNoTermBesideTheMainLoop(t *testing.T) {
+	t.Parallel()
 	c := newCalmCluster(t, 3)
 	c.start("a")
 	c.propose("a", set("x", 1))

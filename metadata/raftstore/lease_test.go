@@ -24,6 +24,7 @@ func leasing(t *testing.T) (c *cluster, leader *Group, clock *atomic.Int64) {
 }
 
 func TestALeaseAsksNobody(t *testing.T) {
+	t.Parallel()
 	c, g, _ := leasing(t)
 	before, seen := g.wire.round.Load(), ""
 	eventually(t, "a glance", func() bool { return g.Glance(func() { seen = c.nodes[g.host.cfg.ID].machines["a"].get("x") }) })
@@ -39,6 +40,7 @@ func TestALeaseAsksNobody(t *testing.T) {
 
 // What is read before the lease ends, and looked at after it, is not answered: the process may have stood still in between.
 func TestALeaseThatEndsMeanwhile(t *testing.T) {
+	t.Parallel()
 	_, g, clock := leasing(t)
 	ran := false
 	eventually(t, "a glance that begins", func() bool {
@@ -51,6 +53,7 @@ func TestALeaseThatEndsMeanwhile(t *testing.T) {
 }
 
 func TestWhoIsCutOffHasNoLease(t *testing.T) {
+	t.Parallel()
 	c, g, clock := leasing(t)
 	for id, nd := range c.nodes {
 		if id != g.host.cfg.ID {
@@ -66,6 +69,7 @@ func TestWhoIsCutOffHasNoLease(t *testing.T) {
 
 // Who is told to stand gets votes from members that know a leader: that one's leases are over, whether the other one stands or not.
 func TestAHandoverEndsLeases(t *testing.T) {
+	t.Parallel()
 	c, g, _ := leasing(t)
 	var to raft.Server
 	for _, s := range g.raft.GetConfiguration().Configuration().Servers {
@@ -114,6 +118,7 @@ func askVote(t *testing.T, from, of *Group, handover bool) bool {
 
 // What told a member to stand may reach it when another one leads by its leave: it is none, and no votes are asked for in its name.
 func TestALateHandoverIsNone(t *testing.T) {
+	t.Parallel()
 	c, g, _ := leasing(t)
 	other, _ := bystanders(c, g)
 	term := g.raft.CurrentTerm()
@@ -136,6 +141,7 @@ func TestALateHandoverIsNone(t *testing.T) {
 
 // A leader that was replaced while it was about to hand over does not speak for the one after it.
 func TestWhoLeadsNoMoreHandsNothingOver(t *testing.T) {
+	t.Parallel()
 	c, g, _ := leasing(t)
 	heir, third := bystanders(c, g)
 	if err := g.TransferLeadership(ctx(t), heir.host.cfg.ID); err != nil {
@@ -156,6 +162,7 @@ func TestWhoLeadsNoMoreHandsNothingOver(t *testing.T) {
 
 // raft may forget its leader sooner than that one's lease ends, for example when it stands. Neither others nor itself get this member's vote before.
 func TestAMemberThatForgetsItsLeaderKeepsItsPromise(t *testing.T) {
+	t.Parallel()
 	c, clock, still := newCalmCluster(t, 3), new(atomic.Int64), new(atomic.Int64)
 	c.tune = func(cfg *GroupConfig) {
 		cfg.clock = func() time.Duration {

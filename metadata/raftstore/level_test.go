@@ -17,6 +17,7 @@ import (
 
 // A directory that a later version has written is refused in one line, and not a byte of it is changed.
 func TestADirectoryOfALevelThatIsNotKnown(t *testing.T) {
+	t.Parallel()
 	c := newCalmCluster(t, 1)
 	c.start("g")
 	c.propose("g", []byte("set a 1"))
@@ -53,6 +54,7 @@ func TestADirectoryOfALevelThatIsNotKnown(t *testing.T) {
 
 // A backup keeps the level, and is refused by a program that does not know it before anything is made of it.
 func TestABackupOfALevelThatIsNotKnown(t *testing.T) {
+	t.Parallel()
 	c := newCalmCluster(t, 1)
 	c.tune = func(cfg *GroupConfig) { cfg.Cluster = "CID-1" }
 	c.start("g")
@@ -108,6 +110,7 @@ func contents(t *testing.T, dir string) string {
 
 // A member that is older than the leader stops at a command that it does not know: with one line, and without a part of it.
 func TestAnOlderMemberStopsAtACommandThatItDoesNotKnow(t *testing.T) {
+	t.Parallel()
 	stopped := make(chan error, 1)
 	c := newCalmCluster(t, 3)
 	c.configure = func(cfg *HostConfig) {

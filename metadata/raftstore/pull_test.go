@@ -66,7 +66,7 @@ func (c *vaults) form() *Group {
 		c.begin(m.ID, nil)
 	}
 	if len(c.members) > 1 {
-		c.elect("a")
+		c.first("a")
 	}
 	for _, m := range c.members {
 		eventually(c.t, m.ID+" votes", func() bool { return !c.nodes[m.ID].groups["a"].Status().Joining })
@@ -136,6 +136,7 @@ func (c *vaults) away(id string) {
 // A snapshot is a file of a few hundred bytes whatever the state; a member that was away until the log was gone pulls the version while
 // writing goes on, and has the leader's state.
 func TestMemberThatWasAwayPullsTheStateWhileWritingGoesOn(t *testing.T) {
+	t.Parallel()
 	c := newVaults(t, 3)
 	leader := c.form()
 	id := c.follower(leader)
@@ -183,6 +184,7 @@ func TestMemberThatWasAwayPullsTheStateWhileWritingGoesOn(t *testing.T) {
 // A pull goes on where it was when the connection broke or the sender failed, and heartbeats are answered meanwhile: nobody stands for
 // election.
 func TestPullGoesOnWhereItWas(t *testing.T) {
+	t.Parallel()
 	c := newVaults(t, 3)
 	leader := c.form()
 	id := c.follower(leader)
@@ -213,6 +215,7 @@ func TestPullGoesOnWhereItWas(t *testing.T) {
 
 // A sender that stands still is asked again, and who waits for it in vain is not in the way.
 func TestPausedSenderIsAskedAgain(t *testing.T) {
+	t.Parallel()
 	c := newVaults(t, 3)
 	leader := c.form()
 	id := c.follower(leader)
@@ -240,6 +243,7 @@ func TestPausedSenderIsAskedAgain(t *testing.T) {
 
 // When leadership goes elsewhere while a member pulls, it pulls what the new leader has.
 func TestPullGoesOnWithANewLeader(t *testing.T) {
+	t.Parallel()
 	c := newVaults(t, 3)
 	leader := c.form()
 	id := c.follower(leader)
@@ -270,6 +274,7 @@ func TestPullGoesOnWithANewLeader(t *testing.T) {
 
 // A sender that sends something else than it has promised changes nothing, and is not believed when it says so again.
 func TestLyingSenderChangesNothing(t *testing.T) {
+	t.Parallel()
 	for name, lie := range map[string]func(piece []byte) []byte{
 		"another value": func(p []byte) []byte { return bytes.ReplaceAll(p, []byte("k004 2"), []byte("k004 7")) },
 		"out of order":  func(p []byte) []byte { return bytes.ReplaceAll(p, []byte("k004"), []byte("k000")) },
@@ -316,6 +321,7 @@ func TestLyingSenderChangesNothing(t *testing.T) {
 
 // Somebody who begins to pull holds a version, and the log, and there are not many who may.
 func TestVersionsAreHeldForAFew(t *testing.T) {
+	t.Parallel()
 	c := newVaults(t, 1)
 	g := c.form()
 	c.write(10, "x")
@@ -334,6 +340,7 @@ func TestVersionsAreHeldForAFew(t *testing.T) {
 
 // Somebody who begins to pull and does not go on holds a version, and the log, only so long.
 func TestVersionIsNotHeldForSomebodyWhoDoesNotPull(t *testing.T) {
+	t.Parallel()
 	c := newVaults(t, 1)
 	c.prepare = func(h *Host) { h.pullPatience = 300 * time.Millisecond }
 	g := c.form()
@@ -363,6 +370,7 @@ func TestVersionIsNotHeldForSomebodyWhoDoesNotPull(t *testing.T) {
 
 // A member that has lost its state, but not its log, pulls the state before it goes on, and waits for somebody who has it.
 func TestLostStateIsPulledBeforeRaftStarts(t *testing.T) {
+	t.Parallel()
 	c := newVaults(t, 3)
 	leader := c.form()
 	id := c.follower(leader)
@@ -419,6 +427,7 @@ func TestLostStateIsPulledBeforeRaftStarts(t *testing.T) {
 
 // A group of one keeps a copy and the log behind it: it goes on when its store is lost.
 func TestGroupOfOneHealsFromItsCopy(t *testing.T) {
+	t.Parallel()
 	c := newVaults(t, 1)
 	c.tune = func(g *GroupConfig) { g.SnapshotBytes, g.SegmentBytes = 100, 64<<10 } // a copy is due at once
 	g := c.form()
@@ -462,6 +471,7 @@ func TestGroupOfOneHealsFromItsCopy(t *testing.T) {
 
 // Who stays alone has a copy before the last other one goes.
 func TestGroupThatShrinksToOneMakesACopy(t *testing.T) {
+	t.Parallel()
 	c := newVaults(t, 2)
 	leader := c.form()
 	c.write(10, "x")
@@ -480,6 +490,7 @@ func TestGroupThatShrinksToOneMakesACopy(t *testing.T) {
 
 // Without a copy nothing of the log goes, so the log is enough.
 func TestGroupOfOneWithoutACopyKeepsItsLog(t *testing.T) {
+	t.Parallel()
 	c := newVaults(t, 1)
 	g := c.form()
 	for round := range 4 {
@@ -503,6 +514,7 @@ func TestGroupOfOneWithoutACopyKeepsItsLog(t *testing.T) {
 
 // A backup of a running group is a copy, from which a group can be made.
 func TestBackupOfVersions(t *testing.T) {
+	t.Parallel()
 	c := newVaults(t, 3)
 	leader := c.form()
 	c.write(10, "x")
@@ -594,6 +606,7 @@ func TestReferencesDetectEveryChange(t *testing.T) {
 
 // The copy of a backup is no way back when the log behind it has gone: who has lost its state pulls it.
 func TestLostStateIsPulledBesideAnOldBackup(t *testing.T) {
+	t.Parallel()
 	c := newVaults(t, 3)
 	leader := c.form()
 	id := c.follower(leader)
@@ -624,6 +637,7 @@ func TestLostStateIsPulledBesideAnOldBackup(t *testing.T) {
 // Two of three have lost their state, and no majority is there before they have it again: what the third has is enough, because their
 // logs go on from there.
 func TestTwoLostStatesAreHealedByAThirdThatCannotLead(t *testing.T) {
+	t.Parallel()
 	c := newVaults(t, 3)
 	c.form()
 	save := func(ids ...string) {
@@ -689,6 +703,7 @@ func TestTwoLostStatesAreHealedByAThirdThatCannotLead(t *testing.T) {
 
 // Who stays alone makes a copy at once, also if there is one of a backup that the log does not go back to any more.
 func TestGroupOfOneDoesNotRelyOnAnOldBackup(t *testing.T) {
+	t.Parallel()
 	c := newVaults(t, 2)
 	leader := c.form()
 	id := c.follower(leader)
@@ -731,6 +746,7 @@ func TestGroupOfOneDoesNotRelyOnAnOldBackup(t *testing.T) {
 
 // A version that is here, or on its way, does not stay when no leader wants it to be installed any more.
 func TestPulledVersionThatNobodyInstallsIsGivenUp(t *testing.T) {
+	t.Parallel()
 	c := newVaults(t, 1)
 	c.prepare = func(h *Host) { h.pullPatience = 300 * time.Millisecond }
 	g := c.form()
@@ -753,6 +769,7 @@ func TestPulledVersionThatNobodyInstallsIsGivenUp(t *testing.T) {
 
 // Behind a version that has arrived the log stays as long as the member follows, however long that takes, and no longer.
 func TestLogStaysForAMemberThatFollowsBehindAVersion(t *testing.T) {
+	t.Parallel()
 	c := newVaults(t, 1)
 	g := c.form()
 	c.write(10, "x")
@@ -810,6 +827,7 @@ func TestLogStaysForAMemberThatFollowsBehindAVersion(t *testing.T) {
 // A group of one that is becoming one of several keeps its copy, and the log behind that, until its snapshots say that there are others: a
 // member that starts knows it from those.
 func TestCopyStaysUntilASnapshotKnowsOfOthers(t *testing.T) {
+	t.Parallel()
 	c := newVaults(t, 2)
 	g := c.form()
 	of := func(index uint64, n int) stored {
@@ -833,6 +851,7 @@ func TestCopyStaysUntilASnapshotKnowsOfOthers(t *testing.T) {
 
 // Whose newest reference leads nowhere lends the one before it: two members may wait for it.
 func TestOlderVersionIsLentWhereTheNewestIsGone(t *testing.T) {
+	t.Parallel()
 	c := newVaults(t, 1)
 	g := c.form()
 	for range 2 {
@@ -857,6 +876,7 @@ func TestOlderVersionIsLentWhereTheNewestIsGone(t *testing.T) {
 
 // A log that goes back to the first entry is enough, whoever has lost its state: nobody waits for others.
 func TestAllStatesLostComeBackFromWholeLogs(t *testing.T) {
+	t.Parallel()
 	c := newVaults(t, 3)
 	c.form()
 	c.write(10, "x")

@@ -85,6 +85,7 @@ func TestMemberThatIsNotUpToDateIsNotRecovered(t *testing.T) {
 
 // A member that nobody has added says so, with what to do.
 func TestStrangerSaysThatItIsNone(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	c.tune = func(g *GroupConfig) { g.Cluster, g.Command = "c1", "hops namenode" }
 	c.start("a")
@@ -108,6 +109,7 @@ func TestStrangerSaysThatItIsNone(t *testing.T) {
 
 // A group that is founded in place of one that is gone, or restored, takes members in, and its leader's term is later than any before.
 func TestAGroupMadeAnewHasALaterTerm(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1) // of no named cluster, as the resource managers' is
 	c.host("m1")
 	began := uint64(time.Now().Unix())
@@ -176,6 +178,7 @@ func TestAGroupMadeAnewHasALaterTerm(t *testing.T) {
 // Whether a member has the version that a leader has sent last is not known before its state machine runs. A recovery that took it for
 // lost would end the log in front of the state.
 func TestMemberThatWasTakingAStateOverIsStartedBeforeItIsRecovered(t *testing.T) {
+	t.Parallel()
 	c := newVaults(t, 3)
 	leader := c.form()
 	id := c.follower(leader)

@@ -21,6 +21,7 @@ import (
 )
 
 func TestCommandsKeepTheirOrderAndGetTheirResults(t *testing.T) {
+	t.Parallel()
 	c := newCalmCluster(t, 3)
 	c.start("a")
 	g := c.leader("a")
@@ -53,6 +54,7 @@ func TestCommandsKeepTheirOrderAndGetTheirResults(t *testing.T) {
 }
 
 func TestLargeCommandsAndLimits(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	c.start("a")
 	g := c.leader("a")
@@ -70,6 +72,7 @@ func TestLargeCommandsAndLimits(t *testing.T) {
 }
 
 func TestFollowersRefuseAndNameTheLeader(t *testing.T) {
+	t.Parallel()
 	c := newCalmCluster(t, 3)
 	c.start("a")
 	g := c.leader("a")
@@ -134,6 +137,7 @@ func TestOldAcknowledgementsDoNotConfirmLeadership(t *testing.T) {
 }
 
 func TestFreshLeaderHasAppliedEverythingBeforeItServes(t *testing.T) {
+	t.Parallel()
 	c := newCalmCluster(t, 3)
 	c.start("a")
 	for round := range 5 {
@@ -164,6 +168,7 @@ func TestFreshLeaderHasAppliedEverythingBeforeItServes(t *testing.T) {
 
 // Followers know that they are up to date though nobody has proposed anything to the new leader.
 func TestFollowersOfANewLeaderAreCurrent(t *testing.T) {
+	t.Parallel()
 	c := newCalmCluster(t, 3)
 	c.start("a")
 	c.propose("a", set("x", "1"))
@@ -178,6 +183,7 @@ func TestFollowersOfANewLeaderAreCurrent(t *testing.T) {
 }
 
 func TestWatchSeesEveryChangeInOrder(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	c.start("a")
 	g := c.leader("a")
@@ -205,6 +211,7 @@ func TestWatchSeesEveryChangeInOrder(t *testing.T) {
 }
 
 func TestWithdrawnCommandsAreNotExecuted(t *testing.T) {
+	t.Parallel()
 	c := newCalmCluster(t, 3)
 	c.start("a")
 	g := c.leader("a")
@@ -341,6 +348,7 @@ func TestHungLogDiskOfTheLeaderEndsItAndTheOthersGoOn(t *testing.T) {
 }
 
 func TestFullDiskStopsWritesButNotReads(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	var free atomic.Int64
 	free.Store(100 << 20)
@@ -368,6 +376,7 @@ func TestFullDiskStopsWritesButNotReads(t *testing.T) {
 }
 
 func TestReplacedMemberCatchesUpBySnapshot(t *testing.T) {
+	t.Parallel()
 	c := newCalmCluster(t, 3)
 	c.tune = func(g *GroupConfig) { g.SegmentBytes = 64 << 10 }
 	c.start("a")
@@ -584,6 +593,7 @@ func TestDivergedTailLongerThanTheSnapshotIsOverwritten(t *testing.T) {
 }
 
 func TestMembersComeAndGo(t *testing.T) {
+	t.Parallel()
 	c := newCalmCluster(t, 1)
 	c.start("a")
 	c.propose("a", set("x", 1))
@@ -694,6 +704,7 @@ func (c *counter) count(message string) int {
 
 // raft doubles its pause after each failure, up to 10 s.
 func TestAbsentMemberDoesNotMakeReplicationBackOff(t *testing.T) {
+	t.Parallel()
 	c := newCalmCluster(t, 3)
 	logs := make(map[string]*counter)
 	c.configure = func(h *HostConfig) {

@@ -25,6 +25,7 @@ func (w *written) Write(b []byte) (int, error) {
 }
 
 func TestSlowAppendsAreToldAndCommandsKnowWhatTheyWaitedFor(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	log := &written{}
 	slow := &slowlog.Log{Logger: slog.New(slog.NewTextHandler(log, nil))}

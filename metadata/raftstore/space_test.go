@@ -108,6 +108,7 @@ func (s *bulkySnapshot) WriteTo(w io.Writer) (int64, error) {
 }
 
 func TestSnapshotGivesUpBeforeTheDiskIsFull(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	free := disks(c, 32<<20)["m1"]
 	nd := c.host("m1")
@@ -150,6 +151,7 @@ func TestSnapshotGivesUpBeforeTheDiskIsFull(t *testing.T) {
 }
 
 func TestSnapshotOfTheLeaderIsRefusedWithoutSpace(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	disks(c, 10<<20)["m1"].Store(50 << 20)
 	nd := c.host("m1")
@@ -173,6 +175,7 @@ func TestSnapshotOfTheLeaderIsRefusedWithoutSpace(t *testing.T) {
 }
 
 func TestHalfASnapshotIsRemovedBeforeAnythingIsOpened(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	c.start("a")
 	c.propose("a", set("x", 1))
@@ -221,6 +224,7 @@ func TestMemberWithAFullDiskDoesNotStandWhileOthersMay(t *testing.T) {
 
 // A snapshot in place of one that was damaged is taken when there is space for it again, not only when the log has grown.
 func TestWantedSnapshotWaitsForSpace(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	free := disks(c, 10<<20)["m1"]
 	c.start("a")

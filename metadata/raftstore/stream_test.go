@@ -19,6 +19,7 @@ import (
 )
 
 func TestStrangersAreRefusedWithAReason(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	c.tune = func(g *GroupConfig) { g.Cluster = "c1" }
 	c.prepare = func(h *Host) { h.headerTimeout = patience }
@@ -63,6 +64,7 @@ func TestStrangersAreRefusedWithAReason(t *testing.T) {
 }
 
 func TestStopDoesNotWaitForSilentConnections(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	c.prepare = func(h *Host) { h.headerTimeout = time.Hour }
 	c.start("a")
@@ -78,6 +80,7 @@ func TestStopDoesNotWaitForSilentConnections(t *testing.T) {
 }
 
 func TestHostEndsWhenItsListenerDoes(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	nd := c.host("m1")
 	nd.host.cfg.Listener.Close()
