@@ -96,7 +96,8 @@ class FakeHDFS(Fake):
         q = {k: v[0] for k, v in urllib.parse.parse_qs(url.query).items()}
         data = h.body()
         if self.hold is not None and path.endswith(".log"):
-            self.files["/held"] = b""
+            with self.lock:
+                self.files["/held"] = b""
             self.hold.wait(240)
         with self.lock:
             try:

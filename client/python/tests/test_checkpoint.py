@@ -49,15 +49,17 @@ class Tree:
             self.writes.append(path)
 
     def read(self, path, offset=0, length=None):
-        if path not in self.files:
-            raise FileNotFoundError(path)
-        return self.files[path][offset:None if length is None else offset + length]
+        with self.lock:
+            if path not in self.files:
+                raise FileNotFoundError(path)
+            return self.files[path][offset:None if length is None else offset + length]
 
     def list(self, path):
-        below = [p[len(path) + 1:] for p in self.files if p.startswith(path + "/")]
-        if not below:
-            raise FileNotFoundError(path)
-        return [{"pathSuffix": n.split("/")[0], "type": "DIRECTORY" if "/" in n else "FILE", "length": len(self.files.get(path + "/" + n, b""))} for n in sorted(below)]
+        with self.lock:
+            below = [p[len(path) + 1:] for p in self.files if p.startswith(path + "/")]
+            if not below:
+                raise FileNotFoundError(path)
+            return [{"pathSuffix": n.split("/")[0], "type": "DIRECTORY" if "/" in n else "FILE", "length": len(self.files.get(path + "/" + n, b""))} for n in sorted(below)]
 
     def delete(self, path, recursive=False):
         self.at(path)
