@@ -107,6 +107,7 @@ func cut(root *os.Root, name string, keep int64) (left int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	// A filesystem that frees later may say so later; no more than that was left.
-	return min(onDisk(info), block+max(0, info.Size()-end)), nil
+	// A filesystem that frees later may say so later; no more than that was left. What was written meanwhile, which is much where this process has
+	// to wait for a processor, is for the next look.
+	return min(max(0, onDisk(info)-max(0, info.Size()-file.Size)), block+file.Size-end), nil
 }
