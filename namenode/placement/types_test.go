@@ -108,10 +108,14 @@ func TestNoVolumeOfTheTypeIsSaid(t *testing.T) {
 
 func TestExcess(t *testing.T) {
 	for _, c := range []struct{ policy, have, over string }{
-		{"ONE_SSD", "SSD DISK DISK", ""}, {"ONE_SSD", "SSD SSD DISK", "SSD"}, {"HOT", "DISK SSD DISK DISK", "SSD"}, {"HOT", "DISK DISK DISK DISK", "DISK"},
-		{"COLD", "DISK ARCHIVE ARCHIVE", "DISK"}, {"LAZY_PERSIST", "DISK DISK DISK", "DISK"},
+		{"ONE_SSD", "SSD DISK DISK", ""},
+		{"ONE_SSD", "SSD SSD DISK", "SSD"},
+		{"HOT", "DISK SSD DISK DISK", "SSD"},
+		{"HOT", "DISK DISK DISK DISK", "DISK"},
+		{"COLD", "DISK ARCHIVE ARCHIVE", "DISK"},
+		{"LAZY_PERSIST", "DISK DISK DISK", "DISK"},
 	} {
-		if got := Excess(policy(c.policy), 3, storage(c.have)); fmt.Sprint(got) != fmt.Sprint(storage(c.over)) {
+		if got := Excess(policy(c.policy), 3, storage(c.have)); !slices.Equal(got, storage(c.over)) {
 			t.Errorf("%s with %s: too many %v, want %s", c.policy, c.have, got, c.over)
 		}
 	}
