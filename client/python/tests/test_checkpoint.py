@@ -36,10 +36,10 @@ class Trial(_run.Trial):
 
 
 class Tree:
-    """Files in memory. writes are the paths that were created. at is called with each path that is about to be changed."""
+    """Files in memory. writes are the paths that were created, moves those that files were renamed to. at is called with each path that is about to be changed."""
 
     def __init__(self):
-        self.files, self.writes, self.at, self.lock = {}, [], lambda path: None, threading.RLock()
+        self.files, self.writes, self.moves, self.directories, self.at, self.lock = {}, [], [], set(), lambda path: None, threading.RLock()
 
     def create(self, path, data=b"", overwrite=False):
         self.at(path)
@@ -47,6 +47,12 @@ class Tree:
         with self.lock:
             self.files[path] = whole
             self.writes.append(path)
+
+    def blobs(self):
+        """The blobs that were made since this was called before."""
+        made = [p for p in self.writes + self.moves if p.startswith("/e/.blobs/")]
+        del self.writes[:], self.moves[:]
+        return made
 
     def read(self, path, offset=0, length=None):
         if path not in self.files:
@@ -67,9 +73,27 @@ class Tree:
                 del self.files[p]
             return bool(gone)
 
-    def rename(self, source, destination):
+    def exists(self, path):
+        return any(p == path or p.startswith(path + "/") for p in self.files) or path in self.directories
+
+    def mkdirs(self, path):
+        self.at(path)
+        self.directories.add(path)
+        return True
+
+    def rename(self, source, destination, options=None):
         self.at(destination)
         with self.lock:
+            if source in self.files:
+                if not self.exists(os.path.dirname(destination)):
+                    raise FileNotFoundError("rename destination parent of %s not found" % destination)
+                if destination in self.files and options != "OVERWRITE":
+                    return False
+                self.files[destination] = self.files.pop(source)
+                self.moves.append(destination)
+                return True
+            if options:
+                raise FileNotFoundError(source)
             moved = [p for p in self.files if p.startswith(source + "/")]
             if not moved or any(p.startswith(destination + "/") for p in self.files):
                 return False
@@ -153,28 +177,26 @@ class Saving(CheckpointCase):
 
     def test_a_shard_that_has_not_changed_is_not_written_again(self):
         checkpoint.save(self.model(1), 1)
-        blobs = [p for p in self.tree.writes if p.startswith("/e/.blobs/")]
+        blobs = self.tree.blobs()
         self.assertEqual(len(blobs), 2)
         for p in blobs:
             self.assertRegex(p, r"^/e/\.blobs/([0-9a-f]{2})/\1[0-9a-f]{62}-0007-2-1$")
-        del self.tree.writes[:]
         checkpoint.save(self.model(2), 2)
-        self.assertEqual([p[-9:] for p in self.tree.writes if p.startswith("/e/.blobs/")], ["-0007-2-2"])
+        self.assertEqual([p[-9:] for p in self.tree.blobs()], ["-0007-2-2"])
         self.assertEqual(checkpoint.load(), (2, self.model(2)))
         self.assertEqual(checkpoint.load(1), (1, self.model(1)))
         # Another attempt on another node goes on from it.
-        del self.tree.writes[:]
         self.begin(attempt=3, committed=self.trial.committed)
         self.assertEqual(checkpoint.load(), (2, self.model(2)))
         checkpoint.save(self.model(3), 3)
-        self.assertEqual([p[-9:] for p in self.tree.writes if p.startswith("/e/.blobs/")], ["-0007-3-3"])
+        self.assertEqual([p[-9:] for p in self.tree.blobs()], ["-0007-3-3"])
 
     def test_a_tensor_that_changes_while_it_is_saved_is_no_checkpoint(self):
         checkpoint.save(self.model(1), 1)
         state = self.model(2)
 
         def change(path):  # as another thread would, between the hash of the bytes and their way out
-            if path.startswith("/e/.blobs/"):
+            if path.endswith(".tmp/0002.safetensors"):
                 state["head"]["w"].data[:4] = b"xxxx"
 
         self.tree.at = change
@@ -197,11 +219,11 @@ class Saving(CheckpointCase):
 
     def test_a_backbone_that_another_trial_has_written_is_found(self):
         checkpoint.save(self.model(1), 1)
-        del self.tree.writes[:]
+        self.tree.blobs()
         trial = self.begin(attempt=5)
         trial.id = "0008"
         checkpoint.save(self.model(2), 1)
-        self.assertEqual([p[-9:] for p in self.tree.writes if p.startswith("/e/.blobs/")], ["-0008-5-1"])
+        self.assertEqual([p[-9:] for p in self.tree.blobs()], ["-0008-5-1"])
 
     def test_manifests_are_those_of_the_controller(self):
         def keys(m):
