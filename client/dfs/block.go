@@ -112,10 +112,10 @@ type blockWriter struct {
 	told     uint64 // the generation that the namenode has been told to have such bytes
 
 	filling *outPacket
-	prefix  int      // bytes of filling that have been sent before
-	sent       int64 // bytes of the block in packets that have been queued
-	synced     int64 // of which a packet says that they have to be on disk
-	seqno      int64 // of the next packet
+	prefix  int   // bytes of filling that have been sent before
+	sent    int64 // bytes of the block in packets that have been queued
+	synced  int64 // of which a packet says that they have to be on disk
+	seqno   int64 // of the next packet
 
 	fruitless int   // recoveries without progress
 	progress  int64 // acknowledged at the last recovery
