@@ -152,7 +152,9 @@ func (w *way) packet() (p dtp.Packet, ok bool) {
 	if p, ok = dtp.Whole(w.parts[0]); !ok {
 		return p, false
 	}
-	w.size -= len(w.parts[0])
+	if w.size -= len(w.parts[0]); w.size == 0 {
+		w.lent = false
+	}
 	left := copy(w.parts, w.parts[1:])
 	clear(w.parts[left:])
 	w.parts = w.parts[:left]

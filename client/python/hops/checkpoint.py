@@ -775,7 +775,9 @@ def _manifest(fs, directory):
     try:
         manifest = json.loads(fs.read(posixpath.join(directory, MANIFEST)).decode("utf-8"))
         files = manifest["files"]
-        if not isinstance(manifest["step"], int) or not all(_is_file(f) for f in files):
+        if manifest.get("version", 1) not in (1, 2, 3):
+            raise ValueError("it is of version %r, which this version of hops does not know" % (manifest["version"],))
+        if not isinstance(manifest["step"], int) or not files or not all(_is_file(f) for f in files):
             raise ValueError("it has no files")
     except FileNotFoundError:
         raise CheckpointError("%s is no checkpoint: %s is not there" % (directory, MANIFEST)) from None
@@ -847,7 +849,11 @@ class _Reader:
 
     def into(self, name):
         """A file in memory that may be changed."""
-        out, at = bytearray(self.files[name]["size"]), 0
+        size = self.files[name]["size"] if name in self.files else 0
+        try:
+            out, at = bytearray(size), 0
+        except (MemoryError, OverflowError):
+            raise self._bad(self.files[name], "has %d bytes by the manifest, and there is no such memory here" % size) from None
         for data in self.ranges(name):
             out[at:at + len(data)] = data
             at += len(data)

@@ -191,6 +191,34 @@ class Saving(CheckpointCase):
         checkpoint.save(self.model(3), 3)
         self.assertEqual([p[-9:] for p in self.tree.blobs()], ["-0007-3-3"])
 
+    def test_what_most_likely_changed_is_hashed_on_its_way_out(self):
+        save = lambda model, step: checkpoint.save(model, step, wait=False).wait(60)  # noqa: E731 - copies, which nobody changes
+        save(self.model(1), 1)
+        self.tree.blobs()
+        hashed = []
+        with mock.patch.object(_stream, "sha256", lambda source, real=_stream.sha256: hashed.append(source.size) or real(source)):
+            save(self.model(2), 2)
+            self.assertEqual(len(hashed), 1)  # the backbone, whose samples are as before
+            self.assertEqual([p[-9:] for p in self.tree.blobs()], ["-0007-2-2"])
+            # Bytes that no sample has looked at.
+            model = self.model(2)
+            model["head"]["w"].data[-5:] = b"xxxxx"
+            save(model, 3)
+            self.assertEqual(len(hashed), 3)
+            self.assertEqual([p[-9:] for p in self.tree.blobs()], ["-0007-2-3"])
+        self.assertEqual(checkpoint.load(), (3, model))
+        self.assertEqual(checkpoint.load(2), (2, self.model(2)))
+        self.assertFalse([p for p in self.tree.files if ".tmp" in p])
+        # A name whose rename was done and not answered, and one that an earlier try has left.
+        self.tree.files["/t/a"] = b"1"
+        checkpoint._move(self.tree, "/t/a", "/e/.blobs/zz/b")
+        checkpoint._move(self.tree, "/t/a", "/e/.blobs/zz/b")
+        self.tree.files["/t/a"] = b"2"
+        checkpoint._move(self.tree, "/t/a", "/e/.blobs/zz/b")
+        self.assertEqual(self.tree.files["/e/.blobs/zz/b"], b"2")
+        with self.assertRaises(FileNotFoundError):
+            checkpoint._move(self.tree, "/t/a", "/e/.blobs/zz/c")
+
     def test_a_tensor_that_changes_while_it_is_saved_is_no_checkpoint(self):
         checkpoint.save(self.model(1), 1)
         state = self.model(2)
@@ -312,6 +340,24 @@ class Torn(CheckpointCase):
                 harm(path)
                 with self.assertRaisesRegex(checkpoint.CheckpointError, want):
                     checkpoint.load()
+
+    def test_manifests_that_lie_are_named(self):
+        step = "/e/0007/checkpoints/2/step-1/MANIFEST.json"
+        checkpoint.save({"a": self.array(1)}, 1)
+        good = json.loads(self.tree.files[step])
+        for change, want in (
+            (lambda m: m.update(version=4), "of version 4"), (lambda m: m.update(files=[]), "it has no files"), (lambda m: m.update(files={"name": "x"}), "cannot be read"),
+            (lambda m: m["files"][1].update(size=-1), "it has no files"), (lambda m: m["files"][1].update(size=1 << 62), "no such memory"),
+            (lambda m: m["files"][1].update(size=1 << 20), "0001.safetensors has .* bytes, and 1048576 were written"),
+            (lambda m: m["files"][1].update(blob="../../x"), "it has no files"), (lambda m: m["files"][1].pop("blob"), "cannot be read"),
+            (lambda m: m["files"][1].update(blob="0" * 64 + "-0007-2-1"), "0001.safetensors is not there"), (lambda m: m["files"].pop(1), "in none of its shards"),
+            (lambda m: m["files"].pop(0), "has no file tree.json"),
+        ):
+            made = json.loads(json.dumps(good))
+            change(made)
+            self.tree.files[step] = json.dumps(made).encode()
+            with self.assertRaisesRegex(checkpoint.CheckpointError, want):
+                checkpoint.load()
 
     def test_a_crash_at_any_step_leaves_the_old_or_the_new_one(self):
         """The process dies before each change of the filesystem in turn, and once after the last."""
