@@ -253,6 +253,8 @@ type Writer interface {
 type Piece struct {
 	Off        int64
 	Data, Sums []byte
+	// Summed says that Sums were made of this very memory, so that it need not be compared with them again.
+	Summed bool
 }
 
 // Reader reads one replica as it was when opened, while writers go on. Not for concurrent use.

@@ -1,10 +1,11 @@
 package training
 
-// File is one file of a checkpoint. CRC32 is the checksum of its bytes in zlib's form, which Python computes at
-// the speed of memory with its standard library.
+// File is one file of a checkpoint.
 type File struct {
-	Name  string `json:"name"`
-	Size  int64  `json:"size"`
+	Name string `json:"name"`
+	Size int64  `json:"size"`
+	// CRC32 is the checksum of its bytes in zlib's form, which Python computes at the speed of memory with its standard library.
+	// It is 0 for a blob, which is checked by the SHA-256 in its name.
 	CRC32 uint32 `json:"crc32"`
 	// Blob is the name under which the bytes lie in the experiment's directory of blobs, where other checkpoints may use
 	// them too. Empty: they lie in the checkpoint's own directory, under Name.

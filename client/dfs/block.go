@@ -12,8 +12,12 @@ import (
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
-// window is how many packets may be under way; with 64 KiB each, 5 MiB, as in Hadoop.
-const window = 80
+const (
+	// window is how many packets may be under way; with 64 KiB each, 5 MiB, as in Hadoop.
+	window = 80
+	// windowBytes is how much data may be under way in packets that are larger.
+	windowBytes = window * dtp.DataSize
+)
 
 // blockState is where the writing of a block stands. What is not in it follows from the queue, the generation and the
 // counters of blockWriter.
@@ -76,6 +80,7 @@ type outPacket struct {
 	seqno int64
 	start int64 // in the block
 	last  bool
+	large bool // of the client's large ones
 }
 
 func (p *outPacket) end() int64 { return p.start + int64(p.Len()) }
@@ -106,12 +111,11 @@ type blockWriter struct {
 	promised bool   // to a flush: somebody counts on what is written
 	told     uint64 // the generation that the namenode has been told to have such bytes
 
-	packetSize int
-	filling    *outPacket
-	prefix     int   // bytes of filling that have been sent before
-	sent       int64 // bytes of the block in packets that have been queued
-	synced     int64 // of which a packet says that they have to be on disk
-	seqno      int64 // of the next packet
+	filling *outPacket
+	prefix  int   // bytes of filling that have been sent before
+	sent    int64 // bytes of the block in packets that have been queued
+	synced  int64 // of which a packet says that they have to be on disk
+	seqno   int64 // of the next packet
 
 	fruitless int   // recoveries without progress
 	progress  int64 // acknowledged at the last recovery
@@ -122,6 +126,7 @@ type blockWriter struct {
 	failure  *pipelineError               // of blockBroken
 	err      error                        // of blockLost
 	pipe     *pipeline                    // nil while there is none
+	lent     bool                         // a pipeline within this process was broken off: its datanode may still read what it was lent
 	block    *hadooppb.ExtendedBlockProto // NumBytes is what is acknowledged
 	queue    []*outPacket
 	ackedSeq int64
@@ -142,7 +147,6 @@ func newBlockWriter(w *Writer, b *hadooppb.LocatedBlockProto, appended bool) *bl
 		ackedSeq: -1,
 	}
 	bw.moved = sync.NewCond(&bw.mu)
-	bw.packetSize = w.packetSize()
 	bw.adopt(b)
 	if appended {
 		bw.state = blockReopening
@@ -223,37 +227,49 @@ func (b *blockWriter) release() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, p := range b.queue {
-		b.c.packets.Put(p)
+		b.free(p)
 	}
 	b.queue = nil
 	if b.filling != nil {
-		b.c.packets.Put(b.filling)
+		b.free(b.filling)
 		b.filling = nil
+	}
+}
+
+// free gives a packet back that nobody needs any more, unless a datanode of this process may still be reading it. b.mu is held, or there is
+// no pipeline.
+func (b *blockWriter) free(p *outPacket) {
+	if !b.lent {
+		b.c.putPacket(p)
 	}
 }
 
 // room is how many bytes the packet being filled may still take: up to the packet size, the end of the block, and, if it
 // starts inside a chunk, that chunk's end, because such a packet's checksum covers only its own bytes.
 func (b *blockWriter) room() int {
-	p := b.filling
-	room := min(int64(p.Room()), b.w.blockSize-p.end())
+	return int(max(min(int64(b.filling.Room()), b.behind(b.filling)), 0))
+}
+
+// behind is how many bytes may follow in a packet, however large it is.
+func (b *blockWriter) behind(p *outPacket) int64 {
+	room := b.w.blockSize - p.end()
 	if inside := p.start % int64(b.w.sum.BytesPer); inside != 0 {
 		room = min(room, int64(b.w.sum.BytesPer)-inside-int64(p.Len()))
 	}
-	return int(max(room, 0))
+	return room
 }
 
 // put copies as much of p as there is room for, and returns how much that is.
 func (b *blockWriter) put(p []byte) int { return b.filling.Append(p[:min(len(p), b.room())]) }
 
-// exchange makes p, which has been filled elsewhere, the packet being filled if that is empty and as large; false: it is
-// not, and the bytes have to be copied.
+// exchange makes p, which has been filled elsewhere, the packet being filled if that is empty and could be filled; false: it
+// is not, and the bytes have to be copied.
 func (b *blockWriter) exchange(p *outPacket) bool {
-	if b.filling.Len() > 0 || b.room() < p.Len() || b.room() < b.packetSize {
+	if b.filling.Len() > 0 || b.behind(b.filling) < int64(max(p.Len(), b.filling.Room())) {
 		return false
 	}
 	p.start = b.filling.start
-	b.c.packets.Put(b.filling)
+	b.free(b.filling)
 	b.filling = p
 	return true
 }
@@ -290,7 +306,7 @@ func (b *blockWriter) cut(sync bool) {
 func (b *blockWriter) await(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for len(b.queue) >= window && b.upLocked() && ctx.Err() == nil {
+	for (len(b.queue) >= window || len(b.queue) > 0 && b.sent-b.acked() >= windowBytes) && b.upLocked() && ctx.Err() == nil {
 		b.moved.Wait()
 	}
 	return ctx.Err()
@@ -492,7 +508,7 @@ func (l *pipeline) acknowledge(ack *dtp.Ack) (finished bool, node int, err error
 		b.moveLocked(blockStored)
 	}
 	if p.seqno < l.out { // else its bytes are still being sent: nobody else may have them
-		b.c.packets.Put(p)
+		b.free(p)
 	}
 	b.moved.Broadcast()
 	return finished, -1, nil

@@ -122,7 +122,7 @@ type Client struct {
 	peers  *peerPool
 	leases *leaseRenewer
 
-	packets sync.Pool // of *outPacket
+	packets, large sync.Pool // of *outPacket
 
 	times    *times
 	suspects *suspects

@@ -142,6 +142,15 @@ func (p *peer) Read(b []byte) (int, error) {
 	}
 }
 
+// lender is a connection within the process, which takes memory without copying it.
+type lender interface{ Lend(parts [][]byte) error }
+
+// lends reports whether what is sent may be read from where it lies until it is answered to.
+func (p *peer) lends() bool {
+	_, ok := p.conn.(lender)
+	return ok
+}
+
 // send writes all of the parts, with one system call where that is possible.
 func (p *peer) send(parts ...[]byte) error {
 	if p.timeout > 0 {
@@ -151,7 +160,7 @@ func (p *peer) send(parts ...[]byte) error {
 		return p.ended(nil)
 	}
 	var err error
-	if l, ok := p.conn.(interface{ Lend(parts [][]byte) error }); ok {
+	if l, ok := p.conn.(lender); ok {
 		err = l.Lend(parts)
 	} else if len(parts) == 1 {
 		_, err = p.conn.Write(parts[0])

@@ -286,6 +286,11 @@ func (l *pipeline) beat(interval time.Duration) (idle time.Duration) {
 func (l *pipeline) close() {
 	l.b.w.breakWith(nil)
 	l.end()
+	if l.peer.lends() {
+		l.b.mu.Lock()
+		l.b.lent = true
+		l.b.mu.Unlock()
+	}
 	l.peer.interrupt(net.ErrClosed)
 	l.going.Wait()
 	l.peer.close()

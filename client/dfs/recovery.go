@@ -96,7 +96,7 @@ func (b *blockWriter) closed() {
 	last := b.queue[0]
 	b.queue = nil
 	b.ackedSeq = last.seqno
-	b.c.packets.Put(last)
+	b.free(last)
 	b.moveLocked(blockStored)
 }
 

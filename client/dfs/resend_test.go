@@ -1,8 +1,12 @@
 package dfs
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"net"
+	"slices"
+	"sync"
 	"testing"
 
 	"github.com/gohops/hops/internal/dtp"
@@ -203,5 +207,90 @@ func TestWithin(t *testing.T) {
 		return w, err
 	}); w != nil || !errors.Is(err, context.Canceled) {
 		t.Errorf("with a context that ends meanwhile: %v", err)
+	}
+}
+
+// lending is a connection that takes memory without copying it, whose far end may go on reading that after Close: what lies in it then has to
+// stay as it is.
+type lending struct {
+	net.Conn
+	mu   sync.Mutex
+	lent [][]byte
+	was  [][]byte // nil until Close
+}
+
+func (l *lending) Lend(parts [][]byte) error {
+	l.mu.Lock()
+	l.lent = append(l.lent, parts...)
+	l.mu.Unlock()
+	buffers := net.Buffers(slices.Clone(parts))
+	_, err := buffers.WriteTo(l.Conn)
+	return err
+}
+
+func (l *lending) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.was == nil {
+		for _, p := range l.lent[max(0, len(l.lent)-3):] { // these are not acknowledged: see below
+			l.was = append(l.was, slices.Clone(p))
+		}
+	}
+	return l.Conn.Close()
+}
+
+// Memory that was lent to a datanode of this process is not used again when its pipeline breaks off.
+func TestWhatWasLentStaysAsItIs(t *testing.T) {
+	c, _ := newCluster(t, 3)
+	var mu sync.Mutex
+	var all []*lending
+	client := c.client(Config{BlockSize: 64 << 20, Within: func(datanode string) net.Conn {
+		for _, n := range c.nodes {
+			if n.uuid != datanode {
+				continue
+			}
+			conn, err := net.Dial("tcp", n.addr)
+			if err != nil {
+				return nil
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, &lending{Conn: conn})
+			return all[len(all)-1]
+		}
+		return nil
+	}})
+	for _, n := range c.nodes {
+		n.set(func() { n.mute = true })
+	}
+	w := create(t, client, "/f")
+	data := pattern(4 << 20) // less than the window
+	write(t, w, data)
+	for _, n := range c.nodes {
+		n.set(func() { n.mute = false })
+	}
+	first := w.block.nodes[0].GetId().GetDatanodeUuid()
+	for _, n := range c.nodes {
+		if n.uuid == first {
+			n.kill()
+		}
+	}
+	more := pattern(20 << 20)
+	write(t, w, more)
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	sameBytes(t, "stored", c.content("/f"), append(data, more...))
+	mu.Lock()
+	defer mu.Unlock()
+	for _, l := range all {
+		for i, p := range l.was {
+			if !bytes.Equal(p, l.lent[max(0, len(l.lent)-3)+i]) {
+				t.Error("memory that was lent when a pipeline broke off has other bytes now")
+			}
+		}
+	}
+	if len(all) == 0 || all[0].was == nil {
+		t.Error("no pipeline within the process broke off")
 	}
 }

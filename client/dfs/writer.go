@@ -273,18 +273,37 @@ func (w *Writer) byID() string { return fmt.Sprintf("/.reserved/.inodes/%d", w.f
 // Size is the length of the file with everything written so far.
 func (w *Writer) Size() int64 { return w.length.Load() }
 
-// packetSize is how much data a packet has.
-func (w *Writer) packetSize() int { return max(dtp.DataSize/w.sum.BytesPer, 1) * w.sum.BytesPer }
+const (
+	// largePacket is how much data the packets of a client have that writes within its process: fewer calls for the same bytes. A datanode's
+	// smallest buffer holds one.
+	largePacket = 240 << 10
+	// largeFrom is from where on in a file.
+	largeFrom = 1 << 20
+)
 
 // packet returns an empty packet.
 func (w *Writer) packet() *outPacket {
-	p, _ := w.c.packets.Get().(*outPacket)
+	pool, size := &w.c.packets, dtp.DataSize
+	large := w.c.config.Within != nil && w.length.Load() >= largeFrom
+	if large {
+		pool, size = &w.c.large, largePacket
+	}
+	p, _ := pool.Get().(*outPacket)
 	if p == nil || p.sum != w.sum {
-		p = &outPacket{Builder: dtp.NewBuilder(w.sum, w.packetSize()), sum: w.sum}
+		p = &outPacket{Builder: dtp.NewBuilder(w.sum, max(size/w.sum.BytesPer, 1)*w.sum.BytesPer), sum: w.sum, large: large}
 	}
 	p.Reset()
 	p.start, p.last = 0, false
 	return p
+}
+
+// putPacket gives a packet back.
+func (c *Client) putPacket(p *outPacket) {
+	if p.large {
+		c.large.Put(p)
+	} else {
+		c.packets.Put(p)
+	}
 }
 
 // begin takes the turn for an operation that ends with ctx. Without an error the turn has to be given back.
@@ -360,7 +379,7 @@ func (w *Writer) ReadFrom(r io.Reader) (int64, error) {
 	var n int64
 	empty := 0
 	p := w.packet()
-	defer func() { w.c.packets.Put(p) }()
+	defer func() { w.c.putPacket(p) }()
 	room := p.Room()
 	for {
 		if err := w.life.Err(); err != nil {

@@ -19,11 +19,12 @@ func (w *writer) Write(off int64, data, sums []byte) error {
 	if err := w.ready(); err != nil {
 		return err
 	}
-	return w.write(off, data, sums)
+	return w.write(datanode.Piece{Off: off, Data: data, Sums: sums})
 }
 
 // write is Write with r.io held.
-func (w *writer) write(off int64, data, sums []byte) error {
+func (w *writer) write(p datanode.Piece) error {
+	off, data, sums := p.Off, p.Data, p.Sums
 	r := w.r
 	// Only the owner changes length and lastCRC, so they cannot move below.
 	r.mu.Lock()
@@ -37,7 +38,7 @@ func (w *writer) write(off int64, data, sums []byte) error {
 		return metadata.Errorf(metadata.ErrInvalidArgument, "write to block %d from %d to %d begins inside a chunk and crosses its end", r.id, off, stop)
 	}
 	if sums != nil {
-		if err := verify(data, sums); err != nil {
+		if err := verifyPiece(p); err != nil {
 			return fmt.Errorf("write to block %d at %d: %w", r.id, off, err)
 		}
 	}
@@ -86,8 +87,7 @@ func (w *writer) WriteAll(pieces []datanode.Piece) (int, error) {
 		}
 		n := w.run(pieces[done:])
 		if n < 2 { // nothing to gain, or not so simple
-			p := pieces[done]
-			if err := w.write(p.Off, p.Data, p.Sums); err != nil {
+			if err := w.write(pieces[done]); err != nil {
 				return done, err
 			}
 			done++
@@ -111,7 +111,7 @@ func (w *writer) run(pieces []datanode.Piece) int {
 	at := w.r.length
 	w.r.mu.Unlock()
 	for i, p := range pieces {
-		if p.Off != at || at%chunk != 0 || len(p.Data) == 0 || p.Sums == nil || verify(p.Data, p.Sums) != nil {
+		if p.Off != at || at%chunk != 0 || len(p.Data) == 0 || p.Sums == nil || verifyPiece(p) != nil {
 			return i
 		}
 		at += int64(len(p.Data))
@@ -229,6 +229,14 @@ func (w *writer) put(length, stop int64, sums []byte) error {
 	}
 	w.writeback(stop)
 	return nil
+}
+
+// verifyPiece compares the data of a piece with its checksums, unless they were made of it.
+func verifyPiece(p datanode.Piece) error {
+	if p.Summed && int64(len(p.Sums)) == 4*chunksOf(int64(len(p.Data))) {
+		return nil
+	}
+	return verify(p.Data, p.Sums)
 }
 
 // verify compares data with sums, chunks counted from data's start.

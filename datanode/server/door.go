@@ -300,7 +300,10 @@ func (d *doorRequest) copyBody(out *dfs.Writer) error {
 	return err
 }
 
-// body is that of a request, with bodySilence's limit.
+// bodyFill is for how long Read of a body goes on to fill what it is given.
+const bodyFill = 50 * time.Millisecond
+
+// body is that of a request, with bodySilence's limit. What comes quickly is read together, because it is written together then.
 type body struct {
 	r       io.Reader
 	control *http.ResponseController
@@ -308,15 +311,21 @@ type body struct {
 }
 
 func (b *body) Read(p []byte) (int, error) {
-	if now := time.Now(); now.Sub(b.awaited) > time.Second {
-		b.awaited = now
-		_ = b.control.SetReadDeadline(now.Add(bodySilence))
+	begun, n := time.Now(), 0
+	for now := begun; n < len(p) && now.Sub(begun) < bodyFill; now = time.Now() {
+		if now.Sub(b.awaited) > time.Second {
+			b.awaited = now
+			_ = b.control.SetReadDeadline(now.Add(bodySilence))
+		}
+		k, err := b.r.Read(p[n:])
+		if n += k; err != nil {
+			if !errors.Is(err, io.EOF) {
+				err = fmt.Errorf("request body: %w", err)
+			}
+			return n, err
+		}
 	}
-	n, err := b.r.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) {
-		err = fmt.Errorf("request body: %w", err)
-	}
-	return n, err
+	return n, nil
 }
 
 // open sends a range of a file.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gohops/hops/internal/dtp"
 	"github.com/gohops/hops/internal/security"
 )
 
@@ -121,7 +122,49 @@ func (w *way) read(p []byte) (int, error) {
 func (w *way) gather(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.size < len(p) && !w.ended && !w.deaf {
+	w.soon(len(p))
+	if w.deaf {
+		return 0, net.ErrClosed
+	}
+	return w.take(p), nil
+}
+
+// packets waits until n bytes can be read, for laneGather at most, and reports whether packet will return one then.
+func (w *way) packets(n int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.soon(n)
+	if len(w.parts) == 0 || w.deaf {
+		return false
+	}
+	_, ok := dtp.Whole(w.parts[0])
+	return ok
+}
+
+// packet takes a packet out of the lane, as it lies in the memory of the sender; ok: the next thing to be read is one as a whole. The memory
+// stays as it is until the packet is answered to, even if the sender closes its end meanwhile.
+func (w *way) packet() (p dtp.Packet, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.parts) == 0 || w.deaf {
+		return p, false
+	}
+	if p, ok = dtp.Whole(w.parts[0]); !ok {
+		return p, false
+	}
+	if w.size -= len(w.parts[0]); w.size == 0 {
+		w.lent = false
+	}
+	left := copy(w.parts, w.parts[1:])
+	clear(w.parts[left:])
+	w.parts = w.parts[:left]
+	w.wake.Broadcast()
+	return p, true
+}
+
+// soon waits for n bytes, for laneGather at most. w.mu is held.
+func (w *way) soon(n int) {
+	if w.size < n && !w.ended && !w.deaf {
 		over := false
 		timer := time.AfterFunc(laneGather, func() {
 			w.mu.Lock()
@@ -129,15 +172,11 @@ func (w *way) gather(p []byte) (int, error) {
 			over = true
 			w.wake.Broadcast()
 		})
-		for w.size < len(p) && !w.ended && !w.deaf && !over {
-			w.await(len(p))
+		for w.size < n && !w.ended && !w.deaf && !over {
+			w.await(n)
 		}
 		timer.Stop()
 	}
-	if w.deaf {
-		return 0, net.ErrClosed
-	}
-	return w.take(p), nil
 }
 
 // await waits for so many bytes, or for something else to happen. w.mu is held.
@@ -250,8 +289,8 @@ func (w *way) stop() {
 func (l *lane) Read(p []byte) (int, error)  { return l.in.read(p) }
 func (l *lane) Write(p []byte) (int, error) { return l.out.write(p) }
 
-// Lend sends parts without copying them: they must stay as they are until the far end has answered to them, or Close has returned. It does
-// not wait, so that who lends sees to it that not too much is under way.
+// Lend sends parts without copying them: they must stay as they are until the far end has answered to them, whatever becomes of the lane: it
+// may be writing them to a disk. It does not wait, so that who lends sees to it that not too much is under way.
 func (l *lane) Lend(parts [][]byte) error {
 	w := l.out
 	w.mu.Lock()

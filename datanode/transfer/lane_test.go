@@ -10,6 +10,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/gohops/hops/internal/dtp"
 )
 
 // Bytes arrive as they were sent, however they were handed over and taken.
@@ -81,6 +83,34 @@ func TestLaneAfterClose(t *testing.T) {
 	}
 	if _, err := near.Read(make([]byte, 8)); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("reading after Close: %v", err)
+	}
+}
+
+// A packet is taken as it lies, and only as a whole; what is copied behind it outlives Close.
+func TestLanePackets(t *testing.T) {
+	near, far := newLane()
+	p := packetOf(dtp.Header{Seqno: 3}, []byte("data"))
+	_ = near.Lend([][]byte{p, p[:9], p[9:]})
+	if got, ok := far.in.packet(); !ok || got.Seqno != 3 || &got.Data[0] != &p[len(p)-4] {
+		t.Errorf("%+v, %v", got, ok)
+	}
+	if got, ok := far.in.packet(); ok || far.in.packets(1) {
+		t.Errorf("a part of a packet was taken for one: %+v", got)
+	}
+	if n, err := io.ReadFull(far, make([]byte, len(p))); n != len(p) || err != nil {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+	_ = near.Lend([][]byte{p})
+	if _, ok := far.in.packet(); !ok {
+		t.Error("no packet")
+	}
+	_, _ = near.Write([]byte("last words"))
+	near.Close()
+	if got, err := io.ReadAll(far); string(got) != "last words" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	if _, ok := far.in.packet(); ok || far.in.packets(1) {
+		t.Error("a packet after the end")
 	}
 }
 

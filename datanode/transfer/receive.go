@@ -95,6 +95,7 @@ type receiver struct {
 	w       datanode.Writer // nil for CLOSE_RECOVERY
 	mirror  *peer           // nil if there is none, or none any more (see responder)
 	pieces  []datanode.Piece
+	summed  bool // the packets to be stored come from this process, and so do their checksums
 	ended   bool // in order, so that another request may follow on the mirror's connection
 
 	refreshed time.Time // when the deadlines were last moved

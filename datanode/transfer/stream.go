@@ -53,6 +53,10 @@ type stream struct {
 	forward func(raw []byte)
 	store   func(batch []dtp.Packet) error
 
+	// way is set if the packets come from this process: they are stored from where they lie. borrowed are those of the batch.
+	way      *way
+	borrowed int
+
 	await func() error // until something comes; nil where only a read can do that
 	now   func(p []byte) (int, error)
 }
@@ -62,6 +66,9 @@ func (in *receiver) newStream(forward func([]byte), store func([]dtp.Packet) err
 	s := &stream{in: in, forward: forward, store: store, buf: dtp.NewPacketBuffer(nil)}
 	s.account = in.cfg.Packets.Account(in.share())
 	s.await, s.now = waits(in.nc)
+	if l, ok := in.nc.(*lane); ok {
+		s.way = l.in
+	}
 	return s
 }
 
@@ -123,6 +130,9 @@ func (s *stream) run(ctx context.Context) error {
 		if s.buf.Mark() > mark {
 			s.forward(s.buf.Since(mark))
 		}
+		if !full && bad == nil && s.way != nil && s.buf.Waiting() == 0 {
+			full, last = s.borrow()
+		}
 		if bad != nil {
 			return errors.Join(s.flush(), bad)
 		}
@@ -145,10 +155,30 @@ func (s *stream) collect() (full, last bool, err error) {
 		if !ok {
 			return false, false, err
 		}
-		s.batch = append(s.batch, p)
-		s.data += p.DataLen
-		if p.Last || p.Sync || s.data >= batchData || len(s.batch) == batchPackets {
+		if s.add(p) {
 			return true, p.Last, nil
+		}
+	}
+}
+
+// add puts a packet into the batch and reports whether that is full.
+func (s *stream) add(p dtp.Packet) bool {
+	s.batch = append(s.batch, p)
+	s.data += p.DataLen
+	return p.Last || p.Sync || s.data >= batchData || len(s.batch) == batchPackets
+}
+
+// borrow is collect for packets that lie in the sender's memory.
+func (s *stream) borrow() (full, last bool) {
+	for {
+		p, ok := s.way.packet()
+		if !ok {
+			return false, false
+		}
+		s.borrowed++
+		s.forward(p.Raw)
+		if s.add(p) {
+			return true, p.Last
 		}
 	}
 }
@@ -158,10 +188,13 @@ func (s *stream) flush() error {
 	if len(s.batch) == 0 {
 		return nil
 	}
+	s.in.summed = s.borrowed == len(s.batch)
 	err := s.store(s.batch)
 	s.total += s.data
 	clear(s.batch)
-	s.batch, s.data = s.batch[:0], 0
+	if s.batch, s.data = s.batch[:0], 0; s.borrowed > 0 {
+		s.borrowed, s.total = 0, 0 // the buffer is not what they lay in
+	}
 	if s.total >= batchData && len(*s.bytes) == smallBuffer && s.buf.Waiting() <= smallBuffer {
 		if largeInUse.Add(1) <= maxLarge && (s.paid >= largeBuffer || s.account.Try(largeBuffer-s.paid)) {
 			s.account.Give(max(0, s.paid-largeBuffer))
@@ -188,6 +221,17 @@ func (s *stream) read(ctx context.Context) error {
 	if need := s.buf.Grows(); need > 0 { // it is larger than the buffer: nothing else is there
 		if err := s.pay(ctx, int64(len(*s.bytes))+min(int64(need), s.in.cfg.Packets.Most())); err != nil {
 			return err
+		}
+	}
+	if s.way != nil && s.buf.Waiting() == 0 {
+		if s.data > smallPacket && s.way.packets(batchData-s.data) {
+			return nil
+		}
+		if err := s.flush(); err != nil {
+			return err
+		}
+		if s.way.something() == nil && s.way.packets(0) {
+			return nil
 		}
 	}
 	if len(s.batch) > 0 {
@@ -260,7 +304,7 @@ func (in *receiver) keep(packets []dtp.Packet) (int, error) {
 			if bad != nil {
 				break
 			}
-			in.pieces = append(in.pieces, datanode.Piece{Off: p.Offset, Data: p.Data, Sums: sums})
+			in.pieces = append(in.pieces, datanode.Piece{Off: p.Offset, Data: p.Data, Sums: sums, Summed: in.summed})
 		}
 		if len(in.pieces) > 0 {
 			began := time.Now()

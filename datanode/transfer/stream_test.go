@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -63,6 +64,58 @@ func TestPacketsOfAnySizeInAnyPieces(t *testing.T) {
 	}
 	if n := largeInUse.Load(); n != 0 {
 		t.Errorf("%d large buffers are in use after all writes", n)
+	}
+}
+
+// Packets from this process, some of which lie in the sender's memory as a whole: nobody looks at that after the acknowledgement.
+func TestPacketsFromThisProcess(t *testing.T) {
+	nodes := start(t, 2)
+	r := rand.New(rand.NewPCG(5, 6))
+	data := pattern(8 << 20)
+	for id := range int64(6) {
+		pipeline := nodes[:1+id%2]
+		b, want := block(id+1, 1001, 0), strings.TrimSpace(strings.Repeat("S ", len(pipeline)))
+		c := mustBegin(t, b, setup{stage: stageCreate, within: true}, pipeline...)
+		lane := c.Conn.(*lane)
+		var lent [][]byte
+		send := func(h dtp.Header, data []byte) {
+			p := packetOf(h, data)
+			switch r.IntN(10) {
+			case 0:
+				_, err := c.Write(p)
+				check(t, err)
+			case 1:
+				n := r.IntN(len(p))
+				check(t, lane.Lend([][]byte{p[:n], p[n:]}))
+			default:
+				check(t, lane.Lend([][]byte{p}))
+			}
+			lent = append(lent, p)
+		}
+		var acked int64
+		answered := func() {
+			for ; len(lent) > 0; acked++ {
+				c.wantAck(acked, want)
+				clear(lent[0])
+				lent = lent[1:]
+			}
+		}
+		off, seqno := 0, int64(0)
+		for ; off < len(data); seqno++ {
+			n := min([]int{1, 700, 4096, 65_536, 240 << 10}[r.IntN(5)], len(data)-off)
+			if room := 512 - off%512; room < 512 {
+				n = min(n, room)
+			}
+			send(dtp.Header{Offset: int64(off), Seqno: seqno, Sync: r.IntN(50) == 0}, data[off:off+n])
+			if off += n; len(lent) > 60 || r.IntN(20) == 0 {
+				answered()
+			}
+		}
+		send(dtp.Header{Offset: int64(off), Seqno: seqno, Last: true}, nil)
+		answered()
+		for _, d := range pipeline {
+			d.wantContent(b, data)
+		}
 	}
 }
 

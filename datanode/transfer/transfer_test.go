@@ -170,6 +170,7 @@ func header(b metadata.Block, name string) *hadooppb.ClientOperationHeaderProto 
 }
 
 type setup struct {
+	within   bool // from the datanode's own process
 	stage    stage
 	gen      int64
 	min, max int64
@@ -188,6 +189,12 @@ func begin(t testing.TB, b metadata.Block, o setup, nodes ...*node) (*client, *h
 		o.name = "DFSClient_NONMAPREDUCE_1"
 	}
 	c := dialFrom(t, nodes[0], o.from)
+	if o.within {
+		c.Conn = nodes[0].srv.Within()
+		check(t, c.SetDeadline(time.Now().Add(time.Minute)))
+		c.r = dtp.NewReader(c.Conn)
+		t.Cleanup(func() { c.Conn.Close() })
+	}
 	op := &hadooppb.OpWriteBlockProto{
 		Header: header(b, o.name), Stage: o.stage.Enum(), PipelineSize: new(uint32(len(nodes))),
 		MinBytesRcvd: new(uint64(o.min)), MaxBytesRcvd: new(uint64(o.max)), LatestGenerationStamp: new(uint64(o.gen)),

@@ -109,6 +109,19 @@ func sizes(head []byte) (headerLen, total int, err error) {
 	return headerLen, int(all), nil
 }
 
+// Whole takes a packet apart that lies in memory by itself. ok is false if raw is not one packet from its beginning to its end.
+func Whole(raw []byte) (p Packet, ok bool) {
+	if len(raw) < minPacket {
+		return Packet{}, false
+	}
+	headerLen, total, err := sizes(raw)
+	if err != nil || total != len(raw) {
+		return Packet{}, false
+	}
+	p, err = decode(raw, headerLen)
+	return p, err == nil
+}
+
 // decode takes a whole packet apart.
 func decode(raw []byte, headerLen int) (Packet, error) {
 	h, err := parseHeader(raw[minPacket : minPacket+headerLen])

@@ -20,7 +20,6 @@ type Blobs struct {
 type use struct {
 	checkpoints int
 	size        int64
-	crc32       uint32
 }
 
 // Add counts the blobs of a checkpoint that is committed.
@@ -30,7 +29,7 @@ func (b *Blobs) Add(files []training.File) {
 			b.used = map[string]use{}
 		}
 		u := b.used[name]
-		b.used[name] = use{u.checkpoints + 1, f.Size, f.CRC32}
+		b.used[name] = use{u.checkpoints + 1, f.Size}
 	}
 }
 
@@ -70,8 +69,8 @@ func (b *Blobs) Check(trial training.TrialID, attempt int, step int64, files []t
 		}
 		u, used := b.used[f.Blob]
 		switch {
-		case used && (u.size != f.Size || u.crc32 != f.CRC32):
-			return fmt.Errorf("file %q: blob %s has %d bytes with CRC %08x, not %d with %08x: %w", f.Name, f.Blob, u.size, u.crc32, f.Size, f.CRC32, ErrGone)
+		case used && u.size != f.Size:
+			return fmt.Errorf("file %q: blob %s has %d bytes, not %d: %w", f.Name, f.Blob, u.size, f.Size, ErrGone)
 		case !used && (name.Trial != trial || name.Attempt != attempt || name.Step != step):
 			return fmt.Errorf("file %q: blob %s %w", f.Name, f.Blob, ErrGone)
 		}

@@ -223,11 +223,9 @@ func TestBlobsOfCommittedCheckpointsAreThere(t *testing.T) {
 func TestBlobsWithOtherBytesAreRefused(t *testing.T) {
 	var b Blobs
 	name := Blob{Trial: 1, Attempt: 1, Step: 1}.String()
-	b.Add([]training.File{{Name: "a", Size: 3, CRC32: 4, Blob: name}})
-	for _, f := range []training.File{{Name: "a", Size: 4, CRC32: 4, Blob: name}, {Name: "a", Size: 3, CRC32: 5, Blob: name}} {
-		if err := b.Check(2, 1, 1, []training.File{f}); !errors.Is(err, ErrGone) {
-			t.Errorf("%+v: %v", f, err)
-		}
+	b.Add([]training.File{{Name: "a", Size: 3, Blob: name}})
+	if err := b.Check(2, 1, 1, []training.File{{Name: "a", Size: 4, Blob: name}}); !errors.Is(err, ErrGone) {
+		t.Errorf("another size: %v", err)
 	}
 	if err := b.Check(2, 1, 1, []training.File{{Name: "a", Blob: "../../etc/passwd"}}); err == nil || errors.Is(err, ErrGone) {
 		t.Errorf("%v", err)
@@ -268,7 +266,7 @@ func (d tree) List(_ context.Context, p string) (out []metadata.FileStatus, err 
 func TestTornCheckpointsAreNamed(t *testing.T) {
 	const uri, blobs = "/e/0007/checkpoints/2/step-6", "/e/.blobs"
 	blob := Blob{[32]byte{1}, 7, 2, 6}.String()
-	files := []training.File{{Name: "state.json", Size: 5, CRC32: 1}, {Name: "variables/index", Size: 7, CRC32: 2}, {Name: "0001.safetensors", Size: 9, CRC32: 3, Blob: blob}}
+	files := []training.File{{Name: "state.json", Size: 5, CRC32: 1}, {Name: "variables/index", Size: 7, CRC32: 2}, {Name: "0001.safetensors", Size: 9, Blob: blob}}
 	manifest := func(m Manifest) string {
 		b, err := json.Marshal(m)
 		if err != nil {
@@ -276,7 +274,7 @@ func TestTornCheckpointsAreNamed(t *testing.T) {
 		}
 		return string(b)
 	}
-	whole := Manifest{Version: 2, Trial: 7, Attempt: 2, Step: 6, Blobs: "../../../../.blobs", Files: files}
+	whole := Manifest{Version: 3, Trial: 7, Attempt: 2, Step: 6, Blobs: "../../../../.blobs", Files: files}
 	for name, c := range map[string]struct {
 		change func(d *tree, claim *Claim)
 		want   string

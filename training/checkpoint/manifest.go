@@ -18,10 +18,11 @@ const ManifestName = "MANIFEST.json"
 // BlobsName is the directory of an experiment with the files that checkpoints share.
 const BlobsName = ".blobs"
 
-// Versions of the manifest. Blobs came with the second; a checkpoint without any is of the first.
+// Versions of the manifest: a checkpoint without blobs is of the first, one with blobs of the third. (The second had a CRC-32 of blobs
+// beside their SHA-256; nobody writes it any more.)
 const (
 	Version1 = 1
-	Version2 = 2
+	Version3 = 3
 )
 
 // Limits.
@@ -53,8 +54,8 @@ func ParseManifest(b []byte) (*Manifest, error) {
 		return nil, err
 	}
 	switch {
-	case m.Version != Version1 && m.Version != Version2:
-		return nil, fmt.Errorf("version %d, known are %d and %d", m.Version, Version1, Version2)
+	case m.Version != Version1 && m.Version != Version3:
+		return nil, fmt.Errorf("version %d, known are %d and %d", m.Version, Version1, Version3)
 	case m.Trial < 1 || m.Attempt < 1:
 		return nil, fmt.Errorf("trial %v, attempt %d", m.Trial, m.Attempt)
 	}
@@ -65,7 +66,7 @@ func ParseManifest(b []byte) (*Manifest, error) {
 		if f.Blob == "" {
 			continue
 		}
-		if m.Version < Version2 {
+		if m.Version < Version3 {
 			return nil, fmt.Errorf("file %q is a blob, which version %d does not have", f.Name, m.Version)
 		}
 		if m.Blobs == "" || path.IsAbs(m.Blobs) || m.Blobs != path.Clean(m.Blobs) {
@@ -94,6 +95,9 @@ func CheckFiles(files []training.File) error {
 		}
 		if _, err := ParseBlob(f.Blob); err != nil {
 			return fmt.Errorf("file %q: %w", f.Name, err)
+		}
+		if f.CRC32 != 0 {
+			return fmt.Errorf("file %q is a blob with a CRC-32, and blobs are checked by the SHA-256 in their names", f.Name)
 		}
 	}
 	return nil

@@ -626,7 +626,7 @@ func TestBlobsLiveAsLongAsACommittedCheckpointHasThem(t *testing.T) {
 				fs.put(at, []byte("abc"))
 			}
 		}
-		m, err := json.Marshal(checkpoint.Manifest{Version: 2, Trial: a.Trial, Attempt: a.Attempt, Step: step, Blobs: relative, Files: k.Files})
+		m, err := json.Marshal(checkpoint.Manifest{Version: checkpoint.Version3, Trial: a.Trial, Attempt: a.Attempt, Step: step, Blobs: relative, Files: k.Files})
 		if err != nil {
 			t.Fatal(err)
 		}

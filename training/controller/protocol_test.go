@@ -36,8 +36,8 @@ func vectors() []vector {
 	files := []training.File{{Name: "model.json", Size: 5321, CRC32: 3735928559}, {Name: "optimizer.json", Size: 17, CRC32: 1}}
 	shards := []training.File{
 		{Name: "tree.json", Size: 321, CRC32: 9},
-		{Name: "0001.safetensors", Size: 33554432, CRC32: 1, Blob: strings.Repeat("a", 64) + "-0007-2-6"},
-		{Name: "0002.safetensors", Size: 65536, CRC32: 2, Blob: strings.Repeat("b", 64) + "-0003-1-40"},
+		{Name: "0001.safetensors", Size: 33554432, Blob: strings.Repeat("a", 64) + "-0007-2-6"},
+		{Name: "0002.safetensors", Size: 65536, Blob: strings.Repeat("b", 64) + "-0003-1-40"},
 	}
 	const run = "/Projects/lab/Experiments/application_1700000000000_0007_1"
 	params := training.Params{"lr": training.Float(0.001), "hidden": training.Int(32), "activation": training.String("relu"), "bias": training.Bool(true), "momentum": training.Float(1)}

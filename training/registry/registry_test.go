@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -247,11 +248,11 @@ func TestAModelOfACheckpointHasItsBlobs(t *testing.T) {
 	m, r := open(t)
 	ctx := t.Context()
 	dir := "/e/0001/checkpoints/1/step-3"
-	blob := strings.Repeat("ab", 32) + "-0001-1-3"
+	blob := fmt.Sprintf("%x-0001-1-3", sha256.Sum256([]byte("12345")))
 	m.Put("/e/.blobs/"+blob[:2]+"/"+blob, "12345")
 	m.Put(dir+"/small", "abc")
 	m.Put(dir+"/leftover", "not named")
-	m.Put(dir+"/MANIFEST.json", `{"version":2,"trial":"0001","attempt":1,"step":3,"blobs":"../../../../.blobs","format":{"name":"torch","seed":12345678901234567890},"files":[{"name":"w/0","size":5,"crc32":3421846044,"blob":"`+blob+`"},{"name":"small","size":3,"crc32":891568578}]}`)
+	m.Put(dir+"/MANIFEST.json", `{"version":3,"trial":"0001","attempt":1,"step":3,"blobs":"../../../../.blobs","format":{"name":"torch","seed":12345678901234567890},"files":[{"name":"w/0","size":5,"blob":"`+blob+`"},{"name":"small","size":3,"crc32":891568578}]}`)
 	made, err := r.Export(ctx, Model{Name: "x", Source: dir}, FromCheckpoint(m, dir), false)
 	if err != nil {
 		t.Fatal(err)

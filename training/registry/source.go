@@ -3,6 +3,7 @@ package registry
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -77,10 +78,9 @@ func (c committed) Walk(ctx context.Context, take func(string, io.Reader) error)
 	}
 	var files []training.File
 	for _, f := range m.Files {
-		if err := c.one(ctx, checkpoint.Path(c.dir, path.Join(c.dir, m.Blobs), f), f, take); err != nil {
+		if f, err = c.one(ctx, checkpoint.Path(c.dir, path.Join(c.dir, m.Blobs), f), f, take); err != nil {
 			return err
 		}
-		f.Blob = ""
 		files = append(files, f)
 	}
 	// What else is in it is for the program that reads the model.
@@ -98,21 +98,39 @@ func (c committed) Walk(ctx context.Context, take func(string, io.Reader) error)
 	return take(checkpoint.ManifestName, bytes.NewReader(text))
 }
 
-func (c committed) one(ctx context.Context, from string, want training.File, take func(string, io.Reader) error) error {
+// one hands a file over and compares it: a blob with its name, another file with its CRC-32. It returns the file as one that is no blob.
+func (c committed) one(ctx context.Context, from string, want training.File, take func(string, io.Reader) error) (training.File, error) {
 	r, err := c.f.Open(ctx, from, 0)
 	if err != nil {
-		return err
+		return want, err
 	}
 	defer r.Close()
-	sum := crc32.NewIEEE()
-	counted := &counter{r: io.TeeReader(r, sum)}
+	sum, digest := crc32.NewIEEE(), sha256.New()
+	sums := io.Writer(sum)
+	if want.Blob != "" {
+		sums = io.MultiWriter(sum, digest)
+	}
+	counted := &counter{r: io.TeeReader(r, sums)}
 	if err := take(want.Name, counted); err != nil {
-		return err
+		return want, err
 	}
-	if counted.n != want.Size || sum.Sum32() != want.CRC32 {
-		return fmt.Errorf("%s is not what was committed: %d bytes with CRC-32 %08x, the manifest says %d and %08x", from, counted.n, sum.Sum32(), want.Size, want.CRC32)
+	if counted.n != want.Size {
+		return want, fmt.Errorf("%s is not what was committed: %d bytes, the manifest says %d", from, counted.n, want.Size)
 	}
-	return nil
+	if want.Blob == "" && sum.Sum32() != want.CRC32 {
+		return want, fmt.Errorf("%s is not what was committed: its CRC-32 is %08x, the manifest says %08x", from, sum.Sum32(), want.CRC32)
+	}
+	if want.Blob != "" {
+		blob, err := checkpoint.ParseBlob(want.Blob)
+		if err != nil {
+			return want, err
+		}
+		if found := digest.Sum(nil); !bytes.Equal(found, blob.Sum[:]) {
+			return want, fmt.Errorf("%s is not what was committed: its SHA-256 is %x", from, found)
+		}
+	}
+	want.Blob, want.CRC32 = "", sum.Sum32()
+	return want, nil
 }
 
 type counter struct {

@@ -1,5 +1,6 @@
 """What a file is made of, when it is too large to be one bytes object: sources that give buffers. A source can be gone through
 again, as when a datanode was lost on the way; size is how many bytes it gives, or None if that shows only at the end."""
+import hashlib
 import io
 import os
 import queue
@@ -7,6 +8,9 @@ import threading
 import zlib
 
 PIECE = 1 << 20
+# What sample() looks at: so many pieces of so many bytes, at most.
+SAMPLES = 32
+SAMPLE = 4 << 10
 
 
 class Buffers:
@@ -21,6 +25,17 @@ class Buffers:
         for view in self._views:
             for at in range(0, len(view), PIECE):
                 yield view[at:at + PIECE]
+
+    def sample(self):
+        """A hash of the size and of SAMPLES pieces. Where it differs, so do the bytes."""
+        digest = hashlib.sha256(b"%d" % self.size)
+        step, begin, at = self.size // SAMPLES + 1, 0, 0
+        for view in self._views:
+            while at < begin + len(view):
+                digest.update(view[at - begin:at - begin + SAMPLE])
+                at += step
+            begin += len(view)
+        return digest.digest()
 
 
 class LocalFile:
@@ -136,6 +151,33 @@ class Counted:
             length += len(piece)
             yield piece
         self.length, self.crc32 = length, crc
+
+
+class Hashed:
+    """A source whose bytes are hashed as they go by, while they are in the processor's cache. sha256 is that of the last time that it was
+    gone through to the end, in hex."""
+
+    def __init__(self, source):
+        self.source, self.size, self.sha256 = source, source.size, None
+
+    @property
+    def failure(self):
+        return getattr(self.source, "failure", None)
+
+    def __iter__(self):
+        self.sha256, digest = None, hashlib.sha256()
+        for piece in self.source:
+            digest.update(piece)
+            yield piece
+        self.sha256 = digest.hexdigest()
+
+
+def sha256(source):
+    """The SHA-256 of a source, in hex."""
+    digest = hashlib.sha256()
+    for piece in source:
+        digest.update(piece)
+    return digest.hexdigest()
 
 
 def parallel(function, items, threads):

@@ -12,9 +12,11 @@ import json
 import pickle
 import sys
 
-# A shard ends after so many bytes, or where the object's next part begins if it has a part of so many.
+# A shard ends after so many bytes, or where the object's next part begins if it has so many, and that share of the object: each shard costs a
+# few requests and synchronisations, as much as two or three MiB do.
 SHARD = 32 << 20
 PART = 1 << 20
+PARTS = 8
 # Shards get larger rather than more than so many.
 MAX_SHARDS = 400
 # What is pickled inside a tree, at most.
@@ -279,10 +281,11 @@ def parts(tree):
 
 def shards(tree, tensors):
     """Lists of the numbers of tensors, one a shard. The same object is divided in the same way each time."""
-    limit = max(SHARD, sum(t.size for t in tensors) // MAX_SHARDS)
+    whole = sum(t.size for t in tensors)
+    limit, part = max(SHARD, whole // MAX_SHARDS), max(PART, whole // PARTS)
     where, out, size, last = parts(tree), [], 0, None
     for n, t in enumerate(tensors):
-        if not out or size + t.size > limit and size or size >= PART and where.get(n) != last:
+        if not out or size + t.size > limit and size or size >= part and where.get(n) != last:
             out.append([])
             size = 0
         out[-1].append(n)

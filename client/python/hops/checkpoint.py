@@ -1,6 +1,6 @@
 """Checkpoints of a trial: made visible all at once, and known to the controller before they count.
 
-save() writes into step-N.tmp/, adds MANIFEST.json with the size and CRC-32 (zlib) of every file, renames the directory to
+save() writes into step-N.tmp/, adds MANIFEST.json with the size and the checksum of every file, renames the directory to
 step-N/ and tells the controller, which looks whether all is there (training/checkpoint/FORMAT.md). With wait=False the object is
 copied, and written while the training goes on. Tensors are kept in shards, and a shard that has not changed is not written
 again. A trial that is resumed finds the checkpoint that it was resumed from with load(), latest() or restore().
@@ -87,7 +87,8 @@ class _State:
         self.trial = trial
         self.last = None  # the step that was saved last
         self.flight = None  # the Save that is written, or was written last
-        self.blobs = None  # (size, SHA-256) -> (name, CRC-32), of the checkpoint before; None: not looked at yet
+        self.blobs = None  # (size, SHA-256) -> name, of the checkpoint before; None: not looked at yet
+        self.samples = set()  # of the same shards: Buffers.sample()
         self.fresh = True  # no save has been committed
         self.copies = {}  # memory for the tensors of a save that is not waited for
 
@@ -289,7 +290,7 @@ class _Plan:
         self._divide()
         reuse = True
         while True:
-            files, reused = self._upload(reuse)
+            files, reused, samples = self._upload(reuse)
             final = self._expose(files)
             try:
                 self.trial.commit_checkpoint(self.step, final, files, self.metric)
@@ -300,54 +301,57 @@ class _Plan:
                     raise
                 reuse = False
         self.state.last, self.state.fresh = self.step, False
-        self.state.blobs = _blobs_of(files)
+        self.state.blobs, self.state.samples = _blobs_of(files), samples
         return final
 
     def _upload(self, reuse):
+        """(files as the manifest names them, whether shards of other checkpoints are among them, samples of the shards)."""
         fs, temporary = self.trial.fs, self._final() + ".tmp"
         fs.delete(temporary, recursive=True)
         if reuse and self.state.blobs is None:
             self.state.blobs = _blobs_before(self.trial)
-        known, reused = self.state.blobs if reuse else {}, []
+        known, reused, samples = self.state.blobs if reuse else {}, [], set()
 
         def one(file):
             name, source = file
-            if not isinstance(source, _tensors.Shard):
-                counted = _stream.Counted(source)
+            if not isinstance(source, _tensors.Shard) or source.size < MIN_BLOB or not self.trial.blobs:
+                counted = _stream.Counted(_stream.Buffers(source.buffers()) if isinstance(source, _tensors.Shard) else source)
                 fs.create(posixpath.join(temporary, name), counted, overwrite=True)
                 return {"name": name, "size": counted.length, "crc32": counted.crc32}
-            content = _stream.Counted(_stream.Buffers(source.buffers()))
-            if content.size < MIN_BLOB or not self.trial.blobs:
-                fs.create(posixpath.join(temporary, name), content, overwrite=True)
-                return {"name": name, "size": content.size, "crc32": content.crc32}
-            # The name has to be known before the first byte goes out. The CRC-32 is of what goes out, and found while it does.
-            digest, before = hashlib.sha256(), 0
-            for piece in content.source:
-                digest.update(piece)
-                if not self._held and source.unwatched:
-                    before = zlib.crc32(piece, before)
-            sha = digest.hexdigest()
-            blob, crc = known.get((content.size, sha), (None, None))
-            if blob is None and reuse and self.state.fresh and content.size >= MIN_SEARCH:
-                blob = _search(fs, self.trial.blobs, sha, content.size)
-            if blob is not None:
-                for _ in content:
-                    pass
-                if crc is None or crc == content.crc32:
-                    reused.append(blob)
-                else:
-                    blob = None
-            if blob is None:
-                blob = "%s-%s-%d-%d" % (sha, self.trial.id, self.trial.attempt, self.step)
+            content = _stream.Buffers(source.buffers())
+            sample = content.sample()
+            samples.add(sample)
+            # A shard that has most likely changed is hashed on its way out, and gets the name that follows from that when all of it is there.
+            # The others are hashed before. So are those that may be changed by another thread without a trace: twice, which shows it.
+            suspect = source.unwatched and not self._held
+            sha = None
+            if suspect or reuse and (self.state.fresh or sample in self.state.samples):
+                sha = _stream.sha256(content)
+                found = known.get((content.size, sha))
+                if found is None and reuse and self.state.fresh and content.size >= MIN_SEARCH:
+                    found = _search(fs, self.trial.blobs, sha, content.size)
+                if found is not None:
+                    reused.append(found)
+                    return {"name": name, "size": content.size, "blob": found}
+            if sha is not None and not suspect:
+                blob = self._blob(sha)
                 fs.create(_blob_path(self.trial.blobs, blob), content, overwrite=True)
-            if not self._held and source.unwatched and before != content.crc32:
+                return {"name": name, "size": content.size, "blob": blob}
+            hashed = _stream.Hashed(content)
+            fs.create(posixpath.join(temporary, name), hashed, overwrite=True)
+            if suspect and hashed.sha256 != sha:
                 raise _changed(self.step)
-            return {"name": name, "size": content.size, "crc32": content.crc32, "blob": blob}
+            blob = self._blob(hashed.sha256)
+            _move(fs, posixpath.join(temporary, name), _blob_path(self.trial.blobs, blob))
+            return {"name": name, "size": content.size, "blob": blob}
 
         files = _stream.parallel(one, self.files, WORKERS)
         if not self._held and any(source.changed() for _, source in self.files if isinstance(source, (_tensors.Shard, _Whole))):
             raise _changed(self.step)
-        return files, reused
+        return files, bool(reused), samples
+
+    def _blob(self, sha):
+        return "%s-%s-%d-%d" % (sha, self.trial.id, self.trial.attempt, self.step)
 
     def _final(self):
         return posixpath.join(self.trial.checkpoints, "step-%d" % self.step)
@@ -357,7 +361,7 @@ class _Plan:
         final = self._final()
         manifest = dict(self.more, version=1, trial=self.trial.id, attempt=self.trial.attempt, step=self.step, files=files, format=self.format)
         if any("blob" in f for f in files):
-            manifest.update(version=2, blobs=posixpath.relpath(self.trial.blobs, final))
+            manifest.update(version=3, blobs=posixpath.relpath(self.trial.blobs, final))
         self.trial.fs.create(posixpath.join(final + ".tmp", MANIFEST), json.dumps(manifest, sort_keys=True).encode("ascii"), overwrite=True)
         _rename(self.trial.fs, final)
         return final
@@ -414,7 +418,21 @@ def _blob_path(blobs, name):
 
 
 def _blobs_of(files):
-    return {(f["size"], f["blob"][:64]): (f["blob"], f["crc32"]) for f in files if f.get("blob")}
+    return {(f["size"], f["blob"][:64]): f["blob"] for f in files if f.get("blob")}
+
+
+def _move(fs, source, destination):
+    """Give a file its name. What has that name already is of an earlier try of the same save, and gives way."""
+    for _ in range(3):
+        try:
+            fs.rename(source, destination, "OVERWRITE")
+            return
+        except FileNotFoundError:
+            # There is no such directory yet, or the answer to a rename that was done got lost.
+            if not fs.exists(source) and fs.exists(destination):
+                return
+            fs.mkdirs(posixpath.dirname(destination))
+    fs.rename(source, destination, "OVERWRITE")
 
 
 def _blobs_before(trial):
@@ -757,13 +775,24 @@ def _manifest(fs, directory):
     try:
         manifest = json.loads(fs.read(posixpath.join(directory, MANIFEST)).decode("utf-8"))
         files = manifest["files"]
-        if not isinstance(manifest["step"], int) or not all(isinstance(f["name"], str) and isinstance(f["size"], int) and isinstance(f["crc32"], int) for f in files):
+        if manifest.get("version", 1) not in (1, 2, 3):
+            raise ValueError("it is of version %r, which this version of hops does not know" % (manifest["version"],))
+        if not isinstance(manifest["step"], int) or not files or not all(_is_file(f) for f in files):
             raise ValueError("it has no files")
     except FileNotFoundError:
         raise CheckpointError("%s is no checkpoint: %s is not there" % (directory, MANIFEST)) from None
     except (ValueError, KeyError, TypeError) as e:
         raise CheckpointError("checkpoint %s: %s cannot be read: %s" % (directory, MANIFEST, e)) from None
     return manifest
+
+
+_BLOB = re.compile("[0-9a-f]{64}-[0-9]{4,10}-[0-9]{1,9}--?[0-9]{1,19}")
+
+
+def _is_file(f):
+    """Whether an entry of a manifest names a file and how it is checked."""
+    return isinstance(f["name"], str) and isinstance(f["size"], int) and f["size"] >= 0 and (
+        isinstance(f["blob"], str) and _BLOB.fullmatch(f["blob"]) is not None if f.get("blob") else isinstance(f["crc32"], int))
 
 
 _NAMES = {"state.bin": "bytes", "state.json": "json", "state.pkl": "pickle", "state.pt": "torch"}
@@ -793,7 +822,7 @@ class _Reader:
         f = self.files.get(name)
         if f is None:
             raise CheckpointError("checkpoint %s has no file %s" % (self.directory, name))
-        done, crc = 0, 0
+        done, crc, digest = 0, 0, hashlib.sha256() if f.get("blob") else None
         while done < f["size"]:
             try:
                 data = self.fs.read(self._at(f), done, min(RANGE, f["size"] - done))
@@ -801,12 +830,17 @@ class _Reader:
                 raise self._bad(f, "is not there") from None
             if not data:
                 break
-            crc = zlib.crc32(data, crc)
+            if digest:
+                digest.update(data)
+            else:
+                crc = zlib.crc32(data, crc)
             done += len(data)
             yield data
         if done != f["size"]:
             raise self._bad(f, "has %d bytes, and %d were written" % (done, f["size"]))
-        if crc != f["crc32"]:
+        if digest and digest.hexdigest() != f["blob"][:64]:
+            raise self._bad(f, "is not what was written (SHA-256 %s, and %s was written)" % (digest.hexdigest(), f["blob"][:64]))
+        if not digest and crc != f["crc32"]:
             raise self._bad(f, "is not what was written (CRC-32 %08x, and %08x was written)" % (crc, f["crc32"]))
 
     def _bad(self, f, why):
@@ -815,7 +849,11 @@ class _Reader:
 
     def into(self, name):
         """A file in memory that may be changed."""
-        out, at = bytearray(self.files[name]["size"]), 0
+        size = self.files[name]["size"] if name in self.files else 0
+        try:
+            out, at = bytearray(size), 0
+        except (MemoryError, OverflowError):
+            raise self._bad(self.files[name], "has %d bytes by the manifest, and there is no such memory here" % size) from None
         for data in self.ranges(name):
             out[at:at + len(data)] = data
             at += len(data)

@@ -36,10 +36,10 @@ class Trial(_run.Trial):
 
 
 class Tree:
-    """Files in memory. writes are the paths that were created. at is called with each path that is about to be changed."""
+    """Files in memory. writes are the paths that were created, moves those that files were renamed to. at is called with each path that is about to be changed."""
 
     def __init__(self):
-        self.files, self.writes, self.at, self.lock = {}, [], lambda path: None, threading.RLock()
+        self.files, self.writes, self.moves, self.directories, self.at, self.lock = {}, [], [], set(), lambda path: None, threading.RLock()
 
     def create(self, path, data=b"", overwrite=False):
         self.at(path)
@@ -47,6 +47,12 @@ class Tree:
         with self.lock:
             self.files[path] = whole
             self.writes.append(path)
+
+    def blobs(self):
+        """The blobs that were made since this was called before."""
+        made = [p for p in self.writes + self.moves if p.startswith("/e/.blobs/")]
+        del self.writes[:], self.moves[:]
+        return made
 
     def read(self, path, offset=0, length=None):
         with self.lock:
@@ -69,9 +75,27 @@ class Tree:
                 del self.files[p]
             return bool(gone)
 
-    def rename(self, source, destination):
+    def exists(self, path):
+        return any(p == path or p.startswith(path + "/") for p in self.files) or path in self.directories
+
+    def mkdirs(self, path):
+        self.at(path)
+        self.directories.add(path)
+        return True
+
+    def rename(self, source, destination, options=None):
         self.at(destination)
         with self.lock:
+            if source in self.files:
+                if not self.exists(os.path.dirname(destination)):
+                    raise FileNotFoundError("rename destination parent of %s not found" % destination)
+                if destination in self.files and options != "OVERWRITE":
+                    return False
+                self.files[destination] = self.files.pop(source)
+                self.moves.append(destination)
+                return True
+            if options:
+                raise FileNotFoundError(source)
             moved = [p for p in self.files if p.startswith(source + "/")]
             if not moved or any(p.startswith(destination + "/") for p in self.files):
                 return False
@@ -155,28 +179,54 @@ class Saving(CheckpointCase):
 
     def test_a_shard_that_has_not_changed_is_not_written_again(self):
         checkpoint.save(self.model(1), 1)
-        blobs = [p for p in self.tree.writes if p.startswith("/e/.blobs/")]
+        blobs = self.tree.blobs()
         self.assertEqual(len(blobs), 2)
         for p in blobs:
             self.assertRegex(p, r"^/e/\.blobs/([0-9a-f]{2})/\1[0-9a-f]{62}-0007-2-1$")
-        del self.tree.writes[:]
         checkpoint.save(self.model(2), 2)
-        self.assertEqual([p[-9:] for p in self.tree.writes if p.startswith("/e/.blobs/")], ["-0007-2-2"])
+        self.assertEqual([p[-9:] for p in self.tree.blobs()], ["-0007-2-2"])
         self.assertEqual(checkpoint.load(), (2, self.model(2)))
         self.assertEqual(checkpoint.load(1), (1, self.model(1)))
         # Another attempt on another node goes on from it.
-        del self.tree.writes[:]
         self.begin(attempt=3, committed=self.trial.committed)
         self.assertEqual(checkpoint.load(), (2, self.model(2)))
         checkpoint.save(self.model(3), 3)
-        self.assertEqual([p[-9:] for p in self.tree.writes if p.startswith("/e/.blobs/")], ["-0007-3-3"])
+        self.assertEqual([p[-9:] for p in self.tree.blobs()], ["-0007-3-3"])
+
+    def test_what_most_likely_changed_is_hashed_on_its_way_out(self):
+        save = lambda model, step: checkpoint.save(model, step, wait=False).wait(60)  # noqa: E731 - copies, which nobody changes
+        save(self.model(1), 1)
+        self.tree.blobs()
+        hashed = []
+        with mock.patch.object(_stream, "sha256", lambda source, real=_stream.sha256: hashed.append(source.size) or real(source)):
+            save(self.model(2), 2)
+            self.assertEqual(len(hashed), 1)  # the backbone, whose samples are as before
+            self.assertEqual([p[-9:] for p in self.tree.blobs()], ["-0007-2-2"])
+            # Bytes that no sample has looked at.
+            model = self.model(2)
+            model["head"]["w"].data[-5:] = b"xxxxx"
+            save(model, 3)
+            self.assertEqual(len(hashed), 3)
+            self.assertEqual([p[-9:] for p in self.tree.blobs()], ["-0007-2-3"])
+        self.assertEqual(checkpoint.load(), (3, model))
+        self.assertEqual(checkpoint.load(2), (2, self.model(2)))
+        self.assertFalse([p for p in self.tree.files if ".tmp" in p])
+        # A name whose rename was done and not answered, and one that an earlier try has left.
+        self.tree.files["/t/a"] = b"1"
+        checkpoint._move(self.tree, "/t/a", "/e/.blobs/zz/b")
+        checkpoint._move(self.tree, "/t/a", "/e/.blobs/zz/b")
+        self.tree.files["/t/a"] = b"2"
+        checkpoint._move(self.tree, "/t/a", "/e/.blobs/zz/b")
+        self.assertEqual(self.tree.files["/e/.blobs/zz/b"], b"2")
+        with self.assertRaises(FileNotFoundError):
+            checkpoint._move(self.tree, "/t/a", "/e/.blobs/zz/c")
 
     def test_a_tensor_that_changes_while_it_is_saved_is_no_checkpoint(self):
         checkpoint.save(self.model(1), 1)
         state = self.model(2)
 
         def change(path):  # as another thread would, between the hash of the bytes and their way out
-            if path.startswith("/e/.blobs/"):
+            if path.endswith(".tmp/0002.safetensors"):
                 state["head"]["w"].data[:4] = b"xxxx"
 
         self.tree.at = change
@@ -199,11 +249,11 @@ class Saving(CheckpointCase):
 
     def test_a_backbone_that_another_trial_has_written_is_found(self):
         checkpoint.save(self.model(1), 1)
-        del self.tree.writes[:]
+        self.tree.blobs()
         trial = self.begin(attempt=5)
         trial.id = "0008"
         checkpoint.save(self.model(2), 1)
-        self.assertEqual([p[-9:] for p in self.tree.writes if p.startswith("/e/.blobs/")], ["-0008-5-1"])
+        self.assertEqual([p[-9:] for p in self.tree.blobs()], ["-0008-5-1"])
 
     def test_manifests_are_those_of_the_controller(self):
         def keys(m):
@@ -292,6 +342,24 @@ class Torn(CheckpointCase):
                 harm(path)
                 with self.assertRaisesRegex(checkpoint.CheckpointError, want):
                     checkpoint.load()
+
+    def test_manifests_that_lie_are_named(self):
+        step = "/e/0007/checkpoints/2/step-1/MANIFEST.json"
+        checkpoint.save({"a": self.array(1)}, 1)
+        good = json.loads(self.tree.files[step])
+        for change, want in (
+            (lambda m: m.update(version=4), "of version 4"), (lambda m: m.update(files=[]), "it has no files"), (lambda m: m.update(files={"name": "x"}), "cannot be read"),
+            (lambda m: m["files"][1].update(size=-1), "it has no files"), (lambda m: m["files"][1].update(size=1 << 62), "no such memory"),
+            (lambda m: m["files"][1].update(size=1 << 20), "0001.safetensors has .* bytes, and 1048576 were written"),
+            (lambda m: m["files"][1].update(blob="../../x"), "it has no files"), (lambda m: m["files"][1].pop("blob"), "cannot be read"),
+            (lambda m: m["files"][1].update(blob="0" * 64 + "-0007-2-1"), "0001.safetensors is not there"), (lambda m: m["files"].pop(1), "in none of its shards"),
+            (lambda m: m["files"].pop(0), "has no file tree.json"),
+        ):
+            made = json.loads(json.dumps(good))
+            change(made)
+            self.tree.files[step] = json.dumps(made).encode()
+            with self.assertRaisesRegex(checkpoint.CheckpointError, want):
+                checkpoint.load()
 
     def test_a_crash_at_any_step_leaves_the_old_or_the_new_one(self):
         """The process dies before each change of the filesystem in turn, and once after the last."""
