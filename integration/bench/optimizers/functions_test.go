@@ -74,6 +74,17 @@ func TestOptima(t *testing.T) {
 			"columns": training.Float(0.6), "grow": training.String("depth"),
 		},
 		"conditional": {"optimizer": training.String("adam"), "lr": training.Float(1e-3), "beta": training.Float(0.9), "warmup": training.Int(4)},
+		"pipeline": {
+			"scale": training.String("standard"), "model": training.String("net"), "rate": training.Float(1e-3), "width": training.Int(256), "layers": training.Int(2),
+			"second": training.Int(64),
+		},
+		"netn": {
+			"rate": training.Float(math.Pow(10, -2.7)), "decay": training.Float(1e-4), "dropout": training.Float(0.35), "width": training.Int(128), "act": training.String("gelu"),
+		},
+		"ellipsoid10": {},
+	}
+	for i := range 10 {
+		optimal["ellipsoid10"][fmt.Sprintf("x%d", i+1)] = training.Float(3 * math.Sin(1.7*float64(i+1)+1))
 	}
 	for _, name := range []string{"sphere10", "levy4", "levy10", "rastrigin4"} {
 		p := point{}
