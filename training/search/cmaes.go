@@ -33,6 +33,7 @@ type cmaes struct {
 	// What follows is computed from the first seen of the observations of a revision of the history.
 	seen     int
 	revision int
+	worst    float64 // loss
 	at       distribution
 }
 
@@ -138,12 +139,14 @@ func (c *cmaes) choose(n training.TrialID, h *history) []float64 {
 // catchUp learns from what has come.
 func (c *cmaes) catchUp(h *history) {
 	if c.at.mean == nil || h.revision != c.revision {
-		c.seen, c.revision, c.at = 0, h.revision, distribution{}
+		c.seen, c.revision, c.worst, c.at = 0, h.revision, math.Inf(-1), distribution{}
 		c.begin()
 	}
 	for c.seen+c.at.lambda <= len(h.done) {
 		end := c.seen + c.at.lambda
-		population, losses := h.done[c.seen:end], lossesOf(h.done[:end])[c.seen:]
+		population := h.done[c.seen:end]
+		var losses []float64
+		losses, c.worst = lossesAfter(population, c.worst)
 		first := c.seen == 0
 		c.seen = end
 		if first {

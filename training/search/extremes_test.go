@@ -259,3 +259,45 @@ func TestCurveAtTheFirstStep(t *testing.T) {
 		t.Errorf("%d points were dropped, %d are there", n, c.Len())
 	}
 }
+
+// The same point again and again, with values that contradict each other or are none, teaches nothing and breaks nothing; a search that is read
+// back between goes on as the one that was written.
+func TestModelsOfOnePoint(t *testing.T) {
+	values := map[string][]float64{"equal": {3}, "contrary": {1, 2}, "none": {math.NaN(), math.Inf(1), math.Inf(-1)}, "one": {math.NaN(), 1, math.Inf(-1)}}
+	for _, m := range models {
+		for name, list := range values {
+			t.Run(m+" "+name, func(t *testing.T) {
+				t.Parallel()
+				s := spec(t, fmt.Sprintf(`{"entry": "m:f", "direction": "min", "optimizer": %s, "trials": 60, "seed": 1, "space": %s}`, m, mixedModelSpace))
+				o := optimizer(t, s)
+				first, _ := o.Next()
+				tried := []training.Params{first.Params}
+				for n := 2; n <= 30; n++ {
+					o.Adopt(Suggestion{Trial: training.TrialID(n), Params: first.Params, Last: true})
+					tried = append(tried, first.Params)
+				}
+				for n := range 25 { // and five run
+					o.Observe(Event{Kind: Finished, Trial: training.TrialID(n + 1), Value: list[n%len(list)]})
+				}
+				b, err := o.Snapshot()
+				if err != nil {
+					t.Fatal(err)
+				}
+				back := optimizer(t, s)
+				if err := back.Restore(b, tried); err != nil {
+					t.Fatal(err)
+				}
+				for range 3 {
+					x, v := o.Next()
+					y, _ := back.Next()
+					if v != Suggest || x.Params.Key() != y.Params.Key() {
+						t.Fatalf("%v: %s, and read back %s", v, x.Params.Key(), y.Params.Key())
+					}
+					if why := s.Space.Check(x.Params); len(why) > 0 {
+						t.Fatal(why)
+					}
+				}
+			})
+		}
+	}
+}

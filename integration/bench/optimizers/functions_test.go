@@ -169,3 +169,15 @@ func TestThePeersFunctionsAreTheSame(t *testing.T) {
 		}
 	}
 }
+
+// The chances of tosses of which one in four falls so.
+func TestChance(t *testing.T) {
+	for _, c := range []struct {
+		worse, n int
+		want     float64
+	}{{0, 5, 1}, {5, 5, math.Pow(0.25, 5)}, {1, 2, 7. / 16}, {2, 3, 10. / 64}, {1, 1, 0.25}} {
+		if got := chance(c.worse, c.n); math.Abs(got-c.want) > 1e-12 {
+			t.Errorf("%d of %d: %v, want %v", c.worse, c.n, got, c.want)
+		}
+	}
+}
