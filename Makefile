@@ -79,7 +79,7 @@ OPTUNA := integration/bench/optimizers/.venv
 $(OPTUNA):
 	@python3 -m venv $@.part && $@.part/bin/python3 -m pip install -q --no-compile optuna==5.0.0 cmaes==0.13.1 scipy $(TORCH) && cp integration/bench/results/optimizers-optuna.jsonl $@.part/peer.json && mv $@.part $@
 
-bench-optimizers: $(OPTUNA) ## tpe, cmaes and gp beside Optuna 5 on 22 functions (40 minutes of CPU; more runs of Optuna's gp than are stored, 20 s to 3 minutes each, want TORCH=torch at the first run, 2.9 GB)
+bench-optimizers: $(OPTUNA) ## tpe, cmaes and gp beside Optuna 5 on 25 functions (40 minutes of CPU; more runs of Optuna's gp than are stored, 20 s to 3 minutes each, want TORCH=torch at the first run, 2.9 GB)
 	@OMP_NUM_THREADS=1 $(OPTUNA)/bin/python3 integration/bench/optimizers/peer.py --out $(OPTUNA)/peer.json $(PEER)
 	@$(GO) run ./integration/bench/optimizers -peer $(OPTUNA)/peer.json $(OPTIMIZERS)
 

@@ -82,14 +82,7 @@ func (a *axis) encode(v training.Value) float64 {
 		if !ok || a.cells == 1 {
 			return 0.5
 		}
-		low, high := a.Min, a.Max
-		if a.Type == training.Integer {
-			f, high = f+0.5, high+1
-		}
-		if a.Log {
-			f, low, high = math.Log(max(f, low)), math.Log(low), math.Log(high)
-		}
-		return min(max((f/2-low/2)/(high/2-low/2), 0), 1) // halves, because a difference of the largest numbers is infinite
+		return place(a.Parameter, f)
 	}
 	k := max(slices.IndexFunc(a.Values, v.Equal), 0)
 	if a.nominal {
@@ -155,6 +148,13 @@ func (a *axis) random(r *rand.Rand) float64 {
 		return float64(r.IntN(len(a.Values)))
 	}
 	return a.snap(r.Float64())
+}
+
+// decides reports whether it depends on axis i which others are active.
+func (s axes) decides(i int) bool {
+	return slices.ContainsFunc(s, func(a axis) bool {
+		return slices.ContainsFunc(a.parents, func(p parent) bool { return p.axis == i })
+	})
 }
 
 // active reports whether axis i is part of a point, as far as the axes before it decide that.

@@ -14,6 +14,10 @@ import (
 // in which they came: who asks while others run gets a sample of the distribution as it is, and nobody waits. A sample that is
 // far from the distribution that has moved on counts with a bounded length (Hansen, arXiv 1110.4181).
 //
+// The first population is a latin hypercube over the whole cube, and the mean of its better half is where the distribution begins:
+// one around the middle, which is usual, sees no corner before it has shrunk. Of each distribution the mean itself is tried first: it is
+// where the strategy believes the minimum to be, and better than most samples around it.
+//
 // Two trials after one another are mirrored in the mean, which makes small populations more even (Brockhoff et al., PPSN 2010).
 // Samples outside the cube are drawn again, some times, and then brought to its side. Whole numbers and numbers of lists are the
 // cells of the cube; the distribution is kept wide enough to leave a cell now and then (after Hamano et al., GECCO 2022).
@@ -29,6 +33,7 @@ type cmaes struct {
 	// What follows is computed from the first seen of the observations of a revision of the history.
 	seen     int
 	revision int
+	worst    float64 // loss
 	at       distribution
 }
 
@@ -87,7 +92,7 @@ func newStrategy(n, lambda int) strategy {
 
 func newCMAES(s *training.Spec) *modelled {
 	c := &cmaes{seed: s.RandomSeed(), population: s.Optimizer.Population, sigma: s.Optimizer.Sigma}
-	m := newModelled(s, 1, c)
+	m := newModelled(s, c.population, c)
 	var nominal []int
 	for i := range m.history.axes {
 		switch a := &m.history.axes[i]; {
@@ -119,8 +124,9 @@ func (c *cmaes) choose(n training.TrialID, h *history) []float64 {
 			x = c.choices.choose(n, h)
 		}
 		if len(c.numeric) > 0 {
-			c.catchUp(h)
-			c.sample(h.axes, x, dice(c.seed+uint64(try), n/2), float64(1-2*(int(n)%2)))
+			if c.catchUp(h); try > 0 || !c.center(h, x) {
+				c.sample(h.axes, x, dice(c.seed+uint64(try), n/2), float64(1-2*(int(n)%2)))
+			}
 		}
 		h.axes.settle(x, r)
 		if !h.taken(x) {
@@ -133,16 +139,49 @@ func (c *cmaes) choose(n training.TrialID, h *history) []float64 {
 // catchUp learns from what has come.
 func (c *cmaes) catchUp(h *history) {
 	if c.at.mean == nil || h.revision != c.revision {
-		c.seen, c.revision, c.at = 0, h.revision, distribution{}
+		c.seen, c.revision, c.worst, c.at = 0, h.revision, math.Inf(-1), distribution{}
 		c.begin()
 	}
 	for c.seen+c.at.lambda <= len(h.done) {
 		end := c.seen + c.at.lambda
-		c.at.learn(c.numeric, h.done[c.seen:end], lossesOf(h.done[:end])[c.seen:])
-		if c.seen = end; c.at.converged() {
+		population := h.done[c.seen:end]
+		var losses []float64
+		losses, c.worst = lossesAfter(population, c.worst)
+		first := c.seen == 0
+		c.seen = end
+		if first {
+			c.at.settle(c.numeric, population, losses)
+		} else if c.at.learn(c.numeric, population, losses); c.at.converged() {
 			c.begin()
 		}
 	}
+}
+
+// center puts the mean into a point, unless it is the middle that nothing is known of, or runs, or was tried since the distribution is as
+// it is.
+func (c *cmaes) center(h *history, x []float64) bool {
+	if c.seen == 0 {
+		return false
+	}
+	mean := make([]float64, len(c.numeric))
+	for k, i := range c.numeric {
+		mean[k] = h.axes[i].snap(c.at.mean[k])
+	}
+	tried := func(p []float64) bool {
+		for k, i := range c.numeric {
+			if math.Abs(p[i]-mean[k]) > 1e-9 { // less: it was a value in between
+				return false
+			}
+		}
+		return true
+	}
+	if slices.ContainsFunc(h.running, tried) || slices.ContainsFunc(h.done[c.seen:], func(o observation) bool { return tried(o.x) }) {
+		return false
+	}
+	for k, i := range c.numeric {
+		x[i] = mean[k]
+	}
+	return true
 }
 
 // begin starts in the middle, and again at random places.
@@ -200,13 +239,35 @@ func (c *cmaes) sample(s axes, x []float64, r *rand.Rand, sign float64) {
 	}
 }
 
-// learn moves the distribution to the better ones of a population.
-func (d *distribution) learn(numeric []int, population []observation, losses []float64) {
-	order := make([]int, len(population))
+// settle puts the mean among the better ones of a population that was drawn of the whole cube; its steps say nothing of the distribution.
+func (d *distribution) settle(numeric []int, population []observation, losses []float64) {
+	order := ascending(losses)
+	for j, i := range numeric {
+		sum, total := 0.0, 0.0
+		for k, w := range d.weights[:d.mu] {
+			if u := population[order[k]].x[i]; !math.IsNaN(u) {
+				sum, total = sum+w*u, total+w
+			}
+		}
+		if total > 0 {
+			d.mean[j] = sum / total
+		}
+	}
+}
+
+// ascending are the places of losses, the least first.
+func ascending(losses []float64) []int {
+	order := make([]int, len(losses))
 	for i := range order {
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(losses[a], losses[b]) })
+	return order
+}
+
+// learn moves the distribution to the better ones of a population.
+func (d *distribution) learn(numeric []int, population []observation, losses []float64) {
+	order := ascending(losses)
 	n := len(d.mean)
 	steps := newMatrix(d.lambda, n)
 	lengths := make([]float64, d.lambda) // squared, as the covariance measures

@@ -36,7 +36,7 @@ func (c *Curve) Until(step int64) int {
 
 // Put appends a point. What was known at or after its step is replaced; the number of points that went is returned.
 func (c *Curve) Put(step int64, value float64) (dropped int) {
-	dropped = c.Cut(step - 1)
+	dropped = c.cut(sort.Search(len(c.steps), func(i int) bool { return c.steps[i] >= step }))
 	sum := value
 	if n := len(c.sums); n > 0 {
 		sum += c.sums[n-1]
@@ -46,8 +46,9 @@ func (c *Curve) Put(step int64, value float64) (dropped int) {
 }
 
 // Cut drops the points after a step and says how many those were.
-func (c *Curve) Cut(step int64) int {
-	n := c.Until(step)
+func (c *Curve) Cut(step int64) int { return c.cut(c.Until(step)) }
+
+func (c *Curve) cut(n int) int {
 	dropped := len(c.steps) - n
 	c.steps, c.values, c.sums = c.steps[:n], c.values[:n], c.sums[:n]
 	return dropped

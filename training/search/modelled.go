@@ -188,20 +188,26 @@ func dice(seed uint64, n training.TrialID) *rand.Rand {
 // lossesOf are those of the first objective, failures counted as the worst result there is, so that a model keeps away from where
 // trials fail.
 func lossesOf(done []observation) []float64 {
-	worst := math.Inf(-1)
+	losses, _ := lossesAfter(done, math.Inf(-1))
+	return losses
+}
+
+// lossesAfter are those of observations that others were before, the worst of which was so; it returns the worst of all.
+func lossesAfter(done []observation, before float64) (losses []float64, worst float64) {
+	worst = before
 	for i := range done {
 		if !done[i].failed() {
 			worst = max(worst, done[i].losses[0])
 		}
 	}
-	if math.IsInf(worst, -1) {
-		worst = 0 // all failed
-	}
 	out := make([]float64, len(done))
 	for i := range done {
-		if out[i] = worst; !done[i].failed() {
+		switch {
+		case !done[i].failed():
 			out[i] = done[i].losses[0]
+		case !math.IsInf(worst, -1): // or all have failed
+			out[i] = worst
 		}
 	}
-	return out
+	return out, worst
 }

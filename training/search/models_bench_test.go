@@ -11,7 +11,7 @@ import (
 // What a suggestion costs when so many results are known, of 6 numbers of Hartmann's kind: the state's loop waits for it.
 func BenchmarkSuggestion(b *testing.B) {
 	for _, m := range models {
-		for _, n := range []int{100, 500, 5000} {
+		for _, n := range []int{100, 500, 10_000} {
 			b.Run(fmt.Sprintf("%s/%d", m, n), func(b *testing.B) {
 				s := spec(b, fmt.Sprintf(`{"entry": "m:f", "direction": "min", "optimizer": %s, "trials": 100000, "seed": 1, "space": {"a": {"type": "DOUBLE", "range": [0, 1]}, "b": {"type": "DOUBLE", "range": [0, 1]},
 					"c": {"type": "DOUBLE", "range": [0, 1]}, "d": {"type": "DOUBLE", "range": [0, 1]}, "e": {"type": "DOUBLE", "range": [0, 1]}, "f": {"type": "DOUBLE", "range": [0, 1]}}}`, m))

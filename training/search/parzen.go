@@ -15,6 +15,7 @@ type parzen struct {
 	points  [][]float64 // the last kernel, the prior, has none
 	weights []float64   // logarithms, for each point and the prior
 	sigma   matrix      // for each kernel and each of the group
+	apart   []float64   // of each of the group that is nominal: how much of a kernel lies on each choice, where 1 more lies on its point's
 	mass    [][]float64 // for each kernel and each of the group: the logarithm of what of the normal is inside [0, 1]
 }
 
@@ -29,8 +30,21 @@ func newParzen(s axes, group []int, points [][]float64, weights []float64) *parz
 		p.weights = append(p.weights, math.Log(w/total))
 	}
 	p.weights = append(p.weights, -math.Log(total))
-	for j := range group {
+	nominal := 0
+	for j, i := range group {
+		if s[i].nominal {
+			nominal++
+		}
 		p.widths(j)
+	}
+	for _, i := range group {
+		// Of many axes each changes less often. A choice that others depend on changes more often: what it is worth is not known before
+		// those have been searched as well.
+		apart := 2 / math.Sqrt(float64(max(nominal, 1)))
+		if s.decides(i) {
+			apart = 4
+		}
+		p.apart = append(p.apart, apart/float64(len(points)+1))
 	}
 	p.mass = make([][]float64, len(points)+1)
 	for k := range p.mass {
@@ -96,11 +110,10 @@ func (p *parzen) choice(k, j int, c float64) float64 {
 	if k == len(p.points) {
 		return 1 / m
 	}
-	spread := 1 / float64(len(p.points)+1) // how much of the kernel lies on the choices together
 	if p.points[k][p.group[j]] == c {
-		return (1 + spread/m) / (1 + spread)
+		return (1 + p.apart[j]) / (1 + m*p.apart[j])
 	}
-	return spread / m / (1 + spread)
+	return p.apart[j] / (1 + m*p.apart[j])
 }
 
 // draw fills in the group's numbers of a point.
@@ -145,7 +158,7 @@ func (p *parzen) log(x []float64) float64 {
 				t += -z*z/2 - math.Log(sigma) - halfLog2Pi - p.mass[k][j]
 			} else {
 				low, high := a.cell(x[i])
-				t += math.Log(normalMass((low-mu)/sigma, (high-mu)/sigma)) - p.mass[k][j]
+				t += logCellMass(low, high, mu, sigma) - p.mass[k][j]
 			}
 		}
 		terms[k] = t
@@ -169,6 +182,16 @@ func logSum(terms []float64) float64 {
 		sum += math.Exp(t - top)
 	}
 	return top + math.Log(sum)
+}
+
+// logCellMass is the logarithm of a normal distribution's mass in a cell. Of one that is narrow, as those of a range of billions of whole
+// numbers, it is density times width: a difference of two probabilities would have no digits left.
+func logCellMass(low, high, mu, sigma float64) float64 {
+	if width := (high - low) / sigma; width < 1e-3 {
+		z := ((low+high)/2 - mu) / sigma
+		return -z*z/2 - halfLog2Pi + math.Log(max(width, 1e-300))
+	}
+	return math.Log(normalMass((low-mu)/sigma, (high-mu)/sigma))
 }
 
 // normalMass is the probability of a standard normal number between two, at least a tiny one.

@@ -35,6 +35,7 @@ var properties = []property{
 	{name: "asha, few", doc: `"optimizer": {"type": "asha", "eta": 2, "r_max": 8}, "trials": 30`, small: true},
 	{name: "hyperband, few", doc: `"optimizer": {"type": "hyperband", "eta": 2, "r_max": 8}`, small: true},
 	{name: "differential evolution, few", doc: `"optimizer": {"type": "de", "population": 5, "generations": 5}, "max_epochs": 2`, small: true},
+	{name: "random, repeated", doc: `"optimizer": {"type": "random"}, "trials": 12, "repeats": 3, "max_epochs": 4`, undirected: true},
 	{name: "sobol", doc: `"optimizer": {"type": "sobol"}, "trials": 30, "max_epochs": 4`, undirected: true},
 	{name: "asha", doc: `"optimizer": {"type": "asha", "eta": 2, "r_max": 8}, "trials": 30`},
 	{name: "asha eta 3", doc: `"optimizer": {"type": "asha", "eta": 3, "r_max": 7}, "trials": 30`},

@@ -21,7 +21,7 @@ type repeated struct {
 type runs struct {
 	Ended  int     `json:"ended"`
 	Worked int     `json:"worked"`
-	Sum    float64 `json:"sum"`
+	Sum    float64 `json:"sum"` // of their values, each divided by how many runs there are: finite
 	Epochs int     `json:"epochs"`
 }
 
@@ -66,19 +66,20 @@ func (r *repeated) Observe(e Event) Answer {
 	}
 	c := r.configuration(e.Trial)
 	x := r.open[c]
-	if e.Kind == Resumed {
-		if x.Ended > 0 {
-			x.Ended--
-			r.open[c] = x
+	if e.Kind == Resumed { // it had ended: if nothing is open of its configuration, all of that had
+		if _, open := r.open[c]; !open {
+			x.Ended = r.times
+			r.of.Observe(Event{Kind: Resumed, Trial: training.TrialID(c)})
 		}
-		r.of.Observe(Event{Kind: Resumed, Trial: training.TrialID(c)})
+		x.Ended--
+		r.open[c] = x
 		return Answer{}
 	}
 	x.Ended++
 	x.Epochs = max(x.Epochs, e.Epochs)
 	if e.Kind == Finished {
 		x.Worked++
-		x.Sum += e.Value
+		x.Sum += e.Value / float64(r.times)
 	}
 	if x.Ended < r.times {
 		r.open[c] = x
@@ -87,7 +88,7 @@ func (r *repeated) Observe(e Event) Answer {
 	delete(r.open, c)
 	out := Event{Kind: e.Kind, Trial: training.TrialID(c), Epochs: x.Epochs, Value: e.Value}
 	if x.Worked > 0 {
-		out.Kind, out.Value = Finished, x.Sum/float64(x.Worked)
+		out.Kind, out.Value = Finished, x.Sum*(float64(r.times)/float64(x.Worked))
 	}
 	r.of.Observe(out)
 	return Answer{}

@@ -104,13 +104,7 @@ func (s *sampler) at(n training.TrialID, try uint64) training.Params {
 func sample(d training.Parameter, r *rand.Rand) training.Value {
 	switch d.Type {
 	case training.Double:
-		u, v := r.Float64(), 0.0
-		if d.Log {
-			v = math.Exp(math.Log(d.Min) + u*(math.Log(d.Max)-math.Log(d.Min)))
-		} else {
-			v = d.Min + u*(d.Max-d.Min)
-		}
-		return training.Float(min(max(v, d.Min), d.Max))
+		return fromUnit(d, r.Float64())
 	case training.Integer:
 		if d.Log {
 			v := math.Floor(math.Exp(math.Log(d.Min) + r.Float64()*(math.Log(d.Max+1)-math.Log(d.Min))))
@@ -129,12 +123,15 @@ func fromUnit(d training.Parameter, u float64) training.Value {
 	switch d.Type {
 	case training.Double:
 		v := d.Min + u*(d.Max-d.Min)
-		if d.Log {
+		switch {
+		case d.Log:
 			v = math.Exp(math.Log(d.Min) + u*(math.Log(d.Max)-math.Log(d.Min)))
+		case math.IsInf(d.Max-d.Min, 1):
+			v = (1-u)*d.Min + u*d.Max
 		}
 		return training.Float(min(max(v, d.Min), d.Max))
 	case training.Integer:
-		v := math.Floor(d.Min + u*(d.Max+1-d.Min))
+		v := d.Min + math.Floor(u*(d.Max-d.Min+1))
 		if d.Log {
 			v = math.Floor(math.Exp(math.Log(d.Min) + u*(math.Log(d.Max+1)-math.Log(d.Min))))
 		}
@@ -151,17 +148,25 @@ func toUnit(d training.Parameter, v training.Value) float64 {
 		return (float64(max(i, 0)) + 0.5) / float64(len(d.Values))
 	}
 	f, _ := v.Float()
-	low, high := d.Min, d.Max
-	if d.Type == training.Integer {
-		f, high = f+0.5, high+1
+	return place(d, f)
+}
+
+// place is where a number of a range lies in the unit interval, a whole one in the middle of its part.
+func place(d training.Parameter, f float64) float64 {
+	at, all := f/2-d.Min/2, d.Max/2-d.Min/2 // halves, because a difference of the largest numbers is infinite
+	switch {
+	case d.Type == training.Integer && d.Log:
+		f, all = math.Log(max(f, d.Min)+0.5), math.Log(d.Max+1)
+		at, all = f-math.Log(d.Min), all-math.Log(d.Min)
+	case d.Type == training.Integer:
+		at, all = f-d.Min+0.5, d.Max-d.Min+1 // in this order the largest ones keep their halves
+	case d.Log:
+		at, all = math.Log(max(f, d.Min))-math.Log(d.Min), math.Log(d.Max)-math.Log(d.Min)
 	}
-	if d.Log {
-		f, low, high = math.Log(f), math.Log(low), math.Log(high)
-	}
-	if high == low {
+	if !(all > 0) { // two neighbouring numbers, or one
 		return 0.5
 	}
-	return min(max((f-low)/(high-low), 0), 1)
+	return min(max(at/all, 0), 1)
 }
 
 // enumeration counts the configurations of a finite space in the order of nested loops, the last parameter fastest. Parameters

@@ -1,6 +1,8 @@
 // Package search decides what an experiment tries next and which trials it ends early. Everything in it is pure: no
 // clock, no goroutine, no randomness but the seed of the specification. The same seed and the same events in the same
-// order give the same suggestions, and a search restored from a snapshot goes on as the one that was saved.
+// order give the same suggestions, and a search restored from a snapshot goes on as the one that was saved: on processors of one
+// kind. Those of another may round a last digit otherwise (Go fuses a product and a sum on some), and a search goes its own way from there;
+// one that moves goes on by what was suggested, which its journal has.
 //
 // The loop around an optimizer:
 //

@@ -104,10 +104,12 @@ func (m *percentile) Check(t TrialView, finished []TrialView, d training.Directi
 	low := int(place)
 	bar := at.scores[low]
 	if low+1 < n {
-		bar += (place - float64(low)) * (at.scores[low+1] - at.scores[low])
+		if f := place - float64(low); f > 0 { // not by the difference: that of the largest numbers is infinite
+			bar = (1-f)*bar + f*at.scores[low+1]
+		}
 	}
 	best, _ := t.Curve.Best(d)
-	if d.Score(best) >= bar {
+	if !(d.Score(best) < bar) {
 		return Decision{}
 	}
 	rule, what := "median", "the median"

@@ -290,6 +290,51 @@ func boost(p point) float64 {
 	return 0.1 + 0.05*math.Log1p(4*rate*rate) + 0.004*depth*depth + 0.01*child*child + 0.2*rows*rows + 0.1*columns*columns + grow
 }
 
+// ellipsoid10 is a long narrow valley: axes of 1 to 1000 to each other, turned so that none is a parameter's.
+func ellipsoid10(p point) float64 {
+	x, mean := p.xs(10), 0.0
+	for i := range x {
+		x[i] -= 3 * math.Sin(1.7*float64(i+1)+1)
+		mean += x[i] / 10
+	}
+	sum := 0.0
+	for i, v := range x { // mirrored at the plane across (1, …, 1)
+		sum += math.Pow(10, float64(i)/3) * (v - 2*mean) * (v - 2*mean)
+	}
+	return sum
+}
+
+// pipeline is a choice of models of which each has parameters of its own, and those some of their own again.
+func pipeline(p point) float64 {
+	scale := map[string]float64{"none": 0.03, "standard": 0, "robust": 0.01}[p.word("scale")]
+	switch p.word("model") {
+	case "linear":
+		alpha := p.log10("alpha") + 2
+		penalty := map[string]float64{"l1": 0.02, "l2": 0.01, "both": 0}[p.word("penalty")]
+		if p.word("penalty") == "both" {
+			penalty += 0.1 * (p.num("ratio") - 0.7) * (p.num("ratio") - 0.7)
+		}
+		return 0.15 + 0.01*alpha*alpha + penalty + scale
+	case "forest":
+		trees, depth := p.log10("trees")-2.3, p.num("depth")-11
+		return 0.09 + 0.03*trees*trees + 0.001*depth*depth + scale/3
+	}
+	rate, width := p.log10("rate")+3, math.Log2(p.num("width"))-8
+	more := 0.02
+	if layers := p.num("layers"); layers > 1 {
+		second := math.Log2(p.num("second")) - 6
+		more = 0.004*second*second + 0.01*(layers-2)
+	}
+	return 0.05 + 0.04*(rate+0.1*width)*(rate+0.1*width) + 0.004*width*width + more + 2*scale
+}
+
+// net has noise as large as what there is to gain near the optimum.
+func net(p point) float64 {
+	rate, decay, dropout, width := p.log10("rate")+2.7, p.log10("decay")+4, p.num("dropout")-0.35, math.Log2(p.num("width"))-7
+	act := map[string]float64{"relu": 0.01, "gelu": 0, "tanh": 0.05}[p.word("act")]
+	return 0.08 + 0.05*math.Sqrt(0.1+rate*rate+0.3*rate*decay+0.2*decay*decay) - 0.05*math.Sqrt(0.1) + 0.1*dropout*dropout + 0.006*width*width + act
+}
+
 // noise is the same for the same configuration, and nobody can see what it comes from: normal, of 12 even ones.
 func noise(sum float64) float64 {
 	total := -6.0
@@ -345,5 +390,24 @@ var functions = []function{
 		"depth": {"type": "INTEGER", "range": [2, 12]}, "child": {"type": "DOUBLE", "range": [0.1, 100], "log": true}, "rows": {"type": "DOUBLE", "range": [0.4, 1]},
 		"columns": {"type": "DOUBLE", "range": [0.3, 1]}, "grow": {"type": "CATEGORICAL", "values": ["depth", "leaf"]}}`, 0.1,
 		func(p point) float64 { return boost(p) + 0.005*noise(p.log10("rate")+p.num("rows")+p.num("columns")) }, boost,
+	},
+
+	{"ellipsoid10", box(10, double(-5, 5)), 0, ellipsoid10, nil},
+	{
+		"pipeline", `{"scale": {"type": "CATEGORICAL", "values": ["none", "standard", "robust"]}, "model": {"type": "CATEGORICAL", "values": ["linear", "forest", "net"]},
+		"alpha": {"type": "DOUBLE", "range": [1e-5, 10], "log": true, "when": {"model": "linear"}},
+		"penalty": {"type": "CATEGORICAL", "values": ["l1", "l2", "both"], "when": {"model": "linear"}},
+		"ratio": {"type": "DOUBLE", "range": [0, 1], "when": {"penalty": "both"}},
+		"trees": {"type": "INTEGER", "range": [10, 500], "log": true, "when": {"model": "forest"}}, "depth": {"type": "INTEGER", "range": [2, 20], "when": {"model": "forest"}},
+		"rate": {"type": "DOUBLE", "range": [1e-5, 0.1], "log": true, "when": {"model": "net"}},
+		"width": {"type": "INTEGER", "range": [16, 1024], "log": true, "when": {"model": "net"}},
+		"layers": {"type": "DISCRETE", "values": [1, 2, 3], "when": {"model": "net"}},
+		"second": {"type": "INTEGER", "range": [16, 1024], "log": true, "when": {"layers": [2, 3]}}}`, 0.05, pipeline, nil,
+	},
+	{
+		"netn", `{"rate": {"type": "DOUBLE", "range": [1e-5, 1], "log": true}, "decay": {"type": "DOUBLE", "range": [1e-7, 0.1], "log": true},
+		"dropout": {"type": "DOUBLE", "range": [0, 0.8]}, "width": {"type": "INTEGER", "range": [16, 1024], "log": true},
+		"act": {"type": "CATEGORICAL", "values": ["relu", "gelu", "tanh"]}}`, 0.08,
+		func(p point) float64 { return net(p) + 0.02*noise(p.log10("rate")+p.log10("decay")+p.num("dropout")) }, net,
 	},
 }

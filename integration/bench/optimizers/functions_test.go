@@ -74,6 +74,17 @@ func TestOptima(t *testing.T) {
 			"columns": training.Float(0.6), "grow": training.String("depth"),
 		},
 		"conditional": {"optimizer": training.String("adam"), "lr": training.Float(1e-3), "beta": training.Float(0.9), "warmup": training.Int(4)},
+		"pipeline": {
+			"scale": training.String("standard"), "model": training.String("net"), "rate": training.Float(1e-3), "width": training.Int(256), "layers": training.Int(2),
+			"second": training.Int(64),
+		},
+		"netn": {
+			"rate": training.Float(math.Pow(10, -2.7)), "decay": training.Float(1e-4), "dropout": training.Float(0.35), "width": training.Int(128), "act": training.String("gelu"),
+		},
+		"ellipsoid10": {},
+	}
+	for i := range 10 {
+		optimal["ellipsoid10"][fmt.Sprintf("x%d", i+1)] = training.Float(3 * math.Sin(1.7*float64(i+1)+1))
 	}
 	for _, name := range []string{"sphere10", "levy4", "levy10", "rastrigin4"} {
 		p := point{}
@@ -155,6 +166,18 @@ func TestThePeersFunctionsAreTheSame(t *testing.T) {
 		}
 		if got := a.f(a.at); !near(got, value) || optimum != a.optimum {
 			t.Errorf("%s at %v: %.15g and optimum %v here, %.15g and %v there", a.name, a.at, got, a.optimum, value, optimum)
+		}
+	}
+}
+
+// The chances of tosses of which one in four falls so.
+func TestChance(t *testing.T) {
+	for _, c := range []struct {
+		worse, n int
+		want     float64
+	}{{0, 5, 1}, {5, 5, math.Pow(0.25, 5)}, {1, 2, 7. / 16}, {2, 3, 10. / 64}, {1, 1, 0.25}} {
+		if got := chance(c.worse, c.n); math.Abs(got-c.want) > 1e-12 {
+			t.Errorf("%d of %d: %v, want %v", c.worse, c.n, got, c.want)
 		}
 	}
 }

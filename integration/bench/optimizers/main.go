@@ -62,7 +62,7 @@ func bench(out io.Writer, optimizers, only []string, seeds, workers int, options
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "regret after 100 evaluations of %d seeds: lower quartile, median, upper quartile; median after 25 and 50; ms a suggestion, mean and slowest\n", seeds)
+	fmt.Fprintf(out, "regret after 100 evaluations of %d seeds: lower quartile, median, upper quartile; median after 25 and 50; ms a suggestion, mean and slowest; Optuna (runs, probability of those if our median were above its upper quartile)\n", seeds)
 	fmt.Fprintf(out, "%-7s%-12s %9s %9s %9s %9s %9s %6s %6s  |%9s %9s %9s %6s  %s\n", "", "", "q1", "median", "q3", "at 25", "at 50", "ms", "max ms", "Optuna q1", "median", "q3", "ms", "")
 	met, reached, compared := 0, 0, 0
 	for _, o := range optimizers {
@@ -104,7 +104,13 @@ func bench(out io.Writer, optimizers, only []string, seeds, workers int, options
 					verdict = "better"
 					reached++
 				}
-				fmt.Fprintf(out, "  |%9.3g %9.3g %9.3g %6.1f  %s (%d)", q(them, 2, 0.25), q(them, 2, 0.5), q(them, 2, 0.75), ms, verdict, len(them))
+				worse := 0
+				for _, r := range them {
+					if r.Regret[2] >= q(ours, 2, 0.5) {
+						worse++
+					}
+				}
+				fmt.Fprintf(out, "  |%9.3g %9.3g %9.3g %6.1f  %s (%d, p %.2g)", q(them, 2, 0.25), q(them, 2, 0.5), q(them, 2, 0.75), ms, verdict, len(them), chance(worse, len(them)))
 			}
 			fmt.Fprintln(out)
 		}
@@ -187,6 +193,19 @@ func quantile(runs []run, at int, p float64) float64 {
 		return values[0]
 	}
 	return values[i] + (place-float64(i))*(values[i+1]-values[i])
+}
+
+// chance is the probability that so many or more of n runs are no better than our median if it were worse than their upper quartile, so that
+// each is with 1/4 at most: how much few runs say.
+func chance(worse, n int) float64 {
+	sum, term := 0.0, math.Pow(0.75, float64(n)) // of none
+	for k := range n + 1 {
+		if k >= worse {
+			sum += term
+		}
+		term *= float64(n-k) / float64(k+1) / 3
+	}
+	return min(sum, 1)
 }
 
 func readRuns(name string) ([]run, error) {

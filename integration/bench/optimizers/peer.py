@@ -187,7 +187,47 @@ def boostn(t):
     return clean + 0.005 * noise(log_rate + rows + columns), clean
 
 
-NOISY = ("hartmann6n", "boostn")
+def ellipsoid10(t):
+    x = [v - 3 * math.sin(1.7 * i + 1) for i, v in enumerate(reals(t, 10, -5, 5), 1)]
+    mean = sum(x) / 10
+    return sum(10 ** (i / 3) * (v - 2 * mean) ** 2 for i, v in enumerate(x))
+
+
+def pipeline(t):
+    scale = {"none": 0.03, "standard": 0.0, "robust": 0.01}[t.suggest_categorical("scale", ["none", "standard", "robust"])]
+    model = t.suggest_categorical("model", ["linear", "forest", "net"])
+    if model == "linear":
+        alpha = math.log10(t.suggest_float("alpha", 1e-5, 10, log=True)) + 2
+        penalty = t.suggest_categorical("penalty", ["l1", "l2", "both"])
+        extra = {"l1": 0.02, "l2": 0.01, "both": 0.0}[penalty]
+        if penalty == "both":
+            extra += 0.1 * (t.suggest_float("ratio", 0, 1) - 0.7) ** 2
+        return 0.15 + 0.01 * alpha ** 2 + extra + scale
+    if model == "forest":
+        trees = math.log10(t.suggest_int("trees", 10, 500, log=True)) - 2.3
+        return 0.09 + 0.03 * trees ** 2 + 0.001 * (t.suggest_int("depth", 2, 20) - 11) ** 2 + scale / 3
+    rate = math.log10(t.suggest_float("rate", 1e-5, 0.1, log=True)) + 3
+    width = math.log2(t.suggest_int("width", 16, 1024, log=True)) - 8
+    layers = t.suggest_categorical("layers", [1, 2, 3])
+    more = 0.02
+    if layers > 1:
+        more = 0.004 * (math.log2(t.suggest_int("second", 16, 1024, log=True)) - 6) ** 2 + 0.01 * (layers - 2)
+    return 0.05 + 0.04 * (rate + 0.1 * width) ** 2 + 0.004 * width ** 2 + more + 2 * scale
+
+
+def netn(t):
+    log_rate = math.log10(t.suggest_float("rate", 1e-5, 1, log=True))
+    log_decay = math.log10(t.suggest_float("decay", 1e-7, 0.1, log=True))
+    dropout = t.suggest_float("dropout", 0, 0.8)
+    width = math.log2(t.suggest_int("width", 16, 1024, log=True)) - 7
+    act = t.suggest_categorical("act", ["relu", "gelu", "tanh"])
+    rate, decay = log_rate + 2.7, log_decay + 4
+    clean = (0.08 + 0.05 * math.sqrt(0.1 + rate ** 2 + 0.3 * rate * decay + 0.2 * decay ** 2) - 0.05 * math.sqrt(0.1) + 0.1 * (dropout - 0.35) ** 2
+             + 0.006 * width ** 2 + {"relu": 0.01, "gelu": 0.0, "tanh": 0.05}[act])
+    return clean + 0.02 * noise(log_rate + log_decay + dropout), clean
+
+
+NOISY = ("hartmann6n", "boostn", "netn")
 
 FUNCTIONS = {
     "branin": (branin, 0.39788735772973816), "hartmann6": (hartmann6, -3.3223680114155), "rosenbrock5": (rosenbrock5, 0.0), "ackley5": (ackley5, 0.0),
@@ -195,7 +235,7 @@ FUNCTIONS = {
     "styblinski5": (styblinski5, -5 * 39.16616570377142), "hartmann3": (hartmann3, -3.862779787332663), "hartmann6n": (hartmann6n, -3.3223680114155),
     "levy10": (lambda t: levy(t, 10), 0.0), "rastrigin4": (rastrigin4, 0.0), "conditional": (conditional, 0.04), "int6": (int6, 0.0), "cat8": (cat8, 0.0),
     "griewank5": (griewank5, 0.0), "michalewicz5": (michalewicz5, -4.687658179088147), "shekel4": (shekel4, -10.53644315348353),
-    "schwefel3": (schwefel3, 0.0), "boostn": (boostn, 0.1),
+    "schwefel3": (schwefel3, 0.0), "boostn": (boostn, 0.1), "ellipsoid10": (ellipsoid10, 0.0), "pipeline": (pipeline, 0.05), "netn": (netn, 0.08),
 }
 
 
