@@ -180,6 +180,8 @@ class FakeHDFS(Fake):
                 raise FileNotFoundError("File does not exist: " + path)
             if q.get("renameoptions") == "NONE" and self._exists(to):
                 return self._error(h, 403, "FileAlreadyExistsException", to + " already exists")
+            if q.get("renameoptions") == "OVERWRITE" and path in self.files:
+                self.files.pop(to, None)
             if to in self.files or to in self.dirs or not self._exists(path):
                 return h.answer(200, {"boolean": False})
             for p in [p for p in self.files if p == path or p.startswith(path + "/")]:

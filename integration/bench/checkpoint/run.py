@@ -5,7 +5,8 @@
 Starts `hops dev` with three datanodes, whose data lie on one disk: with three replicas that disk writes everything three times. Each
 round does every row once, so that what else the machine does falls on all of them; every tensor changes before each row. A row's
 percentage compares it with another one of its own round: the median of these. CPU is that of this process and of the cluster, seconds a
-save. Without torch the tensors are numpy's and the local file is numpy.save's.
+save. Without torch the tensors are numpy's and the local file is numpy.save's; arrays of numpy are hashed twice in a save that is waited for,
+because nothing else would tell that another thread changes one.
 """
 import argparse
 import os
