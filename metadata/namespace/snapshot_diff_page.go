@@ -22,6 +22,10 @@ const (
 //
 // Errors: those of SnapshotDiff, however much changed; ErrInvalidArgument for an after that is no end of a page.
 func (ns *Namespace) SnapshotDiffPage(c metadata.Caller, path, from, to, after string, limit int) (*metadata.DiffPage, error) {
+	return ns.snapshotDiffPage(c, path, from, to, after, limit, diffScan)
+}
+
+func (ns *Namespace) snapshotDiffPage(c metadata.Caller, path, from, to, after string, limit, scan int) (*metadata.DiffPage, error) {
 	last, told, ok := parseDiffCursor(after)
 	if !ok {
 		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "%s is no place in a list of differences", printable(after))
@@ -34,7 +38,7 @@ func (ns *Namespace) SnapshotDiffPage(c metadata.Caller, path, from, to, after s
 	if d == nil {
 		return page, nil
 	}
-	keys, more, err := d.keysAfter(last, diffScan)
+	keys, more, err := d.keysAfter(last, scan)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +47,7 @@ func (ns *Namespace) SnapshotDiffPage(c metadata.Caller, path, from, to, after s
 		before, _, _ = splitEntry([]byte(last[1:]))
 	}
 	for found := 0; len(keys) > 0 && found < limit; {
-		turn := keys[:min(len(keys), diffStep)]
+		turn := keys[:min(len(keys), diffStep, limit)]
 		keys, last = keys[len(turn):], turn[len(turn)-1]
 		if err := d.compare(turn); err != nil {
 			return nil, err

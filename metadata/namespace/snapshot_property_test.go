@@ -281,9 +281,46 @@ func (s *machine) compareDiffs(t *rapid.T, what string, ns *Namespace) {
 				if want := dumbDiff(states[from], states[to], age[from] > age[to]); !slices.Equal(got, want) {
 					t.Fatalf("%s: %s from %q to %q:\n%s\nthe model:\n%s", what, path, from, to, strings.Join(got, "\n"), strings.Join(want, "\n"))
 				}
+				if pages := pagedDiff(t, ns, path, from, to); !slices.Equal(got, pages) {
+					t.Fatalf("%s: %s from %q to %q:\n%s\nby pages:\n%s", what, path, from, to, strings.Join(got, "\n"), strings.Join(pages, "\n"))
+				}
 			}
 		}
 	}
+}
+
+// pagedDiff lists what is different by pages as small as can be.
+func pagedDiff(t *rapid.T, ns *Namespace, path, from, to string) []string {
+	var got []string
+	for after, more := "", true; more; {
+		page, err := ns.snapshotDiffPage(super, path, from, to, after, 1, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		came, went := "+", "-"
+		if page.Backwards {
+			came, went = went, came
+		}
+		for _, r := range page.Modified {
+			got = append(got, "M "+r.Path+" ")
+		}
+		for _, r := range page.Created {
+			got = append(got, came+" "+r.Path+" ")
+		}
+		for _, r := range page.Deleted {
+			switch {
+			case r.Target == "":
+				got = append(got, went+" "+r.Path+" ")
+			case page.Backwards:
+				got = append(got, "R "+r.Target+" "+r.Path)
+			default:
+				got = append(got, "R "+r.Path+" "+r.Target)
+			}
+		}
+		after, more = page.Next, page.Next != ""
+	}
+	slices.Sort(got)
+	return got
 }
 
 // dumbDiff lists what is different between two copies, in no order that means anything.

@@ -105,6 +105,11 @@ func (s *Side) tree(ctx context.Context, root string, without map[string]bool) (
 				if err := walk(child); err != nil {
 					return err
 				}
+				if f.GetFlags()&uint32(pb.HdfsFileStatusProto_SNAPSHOT_ENABLED) != 0 {
+					if err := walk(child + "/.snapshot"); err != nil {
+						return err
+					}
+				}
 			}
 		}
 		return nil
