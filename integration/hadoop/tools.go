@@ -241,6 +241,13 @@ func (w *workshop) act(ctx context.Context, c *cluster, user, stdin string, args
 			return outcome{status: 1}, nil
 		}
 		return outcome{}, nil
+	case "@snapshot": // DIR NAME
+		_, err := client.CreateSnapshot(ctx, args[1], args[2])
+		return outcome{}, err
+	case "@deleteSnapshot": // DIR NAME
+		return outcome{}, client.DeleteSnapshot(ctx, args[1], args[2])
+	case "@rename": // FROM TO
+		return outcome{}, client.RenameStrict(ctx, args[1], args[2])
 	case "@rm":
 		_, err := client.Delete(ctx, args[1], true)
 		return outcome{}, err

@@ -97,7 +97,7 @@ func TestSnapshotRefusalsAreHDFSs(t *testing.T) {
 		{super, &logpb.Delete{Target: to("/d"), Recursive: true}, metadata.ErrSnapshot, "The directory /d cannot be deleted since /d is snapshottable and already has snapshots"},
 		{super, &logpb.Rename{Source: to("/d"), Target: to("/x")}, metadata.ErrSnapshot, "The directory /d cannot be deleted since /d is snapshottable and already has snapshots"},
 		{super, &logpb.Concat{Target: to("/d/f"), Sources: []*logpb.Target{to("/d/g")}}, metadata.ErrSnapshot, "Concat: the source file /d/g is in snapshot"},
-		{super, &logpb.Truncate{Target: to("/d/f"), Length: 3, ClientName: "c", RecoveryId: 1002}, metadata.ErrUnsupported, ""},
+		{super, &logpb.Truncate{Target: to("/d/f"), Length: 3, ClientName: "c", RecoveryId: 1002}, metadata.ErrRetriable, "A snapshot of /d/f was made meanwhile: try again"},
 		{super, &logpb.Delete{Target: to("/d/.snapshot/s1/f")}, metadata.ErrSnapshotReadOnly, "Modification on a read-only snapshot is disallowed"},
 		{super, create("/d/.snapshot/s1/new", "c"), metadata.ErrSnapshotReadOnly, "Modification on a read-only snapshot is disallowed"},
 		{super, &logpb.Mkdirs{Target: to("/d/.snapshot/s9")}, metadata.ErrSnapshotReadOnly, ""},

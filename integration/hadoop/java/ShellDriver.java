@@ -24,6 +24,9 @@ import org.apache.hadoop.hdfs.DistributedFileSystem;
 import org.apache.hadoop.hdfs.tools.DFSAdmin;
 import org.apache.hadoop.hdfs.tools.DFSHAAdmin;
 import org.apache.hadoop.hdfs.tools.DFSck;
+import org.apache.hadoop.hdfs.tools.snapshot.LsSnapshot;
+import org.apache.hadoop.hdfs.tools.snapshot.LsSnapshottableDir;
+import org.apache.hadoop.hdfs.tools.snapshot.SnapshotDiff;
 import org.apache.hadoop.metrics2.lib.DefaultMetricsSystem;
 import org.apache.hadoop.security.UserGroupInformation;
 import org.apache.hadoop.util.Tool;
@@ -165,6 +168,12 @@ public class ShellDriver {
         return ToolRunner.run(new DFSck(conf, out), args);
       case "!haadmin":
         return ToolRunner.run(conf, new DFSHAAdmin(), args);
+      case "!lsSnapshottableDir":
+        return ToolRunner.run(conf, new LsSnapshottableDir(), args);
+      case "!lsSnapshot":
+        return ToolRunner.run(conf, new LsSnapshot(), args);
+      case "!snapshotDiff":
+        return ToolRunner.run(conf, new SnapshotDiff(), args);
       case "!balancer":
         DefaultMetricsSystem.setMiniClusterMode(true); // it registers its metrics again with each run
         Constructor<?> balancer = Class.forName("org.apache.hadoop.hdfs.server.balancer.Balancer$Cli").getDeclaredConstructor();
