@@ -11,7 +11,7 @@ type SnapshottableDir struct {
 // Snapshot is a snapshot of a directory.
 type Snapshot struct {
 	Status FileStatus // of the directory as it was, with the snapshot's name
-	Parent string     // path of the directory .snapshot
+	Parent string     // path of the directory
 	ID     uint32
 }
 

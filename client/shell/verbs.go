@@ -429,7 +429,7 @@ func (s *Shell) moveToTrash(ctx context.Context, it item) (bool, error) {
 			continue
 		}
 		if err != nil {
-			return false, err
+			return false, fmt.Errorf("Failed to move %s to trash %s: %s", s.qualified(it.path), s.qualified(name), text(err)) //nolint:staticcheck // Hadoop's words
 		}
 		s.out.Flush()
 		fmt.Fprintf(s.Stderr, "Moved: '%s' to trash at: %s\n", s.qualified(it.path), s.qualified(name))

@@ -156,6 +156,8 @@ var toolMasks = []struct {
 	{regexp.MustCompile(`\b(localhost|127\.0\.0\.1):\d+\b`), "<HOST>"},
 	{regexp.MustCompile(`(?m)^(<TIME> .*  hdfs://)\$NN$`), "${1}<HOST>"}, // in the balancer's table, where Apache HDFS has the host's name
 	{regexp.MustCompile(`(?m) +$`), ""},
+	{regexp.MustCompile(`<TIME> +\d+ ACTIVE `), "<TIME> <ID> ACTIVE "},
+	{regexp.MustCompile(`\n\n(Caused by: |\z)`), "\n$1"}, // where stack frames were, which hops does not send
 }
 
 func maskTool(text string) string {

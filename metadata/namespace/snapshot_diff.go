@@ -71,19 +71,28 @@ func (ns *Namespace) beginDiff(c metadata.Caller, path, from, to string) (d *dif
 
 // snapshotRoot is the snapshottable directory at or above the directory p.
 func (ns *Namespace) snapshotRoot(p *place) (*inode, error) {
+	var root *inode
+	for i := len(p.nodes) - 1; i >= 0 && root == nil; i-- {
+		n := p.nodes[i]
+		if n != nil && n.isGhost() {
+			break
+		}
+		if n != nil {
+			if _, ok := ns.snaps.allowed[n.id]; ok {
+				root = n
+			}
+		}
+	}
 	n := p.last()
 	switch {
+	case root == nil:
+		return nil, metadata.Errorf(metadata.ErrSnapshot, "The path %s is neither snapshottable nor under a snapshot root!", p)
 	case n == nil:
 		return nil, metadata.Errorf(metadata.ErrNotExist, "Directory does not exist: %s", p)
 	case !n.isDir():
 		return nil, metadata.Errorf(metadata.ErrNotDirectory, "`%s': Is not a directory", p)
 	}
-	for ; n != nil && !n.isGhost(); n = n.parent {
-		if _, ok := ns.snaps.allowed[n.id]; ok {
-			return n, nil
-		}
-	}
-	return nil, metadata.Errorf(metadata.ErrSnapshot, "The path %s is neither snapshottable nor under a snapshot root!", p)
+	return root, nil
 }
 
 // differ makes one list.

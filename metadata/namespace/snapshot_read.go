@@ -475,7 +475,7 @@ func (ns *Namespace) Snapshots(c metadata.Caller, path string) ([]metadata.Snaps
 			if err != nil {
 				return err
 			}
-			info := metadata.Snapshot{Status: g.status(), ID: s.id, Parent: join2(p.String(), snapshotFolder)}
+			info := metadata.Snapshot{Status: g.status(), ID: s.id, Parent: p.String()}
 			info.Status.Name = s.name
 			infos = append(infos, info)
 		}

@@ -203,6 +203,11 @@ public class ShellDriver {
         case "@quota":
           dfs.setQuota(path, Long.parseLong(argv.get(2)), Long.parseLong(argv.get(3)));
           return 0;
+        case "@closed": // wait until the datanodes have cut it
+          for (int i = 0; i < 600 && !dfs.isFileClosed(path); i++) {
+            Thread.sleep(100);
+          }
+          return dfs.isFileClosed(path) ? 0 : 1;
         case "@storagePolicy":
           dfs.setStoragePolicy(path, argv.get(2));
           return 0;
