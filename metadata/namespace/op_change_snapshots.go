@@ -32,12 +32,20 @@ func (ns *Namespace) changeSnapshots(t *txn, op *logpb.ChangeSnapshots) {
 			return
 		}
 	}
-	if err := ns.resolveTarget(p, t, op.Target, toUse); err != nil {
+	why := toUse
+	if op.Change == logpb.ChangeSnapshots_ALLOW || op.Change == logpb.ChangeSnapshots_DISALLOW {
+		why = toMake // HDFS calls a file on the way by its name then
+	}
+	if err := ns.resolveTarget(p, t, op.Target, why); err != nil {
 		t.fail(err)
 		return
 	}
 	if err := ns.check(p, &t.caller, checks{owner: true}); err != nil {
 		t.fail(err)
+		return
+	}
+	if why == toUse && p.last() == nil {
+		t.failf(metadata.ErrNotExist, "Directory/File does not exist %s", p)
 		return
 	}
 	var err error

@@ -72,18 +72,17 @@ func (ns *Namespace) beginDiff(c metadata.Caller, path, from, to string) (d *dif
 // snapshotRoot is the snapshottable directory at or above the directory p.
 func (ns *Namespace) snapshotRoot(p *place) (*inode, error) {
 	var root *inode
-	for i := len(p.nodes) - 1; i >= 0 && root == nil; i-- {
-		n := p.nodes[i]
-		if n != nil && n.isGhost() {
-			break
-		}
-		if n != nil {
-			if _, ok := ns.snaps.allowed[n.id]; ok {
-				root = n
-			}
+	n, from := p.last(), len(p.nodes)-1
+	if from > 0 && (n == nil || !n.isDir()) {
+		if from--; p.nodes[from] == nil {
+			return nil, metadata.Errorf(metadata.ErrNotExist, "Directory does not exist: %s", p.upTo(from))
 		}
 	}
-	n := p.last()
+	for i := from; i >= 0 && root == nil && !p.nodes[i].isGhost(); i-- {
+		if _, ok := ns.snaps.allowed[p.nodes[i].id]; ok {
+			root = p.nodes[i]
+		}
+	}
 	switch {
 	case root == nil:
 		return nil, metadata.Errorf(metadata.ErrSnapshot, "The path %s is neither snapshottable nor under a snapshot root!", p)

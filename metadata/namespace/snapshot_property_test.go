@@ -128,6 +128,9 @@ func (m model) snapshottable(c metadata.Caller, path string) (*modelNode, *metad
 }
 
 func (m model) allow(path string, allow bool) *metadata.Kind {
+	if k := m.traverse(super, path, true); k != nil {
+		return k
+	}
 	n, k := m.snapshottable(super, path)
 	if n == nil {
 		return k
@@ -263,6 +266,9 @@ func (s *machine) truncate(t *rapid.T) {
 		t.Fatal(r.Err)
 	}
 	before := len(n.blocks)
+	if length == size {
+		return
+	}
 	apart := s.m.truncate(n, length)
 	if r.File == nil {
 		return

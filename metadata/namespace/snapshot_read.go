@@ -2,6 +2,7 @@ package namespace
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"slices"
 	"strings"
@@ -425,8 +426,8 @@ func (ns *Namespace) eachKeptBlock(fn func(BlockOwner) bool) error {
 	return nil
 }
 
-// Snapshottable returns the directories that snapshots may be taken of, in the order of their paths: all for the superuser,
-// their own for others.
+// Snapshottable returns the directories that snapshots may be taken of, in the order of the directories above and of their names: all
+// for the superuser, their own for others.
 func (ns *Namespace) Snapshottable(c metadata.Caller) ([]metadata.SnapshottableDir, error) {
 	var dirs []metadata.SnapshottableDir
 	err := ns.read(func() error {
@@ -440,7 +441,7 @@ func (ns *Namespace) Snapshottable(c metadata.Caller) ([]metadata.SnapshottableD
 				continue
 			}
 			d := metadata.SnapshottableDir{Status: n.status(), Snapshots: len(ns.snaps.live[id]), Limit: limit}
-			d.Status.Name, d.Status.Snapshottable = n.name, true
+			d.Status.Name = n.name
 			if n.parent != nil {
 				d.Parent = n.parent.path()
 			}
@@ -449,7 +450,7 @@ func (ns *Namespace) Snapshottable(c metadata.Caller) ([]metadata.SnapshottableD
 		return nil
 	})
 	slices.SortFunc(dirs, func(a, b metadata.SnapshottableDir) int {
-		return strings.Compare(join2(a.Parent, a.Status.Name), join2(b.Parent, b.Status.Name))
+		return cmp.Or(compareSigned(a.Parent, b.Parent), compareSigned(a.Status.Name, b.Status.Name))
 	})
 	return dirs, err
 }

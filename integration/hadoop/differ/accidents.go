@@ -70,6 +70,29 @@ var Accidents = []Accident{
 		},
 	},
 	{
+		"snapshots of a closed directory",
+		"HDFS looks at the rights that a directory had when a snapshot was made, and lists its snapshots without any; here it has to be open now, too",
+		func(_ context.Context, _ *runner, _ string, o Operation, want, got answer) bool {
+			inside := strings.Contains(o.text("src"), "/.snapshot") || strings.Contains(o.text("dst"), "/.snapshot") || strings.Contains(o.text("srcs"), "/.snapshot") ||
+				strings.Contains(o.text("link"), "/.snapshot") || strings.Contains(o.text("target"), "/.snapshot")
+			return inside && strings.HasSuffix(got.class, "AccessControlException") && want.broken == nil
+		},
+	},
+	{
+		"snapshots by the number of an inode",
+		"HDFS does not find a directory by its number when it is to be made snapshottable",
+		func(_ context.Context, _ *runner, _ string, o Operation, want, got answer) bool {
+			return (o.Kind == "allowsnapshot" || o.Kind == "disallowsnapshot") && strings.HasPrefix(o.text("src"), "/.reserved/") && want.class != got.class
+		},
+	},
+	{
+		"rights for differences of snapshots",
+		"HDFS asks for READ of every directory below, in either snapshot; here those above a difference count",
+		func(_ context.Context, _ *runner, _ string, o Operation, want, got answer) bool {
+			return o.Kind == "snapshotdiff" && strings.HasSuffix(want.class, "AccessControlException") && got.broken == nil
+		},
+	},
+	{
 		"sticky bit and overwriting rename",
 		"HDFS lets anybody replace the files of others in a sticky directory by a rename; POSIX does not, and it would make /tmp unsafe",
 		func(_ context.Context, _ *runner, _ string, o Operation, want, got answer) bool {

@@ -56,7 +56,7 @@ func (q *request) snapshots() (response, error) {
 	all, err := wait(q, func(done func([]metadata.Snapshot, error)) { q.service.Snapshots(q.caller, q.path, nil, done) })
 	list := []snapshotStatus{}
 	for _, s := range all {
-		list = append(list, snapshotStatus{"ACTIVE", statusOf(&s.Status), s.Parent, s.ID})
+		list = append(list, snapshotStatus{"ACTIVE", statusOf(&s.Status), strings.TrimSuffix(s.Parent, "/") + "/.snapshot/" + s.Status.Name, s.ID})
 	}
 	return body(struct{ SnapshotList []snapshotStatus }{list}), err
 }
