@@ -18,6 +18,7 @@ import (
 func (ns *Namespace) changeSnapshots(t *txn, op *logpb.ChangeSnapshots) {
 	p := newPlace()
 	defer p.release()
+	allows := op.Change == logpb.ChangeSnapshots_ALLOW || op.Change == logpb.ChangeSnapshots_DISALLOW
 	switch {
 	case op.Change == logpb.ChangeSnapshots_DELETE && op.Name == "":
 		t.failf(metadata.ErrIO, "The snapshot name is null or empty.")
@@ -26,17 +27,14 @@ func (ns *Namespace) changeSnapshots(t *txn, op *logpb.ChangeSnapshots) {
 		t.failf(metadata.ErrIO, "The new snapshot name is null or empty.")
 		return
 	}
-	if op.Change == logpb.ChangeSnapshots_ALLOW || op.Change == logpb.ChangeSnapshots_DISALLOW {
-		if what := strings.ToLower(op.Change.String()) + "Snapshot"; !t.caller.superuser {
-			t.fail(metadata.NeedsSuperuser(t.caller.user, what))
-			return
+	if allows && !t.caller.superuser {
+		t.fail(metadata.NeedsSuperuser(t.caller.user, strings.ToLower(op.Change.String())+"Snapshot"))
+		return
+	}
+	if err := ns.resolveTarget(p, t, op.Target, toUse); err != nil {
+		if allows {
+			err = fileAbove(err)
 		}
-	}
-	why := toUse
-	if op.Change == logpb.ChangeSnapshots_ALLOW || op.Change == logpb.ChangeSnapshots_DISALLOW {
-		why = toMake // HDFS calls a file on the way by its name then
-	}
-	if err := ns.resolveTarget(p, t, op.Target, why); err != nil {
 		t.fail(err)
 		return
 	}
@@ -44,7 +42,7 @@ func (ns *Namespace) changeSnapshots(t *txn, op *logpb.ChangeSnapshots) {
 		t.fail(err)
 		return
 	}
-	if why == toUse && p.last() == nil {
+	if !allows && p.last() == nil {
 		t.failf(metadata.ErrNotExist, "Directory/File does not exist %s", p)
 		return
 	}
@@ -66,6 +64,14 @@ func (ns *Namespace) changeSnapshots(t *txn, op *logpb.ChangeSnapshots) {
 		return
 	}
 	t.result.OK = true
+}
+
+// fileAbove calls a file on the way to a path so, as HDFS does where it asks for no rights on the way.
+func fileAbove(err error) error {
+	if metadata.KindOf(err) == metadata.ErrPermission && strings.HasSuffix(err.Error(), "(is not a directory)") {
+		return metadata.Errorf(metadata.ErrParentNotDirectory, "%s", err.Error())
+	}
+	return err
 }
 
 func (ns *Namespace) allowSnapshots(p *place, allow bool) error {

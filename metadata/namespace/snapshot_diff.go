@@ -39,6 +39,9 @@ func (ns *Namespace) beginDiff(c metadata.Caller, path, from, to string) (d *dif
 	d = &differ{
 		ns: ns, c: callerOf(c), where: map[stateID]place2{}, dirs: map[metadata.INodeID]*dirDiff{}, modified: map[metadata.INodeID]modification{},
 	}
+	if isReservedRoot(path) {
+		return nil, false, metadata.Errorf(metadata.ErrNotExist, "Directory does not exist: %s", path)
+	}
 	err = ns.find(c, path, func(p *place, _ *caller) error {
 		n, err := ns.snapshotRoot(p)
 		if err != nil {
@@ -122,6 +125,7 @@ type place2 struct {
 // modification is an inode that looks different, or a directory with other entries.
 type modification struct {
 	path string // where it was
+	now  string // where it is
 	dir  bool
 	own  bool // it looks different itself
 }
@@ -312,13 +316,13 @@ func (ns *Namespace) parentAt(id metadata.INodeID, s uint32) (parent metadata.IN
 }
 
 func (d *differ) compareINode(id metadata.INodeID) error {
-	path, _, ok, err := d.both(id)
+	path, now, ok, err := d.both(id)
 	if err != nil || !ok {
 		return err
 	}
 	was, differs, err := d.looksOtherwise(id)
 	if err == nil && differs {
-		d.modified[id] = modification{path, was.isDir(), true}
+		d.modified[id] = modification{path, now, was.isDir(), true}
 	}
 	return err
 }
@@ -353,7 +357,7 @@ func looksLike(a, b *inode) bool {
 }
 
 func (d *differ) compareEntry(dir metadata.INodeID, name string) error {
-	path, _, ok, err := d.both(dir)
+	path, now, ok, err := d.both(dir)
 	if err != nil || !ok {
 		return err
 	}
@@ -371,7 +375,7 @@ func (d *differ) compareEntry(dir metadata.INodeID, name string) error {
 		d.dirs[dir] = one
 	}
 	if _, ok := d.modified[dir]; !ok {
-		d.modified[dir] = modification{path, true, false}
+		d.modified[dir] = modification{path, now, true, false}
 	}
 	if is != 0 {
 		_, _, ok, err := d.both(is)
@@ -396,9 +400,9 @@ func (d *differ) compareEntry(dir metadata.INodeID, name string) error {
 }
 
 // report puts the differences into HDFS's order: of directories and files that are different one after the other, those that
-// are less deep first, and below each directory what came and then what went.
+// are less deep now first, and below each directory what came and then what went.
 func (d *differ) report(backwards bool) []metadata.DiffEntry {
-	ids := slices.SortedFunc(maps.Keys(d.modified), func(a, b metadata.INodeID) int { return compareLevels(d.modified[a].path, d.modified[b].path) })
+	ids := slices.SortedFunc(maps.Keys(d.modified), func(a, b metadata.INodeID) int { return compareLevels(d.modified[a].now, d.modified[b].now) })
 	var out []metadata.DiffEntry
 	came, went := metadata.DiffCreate, metadata.DiffDelete
 	if backwards {

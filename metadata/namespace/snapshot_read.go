@@ -464,11 +464,13 @@ func (ns *Namespace) Snapshots(c metadata.Caller, path string) ([]metadata.Snaps
 	var infos []metadata.Snapshot
 	err := ns.find(c, path, func(p *place, c *caller) error {
 		infos = nil
+		if p.last() != nil {
+			if err := checkMode(c, p, len(p.nodes)-1, metadata.Read); err != nil {
+				return err
+			}
+		}
 		n, err := ns.snapshottable(p)
 		if err != nil {
-			return err
-		}
-		if err := checkMode(c, p, len(p.nodes)-1, metadata.Read); err != nil {
 			return err
 		}
 		for _, s := range ns.snaps.live[n.id] {
@@ -483,7 +485,7 @@ func (ns *Namespace) Snapshots(c metadata.Caller, path string) ([]metadata.Snaps
 		slices.SortFunc(infos, func(a, b metadata.Snapshot) int { return strings.Compare(a.Status.Name, b.Status.Name) })
 		return nil
 	})
-	return infos, err
+	return infos, fileAbove(err)
 }
 
 // snapshottable is the directory that p names, if snapshots may be taken of it (SnapshotManager.getSnapshottableRoot).

@@ -2,6 +2,7 @@ package differ
 
 import (
 	"context"
+	"slices"
 	"strings"
 )
 
@@ -83,6 +84,30 @@ var Accidents = []Accident{
 		"HDFS does not find a directory by its number when it is to be made snapshottable",
 		func(_ context.Context, _ *runner, _ string, o Operation, want, got answer) bool {
 			return (o.Kind == "allowsnapshot" || o.Kind == "disallowsnapshot") && strings.HasPrefix(o.text("src"), "/.reserved/") && want.class != got.class
+		},
+	},
+	{
+		"where things were at the later of two snapshots",
+		"HDFS looks for what was renamed where it is now, even if it was elsewhere, or nowhere, when the later snapshot was made",
+		func(_ context.Context, _ *runner, _ string, o Operation, want, got answer) bool {
+			modified := func(a answer) (lines []string) {
+				for line := range strings.Lines(a.result) {
+					if strings.HasPrefix(line, "M ") || strings.HasPrefix(line, "page M ") {
+						lines = append(lines, strings.TrimSuffix(line, "\n"))
+					}
+				}
+				slices.Sort(lines)
+				return lines
+			}
+			return o.Kind == "snapshotdiff" && o.text("from") != "" && o.text("to") != "" && want.class == "" && got.class == "" && want.broken == nil && got.broken == nil &&
+				want.result != got.result && slices.Equal(modified(want), modified(got))
+		},
+	},
+	{
+		"completing what is in a snapshot",
+		"HDFS refuses to complete a file in a snapshot before it looks whether there is one",
+		func(_ context.Context, _ *runner, _ string, o Operation, want, got answer) bool {
+			return o.Kind == "complete" && strings.HasSuffix(want.class, "SnapshotAccessControlException") && got.class != ""
 		},
 	},
 	{
