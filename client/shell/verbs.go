@@ -439,7 +439,7 @@ func (s *Shell) moveToTrash(ctx context.Context, it item) (bool, error) {
 
 // notTrashed is Hadoop's error of what could not be moved to the trash.
 func (s *Shell) notTrashed(from, to string, err error) error {
-	return fmt.Errorf("Failed to move %s to trash %s: %s", s.qualified(from), s.qualified(to), text(err)) //nolint:staticcheck // Hadoop's words
+	return fmt.Errorf("Failed to move %s to trash %s: %s", s.qualified(from), s.qualified(to), text(err))
 }
 
 func runRmdir(ctx context.Context, s *Shell, args []string) error {

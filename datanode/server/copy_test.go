@@ -84,14 +84,18 @@ func TestCopiesOfAReplica(t *testing.T) {
 		"more than there is": func() error {
 			return copyReplica(t.Context(), d.store, source, metadata.Block{ID: 200, Generation: 1010, Length: source.Length + 1})
 		},
-		"itself": func() error { return copyReplica(t.Context(), d.store, source, metadata.Block{ID: 7, Generation: 1010, Length: 5}) },
+		"itself": func() error {
+			return copyReplica(t.Context(), d.store, source, metadata.Block{ID: 7, Generation: 1010, Length: 5})
+		},
 		"what is not there": func() error {
 			return copyReplica(t.Context(), d.store, metadata.Block{ID: 9, Generation: 1001, Length: 9}, metadata.Block{ID: 200, Generation: 1010, Length: 5})
 		},
 		"what is older": func() error {
 			return copyReplica(t.Context(), d.store, source, metadata.Block{ID: 100, Generation: 1009, Length: 5})
 		},
-		"after the end": func() error { return copyReplica(canceled, d.store, source, metadata.Block{ID: 200, Generation: 1010, Length: 5}) },
+		"after the end": func() error {
+			return copyReplica(canceled, d.store, source, metadata.Block{ID: 200, Generation: 1010, Length: 5})
+		},
 	} {
 		if err := f(); err == nil {
 			t.Errorf("copy of %s is no error", what)

@@ -76,7 +76,7 @@ type construction struct {
 	truncate   int64 // 1 + the length that the recovery is to leave of the last block; 0: no truncation
 	// source is the block that the recovery makes the last one of; its ID is 0 where there is none.
 	source metadata.Block
-	synced     bool  // bytes of the last block were synced, whatever its length says
+	synced bool // bytes of the last block were synced, whatever its length says
 	// nodes are the datanodes of the last block's pipeline, where it is not complete. Nobody changes what is in it.
 	nodes []string
 }

@@ -257,13 +257,15 @@ func (ns *Namespace) renameSnapshot(p *place, name, to string) error {
 		return err
 	}
 	n, err := ns.snapshottable(p)
-	if err != nil || name == to {
+	if err != nil {
 		return err
 	}
 	s := ns.snaps.find(n.id, name)
 	switch {
 	case s == nil:
 		return metadata.Errorf(metadata.ErrSnapshot, "The snapshot %s does not exist for directory %s", printable(name), p)
+	case name == to:
+		return nil
 	case ns.snaps.find(n.id, to) != nil:
 		return metadata.Errorf(metadata.ErrSnapshot, "The snapshot %s already exists for directory %s", to, p)
 	}

@@ -226,7 +226,7 @@ func (s *machine) snapshotActions() map[string]func(*rapid.T) {
 			c, path, name, other := drawCaller(t), s.drawRoot(t), drawSnapshot(t, "name"), drawSnapshot(t, "to")
 			r := s.do(t, c, &logpb.ChangeSnapshots{Target: to(path), Change: logpb.ChangeSnapshots_RENAME, Name: name, NewName: other})
 			n, k := s.m.snapshottable(c, path)
-			if k == nil && name != other && (n.snapshots[name] == nil || n.snapshots[other] != nil) {
+			if k == nil && (n.snapshots[name] == nil || name != other && n.snapshots[other] != nil) {
 				k = metadata.ErrSnapshot
 			}
 			if s.same(t, "renameSnapshot "+path+" "+name+" "+other, r, k) && name != other {

@@ -62,7 +62,7 @@ func TestSnapshotsOverTheWire(t *testing.T) {
 		t.Fatal(ok, err)
 	}
 	all, err := fs.Snapshots(ctx, "/d")
-	if err != nil || len(all) != 2 || all[0].Status.Name != "s1" || all[1].Status.Name != "s2" || all[0].Parent != "/d/.snapshot" {
+	if err != nil || len(all) != 2 || all[0].Status.Name != "s1" || all[1].Status.Name != "s2" || all[0].Parent != "/d" {
 		t.Errorf("snapshots %+v (%v)", all, err)
 	}
 	if st, err := fs.Stat(ctx, "/d/.snapshot/s1/f"); err != nil || st.Length != 1000 || st.UnderConstruction {
