@@ -3,6 +3,7 @@ package differ
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/gohops/hops/client/dfs"
