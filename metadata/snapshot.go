@@ -11,7 +11,7 @@ type SnapshottableDir struct {
 // Snapshot is a snapshot of a directory.
 type Snapshot struct {
 	Status FileStatus // of the directory as it was, with the snapshot's name
-	Parent string     // path of the directory .snapshot
+	Parent string     // path of the directory
 	ID     uint32
 }
 
@@ -38,3 +38,24 @@ type DiffEntry struct {
 	Path   string
 	Target string // of DiffRename
 }
+
+// DiffPage is a part of the differences between two states of a directory, from the earlier to the later one. Its lists are in
+// no order that means anything but for those of one directory, which are in that of the names.
+type DiffPage struct {
+	Modified, Created, Deleted []DiffRecord
+	// Backwards: the states were asked for in the other order.
+	Backwards bool
+	// Next is where the next page begins; empty: this is the last one.
+	Next string
+}
+
+// DiffRecord is a difference in a page. Paths are as in DiffEntry.
+type DiffRecord struct {
+	Dir, INode INodeID // of a modification both are what was modified
+	Path       string
+	Target     string // where what is gone from Path was renamed to, below the directory; empty: nowhere
+	IsDir      bool   // of a modification
+}
+
+// Reference reports what HDFS's clients take for the mark of a directory that was modified, and of what was renamed.
+func (r *DiffRecord) Reference() bool { return r.IsDir || r.Target != "" }

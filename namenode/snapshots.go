@@ -13,6 +13,8 @@ type Snapshots interface {
 	Snapshots(c metadata.Caller, path string, admit Admit, done func([]metadata.Snapshot, error))
 	// SnapshotDiff lists what is different between two snapshots of a directory; an empty name is its present state.
 	SnapshotDiff(c metadata.Caller, path, from, to string, admit Admit, done func([]metadata.DiffEntry, error))
+	// SnapshotDiffPage lists a part of it; after is DiffPage.Next of the one before.
+	SnapshotDiffPage(c metadata.Caller, path, from, to, after string, done func(*metadata.DiffPage, error))
 }
 
 // SnapshotChange asks for a change of a directory's snapshots.

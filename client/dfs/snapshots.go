@@ -1,8 +1,10 @@
 package dfs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
@@ -75,11 +77,15 @@ func (c *Client) Snapshots(ctx context.Context, dir string) ([]metadata.Snapshot
 	return all, nil
 }
 
-// SnapshotDiff lists what is different in a directory between two of its snapshots; an empty name is its present state.
+// SnapshotDiff lists what is different in a directory between two of its snapshots; an empty name is its present state. Two
+// snapshots are compared page by page, so that there may be as many differences as memory holds.
 func (c *Client) SnapshotDiff(ctx context.Context, dir, from, to string) ([]metadata.DiffEntry, error) {
 	dir, err := clean("difference of snapshots", dir)
 	if err != nil {
 		return nil, err
+	}
+	if from != "" && to != "" {
+		return c.snapshotDiffPages(ctx, dir, from, to)
 	}
 	var answer hadooppb.GetSnapshotDiffReportResponseProto
 	err = c.call(ctx, "difference of snapshots", dir, "getSnapshotDiffReport",
@@ -100,6 +106,94 @@ func (c *Client) SnapshotDiff(ctx context.Context, dir, from, to string) ([]meta
 		entries = append(entries, metadata.DiffEntry{Type: t, Path: string(e.GetFullpath()), Target: string(e.GetTargetPath())})
 	}
 	return entries, nil
+}
+
+// snapshotDiffPages lists the differences page by page and puts them into the order of HDFS's clients: what was modified by its
+// path, and below a directory what came and then what went.
+func (c *Client) snapshotDiffPages(ctx context.Context, dir, from, to string) ([]metadata.DiffEntry, error) {
+	type record = *hadooppb.SnapshotDiffReportListingEntryProto
+	var modified []record
+	created, deleted := map[uint64][]record{}, map[uint64][]record{}
+	backwards := false
+	cursor := &hadooppb.SnapshotDiffReportCursorProto{StartPath: []byte{}, Index: new(int32(-1))}
+	for {
+		var answer hadooppb.GetSnapshotDiffReportListingResponseProto
+		err := c.call(ctx, "difference of snapshots", dir, "getSnapshotDiffReportListing",
+			&hadooppb.GetSnapshotDiffReportListingRequestProto{SnapshotRoot: &dir, FromSnapshot: &from, ToSnapshot: &to, Cursor: cursor}, &answer)
+		if err != nil {
+			return nil, err
+		}
+		page := answer.GetDiffReport()
+		modified = append(modified, page.GetModifiedEntries()...)
+		for _, e := range page.GetCreatedEntries() {
+			created[e.GetDirId()] = append(created[e.GetDirId()], e)
+		}
+		for _, e := range page.GetDeletedEntries() {
+			deleted[e.GetDirId()] = append(deleted[e.GetDirId()], e)
+		}
+		backwards = !page.GetIsFromEarlier()
+		next := page.GetCursor()
+		if next == nil || len(next.GetStartPath()) == 0 && next.GetIndex() == -1 {
+			break
+		}
+		if string(next.GetStartPath()) == string(cursor.GetStartPath()) && next.GetIndex() == cursor.GetIndex() {
+			return nil, fmt.Errorf("difference of snapshots of %s: the server answers the same page again", dir)
+		}
+		cursor = next
+	}
+	slices.SortFunc(modified, func(a, b record) int { return compareDiffPaths(a.GetFullpath(), b.GetFullpath()) })
+	renamed := map[uint64]bool{}
+	for _, all := range deleted {
+		for _, e := range all {
+			if e.GetIsReference() && len(e.GetTargetPath()) > 0 {
+				renamed[e.GetFileId()] = true
+			}
+		}
+	}
+	came, went := metadata.DiffCreate, metadata.DiffDelete
+	if backwards {
+		came, went = went, came
+	}
+	var entries []metadata.DiffEntry
+	for _, m := range modified {
+		entries = append(entries, metadata.DiffEntry{Type: metadata.DiffModify, Path: string(m.GetFullpath())})
+		if !m.GetIsReference() {
+			continue
+		}
+		for _, e := range created[m.GetDirId()] {
+			if !renamed[e.GetFileId()] {
+				entries = append(entries, metadata.DiffEntry{Type: came, Path: string(e.GetFullpath())})
+			}
+		}
+		for _, e := range deleted[m.GetDirId()] {
+			path, target := string(e.GetFullpath()), string(e.GetTargetPath())
+			switch {
+			case !renamed[e.GetFileId()]:
+				entries = append(entries, metadata.DiffEntry{Type: went, Path: path})
+			case backwards:
+				entries = append(entries, metadata.DiffEntry{Type: metadata.DiffRename, Path: target, Target: path})
+			default:
+				entries = append(entries, metadata.DiffEntry{Type: metadata.DiffRename, Path: path, Target: target})
+			}
+		}
+	}
+	return entries, nil
+}
+
+// compareDiffPaths compares paths name by name, and bytes as Java does.
+func compareDiffPaths(a, b []byte) int {
+	return slices.CompareFunc(a, b, func(x, y byte) int {
+		if x == y {
+			return 0
+		}
+		if x == '/' { // the end of a name
+			return -1
+		}
+		if y == '/' {
+			return 1
+		}
+		return cmp.Compare(int8(x), int8(y))
+	})
 }
 
 // directoryStatus is a directory of a list.

@@ -159,6 +159,10 @@ func runCount(ctx context.Context, s *Shell, args []string) error {
 			return s.encode(counted{it.shown, sum.Directories, sum.Files, sum.Length, sum.SpaceConsumed, sum.Quota, sum.SpaceQuota})
 		})
 	}
+	if s.option("x") && (s.option("q") || s.option("u")) {
+		s.printf("q or u option is given, the -x option is ignored.\n")
+		delete(s.options, "x")
+	}
 	if s.option("t") {
 		types, err := storageTypes(s.options["t"])
 		if err != nil {

@@ -420,7 +420,7 @@ func (s *Shell) moveToTrash(ctx context.Context, it item) (bool, error) {
 	}
 	target := root + "/Current" + it.path
 	if err := s.fs.Mkdirs(ctx, path.Dir(target), 0o700, true); err != nil {
-		return false, fmt.Errorf("cannot make the trash: %w", err)
+		return false, s.notTrashed(it.path, target, err)
 	}
 	for try, name := 0, target; ; try++ {
 		err := s.client.RenameStrict(ctx, it.path, name)
@@ -429,12 +429,17 @@ func (s *Shell) moveToTrash(ctx context.Context, it item) (bool, error) {
 			continue
 		}
 		if err != nil {
-			return false, err
+			return false, s.notTrashed(it.path, name, err)
 		}
 		s.out.Flush()
 		fmt.Fprintf(s.Stderr, "Moved: '%s' to trash at: %s\n", s.qualified(it.path), s.qualified(name))
 		return true, nil
 	}
+}
+
+// notTrashed is Hadoop's error of what could not be moved to the trash.
+func (s *Shell) notTrashed(from, to string, err error) error {
+	return fmt.Errorf("Failed to move %s to trash %s: %s", s.qualified(from), s.qualified(to), text(err))
 }
 
 func runRmdir(ctx context.Context, s *Shell, args []string) error {

@@ -47,6 +47,7 @@ func fsckCommand() *cli.Command {
 var fsckParameters = map[string]string{
 	"-delete": "delete", "-files": "files", "-blocks": "blocks", "-locations": "locations", "-racks": "racks", "-replicaDetails": "replicadetails",
 	"-openforwrite": "openforwrite", "-list-corruptfileblocks": "listcorruptfileblocks", "-maintenance": "maintenance",
+	"-includeSnapshots": "includeSnapshots",
 }
 
 func fsck(t *hadoopTool, args []string) (int, error) {
@@ -70,7 +71,7 @@ func fsck(t *hadoopTool, args []string) (int, error) {
 			query.Set(fsckParameters[word], "1")
 			asked = append(asked, fsckParameters[word]+"=1")
 		case word == "-showprogress": // Hadoop has deprecated it: progress is always shown
-		case word == "-move" || word == "-replicate" || word == "-storagepolicies" || word == "-upgradedomains" || word == "-includeSnapshots":
+		case word == "-move" || word == "-replicate" || word == "-storagepolicies" || word == "-upgradedomains":
 			fmt.Fprintf(t.errOut, "fsck: %s is not supported\n", word)
 			return exitHadoop, nil
 		case word == "-blockId":

@@ -139,7 +139,7 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 			fsCommand(), jobCommand(), secretCommand(), experimentCommand(), modelCommand(), mlflowCommand(), appCommand(), applicationAttemptCommand(), containerCommand(), nodeCommand(), gpuCommand(), queueCommand(), topCommand(), namenodeCommand(), resourcemanagerCommand(), datanodeCommand(), logsCommand(),
 			dfsadminCommand(), fsckCommand(), haadminCommand(), rmadminCommand(), balancerCommand(),
 			loginCommand(), logoutCommand(), whoamiCommand(), userCommand(),
-			fetchdtCommand(), lsSnapshottableDirCommand(), snapshotDiffCommand(), benchCommand(), simCommand(), doctorCommand(), operatorCommand(), versionCommand(), completionCommand(), manCommand(),
+			fetchdtCommand(), lsSnapshottableDirCommand(), lsSnapshotCommand(), snapshotDiffCommand(), benchCommand(), simCommand(), doctorCommand(), operatorCommand(), versionCommand(), completionCommand(), manCommand(),
 		},
 		Action: func(c *cli.Context) error {
 			if ours, ok := hadoops[c.Args().First()]; ok {

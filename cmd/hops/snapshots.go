@@ -51,6 +51,42 @@ func lsSnapshottableDir(t *hadoopTool, args []string) (int, error) {
 	return 0, nil
 }
 
+// lsSnapshotCommand is `hdfs lsSnapshot`.
+func lsSnapshotCommand() *cli.Command {
+	return hadoopCommand("lsSnapshot", "the snapshots of a directory, as `hdfs lsSnapshot` lists them", "DIR",
+		"The columns are those of `hops fs -ls`, of the directory as it was; then the number of the snapshot, and its path.", lsSnapshot)
+}
+
+func lsSnapshot(t *hadoopTool, args []string) (int, error) {
+	if len(args) != 1 {
+		fmt.Fprintln(t.errOut, "Invalid no of arguments\nUsage: \nhops lsSnapshot <snapshotDir>: \n\tGet the list of snapshots for a snapshottable directory.")
+		return exitSnapshot, nil
+	}
+	fs, err := t.client()
+	if err != nil {
+		return 0, err
+	}
+	all, err := fs.Snapshots(t.ctx, args[0])
+	if err != nil {
+		t.failed("lsSnapshot", err)
+		return exitSnapshot, nil
+	}
+	if len(all) == 0 {
+		t.printf("\n")
+		return 0, nil
+	}
+	var owner, group, number int
+	for _, s := range all {
+		owner, group, number = max(owner, len(s.Status.Owner)), max(group, len(s.Status.Group)), max(number, len(strconv.Itoa(int(s.ID))))
+	}
+	for _, s := range all {
+		d := &s.Status
+		t.printf("d%v %d %-*s %-*s %d %s %*d ACTIVE %s\n", d.Mode, d.Replication, owner, d.Owner, group, d.Group, d.Length,
+			time.UnixMilli(int64(d.MTime)).Format("2006-01-02 15:04"), number, s.ID, strings.TrimSuffix(s.Parent, "/")+"/.snapshot/"+d.Name)
+	}
+	return 0, nil
+}
+
 // snapshotDiffCommand is `hdfs snapshotDiff`.
 func snapshotDiffCommand() *cli.Command {
 	return hadoopCommand("snapshotDiff", "what is different between two snapshots of a directory, as `hdfs snapshotDiff` says it", "DIR FROM TO",

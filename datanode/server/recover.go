@@ -42,10 +42,16 @@ type offer struct {
 //
 // With truncate, 1 + a length, the block is cut to that length in step 2: the file is being truncated.
 //
+// With a source the block is made of another one, which copyBlock does.
+//
 // A recovery that fails is tried again by the namenode under a higher id.
 func (s *Server) recoverBlock(ctx context.Context, order *pb.Recover) {
 	b, recovery, truncate := blockOf(order.Block), metadata.Generation(order.RecoveryId), order.Truncate
 	log := s.log.With("block", b.String(), "recovery", uint64(recovery))
+	if order.Source != nil {
+		s.copyBlock(ctx, order, log)
+		return
+	}
 	offers, silent, err := s.collect(ctx, b, recovery, order.Replicas)
 	if err != nil {
 		log.Warn("block recovery given up", "err", err)
@@ -335,6 +341,13 @@ func (r *replicasService) UpdateReplica(_ context.Context, m *datanodepb.UpdateR
 		return nil, pb.Status(err)
 	}
 	return &datanodepb.UpdateReplicaResponse{VolumeId: v.Volume}, nil
+}
+
+func (r *replicasService) CopyReplica(ctx context.Context, m *datanodepb.CopyReplicaRequest) (*datanodepb.CopyReplicaResponse, error) {
+	if err := copyReplica(ctx, r.store, blockOf(m.GetSource()), blockOf(m.GetBlock())); err != nil {
+		return nil, pb.Status(err)
+	}
+	return &datanodepb.CopyReplicaResponse{}, nil
 }
 
 // peers are the connections to other datanodes' gRPC.

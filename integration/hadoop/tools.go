@@ -156,6 +156,8 @@ var toolMasks = []struct {
 	{regexp.MustCompile(`\b(localhost|127\.0\.0\.1):\d+\b`), "<HOST>"},
 	{regexp.MustCompile(`(?m)^(<TIME> .*  hdfs://)\$NN$`), "${1}<HOST>"}, // in the balancer's table, where Apache HDFS has the host's name
 	{regexp.MustCompile(`(?m) +$`), ""},
+	{regexp.MustCompile(`<TIME> +\d+ ACTIVE `), "<TIME> <ID> ACTIVE "},
+	{regexp.MustCompile(`\n\n(Caused by: |\z)`), "\n$1"}, // where stack frames were, which hops does not send
 }
 
 func maskTool(text string) string {
@@ -241,6 +243,13 @@ func (w *workshop) act(ctx context.Context, c *cluster, user, stdin string, args
 			return outcome{status: 1}, nil
 		}
 		return outcome{}, nil
+	case "@snapshot": // DIR NAME
+		_, err := client.CreateSnapshot(ctx, args[1], args[2])
+		return outcome{}, err
+	case "@deleteSnapshot": // DIR NAME
+		return outcome{}, client.DeleteSnapshot(ctx, args[1], args[2])
+	case "@rename": // FROM TO
+		return outcome{}, client.RenameStrict(ctx, args[1], args[2])
 	case "@rm":
 		_, err := client.Delete(ctx, args[1], true)
 		return outcome{}, err

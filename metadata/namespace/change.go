@@ -96,12 +96,15 @@ func (ns *Namespace) detach(n *inode) {
 func (ns *Namespace) bury(n *inode) {
 	ns.touch(n)
 	if n.file != nil {
-		if n.file.open != nil {
+		source := metadata.BlockID(0)
+		if o := n.file.open; o != nil {
+			source = o.source.ID
 			ns.closeFile(n)
 		}
 		for i := range n.file.blocks {
 			ns.dropBlock(n, i)
 		}
+		ns.dropSource(n, source)
 		ns.meta.files--
 	} else {
 		ns.meta.directories--

@@ -74,8 +74,12 @@ func (c *checker) snapshots() {
 	c.each(classSnapshotBlock, func(key string, value []byte) {
 		id := metadata.BlockID(binary.BigEndian.Uint64([]byte(key[1:])))
 		owner, err := decodeKeptBlock(id, value)
-		if err != nil || blocks[id] != owner.INode || c.blocks[id] != 0 {
-			c.report("block %d is kept for inode %d; snapshots have it for inode %d, and inode %d has it (%v)", id, owner.INode, blocks[id], c.blocks[id], err)
+		had := blocks[id]
+		if source, err := c.ns.sourceOf(owner.INode); err == nil && source == id {
+			had = owner.INode
+		}
+		if err != nil || had != owner.INode || c.blocks[id] != 0 {
+			c.report("block %d is kept for inode %d; snapshots have it for inode %d, and inode %d has it (%v)", id, owner.INode, had, c.blocks[id], err)
 		}
 		only[id] = true
 	})

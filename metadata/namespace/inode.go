@@ -74,14 +74,16 @@ type construction struct {
 	state      BlockState // of the last block
 	recovery   metadata.Generation
 	truncate   int64 // 1 + the length that the recovery is to leave of the last block; 0: no truncation
-	synced     bool  // bytes of the last block were synced, whatever its length says
+	// source is the block that the recovery makes the last one of; its ID is 0 where there is none.
+	source metadata.Block
+	synced bool // bytes of the last block were synced, whatever its length says
 	// nodes are the datanodes of the last block's pipeline, where it is not complete. Nobody changes what is in it.
 	nodes []string
 }
 
 // completed notes that the last block is complete, or gone.
 func (o *construction) completed() {
-	o.state, o.recovery, o.truncate, o.synced, o.nodes = Complete, 0, 0, false, nil
+	o.state, o.recovery, o.truncate, o.source, o.synced, o.nodes = Complete, 0, 0, metadata.Block{}, false, nil
 }
 
 // BlockState is how far a block of a file is.
@@ -221,6 +223,9 @@ func (e *encoder) entry(n *inode) (key, value []byte) {
 			e.open.LastBlock = logpb.Construction_LastBlock(o.state)
 			e.open.RecoveryId, e.open.Truncate = uint64(o.recovery), uint64(o.truncate)
 			e.open.Synced, e.open.Nodes = o.synced, o.nodes
+			if e.open.Source = nil; o.source.ID != 0 {
+				e.open.Source = wireBlock(o.source)
+			}
 			f.Construction = &e.open
 		}
 		r.File = f
@@ -296,7 +301,7 @@ func decodeEntry(name string, key, value []byte) (*inode, error) {
 			n.file.open = &construction{
 				holder: c.Holder, user: c.User, clientNode: c.ClientNode, clientHost: c.ClientHost,
 				state: BlockState(c.LastBlock), recovery: metadata.Generation(c.RecoveryId), truncate: int64(c.Truncate),
-				synced: c.Synced, nodes: c.Nodes,
+				source: blockOf(c.Source), synced: c.Synced, nodes: c.Nodes,
 			}
 		}
 	default:
@@ -339,9 +344,13 @@ func (n *inode) implausible(r *logpb.INode) string {
 			return fmt.Sprintf("a pipeline of %d datanodes", len(o.nodes))
 		}
 		if state := r.File.Construction.LastBlock; state < 0 || BlockState(state) > UnderRecovery || o.state != Complete && len(f.blocks) == 0 ||
-			o.truncate < 0 || o.truncate > maxLength+1 || o.truncate > 0 && o.state != UnderRecovery {
+			o.truncate < 0 || o.truncate > maxLength+1 || o.truncate > 0 && o.state != UnderRecovery || o.source.ID != 0 && o.truncate == 0 {
 			return fmt.Sprintf("last of %d blocks is in state %d, to be cut to %d", len(f.blocks), state, o.truncate-1)
 		}
 	}
 	return ""
+}
+
+func wireBlock(b metadata.Block) *logpb.Block {
+	return &logpb.Block{Id: int64(b.ID), Generation: uint64(b.Generation), Length: b.Length}
 }

@@ -19,6 +19,7 @@ type modelNode struct {
 	owner, group string
 	replication  int
 	blocks       []int64 // lengths
+	serial       []int   // which blocks they are, as far as somebody asked
 	lastOpen     bool    // the last block is being written
 	holder       string  // of an open file
 	allowed      bool    // snapshots may be taken of it

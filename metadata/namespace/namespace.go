@@ -392,8 +392,9 @@ type Counts struct {
 	Leases      int64
 	// Reclaiming is how many deleted directories are not yet taken apart.
 	Reclaiming int64
-	// Snapshots is how many there are, DeletedSnapshots how many of them are not yet taken apart.
-	Snapshots, DeletedSnapshots int64
+	// Snapshots is how many there are, DeletedSnapshots how many others are not yet taken apart, and Snapshottable of how many
+	// directories there may be any.
+	Snapshots, DeletedSnapshots, Snapshottable int64
 	// Resident is how many inodes are in memory, ResidentBytes what they count for there, of MemoryBytes at most (0: no
 	// limit); Misses is how often something was read from the checkpoint, Evicted how many inodes were forgotten since the
 	// start.
@@ -430,6 +431,7 @@ func (ns *Namespace) Counts() Counts {
 
 		RetryBytes: int64(ns.retries.size()), RetriesEvicted: ns.retries.evicted,
 	}
-	c.DeletedSnapshots = int64(len(ns.snaps.deleted))
+	c.DeletedSnapshots, c.Snapshottable = int64(len(ns.snaps.deleted)), int64(len(ns.snaps.allowed))
+	c.Snapshots -= c.DeletedSnapshots
 	return c
 }

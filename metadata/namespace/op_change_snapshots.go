@@ -18,18 +18,32 @@ import (
 func (ns *Namespace) changeSnapshots(t *txn, op *logpb.ChangeSnapshots) {
 	p := newPlace()
 	defer p.release()
-	if op.Change == logpb.ChangeSnapshots_ALLOW || op.Change == logpb.ChangeSnapshots_DISALLOW {
-		if what := strings.ToLower(op.Change.String()) + "Snapshot"; !t.caller.superuser {
-			t.fail(metadata.NeedsSuperuser(t.caller.user, what))
-			return
-		}
+	allows := op.Change == logpb.ChangeSnapshots_ALLOW || op.Change == logpb.ChangeSnapshots_DISALLOW
+	switch {
+	case op.Change == logpb.ChangeSnapshots_DELETE && op.Name == "":
+		t.failf(metadata.ErrIO, "The snapshot name is null or empty.")
+		return
+	case op.Change == logpb.ChangeSnapshots_RENAME && op.NewName == "":
+		t.failf(metadata.ErrIO, "The new snapshot name is null or empty.")
+		return
+	}
+	if allows && !t.caller.superuser {
+		t.fail(metadata.NeedsSuperuser(t.caller.user, strings.ToLower(op.Change.String())+"Snapshot"))
+		return
 	}
 	if err := ns.resolveTarget(p, t, op.Target, toUse); err != nil {
+		if allows {
+			err = fileAbove(err)
+		}
 		t.fail(err)
 		return
 	}
 	if err := ns.check(p, &t.caller, checks{owner: true}); err != nil {
 		t.fail(err)
+		return
+	}
+	if !allows && p.last() == nil {
+		t.failf(metadata.ErrNotExist, "Directory/File does not exist %s", p)
 		return
 	}
 	var err error
@@ -52,6 +66,14 @@ func (ns *Namespace) changeSnapshots(t *txn, op *logpb.ChangeSnapshots) {
 	t.result.OK = true
 }
 
+// fileAbove calls a file on the way to a path so, as HDFS does where it asks for no rights on the way.
+func fileAbove(err error) error {
+	if metadata.KindOf(err) == metadata.ErrPermission && strings.HasSuffix(err.Error(), "(is not a directory)") {
+		return metadata.Errorf(metadata.ErrParentNotDirectory, "%s", err.Error())
+	}
+	return err
+}
+
 func (ns *Namespace) allowSnapshots(p *place, allow bool) error {
 	_, err := ns.snapshottable(p)
 	if err != nil && metadata.KindOf(err) != metadata.ErrSnapshot {
@@ -68,7 +90,7 @@ func (ns *Namespace) allowSnapshots(p *place, allow bool) error {
 		ns.setAllowed(n.id, false)
 		return nil
 	}
-	if err := ns.checkNested(n, p.String(), true); err != nil {
+	if err := ns.checkNested(n, p.String()); err != nil {
 		return err
 	}
 	if len(ns.snaps.allowed) >= MaxSnapshottable {
@@ -78,8 +100,8 @@ func (ns *Namespace) allowSnapshots(p *place, allow bool) error {
 	return nil
 }
 
-// checkNested refuses path as a snapshottable directory at dir, if another is above it, or below it where that matters.
-func (ns *Namespace) checkNested(dir *inode, path string, below bool) error {
+// checkNested refuses path as a snapshottable directory at dir, if another is above or below it.
+func (ns *Namespace) checkNested(dir *inode, path string) error {
 	for id := range ns.snaps.allowed {
 		root, err := ns.byID(id)
 		if err != nil {
@@ -90,7 +112,7 @@ func (ns *Namespace) checkNested(dir *inode, path string, below bool) error {
 		}
 		word := ""
 		switch {
-		case below && root != dir && within(root, dir):
+		case root != dir && within(root, dir):
 			word = "subdirectory"
 		case within(dir, root):
 			word = "ancestor"
@@ -143,7 +165,12 @@ func (ns *Namespace) checkSnapshotMove(n, old, to *inode, path string) error {
 	}
 	some, err := ns.checkUnsnapped(n)
 	if err == nil && some {
-		err = ns.checkNested(to, path, false)
+		for above := to; above != nil && err == nil; above = above.parent {
+			if _, ok := ns.snaps.allowed[above.id]; ok {
+				err = metadata.Errorf(metadata.ErrSnapshot, "Unable to rename because %s has snapshottable descendant directories and %s is a descent of "+
+					"a snapshottable directory, and HDFS does not support nested snapshottable directory.", path, to.path())
+			}
+		}
 	}
 	if err == nil {
 		_, err = ns.checkUnsnapped(old)
@@ -161,8 +188,8 @@ func (ns *Namespace) createSnapshot(t *txn, p *place, name string) error {
 	if name == "" {
 		name = time.UnixMilli(int64(ns.meta.now)).UTC().Format("s20060102-150405.000")
 	}
-	if !validName(name) || strings.Contains(name, "/") {
-		return metadata.Errorf(metadata.ErrInvalidPath, "Invalid snapshot name: %s", printable(name))
+	if !validName(name) || strings.Contains(name, "/") || name == snapshotFolder {
+		return metadata.Errorf(metadata.ErrInvalidPath, "Invalid path name Invalid snapshot name: %s", printable(name))
 	}
 	if err := checkSnapshotName(p, name); err != nil {
 		return err
@@ -201,8 +228,8 @@ func checkSnapshotName(p *place, name string) error {
 	if strings.Contains(name, "/") {
 		return metadata.Errorf(metadata.ErrInvalidArgument, "Snapshot name cannot contain \"/\"")
 	}
-	if name == "" || !validName(name) {
-		return metadata.Errorf(metadata.ErrInvalidPath, "Invalid snapshot name: %s", printable(name))
+	if !validName(name) { // HDFS takes it, and nobody finds it again
+		return metadata.Errorf(metadata.ErrInvalidPath, "Invalid path name Invalid snapshot name: %s", printable(name))
 	}
 	return p.checkNew(len(p.nodes)-1, name)
 }
@@ -230,13 +257,15 @@ func (ns *Namespace) renameSnapshot(p *place, name, to string) error {
 		return err
 	}
 	n, err := ns.snapshottable(p)
-	if err != nil || name == to {
+	if err != nil {
 		return err
 	}
 	s := ns.snaps.find(n.id, name)
 	switch {
 	case s == nil:
 		return metadata.Errorf(metadata.ErrSnapshot, "The snapshot %s does not exist for directory %s", printable(name), p)
+	case name == to:
+		return nil
 	case ns.snaps.find(n.id, to) != nil:
 		return metadata.Errorf(metadata.ErrSnapshot, "The snapshot %s already exists for directory %s", to, p)
 	}

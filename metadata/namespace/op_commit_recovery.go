@@ -61,7 +61,9 @@ func (ns *Namespace) commitRecovery(t *txn, op *logpb.CommitRecovery) {
 		last.Generation = f.open.recovery
 		f.setLastLength(op.Length)
 	}
+	source := f.open.source.ID
 	f.open.completed()
+	ns.dropSource(n, source)
 	ns.recharge(n, before)
 	if op.Close {
 		ns.finish(n)

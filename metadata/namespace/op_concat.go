@@ -107,6 +107,8 @@ func (ns *Namespace) concatSources(t *txn, op *logpb.Concat, target *place, n *i
 		switch {
 		case s.parent != n.parent:
 			bad("Source file %s is not in the same directory with the target %s", p, target)
+		case ns.inSnapshot(s):
+			t.failf(metadata.ErrSnapshot, "Concat: the source file %s is in snapshot", p)
 		case s == n:
 			bad("concat: the src file %s is the same with the target file %s", p, target)
 		case s.file.open != nil || len(s.file.blocks) == 0:
@@ -114,9 +116,6 @@ func (ns *Namespace) concatSources(t *txn, op *logpb.Concat, target *place, n *i
 		case s.file.blockSize > n.file.blockSize:
 			bad("concat: source file %s has preferred block size %d which is greater than the target file's preferred block size %d",
 				p, s.file.blockSize, n.file.blockSize)
-		}
-		if t.result.Err == nil && ns.inSnapshot(s) {
-			t.failf(metadata.ErrSnapshot, "Concat: the source file %s is in snapshot", p)
 		}
 		if t.result.Err != nil {
 			return nil

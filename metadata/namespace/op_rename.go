@@ -67,6 +67,12 @@ func (ns *Namespace) renameLegacy(t *txn, src, dst *place, known usage) {
 	switch {
 	case n == nil || src.isRoot():
 		return
+	}
+	if _, err := ns.checkUnsnapped(n); err != nil {
+		t.fail(err)
+		return
+	}
+	switch {
 	case dst.last() == n:
 		t.result.OK = true
 		return
@@ -111,6 +117,14 @@ func (ns *Namespace) renameStrict(t *txn, src, dst *place, op *logpb.Rename, fre
 		t.failf(metadata.ErrNotExist, "rename source %s is not found.", src)
 	case src.isRoot():
 		t.failf(metadata.ErrIO, "rename source cannot be the root")
+	}
+	if t.result.Err == nil {
+		if _, err := ns.checkUnsnapped(n); err != nil {
+			t.fail(err)
+		}
+	}
+	switch {
+	case t.result.Err != nil:
 	case old == n:
 		t.failf(metadata.ErrExist, "The source %s and destination %s are the same", src, dst)
 	case slices.Contains(dst.nodes, n):

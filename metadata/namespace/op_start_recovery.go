@@ -38,7 +38,7 @@ func (ns *Namespace) startRecovery(t *txn, op *logpb.StartRecovery) {
 	ns.closeFile(n)
 	ns.openFile(n, &construction{
 		holder: RecoveryHolder, clientHost: o.clientHost,
-		state: UnderRecovery, recovery: id, truncate: o.truncate,
+		state: UnderRecovery, recovery: id, truncate: o.truncate, source: o.source,
 		synced: o.synced, nodes: o.nodes,
 	})
 	ns.lastChanged(n)

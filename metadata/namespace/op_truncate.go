@@ -9,12 +9,13 @@ import (
 )
 
 // truncate makes a closed file shorter. OK when it is so already or the cut is between blocks. Otherwise the last block
-// that stays is under recovery, for which File says how long it becomes; the file is open, by RecoveryHolder, until then.
+// that stays is under recovery, for which File says how long it becomes; the file is open, by RecoveryHolder, until then. If a
+// snapshot has that block, a new one takes its place, and the recovery copies it.
 // Not OK and without File: that very cut is under way already.
 //
 // Errors: ErrNotExist, also for a directory; ErrInvalidArgument for a length that is negative or beyond the end;
 // ErrBeingCreated and ErrRecoveryInProgress for an open file (with Result.Expired when its writer is silent);
-// ErrPermission without WRITE; ErrUnsupported for a cut inside of a block that a snapshot has.
+// ErrPermission without WRITE; ErrRetriable for a cut inside of a block that a snapshot has, without a new block.
 func (ns *Namespace) truncate(t *txn, op *logpb.Truncate) {
 	p := newPlace()
 	defer p.release()
@@ -58,10 +59,18 @@ func (ns *Namespace) truncate(t *txn, op *logpb.Truncate) {
 		t.failf(metadata.ErrInvalidArgument, "Generation %d is not of a reserved range", id)
 		return
 	}
-	if i := f.blockCut(op.Length); i >= 0 && ns.snapshotHas(n, i) {
-		t.failf(metadata.ErrUnsupported, "Truncating %s to %d bytes, inside of a block, is not supported while a snapshot has the block: "+
-			"truncate it to the end of a block, or copy it", p, op.Length)
-		return
+	i := f.blockCut(op.Length)
+	apart := i >= 0 && ns.snapshotHas(n, i)
+	made := metadata.Block{ID: metadata.BlockID(op.NewBlock), Generation: metadata.Generation(op.RecoveryId)}
+	if apart {
+		if op.NewBlock == 0 {
+			t.failf(metadata.ErrRetriable, "A snapshot of %s was made meanwhile: try again", p)
+			return
+		}
+		if err := ns.checkNewBlock(made); err != nil {
+			t.fail(err)
+			return
+		}
 	}
 	if err := ns.checkQuota(n.parent, nil, usage{}, usage{space: f.cutUsage(op.Length)}); err != nil {
 		t.fail(err)
@@ -74,13 +83,24 @@ func (ns *Namespace) truncate(t *txn, op *logpb.Truncate) {
 	}
 	n.mtime = ns.meta.now
 	if f.length > op.Length {
-		last := f.last()
-		ns.openFile(n, &construction{
+		last := *f.last()
+		o := &construction{
 			holder: RecoveryHolder, clientHost: strings.Clone(t.caller.host),
 			state: UnderRecovery, recovery: metadata.Generation(op.RecoveryId),
 			truncate: 1 + last.Length - (f.length - op.Length),
-		})
-		ns.lastChanged(n)
+		}
+		if apart { // its length is what is promised to be in it
+			ns.removeLast(n)
+			made.Length = o.truncate - 1
+			ns.appendBlock(n, made)
+			o.source = last
+		}
+		ns.openFile(n, o)
+		if apart {
+			ns.lastAdded(n)
+		} else {
+			ns.lastChanged(n)
+		}
 		t.result.File = n.info()
 	} else {
 		t.result.OK = true

@@ -69,6 +69,8 @@ type FileInfo struct {
 	// Truncating: the recovery is to leave TruncateTo bytes of the last block.
 	Truncating bool
 	TruncateTo int64
+	// Source is the block that the recovery makes the last one of, as a snapshot has it; its ID is 0 where there is none.
+	Source metadata.Block
 }
 
 // BlockOwner is a block with the file that it belongs to.
@@ -84,6 +86,8 @@ type BlockOwner struct {
 	RecoveryID metadata.Generation
 	// Truncate: the recovery is to leave Truncate - 1 bytes of the block; 0: it is no truncation.
 	Truncate int64
+	// Source is the block that the recovery makes this one of, up to Truncate - 1 bytes; its ID is 0 where there is none.
+	Source metadata.Block
 }
 
 // Effects is what a log entry did to blocks. A block may be in several lists: they are to be taken in this order.
@@ -116,7 +120,7 @@ func (n *inode) info() *FileInfo {
 		f.LastState, f.RecoveryID = o.state, o.recovery
 		f.Synced, f.Nodes = o.synced, o.nodes
 		if o.truncate > 0 {
-			f.Truncating, f.TruncateTo = true, o.truncate-1
+			f.Truncating, f.TruncateTo, f.Source = true, o.truncate-1, o.source
 		}
 	}
 	return f
@@ -128,7 +132,7 @@ func (n *inode) blockOwner(i int) BlockOwner {
 	if o := n.file.open; o != nil && i == len(n.file.blocks)-1 && o.state != Complete {
 		b.UnderConstruction = true
 		if o.state == UnderRecovery {
-			b.RecoveryID, b.Truncate = o.recovery, o.truncate
+			b.RecoveryID, b.Truncate, b.Source = o.recovery, o.truncate, o.source
 		}
 	}
 	return b

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/gohops/hops/metadata"
@@ -20,8 +21,28 @@ const MaxSnapshotDiff = 1 << 20
 // Errors: ErrNotExist, ErrNotDirectory; ErrSnapshot for a directory without snapshots, a name of none, and too many changes;
 // ErrPermission for a directory above a difference without READ and EXECUTE.
 func (ns *Namespace) SnapshotDiff(c metadata.Caller, path, from, to string) ([]metadata.DiffEntry, error) {
-	d := &differ{ns: ns, where: map[stateID]place2{}}
-	err := ns.find(c, path, func(p *place, _ *caller) error {
+	d, backwards, err := ns.beginDiff(c, path, from, to)
+	if err != nil || d == nil {
+		return nil, err
+	}
+	if err := d.collect(); err != nil {
+		return nil, err
+	}
+	if err := d.compare(d.keys); err != nil {
+		return nil, err
+	}
+	return d.report(backwards), nil
+}
+
+// beginDiff finds the two states that are to be compared; nil when they are the same one.
+func (ns *Namespace) beginDiff(c metadata.Caller, path, from, to string) (d *differ, backwards bool, err error) {
+	d = &differ{
+		ns: ns, c: callerOf(c), where: map[stateID]place2{}, dirs: map[metadata.INodeID]*dirDiff{}, modified: map[metadata.INodeID]modification{},
+	}
+	if isReservedRoot(path) {
+		return nil, false, metadata.Errorf(metadata.ErrNotExist, "Directory does not exist: %s", path)
+	}
+	err = ns.find(c, path, func(p *place, _ *caller) error {
 		n, err := ns.snapshotRoot(p)
 		if err != nil {
 			return err
@@ -43,37 +64,37 @@ func (ns *Namespace) SnapshotDiff(c metadata.Caller, path, from, to string) ([]m
 		return nil
 	})
 	if err != nil || d.earlier == d.later {
-		return nil, err
+		return nil, false, err
 	}
-	d.c = callerOf(c)
-	backwards := d.earlier > d.later
-	if backwards {
+	if backwards = d.earlier > d.later; backwards {
 		d.earlier, d.later = d.later, d.earlier
 	}
-	if err := d.collect(); err != nil {
-		return nil, err
-	}
-	if err := d.compare(); err != nil {
-		return nil, err
-	}
-	return d.report(backwards), nil
+	return d, backwards, nil
 }
 
 // snapshotRoot is the snapshottable directory at or above the directory p.
 func (ns *Namespace) snapshotRoot(p *place) (*inode, error) {
-	n := p.last()
+	var root *inode
+	n, from := p.last(), len(p.nodes)-1
+	if from > 0 && (n == nil || !n.isDir()) {
+		if from--; p.nodes[from] == nil {
+			return nil, metadata.Errorf(metadata.ErrNotExist, "Directory does not exist: %s", p.upTo(from))
+		}
+	}
+	for i := from; i >= 0 && root == nil && !p.nodes[i].isGhost(); i-- {
+		if _, ok := ns.snaps.allowed[p.nodes[i].id]; ok {
+			root = p.nodes[i]
+		}
+	}
 	switch {
+	case root == nil:
+		return nil, metadata.Errorf(metadata.ErrSnapshot, "The path %s is neither snapshottable nor under a snapshot root!", p)
 	case n == nil:
 		return nil, metadata.Errorf(metadata.ErrNotExist, "Directory does not exist: %s", p)
 	case !n.isDir():
 		return nil, metadata.Errorf(metadata.ErrNotDirectory, "`%s': Is not a directory", p)
 	}
-	for ; n != nil && !n.isGhost(); n = n.parent {
-		if _, ok := ns.snaps.allowed[n.id]; ok {
-			return n, nil
-		}
-	}
-	return nil, metadata.Errorf(metadata.ErrSnapshot, "The path %s is neither snapshottable nor under a snapshot root!", p)
+	return root, nil
 }
 
 // differ makes one list.
@@ -87,7 +108,7 @@ type differ struct {
 	seen           map[string]bool
 	where          map[stateID]place2
 	dirs           map[metadata.INodeID]*dirDiff
-	modified       map[metadata.INodeID]string // to its path
+	modified       map[metadata.INodeID]modification
 }
 
 type stateID struct {
@@ -99,6 +120,14 @@ type stateID struct {
 type place2 struct {
 	path string
 	ok   bool
+}
+
+// modification is an inode that looks different, or a directory with other entries.
+type modification struct {
+	path string // where it was
+	now  string // where it is
+	dir  bool
+	own  bool // it looks different itself
 }
 
 // dirDiff is what is different in a directory.
@@ -131,15 +160,7 @@ func (d *differ) collect() error {
 			if err != nil || more {
 				return err
 			}
-			from = ""
-			next := present
-			for _, o := range d.ns.snaps.of[d.snapshots] {
-				if o.id > s && o.id < d.later {
-					next = o.id
-					break
-				}
-			}
-			s = next
+			from, s = "", d.nextSnapshot(s)
 			return nil
 		})
 		if err != nil {
@@ -153,10 +174,18 @@ func (d *differ) collect() error {
 	return nil
 }
 
-// compare looks at everything that changed at both ends.
-func (d *differ) compare() error {
-	d.dirs, d.modified = map[metadata.INodeID]*dirDiff{}, map[metadata.INodeID]string{}
-	for rest := d.keys; len(rest) > 0; {
+// nextSnapshot is the snapshot behind s, if it is older than the later state; else present.
+func (d *differ) nextSnapshot(s uint32) uint32 {
+	all := d.ns.snaps.of[d.snapshots]
+	if i := sort.Search(len(all), func(i int) bool { return all[i].id > s }); i < len(all) && all[i].id < d.later {
+		return all[i].id
+	}
+	return present
+}
+
+// compare looks at what changed, by its keys, at both ends.
+func (d *differ) compare(keys []string) error {
+	for rest := keys; len(rest) > 0; {
 		turn := rest[:min(len(rest), diffTurn)]
 		rest = rest[len(turn):]
 		err := d.ns.read(func() error {
@@ -287,19 +316,24 @@ func (ns *Namespace) parentAt(id metadata.INodeID, s uint32) (parent metadata.IN
 }
 
 func (d *differ) compareINode(id metadata.INodeID) error {
-	path, _, ok, err := d.both(id)
+	path, now, ok, err := d.both(id)
 	if err != nil || !ok {
 		return err
 	}
-	was, err := d.ns.stateAt(id, d.earlier)
-	if err != nil || was == nil {
-		return err
-	}
-	is, err := d.ns.stateAt(id, d.later)
-	if err == nil && is != nil && !looksLike(was, is) {
-		d.modified[id] = path
+	was, differs, err := d.looksOtherwise(id)
+	if err == nil && differs {
+		d.modified[id] = modification{path, now, was.isDir(), true}
 	}
 	return err
+}
+
+// looksOtherwise reports whether an inode that is in both states looks different in them; was is the earlier one.
+func (d *differ) looksOtherwise(id metadata.INodeID) (was *inode, differs bool, err error) {
+	if was, err = d.ns.stateAt(id, d.earlier); err != nil || was == nil {
+		return nil, false, err
+	}
+	is, err := d.ns.stateAt(id, d.later)
+	return was, err == nil && is != nil && !looksLike(was, is), err
 }
 
 // looksLike compares what HDFS compares of two states of an inode: times, and what a quota counts, are not part of it.
@@ -323,7 +357,7 @@ func looksLike(a, b *inode) bool {
 }
 
 func (d *differ) compareEntry(dir metadata.INodeID, name string) error {
-	path, _, ok, err := d.both(dir)
+	path, now, ok, err := d.both(dir)
 	if err != nil || !ok {
 		return err
 	}
@@ -340,7 +374,9 @@ func (d *differ) compareEntry(dir metadata.INodeID, name string) error {
 		one = &dirDiff{renamed: map[metadata.INodeID][2]string{}}
 		d.dirs[dir] = one
 	}
-	d.modified[dir] = path
+	if _, ok := d.modified[dir]; !ok {
+		d.modified[dir] = modification{path, now, true, false}
+	}
 	if is != 0 {
 		_, _, ok, err := d.both(is)
 		if err != nil {
@@ -364,33 +400,30 @@ func (d *differ) compareEntry(dir metadata.INodeID, name string) error {
 }
 
 // report puts the differences into HDFS's order: of directories and files that are different one after the other, those that
-// are less deep first, and below each directory what came and then what went.
+// are less deep now first, and below each directory what came and then what went.
 func (d *differ) report(backwards bool) []metadata.DiffEntry {
-	ids := slices.SortedFunc(maps.Keys(d.modified), func(a, b metadata.INodeID) int { return compareLevels(d.modified[a], d.modified[b]) })
+	ids := slices.SortedFunc(maps.Keys(d.modified), func(a, b metadata.INodeID) int { return compareLevels(d.modified[a].now, d.modified[b].now) })
 	var out []metadata.DiffEntry
 	came, went := metadata.DiffCreate, metadata.DiffDelete
 	if backwards {
 		came, went = went, came
 	}
-	byName := func(a, b named) int { return compareSigned(a.name, b.name) }
 	for _, id := range ids {
-		path := d.modified[id]
+		path := d.modified[id].path
 		out = append(out, metadata.DiffEntry{Type: metadata.DiffModify, Path: path})
 		one := d.dirs[id]
 		if one == nil {
 			continue
 		}
-		below := func(name string) string { return strings.TrimPrefix(path+"/"+name, "/") }
-		slices.SortFunc(one.created, byName)
-		slices.SortFunc(one.deleted, byName)
+		one.sort()
 		for _, e := range one.created {
-			out = append(out, metadata.DiffEntry{Type: came, Path: below(e.name)})
+			out = append(out, metadata.DiffEntry{Type: came, Path: entryPath(path, e.name)})
 		}
 		for _, e := range one.deleted {
 			way, renamed := one.renamed[e.id]
 			switch {
 			case !renamed:
-				out = append(out, metadata.DiffEntry{Type: went, Path: below(e.name)})
+				out = append(out, metadata.DiffEntry{Type: went, Path: entryPath(path, e.name)})
 			case backwards:
 				out = append(out, metadata.DiffEntry{Type: metadata.DiffRename, Path: way[1], Target: way[0]})
 			default:
@@ -399,6 +432,15 @@ func (d *differ) report(backwards bool) []metadata.DiffEntry {
 		}
 	}
 	return out
+}
+
+// entryPath is the path of an entry of a directory, both below the one that is looked at.
+func entryPath(path, name string) string { return strings.TrimPrefix(path+"/"+name, "/") }
+
+func (d *dirDiff) sort() {
+	byName := func(a, b named) int { return compareSigned(a.name, b.name) }
+	slices.SortFunc(d.created, byName)
+	slices.SortFunc(d.deleted, byName)
 }
 
 // compareLevels orders paths by their depth, and those of one depth by their names from the top.

@@ -21,7 +21,9 @@ func (m model) copyOf(root string) model {
 		if p != root && !below(p, root) {
 			continue
 		}
+		n.number()
 		twin := *n
+		twin.serial = slices.Clone(n.serial)
 		twin.holder, twin.lastOpen, twin.snapshots = "", false, nil
 		twin.blocks = slices.Clone(n.blocks)
 		if n.lastOpen {
@@ -33,12 +35,48 @@ func (m model) copyOf(root string) model {
 	return c
 }
 
+// serials counts the blocks that were numbered.
+var serials int
+
+// number gives each block a number of its own.
+func (n *modelNode) number() {
+	n.serial = n.serial[:min(len(n.serial), len(n.blocks))]
+	for len(n.serial) < len(n.blocks) {
+		serials++
+		n.serial = append(n.serial, serials)
+	}
+}
+
+// truncate cuts a closed file. A cut inside of a block that a snapshot has makes another one of it; apart says so.
+func (m model) truncate(n *modelNode, length int64) (apart bool) {
+	n.number()
+	at := int64(0)
+	for i, b := range n.blocks {
+		if at < length && length < at+b {
+			apart = m.snapshotHas(n.id, i)
+			n.blocks, n.serial = append(slices.Clone(n.blocks[:i]), length-at), slices.Clone(n.serial[:i+1])
+			if apart {
+				n.serial = n.serial[:i]
+			}
+			return apart
+		}
+		if at == length {
+			n.blocks, n.serial = slices.Clone(n.blocks[:i]), slices.Clone(n.serial[:i])
+			return false
+		}
+		at += b
+	}
+	return false
+}
+
 // snapshotHas reports whether a snapshot has the ith block of a file.
 func (m model) snapshotHas(id, i int) bool {
+	mine := m.byID(id)
+	mine.number()
 	for _, n := range m {
 		for _, s := range n.snapshots {
 			for _, was := range s {
-				if was.id == id && !was.dir && i < len(was.blocks) {
+				if was.id == id && !was.dir && i < len(was.blocks) && was.serial[i] == mine.serial[i] {
 					return true
 				}
 			}
@@ -90,6 +128,9 @@ func (m model) snapshottable(c metadata.Caller, path string) (*modelNode, *metad
 }
 
 func (m model) allow(path string, allow bool) *metadata.Kind {
+	if k := m.traverse(super, path, true); k != nil {
+		return k
+	}
 	n, k := m.snapshottable(super, path)
 	if n == nil {
 		return k
@@ -185,7 +226,7 @@ func (s *machine) snapshotActions() map[string]func(*rapid.T) {
 			c, path, name, other := drawCaller(t), s.drawRoot(t), drawSnapshot(t, "name"), drawSnapshot(t, "to")
 			r := s.do(t, c, &logpb.ChangeSnapshots{Target: to(path), Change: logpb.ChangeSnapshots_RENAME, Name: name, NewName: other})
 			n, k := s.m.snapshottable(c, path)
-			if k == nil && name != other && (n.snapshots[name] == nil || n.snapshots[other] != nil) {
+			if k == nil && (n.snapshots[name] == nil || name != other && n.snapshots[other] != nil) {
 				k = metadata.ErrSnapshot
 			}
 			if s.same(t, "renameSnapshot "+path+" "+name+" "+other, r, k) && name != other {
@@ -193,6 +234,7 @@ func (s *machine) snapshotActions() map[string]func(*rapid.T) {
 				delete(n.snapshots, name)
 			}
 		},
+		"truncate": s.truncate, "truncate again": s.truncate,
 		"write into a snapshot": func(t *rapid.T) {
 			path := s.drawRoot(t)
 			if n := s.m[path]; n == nil || !n.allowed {
@@ -202,6 +244,65 @@ func (s *machine) snapshotActions() map[string]func(*rapid.T) {
 			s.same(t, "mkdirs "+inside, s.do(t, super, &logpb.Mkdirs{Target: to(inside)}), metadata.ErrSnapshotReadOnly)
 			s.same(t, "rename "+inside, s.do(t, super, &logpb.Rename{Source: to(inside), Target: to("/x")}), metadata.ErrSnapshotReadOnly)
 		},
+	}
+}
+
+// truncate cuts a file, mostly one that a snapshot has, and ends what that begins, in between deleting a snapshot.
+func (s *machine) truncate(t *rapid.T) {
+	path := drawPath(t, "path")
+	n := s.m[path]
+	if n == nil || n.dir || n.holder != "" || len(n.blocks) == 0 {
+		t.Skip("no closed file with blocks")
+	}
+	s.adopt(path)
+	size := int64(0)
+	for _, b := range n.blocks {
+		size += b
+	}
+	length := rapid.Int64Range(0, size).Draw(t, "length")
+	b := s.block(t)
+	r := s.do(t, super, &logpb.Truncate{Target: to(path), Length: length, ClientName: "c1", RecoveryId: b.Generation, NewBlock: b.Id})
+	if r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	before := len(n.blocks)
+	if length == size {
+		return
+	}
+	apart := s.m.truncate(n, length)
+	if r.File == nil {
+		return
+	}
+	last := r.File.Blocks[len(r.File.Blocks)-1]
+	if apart != (last.ID == metadata.BlockID(b.Id)) || apart != (r.File.Source.ID != 0) {
+		t.Fatalf("truncating %s of %d blocks to %d makes another block: %v; %+v", path, before, length, apart, r.File)
+	}
+	if rapid.Bool().Draw(t, "between") {
+		for _, root := range slices.Sorted(maps.Keys(s.m)) {
+			n := s.m[root]
+			if name := drawSnapshot(t, "name"); n.snapshots[name] != nil {
+				if r := s.do(t, super, &logpb.ChangeSnapshots{Target: to(root), Change: logpb.ChangeSnapshots_DELETE, Name: name}); r.Err != nil {
+					t.Fatal(r.Err)
+				}
+				delete(n.snapshots, name)
+				break
+			}
+		}
+		s.do(t, super, &logpb.Reclaim{Limit: 1000})
+		if src := r.File.Source; src.ID != 0 && !s.blocks[src.ID] {
+			t.Fatalf("block %v is gone while it is copied", src)
+		}
+	}
+	if rapid.IntRange(0, 4).Draw(t, "delete") == 0 {
+		s.same(t, "delete "+path, s.do(t, super, &logpb.Delete{Target: to(path)}), nil)
+		delete(s.m, path)
+		return
+	}
+	r = s.do(t, super, &logpb.CommitRecovery{
+		Block: &logpb.Block{Id: int64(last.ID), Generation: uint64(last.Generation)}, RecoveryId: uint64(r.File.RecoveryID), Length: r.File.TruncateTo, Close: true,
+	})
+	if r.Err != nil || !r.OK {
+		t.Fatal(r.Err, r.OK)
 	}
 }
 
@@ -281,9 +382,46 @@ func (s *machine) compareDiffs(t *rapid.T, what string, ns *Namespace) {
 				if want := dumbDiff(states[from], states[to], age[from] > age[to]); !slices.Equal(got, want) {
 					t.Fatalf("%s: %s from %q to %q:\n%s\nthe model:\n%s", what, path, from, to, strings.Join(got, "\n"), strings.Join(want, "\n"))
 				}
+				if pages := pagedDiff(t, ns, path, from, to); !slices.Equal(got, pages) {
+					t.Fatalf("%s: %s from %q to %q:\n%s\nby pages:\n%s", what, path, from, to, strings.Join(got, "\n"), strings.Join(pages, "\n"))
+				}
 			}
 		}
 	}
+}
+
+// pagedDiff lists what is different by pages as small as can be.
+func pagedDiff(t *rapid.T, ns *Namespace, path, from, to string) []string {
+	var got []string
+	for after, more := "", true; more; {
+		page, err := ns.snapshotDiffPage(super, path, from, to, after, 1, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		came, went := "+", "-"
+		if page.Backwards {
+			came, went = went, came
+		}
+		for _, r := range page.Modified {
+			got = append(got, "M "+r.Path+" ")
+		}
+		for _, r := range page.Created {
+			got = append(got, came+" "+r.Path+" ")
+		}
+		for _, r := range page.Deleted {
+			switch {
+			case r.Target == "":
+				got = append(got, went+" "+r.Path+" ")
+			case page.Backwards:
+				got = append(got, "R "+r.Target+" "+r.Path)
+			default:
+				got = append(got, "R "+r.Path+" "+r.Target)
+			}
+		}
+		after, more = page.Next, page.Next != ""
+	}
+	slices.Sort(got)
+	return got
 }
 
 // dumbDiff lists what is different between two copies, in no order that means anything.

@@ -2,6 +2,7 @@ package namespace
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"slices"
 	"strings"
@@ -426,8 +427,8 @@ func (ns *Namespace) eachKeptBlock(fn func(BlockOwner) bool) error {
 	return nil
 }
 
-// Snapshottable returns the directories that snapshots may be taken of, in the order of their paths: all for the superuser,
-// their own for others.
+// Snapshottable returns the directories that snapshots may be taken of, in the order of the directories above and of their names: all
+// for the superuser, their own for others.
 func (ns *Namespace) Snapshottable(c metadata.Caller) ([]metadata.SnapshottableDir, error) {
 	var dirs []metadata.SnapshottableDir
 	err := ns.read(func() error {
@@ -441,7 +442,7 @@ func (ns *Namespace) Snapshottable(c metadata.Caller) ([]metadata.SnapshottableD
 				continue
 			}
 			d := metadata.SnapshottableDir{Status: n.status(), Snapshots: len(ns.snaps.live[id]), Limit: limit}
-			d.Status.Name, d.Status.Snapshottable = n.name, true
+			d.Status.Name = n.name
 			if n.parent != nil {
 				d.Parent = n.parent.path()
 			}
@@ -450,7 +451,7 @@ func (ns *Namespace) Snapshottable(c metadata.Caller) ([]metadata.SnapshottableD
 		return nil
 	})
 	slices.SortFunc(dirs, func(a, b metadata.SnapshottableDir) int {
-		return strings.Compare(join2(a.Parent, a.Status.Name), join2(b.Parent, b.Status.Name))
+		return cmp.Or(compareSigned(a.Parent, b.Parent), compareSigned(a.Status.Name, b.Status.Name))
 	})
 	return dirs, err
 }
@@ -464,11 +465,13 @@ func (ns *Namespace) Snapshots(c metadata.Caller, path string) ([]metadata.Snaps
 	var infos []metadata.Snapshot
 	err := ns.find(c, path, func(p *place, c *caller) error {
 		infos = nil
+		if p.last() != nil {
+			if err := checkMode(c, p, len(p.nodes)-1, metadata.Read); err != nil {
+				return err
+			}
+		}
 		n, err := ns.snapshottable(p)
 		if err != nil {
-			return err
-		}
-		if err := checkMode(c, p, len(p.nodes)-1, metadata.Read); err != nil {
 			return err
 		}
 		for _, s := range ns.snaps.live[n.id] {
@@ -476,14 +479,14 @@ func (ns *Namespace) Snapshots(c metadata.Caller, path string) ([]metadata.Snaps
 			if err != nil {
 				return err
 			}
-			info := metadata.Snapshot{Status: g.status(), ID: s.id, Parent: join2(p.String(), snapshotFolder)}
+			info := metadata.Snapshot{Status: g.status(), ID: s.id, Parent: p.String()}
 			info.Status.Name = s.name
 			infos = append(infos, info)
 		}
 		slices.SortFunc(infos, func(a, b metadata.Snapshot) int { return strings.Compare(a.Status.Name, b.Status.Name) })
 		return nil
 	})
-	return infos, err
+	return infos, fileAbove(err)
 }
 
 // snapshottable is the directory that p names, if snapshots may be taken of it (SnapshotManager.getSnapshottableRoot).

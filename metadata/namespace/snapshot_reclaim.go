@@ -2,6 +2,7 @@ package namespace
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/gohops/hops/metadata"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
@@ -108,7 +109,14 @@ func (ns *Namespace) release(gone *inode, prefix string, s uint32, older []byte)
 		}
 		others[i] = n.finished()
 	}
+	source, err := ns.sourceOf(gone.id)
+	if err != nil {
+		return err
+	}
 	for i, b := range blocks {
+		if b.ID == source { // it is being copied, and goes when that is done
+			continue
+		}
 		if i < len(others[0]) && others[0][i].ID == b.ID || i < len(others[1]) && others[1][i].ID == b.ID {
 			continue
 		}
@@ -125,4 +133,44 @@ func (ns *Namespace) release(gone *inode, prefix string, s uint32, older []byte)
 		ns.effects.Removed = append(ns.effects.Removed, b)
 	}
 	return nil
+}
+
+// sourceOf is the block that the last one of an inode is being made of; 0: there is none.
+func (ns *Namespace) sourceOf(id metadata.INodeID) (metadata.BlockID, error) {
+	n, err := ns.stateNow(id)
+	if err != nil || n == nil || n.file == nil || n.file.open == nil {
+		return 0, err
+	}
+	return n.file.open.source.ID, nil
+}
+
+// dropSource lets the block go that the last one of n was made of, or is not any more, unless a snapshot has it.
+func (ns *Namespace) dropSource(n *inode, id metadata.BlockID) {
+	if id == 0 {
+		return
+	}
+	key := idKey(classSnapshotBlock, uint64(id))
+	owner, kept, err := ns.keptBlock(id)
+	if err == nil && kept {
+		prefix := stateKey(n.id)
+		var bad error
+		err = ns.scanKept(prefix, prefix, func(_, value []byte) bool {
+			var was *inode
+			if was, _, bad = decodeKept("", value); bad == nil && slices.ContainsFunc(was.finished(), func(b metadata.Block) bool { return b.ID == id }) {
+				kept = false
+			}
+			return bad == nil && kept
+		})
+		if err == nil {
+			err = bad
+		}
+	}
+	if err != nil {
+		ns.fatal(err)
+	}
+	if kept { // and no snapshot has it
+		ns.putDerived(key, nil)
+		ns.meta.blocks--
+		ns.effects.Removed = append(ns.effects.Removed, owner.Block)
+	}
 }

@@ -51,19 +51,80 @@ func (ns *Namespace) summarizeGhost(c *caller, top *inode, sum *metadata.Content
 	return nil
 }
 
-// summarizeLost adds what was in a directory and is gone, but for the snapshots that have it, as HDFS counts it. It does not add
-// what is in counted already.
+// countKept adds what the blocks take that only snapshots have of a file in a directory, and the replicas that one of them wants
+// more. HDFS counts that of the file, and not of the snapshots.
+func (ns *Namespace) countKept(sum *metadata.ContentSummary, n, dir *inode) error {
+	if ns.meta.snapshots == 0 {
+		return nil
+	}
+	if n.past() == nil {
+		var buf [4]span
+		if newest(ns.snaps.live, ns.spansOf(dir, buf[:0]), n.id, ^uint32(0), 0) == 0 {
+			return nil
+		}
+	}
+	more, err := ns.keptSpace(n)
+	sum.SpaceConsumed += more
+	return err
+}
+
+// keptSpace is what a file takes, with all its snapshots, beyond what it takes now.
+func (ns *Namespace) keptSpace(n *inode) (int64, error) {
+	replication := n.file.replication
+	var only map[metadata.BlockID]int64
+	prefix := stateKey(n.id)
+	var bad error
+	err := ns.scanKept(prefix, prefix, func(_, value []byte) bool {
+		var was *inode
+		if was, _, bad = decodeKept("", value); bad != nil || was.file == nil {
+			return bad == nil
+		}
+		replication = max(replication, was.file.replication)
+		for i, b := range was.finished() {
+			if i < len(n.file.blocks) && n.file.blocks[i].ID == b.ID {
+				continue
+			}
+			if only == nil {
+				only = map[metadata.BlockID]int64{}
+			}
+			only[b.ID] = b.Length
+		}
+		return true
+	})
+	if err == nil {
+		err = bad
+	}
+	now := n.file.space()
+	all := now / int64(n.file.replication)
+	for _, length := range only {
+		all += length
+	}
+	return all*int64(replication) - now, err
+}
+
+// gone is an entry of a directory that is not there any more.
+type gone struct {
+	name string
+	s    uint32 // for which it was kept
+	id   metadata.INodeID
+}
+
+// summarizeLost adds what was in a directory and is gone, but for the snapshots that have it, as HDFS counts it: what was deleted
+// as it was last, what was moved away as it was then. It does not add what is in counted already.
 func (ns *Namespace) summarizeLost(dir metadata.INodeID, counted map[metadata.INodeID]bool, sum *metadata.ContentSummary) error {
 	for stack := []metadata.INodeID{dir}; len(stack) > 0; {
 		id := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
 		prefix := idKey(classSnapshotEntry, uint64(id))
 		for from := prefix; from != ""; {
+			var moved []gone
 			err := ns.read(func() error {
-				var ids []metadata.INodeID
+				moved = moved[:0]
+				var all []gone
+				next := ""
 				if ns.meta.snapshots > 0 {
 					var bad error
-					next, seen := "", 0
+					seen := 0
 					err := ns.scanKept(prefix, from, func(key, value []byte) bool {
 						if seen++; seen > entriesPerTurn {
 							next = string(key)
@@ -71,7 +132,7 @@ func (ns *Namespace) summarizeLost(dir metadata.INodeID, counted map[metadata.IN
 						}
 						var was metadata.INodeID
 						if was, bad = entryOfRecord(value); was != 0 && !counted[was] {
-							ids = append(ids, was)
+							all = append(all, gone{string(key[len(prefix) : len(key)-5]), binary.BigEndian.Uint32(key[len(key)-4:]), was})
 						}
 						return bad == nil
 					})
@@ -81,41 +142,83 @@ func (ns *Namespace) summarizeLost(dir metadata.INodeID, counted map[metadata.IN
 					if err != nil {
 						return err
 					}
-					from = next
-				} else {
-					from = ""
 				}
-				for _, was := range ids {
-					n, err := ns.lost(was)
+				from = next
+				for _, was := range all {
+					if counted[was.id] {
+						continue
+					}
+					n, err := ns.lost(was.id)
 					if err != nil {
 						return err
 					}
-					if n == nil || counted[was] {
+					if n == nil {
+						if now, err := ns.entryAt(id, was.name, present); err != nil {
+							return err
+						} else if now != was.id {
+							counted[was.id] = true
+							moved = append(moved, was)
+						}
 						continue
 					}
-					counted[was] = true
+					counted[was.id] = true
 					var one metadata.ContentSummary
 					if n.isDir() {
 						one.Directories++
-						stack = append(stack, was)
+						stack = append(stack, was.id)
 					} else {
 						count(&one, n)
+						more, err := ns.keptSpace(n)
+						if err != nil {
+							return err
+						}
+						one.SpaceConsumed += more
 					}
-					sum.Length += one.Length
-					sum.Files += one.Files
-					sum.Directories += one.Directories
-					sum.SpaceConsumed += one.SpaceConsumed
-					s := &sum.Snapshot
-					s.Length, s.Files = s.Length+one.Length, s.Files+one.Files
-					s.Directories, s.SpaceConsumed = s.Directories+one.Directories, s.SpaceConsumed+one.SpaceConsumed
+					addLost(sum, &one)
 				}
 				return nil
 			})
 			if err != nil {
 				return err
 			}
+			for _, was := range moved {
+				if err := ns.summarizeMoved(was, sum); err != nil {
+					return err
+				}
+			}
 		}
 	}
+	return nil
+}
+
+// addLost adds what only snapshots have.
+func addLost(sum, one *metadata.ContentSummary) {
+	sum.Length += one.Length
+	sum.Files += one.Files
+	sum.Directories += one.Directories
+	sum.SpaceConsumed += one.SpaceConsumed
+	s := &sum.Snapshot
+	s.Length, s.Files = s.Length+one.Length, s.Files+one.Files
+	s.Directories, s.SpaceConsumed = s.Directories+one.Directories, s.SpaceConsumed+one.SpaceConsumed
+}
+
+// summarizeMoved adds what was moved away, as a snapshot has it.
+func (ns *Namespace) summarizeMoved(was gone, sum *metadata.ContentSummary) error {
+	var top *inode
+	err := ns.read(func() (err error) {
+		top, err = ns.stateAt(was.id, was.s)
+		return err
+	})
+	if err != nil || top == nil {
+		return err
+	}
+	var one metadata.ContentSummary
+	root := caller{}
+	root.superuser = true
+	if err := ns.summarizeGhost(&root, top, &one); err != nil {
+		return err
+	}
+	addLost(sum, &one)
 	return nil
 }
 

@@ -26,10 +26,10 @@ func (ns *Namespace) ContentSummary(c metadata.Caller, path string) (*metadata.C
 		}
 		if n.isDir() {
 			stack = append(stack, n.id)
-		} else {
-			count(&sum, n)
+			return nil
 		}
-		return nil
+		count(&sum, n)
+		return ns.countKept(&sum, n, n.parent)
 	})
 	if err != nil {
 		return nil, err
@@ -87,9 +87,9 @@ func (ns *Namespace) summarize(c *caller, id metadata.INodeID, after string, pag
 	return ns.turn(n, after, pages, func(child *inode) error {
 		if child.isDir() {
 			*stack = append(*stack, child.id)
-		} else {
-			count(sum, child)
+			return nil
 		}
-		return nil
+		count(sum, child)
+		return ns.countKept(sum, child, n)
 	})
 }

@@ -35,6 +35,17 @@ func (m *Manager) Expect(id metadata.BlockID, targets []namenode.Location) {
 	b.trim()
 }
 
+// ExpectLike expects replicas of an open block where there are some of another one, of which they are to be made.
+func (m *Manager) ExpectLike(id, source metadata.BlockID) {
+	b, s := m.blocks.get(id), m.blocks.get(source)
+	if b == nil || s == nil {
+		return
+	}
+	e := b.extra()
+	e.expect = append(e.expect[:0], s.good...)
+	b.trim()
+}
+
 // holders lists the nodes that may hold a replica of a block: of the pipeline, or reported in any state.
 func (m *Manager) holders(b *block) []*node {
 	var out []*node

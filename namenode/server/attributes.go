@@ -5,6 +5,7 @@ import (
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 	"github.com/gohops/hops/metadata/namespace"
 	"github.com/gohops/hops/namenode"
+	pb "github.com/gohops/hops/namenode/api/v1"
 )
 
 // unmasked is the form in which commands carry a mode that may be absent.
@@ -165,14 +166,15 @@ func (s *Server) Truncate(c metadata.Caller, retry namenode.Retry, path string, 
 		done(false, err)
 		return
 	}
-	s.newGeneration(r, func(id metadata.Generation, err error) {
+	apart := s.ns.Counts().Snapshots > 0 // the block that is cut may have to be another one
+	s.take(r, apart, func(made metadata.BlockID, id metadata.Generation, err error) {
 		if err != nil {
 			done(false, err)
 			return
 		}
 		e := &envelope{}
 		e.command.Op = &logpb.Command_Truncate{Truncate: &logpb.Truncate{
-			Target: t, Length: length, ClientName: client, RecoveryId: uint64(id),
+			Target: t, Length: length, ClientName: client, RecoveryId: uint64(id), NewBlock: int64(made),
 		}}
 		s.change(&c, retry, e, func(result *namespace.Result, err error) {
 			switch {
@@ -190,13 +192,17 @@ func (s *Server) Truncate(c metadata.Caller, retry namenode.Retry, path string, 
 	})
 }
 
-// truncation is what a block recovery is to leave of the block, as orders carry it: 1 + bytes; 0: it is no truncation.
-func (s *Server) truncation(id metadata.BlockID, recovery metadata.Generation) int64 {
+// truncation is what a block recovery is to leave of the block, as orders carry it: 1 + bytes; 0: it is no truncation. source is the
+// block that is to be copied up to there, nil for the block itself.
+func (s *Server) truncation(id metadata.BlockID, recovery metadata.Generation) (truncate int64, source *pb.Block) {
 	owner, ok := s.ns.BlockOwner(id)
 	if !ok || owner.RecoveryID != recovery || owner.Truncate <= 0 {
-		return 0
+		return 0, nil
 	}
-	return owner.Truncate
+	if owner.Source.ID != 0 {
+		source = wireBlock(owner.Source)
+	}
+	return owner.Truncate, source
 }
 
 // maxSources is how many files one concat takes; more blocks than that a file cannot have.

@@ -207,8 +207,9 @@ func (d *datanodes) orders(id namenode.NodeID) (*pb.Orders, bool) {
 	for _, x := range o.Recover {
 		r := &pb.Recover{
 			Block: wireBlock(x.Block), RecoveryId: uint64(x.RecoveryID), Replicas: wireNodes(x.Replicas),
-			Truncate: s.truncation(x.Block.ID, x.RecoveryID), PatienceOver: x.PatienceOver,
+			PatienceOver: x.PatienceOver,
 		}
+		r.Truncate, r.Source = s.truncation(x.Block.ID, x.RecoveryID)
 		for _, id := range x.Missing {
 			r.Missing = append(r.Missing, string(id))
 		}

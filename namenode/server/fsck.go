@@ -48,7 +48,7 @@ type fsckRun struct {
 	path   string
 	racks  int // that the datanodes of the cluster stand on
 	// What is shown.
-	files, blocks, locations, rackNames, details, open, maintenance, remove bool
+	files, blocks, locations, rackNames, details, open, maintenance, remove, snapshots bool
 
 	begun  time.Time
 	totals fsckTotals
@@ -103,6 +103,7 @@ func (s *Server) fsckDoor(w http.ResponseWriter, r *http.Request) {
 		Server: s, ctx: r.Context(), caller: caller, begun: time.Now(), path: query.Get("path"),
 		files: query.Has("files"), blocks: query.Has("blocks"), locations: query.Has("locations"), rackNames: query.Has("racks"),
 		details: query.Has("replicadetails"), open: query.Has("openforwrite"), maintenance: query.Has("maintenance"), remove: query.Has("delete"),
+		snapshots: query.Has("includeSnapshots"),
 	}
 	if f.path == "" {
 		f.path = "/"
@@ -125,7 +126,7 @@ func (s *Server) fsckDoor(w http.ResponseWriter, r *http.Request) {
 // mayFsck refuses what is not to be had here, and those who may not have it.
 func (s *Server) mayFsck(r *http.Request, c metadata.Caller) error {
 	query := r.URL.Query()
-	for _, no := range []string{"move", "replicate", "storagepolicies", "upgradedomains", "includeSnapshots"} {
+	for _, no := range []string{"move", "replicate", "storagepolicies", "upgradedomains"} {
 		if query.Has(no) {
 			return metadata.Errorf(metadata.ErrInvalidArgument, "fsck -%s is not supported", no)
 		}
@@ -293,6 +294,14 @@ func (f *fsckRun) check(path string, s *metadata.FileStatus) error {
 	}
 	if !s.IsDir() {
 		return f.checkFile(path)
+	}
+	if f.snapshots && s.Snapshottable {
+		inside := strings.TrimSuffix(path, "/") + "/.snapshot"
+		if all, err := f.ns.Stat(f.caller, inside); err != nil || all == nil { // nil: meanwhile it is not snapshottable
+			return err
+		} else if err := f.check(inside, all); err != nil {
+			return err
+		}
 	}
 	if f.files {
 		f.printf("%s <dir>\n", path)

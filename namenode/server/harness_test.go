@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/cmd/processes"
@@ -399,6 +400,11 @@ func (d *datanode) obey(ctx context.Context, l *link, o *pb.Orders) {
 	for _, r := range o.Recover {
 		d.mu.Lock()
 		mine := d.replicas[r.Block.Id]
+		if source := d.replicas[r.GetSource().GetId()]; r.Source != nil && source != nil {
+			mine = proto.CloneOf(source)
+			mine.Block.Id = r.Block.Id
+			d.replicas[r.Block.Id] = mine
+		}
 		d.mu.Unlock()
 		done := &pb.CommitBlockSynchronizationRequest{Block: r.Block, RecoveryId: r.RecoveryId, Close: true, DeleteBlock: true}
 		if mine != nil {

@@ -218,6 +218,9 @@ func promised(f *namespace.FileInfo) bool {
 func (s *Server) recoverBlock(r *reign, f *namespace.FileInfo, done func(bool, error)) {
 	last := f.Blocks[len(f.Blocks)-1]
 	s.soft.mu.Lock()
+	if f.Source.ID != 0 {
+		s.soft.m.ExpectLike(last.ID, f.Source.ID)
+	}
 	lost := promised(f) && s.soft.m.GivenUp(f.Nodes)
 	drop := (lost || !promised(f)) && s.soft.m.Nowhere(last.ID, f.Nodes)
 	var late []string

@@ -81,6 +81,20 @@ func (s *Server) SnapshotDiff(c metadata.Caller, path, from, to string, admit na
 		func(one *metadata.DiffEntry) int { return 64 + len(one.Path) + len(one.Target) })
 }
 
+// diffPage is how many differences there are in a page, HDFS's dfs.snapshotdiff.listing-limit.
+const diffPage = 1000
+
+// SnapshotDiffPage implements namenode.Snapshots.
+func (s *Server) SnapshotDiffPage(c metadata.Caller, path, from, to, after string, done func(*metadata.DiffPage, error)) {
+	s.readLong(&c, func(err error) {
+		if err != nil {
+			done(nil, err)
+			return
+		}
+		done(s.ns.SnapshotDiffPage(c, path, from, to, after, diffPage))
+	})
+}
+
 // maxReport is the size of the longest list that is told: a client of HDFS takes messages of 64 MiB.
 const maxReport = 48 << 20
 

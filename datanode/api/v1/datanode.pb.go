@@ -188,6 +188,95 @@ func (x *UpdateReplicaRequest) GetLength() int64 {
 	return 0
 }
 
+type CopyReplicaRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Source *v1.Block              `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
+	// The length says how much is copied.
+	Block         *v1.Block `protobuf:"bytes,2,opt,name=block,proto3" json:"block,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CopyReplicaRequest) Reset() {
+	*x = CopyReplicaRequest{}
+	mi := &file_datanode_api_v1_datanode_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CopyReplicaRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CopyReplicaRequest) ProtoMessage() {}
+
+func (x *CopyReplicaRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_datanode_api_v1_datanode_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CopyReplicaRequest.ProtoReflect.Descriptor instead.
+func (*CopyReplicaRequest) Descriptor() ([]byte, []int) {
+	return file_datanode_api_v1_datanode_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *CopyReplicaRequest) GetSource() *v1.Block {
+	if x != nil {
+		return x.Source
+	}
+	return nil
+}
+
+func (x *CopyReplicaRequest) GetBlock() *v1.Block {
+	if x != nil {
+		return x.Block
+	}
+	return nil
+}
+
+type CopyReplicaResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CopyReplicaResponse) Reset() {
+	*x = CopyReplicaResponse{}
+	mi := &file_datanode_api_v1_datanode_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CopyReplicaResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CopyReplicaResponse) ProtoMessage() {}
+
+func (x *CopyReplicaResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_datanode_api_v1_datanode_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CopyReplicaResponse.ProtoReflect.Descriptor instead.
+func (*CopyReplicaResponse) Descriptor() ([]byte, []int) {
+	return file_datanode_api_v1_datanode_proto_rawDescGZIP(), []int{4}
+}
+
 type UpdateReplicaResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	VolumeId      string                 `protobuf:"bytes,1,opt,name=volume_id,json=volumeId,proto3" json:"volume_id,omitempty"`
@@ -197,7 +286,7 @@ type UpdateReplicaResponse struct {
 
 func (x *UpdateReplicaResponse) Reset() {
 	*x = UpdateReplicaResponse{}
-	mi := &file_datanode_api_v1_datanode_proto_msgTypes[3]
+	mi := &file_datanode_api_v1_datanode_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -209,7 +298,7 @@ func (x *UpdateReplicaResponse) String() string {
 func (*UpdateReplicaResponse) ProtoMessage() {}
 
 func (x *UpdateReplicaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_datanode_api_v1_datanode_proto_msgTypes[3]
+	mi := &file_datanode_api_v1_datanode_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -222,7 +311,7 @@ func (x *UpdateReplicaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateReplicaResponse.ProtoReflect.Descriptor instead.
 func (*UpdateReplicaResponse) Descriptor() ([]byte, []int) {
-	return file_datanode_api_v1_datanode_proto_rawDescGZIP(), []int{3}
+	return file_datanode_api_v1_datanode_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *UpdateReplicaResponse) GetVolumeId() string {
@@ -248,12 +337,17 @@ const file_datanode_api_v1_datanode_proto_rawDesc = "" +
 	"\x05block\x18\x01 \x01(\v2\x17.hops.namenode.v1.BlockR\x05block\x12\x1f\n" +
 	"\vrecovery_id\x18\x02 \x01(\x04R\n" +
 	"recoveryId\x12\x16\n" +
-	"\x06length\x18\x03 \x01(\x03R\x06length\"4\n" +
+	"\x06length\x18\x03 \x01(\x03R\x06length\"t\n" +
+	"\x12CopyReplicaRequest\x12/\n" +
+	"\x06source\x18\x01 \x01(\v2\x17.hops.namenode.v1.BlockR\x06source\x12-\n" +
+	"\x05block\x18\x02 \x01(\v2\x17.hops.namenode.v1.BlockR\x05block\"\x15\n" +
+	"\x13CopyReplicaResponse\"4\n" +
 	"\x15UpdateReplicaResponse\x12\x1b\n" +
-	"\tvolume_id\x18\x01 \x01(\tR\bvolumeId2\xe0\x01\n" +
+	"\tvolume_id\x18\x01 \x01(\tR\bvolumeId2\xbc\x02\n" +
 	"\bReplicas\x12r\n" +
 	"\x13InitReplicaRecovery\x12,.hops.datanode.v1.InitReplicaRecoveryRequest\x1a-.hops.datanode.v1.InitReplicaRecoveryResponse\x12`\n" +
-	"\rUpdateReplica\x12&.hops.datanode.v1.UpdateReplicaRequest\x1a'.hops.datanode.v1.UpdateReplicaResponseB3Z1github.com/gohops/hops/datanode/api/v1;datanodepbb\x06proto3"
+	"\rUpdateReplica\x12&.hops.datanode.v1.UpdateReplicaRequest\x1a'.hops.datanode.v1.UpdateReplicaResponse\x12Z\n" +
+	"\vCopyReplica\x12$.hops.datanode.v1.CopyReplicaRequest\x1a%.hops.datanode.v1.CopyReplicaResponseB3Z1github.com/gohops/hops/datanode/api/v1;datanodepbb\x06proto3"
 
 var (
 	file_datanode_api_v1_datanode_proto_rawDescOnce sync.Once
@@ -267,29 +361,35 @@ func file_datanode_api_v1_datanode_proto_rawDescGZIP() []byte {
 	return file_datanode_api_v1_datanode_proto_rawDescData
 }
 
-var file_datanode_api_v1_datanode_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_datanode_api_v1_datanode_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_datanode_api_v1_datanode_proto_goTypes = []any{
 	(*InitReplicaRecoveryRequest)(nil),  // 0: hops.datanode.v1.InitReplicaRecoveryRequest
 	(*InitReplicaRecoveryResponse)(nil), // 1: hops.datanode.v1.InitReplicaRecoveryResponse
 	(*UpdateReplicaRequest)(nil),        // 2: hops.datanode.v1.UpdateReplicaRequest
-	(*UpdateReplicaResponse)(nil),       // 3: hops.datanode.v1.UpdateReplicaResponse
-	(*v1.Block)(nil),                    // 4: hops.namenode.v1.Block
-	(v1.ReplicaState)(0),                // 5: hops.namenode.v1.ReplicaState
+	(*CopyReplicaRequest)(nil),          // 3: hops.datanode.v1.CopyReplicaRequest
+	(*CopyReplicaResponse)(nil),         // 4: hops.datanode.v1.CopyReplicaResponse
+	(*UpdateReplicaResponse)(nil),       // 5: hops.datanode.v1.UpdateReplicaResponse
+	(*v1.Block)(nil),                    // 6: hops.namenode.v1.Block
+	(v1.ReplicaState)(0),                // 7: hops.namenode.v1.ReplicaState
 }
 var file_datanode_api_v1_datanode_proto_depIdxs = []int32{
-	4, // 0: hops.datanode.v1.InitReplicaRecoveryRequest.block:type_name -> hops.namenode.v1.Block
-	4, // 1: hops.datanode.v1.InitReplicaRecoveryResponse.block:type_name -> hops.namenode.v1.Block
-	5, // 2: hops.datanode.v1.InitReplicaRecoveryResponse.state:type_name -> hops.namenode.v1.ReplicaState
-	4, // 3: hops.datanode.v1.UpdateReplicaRequest.block:type_name -> hops.namenode.v1.Block
-	0, // 4: hops.datanode.v1.Replicas.InitReplicaRecovery:input_type -> hops.datanode.v1.InitReplicaRecoveryRequest
-	2, // 5: hops.datanode.v1.Replicas.UpdateReplica:input_type -> hops.datanode.v1.UpdateReplicaRequest
-	1, // 6: hops.datanode.v1.Replicas.InitReplicaRecovery:output_type -> hops.datanode.v1.InitReplicaRecoveryResponse
-	3, // 7: hops.datanode.v1.Replicas.UpdateReplica:output_type -> hops.datanode.v1.UpdateReplicaResponse
-	6, // [6:8] is the sub-list for method output_type
-	4, // [4:6] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	6, // 0: hops.datanode.v1.InitReplicaRecoveryRequest.block:type_name -> hops.namenode.v1.Block
+	6, // 1: hops.datanode.v1.InitReplicaRecoveryResponse.block:type_name -> hops.namenode.v1.Block
+	7, // 2: hops.datanode.v1.InitReplicaRecoveryResponse.state:type_name -> hops.namenode.v1.ReplicaState
+	6, // 3: hops.datanode.v1.UpdateReplicaRequest.block:type_name -> hops.namenode.v1.Block
+	6, // 4: hops.datanode.v1.CopyReplicaRequest.source:type_name -> hops.namenode.v1.Block
+	6, // 5: hops.datanode.v1.CopyReplicaRequest.block:type_name -> hops.namenode.v1.Block
+	0, // 6: hops.datanode.v1.Replicas.InitReplicaRecovery:input_type -> hops.datanode.v1.InitReplicaRecoveryRequest
+	2, // 7: hops.datanode.v1.Replicas.UpdateReplica:input_type -> hops.datanode.v1.UpdateReplicaRequest
+	3, // 8: hops.datanode.v1.Replicas.CopyReplica:input_type -> hops.datanode.v1.CopyReplicaRequest
+	1, // 9: hops.datanode.v1.Replicas.InitReplicaRecovery:output_type -> hops.datanode.v1.InitReplicaRecoveryResponse
+	5, // 10: hops.datanode.v1.Replicas.UpdateReplica:output_type -> hops.datanode.v1.UpdateReplicaResponse
+	4, // 11: hops.datanode.v1.Replicas.CopyReplica:output_type -> hops.datanode.v1.CopyReplicaResponse
+	9, // [9:12] is the sub-list for method output_type
+	6, // [6:9] is the sub-list for method input_type
+	6, // [6:6] is the sub-list for extension type_name
+	6, // [6:6] is the sub-list for extension extendee
+	0, // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_datanode_api_v1_datanode_proto_init() }
@@ -303,7 +403,7 @@ func file_datanode_api_v1_datanode_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_datanode_api_v1_datanode_proto_rawDesc), len(file_datanode_api_v1_datanode_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -23,6 +23,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	Replicas_InitReplicaRecovery_FullMethodName = "/hops.datanode.v1.Replicas/InitReplicaRecovery"
 	Replicas_UpdateReplica_FullMethodName       = "/hops.datanode.v1.Replicas/UpdateReplica"
+	Replicas_CopyReplica_FullMethodName         = "/hops.datanode.v1.Replicas/CopyReplica"
 )
 
 // ReplicasClient is the client API for Replicas service.
@@ -34,6 +35,9 @@ type ReplicasClient interface {
 	InitReplicaRecovery(ctx context.Context, in *InitReplicaRecoveryRequest, opts ...grpc.CallOption) (*InitReplicaRecoveryResponse, error)
 	// UpdateReplica cuts the replica to the agreed length, restamps it with the recovery id and finalizes it.
 	UpdateReplica(ctx context.Context, in *UpdateReplicaRequest, opts ...grpc.CallOption) (*UpdateReplicaResponse, error)
+	// CopyReplica makes a finalized replica of a block of the beginning of another one, in place of an older one.
+	// NOT_FOUND: there is no replica of the other one.
+	CopyReplica(ctx context.Context, in *CopyReplicaRequest, opts ...grpc.CallOption) (*CopyReplicaResponse, error)
 }
 
 type replicasClient struct {
@@ -64,6 +68,16 @@ func (c *replicasClient) UpdateReplica(ctx context.Context, in *UpdateReplicaReq
 	return out, nil
 }
 
+func (c *replicasClient) CopyReplica(ctx context.Context, in *CopyReplicaRequest, opts ...grpc.CallOption) (*CopyReplicaResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CopyReplicaResponse)
+	err := c.cc.Invoke(ctx, Replicas_CopyReplica_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ReplicasServer is the server API for Replicas service.
 // All implementations must embed UnimplementedReplicasServer
 // for forward compatibility.
@@ -73,6 +87,9 @@ type ReplicasServer interface {
 	InitReplicaRecovery(context.Context, *InitReplicaRecoveryRequest) (*InitReplicaRecoveryResponse, error)
 	// UpdateReplica cuts the replica to the agreed length, restamps it with the recovery id and finalizes it.
 	UpdateReplica(context.Context, *UpdateReplicaRequest) (*UpdateReplicaResponse, error)
+	// CopyReplica makes a finalized replica of a block of the beginning of another one, in place of an older one.
+	// NOT_FOUND: there is no replica of the other one.
+	CopyReplica(context.Context, *CopyReplicaRequest) (*CopyReplicaResponse, error)
 	mustEmbedUnimplementedReplicasServer()
 }
 
@@ -88,6 +105,9 @@ func (UnimplementedReplicasServer) InitReplicaRecovery(context.Context, *InitRep
 }
 func (UnimplementedReplicasServer) UpdateReplica(context.Context, *UpdateReplicaRequest) (*UpdateReplicaResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method UpdateReplica not implemented")
+}
+func (UnimplementedReplicasServer) CopyReplica(context.Context, *CopyReplicaRequest) (*CopyReplicaResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CopyReplica not implemented")
 }
 func (UnimplementedReplicasServer) mustEmbedUnimplementedReplicasServer() {}
 func (UnimplementedReplicasServer) testEmbeddedByValue()                  {}
@@ -146,6 +166,24 @@ func _Replicas_UpdateReplica_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Replicas_CopyReplica_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CopyReplicaRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ReplicasServer).CopyReplica(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Replicas_CopyReplica_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ReplicasServer).CopyReplica(ctx, req.(*CopyReplicaRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Replicas_ServiceDesc is the grpc.ServiceDesc for Replicas service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -160,6 +198,10 @@ var Replicas_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "UpdateReplica",
 			Handler:    _Replicas_UpdateReplica_Handler,
+		},
+		{
+			MethodName: "CopyReplica",
+			Handler:    _Replicas_CopyReplica_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -2,6 +2,7 @@ package differ
 
 import (
 	"context"
+	"slices"
 	"strings"
 )
 
@@ -17,9 +18,9 @@ type Accident struct {
 var Accidents = []Accident{
 	{
 		"ancestors of what could not be made",
-		"HDFS makes missing directories one by one and leaves them behind when a quota or the length of the last name stops it; here what fails changes nothing",
+		"HDFS makes missing directories one by one and leaves them behind when a quota, the length of the last name, or a name that is reserved stops it; here what fails changes nothing",
 		func(ctx context.Context, r *runner, root string, o Operation, want, got answer) bool {
-			if !o.flag("parents") || want.class != got.class || !strings.HasSuffix(want.class, "NSQuotaExceededException") && !strings.HasSuffix(want.class, "PathComponentTooLongException") {
+			if !o.flag("parents") || want.class != got.class || !strings.HasSuffix(want.class, "NSQuotaExceededException") && !strings.HasSuffix(want.class, "PathComponentTooLongException") && !strings.Contains(want.message, "is a reserved name") {
 				return false
 			}
 			path := "/" + strings.Trim(strings.ReplaceAll(o.text("src"), "$R", root), "/")
@@ -67,6 +68,53 @@ var Accidents = []Accident{
 		"HDFS lets anybody write on under the name of a client, which its errors tell everybody; here the user who opened a file writes it, because who may write is given tokens for its blocks",
 		func(_ context.Context, _ *runner, _ string, o Operation, want, got answer) bool {
 			return o.Kind == "complete" && strings.HasSuffix(got.class, "AccessControlException") && strings.Contains(got.message, "is not the user that opened the file as")
+		},
+	},
+	{
+		"snapshots of a closed directory",
+		"HDFS looks at the rights that a directory had when a snapshot was made, and lists its snapshots without any; here it has to be open now, too",
+		func(_ context.Context, _ *runner, _ string, o Operation, want, got answer) bool {
+			inside := strings.Contains(o.text("src"), "/.snapshot") || strings.Contains(o.text("dst"), "/.snapshot") || strings.Contains(o.text("srcs"), "/.snapshot") ||
+				strings.Contains(o.text("link"), "/.snapshot") || strings.Contains(o.text("target"), "/.snapshot")
+			return inside && strings.HasSuffix(got.class, "AccessControlException") && want.broken == nil
+		},
+	},
+	{
+		"snapshots by the number of an inode",
+		"HDFS does not find a directory by its number when it is to be made snapshottable",
+		func(_ context.Context, _ *runner, _ string, o Operation, want, got answer) bool {
+			return (o.Kind == "allowsnapshot" || o.Kind == "disallowsnapshot") && strings.HasPrefix(o.text("src"), "/.reserved/") && want.class != got.class
+		},
+	},
+	{
+		"where things were at the later of two snapshots",
+		"HDFS looks for what was renamed where it is now, even if it was elsewhere, or nowhere, when the later snapshot was made",
+		func(_ context.Context, _ *runner, _ string, o Operation, want, got answer) bool {
+			modified := func(a answer) (lines []string) {
+				for line := range strings.Lines(a.result) {
+					if strings.HasPrefix(line, "M ") || strings.HasPrefix(line, "page M ") {
+						lines = append(lines, strings.TrimSuffix(line, "\n"))
+					}
+				}
+				slices.Sort(lines)
+				return lines
+			}
+			return o.Kind == "snapshotdiff" && o.text("from") != "" && o.text("to") != "" && want.class == "" && got.class == "" && want.broken == nil && got.broken == nil &&
+				want.result != got.result && slices.Equal(modified(want), modified(got))
+		},
+	},
+	{
+		"completing what is in a snapshot",
+		"HDFS refuses to complete a file in a snapshot before it looks whether there is one",
+		func(_ context.Context, _ *runner, _ string, o Operation, want, got answer) bool {
+			return o.Kind == "complete" && strings.HasSuffix(want.class, "SnapshotAccessControlException") && got.class != ""
+		},
+	},
+	{
+		"rights for differences of snapshots",
+		"HDFS asks for READ of every directory below, in either snapshot; here those above a difference count",
+		func(_ context.Context, _ *runner, _ string, o Operation, want, got answer) bool {
+			return o.Kind == "snapshotdiff" && strings.HasSuffix(want.class, "AccessControlException") && got.broken == nil
 		},
 	},
 	{

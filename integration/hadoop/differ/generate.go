@@ -12,6 +12,9 @@ type generator struct {
 	*rand.Rand
 	kinds              []string // drawn from, each as often as it weighs
 	files, directories recent
+	// snapshots: some are made, of roots.
+	snapshots bool
+	roots     recent
 	// queue are the operations of a story that is being told.
 	queue []Operation
 	// drawn is how many there were already.
@@ -36,9 +39,10 @@ func (r *recent) add(path string) {
 
 func newGenerator(seed, sequence uint64, without map[string]bool) *generator {
 	g := &generator{Rand: rand.New(rand.NewPCG(seed, sequence))}
+	g.snapshots = !without[snapshots] && withSnapshots(sequence)
 	for _, name := range kindNames {
 		k := kinds[name]
-		if k.group != "" && without[k.group] {
+		if k.group != "" && without[k.group] || k.group == snapshots && !g.snapshots || k.group == quotas && g.snapshots {
 			continue
 		}
 		for range k.weight {
@@ -59,7 +63,7 @@ func (g *generator) next() Operation {
 		return o
 	}
 	if len(g.queue) == 0 && g.chance(11) {
-		g.queue = pick(g, stories...)(g)
+		g.queue = g.story()
 		g.queue = slices.DeleteFunc(g.queue, func(o Operation) bool { return !slices.Contains(g.kinds, o.Kind) })
 	}
 	if len(g.queue) > 0 {
@@ -92,6 +96,9 @@ var names = []string{"a", "a", "a", "b", "b", "c", "d"}
 func (g *generator) path() string {
 	if g.chance(5) {
 		return pick(g, oddPaths...)
+	}
+	if len(g.roots) > 0 && g.chance(12) {
+		return g.inSnapshot()
 	}
 	if g.chance(55) {
 		if known := append(slices.Clone(g.files), g.directories...); len(known) > 0 {

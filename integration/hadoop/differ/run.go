@@ -87,7 +87,7 @@ func (r *Result) Table() string {
 }
 
 // Features are those that a side may lack as a whole.
-var Features = []string{quotas, concats, cuts, xattrs, acls}
+var Features = []string{quotas, concats, cuts, xattrs, acls, snapshots}
 
 // checkpoint is how many operations lie between two comparisons of the tree.
 const checkpoint = 15
@@ -164,6 +164,7 @@ func (r *runner) probe(ctx context.Context) error {
 		{quotas, op("quota", "src", root, "names", 1000, "space", resetIt)},
 		{xattrs, op("setxattr", "src", "$R/f", "name", "USER:k", "value", "v", "flag", 3)},
 		{acls, op("acl", "src", "$R/f", "how", "modify", "entries", "user:alice:7")},
+		{snapshots, op("allowsnapshot", "src", "$R/f")},
 	} {
 		if r.got.do(ctx, root, p.o).unsupported() {
 			r.without[p.group] = true

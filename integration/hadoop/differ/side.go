@@ -33,6 +33,8 @@ type Side struct {
 	clock []int64
 	// held are the files that are being written.
 	held []*dfs.Writer
+	// snapshotted: the sequence has made a snapshot, or tried to; moved: and has renamed something since.
+	snapshotted, moved bool
 }
 
 func (s *Side) name() string { return s.Name }
@@ -157,7 +159,7 @@ func (a answer) accepts(b answer, strict bool) bool {
 
 // begin makes root, for anybody to write into.
 func (s *Side) begin(ctx context.Context, root string) error {
-	s.clock = nil
+	s.clock, s.snapshotted, s.moved = nil, false, false
 	var made pb.MkdirsResponseProto
 	if err := s.call(ctx, "", "mkdirs", &pb.MkdirsRequestProto{Src: &root, Masked: &pb.FsPermissionProto{Perm: ptr(uint32(0o755))}, CreateParent: ptr(true)}, &made); err != nil {
 		return fmt.Errorf("%s: %w", s.Name, err)
@@ -170,6 +172,7 @@ func (s *Side) begin(ctx context.Context, root string) error {
 
 // end removes root and what else a sequence has left.
 func (s *Side) end(ctx context.Context, root string) {
+	s.dropSnapshots(ctx, root)
 	_, _ = remove(ctx, s, op("delete", "src", root, "recursive", true))
 	for _, w := range s.held {
 		w.Abort()

@@ -6,6 +6,14 @@ var stories = []func(g *generator) []Operation{
 	concatStory, spaceStory, namesStory, stickyStory, leaseStory, aclStory, truncateStory, // datanodes take seconds to cut a block
 }
 
+// story tells one, of those with snapshots more where there may be any.
+func (g *generator) story() []Operation {
+	if g.snapshots && g.chance(60) {
+		return pick(g, snapshotStory, snapshotStory, moveStory)(g)
+	}
+	return pick(g, stories...)(g)
+}
+
 // by has a user do an operation.
 func by(user string, o Operation) Operation {
 	o.User = user

@@ -17,9 +17,13 @@ func (s *Side) status(f *pb.HdfsFileStatusProto) string {
 	if f == nil {
 		return "none"
 	}
-	return fmt.Sprintf("%v mode=0%o owner=%s:%s length=%d replication=%d blocksize=%d mtime=%s atime=%s children=%d policy=%d flags=%d",
+	mtime, children := s.when(f.GetModificationTime()), fmt.Sprint(f.GetChildrenNum())
+	if s.snapshotted && f.GetFileType() == pb.HdfsFileStatusProto_IS_DIR {
+		mtime, children = "any", "any" // of what was: HDFS changes the time with what is moved there later, and counts what there is now
+	}
+	return fmt.Sprintf("%v mode=0%o owner=%s:%s length=%d replication=%d blocksize=%d mtime=%s atime=%s children=%s policy=%d flags=%d",
 		f.GetFileType(), f.GetPermission().GetPerm(), f.GetOwner(), f.GetGroup(), f.GetLength(), f.GetBlockReplication(), f.GetBlocksize(),
-		s.when(f.GetModificationTime()), s.when(f.GetAccessTime()), f.GetChildrenNum(), f.GetStoragePolicy(), f.GetFlags())
+		mtime, s.when(f.GetAccessTime()), children, f.GetStoragePolicy(), f.GetFlags())
 }
 
 // tree prints everything below a directory, as the superuser sees it: one line a file.
@@ -104,6 +108,11 @@ func (s *Side) tree(ctx context.Context, root string, without map[string]bool) (
 			if f.GetFileType() == pb.HdfsFileStatusProto_IS_DIR {
 				if err := walk(child); err != nil {
 					return err
+				}
+				if f.GetFlags()&uint32(pb.HdfsFileStatusProto_SNAPSHOT_ENABLED) != 0 {
+					if err := walk(child + "/.snapshot"); err != nil {
+						return err
+					}
 				}
 			}
 		}

@@ -24,6 +24,9 @@ import org.apache.hadoop.hdfs.DistributedFileSystem;
 import org.apache.hadoop.hdfs.tools.DFSAdmin;
 import org.apache.hadoop.hdfs.tools.DFSHAAdmin;
 import org.apache.hadoop.hdfs.tools.DFSck;
+import org.apache.hadoop.hdfs.tools.snapshot.LsSnapshot;
+import org.apache.hadoop.hdfs.tools.snapshot.LsSnapshottableDir;
+import org.apache.hadoop.hdfs.tools.snapshot.SnapshotDiff;
 import org.apache.hadoop.metrics2.lib.DefaultMetricsSystem;
 import org.apache.hadoop.security.UserGroupInformation;
 import org.apache.hadoop.util.Tool;
@@ -165,6 +168,12 @@ public class ShellDriver {
         return ToolRunner.run(new DFSck(conf, out), args);
       case "!haadmin":
         return ToolRunner.run(conf, new DFSHAAdmin(), args);
+      case "!lsSnapshottableDir":
+        return ToolRunner.run(conf, new LsSnapshottableDir(), args);
+      case "!lsSnapshot":
+        return ToolRunner.run(conf, new LsSnapshot(), args);
+      case "!snapshotDiff":
+        return ToolRunner.run(conf, new SnapshotDiff(), args);
       case "!balancer":
         DefaultMetricsSystem.setMiniClusterMode(true); // it registers its metrics again with each run
         Constructor<?> balancer = Class.forName("org.apache.hadoop.hdfs.server.balancer.Balancer$Cli").getDeclaredConstructor();
@@ -194,6 +203,11 @@ public class ShellDriver {
         case "@quota":
           dfs.setQuota(path, Long.parseLong(argv.get(2)), Long.parseLong(argv.get(3)));
           return 0;
+        case "@closed": // wait until the datanodes have cut it
+          for (int i = 0; i < 600 && !dfs.isFileClosed(path); i++) {
+            Thread.sleep(100);
+          }
+          return dfs.isFileClosed(path) ? 0 : 1;
         case "@storagePolicy":
           dfs.setStoragePolicy(path, argv.get(2));
           return 0;

@@ -2926,11 +2926,13 @@ func (x *SetQuota) GetCount() bool {
 
 // Truncate makes a closed file shorter. Inside a block the last block goes into recovery with the generation given.
 type Truncate struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Target        *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
-	Length        int64                  `protobuf:"varint,2,opt,name=length,proto3" json:"length,omitempty"`
-	ClientName    string                 `protobuf:"bytes,3,opt,name=client_name,json=clientName,proto3" json:"client_name,omitempty"`
-	RecoveryId    uint64                 `protobuf:"varint,4,opt,name=recovery_id,json=recoveryId,proto3" json:"recovery_id,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Target     *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	Length     int64                  `protobuf:"varint,2,opt,name=length,proto3" json:"length,omitempty"`
+	ClientName string                 `protobuf:"bytes,3,opt,name=client_name,json=clientName,proto3" json:"client_name,omitempty"`
+	RecoveryId uint64                 `protobuf:"varint,4,opt,name=recovery_id,json=recoveryId,proto3" json:"recovery_id,omitempty"`
+	// A reserved block, for a cut inside of a block that a snapshot has: it is copied up to there. 0: such a cut is refused.
+	NewBlock      int64 `protobuf:"varint,5,opt,name=new_block,json=newBlock,proto3" json:"new_block,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2989,6 +2991,13 @@ func (x *Truncate) GetClientName() string {
 func (x *Truncate) GetRecoveryId() uint64 {
 	if x != nil {
 		return x.RecoveryId
+	}
+	return 0
+}
+
+func (x *Truncate) GetNewBlock() int64 {
+	if x != nil {
+		return x.NewBlock
 	}
 	return 0
 }
@@ -3994,14 +4003,15 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"used_names\x18\x05 \x01(\x03R\tusedNames\x12\x1d\n" +
 	"\n" +
 	"used_space\x18\x06 \x01(\x03R\tusedSpace\x12\x14\n" +
-	"\x05count\x18\a \x01(\bR\x05count\"\x9a\x01\n" +
+	"\x05count\x18\a \x01(\bR\x05count\"\xb7\x01\n" +
 	"\bTruncate\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x16\n" +
 	"\x06length\x18\x02 \x01(\x03R\x06length\x12\x1f\n" +
 	"\vclient_name\x18\x03 \x01(\tR\n" +
 	"clientName\x12\x1f\n" +
 	"\vrecovery_id\x18\x04 \x01(\x04R\n" +
-	"recoveryId\"v\n" +
+	"recoveryId\x12\x1b\n" +
+	"\tnew_block\x18\x05 \x01(\x03R\bnewBlock\"v\n" +
 	"\x06Concat\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x126\n" +
 	"\asources\x18\x02 \x03(\v2\x1c.hops.metadata.log.v1.TargetR\asources\"`\n" +

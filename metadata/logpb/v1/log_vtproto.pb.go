@@ -2884,6 +2884,11 @@ func (m *Truncate) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.NewBlock != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.NewBlock))
+		i--
+		dAtA[i] = 0x28
+	}
 	if m.RecoveryId != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.RecoveryId))
 		i--
@@ -4823,6 +4828,9 @@ func (m *Truncate) SizeVT() (n int) {
 	}
 	if m.RecoveryId != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.RecoveryId))
+	}
+	if m.NewBlock != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.NewBlock))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -11278,6 +11286,25 @@ func (m *Truncate) UnmarshalVT(dAtA []byte) error {
 				b := dAtA[iNdEx]
 				iNdEx++
 				m.RecoveryId |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 5:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field NewBlock", wireType)
+			}
+			m.NewBlock = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.NewBlock |= int64(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}

@@ -902,7 +902,9 @@ type Construction struct {
 	// Bytes of the last block were synced: they are on the disks of its datanodes, though nobody has said how many.
 	Synced bool `protobuf:"varint,8,opt,name=synced,proto3" json:"synced,omitempty"`
 	// The ids of the datanodes that the last block is written to, where it is not complete.
-	Nodes         []string `protobuf:"bytes,9,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	Nodes []string `protobuf:"bytes,9,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	// The recovery makes the last block of this one, up to the length that it is to have: a snapshot has it, or had it.
+	Source        *Block `protobuf:"bytes,10,opt,name=source,proto3" json:"source,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -996,6 +998,13 @@ func (x *Construction) GetSynced() bool {
 func (x *Construction) GetNodes() []string {
 	if x != nil {
 		return x.Nodes
+	}
+	return nil
+}
+
+func (x *Construction) GetSource() *Block {
+	if x != nil {
+		return x.Source
 	}
 	return nil
 }
@@ -1753,7 +1762,7 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\bblock_id\x18\x03 \x03(\x03R\ablockId\x12)\n" +
 	"\x10block_generation\x18\x04 \x03(\x04R\x0fblockGeneration\x12!\n" +
 	"\fblock_length\x18\x05 \x03(\x03R\vblockLength\x12F\n" +
-	"\fconstruction\x18\x06 \x01(\v2\".hops.metadata.log.v1.ConstructionR\fconstruction\"\xfb\x02\n" +
+	"\fconstruction\x18\x06 \x01(\v2\".hops.metadata.log.v1.ConstructionR\fconstruction\"\xb0\x03\n" +
 	"\fConstruction\x12\x16\n" +
 	"\x06holder\x18\x01 \x01(\tR\x06holder\x12\x1f\n" +
 	"\vclient_node\x18\x02 \x01(\tR\n" +
@@ -1767,7 +1776,9 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\btruncate\x18\x06 \x01(\x04R\btruncate\x12\x12\n" +
 	"\x04user\x18\a \x01(\tR\x04user\x12\x16\n" +
 	"\x06synced\x18\b \x01(\bR\x06synced\x12\x14\n" +
-	"\x05nodes\x18\t \x03(\tR\x05nodes\"E\n" +
+	"\x05nodes\x18\t \x03(\tR\x05nodes\x123\n" +
+	"\x06source\x18\n" +
+	" \x01(\v2\x1b.hops.metadata.log.v1.BlockR\x06source\"E\n" +
 	"\tLastBlock\x12\f\n" +
 	"\bCOMPLETE\x10\x00\x12\x16\n" +
 	"\x12UNDER_CONSTRUCTION\x10\x01\x12\x12\n" +
@@ -1878,7 +1889,8 @@ var file_metadata_logpb_v1_state_proto_goTypes = []any{
 	(*DelegationToken)(nil),     // 19: hops.metadata.log.v1.DelegationToken
 	(*XAttr)(nil),               // 20: hops.metadata.log.v1.XAttr
 	(*ACLEntry)(nil),            // 21: hops.metadata.log.v1.ACLEntry
-	(*Caller)(nil),              // 22: hops.metadata.log.v1.Caller
+	(*Block)(nil),               // 22: hops.metadata.log.v1.Block
+	(*Caller)(nil),              // 23: hops.metadata.log.v1.Caller
 }
 var file_metadata_logpb_v1_state_proto_depIdxs = []int32{
 	10, // 0: hops.metadata.log.v1.INode.directory:type_name -> hops.metadata.log.v1.DirectoryState
@@ -1892,15 +1904,16 @@ var file_metadata_logpb_v1_state_proto_depIdxs = []int32{
 	3,  // 8: hops.metadata.log.v1.SnapshotEntry.spans:type_name -> hops.metadata.log.v1.SnapshotSpan
 	12, // 9: hops.metadata.log.v1.FileState.construction:type_name -> hops.metadata.log.v1.Construction
 	0,  // 10: hops.metadata.log.v1.Construction.last_block:type_name -> hops.metadata.log.v1.Construction.LastBlock
-	17, // 11: hops.metadata.log.v1.Marker.block_keys:type_name -> hops.metadata.log.v1.BlockKey
-	16, // 12: hops.metadata.log.v1.Marker.surveys:type_name -> hops.metadata.log.v1.Survey
-	18, // 13: hops.metadata.log.v1.Marker.token_keys:type_name -> hops.metadata.log.v1.TokenKey
-	22, // 14: hops.metadata.log.v1.Survey.caller:type_name -> hops.metadata.log.v1.Caller
-	15, // [15:15] is the sub-list for method output_type
-	15, // [15:15] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	22, // 11: hops.metadata.log.v1.Construction.source:type_name -> hops.metadata.log.v1.Block
+	17, // 12: hops.metadata.log.v1.Marker.block_keys:type_name -> hops.metadata.log.v1.BlockKey
+	16, // 13: hops.metadata.log.v1.Marker.surveys:type_name -> hops.metadata.log.v1.Survey
+	18, // 14: hops.metadata.log.v1.Marker.token_keys:type_name -> hops.metadata.log.v1.TokenKey
+	23, // 15: hops.metadata.log.v1.Survey.caller:type_name -> hops.metadata.log.v1.Caller
+	16, // [16:16] is the sub-list for method output_type
+	16, // [16:16] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_metadata_logpb_v1_state_proto_init() }

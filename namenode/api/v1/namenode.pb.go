@@ -944,7 +944,9 @@ type Recover struct {
 	// Datanodes that may hold a replica too and are dead: what the others have may be too short.
 	Missing []string `protobuf:"bytes,5,rep,name=missing,proto3" json:"missing,omitempty"`
 	// They have been waited for long enough: the recovery goes on without those that do not answer.
-	PatienceOver  bool `protobuf:"varint,6,opt,name=patience_over,json=patienceOver,proto3" json:"patience_over,omitempty"`
+	PatienceOver bool `protobuf:"varint,6,opt,name=patience_over,json=patienceOver,proto3" json:"patience_over,omitempty"`
+	// The block is made of the beginning of this one, which stays as it is: truncate says how much. The replicas are this one's.
+	Source        *Block `protobuf:"bytes,7,opt,name=source,proto3" json:"source,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1019,6 +1021,13 @@ func (x *Recover) GetPatienceOver() bool {
 		return x.PatienceOver
 	}
 	return false
+}
+
+func (x *Recover) GetSource() *Block {
+	if x != nil {
+		return x.Source
+	}
+	return nil
 }
 
 type Replica struct {
@@ -1522,7 +1531,7 @@ const file_namenode_api_v1_namenode_proto_rawDesc = "" +
 	"\x05block\x18\x01 \x01(\v2\x17.hops.namenode.v1.BlockR\x05block\x126\n" +
 	"\atargets\x18\x02 \x03(\v2\x1c.hops.namenode.v1.DatanodeIDR\atargets\x12\x1c\n" +
 	"\tbandwidth\x18\x03 \x01(\x03R\tbandwidth\x12\x14\n" +
-	"\x05types\x18\x04 \x03(\rR\x05types\"\xee\x01\n" +
+	"\x05types\x18\x04 \x03(\rR\x05types\"\x9f\x02\n" +
 	"\aRecover\x12-\n" +
 	"\x05block\x18\x01 \x01(\v2\x17.hops.namenode.v1.BlockR\x05block\x12\x1f\n" +
 	"\vrecovery_id\x18\x02 \x01(\x04R\n" +
@@ -1530,7 +1539,8 @@ const file_namenode_api_v1_namenode_proto_rawDesc = "" +
 	"\breplicas\x18\x03 \x03(\v2\x1c.hops.namenode.v1.DatanodeIDR\breplicas\x12\x1a\n" +
 	"\btruncate\x18\x04 \x01(\x03R\btruncate\x12\x18\n" +
 	"\amissing\x18\x05 \x03(\tR\amissing\x12#\n" +
-	"\rpatience_over\x18\x06 \x01(\bR\fpatienceOver\"n\n" +
+	"\rpatience_over\x18\x06 \x01(\bR\fpatienceOver\x12/\n" +
+	"\x06source\x18\a \x01(\v2\x17.hops.namenode.v1.BlockR\x06source\"n\n" +
 	"\aReplica\x12-\n" +
 	"\x05block\x18\x01 \x01(\v2\x17.hops.namenode.v1.BlockR\x05block\x124\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1e.hops.namenode.v1.ReplicaStateR\x05state\"\xb7\x01\n" +
@@ -1631,31 +1641,32 @@ var file_namenode_api_v1_namenode_proto_depIdxs = []int32{
 	3,  // 11: hops.namenode.v1.Replicate.targets:type_name -> hops.namenode.v1.DatanodeID
 	2,  // 12: hops.namenode.v1.Recover.block:type_name -> hops.namenode.v1.Block
 	3,  // 13: hops.namenode.v1.Recover.replicas:type_name -> hops.namenode.v1.DatanodeID
-	2,  // 14: hops.namenode.v1.Replica.block:type_name -> hops.namenode.v1.Block
-	0,  // 15: hops.namenode.v1.Replica.state:type_name -> hops.namenode.v1.ReplicaState
-	14, // 16: hops.namenode.v1.BlockReport.replicas:type_name -> hops.namenode.v1.Replica
-	18, // 17: hops.namenode.v1.BlocksChangedRequest.changes:type_name -> hops.namenode.v1.BlockChange
-	1,  // 18: hops.namenode.v1.BlockChange.kind:type_name -> hops.namenode.v1.BlockChange.Kind
-	2,  // 19: hops.namenode.v1.BlockChange.block:type_name -> hops.namenode.v1.Block
-	2,  // 20: hops.namenode.v1.CommitBlockSynchronizationRequest.block:type_name -> hops.namenode.v1.Block
-	3,  // 21: hops.namenode.v1.CommitBlockSynchronizationRequest.locations:type_name -> hops.namenode.v1.DatanodeID
-	5,  // 22: hops.namenode.v1.Datanodes.Register:input_type -> hops.namenode.v1.RegisterRequest
-	10, // 23: hops.namenode.v1.Datanodes.Heartbeat:input_type -> hops.namenode.v1.Beat
-	15, // 24: hops.namenode.v1.Datanodes.ReportBlocks:input_type -> hops.namenode.v1.BlockReport
-	17, // 25: hops.namenode.v1.Datanodes.BlocksChanged:input_type -> hops.namenode.v1.BlocksChangedRequest
-	7,  // 26: hops.namenode.v1.Datanodes.GetTrust:input_type -> hops.namenode.v1.GetTrustRequest
-	20, // 27: hops.namenode.v1.Datanodes.CommitBlockSynchronization:input_type -> hops.namenode.v1.CommitBlockSynchronizationRequest
-	6,  // 28: hops.namenode.v1.Datanodes.Register:output_type -> hops.namenode.v1.RegisterResponse
-	11, // 29: hops.namenode.v1.Datanodes.Heartbeat:output_type -> hops.namenode.v1.Orders
-	16, // 30: hops.namenode.v1.Datanodes.ReportBlocks:output_type -> hops.namenode.v1.BlockReportResponse
-	19, // 31: hops.namenode.v1.Datanodes.BlocksChanged:output_type -> hops.namenode.v1.BlocksChangedResponse
-	8,  // 32: hops.namenode.v1.Datanodes.GetTrust:output_type -> hops.namenode.v1.Trust
-	21, // 33: hops.namenode.v1.Datanodes.CommitBlockSynchronization:output_type -> hops.namenode.v1.CommitBlockSynchronizationResponse
-	28, // [28:34] is the sub-list for method output_type
-	22, // [22:28] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	2,  // 14: hops.namenode.v1.Recover.source:type_name -> hops.namenode.v1.Block
+	2,  // 15: hops.namenode.v1.Replica.block:type_name -> hops.namenode.v1.Block
+	0,  // 16: hops.namenode.v1.Replica.state:type_name -> hops.namenode.v1.ReplicaState
+	14, // 17: hops.namenode.v1.BlockReport.replicas:type_name -> hops.namenode.v1.Replica
+	18, // 18: hops.namenode.v1.BlocksChangedRequest.changes:type_name -> hops.namenode.v1.BlockChange
+	1,  // 19: hops.namenode.v1.BlockChange.kind:type_name -> hops.namenode.v1.BlockChange.Kind
+	2,  // 20: hops.namenode.v1.BlockChange.block:type_name -> hops.namenode.v1.Block
+	2,  // 21: hops.namenode.v1.CommitBlockSynchronizationRequest.block:type_name -> hops.namenode.v1.Block
+	3,  // 22: hops.namenode.v1.CommitBlockSynchronizationRequest.locations:type_name -> hops.namenode.v1.DatanodeID
+	5,  // 23: hops.namenode.v1.Datanodes.Register:input_type -> hops.namenode.v1.RegisterRequest
+	10, // 24: hops.namenode.v1.Datanodes.Heartbeat:input_type -> hops.namenode.v1.Beat
+	15, // 25: hops.namenode.v1.Datanodes.ReportBlocks:input_type -> hops.namenode.v1.BlockReport
+	17, // 26: hops.namenode.v1.Datanodes.BlocksChanged:input_type -> hops.namenode.v1.BlocksChangedRequest
+	7,  // 27: hops.namenode.v1.Datanodes.GetTrust:input_type -> hops.namenode.v1.GetTrustRequest
+	20, // 28: hops.namenode.v1.Datanodes.CommitBlockSynchronization:input_type -> hops.namenode.v1.CommitBlockSynchronizationRequest
+	6,  // 29: hops.namenode.v1.Datanodes.Register:output_type -> hops.namenode.v1.RegisterResponse
+	11, // 30: hops.namenode.v1.Datanodes.Heartbeat:output_type -> hops.namenode.v1.Orders
+	16, // 31: hops.namenode.v1.Datanodes.ReportBlocks:output_type -> hops.namenode.v1.BlockReportResponse
+	19, // 32: hops.namenode.v1.Datanodes.BlocksChanged:output_type -> hops.namenode.v1.BlocksChangedResponse
+	8,  // 33: hops.namenode.v1.Datanodes.GetTrust:output_type -> hops.namenode.v1.Trust
+	21, // 34: hops.namenode.v1.Datanodes.CommitBlockSynchronization:output_type -> hops.namenode.v1.CommitBlockSynchronizationResponse
+	29, // [29:35] is the sub-list for method output_type
+	23, // [23:29] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_namenode_api_v1_namenode_proto_init() }

@@ -83,6 +83,7 @@ func (p *protocol) methods() []hrpc.Method {
 		on("getSnapshottableDirListing", anyone, p.getSnapshottableDirListing),
 		large(on("getSnapshotListing", byPath, p.getSnapshotListing)),
 		large(on("getSnapshotDiffReport", byPath, p.getSnapshotDiffReport)),
+		on("getSnapshotDiffReportListing", byPath, p.getSnapshotDiffReportListing),
 		on("createSymlink", byPath, p.createSymlink),
 		on("getLinkTarget", byPath, p.getLinkTarget),
 		on("getEZForPath", byPath, p.getEZForPath),
@@ -106,7 +107,6 @@ func (p *protocol) methods() []hrpc.Method {
 		answer[pb.UpgradeStatusRequestProto]("upgradeStatus", &pb.UpgradeStatusResponseProto{UpgradeFinalized: yes}),
 		answer[pb.GetSlowDatanodeReportRequestProto]("getSlowDatanodeReport", &pb.GetSlowDatanodeReportResponseProto{}),
 
-		unsupported("getSnapshotDiffReportListing", byPath, "differences of snapshots by pages are"),
 		unsupported("satisfyStoragePolicy", byPath, "moving blocks to where a storage policy wants them is"),
 		unsupported("enableErasureCodingPolicy", superuser, "erasure coding is"),
 		unsupported("disableErasureCodingPolicy", superuser, "erasure coding is"),

@@ -82,6 +82,34 @@ func (p *protocol) getSnapshotDiffReport(c *hrpc.Call, r *pb.GetSnapshotDiffRepo
 	}))
 }
 
+// getSnapshotDiffReportListing answers a page. The client puts them together, and gives the cursor back as it is.
+func (p *protocol) getSnapshotDiffReportListing(c *hrpc.Call, r *pb.GetSnapshotDiffReportListingRequestProto) {
+	after := string(r.GetCursor().GetStartPath())
+	p.service.SnapshotDiffPage(c.Caller, r.GetSnapshotRoot(), r.GetFromSnapshot(), r.GetToSnapshot(), after, result(c, func(page *metadata.DiffPage) hrpc.Message {
+		records := func(all []metadata.DiffRecord) []*pb.SnapshotDiffReportListingEntryProto {
+			var out []*pb.SnapshotDiffReportListingEntryProto
+			for _, one := range all {
+				e := &pb.SnapshotDiffReportListingEntryProto{
+					Fullpath: []byte(one.Path), DirId: ptr(uint64(one.Dir)), FileId: ptr(uint64(one.INode)), IsReference: ptr(one.Reference()),
+				}
+				if one.Target != "" {
+					e.TargetPath = []byte(one.Target)
+				}
+				out = append(out, e)
+			}
+			return out
+		}
+		index := int32(-1)
+		if page.Next != "" {
+			index = 0
+		}
+		return &pb.GetSnapshotDiffReportListingResponseProto{DiffReport: &pb.SnapshotDiffReportListingProto{
+			ModifiedEntries: records(page.Modified), CreatedEntries: records(page.Created), DeletedEntries: records(page.Deleted),
+			IsFromEarlier: ptr(!page.Backwards), Cursor: &pb.SnapshotDiffReportCursorProto{StartPath: []byte(page.Next), Index: &index},
+		}}
+	}))
+}
+
 // plainStatus is the message of a directory, for the lists that carry one.
 func plainStatus(f *metadata.FileStatus) *pb.HdfsFileStatusProto {
 	flags := uint32(0)
