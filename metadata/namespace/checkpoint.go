@@ -18,7 +18,7 @@ import (
 type frozen struct {
 	index   uint64
 	epoch   uint32
-	dirty   []*inode
+	dirty   [][]*inode
 	pending map[string][]byte // nobody writes to it any more
 	marker  []byte
 	// reference names the version that the checkpoint makes.
@@ -108,11 +108,11 @@ func (ns *Namespace) Freeze() (raftstore.Snapshot, error) {
 	m.Index, m.Hash = ns.applied, ns.hash
 	ns.frozen = &frozen{
 		index: ns.applied, epoch: ns.epoch,
-		dirty: ns.dirty, pending: ns.pending,
+		dirty: ns.dirty.lists(), pending: ns.pending,
 		marker: marshal(nil, &m), reference: raftstore.Reference{Index: m.Index, Hash: m.Hash, Bytes: ns.meta.about() + int64(ns.retries.size()+ns.itemBytes)},
 	}
 	ns.epoch++
-	ns.dirty, ns.deadDirty, ns.pending = nil, 0, map[string][]byte{}
+	ns.dirty, ns.pending = changes{}, map[string][]byte{}
 	ns.snaps.freeze()
 	return &snapshot{ns: ns, frozen: ns.frozen}, nil
 }
@@ -162,8 +162,11 @@ func (s *snapshot) Release() {
 	})
 }
 
-// inodesPerTurn is how many inodes are encoded before waiting commands get a turn.
-const inodesPerTurn = 64
+// So many inodes, or bytes, are encoded before waiting commands get a turn.
+const (
+	inodesPerTurn = 64
+	bytesPerTurn  = 32 << 10
+)
 
 // writeCheckpoint writes what f froze. The order is the crash argument (DESIGN.md): everything else, sync, the marker,
 // sync.
@@ -202,7 +205,7 @@ func (ns *Namespace) writeCheckpoint(f *frozen) error {
 	ns.frozen = nil
 	ns.snaps.written()
 	for _, l := range ns.listings {
-		l.changed = append(l.changed, f.dirty)
+		l.changed = append(l.changed, f.dirty...)
 	}
 	ns.mu.Unlock()
 	ns.shrink()
@@ -264,17 +267,28 @@ func (ns *Namespace) writeINodes(b kv.Batch, f *frozen) (derived []record, err e
 	var enc encoder
 	var records []record
 	var bytes, others arena
-	for rest := f.dirty; len(rest) > 0; {
-		turn := rest[:min(len(rest), inodesPerTurn)]
-		rest = rest[len(turn):]
+	rest := slices.Clone(f.dirty) // which thaw, and listings of blocks, need as it is
+	for len(rest) > 0 {
 		records = records[:0]
 		bytes.reset()
+		encoded := 0
 		ns.mu.RLock() // keeps Apply out; readers do not look at what changes here
-		for _, n := range turn {
+		for range inodesPerTurn {
+			if len(rest[0]) == 0 {
+				if rest = rest[1:]; len(rest) == 0 {
+					break
+				}
+				continue
+			}
+			n := rest[0][0]
+			rest[0] = rest[0][1:]
 			if n.epoch == f.epoch && !n.saved {
 				n.saved = true
 				if !n.dead {
 					records = appendRecords(records, &bytes, &enc, n)
+					if encoded += len(enc.value); encoded > bytesPerTurn {
+						break
+					}
 				}
 			}
 		}
@@ -308,20 +322,22 @@ func put(b kv.Batch, r record) error {
 func (ns *Namespace) thaw() {
 	f := ns.frozen
 	ns.frozen = nil
-	for _, n := range f.dirty {
-		if n.dead {
-			if n.file != nil {
-				ns.pending[idKey(classOpen, uint64(n.id))] = nil
+	for _, list := range f.dirty {
+		for _, n := range list {
+			if n.dead {
+				if n.file != nil {
+					ns.pending[idKey(classOpen, uint64(n.id))] = nil
+				}
+				continue
 			}
-			continue
-		}
-		// A part of the checkpoint may have been written, and another part that should have been is not.
-		n.moved = true
-		n.openStored = n.file != nil
-		if n.epoch == f.epoch {
-			n.epoch, n.saved = ns.epoch, false
-			n.entryStored, n.idStored = true, true
-			ns.dirty = append(ns.dirty, n)
+			// A part of the checkpoint may have been written, and another part that should have been is not.
+			n.moved = true
+			n.openStored = n.file != nil
+			if n.epoch == f.epoch {
+				n.epoch, n.saved = ns.epoch, false
+				n.entryStored, n.idStored = true, true
+				ns.dirty.list = append(ns.dirty.list, n)
+			}
 		}
 	}
 	for key, value := range f.pending {

@@ -17,6 +17,7 @@ import (
 var (
 	benchFiles  = flag.Int("files", 0, "how many files BenchmarkCheckpoint's namespace has before")
 	benchRounds = flag.Int("rounds", 6, "how many checkpoints BenchmarkCheckpoint writes")
+	benchMemory = flag.Int64("memory", 0, "the budget of BenchmarkCheckpoint's namespace in MiB; 0: none")
 	benchAgain  = flag.Bool("again", false, "BenchmarkCheckpoint changes the same files in each round in place of new ones")
 )
 
@@ -91,7 +92,7 @@ func BenchmarkCheckpoint(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer store.Close()
-	ns, err := Open(Config{Store: store, Owner: "hops", Supergroup: "supergroup"})
+	ns, err := Open(Config{Store: store, Owner: "hops", Supergroup: "supergroup", Memory: *benchMemory << 20})
 	if err != nil {
 		b.Fatal(err)
 	}

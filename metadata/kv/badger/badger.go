@@ -35,9 +35,11 @@ type Store struct {
 	dir string
 	opt Options
 
-	mu     sync.RWMutex // guards db against Replace and Close
+	mu     sync.RWMutex // guards what follows against Replace and Close
 	db     *badger.DB
 	closed bool
+	// content counts the contents that there were, so that what is found out about a former one is not taken for the present one's.
+	content int
 
 	complaint atomic.Pointer[string] // the first error that badger only logged
 	rotten    atomic.Pointer[error]  // what is damaged
@@ -163,6 +165,7 @@ func (s *Store) SetAside(cause error) error {
 		return fmt.Errorf("checkpoint %s: %w", s.dir, err)
 	}
 	s.db = db
+	s.content++
 	s.complaint.Store(nil) // it was about the former content
 	s.rotten.Store(nil)
 	return nil
@@ -299,6 +302,9 @@ func (s *Store) exchange() error {
 		return errors.Join(err, oerr)
 	}
 	s.db = db
+	if err == nil {
+		s.content++
+	}
 	return err
 }
 

@@ -27,7 +27,7 @@ const (
 
 var errRotten = errors.New("a table is damaged")
 
-// verify reads the tables that there are.
+// verify reads the tables that there are. It runs before anybody else uses the store.
 func (s *Store) verify() error {
 	found := map[string]fs.FileInfo{}
 	var sum int64
@@ -46,11 +46,12 @@ func (s *Store) verify() error {
 		}
 		return nil
 	}
+	content := s.content
 	s.verifying.Go(func() {
 		for path, info := range found {
 			n, err := verifyTable(path, info)
 			if err != nil {
-				s.rot(err)
+				s.rot(content, err)
 				return
 			}
 			select {
@@ -63,8 +64,20 @@ func (s *Store) verify() error {
 	return nil
 }
 
-// rot ends the use of a store whose content is damaged.
-func (s *Store) rot(err error) {
+// rot ends the use of a store whose content is damaged, unless that was exchanged meanwhile.
+func (s *Store) rot(content int, err error) {
+	// Not RLock: Close waits for this goroutine with the lock held.
+	for !s.mu.TryRLock() {
+		select {
+		case <-s.closing:
+			return
+		case <-time.After(time.Millisecond):
+		}
+	}
+	defer s.mu.RUnlock()
+	if s.content != content {
+		return
+	}
 	text := err.Error()
 	s.complaint.CompareAndSwap(nil, &text)
 	s.rotten.Store(&err)
