@@ -1,6 +1,7 @@
 package namespace
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -23,6 +24,9 @@ type frozen struct {
 	marker  []byte
 	// reference names the version that the checkpoint makes.
 	reference raftstore.Reference
+
+	// done is closed when it is written or given up.
+	done chan struct{}
 
 	// kept are records of inodes that changed again before the checkpoint came to them. Guarded by Namespace.mu.
 	kept  []record
@@ -58,15 +62,26 @@ func appendRecords(records []record, arena *arena, enc *encoder, n *inode) []rec
 }
 
 // arena is memory for the bytes of many records. The zero value is ready.
-type arena struct{ free []byte }
+type arena struct {
+	free  []byte
+	full  [][]byte
+	again [][]byte // to be used again
+	size  int      // of what was kept
+}
 
 const arenaPiece = 64 << 10
 
 // keep copies b.
 func (a *arena) keep(b []byte) []byte {
 	if len(b) > cap(a.free)-len(a.free) {
-		a.free = make([]byte, 0, max(arenaPiece, len(b)))
+		a.full = append(a.full, a.free)
+		if n := len(a.again); n > 0 && len(b) <= arenaPiece {
+			a.free, a.again = a.again[n-1], a.again[:n-1]
+		} else {
+			a.free = make([]byte, 0, max(arenaPiece, len(b)))
+		}
 	}
+	a.size += len(b)
 	start := len(a.free)
 	a.free = append(a.free, b...)
 	return a.free[start:len(a.free):len(a.free)]
@@ -78,7 +93,14 @@ func (a *arena) id(class byte, n *inode) []byte {
 }
 
 // reset takes back all that keep gave.
-func (a *arena) reset() { a.free = a.free[:0] }
+func (a *arena) reset() {
+	for _, piece := range append(a.full, a.free) {
+		if cap(piece) == arenaPiece {
+			a.again = append(a.again, piece[:0])
+		}
+	}
+	a.free, a.full, a.size = nil, a.full[:0], 0
+}
 
 // snapshot is a raftstore.Checkpoint.
 type snapshot struct {
@@ -107,7 +129,7 @@ func (ns *Namespace) Freeze() (raftstore.Snapshot, error) {
 	m := ns.meta.marker()
 	m.Index, m.Hash = ns.applied, ns.hash
 	ns.frozen = &frozen{
-		index: ns.applied, epoch: ns.epoch,
+		index: ns.applied, epoch: ns.epoch, done: make(chan struct{}),
 		dirty: ns.dirty.lists(), pending: ns.pending,
 		marker: marshal(nil, &m), reference: raftstore.Reference{Index: m.Index, Hash: m.Hash, Bytes: ns.meta.about() + int64(ns.retries.size()+ns.itemBytes)},
 	}
@@ -203,6 +225,7 @@ func (ns *Namespace) writeCheckpoint(f *frozen) error {
 	ns.closeView()
 	ns.openView(f.index, metadata.INodeID(m.NextInode), metadata.BlockID(m.NextBlock))
 	ns.frozen = nil
+	close(f.done)
 	ns.snaps.written()
 	for _, l := range ns.listings {
 		l.changed = append(l.changed, f.dirty...)
@@ -262,53 +285,71 @@ func (ns *Namespace) writeRecords(store kv.Store, f *frozen) error {
 	return b.Flush()
 }
 
-// writeINodes writes the entries that changed and returns the other records of their inodes.
+// So many entries, or bytes of them, are sorted before they go to the store.
+const (
+	batchRecords = 1 << 15
+	batchBytes   = 8 << 20
+)
+
+// writeINodes writes the entries that changed and returns the other records of their inodes. A store that gets keys in their order finds the place of
+// each near that of the one before; ids come in about their order by themselves.
 func (ns *Namespace) writeINodes(b kv.Batch, f *frozen) (derived []record, err error) {
 	var enc encoder
 	var records []record
-	var bytes, others arena
+	var entries, others arena
 	rest := slices.Clone(f.dirty) // which thaw, and listings of blocks, need as it is
 	for len(rest) > 0 {
 		records = records[:0]
-		bytes.reset()
-		encoded := 0
-		ns.mu.RLock() // keeps Apply out; readers do not look at what changes here
-		for range inodesPerTurn {
-			if len(rest[0]) == 0 {
-				if rest = rest[1:]; len(rest) == 0 {
-					break
+		entries.reset()
+		for len(rest) > 0 && len(records) < batchRecords && entries.size < batchBytes {
+			from := len(records)
+			rest, records = ns.encodeSome(rest, records, f, &entries, &enc)
+			runtime.Gosched() // commands wait, and a checkpoint is in no hurry
+			to := from
+			for _, r := range records[from:] {
+				if r.key[0] == classEntry {
+					records[to] = r
+					to++
+					continue
 				}
-				continue
-			}
-			n := rest[0][0]
-			rest[0] = rest[0][1:]
-			if n.epoch == f.epoch && !n.saved {
-				n.saved = true
-				if !n.dead {
-					records = appendRecords(records, &bytes, &enc, n)
-					if encoded += len(enc.value); encoded > bytesPerTurn {
-						break
-					}
+				r.key = others.keep(r.key)
+				if r.value != nil {
+					r.value = others.keep(r.value)
 				}
+				derived = append(derived, r)
 			}
+			records = records[:to]
 		}
-		ns.mu.RUnlock()
-		runtime.Gosched() // commands wait, and a checkpoint is in no hurry
+		slices.SortFunc(records, func(a, b record) int { return bytes.Compare(a.key, b.key) })
 		for _, r := range records {
-			if r.key[0] == classEntry {
-				if err := put(b, r); err != nil {
-					return nil, err
-				}
-				continue
+			if err := put(b, r); err != nil {
+				return nil, err
 			}
-			r.key = others.keep(r.key)
-			if r.value != nil {
-				r.value = others.keep(r.value)
-			}
-			derived = append(derived, r)
 		}
 	}
 	return derived, nil
+}
+
+// encodeSome encodes those of the first inodes of lists that nobody has encoded, for one turn, and returns what is left of the lists.
+func (ns *Namespace) encodeSome(lists [][]*inode, records []record, f *frozen, into *arena, enc *encoder) ([][]*inode, []record) {
+	ns.mu.RLock() // keeps Apply out; readers do not look at what changes here
+	defer ns.mu.RUnlock()
+	before := into.size
+	for looks := inodesPerTurn; looks > 0 && into.size-before < bytesPerTurn && len(lists) > 0; looks-- {
+		if len(lists[0]) == 0 {
+			lists = lists[1:]
+			continue
+		}
+		n := lists[0][0]
+		lists[0] = lists[0][1:]
+		if n.epoch != f.epoch || n.saved {
+			continue
+		}
+		if n.saved = true; !n.dead {
+			records = appendRecords(records, into, enc, n)
+		}
+	}
+	return lists, records
 }
 
 func put(b kv.Batch, r record) error {
@@ -322,6 +363,7 @@ func put(b kv.Batch, r record) error {
 func (ns *Namespace) thaw() {
 	f := ns.frozen
 	ns.frozen = nil
+	close(f.done)
 	for _, list := range f.dirty {
 		for _, n := range list {
 			if n.dead {

@@ -380,10 +380,10 @@ type page struct {
 	want  int      // how many entries
 }
 
-// A page has at most so many entries, and so many bytes.
+// A page has at most so many entries, and so many bytes and one record. Each reader of a cold directory has one.
 const (
 	pageEntries = 1024
-	pageBytes   = 4 << 20
+	pageBytes   = 1 << 20
 )
 
 // read fills the page with up to most entries with names after a name, of so many bytes.

@@ -123,7 +123,7 @@ func TestHeavyDirectoryIsListedInPages(t *testing.T) {
 			w.do(super, &logpb.Complete{Inode: uint64(r.Status.ID), ClientName: "c"})
 		}
 		for a := range attributes {
-			x := &logpb.XAttr{Name: fmt.Sprintf("user.a%02d", a), Value: make([]byte, 16<<10)}
+			x := &logpb.XAttr{Name: fmt.Sprintf("user.a%02d", a), Value: make([]byte, 16<<10-16)}
 			if r := w.do(super, &logpb.SetXAttr{Target: to(path), Create: true, Attribute: x}); r.Err != nil {
 				t.Fatal(r.Err)
 			}

@@ -201,6 +201,20 @@ func (ns *Namespace) shrink() {
 	}
 }
 
+// behindSlack is by how many bytes more than twice the budget memory has to be until commands are held back.
+const behindSlack = 64 << 20
+
+// Behind is not nil while commands change more than the checkpoint that is being written lets go, and memory is far over its budget; it is
+// closed when that checkpoint has ended.
+func (ns *Namespace) Behind() <-chan struct{} {
+	ns.mu.RLock()
+	defer ns.mu.RUnlock()
+	if ns.frozen == nil || ns.cfg.Memory <= 0 || ns.resident <= 2*ns.cfg.Memory+behindSlack {
+		return nil
+	}
+	return ns.frozen.done
+}
+
 // Crowded reports whether memory is over its budget because of what changed since the last checkpoint: only another one
 // lets that go.
 func (ns *Namespace) Crowded() bool {

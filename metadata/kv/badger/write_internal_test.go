@@ -1,11 +1,14 @@
 package badger
 
 import (
+	"cmp"
 	"encoding/binary"
 	"expvar"
 	"flag"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -23,6 +26,7 @@ var (
 	xMult       = flag.Int("mult", 10, "")
 	xAgain      = flag.Bool("again", false, "")
 	xBlock      = flag.Int("block", 4, "")
+	xSort       = flag.Bool("sort", true, "")
 	xNoI        = flag.Int("pagei", 0, "")
 )
 
@@ -85,9 +89,22 @@ func BenchmarkWrite(b *testing.B) {
 			put(binary.BigEndian.AppendUint64([]byte{'d'}, i), value)
 		}
 		if again {
+			var fs []int
 			for range each {
 				seed++
 				f := int(uint64(seed) * 2654435761 % uint64(files))
+				fs = append(fs, f)
+			}
+			if *xSort {
+				slices.SortFunc(fs, func(a, b int) int {
+					if c := cmp.Compare(dir(a), dir(b)); c != 0 {
+						return c
+					}
+					return strings.Compare(name(a), name(b))
+				})
+				fs = slices.Compact(fs)
+			}
+			for _, f := range fs {
 				put(append(binary.BigEndian.AppendUint64([]byte{'d'}, dir(f)), name(f)...), value)
 			}
 		} else {
@@ -95,6 +112,12 @@ func BenchmarkWrite(b *testing.B) {
 			first := files
 			for ; files < first+each; files++ {
 				order[files%64] = append(order[files%64], files)
+			}
+			if !*xSort {
+				order = [64][]int{}
+				for f := first; f < files; f++ {
+					order[0] = append(order[0], f)
+				}
 			}
 			for _, o := range order {
 				for _, f := range o {
