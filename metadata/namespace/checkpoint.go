@@ -262,10 +262,12 @@ func (ns *Namespace) writeRecords(store kv.Store, f *frozen) error {
 		if err := write(class); err != nil {
 			return err
 		}
-		for _, r := range derived {
-			if r.key[0] == class {
-				if err := put(b, r); err != nil {
-					return err
+		for _, records := range derived {
+			for _, r := range records {
+				if r.key[0] == class {
+					if err := put(b, r); err != nil {
+						return err
+					}
 				}
 			}
 		}
@@ -287,13 +289,13 @@ func (ns *Namespace) writeRecords(store kv.Store, f *frozen) error {
 
 // So many entries, or bytes of them, are sorted before they go to the store.
 const (
-	batchRecords = 1 << 15
-	batchBytes   = 8 << 20
+	batchRecords = 1 << 13
+	batchBytes   = 4 << 20
 )
 
 // writeINodes writes the entries that changed and returns the other records of their inodes. A store that gets keys in their order finds the place of
 // each near that of the one before; ids come in about their order by themselves.
-func (ns *Namespace) writeINodes(b kv.Batch, f *frozen) (derived []record, err error) {
+func (ns *Namespace) writeINodes(b kv.Batch, f *frozen) (derived [][]record, err error) {
 	var enc encoder
 	var records []record
 	var entries, others arena
@@ -316,7 +318,11 @@ func (ns *Namespace) writeINodes(b kv.Batch, f *frozen) (derived []record, err e
 				if r.value != nil {
 					r.value = others.keep(r.value)
 				}
-				derived = append(derived, r)
+				if last := len(derived) - 1; last >= 0 && len(derived[last]) < cap(derived[last]) {
+					derived[last] = append(derived[last], r)
+				} else {
+					derived = append(derived, append(make([]record, 0, 1024), r))
+				}
 			}
 			records = records[:to]
 		}

@@ -155,27 +155,28 @@ func BenchmarkCheckpoint(b *testing.B) {
 	}
 	var kept []uint64
 	var wait, idle time.Duration // the longest while a checkpoint is written, and while nothing is
+	write := func() {
+		s, err := ns.Freeze()
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := s.(*snapshot).Write(); err != nil {
+			b.Fatal(err)
+		}
+		s.Release()
+		kept = append(kept, index)
+		kept = kept[max(0, len(kept)-2):]
+		ns.Retain(kept)
+	}
 	checkpoint := func() (c checkpointCost) {
 		live, collection := collected(b)
 		defer debug.SetGCPercent(debug.SetGCPercent(-1))
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		start, began := settled(b), time.Now()
-		wait = max(wait, longestStat(b, ns, "/a/b/c", func() {
-			s, err := ns.Freeze()
-			if err != nil {
-				b.Fatal(err)
-			}
-			if _, err := s.(*snapshot).Write(); err != nil {
-				b.Fatal(err)
-			}
-			s.Release()
-		}))
+		wait = max(wait, longestStat(b, ns, "/a/b/c", write))
 		c.wall = time.Since(began)
 		idle = max(idle, longestStat(b, ns, "/a/b/c", func() { time.Sleep(min(c.wall, time.Second)) }))
-		kept = append(kept, index)
-		kept = kept[max(0, len(kept)-2):]
-		ns.Retain(kept)
 		c.cpu = settled(b) - start
 		runtime.ReadMemStats(&after)
 		c.garbage = after.TotalAlloc - before.TotalAlloc
@@ -185,10 +186,10 @@ func BenchmarkCheckpoint(b *testing.B) {
 	for files < *benchFiles {
 		makeFiles()
 		if files%(1<<18) < benchBatch {
-			checkpoint()
+			write()
 		}
 	}
-	checkpoint()
+	write()
 	b.ResetTimer()
 	var total checkpointCost
 	all := 0
