@@ -35,16 +35,15 @@ type Store struct {
 	dir string
 	opt Options
 
-	mu     sync.RWMutex // guards what follows against Replace and Close
+	mu     sync.RWMutex // guards db against Replace and Close
 	db     *badger.DB
 	closed bool
-	// content counts the contents that there were, so that what is found out about a former one is not taken for the present one's.
-	content int
 
 	complaint atomic.Pointer[string] // the first error that badger only logged
 	rotten    atomic.Pointer[error]  // what is damaged
 
 	verifying sync.WaitGroup
+	stop      chan struct{} // ends verifying; nil: nothing was, or is, verified beside the work
 	closing   chan struct{}
 }
 
@@ -154,6 +153,7 @@ func (s *Store) SetAside(cause error) error {
 	if s.closed {
 		return fs.ErrClosed
 	}
+	s.endVerifying()
 	if err := s.db.Close(); err != nil {
 		s.opt.Logger.Warn("closing a damaged checkpoint", "dir", s.dir, "error", err)
 	}
@@ -165,7 +165,6 @@ func (s *Store) SetAside(cause error) error {
 		return fmt.Errorf("checkpoint %s: %w", s.dir, err)
 	}
 	s.db = db
-	s.content++
 	s.complaint.Store(nil) // it was about the former content
 	s.rotten.Store(nil)
 	return nil
@@ -293,6 +292,7 @@ func (s *Store) fill(at uint64, fill func(put func(key, value []byte) error) err
 
 // exchange puts what was filled in the place of the current content. When it fails, that is open again.
 func (s *Store) exchange() error {
+	verifying := s.endVerifying()
 	err := s.db.Close()
 	if err == nil {
 		err = s.rename()
@@ -302,8 +302,10 @@ func (s *Store) exchange() error {
 		return errors.Join(err, oerr)
 	}
 	s.db = db
-	if err == nil {
-		s.content++
+	if err != nil && verifying { // the former content, not all of which was read
+		if rotten := s.verify(); rotten != nil {
+			s.rot(rotten)
+		}
 	}
 	return err
 }
@@ -358,7 +360,7 @@ func (s *Store) Close() error {
 	}
 	s.closed = true
 	close(s.closing)
-	s.verifying.Wait()
+	s.endVerifying()
 	return s.db.Close()
 }
 

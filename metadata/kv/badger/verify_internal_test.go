@@ -67,33 +67,3 @@ func TestTablesThatComeAndGoAreSound(t *testing.T) {
 		t.Errorf("a table that is going: %v", err)
 	}
 }
-
-// What is found out about a content that was exchanged meanwhile does not condemn the one that has come in its place.
-func TestFormerContentDoesNotCondemnThePresentOne(t *testing.T) {
-	dir := t.TempDir()
-	s, err := Open(dir, Options{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	former := s.content
-	if err := s.Replace(2, func(put func(key, value []byte) error) error { return put([]byte("a"), []byte("1")) }); err != nil {
-		t.Fatal(err)
-	}
-	s.rot(former, errRotten)
-	v := s.View(2)
-	defer v.Close()
-	if value, err := v.Get([]byte("a")); err != nil || string(value) != "1" {
-		t.Errorf("a is %q, %v", value, err)
-	}
-	if err := s.Sync(); err != nil {
-		t.Error(err)
-	}
-	if _, err := os.Stat(s.path(condemned)); err == nil {
-		t.Error("the present content was condemned")
-	}
-	s.rot(s.content, errRotten)
-	if _, err := v.Get([]byte("a")); err == nil {
-		t.Error("a damaged content is read")
-	}
-}
