@@ -41,8 +41,22 @@ const (
 	opSnapshots      = 46
 )
 
-// commandsPerTurn is how many commands are applied before waiting readers get a turn.
-const commandsPerTurn = 32
+// Waiting readers get a turn after so many commands, and after so many inodes that were changed, encoded, or taken apart: some
+// hundred microseconds' work.
+const (
+	commandsPerTurn = 32
+	changesPerTurn  = 128
+)
+
+// pause lets those who wait for the lock have it. The state is consistent then: it is called between commands and between the inodes that are
+// taken apart or settled at their ends. What this entry has touched stays in memory, because it is not saved.
+func (ns *Namespace) pause() {
+	loading := ns.loading
+	ns.loading = never // nobody else reads the store with the lock held
+	ns.mu.Unlock()
+	ns.mu.Lock()
+	ns.loading = loading
+}
 
 // Apply applies the commands of one log entry and returns a *Result for each. An entry that is already in the state
 // gives nil results.
@@ -72,10 +86,11 @@ func (ns *Namespace) Apply(index uint64, commands [][]byte) []any {
 	}
 	ns.mu.Lock()
 	ns.applying = true
+	turn, touched := 0, 0
 	for i, cmd := range decoded {
-		if i > 0 && i%commandsPerTurn == 0 {
-			ns.mu.Unlock()
-			ns.mu.Lock()
+		if turn++; turn > commandsPerTurn || len(ns.touched)-touched > changesPerTurn {
+			ns.pause()
+			turn, touched = 1, len(ns.touched)
 		}
 		if cmd != nil {
 			ns.applyOne(index, cmd, &slab[i])
@@ -269,7 +284,7 @@ func (ns *Namespace) quarantine(index uint64, p any, result *Result) {
 // applyOne applies a command. What it misses is read without the lock, and it starts over: an operation looks at everything
 // before it changes anything.
 func (ns *Namespace) applyOne(index uint64, cmd *logpb.Command, result *Result) {
-	ns.loaded = 0
+	ns.loaded, ns.owed = 0, 0
 	// Once, however often the command starts over.
 	ns.meta.now = metadata.Time(cmd.Now)
 	if t := LogTime(cmd.LogTime); t > ns.meta.logTime && t-ns.meta.logTime <= maxIdle {
@@ -299,7 +314,7 @@ func (ns *Namespace) applyOne(index uint64, cmd *logpb.Command, result *Result) 
 		}
 	}
 	ns.loading = always
-	ns.reclaim(ReclaimStep)
+	ns.reclaim(ReclaimStep + ns.owed)
 }
 
 // answer carries out a command, or repeats the answer to it. Errors: *cold, and nothing has changed then.
@@ -456,7 +471,7 @@ func (ns *Namespace) dispatch(index uint64, t *txn, cmd *logpb.Command) {
 	case *logpb.Command_ChangeSnapshots:
 		ns.changeSnapshots(t, c.ChangeSnapshots)
 	case *logpb.Command_Reclaim:
-		ns.reclaim(int(min(c.Reclaim.Limit, 1<<16)))
+		ns.owed = int(min(c.Reclaim.Limit, 1<<16))
 		t.result.OK = true
 	default:
 		panic(fatal{fmt.Errorf("namespace: log entry %d: operation %T is not built into this program (%w)", index, cmd.Op, release.ErrOlder)})

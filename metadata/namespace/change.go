@@ -30,7 +30,7 @@ func (ns *Namespace) touch(n *inode) {
 		n.saved, n.moved = false, false
 		n.entryStored, n.idStored = true, true
 		n.openStored = n.file != nil && (n.file.open != nil || ns.repeating())
-		ns.dirty = append(ns.dirty, n)
+		ns.dirty.list = append(ns.dirty.list, n)
 	}
 	if !n.touched {
 		n.touched = true
@@ -50,7 +50,7 @@ func (ns *Namespace) born(n *inode) {
 	n.idStored = ns.repeating()
 	n.openStored = n.file != nil && n.idStored
 	n.touched = true
-	ns.dirty = append(ns.dirty, n)
+	ns.dirty.list = append(ns.dirty.list, n)
 	ns.touched = append(ns.touched, n)
 	ns.enter(n)
 }
@@ -116,7 +116,7 @@ func (ns *Namespace) bury(n *inode) {
 		}
 	}
 	n.dead = true
-	ns.deadDirty++
+	ns.dirty.dead++
 	ns.hash -= n.hash
 	n.hash = 0
 	ns.leave(n)
@@ -167,9 +167,17 @@ func (ns *Namespace) dropBlock(n *inode, i int) {
 
 // settle brings the hash up to date with what was touched.
 func (ns *Namespace) settle() {
+	changed, turn := len(ns.touched), 0
 	for i, n := range ns.touched {
+		if turn++; turn > changesPerTurn {
+			ns.pause()
+			turn = 1
+		}
 		n.touched = false
 		if !n.dead {
+			if n.file != nil {
+				turn += len(n.file.blocks) / 16
+			}
 			h := hashRecord(ns.enc.entry(n))
 			ns.hash += h - n.hash
 			n.hash = h
@@ -178,7 +186,7 @@ func (ns *Namespace) settle() {
 		ns.touched[i] = nil
 	}
 	ns.touched = ns.touched[:0]
-	ns.letDeadGo()
+	ns.dirty.letDeadGo(changed)
 	ns.settleLeases()
 	ns.settleRetries()
 	ns.safeMode.Store(ns.meta.safeMode)
@@ -189,20 +197,48 @@ func (ns *Namespace) settle() {
 	ns.published = ns.hash
 }
 
-// letDeadGo takes inodes that are gone off the list of changes when they are the most of it: what a checkpoint has of
-// them is in pending, and what comes and goes between two checkpoints should not be in memory until the second.
-func (ns *Namespace) letDeadGo() {
-	const few = 8
-	if ns.deadDirty < few || ns.deadDirty < len(ns.dirty)/2 {
-		return
+// changes are the inodes that have changed, and how many of them are dead.
+type changes struct {
+	list []*inode
+	dead int
+	// When the dead are the most of it, list becomes old and begins anew, and those that live follow a few at a time. Nothing is taken out of
+	// a list: a listing of blocks may be reading it.
+	old []*inode
+}
+
+// size is how many of them live, or a few more.
+func (c *changes) size() int { return len(c.list) + len(c.old) - c.dead }
+
+// lists are all of them.
+func (c *changes) lists() [][]*inode {
+	if len(c.old) == 0 {
+		return [][]*inode{c.list}
 	}
-	live := make([]*inode, 0, len(ns.dirty)-ns.deadDirty) // another list: a listing of blocks may be reading the one that is there
-	for _, n := range ns.dirty {
-		if !n.dead {
-			live = append(live, n)
+	return [][]*inode{c.old, c.list}
+}
+
+// letDeadGo takes inodes that are gone off the list of changes when they are the most of it: what a checkpoint has of
+// them is in pending, and what comes and goes between two checkpoints should not be in memory until the second. changed is how many
+// the entry has changed.
+func (c *changes) letDeadGo(changed int) {
+	const few = 8
+	if len(c.old) == 0 {
+		if c.dead < few || c.dead < len(c.list)/2 {
+			return
+		}
+		c.list, c.old = nil, c.list
+	}
+	turn := c.old[:min(len(c.old), 4*(changed+changesPerTurn))]
+	for _, n := range turn {
+		if n.dead {
+			c.dead--
+		} else {
+			c.list = append(c.list, n)
 		}
 	}
-	ns.dirty, ns.deadDirty = live, 0
+	if c.old = c.old[len(turn):]; len(c.old) == 0 {
+		c.old = nil
+	}
 }
 
 // modified raises the modification time of a directory, as an entry came or went. As in HDFS it never falls, so that one

@@ -373,8 +373,10 @@ func (c *checker) derived() {
 	}
 	changing := map[uint64]bool{} // inodes whose records a running checkpoint puts right
 	if ns.frozen != nil {
-		for _, n := range ns.frozen.dirty {
-			changing[uint64(n.id)] = true
+		for _, list := range ns.frozen.dirty {
+			for _, n := range list {
+				changing[uint64(n.id)] = true
+			}
 		}
 	}
 	for _, class := range []byte{classINode, classBlock, classOpen} {

@@ -1,6 +1,7 @@
 package namespace
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -18,11 +19,14 @@ import (
 type frozen struct {
 	index   uint64
 	epoch   uint32
-	dirty   []*inode
+	dirty   [][]*inode
 	pending map[string][]byte // nobody writes to it any more
 	marker  []byte
 	// reference names the version that the checkpoint makes.
 	reference raftstore.Reference
+
+	// done is closed when it is written or given up.
+	done chan struct{}
 
 	// kept are records of inodes that changed again before the checkpoint came to them. Guarded by Namespace.mu.
 	kept  []record
@@ -58,15 +62,26 @@ func appendRecords(records []record, arena *arena, enc *encoder, n *inode) []rec
 }
 
 // arena is memory for the bytes of many records. The zero value is ready.
-type arena struct{ free []byte }
+type arena struct {
+	free  []byte
+	full  [][]byte
+	again [][]byte // to be used again
+	size  int      // of what was kept
+}
 
 const arenaPiece = 64 << 10
 
 // keep copies b.
 func (a *arena) keep(b []byte) []byte {
 	if len(b) > cap(a.free)-len(a.free) {
-		a.free = make([]byte, 0, max(arenaPiece, len(b)))
+		a.full = append(a.full, a.free)
+		if n := len(a.again); n > 0 && len(b) <= arenaPiece {
+			a.free, a.again = a.again[n-1], a.again[:n-1]
+		} else {
+			a.free = make([]byte, 0, max(arenaPiece, len(b)))
+		}
 	}
+	a.size += len(b)
 	start := len(a.free)
 	a.free = append(a.free, b...)
 	return a.free[start:len(a.free):len(a.free)]
@@ -78,7 +93,14 @@ func (a *arena) id(class byte, n *inode) []byte {
 }
 
 // reset takes back all that keep gave.
-func (a *arena) reset() { a.free = a.free[:0] }
+func (a *arena) reset() {
+	for _, piece := range append(a.full, a.free) {
+		if cap(piece) == arenaPiece {
+			a.again = append(a.again, piece[:0])
+		}
+	}
+	a.free, a.full, a.size = nil, a.full[:0], 0
+}
 
 // snapshot is a raftstore.Checkpoint.
 type snapshot struct {
@@ -107,12 +129,12 @@ func (ns *Namespace) Freeze() (raftstore.Snapshot, error) {
 	m := ns.meta.marker()
 	m.Index, m.Hash = ns.applied, ns.hash
 	ns.frozen = &frozen{
-		index: ns.applied, epoch: ns.epoch,
-		dirty: ns.dirty, pending: ns.pending,
+		index: ns.applied, epoch: ns.epoch, done: make(chan struct{}),
+		dirty: ns.dirty.lists(), pending: ns.pending,
 		marker: marshal(nil, &m), reference: raftstore.Reference{Index: m.Index, Hash: m.Hash, Bytes: ns.meta.about() + int64(ns.retries.size()+ns.itemBytes)},
 	}
 	ns.epoch++
-	ns.dirty, ns.deadDirty, ns.pending = nil, 0, map[string][]byte{}
+	ns.dirty, ns.pending = changes{}, map[string][]byte{}
 	ns.snaps.freeze()
 	return &snapshot{ns: ns, frozen: ns.frozen}, nil
 }
@@ -162,8 +184,11 @@ func (s *snapshot) Release() {
 	})
 }
 
-// inodesPerTurn is how many inodes are encoded before waiting commands get a turn.
-const inodesPerTurn = 64
+// So many inodes, or bytes, are encoded before waiting commands get a turn.
+const (
+	inodesPerTurn = 64
+	bytesPerTurn  = 32 << 10
+)
 
 // writeCheckpoint writes what f froze. The order is the crash argument (DESIGN.md): everything else, sync, the marker,
 // sync.
@@ -200,9 +225,10 @@ func (ns *Namespace) writeCheckpoint(f *frozen) error {
 	ns.closeView()
 	ns.openView(f.index, metadata.INodeID(m.NextInode), metadata.BlockID(m.NextBlock))
 	ns.frozen = nil
+	close(f.done)
 	ns.snaps.written()
 	for _, l := range ns.listings {
-		l.changed = append(l.changed, f.dirty)
+		l.changed = append(l.changed, f.dirty...)
 	}
 	ns.mu.Unlock()
 	ns.shrink()
@@ -236,10 +262,12 @@ func (ns *Namespace) writeRecords(store kv.Store, f *frozen) error {
 		if err := write(class); err != nil {
 			return err
 		}
-		for _, r := range derived {
-			if r.key[0] == class {
-				if err := put(b, r); err != nil {
-					return err
+		for _, records := range derived {
+			for _, r := range records {
+				if r.key[0] == class {
+					if err := put(b, r); err != nil {
+						return err
+					}
 				}
 			}
 		}
@@ -259,42 +287,75 @@ func (ns *Namespace) writeRecords(store kv.Store, f *frozen) error {
 	return b.Flush()
 }
 
-// writeINodes writes the entries that changed and returns the other records of their inodes.
-func (ns *Namespace) writeINodes(b kv.Batch, f *frozen) (derived []record, err error) {
+// So many entries, or bytes of them, are sorted before they go to the store.
+const (
+	batchRecords = 1 << 13
+	batchBytes   = 4 << 20
+)
+
+// writeINodes writes the entries that changed and returns the other records of their inodes. A store that gets keys in their order finds the place of
+// each near that of the one before; ids come in about their order by themselves.
+func (ns *Namespace) writeINodes(b kv.Batch, f *frozen) (derived [][]record, err error) {
 	var enc encoder
 	var records []record
-	var bytes, others arena
-	for rest := f.dirty; len(rest) > 0; {
-		turn := rest[:min(len(rest), inodesPerTurn)]
-		rest = rest[len(turn):]
+	var entries, others arena
+	rest := slices.Clone(f.dirty) // which thaw, and listings of blocks, need as it is
+	for len(rest) > 0 {
 		records = records[:0]
-		bytes.reset()
-		ns.mu.RLock() // keeps Apply out; readers do not look at what changes here
-		for _, n := range turn {
-			if n.epoch == f.epoch && !n.saved {
-				n.saved = true
-				if !n.dead {
-					records = appendRecords(records, &bytes, &enc, n)
+		entries.reset()
+		for len(rest) > 0 && len(records) < batchRecords && entries.size < batchBytes {
+			from := len(records)
+			rest, records = ns.encodeSome(rest, records, f, &entries, &enc)
+			runtime.Gosched() // commands wait, and a checkpoint is in no hurry
+			to := from
+			for _, r := range records[from:] {
+				if r.key[0] == classEntry {
+					records[to] = r
+					to++
+					continue
+				}
+				r.key = others.keep(r.key)
+				if r.value != nil {
+					r.value = others.keep(r.value)
+				}
+				if last := len(derived) - 1; last >= 0 && len(derived[last]) < cap(derived[last]) {
+					derived[last] = append(derived[last], r)
+				} else {
+					derived = append(derived, append(make([]record, 0, 1024), r))
 				}
 			}
+			records = records[:to]
 		}
-		ns.mu.RUnlock()
-		runtime.Gosched() // commands wait, and a checkpoint is in no hurry
+		slices.SortFunc(records, func(a, b record) int { return bytes.Compare(a.key, b.key) })
 		for _, r := range records {
-			if r.key[0] == classEntry {
-				if err := put(b, r); err != nil {
-					return nil, err
-				}
-				continue
+			if err := put(b, r); err != nil {
+				return nil, err
 			}
-			r.key = others.keep(r.key)
-			if r.value != nil {
-				r.value = others.keep(r.value)
-			}
-			derived = append(derived, r)
 		}
 	}
 	return derived, nil
+}
+
+// encodeSome encodes those of the first inodes of lists that nobody has encoded, for one turn, and returns what is left of the lists.
+func (ns *Namespace) encodeSome(lists [][]*inode, records []record, f *frozen, into *arena, enc *encoder) ([][]*inode, []record) {
+	ns.mu.RLock() // keeps Apply out; readers do not look at what changes here
+	defer ns.mu.RUnlock()
+	before := into.size
+	for looks := inodesPerTurn; looks > 0 && into.size-before < bytesPerTurn && len(lists) > 0; looks-- {
+		if len(lists[0]) == 0 {
+			lists = lists[1:]
+			continue
+		}
+		n := lists[0][0]
+		lists[0] = lists[0][1:]
+		if n.epoch != f.epoch || n.saved {
+			continue
+		}
+		if n.saved = true; !n.dead {
+			records = appendRecords(records, into, enc, n)
+		}
+	}
+	return lists, records
 }
 
 func put(b kv.Batch, r record) error {
@@ -308,20 +369,23 @@ func put(b kv.Batch, r record) error {
 func (ns *Namespace) thaw() {
 	f := ns.frozen
 	ns.frozen = nil
-	for _, n := range f.dirty {
-		if n.dead {
-			if n.file != nil {
-				ns.pending[idKey(classOpen, uint64(n.id))] = nil
+	close(f.done)
+	for _, list := range f.dirty {
+		for _, n := range list {
+			if n.dead {
+				if n.file != nil {
+					ns.pending[idKey(classOpen, uint64(n.id))] = nil
+				}
+				continue
 			}
-			continue
-		}
-		// A part of the checkpoint may have been written, and another part that should have been is not.
-		n.moved = true
-		n.openStored = n.file != nil
-		if n.epoch == f.epoch {
-			n.epoch, n.saved = ns.epoch, false
-			n.entryStored, n.idStored = true, true
-			ns.dirty = append(ns.dirty, n)
+			// A part of the checkpoint may have been written, and another part that should have been is not.
+			n.moved = true
+			n.openStored = n.file != nil
+			if n.epoch == f.epoch {
+				n.epoch, n.saved = ns.epoch, false
+				n.entryStored, n.idStored = true, true
+				ns.dirty.list = append(ns.dirty.list, n)
+			}
 		}
 	}
 	for key, value := range f.pending {

@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"log/slog"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"syscall"
 	"testing"
 	"time"
@@ -17,6 +19,7 @@ import (
 var (
 	benchFiles  = flag.Int("files", 0, "how many files BenchmarkCheckpoint's namespace has before")
 	benchRounds = flag.Int("rounds", 6, "how many checkpoints BenchmarkCheckpoint writes")
+	benchMemory = flag.Int64("memory", 0, "the budget of BenchmarkCheckpoint's namespace in MiB; 0: none")
 	benchAgain  = flag.Bool("again", false, "BenchmarkCheckpoint changes the same files in each round in place of new ones")
 )
 
@@ -39,6 +42,23 @@ func settled(b *testing.B) time.Duration {
 		}
 		used = now
 	}
+}
+
+// checkpointCost is what a checkpoint takes: processor time, time, bytes that become garbage, and the processor time to collect them.
+type checkpointCost struct {
+	cpu, wall, collecting time.Duration
+	garbage               uint64
+}
+
+// collected runs the collector, and returns how many bytes are live and how long it took.
+func collected(b *testing.B) (live uint64, took time.Duration) {
+	runtime.GC()
+	start := cpuTime(b)
+	runtime.GC()
+	took = cpuTime(b) - start
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc, took
 }
 
 // diskUse is how many bytes of tables there are.
@@ -83,7 +103,9 @@ func longestStat(b *testing.B, ns *Namespace, path string, fn func()) (longest t
 //
 //	go test -run '^$' -bench Checkpoint -benchtime 1x ./metadata/namespace -args -files 1000000
 //
-// Its figure is processor time for each file that was created and closed, or changed, with all that the store merges because of it.
+// Its figure is processor time for each file that was created and closed, or changed, with all that the store merges because of it. The collector does
+// not run meanwhile: what it would cost to collect the garbage that was made, at GOGC=100, is a figure of its own. So a collection of the whole
+// namespace that happens to fall into a checkpoint is not taken for a part of it.
 func BenchmarkCheckpoint(b *testing.B) {
 	dir := b.TempDir()
 	store, err := badger.Open(dir, badger.Options{Logger: slog.New(slog.DiscardHandler)})
@@ -91,7 +113,7 @@ func BenchmarkCheckpoint(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer store.Close()
-	ns, err := Open(Config{Store: store, Owner: "hops", Supergroup: "supergroup"})
+	ns, err := Open(Config{Store: store, Owner: "hops", Supergroup: "supergroup", Memory: *benchMemory << 20})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -133,34 +155,43 @@ func BenchmarkCheckpoint(b *testing.B) {
 	}
 	var kept []uint64
 	var wait, idle time.Duration // the longest while a checkpoint is written, and while nothing is
-	checkpoint := func() (cpu, wall time.Duration) {
-		start, began := settled(b), time.Now()
-		wait = max(wait, longestStat(b, ns, "/a/b/c", func() {
-			s, err := ns.Freeze()
-			if err != nil {
-				b.Fatal(err)
-			}
-			if _, err := s.(*snapshot).Write(); err != nil {
-				b.Fatal(err)
-			}
-			s.Release()
-		}))
-		wall = time.Since(began)
-		idle = max(idle, longestStat(b, ns, "/a/b/c", func() { time.Sleep(wall) }))
+	write := func() {
+		s, err := ns.Freeze()
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := s.(*snapshot).Write(); err != nil {
+			b.Fatal(err)
+		}
+		s.Release()
 		kept = append(kept, index)
 		kept = kept[max(0, len(kept)-2):]
 		ns.Retain(kept)
-		return settled(b) - start, wall
+	}
+	checkpoint := func() (c checkpointCost) {
+		live, collection := collected(b)
+		defer debug.SetGCPercent(debug.SetGCPercent(-1))
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		start, began := settled(b), time.Now()
+		wait = max(wait, longestStat(b, ns, "/a/b/c", write))
+		c.wall = time.Since(began)
+		idle = max(idle, longestStat(b, ns, "/a/b/c", func() { time.Sleep(min(c.wall, time.Second)) }))
+		c.cpu = settled(b) - start
+		runtime.ReadMemStats(&after)
+		c.garbage = after.TotalAlloc - before.TotalAlloc
+		c.collecting = time.Duration(float64(collection) * float64(c.garbage) / float64(live))
+		return c
 	}
 	for files < *benchFiles {
 		makeFiles()
 		if files%(1<<18) < benchBatch {
-			checkpoint()
+			write()
 		}
 	}
-	checkpoint()
+	write()
 	b.ResetTimer()
-	var total time.Duration
+	var total checkpointCost
 	all := 0
 	for n := range *benchRounds {
 		bytes, ops := 0, 0
@@ -172,12 +203,14 @@ func BenchmarkCheckpoint(b *testing.B) {
 			}
 			ops += benchBatch
 		}
-		cpu, wall := checkpoint()
-		total += cpu
+		c := checkpoint()
+		total.cpu, total.collecting, total.garbage = total.cpu+c.cpu, total.collecting+c.collecting, total.garbage+c.garbage
 		all += ops
-		b.Logf("round %d: %d ops, checkpoint %.1f us/op, %v, %d MB on disk", n, ops, float64(cpu.Microseconds())/float64(ops), wall, diskUse(dir)>>20)
+		b.Logf("round %d: %d ops, checkpoint %.1f us/op, %v, %d MB on disk", n, ops, float64(c.cpu.Microseconds())/float64(ops), c.wall, diskUse(dir)>>20)
 	}
-	b.ReportMetric(float64(total)/float64(all), "cpu-ns/file")
+	b.ReportMetric(float64(total.cpu)/float64(all), "cpu-ns/file")
+	b.ReportMetric(float64(total.collecting)/float64(all), "gc-ns/file")
+	b.ReportMetric(float64(total.garbage)/float64(all), "garbage-B/file")
 	b.ReportMetric(float64(wait.Microseconds())/1000, "longest-ms")
 	b.ReportMetric(float64(idle.Microseconds())/1000, "longest-idle-ms")
 }

@@ -22,6 +22,7 @@ import (
 type cold struct {
 	key  string           // of a record of class entry, inode or block
 	dir  metadata.INodeID // all its entries, in memory
+	room int              // unless they take more than so many bytes; 0: in any case
 	page *page
 }
 
@@ -159,7 +160,7 @@ func (ns *Namespace) fetch(c *cold) error {
 	}()
 	switch {
 	case c.key == "":
-		f.err = ns.fetchAll(c.dir)
+		f.err = ns.fetchAll(c.dir, c.room)
 	case c.key[0] == classEntry:
 		f.err = ns.fetchEntry(c.key)
 	case c.key[0] == classINode:
@@ -337,15 +338,25 @@ func (ns *Namespace) fetchINode(key string) error {
 // smallDirectory is how many entries a directory may have to come into memory as a whole.
 const smallDirectory = 1024
 
-// fetchAll brings all entries of a small directory into memory.
-func (ns *Namespace) fetchAll(dir metadata.INodeID) error {
+// heavyKey is what is noted of a directory whose entries take more than pageBytes.
+func heavyKey(dir metadata.INodeID) string { return idKey('h', uint64(dir)) }
+
+// fetchAll brings all entries of a small directory into memory, or notes that they take more than room.
+func (ns *Namespace) fetchAll(dir metadata.INodeID, room int) error {
 	v, err := ns.pinned()
 	if err != nil {
 		return err
 	}
 	g := page{dir: dir}
-	bad := g.read(v, "", smallDirectory+1, math.MaxInt) // a part of it would help nobody
+	if room == 0 {
+		room = math.MaxInt
+	}
+	bad := g.read(v, "", smallDirectory+1, room) // a part of it would help nobody
 	return ns.settleFetch(v, bad, func() error {
+		if !g.end && room != math.MaxInt {
+			v.notes.put(heavyKey(dir), []byte{})
+			return nil
+		}
 		evicted := ns.evicted
 		if err := ns.installPage(&g); err != nil {
 			return err
@@ -369,10 +380,10 @@ type page struct {
 	want  int      // how many entries
 }
 
-// A page has at most so many entries, and so many bytes.
+// A page has at most so many entries, and so many bytes and one record. Each reader of a cold directory has one.
 const (
 	pageEntries = 1024
-	pageBytes   = 4 << 20
+	pageBytes   = 1 << 20
 )
 
 // read fills the page with up to most entries with names after a name, of so many bytes.
@@ -423,13 +434,18 @@ func (ns *Namespace) fetchPage(c *cold) error {
 	return ns.settleFetch(v, nil, func() error { return ns.installPage(g) })
 }
 
-// installsPerTurn is how many entries come into memory before the others get a turn: some hundred microseconds' work.
-const installsPerTurn = 128
+// So many entries, or blocks, come into memory before the others get a turn: some hundred microseconds' work.
+const (
+	installsPerTurn = 128
+	blocksPerTurn   = 2048
+)
 
 // installPage brings the entries of a page into memory. mu is held alone, and let go in between.
 func (ns *Namespace) installPage(g *page) error {
+	turn := 0
 	for i, n := range g.nodes {
-		if i > 0 && i%installsPerTurn == 0 {
+		if turn++; turn > installsPerTurn {
+			turn = 1
 			ns.mu.Unlock()
 			runtime.Gosched()
 			ns.mu.Lock()
@@ -442,6 +458,9 @@ func (ns *Namespace) installPage(g *page) error {
 			ns.makeRoom()
 		}
 		g.nodes[i] = nil
+		if n.file != nil {
+			turn += len(n.file.blocks) * installsPerTurn / blocksPerTurn
+		}
 		if err := ns.attachRead(g.dir, n, entryKey(g.dir, g.names[i])); err != nil {
 			return err
 		}

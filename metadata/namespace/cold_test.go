@@ -108,3 +108,105 @@ func TestSmallDirectoryOfLargeRecords(t *testing.T) {
 		t.Errorf("%d reads of the checkpoint for one listing", n)
 	}
 }
+
+// A directory of few files with large attributes is small by its number of entries only: it is listed in pages, and does not come into memory
+// as a whole.
+func TestHeavyDirectoryIsListedInPages(t *testing.T) {
+	w := newWorld(t, Config{Memory: 1 << 20})
+	const files, attributes = 12, 30
+	w.do(super, &logpb.Mkdirs{Target: to("/heavy"), Mode: 0o755})
+	for f := range files {
+		path := fmt.Sprintf("/heavy/f%02d", f)
+		if r := w.do(super, create(path, "c")); r.Err != nil {
+			t.Fatal(r.Err)
+		} else {
+			w.do(super, &logpb.Complete{Inode: uint64(r.Status.ID), ClientName: "c"})
+		}
+		for a := range attributes {
+			x := &logpb.XAttr{Name: fmt.Sprintf("user.a%02d", a), Value: make([]byte, 16<<10-16)}
+			if r := w.do(super, &logpb.SetXAttr{Target: to(path), Create: true, Attribute: x}); r.Err != nil {
+				t.Fatal(r.Err)
+			}
+		}
+	}
+	w.snapshot()
+	w.reopen()
+	for range 2 {
+		l, err := w.ns.List(super, "/heavy", "", 1000)
+		if err != nil || len(l.Entries) != files || l.Remaining != 0 {
+			t.Fatalf("%+v, %v", l, err)
+		}
+	}
+	if _, noted := w.ns.view.notes.get(heavyKey(w.do(super, &logpb.SurveyTree{Target: to("/heavy")}).INode)); !noted {
+		t.Error("the directory was not found to be heavy")
+	}
+	if c := w.ns.Counts(); c.ResidentBytes > 3<<20 {
+		t.Errorf("%d bytes are resident", c.ResidentBytes)
+	}
+	if r := w.do(super, &logpb.Delete{Target: to("/heavy"), Recursive: true}); r.Err != nil || !r.OK {
+		t.Fatal(r.Err)
+	}
+	w.check()
+}
+
+// Who reads while a large tree is taken apart, and while what an entry has changed is hashed, gets turns and sees whole states.
+func TestReadersGetTurnsWhileTreesAreTakenApart(t *testing.T) {
+	for _, memory := range []int64{0, 1 << 16} {
+		w := newWorld(t, Config{Memory: memory})
+		const files = 4000
+		entry := [][]byte{}
+		for i := range files {
+			data, err := command(super, create(fmt.Sprintf("/d/%d/f%05d", i%3, i), "c")).MarshalVT()
+			if err != nil {
+				t.Fatal(err)
+			}
+			entry = append(entry, data)
+		}
+		for _, r := range w.entry(entry...) {
+			data, err := command(super, &logpb.Complete{Inode: uint64(r.(*Result).Status.ID), ClientName: "c"}).MarshalVT()
+			if err != nil {
+				t.Fatal(err)
+			}
+			entry = append(entry, data)
+		}
+		w.entry(entry[files:]...)
+		w.do(super, &logpb.Mkdirs{Target: to("/stays"), Mode: 0o755})
+		w.snapshot()
+		w.reopen()
+		stop, ended := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(ended)
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if st, err := w.ns.Stat(super, "/stays"); st == nil || err != nil {
+					t.Errorf("Stat: %v, %v", st, err)
+				}
+				if l, err := w.ns.List(super, "/d/1", "", 100); err != nil || l != nil && len(l.Entries) != 100 {
+					t.Errorf("List: %v, %v", l, err)
+				}
+			}
+		}()
+		r := w.do(super, &logpb.SurveyTree{Target: to("/d")})
+		if _, err := w.ns.Survey(super, r.INode); err != nil {
+			t.Fatal(err)
+		}
+		if r := w.do(super, &logpb.Delete{Target: to("/d"), Recursive: true, Survey: r.Survey}); r.Err != nil || !r.OK {
+			t.Fatal(r.Err)
+		}
+		if n := w.ns.Counts().Files; n < files-ReclaimDelete-ReclaimStep {
+			t.Errorf("%d files are left", n)
+		}
+		w.do(super, &logpb.Reclaim{Limit: 2000})
+		w.do(super, &logpb.Reclaim{Limit: 2000})
+		close(stop)
+		<-ended
+		if c := w.ns.Counts(); c.Reclaiming > 0 || c.Files > 0 {
+			t.Errorf("%+v", c)
+		}
+		w.check()
+	}
+}

@@ -109,15 +109,18 @@ func (n *inode) use() {
 // over reports whether there is more in memory than there should be.
 func (ns *Namespace) over() bool { return ns.cfg.Memory > 0 && ns.resident > ns.cfg.Memory }
 
-// Looks of the hand at a time: some tens of microseconds.
-const looksPerTurn = 256
+// Looks of the hand at a time: some tens of microseconds. Forgetting so many blocks takes as long as a look.
+const (
+	looksPerTurn  = 256
+	blocksPerLook = 4
+)
 
-// evict forgets what nobody uses, until the budget is kept or the hand has looked at so many inodes. It reports whether
-// more looks are of use. mu is held alone.
+// evict forgets what nobody uses, until the budget is kept or the hand has looked at so many inodes; a file's blocks count
+// as well. It reports whether more looks are of use. mu is held alone.
 func (ns *Namespace) evict(looks int) (more bool) {
 	r := &ns.ring
 	for ; ns.over() && r.vain < 2*r.size; looks-- {
-		if looks == 0 {
+		if looks <= 0 {
 			return true
 		}
 		if r.hand >= r.size {
@@ -134,6 +137,9 @@ func (ns *Namespace) evict(looks int) (more bool) {
 			r.hand++
 			r.vain++
 			continue
+		}
+		if n.file != nil {
+			looks -= len(n.file.blocks) / blocksPerLook
 		}
 		ns.forget(n)
 		r.vain = 0
@@ -195,6 +201,20 @@ func (ns *Namespace) shrink() {
 	}
 }
 
+// behindSlack is by how many bytes more than twice the budget memory has to be until commands are held back.
+const behindSlack = 64 << 20
+
+// Behind is not nil while commands change more than the checkpoint that is being written lets go, and memory is far over its budget; it is
+// closed when that checkpoint has ended.
+func (ns *Namespace) Behind() <-chan struct{} {
+	ns.mu.RLock()
+	defer ns.mu.RUnlock()
+	if ns.frozen == nil || ns.cfg.Memory <= 0 || ns.resident <= 2*ns.cfg.Memory+behindSlack {
+		return nil
+	}
+	return ns.frozen.done
+}
+
 // Crowded reports whether memory is over its budget because of what changed since the last checkpoint: only another one
 // lets that go.
 func (ns *Namespace) Crowded() bool {
@@ -203,6 +223,6 @@ func (ns *Namespace) Crowded() bool {
 	if !ns.over() || ns.frozen != nil {
 		return false
 	}
-	dirty := ns.resident / int64(max(ns.ring.size, 1)) * int64(len(ns.dirty)-ns.deadDirty)
+	dirty := ns.resident / int64(max(ns.ring.size, 1)) * int64(ns.dirty.size())
 	return dirty > ns.cfg.Memory/4
 }

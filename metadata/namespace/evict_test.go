@@ -16,6 +16,40 @@ import (
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 )
 
+// While memory is far over the budget and a checkpoint is being written, commands are to be held back until that has ended.
+func TestCommandsAreHeldBackBehindACheckpoint(t *testing.T) {
+	w := newWorld(t, Config{Memory: 1 << 20})
+	w.do(super, &logpb.Mkdirs{Target: to("/d"), Mode: 0o755})
+	tooMuch := 2*w.cfg.Memory + behindSlack + 1
+	for _, give := range []bool{false, true} {
+		w.ns.resident += tooMuch
+		if w.ns.Behind() != nil {
+			t.Error("there is nothing to wait for")
+		}
+		s, err := w.ns.Freeze()
+		if err != nil {
+			t.Fatal(err)
+		}
+		behind := w.ns.Behind()
+		select {
+		case <-behind:
+			t.Error("it has ended before it was written")
+		default:
+		}
+		w.ns.resident -= tooMuch
+		if w.ns.Behind() != nil {
+			t.Error("held back with memory to spare")
+		}
+		if !give {
+			if _, err := s.(*snapshot).Write(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.Release()
+		<-behind
+	}
+}
+
 // Many more files than the budget has room for are made, closed and listed, and memory stays near it as long as checkpoints
 // are taken when the namespace asks for them.
 func TestMemoryFollowsItsBudget(t *testing.T) {

@@ -193,6 +193,17 @@ func (ns *Namespace) loadAll(dir *inode) error {
 	return dir.mustBeComplete()
 }
 
+// loadSmall is loadAll for who can do without, if they take much memory. Errors: *cold.
+func (ns *Namespace) loadSmall(dir *inode) error {
+	if dir.complete() || dir.dir.entries > smallDirectory || ns.inline() {
+		return nil
+	}
+	if _, heavy := ns.view.notes.get(heavyKey(dir.id)); heavy {
+		return nil
+	}
+	return &cold{dir: dir.id, room: pageBytes}
+}
+
 func (n *inode) mustBeComplete() error {
 	if !n.complete() {
 		return fmt.Errorf("directory %d has %d entries, %d are there: %w", n.id, n.dir.entries, n.dir.children.Len(), metadata.ErrCorrupt)

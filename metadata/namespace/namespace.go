@@ -121,15 +121,16 @@ type Namespace struct {
 	leftover uint64
 
 	// Changes since the last freeze.
-	epoch     uint32
-	dirty     []*inode          // with epoch == Namespace.epoch
-	deadDirty int               // how many of them are dead
-	pending   map[string][]byte // records other than live entries; nil: deleted
-	frozen    *frozen           // what a snapshot is being written of, or nil
-	listings  []*blockListing   // that go on
+	epoch    uint32
+	dirty    changes           // with epoch == Namespace.epoch
+	pending  map[string][]byte // records other than live entries; nil: deleted
+	frozen   *frozen           // what a snapshot is being written of, or nil
+	listings []*blockListing   // that go on
 
-	// Of the entry that is being applied. changed: its command has changed something.
+	// Of the entry that is being applied. changed: its command has changed something; owed is how many inodes of deleted directories are to be
+	// taken apart because of it.
 	changed       bool
+	owed          int
 	touched       []*inode
 	touchedLeases []*lease
 	effects       Effects
@@ -221,7 +222,7 @@ func (ns *Namespace) clear() {
 	ns.tokens = newTokens()
 	ns.snaps = newSnapshots()
 	ns.epoch = loadedEpoch + 1
-	ns.dirty, ns.deadDirty, ns.pending, ns.frozen = nil, 0, map[string][]byte{}, nil
+	ns.dirty, ns.pending, ns.frozen = changes{}, map[string][]byte{}, nil
 	ns.touched, ns.touchedLeases, ns.effects = nil, nil, Effects{}
 	ns.lastUser = unique.Make("")
 	ns.broken = nil

@@ -67,7 +67,7 @@ func (ns *Namespace) delete(t *txn, op *logpb.Delete) {
 	ns.modified(parent)
 	if full {
 		ns.attach(ns.trash, fmt.Sprintf("%016x", uint64(n.id)), n)
-		ns.reclaim(ReclaimDelete)
+		ns.owed = ReclaimDelete
 	} else {
 		ns.bury(n)
 	}
@@ -75,9 +75,14 @@ func (ns *Namespace) delete(t *txn, op *logpb.Delete) {
 }
 
 // reclaim removes up to limit inodes of deleted directories, from the bottom up and in the order of names, so that every
-// member removes the same ones.
+// member removes the same ones. It is not part of a command, and others get turns meanwhile.
 func (ns *Namespace) reclaim(limit int) {
-	for ; limit > 0 && ns.trash.dir.entries > 0; limit-- {
+	snapshots := (limit + 3) / 4 // which takes longer for each
+	for since := 0; limit > 0 && ns.trash.dir.entries > 0; limit-- {
+		if since += 2; since > changesPerTurn {
+			ns.pause()
+			since = 2
+		}
 		n := ns.trash
 		for n.isDir() && n.dir.entries > 0 {
 			first, err := ns.firstEntry(n)
@@ -86,6 +91,9 @@ func (ns *Namespace) reclaim(limit int) {
 			}
 			n = first
 		}
+		if n.file != nil {
+			since += len(n.file.blocks) / 4
+		}
 		parent := n.parent
 		ns.detach(n)
 		ns.bury(n)
@@ -93,7 +101,13 @@ func (ns *Namespace) reclaim(limit int) {
 			parent.dir.swept = n.name
 		}
 	}
-	ns.sweepSnapshots((limit + 3) / 4) // which takes longer for each
+	const perTurn = changesPerTurn / 8
+	for ; snapshots > 0 && len(ns.snaps.deleted) > 0; snapshots -= perTurn {
+		ns.sweepSnapshots(min(snapshots, perTurn))
+		if snapshots > perTurn {
+			ns.pause()
+		}
+	}
 }
 
 // sweep is how far the directory that is being taken apart was read: what it has up to a name is in memory, as long as

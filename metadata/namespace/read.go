@@ -126,10 +126,8 @@ func (ns *Namespace) list(c metadata.Caller, path, startAfter string, limit int,
 				return err
 			}
 			defer func() { ns.markSnapshottable(listing.Entries) }()
-			if n.dir.entries <= smallDirectory { // those that are listed are listed again
-				if err := ns.loadAll(n); err != nil {
-					return err
-				}
+			if err := ns.loadSmall(n); err != nil { // those that are listed are listed again
+				return err
 			}
 			if n.complete() {
 				listing.page(n, after, limit, withBlocks)
@@ -648,9 +646,9 @@ func (ns *Namespace) EachBlock(fn func(BlockOwner) bool) error {
 	// Then what has changed since the checkpoint that was current at the beginning: it may have been somewhere else when that place
 	// was looked at. What changes only from here on was met above.
 	ns.mu.RLock()
-	lists := append(l.changed, ns.dirty)
+	lists := append(l.changed, ns.dirty.lists()...)
 	if ns.frozen != nil {
-		lists = append(lists, ns.frozen.dirty)
+		lists = append(lists, ns.frozen.dirty...)
 	}
 	ns.mu.RUnlock()
 	for _, rest := range lists {

@@ -47,6 +47,7 @@ func (f *fsm) Apply(l *raft.Log) any {
 		return &applied{}
 	}
 	defer f.stop()
+	f.holdBack()
 	began := time.Now()
 	raise(&f.begun, l.Index)
 	results := f.machine.Apply(l.Index, commands)
@@ -56,6 +57,27 @@ func (f *fsm) Apply(l *raft.Log) any {
 	f.group.hashes.note(l.Index, f.machine)
 	f.advance(l.Index)
 	return &applied{results, began, time.Since(began)}
+}
+
+// heldBack is for how long an entry waits for a state machine that is behind.
+const heldBack = 20 * time.Millisecond
+
+func (f *fsm) holdBack() {
+	m, ok := f.machine.(Behind)
+	if !ok {
+		return
+	}
+	behind := m.Behind()
+	if behind == nil {
+		return
+	}
+	t := time.NewTimer(heldBack)
+	defer t.Stop()
+	select {
+	case <-behind:
+	case <-t.C:
+	case <-f.group.dying:
+	}
 }
 
 // stop ends the group, with the reason in one line, when a command is of a later version of the program. Other panics go on.

@@ -154,7 +154,7 @@ func (h *Host) Run(ctx context.Context) error {
 
 // prepare makes the data directory and looks up free space.
 func (h *Host) prepare() error {
-	if err := os.MkdirAll(h.cfg.Dir, 0o700); err != nil {
+	if err := makeDir(h.cfg.Dir); err != nil {
 		return fmt.Errorf("data directory: %w", err)
 	}
 	if err := h.space.check(); err != nil {

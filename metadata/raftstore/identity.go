@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/gofrs/flock"
 
@@ -68,7 +69,7 @@ func (d *directory) snapshots() string { return filepath.Join(d.path, "snapshots
 
 // openDirectory locks the directory and checks that it is the one that want names; a new one gets that identity.
 func openDirectory(path string, want identity) (_ *directory, err error) {
-	if err := os.MkdirAll(path, 0o700); err != nil {
+	if err := makeDir(path); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
 	d := &directory{path: path, lock: flock.New(filepath.Join(path, "LOCK"))}
@@ -198,6 +199,28 @@ func writeFile(path string, content []byte) error {
 		return err
 	}
 	return syncDir(filepath.Dir(path))
+}
+
+// makeDir makes a directory with those above it, and their entries durable: what is synced in a directory that a power cut takes away is lost.
+func makeDir(path string) error {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return nil
+	}
+	above := filepath.Dir(path)
+	if above != path {
+		if err := makeDir(above); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if info, err := os.Stat(path); err != nil {
+		return err
+	} else if !info.IsDir() {
+		return &fs.PathError{Op: "mkdir", Path: path, Err: syscall.ENOTDIR}
+	}
+	return syncDir(above)
 }
 
 func syncDir(path string) error {

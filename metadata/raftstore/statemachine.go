@@ -25,6 +25,12 @@ type Crowded interface {
 	Crowded() bool
 }
 
+// Behind is a StateMachine that may fall behind with letting memory go. While Behind is not nil each entry waits until it is closed, for heldBack
+// at most, so that those who wait for their answers propose less.
+type Behind interface {
+	Behind() <-chan struct{}
+}
+
 // Snapshot is a state machine's state at one index.
 type Snapshot interface {
 	// Index is the state machine's AppliedIndex at the time of Freeze.

@@ -189,9 +189,9 @@ func (s *Store) options(path string) badger.Options {
 	opt.NumMemtables = 2
 	opt.NumCompactors = 2
 	opt.BaseTableSize = 4 << 20   // the builders of tables, which badger pools, are a multiple of it
-	opt.BaseLevelSize = 128 << 20 // a smaller store has one level below the newest tables
-	opt.NumLevelZeroTables = 3
-	opt.NumLevelZeroTablesStall = 8
+	opt.BaseLevelSize = 512 << 20 // a smaller store has one level below the newest tables
+	opt.NumLevelZeroTables = 8
+	opt.NumLevelZeroTablesStall = 16
 	opt.Compression = options.None
 	opt.BlockCacheSize = 0
 	opt.IndexCacheSize = 0

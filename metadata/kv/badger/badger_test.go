@@ -229,7 +229,7 @@ func TestGarbageIsBounded(t *testing.T) {
 	}
 	defer s.Close()
 	value := []byte(strings.Repeat("v", 200))
-	for round := range uint64(16) {
+	for round := range uint64(40) {
 		b := s.Batch(round + 1)
 		for i := range keys {
 			if err := b.Put(fmt.Appendf(nil, "key%08d", i), value); err != nil {
@@ -253,7 +253,7 @@ func TestGarbageIsBounded(t *testing.T) {
 		return sum
 	}
 	live := int64(keys * (len(value) + 11))
-	const newest = 3 * 8 << 20 // tables that are not merged yet
+	const newest = 8 * 8 << 20 // tables that are not merged yet
 	for deadline := time.Now().Add(time.Minute); size() > 3*live+newest; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d MiB on disk, %d MiB are live", size()>>20, live>>20)
