@@ -148,39 +148,43 @@ type running struct {
 	ahead atomic.Int64
 }
 
-// stall is what makes a member stand still, with its connections.
+// stall is what makes a member stand still, with its connections. When it goes on, requests may come first and raft later.
 type stall struct {
-	mu   sync.Mutex
-	gate chan struct{} // closed: it goes on
+	mu         sync.Mutex
+	gate, raft chan struct{} // closed: it goes on
 }
 
 func newStall() *stall {
-	s := &stall{gate: make(chan struct{})}
+	s := &stall{gate: make(chan struct{}), raft: make(chan struct{})}
 	close(s.gate)
+	close(s.raft)
 	return s
 }
 
 func (s *stall) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.gate = make(chan struct{})
+	s.gate, s.raft = make(chan struct{}), make(chan struct{})
 }
 
-// goOn lets it go on, if it does not.
+// goOn lets it go on, if it does not: those who wait, and after a moment raft and the network.
 func (s *stall) goOn() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.standsStill() {
-		close(s.gate)
+	if open(s.gate) {
+		return
 	}
+	close(s.gate)
+	raft := s.raft
+	time.AfterFunc(30*time.Millisecond, func() { close(raft) })
 }
 
-func (s *stall) standsStill() bool {
+func open(gate chan struct{}) bool {
 	select {
-	case <-s.gate:
-		return false
-	default:
+	case <-gate:
 		return true
+	default:
+		return false
 	}
 }
 
@@ -188,7 +192,15 @@ func (s *stall) standsStill() bool {
 func (s *stall) stopped() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.standsStill()
+	return !open(s.gate)
+}
+
+// waitBelow is wait for raft and the network.
+func (s *stall) waitBelow() {
+	s.mu.Lock()
+	gate := s.raft
+	s.mu.Unlock()
+	<-gate
 }
 
 // wait waits until the process does not stand still.
@@ -205,7 +217,7 @@ func (s *stall) Enabled(context.Context, slog.Level) bool { return true }
 func (s *stall) WithAttrs([]slog.Attr) slog.Handler       { return s }
 func (s *stall) WithGroup(string) slog.Handler            { return s }
 func (s *stall) Handle(context.Context, slog.Record) error {
-	s.wait()
+	s.waitBelow()
 	return nil
 }
 
@@ -223,7 +235,7 @@ type done struct {
 }
 
 func (c *copied) Apply(index uint64, commands [][]byte) []any {
-	c.stall.wait()
+	c.stall.waitBelow()
 	c.trial.note(index, commands)
 	results := c.Namespace.Apply(index, commands)
 	for i, r := range results {
@@ -397,8 +409,8 @@ func (l *trial) road(from, to *member) string {
 		buf := make([]byte, 32<<10)
 		for {
 			n, err := from.Read(buf)
-			a.wait()
-			b.wait()
+			a.waitBelow()
+			b.waitBelow()
 			if n > 0 {
 				if _, err := to.Write(buf[:n]); err != nil {
 					return
@@ -417,8 +429,8 @@ func (l *trial) road(from, to *member) string {
 			}
 			keep(in)
 			all.Go(func() {
-				a.wait()
-				b.wait()
+				a.waitBelow()
+				b.waitBelow()
 				out, err := net.Dial("tcp", to.address)
 				if err != nil {
 					in.Close()
@@ -503,6 +515,9 @@ func (l *trial) propose(ctx context.Context, r *running, c *logpb.Command) (done
 	if err != nil {
 		return done{}, err
 	}
+	if r.stall.stopped() && rand.IntN(8) > 0 { // it takes no connection
+		return done{}, metadata.ErrStandby
+	}
 	defer r.ask()()
 	r.stall.wait()
 	result, err := r.group.Propose(ctx, data)
@@ -526,7 +541,24 @@ func (l *trial) pause() {
 	l.leader(r)
 	l.skew.Store(l.rng.Int64N(7_200_000) - 3_600_000)
 	l.progress(150)
-	r.ahead.Add(int64(timers.Heartbeat))
+	for n := range 8 { // who asks it now is told nothing older than what others were told before
+		q := draw(l.rng, fmt.Sprintf("/w/t%d", l.tree.Load()), "", new([]handle))
+		if q.verb = doList; n%2 == 0 {
+			q.path = q.tree
+		} else if n%4 == 1 {
+			q.verb = doStat
+		}
+		source := rand.New(rand.NewPCG(l.rng.Uint64(), 0))
+		call := time.Since(l.began).Nanoseconds()
+		l.late.Go(func() {
+			if a, known := l.readAt(source, q, r); known {
+				l.record(200, call, q, a, true)
+			}
+		})
+	}
+	if l.rng.IntN(2) == 0 {
+		r.ahead.Add(int64(timers.Heartbeat))
+	}
 	r.stall.goOn()
 }
 
@@ -588,7 +620,7 @@ func (l *trial) change(what string, fn func(ctx context.Context, g *raftstore.Gr
 // The clients.
 
 // patient is how many answers a member may owe before it is asked nothing more.
-const patient = 4
+const patient = 3
 
 // at picks a member, mostly one that leads as far as it knows. Few ask one that does not answer.
 func (l *trial) at(rng *rand.Rand) *running {
@@ -605,7 +637,7 @@ func (l *trial) at(rng *rand.Rand) *running {
 }
 
 // late is after how long a client goes on without the answer.
-const late = 200 * time.Millisecond
+const late = 100 * time.Millisecond
 
 // client does operations until the trial is over. One that is not answered goes on beside the next ones.
 func (l *trial) client(id int) {
@@ -875,7 +907,10 @@ func (r *running) look(q *request) (a answer, err error) {
 
 // read asks as namenodes do, under the lease if there is one, or after asking the others.
 func (l *trial) read(rng *rand.Rand, q *request) (a answer, known bool) {
-	where := l.at(rng)
+	return l.readAt(rng, q, l.at(rng))
+}
+
+func (l *trial) readAt(rng *rand.Rand, q *request, where *running) (a answer, known bool) {
 	defer where.ask()()
 	where.stall.wait()
 	if rng.IntN(4) > 0 && where.group.Glance(func() { a, _ = where.look(q) }) {
