@@ -70,8 +70,8 @@ func benchApply(b *testing.B, dir string, before, what func(i int) *logpb.Comman
 	}
 	apply(entries(before))
 	all := entries(what)
-	b.ReportMetric(float64(bytes), "log-B/op")
 	b.ResetTimer()
+	b.ReportMetric(float64(bytes), "log-B/op")
 	defer cpu(b)()
 	apply(all)
 }

@@ -95,6 +95,10 @@ type trial struct {
 
 	done     chan struct{} // closed: nobody begins anything
 	finished sync.Once
+	wires    struct {
+		sync.Mutex
+		open []net.Conn
+	}
 	clients  sync.WaitGroup
 	late     sync.WaitGroup // requests whose client has gone on
 	watchers []*watcher
@@ -106,6 +110,7 @@ type trial struct {
 	tree   atomic.Int64
 	turn   sync.Mutex // held while a tree is made
 	told   atomic.Int64
+	stale  atomic.Int64 // commands that were resolved before something moved
 	// acknowledged is the last entry of which somebody was told that it was done.
 	acknowledged atomic.Uint64
 
@@ -286,6 +291,7 @@ func newTrial(t *testing.T) *trial {
 	for _, r := range l.all() {
 		eventually(t, r.id+" votes", func() bool { return !r.group.Status().Joining })
 	}
+	l.route()
 	root := metadata.Caller{User: "hops", Superuser: true}
 	for _, c := range []*logpb.Command{
 		{Op: &logpb.Command_ReserveIds{ReserveIds: &logpb.ReserveIDs{Blocks: 1 << 30, Generations: 1 << 30, Owner: "hops", Group: "supergroup"}}},
@@ -396,13 +402,6 @@ func (l *trial) road(from, to *member) string {
 	}
 	a, b := from.stall, to.stall
 	var all sync.WaitGroup
-	var mu sync.Mutex
-	open := map[net.Conn]bool{}
-	keep := func(c net.Conn) {
-		mu.Lock()
-		defer mu.Unlock()
-		open[c] = true
-	}
 	carry := func(to, from net.Conn) {
 		defer to.Close()
 		defer from.Close()
@@ -427,7 +426,7 @@ func (l *trial) road(from, to *member) string {
 			if err != nil {
 				return
 			}
-			keep(in)
+			l.keep(in)
 			all.Go(func() {
 				a.waitBelow()
 				b.waitBelow()
@@ -436,7 +435,7 @@ func (l *trial) road(from, to *member) string {
 					in.Close()
 					return
 				}
-				keep(out)
+				l.keep(out)
 				all.Go(func() { carry(in, out) })
 				carry(out, in)
 			})
@@ -444,14 +443,42 @@ func (l *trial) road(from, to *member) string {
 	})
 	l.t.Cleanup(func() {
 		listener.Close()
-		mu.Lock()
-		for c := range open {
-			c.Close()
-		}
-		mu.Unlock()
+		l.hangUp()
 		all.Wait()
 	})
 	return listener.Addr().String()
+}
+
+func (l *trial) keep(c net.Conn) {
+	l.wires.Lock()
+	defer l.wires.Unlock()
+	l.wires.open = append(l.wires.open, c)
+}
+
+// hangUp closes all connections between members.
+func (l *trial) hangUp() {
+	l.wires.Lock()
+	defer l.wires.Unlock()
+	for _, c := range l.wires.open {
+		c.Close()
+	}
+	l.wires.open = nil
+}
+
+// route has each member reach the others by roads of its own. When the group is made, and when its members change, all take the addresses that were
+// told, which are roads of somebody else.
+func (l *trial) route() {
+	l.t.Helper()
+	at := l.leader(nil).group.Applied()
+	for _, r := range l.all() {
+		eventually(l.t, r.id+" knows of all members", func() bool { return r.group.Applied() >= at })
+		for _, other := range l.all() {
+			if other != r {
+				r.group.Reach(raftstore.Member{ID: other.id, Address: l.road(r.member, other.member)})
+			}
+		}
+	}
+	l.hangUp()
 }
 
 // insist proposes a command, which may be done twice, until it is done.
@@ -591,16 +618,15 @@ func (l *trial) exchange() {
 	all := l.all()
 	m := l.add()
 	l.run(m, false)
-	for _, r := range all {
-		r.group.Reach(raftstore.Member{ID: m.id, Address: l.road(r.member, m)})
-	}
+	address := l.road(&member{stall: newStall()}, m)
 	l.change(m.id+" is added", func(ctx context.Context, g *raftstore.Group) error {
-		return g.AddMember(ctx, raftstore.Member{ID: m.id, Address: m.address})
+		return g.AddMember(ctx, raftstore.Member{ID: m.id, Address: address})
 	})
 	gone := all[l.rng.IntN(len(all))]
 	l.change(gone.id+" is removed", func(ctx context.Context, g *raftstore.Group) error { return g.RemoveMember(ctx, gone.id) })
 	delete(l.members, gone.id)
 	l.end(gone)
+	l.route()
 }
 
 // change has whoever leads change the members.
@@ -826,10 +852,18 @@ func (l *trial) submit(rng *rand.Rand, client, n int, r *request, at func(*runni
 	}
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
 		where := l.at(rng)
+		var resolved namespace.Resolution
+		if rng.IntN(3) > 0 { // by whoever, who may know less than who leads
+			resolved = l.at(rng).ns.ResolveTargets(user, c)
+			time.Sleep(time.Duration(rng.IntN(4)) * time.Millisecond)
+		}
 		limit, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		result, err := l.propose(limit, where, c)
 		cancel()
+		resolved.Undo()
 		switch {
+		case err == nil && errors.Is(result.Err, namespace.ErrStale):
+			l.stale.Add(1)
 		case err == nil && again && rng.IntN(8) == 0: // the connection breaks
 		case err == nil:
 			for old := l.acknowledged.Load(); old < result.entry && !l.acknowledged.CompareAndSwap(old, result.entry); old = l.acknowledged.Load() {
@@ -1053,9 +1087,9 @@ func (l *trial) check() {
 		}
 	}
 	reads := l.replay(entries)
-	t.Logf("%d operations in %d trees, the longest of %d, %d undecided; %d without an answer; %d reads under a lease, %d after asking, %d of members that do not lead; %d entries",
-		len(b.ops), len(parts), longest, undecided, b.maybes, b.leases, b.quorums, reads, len(entries))
-	if b.leases == 0 || b.quorums == 0 || reads == 0 || undecided > len(parts)/4 {
+	t.Logf("%d operations in %d trees, the longest of %d, %d undecided; %d without an answer; %d reads under a lease, %d after asking, %d of members that do not lead; %d entries; %d commands were stale",
+		len(b.ops), len(parts), longest, undecided, b.maybes, b.leases, b.quorums, reads, len(entries), l.stale.Load())
+	if b.leases == 0 || b.quorums == 0 || reads == 0 || l.stale.Load() == 0 || undecided > len(parts)/4 {
 		t.Error("that shows nothing")
 	}
 }
