@@ -56,13 +56,13 @@ func TestNamespaceIsLinearizable(t *testing.T) {
 	faults := []func(){l.pause, l.exchange, l.kill, l.handOver}
 	began := time.Now()
 	for n := 0; n < len(faults) || time.Since(began) < *linearizeFor; n++ {
-		l.progress(150)
+		l.progress(250)
 		if n%len(faults) == 0 && n > 0 {
 			l.rng.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
 		}
 		faults[n%len(faults)]()
 	}
-	l.progress(150)
+	l.progress(250)
 	l.finish()
 	l.late.Wait()
 	l.check()
@@ -567,7 +567,7 @@ func (l *trial) pause() {
 	r.stall.stop()
 	l.leader(r)
 	l.skew.Store(l.rng.Int64N(7_200_000) - 3_600_000)
-	l.progress(150)
+	l.progress(250)
 	for n := range 8 { // who asks it now is told nothing older than what others were told before
 		q := draw(l.rng, fmt.Sprintf("/w/t%d", l.tree.Load()), "", new([]handle))
 		if q.verb = doList; n%2 == 0 {
@@ -599,7 +599,7 @@ func (l *trial) kill() {
 	r.group.Cut()
 	l.end(r)
 	l.leader(nil)
-	l.progress(60)
+	l.progress(100)
 	l.run(r.member, true)
 }
 
@@ -725,13 +725,18 @@ func draw(rng *rand.Rand, tree, holder string, open *[]handle) *request {
 		r.verb, r.path, r.id, r.holder = doComplete, "", h.id, h.holder
 		return r
 	}
-	switch n := rng.IntN(24); {
+	switch n := rng.IntN(26); {
+	case n >= 24:
+		r.verb, r.path, r.to = doRename, tree+"/c", tree+"/"+string(rune('a'+rng.IntN(2)))
 	case n < 4:
 		r.verb, r.mode, r.flag = doMkdirs, 0o755, rng.IntN(2) == 0
 	case n < 8:
 		r.verb, r.mode, r.flag, r.overwrite, r.holder = doCreate, 0o644, rng.IntN(2) == 0, rng.IntN(3) == 0, holder
 	case n < 11:
 		r.verb, r.to = doRename, path()
+		if rng.IntN(2) == 0 { // what is above all else moves
+			r.path, r.to = tree+"/"+string(rune('a'+rng.IntN(2))), tree+"/"+string(rune('a'+rng.IntN(3)))
+		}
 	case n < 13:
 		r.verb, r.flag = doDelete, rng.IntN(2) == 0
 	case n < 15:
@@ -855,7 +860,7 @@ func (l *trial) submit(rng *rand.Rand, client, n int, r *request, at func(*runni
 		var resolved namespace.Resolution
 		if rng.IntN(3) > 0 { // by whoever, who may know less than who leads
 			resolved = l.at(rng).ns.ResolveTargets(user, c)
-			time.Sleep(time.Duration(rng.IntN(4)) * time.Millisecond)
+			time.Sleep(time.Duration(rng.IntN(4)*rng.IntN(6)) * time.Millisecond)
 		}
 		limit, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		result, err := l.propose(limit, where, c)
