@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gohops/hops/metadata"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 )
 
@@ -40,7 +41,10 @@ func BenchmarkApply(b *testing.B) {
 
 func benchApply(b *testing.B, dir string, before, what func(i int) *logpb.Command, resolved bool) {
 	ns := benchNamespace(b)
-	ns.Apply(2, [][]byte{encode(b, command(super, &logpb.Mkdirs{Target: to(dir), Mode: 0o777, CreateParent: true}))})
+	ns.Apply(2, [][]byte{
+		encode(b, command(super, &logpb.Mkdirs{Target: to(dir), Mode: 0o777, CreateParent: true})),
+		encode(b, command(super, &logpb.Mkdirs{Target: &logpb.Target{Base: uint64(metadata.RootID), Path: "first", Version: 1}})), // from which on they are good
+	})
 	bytes := 0
 	entries := func(make func(i int) *logpb.Command) (all [][][]byte) {
 		for i := 0; i < b.N && make != nil; i += benchBatch {

@@ -24,15 +24,16 @@ import (
 // proposer proposes it with its paths.
 var ErrStale = &metadata.Error{Kind: metadata.ErrRetriable, Message: "The path was resolved before a directory above was moved or got other rights. Try again"}
 
-// rerouted notes that a path through a directory may lead somewhere else now, or be closed to a caller.
+// rerouted notes that a path through a directory may lead somewhere else now, or be closed to a caller. It counts from the first resolved target on,
+// which is stale therefore: until then members may run a program that does not count, and have the same state.
 func (ns *Namespace) rerouted(n *inode) {
-	if n.isDir() {
+	if n.isDir() && ns.meta.tree > 0 {
 		ns.meta.tree++
 	}
 }
 
 // version is what resolved targets have; never 0.
-func (m *meta) version() uint64 { return m.tree + 1 }
+func (m *meta) version() uint64 { return max(m.tree, 1) }
 
 // resolved makes p the place of a target that its proposer has resolved.
 //
@@ -42,7 +43,11 @@ func (ns *Namespace) resolved(p *place, target *logpb.Target, why intent) error 
 	if target.Base == 0 || name == "" || name == snapshotFolder || strings.IndexByte(name, '/') >= 0 {
 		return metadata.Errorf(metadata.ErrInvalidArgument, "A resolved target is not a name in a directory: it comes from a faulty program")
 	}
-	if target.Version != ns.meta.version() {
+	if ns.meta.tree == 0 {
+		ns.meta.tree = 1
+		return ErrStale
+	}
+	if target.Version != ns.meta.tree {
 		return ErrStale
 	}
 	dir, err := ns.byID(metadata.INodeID(target.Base))

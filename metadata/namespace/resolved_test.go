@@ -68,6 +68,7 @@ func TestResolvedCommandsDoWhatPathsDo(t *testing.T) {
 		byINode.cfg.Memory = 1
 		byINode.open()
 		for _, w := range []*world{byPath, byINode} {
+			w.do(super, &logpb.Mkdirs{Target: &logpb.Target{Base: uint64(metadata.RootID), Path: "first", Version: 1}, Mode: 0o755}) // from which on it counts
 			w.do(super, &logpb.SetPermission{Target: to("/"), Mode: 0o777})
 		}
 		type waiting struct {
@@ -129,6 +130,20 @@ type discard struct{}
 
 func (discard) Write(b []byte) (int, error) { return len(b), nil }
 
+// counted is a world that has seen a resolved target.
+func counted(t *testing.T) *world {
+	w := newWorld(t, Config{})
+	before := w.ns.Hash()
+	w.do(super, &logpb.SetPermission{Target: to("/"), Mode: 0o777})
+	if w.ns.meta.tree != 0 || w.ns.Hash() == before {
+		t.Fatal("it counts before there is something to count for")
+	}
+	if r := w.do(super, &logpb.Mkdirs{Target: &logpb.Target{Base: uint64(metadata.RootID), Path: "first", Version: 1}, Mode: 0o755}); !errors.Is(r.Err, ErrStale) {
+		t.Fatal(r.Err)
+	}
+	return w
+}
+
 // What changes where a path leads, or whom it lets through, makes what was resolved before stale, and what does not, does not.
 func TestWhatMakesAResolvedTargetStale(t *testing.T) {
 	for what, c := range map[string]struct {
@@ -148,7 +163,7 @@ func TestWhatMakesAResolvedTargetStale(t *testing.T) {
 		"another directory comes":              {&logpb.Mkdirs{Target: to("/a/b/d"), Mode: 0o755}, false},
 		"another directory goes, empty":        {&logpb.Delete{Target: to("/e")}, false},
 	} {
-		w := newWorld(t, Config{})
+		w := counted(t)
 		w.do(super, &logpb.Mkdirs{Target: to("/a/b"), Mode: 0o777, CreateParent: true})
 		w.do(super, &logpb.Mkdirs{Target: to("/e"), Mode: 0o777})
 		w.do(super, create("/f", "c"))
@@ -167,7 +182,7 @@ func TestWhatMakesAResolvedTargetStale(t *testing.T) {
 
 // A target that claims to be resolved and is not a name in a directory is refused; one that is nowhere is stale.
 func TestFaultyResolvedTargets(t *testing.T) {
-	w := newWorld(t, Config{})
+	w := counted(t)
 	w.do(super, &logpb.Mkdirs{Target: to("/a/b"), Mode: 0o777, CreateParent: true})
 	w.do(super, create("/f", "c"))
 	version := w.ns.meta.version()
@@ -204,7 +219,11 @@ func TestResolvingReadsWhatIsCold(t *testing.T) {
 	store := mem.New()
 	ns := fresh(t, store, 0)
 	dirs := []string{"/a/b/c/d", "/a/b/e/f"}
-	var commands [][]byte
+	first, err := command(super, &logpb.Mkdirs{Target: &logpb.Target{Base: uint64(metadata.RootID), Path: "first", Version: 1}, Mode: 0o755}).MarshalVT()
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := [][]byte{first}
 	for _, d := range dirs {
 		data, err := command(super, &logpb.Mkdirs{Target: to(d), Mode: 0o777, CreateParent: true}).MarshalVT()
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/metadata"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 	"github.com/gohops/hops/metadata/namespace"
@@ -32,6 +33,10 @@ func (s *Server) change(c *metadata.Caller, retry namenode.Retry, e *envelope, d
 	e.command.Caller = &e.caller
 	if len(retry.ClientID) == 16 {
 		e.command.ClientId, e.command.CallId = retry.ClientID, retry.CallID
+	}
+	if s.group.Level() < release.Resolved {
+		s.sendFor(&e.command, c.Waits, done)
+		return
 	}
 	if s.paths.Load() > 0 { // much is moved just now
 		s.paths.Add(-1)

@@ -1012,7 +1012,7 @@ type Target struct {
 	// Slash-separated, no leading slash; empty: the base itself.
 	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
 	// Not 0: the proposer has resolved the path up to the directory base, which the caller may reach, when the tree had this version; path is the name
-	// in it. The command does nothing if the tree has another version by now, and is answered so.
+	// in it. The command does nothing if the tree has another version by now, and is answered so. Level 4.
 	Version       uint64 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

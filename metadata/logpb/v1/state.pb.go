@@ -1102,7 +1102,8 @@ type Marker struct {
 	Snapshottable uint32 `protobuf:"varint,28,opt,name=snapshottable,proto3" json:"snapshottable,omitempty"`
 	// The number that a snapshot got last.
 	LastSnapshot uint32 `protobuf:"varint,29,opt,name=last_snapshot,json=lastSnapshot,proto3" json:"last_snapshot,omitempty"`
-	// How often directories moved, were deleted with entries, or got other rights: targets that were resolved before are stale.
+	// 1 and how often directories moved, were deleted with entries, or got other rights since the first target that was resolved: those that were
+	// resolved before such a change are stale. 0: there was none.
 	Tree          uint64 `protobuf:"varint,30,opt,name=tree,proto3" json:"tree,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
