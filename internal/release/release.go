@@ -11,7 +11,7 @@ import (
 const (
 	// Level is the newest one that this program knows: what it writes at most. A change of a format or of a message between servers that the
 	// program before would misread, or refuse, takes the next number, and happens only where the cluster has been raised to it.
-	Level = 3
+	Level = 4
 	// Oldest is the oldest level of a cluster that this program works in.
 	Oldest = 1
 )
@@ -25,6 +25,8 @@ const (
 	Requests = 2
 	// Snapshots of directories: commands of the namenodes' log, and records of their state.
 	Snapshots = 3
+	// Resolved: commands of the namenodes' log name the directory that a path leads to, and the version of the tree.
+	Resolved = 4
 )
 
 // Program is what a version of the program says of itself.

@@ -480,6 +480,9 @@ func (ns *Namespace) dispatch(index uint64, t *txn, cmd *logpb.Command) {
 
 // resolveTarget resolves the target of a command.
 func (ns *Namespace) resolveTarget(p *place, t *txn, target *logpb.Target, why intent) error {
+	if target.GetVersion() != 0 {
+		return ns.resolved(p, target, why)
+	}
 	if err := ns.resolve(p, &t.caller, metadata.INodeID(target.GetBase()), target.GetPath(), why); err != nil {
 		return err
 	}

@@ -172,6 +172,7 @@ type meta struct {
 	snapshots      uint32            // how many there are, those that are being taken apart included
 	snapshottable  uint32            // directories that they may be taken of
 	lastSnapshot   uint32            // the number that one got last
+	tree           uint64            // how often paths may have come to lead elsewhere: see rerouted
 }
 
 const (
@@ -291,6 +292,7 @@ func (m *meta) marker() logpb.Marker {
 		Snapshots:       m.snapshots,
 		Snapshottable:   m.snapshottable,
 		LastSnapshot:    m.lastSnapshot,
+		Tree:            m.tree,
 	}
 }
 
@@ -322,6 +324,7 @@ func metaOf(r *logpb.Marker) meta {
 		snapshots:      r.Snapshots,
 		snapshottable:  r.Snapshottable,
 		lastSnapshot:   r.LastSnapshot,
+		tree:           r.Tree,
 	}
 }
 

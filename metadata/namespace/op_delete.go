@@ -66,6 +66,7 @@ func (ns *Namespace) delete(t *txn, op *logpb.Delete) {
 	ns.detach(n)
 	ns.modified(parent)
 	if full {
+		ns.rerouted(n)
 		ns.attach(ns.trash, fmt.Sprintf("%016x", uint64(n.id)), n)
 		ns.owed = ReclaimDelete
 	} else {

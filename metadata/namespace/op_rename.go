@@ -243,6 +243,7 @@ func commonAncestor(a, b *inode) *inode {
 
 func (ns *Namespace) move(n *inode, dst *place) {
 	from, to := n.parent, dst.parent()
+	ns.rerouted(n)
 	ns.detach(n)
 	ns.attach(to, cloneName(dst.name()), n)
 	ns.modified(from)

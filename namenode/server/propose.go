@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/metadata"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 	"github.com/gohops/hops/metadata/namespace"
@@ -33,8 +34,35 @@ func (s *Server) change(c *metadata.Caller, retry namenode.Retry, e *envelope, d
 	if len(retry.ClientID) == 16 {
 		e.command.ClientId, e.command.CallId = retry.ClientID, retry.CallID
 	}
-	s.sendFor(&e.command, c.Waits, done)
+	if s.group.Level() < release.Resolved {
+		s.sendFor(&e.command, c.Waits, done)
+		return
+	}
+	if s.paths.Load() > 0 { // much is moved just now
+		s.paths.Add(-1)
+		s.sendFor(&e.command, c.Waits, done)
+		return
+	}
+	resolved := s.ns.ResolveTargets(*c, &e.command)
+	if !resolved.Done() {
+		s.sendFor(&e.command, c.Waits, done)
+		return
+	}
+	waits := c.Waits
+	s.sendFor(&e.command, waits, func(r *namespace.Result, err error) {
+		resolved.Undo()
+		if errors.Is(err, namespace.ErrStale) {
+			s.paths.Store(pathsAfterStale)
+			s.sendFor(&e.command, waits, done)
+			return
+		}
+		done(r, err)
+	})
 }
+
+// pathsAfterStale is how many commands are proposed with their paths after one whose paths led elsewhere when it was applied: where directories are
+// moved all the time, few commands are proposed twice.
+const pathsAfterStale = 1024
 
 // send proposes a command of the namenode's own. Safe mode does not hold it.
 func (s *Server) send(cmd *logpb.Command, done func(*namespace.Result, error)) {

@@ -187,6 +187,8 @@ type Server struct {
 	// accesses are the files whose access time is being set.
 	accesses sync.Map // metadata.INodeID
 
+	// paths is how many commands are to be proposed with their paths, as they came.
+	paths atomic.Int64
 	// reign is what this member has while it leads, nil while it follows.
 	reign   atomic.Pointer[reign]
 	reignMu sync.Mutex

@@ -1010,7 +1010,10 @@ type Target struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Base  uint64                 `protobuf:"varint,1,opt,name=base,proto3" json:"base,omitempty"`
 	// Slash-separated, no leading slash; empty: the base itself.
-	Path          string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	// Not 0: the proposer has resolved the path up to the directory base, which the caller may reach, when the tree had this version; path is the name
+	// in it. The command does nothing if the tree has another version by now, and is answered so. Level 4.
+	Version       uint64 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1057,6 +1060,13 @@ func (x *Target) GetPath() string {
 		return x.Path
 	}
 	return ""
+}
+
+func (x *Target) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
 }
 
 type Block struct {
@@ -3822,10 +3832,11 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x16\n" +
 	"\x06groups\x18\x02 \x03(\tR\x06groups\x12\x1c\n" +
 	"\tsuperuser\x18\x03 \x01(\bR\tsuperuser\x12\x12\n" +
-	"\x04host\x18\x04 \x01(\tR\x04host\"0\n" +
+	"\x04host\x18\x04 \x01(\tR\x04host\"J\n" +
 	"\x06Target\x12\x12\n" +
 	"\x04base\x18\x01 \x01(\x04R\x04base\x12\x12\n" +
-	"\x04path\x18\x02 \x01(\tR\x04path\"O\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\x04R\aversion\"O\n" +
 	"\x05Block\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x1e\n" +
 	"\n" +

@@ -1110,7 +1110,10 @@ type Marker struct {
 	Snapshots     uint32 `protobuf:"varint,27,opt,name=snapshots,proto3" json:"snapshots,omitempty"`
 	Snapshottable uint32 `protobuf:"varint,28,opt,name=snapshottable,proto3" json:"snapshottable,omitempty"`
 	// The number that a snapshot got last.
-	LastSnapshot  uint32 `protobuf:"varint,29,opt,name=last_snapshot,json=lastSnapshot,proto3" json:"last_snapshot,omitempty"`
+	LastSnapshot uint32 `protobuf:"varint,29,opt,name=last_snapshot,json=lastSnapshot,proto3" json:"last_snapshot,omitempty"`
+	// 1 and how often directories moved, were deleted with entries, or got other rights since the first target that was resolved: those that were
+	// resolved before such a change are stale. 0: there was none.
+	Tree          uint64 `protobuf:"varint,30,opt,name=tree,proto3" json:"tree,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1344,6 +1347,13 @@ func (x *Marker) GetSnapshottable() uint32 {
 func (x *Marker) GetLastSnapshot() uint32 {
 	if x != nil {
 		return x.LastSnapshot
+	}
+	return 0
+}
+
+func (x *Marker) GetTree() uint64 {
+	if x != nil {
+		return x.Tree
 	}
 	return 0
 }
@@ -1786,7 +1796,7 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\x05Lease\x12\x18\n" +
 	"\arenewed\x18\x01 \x01(\x03R\arenewed\x12\x1f\n" +
 	"\vclient_node\x18\x02 \x01(\tR\n" +
-	"clientNode\"\xd5\a\n" +
+	"clientNode\"\xe9\a\n" +
 	"\x06Marker\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x10\n" +
@@ -1826,7 +1836,8 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"last_token\x18\x1a \x01(\x05R\tlastToken\x12\x1c\n" +
 	"\tsnapshots\x18\x1b \x01(\rR\tsnapshots\x12$\n" +
 	"\rsnapshottable\x18\x1c \x01(\rR\rsnapshottable\x12#\n" +
-	"\rlast_snapshot\x18\x1d \x01(\rR\flastSnapshot\";\n" +
+	"\rlast_snapshot\x18\x1d \x01(\rR\flastSnapshot\x12\x12\n" +
+	"\x04tree\x18\x1e \x01(\x04R\x04tree\";\n" +
 	"\x04Item\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x19\n" +
 	"\x05value\x18\x02 \x01(\fB\x03\x80\x01\x01R\x05value\"\x9a\x01\n" +

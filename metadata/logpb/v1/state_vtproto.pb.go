@@ -919,6 +919,13 @@ func (m *Marker) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Tree != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Tree))
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0xf0
+	}
 	if m.LastSnapshot != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.LastSnapshot))
 		i--
@@ -1873,6 +1880,9 @@ func (m *Marker) SizeVT() (n int) {
 	}
 	if m.LastSnapshot != 0 {
 		n += 2 + protohelpers.SizeOfVarint(uint64(m.LastSnapshot))
+	}
+	if m.Tree != 0 {
+		n += 2 + protohelpers.SizeOfVarint(uint64(m.Tree))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -4911,6 +4921,25 @@ func (m *Marker) UnmarshalVT(dAtA []byte) error {
 				b := dAtA[iNdEx]
 				iNdEx++
 				m.LastSnapshot |= uint32(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 30:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Tree", wireType)
+			}
+			m.Tree = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.Tree |= uint64(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}
