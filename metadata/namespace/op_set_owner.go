@@ -40,5 +40,6 @@ func (ns *Namespace) setOwner(t *txn, op *logpb.SetOwner) {
 		if op.Group != "" {
 			n.group = unique.Make(op.Group)
 		}
+		ns.tellUpdate(n, metadata.UpdateOwner, func(e *metadata.Event) { e.Owner, e.Group = op.Owner, op.Group })
 	})
 }

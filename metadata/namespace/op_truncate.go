@@ -73,6 +73,7 @@ func (ns *Namespace) truncate(t *txn, op *logpb.Truncate) {
 		ns.removeLast(n)
 	}
 	n.mtime = ns.meta.now
+	ns.tellTruncate(n, op.Length)
 	if f.length > op.Length {
 		last := f.last()
 		ns.openFile(n, &construction{
