@@ -163,6 +163,16 @@ func (l *Log) load() error {
 		l.segments = append(l.segments, s)
 		l.now = max(l.now, s.began)
 	}
+	// Behind a hole that the checkpoint does not cover everything comes again, and with it what is missing.
+	for i, s := range l.segments {
+		if s.base > l.cfg.Applied && (i == 0 || !s.follows(l.segments[i-1])) {
+			for _, late := range l.segments[i:] {
+				l.doomed = append(l.doomed, late.name())
+			}
+			l.segments = l.segments[:i]
+			break
+		}
+	}
 	next := &segment{header: header{base: l.cfg.Applied, former: none}, known: true}
 	if n := len(l.segments); n > 0 {
 		last := l.segments[n-1]
