@@ -1,6 +1,9 @@
 package metadata
 
-import "strconv"
+import (
+	"encoding/json"
+	"strconv"
+)
 
 // Position is a place in the feed of changes: that of an event, or between two. Later events have greater ones, and all members give an event
 // the same. It is the event's entry of the log, and its number in there.
@@ -137,9 +140,80 @@ type Event struct {
 type EventPage struct {
 	// From is where the page begins: where it was asked for, or later if what lies between is Missing: it is not kept any more, or never was on
 	// this member.
-	From    Position
-	Missing bool
-	Events  []Event
+	From    Position `json:"from"`
+	Missing bool     `json:"missing"`
+	Events  []Event  `json:"events"`
 	// Next is where to go on: no event up to there was left out.
-	Next Position
+	Next Position `json:"next"`
+}
+
+// MarshalText makes positions strings in JSON: they are greater than what every program takes for a number there.
+func (p Position) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText is its inverse.
+func (p *Position) UnmarshalText(text []byte) (err error) {
+	*p, err = ParsePosition(string(text))
+	return err
+}
+
+// MarshalJSON is the form of an event on REST and in the output of commands (docs/reference/rest.md). Fields that mean nothing for its kind are left
+// out; times are milliseconds since 1970.
+func (e Event) MarshalJSON() ([]byte, error) {
+	m := map[string]any{"position": e.Position, "type": e.Kind.String(), "time": e.Time, "inode": e.INode, "path": e.Path}
+	attributes := make([]map[string]any, 0, len(e.XAttrs))
+	for _, x := range e.XAttrs {
+		a := map[string]any{"name": x.FullName()}
+		if !e.Removed {
+			a["value"] = append([]byte{}, x.Value...)
+		}
+		attributes = append(attributes, a)
+	}
+	acl := make([]string, 0, len(e.ACL))
+	for _, a := range e.ACL {
+		acl = append(acl, a.String())
+	}
+	permission := strconv.FormatUint(uint64(e.Mode), 8)
+	switch e.Kind {
+	case EventCreate:
+		m["directory"], m["owner"], m["group"], m["permission"] = e.Dir, e.Owner, e.Group, permission
+		if !e.Dir {
+			m["overwrite"], m["replication"], m["blockSize"] = e.Overwrite, e.Replication, e.BlockSize
+		}
+		if len(acl) > 0 {
+			m["acl"] = acl
+		}
+	case EventClose, EventTruncate:
+		m["length"] = e.Length
+	case EventAppend:
+		m["newBlock"] = e.NewBlock
+	case EventRename:
+		m["target"], m["overwrite"] = e.Target, e.Overwrite
+	case EventMetadata:
+		m["update"] = e.Update.String()
+		switch e.Update {
+		case UpdateTimes:
+			if e.MTime >= 0 {
+				m["modificationTime"] = e.MTime
+			}
+			if e.ATime >= 0 {
+				m["accessTime"] = e.ATime
+			}
+		case UpdateReplication:
+			m["replication"] = e.Replication
+		case UpdateOwner:
+			if e.Owner != "" {
+				m["owner"] = e.Owner
+			}
+			if e.Group != "" {
+				m["group"] = e.Group
+			}
+		case UpdatePermission:
+			m["permission"] = permission
+		case UpdateACL:
+			m["permission"], m["acl"] = permission, acl
+		case UpdateXAttrs:
+			m["xattrs"], m["removed"] = attributes, e.Removed
+		}
+	}
+	return json.Marshal(m)
 }

@@ -1,6 +1,10 @@
 package namespace
 
-import "github.com/gohops/hops/metadata"
+import (
+	"strings"
+
+	"github.com/gohops/hops/metadata"
+)
 
 // Events tell what commands have changed, as HDFS's inotify does: they are made where an operation succeeds, and never matter to the state. Quotas,
 // storage policies, snapshots, leases and blocks of files that are being written make none, as in HDFS.
@@ -91,4 +95,88 @@ func (ns *Namespace) continued(i int) {
 	for i++; i < len(ns.events); i++ {
 		ns.events[i].Continued = true
 	}
+}
+
+// VisibleEvents leaves of events what c may see: those whose directory is still where it was then, can be reached, and may be listed. Of a rename
+// that may be one end only, the other one is empty then. Extended attributes are told to who may read them now.
+func (ns *Namespace) VisibleEvents(c metadata.Caller, events []metadata.Event) ([]metadata.Event, error) {
+	who := callerOf(c)
+	visible := events[:0]
+	type directory struct {
+		id   metadata.INodeID
+		path string
+	}
+	known := map[directory]bool{}
+	listed := func(id metadata.INodeID, path string) (bool, error) {
+		if path == "" {
+			return false, nil
+		}
+		if id == 0 { // the root itself
+			return true, nil
+		}
+		d := directory{id, path[:max(strings.LastIndexByte(path, '/'), 1)]}
+		may, ok := known[d]
+		if ok {
+			return may, nil
+		}
+		err := ns.read(func() error {
+			n, err := ns.byID(d.id)
+			may = err == nil && n != nil && n.isDir() && n.attached() && who.may(n, metadata.Read) && n.path() == d.path
+			for ; may && n != nil; n = n.parent {
+				may = who.may(n, metadata.Execute)
+			}
+			return err
+		})
+		known[d] = may
+		return may, err
+	}
+	for _, e := range events {
+		from, err := listed(e.Parent, e.Path)
+		if err != nil {
+			return nil, err
+		}
+		to := false
+		if e.Kind == metadata.EventRename {
+			if to, err = listed(e.TargetParent, e.Target); err != nil {
+				return nil, err
+			}
+		}
+		if !from && !to {
+			continue
+		}
+		if !from {
+			e.Path, e.Parent = "", 0
+		}
+		if e.Kind == metadata.EventRename && !to {
+			e.Target, e.TargetParent = "", 0
+		}
+		if e.Kind == metadata.EventMetadata && e.Update == metadata.UpdateXAttrs {
+			if e.XAttrs, err = ns.visibleOf(&who, e.INode, e.XAttrs); err != nil {
+				return nil, err
+			}
+			if len(e.XAttrs) == 0 {
+				continue
+			}
+		}
+		visible = append(visible, e)
+	}
+	return visible, nil
+}
+
+// visibleOf are those attributes of an inode that c may read.
+func (ns *Namespace) visibleOf(c *caller, id metadata.INodeID, all []metadata.XAttr) (visible []metadata.XAttr, err error) {
+	err = ns.read(func() error {
+		visible = nil
+		n, err := ns.byID(id)
+		if err != nil || n == nil || !n.attached() || !c.may(n, metadata.Read) {
+			return err
+		}
+		for _, a := range all {
+			if c.sees(a) {
+				visible = append(visible, a)
+			}
+		}
+		return nil
+	})
+	return visible, err
 }
