@@ -66,7 +66,11 @@ func inotifyEvent(e *metadata.Event) *pb.EventProto {
 		}
 		m = create
 	case metadata.EventClose:
-		m = &pb.CloseEventProto{Path: &e.Path, FileSize: &e.Length, Timestamp: ptr(int64(e.Time))}
+		length := e.Length
+		if e.Continued { // of a concat, which HDFS tells no length of
+			length = -1
+		}
+		m = &pb.CloseEventProto{Path: &e.Path, FileSize: &length, Timestamp: ptr(int64(e.Time))}
 	case metadata.EventTruncate:
 		m = &pb.TruncateEventProto{Path: &e.Path, FileSize: &e.Length, Timestamp: ptr(int64(e.Time))}
 	case metadata.EventAppend:
