@@ -70,7 +70,7 @@ func (n *session) obey(o *pb.Orders) {
 		b := blockOf(r.Block)
 		n.replicas.add(job{block: b.ID, generation: b.Generation}, func(ctx context.Context) {
 			if valid() {
-				n.replicate(ctx, b, r.Targets, r.Bandwidth)
+				n.replicate(ctx, b, r)
 			}
 		})
 	}
@@ -84,16 +84,22 @@ func (n *session) obey(o *pb.Orders) {
 	}
 }
 
-func (s *Server) replicate(ctx context.Context, b metadata.Block, to []*pb.DatanodeID, bandwidth int64) {
+func (s *Server) replicate(ctx context.Context, b metadata.Block, r *pb.Replicate) {
 	var targets []*hadooppb.DatanodeInfoProto
 	var names []string
-	for _, d := range to {
+	var types []hadooppb.StorageTypeProto
+	for i, d := range r.Targets {
 		t := hadoopNode(d)
 		targets = append(targets, t)
+		kind := hadooppb.StorageTypeProto_DISK
+		if i < len(r.Types) {
+			kind = hadooppb.StorageTypeProto(r.Types[i])
+		}
+		types = append(types, kind)
 		names = append(names, dtp.TransferAddr(t.GetId(), false))
 	}
 	start := time.Now()
-	if err := s.transfer.Replicate(ctx, s.store.Identity().BlockPool, b, targets, bandwidth); err != nil {
+	if err := s.transfer.Replicate(ctx, s.store.Identity().BlockPool, b, targets, types, r.Bandwidth); err != nil {
 		s.log.Warn("replica not copied", "block", b.String(), "targets", names, "err", err)
 		return
 	}

@@ -50,10 +50,10 @@ func (c *conn) transfer(ctx context.Context, op *hadooppb.OpTransferBlockProto) 
 	return errDone
 }
 
-// Replicate copies a finalized replica to targets, the first of which passes it on to the next. With a bandwidth, in bytes a second,
+// Replicate copies a finalized replica to volumes of types of targets, the first of which passes it on to the next. With a bandwidth, in bytes a second,
 // all copies under way that have one take no more than that together. It returns when the
 // first one is done with it; whether they have it the namenode learns from their reports.
-func (s *Server) Replicate(ctx context.Context, pool string, b metadata.Block, targets []*hadooppb.DatanodeInfoProto, bandwidth int64) error {
+func (s *Server) Replicate(ctx context.Context, pool string, b metadata.Block, targets []*hadooppb.DatanodeInfoProto, types []hadooppb.StorageTypeProto, bandwidth int64) error {
 	if len(targets) == 0 {
 		return metadata.Errorf(metadata.ErrInvalidArgument, "copy of %v to no target", b)
 	}
@@ -64,8 +64,8 @@ func (s *Server) Replicate(ctx context.Context, pool string, b metadata.Block, t
 			BaseHeader: &hadooppb.BaseHeaderProto{Block: protoOf(pool, b)},
 			ClientName: new(string),
 		},
-		Targets: targets,
-		Stage:   stageCreate.Enum(),
+		Targets: targets, TargetStorageTypes: types,
+		Stage: stageCreate.Enum(),
 	})
 }
 

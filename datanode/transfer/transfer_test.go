@@ -568,7 +568,7 @@ func TestCopiesBetweenDatanodes(t *testing.T) {
 	nodes := start(t, 3)
 	data := pattern(400_000)
 	mustBegin(t, block(7, 5, 0), setup{stage: stageCreate}, nodes[0]).writeAll(0, data, "S")
-	check(t, nodes[0].srv.Replicate(context.Background(), pool, block(7, 5, 0), []*hadooppb.DatanodeInfoProto{nodes[1].info, nodes[2].info}, 0))
+	check(t, nodes[0].srv.Replicate(context.Background(), pool, block(7, 5, 0), []*hadooppb.DatanodeInfoProto{nodes[1].info, nodes[2].info}, nil, 0))
 	nodes[1].wantContent(block(7, 5, 0), data)
 	for range 30_000 {
 		if r, ok := nodes[2].store.Replica(7); ok && r.State == datanode.Finalized {
@@ -584,7 +584,7 @@ func TestDamageIsNotCopiedAndIsReported(t *testing.T) {
 	data := pattern(400_000)
 	mustBegin(t, block(7, 5, 0), setup{stage: stageCreate}, nodes[0]).writeAll(0, data, "S")
 	flip(t, nodes[0].dir+"/blocks/00/00/blk_7", 200_000)
-	if err := nodes[0].srv.Replicate(context.Background(), pool, block(7, 5, 0), []*hadooppb.DatanodeInfoProto{nodes[1].info}, 0); !errors.Is(err, dtp.ErrChecksum) {
+	if err := nodes[0].srv.Replicate(context.Background(), pool, block(7, 5, 0), []*hadooppb.DatanodeInfoProto{nodes[1].info}, nil, 0); !errors.Is(err, dtp.ErrChecksum) {
 		t.Fatalf("copying ended in %v", err)
 	}
 	for range 30_000 {

@@ -71,7 +71,7 @@ func build() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(built.dir, "hops")
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w -X main.version=test", "-o", path, "./cmd/hops")
+	cmd := exec.Command("go", "build", "-ldflags", "-s -w -X main.version=test", "-o", path, "./cmd/hops")
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build ./cmd/hops: %w\n%s", err, out)

@@ -16,7 +16,7 @@ func (c *checker) visitExtra(n *inode, s *seen) {
 	if x == nil {
 		return
 	}
-	if len(x.xattrs) == 0 && !x.hasACL() && x.quota == nil && x.policy == 0 && x.past == nil {
+	if x.empty() {
 		c.report("inode %d has an empty extra", n.id)
 	}
 	if !slices.IsSortedFunc(x.xattrs, compareXAttrs) || visible(x.xattrs) > metadata.MaxXAttrs {

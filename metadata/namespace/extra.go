@@ -16,6 +16,9 @@ type extra struct {
 	quota             *quota
 	// policy is HDFS's number of a storage policy; 0: that of the directory above.
 	policy uint8
+	// placed is that of which a file's blocks obey; 0: the default. A policy that a directory above is given later moves nothing, so it does not
+	// change then.
+	placed uint8
 	past   *past // which snapshots have it beside those of where it is; nil: none
 }
 
@@ -31,9 +34,13 @@ func (n *inode) own() *extra {
 
 // tidy drops an extra that holds nothing any more.
 func (n *inode) tidy() {
-	if x := n.extra; x != nil && len(x.xattrs) == 0 && !x.hasACL() && x.quota == nil && x.policy == 0 && x.past == nil {
+	if x := n.extra; x != nil && x.empty() {
 		n.extra = nil
 	}
+}
+
+func (x *extra) empty() bool {
+	return len(x.xattrs) == 0 && !x.hasACL() && x.quota == nil && x.policy == 0 && x.placed == 0 && x.past == nil
 }
 
 func (x *extra) encode(r *logpb.INode) {
@@ -45,7 +52,7 @@ func (x *extra) encode(r *logpb.INode) {
 			r.Acl = append(r.Acl, &logpb.ACLEntry{Default: e.Default, Type: logpb.ACLEntry_Type(e.Type), Name: e.Name, Rights: uint32(e.Rights)})
 		}
 	}
-	r.StoragePolicy = uint32(x.policy)
+	r.StoragePolicy, r.PlacedBy = uint32(x.policy), uint32(x.placed)
 	if p := x.past; p != nil {
 		r.SnapshotPast = &logpb.SnapshotPast{Since: p.since, Spans: encodeSpans(p.spans)}
 	}
@@ -57,13 +64,13 @@ func (x *extra) encode(r *logpb.INode) {
 }
 
 func decodeExtra(r *logpb.INode) (*extra, error) {
-	if len(r.Xattrs) == 0 && len(r.Acl) == 0 && r.Quota == nil && r.StoragePolicy == 0 && r.SnapshotPast == nil {
+	if len(r.Xattrs) == 0 && len(r.Acl) == 0 && r.Quota == nil && r.StoragePolicy == 0 && r.PlacedBy == 0 && r.SnapshotPast == nil {
 		return nil, nil
 	}
-	if r.StoragePolicy > maxPolicy {
+	if r.StoragePolicy > maxPolicy || r.PlacedBy > maxPolicy || r.PlacedBy != 0 && r.File == nil {
 		return nil, errors.New("damaged storage policy")
 	}
-	x := &extra{policy: uint8(r.StoragePolicy)}
+	x := &extra{policy: uint8(r.StoragePolicy), placed: uint8(r.PlacedBy)}
 	if p := r.SnapshotPast; p != nil {
 		x.past = &past{since: p.Since, spans: decodeSpans(p.Spans)}
 	}

@@ -50,6 +50,9 @@ func (ns *Namespace) create(t *txn, op *logpb.Create) {
 	ns.makeINode(t, p, end, metadata.Mode(op.Mode)&modeMask, op.Unmasked,
 		newFile(op.BlockSize, uint16(op.Replication)))
 	n := p.nodes[end]
+	if policy := n.placing(); policy != 0 {
+		n.own().placed = policy
+	}
 	ns.openFile(n, &construction{holder: op.ClientName, user: t.caller.user, clientNode: op.ClientNode, clientHost: t.caller.host})
 	ns.meta.files++
 	ns.tellCreate(n, op.Overwrite)

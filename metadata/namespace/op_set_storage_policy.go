@@ -9,6 +9,7 @@ import (
 const (
 	maxPolicy         = 15
 	lazyPersistPolicy = 15
+	hotPolicy         = 7 // the default
 )
 
 // policy is the storage policy of an inode, its own or that of the nearest directory above with one; 0: none was set.
@@ -51,10 +52,33 @@ func (ns *Namespace) setStoragePolicy(t *txn, op *logpb.SetStoragePolicy) {
 		return
 	}
 	t.result.OK = true
-	if n.extra == nil && op.Policy == 0 {
+	if n.extra == nil && op.Policy == 0 && n.policy() == 0 {
 		return
 	}
 	ns.touch(n)
 	n.own().policy = uint8(op.Policy)
+	if n.file != nil {
+		n.extra.placed = n.placing()
+		for i := range n.file.blocks {
+			ns.effects.Changed = append(ns.effects.Changed, n.blockOwner(i))
+		}
+	}
 	n.tidy()
+}
+
+// placing is what placed is to be for a file that is made now, or that gets a policy.
+func (n *inode) placing() uint8 {
+	if policy := n.policy(); policy != hotPolicy {
+		return policy
+	}
+	return 0
+}
+
+// placed is the storage policy that the blocks of a file obey: the one that held when it was made, or that it was given itself since. It is of the file's own
+// record, so that who lists blocks need not know the directories above.
+func (n *inode) placed() uint8 {
+	if n.extra == nil {
+		return 0
+	}
+	return n.extra.placed
 }

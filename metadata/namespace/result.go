@@ -52,6 +52,8 @@ type ExpiredLease struct {
 type FileInfo struct {
 	Path   string
 	Status metadata.FileStatus
+	// Policy is the storage policy that the blocks obey; 0: the default.
+	Policy uint8
 	Blocks []metadata.Block
 	// Open files only.
 	UnderConstruction bool
@@ -74,6 +76,8 @@ type BlockOwner struct {
 	INode       metadata.INodeID
 	Block       metadata.Block
 	Replication uint16
+	// Policy is HDFS's number of the storage policy that the block obeys; 0: the default.
+	Policy uint8
 	// UnderConstruction: the last block of an open file, being written or recovered.
 	UnderConstruction bool
 	// RecoveryID is the generation under which the block is being recovered; 0 when it is not.
@@ -105,7 +109,7 @@ func blockOf(b *logpb.Block) metadata.Block {
 }
 
 func (n *inode) info() *FileInfo {
-	f := &FileInfo{Path: n.path(), Status: n.status(), Blocks: append([]metadata.Block(nil), n.file.blocks...)}
+	f := &FileInfo{Path: n.path(), Status: n.status(), Policy: n.placed(), Blocks: append([]metadata.Block(nil), n.file.blocks...)}
 	if o := n.file.open; o != nil {
 		f.UnderConstruction = true
 		f.Holder, f.ClientNode, f.ClientHost = o.holder, o.clientNode, o.clientHost
@@ -120,7 +124,7 @@ func (n *inode) info() *FileInfo {
 
 // owner describes the ith block of n.
 func (n *inode) blockOwner(i int) BlockOwner {
-	b := BlockOwner{INode: n.id, Block: n.file.blocks[i], Replication: n.file.replication}
+	b := BlockOwner{INode: n.id, Block: n.file.blocks[i], Replication: n.file.replication, Policy: n.placed()}
 	if o := n.file.open; o != nil && i == len(n.file.blocks)-1 && o.state != Complete {
 		b.UnderConstruction = true
 		if o.state == UnderRecovery {

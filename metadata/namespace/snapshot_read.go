@@ -376,13 +376,14 @@ func (ns *Namespace) keptBlock(id metadata.BlockID) (BlockOwner, bool, error) {
 
 func decodeKeptBlock(id metadata.BlockID, value []byte) (BlockOwner, error) {
 	var r logpb.SnapshotBlock
-	if err := r.UnmarshalVT(value); err != nil || r.Replication < 1 || r.Replication > metadata.MaxReplication || r.Length < 0 {
+	if err := r.UnmarshalVT(value); err != nil || r.Replication < 1 || r.Replication > metadata.MaxReplication || r.Length < 0 || r.Policy > maxPolicy {
 		return BlockOwner{}, corrupt("record of block %d, which a snapshot has: %v", id, err)
 	}
 	return BlockOwner{
 		INode:       metadata.INodeID(r.Inode),
 		Block:       metadata.Block{ID: id, Generation: metadata.Generation(r.Generation), Length: r.Length},
 		Replication: uint16(r.Replication),
+		Policy:      uint8(r.Policy),
 	}, nil
 }
 

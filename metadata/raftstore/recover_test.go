@@ -183,11 +183,12 @@ func TestMemberThatWasTakingAStateOverIsStartedBeforeItIsRecovered(t *testing.T)
 	c.away(id)
 	g := c.begin(id, nil)
 	c.agrees(id)
+	eventually(t, "the version has a snapshot", func() bool { return len(g.snapshots.all()) == 1 })
 	list := g.snapshots.all()
 	for _, m := range c.members {
 		c.stop(m.ID)
 	}
-	if len(list) != 1 || c.vaults[id].restored != 1 {
+	if c.vaults[id].restored != 1 {
 		t.Fatalf("it did not take a version over: %+v", list)
 	}
 	// As if the process had ended between taking the version over and its snapshot's name.

@@ -540,13 +540,25 @@ func TestDivergedTailLongerThanTheSnapshotIsOverwritten(t *testing.T) {
 	c := newCluster(t, 3)
 	c.tune = func(g *GroupConfig) { g.SegmentBytes = 64 << 10; g.CacheBytes = 1 }
 	c.start("a")
-	c.propose("a", set("x", 0))
-	old := c.leader("a")
+	var old *Group
+	eventually(t, "a leader that is cut off has entries that nobody else gets", func() bool {
+		c.propose("a", set("x", 0))
+		old = c.leader("a")
+		had := old.raft.LastIndex()
+		old.wire.cut.Store(true)
+		for i := range 200 {
+			old.raft.Apply(encodeBatch([]*proposal{{command: set("x", fmt.Sprint("lost", i))}}), 0)
+		}
+		for old.raft.State() == raft.Leader && old.raft.LastIndex() < had+200 {
+			time.Sleep(time.Millisecond)
+		}
+		if old.raft.LastIndex() >= had+200 {
+			return true
+		}
+		old.wire.cut.Store(false) // it has stepped down meanwhile
+		return false
+	})
 	id := old.host.cfg.ID
-	old.wire.cut.Store(true)
-	for i := range 200 { // entries that nobody else gets
-		old.raft.Apply(encodeBatch([]*proposal{{command: set("x", fmt.Sprint("lost", i))}}), 0)
-	}
 	for range 60 { // fills segments, whose deletion takes the entries away
 		c.propose("a", set("x", strings.Repeat("-", 3000)), id)
 	}
@@ -575,14 +587,16 @@ func TestMembersComeAndGo(t *testing.T) {
 	c := newCalmCluster(t, 1)
 	c.start("a")
 	c.propose("a", set("x", 1))
+	written := c.leader("a").raft.LastIndex()
 	for _, id := range []string{"n2", "n3"} {
 		nd := c.add(id, false)
 		c.host(id)
 		c.open(id, "a", false, nil)
 		c.join("a", id)
-		if nd.machines["a"].get("x") != "1" {
-			t.Fatalf("%s has a vote and not the data", id)
+		if has := nd.groups["a"].raft.LastIndex(); has < written {
+			t.Fatalf("%s has a vote and the log up to %d, want %d", id, has, written)
 		}
+		eventually(t, id+" has applied what it has", func() bool { return nd.machines["a"].get("x") == "1" })
 	}
 	g := c.leader("a")
 	if err := g.TransferLeadership(ctx(t), "n3"); err != nil {

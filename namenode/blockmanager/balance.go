@@ -239,13 +239,17 @@ func (m *Manager) movable(id metadata.BlockID, b *block, from *node) bool {
 	return here
 }
 
-// landing is the volume of a node that can take a block's replica from another one without the block losing a rack; -1: none.
+// landing is the volume of a node that can take a block's replica from another one, of the same type, without the block losing a rack; -1: none.
 func (m *Manager) landing(b *block, from, to *node) place {
 	before, after := map[string]struct{}{}, map[string]struct{}{to.info.Rack: {}}
+	kind := namenode.Disk
 	for _, p := range b.good {
 		n := m.volumes[p].node
 		if n == to {
 			return -1
+		}
+		if n == from {
+			kind = m.volumes[p].kind
 		}
 		before[n.info.Rack] = struct{}{}
 		if n != from {
@@ -257,7 +261,7 @@ func (m *Manager) landing(b *block, from, to *node) place {
 	}
 	best, room, total := place(-1), int64(0), -to.candidate.Scheduled
 	for _, v := range to.candidate.Volumes {
-		if v.Failed {
+		if v.Failed || v.Type != kind {
 			continue
 		}
 		total += v.Remaining

@@ -13,6 +13,8 @@ type Block struct {
 	metadata.Block
 	// Replication is the number of replicas wanted.
 	Replication int
+	// Policy is HDFS's number of the storage policy that the replicas obey; 0: the default.
+	Policy uint8
 	// Open: the last block of a file being written; its length and generation may still change.
 	Open bool
 }
@@ -34,6 +36,7 @@ type block struct {
 	generation metadata.Generation
 	length     int64
 	want       uint16
+	policy     uint8
 	open       bool
 	health     health
 	priority   int8 // queue it belongs to, -1 none
@@ -90,7 +93,7 @@ func (m *Manager) Put(now time.Time, nb Block) {
 	}
 	switch {
 	case b == nil:
-		b = &block{generation: nb.Generation, length: nb.Length, want: want, open: nb.Open, priority: -1}
+		b = &block{generation: nb.Generation, length: nb.Length, want: want, policy: nb.Policy & maxPolicy, open: nb.Open, priority: -1}
 		m.blocks.put(nb.ID, b)
 		if orphans, ok := m.orphans[nb.ID]; ok {
 			delete(m.orphans, nb.ID)
@@ -109,7 +112,7 @@ func (m *Manager) Put(now time.Time, nb Block) {
 		if b.more != nil && b.more.recovery != nil && (closed || nb.Generation >= b.more.recovery.id) {
 			b.more.endRecovery()
 		}
-		b.generation, b.length, b.want, b.open = nb.Generation, nb.Length, want, nb.Open
+		b.generation, b.length, b.want, b.policy, b.open = nb.Generation, nb.Length, want, nb.Policy&maxPolicy, nb.Open
 		if e := b.more; e != nil {
 			e.until = time.Time{}
 			if closed && len(e.expect) == 0 { // a new leader knows the pipeline from the replicas being written
@@ -125,7 +128,7 @@ func (m *Manager) Put(now time.Time, nb Block) {
 			}
 		}
 	default:
-		b.want = want
+		b.want, b.policy = want, nb.Policy&maxPolicy
 	}
 	m.judge(nb.ID, b)
 	m.update(nb.ID, b)
@@ -334,13 +337,15 @@ func (m *Manager) setHealth(id metadata.BlockID, b *block, h health, priority in
 
 // replicas of a block that are good.
 type replicas struct {
-	live     int // can be read, are not about to be deleted, and stay
-	readable int // these, and those on nodes that are leaving
-	away     int // on nodes that are in maintenance, or enter it
+	live     int  // can be read, are not about to be deleted, and stay
+	readable int  // these, and those on nodes that are leaving
+	away     int  // on nodes that are in maintenance, or enter it
+	spread   bool // live ones and those away stand on several racks
 }
 
 func (m *Manager) replicas(id metadata.BlockID, b *block) replicas {
 	var r replicas
+	rack := ""
 	for _, p := range b.good {
 		v := m.volumes[p]
 		usable := v.usable() && !v.node.dooms(id)
@@ -352,7 +357,13 @@ func (m *Manager) replicas(id metadata.BlockID, b *block) replicas {
 			r.away++
 		case v.node.stays() && usable:
 			r.live++
+		default:
+			continue
 		}
+		if rack == "" {
+			rack = v.node.info.Rack
+		}
+		r.spread = r.spread || rack != v.node.info.Rack
 	}
 	return r
 }
@@ -409,6 +420,8 @@ func (m *Manager) update(id metadata.BlockID, b *block) {
 	}
 	if r.readable > 0 && live+pending < want {
 		priority = urgency(r.readable, int(b.want))
+	} else if m.racks && !r.spread && b.want > 1 && live > 0 && pending == 0 {
+		priority = crowded
 	}
 	m.setHealth(id, b, h, priority)
 	// Followers fill the queues too, so that a new leader need not look at every block; Tick sweeps them.
@@ -424,8 +437,11 @@ func (m *Manager) update(id metadata.BlockID, b *block) {
 func untidy(b *block, live int) bool { return !b.open && (live > int(b.want) || len(b.odds()) > 0) }
 
 // The queues of HDFS's LowRedundancyBlocks that a copy can help: one replica left of several, less than a third, the
-// rest.
-const priorities = 3
+// rest; all on one rack of several.
+const (
+	priorities = 4
+	crowded    = 3
+)
 
 func urgency(readable, want int) int8 {
 	switch {

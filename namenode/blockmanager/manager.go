@@ -104,6 +104,7 @@ type Manager struct {
 	turned     []*volume // those with turned set
 	work       Work
 	membership uint64 // counts changes of which nodes live where
+	racks      bool   // live nodes that stay stand on several racks, at the last Tick
 
 	counts counts
 	lost   idSet // complete blocks that are missing or corrupt

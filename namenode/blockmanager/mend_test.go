@@ -15,6 +15,7 @@ import (
 // server is a datanode as it really is: its process ends and begins again in the middle of writes, and refuses copies of what it has.
 type server struct {
 	id          namenode.NodeID
+	rack        string
 	up          bool
 	incarnation uint64
 	has         map[metadata.BlockID]namenode.Replica
@@ -74,7 +75,7 @@ func (l *lab) register(s *server, to int) {
 	}
 	k.joining = true
 	k.reports = append(k.reports, func() bool {
-		l.mgr[to].Register(l.now, namenode.Node{ID: s.id, IP: string(s.id), TransferPort: 1}, l.volumes(s), s.incarnation)
+		l.mgr[to].Register(l.now, namenode.Node{ID: s.id, IP: string(s.id), Rack: s.rack, TransferPort: 1}, l.volumes(s), s.incarnation)
 		k.up, k.joining = true, false
 		l.report(s, to)
 		return true
@@ -352,7 +353,7 @@ func (l *lab) settle(d time.Duration) {
 
 // TestEveryBlockIsMendedSoonAfterRestarts ends and begins datanodes in the middle of writes, and loses and delays what they say, in any
 // interleaving with the blocks being completed and with changes of the leader. When that is over it takes less than the time-out of a copy until
-// every block has the replicas that it should have, and nothing else of it is anywhere.
+// every block has the replicas that it should have, on two racks where there are two, and nothing else of it is anywhere.
 func TestEveryBlockIsMendedSoonAfterRestarts(t *testing.T) {
 	for range 10 { // what it looks for is rare
 		rapid.Check(t, mends)
@@ -369,8 +370,10 @@ func mends(t *rapid.T) {
 		l.mgr[i] = New(config)
 		l.mgr[i].SetHorizon(1 << 40)
 	}
+	racks := []string{"/a", "/b"}[:rapid.IntRange(1, 2).Draw(t, "racks")]
 	for i := range rapid.IntRange(3, 4).Draw(t, "datanodes") {
 		s := &server{id: namenode.NodeID(fmt.Sprintf("n%d", i)), has: map[metadata.BlockID]namenode.Replica{}}
+		s.rack = rapid.SampledFrom(racks).Draw(t, "rack")
 		l.servers = append(l.servers, s)
 		l.start(s)
 	}
@@ -439,6 +442,13 @@ func mends(t *rapid.T) {
 				l.deliver(s, to, full)
 			}
 		},
+		"move": func(t *rapid.T) {
+			s := pick(t)
+			s.rack = rapid.SampledFrom(racks).Draw(t, "rack")
+			for i := range l.mgr {
+				l.mgr[i].SetRack(string(s.id), s.rack)
+			}
+		},
 		"hear":  func(t *rapid.T) { l.hear(rapid.IntRange(0, 1).Draw(t, "namenode")) },
 		"elect": func(*rapid.T) { l.lead(1 - l.leader) },
 		"tick": func(t *rapid.T) {
@@ -477,8 +487,13 @@ func mends(t *rapid.T) {
 	}
 	for _, id := range sortedKeys(l.blocks) {
 		w := l.blocks[id]
-		if have := len(l.able(w, namenode.Finalized)); have != w.want {
-			t.Errorf("block %d has %d replicas, wants %d: %s", id, have, w.want, m.show(id))
+		at := l.able(w, namenode.Finalized)
+		if len(at) != w.want {
+			t.Errorf("block %d has %d replicas, wants %d: %s", id, len(at), w.want, m.show(id))
+		}
+		other := func(s *server) bool { return s.rack != at[0].rack }
+		if len(at) > 1 && !slices.ContainsFunc(at, other) && slices.ContainsFunc(l.servers, other) {
+			t.Errorf("block %d has all its replicas on rack %s: %s", id, at[0].rack, m.show(id))
 		}
 	}
 	if s := m.Statistics(); s.UnderReplicated+s.Missing+s.PendingDeletion > 0 {

@@ -63,7 +63,7 @@ type volume struct {
 	// blocks are the replicas believed to be there; named are those of them that the full report has named which is coming in, or came last, or that
 	// were heard of since it began.
 	blocks, named idSet
-	// turned: the volume became unusable, or usable again, and its blocks have to be taken off it or counted again, some per
+	// turned: the volume became unusable, or usable again, or the racks changed, and its blocks have to be taken off it or counted again, some per
 	// Tick. todo are those left once that has begun.
 	turned bool
 	todo   []metadata.BlockID
@@ -97,6 +97,9 @@ func (m *Manager) SetRack(ip, rack string) {
 		info.Rack = rack
 		n.info, n.candidate.Node = &info, &info
 		m.membership++
+		for _, v := range n.order {
+			m.turn(v)
+		}
 	}
 }
 
@@ -293,7 +296,7 @@ func (m *Manager) Returned() (ids []namenode.NodeID) {
 	return ids
 }
 
-// turn notes that a volume became unusable, or usable again.
+// turn notes that a volume became unusable, or usable again, or stands somewhere else: its blocks are counted again.
 func (m *Manager) turn(v *volume) {
 	v.todo = nil
 	if v.blocks.len() > 0 && !v.turned {
@@ -309,7 +312,8 @@ const turnsPerTick = 3000
 func (m *Manager) turnBlocks() {
 	budget := turnsPerTick
 	for len(m.turned) > 0 && budget > 0 {
-		v := m.turned[0]
+		at := max(0, slices.IndexFunc(m.turned, func(v *volume) bool { return !v.usable() })) // what is lost goes before what is counted again
+		v := m.turned[at]
 		if v.todo == nil {
 			v.todo = v.blocks.list()
 		}
@@ -330,7 +334,7 @@ func (m *Manager) turnBlocks() {
 		m.work.Blocks += n
 		if v.todo = v.todo[n:]; len(v.todo) == 0 {
 			v.todo, v.turned = nil, false
-			m.turned = m.turned[1:]
+			m.turned = slices.Delete(m.turned, at, at+1)
 		}
 	}
 }

@@ -12,6 +12,8 @@ import (
 type Replicate struct {
 	Block   metadata.Block
 	Targets []*namenode.Node
+	// Types are those of the volumes that the targets are to put it on.
+	Types []namenode.StorageType
 	// Balance: it is for the balancer, and can wait for others.
 	Balance bool
 }
@@ -81,6 +83,7 @@ func (m *Manager) Orders(now time.Time, id namenode.NodeID) Orders {
 				r := Replicate{Block: t.block, Balance: t.moves != nil}
 				for _, p := range t.targets {
 					r.Targets = append(r.Targets, m.volumes[p].node.info)
+					r.Types = append(r.Types, m.volumes[p].kind)
 				}
 				o.Replicate = append(o.Replicate, r)
 			}

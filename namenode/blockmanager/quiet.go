@@ -37,10 +37,13 @@ type slot struct {
 	generation metadata.Generation
 	length     int64
 	good       [quietReplicas]place
-	want       uint16
-	low        uint8 // of the id
-	state      uint8 // number of replicas (2 bits), health (2), priority + 1 (2)
+	want       uint16 // replicas (12 bits), storage policy (4)
+	low        uint8  // of the id
+	state      uint8  // number of replicas (2 bits), health (2), priority + 1 (3)
 }
+
+// maxPolicy is the highest number of a storage policy.
+const maxPolicy = 15
 
 func newBlocks() blocks {
 	return blocks{awake: map[metadata.BlockID]*block{}, pages: map[int64]*page{}}
@@ -65,13 +68,14 @@ func (p *page) find(low uint8) (int, bool) {
 
 func (q *slot) read(b *block, room []place) {
 	*b = block{
-		generation: q.generation, length: q.length, want: q.want, health: health(q.state >> 2 & 3), priority: int8(q.state>>4&3) - 1,
+		generation: q.generation, length: q.length, want: q.want & (1<<12 - 1), policy: uint8(q.want >> 12),
+		health: health(q.state >> 2 & 3), priority: int8(q.state>>4) - 1,
 		good: append(room, q.good[:q.state&3]...),
 	}
 }
 
 func (q *slot) write(b *block) {
-	q.generation, q.length, q.want = b.generation, b.length, b.want
+	q.generation, q.length, q.want = b.generation, b.length, b.want|uint16(b.policy)<<12
 	q.state = uint8(len(b.good)) | uint8(b.health)<<2 | uint8(b.priority+1)<<4
 	copy(q.good[:], b.good)
 }

@@ -76,6 +76,7 @@ func (m *Manager) Tick(now time.Time) Events {
 	var ev Events
 	m.work = Work{}
 	m.awake, m.now = 0, now
+	rack, racks := "", false
 	m.blocks.sweep()
 	for _, n := range m.order {
 		if !n.alive {
@@ -95,7 +96,19 @@ func (m *Manager) Tick(now time.Time) Events {
 		if !n.stale && n.stays() {
 			m.awake++
 		}
+		if n.alive && n.stays() {
+			if rack == "" {
+				rack = n.info.Rack
+			}
+			racks = racks || rack != n.info.Rack
+		}
 	}
+	if racks && !m.racks { // blocks on one rack were as well placed as could be until now
+		for _, v := range m.volumes {
+			m.turn(v)
+		}
+	}
+	m.racks = racks
 	if len(ev.Died) > 0 && len(m.forgotten) > 0 {
 		m.dropForgotten()
 	}
@@ -201,6 +214,9 @@ func (m *Manager) copyBlocks(now time.Time) {
 			m.work.Blocks++
 			id, _ := q.pop()
 			b := m.blocks.get(id)
+			if b != nil && b.priority == crowded { // the racks may be others by now
+				m.update(id, b)
+			}
 			if b == nil || b.priority != int8(p) {
 				continue
 			}
@@ -218,6 +234,10 @@ func (m *Manager) copyBlocks(now time.Time) {
 func (m *Manager) copyBlock(now time.Time, id metadata.BlockID, b *block, survey *placement.Survey) bool {
 	r := m.replicas(id, b)
 	missing := m.needed(b, r.away) - r.live - m.pending(b)
+	crowd := b.priority == crowded
+	if crowd {
+		missing = 1
+	}
 	streams := m.config.Streams
 	if r.readable >= int(b.want) {
 		streams = max(1, streams/2)
@@ -226,9 +246,15 @@ func (m *Manager) copyBlock(now time.Time, id metadata.BlockID, b *block, survey
 	if source == nil || missing <= 0 {
 		return false
 	}
-	req := placement.Request{Want: missing, BlockSize: b.length, Copy: true, Survey: survey, Seed: m.random()}
+	req := placement.Request{
+		Want: missing, BlockSize: b.length, Copy: true, NewRack: crowd, Policy: namenode.StoragePolicyByID(b.policy), Survey: survey, Seed: m.random(),
+	}
 	for _, p := range b.good {
-		req.Have = append(req.Have, m.volumes[p].node.info)
+		v := m.volumes[p]
+		req.Have = append(req.Have, v.node.info)
+		if v.usable() && v.node.stays() && !v.node.dooms(id) && !crowd {
+			req.HaveTypes = append(req.HaveTypes, v.kind)
+		}
 	}
 	for _, o := range b.odds() {
 		req.Have = append(req.Have, m.volumes[o.at].node.info)
@@ -237,12 +263,13 @@ func (m *Manager) copyBlock(now time.Time, id metadata.BlockID, b *block, survey
 		for _, t := range b.more.copies {
 			for _, p := range t.targets {
 				req.Have = append(req.Have, m.volumes[p].node.info)
+				req.HaveTypes = append(req.HaveTypes, m.volumes[p].kind)
 			}
 		}
 	}
 	choice := placement.Choose(m.candidates, req)
 	m.work.Looked += choice.Looked
-	if len(choice.Targets) == 0 {
+	if len(choice.Targets) == 0 && !crowd {
 		for _, p := range m.inPlace(id, b) {
 			if len(choice.Targets) < missing {
 				choice.Targets = append(choice.Targets, m.volumes[p].location())
@@ -553,38 +580,48 @@ func (m *Manager) freshHolders(b *block) bool {
 	return all
 }
 
-// victim is the holder that loses its surplus replica: one whose rack keeps another replica, then the fullest.
+// victim is the holder that loses its surplus replica: one whose rack keeps another replica, then one whose volume is of a type that the storage policy
+// does not ask for, then the fullest. nil: none can go now.
 func (m *Manager) victim(id metadata.BlockID, b *block) *node {
 	racks := map[string]int{}
+	var types []namenode.StorageType
 	for _, p := range b.good {
 		if v := m.volumes[p]; v.usable() && v.node.stays() && !v.node.dooms(id) {
 			racks[v.node.info.Rack]++
+			types = append(types, v.kind)
 		}
 	}
-	var best *node
+	over := placement.Excess(namenode.StoragePolicyByID(b.policy), int(b.want), types)
+	var best *volume
 	yields := namenode.NodeID("")
 	if b.more != nil {
 		yields = b.more.yields
 	}
-	better := func(a, b *node) bool {
-		if a.info.ID == yields || b.info.ID == yields { // what the balancer has copied for
-			return a.info.ID == yields
+	better := func(a, b *volume) bool {
+		if a.node.info.ID == yields || b.node.info.ID == yields { // what the balancer has copied for
+			return a.node.info.ID == yields
 		}
-		if ra, rb := racks[a.info.Rack] > 1, racks[b.info.Rack] > 1; ra != rb {
+		if ra, rb := racks[a.node.info.Rack] > 1, racks[b.node.info.Rack] > 1; ra != rb {
 			return ra
 		}
-		return a.free() < b.free()
+		if ta, tb := slices.Contains(over, a.kind), slices.Contains(over, b.kind); ta != tb {
+			return ta
+		}
+		return a.node.free() < b.node.free()
 	}
 	for _, p := range b.good {
 		v := m.volumes[p]
 		if !v.usable() || !v.node.stays() || v.node.dooms(id) || v.node.stale {
 			continue
 		}
-		if best == nil || better(v.node, best) {
-			best = v.node
+		if best == nil || better(v, best) {
+			best = v
 		}
 	}
-	return best
+	if best == nil || b.want > 1 && len(racks) == 2 && racks[best.node.info.Rack] == 1 { // those of the other rack are silent: they come back, or die
+		return nil
+	}
+	return best.node
 }
 
 // free is the share of the node's capacity that is free.

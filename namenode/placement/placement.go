@@ -4,10 +4,15 @@
 // The rules are HDFS's default policy (BlockPlacementPolicyDefault): the first replica goes to the writer's own node, the
 // second to another rack, the third to the rack of the second, the rest anywhere. A rule that no node meets is
 // dropped, never the replica: fewer racks, busier nodes and finally silent ones are better than no place at all.
+//
+// Types of storage are no such rule but a requirement, as in HDFS (BlockStoragePolicy): where no volume of a type has room the policy's fallbacks are
+// tried, and nothing else, so that one who fills the disks does not fill the SSDs of others. Unlike in HDFS a policy that names only types of which
+// the cluster has no volume asks for nothing: with SSDs alone files can be made without setting a policy first.
 package placement
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gohops/hops/metadata"
@@ -50,6 +55,11 @@ type Request struct {
 	// Have lists nodes that hold, or will hold, other replicas of the block; they are not chosen again and count for
 	// the spread over racks.
 	Have []*namenode.Node
+	// Policy says which types of storage the replicas need; nil: any. HaveTypes are those of the replicas that there are, or will be.
+	Policy    *namenode.StoragePolicy
+	HaveTypes []namenode.StorageType
+	// NewRack wants a target on a rack that none in Have stands on, or none at all.
+	NewRack bool
 	// Copy: it is for a replica of a finished block, which can wait. Full and Stale nodes are ruled out.
 	Copy bool
 	// Survey is that of the nodes, if the caller has it already: it is the same for many requests at one time.
@@ -121,6 +131,7 @@ type Choice struct {
 
 // Reasons counts refusals.
 type Reasons struct {
+	NoType  int
 	NoSpace int
 	Stale   int
 	Leaving int
@@ -131,7 +142,7 @@ func (r Reasons) String() string {
 	for _, p := range []struct {
 		n    int
 		what string
-	}{{r.NoSpace, "without enough space"}, {r.Stale, "silent"}, {r.Leaving, "decommissioned or in maintenance"}} {
+	}{{r.NoType, "without a volume of the type that the storage policy wants"}, {r.NoSpace, "without enough space"}, {r.Stale, "silent"}, {r.Leaving, "decommissioned or in maintenance"}} {
 		if p.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
 		}
@@ -177,6 +188,11 @@ type chooser struct {
 	choice Choice
 	Survey
 	rand uint64
+	// need are the types that are still to be found, in the policy's order, mask the set of them; have those that were found; gone those that
+	// nobody has room on. free: types do not matter.
+	need, have []namenode.StorageType
+	mask, gone typeSet
+	free       bool
 }
 
 // Choose finds targets among nodes. The slice is only read, its order matters for the choice.
@@ -193,6 +209,11 @@ func Choose(nodes []*Candidate, r Request) Choice {
 		return c.choice
 	}
 	c.choice.Targets = make([]namenode.Location, 0, r.Want)
+	c.gone, c.mask, c.free = unserved, anyType, r.Policy == nil
+	if !c.free {
+		c.have = slices.Clone(r.HaveTypes)
+		c.require()
+	}
 
 	for _, f := range r.Favoured {
 		if len(c.choice.Targets) < r.Want {
@@ -203,7 +224,7 @@ func Choose(nodes []*Candidate, r Request) Choice {
 		c.pick(unloaded, func(n *Candidate) bool { return at(n.Node, r.Writer) })
 	}
 	for len(c.choice.Targets) < r.Want {
-		if !c.next() {
+		if !c.next() && !c.fallBack() {
 			if !r.Copy { // nobody reads why a copy has to wait
 				c.explain()
 			}
@@ -213,8 +234,59 @@ func Choose(nodes []*Candidate, r Request) Choice {
 	return c.choice
 }
 
+// require finds out which types are still needed.
+func (c *chooser) require() {
+	if ts := c.req.Policy.Types; len(ts) == 1 && !c.gone.has(ts[0]) && !slices.ContainsFunc(c.have, func(t namenode.StorageType) bool { return t != ts[0] }) {
+		c.need, c.mask = ts, 1<<ts[0] // nearly always
+		return
+	}
+	n := len(c.have) + c.req.Want - len(c.choice.Targets)
+	c.need = missing(c.req.Policy, n, c.have, c.gone, !c.req.Copy)
+	c.mask = setOf(c.need)
+}
+
+// fallBack gives up the types that were needed, for those that the policy has in their place. False: there are none.
+func (c *chooser) fallBack() bool {
+	if c.free {
+		return false
+	}
+	c.gone |= c.mask
+	if c.require(); c.mask != 0 {
+		return true
+	}
+	named := c.named()
+	for _, n := range c.nodes {
+		if !n.Dead && offers(n, named) {
+			return false
+		}
+	}
+	c.free, c.mask = true, anyType&^unserved
+	return true
+}
+
+// named are the types on which the policy lets a replica lie, anyType when types do not matter.
+func (c *chooser) named() typeSet {
+	switch p := c.req.Policy; {
+	case c.free:
+		return anyType
+	case c.req.Copy:
+		return (setOf(p.Types) | setOf(p.ReplicationFallback)) &^ unserved
+	default:
+		return (setOf(p.Types) | setOf(p.CreationFallback)) &^ unserved
+	}
+}
+
 // next picks one more target: first under all rules, then with one rule less after the other.
 func (c *chooser) next() bool {
+	if c.mask == 0 {
+		return false
+	}
+	if c.req.NewRack {
+		other := func(n *Candidate) bool {
+			return !slices.ContainsFunc(c.taken, func(t *namenode.Node) bool { return t.Rack == n.Node.Rack })
+		}
+		return c.pick(unloaded, other) || c.pick(awake, other)
+	}
 	all := c.nodes
 	rack, pool := c.rackRule()
 	var away func(*Candidate) bool
@@ -245,15 +317,15 @@ func (c *chooser) rackRule() (rule func(*Candidate) bool, pool []*Candidate) {
 	if !c.racks {
 		return nil, nil
 	}
-	switch len(c.taken) {
-	case 1:
-		first := c.taken[0].Rack
+	if len(c.taken) == 0 {
+		return nil, nil
+	}
+	first := c.taken[0].Rack
+	if !slices.ContainsFunc(c.taken, func(t *namenode.Node) bool { return t.Rack != first }) {
 		return func(n *Candidate) bool { return n.Node.Rack != first }, nil
-	case 2:
-		first, second := c.taken[0].Rack, c.taken[1].Rack
-		if first == second {
-			return func(n *Candidate) bool { return n.Node.Rack != first }, nil
-		}
+	}
+	if len(c.taken) == 2 {
+		second := c.taken[1].Rack
 		return func(n *Candidate) bool { return n.Node.Rack == second }, c.byRack[second]
 	}
 	return nil, nil
@@ -261,6 +333,7 @@ func (c *chooser) rackRule() (rule func(*Candidate) bool, pool []*Candidate) {
 
 // explain finds the reasons to report when not all targets could be found.
 func (c *chooser) explain() {
+	named := c.named()
 	for _, n := range c.nodes {
 		switch {
 		case n.Dead || c.isTaken(n.Node):
@@ -268,7 +341,9 @@ func (c *chooser) explain() {
 			c.choice.Excluded++
 		case n.Leaving:
 			c.choice.Reasons.Leaving++
-		case volumeFor(n, c.req.BlockSize) == nil:
+		case !c.free && !offers(n, named):
+			c.choice.Reasons.NoType++
+		case volumeFor(n, c.req.BlockSize, named) == nil:
 			c.choice.Reasons.NoSpace++
 		case n.Stale:
 			c.choice.Reasons.Stale++
@@ -287,7 +362,7 @@ func (c *chooser) pick(s strictness, want func(*Candidate) bool) bool {
 			(want != nil && !want(n)) || c.isTaken(n.Node) || c.excluded(n.Node) {
 			return nil
 		}
-		return volumeFor(n, c.req.BlockSize)
+		return c.volumeOn(n)
 	}
 	for range probes {
 		n := c.nodes[c.next64()%uint64(len(c.nodes))]
@@ -317,15 +392,42 @@ func (c *chooser) pick(s strictness, want func(*Candidate) bool) bool {
 func (c *chooser) take(n *Candidate, v *namenode.Volume) {
 	c.taken = append(c.taken, n.Node)
 	c.choice.Targets = append(c.choice.Targets, namenode.Location{Node: n.Node, Volume: v.ID, Type: v.Type})
+	if !c.free {
+		c.have = append(c.have, v.Type)
+		c.require()
+	}
 }
 
-// volumeFor is the working volume with most room if the node can take size more bytes, else nil.
-func volumeFor(n *Candidate, size int64) *namenode.Volume {
+// offers reports whether a node has a working volume of one of the types.
+func offers(n *Candidate, types typeSet) bool {
+	return slices.ContainsFunc(n.Volumes, func(v namenode.Volume) bool { return !v.Failed && types.has(v.Type) })
+}
+
+// volumeOn is the volume of a node that a replica goes to, of the first type needed that the node has room on; nil: none.
+func (c *chooser) volumeOn(n *Candidate) *namenode.Volume {
+	if c.free || len(c.need) == 1 {
+		return volumeFor(n, c.req.BlockSize, c.mask)
+	}
+	seen := typeSet(0)
+	for _, t := range c.need {
+		if seen.has(t) {
+			continue
+		}
+		if v := volumeFor(n, c.req.BlockSize, 1<<t); v != nil {
+			return v
+		}
+		seen |= 1 << t
+	}
+	return nil
+}
+
+// volumeFor is the working volume of some types with most room if the node can take size more bytes on these, else nil.
+func volumeFor(n *Candidate, size int64, types typeSet) *namenode.Volume {
 	var best *namenode.Volume
 	total := -n.Scheduled
 	for i := range n.Volumes {
 		v := &n.Volumes[i]
-		if v.Failed {
+		if v.Failed || !types.has(v.Type) {
 			continue
 		}
 		total += v.Remaining

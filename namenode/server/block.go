@@ -70,7 +70,7 @@ func (s *Server) orStandby(err error) error {
 func (s *Server) allocate(r *reign, c metadata.Caller, id metadata.INodeID, f *namespace.FileInfo, req namenode.AddBlockRequest, done func(*namenode.LocatedBlock, error)) {
 	want := placement.Request{
 		Want: int(f.Status.Replication), BlockSize: f.Status.BlockSize, Writer: c.Host, NoLocal: req.NoLocal,
-		Favoured: req.Favoured, Exclude: req.Exclude,
+		Favoured: req.Favoured, Exclude: req.Exclude, Policy: namenode.StoragePolicyByID(f.Policy),
 	}
 	if door := namenode.WriterNode(req.Client); door != "" { // of several datanodes of a host the one that has the bytes already
 		want.Writer = string(door)
@@ -162,7 +162,7 @@ func (s *Server) MoreTargets(c metadata.Caller, r namenode.MoreTargetsRequest, d
 		return
 	}
 	l := &namenode.LocatedBlock{Block: r.Block, Token: s.sign(&c, r.Block.ID, security.CopyBlock)}
-	want := placement.Request{Want: r.Want, BlockSize: f.Status.BlockSize, Exclude: r.Exclude}
+	want := placement.Request{Want: r.Want, BlockSize: f.Status.BlockSize, Exclude: r.Exclude, Policy: namenode.StoragePolicyByID(f.Policy)}
 	s.soft.mu.Lock()
 	for _, e := range r.Existing {
 		at, ok := s.soft.m.Location(e.Node.ID, e.Volume)
@@ -171,7 +171,7 @@ func (s *Server) MoreTargets(c metadata.Caller, r namenode.MoreTargetsRequest, d
 			break
 		}
 		l.Locations = append(l.Locations, at)
-		want.Have = append(want.Have, at.Node)
+		want.Have, want.HaveTypes = append(want.Have, at.Node), append(want.HaveTypes, at.Type)
 	}
 	if err == nil {
 		l.Locations = append(l.Locations, s.soft.m.Choose(want).Targets...)

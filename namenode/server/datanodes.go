@@ -187,6 +187,9 @@ func (d *datanodes) orders(id namenode.NodeID) (*pb.Orders, bool) {
 	m := &pb.Orders{Term: r.term, Leader: true, Report: o.Report}
 	for _, x := range o.Replicate {
 		r := &pb.Replicate{Block: wireBlock(x.Block), Targets: wireNodes(x.Targets)}
+		for _, t := range x.Types {
+			r.Types = append(r.Types, uint32(t))
+		}
 		if x.Balance {
 			r.Bandwidth = s.balancerBandwidth()
 		}

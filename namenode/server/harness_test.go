@@ -296,7 +296,9 @@ func (d *datanode) id() *pb.DatanodeID {
 }
 
 func (d *datanode) volumes() []*pb.Volume {
-	return []*pb.Volume{{Id: "DS-" + d.uuid, Type: "DISK", Capacity: 1 << 40, Remaining: 1 << 40}}
+	return []*pb.Volume{
+		{Id: "DS-" + d.uuid, Type: "DISK", Capacity: 1 << 40, Remaining: 1 << 40}, {Id: "SSD-" + d.uuid, Type: "SSD", Capacity: 1 << 40, Remaining: 1 << 40},
+	}
 }
 
 func (d *datanode) serve(ctx context.Context, l *link) {

@@ -43,6 +43,7 @@ type Store struct {
 	rotten    atomic.Pointer[error]  // what is damaged
 
 	verifying sync.WaitGroup
+	stop      chan struct{} // ends verifying; nil: nothing was, or is, verified beside the work
 	closing   chan struct{}
 }
 
@@ -152,6 +153,7 @@ func (s *Store) SetAside(cause error) error {
 	if s.closed {
 		return fs.ErrClosed
 	}
+	s.endVerifying()
 	if err := s.db.Close(); err != nil {
 		s.opt.Logger.Warn("closing a damaged checkpoint", "dir", s.dir, "error", err)
 	}
@@ -290,6 +292,7 @@ func (s *Store) fill(at uint64, fill func(put func(key, value []byte) error) err
 
 // exchange puts what was filled in the place of the current content. When it fails, that is open again.
 func (s *Store) exchange() error {
+	verifying := s.endVerifying()
 	err := s.db.Close()
 	if err == nil {
 		err = s.rename()
@@ -299,6 +302,11 @@ func (s *Store) exchange() error {
 		return errors.Join(err, oerr)
 	}
 	s.db = db
+	if err != nil && verifying { // the former content, not all of which was read
+		if rotten := s.verify(); rotten != nil {
+			s.rot(rotten)
+		}
+	}
 	return err
 }
 
@@ -352,7 +360,7 @@ func (s *Store) Close() error {
 	}
 	s.closed = true
 	close(s.closing)
-	s.verifying.Wait()
+	s.endVerifying()
 	return s.db.Close()
 }
 

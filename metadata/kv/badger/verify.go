@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/fb"
 	"github.com/dgraph-io/badger/v4/pb"
 	"github.com/dgraph-io/badger/v4/table"
@@ -27,8 +28,10 @@ const (
 
 var errRotten = errors.New("a table is damaged")
 
-// verify reads the tables that there are.
+// verify reads the tables that there are. Until it has, badger keeps those that it merges into others: what a merge takes from a damaged
+// table would be missing, and nothing would be left that tells.
 func (s *Store) verify() error {
+	release := s.holdTables()
 	found := map[string]fs.FileInfo{}
 	var sum int64
 	for _, t := range s.db.Tables() { // other files are being written, or removed like those without a size
@@ -39,6 +42,7 @@ func (s *Store) verify() error {
 		}
 	}
 	if sum <= verifyAtOnce {
+		defer release()
 		for path, info := range found {
 			if _, err := verifyTable(path, info); err != nil {
 				return err
@@ -46,7 +50,10 @@ func (s *Store) verify() error {
 		}
 		return nil
 	}
+	stop := make(chan struct{})
+	s.stop = stop
 	s.verifying.Go(func() {
+		defer release()
 		for path, info := range found {
 			n, err := verifyTable(path, info)
 			if err != nil {
@@ -54,13 +61,36 @@ func (s *Store) verify() error {
 				return
 			}
 			select {
-			case <-s.closing:
+			case <-stop:
 				return
 			case <-time.After(time.Duration(n) * time.Second / verifyPerSecond):
 			}
 		}
 	})
 	return nil
+}
+
+// holdTables keeps badger from removing the present tables until release is called, which has to be before the database is closed: badger
+// removes files by their names.
+func (s *Store) holdTables() (release func()) {
+	opt := badger.DefaultIteratorOptions
+	opt.PrefetchValues = false
+	txn := s.db.NewTransactionAt(0, false)
+	it := txn.NewIterator(opt)
+	return func() {
+		it.Close()
+		txn.Discard()
+	}
+}
+
+// endVerifying ends a verification that is under way, and reports whether there was one that might be. mu is held, or nobody else has the store.
+func (s *Store) endVerifying() (was bool) {
+	if was = s.stop != nil; was {
+		close(s.stop)
+		s.stop = nil
+	}
+	s.verifying.Wait()
+	return was
 }
 
 // rot ends the use of a store whose content is damaged.
@@ -83,8 +113,8 @@ func (s *Store) sound() error {
 }
 
 // verifyTable reads a table of badger and checks the sums of its index and its blocks. It returns how many bytes it has read. A table that
-// has gone is sound, also if there is another one of its name, which is being written perhaps, and one that is going: badger cuts it to nothing
-// before it removes it.
+// has gone is sound, because it was made after those that are held, also if there is another one of its name, which is being written perhaps,
+// and one that is going: badger cuts it to nothing before it removes it.
 //
 //	block*  index  length of the index(4)  sum  length of the sum(4)      big endian
 //	block:  data  sum  length of the sum(4)

@@ -100,7 +100,9 @@ type INode struct {
 	// HDFS's number of a storage policy. 0: that of the directory above.
 	StoragePolicy uint32 `protobuf:"varint,12,opt,name=storage_policy,json=storagePolicy,proto3" json:"storage_policy,omitempty"`
 	// Set when it was moved, with all that is below it, from or to below a snapshottable directory.
-	SnapshotPast  *SnapshotPast `protobuf:"bytes,13,opt,name=snapshot_past,json=snapshotPast,proto3" json:"snapshot_past,omitempty"`
+	SnapshotPast *SnapshotPast `protobuf:"bytes,13,opt,name=snapshot_past,json=snapshotPast,proto3" json:"snapshot_past,omitempty"`
+	// Of a file: the policy that held where it was made, and that its blocks obey. 0: the default.
+	PlacedBy      uint32 `protobuf:"varint,14,opt,name=placed_by,json=placedBy,proto3" json:"placed_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -224,6 +226,13 @@ func (x *INode) GetSnapshotPast() *SnapshotPast {
 		return x.SnapshotPast
 	}
 	return nil
+}
+
+func (x *INode) GetPlacedBy() uint32 {
+	if x != nil {
+		return x.PlacedBy
+	}
+	return 0
 }
 
 // SnapshotPast says which snapshots have an inode that was moved, apart from those of where it is now.
@@ -596,11 +605,13 @@ func (x *SnapshotEntry) GetSpans() []*SnapshotSpan {
 
 // SnapshotBlock is a block that only snapshots have.
 type SnapshotBlock struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Inode         uint64                 `protobuf:"varint,1,opt,name=inode,proto3" json:"inode,omitempty"`
-	Generation    uint64                 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
-	Length        int64                  `protobuf:"varint,3,opt,name=length,proto3" json:"length,omitempty"`
-	Replication   uint32                 `protobuf:"varint,4,opt,name=replication,proto3" json:"replication,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Inode       uint64                 `protobuf:"varint,1,opt,name=inode,proto3" json:"inode,omitempty"`
+	Generation  uint64                 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	Length      int64                  `protobuf:"varint,3,opt,name=length,proto3" json:"length,omitempty"`
+	Replication uint32                 `protobuf:"varint,4,opt,name=replication,proto3" json:"replication,omitempty"`
+	// HDFS's number of the storage policy that it obeys; 0: the default.
+	Policy        uint32 `protobuf:"varint,5,opt,name=policy,proto3" json:"policy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -659,6 +670,13 @@ func (x *SnapshotBlock) GetLength() int64 {
 func (x *SnapshotBlock) GetReplication() uint32 {
 	if x != nil {
 		return x.Replication
+	}
+	return 0
+}
+
+func (x *SnapshotBlock) GetPolicy() uint32 {
+	if x != nil {
+		return x.Policy
 	}
 	return 0
 }
@@ -1670,7 +1688,7 @@ var File_metadata_logpb_v1_state_proto protoreflect.FileDescriptor
 
 const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\n" +
-	"\x1dmetadata/logpb/v1/state.proto\x12\x14hops.metadata.log.v1\x1a\x1bmetadata/logpb/v1/log.proto\"\x86\x04\n" +
+	"\x1dmetadata/logpb/v1/state.proto\x12\x14hops.metadata.log.v1\x1a\x1bmetadata/logpb/v1/log.proto\"\xa3\x04\n" +
 	"\x05INode\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\rR\x04mode\x12\x14\n" +
@@ -1685,7 +1703,8 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	" \x03(\v2\x1e.hops.metadata.log.v1.ACLEntryR\x03acl\x121\n" +
 	"\x05quota\x18\v \x01(\v2\x1b.hops.metadata.log.v1.QuotaR\x05quota\x12%\n" +
 	"\x0estorage_policy\x18\f \x01(\rR\rstoragePolicy\x12G\n" +
-	"\rsnapshot_past\x18\r \x01(\v2\".hops.metadata.log.v1.SnapshotPastR\fsnapshotPast\"^\n" +
+	"\rsnapshot_past\x18\r \x01(\v2\".hops.metadata.log.v1.SnapshotPastR\fsnapshotPast\x12\x1b\n" +
+	"\tplaced_by\x18\x0e \x01(\rR\bplacedBy\"^\n" +
 	"\fSnapshotPast\x12\x14\n" +
 	"\x05since\x18\x01 \x01(\rR\x05since\x128\n" +
 	"\x05spans\x18\x02 \x03(\v2\".hops.metadata.log.v1.SnapshotSpanR\x05spans\"M\n" +
@@ -1709,14 +1728,15 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\x04name\x18\x04 \x01(\tR\x04name\"_\n" +
 	"\rSnapshotEntry\x12\x14\n" +
 	"\x05inode\x18\x01 \x01(\x04R\x05inode\x128\n" +
-	"\x05spans\x18\x02 \x03(\v2\".hops.metadata.log.v1.SnapshotSpanR\x05spans\"\x7f\n" +
+	"\x05spans\x18\x02 \x03(\v2\".hops.metadata.log.v1.SnapshotSpanR\x05spans\"\x97\x01\n" +
 	"\rSnapshotBlock\x12\x14\n" +
 	"\x05inode\x18\x01 \x01(\x04R\x05inode\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\x04R\n" +
 	"generation\x12\x16\n" +
 	"\x06length\x18\x03 \x01(\x03R\x06length\x12 \n" +
-	"\vreplication\x18\x04 \x01(\rR\vreplication\"q\n" +
+	"\vreplication\x18\x04 \x01(\rR\vreplication\x12\x16\n" +
+	"\x06policy\x18\x05 \x01(\rR\x06policy\"q\n" +
 	"\x05Quota\x12\x14\n" +
 	"\x05names\x18\x01 \x01(\x04R\x05names\x12\x14\n" +
 	"\x05space\x18\x02 \x01(\x04R\x05space\x12\x1d\n" +

@@ -49,6 +49,11 @@ func (m *INode) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.PlacedBy != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.PlacedBy))
+		i--
+		dAtA[i] = 0x70
+	}
 	if m.SnapshotPast != nil {
 		size, err := m.SnapshotPast.MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
@@ -499,6 +504,11 @@ func (m *SnapshotBlock) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m.unknownFields != nil {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
+	}
+	if m.Policy != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Policy))
+		i--
+		dAtA[i] = 0x28
 	}
 	if m.Replication != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Replication))
@@ -1452,6 +1462,9 @@ func (m *INode) SizeVT() (n int) {
 		l = m.SnapshotPast.SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
+	if m.PlacedBy != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.PlacedBy))
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -1596,6 +1609,9 @@ func (m *SnapshotBlock) SizeVT() (n int) {
 	}
 	if m.Replication != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Replication))
+	}
+	if m.Policy != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Policy))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -2362,6 +2378,25 @@ func (m *INode) UnmarshalVT(dAtA []byte) error {
 				return err
 			}
 			iNdEx = postIndex
+		case 14:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field PlacedBy", wireType)
+			}
+			m.PlacedBy = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.PlacedBy |= uint32(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -3201,6 +3236,25 @@ func (m *SnapshotBlock) UnmarshalVT(dAtA []byte) error {
 				b := dAtA[iNdEx]
 				iNdEx++
 				m.Replication |= uint32(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 5:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Policy", wireType)
+			}
+			m.Policy = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.Policy |= uint32(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}

@@ -865,7 +865,9 @@ type Replicate struct {
 	Block   *Block                 `protobuf:"bytes,1,opt,name=block,proto3" json:"block,omitempty"`
 	Targets []*DatanodeID          `protobuf:"bytes,2,rep,name=targets,proto3" json:"targets,omitempty"`
 	// It is for the balancer: all such copies of a datanode together take no more than so many bytes a second. 0: it mends.
-	Bandwidth     int64 `protobuf:"varint,3,opt,name=bandwidth,proto3" json:"bandwidth,omitempty"`
+	Bandwidth int64 `protobuf:"varint,3,opt,name=bandwidth,proto3" json:"bandwidth,omitempty"`
+	// The type of volume that each target is to put it on, as Hadoop's StorageTypeProto.
+	Types         []uint32 `protobuf:"varint,4,rep,packed,name=types,proto3" json:"types,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -919,6 +921,13 @@ func (x *Replicate) GetBandwidth() int64 {
 		return x.Bandwidth
 	}
 	return 0
+}
+
+func (x *Replicate) GetTypes() []uint32 {
+	if x != nil {
+		return x.Types
+	}
+	return nil
 }
 
 // Recover makes the receiver primary of a block recovery.
@@ -1508,11 +1517,12 @@ const file_namenode_api_v1_namenode_proto_rawDesc = "" +
 	"\x06report\x18\x06 \x01(\bR\x06report\x12#\n" +
 	"\rtrust_version\x18\a \x01(\x06R\ftrustVersion\x121\n" +
 	"\adiscard\x18\b \x03(\v2\x17.hops.namenode.v1.BlockR\adiscard\x12/\n" +
-	"\x06verify\x18\t \x03(\v2\x17.hops.namenode.v1.BlockR\x06verify\"\x90\x01\n" +
+	"\x06verify\x18\t \x03(\v2\x17.hops.namenode.v1.BlockR\x06verify\"\xa6\x01\n" +
 	"\tReplicate\x12-\n" +
 	"\x05block\x18\x01 \x01(\v2\x17.hops.namenode.v1.BlockR\x05block\x126\n" +
 	"\atargets\x18\x02 \x03(\v2\x1c.hops.namenode.v1.DatanodeIDR\atargets\x12\x1c\n" +
-	"\tbandwidth\x18\x03 \x01(\x03R\tbandwidth\"\xee\x01\n" +
+	"\tbandwidth\x18\x03 \x01(\x03R\tbandwidth\x12\x14\n" +
+	"\x05types\x18\x04 \x03(\rR\x05types\"\xee\x01\n" +
 	"\aRecover\x12-\n" +
 	"\x05block\x18\x01 \x01(\v2\x17.hops.namenode.v1.BlockR\x05block\x12\x1f\n" +
 	"\vrecovery_id\x18\x02 \x01(\x04R\n" +

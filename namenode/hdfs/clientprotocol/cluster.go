@@ -7,7 +7,6 @@ import (
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
-	"github.com/gohops/hops/namenode/hdfs"
 	pb "github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
@@ -17,7 +16,7 @@ func (p *protocol) getServerDefaults(c *hrpc.Call, _ *pb.GetServerDefaultsReques
 		BlockSize: ptr(uint64(d.BlockSize)), BytesPerChecksum: ptr(uint32(d.BytesPerChecksum)), WritePacketSize: ptr(uint32(d.PacketSize)),
 		Replication: ptr(uint32(d.Replication)), FileBufferSize: ptr(uint32(d.FileBufferSize)), EncryptDataTransfer: ptr(d.EncryptTransfer),
 		TrashInterval: ptr(uint64(d.TrashMinutes)), ChecksumType: pb.ChecksumTypeProto_CHECKSUM_CRC32C.Enum(),
-		KeyProviderUri: empty, PolicyId: ptr(uint32(hdfs.Hot.ID)), SnapshotTrashRootEnabled: no,
+		KeyProviderUri: empty, PolicyId: ptr(uint32(namenode.HotPolicy.ID)), SnapshotTrashRootEnabled: no,
 	}})
 }
 
@@ -153,13 +152,13 @@ func (p *protocol) getGroupsForUser(c *hrpc.Call, r *pb.GetGroupsForUserRequestP
 
 func (p *protocol) getStoragePolicies(c *hrpc.Call, _ *pb.GetStoragePoliciesRequestProto) {
 	m := &pb.GetStoragePoliciesResponseProto{}
-	for i := range hdfs.Policies {
-		m.Policies = append(m.Policies, policyMessage(&hdfs.Policies[i]))
+	for i := range namenode.StoragePolicies {
+		m.Policies = append(m.Policies, policyMessage(&namenode.StoragePolicies[i]))
 	}
 	c.Reply(m)
 }
 
-func policyMessage(p *hdfs.Policy) *pb.BlockStoragePolicyProto {
+func policyMessage(p *namenode.StoragePolicy) *pb.BlockStoragePolicyProto {
 	types := func(ts []namenode.StorageType) *pb.StorageTypesProto {
 		m := &pb.StorageTypesProto{}
 		for _, t := range ts {
@@ -168,7 +167,7 @@ func policyMessage(p *hdfs.Policy) *pb.BlockStoragePolicyProto {
 		return m
 	}
 	return &pb.BlockStoragePolicyProto{
-		PolicyId: ptr(uint32(p.ID)), Name: &p.Name, CreationPolicy: types(p.Creation),
+		PolicyId: ptr(uint32(p.ID)), Name: &p.Name, CreationPolicy: types(p.Types),
 		CreationFallbackPolicy: types(p.CreationFallback), ReplicationFallbackPolicy: types(p.ReplicationFallback),
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
-	"github.com/gohops/hops/namenode/hdfs"
 	pb "github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
@@ -139,7 +138,7 @@ func (p *protocol) getErasureCodingPolicy(c *hrpc.Call, r *pb.GetErasureCodingPo
 
 func (p *protocol) getStoragePolicy(c *hrpc.Call, r *pb.GetStoragePolicyRequestProto) {
 	p.existing(c, r.GetPath(), func(f *metadata.FileStatus) {
-		c.Reply(&pb.GetStoragePolicyResponseProto{StoragePolicy: policyMessage(hdfs.PolicyOf(f))})
+		c.Reply(&pb.GetStoragePolicyResponseProto{StoragePolicy: policyMessage(namenode.StoragePolicyByID(f.StoragePolicy))})
 	})
 }
 

@@ -140,7 +140,7 @@ type serverDefaults struct {
 func defaultsOf(d namenode.Defaults) serverDefaults {
 	const crc32c = 2
 	return serverDefaults{
-		BlockSize: d.BlockSize, BytesPerChecksum: d.BytesPerChecksum, ChecksumType: crc32c, DefaultStoragePolicyID: hdfs.Hot.ID,
+		BlockSize: d.BlockSize, BytesPerChecksum: d.BytesPerChecksum, ChecksumType: crc32c, DefaultStoragePolicyID: namenode.HotPolicy.ID,
 		FileBufferSize: d.FileBufferSize, Replication: d.Replication, TrashInterval: d.TrashMinutes, WritePacketSize: d.PacketSize,
 	}
 }
@@ -162,7 +162,7 @@ type storagePolicy struct {
 	StorageTypes         []string `json:"storageTypes"`
 }
 
-func policyOf(p *hdfs.Policy) storagePolicy {
+func policyOf(p *namenode.StoragePolicy) storagePolicy {
 	names := func(ts []namenode.StorageType) []string {
 		out := make([]string, len(ts))
 		for i, t := range ts {
@@ -172,7 +172,7 @@ func policyOf(p *hdfs.Policy) storagePolicy {
 	}
 	return storagePolicy{
 		CopyOnCreateFile: p.Name == "LAZY_PERSIST", CreationFallbacks: names(p.CreationFallback), ID: p.ID, Name: p.Name,
-		ReplicationFallbacks: names(p.ReplicationFallback), StorageTypes: names(p.Creation),
+		ReplicationFallbacks: names(p.ReplicationFallback), StorageTypes: names(p.Types),
 	}
 }
 

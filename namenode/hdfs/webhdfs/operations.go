@@ -460,7 +460,7 @@ func (q *request) storagePolicy() (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	return body(struct{ BlockStoragePolicy storagePolicy }{policyOf(hdfs.PolicyOf(f))}), nil
+	return body(struct{ BlockStoragePolicy storagePolicy }{policyOf(namenode.StoragePolicyByID(f.StoragePolicy))}), nil
 }
 
 func (q *request) setStoragePolicy() (response, error) {
@@ -483,8 +483,8 @@ func (q *request) storagePolicies() (response, error) {
 	var out struct {
 		BlockStoragePolicies struct{ BlockStoragePolicy []storagePolicy }
 	}
-	for i := range hdfs.Policies {
-		out.BlockStoragePolicies.BlockStoragePolicy = append(out.BlockStoragePolicies.BlockStoragePolicy, policyOf(&hdfs.Policies[i]))
+	for i := range namenode.StoragePolicies {
+		out.BlockStoragePolicies.BlockStoragePolicy = append(out.BlockStoragePolicies.BlockStoragePolicy, policyOf(&namenode.StoragePolicies[i]))
 	}
 	return body(out), nil
 }
