@@ -286,8 +286,10 @@ func (l *Log) wakeWriter() {
 func (l *Log) begin(base uint64, logTime int64) {
 	l.lost++
 	l.covered, l.end, l.now = base, metadata.EndOf(base), max(l.now, logTime)
-	if s := l.last(); s.size == headerSize && s != l.writing && s.written == 0 {
-		l.segments = l.segments[:len(l.segments)-1]
+	if n := len(l.segments); n > 0 {
+		if s := l.last(); s.size == headerSize && s != l.writing && s.written == 0 {
+			l.segments = l.segments[:n-1]
+		}
 	}
 	l.segments = append(l.segments, &segment{header: header{base: base, began: l.now, former: none}, size: headerSize, known: true})
 	l.tell()
@@ -304,7 +306,9 @@ func (l *Log) lose() {
 		if s.written < s.size {
 			s.size = max(s.written, headerSize)
 			for n := len(s.pieces); n > 0; n = len(s.pieces) {
-				if s.pieces[n-1].at < s.size {
+				p := &s.pieces[n-1]
+				if p.at < s.size {
+					p.cut(s.size - p.at)
 					break
 				}
 				s.pieces = s.pieces[:n-1]
@@ -320,13 +324,34 @@ func (l *Log) lose() {
 	l.segments = append(l.segments, &segment{header: header{base: base, began: l.now, former: none}, size: headerSize, known: true})
 }
 
-// Reset says that the state was replaced by that of an entry. If that is ahead, what lies between never comes.
+// cut leaves the first bytes of a piece in memory, where a record ends.
+func (p *piece) cut(size int64) {
+	if size >= p.size {
+		return
+	}
+	p.size, p.data = size, p.data[:size]
+	for rest := p.data; len(rest) > 0; {
+		payload, n := payloadAt(rest)
+		if n == 0 {
+			break
+		}
+		h, _ := readHead(&reader{b: payload})
+		p.last, rest = h.index, rest[n:]
+	}
+}
+
+// Reset says that the state was replaced by that of an entry. If that is ahead, what lies between never comes. If it is behind, it may be of a group
+// that was made anew, in which other entries have the numbers that were known here: everything goes, and what is behind the entry comes.
 func (l *Log) Reset(index uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if index > l.covered && !l.closed {
-		l.begin(index, l.now)
+	if l.closed || index == l.covered {
+		return
 	}
+	for index < l.covered && len(l.segments) > 0 {
+		l.drop()
+	}
+	l.begin(index, l.now)
 }
 
 // retain forgets the oldest segments that are too much, or too old.

@@ -159,7 +159,9 @@ func (m *member) open(t *testing.T) {
 	var err error
 	m.ns, err = namespace.Open(namespace.Config{
 		Store: m.store, Owner: "hops", Supergroup: "supergroup", Memory: 1,
-		OnEvents:     func(index uint64, at namespace.LogTime, events []metadata.Event) { m.feed.Append(index, int64(at), events) },
+		OnEvents: func(index uint64, at namespace.LogTime, events []metadata.Event) {
+			m.feed.Append(index, int64(at), events)
+		},
 		OnCheckpoint: func(index uint64) { m.sync(t, index) },
 	})
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -39,11 +40,21 @@ func (l *Log) flush(durable bool) error {
 	l.mu.Lock()
 	doomed := l.doomed
 	l.doomed = nil
+	names := map[string]bool{}
+	if len(doomed) > 0 {
+		for _, s := range l.segments {
+			names[s.name()] = true
+		}
+	}
+	gone := l.open != nil && !slices.Contains(l.segments, l.open)
 	l.mu.Unlock()
+	if gone {
+		l.file.Close()
+		l.open, l.file = nil, nil
+	}
 	for _, name := range doomed {
-		if l.open != nil && l.open.name() == name {
-			l.file.Close()
-			l.open, l.file = nil, nil
+		if names[name] {
+			continue // it was begun anew
 		}
 		// One that cannot be removed is looked at again at the next start.
 		if err := l.disk.Remove(filepath.Join(l.cfg.Dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
