@@ -22,6 +22,7 @@ type Service interface {
 	Snapshots
 	Cluster
 	Tokens
+	Feed
 }
 
 // Tokens are the calls about delegation tokens.

@@ -51,6 +51,7 @@ var optionHelp = map[string]map[string]string{
 	"chgrp":        {},
 	"chmod":        {},
 	"chown":        {},
+	"watch":        {"from": "begin behind this position, as lines show it; 0: at the oldest change that is kept; default: with what changes from now on", "n": "end after so many changes"},
 	"find":         {"L": "accepted for Hadoop's sake: there are no links", "H": "as -L"},
 	"moveToLocal":  {"crc": "accepted for Hadoop's sake"},
 }

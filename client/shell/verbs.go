@@ -64,6 +64,7 @@ func init() { // a literal would be an initialization cycle: help lists the tabl
 		"touch":          {"-touch [-a] [-m] [-t TIMESTAMP (yyyyMMdd:HHmmss) ] [-c] <path> ...", "Set the times of files, which are made if missing.", []string{"a", "m", "c"}, []string{"t"}, 1, 0, runTouch},
 		"touchz":         {"-touchz <path> ...", "Make empty files.", nil, nil, 1, 0, runTouchz},
 		"usage":          {"-usage [cmd ...]", "Print the usage of commands.", nil, nil, 0, 0, runUsage},
+		"watch":          {"-watch [-from <position>] [-n <number>] [<path>]", "Print changes as they happen, of everything or at a path and below. Hadoop's shell does not have it.", nil, []string{"from", "n"}, 0, 1, runWatch},
 	}
 }
 

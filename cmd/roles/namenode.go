@@ -1,6 +1,7 @@
 package roles
 
 import (
+	"cmp"
 	"path/filepath"
 
 	"github.com/gohops/hops/internal/authority"
@@ -46,6 +47,7 @@ func (b *Builder) Namenode() ([]program.Part, error) {
 		ID: own.ID, Dir: filepath.Join(own.Data, "namespace"), IPC: l[0], HTTP: l[1], GRPC: l[2],
 		Host: host, Members: members, Bootstrap: b.Bootstrap, Timers: b.Timers, Credentials: b.Credentials, Door: b.Door, Offers: offers,
 		Properties: properties, QuorumReads: own.Reads == "quorum", Heartbeat: own.Heartbeat, StaleAfter: own.StaleAfter, DeadAfter: own.DeadAfter, RecoveryPatience: own.RecoveryPatience, Memory: int64(own.Memory),
+		FeedBytes: feedBytes(own.Feed), FeedAge: own.FeedAge,
 		Peers: peers, OIDC: own.OIDC,
 		Name: f.Cluster.Name, Servers: config.Servers{Namenodes: f.Namenodes, ResourceManagers: f.ResourceManagers}, Static: !f.Followed,
 		Settings: f.Properties, Founding: b.founding, Founded: b.founded, Slow: slow, Logger: b.Logger,
@@ -61,4 +63,12 @@ func (b *Builder) Namenode() ([]program.Part, error) {
 	parts = append(parts, program.Part{Name: "namenode " + own.ID, Run: s.Run, Ready: s.Ready()})
 	b.membership.serves(authority.Namenode, own.ID)
 	return append(parts, program.Part{Name: "system directories", Run: b.directories}), nil
+}
+
+// feedBytes is what the feed of changes may take: 0 for the default, -1 for none.
+func feedBytes(size *config.Size) int64 {
+	if size == nil {
+		return 0
+	}
+	return cmp.Or(int64(*size), -1)
 }

@@ -21,7 +21,8 @@ func (b *Builder) ReinstallNamenode() error {
 		if err := h.Reinstall(group); err != nil {
 			return err
 		}
-		return os.RemoveAll(filepath.Join(b.File.Namenode.Data, "namespace", "checkpoint"))
+		dir := filepath.Join(b.File.Namenode.Data, "namespace")
+		return errors.Join(os.RemoveAll(filepath.Join(dir, "checkpoint")), os.RemoveAll(filepath.Join(dir, "feed")))
 	})
 }
 

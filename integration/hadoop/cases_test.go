@@ -26,6 +26,9 @@ func TestEveryVerbHasACaseOfSuccessAndOneOfError(t *testing.T) {
 		}
 	}
 	for _, verb := range shell.Verbs() {
+		if verb == "watch" { // which Hadoop does not have
+			continue
+		}
 		if !succeeds[verb] && verb != "moveToLocal" { // which Hadoop does not implement
 			t.Errorf("-%s has no case of success", verb)
 		}

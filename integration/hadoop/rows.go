@@ -91,6 +91,11 @@ func (s *suite) run(ctx context.Context) error {
 			return err
 		}
 	}
+	if s.wants("inotify") {
+		if err := s.inotifyRow(ctx); err != nil {
+			return err
+		}
+	}
 	if s.wants("kerberos") {
 		if err := s.kerberosRow(ctx); err != nil {
 			return err
@@ -204,7 +209,7 @@ func (s *suite) askOracle(ctx context.Context, r *shellRun) error {
 func (s *suite) fetch() error {
 	wants := func(rows ...string) bool { return slices.ContainsFunc(rows, s.wants) }
 	var err error
-	if wants("fsshell", "fsshell-ha", "hopsfs", "hopsfs-stock", "webhdfs-stock", "gohdfs-stock", "across", "tools", "hopstools", "tools-ha", "hopstools-ha", "tokens", "differ") {
+	if wants("fsshell", "fsshell-ha", "hopsfs", "hopsfs-stock", "webhdfs-stock", "gohdfs-stock", "across", "tools", "hopstools", "tools-ha", "hopstools-ha", "tokens", "inotify", "differ") {
 		_, err = s.hadoop()
 	}
 	if err == nil && wants("curl", "across") {

@@ -178,6 +178,9 @@ type ManagerMember struct {
 // leastMemory is the least that a namenode's files and directories get.
 const leastMemory Size = 64 << 20
 
+// leastFeed is the least that a feed of changes gets.
+const leastFeed Size = 1 << 20
+
 // Namenode is the namenode of this machine.
 type Namenode struct {
 	ID   string `yaml:"id"`
@@ -197,6 +200,10 @@ type Namenode struct {
 	// Reads is why the leader may answer one: lease (default), because a majority of the namenodes votes for nobody else for a while, or quorum,
 	// because a majority was asked after the read had come.
 	Reads string `yaml:"reads"`
+	// Feed is how much the feed of changes may take on disk, 1MiB at least; 0: there is none. Default 256MiB. FeedAge is after how long its events go;
+	// default 168h.
+	Feed    *Size         `yaml:"feed"`
+	FeedAge time.Duration `yaml:"feed_age"`
 	// OIDC, when set, lets users log in with an identity provider.
 	OIDC *OIDC `yaml:"oidc"`
 }
@@ -556,6 +563,15 @@ func (f *File) Validate() error {
 		}
 		if n.RecoveryPatience < 0 {
 			wrong("namenode.recovery_patience: %v is negative", n.RecoveryPatience)
+		}
+		if n.Feed == nil {
+			n.Feed = new(Size(256 << 20))
+		}
+		if *n.Feed != 0 && *n.Feed < leastFeed {
+			wrong("namenode.feed: %v is less than %v; 0 is for no feed of changes", *n.Feed, leastFeed)
+		}
+		if n.FeedAge = cmp.Or(n.FeedAge, 7*24*time.Hour); n.FeedAge < time.Minute {
+			wrong("namenode.feed_age: %v is less than a minute", n.FeedAge)
 		}
 		if o := n.OIDC; o != nil {
 			o.UserClaim = cmp.Or(o.UserClaim, "preferred_username")

@@ -101,11 +101,18 @@ func (ns *Namespace) Apply(index uint64, commands [][]byte) []any {
 	ns.evict(looksPerTurn + 4*len(commands))
 	effects := ns.effects
 	ns.effects = Effects{}
+	events, logTime := ns.events, ns.meta.logTime
+	if ns.events = ns.events[:0]; cap(events) > keptEvents {
+		ns.events = nil
+	}
 	ns.mu.Unlock()
 
 	if ns.cfg.OnEffects != nil && !effects.empty() {
 		effects.Index = index
 		ns.cfg.OnEffects(effects)
+	}
+	if len(events) > 0 {
+		ns.cfg.OnEvents(index, logTime, events)
 	}
 	return results
 }
@@ -377,14 +384,14 @@ func (ns *Namespace) missing(err error) error {
 // try carries out an operation, or refuses it when the program panics before anything was changed. Errors: *cold, and
 // nothing has changed then.
 func (ns *Namespace) try(index uint64, t *txn, cmd *logpb.Command) error {
-	before := ns.meta
+	before, told := ns.meta, len(ns.events)
 	ns.snaps.last = retention{}
 	defer func() {
 		if p := recover(); p != nil {
 			if ns.changed {
 				panic(p)
 			}
-			ns.meta = before
+			ns.meta, ns.events = before, ns.events[:told]
 			ns.quarantine(index, p, t.result)
 		}
 	}()

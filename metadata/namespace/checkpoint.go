@@ -206,6 +206,9 @@ func (ns *Namespace) writeCheckpoint(f *frozen) error {
 	if err := store.Sync(); err != nil {
 		return err
 	}
+	if ns.cfg.OnCheckpoint != nil {
+		ns.cfg.OnCheckpoint(f.index)
+	}
 	b := store.Batch(f.index)
 	defer b.Cancel()
 	if err := b.Put(markerKey, f.marker); err != nil {

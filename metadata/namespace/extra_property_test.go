@@ -15,8 +15,9 @@ import (
 // what a count of the trees gives, and every list is one.
 func TestQuotasAndListsKeepTheirBooks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := &machine{w: newWorldIn(t), m: newModel(), store: mem.New()}
-		s.cold = openCold(t, s.store)
+		s := &machine{w: newWorldIn(t), m: newModel(), store: mem.New(), mirror: newMirror()}
+		s.w.ns.cfg.OnEvents = s.mirror.take
+		s.cold = s.openCold(t, s.store)
 		path := func(label string) string { return drawPath(t, label) }
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			s.extraStep(t, path)
@@ -30,6 +31,7 @@ func TestQuotasAndListsKeepTheirBooks(t *testing.T) {
 		if errs := s.cold.Check(); len(errs) > 0 {
 			t.Fatal(errors.Join(errs...))
 		}
+		s.mirror.compare(t, s.w.ns)
 	})
 }
 

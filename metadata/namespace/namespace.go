@@ -60,6 +60,12 @@ type Config struct {
 	// OnEffects is told what a log entry did to blocks, in the order of the log, before its results are returned. It
 	// runs on the goroutine of Apply or Restore and must be quick. It may call the read methods.
 	OnEffects func(Effects)
+	// OnEvents is told what the commands of a log entry changed, if they did, in the order of the log and before its results are returned: on the
+	// goroutine of Apply, which it must not hold up. The events are good until it returns. nil: none are made.
+	OnEvents func(index uint64, logTime LogTime, events []metadata.Event)
+	// OnCheckpoint is called before the entries up to an index are durable in a checkpoint, which may then be the last time that anybody has
+	// heard of their events.
+	OnCheckpoint func(index uint64)
 	// OnMistake is told of a panic that was answered as a refusal, with the log entry, the panic's value and its stack. It
 	// must not call the Namespace.
 	OnMistake func(index uint64, what any, stack []byte)
@@ -134,6 +140,7 @@ type Namespace struct {
 	touched       []*inode
 	touchedLeases []*lease
 	effects       Effects
+	events        []metadata.Event // memory is used again
 	enc           encoder
 	callers       callers
 	lastUser      unique.Handle[string]

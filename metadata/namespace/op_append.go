@@ -63,6 +63,7 @@ func (ns *Namespace) appendTo(t *txn, op *logpb.Append) {
 		}
 	}
 	ns.recharge(n, before)
+	ns.tellAppend(n, op.NewBlock)
 	t.result.OK = true
 	t.result.Status = new(n.status())
 	t.result.File = n.info()

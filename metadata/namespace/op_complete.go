@@ -56,4 +56,5 @@ func (ns *Namespace) finish(n *inode) {
 	ns.touch(n)
 	ns.closeFile(n)
 	n.mtime = ns.meta.now
+	ns.tellClose(n)
 }

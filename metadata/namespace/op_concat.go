@@ -65,8 +65,11 @@ func (ns *Namespace) concat(t *txn, op *logpb.Concat) {
 		t.fail(err)
 		return
 	}
+	told := len(ns.events)
+	ns.tellAppend(n, false)
 	ns.touch(n)
 	for _, s := range sources {
+		ns.tellUnlink(s)
 		moved := s.file.blocks
 		ns.detach(s)
 		s.file.blocks, s.file.length = nil, 0
@@ -81,6 +84,8 @@ func (ns *Namespace) concat(t *txn, op *logpb.Concat) {
 	n.mtime = ns.meta.now
 	ns.modified(n.parent)
 	ns.charge(n.parent, usage{names: -free.names, space: more.space})
+	ns.tellClose(n)
+	ns.continued(told)
 	t.result.OK = true
 }
 

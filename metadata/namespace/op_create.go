@@ -55,6 +55,7 @@ func (ns *Namespace) create(t *txn, op *logpb.Create) {
 	}
 	ns.openFile(n, &construction{holder: op.ClientName, user: t.caller.user, clientNode: op.ClientNode, clientHost: t.caller.host})
 	ns.meta.files++
+	ns.tellCreate(n, op.Overwrite)
 	t.result.OK = true
 	t.result.Status = new(n.status())
 }

@@ -63,6 +63,7 @@ func (ns *Namespace) delete(t *txn, op *logpb.Delete) {
 		}
 		ns.charge(parent, usage{}.minus(u))
 	}
+	ns.tellUnlink(n)
 	ns.detach(n)
 	ns.modified(parent)
 	if full {

@@ -91,7 +91,7 @@ func (ns *Namespace) renameLegacy(t *txn, src, dst *place, known usage) {
 		t.fail(err)
 		return
 	}
-	ns.move(n, dst)
+	ns.move(n, dst, false)
 	t.result.OK = true
 }
 
@@ -167,7 +167,7 @@ func (ns *Namespace) renameStrict(t *txn, src, dst *place, op *logpb.Rename, fre
 		ns.detach(old)
 		ns.bury(old)
 	}
-	ns.move(n, dst)
+	ns.move(n, dst, old != nil)
 	t.result.OK = true
 }
 
@@ -241,11 +241,14 @@ func commonAncestor(a, b *inode) *inode {
 	return b
 }
 
-func (ns *Namespace) move(n *inode, dst *place) {
+// move puts n where dst is; overwritten: something was there.
+func (ns *Namespace) move(n *inode, dst *place, overwritten bool) {
 	from, to := n.parent, dst.parent()
 	ns.rerouted(n)
+	event := ns.tell(metadata.EventRename, n)
 	ns.detach(n)
 	ns.attach(to, cloneName(dst.name()), n)
+	ns.tellRename(event, n, overwritten)
 	ns.modified(from)
 	ns.modified(to)
 	if n.mtime > to.mtime { // as HDFS has it: a directory is not older than what is put into it

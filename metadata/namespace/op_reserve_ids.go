@@ -32,6 +32,7 @@ func (ns *Namespace) reserveIDs(t *txn, op *logpb.ReserveIDs) {
 		ns.root.owner = unique.Make(op.Owner)
 		ns.root.group = unique.Make(op.Group)
 		ns.rerouted(ns.root)
+		ns.tellUpdate(ns.root, metadata.UpdateOwner, func(e *metadata.Event) { e.Owner, e.Group = op.Owner, op.Group })
 	}
 	if m.clusterID == "" {
 		m.clusterID = op.ClusterId

@@ -70,6 +70,7 @@ func (ns *Namespace) setACL(t *txn, op *logpb.SetACL) {
 	ns.touch(n)
 	n.storeACL(list)
 	ns.rerouted(n)
+	ns.tellUpdate(n, metadata.UpdateACL, nil)
 	ns.disturb(n, false)
 	t.result.OK = true
 }

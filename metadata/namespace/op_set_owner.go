@@ -41,5 +41,6 @@ func (ns *Namespace) setOwner(t *txn, op *logpb.SetOwner) {
 			n.group = unique.Make(op.Group)
 		}
 		ns.rerouted(n)
+		ns.tellUpdate(n, metadata.UpdateOwner, func(e *metadata.Event) { e.Owner, e.Group = op.Owner, op.Group })
 	})
 }

@@ -14,6 +14,7 @@ func (ns *Namespace) setPermission(t *txn, op *logpb.SetPermission) {
 	ns.setAttribute(t, op.Target, checks{owner: true}, noSuchPath, func(p *place, n *inode) {
 		n.mode = metadata.Mode(op.Mode) & modeMask
 		ns.rerouted(n)
+		ns.tellUpdate(n, metadata.UpdatePermission, nil)
 	})
 }
 

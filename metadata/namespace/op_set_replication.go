@@ -29,6 +29,7 @@ func (ns *Namespace) setReplication(t *txn, op *logpb.SetReplication) {
 	}
 	if n.file.replication == uint16(op.Replication) {
 		t.result.OK = true
+		ns.tellUpdate(n, metadata.UpdateReplication, nil)
 		return
 	}
 	more := n.file.space() / int64(n.file.replication) * (int64(op.Replication) - int64(n.file.replication))
@@ -41,6 +42,7 @@ func (ns *Namespace) setReplication(t *txn, op *logpb.SetReplication) {
 	ns.touch(n)
 	n.file.replication = uint16(op.Replication)
 	ns.recharge(n, before)
+	ns.tellUpdate(n, metadata.UpdateReplication, nil)
 	for i := range n.file.blocks {
 		ns.effects.Changed = append(ns.effects.Changed, n.blockOwner(i))
 	}

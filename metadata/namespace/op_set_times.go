@@ -17,5 +17,8 @@ func (ns *Namespace) setTimes(t *txn, op *logpb.SetTimes) {
 		if op.Atime >= 0 {
 			n.atime = metadata.Time(op.Atime)
 		}
+		ns.tellUpdate(n, metadata.UpdateTimes, func(e *metadata.Event) {
+			e.MTime, e.ATime = metadata.Time(max(op.Mtime, -1)), metadata.Time(max(op.Atime, -1))
+		})
 	})
 }

@@ -82,6 +82,7 @@ func (ns *Namespace) truncate(t *txn, op *logpb.Truncate) {
 		ns.removeLast(n)
 	}
 	n.mtime = ns.meta.now
+	ns.tellTruncate(n, op.Length)
 	if f.length > op.Length {
 		last := *f.last()
 		o := &construction{

@@ -23,6 +23,7 @@ type machine struct {
 	keys   modelKeys
 	items  modelRegister
 	tokens modelTokens
+	mirror *mirror
 	blocks map[metadata.BlockID]bool // as effects tell
 	next   int64                     // next free block
 	end    int64
@@ -110,9 +111,9 @@ func TestOperationsAgreeWithModel(t *testing.T) {
 
 func runMachine(t *rapid.T) {
 	store := mem.New()
-	s := &machine{w: newWorldIn(t), m: newModel(), store: store, blocks: map[metadata.BlockID]bool{}}
-	s.w.ns.cfg.OnEffects = s.follow
-	s.cold = openCold(t, store)
+	s := &machine{w: newWorldIn(t), m: newModel(), store: store, blocks: map[metadata.BlockID]bool{}, mirror: newMirror()}
+	s.w.ns.cfg.OnEffects, s.w.ns.cfg.OnEvents = s.follow, s.mirror.take
+	s.cold = s.openCold(t, store)
 	actions := map[string]func(*rapid.T){
 		"mkdirs": func(t *rapid.T) {
 			c, path, mode, parents := drawCaller(t), drawPath(t, "path"), drawMode(t), rapid.Bool().Draw(t, "parents")
@@ -253,11 +254,11 @@ func runMachine(t *rapid.T) {
 			if s.cold.AppliedIndex() > 0 {
 				takeSnapshot(t, s.cold, new(bytes.Buffer))
 			}
-			s.cold = openCold(t, s.store)
+			s.cold = s.openCold(t, s.store)
 		},
 		"kill the other one": func(t *rapid.T) {
 			s.store = s.store.Crash(nil)
-			s.cold = openCold(t, s.store)
+			s.cold = s.openCold(t, s.store)
 			for i := s.cold.AppliedIndex(); i < s.w.index; i++ {
 				s.cold.Apply(i+1, s.w.log[i])
 			}
@@ -320,6 +321,13 @@ func runMachine(t *rapid.T) {
 		t.Fatalf("summary %+v, the model's %+v", *sum, want)
 	}
 	s.compareBlocks(t)
+	s.mirror.compare(t, s.w.ns)
+}
+
+func (s *machine) openCold(t *rapid.T, store *mem.Store) *Namespace {
+	ns := openCold(t, store)
+	ns.cfg.OnEvents = s.mirror.again
+	return ns
 }
 
 func newWorldIn(t *rapid.T) *world {

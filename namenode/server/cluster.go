@@ -148,6 +148,7 @@ func (s *Server) routes(files *webhdfs.Handler) http.Handler {
 	pages := s.pages()
 	members := http.NewServeMux()
 	members.HandleFunc(reportRoute, s.reportDatanodes)
+	members.HandleFunc(eventsRoute, s.serveEvents)
 	for _, m := range slices.Concat(memberRoutes, clusterRoutes) {
 		members.HandleFunc(m.pattern, func(w http.ResponseWriter, r *http.Request) { s.administer(w, r, m.command, m.run) })
 	}
@@ -189,6 +190,7 @@ func Routes() []security.Route {
 	out = append(out, (*Server)(nil).pages().Routes()...)
 	out = append(out, security.Route{Port: "namenode HTTP", Name: reportRoute, Right: security.Open})
 	out = append(out, security.Route{Port: "namenode HTTP", Name: fsckRoute, Right: security.ByPath})
+	out = append(out, security.Route{Port: "namenode HTTP", Name: eventsRoute, Right: security.ByPath})
 	for _, m := range slices.Concat(memberRoutes, clusterRoutes) {
 		out = append(out, security.Route{Port: "namenode HTTP", Name: m.pattern, Right: security.Superuser})
 	}

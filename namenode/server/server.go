@@ -31,6 +31,7 @@ import (
 	"github.com/gohops/hops/internal/slowlog"
 	"github.com/gohops/hops/internal/topology"
 	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/feed"
 	"github.com/gohops/hops/metadata/kv/badger"
 	"github.com/gohops/hops/metadata/namespace"
 	"github.com/gohops/hops/metadata/raftstore"
@@ -83,6 +84,10 @@ type Config struct {
 	// Memory is how many bytes files, directories and their blocks may take in memory, by an estimate. Default: a quarter of
 	// what the process may use, and 64 MiB at least.
 	Memory int64
+	// FeedBytes is how much the feed of changes may take on disk, FeedAge after how long its events go. Defaults 256 MiB, 7 days; a negative number
+	// of bytes: there is no feed.
+	FeedBytes int64
+	FeedAge   time.Duration
 	// BlockTokenLifetime is how long a block token is good, and BlockKeyInterval how often a new key takes over to sign
 	// them (Hadoop's dfs.block.access.token.lifetime and dfs.block.access.key.update.interval). Default 10 h each.
 	BlockTokenLifetime, BlockKeyInterval time.Duration
@@ -156,6 +161,12 @@ func (c *Config) validate() error {
 	if c.Memory <= 0 {
 		c.Memory = max(security.Memory()/4, 64<<20)
 	}
+	if c.FeedBytes == 0 {
+		c.FeedBytes = 256 << 20
+	}
+	if c.FeedAge <= 0 {
+		c.FeedAge = 7 * 24 * time.Hour
+	}
 	if c.DeadAfter <= 0 {
 		c.DeadAfter = max(90*time.Second, c.StaleAfter)
 	}
@@ -169,6 +180,10 @@ type Server struct {
 	store  *badger.Store
 	ns     *namespace.Namespace
 	group  *raftstore.Group
+	feed   *feed.Log // nil: there is none
+	// watchers are those who read the feed of changes.
+	watchers watchers
+	watching context.Context // of Run: who waits for events waits no longer
 
 	ipc       *hrpc.Server
 	slowRPC   *slowlog.Operation
@@ -235,7 +250,7 @@ func New(c Config) (*Server, error) {
 	}
 	s := &Server{
 		config: c, log: c.Logger.With("namenode", c.ID),
-		changed: make(chan struct{}, 1), list: make(chan struct{}, 1), ready: make(chan struct{}), stopped: make(chan struct{}),
+		changed: make(chan struct{}, 1), list: make(chan struct{}, 1), ready: make(chan struct{}), stopped: make(chan struct{}), watching: context.Background(),
 	}
 	if c.Slow != nil {
 		s.slowRPC = c.Slow.Operation("rpc", c.Slow.Limits.RPC)
@@ -271,17 +286,21 @@ func (s *Server) open() error {
 	if s.store, err = badger.Open(checkpoint, badger.Options{Logger: s.log}); err != nil {
 		return err
 	}
-	s.ns, err = namespace.Open(namespace.Config{
+	conf := namespace.Config{
 		Store: guarded{s.store, c.Host.Room}, Owner: c.Door.Daemon(), Supergroup: c.Door.Supergroup(),
 		MinBlockSize: int64(c.Properties.MinBlockSize), Memory: c.Memory, OnEffects: s.effects,
 		OnMistake: func(index uint64, what any, stack []byte) {
 			s.log.Error("a mistake of this program: a request was refused because carrying it out panicked; please report it",
 				"entry", index, "panic", what, "stack", string(stack))
 		},
-	})
-	if err != nil {
+	}
+	if c.FeedBytes > 0 {
+		conf.OnEvents, conf.OnCheckpoint = s.onEvents, s.onCheckpoint
+	}
+	if s.ns, err = namespace.Open(conf); err != nil {
 		return err
 	}
+	s.openFeed()
 	if err := s.checkCluster(); err != nil {
 		return err
 	}
@@ -379,6 +398,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		if s.store != nil {
 			err = errors.Join(err, s.store.Close())
 		}
+		s.closeFeed()
 	}()
 	if err := s.open(); err != nil {
 		return fmt.Errorf("namenode %s: %w", s.config.ID, err)
@@ -388,6 +408,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	}
 	s.group.Watch(s.leadership)
 	g, work := errgroup.WithContext(ctx)
+	s.watching = work
 	g.Go(func() error { return s.duties(work) })
 	g.Go(func() error { return s.listBlocks(work) })
 	g.Go(func() error { return s.racks.Run(work) })

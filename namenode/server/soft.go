@@ -214,6 +214,9 @@ func (s *Server) listed(l *listing, o namespace.BlockOwner) bool {
 // effects tells the block manager what a log entry did to blocks. It runs on the goroutine of Apply.
 func (s *Server) effects(e namespace.Effects) {
 	if e.Reset {
+		if s.feed != nil {
+			s.feed.Reset(e.Index)
+		}
 		s.relist()
 		s.setCluster(s.ns.ClusterID())
 	}

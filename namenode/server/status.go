@@ -91,6 +91,12 @@ func (s *Server) figures(to status.Sample) {
 	to.Gauge("hops_namenode_memory_budget_bytes", "What they may take; the rest is read from the checkpoint.", float64(counts.MemoryBytes))
 	to.Counter("hops_namenode_cold_reads_total", "Reads of the checkpoint, of what was not in memory.", float64(counts.Misses))
 	to.Counter("hops_namenode_evicted_inodes_total", "Files and directories that were let go from memory.", float64(counts.Evicted))
+	if s.feed != nil {
+		f := s.feed.Figures()
+		to.Gauge("hops_namenode_feed_bytes", "What the feed of changes takes.", float64(f.Bytes))
+		to.Gauge("hops_namenode_feed_waiting_bytes", "What of the feed of changes is not in a file yet.", float64(f.Waiting))
+		to.Counter("hops_namenode_feed_gaps_total", "How often events were lost, or were never here because the state was pulled from another namenode.", float64(f.Gaps))
+	}
 	to.Gauge("hops_namenode_blocks", "Blocks of the namespace.", float64(counts.Blocks))
 	for _, b := range []struct {
 		state string

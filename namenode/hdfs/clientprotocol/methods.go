@@ -130,8 +130,8 @@ func (p *protocol) methods() []hrpc.Method {
 		called("queryRollingUpgrade", on("rollingUpgrade", superuser, p.rollingUpgrade)),
 		on("metaSave", superuser, p.metaSave),
 		on("setBalancerBandwidth", superuser, p.setBalancerBandwidth),
-		unsupported("getCurrentEditLogTxid", superuser, "the edit log's event stream is"),
-		unsupported("getEditsFromTxid", superuser, "the edit log's event stream is"),
+		on("getCurrentEditLogTxid", superuser, p.getCurrentEditLogTxid),
+		large(on("getEditsFromTxid", superuser, p.getEditsFromTxid)),
 	}
 }
 

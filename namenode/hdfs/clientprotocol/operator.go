@@ -10,13 +10,14 @@ import (
 	pb "github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
-// What operators ask: Hadoop's calls of dfsadmin and haadmin, and hops' own for what Hadoop has no call for.
+// What operators ask: Hadoop's calls of dfsadmin and haadmin, and hops' own for what Hadoop has no call for, the feed of changes among them.
 
 func (p *protocol) operatorMethods() []hrpc.Method {
 	methods := []hrpc.Method{
 		on("setDatanodeState", security.Superuser, p.setDatanodeState),
 		on("transferLeadership", security.Superuser, p.transferLeadership),
 		on("balance", security.Superuser, p.balance),
+		large(on("getEvents", security.ByPath, p.getEvents)),
 	}
 	for i := range methods {
 		methods[i] = withAudit(methods[i])

@@ -632,6 +632,133 @@ func (EventType) EnumDescriptor() ([]byte, []int) {
 	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{9}
 }
 
+type INodeType int32
+
+const (
+	INodeType_I_TYPE_FILE      INodeType = 0
+	INodeType_I_TYPE_DIRECTORY INodeType = 1
+	INodeType_I_TYPE_SYMLINK   INodeType = 2
+)
+
+// Enum value maps for INodeType.
+var (
+	INodeType_name = map[int32]string{
+		0: "I_TYPE_FILE",
+		1: "I_TYPE_DIRECTORY",
+		2: "I_TYPE_SYMLINK",
+	}
+	INodeType_value = map[string]int32{
+		"I_TYPE_FILE":      0,
+		"I_TYPE_DIRECTORY": 1,
+		"I_TYPE_SYMLINK":   2,
+	}
+)
+
+func (x INodeType) Enum() *INodeType {
+	p := new(INodeType)
+	*p = x
+	return p
+}
+
+func (x INodeType) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (INodeType) Descriptor() protoreflect.EnumDescriptor {
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_enumTypes[10].Descriptor()
+}
+
+func (INodeType) Type() protoreflect.EnumType {
+	return &file_namenode_hdfs_hadooppb_client_namenode_proto_enumTypes[10]
+}
+
+func (x INodeType) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Do not use.
+func (x *INodeType) UnmarshalJSON(b []byte) error {
+	num, err := protoimpl.X.UnmarshalJSONEnum(x.Descriptor(), b)
+	if err != nil {
+		return err
+	}
+	*x = INodeType(num)
+	return nil
+}
+
+// Deprecated: Use INodeType.Descriptor instead.
+func (INodeType) EnumDescriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{10}
+}
+
+type MetadataUpdateType int32
+
+const (
+	MetadataUpdateType_META_TYPE_TIMES       MetadataUpdateType = 0
+	MetadataUpdateType_META_TYPE_REPLICATION MetadataUpdateType = 1
+	MetadataUpdateType_META_TYPE_OWNER       MetadataUpdateType = 2
+	MetadataUpdateType_META_TYPE_PERMS       MetadataUpdateType = 3
+	MetadataUpdateType_META_TYPE_ACLS        MetadataUpdateType = 4
+	MetadataUpdateType_META_TYPE_XATTRS      MetadataUpdateType = 5
+)
+
+// Enum value maps for MetadataUpdateType.
+var (
+	MetadataUpdateType_name = map[int32]string{
+		0: "META_TYPE_TIMES",
+		1: "META_TYPE_REPLICATION",
+		2: "META_TYPE_OWNER",
+		3: "META_TYPE_PERMS",
+		4: "META_TYPE_ACLS",
+		5: "META_TYPE_XATTRS",
+	}
+	MetadataUpdateType_value = map[string]int32{
+		"META_TYPE_TIMES":       0,
+		"META_TYPE_REPLICATION": 1,
+		"META_TYPE_OWNER":       2,
+		"META_TYPE_PERMS":       3,
+		"META_TYPE_ACLS":        4,
+		"META_TYPE_XATTRS":      5,
+	}
+)
+
+func (x MetadataUpdateType) Enum() *MetadataUpdateType {
+	p := new(MetadataUpdateType)
+	*p = x
+	return p
+}
+
+func (x MetadataUpdateType) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (MetadataUpdateType) Descriptor() protoreflect.EnumDescriptor {
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_enumTypes[11].Descriptor()
+}
+
+func (MetadataUpdateType) Type() protoreflect.EnumType {
+	return &file_namenode_hdfs_hadooppb_client_namenode_proto_enumTypes[11]
+}
+
+func (x MetadataUpdateType) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Do not use.
+func (x *MetadataUpdateType) UnmarshalJSON(b []byte) error {
+	num, err := protoimpl.X.UnmarshalJSONEnum(x.Descriptor(), b)
+	if err != nil {
+		return err
+	}
+	*x = MetadataUpdateType(num)
+	return nil
+}
+
+// Deprecated: Use MetadataUpdateType.Descriptor instead.
+func (MetadataUpdateType) EnumDescriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{11}
+}
+
 type GetServerDefaultsRequestProto struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -12237,6 +12364,548 @@ func (x *EventProto) GetContents() []byte {
 	return nil
 }
 
+type CreateEventProto struct {
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	Type             *INodeType             `protobuf:"varint,1,req,name=type,enum=hops.hadoop.INodeType" json:"type,omitempty"`
+	Path             *string                `protobuf:"bytes,2,req,name=path" json:"path,omitempty"`
+	Ctime            *int64                 `protobuf:"varint,3,req,name=ctime" json:"ctime,omitempty"`
+	OwnerName        *string                `protobuf:"bytes,4,req,name=ownerName" json:"ownerName,omitempty"`
+	GroupName        *string                `protobuf:"bytes,5,req,name=groupName" json:"groupName,omitempty"`
+	Perms            *FsPermissionProto     `protobuf:"bytes,6,req,name=perms" json:"perms,omitempty"`
+	Replication      *int32                 `protobuf:"varint,7,opt,name=replication" json:"replication,omitempty"`
+	SymlinkTarget    *string                `protobuf:"bytes,8,opt,name=symlinkTarget" json:"symlinkTarget,omitempty"`
+	Overwrite        *bool                  `protobuf:"varint,9,opt,name=overwrite" json:"overwrite,omitempty"`
+	DefaultBlockSize *int64                 `protobuf:"varint,10,opt,name=defaultBlockSize,def=0" json:"defaultBlockSize,omitempty"`
+	ErasureCoded     *bool                  `protobuf:"varint,11,opt,name=erasureCoded" json:"erasureCoded,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+// Default values for CreateEventProto fields.
+const (
+	Default_CreateEventProto_DefaultBlockSize = int64(0)
+)
+
+func (x *CreateEventProto) Reset() {
+	*x = CreateEventProto{}
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[241]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateEventProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateEventProto) ProtoMessage() {}
+
+func (x *CreateEventProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[241]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateEventProto.ProtoReflect.Descriptor instead.
+func (*CreateEventProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{241}
+}
+
+func (x *CreateEventProto) GetType() INodeType {
+	if x != nil && x.Type != nil {
+		return *x.Type
+	}
+	return INodeType_I_TYPE_FILE
+}
+
+func (x *CreateEventProto) GetPath() string {
+	if x != nil && x.Path != nil {
+		return *x.Path
+	}
+	return ""
+}
+
+func (x *CreateEventProto) GetCtime() int64 {
+	if x != nil && x.Ctime != nil {
+		return *x.Ctime
+	}
+	return 0
+}
+
+func (x *CreateEventProto) GetOwnerName() string {
+	if x != nil && x.OwnerName != nil {
+		return *x.OwnerName
+	}
+	return ""
+}
+
+func (x *CreateEventProto) GetGroupName() string {
+	if x != nil && x.GroupName != nil {
+		return *x.GroupName
+	}
+	return ""
+}
+
+func (x *CreateEventProto) GetPerms() *FsPermissionProto {
+	if x != nil {
+		return x.Perms
+	}
+	return nil
+}
+
+func (x *CreateEventProto) GetReplication() int32 {
+	if x != nil && x.Replication != nil {
+		return *x.Replication
+	}
+	return 0
+}
+
+func (x *CreateEventProto) GetSymlinkTarget() string {
+	if x != nil && x.SymlinkTarget != nil {
+		return *x.SymlinkTarget
+	}
+	return ""
+}
+
+func (x *CreateEventProto) GetOverwrite() bool {
+	if x != nil && x.Overwrite != nil {
+		return *x.Overwrite
+	}
+	return false
+}
+
+func (x *CreateEventProto) GetDefaultBlockSize() int64 {
+	if x != nil && x.DefaultBlockSize != nil {
+		return *x.DefaultBlockSize
+	}
+	return Default_CreateEventProto_DefaultBlockSize
+}
+
+func (x *CreateEventProto) GetErasureCoded() bool {
+	if x != nil && x.ErasureCoded != nil {
+		return *x.ErasureCoded
+	}
+	return false
+}
+
+type CloseEventProto struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          *string                `protobuf:"bytes,1,req,name=path" json:"path,omitempty"`
+	FileSize      *int64                 `protobuf:"varint,2,req,name=fileSize" json:"fileSize,omitempty"`
+	Timestamp     *int64                 `protobuf:"varint,3,req,name=timestamp" json:"timestamp,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CloseEventProto) Reset() {
+	*x = CloseEventProto{}
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[242]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CloseEventProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CloseEventProto) ProtoMessage() {}
+
+func (x *CloseEventProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[242]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CloseEventProto.ProtoReflect.Descriptor instead.
+func (*CloseEventProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{242}
+}
+
+func (x *CloseEventProto) GetPath() string {
+	if x != nil && x.Path != nil {
+		return *x.Path
+	}
+	return ""
+}
+
+func (x *CloseEventProto) GetFileSize() int64 {
+	if x != nil && x.FileSize != nil {
+		return *x.FileSize
+	}
+	return 0
+}
+
+func (x *CloseEventProto) GetTimestamp() int64 {
+	if x != nil && x.Timestamp != nil {
+		return *x.Timestamp
+	}
+	return 0
+}
+
+type TruncateEventProto struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          *string                `protobuf:"bytes,1,req,name=path" json:"path,omitempty"`
+	FileSize      *int64                 `protobuf:"varint,2,req,name=fileSize" json:"fileSize,omitempty"`
+	Timestamp     *int64                 `protobuf:"varint,3,req,name=timestamp" json:"timestamp,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TruncateEventProto) Reset() {
+	*x = TruncateEventProto{}
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[243]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TruncateEventProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TruncateEventProto) ProtoMessage() {}
+
+func (x *TruncateEventProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[243]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TruncateEventProto.ProtoReflect.Descriptor instead.
+func (*TruncateEventProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{243}
+}
+
+func (x *TruncateEventProto) GetPath() string {
+	if x != nil && x.Path != nil {
+		return *x.Path
+	}
+	return ""
+}
+
+func (x *TruncateEventProto) GetFileSize() int64 {
+	if x != nil && x.FileSize != nil {
+		return *x.FileSize
+	}
+	return 0
+}
+
+func (x *TruncateEventProto) GetTimestamp() int64 {
+	if x != nil && x.Timestamp != nil {
+		return *x.Timestamp
+	}
+	return 0
+}
+
+type AppendEventProto struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          *string                `protobuf:"bytes,1,req,name=path" json:"path,omitempty"`
+	NewBlock      *bool                  `protobuf:"varint,2,opt,name=newBlock,def=0" json:"newBlock,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+// Default values for AppendEventProto fields.
+const (
+	Default_AppendEventProto_NewBlock = bool(false)
+)
+
+func (x *AppendEventProto) Reset() {
+	*x = AppendEventProto{}
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[244]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AppendEventProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AppendEventProto) ProtoMessage() {}
+
+func (x *AppendEventProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[244]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AppendEventProto.ProtoReflect.Descriptor instead.
+func (*AppendEventProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{244}
+}
+
+func (x *AppendEventProto) GetPath() string {
+	if x != nil && x.Path != nil {
+		return *x.Path
+	}
+	return ""
+}
+
+func (x *AppendEventProto) GetNewBlock() bool {
+	if x != nil && x.NewBlock != nil {
+		return *x.NewBlock
+	}
+	return Default_AppendEventProto_NewBlock
+}
+
+type RenameEventProto struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SrcPath       *string                `protobuf:"bytes,1,req,name=srcPath" json:"srcPath,omitempty"`
+	DestPath      *string                `protobuf:"bytes,2,req,name=destPath" json:"destPath,omitempty"`
+	Timestamp     *int64                 `protobuf:"varint,3,req,name=timestamp" json:"timestamp,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenameEventProto) Reset() {
+	*x = RenameEventProto{}
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[245]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenameEventProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenameEventProto) ProtoMessage() {}
+
+func (x *RenameEventProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[245]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenameEventProto.ProtoReflect.Descriptor instead.
+func (*RenameEventProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{245}
+}
+
+func (x *RenameEventProto) GetSrcPath() string {
+	if x != nil && x.SrcPath != nil {
+		return *x.SrcPath
+	}
+	return ""
+}
+
+func (x *RenameEventProto) GetDestPath() string {
+	if x != nil && x.DestPath != nil {
+		return *x.DestPath
+	}
+	return ""
+}
+
+func (x *RenameEventProto) GetTimestamp() int64 {
+	if x != nil && x.Timestamp != nil {
+		return *x.Timestamp
+	}
+	return 0
+}
+
+type MetadataUpdateEventProto struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          *string                `protobuf:"bytes,1,req,name=path" json:"path,omitempty"`
+	Type          *MetadataUpdateType    `protobuf:"varint,2,req,name=type,enum=hops.hadoop.MetadataUpdateType" json:"type,omitempty"`
+	Mtime         *int64                 `protobuf:"varint,3,opt,name=mtime" json:"mtime,omitempty"`
+	Atime         *int64                 `protobuf:"varint,4,opt,name=atime" json:"atime,omitempty"`
+	Replication   *int32                 `protobuf:"varint,5,opt,name=replication" json:"replication,omitempty"`
+	OwnerName     *string                `protobuf:"bytes,6,opt,name=ownerName" json:"ownerName,omitempty"`
+	GroupName     *string                `protobuf:"bytes,7,opt,name=groupName" json:"groupName,omitempty"`
+	Perms         *FsPermissionProto     `protobuf:"bytes,8,opt,name=perms" json:"perms,omitempty"`
+	Acls          []*AclEntryProto       `protobuf:"bytes,9,rep,name=acls" json:"acls,omitempty"`
+	XAttrs        []*XAttrProto          `protobuf:"bytes,10,rep,name=xAttrs" json:"xAttrs,omitempty"`
+	XAttrsRemoved *bool                  `protobuf:"varint,11,opt,name=xAttrsRemoved" json:"xAttrsRemoved,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MetadataUpdateEventProto) Reset() {
+	*x = MetadataUpdateEventProto{}
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[246]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MetadataUpdateEventProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MetadataUpdateEventProto) ProtoMessage() {}
+
+func (x *MetadataUpdateEventProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[246]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MetadataUpdateEventProto.ProtoReflect.Descriptor instead.
+func (*MetadataUpdateEventProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{246}
+}
+
+func (x *MetadataUpdateEventProto) GetPath() string {
+	if x != nil && x.Path != nil {
+		return *x.Path
+	}
+	return ""
+}
+
+func (x *MetadataUpdateEventProto) GetType() MetadataUpdateType {
+	if x != nil && x.Type != nil {
+		return *x.Type
+	}
+	return MetadataUpdateType_META_TYPE_TIMES
+}
+
+func (x *MetadataUpdateEventProto) GetMtime() int64 {
+	if x != nil && x.Mtime != nil {
+		return *x.Mtime
+	}
+	return 0
+}
+
+func (x *MetadataUpdateEventProto) GetAtime() int64 {
+	if x != nil && x.Atime != nil {
+		return *x.Atime
+	}
+	return 0
+}
+
+func (x *MetadataUpdateEventProto) GetReplication() int32 {
+	if x != nil && x.Replication != nil {
+		return *x.Replication
+	}
+	return 0
+}
+
+func (x *MetadataUpdateEventProto) GetOwnerName() string {
+	if x != nil && x.OwnerName != nil {
+		return *x.OwnerName
+	}
+	return ""
+}
+
+func (x *MetadataUpdateEventProto) GetGroupName() string {
+	if x != nil && x.GroupName != nil {
+		return *x.GroupName
+	}
+	return ""
+}
+
+func (x *MetadataUpdateEventProto) GetPerms() *FsPermissionProto {
+	if x != nil {
+		return x.Perms
+	}
+	return nil
+}
+
+func (x *MetadataUpdateEventProto) GetAcls() []*AclEntryProto {
+	if x != nil {
+		return x.Acls
+	}
+	return nil
+}
+
+func (x *MetadataUpdateEventProto) GetXAttrs() []*XAttrProto {
+	if x != nil {
+		return x.XAttrs
+	}
+	return nil
+}
+
+func (x *MetadataUpdateEventProto) GetXAttrsRemoved() bool {
+	if x != nil && x.XAttrsRemoved != nil {
+		return *x.XAttrsRemoved
+	}
+	return false
+}
+
+type UnlinkEventProto struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          *string                `protobuf:"bytes,1,req,name=path" json:"path,omitempty"`
+	Timestamp     *int64                 `protobuf:"varint,2,req,name=timestamp" json:"timestamp,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnlinkEventProto) Reset() {
+	*x = UnlinkEventProto{}
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[247]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnlinkEventProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnlinkEventProto) ProtoMessage() {}
+
+func (x *UnlinkEventProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[247]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnlinkEventProto.ProtoReflect.Descriptor instead.
+func (*UnlinkEventProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{247}
+}
+
+func (x *UnlinkEventProto) GetPath() string {
+	if x != nil && x.Path != nil {
+		return *x.Path
+	}
+	return ""
+}
+
+func (x *UnlinkEventProto) GetTimestamp() int64 {
+	if x != nil && x.Timestamp != nil {
+		return *x.Timestamp
+	}
+	return 0
+}
+
 var File_namenode_hdfs_hadooppb_client_namenode_proto protoreflect.FileDescriptor
 
 const file_namenode_hdfs_hadooppb_client_namenode_proto_rawDesc = "" +
@@ -12911,7 +13580,51 @@ const file_namenode_hdfs_hadooppb_client_namenode_proto_rawDesc = "" +
 	"\n" +
 	"EventProto\x12*\n" +
 	"\x04type\x18\x01 \x02(\x0e2\x16.hops.hadoop.EventTypeR\x04type\x12\x1a\n" +
-	"\bcontents\x18\x02 \x02(\fR\bcontents*p\n" +
+	"\bcontents\x18\x02 \x02(\fR\bcontents\"\x93\x03\n" +
+	"\x10CreateEventProto\x12*\n" +
+	"\x04type\x18\x01 \x02(\x0e2\x16.hops.hadoop.INodeTypeR\x04type\x12\x12\n" +
+	"\x04path\x18\x02 \x02(\tR\x04path\x12\x14\n" +
+	"\x05ctime\x18\x03 \x02(\x03R\x05ctime\x12\x1c\n" +
+	"\townerName\x18\x04 \x02(\tR\townerName\x12\x1c\n" +
+	"\tgroupName\x18\x05 \x02(\tR\tgroupName\x124\n" +
+	"\x05perms\x18\x06 \x02(\v2\x1e.hops.hadoop.FsPermissionProtoR\x05perms\x12 \n" +
+	"\vreplication\x18\a \x01(\x05R\vreplication\x12$\n" +
+	"\rsymlinkTarget\x18\b \x01(\tR\rsymlinkTarget\x12\x1c\n" +
+	"\toverwrite\x18\t \x01(\bR\toverwrite\x12-\n" +
+	"\x10defaultBlockSize\x18\n" +
+	" \x01(\x03:\x010R\x10defaultBlockSize\x12\"\n" +
+	"\ferasureCoded\x18\v \x01(\bR\ferasureCoded\"_\n" +
+	"\x0fCloseEventProto\x12\x12\n" +
+	"\x04path\x18\x01 \x02(\tR\x04path\x12\x1a\n" +
+	"\bfileSize\x18\x02 \x02(\x03R\bfileSize\x12\x1c\n" +
+	"\ttimestamp\x18\x03 \x02(\x03R\ttimestamp\"b\n" +
+	"\x12TruncateEventProto\x12\x12\n" +
+	"\x04path\x18\x01 \x02(\tR\x04path\x12\x1a\n" +
+	"\bfileSize\x18\x02 \x02(\x03R\bfileSize\x12\x1c\n" +
+	"\ttimestamp\x18\x03 \x02(\x03R\ttimestamp\"I\n" +
+	"\x10AppendEventProto\x12\x12\n" +
+	"\x04path\x18\x01 \x02(\tR\x04path\x12!\n" +
+	"\bnewBlock\x18\x02 \x01(\b:\x05falseR\bnewBlock\"f\n" +
+	"\x10RenameEventProto\x12\x18\n" +
+	"\asrcPath\x18\x01 \x02(\tR\asrcPath\x12\x1a\n" +
+	"\bdestPath\x18\x02 \x02(\tR\bdestPath\x12\x1c\n" +
+	"\ttimestamp\x18\x03 \x02(\x03R\ttimestamp\"\xaa\x03\n" +
+	"\x18MetadataUpdateEventProto\x12\x12\n" +
+	"\x04path\x18\x01 \x02(\tR\x04path\x123\n" +
+	"\x04type\x18\x02 \x02(\x0e2\x1f.hops.hadoop.MetadataUpdateTypeR\x04type\x12\x14\n" +
+	"\x05mtime\x18\x03 \x01(\x03R\x05mtime\x12\x14\n" +
+	"\x05atime\x18\x04 \x01(\x03R\x05atime\x12 \n" +
+	"\vreplication\x18\x05 \x01(\x05R\vreplication\x12\x1c\n" +
+	"\townerName\x18\x06 \x01(\tR\townerName\x12\x1c\n" +
+	"\tgroupName\x18\a \x01(\tR\tgroupName\x124\n" +
+	"\x05perms\x18\b \x01(\v2\x1e.hops.hadoop.FsPermissionProtoR\x05perms\x12.\n" +
+	"\x04acls\x18\t \x03(\v2\x1a.hops.hadoop.AclEntryProtoR\x04acls\x12/\n" +
+	"\x06xAttrs\x18\n" +
+	" \x03(\v2\x17.hops.hadoop.XAttrProtoR\x06xAttrs\x12$\n" +
+	"\rxAttrsRemoved\x18\v \x01(\bR\rxAttrsRemoved\"D\n" +
+	"\x10UnlinkEventProto\x12\x12\n" +
+	"\x04path\x18\x01 \x02(\tR\x04path\x12\x1c\n" +
+	"\ttimestamp\x18\x02 \x02(\x03R\ttimestamp*p\n" +
 	"\x0fCreateFlagProto\x12\n" +
 	"\n" +
 	"\x06CREATE\x10\x01\x12\r\n" +
@@ -12960,7 +13673,18 @@ const file_namenode_hdfs_hadooppb_client_namenode_proto_rawDesc = "" +
 	"\fEVENT_RENAME\x10\x03\x12\x12\n" +
 	"\x0eEVENT_METADATA\x10\x04\x12\x10\n" +
 	"\fEVENT_UNLINK\x10\x05\x12\x12\n" +
-	"\x0eEVENT_TRUNCATE\x10\x06B/Z-github.com/gohops/hops/namenode/hdfs/hadooppb"
+	"\x0eEVENT_TRUNCATE\x10\x06*F\n" +
+	"\tINodeType\x12\x0f\n" +
+	"\vI_TYPE_FILE\x10\x00\x12\x14\n" +
+	"\x10I_TYPE_DIRECTORY\x10\x01\x12\x12\n" +
+	"\x0eI_TYPE_SYMLINK\x10\x02*\x98\x01\n" +
+	"\x12MetadataUpdateType\x12\x13\n" +
+	"\x0fMETA_TYPE_TIMES\x10\x00\x12\x19\n" +
+	"\x15META_TYPE_REPLICATION\x10\x01\x12\x13\n" +
+	"\x0fMETA_TYPE_OWNER\x10\x02\x12\x13\n" +
+	"\x0fMETA_TYPE_PERMS\x10\x03\x12\x12\n" +
+	"\x0eMETA_TYPE_ACLS\x10\x04\x12\x14\n" +
+	"\x10META_TYPE_XATTRS\x10\x05B/Z-github.com/gohops/hops/namenode/hdfs/hadooppb"
 
 var (
 	file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescOnce sync.Once
@@ -12974,8 +13698,8 @@ func file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP() []byte {
 	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescData
 }
 
-var file_namenode_hdfs_hadooppb_client_namenode_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
-var file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes = make([]protoimpl.MessageInfo, 241)
+var file_namenode_hdfs_hadooppb_client_namenode_proto_enumTypes = make([]protoimpl.EnumInfo, 12)
+var file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes = make([]protoimpl.MessageInfo, 248)
 var file_namenode_hdfs_hadooppb_client_namenode_proto_goTypes = []any{
 	(CreateFlagProto)(0),                                // 0: hops.hadoop.CreateFlagProto
 	(AddBlockFlagProto)(0),                              // 1: hops.hadoop.AddBlockFlagProto
@@ -12987,389 +13711,404 @@ var file_namenode_hdfs_hadooppb_client_namenode_proto_goTypes = []any{
 	(ReencryptActionProto)(0),                           // 7: hops.hadoop.ReencryptActionProto
 	(ReencryptionStateProto)(0),                         // 8: hops.hadoop.ReencryptionStateProto
 	(EventType)(0),                                      // 9: hops.hadoop.EventType
-	(*GetServerDefaultsRequestProto)(nil),               // 10: hops.hadoop.GetServerDefaultsRequestProto
-	(*GetServerDefaultsResponseProto)(nil),              // 11: hops.hadoop.GetServerDefaultsResponseProto
-	(*GetFileInfoRequestProto)(nil),                     // 12: hops.hadoop.GetFileInfoRequestProto
-	(*GetFileInfoResponseProto)(nil),                    // 13: hops.hadoop.GetFileInfoResponseProto
-	(*GetListingRequestProto)(nil),                      // 14: hops.hadoop.GetListingRequestProto
-	(*GetListingResponseProto)(nil),                     // 15: hops.hadoop.GetListingResponseProto
-	(*GetBlockLocationsRequestProto)(nil),               // 16: hops.hadoop.GetBlockLocationsRequestProto
-	(*GetBlockLocationsResponseProto)(nil),              // 17: hops.hadoop.GetBlockLocationsResponseProto
-	(*CreateRequestProto)(nil),                          // 18: hops.hadoop.CreateRequestProto
-	(*CreateResponseProto)(nil),                         // 19: hops.hadoop.CreateResponseProto
-	(*AddBlockRequestProto)(nil),                        // 20: hops.hadoop.AddBlockRequestProto
-	(*AddBlockResponseProto)(nil),                       // 21: hops.hadoop.AddBlockResponseProto
-	(*CompleteRequestProto)(nil),                        // 22: hops.hadoop.CompleteRequestProto
-	(*CompleteResponseProto)(nil),                       // 23: hops.hadoop.CompleteResponseProto
-	(*AppendRequestProto)(nil),                          // 24: hops.hadoop.AppendRequestProto
-	(*AppendResponseProto)(nil),                         // 25: hops.hadoop.AppendResponseProto
-	(*UpdateBlockForPipelineRequestProto)(nil),          // 26: hops.hadoop.UpdateBlockForPipelineRequestProto
-	(*UpdateBlockForPipelineResponseProto)(nil),         // 27: hops.hadoop.UpdateBlockForPipelineResponseProto
-	(*UpdatePipelineRequestProto)(nil),                  // 28: hops.hadoop.UpdatePipelineRequestProto
-	(*UpdatePipelineResponseProto)(nil),                 // 29: hops.hadoop.UpdatePipelineResponseProto
-	(*AbandonBlockRequestProto)(nil),                    // 30: hops.hadoop.AbandonBlockRequestProto
-	(*AbandonBlockResponseProto)(nil),                   // 31: hops.hadoop.AbandonBlockResponseProto
-	(*GetAdditionalDatanodeRequestProto)(nil),           // 32: hops.hadoop.GetAdditionalDatanodeRequestProto
-	(*GetAdditionalDatanodeResponseProto)(nil),          // 33: hops.hadoop.GetAdditionalDatanodeResponseProto
-	(*RenewLeaseRequestProto)(nil),                      // 34: hops.hadoop.RenewLeaseRequestProto
-	(*RenewLeaseResponseProto)(nil),                     // 35: hops.hadoop.RenewLeaseResponseProto
-	(*FsyncRequestProto)(nil),                           // 36: hops.hadoop.FsyncRequestProto
-	(*FsyncResponseProto)(nil),                          // 37: hops.hadoop.FsyncResponseProto
-	(*RenameRequestProto)(nil),                          // 38: hops.hadoop.RenameRequestProto
-	(*RenameResponseProto)(nil),                         // 39: hops.hadoop.RenameResponseProto
-	(*Rename2RequestProto)(nil),                         // 40: hops.hadoop.Rename2RequestProto
-	(*Rename2ResponseProto)(nil),                        // 41: hops.hadoop.Rename2ResponseProto
-	(*DeleteRequestProto)(nil),                          // 42: hops.hadoop.DeleteRequestProto
-	(*DeleteResponseProto)(nil),                         // 43: hops.hadoop.DeleteResponseProto
-	(*MkdirsRequestProto)(nil),                          // 44: hops.hadoop.MkdirsRequestProto
-	(*MkdirsResponseProto)(nil),                         // 45: hops.hadoop.MkdirsResponseProto
-	(*TruncateRequestProto)(nil),                        // 46: hops.hadoop.TruncateRequestProto
-	(*TruncateResponseProto)(nil),                       // 47: hops.hadoop.TruncateResponseProto
-	(*SetReplicationRequestProto)(nil),                  // 48: hops.hadoop.SetReplicationRequestProto
-	(*SetReplicationResponseProto)(nil),                 // 49: hops.hadoop.SetReplicationResponseProto
-	(*SetPermissionRequestProto)(nil),                   // 50: hops.hadoop.SetPermissionRequestProto
-	(*SetPermissionResponseProto)(nil),                  // 51: hops.hadoop.SetPermissionResponseProto
-	(*SetOwnerRequestProto)(nil),                        // 52: hops.hadoop.SetOwnerRequestProto
-	(*SetOwnerResponseProto)(nil),                       // 53: hops.hadoop.SetOwnerResponseProto
-	(*SetTimesRequestProto)(nil),                        // 54: hops.hadoop.SetTimesRequestProto
-	(*SetTimesResponseProto)(nil),                       // 55: hops.hadoop.SetTimesResponseProto
-	(*GetContentSummaryRequestProto)(nil),               // 56: hops.hadoop.GetContentSummaryRequestProto
-	(*GetContentSummaryResponseProto)(nil),              // 57: hops.hadoop.GetContentSummaryResponseProto
-	(*GetFsStatusRequestProto)(nil),                     // 58: hops.hadoop.GetFsStatusRequestProto
-	(*GetFsStatsResponseProto)(nil),                     // 59: hops.hadoop.GetFsStatsResponseProto
-	(*CheckAccessRequestProto)(nil),                     // 60: hops.hadoop.CheckAccessRequestProto
-	(*CheckAccessResponseProto)(nil),                    // 61: hops.hadoop.CheckAccessResponseProto
-	(*SetSafeModeRequestProto)(nil),                     // 62: hops.hadoop.SetSafeModeRequestProto
-	(*SetSafeModeResponseProto)(nil),                    // 63: hops.hadoop.SetSafeModeResponseProto
-	(*RecoverLeaseRequestProto)(nil),                    // 64: hops.hadoop.RecoverLeaseRequestProto
-	(*RecoverLeaseResponseProto)(nil),                   // 65: hops.hadoop.RecoverLeaseResponseProto
-	(*IsFileClosedRequestProto)(nil),                    // 66: hops.hadoop.IsFileClosedRequestProto
-	(*IsFileClosedResponseProto)(nil),                   // 67: hops.hadoop.IsFileClosedResponseProto
-	(*GetFileLinkInfoRequestProto)(nil),                 // 68: hops.hadoop.GetFileLinkInfoRequestProto
-	(*GetFileLinkInfoResponseProto)(nil),                // 69: hops.hadoop.GetFileLinkInfoResponseProto
-	(*ConcatRequestProto)(nil),                          // 70: hops.hadoop.ConcatRequestProto
-	(*ConcatResponseProto)(nil),                         // 71: hops.hadoop.ConcatResponseProto
-	(*GetQuotaUsageRequestProto)(nil),                   // 72: hops.hadoop.GetQuotaUsageRequestProto
-	(*GetQuotaUsageResponseProto)(nil),                  // 73: hops.hadoop.GetQuotaUsageResponseProto
-	(*SetQuotaRequestProto)(nil),                        // 74: hops.hadoop.SetQuotaRequestProto
-	(*SetQuotaResponseProto)(nil),                       // 75: hops.hadoop.SetQuotaResponseProto
-	(*ReportBadBlocksRequestProto)(nil),                 // 76: hops.hadoop.ReportBadBlocksRequestProto
-	(*ReportBadBlocksResponseProto)(nil),                // 77: hops.hadoop.ReportBadBlocksResponseProto
-	(*GetPreferredBlockSizeRequestProto)(nil),           // 78: hops.hadoop.GetPreferredBlockSizeRequestProto
-	(*GetPreferredBlockSizeResponseProto)(nil),          // 79: hops.hadoop.GetPreferredBlockSizeResponseProto
-	(*GetLocatedFileInfoRequestProto)(nil),              // 80: hops.hadoop.GetLocatedFileInfoRequestProto
-	(*GetLocatedFileInfoResponseProto)(nil),             // 81: hops.hadoop.GetLocatedFileInfoResponseProto
-	(*GetDatanodeReportRequestProto)(nil),               // 82: hops.hadoop.GetDatanodeReportRequestProto
-	(*GetDatanodeReportResponseProto)(nil),              // 83: hops.hadoop.GetDatanodeReportResponseProto
-	(*GetDatanodeStorageReportRequestProto)(nil),        // 84: hops.hadoop.GetDatanodeStorageReportRequestProto
-	(*GetDatanodeStorageReportResponseProto)(nil),       // 85: hops.hadoop.GetDatanodeStorageReportResponseProto
-	(*GetFsReplicatedBlockStatsRequestProto)(nil),       // 86: hops.hadoop.GetFsReplicatedBlockStatsRequestProto
-	(*GetFsReplicatedBlockStatsResponseProto)(nil),      // 87: hops.hadoop.GetFsReplicatedBlockStatsResponseProto
-	(*GetFsECBlockGroupStatsRequestProto)(nil),          // 88: hops.hadoop.GetFsECBlockGroupStatsRequestProto
-	(*GetFsECBlockGroupStatsResponseProto)(nil),         // 89: hops.hadoop.GetFsECBlockGroupStatsResponseProto
-	(*SetXAttrRequestProto)(nil),                        // 90: hops.hadoop.SetXAttrRequestProto
-	(*SetXAttrResponseProto)(nil),                       // 91: hops.hadoop.SetXAttrResponseProto
-	(*GetXAttrsRequestProto)(nil),                       // 92: hops.hadoop.GetXAttrsRequestProto
-	(*GetXAttrsResponseProto)(nil),                      // 93: hops.hadoop.GetXAttrsResponseProto
-	(*ListXAttrsRequestProto)(nil),                      // 94: hops.hadoop.ListXAttrsRequestProto
-	(*ListXAttrsResponseProto)(nil),                     // 95: hops.hadoop.ListXAttrsResponseProto
-	(*RemoveXAttrRequestProto)(nil),                     // 96: hops.hadoop.RemoveXAttrRequestProto
-	(*RemoveXAttrResponseProto)(nil),                    // 97: hops.hadoop.RemoveXAttrResponseProto
-	(*ModifyAclEntriesRequestProto)(nil),                // 98: hops.hadoop.ModifyAclEntriesRequestProto
-	(*ModifyAclEntriesResponseProto)(nil),               // 99: hops.hadoop.ModifyAclEntriesResponseProto
-	(*RemoveAclEntriesRequestProto)(nil),                // 100: hops.hadoop.RemoveAclEntriesRequestProto
-	(*RemoveAclEntriesResponseProto)(nil),               // 101: hops.hadoop.RemoveAclEntriesResponseProto
-	(*RemoveDefaultAclRequestProto)(nil),                // 102: hops.hadoop.RemoveDefaultAclRequestProto
-	(*RemoveDefaultAclResponseProto)(nil),               // 103: hops.hadoop.RemoveDefaultAclResponseProto
-	(*RemoveAclRequestProto)(nil),                       // 104: hops.hadoop.RemoveAclRequestProto
-	(*RemoveAclResponseProto)(nil),                      // 105: hops.hadoop.RemoveAclResponseProto
-	(*SetAclRequestProto)(nil),                          // 106: hops.hadoop.SetAclRequestProto
-	(*SetAclResponseProto)(nil),                         // 107: hops.hadoop.SetAclResponseProto
-	(*GetAclStatusRequestProto)(nil),                    // 108: hops.hadoop.GetAclStatusRequestProto
-	(*GetAclStatusResponseProto)(nil),                   // 109: hops.hadoop.GetAclStatusResponseProto
-	(*AllowSnapshotRequestProto)(nil),                   // 110: hops.hadoop.AllowSnapshotRequestProto
-	(*AllowSnapshotResponseProto)(nil),                  // 111: hops.hadoop.AllowSnapshotResponseProto
-	(*DisallowSnapshotRequestProto)(nil),                // 112: hops.hadoop.DisallowSnapshotRequestProto
-	(*DisallowSnapshotResponseProto)(nil),               // 113: hops.hadoop.DisallowSnapshotResponseProto
-	(*CreateSnapshotRequestProto)(nil),                  // 114: hops.hadoop.CreateSnapshotRequestProto
-	(*CreateSnapshotResponseProto)(nil),                 // 115: hops.hadoop.CreateSnapshotResponseProto
-	(*DeleteSnapshotRequestProto)(nil),                  // 116: hops.hadoop.DeleteSnapshotRequestProto
-	(*DeleteSnapshotResponseProto)(nil),                 // 117: hops.hadoop.DeleteSnapshotResponseProto
-	(*RenameSnapshotRequestProto)(nil),                  // 118: hops.hadoop.RenameSnapshotRequestProto
-	(*RenameSnapshotResponseProto)(nil),                 // 119: hops.hadoop.RenameSnapshotResponseProto
-	(*GetSnapshottableDirListingRequestProto)(nil),      // 120: hops.hadoop.GetSnapshottableDirListingRequestProto
-	(*GetSnapshottableDirListingResponseProto)(nil),     // 121: hops.hadoop.GetSnapshottableDirListingResponseProto
-	(*GetSnapshotListingRequestProto)(nil),              // 122: hops.hadoop.GetSnapshotListingRequestProto
-	(*GetSnapshotListingResponseProto)(nil),             // 123: hops.hadoop.GetSnapshotListingResponseProto
-	(*SetStoragePolicyRequestProto)(nil),                // 124: hops.hadoop.SetStoragePolicyRequestProto
-	(*SetStoragePolicyResponseProto)(nil),               // 125: hops.hadoop.SetStoragePolicyResponseProto
-	(*UnsetStoragePolicyRequestProto)(nil),              // 126: hops.hadoop.UnsetStoragePolicyRequestProto
-	(*UnsetStoragePolicyResponseProto)(nil),             // 127: hops.hadoop.UnsetStoragePolicyResponseProto
-	(*GetStoragePolicyRequestProto)(nil),                // 128: hops.hadoop.GetStoragePolicyRequestProto
-	(*GetStoragePolicyResponseProto)(nil),               // 129: hops.hadoop.GetStoragePolicyResponseProto
-	(*GetStoragePoliciesRequestProto)(nil),              // 130: hops.hadoop.GetStoragePoliciesRequestProto
-	(*GetStoragePoliciesResponseProto)(nil),             // 131: hops.hadoop.GetStoragePoliciesResponseProto
-	(*GetErasureCodingPoliciesRequestProto)(nil),        // 132: hops.hadoop.GetErasureCodingPoliciesRequestProto
-	(*GetErasureCodingPoliciesResponseProto)(nil),       // 133: hops.hadoop.GetErasureCodingPoliciesResponseProto
-	(*GetErasureCodingPolicyRequestProto)(nil),          // 134: hops.hadoop.GetErasureCodingPolicyRequestProto
-	(*GetErasureCodingPolicyResponseProto)(nil),         // 135: hops.hadoop.GetErasureCodingPolicyResponseProto
-	(*SetErasureCodingPolicyRequestProto)(nil),          // 136: hops.hadoop.SetErasureCodingPolicyRequestProto
-	(*SetErasureCodingPolicyResponseProto)(nil),         // 137: hops.hadoop.SetErasureCodingPolicyResponseProto
-	(*UnsetErasureCodingPolicyRequestProto)(nil),        // 138: hops.hadoop.UnsetErasureCodingPolicyRequestProto
-	(*UnsetErasureCodingPolicyResponseProto)(nil),       // 139: hops.hadoop.UnsetErasureCodingPolicyResponseProto
-	(*EnableErasureCodingPolicyRequestProto)(nil),       // 140: hops.hadoop.EnableErasureCodingPolicyRequestProto
-	(*EnableErasureCodingPolicyResponseProto)(nil),      // 141: hops.hadoop.EnableErasureCodingPolicyResponseProto
-	(*DisableErasureCodingPolicyRequestProto)(nil),      // 142: hops.hadoop.DisableErasureCodingPolicyRequestProto
-	(*DisableErasureCodingPolicyResponseProto)(nil),     // 143: hops.hadoop.DisableErasureCodingPolicyResponseProto
-	(*GetHAServiceStateRequestProto)(nil),               // 144: hops.hadoop.GetHAServiceStateRequestProto
-	(*GetHAServiceStateResponseProto)(nil),              // 145: hops.hadoop.GetHAServiceStateResponseProto
-	(*MsyncRequestProto)(nil),                           // 146: hops.hadoop.MsyncRequestProto
-	(*MsyncResponseProto)(nil),                          // 147: hops.hadoop.MsyncResponseProto
-	(*GetDelegationTokenRequestProto)(nil),              // 148: hops.hadoop.GetDelegationTokenRequestProto
-	(*GetDelegationTokenResponseProto)(nil),             // 149: hops.hadoop.GetDelegationTokenResponseProto
-	(*RenewDelegationTokenRequestProto)(nil),            // 150: hops.hadoop.RenewDelegationTokenRequestProto
-	(*RenewDelegationTokenResponseProto)(nil),           // 151: hops.hadoop.RenewDelegationTokenResponseProto
-	(*CancelDelegationTokenRequestProto)(nil),           // 152: hops.hadoop.CancelDelegationTokenRequestProto
-	(*CancelDelegationTokenResponseProto)(nil),          // 153: hops.hadoop.CancelDelegationTokenResponseProto
-	(*GetDataEncryptionKeyRequestProto)(nil),            // 154: hops.hadoop.GetDataEncryptionKeyRequestProto
-	(*GetDataEncryptionKeyResponseProto)(nil),           // 155: hops.hadoop.GetDataEncryptionKeyResponseProto
-	(*GetEZForPathRequestProto)(nil),                    // 156: hops.hadoop.GetEZForPathRequestProto
-	(*GetEZForPathResponseProto)(nil),                   // 157: hops.hadoop.GetEZForPathResponseProto
-	(*GetEnclosingRootRequestProto)(nil),                // 158: hops.hadoop.GetEnclosingRootRequestProto
-	(*GetEnclosingRootResponseProto)(nil),               // 159: hops.hadoop.GetEnclosingRootResponseProto
-	(*GetBatchedListingRequestProto)(nil),               // 160: hops.hadoop.GetBatchedListingRequestProto
-	(*GetBatchedListingResponseProto)(nil),              // 161: hops.hadoop.GetBatchedListingResponseProto
-	(*ListOpenFilesRequestProto)(nil),                   // 162: hops.hadoop.ListOpenFilesRequestProto
-	(*ListOpenFilesResponseProto)(nil),                  // 163: hops.hadoop.ListOpenFilesResponseProto
-	(*CreateSymlinkRequestProto)(nil),                   // 164: hops.hadoop.CreateSymlinkRequestProto
-	(*CreateSymlinkResponseProto)(nil),                  // 165: hops.hadoop.CreateSymlinkResponseProto
-	(*GetLinkTargetRequestProto)(nil),                   // 166: hops.hadoop.GetLinkTargetRequestProto
-	(*GetLinkTargetResponseProto)(nil),                  // 167: hops.hadoop.GetLinkTargetResponseProto
-	(*GetSnapshotDiffReportRequestProto)(nil),           // 168: hops.hadoop.GetSnapshotDiffReportRequestProto
-	(*GetSnapshotDiffReportResponseProto)(nil),          // 169: hops.hadoop.GetSnapshotDiffReportResponseProto
-	(*GetSnapshotDiffReportListingRequestProto)(nil),    // 170: hops.hadoop.GetSnapshotDiffReportListingRequestProto
-	(*GetSnapshotDiffReportListingResponseProto)(nil),   // 171: hops.hadoop.GetSnapshotDiffReportListingResponseProto
-	(*AddErasureCodingPoliciesRequestProto)(nil),        // 172: hops.hadoop.AddErasureCodingPoliciesRequestProto
-	(*AddErasureCodingPoliciesResponseProto)(nil),       // 173: hops.hadoop.AddErasureCodingPoliciesResponseProto
-	(*RemoveErasureCodingPolicyRequestProto)(nil),       // 174: hops.hadoop.RemoveErasureCodingPolicyRequestProto
-	(*RemoveErasureCodingPolicyResponseProto)(nil),      // 175: hops.hadoop.RemoveErasureCodingPolicyResponseProto
-	(*GetErasureCodingCodecsRequestProto)(nil),          // 176: hops.hadoop.GetErasureCodingCodecsRequestProto
-	(*GetErasureCodingCodecsResponseProto)(nil),         // 177: hops.hadoop.GetErasureCodingCodecsResponseProto
-	(*GetECTopologyResultForPoliciesRequestProto)(nil),  // 178: hops.hadoop.GetECTopologyResultForPoliciesRequestProto
-	(*GetECTopologyResultForPoliciesResponseProto)(nil), // 179: hops.hadoop.GetECTopologyResultForPoliciesResponseProto
-	(*SatisfyStoragePolicyRequestProto)(nil),            // 180: hops.hadoop.SatisfyStoragePolicyRequestProto
-	(*SatisfyStoragePolicyResponseProto)(nil),           // 181: hops.hadoop.SatisfyStoragePolicyResponseProto
-	(*AddCacheDirectiveRequestProto)(nil),               // 182: hops.hadoop.AddCacheDirectiveRequestProto
-	(*AddCacheDirectiveResponseProto)(nil),              // 183: hops.hadoop.AddCacheDirectiveResponseProto
-	(*ModifyCacheDirectiveRequestProto)(nil),            // 184: hops.hadoop.ModifyCacheDirectiveRequestProto
-	(*ModifyCacheDirectiveResponseProto)(nil),           // 185: hops.hadoop.ModifyCacheDirectiveResponseProto
-	(*RemoveCacheDirectiveRequestProto)(nil),            // 186: hops.hadoop.RemoveCacheDirectiveRequestProto
-	(*RemoveCacheDirectiveResponseProto)(nil),           // 187: hops.hadoop.RemoveCacheDirectiveResponseProto
-	(*ListCacheDirectivesRequestProto)(nil),             // 188: hops.hadoop.ListCacheDirectivesRequestProto
-	(*ListCacheDirectivesResponseProto)(nil),            // 189: hops.hadoop.ListCacheDirectivesResponseProto
-	(*AddCachePoolRequestProto)(nil),                    // 190: hops.hadoop.AddCachePoolRequestProto
-	(*AddCachePoolResponseProto)(nil),                   // 191: hops.hadoop.AddCachePoolResponseProto
-	(*ModifyCachePoolRequestProto)(nil),                 // 192: hops.hadoop.ModifyCachePoolRequestProto
-	(*ModifyCachePoolResponseProto)(nil),                // 193: hops.hadoop.ModifyCachePoolResponseProto
-	(*RemoveCachePoolRequestProto)(nil),                 // 194: hops.hadoop.RemoveCachePoolRequestProto
-	(*RemoveCachePoolResponseProto)(nil),                // 195: hops.hadoop.RemoveCachePoolResponseProto
-	(*ListCachePoolsRequestProto)(nil),                  // 196: hops.hadoop.ListCachePoolsRequestProto
-	(*ListCachePoolsResponseProto)(nil),                 // 197: hops.hadoop.ListCachePoolsResponseProto
-	(*CreateEncryptionZoneRequestProto)(nil),            // 198: hops.hadoop.CreateEncryptionZoneRequestProto
-	(*CreateEncryptionZoneResponseProto)(nil),           // 199: hops.hadoop.CreateEncryptionZoneResponseProto
-	(*ListEncryptionZonesRequestProto)(nil),             // 200: hops.hadoop.ListEncryptionZonesRequestProto
-	(*ListEncryptionZonesResponseProto)(nil),            // 201: hops.hadoop.ListEncryptionZonesResponseProto
-	(*ReencryptEncryptionZoneRequestProto)(nil),         // 202: hops.hadoop.ReencryptEncryptionZoneRequestProto
-	(*ReencryptEncryptionZoneResponseProto)(nil),        // 203: hops.hadoop.ReencryptEncryptionZoneResponseProto
-	(*ListReencryptionStatusRequestProto)(nil),          // 204: hops.hadoop.ListReencryptionStatusRequestProto
-	(*ListReencryptionStatusResponseProto)(nil),         // 205: hops.hadoop.ListReencryptionStatusResponseProto
-	(*SaveNamespaceRequestProto)(nil),                   // 206: hops.hadoop.SaveNamespaceRequestProto
-	(*SaveNamespaceResponseProto)(nil),                  // 207: hops.hadoop.SaveNamespaceResponseProto
-	(*RollEditsRequestProto)(nil),                       // 208: hops.hadoop.RollEditsRequestProto
-	(*RollEditsResponseProto)(nil),                      // 209: hops.hadoop.RollEditsResponseProto
-	(*RestoreFailedStorageRequestProto)(nil),            // 210: hops.hadoop.RestoreFailedStorageRequestProto
-	(*RestoreFailedStorageResponseProto)(nil),           // 211: hops.hadoop.RestoreFailedStorageResponseProto
-	(*RefreshNodesRequestProto)(nil),                    // 212: hops.hadoop.RefreshNodesRequestProto
-	(*RefreshNodesResponseProto)(nil),                   // 213: hops.hadoop.RefreshNodesResponseProto
-	(*FinalizeUpgradeRequestProto)(nil),                 // 214: hops.hadoop.FinalizeUpgradeRequestProto
-	(*FinalizeUpgradeResponseProto)(nil),                // 215: hops.hadoop.FinalizeUpgradeResponseProto
-	(*UpgradeStatusRequestProto)(nil),                   // 216: hops.hadoop.UpgradeStatusRequestProto
-	(*UpgradeStatusResponseProto)(nil),                  // 217: hops.hadoop.UpgradeStatusResponseProto
-	(*RollingUpgradeRequestProto)(nil),                  // 218: hops.hadoop.RollingUpgradeRequestProto
-	(*RollingUpgradeResponseProto)(nil),                 // 219: hops.hadoop.RollingUpgradeResponseProto
-	(*ListCorruptFileBlocksRequestProto)(nil),           // 220: hops.hadoop.ListCorruptFileBlocksRequestProto
-	(*ListCorruptFileBlocksResponseProto)(nil),          // 221: hops.hadoop.ListCorruptFileBlocksResponseProto
-	(*MetaSaveRequestProto)(nil),                        // 222: hops.hadoop.MetaSaveRequestProto
-	(*MetaSaveResponseProto)(nil),                       // 223: hops.hadoop.MetaSaveResponseProto
-	(*SetBalancerBandwidthRequestProto)(nil),            // 224: hops.hadoop.SetBalancerBandwidthRequestProto
-	(*SetBalancerBandwidthResponseProto)(nil),           // 225: hops.hadoop.SetBalancerBandwidthResponseProto
-	(*GetCurrentEditLogTxidRequestProto)(nil),           // 226: hops.hadoop.GetCurrentEditLogTxidRequestProto
-	(*GetCurrentEditLogTxidResponseProto)(nil),          // 227: hops.hadoop.GetCurrentEditLogTxidResponseProto
-	(*GetEditsFromTxidRequestProto)(nil),                // 228: hops.hadoop.GetEditsFromTxidRequestProto
-	(*GetEditsFromTxidResponseProto)(nil),               // 229: hops.hadoop.GetEditsFromTxidResponseProto
-	(*GetSlowDatanodeReportRequestProto)(nil),           // 230: hops.hadoop.GetSlowDatanodeReportRequestProto
-	(*GetSlowDatanodeReportResponseProto)(nil),          // 231: hops.hadoop.GetSlowDatanodeReportResponseProto
-	(*DatanodeStorageReportProto)(nil),                  // 232: hops.hadoop.DatanodeStorageReportProto
-	(*RollingUpgradeInfoProto)(nil),                     // 233: hops.hadoop.RollingUpgradeInfoProto
-	(*RollingUpgradeStatusProto)(nil),                   // 234: hops.hadoop.RollingUpgradeStatusProto
-	(*OpenFilesBatchResponseProto)(nil),                 // 235: hops.hadoop.OpenFilesBatchResponseProto
-	(*CacheDirectiveInfoProto)(nil),                     // 236: hops.hadoop.CacheDirectiveInfoProto
-	(*CacheDirectiveInfoExpirationProto)(nil),           // 237: hops.hadoop.CacheDirectiveInfoExpirationProto
-	(*CacheDirectiveStatsProto)(nil),                    // 238: hops.hadoop.CacheDirectiveStatsProto
-	(*CacheDirectiveEntryProto)(nil),                    // 239: hops.hadoop.CacheDirectiveEntryProto
-	(*CachePoolInfoProto)(nil),                          // 240: hops.hadoop.CachePoolInfoProto
-	(*CachePoolStatsProto)(nil),                         // 241: hops.hadoop.CachePoolStatsProto
-	(*CachePoolEntryProto)(nil),                         // 242: hops.hadoop.CachePoolEntryProto
-	(*EncryptionZoneProto)(nil),                         // 243: hops.hadoop.EncryptionZoneProto
-	(*ZoneReencryptionStatusProto)(nil),                 // 244: hops.hadoop.ZoneReencryptionStatusProto
-	(*CodecProto)(nil),                                  // 245: hops.hadoop.CodecProto
-	(*ECTopologyVerifierResultProto)(nil),               // 246: hops.hadoop.ECTopologyVerifierResultProto
-	(*AddErasureCodingPolicyResponseProto)(nil),         // 247: hops.hadoop.AddErasureCodingPolicyResponseProto
-	(*EventsListProto)(nil),                             // 248: hops.hadoop.EventsListProto
-	(*EventBatchProto)(nil),                             // 249: hops.hadoop.EventBatchProto
-	(*EventProto)(nil),                                  // 250: hops.hadoop.EventProto
-	(*FsServerDefaultsProto)(nil),                       // 251: hops.hadoop.FsServerDefaultsProto
-	(*HdfsFileStatusProto)(nil),                         // 252: hops.hadoop.HdfsFileStatusProto
-	(*DirectoryListingProto)(nil),                       // 253: hops.hadoop.DirectoryListingProto
-	(*LocatedBlocksProto)(nil),                          // 254: hops.hadoop.LocatedBlocksProto
-	(*FsPermissionProto)(nil),                           // 255: hops.hadoop.FsPermissionProto
-	(CryptoProtocolVersionProto)(0),                     // 256: hops.hadoop.CryptoProtocolVersionProto
-	(*ExtendedBlockProto)(nil),                          // 257: hops.hadoop.ExtendedBlockProto
-	(*DatanodeInfoProto)(nil),                           // 258: hops.hadoop.DatanodeInfoProto
-	(*LocatedBlockProto)(nil),                           // 259: hops.hadoop.LocatedBlockProto
-	(*DatanodeIDProto)(nil),                             // 260: hops.hadoop.DatanodeIDProto
-	(*ContentSummaryProto)(nil),                         // 261: hops.hadoop.ContentSummaryProto
-	(AclEntryProto_FsActionProto)(0),                    // 262: hops.hadoop.AclEntryProto.FsActionProto
-	(*QuotaUsageProto)(nil),                             // 263: hops.hadoop.QuotaUsageProto
-	(StorageTypeProto)(0),                               // 264: hops.hadoop.StorageTypeProto
-	(*XAttrProto)(nil),                                  // 265: hops.hadoop.XAttrProto
-	(*AclEntryProto)(nil),                               // 266: hops.hadoop.AclEntryProto
-	(*AclStatusProto)(nil),                              // 267: hops.hadoop.AclStatusProto
-	(*SnapshottableDirectoryListingProto)(nil),          // 268: hops.hadoop.SnapshottableDirectoryListingProto
-	(*SnapshotListingProto)(nil),                        // 269: hops.hadoop.SnapshotListingProto
-	(*BlockStoragePolicyProto)(nil),                     // 270: hops.hadoop.BlockStoragePolicyProto
-	(*ErasureCodingPolicyProto)(nil),                    // 271: hops.hadoop.ErasureCodingPolicyProto
-	(HAServiceStateProto)(0),                            // 272: hops.hadoop.HAServiceStateProto
-	(*TokenProto)(nil),                                  // 273: hops.hadoop.TokenProto
-	(*DataEncryptionKeyProto)(nil),                      // 274: hops.hadoop.DataEncryptionKeyProto
-	(*BatchedDirectoryListingProto)(nil),                // 275: hops.hadoop.BatchedDirectoryListingProto
-	(*SnapshotDiffReportProto)(nil),                     // 276: hops.hadoop.SnapshotDiffReportProto
-	(*SnapshotDiffReportCursorProto)(nil),               // 277: hops.hadoop.SnapshotDiffReportCursorProto
-	(*SnapshotDiffReportListingProto)(nil),              // 278: hops.hadoop.SnapshotDiffReportListingProto
-	(*CorruptFileBlocksProto)(nil),                      // 279: hops.hadoop.CorruptFileBlocksProto
-	(*StorageReportProto)(nil),                          // 280: hops.hadoop.StorageReportProto
-	(CipherSuiteProto)(0),                               // 281: hops.hadoop.CipherSuiteProto
+	(INodeType)(0),                                      // 10: hops.hadoop.INodeType
+	(MetadataUpdateType)(0),                             // 11: hops.hadoop.MetadataUpdateType
+	(*GetServerDefaultsRequestProto)(nil),               // 12: hops.hadoop.GetServerDefaultsRequestProto
+	(*GetServerDefaultsResponseProto)(nil),              // 13: hops.hadoop.GetServerDefaultsResponseProto
+	(*GetFileInfoRequestProto)(nil),                     // 14: hops.hadoop.GetFileInfoRequestProto
+	(*GetFileInfoResponseProto)(nil),                    // 15: hops.hadoop.GetFileInfoResponseProto
+	(*GetListingRequestProto)(nil),                      // 16: hops.hadoop.GetListingRequestProto
+	(*GetListingResponseProto)(nil),                     // 17: hops.hadoop.GetListingResponseProto
+	(*GetBlockLocationsRequestProto)(nil),               // 18: hops.hadoop.GetBlockLocationsRequestProto
+	(*GetBlockLocationsResponseProto)(nil),              // 19: hops.hadoop.GetBlockLocationsResponseProto
+	(*CreateRequestProto)(nil),                          // 20: hops.hadoop.CreateRequestProto
+	(*CreateResponseProto)(nil),                         // 21: hops.hadoop.CreateResponseProto
+	(*AddBlockRequestProto)(nil),                        // 22: hops.hadoop.AddBlockRequestProto
+	(*AddBlockResponseProto)(nil),                       // 23: hops.hadoop.AddBlockResponseProto
+	(*CompleteRequestProto)(nil),                        // 24: hops.hadoop.CompleteRequestProto
+	(*CompleteResponseProto)(nil),                       // 25: hops.hadoop.CompleteResponseProto
+	(*AppendRequestProto)(nil),                          // 26: hops.hadoop.AppendRequestProto
+	(*AppendResponseProto)(nil),                         // 27: hops.hadoop.AppendResponseProto
+	(*UpdateBlockForPipelineRequestProto)(nil),          // 28: hops.hadoop.UpdateBlockForPipelineRequestProto
+	(*UpdateBlockForPipelineResponseProto)(nil),         // 29: hops.hadoop.UpdateBlockForPipelineResponseProto
+	(*UpdatePipelineRequestProto)(nil),                  // 30: hops.hadoop.UpdatePipelineRequestProto
+	(*UpdatePipelineResponseProto)(nil),                 // 31: hops.hadoop.UpdatePipelineResponseProto
+	(*AbandonBlockRequestProto)(nil),                    // 32: hops.hadoop.AbandonBlockRequestProto
+	(*AbandonBlockResponseProto)(nil),                   // 33: hops.hadoop.AbandonBlockResponseProto
+	(*GetAdditionalDatanodeRequestProto)(nil),           // 34: hops.hadoop.GetAdditionalDatanodeRequestProto
+	(*GetAdditionalDatanodeResponseProto)(nil),          // 35: hops.hadoop.GetAdditionalDatanodeResponseProto
+	(*RenewLeaseRequestProto)(nil),                      // 36: hops.hadoop.RenewLeaseRequestProto
+	(*RenewLeaseResponseProto)(nil),                     // 37: hops.hadoop.RenewLeaseResponseProto
+	(*FsyncRequestProto)(nil),                           // 38: hops.hadoop.FsyncRequestProto
+	(*FsyncResponseProto)(nil),                          // 39: hops.hadoop.FsyncResponseProto
+	(*RenameRequestProto)(nil),                          // 40: hops.hadoop.RenameRequestProto
+	(*RenameResponseProto)(nil),                         // 41: hops.hadoop.RenameResponseProto
+	(*Rename2RequestProto)(nil),                         // 42: hops.hadoop.Rename2RequestProto
+	(*Rename2ResponseProto)(nil),                        // 43: hops.hadoop.Rename2ResponseProto
+	(*DeleteRequestProto)(nil),                          // 44: hops.hadoop.DeleteRequestProto
+	(*DeleteResponseProto)(nil),                         // 45: hops.hadoop.DeleteResponseProto
+	(*MkdirsRequestProto)(nil),                          // 46: hops.hadoop.MkdirsRequestProto
+	(*MkdirsResponseProto)(nil),                         // 47: hops.hadoop.MkdirsResponseProto
+	(*TruncateRequestProto)(nil),                        // 48: hops.hadoop.TruncateRequestProto
+	(*TruncateResponseProto)(nil),                       // 49: hops.hadoop.TruncateResponseProto
+	(*SetReplicationRequestProto)(nil),                  // 50: hops.hadoop.SetReplicationRequestProto
+	(*SetReplicationResponseProto)(nil),                 // 51: hops.hadoop.SetReplicationResponseProto
+	(*SetPermissionRequestProto)(nil),                   // 52: hops.hadoop.SetPermissionRequestProto
+	(*SetPermissionResponseProto)(nil),                  // 53: hops.hadoop.SetPermissionResponseProto
+	(*SetOwnerRequestProto)(nil),                        // 54: hops.hadoop.SetOwnerRequestProto
+	(*SetOwnerResponseProto)(nil),                       // 55: hops.hadoop.SetOwnerResponseProto
+	(*SetTimesRequestProto)(nil),                        // 56: hops.hadoop.SetTimesRequestProto
+	(*SetTimesResponseProto)(nil),                       // 57: hops.hadoop.SetTimesResponseProto
+	(*GetContentSummaryRequestProto)(nil),               // 58: hops.hadoop.GetContentSummaryRequestProto
+	(*GetContentSummaryResponseProto)(nil),              // 59: hops.hadoop.GetContentSummaryResponseProto
+	(*GetFsStatusRequestProto)(nil),                     // 60: hops.hadoop.GetFsStatusRequestProto
+	(*GetFsStatsResponseProto)(nil),                     // 61: hops.hadoop.GetFsStatsResponseProto
+	(*CheckAccessRequestProto)(nil),                     // 62: hops.hadoop.CheckAccessRequestProto
+	(*CheckAccessResponseProto)(nil),                    // 63: hops.hadoop.CheckAccessResponseProto
+	(*SetSafeModeRequestProto)(nil),                     // 64: hops.hadoop.SetSafeModeRequestProto
+	(*SetSafeModeResponseProto)(nil),                    // 65: hops.hadoop.SetSafeModeResponseProto
+	(*RecoverLeaseRequestProto)(nil),                    // 66: hops.hadoop.RecoverLeaseRequestProto
+	(*RecoverLeaseResponseProto)(nil),                   // 67: hops.hadoop.RecoverLeaseResponseProto
+	(*IsFileClosedRequestProto)(nil),                    // 68: hops.hadoop.IsFileClosedRequestProto
+	(*IsFileClosedResponseProto)(nil),                   // 69: hops.hadoop.IsFileClosedResponseProto
+	(*GetFileLinkInfoRequestProto)(nil),                 // 70: hops.hadoop.GetFileLinkInfoRequestProto
+	(*GetFileLinkInfoResponseProto)(nil),                // 71: hops.hadoop.GetFileLinkInfoResponseProto
+	(*ConcatRequestProto)(nil),                          // 72: hops.hadoop.ConcatRequestProto
+	(*ConcatResponseProto)(nil),                         // 73: hops.hadoop.ConcatResponseProto
+	(*GetQuotaUsageRequestProto)(nil),                   // 74: hops.hadoop.GetQuotaUsageRequestProto
+	(*GetQuotaUsageResponseProto)(nil),                  // 75: hops.hadoop.GetQuotaUsageResponseProto
+	(*SetQuotaRequestProto)(nil),                        // 76: hops.hadoop.SetQuotaRequestProto
+	(*SetQuotaResponseProto)(nil),                       // 77: hops.hadoop.SetQuotaResponseProto
+	(*ReportBadBlocksRequestProto)(nil),                 // 78: hops.hadoop.ReportBadBlocksRequestProto
+	(*ReportBadBlocksResponseProto)(nil),                // 79: hops.hadoop.ReportBadBlocksResponseProto
+	(*GetPreferredBlockSizeRequestProto)(nil),           // 80: hops.hadoop.GetPreferredBlockSizeRequestProto
+	(*GetPreferredBlockSizeResponseProto)(nil),          // 81: hops.hadoop.GetPreferredBlockSizeResponseProto
+	(*GetLocatedFileInfoRequestProto)(nil),              // 82: hops.hadoop.GetLocatedFileInfoRequestProto
+	(*GetLocatedFileInfoResponseProto)(nil),             // 83: hops.hadoop.GetLocatedFileInfoResponseProto
+	(*GetDatanodeReportRequestProto)(nil),               // 84: hops.hadoop.GetDatanodeReportRequestProto
+	(*GetDatanodeReportResponseProto)(nil),              // 85: hops.hadoop.GetDatanodeReportResponseProto
+	(*GetDatanodeStorageReportRequestProto)(nil),        // 86: hops.hadoop.GetDatanodeStorageReportRequestProto
+	(*GetDatanodeStorageReportResponseProto)(nil),       // 87: hops.hadoop.GetDatanodeStorageReportResponseProto
+	(*GetFsReplicatedBlockStatsRequestProto)(nil),       // 88: hops.hadoop.GetFsReplicatedBlockStatsRequestProto
+	(*GetFsReplicatedBlockStatsResponseProto)(nil),      // 89: hops.hadoop.GetFsReplicatedBlockStatsResponseProto
+	(*GetFsECBlockGroupStatsRequestProto)(nil),          // 90: hops.hadoop.GetFsECBlockGroupStatsRequestProto
+	(*GetFsECBlockGroupStatsResponseProto)(nil),         // 91: hops.hadoop.GetFsECBlockGroupStatsResponseProto
+	(*SetXAttrRequestProto)(nil),                        // 92: hops.hadoop.SetXAttrRequestProto
+	(*SetXAttrResponseProto)(nil),                       // 93: hops.hadoop.SetXAttrResponseProto
+	(*GetXAttrsRequestProto)(nil),                       // 94: hops.hadoop.GetXAttrsRequestProto
+	(*GetXAttrsResponseProto)(nil),                      // 95: hops.hadoop.GetXAttrsResponseProto
+	(*ListXAttrsRequestProto)(nil),                      // 96: hops.hadoop.ListXAttrsRequestProto
+	(*ListXAttrsResponseProto)(nil),                     // 97: hops.hadoop.ListXAttrsResponseProto
+	(*RemoveXAttrRequestProto)(nil),                     // 98: hops.hadoop.RemoveXAttrRequestProto
+	(*RemoveXAttrResponseProto)(nil),                    // 99: hops.hadoop.RemoveXAttrResponseProto
+	(*ModifyAclEntriesRequestProto)(nil),                // 100: hops.hadoop.ModifyAclEntriesRequestProto
+	(*ModifyAclEntriesResponseProto)(nil),               // 101: hops.hadoop.ModifyAclEntriesResponseProto
+	(*RemoveAclEntriesRequestProto)(nil),                // 102: hops.hadoop.RemoveAclEntriesRequestProto
+	(*RemoveAclEntriesResponseProto)(nil),               // 103: hops.hadoop.RemoveAclEntriesResponseProto
+	(*RemoveDefaultAclRequestProto)(nil),                // 104: hops.hadoop.RemoveDefaultAclRequestProto
+	(*RemoveDefaultAclResponseProto)(nil),               // 105: hops.hadoop.RemoveDefaultAclResponseProto
+	(*RemoveAclRequestProto)(nil),                       // 106: hops.hadoop.RemoveAclRequestProto
+	(*RemoveAclResponseProto)(nil),                      // 107: hops.hadoop.RemoveAclResponseProto
+	(*SetAclRequestProto)(nil),                          // 108: hops.hadoop.SetAclRequestProto
+	(*SetAclResponseProto)(nil),                         // 109: hops.hadoop.SetAclResponseProto
+	(*GetAclStatusRequestProto)(nil),                    // 110: hops.hadoop.GetAclStatusRequestProto
+	(*GetAclStatusResponseProto)(nil),                   // 111: hops.hadoop.GetAclStatusResponseProto
+	(*AllowSnapshotRequestProto)(nil),                   // 112: hops.hadoop.AllowSnapshotRequestProto
+	(*AllowSnapshotResponseProto)(nil),                  // 113: hops.hadoop.AllowSnapshotResponseProto
+	(*DisallowSnapshotRequestProto)(nil),                // 114: hops.hadoop.DisallowSnapshotRequestProto
+	(*DisallowSnapshotResponseProto)(nil),               // 115: hops.hadoop.DisallowSnapshotResponseProto
+	(*CreateSnapshotRequestProto)(nil),                  // 116: hops.hadoop.CreateSnapshotRequestProto
+	(*CreateSnapshotResponseProto)(nil),                 // 117: hops.hadoop.CreateSnapshotResponseProto
+	(*DeleteSnapshotRequestProto)(nil),                  // 118: hops.hadoop.DeleteSnapshotRequestProto
+	(*DeleteSnapshotResponseProto)(nil),                 // 119: hops.hadoop.DeleteSnapshotResponseProto
+	(*RenameSnapshotRequestProto)(nil),                  // 120: hops.hadoop.RenameSnapshotRequestProto
+	(*RenameSnapshotResponseProto)(nil),                 // 121: hops.hadoop.RenameSnapshotResponseProto
+	(*GetSnapshottableDirListingRequestProto)(nil),      // 122: hops.hadoop.GetSnapshottableDirListingRequestProto
+	(*GetSnapshottableDirListingResponseProto)(nil),     // 123: hops.hadoop.GetSnapshottableDirListingResponseProto
+	(*GetSnapshotListingRequestProto)(nil),              // 124: hops.hadoop.GetSnapshotListingRequestProto
+	(*GetSnapshotListingResponseProto)(nil),             // 125: hops.hadoop.GetSnapshotListingResponseProto
+	(*SetStoragePolicyRequestProto)(nil),                // 126: hops.hadoop.SetStoragePolicyRequestProto
+	(*SetStoragePolicyResponseProto)(nil),               // 127: hops.hadoop.SetStoragePolicyResponseProto
+	(*UnsetStoragePolicyRequestProto)(nil),              // 128: hops.hadoop.UnsetStoragePolicyRequestProto
+	(*UnsetStoragePolicyResponseProto)(nil),             // 129: hops.hadoop.UnsetStoragePolicyResponseProto
+	(*GetStoragePolicyRequestProto)(nil),                // 130: hops.hadoop.GetStoragePolicyRequestProto
+	(*GetStoragePolicyResponseProto)(nil),               // 131: hops.hadoop.GetStoragePolicyResponseProto
+	(*GetStoragePoliciesRequestProto)(nil),              // 132: hops.hadoop.GetStoragePoliciesRequestProto
+	(*GetStoragePoliciesResponseProto)(nil),             // 133: hops.hadoop.GetStoragePoliciesResponseProto
+	(*GetErasureCodingPoliciesRequestProto)(nil),        // 134: hops.hadoop.GetErasureCodingPoliciesRequestProto
+	(*GetErasureCodingPoliciesResponseProto)(nil),       // 135: hops.hadoop.GetErasureCodingPoliciesResponseProto
+	(*GetErasureCodingPolicyRequestProto)(nil),          // 136: hops.hadoop.GetErasureCodingPolicyRequestProto
+	(*GetErasureCodingPolicyResponseProto)(nil),         // 137: hops.hadoop.GetErasureCodingPolicyResponseProto
+	(*SetErasureCodingPolicyRequestProto)(nil),          // 138: hops.hadoop.SetErasureCodingPolicyRequestProto
+	(*SetErasureCodingPolicyResponseProto)(nil),         // 139: hops.hadoop.SetErasureCodingPolicyResponseProto
+	(*UnsetErasureCodingPolicyRequestProto)(nil),        // 140: hops.hadoop.UnsetErasureCodingPolicyRequestProto
+	(*UnsetErasureCodingPolicyResponseProto)(nil),       // 141: hops.hadoop.UnsetErasureCodingPolicyResponseProto
+	(*EnableErasureCodingPolicyRequestProto)(nil),       // 142: hops.hadoop.EnableErasureCodingPolicyRequestProto
+	(*EnableErasureCodingPolicyResponseProto)(nil),      // 143: hops.hadoop.EnableErasureCodingPolicyResponseProto
+	(*DisableErasureCodingPolicyRequestProto)(nil),      // 144: hops.hadoop.DisableErasureCodingPolicyRequestProto
+	(*DisableErasureCodingPolicyResponseProto)(nil),     // 145: hops.hadoop.DisableErasureCodingPolicyResponseProto
+	(*GetHAServiceStateRequestProto)(nil),               // 146: hops.hadoop.GetHAServiceStateRequestProto
+	(*GetHAServiceStateResponseProto)(nil),              // 147: hops.hadoop.GetHAServiceStateResponseProto
+	(*MsyncRequestProto)(nil),                           // 148: hops.hadoop.MsyncRequestProto
+	(*MsyncResponseProto)(nil),                          // 149: hops.hadoop.MsyncResponseProto
+	(*GetDelegationTokenRequestProto)(nil),              // 150: hops.hadoop.GetDelegationTokenRequestProto
+	(*GetDelegationTokenResponseProto)(nil),             // 151: hops.hadoop.GetDelegationTokenResponseProto
+	(*RenewDelegationTokenRequestProto)(nil),            // 152: hops.hadoop.RenewDelegationTokenRequestProto
+	(*RenewDelegationTokenResponseProto)(nil),           // 153: hops.hadoop.RenewDelegationTokenResponseProto
+	(*CancelDelegationTokenRequestProto)(nil),           // 154: hops.hadoop.CancelDelegationTokenRequestProto
+	(*CancelDelegationTokenResponseProto)(nil),          // 155: hops.hadoop.CancelDelegationTokenResponseProto
+	(*GetDataEncryptionKeyRequestProto)(nil),            // 156: hops.hadoop.GetDataEncryptionKeyRequestProto
+	(*GetDataEncryptionKeyResponseProto)(nil),           // 157: hops.hadoop.GetDataEncryptionKeyResponseProto
+	(*GetEZForPathRequestProto)(nil),                    // 158: hops.hadoop.GetEZForPathRequestProto
+	(*GetEZForPathResponseProto)(nil),                   // 159: hops.hadoop.GetEZForPathResponseProto
+	(*GetEnclosingRootRequestProto)(nil),                // 160: hops.hadoop.GetEnclosingRootRequestProto
+	(*GetEnclosingRootResponseProto)(nil),               // 161: hops.hadoop.GetEnclosingRootResponseProto
+	(*GetBatchedListingRequestProto)(nil),               // 162: hops.hadoop.GetBatchedListingRequestProto
+	(*GetBatchedListingResponseProto)(nil),              // 163: hops.hadoop.GetBatchedListingResponseProto
+	(*ListOpenFilesRequestProto)(nil),                   // 164: hops.hadoop.ListOpenFilesRequestProto
+	(*ListOpenFilesResponseProto)(nil),                  // 165: hops.hadoop.ListOpenFilesResponseProto
+	(*CreateSymlinkRequestProto)(nil),                   // 166: hops.hadoop.CreateSymlinkRequestProto
+	(*CreateSymlinkResponseProto)(nil),                  // 167: hops.hadoop.CreateSymlinkResponseProto
+	(*GetLinkTargetRequestProto)(nil),                   // 168: hops.hadoop.GetLinkTargetRequestProto
+	(*GetLinkTargetResponseProto)(nil),                  // 169: hops.hadoop.GetLinkTargetResponseProto
+	(*GetSnapshotDiffReportRequestProto)(nil),           // 170: hops.hadoop.GetSnapshotDiffReportRequestProto
+	(*GetSnapshotDiffReportResponseProto)(nil),          // 171: hops.hadoop.GetSnapshotDiffReportResponseProto
+	(*GetSnapshotDiffReportListingRequestProto)(nil),    // 172: hops.hadoop.GetSnapshotDiffReportListingRequestProto
+	(*GetSnapshotDiffReportListingResponseProto)(nil),   // 173: hops.hadoop.GetSnapshotDiffReportListingResponseProto
+	(*AddErasureCodingPoliciesRequestProto)(nil),        // 174: hops.hadoop.AddErasureCodingPoliciesRequestProto
+	(*AddErasureCodingPoliciesResponseProto)(nil),       // 175: hops.hadoop.AddErasureCodingPoliciesResponseProto
+	(*RemoveErasureCodingPolicyRequestProto)(nil),       // 176: hops.hadoop.RemoveErasureCodingPolicyRequestProto
+	(*RemoveErasureCodingPolicyResponseProto)(nil),      // 177: hops.hadoop.RemoveErasureCodingPolicyResponseProto
+	(*GetErasureCodingCodecsRequestProto)(nil),          // 178: hops.hadoop.GetErasureCodingCodecsRequestProto
+	(*GetErasureCodingCodecsResponseProto)(nil),         // 179: hops.hadoop.GetErasureCodingCodecsResponseProto
+	(*GetECTopologyResultForPoliciesRequestProto)(nil),  // 180: hops.hadoop.GetECTopologyResultForPoliciesRequestProto
+	(*GetECTopologyResultForPoliciesResponseProto)(nil), // 181: hops.hadoop.GetECTopologyResultForPoliciesResponseProto
+	(*SatisfyStoragePolicyRequestProto)(nil),            // 182: hops.hadoop.SatisfyStoragePolicyRequestProto
+	(*SatisfyStoragePolicyResponseProto)(nil),           // 183: hops.hadoop.SatisfyStoragePolicyResponseProto
+	(*AddCacheDirectiveRequestProto)(nil),               // 184: hops.hadoop.AddCacheDirectiveRequestProto
+	(*AddCacheDirectiveResponseProto)(nil),              // 185: hops.hadoop.AddCacheDirectiveResponseProto
+	(*ModifyCacheDirectiveRequestProto)(nil),            // 186: hops.hadoop.ModifyCacheDirectiveRequestProto
+	(*ModifyCacheDirectiveResponseProto)(nil),           // 187: hops.hadoop.ModifyCacheDirectiveResponseProto
+	(*RemoveCacheDirectiveRequestProto)(nil),            // 188: hops.hadoop.RemoveCacheDirectiveRequestProto
+	(*RemoveCacheDirectiveResponseProto)(nil),           // 189: hops.hadoop.RemoveCacheDirectiveResponseProto
+	(*ListCacheDirectivesRequestProto)(nil),             // 190: hops.hadoop.ListCacheDirectivesRequestProto
+	(*ListCacheDirectivesResponseProto)(nil),            // 191: hops.hadoop.ListCacheDirectivesResponseProto
+	(*AddCachePoolRequestProto)(nil),                    // 192: hops.hadoop.AddCachePoolRequestProto
+	(*AddCachePoolResponseProto)(nil),                   // 193: hops.hadoop.AddCachePoolResponseProto
+	(*ModifyCachePoolRequestProto)(nil),                 // 194: hops.hadoop.ModifyCachePoolRequestProto
+	(*ModifyCachePoolResponseProto)(nil),                // 195: hops.hadoop.ModifyCachePoolResponseProto
+	(*RemoveCachePoolRequestProto)(nil),                 // 196: hops.hadoop.RemoveCachePoolRequestProto
+	(*RemoveCachePoolResponseProto)(nil),                // 197: hops.hadoop.RemoveCachePoolResponseProto
+	(*ListCachePoolsRequestProto)(nil),                  // 198: hops.hadoop.ListCachePoolsRequestProto
+	(*ListCachePoolsResponseProto)(nil),                 // 199: hops.hadoop.ListCachePoolsResponseProto
+	(*CreateEncryptionZoneRequestProto)(nil),            // 200: hops.hadoop.CreateEncryptionZoneRequestProto
+	(*CreateEncryptionZoneResponseProto)(nil),           // 201: hops.hadoop.CreateEncryptionZoneResponseProto
+	(*ListEncryptionZonesRequestProto)(nil),             // 202: hops.hadoop.ListEncryptionZonesRequestProto
+	(*ListEncryptionZonesResponseProto)(nil),            // 203: hops.hadoop.ListEncryptionZonesResponseProto
+	(*ReencryptEncryptionZoneRequestProto)(nil),         // 204: hops.hadoop.ReencryptEncryptionZoneRequestProto
+	(*ReencryptEncryptionZoneResponseProto)(nil),        // 205: hops.hadoop.ReencryptEncryptionZoneResponseProto
+	(*ListReencryptionStatusRequestProto)(nil),          // 206: hops.hadoop.ListReencryptionStatusRequestProto
+	(*ListReencryptionStatusResponseProto)(nil),         // 207: hops.hadoop.ListReencryptionStatusResponseProto
+	(*SaveNamespaceRequestProto)(nil),                   // 208: hops.hadoop.SaveNamespaceRequestProto
+	(*SaveNamespaceResponseProto)(nil),                  // 209: hops.hadoop.SaveNamespaceResponseProto
+	(*RollEditsRequestProto)(nil),                       // 210: hops.hadoop.RollEditsRequestProto
+	(*RollEditsResponseProto)(nil),                      // 211: hops.hadoop.RollEditsResponseProto
+	(*RestoreFailedStorageRequestProto)(nil),            // 212: hops.hadoop.RestoreFailedStorageRequestProto
+	(*RestoreFailedStorageResponseProto)(nil),           // 213: hops.hadoop.RestoreFailedStorageResponseProto
+	(*RefreshNodesRequestProto)(nil),                    // 214: hops.hadoop.RefreshNodesRequestProto
+	(*RefreshNodesResponseProto)(nil),                   // 215: hops.hadoop.RefreshNodesResponseProto
+	(*FinalizeUpgradeRequestProto)(nil),                 // 216: hops.hadoop.FinalizeUpgradeRequestProto
+	(*FinalizeUpgradeResponseProto)(nil),                // 217: hops.hadoop.FinalizeUpgradeResponseProto
+	(*UpgradeStatusRequestProto)(nil),                   // 218: hops.hadoop.UpgradeStatusRequestProto
+	(*UpgradeStatusResponseProto)(nil),                  // 219: hops.hadoop.UpgradeStatusResponseProto
+	(*RollingUpgradeRequestProto)(nil),                  // 220: hops.hadoop.RollingUpgradeRequestProto
+	(*RollingUpgradeResponseProto)(nil),                 // 221: hops.hadoop.RollingUpgradeResponseProto
+	(*ListCorruptFileBlocksRequestProto)(nil),           // 222: hops.hadoop.ListCorruptFileBlocksRequestProto
+	(*ListCorruptFileBlocksResponseProto)(nil),          // 223: hops.hadoop.ListCorruptFileBlocksResponseProto
+	(*MetaSaveRequestProto)(nil),                        // 224: hops.hadoop.MetaSaveRequestProto
+	(*MetaSaveResponseProto)(nil),                       // 225: hops.hadoop.MetaSaveResponseProto
+	(*SetBalancerBandwidthRequestProto)(nil),            // 226: hops.hadoop.SetBalancerBandwidthRequestProto
+	(*SetBalancerBandwidthResponseProto)(nil),           // 227: hops.hadoop.SetBalancerBandwidthResponseProto
+	(*GetCurrentEditLogTxidRequestProto)(nil),           // 228: hops.hadoop.GetCurrentEditLogTxidRequestProto
+	(*GetCurrentEditLogTxidResponseProto)(nil),          // 229: hops.hadoop.GetCurrentEditLogTxidResponseProto
+	(*GetEditsFromTxidRequestProto)(nil),                // 230: hops.hadoop.GetEditsFromTxidRequestProto
+	(*GetEditsFromTxidResponseProto)(nil),               // 231: hops.hadoop.GetEditsFromTxidResponseProto
+	(*GetSlowDatanodeReportRequestProto)(nil),           // 232: hops.hadoop.GetSlowDatanodeReportRequestProto
+	(*GetSlowDatanodeReportResponseProto)(nil),          // 233: hops.hadoop.GetSlowDatanodeReportResponseProto
+	(*DatanodeStorageReportProto)(nil),                  // 234: hops.hadoop.DatanodeStorageReportProto
+	(*RollingUpgradeInfoProto)(nil),                     // 235: hops.hadoop.RollingUpgradeInfoProto
+	(*RollingUpgradeStatusProto)(nil),                   // 236: hops.hadoop.RollingUpgradeStatusProto
+	(*OpenFilesBatchResponseProto)(nil),                 // 237: hops.hadoop.OpenFilesBatchResponseProto
+	(*CacheDirectiveInfoProto)(nil),                     // 238: hops.hadoop.CacheDirectiveInfoProto
+	(*CacheDirectiveInfoExpirationProto)(nil),           // 239: hops.hadoop.CacheDirectiveInfoExpirationProto
+	(*CacheDirectiveStatsProto)(nil),                    // 240: hops.hadoop.CacheDirectiveStatsProto
+	(*CacheDirectiveEntryProto)(nil),                    // 241: hops.hadoop.CacheDirectiveEntryProto
+	(*CachePoolInfoProto)(nil),                          // 242: hops.hadoop.CachePoolInfoProto
+	(*CachePoolStatsProto)(nil),                         // 243: hops.hadoop.CachePoolStatsProto
+	(*CachePoolEntryProto)(nil),                         // 244: hops.hadoop.CachePoolEntryProto
+	(*EncryptionZoneProto)(nil),                         // 245: hops.hadoop.EncryptionZoneProto
+	(*ZoneReencryptionStatusProto)(nil),                 // 246: hops.hadoop.ZoneReencryptionStatusProto
+	(*CodecProto)(nil),                                  // 247: hops.hadoop.CodecProto
+	(*ECTopologyVerifierResultProto)(nil),               // 248: hops.hadoop.ECTopologyVerifierResultProto
+	(*AddErasureCodingPolicyResponseProto)(nil),         // 249: hops.hadoop.AddErasureCodingPolicyResponseProto
+	(*EventsListProto)(nil),                             // 250: hops.hadoop.EventsListProto
+	(*EventBatchProto)(nil),                             // 251: hops.hadoop.EventBatchProto
+	(*EventProto)(nil),                                  // 252: hops.hadoop.EventProto
+	(*CreateEventProto)(nil),                            // 253: hops.hadoop.CreateEventProto
+	(*CloseEventProto)(nil),                             // 254: hops.hadoop.CloseEventProto
+	(*TruncateEventProto)(nil),                          // 255: hops.hadoop.TruncateEventProto
+	(*AppendEventProto)(nil),                            // 256: hops.hadoop.AppendEventProto
+	(*RenameEventProto)(nil),                            // 257: hops.hadoop.RenameEventProto
+	(*MetadataUpdateEventProto)(nil),                    // 258: hops.hadoop.MetadataUpdateEventProto
+	(*UnlinkEventProto)(nil),                            // 259: hops.hadoop.UnlinkEventProto
+	(*FsServerDefaultsProto)(nil),                       // 260: hops.hadoop.FsServerDefaultsProto
+	(*HdfsFileStatusProto)(nil),                         // 261: hops.hadoop.HdfsFileStatusProto
+	(*DirectoryListingProto)(nil),                       // 262: hops.hadoop.DirectoryListingProto
+	(*LocatedBlocksProto)(nil),                          // 263: hops.hadoop.LocatedBlocksProto
+	(*FsPermissionProto)(nil),                           // 264: hops.hadoop.FsPermissionProto
+	(CryptoProtocolVersionProto)(0),                     // 265: hops.hadoop.CryptoProtocolVersionProto
+	(*ExtendedBlockProto)(nil),                          // 266: hops.hadoop.ExtendedBlockProto
+	(*DatanodeInfoProto)(nil),                           // 267: hops.hadoop.DatanodeInfoProto
+	(*LocatedBlockProto)(nil),                           // 268: hops.hadoop.LocatedBlockProto
+	(*DatanodeIDProto)(nil),                             // 269: hops.hadoop.DatanodeIDProto
+	(*ContentSummaryProto)(nil),                         // 270: hops.hadoop.ContentSummaryProto
+	(AclEntryProto_FsActionProto)(0),                    // 271: hops.hadoop.AclEntryProto.FsActionProto
+	(*QuotaUsageProto)(nil),                             // 272: hops.hadoop.QuotaUsageProto
+	(StorageTypeProto)(0),                               // 273: hops.hadoop.StorageTypeProto
+	(*XAttrProto)(nil),                                  // 274: hops.hadoop.XAttrProto
+	(*AclEntryProto)(nil),                               // 275: hops.hadoop.AclEntryProto
+	(*AclStatusProto)(nil),                              // 276: hops.hadoop.AclStatusProto
+	(*SnapshottableDirectoryListingProto)(nil),          // 277: hops.hadoop.SnapshottableDirectoryListingProto
+	(*SnapshotListingProto)(nil),                        // 278: hops.hadoop.SnapshotListingProto
+	(*BlockStoragePolicyProto)(nil),                     // 279: hops.hadoop.BlockStoragePolicyProto
+	(*ErasureCodingPolicyProto)(nil),                    // 280: hops.hadoop.ErasureCodingPolicyProto
+	(HAServiceStateProto)(0),                            // 281: hops.hadoop.HAServiceStateProto
+	(*TokenProto)(nil),                                  // 282: hops.hadoop.TokenProto
+	(*DataEncryptionKeyProto)(nil),                      // 283: hops.hadoop.DataEncryptionKeyProto
+	(*BatchedDirectoryListingProto)(nil),                // 284: hops.hadoop.BatchedDirectoryListingProto
+	(*SnapshotDiffReportProto)(nil),                     // 285: hops.hadoop.SnapshotDiffReportProto
+	(*SnapshotDiffReportCursorProto)(nil),               // 286: hops.hadoop.SnapshotDiffReportCursorProto
+	(*SnapshotDiffReportListingProto)(nil),              // 287: hops.hadoop.SnapshotDiffReportListingProto
+	(*CorruptFileBlocksProto)(nil),                      // 288: hops.hadoop.CorruptFileBlocksProto
+	(*StorageReportProto)(nil),                          // 289: hops.hadoop.StorageReportProto
+	(CipherSuiteProto)(0),                               // 290: hops.hadoop.CipherSuiteProto
 }
 var file_namenode_hdfs_hadooppb_client_namenode_proto_depIdxs = []int32{
-	251, // 0: hops.hadoop.GetServerDefaultsResponseProto.serverDefaults:type_name -> hops.hadoop.FsServerDefaultsProto
-	252, // 1: hops.hadoop.GetFileInfoResponseProto.fs:type_name -> hops.hadoop.HdfsFileStatusProto
-	253, // 2: hops.hadoop.GetListingResponseProto.dirList:type_name -> hops.hadoop.DirectoryListingProto
-	254, // 3: hops.hadoop.GetBlockLocationsResponseProto.locations:type_name -> hops.hadoop.LocatedBlocksProto
-	255, // 4: hops.hadoop.CreateRequestProto.masked:type_name -> hops.hadoop.FsPermissionProto
-	256, // 5: hops.hadoop.CreateRequestProto.cryptoProtocolVersion:type_name -> hops.hadoop.CryptoProtocolVersionProto
-	255, // 6: hops.hadoop.CreateRequestProto.unmasked:type_name -> hops.hadoop.FsPermissionProto
-	252, // 7: hops.hadoop.CreateResponseProto.fs:type_name -> hops.hadoop.HdfsFileStatusProto
-	257, // 8: hops.hadoop.AddBlockRequestProto.previous:type_name -> hops.hadoop.ExtendedBlockProto
-	258, // 9: hops.hadoop.AddBlockRequestProto.excludeNodes:type_name -> hops.hadoop.DatanodeInfoProto
+	260, // 0: hops.hadoop.GetServerDefaultsResponseProto.serverDefaults:type_name -> hops.hadoop.FsServerDefaultsProto
+	261, // 1: hops.hadoop.GetFileInfoResponseProto.fs:type_name -> hops.hadoop.HdfsFileStatusProto
+	262, // 2: hops.hadoop.GetListingResponseProto.dirList:type_name -> hops.hadoop.DirectoryListingProto
+	263, // 3: hops.hadoop.GetBlockLocationsResponseProto.locations:type_name -> hops.hadoop.LocatedBlocksProto
+	264, // 4: hops.hadoop.CreateRequestProto.masked:type_name -> hops.hadoop.FsPermissionProto
+	265, // 5: hops.hadoop.CreateRequestProto.cryptoProtocolVersion:type_name -> hops.hadoop.CryptoProtocolVersionProto
+	264, // 6: hops.hadoop.CreateRequestProto.unmasked:type_name -> hops.hadoop.FsPermissionProto
+	261, // 7: hops.hadoop.CreateResponseProto.fs:type_name -> hops.hadoop.HdfsFileStatusProto
+	266, // 8: hops.hadoop.AddBlockRequestProto.previous:type_name -> hops.hadoop.ExtendedBlockProto
+	267, // 9: hops.hadoop.AddBlockRequestProto.excludeNodes:type_name -> hops.hadoop.DatanodeInfoProto
 	1,   // 10: hops.hadoop.AddBlockRequestProto.flags:type_name -> hops.hadoop.AddBlockFlagProto
-	259, // 11: hops.hadoop.AddBlockResponseProto.block:type_name -> hops.hadoop.LocatedBlockProto
-	257, // 12: hops.hadoop.CompleteRequestProto.last:type_name -> hops.hadoop.ExtendedBlockProto
-	259, // 13: hops.hadoop.AppendResponseProto.block:type_name -> hops.hadoop.LocatedBlockProto
-	252, // 14: hops.hadoop.AppendResponseProto.stat:type_name -> hops.hadoop.HdfsFileStatusProto
-	257, // 15: hops.hadoop.UpdateBlockForPipelineRequestProto.block:type_name -> hops.hadoop.ExtendedBlockProto
-	259, // 16: hops.hadoop.UpdateBlockForPipelineResponseProto.block:type_name -> hops.hadoop.LocatedBlockProto
-	257, // 17: hops.hadoop.UpdatePipelineRequestProto.oldBlock:type_name -> hops.hadoop.ExtendedBlockProto
-	257, // 18: hops.hadoop.UpdatePipelineRequestProto.newBlock:type_name -> hops.hadoop.ExtendedBlockProto
-	260, // 19: hops.hadoop.UpdatePipelineRequestProto.newNodes:type_name -> hops.hadoop.DatanodeIDProto
-	257, // 20: hops.hadoop.AbandonBlockRequestProto.b:type_name -> hops.hadoop.ExtendedBlockProto
-	257, // 21: hops.hadoop.GetAdditionalDatanodeRequestProto.blk:type_name -> hops.hadoop.ExtendedBlockProto
-	258, // 22: hops.hadoop.GetAdditionalDatanodeRequestProto.existings:type_name -> hops.hadoop.DatanodeInfoProto
-	258, // 23: hops.hadoop.GetAdditionalDatanodeRequestProto.excludes:type_name -> hops.hadoop.DatanodeInfoProto
-	259, // 24: hops.hadoop.GetAdditionalDatanodeResponseProto.block:type_name -> hops.hadoop.LocatedBlockProto
-	255, // 25: hops.hadoop.MkdirsRequestProto.masked:type_name -> hops.hadoop.FsPermissionProto
-	255, // 26: hops.hadoop.MkdirsRequestProto.unmasked:type_name -> hops.hadoop.FsPermissionProto
-	255, // 27: hops.hadoop.SetPermissionRequestProto.permission:type_name -> hops.hadoop.FsPermissionProto
-	261, // 28: hops.hadoop.GetContentSummaryResponseProto.summary:type_name -> hops.hadoop.ContentSummaryProto
-	262, // 29: hops.hadoop.CheckAccessRequestProto.mode:type_name -> hops.hadoop.AclEntryProto.FsActionProto
+	268, // 11: hops.hadoop.AddBlockResponseProto.block:type_name -> hops.hadoop.LocatedBlockProto
+	266, // 12: hops.hadoop.CompleteRequestProto.last:type_name -> hops.hadoop.ExtendedBlockProto
+	268, // 13: hops.hadoop.AppendResponseProto.block:type_name -> hops.hadoop.LocatedBlockProto
+	261, // 14: hops.hadoop.AppendResponseProto.stat:type_name -> hops.hadoop.HdfsFileStatusProto
+	266, // 15: hops.hadoop.UpdateBlockForPipelineRequestProto.block:type_name -> hops.hadoop.ExtendedBlockProto
+	268, // 16: hops.hadoop.UpdateBlockForPipelineResponseProto.block:type_name -> hops.hadoop.LocatedBlockProto
+	266, // 17: hops.hadoop.UpdatePipelineRequestProto.oldBlock:type_name -> hops.hadoop.ExtendedBlockProto
+	266, // 18: hops.hadoop.UpdatePipelineRequestProto.newBlock:type_name -> hops.hadoop.ExtendedBlockProto
+	269, // 19: hops.hadoop.UpdatePipelineRequestProto.newNodes:type_name -> hops.hadoop.DatanodeIDProto
+	266, // 20: hops.hadoop.AbandonBlockRequestProto.b:type_name -> hops.hadoop.ExtendedBlockProto
+	266, // 21: hops.hadoop.GetAdditionalDatanodeRequestProto.blk:type_name -> hops.hadoop.ExtendedBlockProto
+	267, // 22: hops.hadoop.GetAdditionalDatanodeRequestProto.existings:type_name -> hops.hadoop.DatanodeInfoProto
+	267, // 23: hops.hadoop.GetAdditionalDatanodeRequestProto.excludes:type_name -> hops.hadoop.DatanodeInfoProto
+	268, // 24: hops.hadoop.GetAdditionalDatanodeResponseProto.block:type_name -> hops.hadoop.LocatedBlockProto
+	264, // 25: hops.hadoop.MkdirsRequestProto.masked:type_name -> hops.hadoop.FsPermissionProto
+	264, // 26: hops.hadoop.MkdirsRequestProto.unmasked:type_name -> hops.hadoop.FsPermissionProto
+	264, // 27: hops.hadoop.SetPermissionRequestProto.permission:type_name -> hops.hadoop.FsPermissionProto
+	270, // 28: hops.hadoop.GetContentSummaryResponseProto.summary:type_name -> hops.hadoop.ContentSummaryProto
+	271, // 29: hops.hadoop.CheckAccessRequestProto.mode:type_name -> hops.hadoop.AclEntryProto.FsActionProto
 	3,   // 30: hops.hadoop.SetSafeModeRequestProto.action:type_name -> hops.hadoop.SafeModeActionProto
-	252, // 31: hops.hadoop.GetFileLinkInfoResponseProto.fs:type_name -> hops.hadoop.HdfsFileStatusProto
-	263, // 32: hops.hadoop.GetQuotaUsageResponseProto.usage:type_name -> hops.hadoop.QuotaUsageProto
-	264, // 33: hops.hadoop.SetQuotaRequestProto.storageType:type_name -> hops.hadoop.StorageTypeProto
-	259, // 34: hops.hadoop.ReportBadBlocksRequestProto.blocks:type_name -> hops.hadoop.LocatedBlockProto
-	252, // 35: hops.hadoop.GetLocatedFileInfoResponseProto.fs:type_name -> hops.hadoop.HdfsFileStatusProto
+	261, // 31: hops.hadoop.GetFileLinkInfoResponseProto.fs:type_name -> hops.hadoop.HdfsFileStatusProto
+	272, // 32: hops.hadoop.GetQuotaUsageResponseProto.usage:type_name -> hops.hadoop.QuotaUsageProto
+	273, // 33: hops.hadoop.SetQuotaRequestProto.storageType:type_name -> hops.hadoop.StorageTypeProto
+	268, // 34: hops.hadoop.ReportBadBlocksRequestProto.blocks:type_name -> hops.hadoop.LocatedBlockProto
+	261, // 35: hops.hadoop.GetLocatedFileInfoResponseProto.fs:type_name -> hops.hadoop.HdfsFileStatusProto
 	2,   // 36: hops.hadoop.GetDatanodeReportRequestProto.type:type_name -> hops.hadoop.DatanodeReportTypeProto
-	258, // 37: hops.hadoop.GetDatanodeReportResponseProto.di:type_name -> hops.hadoop.DatanodeInfoProto
+	267, // 37: hops.hadoop.GetDatanodeReportResponseProto.di:type_name -> hops.hadoop.DatanodeInfoProto
 	2,   // 38: hops.hadoop.GetDatanodeStorageReportRequestProto.type:type_name -> hops.hadoop.DatanodeReportTypeProto
-	232, // 39: hops.hadoop.GetDatanodeStorageReportResponseProto.datanodeStorageReports:type_name -> hops.hadoop.DatanodeStorageReportProto
-	265, // 40: hops.hadoop.SetXAttrRequestProto.xAttr:type_name -> hops.hadoop.XAttrProto
-	265, // 41: hops.hadoop.GetXAttrsRequestProto.xAttrs:type_name -> hops.hadoop.XAttrProto
-	265, // 42: hops.hadoop.GetXAttrsResponseProto.xAttrs:type_name -> hops.hadoop.XAttrProto
-	265, // 43: hops.hadoop.ListXAttrsResponseProto.xAttrs:type_name -> hops.hadoop.XAttrProto
-	265, // 44: hops.hadoop.RemoveXAttrRequestProto.xAttr:type_name -> hops.hadoop.XAttrProto
-	266, // 45: hops.hadoop.ModifyAclEntriesRequestProto.aclSpec:type_name -> hops.hadoop.AclEntryProto
-	266, // 46: hops.hadoop.RemoveAclEntriesRequestProto.aclSpec:type_name -> hops.hadoop.AclEntryProto
-	266, // 47: hops.hadoop.SetAclRequestProto.aclSpec:type_name -> hops.hadoop.AclEntryProto
-	267, // 48: hops.hadoop.GetAclStatusResponseProto.result:type_name -> hops.hadoop.AclStatusProto
-	268, // 49: hops.hadoop.GetSnapshottableDirListingResponseProto.snapshottableDirList:type_name -> hops.hadoop.SnapshottableDirectoryListingProto
-	269, // 50: hops.hadoop.GetSnapshotListingResponseProto.snapshotList:type_name -> hops.hadoop.SnapshotListingProto
-	270, // 51: hops.hadoop.GetStoragePolicyResponseProto.storagePolicy:type_name -> hops.hadoop.BlockStoragePolicyProto
-	270, // 52: hops.hadoop.GetStoragePoliciesResponseProto.policies:type_name -> hops.hadoop.BlockStoragePolicyProto
-	271, // 53: hops.hadoop.GetErasureCodingPoliciesResponseProto.ecPolicies:type_name -> hops.hadoop.ErasureCodingPolicyProto
-	271, // 54: hops.hadoop.GetErasureCodingPolicyResponseProto.ecPolicy:type_name -> hops.hadoop.ErasureCodingPolicyProto
-	272, // 55: hops.hadoop.GetHAServiceStateResponseProto.state:type_name -> hops.hadoop.HAServiceStateProto
-	273, // 56: hops.hadoop.GetDelegationTokenResponseProto.token:type_name -> hops.hadoop.TokenProto
-	273, // 57: hops.hadoop.RenewDelegationTokenRequestProto.token:type_name -> hops.hadoop.TokenProto
-	273, // 58: hops.hadoop.CancelDelegationTokenRequestProto.token:type_name -> hops.hadoop.TokenProto
-	274, // 59: hops.hadoop.GetDataEncryptionKeyResponseProto.dataEncryptionKey:type_name -> hops.hadoop.DataEncryptionKeyProto
-	243, // 60: hops.hadoop.GetEZForPathResponseProto.zone:type_name -> hops.hadoop.EncryptionZoneProto
-	275, // 61: hops.hadoop.GetBatchedListingResponseProto.listings:type_name -> hops.hadoop.BatchedDirectoryListingProto
+	234, // 39: hops.hadoop.GetDatanodeStorageReportResponseProto.datanodeStorageReports:type_name -> hops.hadoop.DatanodeStorageReportProto
+	274, // 40: hops.hadoop.SetXAttrRequestProto.xAttr:type_name -> hops.hadoop.XAttrProto
+	274, // 41: hops.hadoop.GetXAttrsRequestProto.xAttrs:type_name -> hops.hadoop.XAttrProto
+	274, // 42: hops.hadoop.GetXAttrsResponseProto.xAttrs:type_name -> hops.hadoop.XAttrProto
+	274, // 43: hops.hadoop.ListXAttrsResponseProto.xAttrs:type_name -> hops.hadoop.XAttrProto
+	274, // 44: hops.hadoop.RemoveXAttrRequestProto.xAttr:type_name -> hops.hadoop.XAttrProto
+	275, // 45: hops.hadoop.ModifyAclEntriesRequestProto.aclSpec:type_name -> hops.hadoop.AclEntryProto
+	275, // 46: hops.hadoop.RemoveAclEntriesRequestProto.aclSpec:type_name -> hops.hadoop.AclEntryProto
+	275, // 47: hops.hadoop.SetAclRequestProto.aclSpec:type_name -> hops.hadoop.AclEntryProto
+	276, // 48: hops.hadoop.GetAclStatusResponseProto.result:type_name -> hops.hadoop.AclStatusProto
+	277, // 49: hops.hadoop.GetSnapshottableDirListingResponseProto.snapshottableDirList:type_name -> hops.hadoop.SnapshottableDirectoryListingProto
+	278, // 50: hops.hadoop.GetSnapshotListingResponseProto.snapshotList:type_name -> hops.hadoop.SnapshotListingProto
+	279, // 51: hops.hadoop.GetStoragePolicyResponseProto.storagePolicy:type_name -> hops.hadoop.BlockStoragePolicyProto
+	279, // 52: hops.hadoop.GetStoragePoliciesResponseProto.policies:type_name -> hops.hadoop.BlockStoragePolicyProto
+	280, // 53: hops.hadoop.GetErasureCodingPoliciesResponseProto.ecPolicies:type_name -> hops.hadoop.ErasureCodingPolicyProto
+	280, // 54: hops.hadoop.GetErasureCodingPolicyResponseProto.ecPolicy:type_name -> hops.hadoop.ErasureCodingPolicyProto
+	281, // 55: hops.hadoop.GetHAServiceStateResponseProto.state:type_name -> hops.hadoop.HAServiceStateProto
+	282, // 56: hops.hadoop.GetDelegationTokenResponseProto.token:type_name -> hops.hadoop.TokenProto
+	282, // 57: hops.hadoop.RenewDelegationTokenRequestProto.token:type_name -> hops.hadoop.TokenProto
+	282, // 58: hops.hadoop.CancelDelegationTokenRequestProto.token:type_name -> hops.hadoop.TokenProto
+	283, // 59: hops.hadoop.GetDataEncryptionKeyResponseProto.dataEncryptionKey:type_name -> hops.hadoop.DataEncryptionKeyProto
+	245, // 60: hops.hadoop.GetEZForPathResponseProto.zone:type_name -> hops.hadoop.EncryptionZoneProto
+	284, // 61: hops.hadoop.GetBatchedListingResponseProto.listings:type_name -> hops.hadoop.BatchedDirectoryListingProto
 	5,   // 62: hops.hadoop.ListOpenFilesRequestProto.types:type_name -> hops.hadoop.OpenFilesTypeProto
-	235, // 63: hops.hadoop.ListOpenFilesResponseProto.entries:type_name -> hops.hadoop.OpenFilesBatchResponseProto
+	237, // 63: hops.hadoop.ListOpenFilesResponseProto.entries:type_name -> hops.hadoop.OpenFilesBatchResponseProto
 	5,   // 64: hops.hadoop.ListOpenFilesResponseProto.types:type_name -> hops.hadoop.OpenFilesTypeProto
-	255, // 65: hops.hadoop.CreateSymlinkRequestProto.dirPerm:type_name -> hops.hadoop.FsPermissionProto
-	276, // 66: hops.hadoop.GetSnapshotDiffReportResponseProto.diffReport:type_name -> hops.hadoop.SnapshotDiffReportProto
-	277, // 67: hops.hadoop.GetSnapshotDiffReportListingRequestProto.cursor:type_name -> hops.hadoop.SnapshotDiffReportCursorProto
-	278, // 68: hops.hadoop.GetSnapshotDiffReportListingResponseProto.diffReport:type_name -> hops.hadoop.SnapshotDiffReportListingProto
-	271, // 69: hops.hadoop.AddErasureCodingPoliciesRequestProto.ecPolicies:type_name -> hops.hadoop.ErasureCodingPolicyProto
-	247, // 70: hops.hadoop.AddErasureCodingPoliciesResponseProto.responses:type_name -> hops.hadoop.AddErasureCodingPolicyResponseProto
-	245, // 71: hops.hadoop.GetErasureCodingCodecsResponseProto.codec:type_name -> hops.hadoop.CodecProto
-	246, // 72: hops.hadoop.GetECTopologyResultForPoliciesResponseProto.response:type_name -> hops.hadoop.ECTopologyVerifierResultProto
-	236, // 73: hops.hadoop.AddCacheDirectiveRequestProto.info:type_name -> hops.hadoop.CacheDirectiveInfoProto
-	236, // 74: hops.hadoop.ModifyCacheDirectiveRequestProto.info:type_name -> hops.hadoop.CacheDirectiveInfoProto
-	236, // 75: hops.hadoop.ListCacheDirectivesRequestProto.filter:type_name -> hops.hadoop.CacheDirectiveInfoProto
-	239, // 76: hops.hadoop.ListCacheDirectivesResponseProto.elements:type_name -> hops.hadoop.CacheDirectiveEntryProto
-	240, // 77: hops.hadoop.AddCachePoolRequestProto.info:type_name -> hops.hadoop.CachePoolInfoProto
-	240, // 78: hops.hadoop.ModifyCachePoolRequestProto.info:type_name -> hops.hadoop.CachePoolInfoProto
-	242, // 79: hops.hadoop.ListCachePoolsResponseProto.entries:type_name -> hops.hadoop.CachePoolEntryProto
-	243, // 80: hops.hadoop.ListEncryptionZonesResponseProto.zones:type_name -> hops.hadoop.EncryptionZoneProto
+	264, // 65: hops.hadoop.CreateSymlinkRequestProto.dirPerm:type_name -> hops.hadoop.FsPermissionProto
+	285, // 66: hops.hadoop.GetSnapshotDiffReportResponseProto.diffReport:type_name -> hops.hadoop.SnapshotDiffReportProto
+	286, // 67: hops.hadoop.GetSnapshotDiffReportListingRequestProto.cursor:type_name -> hops.hadoop.SnapshotDiffReportCursorProto
+	287, // 68: hops.hadoop.GetSnapshotDiffReportListingResponseProto.diffReport:type_name -> hops.hadoop.SnapshotDiffReportListingProto
+	280, // 69: hops.hadoop.AddErasureCodingPoliciesRequestProto.ecPolicies:type_name -> hops.hadoop.ErasureCodingPolicyProto
+	249, // 70: hops.hadoop.AddErasureCodingPoliciesResponseProto.responses:type_name -> hops.hadoop.AddErasureCodingPolicyResponseProto
+	247, // 71: hops.hadoop.GetErasureCodingCodecsResponseProto.codec:type_name -> hops.hadoop.CodecProto
+	248, // 72: hops.hadoop.GetECTopologyResultForPoliciesResponseProto.response:type_name -> hops.hadoop.ECTopologyVerifierResultProto
+	238, // 73: hops.hadoop.AddCacheDirectiveRequestProto.info:type_name -> hops.hadoop.CacheDirectiveInfoProto
+	238, // 74: hops.hadoop.ModifyCacheDirectiveRequestProto.info:type_name -> hops.hadoop.CacheDirectiveInfoProto
+	238, // 75: hops.hadoop.ListCacheDirectivesRequestProto.filter:type_name -> hops.hadoop.CacheDirectiveInfoProto
+	241, // 76: hops.hadoop.ListCacheDirectivesResponseProto.elements:type_name -> hops.hadoop.CacheDirectiveEntryProto
+	242, // 77: hops.hadoop.AddCachePoolRequestProto.info:type_name -> hops.hadoop.CachePoolInfoProto
+	242, // 78: hops.hadoop.ModifyCachePoolRequestProto.info:type_name -> hops.hadoop.CachePoolInfoProto
+	244, // 79: hops.hadoop.ListCachePoolsResponseProto.entries:type_name -> hops.hadoop.CachePoolEntryProto
+	245, // 80: hops.hadoop.ListEncryptionZonesResponseProto.zones:type_name -> hops.hadoop.EncryptionZoneProto
 	7,   // 81: hops.hadoop.ReencryptEncryptionZoneRequestProto.action:type_name -> hops.hadoop.ReencryptActionProto
-	244, // 82: hops.hadoop.ListReencryptionStatusResponseProto.statuses:type_name -> hops.hadoop.ZoneReencryptionStatusProto
+	246, // 82: hops.hadoop.ListReencryptionStatusResponseProto.statuses:type_name -> hops.hadoop.ZoneReencryptionStatusProto
 	4,   // 83: hops.hadoop.RollingUpgradeRequestProto.action:type_name -> hops.hadoop.RollingUpgradeActionProto
-	233, // 84: hops.hadoop.RollingUpgradeResponseProto.rollingUpgradeInfo:type_name -> hops.hadoop.RollingUpgradeInfoProto
-	279, // 85: hops.hadoop.ListCorruptFileBlocksResponseProto.corrupt:type_name -> hops.hadoop.CorruptFileBlocksProto
-	248, // 86: hops.hadoop.GetEditsFromTxidResponseProto.eventsList:type_name -> hops.hadoop.EventsListProto
-	258, // 87: hops.hadoop.GetSlowDatanodeReportResponseProto.datanodeInfoProto:type_name -> hops.hadoop.DatanodeInfoProto
-	258, // 88: hops.hadoop.DatanodeStorageReportProto.datanodeInfo:type_name -> hops.hadoop.DatanodeInfoProto
-	280, // 89: hops.hadoop.DatanodeStorageReportProto.storageReports:type_name -> hops.hadoop.StorageReportProto
-	234, // 90: hops.hadoop.RollingUpgradeInfoProto.status:type_name -> hops.hadoop.RollingUpgradeStatusProto
-	237, // 91: hops.hadoop.CacheDirectiveInfoProto.expiration:type_name -> hops.hadoop.CacheDirectiveInfoExpirationProto
-	236, // 92: hops.hadoop.CacheDirectiveEntryProto.info:type_name -> hops.hadoop.CacheDirectiveInfoProto
-	238, // 93: hops.hadoop.CacheDirectiveEntryProto.stats:type_name -> hops.hadoop.CacheDirectiveStatsProto
-	240, // 94: hops.hadoop.CachePoolEntryProto.info:type_name -> hops.hadoop.CachePoolInfoProto
-	241, // 95: hops.hadoop.CachePoolEntryProto.stats:type_name -> hops.hadoop.CachePoolStatsProto
-	281, // 96: hops.hadoop.EncryptionZoneProto.suite:type_name -> hops.hadoop.CipherSuiteProto
-	256, // 97: hops.hadoop.EncryptionZoneProto.cryptoProtocolVersion:type_name -> hops.hadoop.CryptoProtocolVersionProto
+	235, // 84: hops.hadoop.RollingUpgradeResponseProto.rollingUpgradeInfo:type_name -> hops.hadoop.RollingUpgradeInfoProto
+	288, // 85: hops.hadoop.ListCorruptFileBlocksResponseProto.corrupt:type_name -> hops.hadoop.CorruptFileBlocksProto
+	250, // 86: hops.hadoop.GetEditsFromTxidResponseProto.eventsList:type_name -> hops.hadoop.EventsListProto
+	267, // 87: hops.hadoop.GetSlowDatanodeReportResponseProto.datanodeInfoProto:type_name -> hops.hadoop.DatanodeInfoProto
+	267, // 88: hops.hadoop.DatanodeStorageReportProto.datanodeInfo:type_name -> hops.hadoop.DatanodeInfoProto
+	289, // 89: hops.hadoop.DatanodeStorageReportProto.storageReports:type_name -> hops.hadoop.StorageReportProto
+	236, // 90: hops.hadoop.RollingUpgradeInfoProto.status:type_name -> hops.hadoop.RollingUpgradeStatusProto
+	239, // 91: hops.hadoop.CacheDirectiveInfoProto.expiration:type_name -> hops.hadoop.CacheDirectiveInfoExpirationProto
+	238, // 92: hops.hadoop.CacheDirectiveEntryProto.info:type_name -> hops.hadoop.CacheDirectiveInfoProto
+	240, // 93: hops.hadoop.CacheDirectiveEntryProto.stats:type_name -> hops.hadoop.CacheDirectiveStatsProto
+	242, // 94: hops.hadoop.CachePoolEntryProto.info:type_name -> hops.hadoop.CachePoolInfoProto
+	243, // 95: hops.hadoop.CachePoolEntryProto.stats:type_name -> hops.hadoop.CachePoolStatsProto
+	290, // 96: hops.hadoop.EncryptionZoneProto.suite:type_name -> hops.hadoop.CipherSuiteProto
+	265, // 97: hops.hadoop.EncryptionZoneProto.cryptoProtocolVersion:type_name -> hops.hadoop.CryptoProtocolVersionProto
 	8,   // 98: hops.hadoop.ZoneReencryptionStatusProto.state:type_name -> hops.hadoop.ReencryptionStateProto
-	271, // 99: hops.hadoop.AddErasureCodingPolicyResponseProto.policy:type_name -> hops.hadoop.ErasureCodingPolicyProto
-	250, // 100: hops.hadoop.EventsListProto.events:type_name -> hops.hadoop.EventProto
-	249, // 101: hops.hadoop.EventsListProto.batch:type_name -> hops.hadoop.EventBatchProto
-	250, // 102: hops.hadoop.EventBatchProto.events:type_name -> hops.hadoop.EventProto
+	280, // 99: hops.hadoop.AddErasureCodingPolicyResponseProto.policy:type_name -> hops.hadoop.ErasureCodingPolicyProto
+	252, // 100: hops.hadoop.EventsListProto.events:type_name -> hops.hadoop.EventProto
+	251, // 101: hops.hadoop.EventsListProto.batch:type_name -> hops.hadoop.EventBatchProto
+	252, // 102: hops.hadoop.EventBatchProto.events:type_name -> hops.hadoop.EventProto
 	9,   // 103: hops.hadoop.EventProto.type:type_name -> hops.hadoop.EventType
-	104, // [104:104] is the sub-list for method output_type
-	104, // [104:104] is the sub-list for method input_type
-	104, // [104:104] is the sub-list for extension type_name
-	104, // [104:104] is the sub-list for extension extendee
-	0,   // [0:104] is the sub-list for field type_name
+	10,  // 104: hops.hadoop.CreateEventProto.type:type_name -> hops.hadoop.INodeType
+	264, // 105: hops.hadoop.CreateEventProto.perms:type_name -> hops.hadoop.FsPermissionProto
+	11,  // 106: hops.hadoop.MetadataUpdateEventProto.type:type_name -> hops.hadoop.MetadataUpdateType
+	264, // 107: hops.hadoop.MetadataUpdateEventProto.perms:type_name -> hops.hadoop.FsPermissionProto
+	275, // 108: hops.hadoop.MetadataUpdateEventProto.acls:type_name -> hops.hadoop.AclEntryProto
+	274, // 109: hops.hadoop.MetadataUpdateEventProto.xAttrs:type_name -> hops.hadoop.XAttrProto
+	110, // [110:110] is the sub-list for method output_type
+	110, // [110:110] is the sub-list for method input_type
+	110, // [110:110] is the sub-list for extension type_name
+	110, // [110:110] is the sub-list for extension extendee
+	0,   // [0:110] is the sub-list for field type_name
 }
 
 func init() { file_namenode_hdfs_hadooppb_client_namenode_proto_init() }
@@ -13384,8 +14123,8 @@ func file_namenode_hdfs_hadooppb_client_namenode_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_namenode_hdfs_hadooppb_client_namenode_proto_rawDesc), len(file_namenode_hdfs_hadooppb_client_namenode_proto_rawDesc)),
-			NumEnums:      10,
-			NumMessages:   241,
+			NumEnums:      12,
+			NumMessages:   248,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -455,11 +455,383 @@ func (x *BalanceResponseProto) GetFailed() int64 {
 	return 0
 }
 
+// GetEventsRequestProto asks for a page of the feed of changes.
+type GetEventsRequestProto struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Position of the last event that the caller knows, or next of the page before. Absent: nothing is asked for but where the feed ends.
+	After *uint64 `protobuf:"varint,1,opt,name=after" json:"after,omitempty"`
+	// Only what happens there or below; empty: everywhere.
+	Path *string `protobuf:"bytes,2,opt,name=path" json:"path,omitempty"`
+	// How many events, at most; 0: as many as one answer has.
+	Most *uint32 `protobuf:"varint,3,opt,name=most" json:"most,omitempty"`
+	// For how many milliseconds to wait for the first one.
+	Wait          *uint32 `protobuf:"varint,4,opt,name=wait" json:"wait,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetEventsRequestProto) Reset() {
+	*x = GetEventsRequestProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetEventsRequestProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetEventsRequestProto) ProtoMessage() {}
+
+func (x *GetEventsRequestProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetEventsRequestProto.ProtoReflect.Descriptor instead.
+func (*GetEventsRequestProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *GetEventsRequestProto) GetAfter() uint64 {
+	if x != nil && x.After != nil {
+		return *x.After
+	}
+	return 0
+}
+
+func (x *GetEventsRequestProto) GetPath() string {
+	if x != nil && x.Path != nil {
+		return *x.Path
+	}
+	return ""
+}
+
+func (x *GetEventsRequestProto) GetMost() uint32 {
+	if x != nil && x.Most != nil {
+		return *x.Most
+	}
+	return 0
+}
+
+func (x *GetEventsRequestProto) GetWait() uint32 {
+	if x != nil && x.Wait != nil {
+		return *x.Wait
+	}
+	return 0
+}
+
+type GetEventsResponseProto struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Where the page begins: later than asked for, if what lies between is missing.
+	From          *uint64           `protobuf:"varint,1,opt,name=from" json:"from,omitempty"`
+	Missing       *bool             `protobuf:"varint,2,opt,name=missing" json:"missing,omitempty"`
+	Next          *uint64           `protobuf:"varint,3,opt,name=next" json:"next,omitempty"`
+	Events        []*FeedEventProto `protobuf:"bytes,4,rep,name=events" json:"events,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetEventsResponseProto) Reset() {
+	*x = GetEventsResponseProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetEventsResponseProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetEventsResponseProto) ProtoMessage() {}
+
+func (x *GetEventsResponseProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetEventsResponseProto.ProtoReflect.Descriptor instead.
+func (*GetEventsResponseProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *GetEventsResponseProto) GetFrom() uint64 {
+	if x != nil && x.From != nil {
+		return *x.From
+	}
+	return 0
+}
+
+func (x *GetEventsResponseProto) GetMissing() bool {
+	if x != nil && x.Missing != nil {
+		return *x.Missing
+	}
+	return false
+}
+
+func (x *GetEventsResponseProto) GetNext() uint64 {
+	if x != nil && x.Next != nil {
+		return *x.Next
+	}
+	return 0
+}
+
+func (x *GetEventsResponseProto) GetEvents() []*FeedEventProto {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+// FeedEventProto is an event. Fields that mean nothing for its kind are absent.
+type FeedEventProto struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Position *uint64                `protobuf:"varint,1,opt,name=position" json:"position,omitempty"`
+	// Numbers of Hadoop's EventType and, for metadata, of its MetadataUpdateType.
+	Kind          *uint32          `protobuf:"varint,2,opt,name=kind" json:"kind,omitempty"`
+	Update        *uint32          `protobuf:"varint,3,opt,name=update" json:"update,omitempty"`
+	Time          *int64           `protobuf:"varint,4,opt,name=time" json:"time,omitempty"`
+	Inode         *uint64          `protobuf:"varint,5,opt,name=inode" json:"inode,omitempty"`
+	Parent        *uint64          `protobuf:"varint,6,opt,name=parent" json:"parent,omitempty"`
+	Path          *string          `protobuf:"bytes,7,opt,name=path" json:"path,omitempty"`
+	Target        *string          `protobuf:"bytes,8,opt,name=target" json:"target,omitempty"`
+	TargetParent  *uint64          `protobuf:"varint,9,opt,name=target_parent,json=targetParent" json:"target_parent,omitempty"`
+	Continued     *bool            `protobuf:"varint,10,opt,name=continued" json:"continued,omitempty"`
+	Dir           *bool            `protobuf:"varint,11,opt,name=dir" json:"dir,omitempty"`
+	Overwrite     *bool            `protobuf:"varint,12,opt,name=overwrite" json:"overwrite,omitempty"`
+	NewBlock      *bool            `protobuf:"varint,13,opt,name=new_block,json=newBlock" json:"new_block,omitempty"`
+	Owner         *string          `protobuf:"bytes,14,opt,name=owner" json:"owner,omitempty"`
+	Group         *string          `protobuf:"bytes,15,opt,name=group" json:"group,omitempty"`
+	Mode          *uint32          `protobuf:"varint,16,opt,name=mode" json:"mode,omitempty"`
+	Replication   *uint32          `protobuf:"varint,17,opt,name=replication" json:"replication,omitempty"`
+	BlockSize     *int64           `protobuf:"varint,18,opt,name=block_size,json=blockSize" json:"block_size,omitempty"`
+	Length        *int64           `protobuf:"varint,19,opt,name=length" json:"length,omitempty"`
+	Mtime         *int64           `protobuf:"varint,20,opt,name=mtime" json:"mtime,omitempty"`
+	Atime         *int64           `protobuf:"varint,21,opt,name=atime" json:"atime,omitempty"`
+	Acl           []*AclEntryProto `protobuf:"bytes,22,rep,name=acl" json:"acl,omitempty"`
+	Xattrs        []*XAttrProto    `protobuf:"bytes,23,rep,name=xattrs" json:"xattrs,omitempty"`
+	Removed       *bool            `protobuf:"varint,24,opt,name=removed" json:"removed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FeedEventProto) Reset() {
+	*x = FeedEventProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FeedEventProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FeedEventProto) ProtoMessage() {}
+
+func (x *FeedEventProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FeedEventProto.ProtoReflect.Descriptor instead.
+func (*FeedEventProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *FeedEventProto) GetPosition() uint64 {
+	if x != nil && x.Position != nil {
+		return *x.Position
+	}
+	return 0
+}
+
+func (x *FeedEventProto) GetKind() uint32 {
+	if x != nil && x.Kind != nil {
+		return *x.Kind
+	}
+	return 0
+}
+
+func (x *FeedEventProto) GetUpdate() uint32 {
+	if x != nil && x.Update != nil {
+		return *x.Update
+	}
+	return 0
+}
+
+func (x *FeedEventProto) GetTime() int64 {
+	if x != nil && x.Time != nil {
+		return *x.Time
+	}
+	return 0
+}
+
+func (x *FeedEventProto) GetInode() uint64 {
+	if x != nil && x.Inode != nil {
+		return *x.Inode
+	}
+	return 0
+}
+
+func (x *FeedEventProto) GetParent() uint64 {
+	if x != nil && x.Parent != nil {
+		return *x.Parent
+	}
+	return 0
+}
+
+func (x *FeedEventProto) GetPath() string {
+	if x != nil && x.Path != nil {
+		return *x.Path
+	}
+	return ""
+}
+
+func (x *FeedEventProto) GetTarget() string {
+	if x != nil && x.Target != nil {
+		return *x.Target
+	}
+	return ""
+}
+
+func (x *FeedEventProto) GetTargetParent() uint64 {
+	if x != nil && x.TargetParent != nil {
+		return *x.TargetParent
+	}
+	return 0
+}
+
+func (x *FeedEventProto) GetContinued() bool {
+	if x != nil && x.Continued != nil {
+		return *x.Continued
+	}
+	return false
+}
+
+func (x *FeedEventProto) GetDir() bool {
+	if x != nil && x.Dir != nil {
+		return *x.Dir
+	}
+	return false
+}
+
+func (x *FeedEventProto) GetOverwrite() bool {
+	if x != nil && x.Overwrite != nil {
+		return *x.Overwrite
+	}
+	return false
+}
+
+func (x *FeedEventProto) GetNewBlock() bool {
+	if x != nil && x.NewBlock != nil {
+		return *x.NewBlock
+	}
+	return false
+}
+
+func (x *FeedEventProto) GetOwner() string {
+	if x != nil && x.Owner != nil {
+		return *x.Owner
+	}
+	return ""
+}
+
+func (x *FeedEventProto) GetGroup() string {
+	if x != nil && x.Group != nil {
+		return *x.Group
+	}
+	return ""
+}
+
+func (x *FeedEventProto) GetMode() uint32 {
+	if x != nil && x.Mode != nil {
+		return *x.Mode
+	}
+	return 0
+}
+
+func (x *FeedEventProto) GetReplication() uint32 {
+	if x != nil && x.Replication != nil {
+		return *x.Replication
+	}
+	return 0
+}
+
+func (x *FeedEventProto) GetBlockSize() int64 {
+	if x != nil && x.BlockSize != nil {
+		return *x.BlockSize
+	}
+	return 0
+}
+
+func (x *FeedEventProto) GetLength() int64 {
+	if x != nil && x.Length != nil {
+		return *x.Length
+	}
+	return 0
+}
+
+func (x *FeedEventProto) GetMtime() int64 {
+	if x != nil && x.Mtime != nil {
+		return *x.Mtime
+	}
+	return 0
+}
+
+func (x *FeedEventProto) GetAtime() int64 {
+	if x != nil && x.Atime != nil {
+		return *x.Atime
+	}
+	return 0
+}
+
+func (x *FeedEventProto) GetAcl() []*AclEntryProto {
+	if x != nil {
+		return x.Acl
+	}
+	return nil
+}
+
+func (x *FeedEventProto) GetXattrs() []*XAttrProto {
+	if x != nil {
+		return x.Xattrs
+	}
+	return nil
+}
+
+func (x *FeedEventProto) GetRemoved() bool {
+	if x != nil && x.Removed != nil {
+		return *x.Removed
+	}
+	return false
+}
+
 var File_namenode_hdfs_hadooppb_operator_proto protoreflect.FileDescriptor
 
 const file_namenode_hdfs_hadooppb_operator_proto_rawDesc = "" +
 	"\n" +
-	"%namenode/hdfs/hadooppb/operator.proto\x12\thops.hdfs\"\xe8\x01\n" +
+	"%namenode/hdfs/hadooppb/operator.proto\x12\thops.hdfs\x1a!namenode/hdfs/hadooppb/hdfs.proto\"\xe8\x01\n" +
 	"\x1cSetDatanodeStateRequestProto\x12\x1c\n" +
 	"\tdatanodes\x18\x01 \x03(\tR\tdatanodes\x12H\n" +
 	"\x05state\x18\x02 \x01(\x0e22.hops.hdfs.SetDatanodeStateRequestProto.StateProtoR\x05state\x12\x1a\n" +
@@ -489,7 +861,44 @@ const file_namenode_hdfs_hadooppb_operator_proto_rawDesc = "" +
 	"\x04left\x18\x04 \x01(\x03R\x04left\x12\x12\n" +
 	"\x04over\x18\x06 \x01(\x05R\x04over\x12\x14\n" +
 	"\x05under\x18\a \x01(\x05R\x05under\x12\x16\n" +
-	"\x06failed\x18\t \x01(\x03R\x06failedB/Z-github.com/gohops/hops/namenode/hdfs/hadooppb"
+	"\x06failed\x18\t \x01(\x03R\x06failed\"i\n" +
+	"\x15GetEventsRequestProto\x12\x14\n" +
+	"\x05after\x18\x01 \x01(\x04R\x05after\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12\x12\n" +
+	"\x04most\x18\x03 \x01(\rR\x04most\x12\x12\n" +
+	"\x04wait\x18\x04 \x01(\rR\x04wait\"\x8d\x01\n" +
+	"\x16GetEventsResponseProto\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\x04R\x04from\x12\x18\n" +
+	"\amissing\x18\x02 \x01(\bR\amissing\x12\x12\n" +
+	"\x04next\x18\x03 \x01(\x04R\x04next\x121\n" +
+	"\x06events\x18\x04 \x03(\v2\x19.hops.hdfs.FeedEventProtoR\x06events\"\x94\x05\n" +
+	"\x0eFeedEventProto\x12\x1a\n" +
+	"\bposition\x18\x01 \x01(\x04R\bposition\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\rR\x04kind\x12\x16\n" +
+	"\x06update\x18\x03 \x01(\rR\x06update\x12\x12\n" +
+	"\x04time\x18\x04 \x01(\x03R\x04time\x12\x14\n" +
+	"\x05inode\x18\x05 \x01(\x04R\x05inode\x12\x16\n" +
+	"\x06parent\x18\x06 \x01(\x04R\x06parent\x12\x12\n" +
+	"\x04path\x18\a \x01(\tR\x04path\x12\x16\n" +
+	"\x06target\x18\b \x01(\tR\x06target\x12#\n" +
+	"\rtarget_parent\x18\t \x01(\x04R\ftargetParent\x12\x1c\n" +
+	"\tcontinued\x18\n" +
+	" \x01(\bR\tcontinued\x12\x10\n" +
+	"\x03dir\x18\v \x01(\bR\x03dir\x12\x1c\n" +
+	"\toverwrite\x18\f \x01(\bR\toverwrite\x12\x1b\n" +
+	"\tnew_block\x18\r \x01(\bR\bnewBlock\x12\x14\n" +
+	"\x05owner\x18\x0e \x01(\tR\x05owner\x12\x14\n" +
+	"\x05group\x18\x0f \x01(\tR\x05group\x12\x12\n" +
+	"\x04mode\x18\x10 \x01(\rR\x04mode\x12 \n" +
+	"\vreplication\x18\x11 \x01(\rR\vreplication\x12\x1d\n" +
+	"\n" +
+	"block_size\x18\x12 \x01(\x03R\tblockSize\x12\x16\n" +
+	"\x06length\x18\x13 \x01(\x03R\x06length\x12\x14\n" +
+	"\x05mtime\x18\x14 \x01(\x03R\x05mtime\x12\x14\n" +
+	"\x05atime\x18\x15 \x01(\x03R\x05atime\x12,\n" +
+	"\x03acl\x18\x16 \x03(\v2\x1a.hops.hadoop.AclEntryProtoR\x03acl\x12/\n" +
+	"\x06xattrs\x18\x17 \x03(\v2\x17.hops.hadoop.XAttrProtoR\x06xattrs\x12\x18\n" +
+	"\aremoved\x18\x18 \x01(\bR\aremovedB/Z-github.com/gohops/hops/namenode/hdfs/hadooppb"
 
 var (
 	file_namenode_hdfs_hadooppb_operator_proto_rawDescOnce sync.Once
@@ -504,7 +913,7 @@ func file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP() []byte {
 }
 
 var file_namenode_hdfs_hadooppb_operator_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_namenode_hdfs_hadooppb_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_namenode_hdfs_hadooppb_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_namenode_hdfs_hadooppb_operator_proto_goTypes = []any{
 	(SetDatanodeStateRequestProto_StateProto)(0), // 0: hops.hdfs.SetDatanodeStateRequestProto.StateProto
 	(*SetDatanodeStateRequestProto)(nil),         // 1: hops.hdfs.SetDatanodeStateRequestProto
@@ -513,14 +922,22 @@ var file_namenode_hdfs_hadooppb_operator_proto_goTypes = []any{
 	(*TransferLeadershipResponseProto)(nil),      // 4: hops.hdfs.TransferLeadershipResponseProto
 	(*BalanceRequestProto)(nil),                  // 5: hops.hdfs.BalanceRequestProto
 	(*BalanceResponseProto)(nil),                 // 6: hops.hdfs.BalanceResponseProto
+	(*GetEventsRequestProto)(nil),                // 7: hops.hdfs.GetEventsRequestProto
+	(*GetEventsResponseProto)(nil),               // 8: hops.hdfs.GetEventsResponseProto
+	(*FeedEventProto)(nil),                       // 9: hops.hdfs.FeedEventProto
+	(*AclEntryProto)(nil),                        // 10: hops.hadoop.AclEntryProto
+	(*XAttrProto)(nil),                           // 11: hops.hadoop.XAttrProto
 }
 var file_namenode_hdfs_hadooppb_operator_proto_depIdxs = []int32{
-	0, // 0: hops.hdfs.SetDatanodeStateRequestProto.state:type_name -> hops.hdfs.SetDatanodeStateRequestProto.StateProto
-	1, // [1:1] is the sub-list for method output_type
-	1, // [1:1] is the sub-list for method input_type
-	1, // [1:1] is the sub-list for extension type_name
-	1, // [1:1] is the sub-list for extension extendee
-	0, // [0:1] is the sub-list for field type_name
+	0,  // 0: hops.hdfs.SetDatanodeStateRequestProto.state:type_name -> hops.hdfs.SetDatanodeStateRequestProto.StateProto
+	9,  // 1: hops.hdfs.GetEventsResponseProto.events:type_name -> hops.hdfs.FeedEventProto
+	10, // 2: hops.hdfs.FeedEventProto.acl:type_name -> hops.hadoop.AclEntryProto
+	11, // 3: hops.hdfs.FeedEventProto.xattrs:type_name -> hops.hadoop.XAttrProto
+	4,  // [4:4] is the sub-list for method output_type
+	4,  // [4:4] is the sub-list for method input_type
+	4,  // [4:4] is the sub-list for extension type_name
+	4,  // [4:4] is the sub-list for extension extendee
+	0,  // [0:4] is the sub-list for field type_name
 }
 
 func init() { file_namenode_hdfs_hadooppb_operator_proto_init() }
@@ -528,13 +945,14 @@ func file_namenode_hdfs_hadooppb_operator_proto_init() {
 	if File_namenode_hdfs_hadooppb_operator_proto != nil {
 		return
 	}
+	file_namenode_hdfs_hadooppb_hdfs_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_namenode_hdfs_hadooppb_operator_proto_rawDesc), len(file_namenode_hdfs_hadooppb_operator_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   6,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,428 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/feed"
+	"github.com/gohops/hops/metadata/namespace"
+	"github.com/gohops/hops/namenode"
+)
+
+// openFeed opens the feed of changes. A namenode whose feed cannot be opened goes on without it: it serves files, and says that it has no feed.
+func (s *Server) openFeed() {
+	c := &s.config
+	if c.FeedBytes < 0 {
+		return
+	}
+	dir := filepath.Join(c.Dir, "feed")
+	err := os.MkdirAll(dir, 0o700)
+	var l *feed.Log
+	if err == nil {
+		l, err = feed.Open(feed.Config{Dir: dir, Bytes: c.FeedBytes, Age: c.FeedAge, Applied: s.ns.AppliedIndex(), Room: c.Host.Room, Logger: s.log})
+	}
+	if err != nil {
+		s.log.Error("there is no feed of changes until the next start: it cannot be opened", "dir", dir, "error", err)
+		return
+	}
+	s.feed = l
+}
+
+func (s *Server) closeFeed() {
+	if s.feed == nil {
+		return
+	}
+	if err := s.feed.Close(); err != nil { // what is not in it comes again with the log
+		s.log.Warn("the feed of changes was not closed well", "error", err)
+	}
+}
+
+// onEvents runs on the goroutine of Apply.
+func (s *Server) onEvents(index uint64, logTime namespace.LogTime, events []metadata.Event) {
+	if s.feed != nil {
+		s.feed.Append(index, int64(logTime), events)
+	}
+}
+
+// onCheckpoint makes events durable before the log from which they come may go. Where that fails the checkpoint goes on: the namespace does not wait
+// for its feed, whose readers are told after the next start if something is missing then.
+func (s *Server) onCheckpoint(index uint64) {
+	if s.feed == nil {
+		return
+	}
+	if err := s.feed.Sync(index); err != nil {
+		s.log.Warn("the feed of changes is not durable: after a power cut events may be missing, and readers are told", "entry", index, "error", err)
+	}
+}
+
+// How many may wait for events or read them at a time, all together and of one user.
+const (
+	maxWatchers       = 1000
+	maxWatchersOfUser = 100
+)
+
+// watchers counts who reads the feed.
+type watchers struct {
+	mu    sync.Mutex
+	all   int
+	users map[string]int
+}
+
+// take takes a place for a user, or says why there is none.
+func (w *watchers) take(user string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.all >= maxWatchers || w.users[user] >= maxWatchersOfUser {
+		return metadata.Errorf(metadata.ErrRetriable, "too many read the feed of changes: %d, %d of them %s; %d and %d may: come again", w.all, w.users[user], user, maxWatchers, maxWatchersOfUser)
+	}
+	if w.users == nil {
+		w.users = map[string]int{}
+	}
+	w.users[user]++
+	w.all++
+	return nil
+}
+
+func (w *watchers) give(user string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all--
+	if w.users[user]--; w.users[user] == 0 {
+		delete(w.users, user)
+	}
+}
+
+// feedFor is the feed, for a member that may tell of it: one that leads, or has lately had all that was committed, so that it knows about rights.
+func (s *Server) feedFor() (*feed.Log, error) {
+	switch {
+	case s.config.FeedBytes < 0:
+		return nil, metadata.Errorf(metadata.ErrUnsupported, "the feed of changes is turned off on this namenode (namenode.feed)")
+	case !s.Active() && !s.Observes():
+		return nil, namenode.ErrStandbyRead
+	case s.feed == nil:
+		return nil, metadata.Errorf(metadata.ErrUnsupported, "the feed of changes of this namenode could not be opened: its log tells why")
+	}
+	return s.feed, nil
+}
+
+// EventsEnd implements namenode.Feed.
+func (s *Server) EventsEnd(c metadata.Caller, done func(metadata.Position, error)) {
+	if _, err := s.feedFor(); err != nil {
+		done(0, err)
+		return
+	}
+	end := func(err error) {
+		if err != nil {
+			done(0, err)
+			return
+		}
+		done(metadata.EndOf(s.ns.AppliedIndex()), nil)
+	}
+	if s.Active() {
+		s.read(&c, end)
+		return
+	}
+	end(nil)
+}
+
+// Events implements namenode.Feed.
+func (s *Server) Events(ctx context.Context, c metadata.Caller, r namenode.EventsRequest, done func(*metadata.EventPage, error)) {
+	if _, err := s.feedFor(); err != nil {
+		done(nil, err)
+		return
+	}
+	if r.Path != "" && !strings.HasPrefix(r.Path, "/") {
+		done(nil, metadata.Errorf(metadata.ErrInvalidArgument, "path %.100q is not absolute", r.Path))
+		return
+	}
+	if err := s.watchers.take(c.User); err != nil {
+		done(nil, err)
+		return
+	}
+	go func() {
+		page, err := s.events(ctx, c, r)
+		s.watchers.give(c.User)
+		if err != nil {
+			done(nil, err)
+			return
+		}
+		done(page, nil)
+	}()
+}
+
+const (
+	// maxEventBytes is about how much memory the events of a page take.
+	maxEventBytes = 4 << 20
+	// maxScanned is how many pages are looked through for one answer: a caller who may see nothing of much gets an empty page that leads on.
+	maxScanned = 16
+)
+
+func (s *Server) events(ctx context.Context, c metadata.Caller, r namenode.EventsRequest) (*metadata.EventPage, error) {
+	ctx, stop := context.WithTimeout(ctx, min(max(r.Wait, 0), namenode.MaxEventsWait))
+	defer stop()
+	defer context.AfterFunc(s.watching, stop)()
+	most := r.Most
+	if most <= 0 || most > namenode.MaxEvents {
+		most = namenode.MaxEvents
+	}
+	at := r.After
+	for scanned := 0; ; scanned++ {
+		l, err := s.feedFor()
+		if err != nil {
+			return nil, err
+		}
+		if at > metadata.EndOf(s.ns.AppliedIndex()) && s.Active() {
+			return nil, metadata.Errorf(metadata.ErrInvalidArgument, "position %v is ahead of the last change, at %v: it is of another cluster, or of this one before it was restored from a backup", at, l.End())
+		}
+		page, err := s.pageOf(l, &c, r, at, most)
+		if err != nil {
+			return nil, err
+		}
+		ended := page.Next == at && !page.Missing
+		at = page.Next
+		if len(page.Events) > 0 || page.Missing {
+			if r.Admit != nil {
+				err = r.Admit(sizeOfEvents(page.Events))
+			}
+			return page, err
+		}
+		page.From = r.After
+		if !ended {
+			if scanned < maxScanned {
+				continue
+			}
+			return page, nil
+		}
+		scanned = 0
+		if err := l.Wait(ctx, at); errors.Is(err, os.ErrClosed) {
+			return nil, namenode.ErrStandbyRead
+		} else if err != nil {
+			return page, nil
+		}
+	}
+}
+
+// pageOf is the next page of what a caller asks for, in one's turn.
+func (s *Server) pageOf(l *feed.Log, c *metadata.Caller, r namenode.EventsRequest, at metadata.Position, most int) (*metadata.EventPage, error) {
+	if !s.long.take(c.User, s.stopped) {
+		return nil, namenode.ErrStandbyRead
+	}
+	defer s.long.give(c.User)
+	page, err := l.Read(at, most, maxEventBytes)
+	if err != nil {
+		return nil, err
+	}
+	if r.Path != "" {
+		kept := page.Events[:0]
+		for _, e := range page.Events {
+			if concerns(&e, r.Path) {
+				kept = append(kept, e)
+			}
+		}
+		page.Events = kept
+	}
+	if !c.Superuser {
+		if page.Events, err = s.ns.VisibleEvents(*c, page.Events); err != nil {
+			return nil, err
+		}
+	}
+	return &page, nil
+}
+
+// concerns reports whether an event is about a path, what is below it, or takes away a directory above it.
+func concerns(e *metadata.Event, path string) bool {
+	if below(e.Path, path) || e.Target != "" && below(e.Target, path) {
+		return true
+	}
+	switch e.Kind {
+	case metadata.EventUnlink:
+		return below(path, e.Path)
+	case metadata.EventRename:
+		return below(path, e.Path) || below(path, e.Target)
+	}
+	return false
+}
+
+// sizeOfEvents is about how many bytes an answer with events takes.
+func sizeOfEvents(events []metadata.Event) (size int64) {
+	for i := range events {
+		e := &events[i]
+		size += 200 + int64(len(e.Path)+len(e.Target)+len(e.Owner)+len(e.Group)+40*len(e.ACL))
+		for _, x := range e.XAttrs {
+			size += int64(len(x.Name)+len(x.Value)) * 3 / 2
+		}
+	}
+	return size
+}
+
+// The door of the feed on HTTP: GET /api/v1/events. docs/reference/rest.md describes it.
+
+const (
+	eventsRoute = "GET /api/v1/events"
+	// streamLife is how long a stream goes on: its reader comes again then, and shows again who it is.
+	streamLife = time.Hour
+	// streamBeat is how long a stream says nothing, and streamPatience how long its reader may take to read.
+	streamBeat     = 15 * time.Second
+	streamPatience = 30 * time.Second
+)
+
+// serveEvents answers with a page, or, for who accepts that, with a stream of server-sent events.
+func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
+	caller, err := s.config.Door.HTTPCaller(r)
+	var request namenode.EventsRequest
+	if err == nil {
+		request, err = s.eventsRequest(r, caller)
+	}
+	if err == nil {
+		_, err = s.feedFor()
+	}
+	if err == nil {
+		err = s.watchers.take(caller.User)
+	}
+	d := security.Decision{Allowed: !security.Refused(err), Caller: caller, Port: "rest", Command: "readEvents", Source: request.Path, Read: true}
+	if err != nil {
+		d.Reason = err.Error()
+	}
+	s.config.Door.Record(d)
+	if err != nil {
+		eventsProblem(w, err)
+		return
+	}
+	defer s.watchers.give(caller.User)
+	if strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
+		s.streamEvents(w, r, caller, request)
+		return
+	}
+	page, err := s.events(r.Context(), caller, request)
+	if err != nil {
+		eventsProblem(w, err)
+		return
+	}
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(page) // fails only when the client is gone
+}
+
+func eventsProblem(w http.ResponseWriter, err error) {
+	status := userStatus(err)
+	if errors.Is(err, metadata.ErrStandby) {
+		status = http.StatusServiceUnavailable
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]any{"type": "about:blank", "title": http.StatusText(status), "status": status, "detail": err.Error()})
+}
+
+// eventsRequest reads a query. Who says no position begins at the end.
+func (s *Server) eventsRequest(r *http.Request, c metadata.Caller) (e namenode.EventsRequest, err error) {
+	query := r.URL.Query()
+	for name := range query {
+		if !slices.Contains([]string{"after", "path", "limit", "wait", "user.name", "doas", "delegation"}, name) {
+			return e, metadata.Errorf(metadata.ErrInvalidArgument, "unknown parameter %.40q: there are after, path, limit and wait", name)
+		}
+	}
+	e.Path = query.Get("path")
+	if e.Path != "" && !strings.HasPrefix(e.Path, "/") {
+		return e, metadata.Errorf(metadata.ErrInvalidArgument, "path: %.100q is not absolute", e.Path)
+	}
+	if text := query.Get("limit"); text != "" {
+		if e.Most, err = strconv.Atoi(text); err != nil || e.Most < 1 || e.Most > namenode.MaxEvents {
+			return e, metadata.Errorf(metadata.ErrInvalidArgument, "limit: %.40q is not a number from 1 to %d", text, namenode.MaxEvents)
+		}
+	}
+	if text := query.Get("wait"); text != "" {
+		if e.Wait, err = time.ParseDuration(text); err != nil || e.Wait < 0 || e.Wait > namenode.MaxEventsWait {
+			return e, metadata.Errorf(metadata.ErrInvalidArgument, "wait: %.40q is not a duration up to %v (example: 10s)", text, namenode.MaxEventsWait)
+		}
+	}
+	after := query.Get("after")
+	if last := r.Header.Get("Last-Event-ID"); last != "" { // a stream that was broken
+		after = last
+	}
+	if after != "" && after != "now" {
+		e.After, err = metadata.ParsePosition(after)
+		return e, err
+	}
+	end := make(chan error, 1)
+	s.EventsEnd(c, func(p metadata.Position, err error) {
+		e.After = p
+		end <- err
+	})
+	select {
+	case err = <-end:
+	case <-r.Context().Done():
+		err = r.Context().Err()
+	}
+	return e, err
+}
+
+func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request, caller metadata.Caller, request namenode.EventsRequest) {
+	control := http.NewResponseController(w)
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no")
+	h.Set("X-Content-Type-Options", "nosniff")
+	var b bytes.Buffer
+	send := func() bool {
+		_ = control.SetWriteDeadline(time.Now().Add(streamPatience)) // recorders in tests have none
+		_, err := w.Write(b.Bytes())
+		b.Reset()
+		return err == nil && control.Flush() == nil
+	}
+	fmt.Fprintf(&b, "retry: 1000\nid: %v\n\n", request.After)
+	end := time.Now().Add(streamLife)
+	request.Wait = streamBeat
+	for send() && time.Now().Before(end) && r.Context().Err() == nil && s.watching.Err() == nil {
+		page, err := s.events(r.Context(), caller, request)
+		if err != nil {
+			writeEvent(&b, "", "problem", map[string]string{"detail": err.Error()})
+			send()
+			return
+		}
+		if page.Missing {
+			writeEvent(&b, page.From.String(), "missing", map[string]metadata.Position{"after": request.After, "from": page.From})
+		}
+		for i := range page.Events {
+			// In the middle of an operation nobody goes on.
+			id := ""
+			if i+1 == len(page.Events) || !page.Events[i+1].Continued {
+				id = page.Events[i].Position.String()
+			}
+			writeEvent(&b, id, page.Events[i].Kind.String(), &page.Events[i])
+		}
+		if len(page.Events) == 0 && !page.Missing {
+			fmt.Fprintf(&b, ": still here\nid: %v\n\n", page.Next) // which is no event, but remembered
+		}
+		request.After = page.Next
+	}
+}
+
+// writeEvent writes a server-sent event (HTML, 9.2).
+func writeEvent(b *bytes.Buffer, id, name string, data any) {
+	text, err := json.Marshal(data)
+	if err != nil {
+		text = []byte(strconv.Quote(err.Error()))
+	}
+	if id != "" {
+		fmt.Fprintf(b, "id: %s\n", id)
+	}
+	fmt.Fprintf(b, "event: %s\ndata: %s\n\n", name, text)
+}
