@@ -427,14 +427,14 @@ func (r *request) String() string {
 	return s
 }
 
-func (a answer) String() string {
+func (told answer) String() string {
 	switch {
-	case a.untold:
+	case told.untold:
 		return "?"
-	case a.gone:
+	case told.gone:
 		return "done, and gone"
-	case a.kind != nil:
-		return a.kind.Error()
+	case told.kind != nil:
+		return told.kind.Error()
 	}
-	return fmt.Sprintf("%t id %d dir %t %o %d bytes %q", a.ok, a.id, a.dir, a.mode, a.length, a.names)
+	return fmt.Sprintf("%t id %d dir %t %o %d bytes %q", told.ok, told.id, told.dir, told.mode, told.length, told.names)
 }

@@ -892,7 +892,7 @@ func answered(r *request, result *namespace.Result) answer {
 	case result.Replayed && result.Err != nil:
 		return answer{gone: true}
 	case result.Err != nil:
-		return answer{kind: kindOf(result.Err)}
+		return answer{kind: metadata.KindOf(result.Err)}
 	}
 	a := answer{ok: result.OK, again: result.Replayed}
 	if s := result.Status; s != nil {
@@ -904,8 +904,6 @@ func answered(r *request, result *namespace.Result) answer {
 	return a
 }
 
-func kindOf(err error) *metadata.Kind { return metadata.KindOf(err) }
-
 // look reads the state of a member, which may stand still at any moment.
 func (r *running) look(q *request) (a answer, err error) {
 	r.stall.wait()
@@ -914,7 +912,7 @@ func (r *running) look(q *request) (a answer, err error) {
 		s, err := r.ns.Stat(user, q.path)
 		switch {
 		case err != nil:
-			return answer{kind: kindOf(err)}, nil
+			return answer{kind: metadata.KindOf(err)}, nil
 		case s == nil:
 			return answer{}, nil
 		}
@@ -927,7 +925,7 @@ func (r *running) look(q *request) (a answer, err error) {
 	list, err := r.ns.List(user, q.path, "", 0)
 	switch {
 	case err != nil:
-		return answer{kind: kindOf(err)}, nil
+		return answer{kind: metadata.KindOf(err)}, nil
 	case list == nil:
 		return answer{}, nil
 	}
