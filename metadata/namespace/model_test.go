@@ -282,6 +282,9 @@ func (m model) rename(c metadata.Caller, src, dst string) (bool, *metadata.Kind)
 	if m[src] == nil || src == "/" {
 		return false, nil
 	}
+	if m.hasSnapshots(src) {
+		return false, metadata.ErrSnapshot
+	}
 	if dst == src {
 		return true, nil
 	}
@@ -311,6 +314,8 @@ func (m model) rename2(c metadata.Caller, src, dst string, overwrite bool) *meta
 		return metadata.ErrNotExist
 	case src == "/":
 		return metadata.ErrIO
+	case m.hasSnapshots(src):
+		return metadata.ErrSnapshot
 	case src == dst:
 		return metadata.ErrExist
 	case below(dst, src), dst == "/", old != nil && old.dir != n.dir:

@@ -85,6 +85,36 @@ func (m model) snapshotHas(id, i int) bool {
 	return false
 }
 
+// space is what a file takes with the blocks that only snapshots have of it, all with the most replicas that it has there or now.
+func (m model) space(n *modelNode) int64 {
+	n.number()
+	lengths, replication := map[int]int64{}, n.replication
+	for _, d := range m {
+		for _, s := range d.snapshots {
+			for _, was := range s {
+				if was.id != n.id || was.dir {
+					continue
+				}
+				replication = max(replication, was.replication)
+				for i, b := range was.blocks {
+					lengths[was.serial[i]] = b
+				}
+			}
+		}
+	}
+	for i, b := range n.blocks {
+		if n.lastOpen && i == len(n.blocks)-1 {
+			b = 1 << 20 // one that is being written counts as a full one
+		}
+		lengths[n.serial[i]] = b
+	}
+	all := int64(0)
+	for _, b := range lengths {
+		all += b
+	}
+	return all * int64(replication)
+}
+
 // hasSnapshots reports whether there are snapshots of path or of something below it.
 func (m model) hasSnapshots(path string) bool {
 	for p, n := range m {
@@ -95,11 +125,8 @@ func (m model) hasSnapshots(path string) bool {
 	return false
 }
 
-// fixed reports whether src may not be renamed to dst for the sake of snapshots.
+// fixed reports whether src, which has no snapshots, may not be renamed to dst for the sake of snapshots.
 func (m model) fixed(src, dst string) bool {
-	if m.hasSnapshots(src) {
-		return true
-	}
 	for p, n := range m {
 		if n.allowed && (p == src || below(p, src)) {
 			for _, a := range ancestors(dst) {
