@@ -131,7 +131,7 @@ func readStudy(c *cli.Context, file string) (*training.Spec, error) {
 func replayCommand() *cli.Command {
 	return &cli.Command{
 		Name: "replay", Usage: "make every suggestion of an experiment again, and say what another early stopping would have done", ArgsUsage: "ID|JOURNAL",
-		Description: "Each suggestion and decision in the journal is compared with what this program makes of the ones before: bit for bit.\n" +
+		Description: "Each suggestion and decision in the journal is compared with what this program makes of the ones before: bit for bit, on a processor of the architecture that the search ran on.\n" +
 			"With --stop the curves that were recorded go through another policy, in the order in which they were reported.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "stop", Usage: "`POLICY`: none, median, percentile or threshold"},
