@@ -164,8 +164,9 @@ func (s *Server) Events(ctx context.Context, c metadata.Caller, r namenode.Event
 }
 
 const (
-	// maxEventBytes is about how much memory the events of a page take.
-	maxEventBytes = 4 << 20
+	// maxEventBytes is about how much memory the events of a page take, but for those of one operation. All that may read at a time hold a
+	// page each, and its text, for as long as they do not take it.
+	maxEventBytes = 256 << 10
 	// maxScanned is how many pages are looked through for one answer: a caller who may see nothing of much gets an empty page that leads on.
 	maxScanned = 16
 )
@@ -277,6 +278,8 @@ const (
 	// streamBeat is how long a stream says nothing, and streamPatience how long its reader may take to read.
 	streamBeat     = 15 * time.Second
 	streamPatience = 30 * time.Second
+	// streamKept is how much memory a stream keeps while it has nothing to say.
+	streamKept = 16 << 10
 )
 
 // serveEvents answers with a page, or, for who accepts that, with a stream of server-sent events.
@@ -384,7 +387,9 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request, caller met
 	send := func() bool {
 		_ = control.SetWriteDeadline(time.Now().Add(streamPatience)) // recorders in tests have none
 		_, err := w.Write(b.Bytes())
-		b.Reset()
+		if b.Reset(); b.Cap() > streamKept {
+			b = bytes.Buffer{}
+		}
 		return err == nil && control.Flush() == nil
 	}
 	fmt.Fprintf(&b, "retry: 1000\nid: %v\n\n", request.After)

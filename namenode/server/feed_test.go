@@ -79,6 +79,35 @@ func change(t *testing.T, fs *dfs.Client, dir string) (want []string) {
 	}
 }
 
+// Whoever reads slowly holds little: also events with much in them come in small pages, and all of them.
+func TestFeedPagesAreSmall(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, nil)
+	fs := c.root()
+	must(t, fs.WriteFile(t.Context(), "/f", nil, false))
+	begin, err := fs.EventsEnd(t.Context())
+	must(t, err)
+	const changes, size = 60, 12 << 10
+	for i := range changes {
+		must(t, fs.SetXAttr(t.Context(), "/f", metadata.XAttr{Name: "big", Value: []byte(strings.Repeat(string(rune('a'+i%26)), size))}, dfs.XAttrCreate|dfs.XAttrReplace))
+	}
+	got, pages := 0, 0
+	for at := begin; got < changes; pages++ {
+		page, err := fs.Events(t.Context(), at, dfs.EventsOptions{Wait: 10 * time.Second})
+		must(t, err)
+		if held := sizeOfEvents(page.Events); held > 2*maxEventBytes {
+			t.Fatalf("a page takes %d bytes", held)
+		}
+		got, at = got+len(page.Events), page.Next
+		if pages > 100*changes {
+			t.Fatalf("%d of %d events in %d pages", got, changes, pages)
+		}
+	}
+	if got != changes || pages < 2 {
+		t.Fatalf("%d events in %d pages, want %d", got, pages, changes)
+	}
+}
+
 func TestFeed(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, nil)
