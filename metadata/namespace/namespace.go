@@ -22,11 +22,16 @@ const (
 	MaxBlocks = 10000
 	// MaxName is the longest user, group or client name, in bytes.
 	MaxName = 255
-	// ReclaimStep is how many inodes of deleted directories each command reclaims beside its own work, and
-	// ReclaimDelete how many the command that deletes reclaims at once.
-	ReclaimStep   = 32
-	ReclaimDelete = 1024
+	// ReclaimStep is how many inodes of deleted directories each command reclaims beside its own work, more than it can make, and
+	// ReclaimDelete how many the command that deletes reclaims at once. An entry has hundreds of commands, and who proposed something else
+	// waits for all of it.
+	ReclaimStep   = 4
+	ReclaimDelete = 128
 )
+
+// ReclaimAtOnce is how many inodes of deleted directories a leader has reclaimed by one command, when others do not do it on the way: less
+// than a millisecond's work, which others wait for. It is no part of the state machine: the command says it.
+const ReclaimAtOnce = 256
 
 // LogTime is milliseconds for which leaders have led, since the cluster's first one did, as their monotonic clocks counted
 // them: no wall clock moves it, and it stands still while nobody leads. Commands carry it. Leases, answers and keys are

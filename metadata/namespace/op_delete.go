@@ -77,22 +77,32 @@ func (ns *Namespace) delete(t *txn, op *logpb.Delete) {
 }
 
 // reclaim removes up to limit inodes of deleted directories, from the bottom up and in the order of names, so that every
-// member removes the same ones. It is not part of a command, and others get turns meanwhile.
+// member removes the same ones. It is not part of a command, and others get turns meanwhile, also while the store is read.
 func (ns *Namespace) reclaim(limit int) {
 	snapshots := (limit + 3) / 4 // which takes longer for each
-	for since := 0; limit > 0 && ns.trash.dir.entries > 0; limit-- {
-		if since += 2; since > changesPerTurn {
+	since, fetched := 0, 0
+	for limit > 0 && ns.trash.dir.entries > 0 {
+		if since > changesPerTurn {
 			ns.pause()
-			since = 2
+			since = 0
 		}
-		n := ns.trash
-		for n.isDir() && n.dir.entries > 0 {
-			first, err := ns.firstEntry(n)
-			if err != nil {
-				ns.fatal(err)
+		n, err := ns.firstReclaimed(fetched < maxSweeps)
+		if miss, ok := errors.AsType[*cold](err); ok {
+			loading := ns.loading
+			ns.loading = never
+			ns.mu.Unlock()
+			err = ns.fetchSweep(miss)
+			ns.mu.Lock()
+			ns.loading = loading
+			if fetched++; err == nil {
+				continue // from the top: what was on the way may have been forgotten
 			}
-			n = first
 		}
+		if err != nil {
+			ns.fatal(err)
+		}
+		fetched = 0
+		since += 2
 		if n.file != nil {
 			since += len(n.file.blocks) / 4
 		}
@@ -102,6 +112,7 @@ func (ns *Namespace) reclaim(limit int) {
 		if parent != ns.trash {
 			parent.dir.swept = n.name
 		}
+		limit--
 	}
 	const perTurn = changesPerTurn / 8
 	for ; snapshots > 0 && len(ns.snaps.deleted) > 0; snapshots -= perTurn {
@@ -112,6 +123,20 @@ func (ns *Namespace) reclaim(limit int) {
 	}
 }
 
+// firstReclaimed is the first inode of the deleted directories that has nothing below. Errors: *cold, if it is to be read without the lock;
+// those of the store.
+func (ns *Namespace) firstReclaimed(unlocked bool) (*inode, error) {
+	n := ns.trash
+	for n.isDir() && n.dir.entries > 0 {
+		first, err := ns.firstEntry(n, unlocked)
+		if err != nil {
+			return nil, err
+		}
+		n = first
+	}
+	return n, nil
+}
+
 // sweep is how far the directory that is being taken apart was read: what it has up to a name is in memory, as long as
 // nothing was forgotten since.
 type sweep struct {
@@ -120,16 +145,31 @@ type sweep struct {
 	evicted int64
 }
 
-// sweepAhead is how many entries are read at a time.
-const sweepAhead = 64
+const (
+	// sweepAhead is how many entries are read at a time.
+	sweepAhead = 128
+	// maxSweeps is how often they are read for one inode before the lock is kept meanwhile: they could be forgotten again and again.
+	maxSweeps = 16
+)
 
-// firstEntry returns the entry of a directory that is first by name, and reads a few more.
-func (ns *Namespace) firstEntry(dir *inode) (*inode, error) {
+// firstEntry returns the entry of a directory that is first by name, and reads a few more. Errors: *cold, if it is to be read without the
+// lock; those of the store.
+func (ns *Namespace) firstEntry(dir *inode, unlocked bool) (*inode, error) {
 	name, n, ok := dir.dir.children.Min()
-	if dir.complete() || ok && ns.sweep.dir == dir && ns.sweep.evicted == ns.evicted && name <= ns.sweep.upTo {
+	if dir.complete() {
 		return n, nil
 	}
-	upTo, err := ns.loadSome(dir, dir.dir.swept, sweepAhead)
+	from := dir.dir.swept
+	if ns.sweep.dir == dir && ns.sweep.evicted == ns.evicted {
+		if ok && name <= ns.sweep.upTo {
+			return n, nil
+		}
+		from = max(from, ns.sweep.upTo) // what was read has gone
+	}
+	if unlocked {
+		return nil, &cold{dir: dir.id, page: &page{dir: dir.id, after: from}}
+	}
+	upTo, err := ns.loadSome(dir, from, sweepAhead)
 	if err != nil {
 		return nil, err
 	}
@@ -138,4 +178,26 @@ func (ns *Namespace) firstEntry(dir *inode) (*inode, error) {
 		return nil, fmt.Errorf("directory %d has %d entries and no first one: %w", dir.id, dir.dir.entries, metadata.ErrCorrupt)
 	}
 	return n, nil
+}
+
+// fetchSweep brings the next entries of a directory that is being taken apart into memory. The lock is not held. Errors: those of the
+// store, and ErrCorrupt; the state is broken then.
+func (ns *Namespace) fetchSweep(c *cold) error {
+	ns.misses.Add(1)
+	v, err := ns.pinned()
+	if err != nil {
+		return err
+	}
+	g := c.page
+	bad := g.read(v, g.after, sweepAhead, pageBytes)
+	return ns.settleFetch(v, bad, func() error {
+		dir, evicted := ns.inodes[g.dir], ns.evicted
+		if err := ns.installPage(g); err != nil {
+			return err
+		}
+		if dir != nil && ns.view == v && ns.evicted == evicted && !g.end {
+			ns.sweep = sweep{dir, g.upTo, evicted}
+		}
+		return nil
+	})
 }

@@ -168,7 +168,7 @@ func BenchmarkOthersWhileDeleting(b *testing.B) {
 					b.Fatal(results[0])
 				}
 				for o.ns.Counts().Reclaiming > 0 {
-					o.apply(command(super, &logpb.Reclaim{Limit: 2000})) // as a leader that has nothing else to do
+					o.apply(command(super, &logpb.Reclaim{Limit: ReclaimAtOnce})) // as a leader that has nothing else to do
 				}
 			})
 			o.report(time.Since(began))

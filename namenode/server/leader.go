@@ -268,15 +268,12 @@ func (s *Server) leading() (*reign, error) {
 	return nil, namenode.ErrStandbyWrite
 }
 
-// reclaimStep is how many inodes of deleted directories one command takes apart; about a millisecond's work.
-const reclaimStep = 2000
-
 // reclaim gets on with deleted directories and snapshots when no other commands do it on the way: one command after the other.
 func (s *Server) reclaim(r *reign) {
 	if c := s.ns.Counts(); c.Reclaiming == 0 && c.DeletedSnapshots == 0 || !r.reclaiming.CompareAndSwap(false, true) {
 		return
 	}
-	s.send(&logpb.Command{Op: &logpb.Command_Reclaim{Reclaim: &logpb.Reclaim{Limit: reclaimStep}}}, func(_ *namespace.Result, err error) {
+	s.send(&logpb.Command{Op: &logpb.Command_Reclaim{Reclaim: &logpb.Reclaim{Limit: namespace.ReclaimAtOnce}}}, func(_ *namespace.Result, err error) {
 		r.reclaiming.Store(false)
 		if err == nil {
 			s.reclaim(r)
