@@ -15,8 +15,8 @@ import (
 	"testing"
 )
 
-// Main runs the tests of a package that uses Binary, and removes what Binary made: TestMain calls it.
-func Main(m *testing.M) {
+// Main runs the tests (testing.M) of a package that uses Binary, and removes what Binary made: TestMain calls it.
+func Main(m interface{ Run() int }) {
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue && runtime.GOMAXPROCS(0) < 4 {
 		_ = f.Value.Set("4") // tests of processes wait more than they compute

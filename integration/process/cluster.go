@@ -14,6 +14,7 @@ import (
 
 	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/cmd/processes"
+	"github.com/gohops/hops/metadata"
 )
 
 // Cluster is a cluster of processes within a test.
@@ -200,4 +201,46 @@ func (k *Cluster) ask(name string) (h operatorHealth, err error) {
 		return h, json.NewDecoder(answer.Body).Decode(&h)
 	}
 	return h, fmt.Errorf("there is no namenode %s", name)
+}
+
+// AwaitMember waits until a namenode answers.
+func (k *Cluster) AwaitMember(fs *dfs.Client, ipc string) {
+	k.T.Helper()
+	k.Await("namenode "+ipc, func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), Patience/2)
+		defer cancel()
+		for _, s := range fs.HAState(ctx) {
+			if s.Address == ipc {
+				return s.Err
+			}
+		}
+		return fmt.Errorf("not among the namenodes")
+	})
+}
+
+// AwaitDatanodes waits until so many datanodes take new blocks: a small file gets as many replicas.
+func (k *Cluster) AwaitDatanodes(fs *dfs.Client, n int) {
+	k.T.Helper()
+	serial := 0
+	k.Await(fmt.Sprintf("%d datanodes", n), func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), Patience/2)
+		defer cancel()
+		serial++
+		name := fmt.Sprintf("/tmp/probe-%s-%d", metadata.TimeOf(time.Now()).Time().Format("150405.000"), serial)
+		w, err := fs.Create(ctx, name, dfs.CreateOptions{Replication: n})
+		if err != nil {
+			return err
+		}
+		if _, err := w.Write([]byte("probe")); err != nil {
+			return err
+		}
+		if err := w.Close(); err != nil {
+			return err
+		}
+		blocks, err := fs.BlockLocations(ctx, name, 0, 5)
+		if err == nil && (len(blocks) != 1 || len(blocks[0].Datanodes) != n) {
+			err = fmt.Errorf("a file of %d replicas has %v", n, blocks)
+		}
+		return err
+	})
 }

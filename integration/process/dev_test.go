@@ -18,15 +18,15 @@ func TestDevKilledWhileFilesArePutKeepsEveryAcknowledgedFile(t *testing.T) {
 	data := Dir(t)
 	dev := StartDev(t, data)
 	dev.Hops().OK("fs", "-mkdir", "/puts")
-	h := newHistory(t, "/puts")
+	h := NewHistory(t, "/puts")
 	for range 3 {
-		h.start(func(ctx context.Context) { h.puts(ctx, 3, dev.Conf()) })
-		h.more(15)
+		h.Start(func(ctx context.Context) { h.Puts(ctx, 3, dev.Conf()) })
+		h.More(15)
 		dev.Kill()
-		h.end()
+		h.End()
 		dev = StartDev(t, data)
 	}
-	h.verify(dev.Client().FS())
+	h.Verify(dev.Client().FS())
 	dev.Stop(syscall.SIGTERM)
 }
 

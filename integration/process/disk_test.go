@@ -76,9 +76,9 @@ func TestNamenodeThatCannotWriteAcknowledgesNothing(t *testing.T) {
 	dev := StartDev(t, data)
 	fs := dev.Client().FS()
 	mkdir(t, fs, "/nodisk")
-	h := newHistory(t, "/nodisk")
-	h.start(func(ctx context.Context) { h.calls(ctx, 2, fs) })
-	h.more(20)
+	h := NewHistory(t, "/nodisk")
+	h.Start(func(ctx context.Context) { h.Calls(ctx, 2, fs) })
+	h.More(20)
 	limitFiles(t, dev.cmd.Process.Pid, 0)
 	Eventually(t, "the end, or a refused operation", func() error {
 		select {
@@ -107,10 +107,10 @@ func TestNamenodeThatCannotWriteAcknowledgesNothing(t *testing.T) {
 		t.Errorf("file %d was acknowledged, and a write was refused before it began, when %d had", n, begun)
 	}
 	dev.Kill()
-	h.end()
+	h.End()
 	t.Logf("it printed:\n%s", dev.Output())
 	dev = StartDev(t, data)
-	h.verify(dev.Client().FS())
+	h.Verify(dev.Client().FS())
 }
 
 // A disk that fills up: the servers refuse new data while there is still room, serve what is there, and go on when there

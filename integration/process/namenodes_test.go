@@ -12,7 +12,6 @@ import (
 
 	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/cmd/processes"
-	"github.com/gohops/hops/metadata"
 )
 
 // One cluster of three namenodes and three datanodes goes through all of this, a fault after the other, as clusters do.
@@ -53,37 +52,22 @@ func mkdir(t *testing.T, fs *dfs.Client, dir string) {
 
 func eachNamenodeKilled(t *testing.T, k *Cluster, fs *dfs.Client) {
 	mkdir(t, fs, "/turns")
-	h := newHistory(t, "/turns")
-	h.start(
-		func(ctx context.Context) { h.puts(ctx, 1, k.Conf()) },
-		func(ctx context.Context) { h.calls(ctx, 2, fs) },
+	h := NewHistory(t, "/turns")
+	h.Start(
+		func(ctx context.Context) { h.Puts(ctx, 1, k.Conf()) },
+		func(ctx context.Context) { h.Calls(ctx, 2, fs) },
 	)
 	for _, n := range k.File().Namenodes {
-		h.more(30)
+		h.More(30)
 		leads := k.Leader(fs) == n.ID
 		k.must(k.Kill(n.ID))
-		t.Logf("%s killed, leader: %v; 10 more operations acknowledged after %v", n.ID, leads, h.more(10))
+		t.Logf("%s killed, leader: %v; 10 more operations acknowledged after %v", n.ID, leads, h.More(10))
 		k.must(k.Start(n.ID))
-		k.awaitMember(fs, n.IPC)
+		k.AwaitMember(fs, n.IPC)
 	}
-	h.more(10)
-	h.end()
-	h.verify(fs)
-}
-
-// awaitMember waits until a namenode answers.
-func (k *Cluster) awaitMember(fs *dfs.Client, ipc string) {
-	k.T.Helper()
-	k.Await("namenode "+ipc, func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), Patience/2)
-		defer cancel()
-		for _, s := range fs.HAState(ctx) {
-			if s.Address == ipc {
-				return s.Err
-			}
-		}
-		return fmt.Errorf("not among the namenodes")
-	})
+	h.More(10)
+	h.End()
+	h.Verify(fs)
 }
 
 // leaderFrozen stops the leader for longer than its followers wait. When it goes on it must not answer from its old state.
@@ -157,7 +141,7 @@ func leaderFrozen(t *testing.T, k *Cluster, fs *dfs.Client) {
 	if stale > 0 {
 		t.Errorf("%d reads were answered with what had been overwritten", stale)
 	}
-	k.awaitMember(fs, address)
+	k.AwaitMember(fs, address)
 	if got, err := fs.ReadFile(ctx, "/frozen"); err != nil || string(got) != "new" {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -204,56 +188,29 @@ func datanodeKilledMidWrite(t *testing.T, k *Cluster, fs *dfs.Client) {
 			t.Errorf("%s: %d bytes that are not the %d written (%d flushed before the kill)", file, len(got), len(want), flushed)
 		}
 		k.must(k.Start(name))
-		k.awaitDatanodes(fs, 3)
+		k.AwaitDatanodes(fs, 3)
 		t.Logf("%s killed after %d bytes; the rest took %v", name, flushed, took)
 	}
-}
-
-// awaitDatanodes waits until so many datanodes take new blocks: a small file gets as many replicas.
-func (k *Cluster) awaitDatanodes(fs *dfs.Client, n int) {
-	k.T.Helper()
-	serial := 0
-	k.Await(fmt.Sprintf("%d datanodes", n), func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), Patience/2)
-		defer cancel()
-		serial++
-		name := fmt.Sprintf("/tmp/probe-%s-%d", metadata.TimeOf(time.Now()).Time().Format("150405.000"), serial)
-		w, err := fs.Create(ctx, name, dfs.CreateOptions{Replication: n})
-		if err != nil {
-			return err
-		}
-		if _, err := w.Write([]byte("probe")); err != nil {
-			return err
-		}
-		if err := w.Close(); err != nil {
-			return err
-		}
-		blocks, err := fs.BlockLocations(ctx, name, 0, 5)
-		if err == nil && (len(blocks) != 1 || len(blocks[0].Datanodes) != n) {
-			err = fmt.Errorf("a file of %d replicas has %v", n, blocks)
-		}
-		return err
-	})
 }
 
 // allKilled ends every process at once, in the middle of writes, as a power cut would (the kernel keeps what was written).
 func allKilled(t *testing.T, k *Cluster, fs *dfs.Client) {
 	mkdir(t, fs, "/cut")
-	h := newHistory(t, "/cut")
-	h.start(
-		func(ctx context.Context) { h.puts(ctx, 1, k.Conf()) },
-		func(ctx context.Context) { h.calls(ctx, 2, fs) },
+	h := NewHistory(t, "/cut")
+	h.Start(
+		func(ctx context.Context) { h.Puts(ctx, 1, k.Conf()) },
+		func(ctx context.Context) { h.Calls(ctx, 2, fs) },
 	)
-	t.Logf("60 operations took %v", h.more(60))
+	t.Logf("60 operations took %v", h.More(60))
 	k.must(k.Kill(k.Names()...))
 	started := time.Now()
-	h.end()
+	h.End()
 	t.Logf("clients whose cluster is gone were stopped after %v", time.Since(started))
 	k.must(k.StartAll())
 	started = time.Now()
 	k.Ready()
 	t.Logf("all there again after %v", time.Since(started))
-	h.verify(fs)
+	h.Verify(fs)
 	k.Await("the end of the safe mode", func() error { // another leader may have come, who hears of the blocks anew
 		safe, err := fs.SafeMode(Context(t), dfs.SafeModeGet)
 		if err == nil && safe {
@@ -266,13 +223,13 @@ func allKilled(t *testing.T, k *Cluster, fs *dfs.Client) {
 // leaderCannotWrite makes every write of the leader fail. It must acknowledge nothing from then on; the others go on.
 func leaderCannotWrite(t *testing.T, k *Cluster, fs *dfs.Client) {
 	mkdir(t, fs, "/nodisk")
-	h := newHistory(t, "/nodisk")
-	h.start(func(ctx context.Context) { h.calls(ctx, 2, fs) })
-	h.more(20)
+	h := NewHistory(t, "/nodisk")
+	h.Start(func(ctx context.Context) { h.Calls(ctx, 2, fs) })
+	h.More(20)
 	leader := k.Leader(fs)
 	k.MayEnd(leader)
 	limitFiles(t, k.Pid(leader), 0)
-	t.Logf("%s cannot write; 10 more operations acknowledged after %v", leader, h.more(10))
+	t.Logf("%s cannot write; 10 more operations acknowledged after %v", leader, h.More(10))
 	select {
 	case <-k.Ended(leader):
 		t.Logf("it has ended itself, saying:\n%s", processes.Tail(k.Log(leader), 1))
@@ -281,8 +238,8 @@ func leaderCannotWrite(t *testing.T, k *Cluster, fs *dfs.Client) {
 		k.must(k.Kill(leader))
 	}
 	k.must(k.Start(leader))
-	h.more(10)
-	h.end()
-	h.verify(fs)
+	h.More(10)
+	h.End()
+	h.Verify(fs)
 	k.Ready()
 }

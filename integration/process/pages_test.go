@@ -152,9 +152,9 @@ func TestPageOnUpgradesDoesWhatItSays(t *testing.T) {
 	o.listed("live", 3)
 	fs := Dial(t, o.Conf(), "").FS()
 	mkdir(t, fs, "/upgrade")
-	h := newHistory(t, "/upgrade")
-	h.start(func(ctx context.Context) { h.calls(ctx, 2, fs) })
-	h.more(10)
+	h := NewHistory(t, "/upgrade")
+	h.Start(func(ctx context.Context) { h.Calls(ctx, 2, fs) })
+	h.More(10)
 	o.blocks["Before"] = slices.DeleteFunc(o.blocks["Before"], func(line string) bool {
 		return strings.HasPrefix(line, "hops cluster backup") // which is of machines that have joined; their page has it
 	})
@@ -183,9 +183,9 @@ func TestPageOnUpgradesDoesWhatItSays(t *testing.T) {
 		o.run("The datanodes and node managers")
 		o.listed("live", 3)
 	}
-	h.more(10)
-	h.end()
-	h.verify(fs)
+	h.More(10)
+	h.End()
+	h.Verify(fs)
 	o.run("After")
 }
 

@@ -82,12 +82,12 @@ func TestRollingUpgrade(t *testing.T) {
 	u := &upgrade{k, c, filepath.Join(filepath.Dir(k.Log("nn1")), "nn1.yaml")}
 	filesystem := c.FS()
 	mkdir(t, filesystem, "/load")
-	h := newHistory(t, "/load")
-	h.start(
-		func(ctx context.Context) { h.puts(ctx, 1, k.Conf()) },
-		func(ctx context.Context) { h.calls(ctx, 2, filesystem) },
+	h := NewHistory(t, "/load")
+	h.Start(
+		func(ctx context.Context) { h.Puts(ctx, 1, k.Conf()) },
+		func(ctx context.Context) { h.Calls(ctx, 2, filesystem) },
 	)
-	h.more(20)
+	h.More(20)
 	job := startWorker(t, c, 0)
 	u.finalized(1, "the cluster is at level 1\n")
 
@@ -97,7 +97,7 @@ func TestRollingUpgrade(t *testing.T) {
 		k.must(k.Signal(name, syscall.SIGTERM))
 		<-k.Ended(name)
 		u.start(name, binary)
-		t.Logf("%s runs %s; 5 more operations acknowledged after %v", name, which[binary], h.more(5))
+		t.Logf("%s runs %s; 5 more operations acknowledged after %v", name, which[binary], h.More(5))
 		job.alive()
 	}
 	// The followers first, the leader last.
@@ -113,7 +113,7 @@ func TestRollingUpgrade(t *testing.T) {
 		replace(name, now)
 		if i == len(order)/2 {
 			u.refused("an older version runs on", ", level 1)")
-			h.more(20)
+			h.More(20)
 			if status := k.Hops().Run("dfsadmin", "-rollingUpgrade", "prepare"); !strings.Contains(status.Stdout, "Proceed with rolling upgrade:") {
 				t.Errorf("prepare: %+v", status)
 			}
@@ -128,7 +128,7 @@ func TestRollingUpgrade(t *testing.T) {
 		replace(name, before)
 	}
 	u.refused("an older version runs on", ", level 1)", "namenode nn1", "resourcemanager rm1", "datanode", "nodemanager")
-	h.more(20)
+	h.More(20)
 	for _, name := range back {
 		replace(name, now)
 	}
@@ -140,7 +140,7 @@ func TestRollingUpgrade(t *testing.T) {
 	if said := k.Hops().OK("dfsadmin", "-rollingUpgrade", "query"); !strings.Contains(said, "There is no rolling upgrade in progress or rolling upgrade has already been finalized.") {
 		t.Errorf("query: %s", said)
 	}
-	h.more(20)
+	h.More(20)
 	u.marked("nn2")
 	u.marked("rm2")
 	for _, name := range []string{"nn2", "rm2", "dn2", "nm2"} {
@@ -149,9 +149,9 @@ func TestRollingUpgrade(t *testing.T) {
 		u.tooOld(name, before)
 		u.start(name, now)
 	}
-	h.more(20)
-	h.end()
-	h.verify(filesystem)
+	h.More(20)
+	h.End()
+	h.Verify(filesystem)
 	job.alive()
 	if s := job.finish("0"); !s.Succeeded() {
 		t.Errorf("%s: %s %s: %s", job.id, s.State, s.FinalStatus, s.Diagnostics)

@@ -198,7 +198,10 @@ type Group struct {
 func openGroup(h *Host, cfg GroupConfig, machine StateMachine) (_ *Group, err error) {
 	log := h.log.With("group", cfg.Name)
 	want := identity{Format: formatVersion, Cluster: cfg.Cluster, Group: cfg.Name, Member: h.cfg.ID, Joining: true}
-	d, err := openDirectory(filepath.Join(h.cfg.Dir, cfg.Name), want)
+	d, err := openDirectory(filepath.Join(h.cfg.Dir, cfg.Name), want, false)
+	if errors.Is(err, metadata.ErrCorrupt) {
+		err = fmt.Errorf("%w; this member does not serve: reinstall it from its peers", err)
+	}
 	if err != nil {
 		return nil, err
 	}

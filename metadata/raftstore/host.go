@@ -254,7 +254,7 @@ func (h *Host) Reinstall(cfg GroupConfig) error {
 	}
 	path := filepath.Join(h.cfg.Dir, cfg.Name)
 	want := identity{Format: formatVersion, Cluster: cfg.Cluster, Group: cfg.Name, Member: h.cfg.ID, Joining: true, Reinstalled: true}
-	d, err := openDirectory(path, want)
+	d, err := openDirectory(path, want, true)
 	if err != nil {
 		return fmt.Errorf("reinstall group %s: %w", cfg.Name, err)
 	}

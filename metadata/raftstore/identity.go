@@ -1,9 +1,11 @@
 package raftstore
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -67,8 +69,9 @@ type directory struct {
 func (d *directory) logs() string      { return filepath.Join(d.path, "log") }
 func (d *directory) snapshots() string { return filepath.Join(d.path, "snapshots") }
 
-// openDirectory locks the directory and checks that it is the one that want names; a new one gets that identity.
-func openDirectory(path string, want identity) (_ *directory, err error) {
+// openDirectory locks the directory and checks that it is the one that want names; a new one gets that identity, and so does one whose
+// identity is damaged or lost if it is to be emptied anyway. Errors: ErrCorrupt for a damaged identity, and others.
+func openDirectory(path string, want identity, anew bool) (_ *directory, err error) {
 	if err := makeDir(path); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
@@ -87,13 +90,15 @@ func openDirectory(path string, want identity) (_ *directory, err error) {
 	}
 	raw, err := os.ReadFile(d.file())
 	if errors.Is(err, fs.ErrNotExist) {
-		if old, _ := filepath.Glob(filepath.Join(d.logs(), "*")); len(old) > 0 {
+		if old, _ := filepath.Glob(filepath.Join(d.logs(), "*")); len(old) > 0 && !anew {
 			return nil, metadata.Errorf(metadata.ErrCorrupt, "data directory %s has a log but no member.json: it is damaged or not ours", path)
 		}
 		d.identity = want
 		err = d.save()
 	} else if err == nil {
-		err = d.check(raw, want)
+		if err = d.check(raw, want); anew && errors.Is(err, metadata.ErrCorrupt) {
+			d.identity, err = want, nil
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -107,10 +112,7 @@ func openDirectory(path string, want identity) (_ *directory, err error) {
 }
 
 func (d *directory) check(raw []byte, want identity) error {
-	if err := json.Unmarshal(raw, &d.identity); err != nil {
-		return metadata.Errorf(metadata.ErrCorrupt, "%s is damaged: %v", d.file(), err)
-	}
-	if err := d.readable(); err != nil {
+	if err := d.read(raw); err != nil {
 		return err
 	}
 	switch {
@@ -128,8 +130,27 @@ func (d *directory) check(raw []byte, want identity) error {
 	return nil
 }
 
-// readable reports whether this program knows what the directory was written by.
-func (d *directory) readable() error {
+// sealed is where the checksum of the identity file begins, which is its last field and of all that is before.
+const sealed = `,"crc32c":"`
+
+func seal(text []byte) []byte {
+	return fmt.Appendf(nil, "%s%s%08x\"}\n", text, sealed, crc32.Checksum(text, castagnoli))
+}
+
+// read takes the identity from the content of its file. Errors: ErrCorrupt; others when a later program wrote it. A file without a
+// checksum is one of a program that wrote none.
+func (d *directory) read(raw []byte) error {
+	damaged := func(why any) error {
+		return metadata.Errorf(metadata.ErrCorrupt, "%s is damaged: %v", d.file(), why)
+	}
+	if i := bytes.LastIndex(raw, []byte(sealed)); i >= 0 && !bytes.Equal(raw, seal(raw[:i])) {
+		return damaged("it does not match its checksum")
+	}
+	var found identity
+	if err := json.Unmarshal(raw, &found); err != nil {
+		return damaged(err)
+	}
+	d.identity = found
 	if d.Format != formatVersion {
 		return fmt.Errorf("data directory %s has format %d, this program reads and writes %d: start the version that wrote it", d.path, d.Format, formatVersion)
 	}
@@ -144,16 +165,16 @@ func (d *directory) save() error {
 	if err != nil {
 		return err
 	}
-	return writeFile(d.file(), append(text, '\n'))
+	return writeFile(d.file(), seal(text[:len(text)-1]))
 }
 
 func (d *directory) close() error { return d.lock.Unlock() }
 
 // clearTemporary removes *.tmp of a group's directory, unless another process has it open or a later version wrote it.
 func clearTemporary(path string) error {
-	var found identity
-	if raw, err := os.ReadFile(filepath.Join(path, "member.json")); err == nil && json.Unmarshal(raw, &found) == nil {
-		if err := release.Reads("data directory "+path, found.Level); err != nil {
+	d := directory{path: path}
+	if raw, err := os.ReadFile(d.file()); err == nil {
+		if err := d.read(raw); err != nil && !errors.Is(err, metadata.ErrCorrupt) {
 			return err
 		}
 	}

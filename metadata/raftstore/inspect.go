@@ -1,7 +1,6 @@
 package raftstore
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -137,10 +136,7 @@ func logHead(dir string) (h LogHead, log string, err error) {
 	if err != nil {
 		return h, "", err
 	}
-	if err := json.Unmarshal(raw, &d.identity); err != nil {
-		return h, "", metadata.Errorf(metadata.ErrCorrupt, "%s is damaged: %v", d.file(), err)
-	}
-	if err := d.readable(); err != nil {
+	if err := d.read(raw); err != nil {
 		return h, "", err
 	}
 	return LogHead{

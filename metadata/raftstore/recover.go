@@ -44,7 +44,7 @@ func (h *Host) Found(cfg GroupConfig) (err error) {
 		return fmt.Errorf("found group %s: %w", cfg.Name, err)
 	}
 	path := filepath.Join(h.cfg.Dir, cfg.Name)
-	d, err := openDirectory(path, identity{Format: formatVersion, Cluster: cfg.Cluster, Group: cfg.Name, Member: h.cfg.ID, Joining: true})
+	d, err := openDirectory(path, identity{Format: formatVersion, Cluster: cfg.Cluster, Group: cfg.Name, Member: h.cfg.ID, Joining: true}, false)
 	if err != nil {
 		return fmt.Errorf("found group %s: %w", cfg.Name, err)
 	}
@@ -99,7 +99,7 @@ func (h *Host) recoverGroup(cfg GroupConfig, cluster string) (err error) {
 	if err := h.prepare(); err != nil {
 		return err
 	}
-	d, err := openDirectory(filepath.Join(h.cfg.Dir, cfg.Name), identity{Format: formatVersion, Cluster: cfg.Cluster, Group: cfg.Name, Member: h.cfg.ID, Joining: true})
+	d, err := openDirectory(filepath.Join(h.cfg.Dir, cfg.Name), identity{Format: formatVersion, Cluster: cfg.Cluster, Group: cfg.Name, Member: h.cfg.ID, Joining: true}, false)
 	if err != nil {
 		return err
 	}

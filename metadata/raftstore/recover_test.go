@@ -120,7 +120,7 @@ func TestAGroupMadeAnewHasALaterTerm(t *testing.T) {
 	if err := c.nodes["m1"].host.Found(c.config("a", false)); err != nil {
 		t.Fatal(err)
 	}
-	d, err := openDirectory(path, identity{Format: formatVersion, Group: "a", Member: "m1"})
+	d, err := openDirectory(path, identity{Format: formatVersion, Group: "a", Member: "m1"}, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,9 +18,9 @@ import (
 	"github.com/gohops/hops/metadata"
 )
 
-// history remembers what users of the filesystem were told, for a comparison with what is there. Every path belongs to
+// History remembers what users of the filesystem were told, for a comparison with what is there. Every path belongs to
 // one worker.
-type history struct {
+type History struct {
 	t   testing.TB
 	dir string
 
@@ -42,8 +42,8 @@ type expectation struct {
 	attempt []byte // what is there if the operation took place all the same; nil: nothing
 }
 
-func newHistory(t testing.TB, dir string) *history {
-	return &history{t: t, dir: dir, files: map[string]*expectation{}}
+func NewHistory(t testing.TB, dir string) *History {
+	return &History{t: t, dir: dir, files: map[string]*expectation{}}
 }
 
 // contents are different for every file, and from empty to a few packets long.
@@ -53,7 +53,7 @@ func contents(name string, n int) []byte {
 }
 
 // attempt notes the start of an operation after which data is at a path; the returned function notes its end.
-func (h *history) attempt(name string, data []byte) func(error) {
+func (h *History) attempt(name string, data []byte) func(error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	e := h.files[name]
@@ -74,8 +74,8 @@ func (h *history) attempt(name string, data []byte) func(error) {
 	}
 }
 
-// puts runs one `hops fs -put` after the other with each worker, until stopped.
-func (h *history) puts(ctx context.Context, workers int, conf string) {
+// Puts runs one `hops fs -put` after the other with each worker, until stopped.
+func (h *History) Puts(ctx context.Context, workers int, conf string) {
 	binary, env := Binary(h.t), Environ(h.t, conf)
 	for range workers {
 		h.done.Go(func() {
@@ -92,8 +92,8 @@ func (h *history) puts(ctx context.Context, workers int, conf string) {
 	}
 }
 
-// calls writes, renames and deletes through a client with each worker, until stopped.
-func (h *history) calls(ctx context.Context, workers int, fs *dfs.Client) {
+// Calls writes, renames and deletes through a client with each worker, until stopped.
+func (h *History) Calls(ctx context.Context, workers int, fs *dfs.Client) {
 	for range workers {
 		h.done.Go(func() {
 			for ctx.Err() == nil {
@@ -104,7 +104,7 @@ func (h *history) calls(ctx context.Context, workers int, fs *dfs.Client) {
 	}
 }
 
-func (h *history) callOnce(ctx context.Context, fs *dfs.Client, base string, n int) {
+func (h *History) callOnce(ctx context.Context, fs *dfs.Client, base string, n int) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	name := path.Join(h.dir, base)
@@ -139,8 +139,8 @@ func (h *history) callOnce(ctx context.Context, fs *dfs.Client, base string, n i
 	}
 }
 
-// start runs the workers.
-func (h *history) start(run ...func(context.Context)) {
+// Start runs the workers.
+func (h *History) Start(run ...func(context.Context)) {
 	ctx, stop := context.WithCancel(context.Background())
 	h.stop = stop
 	for _, f := range run {
@@ -148,8 +148,8 @@ func (h *history) start(run ...func(context.Context)) {
 	}
 }
 
-// more waits until a number of further operations was acknowledged, and returns how long that took.
-func (h *history) more(n int64) time.Duration {
+// More waits until a number of further operations was acknowledged, and returns how long that took.
+func (h *History) More(n int64) time.Duration {
 	h.t.Helper()
 	want, started := h.acks.Load()+n, time.Now()
 	Eventually(h.t, "acknowledgements", func() error {
@@ -161,18 +161,22 @@ func (h *history) more(n int64) time.Duration {
 	return time.Since(started)
 }
 
-// end stops the workers.
-func (h *history) end() {
+// Counts are the operations that were acknowledged, and those that were not.
+func (h *History) Counts() (acknowledged, failed int64) { return h.acks.Load(), h.failed.Load() }
+
+// End stops the workers.
+func (h *History) End() {
 	h.stop()
 	h.done.Wait()
 }
 
-// verify compares with what is there: everything acknowledged, byte for byte, and nothing that nobody wrote.
-func (h *history) verify(fs *dfs.Client) {
+// Verify compares with what is there: everything acknowledged, byte for byte, and nothing that nobody wrote.
+func (h *History) Verify(fs *dfs.Client) {
 	h.t.Helper()
-	ctx := Context(h.t)
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*Patience+time.Duration(len(h.files))*50*time.Millisecond)
+	defer cancel()
 	entries, err := fs.List(ctx, h.dir)
 	if err != nil {
 		h.t.Fatal(err)
@@ -206,7 +210,7 @@ func (h *history) verify(fs *dfs.Client) {
 	h.t.Logf("%d operations acknowledged, %d not; %d files", h.acks.Load(), h.failed.Load(), len(entries))
 }
 
-func (h *history) verifyFile(ctx context.Context, fs *dfs.Client, name string, e *expectation, listed bool) {
+func (h *History) verifyFile(ctx context.Context, fs *dfs.Client, name string, e *expectation, listed bool) {
 	got, err := fs.ReadFile(ctx, name)
 	if err != nil && e.unsure && !errors.Is(err, metadata.ErrNotExist) {
 		// Nobody has promised that its writer's last block can be read; closing it for the writer must make it so.
@@ -236,7 +240,7 @@ func (h *history) verifyFile(ctx context.Context, fs *dfs.Client, name string, e
 }
 
 // recover closes a file that its writer left open.
-func (h *history) recover(ctx context.Context, fs *dfs.Client, name string) {
+func (h *History) recover(ctx context.Context, fs *dfs.Client, name string) {
 	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		closed, err := fs.RecoverLease(ctx, name)
 		if closed || errors.Is(err, metadata.ErrNotExist) {
