@@ -113,8 +113,9 @@ compat-fuzz: build ## random operations on a stock HDFS and on hops: make compat
 fuzz: ## every fuzz target, one after the other; inputs that fail stay in testdata: make fuzz SECONDS=60 TARGETS='namespace|dtp'
 	@$(GO) run ./integration/fuzz -seconds $(or $(SECONDS),60) -targets '$(TARGETS)'
 
-fault: ## the fault matrix with real processes (not built yet)
-	@echo "make fault: the fault suite is not built yet; make test and make demo kill processes" >&2; exit 2
+fault: build ## the fault matrix: processes killed and frozen, disks full, hung and damaged, on a cluster under load (15 minutes; root and strace for all rows): make fault FAULT='-test.run M1 -repeats 100 -seed 2'
+	@command -v strace >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get install -qq -y strace >/dev/null; } || true
+	@$(GO) test -c -o $(BIN)/hops-fault ./integration/fault && cd integration/fault && HOPS_BINARY=$(CURDIR)/$(BIN)/hops $(CURDIR)/$(BIN)/hops-fault -test.timeout 6h -fault $(FAULT)
 
 train: build ## the examples with PyTorch, TensorFlow, JAX, Optuna and MLflow on a real cluster, processes killed on the way: make train TRAIN='-cases DDP' (Python, a C compiler; packages from PyPI, 1.1 GB once)
 	@$(GO) run ./integration/train $(TRAIN)

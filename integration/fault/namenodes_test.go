@@ -1,6 +1,7 @@
 package fault
 
 import (
+	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -234,8 +235,14 @@ func (s *scene) revive(name, address string) (reinstalled bool) {
 			if reinstalled || !strings.Contains(end, "reinstall") {
 				s.t.Fatalf("%s ended and does not say what to do:\n%s", name, end)
 			}
+			r := s.k.Hops().Run("namenode", "reinstall", "-c", filepath.Join(filepath.Dir(s.k.Log(name)), name+".yaml"))
+			if strings.Contains(r.Stderr, "no other namenode leads") { // not yet
+				return errors.New(r.Stderr)
+			}
+			if r.Status != 0 {
+				s.t.Fatal(r.Stderr)
+			}
 			reinstalled = true
-			s.k.Hops().OK("namenode", "reinstall", "-c", filepath.Join(filepath.Dir(s.k.Log(name)), name+".yaml"))
 			s.must(s.k.Start(name))
 			s.k.MayEnd(name)
 		default:
