@@ -216,7 +216,11 @@ func New(config Config) (*Client, error) {
 		Unreachable: config.Unreachable,
 		Leaderless:  config.Leaderless,
 		Waiting:     config.Waiting,
-		Logger:      c.log,
+		Leads: func(ctx context.Context, addr string) bool {
+			state, err := c.haState(ctx, addr)
+			return err == nil && state == "active"
+		},
+		Logger: c.log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("dfs: %w", err)

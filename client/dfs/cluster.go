@@ -52,28 +52,30 @@ func (c *Client) HAState(ctx context.Context) []NamenodeState {
 	var wg sync.WaitGroup
 	for i, addr := range c.config.Namenodes {
 		wg.Go(func() {
-			states[i].Address = addr
-			conn, err := hrpc.Dial(ctx, addr, c.dialConfig(clientProtocol, authority.Namenode))
-			if err != nil {
-				states[i].Err = err
-				return
-			}
-			defer conn.Close()
-			var answer hadooppb.GetHAServiceStateResponseProto
-			err = conn.Call(ctx, clientProtocol, "getHAServiceState", new(hadooppb.GetHAServiceStateRequestProto), &answer)
-			if remote, ok := errors.AsType[*hrpc.RemoteError](err); ok && strings.Contains(remote.Message, "HA for namenode is not enabled") {
-				states[i].State = "active" // Hadoop's only namenode
-				return
-			}
-			if err != nil {
-				states[i].Err = wrap("state of", addr, err)
-				return
-			}
-			states[i].State = strings.ToLower(answer.GetState().String())
+			state, err := c.haState(ctx, addr)
+			states[i] = NamenodeState{Address: addr, State: state, Err: err}
 		})
 	}
 	wg.Wait()
 	return states
+}
+
+// haState asks a namenode for its state on a connection of its own.
+func (c *Client) haState(ctx context.Context, addr string) (string, error) {
+	conn, err := hrpc.Dial(ctx, addr, c.dialConfig(clientProtocol, authority.Namenode))
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	var answer hadooppb.GetHAServiceStateResponseProto
+	err = conn.Call(ctx, clientProtocol, "getHAServiceState", new(hadooppb.GetHAServiceStateRequestProto), &answer)
+	if remote, ok := errors.AsType[*hrpc.RemoteError](err); ok && strings.Contains(remote.Message, "HA for namenode is not enabled") {
+		return "active", nil // Hadoop's only namenode
+	}
+	if err != nil {
+		return "", wrap("state of", addr, err)
+	}
+	return strings.ToLower(answer.GetState().String()), nil
 }
 
 // Datanode is one datanode as the namenode knows it; sizes are in bytes.

@@ -36,8 +36,8 @@ type times struct {
 
 var defaultTimes = times{
 	heartbeat: 30 * time.Second,
-	stall:     4 * time.Second,
-	probe:     3 * time.Second,
+	stall:     2 * time.Second,
+	probe:     2500 * time.Millisecond,
 	forgive:   time.Second,
 	hedgeMin:  50 * time.Millisecond,
 	hedgeMax:  time.Second,

@@ -55,6 +55,10 @@ type DialConfig struct {
 	// Silence closes the connection when calls wait and nothing at all has come for so long: the server hangs. Default
 	// CallTimeout.
 	Silence time.Duration
+	// Doubt, if not nil, is asked once at a time when calls wait and nothing at all has come for DoubtAfter (default 2 s): the connection
+	// is closed if it says that another server does this one's work. It is called on a goroutine of its own.
+	Doubt      func() bool
+	DoubtAfter time.Duration
 	// MaxFrame is the largest answer taken, in bytes. Default DefaultMaxFrame.
 	MaxFrame int
 	// Dial makes the connection; default a net.Dialer's.
@@ -65,6 +69,7 @@ func (c DialConfig) withDefaults() DialConfig {
 	c.DialTimeout = cmp.Or(c.DialTimeout, 3*time.Second)
 	c.CallTimeout = cmp.Or(c.CallTimeout, 60*time.Second)
 	c.Silence = cmp.Or(c.Silence, c.CallTimeout)
+	c.DoubtAfter = cmp.Or(c.DoubtAfter, 2*time.Second)
 	c.MaxFrame = cmp.Or(c.MaxFrame, DefaultMaxFrame)
 	if c.ClientID == (ClientID{}) {
 		c.ClientID = NewClientID()
@@ -104,6 +109,7 @@ type Client struct {
 	waiting  map[int32]*pending
 	err      error
 	watching bool
+	doubting atomic.Bool
 	ignored  bool // a call was given up since an answer came: the server may not be reading
 }
 
@@ -326,7 +332,11 @@ func (c *Client) claim(id int32) *pending {
 // watchInterval is how often calls that wait are looked at: often enough for the shortest timeout, at most once a second
 // where that is minutes.
 func (c *Client) watchInterval() time.Duration {
-	return min(max(min(c.config.Silence, c.config.CallTimeout)/4, 10*time.Millisecond), time.Second)
+	shortest := min(c.config.Silence, c.config.CallTimeout)
+	if c.config.Doubt != nil {
+		shortest = min(shortest, c.config.DoubtAfter)
+	}
+	return min(max(shortest/4, 10*time.Millisecond), time.Second)
 }
 
 // watch gives up calls that have waited too long, and the connection if it says nothing at all. It runs every
@@ -355,9 +365,17 @@ func (c *Client) watch() {
 		p.err = &ConnError{Addr: c.addr, Err: fmt.Errorf("%w (%v)", ErrTimeout, c.config.CallTimeout)}
 		p.ready <- struct{}{}
 	}
-	if silent := now - max(heard, oldest); silent > c.config.Silence {
+	switch silent := now - max(heard, oldest); {
+	case silent > c.config.Silence:
 		c.fail(fmt.Errorf("%w: the server has been silent for %v", ErrTimeout, silent.Round(time.Millisecond)))
 		return
+	case c.config.Doubt != nil && silent > c.config.DoubtAfter && c.doubting.CompareAndSwap(false, true):
+		go func() {
+			defer c.doubting.Store(false)
+			if c.config.Doubt() {
+				c.fail(fmt.Errorf("%w: the server has been silent for %v, and another one leads", ErrTimeout, silent.Round(time.Millisecond)))
+			}
+		}()
 	}
 	time.AfterFunc(c.watchInterval(), c.watch)
 }

@@ -35,6 +35,9 @@ type FailoverConfig struct {
 	Unreachable time.Duration
 	// Leaderless is how long a call tries while some server stands by and no other one accepts a connection; 0: to its end.
 	Leaderless time.Duration
+	// Leads, if not nil, asks a server whether it leads. When the one that is asked is silent, the others are asked that way, and calls move
+	// to one that says so: a machine that was frozen keeps its connections.
+	Leads func(ctx context.Context, addr string) bool
 	// Waiting, if not nil, is called when a call has been tried for a second and goes on being tried, once for each call,
 	// with what keeps it waiting. It must not block.
 	Waiting func(why error)
@@ -71,9 +74,38 @@ func NewFailover(config FailoverConfig) (*Failover, error) {
 		f.log = slog.Default()
 	}
 	for _, addr := range config.Addresses {
-		f.nodes = append(f.nodes, &node{addr: addr, config: config.DialConfig})
+		n := &node{addr: addr, config: config.DialConfig}
+		if config.Leads != nil && len(config.Addresses) > 1 {
+			n.config.Doubt = func() bool { return f.anotherLeads(addr) }
+		}
+		f.nodes = append(f.nodes, n)
 	}
 	return f, nil
+}
+
+// anotherLeads asks all servers but one whether they lead.
+func (f *Failover) anotherLeads(silent string) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), f.config.DialTimeout)
+	defer cancel()
+	answers := make(chan bool, len(f.nodes))
+	asked := 0
+	for _, n := range f.nodes {
+		if n.addr != silent {
+			asked++
+			go func() { answers <- f.config.Leads(ctx, n.addr) }()
+		}
+	}
+	for range asked {
+		select {
+		case leads := <-answers:
+			if leads {
+				return true
+			}
+		case <-f.closed:
+			return false
+		}
+	}
+	return false
 }
 
 // ClientID is the identity of all its calls.

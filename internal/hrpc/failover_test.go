@@ -344,3 +344,22 @@ func TestServerThatTalksNonsenseEndsTheCall(t *testing.T) {
 		l.Close()
 	}
 }
+
+// A machine that was frozen keeps its connections: calls move when another server says that it leads, and not before.
+func TestFrozenServerIsLeftForOneThatLeads(t *testing.T) {
+	a, b := newMember(t, hanging), newMember(t, yes)
+	var elected, asked atomic.Bool
+	f := newFailover(t, FailoverConfig{
+		DialConfig: DialConfig{DoubtAfter: 20 * time.Millisecond},
+		Leads: func(_ context.Context, addr string) bool {
+			if addr == a.addr {
+				t.Error("the silent one was asked")
+			}
+			// Asked a second time the other one leads.
+			return asked.Swap(true) && !elected.Swap(true)
+		},
+	}, a.addr, b.addr)
+	if _, err := ask(t.Context(), f); err != nil || f.Active() != b.addr || !elected.Load() {
+		t.Errorf("active is %s, %v", f.Active(), err)
+	}
+}
