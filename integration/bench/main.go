@@ -39,6 +39,7 @@ type options struct {
 	bytes  int64
 	files  int
 	huge   int
+	empty  string
 }
 
 // group is a part of the run that can be run by itself, with about how many minutes it takes on two cores.
@@ -79,7 +80,15 @@ func main() {
 	flag.Int64Var(&o.bytes, "bytes", 1<<30, "size of the sequential files")
 	flag.IntVar(&o.files, "files", 1_000_000, "files in the group large")
 	flag.IntVar(&o.huge, "huge-files", 10_000_000, "files in the group huge")
+	flag.StringVar(&o.empty, "empty-server", "", "be the empty server, with the answers in `file`; for the benchmark itself")
 	flag.Parse()
+	if o.empty != "" {
+		if err := serveEmpty(o.empty); err != nil {
+			fmt.Fprintln(os.Stderr, "empty server:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once; its children die with it
 	slog.SetDefault(slog.New(slog.DiscardHandler))
