@@ -51,7 +51,7 @@ type group struct {
 var groups = []group{
 	{"promises", 2, 2},
 	{"rmfailover", 4, 0},
-	{"single", 14, 9},
+	{"single", 16, 11},
 	{"replicated", 17, 0},
 	{"tls", 13, 5},
 	{"failover", 4, 0},
@@ -66,7 +66,7 @@ func main() {
 	}
 	var o options
 	flag.StringVar(&o.hops, "hops", "bin/hops", "the hops `program`")
-	flag.BoolVar(&o.quick, "quick", false, "main rows of one server, 3 rounds; at most 15 minutes")
+	flag.BoolVar(&o.quick, "quick", false, "main rows of one server, 3 rounds; at most 20 minutes")
 	flag.BoolVar(&o.alone, "alone", false, "measure hops without Apache HDFS: no ratios, and no JDK is needed")
 	flag.IntVar(&o.rounds, "rounds", 0, "measured rounds (default 5, quick 3)")
 	flag.DurationVar(&o.phase, "phase", 0, "how long each operation runs in a round (default 2s, quick 3s)")
