@@ -18,10 +18,11 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"google.golang.org/protobuf/encoding/protowire"
+
 	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/cmd/bench"
 	"github.com/gohops/hops/cmd/processes"
-	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // tap keeps what goes over a connection.
