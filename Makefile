@@ -39,7 +39,7 @@ lint: $(TOOLS)/golangci-lint ## static checks, import rules, race-enabled tests
 bench: build ## measure hops beside Apache HDFS on this machine: all rows, within an hour (BENCH="-budget 45m")
 	@$(GO) build -o $(BIN)/hops-bench ./integration/bench && $(BIN)/hops-bench -hops $(BIN)/hops $(BENCH)
 
-bench-quick: build ## the main rows of one server, 3 rounds, within 15 minutes
+bench-quick: build ## the main rows of one server, 3 rounds, within 20 minutes
 	@$(GO) build -o $(BIN)/hops-bench ./integration/bench && $(BIN)/hops-bench -hops $(BIN)/hops -quick $(BENCH)
 
 bench-data: build ## what an epoch over 100,000 files of 4 KiB costs, beside one OPEN each and HDFS through pyarrow where that is (ten minutes; integration/bench/data/run.sh)

@@ -11,11 +11,11 @@ import (
 	"github.com/gohops/hops/metadata"
 )
 
-// perDirectory is how many files a worker puts into one directory, as in hammer-bench.
-const perDirectory = 16
+// PerDirectory is how many files a worker puts into one directory, as in hammer-bench.
+const PerDirectory = 16
 
 func (b *Bench) file(w, n int) string {
-	return path.Join(b.Root, fmt.Sprintf("w%d/d%d/f%d", w, n/perDirectory, n%perDirectory))
+	return path.Join(b.Root, fmt.Sprintf("w%d/d%d/f%d", w, n/PerDirectory, n%PerDirectory))
 }
 
 // Meta measures each metadata operation by itself: mkdir, create + close, stat, open (block locations), list of a
@@ -52,8 +52,8 @@ func (b *Bench) Meta(ctx context.Context) ([]Result, error) {
 		return err
 	})
 	phase("list of 16", 0, func(ctx context.Context, c *dfs.Client, w, _ int) error {
-		full := max(1, made[w]/perDirectory)
-		_, err := c.List(ctx, path.Dir(b.file(w, rand.IntN(full)*perDirectory)))
+		full := max(1, made[w]/PerDirectory)
+		_, err := c.List(ctx, path.Dir(b.file(w, rand.IntN(full)*PerDirectory)))
 		return err
 	})
 	least := made[0]
@@ -159,7 +159,7 @@ func (b *Bench) Mix(ctx context.Context, shared bool) ([]Result, error) {
 		t := trees[w]
 		t.next++
 		if shared {
-			return path.Join(b.Root, fmt.Sprintf("shared/d%d/w%d-%d", t.next/perDirectory, w, t.next))
+			return path.Join(b.Root, fmt.Sprintf("shared/d%d/w%d-%d", t.next/PerDirectory, w, t.next))
 		}
 		return b.file(w, t.next)
 	}

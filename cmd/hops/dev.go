@@ -65,6 +65,7 @@ func runDev(c *cli.Context) error {
 		return err
 	}
 	steadyHeap()
+	spareProcessor()
 	if err := profiler(logger); err != nil {
 		return err
 	}

@@ -53,6 +53,9 @@ func runServer(c *cli.Context) error {
 			return fail(exitUsage, "unknown role %q: namenode, datanode, resourcemanager or nodemanager", name)
 		}
 	}
+	if slices.Contains(roleNames, "namenode") || slices.Contains(roleNames, "resourcemanager") {
+		spareProcessor()
+	}
 	file, err := config.Load(c.String("config"))
 	if err != nil {
 		return err

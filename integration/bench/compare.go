@@ -19,6 +19,7 @@ type plan struct {
 	group, title string
 	hops, hdfs   shape
 	secure       bool // clients by TLS are compared with those in plain, in place of HDFS
+	empty        bool // an empty server is measured, too
 	phases       []phase
 }
 
@@ -29,8 +30,21 @@ type phase struct {
 	full, seldom bool
 	// closes: files with data are closed, so that HDFS also runs with dfs.datanode.synconclose.
 	closes bool
+	// echo: the empty server can answer this.
+	echo   bool
 	run    func(ctx context.Context, b *bench.Bench) ([]bench.Result, error)
 	change func(*bench.Options)
+}
+
+// takes reports whether a side has turns at the phase.
+func (p phase) takes(s side) bool {
+	switch s.label() {
+	case labelSynced:
+		return p.closes
+	case labelEmpty:
+		return p.echo
+	}
+	return true
 }
 
 func small(size int) func(context.Context, *bench.Bench) ([]bench.Result, error) {
@@ -39,10 +53,10 @@ func small(size int) func(context.Context, *bench.Bench) ([]bench.Result, error)
 
 func metadataPhases() []phase {
 	return []phase{
-		{name: "metadata", run: func(ctx context.Context, b *bench.Bench) ([]bench.Result, error) { return b.Meta(ctx) }},
+		{name: "metadata", echo: true, run: func(ctx context.Context, b *bench.Bench) ([]bench.Result, error) { return b.Meta(ctx) }},
 		{name: "mix", run: func(ctx context.Context, b *bench.Bench) ([]bench.Result, error) { return b.Mix(ctx, false) }},
 		{
-			name: "pipelined", change: func(o *bench.Options) { o.Connections, o.Outstanding = 4, 256 },
+			name: "pipelined", echo: true, change: func(o *bench.Options) { o.Connections, o.Outstanding = 4, 256 },
 			run: func(ctx context.Context, b *bench.Bench) ([]bench.Result, error) {
 				results, err := b.CreateAndStat(ctx)
 				for i := range results {
@@ -70,7 +84,7 @@ func dataPhases(replication int) []phase {
 }
 
 var single = plan{
-	group: "single", title: "One server: 1 namenode, 1 datanode", hops: shape{1, 1}, hdfs: shape{1, 1},
+	group: "single", title: "One server: 1 namenode, 1 datanode", hops: shape{1, 1}, hdfs: shape{1, 1}, empty: true,
 	phases: append(metadataPhases(), dataPhases(1)...),
 }
 
@@ -122,6 +136,13 @@ func (r *runner) compare(ctx context.Context, p plan, then func(context.Context,
 		}
 		sides = append(sides, synced)
 	}
+	if p.empty {
+		e, err := r.startEmpty(ctx, o)
+		if err != nil {
+			return err
+		}
+		sides = append(sides, e)
+	}
 	var phases []phase
 	for _, ph := range p.phases {
 		if !ph.full || !r.quick {
@@ -151,7 +172,7 @@ func (r *runner) compare(ctx context.Context, p plan, then func(context.Context,
 	if then == nil {
 		return nil
 	}
-	return then(ctx, sides[:min(2, len(sides))])
+	return then(ctx, slices.DeleteFunc(slices.Clone(sides), func(s side) bool { return s.label() == labelSynced || s.label() == labelEmpty }))
 }
 
 // round lets the sides take turns at every phase, in every second round in the other order.
@@ -166,7 +187,7 @@ func (r *runner) round(ctx context.Context, round int, sides []side, phases []ph
 			continue
 		}
 		for _, s := range turn {
-			if s.label() == labelSynced && (!ph.closes || odd) {
+			if !ph.takes(s) || s.label() == labelSynced && odd {
 				continue
 			}
 			r.quiet(sides, s)
@@ -271,7 +292,7 @@ func (r *runner) phaseOn(ctx context.Context, s side, ph phase, each time.Durati
 }
 
 // isOurs says that a side has no JVM to warm up.
-func isOurs(s side) bool { return s.label() == labelHops || s.label() == labelTLS }
+func isOurs(s side) bool { return !strings.HasPrefix(s.label(), labelHDFS) }
 
 // warmUp loads a side as the rounds will: hops once over all phases, HDFS until the time for it is over, because a JVM
 // needs minutes to compile what it runs.
@@ -283,7 +304,7 @@ func (r *runner) warmUp(ctx context.Context, s side, phases []phase) error {
 	started := time.Now()
 	for pass := 0; ; pass++ {
 		for _, ph := range phases {
-			if s.label() == labelSynced && !ph.closes {
+			if !ph.takes(s) {
 				continue
 			}
 			if !isOurs(s) && pass > 0 && time.Since(started) > patience {

@@ -26,7 +26,7 @@ func sample(sides ...string) *table {
 func TestRatiosStandOnlyWhereBothSidesRan(t *testing.T) {
 	r := report{Tables: []*table{sample(labelHops, labelHDFS, labelSynced)}}
 	text := r.markdown("x")
-	for _, want := range []string{"| stat | 200k (100k-300k) | 200k (100k-300k) | 1.00 |", "write 4 KiB x1, HDFS with synconclose", "≤ 9.00: **missed**; ≤ 0.69 of HDFS: **missed** |"} {
+	for _, want := range []string{"| stat | 200k (100k-300k) | 200k (100k-300k) | 1.00 |", "write 4 KiB x1, HDFS with synconclose", "≤ 150: reached; ≤ 0.11 of HDFS: **missed** |"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
@@ -59,5 +59,28 @@ func TestNumbersKeepThreeDigits(t *testing.T) {
 		if got := number(v); got != want {
 			t.Errorf("number(%v) = %q, want %q", v, got, want)
 		}
+	}
+}
+
+func TestGoalsAboveTheEmptyServer(t *testing.T) {
+	both := sample(labelHops, labelEmpty)
+	for _, res := range []float64{7, 8, 9} {
+		both.add(labelEmpty, bench.Result{Name: "open", ServerCPU: res})
+		both.add(labelHops, bench.Result{Name: "open", ServerCPU: res + 2})
+	}
+	r := report{Tables: []*table{both}}
+	text := r.markdown("x")
+	for _, want := range []string{
+		"0.00 above the empty server, ≤ 2.50: reached; ≤ 0.30 of it: reached |",
+		"2.00 above the empty server, ≤ 3.00: reached; ≤ 0.36 of it: reached |",
+		"| open | 0.00 (0.00-0.00) | 0.00, 0.00 | 8.00 (7.00-9.00) | 10.0 (9.00-11.0) | 2.00 |",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	alone := report{Tables: []*table{sample(labelHops)}}
+	if text := alone.markdown("x"); strings.Contains(text, "above the empty server") {
+		t.Errorf("a figure above what was not measured in\n%s", text)
 	}
 }

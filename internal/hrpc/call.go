@@ -43,6 +43,7 @@ type Call struct {
 	conn     *serverConn
 	method   *Method
 	answered atomic.Bool
+	over     atomic.Bool // counted out: the server does not look at it any more
 	// What the call holds: held counts towards MaxHeld, cost is of the requests' budget, answer of the answers'.
 	held, cost int64
 	answer     atomic.Int64

@@ -14,7 +14,8 @@
 // calls the handlers, which therefore must not block: they answer at once, or later from any goroutine. Answers collect
 // in the connection's outbox while the reader is busy and leave together in one system call. Others are sent by a few
 // senders that all connections share, so that a group of results wakes one goroutine and not one per connection; a peer
-// that does not take its answers gets a goroutine of its own until it has. A connection is read through syscall.RawConn, one system call for what has arrived and none to
+// that does not take its answers gets a goroutine of its own until it has. The memory of a call whose method is Passing serves the next one of the
+// connection, once it is answered. A connection is read through syscall.RawConn, one system call for what has arrived and none to
 // find that nothing more has; a handler that closes the connection itself would wait for its own end.
 //
 // What comes from outside is limited: connections, frames (small until the caller is known), calls in flight, time to say

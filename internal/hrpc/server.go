@@ -32,6 +32,9 @@ type Method struct {
 	Read    bool
 	// Operation is what a refusal calls the method, given its request; nil: its name.
 	Operation func(Message) string
+	// Passing says that nothing of a call is looked at once it is answered, neither by Handle nor by what it has begun: its memory
+	// serves a later call of the connection.
+	Passing bool
 	// Handle serves a call. It runs on the connection's reader and must not block: it answers with Reply or Fail before
 	// it returns, or later from any goroutine. Every call must be answered exactly once; further answers are ignored. A
 	// panic becomes an error reply.

@@ -61,6 +61,8 @@ type serverConn struct {
 	heard      time.Time // when bytes came last
 	frameSince time.Time // when the first bytes of an unfinished frame came
 	deadline   time.Time // when waiting for more is interrupted
+	remote     net.Addr  // of conn
+	spare      *Call     // a passing one that is over
 	lean       time.Time // until then requests for which there is no room are refused at once
 	ended      error     // why the connection ends, once readable has said that it does
 	caller     metadata.Caller
@@ -96,6 +98,7 @@ func newServerConn(s *Server, conn net.Conn) *serverConn {
 		frames: newFrames(conn, maxFirstFrame),
 		out:    newOutbox(conn, s.config.WriteTime, s.flusher.push),
 	}
+	c.remote = conn.RemoteAddr()
 	c.out.broken = c.interruptReader
 	c.fewer = sync.NewCond(&c.mu)
 	c.waits, c.hurryUp = context.WithCancel(context.Background())
@@ -501,7 +504,7 @@ func (c *serverConn) dispatch(h requestHeader, rest []byte) error {
 			return c.unauthenticated(err, c.caller.User)
 		}
 	}
-	call := &Call{ClientID: c.clientID, CallID: h.callID, Retry: h.retry, StateID: h.stateID, Aligned: h.aligned, conn: c}
+	call := c.newCall(h)
 	head, n := cut(rest)
 	if n == 0 {
 		return c.fatal(h.callID, h.retry, h.clientID, detailDeserializing, classRPCServer, "the frame names no method")
@@ -571,10 +574,23 @@ func (c *serverConn) dispatch(h requestHeader, rest []byte) error {
 	call.Caller.Waits = &call.waits
 	call.Method = method.Name
 	call.Protocol = protocol.name
-	call.Remote = c.conn.RemoteAddr()
+	call.Remote = c.remote
 	call.Authentication, call.Key, call.Proof, call.Own = c.method, c.key, c.proof, c.own
-	c.run(method, call)
+	if c.run(method, call) && method.Passing && call.over.Load() {
+		c.spare = call
+	}
 	return nil
+}
+
+// newCall makes a call of what its header says.
+func (c *serverConn) newCall(h requestHeader) *Call {
+	call := c.spare
+	if call == nil {
+		call = new(Call)
+	}
+	c.spare = nil
+	*call = Call{ClientID: c.clientID, CallID: h.callID, Retry: h.retry, StateID: h.stateID, Aligned: h.aligned, conn: c}
+	return call
 }
 
 // operation names what the superuser alone may do.
@@ -589,14 +605,17 @@ func (m *Method) operation(body []byte) string {
 	return m.Operation(request)
 }
 
-func (c *serverConn) run(method *Method, call *Call) {
+// run serves a call; false: the handler panicked.
+func (c *serverConn) run(method *Method, call *Call) (sound bool) {
 	defer func() {
 		if r := recover(); r != nil {
+			sound = false
 			c.log.Error("handler panicked", "method", method.Name, "panic", r, "stack", string(debug.Stack()))
 			call.fail(detailServer, classIOException, fmt.Sprintf("internal error in %s", method.Name))
 		}
 	}()
 	method.Handle(call)
+	return true
 }
 
 // send encodes a frame into the outbox, protected if that was agreed on. m is nil for a header alone; after a successful status
@@ -697,6 +716,7 @@ func (c *serverConn) finished(call *Call) {
 		c.fewer.Broadcast()
 		c.mu.Unlock()
 	}
+	call.over.Store(true)
 }
 
 // timed counts how long a call has taken, and tells of one that was slow.

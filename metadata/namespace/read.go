@@ -463,6 +463,25 @@ func (ns *Namespace) FileByID(id metadata.INodeID) (*FileInfo, bool) {
 	return info, err == nil && info != nil
 }
 
+// LastBlocks returns up to two last blocks of a file that holder writes, and the state of the last one, for the namenode itself: no rights are
+// checked. None when holder writes no such file, or it has no blocks.
+func (ns *Namespace) LastBlocks(id metadata.INodeID, holder string) (blocks []metadata.Block, last BlockState) {
+	err := ns.read(func() error {
+		n, err := ns.byID(id)
+		if err != nil || n == nil || n.file == nil || !n.attached() {
+			return err
+		}
+		if o := n.file.open; o != nil && o.holder == holder && len(n.file.blocks) > 0 {
+			blocks, last = slices.Clone(n.file.blocks[max(0, len(n.file.blocks)-2):]), o.state
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, last
+	}
+	return blocks, last
+}
+
 // BlockOwner returns the file that a block belongs to. Blocks of deleted files count until Effects reported them removed.
 func (ns *Namespace) BlockOwner(id metadata.BlockID) (BlockOwner, bool) {
 	var owner BlockOwner

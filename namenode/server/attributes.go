@@ -50,10 +50,19 @@ func (s *Server) RemoveXAttr(c metadata.Caller, retry namenode.Retry, path strin
 func ask[T any](s *Server, c *metadata.Caller, done func(T, error), read func() (T, error)) {
 	var seen T
 	var err error
-	if s.reign.Load() != nil && s.group.Glance(func() { seen, err = read() }) {
+	if s.glance(func() { seen, err = read() }) {
 		done(seen, err)
 		return
 	}
+	askGroup(s, c, done, read)
+}
+
+// glance runs look on what this member has, if that is new enough without asking anybody, and reports whether it still was afterwards. look must
+// not be kept, so that what it needs is not allocated.
+func (s *Server) glance(look func()) bool { return s.reign.Load() != nil && s.group.Glance(look) }
+
+// askGroup is ask where others have to be asked first.
+func askGroup[T any](s *Server, c *metadata.Caller, done func(T, error), read func() (T, error)) {
 	s.read(c, func(err error) {
 		if err != nil {
 			var none T

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/namenode/hdfs/clientprotocol"
 	hadoop "github.com/gohops/hops/namenode/hdfs/hadooppb"
@@ -62,6 +63,42 @@ func BenchmarkStat(b *testing.B) {
 				return c.Call(b.Context(), clientprotocol.Name, "getFileInfo", &hadoop.GetFileInfoRequestProto{Src: &path}, &r)
 			})
 		})
+	}
+}
+
+// BenchmarkOpen and BenchmarkList are of an empty file, and of a directory of 16.
+func BenchmarkOpen(b *testing.B) {
+	c := newCluster(b, 1, nil)
+	files(b, c)
+	path := "/a/b/f0"
+	b.ReportAllocs()
+	pump(b, 4, c.leader(), func(c *hrpc.Client, _ int64) error {
+		var r hadoop.GetBlockLocationsResponseProto
+		return c.Call(b.Context(), clientprotocol.Name, "getBlockLocations", &hadoop.GetBlockLocationsRequestProto{Src: &path, Offset: ptr(uint64(0)), Length: ptr(uint64(1 << 30))}, &r)
+	})
+}
+
+func BenchmarkList(b *testing.B) {
+	c := newCluster(b, 1, nil)
+	files(b, c)
+	path := "/a/b"
+	b.ReportAllocs()
+	pump(b, 4, c.leader(), func(c *hrpc.Client, _ int64) error {
+		var r hadoop.GetListingResponseProto
+		return c.Call(b.Context(), clientprotocol.Name, "getListing", &hadoop.GetListingRequestProto{Src: &path, StartAfter: []byte{}, NeedLocation: ptr(false)}, &r)
+	})
+}
+
+// files makes 16 empty ones in /a/b.
+func files(b *testing.B, c *cluster) {
+	for i := range 16 {
+		w, err := c.root().Create(b.Context(), fmt.Sprintf("/a/b/f%d", i), dfs.CreateOptions{Parents: true})
+		if err == nil {
+			err = w.Close()
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
 	}
 }
 

@@ -199,46 +199,46 @@ func (s *Server) Complete(c metadata.Caller, ref namenode.FileRef, client string
 		done(false, err)
 		return
 	}
+	e := &envelope{}
 	op := &logpb.Complete{Inode: uint64(id), ClientName: client}
 	if last != nil {
 		op.Last = blockOf(*last)
 	}
-	finish := func() {
-		e := &envelope{}
-		e.command.Op = &logpb.Command_Complete{Complete: op}
-		s.yesNo(&c, namenode.Retry{}, e, done)
-	}
-	must := s.mustBeDurable(id, client, last)
-	if len(must) == 0 {
-		finish()
+	e.command.Op = &logpb.Command_Complete{Complete: op}
+	if must := s.mustBeDurable(id, client, last); len(must) > 0 {
+		s.completeWhenDurable(c, e, must, done)
 		return
 	}
+	s.yesNo(&c, namenode.Retry{}, e, done)
+}
+
+// completeWhenDurable proposes to close a file when its blocks have replicas.
+func (s *Server) completeWhenDurable(c metadata.Caller, e *envelope, must []metadata.Block, done func(bool, error)) {
 	s.soft.await(must, func(durable bool) {
 		if !durable {
 			done(false, s.orStandby(nil))
 			return
 		}
-		finish()
+		s.yesNo(&c, namenode.Retry{}, e, done)
 	})
 }
 
 // mustBeDurable lists the blocks that need replicas before a file may be closed. Those before the last two had them when
 // the block after the next was added. What the command will refuse, or has done already, needs none.
 func (s *Server) mustBeDurable(id metadata.INodeID, client string, last *metadata.Block) []metadata.Block {
-	f, ok := s.ns.FileByID(id)
-	if !ok || !f.UnderConstruction || f.Holder != client || len(f.Blocks) == 0 {
+	blocks, state := s.ns.LastBlocks(id, client)
+	if len(blocks) == 0 {
 		return nil
 	}
-	blocks := f.Blocks[max(0, len(f.Blocks)-2):]
 	stored := &blocks[len(blocks)-1]
 	if last != nil {
 		if last.ID != stored.ID || last.Generation != stored.Generation {
 			return nil
 		}
-		if f.LastState != namespace.Complete {
+		if state != namespace.Complete {
 			stored.Length = last.Length
 		}
-	} else if f.LastState != namespace.Complete {
+	} else if state != namespace.Complete {
 		return nil // the client has not said how long it is; the command says no
 	}
 	return blocks

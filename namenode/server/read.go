@@ -31,44 +31,76 @@ const keepEntries = 4096
 
 // Stat implements namenode.Reader.
 func (s *Server) Stat(c metadata.Caller, path string, done func(*metadata.FileStatus, error)) {
-	ask(s, &c, done, func() (*metadata.FileStatus, error) { return s.ns.Stat(c, path) })
+	var status *metadata.FileStatus
+	var err error
+	if s.glance(func() { status, err = s.ns.Stat(c, path) }) {
+		done(status, err)
+		return
+	}
+	s.statGroup(c, path, done)
+}
+
+func (s *Server) statGroup(c metadata.Caller, path string, done func(*metadata.FileStatus, error)) {
+	askGroup(s, &c, done, func() (*metadata.FileStatus, error) { return s.ns.Stat(c, path) })
 }
 
 // List implements namenode.Reader. Large directories are listed on another goroutine than the other reads.
 func (s *Server) List(c metadata.Caller, r namenode.ListRequest, done func(*namenode.Listing, error)) {
 	limit := s.config.Properties.ListLimit
 	if r.Locations {
-		s.read(&c, func(err error) {
+		s.listLocated(c, r, limit, done)
+		return
+	}
+	short := min(limit, shortList)
+	var p page
+	var err error
+	if s.glance(func() { p, err = s.page(c, r, short) }) {
+		s.answerPage(c, r, p, err, done)
+		return
+	}
+	s.listGroup(c, r, short, done)
+}
+
+func (s *Server) listLocated(c metadata.Caller, r namenode.ListRequest, limit int, done func(*namenode.Listing, error)) {
+	s.read(&c, func(err error) {
+		if err != nil {
+			done(nil, err)
+			return
+		}
+		s.aside(c.User, r.Admit, int64(limit)*blockSize, func(err error) {
 			if err != nil {
 				done(nil, err)
 				return
 			}
-			s.aside(c.User, r.Admit, int64(limit)*blockSize, func(err error) {
-				if err != nil {
-					done(nil, err)
-					return
-				}
-				done(s.listWithBlocks(c, r, limit))
-			})
+			done(s.listWithBlocks(c, r, limit))
 		})
+	})
+}
+
+func (s *Server) listGroup(c metadata.Caller, r namenode.ListRequest, short int, done func(*namenode.Listing, error)) {
+	askGroup(s, &c, func(p page, err error) { s.answerPage(c, r, p, err, done) }, func() (page, error) { return s.page(c, r, short) })
+}
+
+// answerPage answers with the first entries of a page, if these are all.
+func (s *Server) answerPage(c metadata.Caller, r namenode.ListRequest, p page, err error, done func(*namenode.Listing, error)) {
+	limit := s.config.Properties.ListLimit
+	if err != nil || p.listing == nil || p.listing.Remaining == 0 || len(p.listing.Entries) >= limit {
+		p.answer(err, done)
 		return
 	}
-	short := min(limit, shortList)
-	ask(s, &c, func(p page, err error) {
-		if err == nil && p.listing != nil && p.listing.Remaining > 0 && len(p.listing.Entries) < limit {
-			p.giveBack() // there is more that belongs to the page
-			s.aside(c.User, r.Admit, int64(limit)*entrySize, func(err error) {
-				if err != nil {
-					done(nil, err)
-					return
-				}
-				p, err := s.page(c, r, limit)
-				p.answer(err, done)
-			})
+	p.giveBack() // there is more that belongs to the page
+	s.listLong(c, r, limit, done)
+}
+
+func (s *Server) listLong(c metadata.Caller, r namenode.ListRequest, limit int, done func(*namenode.Listing, error)) {
+	s.aside(c.User, r.Admit, int64(limit)*entrySize, func(err error) {
+		if err != nil {
+			done(nil, err)
 			return
 		}
+		p, err := s.page(c, r, limit)
 		p.answer(err, done)
-	}, func() (page, error) { return s.page(c, r, short) })
+	})
 }
 
 // page is a part of a listing, and the memory that is lent to it, nil where none is.
@@ -130,31 +162,49 @@ const shortFile = 64
 
 // Locate implements namenode.Reader.
 func (s *Server) Locate(c metadata.Caller, r namenode.LocateRequest, done func(*namenode.LocatedFile, error)) {
-	ask(s, &c, func(f *namespace.FileBlocks, err error) {
-		if err == nil && !r.Unnoticed && !f.InSnapshot && s.unread(&f.Status) {
-			if err = s.accessed(&c, &f.Status); err != nil {
-				f = nil
-			}
+	var f *namespace.FileBlocks
+	var err error
+	if s.glance(func() { f, err = s.ns.Blocks(c, r.Path, r.Offset, r.Length) }) {
+		s.located(c, r, f, err, done)
+		return
+	}
+	s.locateGroup(c, r, done)
+}
+
+func (s *Server) locateGroup(c metadata.Caller, r namenode.LocateRequest, done func(*namenode.LocatedFile, error)) {
+	askGroup(s, &c, func(f *namespace.FileBlocks, err error) { s.located(c, r, f, err, done) },
+		func() (*namespace.FileBlocks, error) { return s.ns.Blocks(c, r.Path, r.Offset, r.Length) })
+}
+
+// located answers with the places of a file's blocks.
+func (s *Server) located(c metadata.Caller, r namenode.LocateRequest, f *namespace.FileBlocks, err error, done func(*namenode.LocatedFile, error)) {
+	if err == nil && !r.Unnoticed && !f.InSnapshot && s.unread(&f.Status) {
+		if err = s.accessed(&c, &f.Status); err != nil {
+			f = nil
 		}
-		switch {
-		case err != nil:
+	}
+	switch {
+	case err != nil:
+		done(nil, err)
+	case len(f.Blocks) <= shortFile:
+		done(s.locateFor(&c, f))
+	default: // looked up once more then, so as not to hold it while waiting
+		s.locateLong(c, r, len(f.Blocks), done)
+	}
+}
+
+func (s *Server) locateLong(c metadata.Caller, r namenode.LocateRequest, blocks int, done func(*namenode.LocatedFile, error)) {
+	s.aside(c.User, r.Admit, int64(blocks)*blockSize, func(err error) {
+		var f *namespace.FileBlocks
+		if err == nil {
+			f, err = s.ns.Blocks(c, r.Path, r.Offset, r.Length)
+		}
+		if err != nil {
 			done(nil, err)
-		case len(f.Blocks) <= shortFile:
-			done(s.locateFor(&c, f))
-		default: // looked up once more then, so as not to hold it while waiting
-			s.aside(c.User, r.Admit, int64(len(f.Blocks))*blockSize, func(err error) {
-				var f *namespace.FileBlocks
-				if err == nil {
-					f, err = s.ns.Blocks(c, r.Path, r.Offset, r.Length)
-				}
-				if err != nil {
-					done(nil, err)
-					return
-				}
-				done(s.locateFor(&c, f))
-			})
+			return
 		}
-	}, func() (*namespace.FileBlocks, error) { return s.ns.Blocks(c, r.Path, r.Offset, r.Length) })
+		done(s.locateFor(&c, f))
+	})
 }
 
 // unread reports whether a file's access time is to be set when it is read: that was not done lately.

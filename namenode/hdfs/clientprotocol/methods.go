@@ -13,9 +13,9 @@ func (p *protocol) methods() []hrpc.Method {
 	const anyone, byPath, superuser = security.Anyone, security.ByPath, security.Superuser
 	return []hrpc.Method{
 		on("getServerDefaults", anyone, p.getServerDefaults),
-		on("getFileInfo", byPath, p.getFileInfo),
-		large(on("getListing", byPath, p.getListing)),
-		large(on("getBlockLocations", byPath, p.getBlockLocations)),
+		passing(on("getFileInfo", byPath, p.getFileInfo)),
+		passing(large(on("getListing", byPath, p.getListing))),
+		passing(large(on("getBlockLocations", byPath, p.getBlockLocations))),
 		on("create", byPath, p.create),
 		on("addBlock", byPath, p.addBlock),
 		on("complete", byPath, p.complete),

@@ -124,6 +124,12 @@ func large(m hrpc.Method) hrpc.Method {
 	return m
 }
 
+// passing says of a method that nothing of its calls is looked at once they are answered.
+func passing(m hrpc.Method) hrpc.Method {
+	m.Passing = true
+	return m
+}
+
 // named gives a method the name that HDFS has for it in refusals, which depends on the request.
 func named[R any, P interface {
 	*R
