@@ -44,6 +44,7 @@ func TestRetention(t *testing.T) {
 		{training.Retention{Rungs: true}, training.Max, Needs{Rungs: []int{1, 3, 9}}, cks(.1, .9, .3, .2, .1), []int64{1, 3, 5}},
 		{training.Retention{}, training.Max, Needs{Rungs: []int{1, 3, 9}}, cks(.1, .9, .3, .2, .1), []int64{5}},
 		{training.Retention{Rungs: true}, training.Max, Needs{Rungs: []int{4}}, []training.Checkpoint{{Step: 2, Attempt: 1}, {Step: 2, Attempt: 2}, {Step: 7}}, []int64{2, 7}},
+		{training.Retention{}, training.Max, Needs{Copies: []int{1, 2, 8}}, cks(.1, .9, .3, .2, .1), []int64{1, 2, 5}},
 		{training.Retention{}, training.Max, Needs{Others: map[string]bool{"b": true}}, cks(.1, .9, .3), []int64{2, 3}},
 	} {
 		var got []int64

@@ -1,11 +1,17 @@
 package checkpoint
 
-import "github.com/gohops/hops/training"
+import (
+	"slices"
+
+	"github.com/gohops/hops/training"
+)
 
 // Needs are reasons for which checkpoints stay that a trial's own list does not show.
 type Needs struct {
 	// Rungs are the budgets of the search's rungs, for a retention that keeps those.
 	Rungs []int
+	// Copies are the steps at which other trials may yet become copies of this one.
+	Copies []int
 	// Others has the URIs of checkpoints from which other trials go on.
 	Others map[string]bool
 }
@@ -19,17 +25,19 @@ func Keep(r training.Retention, all []training.Checkpoint, d training.Direction,
 		keep[i] = r.Last < 0 || newest <= max(r.Last, 1) || r.Every > 0 && all[i].Step%int64(r.Every) == 0 || needs.Others[all[i].URI] ||
 			r.Best > 0 && better(all, i, d) < r.Best
 	}
+	budgets := needs.Copies
 	if r.Rungs {
-		for _, budget := range needs.Rungs {
-			at := -1
-			for i := range all { // of the same step, what a later attempt saved
-				if all[i].Step <= int64(budget) && (at < 0 || all[i].Step >= all[at].Step) {
-					at = i
-				}
+		budgets = slices.Concat(needs.Rungs, budgets)
+	}
+	for _, budget := range budgets {
+		at := -1
+		for i := range all { // of the same step, what a later attempt saved
+			if all[i].Step <= int64(budget) && (at < 0 || all[i].Step >= all[at].Step) {
+				at = i
 			}
-			if at >= 0 {
-				keep[at] = true
-			}
+		}
+		if at >= 0 {
+			keep[at] = true
 		}
 	}
 	return keep

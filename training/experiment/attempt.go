@@ -1,7 +1,9 @@
 package experiment
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"path"
 	"slices"
 	"strings"
@@ -118,9 +120,11 @@ func (x *Experiment) assign(a *assigned) error {
 func (x *Experiment) checkpoint(t *trial) *training.Checkpoint {
 	if t.Source != nil && t.Source.Trial != t.ID {
 		if from := x.Trial(t.Source.Trial); from != nil {
-			for _, c := range slices.Backward(from.Checks) {
-				if t.Source.Step == 0 || c.Step <= t.Source.Step {
-					return &c
+			for _, most := range []int64{t.Source.Step, math.MaxInt64} {
+				for _, c := range slices.Backward(from.Checks) {
+					if c.Step <= most {
+						return &c
+					}
 				}
 			}
 		}
@@ -350,10 +354,18 @@ func (x *Experiment) committed(c *committed) error {
 
 // retain drops the checkpoints that are not to be kept, and the blobs that only they had.
 func (x *Experiment) retain(t *trial) {
+	if len(t.Checks) == 0 {
+		return
+	}
 	needs := checkpoint.Needs{Others: x.pinned()}
 	switch x.Spec.Optimizer.Type {
 	case training.ASHA, training.Hyperband, training.BOHB:
 		needs.Rungs = x.Spec.Optimizer.Rungs()
+	case training.PBT:
+		newest := slices.MaxFunc(t.Checks, func(a, b training.Checkpoint) int { return cmp.Compare(a.Step, b.Step) }).Step
+		for budget := x.behind(); budget < x.Spec.MaxEpochs && int64(budget) <= newest; budget += x.Spec.Optimizer.Interval {
+			needs.Copies = append(needs.Copies, budget)
+		}
 	}
 	keep := checkpoint.Keep(*x.Spec.Retention, t.Checks, x.Spec.Direction, needs)
 	var kept []training.Checkpoint
@@ -368,6 +380,20 @@ func (x *Experiment) retain(t *trial) {
 		}
 	}
 	t.Checks = kept
+}
+
+// behind is the least budget at which a member of a population may yet be compared with the others.
+func (x *Experiment) behind() int {
+	if len(x.Trials) < x.Spec.Optimizer.Population {
+		return min(x.Spec.Optimizer.Interval, x.Spec.MaxEpochs)
+	}
+	least := x.Spec.MaxEpochs
+	for _, t := range x.Trials {
+		if !t.State.Final() {
+			least = min(least, t.Budget.To)
+		}
+	}
+	return least
 }
 
 // sharedBlobs counts the blobs of all checkpoints. It follows from the state, so that no snapshot has it.

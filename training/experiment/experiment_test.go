@@ -271,3 +271,70 @@ func TestBlobsAreCountedAnewAfterASnapshot(t *testing.T) {
 		}
 	}
 }
+
+// Two members of a population are far ahead of the other two. One of those becomes a copy of the best one: of what that was when it had come as
+// far, which was kept for it, and is dropped when the last has come by.
+func TestACopyIsOfWhatTheOtherWasThen(t *testing.T) {
+	x, do := begun(t, `{"entry": "m:f", "optimizer": {"type": "pbt", "population": 4, "interval": 3, "quantile": 0.5}, "max_epochs": 12, "seed": 1, "space": {"x": ["DOUBLE", [0, 1]]}}`,
+		"n1", "n2", "n3", "n4")
+	attempts := map[training.TrialID]int{}
+	var gone []string
+	begin := func(id training.TrialID) *trial {
+		t.Helper()
+		do(&Entry{Assigned: &assigned{Seats: []seat{{Executor: fmt.Sprintf("e%04d", id)}}}})
+		attempts[id]++
+		if x.Trial(id) == nil || x.Trial(id).Attempt != attempts[id] || !x.Trial(id).State.Held() {
+			t.Fatalf("trial %v does not go on", id)
+		}
+		return x.Trial(id)
+	}
+	// train goes on to the budget, with a checkpoint of every epoch.
+	train := func(id training.TrialID, from, to int64) {
+		t.Helper()
+		container := fmt.Sprint("c", int(id))
+		for step := from + 1; step <= to; step++ {
+			var r protocol.Report
+			r.Events = []protocol.MetricEvent{{Seq: step - from, Step: step, Metrics: map[string]training.Metric{"metric": training.M(float64(step) - float64(id)/10)}}}
+			if _, _, err := x.Report(x.Now, container, id, attempts[id], r); err != nil {
+				t.Fatal(err)
+			}
+			c := protocol.Commit{Step: step, URI: fmt.Sprintf("/e/%v/checkpoints/%d/step-%d", id, attempts[id], step), Files: []training.File{{Name: "a", Size: 1}}}
+			if _, _, err := x.Commit(x.Now, container, id, attempts[id], c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, _, err := x.Final(x.Now, container, id, attempts[id], protocol.Final{Status: training.Completed, Seq: to - from}); err != nil {
+			t.Fatal(err)
+		}
+		gone = append(gone, x.Take().Deletes...)
+	}
+	for id := range training.TrialID(4) {
+		begin(id + 1)
+	}
+	train(1, 0, 3)
+	train(2, 0, 3)
+	for _, to := range []int64{6, 9} {
+		begin(1)
+		begin(2)
+		train(1, to-3, to)
+		train(2, to-3, to)
+	}
+	train(3, 0, 3)
+	c := begin(3)
+	if c.Resume == nil || c.Resume.URI != "/e/0001/checkpoints/1/step-3" {
+		t.Fatalf("trial 3 goes on from %+v", c.Resume)
+	}
+	if slices.Contains(gone, c.Resume.URI) {
+		t.Fatalf("%s was dropped", c.Resume.URI)
+	}
+	if !slices.Contains(gone, "/e/0001/checkpoints/1/step-2") {
+		t.Fatalf("dropped: %v", gone)
+	}
+	train(4, 0, 3)
+	begin(4)
+	train(3, 3, 6)
+	train(4, 3, 6)
+	if !slices.Contains(gone, "/e/0001/checkpoints/1/step-3") || slices.Contains(gone, "/e/0001/checkpoints/2/step-6") {
+		t.Fatalf("dropped: %v", gone)
+	}
+}

@@ -131,6 +131,13 @@ func (x *Experiment) pinned() map[string]bool {
 
 // unpin drops what was kept for an attempt that has ended.
 func (x *Experiment) unpin(t *trial) {
+	if x.Spec.Optimizer.Type == training.PBT { // it may have been the one furthest behind
+		t.Borrowed = 0
+		for _, o := range x.Trials {
+			x.retain(o)
+		}
+		return
+	}
 	if t.Borrowed == 0 {
 		if t.Resume != nil && len(t.Members) > 1 {
 			x.retain(t)

@@ -28,6 +28,21 @@ func logEI(mean, deviation, best float64) (value, byMean, byDeviation float64) {
 	return math.Log(deviation) - z*z/2 - halfLog2Pi + math.Log(rest), -m / rest / deviation, 1 / rest / deviation
 }
 
+// exact is the variance of noise, where that of the losses is 1, below which an observation counts as exact.
+const exact = 1e-3
+
+// logRest is the logarithm of the share of an expected improvement that one more noisy observation can show: next to nothing where the
+// process knows the mean better than an observation would tell it (augmented expected improvement; Huang et al., Journal of Global
+// Optimization 34, 2006). It returns the derivative by the deviation too.
+func logRest(deviation, noise float64) (value, byDeviation float64) {
+	if noise < exact {
+		return 0, 0
+	}
+	q, t := math.Sqrt(deviation*deviation+noise), math.Sqrt(noise)
+	rest := deviation * deviation / (q * (q + t)) // 1 - t/q
+	return math.Log(rest), t * deviation / (q * q * q * rest)
+}
+
 // piMargin is by how much, in deviations of all losses, logPI wants the best to be improved on: else it would look beside it only.
 const piMargin = 0.01
 

@@ -26,6 +26,7 @@ type gp struct {
 	axes     axes
 	dims     []int // axes that are not fixed
 	acquire  acquisition
+	augment  bool // by logRest
 	thompson bool
 	impute   string
 
@@ -58,7 +59,7 @@ const (
 
 func newGP(s *training.Spec) *modelled {
 	o := s.Optimizer
-	g := &gp{seed: s.RandomSeed(), acquire: acquisitions[o.Acquisition], thompson: o.Strategy == "thompson", impute: o.Impute, fits: map[int]fitted{}}
+	g := &gp{seed: s.RandomSeed(), acquire: acquisitions[o.Acquisition], augment: o.Acquisition == "ei", thompson: o.Strategy == "thompson", impute: o.Impute, fits: map[int]fitted{}}
 	m := newModelled(s, *o.Startup, g)
 	g.axes = m.history.axes
 	for i := range g.axes {
@@ -97,7 +98,7 @@ func (g *gp) choose(n training.TrialID, h *history) []float64 {
 	if g.thompson {
 		return g.search(newDrawn(p, g.axes, y, r), points, y, h, r)
 	}
-	return g.search(newHope(p, y, g.acquire), points, y, h, r)
+	return g.search(newHope(p, y, g.acquire, g.augment), points, y, h, r)
 }
 
 // lies are what running trials are taken to have found.
@@ -181,7 +182,7 @@ func (g *gp) parameters(done []observation) fitted {
 		base := g.anchor(done, anchor)
 		p, losses := g.subset(done[:m], maxFitted)
 		y, _ := base.warp.apply(losses)
-		p.fit(y, [][]float64{base.theta, p.prior()}, fitSteps)
+		p.choose(y, [][]float64{base.theta, p.prior()}, fitSteps)
 		f = fitted{base.warp, p.theta}
 	} else {
 		f = g.anchor(done, m)
@@ -205,7 +206,7 @@ func (g *gp) anchor(done []observation, m int) fitted {
 	start := [][]float64{p.prior()}
 	for _, w := range warps {
 		y, jacobian := w.apply(losses)
-		v := p.fit(y, start, fitSteps) - jacobian
+		v := p.choose(y, start, fitSteps) - jacobian
 		start = [][]float64{p.theta}
 		if v < best {
 			best, out = v, fitted{w, p.theta}
@@ -253,15 +254,19 @@ type hope struct {
 	p       *gaussian
 	w       []float64
 	acquire acquisition
+	noise   float64 // 0: the acquisition does not heed it
 	best    float64
 	work    []float64
 	slopes  matrix
 }
 
-func newHope(p *gaussian, y []float64, a acquisition) *hope {
+func newHope(p *gaussian, y []float64, a acquisition, augment bool) *hope {
 	o := &hope{p: p, w: p.inverseSquares(), acquire: a, best: math.Inf(1), work: make([]float64, 2*len(p.x)), slopes: newMatrix(2, len(p.dims))}
 	for i, v := range y { // the best mean at an observation: of a noisy one the value says less
 		o.best = min(o.best, v-p.noise()*p.alpha[i])
+	}
+	if augment {
+		o.noise = p.noise()
 	}
 	return o
 }
@@ -270,10 +275,14 @@ func (o *hope) at(x, gradient []float64) float64 {
 	if gradient == nil {
 		mean, deviation := o.p.predict(x, o.w, o.work, nil, nil)
 		v, _, _ := o.acquire(mean, deviation, o.best)
-		return -v
+		rest, _ := logRest(deviation, o.noise)
+		return -v - rest
 	}
 	mean, deviation := o.p.predict(x, o.w, o.work, o.slopes[0], o.slopes[1])
 	v, byMean, byDeviation := o.acquire(mean, deviation, o.best)
+	rest, by := logRest(deviation, o.noise)
+	v += rest
+	byDeviation += by
 	for k := range gradient {
 		gradient[k] = -byMean*o.slopes[0][k] - byDeviation*o.slopes[1][k]
 	}

@@ -135,10 +135,12 @@ func TestGradientsAgainstDifferences(t *testing.T) {
 	}
 	x := []float64{0.4, 0.7, 1}
 	for name, a := range acquisitions {
-		o := newHope(p, y, a)
-		gradient := make([]float64, 3)
-		o.at(x, gradient)
-		check(name, x, gradient[:2], func() float64 { return o.at(x, nil) })
+		for _, augment := range []bool{false, true} {
+			o := newHope(p, y, a, augment)
+			gradient := make([]float64, 3)
+			o.at(x, gradient)
+			check(name, x, gradient[:2], func() float64 { return o.at(x, nil) })
+		}
 	}
 	drawn := newDrawn(p, s, y, r)
 	o := make([]float64, 3)
@@ -147,6 +149,29 @@ func TestGradientsAgainstDifferences(t *testing.T) {
 	for i, q := range p.x { // what is drawn goes through the observations
 		if v := drawn.at(q, nil); math.Abs(v-y[i]) > 5*math.Sqrt(p.noise()) {
 			t.Errorf("a drawn function is %v where %v was observed", v, y[i])
+		}
+	}
+}
+
+// Losses that scatter are taken for noisy ones, and losses without noise are not.
+func TestNoiseIsFoundWhereItIs(t *testing.T) {
+	s := newAxes(spec(t, `{"entry": "m:f", "space": {"a": {"type": "DOUBLE", "range": [0, 1]}, "b": {"type": "DOUBLE", "range": [0, 1]}, "c": {"type": "CATEGORICAL", "values": [1, 2]}}}`).Space)
+	for seed := range uint64(5) {
+		for _, noise := range []float64{0, 0.3} {
+			r := rand.New(rand.NewPCG(seed, 3))
+			var points [][]float64
+			var losses []float64
+			for range 60 {
+				p := s.random(r)
+				points = append(points, p)
+				losses = append(losses, math.Cos(3*p[0])+p[1]+0.2*p[2]+noise*r.NormFloat64())
+			}
+			p := newGaussian(s, []int{0, 1, 2}, points)
+			y, _ := warps[0].apply(losses)
+			p.choose(y, [][]float64{p.prior()}, fitSteps)
+			if found := p.noise() > 0.03; found != (noise > 0) {
+				t.Errorf("seed %d: noise of deviation %v, and its variance is taken to be %.3g of the losses'", seed, noise, p.noise())
+			}
 		}
 	}
 }

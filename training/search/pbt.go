@@ -13,10 +13,11 @@ import (
 
 // pbt is population based training (Jaderberg et al., 2017, arXiv 1711.09846): members train side by side, and every interval
 // epochs the worst of them are replaced by copies of the best (exploit), whose parameters are then varied (explore). A
-// member is a trial, a copy goes on from the newest checkpoint of the one that it copies.
+// member is a trial, a copy goes on from a checkpoint of the one that it copies.
 //
 // A member is compared, when it is about to go on, with those that came as far as it did; it waits until that is half of the
-// population. Who is furthest behind goes first, so that a population larger than the executors stays together.
+// population. Who is furthest behind goes first, so that a population larger than the executors stays together. The one that is
+// copied may have gone on meanwhile: the copy takes what it was when it had come as far.
 type pbt struct {
 	spec    *training.Spec
 	budgets []int
@@ -102,7 +103,7 @@ func (b *pbt) suggest() (Suggestion, bool) {
 	}
 	r := rand.New(rand.NewPCG(b.spec.RandomSeed()^0x706274, uint64(id)<<32|uint64(step)))
 	from := list[r.IntN(q)].Trial
-	s.Source, s.Label = &Source{Trial: from}, fmt.Sprintf("copy of %v", from)
+	s.Source, s.Label = &Source{Trial: from, Step: int64(b.budgets[step-1])}, fmt.Sprintf("copy of %v", from)
 	s.Params = b.explore(b.members[from-1].Params, r)
 	return s, true
 }

@@ -52,11 +52,11 @@ type Suggestion struct {
 	Label string `json:"label,omitempty"`
 }
 
-// Source names a checkpoint of another trial: the newest at or before Step, the newest of all for 0. If there is none the run
-// begins from nothing.
+// Source names a checkpoint of another trial: the newest at or before Step, the newest of all if there is none so early. If it has
+// none, the run begins as it would without a source.
 type Source struct {
 	Trial training.TrialID `json:"trial"`
-	Step  int64            `json:"step,omitempty"`
+	Step  int64            `json:"step"`
 }
 
 // Kind says what happened to a trial.

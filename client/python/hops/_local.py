@@ -80,6 +80,11 @@ class Trial(_run.Trial):
     def log(self, message):
         print(message, flush=True)
 
+    def unnamed(self, final):
+        # Nobody writes late here, and what a process left that was killed is to give way.
+        self.fs.delete(final + ".tmp", recursive=True)
+        return final + ".tmp"
+
     def commit_checkpoint(self, step, uri, files, metric):
         # It has its final name; nobody else is to know.
         self.committed = [c for c in self.committed if c["step"] != step] + [{"step": step, "uri": uri, "metric": metric}]

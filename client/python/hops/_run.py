@@ -3,13 +3,14 @@ runs, on a laptop, they get a local one (_local.py).
 
 A trial process talks to its executor over one socket, a JSON object a line. It sends
     {"metric": value, "step": n, "time": seconds}   {"log": text}   {"checkpoint": {...}}   {"final": {...}}   {"serving": true}
-and receives {"op": "stop" | "pause" | "checkpoint", "reason": text} and the answers {"checkpoint": {...}} in the order of the requests.
+and receives {"op": "stop" | "pause" | "checkpoint", "reason": text} and the answers {"checkpoint": {"step": n, ...}} in the order of the requests.
 """
 import collections
 import json
 import math
 import operator
 import os
+import secrets
 import select
 import threading
 import time
@@ -48,8 +49,12 @@ def submitting(call):
         raise RuntimeError("%s was called by %s, which may not submit anything; if it is to, set HOPS_MAY_SUBMIT=1 in the env of the %s" % (call, who, whose))
 
 
-class CheckpointIncomplete(OSError):
-    """The controller has not taken a checkpoint: something that it names is not there."""
+class CheckpointRefused(OSError):
+    """The controller has not taken a checkpoint."""
+
+
+class CheckpointIncomplete(CheckpointRefused):
+    """Something that it names is not there."""
 
 
 class Channel:
@@ -131,17 +136,25 @@ class Trial:
             self._listen(0)
         return self._wanted
 
+    def unnamed(self, final):
+        """The directory in which a checkpoint is written before it gets its name, another one each time: a datanode that was given up
+        may make a file late, when another one has written it and its name counts."""
+        return "%s.%s.tmp" % (final, secrets.token_hex(4))
+
     def commit_checkpoint(self, step, uri, files, metric):
         """Have the controller record a checkpoint that lies in the filesystem. Returns when it has. One thread at a time."""
         self._channel.send({"checkpoint": {"step": step, "uri": uri, "files": files, "metric": metric}})
         with self._reading:
-            while not self._answers:
-                self._take(self._channel.receive())
-            answer = self._answers.popleft()
+            while True:
+                while not self._answers:
+                    self._take(self._channel.receive())
+                answer = self._answers.popleft()
+                if answer["step"] == step:  # not one to a request whose wait an exception of a signal's handler ended
+                    break
         if answer.get("code") == "CHECKPOINT_INCOMPLETE":
             raise CheckpointIncomplete(answer["error"])
         if answer.get("error"):
-            raise OSError(answer["error"])
+            raise CheckpointRefused(answer["error"])
         keep = answer.get("keep")
         self.committed = [c for c in self.committed if c["step"] != step and (keep is None or c["step"] in keep)]
         self.committed.append({"step": step, "uri": uri, "metric": metric})

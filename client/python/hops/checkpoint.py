@@ -1,6 +1,6 @@
 """Checkpoints of a trial: made visible all at once, and known to the controller before they count.
 
-save() writes into step-N.tmp/, adds MANIFEST.json with the size and the checksum of every file, renames the directory to
+save() writes into a directory of its own, adds MANIFEST.json with the size and the checksum of every file, renames the directory to
 step-N/ and tells the controller, which looks whether all is there (training/checkpoint/FORMAT.md). With wait=False the object is
 copied, and written while the training goes on. Tensors are kept in shards, and a shard that has not changed is not written
 again. A trial that is resumed finds the checkpoint that it was resumed from with load(), latest() or restore().
@@ -290,10 +290,15 @@ class _Plan:
         self._divide()
         reuse = True
         while True:
-            files, reused, samples = self._upload(reuse)
-            final = self._expose(files)
+            temporary = self.trial.unnamed(self._final())
             try:
-                self.trial.commit_checkpoint(self.step, final, files, self.metric)
+                files, reused, samples = self._upload(temporary, reuse)
+                final = self._expose(temporary, files)
+            except Exception:
+                self._discard(temporary)
+                raise
+            try:
+                self.commit(final, files)
                 break
             except _run.CheckpointIncomplete:
                 # A shard of another checkpoint that was there a moment ago is there no more.
@@ -304,10 +309,25 @@ class _Plan:
         self.state.blobs, self.state.samples = _blobs_of(files), samples
         return final
 
-    def _upload(self, reuse):
+    def commit(self, final, files):
+        try:
+            self.trial.commit_checkpoint(self.step, final, files, self.metric)
+        except _run.CheckpointRefused:
+            raise
+        except BaseException:
+            self.state.last = self.step  # the controller may have recorded it: nothing else may get its name
+            raise
+
+    def _discard(self, temporary):
+        """Remove what a save has left that failed. If that fails too, the controller does it when the experiment is over."""
+        try:
+            self.trial.fs.delete(temporary, recursive=True)
+        except Exception:  # noqa: B902 - why the save failed is what counts
+            pass
+
+    def _upload(self, temporary, reuse):
         """(files as the manifest names them, whether shards of other checkpoints are among them, samples of the shards)."""
-        fs, temporary = self.trial.fs, self._final() + ".tmp"
-        fs.delete(temporary, recursive=True)
+        fs = self.trial.fs
         if reuse and self.state.blobs is None:
             self.state.blobs = _blobs_before(self.trial)
         known, reused, samples = self.state.blobs if reuse else {}, [], set()
@@ -316,13 +336,13 @@ class _Plan:
             name, source = file
             if not isinstance(source, _tensors.Shard) or source.size < MIN_BLOB or not self.trial.blobs:
                 counted = _stream.Counted(_stream.Buffers(source.buffers()) if isinstance(source, _tensors.Shard) else source)
-                fs.create(posixpath.join(temporary, name), counted, overwrite=True)
+                fs.create(posixpath.join(temporary, name), counted)
                 return {"name": name, "size": counted.length, "crc32": counted.crc32}
             content = _stream.Buffers(source.buffers())
             sample = content.sample()
             samples.add(sample)
-            # A shard that has most likely changed is hashed on its way out, and gets the name that follows from that when all of it is there.
-            # The others are hashed before. So are those that may be changed by another thread without a trace: twice, which shows it.
+            # A shard that has most likely changed is hashed on its way out. The others are hashed before. So are those that may be changed by
+            # another thread without a trace: twice, which shows it. Each gets its name when all of it is there.
             suspect = source.unwatched and not self._held
             sha = None
             if suspect or reuse and (self.state.fresh or sample in self.state.samples):
@@ -334,14 +354,14 @@ class _Plan:
                     reused.append(found)
                     return {"name": name, "size": content.size, "blob": found}
             if sha is not None and not suspect:
-                blob = self._blob(sha)
-                fs.create(_blob_path(self.trial.blobs, blob), content, overwrite=True)
-                return {"name": name, "size": content.size, "blob": blob}
-            hashed = _stream.Hashed(content)
-            fs.create(posixpath.join(temporary, name), hashed, overwrite=True)
-            if suspect and hashed.sha256 != sha:
-                raise _changed(self.step)
-            blob = self._blob(hashed.sha256)
+                fs.create(posixpath.join(temporary, name), content)
+            else:
+                hashed = _stream.Hashed(content)
+                fs.create(posixpath.join(temporary, name), hashed)
+                if suspect and hashed.sha256 != sha:
+                    raise _changed(self.step)
+                sha = hashed.sha256
+            blob = self._blob(sha)
             _move(fs, posixpath.join(temporary, name), _blob_path(self.trial.blobs, blob))
             return {"name": name, "size": content.size, "blob": blob}
 
@@ -356,14 +376,14 @@ class _Plan:
     def _final(self):
         return posixpath.join(self.trial.checkpoints, "step-%d" % self.step)
 
-    def _expose(self, files):
+    def _expose(self, temporary, files):
         """Add the manifest, and give the directory its name."""
         final = self._final()
         manifest = dict(self.more, version=1, trial=self.trial.id, attempt=self.trial.attempt, step=self.step, files=files, format=self.format)
         if any("blob" in f for f in files):
             manifest.update(version=3, blobs=posixpath.relpath(self.trial.blobs, final))
-        self.trial.fs.create(posixpath.join(final + ".tmp", MANIFEST), json.dumps(manifest, sort_keys=True).encode("ascii"), overwrite=True)
-        _rename(self.trial.fs, final)
+        self.trial.fs.create(posixpath.join(temporary, MANIFEST), json.dumps(manifest, sort_keys=True).encode("ascii"), overwrite=True)
+        _rename(self.trial.fs, temporary, final)
         return final
 
 
@@ -377,15 +397,15 @@ def _scratch():
     return tempfile.mkdtemp(prefix="checkpoint-", dir=os.getcwd() if os.environ.get("HOPS_CONTAINER_ID") else None)
 
 
-def _rename(fs, final):
-    if fs.rename(final + ".tmp", final):
+def _rename(fs, temporary, final):
+    if fs.rename(temporary, final):
         return
-    # What an earlier save left under this name was never acknowledged, or is of an earlier run in a local directory. It
+    # What an earlier save left under this name was refused, or is of an earlier run in a local directory. It
     # goes as a whole, so that nobody takes what is left of it for a checkpoint.
     fs.delete(final + ".old", recursive=True)
     fs.rename(final, final + ".old")
-    if not fs.rename(final + ".tmp", final):
-        raise CheckpointError("checkpoint %s: cannot rename it from %s.tmp" % (final, final))
+    if not fs.rename(temporary, final):
+        raise CheckpointError("checkpoint %s: cannot rename it from %s" % (final, temporary))
     fs.delete(final + ".old", recursive=True)
 
 
@@ -537,8 +557,8 @@ def commit_dir(step, metric=None):
             return {"name": name, "size": size, "crc32": crc}
 
         files = _stream.parallel(one, names, WORKERS)
-        final = plan._expose(files)
-        trial.commit_checkpoint(step, final, files, plan.metric)
+        final = plan._expose(temporary, files)
+        plan.commit(final, files)
     except BaseException:
         trial.saving(wanted=wished)
         raise

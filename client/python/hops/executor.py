@@ -388,7 +388,7 @@ class Trial:
         elif "log" in message:
             self._take_log(_wire.text(message["log"]).encode("utf-8") + b"\n")
         elif "checkpoint" in message:
-            self._send({"checkpoint": self._commit(message["checkpoint"])})
+            self._send({"checkpoint": dict(self._commit(message["checkpoint"]), step=message["checkpoint"]["step"])})
         elif "serving" in message:
             self._serves = True
         elif "final" in message:

@@ -393,6 +393,75 @@ class Torn(CheckpointCase):
                     break
             self.assertGreater(k, 4)
 
+    def test_a_datanode_that_writes_late_hurts_nothing(self):
+        """Each file is written by two datanodes: one that was given up and makes its half of it when the other one's is committed long since,
+        and that other one."""
+        for wait in (True, False):
+            self.tree = Tree()
+            self.trial = self.begin()
+            late = []
+
+            def create(path, data=b"", overwrite=False, make=self.tree.create):
+                make(path, data, overwrite)
+                late.append(path)
+
+            self.tree.create = create
+            for step in (1, 2, 3):
+                for path in late:
+                    self.tree.files[path] = b"half"
+                saved = checkpoint.save(self.model(step), step, wait=wait)
+                saved if wait else saved.wait(60)
+            for path in late:
+                self.tree.files[path] = b"half"
+            self.begin(attempt=3, committed=self.trial.committed)
+            for step in (1, 2, 3):
+                self.assertEqual(checkpoint.load(step), (step, self.model(step)))
+
+    def test_what_may_be_recorded_is_not_replaced(self):
+        """An exception of a signal's handler ends the wait for the controller's answer."""
+        class Interrupted(Exception):
+            pass
+
+        class Channel:
+            def __init__(self):
+                self.sent, self.answers = [], [Interrupted()]
+
+            def send(self, message):
+                self.sent.append(message["checkpoint"]["step"])
+
+            def receive(self, timeout=None):
+                answer = self.answers.pop(0)
+                if isinstance(answer, Exception):
+                    raise answer
+                return {"checkpoint": answer}
+
+        channel = self.trial._channel = Channel()
+        self.trial.commit_checkpoint = lambda *commit: _run.Trial.commit_checkpoint(self.trial, *commit)
+        with self.assertRaises(Interrupted):
+            checkpoint.save({"a": 1}, 1)
+        before = dict(self.tree.files)
+        with self.assertRaisesRegex(ValueError, "steps must rise"):
+            checkpoint.save({"a": 2}, 1)
+        self.assertEqual(self.tree.files, before)
+        # The answer to the first comes late, and says nothing of the second.
+        channel.answers = [{"step": 1, "keep": [1]}, {"step": 2, "error": "blob x is not there", "code": "CHECKPOINT_INCOMPLETE"}]
+        with self.assertRaises(_run.CheckpointIncomplete):
+            checkpoint.save({"a": 2}, 2)
+        channel.answers = [{"step": 2, "keep": [1, 2]}]
+        checkpoint.save({"a": 3}, 2)  # that one was refused
+        self.assertEqual(checkpoint.load(), (2, {"a": 3}))
+        self.assertEqual(channel.sent, [1, 2, 2])
+
+    def test_a_save_that_fails_leaves_nothing(self):
+        def full(path):
+            if path.endswith("0002.safetensors"):
+                raise OSError("no space left")
+
+        self.tree.at = full
+        with self.assertRaisesRegex(OSError, "no space"):
+            checkpoint.save(self.model(1), 1)
+        self.assertFalse([p for p in self.tree.files if ".blobs" not in p])
+
     def test_shards_that_are_none_are_refused(self):
         good = bytearray(b"".join(bytes(b) for b in _tensors.Shard([("w", _tensors.Tensor(self.array(1, 4)))]).buffers()))
         self.assertEqual(_tensors.read_shard(good, "numpy")["w"], self.array(1, 4))
@@ -456,7 +525,7 @@ class Background(CheckpointCase):
 
     def test_what_goes_wrong_is_told_once(self):
         def fails():
-            self.trial.refuse = [OSError("disk is full")]
+            self.trial.refuse = [_run.CheckpointRefused("disk is full")]
             n = len(self.trial.committed) + 100
             handle = checkpoint.save(b"x", n, wait=False)
             handle._over.wait(60)
@@ -600,7 +669,7 @@ class Locally(unittest.TestCase):
             _run.set_current(_local.Trial(directory=d))
             checkpoint.save({"a": 1}, 1)
             checkpoint.save({"a": 2}, 2)
-            for torn in ("step-3.tmp", "step-4", "step-2.old"):  # died before the rename, in a removal, in a replacement
+            for torn in ("step-3.tmp", "step-5.0123abcd.tmp", "step-4", "step-2.old"):  # died before the rename, in a removal, in a replacement
                 os.mkdir(os.path.join(d, "checkpoints", torn))
             _run.set_current(_local.Trial(directory=d))
             self.assertEqual(checkpoint.load(), (2, {"a": 2}))
