@@ -288,6 +288,72 @@ func TestInotify(t *testing.T) {
 	}
 }
 
+// A page begins where it was asked for, however much in front of its events the caller did not ask for: inotify takes another beginning for a hole.
+func TestFeedPagesBeginWhereTheyWereAskedFor(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, nil)
+	fs := c.root()
+	begin, err := fs.EventsEnd(t.Context())
+	must(t, err)
+	for _, dir := range []string{"/a", "/b", "/c"} {
+		must(t, fs.Mkdirs(t.Context(), dir, 0o755, true))
+	}
+	page, err := fs.Events(t.Context(), begin, dfs.EventsOptions{Path: "/c", Most: 1})
+	must(t, err)
+	if page.From != begin || page.Missing || len(page.Events) != 1 {
+		t.Errorf("a page behind %d: %+v", begin, page)
+	}
+}
+
+// A reader that comes from a member which was faster is not ahead of the leader for long, and is not told that it is of another cluster.
+func TestFeedOfALeaderThatIsBehind(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, nil)
+	dn := c.datanode("dn1")
+	m := c.leader()
+	fs := c.root()
+	w := m.begin(t, "/f", "writer", 1)
+	_, err := w.addBlock()
+	must(t, err)
+	dn.has(w.block(1000), pb.ReplicaState_FINALIZED)
+	eventually(t, "the file is closed", func() bool {
+		w.block(1000)
+		done, err := w.complete()
+		return err == nil && done
+	})
+	var observer *member
+	for _, o := range c.nodes {
+		if o.Server != m.Server {
+			observer = o
+		}
+	}
+	_ = fs
+	m.soft.mu.Lock() // which Apply waits for, when blocks go
+	locked := true
+	defer func() {
+		if locked {
+			m.soft.mu.Unlock()
+		}
+	}()
+	before := observer.ns.AppliedIndex()
+	changed := make(chan error, 2)
+	m.Delete(m.caller(), "/f", true, retry(1), func(bool, error) { changed <- nil })
+	eventually(t, "the leader applies the deletion", func() bool { return m.ns.AppliedIndex() > before })
+	m.Mkdirs(m.caller(), "/later", 0o755, true, retry(2), func(bool, error) { changed <- nil })
+	eventually(t, "another member is ahead", func() bool { return observer.ns.AppliedIndex() > m.ns.AppliedIndex() })
+	at := metadata.EndOf(observer.ns.AppliedIndex())
+	answer := make(chan error, 1)
+	m.Events(t.Context(), m.caller(), namenode.EventsRequest{After: at}, func(_ *metadata.EventPage, err error) { answer <- err })
+	select {
+	case err := <-answer:
+		t.Errorf("at %d, while the leader has applied %d: %v", at, m.ns.AppliedIndex(), err)
+	case <-time.After(100 * time.Millisecond): // it waits, which is right; a hasty judgement is made at once
+	}
+	m.soft.mu.Unlock()
+	locked = false
+	must(t, <-answer)
+}
+
 func TestFeedOnHTTP(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, nil)
