@@ -172,6 +172,7 @@ const (
 )
 
 func (s *Server) events(ctx context.Context, c metadata.Caller, r namenode.EventsRequest) (*metadata.EventPage, error) {
+	asked := ctx
 	ctx, stop := context.WithTimeout(ctx, min(max(r.Wait, 0), namenode.MaxEventsWait))
 	defer stop()
 	defer context.AfterFunc(s.watching, stop)()
@@ -185,7 +186,13 @@ func (s *Server) events(ctx context.Context, c metadata.Caller, r namenode.Event
 		if err != nil {
 			return nil, err
 		}
-		if at > metadata.EndOf(s.ns.AppliedIndex()) && s.Active() {
+		if s.isAhead(at) && s.Active() {
+			// Another member may have been faster.
+			if s.group.ReadWait(asked) != nil {
+				return nil, namenode.ErrStandbyRead
+			}
+		}
+		if s.isAhead(at) && s.Active() {
 			return nil, metadata.Errorf(metadata.ErrInvalidArgument, "position %v is ahead of the last change, at %v: it is of another cluster, or of this one before it was restored from a backup", at, l.End())
 		}
 		page, err := s.pageOf(l, &c, r, at, most)
@@ -194,13 +201,15 @@ func (s *Server) events(ctx context.Context, c metadata.Caller, r namenode.Event
 		}
 		ended := page.Next == at && !page.Missing
 		at = page.Next
+		if !page.Missing { // however much of it was nothing that the caller wants
+			page.From = r.After
+		}
 		if len(page.Events) > 0 || page.Missing {
 			if r.Admit != nil {
 				err = r.Admit(sizeOfEvents(page.Events))
 			}
 			return page, err
 		}
-		page.From = r.After
 		if !ended {
 			if scanned < maxScanned {
 				continue
@@ -216,6 +225,9 @@ func (s *Server) events(ctx context.Context, c metadata.Caller, r namenode.Event
 	}
 }
 
+// isAhead reports whether a position is behind everything that this member has applied.
+func (s *Server) isAhead(at metadata.Position) bool { return at > metadata.EndOf(s.ns.AppliedIndex()) }
+
 // pageOf is the next page of what a caller asks for, in one's turn.
 func (s *Server) pageOf(l *feed.Log, c *metadata.Caller, r namenode.EventsRequest, at metadata.Position, most int) (*metadata.EventPage, error) {
 	if !s.long.take(c.User, s.stopped) {
@@ -223,36 +235,37 @@ func (s *Server) pageOf(l *feed.Log, c *metadata.Caller, r namenode.EventsReques
 	}
 	defer s.long.give(c.User)
 	page, err := l.Read(at, most, maxEventBytes)
-	if err != nil {
-		return nil, err
-	}
-	if r.Path != "" {
-		kept := page.Events[:0]
-		for _, e := range page.Events {
-			if concerns(&e, r.Path) {
-				kept = append(kept, e)
-			}
+	if err != nil { // which may pass
+		if now, warned := time.Now().Unix(), s.feedWarned.Load(); now-warned >= 60 && s.feedWarned.CompareAndSwap(warned, now) {
+			s.log.Warn("the feed of changes cannot be read", "at", at, "error", err)
 		}
-		page.Events = kept
+		return nil, metadata.Errorf(metadata.ErrRetriable, "the feed of changes of this namenode cannot be read at the moment: its log tells why")
 	}
+	page.Events = about(page.Events, r.Path)
 	if !c.Superuser {
 		if page.Events, err = s.ns.VisibleEvents(*c, page.Events); err != nil {
 			return nil, err
 		}
+		page.Events = about(page.Events, r.Path) // whose hidden end of a rename is no answer to a guess
 	}
 	return &page, nil
 }
 
+// about leaves of events those that concern a path, if there is one.
+func about(events []metadata.Event, path string) []metadata.Event {
+	if path == "" {
+		return events
+	}
+	return slices.DeleteFunc(events, func(e metadata.Event) bool { return !concerns(&e, path) })
+}
+
 // concerns reports whether an event is about a path, what is below it, or takes away a directory above it.
 func concerns(e *metadata.Event, path string) bool {
-	if below(e.Path, path) || e.Target != "" && below(e.Target, path) {
-		return true
-	}
-	switch e.Kind {
-	case metadata.EventUnlink:
-		return below(path, e.Path)
-	case metadata.EventRename:
-		return below(path, e.Path) || below(path, e.Target)
+	for _, end := range [...]string{e.Path, e.Target} {
+		gone := e.Kind == metadata.EventUnlink || e.Kind == metadata.EventRename
+		if end != "" && (below(end, path) || gone && below(path, end)) {
+			return true
+		}
 	}
 	return false
 }
@@ -314,6 +327,9 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 		eventsProblem(w, err)
 		return
 	}
+	control := http.NewResponseController(w)
+	_ = control.SetWriteDeadline(time.Now().Add(streamPatience)) // recorders in tests have none
+	defer func() { _ = control.SetWriteDeadline(time.Time{}) }() // of the next request of the connection
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
