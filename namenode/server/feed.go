@@ -105,6 +105,32 @@ func (w *watchers) give(user string) {
 	}
 }
 
+// Each change wakes all who wait. So that what they read in vain, and how often they read at all, does not take the processors from everybody else, a
+// reader lets changes gather before it looks: for gather for each of those who read, so that there is one look in that time, and for twice as long
+// after each look that found nothing for it, up to gatherMost.
+const (
+	gather     = 200 * time.Microsecond
+	gatherVain = 5 * time.Millisecond
+	gatherMost = 500 * time.Millisecond
+)
+
+// share is for how long a reader lets changes gather.
+func (w *watchers) share() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return time.Duration(w.all) * gather
+}
+
+// nap waits for a time, or until ctx is done.
+func nap(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
 // feedFor is the feed, for a member that may tell of it: one that leads, or has lately had all that was committed, so that it knows about rights.
 func (s *Server) feedFor() (*feed.Log, error) {
 	switch {
@@ -180,7 +206,10 @@ func (s *Server) events(ctx context.Context, c metadata.Caller, r namenode.Event
 	if most <= 0 || most > namenode.MaxEvents {
 		most = namenode.MaxEvents
 	}
-	at := r.After
+	if r.Wait > 0 {
+		nap(ctx, s.watchers.share())
+	}
+	at, vain := r.After, time.Duration(0)
 	for scanned := 0; ; scanned++ {
 		l, err := s.feedFor()
 		if err != nil {
@@ -222,6 +251,8 @@ func (s *Server) events(ctx context.Context, c metadata.Caller, r namenode.Event
 		} else if err != nil {
 			return page, nil
 		}
+		nap(ctx, max(vain, s.watchers.share()))
+		vain = min(max(2*vain, gatherVain), gatherMost)
 	}
 }
 
