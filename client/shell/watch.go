@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/metadata"
@@ -94,14 +95,14 @@ func eventLine(e *metadata.Event) string {
 		case metadata.UpdatePermission, metadata.UpdateACL:
 			fmt.Fprintf(&b, " %v", e.Mode)
 			for _, a := range e.ACL {
-				fmt.Fprintf(&b, " %v", a)
+				b.WriteString(" " + quoted(a.String()))
 			}
 		case metadata.UpdateXAttrs:
 			for _, x := range e.XAttrs {
 				if e.Removed {
-					b.WriteString(" -" + x.FullName())
+					b.WriteString(" -" + quoted(x.FullName()))
 				} else {
-					fmt.Fprintf(&b, " %s=%q", x.FullName(), x.Value)
+					fmt.Fprintf(&b, " %s=%q", quoted(x.FullName()), x.Value)
 				}
 			}
 		}
@@ -114,8 +115,13 @@ func printablePath(path string) string {
 	if path == "" {
 		return "?"
 	}
-	if strings.ContainsFunc(path, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-		return strconv.Quote(path)
+	return quoted(path)
+}
+
+// quoted is text that others chose, for a terminal.
+func quoted(text string) string {
+	if strings.ContainsFunc(text, unicode.IsControl) {
+		return strconv.Quote(text)
 	}
-	return path
+	return text
 }

@@ -34,6 +34,10 @@ const (
 	// maxRack is the length of a rack's longest name and maxLevels how many parts it has, which who places works through; maxTable the size of the largest table, in bytes; maxKnown is how many
 	// addresses are remembered.
 	maxRack, maxLevels, maxTable, maxKnown = 255, 8, 16 << 20, 100_000
+	// doublings bounds how often in a row another rack has to be said before it is believed: once, and twice as often after each change.
+	doublings = 6
+	// calm is after how many times that the same rack was said the changes are forgotten: a day.
+	calm = 24 * 60
 )
 
 // Config says where racks come from: from a script, a table, or nowhere.
@@ -58,8 +62,40 @@ type Racks struct {
 	wanted chan struct{} // capacity 1: there is an address of which nothing is known
 
 	mu     sync.Mutex
-	known  map[string]string // by address; empty: asked for, and not found yet
-	failed bool              // the last look-up did, and that was said
+	known  map[string]*standing // by address
+	failed bool                 // the last look-up did, and that was said
+}
+
+// standing is where a machine stands.
+type standing struct {
+	rack    string // empty: asked for, and not found yet
+	changes int    // how often it was another one
+	same    int    // how often in a row it was said since
+	other   string // what was said last, where that is not rack
+	said    int    // how often in a row
+}
+
+// hear takes what is said of a machine, and reports whether that is believed. Each change makes a cluster count, and perhaps copy, what lies on the
+// machine, so a rack that changes again and again is believed after longer and longer.
+func (s *standing) hear(rack string) (believed bool) {
+	if rack == s.rack {
+		s.other, s.said = "", 0
+		if s.same++; s.same >= calm {
+			s.changes, s.same = 0, 0
+		}
+		return true
+	}
+	if s.rack != "" {
+		if s.same = 0; s.other != rack {
+			s.other, s.said = rack, 0
+		}
+		if s.said++; s.said < 1<<min(s.changes, doublings) {
+			return false
+		}
+		s.changes++
+	}
+	s.rack, s.other, s.said = rack, "", 0
+	return true
 }
 
 // New makes Racks of which nothing is known.
@@ -68,7 +104,7 @@ func New(c Config) *Racks {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	return &Racks{config: c, wanted: make(chan struct{}, 1), known: map[string]string{}}
+	return &Racks{config: c, wanted: make(chan struct{}, 1), known: map[string]*standing{}}
 }
 
 // Lookup is the rack of an address as far as it is known.
@@ -78,15 +114,18 @@ func (r *Racks) Lookup(address string) string {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	rack, asked := r.known[address]
-	if !asked && len(r.known) < maxKnown {
-		r.known[address] = ""
+	s := r.known[address]
+	if s == nil && len(r.known) < maxKnown {
+		r.known[address] = &standing{}
 		select {
 		case r.wanted <- struct{}{}:
 		default:
 		}
 	}
-	return cmp.Or(rack, DefaultRack)
+	if s == nil {
+		return DefaultRack
+	}
+	return cmp.Or(s.rack, DefaultRack)
 }
 
 // Run finds racks until ctx is done.
@@ -111,8 +150,8 @@ func (r *Racks) Run(ctx context.Context) error {
 func (r *Racks) find(ctx context.Context, all bool) {
 	r.mu.Lock()
 	var want []string
-	for address, rack := range r.known {
-		if all || rack == "" {
+	for address, s := range r.known {
+		if all || s.rack == "" {
 			want = append(want, address)
 		}
 	}
@@ -122,6 +161,7 @@ func (r *Racks) find(ctx context.Context, all bool) {
 	}
 	slices.Sort(want)
 	var problem error
+	doubted, doubtful := 0, ""
 	for part := range slices.Chunk(want, batch) {
 		var racks []string
 		var err error
@@ -138,8 +178,14 @@ func (r *Racks) find(ctx context.Context, all bool) {
 			continue // what was known stays
 		}
 		for i, address := range part {
-			r.learn(address, racks[i])
+			if !r.learn(address, racks[i]) {
+				doubted, doubtful = doubted+1, address
+			}
 		}
+	}
+	if doubted > 0 {
+		r.config.Logger.Warn("the racks of machines change again and again: another one is believed when it has been said often enough", "machines", doubted, "one", doubtful,
+			"stands", r.Lookup(doubtful), "every", every)
 	}
 	r.mu.Lock()
 	tell := problem != nil && !r.failed
@@ -150,14 +196,18 @@ func (r *Racks) find(ctx context.Context, all bool) {
 	}
 }
 
-func (r *Racks) learn(address, rack string) {
+// learn reports whether what is said of an address is believed.
+func (r *Racks) learn(address, rack string) bool {
 	r.mu.Lock()
-	before := r.known[address]
-	r.known[address] = rack
+	s := r.known[address]
+	before := s.rack
+	believed := s.hear(rack)
+	now := s.rack
 	r.mu.Unlock()
-	if rack != before && r.config.Changed != nil {
-		r.config.Changed(address, rack)
+	if now != before && r.config.Changed != nil {
+		r.config.Changed(address, now)
 	}
+	return believed
 }
 
 // ask runs the script for a batch of addresses.

@@ -124,7 +124,7 @@ func TestAChangedTable(t *testing.T) {
 		}
 		heard := ""
 		r := New(Config{Table: file, Changed: func(_, rack string) { heard = rack }})
-		r.known["a"] = "/old"
+		r.known["a"] = &standing{rack: "/old"}
 		if r.find(t.Context(), true); heard != want {
 			t.Errorf("%q was heard, want %q", heard, want)
 		}
@@ -163,4 +163,49 @@ func FuzzTable(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A rack that changes again and again is believed after longer and longer: each change makes the cluster count and perhaps copy all that lies on a
+// machine. One that changes once is believed at once.
+func TestARackThatFlaps(t *testing.T) {
+	changes := 0
+	r := New(Config{Table: filepath.Join(t.TempDir(), "table"), Logger: slog.New(slog.DiscardHandler), Changed: func(string, string) { changes++ }})
+	say := func(rack string) {
+		t.Helper()
+		if err := os.WriteFile(r.config.Table, []byte("a "+rack+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		r.find(t.Context(), true)
+	}
+	r.Lookup("a")
+	say("/x")
+	if say("/y"); r.Lookup("a") != "/y" || changes != 2 {
+		t.Fatalf("a change: %s, %d heard", r.Lookup("a"), changes)
+	}
+	for i := range 600 {
+		say([]string{"/x", "/y"}[i%2])
+	}
+	if changes > 3 {
+		t.Errorf("%d changes were heard of a rack that is another one each minute", changes)
+	}
+	for i := range 600 {
+		say([]string{"/x", "/y"}[i/3%2])
+	}
+	if changes > 5 {
+		t.Errorf("%d changes were heard of a rack that is another one every three minutes", changes)
+	}
+	was := r.Lookup("a")
+	next := map[string]string{"/x": "/y", "/y": "/x"}[was]
+	for range 64 {
+		say(next)
+	}
+	if r.Lookup("a") != next {
+		t.Errorf("what has stood for an hour is not believed: %s", r.Lookup("a"))
+	}
+	for range calm {
+		say(next)
+	}
+	if say(was); r.Lookup("a") != was {
+		t.Error("a change after a quiet day is not believed at once")
+	}
 }

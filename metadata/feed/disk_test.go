@@ -20,10 +20,13 @@ type memoryDisk struct {
 	changes        []func(map[string]*memoryFile)
 	// fail, if not nil, is asked before each call that changes something.
 	fail func(op string) error
+	// trouble, if not nil, is asked before each call, those that read included, twice: with its name only, and with that of the file.
+	trouble func(op string) error
 }
 
 type memoryFile struct {
 	disk    *memoryDisk
+	path    string
 	content []byte
 	durable []byte
 }
@@ -32,7 +35,25 @@ func newDisk() *memoryDisk {
 	return &memoryDisk{files: map[string]*memoryFile{}, durable: map[string]*memoryFile{}}
 }
 
-func (d *memoryDisk) change(op string) error {
+// failing says what fails from now on.
+func (d *memoryDisk) failing(trouble func(op string) error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.trouble = trouble
+}
+
+// troubled is called with mu held.
+func (d *memoryDisk) troubled(op, path string) error {
+	if d.trouble == nil {
+		return nil
+	}
+	return errors.Join(d.trouble(op), d.trouble(op+" "+path))
+}
+
+func (d *memoryDisk) change(op, path string) error {
+	if err := d.troubled(op, path); err != nil {
+		return err
+	}
 	if d.fail != nil {
 		return d.fail(op)
 	}
@@ -56,6 +77,9 @@ func (d *memoryDisk) List(dir string) (names []string, err error) {
 func (d *memoryDisk) Open(path string) (journal.File, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if err := d.troubled("open", path); err != nil {
+		return nil, err
+	}
 	f := d.files[path]
 	if f == nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
@@ -66,10 +90,10 @@ func (d *memoryDisk) Open(path string) (journal.File, error) {
 func (d *memoryDisk) Create(path string) (journal.File, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.change("create"); err != nil {
+	if err := d.change("create", path); err != nil {
 		return nil, err
 	}
-	f := &memoryFile{disk: d}
+	f := &memoryFile{disk: d, path: path}
 	d.alter(func(files map[string]*memoryFile) { files[path] = f })
 	return f, nil
 }
@@ -79,7 +103,7 @@ func (d *memoryDisk) Rename(string, string) error { return errors.ErrUnsupported
 func (d *memoryDisk) Remove(path string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.change("remove"); err != nil {
+	if err := d.change("remove", path); err != nil {
 		return err
 	}
 	if d.files[path] == nil {
@@ -92,7 +116,7 @@ func (d *memoryDisk) Remove(path string) error {
 func (d *memoryDisk) SyncDir(string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.change("syncdir"); err != nil {
+	if err := d.change("syncdir", ""); err != nil {
 		return err
 	}
 	d.durable, d.changes = maps.Clone(d.files), nil
@@ -128,7 +152,7 @@ func (d *memoryDisk) crash(r *rand.Rand) *memoryDisk {
 				}
 			}
 		}
-		g := &memoryFile{disk: after, content: content}
+		g := &memoryFile{disk: after, path: path, content: content}
 		if r != nil {
 			g.durable = slices.Clone(content)
 		} else {
@@ -143,6 +167,9 @@ func (d *memoryDisk) crash(r *rand.Rand) *memoryDisk {
 func (f *memoryFile) ReadAt(b []byte, at int64) (int, error) {
 	f.disk.mu.Lock()
 	defer f.disk.mu.Unlock()
+	if err := f.disk.troubled("read", f.path); err != nil {
+		return 0, err
+	}
 	if at >= int64(len(f.content)) {
 		return 0, io.EOF
 	}
@@ -156,7 +183,7 @@ func (f *memoryFile) ReadAt(b []byte, at int64) (int, error) {
 func (f *memoryFile) WriteAt(b []byte, at int64) (int, error) {
 	f.disk.mu.Lock()
 	defer f.disk.mu.Unlock()
-	if err := f.disk.change("write"); err != nil {
+	if err := f.disk.change("write", f.path); err != nil {
 		return 0, err
 	}
 	if end := int(at) + len(b); len(f.content) < end {
@@ -178,7 +205,7 @@ func (f *memoryFile) Allocate(int64) error { return nil }
 func (f *memoryFile) Sync() error {
 	f.disk.mu.Lock()
 	defer f.disk.mu.Unlock()
-	if err := f.disk.change("sync"); err != nil {
+	if err := f.disk.change("sync", f.path); err != nil {
 		return err
 	}
 	f.durable = slices.Clone(f.content)

@@ -52,6 +52,10 @@ const (
 	nameDigits     = 16
 	warnEvery      = time.Minute
 	minSegmentTime = int64(time.Second / time.Millisecond)
+	// believed is after how long a disk that cannot read something is believed that it never will.
+	believed = time.Minute
+	// settles is how long the space of a file that was removed may take to show.
+	settles = time.Second
 )
 
 // Log is the feed of one member. Append, Reset and Sync are called by who applies entries and writes checkpoints; the rest by anybody.
@@ -60,7 +64,9 @@ type Log struct {
 	disk        journal.Disk
 	log         *slog.Logger
 	segmentSize int64
-	segmentTime int64 // in milliseconds; 0: any
+	segmentTime int64         // in milliseconds; 0: any
+	patience    time.Duration // believed
+	pause       time.Duration // settles
 
 	due  chan struct{} // capacity 1: there is something to write
 	done chan struct{} // closed when the writer has ended
@@ -71,6 +77,7 @@ type Log struct {
 	file    journal.File // of open
 	unnamed bool         // names of files are not durable
 	warned  time.Time
+	gave    time.Time // when the oldest file went last, to make room
 
 	mu       sync.Mutex
 	segments []*segment // oldest first; the last one grows
@@ -97,6 +104,10 @@ type segment struct {
 	pieces []piece
 	// damaged: what is behind the pieces cannot be read.
 	damaged bool
+	// short: it has less than the one behind it says.
+	short bool
+	// failing is since when its pieces cannot be looked for.
+	failing time.Time
 }
 
 // piece is a stretch of records, which is read at once.
@@ -105,8 +116,9 @@ type piece struct {
 	at, size    int64
 	// data is nil where the piece is only in the file.
 	data []byte
-	// bad: it cannot be read.
-	bad bool
+	// bad: it cannot be read. failing is since when, where that may pass.
+	bad     bool
+	failing time.Time
 }
 
 // Open reads what is there, and goes on behind it. What was written of entries that the namespace does not have in its checkpoint comes again,
@@ -123,7 +135,7 @@ func Open(cfg Config) (*Log, error) {
 	}
 	l := &Log{
 		cfg: cfg, disk: cfg.Disk, log: cfg.Logger, due: make(chan struct{}, 1), done: make(chan struct{}), more: make(chan struct{}),
-		segmentSize: min(max(cfg.Bytes/segments, minSegment), maxSegment), unnamed: true,
+		segmentSize: min(max(cfg.Bytes/segments, minSegment), maxSegment), unnamed: true, patience: believed, pause: settles,
 	}
 	if cfg.Age > 0 {
 		l.segmentTime = max(cfg.Age.Milliseconds()/segments, minSegmentTime)
@@ -158,7 +170,8 @@ func (l *Log) load() error {
 		}
 		s := &segment{header: h, size: size, written: size}
 		if n := len(l.segments); n > 0 && s.follows(l.segments[n-1]) {
-			l.segments[n-1].size = min(l.segments[n-1].size, s.formerSize)
+			former := l.segments[n-1]
+			former.size, former.short = min(former.size, s.formerSize), former.size < s.formerSize
 		}
 		l.segments = append(l.segments, s)
 		l.now = max(l.now, s.began)

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"syscall"
+	"time"
 
 	"github.com/gohops/hops/metadata"
 )
@@ -21,12 +23,15 @@ func (l *Log) End() metadata.Position {
 // Read returns the events behind a position: up to a number of them, and no more once they take so many bytes of memory, about. A page without
 // events is of the end of the feed. Where events are missing a page ends, and the next one begins behind them and says so.
 //
-// Errors: those of reading the files.
+// Errors: those of reading the files, which may pass; what cannot be read for a minute is missing.
 func (l *Log) Read(after metadata.Position, events, bytes int) (metadata.EventPage, error) {
 	page := metadata.EventPage{From: after, Next: after}
 	pos := max(after, metadata.EndOf(0)) // there is no entry 0
 	for {
-		p := l.find(pos)
+		p, err := l.find(pos)
+		if err != nil {
+			return page, partly(&page, err)
+		}
 		if p.gone > pos {
 			if len(page.Events) > 0 {
 				return page, nil
@@ -38,8 +43,8 @@ func (l *Log) Read(after metadata.Position, events, bytes int) (metadata.EventPa
 			return page, nil
 		}
 		data, err := l.fetch(p)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return page, err
+		if err != nil && !l.believe(p, err) {
+			return page, partly(&page, err)
 		}
 		for err == nil && len(data) > 0 {
 			payload, size := payloadAt(data)
@@ -78,6 +83,14 @@ func (l *Log) Read(after metadata.Position, events, bytes int) (metadata.EventPa
 	}
 }
 
+// partly is the error of a page: what was read in front of it comes first.
+func partly(page *metadata.EventPage, err error) error {
+	if len(page.Events) > 0 {
+		return nil
+	}
+	return err
+}
+
 // sizeOf is about how many bytes an event takes in memory.
 func sizeOf(e *metadata.Event) int {
 	size := 320 + len(e.Path) + len(e.Target) + 40*len(e.ACL)
@@ -97,22 +110,55 @@ type place struct {
 	end metadata.Position
 }
 
-// find finds the piece with the first events behind a position.
-func (l *Log) find(pos metadata.Position) place {
+// find finds the piece with the first events behind a position. Error: that of looking for it, which may pass.
+func (l *Log) find(pos metadata.Position) (place, error) {
 	for {
 		p, unknown := l.look(pos)
 		if unknown == nil {
-			return p
+			return p, nil
 		}
 		if _, _, err := l.survey(unknown); err != nil {
 			l.mu.Lock()
-			unknown.known, unknown.damaged = true, true
+			stays := l.stays(&unknown.failing, err)
+			if stays {
+				unknown.known, unknown.damaged = true, true
+			}
 			l.mu.Unlock()
+			if !stays {
+				return p, err
+			}
 			if !errors.Is(err, fs.ErrNotExist) { // one that is too old by now
 				l.log.Warn("a file of the feed of changes cannot be read: readers are told that its events are gone", "file", unknown.name(), "error", err)
 			}
 		}
 	}
+}
+
+// stays reports whether an error of reading does not pass, and notes since when there is one. It is called with mu held.
+func (l *Log) stays(since *time.Time, err error) bool {
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, io.ErrUnexpectedEOF):
+		return true
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.ENOMEM):
+		return false
+	}
+	if since.IsZero() {
+		*since = time.Now()
+		return false
+	}
+	return time.Since(*since) >= l.patience
+}
+
+// believe is stays for a piece.
+func (l *Log) believe(p place, err error) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range p.segment.pieces {
+		if have := &p.segment.pieces[i]; have.at == p.piece.at {
+			return l.stays(&have.failing, err)
+		}
+	}
+	return true // it was too old
 }
 
 // look is find as far as the pieces of the segments are known.
@@ -165,6 +211,16 @@ func (l *Log) fetch(p place) ([]byte, error) {
 	data := make([]byte, p.piece.size)
 	if _, err := f.ReadAt(data, p.piece.at); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
+	}
+	if p.piece.failing.IsZero() {
+		return data, nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range p.segment.pieces {
+		if have := &p.segment.pieces[i]; have.at == p.piece.at {
+			have.failing = time.Time{}
+		}
 	}
 	return data, nil
 }

@@ -146,7 +146,7 @@ func (l *Log) survey(s *segment) (covered uint64, logTime int64, err error) {
 	defer l.mu.Unlock()
 	if !s.known {
 		s.pieces, s.known = pieces, true
-		s.damaged = at < end
+		s.damaged = s.short || at < end
 		s.size = at
 	}
 	return covered, logTime, nil

@@ -72,10 +72,11 @@ func (l *Log) flush(durable bool) error {
 			}
 		}
 	}
-	if full(err) {
+	if full(err) && time.Since(l.gave) >= l.pause {
 		// The oldest events make room for the newest. One file at a time: others free space as well, and that shows with delay.
 		l.mu.Lock()
 		if len(l.segments) > 1 && l.segments[0].written > 0 && l.segments[0] != l.open {
+			l.gave = time.Now()
 			l.drop()
 		}
 		l.mu.Unlock()

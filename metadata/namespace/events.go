@@ -148,7 +148,7 @@ func (ns *Namespace) VisibleEvents(c metadata.Caller, events []metadata.Event) (
 			e.Path, e.Parent = "", 0
 		}
 		if e.Kind == metadata.EventRename && !to {
-			e.Target, e.TargetParent = "", 0
+			e.Target, e.TargetParent, e.Overwrite = "", 0, false
 		}
 		if e.Kind == metadata.EventMetadata && e.Update == metadata.UpdateXAttrs {
 			if e.XAttrs, err = ns.visibleOf(&who, e.INode, e.XAttrs); err != nil {
@@ -163,13 +163,18 @@ func (ns *Namespace) VisibleEvents(c metadata.Caller, events []metadata.Event) (
 	return visible, nil
 }
 
-// visibleOf are those attributes of an inode that c may read.
+// visibleOf are those attributes of an inode that c may read where it is now.
 func (ns *Namespace) visibleOf(c *caller, id metadata.INodeID, all []metadata.XAttr) (visible []metadata.XAttr, err error) {
 	err = ns.read(func() error {
 		visible = nil
 		n, err := ns.byID(id)
 		if err != nil || n == nil || !n.attached() || !c.may(n, metadata.Read) {
 			return err
+		}
+		for dir := n.parent; dir != nil; dir = dir.parent {
+			if !c.may(dir, metadata.Execute) {
+				return nil
+			}
 		}
 		for _, a := range all {
 			if c.sees(a) {

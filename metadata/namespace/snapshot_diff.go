@@ -37,7 +37,7 @@ func (ns *Namespace) SnapshotDiff(c metadata.Caller, path, from, to string) ([]m
 // beginDiff finds the two states that are to be compared; nil when they are the same one.
 func (ns *Namespace) beginDiff(c metadata.Caller, path, from, to string) (d *differ, backwards bool, err error) {
 	d = &differ{
-		ns: ns, c: callerOf(c), where: map[stateID]place2{}, dirs: map[metadata.INodeID]*dirDiff{}, modified: map[metadata.INodeID]modification{},
+		ns: ns, c: callerOf(c), where: map[stateID]place2{}, listed: map[stateID]bool{}, dirs: map[metadata.INodeID]*dirDiff{}, modified: map[metadata.INodeID]modification{},
 	}
 	if isReservedRoot(path) {
 		return nil, false, metadata.Errorf(metadata.ErrNotExist, "Directory does not exist: %s", path)
@@ -107,6 +107,7 @@ type differ struct {
 	keys           []string // of records, without the snapshot
 	seen           map[string]bool
 	where          map[stateID]place2
+	listed         map[stateID]bool // directories that the caller may list
 	dirs           map[metadata.INodeID]*dirDiff
 	modified       map[metadata.INodeID]modification
 }
@@ -232,6 +233,11 @@ func (d *differ) placeAt(id metadata.INodeID, s uint32) (place2, error) {
 	for at != d.root {
 		if known, ok := d.where[stateID{at, s}]; ok {
 			found = known
+			if found.ok && len(up) > 0 { // whoever asked for it before did not ask for what is in it
+				if err := d.mayList(at, s, found.path); err != nil {
+					return place2{}, err
+				}
+			}
 			break
 		}
 		parent, name, err := d.ns.parentAt(at, s)
@@ -276,12 +282,16 @@ func (d *differ) placeAt(id metadata.INodeID, s uint32) (place2, error) {
 
 // mayList checks that the caller may read a directory.
 func (d *differ) mayList(id metadata.INodeID, s uint32, path string) error {
-	if d.c.superuser {
+	if d.c.superuser || d.listed[stateID{id, s}] {
 		return nil
 	}
 	n, err := d.ns.stateAt(id, s)
-	if err != nil || n == nil || d.c.may(n, metadata.Read|metadata.Execute) {
+	if err != nil {
 		return err
+	}
+	if n == nil || d.c.may(n, metadata.Read|metadata.Execute) {
+		d.listed[stateID{id, s}] = true
+		return nil
 	}
 	return denied(&d.c, n, path, metadata.Read|metadata.Execute)
 }
@@ -359,6 +369,12 @@ func looksLike(a, b *inode) bool {
 func (d *differ) compareEntry(dir metadata.INodeID, name string) error {
 	path, now, ok, err := d.both(dir)
 	if err != nil || !ok {
+		return err
+	}
+	if err := d.mayList(dir, d.earlier, path); err != nil {
+		return err
+	}
+	if err := d.mayList(dir, d.later, now); err != nil {
 		return err
 	}
 	was, err := d.ns.entryAt(dir, name, d.earlier)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/binary"
+	"maps"
 	"slices"
 	"strings"
 
@@ -430,41 +431,64 @@ func (ns *Namespace) eachKeptBlock(fn func(BlockOwner) bool) error {
 // Snapshottable returns the directories that snapshots may be taken of, in the order of the directories above and of their names: all
 // for the superuser, their own for others.
 func (ns *Namespace) Snapshottable(c metadata.Caller) ([]metadata.SnapshottableDir, error) {
-	var dirs []metadata.SnapshottableDir
+	var ids []metadata.INodeID
 	err := ns.read(func() error {
-		dirs = nil
-		for id, limit := range ns.snaps.allowed {
-			n, err := ns.byID(id)
-			if err != nil {
-				return err
-			}
-			if n == nil || !n.attached() || !c.Superuser && n.owner.Value() != c.User {
-				continue
-			}
-			d := metadata.SnapshottableDir{Status: n.status(), Snapshots: len(ns.snaps.live[id]), Limit: limit}
-			d.Status.Name = n.name
-			if n.parent != nil {
-				d.Parent = n.parent.path()
-			}
-			dirs = append(dirs, d)
-		}
+		ids = slices.Sorted(maps.Keys(ns.snaps.allowed))
 		return nil
 	})
+	var dirs, some []metadata.SnapshottableDir
+	for turn := range slices.Chunk(ids, snapshotsPerTurn) {
+		if err == nil {
+			err = ns.read(func() (err error) {
+				some, err = ns.appendSnapshottable(some[:0], &c, turn)
+				return err
+			})
+			dirs = append(dirs, some...)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
 	slices.SortFunc(dirs, func(a, b metadata.SnapshottableDir) int {
 		return cmp.Or(compareSigned(a.Parent, b.Parent), compareSigned(a.Status.Name, b.Status.Name))
 	})
 	return dirs, err
 }
 
+// appendSnapshottable appends those of some directories that are snapshottable and that c may see.
+func (ns *Namespace) appendSnapshottable(dirs []metadata.SnapshottableDir, c *metadata.Caller, ids []metadata.INodeID) ([]metadata.SnapshottableDir, error) {
+	for _, id := range ids {
+		limit, ok := ns.snaps.allowed[id]
+		if !ok {
+			continue // meanwhile
+		}
+		n, err := ns.byID(id)
+		if err != nil {
+			return nil, err
+		}
+		if n == nil || !n.attached() || !c.Superuser && n.owner.Value() != c.User {
+			continue
+		}
+		d := metadata.SnapshottableDir{Status: n.status(), Snapshots: len(ns.snaps.live[id]), Limit: limit}
+		d.Status.Name = n.name
+		if n.parent != nil {
+			d.Parent = n.parent.path()
+		}
+		dirs = append(dirs, d)
+	}
+	return dirs, nil
+}
+
 func join2(parent, name string) string { return strings.TrimSuffix(parent, "/") + "/" + name }
 
-// Snapshots returns the snapshots of the directory path, in the order of their names.
+// Snapshots returns the snapshots of the directory path, in the order of their names. Those that come and go meanwhile may be among them or not.
 //
 // Errors: ErrNotExist; ErrSnapshot for a directory that none may be taken of; ErrPermission without READ.
 func (ns *Namespace) Snapshots(c metadata.Caller, path string) ([]metadata.Snapshot, error) {
-	var infos []metadata.Snapshot
+	var all []*dirSnapshot
+	var top *inode
+	parent := ""
 	err := ns.find(c, path, func(p *place, c *caller) error {
-		infos = nil
 		if p.last() != nil {
 			if err := checkMode(c, p, len(p.nodes)-1, metadata.Read); err != nil {
 				return err
@@ -474,20 +498,40 @@ func (ns *Namespace) Snapshots(c metadata.Caller, path string) ([]metadata.Snaps
 		if err != nil {
 			return err
 		}
-		for _, s := range ns.snaps.live[n.id] {
-			g, err := ns.ghostOf(s.root, s.id, s.name, n)
-			if err != nil {
-				return err
-			}
-			info := metadata.Snapshot{Status: g.status(), ID: s.id, Parent: p.String()}
-			info.Status.Name = s.name
-			infos = append(infos, info)
-		}
-		slices.SortFunc(infos, func(a, b metadata.Snapshot) int { return strings.Compare(a.Status.Name, b.Status.Name) })
+		all, top, parent = slices.Clone(ns.snaps.live[n.id]), n, p.String()
 		return nil
 	})
-	return infos, fileAbove(err)
+	var infos []metadata.Snapshot
+	for turn := range slices.Chunk(all, snapshotsPerTurn) {
+		told := len(infos)
+		if err == nil {
+			err = ns.read(func() error {
+				infos = infos[:told]
+				for _, s := range turn {
+					if ns.snaps.byID[s.id] != s || s.deleted {
+						continue // meanwhile
+					}
+					g, err := ns.ghostOf(s.root, s.id, s.name, top)
+					if err != nil {
+						return err
+					}
+					info := metadata.Snapshot{Status: g.status(), ID: s.id, Parent: parent}
+					info.Status.Name = s.name
+					infos = append(infos, info)
+				}
+				return nil
+			})
+		}
+	}
+	if err != nil {
+		return nil, fileAbove(err)
+	}
+	slices.SortFunc(infos, func(a, b metadata.Snapshot) int { return strings.Compare(a.Status.Name, b.Status.Name) })
+	return infos, nil
 }
+
+// snapshotsPerTurn is how many snapshots, or directories that have some, are looked at before waiting commands get a turn.
+const snapshotsPerTurn = 256
 
 // snapshottable is the directory that p names, if snapshots may be taken of it (SnapshotManager.getSnapshottableRoot).
 func (ns *Namespace) snapshottable(p *place) (*inode, error) {

@@ -1,6 +1,7 @@
 package namespace
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -305,4 +306,69 @@ func TestLargeDirectoryOfASnapshot(t *testing.T) {
 		w.do(super, &logpb.Reclaim{Limit: 1000})
 	}
 	w.check()
+}
+
+// Who may not list a directory, at one of the two states, learns nothing of what changed in it: in what order the records are looked at does not
+// matter, and also not what is a page.
+func TestSnapshotDiffKeepsSecrets(t *testing.T) {
+	for what, change := range map[string]func(w *world){
+		"an entry":                         func(w *world) { w.file("/d/secret/plan", 1) },
+		"an entry that is gone":            func(w *world) { w.do(super, &logpb.Delete{Target: to("/d/secret/old")}) },
+		"a file, and the directory":        func(w *world) { touchBoth(w, "/d/secret", "/d/secret/old") },
+		"a directory below, and an entry":  func(w *world) { touchBoth(w, "/d/secret", "/d/secret/sub"); w.file("/d/secret/sub/plan", 1) },
+		"what went away from there":        func(w *world) { w.do(super, &logpb.Rename{Source: to("/d/secret/old"), Target: to("/d/open/old")}) },
+		"what came there":                  func(w *world) { w.do(super, &logpb.Rename{Source: to("/d/open/f"), Target: to("/d/secret/f")}) },
+		"an entry of one that was secret":  func(w *world) { w.file("/d/secret/plan", 1); chmod(w, "/d/secret", 0o755) },
+		"an entry of one that can be seen": func(w *world) { chmod(w, "/d/open", 0o711); w.file("/d/open/plan", 1) },
+		"an entry of a hidden directory":   func(w *world) { chmod(w, "/d/secret/sub", 0o755); w.file("/d/secret/sub/plan", 1) },
+		"a file in one that came somewhere": func(w *world) {
+			w.do(super, &logpb.Rename{Source: to("/d/secret"), Target: to("/d/open/secret")})
+			touchBoth(w, "/d/open/secret/old")
+		},
+	} {
+		w := newWorld(t, Config{})
+		for _, path := range []string{"/d/secret/sub", "/d/open"} {
+			w.do(super, &logpb.Mkdirs{Target: to(path), Mode: 0o755, CreateParent: true})
+		}
+		w.file("/d/secret/old", 1)
+		w.file("/d/open/f", 1)
+		chmod(w, "/d/secret", 0o700)
+		w.do(super, snapshotChange("/d", allowSnapshots))
+		w.do(super, snapshotChange("/d", createSnapshot, "s1"))
+		change(w)
+		for _, way := range [][2]string{{"s1", ""}, {"", "s1"}} {
+			entries, err := w.ns.SnapshotDiff(bob, "/d", way[0], way[1])
+			if !errors.Is(err, metadata.ErrPermission) {
+				t.Errorf("%s, from %q to %q: %+v (%v)", what, way[0], way[1], entries, err)
+			}
+			for after := ""; ; {
+				page, err := w.ns.snapshotDiffPage(bob, "/d", way[0], way[1], after, 1, 1)
+				if errors.Is(err, metadata.ErrPermission) {
+					break
+				}
+				if err != nil || page.Next == "" {
+					t.Errorf("%s, from %q to %q, by pages, the last one: %+v (%v)", what, way[0], way[1], page, err)
+					break
+				}
+				after = page.Next
+			}
+		}
+	}
+}
+
+func chmod(w *world, path string, mode uint32) {
+	w.t.Helper()
+	if r := w.do(super, &logpb.SetPermission{Target: to(path), Mode: mode}); r.Err != nil {
+		w.t.Fatal(r.Err)
+	}
+}
+
+// touchBoth changes the owner of files, which a comparison shows.
+func touchBoth(w *world, paths ...string) {
+	w.t.Helper()
+	for _, path := range paths {
+		if r := w.do(super, &logpb.SetOwner{Target: to(path), Owner: "root", Group: "other"}); r.Err != nil {
+			w.t.Fatal(r.Err)
+		}
+	}
 }

@@ -64,9 +64,9 @@ type volume struct {
 	// were heard of since it began.
 	blocks, named idSet
 	// turned: the volume became unusable, or usable again, or the racks changed, and its blocks have to be taken off it or counted again, some per
-	// Tick. todo are those left once that has begun.
-	turned bool
-	todo   []metadata.BlockID
+	// Tick. todo are those left once that has begun. again: it turned once more since then.
+	turned, again bool
+	todo          []metadata.BlockID
 }
 
 // hold notes that a replica is there.
@@ -127,9 +127,15 @@ func (m *Manager) Register(now time.Time, info namenode.Node, volumes []namenode
 	if n.info == nil || *n.info != info || !n.alive {
 		m.membership++
 	}
+	moved := n.info != nil && n.info.Rack != info.Rack
 	if n.info == nil || *n.info != info {
 		n.info = &info
 		n.candidate.Node = &info
+	}
+	if moved {
+		for _, v := range n.order {
+			m.turn(v)
+		}
 	}
 	m.administer(n)
 	if n.incarnation != incarnation { // it has forgotten what it was asked
@@ -298,8 +304,10 @@ func (m *Manager) Returned() (ids []namenode.NodeID) {
 
 // turn notes that a volume became unusable, or usable again, or stands somewhere else: its blocks are counted again.
 func (m *Manager) turn(v *volume) {
-	v.todo = nil
-	if v.blocks.len() > 0 && !v.turned {
+	switch {
+	case v.turned: // one that turns all the time comes to an end, and waits for its next turn behind the others
+		v.again = v.todo != nil
+	case v.blocks.len() > 0:
 		v.turned = true
 		m.turned = append(m.turned, v)
 	}
@@ -333,8 +341,12 @@ func (m *Manager) turnBlocks() {
 		budget -= n
 		m.work.Blocks += n
 		if v.todo = v.todo[n:]; len(v.todo) == 0 {
-			v.todo, v.turned = nil, false
+			again := v.again
+			v.todo, v.turned, v.again = nil, false, false
 			m.turned = slices.Delete(m.turned, at, at+1)
+			if again {
+				m.turn(v)
+			}
 		}
 	}
 }

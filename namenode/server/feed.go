@@ -105,6 +105,32 @@ func (w *watchers) give(user string) {
 	}
 }
 
+// Each change wakes all who wait. So that what they read in vain, and how often they read at all, does not take the processors from everybody else, a
+// reader lets changes gather before it looks: for gather for each of those who read, so that there is one look in that time, and for twice as long
+// after each look that found nothing for it, up to gatherMost.
+const (
+	gather     = 200 * time.Microsecond
+	gatherVain = 5 * time.Millisecond
+	gatherMost = 500 * time.Millisecond
+)
+
+// share is for how long a reader lets changes gather.
+func (w *watchers) share() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return time.Duration(w.all) * gather
+}
+
+// nap waits for a time, or until ctx is done.
+func nap(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
 // feedFor is the feed, for a member that may tell of it: one that leads, or has lately had all that was committed, so that it knows about rights.
 func (s *Server) feedFor() (*feed.Log, error) {
 	switch {
@@ -172,6 +198,7 @@ const (
 )
 
 func (s *Server) events(ctx context.Context, c metadata.Caller, r namenode.EventsRequest) (*metadata.EventPage, error) {
+	asked := ctx
 	ctx, stop := context.WithTimeout(ctx, min(max(r.Wait, 0), namenode.MaxEventsWait))
 	defer stop()
 	defer context.AfterFunc(s.watching, stop)()
@@ -179,13 +206,22 @@ func (s *Server) events(ctx context.Context, c metadata.Caller, r namenode.Event
 	if most <= 0 || most > namenode.MaxEvents {
 		most = namenode.MaxEvents
 	}
-	at := r.After
+	if r.Wait > 0 {
+		nap(ctx, s.watchers.share())
+	}
+	at, vain := r.After, time.Duration(0)
 	for scanned := 0; ; scanned++ {
 		l, err := s.feedFor()
 		if err != nil {
 			return nil, err
 		}
-		if at > metadata.EndOf(s.ns.AppliedIndex()) && s.Active() {
+		if s.isAhead(at) && s.Active() {
+			// Another member may have been faster.
+			if s.group.ReadWait(asked) != nil {
+				return nil, namenode.ErrStandbyRead
+			}
+		}
+		if s.isAhead(at) && s.Active() {
 			return nil, metadata.Errorf(metadata.ErrInvalidArgument, "position %v is ahead of the last change, at %v: it is of another cluster, or of this one before it was restored from a backup", at, l.End())
 		}
 		page, err := s.pageOf(l, &c, r, at, most)
@@ -194,13 +230,15 @@ func (s *Server) events(ctx context.Context, c metadata.Caller, r namenode.Event
 		}
 		ended := page.Next == at && !page.Missing
 		at = page.Next
+		if !page.Missing { // however much of it was nothing that the caller wants
+			page.From = r.After
+		}
 		if len(page.Events) > 0 || page.Missing {
 			if r.Admit != nil {
 				err = r.Admit(sizeOfEvents(page.Events))
 			}
 			return page, err
 		}
-		page.From = r.After
 		if !ended {
 			if scanned < maxScanned {
 				continue
@@ -213,8 +251,13 @@ func (s *Server) events(ctx context.Context, c metadata.Caller, r namenode.Event
 		} else if err != nil {
 			return page, nil
 		}
+		nap(ctx, max(vain, s.watchers.share()))
+		vain = min(max(2*vain, gatherVain), gatherMost)
 	}
 }
+
+// isAhead reports whether a position is behind everything that this member has applied.
+func (s *Server) isAhead(at metadata.Position) bool { return at > metadata.EndOf(s.ns.AppliedIndex()) }
 
 // pageOf is the next page of what a caller asks for, in one's turn.
 func (s *Server) pageOf(l *feed.Log, c *metadata.Caller, r namenode.EventsRequest, at metadata.Position, most int) (*metadata.EventPage, error) {
@@ -223,36 +266,37 @@ func (s *Server) pageOf(l *feed.Log, c *metadata.Caller, r namenode.EventsReques
 	}
 	defer s.long.give(c.User)
 	page, err := l.Read(at, most, maxEventBytes)
-	if err != nil {
-		return nil, err
-	}
-	if r.Path != "" {
-		kept := page.Events[:0]
-		for _, e := range page.Events {
-			if concerns(&e, r.Path) {
-				kept = append(kept, e)
-			}
+	if err != nil { // which may pass
+		if now, warned := time.Now().Unix(), s.feedWarned.Load(); now-warned >= 60 && s.feedWarned.CompareAndSwap(warned, now) {
+			s.log.Warn("the feed of changes cannot be read", "at", at, "error", err)
 		}
-		page.Events = kept
+		return nil, metadata.Errorf(metadata.ErrRetriable, "the feed of changes of this namenode cannot be read at the moment: its log tells why")
 	}
+	page.Events = about(page.Events, r.Path)
 	if !c.Superuser {
 		if page.Events, err = s.ns.VisibleEvents(*c, page.Events); err != nil {
 			return nil, err
 		}
+		page.Events = about(page.Events, r.Path) // whose hidden end of a rename is no answer to a guess
 	}
 	return &page, nil
 }
 
+// about leaves of events those that concern a path, if there is one.
+func about(events []metadata.Event, path string) []metadata.Event {
+	if path == "" {
+		return events
+	}
+	return slices.DeleteFunc(events, func(e metadata.Event) bool { return !concerns(&e, path) })
+}
+
 // concerns reports whether an event is about a path, what is below it, or takes away a directory above it.
 func concerns(e *metadata.Event, path string) bool {
-	if below(e.Path, path) || e.Target != "" && below(e.Target, path) {
-		return true
-	}
-	switch e.Kind {
-	case metadata.EventUnlink:
-		return below(path, e.Path)
-	case metadata.EventRename:
-		return below(path, e.Path) || below(path, e.Target)
+	for _, end := range [...]string{e.Path, e.Target} {
+		gone := e.Kind == metadata.EventUnlink || e.Kind == metadata.EventRename
+		if end != "" && (below(end, path) || gone && below(path, end)) {
+			return true
+		}
 	}
 	return false
 }
@@ -314,6 +358,9 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 		eventsProblem(w, err)
 		return
 	}
+	control := http.NewResponseController(w)
+	_ = control.SetWriteDeadline(time.Now().Add(streamPatience)) // recorders in tests have none
+	defer func() { _ = control.SetWriteDeadline(time.Time{}) }() // of the next request of the connection
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")

@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gohops/hops/metadata"
@@ -19,13 +20,19 @@ func (f *fsckRun) checkFile(path string) error {
 	if err != nil {
 		return err
 	}
+	f.judge(path, file)
+	return nil
+}
+
+// judge tells of a file, as it was when its blocks were read.
+func (f *fsckRun) judge(path string, file *namespace.FileBlocks) {
 	t := &f.totals
 	all := len(file.Blocks)
 	if file.UnderConstruction && !f.open {
 		t.openFiles++
 		t.openSize += file.Length
 		t.openBlocks += int64(all)
-		return nil
+		return
 	}
 	t.files++
 	t.size += file.Length
@@ -41,11 +48,18 @@ func (f *fsckRun) checkFile(path string) error {
 	for at := 0; at < all; at += fsckPage {
 		page := file.Blocks[at:min(at+fsckPage, all)]
 		reports := make([]blockmanager.BlockReport, len(page))
+		known := true
 		f.soft.mu.Lock()
 		for i := range page {
-			reports[i], _ = f.soft.m.Describe(page[i].Block.ID)
+			ok := false
+			reports[i], ok = f.soft.m.Describe(page[i].Block.ID)
+			known = known && ok
 		}
 		f.soft.mu.Unlock()
+		if !known && !f.stands(file) {
+			one.changed = true
+			break
+		}
 		for i := range page {
 			if page[i].Complete {
 				one.block(at+i, page[i].Block, &reports[i])
@@ -55,7 +69,20 @@ func (f *fsckRun) checkFile(path string) error {
 		}
 	}
 	one.end(file)
-	return nil
+}
+
+// stands reports whether a file still is as it was when its blocks were read.
+func (f *fsckRun) stands(was *namespace.FileBlocks) bool {
+	if was.InSnapshot {
+		return true
+	}
+	is, err := f.ns.Blocks(f.caller, inodePath(was), 0, 1<<62)
+	return err == nil && is.UnderConstruction == was.UnderConstruction && slices.EqualFunc(is.Blocks, was.Blocks, func(a, b namespace.BlockAt) bool { return a.Block == b.Block })
+}
+
+// inodePath names a file whatever comes to its path.
+func inodePath(file *namespace.FileBlocks) string {
+	return fmt.Sprintf("/.reserved/.inodes/%d", file.Status.ID)
 }
 
 // fsckFile is a file on its way through a walk.
@@ -67,6 +94,7 @@ type fsckFile struct {
 	missingSize, corruptSize        int64
 	report                          strings.Builder
 	reported                        bool
+	changed                         bool // it is not what it was any more: nothing is said of its blocks from there on
 }
 
 // name is a block as HDFS prints it.
@@ -239,7 +267,7 @@ func (f *fsckFile) end(file *namespace.FileBlocks) {
 		}
 		f.totals.corruptFiles++
 		if f.remove && !file.UnderConstruction {
-			f.delete()
+			f.delete(file)
 		}
 	}
 	if !f.files {
@@ -253,6 +281,8 @@ func (f *fsckFile) end(file *namespace.FileBlocks) {
 		if f.corrupt > 0 {
 			f.printf(" CORRUPT %d blocks of total size %d B\n", f.corrupt, f.corruptSize)
 		}
+	case f.changed:
+		f.printf(" CHANGED\n")
 	case f.under+f.astray == 0:
 		f.printf(" OK\n")
 	}
@@ -261,16 +291,41 @@ func (f *fsckFile) end(file *namespace.FileBlocks) {
 	}
 }
 
-// delete removes a corrupt file, in the rights of who asked for it.
-func (f *fsckFile) delete() {
+// delete removes a corrupt file, in the rights of who asked for it: not another one that has its path now, or what it was mended to.
+func (f *fsckFile) delete(file *namespace.FileBlocks) {
+	path := f.path // in a snapshot it is refused
+	if !file.InSnapshot {
+		path = inodePath(file)
+	}
+	if f.changed || !f.stands(file) || !f.lacks(file) {
+		f.printf("\n%s: not deleted: it has changed meanwhile\n", f.path)
+		return
+	}
 	if err := f.safe.check(f.Server); err != nil {
 		f.printf("\n%s: not deleted: %v\n", f.path, err)
 		return
 	}
 	err := f.await(func(done func(error)) {
-		f.Delete(f.caller, namenode.Retry{}, f.path, false, func(_ bool, err error) { done(err) })
+		f.Delete(f.caller, namenode.Retry{}, path, false, func(_ bool, err error) { done(err) })
 	})
 	if err != nil {
 		f.printf("\n%s: not deleted: %v\n", f.path, err)
 	}
+}
+
+// lacks reports whether a block of a file has no good replica now.
+func (f *fsckRun) lacks(file *namespace.FileBlocks) bool {
+	for at := 0; at < len(file.Blocks); at += fsckPage {
+		f.soft.mu.Lock()
+		lacks := slices.ContainsFunc(file.Blocks[at:min(at+fsckPage, len(file.Blocks))], func(b namespace.BlockAt) bool {
+			r, _ := f.soft.m.Describe(b.Block.ID)
+			n, _ := holders(&r)
+			return n == [len(n)]int{}
+		})
+		f.soft.mu.Unlock()
+		if lacks {
+			return true
+		}
+	}
+	return false
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bufio"
 	"io"
 	"net/http"
 	"net/url"
@@ -9,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/namespace"
+	"github.com/gohops/hops/namenode"
 	pb "github.com/gohops/hops/namenode/api/v1"
 )
 
@@ -126,3 +129,52 @@ func TestAFollowerChecksNothing(t *testing.T) {
 }
 
 func blockNumber(b metadata.Block) string { return strconv.FormatInt(int64(b.ID), 10) }
+
+// A file that is replaced while it is looked at is not the one that lacks blocks, and stays.
+func TestFsckRemovesNothingThatWasReplaced(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, nil)
+	dn := c.datanode("dn-1")
+	lead := c.leader()
+	caller := lead.caller()
+	walk := func() (*fsckRun, *strings.Builder) {
+		var said strings.Builder
+		return &fsckRun{Server: lead.Server, ctx: t.Context(), caller: caller, w: bufio.NewWriter(&said), path: "/", remove: true}, &said
+	}
+	look := func(path string) *namespace.FileBlocks {
+		t.Helper()
+		file, err := lead.ns.Blocks(caller, path, 0, 1<<62)
+		must(t, err)
+		return file
+	}
+	// Between the look at its blocks, and that at their replicas.
+	lead.oneBlock(t, "/replaced", 1, dn)
+	stale := look("/replaced")
+	must(t, lead.remove(caller, "/replaced"))
+	lead.oneBlock(t, "/replaced", 1, dn)
+	f, said := walk()
+	f.judge("/replaced", stale)
+	f.w.Flush()
+	if f.totals.missingBlocks+f.totals.corruptFiles > 0 || strings.Contains(said.String(), "MISSING") {
+		t.Errorf("a file that is gone counts: %+v\n%s", f.totals, said)
+	}
+	look("/replaced")
+	// And between that and its removal.
+	lead.oneBlock(t, "/lost", 1, dn)
+	stale = look("/lost")
+	must(t, lead.remove(caller, "/lost"))
+	lead.oneBlock(t, "/lost", 1, dn)
+	f, said = walk()
+	one := &fsckFile{fsckRun: f, path: "/lost", want: 1, missing: 1}
+	one.end(stale)
+	f.w.Flush()
+	if look("/lost"); !strings.Contains(said.String(), "/lost: not deleted") {
+		t.Errorf("%s", said)
+	}
+}
+
+func (m *member) remove(c metadata.Caller, path string) error {
+	done := make(chan error, 1)
+	m.Delete(c, namenode.Retry{}, path, false, func(_ bool, err error) { done <- err })
+	return <-done
+}

@@ -183,7 +183,9 @@ type Server struct {
 	feed   *feed.Log // nil: there is none
 	// watchers are those who read the feed of changes.
 	watchers watchers
-	watching context.Context // of Run: who waits for events waits no longer
+	// feedWarned is when it was said last that the feed cannot be read, in seconds since 1970.
+	feedWarned atomic.Int64
+	watching   context.Context // of Run: who waits for events waits no longer
 
 	ipc       *hrpc.Server
 	slowRPC   *slowlog.Operation
