@@ -185,8 +185,10 @@ func (w *wire) contains(install *raft.InstallSnapshotRequest) bool {
 		return false
 	}
 	var last raft.Log
-	return install.LastLogIndex <= r.AppliedIndex() ||
-		w.group.journal.GetLog(install.LastLogIndex, &last) == nil && last.Term == install.LastLogTerm
+	if err := w.group.journal.GetLog(install.LastLogIndex, &last); err != nil {
+		return install.LastLogIndex <= r.AppliedIndex()
+	}
+	return last.Term == install.LastLogTerm
 }
 
 func (w *wire) contained(install *raft.InstallSnapshotRequest) *raft.InstallSnapshotResponse {
