@@ -80,26 +80,26 @@ func (ns *Namespace) delete(t *txn, op *logpb.Delete) {
 // member removes the same ones. It is not part of a command, and others get turns meanwhile.
 func (ns *Namespace) reclaim(limit int) {
 	snapshots := (limit + 3) / 4 // which takes longer for each
+	first := true
 	for since := 0; limit > 0 && ns.trash.dir.entries > 0; limit-- {
 		if since += 2; since > changesPerTurn {
 			ns.pause()
 			since = 2
 		}
-		n := ns.trash
-		for n.isDir() && n.dir.entries > 0 {
-			first, err := ns.firstEntry(n)
-			if err != nil {
-				ns.fatal(err)
-			}
-			n = first
+		n, err := ns.nextToReclaim(first)
+		if err != nil {
+			ns.fatal(err)
 		}
+		first = false
 		if n.file != nil {
 			since += len(n.file.blocks) / 4
 		}
 		parent := n.parent
 		ns.detach(n)
 		ns.bury(n)
-		if parent != ns.trash {
+		if ns.sweep.at = parent; parent == ns.trash {
+			ns.sweep.at = nil
+		} else {
 			parent.dir.swept = n.name
 		}
 	}
@@ -118,6 +118,37 @@ type sweep struct {
 	dir     *inode
 	upTo    string
 	evicted int64
+	// at is the directory out of which something was taken last, nil for none, in the tree top. It is the first entry of the one above it, and so
+	// on: nothing comes into what was deleted but trees. So whoever goes on there need not come down again from the top, however deep that is.
+	at, top *inode
+	// steps is how often it went from a directory to its first entry. A test looks at it.
+	steps int
+}
+
+// nextToReclaim finds the inode that is reached through the first entry of each directory: it has no entries. check: a tree may have come before the one
+// that is being taken apart.
+func (ns *Namespace) nextToReclaim(check bool) (*inode, error) {
+	n, s := ns.trash, &ns.sweep
+	if s.at != nil && s.at.parent != nil { // else it was forgotten
+		n = s.at
+	}
+	if check || n == ns.trash {
+		top, err := ns.firstEntry(ns.trash)
+		if err != nil {
+			return nil, err
+		}
+		if top != s.top || n == ns.trash {
+			s.top, n = top, top
+		}
+	}
+	for n.isDir() && n.dir.entries > 0 {
+		first, err := ns.firstEntry(n)
+		if err != nil {
+			return nil, err
+		}
+		n = first
+	}
+	return n, nil
 }
 
 // sweepAhead is how many entries are read at a time.
@@ -125,6 +156,7 @@ const sweepAhead = 64
 
 // firstEntry returns the entry of a directory that is first by name, and reads a few more.
 func (ns *Namespace) firstEntry(dir *inode) (*inode, error) {
+	ns.sweep.steps++
 	name, n, ok := dir.dir.children.Min()
 	if dir.complete() || ok && ns.sweep.dir == dir && ns.sweep.evicted == ns.evicted && name <= ns.sweep.upTo {
 		return n, nil
@@ -133,7 +165,7 @@ func (ns *Namespace) firstEntry(dir *inode) (*inode, error) {
 	if err != nil {
 		return nil, err
 	}
-	ns.sweep = sweep{dir, upTo, ns.evicted}
+	ns.sweep.dir, ns.sweep.upTo, ns.sweep.evicted = dir, upTo, ns.evicted
 	if _, n, ok = dir.dir.children.Min(); !ok {
 		return nil, fmt.Errorf("directory %d has %d entries and no first one: %w", dir.id, dir.dir.entries, metadata.ErrCorrupt)
 	}
