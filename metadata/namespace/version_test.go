@@ -147,6 +147,52 @@ func TestOpenVersionStays(t *testing.T) {
 	}
 }
 
+// A process that has not been told which versions stay lets none go, and a content that came from elsewhere has none of the former one's. A
+// reference to another state of the same index leads nowhere.
+func TestVersionsStayUntilSomebodySaysWhich(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	w := newWorld(t, Config{})
+	scribble(w, r, 20)
+	first := w.checkpoint()
+	readable := func(ref raftstore.Reference) error {
+		v, err := w.ns.Version(ref)
+		if err != nil {
+			return err
+		}
+		defer v.Close()
+		_, err = v.WriteTo(io.Discard)
+		return err
+	}
+	if err := readable(raftstore.Reference{Index: first.Index, Hash: first.Hash + 1}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("another state of the index: %v", err)
+	}
+	v, err := w.ns.Version(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if _, err := v.WriteTo(&b); err != nil {
+		t.Fatal(err)
+	}
+	v.Close()
+	w.reopen()
+	scribble(w, r, 20)
+	second := w.checkpoint()
+	if err := readable(first); err != nil {
+		t.Errorf("nobody has said which versions stay, and one is gone: %v", err)
+	}
+	w.ns.Retain([]uint64{second.Index})
+	if err := readable(first); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a version that is not retained: %v", err)
+	}
+	if err := w.ns.Restore(&b); err != nil {
+		t.Fatal(err)
+	}
+	if err := readable(first); err != nil {
+		t.Errorf("the version that was restored: %v", err)
+	}
+}
+
 // A pull is cut at every call of the receiver's store, by a failure and by a crash: the receiver is as before, or has the version.
 func TestPullCutAnywhere(t *testing.T) {
 	w := newWorld(t, Config{})
