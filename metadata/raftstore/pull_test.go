@@ -930,6 +930,11 @@ func TestLateSnapshotTakesNothingBack(t *testing.T) {
 	if err := leader.wire.NetworkTransport.InstallSnapshot(raft.ServerID(id), to, install, &answer, bytes.NewReader(s.ref.encode())); err != nil || !answer.Success {
 		t.Fatalf("%+v, %v", answer, err)
 	}
+	waited := make(chan raft.RPCResponse, 1) // one that has waited for another to be installed
+	g.wire.install(raft.RPC{Command: install, RespChan: waited}, install, s.ref.encode())
+	if a := <-waited; a.Error != nil || !a.Response.(*raft.InstallSnapshotResponse).Success {
+		t.Fatalf("%+v", a)
+	}
 	if now, err := g.journal.LastIndex(); err != nil || now < last {
 		t.Errorf("the log ended at entry %d, and ends at %d now, %v", last, now, err)
 	}
