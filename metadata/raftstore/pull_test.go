@@ -921,7 +921,7 @@ func TestLateSnapshotTakesNothingBack(t *testing.T) {
 		t.Fatalf("the log ends at %d, %v; the snapshot at %d", last, err, s.meta.Index)
 	}
 	install := &raft.InstallSnapshotRequest{
-		RPCHeader: leader.wire.header(), SnapshotVersion: 1, Term: leader.Status().Term, Leader: leader.wire.header().Addr,
+		RPCHeader: leader.wire.header(), SnapshotVersion: 1, Term: leader.Status().Term,
 		LastLogIndex: s.meta.Index, LastLogTerm: s.meta.Term,
 		Configuration: raft.EncodeConfiguration(s.meta.Configuration), ConfigurationIndex: s.meta.ConfigIndex, Size: referenceSize,
 	}
@@ -967,7 +967,7 @@ func TestEntriesInFrontOfTheLogAreKnown(t *testing.T) {
 	}
 	term := leader.Status().Term
 	for _, prev := range []uint64{first - 7, first - 1} {
-		request := &raft.AppendEntriesRequest{RPCHeader: leader.wire.header(), Term: term, Leader: leader.wire.header().Addr, PrevLogEntry: prev, PrevLogTerm: 1, LeaderCommitIndex: 1 << 40}
+		request := &raft.AppendEntriesRequest{RPCHeader: leader.wire.header(), Term: term, PrevLogEntry: prev, PrevLogTerm: 1, LeaderCommitIndex: 1 << 40}
 		for i := range uint64(10) {
 			e := raft.Log{Index: prev + 1 + i, Term: term, Type: raft.LogNoop}
 			if e.Index >= first { // which the member compares
