@@ -176,11 +176,7 @@ func (s *snapshot) Release() {
 	s.release.Do(func() {
 		s.ns.checkpointMu.Lock()
 		defer s.ns.checkpointMu.Unlock()
-		s.ns.mu.Lock()
-		defer s.ns.mu.Unlock()
-		if s.ns.frozen == s.frozen {
-			s.ns.thaw()
-		}
+		s.ns.thaw(s.frozen)
 	})
 }
 
@@ -368,13 +364,28 @@ func put(b kv.Batch, r record) error {
 	return b.Put(r.key, r.value)
 }
 
-// thaw returns what was frozen to the current epoch. mu is held.
-func (ns *Namespace) thaw() {
-	f := ns.frozen
-	ns.frozen = nil
-	close(f.done)
+// thawsPerTurn is how many inodes, or records, are thawed before waiting commands get a turn.
+var thawsPerTurn = 512
+
+// thaw returns what f froze to the current epoch, in turns, if it is still frozen. What commands find meanwhile is as if all of it was, until the
+// end. checkpointMu is held.
+func (ns *Namespace) thaw(f *frozen) {
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	if ns.frozen != f {
+		return
+	}
+	thawed := 0
+	turn := func() {
+		if thawed++; thawed%thawsPerTurn == 0 {
+			ns.mu.Unlock()
+			runtime.Gosched()
+			ns.mu.Lock()
+		}
+	}
 	for _, list := range f.dirty {
 		for _, n := range list {
+			turn()
 			if n.dead {
 				if n.file != nil {
 					ns.pending[idKey(classOpen, uint64(n.id))] = nil
@@ -392,6 +403,7 @@ func (ns *Namespace) thaw() {
 		}
 	}
 	for key, value := range f.pending {
+		turn()
 		if _, ok := ns.pending[key]; ok {
 			continue // a later change of the same record
 		}
@@ -406,8 +418,11 @@ func (ns *Namespace) thaw() {
 			}
 		}
 		ns.pending[key] = value
+		ns.snaps.thaw(key)
 	}
-	ns.snaps.thaw()
+	ns.frozen = nil
+	close(f.done)
+	ns.snaps.written()
 }
 
 // touchStored marks that the checkpoint may have something under the key of n's entry.

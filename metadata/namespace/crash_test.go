@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/gohops/hops/metadata"
@@ -205,6 +206,8 @@ func TestComingAndGoingLeavesLittle(t *testing.T) {
 
 // A snapshot that is given up, or fails half-way, leaves its changes to the next one.
 func TestSnapshotsGivenUp(t *testing.T) {
+	defer func(turn int) { thawsPerTurn = turn }(thawsPerTurn)
+	thawsPerTurn = 3
 	for seed := range uint64(40) {
 		inner := mem.New()
 		store := faulty.New(inner, nil)
@@ -225,7 +228,10 @@ func TestSnapshotsGivenUp(t *testing.T) {
 				s.WriteTo(io.Discard)
 				store.Reset(nil)
 			}
-			s.Release()
+			var releasing sync.WaitGroup
+			releasing.Go(s.Release) // in turns, between which commands go on
+			scribble(w, r, 10)
+			releasing.Wait()
 			s.Release()
 			if _, err := s.WriteTo(io.Discard); err == nil && w.ns.frozen != nil {
 				t.Fatal("a snapshot that was given up writes")

@@ -422,6 +422,17 @@ func mayHaveBlocks(value []byte) bool {
 	return blocks != nil || !ok
 }
 
+// isOpen tells by the record of an entry whether it is an open file.
+func isOpen(value []byte) bool {
+	const inodeFile, fileConstruction = 8, 6 // logpb.INode, logpb.FileState
+	file, ok := field(value, inodeFile)
+	if file == nil || !ok {
+		return false
+	}
+	open, ok := field(file, fileConstruction)
+	return open != nil && ok
+}
+
 // field finds a length-delimited field of a message; nil when it is absent, not ok when the message makes no sense.
 func field(message []byte, number protowire.Number) (content []byte, ok bool) {
 	for len(message) > 0 {

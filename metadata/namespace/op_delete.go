@@ -80,13 +80,13 @@ func (ns *Namespace) delete(t *txn, op *logpb.Delete) {
 // member removes the same ones. It is not part of a command, and others get turns meanwhile, also while the store is read.
 func (ns *Namespace) reclaim(limit int) {
 	snapshots := (limit + 3) / 4 // which takes longer for each
-	since, fetched := 0, 0
+	since, fetched, check := 0, 0, true
 	for limit > 0 && ns.trash.dir.entries > 0 {
 		if since > changesPerTurn {
 			ns.pause()
 			since = 0
 		}
-		n, err := ns.firstReclaimed(fetched < maxSweeps)
+		n, err := ns.nextToReclaim(check, fetched < maxSweeps)
 		if miss, ok := errors.AsType[*cold](err); ok {
 			loading := ns.loading
 			ns.loading = never
@@ -95,13 +95,13 @@ func (ns *Namespace) reclaim(limit int) {
 			ns.mu.Lock()
 			ns.loading = loading
 			if fetched++; err == nil {
-				continue // from the top: what was on the way may have been forgotten
+				continue // what was on the way may have been forgotten
 			}
 		}
 		if err != nil {
 			ns.fatal(err)
 		}
-		fetched = 0
+		fetched, check = 0, false
 		since += 2
 		if n.file != nil {
 			since += len(n.file.blocks) / 4
@@ -109,7 +109,9 @@ func (ns *Namespace) reclaim(limit int) {
 		parent := n.parent
 		ns.detach(n)
 		ns.bury(n)
-		if parent != ns.trash {
+		if ns.sweep.at = parent; parent == ns.trash {
+			ns.sweep.at = nil
+		} else {
 			parent.dir.swept = n.name
 		}
 		limit--
@@ -123,10 +125,35 @@ func (ns *Namespace) reclaim(limit int) {
 	}
 }
 
-// firstReclaimed is the first inode of the deleted directories that has nothing below. Errors: *cold, if it is to be read without the lock;
-// those of the store.
-func (ns *Namespace) firstReclaimed(unlocked bool) (*inode, error) {
-	n := ns.trash
+// sweep is how far the directory that is being taken apart was read: what it has up to a name is in memory, as long as
+// nothing was forgotten since.
+type sweep struct {
+	dir     *inode
+	upTo    string
+	evicted int64
+	// at is the directory out of which something was taken last, nil for none, in the tree top. It is the first entry of the one above it, and so
+	// on: nothing comes into what was deleted but trees. So whoever goes on there need not come down again from the top, however deep that is.
+	at, top *inode
+	// steps is how often it went from a directory to its first entry. A test looks at it.
+	steps int
+}
+
+// nextToReclaim finds the inode that is reached through the first entry of each directory: it has no entries. check: a tree may have come before the one
+// that is being taken apart. Errors: *cold, if it is to be read without the lock; those of the store.
+func (ns *Namespace) nextToReclaim(check, unlocked bool) (*inode, error) {
+	n, s := ns.trash, &ns.sweep
+	if s.at != nil && s.at.parent != nil { // else it was forgotten
+		n = s.at
+	}
+	if check || n == ns.trash {
+		top, err := ns.firstEntry(ns.trash, unlocked)
+		if err != nil {
+			return nil, err
+		}
+		if top != s.top || n == ns.trash {
+			s.top, n = top, top
+		}
+	}
 	for n.isDir() && n.dir.entries > 0 {
 		first, err := ns.firstEntry(n, unlocked)
 		if err != nil {
@@ -135,14 +162,6 @@ func (ns *Namespace) firstReclaimed(unlocked bool) (*inode, error) {
 		n = first
 	}
 	return n, nil
-}
-
-// sweep is how far the directory that is being taken apart was read: what it has up to a name is in memory, as long as
-// nothing was forgotten since.
-type sweep struct {
-	dir     *inode
-	upTo    string
-	evicted int64
 }
 
 const (
@@ -155,6 +174,7 @@ const (
 // firstEntry returns the entry of a directory that is first by name, and reads a few more. Errors: *cold, if it is to be read without the
 // lock; those of the store.
 func (ns *Namespace) firstEntry(dir *inode, unlocked bool) (*inode, error) {
+	ns.sweep.steps++
 	name, n, ok := dir.dir.children.Min()
 	if dir.complete() {
 		return n, nil
@@ -173,7 +193,7 @@ func (ns *Namespace) firstEntry(dir *inode, unlocked bool) (*inode, error) {
 	if err != nil {
 		return nil, err
 	}
-	ns.sweep = sweep{dir, upTo, ns.evicted}
+	ns.sweep.dir, ns.sweep.upTo, ns.sweep.evicted = dir, upTo, ns.evicted
 	if _, n, ok = dir.dir.children.Min(); !ok {
 		return nil, fmt.Errorf("directory %d has %d entries and no first one: %w", dir.id, dir.dir.entries, metadata.ErrCorrupt)
 	}
@@ -196,7 +216,7 @@ func (ns *Namespace) fetchSweep(c *cold) error {
 			return err
 		}
 		if dir != nil && ns.view == v && ns.evicted == evicted && !g.end {
-			ns.sweep = sweep{dir, g.upTo, evicted}
+			ns.sweep.dir, ns.sweep.upTo, ns.sweep.evicted = dir, g.upTo, evicted
 		}
 		return nil
 	})

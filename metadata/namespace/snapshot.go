@@ -420,12 +420,10 @@ func (t *snapshots) freeze() { t.frozen, t.recent = t.recent, new(btree.Set[stri
 
 func (t *snapshots) written() { t.frozen = new(btree.Set[string]) }
 
-func (t *snapshots) thaw() {
-	t.frozen.Scan(func(key string) bool {
+func (t *snapshots) thaw(key string) {
+	if t.frozen.Contains(key) {
 		t.recent.Insert(key)
-		return true
-	})
-	t.written()
+	}
 }
 
 // next is the first key of what changed that is not below from.

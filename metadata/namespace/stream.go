@@ -190,6 +190,7 @@ type verifier struct {
 	last    []byte
 	sum     uint64
 	classes [256]uint64 // how many records of each
+	open    uint64      // how many entries are of open files
 	marker  []byte      // of a complete version, nil before
 }
 
@@ -248,6 +249,9 @@ func (c *verifier) record(key, value []byte) error {
 	c.last = append(c.last[:0], key...)
 	c.count++
 	c.classes[key[0]]++
+	if key[0] == classEntry && isOpen(value) {
+		c.open++
+	}
 	if hashed(key) {
 		c.sum += hashRecord(key, value)
 	}
@@ -275,9 +279,9 @@ func (c *verifier) end(value []byte, put func(key, value []byte) error) error {
 	// Derived records are in no hash.
 	blocks := c.classes[classBlock] + c.classes[classSnapshotBlock]
 	kept := c.classes[classSnapshotINode] + c.classes[classSnapshotEntry]
-	if c.classes[classINode] != c.classes[classEntry] || blocks != m.Blocks || c.classes[classSnapshotIndex] != kept {
-		return corrupt("%d entries, %d ways to inodes, %d blocks of %d, %d records that were kept for snapshots, %d ways to them",
-			c.classes[classEntry], c.classes[classINode], blocks, m.Blocks, kept, c.classes[classSnapshotIndex])
+	if c.classes[classINode] != c.classes[classEntry] || c.classes[classOpen] != c.open || blocks != m.Blocks || c.classes[classSnapshotIndex] != kept {
+		return corrupt("%d entries, %d ways to inodes, %d open files of %d, %d blocks of %d, %d records that were kept for snapshots, %d ways to them",
+			c.classes[classEntry], c.classes[classINode], c.classes[classOpen], c.open, blocks, m.Blocks, kept, c.classes[classSnapshotIndex])
 	}
 	c.marker = bytes.Clone(value)
 	return put(markerKey, c.marker)

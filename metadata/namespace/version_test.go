@@ -16,6 +16,7 @@ import (
 	"github.com/gohops/hops/metadata/kv/badger"
 	"github.com/gohops/hops/metadata/kv/faulty"
 	"github.com/gohops/hops/metadata/kv/mem"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
 	"github.com/gohops/hops/metadata/raftstore"
 )
 
@@ -144,6 +145,52 @@ func TestOpenVersionStays(t *testing.T) {
 	}
 	if _, _, err := v.Read(nil); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("it reads on: %v", err)
+	}
+}
+
+// A process that has not been told which versions stay lets none go, and a content that came from elsewhere has none of the former one's. A
+// reference to another state of the same index leads nowhere.
+func TestVersionsStayUntilSomebodySaysWhich(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	w := newWorld(t, Config{})
+	scribble(w, r, 20)
+	first := w.checkpoint()
+	readable := func(ref raftstore.Reference) error {
+		v, err := w.ns.Version(ref)
+		if err != nil {
+			return err
+		}
+		defer v.Close()
+		_, err = v.WriteTo(io.Discard)
+		return err
+	}
+	if err := readable(raftstore.Reference{Index: first.Index, Hash: first.Hash + 1}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("another state of the index: %v", err)
+	}
+	v, err := w.ns.Version(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if _, err := v.WriteTo(&b); err != nil {
+		t.Fatal(err)
+	}
+	v.Close()
+	w.reopen()
+	scribble(w, r, 20)
+	second := w.checkpoint()
+	if err := readable(first); err != nil {
+		t.Errorf("nobody has said which versions stay, and one is gone: %v", err)
+	}
+	w.ns.Retain([]uint64{second.Index})
+	if err := readable(first); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a version that is not retained: %v", err)
+	}
+	if err := w.ns.Restore(&b); err != nil {
+		t.Fatal(err)
+	}
+	if err := readable(first); err != nil {
+		t.Errorf("the version that was restored: %v", err)
 	}
 }
 
@@ -309,6 +356,49 @@ func TestPiecesOfLiars(t *testing.T) {
 	defer in.Cancel()
 	if err := in.Put(whole); !errors.Is(err, metadata.ErrCorrupt) {
 		t.Errorf("another hash than promised: %v", err)
+	}
+}
+
+// Records that are in no hash are counted: a version that lacks one, as a store may whose table is damaged, is none.
+func TestPiecesWithoutAWay(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.do(super, &logpb.ChangeSnapshots{Target: to("/"), Change: logpb.ChangeSnapshots_ALLOW})
+	w.do(super, &logpb.ChangeSnapshots{Target: to("/"), Change: logpb.ChangeSnapshots_CREATE, Name: "s"})
+	w.closedFile("/closed")
+	w.do(super, create("/open", "c"))
+	w.do(super, &logpb.SetPermission{Target: to("/"), Mode: 0o700})
+	ref := w.checkpoint()
+	view := w.ns.cfg.Store.View(ref.Index)
+	defer view.Close()
+	for _, class := range []byte{0, classINode, classBlock, classOpen, classSnapshotIndex} {
+		var marker []byte
+		var whole piece
+		whole.begin(0, nil)
+		left := 0
+		err := view.Scan(nil, nil, func(key, value []byte) bool {
+			switch {
+			case key[0] == classMarker:
+				marker = bytes.Clone(value)
+			case key[0] == class && left == 0:
+				left++
+			default:
+				whole.record(key, value)
+			}
+			return true
+		})
+		if err != nil || class != 0 && left == 0 {
+			t.Fatalf("class %c: %d, %v", class, left, err)
+		}
+		whole.finish(marker)
+		in, err := newWorld(t, Config{}).ns.Receive(ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = in.Put(whole.bytes)
+		if in.Complete() != (class == 0) || class != 0 && !errors.Is(err, metadata.ErrCorrupt) {
+			t.Errorf("class %c: %v", class, err)
+		}
+		in.Cancel()
 	}
 }
 

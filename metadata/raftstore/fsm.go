@@ -47,7 +47,7 @@ func (f *fsm) Apply(l *raft.Log) any {
 		return &applied{}
 	}
 	defer f.stop()
-	f.holdBack()
+	f.holdBack(heldBack)
 	began := time.Now()
 	raise(&f.begun, l.Index)
 	results := f.machine.Apply(l.Index, commands)
@@ -62,7 +62,8 @@ func (f *fsm) Apply(l *raft.Log) any {
 // heldBack is for how long an entry waits for a state machine that is behind.
 const heldBack = 20 * time.Millisecond
 
-func (f *fsm) holdBack() {
+// holdBack waits, for most at most, while the state machine is behind.
+func (f *fsm) holdBack(most time.Duration) {
 	m, ok := f.machine.(Behind)
 	if !ok {
 		return
@@ -71,7 +72,7 @@ func (f *fsm) holdBack() {
 	if behind == nil {
 		return
 	}
-	t := time.NewTimer(heldBack)
+	t := time.NewTimer(most)
 	defer t.Stop()
 	select {
 	case <-behind:

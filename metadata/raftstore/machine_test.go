@@ -7,6 +7,8 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"testing"
+	"time"
 
 	"github.com/gohops/hops/internal/release"
 )
@@ -104,3 +106,54 @@ func (m *machine) Restore(r io.Reader) error {
 }
 
 func set(key string, value any) []byte { return fmt.Appendf(nil, "set %s %v", key, value) }
+
+// late is a machine that is behind.
+type late struct {
+	*machine
+	until chan struct{} // nil: it is not
+	asked int
+}
+
+func (l *late) Behind() <-chan struct{} {
+	l.asked++
+	return l.until
+}
+
+// An entry waits while the state machine is behind: until it has caught up, for some time at most, and no longer than the group lives.
+func TestEntriesWaitForAMachineThatIsBehind(t *testing.T) {
+	t.Parallel()
+	m := &late{machine: newMachine()}
+	f := &fsm{group: &Group{dying: make(chan struct{})}, machine: m}
+	f.holdBack(time.Hour)
+	m.until = make(chan struct{})
+	began := time.Now()
+	if f.holdBack(heldBack); time.Since(began) < heldBack {
+		t.Errorf("it waited for %v, not %v", time.Since(began), heldBack)
+	}
+	time.AfterFunc(time.Millisecond, func() { close(m.until) })
+	f.holdBack(time.Hour)
+	m.until = make(chan struct{})
+	close(f.group.dying)
+	f.holdBack(time.Hour)
+	if m.asked != 4 {
+		t.Errorf("asked %d times", m.asked)
+	}
+	h := &late{machine: newMachine(), until: make(chan struct{})}
+	c := newCalmCluster(t, 1)
+	g, err := c.host("m1").host.Open(c.config("a", true), h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it leads", func() bool { return g.Leadership().Leader })
+	for i := range 3 {
+		if _, err := g.Propose(ctx(t), set("x", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := g.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if h.asked < 3 {
+		t.Errorf("%d of 3 entries asked", h.asked)
+	}
+}

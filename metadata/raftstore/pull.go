@@ -1,7 +1,6 @@
 package raftstore
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -142,8 +141,7 @@ func (w *wire) takesReference(rpc raft.RPC) bool {
 			w.group.log.Warn("cannot take the leader's snapshot", "index", install.LastLogIndex, "err", err)
 			rpc.Respond(nil, err)
 		case here:
-			rpc.Reader = bytes.NewReader(raw)
-			w.pass(rpc)
+			w.install(rpc, install, raw)
 		default:
 			rpc.Respond(&raft.InstallSnapshotResponse{RPCHeader: w.header(), Term: install.Term}, nil)
 		}

@@ -900,3 +900,94 @@ func TestAllStatesLostComeBackFromWholeLogs(t *testing.T) {
 		t.Errorf("k009 is %q", got)
 	}
 }
+
+// A request to install a version that comes once more, when it has been installed and the log has gone on behind it, changes nothing: its
+// sender may have given it up while the version was being taken over, and have sent another.
+func TestLateSnapshotTakesNothingBack(t *testing.T) {
+	t.Parallel()
+	c := newVaults(t, 3)
+	leader := c.form()
+	id := c.follower(leader)
+	c.away(id)
+	c.begin(id, nil)
+	c.agrees(id)
+	g := c.nodes[id].groups["a"]
+	c.write(5, "behind it")
+	c.agrees(id)
+	leader = c.leader("a")
+	s := g.snapshots.all()[0]
+	last, err := g.journal.LastIndex()
+	if err != nil || last <= s.meta.Index {
+		t.Fatalf("the log ends at %d, %v; the snapshot at %d", last, err, s.meta.Index)
+	}
+	install := &raft.InstallSnapshotRequest{
+		RPCHeader: leader.wire.header(), SnapshotVersion: 1, Term: leader.Status().Term,
+		LastLogIndex: s.meta.Index, LastLogTerm: s.meta.Term,
+		Configuration: raft.EncodeConfiguration(s.meta.Configuration), ConfigurationIndex: s.meta.ConfigIndex, Size: referenceSize,
+	}
+	var answer raft.InstallSnapshotResponse
+	to := raft.ServerAddress(g.host.cfg.Advertise)
+	if err := leader.wire.NetworkTransport.InstallSnapshot(raft.ServerID(id), to, install, &answer, bytes.NewReader(s.ref.encode())); err != nil || !answer.Success {
+		t.Fatalf("%+v, %v", answer, err)
+	}
+	waited := make(chan raft.RPCResponse, 1) // one that has waited for another to be installed
+	g.wire.install(raft.RPC{Command: install, RespChan: waited}, install, s.ref.encode())
+	if a := <-waited; a.Error != nil || !a.Response.(*raft.InstallSnapshotResponse).Success {
+		t.Fatalf("%+v", a)
+	}
+	if now, err := g.journal.LastIndex(); err != nil || now < last {
+		t.Errorf("the log ended at entry %d, and ends at %d now, %v", last, now, err)
+	}
+	if s := g.snapshots.all()[0]; s.hollow {
+		t.Error("the version of its snapshot counts as lost")
+	}
+}
+
+// A leader that has gone back in front of a member's log, because that could not store anything for a while, gets on; and the member takes
+// nothing for committed that the leader has not seen.
+func TestEntriesInFrontOfTheLogAreKnown(t *testing.T) {
+	t.Parallel()
+	c := newVaults(t, 3)
+	leader := c.form()
+	id := c.follower(leader)
+	c.away(id)
+	c.begin(id, nil)
+	c.agrees(id)
+	c.write(5, "behind it")
+	c.agrees(id)
+	leader = c.leader("a")
+	g := c.nodes[id].groups["a"]
+	first, err := g.journal.FirstIndex()
+	if err != nil || first < 10 {
+		t.Fatalf("the log begins at %d, %v", first, err)
+	}
+	last, err := g.journal.LastIndex()
+	if err != nil {
+		t.Fatal(err)
+	}
+	term := leader.Status().Term
+	for _, prev := range []uint64{first - 7, first - 1} {
+		request := &raft.AppendEntriesRequest{RPCHeader: leader.wire.header(), Term: term, PrevLogEntry: prev, PrevLogTerm: 1, LeaderCommitIndex: 1 << 40}
+		for i := range uint64(10) {
+			e := raft.Log{Index: prev + 1 + i, Term: term, Type: raft.LogNoop}
+			if e.Index >= first { // which the member compares
+				if err := leader.journal.GetLog(e.Index, &e); err != nil {
+					break
+				}
+			}
+			request.Entries = append(request.Entries, &e)
+		}
+		var answer raft.AppendEntriesResponse
+		if err := leader.wire.NetworkTransport.AppendEntries(raft.ServerID(id), raft.ServerAddress(g.host.cfg.Advertise), request, &answer); err != nil || !answer.Success {
+			t.Errorf("behind entry %d: %+v, %v", prev, answer, err)
+		}
+		if now, err := g.journal.LastIndex(); err != nil || now < last {
+			t.Errorf("behind entry %d: the log ended at %d, and does at %d, %v", prev, last, now, err)
+		}
+	}
+	seen := &raft.AppendEntriesRequest{Term: term, PrevLogEntry: first, PrevLogTerm: term, Entries: []*raft.Log{{Index: first + 1}}, LeaderCommitIndex: last}
+	g.wire.fit(raft.RPC{Command: seen})
+	if seen.LeaderCommitIndex != first+1 || len(seen.Entries) != 1 {
+		t.Errorf("entries up to %d make entry %d committed", first+1, seen.LeaderCommitIndex)
+	}
+}

@@ -1,6 +1,7 @@
 package raftstore
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -37,6 +38,8 @@ type wire struct {
 	aside sync.RWMutex
 
 	lease lease
+	// installing is held while raft takes a reference.
+	installing sync.Mutex
 
 	mu    sync.Mutex
 	peers map[raft.ServerID]peer
@@ -144,6 +147,7 @@ func (w *wire) pump() {
 				continue
 			}
 			w.listen(rpc)
+			w.fit(rpc)
 			if w.hasSnapshot(rpc) || w.takesReference(rpc) || w.refusesSnapshot(rpc) || w.withholds(rpc) {
 				continue
 			}
@@ -159,23 +163,74 @@ func (w *wire) pump() {
 	}
 }
 
-// hasSnapshot answers a leader's snapshot that ends in this member's log. It comes late, or from a leader who did not hear this member's
+// hasSnapshot answers a leader's snapshot that ends in what this member has. It comes late, or from a leader who did not hear this member's
 // answers; raft would delete the log, of which the leader may have committed all, and forget configurations in it.
 func (w *wire) hasSnapshot(rpc raft.RPC) bool {
 	install, ok := rpc.Command.(*raft.InstallSnapshotRequest)
-	if !ok || install.Term != w.group.raft.CurrentTerm() {
+	if !ok || !w.contains(install) {
+		return false
+	}
+	w.group.log.Info("this member has what the leader's snapshot has", "index", install.LastLogIndex)
+	go func() { // the sender expects all of it to be read
+		_, _ = io.Copy(io.Discard, rpc.Reader)
+		rpc.Respond(w.contained(install), nil)
+	}()
+	return true
+}
+
+// contains reports whether this member has what a leader's snapshot ends with: in its log, or carried out, which may have left the log.
+func (w *wire) contains(install *raft.InstallSnapshotRequest) bool {
+	r := w.group.raft
+	if install.Term != r.CurrentTerm() {
 		return false
 	}
 	var last raft.Log
-	if err := w.group.journal.GetLog(install.LastLogIndex, &last); err != nil || last.Term != install.LastLogTerm {
-		return false
+	if err := w.group.journal.GetLog(install.LastLogIndex, &last); err != nil {
+		return install.LastLogIndex <= r.AppliedIndex()
 	}
-	w.group.log.Info("the leader's snapshot ends in the log of this member", "index", install.LastLogIndex)
-	go func() { // the sender expects all of it to be read
-		_, _ = io.Copy(io.Discard, rpc.Reader)
-		rpc.Respond(&raft.InstallSnapshotResponse{RPCHeader: w.header(), Term: install.Term, Success: true}, nil)
-	}()
-	return true
+	return last.Term == install.LastLogTerm
+}
+
+func (w *wire) contained(install *raft.InstallSnapshotRequest) *raft.InstallSnapshotResponse {
+	return &raft.InstallSnapshotResponse{RPCHeader: w.header(), Term: install.Term, Success: true}
+}
+
+// install has raft take a reference whose version is here. One waits for the other: a request that its sender has given up, because it took long,
+// may lie behind the one that took the version over, and would take the log back that has come since.
+func (w *wire) install(rpc raft.RPC, install *raft.InstallSnapshotRequest, raw []byte) {
+	w.installing.Lock()
+	defer w.installing.Unlock()
+	if w.contains(install) {
+		rpc.Respond(w.contained(install), nil)
+		return
+	}
+	answer, origin := make(chan raft.RPCResponse, 1), rpc.RespChan
+	rpc.RespChan, rpc.Reader = answer, bytes.NewReader(raw)
+	w.pass(rpc)
+	select {
+	case a := <-answer:
+		origin <- a
+	case <-w.done:
+		origin <- raft.RPCResponse{Error: raft.ErrTransportShutdown}
+	}
+}
+
+// fit makes a leader's entries such as raft can take. Of those that this member has carried out, and that have left its log, raft would say that
+// they do not fit, and the leader, which has gone back while this member's disk was full, would go back to its snapshot. And raft takes its whole log for
+// committed if the leader has committed as much, not only what the leader has seen of it.
+func (w *wire) fit(rpc raft.RPC) {
+	request, ok := rpc.Command.(*raft.AppendEntriesRequest)
+	if !ok || request.PrevLogEntry == 0 || request.Term < w.group.raft.CurrentTerm() {
+		return
+	}
+	if first, err := w.group.journal.FirstIndex(); err == nil && request.PrevLogEntry < first && !w.group.joining.Load() {
+		var base raft.Log
+		if applied := w.group.raft.AppliedIndex(); applied >= first && w.group.journal.GetLog(applied, &base) == nil {
+			known := min(applied-request.PrevLogEntry, uint64(len(request.Entries)))
+			request.Entries, request.PrevLogEntry, request.PrevLogTerm = request.Entries[known:], base.Index, base.Term
+		}
+	}
+	request.LeaderCommitIndex = min(request.LeaderCommitIndex, request.PrevLogEntry+uint64(len(request.Entries)))
 }
 
 // refusesSnapshot answers a leader's snapshot for which there is no space: that of its file, and of the store that the
