@@ -222,7 +222,11 @@ func (r *reader) byte() byte {
 }
 
 func (r *reader) bytes() []byte {
-	n := r.uvarint(uint64(len(r.b)))
+	n := r.uvarint(math.MaxInt64)
+	if n > uint64(len(r.b)) {
+		r.fail()
+		return nil
+	}
 	v := r.b[:n]
 	r.b = r.b[n:]
 	return v

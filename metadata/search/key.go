@@ -184,7 +184,11 @@ func (r *reader) uvarint(most uint64) uint64 {
 }
 
 func (r *reader) string() string {
-	n := r.uvarint(uint64(len(r.b)))
+	n := r.uvarint(math.MaxInt32)
+	if n > uint64(len(r.b)) {
+		r.b, r.bad = nil, true
+		return ""
+	}
 	s := string(r.b[:n])
 	r.b = r.b[n:]
 	return s

@@ -255,13 +255,13 @@ func (x *Index) refusal() error {
 func (x *Index) Run(ctx context.Context) {
 	defer x.finish()
 	for ctx.Err() == nil {
-		wait, err := x.turn(ctx)
-		if err != nil && ctx.Err() == nil {
+		more, err := x.turn(ctx)
+		switch {
+		case err != nil && ctx.Err() == nil:
 			x.fail(err)
-			wait = patience
-		}
-		if wait > 0 {
-			x.rest(ctx, wait)
+			x.rest(ctx, patience)
+		case !more:
+			x.idle(ctx)
 		}
 	}
 }
@@ -285,21 +285,19 @@ func (d damaged) Unwrap() error { return d.error }
 // errLost: what comes next in the feed is not there, so the index cannot go on.
 var errLost = errors.New("the feed of changes does not have what comes next")
 
-// turn does some of what there is to do, and returns how long there is nothing more.
-func (x *Index) turn(ctx context.Context) (wait time.Duration, err error) {
+// turn does some of what there is to do; more: there is more.
+func (x *Index) turn(ctx context.Context) (more bool, err error) {
 	x.mu.Lock()
 	wanted := x.wanted
 	x.mu.Unlock()
 	if wanted {
-		return 0, x.rebuild(ctx)
+		return true, x.rebuild(ctx)
 	}
 	if err := x.save(); err != nil {
-		return 0, err
+		return false, err
 	}
-	more, err := x.follow()
-	swept := false
-	if err == nil && !more {
-		swept, err = x.sweepSome()
+	if more, err = x.follow(); err == nil && !more {
+		more, err = x.sweepSome()
 	}
 	bad, isDamaged := errors.AsType[damaged](err)
 	switch {
@@ -307,39 +305,35 @@ func (x *Index) turn(ctx context.Context) (wait time.Duration, err error) {
 		x.log.Warn("the search index is made anew: it cannot be read", "error", err)
 		x.damage = bad
 		x.Rebuild()
-		return 0, nil
+		return true, nil
 	case errors.Is(err, errLost):
 		x.log.Warn("the search index is made anew: the feed of changes does not have what comes next", "position", x.at())
 		x.Rebuild()
-		return 0, nil
+		return true, nil
 	case err != nil:
-		return 0, err
+		return false, err
 	}
 	x.well()
-	switch {
-	case more:
-		return 0, nil
-	case swept:
-		return x.cfg.Pause / 8, nil
-	}
-	// Wait for the feed, and then for more of it.
-	wait = flushAge / 4
-	ctx, cancel := context.WithTimeout(ctx, wait)
+	return more, nil
+}
+
+// idle waits for events, and a little longer for more of them; or until there is something else to do.
+func (x *Index) idle(ctx context.Context) {
+	waiting, cancel := context.WithTimeout(ctx, flushAge/4)
 	defer cancel()
-	stop := make(chan struct{})
+	ended := make(chan struct{})
 	go func() {
+		defer close(ended)
 		select {
 		case <-x.wake:
 			cancel()
-		case <-stop:
+		case <-waiting.Done():
 		}
 	}()
-	err = x.cfg.Feed.Wait(ctx, x.at())
-	close(stop)
-	if err != nil { // it is time to look after something else, or the feed is closed
-		return x.cfg.Pause, nil
-	}
-	return x.cfg.Pause, nil
+	_ = x.cfg.Feed.Wait(waiting, x.at()) // why it has ended does not matter
+	cancel()
+	<-ended
+	x.rest(ctx, x.cfg.Pause)
 }
 
 func (x *Index) at() metadata.Position {
