@@ -104,20 +104,13 @@ func (p *Picture) scan(view kv.View, after []byte, most int, visit func(*Picture
 	return next, errors.Join(err, bad)
 }
 
-// Found is a file or a directory that was looked for by number.
-type Found struct {
-	metadata.FileStatus // Path is set
-	// XAttrs are the attributes that the caller may read.
-	XAttrs []metadata.XAttr
-}
-
 // FindBelow tells of inodes what a caller would see who lists the tree at the directory top, and all below: those that are there now, in directories that
 // may be read and searched from top on, and reached from the root. top itself is one of them. Others, and those that are gone, are nil.
 //
 // Errors: those of the checkpoint.
-func (ns *Namespace) FindBelow(c metadata.Caller, top metadata.INodeID, ids []metadata.INodeID) ([]*Found, error) {
+func (ns *Namespace) FindBelow(c metadata.Caller, top metadata.INodeID, ids []metadata.INodeID) ([]*metadata.Found, error) {
 	who := callerOf(c)
-	found := make([]*Found, len(ids))
+	found := make([]*metadata.Found, len(ids))
 	for i, id := range ids {
 		err := ns.read(func() error {
 			found[i] = nil
@@ -125,7 +118,7 @@ func (ns *Namespace) FindBelow(c metadata.Caller, top metadata.INodeID, ids []me
 			if err != nil || n == nil || !n.attached() || !who.mayFind(n, top) {
 				return err
 			}
-			f := &Found{}
+			f := &metadata.Found{}
 			n.describe(&f.FileStatus, n.policy())
 			f.Name, f.Path = n.name, n.path()
 			if n.extra != nil && who.may(n, metadata.Read) {

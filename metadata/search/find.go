@@ -13,56 +13,10 @@ import (
 
 	"github.com/gohops/hops/internal/glob"
 	"github.com/gohops/hops/metadata"
-	"github.com/gohops/hops/metadata/namespace"
 )
 
-// Query says what is looked for. Conditions hold all at once; a query without any finds everything below Path.
-type Query struct {
-	// Path is the directory at and below which is looked; required.
-	Path string
-	// Name is a pattern of the last name of the path (internal/glob); empty: any. Fold: capitals and small letters are the same.
-	Name string
-	Fold bool
-	// Tags are attributes of the namespace user that have to be there; MaxTags at most.
-	Tags []TagCondition
-	// Min and Max are how many bytes a file has at least and at most; directories have no size. Nil: any, and directories, too.
-	Min, Max *int64
-	// Files and Directories: only these. Both or none: either.
-	Files, Directories bool
-	// Limit is how many are wanted at most; 0: DefaultLimit, more than MaxLimit: as many as that.
-	Limit int
-	// Cursor is Answer.Next of the page before, of the same query; empty for the first one.
-	Cursor string
-}
-
-// TagCondition is a tag that has to be there. Name is without "user.".
-type TagCondition struct {
-	Name string
-	// Value is what it has to be; nil: anything.
-	Value *string
-}
-
-// The limits of a query.
 const (
-	DefaultLimit = 100
-	MaxLimit     = 1000
-	MaxTags      = 16
-	maxPattern   = 1024
-)
-
-// Answer is a page of what was found, in an order of the index. What changes while pages are read may be in two of them or in none.
-type Answer struct {
-	Found []namespace.Found
-	// Next is where to go on; empty: that was all. A page may have nothing and lead on even so: a request does only so much work.
-	Next string
-	// Position of the feed up to which the index was: changes in front of it are taken into account. What is gone or has moved since, or is no longer for
-	// the caller to see, is left out, or told of as it is.
-	Position metadata.Position
-	// Looked is how many entries of the index were looked at.
-	Looked int
-}
-
-const (
+	maxPattern = 1024
 	// maxLooked and maxTime are how much work a request does.
 	maxLooked = 50_000
 	maxTime   = 300 * time.Millisecond
@@ -72,9 +26,9 @@ const (
 	probe = 256
 )
 
-// query is a Query that was understood.
+// query is a metadata.Query that was understood.
 type query struct {
-	Query
+	metadata.Query
 	name        *regexp.Regexp
 	min, max    int64
 	sized       bool
@@ -87,7 +41,7 @@ type query struct {
 	caller      metadata.Caller
 }
 
-func (q Query) parse() (*query, error) {
+func parse(q metadata.Query) (*query, error) {
 	bad := func(format string, args ...any) error {
 		return metadata.Errorf(metadata.ErrInvalidArgument, format, args...)
 	}
@@ -111,8 +65,8 @@ func (q Query) parse() (*query, error) {
 			p.prefix, p.exact = glob.Prefix(q.Name)
 		}
 	}
-	if len(q.Tags) > MaxTags {
-		return nil, bad("search: %d tags, %d is the most", len(q.Tags), MaxTags)
+	if len(q.Tags) > metadata.MaxQueryTags {
+		return nil, bad("search: %d tags, %d is the most", len(q.Tags), metadata.MaxQueryTags)
 	}
 	for _, t := range q.Tags {
 		name := strings.TrimPrefix(t.Name, "user.")
@@ -143,9 +97,9 @@ func (q Query) parse() (*query, error) {
 		}
 	}
 	if p.Limit <= 0 {
-		p.Limit = DefaultLimit
+		p.Limit = metadata.DefaultQueryLimit
 	}
-	p.Limit = min(p.Limit, MaxLimit)
+	p.Limit = min(p.Limit, metadata.MaxQueryLimit)
 	return p, nil
 }
 
@@ -153,8 +107,8 @@ func (q Query) parse() (*query, error) {
 //
 // Errors: ErrInvalidArgument; ErrNotExist and ErrPermission for the path; ErrRetriable where the index is being rebuilt or cannot go on; that of ctx; those
 // of the store.
-func (x *Index) Find(ctx context.Context, c metadata.Caller, asked Query) (*Answer, error) {
-	q, err := asked.parse()
+func (x *Index) Find(ctx context.Context, c metadata.Caller, asked metadata.Query) (*metadata.FoundPage, error) {
+	q, err := parse(asked)
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +126,7 @@ func (x *Index) Find(ctx context.Context, c metadata.Caller, asked Query) (*Answ
 	}
 	at := x.stored
 	x.pins.pin(at)
-	answer := &Answer{Position: x.position}
+	answer := &metadata.FoundPage{Position: x.position}
 	content := layers{recent: layer{keys: x.recent.keys.Copy()}, frozen: x.frozen, view: x.cfg.Store.View(at)}
 	x.mu.Unlock()
 	defer x.pins.unpin(at)
@@ -226,7 +180,7 @@ type finder struct {
 	x       *Index
 	q       *query
 	content *layers
-	answer  *Answer
+	answer  *metadata.FoundPage
 	end     time.Time
 	batch   []metadata.INodeID // found in the index, and not yet looked for in the namespace
 	last    []byte             // the last key that was looked at
@@ -389,7 +343,7 @@ func (f *finder) check() error {
 }
 
 // holds holds what is there now against the query.
-func (q *query) holds(n *namespace.Found) bool {
+func (q *query) holds(n *metadata.Found) bool {
 	if n.IsDir() && !q.dirs || !n.IsDir() && !q.files || q.sized && (n.Length < q.min || n.Length > q.max) || !q.named(n.Name) {
 		return false
 	}

@@ -250,7 +250,7 @@ func (m *member) tag(t testing.TB, c metadata.Caller, path, name, value string) 
 }
 
 // walk is what a query should give: by listing every directory that the caller may list.
-func (m *member) walk(t testing.TB, c metadata.Caller, q Query) (paths []string) {
+func (m *member) walk(t testing.TB, c metadata.Caller, q metadata.Query) (paths []string) {
 	t.Helper()
 	holds := func(st *metadata.FileStatus, full string) bool {
 		if q.Files != q.Directories && st.IsDir() != q.Directories || (q.Min != nil || q.Max != nil) && st.IsDir() {
@@ -314,7 +314,7 @@ func (m *member) walk(t testing.TB, c metadata.Caller, q Query) (paths []string)
 }
 
 // find asks the index, page by page.
-func (m *member) find(t testing.TB, c metadata.Caller, q Query) (paths []string) {
+func (m *member) find(t testing.TB, c metadata.Caller, q metadata.Query) (paths []string) {
 	t.Helper()
 	for range 10_000 {
 		answer, err := m.x.Find(t.Context(), c, q)
@@ -350,8 +350,8 @@ func drawnPath(r *rand.Rand) string {
 var tagValues = []string{"", "vision", "v", "a\x00b", strings.Repeat("l", keptValue), strings.Repeat("l", keptValue+1), strings.Repeat("l", keptValue) + "m", strings.Repeat("l", keptValue) + "mm"}
 
 // query draws one.
-func drawnQuery(r *rand.Rand) Query {
-	q := Query{Path: "/", Limit: []int{1, 2, 3, 100}[r.IntN(4)]}
+func drawnQuery(r *rand.Rand) metadata.Query {
+	q := metadata.Query{Path: "/", Limit: []int{1, 2, 3, 100}[r.IntN(4)]}
 	if r.IntN(2) == 0 {
 		q.Path = drawnPath(r)
 	}
@@ -360,7 +360,7 @@ func drawnQuery(r *rand.Rand) Query {
 		q.Fold = r.IntN(3) == 0
 	}
 	for r.IntN(3) == 0 && len(q.Tags) < 3 {
-		c := TagCondition{Name: []string{"team", "t", "tea"}[r.IntN(3)]}
+		c := metadata.TagCondition{Name: []string{"team", "t", "tea"}[r.IntN(3)]}
 		if r.IntN(2) == 0 {
 			c.Value = new(tagValues[r.IntN(len(tagValues))])
 		}
@@ -408,7 +408,7 @@ func (m *member) closed(t testing.TB, paths []string) []string {
 	})
 }
 
-func show(q Query) string {
+func show(q metadata.Query) string {
 	s := fmt.Sprintf("%+v", q)
 	for _, c := range q.Tags {
 		if c.Value != nil {

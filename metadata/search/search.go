@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"sync"
 	"time"
@@ -105,6 +106,7 @@ type Index struct {
 	problem  string
 	done     int64
 	total    int64
+	closed   bool
 	wanted   bool // somebody wants it to be made anew
 	lag      time.Duration
 	progress time.Time     // when the position moved, or was known to be that of the end
@@ -154,6 +156,16 @@ func Open(cfg Config) (*Index, error) {
 	}
 	x.wanted, x.state = true, Rebuilding
 	return x, nil
+}
+
+// Close waits for who searches; later searches are refused. It comes after Run.
+func (x *Index) Close() {
+	x.exchange.Lock()
+	defer x.exchange.Unlock()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.closed = true
+	x.tell()
 }
 
 // Rebuild has the index made anew, from nothing. It does not wait for that.
@@ -215,7 +227,7 @@ func (x *Index) reach(p metadata.Position) {
 
 // Await waits until everything in front of a position can be searched, which this member has applied.
 //
-// Errors: ErrRetriable when the index is not following; that of ctx.
+// Errors: ErrRetriable when the index is not following; that of ctx; fs.ErrClosed.
 func (x *Index) Await(ctx context.Context, p metadata.Position) error {
 	for {
 		x.settle()
@@ -235,6 +247,9 @@ func (x *Index) Await(ctx context.Context, p metadata.Position) error {
 
 // refusal is why there are no answers. It is called with mu held.
 func (x *Index) refusal() error {
+	if x.closed {
+		return fs.ErrClosed
+	}
 	switch x.state {
 	case Rebuilding:
 		if x.problem != "" {

@@ -173,7 +173,7 @@ func (m *member) checkWhole(t testing.TB) {
 		t.Fatal(err)
 	}
 	there := map[metadata.INodeID]string{metadata.RootID: ""}
-	for _, p := range m.walk(t, super, Query{Path: "/"}) {
+	for _, p := range m.walk(t, super, metadata.Query{Path: "/"}) {
 		st, err := m.ns.Stat(super, p)
 		if err != nil {
 			t.Fatal(err)
@@ -322,7 +322,7 @@ func TestFullDisk(t *testing.T) {
 		t.Fatalf("it goes on: %v, %+v", failed, m.x.Status())
 	}
 	m.x.fail(failed)
-	if _, err := m.x.Find(t.Context(), super, Query{Path: "/"}); metadata.KindOf(err) != metadata.ErrRetriable {
+	if _, err := m.x.Find(t.Context(), super, metadata.Query{Path: "/"}); metadata.KindOf(err) != metadata.ErrRetriable {
 		t.Fatal(err)
 	}
 	if s := m.x.Status(); s.State != Failing || s.Problem == "" {
@@ -397,7 +397,7 @@ func TestSearchesBesideEverything(t *testing.T) {
 			if st, err := m.ns.Stat(super, fmt.Sprintf("/own-%d", i)); err != nil || st == nil {
 				continue
 			}
-			if got := m.find(t, super, Query{Path: "/", Name: fmt.Sprintf("own-%d", i)}); len(got) != 1 {
+			if got := m.find(t, super, metadata.Query{Path: "/", Name: fmt.Sprintf("own-%d", i)}); len(got) != 1 {
 				t.Fatalf("%q", got)
 			}
 		}
