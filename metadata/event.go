@@ -111,8 +111,10 @@ type Event struct {
 
 	// Dir: EventCreate made a directory.
 	Dir bool
-	// Overwrite: something at the path of EventCreate, or at the target of EventRename, was replaced.
+	// Overwrite: something at the path of EventCreate, or at the target of EventRename, was replaced, or, of EventCreate, might have been. Replaced is
+	// what it was, 0 if there was nothing; no event of its own tells that it is gone.
 	Overwrite bool
+	Replaced  INodeID
 	// NewBlock: EventAppend goes on in a new block.
 	NewBlock bool
 	// Owner and Group are those of what EventCreate made, or what UpdateOwner changed them to; empty: as before.

@@ -23,6 +23,7 @@ type Service interface {
 	Cluster
 	Tokens
 	Feed
+	Search
 }
 
 // Tokens are the calls about delegation tokens.

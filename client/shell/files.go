@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/internal/glob"
 	"github.com/gohops/hops/metadata"
 )
 
@@ -222,7 +223,7 @@ func (s *Shell) findTests(words []string) ([]primary, error) {
 			if word == "-iname" {
 				fold = strings.ToLower
 			}
-			match, err := compile(fold(pattern))
+			match, err := glob.Compile(fold(pattern))
 			if err != nil {
 				return nil, err
 			}

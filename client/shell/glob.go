@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gohops/hops/internal/glob"
 	"github.com/gohops/hops/metadata"
 )
 
@@ -83,7 +84,7 @@ func (s *Shell) globOne(ctx context.Context, pattern string) ([]item, error) {
 		var next []item
 		var match *regexp.Regexp
 		if isGlob(component) {
-			if match, err = compile(component); err != nil {
+			if match, err = glob.Compile(component); err != nil {
 				return nil, err
 			}
 		}
@@ -127,57 +128,6 @@ func (s *Shell) globOne(ctx context.Context, pattern string) ([]item, error) {
 		}
 	}
 	return level, nil
-}
-
-// compile turns one component of a pattern into a regular expression (Hadoop's GlobPattern, less the braces).
-func compile(component string) (*regexp.Regexp, error) {
-	wrong := func(what string, at int) error {
-		return fmt.Errorf("Illegal file pattern: error parsing regexp: %s at pos %d: `%s`", what, at, component)
-	}
-	var b strings.Builder
-	b.WriteString(`(?s)\A`)
-	class := false
-	letters := []rune(component)
-	for i := 0; i < len(letters); i++ {
-		c := letters[i]
-		switch {
-		case c == '\\':
-			if i++; i == len(letters) {
-				return nil, wrong("Missing escaped character", i)
-			}
-			b.WriteString(regexp.QuoteMeta(string(letters[i])))
-		case class:
-			switch first := letters[i-1] == '['; {
-			case c == ']':
-				class = false
-			case c == '[':
-				return nil, wrong("Unclosed character class", i)
-			case c == '!' && first:
-				c = '^'
-			case c == '^' && !first:
-				b.WriteByte('\\')
-			}
-			b.WriteRune(c)
-		case c == '*':
-			b.WriteString(".*")
-		case c == '?':
-			b.WriteString(".")
-		case c == '[':
-			class = true
-			b.WriteByte('[')
-		default:
-			b.WriteString(regexp.QuoteMeta(string(c)))
-		}
-	}
-	if class {
-		return nil, wrong("Unclosed character class", len(letters))
-	}
-	b.WriteString(`\z`)
-	re, err := regexp.Compile(b.String())
-	if err != nil {
-		return nil, fmt.Errorf("Illegal file pattern: %w for glob %s", err, component)
-	}
-	return re, nil
 }
 
 // braces expands {a,b} into the alternatives, outermost first.

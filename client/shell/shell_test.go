@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/internal/glob"
 	"github.com/gohops/hops/metadata"
 )
 
@@ -158,7 +159,7 @@ func TestPatternsMatchAsHadoopsDo(t *testing.T) {
 		{"ü[0-9]*", "ü1 ü23", "u1 ü"},
 		{"a+(b)|c", "a+(b)|c", "aab"},
 	} {
-		re, err := compile(c.pattern)
+		re, err := glob.Compile(c.pattern)
 		if err != nil {
 			t.Errorf("%s: %v", c.pattern, err)
 			continue
@@ -179,7 +180,7 @@ func TestPatternsMatchAsHadoopsDo(t *testing.T) {
 		"[a[b]": "Illegal file pattern: error parsing regexp: Unclosed character class at pos 2: `[a[b]`",
 		`ab\`:   "Illegal file pattern: error parsing regexp: Missing escaped character at pos 3: `ab\\`",
 	} {
-		if _, err := compile(pattern); err == nil || err.Error() != want {
+		if _, err := glob.Compile(pattern); err == nil || err.Error() != want {
 			t.Errorf("%s: %v", pattern, err)
 		}
 	}

@@ -47,7 +47,7 @@ func (b *Builder) Namenode() ([]program.Part, error) {
 		ID: own.ID, Dir: filepath.Join(own.Data, "namespace"), IPC: l[0], HTTP: l[1], GRPC: l[2],
 		Host: host, Members: members, Bootstrap: b.Bootstrap, Timers: b.Timers, Credentials: b.Credentials, Door: b.Door, Offers: offers,
 		Properties: properties, QuorumReads: own.Reads == "quorum", Heartbeat: own.Heartbeat, StaleAfter: own.StaleAfter, DeadAfter: own.DeadAfter, RecoveryPatience: own.RecoveryPatience, Memory: int64(own.Memory),
-		FeedBytes: feedBytes(own.Feed), FeedAge: own.FeedAge,
+		FeedBytes: feedBytes(own.Feed), FeedAge: own.FeedAge, Search: own.Search,
 		Peers: peers, OIDC: own.OIDC,
 		Name: f.Cluster.Name, Servers: config.Servers{Namenodes: f.Namenodes, ResourceManagers: f.ResourceManagers}, Static: !f.Followed,
 		Settings: f.Properties, Founding: b.founding, Founded: b.founded, Slow: slow, Logger: b.Logger,

@@ -22,7 +22,7 @@ func (b *Builder) ReinstallNamenode() error {
 			return err
 		}
 		dir := filepath.Join(b.File.Namenode.Data, "namespace")
-		return errors.Join(os.RemoveAll(filepath.Join(dir, "checkpoint")), os.RemoveAll(filepath.Join(dir, "feed")))
+		return errors.Join(os.RemoveAll(filepath.Join(dir, "checkpoint")), os.RemoveAll(filepath.Join(dir, "feed")), os.RemoveAll(filepath.Join(dir, "search")))
 	})
 }
 

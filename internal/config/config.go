@@ -204,6 +204,8 @@ type Namenode struct {
 	// default 168h.
 	Feed    *Size         `yaml:"feed"`
 	FeedAge time.Duration `yaml:"feed_age"`
+	// Search has this namenode keep an index of names, tags and sizes, which takes a feed. Default false.
+	Search bool `yaml:"search"`
 	// OIDC, when set, lets users log in with an identity provider.
 	OIDC *OIDC `yaml:"oidc"`
 }
@@ -569,6 +571,9 @@ func (f *File) Validate() error {
 		}
 		if *n.Feed != 0 && *n.Feed < leastFeed {
 			wrong("namenode.feed: %v is less than %v; 0 is for no feed of changes", *n.Feed, leastFeed)
+		}
+		if n.Search && *n.Feed == 0 {
+			wrong("namenode.search: it follows the feed of changes, and namenode.feed is 0")
 		}
 		if n.FeedAge = cmp.Or(n.FeedAge, 7*24*time.Hour); n.FeedAge < time.Minute {
 			wrong("namenode.feed_age: %v is less than a minute", n.FeedAge)

@@ -59,3 +59,36 @@ func About(bytes int64) string {
 	}
 	return strconv.FormatInt(bytes, 10) + " B"
 }
+
+// Bound reads a condition on sizes: +size is for more than it, -size for less, size alone for exactly as much. It narrows a range of which both ends are
+// part; nil is an open end.
+func Bound(text string, least, most **int64) error {
+	rest, sign := text, byte(0)
+	if strings.HasPrefix(text, "+") || strings.HasPrefix(text, "-") {
+		rest, sign = text[1:], text[0]
+	}
+	n, err := Parse(rest)
+	if err != nil || strings.HasPrefix(rest, "+") || strings.HasPrefix(rest, "-") {
+		return fmt.Errorf("%.40q is not a condition on sizes (examples: +1g, -64k, 0)", text)
+	}
+	raise := func(n int64) {
+		if *least == nil || **least < n {
+			*least = &n
+		}
+	}
+	lower := func(n int64) {
+		if *most == nil || **most > n {
+			*most = &n
+		}
+	}
+	switch sign {
+	case '+':
+		raise(n + 1)
+	case '-':
+		lower(n - 1)
+	default:
+		raise(n)
+		lower(n)
+	}
+	return nil
+}

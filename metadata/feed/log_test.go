@@ -29,6 +29,9 @@ func some(r *rand.Rand, index uint64) []metadata.Event {
 				e.Replication, e.BlockSize = 3, 128<<20
 			}
 			e.Owner, e.Group, e.Mode, e.Overwrite = "alice", fmt.Sprint("g", r.IntN(2)), 0o1755, r.IntN(2) == 0
+			if e.Overwrite {
+				e.Replaced = metadata.INodeID(r.IntN(2)) * 12345
+			}
 			if r.IntN(4) == 0 {
 				e.ACL = []metadata.ACLEntry{{Default: true, Type: metadata.ACLGroup, Name: "x", Rights: 5}, {Rights: 7}}
 			}
@@ -38,6 +41,9 @@ func some(r *rand.Rand, index uint64) []metadata.Event {
 			e.NewBlock = true
 		case metadata.EventRename:
 			e.Target, e.TargetParent, e.Overwrite = path+"/to", 9, r.IntN(2) == 0
+			if e.Overwrite {
+				e.Replaced = 777
+			}
 		case metadata.EventMetadata:
 			switch e.Update = metadata.EventUpdate(r.IntN(6)); e.Update {
 			case metadata.UpdateTimes:

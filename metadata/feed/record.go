@@ -109,11 +109,13 @@ func appendEvent(b []byte, e *metadata.Event, now metadata.Time, path, owner, gr
 			b = binary.AppendUvarint(b, uint64(e.Replication))
 			b = binary.AppendUvarint(b, uint64(e.BlockSize))
 		}
+		b = appendReplaced(b, e)
 	case metadata.EventClose, metadata.EventTruncate:
 		b = binary.AppendUvarint(b, uint64(e.Length))
 	case metadata.EventRename:
 		b = appendPath(b, path, e.Target)
 		b = binary.AppendUvarint(b, uint64(e.TargetParent))
+		b = appendReplaced(b, e)
 	case metadata.EventMetadata:
 		switch e.Update {
 		case metadata.UpdateTimes:
@@ -131,6 +133,14 @@ func appendEvent(b []byte, e *metadata.Event, now metadata.Time, path, owner, gr
 				b = append(b, x.Value...)
 			}
 		}
+	}
+	return b
+}
+
+// appendReplaced appends what an event has replaced, if it may have replaced something.
+func appendReplaced(b []byte, e *metadata.Event) []byte {
+	if e.Overwrite {
+		b = binary.AppendUvarint(b, uint64(e.Replaced))
 	}
 	return b
 }
@@ -212,7 +222,11 @@ func (r *reader) byte() byte {
 }
 
 func (r *reader) bytes() []byte {
-	n := r.uvarint(uint64(len(r.b)))
+	n := r.uvarint(math.MaxInt64)
+	if n > uint64(len(r.b)) {
+		r.fail()
+		return nil
+	}
 	v := r.b[:n]
 	r.b = r.b[n:]
 	return v
@@ -295,11 +309,13 @@ func readEvent(r *reader, now metadata.Time, path, owner, group *string) (e meta
 			e.Replication = uint16(r.uvarint(math.MaxUint16))
 			e.BlockSize = int64(r.uvarint(math.MaxInt64))
 		}
+		e.Replaced = readReplaced(r, &e)
 	case metadata.EventClose, metadata.EventTruncate:
 		e.Length = int64(r.uvarint(math.MaxInt64))
 	case metadata.EventRename:
 		e.Target = r.path(path)
 		e.TargetParent = metadata.INodeID(r.uvarint(math.MaxUint64))
+		e.Replaced = readReplaced(r, &e)
 	case metadata.EventMetadata:
 		switch e.Update {
 		case metadata.UpdateTimes:
@@ -319,4 +335,11 @@ func readEvent(r *reader, now metadata.Time, path, owner, group *string) (e meta
 		}
 	}
 	return e
+}
+
+func readReplaced(r *reader, e *metadata.Event) metadata.INodeID {
+	if !e.Overwrite {
+		return 0
+	}
+	return metadata.INodeID(r.uvarint(math.MaxUint64))
 }

@@ -27,7 +27,7 @@ type header struct {
 }
 
 const (
-	magic      = "hopsFED1"
+	magic      = "hopsFED2"
 	headerSize = 48
 	// none is no base.
 	none = math.MaxUint64

@@ -25,12 +25,13 @@ func (ns *Namespace) tell(kind metadata.EventKind, n *inode) *metadata.Event {
 	return e
 }
 
-func (ns *Namespace) tellCreate(n *inode, overwrite bool) {
+// tellCreate tells of a new inode; replaced is what it took the place of, 0 for nothing.
+func (ns *Namespace) tellCreate(n *inode, overwrite bool, replaced metadata.INodeID) {
 	e := ns.tell(metadata.EventCreate, n)
 	if e == nil {
 		return
 	}
-	e.Owner, e.Group, e.Mode, e.Overwrite, e.Dir = n.owner.Value(), n.group.Value(), n.mode, overwrite, n.isDir()
+	e.Owner, e.Group, e.Mode, e.Overwrite, e.Replaced, e.Dir = n.owner.Value(), n.group.Value(), n.mode, overwrite, replaced, n.isDir()
 	if n.file != nil {
 		e.Replication, e.BlockSize = n.file.replication, n.file.blockSize
 	}
@@ -60,10 +61,14 @@ func (ns *Namespace) tellTruncate(n *inode, length int64) {
 // tellUnlink is called while n is still there.
 func (ns *Namespace) tellUnlink(n *inode) { ns.tell(metadata.EventUnlink, n) }
 
-// tellRename completes the event of a rename that tell began when n was where it came from.
-func (ns *Namespace) tellRename(e *metadata.Event, n *inode, overwrite bool) {
-	if e != nil {
-		e.Target, e.TargetParent, e.Overwrite = n.path(), n.parent.id, overwrite
+// tellRename completes the event of a rename that tell began when n was where it came from. replaced is what was there, nil for nothing.
+func (ns *Namespace) tellRename(e *metadata.Event, n, replaced *inode) {
+	if e == nil {
+		return
+	}
+	e.Target, e.TargetParent = n.path(), n.parent.id
+	if replaced != nil {
+		e.Overwrite, e.Replaced = true, replaced.id
 	}
 }
 

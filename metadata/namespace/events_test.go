@@ -61,6 +61,13 @@ func (m *mirror) remove(path string) {
 	maps.DeleteFunc(m.nodes, func(p string, _ *mirrored) bool { return p == path || below(p, path) })
 }
 
+// replaces holds what an event says that it has replaced against what was there.
+func (m *mirror) replaces(e metadata.Event, old *mirrored) {
+	if old == nil && e.Replaced != 0 || old != nil && e.Replaced != old.id {
+		m.bad(e, "replaced %d, and there was %+v", e.Replaced, old)
+	}
+}
+
 func (m *mirror) apply(e metadata.Event) {
 	inPlace := func(path string, id metadata.INodeID) bool {
 		if path == "/" {
@@ -78,6 +85,7 @@ func (m *mirror) apply(e metadata.Event) {
 		if n != nil && (!e.Overwrite || n.dir) {
 			m.bad(e, "is there")
 		}
+		m.replaces(e, n)
 		m.nodes[e.Path] = &mirrored{
 			id: e.INode, dir: e.Dir, open: !e.Dir, owner: e.Owner, group: e.Group, mode: e.Mode, replication: e.Replication, acl: e.ACL,
 			xattrs: map[string]string{},
@@ -107,6 +115,7 @@ func (m *mirror) apply(e metadata.Event) {
 		if old := m.nodes[e.Target]; old != nil != e.Overwrite {
 			m.bad(e, "%s: %+v", e.Target, old)
 		}
+		m.replaces(e, m.nodes[e.Target])
 		if !inPlace(e.Target, e.TargetParent) {
 			m.bad(e, "the directory of %s is not %d", e.Target, e.TargetParent)
 		}

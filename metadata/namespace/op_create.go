@@ -21,6 +21,7 @@ func (ns *Namespace) create(t *txn, op *logpb.Create) {
 		t.fail(err)
 		return
 	}
+	replaced := metadata.INodeID(0)
 	if old := p.last(); old != nil {
 		if !op.Overwrite {
 			if old.file.open != nil {
@@ -34,6 +35,7 @@ func (ns *Namespace) create(t *txn, op *logpb.Create) {
 		ns.charge(old.parent, gone)
 		ns.detach(old)
 		ns.bury(old)
+		replaced = old.id
 		p.nodes[len(p.nodes)-1] = nil
 	} else {
 		err := ns.checkMake(t, p)
@@ -55,7 +57,7 @@ func (ns *Namespace) create(t *txn, op *logpb.Create) {
 	}
 	ns.openFile(n, &construction{holder: op.ClientName, user: t.caller.user, clientNode: op.ClientNode, clientHost: t.caller.host})
 	ns.meta.files++
-	ns.tellCreate(n, op.Overwrite)
+	ns.tellCreate(n, op.Overwrite, replaced)
 	t.result.OK = true
 	t.result.Status = new(n.status())
 }

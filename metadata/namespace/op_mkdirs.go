@@ -86,7 +86,7 @@ func (ns *Namespace) makeAncestors(t *txn, p *place, mode metadata.Mode, unmaske
 func (ns *Namespace) makeDirectory(t *txn, p *place, i int, mode metadata.Mode, unmasked *uint32) {
 	ns.makeINode(t, p, i, mode, unmasked, &inode{dir: &directory{}})
 	ns.meta.directories++
-	ns.tellCreate(p.nodes[i], false)
+	ns.tellCreate(p.nodes[i], false, 0)
 }
 
 // makeINode completes n, of which the caller has made dir or file, and enters it as p.nodes[i]. Its group is the

@@ -91,7 +91,7 @@ func (ns *Namespace) renameLegacy(t *txn, src, dst *place, known usage) {
 		t.fail(err)
 		return
 	}
-	ns.move(n, dst, false)
+	ns.move(n, dst, nil)
 	t.result.OK = true
 }
 
@@ -167,7 +167,7 @@ func (ns *Namespace) renameStrict(t *txn, src, dst *place, op *logpb.Rename, fre
 		ns.detach(old)
 		ns.bury(old)
 	}
-	ns.move(n, dst, old != nil)
+	ns.move(n, dst, old)
 	t.result.OK = true
 }
 
@@ -241,14 +241,14 @@ func commonAncestor(a, b *inode) *inode {
 	return b
 }
 
-// move puts n where dst is; overwritten: something was there.
-func (ns *Namespace) move(n *inode, dst *place, overwritten bool) {
+// move puts n where dst is; replaced is what was there, nil for nothing.
+func (ns *Namespace) move(n *inode, dst *place, replaced *inode) {
 	from, to := n.parent, dst.parent()
 	ns.rerouted(n)
 	event := ns.tell(metadata.EventRename, n)
 	ns.detach(n)
 	ns.attach(to, cloneName(dst.name()), n)
-	ns.tellRename(event, n, overwritten)
+	ns.tellRename(event, n, replaced)
 	ns.modified(from)
 	ns.modified(to)
 	if n.mtime > to.mtime { // as HDFS has it: a directory is not older than what is put into it

@@ -91,6 +91,8 @@ type health struct {
 	Left    int   `json:"left_datanodes"`
 	Under   int64 `json:"under_replicated"`
 	Missing int64 `json:"missing"`
+	// Search is how the search index is, if there is one.
+	Search *namenode.SearchStatus `json:"search,omitempty"`
 }
 
 func (s *Server) health() health {
@@ -101,6 +103,7 @@ func (s *Server) health() health {
 	h := health{
 		ID: s.config.ID, Cluster: s.ClusterID(), State: "standby", Leader: l.LeaderID, Term: l.Term, SafeMode: s.SafeMode(),
 		Index: s.ns.AppliedIndex(), Files: counts.Files, Blocks: counts.Blocks, Under: st.UnderReplicated, Missing: st.Missing,
+		Search: s.search.status(),
 	}
 	if s.Active() {
 		h.State = "active"
@@ -149,6 +152,7 @@ func (s *Server) routes(files *webhdfs.Handler) http.Handler {
 	members := http.NewServeMux()
 	members.HandleFunc(reportRoute, s.reportDatanodes)
 	members.HandleFunc(eventsRoute, s.serveEvents)
+	members.HandleFunc(searchRoute, s.serveSearch)
 	for _, m := range slices.Concat(memberRoutes, clusterRoutes) {
 		members.HandleFunc(m.pattern, func(w http.ResponseWriter, r *http.Request) { s.administer(w, r, m.command, m.run) })
 	}
@@ -191,6 +195,7 @@ func Routes() []security.Route {
 	out = append(out, security.Route{Port: "namenode HTTP", Name: reportRoute, Right: security.Open})
 	out = append(out, security.Route{Port: "namenode HTTP", Name: fsckRoute, Right: security.ByPath})
 	out = append(out, security.Route{Port: "namenode HTTP", Name: eventsRoute, Right: security.ByPath})
+	out = append(out, security.Route{Port: "namenode HTTP", Name: searchRoute, Right: security.ByPath})
 	for _, m := range slices.Concat(memberRoutes, clusterRoutes) {
 		out = append(out, security.Route{Port: "namenode HTTP", Name: m.pattern, Right: security.Superuser})
 	}

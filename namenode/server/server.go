@@ -88,6 +88,8 @@ type Config struct {
 	// of bytes: there is no feed.
 	FeedBytes int64
 	FeedAge   time.Duration
+	// Search: there is an index of names, tags and sizes, which follows the feed.
+	Search bool
 	// BlockTokenLifetime is how long a block token is good, and BlockKeyInterval how often a new key takes over to sign
 	// them (Hadoop's dfs.block.access.token.lifetime and dfs.block.access.key.update.interval). Default 10 h each.
 	BlockTokenLifetime, BlockKeyInterval time.Duration
@@ -181,6 +183,7 @@ type Server struct {
 	ns     *namespace.Namespace
 	group  *raftstore.Group
 	feed   *feed.Log // nil: there is none
+	search searching
 	// watchers are those who read the feed of changes.
 	watchers watchers
 	// feedWarned is when it was said last that the feed cannot be read, in seconds since 1970.
@@ -303,6 +306,7 @@ func (s *Server) open() error {
 		return err
 	}
 	s.openFeed()
+	s.openSearch()
 	if err := s.checkCluster(); err != nil {
 		return err
 	}
@@ -314,7 +318,7 @@ func (s *Server) open() error {
 	}
 	s.group, err = c.Host.Open(raftstore.GroupConfig{
 		Name: Group, Cluster: c.ClusterID, Members: c.Members, Bootstrap: c.Bootstrap, Timers: c.Timers, QuorumReads: c.QuorumReads,
-		Command: "hops namenode", Headroom: (&headroom{dir: checkpoint}).bytes,
+		Command: "hops namenode", Headroom: s.headroom(checkpoint),
 	}, s.ns)
 	return err
 }
@@ -400,6 +404,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		if s.store != nil {
 			err = errors.Join(err, s.store.Close())
 		}
+		s.closeSearch()
 		s.closeFeed()
 	}()
 	if err := s.open(); err != nil {
@@ -414,6 +419,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	g.Go(func() error { return s.duties(work) })
 	g.Go(func() error { return s.listBlocks(work) })
 	g.Go(func() error { return s.racks.Run(work) })
+	g.Go(func() error { return s.runSearch(work) })
 	g.Go(func() error {
 		return s.ipc.Serve(work, s.config.Door.Guard(s.config.IPC, security.Doorway{Name: "namenode IPC", Limit: maxClients}))
 	})

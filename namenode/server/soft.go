@@ -217,6 +217,9 @@ func (s *Server) effects(e namespace.Effects) {
 		if s.feed != nil {
 			s.feed.Reset(e.Index)
 		}
+		if s.search.index != nil {
+			s.search.index.Rebuild()
+		}
 		s.relist()
 		s.setCluster(s.ns.ClusterID())
 	}

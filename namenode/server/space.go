@@ -88,6 +88,16 @@ type headroom struct {
 	last int64
 }
 
+// headroom is that of the checkpoint, and of the search index if there is one.
+func (s *Server) headroom(checkpoint string) func() int64 {
+	namespace := &headroom{dir: checkpoint}
+	if s.search.index == nil {
+		return namespace.bytes
+	}
+	index := &headroom{dir: s.search.dir}
+	return func() int64 { return namespace.bytes() + index.bytes() }
+}
+
 // bytes looks at the checkpoint every 10 s.
 func (h *headroom) bytes() int64 {
 	h.mu.Lock()

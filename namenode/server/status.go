@@ -7,6 +7,7 @@ import (
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/size"
 	"github.com/gohops/hops/internal/status"
+	"github.com/gohops/hops/metadata/search"
 	"github.com/gohops/hops/namenode"
 )
 
@@ -46,6 +47,16 @@ func (s *Server) report() status.Report {
 	}
 	if h.LeaderHTTP != "" && h.State != "active" {
 		r.Links = append(r.Links, status.Link{Address: security.PageOf(h.LeaderHTTP), Text: "the leader"})
+	}
+	if x := h.Search; x != nil {
+		text := fmt.Sprintf("%s, %d files and directories, %s, %d ms behind", x.State, x.Entries, size.About(x.Bytes), x.Lag)
+		if x.State == string(search.Rebuilding) {
+			text = fmt.Sprintf("is rebuilt: %d of about %d files and directories", x.Done, x.Total)
+		}
+		r.Facts = append(r.Facts, status.Fact{Name: "search", Value: text})
+		if x.Problem != "" {
+			r.Warnings = append(r.Warnings, "search does not go on: "+x.Problem)
+		}
 	}
 	if h.State != "active" {
 		return r // what it knows of blocks is the leader's to judge
@@ -96,6 +107,15 @@ func (s *Server) figures(to status.Sample) {
 		to.Gauge("hops_namenode_feed_bytes", "What the feed of changes takes.", float64(f.Bytes))
 		to.Gauge("hops_namenode_feed_waiting_bytes", "What of the feed of changes is not in a file yet.", float64(f.Waiting))
 		to.Counter("hops_namenode_feed_gaps_total", "How often events were lost, or were never here because the state was pulled from another namenode.", float64(f.Gaps))
+	}
+	if x := s.search.status(); x != nil {
+		to.Gauge("hops_namenode_search_following", "1 while the search index follows the feed of changes, 0 while it is rebuilt or fails.", status.Bool(x.State == string(search.Following)))
+		to.Gauge("hops_namenode_search_lag_seconds", "How long the last change took until it could be searched, or how long it has been waiting.", float64(x.Lag)/1000)
+		to.Gauge("hops_namenode_search_lag_entries", "Entries of the log between the search index and the end of the feed of changes.", float64(max(int64(x.FeedEnd.Entry())-int64(x.Position.Entry()), 0)))
+		to.Gauge("hops_namenode_search_entries", "Files and directories in the search index.", float64(x.Entries))
+		to.Gauge("hops_namenode_search_bytes", "What the search index takes on disk.", float64(x.Bytes))
+		to.Gauge("hops_namenode_search_waiting_bytes", "What of the search index is not on disk yet.", float64(x.Waiting))
+		to.Counter("hops_namenode_search_rebuilds_total", "How often the search index was made anew.", float64(x.Rebuilds))
 	}
 	to.Gauge("hops_namenode_blocks", "Blocks of the namespace.", float64(counts.Blocks))
 	for _, b := range []struct {

@@ -10,7 +10,7 @@ import (
 	pb "github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
-// What operators ask: Hadoop's calls of dfsadmin and haadmin, and hops' own for what Hadoop has no call for, the feed of changes among them.
+// What operators ask: Hadoop's calls of dfsadmin and haadmin, and hops' own for what Hadoop has no call for, the feed of changes and search among them.
 
 func (p *protocol) operatorMethods() []hrpc.Method {
 	methods := []hrpc.Method{
@@ -18,6 +18,9 @@ func (p *protocol) operatorMethods() []hrpc.Method {
 		on("transferLeadership", security.Superuser, p.transferLeadership),
 		on("balance", security.Superuser, p.balance),
 		large(on("getEvents", security.ByPath, p.getEvents)),
+		large(on("search", security.ByPath, p.search)),
+		on("searchStatus", security.Named, p.searchStatus),
+		on("rebuildSearch", security.Superuser, p.rebuildSearch),
 	}
 	for i := range methods {
 		methods[i] = withAudit(methods[i])

@@ -70,6 +70,7 @@ func (p *protocol) blockPool() *string {
 var anywhere = map[string]bool{
 	"getDatanodeReport": true, "getDatanodeStorageReport": true, "setSafeMode": true, "saveNamespace": true,
 	"restoreFailedStorage": true, "refreshNodes": true, "finalizeUpgrade": true, "getHAServiceState": true,
+	"searchStatus": true, "rebuildSearch": true,
 }
 
 // led lets the other methods through only while this namenode leads.

@@ -827,6 +827,634 @@ func (x *FeedEventProto) GetRemoved() bool {
 	return false
 }
 
+// SearchRequestProto asks the index of names, tags and sizes. Conditions hold all at once.
+type SearchRequestProto struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Path  *string                `protobuf:"bytes,1,opt,name=path" json:"path,omitempty"`
+	// A pattern of the last name of the path; fold: whatever the case.
+	Name *string     `protobuf:"bytes,2,opt,name=name" json:"name,omitempty"`
+	Fold *bool       `protobuf:"varint,3,opt,name=fold" json:"fold,omitempty"`
+	Tags []*TagProto `protobuf:"bytes,4,rep,name=tags" json:"tags,omitempty"`
+	// Bytes that a file has at least and at most.
+	Min         *int64  `protobuf:"varint,5,opt,name=min" json:"min,omitempty"`
+	Max         *int64  `protobuf:"varint,6,opt,name=max" json:"max,omitempty"`
+	Files       *bool   `protobuf:"varint,7,opt,name=files" json:"files,omitempty"`
+	Directories *bool   `protobuf:"varint,8,opt,name=directories" json:"directories,omitempty"`
+	Limit       *uint32 `protobuf:"varint,9,opt,name=limit" json:"limit,omitempty"`
+	Cursor      *string `protobuf:"bytes,10,opt,name=cursor" json:"cursor,omitempty"`
+	// The answer is to take into account what is in front of this position of the feed of changes.
+	After *uint64 `protobuf:"varint,11,opt,name=after" json:"after,omitempty"`
+	// For how many milliseconds to wait for that.
+	Wait          *uint32 `protobuf:"varint,12,opt,name=wait" json:"wait,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SearchRequestProto) Reset() {
+	*x = SearchRequestProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SearchRequestProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SearchRequestProto) ProtoMessage() {}
+
+func (x *SearchRequestProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SearchRequestProto.ProtoReflect.Descriptor instead.
+func (*SearchRequestProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *SearchRequestProto) GetPath() string {
+	if x != nil && x.Path != nil {
+		return *x.Path
+	}
+	return ""
+}
+
+func (x *SearchRequestProto) GetName() string {
+	if x != nil && x.Name != nil {
+		return *x.Name
+	}
+	return ""
+}
+
+func (x *SearchRequestProto) GetFold() bool {
+	if x != nil && x.Fold != nil {
+		return *x.Fold
+	}
+	return false
+}
+
+func (x *SearchRequestProto) GetTags() []*TagProto {
+	if x != nil {
+		return x.Tags
+	}
+	return nil
+}
+
+func (x *SearchRequestProto) GetMin() int64 {
+	if x != nil && x.Min != nil {
+		return *x.Min
+	}
+	return 0
+}
+
+func (x *SearchRequestProto) GetMax() int64 {
+	if x != nil && x.Max != nil {
+		return *x.Max
+	}
+	return 0
+}
+
+func (x *SearchRequestProto) GetFiles() bool {
+	if x != nil && x.Files != nil {
+		return *x.Files
+	}
+	return false
+}
+
+func (x *SearchRequestProto) GetDirectories() bool {
+	if x != nil && x.Directories != nil {
+		return *x.Directories
+	}
+	return false
+}
+
+func (x *SearchRequestProto) GetLimit() uint32 {
+	if x != nil && x.Limit != nil {
+		return *x.Limit
+	}
+	return 0
+}
+
+func (x *SearchRequestProto) GetCursor() string {
+	if x != nil && x.Cursor != nil {
+		return *x.Cursor
+	}
+	return ""
+}
+
+func (x *SearchRequestProto) GetAfter() uint64 {
+	if x != nil && x.After != nil {
+		return *x.After
+	}
+	return 0
+}
+
+func (x *SearchRequestProto) GetWait() uint32 {
+	if x != nil && x.Wait != nil {
+		return *x.Wait
+	}
+	return 0
+}
+
+// TagProto is a tag that has to be there, with the value if one is given.
+type TagProto struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          *string                `protobuf:"bytes,1,opt,name=name" json:"name,omitempty"`
+	Value         []byte                 `protobuf:"bytes,2,opt,name=value" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TagProto) Reset() {
+	*x = TagProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TagProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TagProto) ProtoMessage() {}
+
+func (x *TagProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TagProto.ProtoReflect.Descriptor instead.
+func (*TagProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *TagProto) GetName() string {
+	if x != nil && x.Name != nil {
+		return *x.Name
+	}
+	return ""
+}
+
+func (x *TagProto) GetValue() []byte {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+type SearchResponseProto struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Found []*FoundProto          `protobuf:"bytes,1,rep,name=found" json:"found,omitempty"`
+	// Where to go on; absent: that was all.
+	Next          *string `protobuf:"bytes,2,opt,name=next" json:"next,omitempty"`
+	Position      *uint64 `protobuf:"varint,3,opt,name=position" json:"position,omitempty"`
+	Looked        *uint64 `protobuf:"varint,4,opt,name=looked" json:"looked,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SearchResponseProto) Reset() {
+	*x = SearchResponseProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SearchResponseProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SearchResponseProto) ProtoMessage() {}
+
+func (x *SearchResponseProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SearchResponseProto.ProtoReflect.Descriptor instead.
+func (*SearchResponseProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *SearchResponseProto) GetFound() []*FoundProto {
+	if x != nil {
+		return x.Found
+	}
+	return nil
+}
+
+func (x *SearchResponseProto) GetNext() string {
+	if x != nil && x.Next != nil {
+		return *x.Next
+	}
+	return ""
+}
+
+func (x *SearchResponseProto) GetPosition() uint64 {
+	if x != nil && x.Position != nil {
+		return *x.Position
+	}
+	return 0
+}
+
+func (x *SearchResponseProto) GetLooked() uint64 {
+	if x != nil && x.Looked != nil {
+		return *x.Looked
+	}
+	return 0
+}
+
+type FoundProto struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          *string                `protobuf:"bytes,1,opt,name=path" json:"path,omitempty"`
+	Inode         *uint64                `protobuf:"varint,2,opt,name=inode" json:"inode,omitempty"`
+	Directory     *bool                  `protobuf:"varint,3,opt,name=directory" json:"directory,omitempty"`
+	Length        *int64                 `protobuf:"varint,4,opt,name=length" json:"length,omitempty"`
+	Mode          *uint32                `protobuf:"varint,5,opt,name=mode" json:"mode,omitempty"`
+	Owner         *string                `protobuf:"bytes,6,opt,name=owner" json:"owner,omitempty"`
+	Group         *string                `protobuf:"bytes,7,opt,name=group" json:"group,omitempty"`
+	Mtime         *int64                 `protobuf:"varint,8,opt,name=mtime" json:"mtime,omitempty"`
+	Atime         *int64                 `protobuf:"varint,9,opt,name=atime" json:"atime,omitempty"`
+	Replication   *uint32                `protobuf:"varint,10,opt,name=replication" json:"replication,omitempty"`
+	BlockSize     *int64                 `protobuf:"varint,11,opt,name=block_size,json=blockSize" json:"block_size,omitempty"`
+	Xattrs        []*XAttrProto          `protobuf:"bytes,12,rep,name=xattrs" json:"xattrs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FoundProto) Reset() {
+	*x = FoundProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FoundProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FoundProto) ProtoMessage() {}
+
+func (x *FoundProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FoundProto.ProtoReflect.Descriptor instead.
+func (*FoundProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *FoundProto) GetPath() string {
+	if x != nil && x.Path != nil {
+		return *x.Path
+	}
+	return ""
+}
+
+func (x *FoundProto) GetInode() uint64 {
+	if x != nil && x.Inode != nil {
+		return *x.Inode
+	}
+	return 0
+}
+
+func (x *FoundProto) GetDirectory() bool {
+	if x != nil && x.Directory != nil {
+		return *x.Directory
+	}
+	return false
+}
+
+func (x *FoundProto) GetLength() int64 {
+	if x != nil && x.Length != nil {
+		return *x.Length
+	}
+	return 0
+}
+
+func (x *FoundProto) GetMode() uint32 {
+	if x != nil && x.Mode != nil {
+		return *x.Mode
+	}
+	return 0
+}
+
+func (x *FoundProto) GetOwner() string {
+	if x != nil && x.Owner != nil {
+		return *x.Owner
+	}
+	return ""
+}
+
+func (x *FoundProto) GetGroup() string {
+	if x != nil && x.Group != nil {
+		return *x.Group
+	}
+	return ""
+}
+
+func (x *FoundProto) GetMtime() int64 {
+	if x != nil && x.Mtime != nil {
+		return *x.Mtime
+	}
+	return 0
+}
+
+func (x *FoundProto) GetAtime() int64 {
+	if x != nil && x.Atime != nil {
+		return *x.Atime
+	}
+	return 0
+}
+
+func (x *FoundProto) GetReplication() uint32 {
+	if x != nil && x.Replication != nil {
+		return *x.Replication
+	}
+	return 0
+}
+
+func (x *FoundProto) GetBlockSize() int64 {
+	if x != nil && x.BlockSize != nil {
+		return *x.BlockSize
+	}
+	return 0
+}
+
+func (x *FoundProto) GetXattrs() []*XAttrProto {
+	if x != nil {
+		return x.Xattrs
+	}
+	return nil
+}
+
+// SearchStatusRequestProto asks how the index of a namenode is, whether it leads or not.
+type SearchStatusRequestProto struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SearchStatusRequestProto) Reset() {
+	*x = SearchStatusRequestProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SearchStatusRequestProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SearchStatusRequestProto) ProtoMessage() {}
+
+func (x *SearchStatusRequestProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SearchStatusRequestProto.ProtoReflect.Descriptor instead.
+func (*SearchStatusRequestProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{13}
+}
+
+type SearchStatusResponseProto struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// following, rebuilding or failing; absent: there is no index.
+	State    *string `protobuf:"bytes,1,opt,name=state" json:"state,omitempty"`
+	Problem  *string `protobuf:"bytes,2,opt,name=problem" json:"problem,omitempty"`
+	Done     *int64  `protobuf:"varint,3,opt,name=done" json:"done,omitempty"`
+	Total    *int64  `protobuf:"varint,4,opt,name=total" json:"total,omitempty"`
+	Position *uint64 `protobuf:"varint,5,opt,name=position" json:"position,omitempty"`
+	FeedEnd  *uint64 `protobuf:"varint,6,opt,name=feed_end,json=feedEnd" json:"feed_end,omitempty"`
+	// In milliseconds.
+	Lag     *int64 `protobuf:"varint,7,opt,name=lag" json:"lag,omitempty"`
+	Entries *int64 `protobuf:"varint,8,opt,name=entries" json:"entries,omitempty"`
+	// On disk, and waiting for it.
+	Bytes         *int64 `protobuf:"varint,9,opt,name=bytes" json:"bytes,omitempty"`
+	Waiting       *int64 `protobuf:"varint,10,opt,name=waiting" json:"waiting,omitempty"`
+	Rebuilds      *int64 `protobuf:"varint,11,opt,name=rebuilds" json:"rebuilds,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SearchStatusResponseProto) Reset() {
+	*x = SearchStatusResponseProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SearchStatusResponseProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SearchStatusResponseProto) ProtoMessage() {}
+
+func (x *SearchStatusResponseProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SearchStatusResponseProto.ProtoReflect.Descriptor instead.
+func (*SearchStatusResponseProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *SearchStatusResponseProto) GetState() string {
+	if x != nil && x.State != nil {
+		return *x.State
+	}
+	return ""
+}
+
+func (x *SearchStatusResponseProto) GetProblem() string {
+	if x != nil && x.Problem != nil {
+		return *x.Problem
+	}
+	return ""
+}
+
+func (x *SearchStatusResponseProto) GetDone() int64 {
+	if x != nil && x.Done != nil {
+		return *x.Done
+	}
+	return 0
+}
+
+func (x *SearchStatusResponseProto) GetTotal() int64 {
+	if x != nil && x.Total != nil {
+		return *x.Total
+	}
+	return 0
+}
+
+func (x *SearchStatusResponseProto) GetPosition() uint64 {
+	if x != nil && x.Position != nil {
+		return *x.Position
+	}
+	return 0
+}
+
+func (x *SearchStatusResponseProto) GetFeedEnd() uint64 {
+	if x != nil && x.FeedEnd != nil {
+		return *x.FeedEnd
+	}
+	return 0
+}
+
+func (x *SearchStatusResponseProto) GetLag() int64 {
+	if x != nil && x.Lag != nil {
+		return *x.Lag
+	}
+	return 0
+}
+
+func (x *SearchStatusResponseProto) GetEntries() int64 {
+	if x != nil && x.Entries != nil {
+		return *x.Entries
+	}
+	return 0
+}
+
+func (x *SearchStatusResponseProto) GetBytes() int64 {
+	if x != nil && x.Bytes != nil {
+		return *x.Bytes
+	}
+	return 0
+}
+
+func (x *SearchStatusResponseProto) GetWaiting() int64 {
+	if x != nil && x.Waiting != nil {
+		return *x.Waiting
+	}
+	return 0
+}
+
+func (x *SearchStatusResponseProto) GetRebuilds() int64 {
+	if x != nil && x.Rebuilds != nil {
+		return *x.Rebuilds
+	}
+	return 0
+}
+
+// RebuildSearchRequestProto has a namenode make its index anew, from nothing.
+type RebuildSearchRequestProto struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RebuildSearchRequestProto) Reset() {
+	*x = RebuildSearchRequestProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RebuildSearchRequestProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RebuildSearchRequestProto) ProtoMessage() {}
+
+func (x *RebuildSearchRequestProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RebuildSearchRequestProto.ProtoReflect.Descriptor instead.
+func (*RebuildSearchRequestProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{15}
+}
+
+type RebuildSearchResponseProto struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RebuildSearchResponseProto) Reset() {
+	*x = RebuildSearchResponseProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RebuildSearchResponseProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RebuildSearchResponseProto) ProtoMessage() {}
+
+func (x *RebuildSearchResponseProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RebuildSearchResponseProto.ProtoReflect.Descriptor instead.
+func (*RebuildSearchResponseProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{16}
+}
+
 var File_namenode_hdfs_hadooppb_operator_proto protoreflect.FileDescriptor
 
 const file_namenode_hdfs_hadooppb_operator_proto_rawDesc = "" +
@@ -898,7 +1526,61 @@ const file_namenode_hdfs_hadooppb_operator_proto_rawDesc = "" +
 	"\x05atime\x18\x15 \x01(\x03R\x05atime\x12,\n" +
 	"\x03acl\x18\x16 \x03(\v2\x1a.hops.hadoop.AclEntryProtoR\x03acl\x12/\n" +
 	"\x06xattrs\x18\x17 \x03(\v2\x17.hops.hadoop.XAttrProtoR\x06xattrs\x12\x18\n" +
-	"\aremoved\x18\x18 \x01(\bR\aremovedB/Z-github.com/gohops/hops/namenode/hdfs/hadooppb"
+	"\aremoved\x18\x18 \x01(\bR\aremoved\"\xad\x02\n" +
+	"\x12SearchRequestProto\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
+	"\x04fold\x18\x03 \x01(\bR\x04fold\x12'\n" +
+	"\x04tags\x18\x04 \x03(\v2\x13.hops.hdfs.TagProtoR\x04tags\x12\x10\n" +
+	"\x03min\x18\x05 \x01(\x03R\x03min\x12\x10\n" +
+	"\x03max\x18\x06 \x01(\x03R\x03max\x12\x14\n" +
+	"\x05files\x18\a \x01(\bR\x05files\x12 \n" +
+	"\vdirectories\x18\b \x01(\bR\vdirectories\x12\x14\n" +
+	"\x05limit\x18\t \x01(\rR\x05limit\x12\x16\n" +
+	"\x06cursor\x18\n" +
+	" \x01(\tR\x06cursor\x12\x14\n" +
+	"\x05after\x18\v \x01(\x04R\x05after\x12\x12\n" +
+	"\x04wait\x18\f \x01(\rR\x04wait\"4\n" +
+	"\bTagProto\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value\"\x8a\x01\n" +
+	"\x13SearchResponseProto\x12+\n" +
+	"\x05found\x18\x01 \x03(\v2\x15.hops.hdfs.FoundProtoR\x05found\x12\x12\n" +
+	"\x04next\x18\x02 \x01(\tR\x04next\x12\x1a\n" +
+	"\bposition\x18\x03 \x01(\x04R\bposition\x12\x16\n" +
+	"\x06looked\x18\x04 \x01(\x04R\x06looked\"\xca\x02\n" +
+	"\n" +
+	"FoundProto\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x14\n" +
+	"\x05inode\x18\x02 \x01(\x04R\x05inode\x12\x1c\n" +
+	"\tdirectory\x18\x03 \x01(\bR\tdirectory\x12\x16\n" +
+	"\x06length\x18\x04 \x01(\x03R\x06length\x12\x12\n" +
+	"\x04mode\x18\x05 \x01(\rR\x04mode\x12\x14\n" +
+	"\x05owner\x18\x06 \x01(\tR\x05owner\x12\x14\n" +
+	"\x05group\x18\a \x01(\tR\x05group\x12\x14\n" +
+	"\x05mtime\x18\b \x01(\x03R\x05mtime\x12\x14\n" +
+	"\x05atime\x18\t \x01(\x03R\x05atime\x12 \n" +
+	"\vreplication\x18\n" +
+	" \x01(\rR\vreplication\x12\x1d\n" +
+	"\n" +
+	"block_size\x18\v \x01(\x03R\tblockSize\x12/\n" +
+	"\x06xattrs\x18\f \x03(\v2\x17.hops.hadoop.XAttrProtoR\x06xattrs\"\x1a\n" +
+	"\x18SearchStatusRequestProto\"\xa4\x02\n" +
+	"\x19SearchStatusResponseProto\x12\x14\n" +
+	"\x05state\x18\x01 \x01(\tR\x05state\x12\x18\n" +
+	"\aproblem\x18\x02 \x01(\tR\aproblem\x12\x12\n" +
+	"\x04done\x18\x03 \x01(\x03R\x04done\x12\x14\n" +
+	"\x05total\x18\x04 \x01(\x03R\x05total\x12\x1a\n" +
+	"\bposition\x18\x05 \x01(\x04R\bposition\x12\x19\n" +
+	"\bfeed_end\x18\x06 \x01(\x04R\afeedEnd\x12\x10\n" +
+	"\x03lag\x18\a \x01(\x03R\x03lag\x12\x18\n" +
+	"\aentries\x18\b \x01(\x03R\aentries\x12\x14\n" +
+	"\x05bytes\x18\t \x01(\x03R\x05bytes\x12\x18\n" +
+	"\awaiting\x18\n" +
+	" \x01(\x03R\awaiting\x12\x1a\n" +
+	"\brebuilds\x18\v \x01(\x03R\brebuilds\"\x1b\n" +
+	"\x19RebuildSearchRequestProto\"\x1c\n" +
+	"\x1aRebuildSearchResponseProtoB/Z-github.com/gohops/hops/namenode/hdfs/hadooppb"
 
 var (
 	file_namenode_hdfs_hadooppb_operator_proto_rawDescOnce sync.Once
@@ -913,7 +1595,7 @@ func file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP() []byte {
 }
 
 var file_namenode_hdfs_hadooppb_operator_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_namenode_hdfs_hadooppb_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_namenode_hdfs_hadooppb_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_namenode_hdfs_hadooppb_operator_proto_goTypes = []any{
 	(SetDatanodeStateRequestProto_StateProto)(0), // 0: hops.hdfs.SetDatanodeStateRequestProto.StateProto
 	(*SetDatanodeStateRequestProto)(nil),         // 1: hops.hdfs.SetDatanodeStateRequestProto
@@ -925,19 +1607,30 @@ var file_namenode_hdfs_hadooppb_operator_proto_goTypes = []any{
 	(*GetEventsRequestProto)(nil),                // 7: hops.hdfs.GetEventsRequestProto
 	(*GetEventsResponseProto)(nil),               // 8: hops.hdfs.GetEventsResponseProto
 	(*FeedEventProto)(nil),                       // 9: hops.hdfs.FeedEventProto
-	(*AclEntryProto)(nil),                        // 10: hops.hadoop.AclEntryProto
-	(*XAttrProto)(nil),                           // 11: hops.hadoop.XAttrProto
+	(*SearchRequestProto)(nil),                   // 10: hops.hdfs.SearchRequestProto
+	(*TagProto)(nil),                             // 11: hops.hdfs.TagProto
+	(*SearchResponseProto)(nil),                  // 12: hops.hdfs.SearchResponseProto
+	(*FoundProto)(nil),                           // 13: hops.hdfs.FoundProto
+	(*SearchStatusRequestProto)(nil),             // 14: hops.hdfs.SearchStatusRequestProto
+	(*SearchStatusResponseProto)(nil),            // 15: hops.hdfs.SearchStatusResponseProto
+	(*RebuildSearchRequestProto)(nil),            // 16: hops.hdfs.RebuildSearchRequestProto
+	(*RebuildSearchResponseProto)(nil),           // 17: hops.hdfs.RebuildSearchResponseProto
+	(*AclEntryProto)(nil),                        // 18: hops.hadoop.AclEntryProto
+	(*XAttrProto)(nil),                           // 19: hops.hadoop.XAttrProto
 }
 var file_namenode_hdfs_hadooppb_operator_proto_depIdxs = []int32{
 	0,  // 0: hops.hdfs.SetDatanodeStateRequestProto.state:type_name -> hops.hdfs.SetDatanodeStateRequestProto.StateProto
 	9,  // 1: hops.hdfs.GetEventsResponseProto.events:type_name -> hops.hdfs.FeedEventProto
-	10, // 2: hops.hdfs.FeedEventProto.acl:type_name -> hops.hadoop.AclEntryProto
-	11, // 3: hops.hdfs.FeedEventProto.xattrs:type_name -> hops.hadoop.XAttrProto
-	4,  // [4:4] is the sub-list for method output_type
-	4,  // [4:4] is the sub-list for method input_type
-	4,  // [4:4] is the sub-list for extension type_name
-	4,  // [4:4] is the sub-list for extension extendee
-	0,  // [0:4] is the sub-list for field type_name
+	18, // 2: hops.hdfs.FeedEventProto.acl:type_name -> hops.hadoop.AclEntryProto
+	19, // 3: hops.hdfs.FeedEventProto.xattrs:type_name -> hops.hadoop.XAttrProto
+	11, // 4: hops.hdfs.SearchRequestProto.tags:type_name -> hops.hdfs.TagProto
+	13, // 5: hops.hdfs.SearchResponseProto.found:type_name -> hops.hdfs.FoundProto
+	19, // 6: hops.hdfs.FoundProto.xattrs:type_name -> hops.hadoop.XAttrProto
+	7,  // [7:7] is the sub-list for method output_type
+	7,  // [7:7] is the sub-list for method input_type
+	7,  // [7:7] is the sub-list for extension type_name
+	7,  // [7:7] is the sub-list for extension extendee
+	0,  // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_namenode_hdfs_hadooppb_operator_proto_init() }
@@ -952,7 +1645,7 @@ func file_namenode_hdfs_hadooppb_operator_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_namenode_hdfs_hadooppb_operator_proto_rawDesc), len(file_namenode_hdfs_hadooppb_operator_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   9,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
