@@ -32,7 +32,7 @@ func (ns *Namespace) tellCreate(n *inode, overwrite bool) {
 	}
 	e.Owner, e.Group, e.Mode, e.Overwrite, e.Dir = n.owner.Value(), n.group.Value(), n.mode, overwrite, n.isDir()
 	if n.file != nil {
-		e.Replication, e.BlockSize = n.file.replication, n.file.blockSize
+		e.Replication, e.BlockSize = n.file.shownReplication(), n.file.blockSize
 	}
 	if n.extra.hasACL() {
 		e.ACL = n.logicalACL()
