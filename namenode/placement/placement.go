@@ -60,6 +60,8 @@ type Request struct {
 	HaveTypes []namenode.StorageType
 	// NewRack wants a target on a rack that none in Have stands on, or none at all.
 	NewRack bool
+	// Spread puts each replica on one of the racks that have the fewest, as the internal blocks of a group want it (BlockPlacementPolicyRackFaultTolerant).
+	Spread bool
 	// Copy: it is for a replica of a finished block, which can wait. Full and Stale nodes are ruled out.
 	Copy bool
 	// Survey is that of the nodes, if the caller has it already: it is the same for many requests at one time.
@@ -311,14 +313,29 @@ func (c *chooser) next() bool {
 	return len(c.taken) == 0 && c.pick(anyNode, nil)
 }
 
+// emptiest are the racks with the fewest of the replicas already placed.
+func (c *chooser) emptiest() func(*Candidate) bool {
+	on := map[string]int{}
+	for _, t := range c.taken {
+		on[t.Rack]++
+	}
+	least := len(c.taken)
+	for _, n := range c.nodes {
+		if !n.Dead && !n.Leaving {
+			least = min(least, on[n.Node.Rack])
+		}
+	}
+	return func(n *Candidate) bool { return on[n.Node.Rack] == least }
+}
+
 // rackRule says where the next replica should go, given those already placed; nil is anywhere. pool, if not nil, are all who
 // meet it.
 func (c *chooser) rackRule() (rule func(*Candidate) bool, pool []*Candidate) {
-	if !c.racks {
+	if !c.racks || len(c.taken) == 0 {
 		return nil, nil
 	}
-	if len(c.taken) == 0 {
-		return nil, nil
+	if c.req.Spread {
+		return c.emptiest(), nil
 	}
 	first := c.taken[0].Rack
 	if !slices.ContainsFunc(c.taken, func(t *namenode.Node) bool { return t.Rack != first }) {

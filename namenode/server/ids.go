@@ -97,6 +97,7 @@ func (s *Server) reserve(r *reign) {
 			s.setCluster(s.ns.ClusterID())
 			s.soft.mu.Lock()
 			s.soft.m.SetHorizon(result.Reserved.EndBlock - 1)
+			s.soft.m.SetGroupHorizon(result.Reserved.EndGroup - metadata.GroupStep)
 			s.soft.mu.Unlock()
 		}
 		x.mu.Lock()

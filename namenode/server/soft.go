@@ -145,7 +145,7 @@ func wake(ws []*waiter) {
 
 // blockOfOwner is a block in the words of the block manager.
 func blockOfOwner(o namespace.BlockOwner) blockmanager.Block {
-	return blockmanager.Block{Block: o.Block, Replication: int(o.Replication), Policy: o.Policy, Open: o.UnderConstruction}
+	return blockmanager.Block{Block: o.Block, Replication: int(o.Replication), Policy: o.Policy, Erasure: o.Erasure, Open: o.UnderConstruction}
 }
 
 // relist begins to list the blocks of the namespace: at the start, and when a snapshot has taken its place.
