@@ -455,10 +455,11 @@ func (ns *Namespace) FileByID(id metadata.INodeID) (*FileInfo, bool) {
 	return info, err == nil && info != nil
 }
 
-// BlockOwner returns the file that a block belongs to. Blocks of deleted files count until Effects reported them removed.
+// BlockOwner returns the file that a block, or the group of an internal block, belongs to. Blocks of deleted files count until Effects reported them removed.
 func (ns *Namespace) BlockOwner(id metadata.BlockID) (BlockOwner, bool) {
 	var owner BlockOwner
 	found := false
+	id = id.Group()
 	err := ns.read(func() error {
 		n, err := ns.byBlock(id)
 		if err == nil && n == nil {
@@ -478,6 +479,7 @@ func (ns *Namespace) BlockOwner(id metadata.BlockID) (BlockOwner, bool) {
 // is none, or it was deleted.
 func (ns *Namespace) FileOfBlock(id metadata.BlockID) (string, bool) {
 	var path string
+	id = id.Group()
 	err := ns.read(func() error {
 		n, err := ns.byBlock(id)
 		if err == nil && n != nil && n.attached() {

@@ -157,17 +157,29 @@ func (c *Choice) Err(path string) error {
 	if len(c.Targets) > 0 {
 		return nil
 	}
-	// Clients and people know this sentence by heart; only the reasons are ours.
+	return c.refuse(path, 0, 1, "minReplication nodes")
+}
+
+// refuse makes the sentence that clients and people know by heart; only the reasons are ours.
+func (c *Choice) refuse(path string, found, needed int, nodes string) error {
 	excluded := "no"
 	if c.Excluded > 0 {
 		excluded = fmt.Sprint(c.Excluded)
 	}
-	text := fmt.Sprintf("File %s could only be written to 0 of the 1 minReplication nodes. "+
-		"There are %d datanode(s) running and %s node(s) are excluded in this operation.", path, c.Live, excluded)
+	text := fmt.Sprintf("File %s could only be written to %d of the %d %s. "+
+		"There are %d datanode(s) running and %s node(s) are excluded in this operation.", path, found, needed, nodes, c.Live, excluded)
 	if why := c.Reasons.String(); why != "" {
 		text += " Of the others: " + why + "."
 	}
 	return metadata.Errorf(metadata.ErrIO, "%s", text)
+}
+
+// GroupErr is Err for a block group: as many targets as it has data blocks are enough.
+func (c *Choice) GroupErr(path string, p metadata.ErasurePolicy) error {
+	if len(c.Targets) >= p.Layout.Data {
+		return nil
+	}
+	return c.refuse(path, len(c.Targets), p.Layout.Data, "required nodes for "+p.Name)
 }
 
 // strictness is what a pass over the candidates insists on.
