@@ -145,8 +145,8 @@ func (m *Manager) GivenUp(pipeline []string) bool {
 	})
 }
 
-// Recover begins the recovery of an open block, and does nothing for a group, of which none is built. The recovery id is one that the namespace has recorded. It replaces an
-// earlier attempt; another primary is chosen then, if there is another.
+// Recover begins the recovery of an open block under a recovery id that the namespace has recorded. It replaces an earlier attempt; another primary
+// is chosen then, if there is another. It does nothing for a group: their recovery is not built.
 func (m *Manager) Recover(now time.Time, id metadata.BlockID, recoveryID metadata.Generation) {
 	b := m.blocks.get(id)
 	if b == nil || !b.open || id.Striped() {

@@ -9,9 +9,8 @@ import (
 	"github.com/gohops/hops/metadata/namespace"
 	"github.com/gohops/hops/namenode"
 	pb "github.com/gohops/hops/namenode/api/v1"
-	hadoop "github.com/gohops/hops/namenode/hdfs/hadooppb"
-
 	"github.com/gohops/hops/namenode/hdfs/clientprotocol"
+	hadoop "github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
 // A group through the calls of a client: addBlock with places and tokens, a pipeline that loses a datanode, complete, and where it can be read. No door gives
