@@ -147,6 +147,9 @@ type FileStatus struct {
 	Snapshottable bool
 	// StoragePolicy is HDFS's number of the storage policy, its own or that of a directory above. 0: none was set.
 	StoragePolicy uint8
+	// Erasure is the erasure coding policy of a file, or of the files that are made in a directory, its own or that of a directory above. 0: they
+	// are replicated.
+	Erasure ErasurePolicyID
 	// Path is the absolute path that was asked for or listed; filled in by clients.
 	Path string
 }

@@ -147,6 +147,9 @@ type LocatedBlock struct {
 	Corrupt bool
 	// Token lets its bearer do at the datanodes what the block was located for. Empty where nobody asked to.
 	Token security.Token
+	// Units are, of a group, the numbers of the internal blocks at Locations, each of which has a token of its own. Nil for a replicated block.
+	Units      []byte
+	UnitTokens []security.Token
 }
 
 // LocatedFile is what a reader needs to know.

@@ -109,7 +109,7 @@ func service(pkg string) string {
 // pure packages decide; they have no clock, goroutine, logger or global random source, so that every decision can be
 // replayed.
 var pure = []string{
-	"metadata/namespace", "namenode/blockmanager", "namenode/placement",
+	"internal/stripe", "datanode/erasure", "metadata/namespace", "namenode/blockmanager", "namenode/placement",
 	"resourcemanager/scheduler", "resourcemanager/state",
 	"training/convert", "training/search", "training/experiment", "training/protocol", "training/simulate", "training/rendezvous",
 }

@@ -39,6 +39,7 @@ const (
 	opTruncate       = 33
 	opConcat         = 34
 	opSnapshots      = 46
+	opSetErasure     = 47
 )
 
 // Waiting readers get a turn after so many commands, and after so many inodes that were changed, encoded, or taken apart: some
@@ -226,6 +227,8 @@ func operation(cmd *logpb.Command) protoreflect.ProtoMessage {
 		return c.Concat
 	case *logpb.Command_SetStoragePolicy:
 		return c.SetStoragePolicy
+	case *logpb.Command_SetErasurePolicy:
+		return c.SetErasurePolicy
 	case *logpb.Command_RollBlockKeys:
 		return c.RollBlockKeys
 	case *logpb.Command_SurveyTree:
@@ -350,6 +353,8 @@ func (ns *Namespace) answer(index uint64, cmd *logpb.Command, result *Result) er
 		op = opConcat
 	case *logpb.Command_ChangeSnapshots:
 		op = opSnapshots
+	case *logpb.Command_SetErasurePolicy:
+		op = opSetErasure
 	}
 	key, cached := retryKeyOf(t.caller.user, cmd.ClientId, cmd.CallId)
 	cached = cached && op != 0
@@ -455,6 +460,8 @@ func (ns *Namespace) dispatch(index uint64, t *txn, cmd *logpb.Command) {
 		ns.concat(t, c.Concat)
 	case *logpb.Command_SetStoragePolicy:
 		ns.setStoragePolicy(t, c.SetStoragePolicy)
+	case *logpb.Command_SetErasurePolicy:
+		ns.setErasurePolicy(t, c.SetErasurePolicy)
 	case *logpb.Command_RollBlockKeys:
 		ns.rollBlockKeys(t, c.RollBlockKeys)
 	case *logpb.Command_SurveyTree:

@@ -136,12 +136,15 @@ func (c *checker) visitFile(n *inode, s *seen) {
 		c.report("inode %d has replication %d", n.id, f.replication)
 	}
 	var length int64
-	for _, b := range f.blocks {
+	for i, b := range f.blocks {
+		if !f.mayHave(b.ID, i) {
+			c.report("block %d of inode %d, whose policy is %d, is %v", i, n.id, f.erasure, b)
+		}
 		length += b.Length
 		if b.Length < 0 {
 			c.report("block %v of inode %d has a negative length", b, n.id)
 		}
-		if b.ID < metadata.FirstBlockID || b.ID >= c.ns.meta.nextBlock || b.Generation >= c.ns.meta.nextGeneration {
+		if !c.ns.meta.given(b.ID) || b.Generation >= c.ns.meta.nextGeneration {
 			c.report("block %v of inode %d is not of a reserved range", b, n.id)
 		}
 		if other, ok := c.blocks[b.ID]; ok {

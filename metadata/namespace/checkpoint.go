@@ -10,7 +10,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/kv"
 	"github.com/gohops/hops/metadata/raftstore"
 )
@@ -222,7 +221,7 @@ func (ns *Namespace) writeCheckpoint(f *frozen) error {
 	}
 	ns.mu.Lock()
 	ns.closeView()
-	ns.openView(f.index, metadata.INodeID(m.NextInode), metadata.BlockID(m.NextBlock))
+	ns.openView(f.index, metaOf(m).ids)
 	ns.frozen = nil
 	close(f.done)
 	ns.snaps.written()

@@ -54,9 +54,8 @@ type checkpointView struct {
 	at    uint64 // its index; 0: there is none
 	users atomic.Int64
 	// What was given out when it was taken: it has no records of later inodes and blocks.
-	nextINode metadata.INodeID
-	nextBlock metadata.BlockID
-	notes     notes
+	ids
+	notes notes
 }
 
 func (v *checkpointView) release() {
@@ -66,8 +65,8 @@ func (v *checkpointView) release() {
 }
 
 // openView makes the checkpoint at an index the one that is read. mu is held alone, unless this is the start.
-func (ns *Namespace) openView(at uint64, nextINode metadata.INodeID, nextBlock metadata.BlockID) {
-	v := &checkpointView{View: ns.cfg.Store.View(at), at: at, nextINode: nextINode, nextBlock: nextBlock}
+func (ns *Namespace) openView(at uint64, given ids) {
+	v := &checkpointView{View: ns.cfg.Store.View(at), at: at, ids: given}
 	v.users.Store(1)
 	ns.view = v
 	ns.versions.use(at)

@@ -33,7 +33,7 @@ func (ns *Namespace) tellCreate(n *inode, overwrite bool, replaced metadata.INod
 	}
 	e.Owner, e.Group, e.Mode, e.Overwrite, e.Replaced, e.Dir = n.owner.Value(), n.group.Value(), n.mode, overwrite, replaced, n.isDir()
 	if n.file != nil {
-		e.Replication, e.BlockSize = n.file.replication, n.file.blockSize
+		e.Replication, e.BlockSize = n.file.shownReplication(), n.file.blockSize
 	}
 	if n.extra.hasACL() {
 		e.ACL = n.logicalACL()

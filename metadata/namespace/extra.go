@@ -19,7 +19,10 @@ type extra struct {
 	// placed is that of which a file's blocks obey; 0: the default. A policy that a directory above is given later moves nothing, so it does not
 	// change then.
 	placed uint8
-	past   *past // which snapshots have it beside those of where it is; nil: none
+	// erasure is 1 + HDFS's number of the erasure coding policy for files that are made below a directory, 1 replication; 0: that of the directory
+	// above.
+	erasure uint8
+	past    *past // which snapshots have it beside those of where it is; nil: none
 }
 
 func (x *extra) hasACL() bool { return x != nil && len(x.access)+len(x.inherited) > 0 }
@@ -40,7 +43,7 @@ func (n *inode) tidy() {
 }
 
 func (x *extra) empty() bool {
-	return len(x.xattrs) == 0 && !x.hasACL() && x.quota == nil && x.policy == 0 && x.placed == 0 && x.past == nil
+	return len(x.xattrs) == 0 && !x.hasACL() && x.quota == nil && x.policy == 0 && x.placed == 0 && x.erasure == 0 && x.past == nil
 }
 
 func (x *extra) encode(r *logpb.INode) {
@@ -52,7 +55,7 @@ func (x *extra) encode(r *logpb.INode) {
 			r.Acl = append(r.Acl, &logpb.ACLEntry{Default: e.Default, Type: logpb.ACLEntry_Type(e.Type), Name: e.Name, Rights: uint32(e.Rights)})
 		}
 	}
-	r.StoragePolicy, r.PlacedBy = uint32(x.policy), uint32(x.placed)
+	r.StoragePolicy, r.PlacedBy, r.Erasure = uint32(x.policy), uint32(x.placed), uint32(x.erasure)
 	if p := x.past; p != nil {
 		r.SnapshotPast = &logpb.SnapshotPast{Since: p.since, Spans: encodeSpans(p.spans)}
 	}
@@ -64,13 +67,16 @@ func (x *extra) encode(r *logpb.INode) {
 }
 
 func decodeExtra(r *logpb.INode) (*extra, error) {
-	if len(r.Xattrs) == 0 && len(r.Acl) == 0 && r.Quota == nil && r.StoragePolicy == 0 && r.PlacedBy == 0 && r.SnapshotPast == nil {
+	if len(r.Xattrs) == 0 && len(r.Acl) == 0 && r.Quota == nil && r.StoragePolicy == 0 && r.PlacedBy == 0 && r.Erasure == 0 && r.SnapshotPast == nil {
 		return nil, nil
 	}
 	if r.StoragePolicy > maxPolicy || r.PlacedBy > maxPolicy || r.PlacedBy != 0 && r.File == nil {
 		return nil, errors.New("damaged storage policy")
 	}
-	x := &extra{policy: uint8(r.StoragePolicy), placed: uint8(r.PlacedBy)}
+	if r.Erasure != 0 && (r.File != nil || checkErasure(r.Erasure) != nil) {
+		return nil, errors.New("damaged erasure coding policy")
+	}
+	x := &extra{policy: uint8(r.StoragePolicy), placed: uint8(r.PlacedBy), erasure: uint8(r.Erasure)}
 	if p := r.SnapshotPast; p != nil {
 		x.past = &past{since: p.Since, spans: decodeSpans(p.Spans)}
 	}

@@ -41,7 +41,7 @@ func (s *machine) extraStep(t *rapid.T, path func(string) string) {
 	generation := func() uint64 { return s.block(t).Generation }
 	switch rapid.SampledFrom([]string{
 		"mkdirs", "mkdirs", "create", "write", "write", "append", "quota", "rename", "rename2", "delete", "setrep",
-		"truncate", "recovered", "concat", "xattr", "no xattr", "acl", "no acl", "policy",
+		"truncate", "recovered", "concat", "xattr", "no xattr", "acl", "no acl", "policy", "erasure",
 	}).Draw(t, "operation") {
 	case "mkdirs":
 		s.do(t, c, &logpb.Mkdirs{Target: to(one), Mode: uint32(drawMode(t)), CreateParent: true, Unmasked: new(uint32(0o777))})
@@ -67,12 +67,16 @@ func (s *machine) extraStep(t *rapid.T, path func(string) string) {
 			case rapid.Bool().Draw(t, "close"):
 				s.do(t, super, &logpb.Complete{Inode: uint64(f.Status.ID), ClientName: f.Holder, Last: last})
 			default:
-				s.do(t, super, &logpb.AddBlock{Inode: uint64(f.Status.ID), ClientName: f.Holder, Previous: last, Block: s.block(t)})
+				b := s.block(t)
+				if f.Status.Erasure != 0 && rapid.IntRange(0, 3).Draw(t, "replicated") > 0 {
+					b.Id = int64(s.do(t, super, &logpb.ReserveIDs{Groups: 1}).Reserved.FirstGroup)
+				}
+				s.do(t, super, &logpb.AddBlock{Inode: uint64(f.Status.ID), ClientName: f.Holder, Previous: last, Block: b})
 			}
 			return
 		}
 	case "append":
-		s.do(t, c, &logpb.Append{Target: to(one), ClientName: "c1"})
+		s.do(t, c, &logpb.Append{Target: to(one), ClientName: "c1", NewBlock: rapid.Bool().Draw(t, "new block")})
 	case "quota":
 		s.do(t, super, &logpb.SetQuota{
 			Target: to(one), Names: rapid.SampledFrom([]int64{-1, 1, 3, 6, 100}).Draw(t, "names"),
@@ -80,6 +84,8 @@ func (s *machine) extraStep(t *rapid.T, path func(string) string) {
 		})
 	case "policy":
 		s.do(t, c, &logpb.SetStoragePolicy{Target: to(one), Policy: rapid.SampledFrom([]uint32{0, 2, 7}).Draw(t, "policy")})
+	case "erasure":
+		s.do(t, c, &logpb.SetErasurePolicy{Target: to(one), Policy: rapid.SampledFrom([]uint32{0, 1, 1 + 1, 1 + 2, 1 + 4}).Draw(t, "erasure")})
 	case "rename":
 		s.do(t, c, &logpb.Rename{Source: to(one), Target: to(path("to")), Legacy: true})
 	case "rename2":

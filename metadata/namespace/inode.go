@@ -62,7 +62,9 @@ type file struct {
 	length      int64 // sum over blocks
 	blockSize   int64
 	replication uint16
-	open        *construction // nil when closed
+	// erasure is the policy of the groups among blocks; 0: there are none, and there come none.
+	erasure metadata.ErasurePolicyID
+	open    *construction // nil when closed
 }
 
 // construction is what an open file has beyond a closed one.
@@ -174,7 +176,7 @@ func (n *inode) attached() bool {
 }
 
 func (n *inode) status() (s metadata.FileStatus) {
-	n.describe(&s, n.policy())
+	n.describe(&s, n.policies())
 	return s
 }
 
@@ -201,7 +203,7 @@ func (e *encoder) entry(n *inode) (key, value []byte) {
 	r.Owner, r.Group = n.owner.Value(), n.group.Value()
 	r.Mtime, r.Atime = int64(n.mtime), int64(n.atime)
 	r.Directory, r.File = nil, nil
-	if r.Xattrs, r.Acl, r.Quota, r.StoragePolicy, r.PlacedBy, r.SnapshotPast = nil, nil, nil, 0, 0, nil; n.extra != nil {
+	if r.Xattrs, r.Acl, r.Quota, r.StoragePolicy, r.PlacedBy, r.Erasure, r.SnapshotPast = nil, nil, nil, 0, 0, 0, nil; n.extra != nil {
 		n.extra.encode(r)
 	}
 	if n.dir != nil {
@@ -209,7 +211,7 @@ func (e *encoder) entry(n *inode) (key, value []byte) {
 		r.Directory = &e.dir
 	} else {
 		f := &e.file
-		f.BlockSize, f.Replication = n.file.blockSize, uint32(n.file.replication)
+		f.BlockSize, f.Replication, f.Erasure = n.file.blockSize, uint32(n.file.replication), uint32(n.file.erasure)
 		f.BlockId, f.BlockGeneration, f.BlockLength = f.BlockId[:0], f.BlockGeneration[:0], f.BlockLength[:0]
 		for _, b := range n.file.blocks {
 			f.BlockId = append(f.BlockId, int64(b.ID))
@@ -265,6 +267,7 @@ func decodeEntry(name string, key, value []byte) (*inode, error) {
 	var n *inode
 	if r.File != nil {
 		n = newFile(r.File.BlockSize, uint16(r.File.Replication))
+		n.file.erasure = metadata.ErasurePolicyID(r.File.Erasure)
 	} else {
 		n = new(inode)
 	}
@@ -334,13 +337,16 @@ func (n *inode) implausible(r *logpb.INode) string {
 	if n.quota() != nil || f.blockSize < 0 || f.blockSize > maxLength || r.File.Replication < 1 || r.File.Replication > metadata.MaxReplication || len(f.blocks) > MaxBlocks {
 		return fmt.Sprintf("block size %d, replication %d, %d blocks, or a quota", f.blockSize, r.File.Replication, len(f.blocks))
 	}
-	for _, b := range f.blocks {
-		if b.Length < 0 || b.Length > maxLength {
+	if _, known := metadata.ErasurePolicyOf(f.erasure); r.File.Erasure != 0 && (!known || r.File.Erasure != uint32(f.erasure)) {
+		return fmt.Sprintf("erasure coding policy %d", r.File.Erasure)
+	}
+	for i, b := range f.blocks {
+		if b.Length < 0 || b.Length > maxLength || !f.mayHave(b.ID, i) {
 			return fmt.Sprintf("block %v", b)
 		}
 	}
 	if o := f.open; o != nil {
-		if checkNodes(o.nodes) != nil {
+		if f.checkNodes(f.last(), o.nodes) != nil {
 			return fmt.Sprintf("a pipeline of %d datanodes", len(o.nodes))
 		}
 		if state := r.File.Construction.LastBlock; state < 0 || BlockState(state) > UnderRecovery || o.state != Complete && len(f.blocks) == 0 ||

@@ -25,7 +25,7 @@ func (ns *Namespace) load() error {
 	value, err := latest.Get(markerKey)
 	latest.Close()
 	if errors.Is(err, kv.ErrNotFound) {
-		ns.openView(0, 0, 0)
+		ns.openView(0, ids{})
 		ns.format()
 		return nil
 	}
@@ -40,7 +40,7 @@ func (ns *Namespace) load() error {
 	ns.safeMode.Store(ns.meta.safeMode)
 	ns.publishForgotten()
 	ns.hash, ns.published, ns.metaHash = marker.Hash, marker.Hash, ns.meta.hash()
-	ns.openView(marker.Index, ns.meta.nextINode, ns.meta.nextBlock)
+	ns.openView(marker.Index, ns.meta.ids)
 	for _, top := range []struct {
 		slot **inode
 		name string
@@ -337,12 +337,12 @@ func (ns *Namespace) byBlock(id metadata.BlockID) (*inode, error) {
 	if n, ok := ns.blocks[id]; ok {
 		return n, nil
 	}
-	if id < metadata.FirstBlockID || id >= ns.meta.nextBlock {
+	if !ns.meta.given(id) {
 		return nil, nil
 	}
 	key := idKey(classBlock, uint64(id))
 	value, changed := ns.changedRecord(key)
-	if !changed && id < ns.view.nextBlock {
+	if !changed && ns.view.given(id) {
 		var err error
 		if value, err = ns.get(key); err != nil {
 			return nil, err

@@ -161,30 +161,49 @@ type meta struct {
 	now            metadata.Time // wall clock of the last command's proposer
 	logTime        LogTime
 	leasesRenewed  LogTime // when all leases were renewed together
-	nextINode      metadata.INodeID
-	nextBlock      metadata.BlockID
 	nextGeneration metadata.Generation
-	nextRetry      uint64
-	clusterID      string
-	owned          bool
-	files          uint64
-	directories    uint64
-	blocks         uint64
-	quotas         uint64            // directories with a quota
-	keys           []*logpb.BlockKey // by id; nobody changes what is in it
-	rolled         LogTime           // when the last key came
-	surveys        []*logpb.Survey   // by id; nobody changes what is in it
-	lastSurvey     uint64            // the last one given
-	safeMode       bool
-	forgotten      []string          // datanodes that were given up; nobody changes what is in it
-	itemVersion    uint64            // that an item of the register got last
-	tokenKeys      []*logpb.TokenKey // by id; nobody changes what is in it
-	tokenRolled    LogTime           // when the last of them came
-	lastToken      int32             // the sequence number that a token got last
-	snapshots      uint32            // how many there are, those that are being taken apart included
-	snapshottable  uint32            // directories that they may be taken of
-	lastSnapshot   uint32            // the number that one got last
-	tree           uint64            // how often paths may have come to lead elsewhere: see rerouted
+	ids
+	nextRetry     uint64
+	clusterID     string
+	owned         bool
+	files         uint64
+	directories   uint64
+	blocks        uint64
+	quotas        uint64            // directories with a quota
+	keys          []*logpb.BlockKey // by id; nobody changes what is in it
+	rolled        LogTime           // when the last key came
+	surveys       []*logpb.Survey   // by id; nobody changes what is in it
+	lastSurvey    uint64            // the last one given
+	safeMode      bool
+	forgotten     []string          // datanodes that were given up; nobody changes what is in it
+	itemVersion   uint64            // that an item of the register got last
+	tokenKeys     []*logpb.TokenKey // by id; nobody changes what is in it
+	tokenRolled   LogTime           // when the last of them came
+	lastToken     int32             // the sequence number that a token got last
+	snapshots     uint32            // how many there are, those that are being taken apart included
+	snapshottable uint32            // directories that they may be taken of
+	lastSnapshot  uint32            // the number that one got last
+	tree          uint64            // how often paths may have come to lead elsewhere: see rerouted
+}
+
+// ids are those of inodes, blocks and groups that were not given out yet.
+type ids struct {
+	nextINode metadata.INodeID
+	nextBlock metadata.BlockID
+	groups    uint64 // ids of block groups that were given out
+}
+
+// nextGroup is the first id of a group that was not given out.
+func (m *ids) nextGroup() metadata.BlockID {
+	return metadata.FirstGroupID + metadata.BlockID(m.groups)*metadata.GroupStep
+}
+
+// given says whether there may be a block or group of this id.
+func (m *ids) given(id metadata.BlockID) bool {
+	if id.Striped() {
+		return id >= metadata.FirstGroupID && id < m.nextGroup() && id.Group() == id
+	}
+	return id >= metadata.FirstBlockID && id < m.nextBlock
 }
 
 const (
@@ -221,8 +240,7 @@ func Open(cfg Config) (*Namespace, error) {
 func (ns *Namespace) clear() {
 	ns.applied, ns.hash, ns.published, ns.applying = 0, 0, 0, false
 	ns.meta = meta{
-		nextINode:      metadata.RootID + 1,
-		nextBlock:      metadata.FirstBlockID,
+		ids:            ids{nextINode: metadata.RootID + 1, nextBlock: metadata.FirstBlockID},
 		nextGeneration: metadata.FirstGeneration,
 	}
 	ns.root, ns.trash = nil, nil
@@ -305,6 +323,7 @@ func (m *meta) marker() logpb.Marker {
 		Snapshottable:   m.snapshottable,
 		LastSnapshot:    m.lastSnapshot,
 		Tree:            m.tree,
+		Groups:          m.groups,
 	}
 }
 
@@ -313,8 +332,7 @@ func metaOf(r *logpb.Marker) meta {
 		now:            metadata.Time(r.Now),
 		logTime:        LogTime(r.LogTime),
 		leasesRenewed:  LogTime(r.LeasesRenewed),
-		nextINode:      metadata.INodeID(r.NextInode),
-		nextBlock:      metadata.BlockID(r.NextBlock),
+		ids:            ids{nextINode: metadata.INodeID(r.NextInode), nextBlock: metadata.BlockID(r.NextBlock), groups: r.Groups},
 		nextGeneration: metadata.Generation(r.NextGeneration),
 		nextRetry:      r.NextRetry,
 		clusterID:      r.ClusterId,

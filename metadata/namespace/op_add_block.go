@@ -14,7 +14,7 @@ import (
 func (ns *Namespace) addBlockTo(t *txn, op *logpb.AddBlock) {
 	n, err := ns.checkLease(&t.caller, metadata.INodeID(op.Inode), op.ClientName)
 	if err == nil {
-		err = checkNodes(op.Nodes)
+		err = n.file.checkNodes(new(blockOf(op.Block)), op.Nodes)
 	}
 	if err != nil {
 		t.fail(err)
@@ -41,7 +41,11 @@ func (ns *Namespace) addBlockTo(t *txn, op *logpb.AddBlock) {
 		return
 	}
 	block := blockOf(op.Block)
-	if err := ns.checkNewBlock(block); err != nil {
+	err = ns.checkNewBlock(block)
+	if err == nil && !f.mayHave(block.ID, len(f.blocks)) {
+		err = metadata.Errorf(metadata.ErrInvalidArgument, "Block %v does not follow in %s, whose erasure coding policy is %d", block, n.path(), f.erasure)
+	}
+	if err != nil {
 		t.fail(err)
 		return
 	}
@@ -49,10 +53,10 @@ func (ns *Namespace) addBlockTo(t *txn, op *logpb.AddBlock) {
 	if ns.meta.quotas > 0 {
 		// What the block before turned out not to need is free by then.
 		free := usage{}
-		if previous != nil && f.lastState() == UnderConstruction && previous.Length <= f.blockSize {
-			free.space = (f.blockSize - previous.Length) * int64(f.replication)
+		if previous != nil && f.lastState() == UnderConstruction && previous.ID == f.last().ID && previous.Length >= 0 && previous.Length <= f.room(previous.ID) {
+			free.space = f.fullSpace(previous.ID) - f.blockSpace(*previous)
 		}
-		if err := ns.checkQuota(n.parent, nil, free, usage{space: f.blockSize * int64(f.replication)}); err != nil {
+		if err := ns.checkQuota(n.parent, nil, free, usage{space: f.fullSpace(block.ID)}); err != nil {
 			t.fail(err)
 			return
 		}
@@ -82,7 +86,7 @@ func (ns *Namespace) isRepeated(n *inode, previous *metadata.Block) (bool, error
 		return false, nil
 	}
 	switch {
-	case previous == nil && last != nil && (last.Length >= f.blockSize || ns.snapshotHas(n, len(f.blocks)-1)) && f.lastState() == Complete:
+	case previous == nil && last != nil && (last.ID.Striped() || last.Length >= f.blockSize || ns.snapshotHas(n, len(f.blocks)-1)) && f.lastState() == Complete:
 		// The first block after an append at a block's end, or one that a snapshot has: there was no last block to hand to
 		// the client.
 		return false, nil
@@ -133,8 +137,7 @@ func (ns *Namespace) commitLast(n *inode, b metadata.Block) error {
 // checkNewBlock checks that a new block comes from the ranges that were handed out, and is nobody's: of two files with one
 // block neither could be deleted without damage to the other.
 func (ns *Namespace) checkNewBlock(b metadata.Block) error {
-	if b.ID < metadata.FirstBlockID || b.ID >= ns.meta.nextBlock ||
-		b.Generation < metadata.FirstGeneration || b.Generation >= ns.meta.nextGeneration || b.Length != 0 {
+	if !ns.meta.given(b.ID) || b.Generation < metadata.FirstGeneration || b.Generation >= ns.meta.nextGeneration || b.Length != 0 {
 		return metadata.Errorf(metadata.ErrInvalidArgument, "Block %v is not of a reserved range", b)
 	}
 	owner, err := ns.byBlock(b.ID)
@@ -160,13 +163,17 @@ func (ns *Namespace) checkNewBlock(b metadata.Block) error {
 // maxPipeline bounds the datanodes of a pipeline: one for each replica that there may be.
 const maxPipeline = metadata.MaxReplication
 
-// checkNodes bounds what a file keeps of a pipeline.
-func checkNodes(nodes []string) error {
-	if len(nodes) > maxPipeline {
-		return metadata.Errorf(metadata.ErrInvalidArgument, "A pipeline of %d datanodes, %d is the limit", len(nodes), maxPipeline)
+// checkNodes bounds what a file keeps of the pipeline of a block, nil for none.
+func (f *file) checkNodes(b *metadata.Block, nodes []string) error {
+	most, gaps := maxPipeline, false
+	if b != nil && b.ID.Striped() && f.coded() {
+		most, gaps = f.layout().Units(), true
+	}
+	if len(nodes) > most {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "A pipeline of %d datanodes, %d is the limit", len(nodes), most)
 	}
 	for _, id := range nodes {
-		if id == "" || len(id) > MaxName {
+		if id == "" && !gaps || len(id) > MaxName {
 			return metadata.Errorf(metadata.ErrInvalidArgument, "Id of a datanode of %d bytes, %d is the limit", len(id), MaxName)
 		}
 	}

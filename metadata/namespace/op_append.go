@@ -10,7 +10,8 @@ import (
 // otherwise. With new_block Block is the last block for the client's information. Status and File are the file.
 //
 // Errors: ErrNotExist; ErrExist for a directory; ErrBeingCreated and ErrRecoveryInProgress for an open file (with
-// Result.Expired when its writer is silent); ErrPermission.
+// Result.Expired when its writer is silent); ErrPermission; ErrUnsupported for
+// a file with an erasure coding policy, without new_block.
 func (ns *Namespace) appendTo(t *txn, op *logpb.Append) {
 	p := newPlace()
 	defer p.release()
@@ -36,6 +37,10 @@ func (ns *Namespace) appendTo(t *txn, op *logpb.Append) {
 		return
 	}
 	f := n.file
+	if f.coded() && !op.NewBlock {
+		t.failf(metadata.ErrUnsupported, "Append on EC file without new block is not supported. Use NEW_BLOCK create flag while appending file.")
+		return
+	}
 	if f.open != nil {
 		t.result.Expired = ns.checkTakeover(t, n, "APPEND_FILE", p.String(), op.ClientName)
 		return
@@ -43,7 +48,7 @@ func (ns *Namespace) appendTo(t *txn, op *logpb.Append) {
 	last := f.last()
 	// A block that a snapshot has never changes again.
 	reopen := last != nil && !op.NewBlock && last.Length < f.blockSize && !ns.snapshotHas(n, len(f.blocks)-1)
-	if last != nil && last.Length < f.blockSize { // HDFS wants room for the rest of the last block even when that is not used
+	if last != nil && !last.ID.Striped() && last.Length < f.blockSize { // HDFS wants room for the rest of the last block even when that is not used
 		u := usage{space: (f.blockSize - last.Length) * int64(f.replication)}
 		if err := ns.checkQuota(n.parent, nil, usage{}, u); err != nil {
 			t.fail(err)

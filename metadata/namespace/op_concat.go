@@ -11,7 +11,7 @@ import (
 // concat moves the blocks of the sources, in order, to the end of the target, and removes the sources. Nothing is copied.
 //
 // Errors: ErrInvalidArgument for no source, one twice, the target among them, one in another directory, open or empty,
-// one with larger blocks than the target's, and an open target; ErrNotExist; ErrIO for too many blocks;
+// one with larger blocks or another erasure coding policy than the target's, and an open target; ErrNotExist; ErrIO for too many blocks;
 // ErrPermission without WRITE on the target, READ on a source, WRITE on the directory; ErrSpaceQuota when the target
 // wants more replicas than the sources.
 func (ns *Namespace) concat(t *txn, op *logpb.Concat) {
@@ -45,6 +45,10 @@ func (ns *Namespace) concat(t *txn, op *logpb.Concat) {
 		bad("concat: target file %s is under construction", target)
 		return
 	}
+	if last := n.file.last(); n.file.coded() && last != nil && !last.ID.Striped() {
+		bad("concat: the end of the target file %s is replicated, though the file has an erasure coding policy", target)
+		return
+	}
 	sources := ns.concatSources(t, op, target, n)
 	if t.result.Err != nil {
 		return
@@ -54,7 +58,9 @@ func (ns *Namespace) concat(t *txn, op *logpb.Concat) {
 	for _, s := range sources {
 		free.names++
 		blocks += len(s.file.blocks)
-		more.space += s.file.length * (int64(n.file.replication) - int64(s.file.replication))
+		if !n.file.coded() {
+			more.space += s.file.length * (int64(n.file.replication) - int64(s.file.replication))
+		}
 	}
 	if blocks > MaxBlocks {
 		t.failf(metadata.ErrIO, "File has reached the limit on maximum number of blocks "+
@@ -121,6 +127,10 @@ func (ns *Namespace) concatSources(t *txn, op *logpb.Concat, target *place, n *i
 		case s.file.blockSize > n.file.blockSize:
 			bad("concat: source file %s has preferred block size %d which is greater than the target file's preferred block size %d",
 				p, s.file.blockSize, n.file.blockSize)
+		case s.file.erasure != n.file.erasure:
+			bad("Source file %s and target file %s have different erasure coding policy", p, target)
+		case s.file.coded() && !s.file.last().ID.Striped():
+			bad("concat: the end of the source file %s is replicated, though the file has an erasure coding policy", p)
 		}
 		if t.result.Err != nil {
 			return nil

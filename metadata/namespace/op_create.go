@@ -10,10 +10,12 @@ import (
 // create makes an empty file and opens it for its client. With overwrite a file that is there is deleted first, even an
 // open one; the new file is another inode. Status is the new file.
 //
+// The file gets the erasure coding policy of its directory, or the one that is given.
+//
 // Errors: ErrExist for a directory, and for a closed file without overwrite; ErrBeingCreated and ErrRecoveryInProgress
 // for an open one (with Result.Expired when its writer is silent); ErrNotExist when the parent is missing and not to be
 // made, or the file is and may only be overwritten; ErrParentNotDirectory; ErrPermission; ErrIO for a block size or
-// replication out of range; the limits.
+// replication out of range, and for one smaller than the policy's cells; ErrInvalidArgument for a policy that is none; the limits.
 func (ns *Namespace) create(t *txn, op *logpb.Create) {
 	p := newPlace()
 	defer p.release()
@@ -52,6 +54,7 @@ func (ns *Namespace) create(t *txn, op *logpb.Create) {
 	ns.makeINode(t, p, end, metadata.Mode(op.Mode)&modeMask, op.Unmasked,
 		newFile(op.BlockSize, uint16(op.Replication)))
 	n := p.nodes[end]
+	n.file.erasure = p.codingFor(op)
 	if policy := n.placing(); policy != 0 {
 		n.own().placed = policy
 	}
@@ -107,7 +110,25 @@ func (ns *Namespace) checkCreate(t *txn, p *place, op *logpb.Create) error {
 	if err := ns.checkBlockSize(op); err != nil {
 		return err
 	}
+	if op.Erasure != 0 {
+		if err := checkErasure(op.Erasure); err != nil {
+			return err
+		}
+	}
+	if policy, coded := metadata.ErasurePolicyOf(p.codingFor(op)); coded && op.BlockSize < policy.Layout.Cell {
+		return metadata.Errorf(metadata.ErrIO, "Specified block size (%d) is less than the cell size (%d) of the erasure coding policy (%s).",
+			op.BlockSize, policy.Layout.Cell, policy.Name)
+	}
 	return checkReplication(op.Replication, p.String, t.caller.host)
+}
+
+// codingFor is the policy of a file that is to be made at p.
+func (p *place) codingFor(op *logpb.Create) metadata.ErasurePolicyID {
+	if op.Erasure != 0 {
+		return metadata.ErasurePolicyID(op.Erasure - 1)
+	}
+	above := p.nodes[min(p.existing(), len(p.nodes)-2)]
+	return above.policies().coding(above)
 }
 
 // isReserved reports whether a path from the root is in /.reserved and not in a part of it that HDFS knows.

@@ -5,7 +5,8 @@ import (
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 )
 
-// setReplication sets how many replicas a file's blocks are to have. A directory or a missing path is not OK.
+// setReplication sets how many replicas a file's blocks are to have. A directory, a file with an erasure coding
+// policy and a missing path are not OK, as in HDFS.
 //
 // Errors: ErrIO for a number out of range; ErrPermission without WRITE on the path.
 func (ns *Namespace) setReplication(t *txn, op *logpb.SetReplication) {
@@ -24,7 +25,7 @@ func (ns *Namespace) setReplication(t *txn, op *logpb.SetReplication) {
 		return
 	}
 	n := p.last()
-	if n == nil || n.file == nil {
+	if n == nil || n.file == nil || n.file.coded() {
 		return
 	}
 	if n.file.replication == uint16(op.Replication) {

@@ -15,7 +15,8 @@ import (
 //
 // Errors: ErrNotExist, also for a directory; ErrInvalidArgument for a length that is negative or beyond the end;
 // ErrBeingCreated and ErrRecoveryInProgress for an open file (with Result.Expired when its writer is silent);
-// ErrPermission without WRITE; ErrRetriable for a cut inside of a block that a snapshot has, without a new block.
+// ErrPermission without WRITE; ErrRetriable for a cut inside of a block that a snapshot has, without a new block;
+// ErrUnsupported for a file with an erasure coding policy.
 func (ns *Namespace) truncate(t *txn, op *logpb.Truncate) {
 	p := newPlace()
 	defer p.release()
@@ -41,6 +42,10 @@ func (ns *Namespace) truncate(t *txn, op *logpb.Truncate) {
 		return
 	}
 	f := n.file
+	if f.coded() {
+		t.failf(metadata.ErrUnsupported, "Cannot truncate file with striped block %s", p)
+		return
+	}
 	if o := f.open; o != nil {
 		if o.truncate > 0 && f.length-f.last().Length+o.truncate-1 == op.Length {
 			return

@@ -14,7 +14,7 @@ func (ns *Namespace) updatePipeline(t *txn, op *logpb.UpdatePipeline) {
 	old, next := blockOf(op.OldBlock), blockOf(op.NewBlock)
 	n, err := ns.checkPipeline(&t.caller, old, op.ClientName)
 	if err == nil {
-		err = checkNodes(op.Nodes)
+		err = n.file.checkNodes(n.file.last(), op.Nodes)
 	}
 	if err != nil {
 		t.fail(err)

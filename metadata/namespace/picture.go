@@ -119,7 +119,7 @@ func (ns *Namespace) FindBelow(c metadata.Caller, top metadata.INodeID, ids []me
 				return err
 			}
 			f := &metadata.Found{}
-			n.describe(&f.FileStatus, n.policy())
+			n.describe(&f.FileStatus, n.policies())
 			f.Name, f.Path = n.name, n.path()
 			if n.extra != nil && who.may(n, metadata.Read) {
 				for _, a := range n.extra.xattrs {

@@ -15,7 +15,7 @@ type quota struct {
 	used         usage
 }
 
-// usage is what counts for quotas: inodes, and bytes in all replicas. A block that is not complete counts as a full one.
+// usage is what counts for quotas: inodes, and bytes in all replicas and internal blocks. A block that is not complete counts as a full one.
 type usage struct{ names, space int64 }
 
 func (u usage) minus(v usage) usage { return usage{u.names - v.names, u.space - v.space} }
@@ -25,15 +25,6 @@ func (n *inode) quota() *quota {
 		return nil
 	}
 	return n.extra.quota
-}
-
-// space is what a file uses of a space quota.
-func (f *file) space() int64 {
-	size := f.length
-	if last := f.last(); last != nil && f.lastState() != Complete {
-		size += f.blockSize - last.Length
-	}
-	return size * int64(f.replication)
 }
 
 // usageOf counts a tree. Directories with a quota know theirs. It gives up with errLargeTree when there are more entries

@@ -44,7 +44,7 @@ func (ns *Namespace) Stat(c metadata.Caller, path string) (*metadata.FileStatus,
 			status = &metadata.FileStatus{Type: metadata.TypeDirectory, Mode: 0o777}
 		default:
 			status = new(metadata.FileStatus)
-			n.describe(status, n.policy())
+			n.describe(status, n.policies())
 			if _, ok := ns.snaps.allowed[n.id]; ok && !n.isGhost() {
 				status.Snapshottable = true
 			}
@@ -114,7 +114,7 @@ func (ns *Namespace) list(c metadata.Caller, path, startAfter string, limit int,
 				listing = &Listing{Entries: room[:0]}
 			}
 			if !n.isDir() {
-				listing.add(n, "", n.policy(), withBlocks)
+				listing.add(n, "", n.policies(), withBlocks)
 				return nil
 			}
 			if err := checkMode(c, p, len(p.nodes)-1, metadata.Read|metadata.Execute); err != nil {
@@ -150,12 +150,12 @@ func (ns *Namespace) list(c metadata.Caller, path, startAfter string, limit int,
 // listPart adds entries of a directory that is not in memory as a whole. It returns the last name, and whether the page can
 // take more.
 func (ns *Namespace) listPart(l *Listing, dir *inode, after string, pages *page, limit int, withBlocks bool) (last string, more bool, err error) {
-	policy := dir.policy()
+	above := dir.policies()
 	blocks := l.blocks()
 	before := len(l.Entries)
 	full := func() bool { return len(l.Entries) == limit || blocks >= limit && withBlocks }
 	last, more, err = ns.merge(dir, after, pages, limit-before, func(n *inode) bool {
-		blocks += l.add(n, n.name, n.ownPolicy(policy), withBlocks)
+		blocks += l.add(n, n.name, n.ownPolicies(above), withBlocks)
 		return !full()
 	})
 	if err != nil {
@@ -170,14 +170,6 @@ func (ns *Namespace) listPart(l *Listing, dir *inode, after string, pages *page,
 		l.Remaining = 1
 	}
 	return last, more && !full(), nil
-}
-
-// ownPolicy is the storage policy of an entry of a directory that has another one.
-func (n *inode) ownPolicy(above uint8) uint8 {
-	if n.extra != nil && n.extra.policy != 0 {
-		return n.extra.policy
-	}
-	return above
 }
 
 // blocks is how many blocks the entries have.
@@ -226,14 +218,14 @@ func (ns *Namespace) cursor(startAfter string) (string, error) {
 	return n.name, nil
 }
 
-func (l *Listing) add(n *inode, name string, policy uint8, withBlocks bool) (blocks int) {
+func (l *Listing) add(n *inode, name string, p policies, withBlocks bool) (blocks int) {
 	if len(l.Entries) < cap(l.Entries) {
 		l.Entries = l.Entries[:len(l.Entries)+1]
 	} else {
 		l.Entries = append(l.Entries, metadata.FileStatus{})
 	}
 	s := &l.Entries[len(l.Entries)-1]
-	n.describe(s, policy)
+	n.describe(s, p)
 	s.Name = name
 	if !withBlocks {
 		return 0
@@ -247,20 +239,20 @@ func (l *Listing) add(n *inode, name string, policy uint8, withBlocks bool) (blo
 	return blocks
 }
 
-// describe fills in what a client is told of n but for a name; policy is that of n or of what is above it.
-func (n *inode) describe(s *metadata.FileStatus, policy uint8) {
+// describe fills in what a client is told of n but for a name; p are the policies of n or of what is above it.
+func (n *inode) describe(s *metadata.FileStatus, p policies) {
 	*s = metadata.FileStatus{}
 	s.ID, s.Mode = n.id, n.mode
 	s.Owner, s.Group = n.owner.Value(), n.group.Value()
 	s.MTime, s.ATime = n.mtime, n.atime
-	s.ACL, s.StoragePolicy = n.extra.hasACL(), policy
+	s.ACL, s.StoragePolicy, s.Erasure = n.extra.hasACL(), p.storage, p.coding(n)
 	if n.dir != nil {
 		s.Type, s.Children = metadata.TypeDirectory, n.dir.entries
 		return
 	}
 	f := n.file
 	s.Type = metadata.TypeFile
-	s.Length, s.Replication, s.BlockSize = f.length, f.replication, f.blockSize
+	s.Length, s.Replication, s.BlockSize = f.length, f.shownReplication(), f.blockSize
 	s.UnderConstruction = f.open != nil
 }
 
@@ -282,7 +274,7 @@ func (l *Listing) page(dir *inode, after string, limit int, withBlocks bool) {
 	if most := min(limit, before+children.Len()-start); cap(l.Entries) < most {
 		l.Entries = append(make([]metadata.FileStatus, 0, most), l.Entries...)
 	}
-	policy := dir.policy()
+	above := dir.policies()
 	blocks := l.blocks()
 	var room [handful]*inode
 	nodes := room[:0]
@@ -294,7 +286,7 @@ func (l *Listing) page(dir *inode, after string, limit int, withBlocks bool) {
 				return false
 			}
 			n.use()
-			blocks += l.add(n, n.name, n.ownPolicy(policy), withBlocks)
+			blocks += l.add(n, n.name, n.ownPolicies(above), withBlocks)
 		}
 		nodes = nodes[:0]
 		return !full()
@@ -363,7 +355,7 @@ type BlockAt struct {
 func (n *inode) blocks(offset, length int64) *FileBlocks {
 	f := n.file
 	r := &FileBlocks{Length: f.length, UnderConstruction: f.open != nil, InSnapshot: n.isGhost()}
-	n.describe(&r.Status, n.policy())
+	n.describe(&r.Status, n.policies())
 	end := int64(math.MaxInt64)
 	if length <= end-offset {
 		end = offset + length
@@ -482,10 +474,11 @@ func (ns *Namespace) LastBlocks(id metadata.INodeID, holder string) (blocks []me
 	return blocks, last
 }
 
-// BlockOwner returns the file that a block belongs to. Blocks of deleted files count until Effects reported them removed.
+// BlockOwner returns the file that a block, or the group of an internal block, belongs to. Blocks of deleted files count until Effects reported them removed.
 func (ns *Namespace) BlockOwner(id metadata.BlockID) (BlockOwner, bool) {
 	var owner BlockOwner
 	found := false
+	id = id.Group()
 	err := ns.read(func() error {
 		n, err := ns.byBlock(id)
 		if err == nil && n == nil {
@@ -505,6 +498,7 @@ func (ns *Namespace) BlockOwner(id metadata.BlockID) (BlockOwner, bool) {
 // is none, or it was deleted.
 func (ns *Namespace) FileOfBlock(id metadata.BlockID) (string, bool) {
 	var path string
+	id = id.Group()
 	err := ns.read(func() error {
 		n, err := ns.byBlock(id)
 		if err == nil && n != nil && n.attached() {

@@ -39,6 +39,7 @@ type Result struct {
 // IDRange are ids that belong to the proposer of a ReserveIDs command: from First up to but not including End.
 type IDRange struct {
 	FirstBlock, EndBlock           metadata.BlockID
+	FirstGroup, EndGroup           metadata.BlockID // groups are metadata.GroupStep apart
 	FirstGeneration, EndGeneration metadata.Generation
 }
 
@@ -80,6 +81,8 @@ type BlockOwner struct {
 	Replication uint16
 	// Policy is HDFS's number of the storage policy that the block obeys; 0: the default.
 	Policy uint8
+	// Erasure is the policy of a block group; 0: the block is replicated.
+	Erasure metadata.ErasurePolicyID
 	// UnderConstruction: the last block of an open file, being written or recovered.
 	UnderConstruction bool
 	// RecoveryID is the generation under which the block is being recovered; 0 when it is not.
@@ -128,7 +131,7 @@ func (n *inode) info() *FileInfo {
 
 // owner describes the ith block of n.
 func (n *inode) blockOwner(i int) BlockOwner {
-	b := BlockOwner{INode: n.id, Block: n.file.blocks[i], Replication: n.file.replication, Policy: n.placed()}
+	b := BlockOwner{INode: n.id, Block: n.file.blocks[i], Replication: n.file.replication, Policy: n.placed(), Erasure: n.file.codingOf(n.file.blocks[i].ID)}
 	if o := n.file.open; o != nil && i == len(n.file.blocks)-1 && o.state != Complete {
 		b.UnderConstruction = true
 		if o.state == UnderRecovery {

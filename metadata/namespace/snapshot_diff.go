@@ -362,7 +362,7 @@ func looksLike(a, b *inode) bool {
 	}
 	names, space := a.limits()
 	names2, space2 := b.limits()
-	return names == names2 && space == space2 && slices.Equal(x.access, y.access) && slices.Equal(x.inherited, y.inherited) &&
+	return names == names2 && space == space2 && x.erasure == y.erasure && slices.Equal(x.access, y.access) && slices.Equal(x.inherited, y.inherited) &&
 		slices.EqualFunc(x.xattrs, y.xattrs, sameXAttr)
 }
 

@@ -107,7 +107,7 @@ func (ns *Namespace) stateAt(id metadata.INodeID, s uint32) (*inode, error) {
 		}
 	}
 	if f := n.file; f != nil {
-		c := &file{blocks: n.finished(), blockSize: f.blockSize, replication: f.replication}
+		c := &file{blocks: n.finished(), blockSize: f.blockSize, replication: f.replication, erasure: f.erasure}
 		for _, b := range c.blocks {
 			c.length += b.Length
 		}
@@ -327,7 +327,7 @@ func (ns *Namespace) listGhost(l *Listing, dir *inode, after string, limit int, 
 			if err != nil {
 				return "", false, err
 			}
-			l.add(n, s.name, n.policy(), withBlocks)
+			l.add(n, s.name, n.policies(), withBlocks)
 		}
 		l.Remaining = max(0, len(all)-limit)
 		return "", false, nil
@@ -342,7 +342,7 @@ func (ns *Namespace) listGhost(l *Listing, dir *inode, after string, limit int, 
 		if err != nil {
 			return "", false, err
 		}
-		blocks += l.add(n, e.name, n.policy(), withBlocks)
+		blocks += l.add(n, e.name, n.policies(), withBlocks)
 		if len(l.Entries) >= limit || withBlocks && blocks >= limit {
 			if l.Remaining = len(entries) - 1 - i; !end {
 				l.Remaining = max(l.Remaining, 1)
@@ -378,7 +378,8 @@ func (ns *Namespace) keptBlock(id metadata.BlockID) (BlockOwner, bool, error) {
 
 func decodeKeptBlock(id metadata.BlockID, value []byte) (BlockOwner, error) {
 	var r logpb.SnapshotBlock
-	if err := r.UnmarshalVT(value); err != nil || r.Replication < 1 || r.Replication > metadata.MaxReplication || r.Length < 0 || r.Policy > maxPolicy {
+	if err := r.UnmarshalVT(value); err != nil || r.Replication < 1 || r.Replication > metadata.MaxReplication || r.Length < 0 || r.Policy > maxPolicy ||
+		id.Striped() != (r.Erasure != 0) || r.Erasure > 1<<8-1 {
 		return BlockOwner{}, corrupt("record of block %d, which a snapshot has: %v", id, err)
 	}
 	return BlockOwner{
@@ -386,6 +387,7 @@ func decodeKeptBlock(id metadata.BlockID, value []byte) (BlockOwner, error) {
 		Block:       metadata.Block{ID: id, Generation: metadata.Generation(r.Generation), Length: r.Length},
 		Replication: uint16(r.Replication),
 		Policy:      uint8(r.Policy),
+		Erasure:     metadata.ErasurePolicyID(r.Erasure),
 	}, nil
 }
 

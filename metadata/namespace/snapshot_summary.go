@@ -88,6 +88,9 @@ func (ns *Namespace) keptSpace(n *inode) (int64, error) {
 				only = map[metadata.BlockID]int64{}
 			}
 			only[b.ID] = b.Length
+			if n.file.coded() {
+				only[b.ID] = n.file.blockSpace(b)
+			}
 		}
 		return true
 	})
@@ -95,11 +98,16 @@ func (ns *Namespace) keptSpace(n *inode) (int64, error) {
 		err = bad
 	}
 	now := n.file.space()
-	all := now / int64(n.file.replication)
+	if n.file.coded() { // its replication never changes, and is not part of what groups take
+		replication = 1
+	} else {
+		now /= int64(n.file.replication)
+	}
+	all := now
 	for _, length := range only {
 		all += length
 	}
-	return all*int64(replication) - now, err
+	return all*int64(replication) - n.file.space(), err
 }
 
 // gone is an entry of a directory that is not there any more.

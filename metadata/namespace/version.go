@@ -343,7 +343,7 @@ func (in *intake) exchange() error {
 	in.end()
 	v.forget(in)
 	if in.err != nil {
-		ns.openView(former.at, former.nextINode, former.nextBlock)
+		ns.openView(former.at, former.ids)
 		return in.err
 	}
 	v.mu.Lock()

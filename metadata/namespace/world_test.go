@@ -134,6 +134,8 @@ func command(c metadata.Caller, op any) *logpb.Command {
 		cmd.Op = &logpb.Command_SetQuota{SetQuota: op}
 	case *logpb.SetStoragePolicy:
 		cmd.Op = &logpb.Command_SetStoragePolicy{SetStoragePolicy: op}
+	case *logpb.SetErasurePolicy:
+		cmd.Op = &logpb.Command_SetErasurePolicy{SetErasurePolicy: op}
 	case *logpb.ForgetDatanode:
 		cmd.Op = &logpb.Command_ForgetDatanode{ForgetDatanode: op}
 	case *logpb.ChangeRegister:

@@ -211,7 +211,7 @@ func (m *Manager) balanceOne(now time.Time, from *level, all []level, average fl
 			if after > max(average, from.used-float64(blk.length)*100/float64(from.capacity)) {
 				continue
 			}
-			if at := m.landing(blk, from.n, t.n); at >= 0 {
+			if at := m.landing(id, blk, from.n, t.n); at >= 0 {
 				m.move(now, id, m.blocks.get(id), from.n, at)
 				share := float64(blk.length) * 100
 				from.used -= share / float64(from.capacity)
@@ -225,7 +225,7 @@ func (m *Manager) balanceOne(now time.Time, from *level, all []level, average fl
 
 // movable reports whether nothing else is the matter with a block, and the node has a good replica of it.
 func (m *Manager) movable(id metadata.BlockID, b *block, from *node) bool {
-	if b.open || b.more != nil || b.length == 0 || b.priority >= 0 || len(b.good) != int(b.want) {
+	if b.open || b.more != nil || b.length == 0 || b.priority >= 0 || id.Striped() && m.groups[id.Group()].health != healthy || len(b.good) != int(b.want) {
 		return false
 	}
 	here := false
@@ -240,9 +240,12 @@ func (m *Manager) movable(id metadata.BlockID, b *block, from *node) bool {
 }
 
 // landing is the volume of a node that can take a block's replica from another one, of the same type, without the block losing a rack; -1: none.
-func (m *Manager) landing(b *block, from, to *node) place {
+func (m *Manager) landing(id metadata.BlockID, b *block, from, to *node) place {
 	before, after := map[string]struct{}{}, map[string]struct{}{to.info.Rack: {}}
 	kind := namenode.Disk
+	if slices.Contains(m.siblings(id), to.info) {
+		return -1
+	}
 	for _, p := range b.good {
 		n := m.volumes[p].node
 		if n == to {

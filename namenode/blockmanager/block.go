@@ -15,6 +15,8 @@ type Block struct {
 	Replication int
 	// Policy is HDFS's number of the storage policy that the replicas obey; 0: the default.
 	Policy uint8
+	// Erasure is the policy of a group, of which Length is that of the data; 0: the block is replicated.
+	Erasure metadata.ErasurePolicyID
 	// Open: the last block of a file being written; its length and generation may still change.
 	Open bool
 }
@@ -84,11 +86,21 @@ func (b *block) matches(o odd) bool {
 
 // Put tells that a block exists or changed. It may be repeated.
 func (m *Manager) Put(now time.Time, nb Block) {
+	if nb.ID.Striped() {
+		m.putGroup(now, nb)
+		return
+	}
+	m.put(now, nb)
+}
+
+func (m *Manager) put(now time.Time, nb Block) {
 	b := m.blocks.borrow(nb.ID)
 	want := uint16(min(max(nb.Replication, 0), metadata.MaxReplication))
-	if !nb.Open && (b == nil || b.open) {
+	switch {
+	case nb.ID.Striped(): // groups are counted
+	case !nb.Open && (b == nil || b.open):
 		m.counts.complete++
-	} else if nb.Open && b != nil && !b.open {
+	case nb.Open && b != nil && !b.open:
 		m.counts.complete--
 	}
 	switch {
@@ -155,14 +167,24 @@ func (m *Manager) judge(id metadata.BlockID, b *block) {
 
 // Remove tells that a block is gone from the namespace; its replicas become orphans.
 func (m *Manager) Remove(id metadata.BlockID) {
+	if id.Striped() {
+		m.removeGroup(id)
+		return
+	}
+	if b := m.blocks.peek(id); b != nil && !b.open {
+		m.counts.complete--
+	}
+	m.removeBlock(id)
+}
+
+func (m *Manager) removeBlock(id metadata.BlockID) {
 	b := m.blocks.get(id)
 	if b == nil {
 		return
 	}
-	if !b.open {
-		m.counts.complete--
+	if !id.Striped() {
+		m.setHealth(id, b, healthy, -1)
 	}
-	m.setHealth(id, b, healthy, -1)
 	m.dropCopies(b)
 	m.settle(b)
 	m.toOrphans(id, b)
@@ -313,6 +335,7 @@ type counts struct {
 	by       [healths]int64
 	missing1 int64 // missing blocks that should have had one replica
 	critical int64 // in the most urgent queue
+	groups   [healths]int64
 }
 
 func (m *Manager) setHealth(id metadata.BlockID, b *block, h health, priority int8) {
@@ -400,6 +423,10 @@ func (m *Manager) pending(b *block) int {
 
 // update recounts a block after anything about it changed and puts it into the queues it now belongs to.
 func (m *Manager) update(id metadata.BlockID, b *block) {
+	if id.Striped() {
+		m.updateUnit(id, b)
+		return
+	}
 	if b.open {
 		m.setHealth(id, b, healthy, -1)
 		return

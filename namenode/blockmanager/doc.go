@@ -23,6 +23,9 @@
 // A complete block whose replicas are all good takes 32 bytes, and up to two for each replica in the set of its volume (quiet.go, idset.go): 41
 // bytes with three replicas, BenchmarkBlockMemory.
 //
+// A block group is kept as its internal blocks, each a block that is wanted once (group.go). One that is nowhere is computed from others (Orders.Rebuild),
+// and the group counts as one block, missing when too few are left.
+//
 // # Deleting
 //
 // Deleting the wrong replica is the only mistake here that cannot be undone, so every deletion passes three gates:
@@ -37,5 +40,5 @@
 // While somebody has doubts about a replica of a block (doubt.go), only replicas that were verified since count in the third.
 //
 // An orphan is deleted only if its id is not above the highest id ever handed out: a namenode that lost the end of its
-// log must not delete what it forgot.
+// log must not delete what it forgot. Groups have a highest id of their own.
 package blockmanager

@@ -91,6 +91,7 @@ type Manager struct {
 	seed   uint64
 
 	blocks  blocks
+	groups  map[metadata.BlockID]*group
 	orphans map[metadata.BlockID][]odd
 
 	nodes      map[namenode.NodeID]*node
@@ -126,12 +127,13 @@ type Manager struct {
 	balance *balancing // nil: nobody balances
 	now     time.Time  // of the last Tick
 
-	leading bool
-	paused  bool
-	listing bool
-	term    uint64
-	led     time.Time
-	horizon metadata.BlockID
+	leading      bool
+	paused       bool
+	listing      bool
+	term         uint64
+	led          time.Time
+	horizon      metadata.BlockID
+	groupHorizon metadata.BlockID // 0: not known
 }
 
 // New makes an empty Manager.
@@ -141,6 +143,7 @@ func New(c Config) *Manager {
 		config:  c,
 		seed:    c.Seed,
 		blocks:  newBlocks(),
+		groups:  map[metadata.BlockID]*group{},
 		orphans: map[metadata.BlockID][]odd{},
 		nodes:   map[namenode.NodeID]*node{},
 		watched: map[metadata.BlockID]int{},
@@ -176,6 +179,21 @@ func (m *Manager) Has(id metadata.BlockID) bool { return m.blocks.slot(id) != ni
 
 // SetHorizon tells the highest block id ever handed out. Orphans above it are kept, all of them before the first call.
 func (m *Manager) SetHorizon(id metadata.BlockID) { m.horizon = max(m.horizon, id) }
+
+// SetGroupHorizon is SetHorizon for the ids of groups.
+func (m *Manager) SetGroupHorizon(id metadata.BlockID) {
+	if m.groupHorizon == 0 || id > m.groupHorizon {
+		m.groupHorizon = id
+	}
+}
+
+// given reports whether the id of an orphan was surely handed out.
+func (m *Manager) given(id metadata.BlockID) bool {
+	if id.Striped() {
+		return m.groupHorizon != 0 && id.Group() <= m.groupHorizon
+	}
+	return m.horizon != 0 && id <= m.horizon
+}
 
 func (m *Manager) forgetOrders() {
 	m.balance = nil
@@ -218,6 +236,7 @@ func (m *Manager) Reset() {
 		m.toOrphans(id, b)
 	}
 	m.blocks = newBlocks()
+	m.groups = map[metadata.BlockID]*group{}
 	m.counts, m.lost = counts{}, idSet{}
 	m.needs = [priorities]queue{}
 	m.tidy = queue{}

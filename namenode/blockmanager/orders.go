@@ -39,13 +39,14 @@ type Orders struct {
 	// Verify asks a node to compare its replicas with their checksums.
 	Verify  []metadata.Block
 	Recover []Recover
+	Rebuild []Rebuild
 	// Report: register and report in full again.
 	Report bool
 }
 
 // Empty reports whether there is nothing to do.
 func (o *Orders) Empty() bool {
-	return len(o.Replicate) == 0 && len(o.Delete) == 0 && len(o.Discard) == 0 && len(o.Verify) == 0 && len(o.Recover) == 0 && !o.Report
+	return len(o.Replicate) == 0 && len(o.Delete) == 0 && len(o.Discard) == 0 && len(o.Verify) == 0 && len(o.Recover) == 0 && len(o.Rebuild) == 0 && !o.Report
 }
 
 // Due lists the nodes for which there may be orders now that they have not been told.
@@ -80,6 +81,10 @@ func (m *Manager) Orders(now time.Time, id namenode.NodeID) Orders {
 		for _, t := range n.outs {
 			if len(t.targets) > 0 && due(t.sent) {
 				t.sent = now
+				if t.computed {
+					o.Rebuild = m.rebuilds(o.Rebuild, t)
+					continue
+				}
 				r := Replicate{Block: t.block, Balance: t.moves != nil}
 				for _, p := range t.targets {
 					r.Targets = append(r.Targets, m.volumes[p].node.info)

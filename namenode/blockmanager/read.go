@@ -111,8 +111,13 @@ func (m *Manager) Replicated(want metadata.Block) int {
 	return n
 }
 
-// Durable reports whether a block as given has the minimum of replicas that lets its file be closed.
+// Durable reports whether a block as given has the minimum of replicas that lets its file be closed; a group, as many internal blocks as make it
+// readable.
 func (m *Manager) Durable(want metadata.Block) bool {
+	if want.ID.Striped() {
+		done, needed := m.replicatedGroup(want)
+		return done >= needed
+	}
 	return m.Replicated(want) >= m.config.MinReplication
 }
 
@@ -195,11 +200,15 @@ type BlockReport struct {
 	Pending int
 	// At are all replicas.
 	At []ReplicaReport
+	// Erasure is the policy of a group. Its internal blocks are counted as replicas, each once and those without bytes not, and it is readable only as a whole.
+	Erasure metadata.ErasurePolicyID
 }
 
 // ReplicaReport is one replica of a BlockReport.
 type ReplicaReport struct {
 	namenode.Location
+	// Unit is the number of an internal block.
+	Unit  int
 	State namenode.ReplicaState
 	// Good: it is what the namespace wants. Corrupt: its datanode has found it damaged.
 	Good, Corrupt, Dead, Stale, Doomed bool
@@ -207,6 +216,13 @@ type ReplicaReport struct {
 
 // Describe tells what is known of a block.
 func (m *Manager) Describe(id metadata.BlockID) (BlockReport, bool) {
+	if id.Striped() {
+		return m.describeGroup(id)
+	}
+	return m.describe(id)
+}
+
+func (m *Manager) describe(id metadata.BlockID) (BlockReport, bool) {
 	b := m.blocks.peek(id)
 	if b == nil {
 		return BlockReport{}, false
@@ -246,9 +262,11 @@ func (m *Manager) Describe(id metadata.BlockID) (BlockReport, bool) {
 func (m *Manager) Unhealthy() []metadata.BlockID {
 	var ids []metadata.BlockID
 	for p := range m.needs {
-		ids = append(ids, m.needs[p].ids[m.needs[p].head:]...)
+		for _, id := range m.needs[p].ids[m.needs[p].head:] {
+			ids = append(ids, id.Group())
+		}
 	}
-	ids = m.lost.after(0, ids, math.MaxInt)
+	ids = m.lost.after(math.MinInt64, ids, math.MaxInt)
 	slices.Sort(ids)
 	return slices.Compact(ids)
 }

@@ -101,17 +101,17 @@ func (m *Manager) Missing(id metadata.BlockID) []namenode.NodeID {
 }
 
 // Nowhere reports whether no datanode is known to hold, or to have been asked to hold, a replica of the block, and that
-// is certain: every live node has reported, and so has every node of the pipeline that the namespace has recorded.
+// is certain: every live node has reported, and so has every node of the pipeline that the namespace has recorded. Of groups it is never said.
 func (m *Manager) Nowhere(id metadata.BlockID, pipeline []string) bool {
 	b := m.blocks.peek(id)
-	return b != nil && len(m.holders(b)) == 0 && m.heardOf(pipeline)
+	return b != nil && !id.Striped() && len(m.holders(b)) == 0 && m.heardOf(pipeline)
 }
 
 // Unwritten reports whether no replica with a byte of the open block is known, and that is certain as for Nowhere. The
 // word of one node that has none is not enough: others of the pipeline may be late.
 func (m *Manager) Unwritten(id metadata.BlockID, pipeline []string) bool {
 	b := m.blocks.peek(id)
-	if b == nil || len(b.good) > 0 || !m.heardOf(pipeline) {
+	if b == nil || id.Striped() || len(b.good) > 0 || !m.heardOf(pipeline) {
 		return false
 	}
 	return !slices.ContainsFunc(b.odds(), func(o odd) bool { return o.length > 0 && o.generation >= b.generation && !o.corrupt })
@@ -145,11 +145,11 @@ func (m *Manager) GivenUp(pipeline []string) bool {
 	})
 }
 
-// Recover begins the recovery of an open block under a recovery id that the namespace has recorded. It replaces an
-// earlier attempt; another primary is chosen then, if there is another.
+// Recover begins the recovery of an open block under a recovery id that the namespace has recorded. It replaces an earlier attempt; another primary
+// is chosen then, if there is another. It does nothing for a group: their recovery is not built.
 func (m *Manager) Recover(now time.Time, id metadata.BlockID, recoveryID metadata.Generation) {
 	b := m.blocks.get(id)
-	if b == nil || !b.open {
+	if b == nil || !b.open || id.Striped() {
 		return
 	}
 	e := b.extra()

@@ -217,6 +217,7 @@ func (m *Manager) Unwatch(id metadata.BlockID) {
 }
 
 func (m *Manager) wake(id metadata.BlockID) {
+	id = id.Group()
 	if _, ok := m.watched[id]; ok {
 		m.satisfied = append(m.satisfied, id)
 	}

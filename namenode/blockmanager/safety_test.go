@@ -58,6 +58,9 @@ func (d *disk) tell(c namenode.Change) {
 }
 
 func simBlock(id metadata.BlockID) metadata.Block {
+	if id.Striped() { // of a group with a full stripe
+		return metadata.Block{ID: id, Generation: 1, Length: 1 << 20}
+	}
 	return metadata.Block{ID: id, Generation: 1, Length: 10}
 }
 
@@ -73,6 +76,7 @@ func TestNoLivingBlockLosesItsLastReplicas(t *testing.T) {
 		}
 		for i := range mgr {
 			mgr[i].SetHorizon(1 << 40)
+			mgr[i].SetGroupHorizon(-16)
 		}
 		wishes := [2]map[namenode.NodeID]namenode.AdminState{{}, {}}
 		var disks []*disk
@@ -86,6 +90,7 @@ func TestNoLivingBlockLosesItsLastReplicas(t *testing.T) {
 		floor := map[metadata.BlockID]int{} // real replicas that must never be fewer
 		leader, term := -1, uint64(0)
 		nextID := metadata.BlockID(1)
+		nextGroup := metadata.FirstGroupID
 
 		count := func(id metadata.BlockID) (n int) {
 			for _, d := range disks {
@@ -113,6 +118,34 @@ func TestNoLivingBlockLosesItsLastReplicas(t *testing.T) {
 					}
 				}
 				floor[id] = min(want[id], count(id))
+			},
+			"write group": func(t *rapid.T) { // of an XOR-2-1: two internal blocks make the third
+				id := nextGroup
+				nextGroup += metadata.GroupStep
+				for i := range mgr {
+					mgr[i].Put(now, Block{Block: metadata.Block{ID: id, Generation: 1, Length: 2 << 20}, Erasure: 4})
+				}
+				for unit := range 3 {
+					for range rapid.IntRange(0, 2).Draw(t, "copies") {
+						d := pick("writer")
+						if b := id.Internal(unit); !d.has[b] {
+							d.has[b] = true
+							d.tell(namenode.Change{Kind: namenode.Received, Block: simBlock(b)})
+						}
+					}
+					want[id.Internal(unit)] = 1
+					floor[id.Internal(unit)] = min(1, count(id.Internal(unit)))
+				}
+			},
+			"remove group": func(t *rapid.T) {
+				id := metadata.FirstGroupID + metadata.GroupStep*metadata.BlockID(rapid.IntRange(0, 5).Draw(t, "group"))
+				for unit := range 3 {
+					delete(want, id.Internal(unit))
+					delete(floor, id.Internal(unit))
+				}
+				for i := range mgr {
+					mgr[i].Remove(id)
+				}
 			},
 			"setReplication": func(t *rapid.T) {
 				for id := range nextID {
@@ -211,6 +244,21 @@ func TestNoLivingBlockLosesItsLastReplicas(t *testing.T) {
 						i := slices.IndexFunc(disks, func(d *disk) bool { return d.id == target.ID })
 						disks[i].has[r.Block.ID] = true
 						disks[i].tell(namenode.Change{Kind: namenode.Received, Block: r.Block})
+					}
+				}
+				for _, r := range p.orders.Rebuild {
+					there := 0
+					for unit := range 3 {
+						if count(r.Group.ID.Internal(unit)) > 0 {
+							there++
+						}
+					}
+					for _, target := range r.Targets {
+						b := r.Group.ID.Internal(target.Unit)
+						if i := slices.IndexFunc(disks, func(d *disk) bool { return d.id == target.Node.ID }); there >= 2 && !disks[i].has[b] {
+							disks[i].has[b] = true
+							disks[i].tell(namenode.Change{Kind: namenode.Received, Block: simBlock(b)})
+						}
 					}
 				}
 				if p.orders.Report {

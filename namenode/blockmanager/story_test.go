@@ -329,10 +329,12 @@ func (m *Manager) check(t checker) {
 	t.Helper()
 	var want counts
 	for id, b := range m.blocks.all() {
-		if !b.open {
-			want.complete++
+		if !id.Striped() {
+			if !b.open {
+				want.complete++
+			}
+			want.by[b.health]++
 		}
-		want.by[b.health]++
 		if _, ok := m.orphans[id]; ok {
 			t.Errorf("block %d is also an orphan", id)
 		}
@@ -368,6 +370,19 @@ func (m *Manager) check(t checker) {
 		if b.open && len(b.good) > 0 {
 			t.Errorf("block %d is open and has good replicas", id)
 		}
+	}
+	for id, g := range m.groups {
+		if !g.open {
+			want.complete++
+		}
+		want.by[g.health]++
+		want.groups[g.health]++
+		if m.lost.has(id) != (g.health >= missing) {
+			t.Errorf("group %d: lost=%t, health %d", id, m.lost.has(id), g.health)
+		}
+	}
+	if want.groups[under] != m.counts.groups[under] || want.groups[missing] != m.counts.groups[missing] || want.groups[corrupt] != m.counts.groups[corrupt] {
+		t.Errorf("counts of groups are %v, want %v", m.counts.groups, want.groups)
 	}
 	if want.complete != m.counts.complete || want.by[under] != m.counts.by[under] || want.by[missing] != m.counts.by[missing] || want.by[corrupt] != m.counts.by[corrupt] {
 		t.Errorf("counts are %+v, want %+v", m.counts, want)

@@ -16,6 +16,8 @@ type transfer struct {
 	targets []place
 	begun   time.Time
 	sent    time.Time
+	// computed: the block is an internal one that source computes from others of its group.
+	computed bool
 	// moves is the balancing that it is for; nil: it mends.
 	moves *balancing
 }
@@ -242,12 +244,16 @@ func (m *Manager) copyBlock(now time.Time, id metadata.BlockID, b *block, survey
 	if r.readable >= int(b.want) {
 		streams = max(1, streams/2)
 	}
+	if missing > 0 && m.computable(id, b) {
+		return m.rebuild(now, id, b, survey)
+	}
 	source := m.source(id, b, streams)
 	if source == nil || missing <= 0 {
 		return false
 	}
 	req := placement.Request{
 		Want: missing, BlockSize: b.length, Copy: true, NewRack: crowd, Policy: namenode.StoragePolicyByID(b.policy), Survey: survey, Seed: m.random(),
+		Have: m.siblings(id), Spread: id.Striped(),
 	}
 	for _, p := range b.good {
 		v := m.volumes[p]
@@ -279,8 +285,14 @@ func (m *Manager) copyBlock(now time.Time, id metadata.BlockID, b *block, survey
 	if len(choice.Targets) == 0 {
 		return false
 	}
+	m.send(now, id, b, source, choice.Targets)
+	return true
+}
+
+// send orders a copy.
+func (m *Manager) send(now time.Time, id metadata.BlockID, b *block, source *node, targets []namenode.Location) *transfer {
 	t := &transfer{block: metadata.Block{ID: id, Generation: b.generation, Length: b.length}, source: source, begun: now}
-	for _, l := range choice.Targets {
+	for _, l := range targets {
 		n := m.nodes[l.Node.ID]
 		t.targets = append(t.targets, m.volume(n, l.Volume).place)
 		m.incoming(n, 1)
@@ -295,7 +307,7 @@ func (m *Manager) copyBlock(now time.Time, id metadata.BlockID, b *block, survey
 	e.copies = append(e.copies, t)
 	m.copies = append(m.copies, t)
 	m.update(id, b)
-	return true
+	return t
 }
 
 // source is the least busy node that can give the block away, among equals one that is leaving, because nobody writes to it; a
@@ -456,13 +468,10 @@ func (m *Manager) endCopies(now time.Time) {
 
 // doomStrays orders the deletion of orphans.
 func (m *Manager) doomStrays() {
-	if m.horizon == 0 {
-		return
-	}
 	for range min(m.stray.len(), tidyPerTick) {
 		m.work.Blocks++
 		id, _ := m.stray.pop()
-		if id > m.horizon {
+		if !m.given(id) {
 			continue
 		}
 		for _, o := range m.orphans[id] {

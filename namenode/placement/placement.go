@@ -60,6 +60,8 @@ type Request struct {
 	HaveTypes []namenode.StorageType
 	// NewRack wants a target on a rack that none in Have stands on, or none at all.
 	NewRack bool
+	// Spread puts each replica on one of the racks that have the fewest, as the internal blocks of a group want it (BlockPlacementPolicyRackFaultTolerant).
+	Spread bool
 	// Copy: it is for a replica of a finished block, which can wait. Full and Stale nodes are ruled out.
 	Copy bool
 	// Survey is that of the nodes, if the caller has it already: it is the same for many requests at one time.
@@ -155,17 +157,29 @@ func (c *Choice) Err(path string) error {
 	if len(c.Targets) > 0 {
 		return nil
 	}
-	// Clients and people know this sentence by heart; only the reasons are ours.
+	return c.refuse(path, 0, 1, "minReplication nodes")
+}
+
+// refuse makes the sentence that clients and people know by heart; only the reasons are ours.
+func (c *Choice) refuse(path string, found, needed int, nodes string) error {
 	excluded := "no"
 	if c.Excluded > 0 {
 		excluded = fmt.Sprint(c.Excluded)
 	}
-	text := fmt.Sprintf("File %s could only be written to 0 of the 1 minReplication nodes. "+
-		"There are %d datanode(s) running and %s node(s) are excluded in this operation.", path, c.Live, excluded)
+	text := fmt.Sprintf("File %s could only be written to %d of the %d %s. "+
+		"There are %d datanode(s) running and %s node(s) are excluded in this operation.", path, found, needed, nodes, c.Live, excluded)
 	if why := c.Reasons.String(); why != "" {
 		text += " Of the others: " + why + "."
 	}
 	return metadata.Errorf(metadata.ErrIO, "%s", text)
+}
+
+// GroupErr is Err for a block group: as many targets as it has data blocks are enough.
+func (c *Choice) GroupErr(path string, p metadata.ErasurePolicy) error {
+	if len(c.Targets) >= p.Layout.Data {
+		return nil
+	}
+	return c.refuse(path, len(c.Targets), p.Layout.Data, "required nodes for "+p.Name)
 }
 
 // strictness is what a pass over the candidates insists on.
@@ -311,14 +325,29 @@ func (c *chooser) next() bool {
 	return len(c.taken) == 0 && c.pick(anyNode, nil)
 }
 
+// emptiest are the racks with the fewest of the replicas already placed.
+func (c *chooser) emptiest() func(*Candidate) bool {
+	on := map[string]int{}
+	for _, t := range c.taken {
+		on[t.Rack]++
+	}
+	least := len(c.taken)
+	for _, n := range c.nodes {
+		if !n.Dead && !n.Leaving {
+			least = min(least, on[n.Node.Rack])
+		}
+	}
+	return func(n *Candidate) bool { return on[n.Node.Rack] == least }
+}
+
 // rackRule says where the next replica should go, given those already placed; nil is anywhere. pool, if not nil, are all who
 // meet it.
 func (c *chooser) rackRule() (rule func(*Candidate) bool, pool []*Candidate) {
-	if !c.racks {
+	if !c.racks || len(c.taken) == 0 {
 		return nil, nil
 	}
-	if len(c.taken) == 0 {
-		return nil, nil
+	if c.req.Spread {
+		return c.emptiest(), nil
 	}
 	first := c.taken[0].Rack
 	if !slices.ContainsFunc(c.taken, func(t *namenode.Node) bool { return t.Rack != first }) {

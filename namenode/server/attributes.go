@@ -176,7 +176,11 @@ func (s *Server) Truncate(c metadata.Caller, retry namenode.Retry, path string, 
 		return
 	}
 	apart := s.ns.Counts().Snapshots > 0 // the block that is cut may have to be another one
-	s.take(r, apart, func(made metadata.BlockID, id metadata.Generation, err error) {
+	kind := noID
+	if apart {
+		kind = blockID
+	}
+	s.take(r, kind, func(made metadata.BlockID, id metadata.Generation, err error) {
 		if err != nil {
 			done(false, err)
 			return

@@ -11,6 +11,7 @@ import (
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 	"github.com/gohops/hops/metadata/namespace"
 	"github.com/gohops/hops/namenode"
+	"github.com/gohops/hops/namenode/blockmanager"
 	"github.com/gohops/hops/namenode/placement"
 )
 
@@ -78,17 +79,26 @@ func (s *Server) allocate(r *reign, c metadata.Caller, id metadata.INodeID, f *n
 	if req.Anywhere {
 		want.Writer = ""
 	}
+	kind := blockID
+	policy, coded := metadata.ErasurePolicyOf(f.Status.Erasure)
+	if coded {
+		kind, want.Want, want.Spread = groupID, policy.Layout.Units(), true
+	}
 	s.soft.mu.Lock()
 	choice := s.soft.m.Choose(want)
 	s.soft.mu.Unlock()
 	if len(choice.Targets) < want.Want {
 		s.few.tell(s.log, time.Now(), f.Path, want.Want, choice)
 	}
-	if err := choice.Err(f.Path); err != nil {
+	err := choice.Err(f.Path)
+	if coded {
+		err = choice.GroupErr(f.Path, policy)
+	}
+	if err != nil {
 		done(nil, err)
 		return
 	}
-	s.newBlock(r, func(b metadata.Block, err error) {
+	s.newBlock(r, kind, func(b metadata.Block, err error) {
 		if err != nil {
 			done(nil, err)
 			return
@@ -108,6 +118,12 @@ func (s *Server) allocate(r *reign, c metadata.Caller, id metadata.INodeID, f *n
 				return
 			}
 			l := &namenode.LocatedBlock{Block: *result.Block, Offset: result.Offset, Locations: choice.Targets}
+			if coded {
+				s.expectGroup(l, b.ID, policy)
+				s.signWrite(&c, l, policy)
+				done(l, nil)
+				return
+			}
 			s.soft.mu.Lock()
 			if l.Block.ID == b.ID {
 				s.soft.m.Expect(b.ID, choice.Targets)
@@ -121,6 +137,39 @@ func (s *Server) allocate(r *reign, c metadata.Caller, id metadata.INodeID, f *n
 			done(l, nil)
 		})
 	})
+}
+
+// expectGroup notes where the internal blocks of a group are being written to: internal block i at location i. If the group is not the one that was to be
+// made, the request was a repetition, and the group may have its places.
+func (s *Server) expectGroup(l *namenode.LocatedBlock, made metadata.BlockID, policy metadata.ErasurePolicy) {
+	s.soft.mu.Lock()
+	defer s.soft.mu.Unlock()
+	if l.Block.ID != made {
+		before := namenode.LocatedBlock{Block: l.Block}
+		if s.place(&before, policy.ID, ""); len(before.Locations) >= policy.Layout.Data {
+			l.Locations, l.Units = before.Locations, before.Units
+			return
+		}
+	}
+	placed := make([]blockmanager.Placed, len(l.Locations))
+	for i, at := range l.Locations {
+		placed[i] = blockmanager.Placed{Unit: i, Location: at}
+		l.Units = append(l.Units, byte(i))
+	}
+	s.soft.m.ExpectGroup(l.Block.ID, placed)
+}
+
+// signWrite gives a group, and each of its internal blocks, a token to write it. Where no location is told there is one for each number.
+func (s *Server) signWrite(c *metadata.Caller, l *namenode.LocatedBlock, policy metadata.ErasurePolicy) {
+	l.Token = s.sign(c, l.Block.ID, security.WriteBlock)
+	if l.Units == nil {
+		for i := range policy.Layout.Units() {
+			l.Units = append(l.Units, byte(i))
+		}
+	}
+	for _, unit := range l.Units {
+		l.UnitTokens = append(l.UnitTokens, s.sign(c, l.Block.ID.Internal(int(unit)), security.WriteBlock))
+	}
 }
 
 // AbandonBlock implements namenode.Writer.
@@ -159,6 +208,10 @@ func (s *Server) MoreTargets(c metadata.Caller, r namenode.MoreTargetsRequest, d
 	}
 	if n := len(f.Blocks); n == 0 || f.Blocks[n-1].ID != r.Block.ID {
 		done(nil, metadata.Errorf(metadata.ErrIO, "block %d is not the last one of %s", r.Block.ID, f.Path))
+		return
+	}
+	if r.Block.ID.Striped() {
+		done(nil, metadata.Errorf(metadata.ErrUnsupported, "block group %d of %s is written to one datanode for each internal block: none takes another's place", r.Block.ID, f.Path))
 		return
 	}
 	l := &namenode.LocatedBlock{Block: r.Block, Token: s.sign(&c, r.Block.ID, security.CopyBlock)}
@@ -263,7 +316,14 @@ func (s *Server) BumpBlock(c metadata.Caller, client string, b metadata.Block, d
 			return
 		}
 		b.Generation = g
-		done(&namenode.LocatedBlock{Block: b, Token: s.sign(&c, b.ID, security.WriteBlock)}, nil)
+		l := &namenode.LocatedBlock{Block: b}
+		if o, _ := s.ns.BlockOwner(b.ID); o.Erasure != 0 {
+			policy, _ := metadata.ErasurePolicyOf(o.Erasure)
+			s.signWrite(&c, l, policy)
+		} else {
+			l.Token = s.sign(&c, b.ID, security.WriteBlock)
+		}
+		done(l, nil)
 	})
 }
 
@@ -281,6 +341,7 @@ func (s *Server) UpdatePipeline(c metadata.Caller, r namenode.UpdatePipelineRequ
 			return
 		}
 		var at []namenode.Location
+		var placed []blockmanager.Placed // of a group node i has internal block i
 		s.soft.mu.Lock()
 		for i, id := range r.Nodes {
 			var volume namenode.VolumeID
@@ -289,9 +350,14 @@ func (s *Server) UpdatePipeline(c metadata.Caller, r namenode.UpdatePipelineRequ
 			}
 			if l, ok := s.soft.m.Location(id, volume); ok {
 				at = append(at, l)
+				placed = append(placed, blockmanager.Placed{Unit: i, Location: l})
 			}
 		}
-		s.soft.m.Expect(r.New.ID, at)
+		if r.New.ID.Striped() {
+			s.soft.m.ExpectGroup(r.New.ID, placed)
+		} else {
+			s.soft.m.Expect(r.New.ID, at)
+		}
 		s.soft.mu.Unlock()
 		done(nil)
 	})

@@ -54,7 +54,7 @@ func TestIDsComeOnce(t *testing.T) {
 		wg.Go(func() {
 			for range 4000 {
 				done := make(chan struct{})
-				m.newBlock(r, func(b metadata.Block, err error) {
+				m.newBlock(r, blockID, func(b metadata.Block, err error) {
 					mu.Lock()
 					defer mu.Unlock()
 					defer close(done)

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"math"
 	"strconv"
 	"strings"
 
@@ -67,7 +68,7 @@ func (f *fsckRun) listCorrupt(after string) {
 		return
 	}
 	found := 0
-	for last := metadata.BlockID(0); f.ctx.Err() == nil && f.Active(); {
+	for last := metadata.BlockID(math.MinInt64); f.ctx.Err() == nil && f.Active(); {
 		f.soft.mu.Lock()
 		lost := f.soft.m.Lost(last, lostStep)
 		f.soft.mu.Unlock()

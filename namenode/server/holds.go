@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"math"
 	"net/http"
 	"slices"
 
@@ -86,7 +87,7 @@ func (s *Server) holds(ctx context.Context, r *http.Request) (any, error) {
 	if unknown {
 		s.soft.mu.Lock()
 		out.Missing = s.soft.m.Statistics().Missing
-		lost := s.soft.m.Lost(0, mostLost)
+		lost := s.soft.m.Lost(math.MinInt64, mostLost)
 		s.soft.mu.Unlock()
 		for _, id := range lost {
 			out.Lost = append(out.Lost, fmt.Sprintf("blk_%d", id))

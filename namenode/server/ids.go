@@ -12,6 +12,7 @@ import (
 // steps down is lost; nobody else gets it.
 const (
 	reserveBlocks      = 10000
+	reserveGroups      = 2000
 	reserveGenerations = 20000
 )
 
@@ -19,6 +20,7 @@ const (
 type ids struct {
 	mu      sync.Mutex
 	have    namespace.IDRange
+	groups  bool // a group was wanted: from then on they are reserved too
 	asked   bool
 	waiting []func(error)
 }
@@ -29,42 +31,58 @@ func (x *ids) empty() bool {
 	return x.have.FirstGeneration == x.have.EndGeneration
 }
 
-// newBlock takes an id and a generation for a new block.
-func (s *Server) newBlock(r *reign, done func(metadata.Block, error)) {
-	s.take(r, true, func(id metadata.BlockID, g metadata.Generation, err error) {
+// idKind is what an id is taken for.
+type idKind uint8
+
+const (
+	noID idKind = iota // a generation only
+	blockID
+	groupID
+)
+
+// newBlock takes an id and a generation for a new block or group.
+func (s *Server) newBlock(r *reign, kind idKind, done func(metadata.Block, error)) {
+	s.take(r, kind, func(id metadata.BlockID, g metadata.Generation, err error) {
 		done(metadata.Block{ID: id, Generation: g}, err)
 	})
 }
 
 // newGeneration takes a generation.
 func (s *Server) newGeneration(r *reign, done func(metadata.Generation, error)) {
-	s.take(r, false, func(_ metadata.BlockID, g metadata.Generation, err error) { done(g, err) })
+	s.take(r, noID, func(_ metadata.BlockID, g metadata.Generation, err error) { done(g, err) })
 }
 
 // take calls done with ids, at once if there are any, else when more have been reserved.
-func (s *Server) take(r *reign, block bool, done func(metadata.BlockID, metadata.Generation, error)) {
+func (s *Server) take(r *reign, kind idKind, done func(metadata.BlockID, metadata.Generation, error)) {
 	x := &r.ids
 	x.mu.Lock()
-	if x.have.FirstGeneration == x.have.EndGeneration || block && x.have.FirstBlock == x.have.EndBlock {
+	x.groups = x.groups || kind == groupID
+	if x.have.FirstGeneration == x.have.EndGeneration || kind == blockID && x.have.FirstBlock == x.have.EndBlock ||
+		kind == groupID && x.have.FirstGroup == x.have.EndGroup {
 		x.waiting = append(x.waiting, func(err error) {
 			if err != nil {
 				done(0, 0, err)
 				return
 			}
-			s.take(r, block, done)
+			s.take(r, kind, done)
 		})
 		x.mu.Unlock()
 		s.reserve(r)
 		return
 	}
 	var id metadata.BlockID
-	if block {
+	switch kind {
+	case blockID:
 		id = x.have.FirstBlock
 		x.have.FirstBlock++
+	case groupID:
+		id = x.have.FirstGroup
+		x.have.FirstGroup += metadata.GroupStep
 	}
 	g := x.have.FirstGeneration
 	x.have.FirstGeneration++
-	low := x.have.EndBlock-x.have.FirstBlock < reserveBlocks/2 || x.have.EndGeneration-x.have.FirstGeneration < reserveGenerations/2
+	low := x.have.EndBlock-x.have.FirstBlock < reserveBlocks/2 || x.have.EndGeneration-x.have.FirstGeneration < reserveGenerations/2 ||
+		x.groups && x.have.EndGroup-x.have.FirstGroup < reserveGroups/2*metadata.GroupStep
 	x.mu.Unlock()
 	if low {
 		s.reserve(r)
@@ -82,6 +100,10 @@ func (s *Server) reserve(r *reign) {
 		return
 	}
 	x.asked = true
+	groups := int64(0) // members that do not know of them stop at one
+	if x.groups {
+		groups = reserveGroups
+	}
 	x.mu.Unlock()
 
 	cluster := s.config.ClusterID
@@ -89,7 +111,7 @@ func (s *Server) reserve(r *reign) {
 		cluster = newClusterID()
 	}
 	cmd := &logpb.Command{Op: &logpb.Command_ReserveIds{ReserveIds: &logpb.ReserveIDs{
-		Blocks: reserveBlocks, Generations: reserveGenerations,
+		Blocks: reserveBlocks, Generations: reserveGenerations, Groups: groups,
 		Owner: s.config.Door.Daemon(), Group: s.config.Door.Supergroup(), ClusterId: cluster,
 	}}}
 	s.send(cmd, func(result *namespace.Result, err error) {
@@ -97,6 +119,7 @@ func (s *Server) reserve(r *reign) {
 			s.setCluster(s.ns.ClusterID())
 			s.soft.mu.Lock()
 			s.soft.m.SetHorizon(result.Reserved.EndBlock - 1)
+			s.soft.m.SetGroupHorizon(result.Reserved.EndGroup - metadata.GroupStep)
 			s.soft.mu.Unlock()
 		}
 		x.mu.Lock()

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -346,7 +347,7 @@ const lostStep = 1000
 // at, where HDFS counts blocks, so that what is mended or lost meanwhile moves nothing.
 func (s *Server) LostFiles(c metadata.Caller, path, cookie string, done func([]string, string, error)) {
 	s.readLong(&c, func(err error) {
-		var after metadata.BlockID
+		after := metadata.BlockID(math.MinInt64)
 		if err == nil && !c.Superuser {
 			err = metadata.NeedsSuperuser(c.User, "listCorruptFileBlocks")
 		}

@@ -145,7 +145,7 @@ func wake(ws []*waiter) {
 
 // blockOfOwner is a block in the words of the block manager.
 func blockOfOwner(o namespace.BlockOwner) blockmanager.Block {
-	return blockmanager.Block{Block: o.Block, Replication: int(o.Replication), Policy: o.Policy, Open: o.UnderConstruction}
+	return blockmanager.Block{Block: o.Block, Replication: int(o.Replication), Policy: o.Policy, Erasure: o.Erasure, Open: o.UnderConstruction}
 }
 
 // relist begins to list the blocks of the namespace: at the start, and when a snapshot has taken its place.
@@ -247,12 +247,36 @@ func (s *Server) locateFor(c *metadata.Caller, f *namespace.FileBlocks) (*nameno
 		return nil, err
 	}
 	for i := range out.Blocks {
-		out.Blocks[i].Token = s.sign(c, out.Blocks[i].Block.ID, security.ReadBlock)
+		s.signRead(c, &out.Blocks[i])
 	}
 	if l := out.Last; l != nil && l.Token.Identifier == nil {
-		l.Token = s.sign(c, l.Block.ID, security.ReadBlock)
+		s.signRead(c, l)
 	}
 	return out, nil
+}
+
+// signRead gives a block, and each internal block of a group, a token to read it.
+func (s *Server) signRead(c *metadata.Caller, l *namenode.LocatedBlock) {
+	l.Token = s.sign(c, l.Block.ID, security.ReadBlock)
+	for _, unit := range l.Units {
+		l.UnitTokens = append(l.UnitTokens, s.sign(c, l.Block.ID.Internal(int(unit)), security.ReadBlock))
+	}
+}
+
+// place adds the places of a block, and reports whether it can be read from them. s.soft.mu is held.
+func (s *Server) place(l *namenode.LocatedBlock, code metadata.ErasurePolicyID, reader string) (enough bool) {
+	policy, coded := metadata.ErasurePolicyOf(code)
+	if !l.Block.ID.Striped() || !coded {
+		l.Locations, l.Corrupt = s.soft.m.Locate(l.Block.ID, reader)
+		return len(l.Locations) > 0
+	}
+	var parts []blockmanager.Placed
+	parts, l.Corrupt = s.soft.m.LocateGroup(l.Block.ID, reader)
+	l.Units = make([]byte, 0, len(parts))
+	for _, p := range parts {
+		l.Locations, l.Units = append(l.Locations, p.Location), append(l.Units, byte(p.Unit))
+	}
+	return len(parts) > 0 && len(parts) >= min(policy.Layout.Data, policy.Layout.Used(l.Block.Length)-policy.Layout.Parity)
 }
 
 // locate adds the places of blocks for a reader. Who asks a namenode that does not lead, and knows no place of one, is to ask the one that does: it may
@@ -267,17 +291,17 @@ func (s *Server) locate(f *namespace.FileBlocks, c *metadata.Caller) (*namenode.
 	for i, b := range f.Blocks {
 		l := &out.Blocks[i]
 		l.Block, l.Offset = b.Block, b.Offset
-		l.Locations, l.Corrupt = s.soft.m.Locate(b.Block.ID, c.Host)
-		unheard = unheard || len(l.Locations) == 0
-		nowhere = nowhere || len(l.Locations) == 0 && b.Complete
+		enough := s.place(l, f.Status.Erasure, c.Host)
+		unheard = unheard || !enough
+		nowhere = nowhere || !enough && b.Complete
 	}
 	if f.Last != nil {
 		if n := len(out.Blocks); n > 0 && out.Blocks[n-1].Block.ID == f.Last.Block.ID {
 			out.Last = &out.Blocks[n-1]
 		} else {
 			l := &namenode.LocatedBlock{Block: f.Last.Block, Offset: f.Last.Offset}
-			l.Locations, l.Corrupt = s.soft.m.Locate(f.Last.Block.ID, c.Host)
-			unheard = unheard || len(l.Locations) == 0
+			enough := s.place(l, f.Status.Erasure, c.Host)
+			unheard = unheard || !enough
 			out.Last = l
 		}
 	}

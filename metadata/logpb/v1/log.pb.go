@@ -244,7 +244,7 @@ func (x ChangeSnapshots_Change) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ChangeSnapshots_Change.Descriptor instead.
 func (ChangeSnapshots_Change) EnumDescriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{43, 0}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{44, 0}
 }
 
 // Command is one mutation of the namespace. Everything it needs is inside: applying reads no clock and no random source.
@@ -299,6 +299,7 @@ type Command struct {
 	//	*Command_CancelToken
 	//	*Command_ExpireTokens
 	//	*Command_ChangeSnapshots
+	//	*Command_SetErasurePolicy
 	Op            isCommand_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -709,6 +710,15 @@ func (x *Command) GetChangeSnapshots() *ChangeSnapshots {
 	return nil
 }
 
+func (x *Command) GetSetErasurePolicy() *SetErasurePolicy {
+	if x != nil {
+		if x, ok := x.Op.(*Command_SetErasurePolicy); ok {
+			return x.SetErasurePolicy
+		}
+	}
+	return nil
+}
+
 type isCommand_Op interface {
 	isCommand_Op()
 }
@@ -861,6 +871,10 @@ type Command_ChangeSnapshots struct {
 	ChangeSnapshots *ChangeSnapshots `protobuf:"bytes,46,opt,name=change_snapshots,json=changeSnapshots,proto3,oneof"`
 }
 
+type Command_SetErasurePolicy struct {
+	SetErasurePolicy *SetErasurePolicy `protobuf:"bytes,47,opt,name=set_erasure_policy,json=setErasurePolicy,proto3,oneof"`
+}
+
 func (*Command_Mkdirs) isCommand_Op() {}
 
 func (*Command_Create) isCommand_Op() {}
@@ -934,6 +948,8 @@ func (*Command_CancelToken) isCommand_Op() {}
 func (*Command_ExpireTokens) isCommand_Op() {}
 
 func (*Command_ChangeSnapshots) isCommand_Op() {}
+
+func (*Command_SetErasurePolicy) isCommand_Op() {}
 
 // Caller is whom a command acts for, as authenticated and expanded (groups, superuser) by the proposer.
 type Caller struct {
@@ -1216,7 +1232,9 @@ type Create struct {
 	// decide alike. 0: the member's own.
 	MinBlockSize int64 `protobuf:"varint,10,opt,name=min_block_size,json=minBlockSize,proto3" json:"min_block_size,omitempty"`
 	// The mode before the client's umask, for a file below a directory with a default ACL. Absent: the client did not say.
-	Unmasked      *uint32 `protobuf:"varint,11,opt,name=unmasked,proto3,oneof" json:"unmasked,omitempty"`
+	Unmasked *uint32 `protobuf:"varint,11,opt,name=unmasked,proto3,oneof" json:"unmasked,omitempty"`
+	// 1 + HDFS's number of the erasure coding policy that the file is to have, whatever its directory has; 1 is replication. 0: that of the directory.
+	Erasure       uint32 `protobuf:"varint,12,opt,name=erasure,proto3" json:"erasure,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1328,6 +1346,13 @@ func (x *Create) GetUnmasked() uint32 {
 	return 0
 }
 
+func (x *Create) GetErasure() uint32 {
+	if x != nil {
+		return x.Erasure
+	}
+	return 0
+}
+
 type AddBlock struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Inode      uint64                 `protobuf:"varint,1,opt,name=inode,proto3" json:"inode,omitempty"`
@@ -1336,7 +1361,7 @@ type AddBlock struct {
 	Previous *Block `protobuf:"bytes,3,opt,name=previous,proto3" json:"previous,omitempty"`
 	// The block to append, from the proposer's reserved ranges.
 	Block *Block `protobuf:"bytes,4,opt,name=block,proto3" json:"block,omitempty"`
-	// The ids of the datanodes of its pipeline.
+	// The ids of the datanodes of its pipeline. Of a group that of internal block i at place i, empty where there is none.
 	Nodes         []string `protobuf:"bytes,5,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1663,7 +1688,7 @@ type UpdatePipeline struct {
 	ClientName string                 `protobuf:"bytes,1,opt,name=client_name,json=clientName,proto3" json:"client_name,omitempty"`
 	OldBlock   *Block                 `protobuf:"bytes,2,opt,name=old_block,json=oldBlock,proto3" json:"old_block,omitempty"`
 	NewBlock   *Block                 `protobuf:"bytes,3,opt,name=new_block,json=newBlock,proto3" json:"new_block,omitempty"`
-	// The ids of the datanodes of the new pipeline.
+	// The ids of the datanodes of the new pipeline, as in AddBlock.
 	Nodes         []string `protobuf:"bytes,4,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2249,9 +2274,11 @@ type ReserveIDs struct {
 	Blocks      int64                  `protobuf:"varint,1,opt,name=blocks,proto3" json:"blocks,omitempty"`
 	Generations uint64                 `protobuf:"varint,2,opt,name=generations,proto3" json:"generations,omitempty"`
 	// The first command that carries an owner settles who owns "/" and the cluster's name; later ones change nothing.
-	Owner         string `protobuf:"bytes,3,opt,name=owner,proto3" json:"owner,omitempty"`
-	Group         string `protobuf:"bytes,4,opt,name=group,proto3" json:"group,omitempty"`
-	ClusterId     string `protobuf:"bytes,5,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	Owner     string `protobuf:"bytes,3,opt,name=owner,proto3" json:"owner,omitempty"`
+	Group     string `protobuf:"bytes,4,opt,name=group,proto3" json:"group,omitempty"`
+	ClusterId string `protobuf:"bytes,5,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// How many ids of block groups.
+	Groups        int64 `protobuf:"varint,6,opt,name=groups,proto3" json:"groups,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2319,6 +2346,13 @@ func (x *ReserveIDs) GetClusterId() string {
 		return x.ClusterId
 	}
 	return ""
+}
+
+func (x *ReserveIDs) GetGroups() int64 {
+	if x != nil {
+		return x.Groups
+	}
+	return 0
 }
 
 // StartRecovery moves the lease to the recovery holder and marks the last block as under recovery with a new generation
@@ -3119,6 +3153,60 @@ func (x *SetStoragePolicy) GetPolicy() uint32 {
 	return 0
 }
 
+// SetErasurePolicy says how files that are made below a directory are coded.
+type SetErasurePolicy struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Target *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	// 1 + HDFS's number of the policy; 1 is replication. 0: what the directory above says.
+	Policy        uint32 `protobuf:"varint,2,opt,name=policy,proto3" json:"policy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetErasurePolicy) Reset() {
+	*x = SetErasurePolicy{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetErasurePolicy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetErasurePolicy) ProtoMessage() {}
+
+func (x *SetErasurePolicy) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetErasurePolicy.ProtoReflect.Descriptor instead.
+func (*SetErasurePolicy) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *SetErasurePolicy) GetTarget() *Target {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+func (x *SetErasurePolicy) GetPolicy() uint32 {
+	if x != nil {
+		return x.Policy
+	}
+	return 0
+}
+
 // RollBlockKeys adds keys that sign block tokens. The last but one of all signs, the last is the next to sign.
 type RollBlockKeys struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3134,7 +3222,7 @@ type RollBlockKeys struct {
 
 func (x *RollBlockKeys) Reset() {
 	*x = RollBlockKeys{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[33]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3146,7 +3234,7 @@ func (x *RollBlockKeys) String() string {
 func (*RollBlockKeys) ProtoMessage() {}
 
 func (x *RollBlockKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[33]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3159,7 +3247,7 @@ func (x *RollBlockKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollBlockKeys.ProtoReflect.Descriptor instead.
 func (*RollBlockKeys) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{33}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RollBlockKeys) GetAfter() int32 {
@@ -3193,7 +3281,7 @@ type SetSafeMode struct {
 
 func (x *SetSafeMode) Reset() {
 	*x = SetSafeMode{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[34]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3205,7 +3293,7 @@ func (x *SetSafeMode) String() string {
 func (*SetSafeMode) ProtoMessage() {}
 
 func (x *SetSafeMode) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[34]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3218,7 +3306,7 @@ func (x *SetSafeMode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSafeMode.ProtoReflect.Descriptor instead.
 func (*SetSafeMode) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{34}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SetSafeMode) GetOn() bool {
@@ -3239,7 +3327,7 @@ type ForgetDatanode struct {
 
 func (x *ForgetDatanode) Reset() {
 	*x = ForgetDatanode{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[35]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3251,7 +3339,7 @@ func (x *ForgetDatanode) String() string {
 func (*ForgetDatanode) ProtoMessage() {}
 
 func (x *ForgetDatanode) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[35]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3264,7 +3352,7 @@ func (x *ForgetDatanode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetDatanode.ProtoReflect.Descriptor instead.
 func (*ForgetDatanode) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{35}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ForgetDatanode) GetUuid() string {
@@ -3295,7 +3383,7 @@ type ChangeRegister struct {
 
 func (x *ChangeRegister) Reset() {
 	*x = ChangeRegister{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[36]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3307,7 +3395,7 @@ func (x *ChangeRegister) String() string {
 func (*ChangeRegister) ProtoMessage() {}
 
 func (x *ChangeRegister) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[36]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3320,7 +3408,7 @@ func (x *ChangeRegister) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRegister.ProtoReflect.Descriptor instead.
 func (*ChangeRegister) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{36}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ChangeRegister) GetChanges() []*ItemChange {
@@ -3351,7 +3439,7 @@ type ItemChange struct {
 
 func (x *ItemChange) Reset() {
 	*x = ItemChange{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[37]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3363,7 +3451,7 @@ func (x *ItemChange) String() string {
 func (*ItemChange) ProtoMessage() {}
 
 func (x *ItemChange) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[37]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3376,7 +3464,7 @@ func (x *ItemChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemChange.ProtoReflect.Descriptor instead.
 func (*ItemChange) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{37}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ItemChange) GetName() string {
@@ -3420,7 +3508,7 @@ type RollTokenKey struct {
 
 func (x *RollTokenKey) Reset() {
 	*x = RollTokenKey{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[38]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3432,7 +3520,7 @@ func (x *RollTokenKey) String() string {
 func (*RollTokenKey) ProtoMessage() {}
 
 func (x *RollTokenKey) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[38]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3445,7 +3533,7 @@ func (x *RollTokenKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollTokenKey.ProtoReflect.Descriptor instead.
 func (*RollTokenKey) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{38}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RollTokenKey) GetAfter() int32 {
@@ -3481,7 +3569,7 @@ type IssueToken struct {
 
 func (x *IssueToken) Reset() {
 	*x = IssueToken{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[39]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3493,7 +3581,7 @@ func (x *IssueToken) String() string {
 func (*IssueToken) ProtoMessage() {}
 
 func (x *IssueToken) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[39]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3506,7 +3594,7 @@ func (x *IssueToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueToken.ProtoReflect.Descriptor instead.
 func (*IssueToken) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{39}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *IssueToken) GetRenewer() string {
@@ -3564,7 +3652,7 @@ type RenewToken struct {
 
 func (x *RenewToken) Reset() {
 	*x = RenewToken{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[40]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3576,7 +3664,7 @@ func (x *RenewToken) String() string {
 func (*RenewToken) ProtoMessage() {}
 
 func (x *RenewToken) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[40]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3589,7 +3677,7 @@ func (x *RenewToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewToken.ProtoReflect.Descriptor instead.
 func (*RenewToken) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{40}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RenewToken) GetSequence() int32 {
@@ -3624,7 +3712,7 @@ type CancelToken struct {
 
 func (x *CancelToken) Reset() {
 	*x = CancelToken{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[41]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3636,7 +3724,7 @@ func (x *CancelToken) String() string {
 func (*CancelToken) ProtoMessage() {}
 
 func (x *CancelToken) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[41]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3649,7 +3737,7 @@ func (x *CancelToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelToken.ProtoReflect.Descriptor instead.
 func (*CancelToken) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{41}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *CancelToken) GetSequence() int32 {
@@ -3675,7 +3763,7 @@ type ExpireTokens struct {
 
 func (x *ExpireTokens) Reset() {
 	*x = ExpireTokens{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[42]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3687,7 +3775,7 @@ func (x *ExpireTokens) String() string {
 func (*ExpireTokens) ProtoMessage() {}
 
 func (x *ExpireTokens) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[42]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3700,7 +3788,7 @@ func (x *ExpireTokens) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpireTokens.ProtoReflect.Descriptor instead.
 func (*ExpireTokens) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{42}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{43}
 }
 
 // ChangeSnapshots changes what snapshots of a directory there are, or whether there may be any.
@@ -3717,7 +3805,7 @@ type ChangeSnapshots struct {
 
 func (x *ChangeSnapshots) Reset() {
 	*x = ChangeSnapshots{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[43]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3729,7 +3817,7 @@ func (x *ChangeSnapshots) String() string {
 func (*ChangeSnapshots) ProtoMessage() {}
 
 func (x *ChangeSnapshots) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[43]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3742,7 +3830,7 @@ func (x *ChangeSnapshots) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeSnapshots.ProtoReflect.Descriptor instead.
 func (*ChangeSnapshots) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{43}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ChangeSnapshots) GetTarget() *Target {
@@ -3777,7 +3865,7 @@ var File_metadata_logpb_v1_log_proto protoreflect.FileDescriptor
 
 const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\n" +
-	"\x1bmetadata/logpb/v1/log.proto\x12\x14hops.metadata.log.v1\"\x98\x15\n" +
+	"\x1bmetadata/logpb/v1/log.proto\x12\x14hops.metadata.log.v1\"\xf0\x15\n" +
 	"\aCommand\x124\n" +
 	"\x06caller\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.CallerR\x06caller\x12\x1b\n" +
 	"\tclient_id\x18\x02 \x01(\fR\bclientId\x12\x17\n" +
@@ -3826,7 +3914,8 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"renewToken\x12F\n" +
 	"\fcancel_token\x18, \x01(\v2!.hops.metadata.log.v1.CancelTokenH\x00R\vcancelToken\x12I\n" +
 	"\rexpire_tokens\x18- \x01(\v2\".hops.metadata.log.v1.ExpireTokensH\x00R\fexpireTokens\x12R\n" +
-	"\x10change_snapshots\x18. \x01(\v2%.hops.metadata.log.v1.ChangeSnapshotsH\x00R\x0fchangeSnapshotsB\x04\n" +
+	"\x10change_snapshots\x18. \x01(\v2%.hops.metadata.log.v1.ChangeSnapshotsH\x00R\x0fchangeSnapshots\x12V\n" +
+	"\x12set_erasure_policy\x18/ \x01(\v2&.hops.metadata.log.v1.SetErasurePolicyH\x00R\x10setErasurePolicyB\x04\n" +
 	"\x02op\"f\n" +
 	"\x06Caller\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x16\n" +
@@ -3848,7 +3937,7 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\x04mode\x18\x02 \x01(\rR\x04mode\x12#\n" +
 	"\rcreate_parent\x18\x03 \x01(\bR\fcreateParent\x12\x1f\n" +
 	"\bunmasked\x18\x04 \x01(\rH\x00R\bunmasked\x88\x01\x01B\v\n" +
-	"\t_unmasked\"\x84\x03\n" +
+	"\t_unmasked\"\x9e\x03\n" +
 	"\x06Create\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\rR\x04mode\x12\x1f\n" +
@@ -3864,7 +3953,8 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"clientNode\x12$\n" +
 	"\x0emin_block_size\x18\n" +
 	" \x01(\x03R\fminBlockSize\x12\x1f\n" +
-	"\bunmasked\x18\v \x01(\rH\x00R\bunmasked\x88\x01\x01B\v\n" +
+	"\bunmasked\x18\v \x01(\rH\x00R\bunmasked\x88\x01\x01\x12\x18\n" +
+	"\aerasure\x18\f \x01(\rR\aerasureB\v\n" +
 	"\t_unmasked\"\xc3\x01\n" +
 	"\bAddBlock\x12\x14\n" +
 	"\x05inode\x18\x01 \x01(\x04R\x05inode\x12\x1f\n" +
@@ -3938,7 +4028,7 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"RenewLease\x12\x1f\n" +
 	"\vclient_name\x18\x01 \x01(\tR\n" +
 	"clientName\x12\x1c\n" +
-	"\teverybody\x18\x02 \x01(\bR\teverybody\"\x91\x01\n" +
+	"\teverybody\x18\x02 \x01(\bR\teverybody\"\xa9\x01\n" +
 	"\n" +
 	"ReserveIDs\x12\x16\n" +
 	"\x06blocks\x18\x01 \x01(\x03R\x06blocks\x12 \n" +
@@ -3946,7 +4036,8 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\x05owner\x18\x03 \x01(\tR\x05owner\x12\x14\n" +
 	"\x05group\x18\x04 \x01(\tR\x05group\x12\x1d\n" +
 	"\n" +
-	"cluster_id\x18\x05 \x01(\tR\tclusterId\"^\n" +
+	"cluster_id\x18\x05 \x01(\tR\tclusterId\x12\x16\n" +
+	"\x06groups\x18\x06 \x01(\x03R\x06groups\"^\n" +
 	"\rStartRecovery\x12\x14\n" +
 	"\x05inode\x18\x01 \x01(\x04R\x05inode\x12\x1f\n" +
 	"\vrecovery_id\x18\x02 \x01(\x04R\n" +
@@ -4028,6 +4119,9 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\asources\x18\x02 \x03(\v2\x1c.hops.metadata.log.v1.TargetR\asources\"`\n" +
 	"\x10SetStoragePolicy\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x16\n" +
+	"\x06policy\x18\x02 \x01(\rR\x06policy\"`\n" +
+	"\x10SetErasurePolicy\x124\n" +
+	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x16\n" +
 	"\x06policy\x18\x02 \x01(\rR\x06policy\"T\n" +
 	"\rRollBlockKeys\x12\x14\n" +
 	"\x05after\x18\x01 \x01(\x05R\x05after\x12\x19\n" +
@@ -4096,7 +4190,7 @@ func file_metadata_logpb_v1_log_proto_rawDescGZIP() []byte {
 }
 
 var file_metadata_logpb_v1_log_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_metadata_logpb_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_metadata_logpb_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_metadata_logpb_v1_log_proto_goTypes = []any{
 	(XAttr_Namespace)(0),        // 0: hops.metadata.log.v1.XAttr.Namespace
 	(ACLEntry_Type)(0),          // 1: hops.metadata.log.v1.ACLEntry.Type
@@ -4135,17 +4229,18 @@ var file_metadata_logpb_v1_log_proto_goTypes = []any{
 	(*Truncate)(nil),            // 34: hops.metadata.log.v1.Truncate
 	(*Concat)(nil),              // 35: hops.metadata.log.v1.Concat
 	(*SetStoragePolicy)(nil),    // 36: hops.metadata.log.v1.SetStoragePolicy
-	(*RollBlockKeys)(nil),       // 37: hops.metadata.log.v1.RollBlockKeys
-	(*SetSafeMode)(nil),         // 38: hops.metadata.log.v1.SetSafeMode
-	(*ForgetDatanode)(nil),      // 39: hops.metadata.log.v1.ForgetDatanode
-	(*ChangeRegister)(nil),      // 40: hops.metadata.log.v1.ChangeRegister
-	(*ItemChange)(nil),          // 41: hops.metadata.log.v1.ItemChange
-	(*RollTokenKey)(nil),        // 42: hops.metadata.log.v1.RollTokenKey
-	(*IssueToken)(nil),          // 43: hops.metadata.log.v1.IssueToken
-	(*RenewToken)(nil),          // 44: hops.metadata.log.v1.RenewToken
-	(*CancelToken)(nil),         // 45: hops.metadata.log.v1.CancelToken
-	(*ExpireTokens)(nil),        // 46: hops.metadata.log.v1.ExpireTokens
-	(*ChangeSnapshots)(nil),     // 47: hops.metadata.log.v1.ChangeSnapshots
+	(*SetErasurePolicy)(nil),    // 37: hops.metadata.log.v1.SetErasurePolicy
+	(*RollBlockKeys)(nil),       // 38: hops.metadata.log.v1.RollBlockKeys
+	(*SetSafeMode)(nil),         // 39: hops.metadata.log.v1.SetSafeMode
+	(*ForgetDatanode)(nil),      // 40: hops.metadata.log.v1.ForgetDatanode
+	(*ChangeRegister)(nil),      // 41: hops.metadata.log.v1.ChangeRegister
+	(*ItemChange)(nil),          // 42: hops.metadata.log.v1.ItemChange
+	(*RollTokenKey)(nil),        // 43: hops.metadata.log.v1.RollTokenKey
+	(*IssueToken)(nil),          // 44: hops.metadata.log.v1.IssueToken
+	(*RenewToken)(nil),          // 45: hops.metadata.log.v1.RenewToken
+	(*CancelToken)(nil),         // 46: hops.metadata.log.v1.CancelToken
+	(*ExpireTokens)(nil),        // 47: hops.metadata.log.v1.ExpireTokens
+	(*ChangeSnapshots)(nil),     // 48: hops.metadata.log.v1.ChangeSnapshots
 }
 var file_metadata_logpb_v1_log_proto_depIdxs = []int32{
 	5,  // 0: hops.metadata.log.v1.Command.caller:type_name -> hops.metadata.log.v1.Caller
@@ -4175,57 +4270,59 @@ var file_metadata_logpb_v1_log_proto_depIdxs = []int32{
 	34, // 24: hops.metadata.log.v1.Command.truncate:type_name -> hops.metadata.log.v1.Truncate
 	35, // 25: hops.metadata.log.v1.Command.concat:type_name -> hops.metadata.log.v1.Concat
 	36, // 26: hops.metadata.log.v1.Command.set_storage_policy:type_name -> hops.metadata.log.v1.SetStoragePolicy
-	37, // 27: hops.metadata.log.v1.Command.roll_block_keys:type_name -> hops.metadata.log.v1.RollBlockKeys
+	38, // 27: hops.metadata.log.v1.Command.roll_block_keys:type_name -> hops.metadata.log.v1.RollBlockKeys
 	18, // 28: hops.metadata.log.v1.Command.survey_tree:type_name -> hops.metadata.log.v1.SurveyTree
-	38, // 29: hops.metadata.log.v1.Command.set_safe_mode:type_name -> hops.metadata.log.v1.SetSafeMode
-	39, // 30: hops.metadata.log.v1.Command.forget_datanode:type_name -> hops.metadata.log.v1.ForgetDatanode
-	40, // 31: hops.metadata.log.v1.Command.change_register:type_name -> hops.metadata.log.v1.ChangeRegister
-	42, // 32: hops.metadata.log.v1.Command.roll_token_key:type_name -> hops.metadata.log.v1.RollTokenKey
-	43, // 33: hops.metadata.log.v1.Command.issue_token:type_name -> hops.metadata.log.v1.IssueToken
-	44, // 34: hops.metadata.log.v1.Command.renew_token:type_name -> hops.metadata.log.v1.RenewToken
-	45, // 35: hops.metadata.log.v1.Command.cancel_token:type_name -> hops.metadata.log.v1.CancelToken
-	46, // 36: hops.metadata.log.v1.Command.expire_tokens:type_name -> hops.metadata.log.v1.ExpireTokens
-	47, // 37: hops.metadata.log.v1.Command.change_snapshots:type_name -> hops.metadata.log.v1.ChangeSnapshots
-	6,  // 38: hops.metadata.log.v1.Mkdirs.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 39: hops.metadata.log.v1.Create.target:type_name -> hops.metadata.log.v1.Target
-	7,  // 40: hops.metadata.log.v1.AddBlock.previous:type_name -> hops.metadata.log.v1.Block
-	7,  // 41: hops.metadata.log.v1.AddBlock.block:type_name -> hops.metadata.log.v1.Block
-	7,  // 42: hops.metadata.log.v1.AbandonBlock.block:type_name -> hops.metadata.log.v1.Block
-	7,  // 43: hops.metadata.log.v1.Complete.last:type_name -> hops.metadata.log.v1.Block
-	6,  // 44: hops.metadata.log.v1.Append.target:type_name -> hops.metadata.log.v1.Target
-	7,  // 45: hops.metadata.log.v1.UpdatePipeline.old_block:type_name -> hops.metadata.log.v1.Block
-	7,  // 46: hops.metadata.log.v1.UpdatePipeline.new_block:type_name -> hops.metadata.log.v1.Block
-	6,  // 47: hops.metadata.log.v1.Rename.source:type_name -> hops.metadata.log.v1.Target
-	6,  // 48: hops.metadata.log.v1.Rename.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 49: hops.metadata.log.v1.Delete.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 50: hops.metadata.log.v1.SurveyTree.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 51: hops.metadata.log.v1.SetPermission.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 52: hops.metadata.log.v1.SetOwner.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 53: hops.metadata.log.v1.SetTimes.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 54: hops.metadata.log.v1.SetReplication.target:type_name -> hops.metadata.log.v1.Target
-	7,  // 55: hops.metadata.log.v1.CommitRecovery.block:type_name -> hops.metadata.log.v1.Block
-	0,  // 56: hops.metadata.log.v1.XAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
-	6,  // 57: hops.metadata.log.v1.SetXAttr.target:type_name -> hops.metadata.log.v1.Target
-	28, // 58: hops.metadata.log.v1.SetXAttr.attribute:type_name -> hops.metadata.log.v1.XAttr
-	6,  // 59: hops.metadata.log.v1.RemoveXAttr.target:type_name -> hops.metadata.log.v1.Target
-	0,  // 60: hops.metadata.log.v1.RemoveXAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
-	1,  // 61: hops.metadata.log.v1.ACLEntry.type:type_name -> hops.metadata.log.v1.ACLEntry.Type
-	6,  // 62: hops.metadata.log.v1.SetACL.target:type_name -> hops.metadata.log.v1.Target
-	2,  // 63: hops.metadata.log.v1.SetACL.change:type_name -> hops.metadata.log.v1.SetACL.Change
-	31, // 64: hops.metadata.log.v1.SetACL.entries:type_name -> hops.metadata.log.v1.ACLEntry
-	6,  // 65: hops.metadata.log.v1.SetQuota.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 66: hops.metadata.log.v1.Truncate.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 67: hops.metadata.log.v1.Concat.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 68: hops.metadata.log.v1.Concat.sources:type_name -> hops.metadata.log.v1.Target
-	6,  // 69: hops.metadata.log.v1.SetStoragePolicy.target:type_name -> hops.metadata.log.v1.Target
-	41, // 70: hops.metadata.log.v1.ChangeRegister.changes:type_name -> hops.metadata.log.v1.ItemChange
-	6,  // 71: hops.metadata.log.v1.ChangeSnapshots.target:type_name -> hops.metadata.log.v1.Target
-	3,  // 72: hops.metadata.log.v1.ChangeSnapshots.change:type_name -> hops.metadata.log.v1.ChangeSnapshots.Change
-	73, // [73:73] is the sub-list for method output_type
-	73, // [73:73] is the sub-list for method input_type
-	73, // [73:73] is the sub-list for extension type_name
-	73, // [73:73] is the sub-list for extension extendee
-	0,  // [0:73] is the sub-list for field type_name
+	39, // 29: hops.metadata.log.v1.Command.set_safe_mode:type_name -> hops.metadata.log.v1.SetSafeMode
+	40, // 30: hops.metadata.log.v1.Command.forget_datanode:type_name -> hops.metadata.log.v1.ForgetDatanode
+	41, // 31: hops.metadata.log.v1.Command.change_register:type_name -> hops.metadata.log.v1.ChangeRegister
+	43, // 32: hops.metadata.log.v1.Command.roll_token_key:type_name -> hops.metadata.log.v1.RollTokenKey
+	44, // 33: hops.metadata.log.v1.Command.issue_token:type_name -> hops.metadata.log.v1.IssueToken
+	45, // 34: hops.metadata.log.v1.Command.renew_token:type_name -> hops.metadata.log.v1.RenewToken
+	46, // 35: hops.metadata.log.v1.Command.cancel_token:type_name -> hops.metadata.log.v1.CancelToken
+	47, // 36: hops.metadata.log.v1.Command.expire_tokens:type_name -> hops.metadata.log.v1.ExpireTokens
+	48, // 37: hops.metadata.log.v1.Command.change_snapshots:type_name -> hops.metadata.log.v1.ChangeSnapshots
+	37, // 38: hops.metadata.log.v1.Command.set_erasure_policy:type_name -> hops.metadata.log.v1.SetErasurePolicy
+	6,  // 39: hops.metadata.log.v1.Mkdirs.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 40: hops.metadata.log.v1.Create.target:type_name -> hops.metadata.log.v1.Target
+	7,  // 41: hops.metadata.log.v1.AddBlock.previous:type_name -> hops.metadata.log.v1.Block
+	7,  // 42: hops.metadata.log.v1.AddBlock.block:type_name -> hops.metadata.log.v1.Block
+	7,  // 43: hops.metadata.log.v1.AbandonBlock.block:type_name -> hops.metadata.log.v1.Block
+	7,  // 44: hops.metadata.log.v1.Complete.last:type_name -> hops.metadata.log.v1.Block
+	6,  // 45: hops.metadata.log.v1.Append.target:type_name -> hops.metadata.log.v1.Target
+	7,  // 46: hops.metadata.log.v1.UpdatePipeline.old_block:type_name -> hops.metadata.log.v1.Block
+	7,  // 47: hops.metadata.log.v1.UpdatePipeline.new_block:type_name -> hops.metadata.log.v1.Block
+	6,  // 48: hops.metadata.log.v1.Rename.source:type_name -> hops.metadata.log.v1.Target
+	6,  // 49: hops.metadata.log.v1.Rename.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 50: hops.metadata.log.v1.Delete.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 51: hops.metadata.log.v1.SurveyTree.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 52: hops.metadata.log.v1.SetPermission.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 53: hops.metadata.log.v1.SetOwner.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 54: hops.metadata.log.v1.SetTimes.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 55: hops.metadata.log.v1.SetReplication.target:type_name -> hops.metadata.log.v1.Target
+	7,  // 56: hops.metadata.log.v1.CommitRecovery.block:type_name -> hops.metadata.log.v1.Block
+	0,  // 57: hops.metadata.log.v1.XAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
+	6,  // 58: hops.metadata.log.v1.SetXAttr.target:type_name -> hops.metadata.log.v1.Target
+	28, // 59: hops.metadata.log.v1.SetXAttr.attribute:type_name -> hops.metadata.log.v1.XAttr
+	6,  // 60: hops.metadata.log.v1.RemoveXAttr.target:type_name -> hops.metadata.log.v1.Target
+	0,  // 61: hops.metadata.log.v1.RemoveXAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
+	1,  // 62: hops.metadata.log.v1.ACLEntry.type:type_name -> hops.metadata.log.v1.ACLEntry.Type
+	6,  // 63: hops.metadata.log.v1.SetACL.target:type_name -> hops.metadata.log.v1.Target
+	2,  // 64: hops.metadata.log.v1.SetACL.change:type_name -> hops.metadata.log.v1.SetACL.Change
+	31, // 65: hops.metadata.log.v1.SetACL.entries:type_name -> hops.metadata.log.v1.ACLEntry
+	6,  // 66: hops.metadata.log.v1.SetQuota.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 67: hops.metadata.log.v1.Truncate.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 68: hops.metadata.log.v1.Concat.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 69: hops.metadata.log.v1.Concat.sources:type_name -> hops.metadata.log.v1.Target
+	6,  // 70: hops.metadata.log.v1.SetStoragePolicy.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 71: hops.metadata.log.v1.SetErasurePolicy.target:type_name -> hops.metadata.log.v1.Target
+	42, // 72: hops.metadata.log.v1.ChangeRegister.changes:type_name -> hops.metadata.log.v1.ItemChange
+	6,  // 73: hops.metadata.log.v1.ChangeSnapshots.target:type_name -> hops.metadata.log.v1.Target
+	3,  // 74: hops.metadata.log.v1.ChangeSnapshots.change:type_name -> hops.metadata.log.v1.ChangeSnapshots.Change
+	75, // [75:75] is the sub-list for method output_type
+	75, // [75:75] is the sub-list for method input_type
+	75, // [75:75] is the sub-list for extension type_name
+	75, // [75:75] is the sub-list for extension extendee
+	0,  // [0:75] is the sub-list for field type_name
 }
 
 func init() { file_metadata_logpb_v1_log_proto_init() }
@@ -4271,6 +4368,7 @@ func file_metadata_logpb_v1_log_proto_init() {
 		(*Command_CancelToken)(nil),
 		(*Command_ExpireTokens)(nil),
 		(*Command_ChangeSnapshots)(nil),
+		(*Command_SetErasurePolicy)(nil),
 	}
 	file_metadata_logpb_v1_log_proto_msgTypes[4].OneofWrappers = []any{}
 	file_metadata_logpb_v1_log_proto_msgTypes[5].OneofWrappers = []any{}
@@ -4280,7 +4378,7 @@ func file_metadata_logpb_v1_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_metadata_logpb_v1_log_proto_rawDesc), len(file_metadata_logpb_v1_log_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   44,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -102,7 +102,9 @@ type INode struct {
 	// Set when it was moved, with all that is below it, from or to below a snapshottable directory.
 	SnapshotPast *SnapshotPast `protobuf:"bytes,13,opt,name=snapshot_past,json=snapshotPast,proto3" json:"snapshot_past,omitempty"`
 	// Of a file: the policy that held where it was made, and that its blocks obey. 0: the default.
-	PlacedBy      uint32 `protobuf:"varint,14,opt,name=placed_by,json=placedBy,proto3" json:"placed_by,omitempty"`
+	PlacedBy uint32 `protobuf:"varint,14,opt,name=placed_by,json=placedBy,proto3" json:"placed_by,omitempty"`
+	// Of a directory: 1 + HDFS's number of the erasure coding policy for files that are made below; 1 is replication. 0: that of the directory above.
+	Erasure       uint32 `protobuf:"varint,15,opt,name=erasure,proto3" json:"erasure,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -231,6 +233,13 @@ func (x *INode) GetSnapshotPast() *SnapshotPast {
 func (x *INode) GetPlacedBy() uint32 {
 	if x != nil {
 		return x.PlacedBy
+	}
+	return 0
+}
+
+func (x *INode) GetErasure() uint32 {
+	if x != nil {
+		return x.Erasure
 	}
 	return 0
 }
@@ -611,7 +620,9 @@ type SnapshotBlock struct {
 	Length      int64                  `protobuf:"varint,3,opt,name=length,proto3" json:"length,omitempty"`
 	Replication uint32                 `protobuf:"varint,4,opt,name=replication,proto3" json:"replication,omitempty"`
 	// HDFS's number of the storage policy that it obeys; 0: the default.
-	Policy        uint32 `protobuf:"varint,5,opt,name=policy,proto3" json:"policy,omitempty"`
+	Policy uint32 `protobuf:"varint,5,opt,name=policy,proto3" json:"policy,omitempty"`
+	// Of a group: HDFS's number of its erasure coding policy.
+	Erasure       uint32 `protobuf:"varint,6,opt,name=erasure,proto3" json:"erasure,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -677,6 +688,13 @@ func (x *SnapshotBlock) GetReplication() uint32 {
 func (x *SnapshotBlock) GetPolicy() uint32 {
 	if x != nil {
 		return x.Policy
+	}
+	return 0
+}
+
+func (x *SnapshotBlock) GetErasure() uint32 {
+	if x != nil {
+		return x.Erasure
 	}
 	return 0
 }
@@ -797,7 +815,8 @@ func (x *DirectoryState) GetEntries() uint64 {
 	return 0
 }
 
-// FileState holds the blocks of a file as three lists of the same length.
+// FileState holds the blocks of a file as three lists of the same length. A block with a negative id is a group, striped as the file's policy says,
+// and its length is that of its data; one with a positive id is replicated. In a file with a policy only the last may be that.
 type FileState struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	BlockSize       int64                  `protobuf:"varint,1,opt,name=block_size,json=blockSize,proto3" json:"block_size,omitempty"`
@@ -806,7 +825,9 @@ type FileState struct {
 	BlockGeneration []uint64               `protobuf:"varint,4,rep,packed,name=block_generation,json=blockGeneration,proto3" json:"block_generation,omitempty"`
 	BlockLength     []int64                `protobuf:"varint,5,rep,packed,name=block_length,json=blockLength,proto3" json:"block_length,omitempty"`
 	// Set while a writer has the file open.
-	Construction  *Construction `protobuf:"bytes,6,opt,name=construction,proto3" json:"construction,omitempty"`
+	Construction *Construction `protobuf:"bytes,6,opt,name=construction,proto3" json:"construction,omitempty"`
+	// HDFS's number of the erasure coding policy that the file was made under. 0: none, all blocks are replicated.
+	Erasure       uint32 `protobuf:"varint,7,opt,name=erasure,proto3" json:"erasure,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -881,6 +902,13 @@ func (x *FileState) GetConstruction() *Construction {
 		return x.Construction
 	}
 	return nil
+}
+
+func (x *FileState) GetErasure() uint32 {
+	if x != nil {
+		return x.Erasure
+	}
+	return 0
 }
 
 type Construction struct {
@@ -1113,7 +1141,9 @@ type Marker struct {
 	LastSnapshot uint32 `protobuf:"varint,29,opt,name=last_snapshot,json=lastSnapshot,proto3" json:"last_snapshot,omitempty"`
 	// 1 and how often directories moved, were deleted with entries, or got other rights since the first target that was resolved: those that were
 	// resolved before such a change are stale. 0: there was none.
-	Tree          uint64 `protobuf:"varint,30,opt,name=tree,proto3" json:"tree,omitempty"`
+	Tree uint64 `protobuf:"varint,30,opt,name=tree,proto3" json:"tree,omitempty"`
+	// How many ids of block groups were given out.
+	Groups        uint64 `protobuf:"varint,31,opt,name=groups,proto3" json:"groups,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1354,6 +1384,13 @@ func (x *Marker) GetLastSnapshot() uint32 {
 func (x *Marker) GetTree() uint64 {
 	if x != nil {
 		return x.Tree
+	}
+	return 0
+}
+
+func (x *Marker) GetGroups() uint64 {
+	if x != nil {
+		return x.Groups
 	}
 	return 0
 }
@@ -1707,7 +1744,7 @@ var File_metadata_logpb_v1_state_proto protoreflect.FileDescriptor
 
 const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\n" +
-	"\x1dmetadata/logpb/v1/state.proto\x12\x14hops.metadata.log.v1\x1a\x1bmetadata/logpb/v1/log.proto\"\xa3\x04\n" +
+	"\x1dmetadata/logpb/v1/state.proto\x12\x14hops.metadata.log.v1\x1a\x1bmetadata/logpb/v1/log.proto\"\xbd\x04\n" +
 	"\x05INode\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\rR\x04mode\x12\x14\n" +
@@ -1723,7 +1760,8 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\x05quota\x18\v \x01(\v2\x1b.hops.metadata.log.v1.QuotaR\x05quota\x12%\n" +
 	"\x0estorage_policy\x18\f \x01(\rR\rstoragePolicy\x12G\n" +
 	"\rsnapshot_past\x18\r \x01(\v2\".hops.metadata.log.v1.SnapshotPastR\fsnapshotPast\x12\x1b\n" +
-	"\tplaced_by\x18\x0e \x01(\rR\bplacedBy\"^\n" +
+	"\tplaced_by\x18\x0e \x01(\rR\bplacedBy\x12\x18\n" +
+	"\aerasure\x18\x0f \x01(\rR\aerasure\"^\n" +
 	"\fSnapshotPast\x12\x14\n" +
 	"\x05since\x18\x01 \x01(\rR\x05since\x128\n" +
 	"\x05spans\x18\x02 \x03(\v2\".hops.metadata.log.v1.SnapshotSpanR\x05spans\"M\n" +
@@ -1747,7 +1785,7 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\x04name\x18\x04 \x01(\tR\x04name\"_\n" +
 	"\rSnapshotEntry\x12\x14\n" +
 	"\x05inode\x18\x01 \x01(\x04R\x05inode\x128\n" +
-	"\x05spans\x18\x02 \x03(\v2\".hops.metadata.log.v1.SnapshotSpanR\x05spans\"\x97\x01\n" +
+	"\x05spans\x18\x02 \x03(\v2\".hops.metadata.log.v1.SnapshotSpanR\x05spans\"\xb1\x01\n" +
 	"\rSnapshotBlock\x12\x14\n" +
 	"\x05inode\x18\x01 \x01(\x04R\x05inode\x12\x1e\n" +
 	"\n" +
@@ -1755,7 +1793,8 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"generation\x12\x16\n" +
 	"\x06length\x18\x03 \x01(\x03R\x06length\x12 \n" +
 	"\vreplication\x18\x04 \x01(\rR\vreplication\x12\x16\n" +
-	"\x06policy\x18\x05 \x01(\rR\x06policy\"q\n" +
+	"\x06policy\x18\x05 \x01(\rR\x06policy\x12\x18\n" +
+	"\aerasure\x18\x06 \x01(\rR\aerasure\"q\n" +
 	"\x05Quota\x12\x14\n" +
 	"\x05names\x18\x01 \x01(\x04R\x05names\x12\x14\n" +
 	"\x05space\x18\x02 \x01(\x04R\x05space\x12\x1d\n" +
@@ -1764,7 +1803,7 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\n" +
 	"used_space\x18\x04 \x01(\x03R\tusedSpace\"*\n" +
 	"\x0eDirectoryState\x12\x18\n" +
-	"\aentries\x18\x01 \x01(\x04R\aentries\"\xfd\x01\n" +
+	"\aentries\x18\x01 \x01(\x04R\aentries\"\x97\x02\n" +
 	"\tFileState\x12\x1d\n" +
 	"\n" +
 	"block_size\x18\x01 \x01(\x03R\tblockSize\x12 \n" +
@@ -1772,7 +1811,8 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\bblock_id\x18\x03 \x03(\x03R\ablockId\x12)\n" +
 	"\x10block_generation\x18\x04 \x03(\x04R\x0fblockGeneration\x12!\n" +
 	"\fblock_length\x18\x05 \x03(\x03R\vblockLength\x12F\n" +
-	"\fconstruction\x18\x06 \x01(\v2\".hops.metadata.log.v1.ConstructionR\fconstruction\"\xb0\x03\n" +
+	"\fconstruction\x18\x06 \x01(\v2\".hops.metadata.log.v1.ConstructionR\fconstruction\x12\x18\n" +
+	"\aerasure\x18\a \x01(\rR\aerasure\"\xb0\x03\n" +
 	"\fConstruction\x12\x16\n" +
 	"\x06holder\x18\x01 \x01(\tR\x06holder\x12\x1f\n" +
 	"\vclient_node\x18\x02 \x01(\tR\n" +
@@ -1796,7 +1836,7 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\x05Lease\x12\x18\n" +
 	"\arenewed\x18\x01 \x01(\x03R\arenewed\x12\x1f\n" +
 	"\vclient_node\x18\x02 \x01(\tR\n" +
-	"clientNode\"\xe9\a\n" +
+	"clientNode\"\x81\b\n" +
 	"\x06Marker\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x10\n" +
@@ -1837,7 +1877,8 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\tsnapshots\x18\x1b \x01(\rR\tsnapshots\x12$\n" +
 	"\rsnapshottable\x18\x1c \x01(\rR\rsnapshottable\x12#\n" +
 	"\rlast_snapshot\x18\x1d \x01(\rR\flastSnapshot\x12\x12\n" +
-	"\x04tree\x18\x1e \x01(\x04R\x04tree\";\n" +
+	"\x04tree\x18\x1e \x01(\x04R\x04tree\x12\x16\n" +
+	"\x06groups\x18\x1f \x01(\x04R\x06groups\";\n" +
 	"\x04Item\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x19\n" +
 	"\x05value\x18\x02 \x01(\fB\x03\x80\x01\x01R\x05value\"\x9a\x01\n" +

@@ -49,6 +49,11 @@ func (m *INode) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Erasure != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Erasure))
+		i--
+		dAtA[i] = 0x78
+	}
 	if m.PlacedBy != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.PlacedBy))
 		i--
@@ -505,6 +510,11 @@ func (m *SnapshotBlock) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Erasure != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Erasure))
+		i--
+		dAtA[i] = 0x30
+	}
 	if m.Policy != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Policy))
 		i--
@@ -653,6 +663,11 @@ func (m *FileState) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m.unknownFields != nil {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
+	}
+	if m.Erasure != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Erasure))
+		i--
+		dAtA[i] = 0x38
 	}
 	if m.Construction != nil {
 		size, err := m.Construction.MarshalToSizedBufferVT(dAtA[:i])
@@ -918,6 +933,13 @@ func (m *Marker) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m.unknownFields != nil {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
+	}
+	if m.Groups != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Groups))
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0xf8
 	}
 	if m.Tree != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Tree))
@@ -1482,6 +1504,9 @@ func (m *INode) SizeVT() (n int) {
 	if m.PlacedBy != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.PlacedBy))
 	}
+	if m.Erasure != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Erasure))
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -1630,6 +1655,9 @@ func (m *SnapshotBlock) SizeVT() (n int) {
 	if m.Policy != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Policy))
 	}
+	if m.Erasure != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Erasure))
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -1705,6 +1733,9 @@ func (m *FileState) SizeVT() (n int) {
 	if m.Construction != nil {
 		l = m.Construction.SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
+	if m.Erasure != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Erasure))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -1883,6 +1914,9 @@ func (m *Marker) SizeVT() (n int) {
 	}
 	if m.Tree != 0 {
 		n += 2 + protohelpers.SizeOfVarint(uint64(m.Tree))
+	}
+	if m.Groups != 0 {
+		n += 2 + protohelpers.SizeOfVarint(uint64(m.Groups))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -2417,6 +2451,25 @@ func (m *INode) UnmarshalVT(dAtA []byte) error {
 				b := dAtA[iNdEx]
 				iNdEx++
 				m.PlacedBy |= uint32(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 15:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Erasure", wireType)
+			}
+			m.Erasure = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.Erasure |= uint32(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}
@@ -3283,6 +3336,25 @@ func (m *SnapshotBlock) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
+		case 6:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Erasure", wireType)
+			}
+			m.Erasure = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.Erasure |= uint32(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -3833,6 +3905,25 @@ func (m *FileState) UnmarshalVT(dAtA []byte) error {
 				return err
 			}
 			iNdEx = postIndex
+		case 7:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Erasure", wireType)
+			}
+			m.Erasure = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.Erasure |= uint32(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -4940,6 +5031,25 @@ func (m *Marker) UnmarshalVT(dAtA []byte) error {
 				b := dAtA[iNdEx]
 				iNdEx++
 				m.Tree |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 31:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Groups", wireType)
+			}
+			m.Groups = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.Groups |= uint64(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}

@@ -169,6 +169,9 @@ func (e *encoder) statusSize(f *metadata.FileStatus, blocks *located) int {
 		1 + varintSize(uint64(f.Children)) +
 		2 + varintSize(uint64(f.StoragePolicy)) +
 		3
+	if f.Erasure != 0 {
+		n += 1 + erasureSize(f.Erasure)
+	}
 	if blocks.file != nil {
 		blocks.size = e.fileSize(blocks.file, blocks.pool)
 		n += delimitedSize(blocks.size)
@@ -184,6 +187,9 @@ func (e *encoder) appendStatus(b []byte, f *metadata.FileStatus, blocks *located
 	}
 	if f.ACL {
 		flags = byte(pb.HdfsFileStatusProto_HAS_ACL)
+	}
+	if f.Erasure != 0 {
+		flags |= byte(pb.HdfsFileStatusProto_HAS_EC)
 	}
 	if f.Snapshottable {
 		flags |= byte(pb.HdfsFileStatusProto_SNAPSHOT_ENABLED)
@@ -207,6 +213,9 @@ func (e *encoder) appendStatus(b []byte, f *metadata.FileStatus, blocks *located
 	b = appendVarint(b, 14, uint64(f.Children))
 	b = append(b, 16<<3&0x7f|0x80, 16>>4)
 	b = binary.AppendUvarint(b, uint64(f.StoragePolicy))
+	if f.Erasure != 0 {
+		b = appendErasure(append(b, (17<<3|2)&0x7f|0x80, 17<<3>>7), f.Erasure)
+	}
 	// Absent flags make Java look for them in the high bits of the permission.
 	return append(b, 18<<3&0x7f|0x80, 18>>4, flags)
 }

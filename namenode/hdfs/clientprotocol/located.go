@@ -58,6 +58,12 @@ func (e *encoder) blockSize(b *namenode.LocatedBlock, pool string) int {
 		l := &b.Locations[i]
 		n += delimitedSize(len(e.node(l.Node))) + 1 + varintSize(uint64(storageType(l.Type))) + delimitedSize(len(l.Volume))
 	}
+	if b.Units != nil {
+		n += delimitedSize(len(b.Units))
+		for i := range b.UnitTokens {
+			n += delimitedSize(tokenSize(&b.UnitTokens[i]))
+		}
+	}
 	return n
 }
 
@@ -83,6 +89,12 @@ func (e *encoder) appendBlock(to []byte, field int, b *namenode.LocatedBlock, po
 	for i := range b.Locations {
 		to = appendText(to, 8, string(b.Locations[i].Volume))
 	}
+	if b.Units != nil { // a LocatedStripedBlock
+		to = append(appendLength(to, 9, len(b.Units)), b.Units...)
+		for i := range b.UnitTokens {
+			to = appendToken(to, 10, &b.UnitTokens[i])
+		}
+	}
 	return to
 }
 
@@ -95,7 +107,7 @@ func (e *encoder) fileSize(f *namenode.LocatedFile, pool string) int {
 	if f.Last != nil {
 		n += delimitedSize(e.blockSize(f.Last, pool))
 	}
-	return n
+	return n + erasureSize(f.Status.Erasure)
 }
 
 // appendFile writes a field of size bytes with a LocatedBlocksProto.
@@ -109,7 +121,26 @@ func (e *encoder) appendFile(to []byte, field int, f *namenode.LocatedFile, pool
 	if f.Last != nil {
 		to = e.appendBlock(to, 4, f.Last, pool)
 	}
-	return appendBool(to, 5, f.LastComplete)
+	to = appendBool(to, 5, f.LastComplete)
+	if f.Status.Erasure != 0 {
+		to = appendErasure(append(to, 7<<3|2), f.Status.Erasure)
+	}
+	return to
+}
+
+// erasureSize is the size of a field with the ErasureCodingPolicyProto of a policy that every HDFS has, behind its tag of one or, in field 17, two
+// bytes; 0 where there is none. Of such policies only the number is sent, as HDFS does.
+func erasureSize(id metadata.ErasurePolicyID) int {
+	if id == 0 {
+		return 0
+	}
+	return 1 + 1 + 1 + varintSize(uint64(id))
+}
+
+// appendErasure writes what is behind the tag.
+func appendErasure(to []byte, id metadata.ErasurePolicyID) []byte {
+	to = binary.AppendUvarint(to, uint64(1+varintSize(uint64(id))))
+	return appendVarint(to, 4, uint64(id))
 }
 
 func appendBool(b []byte, field int, v bool) []byte {

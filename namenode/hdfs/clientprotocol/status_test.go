@@ -38,13 +38,24 @@ func statusMessage(f *metadata.FileStatus) *pb.HdfsFileStatusProto {
 	if f.Snapshottable {
 		flags |= uint32(pb.HdfsFileStatusProto_SNAPSHOT_ENABLED)
 	}
+	if f.Erasure != 0 {
+		flags |= uint32(pb.HdfsFileStatusProto_HAS_EC)
+	}
 	return &pb.HdfsFileStatusProto{
 		FileType: &kind, Path: []byte(f.Name), Length: ptr(uint64(f.Length)), Owner: &f.Owner, Group: &f.Group,
 		Permission:       &pb.FsPermissionProto{Perm: ptr(uint32(f.Mode & 0o1777))},
 		ModificationTime: ptr(uint64(f.MTime)), AccessTime: ptr(uint64(f.ATime)),
 		BlockReplication: ptr(uint32(f.Replication)), Blocksize: ptr(uint64(f.BlockSize)), FileId: ptr(uint64(f.ID)),
 		ChildrenNum: ptr(int32(f.Children)), StoragePolicy: ptr(uint32(f.StoragePolicy)), Flags: &flags,
+		EcPolicy: erasureMessage(f.Erasure),
 	}
+}
+
+func erasureMessage(id metadata.ErasurePolicyID) *pb.ErasureCodingPolicyProto {
+	if id == 0 {
+		return nil
+	}
+	return &pb.ErasureCodingPolicyProto{Id: ptr(uint32(id))}
 }
 
 func blockMessage(b *namenode.LocatedBlock, pool string) *pb.LocatedBlockProto {
@@ -65,11 +76,15 @@ func blockMessage(b *namenode.LocatedBlock, pool string) *pb.LocatedBlockProto {
 		m.StorageTypes = append(m.StorageTypes, storageType(l.Type))
 		m.StorageIDs = append(m.StorageIDs, string(l.Volume))
 	}
+	m.BlockIndices = b.Units
+	for _, token := range b.UnitTokens {
+		m.BlockTokens = append(m.BlockTokens, &pb.TokenProto{Identifier: token.Identifier, Password: token.Password, Kind: ptr("HDFS_BLOCK_TOKEN"), Service: empty})
+	}
 	return m
 }
 
 func fileMessage(f *namenode.LocatedFile, pool string) *pb.LocatedBlocksProto {
-	m := &pb.LocatedBlocksProto{FileLength: ptr(uint64(f.Length)), UnderConstruction: &f.UnderConstruction, IsLastBlockComplete: &f.LastComplete}
+	m := &pb.LocatedBlocksProto{FileLength: ptr(uint64(f.Length)), UnderConstruction: &f.UnderConstruction, IsLastBlockComplete: &f.LastComplete, EcPolicy: erasureMessage(f.Status.Erasure)}
 	for i := range f.Blocks {
 		m.Blocks = append(m.Blocks, blockMessage(&f.Blocks[i], pool))
 	}
@@ -101,7 +116,7 @@ func anyStatus(r *rand.Rand) metadata.FileStatus {
 		Type: metadata.Type(r.IntN(2)), ID: metadata.INodeID(number(r)), Name: text(r), Length: number(r), Mode: metadata.Mode(r.IntN(1 << 12)),
 		Owner: text(r), Group: text(r), MTime: metadata.Time(number(r) - 1), ATime: metadata.Time(number(r) - 1),
 		Replication: uint16(number(r)), BlockSize: number(r), Children: int(int32(number(r))), ACL: r.IntN(2) == 0,
-		StoragePolicy: uint8(number(r)),
+		StoragePolicy: uint8(number(r)), Erasure: metadata.ErasurePolicyID(r.IntN(2) * r.IntN(256)),
 	}
 }
 
@@ -117,6 +132,13 @@ func anyBlock(r *rand.Rand, nodes []*namenode.Node) namenode.LocatedBlock {
 		b.Locations = append(b.Locations, namenode.Location{
 			Node: nodes[r.IntN(len(nodes))], Volume: namenode.VolumeID(text(r)), Type: namenode.StorageType(r.IntN(5)),
 		})
+	}
+	if r.IntN(2) == 0 { // a group
+		b.Units = []byte{}
+		for range b.Locations {
+			b.Units = append(b.Units, byte(r.IntN(14)))
+			b.UnitTokens = append(b.UnitTokens, security.Token{Identifier: []byte("i" + text(r)), Password: []byte("p" + text(r))})
+		}
 	}
 	return b
 }

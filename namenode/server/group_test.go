@@ -1,0 +1,98 @@
+package server
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/gohops/hops/metadata"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+	"github.com/gohops/hops/metadata/namespace"
+	"github.com/gohops/hops/namenode"
+	pb "github.com/gohops/hops/namenode/api/v1"
+	"github.com/gohops/hops/namenode/hdfs/clientprotocol"
+	hadoop "github.com/gohops/hops/namenode/hdfs/hadooppb"
+)
+
+// A group through the calls of a client: addBlock with places and tokens, a pipeline that loses a datanode, complete, and where it can be read. No door gives
+// a directory a policy yet, so the command is proposed here.
+func TestGroupOfAFile(t *testing.T) {
+	c := newCluster(t, 1, nil)
+	lead := c.leader()
+
+	propose := func(op *logpb.SetErasurePolicy) {
+		t.Helper()
+		done := make(chan error, 1)
+		e := &envelope{}
+		e.command.Op = &logpb.Command_SetErasurePolicy{SetErasurePolicy: op}
+		caller := lead.caller()
+		lead.change(&caller, namenode.Retry{}, e, func(_ *namespace.Result, err error) { done <- err })
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	propose(&logpb.SetErasurePolicy{Target: &logpb.Target{}, Policy: 1 + 2}) // RS-3-2
+
+	w := lead.begin(t, "/f", "writer", 3)
+	nodes := map[string]*datanode{}
+	for i := range 2 {
+		nodes[fmt.Sprintf("dn%d", i)] = c.datanode(fmt.Sprintf("dn%d", i))
+	}
+	if _, err := w.addBlock(); err == nil {
+		t.Fatal("a group of three data blocks is written to two datanodes")
+	}
+	for i := 2; i < 5; i++ {
+		nodes[fmt.Sprintf("dn%d", i)] = c.datanode(fmt.Sprintf("dn%d", i))
+	}
+	b, err := w.addBlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := metadata.BlockID(b.B.GetBlockId())
+	if !id.Striped() || id.Group() != id || len(b.Locs) != 5 || len(b.BlockIndices) != 5 || len(b.BlockTokens) != 5 {
+		t.Fatalf("group %d: %v", id, b)
+	}
+	again := b.B
+	w.last = nil
+	if repeated, err := w.addBlock(); err != nil || repeated.B.GetBlockId() != again.GetBlockId() || len(repeated.BlockIndices) != 5 {
+		t.Fatalf("repeated: %v, %v", repeated, err)
+	}
+	var bumped hadoop.UpdateBlockForPipelineResponseProto
+	if err := w.rpc.Call(t.Context(), clientprotocol.Name, "updateBlockForPipeline", &hadoop.UpdateBlockForPipelineRequestProto{Block: w.last, ClientName: &w.client}, &bumped); err != nil {
+		t.Fatal(err)
+	}
+	if n := bumped.Block; len(n.BlockIndices) != 5 || len(n.BlockTokens) != 5 || len(n.Locs) != 0 {
+		t.Fatalf("bumped: %v", n)
+	}
+	update := &hadoop.UpdatePipelineRequestProto{ClientName: &w.client, OldBlock: w.last, NewBlock: bumped.Block.B}
+	for i, at := range b.Locs {
+		one := &hadoop.DatanodeIDProto{IpAddr: ptr("null"), HostName: ptr("null"), DatanodeUuid: ptr(""), XferPort: ptr(uint32(0)), InfoPort: ptr(uint32(0)), IpcPort: ptr(uint32(0))}
+		volume := ""
+		if i != 1 { // the streamer of internal block 1 failed
+			one, volume = at.Id, b.StorageIDs[i]
+		}
+		update.NewNodes, update.StorageIDs = append(update.NewNodes, one), append(update.StorageIDs, volume)
+	}
+	if err := w.rpc.Call(t.Context(), clientprotocol.Name, "updatePipeline", update, new(hadoop.UpdatePipelineResponseProto)); err != nil {
+		t.Fatal(err)
+	}
+	w.last = bumped.Block.B
+	group := w.block(4<<20 + 5)
+	layout := metadata.ErasurePolicies()[1].Layout
+	for i, at := range b.Locs {
+		if i != 1 {
+			nodes[at.Id.GetDatanodeUuid()].has(metadata.Block{ID: id.Internal(i), Generation: group.Generation, Length: layout.UnitLength(group.Length, i)}, pb.ReplicaState_FINALIZED)
+		}
+	}
+	if ok, err := w.complete(); err != nil || !ok {
+		t.Fatalf("complete: %t, %v", ok, err)
+	}
+	var r hadoop.GetBlockLocationsResponseProto
+	get := &hadoop.GetBlockLocationsRequestProto{Src: &w.path, Offset: ptr(uint64(0)), Length: ptr(uint64(1 << 40))}
+	eventually(t, "four internal blocks are known", func() bool {
+		r.Reset()
+		return w.rpc.Call(t.Context(), clientprotocol.Name, "getBlockLocations", get, &r) == nil && len(r.Locations.GetBlocks()) == 1 && len(r.Locations.Blocks[0].Locs) == 4
+	})
+	if l := r.Locations; l.EcPolicy.GetId() != 2 || l.GetFileLength() != 4<<20+5 || string(l.Blocks[0].BlockIndices) != "\x00\x02\x03\x04" || len(l.Blocks[0].BlockTokens) != 4 {
+		t.Errorf("located: %v", l)
+	}
+}
