@@ -17,6 +17,7 @@ import (
 // txn is one command while it is applied.
 type txn struct {
 	caller caller
+	index  uint64 // of the entry
 	result *Result
 }
 
@@ -94,6 +95,7 @@ func (ns *Namespace) Apply(index uint64, commands [][]byte) []any {
 			turn, touched = 1, len(ns.touched)
 		}
 		if cmd != nil {
+			ns.number = i
 			ns.applyOne(index, cmd, &slab[i])
 		}
 	}
@@ -329,7 +331,7 @@ func (ns *Namespace) applyOne(index uint64, cmd *logpb.Command, result *Result) 
 
 // answer carries out a command, or repeats the answer to it. Errors: *cold, and nothing has changed then.
 func (ns *Namespace) answer(index uint64, cmd *logpb.Command, result *Result) error {
-	t := &txn{caller: callerOfCommand(cmd.Caller), result: result}
+	t := &txn{caller: callerOfCommand(cmd.Caller), index: index, result: result}
 
 	var op uint32
 	switch cmd.Op.(type) {

@@ -138,8 +138,9 @@ type Namespace struct {
 	frozen   *frozen           // what a snapshot is being written of, or nil
 	listings []*blockListing   // that go on
 
-	// Of the entry that is being applied. changed: its command has changed something; owed is how many inodes of deleted directories are to be
-	// taken apart because of it.
+	// Of the entry that is being applied. number: which of its commands; changed: that has changed something; owed is how many inodes of deleted
+	// directories are to be taken apart because of it.
+	number        int
 	changed       bool
 	owed          int
 	touched       []*inode

@@ -68,7 +68,7 @@ func (ns *Namespace) delete(t *txn, op *logpb.Delete) {
 	ns.modified(parent)
 	if full {
 		ns.rerouted(n)
-		ns.attach(ns.trash, fmt.Sprintf("%016x", uint64(n.id)), n)
+		ns.attach(ns.trash, fmt.Sprintf("%016x-%04x", t.index, ns.number), n) // behind what was deleted before
 		ns.owed = ReclaimDelete
 	} else {
 		ns.bury(n)
@@ -80,13 +80,13 @@ func (ns *Namespace) delete(t *txn, op *logpb.Delete) {
 // member removes the same ones. It is not part of a command, and others get turns meanwhile, also while the store is read.
 func (ns *Namespace) reclaim(limit int) {
 	snapshots := (limit + 3) / 4 // which takes longer for each
-	since, fetched, check := 0, 0, true
+	since, fetched := 0, 0
 	for limit > 0 && ns.trash.dir.entries > 0 {
 		if since > changesPerTurn {
 			ns.pause()
 			since = 0
 		}
-		n, err := ns.nextToReclaim(check, fetched < maxSweeps)
+		n, err := ns.nextToReclaim(fetched < maxSweeps)
 		if miss, ok := errors.AsType[*cold](err); ok {
 			loading := ns.loading
 			ns.loading = never
@@ -101,7 +101,7 @@ func (ns *Namespace) reclaim(limit int) {
 		if err != nil {
 			ns.fatal(err)
 		}
-		fetched, check = 0, false
+		fetched = 0
 		since += 2
 		if n.file != nil {
 			since += len(n.file.blocks) / 4
@@ -131,28 +131,20 @@ type sweep struct {
 	dir     *inode
 	upTo    string
 	evicted int64
-	// at is the directory out of which something was taken last, nil for none, in the tree top. It is the first entry of the one above it, and so
-	// on: nothing comes into what was deleted but trees. So whoever goes on there need not come down again from the top, however deep that is.
-	at, top *inode
+	// at is the directory out of which something was taken last, nil for none. It is the first entry of the one above it, and so on: nothing comes
+	// into what was deleted, and trees are taken apart in the order in which they were deleted. So whoever goes on there need not come down again
+	// from the top, however deep that is.
+	at *inode
 	// steps is how often it went from a directory to its first entry. A test looks at it.
 	steps int
 }
 
-// nextToReclaim finds the inode that is reached through the first entry of each directory: it has no entries. check: a tree may have come before the one
-// that is being taken apart. Errors: *cold, if it is to be read without the lock; those of the store.
-func (ns *Namespace) nextToReclaim(check, unlocked bool) (*inode, error) {
-	n, s := ns.trash, &ns.sweep
-	if s.at != nil && s.at.parent != nil { // else it was forgotten
-		n = s.at
-	}
-	if check || n == ns.trash {
-		top, err := ns.firstEntry(ns.trash, unlocked)
-		if err != nil {
-			return nil, err
-		}
-		if top != s.top || n == ns.trash {
-			s.top, n = top, top
-		}
+// nextToReclaim finds the inode that is reached through the first entry of each directory: it has no entries. Errors: *cold, if it is to be read
+// without the lock; those of the store.
+func (ns *Namespace) nextToReclaim(unlocked bool) (*inode, error) {
+	n := ns.trash
+	if at := ns.sweep.at; at != nil && at.parent != nil { // else it was forgotten
+		n = at
 	}
 	for n.isDir() && n.dir.entries > 0 {
 		first, err := ns.firstEntry(n, unlocked)
