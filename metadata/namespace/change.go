@@ -120,6 +120,9 @@ func (ns *Namespace) bury(n *inode) {
 	ns.hash -= n.hash
 	n.hash = 0
 	ns.leave(n)
+	if ns.meta.snapshots > 0 {
+		ns.lose(n)
+	}
 	if n.idStored {
 		ns.pending[idKey(classINode, uint64(n.id))] = nil
 	}

@@ -64,6 +64,7 @@ type snapshots struct {
 	live    map[metadata.INodeID][]*dirSnapshot // by id, without them
 	deleted []uint32                            // ascending; the first one is being taken apart
 	swept   string                              // of the first one nothing is left below this key of its index
+	born    metadata.INodeID                    // no snapshot, deleted or not, has inodes from this one on
 
 	// recent are the keys of what is kept, and of its index, in Namespace.pending, and frozen those in Namespace.frozen.pending:
 	// maps know no order.
@@ -105,6 +106,7 @@ func (t *snapshots) add(s *dirSnapshot) {
 		return slices.Insert(all, i, s)
 	}
 	t.byID[s.id] = s
+	t.born = max(t.born, s.nextINode)
 	t.of[s.root] = insert(t.of[s.root])
 	if !s.deleted {
 		t.live[s.root] = insert(t.live[s.root])

@@ -23,7 +23,7 @@ func (ns *Namespace) sweepSnapshots(limit int) {
 			if err != nil {
 				break
 			}
-			err = ns.bequeath(s, key[len(prefix):])
+			err = ns.inherit(s, key[len(prefix):])
 			ns.snaps.swept = key
 		}
 		if err != nil {
@@ -43,8 +43,23 @@ func (ns *Namespace) endSnapshot(s *dirSnapshot) {
 	ns.pending[key] = nil
 	delete(ns.snaps.byID, s.id)
 	without(ns.snaps.of, s)
+	if ns.snaps.born == s.nextINode {
+		ns.snaps.born = 0
+		for _, other := range ns.snaps.byID {
+			ns.snaps.born = max(ns.snaps.born, other.nextINode)
+		}
+	}
 	ns.snaps.deleted, ns.snaps.swept = ns.snaps.deleted[1:], ""
 	ns.meta.snapshots--
+}
+
+// inherit is bequeath, and tells the quotas what becomes of what was kept of an inode.
+func (ns *Namespace) inherit(s *dirSnapshot, prefix string) error {
+	if prefix[0] != classSnapshotINode {
+		return ns.bequeath(s, prefix)
+	}
+	id := metadata.INodeID(binary.BigEndian.Uint64([]byte(prefix[1:])))
+	return ns.rewrite(id, func() error { return ns.bequeath(s, prefix) })
 }
 
 // bequeath hands what was kept under a prefix for a snapshot that goes to the one that needs it now.
