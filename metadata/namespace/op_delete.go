@@ -118,7 +118,7 @@ func (ns *Namespace) reclaim(limit int) {
 			ns.fatal(err)
 		}
 		parent := n.parent
-		ns.detach(n)
+		ns.cut(n)
 		ns.bury(n)
 		if ns.sweep.at = parent; parent == ns.trash {
 			ns.sweep.at = nil
