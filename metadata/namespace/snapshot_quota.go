@@ -42,6 +42,7 @@ func (n *inode) kept() usage {
 
 // history is what was kept of an inode.
 type history struct {
+	states      int
 	newest      uint32 // the newest snapshot that something was kept for; 0: nothing was
 	replication uint16 // the greatest
 	bytes       int64  // of blocks that the inode does not have now, one replica of each; of groups with their parity
@@ -58,6 +59,7 @@ func (ns *Namespace) historyOf(id metadata.INodeID, now *file) (h history, err e
 		if was, _, bad = decodeKept("", value); bad != nil {
 			return false
 		}
+		h.states++
 		h.newest = binary.BigEndian.Uint32(key[len(prefix):])
 		if was.file == nil {
 			return true
@@ -166,33 +168,46 @@ func (ns *Namespace) rootOf(s uint32) metadata.INodeID {
 	return 0
 }
 
-// rewrite changes with fn what was kept of an inode, and tells the quotas.
-func (ns *Namespace) rewrite(id metadata.INodeID, fn func() error) error {
+// rewrite runs fn, which takes away something that was kept of an inode or hands it to the snapshot that it returns, and tells the quotas.
+func (ns *Namespace) rewrite(id metadata.INodeID, fn func() (heir uint32, err error)) error {
 	now, err := ns.stateNow(id)
 	if err != nil {
 		return err
 	}
 	if now != nil && (now.file == nil || !ns.meters()) {
-		return fn()
+		_, err := fn()
+		return err
 	}
 	var f *file
 	if now != nil {
 		f = now.file
 	}
 	before, err := ns.historyOf(id, f)
-	if err == nil {
-		err = fn()
-	}
 	if err != nil {
 		return err
 	}
-	after, err := ns.historyOf(id, f)
+	heir, err := fn()
 	if err != nil {
 		return err
+	}
+	after := history{}
+	switch {
+	case before.states > 1:
+		if after, err = ns.historyOf(id, f); err != nil {
+			return err
+		}
+	case heir != 0:
+		after = before
+		after.newest = heir
 	}
 	if now == nil {
-		ns.keep(ns.rootOf(before.newest), usage{}.minus(before.gone()))
-		ns.keep(ns.rootOf(after.newest), after.gone())
+		was, is := ns.rootOf(before.newest), ns.rootOf(after.newest)
+		if was == is {
+			ns.keep(is, after.gone().minus(before.gone()))
+			return nil
+		}
+		ns.keep(was, usage{}.minus(before.gone()))
+		ns.keep(is, after.gone())
 		return nil
 	}
 	if less := before.beyond(f, f.replication) - after.beyond(f, f.replication); less != 0 {
