@@ -248,6 +248,7 @@ func (ns *Namespace) deleteSnapshot(p *place, name string) error {
 	s.deleted = true
 	ns.putSnapshot(s, former)
 	without(ns.snaps.live, s)
+	ns.snaps.forgetKnown()
 	ns.snaps.enqueue(s.id)
 	ns.owed = ReclaimDelete
 	return nil

@@ -738,6 +738,16 @@ func (g *Group) fail(err error) {
 	})
 }
 
+// retire is fail for a member whose log is sound and that cannot go on all the same: another one leads first, if this one does.
+func (g *Group) retire(err error) {
+	if g.over.Load() { // it is ending already, its store may have been closed
+		return
+	}
+	g.log.Error("this member ends, and another one leads; nothing that was acknowledged is lost, and the next start goes on from the checkpoint before", "err", err)
+	g.handOver()
+	g.fail(err)
+}
+
 // leave ends the goroutine of raft that came here because of err, when the group has failed. It would go on with a state that is not right,
 // or panic while the process, or a test, is ending already.
 func (g *Group) leave(err error) {
