@@ -30,27 +30,28 @@ func (g *Group) watchLeader() {
 	for {
 		select {
 		case <-g.streams.ended:
-			if leader, term := g.wire.leader(); g.gone(leader, term) {
+			promised := g.wire.lease.promised.Load()
+			if leader, term := g.wire.leader(); g.gone(leader, term, promised) {
 				g.log.Info("the leader's process is gone: its connections have ended and its address refuses others", "leader", string(leader), "term", term)
 				g.wire.lease.gone.Store(term)
-				g.succeed(term, g.turn(leader))
+				g.succeed(term, promised, g.turn(leader))
 			}
 		case candidate := <-g.wire.lesser:
-			leader, term := g.wire.leader()
-			g.succeed(max(term, g.raft.CurrentTerm()), g.turn(leader, candidate))
+			leader, _ := g.wire.leader()
+			g.succeed(g.raft.CurrentTerm(), g.wire.lease.promised.Load(), g.turn(leader, candidate))
 		case <-g.dying:
 			return
 		}
 	}
 }
 
-// gone reports whether the address of the leader of a term refuses connections, while this member follows and does not hear it.
-func (g *Group) gone(leader raft.ServerID, term uint64) bool {
+// gone reports whether the address of the leader of a term refuses connections, while this member follows and does not hear it again, as promised would
+// show.
+func (g *Group) gone(leader raft.ServerID, term uint64, promised int64) bool {
 	address, err := g.members.ServerAddr(leader)
 	if err != nil || string(leader) == g.host.cfg.ID {
 		return false
 	}
-	promised := g.wire.lease.promised.Load()
 	for g.follows(term) && g.wire.lease.promised.Load() == promised && g.wire.quiet() < g.cfg.Timers.Heartbeat {
 		ctx, cancel := context.WithTimeout(context.Background(), g.cfg.Timers.Lease)
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", string(address))
@@ -59,7 +60,7 @@ func (g *Group) gone(leader raft.ServerID, term uint64) bool {
 		case err == nil:
 			conn.Close()
 		case errors.Is(err, syscall.ECONNREFUSED):
-			return g.follows(term)
+			return g.follows(term) && g.wire.lease.promised.Load() == promised
 		}
 		if !g.wire.rest(g.cfg.Timers.Heartbeat / knocks) {
 			return false
@@ -83,9 +84,10 @@ func (g *Group) turn(but ...raft.ServerID) (turn int) {
 	return turn
 }
 
-// succeed stands for election in the term behind one when this member's promise is over and it has had no leader and no candidate with as much as it
-// has until its turn has come.
-func (g *Group) succeed(term uint64, turn int) {
+// succeed stands for election in the term behind one when this member's promise is over and it has heard no leader, as promised would show, and no
+// candidate with as much as it has until its turn has come. One connection of a leader's may end while another still has requests: then there is a next
+// time.
+func (g *Group) succeed(term uint64, promised int64, turn int) {
 	began, t := time.Now(), g.cfg.Timers
 	wait := max(g.wire.binding(), t.Lease-time.Since(g.raft.LastContact()), 0) + time.Millisecond // clocks are not read all at once
 	over, due := began.Add(wait), began.Add(wait+time.Duration(turn)*t.Heartbeat/turns)
@@ -97,7 +99,7 @@ func (g *Group) succeed(term uint64, turn int) {
 		case <-g.dying:
 			return
 		}
-		if !g.follows(term) || g.wire.courted.Load() > began.UnixNano() {
+		if !g.follows(term) || g.wire.lease.promised.Load() != promised || g.wire.courted.Load() > began.UnixNano() {
 			return
 		}
 	}
