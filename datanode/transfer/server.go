@@ -82,7 +82,9 @@ type Server struct {
 	mirrors mirrors
 	// balancing is the pace of copies for the balancer.
 	balancing pace
-	slow      slow
+	// rebuilding is the pace of reads to compute internal blocks.
+	rebuilding pace
+	slow       slow
 
 	mu    sync.Mutex
 	conns map[net.Conn]struct{}

@@ -18,6 +18,7 @@ import (
 	"github.com/gohops/hops/metadata/namespace"
 	"github.com/gohops/hops/namenode"
 	pb "github.com/gohops/hops/namenode/api/v1"
+	"github.com/gohops/hops/namenode/blockmanager"
 )
 
 // Limits of what a datanode may say at once.
@@ -203,6 +204,11 @@ func (d *datanodes) orders(id namenode.NodeID) (*pb.Orders, bool) {
 	}
 	for _, x := range o.Verify {
 		m.Verify = append(m.Verify, wireBlock(x))
+	}
+	for _, x := range o.Rebuild {
+		m.Rebuild = append(m.Rebuild, &pb.Rebuild{
+			Group: wireBlock(x.Group), Erasure: uint32(x.Erasure), Sources: wireParts(x.Sources), Targets: wireParts(x.Targets),
+		})
 	}
 	for _, x := range o.Recover {
 		r := &pb.Recover{
@@ -443,10 +449,22 @@ func wireBlock(b metadata.Block) *pb.Block {
 func wireNodes(ns []*namenode.Node) []*pb.DatanodeID {
 	out := make([]*pb.DatanodeID, len(ns))
 	for i, n := range ns {
-		out[i] = &pb.DatanodeID{
-			Uuid: string(n.ID), Ip: n.IP, Host: n.Host,
-			TransferPort: n.TransferPort, HttpPort: n.HTTPPort, IpcPort: n.IPCPort, GrpcPort: n.GRPCPort,
-		}
+		out[i] = wireNode(n)
+	}
+	return out
+}
+
+func wireNode(n *namenode.Node) *pb.DatanodeID {
+	return &pb.DatanodeID{
+		Uuid: string(n.ID), Ip: n.IP, Host: n.Host,
+		TransferPort: n.TransferPort, HttpPort: n.HTTPPort, IpcPort: n.IPCPort, GrpcPort: n.GRPCPort,
+	}
+}
+
+func wireParts(parts []blockmanager.Part) []*pb.Part {
+	out := make([]*pb.Part, len(parts))
+	for i, p := range parts {
+		out[i] = &pb.Part{Unit: uint32(p.Unit), Node: wireNode(p.Node), Type: uint32(p.Type)}
 	}
 	return out
 }
