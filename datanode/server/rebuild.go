@@ -156,11 +156,21 @@ func (s *Server) sinkFor(ctx context.Context, pool string, b metadata.Block, p *
 		}
 		return out, nil
 	}
-	w, err := s.store.Create(b, datanode.CreateOptions{Type: datanode.StorageType(p.Type), Temporary: true, Expect: b.Length})
-	if err != nil {
-		if old, ok := s.store.Replica(b.ID); ok && errors.Is(err, metadata.ErrExist) && old.Block == b && old.State == datanode.Finalized {
+	o := datanode.CreateOptions{Type: datanode.StorageType(p.Type), Temporary: true, Expect: b.Length}
+	w, err := s.store.Create(b, o)
+	if old, there := s.store.Replica(b.ID); there && errors.Is(err, metadata.ErrExist) {
+		switch {
+		case old.Block == b && old.State == datanode.Finalized:
 			return nil, nil //nolint:nilnil // as said above
+		case old.Block.Generation > b.Generation || old.State == datanode.Temporary:
+			return nil, err
 		}
+		// The namenode has counted it out: it was not written to its end.
+		if err = s.store.Discard(old.Block); err == nil {
+			w, err = s.store.Create(b, o)
+		}
+	}
+	if err != nil {
 		return nil, err
 	}
 	return &own{Writer: w}, nil

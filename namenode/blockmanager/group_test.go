@@ -138,6 +138,8 @@ func (a *array) obey(id namenode.NodeID, o Orders) {
 		for _, to := range r.Targets {
 			if !a.down[to.Node.ID] {
 				a.rebuilt++
+				// What it may take the place of goes first.
+				a.m.Changes(a.now, to.Node.ID, []namenode.Change{{Kind: namenode.Deleted, Block: a.unit(r.Group, to.Unit)}})
 				a.receive(to.Node.ID, a.unit(r.Group, to.Unit))
 			}
 		}
@@ -229,6 +231,33 @@ func TestLostInternalBlocksAreComputed(t *testing.T) {
 			}
 		}
 		a.whole(cell)
+	}
+}
+
+// Where every node has something of a group, a damaged internal block, or one that was left by a pipeline before, is computed where it lies.
+func TestInternalBlocksAreComputedInPlace(t *testing.T) {
+	t.Parallel()
+	a := newArray(t, "RS-3-2-1024k", 5, 1)
+	g := a.group(1, 7*mib)
+	a.write(g, 0)
+	a.run(15 * time.Second)
+	a.m.Changes(a.now, a.nodes[1], []namenode.Change{{Kind: namenode.Corrupt, Volume: volumesOfNode(a.nodes[1])[0].ID, Block: a.unit(g, 1)}})
+	a.run(time.Minute)
+	if a.whole(g); a.rebuilt != 1 {
+		t.Errorf("%d computed", a.rebuilt)
+	}
+	old := a.unit(g, 4)
+	old.Generation--
+	old.Length = 5
+	delete(a.has[a.nodes[4]], old.ID)
+	a.m.Register(a.now, *a.m.nodes[a.nodes[4]].info, volumesOfNode(a.nodes[4]), 2)
+	a.m.Report(a.now, a.nodes[4], 99, volumesOfNode(a.nodes[4])[0].ID, []namenode.Replica{{Block: old, State: namenode.Waiting}}, true)
+	a.run(time.Minute)
+	if a.whole(g); a.rebuilt != 2 {
+		t.Errorf("%d computed", a.rebuilt)
+	}
+	if st := a.m.Statistics(); st.UnderReplicated+st.Missing != 0 {
+		t.Errorf("%+v", st)
 	}
 }
 
