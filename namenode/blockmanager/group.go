@@ -175,6 +175,40 @@ func (m *Manager) siblings(id metadata.BlockID) []*namenode.Node {
 	return out
 }
 
+// holdersOf are the holders of a block, or of the internal blocks of a group.
+func (m *Manager) holdersOf(id metadata.BlockID, b *block) []*node {
+	g := m.groups[id]
+	if g == nil {
+		return m.holders(b)
+	}
+	var out []*node
+	for i := range g.layout.Units() {
+		if unit := m.blocks.peek(id.Internal(i)); unit != nil {
+			for _, n := range m.holders(unit) {
+				if !slices.Contains(out, n) {
+					out = append(out, n)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// recoverable are the internal blocks of an open group that live nodes may have.
+func (m *Manager) recoverable(id metadata.BlockID, g *group) []Part {
+	var out []Part
+	for i := range g.layout.Units() {
+		if unit := m.blocks.peek(id.Internal(i)); unit != nil {
+			for _, n := range m.holders(unit) {
+				if n.alive {
+					out = append(out, Part{Unit: i, Node: n.info})
+				}
+			}
+		}
+	}
+	return out
+}
+
 // computable reports whether an internal block has to be, and can be, computed from others.
 func (m *Manager) computable(id metadata.BlockID, b *block) bool {
 	g := m.groups[id.Group()]
