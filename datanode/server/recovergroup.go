@@ -44,7 +44,7 @@ func (s *Server) recoverGroup(ctx context.Context, order *pb.Recover, log *slog.
 	if len(silent) > 0 {
 		var why error
 		switch {
-		case distinct(offers) < policy.Layout.Data:
+		case distinct(offers) < policy.Layout.Data && distinct(offers)+len(silent) >= policy.Layout.Data:
 			why = fmt.Errorf("those that answer have %d internal blocks of the %d that are needed", distinct(offers), policy.Layout.Data)
 		case length < group.Length:
 			why = fmt.Errorf("the internal blocks of those that answer have %d bytes, and %d were acknowledged", length, group.Length)

@@ -109,11 +109,12 @@ func (m *Manager) Nowhere(id metadata.BlockID, pipeline []string) bool {
 
 // Unwritten reports whether no replica with a byte of the open block is known, and that is certain as for Nowhere. The
 // word of one node that has none is not enough: others of the pipeline may be late. Of a group there may be replicas: found says how many of its internal blocks were
-// found, and less than the policy has data blocks are worth nothing once nobody is late.
+// found by a recovery that could keep nothing. That counts if they were enough to know, or those who are late could not make them enough, or have been waited for long enough.
 func (m *Manager) Unwritten(id metadata.BlockID, pipeline []string, found int) bool {
 	b := m.blocks.peek(id)
 	if g := m.groups[id]; g != nil && b != nil {
-		return found >= g.layout.Data || m.heardOf(pipeline)
+		over := b.more != nil && !b.more.since.IsZero() && m.now.Sub(b.more.since) >= m.config.RecoveryPatience
+		return found >= g.layout.Data || found+len(m.Late(pipeline)) < g.layout.Data || over || m.heardOf(pipeline)
 	}
 	if b == nil || len(b.good) > 0 || !m.heardOf(pipeline) {
 		return false
