@@ -56,11 +56,6 @@ func (s *Server) beans() []jmx.Bean {
 			jmx.Pairs("tag.Context", "FSDatasetState", "tag.StorageInfo", "FSDataset{dirpath='["+strings.Join(paths, ", ")+"]'}", "tag.Hostname", host), sets...,
 		)},
 	}
-	r := &s.rebuilt
-	out = append(out, jmx.Bean{Name: "Hadoop:service=DataNode,name=DataNodeActivity-" + s.id.Host + "-" + portOf(s.cfg.Transfer.Addr()), Type: "DataNodeActivity-" + s.id.Host + "-" + portOf(s.cfg.Transfer.Addr()), Attributes: jmx.Pairs(
-		"tag.Context", "dfs", "tag.Hostname", host, "EcReconstructionTasks", r.tasks.Load(), "EcFailedReconstructionTasks", r.failed.Load(),
-		"EcReconstructionBytesRead", r.read.Load(), "EcReconstructionRemoteBytesRead", r.read.Load(), "EcReconstructionBytesWritten", r.written.Load(),
-	)})
 	if rpc := s.rpc.Load(); rpc != nil {
 		out = append(out, rpc.Bean("DataNode", "ClientDatanodeProtocolService", s.cfg.IPC.Addr()))
 	}
