@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/md5"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -302,6 +303,29 @@ func TestGroupChecksums(t *testing.T) {
 	check(t, a.nodes[4].store.Delete(a.unit(4)))
 	if _, err = a.groupChecksum(t, extra, len(a.data), []int{0, 1, 2, 3, 4}, hadooppb.BlockChecksumTypeProto_MD5CRC); err == nil || !strings.Contains(err.Error(), "too few") {
 		t.Errorf("of two: %v", err)
+	}
+}
+
+// What `hadoop fs -checksum` of Hadoop 3.4.3 says of files of one group, on datanodes of its own. A file's checksum is made of those of its blocks.
+func TestGroupChecksumsAreHadoops(t *testing.T) {
+	for length, want := range map[int][2]string{
+		700:          {"881e5b87bfc7b53ab2fcfb8f661e233b", "8d7be5a8"},
+		1<<20 + 5:    {"9ef513096920411e9864702ff9152dfe", "39557a98"},
+		4<<20 + 1234: {"f785befa9a0e8b3941a38ff2620875b8", "b30dedf5"},
+	} {
+		a := newArray(t, "RS-3-2-1024k", 0, length)
+		for _, units := range [][]int{{0, 1, 2, 3, 4}, {1, 2, 3, 4}} {
+			m, err := a.groupChecksum(t, a.nodes[3], length, units, hadooppb.BlockChecksumTypeProto_MD5CRC)
+			check(t, err)
+			if file := md5.Sum(append(m.GetBlockChecksum(), make([]byte, 16)...)); hex.EncodeToString(file[:]) != want[0] {
+				t.Errorf("%d bytes, of %v: %x, want %s", length, units, file, want[0])
+			}
+			m, err = a.groupChecksum(t, a.nodes[3], length, units, hadooppb.BlockChecksumTypeProto_COMPOSITE_CRC)
+			check(t, err)
+			if got := hex.EncodeToString(m.GetBlockChecksum()); got != want[1] {
+				t.Errorf("%d bytes, of %v: %s, want %s", length, units, got, want[1])
+			}
+		}
 	}
 }
 
