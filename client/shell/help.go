@@ -27,7 +27,7 @@ var optionHelp = map[string]map[string]string{
 	"ls": {
 		"C": "paths alone, one on a line", "d": "directories themselves, not what is in them", "q": "? in place of signs that do not print",
 		"t": "newest first", "S": "largest first", "r": "the other way round", "u": "the time of the last read in place of the last change",
-		"e": "with the erasure coding policy, which is always Replicated",
+		"e": "with the erasure coding policy",
 	},
 	"appendToFile": {"n": "begin a new block"},
 	"count":        {"q": "quotas first, and what is left of them", "u": "quotas and what is used of them, alone", "t": "with -q or -u: quotas of storage types, as DISK,SSD", "e": "with the erasure coding policy", "s": "with what snapshots hold"},
