@@ -73,6 +73,12 @@ func (s *Shell) explain(name string, v verb) {
 		}
 		s.printf("  %s %s\n", fmt.Sprintf("%-16s", shown), optionText(name, o))
 	}
+	if name == "find" {
+		for _, w := range findWords {
+			s.printf("  %-18s %s\n", w[0], w[1])
+		}
+		s.printf("  What comes from the index may stand without a path: it is looked everywhere then. The namenode has to have one (namenode.search).\n")
+	}
 }
 
 func optionText(verb, option string) string {
@@ -88,6 +94,9 @@ func Options(name string) []string {
 	var all []string
 	for _, o := range slices.Concat(v.flags, v.values) {
 		all = append(all, "-"+o)
+	}
+	if strings.TrimPrefix(name, "-") == "find" {
+		all = append(all, findOptions()...)
 	}
 	return all
 }

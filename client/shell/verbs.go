@@ -31,7 +31,7 @@ func init() { // a literal would be an initialization cycle: help lists the tabl
 		"createSnapshot": {"-createSnapshot <snapshotDir> [<snapshotName>]", "Make a snapshot of a directory.", nil, nil, 0, 0, runCreateSnapshot},
 		"deleteSnapshot": {"-deleteSnapshot <snapshotDir> <snapshotName>", "Remove a snapshot.", nil, nil, 0, 0, runDeleteSnapshot},
 		"expunge":        {"-expunge [-immediate] [-fs <path>]", "Remove what has been in the trash for long.", []string{"immediate"}, []string{"fs"}, 0, 0, runExpunge},
-		"find":           {"-find <path> ... <expression> ...", "Find files by expressions.", []string{"L", "H"}, nil, 0, 0, runFind},
+		"find":           {"-find <path> ... <expression> ...", "Find files by expressions: those of Hadoop by a walk through the tree, by tag, size and type with the search index.", []string{"L", "H"}, nil, 0, 0, runFind},
 		"getfacl":        {"-getfacl [-R] <path>", "Print access control lists.", []string{"R"}, nil, 0, 0, runGetfacl},
 		"getfattr":       {"-getfattr [-R] {-n name | -d} [-e en] <path>", "Print extended attributes.", []string{"R", "d"}, []string{"n", "e"}, 0, 0, runGetfattr},
 		"renameSnapshot": {"-renameSnapshot <snapshotDir> <oldName> <newName>", "Rename a snapshot.", nil, nil, 0, 0, runRenameSnapshot},
