@@ -11,7 +11,16 @@ SIOCGIFADDR = 0x8915  # linux/sockios.h
 # Frameworks whose servers bind with SO_REUSEADDR: their ports stay reserved while they run.
 _REUSING = {"torch", "tensorflow", "parameter_server", "jax"}
 # Frameworks that break after a fork of a process that has imported them.
-UNFORKABLE = {"tensorflow", "parameter_server", "jax"}
+# Horovod's users may have imported TensorFlow with it.
+UNFORKABLE = {"tensorflow", "parameter_server", "jax", "horovod"}
+
+
+def reserve(part):
+    """The ports of a member, by its part of the gang. What serves at that of Horovod's chief begins at once."""
+    if part["framework"] == "horovod" and part["ports"]:
+        from hops import _horovod
+        return _horovod.Rendezvous(part["world"])
+    return Ports(part["ports"], part["framework"])
 
 
 class Ports:
