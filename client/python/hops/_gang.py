@@ -11,8 +11,7 @@ SIOCGIFADDR = 0x8915  # linux/sockios.h
 # Frameworks whose servers bind with SO_REUSEADDR: their ports stay reserved while they run.
 _REUSING = {"torch", "tensorflow", "parameter_server", "jax"}
 # Frameworks that break after a fork of a process that has imported them.
-# Horovod's users may have imported TensorFlow with it.
-UNFORKABLE = {"tensorflow", "parameter_server", "jax", "horovod"}
+UNFORKABLE = {"tensorflow", "parameter_server", "jax"}
 
 
 def reserve(part):

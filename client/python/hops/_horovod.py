@@ -9,7 +9,6 @@ puts its addresses under /<scope>/<rank>, gets those of the others and deletes i
     DELETE /global/1      200
 """
 import asyncio
-import contextlib
 import re
 import socket
 import threading
@@ -59,25 +58,27 @@ class Rendezvous:
         self._loop.close()
 
     async def _end(self):
+        self._loop.set_exception_handler(lambda loop, context: None)  # that tasks are cancelled is no error
         self._server.close()
+        await asyncio.sleep(0)  # a connection that was just taken gets its task
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
+        await asyncio.sleep(0)  # and those that were closed their end
 
     async def _connected(self, reader, writer):
         self._open += 1
         try:
             if self._open <= self._max_open:  # the client tries again
                 writer.write(_response(*await self._answer(reader)))
-                await asyncio.wait_for(writer.drain(), PATIENCE_SECONDS)
-        except (OSError, EOFError, asyncio.TimeoutError, asyncio.CancelledError):
-            pass  # it has gone, or does not take its answer; or all ends
-        finally:
-            self._open -= 1
             writer.close()
-            with contextlib.suppress(OSError):
-                await asyncio.wait_for(writer.wait_closed(), PATIENCE_SECONDS)
+            await asyncio.wait_for(writer.wait_closed(), PATIENCE_SECONDS)
+        except (OSError, EOFError, asyncio.TimeoutError):
+            pass  # it has gone, or does not take its answer
+        finally:
+            writer.transport.abort()
+            self._open -= 1
 
     async def _answer(self, reader):
         """(status, value)"""

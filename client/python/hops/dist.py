@@ -22,6 +22,8 @@ _OPERATIONS = ("sum", "mean", "min", "max")
 # Roles that serve instead of calling the function, by framework; parameter servers always do.
 _SERVING_WORKERS = ("parameter_server", "mpi")
 
+_HOROVODS = ("horovod.torch", "horovod.tensorflow", "horovod.mxnet")
+
 _context = None
 _began_group = False
 
@@ -170,20 +172,19 @@ class Context:
         return self.world > 1 and self.framework == "horovod"
 
     def _horovod(self):
-        """Horovod for PyTorch, or the one that the program has imported, initialised. Each has its own connections; one process uses one of them."""
-        for name in ("horovod.torch", "horovod.tensorflow"):
-            if name in sys.modules:
-                break
-        else:
-            name = "horovod.torch" if importlib.util.find_spec("torch") else "horovod.tensorflow"
+        """Horovod, initialised: the one that the function uses, for TensorFlow if it has imported that, else for PyTorch. Each has its own
+        connections, and one process has one of them."""
+        for hvd in map(sys.modules.get, _HOROVODS):
+            if hvd is not None and hvd.is_initialized():
+                return hvd
+        name = "horovod.torch" if "horovod.tensorflow" not in sys.modules and importlib.util.find_spec("torch") else "horovod.tensorflow"
         try:
             hvd = importlib.import_module(name)
         except ModuleNotFoundError as e:
             raise ModuleNotFoundError("hops.dist: a gang of Horovod needs the package %s, and %s is not installed for %s" % (name, e.name, sys.executable), name=e.name) from None
-        if not hvd.is_initialized():
-            if name == "horovod.torch" and self.device.type == "cuda":
-                sys.modules["torch"].cuda.set_device(self.device)
-            hvd.init()
+        if name == "horovod.torch" and self.device.type == "cuda":
+            sys.modules["torch"].cuda.set_device(self.device)
+        hvd.init()
         return hvd
 
     # -- TensorFlow, JAX
@@ -244,8 +245,7 @@ def shutdown():
     """context().shutdown(), if there is a context; and the end of Horovod, whoever has initialised it, as it comes with the end of a program."""
     if _context is not None:
         _context.shutdown()
-    for name in ("horovod.torch", "horovod.tensorflow", "horovod.mxnet"):
-        hvd = sys.modules.get(name)
+    for hvd in map(sys.modules.get, _HOROVODS):
         if hvd is not None and hvd.is_initialized():
             hvd.shutdown()
 
@@ -368,10 +368,22 @@ def warm(framework):
     has it, and say to TensorFlow what it reads once."""
     if framework in ("tensorflow", "parameter_server") and importlib.util.find_spec("tf_keras"):
         os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # fit() of Keras 3 does not know their strategies
-    if framework != "torch":
-        return
-    for name in ("torch", "torch.distributed", "torch.nn.parallel.distributed", "torch.utils.data.distributed", "torch._dynamo"):
-        try:  # the first step of an optimizer imports torch._dynamo
+    if framework == "torch":
+        _beforehand("torch", "torch.distributed", "torch.nn.parallel.distributed", "torch.utils.data.distributed", _LATE)
+
+
+def warmed(framework):
+    """After the function's module is imported: as warm(), of what that has chosen. Horovod is for several."""
+    if framework == "horovod" and "torch" in sys.modules:
+        _beforehand(_LATE)
+
+
+_LATE = "torch._dynamo"  # the first step of an optimizer imports it
+
+
+def _beforehand(*names):
+    for name in names:
+        try:
             importlib.import_module(name)
         except Exception as e:  # noqa: B902 - who needs it will say so
             print("%s cannot be imported beforehand: %s" % (name, e), file=sys.stderr)

@@ -181,6 +181,10 @@ def meets(lr, reporter):
         while status != 200 or (generation, rank, other) == (1, 0, 1):  # the first generation is not connected
             status, value = call("GET", str(other))
         print(value)
+    call("PUT", str(world + rank), "done")
+    for other in range(world if rank == 0 else 0):  # the rendezvous ends with rank 0
+        while call("GET", str(world + other))[0] != 200:
+            pass
     return 1.0
 """
 
@@ -201,6 +205,20 @@ def meets(lr, reporter):
         for _, port in ports:
             with self.assertRaises(ConnectionRefusedError):
                 socket.create_connection(("127.0.0.1", port))
+
+
+class WithTensorFlow(harness.ExecutorCase):
+    FUNCTIONS = """
+import sys, types
+sys.modules["tensorflow"] = types.ModuleType("tensorflow")
+
+def train(lr):
+    return lr
+"""
+
+    def test_what_has_imported_tensorflow_is_not_forked(self):
+        self.run_executor("train", setup={"framework": "horovod"})
+        self.assertIn("has imported TensorFlow", self.printed)
 
 
 class Context(unittest.TestCase):

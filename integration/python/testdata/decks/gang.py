@@ -18,7 +18,7 @@ def mirrored(**more):
 def averaged():
     # What hvd.init() does with its environment: each rank leaves something for the others, and waits for theirs.
     import http.client
-    env, found = {k[8:]: v for k, v in os.environ.items() if k.startswith("HOROVOD_")}, 0
+    env = {k[8:]: v for k, v in os.environ.items() if k.startswith("HOROVOD_")}
 
     def call(method, key, value=None):
         c = http.client.HTTPConnection(env["GLOO_RENDEZVOUS_ADDR"], int(env["GLOO_RENDEZVOUS_PORT"]))
@@ -26,14 +26,21 @@ def averaged():
         answer = c.getresponse()
         return answer.status, answer.read().decode()
 
-    call("PUT", env["LOCAL_RANK"], env["RANK"])
-    for other in range(int(env["LOCAL_SIZE"])):
-        status = 0
-        while status != 200:
-            status, value = call("GET", str(other))
-        found += value == str(other)
-    hdfs.dump("%s of %s, %d found" % (env["RANK"], env["SIZE"], found), "averaged/%s" % env["RANK"])
-    return found
+    def others(first):
+        for other in range(int(env["LOCAL_SIZE"])):
+            status = 0
+            while status != 200:
+                status, value = call("GET", str(first + other))
+            yield value
+
+    rank, size = int(env["LOCAL_RANK"]), int(env["LOCAL_SIZE"])
+    call("PUT", str(rank), env["RANK"])
+    found = list(others(0))
+    hdfs.dump("%s of %s, %s found" % (env["RANK"], env["SIZE"], found), "averaged/%s" % env["RANK"])
+    call("PUT", str(size + rank), "done")
+    if rank == 0:  # with it the rendezvous ends
+        list(others(size))
+    return len(found)
 
 
 def alone():
