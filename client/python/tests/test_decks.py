@@ -256,14 +256,19 @@ print("RETURNED", fn(**_trial.bind(fn, _run.current(), setup["arguments"])))
     def test_a_notebook(self):
         notebook = {"cells": [{"cell_type": "markdown", "source": ["# no"]}, {"cell_type": "code", "source": ["%matplotlib inline\n", "import sys\n"]},
                               {"cell_type": "code", "source": "%%bash\nls"}, {"cell_type": "code", "source": "if True:\n    !ls\nprint('argument', sys.argv[1])"}]}
-        [spec] = self.send("""
+        spec, averages, torch = self.send("""
             import json
             from hops import allreduce
             with open("book.ipynb", "w") as f:
                 json.dump(%r, f)
             allreduce.launch(None, "book.ipynb", args=[7], executors=2, quiet=True, detach=True)
+            with open("averages.py", "w") as f:
+                f.write("import horovod.torch as hvd\\nhvd.init()\\n")
+            for more in ({}, {"framework": "torch"}):
+                allreduce.launch(None, "averages.py", executors=2, quiet=True, detach=True, **more)
             """ % notebook)
         self.assertEqual((spec["name"], spec["distributed"]), ("book", {"framework": "tensorflow", "workers": 2}))
+        self.assertEqual((averages["name"], averages["distributed"], torch["distributed"]["framework"]), ("averages", {"framework": "horovod", "workers": 2}, "torch"))
         with zipfile.ZipFile(io.BytesIO(self.hdfs.files[spec["code"]["uri"]])) as z, tempfile.TemporaryDirectory() as folder:
             z.extractall(folder)
             self.assertNotIn("hops/_run.py", z.namelist())
