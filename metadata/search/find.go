@@ -136,7 +136,9 @@ func (x *Index) Find(ctx context.Context, c metadata.Caller, asked metadata.Quer
 	defer content.view.Close()
 	now := time.Now()
 	f := finder{x: x, q: q, content: &content, answer: answer, end: now.Add(maxTime), rested: now}
-	if err := f.run(ctx); err != nil {
+	err = f.run(ctx)
+	f.rest(ctx) // among what was deleted a scan goes on for long without a look
+	if err != nil {
 		return nil, err
 	}
 	return answer, nil
@@ -231,15 +233,19 @@ func (f *finder) enough(ctx context.Context) bool {
 	if f.answer.Looked == 0 || f.answer.Looked%glance > 0 {
 		return false
 	}
-	now := time.Now()
-	if now.After(f.end) {
+	if time.Now().After(f.end) {
 		return true
 	}
-	if worked := now.Sub(f.rested); worked > stint {
-		_ = pause(ctx, worked) // of which the next look hears
+	f.rest(ctx)
+	return false
+}
+
+// rest lets others work, for as long as this has, once that is a stint.
+func (f *finder) rest(ctx context.Context) {
+	if worked := time.Since(f.rested); worked > stint {
+		_ = pause(ctx, worked) // who goes on sees that ctx has ended
 		f.rested = time.Now()
 	}
-	return false
 }
 
 // begin is the stretch that is read, and from where.
