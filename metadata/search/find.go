@@ -24,6 +24,8 @@ const (
 	stint = 10 * time.Millisecond
 	// glance is how many entries are looked at between two looks at the clock.
 	glance = 16
+	// snapshots is the directory in which HDFS shows snapshots.
+	snapshots = ".snapshot"
 	// probe is how far the number of candidates is counted.
 	probe = 256
 )
@@ -50,6 +52,9 @@ func parse(q metadata.Query) (*query, error) {
 	p := &query{Query: q, min: 0, max: math.MaxInt64, files: q.Files || !q.Directories, dirs: q.Directories || !q.Files}
 	if !strings.HasPrefix(q.Path, "/") {
 		return nil, bad("search: path %.100q is not absolute", q.Path)
+	}
+	if slices.Contains(strings.Split(q.Path, "/"), snapshots) {
+		return nil, bad("search: path %.100q is in a snapshot, and what is in snapshots is in no index", q.Path)
 	}
 	if len(q.Name) > maxPattern {
 		return nil, bad("search: the pattern of names has %d bytes, %d is the most", len(q.Name), maxPattern)
