@@ -24,6 +24,8 @@ const (
 	stint = 10 * time.Millisecond
 	// glance is how many entries are looked at between two looks at the clock.
 	glance = 16
+	// snapshots is the directory in which HDFS shows snapshots.
+	snapshots = ".snapshot"
 	// probe is how far the number of candidates is counted.
 	probe = 256
 )
@@ -50,6 +52,9 @@ func parse(q metadata.Query) (*query, error) {
 	p := &query{Query: q, min: 0, max: math.MaxInt64, files: q.Files || !q.Directories, dirs: q.Directories || !q.Files}
 	if !strings.HasPrefix(q.Path, "/") {
 		return nil, bad("search: path %.100q is not absolute", q.Path)
+	}
+	if slices.Contains(strings.Split(q.Path, "/"), snapshots) {
+		return nil, bad("search: path %.100q is in a snapshot, and what is in snapshots is in no index", q.Path)
 	}
 	if len(q.Name) > maxPattern {
 		return nil, bad("search: the pattern of names has %d bytes, %d is the most", len(q.Name), maxPattern)
@@ -136,7 +141,9 @@ func (x *Index) Find(ctx context.Context, c metadata.Caller, asked metadata.Quer
 	defer content.view.Close()
 	now := time.Now()
 	f := finder{x: x, q: q, content: &content, answer: answer, end: now.Add(maxTime), rested: now}
-	if err := f.run(ctx); err != nil {
+	err = f.run(ctx)
+	f.rest(ctx) // among what was deleted a scan goes on for long without a look
+	if err != nil {
 		return nil, err
 	}
 	return answer, nil
@@ -231,15 +238,19 @@ func (f *finder) enough(ctx context.Context) bool {
 	if f.answer.Looked == 0 || f.answer.Looked%glance > 0 {
 		return false
 	}
-	now := time.Now()
-	if now.After(f.end) {
+	if time.Now().After(f.end) {
 		return true
 	}
-	if worked := now.Sub(f.rested); worked > stint {
-		_ = pause(ctx, worked) // of which the next look hears
+	f.rest(ctx)
+	return false
+}
+
+// rest lets others work, for as long as this has, once that is a stint.
+func (f *finder) rest(ctx context.Context) {
+	if worked := time.Since(f.rested); worked > stint {
+		_ = pause(ctx, worked) // who goes on sees that ctx has ended
 		f.rested = time.Now()
 	}
-	return false
 }
 
 // begin is the stretch that is read, and from where.

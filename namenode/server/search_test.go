@@ -208,6 +208,7 @@ func TestSearchCursors(t *testing.T) {
 		"many tags":     {Path: "/", Tags: make([]metadata.TagCondition, metadata.MaxQueryTags+1)},
 		"a long name":   {Path: "/", Name: strings.Repeat("a", 1025)},
 		"a bad pattern": {Path: "/", Name: "["},
+		"a snapshot":    {Path: "/open/.snapshot/s1"},
 		"no tag's name": {Path: "/", Tags: []metadata.TagCondition{{}}},
 	} {
 		if _, err := alice.Find(ctx, q, 0); !errors.Is(err, metadata.ErrInvalidArgument) {

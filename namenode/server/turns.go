@@ -20,7 +20,7 @@ type turns struct {
 	users   map[string]*turn // who runs or waits
 	// most run at a time, mostOfOne of one user's; 0: longReads, longReadsOfOne.
 	most, mostOfOne int
-	order   []string         // who waits, the next one first
+	order           []string // who waits, the next one first
 }
 
 type turn struct {
