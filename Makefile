@@ -117,7 +117,7 @@ fault: build ## the fault matrix: processes killed and frozen, disks full, hung 
 	@command -v strace >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get install -qq -y strace >/dev/null; } || true
 	@$(GO) test -c -o $(BIN)/hops-fault ./integration/fault && cd integration/fault && HOPS_BINARY=$(CURDIR)/$(BIN)/hops $(CURDIR)/$(BIN)/hops-fault -test.timeout 6h -fault $(FAULT)
 
-train: build ## the examples with PyTorch, TensorFlow, JAX, Optuna and MLflow on a real cluster, processes killed on the way: make train TRAIN='-cases DDP' (Python, a C compiler; packages from PyPI, 1.1 GB once)
+train: build ## the examples with PyTorch, TensorFlow, JAX, Optuna and MLflow on a real cluster, processes killed on the way: make train TRAIN='-cases DDP' (Python, a C compiler; packages from PyPI, 1.1 GB once); TRAIN=-horovod with Horovod (CMake; built once, six minutes)
 	@$(GO) run ./integration/train $(TRAIN)
 
 packages: ## build deb, rpm, an archive, a container image and a Python wheel into bin/packages, and try them (a C compiler; as root the deb is installed and run)

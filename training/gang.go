@@ -19,13 +19,13 @@ const (
 	TensorFlow      Framework = "tensorflow"       // MultiWorkerMirroredStrategy
 	ParameterServer Framework = "parameter_server" // TensorFlow's ParameterServerStrategy
 	JAX             Framework = "jax"
-	MPI             Framework = "mpi"   // a hostfile for the chief; the others hold their place
-	Plain           Framework = "plain" // ranks and addresses, nothing else
-	Horovod         Framework = "horovod"
+	Horovod         Framework = "horovod" // with gloo as its controller
+	MPI             Framework = "mpi"     // a hostfile for the chief; the others hold their place
+	Plain           Framework = "plain"   // ranks and addresses, nothing else
 )
 
 // Frameworks lists those that are supported, for messages.
-var Frameworks = []Framework{Torch, TensorFlow, ParameterServer, JAX, MPI, Plain}
+var Frameworks = []Framework{Torch, TensorFlow, ParameterServer, JAX, Horovod, MPI, Plain}
 
 // Role is what a member does.
 type Role string
@@ -53,10 +53,7 @@ type GangShape struct {
 func (s GangShape) Validate() error {
 	var wrong []error
 	refuse := func(format string, args ...any) { wrong = append(wrong, fmt.Errorf(format, args...)) }
-	switch {
-	case s.Framework == Horovod:
-		refuse("framework horovod is not supported: there is no server for its rendezvous here; torch (DistributedDataParallel) and tensorflow (MultiWorkerMirroredStrategy) do the same")
-	case !slices.Contains(Frameworks, s.Framework):
+	if !slices.Contains(Frameworks, s.Framework) {
 		refuse("framework %q is not known; there are %s", s.Framework, list(Frameworks))
 	}
 	if s.Workers < 1 {
@@ -112,10 +109,10 @@ func (s GangShape) Serves(role Role) bool {
 	return role == PS || role == Worker && (s.Framework == ParameterServer || s.Framework == MPI)
 }
 
-// Ports is how many ports a member of the role needs.
+// Ports is how many ports a member of the role needs. That of Horovod's chief is its executor's, which serves the rendezvous there.
 func (s GangShape) Ports(role Role) int {
 	switch s.Framework {
-	case Torch, JAX:
+	case Torch, JAX, Horovod:
 		if role == Chief {
 			return 1
 		}

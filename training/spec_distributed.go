@@ -7,7 +7,7 @@ import (
 
 // Distributed makes each trial a gang of processes in as many executors, which find each other and train together.
 type Distributed struct {
-	// Framework is what they talk with: torch, tensorflow, parameter_server, jax, mpi, plain. Default torch.
+	// Framework is what they talk with: torch, tensorflow, parameter_server, jax, horovod, mpi, plain. Default torch.
 	Framework Framework `json:"framework"`
 	// Workers train; the chief is one of them. Default 1.
 	Workers int `json:"workers"`

@@ -29,7 +29,7 @@ HERE 18 12`},
 CUSTOM [2, 4, 6, 8] ['COMPLETED', 'COMPLETED', 'STOPPED', 'STOPPED']`},
 	{"gang", 5, `
 MIRRORED 2 True
-ALLREDUCE True
+ALLREDUCE True ["0 of 2, ['0', '1'] found", "1 of 2, ['0', '1'] found"]
 ONE {'cluster': 0}
 TORCH {'lr': 3, 'metric': 2, 'same': {'lr': 3}}
 NOTEBOOK 2`},

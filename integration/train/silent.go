@@ -25,16 +25,16 @@ const (
 	resumed = 45 * time.Second
 )
 
-// gang is the example of data parallel training, which takes its time and writes down who is where; each member on a node of its own if spread.
-func gang(name string, ranks, epochs int, spread bool) example {
+// gang is an example of data parallel training, which takes its time and writes down who is where; each member on a node of its own if spread.
+func gang(name, program string, ranks, epochs int, spread bool) example {
 	return example{
-		name: name, script: "{{dir}}/ddp.yaml", prints: []string{`FINISHED`},
+		name: name, script: "{{dir}}/" + program + ".yaml", prints: []string{`FINISHED`},
 		setup: func(_ context.Context, s *suite) error {
-			program, err := os.ReadFile("examples/ddp.py")
+			text, err := os.ReadFile("examples/" + program + ".py")
 			if err != nil {
 				return err
 			}
-			study, err := os.ReadFile("examples/ddp.yaml")
+			study, err := os.ReadFile("examples/" + program + ".yaml")
 			if err != nil {
 				return err
 			}
@@ -43,7 +43,7 @@ func gang(name string, ranks, epochs int, spread bool) example {
 				study = bytes.Replace(study, []byte("memory: 1GiB"), fmt.Appendf(nil, "memory: %dMiB", nodeMemory*5/9>>20), 1)
 			}
 			study = fmt.Appendf(study, "arguments: {epochs: %d, pause: 0.3, times: %s}\n", epochs, times(s))
-			return errors.Join(os.WriteFile(times(s), nil, 0o666), os.WriteFile(filepath.Join(s.dir, "ddp.py"), program, 0o644), os.WriteFile(filepath.Join(s.dir, "ddp.yaml"), study, 0o644))
+			return errors.Join(os.WriteFile(times(s), nil, 0o666), os.WriteFile(filepath.Join(s.dir, program+".py"), text, 0o644), os.WriteFile(filepath.Join(s.dir, program+".yaml"), study, 0o644))
 		},
 		check: goesOn,
 	}
@@ -55,8 +55,14 @@ func harmed(c example, harm func(context.Context, *suite, string, <-chan struct{
 	return c
 }
 
+// byHorovod is a case that needs Horovod.
+func byHorovod(c example) example {
+	c.horovod = true
+	return c
+}
+
 // times is where the members of a gang write down their epochs.
-func times(s *suite) string { return filepath.Join(s.dir, "ddp.times") }
+func times(s *suite) string { return filepath.Join(s.dir, "gang.times") }
 
 // step is an epoch that a member has done.
 type step struct {

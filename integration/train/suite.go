@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -46,6 +47,8 @@ type row struct {
 	took time.Duration
 	said string // what the case has measured
 	err  error
+	// skipped: it was not run.
+	skipped bool
 }
 
 // start brings the cluster up.
@@ -123,7 +126,7 @@ func (s *suite) run(ctx context.Context, c example) {
 	begin := time.Now()
 	said, err := s.attempt(ctx, c)
 	took := time.Since(begin)
-	s.rows = append(s.rows, row{c.name, took, said, err})
+	s.rows = append(s.rows, row{name: c.name, took: took, said: said, err: err})
 	verdict := "ok"
 	if err != nil {
 		verdict = "FAILED: " + err.Error()
@@ -248,13 +251,16 @@ func (s *suite) report() error {
 	t.AppendHeader(table.Row{"example", "seconds", "result", ""})
 	for _, r := range s.rows {
 		result := "ok"
-		if r.err != nil {
+		switch {
+		case r.err != nil:
 			result = "FAILED"
+		case r.skipped:
+			result = "-"
 		}
 		t.AppendRow(table.Row{r.name, fmt.Sprintf("%.0f", r.took.Seconds()), result, r.said})
 	}
 	t.Render()
-	if n := s.failed(); n > 0 || len(s.rows) == 0 {
+	if n := s.failed(); n > 0 || len(s.rows) == 0 || !slices.ContainsFunc(s.rows, func(r row) bool { return !r.skipped }) {
 		fmt.Printf("%d of %d have failed\n", n, len(s.rows))
 		return errFailures
 	}

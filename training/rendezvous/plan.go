@@ -40,6 +40,9 @@ func CheckAddress(s training.GangShape, m Member) error {
 	if _, err := netip.ParseAddr(m.Host); err != nil && !hostName.MatchString(m.Host) {
 		return fmt.Errorf("rank %d: host %.100q is neither an address nor a name", m.Rank, m.Host)
 	}
+	if s.Framework == training.Horovod && m.Role == training.Chief && strings.Contains(m.Host, ":") {
+		return fmt.Errorf("rank %d: host %s is an IPv6 address, and Horovod's client of the rendezvous speaks IPv4 alone: let the node's name, or an IPv4 address, be its address", m.Rank, m.Host)
+	}
 	if m.Interface != "" && !interfaceName.MatchString(m.Interface) {
 		return fmt.Errorf("rank %d: interface %.100q is no name of one", m.Rank, m.Interface)
 	}
@@ -97,6 +100,8 @@ func Plan(s training.GangShape, members []Member, rank int, o Options) (env, fil
 		env["JAX_COORDINATOR_ADDRESS"] = at(&members[0])
 		env["JAX_NUM_PROCESSES"] = strconv.Itoa(len(members))
 		env["JAX_PROCESS_ID"] = strconv.Itoa(rank)
+	case training.Horovod:
+		horovod(env, members, me, unlessGiven)
 	case training.MPI:
 		files = map[string]string{"hostfile": hostfile(members)}
 		env["HOPS_HOSTFILE"] = TrialDir + "/hostfile"
@@ -167,6 +172,48 @@ func torch(env map[string]string, members []Member, me *Member, o Options, unles
 	if me.Interface != "" {
 		unlessGiven("GLOO_SOCKET_IFNAME", me.Interface)
 		unlessGiven("NCCL_SOCKET_IFNAME", "="+me.Interface) // = is: exactly this name, not those that begin with it
+	}
+}
+
+// Limits of Horovod, in seconds. Its own for the rendezvous, 30, is for ranks that start together; here one may still import what another has
+// imported, and who is lost is noticed by hops. It has none for a rank that does not come to a collective; this is that of gloo in torch.
+const horovodTimeout, horovodStall = "300", "1800"
+
+// horovod sets what horovodrun sets for a process (horovod/runner/gloo_run.py, create_slot_env_vars and create_run_env_vars of v0.28.1). Horovod
+// makes groups of the processes with one HOROVOD_HOSTNAME, and of those with one local rank: a node of its own is what LocalRank counts in.
+func horovod(env map[string]string, members []Member, me *Member, unlessGiven func(name, value string)) {
+	node, _ := nodeOf(members, me)
+	cross, crossSize, seen := 0, 0, map[string]bool{}
+	name := me.Host
+	for i := range members {
+		m := &members[i]
+		if m.LocalRank == me.LocalRank {
+			if m.Rank < me.Rank {
+				cross++
+			}
+			crossSize++
+		}
+		if m.Host == me.Host {
+			seen[m.node()] = true
+		}
+	}
+	if len(seen) > 1 { // members of one host see different devices; no host has a name with ~ in it
+		name += "~" + strconv.Itoa(node)
+	}
+	for name, value := range map[string]string{
+		"HOROVOD_RANK": strconv.Itoa(me.Rank), "HOROVOD_SIZE": strconv.Itoa(len(members)),
+		"HOROVOD_LOCAL_RANK": strconv.Itoa(me.LocalRank), "HOROVOD_LOCAL_SIZE": strconv.Itoa(me.LocalWorld),
+		"HOROVOD_CROSS_RANK": strconv.Itoa(cross), "HOROVOD_CROSS_SIZE": strconv.Itoa(crossSize),
+		"HOROVOD_HOSTNAME": name, "HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo",
+		"HOROVOD_GLOO_RENDEZVOUS_ADDR": members[0].Host, "HOROVOD_GLOO_RENDEZVOUS_PORT": strconv.Itoa(members[0].Ports[0]),
+	} {
+		env[name] = value
+	}
+	unlessGiven("HOROVOD_GLOO_TIMEOUT_SECONDS", horovodTimeout)
+	unlessGiven("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", horovodStall)
+	if me.Interface != "" {
+		unlessGiven("HOROVOD_GLOO_IFACE", me.Interface)
+		unlessGiven("NCCL_SOCKET_IFNAME", "="+me.Interface)
 	}
 }
 

@@ -57,6 +57,9 @@ func TestPlans(t *testing.T) {
 		{"parameter-server", training.GangShape{Framework: training.ParameterServer, Workers: 2, ParameterServers: 1, Evaluator: true}, gpu, Options{}},
 		{"jax", training.GangShape{Framework: training.JAX, Workers: 2}, cpu, Options{}},
 		{"jax-ipv6", training.GangShape{Framework: training.JAX, Workers: 2}, []Seat{{Host: "fd00::1"}, {Host: "fd00::2"}}, Options{}},
+		{"horovod", training.GangShape{Framework: training.Horovod, Workers: 4}, cpu, Options{Given: map[string]string{"HOROVOD_GLOO_IFACE": "ib0", "HOROVOD_GLOO_TIMEOUT_SECONDS": "60"}}},
+		{"horovod-devices", training.GangShape{Framework: training.Horovod, Workers: 3}, gpu, Options{}},
+		{"horovod-shared-devices", training.GangShape{Framework: training.Horovod, Workers: 4}, shared, Options{}},
 		{"mpi", training.GangShape{Framework: training.MPI, Workers: 4}, shared, Options{}},
 		{"plain", training.GangShape{Framework: training.Plain, Workers: 2}, cpu, Options{}},
 	} {
@@ -205,8 +208,9 @@ func TestMistakesAreNamed(t *testing.T) {
 		err  error
 		want string
 	}{
-		{training.GangShape{Framework: "mxnet", Workers: 1}.Validate(), `framework "mxnet" is not known; there are torch, tensorflow, parameter_server, jax, mpi, plain`},
-		{training.GangShape{Framework: training.Horovod, Workers: 2}.Validate(), "framework horovod is not supported"},
+		{training.GangShape{Framework: "mxnet", Workers: 1}.Validate(), `framework "mxnet" is not known; there are torch, tensorflow, parameter_server, jax, horovod, mpi, plain`},
+		{training.GangShape{Framework: training.Horovod, Workers: 2, Evaluator: true}.Validate(), "framework horovod has no evaluator"},
+		{CheckAddress(training.GangShape{Framework: training.Horovod}, Member{Role: training.Chief, Host: "fd00::1", Ports: []int{5}}), "host fd00::1 is an IPv6 address, and Horovod's client"},
 		{training.GangShape{Framework: training.Torch}.Validate(), "workers is 0"},
 		{training.GangShape{Framework: training.ParameterServer, Workers: 2}.Validate(), "parameter_servers is 0"},
 		{training.GangShape{Framework: training.ParameterServer, Workers: 1, ParameterServers: 1}.Validate(), "the chief coordinates"},
@@ -229,6 +233,46 @@ func TestMistakesAreNamed(t *testing.T) {
 	}
 }
 
+// TestHorovodsGroups: Horovod forms a group of the processes with one HOROVOD_HOSTNAME and one of those with one local rank. In each
+// the ranks go from 0 to the size that all of its members are told, in the order of their ranks.
+func TestHorovodsGroups(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := training.GangShape{Framework: training.Horovod, Workers: rapid.IntRange(1, 12).Draw(t, "workers")}
+		seats := make([]Seat, s.Size())
+		for i := range seats {
+			seats[i].Host = fmt.Sprintf("node-%d", rapid.IntRange(1, 4).Draw(t, "host"))
+			seats[i].GPUs = rapid.SampledFrom([][]string{nil, {"GPU-a", "GPU-b"}, {"GPU-c"}}).Draw(t, "devices")
+		}
+		members, _, err := Arrange(s, seats)
+		if err != nil {
+			t.Fatal(err)
+		}
+		members[0].Ports = []int{40000}
+		groups := map[string][]string{} // rank in the group and size, by group
+		for rank, m := range members {
+			env, _, err := Plan(s, members, rank, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for group, is := range map[string]string{
+				"global":                             env["HOROVOD_RANK"] + "/" + env["HOROVOD_SIZE"],
+				"local_" + env["HOROVOD_HOSTNAME"]:   env["HOROVOD_LOCAL_RANK"] + "/" + env["HOROVOD_LOCAL_SIZE"],
+				"cross_" + env["HOROVOD_LOCAL_RANK"]: env["HOROVOD_CROSS_RANK"] + "/" + env["HOROVOD_CROSS_SIZE"],
+				"devices " + m.node():                env["HOPS_LOCAL_RANK"] + "/" + env["HOPS_LOCAL_WORLD_SIZE"],
+			} {
+				groups[group] = append(groups[group], is)
+			}
+		}
+		for group, ranks := range groups {
+			for i, is := range ranks {
+				if want := fmt.Sprintf("%d/%d", i, len(ranks)); is != want {
+					t.Fatalf("group %s: %v, want %s at %d", group, ranks, want, i)
+				}
+			}
+		}
+	})
+}
+
 // TestEnvironmentIsWellFormed: any members whose addresses pass make an environment that a process can have.
 func TestEnvironmentIsWellFormed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -244,6 +288,9 @@ func TestEnvironmentIsWellFormed(t *testing.T) {
 		for i := range members {
 			m := &members[i]
 			m.Host = hosts.Draw(t, "host")
+			if s.Framework == training.Horovod && i == 0 {
+				m.Host = "node-7.example.org" // no IPv6
+			}
 			m.Interface = rapid.SampledFrom([]string{"", "lo", "eth0.1"}).Draw(t, "interface")
 			m.Ports = nil
 			for p := range s.Ports(m.Role) {

@@ -14,6 +14,14 @@ _REUSING = {"torch", "tensorflow", "parameter_server", "jax"}
 UNFORKABLE = {"tensorflow", "parameter_server", "jax"}
 
 
+def reserve(part):
+    """The ports of a member, by its part of the gang. What serves at that of Horovod's chief begins at once."""
+    if part["framework"] == "horovod" and part["ports"]:
+        from hops import _horovod
+        return _horovod.Rendezvous(part["world"])
+    return Ports(part["ports"], part["framework"])
+
+
 class Ports:
     """Ports of all addresses that nobody else is given. The sockets are bound but do not listen: who sets SO_REUSEADDR as they do
     may bind the ports too, as long as none of them listens (Linux, inet_csk_get_port); and neither bind to port 0 nor an

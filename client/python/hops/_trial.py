@@ -69,6 +69,7 @@ def prepare(setup):
             _check_pickle(setup)
         else:
             _import(module)
+        dist.warmed(setup.get("framework"))
     except BaseException as e:  # noqa: B902 - user code may raise anything, SystemExit too
         return _describe(e)
     finally:

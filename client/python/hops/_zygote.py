@@ -65,6 +65,9 @@ def serve(control, setup):
     if cuda_initialised():
         _send(control, {"spawn": "importing %s has initialised CUDA, which does not survive a fork" % setup["entry"].split(":", 1)[0]})
         return
+    if setup.get("framework") == "horovod" and "tensorflow" in sys.modules:
+        _send(control, {"spawn": "importing %s has imported TensorFlow, whose threads do not survive a fork" % setup["entry"].split(":", 1)[0]})
+        return
     gc.collect()
     gc.freeze()  # else the collector of each child would copy all pages by touching them
     _send(control, {"fork": True})

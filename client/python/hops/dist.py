@@ -10,8 +10,8 @@
             reporter.broadcast(ctx.all_reduce(loss, "mean"))
 
 context() finds out where it runs: in a member of a gang (HOPS_RANK, …; training/rendezvous sets them), under torchrun or whoever else
-sets RANK and WORLD_SIZE, or alone, where everything is the identity. Collectives are those of torch.distributed: NCCL for tensors on
-GPUs, gloo for others. torch, TensorFlow and JAX are imported when something asks for them.
+sets RANK and WORLD_SIZE, under horovodrun, or alone, where everything is the identity. Collectives are those of torch.distributed (NCCL for
+tensors on GPUs, gloo for others), in a gang of Horovod those of Horovod. torch, TensorFlow, JAX and Horovod are imported when something asks for them.
 """
 import importlib.util
 import json
@@ -21,6 +21,8 @@ import sys
 _OPERATIONS = ("sum", "mean", "min", "max")
 # Roles that serve instead of calling the function, by framework; parameter servers always do.
 _SERVING_WORKERS = ("parameter_server", "mpi")
+
+_HOROVODS = ("horovod.torch", "horovod.tensorflow", "horovod.mxnet")
 
 _context = None
 _began_group = False
@@ -43,19 +45,18 @@ def context():
 
 
 def _place(env):
-    rank, world = env.get("RANK"), env.get("WORLD_SIZE")
-    if rank is None or world is None:
-        rank, world = env.get("HOPS_RANK", "0"), env.get("HOPS_WORLD_SIZE", "1")
-        local, locals_ = env.get("HOPS_LOCAL_RANK", "0"), env.get("HOPS_LOCAL_WORLD_SIZE", "1")
-    else:
-        local, locals_ = env.get("LOCAL_RANK", "0"), env.get("LOCAL_WORLD_SIZE", "1")
+    for prefix, size in (("", "WORLD_SIZE"), ("HOPS_", "WORLD_SIZE"), ("HOROVOD_", "SIZE")):
+        if prefix + "RANK" in env and prefix + size in env:
+            break
+    names = [prefix + n for n in ("RANK", size, "LOCAL_RANK", "LOCAL_" + size)]
+    given = [env.get(name, default) for name, default in zip(names, "0101")]
     try:
-        numbers = int(rank), int(world), int(local), int(locals_)
+        numbers = tuple(map(int, given))
     except ValueError:
-        raise ValueError("RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE are %r, not numbers" % ((rank, world, local, locals_),)) from None
+        raise ValueError("%s are %r, not numbers" % (", ".join(names), given)) from None
     if not 0 <= numbers[0] < numbers[1]:
         raise ValueError("rank %d is none of a group of %d" % numbers[:2])
-    framework = env.get("HOPS_FRAMEWORK") or ("torch" if numbers[1] > 1 and env.get("MASTER_ADDR") else "")
+    framework = env.get("HOPS_FRAMEWORK") or ("" if numbers[1] == 1 else "horovod" if prefix == "HOROVOD_" else "torch" if env.get("MASTER_ADDR") else "")
     return numbers + (framework, env.get("HOPS_ROLE") or ("chief" if numbers[0] == 0 else "worker"), int(env.get("HOPS_ROLE_INDEX") or 0),
                       int(env.get("HOPS_GENERATION") or 1), env.get("HOPS_MEMBERS") or "[]")
 
@@ -87,12 +88,29 @@ class Context:
 
     # -- torch
 
-    def wrap(self, model, **options):
+    def wrap(self, model, mixed_precision=False, zero_lvl=0, **options):
         """The model on this process's device; in a gang it averages its gradients with the others' (DistributedDataParallel, which gets
-        the options). Its state_dict is that of the model, so that checkpoints fit a laptop and a gang of any size."""
+        the options). Its state_dict is that of the model, so that checkpoints fit a laptop and a gang of any size. In a gang of Horovod it is the model
+        itself, with the parameters of rank 0, whose gradients are averages when backward() returns; hvd.DistributedOptimizer is not needed, and takes no options here.
+
+        mixed_precision: the model computes in bfloat16 where torch.autocast finds that safe; parameters and what it returns are of 32 bits.
+        zero_lvl (Rajbhandari et al., ZeRO, 2020): 1 and 2, each rank keeps its share of the gradients and of what the optimizer has; 3, of the
+        parameters too, which are put together block by block (the entries of Sequential and ModuleList). Both are PyTorch's fully_shard. state_dict()
+        and load_state_dict() are collectives then: every rank calls them. ValueError: another level, or one in a gang of Horovod; a device without
+        bfloat16."""
+        if zero_lvl not in (0, 1, 2, 3):
+            raise ValueError("zero_lvl is %r, not 0, 1, 2 or 3" % (zero_lvl,))
+        if zero_lvl and self._of_horovod():
+            raise ValueError("zero_lvl is of gangs of torch; in one of Horovod each rank has the whole model")
         model = model.to(self.device)
+        if mixed_precision:
+            _mix(model, self.device)
+        if self._of_horovod():
+            return _averaged(self._horovod(), model)
         if not self._group() or not any(p.requires_grad for p in model.parameters()):
             return model
+        if zero_lvl:
+            return _shard(model, self.device, self.world, zero_lvl == 3, **options)
         return _parallel()(model, device_ids=[self.device] if self.device.type == "cuda" else None, **options)
 
     def loader(self, dataset, shuffle=False, seed=0, drop_last=False, **options):
@@ -112,6 +130,9 @@ class Context:
 
     def barrier(self):
         """Wait for all ranks."""
+        if self._of_horovod():
+            self._horovod().allgather_object(None)
+            return
         group = self._group()
         if group:
             group.barrier()
@@ -122,6 +143,8 @@ class Context:
             raise ValueError("op is %r, want one of %s" % (op, ", ".join(_OPERATIONS)))
         if self.world == 1:
             return x
+        if self._of_horovod():
+            return _reduced(self._horovod(), x, op)
         group, torch = self._group(), _torch("all_reduce")
         tensor = x.detach().clone() if isinstance(x, torch.Tensor) else torch.tensor(float(x), dtype=torch.float64)
         group.all_reduce(tensor, {"min": group.ReduceOp.MIN, "max": group.ReduceOp.MAX}.get(op, group.ReduceOp.SUM))
@@ -131,6 +154,8 @@ class Context:
 
     def broadcast_object(self, x, src=0):
         """What rank src has as x, on all ranks. It travels pickled, between the members of this gang."""
+        if self._of_horovod():
+            return self._horovod().broadcast_object(x, root_rank=src)
         group = self._group()
         if not group:
             return x
@@ -156,6 +181,25 @@ class Context:
                 group.init_process_group("gloo")
             _began_group = True
         return group
+
+    def _of_horovod(self):
+        return self.world > 1 and self.framework == "horovod"
+
+    def _horovod(self):
+        """Horovod, initialised: the one that the function uses, for TensorFlow if it has imported that, else for PyTorch. Each has its own
+        connections, and one process has one of them."""
+        for hvd in map(sys.modules.get, _HOROVODS):
+            if hvd is not None and hvd.is_initialized():
+                return hvd
+        name = "horovod.torch" if "horovod.tensorflow" not in sys.modules and importlib.util.find_spec("torch") else "horovod.tensorflow"
+        try:
+            hvd = importlib.import_module(name)
+        except ModuleNotFoundError as e:
+            raise ModuleNotFoundError("hops.dist: a gang of Horovod needs the package %s, and %s is not installed for %s" % (name, e.name, sys.executable), name=e.name) from None
+        if name == "horovod.torch" and self.device.type == "cuda":
+            sys.modules["torch"].cuda.set_device(self.device)
+        hvd.init()
+        return hvd
 
     # -- TensorFlow, JAX
 
@@ -195,6 +239,12 @@ def wrap_module_class(cls):
     ctx = context()
     if ctx.world == 1:
         return cls
+    if ctx._of_horovod():
+        def averaged(self, *args, **kwargs):
+            cls.__init__(self, *args, **kwargs)
+            ctx.wrap(self)
+
+        return type(cls.__name__, (cls,), {"__init__": averaged, "__doc__": cls.__doc__, "__module__": cls.__module__})
 
     def make(self, *args, **kwargs):
         model = cls(*args, **kwargs).to(ctx.device)
@@ -205,13 +255,148 @@ def wrap_module_class(cls):
     return made
 
 
+def _mix(model, device):
+    """The model's forward under torch.autocast, with results of 32 bits."""
+    torch = _torch("mixed_precision")
+    if device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
+        raise ValueError("mixed_precision: %s has no bfloat16; use torch.autocast with float16 and a GradScaler in the function" % torch.cuda.get_device_name(device))
+    forward = model.forward
+
+    def whole(x):
+        if isinstance(x, torch.Tensor):
+            return x.float() if x.dtype == torch.bfloat16 else x
+        if isinstance(x, dict):
+            return type(x)((k, whole(v)) for k, v in x.items())
+        if isinstance(x, tuple) and hasattr(x, "_fields"):
+            return type(x)(*map(whole, x))
+        return type(x)(map(whole, x)) if type(x) in (list, tuple) else x
+
+    def mixed(*args, **kwargs):
+        with torch.autocast(device.type, dtype=torch.bfloat16):
+            return whole(forward(*args, **kwargs))
+
+    model.forward = mixed
+
+
+def _shard(model, device, world, parameters, **options):
+    """The model with its parameters in shares, one of each rank; put together for a pass and, if parameters says so, given up after each block of it."""
+    torch = _torch("zero_lvl")
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    options = {"mesh": init_device_mesh(device.type, (world,)), "reshard_after_forward": parameters, **options}
+    if parameters:
+        for block in _blocks(model, torch.nn):
+            fully_shard(block, **options)
+    model.__class__ = type(type(model).__name__, (_whole_state(), type(model)), {"__module__": type(model).__module__})
+    return fully_shard(model, **options)
+
+
+def _blocks(model, nn):
+    """The parts of a model that are called one after the other: the outermost entries of Sequential and ModuleList with parameters that no other part
+    of the model has."""
+    holders = {}
+    for module in model.modules():
+        for p in module.parameters(recurse=False):
+            holders.setdefault(p, set()).add(module)
+    found = []
+
+    def walk(module):
+        for child in module.children():
+            inside, own = set(child.modules()), list(child.parameters())
+            if isinstance(module, (nn.Sequential, nn.ModuleList)) and not isinstance(child, (nn.Sequential, nn.ModuleList)):
+                if own and all(holders[p] <= inside for p in own):
+                    found.append(child)
+            else:
+                walk(child)
+
+    walk(model)
+    return found
+
+
+def _whole_state():
+    """What gives a module in shares the state of one that is whole."""
+    if "whole" not in _classes:
+        from torch.distributed.tensor import DTensor, distribute_tensor
+
+        class Whole:
+            def state_dict(self, *args, **kwargs):
+                state = super().state_dict(*args, **kwargs)
+                for name, x in state.items():
+                    if isinstance(x, DTensor):
+                        state[name] = x.full_tensor()
+                return state
+
+            def load_state_dict(self, state_dict, *args, **kwargs):
+                mine, shares = super().state_dict(), {}
+                for name, x in state_dict.items():
+                    here = mine.get(name)
+                    if isinstance(here, DTensor) and not isinstance(x, DTensor) and here.shape == x.shape:
+                        x = distribute_tensor(x.to(here.device, here.dtype), here.device_mesh, here.placements, src_data_rank=None)
+                    shares[name] = x
+                return super().load_state_dict(shares, *args, **kwargs)
+
+        _classes["whole"] = Whole
+    return _classes["whole"]
+
+
 def shutdown():
-    """context().shutdown(), if there is a context."""
+    """context().shutdown(), if there is a context; and the end of Horovod, whoever has initialised it, as it comes with the end of a program."""
     if _context is not None:
         _context.shutdown()
+    for hvd in map(sys.modules.get, _HOROVODS):
+        if hvd is not None and hvd.is_initialized():
+            hvd.shutdown()
+
+
+def _reduced(hvd, x, op):
+    """Context.all_reduce by Horovod. What is no tensor of torch is a number."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(x, torch.Tensor):
+        return hvd.allreduce(x.detach(), op={"sum": hvd.Sum, "mean": hvd.Average, "min": hvd.Min, "max": hvd.Max}[op])
+    numbers = hvd.allgather_object(float(x))
+    if op in ("min", "max"):
+        return {"min": min, "max": max}[op](numbers)
+    return sum(numbers) / (len(numbers) if op == "mean" else 1)
+
+
+def _averaged(hvd, model):
+    """The model with rank 0's parameters. Each gradient is on its way as soon as it is there, and all have arrived when backward() returns."""
+    import torch
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    handles, number = {}, len(_kept)
+
+    def send(name, p):
+        if p.grad is None:  # of no use to this rank's loss, but maybe to another's
+            p.grad = torch.zeros_like(p)
+        handles[name] = hvd.allreduce_async_(p.grad, name="hops.%d.%s" % (number, name), op=hvd.Average)
+
+    def arrive():
+        for name, p in trained:
+            if name not in handles:
+                send(name, p)
+        for handle in handles.values():
+            hvd.synchronize(handle)
+        handles.clear()
+
+    def hook(name, p):
+        def there(*_):
+            if not handles:
+                torch.autograd.Variable._execution_engine.queue_callback(arrive)
+            send(name, p)
+        return there
+
+    adders = []
+    for name, p in trained:  # the node of the graph that adds to p.grad; nobody else keeps it
+        adder = p.expand_as(p).grad_fn.next_functions[0][0]
+        adder.register_hook(hook(name, p))
+        adders.append(adder)
+    _kept.append(adders)
+    return model
 
 
 _classes = {}
+_kept = []  # of each model that Horovod averages, what has to stay; a process has few
 
 
 def _parallel():
@@ -281,10 +466,22 @@ def warm(framework):
     has it, and say to TensorFlow what it reads once."""
     if framework in ("tensorflow", "parameter_server") and importlib.util.find_spec("tf_keras"):
         os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # fit() of Keras 3 does not know their strategies
-    if framework != "torch":
-        return
-    for name in ("torch", "torch.distributed", "torch.nn.parallel.distributed", "torch.utils.data.distributed", "torch._dynamo"):
-        try:  # the first step of an optimizer imports torch._dynamo
+    if framework == "torch":
+        _beforehand("torch", "torch.distributed", "torch.nn.parallel.distributed", "torch.utils.data.distributed", _LATE)
+
+
+def warmed(framework):
+    """After the function's module is imported: as warm(), of what that has chosen. Horovod is for several."""
+    if framework == "horovod" and "torch" in sys.modules:
+        _beforehand(_LATE)
+
+
+_LATE = "torch._dynamo"  # the first step of an optimizer imports it
+
+
+def _beforehand(*names):
+    for name in names:
+        try:
             importlib.import_module(name)
         except Exception as e:  # noqa: B902 - who needs it will say so
             print("%s cannot be imported beforehand: %s" % (name, e), file=sys.stderr)

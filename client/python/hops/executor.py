@@ -239,7 +239,7 @@ class Trial:
                     container=self.controller.container, **({"rank": self.rank} if self.gang else {}))
         try:
             if self.gang:
-                ports = _gang.Ports(self.gang["ports"], self.gang["framework"])
+                ports = _gang.reserve(self.gang)
                 self._ended = not self._join(ports)
             if not self._ended:
                 child = runner.ready(self.slot, self.gang and self.gang["framework"])
@@ -714,8 +714,8 @@ def _how(status):
     return "status %d" % os.WEXITSTATUS(status)
 
 
-# What the libraries of collectives say when another member is gone: gloo, NCCL, gRPC.
-_COLLECTIVE = re.compile(r"connection (was )?(closed|reset|refused)|broken pipe|gloo|nccl|socket (closed|timeout)|unavailable|remote process exited|coordination", re.IGNORECASE)
+# What the libraries of collectives say when another member is gone: gloo, NCCL, gRPC, Horovod.
+_COLLECTIVE = re.compile(r"connection (was )?(closed|reset|refused)|broken pipe|gloo|nccl|horovod|socket (closed|timeout)|unavailable|remote process exited|coordination", re.IGNORECASE)
 
 
 def _is_consequence(error):

@@ -87,13 +87,13 @@ def differential_evolution(train_fn=None, boundary_dict=None, direction=Directio
 def mirrored(train_fn=None, name="no-name", local_logdir=False, description=None, evaluator=False, metric_key=None, map_fun=None, versioned_resources=None, **options):
     """Run a function of TensorFlow in all executors together: TF_CONFIG makes MultiWorkerMirroredStrategy() of each a part of one gang. With executors=1 it is one
     process without TF_CONFIG, for MirroredStrategy(). evaluator: one more executor gets the role evaluator. Returns (directory, what the chief returned).
-    framework="torch", "jax" or "plain" starts a gang of that kind instead."""
+    framework="torch", "horovod", "jax" or "plain" starts a gang of that kind instead."""
     return _gang(_function(train_fn, map_fun), name, local_logdir, description, evaluator, metric_key, versioned_resources, options)
 
 
 def collective_all_reduce(train_fn=None, name="no-name", local_logdir=False, versioned_resources=None, description=None, evaluator=False, metric_key=None, map_fun=None,
                           **options):
-    """mirrored() as it was called before release 1.4. Returns the directory alone, as it did."""
+    """mirrored() as it was called before release 1.4. Returns the directory alone, as it did. framework="horovod" is for functions that call hvd.init()."""
     if versioned_resources is not None and isinstance(versioned_resources, str) and description is None and not os.path.exists(versioned_resources):
         versioned_resources, description = None, versioned_resources  # the fourth argument of 1.1 to 1.3
     return _gang(_function(train_fn, map_fun), name, local_logdir, description, evaluator, metric_key, versioned_resources, options)[0]

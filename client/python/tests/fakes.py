@@ -426,7 +426,7 @@ class FakeGangController(FakeController):
             resume = max((m["step"] for _, m in self.checkpoints), default=0)
             order = dict(self.order, attempt=self.attempt, dirs=dict(self.order["dirs"], log="/e/0007/output.%d.rank-%d.log" % (self.attempt, slot)),
                          gang={"framework": self.framework, "rank": slot, "world": len(self.roles), "role": role, "index": self.roles[:slot].count(role),
-                               "local_rank": slot, "local_world": len(self.roles), "ports": self.ports})
+                               "local_rank": slot, "local_world": len(self.roles), "ports": 0 if slot and self.framework == "horovod" else self.ports})
             if resume:
                 order["resume"] = {"step": resume, "uri": [m["uri"] for _, m in self.checkpoints if m["step"] == resume][-1]}
             return h.answer(200, {"action": "trial", "trial": order})
@@ -452,6 +452,9 @@ class FakeGangController(FakeController):
                            MASTER_ADDR=chief["host"], MASTER_PORT=str(chief["ports"][0]))
                 if self.joined[rank].get("interface"):
                     env["GLOO_SOCKET_IFNAME"] = self.joined[rank]["interface"]
+            if self.framework == "horovod":
+                env.update(HOROVOD_RANK=str(rank), HOROVOD_SIZE=str(len(members)), HOROVOD_GLOO_RENDEZVOUS_ADDR=chief["host"],
+                           HOROVOD_GLOO_RENDEZVOUS_PORT=str(chief["ports"][0]))
             return h.answer(200, {"ready": True, "members": members, "env": env, "files": {"hostfile": "127.0.0.1 slots=2\n"}})
         if what == "report":
             key, op = (attempt, rank), "continue"

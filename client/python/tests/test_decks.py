@@ -256,14 +256,19 @@ print("RETURNED", fn(**_trial.bind(fn, _run.current(), setup["arguments"])))
     def test_a_notebook(self):
         notebook = {"cells": [{"cell_type": "markdown", "source": ["# no"]}, {"cell_type": "code", "source": ["%matplotlib inline\n", "import sys\n"]},
                               {"cell_type": "code", "source": "%%bash\nls"}, {"cell_type": "code", "source": "if True:\n    !ls\nprint('argument', sys.argv[1])"}]}
-        [spec] = self.send("""
+        spec, averages, torch = self.send("""
             import json
             from hops import allreduce
             with open("book.ipynb", "w") as f:
                 json.dump(%r, f)
             allreduce.launch(None, "book.ipynb", args=[7], executors=2, quiet=True, detach=True)
+            with open("averages.py", "w") as f:
+                f.write("import horovod.torch as hvd\\nhvd.init()\\n")
+            for more in ({}, {"framework": "torch"}):
+                allreduce.launch(None, "averages.py", executors=2, quiet=True, detach=True, **more)
             """ % notebook)
         self.assertEqual((spec["name"], spec["distributed"]), ("book", {"framework": "tensorflow", "workers": 2}))
+        self.assertEqual((averages["name"], averages["distributed"], torch["distributed"]["framework"]), ("averages", {"framework": "horovod", "workers": 2}, "torch"))
         with zipfile.ZipFile(io.BytesIO(self.hdfs.files[spec["code"]["uri"]])) as z, tempfile.TemporaryDirectory() as folder:
             z.extractall(folder)
             self.assertNotIn("hops/_run.py", z.namelist())
@@ -316,7 +321,8 @@ class Refused(unittest.TestCase):
                 (lambda: maggy.lagom(f, experiment_type="ablation"), TypeError, "ablation_study is missing"),
                 (lambda: maggy.lagom(f, experiment_type="x"), ValueError, "experiment_type"),
                 (lambda: config.TorchDistributedConfig(backend="deepspeed"), NotImplementedError, "deepspeed.initialize"),
-                (lambda: config.TorchDistributedConfig(zero_lvl=2), NotImplementedError, "ZeroRedundancyOptimizer"),
+                (lambda: config.TorchDistributedConfig(f, zero_lvl=4), ValueError, "zero_lvl is 4"),
+                (lambda: config.TorchDistributedConfig(zero_lvl=2), ValueError, "none is given"),
                 (lambda: config.AblationConfig(None, repeats=0), ValueError, "repeats"),
                 (lambda: config.HyperparameterOptConfig(0, "x", None), ValueError, "num_trials"),
                 (lambda: tensorboard.interactive_debugger(), NotImplementedError, "enable_check_numerics"),

@@ -15,6 +15,34 @@ def mirrored(**more):
     return {"members": sum(map(len, config["cluster"].values())), "who": config["task"]["type"] + str(config["task"]["index"])}
 
 
+def averaged():
+    # What hvd.init() does with its environment: each rank leaves something for the others, and waits for theirs.
+    import http.client
+    env = {k[8:]: v for k, v in os.environ.items() if k.startswith("HOROVOD_")}
+
+    def call(method, key, value=None):
+        c = http.client.HTTPConnection(env["GLOO_RENDEZVOUS_ADDR"], int(env["GLOO_RENDEZVOUS_PORT"]))
+        c.request(method, "/local_%s/%s" % (env["HOSTNAME"], key), value)
+        answer = c.getresponse()
+        return answer.status, answer.read().decode()
+
+    def others(first):
+        for other in range(int(env["LOCAL_SIZE"])):
+            status = 0
+            while status != 200:
+                status, value = call("GET", str(first + other))
+            yield value
+
+    rank, size = int(env["LOCAL_RANK"]), int(env["LOCAL_SIZE"])
+    call("PUT", str(rank), env["RANK"])
+    found = list(others(0))
+    hdfs.dump("%s of %s, %s found" % (env["RANK"], env["SIZE"], found), "averaged/%s" % env["RANK"])
+    call("PUT", str(size + rank), "done")
+    if rank == 0:  # with it the rendezvous ends
+        list(others(size))
+    return len(found)
+
+
 def alone():
     return {"cluster": int("TF_CONFIG" in os.environ)}
 
@@ -25,7 +53,8 @@ def train(hparams, lr):
 
 logdir, returned = experiment.mirrored(mirrored, metric_key="members", **common)
 print("MIRRORED", returned["members"], logdir.startswith("/Projects/deck/Experiments/application_"))
-print("ALLREDUCE", experiment.allreduce(mirrored, metric_key="members", **common).startswith("/Projects/deck/Experiments/application_"))
+print("ALLREDUCE", experiment.allreduce(averaged, framework="horovod", **common).startswith("/Projects/deck/Experiments/application_"),
+      sorted(hdfs.load(p).decode() for p in hdfs.ls("/Projects/deck/averaged")))
 print("ONE", experiment.mirrored(alone, executors=1, metric_key="cluster", **common)[1])
 result = maggy.lagom(train, TorchDistributedConfig(hparams={"lr": 3}, **common))
 print("TORCH", result["best_outputs"])
