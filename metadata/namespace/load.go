@@ -245,11 +245,14 @@ func (ns *Namespace) loadSome(dir *inode, from string, most int) (upTo string, e
 //
 // Errors: *cold; those of fn.
 func (ns *Namespace) turn(dir *inode, after string, page *page, fn func(n *inode) error) (last string, more bool, err error) {
-	seen := 0
-	last, more, cold := ns.merge(dir, after, page, pageEntries, func(n *inode) bool {
+	seen, want, most := 0, pageEntries, entriesPerTurn
+	if ns.meta.snapshots > 0 { // and something may have been kept of each
+		want, most = historiesPerTurn, historiesPerTurn
+	}
+	last, more, cold := ns.merge(dir, after, page, want, func(n *inode) bool {
 		seen++
 		err = fn(n)
-		return err == nil && seen < entriesPerTurn
+		return err == nil && seen < most
 	})
 	if err == nil {
 		err = cold

@@ -17,7 +17,7 @@ import (
 // It also counts what the tree uses, for the quotas above or for SetQuota, as long as nothing of that changes. A small tree
 // is looked at by the command itself.
 const (
-	// smallTree is how many entries a command looks at.
+	// smallTree is how many entries a command looks at. While there are snapshots it counts historiesPerTurn.
 	smallTree = 1024
 	// surveyExpiry is how long a survey lasts at most, maxSurveys how many there are; the oldest goes first.
 	surveyExpiry = LogTime(10 * 60 * 1000)

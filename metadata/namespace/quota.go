@@ -35,6 +35,9 @@ func (n *inode) quota() *quota {
 func (ns *Namespace) usageOf(top *inode, most int) (usage, error) {
 	var sum usage
 	entries := 0
+	if ns.meta.snapshots > 0 {
+		most = min(most, historiesPerTurn)
+	}
 	stack := []*inode{top}
 	for len(stack) > 0 {
 		n := stack[len(stack)-1]

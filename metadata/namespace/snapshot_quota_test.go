@@ -165,7 +165,12 @@ func TestDeletedTreeCountsUntilItIsTakenApart(t *testing.T) {
 			w.must(&logpb.Mkdirs{Target: to(fmt.Sprintf("/q/r/d/late%d", i)), Mode: 0o777})
 		}
 		w.uses("/q", 5+old+late, 30)
-		w.must(&logpb.Delete{Target: to("/q/r/d"), Recursive: true})
+		survey := w.must(&logpb.SurveyTree{Target: to("/q/r/d")})
+		u, err := w.ns.Survey(super, survey.INode)
+		if want := (Usage{3 + old + late, 30}); err != nil || u != want {
+			t.Fatalf("the tree uses %+v (%v), want %+v", u, err, want)
+		}
+		w.must(&logpb.Delete{Target: to("/q/r/d"), Recursive: true, Survey: survey.Survey, Names: u.Names, Space: u.Space})
 		for step, before := 0, int64(5+old+late); w.ns.Counts().Reclaiming > 0; step++ {
 			u, err := w.ns.QuotaUsage(super, "/q")
 			if err != nil || u.Names > before || step <= 8 && (u.Names < 5+old || u.Space != 30) {

@@ -2,7 +2,7 @@ package namespace
 
 import "github.com/gohops/hops/metadata"
 
-// entriesPerTurn is how many entries of a directory a summary counts before waiting commands get a turn.
+// entriesPerTurn is how many entries of a directory a summary counts before waiting commands get a turn; historiesPerTurn, while there are snapshots.
 const entriesPerTurn = 4096
 
 // ContentSummary counts the tree below path, and path itself. A large tree is counted in turns: what changes meanwhile

@@ -44,7 +44,7 @@ type vault struct {
 	// broken: the store takes nothing more.
 	broken atomic.Bool
 	mu     sync.Mutex
-	open int // versions and intakes
+	open   int // versions and intakes
 }
 
 func newVault(d *disk) *vault {

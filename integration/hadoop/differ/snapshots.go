@@ -9,8 +9,8 @@ import (
 	pb "github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
-// snapshots of directories. A sequence has them or quotas, never both: what only snapshots have counts for quotas in HDFS and not
-// here.
+// snapshots of directories. A sequence has them or quotas, never both: what was moved or is gone counts for other quotas in HDFS (Deviations in
+// metadata/namespace/DESIGN.md).
 const snapshots = "snapshots"
 
 // withSnapshots says of which sequences snapshots are a part: of each third one.
