@@ -32,9 +32,10 @@ func (g *Group) watchLeader() {
 		case <-g.streams.ended:
 			promised := g.wire.lease.promised.Load()
 			if leader, term := g.wire.leader(); g.gone(leader, term, promised) {
-				g.log.Info("the leader's process is gone: its connections have ended and its address refuses others", "leader", string(leader), "term", term)
-				g.wire.lease.gone.Store(term)
-				g.acquaint(leader)
+				if g.wire.lease.gone.Swap(term) != term { // its other connections end as well
+					g.log.Info("the leader's process is gone: its connections have ended and its address refuses others", "leader", string(leader), "term", term)
+					g.acquaint(leader)
+				}
 				g.succeed(term, promised, g.turn(leader))
 			}
 		case candidate := <-g.wire.lesser:
