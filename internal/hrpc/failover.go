@@ -18,11 +18,13 @@ import (
 // Backoff between rounds over all servers.
 const (
 	firstPause = 5 * time.Millisecond
-	// earlyPause is the longest in the first earlyFor of a call: a leader whose process has ended is replaced within some tenths of a second. A thousand
-	// clients ask each server 13,000 times a second then.
+	// earlyPause is the longest in the first earlyFor of a call: a leader whose process has ended is replaced within some tenths of a second.
 	earlyPause = 100 * time.Millisecond
 	earlyFor   = 3 * time.Second
 	lastPause  = 500 * time.Millisecond
+	// restful is how many times longer than the round a pause is, up to lastPause: the busier clients make the servers, or each other, the longer they
+	// pause.
+	restful = 8
 	// sharedPause is the longest where calls share their pauses.
 	sharedPause = time.Second
 	// patientFor is how long a call is tried before anybody is told, and how long a server that nobody has ever heard of is.
@@ -240,6 +242,11 @@ func (f *Failover) seek(ctx context.Context, pause time.Duration, deaf bool) (wo
 	return f.pause(ctx, max(pause, min(n*pause, sharedPause)), found)
 }
 
+// restedFrom is how long a call pauses behind a round that took so long, at least so long as it would behind one that took no time.
+func restedFrom(round, least time.Duration) time.Duration {
+	return max(least, min(restful*round, lastPause))
+}
+
 // pause waits between half of a time and all of it, or until found is closed, which it reports.
 func (f *Failover) pause(ctx context.Context, pause time.Duration, found <-chan struct{}) bool {
 	wait := time.NewTimer(pause/2 + rand.N(pause/2))
@@ -302,7 +309,7 @@ func (f *Failover) persist(ctx context.Context, at int32, err error, id int32, p
 	causes := make([]error, len(f.nodes))
 	reached := false // some server had a connection
 	pause := firstPause
-	tried := 1 // servers tried in this round
+	tried, round := 1, started // servers tried in this round, which began then
 	mute, told, woken := 0, false, false
 	for retry := int32(1); ; retry++ {
 		causes[at] = err
@@ -338,7 +345,7 @@ func (f *Failover) persist(ctx context.Context, at int32, err error, id int32, p
 			if stay {
 				f.pause(ctx, pause, nil)
 			} else {
-				if woken = f.seek(ctx, pause, woken); woken { // in vain once, it is not woken again
+				if woken = f.seek(ctx, restedFrom(time.Since(round), pause), woken); woken { // in vain once, it is not woken again
 					at = f.active.Load()
 				}
 				if time.Since(started) < earlyFor {
@@ -346,7 +353,7 @@ func (f *Failover) persist(ctx context.Context, at int32, err error, id int32, p
 				}
 			}
 			pause = min(2*pause, most)
-			tried = 0
+			tried, round = 0, time.Now()
 		}
 		select {
 		case <-f.closed:

@@ -397,3 +397,16 @@ func TestWhoFindsTheLeaderWakesTheOthers(t *testing.T) {
 		t.Error("the end of a call is taken for an answer to another")
 	}
 }
+
+// A round that takes long, because many ask, is followed by a long pause.
+func TestBusyServersAreAskedLessOften(t *testing.T) {
+	for _, c := range []struct{ round, least, want time.Duration }{
+		{time.Millisecond, earlyPause, earlyPause},
+		{40 * time.Millisecond, firstPause, 320 * time.Millisecond},
+		{time.Minute, firstPause, lastPause},
+	} {
+		if got := restedFrom(c.round, c.least); got != c.want {
+			t.Errorf("behind %v, at least %v: %v, want %v", c.round, c.least, got, c.want)
+		}
+	}
+}

@@ -188,6 +188,10 @@ func (w *wire) hold(rpc raft.RPC, withheld func() time.Duration) {
 			return
 		}
 	}
+	if w.cut.Load() {
+		rpc.Respond(nil, errCut)
+		return
+	}
 	w.dispatch(rpc)
 }
 

@@ -32,8 +32,10 @@ func (g *Group) watchLeader() {
 		case <-g.streams.ended:
 			promised := g.wire.lease.promised.Load()
 			if leader, term := g.wire.leader(); g.gone(leader, term, promised) {
-				g.log.Info("the leader's process is gone: its connections have ended and its address refuses others", "leader", string(leader), "term", term)
-				g.wire.lease.gone.Store(term)
+				if g.wire.lease.gone.Swap(term) != term { // its other connections end as well
+					g.log.Info("the leader's process is gone: its connections have ended and its address refuses others", "leader", string(leader), "term", term)
+					g.acquaint(leader)
+				}
 				g.succeed(term, promised, g.turn(leader))
 			}
 		case candidate := <-g.wire.lesser:
@@ -67,6 +69,21 @@ func (g *Group) gone(leader raft.ServerID, term uint64, promised int64) bool {
 		}
 	}
 	return false
+}
+
+// acquaint makes the connections to the other voters that an election needs, while there is time: a handshake takes long on a busy machine. What is
+// asked is a pre-vote in a term that is over, to which raft says no.
+func (g *Group) acquaint(but raft.ServerID) {
+	for _, s := range g.raft.GetConfiguration().Configuration().Servers {
+		if s.Suffrage == raft.Voter && string(s.ID) != g.host.cfg.ID && s.ID != but {
+			g.workers.Go(func() {
+				request := &raft.RequestPreVoteRequest{RPCHeader: g.wire.header()}
+				if err := g.wire.NetworkTransport.RequestPreVote(s.ID, s.Address, request, new(raft.RequestPreVoteResponse)); err != nil {
+					g.log.Debug("no connection to a member whose vote may be needed", "to", s.ID, "err", err)
+				}
+			})
+		}
+	}
 }
 
 // follows reports whether this member is a follower in a term.
