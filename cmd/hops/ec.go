@@ -310,8 +310,9 @@ func verifyEC(t *hadoopTool, a *ecArguments) (int, error) {
 	case errors.Is(err, metadata.ErrInvalidArgument):
 		fmt.Fprintf(t.errOut, "HadoopIllegalArgumentException: %s\n", hadoopMessage(err))
 		return exitHadoop, nil
-	case err != nil:
-		return t.failedEC(err, exitHadoop), nil
+	case err != nil: // Java's main method ends with it
+		fmt.Fprintln(t.errOut, hadoopMessage(err))
+		return 1, nil
 	}
 	t.printf("%s\n", fits.Message)
 	if !fits.Supported {
