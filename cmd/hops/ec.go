@@ -124,14 +124,15 @@ func (t *hadoopTool) argumentsEC(v *ecVerb, args []string) (*ecArguments, int) {
 		args = slices.Delete(slices.Clone(args), i, i+2)
 		return word, true
 	}
-	fine := true
 	if v.path {
-		if a.path, fine = value("-path"); !fine {
+		word, fine := value("-path")
+		if a.path = word; !fine {
 			return nil, exitHadoop
 		}
 	}
 	if v.policy {
-		if a.policy, fine = value("-policy"); !fine {
+		word, fine := value("-policy")
+		if a.policy = word; !fine {
 			return nil, exitHadoop
 		}
 	}
