@@ -4,7 +4,7 @@ import "github.com/gohops/hops/metadata"
 
 // Erasure are the calls about erasure coding.
 type Erasure interface {
-	// ErasurePolicies lists all policies, by id.
+	// ErasurePolicies lists all policies, by name.
 	ErasurePolicies(c metadata.Caller, done func([]ErasurePolicy, error))
 	// SwitchErasurePolicy says whether directories and files may be given a policy. What has it keeps it. Superusers only. Errors:
 	// ErrInvalidArgument for a name that is none, ErrUnsupported for a code that is not built and below release.ErasureCoding.

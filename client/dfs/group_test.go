@@ -23,8 +23,10 @@ import (
 
 // coding is a policy that users could have added, with small cells.
 func coding(codec string, data, parity uint32) *hadooppb.ErasureCodingPolicyProto {
-	return &hadooppb.ErasureCodingPolicyProto{Id: new(uint32(64)), Name: new(fmt.Sprintf("%s-%d-%d-2k", codec, data, parity)), CellSize: new(uint32(2048)),
-		Schema: &hadooppb.ECSchemaProto{CodecName: &codec, DataUnits: &data, ParityUnits: &parity}}
+	return &hadooppb.ErasureCodingPolicyProto{
+		Id: new(uint32(64)), Name: new(fmt.Sprintf("%s-%d-%d-2k", codec, data, parity)), CellSize: new(uint32(2048)),
+		Schema: &hadooppb.ECSchemaProto{CodecName: &codec, DataUnits: &data, ParityUnits: &parity},
+	}
 }
 
 const groupBlock = 8 << 10 // four cells

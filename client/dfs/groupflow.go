@@ -67,7 +67,6 @@ type groupFlow struct {
 	units []unitFlow
 	ready [][]byte // computed or read in advance, in order
 	from  *unitFlow
-	err   error // why the group cannot be read from what is left
 }
 
 // unitFlow is an internal block of a group that is being read.

@@ -93,7 +93,7 @@ func newGroup(w *Writer, b *hadooppb.LocatedBlockProto) (*groupWriter, error) {
 	g.life, g.kill = context.WithCancel(w.life)
 	for _, u := range g.units {
 		if u != nil {
-			u.life, u.end = context.WithCancelCause(g.life)
+			u.begin(g.life)
 		}
 	}
 	context.AfterFunc(g.life, func() {

@@ -53,6 +53,9 @@ type sentPacket struct {
 	last       bool
 }
 
+// begin gives the unit its life.
+func (u *unitWriter) begin(life context.Context) { u.life, u.end = context.WithCancelCause(life) }
+
 // hand queues the unit's cell of a stripe.
 func (u *unitWriter) hand(s *stripeCells) {
 	g := u.g

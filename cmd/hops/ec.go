@@ -124,14 +124,15 @@ func (t *hadoopTool) argumentsEC(v *ecVerb, args []string) (*ecArguments, int) {
 		args = slices.Delete(slices.Clone(args), i, i+2)
 		return word, true
 	}
-	fine := true
 	if v.path {
-		if a.path, fine = value("-path"); !fine {
+		word, fine := value("-path")
+		if a.path = word; !fine {
 			return nil, exitHadoop
 		}
 	}
 	if v.policy {
-		if a.policy, fine = value("-policy"); !fine {
+		word, fine := value("-policy")
+		if a.policy = word; !fine {
 			return nil, exitHadoop
 		}
 	}
@@ -310,8 +311,9 @@ func verifyEC(t *hadoopTool, a *ecArguments) (int, error) {
 	case errors.Is(err, metadata.ErrInvalidArgument):
 		fmt.Fprintf(t.errOut, "HadoopIllegalArgumentException: %s\n", hadoopMessage(err))
 		return exitHadoop, nil
-	case err != nil:
-		return t.failedEC(err, exitHadoop), nil
+	case err != nil: // Java's main method ends with it
+		fmt.Fprintln(t.errOut, hadoopMessage(err))
+		return 1, nil
 	}
 	t.printf("%s\n", fits.Message)
 	if !fits.Supported {

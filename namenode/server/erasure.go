@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -49,6 +50,7 @@ func (s *Server) ErasurePolicies(c metadata.Caller, done func([]namenode.Erasure
 		for _, p := range metadata.ErasurePolicies() {
 			all = append(all, namenode.ErasurePolicy{ErasurePolicy: p, Enabled: slices.Contains(enabled, p.Name)})
 		}
+		slices.SortFunc(all, func(a, b namenode.ErasurePolicy) int { return cmp.Compare(a.Name, b.Name) })
 		return all, nil
 	})
 }

@@ -52,6 +52,7 @@ type fsckRun struct {
 
 	begun  time.Time
 	totals fsckTotals
+	coded  fsckTotals // of files with an erasure coding policy: their blocks are groups, replicas internal blocks
 }
 
 // fsckTotals are the sums at the end of a report.
@@ -199,16 +200,14 @@ func (f *fsckRun) walk() {
 		return
 	}
 	t := &f.totals
-	healthy, word := t.missingBlocks+t.corruptBlocks == 0, "HEALTHY"
+	healthy, word := t.missingBlocks+t.corruptBlocks+f.coded.missingBlocks+f.coded.corruptBlocks == 0, "HEALTHY"
 	if !healthy {
 		word = "CORRUPT"
 	}
 	f.printf("\nStatus: %s\n Number of data-nodes:\t%d\n Number of racks:\t\t%d\n Total dirs:\t\t\t%d\n Total symlinks:\t\t0\n\nReplicated Blocks:\n", word, nodes, f.racks, t.dirs)
 	f.printTotals()
-	f.printf("\nErasure Coded Block Groups:\n Total size:\t0 B\n Total files:\t0\n Total block groups (validated):\t0\n Minimally erasure-coded block groups:\t0\n" +
-		" Over-erasure-coded block groups:\t0\n Under-erasure-coded block groups:\t0\n Unsatisfactory placement block groups:\t0\n Average block group size:\t0.0\n" +
-		" Missing block groups:\t\t0\n Corrupt block groups:\t\t0\n Missing internal blocks:\t0\n")
-	f.printf(" Blocks queued for replication:\t0\n")
+	f.printf("\nErasure Coded Block Groups:\n")
+	f.printCoded()
 	now := time.Now()
 	f.printf("FSCK ended at %s in %d milliseconds\n", javaTime(now), now.Sub(f.begun).Milliseconds())
 	status0 := statusHealthy
@@ -218,15 +217,17 @@ func (f *fsckRun) walk() {
 	f.printf("\n\nThe filesystem under path '%s' %s\n", f.path, status0)
 }
 
+// partOf is a part in percent, as HDFS prints it behind a number.
+func partOf(part, whole int64) string {
+	if whole == 0 {
+		return ""
+	}
+	return " (" + javaFloat(float32(part*100)/float32(whole)) + " %)"
+}
+
 // printTotals is NamenodeFsck.ReplicationResult.toString.
 func (f *fsckRun) printTotals() {
 	t := &f.totals
-	share := func(part, whole int64) string {
-		if whole == 0 {
-			return ""
-		}
-		return " (" + javaFloat(float32(part*100)/float32(whole)) + " %)"
-	}
 	f.printf(" Total size:\t%d B", t.size)
 	if t.openSize != 0 {
 		f.printf(" (Total open files size: %d B)", t.openSize)
@@ -245,7 +246,7 @@ func (f *fsckRun) printTotals() {
 	if t.corruptFiles > 0 || t.tooFew > 0 {
 		f.printf("\n  ********************************")
 		if t.tooFew > 0 {
-			f.printf("\n  UNDER MIN REPL'D BLOCKS:\t%d%s\n  MINIMAL BLOCK REPLICATION:\t1", t.tooFew, share(t.tooFew, t.blocks))
+			f.printf("\n  UNDER MIN REPL'D BLOCKS:\t%d%s\n  MINIMAL BLOCK REPLICATION:\t1", t.tooFew, partOf(t.tooFew, t.blocks))
 		}
 		if t.corruptFiles > 0 {
 			f.printf("\n  CORRUPT FILES:\t%d", t.corruptFiles)
@@ -258,17 +259,17 @@ func (f *fsckRun) printTotals() {
 		}
 		f.printf("\n  ********************************")
 	}
-	f.printf("\n Minimally replicated blocks:\t%d%s", t.enough, share(t.enough, t.blocks))
-	f.printf("\n Over-replicated blocks:\t%d%s", t.over, share(t.over, t.blocks))
-	f.printf("\n Under-replicated blocks:\t%d%s", t.under, share(t.under, t.blocks))
-	f.printf("\n Mis-replicated blocks:\t\t%d%s", t.misplaced, share(t.misplaced, t.blocks))
+	f.printf("\n Minimally replicated blocks:\t%d%s", t.enough, partOf(t.enough, t.blocks))
+	f.printf("\n Over-replicated blocks:\t%d%s", t.over, partOf(t.over, t.blocks))
+	f.printf("\n Under-replicated blocks:\t%d%s", t.under, partOf(t.under, t.blocks))
+	f.printf("\n Mis-replicated blocks:\t\t%d%s", t.misplaced, partOf(t.misplaced, t.blocks))
 	f.printf("\n Default replication factor:\t%d", f.config.Properties.Replication)
 	average := float32(0)
 	if t.blocks > 0 {
 		average = float32(t.replicas) / float32(t.blocks)
 	}
 	f.printf("\n Average block replication:\t%s\n Missing blocks:\t\t%d\n Corrupt blocks:\t\t%d\n Missing replicas:\t\t%d%s",
-		javaFloat(average), t.missingBlocks, t.corruptBlocks, t.lacking, share(t.lacking, t.wanted))
+		javaFloat(average), t.missingBlocks, t.corruptBlocks, t.lacking, partOf(t.lacking, t.wanted))
 	if t.decommissioned > 0 {
 		f.printf("\n DecommissionedReplicas:\t%d", t.decommissioned)
 	}
@@ -284,12 +285,69 @@ func (f *fsckRun) printTotals() {
 	f.printf("\n Blocks queued for replication:\t0\n")
 }
 
+// printCoded is NamenodeFsck.ErasureCodingResult.toString.
+func (f *fsckRun) printCoded() {
+	t := &f.coded
+	f.printf(" Total size:\t%d B", t.size)
+	if t.openSize != 0 {
+		f.printf(" (Total open files size: %d B)", t.openSize)
+	}
+	f.printf("\n Total files:\t%d", t.files)
+	if t.openFiles != 0 {
+		f.printf(" (Files currently being written: %d)", t.openFiles)
+	}
+	f.printf("\n Total block groups (validated):\t%d", t.blocks)
+	if t.blocks > 0 {
+		f.printf(" (avg. block group size %d B)", t.size/t.blocks)
+	}
+	if t.openBlocks != 0 {
+		f.printf(" (Total open file block groups (not validated): %d)", t.openBlocks)
+	}
+	if t.corruptFiles > 0 || t.tooFew > 0 {
+		f.printf("\n  ********************************")
+		if t.tooFew > 0 {
+			f.printf("\n  UNRECOVERABLE BLOCK GROUPS:\t%d%s", t.tooFew, partOf(t.tooFew, t.blocks))
+		}
+		if t.corruptFiles > 0 {
+			f.printf("\n  CORRUPT FILES:\t%d", t.corruptFiles)
+			if t.missingSize > 0 {
+				f.printf("\n  MISSING BLOCK GROUPS:\t%d\n  MISSING SIZE:\t\t%d B", t.missingBlocks, t.missingSize)
+			}
+			if t.corruptBlocks > 0 {
+				f.printf("\n  CORRUPT BLOCK GROUPS: \t%d\n  CORRUPT SIZE:\t\t%d B", t.corruptBlocks, t.corruptSize)
+			}
+		}
+		f.printf("\n  ********************************")
+	}
+	average := float32(0)
+	if t.blocks > 0 {
+		average = float32(t.replicas) / float32(t.blocks)
+	}
+	f.printf("\n Minimally erasure-coded block groups:\t%d%s\n Over-erasure-coded block groups:\t%d%s\n Under-erasure-coded block groups:\t%d%s\n"+
+		" Unsatisfactory placement block groups:\t%d%s\n Average block group size:\t%s\n Missing block groups:\t\t%d\n Corrupt block groups:\t\t%d\n Missing internal blocks:\t%d%s",
+		t.enough, partOf(t.enough, t.blocks), t.over, partOf(t.over, t.blocks), t.under, partOf(t.under, t.blocks), t.misplaced, partOf(t.misplaced, t.blocks),
+		javaFloat(average), t.missingBlocks, t.corruptBlocks, t.lacking, partOf(t.lacking, t.wanted))
+	if t.decommissioned > 0 {
+		f.printf("\n Decommissioned internal blocks:\t%d", t.decommissioned)
+	}
+	if t.leaving > 0 {
+		f.printf("\n Decommissioning internal blocks:\t%d", t.leaving)
+	}
+	if t.entering > 0 {
+		f.printf("\n EnteringMaintenanceReplicas:\t%d", t.entering)
+	}
+	if t.inService > 0 {
+		f.printf("\n InMaintenanceReplicas:\t%d", t.inService)
+	}
+	f.printf("\n Blocks queued for replication:\t0\n")
+}
+
 // check looks at a file, or at a directory and everything below it.
 func (f *fsckRun) check(path string, s *metadata.FileStatus) error {
 	if err := f.ctx.Err(); err != nil {
 		return err
 	}
-	if (f.totals.dirs+f.totals.files)%1000 == 0 {
+	if (f.totals.dirs+f.totals.files+f.coded.files)%1000 == 0 {
 		f.printf("\n")
 	}
 	if !s.IsDir() {

@@ -27,6 +27,10 @@ func (f *fsckRun) checkFile(path string) error {
 // judge tells of a file, as it was when its blocks were read.
 func (f *fsckRun) judge(path string, file *namespace.FileBlocks) {
 	t := &f.totals
+	policy, coded := metadata.ErasurePolicyOf(file.Status.Erasure)
+	if coded {
+		t = &f.coded
+	}
 	all := len(file.Blocks)
 	if file.UnderConstruction && !f.open {
 		t.openFiles++
@@ -42,9 +46,13 @@ func (f *fsckRun) judge(path string, file *namespace.FileBlocks) {
 		if f.open && file.UnderConstruction {
 			state = ", OPENFORWRITE:"
 		}
-		f.printf("%s %d bytes, replicated: replication=%d, %d block(s)%s ", path, file.Length, file.Status.Replication, all, state)
+		kind := fmt.Sprintf("replicated: replication=%d", file.Status.Replication)
+		if coded {
+			kind = "erasure-coded: policy=" + policy.Name
+		}
+		f.printf("%s %d bytes, %s, %d block(s)%s ", path, file.Length, kind, all, state)
 	}
-	one := &fsckFile{fsckRun: f, path: path, want: int(file.Status.Replication)}
+	one := &fsckFile{fsckRun: f, sums: t, path: path, replication: int(file.Status.Replication)}
 	for at := 0; at < all; at += fsckPage {
 		page := file.Blocks[at:min(at+fsckPage, all)]
 		reports := make([]blockmanager.BlockReport, len(page))
@@ -88,8 +96,9 @@ func inodePath(file *namespace.FileBlocks) string {
 // fsckFile is a file on its way through a walk.
 type fsckFile struct {
 	*fsckRun
+	sums                            *fsckTotals // that it counts to
 	path                            string
-	want                            int
+	replication                     int
 	missing, corrupt, under, astray int
 	missingSize, corruptSize        int64
 	report                          strings.Builder
@@ -115,11 +124,24 @@ func holders(r *blockmanager.BlockReport) (n [namenode.InMaintenance + 1]int, ra
 	return n, racks
 }
 
+// lost reports whether no replica of a block is good, or too few internal blocks of a group are.
+func lost(r *blockmanager.BlockReport) bool {
+	if r.Erasure != 0 {
+		return r.Readable == 0
+	}
+	n, _ := holders(r)
+	return n == [len(n)]int{}
+}
+
 // block is one that is complete.
 func (f *fsckFile) block(number int, b metadata.Block, r *blockmanager.BlockReport) {
-	t := &f.totals
+	t := f.sums
 	n, racks := holders(r)
 	live := n[namenode.Normal]
+	want, group := f.replication, r.Erasure != 0
+	if group {
+		want = r.Want
+	}
 	total := 0
 	for _, k := range n {
 		total += k
@@ -129,16 +151,16 @@ func (f *fsckFile) block(number int, b metadata.Block, r *blockmanager.BlockRepo
 	t.entering += int64(n[namenode.EnteringMaintenance])
 	t.inService += int64(n[namenode.InMaintenance])
 	t.replicas += int64(total)
-	if total < 1 {
+	if lost(r) {
 		t.tooFew++
 	} else {
 		t.enough++
-		t.wanted += int64(f.want)
+		t.wanted += int64(want)
 	}
-	if live > f.want {
+	if live > want {
 		t.over++
 	}
-	corrupt := total == 0 && r.Corrupt > 0
+	corrupt := lost(r) && r.Corrupt > 0
 	if corrupt {
 		t.corruptBlocks++
 		t.corruptSize += b.Length
@@ -146,21 +168,25 @@ func (f *fsckFile) block(number int, b metadata.Block, r *blockmanager.BlockRepo
 		f.corruptSize += b.Length
 		f.printf("\n%s: CORRUPT blockpool %s block blk_%d\n", f.path, f.BlockPool(), b.ID)
 	}
-	if total < f.want && total > 0 {
-		t.lacking += int64(f.want - total)
+	if total < want && (total > 0 || group) {
+		t.lacking += int64(want - total)
 		t.under++
 		f.under++
 		if !f.files {
 			f.printf("\n%s: ", f.path)
 		}
 		f.printf(" Under replicated %s. Target Replicas is %d but found %d live replica(s), %d decommissioned replica(s), %d decommissioning replica(s)",
-			f.name(b), f.want, live, n[namenode.Decommissioned], n[namenode.DecommissionInProgress])
+			f.name(b), want, live, n[namenode.Decommissioned], n[namenode.DecommissionInProgress])
 		if f.maintenance {
 			f.printf(", %d entering maintenance replica(s) and %d in maintenance replica(s)", n[namenode.EnteringMaintenance], n[namenode.InMaintenance])
 		}
 		f.printf(".\n")
 	}
-	if least := min(2, f.want, f.racks); len(racks) < least && total > 1 {
+	least := min(2, want, f.racks)
+	if group { // as many as there are
+		least = min(want, f.racks)
+	}
+	if len(racks) < least && total > 1 {
 		t.misplaced++
 		f.astray++
 		if !f.files {
@@ -172,7 +198,7 @@ func (f *fsckFile) block(number int, b metadata.Block, r *blockmanager.BlockRepo
 		f.printf(" Replica placement policy is violated for %s. Block should be additionally replicated on %d more rack(s). Total number of racks in the cluster: %d\n",
 			f.name(b), least-len(racks), f.racks)
 	}
-	gone := total == 0 && !corrupt
+	gone := lost(r) && !corrupt
 	if gone {
 		t.missingBlocks++
 		t.missingSize += b.Length
@@ -228,6 +254,9 @@ func (f *fsckFile) places(r *blockmanager.BlockReport) string {
 		if f.details {
 			text += "(" + f.detail(&at) + ")"
 		}
+		if r.Erasure != 0 {
+			text = fmt.Sprintf("blk_%d:%s", r.ID.Internal(at.Unit), text)
+		}
 		list = append(list, text)
 	}
 	return "  [" + strings.Join(list, ", ") + "]"
@@ -265,7 +294,7 @@ func (f *fsckFile) end(file *namespace.FileBlocks) {
 				f.printf("\n%s: CORRUPT %d blocks of total size %d B.", f.path, f.corrupt, f.corruptSize)
 			}
 		}
-		f.totals.corruptFiles++
+		f.sums.corruptFiles++
 		if f.remove && !file.UnderConstruction {
 			f.delete(file)
 		}
@@ -319,8 +348,7 @@ func (f *fsckRun) lacks(file *namespace.FileBlocks) bool {
 		f.soft.mu.Lock()
 		lacks := slices.ContainsFunc(file.Blocks[at:min(at+fsckPage, len(file.Blocks))], func(b namespace.BlockAt) bool {
 			r, _ := f.soft.m.Describe(b.Block.ID)
-			n, _ := holders(&r)
-			return n == [len(n)]int{}
+			return lost(&r)
 		})
 		f.soft.mu.Unlock()
 		if lacks {

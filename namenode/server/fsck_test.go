@@ -165,7 +165,7 @@ func TestFsckRemovesNothingThatWasReplaced(t *testing.T) {
 	must(t, lead.remove(caller, "/lost"))
 	lead.oneBlock(t, "/lost", 1, dn)
 	f, said = walk()
-	one := &fsckFile{fsckRun: f, path: "/lost", want: 1, missing: 1}
+	one := &fsckFile{fsckRun: f, sums: &f.totals, path: "/lost", replication: 1, missing: 1}
 	one.end(stale)
 	f.w.Flush()
 	if look("/lost"); !strings.Contains(said.String(), "/lost: not deleted") {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/gohops/hops/metadata"
@@ -94,5 +95,20 @@ func TestGroupOfAFile(t *testing.T) {
 	})
 	if l := r.Locations; l.EcPolicy.GetId() != 2 || l.GetFileLength() != 4<<20+5 || string(l.Blocks[0].BlockIndices) != "\x00\x02\x03\x04" || len(l.Blocks[0].BlockTokens) != 4 {
 		t.Errorf("located: %v", l)
+	}
+	checked := func(want ...string) {
+		t.Helper()
+		_, text := lead.fsck(t, lead.config.Door.Daemon(), "path", "/f", "files", "1", "blocks", "1", "locations", "1")
+		for _, line := range want {
+			if !strings.Contains(text, line) {
+				t.Errorf("fsck has no %q:\n%s", line, text)
+			}
+		}
+	}
+	checked("/f 4194309 bytes, erasure-coded: policy=RS-3-2-1024k, 1 block(s): ", "Target Replicas is 5 but found 4 live replica(s)", fmt.Sprintf("Live_repl=4  [blk_%d:DatanodeInfoWithStorage[", id),
+		"\n Total files:\t1\n Total block groups (validated):\t1 (avg. block group size 4194309 B)\n Minimally erasure-coded block groups:\t1 (100.0 %)", "Missing internal blocks:\t1 (20.0 %)",
+		"The filesystem under path '/f' is HEALTHY")
+	if g := lead.Statistics().Groups; g != (namenode.GroupStatistics{All: 1, UnderReplicated: 1}) {
+		t.Errorf("groups: %+v", g)
 	}
 }

@@ -336,8 +336,8 @@ func TestWebHDFSOperationsThatHaveNoRecording(t *testing.T) {
 		{"PUT", "/user/alice/.Trash?op=MKDIRS&user.name=" + user, 200, `{"boolean":true}`},
 		{"GET", "/?op=GETTRASHROOTS&user.name=" + user, 200, `{"Paths":null}`},
 		{"GET", "/?op=GETTRASHROOTS&allusers=true&user.name=" + user, 200, `"path":"/user/alice/.Trash"`},
-		{"GET", "/?op=GETECPOLICIES&user.name=" + user, 200, `{"ErasureCodingPolicies":{"ErasureCodingPolicyInfo":[{"state":"ENABLED","policy":{"name":"RS-6-3-1024k",` +
-			`"schema":{"codecName":"rs","numDataUnits":6,"numParityUnits":3,"extraOptions":{}},"cellSize":1048576,"id":1,"numDataUnits":6,"numParityUnits":3,"codecName":"rs",` +
+		{"GET", "/?op=GETECPOLICIES&user.name=" + user, 200, `{"ErasureCodingPolicies":{"ErasureCodingPolicyInfo":[{"state":"DISABLED","policy":{"name":"RS-10-4-1024k",` +
+			`"schema":{"codecName":"rs","numDataUnits":10,"numParityUnits":4,"extraOptions":{}},"cellSize":1048576,"id":5,"numDataUnits":10,"numParityUnits":4,"codecName":"rs",` +
 			`"replicationPolicy":false,"systemPolicy":true}},{"state":"DISABLED",`},
 		{"GET", "/?op=GETECCODECS&user.name=" + user, 200, `{"ErasureCodingCodecs":{"rs":"rs_go","xor":"xor_go"}}`},
 		{"POST", "/h?op=UNSETECPOLICY&user.name=" + user, 403, `"exception":"NoECPolicySetException"`},

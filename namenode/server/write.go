@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/gohops/hops/internal/release"
-
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"

@@ -24,6 +24,7 @@ import org.apache.hadoop.hdfs.DistributedFileSystem;
 import org.apache.hadoop.hdfs.tools.DFSAdmin;
 import org.apache.hadoop.hdfs.tools.DFSHAAdmin;
 import org.apache.hadoop.hdfs.tools.DFSck;
+import org.apache.hadoop.hdfs.tools.ECAdmin;
 import org.apache.hadoop.hdfs.tools.snapshot.LsSnapshot;
 import org.apache.hadoop.hdfs.tools.snapshot.LsSnapshottableDir;
 import org.apache.hadoop.hdfs.tools.snapshot.SnapshotDiff;
@@ -164,6 +165,8 @@ public class ShellDriver {
     switch (argv.get(0)) {
       case "!dfsadmin":
         return ToolRunner.run(new DFSAdmin(conf), args);
+      case "!ec":
+        return ToolRunner.run(conf, new ECAdmin(conf), args);
       case "!fsck":
         return ToolRunner.run(new DFSck(conf, out), args);
       case "!haadmin":
