@@ -179,6 +179,8 @@ type ContentSummary struct {
 	SpaceQuota    int64
 	// What of it is not there any more, and only snapshots have. The numbers above count it.
 	Snapshot SnapshotSummary
+	// Erasure is the policy of the file, or of files that are made in the directory; 0: they are replicated.
+	Erasure ErasurePolicyID
 }
 
 // Present is what of the tree is there now.

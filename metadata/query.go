@@ -57,6 +57,15 @@ type Found struct {
 	XAttrs []XAttr
 }
 
+// Size is about how many bytes it takes in an answer, and in memory.
+func (f *Found) Size() int64 {
+	bytes := 200 + int64(len(f.Path)+len(f.Owner)+len(f.Group))
+	for _, a := range f.XAttrs {
+		bytes += int64(len(a.Name)+len(a.Value)) + 16
+	}
+	return bytes
+}
+
 // FoundPage is a page of what a query has found, in an order of the index. What changes while pages are read may be in two of them or in none.
 type FoundPage struct {
 	Found []Found `json:"found"`
@@ -65,8 +74,16 @@ type FoundPage struct {
 	// Position of the feed up to which the index was: changes in front of it are taken into account. What is gone or has moved since, or is no longer for
 	// the caller to see, is left out, or told of as it is.
 	Position Position `json:"position"`
-	// Looked is how many entries of the index were looked at.
-	Looked int `json:"looked"`
+	// Looked is how many entries of the index were looked at. Superusers are told, others could count with it what they may not see: 0.
+	Looked int `json:"looked,omitempty"`
+}
+
+// Size is about how many bytes the page takes in an answer.
+func (p *FoundPage) Size() (bytes int64) {
+	for i := range p.Found {
+		bytes += p.Found[i].Size()
+	}
+	return bytes
 }
 
 // MarshalJSON is the form on REST and in the output of commands (docs/reference/rest.md). Tags are the extended attributes of users, without "user."; times

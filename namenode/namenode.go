@@ -208,4 +208,13 @@ type Statistics struct {
 	PendingDeletion           int64
 	// Critical blocks have one replica left of several.
 	Critical int64
+	// Groups are those of the blocks above that are block groups.
+	Groups GroupStatistics
+}
+
+// GroupStatistics count complete block groups.
+type GroupStatistics struct {
+	All int64
+	// UnderReplicated ones lack internal blocks. Missing ones cannot be read, Corrupt ones among them because of damage.
+	UnderReplicated, Missing, Corrupt int64
 }

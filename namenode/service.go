@@ -24,6 +24,7 @@ type Service interface {
 	Tokens
 	Feed
 	Search
+	Erasure
 }
 
 // Tokens are the calls about delegation tokens.
@@ -227,6 +228,8 @@ type CreateRequest struct {
 	Parents           bool
 	Replication       int
 	BlockSize         int64
+	// Policy is the name of the erasure coding policy, ReplicationPolicy for none; empty: that of the directory.
+	Policy string
 }
 
 // AddBlockRequest asks for the next block of a file being written.

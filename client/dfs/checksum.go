@@ -60,7 +60,7 @@ func (c *Client) ChecksumOf(ctx context.Context, name string, mode ChecksumMode)
 		if size <= 0 {
 			continue
 		}
-		answer, err := c.blockChecksum(ctx, name, b, size, mode)
+		answer, err := c.blockChecksum(ctx, name, b, list.GetEcPolicy(), size, mode)
 		if err != nil {
 			return FileChecksum{}, err
 		}
@@ -117,8 +117,11 @@ func (c *Client) ChecksumOf(ctx context.Context, name string, mode ChecksumMode)
 	}, nil
 }
 
-// blockChecksum asks the datanodes of a block, one after the other, for the checksum of its first size bytes.
-func (c *Client) blockChecksum(ctx context.Context, name string, b *hadooppb.LocatedBlockProto, size int64, mode ChecksumMode) (*hadooppb.OpBlockChecksumResponseProto, error) {
+// blockChecksum asks the datanodes of a block, one after the other, for the checksum of its first size bytes. That of a block group is put together by one
+// of them of what all have: a composite CRC is that of the same bytes in replicated blocks, an MD5 is not.
+func (c *Client) blockChecksum(
+	ctx context.Context, name string, b *hadooppb.LocatedBlockProto, policy *hadooppb.ErasureCodingPolicyProto, size int64, mode ChecksumMode,
+) (*hadooppb.OpBlockChecksumResponseProto, error) {
 	block := &hadooppb.ExtendedBlockProto{
 		PoolId: b.GetB().PoolId, BlockId: b.GetB().BlockId, GenerationStamp: b.GetB().GenerationStamp, NumBytes: new(uint64(size)),
 	}
@@ -128,14 +131,13 @@ func (c *Client) blockChecksum(ctx context.Context, name string, b *hadooppb.Loc
 	}
 	nodes := c.preferred(b.GetLocs())
 	sums, causes := firstAnswer(ctx, c, nodes, func(ctx context.Context, node *hadooppb.DatanodeInfoProto) (*hadooppb.OpBlockChecksumResponseProto, error) {
-		request := &hadooppb.OpBlockChecksumProto{
-			Header:               &hadooppb.BaseHeaderProto{Block: block, Token: tokenOf(b.GetBlockToken())},
-			BlockChecksumOptions: &hadooppb.BlockChecksumOptionsProto{BlockChecksumType: &kind},
-		}
-		p, answer, err := c.ask(ctx, node.GetId(), dtp.OpBlockChecksum, request)
+		op, request := checksumRequest(b, block, policy, &hadooppb.BlockChecksumOptionsProto{BlockChecksumType: &kind})
+		p, answer, err := c.ask(ctx, node.GetId(), op, request)
 		if refusedToken(err) {
-			if request.Header.Token, err = c.renewedToken(ctx, name, b); err == nil {
-				p, answer, err = c.ask(ctx, node.GetId(), dtp.OpBlockChecksum, request)
+			var again *hadooppb.LocatedBlockProto
+			if again, err = c.relocated(ctx, name, b); err == nil {
+				op, request = checksumRequest(again, block, policy, &hadooppb.BlockChecksumOptionsProto{BlockChecksumType: &kind})
+				p, answer, err = c.ask(ctx, node.GetId(), op, request)
 			}
 		}
 		if err == nil {
@@ -159,15 +161,35 @@ func (c *Client) blockChecksum(ctx context.Context, name string, b *hadooppb.Loc
 	}
 }
 
-// renewedToken asks the namenode for a token to read a block of a file, in place of one that has expired.
-func (c *Client) renewedToken(ctx context.Context, name string, b *hadooppb.LocatedBlockProto) (*hadooppb.TokenProto, error) {
+// checksumRequest asks for the checksum of a block, or of a block group: whoever gets that asks the datanodes of the others.
+func checksumRequest(
+	b *hadooppb.LocatedBlockProto, block *hadooppb.ExtendedBlockProto, policy *hadooppb.ErasureCodingPolicyProto, options *hadooppb.BlockChecksumOptionsProto,
+) (dtp.Op, dtp.Message) {
+	header := &hadooppb.BaseHeaderProto{Block: block, Token: tokenOf(b.GetBlockToken())}
+	if !striped(b) {
+		return dtp.OpBlockChecksum, &hadooppb.OpBlockChecksumProto{Header: header, BlockChecksumOptions: options}
+	}
+	request := &hadooppb.OpBlockGroupChecksumProto{
+		Header: header, Datanodes: &hadooppb.DatanodeInfosProto{Datanodes: b.GetLocs()}, BlockTokens: b.GetBlockTokens(), EcPolicy: policy,
+		RequestedNumBytes: new(block.GetNumBytes()), BlockChecksumOptions: options,
+	}
+	for _, unit := range b.GetBlockIndices() {
+		request.BlockIndices = append(request.BlockIndices, uint32(unit))
+	}
+	// The group's own length says how long its internal blocks are, however much of it is asked for.
+	request.Header.Block = &hadooppb.ExtendedBlockProto{PoolId: block.PoolId, BlockId: block.BlockId, GenerationStamp: block.GenerationStamp, NumBytes: b.GetB().NumBytes}
+	return dtp.OpGroupChecksum, request
+}
+
+// relocated asks the namenode for a block of a file again, in place of one whose tokens have expired.
+func (c *Client) relocated(ctx context.Context, name string, b *hadooppb.LocatedBlockProto) (*hadooppb.LocatedBlockProto, error) {
 	list, err := c.locate(ctx, name, int64(b.GetOffset()), 1)
 	if err != nil {
 		return nil, err
 	}
 	for _, again := range list.GetBlocks() {
 		if again.GetB().GetBlockId() == b.GetB().GetBlockId() {
-			return tokenOf(again.GetBlockToken()), nil
+			return again, nil
 		}
 	}
 	return nil, &Error{Op: "checksum", Path: name, Kind: metadata.ErrIO, Message: "the file has been replaced meanwhile"}

@@ -123,6 +123,7 @@ type Client struct {
 	leases *leaseRenewer
 
 	packets, large sync.Pool // of *outPacket
+	cells          sync.Pool // of *[]byte: buffers for the cells of stripes
 
 	times    *times
 	suspects *suspects

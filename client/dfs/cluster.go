@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 
@@ -202,11 +203,11 @@ func (c *Client) locate(ctx context.Context, name string, offset, length int64) 
 	if located == nil {
 		return nil, notExist("open", name)
 	}
-	if located.GetEcPolicy().GetId() != 0 {
-		return nil, &Error{Op: "open", Path: name, Kind: metadata.ErrUnsupported, Message: "erasure-coded files are not supported"}
-	}
 	if located.GetFileEncryptionInfo() != nil {
 		return nil, &Error{Op: "open", Path: name, Kind: metadata.ErrUnsupported, Message: "encrypted files are not supported"}
+	}
+	if located.GetEcPolicy().GetId() == 0 && slices.ContainsFunc(located.GetBlocks(), striped) {
+		return nil, &Error{Op: "open", Path: name, Kind: metadata.ErrIO, Message: "the namenode gave block groups without an erasure coding policy"}
 	}
 	return located, nil
 }

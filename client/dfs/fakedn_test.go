@@ -44,6 +44,7 @@ type fakeNode struct {
 	dieAtEnd bool // instead of acknowledging the end of a block
 	badAck   int  // packets with data until one is acknowledged with an error
 	flip     bool // what is read is damaged
+	gone     bool // it has nothing any more
 	readFor  int  // packets until a read breaks off; 0: never
 	mute     bool // takes packets and says nothing
 	// frozen is open while the process is stopped as by SIGSTOP: the kernel takes connections and bytes, nobody answers.
@@ -480,6 +481,9 @@ func (n *fakeNode) read(conn net.Conn, r *bufio.Reader, q *hadooppb.OpReadBlockP
 	replica := n.replicas[b.GetBlockId()]
 	var data []byte
 	var generation uint64
+	if n.gone {
+		replica = nil
+	}
 	if replica != nil {
 		data, generation = append(data, replica.data...), replica.gs
 	}

@@ -44,6 +44,8 @@ type cluster struct {
 	refused int
 	// notYet makes complete, addBlock (beyond the first block) and so on ask for patience so often.
 	notYet int
+	// coding is the erasure coding policy of new files.
+	coding *hadooppb.ErasureCodingPolicyProto
 	// before runs before a method and may fail it; it is called without mu.
 	before func(method string, call *hrpc.Call) error
 }
@@ -57,12 +59,14 @@ type fakeFile struct {
 	blockSize   uint64
 	holder      string // of the lease; empty: closed
 	blocks      []*fakeBlock
+	coding      *hadooppb.ErasureCodingPolicyProto
 }
 
 type fakeBlock struct {
 	id, gs, size uint64
 	committed    bool
-	nodes        []*fakeNode
+	nodes        []*fakeNode // of a group by number; nil: nobody has it
+	coding       *hadooppb.ErasureCodingPolicyProto
 }
 
 func (f *fakeFile) length() (n uint64) {
@@ -213,6 +217,7 @@ func (c *cluster) status(f *fakeFile, name string) *hadooppb.HdfsFileStatusProto
 		Permission: &hadooppb.FsPermissionProto{Perm: &f.mode}, Owner: new("alice"), Group: new("users"),
 		ModificationTime: &f.mtime, AccessTime: new(uint64(0)), BlockReplication: &f.replication, Blocksize: &f.blockSize, FileId: &f.id,
 	}
+	s.EcPolicy = f.coding
 	if f.dir {
 		s.FileType = hadooppb.HdfsFileStatusProto_IS_DIR.Enum()
 		s.ModificationTime = &f.mtime
@@ -234,7 +239,13 @@ func (c *cluster) located(b *fakeBlock, offset uint64) *hadooppb.LocatedBlockPro
 			l.BlockToken.Identifier = []byte{c.epoch - 1}
 		}
 	}
-	for _, n := range b.nodes {
+	for i, n := range b.nodes {
+		if b.coding != nil {
+			if n == nil {
+				continue
+			}
+			l.BlockIndices, l.BlockTokens = append(l.BlockIndices, byte(i)), append(l.BlockTokens, l.BlockToken)
+		}
 		l.Locs = append(l.Locs, n.info())
 		l.StorageTypes = append(l.StorageTypes, hadooppb.StorageTypeProto_DISK)
 		l.StorageIDs = append(l.StorageIDs, "DS-"+n.uuid)
@@ -269,6 +280,9 @@ func (c *cluster) commit(f *fakeFile, last *hadooppb.ExtendedBlockProto) error {
 
 // stored reports whether some node has finished the block as committed; those that have not leave its list.
 func (c *cluster) stored(b *fakeBlock) bool {
+	if b.coding != nil {
+		return c.storedGroup(b)
+	}
 	b.nodes = slices.DeleteFunc(slices.Clone(b.nodes), func(n *fakeNode) bool { return !n.has(b) })
 	return len(b.nodes) > 0
 }
@@ -330,7 +344,7 @@ func (c *cluster) register(s *hrpc.Server) {
 		if f.dir {
 			return nil, metadata.Errorf(metadata.ErrNotExist, "Path is not a file: %s", q.GetSrc())
 		}
-		list := &hadooppb.LocatedBlocksProto{FileLength: new(uint64(0)), UnderConstruction: new(f.holder != ""), IsLastBlockComplete: new(f.holder == "")}
+		list := &hadooppb.LocatedBlocksProto{FileLength: new(uint64(0)), UnderConstruction: new(f.holder != ""), IsLastBlockComplete: new(f.holder == ""), EcPolicy: f.coding}
 		offset := uint64(0)
 		for i, b := range f.blocks {
 			l := c.located(b, offset)
@@ -364,6 +378,9 @@ func (c *cluster) register(s *hrpc.Server) {
 		}
 		c.nextID++
 		f := &fakeFile{id: c.nextID, mode: q.GetMasked().GetPerm(), replication: q.GetReplication(), blockSize: q.GetBlockSize(), holder: q.GetClientName(), mtime: 1700000000000}
+		if q.GetCreateFlag()&flagReplicate == 0 {
+			f.coding = c.coding
+		}
 		c.files[q.GetSrc()] = f
 		return &hadooppb.CreateResponseProto{Fs: c.status(f, "")}, nil
 	})
@@ -377,6 +394,9 @@ func (c *cluster) register(s *hrpc.Server) {
 		}
 		if len(f.blocks) > 0 && c.patience() {
 			return nil, metadata.Errorf(metadata.ErrNotReplicatedYet, "Not replicated yet: %s", q.GetSrc())
+		}
+		if f.coding != nil {
+			return c.addGroup(f, q)
 		}
 		nodes := c.choose(int(f.replication), q.ExcludeNodes, nil)
 		if len(nodes) == 0 {
@@ -436,7 +456,13 @@ func (c *cluster) register(s *hrpc.Server) {
 	on(c, s, "updateBlockForPipeline", func(q *hadooppb.UpdateBlockForPipelineRequestProto, _ *hrpc.Call) (hrpc.Message, error) {
 		b := &fakeBlock{id: q.GetBlock().GetBlockId(), gs: c.nextGS, size: q.GetBlock().GetNumBytes()}
 		c.nextGS++
-		return &hadooppb.UpdateBlockForPipelineResponseProto{Block: c.located(b, 0)}, nil
+		l := c.located(b, 0)
+		if striped(l) { // as many tokens as there are internal blocks, whoever has them
+			for i := range 16 {
+				l.BlockIndices, l.BlockTokens = append(l.BlockIndices, byte(i)), append(l.BlockTokens, l.BlockToken)
+			}
+		}
+		return &hadooppb.UpdateBlockForPipelineResponseProto{Block: l}, nil
 	})
 	on(c, s, "updatePipeline", func(q *hadooppb.UpdatePipelineRequestProto, _ *hrpc.Call) (hrpc.Message, error) {
 		for _, f := range c.files {
@@ -449,6 +475,10 @@ func (c *cluster) register(s *hrpc.Server) {
 				}
 				b.gs, b.size, b.nodes = q.GetNewBlock().GetGenerationStamp(), q.GetNewBlock().GetNumBytes(), nil
 				for _, id := range q.GetNewNodes() {
+					if b.coding != nil && id.GetDatanodeUuid() == "" {
+						b.nodes = append(b.nodes, nil)
+						continue
+					}
 					b.nodes = append(b.nodes, c.nodes[slices.IndexFunc(c.nodes, func(n *fakeNode) bool { return n.uuid == id.GetDatanodeUuid() })])
 				}
 				return nil, nil

@@ -229,6 +229,7 @@ func (c *Client) ContentSummary(ctx context.Context, name string) (metadata.Cont
 		return metadata.ContentSummary{}, err
 	}
 	s := answer.GetSummary()
+	policy, _ := metadata.ErasurePolicyNamed(s.GetErasureCodingPolicy())
 	return metadata.ContentSummary{
 		Length:        int64(s.GetLength()),
 		Files:         int64(s.GetFileCount()),
@@ -240,6 +241,7 @@ func (c *Client) ContentSummary(ctx context.Context, name string) (metadata.Cont
 			Length: int64(s.GetSnapshotLength()), Files: int64(s.GetSnapshotFileCount()),
 			Directories: int64(s.GetSnapshotDirectoryCount()), SpaceConsumed: int64(s.GetSnapshotSpaceConsumed()),
 		},
+		Erasure: policy.ID,
 	}, nil
 }
 

@@ -38,6 +38,8 @@ func (c *Client) at(ctx context.Context, op, addr, protocol, method string, requ
 type Report struct {
 	Capacity, Used, Remaining                                    int64
 	Under, Corrupt, Missing, MissingOne, Critical, PendingDelete int64
+	// Of block groups; the figures above are of replicated blocks.
+	GroupsUnder, GroupsCorrupt, GroupsMissing, GroupsCritical, GroupsPendingDelete int64
 }
 
 // Report asks for the figures of dfsadmin -report.
@@ -50,11 +52,17 @@ func (c *Client) Report(ctx context.Context) (Report, error) {
 	if err := c.call(ctx, "report", "", "getFsReplicatedBlockStats", new(hadooppb.GetFsReplicatedBlockStatsRequestProto), &blocks); err != nil {
 		return Report{}, err
 	}
+	var groups hadooppb.GetFsECBlockGroupStatsResponseProto
+	if err := c.call(ctx, "report", "", "getFsECBlockGroupStats", new(hadooppb.GetFsECBlockGroupStatsRequestProto), &groups); err != nil {
+		return Report{}, err
+	}
 	return Report{
 		Capacity: int64(stats.GetCapacity()), Used: int64(stats.GetUsed()), Remaining: int64(stats.GetRemaining()),
 		Under: int64(blocks.GetLowRedundancy()), Corrupt: int64(blocks.GetCorruptBlocks()), Missing: int64(blocks.GetMissingBlocks()),
 		MissingOne: int64(blocks.GetMissingReplOneBlocks()), Critical: int64(blocks.GetHighestPrioLowRedundancyBlocks()),
 		PendingDelete: int64(blocks.GetPendingDeletionBlocks()),
+		GroupsUnder:   int64(groups.GetLowRedundancy()), GroupsCorrupt: int64(groups.GetCorruptBlocks()), GroupsMissing: int64(groups.GetMissingBlocks()),
+		GroupsCritical: int64(groups.GetHighestPrioLowRedundancyBlocks()), GroupsPendingDelete: int64(groups.GetPendingDeletionBlocks()),
 	}, nil
 }
 

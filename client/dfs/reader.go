@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gohops/hops/datanode/erasure"
 	"github.com/gohops/hops/internal/dtp"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
@@ -37,6 +38,7 @@ type located struct {
 	offset int64 // in the file
 	size   int64
 	nodes  []*hadooppb.DatanodeInfoProto
+	group  *locatedGroup // of a block group; nil: the block is replicated
 }
 
 func (b *located) end() int64 { return b.offset + b.size }
@@ -56,12 +58,30 @@ type Reader struct {
 	block  int64 // block size, or a guess
 
 	pos    int64
-	stream *flow
+	stream source
 	closed bool
+	coder  *erasure.Coder // of a file with an erasure coding policy
 
 	mu     sync.Mutex
 	blocks []*located // known ones, by offset
 	bad    map[replica]bool
+}
+
+// source is what one place of a file is read from: a replicated block (flow) or a block group (groupFlow).
+type source interface {
+	// read returns the next bytes, valid until the next call, and at least one. io.EOF: that was all.
+	read() ([]byte, error)
+	// unread gives back what was not used of the bytes that read returned last.
+	unread(b []byte)
+	// during says what failures are counted to.
+	during(a *attempt)
+	// until is where in the file the block ends.
+	until() int64
+	// settle ends a source that has nothing more to give at once, so that connections can be used again; false: it has.
+	settle() bool
+	// failed takes note of how the source ended. An error ends the call.
+	failed(err error) error
+	close()
 }
 
 // replica is one copy of a block, as far as a reader has to tell them apart.
@@ -82,8 +102,15 @@ func (c *Client) Open(ctx context.Context, name string) (*Reader, error) {
 		return nil, err
 	}
 	r := &Reader{c: c, life: ctx, path: name, length: int64(list.GetFileLength()), block: 128 << 20, bad: map[replica]bool{}}
+	if r.coder, err = coderOf(list.GetEcPolicy(), dtp.Checksum{BytesPer: 1}); err != nil {
+		return nil, wrap("open", name, err)
+	}
 	last := list.GetLastBlock()
-	if last != nil && !list.GetIsLastBlockComplete() {
+	switch {
+	case last == nil || list.GetIsLastBlockComplete():
+	case striped(last): // nobody promises anything of a group before its end
+		r.length = int64(last.GetOffset())
+	default:
 		visible, err := c.visibleLength(ctx, name, last)
 		if err != nil {
 			return nil, err
@@ -118,6 +145,9 @@ func (r *Reader) learn(list *hadooppb.LocatedBlocksProto) {
 		b.size = min(b.size, r.length-b.offset)
 		if b.size <= 0 {
 			return
+		}
+		if striped(p) && r.coder != nil {
+			b.group = newLocatedGroup(p, r.coder.Layout())
 		}
 		i := sort.Search(len(r.blocks), func(i int) bool { return r.blocks[i].offset >= b.offset })
 		if i < len(r.blocks) && r.blocks[i].offset == b.offset {
@@ -185,15 +215,20 @@ type mismatch struct {
 
 // connect opens a stream of up to length bytes at pos from some replica that has not failed yet. When all have, it waits,
 // asks for their locations again and tries them anew, readRounds times.
-func (r *Reader) connect(ctx context.Context, a *attempt, pos, length int64) (*flow, error) {
+func (r *Reader) connect(ctx context.Context, a *attempt, pos, length int64) (source, error) {
 	fresh := false
 	for {
 		b, err := r.at(ctx, pos, fresh)
 		if err != nil {
 			return nil, err
 		}
+		if b.group != nil {
+			if f := r.openGroup(ctx, a, b, pos-b.offset, min(length, b.end()-pos)); f != nil {
+				return f, nil
+			}
+		}
 		renew := false
-		for {
+		for b.group == nil {
 			node, other := r.choose(b)
 			if node == nil {
 				break
@@ -401,6 +436,28 @@ func (f *flow) close() {
 	f.s.close()
 }
 
+func (f *flow) unread(b []byte)   { f.s.unread(b) }
+func (f *flow) during(a *attempt) { f.a = a }
+func (f *flow) until() int64      { return f.b.end() }
+
+func (f *flow) settle() bool {
+	if f.s.pos < f.s.end {
+		return false
+	}
+	if f.s.peer != nil {
+		f.s.peer.slow = nil
+	}
+	if _, err := f.s.read(); !errors.Is(err, io.EOF) {
+		f.s.close()
+	}
+	return true
+}
+
+func (f *flow) failed(err error) error {
+	f.r.blame(f.a, f.b, f.node, err)
+	return nil
+}
+
 func (r *Reader) isBad(b *located, node *hadooppb.DatanodeInfoProto) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -467,7 +524,7 @@ func (r *Reader) forgive(b *located) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for k := range r.bad {
-		if k.block == b.block.GetBlockId() {
+		if k.block == b.block.GetBlockId() || b.group != nil && metadata.BlockID(k.block).Group() == metadata.BlockID(b.block.GetBlockId()) {
 			delete(r.bad, k)
 		}
 	}
@@ -498,7 +555,7 @@ func (r *Reader) next(a *attempt) ([]byte, error) {
 			}
 			r.stream = f
 		}
-		r.stream.a = a
+		r.stream.during(a)
 		data, err := r.stream.read()
 		if err == nil {
 			r.pos += int64(len(data))
@@ -512,16 +569,15 @@ func (r *Reader) next(a *attempt) ([]byte, error) {
 	}
 }
 
-// failed takes note of how a stream ended. An error ends the call too: that its context is over.
-func (r *Reader) failed(ctx context.Context, f *flow, err error) error {
+// failed takes note of how a stream ended. An error ends the call too: that its context is over, or what would not go away.
+func (r *Reader) failed(ctx context.Context, f source, err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, errOvertaken) {
 		return nil
 	}
 	if ctx.Err() != nil {
 		return wrap("read", r.path, ctx.Err())
 	}
-	r.blame(f.a, f.b, f.node, err)
-	return nil
+	return f.failed(err)
 }
 
 // Read reads the next bytes.
@@ -541,7 +597,7 @@ func (r *Reader) Read(p []byte) (int, error) {
 		m := copy(p[n:], data)
 		n += m
 		if m < len(data) {
-			r.stream.s.unread(data[m:])
+			r.stream.unread(data[m:])
 			r.pos -= int64(len(data) - m)
 		}
 	}
@@ -551,16 +607,8 @@ func (r *Reader) Read(p []byte) (int, error) {
 
 // settle lets a stream that has nothing more to give end at once, so that its connection can be used again.
 func (r *Reader) settle() {
-	if r.stream == nil || r.stream.s.pos < r.stream.s.end {
-		return
-	}
-	f := r.stream
-	r.stream = nil
-	if f.s.peer != nil {
-		f.s.peer.slow = nil
-	}
-	if _, err := f.s.read(); !errors.Is(err, io.EOF) {
-		f.s.close()
+	if r.stream != nil && r.stream.settle() {
+		r.stream = nil
 	}
 }
 
@@ -582,7 +630,7 @@ func (r *Reader) WriteTo(w io.Writer) (int64, error) {
 		}
 		if err != nil {
 			if r.stream != nil {
-				r.stream.s.unread(data[m:])
+				r.stream.unread(data[m:])
 			} else if m < len(data) {
 				r.drop()
 			}
@@ -645,14 +693,14 @@ func (r *Reader) Seek(offset int64, whence int) (int64, error) {
 	if offset == r.pos {
 		return offset, nil
 	}
-	if ahead := offset - r.pos; r.stream != nil && ahead > 0 && ahead <= skipAhead && offset < r.stream.b.end() {
+	if ahead := offset - r.pos; r.stream != nil && ahead > 0 && ahead <= skipAhead && offset < r.stream.until() {
 		for r.pos < offset {
 			data, err := r.chunk()
 			if err != nil {
 				break // the next Read meets it again
 			}
 			if over := r.pos - offset; over > 0 {
-				r.stream.s.unread(data[int64(len(data))-over:])
+				r.stream.unread(data[int64(len(data))-over:])
 				r.pos = offset
 			}
 		}

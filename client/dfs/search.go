@@ -2,6 +2,7 @@ package dfs
 
 import (
 	"context"
+	"path"
 
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
@@ -15,12 +16,12 @@ import (
 // Errors: ErrUnsupported where there is no index, ErrRetriable where it is being rebuilt or too far behind, ErrInvalidArgument; ErrNotExist and
 // ErrPermission for the path. Servers of Apache Hadoop do not have it.
 func (c *Client) Find(ctx context.Context, q metadata.Query, after metadata.Position) (*metadata.FoundPage, error) {
-	path, err := clean("find", q.Path)
+	top, err := clean("find", q.Path)
 	if err != nil {
 		return nil, err
 	}
 	request := &hadooppb.SearchRequestProto{
-		Path: &path, Name: &q.Name, Fold: &q.Fold, Min: q.Min, Max: q.Max, Files: &q.Files, Directories: &q.Directories, Limit: new(uint32(max(q.Limit, 0))),
+		Path: &top, Name: &q.Name, Fold: &q.Fold, Min: q.Min, Max: q.Max, Files: &q.Files, Directories: &q.Directories, Limit: new(uint32(max(q.Limit, 0))),
 		Cursor: &q.Cursor, After: new(uint64(after)),
 	}
 	for _, t := range q.Tags {
@@ -32,7 +33,7 @@ func (c *Client) Find(ctx context.Context, q metadata.Query, after metadata.Posi
 	}
 	var answer hadooppb.SearchResponseProto
 	if err := c.rpc.Call(ctx, operatorProtocol, "search", request, &answer); err != nil {
-		return nil, wrap("find", path, c.hinted(err))
+		return nil, wrap("find", top, c.hinted(err))
 	}
 	page := &metadata.FoundPage{Next: answer.GetNext(), Position: metadata.Position(answer.GetPosition()), Looked: int(answer.GetLooked())}
 	for _, p := range answer.GetFound() {
@@ -43,7 +44,7 @@ func (c *Client) Find(ctx context.Context, q metadata.Query, after metadata.Posi
 
 func foundOf(p *hadooppb.FoundProto) metadata.Found {
 	f := metadata.Found{FileStatus: metadata.FileStatus{
-		ID: metadata.INodeID(p.GetInode()), Type: metadata.TypeFile, Path: p.GetPath(), Length: p.GetLength(), Mode: metadata.Mode(p.GetMode()), Owner: p.GetOwner(),
+		ID: metadata.INodeID(p.GetInode()), Type: metadata.TypeFile, Name: path.Base(p.GetPath()), Path: p.GetPath(), Length: p.GetLength(), Mode: metadata.Mode(p.GetMode()), Owner: p.GetOwner(),
 		Group: p.GetGroup(), MTime: metadata.Time(p.GetMtime()), ATime: metadata.Time(p.GetAtime()), Replication: uint16(p.GetReplication()), BlockSize: p.GetBlockSize(),
 	}}
 	if p.GetDirectory() {
@@ -69,7 +70,7 @@ func (c *Client) FindAll(ctx context.Context, q metadata.Query, after metadata.P
 				return nil
 			}
 		}
-		if q.Cursor, after = page.Next, 0; q.Cursor == "" {
+		if q.Cursor = page.Next; q.Cursor == "" { // after holds for all pages: another namenode may lead by then
 			return nil
 		}
 	}

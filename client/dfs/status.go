@@ -202,6 +202,13 @@ func decodeStatus(b []byte, s *metadata.FileStatus, name, owner, group string) e
 			s.Children = max(int(int32(n)), 0)
 		case 16:
 			s.StoragePolicy = uint8(n)
+		case 17: // ErasureCodingPolicyProto
+			return walk(value, func(field protowire.Number, n uint64, value []byte) error {
+				if field == 4 && value == nil {
+					s.Erasure = metadata.ErasurePolicyID(n)
+				}
+				return nil
+			})
 		case 18:
 			s.ACL = n&uint64(hadooppb.HdfsFileStatusProto_HAS_ACL) != 0
 			s.Snapshottable = n&uint64(hadooppb.HdfsFileStatusProto_SNAPSHOT_ENABLED) != 0

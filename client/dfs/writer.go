@@ -12,8 +12,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gohops/hops/datanode/erasure"
 	"github.com/gohops/hops/internal/dtp"
 	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
@@ -36,6 +38,8 @@ type CreateOptions struct {
 	// Replication and BlockSize (bytes); zero means the client's, then the server's default.
 	Replication int
 	BlockSize   int64
+	// Policy is the name of the erasure coding policy, namenode.ReplicationPolicy for none; empty: that of the directory.
+	Policy string
 }
 
 // Flags of create and append, with HDFS's numbers.
@@ -44,6 +48,7 @@ const (
 	flagOverwrite = 2
 	flagAppend    = 4
 	flagNewBlock  = 32
+	flagReplicate = 128
 )
 
 // Writer writes a file through a pipeline of datanodes. When a datanode fails, the rest goes on, and another one takes
@@ -74,8 +79,10 @@ type Writer struct {
 	block      *blockWriter                 // being written
 	last       *hadooppb.ExtendedBlockProto // finished before it
 	exclude    []*hadooppb.DatanodeInfoProto
-	lastResort bool // nobody is left but those that failed
-	refused    bool // the last block could not be written because its token was refused
+	lastResort bool           // nobody is left but those that failed
+	coder      *erasure.Coder // of a file with an erasure coding policy; nil: it is replicated
+	group      *groupWriter   // being written, in place of block
+	refused    bool           // the last block could not be written because its token was refused
 
 	// life ends with the context of the Writer, with Abort and when nothing is left to do, and every wait with it.
 	life context.Context
@@ -148,8 +155,7 @@ func (c *Client) Create(ctx context.Context, name string, options CreateOptions)
 	if options.Overwrite {
 		flags |= flagOverwrite
 	}
-	var answer hadooppb.CreateResponseProto
-	err = c.call(ctx, "create", name, "create", &hadooppb.CreateRequestProto{
+	request := &hadooppb.CreateRequestProto{
 		Src:          &name,
 		Masked:       perm(masked),
 		Unmasked:     perm(mode),
@@ -158,19 +164,38 @@ func (c *Client) Create(ctx context.Context, name string, options CreateOptions)
 		CreateParent: &options.Parents,
 		Replication:  new(uint32(replication)),
 		BlockSize:    new(uint64(blockSize)),
-	}, &answer)
-	if err != nil {
+	}
+	switch options.Policy {
+	case "":
+	case namenode.ReplicationPolicy:
+		flags |= flagReplicate
+	default:
+		request.EcPolicyName = &options.Policy
+	}
+	var answer hadooppb.CreateResponseProto
+	if err := c.call(ctx, "create", name, "create", request, &answer); err != nil {
 		return nil, err
 	}
 	status := answer.GetFs()
-	if status.GetEcPolicy().GetId() != 0 || status.GetFileEncryptionInfo() != nil {
-		return nil, &Error{Op: "create", Path: name, Kind: metadata.ErrUnsupported, Message: "erasure-coded and encrypted directories are not supported"}
+	if status.GetFileEncryptionInfo() != nil {
+		return nil, &Error{Op: "create", Path: name, Kind: metadata.ErrUnsupported, Message: "encrypted directories are not supported"}
 	}
-	return c.newWriter(ctx, &Writer{
+	w := c.newWriter(ctx, &Writer{
 		path: name, fileID: status.GetFileId(), sum: sum,
 		blockSize:   blockSize,
 		replication: firstSet(int(status.GetBlockReplication()), replication),
-	}), nil
+	})
+	return w.coded("create", status.GetEcPolicy())
+}
+
+// coded is w, which writes by an erasure coding policy if there is one. A file that cannot be written is given up.
+func (w *Writer) coded(op string, policy *hadooppb.ErasureCodingPolicyProto) (*Writer, error) {
+	var err error
+	if w.coder, err = coderOf(policy, w.sum); err != nil {
+		w.Abort()
+		return nil, wrap(op, w.path, err)
+	}
+	return w, nil
 }
 
 // newWriter completes a Writer that lives as long as ctx.
@@ -249,7 +274,7 @@ func (c *Client) AppendWith(ctx context.Context, name string, options AppendOpti
 	} else if b != nil {
 		w.last = b.GetB()
 	}
-	return w, nil
+	return w.coded("append", status.GetEcPolicy())
 }
 
 func firstSet[T comparable](values ...T) T {
@@ -359,6 +384,9 @@ func (w *Writer) Write(p []byte) (int, error) {
 
 // add is Write for who has the turn.
 func (w *Writer) add(p []byte) (int, error) {
+	if w.coder != nil {
+		return w.addStriped(p)
+	}
 	n := 0
 	for n < len(p) {
 		if err := w.haveBlock(w.life); err != nil {
@@ -376,6 +404,9 @@ func (w *Writer) add(p []byte) (int, error) {
 // ReadFrom adds everything that r has, reading straight into packets. While r is read nothing is held: other calls go on,
 // what they write comes between, and a producer may take all the time it wants.
 func (w *Writer) ReadFrom(r io.Reader) (int64, error) {
+	if w.coder != nil {
+		return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, make([]byte, largePacket))
+	}
 	var n int64
 	empty := 0
 	p := w.packet()
@@ -487,6 +518,9 @@ func (w *Writer) flush(ctx context.Context, sync bool) error {
 	if err := ctx.Err(); err != nil {
 		return wrap("flush", w.path, w.reason(err))
 	}
+	if w.coder != nil {
+		return wrap("flush", w.path, metadata.Errorf(metadata.ErrUnsupported, "a file with an erasure coding policy cannot be flushed: it is readable when it is closed"))
+	}
 	if w.block == nil {
 		return nil // nothing written, or all of it in finished blocks
 	}
@@ -519,6 +553,11 @@ func (w *Writer) Close() error {
 	}
 	if w.block != nil {
 		if err := w.finishBlock(); err != nil {
+			return w.fail(err)
+		}
+	}
+	if w.group != nil {
+		if err := w.finishGroup(); err != nil {
 			return w.fail(err)
 		}
 	}
@@ -594,6 +633,10 @@ func (w *Writer) fail(err error) error {
 		w.block.disconnect()
 		w.block.release()
 		w.block = nil
+	}
+	if w.group != nil {
+		w.group.close()
+		w.group = nil
 	}
 	w.end()
 	return w.err

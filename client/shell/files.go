@@ -11,13 +11,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/gohops/hops/client/dfs"
-	"github.com/gohops/hops/internal/glob"
 	"github.com/gohops/hops/metadata"
 )
 
@@ -166,76 +164,6 @@ func runText(ctx context.Context, s *Shell, args []string) error {
 		}
 		return err
 	})
-}
-
-// primary is one of find's: it decides whether the next one is asked, and may print.
-type primary func(it item) bool
-
-func runFind(ctx context.Context, s *Shell, args []string) error {
-	n := 0
-	for n < len(args) && !strings.HasPrefix(args[n], "-") {
-		n++
-	}
-	words := args[:n]
-	if n == 0 {
-		words = []string{"."}
-	}
-	tests, err := s.findTests(args[n:])
-	if err != nil {
-		return err
-	}
-	s.options["R"] = ""
-	return s.walk(ctx, words, func(it item) error {
-		for _, t := range tests {
-			if !t(it) {
-				break
-			}
-		}
-		return nil
-	})
-}
-
-func (s *Shell) findTests(words []string) ([]primary, error) {
-	var tests []primary
-	printing := false
-	print := func(end string) primary {
-		printing = true
-		return func(it item) bool {
-			s.printf("%s%s", it.shown, end)
-			return true
-		}
-	}
-	for len(words) > 0 {
-		word := words[0]
-		words = words[1:]
-		switch word {
-		case "-print":
-			tests = append(tests, print("\n"))
-		case "-print0":
-			tests = append(tests, print("\x00"))
-		case "-a", "-and":
-		case "-name", "-iname":
-			if len(words) == 0 {
-				return nil, fatalError{"java.util.NoSuchElementException"}
-			}
-			pattern, fold := words[0], func(name string) string { return name }
-			words = words[1:]
-			if word == "-iname" {
-				fold = strings.ToLower
-			}
-			match, err := glob.Compile(fold(pattern))
-			if err != nil {
-				return nil, err
-			}
-			tests = append(tests, func(it item) bool { return match.MatchString(fold(path.Base(it.path))) })
-		default:
-			return nil, errors.New("Unexpected argument: " + word)
-		}
-	}
-	if !printing {
-		tests = append(tests, print("\n"))
-	}
-	return tests, nil
 }
 
 // snapshotDir finds the directory that a snapshot verb names.

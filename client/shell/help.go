@@ -27,7 +27,7 @@ var optionHelp = map[string]map[string]string{
 	"ls": {
 		"C": "paths alone, one on a line", "d": "directories themselves, not what is in them", "q": "? in place of signs that do not print",
 		"t": "newest first", "S": "largest first", "r": "the other way round", "u": "the time of the last read in place of the last change",
-		"e": "with the erasure coding policy, which is always Replicated",
+		"e": "with the erasure coding policy",
 	},
 	"appendToFile": {"n": "begin a new block"},
 	"count":        {"q": "quotas first, and what is left of them", "u": "quotas and what is used of them, alone", "t": "with -q or -u: quotas of storage types, as DISK,SSD", "e": "with the erasure coding policy", "s": "with what snapshots hold"},
@@ -73,6 +73,12 @@ func (s *Shell) explain(name string, v verb) {
 		}
 		s.printf("  %s %s\n", fmt.Sprintf("%-16s", shown), optionText(name, o))
 	}
+	if name == "find" {
+		for _, w := range findWords {
+			s.printf("  %-18s %s\n", w[0], w[1])
+		}
+		s.printf("  What comes from the index may stand without a path: it is looked everywhere then. The namenode has to have one (namenode.search).\n")
+	}
 }
 
 func optionText(verb, option string) string {
@@ -88,6 +94,9 @@ func Options(name string) []string {
 	var all []string
 	for _, o := range slices.Concat(v.flags, v.values) {
 		all = append(all, "-"+o)
+	}
+	if strings.TrimPrefix(name, "-") == "find" {
+		all = append(all, findOptions()...)
 	}
 	return all
 }

@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 )
 
-// With -o json, -ls, -stat, -du, -count and -watch print one JSON object per line, for programs: sizes in bytes, times in
+// With -o json, -ls, -find, -stat, -du, -count and -watch print one JSON object per line, for programs: sizes in bytes, times in
 // milliseconds since 1970.
 
 // listed are the verbs that have -o json. Hadoop's shell has it nowhere.
-var listed = []string{"ls", "stat", "du", "count", "watch"}
+var listed = []string{"ls", "find", "stat", "du", "count", "watch"}
 
 // entry is a file or directory.
 type entry struct {

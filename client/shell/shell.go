@@ -294,6 +294,8 @@ func (s *Shell) parse(v verb, args []string) ([]string, error) {
 			s.json, args = true, args[1:]
 		case s.verb == "cp" && option[0] == 'p':
 			s.options["p"] = option[1:]
+		case s.verb == "find": // its expressions may stand without a path
+			return append([]string{arg}, args...), nil
 		default:
 			// -chmod takes modes that begin with a dash.
 			if (s.verb == "chmod") && strings.Trim(option, "rwxXt,+-=ugoa") == "" {
@@ -326,6 +328,7 @@ type item struct {
 	path   string // absolute
 	uri    string // of its filesystem
 	status *metadata.FileStatus
+	tags   map[string]string // by -find, of the index
 }
 
 func (i item) isDir() bool { return i.status != nil && i.status.IsDir() }
@@ -501,7 +504,7 @@ func (s *place) children(ctx context.Context, it item) ([]item, error) {
 	}
 	items := make([]item, len(list))
 	for i := range list {
-		items[i] = item{childPath(it.shown, list[i].Name), childPath(it.path, list[i].Name), s.uri, &list[i]}
+		items[i] = item{childPath(it.shown, list[i].Name), childPath(it.path, list[i].Name), s.uri, &list[i], nil}
 	}
 	return items, nil
 }

@@ -205,9 +205,9 @@ func runCount(ctx context.Context, s *Shell, args []string) error {
 		}
 		s.printf("%12s %12s %18s ", s.size(sum.Directories), s.size(sum.Files), s.size(sum.Length))
 		if s.option("e") {
-			policy := "Replicated"
-			if it.isDir() {
-				policy = "EC:"
+			policy := erasureOf(it)
+			if policy != replicated {
+				policy = "EC:" + policy
 			}
 			s.printf("%20s ", policy)
 		}

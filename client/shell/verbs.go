@@ -31,7 +31,7 @@ func init() { // a literal would be an initialization cycle: help lists the tabl
 		"createSnapshot": {"-createSnapshot <snapshotDir> [<snapshotName>]", "Make a snapshot of a directory.", nil, nil, 0, 0, runCreateSnapshot},
 		"deleteSnapshot": {"-deleteSnapshot <snapshotDir> <snapshotName>", "Remove a snapshot.", nil, nil, 0, 0, runDeleteSnapshot},
 		"expunge":        {"-expunge [-immediate] [-fs <path>]", "Remove what has been in the trash for long.", []string{"immediate"}, []string{"fs"}, 0, 0, runExpunge},
-		"find":           {"-find <path> ... <expression> ...", "Find files by expressions.", []string{"L", "H"}, nil, 0, 0, runFind},
+		"find":           {"-find <path> ... <expression> ...", "Find files by expressions: those of Hadoop by a walk through the tree, by tag, size and type with the search index.", []string{"L", "H"}, nil, 0, 0, runFind},
 		"getfacl":        {"-getfacl [-R] <path>", "Print access control lists.", []string{"R"}, nil, 0, 0, runGetfacl},
 		"getfattr":       {"-getfattr [-R] {-n name | -d} [-e en] <path>", "Print extended attributes.", []string{"R", "d"}, []string{"n", "e"}, 0, 0, runGetfattr},
 		"renameSnapshot": {"-renameSnapshot <snapshotDir> <oldName> <newName>", "Rename a snapshot.", nil, nil, 0, 0, runRenameSnapshot},
@@ -170,11 +170,13 @@ func (s *Shell) lsItems(columns *lsColumns, items []item, after func(item)) {
 	if s.option("r") {
 		slices.Reverse(items)
 	}
+	policies := 0 // the width of their column, which is Hadoop's for each directory anew
 	for _, it := range items {
 		columns.replication = max(columns.replication, len(replicationOf(it)))
 		columns.owner = max(columns.owner, len(it.status.Owner))
 		columns.group = max(columns.group, len(it.status.Group))
 		columns.length = max(columns.length, len(s.size(it.status.Length)))
+		policies = max(policies, len(erasureOf(it)))
 	}
 	for _, it := range items {
 		name := it.shown
@@ -195,15 +197,23 @@ func (s *Shell) lsItems(columns *lsColumns, items []item, after func(item)) {
 		}
 		s.printf("%s%s %*s %s%s", kind+it.status.Mode.String(), plus, columns.replication-1, replicationOf(it), column(it.status.Owner, columns.owner), column(it.status.Group, columns.group))
 		if s.option("e") {
-			policy := "Replicated"
-			if it.isDir() {
-				policy = ""
-			}
-			s.printf("%-10s ", policy)
+			s.printf("%s", column(erasureOf(it), policies))
 		}
 		s.printf("%*s %s %s\n", columns.length, s.size(it.status.Length), s.lsTime(it).Time().Local().Format("2006-01-02 15:04"), name)
 		after(it)
 	}
+}
+
+// replicated is what is shown of files without an erasure coding policy.
+const replicated = "Replicated"
+
+// erasureOf is the erasure coding policy of a file, or of files that are made in a directory; empty for one where they are replicated.
+func erasureOf(it item) string {
+	p, coded := metadata.ErasurePolicyOf(it.status.Erasure)
+	if !coded && !it.isDir() {
+		return replicated
+	}
+	return p.Name
 }
 
 // column is a cell with the blank behind it; a column without any text has none.

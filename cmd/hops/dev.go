@@ -361,7 +361,7 @@ func devFile(c *cli.Context, dir string, open *devListeners, properties map[stri
 		Cluster:          config.Cluster{Name: "dev", SecretFile: filepath.Join(dir, "secret"), Conf: filepath.Join(dir, "conf")},
 		Namenodes:        []config.NamenodeMember{nn},
 		ResourceManagers: []config.ManagerMember{rm},
-		Namenode:         &config.Namenode{ID: nn.ID, Data: filepath.Join(dir, "nn"), Heartbeat: time.Second, DeadAfter: 30 * time.Second},
+		Namenode:         &config.Namenode{ID: nn.ID, Data: filepath.Join(dir, "nn"), Heartbeat: time.Second, DeadAfter: 30 * time.Second, Search: true},
 		ResourceManager:  &config.ResourceManager{ID: rm.ID, Data: filepath.Join(dir, "nn"), Queues: config.DefaultQueues()},
 		NodeManager:      &config.NodeManager{Work: filepath.Join(dir, "nm"), HTTP: nm, IPC: nmIPC, Shuffle: shuffle, Isolation: "any", GPUs: c.String("gpus"), Memory: machine().memory, VCores: machine().cores},
 		Properties:       properties,

@@ -178,8 +178,9 @@ func reportAdmin(t *hadoopTool, o *adminOption, args []string) (int, error) {
 		r.Capacity, bytesOf(r.Capacity), present, bytesOf(present), r.Remaining, bytesOf(r.Remaining), r.Used, bytesOf(r.Used), used)
 	t.printf("Replicated Blocks:\n\tUnder replicated blocks: %d\n\tBlocks with corrupt replicas: %d\n\tMissing blocks: %d\n\tMissing blocks (with replication factor 1): %d\n"+
 		"\tLow redundancy blocks with highest priority to recover: %d\n\tPending deletion blocks: %d\n", r.Under, r.Corrupt, r.Missing, r.MissingOne, r.Critical, r.PendingDelete)
-	t.printf("Erasure Coded Block Groups: \n\tLow redundancy block groups: 0\n\tBlock groups with corrupt internal blocks: 0\n\tMissing block groups: 0\n" +
-		"\tLow redundancy blocks with highest priority to recover: 0\n\tPending deletion blocks: 0\n\n")
+	t.printf("Erasure Coded Block Groups: \n\tLow redundancy block groups: %d\n\tBlock groups with corrupt internal blocks: %d\n\tMissing block groups: %d\n"+
+		"\tLow redundancy blocks with highest priority to recover: %d\n\tPending deletion blocks: %d\n\n",
+		r.GroupsUnder, r.GroupsCorrupt, r.GroupsMissing, r.GroupsCritical, r.GroupsPendingDelete)
 	t.printf("-------------------------------------------------\n")
 	for _, k := range kinds {
 		asked := slices.Contains(args, k.option)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -268,7 +269,7 @@ func (w *worker) step(ctx context.Context) bool {
 	}
 	if !now.Before(w.scanAt) {
 		w.scanAt = now.Add(w.cfg.Scan)
-		w.scan = w.finalized(0)
+		w.scan = w.finalized(first)
 	}
 	w.mu.Lock()
 	c := w.cursor
@@ -288,8 +289,8 @@ func (w *worker) step(ctx context.Context) bool {
 		}
 		return true
 	case c.Begun.IsZero() || c.Done && (now.Sub(c.Begun) >= w.cfg.Every || c.Begun.After(now)): // in the future: by a clock that was wrong
-		w.pass = w.finalized(0)
-		w.advance(datanode.Cursor{Begun: now, Done: len(w.pass) == 0})
+		w.pass = w.finalized(first)
+		w.advance(datanode.Cursor{Begun: now, After: first, Done: len(w.pass) == 0})
 		return true
 	case !c.Done: // what was left of it at the last restart is gone
 		w.advance(datanode.Cursor{Begun: c.Begun, After: c.After, Done: true})
@@ -355,6 +356,9 @@ func (w *worker) pace(ctx context.Context, n int64) error {
 	w.next = w.next.Add(time.Duration(float64(n) / float64(w.cfg.Rate) * float64(time.Second)))
 	return w.cfg.Sleep(ctx, wait)
 }
+
+// first is below the ids of all blocks: those of internal blocks of groups are negative.
+const first = metadata.BlockID(math.MinInt64)
 
 // finalized lists the finalized replicas behind a block id, in order.
 func (w *worker) finalized(after metadata.BlockID) (ids []metadata.BlockID) {

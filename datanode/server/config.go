@@ -58,6 +58,8 @@ type Config struct {
 	// beginnings of two passes; 0 is 21 days.
 	ScrubRate  int64
 	ScrubEvery time.Duration
+	// RebuildRate is how many bytes a second are read of other datanodes to compute lost internal blocks of block groups; 0 is 128 MiB.
+	RebuildRate int64
 	// DiskTimeout is how long a call of a disk may take before its volume is given up; 0 is 30 s.
 	DiskTimeout time.Duration
 	// Protection are the qualities of protection of which one has to be agreed on before blocks move (dfs.data.transfer.protection); none:
@@ -115,6 +117,9 @@ func (c *Config) validate() error {
 	}
 	if c.FullReport == 0 {
 		c.FullReport = 6 * time.Hour
+	}
+	if c.RebuildRate <= 0 {
+		c.RebuildRate = 128 << 20
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()

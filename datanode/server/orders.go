@@ -40,7 +40,7 @@ func (n *session) obey(o *pb.Orders) {
 		n.reportNow()
 	}
 	if !o.Leader || o.Term < n.term.Load() {
-		if len(o.Replicate)+len(o.Delete)+len(o.Discard)+len(o.Recover)+len(o.Verify) > 0 {
+		if len(o.Replicate)+len(o.Delete)+len(o.Discard)+len(o.Recover)+len(o.Verify)+len(o.Rebuild) > 0 {
 			n.log.Warn("orders of a namenode that does not lead are refused", "namenode", n.addr, "term", o.Term, "highest", n.term.Load())
 		}
 		return
@@ -71,6 +71,14 @@ func (n *session) obey(o *pb.Orders) {
 		n.replicas.add(job{block: b.ID, generation: b.Generation}, func(ctx context.Context) {
 			if valid() {
 				n.replicate(ctx, b, r)
+			}
+		})
+	}
+	for _, r := range o.Rebuild {
+		b := blockOf(r.Group)
+		n.rebuilds.add(job{block: b.ID, generation: b.Generation}, func(ctx context.Context) {
+			if valid() {
+				n.rebuild(ctx, r)
 			}
 		})
 	}

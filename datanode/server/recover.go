@@ -42,12 +42,16 @@ type offer struct {
 //
 // With truncate, 1 + a length, the block is cut to that length in step 2: the file is being truncated.
 //
-// With a source the block is made of another one, which copyBlock does.
+// With a source the block is made of another one, which copyBlock does. Groups are recoverGroup's.
 //
 // A recovery that fails is tried again by the namenode under a higher id.
 func (s *Server) recoverBlock(ctx context.Context, order *pb.Recover) {
 	b, recovery, truncate := blockOf(order.Block), metadata.Generation(order.RecoveryId), order.Truncate
 	log := s.log.With("block", b.String(), "recovery", uint64(recovery))
+	if b.ID.Striped() {
+		s.recoverGroup(ctx, order, log)
+		return
+	}
 	if order.Source != nil {
 		s.copyBlock(ctx, order, log)
 		return

@@ -49,6 +49,8 @@ type Server struct {
 	replicas    crews // executes replicate orders
 	deletes     crews
 	recovers    crew
+	rebuilds    crew
+	rebuilt     rebuilding
 	unanswered  sync.WaitGroup // work on replicas for which nobody may wait any more
 	// term is the highest Raft term heard of.
 	term atomic.Uint64
@@ -63,6 +65,7 @@ const (
 	replicateWorkers = 4
 	deleteWorkers    = 2
 	recoverWorkers   = 4
+	rebuildWorkers   = 2
 )
 
 // New opens the volumes and builds a datanode. Its errors are for the operator: a volume that is in use, of another
@@ -77,7 +80,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, log: cfg.Logger, started: time.Now(), ready: make(chan struct{}), listed: make(chan struct{}, 1), incarnation: rand.Uint64(),
-		recovers: newCrew("recover", recoverWorkers),
+		recovers: newCrew("recover", recoverWorkers), rebuilds: newCrew("rebuild", rebuildWorkers),
 		stranger: &security.Stranger{Logger: cfg.Logger},
 	}
 	s.sessions.Store(&[]*session{}) // the store has news while it is opened
@@ -175,6 +178,7 @@ func (s *Server) Run(ctx context.Context) error {
 	g.Go(func() error { s.scrub.Run(ctx); return nil })
 	g.Go(func() error { s.clients.run(ctx); return nil })
 	g.Go(func() error { s.recovers.run(ctx); return nil })
+	g.Go(func() error { s.rebuilds.run(ctx); return nil })
 	for _, crews := range []crews{s.replicas, s.deletes} {
 		for _, c := range crews.of {
 			g.Go(func() error { c.run(ctx); return nil })

@@ -154,6 +154,12 @@ func (s *Server) figures(to status.Sample) {
 		to.Gauge("hops_datanode_scrub_suspects", "Replicas that somebody called damaged and that wait to be verified.", float64(v.Scrub.Waiting), label...)
 		to.Gauge("hops_datanode_volume_replicas", "Replicas on the volume.", float64(v.Replicas), label...)
 	}
+	r := &s.rebuilt
+	to.Counter("hops_datanode_rebuild_tasks_total", "Orders to compute lost internal blocks of block groups that were begun.", float64(r.tasks.Load()))
+	to.Counter("hops_datanode_rebuild_failed_total", "Of these the ones that have failed, as a whole or for some of the blocks.", float64(r.failed.Load()))
+	to.Counter("hops_datanode_rebuilt_blocks_total", "Internal blocks of block groups that were computed.", float64(r.blocks.Load()))
+	to.Counter("hops_datanode_rebuild_read_bytes_total", "Bytes that were read of other internal blocks to compute them.", float64(r.read.Load()))
+	to.Counter("hops_datanode_rebuilt_bytes_total", "Bytes of internal blocks that were computed.", float64(r.written.Load()))
 	for _, n := range h.Namenodes {
 		to.Gauge("hops_datanode_registered", "1 while the namenode knows this datanode.", status.Bool(n.Registered), "namenode", n.Address)
 		to.Gauge("hops_datanode_namenode_silence_seconds", "Time since the namenode was last heard.", n.Silent, "namenode", n.Address)

@@ -3,6 +3,7 @@ package transfer
 import (
 	"crypto/md5" //nolint:gosec // HDFS's file checksum is made of it
 	"encoding/binary"
+	"hash"
 
 	"github.com/gohops/hops/datanode"
 	"github.com/gohops/hops/internal/dtp"
@@ -44,39 +45,58 @@ func (s *Server) blockChecksum(b metadata.Block, o *hadooppb.BlockChecksumOption
 	if o == nil {
 		o = &hadooppb.BlockChecksumOptionsProto{}
 	}
-	kind := o.GetBlockChecksumType()
-	if kind != hadooppb.BlockChecksumTypeProto_MD5CRC && kind != hadooppb.BlockChecksumTypeProto_COMPOSITE_CRC {
-		return nil, metadata.Errorf(metadata.ErrUnsupported, "block checksum type %v is not known", kind)
+	total, err := newSummary(o.GetBlockChecksumType(), int64(o.GetStripeLength()))
+	if err != nil {
+		return nil, err
 	}
-	sum := dtp.DefaultChecksum
-	composite := &composite{sum: sum, stripe: int64(o.GetStripeLength())}
-	digest := md5.New() //nolint:gosec // see above
 	var sums []byte
 	for off := int64(0); off < b.Length; off += sumStep {
 		end := min(off+sumStep, b.Length)
 		if sums, err = firstSums(rd, sums[:0], off, end, visible); err != nil {
 			return nil, err
 		}
-		if kind == hadooppb.BlockChecksumTypeProto_MD5CRC {
-			digest.Write(sums)
-			continue
-		}
-		for i := 0; i < len(sums); i += 4 {
-			composite.add(binary.BigEndian.Uint32(sums[i:]), min(datanode.ChunkSize, end-off-int64(i/4)*datanode.ChunkSize))
-		}
+		total.add(sums, end-off)
 	}
-	answer := &hadooppb.OpBlockChecksumResponseProto{
-		BytesPerCrc:          new(uint32(sum.BytesPer)),
-		CrcPerBlock:          new(uint64(sum.Chunks(int(visible)))),
+	return &hadooppb.OpBlockChecksumResponseProto{
+		BytesPerCrc:          new(uint32(dtp.DefaultChecksum.BytesPer)),
+		CrcPerBlock:          new(uint64(dtp.DefaultChecksum.Chunks(int(visible)))),
 		CrcType:              hadooppb.ChecksumTypeProto_CHECKSUM_CRC32C.Enum(),
-		BlockChecksumOptions: &hadooppb.BlockChecksumOptionsProto{BlockChecksumType: kind.Enum(), StripeLength: o.StripeLength},
+		BlockChecksumOptions: &hadooppb.BlockChecksumOptionsProto{BlockChecksumType: total.kind.Enum(), StripeLength: o.StripeLength},
+		BlockChecksum:        total.finish(),
+	}, nil
+}
+
+// summary is the checksum of a block, of those of its chunks: their MD5, or their combination.
+type summary struct {
+	kind      hadooppb.BlockChecksumTypeProto
+	digest    hash.Hash
+	composite composite
+}
+
+// newSummary begins one; a stripe, of a combination, is after how many bytes another begins, and 0 never.
+func newSummary(kind hadooppb.BlockChecksumTypeProto, stripe int64) (*summary, error) {
+	if kind != hadooppb.BlockChecksumTypeProto_MD5CRC && kind != hadooppb.BlockChecksumTypeProto_COMPOSITE_CRC {
+		return nil, metadata.Errorf(metadata.ErrUnsupported, "block checksum type %v is not known", kind)
 	}
-	if kind == hadooppb.BlockChecksumTypeProto_MD5CRC {
-		answer.BlockChecksum = digest.Sum(nil)
-	} else {
-		answer.BlockChecksum = composite.finish()
+	return &summary{kind: kind, digest: md5.New(), composite: composite{sum: dtp.DefaultChecksum, stripe: stripe}}, nil //nolint:gosec // see above
+}
+
+// add takes the checksums of the next n bytes. Only the last chunk may be short.
+func (s *summary) add(sums []byte, n int64) {
+	if s.kind == hadooppb.BlockChecksumTypeProto_MD5CRC {
+		s.digest.Write(sums)
+		return
 	}
-	return answer, nil
+	for i := 0; i < len(sums); i += 4 {
+		s.composite.add(binary.BigEndian.Uint32(sums[i:]), min(datanode.ChunkSize, n-int64(i/4)*datanode.ChunkSize))
+	}
+}
+
+func (s *summary) finish() []byte {
+	if s.kind == hadooppb.BlockChecksumTypeProto_MD5CRC {
+		return s.digest.Sum(nil)
+	}
+	return s.composite.finish()
 }
 
 // firstSums reads the checksums of [off, end); that of a chunk which end cuts, and which goes on in the replica, is

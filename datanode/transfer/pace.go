@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// pace holds copies for the balancer to a bandwidth that they share, so that clients have the rest (dfs.datanode.balance.bandwidthPerSec).
+// pace holds copies for the balancer to a bandwidth that they share, so that clients have the rest (dfs.datanode.balance.bandwidthPerSec), and what is read to
+// compute internal blocks of groups to another one.
 type pace struct {
 	mu   sync.Mutex
 	next time.Time // when the next byte may go
@@ -37,14 +38,30 @@ type paced struct {
 }
 
 func (p *paced) Write(b []byte) (int, error) {
-	if wait := p.pace.reserve(time.Now(), len(b), p.rate); wait > 0 {
-		t := time.NewTimer(wait)
-		defer t.Stop()
-		select {
-		case <-t.C:
-		case <-p.ctx.Done():
-			return 0, p.ctx.Err()
-		}
+	if err := p.pace.wait(p.ctx, len(b), p.rate); err != nil {
+		return 0, err
 	}
 	return p.w.Write(b)
+}
+
+// wait returns when n more bytes may go.
+func (p *pace) wait(ctx context.Context, n int, rate int64) error {
+	wait := p.reserve(time.Now(), n, rate)
+	if wait <= 0 {
+		return ctx.Err()
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// PaceRebuild waits until n more bytes may be read to compute internal blocks of groups, so that all such work of this datanode takes no more than rate
+// bytes a second.
+func (s *Server) PaceRebuild(ctx context.Context, n, rate int64) error {
+	return s.rebuilding.wait(ctx, int(n), rate)
 }

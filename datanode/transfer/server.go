@@ -82,7 +82,11 @@ type Server struct {
 	mirrors mirrors
 	// balancing is the pace of copies for the balancer.
 	balancing pace
-	slow      slow
+	// rebuilding is the pace of reads to compute internal blocks.
+	rebuilding pace
+	slow       slow
+	// recalculating bounds the checksums of lost internal blocks that are computed at a time.
+	recalculating chan struct{}
 
 	mu    sync.Mutex
 	conns map[net.Conn]struct{}
@@ -123,7 +127,7 @@ func New(cfg Config) *Server {
 	return &Server{
 		cfg: cfg, store: cfg.Store, log: cfg.Logger, conns: map[net.Conn]struct{}{},
 		mirrors: mirrors{keep: cfg.KeepAlive * 3 / 4, idle: map[string][]*peer{}},
-		slow:    newSlow(cfg.Slow),
+		slow:    newSlow(cfg.Slow), recalculating: make(chan struct{}, maxRecalculating),
 	}
 }
 
@@ -294,6 +298,8 @@ func (c *conn) dispatch(ctx context.Context, op dtp.Op, request dtp.Message) err
 		return c.transfer(ctx, m)
 	case *hadooppb.OpBlockChecksumProto:
 		return c.checksum(m)
+	case *hadooppb.OpBlockGroupChecksumProto:
+		return c.groupChecksum(ctx, m)
 	}
 	return c.refuse(op, hadooppb.Status_ERROR_UNSUPPORTED, "", metadata.Errorf(metadata.ErrUnsupported, "%v is not supported", op))
 }

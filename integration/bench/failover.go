@@ -53,7 +53,7 @@ func (r *runner) failover(ctx context.Context, sides []side) error {
 			host bool
 			runs int
 		}
-		deaths := []death{{"namenode (process or machine)", true, runs}}
+		deaths := []death{{"namenode process", true, runs}}
 		if s.label() != labelHops {
 			deaths = []death{{"NameNode process", false, runs}, {"NameNode and its failover controller (machine)", true, (runs + 1) / 2}}
 		}

@@ -26,7 +26,7 @@ func TestScripts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := cluster.Start(t, cluster.Config{NodeManager: true, GPUs: "sim:2", Executable: binary})
+	k := cluster.Start(t, cluster.Config{NodeManager: true, GPUs: "sim:2", Search: true, Executable: binary})
 	fs := k.Client("").FS()
 	live, err := fs.Datanodes(t.Context(), dfs.LiveDatanodes)
 	if err != nil || len(live) == 0 {

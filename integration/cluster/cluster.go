@@ -59,6 +59,8 @@ type Config struct {
 	// Apart: the servers and clients take each other for other machines. Jobs are of whom Ask names, and containers, whose processes are
 	// not told, take all servers for those of their machine.
 	Apart bool
+	// Search has the namenodes keep search indexes.
+	Search bool
 	// Simple are networks whose clients are believed (clients.simple).
 	Simple []string
 	// Executable is the program that containers are started with; default the test's binary, which must call Main.
@@ -186,7 +188,7 @@ func (k *Cluster) lay() error {
 	const reserve = 1 << 20
 	for _, n := range k.shared.Namenodes {
 		add(n.ID, func(f *config.File, dir string) {
-			f.Namenode = &config.Namenode{ID: n.ID, Data: dir, Reserve: reserve, Heartbeat: time.Second, StaleAfter: 4 * time.Second, DeadAfter: 10 * time.Second}
+			f.Namenode = &config.Namenode{ID: n.ID, Data: dir, Reserve: reserve, Heartbeat: time.Second, StaleAfter: 4 * time.Second, DeadAfter: 10 * time.Second, Search: c.Search}
 		})
 	}
 	for i := range c.Datanodes {

@@ -66,7 +66,9 @@ func TestDevThatCannotStartSaysWhy(t *testing.T) {
 		{"a directory that cannot be", nil, []string{"--data", "/dev/null/hops"}, 1, []string{"/dev/null", "not a directory", "--data"}},
 		{"a volume of another version", edit("dn1/VERSION", "layoutVersion=", "layoutVersion=99"), nil, 1, []string{"dn1", "layout version", `"99`, "reads "}},
 		{"a volume whose identity is damaged", func(dir string) { writeFile(t, filepath.Join(dir, "dn1/VERSION"), "layoutVersion=1\n") }, nil, 1, []string{"dn1", "VERSION"}},
-		{"a journal of another version", edit("nn/raft/namespace/member.json", `"format":2`, `"format":9`), nil, 1, []string{"nn/raft/namespace", "format 9", "start the version that wrote it"}},
+		{"a journal of another version", func(dir string) {
+			writeFile(t, filepath.Join(dir, "nn/raft/namespace/member.json"), `{"format":9,"group":"namespace","member":"nn1"}`)
+		}, nil, 1, []string{"nn/raft/namespace", "format 9", "start the version that wrote it"}},
 		{"a work directory of another version", edit("nm/node.json", `"layout": 1`, `"layout": 2`), nil, 1, []string{"nm", "layout 2", "reads 1"}},
 		{"volumes of another cluster", func(dir string) { os.RemoveAll(filepath.Join(dir, "nn")) }, nil, 1, []string{"dn1", "belongs to cluster CID-", "this is cluster CID-"}},
 		{"a secret that others can read", func(dir string) { _ = os.Chmod(filepath.Join(dir, "secret"), 0o644) }, nil, 1, []string{"secret", "chmod 600"}},

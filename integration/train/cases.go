@@ -52,6 +52,7 @@ var cases = []example{
 	{name: "plain Python, everybody killed again and again", run: storm},
 	{name: "PyTorch Lightning, two ranks", script: "lightning_gang.py", prints: []string{`RESULT world of 2`}},
 	{name: "torch.distributed.checkpoint, two ranks", script: "../integration/train/dcp.yaml", prints: []string{`FINISHED`}},
+	{name: "mixed precision and ZeRO, two ranks", script: "../integration/train/zero.py", prints: []string{`OK zero`}},
 	{name: "Hugging Face Accelerate, two ranks", script: "accelerate_gang.yaml", prints: []string{`FINISHED`}, check: accelerated},
 	{name: "TensorFlow, experiment.mirrored", script: "tensorflow_workers.py", prints: []string{`RESULT 2 workers`}},
 	{name: "TensorFlow, MultiWorkerMirrored study", script: "multiworker.yaml", prints: []string{`FINISHED`}},

@@ -47,7 +47,8 @@
 // A Client is one connection. A call that is the only one under way is sent by its caller; of several a writer goroutine
 // makes one system call. A Failover keeps one to each of several servers, remembers which of them leads, and repeats a
 // call under the same client id and call id until somebody has answered it, so that a server's retry cache recognises a
-// call whose first answer was lost. A single server that has never answered is given a second, others ten; a port that
+// call whose first answer was lost. Between rounds over servers that do not lead it pauses, a tenth of a second at most in the first three seconds, then half a
+// one; calls of one Failover share their pauses, and the first that is answered ends those of the others. A single server that has never answered is given a second, others ten; a port that
 // speaks something else is given up at once (WrongPortError).
 //
 // # Locks

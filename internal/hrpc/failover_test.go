@@ -363,3 +363,37 @@ func TestFrozenServerIsLeftForOneThatLeads(t *testing.T) {
 		t.Errorf("active is %s, %v", f.Active(), err)
 	}
 }
+
+// Calls that look for who leads stop pausing when another call has found it. Who was woken in vain pauses to the end next time.
+func TestWhoFindsTheLeaderWakesTheOthers(t *testing.T) {
+	a, b := newMember(t, yes), newMember(t, standingBy)
+	f := newFailover(t, FailoverConfig{}, b.addr, a.addr)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	woken, deaf := make(chan bool, 10), make(chan bool, 1)
+	for range cap(woken) {
+		go func() { woken <- f.seek(ctx, time.Hour, false) }()
+	}
+	go func() { deaf <- f.seek(ctx, time.Hour, true) }()
+	eventually(t, func() bool { return f.seeking.Load() == int32(cap(woken)+1) })
+	eventually(t, func() bool {
+		if _, err := ask(t.Context(), f); err != nil || f.Active() != a.addr {
+			t.Fatalf("active is %s, %v", f.Active(), err)
+		}
+		return f.seeking.Load() == 1 // one that was about to wait needs another answer
+	})
+	for range cap(woken) {
+		if !<-woken {
+			t.Error("a call paused to the end")
+		}
+	}
+	select {
+	case <-deaf:
+		t.Error("a call that is not to be woken was")
+	default:
+	}
+	cancel()
+	if <-deaf {
+		t.Error("the end of a call is taken for an answer to another")
+	}
+}

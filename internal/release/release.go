@@ -11,7 +11,7 @@ import (
 const (
 	// Level is the newest one that this program knows: what it writes at most. A change of a format or of a message between servers that the
 	// program before would misread, or refuse, takes the next number, and happens only where the cluster has been raised to it.
-	Level = 4
+	Level = 5
 	// Oldest is the oldest level of a cluster that this program works in.
 	Oldest = 1
 )
@@ -27,6 +27,8 @@ const (
 	Snapshots = 3
 	// Resolved: commands of the namenodes' log name the directory that a path leads to, and the version of the tree.
 	Resolved = 4
+	// ErasureCoding: directories and files with a policy, and block groups, in the namenodes' log and state.
+	ErasureCoding = 5
 )
 
 // Program is what a version of the program says of itself.

@@ -77,13 +77,18 @@ func (ns *Namespace) attach(parent *inode, name string, n *inode) {
 
 // detach takes n out of its parent.
 func (ns *Namespace) detach(n *inode) {
+	ns.unsettle(n.parent)
+	ns.cut(n)
+}
+
+// cut is detach where no survey is: in what was deleted.
+func (ns *Namespace) cut(n *inode) {
 	parent := n.parent
 	ns.touch(parent)
 	ns.touch(n)
 	if ns.meta.snapshots > 0 {
 		ns.depart(n)
 	}
-	ns.unsettle(parent)
 	parent.dir.entries--
 	parent.dir.children.Delete(n.name)
 	if n.entryStored {
@@ -120,6 +125,9 @@ func (ns *Namespace) bury(n *inode) {
 	ns.hash -= n.hash
 	n.hash = 0
 	ns.leave(n)
+	if ns.meta.snapshots > 0 {
+		ns.lose(n)
+	}
 	if n.idStored {
 		ns.pending[idKey(classINode, uint64(n.id))] = nil
 	}

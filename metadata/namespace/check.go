@@ -34,12 +34,12 @@ func (ns *Namespace) Check() []error {
 		c.report("reading the checkpoint: %w", err)
 	}
 	c.tree()
-	c.quotaUsage()
 	c.open()
 	c.retries()
 	c.register()
 	c.tokens()
 	c.snapshots()
+	c.quotaUsage()
 	c.derived()
 	c.totals()
 	return c.findings
@@ -56,8 +56,10 @@ type seen struct {
 	open     bool
 	visiting bool
 	rooted   bool
-	usage    usage  // by itself
+	usage    usage  // by itself, with what only snapshots have of a file, or were taken of a directory
 	quota    *quota // nil: none
+	kept     usage
+	claim    claim
 }
 
 type checker struct {

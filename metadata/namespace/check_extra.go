@@ -30,6 +30,8 @@ func (c *checker) visitExtra(n *inode, s *seen) {
 	if len(x.inherited) > 0 && !n.isDir() {
 		c.report("inode %d is a file and has default entries", n.id)
 	}
+	s.kept, s.claim = x.kept, x.claim
+	s.usage = s.usage.plus(x.kept)
 	if x.quota != nil {
 		c.quotas++
 		s.quota = x.quota
@@ -53,8 +55,7 @@ func (c *checker) quotaUsage() {
 				break
 			}
 			if a.quota != nil {
-				u := used[at]
-				used[at] = usage{u.names + s.usage.names, u.space + s.usage.space}
+				used[at] = used[at].plus(s.usage)
 			}
 			at = a.parent
 		}

@@ -41,6 +41,7 @@ func (c *checker) snapshots() {
 	index := map[string]bool{}
 	c.each(classSnapshotIndex, func(key string, _ []byte) { index[key] = true })
 	blocks := map[metadata.BlockID]metadata.INodeID{}
+	owners := map[metadata.INodeID]bool{}
 	c.each(classSnapshotINode, func(key string, value []byte) {
 		n, spans, err := decodeKept("", value)
 		if err != nil {
@@ -52,6 +53,7 @@ func (c *checker) snapshots() {
 			return
 		}
 		c.keptRecord(key, value, n.id, spans, index)
+		owners[n.id] = true
 		for _, b := range n.finished() {
 			if other, ok := blocks[b.ID]; ok && other != n.id {
 				c.report("block %v of inode %d is of inode %d, too, in a snapshot", b, n.id, other)
@@ -89,6 +91,44 @@ func (c *checker) snapshots() {
 		}
 	}
 	c.kept = uint64(len(only))
+	c.keptUsage(owners)
+}
+
+// keptUsage counts what only snapshots have, of the inodes that something was kept of.
+func (c *checker) keptUsage(owners map[metadata.INodeID]bool) {
+	kept := map[metadata.INodeID]usage{}
+	for id := range owners {
+		now, err := c.ns.stateNow(id)
+		var f *file
+		if now != nil {
+			f = now.file
+		}
+		h, herr := c.ns.historyOf(id, f)
+		s := c.inodes[id]
+		switch {
+		case err != nil || herr != nil || (s == nil) != (now == nil):
+			c.report("inode %d is there: %v; its state is %v, what was kept of it %+v (%v, %v)", id, s != nil, now, h, err, herr)
+		case s == nil:
+			root := c.ns.rootOf(h.newest)
+			kept[root] = kept[root].plus(h.gone())
+		case f != nil:
+			s.usage.space += h.beyond(f, f.replication)
+		}
+	}
+	for id, s := range c.inodes {
+		if s.claim == (claim{}) {
+			continue
+		}
+		if s.parent != reclaimID {
+			c.report("inode %d has a claim of %+v and was not deleted", id, s.claim)
+		}
+		kept[s.claim.root] = kept[s.claim.root].plus(s.claim.left)
+	}
+	for id, s := range c.inodes {
+		if s.kept != kept[id] {
+			c.report("only snapshots of directory %d have %+v, it says %+v", id, kept[id], s.kept)
+		}
+	}
 }
 
 // wanted reports whether a snapshot that is not deleted has a block. What deleted ones had may be gone before they are.

@@ -109,6 +109,8 @@ type snapshot struct {
 	written bool
 }
 
+var errThawed = errors.New("was given up")
+
 var errBusy = errors.New("namespace: another snapshot is being taken")
 
 // Freeze marks the state after the last applied entry for a snapshot, in constant time. It runs on the goroutine of
@@ -140,15 +142,19 @@ func (ns *Namespace) Freeze() (raftstore.Snapshot, error) {
 
 func (s *snapshot) Index() uint64 { return s.frozen.index }
 
-// Write writes what has changed since the last checkpoint, and makes the new one durable and current. It runs beside Apply. An
-// error is fatal to the member; what had changed stays marked as changed. The version stays until another one is current and
-// Retain does not name it.
+// Write writes what has changed since the last checkpoint, and makes the new one durable and current. It runs beside Apply. After an
+// error what had changed stays marked as changed. The version stays until another one is current and Retain does not name it.
+//
+// Errors: raftstore.ErrStoreFailed when the store fails, which may take nothing more from then on, whatever it says to the next attempt.
 func (s *snapshot) Write() (raftstore.Reference, error) {
 	s.ns.checkpointMu.Lock()
 	defer s.ns.checkpointMu.Unlock()
 	if !s.written {
-		if err := s.ns.writeCheckpoint(s.frozen); err != nil {
+		switch err := s.ns.writeCheckpoint(s.frozen); {
+		case errors.Is(err, errThawed), errors.Is(err, kv.ErrTooLarge):
 			return raftstore.Reference{}, fmt.Errorf("namespace: checkpoint at %d: %w", s.frozen.index, err)
+		case err != nil:
+			return raftstore.Reference{}, fmt.Errorf("namespace: checkpoint at %d: %w: %w", s.frozen.index, raftstore.ErrStoreFailed, err)
 		}
 		s.written = true
 		s.ns.discard()
@@ -192,7 +198,7 @@ func (ns *Namespace) writeCheckpoint(f *frozen) error {
 	current := ns.frozen == f
 	ns.mu.RUnlock()
 	if !current {
-		return errors.New("was given up")
+		return errThawed
 	}
 	store := ns.cfg.Store
 	if err := ns.writeRecords(store, f); err != nil {

@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -105,14 +108,15 @@ func longestStat(b *testing.B, ns *Namespace, path string, fn func()) (longest t
 //
 // Its figure is processor time for each file that was created and closed, or changed, with all that the store merges because of it. The collector does
 // not run meanwhile: what it would cost to collect the garbage that was made, at GOGC=100, is a figure of its own. So a collection of the whole
-// namespace that happens to fall into a checkpoint is not taken for a part of it.
+// namespace that happens to fall into a checkpoint is not taken for a part of it. Afterwards it asks for files that are in memory, for any, and for
+// one after a restart.
 func BenchmarkCheckpoint(b *testing.B) {
 	dir := b.TempDir()
 	store, err := badger.Open(dir, badger.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer store.Close()
+	defer func() { store.Close() }()
 	ns, err := Open(Config{Store: store, Owner: "hops", Supergroup: "supergroup", Memory: *benchMemory << 20})
 	if err != nil {
 		b.Fatal(err)
@@ -213,4 +217,54 @@ func BenchmarkCheckpoint(b *testing.B) {
 	b.ReportMetric(float64(total.garbage)/float64(all), "garbage-B/file")
 	b.ReportMetric(float64(wait.Microseconds())/1000, "longest-ms")
 	b.ReportMetric(float64(idle.Microseconds())/1000, "longest-idle-ms")
+
+	// What is asked for afterwards: files that are in memory, any others, and the first one after a restart.
+	ask := func(n, of int) (took []time.Duration) {
+		for range n {
+			file := path(rand.IntN(of)) //nolint:gosec // not a secret
+			began := time.Now()
+			if st, err := ns.Stat(super, file); st == nil || err != nil {
+				b.Fatal(file, err)
+			}
+			took = append(took, time.Since(began))
+		}
+		slices.Sort(took)
+		return took
+	}
+	any := ask(20_000, files)
+	ask(20_000, 1000)
+	hot := ask(200_000, 1000)
+	live, _ := collected(b)
+	b.ReportMetric(float64(any[len(any)/2].Nanoseconds()), "any-stat-p50-ns")
+	b.ReportMetric(float64(any[len(any)*99/100].Nanoseconds()), "any-stat-p99-ns")
+	b.ReportMetric(float64(hot[len(hot)/2].Nanoseconds()), "hot-stat-p50-ns")
+	b.ReportMetric(float64(live)/(1<<20), "live-MiB")
+	b.ReportMetric(float64(resident(b))/(1<<20), "resident-MiB")
+	if err := store.Close(); err != nil {
+		b.Fatal(err)
+	}
+	began := time.Now()
+	if store, err = badger.Open(dir, badger.Options{Logger: slog.New(slog.DiscardHandler)}); err != nil {
+		b.Fatal(err)
+	}
+	b.Logf("the store is open after %v", time.Since(began))
+	if ns, err = Open(Config{Store: store, Owner: "hops", Supergroup: "supergroup", Memory: *benchMemory << 20}); err != nil {
+		b.Fatal(err)
+	}
+	b.Logf("the namespace after %v", time.Since(began))
+	ask(1, files)
+	b.ReportMetric(float64(time.Since(began).Microseconds())/1000, "restart-ms")
+}
+
+// resident is how much memory the process has.
+func resident(b *testing.B) int64 {
+	text, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		b.Fatal(err)
+	}
+	var size, pages int64
+	if _, err := fmt.Sscan(string(text), &size, &pages); err != nil {
+		b.Fatal(err)
+	}
+	return pages * int64(os.Getpagesize())
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/gohops/hops/metadata/kv/faulty"
 	"github.com/gohops/hops/metadata/kv/mem"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
+	"github.com/gohops/hops/metadata/raftstore"
 )
 
 // scribble makes n random operations that mostly succeed.
@@ -201,6 +202,47 @@ func TestComingAndGoingLeavesLittle(t *testing.T) {
 	}
 	for _, err := range w.ns.Check() {
 		t.Error(err)
+	}
+}
+
+// A store that failed once may fail for ever: the member is told to end, whichever call it was, and a new one over the same files has everything.
+// A snapshot that somebody gave up meanwhile is no such failure.
+func TestFailingStoreEndsTheMember(t *testing.T) {
+	for _, call := range []faulty.Call{faulty.Put, faulty.Flush, faulty.Sync} {
+		for nth := range 2 {
+			inner := mem.New()
+			store := faulty.New(inner, nil)
+			w := newWorld(t, Config{Store: store})
+			r := rand.New(rand.NewPCG(uint64(nth), 5))
+			scribble(w, r, 40)
+			w.snapshot()
+			scribble(w, r, 40)
+			passed := 0
+			store.Reset(func(_ int, c faulty.Call) error { // reading goes on
+				if c != call {
+					return nil
+				}
+				if passed++; passed <= nth {
+					return nil
+				}
+				return faulty.ErrInjected
+			})
+			for range 2 {
+				s, err := w.ns.Freeze()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := s.(*snapshot).Write(); !errors.Is(err, raftstore.ErrStoreFailed) || !errors.Is(err, faulty.ErrInjected) {
+					t.Fatalf("%s %d: %v", call, nth, err)
+				}
+				s.Release()
+				if _, err := s.(*snapshot).Write(); err == nil || errors.Is(err, raftstore.ErrStoreFailed) {
+					t.Fatalf("%s %d: a snapshot that was given up: %v", call, nth, err)
+				}
+				scribble(w, r, 10)
+			}
+			w.catchUp(t, fmt.Sprintf("%s %d", call, nth), fresh(t, inner.Crash(r), 0))
+		}
 	}
 }
 

@@ -23,6 +23,9 @@ type extra struct {
 	// above.
 	erasure uint8
 	past    *past // which snapshots have it beside those of where it is; nil: none
+	// kept is what only snapshots of a directory have, claim what of it is in a deleted tree, at whose top it stands: see snapshot_quota.go.
+	kept  usage
+	claim claim
 }
 
 func (x *extra) hasACL() bool { return x != nil && len(x.access)+len(x.inherited) > 0 }
@@ -43,7 +46,8 @@ func (n *inode) tidy() {
 }
 
 func (x *extra) empty() bool {
-	return len(x.xattrs) == 0 && !x.hasACL() && x.quota == nil && x.policy == 0 && x.placed == 0 && x.erasure == 0 && x.past == nil
+	return len(x.xattrs) == 0 && !x.hasACL() && x.quota == nil && x.policy == 0 && x.placed == 0 && x.erasure == 0 && x.past == nil &&
+		x.kept == usage{} && x.claim == claim{}
 }
 
 func (x *extra) encode(r *logpb.INode) {
@@ -59,6 +63,7 @@ func (x *extra) encode(r *logpb.INode) {
 	if p := x.past; p != nil {
 		r.SnapshotPast = &logpb.SnapshotPast{Since: p.since, Spans: encodeSpans(p.spans)}
 	}
+	r.Kept, r.Claim = claim{left: x.kept}.encode(), x.claim.encode()
 	if q := x.quota; q != nil {
 		r.Quota = &logpb.Quota{
 			Names: uint64(q.names + 1), Space: uint64(q.space + 1), UsedNames: q.used.names, UsedSpace: q.used.space,
@@ -67,7 +72,8 @@ func (x *extra) encode(r *logpb.INode) {
 }
 
 func decodeExtra(r *logpb.INode) (*extra, error) {
-	if len(r.Xattrs) == 0 && len(r.Acl) == 0 && r.Quota == nil && r.StoragePolicy == 0 && r.PlacedBy == 0 && r.Erasure == 0 && r.SnapshotPast == nil {
+	if len(r.Xattrs) == 0 && len(r.Acl) == 0 && r.Quota == nil && r.StoragePolicy == 0 && r.PlacedBy == 0 && r.Erasure == 0 && r.SnapshotPast == nil &&
+		r.Kept == nil && r.Claim == nil {
 		return nil, nil
 	}
 	if r.StoragePolicy > maxPolicy || r.PlacedBy > maxPolicy || r.PlacedBy != 0 && r.File == nil {
@@ -80,6 +86,7 @@ func decodeExtra(r *logpb.INode) (*extra, error) {
 	if p := r.SnapshotPast; p != nil {
 		x.past = &past{since: p.Since, spans: decodeSpans(p.Spans)}
 	}
+	x.kept, x.claim = decodeClaim(r.Kept).left, decodeClaim(r.Claim)
 	for _, a := range r.Xattrs {
 		x.xattrs = append(x.xattrs, metadata.XAttr{Namespace: metadata.XAttrNamespace(a.Namespace), Name: a.Name, Value: a.Value})
 	}

@@ -203,7 +203,7 @@ func (e *encoder) entry(n *inode) (key, value []byte) {
 	r.Owner, r.Group = n.owner.Value(), n.group.Value()
 	r.Mtime, r.Atime = int64(n.mtime), int64(n.atime)
 	r.Directory, r.File = nil, nil
-	if r.Xattrs, r.Acl, r.Quota, r.StoragePolicy, r.PlacedBy, r.Erasure, r.SnapshotPast = nil, nil, nil, 0, 0, 0, nil; n.extra != nil {
+	if r.Xattrs, r.Acl, r.Quota, r.StoragePolicy, r.PlacedBy, r.Erasure, r.SnapshotPast, r.Kept, r.Claim = nil, nil, nil, 0, 0, 0, nil, nil, nil; n.extra != nil {
 		n.extra.encode(r)
 	}
 	if n.dir != nil {

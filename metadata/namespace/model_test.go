@@ -23,7 +23,9 @@ type modelNode struct {
 	lastOpen     bool    // the last block is being written
 	holder       string  // of an open file
 	allowed      bool    // snapshots may be taken of it
+	quota        bool    // it has one
 	snapshots    map[string]model
+	age          map[string]uint32 // when each of snapshots was taken
 }
 
 func newModel() model {

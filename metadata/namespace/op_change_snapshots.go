@@ -234,7 +234,7 @@ func checkSnapshotName(p *place, name string) error {
 	return p.checkNew(len(p.nodes)-1, name)
 }
 
-// deleteSnapshot takes a snapshot's name away. What it kept is handed on or goes with the commands that follow.
+// deleteSnapshot takes a snapshot's name away. What it kept is handed on or goes, some of it at once, the rest with the commands that follow.
 func (ns *Namespace) deleteSnapshot(p *place, name string) error {
 	n, err := ns.snapshottable(p)
 	if err != nil {
@@ -248,7 +248,9 @@ func (ns *Namespace) deleteSnapshot(p *place, name string) error {
 	s.deleted = true
 	ns.putSnapshot(s, former)
 	without(ns.snaps.live, s)
+	ns.snaps.forgetKnown()
 	ns.snaps.enqueue(s.id)
+	ns.owed = ReclaimDelete
 	return nil
 }
 

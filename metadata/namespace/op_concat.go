@@ -72,6 +72,10 @@ func (ns *Namespace) concat(t *txn, op *logpb.Concat) {
 		return
 	}
 	told := len(ns.events)
+	before := ns.metered(n)
+	for _, s := range sources {
+		before += ns.metered(s)
+	}
 	ns.tellAppend(n, false)
 	ns.touch(n)
 	for _, s := range sources {
@@ -89,7 +93,7 @@ func (ns *Namespace) concat(t *txn, op *logpb.Concat) {
 	}
 	n.mtime = ns.meta.now
 	ns.modified(n.parent)
-	ns.charge(n.parent, usage{names: -free.names, space: more.space})
+	ns.charge(n.parent, usage{names: -free.names, space: ns.metered(n) - before})
 	ns.tellClose(n)
 	ns.continued(told)
 	t.result.OK = true

@@ -33,6 +33,12 @@ func (ns *Namespace) create(t *txn, op *logpb.Create) {
 			t.failf(metadata.ErrExist, "%s for client %s already exists", p, t.caller.host)
 			return
 		}
+		if ns.inSnapshot(old) { // nothing is given back
+			if err := ns.checkRoomFor(old.parent, 1, usage{}); err != nil {
+				t.fail(err)
+				return
+			}
+		}
 		gone := usage{names: -1, space: -ns.metered(old)}
 		ns.charge(old.parent, gone)
 		ns.detach(old)

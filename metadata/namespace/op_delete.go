@@ -49,8 +49,9 @@ func (ns *Namespace) delete(t *txn, op *logpb.Delete) {
 		return
 	}
 	parent := n.parent
+	var u usage
 	if ns.limited(parent, nil) {
-		u := usage{op.Names, op.Space}
+		u = usage{op.Names, op.Space}
 		if !counted || u.names <= 0 || u.space < 0 {
 			var err error
 			if u, err = ns.usageOf(n, smallTree); err != nil {
@@ -66,10 +67,17 @@ func (ns *Namespace) delete(t *txn, op *logpb.Delete) {
 	ns.tellUnlink(n)
 	ns.detach(n)
 	ns.modified(parent)
+	has := uint32(0) // the newest snapshot that has it
+	if ns.meta.snapshots > 0 {
+		has = ns.snaps.leaving.newest
+	}
 	if full {
 		ns.rerouted(n)
 		ns.attach(ns.trash, fmt.Sprintf("%016x-%04x", t.index, ns.number), n) // behind what was deleted before
 		ns.owed = ReclaimDelete
+		if has != 0 && u != (usage{}) {
+			ns.lay(n, has, u)
+		}
 	} else {
 		ns.bury(n)
 	}
@@ -106,8 +114,11 @@ func (ns *Namespace) reclaim(limit int) {
 		if n.file != nil {
 			since += len(n.file.blocks) / 4
 		}
+		if err := ns.redeem(n); err != nil {
+			ns.fatal(err)
+		}
 		parent := n.parent
-		ns.detach(n)
+		ns.cut(n)
 		ns.bury(n)
 		if ns.sweep.at = parent; parent == ns.trash {
 			ns.sweep.at = nil

@@ -219,7 +219,10 @@ func (ns *Namespace) moveQuota(n, old, to *inode, known usage) error {
 				return err
 			}
 		}
-		more := u.minus(free)
+		more := u
+		if old == nil || !ns.inSnapshot(old) { // else nothing is given back
+			more = u.minus(free)
+		}
 		if err := ns.checkQuota(to, common, usage{}, more); err != nil {
 			return err
 		}

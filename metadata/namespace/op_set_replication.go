@@ -33,7 +33,10 @@ func (ns *Namespace) setReplication(t *txn, op *logpb.SetReplication) {
 		ns.tellUpdate(n, metadata.UpdateReplication, nil)
 		return
 	}
-	more := n.file.space() / int64(n.file.replication) * (int64(op.Replication) - int64(n.file.replication))
+	more, err := ns.replicationUsage(n, uint16(op.Replication))
+	if err != nil {
+		ns.fatal(err)
+	}
 	if err := ns.checkQuota(n.parent, nil, usage{}, usage{space: more}); err != nil {
 		t.fail(err)
 		return
@@ -47,4 +50,15 @@ func (ns *Namespace) setReplication(t *txn, op *logpb.SetReplication) {
 	for i := range n.file.blocks {
 		ns.effects.Changed = append(ns.effects.Changed, n.blockOwner(i))
 	}
+}
+
+// replicationUsage is what a file would count more with another replication.
+func (ns *Namespace) replicationUsage(n *inode, replication uint16) (int64, error) {
+	space := n.file.space()
+	other := space / int64(n.file.replication) * int64(replication)
+	if ns.meta.quotas == 0 || !ns.hasHistory(n) {
+		return other - space, nil
+	}
+	h, err := ns.historyOf(n.id, n.file)
+	return other + h.beyond(n.file, replication) - space - h.beyond(n.file, n.file.replication), err
 }

@@ -142,7 +142,7 @@ func (ns *Namespace) disturb(n *inode, entered bool) {
 	})
 }
 
-// Usage is what counts for quotas: inodes, and bytes in all replicas.
+// Usage is what counts for quotas: inodes, and bytes in all replicas, with what only snapshots have.
 type Usage struct{ Names, Space int64 }
 
 // Survey says whether c may delete a directory with all that is below, and counts it. It looks at large trees in turns,
@@ -164,20 +164,31 @@ func (ns *Namespace) Survey(c metadata.Caller, top metadata.INodeID) (u Usage, e
 					return err
 				}
 				more = false
-				if n == nil || !n.isDir() || n.dir.entries == 0 {
+				if n == nil || !n.isDir() {
+					return nil
+				}
+				var files Usage
+				if after == "" {
+					files = Usage{n.kept().names, n.kept().space}
+				}
+				if n.dir.entries == 0 {
+					u.Names, u.Space = u.Names+files.Names, u.Space+files.Space
 					return nil
 				}
 				if err := who.mayEmpty(n); err != nil {
 					return err
 				}
-				var files Usage
 				var below []metadata.INodeID
 				upTo, again, err := ns.turn(n, after, &pages, func(child *inode) error {
 					if child.isDir() {
 						below = append(below, child.id)
 					} else {
+						space, err := ns.spaceOf(child)
+						if err != nil {
+							return err
+						}
 						files.Names++
-						files.Space += child.file.space()
+						files.Space += space
 					}
 					if who.superuser {
 						return nil

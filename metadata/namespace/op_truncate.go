@@ -77,7 +77,7 @@ func (ns *Namespace) truncate(t *txn, op *logpb.Truncate) {
 			return
 		}
 	}
-	if err := ns.checkQuota(n.parent, nil, usage{}, usage{space: f.cutUsage(op.Length)}); err != nil {
+	if err := ns.checkQuota(n.parent, nil, usage{}, usage{space: f.cutUsage(op.Length, ns.retained(n))}); err != nil {
 		t.fail(err)
 		return
 	}
@@ -126,13 +126,16 @@ func (f *file) blockCut(length int64) int {
 	return -1
 }
 
-// cutUsage is what a file uses more of a space quota while it is cut: a block that is cut counts as a full one.
-func (f *file) cutUsage(length int64) int64 {
+// cutUsage is what a file uses more of a space quota while it is cut: a block that is cut counts as a full one, and what snapshots have goes on to
+// count.
+func (f *file) cutUsage(length int64, kept []metadata.Block) int64 {
 	more := int64(0)
 	size := f.length
 	for i := len(f.blocks) - 1; i >= 0 && size > length; i-- {
 		bytes := f.blocks[i].Length
-		more -= bytes
+		if i >= len(kept) || kept[i].ID != f.blocks[i].ID {
+			more -= bytes
+		}
 		if size-length < bytes {
 			more += f.blockSize
 		}

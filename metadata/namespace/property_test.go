@@ -314,10 +314,14 @@ func runMachine(t *rapid.T) {
 		want.SpaceConsumed += s.m.space(n)
 	}
 	want.Quota, want.SpaceQuota = metadata.QuotaKeep, metadata.QuotaUnset // of the root
+	if s.m["/"].quota {
+		want.Quota, want.SpaceQuota = 1<<40, 1<<60
+	}
 	if *sum != want {
 		t.Fatalf("summary %+v, the model's %+v", *sum, want)
 	}
 	s.compareBlocks(t)
+	s.compareQuotas(t)
 	s.mirror.compare(t, s.w.ns)
 }
 

@@ -16,9 +16,12 @@ type quota struct {
 }
 
 // usage is what counts for quotas: inodes, and bytes in all replicas and internal blocks. A block that is not complete counts as a full one.
+// What only snapshots have is part of it: see snapshot_quota.go.
 type usage struct{ names, space int64 }
 
 func (u usage) minus(v usage) usage { return usage{u.names - v.names, u.space - v.space} }
+
+func (u usage) plus(v usage) usage { return usage{u.names + v.names, u.space + v.space} }
 
 func (n *inode) quota() *quota {
 	if n.extra == nil {
@@ -37,15 +40,18 @@ func (ns *Namespace) usageOf(top *inode, most int) (usage, error) {
 		n := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
 		if n.file != nil {
-			sum.names++
-			sum.space += n.file.space()
+			space, err := ns.spaceOf(n)
+			if err != nil {
+				return sum, err
+			}
+			sum = sum.plus(usage{1, space})
 			continue
 		}
 		if q := n.quota(); q != nil {
-			sum.names += q.used.names
-			sum.space += q.used.space
+			sum = sum.plus(q.used)
 			continue
 		}
+		sum = sum.plus(n.kept())
 		sum.names++
 		if entries += n.dir.entries; most > 0 && entries > most {
 			return sum, errLargeTree
@@ -73,8 +79,7 @@ func (ns *Namespace) charge(dir *inode, u usage) {
 	for ; dir != nil; dir = dir.parent {
 		if q := dir.quota(); q != nil {
 			ns.touch(dir)
-			q.used.names += u.names
-			q.used.space += u.space
+			q.used = q.used.plus(u)
 		}
 	}
 }
@@ -84,7 +89,11 @@ func (ns *Namespace) metered(n *inode) int64 {
 	if !ns.meters() {
 		return 0
 	}
-	return n.file.space()
+	space, err := ns.spaceOf(n)
+	if err != nil {
+		ns.fatal(err)
+	}
+	return space
 }
 
 // meters reports whether somebody wants to know what files use.
@@ -94,7 +103,7 @@ func (ns *Namespace) recharge(n *inode, before int64) {
 	if !ns.meters() {
 		return
 	}
-	ns.charge(n.parent, usage{space: n.file.space() - before})
+	ns.charge(n.parent, usage{space: ns.metered(n) - before})
 }
 
 // limited reports whether there is a quota at or above dir, and below stop.

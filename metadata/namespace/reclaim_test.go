@@ -11,6 +11,12 @@ import (
 // Trees that were moved below each other are deeper than any path. Taking one apart costs what it has, not its depth for each of its inodes:
 // some dozens of commands of one user would stop all others for seconds.
 func TestDeepTreeIsTakenApartInOneWalk(t *testing.T) {
+	for name, snapshot := range map[string]string{"alone": "", "beside a snapshot": "/z8", "in a snapshot": "/"} {
+		t.Run(name, func(t *testing.T) { testDeepTree(t, snapshot) })
+	}
+}
+
+func testDeepTree(t *testing.T, snapshotted string) {
 	const trees, levels = 24, 150
 	var hashes []uint64
 	for variant, memory := range []int64{0, 1, 1 << 20} {
@@ -30,7 +36,13 @@ func TestDeepTreeIsTakenApartInOneWalk(t *testing.T) {
 				t.Fatal(r.Err)
 			}
 		}
+		if snapshotted != "" {
+			w.must(snapshotChange(snapshotted, allowSnapshots))
+			w.must(snapshotChange(snapshotted, createSnapshot, "s"))
+		}
+		w.must(&logpb.SurveyTree{Target: to("/z7")}) // which nothing of this is about
 		before := w.ns.Counts().Directories
+		w.ns.snaps.climbed = 0
 		if r := w.do(super, &logpb.Delete{Target: to(fmt.Sprintf("/x%d", trees-1)), Recursive: true}); r.Err != nil || !r.OK {
 			t.Fatal(r.Err)
 		}
@@ -61,6 +73,9 @@ func TestDeepTreeIsTakenApartInOneWalk(t *testing.T) {
 		}
 		if steps := w.ns.sweep.steps; steps > 3*trees*levels {
 			t.Errorf("memory %d: %d steps for %d directories", memory, steps, trees*levels)
+		}
+		if climbed := w.ns.snaps.climbed; climbed > 1000*trees*levels {
+			t.Errorf("memory %d: %d steps up for %d directories", memory, climbed, trees*levels)
 		}
 		w.check()
 	}

@@ -251,9 +251,19 @@ func (x *retryIndex) head(b int) *position { return &x.pages[b/indexPage][b%inde
 
 // grow adds a bucket when there are many answers, and shares out those of the bucket that it splits, in their order.
 func (x *retryIndex) grow(c *retryCache) {
-	if c.answers <= x.n*bucketAnswers {
-		return
+	if c.answers > x.n*bucketAnswers {
+		x.split(c)
 	}
+}
+
+// reserve makes the buckets for so many answers, before there are any: sharing out empty ones costs next to nothing.
+func (x *retryIndex) reserve(c *retryCache, answers int) {
+	for answers > x.n*bucketAnswers {
+		x.split(c)
+	}
+}
+
+func (x *retryIndex) split(c *retryCache) {
 	if x.n%indexPage == 0 {
 		x.pages = append(x.pages, newIndexPage(indexPage))
 	} else if len(x.pages[len(x.pages)-1]) <= x.n%indexPage { // the first page begins small
@@ -412,6 +422,9 @@ func (ns *Namespace) loadRetries() error {
 		if n := len(c.chunks); n > 0 && sequence != c.chunks[n-1].sequence+1 {
 			bad = fmt.Errorf("record %d comes after record %d", sequence, c.chunks[n-1].sequence)
 			return false
+		}
+		if len(c.chunks) == 0 && ns.meta.nextRetry > sequence {
+			c.index.reserve(c, int(min((ns.meta.nextRetry-sequence)*chunkAnswers, uint64(c.limit/answerBytes))))
 		}
 		last := &chunk{sequence: sequence, hash: hashRecord(key, value)}
 		c.chunks = append(c.chunks, last)

@@ -64,6 +64,7 @@ type snapshots struct {
 	live    map[metadata.INodeID][]*dirSnapshot // by id, without them
 	deleted []uint32                            // ascending; the first one is being taken apart
 	swept   string                              // of the first one nothing is left below this key of its index
+	born    metadata.INodeID                    // no snapshot, deleted or not, has inodes from this one on
 
 	// recent are the keys of what is kept, and of its index, in Namespace.pending, and frozen those in Namespace.frozen.pending:
 	// maps know no order.
@@ -71,12 +72,17 @@ type snapshots struct {
 
 	leaving leaving
 	last    retention
+
+	// known are the spans of some directories deep down in a tree. Readers look there, too.
+	known map[*inode][]span
+	// climbed is how many inodes changes have looked at for their spans. A test looks at it.
+	climbed int
 }
 
 // leaving is the inode that was detached last, and what had it.
 type leaving struct {
 	n      *inode
-	border *inode // borderOf its parent
+	from   *inode // its parent
 	spans  []span
 	newest uint32
 }
@@ -104,7 +110,9 @@ func (t *snapshots) add(s *dirSnapshot) {
 		i := sort.Search(len(all), func(i int) bool { return all[i].id > s.id })
 		return slices.Insert(all, i, s)
 	}
+	t.forgetKnown()
 	t.byID[s.id] = s
+	t.born = max(t.born, s.nextINode)
 	t.of[s.root] = insert(t.of[s.root])
 	if !s.deleted {
 		t.live[s.root] = insert(t.live[s.root])
@@ -165,8 +173,27 @@ func (n *inode) past() *past {
 
 // spansOf appends the snapshots that have n to buf. They may have its place in an earlier state, or what is above it.
 func (ns *Namespace) spansOf(n *inode, buf []span) []span {
+	spans, _ := ns.climbSpans(n, buf)
+	return spans
+}
+
+// farUp is after how many levels a climb looks for somebody who was there before. Trees have any depth: they are moved below each other.
+const farUp = 64
+
+// climbSpans is spansOf, and says how many inodes it looked at.
+func (ns *Namespace) climbSpans(n *inode, buf []span) (_ []span, steps int) {
 	after := uint32(0)
 	for x := n; x != nil; x = x.parent {
+		if steps++; steps > farUp {
+			if above, ok := ns.snaps.known[x]; ok {
+				for _, sp := range above {
+					if sp.after = max(sp.after, after); sp.upTo > sp.after {
+						buf = append(buf, sp)
+					}
+				}
+				break
+			}
+		}
 		if x.dir != nil {
 			if all := ns.snaps.live[x.id]; len(all) > 0 && all[len(all)-1].id > after {
 				buf = append(buf, span{x.id, after, all[len(all)-1].id})
@@ -181,8 +208,46 @@ func (ns *Namespace) spansOf(n *inode, buf []span) []span {
 			after = max(after, p.since)
 		}
 	}
-	return buf
+	return buf, steps
 }
+
+// spansToChange is spansOf for who holds the lock alone. What changes in a deep tree does not climb to its top each time.
+func (ns *Namespace) spansToChange(n *inode, buf []span) []span {
+	spans, steps := ns.climbSpans(n, buf)
+	ns.snaps.climbed += steps
+	if steps <= 4*farUp {
+		return spans
+	}
+	var marks []*inode
+	for x, i := n.parent, 1; x != nil; x, i = x.parent, i+1 {
+		if _, ok := ns.snaps.known[x]; ok {
+			break
+		}
+		if i%farUp == 0 {
+			marks = append(marks, x)
+		}
+	}
+	if len(ns.snaps.known)+len(marks) > maxKnown {
+		ns.snaps.forgetKnown()
+	}
+	for _, x := range slices.Backward(marks) { // from the top, so that each finds the one above
+		ns.snaps.know(x, ns.spansOf(x, nil))
+	}
+	return spans
+}
+
+// maxKnown bounds what is remembered of deep trees.
+const maxKnown = 1 << 16
+
+func (t *snapshots) know(n *inode, spans []span) {
+	if t.known == nil {
+		t.known = map[*inode][]span{}
+	}
+	t.known[n] = spans
+}
+
+// forgetKnown is called when a directory moves that has entries, or when there are other snapshots.
+func (t *snapshots) forgetKnown() { t.known = nil }
 
 // borderOf is the directory at or above n that decides which snapshots have what is below: nil for none. What moves between
 // two that have the same one moves within it.
@@ -204,7 +269,7 @@ func (ns *Namespace) preserve(n *inode) {
 		return // detach has, where it was
 	}
 	var buf [4]span
-	spans := ns.spansOf(n, buf[:0])
+	spans := ns.spansToChange(n, buf[:0])
 	if s := newest(ns.snaps.live, spans, n.id, ^uint32(0), 0); s != 0 {
 		ns.keepINode(n, s, spans)
 	}
@@ -227,7 +292,7 @@ func (ns *Namespace) keepINode(n *inode, s uint32, spans []span) {
 // preserveEntry keeps what name stands for in a directory, before that changes; now is the inode, 0 for none.
 func (ns *Namespace) preserveEntry(dir *inode, name string, now metadata.INodeID) {
 	var buf [4]span
-	spans := ns.spansOf(dir, buf[:0])
+	spans := ns.spansToChange(dir, buf[:0])
 	s := newest(ns.snaps.live, spans, dir.id, ^uint32(0), 0)
 	if s == 0 {
 		return
@@ -254,8 +319,8 @@ func (ns *Namespace) hasKept(prefix string, s uint32) bool {
 // depart notes what has n, which is about to leave its parent.
 func (ns *Namespace) depart(n *inode) {
 	ns.preserveEntry(n.parent, n.name, n.id)
-	spans := ns.spansOf(n, nil)
-	ns.snaps.leaving = leaving{n: n, border: ns.borderOf(n.parent), spans: spans, newest: newest(ns.snaps.live, spans, n.id, ^uint32(0), 0)}
+	spans := ns.spansToChange(n, nil)
+	ns.snaps.leaving = leaving{n: n, from: n.parent, spans: spans, newest: newest(ns.snaps.live, spans, n.id, ^uint32(0), 0)}
 }
 
 // arrive notes that n is about to become an entry of parent.
@@ -266,8 +331,10 @@ func (ns *Namespace) arrive(parent *inode, name string, n *inode) {
 	if l.n != n {
 		return // it is new
 	}
-	border := ns.borderOf(parent)
-	if border == l.border {
+	if n.isDir() && n.dir.entries > 0 {
+		ns.snaps.forgetKnown()
+	}
+	if ns.borderOf(parent) == ns.borderOf(l.from) {
 		return
 	}
 	spans := ns.tidySpans(l.spans)

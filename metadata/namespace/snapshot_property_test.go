@@ -220,8 +220,9 @@ func (s *machine) snapshotActions() map[string]func(*rapid.T) {
 		}
 		if s.same(t, "createSnapshot "+path+" "+name, r, k) {
 			if n.snapshots == nil {
-				n.snapshots = map[string]model{}
+				n.snapshots, n.age = map[string]model{}, map[string]uint32{}
 			}
+			n.age[name] = uint32(r.INode)
 			s.adoptAll()
 			n.snapshots[name] = s.m.copyOf(path)
 		}
@@ -257,9 +258,20 @@ func (s *machine) snapshotActions() map[string]func(*rapid.T) {
 				k = metadata.ErrSnapshot
 			}
 			if s.same(t, "renameSnapshot "+path+" "+name+" "+other, r, k) && name != other {
-				n.snapshots[other] = n.snapshots[name]
+				n.snapshots[other], n.age[other] = n.snapshots[name], n.age[name]
 				delete(n.snapshots, name)
 			}
+		},
+		"set a quota": func(t *rapid.T) {
+			path := drawPath(t, "path")
+			if n := s.m[path]; n == nil || !n.dir {
+				t.Skip("no directory")
+			}
+			op := &logpb.SetQuota{Target: to(path), Names: 1 << 40, Space: 1 << 60}
+			if s.m[path].quota = rapid.IntRange(0, 3).Draw(t, "clear") > 0; !s.m[path].quota {
+				op.Names, op.Space = metadata.QuotaUnset, metadata.QuotaUnset
+			}
+			s.same(t, "setQuota "+path, s.do(t, super, op), nil)
 		},
 		"truncate": s.truncate, "truncate again": s.truncate,
 		"write into a snapshot": func(t *rapid.T) {
@@ -479,7 +491,7 @@ func dumbDiff(from, to model, backwards bool) []string {
 			continue
 		}
 		x, y := a[pa], b[pb]
-		changed := x.mode != y.mode || x.owner != y.owner || x.group != y.group || x.replication != y.replication || size(x) != size(y)
+		changed := x.mode != y.mode || x.owner != y.owner || x.group != y.group || x.replication != y.replication || size(x) != size(y) || x.quota != y.quota
 		names := a.children(pa)
 		for _, name := range b.children(pb) {
 			if !slices.Contains(names, name) {
@@ -556,6 +568,73 @@ func dumpSnapshot(ns *Namespace, root string) string {
 	walk(root)
 	slices.Sort(lines)
 	return strings.Join(lines, "\n") + "\n"
+}
+
+// used is what counts for a quota of path: what is there, and what only snapshots have of directories that are there.
+func (m model) used(path string) (u usage) {
+	inside := func(p string) bool { return p == path || below(p, path) }
+	there := map[int]bool{}
+	for p, n := range m {
+		if there[n.id] = true; inside(p) {
+			if u.names++; !n.dir {
+				u.space += m.space(n)
+			}
+		}
+	}
+	type lost struct {
+		age         uint32 // of the newest snapshot that has it
+		root        string
+		lengths     map[int]int64
+		replication int
+	}
+	gone := map[int]*lost{}
+	for p, n := range m {
+		for name, s := range n.snapshots {
+			for _, was := range s {
+				if there[was.id] {
+					continue
+				}
+				l := gone[was.id]
+				if l == nil {
+					l = &lost{lengths: map[int]int64{}}
+					gone[was.id] = l
+				}
+				if n.age[name] > l.age {
+					l.age, l.root = n.age[name], p
+				}
+				l.replication = max(l.replication, was.replication)
+				for i, b := range was.blocks {
+					l.lengths[was.serial[i]] = b
+				}
+			}
+		}
+	}
+	for _, l := range gone {
+		if !inside(l.root) {
+			continue
+		}
+		u.names++
+		for _, length := range l.lengths {
+			u.space += length * int64(l.replication)
+		}
+	}
+	return u
+}
+
+// compareQuotas compares what quotas say is used with the model, when nothing is left to be taken apart.
+func (s *machine) compareQuotas(t *rapid.T) {
+	for path, n := range s.m {
+		if !n.quota {
+			continue
+		}
+		u, err := s.w.ns.QuotaUsage(super, path)
+		if err != nil || u.NameQuota != 1<<40 {
+			t.Fatalf("%s: %+v, %v", path, u, err)
+		}
+		if got, want := (usage{u.Names, u.Space}), s.m.used(path); got != want {
+			t.Fatalf("%s uses %+v of its quota, the model says %+v", path, got, want)
+		}
+	}
 }
 
 // compareBlocks compares the blocks that effects told of with those of the present state and of all snapshots, when nothing is

@@ -23,7 +23,7 @@ func (ns *Namespace) sweepSnapshots(limit int) {
 			if err != nil {
 				break
 			}
-			err = ns.bequeath(s, key[len(prefix):])
+			err = ns.inherit(s, key[len(prefix):])
 			ns.snaps.swept = key
 		}
 		if err != nil {
@@ -43,16 +43,32 @@ func (ns *Namespace) endSnapshot(s *dirSnapshot) {
 	ns.pending[key] = nil
 	delete(ns.snaps.byID, s.id)
 	without(ns.snaps.of, s)
+	if ns.snaps.born == s.nextINode {
+		ns.snaps.born = 0
+		for _, other := range ns.snaps.byID {
+			ns.snaps.born = max(ns.snaps.born, other.nextINode)
+		}
+	}
 	ns.snaps.deleted, ns.snaps.swept = ns.snaps.deleted[1:], ""
 	ns.meta.snapshots--
 }
 
-// bequeath hands what was kept under a prefix for a snapshot that goes to the one that needs it now.
-func (ns *Namespace) bequeath(s *dirSnapshot, prefix string) error {
+// inherit is bequeath, and tells the quotas what becomes of what was kept of an inode.
+func (ns *Namespace) inherit(s *dirSnapshot, prefix string) error {
+	if prefix[0] != classSnapshotINode {
+		_, err := ns.bequeath(s, prefix)
+		return err
+	}
+	id := metadata.INodeID(binary.BigEndian.Uint64([]byte(prefix[1:])))
+	return ns.rewrite(id, func() (uint32, error) { return ns.bequeath(s, prefix) })
+}
+
+// bequeath hands what was kept under a prefix for a snapshot that goes to the one that needs it now, which it returns; 0: it is gone.
+func (ns *Namespace) bequeath(s *dirSnapshot, prefix string) (heir uint32, err error) {
 	key := keptKey(prefix, s.id)
 	value, err := ns.getNow(key)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	owner := metadata.INodeID(binary.BigEndian.Uint64([]byte(prefix[1:])))
 	var gone *inode
@@ -62,29 +78,29 @@ func (ns *Namespace) bequeath(s *dirSnapshot, prefix string) error {
 	} else {
 		var r logpb.SnapshotEntry
 		if err = r.UnmarshalVT(value); err != nil || value == nil {
-			return corrupt("record %q of snapshot %d: %v", prefix, s.id, err)
+			return 0, corrupt("record %q of snapshot %d: %v", prefix, s.id, err)
 		}
 		spans = decodeSpans(r.Spans)
 	}
 	if err != nil {
-		return err
+		return 0, err
 	}
 	ns.dropKept(key, value)
 	var older []byte
-	heir := newest(ns.snaps.of, spans, owner, s.id-1, 0)
+	heir = newest(ns.snaps.of, spans, owner, s.id-1, 0)
 	if heir != 0 {
 		if older, err = ns.getNow(keptKey(prefix, heir)); err != nil {
-			return err
+			return 0, err
 		}
 		if older == nil {
 			ns.putKept(keptKey(prefix, heir), value)
-			return nil
+			return heir, nil
 		}
 	}
 	if gone == nil {
-		return nil
+		return 0, nil
 	}
-	return ns.release(gone, prefix, s.id, older)
+	return 0, ns.release(gone, prefix, s.id, older)
 }
 
 // release lets the blocks go that only the state gone of a file had, which was kept for the snapshot s. older is what was

@@ -68,48 +68,6 @@ func (ns *Namespace) countKept(sum *metadata.ContentSummary, n, dir *inode) erro
 	return err
 }
 
-// keptSpace is what a file takes, with all its snapshots, beyond what it takes now.
-func (ns *Namespace) keptSpace(n *inode) (int64, error) {
-	replication := n.file.replication
-	var only map[metadata.BlockID]int64
-	prefix := stateKey(n.id)
-	var bad error
-	err := ns.scanKept(prefix, prefix, func(_, value []byte) bool {
-		var was *inode
-		if was, _, bad = decodeKept("", value); bad != nil || was.file == nil {
-			return bad == nil
-		}
-		replication = max(replication, was.file.replication)
-		for i, b := range was.finished() {
-			if i < len(n.file.blocks) && n.file.blocks[i].ID == b.ID {
-				continue
-			}
-			if only == nil {
-				only = map[metadata.BlockID]int64{}
-			}
-			only[b.ID] = b.Length
-			if n.file.coded() {
-				only[b.ID] = n.file.blockSpace(b)
-			}
-		}
-		return true
-	})
-	if err == nil {
-		err = bad
-	}
-	now := n.file.space()
-	if n.file.coded() { // its replication never changes, and is not part of what groups take
-		replication = 1
-	} else {
-		now /= int64(n.file.replication)
-	}
-	all := now
-	for _, length := range only {
-		all += length
-	}
-	return all*int64(replication) - n.file.space(), err
-}
-
 // gone is an entry of a directory that is not there any more.
 type gone struct {
 	name string

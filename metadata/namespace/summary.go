@@ -20,6 +20,7 @@ func (ns *Namespace) ContentSummary(c metadata.Caller, path string) (*metadata.C
 		}
 		sum, stack, ghost = metadata.ContentSummary{}, nil, nil
 		sum.Quota, sum.SpaceQuota = n.limits()
+		sum.Erasure = n.policies().coding(n)
 		if n.isGhost() {
 			ghost = n
 			return nil

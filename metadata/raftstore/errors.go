@@ -10,6 +10,10 @@ import (
 // or not, now or later; whoever must know puts an identity into the command and asks the state machine.
 var ErrUnknown = errors.New("outcome unknown: the command may or may not take effect")
 
+// ErrStoreFailed marks the error of a Checkpoint.Write after which the state machine's store takes nothing more until it is opened again. The member
+// hands over and ends: staying would let the log grow until the disk is full. What was acknowledged is in the log.
+var ErrStoreFailed = errors.New("the checkpoint store failed")
+
 // errClosed is why a group that was closed, or whose disk failed, refuses.
 var errClosed = errors.New("the group is closed")
 

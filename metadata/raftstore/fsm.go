@@ -138,6 +138,9 @@ type frozen struct {
 func (f *frozen) Persist(sink raft.SnapshotSink) error {
 	if k, ok := sink.(*snapshotSink); ok && f.group.versioned() != nil {
 		ref, err := f.snapshot.(Checkpoint).Write()
+		if errors.Is(err, ErrStoreFailed) {
+			f.group.retire(err)
+		}
 		if err != nil {
 			return err
 		}

@@ -14,7 +14,7 @@ import (
 )
 
 // A leader's lease is until when nobody else can have been elected: a majority has accepted requests of raft's that were sent at some time, each
-// of that majority votes for nobody else for Timers.Heartbeat after it has accepted one, and every later leader needs the vote of one of them.
+// of that majority votes for nobody else for Timers.Lease after it has accepted one, and every later leader needs the vote of one of them.
 // DESIGN.md has the argument, and what breaks it.
 type lease struct {
 	// now is the clock, which goes on while the machine sleeps; tests have their own.
@@ -27,9 +27,10 @@ type lease struct {
 	// named is the term of the leader that has told this member to stand for election, standing the one in which it stands although nobody has.
 	named, standing atomic.Uint64
 	// promised is when this member last took a request of a leader's, or started and may have forgotten one: a leader may rely on it for
-	// Timers.Heartbeat from then on. raft forgets its leader sooner when its timer ends while a heartbeat is handled, when this member stands, or when
-	// it was asked for a vote in the name of a handover.
+	// Timers.Lease from then on. What raft knows of its leader says nothing about that: see passVote.
 	promised atomic.Int64
+	// gone is the term of a leader whose process has ended, as far as this member knows (vigil.go): no promise ends by it.
+	gone atomic.Uint64
 }
 
 // anyTerm: this member stands in the next term in which it asks for votes.
@@ -40,7 +41,7 @@ type leased struct {
 	until time.Duration
 }
 
-// leasePart is what of Timers.Heartbeat a lease lasts: clocks of two machines may differ in rate by a tenth.
+// leasePart is what of Timers.Lease a lease lasts: clocks of two machines may differ in rate by a tenth.
 const leasePart = 0.9
 
 // bootTime is the time since the machine's start, sleep included.
@@ -104,7 +105,7 @@ func (w *wire) extend(term uint64) {
 		return
 	}
 	slices.Sort(sent)
-	until := sent[len(sent)-need] + time.Duration(leasePart*float64(g.cfg.Timers.Heartbeat))
+	until := sent[len(sent)-need] + time.Duration(leasePart*float64(g.cfg.Timers.Lease))
 	if u := w.lease.until.Load(); u == nil || u.term < term || u.term == term && u.until < until {
 		w.lease.until.Store(&leased{term, until})
 	}
@@ -115,46 +116,105 @@ func (w *wire) extend(term uint64) {
 func (w *wire) promise(request *raft.AppendEntriesRequest) {
 	if request.Term >= w.group.raft.CurrentTerm() {
 		raise(&w.lease.promised, int64(w.lease.now()))
+		w.lease.gone.CompareAndSwap(request.Term, 0)
 	}
 }
 
-// bound reports whether a leader may still rely on this member's not voting for anybody.
-func (w *wire) bound() bool {
-	return w.lease.now()-time.Duration(w.lease.promised.Load()) < w.group.cfg.Timers.Heartbeat
+// quiet is for how long this member has taken no request of a leader's.
+func (w *wire) quiet() time.Duration {
+	return w.lease.now() - time.Duration(w.lease.promised.Load())
 }
 
-// withholds reports whether a vote must not be given, because a leader may rely on that, or a request to stand is ignored, because its sender does
-// not lead any more. A candidate with nothing but the first entry founds the group.
+// bound reports whether a leader may still rely on this member's not voting for anybody.
+func (w *wire) bound() bool { return w.binding() > 0 }
+
+// binding is for how long this member is still bound.
+func (w *wire) binding() time.Duration { return w.group.cfg.Timers.Lease - w.quiet() }
+
+// content is for how long this member wants no other leader: while it is bound, and, when it does not know the leader's process to be gone, until it has
+// heard nothing for Heartbeat, as a candidate has by raft's timer.
+func (w *wire) content() time.Duration {
+	if w.lease.gone.Load() == w.group.raft.CurrentTerm() {
+		return w.binding()
+	}
+	return w.group.cfg.Timers.Heartbeat - w.quiet()
+}
+
+// withholds reports whether a vote must not be given yet, because a leader may rely on that, or a request to stand is ignored, because its sender
+// does not lead any more. A candidate with nothing but the first entry founds the group.
 func (w *wire) withholds(rpc raft.RPC) bool {
+	withheld := w.binding
 	switch request := rpc.Command.(type) {
 	case *raft.RequestVoteRequest:
-		if request.LeadershipTransfer || request.LastLogIndex <= 1 || !w.bound() {
+		if request.LeadershipTransfer || request.LastLogIndex <= 1 {
 			return false
 		}
-		rpc.Respond(&raft.RequestVoteResponse{RPCHeader: w.header(), Term: w.group.raft.CurrentTerm()}, nil)
-		return true
 	case *raft.RequestPreVoteRequest:
-		if request.LastLogIndex <= 1 || !w.bound() {
+		if request.LastLogIndex <= 1 {
 			return false
 		}
-		rpc.Respond(&raft.RequestPreVoteResponse{RPCHeader: w.header(), Term: w.group.raft.CurrentTerm()}, nil)
-		return true
+		withheld = w.content
 	case *raft.TimeoutNowRequest:
 		if w.lease.named.Load() == w.group.raft.CurrentTerm() {
 			return false
 		}
 		rpc.Respond(nil, errLateHandover)
 		return true
+	default:
+		return false
 	}
-	return false
+	if withheld() <= 0 {
+		return false
+	}
+	go w.hold(rpc, withheld)
+	return true
 }
 
-// passVote has raft vote, and keeps what it says to itself if a heartbeat came in beside.
+const (
+	// holdLook is how often hold looks.
+	holdLook = 5 * time.Millisecond
+	// holdPart is what of Timers.Heartbeat a candidate is kept waiting at most.
+	holdPart = 0.75
+)
+
+// hold answers a candidate when nothing is withheld any more, if that is soon: members have heard their leader at different times, and a no would
+// have the candidate wait for its next election. It says no when a leader is heard meanwhile.
+func (w *wire) hold(rpc raft.RPC, withheld func() time.Duration) {
+	most := time.Duration(holdPart * float64(w.group.cfg.Timers.Heartbeat))
+	promised, began := w.lease.promised.Load(), time.Now()
+	for left := withheld(); left > 0; left = withheld() {
+		if w.lease.promised.Load() != promised || time.Since(began)+left > most || !w.rest(min(left, holdLook)) {
+			w.refuse(rpc)
+			return
+		}
+	}
+	w.dispatch(rpc)
+}
+
+// refuse says no to a candidate.
+func (w *wire) refuse(rpc raft.RPC) {
+	switch term := w.group.raft.CurrentTerm(); rpc.Command.(type) {
+	case *raft.RequestVoteRequest:
+		rpc.Respond(&raft.RequestVoteResponse{RPCHeader: w.header(), Term: term}, nil)
+	case *raft.RequestPreVoteRequest:
+		rpc.Respond(&raft.RequestPreVoteResponse{RPCHeader: w.header(), Term: term}, nil)
+	}
+}
+
+// passVote has raft vote, and keeps what it says to itself if a heartbeat came in beside. raft refuses while it knows a leader, which it forgets only
+// when a timer of its own ends, up to twice Heartbeat after that one was heard last: a follower is asked as in a handover, where it does not look at
+// that. What binds this member is bound alone.
 func (w *wire) passVote(rpc raft.RPC) {
 	request, ok := rpc.Command.(*raft.RequestVoteRequest)
 	if !ok || request.LeadershipTransfer || request.LastLogIndex <= 1 {
 		w.pass(rpc)
 		return
+	}
+	w.compare(request.RPCHeader, request.LastLogIndex, request.LastLogTerm)
+	if w.group.raft.State() == raft.Follower {
+		asked := *request
+		asked.LeadershipTransfer = true
+		rpc.Command = &asked
 	}
 	answer, origin := make(chan raft.RPCResponse, 1), rpc.RespChan
 	rpc.RespChan = answer
@@ -168,6 +228,23 @@ func (w *wire) passVote(rpc raft.RPC) {
 	case <-w.done:
 		origin <- raft.RPCResponse{Error: raft.ErrTransportShutdown}
 	}
+}
+
+// passPreVote answers a candidate who asks whether it would get a vote: as raft does, but for a follower's leader, whom raft knows for longer than it
+// is content with. Nothing rests on the answer.
+func (w *wire) passPreVote(rpc raft.RPC, request *raft.RequestPreVoteRequest) {
+	r := w.group.raft
+	more := request.LastLogIndex > 1 && w.compare(request.RPCHeader, request.LastLogIndex, request.LastLogTerm)
+	if _, leader := r.LeaderWithID(); leader == "" || request.LastLogIndex <= 1 || r.State() != raft.Follower {
+		w.pass(rpc)
+		return
+	}
+	answer := &raft.RequestPreVoteResponse{RPCHeader: w.header(), Term: r.CurrentTerm()}
+	if request.Term >= answer.Term {
+		answer.Term = request.Term
+		answer.Granted = more && votes(r.GetConfiguration().Configuration(), raft.ServerID(request.ID))
+	}
+	rpc.Respond(answer, nil)
 }
 
 var errLateHandover = errors.New("a handover of leadership by a member that does not lead any more, or not yet")
@@ -223,7 +300,7 @@ func (g *Group) outlast(r *reign) bool {
 	l := &g.wire.lease
 	if l.standing.Swap(0) == r.term && voters(g.raft.GetConfiguration().Configuration()) > 1 && g.raft.LastIndex() > 2 {
 		select {
-		case <-time.After(g.cfg.Timers.Heartbeat):
+		case <-time.After(g.cfg.Timers.Lease):
 		case <-r.lost:
 			return false
 		case <-g.dying:

@@ -216,7 +216,7 @@ func TestRaise(t *testing.T) {
 // A member that has started may have accepted what the leader's lease rests on: it votes for nobody as long as it would not have.
 func TestAMemberThatStartsVotesLater(t *testing.T) {
 	var clock atomic.Int64
-	g := &Group{cfg: GroupConfig{Timers: Timers{Heartbeat: time.Second}, clock: func() time.Duration { return time.Duration(clock.Load()) }}}
+	g := &Group{raft: new(raft.Raft), cfg: GroupConfig{Timers: Timers{Heartbeat: 2 * time.Second, Lease: time.Second}, clock: func() time.Duration { return time.Duration(clock.Load()) }}}
 	clock.Store(int64(time.Hour))
 	w := newWire(g, nil)
 	if !w.bound() {
@@ -231,7 +231,7 @@ func TestAMemberThatStartsVotesLater(t *testing.T) {
 // A heartbeat may be accepted beside raft's main loop while that looks at a candidate: then it does not get the vote.
 func TestAVoteBesideAHeartbeat(t *testing.T) {
 	var clock atomic.Int64
-	g := &Group{cfg: GroupConfig{Timers: Timers{Heartbeat: time.Second}, clock: func() time.Duration { return time.Duration(clock.Load()) }}}
+	g := &Group{raft: new(raft.Raft), cfg: GroupConfig{Timers: Timers{Heartbeat: 2 * time.Second, Lease: time.Second}, clock: func() time.Duration { return time.Duration(clock.Load()) }}}
 	w := newWire(g, nil)
 	clock.Store(int64(time.Hour))
 	for _, beside := range []bool{false, true} {

@@ -62,6 +62,8 @@ type Checkpoint interface {
 	Snapshot
 	// Write makes a version of what was frozen, concurrently with Apply: durable, and readable until Retain no longer names it and a
 	// newer one has come. Its cost is that of what has changed since the last one.
+	//
+	// Errors: ErrStoreFailed ends the member; after others it goes on, and the next snapshot tries again.
 	Write() (Reference, error)
 }
 

@@ -185,6 +185,8 @@ type streams struct {
 	lineage func() string
 	in      chan net.Conn
 	done    chan struct{}
+	// ended is told when a connection of a peer's raft has ended; capacity 1.
+	ended chan struct{}
 
 	mu     sync.Mutex
 	closed bool
@@ -194,7 +196,7 @@ type streams struct {
 func newStreams(h *Host, group string, lineage func() string) *streams {
 	return &streams{
 		host: h, group: group, lineage: lineage,
-		in: make(chan net.Conn), done: make(chan struct{}), open: make(map[net.Conn]struct{}),
+		in: make(chan net.Conn), done: make(chan struct{}), ended: make(chan struct{}, 1), open: make(map[net.Conn]struct{}),
 	}
 }
 
@@ -205,7 +207,7 @@ func (s *streams) deliver(conn net.Conn) error {
 		return errClosed
 	}
 	select {
-	case s.in <- tracked:
+	case s.in <- &peerConn{Conn: tracked, ended: s.ended}:
 		return nil
 	case <-s.done:
 		return errClosed
@@ -288,6 +290,22 @@ func (c *trackedConn) Close() error {
 	delete(c.streams.open, c.Conn)
 	c.streams.mu.Unlock()
 	return c.Conn.Close()
+}
+
+// peerConn is a connection on which a peer's raft speaks.
+type peerConn struct {
+	net.Conn
+	ended chan<- struct{}
+}
+
+// Close tells that it has ended.
+func (c *peerConn) Close() error {
+	err := c.Conn.Close()
+	select {
+	case c.ended <- struct{}{}:
+	default:
+	}
+	return err
 }
 
 // Close implements net.Listener: it ends all connections of the group and leaves the host's listener alone.

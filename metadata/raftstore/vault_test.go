@@ -11,6 +11,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/gohops/hops/metadata"
 )
@@ -40,7 +41,9 @@ type vault struct {
 	pulled func(piece int) error
 	// told changes pieces on their way out.
 	told func(piece []byte) []byte
-	mu   sync.Mutex
+	// broken: the store takes nothing more.
+	broken atomic.Bool
+	mu     sync.Mutex
 	open int // versions and intakes
 }
 
@@ -92,6 +95,9 @@ func (s *vaultSnapshot) Index() uint64 { return s.index }
 func (s *vaultSnapshot) Release()      {}
 
 func (s *vaultSnapshot) Write() (Reference, error) {
+	if s.v.broken.Load() {
+		return Reference{}, fmt.Errorf("disk of ice: %w", ErrStoreFailed)
+	}
 	d := s.v.disk
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -38,6 +38,10 @@ type wire struct {
 	aside sync.RWMutex
 
 	lease lease
+	// lesser has the last candidate who asked for a vote with less of a log than this member's; capacity 1. courted is when one with as much has
+	// asked last, as time.Time's UnixNano of this machine.
+	lesser  chan raft.ServerID
+	courted atomic.Int64
 	// installing is held while raft takes a reference.
 	installing sync.Mutex
 
@@ -47,6 +51,7 @@ type wire struct {
 	// election.
 	from struct {
 		leader   string
+		term     uint64
 		at       time.Time
 		commit   uint64
 		handover string
@@ -70,7 +75,7 @@ func newWire(g *Group, t *raft.NetworkTransport) *wire {
 	w := &wire{
 		NetworkTransport: t, group: g,
 		in: make(chan raft.RPC), inject: make(chan raft.RPC), done: make(chan struct{}),
-		acked: make(chan struct{}, 1), peers: make(map[raft.ServerID]peer),
+		acked: make(chan struct{}, 1), lesser: make(chan raft.ServerID, 1), peers: make(map[raft.ServerID]peer),
 	}
 	w.from.at = time.Now()
 	if w.lease.now = g.cfg.clock; w.lease.now == nil {
@@ -87,12 +92,12 @@ func (w *wire) listen(rpc raft.RPC) {
 		w.promise(request)
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.from.leader, w.from.at = string(request.ID), time.Now()
+		w.from.leader, w.from.term, w.from.at = string(request.ID), request.Term, time.Now()
 		w.from.commit = max(w.from.commit, request.LeaderCommitIndex)
 	case *raft.InstallSnapshotRequest:
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.from.leader, w.from.at = string(request.ID), time.Now()
+		w.from.leader, w.from.term, w.from.at = string(request.ID), request.Term, time.Now()
 	case *raft.TimeoutNowRequest:
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -128,9 +133,18 @@ func (w *wire) silence() string {
 		return handover + " hands over"
 	case w.from.leader == "":
 		return fmt.Sprintf("no leader was heard for %v since the start", since)
+	case w.lease.gone.Load() == w.from.term:
+		return fmt.Sprintf("no heartbeat of %s for %v, and its process is gone", w.from.leader, since)
 	default:
 		return fmt.Sprintf("no heartbeat of %s for %v", w.from.leader, since)
 	}
+}
+
+// leader is the last leader heard, and its term; nobody before the first.
+func (w *wire) leader() (id raft.ServerID, term uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return raft.ServerID(w.from.leader), w.from.term
 }
 
 // Consumer implements raft.Transport.
@@ -155,12 +169,21 @@ func (w *wire) pump() {
 		case <-w.done:
 			return
 		}
-		if w.group.joining.Load() {
-			w.passJoining(rpc)
-		} else {
-			w.passVote(rpc)
-		}
+		w.dispatch(rpc)
 	}
+}
+
+// dispatch passes a request on to raft, with what raft does not know.
+func (w *wire) dispatch(rpc raft.RPC) {
+	if w.group.joining.Load() {
+		w.passJoining(rpc)
+		return
+	}
+	if request, ok := rpc.Command.(*raft.RequestPreVoteRequest); ok {
+		w.passPreVote(rpc, request)
+		return
+	}
+	w.passVote(rpc)
 }
 
 // hasSnapshot answers a leader's snapshot that ends in what this member has. It comes late, or from a leader who did not hear this member's
@@ -380,13 +403,15 @@ const (
 	hearsEvery = 50 * time.Millisecond
 )
 
-// rest waits, or less if the group ends.
-func (w *wire) rest(d time.Duration) {
+// rest waits, and reports whether the group goes on.
+func (w *wire) rest(d time.Duration) bool {
 	select {
 	case <-time.After(d):
+		return true
 	case <-w.group.dying:
 	case <-w.done:
 	}
+	return false
 }
 
 // hears waits until a member has accepted something in term that came after since. It gives up when this member does not

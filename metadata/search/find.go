@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/base64"
 	"math"
 	"regexp"
 	"slices"
@@ -17,11 +16,14 @@ import (
 
 const (
 	maxPattern = 1024
-	// maxLooked and maxTime are how much work a request does.
+	// maxLooked and maxTime are how much work a request does, and maxBytes is about how much memory an answer takes before it ends.
 	maxLooked = 50_000
 	maxTime   = 300 * time.Millisecond
-	// checked is how many of what was found in the index are looked for in the namespace at once.
-	checked = 64
+	maxBytes  = 512 << 10
+	// stint is how long a request works before it lets others have the processor for as long.
+	stint = 10 * time.Millisecond
+	// glance is how many entries are looked at between two looks at the clock.
+	glance = 16
 	// probe is how far the number of candidates is counted.
 	probe = 256
 )
@@ -103,7 +105,8 @@ func parse(q metadata.Query) (*query, error) {
 	return p, nil
 }
 
-// Find answers a query with what a caller would see who lists the tree.
+// Find answers a query with what a caller would see who lists the tree. Cursors are keys of the index, which may be of what the caller may not see: they
+// are not for the caller's eyes, and neither is how much was looked at.
 //
 // Errors: ErrInvalidArgument; ErrNotExist and ErrPermission for the path; ErrRetriable where the index is being rebuilt or cannot go on; that of ctx; those
 // of the store.
@@ -131,7 +134,8 @@ func (x *Index) Find(ctx context.Context, c metadata.Caller, asked metadata.Quer
 	x.mu.Unlock()
 	defer x.pins.unpin(at)
 	defer content.view.Close()
-	f := finder{x: x, q: q, content: &content, answer: answer, end: time.Now().Add(maxTime)}
+	now := time.Now()
+	f := finder{x: x, q: q, content: &content, answer: answer, end: now.Add(maxTime), rested: now}
 	if err := f.run(ctx); err != nil {
 		return nil, err
 	}
@@ -181,9 +185,10 @@ type finder struct {
 	q       *query
 	content *layers
 	answer  *metadata.FoundPage
-	end     time.Time
-	batch   []metadata.INodeID // found in the index, and not yet looked for in the namespace
-	last    []byte             // the last key that was looked at
+	end     time.Time // when it has worked for long enough
+	rested  time.Time // since when it has worked without a pause
+	last    []byte    // the last key that was looked at
+	bytes   int64     // what the answer takes
 }
 
 func (f *finder) run(ctx context.Context) error {
@@ -201,18 +206,8 @@ func (f *finder) run(ctx context.Context) error {
 		if s.to != "" && string(key) >= s.to {
 			return false
 		}
-		if len(f.answer.Found)+len(f.batch) >= f.q.Limit || len(f.batch) >= checked {
-			if bad = f.check(); bad != nil {
-				return false
-			}
-			if more = len(f.answer.Found) >= f.q.Limit || ctx.Err() != nil; more {
-				return false
-			}
-		}
-		if f.answer.Looked%checked == 0 && f.answer.Looked > 0 {
-			if more = f.answer.Looked >= maxLooked || time.Now().After(f.end); more {
-				return false
-			}
+		if more = f.enough(ctx); more {
+			return false
 		}
 		f.answer.Looked++
 		f.last = append(f.last[:0], key...)
@@ -222,25 +217,39 @@ func (f *finder) run(ctx context.Context) error {
 	if err = cmp.Or(bad, err, ctx.Err()); err != nil {
 		return err
 	}
-	if err := f.check(); err != nil {
-		return err
-	}
 	if more {
-		f.answer.Next = base64.RawURLEncoding.EncodeToString(f.last)
+		f.answer.Next = string(f.last)
 	}
 	return nil
+}
+
+// enough reports whether the page ends here. It lets others work now and then.
+func (f *finder) enough(ctx context.Context) bool {
+	if len(f.answer.Found) >= f.q.Limit || f.bytes >= maxBytes || f.answer.Looked >= maxLooked || ctx.Err() != nil {
+		return true
+	}
+	if f.answer.Looked == 0 || f.answer.Looked%glance > 0 {
+		return false
+	}
+	now := time.Now()
+	if now.After(f.end) {
+		return true
+	}
+	if worked := now.Sub(f.rested); worked > stint {
+		_ = pause(ctx, worked) // of which the next look hears
+		f.rested = time.Now()
+	}
+	return false
 }
 
 // begin is the stretch that is read, and from where.
 func (f *finder) begin() (s stretch, from string, err error) {
 	all := f.q.stretches()
 	if f.q.Cursor != "" {
-		key, err := base64.RawURLEncoding.DecodeString(f.q.Cursor)
-		i := slices.IndexFunc(all, func(s stretch) bool { return s.has(string(key)) })
-		if err != nil || i < 0 || len(key) < 9 {
-			return s, "", metadata.Errorf(metadata.ErrInvalidArgument, "search: the cursor %.60q is not one of this query", f.q.Cursor)
+		i := slices.IndexFunc(all, func(s stretch) bool { return s.has(f.q.Cursor) })
+		if i < 0 || len(f.q.Cursor) < 9 {
+			return s, "", metadata.Errorf(metadata.ErrInvalidArgument, "search: the cursor is not one of this query")
 		}
-		f.q.Cursor = string(key)
 		return all[i], f.q.Cursor, nil
 	}
 	if len(all) > 1 {
@@ -287,8 +296,7 @@ func (f *finder) look(key, value []byte, up *climber) error {
 			return err
 		}
 	}
-	f.batch = append(f.batch, id)
-	return nil
+	return f.check(id)
 }
 
 // wants holds what the index knows against the query.
@@ -324,21 +332,14 @@ func (q *query) named(name string) bool {
 	return q.name.MatchString(name)
 }
 
-// check looks for the batch in the namespace, as the caller sees it now.
-func (f *finder) check() error {
-	if len(f.batch) == 0 {
-		return nil
-	}
-	found, err := f.x.cfg.Namespace.FindBelow(f.q.caller, f.q.top, f.batch)
-	if err != nil {
+// check looks for an inode in the namespace, as the caller sees it now.
+func (f *finder) check(id metadata.INodeID) error {
+	found, err := f.x.cfg.Namespace.FindBelow(f.q.caller, f.q.top, []metadata.INodeID{id})
+	if err != nil || found[0] == nil || !f.q.holds(found[0]) {
 		return err
 	}
-	f.batch = f.batch[:0]
-	for _, n := range found {
-		if n != nil && f.q.holds(n) {
-			f.answer.Found = append(f.answer.Found, *n)
-		}
-	}
+	f.answer.Found = append(f.answer.Found, *found[0])
+	f.bytes += found[0].Size()
 	return nil
 }
 

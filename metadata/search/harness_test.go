@@ -19,6 +19,7 @@ import (
 	"github.com/gohops/hops/metadata/kv/mem"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 	"github.com/gohops/hops/metadata/namespace"
+	"github.com/gohops/hops/metadata/raftstore/journal"
 )
 
 var (
@@ -32,6 +33,7 @@ type member struct {
 	store, index kv.Store
 	dir          string
 	feedBytes    int64
+	disk         journal.Disk // of the feed; nil: the operating system's
 	ns           *namespace.Namespace
 	feed         *feed.Log
 	x            *Index
@@ -71,7 +73,7 @@ func (m *member) open(t testing.TB) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.feed, err = feed.Open(feed.Config{Dir: m.dir, Bytes: m.feedBytes, Applied: m.ns.AppliedIndex(), Logger: slog.New(slog.DiscardHandler)})
+	m.feed, err = feed.Open(feed.Config{Dir: m.dir, Bytes: m.feedBytes, Applied: m.ns.AppliedIndex(), Disk: m.disk, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,6 +42,9 @@ func (x *Index) rebuild(ctx context.Context) (err error) {
 		return err
 	}
 	defer picture.Close()
+	x.mu.Lock()
+	x.problem = "" // of an attempt before
+	x.mu.Unlock()
 	m, err := x.fill(ctx, picture)
 	if err != nil {
 		return err

@@ -45,8 +45,11 @@ const (
 	bytesPerTurn  = 1 << 20
 	// flushAge is after how long changes are written, if they are few.
 	flushAge = time.Minute
-	// patience is how long the index waits after a failure.
-	patience = 5 * time.Second
+	// patience is how long the index waits after a failure, and firstPatience after the first one of reading the feed, which may pass.
+	patience      = 5 * time.Second
+	firstPatience = 100 * time.Millisecond
+	// wakeful is how long who waits for the index does not look again, however often it moves.
+	wakeful = 5 * time.Millisecond
 )
 
 // State is what an index does.
@@ -65,7 +68,7 @@ const (
 // Status is what there is to say of an index.
 type Status struct {
 	State State
-	// Problem is why it is failing.
+	// Problem is why it is failing, or why it does not follow at the moment: the feed cannot be read, which may pass.
 	Problem string
 	// Done and Total are how many files and directories a rebuild has looked at, and about how many there are.
 	Done, Total int64
@@ -239,6 +242,7 @@ func (x *Index) Await(ctx context.Context, p metadata.Position) error {
 		}
 		select {
 		case <-moved:
+			_ = pause(ctx, wakeful) // the next look hears of ctx
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -269,10 +273,20 @@ func (x *Index) refusal() error {
 // Run follows the feed until ctx ends, and writes then what is in memory. Whatever happens to the index, Run goes on: it is nobody else's trouble.
 func (x *Index) Run(ctx context.Context) {
 	defer x.finish()
+	wait := firstPatience
 	for ctx.Err() == nil {
 		more, err := x.turn(ctx)
+		if err == nil {
+			wait = firstPatience
+		}
+		_, passes := errors.AsType[unread](err)
 		switch {
-		case err != nil && ctx.Err() == nil:
+		case err != nil && ctx.Err() != nil:
+		case passes: // what is in the index is as good as before
+			x.hold(err)
+			x.rest(ctx, wait)
+			wait = min(2*wait, patience)
+		case err != nil:
 			x.fail(err)
 			x.rest(ctx, patience)
 		case !more:
@@ -296,6 +310,11 @@ func (x *Index) rest(ctx context.Context, wait time.Duration) {
 type damaged struct{ error }
 
 func (d damaged) Unwrap() error { return d.error }
+
+// unread is an error of reading the feed. It may pass; what stays, the feed itself takes for missing.
+type unread struct{ error }
+
+func (u unread) Unwrap() error { return u.error }
 
 // errLost: what comes next in the feed is not there, so the index cannot go on.
 var errLost = errors.New("the feed of changes does not have what comes next")
@@ -357,6 +376,17 @@ func (x *Index) at() metadata.Position {
 	return x.position
 }
 
+// hold notes why it is not up to date. Searches go on, and say up to where they have looked.
+func (x *Index) hold(err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.problem == "" {
+		x.log.Warn("the search index does not follow: the feed of changes cannot be read", "error", err)
+	}
+	x.problem = "the feed of changes cannot be read: " + err.Error()
+	x.tell()
+}
+
 // fail notes why the index does not go on.
 func (x *Index) fail(err error) {
 	x.mu.Lock()
@@ -376,11 +406,11 @@ func (x *Index) well() {
 	defer x.mu.Unlock()
 	if x.state == Failing {
 		x.state = Following
-		x.log.Info("the search index goes on")
 		x.tell()
 	}
-	if x.state == Following {
+	if x.state == Following && x.problem != "" {
 		x.problem = ""
+		x.log.Info("the search index follows again")
 	}
 }
 
@@ -394,7 +424,7 @@ func (x *Index) follow() (more bool, err error) {
 	applied, at := x.cfg.Applied(), x.at()
 	page, err := x.cfg.Feed.Read(at, eventsPerTurn, bytesPerTurn)
 	if err != nil {
-		return false, err
+		return false, unread{err}
 	}
 	if page.Missing {
 		return false, errLost

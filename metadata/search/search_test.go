@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -21,6 +23,7 @@ import (
 	"github.com/gohops/hops/metadata/kv/faulty"
 	"github.com/gohops/hops/metadata/kv/mem"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
+	"github.com/gohops/hops/metadata/raftstore/journal"
 )
 
 // step carries out a drawn operation, which may be refused.
@@ -410,6 +413,102 @@ func TestSearchesBesideEverything(t *testing.T) {
 	m.catchUp(t)
 	m.compare(t, r, 50, "in the end")
 	m.checkWhole(t)
+}
+
+// closedDisk is the operating system's, where no file can be opened while open says why.
+type closedDisk struct {
+	journal.Disk
+	open atomic.Pointer[error]
+}
+
+func (d *closedDisk) Open(path string) (journal.File, error) {
+	if err := d.open.Load(); err != nil {
+		return nil, *err
+	}
+	return d.Disk.Open(path)
+}
+
+// While the feed cannot be read, because the process has no descriptor left or a disk fails for a moment, the index says so, answers as it is, and who waits
+// for more waits. It follows when that has passed, and is not made anew.
+func TestFeedThatCannotBeReadForAWhile(t *testing.T) {
+	for _, failure := range []error{syscall.EMFILE, syscall.EIO} {
+		m := newMember(t)
+		disk := &closedDisk{Disk: journal.FileSystem{}}
+		m.disk = disk
+		m.catchUp(t)
+		m.flush(t)
+		m.file(t, super, "/late", 3)
+		if err := m.checkpoint(); err != nil { // the events are in a file, and in memory no more after the start
+			t.Fatal(err)
+		}
+		m.feed.Close()
+		m.open(t)
+		disk.open.Store(&failure)
+		run, cancel := context.WithCancel(t.Context())
+		stopped := make(chan struct{})
+		go func() {
+			defer close(stopped)
+			m.x.Run(run)
+		}()
+		for m.x.Status().Problem == "" {
+			time.Sleep(time.Millisecond)
+		}
+		if s := m.x.Status(); s.State != Following {
+			t.Errorf("%v: %+v", failure, s)
+		}
+		if got := m.find(t, super, metadata.Query{Path: "/"}); len(got) > 0 {
+			t.Errorf("%v: %q", failure, got)
+		}
+		waiting, stop := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		if err := m.x.Await(waiting, metadata.EndOf(m.ns.AppliedIndex())); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v: %v", failure, err)
+		}
+		stop()
+		disk.open.Store(nil)
+		if err := m.x.Await(t.Context(), metadata.EndOf(m.ns.AppliedIndex())); err != nil {
+			t.Errorf("%v: %v", failure, err)
+		}
+		if got := m.find(t, super, metadata.Query{Path: "/"}); !slices.Equal(got, []string{"/late"}) {
+			t.Errorf("%v: %q", failure, got)
+		}
+		cancel()
+		<-stopped
+		if s := m.x.Status(); s.Problem != "" || s.Rebuilds != 0 {
+			t.Errorf("%v: %+v", failure, s)
+		}
+	}
+}
+
+// A page ends where it takes much memory, or when it has taken its time, and leads on.
+func TestPagesAreBounded(t *testing.T) {
+	m := newMember(t)
+	const files = 40
+	for i := range files {
+		p := fmt.Sprintf("/f%02d", i)
+		m.file(t, super, p, 0)
+		for j := range 3 {
+			m.tag(t, super, p, fmt.Sprint("t", j), strings.Repeat("x", 16_000))
+		}
+	}
+	m.catchUp(t)
+	q := metadata.Query{Path: "/", Limit: metadata.MaxQueryLimit}
+	found, pages := 0, 0
+	for {
+		page, err := m.x.Find(t.Context(), super, q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if size := page.Size(); size > maxBytes+50_000 {
+			t.Errorf("a page takes %d bytes", size)
+		}
+		found, pages = found+len(page.Found), pages+1
+		if q.Cursor = page.Next; q.Cursor == "" {
+			break
+		}
+	}
+	if found != files || pages < 4 {
+		t.Errorf("%d found on %d pages", found, pages)
+	}
 }
 
 func FuzzDecode(f *testing.F) {

@@ -175,6 +175,40 @@ func (m *Manager) siblings(id metadata.BlockID) []*namenode.Node {
 	return out
 }
 
+// holdersOf are the holders of a block, or of the internal blocks of a group.
+func (m *Manager) holdersOf(id metadata.BlockID, b *block) []*node {
+	g := m.groups[id]
+	if g == nil {
+		return m.holders(b)
+	}
+	var out []*node
+	for i := range g.layout.Units() {
+		if unit := m.blocks.peek(id.Internal(i)); unit != nil {
+			for _, n := range m.holders(unit) {
+				if !slices.Contains(out, n) {
+					out = append(out, n)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// recoverable are the internal blocks of an open group that live nodes may have.
+func (m *Manager) recoverable(id metadata.BlockID, g *group) []Part {
+	var out []Part
+	for i := range g.layout.Units() {
+		if unit := m.blocks.peek(id.Internal(i)); unit != nil {
+			for _, n := range m.holders(unit) {
+				if n.alive {
+					out = append(out, Part{Unit: i, Node: n.info})
+				}
+			}
+		}
+	}
+	return out
+}
+
 // computable reports whether an internal block has to be, and can be, computed from others.
 func (m *Manager) computable(id metadata.BlockID, b *block) bool {
 	g := m.groups[id.Group()]
@@ -337,7 +371,9 @@ func (m *Manager) rebuild(now time.Time, id metadata.BlockID, b *block, survey *
 	choice := placement.Choose(m.candidates, req)
 	m.work.Looked += choice.Looked
 	if len(choice.Targets) == 0 {
-		return false
+		if choice.Targets = m.overwritable(id, b); len(choice.Targets) == 0 {
+			return false
+		}
 	}
 	target := m.nodes[choice.Targets[0].Node.ID]
 	source := target
@@ -355,6 +391,20 @@ func (m *Manager) rebuild(now time.Time, id metadata.BlockID, b *block, survey *
 	}
 	m.send(now, id, b, source, choice.Targets).computed = true
 	return true
+}
+
+// overwritable is where an internal block that has to be computed may take the place of what is left of it: a damaged replica, or one that was not written to
+// its end, at a node that has nothing else of the group. It is asked for when there is nowhere else. What was there goes to the node's trash.
+func (m *Manager) overwritable(id metadata.BlockID, b *block) []namenode.Location {
+	others := m.siblings(id)
+	for _, o := range b.odds() {
+		v := m.volumes[o.at]
+		n := v.node
+		if o.generation <= b.generation && v.usable() && !n.stale && n.stays() && !n.dooms(id) && n.incoming < m.config.Streams && !slices.Contains(others, n.info) {
+			return []namenode.Location{v.location()}
+		}
+	}
+	return nil
 }
 
 // describeGroup is Describe of a group, also by the id of one of its internal blocks.

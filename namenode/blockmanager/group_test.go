@@ -138,6 +138,8 @@ func (a *array) obey(id namenode.NodeID, o Orders) {
 		for _, to := range r.Targets {
 			if !a.down[to.Node.ID] {
 				a.rebuilt++
+				// What it may take the place of goes first.
+				a.m.Changes(a.now, to.Node.ID, []namenode.Change{{Kind: namenode.Deleted, Block: a.unit(r.Group, to.Unit)}})
 				a.receive(to.Node.ID, a.unit(r.Group, to.Unit))
 			}
 		}
@@ -229,6 +231,33 @@ func TestLostInternalBlocksAreComputed(t *testing.T) {
 			}
 		}
 		a.whole(cell)
+	}
+}
+
+// Where every node has something of a group, a damaged internal block, or one that was left by a pipeline before, is computed where it lies.
+func TestInternalBlocksAreComputedInPlace(t *testing.T) {
+	t.Parallel()
+	a := newArray(t, "RS-3-2-1024k", 5, 1)
+	g := a.group(1, 7*mib)
+	a.write(g, 0)
+	a.run(15 * time.Second)
+	a.m.Changes(a.now, a.nodes[1], []namenode.Change{{Kind: namenode.Corrupt, Volume: volumesOfNode(a.nodes[1])[0].ID, Block: a.unit(g, 1)}})
+	a.run(time.Minute)
+	if a.whole(g); a.rebuilt != 1 {
+		t.Errorf("%d computed", a.rebuilt)
+	}
+	old := a.unit(g, 4)
+	old.Generation--
+	old.Length = 5
+	delete(a.has[a.nodes[4]], old.ID)
+	a.m.Register(a.now, *a.m.nodes[a.nodes[4]].info, volumesOfNode(a.nodes[4]), 2)
+	a.m.Report(a.now, a.nodes[4], 99, volumesOfNode(a.nodes[4])[0].ID, []namenode.Replica{{Block: old, State: namenode.Waiting}}, true)
+	a.run(time.Minute)
+	if a.whole(g); a.rebuilt != 2 {
+		t.Errorf("%d computed", a.rebuilt)
+	}
+	if st := a.m.Statistics(); st.UnderReplicated+st.Missing != 0 {
+		t.Errorf("%+v", st)
 	}
 }
 
@@ -351,5 +380,70 @@ func TestLayoutsFitTheIds(t *testing.T) {
 		if p.Layout.Units() > stripe.MaxUnits {
 			t.Error(p.Name)
 		}
+	}
+}
+
+// The recovery of an open group is ordered from the datanodes that may have something of it, with all of them and what each may have; another one is asked when the
+// first does not come to an end. That nothing is kept is believed when no more can come.
+func TestGroupsAreRecovered(t *testing.T) {
+	t.Parallel()
+	a := newArray(t, "RS-3-2-1024k", 8, 1)
+	g := a.group(1, 0)
+	a.put(g, true)
+	var at []Placed
+	var pipeline []string
+	for i := range 5 {
+		l, _ := a.m.Location(a.nodes[i], "")
+		at, pipeline = append(at, Placed{Unit: i, Location: l}), append(pipeline, string(a.nodes[i]))
+	}
+	a.m.ExpectGroup(g.ID, at)
+	if a.m.Nowhere(g.ID, pipeline) {
+		t.Error("it is nowhere, and has a pipeline")
+	}
+	a.down[a.nodes[4]] = true
+	for range 500 { // 4 is dead by then
+		a.now = a.now.Add(200 * time.Millisecond)
+		for _, id := range a.nodes[:4] {
+			a.m.Beat(a.now, id, volumesOfNode(id), 0)
+		}
+		a.m.Tick(a.now)
+	}
+	a.m.Recover(a.now, g.ID, 9)
+	if a.m.Recovering(g.ID) != 9 {
+		t.Fatal("it is not under recovery")
+	}
+	primaries := map[namenode.NodeID]bool{}
+	for try := range 3 {
+		for _, id := range a.nodes {
+			for _, r := range a.m.Orders(a.now, id).Recover {
+				primaries[id] = true
+				if r.Block != g || r.Erasure != a.code.ID || len(r.Parts) != 4 || len(r.Missing) != 1 || r.Missing[0] != a.nodes[4] || r.PatienceOver || r.RecoveryID != metadata.Generation(9+try) {
+					t.Errorf("ordered %+v", r)
+				}
+				for i, p := range r.Parts {
+					if p.Unit != i || p.Node.ID != a.nodes[i] {
+						t.Errorf("internal block %d is said to be at %s", p.Unit, p.Node.ID)
+					}
+				}
+			}
+		}
+		a.m.Recover(a.now, g.ID, metadata.Generation(10+try))
+	}
+	if len(primaries) != 3 {
+		t.Errorf("asked were %v", primaries)
+	}
+	for found, want := range map[int]bool{0: true, 1: true, 2: false, 3: true} { // one is late
+		if a.m.Unwritten(g.ID, pipeline, found) != want {
+			t.Errorf("with %d found", found)
+		}
+	}
+	a.m.now = a.now.Add(a.m.config.RecoveryPatience)
+	if !a.m.Unwritten(g.ID, pipeline, 2) {
+		t.Error("there is no end to it")
+	}
+	g.Length, g.Generation = 6*mib, 12
+	a.put(g, false)
+	if a.m.Recovering(g.ID) != 0 {
+		t.Error("it is under recovery when it was closed")
 	}
 }

@@ -27,7 +27,7 @@ type Config struct {
 	// Streams limits the copies under way from one node, and to one node. Default 4. Of blocks that only lack replicas because
 	// nodes are decommissioned or in maintenance half as many are copied from a node at a time.
 	Streams int
-	// CopyTimeout is how long a copy may take before it is ordered elsewhere. Default 2 min.
+	// CopyTimeout is how long a copy may take before it is ordered elsewhere; the computing of an internal block may take three times as long. Default 2 min.
 	CopyTimeout time.Duration
 	// RepeatAfter is how long an order may go without a report that reflects it before it is sent again. Default 5 s.
 	RepeatAfter time.Duration

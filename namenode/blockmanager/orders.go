@@ -25,6 +25,9 @@ type Recover struct {
 	Replicas   []*namenode.Node
 	// Missing are dead nodes that may hold a replica too.
 	Missing []namenode.NodeID
+	// Erasure is the policy of a group, whose Length is that of the data; Parts are its internal blocks, in place of Replicas.
+	Erasure metadata.ErasurePolicyID
+	Parts   []Part
 	// PatienceOver: whoever does not answer has been waited for long enough.
 	PatienceOver bool
 }
@@ -108,6 +111,12 @@ func (m *Manager) Orders(now time.Time, id namenode.NodeID) Orders {
 		order := Recover{
 			Block: metadata.Block{ID: id, Generation: b.generation, Length: b.length}, RecoveryID: r.id,
 			Missing: m.Missing(id), PatienceOver: now.Sub(b.more.since) >= m.config.RecoveryPatience,
+		}
+		if g := m.groups[id]; g != nil {
+			order.Block, order.Erasure = g.block, g.code
+			order.Parts = m.recoverable(id, g)
+			o.Recover = append(o.Recover, order)
+			continue
 		}
 		for _, h := range m.holders(b) {
 			if h.alive {

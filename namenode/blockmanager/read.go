@@ -165,6 +165,7 @@ func (m *Manager) Statistics() namenode.Statistics {
 		MissingReplicationOne: m.counts.missing1,
 		Critical:              m.counts.critical,
 	}
+	s.Groups.All, s.Groups.UnderReplicated, s.Groups.Missing, s.Groups.Corrupt = m.Groups()
 	for _, n := range m.order {
 		s.PendingDeletion += int64(len(n.doomed))
 		if !n.alive {

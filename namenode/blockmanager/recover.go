@@ -92,7 +92,7 @@ func (m *Manager) Missing(id metadata.BlockID) []namenode.NodeID {
 		return nil
 	}
 	var out []namenode.NodeID
-	for _, h := range m.holders(b) {
+	for _, h := range m.holdersOf(id, b) {
 		if !h.alive {
 			out = append(out, h.info.ID)
 		}
@@ -101,17 +101,22 @@ func (m *Manager) Missing(id metadata.BlockID) []namenode.NodeID {
 }
 
 // Nowhere reports whether no datanode is known to hold, or to have been asked to hold, a replica of the block, and that
-// is certain: every live node has reported, and so has every node of the pipeline that the namespace has recorded. Of groups it is never said.
+// is certain: every live node has reported, and so has every node of the pipeline that the namespace has recorded. The replicas of a group are those of its internal blocks.
 func (m *Manager) Nowhere(id metadata.BlockID, pipeline []string) bool {
 	b := m.blocks.peek(id)
-	return b != nil && !id.Striped() && len(m.holders(b)) == 0 && m.heardOf(pipeline)
+	return b != nil && len(m.holdersOf(id, b)) == 0 && m.heardOf(pipeline)
 }
 
 // Unwritten reports whether no replica with a byte of the open block is known, and that is certain as for Nowhere. The
-// word of one node that has none is not enough: others of the pipeline may be late.
-func (m *Manager) Unwritten(id metadata.BlockID, pipeline []string) bool {
+// word of one node that has none is not enough: others of the pipeline may be late. Of a group there may be replicas: found says how many of its internal blocks were
+// found by a recovery that could keep nothing. That counts if they were enough to know, or those who are late could not make them enough, or have been waited for long enough.
+func (m *Manager) Unwritten(id metadata.BlockID, pipeline []string, found int) bool {
 	b := m.blocks.peek(id)
-	if b == nil || id.Striped() || len(b.good) > 0 || !m.heardOf(pipeline) {
+	if g := m.groups[id]; g != nil && b != nil {
+		over := b.more != nil && !b.more.since.IsZero() && m.now.Sub(b.more.since) >= m.config.RecoveryPatience
+		return found >= g.layout.Data || found+len(m.Late(pipeline)) < g.layout.Data || over || m.heardOf(pipeline)
+	}
+	if b == nil || len(b.good) > 0 || !m.heardOf(pipeline) {
 		return false
 	}
 	return !slices.ContainsFunc(b.odds(), func(o odd) bool { return o.length > 0 && o.generation >= b.generation && !o.corrupt })
@@ -126,6 +131,9 @@ func (m *Manager) heardOf(pipeline []string) bool {
 // that were forgotten.
 func (m *Manager) Late(pipeline []string) (late []string) {
 	for _, id := range pipeline {
+		if id == "" { // an internal block whose datanode left the pipeline
+			continue
+		}
 		n := m.nodes[namenode.NodeID(id)]
 		if _, given := m.forgotten[namenode.NodeID(id)]; given && (n == nil || !n.alive) {
 			continue
@@ -146,10 +154,10 @@ func (m *Manager) GivenUp(pipeline []string) bool {
 }
 
 // Recover begins the recovery of an open block under a recovery id that the namespace has recorded. It replaces an earlier attempt; another primary
-// is chosen then, if there is another. It does nothing for a group: their recovery is not built.
+// is chosen then, if there is another. That of a group is kept with its first internal block.
 func (m *Manager) Recover(now time.Time, id metadata.BlockID, recoveryID metadata.Generation) {
 	b := m.blocks.get(id)
-	if b == nil || !b.open || id.Striped() {
+	if b == nil || !b.open {
 		return
 	}
 	e := b.extra()
@@ -176,7 +184,7 @@ func (m *Manager) choosePrimary(id metadata.BlockID, b *block) {
 	e := b.more
 	var best *node
 	for range 2 {
-		for _, n := range m.holders(b) {
+		for _, n := range m.holdersOf(id, b) {
 			if n.alive && !slices.Contains(e.tried, n.info.ID) && (best == nil || n.lastBeat.After(best.lastBeat)) {
 				best = n
 			}

@@ -446,6 +446,9 @@ func (m *Manager) abortCopies(n *node) {
 	}
 }
 
+// rebuildTimes is how many times as long as a copy the computing of an internal block may take, which reads that of several others.
+const rebuildTimes = 3
+
 // endCopies gives up copies that take too long and forgets those that are done.
 func (m *Manager) endCopies(now time.Time) {
 	m.copies = slices.DeleteFunc(m.copies, func(t *transfer) bool {
@@ -454,7 +457,11 @@ func (m *Manager) endCopies(now time.Time) {
 		}
 		b := m.blocks.get(t.block.ID)
 		changed := b == nil || b.open || b.generation != t.block.Generation
-		if !changed && now.Sub(t.begun) < m.config.CopyTimeout {
+		limit := m.config.CopyTimeout
+		if t.computed {
+			limit *= rebuildTimes
+		}
+		if !changed && now.Sub(t.begun) < limit {
 			return false
 		}
 		m.release(t)

@@ -1,6 +1,8 @@
 package hdfs
 
 import (
+	"slices"
+
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
 )
@@ -15,28 +17,25 @@ func PolicyByName(name string) (*namenode.StoragePolicy, error) {
 	return nil, metadata.Errorf(metadata.ErrInvalidArgument, "Cannot find a block policy with the name %s", name)
 }
 
-// ReplicationPolicy is the policy of erasure coding that says that there is none. A directory can be given it, as MapReduce does with the one
-// of a job before it writes there: all are replicated.
-const ReplicationPolicy = "replication"
+// ErasureCodec is a code and the names of what computes it.
+type ErasureCodec struct{ Name, Coders string }
 
-// NotADirectory is the answer to a policy of erasure coding for a file, nil for a directory.
-func NotADirectory(path string, f *metadata.FileStatus) error {
-	if f.IsDir() {
-		return nil
+// ErasureCodecs are the codes that policies can be of, by name.
+func ErasureCodecs() []ErasureCodec {
+	var all []ErasureCodec
+	for _, p := range metadata.ErasurePolicies() {
+		if c := (ErasureCodec{p.Codec, p.Codec + "_go"}); p.Built() && !slices.Contains(all, c) {
+			all = append(all, c)
+		}
 	}
-	return metadata.Errorf(metadata.ErrIO, "Attempt to set an erasure coding policy for a file %s", path)
+	return all
 }
 
-// NoErasureCoding is the answer to setting a policy of erasure coding: none is enabled.
-func NoErasureCoding(policy string) error {
-	if policy == "" {
-		policy = "RS-6-3-1024k" // HDFS's default
+// ErasureName is what a content summary says of the erasure coding of a file, or of files that are made in a directory.
+func ErasureName(s *metadata.ContentSummary) string {
+	p, coded := metadata.ErasurePolicyOf(s.Erasure)
+	if !coded && s.Directories == 0 { // a file
+		return "Replicated"
 	}
-	return metadata.Errorf(metadata.ErrInvalidArgument, "Policy '%s' does not match any enabled erasure coding policies: []. "+
-		"An erasure coding policy can be enabled by enableErasureCodingPolicy API.", policy)
-}
-
-// NoErasureCodingSet is the answer to taking a policy of erasure coding away.
-func NoErasureCodingSet(path string) error {
-	return metadata.Errorf(metadata.ErrNoErasureCoding, "No erasure coding policy explicitly set on %s", path)
+	return p.Name
 }

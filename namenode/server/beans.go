@@ -59,8 +59,13 @@ func (s *Server) beans() []jmx.Bean {
 				"SnapshottableDirectories", int(counts.Snapshottable), "Snapshots", int(counts.Snapshots)),
 		)},
 		{Name: "Hadoop:service=NameNode,name=ReplicatedBlocksState", Type: fsNamesystem, Attributes: jmx.Pairs(
-			"LowRedundancyReplicatedBlocks", st.UnderReplicated, "CorruptReplicatedBlocks", st.Corrupt, "MissingReplicatedBlocks", st.Missing,
-			"MissingReplicationOneBlocks", st.MissingReplicationOne, "PendingDeletionReplicatedBlocks", st.PendingDeletion, "TotalReplicatedBlocks", counts.Blocks,
+			"LowRedundancyReplicatedBlocks", st.UnderReplicated-st.Groups.UnderReplicated, "CorruptReplicatedBlocks", st.Corrupt-st.Groups.Corrupt,
+			"MissingReplicatedBlocks", st.Missing-st.Groups.Missing, "MissingReplicationOneBlocks", st.MissingReplicationOne,
+			"PendingDeletionReplicatedBlocks", st.PendingDeletion, "TotalReplicatedBlocks", counts.Blocks-st.Groups.All,
+		)},
+		{Name: "Hadoop:service=NameNode,name=ECBlockGroupsState", Type: fsNamesystem, Attributes: jmx.Pairs(
+			"LowRedundancyECBlockGroups", st.Groups.UnderReplicated, "CorruptECBlockGroups", st.Groups.Corrupt, "MissingECBlockGroups", st.Groups.Missing,
+			"TotalECBlockGroups", st.Groups.All, "EnabledEcPolicies", s.enabledNames(),
 		)},
 	}
 	return append(out, s.ipc.Bean("NameNode", "ClientNamenodeProtocol", s.config.IPC.Addr()))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,11 +14,13 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/stripe"
 	"github.com/gohops/hops/metadata"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 	"github.com/gohops/hops/metadata/namespace"
 	"github.com/gohops/hops/namenode"
 	pb "github.com/gohops/hops/namenode/api/v1"
+	"github.com/gohops/hops/namenode/blockmanager"
 )
 
 // Limits of what a datanode may say at once.
@@ -204,12 +207,21 @@ func (d *datanodes) orders(id namenode.NodeID) (*pb.Orders, bool) {
 	for _, x := range o.Verify {
 		m.Verify = append(m.Verify, wireBlock(x))
 	}
+	for _, x := range o.Rebuild {
+		m.Rebuild = append(m.Rebuild, &pb.Rebuild{
+			Group: wireBlock(x.Group), Erasure: uint32(x.Erasure), Sources: wireParts(x.Sources), Targets: wireParts(x.Targets),
+		})
+	}
 	for _, x := range o.Recover {
 		r := &pb.Recover{
 			Block: wireBlock(x.Block), RecoveryId: uint64(x.RecoveryID), Replicas: wireNodes(x.Replicas),
 			PatienceOver: x.PatienceOver,
 		}
 		r.Truncate, r.Source = s.truncation(x.Block.ID, x.RecoveryID)
+		r.Erasure = uint32(x.Erasure)
+		for _, p := range x.Parts {
+			r.Replicas, r.Units = append(r.Replicas, wireNode(p.Node)), append(r.Units, uint32(p.Unit))
+		}
 		for _, id := range x.Missing {
 			r.Missing = append(r.Missing, string(id))
 		}
@@ -340,24 +352,20 @@ func (d *datanodes) CommitBlockSynchronization(ctx context.Context, r *pb.Commit
 		return nil, pb.Status(metadata.Errorf(metadata.ErrInvalidArgument, "the request names no block"))
 	}
 	b := fromWire(r.Block)
+	if b.ID.Striped() && (b.ID.Group() != b.ID || len(r.Units) != len(r.Locations)) {
+		return nil, pb.Status(metadata.Errorf(metadata.ErrInvalidArgument, "a recovery of %v with %d locations of %d internal blocks", b, len(r.Locations), len(r.Units)))
+	}
 	lost := false
 	if r.DeleteBlock {
+		units := slices.Clone(r.Units)
+		slices.Sort(units)
 		var err error
-		if lost, err = s.mayDrop(b.ID); err != nil {
+		if lost, err = s.mayDrop(b.ID, len(slices.Compact(units))); err != nil {
 			return nil, pb.Status(err)
 		}
+	} else {
+		s.expectRecovered(b.ID, r)
 	}
-	var at []namenode.Location
-	s.soft.mu.Lock()
-	for _, n := range r.Locations {
-		if l, ok := s.soft.m.Location(namenode.NodeID(n.GetUuid()), ""); ok {
-			at = append(at, l)
-		}
-	}
-	if len(at) > 0 {
-		s.soft.m.Expect(b.ID, at) // they report soon
-	}
-	s.soft.mu.Unlock()
 	done := make(chan error, 1)
 	s.send(&logpb.Command{Op: &logpb.Command_CommitRecovery{CommitRecovery: &logpb.CommitRecovery{
 		Block: blockOf(b), RecoveryId: r.RecoveryId, Length: r.Length, Close: r.Close, DeleteBlock: r.DeleteBlock, AcceptLoss: lost,
@@ -374,9 +382,33 @@ func (d *datanodes) CommitBlockSynchronization(ctx context.Context, r *pb.Commit
 	}
 }
 
-// mayDrop refuses to drop a block because the primary of its recovery found no replica, while other datanodes may have
-// one. The namespace refuses for a block of which bytes were promised, unless lost: an operator gave up a datanode that had it.
-func (s *Server) mayDrop(id metadata.BlockID) (lost bool, err error) {
+// expectRecovered notes where what a recovery has made of a block lies: the datanodes report it soon.
+func (s *Server) expectRecovered(id metadata.BlockID, r *pb.CommitBlockSynchronizationRequest) {
+	s.soft.mu.Lock()
+	defer s.soft.mu.Unlock()
+	var at []namenode.Location
+	var parts []blockmanager.Placed
+	for i, n := range r.Locations {
+		l, ok := s.soft.m.Location(namenode.NodeID(n.GetUuid()), "")
+		if !ok {
+			continue
+		}
+		if at = append(at, l); id.Striped() {
+			parts = append(parts, blockmanager.Placed{Unit: int(min(r.Units[i], stripe.MaxUnits)), Location: l})
+		}
+	}
+	switch {
+	case len(at) == 0:
+	case id.Striped():
+		s.soft.m.ExpectGroup(id, parts)
+	default:
+		s.soft.m.Expect(id, at)
+	}
+}
+
+// mayDrop refuses to drop a block because the primary of its recovery found no replica, or too few internal blocks of a group, while other datanodes may have
+// one. Found is how many internal blocks it has found. The namespace refuses for a block of which bytes were promised, unless lost: an operator gave up a datanode that had it.
+func (s *Server) mayDrop(id metadata.BlockID, found int) (lost bool, err error) {
 	o, ok := s.ns.BlockOwner(id)
 	if !ok {
 		return false, nil
@@ -387,7 +419,7 @@ func (s *Server) mayDrop(id metadata.BlockID) (lost bool, err error) {
 	}
 	s.soft.mu.Lock()
 	defer s.soft.mu.Unlock()
-	if s.soft.m.Unwritten(id, f.Nodes) {
+	if s.soft.m.Unwritten(id, f.Nodes, found) {
 		return s.soft.m.GivenUp(f.Nodes), nil
 	}
 	return false, metadata.Errorf(metadata.ErrRetriable, "block %v of %s is not dropped: datanodes %v may have it", o.Block, f.Path, s.soft.m.Late(f.Nodes))
@@ -443,10 +475,22 @@ func wireBlock(b metadata.Block) *pb.Block {
 func wireNodes(ns []*namenode.Node) []*pb.DatanodeID {
 	out := make([]*pb.DatanodeID, len(ns))
 	for i, n := range ns {
-		out[i] = &pb.DatanodeID{
-			Uuid: string(n.ID), Ip: n.IP, Host: n.Host,
-			TransferPort: n.TransferPort, HttpPort: n.HTTPPort, IpcPort: n.IPCPort, GrpcPort: n.GRPCPort,
-		}
+		out[i] = wireNode(n)
+	}
+	return out
+}
+
+func wireNode(n *namenode.Node) *pb.DatanodeID {
+	return &pb.DatanodeID{
+		Uuid: string(n.ID), Ip: n.IP, Host: n.Host,
+		TransferPort: n.TransferPort, HttpPort: n.HTTPPort, IpcPort: n.IPCPort, GrpcPort: n.GRPCPort,
+	}
+}
+
+func wireParts(parts []blockmanager.Part) []*pb.Part {
+	out := make([]*pb.Part, len(parts))
+	for i, p := range parts {
+		out[i] = &pb.Part{Unit: uint32(p.Unit), Node: wireNode(p.Node), Type: uint32(p.Type)}
 	}
 	return out
 }

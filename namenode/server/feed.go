@@ -358,6 +358,11 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 		eventsProblem(w, err)
 		return
 	}
+	writePage(w, page)
+}
+
+// writePage answers with a page, for a client who takes it.
+func writePage(w http.ResponseWriter, page any) {
 	control := http.NewResponseController(w)
 	_ = control.SetWriteDeadline(time.Now().Add(streamPatience)) // recorders in tests have none
 	defer func() { _ = control.SetWriteDeadline(time.Time{}) }() // of the next request of the connection

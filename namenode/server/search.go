@@ -2,12 +2,14 @@ package server
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,6 +29,8 @@ type searching struct {
 	index *search.Index // nil: there is none
 	store *badger.Store
 	dir   string
+	// turns are half as many as there are processors, and half of them one user's. One that takes long is busy for half of the time (search.Index.Find).
+	turns turns
 
 	mu    sync.Mutex
 	at    time.Time
@@ -63,6 +67,8 @@ func (s *Server) openSearch() {
 		return
 	}
 	s.search.index, s.search.store, s.search.dir = x, store, dir
+	s.search.turns.most = max(2, runtime.GOMAXPROCS(0)/2)
+	s.search.turns.mostOfOne = s.search.turns.most / 2
 }
 
 // runSearch has the index follow until ctx ends.
@@ -126,8 +132,8 @@ func (s *Server) searchIndex() (*search.Index, error) {
 	return s.search.index, nil
 }
 
-// Search implements namenode.Search.
-func (s *Server) Search(ctx context.Context, c metadata.Caller, r namenode.SearchRequest, done func(*metadata.FoundPage, error)) {
+// searchPlace is the index, and a place among those who wait or read, to be given back.
+func (s *Server) searchPlace(c metadata.Caller) (*search.Index, error) {
 	x, err := s.searchIndex()
 	if err == nil && !s.Active() && !s.Observes() {
 		err = namenode.ErrStandbyRead
@@ -135,6 +141,12 @@ func (s *Server) Search(ctx context.Context, c metadata.Caller, r namenode.Searc
 	if err == nil {
 		err = s.watchers.take(c.User)
 	}
+	return x, err
+}
+
+// Search implements namenode.Search.
+func (s *Server) Search(ctx context.Context, c metadata.Caller, r namenode.SearchRequest, done func(*metadata.FoundPage, error)) {
+	x, err := s.searchPlace(c)
 	if err != nil {
 		done(nil, err)
 		return
@@ -143,7 +155,7 @@ func (s *Server) Search(ctx context.Context, c metadata.Caller, r namenode.Searc
 		page, err := s.find(ctx, x, c, r)
 		s.watchers.give(c.User)
 		if err == nil && r.Admit != nil {
-			err = r.Admit(sizeOfFound(page))
+			err = r.Admit(page.Size())
 		}
 		if err != nil {
 			done(nil, err)
@@ -159,15 +171,53 @@ func (s *Server) find(ctx context.Context, x *search.Index, c metadata.Caller, r
 			return nil, err
 		}
 	}
-	if !s.long.take(c.User, s.stopped) {
+	q, of := r.Query, cursorOf(c, r.Query)
+	if q.Cursor != "" {
+		sealed, err := base64.RawURLEncoding.DecodeString(q.Cursor[:min(len(q.Cursor), maxCursor)])
+		var key []byte
+		if err == nil {
+			key, err = s.config.Credentials.Open(cursorPurpose, of, sealed)
+		}
+		if err != nil {
+			return nil, metadata.Errorf(metadata.ErrInvalidArgument, "search: the cursor %.60q is not one of this query, of this user", q.Cursor)
+		}
+		q.Cursor = string(key)
+	}
+	if !s.search.turns.take(c.User, s.stopped) {
 		return nil, namenode.ErrStandbyRead
 	}
-	defer s.long.give(c.User)
-	page, err := x.Find(ctx, c, r.Query)
-	if errors.Is(err, os.ErrClosed) {
+	defer s.search.turns.give(c.User)
+	page, err := x.Find(ctx, c, q)
+	switch {
+	case errors.Is(err, os.ErrClosed):
 		return nil, namenode.ErrStandbyRead
+	case err != nil:
+		return nil, err
 	}
-	return page, err
+	if page.Next != "" {
+		page.Next = base64.RawURLEncoding.EncodeToString(s.config.Credentials.Seal(cursorPurpose, of, []byte(page.Next)))
+	}
+	if !c.Superuser {
+		page.Looked = 0
+	}
+	return page, nil
+}
+
+// A cursor is a key of the index, perhaps with the name or the tag of a file that the caller may not see. So it is sealed, and good for one caller and
+// one query, on all namenodes of the cluster.
+const (
+	cursorPurpose = "search cursor"
+	maxCursor     = 4096
+)
+
+// cursorOf is what a cursor belongs to.
+func cursorOf(c metadata.Caller, q metadata.Query) string {
+	q.Cursor, q.Limit = "", 0
+	text, _ := json.Marshal(struct { // of strings, numbers and the like: it does not fail
+		User  string
+		Query metadata.Query
+	}{c.User, q})
+	return string(text)
 }
 
 // awaitSearch waits until what is in front of a position can be searched.
@@ -187,21 +237,14 @@ func (s *Server) awaitSearch(ctx context.Context, x *search.Index, r namenode.Se
 		err = x.Await(ctx, r.After)
 	}
 	if err != nil && ctx.Err() != nil {
-		return metadata.Errorf(metadata.ErrRetriable, "the search index is at position %v, and has not come to %v in %v: come again", x.Status().Position, r.After, wait)
+		st := x.Status()
+		why := st.Problem
+		if why == "" {
+			why = "it is behind"
+		}
+		return metadata.Errorf(metadata.ErrRetriable, "the search index of this namenode is at position %v, and has not come to %v in %v: %s; come again", st.Position, r.After, wait, why)
 	}
 	return err
-}
-
-// sizeOfFound is about how many bytes an answer takes.
-func sizeOfFound(page *metadata.FoundPage) (bytes int64) {
-	for i := range page.Found {
-		f := &page.Found[i]
-		bytes += 200 + int64(len(f.Path)+len(f.Owner)+len(f.Group))
-		for _, a := range f.XAttrs {
-			bytes += int64(len(a.Name) + len(a.Value))
-		}
-	}
-	return bytes
 }
 
 // SearchStatus implements namenode.Search.
@@ -237,12 +280,11 @@ func (s *Server) serveSearch(w http.ResponseWriter, r *http.Request) {
 	}
 	var page *metadata.FoundPage
 	if err == nil {
-		answered := make(chan struct{})
-		s.Search(r.Context(), caller, request, func(p *metadata.FoundPage, e error) {
-			page, err = p, e
-			close(answered)
-		})
-		<-answered
+		var x *search.Index
+		if x, err = s.searchPlace(caller); err == nil {
+			defer s.watchers.give(caller.User) // when the answer is read
+			page, err = s.find(r.Context(), x, caller, request)
+		}
 	}
 	d := security.Decision{Allowed: !security.Refused(err), Caller: caller, Port: "rest", Command: "search", Source: request.Path, Read: true}
 	if err != nil {
@@ -253,11 +295,7 @@ func (s *Server) serveSearch(w http.ResponseWriter, r *http.Request) {
 		eventsProblem(w, err)
 		return
 	}
-	h := w.Header()
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(page) // fails only when the client is gone
+	writePage(w, page)
 }
 
 // searchRequest reads a query.

@@ -1,12 +1,15 @@
 package server
 
 import (
+	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -55,12 +58,20 @@ func TestSearch(t *testing.T) {
 	tagged := metadata.Query{Path: "/", Tags: []metadata.TagCondition{{Name: "team", Value: &value}}}
 	parts := metadata.Query{Path: "/data", Name: "part-*", Limit: 1}
 	want(fs, tagged, "/data/part-1")
+	st, err := fs.Stat(ctx, "/data/part-1")
+	must(t, err)
+	if page, err := fs.Find(ctx, tagged, 0); err != nil || len(page.Found) != 1 || page.Looked != 1 {
+		t.Errorf("%+v, %v", page, err)
+	} else if f := page.Found[0]; f.ID != st.ID || f.Name != "part-1" || f.Type != st.Type || f.Owner != st.Owner || f.Group != st.Group || f.Mode != st.Mode ||
+		f.MTime != st.MTime || f.Replication != st.Replication || f.BlockSize != st.BlockSize || len(f.XAttrs) != 1 || string(f.XAttrs[0].Value) != value {
+		t.Errorf("%+v, want %+v", f, st)
+	}
 	want(fs, parts, "/data/closed/part-2", "/data/part-1")
 	alice := c.client("alice")
 	want(alice, parts, "/data/closed/part-2", "/data/part-1")
 	must(t, fs.SetPermission(ctx, "/data/closed", 0o711))
 	want(alice, parts, "/data/part-1")
-	_, err := fs.Rename(ctx, "/data", "/moved")
+	_, err = fs.Rename(ctx, "/data", "/moved")
 	must(t, err)
 	want(fs, tagged, "/moved/part-1")
 	if _, err := found(t, fs, parts, 0); !errors.Is(err, metadata.ErrNotExist) {
@@ -139,6 +150,72 @@ func TestSearchByREST(t *testing.T) {
 		if code, v := get(who + "&" + query); code != want || v["detail"] == "" {
 			t.Errorf("%s: %d %v, want %d", query, code, v, want)
 		}
+	}
+}
+
+// A cursor is good for its user and its query, on every namenode that has an index, and tells nothing.
+func TestSearchCursors(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, func(conf *Config) { conf.Search = true })
+	ctx, fs, alice := t.Context(), c.root(), c.client("alice")
+	must(t, fs.Mkdirs(ctx, "/open", 0o755, true))
+	must(t, fs.Mkdirs(ctx, "/closed", 0o755, true))
+	for i := range 3 {
+		must(t, fs.WriteFile(ctx, fmt.Sprintf("/open/public-%d", i), nil, false))
+	}
+	must(t, fs.WriteFile(ctx, "/closed/public-secret", nil, false))
+	must(t, fs.SetPermission(ctx, "/closed", 0o700))
+	after, err := fs.EventsEnd(ctx)
+	must(t, err)
+	q := metadata.Query{Path: "/", Name: "public-*", Limit: 2}
+	all, err := found(t, alice, q, after)
+	if err != nil || len(all) != 3 {
+		t.Fatalf("%q, %v", all, err)
+	}
+	page, err := alice.Find(ctx, q, after)
+	must(t, err)
+	if page.Next == "" || page.Looked != 0 {
+		t.Fatalf("%+v", page)
+	}
+	if raw, err := base64.RawURLEncoding.DecodeString(page.Next); err != nil || bytes.Contains(raw, []byte("public")) {
+		t.Errorf("the cursor %q: %v", page.Next, err)
+	}
+	q.Cursor, q.Limit = page.Next, 100
+	if page, err := alice.Find(ctx, q, after); err != nil || len(page.Found) != 1 || page.Next != "" {
+		t.Errorf("the rest, with another limit: %+v, %v", page, err)
+	}
+	other, changed, long := q, q, q
+	other.Name, changed.Cursor, long.Cursor = "public-s*", q.Cursor[:20]+"AAAA"+q.Cursor[24:], strings.Repeat("A", 10_000)
+	for what, try := range map[string]struct {
+		who *dfs.Client
+		q   metadata.Query
+	}{"another user's": {fs, q}, "another query's": {alice, other}, "changed": {alice, changed}, "long": {alice, long}} {
+		if _, err := try.who.Find(ctx, try.q, after); !errors.Is(err, metadata.ErrInvalidArgument) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	c.nodes[0].stop()
+	c.start(0)
+	c.await(0)
+	alice = c.client("alice")
+	if got, err := found(t, alice, q, after); err != nil || len(got) != 1 {
+		t.Errorf("after a start: %q, %v", got, err)
+	}
+	if s, err := c.root().SearchStatusAt(ctx, c.nodes[0].ipc); err != nil || s.Rebuilds != 0 || s.State != "following" {
+		t.Errorf("after a start: %+v, %v", s, err)
+	}
+	for what, q := range map[string]metadata.Query{
+		"many tags":     {Path: "/", Tags: make([]metadata.TagCondition, metadata.MaxQueryTags+1)},
+		"a long name":   {Path: "/", Name: strings.Repeat("a", 1025)},
+		"a bad pattern": {Path: "/", Name: "["},
+		"no tag's name": {Path: "/", Tags: []metadata.TagCondition{{}}},
+	} {
+		if _, err := alice.Find(ctx, q, 0); !errors.Is(err, metadata.ErrInvalidArgument) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, err := alice.Find(ctx, metadata.Query{Path: "/closed/x"}, 0); !errors.Is(err, metadata.ErrPermission) {
+		t.Errorf("below what is closed: %v", err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 )
@@ -17,6 +18,8 @@ type turns struct {
 	mu      sync.Mutex
 	running int
 	users   map[string]*turn // who runs or waits
+	// most run at a time, mostOfOne of one user's; 0: longReads, longReadsOfOne.
+	most, mostOfOne int
 	order   []string         // who waits, the next one first
 }
 
@@ -65,8 +68,9 @@ func (t *turns) give(user string) {
 
 // next gives free places to those whose turn it is.
 func (t *turns) next() {
-	for t.running < longReads {
-		i := slices.IndexFunc(t.order, func(user string) bool { return t.users[user].running < longReadsOfOne })
+	most, mostOfOne := cmp.Or(t.most, longReads), cmp.Or(t.mostOfOne, longReadsOfOne)
+	for t.running < most {
+		i := slices.IndexFunc(t.order, func(user string) bool { return t.users[user].running < mostOfOne })
 		if i < 0 {
 			return
 		}

@@ -67,3 +67,32 @@ func TestLongReadsOfOneUserDoNotHoldUpOthers(t *testing.T) {
 		}
 	})
 }
+
+// Places that are fewer are kept to, and one user leaves some of them to others.
+func TestFewerPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		places := turns{most: 3, mostOfOne: 2}
+		running := map[string]int{}
+		goOn := make(chan struct{})
+		for _, user := range []string{"bob", "bob", "bob", "bob", "alice", "carol"} {
+			go func() {
+				if places.take(user, nil) {
+					<-goOn
+					places.give(user)
+				}
+			}()
+			synctest.Wait()
+		}
+		for user, u := range places.users {
+			running[user] = u.running
+		}
+		if fmt.Sprint(running) != "map[alice:1 bob:2 carol:0]" {
+			t.Errorf("%v run", running)
+		}
+		close(goOn)
+		synctest.Wait()
+		if places.running != 0 || len(places.users) != 0 {
+			t.Errorf("left behind: %d running, %d users", places.running, len(places.users))
+		}
+	})
+}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
@@ -303,6 +304,9 @@ func TestWebHDFSOperationsThatHaveNoRecording(t *testing.T) {
 	c := newCluster(t, 1, nil)
 	r := &replay{t: t, m: c.leader(), home: "/h"}
 	user := c.nodes[0].config.Door.Daemon()
+	if err := r.m.group.Raise(release.Level); err != nil {
+		t.Fatal(err)
+	}
 	if err := c.root().Mkdirs(t.Context(), "/h/d", 0o755, true); err != nil {
 		t.Fatal(err)
 	}
@@ -332,8 +336,24 @@ func TestWebHDFSOperationsThatHaveNoRecording(t *testing.T) {
 		{"PUT", "/user/alice/.Trash?op=MKDIRS&user.name=" + user, 200, `{"boolean":true}`},
 		{"GET", "/?op=GETTRASHROOTS&user.name=" + user, 200, `{"Paths":null}`},
 		{"GET", "/?op=GETTRASHROOTS&allusers=true&user.name=" + user, 200, `"path":"/user/alice/.Trash"`},
-		{"GET", "/?op=GETECPOLICIES&user.name=" + user, 200, `{"ErasureCodingPolicies":{"ErasureCodingPolicyInfo":[]}}`},
+		{"GET", "/?op=GETECPOLICIES&user.name=" + user, 200, `{"ErasureCodingPolicies":{"ErasureCodingPolicyInfo":[{"state":"ENABLED","policy":{"name":"RS-6-3-1024k",` +
+			`"schema":{"codecName":"rs","numDataUnits":6,"numParityUnits":3,"extraOptions":{}},"cellSize":1048576,"id":1,"numDataUnits":6,"numParityUnits":3,"codecName":"rs",` +
+			`"replicationPolicy":false,"systemPolicy":true}},{"state":"DISABLED",`},
+		{"GET", "/?op=GETECCODECS&user.name=" + user, 200, `{"ErasureCodingCodecs":{"rs":"rs_go","xor":"xor_go"}}`},
 		{"POST", "/h?op=UNSETECPOLICY&user.name=" + user, 403, `"exception":"NoECPolicySetException"`},
+		{"PUT", "/?op=ENABLEECPOLICY&ecpolicy=XOR-2-1-1024k&user.name=alice", 403, `Superuser privilege is required for operation enableErasureCodingPolicy`},
+		{"PUT", "/?op=ENABLEECPOLICY&ecpolicy=XOR-1-1&user.name=" + user, 400, `The policy name XOR-1-1 does not exist`},
+		{"PUT", "/h/d?op=SETECPOLICY&ecpolicy=XOR-2-1-1024k&user.name=" + user, 400, `Policy 'XOR-2-1-1024k' does not match any enabled erasure coding policies: [RS-6-3-1024k]. `},
+		{"PUT", "/?op=ENABLEECPOLICY&ecpolicy=XOR-2-1-1024k&user.name=" + user, 200, ""},
+		{"PUT", "/h/d?op=SETECPOLICY&ecpolicy=XOR-2-1-1024k&user.name=" + user, 200, ""},
+		{"GET", "/h/d?op=GETECPOLICY&user.name=" + user, 200, `{"name":"XOR-2-1-1024k","schema":{"codecName":"xor","numDataUnits":2,"numParityUnits":1,"extraOptions":{}},"cellSize":1048576,"id":4,`},
+		{"GET", "/h/d?op=GETFILESTATUS&user.name=" + user, 200, `"ecBit":true,"ecPolicy":"XOR-2-1-1024k","ecPolicyObj":{"name":"XOR-2-1-1024k","cellSize":1048576,"numDataUnits":2,` +
+			`"numParityUnits":1,"codecName":"xor","id":4,"extraOptions":{}},"fileId":`},
+		{"GET", "/h/d?op=GETCONTENTSUMMARY&user.name=" + user, 200, `"ecPolicy":"XOR-2-1-1024k"`},
+		{"PUT", "/?op=DISABLEECPOLICY&ecpolicy=XOR-2-1-1024k&user.name=" + user, 200, ""},
+		{"GET", "/h/d?op=GETECPOLICY&user.name=" + user, 200, `{"name":"XOR-2-1-1024k"`},
+		{"POST", "/h/d?op=UNSETECPOLICY&user.name=" + user, 200, ""},
+		{"GET", "/h/d?op=GETECPOLICY&user.name=" + user, 200, `null`},
 		{"GET", "/h?op=GETALLSTORAGEPOLICY&user.name=" + user, 200, `"name":"LAZY_PERSIST"`},
 		{"PUT", "/h/d?op=SETPERMISSION&permission=1770&user.name=" + user, 200, ""},
 		{"GET", "/h/d?op=GETFILESTATUS&user.name=" + user, 200, `"permission":"1770"`},

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/gohops/hops/internal/release"
+
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
@@ -41,6 +43,19 @@ func (s *Server) Create(c metadata.Caller, r namenode.CreateRequest, done func(*
 		done(nil, err)
 		return
 	}
+	erasure := uint32(0)
+	if r.Policy != "" {
+		if _, err = s.leading(); err == nil {
+			erasure, err = s.erasureNamed(r.Policy)
+		}
+		if err != nil {
+			done(nil, err)
+			return
+		}
+		if s.group.Level() < release.ErasureCoding { // all is replicated
+			erasure = 0
+		}
+	}
 	if s.config.Properties.MinBlockSize == 0 && r.BlockSize == 0 {
 		r.BlockSize = 1 // HDFS's header of a file has no smaller one
 	}
@@ -49,6 +64,7 @@ func (s *Server) Create(c metadata.Caller, r namenode.CreateRequest, done func(*
 		Target: t, Mode: uint32(r.Mode), Unmasked: unmasked(r.Unmasked), ClientName: r.Client, Overwrite: r.Overwrite, Create: r.Create, CreateParent: r.Parents,
 		Replication: uint32(max(r.Replication, 0)), BlockSize: r.BlockSize, ClientNode: string(namenode.WriterNode(r.Client)),
 		MinBlockSize: max(1, int64(s.config.Properties.MinBlockSize)), // 0 there means no minimum, here HDFS's
+		Erasure:      erasure,
 	}}
 	s.change(&c, r.Retry, e, func(result *namespace.Result, err error) {
 		if err != nil {

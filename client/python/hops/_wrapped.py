@@ -107,7 +107,7 @@ class Function:
             from maggy import ablation
             model, dataset = ablation.left_out(self.given, bound.get("ablated_feature"), bound.get("ablated_layer"))
         elif self.how == "torch":
-            model = _distributed(model)
+            model = _distributed(model, {k: self.given[k] for k in ("mixed_precision", "zero_lvl") if self.given.get(k)})
         elif self.how == "tensorflow":
             model, dataset, strategy = _tensorflow(model, dataset, self.given)
         if self.given.get("local_logdir"):
@@ -187,17 +187,17 @@ def script(name, arguments=()):
     return program
 
 
-def _distributed(model):
-    """A class or function whose models are those of a rank: hops.dist wraps them."""
+def _distributed(model, options):
+    """A class or function whose models are those of a rank: hops.dist wraps them, with options of Context.wrap."""
     if model is None:
         return None
     from hops import dist
     context = dist.context()
     if not callable(model) or hasattr(model, "parameters") and not isinstance(model, type):
-        return context.wrap(model)
+        return context.wrap(model, **options)
 
     def wrapped(*args, **kwargs):
-        return context.wrap(model(*args, **kwargs))
+        return context.wrap(model(*args, **kwargs), **options)
 
     wrapped.__name__ = getattr(model, "__name__", "model")
     return wrapped

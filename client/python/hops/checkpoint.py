@@ -130,6 +130,9 @@ def save(obj=None, step=None, metric=None, wait=True, format=None, path=None):
         metric = _run.number(metric)
     elif trial.last_metric is not None and trial.last_step is not None and trial.last_step <= step:
         metric = trial.last_metric
+    if _in_shares(obj):
+        raise ValueError("each rank has a share of this alone, as of zero_lvl or FSDP: save what model.state_dict() and torch.distributed.checkpoint.state_dict."
+                         "get_optimizer_state_dict(…, options=StateDictOptions(full_state_dict=True)) return, which every rank calls, or take torch.distributed.checkpoint")
     _settle(state)
     if state.last is not None and step <= state.last:
         raise ValueError("a checkpoint of step %d was saved after one of step %d: steps must rise" % (step, state.last))
@@ -616,6 +619,23 @@ def _stated(obj):
     if type(obj) in (tuple, type([])):
         return type(obj)(_stated(v) for v in obj)
     return obj
+
+
+def _in_shares(obj, depth=0):
+    """Whether there are tensors of torch in it of which each rank of a gang has a part, or what has such ones. The others would not be asked for theirs."""
+    tensor = sys.modules.get("torch.distributed.tensor")
+    if tensor is None or depth > 20:
+        return False
+    if isinstance(obj, tensor.DTensor):
+        return True
+    if isinstance(obj, dict):
+        return any(_in_shares(v, depth + 1) for v in obj.values())
+    if type(obj) in (tuple, type([])):
+        return any(_in_shares(v, depth + 1) for v in obj)
+    if callable(getattr(obj, "state_dict", None)):
+        held = obj.parameters() if callable(getattr(obj, "parameters", None)) else [p for g in getattr(obj, "param_groups", ()) for p in g["params"]]
+        return any(isinstance(p, tensor.DTensor) for p in held)
+    return False
 
 
 def _has(obj, test, depth=0):

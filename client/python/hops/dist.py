@@ -88,15 +88,29 @@ class Context:
 
     # -- torch
 
-    def wrap(self, model, **options):
+    def wrap(self, model, mixed_precision=False, zero_lvl=0, **options):
         """The model on this process's device; in a gang it averages its gradients with the others' (DistributedDataParallel, which gets
         the options). Its state_dict is that of the model, so that checkpoints fit a laptop and a gang of any size. In a gang of Horovod it is the model
-        itself, with the parameters of rank 0, whose gradients are averages when backward() returns; hvd.DistributedOptimizer is not needed, and takes no options here."""
+        itself, with the parameters of rank 0, whose gradients are averages when backward() returns; hvd.DistributedOptimizer is not needed, and takes no options here.
+
+        mixed_precision: the model computes in bfloat16 where torch.autocast finds that safe; parameters and what it returns are of 32 bits.
+        zero_lvl (Rajbhandari et al., ZeRO, 2020): 1 and 2, each rank keeps its share of the gradients and of what the optimizer has; 3, of the
+        parameters too, which are put together block by block (the entries of Sequential and ModuleList). Both are PyTorch's fully_shard. state_dict()
+        and load_state_dict() are collectives then: every rank calls them. ValueError: another level, or one in a gang of Horovod; a device without
+        bfloat16."""
+        if zero_lvl not in (0, 1, 2, 3):
+            raise ValueError("zero_lvl is %r, not 0, 1, 2 or 3" % (zero_lvl,))
+        if zero_lvl and self._of_horovod():
+            raise ValueError("zero_lvl is of gangs of torch; in one of Horovod each rank has the whole model")
         model = model.to(self.device)
+        if mixed_precision:
+            _mix(model, self.device)
         if self._of_horovod():
             return _averaged(self._horovod(), model)
         if not self._group() or not any(p.requires_grad for p in model.parameters()):
             return model
+        if zero_lvl:
+            return _shard(model, self.device, self.world, zero_lvl == 3, **options)
         return _parallel()(model, device_ids=[self.device] if self.device.type == "cuda" else None, **options)
 
     def loader(self, dataset, shuffle=False, seed=0, drop_last=False, **options):
@@ -239,6 +253,90 @@ def wrap_module_class(cls):
     ctx._group()
     made = type(cls.__name__, (_parallel(),), {"__init__": make, "__doc__": cls.__doc__, "__module__": cls.__module__})
     return made
+
+
+def _mix(model, device):
+    """The model's forward under torch.autocast, with results of 32 bits."""
+    torch = _torch("mixed_precision")
+    if device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
+        raise ValueError("mixed_precision: %s has no bfloat16; use torch.autocast with float16 and a GradScaler in the function" % torch.cuda.get_device_name(device))
+    forward = model.forward
+
+    def whole(x):
+        if isinstance(x, torch.Tensor):
+            return x.float() if x.dtype == torch.bfloat16 else x
+        if isinstance(x, dict):
+            return type(x)((k, whole(v)) for k, v in x.items())
+        if isinstance(x, tuple) and hasattr(x, "_fields"):
+            return type(x)(*map(whole, x))
+        return type(x)(map(whole, x)) if type(x) in (list, tuple) else x
+
+    def mixed(*args, **kwargs):
+        with torch.autocast(device.type, dtype=torch.bfloat16):
+            return whole(forward(*args, **kwargs))
+
+    model.forward = mixed
+
+
+def _shard(model, device, world, parameters, **options):
+    """The model with its parameters in shares, one of each rank; put together for a pass and, if parameters says so, given up after each block of it."""
+    torch = _torch("zero_lvl")
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    options = {"mesh": init_device_mesh(device.type, (world,)), "reshard_after_forward": parameters, **options}
+    if parameters:
+        for block in _blocks(model, torch.nn):
+            fully_shard(block, **options)
+    model.__class__ = type(type(model).__name__, (_whole_state(), type(model)), {"__module__": type(model).__module__})
+    return fully_shard(model, **options)
+
+
+def _blocks(model, nn):
+    """The parts of a model that are called one after the other: the outermost entries of Sequential and ModuleList with parameters that no other part
+    of the model has."""
+    holders = {}
+    for module in model.modules():
+        for p in module.parameters(recurse=False):
+            holders.setdefault(p, set()).add(module)
+    found = []
+
+    def walk(module):
+        for child in module.children():
+            inside, own = set(child.modules()), list(child.parameters())
+            if isinstance(module, (nn.Sequential, nn.ModuleList)) and not isinstance(child, (nn.Sequential, nn.ModuleList)):
+                if own and all(holders[p] <= inside for p in own):
+                    found.append(child)
+            else:
+                walk(child)
+
+    walk(model)
+    return found
+
+
+def _whole_state():
+    """What gives a module in shares the state of one that is whole."""
+    if "whole" not in _classes:
+        from torch.distributed.tensor import DTensor, distribute_tensor
+
+        class Whole:
+            def state_dict(self, *args, **kwargs):
+                state = super().state_dict(*args, **kwargs)
+                for name, x in state.items():
+                    if isinstance(x, DTensor):
+                        state[name] = x.full_tensor()
+                return state
+
+            def load_state_dict(self, state_dict, *args, **kwargs):
+                mine, shares = super().state_dict(), {}
+                for name, x in state_dict.items():
+                    here = mine.get(name)
+                    if isinstance(here, DTensor) and not isinstance(x, DTensor) and here.shape == x.shape:
+                        x = distribute_tensor(x.to(here.device, here.dtype), here.device_mesh, here.placements, src_data_rank=None)
+                    shares[name] = x
+                return super().load_state_dict(shares, *args, **kwargs)
+
+        _classes["whole"] = Whole
+    return _classes["whole"]
 
 
 def shutdown():

@@ -65,7 +65,7 @@ class DistributedConfig(LagomConfig):
 
 class TorchDistributedConfig(DistributedConfig):
     """torch.distributed. What the function gets as model (or module) makes models of DistributedDataParallel: module is a class or a function. A DataLoader for
-    the share of this rank is hops.dist.context().loader(dataset, …)."""
+    the share of this rank is hops.dist.context().loader(dataset, …). mixed_precision and zero_lvl are those of hops.dist.Context.wrap."""
 
     framework = "torch"
 
@@ -75,11 +75,13 @@ class TorchDistributedConfig(DistributedConfig):
         if backend not in ("torch", "ddp", "deepspeed"):
             raise ValueError('backend is %r; there is "torch"' % (backend,))
         if backend == "deepspeed" or deepspeed_config is not None:
-            raise NotImplementedError("not supported: DeepSpeed by configuration; call deepspeed.initialize in the function: the gang has the environment that it wants")
-        if zero_lvl:
-            raise NotImplementedError("not supported: zero_lvl; use torch.distributed.optim.ZeroRedundancyOptimizer, or FSDP, in the function")
-        if mixed_precision:
-            raise NotImplementedError("not supported: mixed_precision for PyTorch; use torch.autocast in the function")
+            raise NotImplementedError("not supported: DeepSpeed by configuration; use zero_lvl, or call deepspeed.initialize in the function: "
+                                      "the gang has the environment that it wants")
+        if isinstance(zero_lvl, bool) or zero_lvl not in (0, 1, 2, 3):
+            raise ValueError("zero_lvl is %r, not 0, 1, 2 or 3" % (zero_lvl,))
+        if (zero_lvl or mixed_precision) and self.model is None:
+            raise ValueError("mixed_precision and zero_lvl are done to the module, and none is given: module=..., or hops.dist.context().wrap(model, ...) in the function")
+        self.given = {"mixed_precision": bool(mixed_precision), "zero_lvl": zero_lvl}
 
 
 class TfDistributedConfig(DistributedConfig):

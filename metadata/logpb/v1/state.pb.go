@@ -74,7 +74,7 @@ func (x Construction_LastBlock) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Construction_LastBlock.Descriptor instead.
 func (Construction_LastBlock) EnumDescriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{11, 0}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{12, 0}
 }
 
 // INode is a file or a directory. Its parent and its name are in the record's key.
@@ -104,7 +104,11 @@ type INode struct {
 	// Of a file: the policy that held where it was made, and that its blocks obey. 0: the default.
 	PlacedBy uint32 `protobuf:"varint,14,opt,name=placed_by,json=placedBy,proto3" json:"placed_by,omitempty"`
 	// Of a directory: 1 + HDFS's number of the erasure coding policy for files that are made below; 1 is replication. 0: that of the directory above.
-	Erasure       uint32 `protobuf:"varint,15,opt,name=erasure,proto3" json:"erasure,omitempty"`
+	Erasure uint32 `protobuf:"varint,15,opt,name=erasure,proto3" json:"erasure,omitempty"`
+	// Of a directory: what only snapshots have that were taken of it; absent for nothing.
+	Kept *SnapshotUsage `protobuf:"bytes,16,opt,name=kept,proto3" json:"kept,omitempty"`
+	// Of a deleted tree that is being taken apart: what of kept is still there in it.
+	Claim         *SnapshotUsage `protobuf:"bytes,17,opt,name=claim,proto3" json:"claim,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -244,6 +248,83 @@ func (x *INode) GetErasure() uint32 {
 	return 0
 }
 
+func (x *INode) GetKept() *SnapshotUsage {
+	if x != nil {
+		return x.Kept
+	}
+	return nil
+}
+
+func (x *INode) GetClaim() *SnapshotUsage {
+	if x != nil {
+		return x.Claim
+	}
+	return nil
+}
+
+// SnapshotUsage is what counts for quotas although it is not in the present tree.
+type SnapshotUsage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of a claim: the directory that it is part of the kept of.
+	Root  uint64 `protobuf:"varint,1,opt,name=root,proto3" json:"root,omitempty"`
+	Names uint64 `protobuf:"varint,2,opt,name=names,proto3" json:"names,omitempty"`
+	// Bytes in all replicas.
+	Space         int64 `protobuf:"varint,3,opt,name=space,proto3" json:"space,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotUsage) Reset() {
+	*x = SnapshotUsage{}
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotUsage) ProtoMessage() {}
+
+func (x *SnapshotUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotUsage.ProtoReflect.Descriptor instead.
+func (*SnapshotUsage) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *SnapshotUsage) GetRoot() uint64 {
+	if x != nil {
+		return x.Root
+	}
+	return 0
+}
+
+func (x *SnapshotUsage) GetNames() uint64 {
+	if x != nil {
+		return x.Names
+	}
+	return 0
+}
+
+func (x *SnapshotUsage) GetSpace() int64 {
+	if x != nil {
+		return x.Space
+	}
+	return 0
+}
+
 // SnapshotPast says which snapshots have an inode that was moved, apart from those of where it is now.
 type SnapshotPast struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -256,7 +337,7 @@ type SnapshotPast struct {
 
 func (x *SnapshotPast) Reset() {
 	*x = SnapshotPast{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[1]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -268,7 +349,7 @@ func (x *SnapshotPast) String() string {
 func (*SnapshotPast) ProtoMessage() {}
 
 func (x *SnapshotPast) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[1]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -281,7 +362,7 @@ func (x *SnapshotPast) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotPast.ProtoReflect.Descriptor instead.
 func (*SnapshotPast) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{1}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *SnapshotPast) GetSince() uint32 {
@@ -310,7 +391,7 @@ type SnapshotSpan struct {
 
 func (x *SnapshotSpan) Reset() {
 	*x = SnapshotSpan{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[2]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -322,7 +403,7 @@ func (x *SnapshotSpan) String() string {
 func (*SnapshotSpan) ProtoMessage() {}
 
 func (x *SnapshotSpan) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[2]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -335,7 +416,7 @@ func (x *SnapshotSpan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotSpan.ProtoReflect.Descriptor instead.
 func (*SnapshotSpan) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{2}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *SnapshotSpan) GetRoot() uint64 {
@@ -370,7 +451,7 @@ type Snapshottable struct {
 
 func (x *Snapshottable) Reset() {
 	*x = Snapshottable{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[3]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -382,7 +463,7 @@ func (x *Snapshottable) String() string {
 func (*Snapshottable) ProtoMessage() {}
 
 func (x *Snapshottable) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[3]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -395,7 +476,7 @@ func (x *Snapshottable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshottable.ProtoReflect.Descriptor instead.
 func (*Snapshottable) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{3}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Snapshottable) GetLimit() uint32 {
@@ -422,7 +503,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[4]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -434,7 +515,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[4]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -447,7 +528,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{4}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Snapshot) GetRoot() uint64 {
@@ -501,7 +582,7 @@ type SnapshotINode struct {
 
 func (x *SnapshotINode) Reset() {
 	*x = SnapshotINode{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[5]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -513,7 +594,7 @@ func (x *SnapshotINode) String() string {
 func (*SnapshotINode) ProtoMessage() {}
 
 func (x *SnapshotINode) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[5]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -526,7 +607,7 @@ func (x *SnapshotINode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotINode.ProtoReflect.Descriptor instead.
 func (*SnapshotINode) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{5}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *SnapshotINode) GetInode() []byte {
@@ -570,7 +651,7 @@ type SnapshotEntry struct {
 
 func (x *SnapshotEntry) Reset() {
 	*x = SnapshotEntry{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[6]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -582,7 +663,7 @@ func (x *SnapshotEntry) String() string {
 func (*SnapshotEntry) ProtoMessage() {}
 
 func (x *SnapshotEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[6]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -595,7 +676,7 @@ func (x *SnapshotEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotEntry.ProtoReflect.Descriptor instead.
 func (*SnapshotEntry) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{6}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *SnapshotEntry) GetInode() uint64 {
@@ -629,7 +710,7 @@ type SnapshotBlock struct {
 
 func (x *SnapshotBlock) Reset() {
 	*x = SnapshotBlock{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[7]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -641,7 +722,7 @@ func (x *SnapshotBlock) String() string {
 func (*SnapshotBlock) ProtoMessage() {}
 
 func (x *SnapshotBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[7]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -654,7 +735,7 @@ func (x *SnapshotBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotBlock.ProtoReflect.Descriptor instead.
 func (*SnapshotBlock) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{7}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *SnapshotBlock) GetInode() uint64 {
@@ -714,7 +795,7 @@ type Quota struct {
 
 func (x *Quota) Reset() {
 	*x = Quota{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[8]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -726,7 +807,7 @@ func (x *Quota) String() string {
 func (*Quota) ProtoMessage() {}
 
 func (x *Quota) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[8]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -739,7 +820,7 @@ func (x *Quota) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Quota.ProtoReflect.Descriptor instead.
 func (*Quota) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{8}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Quota) GetNames() uint64 {
@@ -780,7 +861,7 @@ type DirectoryState struct {
 
 func (x *DirectoryState) Reset() {
 	*x = DirectoryState{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[9]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -792,7 +873,7 @@ func (x *DirectoryState) String() string {
 func (*DirectoryState) ProtoMessage() {}
 
 func (x *DirectoryState) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[9]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -805,7 +886,7 @@ func (x *DirectoryState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DirectoryState.ProtoReflect.Descriptor instead.
 func (*DirectoryState) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{9}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *DirectoryState) GetEntries() uint64 {
@@ -834,7 +915,7 @@ type FileState struct {
 
 func (x *FileState) Reset() {
 	*x = FileState{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[10]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -846,7 +927,7 @@ func (x *FileState) String() string {
 func (*FileState) ProtoMessage() {}
 
 func (x *FileState) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[10]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -859,7 +940,7 @@ func (x *FileState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileState.ProtoReflect.Descriptor instead.
 func (*FileState) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{10}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *FileState) GetBlockSize() int64 {
@@ -939,7 +1020,7 @@ type Construction struct {
 
 func (x *Construction) Reset() {
 	*x = Construction{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[11]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -951,7 +1032,7 @@ func (x *Construction) String() string {
 func (*Construction) ProtoMessage() {}
 
 func (x *Construction) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[11]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -964,7 +1045,7 @@ func (x *Construction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Construction.ProtoReflect.Descriptor instead.
 func (*Construction) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{11}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Construction) GetHolder() string {
@@ -1049,7 +1130,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[12]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1061,7 +1142,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[12]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1074,7 +1155,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{12}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Lease) GetRenewed() int64 {
@@ -1150,7 +1231,7 @@ type Marker struct {
 
 func (x *Marker) Reset() {
 	*x = Marker{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[13]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1162,7 +1243,7 @@ func (x *Marker) String() string {
 func (*Marker) ProtoMessage() {}
 
 func (x *Marker) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[13]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1175,7 +1256,7 @@ func (x *Marker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Marker.ProtoReflect.Descriptor instead.
 func (*Marker) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{13}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Marker) GetVersion() uint32 {
@@ -1407,7 +1488,7 @@ type Item struct {
 
 func (x *Item) Reset() {
 	*x = Item{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[14]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1419,7 +1500,7 @@ func (x *Item) String() string {
 func (*Item) ProtoMessage() {}
 
 func (x *Item) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[14]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1432,7 +1513,7 @@ func (x *Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Item.ProtoReflect.Descriptor instead.
 func (*Item) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{14}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Item) GetVersion() uint64 {
@@ -1465,7 +1546,7 @@ type Survey struct {
 
 func (x *Survey) Reset() {
 	*x = Survey{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[15]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1477,7 +1558,7 @@ func (x *Survey) String() string {
 func (*Survey) ProtoMessage() {}
 
 func (x *Survey) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[15]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1490,7 +1571,7 @@ func (x *Survey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Survey.ProtoReflect.Descriptor instead.
 func (*Survey) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{15}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Survey) GetId() uint64 {
@@ -1543,7 +1624,7 @@ type BlockKey struct {
 
 func (x *BlockKey) Reset() {
 	*x = BlockKey{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[16]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1555,7 +1636,7 @@ func (x *BlockKey) String() string {
 func (*BlockKey) ProtoMessage() {}
 
 func (x *BlockKey) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[16]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1568,7 +1649,7 @@ func (x *BlockKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockKey.ProtoReflect.Descriptor instead.
 func (*BlockKey) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{16}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *BlockKey) GetId() int32 {
@@ -1605,7 +1686,7 @@ type TokenKey struct {
 
 func (x *TokenKey) Reset() {
 	*x = TokenKey{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[17]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1617,7 +1698,7 @@ func (x *TokenKey) String() string {
 func (*TokenKey) ProtoMessage() {}
 
 func (x *TokenKey) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[17]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1630,7 +1711,7 @@ func (x *TokenKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenKey.ProtoReflect.Descriptor instead.
 func (*TokenKey) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{17}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *TokenKey) GetId() int32 {
@@ -1663,7 +1744,7 @@ type DelegationToken struct {
 
 func (x *DelegationToken) Reset() {
 	*x = DelegationToken{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[18]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1675,7 +1756,7 @@ func (x *DelegationToken) String() string {
 func (*DelegationToken) ProtoMessage() {}
 
 func (x *DelegationToken) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[18]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1688,7 +1769,7 @@ func (x *DelegationToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DelegationToken.ProtoReflect.Descriptor instead.
 func (*DelegationToken) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{18}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DelegationToken) GetOwner() string {
@@ -1744,7 +1825,7 @@ var File_metadata_logpb_v1_state_proto protoreflect.FileDescriptor
 
 const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\n" +
-	"\x1dmetadata/logpb/v1/state.proto\x12\x14hops.metadata.log.v1\x1a\x1bmetadata/logpb/v1/log.proto\"\xbd\x04\n" +
+	"\x1dmetadata/logpb/v1/state.proto\x12\x14hops.metadata.log.v1\x1a\x1bmetadata/logpb/v1/log.proto\"\xb1\x05\n" +
 	"\x05INode\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\rR\x04mode\x12\x14\n" +
@@ -1761,7 +1842,13 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\x0estorage_policy\x18\f \x01(\rR\rstoragePolicy\x12G\n" +
 	"\rsnapshot_past\x18\r \x01(\v2\".hops.metadata.log.v1.SnapshotPastR\fsnapshotPast\x12\x1b\n" +
 	"\tplaced_by\x18\x0e \x01(\rR\bplacedBy\x12\x18\n" +
-	"\aerasure\x18\x0f \x01(\rR\aerasure\"^\n" +
+	"\aerasure\x18\x0f \x01(\rR\aerasure\x127\n" +
+	"\x04kept\x18\x10 \x01(\v2#.hops.metadata.log.v1.SnapshotUsageR\x04kept\x129\n" +
+	"\x05claim\x18\x11 \x01(\v2#.hops.metadata.log.v1.SnapshotUsageR\x05claim\"O\n" +
+	"\rSnapshotUsage\x12\x12\n" +
+	"\x04root\x18\x01 \x01(\x04R\x04root\x12\x14\n" +
+	"\x05names\x18\x02 \x01(\x04R\x05names\x12\x14\n" +
+	"\x05space\x18\x03 \x01(\x03R\x05space\"^\n" +
 	"\fSnapshotPast\x12\x14\n" +
 	"\x05since\x18\x01 \x01(\rR\x05since\x128\n" +
 	"\x05spans\x18\x02 \x03(\v2\".hops.metadata.log.v1.SnapshotSpanR\x05spans\"M\n" +
@@ -1917,55 +2004,58 @@ func file_metadata_logpb_v1_state_proto_rawDescGZIP() []byte {
 }
 
 var file_metadata_logpb_v1_state_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_metadata_logpb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_metadata_logpb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_metadata_logpb_v1_state_proto_goTypes = []any{
 	(Construction_LastBlock)(0), // 0: hops.metadata.log.v1.Construction.LastBlock
 	(*INode)(nil),               // 1: hops.metadata.log.v1.INode
-	(*SnapshotPast)(nil),        // 2: hops.metadata.log.v1.SnapshotPast
-	(*SnapshotSpan)(nil),        // 3: hops.metadata.log.v1.SnapshotSpan
-	(*Snapshottable)(nil),       // 4: hops.metadata.log.v1.Snapshottable
-	(*Snapshot)(nil),            // 5: hops.metadata.log.v1.Snapshot
-	(*SnapshotINode)(nil),       // 6: hops.metadata.log.v1.SnapshotINode
-	(*SnapshotEntry)(nil),       // 7: hops.metadata.log.v1.SnapshotEntry
-	(*SnapshotBlock)(nil),       // 8: hops.metadata.log.v1.SnapshotBlock
-	(*Quota)(nil),               // 9: hops.metadata.log.v1.Quota
-	(*DirectoryState)(nil),      // 10: hops.metadata.log.v1.DirectoryState
-	(*FileState)(nil),           // 11: hops.metadata.log.v1.FileState
-	(*Construction)(nil),        // 12: hops.metadata.log.v1.Construction
-	(*Lease)(nil),               // 13: hops.metadata.log.v1.Lease
-	(*Marker)(nil),              // 14: hops.metadata.log.v1.Marker
-	(*Item)(nil),                // 15: hops.metadata.log.v1.Item
-	(*Survey)(nil),              // 16: hops.metadata.log.v1.Survey
-	(*BlockKey)(nil),            // 17: hops.metadata.log.v1.BlockKey
-	(*TokenKey)(nil),            // 18: hops.metadata.log.v1.TokenKey
-	(*DelegationToken)(nil),     // 19: hops.metadata.log.v1.DelegationToken
-	(*XAttr)(nil),               // 20: hops.metadata.log.v1.XAttr
-	(*ACLEntry)(nil),            // 21: hops.metadata.log.v1.ACLEntry
-	(*Block)(nil),               // 22: hops.metadata.log.v1.Block
-	(*Caller)(nil),              // 23: hops.metadata.log.v1.Caller
+	(*SnapshotUsage)(nil),       // 2: hops.metadata.log.v1.SnapshotUsage
+	(*SnapshotPast)(nil),        // 3: hops.metadata.log.v1.SnapshotPast
+	(*SnapshotSpan)(nil),        // 4: hops.metadata.log.v1.SnapshotSpan
+	(*Snapshottable)(nil),       // 5: hops.metadata.log.v1.Snapshottable
+	(*Snapshot)(nil),            // 6: hops.metadata.log.v1.Snapshot
+	(*SnapshotINode)(nil),       // 7: hops.metadata.log.v1.SnapshotINode
+	(*SnapshotEntry)(nil),       // 8: hops.metadata.log.v1.SnapshotEntry
+	(*SnapshotBlock)(nil),       // 9: hops.metadata.log.v1.SnapshotBlock
+	(*Quota)(nil),               // 10: hops.metadata.log.v1.Quota
+	(*DirectoryState)(nil),      // 11: hops.metadata.log.v1.DirectoryState
+	(*FileState)(nil),           // 12: hops.metadata.log.v1.FileState
+	(*Construction)(nil),        // 13: hops.metadata.log.v1.Construction
+	(*Lease)(nil),               // 14: hops.metadata.log.v1.Lease
+	(*Marker)(nil),              // 15: hops.metadata.log.v1.Marker
+	(*Item)(nil),                // 16: hops.metadata.log.v1.Item
+	(*Survey)(nil),              // 17: hops.metadata.log.v1.Survey
+	(*BlockKey)(nil),            // 18: hops.metadata.log.v1.BlockKey
+	(*TokenKey)(nil),            // 19: hops.metadata.log.v1.TokenKey
+	(*DelegationToken)(nil),     // 20: hops.metadata.log.v1.DelegationToken
+	(*XAttr)(nil),               // 21: hops.metadata.log.v1.XAttr
+	(*ACLEntry)(nil),            // 22: hops.metadata.log.v1.ACLEntry
+	(*Block)(nil),               // 23: hops.metadata.log.v1.Block
+	(*Caller)(nil),              // 24: hops.metadata.log.v1.Caller
 }
 var file_metadata_logpb_v1_state_proto_depIdxs = []int32{
-	10, // 0: hops.metadata.log.v1.INode.directory:type_name -> hops.metadata.log.v1.DirectoryState
-	11, // 1: hops.metadata.log.v1.INode.file:type_name -> hops.metadata.log.v1.FileState
-	20, // 2: hops.metadata.log.v1.INode.xattrs:type_name -> hops.metadata.log.v1.XAttr
-	21, // 3: hops.metadata.log.v1.INode.acl:type_name -> hops.metadata.log.v1.ACLEntry
-	9,  // 4: hops.metadata.log.v1.INode.quota:type_name -> hops.metadata.log.v1.Quota
-	2,  // 5: hops.metadata.log.v1.INode.snapshot_past:type_name -> hops.metadata.log.v1.SnapshotPast
-	3,  // 6: hops.metadata.log.v1.SnapshotPast.spans:type_name -> hops.metadata.log.v1.SnapshotSpan
-	3,  // 7: hops.metadata.log.v1.SnapshotINode.spans:type_name -> hops.metadata.log.v1.SnapshotSpan
-	3,  // 8: hops.metadata.log.v1.SnapshotEntry.spans:type_name -> hops.metadata.log.v1.SnapshotSpan
-	12, // 9: hops.metadata.log.v1.FileState.construction:type_name -> hops.metadata.log.v1.Construction
-	0,  // 10: hops.metadata.log.v1.Construction.last_block:type_name -> hops.metadata.log.v1.Construction.LastBlock
-	22, // 11: hops.metadata.log.v1.Construction.source:type_name -> hops.metadata.log.v1.Block
-	17, // 12: hops.metadata.log.v1.Marker.block_keys:type_name -> hops.metadata.log.v1.BlockKey
-	16, // 13: hops.metadata.log.v1.Marker.surveys:type_name -> hops.metadata.log.v1.Survey
-	18, // 14: hops.metadata.log.v1.Marker.token_keys:type_name -> hops.metadata.log.v1.TokenKey
-	23, // 15: hops.metadata.log.v1.Survey.caller:type_name -> hops.metadata.log.v1.Caller
-	16, // [16:16] is the sub-list for method output_type
-	16, // [16:16] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	11, // 0: hops.metadata.log.v1.INode.directory:type_name -> hops.metadata.log.v1.DirectoryState
+	12, // 1: hops.metadata.log.v1.INode.file:type_name -> hops.metadata.log.v1.FileState
+	21, // 2: hops.metadata.log.v1.INode.xattrs:type_name -> hops.metadata.log.v1.XAttr
+	22, // 3: hops.metadata.log.v1.INode.acl:type_name -> hops.metadata.log.v1.ACLEntry
+	10, // 4: hops.metadata.log.v1.INode.quota:type_name -> hops.metadata.log.v1.Quota
+	3,  // 5: hops.metadata.log.v1.INode.snapshot_past:type_name -> hops.metadata.log.v1.SnapshotPast
+	2,  // 6: hops.metadata.log.v1.INode.kept:type_name -> hops.metadata.log.v1.SnapshotUsage
+	2,  // 7: hops.metadata.log.v1.INode.claim:type_name -> hops.metadata.log.v1.SnapshotUsage
+	4,  // 8: hops.metadata.log.v1.SnapshotPast.spans:type_name -> hops.metadata.log.v1.SnapshotSpan
+	4,  // 9: hops.metadata.log.v1.SnapshotINode.spans:type_name -> hops.metadata.log.v1.SnapshotSpan
+	4,  // 10: hops.metadata.log.v1.SnapshotEntry.spans:type_name -> hops.metadata.log.v1.SnapshotSpan
+	13, // 11: hops.metadata.log.v1.FileState.construction:type_name -> hops.metadata.log.v1.Construction
+	0,  // 12: hops.metadata.log.v1.Construction.last_block:type_name -> hops.metadata.log.v1.Construction.LastBlock
+	23, // 13: hops.metadata.log.v1.Construction.source:type_name -> hops.metadata.log.v1.Block
+	18, // 14: hops.metadata.log.v1.Marker.block_keys:type_name -> hops.metadata.log.v1.BlockKey
+	17, // 15: hops.metadata.log.v1.Marker.surveys:type_name -> hops.metadata.log.v1.Survey
+	19, // 16: hops.metadata.log.v1.Marker.token_keys:type_name -> hops.metadata.log.v1.TokenKey
+	24, // 17: hops.metadata.log.v1.Survey.caller:type_name -> hops.metadata.log.v1.Caller
+	18, // [18:18] is the sub-list for method output_type
+	18, // [18:18] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_metadata_logpb_v1_state_proto_init() }
@@ -1980,7 +2070,7 @@ func file_metadata_logpb_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_metadata_logpb_v1_state_proto_rawDesc), len(file_metadata_logpb_v1_state_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   19,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

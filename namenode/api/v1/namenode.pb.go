@@ -134,7 +134,7 @@ func (x BlockChange_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BlockChange_Kind.Descriptor instead.
 func (BlockChange_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{16, 0}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{18, 0}
 }
 
 type Block struct {
@@ -761,7 +761,8 @@ type Orders struct {
 	Discard []*Block `protobuf:"bytes,8,rep,name=discard,proto3" json:"discard,omitempty"`
 	// Replicas to be read and compared with their checksums, because somebody had trouble with them or with another replica
 	// of their block. The answer is a change: VERIFIED, CORRUPT, or DELETED if there is none.
-	Verify        []*Block `protobuf:"bytes,9,rep,name=verify,proto3" json:"verify,omitempty"`
+	Verify        []*Block   `protobuf:"bytes,9,rep,name=verify,proto3" json:"verify,omitempty"`
+	Rebuild       []*Rebuild `protobuf:"bytes,10,rep,name=rebuild,proto3" json:"rebuild,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -859,6 +860,13 @@ func (x *Orders) GetVerify() []*Block {
 	return nil
 }
 
+func (x *Orders) GetRebuild() []*Rebuild {
+	if x != nil {
+		return x.Rebuild
+	}
+	return nil
+}
+
 // Replicate copies a finalized replica to targets.
 type Replicate struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -930,6 +938,141 @@ func (x *Replicate) GetTypes() []uint32 {
 	return nil
 }
 
+// Rebuild has the receiver compute internal blocks of a block group from others.
+type Rebuild struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The id is the group's, the length that of its data.
+	Group *Block `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	// HDFS's number of the erasure coding policy.
+	Erasure uint32 `protobuf:"varint,2,opt,name=erasure,proto3" json:"erasure,omitempty"`
+	// Where internal blocks can be read, those that should be read first in front: as many as the policy has data blocks, or more.
+	Sources []*Part `protobuf:"bytes,3,rep,name=sources,proto3" json:"sources,omitempty"`
+	// Which are to be computed, and where each is to be put. The receiver may be among them.
+	Targets       []*Part `protobuf:"bytes,4,rep,name=targets,proto3" json:"targets,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Rebuild) Reset() {
+	*x = Rebuild{}
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rebuild) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rebuild) ProtoMessage() {}
+
+func (x *Rebuild) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rebuild.ProtoReflect.Descriptor instead.
+func (*Rebuild) Descriptor() ([]byte, []int) {
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Rebuild) GetGroup() *Block {
+	if x != nil {
+		return x.Group
+	}
+	return nil
+}
+
+func (x *Rebuild) GetErasure() uint32 {
+	if x != nil {
+		return x.Erasure
+	}
+	return 0
+}
+
+func (x *Rebuild) GetSources() []*Part {
+	if x != nil {
+		return x.Sources
+	}
+	return nil
+}
+
+func (x *Rebuild) GetTargets() []*Part {
+	if x != nil {
+		return x.Targets
+	}
+	return nil
+}
+
+// Part is an internal block of a group at a datanode.
+type Part struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Unit  uint32                 `protobuf:"varint,1,opt,name=unit,proto3" json:"unit,omitempty"`
+	Node  *DatanodeID            `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	// The type of the volume, as Hadoop's StorageTypeProto.
+	Type          uint32 `protobuf:"varint,3,opt,name=type,proto3" json:"type,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Part) Reset() {
+	*x = Part{}
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Part) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Part) ProtoMessage() {}
+
+func (x *Part) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Part.ProtoReflect.Descriptor instead.
+func (*Part) Descriptor() ([]byte, []int) {
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Part) GetUnit() uint32 {
+	if x != nil {
+		return x.Unit
+	}
+	return 0
+}
+
+func (x *Part) GetNode() *DatanodeID {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+func (x *Part) GetType() uint32 {
+	if x != nil {
+		return x.Type
+	}
+	return 0
+}
+
 // Recover makes the receiver primary of a block recovery.
 type Recover struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -946,14 +1089,17 @@ type Recover struct {
 	// They have been waited for long enough: the recovery goes on without those that do not answer.
 	PatienceOver bool `protobuf:"varint,6,opt,name=patience_over,json=patienceOver,proto3" json:"patience_over,omitempty"`
 	// The block is made of the beginning of this one, which stays as it is: truncate says how much. The replicas are this one's.
-	Source        *Block `protobuf:"bytes,7,opt,name=source,proto3" json:"source,omitempty"`
+	Source *Block `protobuf:"bytes,7,opt,name=source,proto3" json:"source,omitempty"`
+	// The block is a group of this policy, HDFS's number: units says which internal block the replica at the same place is of.
+	Erasure       uint32   `protobuf:"varint,8,opt,name=erasure,proto3" json:"erasure,omitempty"`
+	Units         []uint32 `protobuf:"varint,9,rep,packed,name=units,proto3" json:"units,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Recover) Reset() {
 	*x = Recover{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[11]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -965,7 +1111,7 @@ func (x *Recover) String() string {
 func (*Recover) ProtoMessage() {}
 
 func (x *Recover) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[11]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -978,7 +1124,7 @@ func (x *Recover) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recover.ProtoReflect.Descriptor instead.
 func (*Recover) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{11}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Recover) GetBlock() *Block {
@@ -1030,6 +1176,20 @@ func (x *Recover) GetSource() *Block {
 	return nil
 }
 
+func (x *Recover) GetErasure() uint32 {
+	if x != nil {
+		return x.Erasure
+	}
+	return 0
+}
+
+func (x *Recover) GetUnits() []uint32 {
+	if x != nil {
+		return x.Units
+	}
+	return nil
+}
+
 type Replica struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Block         *Block                 `protobuf:"bytes,1,opt,name=block,proto3" json:"block,omitempty"`
@@ -1040,7 +1200,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[12]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1052,7 +1212,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[12]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1065,7 +1225,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{12}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Replica) GetBlock() *Block {
@@ -1096,7 +1256,7 @@ type BlockReport struct {
 
 func (x *BlockReport) Reset() {
 	*x = BlockReport{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[13]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1108,7 +1268,7 @@ func (x *BlockReport) String() string {
 func (*BlockReport) ProtoMessage() {}
 
 func (x *BlockReport) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[13]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1121,7 +1281,7 @@ func (x *BlockReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockReport.ProtoReflect.Descriptor instead.
 func (*BlockReport) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{13}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *BlockReport) GetDatanodeUuid() string {
@@ -1167,7 +1327,7 @@ type BlockReportResponse struct {
 
 func (x *BlockReportResponse) Reset() {
 	*x = BlockReportResponse{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[14]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1179,7 +1339,7 @@ func (x *BlockReportResponse) String() string {
 func (*BlockReportResponse) ProtoMessage() {}
 
 func (x *BlockReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[14]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1192,7 +1352,7 @@ func (x *BlockReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockReportResponse.ProtoReflect.Descriptor instead.
 func (*BlockReportResponse) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{14}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{16}
 }
 
 type BlocksChangedRequest struct {
@@ -1205,7 +1365,7 @@ type BlocksChangedRequest struct {
 
 func (x *BlocksChangedRequest) Reset() {
 	*x = BlocksChangedRequest{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[15]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1217,7 +1377,7 @@ func (x *BlocksChangedRequest) String() string {
 func (*BlocksChangedRequest) ProtoMessage() {}
 
 func (x *BlocksChangedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[15]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1230,7 +1390,7 @@ func (x *BlocksChangedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlocksChangedRequest.ProtoReflect.Descriptor instead.
 func (*BlocksChangedRequest) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{15}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *BlocksChangedRequest) GetDatanodeUuid() string {
@@ -1258,7 +1418,7 @@ type BlockChange struct {
 
 func (x *BlockChange) Reset() {
 	*x = BlockChange{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[16]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1270,7 +1430,7 @@ func (x *BlockChange) String() string {
 func (*BlockChange) ProtoMessage() {}
 
 func (x *BlockChange) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[16]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1283,7 +1443,7 @@ func (x *BlockChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockChange.ProtoReflect.Descriptor instead.
 func (*BlockChange) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{16}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *BlockChange) GetKind() BlockChange_Kind {
@@ -1315,7 +1475,7 @@ type BlocksChangedResponse struct {
 
 func (x *BlocksChangedResponse) Reset() {
 	*x = BlocksChangedResponse{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[17]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1327,7 +1487,7 @@ func (x *BlocksChangedResponse) String() string {
 func (*BlocksChangedResponse) ProtoMessage() {}
 
 func (x *BlocksChangedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[17]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1340,24 +1500,26 @@ func (x *BlocksChangedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlocksChangedResponse.ProtoReflect.Descriptor instead.
 func (*BlocksChangedResponse) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{17}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{19}
 }
 
 type CommitBlockSynchronizationRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Block         *Block                 `protobuf:"bytes,1,opt,name=block,proto3" json:"block,omitempty"`
-	RecoveryId    uint64                 `protobuf:"varint,2,opt,name=recovery_id,json=recoveryId,proto3" json:"recovery_id,omitempty"`
-	Length        int64                  `protobuf:"varint,3,opt,name=length,proto3" json:"length,omitempty"`
-	Close         bool                   `protobuf:"varint,4,opt,name=close,proto3" json:"close,omitempty"`
-	DeleteBlock   bool                   `protobuf:"varint,5,opt,name=delete_block,json=deleteBlock,proto3" json:"delete_block,omitempty"`
-	Locations     []*DatanodeID          `protobuf:"bytes,6,rep,name=locations,proto3" json:"locations,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Block       *Block                 `protobuf:"bytes,1,opt,name=block,proto3" json:"block,omitempty"`
+	RecoveryId  uint64                 `protobuf:"varint,2,opt,name=recovery_id,json=recoveryId,proto3" json:"recovery_id,omitempty"`
+	Length      int64                  `protobuf:"varint,3,opt,name=length,proto3" json:"length,omitempty"`
+	Close       bool                   `protobuf:"varint,4,opt,name=close,proto3" json:"close,omitempty"`
+	DeleteBlock bool                   `protobuf:"varint,5,opt,name=delete_block,json=deleteBlock,proto3" json:"delete_block,omitempty"`
+	Locations   []*DatanodeID          `protobuf:"bytes,6,rep,name=locations,proto3" json:"locations,omitempty"`
+	// Of a group: which internal block the location at the same place has.
+	Units         []uint32 `protobuf:"varint,7,rep,packed,name=units,proto3" json:"units,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CommitBlockSynchronizationRequest) Reset() {
 	*x = CommitBlockSynchronizationRequest{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[18]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1369,7 +1531,7 @@ func (x *CommitBlockSynchronizationRequest) String() string {
 func (*CommitBlockSynchronizationRequest) ProtoMessage() {}
 
 func (x *CommitBlockSynchronizationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[18]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1382,7 +1544,7 @@ func (x *CommitBlockSynchronizationRequest) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use CommitBlockSynchronizationRequest.ProtoReflect.Descriptor instead.
 func (*CommitBlockSynchronizationRequest) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{18}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CommitBlockSynchronizationRequest) GetBlock() *Block {
@@ -1427,6 +1589,13 @@ func (x *CommitBlockSynchronizationRequest) GetLocations() []*DatanodeID {
 	return nil
 }
 
+func (x *CommitBlockSynchronizationRequest) GetUnits() []uint32 {
+	if x != nil {
+		return x.Units
+	}
+	return nil
+}
+
 type CommitBlockSynchronizationResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1435,7 +1604,7 @@ type CommitBlockSynchronizationResponse struct {
 
 func (x *CommitBlockSynchronizationResponse) Reset() {
 	*x = CommitBlockSynchronizationResponse{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[19]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1447,7 +1616,7 @@ func (x *CommitBlockSynchronizationResponse) String() string {
 func (*CommitBlockSynchronizationResponse) ProtoMessage() {}
 
 func (x *CommitBlockSynchronizationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[19]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1460,7 +1629,7 @@ func (x *CommitBlockSynchronizationResponse) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use CommitBlockSynchronizationResponse.ProtoReflect.Descriptor instead.
 func (*CommitBlockSynchronizationResponse) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{19}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{21}
 }
 
 var File_namenode_api_v1_namenode_proto protoreflect.FileDescriptor
@@ -1516,7 +1685,7 @@ const file_namenode_api_v1_namenode_proto_rawDesc = "" +
 	"\x04Beat\x12#\n" +
 	"\rdatanode_uuid\x18\x01 \x01(\tR\fdatanodeUuid\x122\n" +
 	"\avolumes\x18\x02 \x03(\v2\x18.hops.namenode.v1.VolumeR\avolumes\x12\x1a\n" +
-	"\bxceivers\x18\x03 \x01(\rR\bxceivers\"\xf6\x02\n" +
+	"\bxceivers\x18\x03 \x01(\rR\bxceivers\"\xab\x03\n" +
 	"\x06Orders\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\bR\x06leader\x129\n" +
@@ -1526,12 +1695,23 @@ const file_namenode_api_v1_namenode_proto_rawDesc = "" +
 	"\x06report\x18\x06 \x01(\bR\x06report\x12#\n" +
 	"\rtrust_version\x18\a \x01(\x06R\ftrustVersion\x121\n" +
 	"\adiscard\x18\b \x03(\v2\x17.hops.namenode.v1.BlockR\adiscard\x12/\n" +
-	"\x06verify\x18\t \x03(\v2\x17.hops.namenode.v1.BlockR\x06verify\"\xa6\x01\n" +
+	"\x06verify\x18\t \x03(\v2\x17.hops.namenode.v1.BlockR\x06verify\x123\n" +
+	"\arebuild\x18\n" +
+	" \x03(\v2\x19.hops.namenode.v1.RebuildR\arebuild\"\xa6\x01\n" +
 	"\tReplicate\x12-\n" +
 	"\x05block\x18\x01 \x01(\v2\x17.hops.namenode.v1.BlockR\x05block\x126\n" +
 	"\atargets\x18\x02 \x03(\v2\x1c.hops.namenode.v1.DatanodeIDR\atargets\x12\x1c\n" +
 	"\tbandwidth\x18\x03 \x01(\x03R\tbandwidth\x12\x14\n" +
-	"\x05types\x18\x04 \x03(\rR\x05types\"\x9f\x02\n" +
+	"\x05types\x18\x04 \x03(\rR\x05types\"\xb6\x01\n" +
+	"\aRebuild\x12-\n" +
+	"\x05group\x18\x01 \x01(\v2\x17.hops.namenode.v1.BlockR\x05group\x12\x18\n" +
+	"\aerasure\x18\x02 \x01(\rR\aerasure\x120\n" +
+	"\asources\x18\x03 \x03(\v2\x16.hops.namenode.v1.PartR\asources\x120\n" +
+	"\atargets\x18\x04 \x03(\v2\x16.hops.namenode.v1.PartR\atargets\"`\n" +
+	"\x04Part\x12\x12\n" +
+	"\x04unit\x18\x01 \x01(\rR\x04unit\x120\n" +
+	"\x04node\x18\x02 \x01(\v2\x1c.hops.namenode.v1.DatanodeIDR\x04node\x12\x12\n" +
+	"\x04type\x18\x03 \x01(\rR\x04type\"\xcf\x02\n" +
 	"\aRecover\x12-\n" +
 	"\x05block\x18\x01 \x01(\v2\x17.hops.namenode.v1.BlockR\x05block\x12\x1f\n" +
 	"\vrecovery_id\x18\x02 \x01(\x04R\n" +
@@ -1540,7 +1720,9 @@ const file_namenode_api_v1_namenode_proto_rawDesc = "" +
 	"\btruncate\x18\x04 \x01(\x03R\btruncate\x12\x18\n" +
 	"\amissing\x18\x05 \x03(\tR\amissing\x12#\n" +
 	"\rpatience_over\x18\x06 \x01(\bR\fpatienceOver\x12/\n" +
-	"\x06source\x18\a \x01(\v2\x17.hops.namenode.v1.BlockR\x06source\"n\n" +
+	"\x06source\x18\a \x01(\v2\x17.hops.namenode.v1.BlockR\x06source\x12\x18\n" +
+	"\aerasure\x18\b \x01(\rR\aerasure\x12\x14\n" +
+	"\x05units\x18\t \x03(\rR\x05units\"n\n" +
 	"\aReplica\x12-\n" +
 	"\x05block\x18\x01 \x01(\v2\x17.hops.namenode.v1.BlockR\x05block\x124\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1e.hops.namenode.v1.ReplicaStateR\x05state\"\xb7\x01\n" +
@@ -1565,7 +1747,7 @@ const file_namenode_api_v1_namenode_proto_rawDesc = "" +
 	"\aDELETED\x10\x03\x12\v\n" +
 	"\aCORRUPT\x10\x04\x12\f\n" +
 	"\bVERIFIED\x10\x05\"\x17\n" +
-	"\x15BlocksChangedResponse\"\x80\x02\n" +
+	"\x15BlocksChangedResponse\"\x96\x02\n" +
 	"!CommitBlockSynchronizationRequest\x12-\n" +
 	"\x05block\x18\x01 \x01(\v2\x17.hops.namenode.v1.BlockR\x05block\x12\x1f\n" +
 	"\vrecovery_id\x18\x02 \x01(\x04R\n" +
@@ -1573,7 +1755,8 @@ const file_namenode_api_v1_namenode_proto_rawDesc = "" +
 	"\x06length\x18\x03 \x01(\x03R\x06length\x12\x14\n" +
 	"\x05close\x18\x04 \x01(\bR\x05close\x12!\n" +
 	"\fdelete_block\x18\x05 \x01(\bR\vdeleteBlock\x12:\n" +
-	"\tlocations\x18\x06 \x03(\v2\x1c.hops.namenode.v1.DatanodeIDR\tlocations\"$\n" +
+	"\tlocations\x18\x06 \x03(\v2\x1c.hops.namenode.v1.DatanodeIDR\tlocations\x12\x14\n" +
+	"\x05units\x18\a \x03(\rR\x05units\"$\n" +
 	"\"CommitBlockSynchronizationResponse*N\n" +
 	"\fReplicaState\x12\x1d\n" +
 	"\x19REPLICA_STATE_UNSPECIFIED\x10\x00\x12\r\n" +
@@ -1601,7 +1784,7 @@ func file_namenode_api_v1_namenode_proto_rawDescGZIP() []byte {
 }
 
 var file_namenode_api_v1_namenode_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_namenode_api_v1_namenode_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_namenode_api_v1_namenode_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_namenode_api_v1_namenode_proto_goTypes = []any{
 	(ReplicaState)(0),                          // 0: hops.namenode.v1.ReplicaState
 	(BlockChange_Kind)(0),                      // 1: hops.namenode.v1.BlockChange.Kind
@@ -1616,15 +1799,17 @@ var file_namenode_api_v1_namenode_proto_goTypes = []any{
 	(*Beat)(nil),                               // 10: hops.namenode.v1.Beat
 	(*Orders)(nil),                             // 11: hops.namenode.v1.Orders
 	(*Replicate)(nil),                          // 12: hops.namenode.v1.Replicate
-	(*Recover)(nil),                            // 13: hops.namenode.v1.Recover
-	(*Replica)(nil),                            // 14: hops.namenode.v1.Replica
-	(*BlockReport)(nil),                        // 15: hops.namenode.v1.BlockReport
-	(*BlockReportResponse)(nil),                // 16: hops.namenode.v1.BlockReportResponse
-	(*BlocksChangedRequest)(nil),               // 17: hops.namenode.v1.BlocksChangedRequest
-	(*BlockChange)(nil),                        // 18: hops.namenode.v1.BlockChange
-	(*BlocksChangedResponse)(nil),              // 19: hops.namenode.v1.BlocksChangedResponse
-	(*CommitBlockSynchronizationRequest)(nil),  // 20: hops.namenode.v1.CommitBlockSynchronizationRequest
-	(*CommitBlockSynchronizationResponse)(nil), // 21: hops.namenode.v1.CommitBlockSynchronizationResponse
+	(*Rebuild)(nil),                            // 13: hops.namenode.v1.Rebuild
+	(*Part)(nil),                               // 14: hops.namenode.v1.Part
+	(*Recover)(nil),                            // 15: hops.namenode.v1.Recover
+	(*Replica)(nil),                            // 16: hops.namenode.v1.Replica
+	(*BlockReport)(nil),                        // 17: hops.namenode.v1.BlockReport
+	(*BlockReportResponse)(nil),                // 18: hops.namenode.v1.BlockReportResponse
+	(*BlocksChangedRequest)(nil),               // 19: hops.namenode.v1.BlocksChangedRequest
+	(*BlockChange)(nil),                        // 20: hops.namenode.v1.BlockChange
+	(*BlocksChangedResponse)(nil),              // 21: hops.namenode.v1.BlocksChangedResponse
+	(*CommitBlockSynchronizationRequest)(nil),  // 22: hops.namenode.v1.CommitBlockSynchronizationRequest
+	(*CommitBlockSynchronizationResponse)(nil), // 23: hops.namenode.v1.CommitBlockSynchronizationResponse
 }
 var file_namenode_api_v1_namenode_proto_depIdxs = []int32{
 	3,  // 0: hops.namenode.v1.RegisterRequest.datanode:type_name -> hops.namenode.v1.DatanodeID
@@ -1634,39 +1819,44 @@ var file_namenode_api_v1_namenode_proto_depIdxs = []int32{
 	4,  // 4: hops.namenode.v1.Beat.volumes:type_name -> hops.namenode.v1.Volume
 	12, // 5: hops.namenode.v1.Orders.replicate:type_name -> hops.namenode.v1.Replicate
 	2,  // 6: hops.namenode.v1.Orders.delete:type_name -> hops.namenode.v1.Block
-	13, // 7: hops.namenode.v1.Orders.recover:type_name -> hops.namenode.v1.Recover
+	15, // 7: hops.namenode.v1.Orders.recover:type_name -> hops.namenode.v1.Recover
 	2,  // 8: hops.namenode.v1.Orders.discard:type_name -> hops.namenode.v1.Block
 	2,  // 9: hops.namenode.v1.Orders.verify:type_name -> hops.namenode.v1.Block
-	2,  // 10: hops.namenode.v1.Replicate.block:type_name -> hops.namenode.v1.Block
-	3,  // 11: hops.namenode.v1.Replicate.targets:type_name -> hops.namenode.v1.DatanodeID
-	2,  // 12: hops.namenode.v1.Recover.block:type_name -> hops.namenode.v1.Block
-	3,  // 13: hops.namenode.v1.Recover.replicas:type_name -> hops.namenode.v1.DatanodeID
-	2,  // 14: hops.namenode.v1.Recover.source:type_name -> hops.namenode.v1.Block
-	2,  // 15: hops.namenode.v1.Replica.block:type_name -> hops.namenode.v1.Block
-	0,  // 16: hops.namenode.v1.Replica.state:type_name -> hops.namenode.v1.ReplicaState
-	14, // 17: hops.namenode.v1.BlockReport.replicas:type_name -> hops.namenode.v1.Replica
-	18, // 18: hops.namenode.v1.BlocksChangedRequest.changes:type_name -> hops.namenode.v1.BlockChange
-	1,  // 19: hops.namenode.v1.BlockChange.kind:type_name -> hops.namenode.v1.BlockChange.Kind
-	2,  // 20: hops.namenode.v1.BlockChange.block:type_name -> hops.namenode.v1.Block
-	2,  // 21: hops.namenode.v1.CommitBlockSynchronizationRequest.block:type_name -> hops.namenode.v1.Block
-	3,  // 22: hops.namenode.v1.CommitBlockSynchronizationRequest.locations:type_name -> hops.namenode.v1.DatanodeID
-	5,  // 23: hops.namenode.v1.Datanodes.Register:input_type -> hops.namenode.v1.RegisterRequest
-	10, // 24: hops.namenode.v1.Datanodes.Heartbeat:input_type -> hops.namenode.v1.Beat
-	15, // 25: hops.namenode.v1.Datanodes.ReportBlocks:input_type -> hops.namenode.v1.BlockReport
-	17, // 26: hops.namenode.v1.Datanodes.BlocksChanged:input_type -> hops.namenode.v1.BlocksChangedRequest
-	7,  // 27: hops.namenode.v1.Datanodes.GetTrust:input_type -> hops.namenode.v1.GetTrustRequest
-	20, // 28: hops.namenode.v1.Datanodes.CommitBlockSynchronization:input_type -> hops.namenode.v1.CommitBlockSynchronizationRequest
-	6,  // 29: hops.namenode.v1.Datanodes.Register:output_type -> hops.namenode.v1.RegisterResponse
-	11, // 30: hops.namenode.v1.Datanodes.Heartbeat:output_type -> hops.namenode.v1.Orders
-	16, // 31: hops.namenode.v1.Datanodes.ReportBlocks:output_type -> hops.namenode.v1.BlockReportResponse
-	19, // 32: hops.namenode.v1.Datanodes.BlocksChanged:output_type -> hops.namenode.v1.BlocksChangedResponse
-	8,  // 33: hops.namenode.v1.Datanodes.GetTrust:output_type -> hops.namenode.v1.Trust
-	21, // 34: hops.namenode.v1.Datanodes.CommitBlockSynchronization:output_type -> hops.namenode.v1.CommitBlockSynchronizationResponse
-	29, // [29:35] is the sub-list for method output_type
-	23, // [23:29] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	13, // 10: hops.namenode.v1.Orders.rebuild:type_name -> hops.namenode.v1.Rebuild
+	2,  // 11: hops.namenode.v1.Replicate.block:type_name -> hops.namenode.v1.Block
+	3,  // 12: hops.namenode.v1.Replicate.targets:type_name -> hops.namenode.v1.DatanodeID
+	2,  // 13: hops.namenode.v1.Rebuild.group:type_name -> hops.namenode.v1.Block
+	14, // 14: hops.namenode.v1.Rebuild.sources:type_name -> hops.namenode.v1.Part
+	14, // 15: hops.namenode.v1.Rebuild.targets:type_name -> hops.namenode.v1.Part
+	3,  // 16: hops.namenode.v1.Part.node:type_name -> hops.namenode.v1.DatanodeID
+	2,  // 17: hops.namenode.v1.Recover.block:type_name -> hops.namenode.v1.Block
+	3,  // 18: hops.namenode.v1.Recover.replicas:type_name -> hops.namenode.v1.DatanodeID
+	2,  // 19: hops.namenode.v1.Recover.source:type_name -> hops.namenode.v1.Block
+	2,  // 20: hops.namenode.v1.Replica.block:type_name -> hops.namenode.v1.Block
+	0,  // 21: hops.namenode.v1.Replica.state:type_name -> hops.namenode.v1.ReplicaState
+	16, // 22: hops.namenode.v1.BlockReport.replicas:type_name -> hops.namenode.v1.Replica
+	20, // 23: hops.namenode.v1.BlocksChangedRequest.changes:type_name -> hops.namenode.v1.BlockChange
+	1,  // 24: hops.namenode.v1.BlockChange.kind:type_name -> hops.namenode.v1.BlockChange.Kind
+	2,  // 25: hops.namenode.v1.BlockChange.block:type_name -> hops.namenode.v1.Block
+	2,  // 26: hops.namenode.v1.CommitBlockSynchronizationRequest.block:type_name -> hops.namenode.v1.Block
+	3,  // 27: hops.namenode.v1.CommitBlockSynchronizationRequest.locations:type_name -> hops.namenode.v1.DatanodeID
+	5,  // 28: hops.namenode.v1.Datanodes.Register:input_type -> hops.namenode.v1.RegisterRequest
+	10, // 29: hops.namenode.v1.Datanodes.Heartbeat:input_type -> hops.namenode.v1.Beat
+	17, // 30: hops.namenode.v1.Datanodes.ReportBlocks:input_type -> hops.namenode.v1.BlockReport
+	19, // 31: hops.namenode.v1.Datanodes.BlocksChanged:input_type -> hops.namenode.v1.BlocksChangedRequest
+	7,  // 32: hops.namenode.v1.Datanodes.GetTrust:input_type -> hops.namenode.v1.GetTrustRequest
+	22, // 33: hops.namenode.v1.Datanodes.CommitBlockSynchronization:input_type -> hops.namenode.v1.CommitBlockSynchronizationRequest
+	6,  // 34: hops.namenode.v1.Datanodes.Register:output_type -> hops.namenode.v1.RegisterResponse
+	11, // 35: hops.namenode.v1.Datanodes.Heartbeat:output_type -> hops.namenode.v1.Orders
+	18, // 36: hops.namenode.v1.Datanodes.ReportBlocks:output_type -> hops.namenode.v1.BlockReportResponse
+	21, // 37: hops.namenode.v1.Datanodes.BlocksChanged:output_type -> hops.namenode.v1.BlocksChangedResponse
+	8,  // 38: hops.namenode.v1.Datanodes.GetTrust:output_type -> hops.namenode.v1.Trust
+	23, // 39: hops.namenode.v1.Datanodes.CommitBlockSynchronization:output_type -> hops.namenode.v1.CommitBlockSynchronizationResponse
+	34, // [34:40] is the sub-list for method output_type
+	28, // [28:34] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_namenode_api_v1_namenode_proto_init() }
@@ -1680,7 +1870,7 @@ func file_namenode_api_v1_namenode_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_namenode_api_v1_namenode_proto_rawDesc), len(file_namenode_api_v1_namenode_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   20,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

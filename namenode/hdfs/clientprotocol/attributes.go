@@ -147,32 +147,6 @@ func (p *protocol) unsetStoragePolicy(c *hrpc.Call, r *pb.UnsetStoragePolicyRequ
 	p.service.SetStoragePolicy(c.Caller, r.GetSrc(), 0, done(c))
 }
 
-// Without erasure coding no policy of it is enabled but replication, and none is set anywhere: HDFS has words for both.
-
-func (p *protocol) setErasureCodingPolicy(c *hrpc.Call, r *pb.SetErasureCodingPolicyRequestProto) {
-	if r.GetEcPolicyName() != hdfs.ReplicationPolicy {
-		c.Fail(hdfs.NoErasureCoding(r.GetEcPolicyName()))
-		return
-	}
-	p.service.CheckAccess(c.Caller, r.GetSrc(), metadata.Write, func(err error) {
-		if err != nil {
-			c.Fail(err)
-			return
-		}
-		p.existing(c, r.GetSrc(), func(f *metadata.FileStatus) {
-			if err := hdfs.NotADirectory(r.GetSrc(), f); err != nil {
-				c.Fail(err)
-				return
-			}
-			c.Reply(&pb.SetErasureCodingPolicyResponseProto{})
-		})
-	})
-}
-
-func (p *protocol) unsetErasureCodingPolicy(c *hrpc.Call, r *pb.UnsetErasureCodingPolicyRequestProto) {
-	p.existing(c, r.GetSrc(), func(*metadata.FileStatus) { c.Fail(hdfs.NoErasureCodingSet(r.GetSrc())) })
-}
-
 func (p *protocol) truncate(c *hrpc.Call, r *pb.TruncateRequestProto) {
 	if err := client(r.GetClientName()); err != nil {
 		c.Fail(err)

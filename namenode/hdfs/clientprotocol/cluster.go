@@ -33,16 +33,18 @@ func (p *protocol) getFsStats(c *hrpc.Call, _ *pb.GetFsStatusRequestProto) {
 func (p *protocol) getFsReplicatedBlockStats(c *hrpc.Call, _ *pb.GetFsReplicatedBlockStatsRequestProto) {
 	s := p.service.Statistics()
 	c.Reply(&pb.GetFsReplicatedBlockStatsResponseProto{
-		LowRedundancy: ptr(uint64(s.UnderReplicated)), CorruptBlocks: ptr(uint64(s.Corrupt)), MissingBlocks: ptr(uint64(s.Missing)),
-		MissingReplOneBlocks: ptr(uint64(s.MissingReplicationOne)), BlocksInFuture: new(uint64),
+		LowRedundancy: ptr(uint64(s.UnderReplicated - s.Groups.UnderReplicated)), CorruptBlocks: ptr(uint64(s.Corrupt - s.Groups.Corrupt)),
+		MissingBlocks: ptr(uint64(s.Missing - s.Groups.Missing)), MissingReplOneBlocks: ptr(uint64(s.MissingReplicationOne)), BlocksInFuture: new(uint64),
 		PendingDeletionBlocks: ptr(uint64(s.PendingDeletion)), HighestPrioLowRedundancyBlocks: ptr(uint64(s.Critical)),
 	})
 }
 
+// getFsECBlockGroupStats tells of no deletions: those of internal blocks are counted with the others'.
 func (p *protocol) getFsECBlockGroupStats(c *hrpc.Call, _ *pb.GetFsECBlockGroupStatsRequestProto) {
-	z := new(uint64)
+	g := p.service.Statistics().Groups
 	c.Reply(&pb.GetFsECBlockGroupStatsResponseProto{
-		LowRedundancy: z, CorruptBlocks: z, MissingBlocks: z, BlocksInFuture: z, PendingDeletionBlocks: z, HighestPrioLowRedundancyBlocks: z,
+		LowRedundancy: ptr(uint64(g.UnderReplicated)), CorruptBlocks: ptr(uint64(g.Corrupt)), MissingBlocks: ptr(uint64(g.Missing)),
+		BlocksInFuture: new(uint64), PendingDeletionBlocks: new(uint64), HighestPrioLowRedundancyBlocks: new(uint64),
 	})
 }
 

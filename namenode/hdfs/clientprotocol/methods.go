@@ -57,6 +57,13 @@ func (p *protocol) methods() []hrpc.Method {
 		on("setErasureCodingPolicy", byPath, p.setErasureCodingPolicy),
 		on("unsetErasureCodingPolicy", byPath, p.unsetErasureCodingPolicy),
 		on("getErasureCodingPolicy", byPath, p.getErasureCodingPolicy),
+		on("getErasureCodingPolicies", anyone, p.getErasureCodingPolicies),
+		on("getErasureCodingCodecs", anyone, p.getErasureCodingCodecs),
+		on("enableErasureCodingPolicy", superuser, p.enableErasureCodingPolicy),
+		on("disableErasureCodingPolicy", superuser, p.disableErasureCodingPolicy),
+		on("addErasureCodingPolicies", superuser, p.addErasureCodingPolicies),
+		on("removeErasureCodingPolicy", superuser, p.removeErasureCodingPolicy),
+		on("getECTopologyResultForPolicies", superuser, p.getECTopologyResultForPolicies),
 		on("getAclStatus", byPath, p.getAclStatus),
 		on("getXAttrs", byPath, p.getXAttrs),
 		on("listXAttrs", byPath, p.listXAttrs),
@@ -97,9 +104,7 @@ func (p *protocol) methods() []hrpc.Method {
 		large(on("listOpenFiles", superuser, p.listOpenFiles)),
 		large(on("listCorruptFileBlocks", superuser, p.listCorruptFileBlocks)),
 
-		// Without encryption at rest and erasure coding these are complete answers.
-		answer[pb.GetErasureCodingPoliciesRequestProto]("getErasureCodingPolicies", &pb.GetErasureCodingPoliciesResponseProto{}),
-		answer[pb.GetErasureCodingCodecsRequestProto]("getErasureCodingCodecs", &pb.GetErasureCodingCodecsResponseProto{}),
+		// Without encryption at rest these are complete answers.
 		answer[pb.ListEncryptionZonesRequestProto]("listEncryptionZones", &pb.ListEncryptionZonesResponseProto{HasMore: no}),
 		answer[pb.ListReencryptionStatusRequestProto]("listReencryptionStatus", &pb.ListReencryptionStatusResponseProto{HasMore: no}),
 		answer[pb.ListCacheDirectivesRequestProto]("listCacheDirectives", &pb.ListCacheDirectivesResponseProto{HasMore: no}),
@@ -108,11 +113,6 @@ func (p *protocol) methods() []hrpc.Method {
 		answer[pb.GetSlowDatanodeReportRequestProto]("getSlowDatanodeReport", &pb.GetSlowDatanodeReportResponseProto{}),
 
 		unsupported("satisfyStoragePolicy", byPath, "moving blocks to where a storage policy wants them is"),
-		unsupported("enableErasureCodingPolicy", superuser, "erasure coding is"),
-		unsupported("disableErasureCodingPolicy", superuser, "erasure coding is"),
-		unsupported("addErasureCodingPolicies", superuser, "erasure coding is"),
-		unsupported("removeErasureCodingPolicy", superuser, "erasure coding is"),
-		unsupported("getECTopologyResultForPolicies", anyone, "erasure coding is"),
 		unsupported("getBatchedListing", byPath, "listing several directories at once is"),
 		unsupported("addCacheDirective", byPath, "centralized caching is"),
 		unsupported("modifyCacheDirective", byPath, "centralized caching is"),

@@ -124,7 +124,7 @@ func TestEveryMethodOfHadoopIsThereWithARight(t *testing.T) {
 		"getServerDefaults", "getFsStats", "setSafeMode", "getDatanodeReport", "getFsReplicatedBlockStats", "getFsECBlockGroupStats",
 		"getStoragePolicies", "getHAServiceState", "msync", "getDelegationToken", "getDataEncryptionKey", "getErasureCodingPolicies",
 		"getErasureCodingCodecs", "getSnapshottableDirListing", "listEncryptionZones", "listReencryptionStatus", "listCacheDirectives",
-		"listCachePools", "upgradeStatus", "getSlowDatanodeReport", "getECTopologyResultForPolicies", "renewDelegationToken", "cancelDelegationToken",
+		"listCachePools", "upgradeStatus", "getSlowDatanodeReport", "renewDelegationToken", "cancelDelegationToken",
 	}
 	for _, name := range anyone {
 		if rights[name] != security.Anyone {
@@ -152,8 +152,7 @@ func TestWhatDoesNotExistSaysSo(t *testing.T) {
 	_, client := serve(t, &scripted{})
 	ctx := t.Context()
 	for method, want := range map[string]string{
-		"getBatchedListing":        "getBatchedListing: listing several directories at once is not supported",
-		"addErasureCodingPolicies": "addErasureCodingPolicies: erasure coding is not supported",
+		"getBatchedListing": "getBatchedListing: listing several directories at once is not supported",
 	} {
 		// Whatever the request is.
 		remote := failure(t, client.Call(ctx, Name, method, &pb.TruncateRequestProto{Src: ptr("/f"), NewLength: ptr(uint64(1)), ClientName: ptr("c")}, discard{}))
@@ -332,27 +331,22 @@ func TestBadRequestsAreRefusedByName(t *testing.T) {
 		t.Errorf("unknown flags are ignored: %+v, %v", s.created, err)
 	}
 	for name, change := range map[string]func(*pb.CreateRequestProto){
-		"no client":      func(r *pb.CreateRequestProto) { r.ClientName = ptr("") },
-		"long client":    func(r *pb.CreateRequestProto) { r.ClientName = ptr(strings.Repeat("x", 2000)) },
-		"erasure coding": func(r *pb.CreateRequestProto) { r.EcPolicyName = ptr("RS-6-3-1024k") },
-		"both policies":  func(r *pb.CreateRequestProto) { r.EcPolicyName = ptr("RS"); r.CreateFlag = ptr(uint32(1 | 128)) },
+		"no client":     func(r *pb.CreateRequestProto) { r.ClientName = ptr("") },
+		"long client":   func(r *pb.CreateRequestProto) { r.ClientName = ptr(strings.Repeat("x", 2000)) },
+		"both policies": func(r *pb.CreateRequestProto) { r.EcPolicyName = ptr("RS"); r.CreateFlag = ptr(uint32(1 | 128)) },
 	} {
 		if remote := failure(t, create(change)); remote.Class != hdfs.IllegalArgument {
 			t.Errorf("%s: %v", name, remote)
 		}
 	}
-	policy := func(name string) error {
-		return client.Call(t.Context(), Name, "setErasureCodingPolicy", &pb.SetErasureCodingPolicyRequestProto{Src: ptr("/d"), EcPolicyName: &name}, new(pb.SetErasureCodingPolicyResponseProto))
-	}
-	if remote := failure(t, policy("RS-6-3-1024k")); remote.Class != hdfs.IllegalArgument {
-		t.Errorf("a policy that is not enabled: %v", remote)
-	}
-	if remote := failure(t, policy(hdfs.ReplicationPolicy)); remote.Class != hdfs.IOException || remote.Text() != "Attempt to set an erasure coding policy for a file /d" {
-		t.Errorf("a policy for a file: %v", remote)
-	}
-	s.stat = &metadata.FileStatus{Type: metadata.TypeDirectory}
-	if err := policy(hdfs.ReplicationPolicy); err != nil {
-		t.Errorf("replication, which each directory has: %v", err)
+	for want, change := range map[string]func(*pb.CreateRequestProto){
+		"":                         func(*pb.CreateRequestProto) {},
+		"XOR-2-1-1024k":            func(r *pb.CreateRequestProto) { r.EcPolicyName = ptr("XOR-2-1-1024k") },
+		namenode.ReplicationPolicy: func(r *pb.CreateRequestProto) { r.CreateFlag = ptr(uint32(1 | 128)) },
+	} {
+		if err := create(change); err != nil || s.created.Policy != want {
+			t.Errorf("policy %q, want %q; %v", s.created.Policy, want, err)
+		}
 	}
 	block := func(pool string, id uint64) *pb.ExtendedBlockProto {
 		return &pb.ExtendedBlockProto{PoolId: &pool, BlockId: &id, GenerationStamp: ptr(uint64(1))}

@@ -6,6 +6,7 @@ import (
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
+	"github.com/gohops/hops/namenode/hdfs"
 	pb "github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
@@ -87,16 +88,12 @@ func (p *protocol) getBlockLocations(c *hrpc.Call, r *pb.GetBlockLocationsReques
 
 func (p *protocol) getContentSummary(c *hrpc.Call, r *pb.GetContentSummaryRequestProto) {
 	p.service.ContentSummary(c.Caller, r.GetPath(), result(c, func(s *metadata.ContentSummary) hrpc.Message {
-		policy := empty
-		if s.Directories == 0 { // a file; `hadoop fs -ls -e` has no column without it
-			policy = ptr("Replicated")
-		}
 		return &pb.GetContentSummaryResponseProto{Summary: &pb.ContentSummaryProto{
 			Length: ptr(uint64(s.Length)), FileCount: ptr(uint64(s.Files)), DirectoryCount: ptr(uint64(s.Directories)),
 			SpaceConsumed: ptr(uint64(s.SpaceConsumed)), Quota: ptr(uint64(s.Quota)), SpaceQuota: ptr(uint64(s.SpaceQuota)),
 			SnapshotLength: ptr(uint64(s.Snapshot.Length)), SnapshotFileCount: ptr(uint64(s.Snapshot.Files)),
 			SnapshotDirectoryCount: ptr(uint64(s.Snapshot.Directories)), SnapshotSpaceConsumed: ptr(uint64(s.Snapshot.SpaceConsumed)),
-			ErasureCodingPolicy: policy,
+			ErasureCodingPolicy: ptr(hdfs.ErasureName(s)), // of a file: `hadoop fs -ls -e` has no column without it
 		}}
 	}))
 }
@@ -130,10 +127,6 @@ func (p *protocol) getEnclosingRoot(c *hrpc.Call, r *pb.GetEnclosingRootRequestP
 	p.service.Stat(c.Caller, r.GetFilename(), result(c, func(*metadata.FileStatus) hrpc.Message {
 		return &pb.GetEnclosingRootResponseProto{EnclosingRootPath: ptr("/")}
 	}))
-}
-
-func (p *protocol) getErasureCodingPolicy(c *hrpc.Call, r *pb.GetErasureCodingPolicyRequestProto) {
-	p.existing(c, r.GetSrc(), func(*metadata.FileStatus) { c.Reply(&pb.GetErasureCodingPolicyResponseProto{}) })
 }
 
 func (p *protocol) getStoragePolicy(c *hrpc.Call, r *pb.GetStoragePolicyRequestProto) {

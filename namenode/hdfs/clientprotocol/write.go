@@ -17,13 +17,13 @@ const (
 )
 
 func (p *protocol) create(c *hrpc.Call, r *pb.CreateRequestProto) {
-	err := client(r.GetClientName())
+	err, policy := client(r.GetClientName()), r.GetEcPolicyName()
 	switch {
 	case err != nil:
-	case r.GetEcPolicyName() != "" && r.GetCreateFlag()&flagReplicate != 0:
+	case policy != "" && r.GetCreateFlag()&flagReplicate != 0:
 		err = metadata.Errorf(metadata.ErrInvalidArgument, "SHOULD_REPLICATE flag and ecPolicyName are exclusive parameters. Set both is not allowed!")
-	case r.GetEcPolicyName() != "":
-		err = metadata.Errorf(metadata.ErrInvalidArgument, "Policy '%s' does not match any enabled erasure coding policies: []. An erasure coding policy can be enabled by enableErasureCodingPolicy API.", r.GetEcPolicyName())
+	case r.GetCreateFlag()&flagReplicate != 0:
+		policy = namenode.ReplicationPolicy
 	}
 	if err != nil {
 		c.Fail(err)
@@ -33,7 +33,7 @@ func (p *protocol) create(c *hrpc.Call, r *pb.CreateRequestProto) {
 	p.service.Create(c.Caller, namenode.CreateRequest{
 		Retry: retry(c), Path: r.GetSrc(), Mode: mode(r.Masked), Client: r.GetClientName(), Unmasked: unmasked(r.Unmasked),
 		Create: flags&flagCreate != 0, Overwrite: flags&flagOverwrite != 0, Parents: r.GetCreateParent(),
-		Replication: int(int16(r.GetReplication())), BlockSize: int64(r.GetBlockSize()),
+		Replication: int(int16(r.GetReplication())), BlockSize: int64(r.GetBlockSize()), Policy: policy,
 	}, result(c, func(f *metadata.FileStatus) hrpc.Message { return &infoAnswer{encoder: &p.encode, status: f} }))
 }
 

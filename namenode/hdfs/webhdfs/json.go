@@ -14,10 +14,11 @@ import (
 // The JSON of WebHDFS. Fields are in the order in which HDFS sends them, which is alphabetical nearly everywhere.
 
 type fileStatus struct {
-	AccessTime       int64  `json:"accessTime"`
-	ACLBit           bool   `json:"aclBit,omitempty"`
-	BlockSize        int64  `json:"blockSize"`
-	ChildrenNum      int    `json:"childrenNum"`
+	AccessTime  int64 `json:"accessTime"`
+	ACLBit      bool  `json:"aclBit,omitempty"`
+	BlockSize   int64 `json:"blockSize"`
+	ChildrenNum int   `json:"childrenNum"`
+	ecStatus
 	FileID           uint64 `json:"fileId"`
 	Group            string `json:"group"`
 	Length           int64  `json:"length"`
@@ -41,6 +42,9 @@ func statusOf(f *metadata.FileStatus) fileStatus {
 	}
 	if f.IsDir() {
 		s.Type = "DIRECTORY"
+	}
+	if p, coded := metadata.ErasurePolicyOf(f.Erasure); coded {
+		s.ecStatus = ecStatus{true, p.Name, ecObjectOf(p)}
 	}
 	return s
 }
@@ -103,16 +107,13 @@ type contentSummary struct {
 }
 
 func summaryOf(s *metadata.ContentSummary) contentSummary {
-	c := contentSummary{
+	return contentSummary{
+		ECPolicy:       hdfs.ErasureName(s),
 		DirectoryCount: s.Directories, FileCount: s.Files, Length: s.Length, Quota: s.Quota,
 		SpaceConsumed: s.SpaceConsumed, SpaceQuota: s.SpaceQuota,
 		SnapshotDirectoryCount: s.Snapshot.Directories, SnapshotFileCount: s.Snapshot.Files,
 		SnapshotLength: s.Snapshot.Length, SnapshotSpaceConsumed: s.Snapshot.SpaceConsumed,
 	}
-	if s.Directories == 0 { // a file
-		c.ECPolicy = "Replicated"
-	}
-	return c
 }
 
 type quotaUsage struct {

@@ -93,8 +93,8 @@ var operations = map[string]map[string]operation{
 		"SETSTORAGEPOLICY":      {byPath, (*request).setStoragePolicy},
 		"SATISFYSTORAGEPOLICY":  {byPath, unsupported("moving blocks to where a storage policy wants them is")},
 		"SETECPOLICY":           {byPath, (*request).setECPolicy},
-		"ENABLEECPOLICY":        {superuser, unsupported("erasure coding is")},
-		"DISABLEECPOLICY":       {superuser, unsupported("erasure coding is")},
+		"ENABLEECPOLICY":        {superuser, (*request).enableECPolicy},
+		"DISABLEECPOLICY":       {superuser, (*request).disableECPolicy},
 		"SETQUOTABYSTORAGETYPE": {superuser, unsupported("quotas by storage type are")},
 	},
 	http.MethodPost: {
@@ -486,47 +486,6 @@ func (q *request) storagePolicies() (response, error) {
 	for i := range namenode.StoragePolicies {
 		out.BlockStoragePolicies.BlockStoragePolicy = append(out.BlockStoragePolicies.BlockStoragePolicy, policyOf(&namenode.StoragePolicies[i]))
 	}
-	return body(out), nil
-}
-
-func (q *request) ecPolicy() (response, error) {
-	_, err := q.stat(doesNotExist)
-	return body(nil), err
-}
-
-func (q *request) setECPolicy() (response, error) {
-	if policy := q.params["ecpolicy"]; policy != hdfs.ReplicationPolicy {
-		return response{}, hdfs.NoErasureCoding(policy)
-	}
-	if err := finish(q, func(done func(error)) { q.service.CheckAccess(q.caller, q.path, metadata.Write, done) }); err != nil {
-		return response{}, err
-	}
-	f, err := q.stat(doesNotExist)
-	if err == nil {
-		err = hdfs.NotADirectory(q.path, f)
-	}
-	return response{}, err
-}
-
-func (q *request) unsetECPolicy() (response, error) {
-	_, err := q.stat(doesNotExist)
-	if err == nil {
-		err = hdfs.NoErasureCodingSet(q.path)
-	}
-	return response{}, err
-}
-
-// ecPolicies and ecCodecs list what there is of erasure coding: nothing.
-func (q *request) ecPolicies() (response, error) {
-	var out struct {
-		ErasureCodingPolicies struct{ ErasureCodingPolicyInfo []struct{} }
-	}
-	out.ErasureCodingPolicies.ErasureCodingPolicyInfo = []struct{}{}
-	return body(out), nil
-}
-
-func (q *request) ecCodecs() (response, error) {
-	var out struct{ ErasureCodingCodecs struct{} }
 	return body(out), nil
 }
 

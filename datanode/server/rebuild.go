@@ -1,0 +1,208 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gohops/hops/datanode"
+	"github.com/gohops/hops/datanode/erasure"
+	"github.com/gohops/hops/datanode/rebuild"
+	"github.com/gohops/hops/internal/stripe"
+	"github.com/gohops/hops/metadata"
+	pb "github.com/gohops/hops/namenode/api/v1"
+	"github.com/gohops/hops/namenode/hdfs/hadooppb"
+)
+
+// rebuilding computes what is lost of block groups, as the namenode orders.
+type rebuilding struct {
+	mu     sync.Mutex
+	coders map[metadata.ErasurePolicyID]*erasure.Coder
+
+	tasks, failed, blocks, read, written atomic.Int64
+}
+
+// coder is the one of a policy.
+func (r *rebuilding) coder(id metadata.ErasurePolicyID) (*erasure.Coder, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c := r.coders[id]; c != nil {
+		return c, nil
+	}
+	p, known := metadata.ErasurePolicyOf(id)
+	if !known {
+		return nil, metadata.Errorf(metadata.ErrUnsupported, "erasure coding policy %d is not known", id)
+	}
+	c, err := erasure.New(p)
+	if err != nil {
+		return nil, err
+	}
+	if r.coders == nil {
+		r.coders = map[metadata.ErasurePolicyID]*erasure.Coder{}
+	}
+	r.coders[id] = c
+	return c, nil
+}
+
+// rebuild carries out an order: it reads as many internal blocks as are needed from other datanodes, and makes the lost ones here or elsewhere. One that fails is ordered again.
+func (s *Server) rebuild(ctx context.Context, order *pb.Rebuild) {
+	group := blockOf(order.Group)
+	log := s.log.With("group", group.String())
+	start := time.Now()
+	s.rebuilt.tasks.Add(1)
+	made, err := s.rebuildUnits(ctx, group, order)
+	if err != nil {
+		if ctx.Err() == nil {
+			s.rebuilt.failed.Add(1)
+			log.Warn("internal blocks of a group not computed", "computed", made, "err", err)
+		}
+		return
+	}
+	log.Info("internal blocks of a group computed", "computed", made, "took", time.Since(start).Round(time.Millisecond))
+}
+
+func (s *Server) rebuildUnits(ctx context.Context, group metadata.Block, order *pb.Rebuild) (made []int, err error) {
+	coder, err := s.rebuilt.coder(metadata.ErasurePolicyID(min(order.Erasure, 255)))
+	if err != nil {
+		return nil, err
+	}
+	layout := coder.Layout()
+	if len(order.Targets) > layout.Parity || len(order.Sources) > layout.Units() || group.Length < 0 {
+		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "an order to compute %d internal blocks of %d", len(order.Targets), len(order.Sources))
+	}
+	at := map[int]*hadooppb.DatanodeInfoProto{}
+	job := &rebuild.Job{Group: group, Coder: coder, Pace: s.paceRebuild}
+	for _, p := range order.Sources {
+		unit := int(min(p.Unit, stripe.MaxUnits))
+		job.Sources = append(job.Sources, unit)
+		at[unit] = hadoopNode(p.Node)
+	}
+	pool := s.store.Identity().BlockPool
+	unitOf := func(unit int) metadata.Block {
+		return metadata.Block{ID: group.ID.Internal(unit), Generation: group.Generation, Length: layout.UnitLength(group.Length, unit)}
+	}
+	job.Open = func(ctx context.Context, unit int, off, n int64) (io.ReadCloser, error) {
+		r, err := s.transfer.Fetch(ctx, pool, unitOf(unit), at[unit], off, n)
+		if err != nil {
+			return nil, err
+		}
+		return &counted{r, &s.rebuilt.read}, nil
+	}
+	job.Failed = func(unit int, err error) {
+		s.log.Warn("an internal block is not used any more to compute others", "group", group.String(), "unit", unit, "node", at[unit].GetId().GetDatanodeUuid(), "err", err)
+	}
+	var errs []error
+	var sinks []sink
+	for _, p := range order.Targets {
+		unit := int(min(p.Unit, stripe.MaxUnits))
+		if unit >= layout.Units() {
+			return nil, metadata.Errorf(metadata.ErrInvalidArgument, "an order to compute internal block %d of %d", unit, layout.Units())
+		}
+		out, err := s.sinkFor(ctx, pool, unitOf(unit), p)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if out != nil {
+			defer out.Close()
+			sinks = append(sinks, out)
+			job.Targets = append(job.Targets, rebuild.Target{Unit: unit, Length: -1, Writer: out})
+		}
+	}
+	if len(sinks) == 0 {
+		return nil, errors.Join(errs...)
+	}
+	failed, err := job.Run(ctx)
+	if err != nil {
+		return nil, errors.Join(append(errs, err)...)
+	}
+	for i, out := range sinks {
+		err := failed[i]
+		if err == nil {
+			err = out.Finish()
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		unit := job.Targets[i].Unit
+		made = append(made, unit)
+		s.rebuilt.blocks.Add(1)
+		s.rebuilt.written.Add(unitOf(unit).Length)
+	}
+	return made, errors.Join(errs...)
+}
+
+// paceRebuild holds all computing of this datanode together to the rate that is configured.
+func (s *Server) paceRebuild(ctx context.Context, n int64) error {
+	return s.transfer.PaceRebuild(ctx, n, s.cfg.RebuildRate)
+}
+
+// sink is where a computed internal block goes. It is there after Finish, and nothing of it if it is closed before.
+type sink interface {
+	io.WriteCloser
+	Finish() error
+}
+
+// sinkFor begins an internal block at a target. nil without an error: it is there already.
+func (s *Server) sinkFor(ctx context.Context, pool string, b metadata.Block, p *pb.Part) (sink, error) {
+	if p.GetNode().GetUuid() != s.id.Uuid {
+		out, err := s.transfer.Place(ctx, pool, b, hadoopNode(p.Node), hadooppb.StorageTypeProto(p.Type))
+		if err != nil { // no nil in an interface
+			return nil, err
+		}
+		return out, nil
+	}
+	o := datanode.CreateOptions{Type: datanode.StorageType(p.Type), Temporary: true, Expect: b.Length}
+	w, err := s.store.Create(b, o)
+	if old, there := s.store.Replica(b.ID); there && errors.Is(err, metadata.ErrExist) {
+		switch {
+		case old.Block == b && old.State == datanode.Finalized:
+			return nil, nil //nolint:nilnil // as said above
+		case old.Block.Generation > b.Generation || old.State == datanode.Temporary:
+			return nil, err
+		}
+		// The namenode has counted it out: it was not written to its end.
+		if err = s.store.Discard(old.Block); err == nil {
+			w, err = s.store.Create(b, o)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &own{Writer: w}, nil
+}
+
+// own is a sink on a volume of this datanode.
+type own struct {
+	datanode.Writer
+	off int64
+}
+
+func (o *own) Write(p []byte) (int, error) {
+	if err := o.Writer.Write(o.off, p, nil); err != nil {
+		return 0, err
+	}
+	o.off += int64(len(p))
+	return len(p), nil
+}
+
+func (o *own) Finish() error {
+	_, err := o.Finalize()
+	return err
+}
+
+// counted counts what is read.
+type counted struct {
+	io.ReadCloser
+	n *atomic.Int64
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.ReadCloser.Read(p)
+	c.n.Add(int64(n))
+	return n, err
+}
