@@ -175,9 +175,9 @@ func torch(env map[string]string, members []Member, me *Member, o Options, unles
 	}
 }
 
-// Limits of Horovod, in seconds. Its own for the rendezvous, 30, is for ranks that start together; here one may still import what another has
-// imported, and who is lost is noticed by hops. It has none for a rank that does not come to a collective; this is that of gloo in torch.
-const horovodTimeout, horovodStall = "300", "1800"
+// What Horovod's rendezvous may take, in seconds. Its own 30 are for ranks that start together; here one may still import what another has
+// imported, and who is lost is noticed by hops.
+const horovodTimeout = "300"
 
 // horovod sets what horovodrun sets for a process (horovod/runner/gloo_run.py, create_slot_env_vars and create_run_env_vars of v0.28.1). Horovod
 // makes groups of the processes with one HOROVOD_HOSTNAME, and of those with one local rank: a node of its own is what LocalRank counts in.
@@ -210,7 +210,6 @@ func horovod(env map[string]string, members []Member, me *Member, unlessGiven fu
 		env[name] = value
 	}
 	unlessGiven("HOROVOD_GLOO_TIMEOUT_SECONDS", horovodTimeout)
-	unlessGiven("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", horovodStall)
 	if me.Interface != "" {
 		unlessGiven("HOROVOD_GLOO_IFACE", me.Interface)
 		unlessGiven("NCCL_SOCKET_IFNAME", "="+me.Interface)

@@ -103,6 +103,8 @@ class Trial:
         self.committed = [c for c in order.get("checkpoints") or [] if c["uri"] != self.resume_from] + ([resume] if resume else [])
         self.fs = fs
         self._channel = channel
+        # Of what is reported: steps are sent in the order in which they were counted. Again, because a signal's handler may report too.
+        self._reporting = threading.RLock()
         self._reading = threading.Lock()  # of the channel
         self._answers = collections.deque()
         self.last_step = None
@@ -113,13 +115,15 @@ class Trial:
     def broadcast(self, metric, step=None):
         """Report the metric at a step; steps count up by themselves when none is given. EarlyStopException: stop now."""
         value = number(metric)
-        if step is None:
-            step = self.resume_step + 1 if self.last_step is None else self.last_step + 1
-        step = whole_number(step)
-        if self.last_step is not None and step < self.last_step:
-            raise ValueError("step %d was reported after step %d: steps must not go backwards" % (step, self.last_step))
-        self.last_step, self.last_metric = step, value
-        self._report(value, step)
+        if step is not None:
+            step = whole_number(step)
+        with self._reporting:
+            if step is None:
+                step = self.resume_step + 1 if self.last_step is None else self.last_step + 1
+            if self.last_step is not None and step < self.last_step:
+                raise ValueError("step %d was reported after step %d: steps must not go backwards" % (step, self.last_step))
+            self.last_step, self.last_metric = step, value
+            self._report(value, step)
         if self._stop is not None:
             raise EarlyStopException(value)
 
@@ -231,7 +235,7 @@ _current = None
 def _after_fork():
     """A thread of the parent may have held these."""
     if _current is not None:
-        _current._reading = threading.Lock()
+        _current._reporting, _current._reading = threading.RLock(), threading.Lock()
         if _current._channel is not None:
             _current._channel._sending = threading.Lock()
 

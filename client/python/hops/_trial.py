@@ -319,15 +319,28 @@ def outcome(result, key, trial, order):
 
 
 def _shortened(outputs):
-    """Outputs of a size that the controller takes: the largest ones are cut."""
-    sizes = {name: len(json.dumps(value)) + len(name) for name, value in outputs.items()}
-    for name in sorted(sizes, key=sizes.get, reverse=True):
-        if sum(sizes.values()) <= MAX_OUTPUTS:
+    """Outputs of a size that the controller takes: the largest ones are cut; of very many the first ones are kept."""
+    def size(name):
+        return len(json.dumps(name)) + len(json.dumps(outputs[name])) + 4
+
+    sizes = {name: size(name) for name in outputs}
+    total = sum(sizes.values())
+    for name in sorted(sizes, key=sizes.get, reverse=True)[:100]:
+        if total <= MAX_OUTPUTS or sizes[name] < 2000:  # what is cut may still have 1,500
             break
         outputs[name] = "%s… (%d bytes; write it to a file)" % (str(outputs[name])[:200], sizes[name])
-        print("the output %r has %d bytes, too many to keep; write it to a file" % (name, sizes[name]), file=sys.stderr)
-        sizes[name] = len(json.dumps(outputs[name])) + len(name)
-    return outputs
+        print("the output %.200r has %d bytes, too many to keep; write it to a file" % (name, sizes[name]), file=sys.stderr)
+        total, sizes[name] = total - sizes[name] + size(name), size(name)
+    if total <= MAX_OUTPUTS and len(outputs) <= _wire.MAX_ITEMS:
+        return outputs
+    kept, total = {}, 0
+    for name, value in outputs.items():
+        total += sizes[name]
+        if total > MAX_OUTPUTS or len(kept) == _wire.MAX_ITEMS:
+            break
+        kept[name] = value
+    print("of %d outputs the first %d are kept; write so many to a file" % (len(outputs), len(kept)), file=sys.stderr)
+    return kept
 
 
 def _middle_cut(text, size):

@@ -1,11 +1,16 @@
 """Values that JSON, a float32 or UTF-8 does not hold: they cost no trial, except as the metric that is searched."""
+import io
 import json
 import os
+import socket
+import sys
 import tempfile
+import threading
 import unittest
+from unittest import mock
 
 import harness
-from hops import _run, _wire
+from hops import _run, _trial, _wire
 
 
 class Values(harness.ExecutorCase):
@@ -114,6 +119,40 @@ def other_keys_but_reported(lr, reporter):
             self.assertIn(word, final["error"]["message"])
         _, _, final = self.final("other_keys_but_reported")
         self.assertEqual((final["status"], final.get("metric"), final["outputs"]), ("COMPLETED", None, {"loss": 1.0}))
+
+
+class Outputs(unittest.TestCase):
+    """What a function returns is cut to what the controller takes, in time and without a word for each."""
+
+    def test_sizes(self):
+        for outputs, kept in (({"k%d" % i: i for i in range(100000)}, _wire.MAX_ITEMS), ({"k%d" % i: "x" * 100 for i in range(20000)}, None),
+                              ({"k%d" % i: "\U0001f600" * 4000 for i in range(150)}, None), ({"n" * (1 << 20): 1, "m": 2}, None), ({"large": "x" * (1 << 20), "m": 2}, 2), ({"k": 1}, 1)):
+            said = io.StringIO()
+            with mock.patch("sys.stderr", said):
+                cut = _trial._shortened(dict(outputs))
+            self.assertLessEqual(len(_wire.encode({"final": {"outputs": cut}})), _trial.MAX_OUTPUTS + 100)
+            self.assertIsInstance(_wire.plain({"final": {"outputs": cut}})["final"]["outputs"], dict)
+            self.assertLess(len(said.getvalue().splitlines()), 102)
+            if kept:
+                self.assertEqual(len(cut), kept)
+
+
+class Threads(unittest.TestCase):
+    def test_all_may_report(self):
+        ours, theirs = socket.socketpair()
+        trial = _run.Trial({"trial": "1", "attempt": 1, "params": {}, "dirs": {"checkpoints": "", "tensorboard": ""}}, _run.Channel(ours), None)
+        threads = [threading.Thread(target=lambda: [trial.broadcast(1.0) for _ in range(50)]) for _ in range(4)]
+        self.addCleanup(sys.setswitchinterval, sys.getswitchinterval())
+        sys.setswitchinterval(1e-6)
+        with ours, theirs:
+            for t in threads:
+                t.start()
+            lines = theirs.makefile("rb")
+            steps = [json.loads(lines.readline())["step"] for _ in range(200)]
+            for t in threads:
+                t.join()
+            lines.close()
+        self.assertEqual(steps, list(range(1, 201)))
 
 
 class Vectors(unittest.TestCase):
