@@ -243,7 +243,7 @@ func (r *run) gather(ctx context.Context, off, n int64) error {
 			active++
 		}
 		if active < needed && waiting == active-filled { // those that were replaced may come back
-			return fmt.Errorf("%w: %d of %d that are needed can be read: %w", erasure.ErrTooFew, active, needed, errors.Join(r.why...))
+			return errors.Join(fmt.Errorf("%w: %d of %d that are needed can be read", erasure.ErrTooFew, active, needed), errors.Join(r.why...))
 		}
 		if filled == needed {
 			return nil

@@ -154,14 +154,22 @@ func TestInternalBlocksThatCannotBeComputed(t *testing.T) {
 			t.Errorf("%s: it did not fail", name)
 		}
 	}
-	for _, d := range nodes {
-		for _, v := range d.store.Volumes() {
-			d.store.Each(v.ID, func(r datanode.Replica) bool {
-				if r.Block.ID > group.ID+1 {
-					t.Errorf("left behind: %v", r)
-				}
-				return true
-			})
+	left := func() (left []datanode.Replica) {
+		for _, d := range nodes {
+			for _, v := range d.store.Volumes() {
+				d.store.Each(v.ID, func(r datanode.Replica) bool {
+					if r.Block.ID > group.ID+1 {
+						left = append(left, r)
+					}
+					return true
+				})
+			}
+		}
+		return left
+	}
+	for deadline := time.Now().Add(time.Minute); len(left()) > 0; time.Sleep(time.Millisecond) { // who was to have one hears of the end later
+		if time.Now().After(deadline) {
+			t.Fatalf("left behind: %v", left())
 		}
 	}
 }
