@@ -243,7 +243,11 @@ func (r *run) gather(ctx context.Context, off, n int64) error {
 			active++
 		}
 		if active < needed && waiting == active-filled { // those that were replaced may come back
-			return errors.Join(fmt.Errorf("%w: %d of %d that are needed can be read", erasure.ErrTooFew, active, needed), errors.Join(r.why...))
+			err := fmt.Errorf("%w: %d of %d that are needed can be read", erasure.ErrTooFew, active, needed)
+			if len(r.why) > 0 {
+				err = fmt.Errorf("%w: %w", err, errors.Join(r.why...))
+			}
+			return err
 		}
 		if filled == needed {
 			return nil

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gohops/hops/datanode"
 	"github.com/gohops/hops/datanode/erasure"
