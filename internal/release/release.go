@@ -11,7 +11,7 @@ import (
 const (
 	// Level is the newest one that this program knows: what it writes at most. A change of a format or of a message between servers that the
 	// program before would misread, or refuse, takes the next number, and happens only where the cluster has been raised to it.
-	Level = 1
+	Level = 5
 	// Oldest is the oldest level of a cluster that this program works in.
 	Oldest = 1
 )
