@@ -264,7 +264,7 @@ func TestWhatWasLentStaysAsItIs(t *testing.T) {
 		n.set(func() { n.mute = true })
 	}
 	w := create(t, client, "/f")
-	data := pattern(4 << 20) // less than the window
+	data := pattern(256 << 10) // less than the window, and than the system keeps for who does not read
 	write(t, w, data)
 	for _, n := range c.nodes {
 		n.set(func() { n.mute = false })
