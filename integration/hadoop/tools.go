@@ -141,6 +141,7 @@ var toolMasks = []struct {
 	to   string
 }{
 	{regexp.MustCompile(`(?m)^((Configured |Present )?Capacity|(Non )?DFS (Used|Remaining)%?|Configured Capacity|Last contact|Last Block Report|Num of Blocks|Xceivers): .*$`), "$1: <N>"},
+	{regexp.MustCompile(`(?m)^\t(Pending deletion blocks): \d+$`), "\t$1: <N>"}, // those of files that a case before has removed
 	{regexp.MustCompile(`\b(Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} \d\d \d\d:\d\d:\d\d [A-Z]+ \d{4}\b`), "<TIME>"},
 	{regexp.MustCompile(`\bin \d+ milliseconds\b`), "in <N> milliseconds"},
 	{regexp.MustCompile(`\bDS-[0-9a-f-]{36}\b`), "<STORAGE>"},
