@@ -49,6 +49,27 @@ func newMemoryDisk() *memoryDisk {
 	return &memoryDisk{names: make(map[string]*memoryInode), durable: make(map[string]*memoryInode)}
 }
 
+// content is a copy of a file, which a journal that is open may be making ready or writing meanwhile.
+func (d *memoryDisk) content(path string) []byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.names[path].content)
+}
+
+// clean marks what is not durable of a file as if it were.
+func (d *memoryDisk) clean(path string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	clear(d.names[path].dirty)
+}
+
+// overwrite puts bytes into a file behind the back of whoever has it open.
+func (d *memoryDisk) overwrite(path string, at int64, data []byte) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	copy(d.names[path].content[at:], data)
+}
+
 // change is called with mu held in front of every call that changes something.
 func (d *memoryDisk) change(op, path string) error {
 	d.calls++

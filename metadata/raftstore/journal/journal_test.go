@@ -514,21 +514,21 @@ func TestSegmentsAreUsedAgainAndSparesAreBounded(t *testing.T) {
 		}
 		return n
 	}
-	created := 0
+	var created atomic.Int64 // also by who makes files ready
 	disk.mu.Lock()
 	disk.before = func(op, _ string) error {
 		if op == "create" {
-			created++
+			created.Add(1)
 		}
 		return nil
 	}
 	disk.mu.Unlock()
-	last, at := uint64(0), 0
+	last, at := uint64(0), int64(0)
 	for round := range 20 {
 		fill(t, j, last+1, last+400)
 		last += 400
 		if round == 5 {
-			at = created
+			at = created.Load()
 		}
 		j.Keep(last - 400)
 		if err := j.DeleteRange(1, last-400); err != nil {
@@ -539,8 +539,8 @@ func TestSegmentsAreUsedAgainAndSparesAreBounded(t *testing.T) {
 			t.Fatalf("round %d: %d spares beside %d segments", round, spares, logs)
 		}
 	}
-	if created-at > 3 {
-		t.Errorf("%d files were made in rounds that could use old ones", created-at)
+	if made := created.Load() - at; made > 3 {
+		t.Errorf("%d files were made in rounds that could use old ones", made)
 	}
 	first, _ := j.FirstIndex()
 	holds(t, j, first, last)

@@ -129,7 +129,7 @@ func TestEntriesOfAFailedSyncAreDurableOnceTheyAreTaken(t *testing.T) {
 	disk.mu.Lock()
 	disk.before = func(op, path string) error {
 		if op == "sync" && filepath.Ext(path) == segmentSuffix {
-			clear(disk.names[path].dirty)
+			disk.clean(path)
 			return syscall.EIO
 		}
 		return nil
@@ -157,7 +157,7 @@ func TestTailThatComesBackIsRefused(t *testing.T) {
 	fill(t, j, 1, 20)
 	s := j.segments[0]
 	at, path := s.entries[10].at, j.pool.path(s.sequence, segmentSuffix)
-	before := slices.Clone(disk.names[path].content)
+	before := disk.content(path)
 	if err := j.DeleteRange(11, 20); err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +171,7 @@ func TestTailThatComesBackIsRefused(t *testing.T) {
 	}
 	j.Close()
 	open(t, memoryConfig(disk)).Close() // which moves the cut
-	copy(disk.names[path].content[at:], before[at:])
+	disk.overwrite(path, int64(at), before[at:])
 	refuses(t, memoryConfig(disk), "two tails")
 }
 
