@@ -200,6 +200,7 @@ func (l *Log) load() error {
 			l.lost++
 		case covered == last.base: // nothing is in it: it is begun anew
 			next.header = last.header
+			l.doomed = append(l.doomed, last.name())
 			l.segments = l.segments[:n-1]
 		default:
 			next.header = header{base: covered, former: last.base, formerSize: last.size}

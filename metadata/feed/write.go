@@ -40,26 +40,17 @@ func (l *Log) flush(durable bool) error {
 	l.mu.Lock()
 	doomed := l.doomed
 	l.doomed = nil
-	names := map[string]bool{}
-	if len(doomed) > 0 {
-		for _, s := range l.segments {
-			names[s.name()] = true
-		}
-	}
 	gone := l.open != nil && !slices.Contains(l.segments, l.open)
 	l.mu.Unlock()
 	if gone {
 		l.file.Close()
 		l.open, l.file = nil, nil
 	}
-	for _, name := range doomed {
-		if names[name] {
-			continue // it was begun anew
-		}
-		// One that cannot be removed is looked at again at the next start.
-		if err := l.disk.Remove(filepath.Join(l.cfg.Dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			l.log.Warn("an old file of the feed of changes cannot be removed", "file", name, "error", err)
-		}
+	if err := l.removeOld(doomed); err != nil {
+		l.mu.Lock()
+		l.doomed = append(l.doomed, doomed...)
+		l.mu.Unlock()
+		return err
 	}
 	err := l.fill()
 	if err == nil && durable {
@@ -82,6 +73,28 @@ func (l *Log) flush(durable bool) error {
 		l.mu.Unlock()
 	}
 	return err
+}
+
+// removeOld removes files. One whose name is about to be used again is gone for good before that: after a power cut it would stand in front of
+// what followed the new one.
+func (l *Log) removeOld(doomed []string) error {
+	if len(doomed) == 0 {
+		return nil
+	}
+	again := false
+	for _, name := range doomed {
+		// One that cannot be removed is looked at again at the next start.
+		if err := l.disk.Remove(filepath.Join(l.cfg.Dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			l.log.Warn("an old file of the feed of changes cannot be removed", "file", name, "error", err)
+		}
+		l.mu.Lock()
+		again = again || slices.ContainsFunc(l.segments, func(s *segment) bool { return s.name() == name })
+		l.mu.Unlock()
+	}
+	if !again {
+		return nil
+	}
+	return l.disk.SyncDir(l.cfg.Dir)
 }
 
 func full(err error) bool {
