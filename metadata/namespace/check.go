@@ -337,7 +337,7 @@ func (c *checker) retries() {
 		again := newRetryCache()
 		copied := &chunk{sequence: one.sequence}
 		again.chunks = append(again.chunks, copied)
-		if err := again.decode(copied, value); err != nil || copied.n != one.n || copied.what != one.what || copied.call != one.call || copied.last != one.last {
+		if err := again.decode(copied, value, true); err != nil || copied.n != one.n || copied.what != one.what || copied.call != one.call || copied.last != one.last {
 			c.report("answers %d are not those of their record (%v)", one.sequence, err)
 		}
 		h := hashRecord([]byte(key), value)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/gohops/hops/metadata"
@@ -203,4 +204,35 @@ func TestRepeatedCreateTellsOfTheFileAsItIs(t *testing.T) {
 		t.Error("it is made again")
 	}
 	w.check()
+}
+
+// BenchmarkLoadRetries reads the records of 10 M answers, as a start does after ten minutes at 17,000 of them a second.
+func BenchmarkLoadRetries(b *testing.B) {
+	const answers = 10_000_000
+	filled := newRetryCache()
+	var records [][]byte
+	for sequence := uint64(1); sequence <= answers/chunkAnswers; sequence++ {
+		last := &chunk{sequence: sequence}
+		filled.chunks = append(filled.chunks, last)
+		filled.open.begin(sequence, 0)
+		for i := range chunkAnswers {
+			key := retryKey{call: int32(sequence*chunkAnswers) + int32(i)}
+			key.client[0] = byte(i % 64)
+			client, a := filled.number(key.client), answer(opCreate)|answer(sequence)<<answerINode
+			filled.add(client, key.call, a, 0)
+			filled.open.append(client, key, a, 0)
+		}
+		records = append(records, slices.Clone(filled.open.record))
+	}
+	for b.Loop() {
+		c := newRetryCache()
+		c.index.reserve(c, answers)
+		for i, record := range records {
+			last := &chunk{sequence: uint64(i) + 1}
+			c.chunks = append(c.chunks, last)
+			if err := c.decode(last, record, false); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
 }
