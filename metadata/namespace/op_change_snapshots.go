@@ -228,9 +228,6 @@ func checkSnapshotName(p *place, name string) error {
 	if strings.Contains(name, "/") {
 		return metadata.Errorf(metadata.ErrInvalidArgument, "Snapshot name cannot contain \"/\"")
 	}
-	if !validName(name) { // HDFS takes it, and nobody finds it again
-		return metadata.Errorf(metadata.ErrInvalidPath, "Invalid path name Invalid snapshot name: %s", printable(name))
-	}
 	return p.checkNew(len(p.nodes)-1, name)
 }
 
@@ -261,6 +258,9 @@ func (ns *Namespace) renameSnapshot(p *place, name, to string) error {
 	n, err := ns.snapshottable(p)
 	if err != nil {
 		return err
+	}
+	if !validName(to) { // HDFS takes it, and nobody finds it again
+		return metadata.Errorf(metadata.ErrInvalidPath, "Invalid path name Invalid snapshot name: %s", printable(to))
 	}
 	s := ns.snaps.find(n.id, name)
 	switch {

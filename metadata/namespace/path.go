@@ -62,9 +62,11 @@ const noINode metadata.INodeID = 1
 // the path of what is there longer.
 const longestPath = 4 * metadata.MaxPathLength
 
-// checkLength refuses what verb would make at a path that is too long, before anything else is looked at, as HDFS does.
-func checkLength(verb string, target *logpb.Target) error {
-	path := target.GetPath()
+// checkLength is CheckLength of the path of a target.
+func checkLength(verb string, target *logpb.Target) error { return CheckLength(verb, target.GetPath()) }
+
+// CheckLength refuses what verb would make at a path that is too long, before anything else is looked at, as HDFS does: ErrIO.
+func CheckLength(verb, path string) error {
 	if len(path) < metadata.MaxPathDepth {
 		return nil
 	}

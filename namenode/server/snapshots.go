@@ -19,6 +19,9 @@ var snapshotVerbs = [...]logpb.ChangeSnapshots_Change{
 // ChangeSnapshots implements namenode.Snapshots.
 func (s *Server) ChangeSnapshots(c metadata.Caller, r namenode.SnapshotChange, done func(string, error)) {
 	t, err := target(r.Path)
+	if err == nil && r.What == namenode.SnapshotCreate {
+		err = namespace.CheckLength("createSnapshot", r.Path)
+	}
 	if err != nil {
 		done("", err)
 		return
