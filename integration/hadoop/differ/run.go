@@ -231,6 +231,12 @@ func (r *runner) replay(ctx context.Context, script []Operation, trees, count bo
 				}
 				return text
 			})
+			if name := treeAccident(script[:i+1], want, got); name != "" {
+				if count {
+					r.result.Accidents[name]++
+				}
+				return nil, nil
+			}
 			if want != got {
 				what, lines := treeDifference(want, got, r.want.name(), r.got.name())
 				return &found{"tree: " + what, lines, i + 1}, nil

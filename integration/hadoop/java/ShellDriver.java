@@ -25,6 +25,7 @@ import org.apache.hadoop.hdfs.tools.DFSAdmin;
 import org.apache.hadoop.hdfs.tools.DFSHAAdmin;
 import org.apache.hadoop.hdfs.tools.DFSck;
 import org.apache.hadoop.hdfs.tools.ECAdmin;
+import org.apache.hadoop.hdfs.tools.StoragePolicyAdmin;
 import org.apache.hadoop.hdfs.tools.snapshot.LsSnapshot;
 import org.apache.hadoop.hdfs.tools.snapshot.LsSnapshottableDir;
 import org.apache.hadoop.hdfs.tools.snapshot.SnapshotDiff;
@@ -167,6 +168,8 @@ public class ShellDriver {
         return ToolRunner.run(new DFSAdmin(conf), args);
       case "!ec":
         return ToolRunner.run(conf, new ECAdmin(conf), args);
+      case "!storagepolicies":
+        return ToolRunner.run(conf, new StoragePolicyAdmin(conf), args);
       case "!fsck":
         return ToolRunner.run(new DFSck(conf, out), args);
       case "!haadmin":
