@@ -3,195 +3,50 @@ package main
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/gohops/hops/internal/nearest"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
 )
 
 func ecCommand() *cli.Command {
-	var text strings.Builder
-	text.WriteString("Options, output and exit status are those of `hdfs ec`.\n\n")
-	for _, v := range ecVerbs {
-		fmt.Fprintf(&text, "%s\n    %s\n", strings.TrimSpace(v.name+" "+v.arguments), v.help)
-	}
-	return hadoopCommand("ec", "erasure coding of directories: the options and output of `hdfs ec`", "-OPTION [ARGUMENTS]", text.String(), ec)
+	policy := []string{"-policy"}
+	named := []neededOption{{"-policy", "Please specify the policy name."}}
+	tool := &adminTool{name: "ec", usage: "erasure coding of directories", verbs: []*adminVerb{
+		{name: "-listPolicies", help: "all policies, and whether directories may be given them", run: listPoliciesEC},
+		{
+			name: "-getPolicy", arguments: "-path <path>", help: "the policy of a file, or of files that are made in a directory",
+			takes: []string{"-path"}, needs: []neededOption{{"-path", "Please specify the path with -path."}}, run: getPolicyEC,
+		},
+		{
+			name: "-setPolicy", arguments: "-path <path> [-policy <policy>] [-replicate]", help: "code files that are made below a directory from now on; -replicate: do not",
+			takes: []string{"-path", "-policy"}, flags: []string{"-replicate"}, needs: []neededOption{{"-path", "Please specify the path for setting the EC policy."}}, run: setPolicyEC,
+		},
+		{
+			name: "-unsetPolicy", arguments: "-path <path>", help: "leave it to the directory above",
+			takes: []string{"-path"}, needs: []neededOption{{"-path", "Please specify a path."}}, run: unsetPolicyEC,
+		},
+		{name: "-listCodecs", help: "the codes, and what computes them", run: listCodecsEC},
+		{name: "-enablePolicy", arguments: "-policy <policy>", help: "let directories be given a policy", takes: policy, needs: named, run: switchPolicyEC(true)},
+		{name: "-disablePolicy", arguments: "-policy <policy>", help: "end that; what has the policy keeps it", takes: policy, needs: named, run: switchPolicyEC(false)},
+		{name: "-removePolicy", arguments: "-policy <policy>", help: "remove a policy that users have added", takes: policy, needs: named, run: removePolicyEC},
+		{
+			name: "-verifyClusterSetup", arguments: "[-policy <policy>...<policy>]", help: "whether there are datanodes and racks enough for policies, for those that are enabled if none is named",
+			rest: "-policy", run: verifyEC,
+		},
+	}, absent: map[string]string{"-addPolicies": "there are the policies only that every HDFS has"}}
+	return tool.command()
 }
 
-// ecVerb is an option of ec.
-type ecVerb struct {
-	name, arguments, help string
-	// path and policy: it takes these options; needs is which one it must have, and what is said without it.
-	path, policy bool
-	needs        string
-	run          func(t *hadoopTool, a *ecArguments) (int, error)
-}
+// exitECNotSet is the status of a -setPolicy that failed.
+const exitECNotSet = 3
 
-// ecArguments are what an option was given.
-type ecArguments struct {
-	path, policy string
-	policies     []string // of -verifyClusterSetup
-	replicate    bool
-}
-
-var ecVerbs []*ecVerb
-
-func init() { // the help is made of the table, and run by it
-	ecVerbs = []*ecVerb{
-		{"-listPolicies", "", "all policies, and whether directories may be given them", false, false, "", listPoliciesEC},
-		{"-getPolicy", "-path <path>", "the policy of a file, or of files that are made in a directory", true, false, "Please specify the path with -path.", getPolicyEC},
-		{"-setPolicy", "-path <path> [-policy <policy>] [-replicate]", "code files that are made below a directory from now on; -replicate: do not", true, true, "Please specify the path for setting the EC policy.", setPolicyEC},
-		{"-unsetPolicy", "-path <path>", "leave it to the directory above", true, false, "Please specify a path.", unsetPolicyEC},
-		{"-listCodecs", "", "the codes, and what computes them", false, false, "", listCodecsEC},
-		{"-enablePolicy", "-policy <policy>", "let directories be given a policy", false, true, "Please specify the policy name.", switchPolicyEC(true)},
-		{"-disablePolicy", "-policy <policy>", "end that; what has the policy keeps it", false, true, "Please specify the policy name.", switchPolicyEC(false)},
-		{"-removePolicy", "-policy <policy>", "remove a policy that users have added", false, true, "Please specify the policy name.", removePolicyEC},
-		{"-verifyClusterSetup", "[-policy <policy>...<policy>]", "whether there are datanodes and racks enough for policies, for those that are enabled if none is named", false, false, "", verifyEC},
-		{"-help", "", "this", false, false, "", helpEC},
-	}
-}
-
-// absentEC are options of Hadoop's that there is nothing for here.
-var absentEC = map[string]string{"-addPolicies": "there are the policies only that every HDFS has"}
-
-// Exit statuses of `hdfs ec`.
-const (
-	exitECUsage  = 1
-	exitECFailed = 2
-	exitECNotSet = 3 // of -setPolicy
-)
-
-func ec(t *hadoopTool, args []string) (int, error) {
-	if len(args) == 0 {
-		t.usageEC()
-		return exitECUsage, nil
-	}
-	at := slices.IndexFunc(ecVerbs, func(v *ecVerb) bool { return v.name == args[0] })
-	if at < 0 {
-		if why, known := absentEC[args[0]]; known {
-			fmt.Fprintf(t.errOut, "%s: not supported: %s\n", args[0][1:], why)
-			return exitECFailed, nil
-		}
-		var names []string
-		for _, v := range ecVerbs {
-			names = append(names, v.name)
-		}
-		fmt.Fprintf(t.errOut, "Can't understand command '%s'%s\n", args[0], nearest.Hint(args[0], names))
-		if !strings.HasPrefix(args[0], "-") {
-			fmt.Fprintln(t.errOut, "Command names must start with dashes.")
-		}
-		t.usageEC()
-		return exitECUsage, nil
-	}
-	v := ecVerbs[at]
-	a, code := t.argumentsEC(v, args[1:])
-	if code != 0 {
-		return code, nil
-	}
-	if v.name != "-help" {
-		if _, err := t.client(); err != nil {
-			return 0, err
-		}
-	}
-	return v.run(t, a)
-}
-
-func (t *hadoopTool) usageEC() {
-	fmt.Fprintln(t.errOut, "Usage: hops ec [COMMAND]")
-	for _, v := range ecVerbs {
-		fmt.Fprintf(t.errOut, "          [%s]\n", strings.TrimSpace(v.name+" "+v.arguments))
-	}
-}
-
-// argumentsEC reads the options of a verb. A code that is not 0 is that of a mistake, which has been said.
-func (t *hadoopTool) argumentsEC(v *ecVerb, args []string) (*ecArguments, int) {
-	a := &ecArguments{}
-	verify := v.name == "-verifyClusterSetup"
-	value := func(option string) (string, bool) {
-		i := slices.Index(args, option)
-		if i < 0 {
-			return "", true
-		}
-		if i+1 == len(args) {
-			fmt.Fprintf(t.errOut, "IllegalArgumentException: option %s requires 1 argument.\n", option)
-			return "", false
-		}
-		word := args[i+1]
-		args = slices.Delete(slices.Clone(args), i, i+2)
-		return word, true
-	}
-	if v.path {
-		word, fine := value("-path")
-		if a.path = word; !fine {
-			return nil, exitHadoop
-		}
-	}
-	if v.policy {
-		word, fine := value("-policy")
-		if a.policy = word; !fine {
-			return nil, exitHadoop
-		}
-	}
-	switch {
-	case v.needs != "" && (v.path && a.path == "" || !v.path && a.policy == ""):
-		fmt.Fprintf(t.errOut, "%s\nUsage: [%s %s]\n\n%s\n", v.needs, v.name, v.arguments, v.help)
-		return nil, exitECUsage
-	case verify && len(args) > 0 && args[0] == "-policy":
-		if len(args) == 1 {
-			fmt.Fprintln(t.errOut, "NotEnoughArgumentsException: Not enough arguments: expected 1 but got 0")
-			return nil, exitHadoop
-		}
-		a.policies, args = args[1:], nil
-	case v.name == "-setPolicy":
-		if i := slices.Index(args, "-replicate"); i >= 0 {
-			a.replicate, args = true, slices.Delete(slices.Clone(args), i, i+1)
-		}
-	}
-	if len(args) > 0 {
-		fmt.Fprintf(t.errOut, "%s: Too many arguments\n", v.name)
-		return nil, exitECUsage
-	}
-	return a, 0
-}
-
-// javaClasses are the classes that `hdfs ec` names errors by; the others are a RemoteException to it.
-var javaClasses = []struct {
-	kind  *metadata.Kind
-	class string
-}{
-	{metadata.ErrNotExist, "FileNotFoundException"},
-	{metadata.ErrNoErasureCoding, "NoECPolicySetException"},
-	{metadata.ErrPermission, "AccessControlException"},
-	{metadata.ErrSafeMode, "SafeModeException"},
-}
-
-// failedEC says an error as AdminHelper.prettifyException does.
-func (t *hadoopTool) failedEC(err error, code int) int {
-	class := "RemoteException"
-	for _, c := range javaClasses {
-		if errors.Is(err, c.kind) {
-			class = c.class
-		}
-	}
-	fmt.Fprintf(t.errOut, "%s: %s\n", class, hadoopMessage(err))
-	return code
-}
-
-func helpEC(t *hadoopTool, _ *ecArguments) (int, error) {
-	for _, v := range ecVerbs {
-		t.printf("[%s]\n\n%s\n\n", strings.TrimSpace(v.name+" "+v.arguments), v.help)
-	}
-	return 0, nil
-}
-
-func listPoliciesEC(t *hadoopTool, _ *ecArguments) (int, error) {
+func listPoliciesEC(t *hadoopTool, _ *adminArguments) (int, error) {
 	all, err := t.fs.ErasurePolicies(t.ctx)
 	if err != nil {
-		return t.failedEC(err, exitECFailed), nil
+		return t.failedAdmin(err, exitAdminFailed), nil
 	}
 	if len(all) == 0 {
 		t.printf("There is no erasure coding policies in the cluster.\n")
@@ -205,10 +60,10 @@ func listPoliciesEC(t *hadoopTool, _ *ecArguments) (int, error) {
 	return 0, nil
 }
 
-func listCodecsEC(t *hadoopTool, _ *ecArguments) (int, error) {
+func listCodecsEC(t *hadoopTool, _ *adminArguments) (int, error) {
 	all, err := t.fs.ErasureCodecs(t.ctx)
 	if err != nil {
-		return t.failedEC(err, exitECFailed), nil
+		return t.failedAdmin(err, exitAdminFailed), nil
 	}
 	if len(all) == 0 {
 		t.printf("No erasure coding codecs are supported on the cluster.\n")
@@ -221,50 +76,53 @@ func listCodecsEC(t *hadoopTool, _ *ecArguments) (int, error) {
 	return 0, nil
 }
 
-func getPolicyEC(t *hadoopTool, a *ecArguments) (int, error) {
-	p, err := t.fs.ErasurePolicy(t.ctx, a.path)
+func getPolicyEC(t *hadoopTool, a *adminArguments) (int, error) {
+	path := a.value["-path"]
+	p, err := t.fs.ErasurePolicy(t.ctx, path)
 	switch {
 	case err != nil:
-		return t.failedEC(err, exitECFailed), nil
+		return t.failedAdmin(err, exitAdminFailed), nil
 	case p == nil:
-		t.printf("The erasure coding policy of %s is unspecified\n", a.path)
+		t.printf("The erasure coding policy of %s is unspecified\n", path)
 	default:
 		t.printf("%s\n", p.Name)
 	}
 	return 0, nil
 }
 
-func setPolicyEC(t *hadoopTool, a *ecArguments) (int, error) {
-	policy, name := a.policy, a.policy
+func setPolicyEC(t *hadoopTool, a *adminArguments) (int, error) {
+	policy, path := a.value["-policy"], a.value["-path"]
+	name := policy
 	switch {
-	case a.replicate && policy != "":
+	case a.has("-replicate") && policy != "":
 		fmt.Fprintf(t.errOut, "-setPolicy: -replicate and -policy cannot been used at the same time\n")
-		return exitECFailed, nil
-	case a.replicate:
+		return exitAdminFailed, nil
+	case a.has("-replicate"):
 		policy, name = namenode.ReplicationPolicy, namenode.ReplicationPolicy
 	case policy == "":
 		name = "default"
 	}
-	if err := t.fs.SetErasurePolicy(t.ctx, a.path, policy); err != nil {
-		return t.failedEC(err, exitECNotSet), nil
+	if err := t.fs.SetErasurePolicy(t.ctx, path, policy); err != nil {
+		return t.failedAdmin(err, exitECNotSet), nil
 	}
-	t.printf("Set %s erasure coding policy on %s\n", name, a.path)
-	if t.hasFiles(a.path) {
+	t.printf("Set %s erasure coding policy on %s\n", name, path)
+	if t.hasFiles(path) {
 		t.printf("Warning: setting erasure coding policy on a non-empty directory will not automatically convert existing files to %s erasure coding policy\n", name)
 	}
 	return 0, nil
 }
 
-func unsetPolicyEC(t *hadoopTool, a *ecArguments) (int, error) {
-	if err := t.fs.UnsetErasurePolicy(t.ctx, a.path); err != nil {
-		t.failedEC(err, exitECFailed)
+func unsetPolicyEC(t *hadoopTool, a *adminArguments) (int, error) {
+	path := a.value["-path"]
+	if err := t.fs.UnsetErasurePolicy(t.ctx, path); err != nil {
+		t.failedAdmin(err, exitAdminFailed)
 		if errors.Is(err, metadata.ErrNoErasureCoding) {
 			fmt.Fprintln(t.errOut, "Use '-setPolicy -path <PATH> -replicate' to enforce default replication policy irrespective of EC policy defined on parent.")
 		}
-		return exitECFailed, nil
+		return exitAdminFailed, nil
 	}
-	t.printf("Unset erasure coding policy from %s\n", a.path)
-	if t.hasFiles(a.path) {
+	t.printf("Unset erasure coding policy from %s\n", path)
+	if t.hasFiles(path) {
 		t.printf("Warning: unsetting erasure coding policy on a non-empty directory will not automatically convert existing files to replicated data.\n")
 	}
 	return 0, nil
@@ -276,37 +134,38 @@ func (t *hadoopTool) hasFiles(dir string) bool {
 	return err == nil && st.Children > 0
 }
 
-func switchPolicyEC(enable bool) func(*hadoopTool, *ecArguments) (int, error) {
-	return func(t *hadoopTool, a *ecArguments) (int, error) {
-		if err := t.fs.SwitchErasurePolicy(t.ctx, a.policy, enable); err != nil {
-			return t.failedEC(err, exitECFailed), nil
+func switchPolicyEC(enable bool) func(*hadoopTool, *adminArguments) (int, error) {
+	return func(t *hadoopTool, a *adminArguments) (int, error) {
+		policy := a.value["-policy"]
+		if err := t.fs.SwitchErasurePolicy(t.ctx, policy, enable); err != nil {
+			return t.failedAdmin(err, exitAdminFailed), nil
 		}
 		if !enable {
-			t.printf("Erasure coding policy %s is disabled\n", a.policy)
+			t.printf("Erasure coding policy %s is disabled\n", policy)
 			return 0, nil
 		}
-		t.printf("Erasure coding policy %s is enabled\n", a.policy)
-		fits, err := t.fs.ErasureTopology(t.ctx, a.policy)
+		t.printf("Erasure coding policy %s is enabled\n", policy)
+		fits, err := t.fs.ErasureTopology(t.ctx, policy)
 		switch {
 		case err != nil:
-			return t.failedEC(err, exitECFailed), nil
+			return t.failedAdmin(err, exitAdminFailed), nil
 		case !fits.Supported:
-			fmt.Fprintf(t.errOut, "Warning: The cluster setup does not support EC policy %s. Reason: %s\n", a.policy, fits.Message)
+			fmt.Fprintf(t.errOut, "Warning: The cluster setup does not support EC policy %s. Reason: %s\n", policy, fits.Message)
 		}
 		return 0, nil
 	}
 }
 
-func removePolicyEC(t *hadoopTool, a *ecArguments) (int, error) {
-	if err := t.fs.RemoveErasurePolicy(t.ctx, a.policy); err != nil {
-		return t.failedEC(err, exitECFailed), nil
+func removePolicyEC(t *hadoopTool, a *adminArguments) (int, error) {
+	if err := t.fs.RemoveErasurePolicy(t.ctx, a.value["-policy"]); err != nil {
+		return t.failedAdmin(err, exitAdminFailed), nil
 	}
-	t.printf("Erasure coding policy %s is removed\n", a.policy)
+	t.printf("Erasure coding policy %s is removed\n", a.value["-policy"])
 	return 0, nil
 }
 
-func verifyEC(t *hadoopTool, a *ecArguments) (int, error) {
-	fits, err := t.fs.ErasureTopology(t.ctx, a.policies...)
+func verifyEC(t *hadoopTool, a *adminArguments) (int, error) {
+	fits, err := t.fs.ErasureTopology(t.ctx, a.rest...)
 	switch {
 	case errors.Is(err, metadata.ErrInvalidArgument):
 		fmt.Fprintf(t.errOut, "HadoopIllegalArgumentException: %s\n", hadoopMessage(err))
@@ -317,7 +176,7 @@ func verifyEC(t *hadoopTool, a *ecArguments) (int, error) {
 	}
 	t.printf("%s\n", fits.Message)
 	if !fits.Supported {
-		return exitECFailed, nil
+		return exitAdminFailed, nil
 	}
 	return 0, nil
 }

@@ -2,15 +2,16 @@ package hdfs
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
 )
 
-// PolicyByName finds a storage policy by its name, as HDFS does: in its own letters.
+// PolicyByName finds a storage policy by its name, in letters of any case (BlockStoragePolicySuite.getPolicy).
 func PolicyByName(name string) (*namenode.StoragePolicy, error) {
 	for i := range namenode.StoragePolicies {
-		if namenode.StoragePolicies[i].Name == name {
+		if strings.EqualFold(namenode.StoragePolicies[i].Name, name) {
 			return &namenode.StoragePolicies[i], nil
 		}
 	}
