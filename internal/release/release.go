@@ -11,7 +11,7 @@ import (
 const (
 	// Level is the newest one that this program knows: what it writes at most. A change of a format or of a message between servers that the
 	// program before would misread, or refuse, takes the next number, and happens only where the cluster has been raised to it.
-	Level = 5
+	Level = 6
 	// Oldest is the oldest level of a cluster that this program works in.
 	Oldest = 1
 )
@@ -29,6 +29,14 @@ const (
 	Resolved = 4
 	// ErasureCoding: directories and files with a policy, and block groups, in the namenodes' log and state.
 	ErasureCoding = 5
+	// SmallFiles: contents of files in the namenodes' log and state.
+	SmallFiles = 6
+	// SealedTails: the end of a file with a policy is a replicated block until a command puts a group in its place.
+	SealedTails = 6
+	// TypeQuotas: quotas of the bytes on volumes of a type.
+	TypeQuotas = 6
+	// Caching: pools and directives of what datanodes keep in memory.
+	Caching = 6
 )
 
 // Program is what a version of the program says of itself.
