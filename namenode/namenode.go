@@ -145,6 +145,8 @@ type LocatedBlock struct {
 	Locations []Location
 	// Corrupt: every known replica is damaged.
 	Corrupt bool
+	// Small: the namenodes keep the bytes, and the places are their doors.
+	Small bool
 	// Token lets its bearer do at the datanodes what the block was located for. Empty where nobody asked to.
 	Token security.Token
 	// Units are, of a group, the numbers of the internal blocks at Locations, each of which has a token of its own. Nil for a replicated block.
