@@ -145,7 +145,7 @@ type LocatedBlock struct {
 	Locations []Location
 	// Corrupt: every known replica is damaged.
 	Corrupt bool
-	// Small: the namenodes keep the bytes, and the places are their doors.
+	// Small: it is the body of a small file. No datanode has it, and Locations is empty: the data-transfer doors of the namenodes have.
 	Small bool
 	// Token lets its bearer do at the datanodes what the block was located for. Empty where nobody asked to.
 	Token security.Token
