@@ -226,12 +226,13 @@ func (s *Store) compact(ctx context.Context, group []*segment) (freed int64, err
 }
 
 // copy writes bodies, in the order of their ids, into a new segment, which is durable then. nil: there are none.
-func (s *Store) copy(ctx context.Context, live []place) (out *building, err error) {
+func (s *Store) copy(ctx context.Context, live []place) (_ *building, err error) {
 	if len(live) == 0 {
 		return nil, nil
 	}
 	slices.SortStableFunc(live, func(a, b place) int { return cmp.Compare(a.id, b.id) })
-	if out, err = s.create(); err != nil {
+	out, err := s.create()
+	if err != nil {
 		return nil, err
 	}
 	defer func() {

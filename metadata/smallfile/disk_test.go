@@ -283,10 +283,18 @@ func (f *openFile) Allocate(int64) error { return nil }
 func (f *openFile) Sync() error {
 	err := f.disk.call("sync", f.path, true)
 	defer f.disk.mu.Unlock()
-	if err != nil {
+	if errors.Is(err, errPower) {
 		return err
 	}
-	f.durable = slices.Clone(f.content)
-	clear(f.dirty)
-	return nil
+	for n := range f.dirty {
+		from, to := n*sector, min((n+1)*sector, len(f.content))
+		if err == nil {
+			if missing := to - len(f.durable); missing > 0 {
+				f.durable = append(f.durable, make([]byte, missing)...)
+			}
+			copy(f.durable[from:to], f.content[from:to])
+		}
+	}
+	clear(f.dirty) // after an error, too: a later sync does not write what this one did not
+	return err
 }

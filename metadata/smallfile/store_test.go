@@ -21,13 +21,20 @@ const firstID = metadata.FirstBlockID
 
 // bodyOf is the body of an id, the same always.
 func bodyOf(id metadata.BlockID, most int) []byte {
-	r := rand.New(rand.NewPCG(uint64(id), 7))
-	b := make([]byte, 1+r.IntN(most))
+	h := uint64(id) * 0x9e3779b97f4a7c15
+	from, n := int(h>>16%MaxBody), 1+int(h>>40)%most
+	return noise[from : from+n : from+n]
+}
+
+// noise is what bodies are cut from.
+var noise = func() []byte {
+	r := rand.New(rand.NewPCG(1, 7))
+	b := make([]byte, 2*MaxBody)
 	for i := range b {
 		b[i] = byte(r.Uint32())
 	}
 	return b
-}
+}()
 
 // living is a namespace: what lives.
 type living struct {

@@ -15,7 +15,15 @@ type building struct {
 	file      *handle
 	entries   []entry
 	end, high int64
-	synced    bool
+	// synced: everything is durable. broken: a sync has failed, and what it was to make durable may be lost whatever the next one says.
+	synced, broken bool
+}
+
+// sync makes what was written durable.
+func (b *building) sync() error {
+	err := b.file.Sync()
+	b.synced, b.broken = err == nil, b.broken || err != nil
+	return err
 }
 
 func randomSalt() uint64 {
@@ -84,15 +92,19 @@ func (b *building) put(batch []pending, buffer *[]byte) ([]entry, error) {
 	return entries[first:], nil
 }
 
-// finish writes the footer, behind whatever may have been written, and makes everything durable. The segment has its index then.
+// finish makes everything durable and writes the footer, behind whatever may have been written. The segment has its index then. A footer comes behind
+// a sync of the records, so that none is believed that tells of what the disk has lost.
 func (b *building) finish() error {
+	if err := b.sync(); err != nil {
+		return err
+	}
 	b.settle()
 	footer := b.encodeFooter(b.salt, b.high)
 	if _, err := b.file.WriteAt(footer, b.high); err != nil {
 		return err
 	}
 	b.bytes = b.high + int64(len(footer))
-	return b.file.Sync()
+	return b.sync()
 }
 
 // settle makes the index. What is behind another record of the same id is dead.
@@ -229,15 +241,13 @@ func (s *Store) append(batch []pending) error {
 // seal ends the active segment.
 func (s *Store) seal() error {
 	err := s.active.finish()
-	if err != nil && full(err) {
-		return err
-	}
-	if err != nil {
+	switch {
+	case err == nil:
+		s.publish()
+	case !full(err) || s.active.broken:
 		s.retire(err)
-		return err
 	}
-	s.publish()
-	return nil
+	return err
 }
 
 // retire gives up writing into a segment after an error of the disk: what was not synced of it may be lost, also if a later sync should succeed. The next
@@ -307,11 +317,10 @@ func (s *Store) sync() error {
 		}
 	}
 	if a := s.active; a != nil && !a.synced {
-		if err := a.file.Sync(); err != nil {
+		if err := a.sync(); err != nil {
 			s.retire(err)
 			return err
 		}
-		a.synced = true
 	}
 	if err := s.syncNames(); err != nil {
 		return err
