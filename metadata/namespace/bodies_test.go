@@ -20,6 +20,7 @@ type memBodies struct {
 	synced map[metadata.BlockID][]byte
 	bad    map[metadata.BlockID]bool
 	err    error // of Sync
+	holds  int
 }
 
 func newMemBodies() *memBodies {
@@ -54,7 +55,18 @@ func (b *memBodies) Has(id metadata.BlockID) bool {
 	return ok
 }
 
-func (b *memBodies) Removed(metadata.BlockID, int64) {}
+func (b *memBodies) Removed(metadata.BlockID, int) {}
+
+func (b *memBodies) Hold() func() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.holds++
+	return sync.OnceFunc(func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.holds--
+	})
+}
 
 func (b *memBodies) Sync() error {
 	b.mu.Lock()
@@ -82,8 +94,11 @@ func (b *memBodies) crash(r *rand.Rand) *memBodies {
 // compact drops what is not live.
 func (b *memBodies) compact(ns *Namespace) error {
 	b.mu.Lock()
-	ids := slices.Sorted(maps.Keys(b.all))
+	ids, held := slices.Sorted(maps.Keys(b.all)), b.holds > 0
 	b.mu.Unlock()
+	if held {
+		return nil
+	}
 	live, err := ns.LiveBodies(ids)
 	if err != nil {
 		return err

@@ -27,7 +27,9 @@ type Bodies interface {
 	// Has reports whether there is one, without looking at its bytes.
 	Has(id metadata.BlockID) bool
 	// Removed says that a body is not in the state any more. Versions may have it: LiveBodies tells.
-	Removed(id metadata.BlockID, length int64)
+	Removed(id metadata.BlockID, length int)
+	// Hold keeps what is there, whatever LiveBodies says, until release is called.
+	Hold() (release func())
 	Sync() error
 }
 
@@ -124,7 +126,7 @@ func (ns *Namespace) handOver(arriving []arrival, gone []metadata.Block) {
 			ns.cfg.Bodies.Put(a.id, a.data)
 		}
 		for _, b := range gone {
-			ns.cfg.Bodies.Removed(b.ID, b.Length)
+			ns.cfg.Bodies.Removed(b.ID, int(b.Length))
 		}
 	}
 	ns.mu.Lock()
@@ -272,19 +274,19 @@ func (ns *Namespace) inlinedOf(owner metadata.INodeID, id metadata.BlockID) (dat
 	return data, err
 }
 
-var errReceiving = errors.New("namespace: which bodies are needed is not known while a version is received, and before raft has said which it refers to")
+var errUnretained = errors.New("namespace: which bodies are needed is not known before raft has said which versions it refers to")
 
 // LiveBodies says which of some bodies have to stay: those of the state, of the last checkpoint, and of versions that are kept or open, from which this
-// member may start or send. An id that is not live never becomes so again, but by an entry of the log or a version that brings its bytes along; so nobody
-// may ask while entries are applied again that were applied by an earlier process.
+// member may start or send. An id that is not live becomes so again only by an entry of the log that brings its bytes along, which are put behind that, or
+// by a version that is received, which holds Bodies until it counts.
 //
-// Errors: that it is not known now; those of the store.
+// Errors: that it is not known yet; those of the store.
 func (ns *Namespace) LiveBodies(ids []metadata.BlockID) ([]bool, error) {
 	v := &ns.versions
 	v.content.RLock()
 	defer v.content.RUnlock()
 	v.mu.Lock()
-	known := v.retained != nil && v.receiving == nil
+	known := v.retained != nil
 	versions := map[uint64]bool{}
 	for _, index := range v.retained {
 		versions[index] = true
@@ -294,7 +296,7 @@ func (ns *Namespace) LiveBodies(ids []metadata.BlockID) ([]bool, error) {
 	}
 	v.mu.Unlock()
 	if !known {
-		return nil, errReceiving
+		return nil, errUnretained
 	}
 	live := make([]bool, len(ids))
 	for start := 0; start < len(ids); start += entriesPerTurn {

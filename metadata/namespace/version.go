@@ -213,6 +213,7 @@ type intake struct {
 	// whole: it is to be kept. over: Commit or Cancel was called.
 	whole, over bool
 	mu          sync.Mutex // held by each of the methods
+	release     func()     // of the bodies that came, which no state has yet
 	frameBuffer []byte
 }
 
@@ -224,8 +225,9 @@ func (ns *Namespace) Receive(ref raftstore.Reference) (raftstore.Intake, error) 
 }
 
 func (ns *Namespace) receive(index, hash uint64) (*intake, error) {
-	in := &intake{ns: ns, verifier: verifier{index: index, hash: hash}}
+	in := &intake{ns: ns, verifier: verifier{index: index, hash: hash}, release: func() {}}
 	if ns.cfg.Bodies != nil {
+		in.release = ns.cfg.Bodies.Hold()
 		in.arrived = func(id metadata.BlockID, data []byte) { ns.cfg.Bodies.Put(id, bytes.Clone(data)) }
 	}
 	v := &ns.versions
@@ -317,6 +319,7 @@ func (in *intake) cancel() {
 	in.over = true
 	in.end()
 	in.ns.versions.forget(in)
+	in.release()
 }
 
 func (v *versions) forget(in *intake) {
@@ -334,6 +337,7 @@ func (in *intake) Commit() error {
 	if in.over || in.marker == nil {
 		return errGivenUp
 	}
+	defer in.release()
 	ns := in.ns
 	ns.checkpointMu.Lock()
 	defer ns.checkpointMu.Unlock()
