@@ -24,6 +24,7 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/gohops/hops/datanode/transfer"
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/hrpc"
@@ -58,8 +59,10 @@ type Config struct {
 	ClusterID string
 	// Dir holds the checkpoint of the namespace.
 	Dir string
-	// IPC, HTTP and GRPC are the doors; the server owns them.
-	IPC, HTTP, GRPC net.Listener
+	// IPC, HTTP, GRPC and Transfer are the doors; the server owns them. Transfer is the data transfer of small files.
+	IPC, HTTP, GRPC, Transfer net.Listener
+	// AdvertiseIP and AdvertiseHost are how clients reach Transfer; empty: as it listens.
+	AdvertiseIP, AdvertiseHost string
 	// Host carries the Raft group; the caller runs it.
 	Host *raftstore.Host
 	// Members are the namenodes of the group. Bootstrap makes it, at the first start of a cluster.
@@ -128,6 +131,7 @@ func (c *Config) validate() error {
 	require(c.IPC != nil, "the IPC listener")
 	require(c.HTTP != nil, "the HTTP listener")
 	require(c.GRPC != nil, "the gRPC listener")
+	require(c.Transfer != nil, "the data transfer listener")
 	require(c.Host != nil, "the Raft host")
 	require(c.Door != nil, "the door")
 	if c.DeadAfter > 0 && c.StaleAfter > 0 && c.DeadAfter < c.StaleAfter {
@@ -194,6 +198,8 @@ type Server struct {
 	slowRPC   *slowlog.Operation
 	web       http.Handler
 	datanodes *datanodes
+	blockDoor *transfer.Server
+	doors     doors
 
 	soft     soft
 	racks    *topology.Racks
@@ -331,6 +337,7 @@ func (s *Server) serveWith() {
 	clientprotocol.Register(s.ipc, s, func(user string) []string { return s.config.Door.Caller(user).Groups })
 	s.web = s.routes(webhdfs.New(s, s.config.Door, s.config.Answers, s.log))
 	s.datanodes = &datanodes{server: s}
+	s.blockDoor = s.newBlockDoor()
 }
 
 // checkCluster refuses a checkpoint of another cluster.
@@ -395,7 +402,7 @@ func (s *Server) ClusterID() string {
 func (s *Server) Run(ctx context.Context) (err error) {
 	defer close(s.stopped)
 	defer func() {
-		for _, l := range []net.Listener{s.config.IPC, s.config.HTTP, s.config.GRPC} {
+		for _, l := range []net.Listener{s.config.IPC, s.config.HTTP, s.config.GRPC, s.config.Transfer} {
 			l.Close()
 		}
 		if s.group != nil {
@@ -425,6 +432,8 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	})
 	g.Go(func() error { return s.serveHTTP(work) })
 	g.Go(func() error { return s.serveGRPC(work) })
+	g.Go(func() error { return s.serveBlockDoor(work) })
+	g.Go(func() error { return s.learnDoors(work) })
 	err = g.Wait()
 	s.soft.abandon()
 	return err
