@@ -348,6 +348,8 @@ type BlockAt struct {
 	Block    metadata.Block
 	Offset   int64
 	Complete bool
+	// Small: it is a body, which no datanode has.
+	Small bool
 }
 
 // blocks collects the blocks that overlap [offset, offset+length). A last block under construction is part of a range that
@@ -365,7 +367,7 @@ func (n *inode) blocks(offset, length int64) *FileBlocks {
 	started := len(f.blocks) > 0 && f.blocks[0].Length == 0
 	for i, b := range f.blocks {
 		last := i == len(f.blocks)-1
-		one := BlockAt{Block: b, Offset: at, Complete: !last || f.lastState() == Complete}
+		one := BlockAt{Block: b, Offset: at, Complete: !last || f.lastState() == Complete, Small: f.isBody(i)}
 		started = started || at+b.Length > offset
 		if started && (at < end || len(r.Blocks) == 0) { // one even for no bytes
 			r.Blocks = append(r.Blocks, one)
@@ -474,7 +476,8 @@ func (ns *Namespace) LastBlocks(id metadata.INodeID, holder string) (blocks []me
 	return blocks, last
 }
 
-// BlockOwner returns the file that a block, or the group of an internal block, belongs to. Blocks of deleted files count until Effects reported them removed.
+// BlockOwner returns the file that a block, or the group of an internal block, belongs to. Bodies of small files, which datanodes do not have, are
+// nobody's here. Blocks of deleted files count until Effects reported them removed.
 func (ns *Namespace) BlockOwner(id metadata.BlockID) (BlockOwner, bool) {
 	var owner BlockOwner
 	found := false
@@ -483,12 +486,13 @@ func (ns *Namespace) BlockOwner(id metadata.BlockID) (BlockOwner, bool) {
 		n, err := ns.byBlock(id)
 		if err == nil && n == nil {
 			owner, found, err = ns.keptBlock(id)
+			found = found && !owner.body
 		}
 		if err != nil || n == nil {
 			return err
 		}
 		i := slices.IndexFunc(n.file.blocks, func(b metadata.Block) bool { return b.ID == id })
-		owner, found = n.blockOwner(i), true
+		owner, found = n.blockOwner(i), !n.file.isBody(i)
 		return nil
 	})
 	return owner, err == nil && found
@@ -594,7 +598,7 @@ type blockListing struct {
 	changed [][]*inode // what the checkpoints have saved that became current since
 }
 
-// EachBlock calls fn for every block, in memory or not, until it returns false. It takes the lock for a moment at a time.
+// EachBlock calls fn for every block that datanodes have, in memory or not, until it returns false. It takes the lock for a moment at a time.
 // What comes or goes meanwhile may be in what it tells or not; a block that stays is told of, whatever happens to its file, and
 // perhaps more than once, as it is or was since the beginning.
 func (ns *Namespace) EachBlock(fn func(BlockOwner) bool) error {
@@ -602,7 +606,9 @@ func (ns *Namespace) EachBlock(fn func(BlockOwner) bool) error {
 	collect := func(n *inode) {
 		if n.file != nil {
 			for i := range n.file.blocks {
-				found = append(found, n.blockOwner(i))
+				if !n.file.isBody(i) {
+					found = append(found, n.blockOwner(i))
+				}
 			}
 		}
 	}
