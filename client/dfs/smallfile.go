@@ -3,11 +3,14 @@ package dfs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"path"
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/metadata"
@@ -115,6 +118,118 @@ func (c *Client) openSmall(ctx context.Context, name string, most int) (*hadoopp
 		return nil, wrap("open", name, c.hinted(err))
 	}
 	return answer, nil
+}
+
+const (
+	// manyPaths and manyBytes are how many files are asked for with one call, and about how much data.
+	manyPaths = 512
+	manyBytes = 2 << 20
+	// manyCalls is how many such calls, or files that are opened by themselves, are under way at a time.
+	manyCalls = 4
+)
+
+// ManyFiles is what ReadMany has read: for each path its bytes, or why there are none.
+type ManyFiles struct {
+	Data   [][]byte
+	Errors []error
+}
+
+// ReadMany returns the contents of files, of which those that namenodes keep come many with a call; the others are read as by ReadFile. Files of more than
+// most bytes are an error of their own (ErrInvalidArgument); 0: there is no limit. The error is of all of them.
+func (c *Client) ReadMany(ctx context.Context, names []string, most int64) (*ManyFiles, error) {
+	out := &ManyFiles{Data: make([][]byte, len(names)), Errors: make([]error, len(names))}
+	paths := make([]string, len(names))
+	var asked []int // which may be small
+	for i, name := range names {
+		if paths[i], out.Errors[i] = clean("open", name); out.Errors[i] == nil {
+			asked = append(asked, i)
+		}
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(manyCalls)
+	for len(asked) > 0 {
+		some := asked[:min(len(asked), manyPaths)]
+		asked = asked[len(some):]
+		group.Go(func() error { return c.readSome(ctx, paths, some, most, out) })
+	}
+	return out, group.Wait()
+}
+
+// readSome reads the files of some numbers.
+func (c *Client) readSome(ctx context.Context, paths []string, some []int, most int64, out *ManyFiles) error {
+	var alone []int
+	for len(some) > 0 {
+		if c.config.NoSmallFiles || !c.small.served() {
+			alone = append(alone, some...)
+			break
+		}
+		request := &hadooppb.OpenManyWithDataRequestProto{Most: new(uint32(manyBytes))}
+		for _, i := range some {
+			request.Paths = append(request.Paths, paths[i])
+		}
+		var answer hadooppb.OpenManyWithDataResponseProto
+		err := c.rpc.Call(ctx, operatorProtocol, "openManyWithData", request, &answer)
+		if c.small.unknown(err) {
+			continue
+		}
+		if err != nil {
+			return wrap("open", paths[some[0]], c.hinted(err))
+		}
+		files := answer.GetFiles()
+		if len(files) == 0 || len(files) > len(some) {
+			return &Error{Op: "open", Path: paths[some[0]], Kind: metadata.ErrIO, Message: fmt.Sprintf("the namenode answers with %d files, asked for %d", len(files), len(some))}
+		}
+		for k, f := range files {
+			i := some[k]
+			switch {
+			case f.Exception != nil:
+				out.Errors[i] = wrap("open", paths[i], &hrpc.RemoteError{Class: f.GetException(), Message: f.GetMessage()})
+			case f.Data == nil:
+				alone = append(alone, i)
+			case most > 0 && int64(len(f.Data)) > most:
+				out.Errors[i] = tooLong(paths[i], int64(len(f.Data)), most)
+			default:
+				out.Data[i] = f.Data
+			}
+		}
+		some = some[len(files):]
+	}
+	for _, i := range alone {
+		out.Data[i], out.Errors[i] = c.readOne(ctx, paths[i], most)
+		if err := ctx.Err(); err != nil {
+			return wrap("read", paths[i], err)
+		}
+	}
+	return nil
+}
+
+// readOne is ReadFile of a file of at most most bytes.
+func (c *Client) readOne(ctx context.Context, name string, most int64) ([]byte, error) {
+	r, err := c.Open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	if most > 0 && r.Size() > most {
+		return nil, tooLong(name, r.Size(), most)
+	}
+	return r.all(ctx)
+}
+
+func tooLong(name string, length, most int64) error {
+	return &Error{Op: "read", Path: name, Kind: metadata.ErrInvalidArgument, Message: fmt.Sprintf("the file has %d bytes, and %d were asked for at most", length, most)}
+}
+
+// all reads the whole file.
+func (r *Reader) all(ctx context.Context) ([]byte, error) {
+	if r.whole != nil { // nobody else has it
+		return r.whole, nil
+	}
+	data := make([]byte, r.Size())
+	if _, err := r.ReadAtContext(ctx, data, 0); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return data, nil
 }
 
 // held is a file that a Writer has not made yet.

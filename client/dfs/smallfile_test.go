@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"path"
 	"sync"
@@ -64,11 +65,96 @@ func newSmallCluster(t *testing.T, config Config) (*smallCluster, *Client) {
 					call.Reply(&hadooppb.OpenWithDataResponseProto{Data: append([]byte{}, data...)})
 					return
 				}
-				call.Fail(metadata.Errorf(metadata.ErrNotExist, "File does not exist: %s", q.GetPath()))
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				f, err := c.lookup(q.GetPath())
+				if err != nil {
+					call.Fail(err)
+					return
+				}
+				list := &hadooppb.LocatedBlocksProto{FileLength: new(f.length()), UnderConstruction: new(false), IsLastBlockComplete: new(true)}
+				at := uint64(0)
+				for _, b := range f.blocks {
+					c.stored(b)
+					list.Blocks = append(list.Blocks, c.located(b, at))
+					at += b.size
+				}
+				call.Reply(&hadooppb.OpenWithDataResponseProto{Locations: list})
+			},
+		})
+		server.Handle(operatorProtocol, hrpc.Method{
+			Name: "openManyWithData", Right: security.ByPath, New: func() hrpc.Message { return new(hadooppb.OpenManyWithDataRequestProto) },
+			Handle: func(call *hrpc.Call) {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.asked["openManyWithData"]++
+				answer := new(hadooppb.OpenManyWithDataResponseProto)
+				for i, name := range call.Request.(*hadooppb.OpenManyWithDataRequestProto).GetPaths() {
+					one := new(hadooppb.OpenedFileProto)
+					switch data, ok := s.bodies[name]; {
+					case i == 100: // that is enough for one answer
+						call.Reply(answer)
+						return
+					case ok:
+						one.Data = append([]byte{}, data...)
+					case path.Base(name) == "large":
+					default:
+						one.Exception, one.Message = new("java.io.FileNotFoundException"), new("File does not exist: "+name)
+					}
+					answer.Files = append(answer.Files, one)
+				}
+				call.Reply(answer)
 			},
 		})
 	})
 	return s, c.client(config)
+}
+
+func TestReadMany(t *testing.T) {
+	t.Parallel()
+	s, c := newSmallCluster(t, Config{})
+	ctx := context.Background()
+	w, err := c.Create(ctx, "/large", CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(pattern(100_000)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	names := []string{"/large", "/none", "relative", "/f0"}
+	for i := range 1200 {
+		names = append(names, fmt.Sprintf("/f%d", i))
+		s.bodies[names[len(names)-1]] = pattern(i)
+	}
+	for _, config := range []Config{{}, {NoSmallFiles: true}} {
+		if config.NoSmallFiles {
+			c = s.client(config)
+			names = names[:3]
+		}
+		many, err := c.ReadMany(ctx, names, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sameBytes(t, "the large one", many.Data[0], pattern(100_000))
+		if !errors.Is(many.Errors[1], metadata.ErrNotExist) || !errors.Is(many.Errors[2], metadata.ErrInvalidPath) || many.Errors[0] != nil {
+			t.Errorf("errors %v", many.Errors[:3])
+		}
+		for i := 4; i < len(names); i++ {
+			if many.Errors[i] != nil {
+				t.Fatal(many.Errors[i])
+			}
+			sameBytes(t, names[i], many.Data[i], pattern(i-4))
+		}
+		if many, err = c.ReadMany(ctx, names, 50_000); err != nil || !errors.Is(many.Errors[0], metadata.ErrInvalidArgument) {
+			t.Errorf("a file that is too long: %v, %v", many.Errors[0], err)
+		}
+	}
+	if n := s.times("openWithData"); n != 2 {
+		t.Errorf("%d files were opened by themselves", n)
+	}
 }
 
 func (s *smallCluster) times(method string) int {

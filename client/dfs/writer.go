@@ -843,19 +843,7 @@ func (w *Writer) finishBlock() error {
 
 // ReadFile returns the contents of a file.
 func (c *Client) ReadFile(ctx context.Context, name string) ([]byte, error) {
-	r, err := c.Open(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close()
-	if r.whole != nil { // nobody else has it
-		return r.whole, nil
-	}
-	data := make([]byte, r.Size())
-	if _, err := r.ReadAtContext(ctx, data, 0); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	return data, nil
+	return c.readOne(ctx, name, 0)
 }
 
 // WriteFile makes a file with the given contents; one that is there is replaced only if overwrite. A file that cannot be
