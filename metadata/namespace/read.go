@@ -341,6 +341,8 @@ type FileBlocks struct {
 	LastComplete bool
 	// InSnapshot: it is the file as a snapshot has it.
 	InSnapshot bool
+	// Body is that of a small file, its first block, whatever the range; nil for others.
+	Body *BodyRef
 }
 
 // BlockAt is a block of a file.
@@ -356,7 +358,7 @@ type BlockAt struct {
 // starts before it and is not over there; Last is where to look for it otherwise.
 func (n *inode) blocks(offset, length int64) *FileBlocks {
 	f := n.file
-	r := &FileBlocks{Length: f.length, UnderConstruction: f.open != nil, InSnapshot: n.isGhost()}
+	r := &FileBlocks{Length: f.length, UnderConstruction: f.open != nil, InSnapshot: n.isGhost(), Body: n.body()}
 	n.describe(&r.Status, n.policies())
 	end := int64(math.MaxInt64)
 	if length <= end-offset {
@@ -457,7 +459,7 @@ func (ns *Namespace) FileByID(id metadata.INodeID) (*FileInfo, bool) {
 	return info, err == nil && info != nil
 }
 
-// LastBlocks returns up to two last blocks of a file that holder writes, and the state of the last one, for the namenode itself: no rights are
+// LastBlocks returns up to two last blocks of a file that holder writes, as far as datanodes have them, and the state of the last one, for the namenode itself: no rights are
 // checked. None when holder writes no such file, or it has no blocks.
 func (ns *Namespace) LastBlocks(id metadata.INodeID, holder string) (blocks []metadata.Block, last BlockState) {
 	err := ns.read(func() error {
@@ -466,7 +468,11 @@ func (ns *Namespace) LastBlocks(id metadata.INodeID, holder string) (blocks []me
 			return err
 		}
 		if o := n.file.open; o != nil && o.holder == holder && len(n.file.blocks) > 0 {
-			blocks, last = slices.Clone(n.file.blocks[max(0, len(n.file.blocks)-2):]), o.state
+			from := max(0, len(n.file.blocks)-2)
+			if n.file.isBody(from) {
+				from++
+			}
+			blocks, last = slices.Clone(n.file.blocks[from:]), o.state
 		}
 		return nil
 	})

@@ -215,7 +215,7 @@ func (ns *Namespace) readBody(r *BodyRef) ([]byte, error) {
 	return ns.cfg.Bodies.Get(r.Block.ID) // or has come meanwhile
 }
 
-// FindBody finds a body by its id, that of a file or of a snapshot; nil: there is none, or with another generation.
+// FindBody finds a body by its id, that of a file or of a snapshot; nil: there is none, or with another generation, of which 0 is any.
 func (ns *Namespace) FindBody(id metadata.BlockID, generation metadata.Generation) (*BodyRef, error) {
 	var found *BodyRef
 	err := ns.read(func() error {
@@ -240,7 +240,7 @@ func (ns *Namespace) FindBody(id metadata.BlockID, generation metadata.Generatio
 		}
 		return err
 	})
-	if err != nil || found == nil || found.Block.Generation != generation {
+	if err != nil || found == nil || generation != 0 && found.Block.Generation != generation {
 		return nil, err
 	}
 	return found, nil

@@ -93,6 +93,8 @@ type Config struct {
 	FeedAge   time.Duration
 	// Search: there is an index of names, tags and sizes, which follows the feed.
 	Search bool
+	// CompactEvery is how often bodies of small files that nobody needs any more are looked for. Default 10 min.
+	CompactEvery time.Duration
 	// BlockTokenLifetime is how long a block token is good, and BlockKeyInterval how often a new key takes over to sign
 	// them (Hadoop's dfs.block.access.token.lifetime and dfs.block.access.key.update.interval). Default 10 h each.
 	BlockTokenLifetime, BlockKeyInterval time.Duration
@@ -186,6 +188,9 @@ type Server struct {
 	store  *badger.Store
 	ns     *namespace.Namespace
 	group  *raftstore.Group
+	bodies *bodyStore
+	mends  chan struct{} // a place for each body that is got from another namenode
+	mended atomic.Int64
 	feed   *feed.Log // nil: there is none
 	search searching
 	// watchers are those who read the feed of changes.
@@ -261,7 +266,7 @@ func New(c Config) (*Server, error) {
 	}
 	s := &Server{
 		config: c, log: c.Logger.With("namenode", c.ID),
-		changed: make(chan struct{}, 1), list: make(chan struct{}, 1), ready: make(chan struct{}), stopped: make(chan struct{}), watching: context.Background(),
+		mends: make(chan struct{}, maxMends), changed: make(chan struct{}, 1), list: make(chan struct{}, 1), ready: make(chan struct{}), stopped: make(chan struct{}), watching: context.Background(),
 	}
 	if c.Slow != nil {
 		s.slowRPC = c.Slow.Operation("rpc", c.Slow.Limits.RPC)
@@ -308,6 +313,10 @@ func (s *Server) open() error {
 	if c.FeedBytes > 0 {
 		conf.OnEvents, conf.OnCheckpoint = s.onEvents, s.onCheckpoint
 	}
+	if err = s.openBodies(); err != nil {
+		return err
+	}
+	conf.Bodies = s.bodies
 	if s.ns, err = namespace.Open(conf); err != nil {
 		return err
 	}
@@ -405,6 +414,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		for _, l := range []net.Listener{s.config.IPC, s.config.HTTP, s.config.GRPC, s.config.Transfer} {
 			l.Close()
 		}
+		s.closeBodies()
 		if s.group != nil {
 			err = errors.Join(err, s.group.Close())
 		}
@@ -427,6 +437,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	g.Go(func() error { return s.listBlocks(work) })
 	g.Go(func() error { return s.racks.Run(work) })
 	g.Go(func() error { return s.runSearch(work) })
+	g.Go(func() error { return s.compactBodies(work) })
 	g.Go(func() error {
 		return s.ipc.Serve(work, s.config.Door.Guard(s.config.IPC, security.Doorway{Name: "namenode IPC", Limit: maxClients}))
 	})

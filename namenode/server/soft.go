@@ -290,7 +290,10 @@ func (s *Server) locate(f *namespace.FileBlocks, c *metadata.Caller) (*namenode.
 	s.soft.mu.Lock()
 	for i, b := range f.Blocks {
 		l := &out.Blocks[i]
-		l.Block, l.Offset = b.Block, b.Offset
+		l.Block, l.Offset, l.Small = b.Block, b.Offset, b.Small
+		if b.Small {
+			continue
+		}
 		enough := s.place(l, f.Status.Erasure, c.Host)
 		unheard = unheard || !enough
 		nowhere = nowhere || !enough && b.Complete
@@ -299,8 +302,8 @@ func (s *Server) locate(f *namespace.FileBlocks, c *metadata.Caller) (*namenode.
 		if n := len(out.Blocks); n > 0 && out.Blocks[n-1].Block.ID == f.Last.Block.ID {
 			out.Last = &out.Blocks[n-1]
 		} else {
-			l := &namenode.LocatedBlock{Block: f.Last.Block, Offset: f.Last.Offset}
-			enough := s.place(l, f.Status.Erasure, c.Host)
+			l := &namenode.LocatedBlock{Block: f.Last.Block, Offset: f.Last.Offset, Small: f.Last.Small}
+			enough := l.Small || s.place(l, f.Status.Erasure, c.Host)
 			unheard = unheard || !enough
 			out.Last = l
 		}
