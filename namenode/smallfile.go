@@ -3,6 +3,7 @@ package namenode
 import (
 	"context"
 
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 )
 
@@ -20,6 +21,9 @@ type SmallFiles interface {
 	//
 	// Errors: ErrReplicaNotFound when there is none with this id and generation; ErrCorrupt when no namenode that can be reached has it sound.
 	Body(ctx context.Context, id metadata.BlockID, generation metadata.Generation) ([]byte, error)
+	// Bodies is Body of many, for the bearers of their block tokens: a token that is not good refuses all, with ErrToken. each is called for every one,
+	// one call at a time and in any order.
+	Bodies(ctx context.Context, pool string, wanted []WantedBody, each func(i int, data []byte, err error)) error
 	// SetSmallFiles says whether small files may be made below a directory from now on. The caller needs WRITE on it.
 	SetSmallFiles(c metadata.Caller, path string, policy SmallFilePolicy, done func(error))
 	// SmallFilesAt tells what holds for a directory, or for the files beside a file: SmallFilesOn or SmallFilesOff, and whether the directory itself says so.
@@ -63,4 +67,10 @@ type FileWithData struct {
 	// Whole: Data is all of the file, and Blocks is empty. The bytes are not to be changed.
 	Whole bool
 	Data  []byte
+}
+
+// WantedBody is a body that the bearer of a token for its block wants.
+type WantedBody struct {
+	Block metadata.Block // Length is not used
+	Token security.Token
 }

@@ -294,3 +294,24 @@ func (s *Server) askDoors(ctx context.Context, namenodes []config.NamenodeMember
 		}
 	}
 }
+
+// Bodies implements namenode.SmallFiles.
+func (s *Server) Bodies(ctx context.Context, pool string, wanted []namenode.WantedBody, each func(i int, data []byte, err error)) error {
+	if own := s.BlockPool(); pool != own {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "block pool %q is not served here, %q is", pool, own)
+	}
+	keys, now := s.currentTrust().keys, time.Now()
+	for i := range wanted {
+		if err := keys.Check(wanted[i].Token, pool, wanted[i].Block.ID, security.ReadBlock, now); err != nil {
+			return metadata.Errorf(metadata.ErrToken, "piece %d: %v", i, err)
+		}
+	}
+	for i := range wanted {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		data, err := s.Body(ctx, wanted[i].Block.ID, wanted[i].Block.Generation)
+		each(i, data, err)
+	}
+	return nil
+}

@@ -26,6 +26,7 @@ var audited = map[string]struct {
 	"create":                {"create", false},
 	"createWithData":        {"create", false},
 	"openWithData":          {"open", true},
+	"openManyWithData":      {"open", true},
 	"setSmallFiles":         {"setSmallFiles", false},
 	"getSmallFiles":         {"getSmallFiles", true},
 	"append":                {"append", false},

@@ -7,6 +7,7 @@ import (
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
+	"github.com/gohops/hops/namenode/hdfs"
 	pb "github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
@@ -16,7 +17,7 @@ func (p *protocol) smallMethods() []hrpc.Method {
 	open := on("openWithData", security.ByPath, p.openWithData)
 	open.Answer = metadata.MaxBody + 1<<10
 	return []hrpc.Method{
-		on("createWithData", security.ByPath, p.createWithData), open,
+		on("createWithData", security.ByPath, p.createWithData), open, on("openManyWithData", security.ByPath, p.openManyWithData),
 		on("setSmallFiles", security.ByPath, p.setSmallFiles), on("getSmallFiles", security.ByPath, p.getSmallFiles),
 	}
 }
@@ -59,6 +60,52 @@ func (p *protocol) openWithData(c *hrpc.Call, r *pb.OpenWithDataRequestProto) {
 			c.Reply(&locatedAnswer{locationsAnswer{encoder: &p.encode, file: &f.LocatedFile, pool: *p.blockPool()}})
 		}
 	})
+}
+
+const (
+	// maxOpenMany is how many paths one call may name, and maxManyBytes about the most that its answer has.
+	maxOpenMany  = 1024
+	maxManyBytes = 4 << 20
+)
+
+// openManyWithData answers with the bytes of small files, on a goroutine of its own: it may have to wait for room for them.
+func (p *protocol) openManyWithData(c *hrpc.Call, r *pb.OpenManyWithDataRequestProto) {
+	paths, most := r.GetPaths(), int64(min(r.GetMost(), maxManyBytes))
+	if len(paths) > maxOpenMany {
+		c.Fail(metadata.Errorf(metadata.ErrInvalidArgument, "openManyWithData: %d paths, and %d is the most: ask for fewer at a time", len(paths), maxOpenMany))
+		return
+	}
+	go func() {
+		if err := c.Admit(most + metadata.MaxBody + 64*int64(len(paths))); err != nil {
+			c.Fail(err)
+			return
+		}
+		answer, size := &pb.OpenManyWithDataResponseProto{}, int64(0)
+		opened := make(chan error, 1)
+		for i, path := range paths {
+			one := &pb.OpenedFileProto{}
+			p.service.FileWithData(c.Caller, namenode.FileWithDataRequest{Path: path, Admit: c.Admit}, func(f *namenode.FileWithData, err error) {
+				if err == nil && f.Whole {
+					one.Data = f.Data
+				}
+				opened <- err
+			})
+			err := <-opened
+			if kind := metadata.KindOf(err); kind == metadata.ErrStandby || kind == metadata.ErrRetriable {
+				c.Fail(err) // of all of them
+				return
+			}
+			if err != nil {
+				class, message := hdfs.Exception(err)
+				one.Exception, one.Message = &class, &message
+			}
+			if size += int64(len(one.Data)); size > most && i > 0 {
+				break
+			}
+			answer.Files = append(answer.Files, one)
+		}
+		c.Reply(answer)
+	}()
 }
 
 func (p *protocol) setSmallFiles(c *hrpc.Call, r *pb.SetSmallFilesRequestProto) {

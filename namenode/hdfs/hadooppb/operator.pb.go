@@ -1730,6 +1730,167 @@ func (x *OpenWithDataResponseProto) GetLocations() *LocatedBlocksProto {
 	return nil
 }
 
+// OpenManyWithDataRequestProto asks for the bytes of many small files.
+type OpenManyWithDataRequestProto struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1,024 at most.
+	Paths []string `protobuf:"bytes,1,rep,name=paths" json:"paths,omitempty"`
+	// Of how many bytes the answer has about at most, and 4 MiB, but one file at least.
+	Most          *uint32 `protobuf:"varint,2,opt,name=most" json:"most,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenManyWithDataRequestProto) Reset() {
+	*x = OpenManyWithDataRequestProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenManyWithDataRequestProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenManyWithDataRequestProto) ProtoMessage() {}
+
+func (x *OpenManyWithDataRequestProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenManyWithDataRequestProto.ProtoReflect.Descriptor instead.
+func (*OpenManyWithDataRequestProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *OpenManyWithDataRequestProto) GetPaths() []string {
+	if x != nil {
+		return x.Paths
+	}
+	return nil
+}
+
+func (x *OpenManyWithDataRequestProto) GetMost() uint32 {
+	if x != nil && x.Most != nil {
+		return *x.Most
+	}
+	return 0
+}
+
+type OpenManyWithDataResponseProto struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the first paths, in their order.
+	Files         []*OpenedFileProto `protobuf:"bytes,1,rep,name=files" json:"files,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenManyWithDataResponseProto) Reset() {
+	*x = OpenManyWithDataResponseProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenManyWithDataResponseProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenManyWithDataResponseProto) ProtoMessage() {}
+
+func (x *OpenManyWithDataResponseProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenManyWithDataResponseProto.ProtoReflect.Descriptor instead.
+func (*OpenManyWithDataResponseProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *OpenManyWithDataResponseProto) GetFiles() []*OpenedFileProto {
+	if x != nil {
+		return x.Files
+	}
+	return nil
+}
+
+// OpenedFileProto is a file with its bytes, or why there are none; neither: it is no small file, and to be opened by itself.
+type OpenedFileProto struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data" json:"data,omitempty"`
+	Exception     *string                `protobuf:"bytes,2,opt,name=exception" json:"exception,omitempty"`
+	Message       *string                `protobuf:"bytes,3,opt,name=message" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenedFileProto) Reset() {
+	*x = OpenedFileProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenedFileProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenedFileProto) ProtoMessage() {}
+
+func (x *OpenedFileProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenedFileProto.ProtoReflect.Descriptor instead.
+func (*OpenedFileProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *OpenedFileProto) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *OpenedFileProto) GetException() string {
+	if x != nil && x.Exception != nil {
+		return *x.Exception
+	}
+	return ""
+}
+
+func (x *OpenedFileProto) GetMessage() string {
+	if x != nil && x.Message != nil {
+		return *x.Message
+	}
+	return ""
+}
+
 type SetSmallFilesRequestProto struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Path          *string                `protobuf:"bytes,1,opt,name=path" json:"path,omitempty"`
@@ -1740,7 +1901,7 @@ type SetSmallFilesRequestProto struct {
 
 func (x *SetSmallFilesRequestProto) Reset() {
 	*x = SetSmallFilesRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[21]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1752,7 +1913,7 @@ func (x *SetSmallFilesRequestProto) String() string {
 func (*SetSmallFilesRequestProto) ProtoMessage() {}
 
 func (x *SetSmallFilesRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[21]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1765,7 +1926,7 @@ func (x *SetSmallFilesRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSmallFilesRequestProto.ProtoReflect.Descriptor instead.
 func (*SetSmallFilesRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{21}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SetSmallFilesRequestProto) GetPath() string {
@@ -1790,7 +1951,7 @@ type SetSmallFilesResponseProto struct {
 
 func (x *SetSmallFilesResponseProto) Reset() {
 	*x = SetSmallFilesResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[22]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1802,7 +1963,7 @@ func (x *SetSmallFilesResponseProto) String() string {
 func (*SetSmallFilesResponseProto) ProtoMessage() {}
 
 func (x *SetSmallFilesResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[22]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1815,7 +1976,7 @@ func (x *SetSmallFilesResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSmallFilesResponseProto.ProtoReflect.Descriptor instead.
 func (*SetSmallFilesResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{22}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{25}
 }
 
 type GetSmallFilesRequestProto struct {
@@ -1827,7 +1988,7 @@ type GetSmallFilesRequestProto struct {
 
 func (x *GetSmallFilesRequestProto) Reset() {
 	*x = GetSmallFilesRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[23]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1839,7 +2000,7 @@ func (x *GetSmallFilesRequestProto) String() string {
 func (*GetSmallFilesRequestProto) ProtoMessage() {}
 
 func (x *GetSmallFilesRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[23]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1852,7 +2013,7 @@ func (x *GetSmallFilesRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSmallFilesRequestProto.ProtoReflect.Descriptor instead.
 func (*GetSmallFilesRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{23}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetSmallFilesRequestProto) GetPath() string {
@@ -1873,7 +2034,7 @@ type GetSmallFilesResponseProto struct {
 
 func (x *GetSmallFilesResponseProto) Reset() {
 	*x = GetSmallFilesResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[24]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1885,7 +2046,7 @@ func (x *GetSmallFilesResponseProto) String() string {
 func (*GetSmallFilesResponseProto) ProtoMessage() {}
 
 func (x *GetSmallFilesResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[24]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1898,7 +2059,7 @@ func (x *GetSmallFilesResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSmallFilesResponseProto.ProtoReflect.Descriptor instead.
 func (*GetSmallFilesResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{24}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetSmallFilesResponseProto) GetPolicy() SmallFilesProto {
@@ -2052,7 +2213,16 @@ const file_namenode_hdfs_hadooppb_operator_proto_rawDesc = "" +
 	"\x04most\x18\x02 \x01(\rR\x04most\"n\n" +
 	"\x19OpenWithDataResponseProto\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\x12=\n" +
-	"\tlocations\x18\x02 \x01(\v2\x1f.hops.hadoop.LocatedBlocksProtoR\tlocations\"c\n" +
+	"\tlocations\x18\x02 \x01(\v2\x1f.hops.hadoop.LocatedBlocksProtoR\tlocations\"H\n" +
+	"\x1cOpenManyWithDataRequestProto\x12\x14\n" +
+	"\x05paths\x18\x01 \x03(\tR\x05paths\x12\x12\n" +
+	"\x04most\x18\x02 \x01(\rR\x04most\"Q\n" +
+	"\x1dOpenManyWithDataResponseProto\x120\n" +
+	"\x05files\x18\x01 \x03(\v2\x1a.hops.hdfs.OpenedFileProtoR\x05files\"]\n" +
+	"\x0fOpenedFileProto\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\x12\x1c\n" +
+	"\texception\x18\x02 \x01(\tR\texception\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\"c\n" +
 	"\x19SetSmallFilesRequestProto\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x122\n" +
 	"\x06policy\x18\x02 \x01(\x0e2\x1a.hops.hdfs.SmallFilesProtoR\x06policy\"\x1c\n" +
@@ -2080,7 +2250,7 @@ func file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP() []byte {
 }
 
 var file_namenode_hdfs_hadooppb_operator_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_namenode_hdfs_hadooppb_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_namenode_hdfs_hadooppb_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_namenode_hdfs_hadooppb_operator_proto_goTypes = []any{
 	(SmallFilesProto)(0),                         // 0: hops.hdfs.SmallFilesProto
 	(SetDatanodeStateRequestProto_StateProto)(0), // 1: hops.hdfs.SetDatanodeStateRequestProto.StateProto
@@ -2105,34 +2275,38 @@ var file_namenode_hdfs_hadooppb_operator_proto_goTypes = []any{
 	(*CreateWithDataResponseProto)(nil),          // 20: hops.hdfs.CreateWithDataResponseProto
 	(*OpenWithDataRequestProto)(nil),             // 21: hops.hdfs.OpenWithDataRequestProto
 	(*OpenWithDataResponseProto)(nil),            // 22: hops.hdfs.OpenWithDataResponseProto
-	(*SetSmallFilesRequestProto)(nil),            // 23: hops.hdfs.SetSmallFilesRequestProto
-	(*SetSmallFilesResponseProto)(nil),           // 24: hops.hdfs.SetSmallFilesResponseProto
-	(*GetSmallFilesRequestProto)(nil),            // 25: hops.hdfs.GetSmallFilesRequestProto
-	(*GetSmallFilesResponseProto)(nil),           // 26: hops.hdfs.GetSmallFilesResponseProto
-	(*AclEntryProto)(nil),                        // 27: hops.hadoop.AclEntryProto
-	(*XAttrProto)(nil),                           // 28: hops.hadoop.XAttrProto
-	(*CreateRequestProto)(nil),                   // 29: hops.hadoop.CreateRequestProto
-	(*HdfsFileStatusProto)(nil),                  // 30: hops.hadoop.HdfsFileStatusProto
-	(*LocatedBlocksProto)(nil),                   // 31: hops.hadoop.LocatedBlocksProto
+	(*OpenManyWithDataRequestProto)(nil),         // 23: hops.hdfs.OpenManyWithDataRequestProto
+	(*OpenManyWithDataResponseProto)(nil),        // 24: hops.hdfs.OpenManyWithDataResponseProto
+	(*OpenedFileProto)(nil),                      // 25: hops.hdfs.OpenedFileProto
+	(*SetSmallFilesRequestProto)(nil),            // 26: hops.hdfs.SetSmallFilesRequestProto
+	(*SetSmallFilesResponseProto)(nil),           // 27: hops.hdfs.SetSmallFilesResponseProto
+	(*GetSmallFilesRequestProto)(nil),            // 28: hops.hdfs.GetSmallFilesRequestProto
+	(*GetSmallFilesResponseProto)(nil),           // 29: hops.hdfs.GetSmallFilesResponseProto
+	(*AclEntryProto)(nil),                        // 30: hops.hadoop.AclEntryProto
+	(*XAttrProto)(nil),                           // 31: hops.hadoop.XAttrProto
+	(*CreateRequestProto)(nil),                   // 32: hops.hadoop.CreateRequestProto
+	(*HdfsFileStatusProto)(nil),                  // 33: hops.hadoop.HdfsFileStatusProto
+	(*LocatedBlocksProto)(nil),                   // 34: hops.hadoop.LocatedBlocksProto
 }
 var file_namenode_hdfs_hadooppb_operator_proto_depIdxs = []int32{
 	1,  // 0: hops.hdfs.SetDatanodeStateRequestProto.state:type_name -> hops.hdfs.SetDatanodeStateRequestProto.StateProto
 	10, // 1: hops.hdfs.GetEventsResponseProto.events:type_name -> hops.hdfs.FeedEventProto
-	27, // 2: hops.hdfs.FeedEventProto.acl:type_name -> hops.hadoop.AclEntryProto
-	28, // 3: hops.hdfs.FeedEventProto.xattrs:type_name -> hops.hadoop.XAttrProto
+	30, // 2: hops.hdfs.FeedEventProto.acl:type_name -> hops.hadoop.AclEntryProto
+	31, // 3: hops.hdfs.FeedEventProto.xattrs:type_name -> hops.hadoop.XAttrProto
 	12, // 4: hops.hdfs.SearchRequestProto.tags:type_name -> hops.hdfs.TagProto
 	14, // 5: hops.hdfs.SearchResponseProto.found:type_name -> hops.hdfs.FoundProto
-	28, // 6: hops.hdfs.FoundProto.xattrs:type_name -> hops.hadoop.XAttrProto
-	29, // 7: hops.hdfs.CreateWithDataRequestProto.create:type_name -> hops.hadoop.CreateRequestProto
-	30, // 8: hops.hdfs.CreateWithDataResponseProto.status:type_name -> hops.hadoop.HdfsFileStatusProto
-	31, // 9: hops.hdfs.OpenWithDataResponseProto.locations:type_name -> hops.hadoop.LocatedBlocksProto
-	0,  // 10: hops.hdfs.SetSmallFilesRequestProto.policy:type_name -> hops.hdfs.SmallFilesProto
-	0,  // 11: hops.hdfs.GetSmallFilesResponseProto.policy:type_name -> hops.hdfs.SmallFilesProto
-	12, // [12:12] is the sub-list for method output_type
-	12, // [12:12] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	31, // 6: hops.hdfs.FoundProto.xattrs:type_name -> hops.hadoop.XAttrProto
+	32, // 7: hops.hdfs.CreateWithDataRequestProto.create:type_name -> hops.hadoop.CreateRequestProto
+	33, // 8: hops.hdfs.CreateWithDataResponseProto.status:type_name -> hops.hadoop.HdfsFileStatusProto
+	34, // 9: hops.hdfs.OpenWithDataResponseProto.locations:type_name -> hops.hadoop.LocatedBlocksProto
+	25, // 10: hops.hdfs.OpenManyWithDataResponseProto.files:type_name -> hops.hdfs.OpenedFileProto
+	0,  // 11: hops.hdfs.SetSmallFilesRequestProto.policy:type_name -> hops.hdfs.SmallFilesProto
+	0,  // 12: hops.hdfs.GetSmallFilesResponseProto.policy:type_name -> hops.hdfs.SmallFilesProto
+	13, // [13:13] is the sub-list for method output_type
+	13, // [13:13] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_namenode_hdfs_hadooppb_operator_proto_init() }
@@ -2148,7 +2322,7 @@ func file_namenode_hdfs_hadooppb_operator_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_namenode_hdfs_hadooppb_operator_proto_rawDesc), len(file_namenode_hdfs_hadooppb_operator_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   25,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
