@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"io/fs"
 	"math"
+	"os"
 	"path/filepath"
 	"sync/atomic"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"github.com/gohops/hops/metadata"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 	"github.com/gohops/hops/metadata/namespace"
+	"github.com/gohops/hops/metadata/raftstore/journal"
 	"github.com/gohops/hops/metadata/smallfile"
 	"github.com/gohops/hops/namenode"
 	pb "github.com/gohops/hops/namenode/api/v1"
@@ -41,8 +43,16 @@ func (b *bodyStore) Sync() error {
 }
 
 func (s *Server) openBodies() error {
+	dir := filepath.Join(s.config.Dir, "smallfiles")
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil { // its name has to be as durable as what will be in it
+		err = journal.FileSystem{}.SyncDir(s.config.Dir)
+	}
+	if err != nil {
+		return fmt.Errorf("small files: %w", err)
+	}
 	store, err := smallfile.Open(smallfile.Config{
-		Dir: filepath.Join(s.config.Dir, "smallfiles"), Room: s.config.Host.Room, Logger: s.log,
+		Dir: dir, Room: s.config.Host.Room, Logger: s.log,
 		Live: func(ids []metadata.BlockID) ([]bool, error) { return s.ns.LiveBodies(ids) },
 	})
 	if err != nil {
