@@ -56,6 +56,8 @@ type FileWithDataRequest struct {
 	Path string
 	// Most is how many bytes may come; 0: metadata.MaxBody.
 	Most int64
+	// Length is of how many bytes, from the first on, blocks are wanted otherwise; 0: of all.
+	Length int64
 	// Unnoticed leaves the file's access time alone.
 	Unnoticed bool
 	Admit     Admit

@@ -110,7 +110,7 @@ func (c *Client) openSmall(ctx context.Context, name string, most int) (*hadoopp
 		return nil, nil
 	}
 	answer := new(hadooppb.OpenWithDataResponseProto)
-	err := c.rpc.Call(ctx, operatorProtocol, "openWithData", &hadooppb.OpenWithDataRequestProto{Path: &name, Most: new(uint32(most))}, answer)
+	err := c.rpc.Call(ctx, operatorProtocol, "openWithData", &hadooppb.OpenWithDataRequestProto{Path: &name, Most: new(uint32(most)), Length: new(uint64(firstPrefetch))}, answer)
 	switch {
 	case c.small.unknown(err):
 		return nil, nil

@@ -174,14 +174,17 @@ func (s *Server) doorLocations() []namenode.Location {
 	d := &s.doors
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.own == nil {
+	own := d.own
+	if own == nil {
 		ip, host := s.config.advertised()
 		_, text, _ := net.SplitHostPort(s.config.Transfer.Addr().String())
 		port, _ := strconv.ParseUint(text, 10, 16)
-		own := s.doorAt(s.config.ID, ip, host, uint32(port))
-		d.own = &own
+		at := s.doorAt(s.config.ID, ip, host, uint32(port))
+		if own = &at; s.ClusterID() != "" { // which is in its id
+			d.own = own
+		}
 	}
-	out := []namenode.Location{*d.own}
+	out := []namenode.Location{*own}
 	for _, o := range d.others {
 		if time.Since(o.heard) < doorGone {
 			out = append(out, o.Location)
@@ -199,6 +202,19 @@ func (s *Server) doorLocations() []namenode.Location {
 	return out
 }
 
+// placeSmall adds the places of small files' blocks.
+func (s *Server) placeSmall(f *namenode.LocatedFile) {
+	doors := s.doorLocations()
+	for i := range f.Blocks {
+		if f.Blocks[i].Small {
+			f.Blocks[i].Locations = doors
+		}
+	}
+	if f.Last != nil && f.Last.Small {
+		f.Last.Locations = doors
+	}
+}
+
 // advertised is how clients reach this machine.
 func (c *Config) advertised() (ip, host string) {
 	if ip = c.AdvertiseIP; ip == "" {
@@ -212,6 +228,9 @@ func (c *Config) advertised() (ip, host string) {
 
 // heardOf notes the door of another namenode. The Node is the same as long as the address is.
 func (s *Server) heardOf(id string, at *pb.BlockDoorResponse, now time.Time) {
+	if s.ClusterID() == "" {
+		return
+	}
 	l := s.doorAt(id, at.GetIp(), at.GetHost(), at.GetPort())
 	d := &s.doors
 	d.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -180,7 +181,10 @@ var crc32c = crc32.MakeTable(crc32.Castagnoli)
 
 // FileWithData implements namenode.SmallFiles.
 func (s *Server) FileWithData(c metadata.Caller, r namenode.FileWithDataRequest, done func(*namenode.FileWithData, error)) {
-	look := func() (*namespace.FileBlocks, error) { return s.ns.Blocks(c, r.Path, 0, 1<<62) }
+	if r.Length <= 0 {
+		r.Length = math.MaxInt64
+	}
+	look := func() (*namespace.FileBlocks, error) { return s.ns.Blocks(c, r.Path, 0, r.Length) }
 	var f *namespace.FileBlocks
 	var err error
 	if s.glance(func() { f, err = look() }) {
@@ -204,7 +208,7 @@ func (s *Server) withData(c metadata.Caller, r namenode.FileWithDataRequest, f *
 	}
 	small := err == nil && f.Status.Length <= most && (f.Body != nil && f.Body.Block.Length == f.Status.Length || f.Last == nil)
 	if !small {
-		locate := namenode.LocateRequest{Path: r.Path, Length: 1 << 62, Unnoticed: r.Unnoticed, Admit: r.Admit}
+		locate := namenode.LocateRequest{Path: r.Path, Length: r.Length, Unnoticed: r.Unnoticed, Admit: r.Admit}
 		s.located(c, locate, f, err, func(l *namenode.LocatedFile, err error) {
 			if err != nil {
 				done(nil, err)

@@ -49,7 +49,12 @@ func (p *protocol) createWithData(c *hrpc.Call, r *pb.CreateWithDataRequestProto
 }
 
 func (p *protocol) openWithData(c *hrpc.Call, r *pb.OpenWithDataRequestProto) {
-	request := namenode.FileWithDataRequest{Path: r.GetPath(), Most: min(int64(r.GetMost()), metadata.MaxBody), Admit: c.Admit}
+	length := int64(r.GetLength())
+	if length < 0 {
+		c.Fail(metadata.Errorf(metadata.ErrInvalidArgument, "Negative length is not supported. File: %s", r.GetPath()))
+		return
+	}
+	request := namenode.FileWithDataRequest{Path: r.GetPath(), Most: min(int64(r.GetMost()), metadata.MaxBody), Length: length, Admit: c.Admit}
 	p.service.FileWithData(c.Caller, request, func(f *namenode.FileWithData, err error) {
 		switch {
 		case err != nil:
@@ -86,7 +91,9 @@ func (p *protocol) openManyWithData(c *hrpc.Call, r *pb.OpenManyWithDataRequestP
 			one := &pb.OpenedFileProto{}
 			p.service.FileWithData(c.Caller, namenode.FileWithDataRequest{Path: path, Admit: c.Admit}, func(f *namenode.FileWithData, err error) {
 				if err == nil && f.Whole {
-					one.Data = f.Data
+					if one.Data = f.Data; one.Data == nil {
+						one.Data = []byte{}
+					}
 				}
 				opened <- err
 			})

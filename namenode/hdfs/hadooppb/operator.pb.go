@@ -1628,7 +1628,9 @@ type OpenWithDataRequestProto struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Path  *string                `protobuf:"bytes,1,opt,name=path" json:"path,omitempty"`
 	// The largest file whose bytes are wanted; 0, or more than that: 64 KiB.
-	Most          *uint32 `protobuf:"varint,2,opt,name=most" json:"most,omitempty"`
+	Most *uint32 `protobuf:"varint,2,opt,name=most" json:"most,omitempty"`
+	// Of how many bytes, from the first on, blocks are wanted if it is none of those; 0: of all.
+	Length        *uint64 `protobuf:"varint,3,opt,name=length" json:"length,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1673,6 +1675,13 @@ func (x *OpenWithDataRequestProto) GetPath() string {
 func (x *OpenWithDataRequestProto) GetMost() uint32 {
 	if x != nil && x.Most != nil {
 		return *x.Most
+	}
+	return 0
+}
+
+func (x *OpenWithDataRequestProto) GetLength() uint64 {
+	if x != nil && x.Length != nil {
+		return *x.Length
 	}
 	return 0
 }
@@ -2207,10 +2216,11 @@ const file_namenode_hdfs_hadooppb_operator_proto_rawDesc = "" +
 	"\x04data\x18\x02 \x01(\fR\x04data\"o\n" +
 	"\x1bCreateWithDataResponseProto\x12\x16\n" +
 	"\x06stored\x18\x01 \x01(\bR\x06stored\x128\n" +
-	"\x06status\x18\x02 \x01(\v2 .hops.hadoop.HdfsFileStatusProtoR\x06status\"B\n" +
+	"\x06status\x18\x02 \x01(\v2 .hops.hadoop.HdfsFileStatusProtoR\x06status\"Z\n" +
 	"\x18OpenWithDataRequestProto\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
-	"\x04most\x18\x02 \x01(\rR\x04most\"n\n" +
+	"\x04most\x18\x02 \x01(\rR\x04most\x12\x16\n" +
+	"\x06length\x18\x03 \x01(\x04R\x06length\"n\n" +
 	"\x19OpenWithDataResponseProto\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\x12=\n" +
 	"\tlocations\x18\x02 \x01(\v2\x1f.hops.hadoop.LocatedBlocksProtoR\tlocations\"H\n" +

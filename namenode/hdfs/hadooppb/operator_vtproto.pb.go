@@ -1341,6 +1341,11 @@ func (m *OpenWithDataRequestProto) MarshalToSizedBufferVT(dAtA []byte) (int, err
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Length != nil {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(*m.Length))
+		i--
+		dAtA[i] = 0x18
+	}
 	if m.Most != nil {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(*m.Most))
 		i--
@@ -2259,6 +2264,9 @@ func (m *OpenWithDataRequestProto) SizeVT() (n int) {
 	}
 	if m.Most != nil {
 		n += 1 + protohelpers.SizeOfVarint(uint64(*m.Most))
+	}
+	if m.Length != nil {
+		n += 1 + protohelpers.SizeOfVarint(uint64(*m.Length))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -5776,6 +5784,26 @@ func (m *OpenWithDataRequestProto) UnmarshalVT(dAtA []byte) error {
 				}
 			}
 			m.Most = &v
+		case 3:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Length", wireType)
+			}
+			var v uint64
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.Length = &v
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
