@@ -53,7 +53,7 @@ func (s *Server) NearCounts() Near {
 func (c *conn) shortCircuit(op *hadooppb.OpRequestShortCircuitAccessProto) error {
 	sock := security.Local(c.nc)
 	if sock == nil || c.proved {
-		return c.refuse(dtp.OpShortCircuitFDs, hadooppb.Status_ERROR, "", metadata.Errorf(metadata.ErrInvalidArgument, "descriptors go over a plain Unix-domain socket only"))
+		return c.refuse(dtp.OpShortCircuitFDs, hadooppb.Status_ERROR_UNSUPPORTED, "", metadata.Errorf(metadata.ErrUnsupported, "descriptors go over a plain Unix-domain socket only"))
 	}
 	if op.GetMaxVersion() < metaVersion {
 		return c.withhold(metadata.Errorf(metadata.ErrUnsupported, "the client reads replicas up to version %d, they are of version %d", op.GetMaxVersion(), metaVersion))
