@@ -89,7 +89,7 @@ type descriptors struct {
 	size  int64 // up to where the checksums go
 	// inMemory: reading the checksums waits for no disk.
 	inMemory bool
-	asked time.Time
+	asked    time.Time
 
 	// Guarded by local.mu.
 	users   int
@@ -132,7 +132,7 @@ func (l *local) get(ctx context.Context, b *located, node *hadooppb.DatanodeInfo
 		}
 		d = &descriptors{key: key, ready: make(chan struct{}), asked: now, users: 1} // who asks
 		l.kept[key] = d
-		l.asking.Go(func() { l.ask(d, addr, b.block, b.token) })
+		l.asking.Go(func() { l.ask(d, addr, b.block, b.token, b.size) })
 		if l.purge == nil {
 			l.purge = time.AfterFunc(localIdle, l.purgeIdle)
 		}
@@ -261,7 +261,7 @@ func (l *local) close() {
 }
 
 // ask asks a datanode for descriptors.
-func (l *local) ask(d *descriptors, addr string, b *hadooppb.ExtendedBlockProto, token *hadooppb.TokenProto) {
+func (l *local) ask(d *descriptors, addr string, b *hadooppb.ExtendedBlockProto, token *hadooppb.TokenProto, size int64) {
 	ctx, cancel := context.WithTimeout(context.Background(), localAsk)
 	defer cancel()
 	files, err := l.request(ctx, addr, b, token)
@@ -270,7 +270,7 @@ func (l *local) ask(d *descriptors, addr string, b *hadooppb.ExtendedBlockProto,
 	defer d.closeLocked()
 	d.users--
 	if err == nil {
-		if err = d.take(files); err != nil {
+		if err = d.take(files, size); err != nil {
 			for _, f := range files {
 				f.Close()
 			}
@@ -336,8 +336,9 @@ func (l *local) request(ctx context.Context, addr string, b *hadooppb.ExtendedBl
 	return files, nil
 }
 
-// take looks at the files that have come. local.mu is held; they are in memory, or in caches.
-func (d *descriptors) take(files []*os.File) error {
+// take looks at the files that have come, in which size bytes of the block are wanted. local.mu is held; they are in memory, or in
+// caches.
+func (d *descriptors) take(files []*os.File, size int64) error {
 	var sizes [2]int64
 	for i, f := range files {
 		info, err := f.Stat()
@@ -365,10 +366,12 @@ func (d *descriptors) take(files []*os.File) error {
 	if sum.Type == dtp.Null || sum.BytesPer < localChunk || sum.BytesPer > localBuffer {
 		return fmt.Errorf("%w: checksums of type %v over %d bytes", dtp.ErrProtocol, sum.Type, sum.BytesPer)
 	}
-	d.data, d.sums, d.sum = files[0], files[1], sum
+	covered := min(sizes[0], (sizes[1]-metaHeader)/4*int64(sum.BytesPer))
+	if covered < size {
+		return fmt.Errorf("%w: the descriptors are of %d bytes and checksums for %d, the block has %d", dtp.ErrProtocol, sizes[0], covered, size)
+	}
 	_, unsealed := unix.FcntlInt(files[1].Fd(), unix.F_GET_SEALS, 0)
-	d.inMemory = unsealed == nil
-	d.size = min(sizes[0], (sizes[1]-metaHeader)/4*int64(sum.BytesPer))
+	d.data, d.sums, d.sum, d.size, d.inMemory = files[0], files[1], sum, covered, unsealed == nil
 	return nil
 }
 
