@@ -66,11 +66,9 @@ func newSlots() *slots {
 
 // create makes a segment, and the file of it for the client. It cannot be made smaller or larger, so nobody faults in it.
 func (s *slots) create(user uint32) (id [2]int64, f *os.File, err error) {
-	fd, err := unix.MemfdCreate("hops slots", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	if err != nil {
-		return id, nil, os.NewSyscallError("memfd_create", err)
+	if f, err = localsocket.NewMemory("hops slots"); err != nil {
+		return id, nil, err
 	}
-	f = os.NewFile(uintptr(fd), "hops slots")
 	defer func() {
 		if err != nil {
 			f.Close()
@@ -79,10 +77,10 @@ func (s *slots) create(user uint32) (id [2]int64, f *os.File, err error) {
 	if err = f.Truncate(segmentBytes); err != nil {
 		return id, nil, err
 	}
-	if _, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
+	if _, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
 		return id, nil, os.NewSyscallError("sealing", err)
 	}
-	mem, err := unix.Mmap(fd, 0, segmentBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	mem, err := unix.Mmap(int(f.Fd()), 0, segmentBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return id, nil, os.NewSyscallError("mmap", err)
 	}

@@ -220,7 +220,7 @@ type Datanode struct {
 	GRPC     string   `yaml:"grpc"`
 	// DomainSocket is the path of the Unix-domain socket for clients and datanodes on this machine, in which _PORT stands for the port
 	// of Transfer; default: dfs.domain.socket.path of the properties. "none": there is none.
-	DomainSocket string `yaml:"domain_socket"`
+	DomainSocket string `yaml:"domain_socket,omitempty"`
 	// Reserve is the free space on each volume below which it takes no new replicas; default 256MiB.
 	Reserve Size `yaml:"reserve"`
 	// ScrubRate is how much of each volume is verified a second; default 8MiB. ScrubEvery is the least time between the

@@ -102,13 +102,25 @@ func filesOf(rights []byte) (out []*os.File, err error) {
 // cannot write.
 type Memory struct{ file *os.File }
 
-// Seal makes a Memory of bytes.
-func Seal(name string, parts ...[]byte) (*Memory, error) {
-	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+// NewMemory makes an empty file in memory, which can be sealed.
+func NewMemory(name string) (*os.File, error) {
+	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+	fd, err := unix.MemfdCreate(name, flags|unix.MFD_NOEXEC_SEAL)
+	if errors.Is(err, unix.EINVAL) { // a kernel before 6.3
+		fd, err = unix.MemfdCreate(name, flags)
+	}
 	if err != nil {
 		return nil, os.NewSyscallError("memfd_create", err)
 	}
-	f := os.NewFile(uintptr(fd), name)
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// Seal makes a Memory of bytes.
+func Seal(name string, parts ...[]byte) (*Memory, error) {
+	f, err := NewMemory(name)
+	if err != nil {
+		return nil, err
+	}
 	defer f.Close()
 	for _, p := range parts {
 		if _, err := f.Write(p); err != nil {
