@@ -401,10 +401,13 @@ def _describe(e):
     error = {"type": type(e).__name__, "message": (_wire.described(e) or type(e).__name__).split("\n")[0][:500], "traceback": text}
     if isinstance(e, ValueError) and error["message"].startswith("the metric is"):
         error["type"] = "MetricNotFinite" if "NaN" in error["message"] else "MetricNotNumber"
+        error["remedy"] = "lower the learning rate or return early" if "NaN" in error["message"] else "report and return numbers"
     elif isinstance(e, ValueError) and "must not go backwards" in error["message"]:
-        error["type"] = "StepBackwards"
+        error.update(type="StepBackwards", remedy="report rising steps, or none to have them counted")
     elif isinstance(e, _run.InvalidParams):
         error["type"] = "InvalidParameters"
+    elif isinstance(e, ArgumentMismatch):
+        error["remedy"] = "the function's parameters are hyperparameters, arguments of the experiment, reporter, budget, hparams, seed, trial_id, and what has a default"
     elif isinstance(e, FunctionMissing) and _run.reached:
         error["remedy"] = 'an executor imports the script down to its first search: define the function above it, or put the searches under if __name__ == "__main__":'
     elif isinstance(e, MetricMissing):

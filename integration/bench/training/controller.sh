@@ -22,7 +22,7 @@ cd training/controller
 bench() { # NAME ROUNDS [-cluster DIR]
 	name=$1 rounds=$2
 	shift 2
-	"$dir/controller.test" -test.run '^$' -test.bench "Benchmark$name\$" -test.benchtime "$rounds" -test.count 3 "$@" | grep ns/op | sed 's/ \+/ /g; s/\t\+/  /g'
+	"$dir/controller.test" -test.run '^$' -test.bench "Benchmark$name\$" -test.benchtime "$rounds" -test.count "${COUNT:-3}" "$@" | grep ns/op | sed 's/ \+/ /g; s/\t\+/  /g'
 }
 echo "load $(cut -d' ' -f1-3 /proc/loadavg), $(nproc) cores"
 echo "journal on the filesystem:"
