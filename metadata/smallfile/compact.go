@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"slices"
 	"time"
@@ -69,6 +70,9 @@ func (s *Store) ask(ctx context.Context, g *segment) (live []entry, err error) {
 		}
 		ids := g.ids[from:min(from+askAtOnce, g.len())]
 		lives, err := s.cfg.Live(slices.Clone(ids))
+		if err == nil && len(lives) != len(ids) {
+			err = fmt.Errorf("smallfile: Live was asked of %d ids and answers %d", len(ids), len(lives))
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -147,13 +151,7 @@ func (s *Store) compact(ctx context.Context, group []*segment) (freed int64, err
 		g.victim = true
 	}
 	s.mu.Unlock()
-	defer func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		for _, g := range group {
-			g.victim = false
-		}
-	}()
+	defer s.mark(group, false)
 	var small, old []*segment
 	var live []place
 	var size int64
@@ -195,6 +193,12 @@ func (s *Store) compact(ctx context.Context, group []*segment) (freed int64, err
 	if err != nil {
 		return 0, err
 	}
+	if err := s.syncNames(); err != nil { // that of the copy, and those of segments that have a body, too
+		if out != nil {
+			s.abandon(out)
+		}
+		return 0, err
+	}
 	s.mu.Lock()
 	given := s.holds == 0 && !s.closed
 	if given {
@@ -225,7 +229,7 @@ func (s *Store) compact(ctx context.Context, group []*segment) (freed int64, err
 	return freed, nil
 }
 
-// copy writes bodies, in the order of their ids, into a new segment, which is durable then. nil: there are none.
+// copy writes bodies, in the order of their ids, into a new segment, which is durable then but for its name. nil: there are none.
 func (s *Store) copy(ctx context.Context, live []place) (_ *building, err error) {
 	if len(live) == 0 {
 		return nil, nil
@@ -268,10 +272,7 @@ func (s *Store) copy(ctx context.Context, live []place) (_ *building, err error)
 			return nil, err
 		}
 	}
-	if err := out.finish(); err != nil {
-		return nil, err
-	}
-	return out, s.syncNames()
+	return out, out.finish()
 }
 
 // wait waits a while, unless Compact is to end.

@@ -276,3 +276,40 @@ func TestForeignFiles(t *testing.T) {
 		}
 	}
 }
+
+// A copy that is not durable is no reason to let go of one that is, though that could not be read for a moment.
+func TestPutAgainIsNotDurableBeforeSync(t *testing.T) {
+	const n, most, id = 60, 300, firstID + 7
+	for seed := range uint64(20) {
+		disk, names := stored(t, n, most, true)
+		names.ids = map[metadata.BlockID]bool{id: true}
+		s := open(t, Config{Disk: disk, Live: names.live})
+		disk.trouble(func(op, _ string) error {
+			if op == "read" {
+				return syscall.EIO
+			}
+			return nil
+		})
+		if _, err := s.Get(id); !errors.Is(err, metadata.ErrCorrupt) {
+			t.Fatal(err)
+		}
+		disk.trouble(nil)
+		s.Put(id, bodyOf(id, most))
+		s.ioMu.Lock()
+		err := s.flush(1)
+		s.ioMu.Unlock()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if freed, err := s.Compact(context.Background()); err != nil || freed == 0 {
+			t.Fatal(freed, err)
+		}
+		after := disk.crash(rand.New(rand.NewPCG(seed, 1)))
+		s.Close()
+		s = open(t, Config{Disk: after, Live: names.live})
+		if b, err := s.Get(id); err != nil || !bytes.Equal(b, bodyOf(id, most)) {
+			t.Fatal(err)
+		}
+		s.Close()
+	}
+}

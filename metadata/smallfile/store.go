@@ -180,13 +180,13 @@ func (s *Store) Put(id metadata.BlockID, body []byte) {
 	}
 }
 
-// keeps reports whether a body is here and will stay, as far as is known: it is not damaged, nor only in a segment that compaction is about to remove.
+// keeps reports whether a body is here and will stay, as far as is known: it is not damaged, nor only in segments that are about to be removed.
 // It is called with mu held.
 func (s *Store) keeps(id metadata.BlockID) bool {
 	if _, bad := s.damaged[id]; bad {
 		return false
 	}
-	if _, ok := s.fresh[id]; ok {
+	if f, ok := s.fresh[id]; ok && !f.lost {
 		return true
 	}
 	var found [4]place
