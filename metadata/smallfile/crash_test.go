@@ -231,7 +231,7 @@ func TestNothingIsLostInCrashes(t *testing.T) {
 			w.open()
 			for range 4 {
 				w.disk.mu.Lock()
-				w.disk.cutAt = w.disk.calls + 1 + w.r.IntN(60)
+				w.disk.cutAt = w.disk.calls + 1 + w.r.IntN(1+w.r.IntN(60))
 				w.disk.mu.Unlock()
 				var err error
 				for range 400 {
@@ -294,7 +294,7 @@ func (w *world) settle() {
 
 // Calls that fail lose nothing, in memory, after a kill, or after a power cut: not even a failed sync after which the next one says that all is well.
 func TestFailingCalls(t *testing.T) {
-	seeds := uint64(150)
+	seeds := uint64(100)
 	if testing.Short() {
 		seeds = 40
 	}

@@ -281,14 +281,14 @@ func (s *Store) Close() error {
 	<-s.done
 	s.compacting.Lock()
 	defer s.compacting.Unlock()
-	err := s.Sync()
 	s.ioMu.Lock()
 	defer s.ioMu.Unlock()
+	err := s.sync()
 	if s.active != nil && err == nil {
 		err = s.seal()
 	}
 	s.files.close()
-	return err
+	return s.refused(err)
 }
 
 // Figures are what there is to say of a Store.

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
+	"io/fs"
 	"math"
 	"slices"
 	"syscall"
@@ -296,8 +297,14 @@ func (s *Store) publish() {
 
 // Sync makes everything durable that was put before, and copies segments that a crash or an error of the disk has left. Errors: metadata.ErrNoSpace;
 // metadata.ErrCorrupt, when bodies that were put since the last Sync cannot be read any more after an error of the disk, until they are put again; those
-// of the disk. What is not durable waits, and the next Sync tries again. It waits as long as the disk does not answer.
+// of the disk; fs.ErrClosed. What is not durable waits, and the next Sync tries again. It waits as long as the disk does not answer.
 func (s *Store) Sync() error {
+	s.mu.RLock()
+	closed := s.closed
+	s.mu.RUnlock()
+	if closed { // and Put does nothing any more
+		return fs.ErrClosed
+	}
 	s.ioMu.Lock()
 	defer s.ioMu.Unlock()
 	return s.refused(s.sync())
