@@ -231,7 +231,7 @@ func TestNothingIsLostInCrashes(t *testing.T) {
 			w.open()
 			for range 4 {
 				w.disk.mu.Lock()
-				w.disk.cutAt = w.disk.calls + 1 + w.r.IntN(1+w.r.IntN(60))
+				w.disk.cutAt = w.disk.calls + 1 + w.r.IntN(1+w.r.IntN(120))
 				w.disk.mu.Unlock()
 				var err error
 				for range 400 {
@@ -330,5 +330,50 @@ func TestFailingCalls(t *testing.T) {
 			}
 			w.settle()
 		})
+	}
+}
+
+// Whatever call the power fails at while a segment that a crash has left is copied, while others are compacted, or both, all that was durable stays.
+func TestPowerFailsAtEachCall(t *testing.T) {
+	const n, most = 60, 300
+	for _, what := range []string{"sync", "compact", "close", "both"} {
+		left, names := stored(t, n, most, what == "compact")
+		for id := firstID; id < firstID+n; id++ {
+			names.set(id, id%3 == 0)
+		}
+		for call := 1; ; call++ {
+			disk := left.crash(nil)
+			s := open(t, Config{Disk: disk, Live: names.live})
+			disk.cutAt = call
+			var err error
+			switch what {
+			case "sync":
+				err = s.Sync()
+			case "compact":
+				_, err = s.Compact(context.Background())
+			case "close":
+				err = s.Close()
+			case "both":
+				if _, err = s.Compact(context.Background()); err == nil {
+					err = s.Sync()
+				}
+			}
+			for seed := range uint64(20) {
+				after := open(t, Config{Disk: disk.crash(rand.New(rand.NewPCG(seed, uint64(call)))), Live: names.live})
+				for id := range names.ids {
+					if b, err := after.Get(id); err != nil || !bytes.Equal(b, bodyOf(id, most)) {
+						t.Fatalf("%s, call %d: %v", what, call, err)
+					}
+				}
+				after.Close()
+			}
+			s.Close()
+			if disk.calls < call {
+				if err != nil || call < 4 {
+					t.Fatal(what, call, err)
+				}
+				break
+			}
+		}
 	}
 }

@@ -336,3 +336,35 @@ func TestAllAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// What a write that failed has left behind the end hides no footer.
+func TestFooterBehindWhatFailed(t *testing.T) {
+	disk := newDisk()
+	s := open(t, Config{Disk: disk})
+	s.Put(firstID, bodyOf(firstID, 100))
+	if err := s.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	disk.trouble(func(op, _ string) error {
+		if op == "write" {
+			return syscall.ENOSPC
+		}
+		return nil
+	})
+	s.ioMu.Lock()
+	err := s.append([]pending{{id: 5, body: bodyOf(5, 3000)}})
+	s.ioMu.Unlock()
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+	disk.trouble(nil)
+	s.Put(firstID+1, bodyOf(firstID+1, 100))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, Config{Disk: disk})
+	defer s.Close()
+	if bad := flawed(t, s, 2, 100); len(bad) > 0 || s.Figures().Unreadable > 0 || s.Figures().Bodies != 2 {
+		t.Fatalf("%v, %+v", bad, s.Figures())
+	}
+}
