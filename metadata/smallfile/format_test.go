@@ -96,7 +96,7 @@ func FuzzSegment(f *testing.F) {
 			return
 		}
 		entries, unreadable := parse(b, salt)
-		rest := int64(len(b)) - recordsBegin
+		rest := max(int64(len(b))-recordsBegin, 0)
 		for _, e := range entries {
 			if e.id <= 0 || e.length == 0 || e.length > MaxBody || int64(e.at)+recordHeader > int64(len(b)) {
 				t.Fatalf("%+v", e)
