@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"syscall"
 	"testing"
 
 	"github.com/gohops/hops/metadata"
@@ -224,5 +225,48 @@ func TestSmallSegmentsAreMerged(t *testing.T) {
 	defer s.Close()
 	if bad := flawed(t, s, 60, 60); len(bad) > 0 {
 		t.Fatal(bad)
+	}
+}
+
+// A segment that the disk cannot read keeps no other one from being compacted, and goes when what it has was put again.
+func TestCompactionAroundWhatCannotBeRead(t *testing.T) {
+	const n, most = 400, 300
+	disk, names := stored(t, n, most, true)
+	s := open(t, Config{Disk: disk, Live: names.live})
+	defer s.Close()
+	for id := firstID; id < firstID+n; id++ {
+		names.set(id, id%5 == 0)
+	}
+	bad := "/bodies/" + segmentName(3)
+	disk.trouble(func(op, path string) error {
+		if op == "read" && path == bad {
+			return syscall.EIO
+		}
+		return nil
+	})
+	freed, err := s.Compact(context.Background())
+	if !errors.Is(err, syscall.EIO) || freed == 0 || disk.files[bad] == nil {
+		t.Fatal(freed, err)
+	}
+	damaged := s.Damaged(100)
+	if len(damaged) == 0 {
+		t.Fatal("nobody knows what is damaged")
+	}
+	for _, id := range damaged {
+		s.Put(id, bodyOf(id, most))
+	}
+	for id := firstID + n; id < firstID+2*n; id++ { // so that what was put again is in a segment that is full
+		s.Put(id, bodyOf(id, most))
+	}
+	if err := s.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Compact(context.Background()); err != nil || disk.files[bad] != nil {
+		t.Fatal(err)
+	}
+	for id := range names.ids {
+		if b, err := s.Get(id); err != nil || !bytes.Equal(b, bodyOf(id, most)) {
+			t.Fatal(id, err)
+		}
 	}
 }
