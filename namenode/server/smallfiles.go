@@ -226,7 +226,7 @@ func (s *Server) withData(c metadata.Caller, r namenode.FileWithDataRequest, f *
 	if most <= 0 || most > metadata.MaxBody {
 		most = metadata.MaxBody
 	}
-	small := err == nil && f.Status.Length <= most && (f.Body != nil && f.Body.Block.Length == f.Status.Length || f.Last == nil)
+	small := err == nil && f.Status.Length <= most && (f.Last == nil || f.Body != nil && f.Last.Block.ID == f.Body.Block.ID)
 	if !small {
 		locate := namenode.LocateRequest{Path: r.Path, Length: r.Length, Unnoticed: r.Unnoticed, Admit: r.Admit}
 		s.located(c, locate, f, err, func(l *namenode.LocatedFile, err error) {

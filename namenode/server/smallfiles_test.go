@@ -235,6 +235,9 @@ func TestAppendToASmallFile(t *testing.T) {
 	if again := add(); again.Block.ID != first.Block.ID { // its client has not heard of the first
 		t.Fatal(first.Block, again.Block)
 	}
+	if f, err := m.whole(t, "/f"); err != nil || f.Whole || len(f.Blocks) != 2 { // the block may have bytes that nobody has told of yet
+		t.Fatalf("%+v %v", f, err)
+	}
 	b := first.Block
 	b.Length = 77
 	d.has(b, pb.ReplicaState_FINALIZED)
