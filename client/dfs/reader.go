@@ -39,6 +39,7 @@ type located struct {
 	size   int64
 	nodes  []*hadooppb.DatanodeInfoProto
 	group  *locatedGroup // of a block group; nil: the block is replicated
+	open   bool          // it is being written
 }
 
 func (b *located) end() int64 { return b.offset + b.size }
@@ -62,12 +63,16 @@ type Reader struct {
 	closed bool
 	coder  *erasure.Coder // of a file with an erasure coding policy
 
+	// whole is all of the file, if its bytes came when it was opened, and not to be changed; else nil.
+	whole []byte
+
 	mu     sync.Mutex
 	blocks []*located // known ones, by offset
 	bad    map[replica]bool
 }
 
-// source is what one place of a file is read from: a replicated block (flow) or a block group (groupFlow).
+// source is what one place of a file is read from: a replicated block, of a datanode (flow) or by descriptors that one on this
+// machine has handed over (localFlow), or a block group (groupFlow).
 type source interface {
 	// read returns the next bytes, valid until the next call, and at least one. io.EOF: that was all.
 	read() ([]byte, error)
@@ -97,9 +102,18 @@ func (c *Client) Open(ctx context.Context, name string) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := c.locate(ctx, name, 0, firstPrefetch)
+	answer, err := c.openSmall(ctx, name, metadata.MaxBody)
 	if err != nil {
 		return nil, err
+	}
+	if data := answer.GetData(); data != nil {
+		return &Reader{c: c, life: ctx, path: name, length: int64(len(data)), whole: data}, nil
+	}
+	list := answer.GetLocations()
+	if list == nil {
+		if list, err = c.locate(ctx, name, 0, firstPrefetch); err != nil {
+			return nil, err
+		}
 	}
 	r := &Reader{c: c, life: ctx, path: name, length: int64(list.GetFileLength()), block: 128 << 20, bad: map[replica]bool{}}
 	if r.coder, err = coderOf(list.GetEcPolicy(), dtp.Checksum{BytesPer: 1}); err != nil {
@@ -141,6 +155,7 @@ func (r *Reader) learn(list *hadooppb.LocatedBlocksProto) {
 		}
 		if last := list.GetLastBlock(); last != nil && last.GetB().GetBlockId() == b.block.GetBlockId() {
 			b.size = max(r.length-b.offset, 0)
+			b.open = !list.GetIsLastBlockComplete()
 		}
 		b.size = min(b.size, r.length-b.offset)
 		if b.size <= 0 {
@@ -216,6 +231,9 @@ type mismatch struct {
 // connect opens a stream of up to length bytes at pos from some replica that has not failed yet. When all have, it waits,
 // asks for their locations again and tries them anew, readRounds times.
 func (r *Reader) connect(ctx context.Context, a *attempt, pos, length int64) (source, error) {
+	if r.whole != nil {
+		return &body{rest: r.whole[pos : pos+length], end: r.length}, wrap("read", r.path, ctx.Err())
+	}
 	fresh := false
 	for {
 		b, err := r.at(ctx, pos, fresh)
@@ -226,6 +244,9 @@ func (r *Reader) connect(ctx context.Context, a *attempt, pos, length int64) (so
 			if f := r.openGroup(ctx, a, b, pos-b.offset, min(length, b.end()-pos)); f != nil {
 				return f, nil
 			}
+		}
+		if f := r.openLocal(ctx, b, pos-b.offset, min(length, b.end()-pos)); f != nil {
+			return f, nil
 		}
 		renew := false
 		for b.group == nil {
