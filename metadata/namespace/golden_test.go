@@ -17,7 +17,9 @@ import (
 var update = flag.Bool("update", false, "write the golden copy of a namespace of the present format anew")
 
 // goldenCopy was written when the format was made.
-func goldenCopy(version int) string { return filepath.Join("testdata", fmt.Sprintf("format-%d.copy", version)) }
+func goldenCopy(version int) string {
+	return filepath.Join("testdata", fmt.Sprintf("format-%d.copy", version))
+}
 
 func TestGoldenCopyIsRead(t *testing.T) {
 	if *update {

@@ -320,6 +320,9 @@ func (s *Server) open() error {
 	if s.ns, err = namespace.Open(conf); err != nil {
 		return err
 	}
+	if err := s.emptyBodies(); err != nil {
+		return err
+	}
 	s.openFeed()
 	s.openSearch()
 	if err := s.checkCluster(); err != nil {
