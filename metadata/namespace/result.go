@@ -131,7 +131,7 @@ func (n *inode) info() *FileInfo {
 
 // owner describes the ith block of n.
 func (n *inode) blockOwner(i int) BlockOwner {
-	b := BlockOwner{INode: n.id, Block: n.file.blocks[i], Replication: n.file.replication, Policy: n.placed(), Erasure: n.file.codingOf(n.file.blocks[i].ID)}
+	b := BlockOwner{INode: n.id, Block: n.file.blocks[i], Replication: n.file.replicas(), Policy: n.placed(), Erasure: n.file.codingOf(n.file.blocks[i].ID)}
 	if o := n.file.open; o != nil && i == len(n.file.blocks)-1 && o.state != Complete {
 		b.UnderConstruction = true
 		if o.state == UnderRecovery {

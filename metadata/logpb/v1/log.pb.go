@@ -244,7 +244,7 @@ func (x ChangeSnapshots_Change) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ChangeSnapshots_Change.Descriptor instead.
 func (ChangeSnapshots_Change) EnumDescriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{44, 0}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{46, 0}
 }
 
 // Command is one mutation of the namespace. Everything it needs is inside: applying reads no clock and no random source.
@@ -300,6 +300,8 @@ type Command struct {
 	//	*Command_ExpireTokens
 	//	*Command_ChangeSnapshots
 	//	*Command_SetErasurePolicy
+	//	*Command_SealTail
+	//	*Command_ConvertFile
 	Op            isCommand_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -719,6 +721,24 @@ func (x *Command) GetSetErasurePolicy() *SetErasurePolicy {
 	return nil
 }
 
+func (x *Command) GetSealTail() *SealTail {
+	if x != nil {
+		if x, ok := x.Op.(*Command_SealTail); ok {
+			return x.SealTail
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetConvertFile() *ConvertFile {
+	if x != nil {
+		if x, ok := x.Op.(*Command_ConvertFile); ok {
+			return x.ConvertFile
+		}
+	}
+	return nil
+}
+
 type isCommand_Op interface {
 	isCommand_Op()
 }
@@ -875,6 +895,14 @@ type Command_SetErasurePolicy struct {
 	SetErasurePolicy *SetErasurePolicy `protobuf:"bytes,47,opt,name=set_erasure_policy,json=setErasurePolicy,proto3,oneof"`
 }
 
+type Command_SealTail struct {
+	SealTail *SealTail `protobuf:"bytes,50,opt,name=seal_tail,json=sealTail,proto3,oneof"`
+}
+
+type Command_ConvertFile struct {
+	ConvertFile *ConvertFile `protobuf:"bytes,51,opt,name=convert_file,json=convertFile,proto3,oneof"`
+}
+
 func (*Command_Mkdirs) isCommand_Op() {}
 
 func (*Command_Create) isCommand_Op() {}
@@ -950,6 +978,10 @@ func (*Command_ExpireTokens) isCommand_Op() {}
 func (*Command_ChangeSnapshots) isCommand_Op() {}
 
 func (*Command_SetErasurePolicy) isCommand_Op() {}
+
+func (*Command_SealTail) isCommand_Op() {}
+
+func (*Command_ConvertFile) isCommand_Op() {}
 
 // Caller is whom a command acts for, as authenticated and expanded (groups, superuser) by the proposer.
 type Caller struct {
@@ -1554,11 +1586,13 @@ func (x *Complete) GetLast() *Block {
 }
 
 type Append struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Target        *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
-	ClientName    string                 `protobuf:"bytes,2,opt,name=client_name,json=clientName,proto3" json:"client_name,omitempty"`
-	NewBlock      bool                   `protobuf:"varint,3,opt,name=new_block,json=newBlock,proto3" json:"new_block,omitempty"`
-	ClientNode    string                 `protobuf:"bytes,4,opt,name=client_node,json=clientNode,proto3" json:"client_node,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Target     *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	ClientName string                 `protobuf:"bytes,2,opt,name=client_name,json=clientName,proto3" json:"client_name,omitempty"`
+	NewBlock   bool                   `protobuf:"varint,3,opt,name=new_block,json=newBlock,proto3" json:"new_block,omitempty"`
+	ClientNode string                 `protobuf:"bytes,4,opt,name=client_node,json=clientNode,proto3" json:"client_node,omitempty"`
+	// The client knows that the end of a file with an erasure coding policy may be a replicated block. Level 6.
+	Tails         bool `protobuf:"varint,5,opt,name=tails,proto3" json:"tails,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1619,6 +1653,13 @@ func (x *Append) GetClientNode() string {
 		return x.ClientNode
 	}
 	return ""
+}
+
+func (x *Append) GetTails() bool {
+	if x != nil {
+		return x.Tails
+	}
+	return false
 }
 
 // Fsync says that the datanodes have what was written of the last block on disk.
@@ -3099,6 +3140,141 @@ func (x *Concat) GetSources() []*Target {
 	return nil
 }
 
+// SealTail puts the blocks of another file, groups with the same bytes, in place of the replicated block at the end of a file with an erasure coding policy,
+// and removes the other file. Level 6.
+type SealTail struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Inode uint64                 `protobuf:"varint,1,opt,name=inode,proto3" json:"inode,omitempty"`
+	// Who writes the file; empty: it is closed.
+	ClientName string `protobuf:"bytes,2,opt,name=client_name,json=clientName,proto3" json:"client_name,omitempty"`
+	// The block, with its final length.
+	Tail          *Block `protobuf:"bytes,3,opt,name=tail,proto3" json:"tail,omitempty"`
+	Source        uint64 `protobuf:"varint,4,opt,name=source,proto3" json:"source,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SealTail) Reset() {
+	*x = SealTail{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SealTail) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SealTail) ProtoMessage() {}
+
+func (x *SealTail) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SealTail.ProtoReflect.Descriptor instead.
+func (*SealTail) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *SealTail) GetInode() uint64 {
+	if x != nil {
+		return x.Inode
+	}
+	return 0
+}
+
+func (x *SealTail) GetClientName() string {
+	if x != nil {
+		return x.ClientName
+	}
+	return ""
+}
+
+func (x *SealTail) GetTail() *Block {
+	if x != nil {
+		return x.Tail
+	}
+	return nil
+}
+
+func (x *SealTail) GetSource() uint64 {
+	if x != nil {
+		return x.Source
+	}
+	return 0
+}
+
+// ConvertFile puts the blocks of another file with the same bytes in place of all those of a closed file, which gets the other one's erasure coding policy
+// and replication, and removes the other file. Level 6.
+type ConvertFile struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Target *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	// What the blocks of the target were when its bytes were read: a sum of their ids, generations and lengths.
+	Blocks        uint64 `protobuf:"varint,2,opt,name=blocks,proto3" json:"blocks,omitempty"`
+	Source        uint64 `protobuf:"varint,3,opt,name=source,proto3" json:"source,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConvertFile) Reset() {
+	*x = ConvertFile{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConvertFile) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConvertFile) ProtoMessage() {}
+
+func (x *ConvertFile) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConvertFile.ProtoReflect.Descriptor instead.
+func (*ConvertFile) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *ConvertFile) GetTarget() *Target {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+func (x *ConvertFile) GetBlocks() uint64 {
+	if x != nil {
+		return x.Blocks
+	}
+	return 0
+}
+
+func (x *ConvertFile) GetSource() uint64 {
+	if x != nil {
+		return x.Source
+	}
+	return 0
+}
+
 // SetStoragePolicy says on what kind of volumes a file's blocks, or those below a directory, are to lie.
 type SetStoragePolicy struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -3111,7 +3287,7 @@ type SetStoragePolicy struct {
 
 func (x *SetStoragePolicy) Reset() {
 	*x = SetStoragePolicy{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[32]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3123,7 +3299,7 @@ func (x *SetStoragePolicy) String() string {
 func (*SetStoragePolicy) ProtoMessage() {}
 
 func (x *SetStoragePolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[32]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3136,7 +3312,7 @@ func (x *SetStoragePolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStoragePolicy.ProtoReflect.Descriptor instead.
 func (*SetStoragePolicy) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{32}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SetStoragePolicy) GetTarget() *Target {
@@ -3165,7 +3341,7 @@ type SetErasurePolicy struct {
 
 func (x *SetErasurePolicy) Reset() {
 	*x = SetErasurePolicy{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[33]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3177,7 +3353,7 @@ func (x *SetErasurePolicy) String() string {
 func (*SetErasurePolicy) ProtoMessage() {}
 
 func (x *SetErasurePolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[33]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3190,7 +3366,7 @@ func (x *SetErasurePolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetErasurePolicy.ProtoReflect.Descriptor instead.
 func (*SetErasurePolicy) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{33}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SetErasurePolicy) GetTarget() *Target {
@@ -3222,7 +3398,7 @@ type RollBlockKeys struct {
 
 func (x *RollBlockKeys) Reset() {
 	*x = RollBlockKeys{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[34]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3234,7 +3410,7 @@ func (x *RollBlockKeys) String() string {
 func (*RollBlockKeys) ProtoMessage() {}
 
 func (x *RollBlockKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[34]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3247,7 +3423,7 @@ func (x *RollBlockKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollBlockKeys.ProtoReflect.Descriptor instead.
 func (*RollBlockKeys) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{34}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RollBlockKeys) GetAfter() int32 {
@@ -3281,7 +3457,7 @@ type SetSafeMode struct {
 
 func (x *SetSafeMode) Reset() {
 	*x = SetSafeMode{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[35]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3293,7 +3469,7 @@ func (x *SetSafeMode) String() string {
 func (*SetSafeMode) ProtoMessage() {}
 
 func (x *SetSafeMode) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[35]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3306,7 +3482,7 @@ func (x *SetSafeMode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSafeMode.ProtoReflect.Descriptor instead.
 func (*SetSafeMode) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{35}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SetSafeMode) GetOn() bool {
@@ -3327,7 +3503,7 @@ type ForgetDatanode struct {
 
 func (x *ForgetDatanode) Reset() {
 	*x = ForgetDatanode{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[36]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3339,7 +3515,7 @@ func (x *ForgetDatanode) String() string {
 func (*ForgetDatanode) ProtoMessage() {}
 
 func (x *ForgetDatanode) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[36]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3352,7 +3528,7 @@ func (x *ForgetDatanode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetDatanode.ProtoReflect.Descriptor instead.
 func (*ForgetDatanode) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{36}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ForgetDatanode) GetUuid() string {
@@ -3383,7 +3559,7 @@ type ChangeRegister struct {
 
 func (x *ChangeRegister) Reset() {
 	*x = ChangeRegister{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[37]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3395,7 +3571,7 @@ func (x *ChangeRegister) String() string {
 func (*ChangeRegister) ProtoMessage() {}
 
 func (x *ChangeRegister) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[37]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3408,7 +3584,7 @@ func (x *ChangeRegister) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRegister.ProtoReflect.Descriptor instead.
 func (*ChangeRegister) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{37}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ChangeRegister) GetChanges() []*ItemChange {
@@ -3439,7 +3615,7 @@ type ItemChange struct {
 
 func (x *ItemChange) Reset() {
 	*x = ItemChange{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[38]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3451,7 +3627,7 @@ func (x *ItemChange) String() string {
 func (*ItemChange) ProtoMessage() {}
 
 func (x *ItemChange) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[38]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3464,7 +3640,7 @@ func (x *ItemChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemChange.ProtoReflect.Descriptor instead.
 func (*ItemChange) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{38}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ItemChange) GetName() string {
@@ -3508,7 +3684,7 @@ type RollTokenKey struct {
 
 func (x *RollTokenKey) Reset() {
 	*x = RollTokenKey{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[39]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3520,7 +3696,7 @@ func (x *RollTokenKey) String() string {
 func (*RollTokenKey) ProtoMessage() {}
 
 func (x *RollTokenKey) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[39]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3533,7 +3709,7 @@ func (x *RollTokenKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollTokenKey.ProtoReflect.Descriptor instead.
 func (*RollTokenKey) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{39}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RollTokenKey) GetAfter() int32 {
@@ -3569,7 +3745,7 @@ type IssueToken struct {
 
 func (x *IssueToken) Reset() {
 	*x = IssueToken{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[40]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3581,7 +3757,7 @@ func (x *IssueToken) String() string {
 func (*IssueToken) ProtoMessage() {}
 
 func (x *IssueToken) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[40]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3594,7 +3770,7 @@ func (x *IssueToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueToken.ProtoReflect.Descriptor instead.
 func (*IssueToken) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{40}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *IssueToken) GetRenewer() string {
@@ -3652,7 +3828,7 @@ type RenewToken struct {
 
 func (x *RenewToken) Reset() {
 	*x = RenewToken{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[41]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3664,7 +3840,7 @@ func (x *RenewToken) String() string {
 func (*RenewToken) ProtoMessage() {}
 
 func (x *RenewToken) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[41]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3677,7 +3853,7 @@ func (x *RenewToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewToken.ProtoReflect.Descriptor instead.
 func (*RenewToken) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{41}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *RenewToken) GetSequence() int32 {
@@ -3712,7 +3888,7 @@ type CancelToken struct {
 
 func (x *CancelToken) Reset() {
 	*x = CancelToken{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[42]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3724,7 +3900,7 @@ func (x *CancelToken) String() string {
 func (*CancelToken) ProtoMessage() {}
 
 func (x *CancelToken) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[42]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3737,7 +3913,7 @@ func (x *CancelToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelToken.ProtoReflect.Descriptor instead.
 func (*CancelToken) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{42}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *CancelToken) GetSequence() int32 {
@@ -3763,7 +3939,7 @@ type ExpireTokens struct {
 
 func (x *ExpireTokens) Reset() {
 	*x = ExpireTokens{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[43]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3775,7 +3951,7 @@ func (x *ExpireTokens) String() string {
 func (*ExpireTokens) ProtoMessage() {}
 
 func (x *ExpireTokens) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[43]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3788,7 +3964,7 @@ func (x *ExpireTokens) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpireTokens.ProtoReflect.Descriptor instead.
 func (*ExpireTokens) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{43}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{45}
 }
 
 // ChangeSnapshots changes what snapshots of a directory there are, or whether there may be any.
@@ -3805,7 +3981,7 @@ type ChangeSnapshots struct {
 
 func (x *ChangeSnapshots) Reset() {
 	*x = ChangeSnapshots{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[44]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3817,7 +3993,7 @@ func (x *ChangeSnapshots) String() string {
 func (*ChangeSnapshots) ProtoMessage() {}
 
 func (x *ChangeSnapshots) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[44]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3830,7 +4006,7 @@ func (x *ChangeSnapshots) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeSnapshots.ProtoReflect.Descriptor instead.
 func (*ChangeSnapshots) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{44}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ChangeSnapshots) GetTarget() *Target {
@@ -3865,7 +4041,7 @@ var File_metadata_logpb_v1_log_proto protoreflect.FileDescriptor
 
 const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\n" +
-	"\x1bmetadata/logpb/v1/log.proto\x12\x14hops.metadata.log.v1\"\xf0\x15\n" +
+	"\x1bmetadata/logpb/v1/log.proto\x12\x14hops.metadata.log.v1\"\xf7\x16\n" +
 	"\aCommand\x124\n" +
 	"\x06caller\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.CallerR\x06caller\x12\x1b\n" +
 	"\tclient_id\x18\x02 \x01(\fR\bclientId\x12\x17\n" +
@@ -3915,7 +4091,9 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\fcancel_token\x18, \x01(\v2!.hops.metadata.log.v1.CancelTokenH\x00R\vcancelToken\x12I\n" +
 	"\rexpire_tokens\x18- \x01(\v2\".hops.metadata.log.v1.ExpireTokensH\x00R\fexpireTokens\x12R\n" +
 	"\x10change_snapshots\x18. \x01(\v2%.hops.metadata.log.v1.ChangeSnapshotsH\x00R\x0fchangeSnapshots\x12V\n" +
-	"\x12set_erasure_policy\x18/ \x01(\v2&.hops.metadata.log.v1.SetErasurePolicyH\x00R\x10setErasurePolicyB\x04\n" +
+	"\x12set_erasure_policy\x18/ \x01(\v2&.hops.metadata.log.v1.SetErasurePolicyH\x00R\x10setErasurePolicy\x12=\n" +
+	"\tseal_tail\x182 \x01(\v2\x1e.hops.metadata.log.v1.SealTailH\x00R\bsealTail\x12F\n" +
+	"\fconvert_file\x183 \x01(\v2!.hops.metadata.log.v1.ConvertFileH\x00R\vconvertFileB\x04\n" +
 	"\x02op\"f\n" +
 	"\x06Caller\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x16\n" +
@@ -3972,14 +4150,15 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\x05inode\x18\x01 \x01(\x04R\x05inode\x12\x1f\n" +
 	"\vclient_name\x18\x02 \x01(\tR\n" +
 	"clientName\x12/\n" +
-	"\x04last\x18\x03 \x01(\v2\x1b.hops.metadata.log.v1.BlockR\x04last\"\x9d\x01\n" +
+	"\x04last\x18\x03 \x01(\v2\x1b.hops.metadata.log.v1.BlockR\x04last\"\xb3\x01\n" +
 	"\x06Append\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x1f\n" +
 	"\vclient_name\x18\x02 \x01(\tR\n" +
 	"clientName\x12\x1b\n" +
 	"\tnew_block\x18\x03 \x01(\bR\bnewBlock\x12\x1f\n" +
 	"\vclient_node\x18\x04 \x01(\tR\n" +
-	"clientNode\"j\n" +
+	"clientNode\x12\x14\n" +
+	"\x05tails\x18\x05 \x01(\bR\x05tails\"j\n" +
 	"\x05Fsync\x12\x14\n" +
 	"\x05inode\x18\x01 \x01(\x04R\x05inode\x12\x1f\n" +
 	"\vclient_name\x18\x02 \x01(\tR\n" +
@@ -4116,7 +4295,17 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\tnew_block\x18\x05 \x01(\x03R\bnewBlock\"v\n" +
 	"\x06Concat\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x126\n" +
-	"\asources\x18\x02 \x03(\v2\x1c.hops.metadata.log.v1.TargetR\asources\"`\n" +
+	"\asources\x18\x02 \x03(\v2\x1c.hops.metadata.log.v1.TargetR\asources\"\x8a\x01\n" +
+	"\bSealTail\x12\x14\n" +
+	"\x05inode\x18\x01 \x01(\x04R\x05inode\x12\x1f\n" +
+	"\vclient_name\x18\x02 \x01(\tR\n" +
+	"clientName\x12/\n" +
+	"\x04tail\x18\x03 \x01(\v2\x1b.hops.metadata.log.v1.BlockR\x04tail\x12\x16\n" +
+	"\x06source\x18\x04 \x01(\x04R\x06source\"s\n" +
+	"\vConvertFile\x124\n" +
+	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x16\n" +
+	"\x06blocks\x18\x02 \x01(\x04R\x06blocks\x12\x16\n" +
+	"\x06source\x18\x03 \x01(\x04R\x06source\"`\n" +
 	"\x10SetStoragePolicy\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x16\n" +
 	"\x06policy\x18\x02 \x01(\rR\x06policy\"`\n" +
@@ -4190,7 +4379,7 @@ func file_metadata_logpb_v1_log_proto_rawDescGZIP() []byte {
 }
 
 var file_metadata_logpb_v1_log_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_metadata_logpb_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
+var file_metadata_logpb_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_metadata_logpb_v1_log_proto_goTypes = []any{
 	(XAttr_Namespace)(0),        // 0: hops.metadata.log.v1.XAttr.Namespace
 	(ACLEntry_Type)(0),          // 1: hops.metadata.log.v1.ACLEntry.Type
@@ -4228,19 +4417,21 @@ var file_metadata_logpb_v1_log_proto_goTypes = []any{
 	(*SetQuota)(nil),            // 33: hops.metadata.log.v1.SetQuota
 	(*Truncate)(nil),            // 34: hops.metadata.log.v1.Truncate
 	(*Concat)(nil),              // 35: hops.metadata.log.v1.Concat
-	(*SetStoragePolicy)(nil),    // 36: hops.metadata.log.v1.SetStoragePolicy
-	(*SetErasurePolicy)(nil),    // 37: hops.metadata.log.v1.SetErasurePolicy
-	(*RollBlockKeys)(nil),       // 38: hops.metadata.log.v1.RollBlockKeys
-	(*SetSafeMode)(nil),         // 39: hops.metadata.log.v1.SetSafeMode
-	(*ForgetDatanode)(nil),      // 40: hops.metadata.log.v1.ForgetDatanode
-	(*ChangeRegister)(nil),      // 41: hops.metadata.log.v1.ChangeRegister
-	(*ItemChange)(nil),          // 42: hops.metadata.log.v1.ItemChange
-	(*RollTokenKey)(nil),        // 43: hops.metadata.log.v1.RollTokenKey
-	(*IssueToken)(nil),          // 44: hops.metadata.log.v1.IssueToken
-	(*RenewToken)(nil),          // 45: hops.metadata.log.v1.RenewToken
-	(*CancelToken)(nil),         // 46: hops.metadata.log.v1.CancelToken
-	(*ExpireTokens)(nil),        // 47: hops.metadata.log.v1.ExpireTokens
-	(*ChangeSnapshots)(nil),     // 48: hops.metadata.log.v1.ChangeSnapshots
+	(*SealTail)(nil),            // 36: hops.metadata.log.v1.SealTail
+	(*ConvertFile)(nil),         // 37: hops.metadata.log.v1.ConvertFile
+	(*SetStoragePolicy)(nil),    // 38: hops.metadata.log.v1.SetStoragePolicy
+	(*SetErasurePolicy)(nil),    // 39: hops.metadata.log.v1.SetErasurePolicy
+	(*RollBlockKeys)(nil),       // 40: hops.metadata.log.v1.RollBlockKeys
+	(*SetSafeMode)(nil),         // 41: hops.metadata.log.v1.SetSafeMode
+	(*ForgetDatanode)(nil),      // 42: hops.metadata.log.v1.ForgetDatanode
+	(*ChangeRegister)(nil),      // 43: hops.metadata.log.v1.ChangeRegister
+	(*ItemChange)(nil),          // 44: hops.metadata.log.v1.ItemChange
+	(*RollTokenKey)(nil),        // 45: hops.metadata.log.v1.RollTokenKey
+	(*IssueToken)(nil),          // 46: hops.metadata.log.v1.IssueToken
+	(*RenewToken)(nil),          // 47: hops.metadata.log.v1.RenewToken
+	(*CancelToken)(nil),         // 48: hops.metadata.log.v1.CancelToken
+	(*ExpireTokens)(nil),        // 49: hops.metadata.log.v1.ExpireTokens
+	(*ChangeSnapshots)(nil),     // 50: hops.metadata.log.v1.ChangeSnapshots
 }
 var file_metadata_logpb_v1_log_proto_depIdxs = []int32{
 	5,  // 0: hops.metadata.log.v1.Command.caller:type_name -> hops.metadata.log.v1.Caller
@@ -4269,60 +4460,64 @@ var file_metadata_logpb_v1_log_proto_depIdxs = []int32{
 	33, // 23: hops.metadata.log.v1.Command.set_quota:type_name -> hops.metadata.log.v1.SetQuota
 	34, // 24: hops.metadata.log.v1.Command.truncate:type_name -> hops.metadata.log.v1.Truncate
 	35, // 25: hops.metadata.log.v1.Command.concat:type_name -> hops.metadata.log.v1.Concat
-	36, // 26: hops.metadata.log.v1.Command.set_storage_policy:type_name -> hops.metadata.log.v1.SetStoragePolicy
-	38, // 27: hops.metadata.log.v1.Command.roll_block_keys:type_name -> hops.metadata.log.v1.RollBlockKeys
+	38, // 26: hops.metadata.log.v1.Command.set_storage_policy:type_name -> hops.metadata.log.v1.SetStoragePolicy
+	40, // 27: hops.metadata.log.v1.Command.roll_block_keys:type_name -> hops.metadata.log.v1.RollBlockKeys
 	18, // 28: hops.metadata.log.v1.Command.survey_tree:type_name -> hops.metadata.log.v1.SurveyTree
-	39, // 29: hops.metadata.log.v1.Command.set_safe_mode:type_name -> hops.metadata.log.v1.SetSafeMode
-	40, // 30: hops.metadata.log.v1.Command.forget_datanode:type_name -> hops.metadata.log.v1.ForgetDatanode
-	41, // 31: hops.metadata.log.v1.Command.change_register:type_name -> hops.metadata.log.v1.ChangeRegister
-	43, // 32: hops.metadata.log.v1.Command.roll_token_key:type_name -> hops.metadata.log.v1.RollTokenKey
-	44, // 33: hops.metadata.log.v1.Command.issue_token:type_name -> hops.metadata.log.v1.IssueToken
-	45, // 34: hops.metadata.log.v1.Command.renew_token:type_name -> hops.metadata.log.v1.RenewToken
-	46, // 35: hops.metadata.log.v1.Command.cancel_token:type_name -> hops.metadata.log.v1.CancelToken
-	47, // 36: hops.metadata.log.v1.Command.expire_tokens:type_name -> hops.metadata.log.v1.ExpireTokens
-	48, // 37: hops.metadata.log.v1.Command.change_snapshots:type_name -> hops.metadata.log.v1.ChangeSnapshots
-	37, // 38: hops.metadata.log.v1.Command.set_erasure_policy:type_name -> hops.metadata.log.v1.SetErasurePolicy
-	6,  // 39: hops.metadata.log.v1.Mkdirs.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 40: hops.metadata.log.v1.Create.target:type_name -> hops.metadata.log.v1.Target
-	7,  // 41: hops.metadata.log.v1.AddBlock.previous:type_name -> hops.metadata.log.v1.Block
-	7,  // 42: hops.metadata.log.v1.AddBlock.block:type_name -> hops.metadata.log.v1.Block
-	7,  // 43: hops.metadata.log.v1.AbandonBlock.block:type_name -> hops.metadata.log.v1.Block
-	7,  // 44: hops.metadata.log.v1.Complete.last:type_name -> hops.metadata.log.v1.Block
-	6,  // 45: hops.metadata.log.v1.Append.target:type_name -> hops.metadata.log.v1.Target
-	7,  // 46: hops.metadata.log.v1.UpdatePipeline.old_block:type_name -> hops.metadata.log.v1.Block
-	7,  // 47: hops.metadata.log.v1.UpdatePipeline.new_block:type_name -> hops.metadata.log.v1.Block
-	6,  // 48: hops.metadata.log.v1.Rename.source:type_name -> hops.metadata.log.v1.Target
-	6,  // 49: hops.metadata.log.v1.Rename.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 50: hops.metadata.log.v1.Delete.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 51: hops.metadata.log.v1.SurveyTree.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 52: hops.metadata.log.v1.SetPermission.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 53: hops.metadata.log.v1.SetOwner.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 54: hops.metadata.log.v1.SetTimes.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 55: hops.metadata.log.v1.SetReplication.target:type_name -> hops.metadata.log.v1.Target
-	7,  // 56: hops.metadata.log.v1.CommitRecovery.block:type_name -> hops.metadata.log.v1.Block
-	0,  // 57: hops.metadata.log.v1.XAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
-	6,  // 58: hops.metadata.log.v1.SetXAttr.target:type_name -> hops.metadata.log.v1.Target
-	28, // 59: hops.metadata.log.v1.SetXAttr.attribute:type_name -> hops.metadata.log.v1.XAttr
-	6,  // 60: hops.metadata.log.v1.RemoveXAttr.target:type_name -> hops.metadata.log.v1.Target
-	0,  // 61: hops.metadata.log.v1.RemoveXAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
-	1,  // 62: hops.metadata.log.v1.ACLEntry.type:type_name -> hops.metadata.log.v1.ACLEntry.Type
-	6,  // 63: hops.metadata.log.v1.SetACL.target:type_name -> hops.metadata.log.v1.Target
-	2,  // 64: hops.metadata.log.v1.SetACL.change:type_name -> hops.metadata.log.v1.SetACL.Change
-	31, // 65: hops.metadata.log.v1.SetACL.entries:type_name -> hops.metadata.log.v1.ACLEntry
-	6,  // 66: hops.metadata.log.v1.SetQuota.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 67: hops.metadata.log.v1.Truncate.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 68: hops.metadata.log.v1.Concat.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 69: hops.metadata.log.v1.Concat.sources:type_name -> hops.metadata.log.v1.Target
-	6,  // 70: hops.metadata.log.v1.SetStoragePolicy.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 71: hops.metadata.log.v1.SetErasurePolicy.target:type_name -> hops.metadata.log.v1.Target
-	42, // 72: hops.metadata.log.v1.ChangeRegister.changes:type_name -> hops.metadata.log.v1.ItemChange
-	6,  // 73: hops.metadata.log.v1.ChangeSnapshots.target:type_name -> hops.metadata.log.v1.Target
-	3,  // 74: hops.metadata.log.v1.ChangeSnapshots.change:type_name -> hops.metadata.log.v1.ChangeSnapshots.Change
-	75, // [75:75] is the sub-list for method output_type
-	75, // [75:75] is the sub-list for method input_type
-	75, // [75:75] is the sub-list for extension type_name
-	75, // [75:75] is the sub-list for extension extendee
-	0,  // [0:75] is the sub-list for field type_name
+	41, // 29: hops.metadata.log.v1.Command.set_safe_mode:type_name -> hops.metadata.log.v1.SetSafeMode
+	42, // 30: hops.metadata.log.v1.Command.forget_datanode:type_name -> hops.metadata.log.v1.ForgetDatanode
+	43, // 31: hops.metadata.log.v1.Command.change_register:type_name -> hops.metadata.log.v1.ChangeRegister
+	45, // 32: hops.metadata.log.v1.Command.roll_token_key:type_name -> hops.metadata.log.v1.RollTokenKey
+	46, // 33: hops.metadata.log.v1.Command.issue_token:type_name -> hops.metadata.log.v1.IssueToken
+	47, // 34: hops.metadata.log.v1.Command.renew_token:type_name -> hops.metadata.log.v1.RenewToken
+	48, // 35: hops.metadata.log.v1.Command.cancel_token:type_name -> hops.metadata.log.v1.CancelToken
+	49, // 36: hops.metadata.log.v1.Command.expire_tokens:type_name -> hops.metadata.log.v1.ExpireTokens
+	50, // 37: hops.metadata.log.v1.Command.change_snapshots:type_name -> hops.metadata.log.v1.ChangeSnapshots
+	39, // 38: hops.metadata.log.v1.Command.set_erasure_policy:type_name -> hops.metadata.log.v1.SetErasurePolicy
+	36, // 39: hops.metadata.log.v1.Command.seal_tail:type_name -> hops.metadata.log.v1.SealTail
+	37, // 40: hops.metadata.log.v1.Command.convert_file:type_name -> hops.metadata.log.v1.ConvertFile
+	6,  // 41: hops.metadata.log.v1.Mkdirs.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 42: hops.metadata.log.v1.Create.target:type_name -> hops.metadata.log.v1.Target
+	7,  // 43: hops.metadata.log.v1.AddBlock.previous:type_name -> hops.metadata.log.v1.Block
+	7,  // 44: hops.metadata.log.v1.AddBlock.block:type_name -> hops.metadata.log.v1.Block
+	7,  // 45: hops.metadata.log.v1.AbandonBlock.block:type_name -> hops.metadata.log.v1.Block
+	7,  // 46: hops.metadata.log.v1.Complete.last:type_name -> hops.metadata.log.v1.Block
+	6,  // 47: hops.metadata.log.v1.Append.target:type_name -> hops.metadata.log.v1.Target
+	7,  // 48: hops.metadata.log.v1.UpdatePipeline.old_block:type_name -> hops.metadata.log.v1.Block
+	7,  // 49: hops.metadata.log.v1.UpdatePipeline.new_block:type_name -> hops.metadata.log.v1.Block
+	6,  // 50: hops.metadata.log.v1.Rename.source:type_name -> hops.metadata.log.v1.Target
+	6,  // 51: hops.metadata.log.v1.Rename.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 52: hops.metadata.log.v1.Delete.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 53: hops.metadata.log.v1.SurveyTree.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 54: hops.metadata.log.v1.SetPermission.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 55: hops.metadata.log.v1.SetOwner.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 56: hops.metadata.log.v1.SetTimes.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 57: hops.metadata.log.v1.SetReplication.target:type_name -> hops.metadata.log.v1.Target
+	7,  // 58: hops.metadata.log.v1.CommitRecovery.block:type_name -> hops.metadata.log.v1.Block
+	0,  // 59: hops.metadata.log.v1.XAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
+	6,  // 60: hops.metadata.log.v1.SetXAttr.target:type_name -> hops.metadata.log.v1.Target
+	28, // 61: hops.metadata.log.v1.SetXAttr.attribute:type_name -> hops.metadata.log.v1.XAttr
+	6,  // 62: hops.metadata.log.v1.RemoveXAttr.target:type_name -> hops.metadata.log.v1.Target
+	0,  // 63: hops.metadata.log.v1.RemoveXAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
+	1,  // 64: hops.metadata.log.v1.ACLEntry.type:type_name -> hops.metadata.log.v1.ACLEntry.Type
+	6,  // 65: hops.metadata.log.v1.SetACL.target:type_name -> hops.metadata.log.v1.Target
+	2,  // 66: hops.metadata.log.v1.SetACL.change:type_name -> hops.metadata.log.v1.SetACL.Change
+	31, // 67: hops.metadata.log.v1.SetACL.entries:type_name -> hops.metadata.log.v1.ACLEntry
+	6,  // 68: hops.metadata.log.v1.SetQuota.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 69: hops.metadata.log.v1.Truncate.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 70: hops.metadata.log.v1.Concat.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 71: hops.metadata.log.v1.Concat.sources:type_name -> hops.metadata.log.v1.Target
+	7,  // 72: hops.metadata.log.v1.SealTail.tail:type_name -> hops.metadata.log.v1.Block
+	6,  // 73: hops.metadata.log.v1.ConvertFile.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 74: hops.metadata.log.v1.SetStoragePolicy.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 75: hops.metadata.log.v1.SetErasurePolicy.target:type_name -> hops.metadata.log.v1.Target
+	44, // 76: hops.metadata.log.v1.ChangeRegister.changes:type_name -> hops.metadata.log.v1.ItemChange
+	6,  // 77: hops.metadata.log.v1.ChangeSnapshots.target:type_name -> hops.metadata.log.v1.Target
+	3,  // 78: hops.metadata.log.v1.ChangeSnapshots.change:type_name -> hops.metadata.log.v1.ChangeSnapshots.Change
+	79, // [79:79] is the sub-list for method output_type
+	79, // [79:79] is the sub-list for method input_type
+	79, // [79:79] is the sub-list for extension type_name
+	79, // [79:79] is the sub-list for extension extendee
+	0,  // [0:79] is the sub-list for field type_name
 }
 
 func init() { file_metadata_logpb_v1_log_proto_init() }
@@ -4369,6 +4564,8 @@ func file_metadata_logpb_v1_log_proto_init() {
 		(*Command_ExpireTokens)(nil),
 		(*Command_ChangeSnapshots)(nil),
 		(*Command_SetErasurePolicy)(nil),
+		(*Command_SealTail)(nil),
+		(*Command_ConvertFile)(nil),
 	}
 	file_metadata_logpb_v1_log_proto_msgTypes[4].OneofWrappers = []any{}
 	file_metadata_logpb_v1_log_proto_msgTypes[5].OneofWrappers = []any{}
@@ -4378,7 +4575,7 @@ func file_metadata_logpb_v1_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_metadata_logpb_v1_log_proto_rawDesc), len(file_metadata_logpb_v1_log_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   45,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
