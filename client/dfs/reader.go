@@ -60,10 +60,11 @@ type Reader struct {
 	pos    int64
 	stream source
 	closed bool
-	coder  *erasure.Coder // of a file with an erasure coding policy
+	inode  uint64 // 0: the server does not say
 
 	mu     sync.Mutex
-	blocks []*located // known ones, by offset
+	coder  *erasure.Coder // of a file with an erasure coding policy
+	blocks []*located     // known ones, by offset
 	bad    map[replica]bool
 }
 
@@ -97,27 +98,52 @@ func (c *Client) Open(ctx context.Context, name string) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
+	for try := 0; ; try++ {
+		r, last, err := c.openOnce(ctx, name)
+		if err == nil || last == 0 || try == readRounds {
+			return r, err
+		}
+		// An open end whose place groups have taken meanwhile has no datanodes any more.
+		list, lerr := c.locate(ctx, name, 0, 1)
+		if lerr != nil || list.GetLastBlock().GetB().GetBlockId() == last {
+			return nil, err
+		}
+	}
+}
+
+// openOnce opens a file as it is. If nobody says how long its last block is, which is being written, last is the block.
+func (c *Client) openOnce(ctx context.Context, name string) (r *Reader, last uint64, err error) {
 	list, err := c.locate(ctx, name, 0, firstPrefetch)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	r := &Reader{c: c, life: ctx, path: name, length: int64(list.GetFileLength()), block: 128 << 20, bad: map[replica]bool{}}
+	r, err = c.newReader(ctx, name, list)
+	if err != nil {
+		return nil, 0, err
+	}
+	end := list.GetLastBlock()
+	switch {
+	case end == nil || list.GetIsLastBlockComplete():
+	case striped(end): // nobody promises anything of a group before its end
+		r.length = int64(end.GetOffset())
+	default:
+		visible, err := c.visibleLength(ctx, name, end)
+		if err != nil {
+			return nil, end.GetB().GetBlockId(), err
+		}
+		r.length = int64(end.GetOffset()) + visible
+	}
+	r.learn(list)
+	return r, 0, nil
+}
+
+// newReader makes a reader of what was located, of which it does not know the blocks yet.
+func (c *Client) newReader(ctx context.Context, name string, list *hadooppb.LocatedBlocksProto) (*Reader, error) {
+	r := &Reader{c: c, life: ctx, path: name, length: int64(list.GetFileLength()), block: 128 << 20, inode: list.GetFileId(), bad: map[replica]bool{}}
+	var err error
 	if r.coder, err = coderOf(list.GetEcPolicy(), dtp.Checksum{BytesPer: 1}); err != nil {
 		return nil, wrap("open", name, err)
 	}
-	last := list.GetLastBlock()
-	switch {
-	case last == nil || list.GetIsLastBlockComplete():
-	case striped(last): // nobody promises anything of a group before its end
-		r.length = int64(last.GetOffset())
-	default:
-		visible, err := c.visibleLength(ctx, name, last)
-		if err != nil {
-			return nil, err
-		}
-		r.length = int64(last.GetOffset()) + visible
-	}
-	r.learn(list)
 	return r, nil
 }
 
@@ -147,7 +173,7 @@ func (r *Reader) learn(list *hadooppb.LocatedBlocksProto) {
 			return
 		}
 		if striped(p) && r.coder != nil {
-			b.group = newLocatedGroup(p, r.coder.Layout())
+			b.group = newLocatedGroup(p, r.coder)
 		}
 		i := sort.Search(len(r.blocks), func(i int) bool { return r.blocks[i].offset >= b.offset })
 		if i < len(r.blocks) && r.blocks[i].offset == b.offset {
@@ -179,6 +205,16 @@ func (r *Reader) at(ctx context.Context, pos int64, fresh bool) (*located, error
 		return nil, err
 	}
 	before := r.known(pos)
+	if before != nil && r.exchanged(list, before, pos) {
+		coder, err := coderOf(list.GetEcPolicy(), dtp.Checksum{BytesPer: 1})
+		if err != nil {
+			return nil, wrap("read", r.path, err)
+		}
+		r.mu.Lock()
+		r.blocks, r.coder = nil, coder
+		r.mu.Unlock()
+		before = nil
+	}
 	r.learn(list)
 	if b := r.known(pos); b != nil {
 		if before != nil && before.block.GetBlockId() != b.block.GetBlockId() {
@@ -187,6 +223,20 @@ func (r *Reader) at(ctx context.Context, pos int64, fresh bool) (*located, error
 		return b, nil
 	}
 	return nil, &Error{Op: "read", Path: r.path, Kind: metadata.ErrIO, Message: fmt.Sprintf("the file has no block at offset %d any more", pos)}
+}
+
+// exchanged reports whether other blocks have taken the place of the one at pos, with the same bytes: the file has got another form, or groups the place
+// of its open end. Another file under the same name is no such case.
+func (r *Reader) exchanged(list *hadooppb.LocatedBlocksProto, before *located, pos int64) bool {
+	if r.inode == 0 || list.GetFileId() != r.inode || int64(list.GetFileLength()) < r.length && list.GetIsLastBlockComplete() {
+		return false
+	}
+	for _, b := range append(list.GetBlocks()[:len(list.GetBlocks()):len(list.GetBlocks())], list.GetLastBlock()) {
+		if b != nil && int64(b.GetOffset()) <= pos && (pos < int64(b.GetOffset()+b.GetB().GetNumBytes()) || b == list.GetLastBlock()) {
+			return b.GetB().GetBlockId() != before.block.GetBlockId()
+		}
+	}
+	return false
 }
 
 func (r *Reader) known(pos int64) *located {

@@ -1455,6 +1455,316 @@ func (*RebuildSearchResponseProto) Descriptor() ([]byte, []int) {
 	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{16}
 }
 
+// BeginRewriteRequestProto makes a file beside another one, for the same bytes in another form.
+type BeginRewriteRequestProto struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The file, by its number or its path.
+	Src    *string `protobuf:"bytes,1,opt,name=src" json:"src,omitempty"`
+	FileId *uint64 `protobuf:"varint,2,opt,name=fileId" json:"fileId,omitempty"`
+	// Who is to write the file that is made, and, with tail, writes the other one.
+	ClientName *string `protobuf:"bytes,3,opt,name=clientName" json:"clientName,omitempty"`
+	// Groups are to take the place of the replicated block at the end; otherwise other blocks that of all.
+	Tail *bool `protobuf:"varint,4,opt,name=tail" json:"tail,omitempty"`
+	// Name of the erasure coding policy of the other form; "replication", with so many replicas, 0: the server's default. Not with tail.
+	Policy        *string `protobuf:"bytes,5,opt,name=policy" json:"policy,omitempty"`
+	Replication   *uint32 `protobuf:"varint,6,opt,name=replication" json:"replication,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BeginRewriteRequestProto) Reset() {
+	*x = BeginRewriteRequestProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BeginRewriteRequestProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BeginRewriteRequestProto) ProtoMessage() {}
+
+func (x *BeginRewriteRequestProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BeginRewriteRequestProto.ProtoReflect.Descriptor instead.
+func (*BeginRewriteRequestProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *BeginRewriteRequestProto) GetSrc() string {
+	if x != nil && x.Src != nil {
+		return *x.Src
+	}
+	return ""
+}
+
+func (x *BeginRewriteRequestProto) GetFileId() uint64 {
+	if x != nil && x.FileId != nil {
+		return *x.FileId
+	}
+	return 0
+}
+
+func (x *BeginRewriteRequestProto) GetClientName() string {
+	if x != nil && x.ClientName != nil {
+		return *x.ClientName
+	}
+	return ""
+}
+
+func (x *BeginRewriteRequestProto) GetTail() bool {
+	if x != nil && x.Tail != nil {
+		return *x.Tail
+	}
+	return false
+}
+
+func (x *BeginRewriteRequestProto) GetPolicy() string {
+	if x != nil && x.Policy != nil {
+		return *x.Policy
+	}
+	return ""
+}
+
+func (x *BeginRewriteRequestProto) GetReplication() uint32 {
+	if x != nil && x.Replication != nil {
+		return *x.Replication
+	}
+	return 0
+}
+
+type BeginRewriteResponseProto struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The file that was made, open.
+	Source *uint64 `protobuf:"varint,1,opt,name=source" json:"source,omitempty"`
+	// What the blocks of the other one are, for EndRewriteRequestProto.
+	Blocks *uint64 `protobuf:"varint,2,opt,name=blocks" json:"blocks,omitempty"`
+	// Of both.
+	BlockSize *uint64 `protobuf:"varint,3,opt,name=blockSize" json:"blockSize,omitempty"`
+	// Of the file that was made.
+	Replication *uint32                   `protobuf:"varint,4,opt,name=replication" json:"replication,omitempty"`
+	EcPolicy    *ErasureCodingPolicyProto `protobuf:"bytes,5,opt,name=ecPolicy" json:"ecPolicy,omitempty"`
+	// The length of the other one.
+	Length        *uint64 `protobuf:"varint,6,opt,name=length" json:"length,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BeginRewriteResponseProto) Reset() {
+	*x = BeginRewriteResponseProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BeginRewriteResponseProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BeginRewriteResponseProto) ProtoMessage() {}
+
+func (x *BeginRewriteResponseProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BeginRewriteResponseProto.ProtoReflect.Descriptor instead.
+func (*BeginRewriteResponseProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *BeginRewriteResponseProto) GetSource() uint64 {
+	if x != nil && x.Source != nil {
+		return *x.Source
+	}
+	return 0
+}
+
+func (x *BeginRewriteResponseProto) GetBlocks() uint64 {
+	if x != nil && x.Blocks != nil {
+		return *x.Blocks
+	}
+	return 0
+}
+
+func (x *BeginRewriteResponseProto) GetBlockSize() uint64 {
+	if x != nil && x.BlockSize != nil {
+		return *x.BlockSize
+	}
+	return 0
+}
+
+func (x *BeginRewriteResponseProto) GetReplication() uint32 {
+	if x != nil && x.Replication != nil {
+		return *x.Replication
+	}
+	return 0
+}
+
+func (x *BeginRewriteResponseProto) GetEcPolicy() *ErasureCodingPolicyProto {
+	if x != nil {
+		return x.EcPolicy
+	}
+	return nil
+}
+
+func (x *BeginRewriteResponseProto) GetLength() uint64 {
+	if x != nil && x.Length != nil {
+		return *x.Length
+	}
+	return 0
+}
+
+// EndRewriteRequestProto has the blocks of the file that was made, which is closed, take the place of what they are a copy of.
+type EndRewriteRequestProto struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Src    *string                `protobuf:"bytes,1,opt,name=src" json:"src,omitempty"`
+	FileId *uint64                `protobuf:"varint,2,opt,name=fileId" json:"fileId,omitempty"`
+	// With tail: who writes the file.
+	ClientName *string `protobuf:"bytes,3,opt,name=clientName" json:"clientName,omitempty"`
+	// The replicated block at the end, with its length.
+	Tail          *ExtendedBlockProto `protobuf:"bytes,4,opt,name=tail" json:"tail,omitempty"`
+	Source        *uint64             `protobuf:"varint,5,opt,name=source" json:"source,omitempty"`
+	Blocks        *uint64             `protobuf:"varint,6,opt,name=blocks" json:"blocks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndRewriteRequestProto) Reset() {
+	*x = EndRewriteRequestProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndRewriteRequestProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndRewriteRequestProto) ProtoMessage() {}
+
+func (x *EndRewriteRequestProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndRewriteRequestProto.ProtoReflect.Descriptor instead.
+func (*EndRewriteRequestProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *EndRewriteRequestProto) GetSrc() string {
+	if x != nil && x.Src != nil {
+		return *x.Src
+	}
+	return ""
+}
+
+func (x *EndRewriteRequestProto) GetFileId() uint64 {
+	if x != nil && x.FileId != nil {
+		return *x.FileId
+	}
+	return 0
+}
+
+func (x *EndRewriteRequestProto) GetClientName() string {
+	if x != nil && x.ClientName != nil {
+		return *x.ClientName
+	}
+	return ""
+}
+
+func (x *EndRewriteRequestProto) GetTail() *ExtendedBlockProto {
+	if x != nil {
+		return x.Tail
+	}
+	return nil
+}
+
+func (x *EndRewriteRequestProto) GetSource() uint64 {
+	if x != nil && x.Source != nil {
+		return *x.Source
+	}
+	return 0
+}
+
+func (x *EndRewriteRequestProto) GetBlocks() uint64 {
+	if x != nil && x.Blocks != nil {
+		return *x.Blocks
+	}
+	return 0
+}
+
+type EndRewriteResponseProto struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// With tail: the last block by now.
+	Last          *ExtendedBlockProto `protobuf:"bytes,1,opt,name=last" json:"last,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndRewriteResponseProto) Reset() {
+	*x = EndRewriteResponseProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndRewriteResponseProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndRewriteResponseProto) ProtoMessage() {}
+
+func (x *EndRewriteResponseProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndRewriteResponseProto.ProtoReflect.Descriptor instead.
+func (*EndRewriteResponseProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *EndRewriteResponseProto) GetLast() *ExtendedBlockProto {
+	if x != nil {
+		return x.Last
+	}
+	return nil
+}
+
 var File_namenode_hdfs_hadooppb_operator_proto protoreflect.FileDescriptor
 
 const file_namenode_hdfs_hadooppb_operator_proto_rawDesc = "" +
@@ -1580,7 +1890,34 @@ const file_namenode_hdfs_hadooppb_operator_proto_rawDesc = "" +
 	" \x01(\x03R\awaiting\x12\x1a\n" +
 	"\brebuilds\x18\v \x01(\x03R\brebuilds\"\x1b\n" +
 	"\x19RebuildSearchRequestProto\"\x1c\n" +
-	"\x1aRebuildSearchResponseProtoB/Z-github.com/gohops/hops/namenode/hdfs/hadooppb"
+	"\x1aRebuildSearchResponseProto\"\xb2\x01\n" +
+	"\x18BeginRewriteRequestProto\x12\x10\n" +
+	"\x03src\x18\x01 \x01(\tR\x03src\x12\x16\n" +
+	"\x06fileId\x18\x02 \x01(\x04R\x06fileId\x12\x1e\n" +
+	"\n" +
+	"clientName\x18\x03 \x01(\tR\n" +
+	"clientName\x12\x12\n" +
+	"\x04tail\x18\x04 \x01(\bR\x04tail\x12\x16\n" +
+	"\x06policy\x18\x05 \x01(\tR\x06policy\x12 \n" +
+	"\vreplication\x18\x06 \x01(\rR\vreplication\"\xe6\x01\n" +
+	"\x19BeginRewriteResponseProto\x12\x16\n" +
+	"\x06source\x18\x01 \x01(\x04R\x06source\x12\x16\n" +
+	"\x06blocks\x18\x02 \x01(\x04R\x06blocks\x12\x1c\n" +
+	"\tblockSize\x18\x03 \x01(\x04R\tblockSize\x12 \n" +
+	"\vreplication\x18\x04 \x01(\rR\vreplication\x12A\n" +
+	"\becPolicy\x18\x05 \x01(\v2%.hops.hadoop.ErasureCodingPolicyProtoR\becPolicy\x12\x16\n" +
+	"\x06length\x18\x06 \x01(\x04R\x06length\"\xc7\x01\n" +
+	"\x16EndRewriteRequestProto\x12\x10\n" +
+	"\x03src\x18\x01 \x01(\tR\x03src\x12\x16\n" +
+	"\x06fileId\x18\x02 \x01(\x04R\x06fileId\x12\x1e\n" +
+	"\n" +
+	"clientName\x18\x03 \x01(\tR\n" +
+	"clientName\x123\n" +
+	"\x04tail\x18\x04 \x01(\v2\x1f.hops.hadoop.ExtendedBlockProtoR\x04tail\x12\x16\n" +
+	"\x06source\x18\x05 \x01(\x04R\x06source\x12\x16\n" +
+	"\x06blocks\x18\x06 \x01(\x04R\x06blocks\"N\n" +
+	"\x17EndRewriteResponseProto\x123\n" +
+	"\x04last\x18\x01 \x01(\v2\x1f.hops.hadoop.ExtendedBlockProtoR\x04lastB/Z-github.com/gohops/hops/namenode/hdfs/hadooppb"
 
 var (
 	file_namenode_hdfs_hadooppb_operator_proto_rawDescOnce sync.Once
@@ -1595,7 +1932,7 @@ func file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP() []byte {
 }
 
 var file_namenode_hdfs_hadooppb_operator_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_namenode_hdfs_hadooppb_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_namenode_hdfs_hadooppb_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_namenode_hdfs_hadooppb_operator_proto_goTypes = []any{
 	(SetDatanodeStateRequestProto_StateProto)(0), // 0: hops.hdfs.SetDatanodeStateRequestProto.StateProto
 	(*SetDatanodeStateRequestProto)(nil),         // 1: hops.hdfs.SetDatanodeStateRequestProto
@@ -1615,22 +1952,31 @@ var file_namenode_hdfs_hadooppb_operator_proto_goTypes = []any{
 	(*SearchStatusResponseProto)(nil),            // 15: hops.hdfs.SearchStatusResponseProto
 	(*RebuildSearchRequestProto)(nil),            // 16: hops.hdfs.RebuildSearchRequestProto
 	(*RebuildSearchResponseProto)(nil),           // 17: hops.hdfs.RebuildSearchResponseProto
-	(*AclEntryProto)(nil),                        // 18: hops.hadoop.AclEntryProto
-	(*XAttrProto)(nil),                           // 19: hops.hadoop.XAttrProto
+	(*BeginRewriteRequestProto)(nil),             // 18: hops.hdfs.BeginRewriteRequestProto
+	(*BeginRewriteResponseProto)(nil),            // 19: hops.hdfs.BeginRewriteResponseProto
+	(*EndRewriteRequestProto)(nil),               // 20: hops.hdfs.EndRewriteRequestProto
+	(*EndRewriteResponseProto)(nil),              // 21: hops.hdfs.EndRewriteResponseProto
+	(*AclEntryProto)(nil),                        // 22: hops.hadoop.AclEntryProto
+	(*XAttrProto)(nil),                           // 23: hops.hadoop.XAttrProto
+	(*ErasureCodingPolicyProto)(nil),             // 24: hops.hadoop.ErasureCodingPolicyProto
+	(*ExtendedBlockProto)(nil),                   // 25: hops.hadoop.ExtendedBlockProto
 }
 var file_namenode_hdfs_hadooppb_operator_proto_depIdxs = []int32{
 	0,  // 0: hops.hdfs.SetDatanodeStateRequestProto.state:type_name -> hops.hdfs.SetDatanodeStateRequestProto.StateProto
 	9,  // 1: hops.hdfs.GetEventsResponseProto.events:type_name -> hops.hdfs.FeedEventProto
-	18, // 2: hops.hdfs.FeedEventProto.acl:type_name -> hops.hadoop.AclEntryProto
-	19, // 3: hops.hdfs.FeedEventProto.xattrs:type_name -> hops.hadoop.XAttrProto
+	22, // 2: hops.hdfs.FeedEventProto.acl:type_name -> hops.hadoop.AclEntryProto
+	23, // 3: hops.hdfs.FeedEventProto.xattrs:type_name -> hops.hadoop.XAttrProto
 	11, // 4: hops.hdfs.SearchRequestProto.tags:type_name -> hops.hdfs.TagProto
 	13, // 5: hops.hdfs.SearchResponseProto.found:type_name -> hops.hdfs.FoundProto
-	19, // 6: hops.hdfs.FoundProto.xattrs:type_name -> hops.hadoop.XAttrProto
-	7,  // [7:7] is the sub-list for method output_type
-	7,  // [7:7] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	23, // 6: hops.hdfs.FoundProto.xattrs:type_name -> hops.hadoop.XAttrProto
+	24, // 7: hops.hdfs.BeginRewriteResponseProto.ecPolicy:type_name -> hops.hadoop.ErasureCodingPolicyProto
+	25, // 8: hops.hdfs.EndRewriteRequestProto.tail:type_name -> hops.hadoop.ExtendedBlockProto
+	25, // 9: hops.hdfs.EndRewriteResponseProto.last:type_name -> hops.hadoop.ExtendedBlockProto
+	10, // [10:10] is the sub-list for method output_type
+	10, // [10:10] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_namenode_hdfs_hadooppb_operator_proto_init() }
@@ -1645,7 +1991,7 @@ func file_namenode_hdfs_hadooppb_operator_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_namenode_hdfs_hadooppb_operator_proto_rawDesc), len(file_namenode_hdfs_hadooppb_operator_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   17,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,123 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/gohops/hops/client/dfs"
+)
+
+// coded starts a cluster with a directory whose files are coded.
+func coded(t *testing.T, c Config) (k *Cluster, fs *dfs.Client, ctx context.Context) {
+	t.Helper()
+	k = Start(t, c)
+	fs = k.Client("").FS()
+	ctx, cancel := context.WithTimeout(context.Background(), 4*Patience) // of the whole test
+	t.Cleanup(cancel)
+	for _, err := range []error{
+		fs.SwitchErasurePolicy(ctx, "RS-3-2-1024k", true), fs.SwitchErasurePolicy(ctx, "XOR-2-1-1024k", true), fs.Mkdirs(ctx, "/ec", 0o755, true), fs.SetErasurePolicy(ctx, "/ec", "RS-3-2-1024k"),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return k, fs, ctx
+}
+
+func noise(n int) []byte {
+	data := make([]byte, n)
+	_, _ = rand.NewChaCha8([32]byte{2}).Read(data)
+	return data
+}
+
+// What is flushed to a file with a policy can be read at once, whatever was written before: nothing, less than a stripe, more than one, whole groups. When the
+// file is closed it has groups only, and an append goes on behind them.
+func TestFlushInACodedDirectory(t *testing.T) {
+	_, fs, ctx := coded(t, Config{Datanodes: 5})
+	const block = 1 << 20 // a group has 3 MiB
+	data := noise(20 << 20)
+	read := func(path string) []byte {
+		t.Helper()
+		got, err := fs.ReadFile(ctx, path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	for name, steps := range map[string][]int{
+		"small":  {200, 200, 1, 70_000},
+		"stripe": {3<<20 - 1, 2},
+		"long":   {4<<20 + 5, 300, 2 << 20, 5 << 20, 1},
+		"whole":  {3 << 20, 0, 3 << 20, 5},
+		"end":    {1, 1 << 20, 1<<20 - 1, 1},
+	} {
+		path := "/ec/" + name
+		w, err := fs.Create(ctx, path, dfs.CreateOptions{BlockSize: block})
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := 0
+		write := func(w *dfs.Writer, n int, flush bool) {
+			t.Helper()
+			if _, err := w.Write(data[at : at+n]); err != nil {
+				t.Fatalf("%s: %v", path, err)
+			}
+			at += n
+			if !flush {
+				return
+			}
+			if err := w.Hflush(ctx); err != nil {
+				t.Fatalf("%s: %v", path, err)
+			}
+			if got := read(path); !bytes.Equal(got, data[:at]) {
+				t.Fatalf("%s: %d bytes can be read of %d that were flushed, or others", path, len(got), at)
+			}
+		}
+		for i, n := range steps {
+			write(w, n, true)
+			if i == 1 {
+				if err := w.Hsync(ctx); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		write(w, 1234, false)
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		whole(t, ctx, fs, path)
+		if got := read(path); !bytes.Equal(got, data[:at]) {
+			t.Fatalf("%s: %d bytes after the end, or others, of %d", path, len(got), at)
+		}
+		for range 2 {
+			w, err = fs.Append(ctx, path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(w, 777, true)
+			if err := w.Close(); err != nil {
+				t.Fatal(err)
+			}
+			whole(t, ctx, fs, path)
+		}
+		if got := read(path); !bytes.Equal(got, data[:at]) {
+			t.Fatalf("%s: %d bytes after appends, or others, of %d", path, len(got), at)
+		}
+	}
+}
+
+// whole checks that a file has groups only.
+func whole(t *testing.T, ctx context.Context, fs *dfs.Client, path string) {
+	t.Helper()
+	blocks, err := fs.BlockLocations(ctx, path, 0, 1<<40)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range blocks {
+		if !b.Block.ID.Striped() {
+			t.Errorf("%s has a replicated block at %d", path, b.Offset)
+		}
+	}
+}
