@@ -64,6 +64,7 @@ type Reader struct {
 
 	mu     sync.Mutex
 	coder  *erasure.Coder // of a file with an erasure coding policy
+	form   uint32         // the number of the policy, 0 for none
 	blocks []*located     // known ones, by offset
 	bad    map[replica]bool
 }
@@ -139,7 +140,7 @@ func (c *Client) openOnce(ctx context.Context, name string) (r *Reader, last uin
 
 // newReader makes a reader of what was located, of which it does not know the blocks yet.
 func (c *Client) newReader(ctx context.Context, name string, list *hadooppb.LocatedBlocksProto) (*Reader, error) {
-	r := &Reader{c: c, life: ctx, path: name, length: int64(list.GetFileLength()), block: 128 << 20, inode: list.GetFileId(), bad: map[replica]bool{}}
+	r := &Reader{c: c, life: ctx, path: name, length: int64(list.GetFileLength()), block: 128 << 20, inode: list.GetFileId(), form: list.GetEcPolicy().GetId(), bad: map[replica]bool{}}
 	var err error
 	if r.coder, err = coderOf(list.GetEcPolicy(), dtp.Checksum{BytesPer: 1}); err != nil {
 		return nil, wrap("open", name, err)
@@ -205,13 +206,13 @@ func (r *Reader) at(ctx context.Context, pos int64, fresh bool) (*located, error
 		return nil, err
 	}
 	before := r.known(pos)
-	if before != nil && r.exchanged(list, before, pos) {
+	if r.exchanged(list, before, pos) {
 		coder, err := coderOf(list.GetEcPolicy(), dtp.Checksum{BytesPer: 1})
 		if err != nil {
 			return nil, wrap("read", r.path, err)
 		}
 		r.mu.Lock()
-		r.blocks, r.coder = nil, coder
+		r.blocks, r.coder, r.form = nil, coder, list.GetEcPolicy().GetId()
 		r.mu.Unlock()
 		before = nil
 	}
@@ -225,11 +226,17 @@ func (r *Reader) at(ctx context.Context, pos int64, fresh bool) (*located, error
 	return nil, &Error{Op: "read", Path: r.path, Kind: metadata.ErrIO, Message: fmt.Sprintf("the file has no block at offset %d any more", pos)}
 }
 
-// exchanged reports whether other blocks have taken the place of the one at pos, with the same bytes: the file has got another form, or groups the place
-// of its open end. Another file under the same name is no such case.
+// exchanged reports whether other blocks have taken the place of those that are known, with the same bytes: the file has got another form, or groups the
+// place of its open end. Another file under the same name is no such case. before is what is known at pos, nil for nothing.
 func (r *Reader) exchanged(list *hadooppb.LocatedBlocksProto, before *located, pos int64) bool {
 	if r.inode == 0 || list.GetFileId() != r.inode || int64(list.GetFileLength()) < r.length && list.GetIsLastBlockComplete() {
 		return false
+	}
+	r.mu.Lock()
+	form := r.form
+	r.mu.Unlock()
+	if before == nil || form != list.GetEcPolicy().GetId() {
+		return form != list.GetEcPolicy().GetId()
 	}
 	for _, b := range append(list.GetBlocks()[:len(list.GetBlocks()):len(list.GetBlocks())], list.GetLastBlock()) {
 		if b != nil && int64(b.GetOffset()) <= pos && (pos < int64(b.GetOffset()+b.GetB().GetNumBytes()) || b == list.GetLastBlock()) {

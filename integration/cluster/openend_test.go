@@ -3,10 +3,15 @@ package cluster
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
 )
 
 // coded starts a cluster with a directory whose files are coded.
@@ -120,4 +125,78 @@ func whole(t *testing.T, ctx context.Context, fs *dfs.Client, path string) {
 			t.Errorf("%s has a replicated block at %d", path, b.Offset)
 		}
 	}
+}
+
+// A file is converted while it is read, back and forth; what is open, and what was converted before, is left alone, and quotas and rights hold.
+func TestFilesAreConverted(t *testing.T) {
+	k, fs, ctx := coded(t, Config{Datanodes: 5})
+	data := noise(9<<20 + 321)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	w, err := fs.Create(ctx, "/f", dfs.CreateOptions{BlockSize: 1 << 20})
+	must(err)
+	_, err = w.Write(data)
+	must(err)
+	must(w.Close())
+	must(fs.SetPermission(ctx, "/f", 0o666))
+	before, err := fs.Stat(ctx, "/f")
+	must(err)
+	sum, err := fs.ChecksumOf(ctx, "/f", dfs.CompositeCRC)
+	must(err)
+	r, err := fs.Open(ctx, "/f")
+	must(err)
+	defer r.Close()
+	half := make([]byte, 1<<20+7)
+	_, err = io.ReadFull(r, half)
+	must(err)
+	got := half
+	stranger := k.Client("stranger").FS()
+	if err := stranger.Convert(ctx, "/f", dfs.ConvertOptions{Policy: "RS-10-4-1024k"}); !errors.Is(err, metadata.ErrInvalidArgument) {
+		t.Errorf("a policy that is not enabled: %v", err)
+	}
+	must(stranger.Convert(ctx, "/f", dfs.ConvertOptions{Policy: "RS-3-2-1024k"})) // who may read and write it
+	whole(t, ctx, fs, "/f")
+	for _, form := range []string{"XOR-2-1-1024k", namenode.ReplicationPolicy, "RS-3-2-1024k"} {
+		must(fs.Convert(ctx, "/f", dfs.ConvertOptions{Policy: form}))
+		part := make([]byte, 1<<20)
+		_, err = io.ReadFull(r, part)
+		must(err)
+		got = append(got, part...)
+		if again, err := fs.ChecksumOf(ctx, "/f", dfs.CompositeCRC); err != nil || fmt.Sprint(again) != fmt.Sprint(sum) {
+			t.Errorf("as %s the checksum is %v, and was %v (%v)", form, again, sum, err)
+		}
+	}
+	rest, err := io.ReadAll(r)
+	must(err)
+	if !bytes.Equal(append(got, rest...), data) {
+		t.Error("who had the file open reads other bytes")
+	}
+	after, err := fs.Stat(ctx, "/f")
+	must(err)
+	if after.ID != before.ID || after.MTime != before.MTime || after.Owner != before.Owner || after.Mode != before.Mode || after.Length != before.Length || after.Erasure == 0 {
+		t.Errorf("converted: %+v, was %+v", after, before)
+	}
+
+	open, err := fs.Create(ctx, "/open", dfs.CreateOptions{})
+	must(err)
+	if err := fs.Convert(ctx, "/open", dfs.ConvertOptions{Policy: "RS-3-2-1024k"}); !errors.Is(err, metadata.ErrBeingCreated) {
+		t.Errorf("a file that is open: %v", err)
+	}
+	open.Abort()
+	must(fs.WriteFile(ctx, "/private", data[:100], false))
+	must(fs.SetPermission(ctx, "/private", 0o644))
+	if err := stranger.Convert(ctx, "/private", dfs.ConvertOptions{Policy: "RS-3-2-1024k"}); !errors.Is(err, metadata.ErrPermission) {
+		t.Errorf("who may not write it: %v", err)
+	}
+	must(fs.Mkdirs(ctx, "/small", 0o755, true))
+	must(fs.RenameStrict(ctx, "/f", "/small/f"))
+	must(fs.SetQuota(ctx, "/small", metadata.QuotaKeep, 20<<20))
+	if err := fs.Convert(ctx, "/small/f", dfs.ConvertOptions{Policy: namenode.ReplicationPolicy}); !errors.Is(err, metadata.ErrSpaceQuota) {
+		t.Errorf("a quota that is too small: %v", err)
+	}
+	whole(t, ctx, fs, "/small/f")
 }
