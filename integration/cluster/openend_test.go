@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"sync"
 	"testing"
 
 	"github.com/gohops/hops/client/dfs"
@@ -199,4 +200,165 @@ func TestFilesAreConverted(t *testing.T) {
 		t.Errorf("a quota that is too small: %v", err)
 	}
 	whole(t, ctx, fs, "/small/f")
+}
+
+// Several writers append 200 bytes at a time and flush; who follows them sees each at once. One of them is given up: what it had flushed is sealed by a
+// datanode, without anybody asking.
+func TestWritersFlushBesideEachOther(t *testing.T) {
+	k, fs, ctx := coded(t, Config{Datanodes: 5})
+	const writers, rounds = 6, 12
+	var all sync.WaitGroup
+	for i := range writers {
+		all.Go(func() {
+			data := noise(200 * rounds)
+			path := fmt.Sprintf("/ec/log%d", i)
+			w, err := fs.Create(ctx, path, dfs.CreateOptions{BlockSize: 1 << 20})
+			for n := 200; err == nil && n <= len(data); n += 200 {
+				if n == len(data)/2 { // as programs that open their log again
+					if err = w.Close(); err == nil {
+						w, err = fs.Append(ctx, path)
+					}
+				}
+				if err == nil {
+					_, err = w.Write(data[n-200 : n])
+				}
+				if err == nil {
+					err = w.Hflush(ctx)
+				}
+				var got []byte
+				if err == nil {
+					got, err = fs.ReadFile(ctx, path)
+				}
+				if err == nil && !bytes.Equal(got, data[:n]) {
+					err = fmt.Errorf("%d bytes are seen of %d", len(got), n)
+				}
+			}
+			switch {
+			case err != nil:
+			case i == 0:
+				w.Abort()
+			default:
+				err = w.Close()
+			}
+			if err != nil {
+				t.Errorf("%s: %v", path, err)
+			}
+		})
+	}
+	all.Wait()
+	k.Await("all files have groups only", func(ctx context.Context) error {
+		for i := range writers {
+			path := fmt.Sprintf("/ec/log%d", i)
+			blocks, err := fs.BlockLocations(ctx, path, 0, 1<<40)
+			if err != nil {
+				return err
+			}
+			for _, b := range blocks {
+				if !b.Block.ID.Striped() {
+					return fmt.Errorf("%s has %v", path, b.Block)
+				}
+			}
+		}
+		return nil
+	})
+	for i := range writers {
+		if got, err := fs.ReadFile(ctx, fmt.Sprintf("/ec/log%d", i)); err != nil || !bytes.Equal(got, noise(200*rounds)) {
+			t.Errorf("log%d: %d bytes, or others, %v", i, len(got), err)
+		}
+	}
+	if left, err := fs.List(ctx, "/system/rewrites"); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// Any two datanodes may go: what was flushed can be read, groups and open end.
+func TestOpenEndOutlivesWhatGroupsDo(t *testing.T) {
+	k, fs, ctx := coded(t, Config{Datanodes: 5})
+	data := noise(4<<20 + 99)
+	for one := 1; one <= 5; one++ {
+		for two := one + 1; two <= 5; two++ {
+			path := fmt.Sprintf("/ec/%d%d", one, two)
+			w, err := fs.Create(ctx, path, dfs.CreateOptions{BlockSize: 2 << 20})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, part := range [][]byte{data[:4<<20], data[4<<20:]} {
+				if _, err = w.Write(part); err == nil {
+					err = w.Hsync(ctx)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			k.Stop(fmt.Sprintf("dn%d", one))
+			k.Stop(fmt.Sprintf("dn%d", two))
+			got, err := k.Client("").FS().ReadFile(ctx, path)
+			if err != nil || !bytes.Equal(got, data) {
+				t.Fatalf("without datanodes %d and %d %d bytes are read, or others: %v", one, two, len(got), err)
+			}
+			k.Start(fmt.Sprintf("dn%d", one))
+			k.Start(fmt.Sprintf("dn%d", two))
+			w.Abort()
+			k.Await("five datanodes", func(ctx context.Context) error {
+				live, err := fs.Datanodes(ctx, dfs.LiveDatanodes)
+				if err == nil && len(live) != 5 {
+					err = fmt.Errorf("%d are live", len(live))
+				}
+				return err
+			})
+			if testing.Short() {
+				return
+			}
+		}
+	}
+}
+
+// The namenode that leads changes between any two steps of a writer; nothing is lost, and nothing is left.
+func TestOpenEndThroughFailovers(t *testing.T) {
+	_, fs, ctx := coded(t, Config{Namenodes: 3, Datanodes: 5})
+	data := noise(6 << 20)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(fs.Mkdirs(ctx, "/plain", 0o755, true))
+	at := 0
+	w, err := fs.Create(ctx, "/ec/f", dfs.CreateOptions{BlockSize: 1 << 20})
+	must(err)
+	for _, n := range []int{100, 1 << 20, 1<<20 - 1, 2 << 20, 5} {
+		must(fs.TransferLeadership(ctx, ""))
+		_, err = w.Write(data[at : at+n])
+		must(err)
+		at += n
+		must(fs.TransferLeadership(ctx, ""))
+		must(w.Hflush(ctx))
+		got, err := fs.ReadFile(ctx, "/ec/f")
+		must(err)
+		if !bytes.Equal(got, data[:at]) {
+			t.Fatalf("%d bytes are seen of %d, or others", len(got), at)
+		}
+	}
+	var all sync.WaitGroup
+	all.Go(func() { // while it is sealed
+		if err := fs.TransferLeadership(ctx, ""); err != nil {
+			t.Error(err)
+		}
+	})
+	must(w.Close())
+	all.Wait()
+	all.Go(func() {
+		if err := fs.TransferLeadership(ctx, ""); err != nil {
+			t.Error(err)
+		}
+	})
+	must(fs.Convert(ctx, "/ec/f", dfs.ConvertOptions{Policy: "XOR-2-1-1024k"}))
+	all.Wait()
+	whole(t, ctx, fs, "/ec/f")
+	got, err := fs.ReadFile(ctx, "/ec/f")
+	must(err)
+	if !bytes.Equal(got, data[:at]) {
+		t.Fatalf("%d bytes in the end, or others", len(got))
+	}
 }

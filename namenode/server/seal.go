@@ -312,4 +312,3 @@ func (s *Server) sweep() error {
 	}
 	return nil
 }
-

@@ -23,8 +23,8 @@ type soft struct {
 	patience time.Duration
 	given    []string // the datanodes that m knows to be given up
 	// ends are the open ends of files with an erasure coding policy that nobody writes to, with their inodes.
-	ends map[metadata.BlockID]metadata.INodeID
-	listing  *listing // of the blocks, in the background; nil: m knows all of them
+	ends    map[metadata.BlockID]metadata.INodeID
+	listing *listing // of the blocks, in the background; nil: m knows all of them
 }
 
 // listing tells the block manager of the blocks that were there when it began. Of what commands do meanwhile it is told by their effects, which are
