@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/http"
 	"sync"
 	"testing"
 
@@ -360,5 +361,70 @@ func TestOpenEndThroughFailovers(t *testing.T) {
 	must(err)
 	if !bytes.Equal(got, data[:at]) {
 		t.Fatalf("%d bytes in the end, or others", len(got))
+	}
+}
+
+// WebHDFS clients that write by APPEND, as fsspec does, can write to a coded directory. What a writer that died had flushed, several stripes of it, is sealed and
+// outlives the loss of two datanodes then.
+func TestAppendOverHTTPAndSealingOfStripes(t *testing.T) {
+	k, fs, ctx := coded(t, Config{Datanodes: 5})
+	base := "http://" + k.Server("nn1").Namenodes[0].HTTP + "/webhdfs/v1"
+	data := noise(7<<20 + 13)
+	ask := func(method, path string, body []byte) {
+		t.Helper()
+		for range 2 { // to the namenode, and to the datanode that it names
+			r, err := http.NewRequestWithContext(ctx, method, path, bytes.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+			answer, err := client.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, _ := io.ReadAll(answer.Body)
+			_ = answer.Body.Close()
+			switch {
+			case answer.StatusCode == http.StatusTemporaryRedirect:
+				path = answer.Header.Get("Location")
+			case answer.StatusCode >= 300:
+				t.Fatalf("%s %s: %s %s", method, path, answer.Status, text)
+			}
+		}
+	}
+	me := "&user.name=" + fs.User()
+	ask(http.MethodPut, base+"/ec/web?op=CREATE&blocksize=1048576"+me, data[:100])
+	for at := 100; at < 400; at += 100 {
+		ask(http.MethodPost, base+"/ec/web?op=APPEND"+me, data[at:at+100])
+	}
+	if got, err := fs.ReadFile(ctx, "/ec/web"); err != nil || !bytes.Equal(got, data[:400]) {
+		t.Errorf("over HTTP %d bytes, or others, %v", len(got), err)
+	}
+	whole(t, ctx, fs, "/ec/web")
+
+	w, err := fs.Create(ctx, "/ec/left", dfs.CreateOptions{BlockSize: 8 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range [][]byte{data[:5], data[5:]} {
+		if _, err = w.Write(part); err == nil {
+			err = w.Hflush(ctx)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.Abort()
+	k.Await("the end is sealed", func(ctx context.Context) error {
+		blocks, err := fs.BlockLocations(ctx, "/ec/left", 0, 1<<40)
+		if err == nil && (len(blocks) != 1 || !blocks[0].Block.ID.Striped() || len(blocks[0].Datanodes) != 5) {
+			err = fmt.Errorf("%+v", blocks)
+		}
+		return err
+	})
+	k.Stop("dn2")
+	k.Stop("dn4")
+	if got, err := fs.ReadFile(ctx, "/ec/left"); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("%d bytes, or others, %v", len(got), err)
 	}
 }

@@ -15,7 +15,8 @@ import (
 // A file gets another form while it is there: groups take the place of its open end, or all of it is coded, or replicated. The same bytes are written to a
 // file beside it, whose blocks one command then puts where the old ones were.
 
-// rewrites is the directory of the files that are copied to, one at most for each file, named by its inode. Nobody else sees into it.
+// rewrites is the directory of the files that are copied to, one at most for each file, named by its inode. Who writes one reaches it by its own inode; nobody
+// else lists the directory.
 const rewrites = "/system/rewrites"
 
 // rewriteStays is how long a file that was copied to stays there when it is closed and nobody has exchanged it.
@@ -160,7 +161,7 @@ func (s *Server) makeRewrites(done func(error)) {
 		done(nil)
 		return
 	}
-	s.Mkdirs(s.myself(), namenode.MkdirsRequest{Path: rewrites, Mode: 0o700, Parents: true}, done)
+	s.Mkdirs(s.myself(), namenode.MkdirsRequest{Path: rewrites, Mode: 0o711, Parents: true}, done)
 }
 
 // EndRewrite implements namenode.Erasure.
@@ -181,6 +182,9 @@ func (s *Server) EndRewrite(c metadata.Caller, r namenode.EndRewriteRequest, don
 		op.Target, err = target(r.File.Path)
 		e.command.Op = &logpb.Command_ConvertFile{ConvertFile: op}
 	}
+	if err == nil {
+		err = s.isCopy(c, r)
+	}
 	if err != nil {
 		done(nil, err)
 		return
@@ -198,4 +202,20 @@ func (s *Server) EndRewrite(c metadata.Caller, r namenode.EndRewriteRequest, don
 		last := f.Blocks[len(f.Blocks)-1]
 		done(&namenode.LocatedBlock{Block: last, Offset: f.Status.Length - last.Length}, nil)
 	})
+}
+
+// isCopy refuses a source that was not made for the file. One that is gone may have been exchanged by the same request, whose answer was lost.
+func (s *Server) isCopy(c metadata.Caller, r namenode.EndRewriteRequest) error {
+	source, there := s.ns.FileByID(r.Source)
+	if !there {
+		return nil
+	}
+	id, err := s.file(c, r.File)
+	if err != nil {
+		return err
+	}
+	if of, ok := s.rewritten(source.Path); !ok || of.Status.ID != id {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "inode %d was not made to take the place of inode %d", r.Source, id)
+	}
+	return nil
 }
