@@ -19,7 +19,7 @@ import (
 //	                                                                                    ╰───close──▶ sealed, or, if that fails, left to the namenode
 
 // openEnd makes what was written since the last group ended part of an open end, which is flushed as any block then. It does nothing if all of it can
-// be read already.
+// be read already. It lives as long as the writer, whatever the flush is bounded by: what it gives back is in memory only until it is written again.
 func (w *Writer) openEnd() error {
 	if w.group == nil && !w.unseen {
 		return nil
@@ -159,10 +159,11 @@ func (c *Client) copyBeside(ctx context.Context, made *hadooppb.BeginRewriteResp
 		path: fmt.Sprintf("/.reserved/.inodes/%d", made.GetSource()), fileID: made.GetSource(), sum: defaults.checksum(), blockSize: int64(made.GetBlockSize()),
 		replication: int(made.GetReplication()),
 	})
-	if _, err := out.coded("seal", made.GetEcPolicy()); err != nil {
-		return nil, err
+	out.lease()
+	if err = out.coded("seal", made.GetEcPolicy()); err == nil {
+		err = write(out)
 	}
-	if err = write(out); err == nil {
+	if err == nil {
 		err = out.Close()
 	}
 	if err != nil {

@@ -40,6 +40,9 @@ type CreateOptions struct {
 	BlockSize   int64
 	// Policy is the name of the erasure coding policy, namenode.ReplicationPolicy for none; empty: that of the directory.
 	Policy string
+	// Late lets the file be made only when it is closed or flushed, or when more than 64 KiB have been written, with the errors that come of that: a small
+	// file is one call then where the namenodes keep such files. Until then it is not there, and its INode is 0.
+	Late bool
 }
 
 // Flags of create and append, with HDFS's numbers.
@@ -86,6 +89,7 @@ type Writer struct {
 	unsealed   bool           // last is an open end
 	unseen     bool           // last is a group that the namenode has not been told to be finished
 	endless    error          // why the server makes no open ends
+	held       *held          // the file is not made yet; nil: it is
 
 	// life ends with the context of the Writer, with Abort and when nothing is left to do, and every wait with it.
 	life context.Context
@@ -175,42 +179,59 @@ func (c *Client) Create(ctx context.Context, name string, options CreateOptions)
 	default:
 		request.EcPolicyName = &options.Policy
 	}
-	var answer hadooppb.CreateResponseProto
-	if err := c.call(ctx, "create", name, "create", request, &answer); err != nil {
+	w := c.newWriter(ctx, &Writer{path: name, sum: sum, blockSize: blockSize, replication: replication})
+	if c.holds(options, request) {
+		w.held = &held{request: request, most: int(min(metadata.MaxBody, blockSize))}
+		return w, nil
+	}
+	if err := w.create(request); err != nil {
+		w.Abort()
 		return nil, err
+	}
+	return w, nil
+}
+
+// create makes the file.
+func (w *Writer) create(request *hadooppb.CreateRequestProto) error {
+	var answer hadooppb.CreateResponseProto
+	if err := w.c.call(w.life, "create", w.path, "create", request, &answer); err != nil {
+		return err
 	}
 	status := answer.GetFs()
 	if status.GetFileEncryptionInfo() != nil {
-		return nil, &Error{Op: "create", Path: name, Kind: metadata.ErrUnsupported, Message: "encrypted directories are not supported"}
+		return &Error{Op: "create", Path: w.path, Kind: metadata.ErrUnsupported, Message: "encrypted directories are not supported"}
 	}
-	w := c.newWriter(ctx, &Writer{
-		path: name, fileID: status.GetFileId(), sum: sum,
-		blockSize:   blockSize,
-		replication: firstSet(int(status.GetBlockReplication()), replication),
-	})
+	w.fileID, w.replication = status.GetFileId(), firstSet(int(status.GetBlockReplication()), w.replication)
+	w.lease()
 	return w.coded("create", status.GetEcPolicy())
 }
 
-// coded is w, which writes by an erasure coding policy if there is one. A file that cannot be written is given up.
-func (w *Writer) coded(op string, policy *hadooppb.ErasureCodingPolicyProto) (*Writer, error) {
+// coded has w write by an erasure coding policy, if there is one. A file that cannot be written is to be given up.
+func (w *Writer) coded(op string, policy *hadooppb.ErasureCodingPolicyProto) error {
 	var err error
 	if w.coder, err = coderOf(policy, w.sum); err != nil {
-		w.Abort()
-		return nil, wrap(op, w.path, err)
+		return wrap(op, w.path, err)
 	}
 	if w.coder != nil { // the open end
 		w.replication = w.coder.Layout().Parity + 1
 	}
-	return w, nil
+	return nil
 }
 
 // newWriter completes a Writer that lives as long as ctx.
 func (c *Client) newWriter(ctx context.Context, w *Writer) *Writer {
 	w.c, w.turn = c, newTurn()
 	w.life, w.kill = context.WithCancel(ctx)
-	c.leases.add(w)
 	context.AfterFunc(w.life, w.abandon)
 	return w
+}
+
+// lease has the lease of the file renewed for as long as the writer lives.
+func (w *Writer) lease() {
+	w.c.leases.add(w)
+	if w.life.Err() != nil {
+		w.c.leases.remove(w)
+	}
 }
 
 // Within calls open, which creates a file or appends to one with the context it is given, and ends that context when ctx
@@ -271,8 +292,10 @@ func (c *Client) AppendWith(ctx context.Context, name string, options AppendOpti
 		blockSize:   int64(status.GetBlocksize()),
 		replication: int(status.GetBlockReplication()),
 	})
+	w.lease()
 	w.length.Store(int64(status.GetLength()))
-	if _, err := w.coded("append", status.GetEcPolicy()); err != nil {
+	if err := w.coded("append", status.GetEcPolicy()); err != nil {
+		w.Abort()
 		return nil, err
 	}
 	if b := answer.GetBlock(); b != nil && len(b.GetLocs()) > 0 && !options.NewBlock {
@@ -299,7 +322,7 @@ func firstSet[T comparable](values ...T) T {
 // Name is the path of the file.
 func (w *Writer) Name() string { return w.path }
 
-// INode returns the id of the file's inode, under which "/.reserved/.inodes/<id>" finds it wherever it is renamed to.
+// INode returns the id of the file's inode, 0 while it is not made, under which "/.reserved/.inodes/<id>" finds it wherever it is renamed to.
 func (w *Writer) INode() metadata.INodeID { return metadata.INodeID(w.fileID) }
 
 func (w *Writer) byID() string { return fmt.Sprintf("/.reserved/.inodes/%d", w.fileID) }
@@ -388,6 +411,11 @@ func (w *Writer) Write(p []byte) (int, error) {
 		return 0, err
 	}
 	defer w.turn.give()
+	if w.held != nil {
+		if kept, err := w.hold(p); err != nil || kept {
+			return len(p), err
+		}
+	}
 	return w.add(p)
 }
 
@@ -414,10 +442,14 @@ func (w *Writer) add(p []byte) (int, error) {
 // ReadFrom adds everything that r has, reading straight into packets. While r is read nothing is held: other calls go on,
 // what they write comes between, and a producer may take all the time it wants.
 func (w *Writer) ReadFrom(r io.Reader) (int64, error) {
-	if w.coder != nil {
-		return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, make([]byte, largePacket))
+	n, all, err := w.readHeld(r)
+	if all || err != nil {
+		return n, err
 	}
-	var n int64
+	if w.coder != nil {
+		m, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, make([]byte, largePacket))
+		return n + m, err
+	}
 	empty := 0
 	p := w.packet()
 	defer func() { w.c.putPacket(p) }()
@@ -528,6 +560,11 @@ func (w *Writer) flush(ctx context.Context, sync bool) error {
 	if err := ctx.Err(); err != nil {
 		return wrap("flush", w.path, w.reason(err))
 	}
+	if w.held != nil {
+		if err := w.make(); err != nil {
+			return err
+		}
+	}
 	if w.coder != nil && w.block == nil {
 		if err := w.openEnd(); err != nil {
 			return err
@@ -562,6 +599,15 @@ func (w *Writer) Close() error {
 	}
 	if w.err != nil {
 		return w.err
+	}
+	if w.held != nil {
+		if done, err := w.finishHeld(); err != nil {
+			return err
+		} else if done {
+			w.settled = true
+			w.end()
+			return nil
+		}
 	}
 	if w.block != nil {
 		if err := w.finishBlock(); err != nil {
@@ -598,6 +644,14 @@ func (w *Writer) Abort() {
 	}
 	w.closed, w.settled = true, true
 	_ = w.fail(fmt.Errorf("write %s: aborted", w.path))
+	w.giveUp()
+}
+
+// giveUp asks the namenode to close the file, if it was made.
+func (w *Writer) giveUp() {
+	if w.fileID == 0 {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), abortTimeout)
 	defer cancel()
 	// By its id, because meanwhile it may have another name, and another file this one.
@@ -822,26 +876,28 @@ func (w *Writer) finishBlock() error {
 
 // ReadFile returns the contents of a file.
 func (c *Client) ReadFile(ctx context.Context, name string) ([]byte, error) {
-	r, err := c.Open(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close()
-	data := make([]byte, r.Size())
-	if _, err := r.ReadAtContext(ctx, data, 0); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	return data, nil
+	return c.readOne(ctx, name, 0)
 }
 
 // WriteFile makes a file with the given contents; one that is there is replaced only if overwrite. A file that cannot be
 // finished, or is not when ctx ends, is removed.
 func (c *Client) WriteFile(ctx context.Context, name string, data []byte, overwrite bool) error {
-	w, err := c.Create(ctx, name, CreateOptions{Overwrite: overwrite})
+	w, err := c.Create(ctx, name, CreateOptions{Overwrite: overwrite, Late: len(data) <= metadata.MaxBody})
 	if err != nil {
 		return err
 	}
-	if _, err = w.Write(data); err == nil {
+	if w.held != nil && len(data) <= w.held.most {
+		w.held.data = data
+		done, failed := w.finishHeld()
+		if done || w.fileID == 0 { // a failure leaves nothing that would have to be removed
+			w.settled, w.closed = true, true
+			w.end()
+			return failed
+		}
+		if err = failed; err == nil {
+			err = w.Close()
+		}
+	} else if _, err = w.Write(data); err == nil {
 		err = w.Close()
 	}
 	if err != nil {

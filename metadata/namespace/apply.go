@@ -41,6 +41,7 @@ const (
 	opConcat         = 34
 	opSnapshots      = 46
 	opSetErasure     = 47
+	opStore          = 48
 	opSealTail       = 50
 	opConvertFile    = 51
 )
@@ -110,8 +111,10 @@ func (ns *Namespace) Apply(index uint64, commands [][]byte) []any {
 	if ns.events = ns.events[:0]; cap(events) > keptEvents {
 		ns.events = nil
 	}
+	arriving, gone := ns.arriving, ns.goneBodies
 	ns.mu.Unlock()
 
+	ns.handOver(arriving, gone)
 	if ns.cfg.OnEffects != nil && !effects.empty() {
 		effects.Index = index
 		ns.cfg.OnEffects(effects)
@@ -259,6 +262,8 @@ func operation(cmd *logpb.Command) protoreflect.ProtoMessage {
 		return c.ExpireTokens
 	case *logpb.Command_ChangeSnapshots:
 		return c.ChangeSnapshots
+	case *logpb.Command_Store:
+		return c.Store
 	}
 	return nil
 }
@@ -363,6 +368,8 @@ func (ns *Namespace) answer(index uint64, cmd *logpb.Command, result *Result) er
 		op = opSnapshots
 	case *logpb.Command_SetErasurePolicy:
 		op = opSetErasure
+	case *logpb.Command_Store:
+		op = opStore
 	case *logpb.Command_SealTail:
 		op = opSealTail
 	case *logpb.Command_ConvertFile:
@@ -500,6 +507,8 @@ func (ns *Namespace) dispatch(index uint64, t *txn, cmd *logpb.Command) {
 		ns.expireTokens(t)
 	case *logpb.Command_ChangeSnapshots:
 		ns.changeSnapshots(t, c.ChangeSnapshots)
+	case *logpb.Command_Store:
+		ns.store(t, c.Store)
 	case *logpb.Command_Reclaim:
 		ns.owed = int(min(c.Reclaim.Limit, 1<<16))
 		t.result.OK = true

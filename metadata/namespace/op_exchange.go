@@ -114,7 +114,7 @@ func (ns *Namespace) convertFile(t *txn, op *logpb.ConvertFile) {
 // checkSource finds the file whose blocks are to go into another one.
 //
 // Errors: ErrNotExist; ErrBeingCreated for one that is open; ErrPermission for another user's; ErrSnapshot for one that a snapshot has;
-// ErrInvalidArgument for the file itself, and for one with another length or block size.
+// ErrInvalidArgument for the file itself, for one whose bytes are the namenodes', and for one with another length or block size.
 func (ns *Namespace) checkSource(t *txn, id uint64, n *inode, length int64) (*inode, error) {
 	s, err := ns.byID(metadata.INodeID(id))
 	switch {
@@ -128,7 +128,7 @@ func (ns *Namespace) checkSource(t *txn, id uint64, n *inode, length int64) (*in
 		return nil, metadata.Errorf(metadata.ErrBeingCreated, "What %s was copied to is still being written: %s", n.path(), s.path())
 	case ns.inSnapshot(s):
 		return nil, metadata.Errorf(metadata.ErrSnapshot, "What %s was copied to is in a snapshot: %s", n.path(), s.path())
-	case s == n || s.file.length != length || s.file.blockSize != n.file.blockSize:
+	case s == n || s.file.small || s.file.length != length || s.file.blockSize != n.file.blockSize:
 		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "%s has %d bytes in blocks of %d: it cannot take the place of %d bytes of %s in blocks of %d",
 			s.path(), s.file.length, s.file.blockSize, length, n.path(), n.file.blockSize)
 	}

@@ -76,7 +76,7 @@ func (x XAttr_Namespace) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use XAttr_Namespace.Descriptor instead.
 func (XAttr_Namespace) EnumDescriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{24, 0}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{25, 0}
 }
 
 type ACLEntry_Type int32
@@ -128,7 +128,7 @@ func (x ACLEntry_Type) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ACLEntry_Type.Descriptor instead.
 func (ACLEntry_Type) EnumDescriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{27, 0}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{28, 0}
 }
 
 type SetACL_Change int32
@@ -188,7 +188,7 @@ func (x SetACL_Change) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SetACL_Change.Descriptor instead.
 func (SetACL_Change) EnumDescriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{28, 0}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{29, 0}
 }
 
 type ChangeSnapshots_Change int32
@@ -244,7 +244,7 @@ func (x ChangeSnapshots_Change) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ChangeSnapshots_Change.Descriptor instead.
 func (ChangeSnapshots_Change) EnumDescriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{46, 0}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{47, 0}
 }
 
 // Command is one mutation of the namespace. Everything it needs is inside: applying reads no clock and no random source.
@@ -300,6 +300,7 @@ type Command struct {
 	//	*Command_ExpireTokens
 	//	*Command_ChangeSnapshots
 	//	*Command_SetErasurePolicy
+	//	*Command_Store
 	//	*Command_SealTail
 	//	*Command_ConvertFile
 	Op            isCommand_Op `protobuf_oneof:"op"`
@@ -721,6 +722,15 @@ func (x *Command) GetSetErasurePolicy() *SetErasurePolicy {
 	return nil
 }
 
+func (x *Command) GetStore() *Store {
+	if x != nil {
+		if x, ok := x.Op.(*Command_Store); ok {
+			return x.Store
+		}
+	}
+	return nil
+}
+
 func (x *Command) GetSealTail() *SealTail {
 	if x != nil {
 		if x, ok := x.Op.(*Command_SealTail); ok {
@@ -895,6 +905,10 @@ type Command_SetErasurePolicy struct {
 	SetErasurePolicy *SetErasurePolicy `protobuf:"bytes,47,opt,name=set_erasure_policy,json=setErasurePolicy,proto3,oneof"`
 }
 
+type Command_Store struct {
+	Store *Store `protobuf:"bytes,48,opt,name=store,proto3,oneof"`
+}
+
 type Command_SealTail struct {
 	SealTail *SealTail `protobuf:"bytes,50,opt,name=seal_tail,json=sealTail,proto3,oneof"`
 }
@@ -978,6 +992,8 @@ func (*Command_ExpireTokens) isCommand_Op() {}
 func (*Command_ChangeSnapshots) isCommand_Op() {}
 
 func (*Command_SetErasurePolicy) isCommand_Op() {}
+
+func (*Command_Store) isCommand_Op() {}
 
 func (*Command_SealTail) isCommand_Op() {}
 
@@ -1385,6 +1401,78 @@ func (x *Create) GetErasure() uint32 {
 	return 0
 }
 
+// Store makes a closed file of the bytes that it brings, at most 64 KiB: a small file, which has no block on datanodes. Level 6.
+type Store struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The storage of a small file is replicated, so create.erasure is not heeded.
+	Create *Create `protobuf:"bytes,1,opt,name=create,proto3" json:"create,omitempty"`
+	// A block id and a generation from the proposer's reserved ranges, which nobody else has. The length is that of data.
+	Body *Block `protobuf:"bytes,2,opt,name=body,proto3" json:"body,omitempty"`
+	// CRC-32C of data.
+	Crc           uint32 `protobuf:"fixed32,3,opt,name=crc,proto3" json:"crc,omitempty"`
+	Data          []byte `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Store) Reset() {
+	*x = Store{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Store) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Store) ProtoMessage() {}
+
+func (x *Store) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Store.ProtoReflect.Descriptor instead.
+func (*Store) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Store) GetCreate() *Create {
+	if x != nil {
+		return x.Create
+	}
+	return nil
+}
+
+func (x *Store) GetBody() *Block {
+	if x != nil {
+		return x.Body
+	}
+	return nil
+}
+
+func (x *Store) GetCrc() uint32 {
+	if x != nil {
+		return x.Crc
+	}
+	return 0
+}
+
+func (x *Store) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 type AddBlock struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Inode      uint64                 `protobuf:"varint,1,opt,name=inode,proto3" json:"inode,omitempty"`
@@ -1401,7 +1489,7 @@ type AddBlock struct {
 
 func (x *AddBlock) Reset() {
 	*x = AddBlock{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[6]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1413,7 +1501,7 @@ func (x *AddBlock) String() string {
 func (*AddBlock) ProtoMessage() {}
 
 func (x *AddBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[6]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1426,7 +1514,7 @@ func (x *AddBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddBlock.ProtoReflect.Descriptor instead.
 func (*AddBlock) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{6}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *AddBlock) GetInode() uint64 {
@@ -1475,7 +1563,7 @@ type AbandonBlock struct {
 
 func (x *AbandonBlock) Reset() {
 	*x = AbandonBlock{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[7]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1487,7 +1575,7 @@ func (x *AbandonBlock) String() string {
 func (*AbandonBlock) ProtoMessage() {}
 
 func (x *AbandonBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[7]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1500,7 +1588,7 @@ func (x *AbandonBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbandonBlock.ProtoReflect.Descriptor instead.
 func (*AbandonBlock) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{7}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AbandonBlock) GetInode() uint64 {
@@ -1536,7 +1624,7 @@ type Complete struct {
 
 func (x *Complete) Reset() {
 	*x = Complete{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[8]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1548,7 +1636,7 @@ func (x *Complete) String() string {
 func (*Complete) ProtoMessage() {}
 
 func (x *Complete) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[8]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1561,7 +1649,7 @@ func (x *Complete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Complete.ProtoReflect.Descriptor instead.
 func (*Complete) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{8}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Complete) GetInode() uint64 {
@@ -1599,7 +1687,7 @@ type Append struct {
 
 func (x *Append) Reset() {
 	*x = Append{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[9]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1611,7 +1699,7 @@ func (x *Append) String() string {
 func (*Append) ProtoMessage() {}
 
 func (x *Append) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[9]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1624,7 +1712,7 @@ func (x *Append) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Append.ProtoReflect.Descriptor instead.
 func (*Append) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{9}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Append) GetTarget() *Target {
@@ -1675,7 +1763,7 @@ type Fsync struct {
 
 func (x *Fsync) Reset() {
 	*x = Fsync{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[10]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1687,7 +1775,7 @@ func (x *Fsync) String() string {
 func (*Fsync) ProtoMessage() {}
 
 func (x *Fsync) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[10]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1700,7 +1788,7 @@ func (x *Fsync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fsync.ProtoReflect.Descriptor instead.
 func (*Fsync) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{10}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Fsync) GetInode() uint64 {
@@ -1737,7 +1825,7 @@ type UpdatePipeline struct {
 
 func (x *UpdatePipeline) Reset() {
 	*x = UpdatePipeline{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[11]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1749,7 +1837,7 @@ func (x *UpdatePipeline) String() string {
 func (*UpdatePipeline) ProtoMessage() {}
 
 func (x *UpdatePipeline) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[11]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1762,7 +1850,7 @@ func (x *UpdatePipeline) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdatePipeline.ProtoReflect.Descriptor instead.
 func (*UpdatePipeline) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{11}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *UpdatePipeline) GetClientName() string {
@@ -1812,7 +1900,7 @@ type Rename struct {
 
 func (x *Rename) Reset() {
 	*x = Rename{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[12]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1824,7 +1912,7 @@ func (x *Rename) String() string {
 func (*Rename) ProtoMessage() {}
 
 func (x *Rename) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[12]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1837,7 +1925,7 @@ func (x *Rename) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rename.ProtoReflect.Descriptor instead.
 func (*Rename) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{12}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Rename) GetSource() *Target {
@@ -1911,7 +1999,7 @@ type Delete struct {
 
 func (x *Delete) Reset() {
 	*x = Delete{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[13]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1923,7 +2011,7 @@ func (x *Delete) String() string {
 func (*Delete) ProtoMessage() {}
 
 func (x *Delete) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[13]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1936,7 +2024,7 @@ func (x *Delete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delete.ProtoReflect.Descriptor instead.
 func (*Delete) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{13}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Delete) GetTarget() *Target {
@@ -1987,7 +2075,7 @@ type SurveyTree struct {
 
 func (x *SurveyTree) Reset() {
 	*x = SurveyTree{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[14]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1999,7 +2087,7 @@ func (x *SurveyTree) String() string {
 func (*SurveyTree) ProtoMessage() {}
 
 func (x *SurveyTree) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[14]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2012,7 +2100,7 @@ func (x *SurveyTree) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurveyTree.ProtoReflect.Descriptor instead.
 func (*SurveyTree) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{14}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SurveyTree) GetTarget() *Target {
@@ -2039,7 +2127,7 @@ type SetPermission struct {
 
 func (x *SetPermission) Reset() {
 	*x = SetPermission{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[15]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2051,7 +2139,7 @@ func (x *SetPermission) String() string {
 func (*SetPermission) ProtoMessage() {}
 
 func (x *SetPermission) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[15]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2064,7 +2152,7 @@ func (x *SetPermission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPermission.ProtoReflect.Descriptor instead.
 func (*SetPermission) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{15}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SetPermission) GetTarget() *Target {
@@ -2093,7 +2181,7 @@ type SetOwner struct {
 
 func (x *SetOwner) Reset() {
 	*x = SetOwner{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[16]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2105,7 +2193,7 @@ func (x *SetOwner) String() string {
 func (*SetOwner) ProtoMessage() {}
 
 func (x *SetOwner) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[16]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2118,7 +2206,7 @@ func (x *SetOwner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOwner.ProtoReflect.Descriptor instead.
 func (*SetOwner) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{16}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SetOwner) GetTarget() *Target {
@@ -2154,7 +2242,7 @@ type SetTimes struct {
 
 func (x *SetTimes) Reset() {
 	*x = SetTimes{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[17]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2166,7 +2254,7 @@ func (x *SetTimes) String() string {
 func (*SetTimes) ProtoMessage() {}
 
 func (x *SetTimes) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[17]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2179,7 +2267,7 @@ func (x *SetTimes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetTimes.ProtoReflect.Descriptor instead.
 func (*SetTimes) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{17}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SetTimes) GetTarget() *Target {
@@ -2213,7 +2301,7 @@ type SetReplication struct {
 
 func (x *SetReplication) Reset() {
 	*x = SetReplication{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[18]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2225,7 +2313,7 @@ func (x *SetReplication) String() string {
 func (*SetReplication) ProtoMessage() {}
 
 func (x *SetReplication) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[18]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2238,7 +2326,7 @@ func (x *SetReplication) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetReplication.ProtoReflect.Descriptor instead.
 func (*SetReplication) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{18}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SetReplication) GetTarget() *Target {
@@ -2267,7 +2355,7 @@ type RenewLease struct {
 
 func (x *RenewLease) Reset() {
 	*x = RenewLease{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[19]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2279,7 +2367,7 @@ func (x *RenewLease) String() string {
 func (*RenewLease) ProtoMessage() {}
 
 func (x *RenewLease) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[19]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2292,7 +2380,7 @@ func (x *RenewLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLease.ProtoReflect.Descriptor instead.
 func (*RenewLease) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{19}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RenewLease) GetClientName() string {
@@ -2326,7 +2414,7 @@ type ReserveIDs struct {
 
 func (x *ReserveIDs) Reset() {
 	*x = ReserveIDs{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[20]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2338,7 +2426,7 @@ func (x *ReserveIDs) String() string {
 func (*ReserveIDs) ProtoMessage() {}
 
 func (x *ReserveIDs) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[20]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2351,7 +2439,7 @@ func (x *ReserveIDs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveIDs.ProtoReflect.Descriptor instead.
 func (*ReserveIDs) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{20}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReserveIDs) GetBlocks() int64 {
@@ -2410,7 +2498,7 @@ type StartRecovery struct {
 
 func (x *StartRecovery) Reset() {
 	*x = StartRecovery{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[21]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2422,7 +2510,7 @@ func (x *StartRecovery) String() string {
 func (*StartRecovery) ProtoMessage() {}
 
 func (x *StartRecovery) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[21]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2435,7 +2523,7 @@ func (x *StartRecovery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRecovery.ProtoReflect.Descriptor instead.
 func (*StartRecovery) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{21}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *StartRecovery) GetInode() uint64 {
@@ -2475,7 +2563,7 @@ type CommitRecovery struct {
 
 func (x *CommitRecovery) Reset() {
 	*x = CommitRecovery{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[22]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2487,7 +2575,7 @@ func (x *CommitRecovery) String() string {
 func (*CommitRecovery) ProtoMessage() {}
 
 func (x *CommitRecovery) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[22]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2500,7 +2588,7 @@ func (x *CommitRecovery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitRecovery.ProtoReflect.Descriptor instead.
 func (*CommitRecovery) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{22}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CommitRecovery) GetBlock() *Block {
@@ -2556,7 +2644,7 @@ type Reclaim struct {
 
 func (x *Reclaim) Reset() {
 	*x = Reclaim{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[23]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2568,7 +2656,7 @@ func (x *Reclaim) String() string {
 func (*Reclaim) ProtoMessage() {}
 
 func (x *Reclaim) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[23]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2581,7 +2669,7 @@ func (x *Reclaim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reclaim.ProtoReflect.Descriptor instead.
 func (*Reclaim) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{23}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Reclaim) GetLimit() uint32 {
@@ -2604,7 +2692,7 @@ type XAttr struct {
 
 func (x *XAttr) Reset() {
 	*x = XAttr{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[24]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2616,7 +2704,7 @@ func (x *XAttr) String() string {
 func (*XAttr) ProtoMessage() {}
 
 func (x *XAttr) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[24]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2629,7 +2717,7 @@ func (x *XAttr) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use XAttr.ProtoReflect.Descriptor instead.
 func (*XAttr) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{24}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *XAttr) GetNamespace() XAttr_Namespace {
@@ -2666,7 +2754,7 @@ type SetXAttr struct {
 
 func (x *SetXAttr) Reset() {
 	*x = SetXAttr{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[25]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2678,7 +2766,7 @@ func (x *SetXAttr) String() string {
 func (*SetXAttr) ProtoMessage() {}
 
 func (x *SetXAttr) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[25]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2691,7 +2779,7 @@ func (x *SetXAttr) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetXAttr.ProtoReflect.Descriptor instead.
 func (*SetXAttr) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{25}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SetXAttr) GetTarget() *Target {
@@ -2733,7 +2821,7 @@ type RemoveXAttr struct {
 
 func (x *RemoveXAttr) Reset() {
 	*x = RemoveXAttr{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[26]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2745,7 +2833,7 @@ func (x *RemoveXAttr) String() string {
 func (*RemoveXAttr) ProtoMessage() {}
 
 func (x *RemoveXAttr) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[26]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2758,7 +2846,7 @@ func (x *RemoveXAttr) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveXAttr.ProtoReflect.Descriptor instead.
 func (*RemoveXAttr) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{26}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RemoveXAttr) GetTarget() *Target {
@@ -2798,7 +2886,7 @@ type ACLEntry struct {
 
 func (x *ACLEntry) Reset() {
 	*x = ACLEntry{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[27]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2810,7 +2898,7 @@ func (x *ACLEntry) String() string {
 func (*ACLEntry) ProtoMessage() {}
 
 func (x *ACLEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[27]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2823,7 +2911,7 @@ func (x *ACLEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ACLEntry.ProtoReflect.Descriptor instead.
 func (*ACLEntry) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{27}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ACLEntry) GetDefault() bool {
@@ -2865,7 +2953,7 @@ type SetACL struct {
 
 func (x *SetACL) Reset() {
 	*x = SetACL{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[28]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2877,7 +2965,7 @@ func (x *SetACL) String() string {
 func (*SetACL) ProtoMessage() {}
 
 func (x *SetACL) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[28]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2890,7 +2978,7 @@ func (x *SetACL) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetACL.ProtoReflect.Descriptor instead.
 func (*SetACL) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{28}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SetACL) GetTarget() *Target {
@@ -2932,7 +3020,7 @@ type SetQuota struct {
 
 func (x *SetQuota) Reset() {
 	*x = SetQuota{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[29]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2944,7 +3032,7 @@ func (x *SetQuota) String() string {
 func (*SetQuota) ProtoMessage() {}
 
 func (x *SetQuota) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[29]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2957,7 +3045,7 @@ func (x *SetQuota) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetQuota.ProtoReflect.Descriptor instead.
 func (*SetQuota) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{29}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SetQuota) GetTarget() *Target {
@@ -3016,15 +3104,20 @@ type Truncate struct {
 	Length     int64                  `protobuf:"varint,2,opt,name=length,proto3" json:"length,omitempty"`
 	ClientName string                 `protobuf:"bytes,3,opt,name=client_name,json=clientName,proto3" json:"client_name,omitempty"`
 	RecoveryId uint64                 `protobuf:"varint,4,opt,name=recovery_id,json=recoveryId,proto3" json:"recovery_id,omitempty"`
-	// A reserved block, for a cut inside of a block that a snapshot has: it is copied up to there. 0: such a cut is refused.
-	NewBlock      int64 `protobuf:"varint,5,opt,name=new_block,json=newBlock,proto3" json:"new_block,omitempty"`
+	// A reserved block, for a cut inside of a block that a snapshot has: it is copied up to there. 0: such a cut is refused. It is the id of the
+	// body that stays, for a cut inside of a body.
+	NewBlock int64 `protobuf:"varint,5,opt,name=new_block,json=newBlock,proto3" json:"new_block,omitempty"`
+	// For a cut inside of a small file's body: the body that the proposer saw, what stays of it, and the CRC-32C of that. Level 6.
+	CutBody       int64  `protobuf:"varint,20,opt,name=cut_body,json=cutBody,proto3" json:"cut_body,omitempty"`
+	Data          []byte `protobuf:"bytes,21,opt,name=data,proto3" json:"data,omitempty"`
+	Crc           uint32 `protobuf:"fixed32,22,opt,name=crc,proto3" json:"crc,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Truncate) Reset() {
 	*x = Truncate{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[30]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3036,7 +3129,7 @@ func (x *Truncate) String() string {
 func (*Truncate) ProtoMessage() {}
 
 func (x *Truncate) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[30]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3049,7 +3142,7 @@ func (x *Truncate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Truncate.ProtoReflect.Descriptor instead.
 func (*Truncate) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{30}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Truncate) GetTarget() *Target {
@@ -3087,6 +3180,27 @@ func (x *Truncate) GetNewBlock() int64 {
 	return 0
 }
 
+func (x *Truncate) GetCutBody() int64 {
+	if x != nil {
+		return x.CutBody
+	}
+	return 0
+}
+
+func (x *Truncate) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *Truncate) GetCrc() uint32 {
+	if x != nil {
+		return x.Crc
+	}
+	return 0
+}
+
 // Concat moves the blocks of the sources, in order, to the end of the target and removes the sources.
 type Concat struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3098,7 +3212,7 @@ type Concat struct {
 
 func (x *Concat) Reset() {
 	*x = Concat{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[31]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3110,7 +3224,7 @@ func (x *Concat) String() string {
 func (*Concat) ProtoMessage() {}
 
 func (x *Concat) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[31]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3123,7 +3237,7 @@ func (x *Concat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Concat.ProtoReflect.Descriptor instead.
 func (*Concat) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{31}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Concat) GetTarget() *Target {
@@ -3156,7 +3270,7 @@ type SealTail struct {
 
 func (x *SealTail) Reset() {
 	*x = SealTail{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[32]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3168,7 +3282,7 @@ func (x *SealTail) String() string {
 func (*SealTail) ProtoMessage() {}
 
 func (x *SealTail) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[32]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3181,7 +3295,7 @@ func (x *SealTail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealTail.ProtoReflect.Descriptor instead.
 func (*SealTail) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{32}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SealTail) GetInode() uint64 {
@@ -3226,7 +3340,7 @@ type ConvertFile struct {
 
 func (x *ConvertFile) Reset() {
 	*x = ConvertFile{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[33]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3238,7 +3352,7 @@ func (x *ConvertFile) String() string {
 func (*ConvertFile) ProtoMessage() {}
 
 func (x *ConvertFile) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[33]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3251,7 +3365,7 @@ func (x *ConvertFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConvertFile.ProtoReflect.Descriptor instead.
 func (*ConvertFile) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{33}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ConvertFile) GetTarget() *Target {
@@ -3280,14 +3394,17 @@ type SetStoragePolicy struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Target *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
 	// HDFS's number of the policy. 0: that of the directory above.
-	Policy        uint32 `protobuf:"varint,2,opt,name=policy,proto3" json:"policy,omitempty"`
+	Policy uint32 `protobuf:"varint,2,opt,name=policy,proto3" json:"policy,omitempty"`
+	// Not 0: of a directory, whether small files may be stored below it, and policy does not matter. 1: as the directory above says, 2: no, 3: yes.
+	// Level 6.
+	SmallFiles    uint32 `protobuf:"varint,20,opt,name=small_files,json=smallFiles,proto3" json:"small_files,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SetStoragePolicy) Reset() {
 	*x = SetStoragePolicy{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[34]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3299,7 +3416,7 @@ func (x *SetStoragePolicy) String() string {
 func (*SetStoragePolicy) ProtoMessage() {}
 
 func (x *SetStoragePolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[34]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3312,7 +3429,7 @@ func (x *SetStoragePolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStoragePolicy.ProtoReflect.Descriptor instead.
 func (*SetStoragePolicy) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{34}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SetStoragePolicy) GetTarget() *Target {
@@ -3329,6 +3446,13 @@ func (x *SetStoragePolicy) GetPolicy() uint32 {
 	return 0
 }
 
+func (x *SetStoragePolicy) GetSmallFiles() uint32 {
+	if x != nil {
+		return x.SmallFiles
+	}
+	return 0
+}
+
 // SetErasurePolicy says how files that are made below a directory are coded.
 type SetErasurePolicy struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -3341,7 +3465,7 @@ type SetErasurePolicy struct {
 
 func (x *SetErasurePolicy) Reset() {
 	*x = SetErasurePolicy{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[35]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3353,7 +3477,7 @@ func (x *SetErasurePolicy) String() string {
 func (*SetErasurePolicy) ProtoMessage() {}
 
 func (x *SetErasurePolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[35]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3366,7 +3490,7 @@ func (x *SetErasurePolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetErasurePolicy.ProtoReflect.Descriptor instead.
 func (*SetErasurePolicy) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{35}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SetErasurePolicy) GetTarget() *Target {
@@ -3398,7 +3522,7 @@ type RollBlockKeys struct {
 
 func (x *RollBlockKeys) Reset() {
 	*x = RollBlockKeys{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[36]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3410,7 +3534,7 @@ func (x *RollBlockKeys) String() string {
 func (*RollBlockKeys) ProtoMessage() {}
 
 func (x *RollBlockKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[36]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3423,7 +3547,7 @@ func (x *RollBlockKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollBlockKeys.ProtoReflect.Descriptor instead.
 func (*RollBlockKeys) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{36}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RollBlockKeys) GetAfter() int32 {
@@ -3457,7 +3581,7 @@ type SetSafeMode struct {
 
 func (x *SetSafeMode) Reset() {
 	*x = SetSafeMode{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[37]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3469,7 +3593,7 @@ func (x *SetSafeMode) String() string {
 func (*SetSafeMode) ProtoMessage() {}
 
 func (x *SetSafeMode) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[37]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3482,7 +3606,7 @@ func (x *SetSafeMode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSafeMode.ProtoReflect.Descriptor instead.
 func (*SetSafeMode) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{37}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SetSafeMode) GetOn() bool {
@@ -3503,7 +3627,7 @@ type ForgetDatanode struct {
 
 func (x *ForgetDatanode) Reset() {
 	*x = ForgetDatanode{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[38]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3515,7 +3639,7 @@ func (x *ForgetDatanode) String() string {
 func (*ForgetDatanode) ProtoMessage() {}
 
 func (x *ForgetDatanode) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[38]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3528,7 +3652,7 @@ func (x *ForgetDatanode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetDatanode.ProtoReflect.Descriptor instead.
 func (*ForgetDatanode) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{38}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ForgetDatanode) GetUuid() string {
@@ -3559,7 +3683,7 @@ type ChangeRegister struct {
 
 func (x *ChangeRegister) Reset() {
 	*x = ChangeRegister{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[39]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3571,7 +3695,7 @@ func (x *ChangeRegister) String() string {
 func (*ChangeRegister) ProtoMessage() {}
 
 func (x *ChangeRegister) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[39]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3584,7 +3708,7 @@ func (x *ChangeRegister) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRegister.ProtoReflect.Descriptor instead.
 func (*ChangeRegister) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{39}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ChangeRegister) GetChanges() []*ItemChange {
@@ -3615,7 +3739,7 @@ type ItemChange struct {
 
 func (x *ItemChange) Reset() {
 	*x = ItemChange{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[40]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3627,7 +3751,7 @@ func (x *ItemChange) String() string {
 func (*ItemChange) ProtoMessage() {}
 
 func (x *ItemChange) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[40]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3640,7 +3764,7 @@ func (x *ItemChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemChange.ProtoReflect.Descriptor instead.
 func (*ItemChange) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{40}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ItemChange) GetName() string {
@@ -3684,7 +3808,7 @@ type RollTokenKey struct {
 
 func (x *RollTokenKey) Reset() {
 	*x = RollTokenKey{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[41]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3696,7 +3820,7 @@ func (x *RollTokenKey) String() string {
 func (*RollTokenKey) ProtoMessage() {}
 
 func (x *RollTokenKey) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[41]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3709,7 +3833,7 @@ func (x *RollTokenKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollTokenKey.ProtoReflect.Descriptor instead.
 func (*RollTokenKey) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{41}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *RollTokenKey) GetAfter() int32 {
@@ -3745,7 +3869,7 @@ type IssueToken struct {
 
 func (x *IssueToken) Reset() {
 	*x = IssueToken{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[42]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3757,7 +3881,7 @@ func (x *IssueToken) String() string {
 func (*IssueToken) ProtoMessage() {}
 
 func (x *IssueToken) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[42]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3770,7 +3894,7 @@ func (x *IssueToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueToken.ProtoReflect.Descriptor instead.
 func (*IssueToken) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{42}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *IssueToken) GetRenewer() string {
@@ -3828,7 +3952,7 @@ type RenewToken struct {
 
 func (x *RenewToken) Reset() {
 	*x = RenewToken{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[43]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3840,7 +3964,7 @@ func (x *RenewToken) String() string {
 func (*RenewToken) ProtoMessage() {}
 
 func (x *RenewToken) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[43]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3853,7 +3977,7 @@ func (x *RenewToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewToken.ProtoReflect.Descriptor instead.
 func (*RenewToken) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{43}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *RenewToken) GetSequence() int32 {
@@ -3888,7 +4012,7 @@ type CancelToken struct {
 
 func (x *CancelToken) Reset() {
 	*x = CancelToken{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[44]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3900,7 +4024,7 @@ func (x *CancelToken) String() string {
 func (*CancelToken) ProtoMessage() {}
 
 func (x *CancelToken) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[44]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3913,7 +4037,7 @@ func (x *CancelToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelToken.ProtoReflect.Descriptor instead.
 func (*CancelToken) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{44}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *CancelToken) GetSequence() int32 {
@@ -3939,7 +4063,7 @@ type ExpireTokens struct {
 
 func (x *ExpireTokens) Reset() {
 	*x = ExpireTokens{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[45]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3951,7 +4075,7 @@ func (x *ExpireTokens) String() string {
 func (*ExpireTokens) ProtoMessage() {}
 
 func (x *ExpireTokens) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[45]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3964,7 +4088,7 @@ func (x *ExpireTokens) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpireTokens.ProtoReflect.Descriptor instead.
 func (*ExpireTokens) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{45}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{46}
 }
 
 // ChangeSnapshots changes what snapshots of a directory there are, or whether there may be any.
@@ -3981,7 +4105,7 @@ type ChangeSnapshots struct {
 
 func (x *ChangeSnapshots) Reset() {
 	*x = ChangeSnapshots{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[46]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3993,7 +4117,7 @@ func (x *ChangeSnapshots) String() string {
 func (*ChangeSnapshots) ProtoMessage() {}
 
 func (x *ChangeSnapshots) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[46]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4006,7 +4130,7 @@ func (x *ChangeSnapshots) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeSnapshots.ProtoReflect.Descriptor instead.
 func (*ChangeSnapshots) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{46}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ChangeSnapshots) GetTarget() *Target {
@@ -4041,7 +4165,7 @@ var File_metadata_logpb_v1_log_proto protoreflect.FileDescriptor
 
 const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\n" +
-	"\x1bmetadata/logpb/v1/log.proto\x12\x14hops.metadata.log.v1\"\xf7\x16\n" +
+	"\x1bmetadata/logpb/v1/log.proto\x12\x14hops.metadata.log.v1\"\xac\x17\n" +
 	"\aCommand\x124\n" +
 	"\x06caller\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.CallerR\x06caller\x12\x1b\n" +
 	"\tclient_id\x18\x02 \x01(\fR\bclientId\x12\x17\n" +
@@ -4091,7 +4215,8 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\fcancel_token\x18, \x01(\v2!.hops.metadata.log.v1.CancelTokenH\x00R\vcancelToken\x12I\n" +
 	"\rexpire_tokens\x18- \x01(\v2\".hops.metadata.log.v1.ExpireTokensH\x00R\fexpireTokens\x12R\n" +
 	"\x10change_snapshots\x18. \x01(\v2%.hops.metadata.log.v1.ChangeSnapshotsH\x00R\x0fchangeSnapshots\x12V\n" +
-	"\x12set_erasure_policy\x18/ \x01(\v2&.hops.metadata.log.v1.SetErasurePolicyH\x00R\x10setErasurePolicy\x12=\n" +
+	"\x12set_erasure_policy\x18/ \x01(\v2&.hops.metadata.log.v1.SetErasurePolicyH\x00R\x10setErasurePolicy\x123\n" +
+	"\x05store\x180 \x01(\v2\x1b.hops.metadata.log.v1.StoreH\x00R\x05store\x12=\n" +
 	"\tseal_tail\x182 \x01(\v2\x1e.hops.metadata.log.v1.SealTailH\x00R\bsealTail\x12F\n" +
 	"\fconvert_file\x183 \x01(\v2!.hops.metadata.log.v1.ConvertFileH\x00R\vconvertFileB\x04\n" +
 	"\x02op\"f\n" +
@@ -4133,7 +4258,12 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	" \x01(\x03R\fminBlockSize\x12\x1f\n" +
 	"\bunmasked\x18\v \x01(\rH\x00R\bunmasked\x88\x01\x01\x12\x18\n" +
 	"\aerasure\x18\f \x01(\rR\aerasureB\v\n" +
-	"\t_unmasked\"\xc3\x01\n" +
+	"\t_unmasked\"\x99\x01\n" +
+	"\x05Store\x124\n" +
+	"\x06create\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.CreateR\x06create\x12/\n" +
+	"\x04body\x18\x02 \x01(\v2\x1b.hops.metadata.log.v1.BlockR\x04body\x12\x10\n" +
+	"\x03crc\x18\x03 \x01(\aR\x03crc\x12\x17\n" +
+	"\x04data\x18\x04 \x01(\fB\x03\x80\x01\x01R\x04data\"\xc3\x01\n" +
 	"\bAddBlock\x12\x14\n" +
 	"\x05inode\x18\x01 \x01(\x04R\x05inode\x12\x1f\n" +
 	"\vclient_name\x18\x02 \x01(\tR\n" +
@@ -4284,7 +4414,7 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"used_names\x18\x05 \x01(\x03R\tusedNames\x12\x1d\n" +
 	"\n" +
 	"used_space\x18\x06 \x01(\x03R\tusedSpace\x12\x14\n" +
-	"\x05count\x18\a \x01(\bR\x05count\"\xb7\x01\n" +
+	"\x05count\x18\a \x01(\bR\x05count\"\xfd\x01\n" +
 	"\bTruncate\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x16\n" +
 	"\x06length\x18\x02 \x01(\x03R\x06length\x12\x1f\n" +
@@ -4292,7 +4422,10 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"clientName\x12\x1f\n" +
 	"\vrecovery_id\x18\x04 \x01(\x04R\n" +
 	"recoveryId\x12\x1b\n" +
-	"\tnew_block\x18\x05 \x01(\x03R\bnewBlock\"v\n" +
+	"\tnew_block\x18\x05 \x01(\x03R\bnewBlock\x12\x19\n" +
+	"\bcut_body\x18\x14 \x01(\x03R\acutBody\x12\x17\n" +
+	"\x04data\x18\x15 \x01(\fB\x03\x80\x01\x01R\x04data\x12\x10\n" +
+	"\x03crc\x18\x16 \x01(\aR\x03crc\"v\n" +
 	"\x06Concat\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x126\n" +
 	"\asources\x18\x02 \x03(\v2\x1c.hops.metadata.log.v1.TargetR\asources\"\x8a\x01\n" +
@@ -4305,10 +4438,12 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\vConvertFile\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x16\n" +
 	"\x06blocks\x18\x02 \x01(\x04R\x06blocks\x12\x16\n" +
-	"\x06source\x18\x03 \x01(\x04R\x06source\"`\n" +
+	"\x06source\x18\x03 \x01(\x04R\x06source\"\x81\x01\n" +
 	"\x10SetStoragePolicy\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x16\n" +
-	"\x06policy\x18\x02 \x01(\rR\x06policy\"`\n" +
+	"\x06policy\x18\x02 \x01(\rR\x06policy\x12\x1f\n" +
+	"\vsmall_files\x18\x14 \x01(\rR\n" +
+	"smallFiles\"`\n" +
 	"\x10SetErasurePolicy\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x16\n" +
 	"\x06policy\x18\x02 \x01(\rR\x06policy\"T\n" +
@@ -4379,7 +4514,7 @@ func file_metadata_logpb_v1_log_proto_rawDescGZIP() []byte {
 }
 
 var file_metadata_logpb_v1_log_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_metadata_logpb_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_metadata_logpb_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_metadata_logpb_v1_log_proto_goTypes = []any{
 	(XAttr_Namespace)(0),        // 0: hops.metadata.log.v1.XAttr.Namespace
 	(ACLEntry_Type)(0),          // 1: hops.metadata.log.v1.ACLEntry.Type
@@ -4391,133 +4526,137 @@ var file_metadata_logpb_v1_log_proto_goTypes = []any{
 	(*Block)(nil),               // 7: hops.metadata.log.v1.Block
 	(*Mkdirs)(nil),              // 8: hops.metadata.log.v1.Mkdirs
 	(*Create)(nil),              // 9: hops.metadata.log.v1.Create
-	(*AddBlock)(nil),            // 10: hops.metadata.log.v1.AddBlock
-	(*AbandonBlock)(nil),        // 11: hops.metadata.log.v1.AbandonBlock
-	(*Complete)(nil),            // 12: hops.metadata.log.v1.Complete
-	(*Append)(nil),              // 13: hops.metadata.log.v1.Append
-	(*Fsync)(nil),               // 14: hops.metadata.log.v1.Fsync
-	(*UpdatePipeline)(nil),      // 15: hops.metadata.log.v1.UpdatePipeline
-	(*Rename)(nil),              // 16: hops.metadata.log.v1.Rename
-	(*Delete)(nil),              // 17: hops.metadata.log.v1.Delete
-	(*SurveyTree)(nil),          // 18: hops.metadata.log.v1.SurveyTree
-	(*SetPermission)(nil),       // 19: hops.metadata.log.v1.SetPermission
-	(*SetOwner)(nil),            // 20: hops.metadata.log.v1.SetOwner
-	(*SetTimes)(nil),            // 21: hops.metadata.log.v1.SetTimes
-	(*SetReplication)(nil),      // 22: hops.metadata.log.v1.SetReplication
-	(*RenewLease)(nil),          // 23: hops.metadata.log.v1.RenewLease
-	(*ReserveIDs)(nil),          // 24: hops.metadata.log.v1.ReserveIDs
-	(*StartRecovery)(nil),       // 25: hops.metadata.log.v1.StartRecovery
-	(*CommitRecovery)(nil),      // 26: hops.metadata.log.v1.CommitRecovery
-	(*Reclaim)(nil),             // 27: hops.metadata.log.v1.Reclaim
-	(*XAttr)(nil),               // 28: hops.metadata.log.v1.XAttr
-	(*SetXAttr)(nil),            // 29: hops.metadata.log.v1.SetXAttr
-	(*RemoveXAttr)(nil),         // 30: hops.metadata.log.v1.RemoveXAttr
-	(*ACLEntry)(nil),            // 31: hops.metadata.log.v1.ACLEntry
-	(*SetACL)(nil),              // 32: hops.metadata.log.v1.SetACL
-	(*SetQuota)(nil),            // 33: hops.metadata.log.v1.SetQuota
-	(*Truncate)(nil),            // 34: hops.metadata.log.v1.Truncate
-	(*Concat)(nil),              // 35: hops.metadata.log.v1.Concat
-	(*SealTail)(nil),            // 36: hops.metadata.log.v1.SealTail
-	(*ConvertFile)(nil),         // 37: hops.metadata.log.v1.ConvertFile
-	(*SetStoragePolicy)(nil),    // 38: hops.metadata.log.v1.SetStoragePolicy
-	(*SetErasurePolicy)(nil),    // 39: hops.metadata.log.v1.SetErasurePolicy
-	(*RollBlockKeys)(nil),       // 40: hops.metadata.log.v1.RollBlockKeys
-	(*SetSafeMode)(nil),         // 41: hops.metadata.log.v1.SetSafeMode
-	(*ForgetDatanode)(nil),      // 42: hops.metadata.log.v1.ForgetDatanode
-	(*ChangeRegister)(nil),      // 43: hops.metadata.log.v1.ChangeRegister
-	(*ItemChange)(nil),          // 44: hops.metadata.log.v1.ItemChange
-	(*RollTokenKey)(nil),        // 45: hops.metadata.log.v1.RollTokenKey
-	(*IssueToken)(nil),          // 46: hops.metadata.log.v1.IssueToken
-	(*RenewToken)(nil),          // 47: hops.metadata.log.v1.RenewToken
-	(*CancelToken)(nil),         // 48: hops.metadata.log.v1.CancelToken
-	(*ExpireTokens)(nil),        // 49: hops.metadata.log.v1.ExpireTokens
-	(*ChangeSnapshots)(nil),     // 50: hops.metadata.log.v1.ChangeSnapshots
+	(*Store)(nil),               // 10: hops.metadata.log.v1.Store
+	(*AddBlock)(nil),            // 11: hops.metadata.log.v1.AddBlock
+	(*AbandonBlock)(nil),        // 12: hops.metadata.log.v1.AbandonBlock
+	(*Complete)(nil),            // 13: hops.metadata.log.v1.Complete
+	(*Append)(nil),              // 14: hops.metadata.log.v1.Append
+	(*Fsync)(nil),               // 15: hops.metadata.log.v1.Fsync
+	(*UpdatePipeline)(nil),      // 16: hops.metadata.log.v1.UpdatePipeline
+	(*Rename)(nil),              // 17: hops.metadata.log.v1.Rename
+	(*Delete)(nil),              // 18: hops.metadata.log.v1.Delete
+	(*SurveyTree)(nil),          // 19: hops.metadata.log.v1.SurveyTree
+	(*SetPermission)(nil),       // 20: hops.metadata.log.v1.SetPermission
+	(*SetOwner)(nil),            // 21: hops.metadata.log.v1.SetOwner
+	(*SetTimes)(nil),            // 22: hops.metadata.log.v1.SetTimes
+	(*SetReplication)(nil),      // 23: hops.metadata.log.v1.SetReplication
+	(*RenewLease)(nil),          // 24: hops.metadata.log.v1.RenewLease
+	(*ReserveIDs)(nil),          // 25: hops.metadata.log.v1.ReserveIDs
+	(*StartRecovery)(nil),       // 26: hops.metadata.log.v1.StartRecovery
+	(*CommitRecovery)(nil),      // 27: hops.metadata.log.v1.CommitRecovery
+	(*Reclaim)(nil),             // 28: hops.metadata.log.v1.Reclaim
+	(*XAttr)(nil),               // 29: hops.metadata.log.v1.XAttr
+	(*SetXAttr)(nil),            // 30: hops.metadata.log.v1.SetXAttr
+	(*RemoveXAttr)(nil),         // 31: hops.metadata.log.v1.RemoveXAttr
+	(*ACLEntry)(nil),            // 32: hops.metadata.log.v1.ACLEntry
+	(*SetACL)(nil),              // 33: hops.metadata.log.v1.SetACL
+	(*SetQuota)(nil),            // 34: hops.metadata.log.v1.SetQuota
+	(*Truncate)(nil),            // 35: hops.metadata.log.v1.Truncate
+	(*Concat)(nil),              // 36: hops.metadata.log.v1.Concat
+	(*SealTail)(nil),            // 37: hops.metadata.log.v1.SealTail
+	(*ConvertFile)(nil),         // 38: hops.metadata.log.v1.ConvertFile
+	(*SetStoragePolicy)(nil),    // 39: hops.metadata.log.v1.SetStoragePolicy
+	(*SetErasurePolicy)(nil),    // 40: hops.metadata.log.v1.SetErasurePolicy
+	(*RollBlockKeys)(nil),       // 41: hops.metadata.log.v1.RollBlockKeys
+	(*SetSafeMode)(nil),         // 42: hops.metadata.log.v1.SetSafeMode
+	(*ForgetDatanode)(nil),      // 43: hops.metadata.log.v1.ForgetDatanode
+	(*ChangeRegister)(nil),      // 44: hops.metadata.log.v1.ChangeRegister
+	(*ItemChange)(nil),          // 45: hops.metadata.log.v1.ItemChange
+	(*RollTokenKey)(nil),        // 46: hops.metadata.log.v1.RollTokenKey
+	(*IssueToken)(nil),          // 47: hops.metadata.log.v1.IssueToken
+	(*RenewToken)(nil),          // 48: hops.metadata.log.v1.RenewToken
+	(*CancelToken)(nil),         // 49: hops.metadata.log.v1.CancelToken
+	(*ExpireTokens)(nil),        // 50: hops.metadata.log.v1.ExpireTokens
+	(*ChangeSnapshots)(nil),     // 51: hops.metadata.log.v1.ChangeSnapshots
 }
 var file_metadata_logpb_v1_log_proto_depIdxs = []int32{
 	5,  // 0: hops.metadata.log.v1.Command.caller:type_name -> hops.metadata.log.v1.Caller
 	8,  // 1: hops.metadata.log.v1.Command.mkdirs:type_name -> hops.metadata.log.v1.Mkdirs
 	9,  // 2: hops.metadata.log.v1.Command.create:type_name -> hops.metadata.log.v1.Create
-	10, // 3: hops.metadata.log.v1.Command.add_block:type_name -> hops.metadata.log.v1.AddBlock
-	11, // 4: hops.metadata.log.v1.Command.abandon_block:type_name -> hops.metadata.log.v1.AbandonBlock
-	12, // 5: hops.metadata.log.v1.Command.complete:type_name -> hops.metadata.log.v1.Complete
-	13, // 6: hops.metadata.log.v1.Command.append:type_name -> hops.metadata.log.v1.Append
-	14, // 7: hops.metadata.log.v1.Command.fsync:type_name -> hops.metadata.log.v1.Fsync
-	15, // 8: hops.metadata.log.v1.Command.update_pipeline:type_name -> hops.metadata.log.v1.UpdatePipeline
-	16, // 9: hops.metadata.log.v1.Command.rename:type_name -> hops.metadata.log.v1.Rename
-	17, // 10: hops.metadata.log.v1.Command.delete:type_name -> hops.metadata.log.v1.Delete
-	19, // 11: hops.metadata.log.v1.Command.set_permission:type_name -> hops.metadata.log.v1.SetPermission
-	20, // 12: hops.metadata.log.v1.Command.set_owner:type_name -> hops.metadata.log.v1.SetOwner
-	21, // 13: hops.metadata.log.v1.Command.set_times:type_name -> hops.metadata.log.v1.SetTimes
-	22, // 14: hops.metadata.log.v1.Command.set_replication:type_name -> hops.metadata.log.v1.SetReplication
-	23, // 15: hops.metadata.log.v1.Command.renew_lease:type_name -> hops.metadata.log.v1.RenewLease
-	24, // 16: hops.metadata.log.v1.Command.reserve_ids:type_name -> hops.metadata.log.v1.ReserveIDs
-	25, // 17: hops.metadata.log.v1.Command.start_recovery:type_name -> hops.metadata.log.v1.StartRecovery
-	26, // 18: hops.metadata.log.v1.Command.commit_recovery:type_name -> hops.metadata.log.v1.CommitRecovery
-	27, // 19: hops.metadata.log.v1.Command.reclaim:type_name -> hops.metadata.log.v1.Reclaim
-	29, // 20: hops.metadata.log.v1.Command.set_xattr:type_name -> hops.metadata.log.v1.SetXAttr
-	30, // 21: hops.metadata.log.v1.Command.remove_xattr:type_name -> hops.metadata.log.v1.RemoveXAttr
-	32, // 22: hops.metadata.log.v1.Command.set_acl:type_name -> hops.metadata.log.v1.SetACL
-	33, // 23: hops.metadata.log.v1.Command.set_quota:type_name -> hops.metadata.log.v1.SetQuota
-	34, // 24: hops.metadata.log.v1.Command.truncate:type_name -> hops.metadata.log.v1.Truncate
-	35, // 25: hops.metadata.log.v1.Command.concat:type_name -> hops.metadata.log.v1.Concat
-	38, // 26: hops.metadata.log.v1.Command.set_storage_policy:type_name -> hops.metadata.log.v1.SetStoragePolicy
-	40, // 27: hops.metadata.log.v1.Command.roll_block_keys:type_name -> hops.metadata.log.v1.RollBlockKeys
-	18, // 28: hops.metadata.log.v1.Command.survey_tree:type_name -> hops.metadata.log.v1.SurveyTree
-	41, // 29: hops.metadata.log.v1.Command.set_safe_mode:type_name -> hops.metadata.log.v1.SetSafeMode
-	42, // 30: hops.metadata.log.v1.Command.forget_datanode:type_name -> hops.metadata.log.v1.ForgetDatanode
-	43, // 31: hops.metadata.log.v1.Command.change_register:type_name -> hops.metadata.log.v1.ChangeRegister
-	45, // 32: hops.metadata.log.v1.Command.roll_token_key:type_name -> hops.metadata.log.v1.RollTokenKey
-	46, // 33: hops.metadata.log.v1.Command.issue_token:type_name -> hops.metadata.log.v1.IssueToken
-	47, // 34: hops.metadata.log.v1.Command.renew_token:type_name -> hops.metadata.log.v1.RenewToken
-	48, // 35: hops.metadata.log.v1.Command.cancel_token:type_name -> hops.metadata.log.v1.CancelToken
-	49, // 36: hops.metadata.log.v1.Command.expire_tokens:type_name -> hops.metadata.log.v1.ExpireTokens
-	50, // 37: hops.metadata.log.v1.Command.change_snapshots:type_name -> hops.metadata.log.v1.ChangeSnapshots
-	39, // 38: hops.metadata.log.v1.Command.set_erasure_policy:type_name -> hops.metadata.log.v1.SetErasurePolicy
-	36, // 39: hops.metadata.log.v1.Command.seal_tail:type_name -> hops.metadata.log.v1.SealTail
-	37, // 40: hops.metadata.log.v1.Command.convert_file:type_name -> hops.metadata.log.v1.ConvertFile
-	6,  // 41: hops.metadata.log.v1.Mkdirs.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 42: hops.metadata.log.v1.Create.target:type_name -> hops.metadata.log.v1.Target
-	7,  // 43: hops.metadata.log.v1.AddBlock.previous:type_name -> hops.metadata.log.v1.Block
-	7,  // 44: hops.metadata.log.v1.AddBlock.block:type_name -> hops.metadata.log.v1.Block
-	7,  // 45: hops.metadata.log.v1.AbandonBlock.block:type_name -> hops.metadata.log.v1.Block
-	7,  // 46: hops.metadata.log.v1.Complete.last:type_name -> hops.metadata.log.v1.Block
-	6,  // 47: hops.metadata.log.v1.Append.target:type_name -> hops.metadata.log.v1.Target
-	7,  // 48: hops.metadata.log.v1.UpdatePipeline.old_block:type_name -> hops.metadata.log.v1.Block
-	7,  // 49: hops.metadata.log.v1.UpdatePipeline.new_block:type_name -> hops.metadata.log.v1.Block
-	6,  // 50: hops.metadata.log.v1.Rename.source:type_name -> hops.metadata.log.v1.Target
-	6,  // 51: hops.metadata.log.v1.Rename.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 52: hops.metadata.log.v1.Delete.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 53: hops.metadata.log.v1.SurveyTree.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 54: hops.metadata.log.v1.SetPermission.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 55: hops.metadata.log.v1.SetOwner.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 56: hops.metadata.log.v1.SetTimes.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 57: hops.metadata.log.v1.SetReplication.target:type_name -> hops.metadata.log.v1.Target
-	7,  // 58: hops.metadata.log.v1.CommitRecovery.block:type_name -> hops.metadata.log.v1.Block
-	0,  // 59: hops.metadata.log.v1.XAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
-	6,  // 60: hops.metadata.log.v1.SetXAttr.target:type_name -> hops.metadata.log.v1.Target
-	28, // 61: hops.metadata.log.v1.SetXAttr.attribute:type_name -> hops.metadata.log.v1.XAttr
-	6,  // 62: hops.metadata.log.v1.RemoveXAttr.target:type_name -> hops.metadata.log.v1.Target
-	0,  // 63: hops.metadata.log.v1.RemoveXAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
-	1,  // 64: hops.metadata.log.v1.ACLEntry.type:type_name -> hops.metadata.log.v1.ACLEntry.Type
-	6,  // 65: hops.metadata.log.v1.SetACL.target:type_name -> hops.metadata.log.v1.Target
-	2,  // 66: hops.metadata.log.v1.SetACL.change:type_name -> hops.metadata.log.v1.SetACL.Change
-	31, // 67: hops.metadata.log.v1.SetACL.entries:type_name -> hops.metadata.log.v1.ACLEntry
-	6,  // 68: hops.metadata.log.v1.SetQuota.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 69: hops.metadata.log.v1.Truncate.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 70: hops.metadata.log.v1.Concat.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 71: hops.metadata.log.v1.Concat.sources:type_name -> hops.metadata.log.v1.Target
-	7,  // 72: hops.metadata.log.v1.SealTail.tail:type_name -> hops.metadata.log.v1.Block
-	6,  // 73: hops.metadata.log.v1.ConvertFile.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 74: hops.metadata.log.v1.SetStoragePolicy.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 75: hops.metadata.log.v1.SetErasurePolicy.target:type_name -> hops.metadata.log.v1.Target
-	44, // 76: hops.metadata.log.v1.ChangeRegister.changes:type_name -> hops.metadata.log.v1.ItemChange
-	6,  // 77: hops.metadata.log.v1.ChangeSnapshots.target:type_name -> hops.metadata.log.v1.Target
-	3,  // 78: hops.metadata.log.v1.ChangeSnapshots.change:type_name -> hops.metadata.log.v1.ChangeSnapshots.Change
-	79, // [79:79] is the sub-list for method output_type
-	79, // [79:79] is the sub-list for method input_type
-	79, // [79:79] is the sub-list for extension type_name
-	79, // [79:79] is the sub-list for extension extendee
-	0,  // [0:79] is the sub-list for field type_name
+	11, // 3: hops.metadata.log.v1.Command.add_block:type_name -> hops.metadata.log.v1.AddBlock
+	12, // 4: hops.metadata.log.v1.Command.abandon_block:type_name -> hops.metadata.log.v1.AbandonBlock
+	13, // 5: hops.metadata.log.v1.Command.complete:type_name -> hops.metadata.log.v1.Complete
+	14, // 6: hops.metadata.log.v1.Command.append:type_name -> hops.metadata.log.v1.Append
+	15, // 7: hops.metadata.log.v1.Command.fsync:type_name -> hops.metadata.log.v1.Fsync
+	16, // 8: hops.metadata.log.v1.Command.update_pipeline:type_name -> hops.metadata.log.v1.UpdatePipeline
+	17, // 9: hops.metadata.log.v1.Command.rename:type_name -> hops.metadata.log.v1.Rename
+	18, // 10: hops.metadata.log.v1.Command.delete:type_name -> hops.metadata.log.v1.Delete
+	20, // 11: hops.metadata.log.v1.Command.set_permission:type_name -> hops.metadata.log.v1.SetPermission
+	21, // 12: hops.metadata.log.v1.Command.set_owner:type_name -> hops.metadata.log.v1.SetOwner
+	22, // 13: hops.metadata.log.v1.Command.set_times:type_name -> hops.metadata.log.v1.SetTimes
+	23, // 14: hops.metadata.log.v1.Command.set_replication:type_name -> hops.metadata.log.v1.SetReplication
+	24, // 15: hops.metadata.log.v1.Command.renew_lease:type_name -> hops.metadata.log.v1.RenewLease
+	25, // 16: hops.metadata.log.v1.Command.reserve_ids:type_name -> hops.metadata.log.v1.ReserveIDs
+	26, // 17: hops.metadata.log.v1.Command.start_recovery:type_name -> hops.metadata.log.v1.StartRecovery
+	27, // 18: hops.metadata.log.v1.Command.commit_recovery:type_name -> hops.metadata.log.v1.CommitRecovery
+	28, // 19: hops.metadata.log.v1.Command.reclaim:type_name -> hops.metadata.log.v1.Reclaim
+	30, // 20: hops.metadata.log.v1.Command.set_xattr:type_name -> hops.metadata.log.v1.SetXAttr
+	31, // 21: hops.metadata.log.v1.Command.remove_xattr:type_name -> hops.metadata.log.v1.RemoveXAttr
+	33, // 22: hops.metadata.log.v1.Command.set_acl:type_name -> hops.metadata.log.v1.SetACL
+	34, // 23: hops.metadata.log.v1.Command.set_quota:type_name -> hops.metadata.log.v1.SetQuota
+	35, // 24: hops.metadata.log.v1.Command.truncate:type_name -> hops.metadata.log.v1.Truncate
+	36, // 25: hops.metadata.log.v1.Command.concat:type_name -> hops.metadata.log.v1.Concat
+	39, // 26: hops.metadata.log.v1.Command.set_storage_policy:type_name -> hops.metadata.log.v1.SetStoragePolicy
+	41, // 27: hops.metadata.log.v1.Command.roll_block_keys:type_name -> hops.metadata.log.v1.RollBlockKeys
+	19, // 28: hops.metadata.log.v1.Command.survey_tree:type_name -> hops.metadata.log.v1.SurveyTree
+	42, // 29: hops.metadata.log.v1.Command.set_safe_mode:type_name -> hops.metadata.log.v1.SetSafeMode
+	43, // 30: hops.metadata.log.v1.Command.forget_datanode:type_name -> hops.metadata.log.v1.ForgetDatanode
+	44, // 31: hops.metadata.log.v1.Command.change_register:type_name -> hops.metadata.log.v1.ChangeRegister
+	46, // 32: hops.metadata.log.v1.Command.roll_token_key:type_name -> hops.metadata.log.v1.RollTokenKey
+	47, // 33: hops.metadata.log.v1.Command.issue_token:type_name -> hops.metadata.log.v1.IssueToken
+	48, // 34: hops.metadata.log.v1.Command.renew_token:type_name -> hops.metadata.log.v1.RenewToken
+	49, // 35: hops.metadata.log.v1.Command.cancel_token:type_name -> hops.metadata.log.v1.CancelToken
+	50, // 36: hops.metadata.log.v1.Command.expire_tokens:type_name -> hops.metadata.log.v1.ExpireTokens
+	51, // 37: hops.metadata.log.v1.Command.change_snapshots:type_name -> hops.metadata.log.v1.ChangeSnapshots
+	40, // 38: hops.metadata.log.v1.Command.set_erasure_policy:type_name -> hops.metadata.log.v1.SetErasurePolicy
+	10, // 39: hops.metadata.log.v1.Command.store:type_name -> hops.metadata.log.v1.Store
+	37, // 40: hops.metadata.log.v1.Command.seal_tail:type_name -> hops.metadata.log.v1.SealTail
+	38, // 41: hops.metadata.log.v1.Command.convert_file:type_name -> hops.metadata.log.v1.ConvertFile
+	6,  // 42: hops.metadata.log.v1.Mkdirs.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 43: hops.metadata.log.v1.Create.target:type_name -> hops.metadata.log.v1.Target
+	9,  // 44: hops.metadata.log.v1.Store.create:type_name -> hops.metadata.log.v1.Create
+	7,  // 45: hops.metadata.log.v1.Store.body:type_name -> hops.metadata.log.v1.Block
+	7,  // 46: hops.metadata.log.v1.AddBlock.previous:type_name -> hops.metadata.log.v1.Block
+	7,  // 47: hops.metadata.log.v1.AddBlock.block:type_name -> hops.metadata.log.v1.Block
+	7,  // 48: hops.metadata.log.v1.AbandonBlock.block:type_name -> hops.metadata.log.v1.Block
+	7,  // 49: hops.metadata.log.v1.Complete.last:type_name -> hops.metadata.log.v1.Block
+	6,  // 50: hops.metadata.log.v1.Append.target:type_name -> hops.metadata.log.v1.Target
+	7,  // 51: hops.metadata.log.v1.UpdatePipeline.old_block:type_name -> hops.metadata.log.v1.Block
+	7,  // 52: hops.metadata.log.v1.UpdatePipeline.new_block:type_name -> hops.metadata.log.v1.Block
+	6,  // 53: hops.metadata.log.v1.Rename.source:type_name -> hops.metadata.log.v1.Target
+	6,  // 54: hops.metadata.log.v1.Rename.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 55: hops.metadata.log.v1.Delete.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 56: hops.metadata.log.v1.SurveyTree.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 57: hops.metadata.log.v1.SetPermission.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 58: hops.metadata.log.v1.SetOwner.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 59: hops.metadata.log.v1.SetTimes.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 60: hops.metadata.log.v1.SetReplication.target:type_name -> hops.metadata.log.v1.Target
+	7,  // 61: hops.metadata.log.v1.CommitRecovery.block:type_name -> hops.metadata.log.v1.Block
+	0,  // 62: hops.metadata.log.v1.XAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
+	6,  // 63: hops.metadata.log.v1.SetXAttr.target:type_name -> hops.metadata.log.v1.Target
+	29, // 64: hops.metadata.log.v1.SetXAttr.attribute:type_name -> hops.metadata.log.v1.XAttr
+	6,  // 65: hops.metadata.log.v1.RemoveXAttr.target:type_name -> hops.metadata.log.v1.Target
+	0,  // 66: hops.metadata.log.v1.RemoveXAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
+	1,  // 67: hops.metadata.log.v1.ACLEntry.type:type_name -> hops.metadata.log.v1.ACLEntry.Type
+	6,  // 68: hops.metadata.log.v1.SetACL.target:type_name -> hops.metadata.log.v1.Target
+	2,  // 69: hops.metadata.log.v1.SetACL.change:type_name -> hops.metadata.log.v1.SetACL.Change
+	32, // 70: hops.metadata.log.v1.SetACL.entries:type_name -> hops.metadata.log.v1.ACLEntry
+	6,  // 71: hops.metadata.log.v1.SetQuota.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 72: hops.metadata.log.v1.Truncate.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 73: hops.metadata.log.v1.Concat.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 74: hops.metadata.log.v1.Concat.sources:type_name -> hops.metadata.log.v1.Target
+	7,  // 75: hops.metadata.log.v1.SealTail.tail:type_name -> hops.metadata.log.v1.Block
+	6,  // 76: hops.metadata.log.v1.ConvertFile.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 77: hops.metadata.log.v1.SetStoragePolicy.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 78: hops.metadata.log.v1.SetErasurePolicy.target:type_name -> hops.metadata.log.v1.Target
+	45, // 79: hops.metadata.log.v1.ChangeRegister.changes:type_name -> hops.metadata.log.v1.ItemChange
+	6,  // 80: hops.metadata.log.v1.ChangeSnapshots.target:type_name -> hops.metadata.log.v1.Target
+	3,  // 81: hops.metadata.log.v1.ChangeSnapshots.change:type_name -> hops.metadata.log.v1.ChangeSnapshots.Change
+	82, // [82:82] is the sub-list for method output_type
+	82, // [82:82] is the sub-list for method input_type
+	82, // [82:82] is the sub-list for extension type_name
+	82, // [82:82] is the sub-list for extension extendee
+	0,  // [0:82] is the sub-list for field type_name
 }
 
 func init() { file_metadata_logpb_v1_log_proto_init() }
@@ -4564,6 +4703,7 @@ func file_metadata_logpb_v1_log_proto_init() {
 		(*Command_ExpireTokens)(nil),
 		(*Command_ChangeSnapshots)(nil),
 		(*Command_SetErasurePolicy)(nil),
+		(*Command_Store)(nil),
 		(*Command_SealTail)(nil),
 		(*Command_ConvertFile)(nil),
 	}
@@ -4575,7 +4715,7 @@ func file_metadata_logpb_v1_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_metadata_logpb_v1_log_proto_rawDesc), len(file_metadata_logpb_v1_log_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   47,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
