@@ -42,6 +42,8 @@ const (
 	opSnapshots      = 46
 	opSetErasure     = 47
 	opStore          = 48
+	opSealTail       = 50
+	opConvertFile    = 51
 )
 
 // Waiting readers get a turn after so many commands, and after so many inodes that were changed, encoded, or taken apart: some
@@ -234,6 +236,10 @@ func operation(cmd *logpb.Command) protoreflect.ProtoMessage {
 		return c.SetStoragePolicy
 	case *logpb.Command_SetErasurePolicy:
 		return c.SetErasurePolicy
+	case *logpb.Command_SealTail:
+		return c.SealTail
+	case *logpb.Command_ConvertFile:
+		return c.ConvertFile
 	case *logpb.Command_RollBlockKeys:
 		return c.RollBlockKeys
 	case *logpb.Command_SurveyTree:
@@ -364,6 +370,10 @@ func (ns *Namespace) answer(index uint64, cmd *logpb.Command, result *Result) er
 		op = opSetErasure
 	case *logpb.Command_Store:
 		op = opStore
+	case *logpb.Command_SealTail:
+		op = opSealTail
+	case *logpb.Command_ConvertFile:
+		op = opConvertFile
 	}
 	key, cached := retryKeyOf(t.caller.user, cmd.ClientId, cmd.CallId)
 	cached = cached && op != 0
@@ -471,6 +481,10 @@ func (ns *Namespace) dispatch(index uint64, t *txn, cmd *logpb.Command) {
 		ns.setStoragePolicy(t, c.SetStoragePolicy)
 	case *logpb.Command_SetErasurePolicy:
 		ns.setErasurePolicy(t, c.SetErasurePolicy)
+	case *logpb.Command_SealTail:
+		ns.sealTail(t, c.SealTail)
+	case *logpb.Command_ConvertFile:
+		ns.convertFile(t, c.ConvertFile)
 	case *logpb.Command_RollBlockKeys:
 		ns.rollBlockKeys(t, c.RollBlockKeys)
 	case *logpb.Command_SurveyTree:

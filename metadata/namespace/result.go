@@ -85,6 +85,8 @@ type BlockOwner struct {
 	Policy uint8
 	// Erasure is the policy of a block group; 0: the block is replicated.
 	Erasure metadata.ErasurePolicyID
+	// OpenEnd: the replicated block at the end of a file with an erasure coding policy.
+	OpenEnd bool
 	// UnderConstruction: the last block of an open file, being written or recovered.
 	UnderConstruction bool
 	// RecoveryID is the generation under which the block is being recovered; 0 when it is not.
@@ -137,7 +139,8 @@ func (n *inode) info() *FileInfo {
 
 // owner describes the ith block of n.
 func (n *inode) blockOwner(i int) BlockOwner {
-	b := BlockOwner{INode: n.id, Block: n.file.blocks[i], Replication: n.file.replication, Policy: n.placed(), Erasure: n.file.codingOf(n.file.blocks[i].ID)}
+	b := BlockOwner{INode: n.id, Block: n.file.blocks[i], Replication: n.file.replicas(), Policy: n.placed(), Erasure: n.file.codingOf(n.file.blocks[i].ID)}
+	b.OpenEnd = n.file.coded() && !b.Block.ID.Striped()
 	if o := n.file.open; o != nil && i == len(n.file.blocks)-1 && o.state != Complete {
 		b.UnderConstruction = true
 		if o.state == UnderRecovery {
