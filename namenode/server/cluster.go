@@ -202,6 +202,7 @@ func Routes() []security.Route {
 	for _, u := range userRoutes {
 		out = append(out, security.Route{Port: "namenode HTTP", Name: u.pattern, Right: u.right})
 	}
+	out = append(out, security.Routes("namenode HTTP", calls(nil)...)...)
 	out = append(out, security.Routes("namenode gRPC", services(nil, nil)...)...)
 	return append(out, raftstore.Routes()...)
 }

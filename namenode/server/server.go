@@ -114,6 +114,9 @@ type Config struct {
 	Slow *slowlog.Log
 	// Logger; nil means slog.Default().
 	Logger *slog.Logger
+
+	// beat is how long a stream of events says nothing, and patience how long its reader may take to read. Tests set them; default 15 s, 30 s.
+	beat, patience time.Duration
 }
 
 func (c *Config) validate() error {
@@ -162,6 +165,12 @@ func (c *Config) validate() error {
 	}
 	if c.Memory <= 0 {
 		c.Memory = max(security.Memory()/4, 64<<20)
+	}
+	if c.beat <= 0 {
+		c.beat = 15 * time.Second
+	}
+	if c.patience <= 0 {
+		c.patience = 30 * time.Second
 	}
 	if c.FeedBytes == 0 {
 		c.FeedBytes = 256 << 20
@@ -439,7 +448,7 @@ func (s *Server) setRack(ip, rack string) {
 
 func (s *Server) serveHTTP(ctx context.Context) error {
 	return s.config.Door.ServeHTTP(ctx, s.config.HTTP, security.HTTP{
-		Doorway: security.Doorway{Name: "namenode HTTP"}, Handler: s.web, ReadTime: 2 * time.Minute, Logger: s.log,
+		Doorway: security.Doorway{Name: "namenode HTTP"}, Handler: s.web, Calls: calls(s), ReadTime: 2 * time.Minute, Logger: s.log,
 	})
 }
 
