@@ -149,6 +149,7 @@ type Namespace struct {
 	events        []metadata.Event // memory is used again
 	enc           encoder
 	callers       callers
+	decoded       []logpb.Command // of the entry that is being applied; memory is used again
 	lastUser      unique.Handle[string]
 
 	// loaded is how many inodes a command has read with the lock held, loadedMost the most so far. A test looks at it.
