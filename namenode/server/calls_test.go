@@ -225,8 +225,7 @@ func TestReadersByGRPCThatDoNotRead(t *testing.T) {
 	root := m.config.Door.Daemon()
 	slow, err := pb.NewFeedClient(m.byGRPC(t, grpc.WithInitialWindowSize(64<<10))).Watch(called(t, t.Context(), root), &pb.WatchRequest{After: new(uint64(begin))})
 	must(t, err)
-	_, err = slow.Recv()
-	must(t, err)
+	_, _ = slow.Header() // which comes with the first page, or with the end
 	eventually(t, "who does not read is given up", func() bool { return m.watchers.of(root) == 0 })
 	for err == nil {
 		_, err = slow.Recv()
@@ -237,8 +236,7 @@ func TestReadersByGRPCThatDoNotRead(t *testing.T) {
 	gone := m.byGRPC(t)
 	stream, err := pb.NewFeedClient(gone).Watch(called(t, t.Context(), root), &pb.WatchRequest{})
 	must(t, err)
-	_, err = stream.Recv()
-	must(t, err)
+	_, _ = stream.Header()
 	gone.Close()
 	eventually(t, "who is gone has no place", func() bool { return m.watchers.of(root) == 0 })
 	// Others are served, as ever, also by HTTP/1.1 on the same port.

@@ -47,8 +47,9 @@ func (s *Server) Statistics() namenode.Statistics {
 // Datanodes implements namenode.Cluster.
 func (s *Server) Datanodes() []namenode.NodeReport {
 	s.soft.mu.Lock()
-	defer s.soft.mu.Unlock()
-	return s.soft.m.Nodes()
+	nodes := s.soft.m.Nodes()
+	s.soft.mu.Unlock()
+	return append(nodes, s.unseen(nodes)...)
 }
 
 // Healthy implements namenode.Cluster: a member that knows no leader can serve nobody.

@@ -207,7 +207,9 @@ type Server struct {
 	soft     soft
 	racks    *topology.Racks
 	admin    admin
-	fscks    atomic.Int32 // walks under way
+	known    knowing
+	started  atomic.Pointer[time.Time] // when Run has opened the namespace
+	fscks    atomic.Int32              // walks under way
 	balancer balancer
 	saving   atomic.Bool // a file of MetaSave is being written
 	leases   leases
@@ -422,6 +424,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	if id := s.ClusterID(); id != "" {
 		s.nameGroup(id)
 	}
+	s.started.Store(new(time.Now()))
 	s.group.Watch(s.leadership)
 	g, work := errgroup.WithContext(ctx)
 	s.watching = work
