@@ -145,6 +145,8 @@ type LocatedBlock struct {
 	Locations []Location
 	// Corrupt: every known replica is damaged.
 	Corrupt bool
+	// Small: it is the body of a small file. No datanode has it, and Locations is empty: the data-transfer doors of the namenodes have.
+	Small bool
 	// Token lets its bearer do at the datanodes what the block was located for. Empty where nobody asked to.
 	Token security.Token
 	// Units are, of a group, the numbers of the internal blocks at Locations, each of which has a token of its own. Nil for a replicated block.

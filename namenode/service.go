@@ -18,6 +18,7 @@ import (
 type Service interface {
 	Reader
 	Writer
+	SmallFiles
 	Attributes
 	Snapshots
 	Cluster

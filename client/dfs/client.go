@@ -91,6 +91,8 @@ type Config struct {
 	// requests take, between 50 ms and 1 s (dfs.client.hedged.read.threshold.millis).
 	HedgedReads int
 	HedgeAfter  time.Duration
+	// NoSmallFiles makes and opens all files as Hadoop's clients do, also those whose bytes hops' namenodes would keep.
+	NoSmallFiles bool
 	// Dial connects to a server at addr, host:port, which has to be of the role "namenode" or "datanode". Default: as Roots
 	// say.
 	Dial func(ctx context.Context, role, addr string) (net.Conn, error)
@@ -138,6 +140,7 @@ type Client struct {
 	defaultsTime time.Time
 
 	encryption encryption
+	small      smallFiles
 }
 
 // clientCount makes the names of clients of one process different.

@@ -67,6 +67,14 @@ func Routes(port string) []security.Route {
 	return out
 }
 
+// Reads is Routes of a server without a Store, which serves reads only.
+func Reads(port string) []security.Route {
+	return []security.Route{
+		{Port: port, Name: dtp.OpReadBlock.String(), Right: security.BlockToken},
+		{Port: port, Name: dtp.OpBlockChecksum.String(), Right: security.BlockToken},
+	}
+}
+
 // authorize lets a request through to its block if the token in it was signed for that. It comes before anything looks at
 // the block, so that a refusal does not tell whether there is a replica, or of which generation.
 func (s *Server) authorize(ctx context.Context, h *hadooppb.BaseHeaderProto, mode security.BlockMode) error {

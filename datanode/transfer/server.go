@@ -24,7 +24,10 @@ import (
 
 // Config configures a server.
 type Config struct {
+	// Store has the replicas. Nil: blocks are only read here, from Source.
 	Store datanode.BlockStore
+	// Source is what is read of where there is no Store.
+	Source Source
 	// Trust says whose requests are served and where data may be sent.
 	Trust Trust
 	// BlockPool returns the pool that blocks must be of, empty while it is not known; nil accepts all.
@@ -68,13 +71,20 @@ type Config struct {
 	Logger *slog.Logger
 }
 
+// Source is the part of a datanode.BlockStore that reads need.
+type Source interface {
+	Open(b metadata.Block) (datanode.Reader, error)
+	Wait(ctx context.Context, id metadata.BlockID, length int64)
+}
+
 // perHop is what each datanode further down a pipeline adds to the time-outs.
 const perHop = 5 * time.Second
 
 // Server is the data transfer side of a datanode.
 type Server struct {
 	cfg    Config
-	store  datanode.BlockStore
+	store  datanode.BlockStore // nil: blocks are only read
+	source Source
 	log    *slog.Logger
 	active atomic.Int64
 	served sync.WaitGroup
@@ -124,8 +134,11 @@ func New(cfg Config) *Server {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
+	if cfg.Store != nil {
+		cfg.Source = cfg.Store
+	}
 	return &Server{
-		cfg: cfg, store: cfg.Store, log: cfg.Logger, conns: map[net.Conn]struct{}{},
+		cfg: cfg, store: cfg.Store, source: cfg.Source, log: cfg.Logger, conns: map[net.Conn]struct{}{},
 		mirrors: mirrors{keep: cfg.KeepAlive * 3 / 4, idle: map[string][]*peer{}},
 		slow:    newSlow(cfg.Slow), recalculating: make(chan struct{}, maxRecalculating),
 	}
@@ -290,14 +303,23 @@ func (c *conn) dispatch(ctx context.Context, op dtp.Op, request dtp.Message) err
 		return err
 	}
 	switch m := request.(type) {
-	case *hadooppb.OpWriteBlockProto:
-		return c.write(ctx, m)
 	case *hadooppb.OpReadBlockProto:
 		return c.read(ctx, m)
-	case *hadooppb.OpTransferBlockProto:
-		return c.transfer(ctx, m)
 	case *hadooppb.OpBlockChecksumProto:
 		return c.checksum(m)
+	}
+	if c.store == nil {
+		err := c.refuse(op, hadooppb.Status_ERROR_UNSUPPORTED, "", metadata.Errorf(metadata.ErrUnsupported, "%v is not supported here: blocks are only read", op))
+		if w, ok := request.(*hadooppb.OpWriteBlockProto); ok && follows(w) {
+			c.linger()
+		}
+		return err
+	}
+	switch m := request.(type) {
+	case *hadooppb.OpWriteBlockProto:
+		return c.write(ctx, m)
+	case *hadooppb.OpTransferBlockProto:
+		return c.transfer(ctx, m)
 	case *hadooppb.OpBlockGroupChecksumProto:
 		return c.groupChecksum(ctx, m)
 	}

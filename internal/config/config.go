@@ -185,6 +185,9 @@ const leastFeed Size = 1 << 20
 type Namenode struct {
 	ID   string `yaml:"id"`
 	Data string `yaml:"data"`
+	// Transfer is where clients read small files over the data transfer protocol; default: port 8488 beside a grpc of 8486, otherwise any port that is
+	// free. The namenodes tell each other, and clients.
+	Transfer string `yaml:"transfer"`
 	// Reserve is the free space below which the namespace turns read-only; default 256MiB.
 	Reserve Size `yaml:"reserve"`
 	// Memory is what files, directories and their blocks may take in memory; the rest is read from the checkpoint. Default: a
@@ -551,6 +554,15 @@ func (f *File) Validate() error {
 		if !ids[n.ID] {
 			wrong("namenode.id: %q is not in the list of namenodes", n.ID)
 		}
+		for _, m := range f.Namenodes {
+			if host, port, err := net.SplitHostPort(m.GRPC); m.ID == n.ID && n.Transfer == "" && err == nil {
+				n.Transfer = net.JoinHostPort(host, "0")
+				if port == "8486" {
+					n.Transfer = net.JoinHostPort(host, "8488")
+				}
+			}
+		}
+		address("namenode.transfer", n.Transfer)
 		n.Reserve = cmp.Or(n.Reserve, 256<<20)
 		if n.Memory != 0 && n.Memory < leastMemory {
 			wrong("namenode.memory: %v is less than %v, which a namenode needs", n.Memory, leastMemory)

@@ -41,6 +41,7 @@ const (
 	opConcat         = 34
 	opSnapshots      = 46
 	opSetErasure     = 47
+	opStore          = 48
 )
 
 // Waiting readers get a turn after so many commands, and after so many inodes that were changed, encoded, or taken apart: some
@@ -115,11 +116,13 @@ func (ns *Namespace) Apply(index uint64, commands [][]byte) []any {
 	if ns.events = ns.events[:0]; cap(events) > keptEvents {
 		ns.events = nil
 	}
+	arriving, gone := ns.arriving, ns.goneBodies
 	ns.mu.Unlock()
 	if clear(decoded); len(decoded) <= keptCommands { // nothing refers to a command itself once it was applied
 		ns.decoded = decoded
 	}
 
+	ns.handOver(arriving, gone)
 	if ns.cfg.OnEffects != nil && !effects.empty() {
 		effects.Index = index
 		ns.cfg.OnEffects(effects)
@@ -260,6 +263,8 @@ func operation(cmd *logpb.Command) protoreflect.ProtoMessage {
 		return c.ExpireTokens
 	case *logpb.Command_ChangeSnapshots:
 		return c.ChangeSnapshots
+	case *logpb.Command_Store:
+		return c.Store
 	}
 	return nil
 }
@@ -364,6 +369,8 @@ func (ns *Namespace) answer(index uint64, cmd *logpb.Command, result *Result) er
 		op = opSnapshots
 	case *logpb.Command_SetErasurePolicy:
 		op = opSetErasure
+	case *logpb.Command_Store:
+		op = opStore
 	}
 	key, cached := retryKeyOf(t.caller.user, cmd.ClientId, cmd.CallId)
 	cached = cached && op != 0
@@ -493,6 +500,8 @@ func (ns *Namespace) dispatch(index uint64, t *txn, cmd *logpb.Command) {
 		ns.expireTokens(t)
 	case *logpb.Command_ChangeSnapshots:
 		ns.changeSnapshots(t, c.ChangeSnapshots)
+	case *logpb.Command_Store:
+		ns.store(t, c.Store)
 	case *logpb.Command_Reclaim:
 		ns.owed = int(min(c.Reclaim.Limit, 1<<16))
 		t.result.OK = true

@@ -7,7 +7,7 @@ import (
 
 // appendTo opens a closed file for more. When its last block is not full and no new one was asked for, that block is
 // under construction again, with the generation it had, and Block says which; the client starts with addBlock
-// otherwise. With new_block Block is the last block for the client's information. Status and File are the file.
+// otherwise, as behind the body of a small file. With new_block Block is the last block for the client's information. Status and File are the file.
 //
 // Errors: ErrNotExist; ErrExist for a directory; ErrBeingCreated and ErrRecoveryInProgress for an open file (with
 // Result.Expired when its writer is silent); ErrPermission; ErrUnsupported for
@@ -46,8 +46,8 @@ func (ns *Namespace) appendTo(t *txn, op *logpb.Append) {
 		return
 	}
 	last := f.last()
-	// A block that a snapshot has never changes again.
-	reopen := last != nil && !op.NewBlock && last.Length < f.blockSize && !ns.snapshotHas(n, len(f.blocks)-1)
+	// A block that a snapshot has never changes again, and a body never does: what is appended goes to a block behind it.
+	reopen := last != nil && !op.NewBlock && last.Length < f.blockSize && !f.endsWithBody() && !ns.snapshotHas(n, len(f.blocks)-1)
 	if last != nil && !last.ID.Striped() && last.Length < f.blockSize { // HDFS wants room for the rest of the last block even when that is not used
 		u := usage{space: (f.blockSize - last.Length) * int64(f.replication)}
 		if err := ns.checkQuota(n.parent, nil, usage{}, u); err != nil {

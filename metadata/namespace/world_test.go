@@ -28,6 +28,9 @@ func newWorld(t testing.TB, cfg Config) *world {
 	if cfg.Store == nil {
 		cfg.Store = mem.New()
 	}
+	if cfg.Bodies == nil {
+		cfg.Bodies = newMemBodies()
+	}
 	cfg.Owner, cfg.Supergroup, cfg.OnMistake = "hops", "supergroup", mistake(t)
 	w := &world{t: t, cfg: cfg, now: 1_000_000}
 	w.open()
@@ -160,6 +163,8 @@ func command(c metadata.Caller, op any) *logpb.Command {
 		cmd.Op = &logpb.Command_Truncate{Truncate: op}
 	case *logpb.Concat:
 		cmd.Op = &logpb.Command_Concat{Concat: op}
+	case *logpb.Store:
+		cmd.Op = &logpb.Command_Store{Store: op}
 	case *logpb.ChangeSnapshots:
 		cmd.Op = &logpb.Command_ChangeSnapshots{ChangeSnapshots: op}
 	default:

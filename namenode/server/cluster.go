@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gohops/hops/datanode/transfer"
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
@@ -204,6 +205,7 @@ func Routes() []security.Route {
 		out = append(out, security.Route{Port: "namenode HTTP", Name: u.pattern, Right: u.right})
 	}
 	out = append(out, security.Routes("namenode HTTP", calls(nil)...)...)
+	out = append(out, transfer.Reads("namenode data transfer")...)
 	out = append(out, security.Routes("namenode gRPC", services(nil, nil)...)...)
 	return append(out, raftstore.Routes()...)
 }

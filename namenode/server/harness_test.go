@@ -102,11 +102,11 @@ func (c *cluster) start(i int) {
 		log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
 	host := c.host(id, raft, log)
-	ipc, http, rpc := listen(c.t), listen(c.t), listen(c.t)
+	ipc, http, rpc, transfer := listen(c.t), listen(c.t), listen(c.t), listen(c.t)
 	properties := config.DefaultProperties()
 	properties.MinBlockSize = 0
 	conf := Config{
-		ID: id, Dir: filepath.Join(c.dir, id, "data"), IPC: ipc, HTTP: http, GRPC: rpc, Host: host, Members: c.members, Bootstrap: true,
+		ID: id, Dir: filepath.Join(c.dir, id, "data"), IPC: ipc, HTTP: http, GRPC: rpc, Transfer: transfer, Host: host, Members: c.members, Bootstrap: true,
 		// Long enough that nobody loses leadership because the machine is busy.
 		Timers: raftstore.Timers{Heartbeat: 3 * time.Second, Lease: 3 * time.Second}, Credentials: c.credentials,
 		Door:       security.NewDoor(security.Config{Supergroup: "supergroup"}),

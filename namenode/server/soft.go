@@ -286,11 +286,15 @@ func (s *Server) locate(f *namespace.FileBlocks, c *metadata.Caller) (*namenode.
 		Status: f.Status, Length: f.Length, UnderConstruction: f.UnderConstruction, LastComplete: f.LastComplete,
 		Blocks: make([]namenode.LocatedBlock, len(f.Blocks)),
 	}
-	nowhere, unheard := false, false
+	nowhere, unheard, small := false, false, false
 	s.soft.mu.Lock()
 	for i, b := range f.Blocks {
 		l := &out.Blocks[i]
-		l.Block, l.Offset = b.Block, b.Offset
+		l.Block, l.Offset, l.Small = b.Block, b.Offset, b.Small
+		if b.Small {
+			small = true
+			continue
+		}
 		enough := s.place(l, f.Status.Erasure, c.Host)
 		unheard = unheard || !enough
 		nowhere = nowhere || !enough && b.Complete
@@ -299,13 +303,17 @@ func (s *Server) locate(f *namespace.FileBlocks, c *metadata.Caller) (*namenode.
 		if n := len(out.Blocks); n > 0 && out.Blocks[n-1].Block.ID == f.Last.Block.ID {
 			out.Last = &out.Blocks[n-1]
 		} else {
-			l := &namenode.LocatedBlock{Block: f.Last.Block, Offset: f.Last.Offset}
-			enough := s.place(l, f.Status.Erasure, c.Host)
+			l := &namenode.LocatedBlock{Block: f.Last.Block, Offset: f.Last.Offset, Small: f.Last.Small}
+			small = small || l.Small
+			enough := l.Small || s.place(l, f.Status.Erasure, c.Host)
 			unheard = unheard || !enough
 			out.Last = l
 		}
 	}
 	s.soft.mu.Unlock()
+	if small {
+		s.placeSmall(out)
+	}
 	switch {
 	case c.Local && unheard:
 		return nil, namenode.ErrStandbyRead

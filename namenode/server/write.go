@@ -131,6 +131,9 @@ func (s *Server) readable(c metadata.Caller, path string) error {
 	if !ok || f.UnderConstruction || len(f.Blocks) == 0 {
 		return nil
 	}
+	if f.Small && len(f.Blocks) == 1 { // what is appended begins a block
+		return nil
+	}
 	last := f.Blocks[len(f.Blocks)-1]
 	s.soft.mu.Lock()
 	durable := s.soft.m.Durable(last)

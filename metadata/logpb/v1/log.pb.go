@@ -76,7 +76,7 @@ func (x XAttr_Namespace) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use XAttr_Namespace.Descriptor instead.
 func (XAttr_Namespace) EnumDescriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{24, 0}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{25, 0}
 }
 
 type ACLEntry_Type int32
@@ -128,7 +128,7 @@ func (x ACLEntry_Type) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ACLEntry_Type.Descriptor instead.
 func (ACLEntry_Type) EnumDescriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{27, 0}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{28, 0}
 }
 
 type SetACL_Change int32
@@ -188,7 +188,7 @@ func (x SetACL_Change) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SetACL_Change.Descriptor instead.
 func (SetACL_Change) EnumDescriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{28, 0}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{29, 0}
 }
 
 type ChangeSnapshots_Change int32
@@ -244,7 +244,7 @@ func (x ChangeSnapshots_Change) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ChangeSnapshots_Change.Descriptor instead.
 func (ChangeSnapshots_Change) EnumDescriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{44, 0}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{45, 0}
 }
 
 // Command is one mutation of the namespace. Everything it needs is inside: applying reads no clock and no random source.
@@ -300,6 +300,7 @@ type Command struct {
 	//	*Command_ExpireTokens
 	//	*Command_ChangeSnapshots
 	//	*Command_SetErasurePolicy
+	//	*Command_Store
 	Op            isCommand_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -719,6 +720,15 @@ func (x *Command) GetSetErasurePolicy() *SetErasurePolicy {
 	return nil
 }
 
+func (x *Command) GetStore() *Store {
+	if x != nil {
+		if x, ok := x.Op.(*Command_Store); ok {
+			return x.Store
+		}
+	}
+	return nil
+}
+
 type isCommand_Op interface {
 	isCommand_Op()
 }
@@ -875,6 +885,10 @@ type Command_SetErasurePolicy struct {
 	SetErasurePolicy *SetErasurePolicy `protobuf:"bytes,47,opt,name=set_erasure_policy,json=setErasurePolicy,proto3,oneof"`
 }
 
+type Command_Store struct {
+	Store *Store `protobuf:"bytes,48,opt,name=store,proto3,oneof"`
+}
+
 func (*Command_Mkdirs) isCommand_Op() {}
 
 func (*Command_Create) isCommand_Op() {}
@@ -950,6 +964,8 @@ func (*Command_ExpireTokens) isCommand_Op() {}
 func (*Command_ChangeSnapshots) isCommand_Op() {}
 
 func (*Command_SetErasurePolicy) isCommand_Op() {}
+
+func (*Command_Store) isCommand_Op() {}
 
 // Caller is whom a command acts for, as authenticated and expanded (groups, superuser) by the proposer.
 type Caller struct {
@@ -1353,6 +1369,78 @@ func (x *Create) GetErasure() uint32 {
 	return 0
 }
 
+// Store makes a closed file of the bytes that it brings, at most 64 KiB: a small file, which has no block on datanodes. Level 6.
+type Store struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The storage of a small file is replicated, so create.erasure is not heeded.
+	Create *Create `protobuf:"bytes,1,opt,name=create,proto3" json:"create,omitempty"`
+	// A block id and a generation from the proposer's reserved ranges, which nobody else has. The length is that of data.
+	Body *Block `protobuf:"bytes,2,opt,name=body,proto3" json:"body,omitempty"`
+	// CRC-32C of data.
+	Crc           uint32 `protobuf:"fixed32,3,opt,name=crc,proto3" json:"crc,omitempty"`
+	Data          []byte `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Store) Reset() {
+	*x = Store{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Store) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Store) ProtoMessage() {}
+
+func (x *Store) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Store.ProtoReflect.Descriptor instead.
+func (*Store) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Store) GetCreate() *Create {
+	if x != nil {
+		return x.Create
+	}
+	return nil
+}
+
+func (x *Store) GetBody() *Block {
+	if x != nil {
+		return x.Body
+	}
+	return nil
+}
+
+func (x *Store) GetCrc() uint32 {
+	if x != nil {
+		return x.Crc
+	}
+	return 0
+}
+
+func (x *Store) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 type AddBlock struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Inode      uint64                 `protobuf:"varint,1,opt,name=inode,proto3" json:"inode,omitempty"`
@@ -1369,7 +1457,7 @@ type AddBlock struct {
 
 func (x *AddBlock) Reset() {
 	*x = AddBlock{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[6]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1381,7 +1469,7 @@ func (x *AddBlock) String() string {
 func (*AddBlock) ProtoMessage() {}
 
 func (x *AddBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[6]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1394,7 +1482,7 @@ func (x *AddBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddBlock.ProtoReflect.Descriptor instead.
 func (*AddBlock) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{6}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *AddBlock) GetInode() uint64 {
@@ -1443,7 +1531,7 @@ type AbandonBlock struct {
 
 func (x *AbandonBlock) Reset() {
 	*x = AbandonBlock{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[7]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1455,7 +1543,7 @@ func (x *AbandonBlock) String() string {
 func (*AbandonBlock) ProtoMessage() {}
 
 func (x *AbandonBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[7]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1468,7 +1556,7 @@ func (x *AbandonBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbandonBlock.ProtoReflect.Descriptor instead.
 func (*AbandonBlock) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{7}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AbandonBlock) GetInode() uint64 {
@@ -1504,7 +1592,7 @@ type Complete struct {
 
 func (x *Complete) Reset() {
 	*x = Complete{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[8]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1516,7 +1604,7 @@ func (x *Complete) String() string {
 func (*Complete) ProtoMessage() {}
 
 func (x *Complete) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[8]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1529,7 +1617,7 @@ func (x *Complete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Complete.ProtoReflect.Descriptor instead.
 func (*Complete) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{8}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Complete) GetInode() uint64 {
@@ -1565,7 +1653,7 @@ type Append struct {
 
 func (x *Append) Reset() {
 	*x = Append{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[9]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1577,7 +1665,7 @@ func (x *Append) String() string {
 func (*Append) ProtoMessage() {}
 
 func (x *Append) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[9]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1590,7 +1678,7 @@ func (x *Append) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Append.ProtoReflect.Descriptor instead.
 func (*Append) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{9}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Append) GetTarget() *Target {
@@ -1634,7 +1722,7 @@ type Fsync struct {
 
 func (x *Fsync) Reset() {
 	*x = Fsync{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[10]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1646,7 +1734,7 @@ func (x *Fsync) String() string {
 func (*Fsync) ProtoMessage() {}
 
 func (x *Fsync) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[10]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1659,7 +1747,7 @@ func (x *Fsync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fsync.ProtoReflect.Descriptor instead.
 func (*Fsync) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{10}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Fsync) GetInode() uint64 {
@@ -1696,7 +1784,7 @@ type UpdatePipeline struct {
 
 func (x *UpdatePipeline) Reset() {
 	*x = UpdatePipeline{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[11]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1708,7 +1796,7 @@ func (x *UpdatePipeline) String() string {
 func (*UpdatePipeline) ProtoMessage() {}
 
 func (x *UpdatePipeline) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[11]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1721,7 +1809,7 @@ func (x *UpdatePipeline) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdatePipeline.ProtoReflect.Descriptor instead.
 func (*UpdatePipeline) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{11}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *UpdatePipeline) GetClientName() string {
@@ -1771,7 +1859,7 @@ type Rename struct {
 
 func (x *Rename) Reset() {
 	*x = Rename{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[12]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1783,7 +1871,7 @@ func (x *Rename) String() string {
 func (*Rename) ProtoMessage() {}
 
 func (x *Rename) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[12]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1796,7 +1884,7 @@ func (x *Rename) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rename.ProtoReflect.Descriptor instead.
 func (*Rename) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{12}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Rename) GetSource() *Target {
@@ -1870,7 +1958,7 @@ type Delete struct {
 
 func (x *Delete) Reset() {
 	*x = Delete{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[13]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1882,7 +1970,7 @@ func (x *Delete) String() string {
 func (*Delete) ProtoMessage() {}
 
 func (x *Delete) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[13]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1895,7 +1983,7 @@ func (x *Delete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delete.ProtoReflect.Descriptor instead.
 func (*Delete) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{13}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Delete) GetTarget() *Target {
@@ -1946,7 +2034,7 @@ type SurveyTree struct {
 
 func (x *SurveyTree) Reset() {
 	*x = SurveyTree{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[14]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1958,7 +2046,7 @@ func (x *SurveyTree) String() string {
 func (*SurveyTree) ProtoMessage() {}
 
 func (x *SurveyTree) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[14]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1971,7 +2059,7 @@ func (x *SurveyTree) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurveyTree.ProtoReflect.Descriptor instead.
 func (*SurveyTree) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{14}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SurveyTree) GetTarget() *Target {
@@ -1998,7 +2086,7 @@ type SetPermission struct {
 
 func (x *SetPermission) Reset() {
 	*x = SetPermission{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[15]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2010,7 +2098,7 @@ func (x *SetPermission) String() string {
 func (*SetPermission) ProtoMessage() {}
 
 func (x *SetPermission) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[15]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2023,7 +2111,7 @@ func (x *SetPermission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPermission.ProtoReflect.Descriptor instead.
 func (*SetPermission) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{15}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SetPermission) GetTarget() *Target {
@@ -2052,7 +2140,7 @@ type SetOwner struct {
 
 func (x *SetOwner) Reset() {
 	*x = SetOwner{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[16]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2064,7 +2152,7 @@ func (x *SetOwner) String() string {
 func (*SetOwner) ProtoMessage() {}
 
 func (x *SetOwner) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[16]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2077,7 +2165,7 @@ func (x *SetOwner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOwner.ProtoReflect.Descriptor instead.
 func (*SetOwner) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{16}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SetOwner) GetTarget() *Target {
@@ -2113,7 +2201,7 @@ type SetTimes struct {
 
 func (x *SetTimes) Reset() {
 	*x = SetTimes{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[17]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2125,7 +2213,7 @@ func (x *SetTimes) String() string {
 func (*SetTimes) ProtoMessage() {}
 
 func (x *SetTimes) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[17]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2138,7 +2226,7 @@ func (x *SetTimes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetTimes.ProtoReflect.Descriptor instead.
 func (*SetTimes) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{17}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SetTimes) GetTarget() *Target {
@@ -2172,7 +2260,7 @@ type SetReplication struct {
 
 func (x *SetReplication) Reset() {
 	*x = SetReplication{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[18]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2184,7 +2272,7 @@ func (x *SetReplication) String() string {
 func (*SetReplication) ProtoMessage() {}
 
 func (x *SetReplication) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[18]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2197,7 +2285,7 @@ func (x *SetReplication) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetReplication.ProtoReflect.Descriptor instead.
 func (*SetReplication) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{18}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SetReplication) GetTarget() *Target {
@@ -2226,7 +2314,7 @@ type RenewLease struct {
 
 func (x *RenewLease) Reset() {
 	*x = RenewLease{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[19]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2238,7 +2326,7 @@ func (x *RenewLease) String() string {
 func (*RenewLease) ProtoMessage() {}
 
 func (x *RenewLease) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[19]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2251,7 +2339,7 @@ func (x *RenewLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLease.ProtoReflect.Descriptor instead.
 func (*RenewLease) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{19}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RenewLease) GetClientName() string {
@@ -2285,7 +2373,7 @@ type ReserveIDs struct {
 
 func (x *ReserveIDs) Reset() {
 	*x = ReserveIDs{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[20]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2297,7 +2385,7 @@ func (x *ReserveIDs) String() string {
 func (*ReserveIDs) ProtoMessage() {}
 
 func (x *ReserveIDs) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[20]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2310,7 +2398,7 @@ func (x *ReserveIDs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveIDs.ProtoReflect.Descriptor instead.
 func (*ReserveIDs) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{20}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReserveIDs) GetBlocks() int64 {
@@ -2369,7 +2457,7 @@ type StartRecovery struct {
 
 func (x *StartRecovery) Reset() {
 	*x = StartRecovery{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[21]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2381,7 +2469,7 @@ func (x *StartRecovery) String() string {
 func (*StartRecovery) ProtoMessage() {}
 
 func (x *StartRecovery) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[21]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2394,7 +2482,7 @@ func (x *StartRecovery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRecovery.ProtoReflect.Descriptor instead.
 func (*StartRecovery) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{21}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *StartRecovery) GetInode() uint64 {
@@ -2434,7 +2522,7 @@ type CommitRecovery struct {
 
 func (x *CommitRecovery) Reset() {
 	*x = CommitRecovery{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[22]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2446,7 +2534,7 @@ func (x *CommitRecovery) String() string {
 func (*CommitRecovery) ProtoMessage() {}
 
 func (x *CommitRecovery) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[22]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2459,7 +2547,7 @@ func (x *CommitRecovery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitRecovery.ProtoReflect.Descriptor instead.
 func (*CommitRecovery) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{22}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CommitRecovery) GetBlock() *Block {
@@ -2515,7 +2603,7 @@ type Reclaim struct {
 
 func (x *Reclaim) Reset() {
 	*x = Reclaim{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[23]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2527,7 +2615,7 @@ func (x *Reclaim) String() string {
 func (*Reclaim) ProtoMessage() {}
 
 func (x *Reclaim) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[23]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2540,7 +2628,7 @@ func (x *Reclaim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reclaim.ProtoReflect.Descriptor instead.
 func (*Reclaim) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{23}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Reclaim) GetLimit() uint32 {
@@ -2563,7 +2651,7 @@ type XAttr struct {
 
 func (x *XAttr) Reset() {
 	*x = XAttr{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[24]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2575,7 +2663,7 @@ func (x *XAttr) String() string {
 func (*XAttr) ProtoMessage() {}
 
 func (x *XAttr) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[24]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2588,7 +2676,7 @@ func (x *XAttr) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use XAttr.ProtoReflect.Descriptor instead.
 func (*XAttr) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{24}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *XAttr) GetNamespace() XAttr_Namespace {
@@ -2625,7 +2713,7 @@ type SetXAttr struct {
 
 func (x *SetXAttr) Reset() {
 	*x = SetXAttr{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[25]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2637,7 +2725,7 @@ func (x *SetXAttr) String() string {
 func (*SetXAttr) ProtoMessage() {}
 
 func (x *SetXAttr) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[25]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2650,7 +2738,7 @@ func (x *SetXAttr) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetXAttr.ProtoReflect.Descriptor instead.
 func (*SetXAttr) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{25}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SetXAttr) GetTarget() *Target {
@@ -2692,7 +2780,7 @@ type RemoveXAttr struct {
 
 func (x *RemoveXAttr) Reset() {
 	*x = RemoveXAttr{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[26]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2704,7 +2792,7 @@ func (x *RemoveXAttr) String() string {
 func (*RemoveXAttr) ProtoMessage() {}
 
 func (x *RemoveXAttr) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[26]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2717,7 +2805,7 @@ func (x *RemoveXAttr) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveXAttr.ProtoReflect.Descriptor instead.
 func (*RemoveXAttr) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{26}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RemoveXAttr) GetTarget() *Target {
@@ -2757,7 +2845,7 @@ type ACLEntry struct {
 
 func (x *ACLEntry) Reset() {
 	*x = ACLEntry{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[27]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2769,7 +2857,7 @@ func (x *ACLEntry) String() string {
 func (*ACLEntry) ProtoMessage() {}
 
 func (x *ACLEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[27]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2782,7 +2870,7 @@ func (x *ACLEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ACLEntry.ProtoReflect.Descriptor instead.
 func (*ACLEntry) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{27}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ACLEntry) GetDefault() bool {
@@ -2824,7 +2912,7 @@ type SetACL struct {
 
 func (x *SetACL) Reset() {
 	*x = SetACL{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[28]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2836,7 +2924,7 @@ func (x *SetACL) String() string {
 func (*SetACL) ProtoMessage() {}
 
 func (x *SetACL) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[28]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2849,7 +2937,7 @@ func (x *SetACL) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetACL.ProtoReflect.Descriptor instead.
 func (*SetACL) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{28}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SetACL) GetTarget() *Target {
@@ -2891,7 +2979,7 @@ type SetQuota struct {
 
 func (x *SetQuota) Reset() {
 	*x = SetQuota{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[29]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2903,7 +2991,7 @@ func (x *SetQuota) String() string {
 func (*SetQuota) ProtoMessage() {}
 
 func (x *SetQuota) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[29]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2916,7 +3004,7 @@ func (x *SetQuota) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetQuota.ProtoReflect.Descriptor instead.
 func (*SetQuota) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{29}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SetQuota) GetTarget() *Target {
@@ -2975,15 +3063,20 @@ type Truncate struct {
 	Length     int64                  `protobuf:"varint,2,opt,name=length,proto3" json:"length,omitempty"`
 	ClientName string                 `protobuf:"bytes,3,opt,name=client_name,json=clientName,proto3" json:"client_name,omitempty"`
 	RecoveryId uint64                 `protobuf:"varint,4,opt,name=recovery_id,json=recoveryId,proto3" json:"recovery_id,omitempty"`
-	// A reserved block, for a cut inside of a block that a snapshot has: it is copied up to there. 0: such a cut is refused.
-	NewBlock      int64 `protobuf:"varint,5,opt,name=new_block,json=newBlock,proto3" json:"new_block,omitempty"`
+	// A reserved block, for a cut inside of a block that a snapshot has: it is copied up to there. 0: such a cut is refused. It is the id of the
+	// body that stays, for a cut inside of a body.
+	NewBlock int64 `protobuf:"varint,5,opt,name=new_block,json=newBlock,proto3" json:"new_block,omitempty"`
+	// For a cut inside of a small file's body: the body that the proposer saw, what stays of it, and the CRC-32C of that. Level 6.
+	CutBody       int64  `protobuf:"varint,20,opt,name=cut_body,json=cutBody,proto3" json:"cut_body,omitempty"`
+	Data          []byte `protobuf:"bytes,21,opt,name=data,proto3" json:"data,omitempty"`
+	Crc           uint32 `protobuf:"fixed32,22,opt,name=crc,proto3" json:"crc,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Truncate) Reset() {
 	*x = Truncate{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[30]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2995,7 +3088,7 @@ func (x *Truncate) String() string {
 func (*Truncate) ProtoMessage() {}
 
 func (x *Truncate) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[30]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3008,7 +3101,7 @@ func (x *Truncate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Truncate.ProtoReflect.Descriptor instead.
 func (*Truncate) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{30}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Truncate) GetTarget() *Target {
@@ -3046,6 +3139,27 @@ func (x *Truncate) GetNewBlock() int64 {
 	return 0
 }
 
+func (x *Truncate) GetCutBody() int64 {
+	if x != nil {
+		return x.CutBody
+	}
+	return 0
+}
+
+func (x *Truncate) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *Truncate) GetCrc() uint32 {
+	if x != nil {
+		return x.Crc
+	}
+	return 0
+}
+
 // Concat moves the blocks of the sources, in order, to the end of the target and removes the sources.
 type Concat struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3057,7 +3171,7 @@ type Concat struct {
 
 func (x *Concat) Reset() {
 	*x = Concat{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[31]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3069,7 +3183,7 @@ func (x *Concat) String() string {
 func (*Concat) ProtoMessage() {}
 
 func (x *Concat) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[31]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3082,7 +3196,7 @@ func (x *Concat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Concat.ProtoReflect.Descriptor instead.
 func (*Concat) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{31}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Concat) GetTarget() *Target {
@@ -3104,14 +3218,17 @@ type SetStoragePolicy struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Target *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
 	// HDFS's number of the policy. 0: that of the directory above.
-	Policy        uint32 `protobuf:"varint,2,opt,name=policy,proto3" json:"policy,omitempty"`
+	Policy uint32 `protobuf:"varint,2,opt,name=policy,proto3" json:"policy,omitempty"`
+	// Not 0: of a directory, whether small files may be stored below it, and policy does not matter. 1: as the directory above says, 2: no, 3: yes.
+	// Level 6.
+	SmallFiles    uint32 `protobuf:"varint,20,opt,name=small_files,json=smallFiles,proto3" json:"small_files,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SetStoragePolicy) Reset() {
 	*x = SetStoragePolicy{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[32]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3123,7 +3240,7 @@ func (x *SetStoragePolicy) String() string {
 func (*SetStoragePolicy) ProtoMessage() {}
 
 func (x *SetStoragePolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[32]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3136,7 +3253,7 @@ func (x *SetStoragePolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStoragePolicy.ProtoReflect.Descriptor instead.
 func (*SetStoragePolicy) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{32}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SetStoragePolicy) GetTarget() *Target {
@@ -3153,6 +3270,13 @@ func (x *SetStoragePolicy) GetPolicy() uint32 {
 	return 0
 }
 
+func (x *SetStoragePolicy) GetSmallFiles() uint32 {
+	if x != nil {
+		return x.SmallFiles
+	}
+	return 0
+}
+
 // SetErasurePolicy says how files that are made below a directory are coded.
 type SetErasurePolicy struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -3165,7 +3289,7 @@ type SetErasurePolicy struct {
 
 func (x *SetErasurePolicy) Reset() {
 	*x = SetErasurePolicy{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[33]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3177,7 +3301,7 @@ func (x *SetErasurePolicy) String() string {
 func (*SetErasurePolicy) ProtoMessage() {}
 
 func (x *SetErasurePolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[33]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3190,7 +3314,7 @@ func (x *SetErasurePolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetErasurePolicy.ProtoReflect.Descriptor instead.
 func (*SetErasurePolicy) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{33}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SetErasurePolicy) GetTarget() *Target {
@@ -3222,7 +3346,7 @@ type RollBlockKeys struct {
 
 func (x *RollBlockKeys) Reset() {
 	*x = RollBlockKeys{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[34]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3234,7 +3358,7 @@ func (x *RollBlockKeys) String() string {
 func (*RollBlockKeys) ProtoMessage() {}
 
 func (x *RollBlockKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[34]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3247,7 +3371,7 @@ func (x *RollBlockKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollBlockKeys.ProtoReflect.Descriptor instead.
 func (*RollBlockKeys) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{34}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RollBlockKeys) GetAfter() int32 {
@@ -3281,7 +3405,7 @@ type SetSafeMode struct {
 
 func (x *SetSafeMode) Reset() {
 	*x = SetSafeMode{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[35]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3293,7 +3417,7 @@ func (x *SetSafeMode) String() string {
 func (*SetSafeMode) ProtoMessage() {}
 
 func (x *SetSafeMode) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[35]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3306,7 +3430,7 @@ func (x *SetSafeMode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSafeMode.ProtoReflect.Descriptor instead.
 func (*SetSafeMode) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{35}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SetSafeMode) GetOn() bool {
@@ -3327,7 +3451,7 @@ type ForgetDatanode struct {
 
 func (x *ForgetDatanode) Reset() {
 	*x = ForgetDatanode{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[36]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3339,7 +3463,7 @@ func (x *ForgetDatanode) String() string {
 func (*ForgetDatanode) ProtoMessage() {}
 
 func (x *ForgetDatanode) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[36]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3352,7 +3476,7 @@ func (x *ForgetDatanode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetDatanode.ProtoReflect.Descriptor instead.
 func (*ForgetDatanode) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{36}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ForgetDatanode) GetUuid() string {
@@ -3383,7 +3507,7 @@ type ChangeRegister struct {
 
 func (x *ChangeRegister) Reset() {
 	*x = ChangeRegister{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[37]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3395,7 +3519,7 @@ func (x *ChangeRegister) String() string {
 func (*ChangeRegister) ProtoMessage() {}
 
 func (x *ChangeRegister) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[37]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3408,7 +3532,7 @@ func (x *ChangeRegister) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRegister.ProtoReflect.Descriptor instead.
 func (*ChangeRegister) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{37}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ChangeRegister) GetChanges() []*ItemChange {
@@ -3439,7 +3563,7 @@ type ItemChange struct {
 
 func (x *ItemChange) Reset() {
 	*x = ItemChange{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[38]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3451,7 +3575,7 @@ func (x *ItemChange) String() string {
 func (*ItemChange) ProtoMessage() {}
 
 func (x *ItemChange) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[38]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3464,7 +3588,7 @@ func (x *ItemChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemChange.ProtoReflect.Descriptor instead.
 func (*ItemChange) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{38}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ItemChange) GetName() string {
@@ -3508,7 +3632,7 @@ type RollTokenKey struct {
 
 func (x *RollTokenKey) Reset() {
 	*x = RollTokenKey{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[39]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3520,7 +3644,7 @@ func (x *RollTokenKey) String() string {
 func (*RollTokenKey) ProtoMessage() {}
 
 func (x *RollTokenKey) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[39]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3533,7 +3657,7 @@ func (x *RollTokenKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollTokenKey.ProtoReflect.Descriptor instead.
 func (*RollTokenKey) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{39}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RollTokenKey) GetAfter() int32 {
@@ -3569,7 +3693,7 @@ type IssueToken struct {
 
 func (x *IssueToken) Reset() {
 	*x = IssueToken{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[40]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3581,7 +3705,7 @@ func (x *IssueToken) String() string {
 func (*IssueToken) ProtoMessage() {}
 
 func (x *IssueToken) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[40]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3594,7 +3718,7 @@ func (x *IssueToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueToken.ProtoReflect.Descriptor instead.
 func (*IssueToken) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{40}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *IssueToken) GetRenewer() string {
@@ -3652,7 +3776,7 @@ type RenewToken struct {
 
 func (x *RenewToken) Reset() {
 	*x = RenewToken{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[41]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3664,7 +3788,7 @@ func (x *RenewToken) String() string {
 func (*RenewToken) ProtoMessage() {}
 
 func (x *RenewToken) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[41]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3677,7 +3801,7 @@ func (x *RenewToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewToken.ProtoReflect.Descriptor instead.
 func (*RenewToken) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{41}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *RenewToken) GetSequence() int32 {
@@ -3712,7 +3836,7 @@ type CancelToken struct {
 
 func (x *CancelToken) Reset() {
 	*x = CancelToken{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[42]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3724,7 +3848,7 @@ func (x *CancelToken) String() string {
 func (*CancelToken) ProtoMessage() {}
 
 func (x *CancelToken) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[42]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3737,7 +3861,7 @@ func (x *CancelToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelToken.ProtoReflect.Descriptor instead.
 func (*CancelToken) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{42}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *CancelToken) GetSequence() int32 {
@@ -3763,7 +3887,7 @@ type ExpireTokens struct {
 
 func (x *ExpireTokens) Reset() {
 	*x = ExpireTokens{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[43]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3775,7 +3899,7 @@ func (x *ExpireTokens) String() string {
 func (*ExpireTokens) ProtoMessage() {}
 
 func (x *ExpireTokens) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[43]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3788,7 +3912,7 @@ func (x *ExpireTokens) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpireTokens.ProtoReflect.Descriptor instead.
 func (*ExpireTokens) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{43}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{44}
 }
 
 // ChangeSnapshots changes what snapshots of a directory there are, or whether there may be any.
@@ -3805,7 +3929,7 @@ type ChangeSnapshots struct {
 
 func (x *ChangeSnapshots) Reset() {
 	*x = ChangeSnapshots{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[44]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3817,7 +3941,7 @@ func (x *ChangeSnapshots) String() string {
 func (*ChangeSnapshots) ProtoMessage() {}
 
 func (x *ChangeSnapshots) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[44]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3830,7 +3954,7 @@ func (x *ChangeSnapshots) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeSnapshots.ProtoReflect.Descriptor instead.
 func (*ChangeSnapshots) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{44}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ChangeSnapshots) GetTarget() *Target {
@@ -3865,7 +3989,7 @@ var File_metadata_logpb_v1_log_proto protoreflect.FileDescriptor
 
 const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\n" +
-	"\x1bmetadata/logpb/v1/log.proto\x12\x14hops.metadata.log.v1\"\xf0\x15\n" +
+	"\x1bmetadata/logpb/v1/log.proto\x12\x14hops.metadata.log.v1\"\xa5\x16\n" +
 	"\aCommand\x124\n" +
 	"\x06caller\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.CallerR\x06caller\x12\x1b\n" +
 	"\tclient_id\x18\x02 \x01(\fR\bclientId\x12\x17\n" +
@@ -3915,7 +4039,8 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\fcancel_token\x18, \x01(\v2!.hops.metadata.log.v1.CancelTokenH\x00R\vcancelToken\x12I\n" +
 	"\rexpire_tokens\x18- \x01(\v2\".hops.metadata.log.v1.ExpireTokensH\x00R\fexpireTokens\x12R\n" +
 	"\x10change_snapshots\x18. \x01(\v2%.hops.metadata.log.v1.ChangeSnapshotsH\x00R\x0fchangeSnapshots\x12V\n" +
-	"\x12set_erasure_policy\x18/ \x01(\v2&.hops.metadata.log.v1.SetErasurePolicyH\x00R\x10setErasurePolicyB\x04\n" +
+	"\x12set_erasure_policy\x18/ \x01(\v2&.hops.metadata.log.v1.SetErasurePolicyH\x00R\x10setErasurePolicy\x123\n" +
+	"\x05store\x180 \x01(\v2\x1b.hops.metadata.log.v1.StoreH\x00R\x05storeB\x04\n" +
 	"\x02op\"f\n" +
 	"\x06Caller\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x16\n" +
@@ -3955,7 +4080,12 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	" \x01(\x03R\fminBlockSize\x12\x1f\n" +
 	"\bunmasked\x18\v \x01(\rH\x00R\bunmasked\x88\x01\x01\x12\x18\n" +
 	"\aerasure\x18\f \x01(\rR\aerasureB\v\n" +
-	"\t_unmasked\"\xc3\x01\n" +
+	"\t_unmasked\"\x99\x01\n" +
+	"\x05Store\x124\n" +
+	"\x06create\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.CreateR\x06create\x12/\n" +
+	"\x04body\x18\x02 \x01(\v2\x1b.hops.metadata.log.v1.BlockR\x04body\x12\x10\n" +
+	"\x03crc\x18\x03 \x01(\aR\x03crc\x12\x17\n" +
+	"\x04data\x18\x04 \x01(\fB\x03\x80\x01\x01R\x04data\"\xc3\x01\n" +
 	"\bAddBlock\x12\x14\n" +
 	"\x05inode\x18\x01 \x01(\x04R\x05inode\x12\x1f\n" +
 	"\vclient_name\x18\x02 \x01(\tR\n" +
@@ -4105,7 +4235,7 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"used_names\x18\x05 \x01(\x03R\tusedNames\x12\x1d\n" +
 	"\n" +
 	"used_space\x18\x06 \x01(\x03R\tusedSpace\x12\x14\n" +
-	"\x05count\x18\a \x01(\bR\x05count\"\xb7\x01\n" +
+	"\x05count\x18\a \x01(\bR\x05count\"\xfd\x01\n" +
 	"\bTruncate\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x16\n" +
 	"\x06length\x18\x02 \x01(\x03R\x06length\x12\x1f\n" +
@@ -4113,13 +4243,18 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"clientName\x12\x1f\n" +
 	"\vrecovery_id\x18\x04 \x01(\x04R\n" +
 	"recoveryId\x12\x1b\n" +
-	"\tnew_block\x18\x05 \x01(\x03R\bnewBlock\"v\n" +
+	"\tnew_block\x18\x05 \x01(\x03R\bnewBlock\x12\x19\n" +
+	"\bcut_body\x18\x14 \x01(\x03R\acutBody\x12\x17\n" +
+	"\x04data\x18\x15 \x01(\fB\x03\x80\x01\x01R\x04data\x12\x10\n" +
+	"\x03crc\x18\x16 \x01(\aR\x03crc\"v\n" +
 	"\x06Concat\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x126\n" +
-	"\asources\x18\x02 \x03(\v2\x1c.hops.metadata.log.v1.TargetR\asources\"`\n" +
+	"\asources\x18\x02 \x03(\v2\x1c.hops.metadata.log.v1.TargetR\asources\"\x81\x01\n" +
 	"\x10SetStoragePolicy\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x16\n" +
-	"\x06policy\x18\x02 \x01(\rR\x06policy\"`\n" +
+	"\x06policy\x18\x02 \x01(\rR\x06policy\x12\x1f\n" +
+	"\vsmall_files\x18\x14 \x01(\rR\n" +
+	"smallFiles\"`\n" +
 	"\x10SetErasurePolicy\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x16\n" +
 	"\x06policy\x18\x02 \x01(\rR\x06policy\"T\n" +
@@ -4190,7 +4325,7 @@ func file_metadata_logpb_v1_log_proto_rawDescGZIP() []byte {
 }
 
 var file_metadata_logpb_v1_log_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_metadata_logpb_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
+var file_metadata_logpb_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_metadata_logpb_v1_log_proto_goTypes = []any{
 	(XAttr_Namespace)(0),        // 0: hops.metadata.log.v1.XAttr.Namespace
 	(ACLEntry_Type)(0),          // 1: hops.metadata.log.v1.ACLEntry.Type
@@ -4202,127 +4337,131 @@ var file_metadata_logpb_v1_log_proto_goTypes = []any{
 	(*Block)(nil),               // 7: hops.metadata.log.v1.Block
 	(*Mkdirs)(nil),              // 8: hops.metadata.log.v1.Mkdirs
 	(*Create)(nil),              // 9: hops.metadata.log.v1.Create
-	(*AddBlock)(nil),            // 10: hops.metadata.log.v1.AddBlock
-	(*AbandonBlock)(nil),        // 11: hops.metadata.log.v1.AbandonBlock
-	(*Complete)(nil),            // 12: hops.metadata.log.v1.Complete
-	(*Append)(nil),              // 13: hops.metadata.log.v1.Append
-	(*Fsync)(nil),               // 14: hops.metadata.log.v1.Fsync
-	(*UpdatePipeline)(nil),      // 15: hops.metadata.log.v1.UpdatePipeline
-	(*Rename)(nil),              // 16: hops.metadata.log.v1.Rename
-	(*Delete)(nil),              // 17: hops.metadata.log.v1.Delete
-	(*SurveyTree)(nil),          // 18: hops.metadata.log.v1.SurveyTree
-	(*SetPermission)(nil),       // 19: hops.metadata.log.v1.SetPermission
-	(*SetOwner)(nil),            // 20: hops.metadata.log.v1.SetOwner
-	(*SetTimes)(nil),            // 21: hops.metadata.log.v1.SetTimes
-	(*SetReplication)(nil),      // 22: hops.metadata.log.v1.SetReplication
-	(*RenewLease)(nil),          // 23: hops.metadata.log.v1.RenewLease
-	(*ReserveIDs)(nil),          // 24: hops.metadata.log.v1.ReserveIDs
-	(*StartRecovery)(nil),       // 25: hops.metadata.log.v1.StartRecovery
-	(*CommitRecovery)(nil),      // 26: hops.metadata.log.v1.CommitRecovery
-	(*Reclaim)(nil),             // 27: hops.metadata.log.v1.Reclaim
-	(*XAttr)(nil),               // 28: hops.metadata.log.v1.XAttr
-	(*SetXAttr)(nil),            // 29: hops.metadata.log.v1.SetXAttr
-	(*RemoveXAttr)(nil),         // 30: hops.metadata.log.v1.RemoveXAttr
-	(*ACLEntry)(nil),            // 31: hops.metadata.log.v1.ACLEntry
-	(*SetACL)(nil),              // 32: hops.metadata.log.v1.SetACL
-	(*SetQuota)(nil),            // 33: hops.metadata.log.v1.SetQuota
-	(*Truncate)(nil),            // 34: hops.metadata.log.v1.Truncate
-	(*Concat)(nil),              // 35: hops.metadata.log.v1.Concat
-	(*SetStoragePolicy)(nil),    // 36: hops.metadata.log.v1.SetStoragePolicy
-	(*SetErasurePolicy)(nil),    // 37: hops.metadata.log.v1.SetErasurePolicy
-	(*RollBlockKeys)(nil),       // 38: hops.metadata.log.v1.RollBlockKeys
-	(*SetSafeMode)(nil),         // 39: hops.metadata.log.v1.SetSafeMode
-	(*ForgetDatanode)(nil),      // 40: hops.metadata.log.v1.ForgetDatanode
-	(*ChangeRegister)(nil),      // 41: hops.metadata.log.v1.ChangeRegister
-	(*ItemChange)(nil),          // 42: hops.metadata.log.v1.ItemChange
-	(*RollTokenKey)(nil),        // 43: hops.metadata.log.v1.RollTokenKey
-	(*IssueToken)(nil),          // 44: hops.metadata.log.v1.IssueToken
-	(*RenewToken)(nil),          // 45: hops.metadata.log.v1.RenewToken
-	(*CancelToken)(nil),         // 46: hops.metadata.log.v1.CancelToken
-	(*ExpireTokens)(nil),        // 47: hops.metadata.log.v1.ExpireTokens
-	(*ChangeSnapshots)(nil),     // 48: hops.metadata.log.v1.ChangeSnapshots
+	(*Store)(nil),               // 10: hops.metadata.log.v1.Store
+	(*AddBlock)(nil),            // 11: hops.metadata.log.v1.AddBlock
+	(*AbandonBlock)(nil),        // 12: hops.metadata.log.v1.AbandonBlock
+	(*Complete)(nil),            // 13: hops.metadata.log.v1.Complete
+	(*Append)(nil),              // 14: hops.metadata.log.v1.Append
+	(*Fsync)(nil),               // 15: hops.metadata.log.v1.Fsync
+	(*UpdatePipeline)(nil),      // 16: hops.metadata.log.v1.UpdatePipeline
+	(*Rename)(nil),              // 17: hops.metadata.log.v1.Rename
+	(*Delete)(nil),              // 18: hops.metadata.log.v1.Delete
+	(*SurveyTree)(nil),          // 19: hops.metadata.log.v1.SurveyTree
+	(*SetPermission)(nil),       // 20: hops.metadata.log.v1.SetPermission
+	(*SetOwner)(nil),            // 21: hops.metadata.log.v1.SetOwner
+	(*SetTimes)(nil),            // 22: hops.metadata.log.v1.SetTimes
+	(*SetReplication)(nil),      // 23: hops.metadata.log.v1.SetReplication
+	(*RenewLease)(nil),          // 24: hops.metadata.log.v1.RenewLease
+	(*ReserveIDs)(nil),          // 25: hops.metadata.log.v1.ReserveIDs
+	(*StartRecovery)(nil),       // 26: hops.metadata.log.v1.StartRecovery
+	(*CommitRecovery)(nil),      // 27: hops.metadata.log.v1.CommitRecovery
+	(*Reclaim)(nil),             // 28: hops.metadata.log.v1.Reclaim
+	(*XAttr)(nil),               // 29: hops.metadata.log.v1.XAttr
+	(*SetXAttr)(nil),            // 30: hops.metadata.log.v1.SetXAttr
+	(*RemoveXAttr)(nil),         // 31: hops.metadata.log.v1.RemoveXAttr
+	(*ACLEntry)(nil),            // 32: hops.metadata.log.v1.ACLEntry
+	(*SetACL)(nil),              // 33: hops.metadata.log.v1.SetACL
+	(*SetQuota)(nil),            // 34: hops.metadata.log.v1.SetQuota
+	(*Truncate)(nil),            // 35: hops.metadata.log.v1.Truncate
+	(*Concat)(nil),              // 36: hops.metadata.log.v1.Concat
+	(*SetStoragePolicy)(nil),    // 37: hops.metadata.log.v1.SetStoragePolicy
+	(*SetErasurePolicy)(nil),    // 38: hops.metadata.log.v1.SetErasurePolicy
+	(*RollBlockKeys)(nil),       // 39: hops.metadata.log.v1.RollBlockKeys
+	(*SetSafeMode)(nil),         // 40: hops.metadata.log.v1.SetSafeMode
+	(*ForgetDatanode)(nil),      // 41: hops.metadata.log.v1.ForgetDatanode
+	(*ChangeRegister)(nil),      // 42: hops.metadata.log.v1.ChangeRegister
+	(*ItemChange)(nil),          // 43: hops.metadata.log.v1.ItemChange
+	(*RollTokenKey)(nil),        // 44: hops.metadata.log.v1.RollTokenKey
+	(*IssueToken)(nil),          // 45: hops.metadata.log.v1.IssueToken
+	(*RenewToken)(nil),          // 46: hops.metadata.log.v1.RenewToken
+	(*CancelToken)(nil),         // 47: hops.metadata.log.v1.CancelToken
+	(*ExpireTokens)(nil),        // 48: hops.metadata.log.v1.ExpireTokens
+	(*ChangeSnapshots)(nil),     // 49: hops.metadata.log.v1.ChangeSnapshots
 }
 var file_metadata_logpb_v1_log_proto_depIdxs = []int32{
 	5,  // 0: hops.metadata.log.v1.Command.caller:type_name -> hops.metadata.log.v1.Caller
 	8,  // 1: hops.metadata.log.v1.Command.mkdirs:type_name -> hops.metadata.log.v1.Mkdirs
 	9,  // 2: hops.metadata.log.v1.Command.create:type_name -> hops.metadata.log.v1.Create
-	10, // 3: hops.metadata.log.v1.Command.add_block:type_name -> hops.metadata.log.v1.AddBlock
-	11, // 4: hops.metadata.log.v1.Command.abandon_block:type_name -> hops.metadata.log.v1.AbandonBlock
-	12, // 5: hops.metadata.log.v1.Command.complete:type_name -> hops.metadata.log.v1.Complete
-	13, // 6: hops.metadata.log.v1.Command.append:type_name -> hops.metadata.log.v1.Append
-	14, // 7: hops.metadata.log.v1.Command.fsync:type_name -> hops.metadata.log.v1.Fsync
-	15, // 8: hops.metadata.log.v1.Command.update_pipeline:type_name -> hops.metadata.log.v1.UpdatePipeline
-	16, // 9: hops.metadata.log.v1.Command.rename:type_name -> hops.metadata.log.v1.Rename
-	17, // 10: hops.metadata.log.v1.Command.delete:type_name -> hops.metadata.log.v1.Delete
-	19, // 11: hops.metadata.log.v1.Command.set_permission:type_name -> hops.metadata.log.v1.SetPermission
-	20, // 12: hops.metadata.log.v1.Command.set_owner:type_name -> hops.metadata.log.v1.SetOwner
-	21, // 13: hops.metadata.log.v1.Command.set_times:type_name -> hops.metadata.log.v1.SetTimes
-	22, // 14: hops.metadata.log.v1.Command.set_replication:type_name -> hops.metadata.log.v1.SetReplication
-	23, // 15: hops.metadata.log.v1.Command.renew_lease:type_name -> hops.metadata.log.v1.RenewLease
-	24, // 16: hops.metadata.log.v1.Command.reserve_ids:type_name -> hops.metadata.log.v1.ReserveIDs
-	25, // 17: hops.metadata.log.v1.Command.start_recovery:type_name -> hops.metadata.log.v1.StartRecovery
-	26, // 18: hops.metadata.log.v1.Command.commit_recovery:type_name -> hops.metadata.log.v1.CommitRecovery
-	27, // 19: hops.metadata.log.v1.Command.reclaim:type_name -> hops.metadata.log.v1.Reclaim
-	29, // 20: hops.metadata.log.v1.Command.set_xattr:type_name -> hops.metadata.log.v1.SetXAttr
-	30, // 21: hops.metadata.log.v1.Command.remove_xattr:type_name -> hops.metadata.log.v1.RemoveXAttr
-	32, // 22: hops.metadata.log.v1.Command.set_acl:type_name -> hops.metadata.log.v1.SetACL
-	33, // 23: hops.metadata.log.v1.Command.set_quota:type_name -> hops.metadata.log.v1.SetQuota
-	34, // 24: hops.metadata.log.v1.Command.truncate:type_name -> hops.metadata.log.v1.Truncate
-	35, // 25: hops.metadata.log.v1.Command.concat:type_name -> hops.metadata.log.v1.Concat
-	36, // 26: hops.metadata.log.v1.Command.set_storage_policy:type_name -> hops.metadata.log.v1.SetStoragePolicy
-	38, // 27: hops.metadata.log.v1.Command.roll_block_keys:type_name -> hops.metadata.log.v1.RollBlockKeys
-	18, // 28: hops.metadata.log.v1.Command.survey_tree:type_name -> hops.metadata.log.v1.SurveyTree
-	39, // 29: hops.metadata.log.v1.Command.set_safe_mode:type_name -> hops.metadata.log.v1.SetSafeMode
-	40, // 30: hops.metadata.log.v1.Command.forget_datanode:type_name -> hops.metadata.log.v1.ForgetDatanode
-	41, // 31: hops.metadata.log.v1.Command.change_register:type_name -> hops.metadata.log.v1.ChangeRegister
-	43, // 32: hops.metadata.log.v1.Command.roll_token_key:type_name -> hops.metadata.log.v1.RollTokenKey
-	44, // 33: hops.metadata.log.v1.Command.issue_token:type_name -> hops.metadata.log.v1.IssueToken
-	45, // 34: hops.metadata.log.v1.Command.renew_token:type_name -> hops.metadata.log.v1.RenewToken
-	46, // 35: hops.metadata.log.v1.Command.cancel_token:type_name -> hops.metadata.log.v1.CancelToken
-	47, // 36: hops.metadata.log.v1.Command.expire_tokens:type_name -> hops.metadata.log.v1.ExpireTokens
-	48, // 37: hops.metadata.log.v1.Command.change_snapshots:type_name -> hops.metadata.log.v1.ChangeSnapshots
-	37, // 38: hops.metadata.log.v1.Command.set_erasure_policy:type_name -> hops.metadata.log.v1.SetErasurePolicy
-	6,  // 39: hops.metadata.log.v1.Mkdirs.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 40: hops.metadata.log.v1.Create.target:type_name -> hops.metadata.log.v1.Target
-	7,  // 41: hops.metadata.log.v1.AddBlock.previous:type_name -> hops.metadata.log.v1.Block
-	7,  // 42: hops.metadata.log.v1.AddBlock.block:type_name -> hops.metadata.log.v1.Block
-	7,  // 43: hops.metadata.log.v1.AbandonBlock.block:type_name -> hops.metadata.log.v1.Block
-	7,  // 44: hops.metadata.log.v1.Complete.last:type_name -> hops.metadata.log.v1.Block
-	6,  // 45: hops.metadata.log.v1.Append.target:type_name -> hops.metadata.log.v1.Target
-	7,  // 46: hops.metadata.log.v1.UpdatePipeline.old_block:type_name -> hops.metadata.log.v1.Block
-	7,  // 47: hops.metadata.log.v1.UpdatePipeline.new_block:type_name -> hops.metadata.log.v1.Block
-	6,  // 48: hops.metadata.log.v1.Rename.source:type_name -> hops.metadata.log.v1.Target
-	6,  // 49: hops.metadata.log.v1.Rename.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 50: hops.metadata.log.v1.Delete.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 51: hops.metadata.log.v1.SurveyTree.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 52: hops.metadata.log.v1.SetPermission.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 53: hops.metadata.log.v1.SetOwner.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 54: hops.metadata.log.v1.SetTimes.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 55: hops.metadata.log.v1.SetReplication.target:type_name -> hops.metadata.log.v1.Target
-	7,  // 56: hops.metadata.log.v1.CommitRecovery.block:type_name -> hops.metadata.log.v1.Block
-	0,  // 57: hops.metadata.log.v1.XAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
-	6,  // 58: hops.metadata.log.v1.SetXAttr.target:type_name -> hops.metadata.log.v1.Target
-	28, // 59: hops.metadata.log.v1.SetXAttr.attribute:type_name -> hops.metadata.log.v1.XAttr
-	6,  // 60: hops.metadata.log.v1.RemoveXAttr.target:type_name -> hops.metadata.log.v1.Target
-	0,  // 61: hops.metadata.log.v1.RemoveXAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
-	1,  // 62: hops.metadata.log.v1.ACLEntry.type:type_name -> hops.metadata.log.v1.ACLEntry.Type
-	6,  // 63: hops.metadata.log.v1.SetACL.target:type_name -> hops.metadata.log.v1.Target
-	2,  // 64: hops.metadata.log.v1.SetACL.change:type_name -> hops.metadata.log.v1.SetACL.Change
-	31, // 65: hops.metadata.log.v1.SetACL.entries:type_name -> hops.metadata.log.v1.ACLEntry
-	6,  // 66: hops.metadata.log.v1.SetQuota.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 67: hops.metadata.log.v1.Truncate.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 68: hops.metadata.log.v1.Concat.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 69: hops.metadata.log.v1.Concat.sources:type_name -> hops.metadata.log.v1.Target
-	6,  // 70: hops.metadata.log.v1.SetStoragePolicy.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 71: hops.metadata.log.v1.SetErasurePolicy.target:type_name -> hops.metadata.log.v1.Target
-	42, // 72: hops.metadata.log.v1.ChangeRegister.changes:type_name -> hops.metadata.log.v1.ItemChange
-	6,  // 73: hops.metadata.log.v1.ChangeSnapshots.target:type_name -> hops.metadata.log.v1.Target
-	3,  // 74: hops.metadata.log.v1.ChangeSnapshots.change:type_name -> hops.metadata.log.v1.ChangeSnapshots.Change
-	75, // [75:75] is the sub-list for method output_type
-	75, // [75:75] is the sub-list for method input_type
-	75, // [75:75] is the sub-list for extension type_name
-	75, // [75:75] is the sub-list for extension extendee
-	0,  // [0:75] is the sub-list for field type_name
+	11, // 3: hops.metadata.log.v1.Command.add_block:type_name -> hops.metadata.log.v1.AddBlock
+	12, // 4: hops.metadata.log.v1.Command.abandon_block:type_name -> hops.metadata.log.v1.AbandonBlock
+	13, // 5: hops.metadata.log.v1.Command.complete:type_name -> hops.metadata.log.v1.Complete
+	14, // 6: hops.metadata.log.v1.Command.append:type_name -> hops.metadata.log.v1.Append
+	15, // 7: hops.metadata.log.v1.Command.fsync:type_name -> hops.metadata.log.v1.Fsync
+	16, // 8: hops.metadata.log.v1.Command.update_pipeline:type_name -> hops.metadata.log.v1.UpdatePipeline
+	17, // 9: hops.metadata.log.v1.Command.rename:type_name -> hops.metadata.log.v1.Rename
+	18, // 10: hops.metadata.log.v1.Command.delete:type_name -> hops.metadata.log.v1.Delete
+	20, // 11: hops.metadata.log.v1.Command.set_permission:type_name -> hops.metadata.log.v1.SetPermission
+	21, // 12: hops.metadata.log.v1.Command.set_owner:type_name -> hops.metadata.log.v1.SetOwner
+	22, // 13: hops.metadata.log.v1.Command.set_times:type_name -> hops.metadata.log.v1.SetTimes
+	23, // 14: hops.metadata.log.v1.Command.set_replication:type_name -> hops.metadata.log.v1.SetReplication
+	24, // 15: hops.metadata.log.v1.Command.renew_lease:type_name -> hops.metadata.log.v1.RenewLease
+	25, // 16: hops.metadata.log.v1.Command.reserve_ids:type_name -> hops.metadata.log.v1.ReserveIDs
+	26, // 17: hops.metadata.log.v1.Command.start_recovery:type_name -> hops.metadata.log.v1.StartRecovery
+	27, // 18: hops.metadata.log.v1.Command.commit_recovery:type_name -> hops.metadata.log.v1.CommitRecovery
+	28, // 19: hops.metadata.log.v1.Command.reclaim:type_name -> hops.metadata.log.v1.Reclaim
+	30, // 20: hops.metadata.log.v1.Command.set_xattr:type_name -> hops.metadata.log.v1.SetXAttr
+	31, // 21: hops.metadata.log.v1.Command.remove_xattr:type_name -> hops.metadata.log.v1.RemoveXAttr
+	33, // 22: hops.metadata.log.v1.Command.set_acl:type_name -> hops.metadata.log.v1.SetACL
+	34, // 23: hops.metadata.log.v1.Command.set_quota:type_name -> hops.metadata.log.v1.SetQuota
+	35, // 24: hops.metadata.log.v1.Command.truncate:type_name -> hops.metadata.log.v1.Truncate
+	36, // 25: hops.metadata.log.v1.Command.concat:type_name -> hops.metadata.log.v1.Concat
+	37, // 26: hops.metadata.log.v1.Command.set_storage_policy:type_name -> hops.metadata.log.v1.SetStoragePolicy
+	39, // 27: hops.metadata.log.v1.Command.roll_block_keys:type_name -> hops.metadata.log.v1.RollBlockKeys
+	19, // 28: hops.metadata.log.v1.Command.survey_tree:type_name -> hops.metadata.log.v1.SurveyTree
+	40, // 29: hops.metadata.log.v1.Command.set_safe_mode:type_name -> hops.metadata.log.v1.SetSafeMode
+	41, // 30: hops.metadata.log.v1.Command.forget_datanode:type_name -> hops.metadata.log.v1.ForgetDatanode
+	42, // 31: hops.metadata.log.v1.Command.change_register:type_name -> hops.metadata.log.v1.ChangeRegister
+	44, // 32: hops.metadata.log.v1.Command.roll_token_key:type_name -> hops.metadata.log.v1.RollTokenKey
+	45, // 33: hops.metadata.log.v1.Command.issue_token:type_name -> hops.metadata.log.v1.IssueToken
+	46, // 34: hops.metadata.log.v1.Command.renew_token:type_name -> hops.metadata.log.v1.RenewToken
+	47, // 35: hops.metadata.log.v1.Command.cancel_token:type_name -> hops.metadata.log.v1.CancelToken
+	48, // 36: hops.metadata.log.v1.Command.expire_tokens:type_name -> hops.metadata.log.v1.ExpireTokens
+	49, // 37: hops.metadata.log.v1.Command.change_snapshots:type_name -> hops.metadata.log.v1.ChangeSnapshots
+	38, // 38: hops.metadata.log.v1.Command.set_erasure_policy:type_name -> hops.metadata.log.v1.SetErasurePolicy
+	10, // 39: hops.metadata.log.v1.Command.store:type_name -> hops.metadata.log.v1.Store
+	6,  // 40: hops.metadata.log.v1.Mkdirs.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 41: hops.metadata.log.v1.Create.target:type_name -> hops.metadata.log.v1.Target
+	9,  // 42: hops.metadata.log.v1.Store.create:type_name -> hops.metadata.log.v1.Create
+	7,  // 43: hops.metadata.log.v1.Store.body:type_name -> hops.metadata.log.v1.Block
+	7,  // 44: hops.metadata.log.v1.AddBlock.previous:type_name -> hops.metadata.log.v1.Block
+	7,  // 45: hops.metadata.log.v1.AddBlock.block:type_name -> hops.metadata.log.v1.Block
+	7,  // 46: hops.metadata.log.v1.AbandonBlock.block:type_name -> hops.metadata.log.v1.Block
+	7,  // 47: hops.metadata.log.v1.Complete.last:type_name -> hops.metadata.log.v1.Block
+	6,  // 48: hops.metadata.log.v1.Append.target:type_name -> hops.metadata.log.v1.Target
+	7,  // 49: hops.metadata.log.v1.UpdatePipeline.old_block:type_name -> hops.metadata.log.v1.Block
+	7,  // 50: hops.metadata.log.v1.UpdatePipeline.new_block:type_name -> hops.metadata.log.v1.Block
+	6,  // 51: hops.metadata.log.v1.Rename.source:type_name -> hops.metadata.log.v1.Target
+	6,  // 52: hops.metadata.log.v1.Rename.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 53: hops.metadata.log.v1.Delete.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 54: hops.metadata.log.v1.SurveyTree.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 55: hops.metadata.log.v1.SetPermission.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 56: hops.metadata.log.v1.SetOwner.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 57: hops.metadata.log.v1.SetTimes.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 58: hops.metadata.log.v1.SetReplication.target:type_name -> hops.metadata.log.v1.Target
+	7,  // 59: hops.metadata.log.v1.CommitRecovery.block:type_name -> hops.metadata.log.v1.Block
+	0,  // 60: hops.metadata.log.v1.XAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
+	6,  // 61: hops.metadata.log.v1.SetXAttr.target:type_name -> hops.metadata.log.v1.Target
+	29, // 62: hops.metadata.log.v1.SetXAttr.attribute:type_name -> hops.metadata.log.v1.XAttr
+	6,  // 63: hops.metadata.log.v1.RemoveXAttr.target:type_name -> hops.metadata.log.v1.Target
+	0,  // 64: hops.metadata.log.v1.RemoveXAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
+	1,  // 65: hops.metadata.log.v1.ACLEntry.type:type_name -> hops.metadata.log.v1.ACLEntry.Type
+	6,  // 66: hops.metadata.log.v1.SetACL.target:type_name -> hops.metadata.log.v1.Target
+	2,  // 67: hops.metadata.log.v1.SetACL.change:type_name -> hops.metadata.log.v1.SetACL.Change
+	32, // 68: hops.metadata.log.v1.SetACL.entries:type_name -> hops.metadata.log.v1.ACLEntry
+	6,  // 69: hops.metadata.log.v1.SetQuota.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 70: hops.metadata.log.v1.Truncate.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 71: hops.metadata.log.v1.Concat.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 72: hops.metadata.log.v1.Concat.sources:type_name -> hops.metadata.log.v1.Target
+	6,  // 73: hops.metadata.log.v1.SetStoragePolicy.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 74: hops.metadata.log.v1.SetErasurePolicy.target:type_name -> hops.metadata.log.v1.Target
+	43, // 75: hops.metadata.log.v1.ChangeRegister.changes:type_name -> hops.metadata.log.v1.ItemChange
+	6,  // 76: hops.metadata.log.v1.ChangeSnapshots.target:type_name -> hops.metadata.log.v1.Target
+	3,  // 77: hops.metadata.log.v1.ChangeSnapshots.change:type_name -> hops.metadata.log.v1.ChangeSnapshots.Change
+	78, // [78:78] is the sub-list for method output_type
+	78, // [78:78] is the sub-list for method input_type
+	78, // [78:78] is the sub-list for extension type_name
+	78, // [78:78] is the sub-list for extension extendee
+	0,  // [0:78] is the sub-list for field type_name
 }
 
 func init() { file_metadata_logpb_v1_log_proto_init() }
@@ -4369,6 +4508,7 @@ func file_metadata_logpb_v1_log_proto_init() {
 		(*Command_ExpireTokens)(nil),
 		(*Command_ChangeSnapshots)(nil),
 		(*Command_SetErasurePolicy)(nil),
+		(*Command_Store)(nil),
 	}
 	file_metadata_logpb_v1_log_proto_msgTypes[4].OneofWrappers = []any{}
 	file_metadata_logpb_v1_log_proto_msgTypes[5].OneofWrappers = []any{}
@@ -4378,7 +4518,7 @@ func file_metadata_logpb_v1_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_metadata_logpb_v1_log_proto_rawDesc), len(file_metadata_logpb_v1_log_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   45,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

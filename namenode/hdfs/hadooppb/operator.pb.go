@@ -23,6 +23,66 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// SmallFilesProto says whether small files may be made below a directory.
+type SmallFilesProto int32
+
+const (
+	SmallFilesProto_INHERIT SmallFilesProto = 0
+	SmallFilesProto_OFF     SmallFilesProto = 1
+	SmallFilesProto_ON      SmallFilesProto = 2
+)
+
+// Enum value maps for SmallFilesProto.
+var (
+	SmallFilesProto_name = map[int32]string{
+		0: "INHERIT",
+		1: "OFF",
+		2: "ON",
+	}
+	SmallFilesProto_value = map[string]int32{
+		"INHERIT": 0,
+		"OFF":     1,
+		"ON":      2,
+	}
+)
+
+func (x SmallFilesProto) Enum() *SmallFilesProto {
+	p := new(SmallFilesProto)
+	*p = x
+	return p
+}
+
+func (x SmallFilesProto) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SmallFilesProto) Descriptor() protoreflect.EnumDescriptor {
+	return file_namenode_hdfs_hadooppb_operator_proto_enumTypes[0].Descriptor()
+}
+
+func (SmallFilesProto) Type() protoreflect.EnumType {
+	return &file_namenode_hdfs_hadooppb_operator_proto_enumTypes[0]
+}
+
+func (x SmallFilesProto) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Do not use.
+func (x *SmallFilesProto) UnmarshalJSON(b []byte) error {
+	num, err := protoimpl.X.UnmarshalJSONEnum(x.Descriptor(), b)
+	if err != nil {
+		return err
+	}
+	*x = SmallFilesProto(num)
+	return nil
+}
+
+// Deprecated: Use SmallFilesProto.Descriptor instead.
+func (SmallFilesProto) EnumDescriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{0}
+}
+
 type SetDatanodeStateRequestProto_StateProto int32
 
 const (
@@ -56,11 +116,11 @@ func (x SetDatanodeStateRequestProto_StateProto) String() string {
 }
 
 func (SetDatanodeStateRequestProto_StateProto) Descriptor() protoreflect.EnumDescriptor {
-	return file_namenode_hdfs_hadooppb_operator_proto_enumTypes[0].Descriptor()
+	return file_namenode_hdfs_hadooppb_operator_proto_enumTypes[1].Descriptor()
 }
 
 func (SetDatanodeStateRequestProto_StateProto) Type() protoreflect.EnumType {
-	return &file_namenode_hdfs_hadooppb_operator_proto_enumTypes[0]
+	return &file_namenode_hdfs_hadooppb_operator_proto_enumTypes[1]
 }
 
 func (x SetDatanodeStateRequestProto_StateProto) Number() protoreflect.EnumNumber {
@@ -1455,11 +1515,581 @@ func (*RebuildSearchResponseProto) Descriptor() ([]byte, []int) {
 	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{16}
 }
 
+// CreateWithDataRequestProto makes a small file with its bytes, which is closed at once: what create, writing and complete do, by one command.
+type CreateWithDataRequestProto struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As for create. Its flags are CREATE and OVERWRITE.
+	Create *CreateRequestProto `protobuf:"bytes,1,opt,name=create" json:"create,omitempty"`
+	// 64 KiB at most.
+	Data          []byte `protobuf:"bytes,2,opt,name=data" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateWithDataRequestProto) Reset() {
+	*x = CreateWithDataRequestProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateWithDataRequestProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateWithDataRequestProto) ProtoMessage() {}
+
+func (x *CreateWithDataRequestProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateWithDataRequestProto.ProtoReflect.Descriptor instead.
+func (*CreateWithDataRequestProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *CreateWithDataRequestProto) GetCreate() *CreateRequestProto {
+	if x != nil {
+		return x.Create
+	}
+	return nil
+}
+
+func (x *CreateWithDataRequestProto) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+type CreateWithDataResponseProto struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether the file was made; if not, the namenodes do not keep it, nothing was done, and it is created as any other.
+	Stored        *bool                `protobuf:"varint,1,opt,name=stored" json:"stored,omitempty"`
+	Status        *HdfsFileStatusProto `protobuf:"bytes,2,opt,name=status" json:"status,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateWithDataResponseProto) Reset() {
+	*x = CreateWithDataResponseProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateWithDataResponseProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateWithDataResponseProto) ProtoMessage() {}
+
+func (x *CreateWithDataResponseProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateWithDataResponseProto.ProtoReflect.Descriptor instead.
+func (*CreateWithDataResponseProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *CreateWithDataResponseProto) GetStored() bool {
+	if x != nil && x.Stored != nil {
+		return *x.Stored
+	}
+	return false
+}
+
+func (x *CreateWithDataResponseProto) GetStatus() *HdfsFileStatusProto {
+	if x != nil {
+		return x.Status
+	}
+	return nil
+}
+
+// OpenWithDataRequestProto asks for a file: its bytes, or where they are.
+type OpenWithDataRequestProto struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Path  *string                `protobuf:"bytes,1,opt,name=path" json:"path,omitempty"`
+	// The largest file whose bytes are wanted; 0, or more than that: 64 KiB.
+	Most *uint32 `protobuf:"varint,2,opt,name=most" json:"most,omitempty"`
+	// Of how many bytes, from the first on, blocks are wanted if it is none of those; 0: of all.
+	Length        *uint64 `protobuf:"varint,3,opt,name=length" json:"length,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenWithDataRequestProto) Reset() {
+	*x = OpenWithDataRequestProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenWithDataRequestProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenWithDataRequestProto) ProtoMessage() {}
+
+func (x *OpenWithDataRequestProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenWithDataRequestProto.ProtoReflect.Descriptor instead.
+func (*OpenWithDataRequestProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *OpenWithDataRequestProto) GetPath() string {
+	if x != nil && x.Path != nil {
+		return *x.Path
+	}
+	return ""
+}
+
+func (x *OpenWithDataRequestProto) GetMost() uint32 {
+	if x != nil && x.Most != nil {
+		return *x.Most
+	}
+	return 0
+}
+
+func (x *OpenWithDataRequestProto) GetLength() uint64 {
+	if x != nil && x.Length != nil {
+		return *x.Length
+	}
+	return 0
+}
+
+type OpenWithDataResponseProto struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The whole file. Absent: it is none of those, and locations are there.
+	Data          []byte              `protobuf:"bytes,1,opt,name=data" json:"data,omitempty"`
+	Locations     *LocatedBlocksProto `protobuf:"bytes,2,opt,name=locations" json:"locations,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenWithDataResponseProto) Reset() {
+	*x = OpenWithDataResponseProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenWithDataResponseProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenWithDataResponseProto) ProtoMessage() {}
+
+func (x *OpenWithDataResponseProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenWithDataResponseProto.ProtoReflect.Descriptor instead.
+func (*OpenWithDataResponseProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *OpenWithDataResponseProto) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *OpenWithDataResponseProto) GetLocations() *LocatedBlocksProto {
+	if x != nil {
+		return x.Locations
+	}
+	return nil
+}
+
+// OpenManyWithDataRequestProto asks for the bytes of many small files.
+type OpenManyWithDataRequestProto struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1,024 at most.
+	Paths []string `protobuf:"bytes,1,rep,name=paths" json:"paths,omitempty"`
+	// Of how many bytes the answer has about at most, and 4 MiB, but one file at least.
+	Most          *uint32 `protobuf:"varint,2,opt,name=most" json:"most,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenManyWithDataRequestProto) Reset() {
+	*x = OpenManyWithDataRequestProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenManyWithDataRequestProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenManyWithDataRequestProto) ProtoMessage() {}
+
+func (x *OpenManyWithDataRequestProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenManyWithDataRequestProto.ProtoReflect.Descriptor instead.
+func (*OpenManyWithDataRequestProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *OpenManyWithDataRequestProto) GetPaths() []string {
+	if x != nil {
+		return x.Paths
+	}
+	return nil
+}
+
+func (x *OpenManyWithDataRequestProto) GetMost() uint32 {
+	if x != nil && x.Most != nil {
+		return *x.Most
+	}
+	return 0
+}
+
+type OpenManyWithDataResponseProto struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the first paths, in their order.
+	Files         []*OpenedFileProto `protobuf:"bytes,1,rep,name=files" json:"files,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenManyWithDataResponseProto) Reset() {
+	*x = OpenManyWithDataResponseProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenManyWithDataResponseProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenManyWithDataResponseProto) ProtoMessage() {}
+
+func (x *OpenManyWithDataResponseProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenManyWithDataResponseProto.ProtoReflect.Descriptor instead.
+func (*OpenManyWithDataResponseProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *OpenManyWithDataResponseProto) GetFiles() []*OpenedFileProto {
+	if x != nil {
+		return x.Files
+	}
+	return nil
+}
+
+// OpenedFileProto is a file with its bytes, or why there are none; neither: it is no small file, and to be opened by itself.
+type OpenedFileProto struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data" json:"data,omitempty"`
+	Exception     *string                `protobuf:"bytes,2,opt,name=exception" json:"exception,omitempty"`
+	Message       *string                `protobuf:"bytes,3,opt,name=message" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenedFileProto) Reset() {
+	*x = OpenedFileProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenedFileProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenedFileProto) ProtoMessage() {}
+
+func (x *OpenedFileProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenedFileProto.ProtoReflect.Descriptor instead.
+func (*OpenedFileProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *OpenedFileProto) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *OpenedFileProto) GetException() string {
+	if x != nil && x.Exception != nil {
+		return *x.Exception
+	}
+	return ""
+}
+
+func (x *OpenedFileProto) GetMessage() string {
+	if x != nil && x.Message != nil {
+		return *x.Message
+	}
+	return ""
+}
+
+type SetSmallFilesRequestProto struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          *string                `protobuf:"bytes,1,opt,name=path" json:"path,omitempty"`
+	Policy        *SmallFilesProto       `protobuf:"varint,2,opt,name=policy,enum=hops.hdfs.SmallFilesProto" json:"policy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetSmallFilesRequestProto) Reset() {
+	*x = SetSmallFilesRequestProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetSmallFilesRequestProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetSmallFilesRequestProto) ProtoMessage() {}
+
+func (x *SetSmallFilesRequestProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetSmallFilesRequestProto.ProtoReflect.Descriptor instead.
+func (*SetSmallFilesRequestProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *SetSmallFilesRequestProto) GetPath() string {
+	if x != nil && x.Path != nil {
+		return *x.Path
+	}
+	return ""
+}
+
+func (x *SetSmallFilesRequestProto) GetPolicy() SmallFilesProto {
+	if x != nil && x.Policy != nil {
+		return *x.Policy
+	}
+	return SmallFilesProto_INHERIT
+}
+
+type SetSmallFilesResponseProto struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetSmallFilesResponseProto) Reset() {
+	*x = SetSmallFilesResponseProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetSmallFilesResponseProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetSmallFilesResponseProto) ProtoMessage() {}
+
+func (x *SetSmallFilesResponseProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetSmallFilesResponseProto.ProtoReflect.Descriptor instead.
+func (*SetSmallFilesResponseProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{25}
+}
+
+type GetSmallFilesRequestProto struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          *string                `protobuf:"bytes,1,opt,name=path" json:"path,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSmallFilesRequestProto) Reset() {
+	*x = GetSmallFilesRequestProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSmallFilesRequestProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSmallFilesRequestProto) ProtoMessage() {}
+
+func (x *GetSmallFilesRequestProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSmallFilesRequestProto.ProtoReflect.Descriptor instead.
+func (*GetSmallFilesRequestProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *GetSmallFilesRequestProto) GetPath() string {
+	if x != nil && x.Path != nil {
+		return *x.Path
+	}
+	return ""
+}
+
+type GetSmallFilesResponseProto struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// OFF or ON, and whether the directory itself says so.
+	Policy        *SmallFilesProto `protobuf:"varint,1,opt,name=policy,enum=hops.hdfs.SmallFilesProto" json:"policy,omitempty"`
+	Own           *bool            `protobuf:"varint,2,opt,name=own" json:"own,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSmallFilesResponseProto) Reset() {
+	*x = GetSmallFilesResponseProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSmallFilesResponseProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSmallFilesResponseProto) ProtoMessage() {}
+
+func (x *GetSmallFilesResponseProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSmallFilesResponseProto.ProtoReflect.Descriptor instead.
+func (*GetSmallFilesResponseProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *GetSmallFilesResponseProto) GetPolicy() SmallFilesProto {
+	if x != nil && x.Policy != nil {
+		return *x.Policy
+	}
+	return SmallFilesProto_INHERIT
+}
+
+func (x *GetSmallFilesResponseProto) GetOwn() bool {
+	if x != nil && x.Own != nil {
+		return *x.Own
+	}
+	return false
+}
+
 var File_namenode_hdfs_hadooppb_operator_proto protoreflect.FileDescriptor
 
 const file_namenode_hdfs_hadooppb_operator_proto_rawDesc = "" +
 	"\n" +
-	"%namenode/hdfs/hadooppb/operator.proto\x12\thops.hdfs\x1a!namenode/hdfs/hadooppb/hdfs.proto\"\xe8\x01\n" +
+	"%namenode/hdfs/hadooppb/operator.proto\x12\thops.hdfs\x1a,namenode/hdfs/hadooppb/client_namenode.proto\x1a!namenode/hdfs/hadooppb/hdfs.proto\"\xe8\x01\n" +
 	"\x1cSetDatanodeStateRequestProto\x12\x1c\n" +
 	"\tdatanodes\x18\x01 \x03(\tR\tdatanodes\x12H\n" +
 	"\x05state\x18\x02 \x01(\x0e22.hops.hdfs.SetDatanodeStateRequestProto.StateProtoR\x05state\x12\x1a\n" +
@@ -1580,7 +2210,42 @@ const file_namenode_hdfs_hadooppb_operator_proto_rawDesc = "" +
 	" \x01(\x03R\awaiting\x12\x1a\n" +
 	"\brebuilds\x18\v \x01(\x03R\brebuilds\"\x1b\n" +
 	"\x19RebuildSearchRequestProto\"\x1c\n" +
-	"\x1aRebuildSearchResponseProtoB/Z-github.com/gohops/hops/namenode/hdfs/hadooppb"
+	"\x1aRebuildSearchResponseProto\"i\n" +
+	"\x1aCreateWithDataRequestProto\x127\n" +
+	"\x06create\x18\x01 \x01(\v2\x1f.hops.hadoop.CreateRequestProtoR\x06create\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\"o\n" +
+	"\x1bCreateWithDataResponseProto\x12\x16\n" +
+	"\x06stored\x18\x01 \x01(\bR\x06stored\x128\n" +
+	"\x06status\x18\x02 \x01(\v2 .hops.hadoop.HdfsFileStatusProtoR\x06status\"Z\n" +
+	"\x18OpenWithDataRequestProto\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
+	"\x04most\x18\x02 \x01(\rR\x04most\x12\x16\n" +
+	"\x06length\x18\x03 \x01(\x04R\x06length\"n\n" +
+	"\x19OpenWithDataResponseProto\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\x12=\n" +
+	"\tlocations\x18\x02 \x01(\v2\x1f.hops.hadoop.LocatedBlocksProtoR\tlocations\"H\n" +
+	"\x1cOpenManyWithDataRequestProto\x12\x14\n" +
+	"\x05paths\x18\x01 \x03(\tR\x05paths\x12\x12\n" +
+	"\x04most\x18\x02 \x01(\rR\x04most\"Q\n" +
+	"\x1dOpenManyWithDataResponseProto\x120\n" +
+	"\x05files\x18\x01 \x03(\v2\x1a.hops.hdfs.OpenedFileProtoR\x05files\"]\n" +
+	"\x0fOpenedFileProto\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\x12\x1c\n" +
+	"\texception\x18\x02 \x01(\tR\texception\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\"c\n" +
+	"\x19SetSmallFilesRequestProto\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x122\n" +
+	"\x06policy\x18\x02 \x01(\x0e2\x1a.hops.hdfs.SmallFilesProtoR\x06policy\"\x1c\n" +
+	"\x1aSetSmallFilesResponseProto\"/\n" +
+	"\x19GetSmallFilesRequestProto\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\"b\n" +
+	"\x1aGetSmallFilesResponseProto\x122\n" +
+	"\x06policy\x18\x01 \x01(\x0e2\x1a.hops.hdfs.SmallFilesProtoR\x06policy\x12\x10\n" +
+	"\x03own\x18\x02 \x01(\bR\x03own*/\n" +
+	"\x0fSmallFilesProto\x12\v\n" +
+	"\aINHERIT\x10\x00\x12\a\n" +
+	"\x03OFF\x10\x01\x12\x06\n" +
+	"\x02ON\x10\x02B/Z-github.com/gohops/hops/namenode/hdfs/hadooppb"
 
 var (
 	file_namenode_hdfs_hadooppb_operator_proto_rawDescOnce sync.Once
@@ -1594,43 +2259,64 @@ func file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP() []byte {
 	return file_namenode_hdfs_hadooppb_operator_proto_rawDescData
 }
 
-var file_namenode_hdfs_hadooppb_operator_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_namenode_hdfs_hadooppb_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_namenode_hdfs_hadooppb_operator_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_namenode_hdfs_hadooppb_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_namenode_hdfs_hadooppb_operator_proto_goTypes = []any{
-	(SetDatanodeStateRequestProto_StateProto)(0), // 0: hops.hdfs.SetDatanodeStateRequestProto.StateProto
-	(*SetDatanodeStateRequestProto)(nil),         // 1: hops.hdfs.SetDatanodeStateRequestProto
-	(*SetDatanodeStateResponseProto)(nil),        // 2: hops.hdfs.SetDatanodeStateResponseProto
-	(*TransferLeadershipRequestProto)(nil),       // 3: hops.hdfs.TransferLeadershipRequestProto
-	(*TransferLeadershipResponseProto)(nil),      // 4: hops.hdfs.TransferLeadershipResponseProto
-	(*BalanceRequestProto)(nil),                  // 5: hops.hdfs.BalanceRequestProto
-	(*BalanceResponseProto)(nil),                 // 6: hops.hdfs.BalanceResponseProto
-	(*GetEventsRequestProto)(nil),                // 7: hops.hdfs.GetEventsRequestProto
-	(*GetEventsResponseProto)(nil),               // 8: hops.hdfs.GetEventsResponseProto
-	(*FeedEventProto)(nil),                       // 9: hops.hdfs.FeedEventProto
-	(*SearchRequestProto)(nil),                   // 10: hops.hdfs.SearchRequestProto
-	(*TagProto)(nil),                             // 11: hops.hdfs.TagProto
-	(*SearchResponseProto)(nil),                  // 12: hops.hdfs.SearchResponseProto
-	(*FoundProto)(nil),                           // 13: hops.hdfs.FoundProto
-	(*SearchStatusRequestProto)(nil),             // 14: hops.hdfs.SearchStatusRequestProto
-	(*SearchStatusResponseProto)(nil),            // 15: hops.hdfs.SearchStatusResponseProto
-	(*RebuildSearchRequestProto)(nil),            // 16: hops.hdfs.RebuildSearchRequestProto
-	(*RebuildSearchResponseProto)(nil),           // 17: hops.hdfs.RebuildSearchResponseProto
-	(*AclEntryProto)(nil),                        // 18: hops.hadoop.AclEntryProto
-	(*XAttrProto)(nil),                           // 19: hops.hadoop.XAttrProto
+	(SmallFilesProto)(0),                         // 0: hops.hdfs.SmallFilesProto
+	(SetDatanodeStateRequestProto_StateProto)(0), // 1: hops.hdfs.SetDatanodeStateRequestProto.StateProto
+	(*SetDatanodeStateRequestProto)(nil),         // 2: hops.hdfs.SetDatanodeStateRequestProto
+	(*SetDatanodeStateResponseProto)(nil),        // 3: hops.hdfs.SetDatanodeStateResponseProto
+	(*TransferLeadershipRequestProto)(nil),       // 4: hops.hdfs.TransferLeadershipRequestProto
+	(*TransferLeadershipResponseProto)(nil),      // 5: hops.hdfs.TransferLeadershipResponseProto
+	(*BalanceRequestProto)(nil),                  // 6: hops.hdfs.BalanceRequestProto
+	(*BalanceResponseProto)(nil),                 // 7: hops.hdfs.BalanceResponseProto
+	(*GetEventsRequestProto)(nil),                // 8: hops.hdfs.GetEventsRequestProto
+	(*GetEventsResponseProto)(nil),               // 9: hops.hdfs.GetEventsResponseProto
+	(*FeedEventProto)(nil),                       // 10: hops.hdfs.FeedEventProto
+	(*SearchRequestProto)(nil),                   // 11: hops.hdfs.SearchRequestProto
+	(*TagProto)(nil),                             // 12: hops.hdfs.TagProto
+	(*SearchResponseProto)(nil),                  // 13: hops.hdfs.SearchResponseProto
+	(*FoundProto)(nil),                           // 14: hops.hdfs.FoundProto
+	(*SearchStatusRequestProto)(nil),             // 15: hops.hdfs.SearchStatusRequestProto
+	(*SearchStatusResponseProto)(nil),            // 16: hops.hdfs.SearchStatusResponseProto
+	(*RebuildSearchRequestProto)(nil),            // 17: hops.hdfs.RebuildSearchRequestProto
+	(*RebuildSearchResponseProto)(nil),           // 18: hops.hdfs.RebuildSearchResponseProto
+	(*CreateWithDataRequestProto)(nil),           // 19: hops.hdfs.CreateWithDataRequestProto
+	(*CreateWithDataResponseProto)(nil),          // 20: hops.hdfs.CreateWithDataResponseProto
+	(*OpenWithDataRequestProto)(nil),             // 21: hops.hdfs.OpenWithDataRequestProto
+	(*OpenWithDataResponseProto)(nil),            // 22: hops.hdfs.OpenWithDataResponseProto
+	(*OpenManyWithDataRequestProto)(nil),         // 23: hops.hdfs.OpenManyWithDataRequestProto
+	(*OpenManyWithDataResponseProto)(nil),        // 24: hops.hdfs.OpenManyWithDataResponseProto
+	(*OpenedFileProto)(nil),                      // 25: hops.hdfs.OpenedFileProto
+	(*SetSmallFilesRequestProto)(nil),            // 26: hops.hdfs.SetSmallFilesRequestProto
+	(*SetSmallFilesResponseProto)(nil),           // 27: hops.hdfs.SetSmallFilesResponseProto
+	(*GetSmallFilesRequestProto)(nil),            // 28: hops.hdfs.GetSmallFilesRequestProto
+	(*GetSmallFilesResponseProto)(nil),           // 29: hops.hdfs.GetSmallFilesResponseProto
+	(*AclEntryProto)(nil),                        // 30: hops.hadoop.AclEntryProto
+	(*XAttrProto)(nil),                           // 31: hops.hadoop.XAttrProto
+	(*CreateRequestProto)(nil),                   // 32: hops.hadoop.CreateRequestProto
+	(*HdfsFileStatusProto)(nil),                  // 33: hops.hadoop.HdfsFileStatusProto
+	(*LocatedBlocksProto)(nil),                   // 34: hops.hadoop.LocatedBlocksProto
 }
 var file_namenode_hdfs_hadooppb_operator_proto_depIdxs = []int32{
-	0,  // 0: hops.hdfs.SetDatanodeStateRequestProto.state:type_name -> hops.hdfs.SetDatanodeStateRequestProto.StateProto
-	9,  // 1: hops.hdfs.GetEventsResponseProto.events:type_name -> hops.hdfs.FeedEventProto
-	18, // 2: hops.hdfs.FeedEventProto.acl:type_name -> hops.hadoop.AclEntryProto
-	19, // 3: hops.hdfs.FeedEventProto.xattrs:type_name -> hops.hadoop.XAttrProto
-	11, // 4: hops.hdfs.SearchRequestProto.tags:type_name -> hops.hdfs.TagProto
-	13, // 5: hops.hdfs.SearchResponseProto.found:type_name -> hops.hdfs.FoundProto
-	19, // 6: hops.hdfs.FoundProto.xattrs:type_name -> hops.hadoop.XAttrProto
-	7,  // [7:7] is the sub-list for method output_type
-	7,  // [7:7] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	1,  // 0: hops.hdfs.SetDatanodeStateRequestProto.state:type_name -> hops.hdfs.SetDatanodeStateRequestProto.StateProto
+	10, // 1: hops.hdfs.GetEventsResponseProto.events:type_name -> hops.hdfs.FeedEventProto
+	30, // 2: hops.hdfs.FeedEventProto.acl:type_name -> hops.hadoop.AclEntryProto
+	31, // 3: hops.hdfs.FeedEventProto.xattrs:type_name -> hops.hadoop.XAttrProto
+	12, // 4: hops.hdfs.SearchRequestProto.tags:type_name -> hops.hdfs.TagProto
+	14, // 5: hops.hdfs.SearchResponseProto.found:type_name -> hops.hdfs.FoundProto
+	31, // 6: hops.hdfs.FoundProto.xattrs:type_name -> hops.hadoop.XAttrProto
+	32, // 7: hops.hdfs.CreateWithDataRequestProto.create:type_name -> hops.hadoop.CreateRequestProto
+	33, // 8: hops.hdfs.CreateWithDataResponseProto.status:type_name -> hops.hadoop.HdfsFileStatusProto
+	34, // 9: hops.hdfs.OpenWithDataResponseProto.locations:type_name -> hops.hadoop.LocatedBlocksProto
+	25, // 10: hops.hdfs.OpenManyWithDataResponseProto.files:type_name -> hops.hdfs.OpenedFileProto
+	0,  // 11: hops.hdfs.SetSmallFilesRequestProto.policy:type_name -> hops.hdfs.SmallFilesProto
+	0,  // 12: hops.hdfs.GetSmallFilesResponseProto.policy:type_name -> hops.hdfs.SmallFilesProto
+	13, // [13:13] is the sub-list for method output_type
+	13, // [13:13] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_namenode_hdfs_hadooppb_operator_proto_init() }
@@ -1638,14 +2324,15 @@ func file_namenode_hdfs_hadooppb_operator_proto_init() {
 	if File_namenode_hdfs_hadooppb_operator_proto != nil {
 		return
 	}
+	file_namenode_hdfs_hadooppb_client_namenode_proto_init()
 	file_namenode_hdfs_hadooppb_hdfs_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_namenode_hdfs_hadooppb_operator_proto_rawDesc), len(file_namenode_hdfs_hadooppb_operator_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   17,
+			NumEnums:      2,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
