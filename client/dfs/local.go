@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/dtp"
 	"github.com/gohops/hops/internal/localsocket"
 	"github.com/gohops/hops/metadata"
@@ -114,7 +115,7 @@ func (l *local) dial(ctx context.Context, addr string) net.Conn {
 // use.
 func (l *local) get(ctx context.Context, b *located, node *hadooppb.DatanodeInfoProto) *descriptors {
 	addr := dtp.TransferAddr(node.GetId(), false)
-	if l.near.Path(addr) == "" {
+	if l.near.Path(addr) == "" || roleOf(node.GetId()) != authority.Datanode {
 		return nil
 	}
 	key := localKey{b.block.GetBlockId(), b.block.GetGenerationStamp(), node.GetId().GetDatanodeUuid()}

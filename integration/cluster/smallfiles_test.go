@@ -2,15 +2,18 @@ package cluster
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/sasl"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
@@ -21,7 +24,7 @@ func (k *Cluster) ordinary() *dfs.Client { return k.reader(dfs.Config{NoSmallFil
 
 func (k *Cluster) reader(config dfs.Config) *dfs.Client {
 	k.t.Helper()
-	config.Namenodes, config.User, config.Logger = k.namenodes(), k.self(), slog.New(slog.DiscardHandler)
+	config.Namenodes, config.User, config.Logger = k.namenodes(), cmp.Or(config.User, k.self()), slog.New(slog.DiscardHandler)
 	c, err := dfs.New(config)
 	if err != nil {
 		k.t.Fatal(err)
@@ -214,5 +217,27 @@ func TestSmallFilesOutliveTheLeader(t *testing.T) {
 				t.Errorf("%s: %d bytes, %v", name, len(got), err)
 			}
 		}
+	}
+}
+
+// From another machine a small file is read by TLS, of a machine that is a namenode.
+func TestSmallFilesOfOtherMachines(t *testing.T) {
+	k := Start(t, Config{Apart: true})
+	ann := k.Dialer("ann")
+	fast := k.FS("ann", ann)
+	if err := fast.WriteFile(t.Context(), "/tmp/f", content(3000), false); err != nil {
+		t.Fatal(err)
+	}
+	plain := k.reader(dfs.Config{User: "ann", NoSmallFiles: true, Dial: func(ctx context.Context, role, addr string) (net.Conn, error) {
+		return ann.Dial(ctx, addr, authority.Role(role))
+	}})
+	for _, c := range []*dfs.Client{fast, plain} {
+		if got, err := c.ReadFile(t.Context(), "/tmp/f"); err != nil || !bytes.Equal(got, content(3000)) {
+			t.Errorf("%d bytes, %v", len(got), err)
+		}
+	}
+	at, err := plain.BlockLocations(t.Context(), "/tmp/f", 0, 1)
+	if err != nil || len(at) != 1 || !namenode.IsDoor(namenode.NodeID(at[0].Datanodes[0].UUID)) {
+		t.Errorf("it is at %+v, %v", at, err)
 	}
 }
