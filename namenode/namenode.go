@@ -164,6 +164,8 @@ type LocatedFile struct {
 	// Last is the file's last block whatever range was asked for; nil when the file has none.
 	Last         *LocatedBlock
 	LastComplete bool
+	// Tails: it was asked for with tails.
+	Tails bool
 }
 
 // NodeReport is the state of a datanode as reports and beats tell it.

@@ -83,9 +83,12 @@ type Writer struct {
 	last       *hadooppb.ExtendedBlockProto // finished before it
 	exclude    []*hadooppb.DatanodeInfoProto
 	lastResort bool           // nobody is left but those that failed
-	coder      *erasure.Coder // of a file with an erasure coding policy; nil: it is replicated
-	group      *groupWriter   // being written, in place of block
 	refused    bool           // the last block could not be written because its token was refused
+	coder      *erasure.Coder // of a file with an erasure coding policy; nil: it is replicated
+	group      *groupWriter   // being written, in place of block; block is the open end then (openend.go)
+	unsealed   bool           // last is an open end
+	unseen     bool           // last is a group that the namenode has not been told to be finished
+	endless    error          // why the server makes no open ends
 	held       *held          // the file is not made yet; nil: it is
 
 	// life ends with the context of the Writer, with Abort and when nothing is left to do, and every wait with it.
@@ -200,9 +203,19 @@ func (w *Writer) create(request *hadooppb.CreateRequestProto) error {
 	}
 	w.fileID, w.replication = status.GetFileId(), firstSet(int(status.GetBlockReplication()), w.replication)
 	w.lease()
+	return w.coded("create", status.GetEcPolicy())
+}
+
+// coded has w write by an erasure coding policy, if there is one. A file that cannot be written is to be given up.
+func (w *Writer) coded(op string, policy *hadooppb.ErasureCodingPolicyProto) error {
 	var err error
-	w.coder, err = coderOf(status.GetEcPolicy(), w.sum)
-	return wrap("create", w.path, err)
+	if w.coder, err = coderOf(policy, w.sum); err != nil {
+		return wrap(op, w.path, err)
+	}
+	if w.coder != nil { // the open end
+		w.replication = w.coder.Layout().Parity + 1
+	}
+	return nil
 }
 
 // newWriter completes a Writer that lives as long as ctx.
@@ -266,7 +279,7 @@ func (c *Client) AppendWith(ctx context.Context, name string, options AppendOpti
 	}
 	var answer hadooppb.AppendResponseProto
 	err = c.call(ctx, "append", name, "append",
-		&hadooppb.AppendRequestProto{Src: &name, ClientName: &c.name, Flag: &flags}, &answer)
+		&hadooppb.AppendRequestProto{Src: &name, ClientName: &c.name, Flag: &flags, Tails: new(true)}, &answer)
 	if err != nil {
 		return nil, err
 	}
@@ -281,17 +294,17 @@ func (c *Client) AppendWith(ctx context.Context, name string, options AppendOpti
 	})
 	w.lease()
 	w.length.Store(int64(status.GetLength()))
+	if err := w.coded("append", status.GetEcPolicy()); err != nil {
+		w.Abort()
+		return nil, err
+	}
 	if b := answer.GetBlock(); b != nil && len(b.GetLocs()) > 0 && !options.NewBlock {
 		w.block = newBlockWriter(w, b, true)
 		if err := w.block.reopen(w.life); err != nil {
 			return nil, w.fail(wrap("append", name, w.reason(err)))
 		}
 	} else if b != nil {
-		w.last = b.GetB()
-	}
-	if w.coder, err = coderOf(status.GetEcPolicy(), w.sum); err != nil {
-		w.Abort()
-		return nil, wrap("append", name, err)
+		w.last, w.unsealed = b.GetB(), w.coder != nil && !striped(b)
 	}
 	return w, nil
 }
@@ -408,11 +421,12 @@ func (w *Writer) Write(p []byte) (int, error) {
 
 // add is Write for who has the turn.
 func (w *Writer) add(p []byte) (int, error) {
-	if w.coder != nil {
-		return w.addStriped(p)
-	}
 	n := 0
 	for n < len(p) {
+		if w.coder != nil && w.block == nil {
+			m, err := w.addStriped(p[n:])
+			return n + m, err
+		}
 		if err := w.haveBlock(w.life); err != nil {
 			return n, w.fail(err)
 		}
@@ -551,8 +565,10 @@ func (w *Writer) flush(ctx context.Context, sync bool) error {
 			return err
 		}
 	}
-	if w.coder != nil {
-		return wrap("flush", w.path, metadata.Errorf(metadata.ErrUnsupported, "a file with an erasure coding policy cannot be flushed: it is readable when it is closed"))
+	if w.coder != nil && w.block == nil {
+		if err := w.openEnd(); err != nil {
+			return err
+		}
 	}
 	if w.block == nil {
 		return nil // nothing written, or all of it in finished blocks
@@ -601,6 +617,11 @@ func (w *Writer) Close() error {
 	if w.group != nil {
 		if err := w.finishGroup(); err != nil {
 			return w.fail(err)
+		}
+	}
+	if w.unsealed {
+		if err := w.seal(); err != nil { // all bytes are safe, and the namenode has it done later
+			w.log(w.life, "the end of the file stays replicated for the moment", "path", w.path, "error", err)
 		}
 	}
 	if err := w.complete(w.life); err != nil {
@@ -704,7 +725,7 @@ func (w *Writer) nextBlock(ctx context.Context, data []byte, later bool) error {
 	const tries = 5
 	var causes []error
 	for try := 0; try < tries; try++ {
-		b, err := w.addBlock(ctx)
+		b, err := w.addBlock(ctx, w.coder != nil)
 		if err != nil {
 			if !w.lastResort && len(w.leftOut()) > 0 && try+1 < tries && errors.Is(err, metadata.ErrIO) {
 				// Perhaps nobody is left but those that failed: give them another chance.
@@ -763,13 +784,13 @@ func (w *Writer) leftOut() []*hadooppb.DatanodeInfoProto {
 	return w.c.withSuspects(w.exclude)
 }
 
-// addBlock gets the next block, waiting while the one before the last is not replicated enough.
-func (w *Writer) addBlock(ctx context.Context) (*hadooppb.LocatedBlockProto, error) {
+// addBlock gets the next block, waiting while the one before the last is not replicated enough. end: the open end of a file with an erasure coding policy.
+func (w *Writer) addBlock(ctx context.Context, end bool) (*hadooppb.LocatedBlockProto, error) {
 	var b *hadooppb.LocatedBlockProto
 	err := w.insist(ctx, func() error {
 		var answer hadooppb.AddBlockResponseProto
 		err := w.c.call(ctx, "write", w.path, "addBlock", &hadooppb.AddBlockRequestProto{
-			Src: &w.path, ClientName: &w.c.name, Previous: w.last, ExcludeNodes: w.leftOut(), FileId: &w.fileID,
+			Src: &w.path, ClientName: &w.c.name, Previous: w.last, ExcludeNodes: w.leftOut(), FileId: &w.fileID, Tail: new(end),
 		}, &answer)
 		if err != nil && !errors.Is(err, metadata.ErrNotReplicatedYet) {
 			return err
@@ -783,6 +804,15 @@ func (w *Writer) addBlock(ctx context.Context) (*hadooppb.LocatedBlockProto, err
 		}
 		return nil
 	})
+	if err == nil && end && striped(b) { // a server that does not know open ends
+		if err := w.giveBack(b.GetB()); err != nil {
+			return nil, err
+		}
+		return nil, metadata.Errorf(metadata.ErrUnsupported, "the server has no replicated blocks in files with an erasure coding policy")
+	}
+	if err == nil {
+		w.unseen = false
+	}
 	return b, err
 }
 
@@ -824,6 +854,9 @@ func (w *Writer) insist(ctx context.Context, f func() error) error {
 
 // finishBlock sends what is left of the block and waits until it is stored.
 func (w *Writer) finishBlock() error {
+	if w.coder != nil && w.block.empty() {
+		return w.dropEmpty()
+	}
 	small := w.block.at() == blockNew && w.block.filling.Len() > 0
 	var err error
 	if small {
@@ -834,7 +867,7 @@ func (w *Writer) finishBlock() error {
 	if err != nil {
 		return err
 	}
-	w.last = w.block.block
+	w.last, w.unsealed = w.block.block, w.coder != nil
 	w.block.release()
 	w.block = nil
 	w.lastResort = false

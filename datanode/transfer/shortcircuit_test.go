@@ -514,6 +514,22 @@ func TestHostileRequestsLeakNothing(t *testing.T) {
 	}
 }
 
+// Who asks again and again and reads nothing has two descriptors under way, and no connection any more.
+func TestDescriptorsThatNobodyReads(t *testing.T) {
+	d := startNear(t)
+	b := block(850, 1001, 900)
+	d.stored(b, pattern(900))
+	one, err := dtp.AppendOp(nil, dtp.OpShortCircuitFDs, fdsRequest(b))
+	check(t, err)
+	c := d.near()
+	_, err = c.Write(bytes.Repeat(one, 20))
+	check(t, err)
+	d.await("the connection has ended", func() bool { return d.srv.NearCounts().Connections == 1 && d.srv.Active() <= 1 })
+	if n := d.srv.NearCounts(); n.Passed != 1 {
+		t.Errorf("%+v", n)
+	}
+}
+
 // A process that asks, takes, and is killed leaves nothing.
 func TestClientsThatAreKilled(t *testing.T) {
 	if path := os.Getenv("HOPS_TEST_NEAR"); path != "" { // the client

@@ -20,7 +20,8 @@ def train(scale, reporter):
     with open(os.environ["HOPS_HOSTFILE"]) as f:
         print(f.read())
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-    done = subprocess.run(["mpirun", "--bind-to", "none", *root, sys.executable, "-c", PROGRAM, str(scale)], capture_output=True, text=True)
+    path = os.path.dirname(sys.executable) + ":" + os.environ["PATH"]  # mpirun is of this environment
+    done = subprocess.run(["mpirun", "--bind-to", "none", *root, sys.executable, "-c", PROGRAM, str(scale)], capture_output=True, text=True, env=dict(os.environ, PATH=path))
     print(done.stdout, done.stderr)
     done.check_returncode()
     size, total = done.stdout.split("TOTAL")[1].split()[:2]

@@ -75,7 +75,7 @@ def main():
     failed = text(notebook.cells[3])
     for word in ("trial 0001", "NameError: name 'undefined' is not defined", "(log: /Projects/"):
         assert word in failed, (word, failed)
-    assert "WAITED 2.0" in text(notebook.cells[5]), text(notebook.cells[5])
+    assert "WAITED 2" in text(notebook.cells[5]), text(notebook.cells[5])
     print("RESULT one picture, painted %d times; typed functions travel; interrupted and waited for" % client.updates)
 
 

@@ -34,6 +34,18 @@ func SendFiles(c *net.UnixConn, b []byte, files ...*os.File) error {
 	return nil
 }
 
+// Unread is how much of what was sent the other end has not read; 0: nothing.
+func Unread(c *net.UnixConn) (n int, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	if failed := raw.Control(func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) }); failed != nil {
+		return 0, failed
+	}
+	return n, err
+}
+
 // maxFiles is how many descriptors a message may bring.
 const maxFiles = 8
 

@@ -155,7 +155,7 @@ func (c *guardedConn) secured() error {
 	var err error
 	switch config := &c.door.config; { // the handshake's time is the authority's
 	case config.Member != nil:
-		t, err = config.Member.Accept(context.Background(), c.sock, authority.Door{Strangers: true, Old: c.way.OldTLS})
+		t, err = config.Member.Accept(context.Background(), c.sock, authority.Door{Strangers: true, Old: c.way.OldTLS, Protocols: c.way.Protocols})
 	case config.Pinned != nil:
 		t, err = config.Pinned.Accept(context.Background(), c.sock)
 	default:

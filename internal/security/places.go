@@ -33,6 +33,8 @@ type Doorway struct {
 	Proves bool
 	// OldTLS: clients that are not ours may use TLS 1.2.
 	OldTLS bool
+	// Protocols are those of ALPN where a port has several, the preferred one in front.
+	Protocols []string
 }
 
 // Guard makes a listener's connections known and bounded. The owner of a local one is looked up when it comes; one without

@@ -62,7 +62,7 @@ type file struct {
 	length      int64 // sum over blocks
 	blockSize   int64
 	replication uint16
-	// erasure is the policy of the groups among blocks; 0: there are none, and there come none.
+	// erasure is the policy of the groups among blocks; 0: there are none.
 	erasure metadata.ErasurePolicyID
 	// small: the first block is a body, and crc is the CRC-32C of its bytes. Few bytes are in extra.data.
 	small bool

@@ -45,7 +45,7 @@ func (ns *Namespace) concat(t *txn, op *logpb.Concat) {
 		bad("concat: target file %s is under construction", target)
 		return
 	}
-	if last := n.file.last(); n.file.coded() && last != nil && !last.ID.Striped() {
+	if n.file.openEnd() {
 		bad("concat: the end of the target file %s is replicated, though the file has an erasure coding policy", target)
 		return
 	}
@@ -134,7 +134,7 @@ func (ns *Namespace) concatSources(t *txn, op *logpb.Concat, target *place, n *i
 				p, s.file.blockSize, n.file.blockSize)
 		case s.file.erasure != n.file.erasure:
 			bad("Source file %s and target file %s have different erasure coding policy", p, target)
-		case s.file.coded() && !s.file.last().ID.Striped():
+		case s.file.openEnd():
 			bad("concat: the end of the source file %s is replicated, though the file has an erasure coding policy", p)
 		}
 		if t.result.Err != nil {

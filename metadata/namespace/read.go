@@ -341,8 +341,21 @@ type FileBlocks struct {
 	LastComplete bool
 	// InSnapshot: it is the file as a snapshot has it.
 	InSnapshot bool
+	// before is the block before an open end; nil where there is none.
+	before *BlockAt
 	// Body is that of a small file, its first block, whatever the range; nil for others.
 	Body *BodyRef
+}
+
+// WithoutOpenEnd takes the replicated block off the end of a file with an erasure coding policy: such a file looks as if it ended with its last group.
+func (f *FileBlocks) WithoutOpenEnd() {
+	if f.Status.Erasure == 0 || f.Last == nil || f.Last.Block.ID.Striped() {
+		return
+	}
+	if n := len(f.Blocks); n > 0 && f.Blocks[n-1].Block.ID == f.Last.Block.ID {
+		f.Blocks = f.Blocks[:n-1]
+	}
+	f.Length, f.Last, f.LastComplete = f.Last.Offset, f.before, f.before != nil
 }
 
 // BlockAt is a block of a file.
@@ -379,6 +392,8 @@ func (n *inode) blocks(offset, length int64) *FileBlocks {
 			if !one.Complete {
 				r.Length -= b.Length
 			}
+		} else if i == len(f.blocks)-2 && f.openEnd() {
+			r.before = &one
 		}
 		at += b.Length
 	}

@@ -68,6 +68,8 @@ func parts(op protoreflect.ProtoMessage, visit func(name string, part protorefle
 		visit("new_block", op.NewBlock, true)
 	case *logpb.CommitRecovery:
 		visit("block", op.Block, true)
+	case *logpb.SealTail:
+		visit("tail", op.Tail, true)
 	case *logpb.SetXAttr:
 		visit("attribute", op.Attribute, true)
 	case *logpb.ChangeRegister:

@@ -409,7 +409,7 @@ func (ns *Namespace) retain(n *inode, i int) bool {
 	delete(ns.blocks, b.ID)
 	ns.pending[idKey(classBlock, uint64(b.ID))] = nil
 	r := &logpb.SnapshotBlock{
-		Inode: uint64(n.id), Generation: uint64(b.Generation), Length: b.Length, Replication: uint32(n.file.replication), Policy: uint32(n.placed()),
+		Inode: uint64(n.id), Generation: uint64(b.Generation), Length: b.Length, Replication: uint32(n.file.replicas()), Policy: uint32(n.placed()),
 		Erasure: uint32(n.file.codingOf(b.ID)),
 	}
 	if n.file.isBody(i) {
@@ -420,7 +420,7 @@ func (ns *Namespace) retain(n *inode, i int) bool {
 		return true
 	}
 	ns.effects.Changed = append(ns.effects.Changed, BlockOwner{
-		INode: n.id, Block: b, Replication: n.file.replication, Policy: n.placed(), Erasure: n.file.codingOf(b.ID),
+		INode: n.id, Block: b, Replication: n.file.replicas(), Policy: n.placed(), Erasure: n.file.codingOf(b.ID),
 	})
 	return true
 }

@@ -139,6 +139,10 @@ func command(c metadata.Caller, op any) *logpb.Command {
 		cmd.Op = &logpb.Command_SetStoragePolicy{SetStoragePolicy: op}
 	case *logpb.SetErasurePolicy:
 		cmd.Op = &logpb.Command_SetErasurePolicy{SetErasurePolicy: op}
+	case *logpb.SealTail:
+		cmd.Op = &logpb.Command_SealTail{SealTail: op}
+	case *logpb.ConvertFile:
+		cmd.Op = &logpb.Command_ConvertFile{ConvertFile: op}
 	case *logpb.ForgetDatanode:
 		cmd.Op = &logpb.Command_ForgetDatanode{ForgetDatanode: op}
 	case *logpb.ChangeRegister:

@@ -282,7 +282,7 @@ func (s *Store) best(want []wanted) (batch []pending, err error) {
 		p, fault := all[i], faults[i]
 		at := want[i].place
 		for i++; i < len(all) && all[i].id == p.id; i++ {
-			if fault != nil && !(errors.Is(faults[i], errDamaged)) {
+			if fault != nil && !errors.Is(faults[i], errDamaged) {
 				p, fault = all[i], faults[i]
 			}
 		}

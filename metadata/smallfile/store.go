@@ -19,7 +19,7 @@ import (
 )
 
 // MaxBody is how long a body may be, in bytes. It is not empty either.
-const MaxBody = 64 << 10
+const MaxBody = metadata.MaxBody
 
 // Config describes a Store. Dir and Live are required.
 type Config struct {

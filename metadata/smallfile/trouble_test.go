@@ -254,7 +254,7 @@ func TestAllAtOnce(t *testing.T) {
 	s := open(t, Config{Dir: t.TempDir(), Live: names.live, SegmentBytes: 32 << 10})
 	n := metadata.BlockID(6000)
 	if testing.Short() {
-		n = 1500
+		n = 1000
 	}
 	var put atomic.Int64 // ids in front of it are put
 	put.Store(int64(firstID))
@@ -263,10 +263,10 @@ func TestAllAtOnce(t *testing.T) {
 	again := func(do func()) {
 		all.Go(func() {
 			for {
-				select {
+				select { // the others are to get on, too
 				case <-stop:
 					return
-				default:
+				case <-time.After(100 * time.Microsecond):
 					do()
 				}
 			}

@@ -52,7 +52,7 @@ func (f *fsckRun) judge(path string, file *namespace.FileBlocks) {
 		}
 		f.printf("%s %d bytes, %s, %d block(s)%s ", path, file.Length, kind, all, state)
 	}
-	one := &fsckFile{fsckRun: f, sums: t, path: path, replication: int(file.Status.Replication)}
+	one := &fsckFile{fsckRun: f, sums: t, path: path, replication: int(file.Status.Replication), coded: coded}
 	for at := 0; at < all; at += fsckPage {
 		page := file.Blocks[at:min(at+fsckPage, all)]
 		reports := make([]blockmanager.BlockReport, len(page))
@@ -101,6 +101,7 @@ type fsckFile struct {
 	sums                            *fsckTotals // that it counts to
 	path                            string
 	replication                     int
+	coded                           bool // it has an erasure coding policy
 	missing, corrupt, under, astray int
 	missingSize, corruptSize        int64
 	report                          strings.Builder
@@ -141,7 +142,7 @@ func (f *fsckFile) block(number int, b metadata.Block, r *blockmanager.BlockRepo
 	n, racks := holders(r)
 	live := n[namenode.Normal]
 	want, group := f.replication, r.Erasure != 0
-	if group {
+	if group || f.coded { // or the open end
 		want = r.Want
 	}
 	total := 0

@@ -383,7 +383,7 @@ func (d *datanode) session(ctx context.Context, l *link) error {
 
 func (d *datanode) obey(ctx context.Context, l *link, o *pb.Orders) {
 	d.mu.Lock()
-	if len(o.Replicate)+len(o.Delete)+len(o.Discard)+len(o.Recover) > 0 {
+	if len(o.Replicate)+len(o.Delete)+len(o.Discard)+len(o.Recover)+len(o.Rebuild) > 0 {
 		d.orders = append(d.orders, o)
 	}
 	mute := d.mute

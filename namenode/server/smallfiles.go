@@ -228,7 +228,7 @@ func (s *Server) withData(c metadata.Caller, r namenode.FileWithDataRequest, f *
 	}
 	small := err == nil && f.Status.Length <= most && (f.Last == nil || f.Body != nil && f.Last.Block.ID == f.Body.Block.ID)
 	if !small {
-		locate := namenode.LocateRequest{Path: r.Path, Length: r.Length, Unnoticed: r.Unnoticed, Admit: r.Admit}
+		locate := namenode.LocateRequest{Path: r.Path, Length: r.Length, Unnoticed: r.Unnoticed, Tails: true, Admit: r.Admit}
 		s.located(c, locate, f, err, func(l *namenode.LocatedFile, err error) {
 			if err != nil {
 				done(nil, err)

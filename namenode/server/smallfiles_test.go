@@ -82,15 +82,13 @@ func (c *cluster) raised() *member {
 }
 
 // known tells all namenodes of each other.
-func (c *cluster) known(lead *member) {
+func (c *cluster) known() {
 	c.t.Helper()
 	var servers config.Servers
 	for _, m := range c.nodes {
 		servers.Namenodes = append(servers.Namenodes, config.NamenodeMember{ID: m.config.ID, GRPC: m.grpc})
 	}
-	if err := lead.roster.SetServers(c.t.Context(), servers); err != nil {
-		c.t.Fatal(err)
-	}
+	eventually(c.t, "the namenodes are noted", func() bool { return c.leader().roster.SetServers(c.t.Context(), servers) == nil })
 }
 
 // A small file is stored by one call, read with its status, found by its block id on every namenode, and nobody waits for a datanode, of which there is none.
@@ -269,11 +267,26 @@ func TestSmallFilesOfThree(t *testing.T) {
 	var blocks []metadata.Block
 	for i := range 20 {
 		path := fmt.Sprintf("/f%d", i)
-		if _, err := lead.store(t, storing(path), smallBytes(2000+i, byte(i))); err != nil {
-			t.Fatal(err)
+		r := storing(path)
+		r.Overwrite = true // whoever leads by then is asked again, and does not know the request
+		eventually(t, path+" is stored", func() bool {
+			lead = c.leader()
+			_, err := lead.store(t, r, smallBytes(2000+i, byte(i)))
+			return err == nil
+		})
+		var f *namenode.FileWithData
+		eventually(t, path+" is found", func() bool {
+			var err error
+			f, err = c.leader().whole(t, path)
+			return err == nil && f.Whole
+		})
+		id, ok := lead.ns.FileByID(f.Status.ID)
+		if !ok {
+			t.Fatal("no file ", path)
 		}
-		blocks = append(blocks, lead.locate(t, path).Blocks[0].Block)
+		blocks = append(blocks, id.Blocks[0])
 	}
+	lead = c.leader()
 	last := blocks[len(blocks)-1]
 	for _, m := range c.nodes {
 		eventually(t, m.config.ID+" has the last body", func() bool {
@@ -295,9 +308,15 @@ func TestSmallFilesOfThree(t *testing.T) {
 	c.nodes[at] = c.nodes[(at+1)%3] // nobody asks it meanwhile
 	next := c.leader()
 	for i := range blocks {
-		f, err := next.whole(t, fmt.Sprintf("/f%d", i))
-		if err != nil || !f.Whole || !bytes.Equal(f.Data, smallBytes(2000+i, byte(i))) {
-			t.Fatal(i, err)
+		var f *namenode.FileWithData
+		eventually(t, "a file is read", func() bool {
+			var err error
+			next = c.leader()
+			f, err = next.whole(t, fmt.Sprintf("/f%d", i))
+			return err == nil
+		})
+		if !f.Whole || !bytes.Equal(f.Data, smallBytes(2000+i, byte(i))) {
+			t.Fatal(i)
 		}
 	}
 	// It comes back with a checkpoint, and without the files that its bodies were in.
@@ -307,8 +326,11 @@ func TestSmallFilesOfThree(t *testing.T) {
 	c.start(at)
 	c.await(at)
 	back := c.nodes[at]
-	c.known(next)
-	eventually(t, "it has applied all", func() bool { return back.ns.AppliedIndex() >= next.ns.AppliedIndex() })
+	c.known()
+	eventually(t, "it has applied all, and knows the others", func() bool {
+		servers, err := back.roster.Servers()
+		return back.ns.AppliedIndex() >= next.ns.AppliedIndex() && err == nil && len(servers.Namenodes) == 3
+	})
 	for i, b := range blocks {
 		data, err := back.Body(t.Context(), b.ID, b.Generation)
 		if err != nil || !bytes.Equal(data, smallBytes(2000+i, byte(i))) {

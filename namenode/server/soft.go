@@ -22,7 +22,9 @@ type soft struct {
 	// patience is how long a call waits for replicas to be reported before it tells the client to ask again.
 	patience time.Duration
 	given    []string // the datanodes that m knows to be given up
-	listing  *listing // of the blocks, in the background; nil: m knows all of them
+	// ends are the open ends of files with an erasure coding policy that nobody writes to, with their inodes.
+	ends    map[metadata.BlockID]metadata.INodeID
+	listing *listing // of the blocks, in the background; nil: m knows all of them
 }
 
 // listing tells the block manager of the blocks that were there when it began. Of what commands do meanwhile it is told by their effects, which are
@@ -44,6 +46,7 @@ func (f *soft) init(c blockmanager.Config) {
 	f.m = blockmanager.New(c)
 	f.m.Pause(true)
 	f.waiting = map[metadata.BlockID][]*waiter{}
+	f.ends = map[metadata.BlockID]metadata.INodeID{}
 	f.patience = time.Second
 }
 
@@ -148,11 +151,22 @@ func blockOfOwner(o namespace.BlockOwner) blockmanager.Block {
 	return blockmanager.Block{Block: o.Block, Replication: int(o.Replication), Policy: o.Policy, Erasure: o.Erasure, Open: o.UnderConstruction}
 }
 
+// put tells the block manager of a block. f.mu is held.
+func (f *soft) put(now time.Time, o namespace.BlockOwner) {
+	f.m.Put(now, blockOfOwner(o))
+	if o.OpenEnd && !o.UnderConstruction {
+		f.ends[o.Block.ID] = o.INode
+	} else {
+		delete(f.ends, o.Block.ID)
+	}
+}
+
 // relist begins to list the blocks of the namespace: at the start, and when a snapshot has taken its place.
 func (s *Server) relist() {
 	s.soft.mu.Lock()
 	s.soft.m.Reset()
 	s.soft.m.List(true)
+	clear(s.soft.ends)
 	s.soft.listing = &listing{gone: map[metadata.BlockID]struct{}{}}
 	s.listing.Store(true)
 	s.soft.mu.Unlock()
@@ -206,7 +220,7 @@ func (s *Server) listed(l *listing, o namespace.BlockOwner) bool {
 	}
 	l.listed++
 	if _, gone := l.gone[o.Block.ID]; !gone && !f.m.Has(o.Block.ID) {
-		f.m.Put(time.Now(), blockOfOwner(o))
+		f.put(time.Now(), o)
 	}
 	return true
 }
@@ -227,13 +241,14 @@ func (s *Server) effects(e namespace.Effects) {
 	s.soft.mu.Lock()
 	defer s.soft.mu.Unlock()
 	for _, o := range e.Added {
-		s.soft.m.Put(now, blockOfOwner(o))
+		s.soft.put(now, o)
 	}
 	for _, o := range e.Changed {
-		s.soft.m.Put(now, blockOfOwner(o))
+		s.soft.put(now, o)
 	}
 	for _, b := range e.Removed {
 		s.soft.m.Remove(b.ID)
+		delete(s.soft.ends, b.ID)
 		if l := s.soft.listing; l != nil {
 			l.gone[b.ID] = struct{}{}
 		}

@@ -52,6 +52,7 @@ var audited = map[string]struct {
 	"truncate":              {"truncate", false},
 	"concat":                {"concat", false},
 	"setQuota":              {"setQuota", false},
+	"endRewrite":            {"rewrite", false},
 	"reportBadBlocks":       {"reportBadBlocks", false},
 	"createSymlink":         {"createSymlink", false},
 	"saveNamespace":         {"saveNamespace", false},

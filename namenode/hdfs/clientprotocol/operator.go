@@ -19,6 +19,8 @@ func (p *protocol) operatorMethods() []hrpc.Method {
 		on("balance", security.Superuser, p.balance),
 		large(on("getEvents", security.ByPath, p.getEvents)),
 		large(on("search", security.ByPath, p.search)),
+		on("beginRewrite", security.ByPath, p.beginRewrite),
+		on("endRewrite", security.ByPath, p.endRewrite),
 		on("searchStatus", security.Named, p.searchStatus),
 		on("rebuildSearch", security.Superuser, p.rebuildSearch),
 	}

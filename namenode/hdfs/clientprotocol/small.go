@@ -62,6 +62,7 @@ func (p *protocol) openWithData(c *hrpc.Call, r *pb.OpenWithDataRequestProto) {
 		case f.Whole:
 			c.Reply(dataAnswer{data: f.Data})
 		default:
+			f.Tails = true
 			c.Reply(&locatedAnswer{locationsAnswer{encoder: &p.encode, file: &f.LocatedFile, pool: *p.blockPool()}})
 		}
 	})

@@ -54,7 +54,7 @@ func (p *protocol) addBlock(c *hrpc.Call, r *pb.AddBlockRequestProto) {
 	}
 	request := namenode.AddBlockRequest{
 		File: file(r.GetFileId(), r.GetSrc()), Client: r.GetClientName(), Previous: previous,
-		Exclude: ids(r.ExcludeNodes), Favoured: r.FavoredNodes,
+		Exclude: ids(r.ExcludeNodes), Favoured: r.FavoredNodes, Tail: r.GetTail(),
 	}
 	for _, f := range r.Flags {
 		switch f {
@@ -124,7 +124,7 @@ func (p *protocol) append(c *hrpc.Call, r *pb.AppendRequestProto) {
 		return
 	}
 	p.service.Append(c.Caller, namenode.AppendRequest{
-		Retry: retry(c), Path: r.GetSrc(), Client: r.GetClientName(), NewBlock: r.GetFlag()&flagNewBlock != 0,
+		Retry: retry(c), Path: r.GetSrc(), Client: r.GetClientName(), NewBlock: r.GetFlag()&flagNewBlock != 0, Tails: r.GetTails(),
 	}, func(b *namenode.LocatedBlock, f *metadata.FileStatus, err error) {
 		if err != nil {
 			c.Fail(err)

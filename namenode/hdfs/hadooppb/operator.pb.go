@@ -1515,6 +1515,316 @@ func (*RebuildSearchResponseProto) Descriptor() ([]byte, []int) {
 	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{16}
 }
 
+// BeginRewriteRequestProto makes a file beside another one, for the same bytes in another form.
+type BeginRewriteRequestProto struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The file, by its number or its path.
+	Src    *string `protobuf:"bytes,1,opt,name=src" json:"src,omitempty"`
+	FileId *uint64 `protobuf:"varint,2,opt,name=fileId" json:"fileId,omitempty"`
+	// Who is to write the file that is made, and, with tail, writes the other one.
+	ClientName *string `protobuf:"bytes,3,opt,name=clientName" json:"clientName,omitempty"`
+	// Groups are to take the place of the replicated block at the end; otherwise other blocks that of all.
+	Tail *bool `protobuf:"varint,4,opt,name=tail" json:"tail,omitempty"`
+	// Name of the erasure coding policy of the other form; "replication", with so many replicas, 0: the server's default. Not with tail.
+	Policy        *string `protobuf:"bytes,5,opt,name=policy" json:"policy,omitempty"`
+	Replication   *uint32 `protobuf:"varint,6,opt,name=replication" json:"replication,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BeginRewriteRequestProto) Reset() {
+	*x = BeginRewriteRequestProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BeginRewriteRequestProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BeginRewriteRequestProto) ProtoMessage() {}
+
+func (x *BeginRewriteRequestProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BeginRewriteRequestProto.ProtoReflect.Descriptor instead.
+func (*BeginRewriteRequestProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *BeginRewriteRequestProto) GetSrc() string {
+	if x != nil && x.Src != nil {
+		return *x.Src
+	}
+	return ""
+}
+
+func (x *BeginRewriteRequestProto) GetFileId() uint64 {
+	if x != nil && x.FileId != nil {
+		return *x.FileId
+	}
+	return 0
+}
+
+func (x *BeginRewriteRequestProto) GetClientName() string {
+	if x != nil && x.ClientName != nil {
+		return *x.ClientName
+	}
+	return ""
+}
+
+func (x *BeginRewriteRequestProto) GetTail() bool {
+	if x != nil && x.Tail != nil {
+		return *x.Tail
+	}
+	return false
+}
+
+func (x *BeginRewriteRequestProto) GetPolicy() string {
+	if x != nil && x.Policy != nil {
+		return *x.Policy
+	}
+	return ""
+}
+
+func (x *BeginRewriteRequestProto) GetReplication() uint32 {
+	if x != nil && x.Replication != nil {
+		return *x.Replication
+	}
+	return 0
+}
+
+type BeginRewriteResponseProto struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The file that was made, open.
+	Source *uint64 `protobuf:"varint,1,opt,name=source" json:"source,omitempty"`
+	// What the blocks of the other one are, for EndRewriteRequestProto.
+	Blocks *uint64 `protobuf:"varint,2,opt,name=blocks" json:"blocks,omitempty"`
+	// Of both.
+	BlockSize *uint64 `protobuf:"varint,3,opt,name=blockSize" json:"blockSize,omitempty"`
+	// Of the file that was made.
+	Replication *uint32                   `protobuf:"varint,4,opt,name=replication" json:"replication,omitempty"`
+	EcPolicy    *ErasureCodingPolicyProto `protobuf:"bytes,5,opt,name=ecPolicy" json:"ecPolicy,omitempty"`
+	// The length of the other one.
+	Length        *uint64 `protobuf:"varint,6,opt,name=length" json:"length,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BeginRewriteResponseProto) Reset() {
+	*x = BeginRewriteResponseProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BeginRewriteResponseProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BeginRewriteResponseProto) ProtoMessage() {}
+
+func (x *BeginRewriteResponseProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BeginRewriteResponseProto.ProtoReflect.Descriptor instead.
+func (*BeginRewriteResponseProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *BeginRewriteResponseProto) GetSource() uint64 {
+	if x != nil && x.Source != nil {
+		return *x.Source
+	}
+	return 0
+}
+
+func (x *BeginRewriteResponseProto) GetBlocks() uint64 {
+	if x != nil && x.Blocks != nil {
+		return *x.Blocks
+	}
+	return 0
+}
+
+func (x *BeginRewriteResponseProto) GetBlockSize() uint64 {
+	if x != nil && x.BlockSize != nil {
+		return *x.BlockSize
+	}
+	return 0
+}
+
+func (x *BeginRewriteResponseProto) GetReplication() uint32 {
+	if x != nil && x.Replication != nil {
+		return *x.Replication
+	}
+	return 0
+}
+
+func (x *BeginRewriteResponseProto) GetEcPolicy() *ErasureCodingPolicyProto {
+	if x != nil {
+		return x.EcPolicy
+	}
+	return nil
+}
+
+func (x *BeginRewriteResponseProto) GetLength() uint64 {
+	if x != nil && x.Length != nil {
+		return *x.Length
+	}
+	return 0
+}
+
+// EndRewriteRequestProto has the blocks of the file that was made, which is closed, take the place of what they are a copy of.
+type EndRewriteRequestProto struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Src    *string                `protobuf:"bytes,1,opt,name=src" json:"src,omitempty"`
+	FileId *uint64                `protobuf:"varint,2,opt,name=fileId" json:"fileId,omitempty"`
+	// With tail: who writes the file.
+	ClientName *string `protobuf:"bytes,3,opt,name=clientName" json:"clientName,omitempty"`
+	// The replicated block at the end, with its length.
+	Tail          *ExtendedBlockProto `protobuf:"bytes,4,opt,name=tail" json:"tail,omitempty"`
+	Source        *uint64             `protobuf:"varint,5,opt,name=source" json:"source,omitempty"`
+	Blocks        *uint64             `protobuf:"varint,6,opt,name=blocks" json:"blocks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndRewriteRequestProto) Reset() {
+	*x = EndRewriteRequestProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndRewriteRequestProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndRewriteRequestProto) ProtoMessage() {}
+
+func (x *EndRewriteRequestProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndRewriteRequestProto.ProtoReflect.Descriptor instead.
+func (*EndRewriteRequestProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *EndRewriteRequestProto) GetSrc() string {
+	if x != nil && x.Src != nil {
+		return *x.Src
+	}
+	return ""
+}
+
+func (x *EndRewriteRequestProto) GetFileId() uint64 {
+	if x != nil && x.FileId != nil {
+		return *x.FileId
+	}
+	return 0
+}
+
+func (x *EndRewriteRequestProto) GetClientName() string {
+	if x != nil && x.ClientName != nil {
+		return *x.ClientName
+	}
+	return ""
+}
+
+func (x *EndRewriteRequestProto) GetTail() *ExtendedBlockProto {
+	if x != nil {
+		return x.Tail
+	}
+	return nil
+}
+
+func (x *EndRewriteRequestProto) GetSource() uint64 {
+	if x != nil && x.Source != nil {
+		return *x.Source
+	}
+	return 0
+}
+
+func (x *EndRewriteRequestProto) GetBlocks() uint64 {
+	if x != nil && x.Blocks != nil {
+		return *x.Blocks
+	}
+	return 0
+}
+
+type EndRewriteResponseProto struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// With tail: the last block by now.
+	Last          *ExtendedBlockProto `protobuf:"bytes,1,opt,name=last" json:"last,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndRewriteResponseProto) Reset() {
+	*x = EndRewriteResponseProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndRewriteResponseProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndRewriteResponseProto) ProtoMessage() {}
+
+func (x *EndRewriteResponseProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndRewriteResponseProto.ProtoReflect.Descriptor instead.
+func (*EndRewriteResponseProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *EndRewriteResponseProto) GetLast() *ExtendedBlockProto {
+	if x != nil {
+		return x.Last
+	}
+	return nil
+}
+
 // CreateWithDataRequestProto makes a small file with its bytes, which is closed at once: what create, writing and complete do, by one command.
 type CreateWithDataRequestProto struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1528,7 +1838,7 @@ type CreateWithDataRequestProto struct {
 
 func (x *CreateWithDataRequestProto) Reset() {
 	*x = CreateWithDataRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[17]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1540,7 +1850,7 @@ func (x *CreateWithDataRequestProto) String() string {
 func (*CreateWithDataRequestProto) ProtoMessage() {}
 
 func (x *CreateWithDataRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[17]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1553,7 +1863,7 @@ func (x *CreateWithDataRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateWithDataRequestProto.ProtoReflect.Descriptor instead.
 func (*CreateWithDataRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{17}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CreateWithDataRequestProto) GetCreate() *CreateRequestProto {
@@ -1581,7 +1891,7 @@ type CreateWithDataResponseProto struct {
 
 func (x *CreateWithDataResponseProto) Reset() {
 	*x = CreateWithDataResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[18]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1593,7 +1903,7 @@ func (x *CreateWithDataResponseProto) String() string {
 func (*CreateWithDataResponseProto) ProtoMessage() {}
 
 func (x *CreateWithDataResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[18]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1606,7 +1916,7 @@ func (x *CreateWithDataResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateWithDataResponseProto.ProtoReflect.Descriptor instead.
 func (*CreateWithDataResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{18}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CreateWithDataResponseProto) GetStored() bool {
@@ -1637,7 +1947,7 @@ type OpenWithDataRequestProto struct {
 
 func (x *OpenWithDataRequestProto) Reset() {
 	*x = OpenWithDataRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[19]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1649,7 +1959,7 @@ func (x *OpenWithDataRequestProto) String() string {
 func (*OpenWithDataRequestProto) ProtoMessage() {}
 
 func (x *OpenWithDataRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[19]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1662,7 +1972,7 @@ func (x *OpenWithDataRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenWithDataRequestProto.ProtoReflect.Descriptor instead.
 func (*OpenWithDataRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{19}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *OpenWithDataRequestProto) GetPath() string {
@@ -1697,7 +2007,7 @@ type OpenWithDataResponseProto struct {
 
 func (x *OpenWithDataResponseProto) Reset() {
 	*x = OpenWithDataResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[20]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1709,7 +2019,7 @@ func (x *OpenWithDataResponseProto) String() string {
 func (*OpenWithDataResponseProto) ProtoMessage() {}
 
 func (x *OpenWithDataResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[20]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1722,7 +2032,7 @@ func (x *OpenWithDataResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenWithDataResponseProto.ProtoReflect.Descriptor instead.
 func (*OpenWithDataResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{20}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *OpenWithDataResponseProto) GetData() []byte {
@@ -1752,7 +2062,7 @@ type OpenManyWithDataRequestProto struct {
 
 func (x *OpenManyWithDataRequestProto) Reset() {
 	*x = OpenManyWithDataRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[21]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1764,7 +2074,7 @@ func (x *OpenManyWithDataRequestProto) String() string {
 func (*OpenManyWithDataRequestProto) ProtoMessage() {}
 
 func (x *OpenManyWithDataRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[21]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1777,7 +2087,7 @@ func (x *OpenManyWithDataRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenManyWithDataRequestProto.ProtoReflect.Descriptor instead.
 func (*OpenManyWithDataRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{21}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *OpenManyWithDataRequestProto) GetPaths() []string {
@@ -1804,7 +2114,7 @@ type OpenManyWithDataResponseProto struct {
 
 func (x *OpenManyWithDataResponseProto) Reset() {
 	*x = OpenManyWithDataResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[22]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1816,7 +2126,7 @@ func (x *OpenManyWithDataResponseProto) String() string {
 func (*OpenManyWithDataResponseProto) ProtoMessage() {}
 
 func (x *OpenManyWithDataResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[22]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1829,7 +2139,7 @@ func (x *OpenManyWithDataResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenManyWithDataResponseProto.ProtoReflect.Descriptor instead.
 func (*OpenManyWithDataResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{22}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *OpenManyWithDataResponseProto) GetFiles() []*OpenedFileProto {
@@ -1851,7 +2161,7 @@ type OpenedFileProto struct {
 
 func (x *OpenedFileProto) Reset() {
 	*x = OpenedFileProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[23]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1863,7 +2173,7 @@ func (x *OpenedFileProto) String() string {
 func (*OpenedFileProto) ProtoMessage() {}
 
 func (x *OpenedFileProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[23]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1876,7 +2186,7 @@ func (x *OpenedFileProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenedFileProto.ProtoReflect.Descriptor instead.
 func (*OpenedFileProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{23}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *OpenedFileProto) GetData() []byte {
@@ -1910,7 +2220,7 @@ type SetSmallFilesRequestProto struct {
 
 func (x *SetSmallFilesRequestProto) Reset() {
 	*x = SetSmallFilesRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[24]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1922,7 +2232,7 @@ func (x *SetSmallFilesRequestProto) String() string {
 func (*SetSmallFilesRequestProto) ProtoMessage() {}
 
 func (x *SetSmallFilesRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[24]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1935,7 +2245,7 @@ func (x *SetSmallFilesRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSmallFilesRequestProto.ProtoReflect.Descriptor instead.
 func (*SetSmallFilesRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{24}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SetSmallFilesRequestProto) GetPath() string {
@@ -1960,7 +2270,7 @@ type SetSmallFilesResponseProto struct {
 
 func (x *SetSmallFilesResponseProto) Reset() {
 	*x = SetSmallFilesResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[25]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1972,7 +2282,7 @@ func (x *SetSmallFilesResponseProto) String() string {
 func (*SetSmallFilesResponseProto) ProtoMessage() {}
 
 func (x *SetSmallFilesResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[25]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1985,7 +2295,7 @@ func (x *SetSmallFilesResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSmallFilesResponseProto.ProtoReflect.Descriptor instead.
 func (*SetSmallFilesResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{25}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{29}
 }
 
 type GetSmallFilesRequestProto struct {
@@ -1997,7 +2307,7 @@ type GetSmallFilesRequestProto struct {
 
 func (x *GetSmallFilesRequestProto) Reset() {
 	*x = GetSmallFilesRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[26]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2009,7 +2319,7 @@ func (x *GetSmallFilesRequestProto) String() string {
 func (*GetSmallFilesRequestProto) ProtoMessage() {}
 
 func (x *GetSmallFilesRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[26]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2022,7 +2332,7 @@ func (x *GetSmallFilesRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSmallFilesRequestProto.ProtoReflect.Descriptor instead.
 func (*GetSmallFilesRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{26}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GetSmallFilesRequestProto) GetPath() string {
@@ -2043,7 +2353,7 @@ type GetSmallFilesResponseProto struct {
 
 func (x *GetSmallFilesResponseProto) Reset() {
 	*x = GetSmallFilesResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[27]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2055,7 +2365,7 @@ func (x *GetSmallFilesResponseProto) String() string {
 func (*GetSmallFilesResponseProto) ProtoMessage() {}
 
 func (x *GetSmallFilesResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[27]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2068,7 +2378,7 @@ func (x *GetSmallFilesResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSmallFilesResponseProto.ProtoReflect.Descriptor instead.
 func (*GetSmallFilesResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{27}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GetSmallFilesResponseProto) GetPolicy() SmallFilesProto {
@@ -2210,7 +2520,34 @@ const file_namenode_hdfs_hadooppb_operator_proto_rawDesc = "" +
 	" \x01(\x03R\awaiting\x12\x1a\n" +
 	"\brebuilds\x18\v \x01(\x03R\brebuilds\"\x1b\n" +
 	"\x19RebuildSearchRequestProto\"\x1c\n" +
-	"\x1aRebuildSearchResponseProto\"i\n" +
+	"\x1aRebuildSearchResponseProto\"\xb2\x01\n" +
+	"\x18BeginRewriteRequestProto\x12\x10\n" +
+	"\x03src\x18\x01 \x01(\tR\x03src\x12\x16\n" +
+	"\x06fileId\x18\x02 \x01(\x04R\x06fileId\x12\x1e\n" +
+	"\n" +
+	"clientName\x18\x03 \x01(\tR\n" +
+	"clientName\x12\x12\n" +
+	"\x04tail\x18\x04 \x01(\bR\x04tail\x12\x16\n" +
+	"\x06policy\x18\x05 \x01(\tR\x06policy\x12 \n" +
+	"\vreplication\x18\x06 \x01(\rR\vreplication\"\xe6\x01\n" +
+	"\x19BeginRewriteResponseProto\x12\x16\n" +
+	"\x06source\x18\x01 \x01(\x04R\x06source\x12\x16\n" +
+	"\x06blocks\x18\x02 \x01(\x04R\x06blocks\x12\x1c\n" +
+	"\tblockSize\x18\x03 \x01(\x04R\tblockSize\x12 \n" +
+	"\vreplication\x18\x04 \x01(\rR\vreplication\x12A\n" +
+	"\becPolicy\x18\x05 \x01(\v2%.hops.hadoop.ErasureCodingPolicyProtoR\becPolicy\x12\x16\n" +
+	"\x06length\x18\x06 \x01(\x04R\x06length\"\xc7\x01\n" +
+	"\x16EndRewriteRequestProto\x12\x10\n" +
+	"\x03src\x18\x01 \x01(\tR\x03src\x12\x16\n" +
+	"\x06fileId\x18\x02 \x01(\x04R\x06fileId\x12\x1e\n" +
+	"\n" +
+	"clientName\x18\x03 \x01(\tR\n" +
+	"clientName\x123\n" +
+	"\x04tail\x18\x04 \x01(\v2\x1f.hops.hadoop.ExtendedBlockProtoR\x04tail\x12\x16\n" +
+	"\x06source\x18\x05 \x01(\x04R\x06source\x12\x16\n" +
+	"\x06blocks\x18\x06 \x01(\x04R\x06blocks\"N\n" +
+	"\x17EndRewriteResponseProto\x123\n" +
+	"\x04last\x18\x01 \x01(\v2\x1f.hops.hadoop.ExtendedBlockProtoR\x04last\"i\n" +
 	"\x1aCreateWithDataRequestProto\x127\n" +
 	"\x06create\x18\x01 \x01(\v2\x1f.hops.hadoop.CreateRequestProtoR\x06create\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\"o\n" +
@@ -2260,7 +2597,7 @@ func file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP() []byte {
 }
 
 var file_namenode_hdfs_hadooppb_operator_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_namenode_hdfs_hadooppb_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_namenode_hdfs_hadooppb_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_namenode_hdfs_hadooppb_operator_proto_goTypes = []any{
 	(SmallFilesProto)(0),                         // 0: hops.hdfs.SmallFilesProto
 	(SetDatanodeStateRequestProto_StateProto)(0), // 1: hops.hdfs.SetDatanodeStateRequestProto.StateProto
@@ -2281,42 +2618,51 @@ var file_namenode_hdfs_hadooppb_operator_proto_goTypes = []any{
 	(*SearchStatusResponseProto)(nil),            // 16: hops.hdfs.SearchStatusResponseProto
 	(*RebuildSearchRequestProto)(nil),            // 17: hops.hdfs.RebuildSearchRequestProto
 	(*RebuildSearchResponseProto)(nil),           // 18: hops.hdfs.RebuildSearchResponseProto
-	(*CreateWithDataRequestProto)(nil),           // 19: hops.hdfs.CreateWithDataRequestProto
-	(*CreateWithDataResponseProto)(nil),          // 20: hops.hdfs.CreateWithDataResponseProto
-	(*OpenWithDataRequestProto)(nil),             // 21: hops.hdfs.OpenWithDataRequestProto
-	(*OpenWithDataResponseProto)(nil),            // 22: hops.hdfs.OpenWithDataResponseProto
-	(*OpenManyWithDataRequestProto)(nil),         // 23: hops.hdfs.OpenManyWithDataRequestProto
-	(*OpenManyWithDataResponseProto)(nil),        // 24: hops.hdfs.OpenManyWithDataResponseProto
-	(*OpenedFileProto)(nil),                      // 25: hops.hdfs.OpenedFileProto
-	(*SetSmallFilesRequestProto)(nil),            // 26: hops.hdfs.SetSmallFilesRequestProto
-	(*SetSmallFilesResponseProto)(nil),           // 27: hops.hdfs.SetSmallFilesResponseProto
-	(*GetSmallFilesRequestProto)(nil),            // 28: hops.hdfs.GetSmallFilesRequestProto
-	(*GetSmallFilesResponseProto)(nil),           // 29: hops.hdfs.GetSmallFilesResponseProto
-	(*AclEntryProto)(nil),                        // 30: hops.hadoop.AclEntryProto
-	(*XAttrProto)(nil),                           // 31: hops.hadoop.XAttrProto
-	(*CreateRequestProto)(nil),                   // 32: hops.hadoop.CreateRequestProto
-	(*HdfsFileStatusProto)(nil),                  // 33: hops.hadoop.HdfsFileStatusProto
-	(*LocatedBlocksProto)(nil),                   // 34: hops.hadoop.LocatedBlocksProto
+	(*BeginRewriteRequestProto)(nil),             // 19: hops.hdfs.BeginRewriteRequestProto
+	(*BeginRewriteResponseProto)(nil),            // 20: hops.hdfs.BeginRewriteResponseProto
+	(*EndRewriteRequestProto)(nil),               // 21: hops.hdfs.EndRewriteRequestProto
+	(*EndRewriteResponseProto)(nil),              // 22: hops.hdfs.EndRewriteResponseProto
+	(*CreateWithDataRequestProto)(nil),           // 23: hops.hdfs.CreateWithDataRequestProto
+	(*CreateWithDataResponseProto)(nil),          // 24: hops.hdfs.CreateWithDataResponseProto
+	(*OpenWithDataRequestProto)(nil),             // 25: hops.hdfs.OpenWithDataRequestProto
+	(*OpenWithDataResponseProto)(nil),            // 26: hops.hdfs.OpenWithDataResponseProto
+	(*OpenManyWithDataRequestProto)(nil),         // 27: hops.hdfs.OpenManyWithDataRequestProto
+	(*OpenManyWithDataResponseProto)(nil),        // 28: hops.hdfs.OpenManyWithDataResponseProto
+	(*OpenedFileProto)(nil),                      // 29: hops.hdfs.OpenedFileProto
+	(*SetSmallFilesRequestProto)(nil),            // 30: hops.hdfs.SetSmallFilesRequestProto
+	(*SetSmallFilesResponseProto)(nil),           // 31: hops.hdfs.SetSmallFilesResponseProto
+	(*GetSmallFilesRequestProto)(nil),            // 32: hops.hdfs.GetSmallFilesRequestProto
+	(*GetSmallFilesResponseProto)(nil),           // 33: hops.hdfs.GetSmallFilesResponseProto
+	(*AclEntryProto)(nil),                        // 34: hops.hadoop.AclEntryProto
+	(*XAttrProto)(nil),                           // 35: hops.hadoop.XAttrProto
+	(*ErasureCodingPolicyProto)(nil),             // 36: hops.hadoop.ErasureCodingPolicyProto
+	(*ExtendedBlockProto)(nil),                   // 37: hops.hadoop.ExtendedBlockProto
+	(*CreateRequestProto)(nil),                   // 38: hops.hadoop.CreateRequestProto
+	(*HdfsFileStatusProto)(nil),                  // 39: hops.hadoop.HdfsFileStatusProto
+	(*LocatedBlocksProto)(nil),                   // 40: hops.hadoop.LocatedBlocksProto
 }
 var file_namenode_hdfs_hadooppb_operator_proto_depIdxs = []int32{
 	1,  // 0: hops.hdfs.SetDatanodeStateRequestProto.state:type_name -> hops.hdfs.SetDatanodeStateRequestProto.StateProto
 	10, // 1: hops.hdfs.GetEventsResponseProto.events:type_name -> hops.hdfs.FeedEventProto
-	30, // 2: hops.hdfs.FeedEventProto.acl:type_name -> hops.hadoop.AclEntryProto
-	31, // 3: hops.hdfs.FeedEventProto.xattrs:type_name -> hops.hadoop.XAttrProto
+	34, // 2: hops.hdfs.FeedEventProto.acl:type_name -> hops.hadoop.AclEntryProto
+	35, // 3: hops.hdfs.FeedEventProto.xattrs:type_name -> hops.hadoop.XAttrProto
 	12, // 4: hops.hdfs.SearchRequestProto.tags:type_name -> hops.hdfs.TagProto
 	14, // 5: hops.hdfs.SearchResponseProto.found:type_name -> hops.hdfs.FoundProto
-	31, // 6: hops.hdfs.FoundProto.xattrs:type_name -> hops.hadoop.XAttrProto
-	32, // 7: hops.hdfs.CreateWithDataRequestProto.create:type_name -> hops.hadoop.CreateRequestProto
-	33, // 8: hops.hdfs.CreateWithDataResponseProto.status:type_name -> hops.hadoop.HdfsFileStatusProto
-	34, // 9: hops.hdfs.OpenWithDataResponseProto.locations:type_name -> hops.hadoop.LocatedBlocksProto
-	25, // 10: hops.hdfs.OpenManyWithDataResponseProto.files:type_name -> hops.hdfs.OpenedFileProto
-	0,  // 11: hops.hdfs.SetSmallFilesRequestProto.policy:type_name -> hops.hdfs.SmallFilesProto
-	0,  // 12: hops.hdfs.GetSmallFilesResponseProto.policy:type_name -> hops.hdfs.SmallFilesProto
-	13, // [13:13] is the sub-list for method output_type
-	13, // [13:13] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	35, // 6: hops.hdfs.FoundProto.xattrs:type_name -> hops.hadoop.XAttrProto
+	36, // 7: hops.hdfs.BeginRewriteResponseProto.ecPolicy:type_name -> hops.hadoop.ErasureCodingPolicyProto
+	37, // 8: hops.hdfs.EndRewriteRequestProto.tail:type_name -> hops.hadoop.ExtendedBlockProto
+	37, // 9: hops.hdfs.EndRewriteResponseProto.last:type_name -> hops.hadoop.ExtendedBlockProto
+	38, // 10: hops.hdfs.CreateWithDataRequestProto.create:type_name -> hops.hadoop.CreateRequestProto
+	39, // 11: hops.hdfs.CreateWithDataResponseProto.status:type_name -> hops.hadoop.HdfsFileStatusProto
+	40, // 12: hops.hdfs.OpenWithDataResponseProto.locations:type_name -> hops.hadoop.LocatedBlocksProto
+	29, // 13: hops.hdfs.OpenManyWithDataResponseProto.files:type_name -> hops.hdfs.OpenedFileProto
+	0,  // 14: hops.hdfs.SetSmallFilesRequestProto.policy:type_name -> hops.hdfs.SmallFilesProto
+	0,  // 15: hops.hdfs.GetSmallFilesResponseProto.policy:type_name -> hops.hdfs.SmallFilesProto
+	16, // [16:16] is the sub-list for method output_type
+	16, // [16:16] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_namenode_hdfs_hadooppb_operator_proto_init() }
@@ -2332,7 +2678,7 @@ func file_namenode_hdfs_hadooppb_operator_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_namenode_hdfs_hadooppb_operator_proto_rawDesc), len(file_namenode_hdfs_hadooppb_operator_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   28,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
