@@ -46,7 +46,7 @@ func smallFiles(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	from := "as nothing else is said"
+	from := "as no directory says otherwise"
 	if own {
 		from = "as the directory itself says"
 	} else if policy == namenode.SmallFilesOff {

@@ -2,23 +2,30 @@ package cluster
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/internal/authority"
+	"github.com/gohops/hops/internal/sasl"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
 )
 
 // ordinary is a client that makes and reads files as Hadoop's do.
-func (k *Cluster) ordinary() *dfs.Client {
+func (k *Cluster) ordinary() *dfs.Client { return k.reader(dfs.Config{NoSmallFiles: true}) }
+
+func (k *Cluster) reader(config dfs.Config) *dfs.Client {
 	k.t.Helper()
-	c, err := dfs.New(dfs.Config{Namenodes: k.namenodes(), User: k.self(), NoSmallFiles: true, Logger: slog.New(slog.DiscardHandler)})
+	config.Namenodes, config.User, config.Logger = k.namenodes(), cmp.Or(config.User, k.self()), slog.New(slog.DiscardHandler)
+	c, err := dfs.New(config)
 	if err != nil {
 		k.t.Fatal(err)
 	}
@@ -42,14 +49,11 @@ func TestSmallFilesLookLikeOthers(t *testing.T) {
 			k := Start(t, Config{Properties: properties})
 			ctx, cancel := context.WithTimeout(context.Background(), 4*Patience) // of the whole test
 			defer cancel()
-			fast, plain := k.Client("").FS(), k.ordinary()
+			var protection []sasl.Quality
 			if name == "protected" {
-				var err error
-				if plain, err = dfs.New(dfs.Config{Namenodes: k.namenodes(), User: k.self(), NoSmallFiles: true, Protection: k.shared.HadoopProperties().TransferProtection}); err != nil {
-					t.Fatal(err)
-				}
-				defer plain.Close()
+				protection = []sasl.Quality{sasl.Integrity}
 			}
+			fast, plain := k.reader(dfs.Config{Protection: protection}), k.reader(dfs.Config{Protection: protection, NoSmallFiles: true})
 			for _, n := range []int{0, 1, 511, 513, 1024, 1025, 5000, metadata.MaxBody} {
 				small, large := fmt.Sprintf("/tmp/small%d", n), fmt.Sprintf("/tmp/large%d", n)
 				if err := fast.WriteFile(ctx, small, content(n), false); err != nil {
@@ -213,5 +217,27 @@ func TestSmallFilesOutliveTheLeader(t *testing.T) {
 				t.Errorf("%s: %d bytes, %v", name, len(got), err)
 			}
 		}
+	}
+}
+
+// From another machine a small file is read by TLS, of a machine that is a namenode.
+func TestSmallFilesOfOtherMachines(t *testing.T) {
+	k := Start(t, Config{Apart: true})
+	ann := k.Dialer("ann")
+	fast := k.FS("ann", ann)
+	if err := fast.WriteFile(t.Context(), "/tmp/f", content(3000), false); err != nil {
+		t.Fatal(err)
+	}
+	plain := k.reader(dfs.Config{User: "ann", NoSmallFiles: true, Dial: func(ctx context.Context, role, addr string) (net.Conn, error) {
+		return ann.Dial(ctx, addr, authority.Role(role))
+	}})
+	for _, c := range []*dfs.Client{fast, plain} {
+		if got, err := c.ReadFile(t.Context(), "/tmp/f"); err != nil || !bytes.Equal(got, content(3000)) {
+			t.Errorf("%d bytes, %v", len(got), err)
+		}
+	}
+	at, err := plain.BlockLocations(t.Context(), "/tmp/f", 0, 1)
+	if err != nil || len(at) != 1 || !namenode.IsDoor(namenode.NodeID(at[0].Datanodes[0].UUID)) {
+		t.Errorf("it is at %+v, %v", at, err)
 	}
 }

@@ -40,6 +40,8 @@ const (
 type HTTP struct {
 	Doorway
 	Handler http.Handler
+	// Calls are gRPC services for users, on HTTP/2, where there is nothing else. Their right is ByPath: they find out who calls (CallOf).
+	Calls []Service
 	// Hosts says which names beside those of loopback the server is called by; may be nil.
 	Hosts func(host string) bool
 	// OwnToken says whether a request shows a token that is not of a user but of the server's own making. Who shows it the handler finds out;
@@ -62,13 +64,24 @@ func (d *Door) ServeHTTP(ctx context.Context, l net.Listener, h HTTP) error {
 	if h.Logger == nil {
 		h.Logger = slog.Default()
 	}
+	handler, protocols := h.Handler, new(http.Protocols)
+	protocols.SetHTTP1(true)
+	if len(h.Calls) > 0 {
+		var err error
+		if handler, err = d.calls(&h); err != nil {
+			return err
+		}
+		protocols.SetUnencryptedHTTP2(true) // to the library it is: TLS is the door's
+		h.Doorway.Protocols = webProtocols
+	}
 	base := ctx
 	if !h.Interrupt {
 		base = context.WithoutCancel(ctx)
 	}
 	server := &http.Server{
-		Handler:           d.secureHTTP(GuardHTTP(d.negotiates(d.bearers(h.Handler, h.OwnToken)), d.hosts(h.Hosts))),
+		Handler:           d.secureHTTP(GuardHTTP(d.negotiates(d.bearers(handler, h.OwnToken)), d.hosts(h.Hosts))),
 		ReadHeaderTimeout: headerTime, ReadTimeout: h.ReadTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeaders,
+		Protocols: protocols, HTTP2: http2Config(),
 		BaseContext: func(net.Listener) context.Context { return base },
 		ConnContext: d.withPeer,
 		ErrorLog:    slog.NewLogLogger(h.Logger.Handler(), slog.LevelDebug),
@@ -92,7 +105,7 @@ func (d *Door) ServeHTTP(ctx context.Context, l net.Listener, h HTTP) error {
 }
 
 // Service is a gRPC service: its description, the object that serves it, and the right that all its methods need, which
-// is ServersOnly, ContainersOnly or Joining.
+// is ServersOnly, ContainersOnly or Joining, and ByPath at a web server.
 type Service struct {
 	Desc   *grpc.ServiceDesc
 	Server any

@@ -50,8 +50,11 @@ const (
 // hundred microseconds' work.
 const (
 	commandsPerTurn = 32
-	changesPerTurn  = 128
+	changesPerTurn  = 64
 )
+
+// keptCommands is for how many commands memory is kept to decode the next entry into.
+const keptCommands = 1024
 
 // pause lets those who wait for the lock have it. The state is consistent then: it is called between commands and between the inodes that are
 // taken apart or settled at their ends. What this entry has touched stays in memory, because it is not saved.
@@ -84,22 +87,26 @@ func (ns *Namespace) Apply(index uint64, commands [][]byte) []any {
 	ns.mu.Unlock()
 	// All of it is decoded before any of it is applied, and without the lock: it needs nothing of the state.
 	slab := make([]Result, len(commands))
-	decoded := make([]*logpb.Command, len(commands))
+	decoded := ns.decoded
+	if cap(decoded) < len(commands) {
+		decoded = make([]logpb.Command, len(commands))
+	}
+	decoded = decoded[:len(commands)]
 	for i, data := range commands {
-		decoded[i] = ns.decodeOne(index, data, &slab[i])
+		ns.decodeOne(index, data, &decoded[i], &slab[i])
 		results[i] = &slab[i]
 	}
 	ns.mu.Lock()
 	ns.applying = true
 	turn, touched := 0, 0
-	for i, cmd := range decoded {
+	for i := range decoded {
 		if turn++; turn > commandsPerTurn || len(ns.touched)-touched > changesPerTurn {
 			ns.pause()
 			turn, touched = 1, len(ns.touched)
 		}
-		if cmd != nil {
+		if decoded[i].Op != nil { // else it was answered
 			ns.number = i
-			ns.applyOne(index, cmd, &slab[i])
+			ns.applyOne(index, &decoded[i], &slab[i])
 		}
 	}
 	ns.settle()
@@ -113,6 +120,9 @@ func (ns *Namespace) Apply(index uint64, commands [][]byte) []any {
 	}
 	arriving, gone := ns.arriving, ns.goneBodies
 	ns.mu.Unlock()
+	if clear(decoded); len(decoded) <= keptCommands { // nothing refers to a command itself once it was applied
+		ns.decoded = decoded
+	}
 
 	ns.handOver(arriving, gone)
 	if ns.cfg.OnEffects != nil && !effects.empty() {
@@ -127,26 +137,23 @@ func (ns *Namespace) Apply(index uint64, commands [][]byte) []any {
 
 var errNewer = fmt.Errorf("command of a newer version of the program (%w): install the one that the leader runs", release.ErrOlder)
 
-// decode parses a command. Errors: errNewer for one that has something in it that this program does not know (it would
+// decode parses a command into an empty one. Errors: errNewer for one that has something in it that this program does not know (it would
 // do something else than the members that do), or that the bytes are damaged.
-func (ns *Namespace) decode(data []byte) (*logpb.Command, error) {
-	cmd := new(logpb.Command)
+func (ns *Namespace) decode(data []byte, cmd *logpb.Command) error {
 	caller, rest := ns.callers.take(data)
 	err := cmd.UnmarshalVT(rest)
 	if err == nil && caller != nil && cmd.Caller != nil { // a second one, which would have to be merged
-		caller, cmd = nil, new(logpb.Command)
+		caller = nil
+		cmd.Reset()
 		err = cmd.UnmarshalVT(data)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("damaged command: %w", err)
+		return fmt.Errorf("damaged command: %w", err)
 	}
 	if caller != nil {
 		cmd.Caller = caller
 	}
-	if err := checkShape(cmd); err != nil {
-		return nil, err
-	}
-	return cmd, nil
+	return checkShape(cmd)
 }
 
 // callers are the callers of commands that came lately, by their bytes. Few clients send most commands, and half of what
@@ -273,23 +280,23 @@ type fatal struct{ error }
 
 func (f fatal) Unwrap() error { return f.error }
 
-// decodeOne parses a command; nil when result is the answer to it.
-func (ns *Namespace) decodeOne(index uint64, data []byte, result *Result) (cmd *logpb.Command) {
+// decodeOne parses a command into an empty one, which stays empty when result is the answer to it.
+func (ns *Namespace) decodeOne(index uint64, data []byte, cmd *logpb.Command, result *Result) {
 	defer func() {
 		if p := recover(); p != nil {
-			cmd = nil
+			cmd.Reset()
 			ns.quarantine(index, p, result)
 		}
 	}()
-	cmd, err := ns.decode(data)
+	err := ns.decode(data, cmd)
 	if err == nil {
-		return cmd
+		return
 	}
 	if !isAnswer(err) {
 		panic(fatal{fmt.Errorf("namespace: log entry %d: %w", index, err)})
 	}
+	cmd.Reset()
 	result.Err = err
-	return nil
 }
 
 // quarantine answers a command that made the program panic, unless the panic was meant.

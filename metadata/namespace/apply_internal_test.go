@@ -26,8 +26,8 @@ func TestDecodingGivesTheCommandsOwnCaller(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 {
-			got, err := ns.decode(data)
-			if err != nil {
+			got := new(logpb.Command)
+			if err := ns.decode(data, got); err != nil {
 				t.Fatal(err)
 			}
 			if !proto.Equal(got, &want) {
@@ -48,10 +48,10 @@ func TestDecodingGivesTheCommandsOwnCaller(t *testing.T) {
 	check("after two callers", whole)
 	check("caller last", append(marshal(&logpb.Command{CallId: 3, Op: op}), only...))
 	check("no caller", marshal(&logpb.Command{CallId: 3, Op: op}))
-	if _, err := ns.decode([]byte{0x0a, 0x05, 0x0a}); err == nil {
+	if err := ns.decode([]byte{0x0a, 0x05, 0x0a}, new(logpb.Command)); err == nil {
 		t.Error("a caller that runs over the end is decoded")
 	}
-	if _, err := ns.decode([]byte{0x0a, 0x02, 0x0a, 0x05}); err == nil {
+	if err := ns.decode([]byte{0x0a, 0x02, 0x0a, 0x05}, new(logpb.Command)); err == nil {
 		t.Error("a damaged caller is decoded")
 	}
 }

@@ -3,6 +3,7 @@ package namespace
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/gohops/hops/metadata"
 )
@@ -30,7 +31,7 @@ func (ns *Namespace) touch(n *inode) {
 		n.saved, n.moved = false, false
 		n.entryStored, n.idStored = true, true
 		n.openStored = n.file != nil && (n.file.open != nil || ns.repeating())
-		ns.dirty.list = append(ns.dirty.list, n)
+		ns.dirty.list.add(n)
 	}
 	if !n.touched {
 		n.touched = true
@@ -50,7 +51,7 @@ func (ns *Namespace) born(n *inode) {
 	n.idStored = ns.repeating()
 	n.openStored = n.file != nil && n.idStored
 	n.touched = true
-	ns.dirty.list = append(ns.dirty.list, n)
+	ns.dirty.list.add(n)
 	ns.touched = append(ns.touched, n)
 	ns.enter(n)
 }
@@ -215,46 +216,73 @@ func (ns *Namespace) settle() {
 
 // changes are the inodes that have changed, and how many of them are dead.
 type changes struct {
-	list []*inode
+	list inodeList
 	dead int
 	// When the dead are the most of it, list becomes old and begins anew, and those that live follow a few at a time. Nothing is taken out of
 	// a list: a listing of blocks may be reading it.
-	old []*inode
+	old inodeList
 }
 
 // size is how many of them live, or a few more.
-func (c *changes) size() int { return len(c.list) + len(c.old) - c.dead }
+func (c *changes) size() int { return c.list.size + c.old.size - c.dead }
 
 // lists are all of them.
-func (c *changes) lists() [][]*inode {
-	if len(c.old) == 0 {
-		return [][]*inode{c.list}
-	}
-	return [][]*inode{c.old, c.list}
-}
+func (c *changes) lists() [][]*inode { return slices.Concat(c.old.chunks, c.list.chunks) }
 
 // letDeadGo takes inodes that are gone off the list of changes when they are the most of it: what a checkpoint has of
 // them is in pending, and what comes and goes between two checkpoints should not be in memory until the second. changed is how many
 // the entry has changed.
 func (c *changes) letDeadGo(changed int) {
 	const few = 8
-	if len(c.old) == 0 {
-		if c.dead < few || c.dead < len(c.list)/2 {
+	if c.old.size == 0 {
+		if c.dead < few || c.dead < c.list.size/2 {
 			return
 		}
-		c.list, c.old = nil, c.list
+		c.list, c.old = inodeList{}, c.list
 	}
-	turn := c.old[:min(len(c.old), 4*(changed+changesPerTurn))]
-	for _, n := range turn {
-		if n.dead {
-			c.dead--
-		} else {
-			c.list = append(c.list, n)
+	for looks := 4 * (changed + changesPerTurn); looks > 0 && c.old.size > 0; {
+		turn := c.old.take(looks)
+		looks -= len(turn)
+		for _, n := range turn {
+			if n.dead {
+				c.dead--
+			} else {
+				c.list.add(n)
+			}
 		}
 	}
-	if c.old = c.old[len(turn):]; len(c.old) == 0 {
-		c.old = nil
+}
+
+// inodesPerChunk is how many inodes a chunk of a list has at most.
+const inodesPerChunk = 2048
+
+// inodeList is a list of inodes in chunks: it is never copied as a whole because it grows, which would be milliseconds for a million.
+type inodeList struct {
+	chunks [][]*inode
+	size   int
+}
+
+func (l *inodeList) add(n *inode) {
+	last := len(l.chunks) - 1
+	if last < 0 || len(l.chunks[last]) >= inodesPerChunk {
+		l.chunks = append(l.chunks, nil)
+		last++
 	}
+	l.chunks[last] = append(l.chunks[last], n)
+	l.size++
+}
+
+// take takes some of the inodes at the front, most at most, off a list that has any.
+func (l *inodeList) take(most int) []*inode {
+	first := l.chunks[0]
+	n := min(len(first), most)
+	if l.chunks[0] = first[n:]; n == len(first) {
+		l.chunks = l.chunks[1:]
+	}
+	if l.size -= n; l.size == 0 {
+		l.chunks = nil
+	}
+	return first[:n]
 }
 
 // modified raises the modification time of a directory, as an entry came or went. As in HDFS it never falls, so that one

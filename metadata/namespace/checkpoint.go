@@ -406,7 +406,7 @@ func (ns *Namespace) thaw(f *frozen) {
 			if n.epoch == f.epoch {
 				n.epoch, n.saved = ns.epoch, false
 				n.entryStored, n.idStored = true, true
-				ns.dirty.list = append(ns.dirty.list, n)
+				ns.dirty.list.add(n)
 			}
 		}
 	}

@@ -109,8 +109,8 @@ func longestStat(b *testing.B, ns *Namespace, path string, fn func()) (longest t
 //
 // Its figure is processor time for each file that was created and closed, or changed, with all that the store merges because of it. The collector does
 // not run meanwhile: what it would cost to collect the garbage that was made, at GOGC=100, is a figure of its own. So a collection of the whole
-// namespace that happens to fall into a checkpoint is not taken for a part of it. Afterwards it asks for files that are in memory, for any, and for
-// one after a restart.
+// namespace that happens to fall into a checkpoint is not taken for a part of it. Afterwards it asks for files that are in memory, for any, for
+// one after a restart, and then for any, of which nearly none are in memory.
 func BenchmarkCheckpoint(b *testing.B) {
 	dir := b.TempDir()
 	store, err := badger.Open(dir, badger.Options{Logger: slog.New(slog.DiscardHandler)})
@@ -257,6 +257,9 @@ func BenchmarkCheckpoint(b *testing.B) {
 	b.Logf("the namespace after %v", time.Since(began))
 	ask(1, files)
 	b.ReportMetric(float64(time.Since(began).Microseconds())/1000, "restart-ms")
+	cold := ask(20_000, files)
+	b.ReportMetric(float64(cold[len(cold)/2].Nanoseconds()), "cold-stat-p50-ns")
+	b.ReportMetric(float64(cold[len(cold)*99/100].Nanoseconds()), "cold-stat-p99-ns")
 }
 
 // resident is how much memory the process has, and how much of it is of no file: what is mapped of tables is the page cache's.

@@ -194,7 +194,7 @@ func TestComingAndGoingLeavesLittle(t *testing.T) {
 		w.do(super, create(name, "c"))
 		w.do(super, &logpb.Delete{Target: to(name)})
 	}
-	if n := len(w.ns.dirty.list) + len(w.ns.dirty.old); n > 40 {
+	if n := w.ns.dirty.list.size + w.ns.dirty.old.size; n > 40 {
 		t.Errorf("%d inodes wait for the checkpoint", n)
 	}
 	ns := w.ns

@@ -150,7 +150,7 @@ func FuzzCommand(f *testing.F) {
 	}
 	stream := seed.snapshot()
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if _, err := new(Namespace).decode(data); err == nil || isAnswer(err) {
+		if err := new(Namespace).decode(data, new(logpb.Command)); err == nil || isAnswer(err) {
 			applySoundly(t, stream, [][]byte{data}, [][]byte{data})
 		}
 	})
@@ -181,7 +181,7 @@ func FuzzCommands(f *testing.F) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := new(Namespace).decode(encoded); err != nil && !isAnswer(err) {
+				if err := new(Namespace).decode(encoded, new(logpb.Command)); err != nil && !isAnswer(err) {
 					t.Fatal(err) // nothing of it is newer
 				}
 				entry[i] = encoded

@@ -154,6 +154,7 @@ type Namespace struct {
 	goneBodies    []metadata.Block
 	enc           encoder
 	callers       callers
+	decoded       []logpb.Command // of the entry that is being applied; memory is used again
 	lastUser      unique.Handle[string]
 
 	// loaded is how many inodes a command has read with the lock held, loadedMost the most so far. A test looks at it.

@@ -127,7 +127,7 @@ func (ns *Namespace) reclaim(limit int) {
 		}
 		limit--
 	}
-	const perTurn = changesPerTurn / 8
+	const perTurn = 16 // which what a step leaves may depend on: it is part of the state machine
 	for ; snapshots > 0 && len(ns.snaps.deleted) > 0; snapshots -= perTurn {
 		ns.sweepSnapshots(min(snapshots, perTurn))
 		if snapshots > perTurn {

@@ -21,7 +21,7 @@ func (ns *Namespace) reserveIDs(t *txn, op *logpb.ReserveIDs) {
 		return
 	}
 	m := &ns.meta
-	r := &t.result.Reserved
+	r := new(IDRange)
 	r.FirstBlock, r.FirstGeneration = m.nextBlock, m.nextGeneration
 	r.FirstGroup = m.nextGroup()
 	m.nextBlock += metadata.BlockID(op.Blocks)
@@ -39,5 +39,5 @@ func (ns *Namespace) reserveIDs(t *txn, op *logpb.ReserveIDs) {
 	if m.clusterID == "" {
 		m.clusterID = op.ClusterId
 	}
-	t.result.OK = true
+	t.result.OK, t.result.Reserved = true, r
 }

@@ -11,6 +11,8 @@ type Result struct {
 	Err error
 	// OK is the boolean that HDFS answers: mkdirs, rename, delete, complete, setReplication, ...
 	OK bool
+	// Replayed: the answer is that of an earlier command with the same client id and call id; nothing was done.
+	Replayed bool
 	// Status is the file after Create and Append.
 	Status *metadata.FileStatus
 	// Block is the block that AddBlock appended (or had appended, for a repetition), or that Append reopened.
@@ -20,7 +22,7 @@ type Result struct {
 	// File is the file after AddBlock, Append, StartRecovery and CommitRecovery.
 	File *FileInfo
 	// Reserved are the ranges of ReserveIDs.
-	Reserved IDRange
+	Reserved *IDRange
 	// Token is the delegation token after IssueToken and RenewToken.
 	Token *DelegationToken
 	// Survey is the number of the survey that SurveyTree began, and INode the tree's directory. After Delete and Rename INode is
@@ -32,8 +34,6 @@ type Result struct {
 	// Expired is set when Create or Append found the lease of a writer that was not heard of for SoftLimit: a recovery
 	// of that file should be started.
 	Expired *ExpiredLease
-	// Replayed: the answer is that of an earlier command with the same client id and call id; nothing was done.
-	Replayed bool
 }
 
 // IDRange are ids that belong to the proposer of a ReserveIDs command: from First up to but not including End.

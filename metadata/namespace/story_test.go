@@ -311,7 +311,7 @@ func (s *story) result(r *Result) string {
 	if f := r.File; f != nil && r.Status == nil {
 		out = append(out, "file "+f.Path+" holder="+f.Holder+" "+f.LastState.String())
 	}
-	if r.Reserved != (IDRange{}) {
+	if r.Reserved != nil {
 		v := r.Reserved
 		out = append(out, fmt.Sprintf("blocks %d to %d, generations %d to %d", v.FirstBlock-metadata.FirstBlockID+1,
 			v.EndBlock-metadata.FirstBlockID, v.FirstGeneration-1000, v.EndGeneration-1001))

@@ -3,6 +3,8 @@ package smallfile
 import (
 	"crypto/rand"
 	"encoding/binary"
+	"io/fs"
+	"math"
 	"slices"
 	"time"
 
@@ -129,7 +131,7 @@ func (s *Store) write() {
 		}
 		for {
 			s.ioMu.Lock()
-			err := s.flush()
+			err := s.flush(math.MaxInt)
 			s.ioMu.Unlock()
 			if err == nil {
 				break
@@ -156,11 +158,11 @@ func (s *Store) complain(err error) {
 		"error", err, "waiting", s.unwritten, "at most", s.limit)
 }
 
-// flush writes what waits. What cannot be written goes on waiting.
-func (s *Store) flush() error {
+// flush writes what waits, up to so many bodies. What cannot be written goes on waiting.
+func (s *Store) flush(most int) error {
 	for {
 		s.mu.RLock()
-		batch := s.queue[:s.cut(s.queue)]
+		batch := s.queue[:s.cut(s.queue[:min(len(s.queue), max(most, 0))])]
 		s.mu.RUnlock()
 		if len(batch) == 0 {
 			return nil
@@ -178,6 +180,7 @@ func (s *Store) flush() error {
 		}
 		s.room.Broadcast()
 		s.mu.Unlock()
+		most -= len(batch)
 	}
 }
 
@@ -292,25 +295,28 @@ func (s *Store) publish() {
 
 // Sync makes everything durable that was put before, and copies segments that a crash or an error of the disk has left. Errors: metadata.ErrNoSpace;
 // metadata.ErrCorrupt, when bodies that were put since the last Sync cannot be read any more after an error of the disk, until they are put again; those
-// of the disk. What is not durable waits, and the next Sync tries again. It waits as long as the disk does not answer.
+// of the disk; fs.ErrClosed. What is not durable waits, and the next Sync tries again. It waits as long as the disk does not answer.
 func (s *Store) Sync() error {
+	s.mu.RLock()
+	closed := s.closed
+	s.mu.RUnlock()
+	if closed { // and Put does nothing any more
+		return fs.ErrClosed
+	}
 	s.ioMu.Lock()
 	defer s.ioMu.Unlock()
 	return s.refused(s.sync())
 }
 
 func (s *Store) sync() error {
-	if err := s.flush(); err != nil {
+	s.mu.RLock()
+	waits := len(s.queue)
+	s.mu.RUnlock()
+	if err := s.flush(waits); err != nil {
 		return err
 	}
-	s.mu.RLock()
-	var suspects []*segment
-	for _, g := range s.segments {
-		if g.suspect {
-			suspects = append(suspects, g)
-		}
-	}
-	s.mu.RUnlock()
+	suspects := s.suspects()
+	defer s.mark(suspects, false)
 	for _, g := range suspects {
 		if err := s.rescue(g); err != nil {
 			return err
@@ -380,68 +386,4 @@ func (s *Store) discard(old []*segment) {
 		s.files.drop(g.seq)
 		s.remove(g.seq)
 	}
-}
-
-// rescue copies what can be read of a segment to the active one, but what is durable elsewhere. It is called with ioMu held.
-func (s *Store) rescue(g *segment) error {
-	for i := 0; i < g.len(); {
-		var want []wanted
-		var batch []pending
-		var size int64
-		for ; i < g.len() && size < batchBytes; i++ {
-			e := g.entry(i)
-			switch {
-			case s.elsewhere(g, e.id):
-			case e.lost:
-				batch = append(batch, pending{id: e.id, lost: e.length})
-			default:
-				want = append(want, wanted{place: place{g, e}})
-			}
-			size += e.size()
-		}
-		var passing error
-		s.gather(want, func(w wanted, body []byte, err error) {
-			switch {
-			case err == nil:
-				batch = append(batch, pending{id: w.id, body: body})
-			case damage(err):
-				s.spoil(w.id, w.place, err)
-				s.mu.Lock()
-				if _, bad := s.damaged[w.id]; bad {
-					s.owed[w.id] = struct{}{}
-				}
-				s.mu.Unlock()
-				batch = append(batch, pending{id: w.id, lost: w.length})
-			default:
-				passing = err
-			}
-		})
-		if passing != nil {
-			return passing
-		}
-		for len(batch) > 0 {
-			n := s.cut(batch)
-			if err := s.append(batch[:n]); err != nil {
-				return err
-			}
-			batch = batch[n:]
-		}
-	}
-	return nil
-}
-
-// elsewhere reports whether a body is in another segment, too: one that is durable and stays, or the active one.
-func (s *Store) elsewhere(g *segment, id metadata.BlockID) bool {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if f, ok := s.fresh[id]; ok && f.body == nil && !f.lost {
-		return true
-	}
-	var found [4]place
-	for _, p := range s.table.places(id, found[:0]) {
-		if p.segment != g && !p.lost && !p.suspect && !p.victim {
-			return true
-		}
-	}
-	return false
 }

@@ -48,8 +48,9 @@ func (s *Server) Statistics() namenode.Statistics {
 // Datanodes implements namenode.Cluster.
 func (s *Server) Datanodes() []namenode.NodeReport {
 	s.soft.mu.Lock()
-	defer s.soft.mu.Unlock()
-	return s.soft.m.Nodes()
+	nodes := s.soft.m.Nodes()
+	s.soft.mu.Unlock()
+	return append(nodes, s.unseen(nodes)...)
 }
 
 // Healthy implements namenode.Cluster: a member that knows no leader can serve nobody.
@@ -203,6 +204,7 @@ func Routes() []security.Route {
 	for _, u := range userRoutes {
 		out = append(out, security.Route{Port: "namenode HTTP", Name: u.pattern, Right: u.right})
 	}
+	out = append(out, security.Routes("namenode HTTP", calls(nil)...)...)
 	out = append(out, transfer.Reads("namenode data transfer")...)
 	out = append(out, security.Routes("namenode gRPC", services(nil, nil)...)...)
 	return append(out, raftstore.Routes()...)

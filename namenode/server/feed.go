@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -319,9 +320,6 @@ const (
 	eventsRoute = "GET /api/v1/events"
 	// streamLife is how long a stream goes on: its reader comes again then, and shows again who it is.
 	streamLife = time.Hour
-	// streamBeat is how long a stream says nothing, and streamPatience how long its reader may take to read.
-	streamBeat     = 15 * time.Second
-	streamPatience = 30 * time.Second
 	// streamKept is how much memory a stream keeps while it has nothing to say.
 	streamKept = 16 << 10
 )
@@ -333,17 +331,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		request, err = s.eventsRequest(r, caller)
 	}
-	if err == nil {
-		_, err = s.feedFor()
-	}
-	if err == nil {
-		err = s.watchers.take(caller.User)
-	}
-	d := security.Decision{Allowed: !security.Refused(err), Caller: caller, Port: "rest", Command: "readEvents", Source: request.Path, Read: true}
-	if err != nil {
-		d.Reason = err.Error()
-	}
-	s.config.Door.Record(d)
+	err = s.takeReader(caller, "rest", request.Path, err)
 	if err != nil {
 		eventsProblem(w, err)
 		return
@@ -358,14 +346,30 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 		eventsProblem(w, err)
 		return
 	}
-	writePage(w, page)
+	s.writePage(w, page)
+}
+
+// takeReader takes a place for who reads the feed, to be given back, and records that it was let in. err is what the request was refused for before.
+func (s *Server) takeReader(c metadata.Caller, port, path string, err error) error {
+	if err == nil {
+		_, err = s.feedFor()
+	}
+	if err == nil {
+		err = s.watchers.take(c.User)
+	}
+	d := security.Decision{Allowed: !security.Refused(err), Caller: c, Port: port, Command: "readEvents", Source: path, Read: true}
+	if err != nil {
+		d.Reason = err.Error()
+	}
+	s.config.Door.Record(d)
+	return err
 }
 
 // writePage answers with a page, for a client who takes it.
-func writePage(w http.ResponseWriter, page any) {
+func (s *Server) writePage(w http.ResponseWriter, page any) {
 	control := http.NewResponseController(w)
-	_ = control.SetWriteDeadline(time.Now().Add(streamPatience)) // recorders in tests have none
-	defer func() { _ = control.SetWriteDeadline(time.Time{}) }() // of the next request of the connection
+	_ = control.SetWriteDeadline(time.Now().Add(s.config.patience)) // recorders in tests have none
+	defer func() { _ = control.SetWriteDeadline(time.Time{}) }()    // of the next request of the connection
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -415,17 +419,42 @@ func (s *Server) eventsRequest(r *http.Request, c metadata.Caller) (e namenode.E
 		e.After, err = metadata.ParsePosition(after)
 		return e, err
 	}
-	end := make(chan error, 1)
-	s.EventsEnd(c, func(p metadata.Position, err error) {
-		e.After = p
-		end <- err
-	})
-	select {
-	case err = <-end:
-	case <-r.Context().Done():
-		err = r.Context().Err()
-	}
+	e.After, err = s.endFor(r.Context(), c)
 	return e, err
+}
+
+// endFor is EventsEnd for who waits for it.
+func (s *Server) endFor(ctx context.Context, c metadata.Caller) (metadata.Position, error) {
+	type answer struct {
+		position metadata.Position
+		err      error
+	}
+	end := make(chan answer, 1)
+	s.EventsEnd(c, func(p metadata.Position, err error) { end <- answer{p, err} })
+	select {
+	case a := <-end:
+		return a.position, a.err
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+// follow tells pages one behind the other, from after on, until streamLife is over, the reader is gone, the namenode stops, or tell fails. A page that has
+// no events, nor misses any, says that the reader is still heard.
+func (s *Server) follow(ctx context.Context, c metadata.Caller, r namenode.EventsRequest, tell func(after metadata.Position, page *metadata.EventPage) error) error {
+	end := time.Now().Add(streamLife)
+	r.Wait = s.config.beat
+	for time.Now().Before(end) && ctx.Err() == nil && s.watching.Err() == nil {
+		page, err := s.events(ctx, c, r)
+		if err == nil {
+			err = tell(r.After, page)
+		}
+		if err != nil {
+			return err
+		}
+		r.After = page.Next
+	}
+	return nil
 }
 
 func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request, caller metadata.Caller, request namenode.EventsRequest) {
@@ -436,26 +465,21 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request, caller met
 	h.Set("X-Accel-Buffering", "no")
 	h.Set("X-Content-Type-Options", "nosniff")
 	var b bytes.Buffer
-	send := func() bool {
-		_ = control.SetWriteDeadline(time.Now().Add(streamPatience)) // recorders in tests have none
+	send := func() error {
+		_ = control.SetWriteDeadline(time.Now().Add(s.config.patience)) // recorders in tests have none
 		_, err := w.Write(b.Bytes())
 		if b.Reset(); b.Cap() > streamKept {
 			b = bytes.Buffer{}
 		}
-		return err == nil && control.Flush() == nil
+		return cmp.Or(err, control.Flush())
 	}
 	fmt.Fprintf(&b, "retry: 1000\nid: %v\n\n", request.After)
-	end := time.Now().Add(streamLife)
-	request.Wait = streamBeat
-	for send() && time.Now().Before(end) && r.Context().Err() == nil && s.watching.Err() == nil {
-		page, err := s.events(r.Context(), caller, request)
-		if err != nil {
-			writeEvent(&b, "", "problem", map[string]string{"detail": err.Error()})
-			send()
-			return
-		}
+	if send() != nil {
+		return
+	}
+	err := s.follow(r.Context(), caller, request, func(after metadata.Position, page *metadata.EventPage) error {
 		if page.Missing {
-			writeEvent(&b, page.From.String(), "missing", map[string]metadata.Position{"after": request.After, "from": page.From})
+			writeEvent(&b, page.From.String(), "missing", map[string]metadata.Position{"after": after, "from": page.From})
 		}
 		for i := range page.Events {
 			// In the middle of an operation nobody goes on.
@@ -468,7 +492,11 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request, caller met
 		if len(page.Events) == 0 && !page.Missing {
 			fmt.Fprintf(&b, ": still here\nid: %v\n\n", page.Next) // which is no event, but remembered
 		}
-		request.After = page.Next
+		return send()
+	})
+	if err != nil { // which the reader may not hear any more
+		writeEvent(&b, "", "problem", map[string]string{"detail": err.Error()})
+		_ = send()
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 // recovery until then, because what it has may be all there is of bytes that were promised to be kept.
 
 // forgetDatanode serves one of memberRoutes: the id is a uuid, or host:port of the data transfer.
-func (s *Server) forgetDatanode(_ context.Context, r *http.Request) error {
+func (s *Server) forgetDatanode(ctx context.Context, r *http.Request) error {
 	reign, err := s.leading()
 	if err != nil {
 		return err
@@ -36,6 +36,12 @@ func (s *Server) forgetDatanode(_ context.Context, r *http.Request) error {
 		return err
 	}
 	s.forgotten()
+	if value, version := s.ns.Item(known + string(id)); value != nil {
+		remove := &logpb.ChangeRegister{Changes: []*logpb.ItemChange{itemChange(known+string(id), nil, version)}}
+		if done, err := s.changeRegister(ctx, remove); err != nil || !done {
+			s.log.Warn("a datanode that was given up is listed as dead still: forget it again", "node", id, "error", err)
+		}
+	}
 	for _, inode := range s.waitingFor(string(id)) { // now, not when their recovery is overdue
 		s.recover(reign, inode, namespace.RecoveryHolder, nil)
 	}

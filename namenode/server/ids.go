@@ -125,7 +125,7 @@ func (s *Server) reserve(r *reign) {
 		x.mu.Lock()
 		x.asked = false
 		if err == nil {
-			x.have = result.Reserved // the few left of the range before are given up
+			x.have = *result.Reserved // the few left of the range before are given up
 		}
 		waiting := x.waiting
 		x.waiting = nil

@@ -114,14 +114,18 @@ func (s *Server) duties(ctx context.Context) error {
 		s.currentTrust()
 		s.news.tell(s.ns.RegisterVersion())
 		s.pass(time.Now())
-		if r := s.reign.Load(); r != nil && time.Since(leasesAt) >= leasesEvery {
+		if time.Since(leasesAt) >= leasesEvery {
 			leasesAt = time.Now()
-			s.checkLeases(r)
-			s.checkTrash(r, leasesAt)
-			s.checkRetries(r, leasesAt)
-			s.checkTokens(r, leasesAt)
-			s.sealEnds(r, leasesAt)
-			s.sweepRewrites(r, leasesAt)
+			s.readKnown()
+			if r := s.reign.Load(); r != nil {
+				s.checkLeases(r)
+				s.checkTrash(r, leasesAt)
+				s.checkRetries(r, leasesAt)
+				s.checkTokens(r, leasesAt)
+				s.sealEnds(r, leasesAt)
+				s.sweepRewrites(r, leasesAt)
+				s.noteKnown()
+			}
 		}
 		if r := s.reign.Load(); r != nil {
 			s.advance(ctx, r, time.Now())

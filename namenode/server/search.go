@@ -278,24 +278,34 @@ func (s *Server) serveSearch(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		request, err = searchRequest(r)
 	}
-	var page *metadata.FoundPage
-	if err == nil {
-		var x *search.Index
-		if x, err = s.searchPlace(caller); err == nil {
-			defer s.watchers.give(caller.User) // when the answer is read
-			page, err = s.find(r.Context(), x, caller, request)
-		}
-	}
-	d := security.Decision{Allowed: !security.Refused(err), Caller: caller, Port: "rest", Command: "search", Source: request.Path, Read: true}
-	if err != nil {
-		d.Reason = err.Error()
-	}
-	s.config.Door.Record(d)
+	page, give, err := s.searchFor(r.Context(), caller, "rest", request, err)
 	if err != nil {
 		eventsProblem(w, err)
 		return
 	}
-	writePage(w, page)
+	defer give() // when the answer is read
+	s.writePage(w, page)
+}
+
+// searchFor is a page for who waits for it, by a port, and records that it was let in; the place it took is given back by give. err is what the
+// request was refused for before.
+func (s *Server) searchFor(ctx context.Context, c metadata.Caller, port string, r namenode.SearchRequest, err error) (page *metadata.FoundPage, give func(), _ error) {
+	var x *search.Index
+	if err == nil {
+		x, err = s.searchPlace(c)
+	}
+	if err == nil {
+		give = func() { s.watchers.give(c.User) }
+		if page, err = s.find(ctx, x, c, r); err != nil {
+			give()
+		}
+	}
+	d := security.Decision{Allowed: !security.Refused(err), Caller: c, Port: port, Command: "search", Source: r.Path, Read: true}
+	if err != nil {
+		d.Reason = err.Error()
+	}
+	s.config.Door.Record(d)
+	return page, give, err
 }
 
 // searchRequest reads a query.

@@ -119,6 +119,9 @@ type Config struct {
 	Slow *slowlog.Log
 	// Logger; nil means slog.Default().
 	Logger *slog.Logger
+
+	// beat is how long a stream of events says nothing, and patience how long its reader may take to read. Tests set them; default 15 s, 30 s.
+	beat, patience time.Duration
 }
 
 func (c *Config) validate() error {
@@ -169,6 +172,12 @@ func (c *Config) validate() error {
 	if c.Memory <= 0 {
 		c.Memory = max(security.Memory()/4, 64<<20)
 	}
+	if c.beat <= 0 {
+		c.beat = 15 * time.Second
+	}
+	if c.patience <= 0 {
+		c.patience = 30 * time.Second
+	}
 	if c.FeedBytes == 0 {
 		c.FeedBytes = 256 << 20
 	}
@@ -209,7 +218,9 @@ type Server struct {
 	soft     soft
 	racks    *topology.Racks
 	admin    admin
-	fscks    atomic.Int32 // walks under way
+	known    knowing
+	started  atomic.Pointer[time.Time] // when Run has opened the namespace
+	fscks    atomic.Int32              // walks under way
 	balancer balancer
 	saving   atomic.Bool // a file of MetaSave is being written
 	leases   leases
@@ -318,6 +329,9 @@ func (s *Server) open() error {
 	}
 	conf.Bodies = s.bodies
 	if s.ns, err = namespace.Open(conf); err != nil {
+		return err
+	}
+	if err := s.emptyBodies(); err != nil {
 		return err
 	}
 	s.openFeed()
@@ -430,6 +444,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	if id := s.ClusterID(); id != "" {
 		s.nameGroup(id)
 	}
+	s.started.Store(new(time.Now()))
 	s.group.Watch(s.leadership)
 	g, work := errgroup.WithContext(ctx)
 	s.watching = work
@@ -459,7 +474,7 @@ func (s *Server) setRack(ip, rack string) {
 
 func (s *Server) serveHTTP(ctx context.Context) error {
 	return s.config.Door.ServeHTTP(ctx, s.config.HTTP, security.HTTP{
-		Doorway: security.Doorway{Name: "namenode HTTP"}, Handler: s.web, ReadTime: 2 * time.Minute, Logger: s.log,
+		Doorway: security.Doorway{Name: "namenode HTTP"}, Handler: s.web, Calls: calls(s), ReadTime: 2 * time.Minute, Logger: s.log,
 	})
 }
 

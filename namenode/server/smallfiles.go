@@ -62,6 +62,26 @@ func (s *Server) openBodies() error {
 	return nil
 }
 
+// emptyBodies begins anew where there is no state: everything comes again, with the log or from another namenode, and what is there may be of a cluster
+// that was here before, whose ids are given out again.
+func (s *Server) emptyBodies() error {
+	if s.ns.AppliedIndex() > 0 || s.bodies.Figures().Bodies == 0 {
+		return nil
+	}
+	if err := s.bodies.Close(); err != nil {
+		return fmt.Errorf("small files: %w", err)
+	}
+	if err := os.RemoveAll(filepath.Join(s.config.Dir, "smallfiles")); err != nil {
+		return fmt.Errorf("small files: %w", err)
+	}
+	former := s.bodies
+	if err := s.openBodies(); err != nil {
+		return err
+	}
+	former.Store, s.bodies = s.bodies.Store, former // which the namespace has
+	return nil
+}
+
 // closeBodies runs before the group ends, which may be waiting for room for a body.
 func (s *Server) closeBodies() {
 	if s.bodies == nil {
@@ -206,7 +226,7 @@ func (s *Server) withData(c metadata.Caller, r namenode.FileWithDataRequest, f *
 	if most <= 0 || most > metadata.MaxBody {
 		most = metadata.MaxBody
 	}
-	small := err == nil && f.Status.Length <= most && (f.Body != nil && f.Body.Block.Length == f.Status.Length || f.Last == nil)
+	small := err == nil && f.Status.Length <= most && (f.Last == nil || f.Body != nil && f.Last.Block.ID == f.Body.Block.ID)
 	if !small {
 		locate := namenode.LocateRequest{Path: r.Path, Length: r.Length, Unnoticed: r.Unnoticed, Tails: true, Admit: r.Admit}
 		s.located(c, locate, f, err, func(l *namenode.LocatedFile, err error) {

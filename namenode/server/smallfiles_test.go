@@ -118,7 +118,7 @@ func TestSmallFileFromStoreToEnd(t *testing.T) {
 			}
 			continue
 		}
-		if len(l.Blocks) != 1 || !l.Blocks[0].Small || len(l.Blocks[0].Locations) != 0 || l.Blocks[0].Corrupt || l.Blocks[0].Token.Identifier == nil || !l.Last.Small {
+		if len(l.Blocks) != 1 || !l.Blocks[0].Small || len(l.Blocks[0].Locations) != 1 || !namenode.IsDoor(l.Blocks[0].Locations[0].Node.ID) || l.Blocks[0].Corrupt || l.Blocks[0].Token.Identifier == nil || !l.Last.Small {
 			t.Fatalf("%+v", l)
 		}
 		b := l.Blocks[0].Block
@@ -235,6 +235,9 @@ func TestAppendToASmallFile(t *testing.T) {
 	if again := add(); again.Block.ID != first.Block.ID { // its client has not heard of the first
 		t.Fatal(first.Block, again.Block)
 	}
+	if f, err := m.whole(t, "/f"); err != nil || f.Whole || len(f.Blocks) != 2 { // the block may have bytes that nobody has told of yet
+		t.Fatalf("%+v %v", f, err)
+	}
 	b := first.Block
 	b.Length = 77
 	d.has(b, pb.ReplicaState_FINALIZED)
@@ -316,4 +319,36 @@ func TestSmallFilesOfThree(t *testing.T) {
 		}
 	}
 	t.Logf("%d bodies came from other namenodes", back.mended.Load())
+}
+
+// Block ids begin anew with a cluster: what an earlier one has left in the directory is not taken for what has the same id now.
+func TestBodiesOfAnEarlierClusterAreForgotten(t *testing.T) {
+	c := newCluster(t, 1, nil)
+	m := c.raised()
+	if _, err := m.store(t, storing("/f"), smallBytes(5000, 1)); err != nil {
+		t.Fatal(err)
+	}
+	before := m.locate(t, "/f").Blocks[0].Block
+	m.stop()
+	for _, part := range []string{"raft", "data/checkpoint", "data/feed"} {
+		if err := os.RemoveAll(filepath.Join(c.dir, "nn1", part)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.start(0)
+	c.await(0)
+	m = c.raised()
+	if m.bodies.Has(before.ID) {
+		t.Error("a body of the earlier cluster is there")
+	}
+	if _, err := m.store(t, storing("/g"), smallBytes(5000, 2)); err != nil {
+		t.Fatal(err)
+	}
+	if after := m.locate(t, "/g").Blocks[0].Block; after.ID != before.ID {
+		t.Fatalf("%v and %v: this shows nothing", before, after)
+	}
+	f, err := m.whole(t, "/g")
+	if err != nil || !f.Whole || !bytes.Equal(f.Data, smallBytes(5000, 2)) {
+		t.Fatal(err)
+	}
 }
