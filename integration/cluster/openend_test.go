@@ -393,11 +393,12 @@ func TestAppendOverHTTPAndSealingOfStripes(t *testing.T) {
 		}
 	}
 	me := "&user.name=" + fs.User()
-	ask(http.MethodPut, base+"/ec/web?op=CREATE&blocksize=1048576"+me, data[:100])
-	for at := 100; at < 400; at += 100 {
+	const first = 100_000 // more than namenodes keep
+	ask(http.MethodPut, base+"/ec/web?op=CREATE&blocksize=1048576"+me, data[:first])
+	for at := first; at < first+300; at += 100 {
 		ask(http.MethodPost, base+"/ec/web?op=APPEND"+me, data[at:at+100])
 	}
-	if got, err := fs.ReadFile(ctx, "/ec/web"); err != nil || !bytes.Equal(got, data[:400]) {
+	if got, err := fs.ReadFile(ctx, "/ec/web"); err != nil || !bytes.Equal(got, data[:first+300]) {
 		t.Errorf("over HTTP %d bytes, or others, %v", len(got), err)
 	}
 	whole(t, ctx, fs, "/ec/web")

@@ -594,3 +594,38 @@ func TestExchangesKeepEveryByte(t *testing.T) {
 		}
 	})
 }
+
+// A small file gives its bytes up for blocks when it is converted, and takes no other's place.
+func TestSmallFilesAreConverted(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.must(&logpb.Mkdirs{Target: to("/d"), Mode: 0o755})
+	w.must(&logpb.SetQuota{Target: to("/d"), Names: -1, Space: 1000 * mib})
+	w.must(snapshotChange("/d", allowSnapshots))
+	for i, length := range []int64{10, 5000} {
+		path, beside := fmt.Sprintf("/d/%d", i), fmt.Sprintf("/beside%d", i)
+		w.must(storeOf(path, "c", w.block(), length))
+		w.must(storeOf(fmt.Sprintf("/small%d", i), "c", w.block(), length))
+		w.must(snapshotChange("/d", createSnapshot, fmt.Sprint("s", i)))
+		op := create(beside, "c")
+		op.Erasure = 1 + rs32
+		id := uint64(w.must(op).Status.ID)
+		b := w.group()
+		w.must(&logpb.AddBlock{Inode: id, ClientName: "c", Block: b})
+		b.Length = length
+		w.must(&logpb.Complete{Inode: id, ClientName: "c", Last: b})
+		sum := BlocksSum(w.blocks(path))
+		w.refused(metadata.ErrInvalidArgument, &logpb.ConvertFile{Target: to(path), Blocks: sum, Source: w.inode(fmt.Sprintf("/small%d", i))})
+		w.must(&logpb.ConvertFile{Target: to(path), Blocks: sum, Source: id})
+		if got := w.blocks(path); len(got) != 1 || int64(got[0].ID) != b.Id || w.coding(path) != rs32 {
+			t.Errorf("%s: %v", path, got)
+		}
+		w.check()
+		w.reopen()
+		w.check()
+	}
+	for i := range 2 {
+		w.must(snapshotChange("/d", deleteSnapshot, fmt.Sprint("s", i)))
+		w.must(&logpb.Reclaim{Limit: 100})
+		w.check()
+	}
+}
