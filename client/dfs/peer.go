@@ -190,6 +190,8 @@ type peerPool struct {
 	secure func(context.Context, net.Conn, *hadooppb.TokenProto) (net.Conn, error)
 	// within is Config.Within.
 	within func(datanode string) net.Conn
+	// near connects to a datanode of this machine, IP:port, by a socket that never leaves it; nil, or a nil connection: there is none.
+	near func(ctx context.Context, addr string) net.Conn
 
 	mu     sync.Mutex
 	idle   map[string][]*peer // the longest idle first, without buffers
@@ -215,12 +217,18 @@ func (pp *peerPool) get(ctx context.Context, id *hadooppb.DatanodeIDProto, t *ha
 			return p, nil
 		}
 	}
-	conn, err := pp.dial(ctx, roleOf(id), addr, timeout)
-	if err != nil {
-		return nil, err
+	var conn net.Conn
+	if pp.near != nil && roleOf(id) == authority.Datanode {
+		conn = pp.near(ctx, dtp.TransferAddr(id, false))
 	}
-	if conn, err = pp.secure(ctx, conn, t); err != nil {
-		return nil, fmt.Errorf("%s: %w", addr, err)
+	if conn == nil {
+		var err error
+		if conn, err = pp.dial(ctx, roleOf(id), addr, timeout); err != nil {
+			return nil, err
+		}
+		if conn, err = pp.secure(ctx, conn, t); err != nil {
+			return nil, fmt.Errorf("%s: %w", addr, err)
+		}
 	}
 	p := &peer{conn: conn, addr: addr, timeout: timeout}
 	p.buffer()

@@ -39,6 +39,7 @@ type located struct {
 	size   int64
 	nodes  []*hadooppb.DatanodeInfoProto
 	group  *locatedGroup // of a block group; nil: the block is replicated
+	open   bool          // it is being written
 }
 
 func (b *located) end() int64 { return b.offset + b.size }
@@ -70,7 +71,8 @@ type Reader struct {
 	bad    map[replica]bool
 }
 
-// source is what one place of a file is read from: a replicated block (flow) or a block group (groupFlow).
+// source is what one place of a file is read from: a replicated block, of a datanode (flow) or by descriptors that one on this
+// machine has handed over (localFlow), or a block group (groupFlow).
 type source interface {
 	// read returns the next bytes, valid until the next call, and at least one. io.EOF: that was all.
 	read() ([]byte, error)
@@ -153,6 +155,7 @@ func (r *Reader) learn(list *hadooppb.LocatedBlocksProto) {
 		}
 		if last := list.GetLastBlock(); last != nil && last.GetB().GetBlockId() == b.block.GetBlockId() {
 			b.size = max(r.length-b.offset, 0)
+			b.open = !list.GetIsLastBlockComplete()
 		}
 		b.size = min(b.size, r.length-b.offset)
 		if b.size <= 0 {
@@ -241,6 +244,9 @@ func (r *Reader) connect(ctx context.Context, a *attempt, pos, length int64) (so
 			if f := r.openGroup(ctx, a, b, pos-b.offset, min(length, b.end()-pos)); f != nil {
 				return f, nil
 			}
+		}
+		if f := r.openLocal(ctx, b, pos-b.offset, min(length, b.end()-pos)); f != nil {
+			return f, nil
 		}
 		renew := false
 		for b.group == nil {

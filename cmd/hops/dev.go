@@ -21,6 +21,7 @@ import (
 	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/cmd/roles"
 	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/internal/localsocket"
 	"github.com/gohops/hops/internal/program"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata/raftstore"
@@ -369,7 +370,21 @@ func devFile(c *cli.Context, dir string, open *devListeners, properties map[stri
 		NodeManager:      &config.NodeManager{Work: filepath.Join(dir, "nm"), HTTP: nm, IPC: nmIPC, Shuffle: shuffle, Isolation: "any", GPUs: c.String("gpus"), Memory: machine().memory, VCores: machine().cores},
 		Properties:       properties,
 	}
+	if _, ok := properties[config.SocketProperty]; !ok {
+		properties[config.SocketProperty] = devSocket(dir)
+	}
 	return file, file.Validate()
+}
+
+// devSocket is the path of the datanodes' Unix-domain sockets; empty where none may be, because the path is too long, or others
+// could put something there.
+func devSocket(dir string) string {
+	at := filepath.Join(dir, "sockets")
+	path := filepath.Join(at, "dn"+localsocket.Port)
+	if localsocket.CheckForm(path) != nil || os.MkdirAll(at, 0o755) != nil || localsocket.CheckPlace(at) != nil {
+		return ""
+	}
+	return path
 }
 
 // devDatanode is the configuration of datanode i.

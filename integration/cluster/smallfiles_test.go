@@ -11,14 +11,18 @@ import (
 	"testing"
 
 	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/internal/sasl"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
 )
 
 // ordinary is a client that makes and reads files as Hadoop's do.
-func (k *Cluster) ordinary() *dfs.Client {
+func (k *Cluster) ordinary() *dfs.Client { return k.reader(dfs.Config{NoSmallFiles: true}) }
+
+func (k *Cluster) reader(config dfs.Config) *dfs.Client {
 	k.t.Helper()
-	c, err := dfs.New(dfs.Config{Namenodes: k.namenodes(), User: k.self(), NoSmallFiles: true, Logger: slog.New(slog.DiscardHandler)})
+	config.Namenodes, config.User, config.Logger = k.namenodes(), k.self(), slog.New(slog.DiscardHandler)
+	c, err := dfs.New(config)
 	if err != nil {
 		k.t.Fatal(err)
 	}
@@ -42,14 +46,11 @@ func TestSmallFilesLookLikeOthers(t *testing.T) {
 			k := Start(t, Config{Properties: properties})
 			ctx, cancel := context.WithTimeout(context.Background(), 4*Patience) // of the whole test
 			defer cancel()
-			fast, plain := k.Client("").FS(), k.ordinary()
+			var protection []sasl.Quality
 			if name == "protected" {
-				var err error
-				if plain, err = dfs.New(dfs.Config{Namenodes: k.namenodes(), User: k.self(), NoSmallFiles: true, Protection: k.shared.HadoopProperties().TransferProtection}); err != nil {
-					t.Fatal(err)
-				}
-				defer plain.Close()
+				protection = []sasl.Quality{sasl.Integrity}
 			}
+			fast, plain := k.reader(dfs.Config{Protection: protection}), k.reader(dfs.Config{Protection: protection, NoSmallFiles: true})
 			for _, n := range []int{0, 1, 511, 513, 1024, 1025, 5000, metadata.MaxBody} {
 				small, large := fmt.Sprintf("/tmp/small%d", n), fmt.Sprintf("/tmp/large%d", n)
 				if err := fast.WriteFile(ctx, small, content(n), false); err != nil {

@@ -80,9 +80,9 @@ type Census struct {
 	Directories uint64 `json:"directories"`
 	Blocks      uint64 `json:"blocks"`
 	// Bodies of small files, those of snapshots included, and their bytes; BodiesMissing are those that a copy should have and does not.
-	Bodies        uint64          `json:"bodies"`
-	BodyBytes     uint64          `json:"bodyBytes"`
-	BodiesMissing uint64          `json:"bodiesMissing"`
+	Bodies        uint64          `json:"bodies,omitempty"`
+	BodyBytes     uint64          `json:"bodyBytes,omitempty"`
+	BodiesMissing uint64          `json:"bodiesMissing,omitempty"`
 	Classes       []outline.Class `json:"classes"`
 }
 

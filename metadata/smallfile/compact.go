@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"slices"
 	"time"
@@ -24,7 +25,8 @@ const (
 // Compact gives back the space of bodies that are dead: it copies the live ones of segments that have few of them to new segments, and removes segments
 // without any. One call looks at all segments of which Removed has said that a third is dead, and asks Live of some more. It returns by how much the
 // files are smaller. It reads and writes 64 MiB a second at most; it can be stopped at any time through ctx, and what it has done until then counts.
-// While somebody holds the Store it removes nothing. Errors: that of ctx, of Live, of the disk; metadata.ErrNoSpace; fs.ErrClosed.
+// While somebody holds the Store it removes nothing. It goes on with other segments where the disk cannot read one. Errors: that of ctx, of Live, of
+// the disk; metadata.ErrNoSpace; fs.ErrClosed.
 func (s *Store) Compact(ctx context.Context) (freed int64, err error) {
 	s.compacting.Lock()
 	defer s.compacting.Unlock()
@@ -33,13 +35,16 @@ func (s *Store) Compact(ctx context.Context) (freed int64, err error) {
 		return 0, err
 	}
 	for _, group := range s.groups() {
-		n, err := s.compact(ctx, group)
+		n, fault := s.compact(ctx, group)
 		freed += n
-		if err != nil {
-			return freed, s.refused(err)
+		if fault != nil {
+			err = s.refused(fault)
+		}
+		if full(fault) || s.wait(ctx, 0) != nil {
+			break
 		}
 	}
-	return freed, nil
+	return freed, err
 }
 
 // sweep asks of segments that were not asked for longest what is dead of them.
@@ -69,6 +74,9 @@ func (s *Store) ask(ctx context.Context, g *segment) (live []entry, err error) {
 		}
 		ids := g.ids[from:min(from+askAtOnce, g.len())]
 		lives, err := s.cfg.Live(slices.Clone(ids))
+		if err == nil && len(lives) != len(ids) {
+			err = fmt.Errorf("smallfile: Live was asked of %d ids and answers %d", len(ids), len(lives))
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -76,8 +84,9 @@ func (s *Store) ask(ctx context.Context, g *segment) (live []entry, err error) {
 			switch {
 			case !lives[i]:
 				s.mu.Lock()
-				if _, bad := s.damaged[id]; bad && s.fresh[id].body == nil {
+				if s.fresh[id].body == nil {
 					delete(s.damaged, id)
+					delete(s.owed, id)
 				}
 				s.mu.Unlock()
 			case !s.elsewhere(g, id):
@@ -147,45 +156,36 @@ func (s *Store) compact(ctx context.Context, group []*segment) (freed int64, err
 		g.victim = true
 	}
 	s.mu.Unlock()
-	defer func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		for _, g := range group {
-			g.victim = false
-		}
-	}()
-	var small, old []*segment
-	var live []place
-	var size int64
-	take := func(g *segment, entries []entry) {
-		var more int64
-		for i := range entries {
-			more += entries[i].size()
-		}
-		if len(old) > 0 && (size+more > s.cfg.SegmentBytes || len(live)+len(entries) > s.records) {
-			return
-		}
-		for _, e := range entries {
-			live = append(live, place{g, e})
-		}
-		old, size = append(old, g), size+more
+	defer s.mark(group, false)
+	type member struct {
+		*segment
+		live []entry
 	}
-	smalls := map[*segment][]entry{}
+	var worthy, small []member
 	for _, g := range group {
 		entries, err := s.ask(ctx, g)
 		switch {
 		case err != nil:
 			return 0, err
 		case g.worthy():
-			take(g, entries)
+			worthy = append(worthy, member{g, entries})
 		case g.bytes < s.cfg.SegmentBytes/2:
-			small = append(small, g)
-			smalls[g] = entries
+			small = append(small, member{g, entries})
 		}
 	}
-	if len(old)+len(small) >= mergeLeast {
-		for _, g := range small {
-			take(g, smalls[g])
+	if len(worthy)+len(small) >= mergeLeast {
+		worthy = append(worthy, small...)
+	}
+	var old []*segment
+	var live []place
+	var size int64
+	for _, m := range worthy {
+		// Where hints were wrong there may be more than fits into one.
+		if more := m.segment.live(); len(old) == 0 || size+more <= s.cfg.SegmentBytes && len(live)+len(m.live) <= s.records {
+			for _, e := range m.live {
+				live = append(live, place{m.segment, e})
+			}
+			old, size = append(old, m.segment), size+more
 		}
 	}
 	if len(old) == 0 || len(old) == 1 && !old[0].worthy() {
@@ -195,37 +195,42 @@ func (s *Store) compact(ctx context.Context, group []*segment) (freed int64, err
 	if err != nil {
 		return 0, err
 	}
+	if err := s.syncNames(); err != nil { // that of the copy, and those of segments that have a body, too
+		if out != nil {
+			s.abandon(out)
+		}
+		return 0, err
+	}
 	s.mu.Lock()
 	given := s.holds == 0 && !s.closed
 	if given {
+		for _, g := range old {
+			freed += g.bytes
+		}
 		var by *segment
 		if out != nil {
 			by = out.segment
 			by.asked = s.passes
 			s.copied += by.bytes
-			freed = -by.bytes
-		}
-		for _, g := range old {
-			freed += g.bytes
+			freed -= by.bytes
 		}
 		s.freed += freed
 		s.exchange(old, by)
 	}
 	s.mu.Unlock()
-	if !given {
-		if out != nil {
-			s.abandon(out)
-		}
-		return 0, nil
-	}
-	if out != nil {
+	switch {
+	case given && out != nil:
 		s.files.release(out.file)
+	case out != nil:
+		s.abandon(out)
 	}
-	s.discard(old)
+	if given {
+		s.discard(old)
+	}
 	return freed, nil
 }
 
-// copy writes bodies, in the order of their ids, into a new segment, which is durable then. nil: there are none.
+// copy writes bodies, in the order of their ids, into a new segment, which is durable then but for its name. nil: there are none.
 func (s *Store) copy(ctx context.Context, live []place) (_ *building, err error) {
 	if len(live) == 0 {
 		return nil, nil
@@ -244,20 +249,12 @@ func (s *Store) copy(ctx context.Context, live []place) (_ *building, err error)
 	for len(live) > 0 {
 		var want []wanted
 		var size int64
-		for ; len(want) < len(live) && size < batchBytes; size += want[len(want)-1].size() {
-			want = append(want, wanted{live[len(want)], len(want)})
+		for n := 0; n < len(live) && (size < batchBytes || live[n].id == live[n-1].id); n++ {
+			want = append(want, wanted{live[n], n})
+			size += live[n].size()
 		}
-		batch := make([]pending, len(want))
 		live = live[len(want):]
-		s.gather(want, func(w wanted, body []byte, fault error) {
-			batch[w.i] = pending{id: w.id, body: body}
-			if w.lost || errors.Is(fault, errDamaged) {
-				s.spoil(w.id, w.place, errDamaged)
-				batch[w.i].lost = w.length
-			} else if fault != nil {
-				err = fault
-			}
-		})
+		batch, err := s.best(want)
 		if err != nil {
 			return nil, err
 		}
@@ -268,10 +265,36 @@ func (s *Store) copy(ctx context.Context, live []place) (_ *building, err error)
 			return nil, err
 		}
 	}
-	if err := out.finish(); err != nil {
-		return nil, err
+	return out, out.finish()
+}
+
+// best reads bodies, and of those with one id, which are neighbours, takes one that is sound, or else says that it is lost. Error: that of the disk, which
+// may pass, when there is no other.
+func (s *Store) best(want []wanted) (batch []pending, err error) {
+	all, faults := make([]pending, len(want)), make([]error, len(want))
+	s.gather(slices.Clone(want), func(w wanted, body []byte, fault error) {
+		all[w.i], faults[w.i] = pending{id: w.id, body: body, lost: w.length}, fault
+		if w.lost {
+			faults[w.i] = errDamaged
+		}
+	})
+	for i := 0; i < len(all); {
+		p, fault := all[i], faults[i]
+		at := want[i].place
+		for i++; i < len(all) && all[i].id == p.id; i++ {
+			if fault != nil && !(errors.Is(faults[i], errDamaged)) {
+				p, fault = all[i], faults[i]
+			}
+		}
+		if fault != nil && damage(fault) {
+			s.spoil(p.id, at, fault)
+		}
+		if fault != nil && !errors.Is(fault, errDamaged) {
+			err = fault
+		}
+		batch = append(batch, p)
 	}
-	return out, s.syncNames()
+	return batch, err
 }
 
 // wait waits a while, unless Compact is to end.

@@ -246,7 +246,7 @@ func (f *openFile) WriteAt(b []byte, at int64) (int, error) {
 		}
 	}
 	if err != nil && !errors.Is(err, errPower) && !errors.Is(err, errNoSpace) {
-		return 0, err
+		b = b[:len(b)/2] // so far it went well
 	}
 	if len(b) == 0 {
 		return 0, err

@@ -20,6 +20,7 @@ const (
 	// pieceBytes is how much GetMany reads at once at most, gapBytes over how much that nobody wants.
 	pieceBytes = 256 << 10
 	gapBytes   = 8 << 10
+	lookAtOnce = 256
 )
 
 // files are the open segments. One that is removed is closed when its last reader has finished.
@@ -225,6 +226,10 @@ func (s *Store) GetMany(ids []metadata.BlockID, each func(i int, body []byte, er
 	var found [4]place
 	s.mu.RLock()
 	for i, id := range ids {
+		if i%lookAtOnce == lookAtOnce-1 { // who puts does not wait for a long list
+			s.mu.RUnlock()
+			s.mu.RLock()
+		}
 		if f, ok := s.fresh[id]; ok && f.body != nil {
 			have = append(have, now{i, f.body})
 		} else if found := s.places(id, found[:0]); len(found) > 0 {

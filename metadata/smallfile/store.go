@@ -160,12 +160,15 @@ func (s *Store) Put(id metadata.BlockID, body []byte) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.unwritten >= s.limit && !s.closed {
+	for {
+		if s.closed || s.keeps(id) {
+			return
+		}
+		if s.unwritten < s.limit {
+			break
+		}
 		s.wakeWriter()
 		s.room.Wait()
-	}
-	if s.closed || s.keeps(id) {
-		return
 	}
 	p := pending{id: id, body: body}
 	s.queue = append(s.queue, p)
@@ -177,13 +180,13 @@ func (s *Store) Put(id metadata.BlockID, body []byte) {
 	}
 }
 
-// keeps reports whether a body is here and will stay, as far as is known: it is not damaged, nor only in a segment that compaction is about to remove.
+// keeps reports whether a body is here and will stay, as far as is known: it is not damaged, nor only in segments that are about to be removed.
 // It is called with mu held.
 func (s *Store) keeps(id metadata.BlockID) bool {
 	if _, bad := s.damaged[id]; bad {
 		return false
 	}
-	if _, ok := s.fresh[id]; ok {
+	if f, ok := s.fresh[id]; ok && !f.lost {
 		return true
 	}
 	var found [4]place
@@ -212,6 +215,19 @@ func (s *Store) Has(id metadata.BlockID) bool {
 	}
 	var found [4]place
 	return len(s.places(id, found[:0])) > 0
+}
+
+// Damaged are up to some ids that are known to be damaged here: bodies that have to come from another namenode, if they live.
+func (s *Store) Damaged(most int) (ids []metadata.BlockID) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for id := range s.damaged {
+		if len(ids) == most {
+			break
+		}
+		ids = append(ids, id)
+	}
+	return ids
 }
 
 // places appends to found where a body lies, in memory or in segments, without records that say that it is lost. It is called with mu held.
@@ -265,14 +281,14 @@ func (s *Store) Close() error {
 	<-s.done
 	s.compacting.Lock()
 	defer s.compacting.Unlock()
-	err := s.Sync()
 	s.ioMu.Lock()
 	defer s.ioMu.Unlock()
+	err := s.sync()
 	if s.active != nil && err == nil {
 		err = s.seal()
 	}
 	s.files.close()
-	return err
+	return s.refused(err)
 }
 
 // Figures are what there is to say of a Store.

@@ -16,7 +16,7 @@ type segment struct {
 	bytes int64
 	// dead is about how many bytes belong to bodies that were removed.
 	dead atomic.Int64
-	// victim: compaction is about to remove it, with what it has found dead.
+	// victim: it is about to be removed, with what was found to be dead, or elsewhere. Nothing that is put from then on relies on it.
 	victim bool
 	// suspect: it has no sound footer, or its sync has failed. It is not known to be durable, and the next Sync copies it.
 	suspect bool

@@ -3,7 +3,11 @@ package smallfile
 import (
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
+	"io/fs"
+	"math"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/gohops/hops/metadata"
@@ -129,7 +133,7 @@ func (s *Store) write() {
 		}
 		for {
 			s.ioMu.Lock()
-			err := s.flush()
+			err := s.flush(math.MaxInt)
 			s.ioMu.Unlock()
 			if err == nil {
 				break
@@ -156,11 +160,11 @@ func (s *Store) complain(err error) {
 		"error", err, "waiting", s.unwritten, "at most", s.limit)
 }
 
-// flush writes what waits. What cannot be written goes on waiting.
-func (s *Store) flush() error {
+// flush writes what waits, up to so many bodies. What cannot be written goes on waiting.
+func (s *Store) flush(most int) error {
 	for {
 		s.mu.RLock()
-		batch := s.queue[:s.cut(s.queue)]
+		batch := s.queue[:s.cut(s.queue[:min(len(s.queue), max(most, 0))])]
 		s.mu.RUnlock()
 		if len(batch) == 0 {
 			return nil
@@ -178,6 +182,7 @@ func (s *Store) flush() error {
 		}
 		s.room.Broadcast()
 		s.mu.Unlock()
+		most -= len(batch)
 	}
 }
 
@@ -292,25 +297,28 @@ func (s *Store) publish() {
 
 // Sync makes everything durable that was put before, and copies segments that a crash or an error of the disk has left. Errors: metadata.ErrNoSpace;
 // metadata.ErrCorrupt, when bodies that were put since the last Sync cannot be read any more after an error of the disk, until they are put again; those
-// of the disk. What is not durable waits, and the next Sync tries again. It waits as long as the disk does not answer.
+// of the disk; fs.ErrClosed. What is not durable waits, and the next Sync tries again. It waits as long as the disk does not answer.
 func (s *Store) Sync() error {
+	s.mu.RLock()
+	closed := s.closed
+	s.mu.RUnlock()
+	if closed { // and Put does nothing any more
+		return fs.ErrClosed
+	}
 	s.ioMu.Lock()
 	defer s.ioMu.Unlock()
 	return s.refused(s.sync())
 }
 
 func (s *Store) sync() error {
-	if err := s.flush(); err != nil {
+	s.mu.RLock()
+	waits := len(s.queue)
+	s.mu.RUnlock()
+	if err := s.flush(waits); err != nil {
 		return err
 	}
-	s.mu.RLock()
-	var suspects []*segment
-	for _, g := range s.segments {
-		if g.suspect {
-			suspects = append(suspects, g)
-		}
-	}
-	s.mu.RUnlock()
+	suspects := s.suspects()
+	defer s.mark(suspects, false)
 	for _, g := range suspects {
 		if err := s.rescue(g); err != nil {
 			return err
@@ -332,6 +340,27 @@ func (s *Store) sync() error {
 		return metadata.Errorf(metadata.ErrCorrupt, "%d bodies of small files, %d among them, were lost by the disk before they were durable: they have to come from another namenode, or from the log at a restart", len(s.owed), id)
 	}
 	return nil
+}
+
+// suspects are marked to be removed.
+func (s *Store) suspects() (all []*segment) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, g := range s.segments {
+		if g.suspect {
+			g.victim = true
+			all = append(all, g)
+		}
+	}
+	return all
+}
+
+func (s *Store) mark(all []*segment, victim bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, g := range all {
+		g.victim = victim
+	}
 }
 
 // syncNames makes names of segments durable.
@@ -391,7 +420,7 @@ func (s *Store) rescue(g *segment) error {
 		for ; i < g.len() && size < batchBytes; i++ {
 			e := g.entry(i)
 			switch {
-			case s.elsewhere(g, e.id):
+			case s.growsWith(e.id) || s.elsewhere(g, e.id):
 			case e.lost:
 				batch = append(batch, pending{id: e.id, lost: e.length})
 			default:
@@ -404,6 +433,9 @@ func (s *Store) rescue(g *segment) error {
 			switch {
 			case err == nil:
 				batch = append(batch, pending{id: w.id, body: body})
+			case errors.Is(err, syscall.EIO): // that may pass
+				s.spoil(w.id, w.place, err)
+				passing = err
 			case damage(err):
 				s.spoil(w.id, w.place, err)
 				s.mu.Lock()
@@ -430,13 +462,18 @@ func (s *Store) rescue(g *segment) error {
 	return nil
 }
 
-// elsewhere reports whether a body is in another segment, too: one that is durable and stays, or the active one.
+// growsWith reports whether a body is in the active segment, which is not durable before it is synced.
+func (s *Store) growsWith(id metadata.BlockID) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	f, ok := s.fresh[id]
+	return ok && f.body == nil && !f.lost
+}
+
+// elsewhere reports whether a body is in another segment, too, that is durable, but for its name, and stays.
 func (s *Store) elsewhere(g *segment, id metadata.BlockID) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if f, ok := s.fresh[id]; ok && f.body == nil && !f.lost {
-		return true
-	}
 	var found [4]place
 	for _, p := range s.table.places(id, found[:0]) {
 		if p.segment != g && !p.lost && !p.suspect && !p.victim {

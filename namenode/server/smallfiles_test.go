@@ -118,7 +118,7 @@ func TestSmallFileFromStoreToEnd(t *testing.T) {
 			}
 			continue
 		}
-		if len(l.Blocks) != 1 || !l.Blocks[0].Small || len(l.Blocks[0].Locations) != 0 || l.Blocks[0].Corrupt || l.Blocks[0].Token.Identifier == nil || !l.Last.Small {
+		if len(l.Blocks) != 1 || !l.Blocks[0].Small || len(l.Blocks[0].Locations) != 1 || !namenode.IsDoor(l.Blocks[0].Locations[0].Node.ID) || l.Blocks[0].Corrupt || l.Blocks[0].Token.Identifier == nil || !l.Last.Small {
 			t.Fatalf("%+v", l)
 		}
 		b := l.Blocks[0].Block
