@@ -61,6 +61,8 @@ type Config struct {
 	Apart bool
 	// Search has the namenodes keep search indexes.
 	Search bool
+	// SmallFiles has the namenodes keep small files where no directory says anything.
+	SmallFiles bool
 	// Simple are networks whose clients are believed (clients.simple).
 	Simple []string
 	// Executable is the program that containers are started with; default the test's binary, which must call Main.
@@ -188,7 +190,7 @@ func (k *Cluster) lay() error {
 	const reserve = 1 << 20
 	for _, n := range k.shared.Namenodes {
 		add(n.ID, func(f *config.File, dir string) {
-			f.Namenode = &config.Namenode{ID: n.ID, Data: dir, Reserve: reserve, Heartbeat: time.Second, StaleAfter: 4 * time.Second, DeadAfter: 10 * time.Second, Search: c.Search}
+			f.Namenode = &config.Namenode{ID: n.ID, Data: dir, Reserve: reserve, Heartbeat: time.Second, StaleAfter: 4 * time.Second, DeadAfter: 10 * time.Second, Search: c.Search, SmallFiles: c.SmallFiles}
 		})
 	}
 	for i := range c.Datanodes {

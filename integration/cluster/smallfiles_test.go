@@ -46,7 +46,7 @@ func TestSmallFilesLookLikeOthers(t *testing.T) {
 		"plain": nil, "encrypted": {"dfs.encrypt.data.transfer": "true"}, "protected": {"dfs.data.transfer.protection": "integrity"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k := Start(t, Config{Properties: properties})
+			k := Start(t, Config{Properties: properties, SmallFiles: true})
 			ctx, cancel := context.WithTimeout(context.Background(), 4*Patience) // of the whole test
 			defer cancel()
 			var protection []sasl.Quality
@@ -184,7 +184,7 @@ func (k *Cluster) throughHTTP(ctx context.Context, name string, want []byte) {
 }
 
 func TestSmallFilesOutliveTheLeader(t *testing.T) {
-	k := Start(t, Config{Namenodes: 3, Datanodes: 1})
+	k := Start(t, Config{Namenodes: 3, Datanodes: 1, SmallFiles: true})
 	ctx, cancel := context.WithTimeout(context.Background(), 4*Patience) // of the whole test
 	defer cancel()
 	fast, plain := k.Client("").FS(), k.ordinary()
@@ -222,7 +222,7 @@ func TestSmallFilesOutliveTheLeader(t *testing.T) {
 
 // From another machine a small file is read by TLS, of a machine that is a namenode.
 func TestSmallFilesOfOtherMachines(t *testing.T) {
-	k := Start(t, Config{Apart: true})
+	k := Start(t, Config{Apart: true, SmallFiles: true})
 	ann := k.Dialer("ann")
 	fast := k.FS("ann", ann)
 	if err := fast.WriteFile(t.Context(), "/tmp/f", content(3000), false); err != nil {

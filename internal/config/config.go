@@ -189,6 +189,8 @@ type Namenode struct {
 	// Transfer is where clients read small files over the data transfer protocol; default: port 8488 beside a grpc of 8486, otherwise any port that is
 	// free. The namenodes tell each other, and clients.
 	Transfer string `yaml:"transfer"`
+	// SmallFiles says whether small files may be kept by the namenodes below directories of which nobody has said whether they may; default false.
+	SmallFiles bool `yaml:"small_files"`
 	// Reserve is the free space below which the namespace turns read-only; default 256MiB.
 	Reserve Size `yaml:"reserve"`
 	// Memory is what files, directories and their blocks may take in memory; the rest is read from the checkpoint. Default: a

@@ -132,7 +132,7 @@ func bytesOf(id int64, length int64) []byte {
 // storeOf makes a small file of the bytes of a body.
 func storeOf(path, client string, b *logpb.Block, length int64) *logpb.Store {
 	data := bytesOf(b.Id, length)
-	return &logpb.Store{Create: create(path, client), Body: &logpb.Block{Id: b.Id, Generation: b.Generation, Length: length}, Crc: sumOf(data), Data: data}
+	return &logpb.Store{Create: create(path, client), Body: &logpb.Block{Id: b.Id, Generation: b.Generation, Length: length}, Crc: sumOf(data), Data: data, ByDefault: true}
 }
 
 // cutOf cuts a small file inside of its body.

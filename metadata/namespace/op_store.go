@@ -17,7 +17,7 @@ func (ns *Namespace) store(t *txn, op *logpb.Store) {
 	made.Erasure = 1
 	err := ns.checkCreate(t, p, made)
 	if err == nil && len(op.Data) > 0 {
-		if p.nodes[min(p.existing(), len(p.nodes)-2)].smallFiles() == smallFilesOff {
+		if said := p.nodes[min(p.existing(), len(p.nodes)-2)].smallFiles(); said == smallFilesOff || said == 0 && !op.ByDefault {
 			err = metadata.Errorf(metadata.ErrUnsupported, "No small files may be stored below a directory of %s: write it to datanodes", p)
 		} else if int64(len(op.Data)) > made.BlockSize {
 			err = metadata.Errorf(metadata.ErrUnsupported, "A small file of %d bytes is larger than its block size of %d: write it to datanodes", len(op.Data), made.BlockSize)

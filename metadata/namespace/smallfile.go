@@ -375,16 +375,18 @@ func (ns *Namespace) setSmallFiles(t *txn, p *place, n *inode, policy uint32) {
 	n.tidy()
 }
 
-// SmallFilesAt says whether small files may be stored below a directory, or beside a file, and whether the directory itself says so.
+// SmallFilesAt says whether small files may be stored below a directory, or beside a file, and whether the directory itself says so; byDefault holds where
+// none says anything.
 //
 // Errors: ErrNotExist, and those of Stat.
-func (ns *Namespace) SmallFilesAt(c metadata.Caller, path string) (on, own bool, err error) {
+func (ns *Namespace) SmallFilesAt(c metadata.Caller, path string, byDefault bool) (on, own bool, err error) {
 	err = ns.find(c, path, func(p *place, _ *caller) error {
 		n := p.last()
 		if n == nil {
 			return metadata.Errorf(metadata.ErrNotExist, "File/Directory does not exist: %s", p)
 		}
-		on, own = n.smallFiles() != smallFilesOff, n.extra != nil && n.extra.small != 0
+		said := n.smallFiles()
+		on, own = said == smallFilesOn || said == 0 && byDefault, n.extra != nil && n.extra.small != 0
 		return nil
 	})
 	return on, own, err

@@ -110,7 +110,7 @@ func (c *cluster) start(i int) {
 		// Long enough that nobody loses leadership because the machine is busy.
 		Timers: raftstore.Timers{Heartbeat: 3 * time.Second, Lease: 3 * time.Second}, Credentials: c.credentials,
 		Door:       security.NewDoor(security.Config{Supergroup: "supergroup"}),
-		Properties: properties, Logger: log,
+		Properties: properties, SmallFiles: true, Logger: log,
 	}
 	if c.change != nil {
 		c.change(&conf)

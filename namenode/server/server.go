@@ -87,6 +87,8 @@ type Config struct {
 	// Memory is how many bytes files, directories and their blocks may take in memory, by an estimate. Default: a quarter of
 	// what the process may use, and 64 MiB at least.
 	Memory int64
+	// SmallFiles says whether the namenodes keep small files below directories of which nobody has said whether they may.
+	SmallFiles bool
 	// FeedBytes is how much the feed of changes may take on disk, FeedAge after how long its events go. Defaults 256 MiB, 7 days; a negative number
 	// of bytes: there is no feed.
 	FeedBytes int64

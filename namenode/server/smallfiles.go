@@ -178,7 +178,7 @@ func (s *Server) StoreFile(c metadata.Caller, r namenode.CreateRequest, data []b
 		}}
 		if len(data) > 0 {
 			b.Length = int64(len(data))
-			op.Body, op.Crc, op.Data = blockOf(b), crcOf(data), data
+			op.Body, op.Crc, op.Data, op.ByDefault = blockOf(b), crcOf(data), data, s.config.SmallFiles
 		}
 		e := &envelope{}
 		e.command.Op = &logpb.Command_Store{Store: op}
@@ -382,7 +382,7 @@ func (s *Server) SmallFilesAt(c metadata.Caller, path string, done func(namenode
 		}
 		done(policy, at.own, err)
 	}, func() (at said, err error) {
-		at.on, at.own, err = s.ns.SmallFilesAt(c, path)
+		at.on, at.own, err = s.ns.SmallFilesAt(c, path, s.config.SmallFiles)
 		return at, err
 	})
 }

@@ -1409,8 +1409,10 @@ type Store struct {
 	// A block id and a generation from the proposer's reserved ranges, which nobody else has. The length is that of data.
 	Body *Block `protobuf:"bytes,2,opt,name=body,proto3" json:"body,omitempty"`
 	// CRC-32C of data.
-	Crc           uint32 `protobuf:"fixed32,3,opt,name=crc,proto3" json:"crc,omitempty"`
-	Data          []byte `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`
+	Crc  uint32 `protobuf:"fixed32,3,opt,name=crc,proto3" json:"crc,omitempty"`
+	Data []byte `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`
+	// Small files may be stored where no directory says anything.
+	ByDefault     bool `protobuf:"varint,5,opt,name=by_default,json=byDefault,proto3" json:"by_default,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1471,6 +1473,13 @@ func (x *Store) GetData() []byte {
 		return x.Data
 	}
 	return nil
+}
+
+func (x *Store) GetByDefault() bool {
+	if x != nil {
+		return x.ByDefault
+	}
+	return false
 }
 
 type AddBlock struct {
@@ -4258,12 +4267,14 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	" \x01(\x03R\fminBlockSize\x12\x1f\n" +
 	"\bunmasked\x18\v \x01(\rH\x00R\bunmasked\x88\x01\x01\x12\x18\n" +
 	"\aerasure\x18\f \x01(\rR\aerasureB\v\n" +
-	"\t_unmasked\"\x99\x01\n" +
+	"\t_unmasked\"\xb8\x01\n" +
 	"\x05Store\x124\n" +
 	"\x06create\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.CreateR\x06create\x12/\n" +
 	"\x04body\x18\x02 \x01(\v2\x1b.hops.metadata.log.v1.BlockR\x04body\x12\x10\n" +
 	"\x03crc\x18\x03 \x01(\aR\x03crc\x12\x17\n" +
-	"\x04data\x18\x04 \x01(\fB\x03\x80\x01\x01R\x04data\"\xc3\x01\n" +
+	"\x04data\x18\x04 \x01(\fB\x03\x80\x01\x01R\x04data\x12\x1d\n" +
+	"\n" +
+	"by_default\x18\x05 \x01(\bR\tbyDefault\"\xc3\x01\n" +
 	"\bAddBlock\x12\x14\n" +
 	"\x05inode\x18\x01 \x01(\x04R\x05inode\x12\x1f\n" +
 	"\vclient_name\x18\x02 \x01(\tR\n" +
