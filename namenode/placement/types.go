@@ -48,6 +48,12 @@ func subtract(a, b []namenode.StorageType) (left, over []namenode.StorageType) {
 	return left, over
 }
 
+// Difference is what a block with n replicas wanted has too much of by its policy, and what it lacks, each type as often as that.
+func Difference(p *namenode.StoragePolicy, n int, have []namenode.StorageType) (over, need []namenode.StorageType) {
+	need, over = subtract(wanted(p, n), have)
+	return over, need
+}
+
 // Excess are the types of which a block with n replicas wanted has more than its policy says, each as often as that
 // (BlockStoragePolicy.chooseExcess).
 func Excess(p *namenode.StoragePolicy, n int, have []namenode.StorageType) []namenode.StorageType {
