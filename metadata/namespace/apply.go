@@ -231,6 +231,8 @@ func operation(cmd *logpb.Command) protoreflect.ProtoMessage {
 		return c.SetStoragePolicy
 	case *logpb.Command_SetErasurePolicy:
 		return c.SetErasurePolicy
+	case *logpb.Command_PlaceFiles:
+		return c.PlaceFiles
 	case *logpb.Command_RollBlockKeys:
 		return c.RollBlockKeys
 	case *logpb.Command_SurveyTree:
@@ -464,6 +466,8 @@ func (ns *Namespace) dispatch(index uint64, t *txn, cmd *logpb.Command) {
 		ns.setStoragePolicy(t, c.SetStoragePolicy)
 	case *logpb.Command_SetErasurePolicy:
 		ns.setErasurePolicy(t, c.SetErasurePolicy)
+	case *logpb.Command_PlaceFiles:
+		ns.placeFiles(t, c.PlaceFiles)
 	case *logpb.Command_RollBlockKeys:
 		ns.rollBlockKeys(t, c.RollBlockKeys)
 	case *logpb.Command_SurveyTree:

@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/kv/mem"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 )
@@ -41,7 +42,7 @@ func (s *machine) extraStep(t *rapid.T, path func(string) string) {
 	generation := func() uint64 { return s.block(t).Generation }
 	switch rapid.SampledFrom([]string{
 		"mkdirs", "mkdirs", "create", "write", "write", "append", "quota", "rename", "rename2", "delete", "setrep",
-		"truncate", "recovered", "concat", "xattr", "no xattr", "acl", "no acl", "policy", "erasure",
+		"truncate", "recovered", "concat", "xattr", "no xattr", "acl", "no acl", "policy", "place", "erasure",
 	}).Draw(t, "operation") {
 	case "mkdirs":
 		s.do(t, c, &logpb.Mkdirs{Target: to(one), Mode: uint32(drawMode(t)), CreateParent: true, Unmasked: new(uint32(0o777))})
@@ -84,6 +85,14 @@ func (s *machine) extraStep(t *rapid.T, path func(string) string) {
 		})
 	case "policy":
 		s.do(t, c, &logpb.SetStoragePolicy{Target: to(one), Policy: rapid.SampledFrom([]uint32{0, 2, 7}).Draw(t, "policy")})
+	case "place":
+		ids := rapid.SliceOfN(rapid.Uint64Range(uint64(metadata.RootID), uint64(metadata.RootID)+20), 0, 4).Draw(t, "files")
+		s.do(t, super, &logpb.PlaceFiles{Inodes: ids})
+		for _, id := range ids {
+			if n := s.w.ns.inodes[metadata.INodeID(id)]; n != nil && n.file != nil && n.attached() && n.placed() != n.placing() {
+				t.Fatalf("inode %d obeys policy %d, not %d", id, n.placed(), n.placing())
+			}
+		}
 	case "erasure":
 		s.do(t, c, &logpb.SetErasurePolicy{Target: to(one), Policy: rapid.SampledFrom([]uint32{0, 1, 1 + 1, 1 + 2, 1 + 4}).Draw(t, "erasure")})
 	case "rename":

@@ -200,6 +200,7 @@ type Server struct {
 	admin    admin
 	fscks    atomic.Int32 // walks under way
 	balancer balancer
+	tiers    tiers
 	saving   atomic.Bool // a file of MetaSave is being written
 	leases   leases
 	clock    clock

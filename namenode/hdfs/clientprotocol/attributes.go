@@ -143,6 +143,10 @@ func (p *protocol) setStoragePolicy(c *hrpc.Call, r *pb.SetStoragePolicyRequestP
 	p.service.SetStoragePolicy(c.Caller, r.GetSrc(), policy.ID, done(c))
 }
 
+func (p *protocol) satisfyStoragePolicy(c *hrpc.Call, r *pb.SatisfyStoragePolicyRequestProto) {
+	p.service.SatisfyStoragePolicy(c.Caller, r.GetSrc(), done(c))
+}
+
 func (p *protocol) unsetStoragePolicy(c *hrpc.Call, r *pb.UnsetStoragePolicyRequestProto) {
 	p.service.SetStoragePolicy(c.Caller, r.GetSrc(), 0, done(c))
 }

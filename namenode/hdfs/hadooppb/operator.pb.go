@@ -455,6 +455,171 @@ func (x *BalanceResponseProto) GetFailed() int64 {
 	return 0
 }
 
+// TierRequestProto asks how far replicas of a tree are where its storage policies want them.
+type TierRequestProto struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Path  *string                `protobuf:"bytes,1,opt,name=path" json:"path,omitempty"`
+	// They are to be brought there, if nobody has asked for it yet.
+	Start         *bool `protobuf:"varint,2,opt,name=start" json:"start,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TierRequestProto) Reset() {
+	*x = TierRequestProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TierRequestProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TierRequestProto) ProtoMessage() {}
+
+func (x *TierRequestProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TierRequestProto.ProtoReflect.Descriptor instead.
+func (*TierRequestProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *TierRequestProto) GetPath() string {
+	if x != nil && x.Path != nil {
+		return *x.Path
+	}
+	return ""
+}
+
+func (x *TierRequestProto) GetStart() bool {
+	if x != nil && x.Start != nil {
+		return *x.Start
+	}
+	return false
+}
+
+type TierResponseProto struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// It is not done yet, or waits for others.
+	Waiting *bool `protobuf:"varint,1,opt,name=waiting" json:"waiting,omitempty"`
+	// The leader knows how it ended: that many blocks of it are not where they should be and could not be moved.
+	Known *bool  `protobuf:"varint,2,opt,name=known" json:"known,omitempty"`
+	Stuck *int64 `protobuf:"varint,3,opt,name=stuck" json:"stuck,omitempty"`
+	// Of all trees, since this namenode leads: those that wait, blocks that wait, bytes under way, bytes and replicas that were moved, and copies that did not arrive.
+	Paths         *int64 `protobuf:"varint,4,opt,name=paths" json:"paths,omitempty"`
+	Blocks        *int64 `protobuf:"varint,5,opt,name=blocks" json:"blocks,omitempty"`
+	Moving        *int64 `protobuf:"varint,6,opt,name=moving" json:"moving,omitempty"`
+	Moved         *int64 `protobuf:"varint,7,opt,name=moved" json:"moved,omitempty"`
+	Replicas      *int64 `protobuf:"varint,8,opt,name=replicas" json:"replicas,omitempty"`
+	Failed        *int64 `protobuf:"varint,9,opt,name=failed" json:"failed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TierResponseProto) Reset() {
+	*x = TierResponseProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TierResponseProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TierResponseProto) ProtoMessage() {}
+
+func (x *TierResponseProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TierResponseProto.ProtoReflect.Descriptor instead.
+func (*TierResponseProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *TierResponseProto) GetWaiting() bool {
+	if x != nil && x.Waiting != nil {
+		return *x.Waiting
+	}
+	return false
+}
+
+func (x *TierResponseProto) GetKnown() bool {
+	if x != nil && x.Known != nil {
+		return *x.Known
+	}
+	return false
+}
+
+func (x *TierResponseProto) GetStuck() int64 {
+	if x != nil && x.Stuck != nil {
+		return *x.Stuck
+	}
+	return 0
+}
+
+func (x *TierResponseProto) GetPaths() int64 {
+	if x != nil && x.Paths != nil {
+		return *x.Paths
+	}
+	return 0
+}
+
+func (x *TierResponseProto) GetBlocks() int64 {
+	if x != nil && x.Blocks != nil {
+		return *x.Blocks
+	}
+	return 0
+}
+
+func (x *TierResponseProto) GetMoving() int64 {
+	if x != nil && x.Moving != nil {
+		return *x.Moving
+	}
+	return 0
+}
+
+func (x *TierResponseProto) GetMoved() int64 {
+	if x != nil && x.Moved != nil {
+		return *x.Moved
+	}
+	return 0
+}
+
+func (x *TierResponseProto) GetReplicas() int64 {
+	if x != nil && x.Replicas != nil {
+		return *x.Replicas
+	}
+	return 0
+}
+
+func (x *TierResponseProto) GetFailed() int64 {
+	if x != nil && x.Failed != nil {
+		return *x.Failed
+	}
+	return 0
+}
+
 // GetEventsRequestProto asks for a page of the feed of changes.
 type GetEventsRequestProto struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -472,7 +637,7 @@ type GetEventsRequestProto struct {
 
 func (x *GetEventsRequestProto) Reset() {
 	*x = GetEventsRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[6]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -484,7 +649,7 @@ func (x *GetEventsRequestProto) String() string {
 func (*GetEventsRequestProto) ProtoMessage() {}
 
 func (x *GetEventsRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[6]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -497,7 +662,7 @@ func (x *GetEventsRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetEventsRequestProto.ProtoReflect.Descriptor instead.
 func (*GetEventsRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{6}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetEventsRequestProto) GetAfter() uint64 {
@@ -541,7 +706,7 @@ type GetEventsResponseProto struct {
 
 func (x *GetEventsResponseProto) Reset() {
 	*x = GetEventsResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[7]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -553,7 +718,7 @@ func (x *GetEventsResponseProto) String() string {
 func (*GetEventsResponseProto) ProtoMessage() {}
 
 func (x *GetEventsResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[7]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -566,7 +731,7 @@ func (x *GetEventsResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetEventsResponseProto.ProtoReflect.Descriptor instead.
 func (*GetEventsResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{7}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetEventsResponseProto) GetFrom() uint64 {
@@ -631,7 +796,7 @@ type FeedEventProto struct {
 
 func (x *FeedEventProto) Reset() {
 	*x = FeedEventProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[8]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -643,7 +808,7 @@ func (x *FeedEventProto) String() string {
 func (*FeedEventProto) ProtoMessage() {}
 
 func (x *FeedEventProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[8]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -656,7 +821,7 @@ func (x *FeedEventProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedEventProto.ProtoReflect.Descriptor instead.
 func (*FeedEventProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{8}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *FeedEventProto) GetPosition() uint64 {
@@ -852,7 +1017,7 @@ type SearchRequestProto struct {
 
 func (x *SearchRequestProto) Reset() {
 	*x = SearchRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[9]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -864,7 +1029,7 @@ func (x *SearchRequestProto) String() string {
 func (*SearchRequestProto) ProtoMessage() {}
 
 func (x *SearchRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[9]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -877,7 +1042,7 @@ func (x *SearchRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchRequestProto.ProtoReflect.Descriptor instead.
 func (*SearchRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{9}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SearchRequestProto) GetPath() string {
@@ -975,7 +1140,7 @@ type TagProto struct {
 
 func (x *TagProto) Reset() {
 	*x = TagProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[10]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -987,7 +1152,7 @@ func (x *TagProto) String() string {
 func (*TagProto) ProtoMessage() {}
 
 func (x *TagProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[10]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1000,7 +1165,7 @@ func (x *TagProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TagProto.ProtoReflect.Descriptor instead.
 func (*TagProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{10}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *TagProto) GetName() string {
@@ -1030,7 +1195,7 @@ type SearchResponseProto struct {
 
 func (x *SearchResponseProto) Reset() {
 	*x = SearchResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[11]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1042,7 +1207,7 @@ func (x *SearchResponseProto) String() string {
 func (*SearchResponseProto) ProtoMessage() {}
 
 func (x *SearchResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[11]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1055,7 +1220,7 @@ func (x *SearchResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchResponseProto.ProtoReflect.Descriptor instead.
 func (*SearchResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{11}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SearchResponseProto) GetFound() []*FoundProto {
@@ -1106,7 +1271,7 @@ type FoundProto struct {
 
 func (x *FoundProto) Reset() {
 	*x = FoundProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[12]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1118,7 +1283,7 @@ func (x *FoundProto) String() string {
 func (*FoundProto) ProtoMessage() {}
 
 func (x *FoundProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[12]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1131,7 +1296,7 @@ func (x *FoundProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FoundProto.ProtoReflect.Descriptor instead.
 func (*FoundProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{12}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *FoundProto) GetPath() string {
@@ -1227,7 +1392,7 @@ type SearchStatusRequestProto struct {
 
 func (x *SearchStatusRequestProto) Reset() {
 	*x = SearchStatusRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[13]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1239,7 +1404,7 @@ func (x *SearchStatusRequestProto) String() string {
 func (*SearchStatusRequestProto) ProtoMessage() {}
 
 func (x *SearchStatusRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[13]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1252,7 +1417,7 @@ func (x *SearchStatusRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchStatusRequestProto.ProtoReflect.Descriptor instead.
 func (*SearchStatusRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{13}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{15}
 }
 
 type SearchStatusResponseProto struct {
@@ -1277,7 +1442,7 @@ type SearchStatusResponseProto struct {
 
 func (x *SearchStatusResponseProto) Reset() {
 	*x = SearchStatusResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[14]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1289,7 +1454,7 @@ func (x *SearchStatusResponseProto) String() string {
 func (*SearchStatusResponseProto) ProtoMessage() {}
 
 func (x *SearchStatusResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[14]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1302,7 +1467,7 @@ func (x *SearchStatusResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchStatusResponseProto.ProtoReflect.Descriptor instead.
 func (*SearchStatusResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{14}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SearchStatusResponseProto) GetState() string {
@@ -1391,7 +1556,7 @@ type RebuildSearchRequestProto struct {
 
 func (x *RebuildSearchRequestProto) Reset() {
 	*x = RebuildSearchRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[15]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1403,7 +1568,7 @@ func (x *RebuildSearchRequestProto) String() string {
 func (*RebuildSearchRequestProto) ProtoMessage() {}
 
 func (x *RebuildSearchRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[15]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1416,7 +1581,7 @@ func (x *RebuildSearchRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebuildSearchRequestProto.ProtoReflect.Descriptor instead.
 func (*RebuildSearchRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{15}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{17}
 }
 
 type RebuildSearchResponseProto struct {
@@ -1427,7 +1592,7 @@ type RebuildSearchResponseProto struct {
 
 func (x *RebuildSearchResponseProto) Reset() {
 	*x = RebuildSearchResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[16]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1439,7 +1604,7 @@ func (x *RebuildSearchResponseProto) String() string {
 func (*RebuildSearchResponseProto) ProtoMessage() {}
 
 func (x *RebuildSearchResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[16]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1452,7 +1617,7 @@ func (x *RebuildSearchResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebuildSearchResponseProto.ProtoReflect.Descriptor instead.
 func (*RebuildSearchResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{16}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{18}
 }
 
 var File_namenode_hdfs_hadooppb_operator_proto protoreflect.FileDescriptor
@@ -1489,6 +1654,19 @@ const file_namenode_hdfs_hadooppb_operator_proto_rawDesc = "" +
 	"\x04left\x18\x04 \x01(\x03R\x04left\x12\x12\n" +
 	"\x04over\x18\x06 \x01(\x05R\x04over\x12\x14\n" +
 	"\x05under\x18\a \x01(\x05R\x05under\x12\x16\n" +
+	"\x06failed\x18\t \x01(\x03R\x06failed\"<\n" +
+	"\x10TierRequestProto\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x14\n" +
+	"\x05start\x18\x02 \x01(\bR\x05start\"\xe9\x01\n" +
+	"\x11TierResponseProto\x12\x18\n" +
+	"\awaiting\x18\x01 \x01(\bR\awaiting\x12\x14\n" +
+	"\x05known\x18\x02 \x01(\bR\x05known\x12\x14\n" +
+	"\x05stuck\x18\x03 \x01(\x03R\x05stuck\x12\x14\n" +
+	"\x05paths\x18\x04 \x01(\x03R\x05paths\x12\x16\n" +
+	"\x06blocks\x18\x05 \x01(\x03R\x06blocks\x12\x16\n" +
+	"\x06moving\x18\x06 \x01(\x03R\x06moving\x12\x14\n" +
+	"\x05moved\x18\a \x01(\x03R\x05moved\x12\x1a\n" +
+	"\breplicas\x18\b \x01(\x03R\breplicas\x12\x16\n" +
 	"\x06failed\x18\t \x01(\x03R\x06failed\"i\n" +
 	"\x15GetEventsRequestProto\x12\x14\n" +
 	"\x05after\x18\x01 \x01(\x04R\x05after\x12\x12\n" +
@@ -1595,7 +1773,7 @@ func file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP() []byte {
 }
 
 var file_namenode_hdfs_hadooppb_operator_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_namenode_hdfs_hadooppb_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_namenode_hdfs_hadooppb_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_namenode_hdfs_hadooppb_operator_proto_goTypes = []any{
 	(SetDatanodeStateRequestProto_StateProto)(0), // 0: hops.hdfs.SetDatanodeStateRequestProto.StateProto
 	(*SetDatanodeStateRequestProto)(nil),         // 1: hops.hdfs.SetDatanodeStateRequestProto
@@ -1604,28 +1782,30 @@ var file_namenode_hdfs_hadooppb_operator_proto_goTypes = []any{
 	(*TransferLeadershipResponseProto)(nil),      // 4: hops.hdfs.TransferLeadershipResponseProto
 	(*BalanceRequestProto)(nil),                  // 5: hops.hdfs.BalanceRequestProto
 	(*BalanceResponseProto)(nil),                 // 6: hops.hdfs.BalanceResponseProto
-	(*GetEventsRequestProto)(nil),                // 7: hops.hdfs.GetEventsRequestProto
-	(*GetEventsResponseProto)(nil),               // 8: hops.hdfs.GetEventsResponseProto
-	(*FeedEventProto)(nil),                       // 9: hops.hdfs.FeedEventProto
-	(*SearchRequestProto)(nil),                   // 10: hops.hdfs.SearchRequestProto
-	(*TagProto)(nil),                             // 11: hops.hdfs.TagProto
-	(*SearchResponseProto)(nil),                  // 12: hops.hdfs.SearchResponseProto
-	(*FoundProto)(nil),                           // 13: hops.hdfs.FoundProto
-	(*SearchStatusRequestProto)(nil),             // 14: hops.hdfs.SearchStatusRequestProto
-	(*SearchStatusResponseProto)(nil),            // 15: hops.hdfs.SearchStatusResponseProto
-	(*RebuildSearchRequestProto)(nil),            // 16: hops.hdfs.RebuildSearchRequestProto
-	(*RebuildSearchResponseProto)(nil),           // 17: hops.hdfs.RebuildSearchResponseProto
-	(*AclEntryProto)(nil),                        // 18: hops.hadoop.AclEntryProto
-	(*XAttrProto)(nil),                           // 19: hops.hadoop.XAttrProto
+	(*TierRequestProto)(nil),                     // 7: hops.hdfs.TierRequestProto
+	(*TierResponseProto)(nil),                    // 8: hops.hdfs.TierResponseProto
+	(*GetEventsRequestProto)(nil),                // 9: hops.hdfs.GetEventsRequestProto
+	(*GetEventsResponseProto)(nil),               // 10: hops.hdfs.GetEventsResponseProto
+	(*FeedEventProto)(nil),                       // 11: hops.hdfs.FeedEventProto
+	(*SearchRequestProto)(nil),                   // 12: hops.hdfs.SearchRequestProto
+	(*TagProto)(nil),                             // 13: hops.hdfs.TagProto
+	(*SearchResponseProto)(nil),                  // 14: hops.hdfs.SearchResponseProto
+	(*FoundProto)(nil),                           // 15: hops.hdfs.FoundProto
+	(*SearchStatusRequestProto)(nil),             // 16: hops.hdfs.SearchStatusRequestProto
+	(*SearchStatusResponseProto)(nil),            // 17: hops.hdfs.SearchStatusResponseProto
+	(*RebuildSearchRequestProto)(nil),            // 18: hops.hdfs.RebuildSearchRequestProto
+	(*RebuildSearchResponseProto)(nil),           // 19: hops.hdfs.RebuildSearchResponseProto
+	(*AclEntryProto)(nil),                        // 20: hops.hadoop.AclEntryProto
+	(*XAttrProto)(nil),                           // 21: hops.hadoop.XAttrProto
 }
 var file_namenode_hdfs_hadooppb_operator_proto_depIdxs = []int32{
 	0,  // 0: hops.hdfs.SetDatanodeStateRequestProto.state:type_name -> hops.hdfs.SetDatanodeStateRequestProto.StateProto
-	9,  // 1: hops.hdfs.GetEventsResponseProto.events:type_name -> hops.hdfs.FeedEventProto
-	18, // 2: hops.hdfs.FeedEventProto.acl:type_name -> hops.hadoop.AclEntryProto
-	19, // 3: hops.hdfs.FeedEventProto.xattrs:type_name -> hops.hadoop.XAttrProto
-	11, // 4: hops.hdfs.SearchRequestProto.tags:type_name -> hops.hdfs.TagProto
-	13, // 5: hops.hdfs.SearchResponseProto.found:type_name -> hops.hdfs.FoundProto
-	19, // 6: hops.hdfs.FoundProto.xattrs:type_name -> hops.hadoop.XAttrProto
+	11, // 1: hops.hdfs.GetEventsResponseProto.events:type_name -> hops.hdfs.FeedEventProto
+	20, // 2: hops.hdfs.FeedEventProto.acl:type_name -> hops.hadoop.AclEntryProto
+	21, // 3: hops.hdfs.FeedEventProto.xattrs:type_name -> hops.hadoop.XAttrProto
+	13, // 4: hops.hdfs.SearchRequestProto.tags:type_name -> hops.hdfs.TagProto
+	15, // 5: hops.hdfs.SearchResponseProto.found:type_name -> hops.hdfs.FoundProto
+	21, // 6: hops.hdfs.FoundProto.xattrs:type_name -> hops.hadoop.XAttrProto
 	7,  // [7:7] is the sub-list for method output_type
 	7,  // [7:7] is the sub-list for method input_type
 	7,  // [7:7] is the sub-list for extension type_name
@@ -1645,7 +1825,7 @@ func file_namenode_hdfs_hadooppb_operator_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_namenode_hdfs_hadooppb_operator_proto_rawDesc), len(file_namenode_hdfs_hadooppb_operator_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   17,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
