@@ -331,6 +331,7 @@ func TestWebHDFSOperationsThatHaveNoRecording(t *testing.T) {
 		{"GET", "/h?op=GETSTORAGEPOLICY&user.name=" + user, 200, `"id":2,"name":"COLD"`},
 		{"GET", "/h?op=GETFILESTATUS&user.name=" + user, 200, `"storagePolicy":2`},
 		{"PUT", "/h?op=SETSTORAGEPOLICY&storagepolicy=lukewarm&user.name=" + user, 400, `Cannot find a block policy with the name lukewarm`},
+		{"PUT", "/h?op=SATISFYSTORAGEPOLICY&user.name=" + user, 200, ""},
 		{"POST", "/h?op=UNSETSTORAGEPOLICY&user.name=" + user, 200, ""},
 		{"GET", "/h?op=GETFILESTATUS&user.name=" + user, 200, `"storagePolicy":0`},
 		{"PUT", "/user/alice/.Trash?op=MKDIRS&user.name=" + user, 200, `{"boolean":true}`},
