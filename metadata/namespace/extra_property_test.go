@@ -41,7 +41,7 @@ func (s *machine) extraStep(t *rapid.T, path func(string) string) {
 	one := path("path")
 	generation := func() uint64 { return s.block(t).Generation }
 	switch rapid.SampledFrom([]string{
-		"mkdirs", "mkdirs", "create", "write", "write", "append", "quota", "rename", "rename2", "delete", "setrep",
+		"mkdirs", "mkdirs", "create", "write", "write", "append", "quota", "type quota", "rename", "rename2", "delete", "setrep",
 		"truncate", "recovered", "concat", "xattr", "no xattr", "acl", "no acl", "policy", "place", "erasure",
 	}).Draw(t, "operation") {
 	case "mkdirs":
@@ -83,8 +83,13 @@ func (s *machine) extraStep(t *rapid.T, path func(string) string) {
 			Target: to(one), Names: rapid.SampledFrom([]int64{-1, 1, 3, 6, 100}).Draw(t, "names"),
 			Space: rapid.SampledFrom([]int64{-1, -1, 0, 3 << 20, 9 << 20}).Draw(t, "space"),
 		})
+	case "type quota":
+		s.do(t, super, &logpb.SetQuota{
+			Target: to(one), Type: rapid.SampledFrom([]uint32{1, 2, 2, 3, 4}).Draw(t, "type"),
+			TypeSpace: rapid.SampledFrom([]int64{-1, 0, 1 << 20, 3 << 20, 1 << 30, 1 << 30}).Draw(t, "bytes"),
+		})
 	case "policy":
-		s.do(t, c, &logpb.SetStoragePolicy{Target: to(one), Policy: rapid.SampledFrom([]uint32{0, 2, 7}).Draw(t, "policy")})
+		s.do(t, c, &logpb.SetStoragePolicy{Target: to(one), Policy: rapid.SampledFrom([]uint32{0, 2, 5, 7, 10, 12, 15}).Draw(t, "policy")})
 	case "place":
 		ids := rapid.SliceOfN(rapid.Uint64Range(uint64(metadata.RootID), uint64(metadata.RootID)+20), 0, 4).Draw(t, "files")
 		s.do(t, super, &logpb.PlaceFiles{Inodes: ids})

@@ -49,7 +49,7 @@ func (ns *Namespace) appendTo(t *txn, op *logpb.Append) {
 	// A block that a snapshot has never changes again.
 	reopen := last != nil && !op.NewBlock && last.Length < f.blockSize && !ns.snapshotHas(n, len(f.blocks)-1)
 	if last != nil && !last.ID.Striped() && last.Length < f.blockSize { // HDFS wants room for the rest of the last block even when that is not used
-		u := usage{space: (f.blockSize - last.Length) * int64(f.replication)}
+		u := n.uses((f.blockSize - last.Length) * int64(f.replication))
 		if err := ns.checkQuota(n.parent, nil, usage{}, u); err != nil {
 			t.fail(err)
 			return

@@ -39,7 +39,7 @@ func (ns *Namespace) create(t *txn, op *logpb.Create) {
 				return
 			}
 		}
-		gone := usage{names: -1, space: -ns.metered(old)}
+		gone := usage{names: -1}.minus(ns.metered(old))
 		ns.charge(old.parent, gone)
 		ns.detach(old)
 		ns.bury(old)

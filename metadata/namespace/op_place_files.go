@@ -31,9 +31,11 @@ func (ns *Namespace) placeFiles(t *txn, op *logpb.PlaceFiles) {
 		if n.placed() == n.placing() { // named twice
 			continue
 		}
+		before := ns.metered(n)
 		ns.touch(n)
 		n.own().placed = n.placing()
 		n.tidy()
+		ns.recharge(n, before)
 		for i := range n.file.blocks {
 			ns.effects.Changed = append(ns.effects.Changed, n.blockOwner(i))
 		}

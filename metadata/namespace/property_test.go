@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"maps"
+	"reflect"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -325,7 +326,7 @@ func (s *machine) compareSummary(t *rapid.T) {
 	if s.m["/"].quota {
 		want.Quota, want.SpaceQuota = 1<<40, 1<<60
 	}
-	if *sum != want {
+	if !reflect.DeepEqual(*sum, want) {
 		t.Fatalf("summary %+v, the model's %+v", *sum, want)
 	}
 }

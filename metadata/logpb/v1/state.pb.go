@@ -789,7 +789,7 @@ type Quota struct {
 	// What is used. A block that is not complete counts as a full one.
 	UsedNames int64 `protobuf:"varint,3,opt,name=used_names,json=usedNames,proto3" json:"used_names,omitempty"`
 	UsedSpace int64 `protobuf:"varint,4,opt,name=used_space,json=usedSpace,proto3" json:"used_space,omitempty"`
-	// How many bytes on volumes of the types DISK, SSD, ARCHIVE, NVDIMM, by the policies that the files' blocks obey, and what is used; 0 is no limit, n is a limit of n - 1. Absent:
+	// How many bytes on volumes of the types DISK, SSD, ARCHIVE, PROVIDED, NVDIMM, by the policies that the files' blocks obey, and what is used; 0 is no limit, n is a limit of n - 1. Absent:
 	// there is no such limit, and it is not counted. Level 6.
 	TypeLimits    []uint64 `protobuf:"varint,5,rep,packed,name=type_limits,json=typeLimits,proto3" json:"type_limits,omitempty"`
 	UsedTypes     []int64  `protobuf:"varint,6,rep,packed,name=used_types,json=usedTypes,proto3" json:"used_types,omitempty"`
