@@ -295,7 +295,6 @@ func (s *Store) swap(r *replica, c *moved) (err error) {
 	if err := r.discardDurably(); err != nil {
 		s.log.Warn("what a replica that was moved has left is not removed", "block", b.String(), "volume", r.vol.id.Storage, "err", err)
 	}
-	s.log.Info("replica moved to another volume", "block", b.String(), "from", r.vol.id.Storage, "to", view.Volume)
 	return nil
 }
 

@@ -95,7 +95,7 @@ var operations = map[string]map[string]operation{
 		"SETECPOLICY":           {byPath, (*request).setECPolicy},
 		"ENABLEECPOLICY":        {superuser, (*request).enableECPolicy},
 		"DISABLEECPOLICY":       {superuser, (*request).disableECPolicy},
-		"SETQUOTABYSTORAGETYPE": {superuser, unsupported("quotas by storage type are")},
+		"SETQUOTABYSTORAGETYPE": {superuser, (*request).setTypeQuota},
 	},
 	http.MethodPost: {
 		"APPEND":   {byPath, (*request).append},
