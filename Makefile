@@ -9,7 +9,7 @@ NFPM_VERSION := v2.45.0
 # The packages with the most concurrency; `make lint` runs their tests under the race detector.
 RACE     := ./internal/... ./metadata/... ./namenode/... ./datanode/... ./client/dfs/... ./resourcemanager/... ./nodemanager/... ./training/...
 
-.PHONY: help build build-static demo test race lint attack bench bench-checkpoint bench-data bench-quick bench-training bench-micro bench-optimizers bench-scheduler bench-search bench-sim upgrade cover gen gen-check fmt compat compat-fuzz spark fuzz fault train packages cluster clean
+.PHONY: help build build-static demo test race lint attack bench bench-checkpoint bench-controller bench-data bench-quick bench-training bench-micro bench-optimizers bench-scheduler bench-search bench-sim upgrade cover gen gen-check fmt compat compat-fuzz spark fuzz fault train packages cluster clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,8 +67,11 @@ bench-scheduler: build ## what the scheduler and three resource managers cost at
 	@HOPS_BENCH_NODES=10000 $(GO) test -run '^$$' -timeout 30m -bench Heartbeats -benchtime 1x ./resourcemanager/server | tee -a integration/bench/results/scheduler.txt
 	@uptime | tee -a integration/bench/results/scheduler.txt
 
-bench-training: build ## what a search adds to its trials: gaps between them, many short ones (2 minutes, a quiet machine): make bench-training TRAINING=--long for 10,000 (12 minutes)
+bench-training: build ## what a search adds to its trials: gaps between them, many short ones, an idle controller (3 minutes, a quiet machine): make bench-training TRAINING=--long for 10,000 (12 minutes), TRAINING=--idle for that alone
 	@python3 integration/bench/training/run.py $(TRAINING) $(BIN)/hops
+
+bench-controller: build ## what one controller takes, with its journal on a real filesystem and in memory: ask + tell, reports, metrics, decisions, 10,000 trials (2 minutes; COUNT=1)
+	@integration/bench/training/controller.sh $(abspath $(BIN)/hops)
 
 bench-search: ## the searches over recorded learning curves in virtual time, and how many trials they decide in a second of CPU, into integration/bench/results/search.txt
 	@$(GO) run ./integration/bench/search | tee integration/bench/results/search.txt

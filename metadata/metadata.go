@@ -38,6 +38,9 @@ func (b Block) String() string {
 	return fmt.Sprintf("blk_%d_%d(%d)", b.ID, b.Generation, b.Length)
 }
 
+// MaxBody is how many bytes a small file has at most: one that the namenodes have the bytes of.
+const MaxBody = 64 << 10
+
 // Time is milliseconds since 1970, the resolution of every time in HDFS.
 type Time int64
 

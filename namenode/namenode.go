@@ -145,6 +145,8 @@ type LocatedBlock struct {
 	Locations []Location
 	// Corrupt: every known replica is damaged.
 	Corrupt bool
+	// Small: it is the body of a small file. No datanode has it: Locations are the data-transfer doors of the namenodes.
+	Small bool
 	// Token lets its bearer do at the datanodes what the block was located for. Empty where nobody asked to.
 	Token security.Token
 	// Units are, of a group, the numbers of the internal blocks at Locations, each of which has a token of its own. Nil for a replicated block.
@@ -162,6 +164,8 @@ type LocatedFile struct {
 	// Last is the file's last block whatever range was asked for; nil when the file has none.
 	Last         *LocatedBlock
 	LastComplete bool
+	// Tails: it was asked for with tails.
+	Tails bool
 }
 
 // NodeReport is the state of a datanode as reports and beats tell it.

@@ -18,6 +18,7 @@ import (
 type Service interface {
 	Reader
 	Writer
+	SmallFiles
 	Attributes
 	Snapshots
 	Cluster
@@ -205,7 +206,9 @@ type LocateRequest struct {
 	Offset, Length int64
 	// Unnoticed leaves the file's access time alone: one who reads everything, again and again, would write as much to the log.
 	Unnoticed bool
-	Admit     Admit
+	// Tails: the replicated block at the end of a file with an erasure coding policy is wanted too. Hadoop's clients could not read any of the file then.
+	Tails bool
+	Admit Admit
 }
 
 // Listing is a page of a directory.
@@ -245,6 +248,8 @@ type AddBlockRequest struct {
 	NoLocal bool
 	// Anywhere: the writer's machine does not matter.
 	Anywhere bool
+	// Tail: a replicated block, at the end of a file with an erasure coding policy.
+	Tail bool
 }
 
 // MoreTargetsRequest asks for replacements in a pipeline.
@@ -264,6 +269,8 @@ type AppendRequest struct {
 	Client string
 	// NewBlock: go on in a new block even if the last has room.
 	NewBlock bool
+	// Tails: the client knows that a file with an erasure coding policy may end with a replicated block.
+	Tails bool
 }
 
 // UpdatePipelineRequest records a pipeline that was rebuilt. Nodes are given by id, volumes aligned with them or absent.

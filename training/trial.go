@@ -102,12 +102,13 @@ const (
 	CodeArguments    = "ArgumentMismatch"  // the function's parameters are not those of the trial
 	CodeNoFunction   = "FunctionMissing"   // the module has no function of the name
 	CodeSyntax       = "SyntaxError"       // the program is no Python, or of another version
+	CodeForked       = "ReportFromFork"    // two processes of a trial reported
 )
 
 // Repeats reports whether trying the same parameters again would end the same way: the mistake is the function's.
 func (e *TrialError) Repeats() bool {
 	switch e.Type {
-	case CodeNotFinite, CodeNotNumber, CodeMissing, CodeBackwards, CodeInvalid, CodeExited, CodeArguments, CodeNoFunction, CodeSyntax:
+	case CodeNotFinite, CodeNotNumber, CodeMissing, CodeBackwards, CodeInvalid, CodeExited, CodeArguments, CodeNoFunction, CodeSyntax, CodeForked:
 		return true
 	}
 	return false

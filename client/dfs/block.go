@@ -201,6 +201,9 @@ func (b *blockWriter) upLocked() bool { return b.state == blockStreaming || b.st
 // untouched reports whether an append has not changed the block yet.
 func (b *blockWriter) untouched() bool { return b.appended && b.block.GetGenerationStamp() == b.base }
 
+// empty reports whether nothing was written to a block, which is not an older one that was opened again.
+func (b *blockWriter) empty() bool { return !b.appended && b.sent == 0 && b.filling.Len() == 0 }
+
 // acked is how many bytes of the block every datanode has.
 func (b *blockWriter) acked() int64 { return int64(b.block.GetNumBytes()) }
 

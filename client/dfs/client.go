@@ -21,6 +21,7 @@ import (
 	"github.com/gohops/hops/internal/dtp"
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/internal/kerberos"
+	"github.com/gohops/hops/internal/localsocket"
 	"github.com/gohops/hops/internal/login"
 	"github.com/gohops/hops/internal/sasl"
 	"github.com/gohops/hops/internal/security"
@@ -91,6 +92,8 @@ type Config struct {
 	// requests take, between 50 ms and 1 s (dfs.client.hedged.read.threshold.millis).
 	HedgedReads int
 	HedgeAfter  time.Duration
+	// NoSmallFiles makes and opens all files as Hadoop's clients do, also those whose bytes hops' namenodes would keep.
+	NoSmallFiles bool
 	// Dial connects to a server at addr, host:port, which has to be of the role "namenode" or "datanode". Default: as Roots
 	// say.
 	Dial func(ctx context.Context, role, addr string) (net.Conn, error)
@@ -98,6 +101,13 @@ type Config struct {
 	// connection: it does not. A connection that has a method Lend(parts [][]byte) error may keep what it is given until the datanode has
 	// answered or Close has returned.
 	Within func(datanode string) net.Conn
+	// DomainSocket is the path of the Unix-domain sockets of datanodes on this machine, with _PORT for the port of their TCP address
+	// (dfs.domain.socket.path); empty: there are none. Datanodes of this machine are spoken to by them, and blocks are read by
+	// descriptors that they hand over; where either cannot be done, TCP is the way.
+	DomainSocket string
+	// NoShortCircuit: blocks are not read by descriptors (dfs.client.read.shortcircuit). NoDomainTraffic: the sockets are for
+	// descriptors alone (dfs.client.domain.socket.data.traffic).
+	NoShortCircuit, NoDomainTraffic bool
 	// Bearer is the user's token, which is shown to servers by TLS; nil, or empty: none. Default: that of `hops login`, where
 	// Roots says that servers are known by it.
 	Bearer func() string
@@ -120,6 +130,7 @@ type Client struct {
 	log    *slog.Logger
 	rpc    *hrpc.Failover
 	peers  *peerPool
+	local  *local
 	leases *leaseRenewer
 
 	packets, large sync.Pool // of *outPacket
@@ -138,6 +149,7 @@ type Client struct {
 	defaultsTime time.Time
 
 	encryption encryption
+	small      smallFiles
 }
 
 // clientCount makes the names of clients of one process different.
@@ -150,6 +162,11 @@ func New(config Config) (*Client, error) {
 	}
 	if config.Replication < NoReplication || config.Replication > math.MaxInt16 {
 		return nil, fmt.Errorf("dfs: replication %d is not in 1..%d: %w", config.Replication, metadata.MaxReplication, metadata.ErrInvalidArgument)
+	}
+	if config.DomainSocket != "" {
+		if err := localsocket.CheckForm(config.DomainSocket); err != nil {
+			return nil, fmt.Errorf("dfs: dfs.domain.socket.path: %w: %w", err, metadata.ErrInvalidArgument)
+		}
 	}
 	if config.BlockSize < 0 {
 		return nil, fmt.Errorf("dfs: block size %d: %w", config.BlockSize, metadata.ErrInvalidArgument)
@@ -229,6 +246,10 @@ func New(config Config) (*Client, error) {
 	c.rpc = rpc
 	c.peers = newPeerPool(config.UseHostname, c.dialDatanode, c.secure)
 	c.peers.within = config.Within
+	c.local = newLocal(c)
+	if c.local.near.Names() && !config.NoDomainTraffic {
+		c.peers.near = c.local.dial
+	}
 	limits := defaultTimes
 	limits.heartbeat = min(limits.heartbeat, config.DatanodeTimeout/2)
 	limits.probe = min(limits.probe, config.DatanodeTimeout)
@@ -248,6 +269,7 @@ func (c *Client) Close() error {
 	c.stop()
 	c.suspects.close()
 	c.peers.close()
+	c.local.close()
 	return c.rpc.Close()
 }
 

@@ -195,7 +195,7 @@ func (c *Client) locate(ctx context.Context, name string, offset, length int64) 
 	}
 	var answer hadooppb.GetBlockLocationsResponseProto
 	err := c.call(ctx, "open", name, "getBlockLocations",
-		&hadooppb.GetBlockLocationsRequestProto{Src: &name, Offset: new(uint64(offset)), Length: new(uint64(length))}, &answer)
+		&hadooppb.GetBlockLocationsRequestProto{Src: &name, Offset: new(uint64(offset)), Length: new(uint64(length)), Tails: new(true)}, &answer)
 	if err != nil {
 		return nil, err
 	}

@@ -231,6 +231,8 @@ func (n *fakeNode) authorized(request dtp.Message) bool {
 		h = q.GetHeader().GetBaseHeader()
 	case *hadooppb.OpBlockChecksumProto:
 		h = q.GetHeader()
+	case *hadooppb.OpRequestShortCircuitAccessProto:
+		h = q.GetHeader()
 	default:
 		return true
 	}

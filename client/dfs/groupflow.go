@@ -16,6 +16,7 @@ import (
 
 // locatedGroup is a block group and where its internal blocks are.
 type locatedGroup struct {
+	coder  *erasure.Coder
 	layout stripe.Layout
 	length int64      // of its data
 	units  []*located // by number; nil: it is nowhere
@@ -27,8 +28,9 @@ func striped(b *hadooppb.LocatedBlockProto) bool {
 }
 
 // newLocatedGroup finds the internal blocks among the locations of a group. What does not fit the layout is passed over.
-func newLocatedGroup(p *hadooppb.LocatedBlockProto, layout stripe.Layout) *locatedGroup {
-	g := &locatedGroup{layout: layout, length: int64(p.GetB().GetNumBytes()), units: make([]*located, layout.Units())}
+func newLocatedGroup(p *hadooppb.LocatedBlockProto, coder *erasure.Coder) *locatedGroup {
+	layout := coder.Layout()
+	g := &locatedGroup{coder: coder, layout: layout, length: int64(p.GetB().GetNumBytes()), units: make([]*located, layout.Units())}
 	for i, at := range p.GetBlockIndices() {
 		if int(at) >= len(g.units) || i >= len(p.GetLocs()) {
 			continue
@@ -85,7 +87,7 @@ var errFew = errors.New("too few internal blocks of the group can be read")
 
 // openGroup prepares to read length bytes at a place of a group; nil: too few of its internal blocks have not failed yet.
 func (r *Reader) openGroup(ctx context.Context, a *attempt, b *located, offset, length int64) *groupFlow {
-	f := &groupFlow{r: r, ctx: ctx, a: a, b: b, g: b.group, coder: r.coder, pos: offset, end: offset + length, units: make([]unitFlow, len(b.group.units))}
+	f := &groupFlow{r: r, ctx: ctx, a: a, b: b, g: b.group, coder: b.group.coder, pos: offset, end: offset + length, units: make([]unitFlow, len(b.group.units))}
 	suspects := 0
 	for i := range f.units {
 		u := &f.units[i]

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gohops/hops/internal/localsocket"
 	"github.com/gohops/hops/internal/sasl"
 	"github.com/gohops/hops/internal/size"
 	"github.com/gohops/hops/internal/token"
@@ -436,6 +437,22 @@ func (c *HadoopConf) config() (Config, error) {
 		if err == nil && ms > 0 {
 			config.DatanodeTimeout = time.Duration(min(ms, math.MaxInt32)) * time.Millisecond // Hadoop has an int for it
 		}
+		return err
+	})
+	get("dfs.domain.socket.path", func(v string) error {
+		if localsocket.CheckForm(v) == nil { // else there is none, and TCP is the way, as for Hadoop's client
+			config.DomainSocket = v
+		}
+		return nil
+	})
+	get("dfs.client.read.shortcircuit", func(v string) error {
+		on, err := strconv.ParseBool(v)
+		config.NoShortCircuit = !on
+		return err
+	})
+	get("dfs.client.domain.socket.data.traffic", func(v string) error {
+		on, err := strconv.ParseBool(v)
+		config.NoDomainTraffic = !on
 		return err
 	})
 	get("hops.cluster.roots", func(v string) error {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/dtp"
+	"github.com/gohops/hops/namenode"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
@@ -183,12 +184,14 @@ func (p *peer) send(parts ...[]byte) error {
 // peerPool keeps connections between requests.
 type peerPool struct {
 	byHostname bool
-	dial       func(ctx context.Context, addr string, timeout time.Duration) (net.Conn, error)
+	dial       func(ctx context.Context, role authority.Role, addr string, timeout time.Duration) (net.Conn, error)
 	// secure makes the handshake on a new connection, with the token of the first request; it returns the connection as it is where none is
 	// wanted.
 	secure func(context.Context, net.Conn, *hadooppb.TokenProto) (net.Conn, error)
 	// within is Config.Within.
 	within func(datanode string) net.Conn
+	// near connects to a datanode of this machine, IP:port, by a socket that never leaves it; nil, or a nil connection: there is none.
+	near func(ctx context.Context, addr string) net.Conn
 
 	mu     sync.Mutex
 	idle   map[string][]*peer // the longest idle first, without buffers
@@ -199,7 +202,7 @@ type peerPool struct {
 }
 
 func newPeerPool(
-	byHostname bool, dial func(context.Context, string, time.Duration) (net.Conn, error), secure func(context.Context, net.Conn, *hadooppb.TokenProto) (net.Conn, error),
+	byHostname bool, dial func(context.Context, authority.Role, string, time.Duration) (net.Conn, error), secure func(context.Context, net.Conn, *hadooppb.TokenProto) (net.Conn, error),
 ) *peerPool {
 	return &peerPool{byHostname: byHostname, dial: dial, secure: secure, idle: map[string][]*peer{}, closes: map[string]bool{}, kept: map[string]bool{}}
 }
@@ -214,12 +217,18 @@ func (pp *peerPool) get(ctx context.Context, id *hadooppb.DatanodeIDProto, t *ha
 			return p, nil
 		}
 	}
-	conn, err := pp.dial(ctx, addr, timeout)
-	if err != nil {
-		return nil, err
+	var conn net.Conn
+	if pp.near != nil && roleOf(id) == authority.Datanode {
+		conn = pp.near(ctx, dtp.TransferAddr(id, false))
 	}
-	if conn, err = pp.secure(ctx, conn, t); err != nil {
-		return nil, fmt.Errorf("%s: %w", addr, err)
+	if conn == nil {
+		var err error
+		if conn, err = pp.dial(ctx, roleOf(id), addr, timeout); err != nil {
+			return nil, err
+		}
+		if conn, err = pp.secure(ctx, conn, t); err != nil {
+			return nil, fmt.Errorf("%s: %w", addr, err)
+		}
 	}
 	p := &peer{conn: conn, addr: addr, timeout: timeout}
 	p.buffer()
@@ -251,10 +260,18 @@ func (pp *peerPool) toWrite(ctx context.Context, id *hadooppb.DatanodeIDProto, t
 	return p, nil
 }
 
-func (c *Client) dialDatanode(ctx context.Context, addr string, timeout time.Duration) (net.Conn, error) {
+// roleOf is what the machine of a datanode's address has to be: that of a namenode, where small files are read.
+func roleOf(id *hadooppb.DatanodeIDProto) authority.Role {
+	if namenode.IsDoor(namenode.NodeID(id.GetDatanodeUuid())) {
+		return authority.Namenode
+	}
+	return authority.Datanode
+}
+
+func (c *Client) dialDatanode(ctx context.Context, role authority.Role, addr string, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, min(timeout, dialTimeout))
 	defer cancel()
-	return c.config.Dial(ctx, string(authority.Datanode), addr)
+	return c.config.Dial(ctx, string(role), addr)
 }
 
 func (pp *peerPool) take(addr string) *peer {

@@ -39,6 +39,7 @@ type located struct {
 	size   int64
 	nodes  []*hadooppb.DatanodeInfoProto
 	group  *locatedGroup // of a block group; nil: the block is replicated
+	open   bool          // it is being written
 }
 
 func (b *located) end() int64 { return b.offset + b.size }
@@ -60,14 +61,20 @@ type Reader struct {
 	pos    int64
 	stream source
 	closed bool
-	coder  *erasure.Coder // of a file with an erasure coding policy
+	inode  uint64 // 0: the server does not say
+
+	// whole is all of the file, if its bytes came when it was opened, and not to be changed; else nil.
+	whole []byte
 
 	mu     sync.Mutex
-	blocks []*located // known ones, by offset
+	coder  *erasure.Coder // of a file with an erasure coding policy
+	form   uint32         // the number of the policy, 0 for none
+	blocks []*located     // known ones, by offset
 	bad    map[replica]bool
 }
 
-// source is what one place of a file is read from: a replicated block (flow) or a block group (groupFlow).
+// source is what one place of a file is read from: a replicated block, of a datanode (flow) or by descriptors that one on this
+// machine has handed over (localFlow), or a block group (groupFlow).
 type source interface {
 	// read returns the next bytes, valid until the next call, and at least one. io.EOF: that was all.
 	read() ([]byte, error)
@@ -97,27 +104,61 @@ func (c *Client) Open(ctx context.Context, name string) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := c.locate(ctx, name, 0, firstPrefetch)
-	if err != nil {
-		return nil, err
+	for try := 0; ; try++ {
+		r, last, err := c.openOnce(ctx, name)
+		if err == nil || last == 0 || try == readRounds {
+			return r, err
+		}
+		// An open end whose place groups have taken meanwhile has no datanodes any more.
+		list, lerr := c.locate(ctx, name, 0, 1)
+		if lerr != nil || list.GetLastBlock().GetB().GetBlockId() == last {
+			return nil, err
+		}
 	}
-	r := &Reader{c: c, life: ctx, path: name, length: int64(list.GetFileLength()), block: 128 << 20, bad: map[replica]bool{}}
+}
+
+// openOnce opens a file as it is. If nobody says how long its last block is, which is being written, last is the block.
+func (c *Client) openOnce(ctx context.Context, name string) (r *Reader, last uint64, err error) {
+	answer, err := c.openSmall(ctx, name, metadata.MaxBody)
+	if err != nil {
+		return nil, 0, err
+	}
+	if data := answer.GetData(); data != nil {
+		return &Reader{c: c, life: ctx, path: name, length: int64(len(data)), whole: data}, 0, nil
+	}
+	list := answer.GetLocations()
+	if list == nil {
+		if list, err = c.locate(ctx, name, 0, firstPrefetch); err != nil {
+			return nil, 0, err
+		}
+	}
+	r, err = c.newReader(ctx, name, list)
+	if err != nil {
+		return nil, 0, err
+	}
+	end := list.GetLastBlock()
+	switch {
+	case end == nil || list.GetIsLastBlockComplete():
+	case striped(end): // nobody promises anything of a group before its end
+		r.length = int64(end.GetOffset())
+	default:
+		visible, err := c.visibleLength(ctx, name, end)
+		if err != nil {
+			return nil, end.GetB().GetBlockId(), err
+		}
+		r.length = int64(end.GetOffset()) + visible
+	}
+	r.learn(list)
+	return r, 0, nil
+}
+
+// newReader makes a reader of what was located, of which it does not know the blocks yet.
+func (c *Client) newReader(ctx context.Context, name string, list *hadooppb.LocatedBlocksProto) (*Reader, error) {
+	r := &Reader{c: c, life: ctx, path: name, length: int64(list.GetFileLength()), block: 128 << 20, inode: list.GetFileId(), form: list.GetEcPolicy().GetId(), bad: map[replica]bool{}}
+	var err error
 	if r.coder, err = coderOf(list.GetEcPolicy(), dtp.Checksum{BytesPer: 1}); err != nil {
 		return nil, wrap("open", name, err)
 	}
-	last := list.GetLastBlock()
-	switch {
-	case last == nil || list.GetIsLastBlockComplete():
-	case striped(last): // nobody promises anything of a group before its end
-		r.length = int64(last.GetOffset())
-	default:
-		visible, err := c.visibleLength(ctx, name, last)
-		if err != nil {
-			return nil, err
-		}
-		r.length = int64(last.GetOffset()) + visible
-	}
-	r.learn(list)
 	return r, nil
 }
 
@@ -141,13 +182,14 @@ func (r *Reader) learn(list *hadooppb.LocatedBlocksProto) {
 		}
 		if last := list.GetLastBlock(); last != nil && last.GetB().GetBlockId() == b.block.GetBlockId() {
 			b.size = max(r.length-b.offset, 0)
+			b.open = !list.GetIsLastBlockComplete()
 		}
 		b.size = min(b.size, r.length-b.offset)
 		if b.size <= 0 {
 			return
 		}
 		if striped(p) && r.coder != nil {
-			b.group = newLocatedGroup(p, r.coder.Layout())
+			b.group = newLocatedGroup(p, r.coder)
 		}
 		i := sort.Search(len(r.blocks), func(i int) bool { return r.blocks[i].offset >= b.offset })
 		if i < len(r.blocks) && r.blocks[i].offset == b.offset {
@@ -179,6 +221,16 @@ func (r *Reader) at(ctx context.Context, pos int64, fresh bool) (*located, error
 		return nil, err
 	}
 	before := r.known(pos)
+	if r.exchanged(list, before, pos) {
+		coder, err := coderOf(list.GetEcPolicy(), dtp.Checksum{BytesPer: 1})
+		if err != nil {
+			return nil, wrap("read", r.path, err)
+		}
+		r.mu.Lock()
+		r.blocks, r.coder, r.form = nil, coder, list.GetEcPolicy().GetId()
+		r.mu.Unlock()
+		before = nil
+	}
 	r.learn(list)
 	if b := r.known(pos); b != nil {
 		if before != nil && before.block.GetBlockId() != b.block.GetBlockId() {
@@ -187,6 +239,26 @@ func (r *Reader) at(ctx context.Context, pos int64, fresh bool) (*located, error
 		return b, nil
 	}
 	return nil, &Error{Op: "read", Path: r.path, Kind: metadata.ErrIO, Message: fmt.Sprintf("the file has no block at offset %d any more", pos)}
+}
+
+// exchanged reports whether other blocks have taken the place of those that are known, with the same bytes: the file has got another form, or groups the
+// place of its open end. Another file under the same name is no such case. before is what is known at pos, nil for nothing.
+func (r *Reader) exchanged(list *hadooppb.LocatedBlocksProto, before *located, pos int64) bool {
+	if r.inode == 0 || list.GetFileId() != r.inode || int64(list.GetFileLength()) < r.length && list.GetIsLastBlockComplete() {
+		return false
+	}
+	r.mu.Lock()
+	form := r.form
+	r.mu.Unlock()
+	if before == nil || form != list.GetEcPolicy().GetId() {
+		return form != list.GetEcPolicy().GetId()
+	}
+	for _, b := range append(list.GetBlocks()[:len(list.GetBlocks()):len(list.GetBlocks())], list.GetLastBlock()) {
+		if b != nil && int64(b.GetOffset()) <= pos && (pos < int64(b.GetOffset()+b.GetB().GetNumBytes()) || b == list.GetLastBlock()) {
+			return b.GetB().GetBlockId() != before.block.GetBlockId()
+		}
+	}
+	return false
 }
 
 func (r *Reader) known(pos int64) *located {
@@ -216,6 +288,9 @@ type mismatch struct {
 // connect opens a stream of up to length bytes at pos from some replica that has not failed yet. When all have, it waits,
 // asks for their locations again and tries them anew, readRounds times.
 func (r *Reader) connect(ctx context.Context, a *attempt, pos, length int64) (source, error) {
+	if r.whole != nil {
+		return &body{rest: r.whole[pos : pos+length], end: r.length}, wrap("read", r.path, ctx.Err())
+	}
 	fresh := false
 	for {
 		b, err := r.at(ctx, pos, fresh)
@@ -226,6 +301,9 @@ func (r *Reader) connect(ctx context.Context, a *attempt, pos, length int64) (so
 			if f := r.openGroup(ctx, a, b, pos-b.offset, min(length, b.end()-pos)); f != nil {
 				return f, nil
 			}
+		}
+		if f := r.openLocal(ctx, b, pos-b.offset, min(length, b.end()-pos)); f != nil {
+			return f, nil
 		}
 		renew := false
 		for b.group == nil {

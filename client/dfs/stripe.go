@@ -466,10 +466,13 @@ func (w *Writer) haveGroup() error {
 	if w.group != nil {
 		return nil
 	}
-	b, err := w.addBlock(w.life)
+	if err := w.sealed(); err != nil {
+		return err
+	}
+	b, err := w.addBlock(w.life, false)
 	if err != nil && len(w.leftOut()) > 0 && errors.Is(err, metadata.ErrIO) && w.life.Err() == nil {
 		w.exclude, w.lastResort = nil, true
-		b, err = w.addBlock(w.life)
+		b, err = w.addBlock(w.life, false)
 	}
 	if err != nil {
 		return err
@@ -485,7 +488,7 @@ func (w *Writer) finishGroup() error {
 		return err
 	}
 	w.exclude = append(w.exclude, g.failedNodes()...)
-	w.last, w.group, w.lastResort = g.block, nil, false
+	w.last, w.group, w.lastResort, w.unseen = g.block, nil, false, true
 	g.close()
 	return nil
 }

@@ -40,6 +40,9 @@ type CreateOptions struct {
 	BlockSize   int64
 	// Policy is the name of the erasure coding policy, namenode.ReplicationPolicy for none; empty: that of the directory.
 	Policy string
+	// Late lets the file be made only when it is closed or flushed, or when more than 64 KiB have been written, with the errors that come of that: a small
+	// file is one call then where the namenodes keep such files. Until then it is not there, and its INode is 0.
+	Late bool
 }
 
 // Flags of create and append, with HDFS's numbers.
@@ -80,9 +83,13 @@ type Writer struct {
 	last       *hadooppb.ExtendedBlockProto // finished before it
 	exclude    []*hadooppb.DatanodeInfoProto
 	lastResort bool           // nobody is left but those that failed
-	coder      *erasure.Coder // of a file with an erasure coding policy; nil: it is replicated
-	group      *groupWriter   // being written, in place of block
 	refused    bool           // the last block could not be written because its token was refused
+	coder      *erasure.Coder // of a file with an erasure coding policy; nil: it is replicated
+	group      *groupWriter   // being written, in place of block; block is the open end then (openend.go)
+	unsealed   bool           // last is an open end
+	unseen     bool           // last is a group that the namenode has not been told to be finished
+	endless    error          // why the server makes no open ends
+	held       *held          // the file is not made yet; nil: it is
 
 	// life ends with the context of the Writer, with Abort and when nothing is left to do, and every wait with it.
 	life context.Context
@@ -172,39 +179,59 @@ func (c *Client) Create(ctx context.Context, name string, options CreateOptions)
 	default:
 		request.EcPolicyName = &options.Policy
 	}
-	var answer hadooppb.CreateResponseProto
-	if err := c.call(ctx, "create", name, "create", request, &answer); err != nil {
+	w := c.newWriter(ctx, &Writer{path: name, sum: sum, blockSize: blockSize, replication: replication})
+	if c.holds(options, request) {
+		w.held = &held{request: request, most: int(min(metadata.MaxBody, blockSize))}
+		return w, nil
+	}
+	if err := w.create(request); err != nil {
+		w.Abort()
 		return nil, err
+	}
+	return w, nil
+}
+
+// create makes the file.
+func (w *Writer) create(request *hadooppb.CreateRequestProto) error {
+	var answer hadooppb.CreateResponseProto
+	if err := w.c.call(w.life, "create", w.path, "create", request, &answer); err != nil {
+		return err
 	}
 	status := answer.GetFs()
 	if status.GetFileEncryptionInfo() != nil {
-		return nil, &Error{Op: "create", Path: name, Kind: metadata.ErrUnsupported, Message: "encrypted directories are not supported"}
+		return &Error{Op: "create", Path: w.path, Kind: metadata.ErrUnsupported, Message: "encrypted directories are not supported"}
 	}
-	w := c.newWriter(ctx, &Writer{
-		path: name, fileID: status.GetFileId(), sum: sum,
-		blockSize:   blockSize,
-		replication: firstSet(int(status.GetBlockReplication()), replication),
-	})
+	w.fileID, w.replication = status.GetFileId(), firstSet(int(status.GetBlockReplication()), w.replication)
+	w.lease()
 	return w.coded("create", status.GetEcPolicy())
 }
 
-// coded is w, which writes by an erasure coding policy if there is one. A file that cannot be written is given up.
-func (w *Writer) coded(op string, policy *hadooppb.ErasureCodingPolicyProto) (*Writer, error) {
+// coded has w write by an erasure coding policy, if there is one. A file that cannot be written is to be given up.
+func (w *Writer) coded(op string, policy *hadooppb.ErasureCodingPolicyProto) error {
 	var err error
 	if w.coder, err = coderOf(policy, w.sum); err != nil {
-		w.Abort()
-		return nil, wrap(op, w.path, err)
+		return wrap(op, w.path, err)
 	}
-	return w, nil
+	if w.coder != nil { // the open end
+		w.replication = w.coder.Layout().Parity + 1
+	}
+	return nil
 }
 
 // newWriter completes a Writer that lives as long as ctx.
 func (c *Client) newWriter(ctx context.Context, w *Writer) *Writer {
 	w.c, w.turn = c, newTurn()
 	w.life, w.kill = context.WithCancel(ctx)
-	c.leases.add(w)
 	context.AfterFunc(w.life, w.abandon)
 	return w
+}
+
+// lease has the lease of the file renewed for as long as the writer lives.
+func (w *Writer) lease() {
+	w.c.leases.add(w)
+	if w.life.Err() != nil {
+		w.c.leases.remove(w)
+	}
 }
 
 // Within calls open, which creates a file or appends to one with the context it is given, and ends that context when ctx
@@ -252,7 +279,7 @@ func (c *Client) AppendWith(ctx context.Context, name string, options AppendOpti
 	}
 	var answer hadooppb.AppendResponseProto
 	err = c.call(ctx, "append", name, "append",
-		&hadooppb.AppendRequestProto{Src: &name, ClientName: &c.name, Flag: &flags}, &answer)
+		&hadooppb.AppendRequestProto{Src: &name, ClientName: &c.name, Flag: &flags, Tails: new(true)}, &answer)
 	if err != nil {
 		return nil, err
 	}
@@ -265,16 +292,21 @@ func (c *Client) AppendWith(ctx context.Context, name string, options AppendOpti
 		blockSize:   int64(status.GetBlocksize()),
 		replication: int(status.GetBlockReplication()),
 	})
+	w.lease()
 	w.length.Store(int64(status.GetLength()))
+	if err := w.coded("append", status.GetEcPolicy()); err != nil {
+		w.Abort()
+		return nil, err
+	}
 	if b := answer.GetBlock(); b != nil && len(b.GetLocs()) > 0 && !options.NewBlock {
 		w.block = newBlockWriter(w, b, true)
 		if err := w.block.reopen(w.life); err != nil {
 			return nil, w.fail(wrap("append", name, w.reason(err)))
 		}
 	} else if b != nil {
-		w.last = b.GetB()
+		w.last, w.unsealed = b.GetB(), w.coder != nil && !striped(b)
 	}
-	return w.coded("append", status.GetEcPolicy())
+	return w, nil
 }
 
 func firstSet[T comparable](values ...T) T {
@@ -290,7 +322,7 @@ func firstSet[T comparable](values ...T) T {
 // Name is the path of the file.
 func (w *Writer) Name() string { return w.path }
 
-// INode returns the id of the file's inode, under which "/.reserved/.inodes/<id>" finds it wherever it is renamed to.
+// INode returns the id of the file's inode, 0 while it is not made, under which "/.reserved/.inodes/<id>" finds it wherever it is renamed to.
 func (w *Writer) INode() metadata.INodeID { return metadata.INodeID(w.fileID) }
 
 func (w *Writer) byID() string { return fmt.Sprintf("/.reserved/.inodes/%d", w.fileID) }
@@ -379,16 +411,22 @@ func (w *Writer) Write(p []byte) (int, error) {
 		return 0, err
 	}
 	defer w.turn.give()
+	if w.held != nil {
+		if kept, err := w.hold(p); err != nil || kept {
+			return len(p), err
+		}
+	}
 	return w.add(p)
 }
 
 // add is Write for who has the turn.
 func (w *Writer) add(p []byte) (int, error) {
-	if w.coder != nil {
-		return w.addStriped(p)
-	}
 	n := 0
 	for n < len(p) {
+		if w.coder != nil && w.block == nil {
+			m, err := w.addStriped(p[n:])
+			return n + m, err
+		}
 		if err := w.haveBlock(w.life); err != nil {
 			return n, w.fail(err)
 		}
@@ -404,10 +442,14 @@ func (w *Writer) add(p []byte) (int, error) {
 // ReadFrom adds everything that r has, reading straight into packets. While r is read nothing is held: other calls go on,
 // what they write comes between, and a producer may take all the time it wants.
 func (w *Writer) ReadFrom(r io.Reader) (int64, error) {
-	if w.coder != nil {
-		return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, make([]byte, largePacket))
+	n, all, err := w.readHeld(r)
+	if all || err != nil {
+		return n, err
 	}
-	var n int64
+	if w.coder != nil {
+		m, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, make([]byte, largePacket))
+		return n + m, err
+	}
 	empty := 0
 	p := w.packet()
 	defer func() { w.c.putPacket(p) }()
@@ -518,8 +560,15 @@ func (w *Writer) flush(ctx context.Context, sync bool) error {
 	if err := ctx.Err(); err != nil {
 		return wrap("flush", w.path, w.reason(err))
 	}
-	if w.coder != nil {
-		return wrap("flush", w.path, metadata.Errorf(metadata.ErrUnsupported, "a file with an erasure coding policy cannot be flushed: it is readable when it is closed"))
+	if w.held != nil {
+		if err := w.make(); err != nil {
+			return err
+		}
+	}
+	if w.coder != nil && w.block == nil {
+		if err := w.openEnd(); err != nil {
+			return err
+		}
 	}
 	if w.block == nil {
 		return nil // nothing written, or all of it in finished blocks
@@ -551,6 +600,15 @@ func (w *Writer) Close() error {
 	if w.err != nil {
 		return w.err
 	}
+	if w.held != nil {
+		if done, err := w.finishHeld(); err != nil {
+			return err
+		} else if done {
+			w.settled = true
+			w.end()
+			return nil
+		}
+	}
 	if w.block != nil {
 		if err := w.finishBlock(); err != nil {
 			return w.fail(err)
@@ -559,6 +617,11 @@ func (w *Writer) Close() error {
 	if w.group != nil {
 		if err := w.finishGroup(); err != nil {
 			return w.fail(err)
+		}
+	}
+	if w.unsealed {
+		if err := w.seal(); err != nil { // all bytes are safe, and the namenode has it done later
+			w.log(w.life, "the end of the file stays replicated for the moment", "path", w.path, "error", err)
 		}
 	}
 	if err := w.complete(w.life); err != nil {
@@ -581,6 +644,14 @@ func (w *Writer) Abort() {
 	}
 	w.closed, w.settled = true, true
 	_ = w.fail(fmt.Errorf("write %s: aborted", w.path))
+	w.giveUp()
+}
+
+// giveUp asks the namenode to close the file, if it was made.
+func (w *Writer) giveUp() {
+	if w.fileID == 0 {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), abortTimeout)
 	defer cancel()
 	// By its id, because meanwhile it may have another name, and another file this one.
@@ -654,7 +725,7 @@ func (w *Writer) nextBlock(ctx context.Context, data []byte, later bool) error {
 	const tries = 5
 	var causes []error
 	for try := 0; try < tries; try++ {
-		b, err := w.addBlock(ctx)
+		b, err := w.addBlock(ctx, w.coder != nil)
 		if err != nil {
 			if !w.lastResort && len(w.leftOut()) > 0 && try+1 < tries && errors.Is(err, metadata.ErrIO) {
 				// Perhaps nobody is left but those that failed: give them another chance.
@@ -713,13 +784,13 @@ func (w *Writer) leftOut() []*hadooppb.DatanodeInfoProto {
 	return w.c.withSuspects(w.exclude)
 }
 
-// addBlock gets the next block, waiting while the one before the last is not replicated enough.
-func (w *Writer) addBlock(ctx context.Context) (*hadooppb.LocatedBlockProto, error) {
+// addBlock gets the next block, waiting while the one before the last is not replicated enough. end: the open end of a file with an erasure coding policy.
+func (w *Writer) addBlock(ctx context.Context, end bool) (*hadooppb.LocatedBlockProto, error) {
 	var b *hadooppb.LocatedBlockProto
 	err := w.insist(ctx, func() error {
 		var answer hadooppb.AddBlockResponseProto
 		err := w.c.call(ctx, "write", w.path, "addBlock", &hadooppb.AddBlockRequestProto{
-			Src: &w.path, ClientName: &w.c.name, Previous: w.last, ExcludeNodes: w.leftOut(), FileId: &w.fileID,
+			Src: &w.path, ClientName: &w.c.name, Previous: w.last, ExcludeNodes: w.leftOut(), FileId: &w.fileID, Tail: new(end),
 		}, &answer)
 		if err != nil && !errors.Is(err, metadata.ErrNotReplicatedYet) {
 			return err
@@ -733,6 +804,15 @@ func (w *Writer) addBlock(ctx context.Context) (*hadooppb.LocatedBlockProto, err
 		}
 		return nil
 	})
+	if err == nil && end && striped(b) { // a server that does not know open ends
+		if err := w.giveBack(b.GetB()); err != nil {
+			return nil, err
+		}
+		return nil, metadata.Errorf(metadata.ErrUnsupported, "the server has no replicated blocks in files with an erasure coding policy")
+	}
+	if err == nil {
+		w.unseen = false
+	}
 	return b, err
 }
 
@@ -774,6 +854,9 @@ func (w *Writer) insist(ctx context.Context, f func() error) error {
 
 // finishBlock sends what is left of the block and waits until it is stored.
 func (w *Writer) finishBlock() error {
+	if w.coder != nil && w.block.empty() {
+		return w.dropEmpty()
+	}
 	small := w.block.at() == blockNew && w.block.filling.Len() > 0
 	var err error
 	if small {
@@ -784,7 +867,7 @@ func (w *Writer) finishBlock() error {
 	if err != nil {
 		return err
 	}
-	w.last = w.block.block
+	w.last, w.unsealed = w.block.block, w.coder != nil
 	w.block.release()
 	w.block = nil
 	w.lastResort = false
@@ -793,26 +876,28 @@ func (w *Writer) finishBlock() error {
 
 // ReadFile returns the contents of a file.
 func (c *Client) ReadFile(ctx context.Context, name string) ([]byte, error) {
-	r, err := c.Open(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close()
-	data := make([]byte, r.Size())
-	if _, err := r.ReadAtContext(ctx, data, 0); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	return data, nil
+	return c.readOne(ctx, name, 0)
 }
 
 // WriteFile makes a file with the given contents; one that is there is replaced only if overwrite. A file that cannot be
 // finished, or is not when ctx ends, is removed.
 func (c *Client) WriteFile(ctx context.Context, name string, data []byte, overwrite bool) error {
-	w, err := c.Create(ctx, name, CreateOptions{Overwrite: overwrite})
+	w, err := c.Create(ctx, name, CreateOptions{Overwrite: overwrite, Late: len(data) <= metadata.MaxBody})
 	if err != nil {
 		return err
 	}
-	if _, err = w.Write(data); err == nil {
+	if w.held != nil && len(data) <= w.held.most {
+		w.held.data = data
+		done, failed := w.finishHeld()
+		if done || w.fileID == 0 { // a failure leaves nothing that would have to be removed
+			w.settled, w.closed = true, true
+			w.end()
+			return failed
+		}
+		if err = failed; err == nil {
+			err = w.Close()
+		}
+	} else if _, err = w.Write(data); err == nil {
 		err = w.Close()
 	}
 	if err != nil {

@@ -205,12 +205,15 @@ func (s *Shell) putStream(ctx context.Context, r io.Reader, to *place, target it
 	if !s.option("d") {
 		name += copying
 	}
-	w, err := to.fs.create(ctx, name, dfs.CreateOptions{Overwrite: true, Mode: mode})
-	if err != nil {
+	notMade := func(err error) error {
 		if errors.Is(err, metadata.ErrNotExist) {
 			return &pathError{path: target.shown, text: "No such file or directory", qualified: to.qualified(target.path)}
 		}
 		return refused(err)
+	}
+	w, err := to.fs.create(ctx, name, dfs.CreateOptions{Overwrite: true, Mode: mode, Late: true})
+	if err != nil {
+		return notMade(err)
 	}
 	stop := context.AfterFunc(ctx, w.Abort)
 	_, err = io.CopyBuffer(w, bound{ctx, r, s.meter}, make([]byte, copyBuffer))
@@ -222,6 +225,9 @@ func (s *Shell) putStream(ctx context.Context, r io.Reader, to *place, target it
 	}
 	if err != nil {
 		w.Abort()
+		if w, ok := w.(*dfs.Writer); ok && w.INode() == 0 { // there may be another one of that name
+			return notMade(err)
+		}
 		_, _ = to.fs.Delete(context.WithoutCancel(ctx), name, false)
 		return err
 	}

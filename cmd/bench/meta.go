@@ -101,7 +101,7 @@ func (b *Bench) CreateAndStat(ctx context.Context) ([]Result, error) {
 }
 
 func (b *Bench) create(ctx context.Context, c *dfs.Client, name string, data []byte) error {
-	w, err := c.Create(ctx, name, dfs.CreateOptions{Parents: true, Overwrite: true, Replication: b.Replication})
+	w, err := c.Create(ctx, name, dfs.CreateOptions{Parents: true, Overwrite: true, Replication: b.Replication, Late: len(data) > 0})
 	if err != nil {
 		return err
 	}

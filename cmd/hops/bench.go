@@ -60,7 +60,7 @@ func benchCommand() *cli.Command {
 					size = int(b.Bytes)
 				}
 				return b.Small(c.Context, size)
-			}),
+			}, &cli.BoolFlag{Name: "ordinary", Usage: "as Hadoop's clients make and read them, on datanodes"}),
 			phase("hflush", "16 writers that append 200 bytes and hflush", func(c *cli.Context, b *bench.Bench) ([]bench.Result, error) { return b.Flush(c.Context, 16) }),
 			command("failover", "writers that create files while a server is killed; then every acknowledged file is looked for",
 				runFailover,
@@ -148,6 +148,7 @@ func runBench(c *cli.Context, run func(*cli.Context, *bench.Bench) (any, error))
 		}
 		servers[name] = n
 	}
+	location.Config.NoSmallFiles = c.Bool("ordinary")
 	o := bench.Options{
 		Clients:     func(int) (*dfs.Client, error) { return dfs.New(location.Config) },
 		Connections: c.Int("connections"), Outstanding: c.Int("outstanding"), Time: c.Duration("time"),

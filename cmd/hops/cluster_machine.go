@@ -80,7 +80,7 @@ func (m *machineSetup) listens() []string {
 		switch r {
 		case authority.Namenode:
 			n := m.namenode()
-			out = append(out, n.IPC, n.HTTP, n.GRPC, n.Raft)
+			out = append(out, n.IPC, n.HTTP, n.GRPC, n.Raft, m.at(devPorts.transfer))
 		case authority.ResourceManager:
 			r := m.manager()
 			out = append(out, r.HTTP, r.GRPC, r.Raft)

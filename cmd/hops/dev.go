@@ -21,6 +21,7 @@ import (
 	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/cmd/roles"
 	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/internal/localsocket"
 	"github.com/gohops/hops/internal/program"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata/raftstore"
@@ -51,9 +52,12 @@ func devCommand() *cli.Command {
 
 // The ports of contracts: default, and for --ports BASE the distance from the base.
 var devPorts = struct {
-	ipc, http, rm, nm, grpc, raft, rmGRPC, rmIPC, nmIPC, nmShuffle int
-	datanode                                                       [4]int // transfer, HTTP, IPC, gRPC
-}{8020, 9870, 8088, 8042, 8486, 8487, 8586, 8032, 8041, 13562, [4]int{9866, 9864, 9867, 9868}}
+	ipc, http, rm, nm, grpc, raft, rmGRPC, rmIPC, nmIPC, nmShuffle, transfer int
+	datanode                                                                 [4]int // transfer, HTTP, IPC, gRPC
+}{8020, 9870, 8088, 8042, 8486, 8487, 8586, 8032, 8041, 13562, 8488, [4]int{9866, 9864, 9867, 9868}}
+
+// devTransfer is the distance of the namenode's data transfer from the base, behind the four of the first datanode.
+const devTransfer = 14
 
 func runDev(c *cli.Context) error {
 	started := time.Now()
@@ -349,7 +353,7 @@ func devFile(c *cli.Context, dir string, open *devListeners, properties map[stri
 		ID: "nn1", IPC: at(devPorts.ipc, 0), HTTP: at(devPorts.http, 1), GRPC: at(devPorts.grpc, 4), Raft: at(devPorts.raft, 5),
 	}
 	rm := config.ManagerMember{ID: "nn1", HTTP: at(devPorts.rm, 2), GRPC: at(devPorts.rmGRPC, 6), Raft: nn.Raft, IPC: at(devPorts.rmIPC, 7)}
-	nm, nmIPC, shuffle := at(devPorts.nm, 3), at(devPorts.nmIPC, 8), at(devPorts.nmShuffle, 9)
+	nm, nmIPC, shuffle, transfer := at(devPorts.nm, 3), at(devPorts.nmIPC, 8), at(devPorts.nmShuffle, 9), at(devPorts.transfer, devTransfer)
 	if err := errors.Join(errs...); err != nil {
 		for _, e := range errs { // the first is enough: the others are the same program's ports
 			if e != nil {
@@ -361,12 +365,26 @@ func devFile(c *cli.Context, dir string, open *devListeners, properties map[stri
 		Cluster:          config.Cluster{Name: "dev", SecretFile: filepath.Join(dir, "secret"), Conf: filepath.Join(dir, "conf")},
 		Namenodes:        []config.NamenodeMember{nn},
 		ResourceManagers: []config.ManagerMember{rm},
-		Namenode:         &config.Namenode{ID: nn.ID, Data: filepath.Join(dir, "nn"), Heartbeat: time.Second, DeadAfter: 30 * time.Second, Search: true},
+		Namenode:         &config.Namenode{ID: nn.ID, Data: filepath.Join(dir, "nn"), Transfer: transfer, Heartbeat: time.Second, DeadAfter: 30 * time.Second, Search: true},
 		ResourceManager:  &config.ResourceManager{ID: rm.ID, Data: filepath.Join(dir, "nn"), Queues: config.DefaultQueues()},
 		NodeManager:      &config.NodeManager{Work: filepath.Join(dir, "nm"), HTTP: nm, IPC: nmIPC, Shuffle: shuffle, Isolation: "any", GPUs: c.String("gpus"), Memory: machine().memory, VCores: machine().cores},
 		Properties:       properties,
 	}
+	if _, ok := properties[config.SocketProperty]; !ok {
+		properties[config.SocketProperty] = devSocket(dir)
+	}
 	return file, file.Validate()
+}
+
+// devSocket is the path of the datanodes' Unix-domain sockets; empty where none may be, because the path is too long, or others
+// could put something there.
+func devSocket(dir string) string {
+	at := filepath.Join(dir, "sockets")
+	path := filepath.Join(at, "dn"+localsocket.Port)
+	if localsocket.CheckForm(path) != nil || os.MkdirAll(at, 0o755) != nil || localsocket.CheckPlace(at) != nil {
+		return ""
+	}
+	return path
 }
 
 // devDatanode is the configuration of datanode i.

@@ -36,6 +36,10 @@ func ecCommand() *cli.Command {
 			name: "-verifyClusterSetup", arguments: "[-policy <policy>...<policy>]", help: "whether there are datanodes and racks enough for policies, for those that are enabled if none is named",
 			rest: "-policy", run: verifyEC,
 		},
+		{
+			name: "convert", arguments: "-path <path> -policy <policy>|-replicate", help: "hops' own: code the files that are there, or replicate them, one after the other and each in one step",
+			takes: []string{"-path", "-policy"}, flags: []string{"-replicate"}, needs: []neededOption{{"-path", "Please specify the path with -path."}}, run: convertEC,
+		},
 	}, absent: map[string]string{"-addPolicies": "there are the policies only that every HDFS has"}}
 	return tool.command()
 }

@@ -145,8 +145,15 @@ func (l *snapshotLine) print(w io.Writer) error {
 }
 
 func printCensus(w io.Writer, c *namespace.Census) error {
-	fmt.Fprintf(w, "cluster    %s\nversion    %d of the format\nindex      %d\nhash       %s\nfiles      %d\nfolders    %d\nblocks     %d\n\n",
+	fmt.Fprintf(w, "cluster    %s\nversion    %d of the format\nindex      %d\nhash       %s\nfiles      %d\nfolders    %d\nblocks     %d\n",
 		outline.Text(c.Cluster), c.Version, c.Index, c.Hash, c.Files, c.Directories, c.Blocks)
+	if c.Bodies > 0 {
+		fmt.Fprintf(w, "bodies     %d of small files, %d bytes\n", c.Bodies, c.BodyBytes)
+	}
+	if c.BodiesMissing > 0 {
+		fmt.Fprintf(w, "missing    %d bodies: whoever made this did not have them\n", c.BodiesMissing)
+	}
+	fmt.Fprintln(w)
 	return printClasses(w, c.Classes)
 }
 

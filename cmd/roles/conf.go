@@ -42,6 +42,10 @@ func WriteConf(dir string, f *config.File, roots []*x509.Certificate) error {
 			hdfs = append(hdfs, p)
 		}
 	}
+	hdfs = slices.DeleteFunc(hdfs, func(p [2]string) bool { return p[0] == config.SocketProperty })
+	if path := f.SocketPath(f.Datanode); path != "" {
+		hdfs = append(hdfs, [2]string{config.SocketProperty, path})
+	}
 	if len(f.Namenodes) > 1 {
 		name := f.Cluster.Name
 		hdfs = append(hdfs,

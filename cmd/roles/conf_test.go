@@ -92,3 +92,40 @@ func TestFileWithTheRightContentIsLeftAlone(t *testing.T) {
 		t.Fatalf("%q, %v", got, err)
 	}
 }
+
+// Clients hear of the Unix-domain socket of this machine's datanode, and of nothing else about it unless the operator says so: Hadoop's
+// complain when they cannot do what is asked for.
+func TestClientsFindTheSocket(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		want map[string]string
+	}{
+		{"datanode: {volumes: [{path: /d}]}", map[string]string{}},
+		{"datanode: {volumes: [{path: /d}], domain_socket: /run/hops/dn._PORT}", map[string]string{"dfs.domain.socket.path": "/run/hops/dn._PORT"}},
+		{"datanode: {volumes: [{path: /d}], domain_socket: none}\nproperties: {dfs.domain.socket.path: /run/hops/dn._PORT}", map[string]string{}},
+		{"properties: {dfs.domain.socket.path: /run/hops/dn._PORT, dfs.client.read.shortcircuit: true}", map[string]string{
+			"dfs.domain.socket.path": "/run/hops/dn._PORT", "dfs.client.read.shortcircuit": "true",
+		}},
+	} {
+		f, err := config.Parse("hops.yaml", []byte(`
+cluster: {name: lab, secret_file: /etc/hops/secret}
+namenodes: [{id: nn1, ipc: "127.0.0.1:8020", http: "127.0.0.1:9870", raft: "127.0.0.1:8487", grpc: "127.0.0.1:8486"}]
+`+c.text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		if err := WriteConf(dir, f, nil); err != nil {
+			t.Fatal(err)
+		}
+		conf, err := dfs.LoadHadoopConf(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"dfs.domain.socket.path", "dfs.client.read.shortcircuit", "dfs.client.domain.socket.data.traffic"} {
+			if got := conf.Properties[name]; got != c.want[name] {
+				t.Errorf("%s: %s is %q, want %q", c.text, name, got, c.want[name])
+			}
+		}
+	}
+}

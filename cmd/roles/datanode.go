@@ -3,11 +3,13 @@ package roles
 import (
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 
 	"github.com/gohops/hops/datanode/server"
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/internal/localsocket"
 	"github.com/gohops/hops/internal/program"
 )
 
@@ -37,7 +39,17 @@ func (b *Builder) DatanodeAt(own config.Datanode, err error) ([]program.Part, er
 	if err != nil {
 		return nil, err
 	}
+	var near net.Listener
+	path := b.File.SocketPath(&own)
+	if path != "" {
+		at, err := localsocket.Listen(localsocket.Path(path, own.Transfer))
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("datanode.domain_socket: %w", err), closeAll(l))
+		}
+		near = at
+	}
 	s, err := server.New(server.Config{
+		Near: near, NearPath: path,
 		Volumes: volumes, AdvertiseIP: ip, AdvertiseHost: host, Transfer: l[0], HTTP: l[1], IPC: l[2], GRPC: l[3],
 		NamenodesGRPC: namenodes(b.File, func(n config.NamenodeMember) string { return n.GRPC }), NamenodesIPC: ipc(b.File),
 		Credentials: b.Credentials, Door: b.Door, Offers: offers, Reserve: int64(own.Reserve), TrashKeep: own.Trash, Tolerated: own.FailedVolumesTolerated,
@@ -45,6 +57,9 @@ func (b *Builder) DatanodeAt(own config.Datanode, err error) ([]program.Part, er
 		ScrubRate: int64(own.ScrubRate), ScrubEvery: own.ScrubEvery, RebuildRate: int64(own.RebuildRate), Slow: b.slow(), Logger: b.Logger,
 	})
 	if err != nil {
+		if near != nil {
+			near.Close()
+		}
 		return nil, err
 	}
 	working := own.Volumes[0].Path
@@ -64,4 +79,11 @@ func (b *Builder) DatanodeAt(own config.Datanode, err error) ([]program.Part, er
 	b.membership.follow(func(now config.Servers) error { return set(&config.File{Namenodes: now.Namenodes}) })
 	b.awaited = append(b.awaited, s.Ready())
 	return slices.Concat(audit, []program.Part{{Name: "datanode " + own.Volumes[0].Path, Run: s.Run}}, b.follow(set)), nil
+}
+
+func closeAll(listeners []net.Listener) (err error) {
+	for _, l := range listeners {
+		err = errors.Join(err, l.Close())
+	}
+	return err
 }

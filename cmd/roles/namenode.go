@@ -2,6 +2,7 @@ package roles
 
 import (
 	"cmp"
+	"fmt"
 	"path/filepath"
 
 	"github.com/gohops/hops/internal/authority"
@@ -39,12 +40,16 @@ func (b *Builder) Namenode() ([]program.Part, error) {
 		return nil, err
 	}
 	parts = append(audit, parts...)
-	l, err := b.listeners(self.IPC, self.HTTP, self.GRPC)
+	ip, name, err := advertise(own.Transfer)
+	if err != nil {
+		return nil, fmt.Errorf("namenode.transfer: %w", err)
+	}
+	l, err := b.listeners(self.IPC, self.HTTP, self.GRPC, own.Transfer)
 	if err != nil {
 		return nil, err
 	}
 	s, err := server.New(server.Config{
-		ID: own.ID, Dir: filepath.Join(own.Data, "namespace"), IPC: l[0], HTTP: l[1], GRPC: l[2],
+		ID: own.ID, Dir: filepath.Join(own.Data, "namespace"), IPC: l[0], HTTP: l[1], GRPC: l[2], Transfer: l[3], AdvertiseIP: ip, AdvertiseHost: name,
 		Host: host, Members: members, Bootstrap: b.Bootstrap, Timers: b.Timers, Credentials: b.Credentials, Door: b.Door, Offers: offers,
 		Properties: properties, QuorumReads: own.Reads == "quorum", Heartbeat: own.Heartbeat, StaleAfter: own.StaleAfter, DeadAfter: own.DeadAfter, RecoveryPatience: own.RecoveryPatience, Memory: int64(own.Memory),
 		FeedBytes: feedBytes(own.Feed), FeedAge: own.FeedAge, Search: own.Search,

@@ -21,8 +21,7 @@ func (b *Builder) ReinstallNamenode() error {
 		if err := h.Reinstall(group); err != nil {
 			return err
 		}
-		dir := filepath.Join(b.File.Namenode.Data, "namespace")
-		return errors.Join(os.RemoveAll(filepath.Join(dir, "checkpoint")), os.RemoveAll(filepath.Join(dir, "feed")), os.RemoveAll(filepath.Join(dir, "search")))
+		return b.forget("checkpoint", "feed", "search", "smallfiles")
 	})
 }
 
@@ -33,7 +32,21 @@ func (b *Builder) RecoverNamenode(cluster string) error {
 
 // RestoreNamenode makes the group out of a backup, with the namenode of this machine as its only member. r is the snapshot.
 func (b *Builder) RestoreNamenode(backup raftstore.Backup, r io.Reader) error {
-	return b.offlineNamenode(func(h *raftstore.Host, group raftstore.GroupConfig) error { return h.Restore(group, backup, r) })
+	return b.offlineNamenode(func(h *raftstore.Host, group raftstore.GroupConfig) error {
+		if err := h.Restore(group, backup, r); err != nil {
+			return err
+		}
+		// Its small files come with the snapshot. Those that were made after it may have the ids of those that are made from now on.
+		return b.forget("smallfiles")
+	})
+}
+
+// forget deletes parts of what the namenode of this machine keeps beside its log.
+func (b *Builder) forget(parts ...string) (err error) {
+	for _, part := range parts {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(b.File.Namenode.Data, "namespace", part)))
+	}
+	return err
 }
 
 // RestoreManager makes the resource managers' group out of a backup, with the one of this machine as its only member. It must not run.

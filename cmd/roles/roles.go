@@ -351,7 +351,7 @@ func (b *Builder) ipc() []string {
 
 // filesystem is a client of the cluster's filesystem for a user; empty is the user of this process.
 func (b *Builder) filesystem(user string) (*dfs.Client, error) {
-	return dfs.New(dfs.Config{Namenodes: b.ipc(), User: user, Protection: b.File.HadoopProperties().TransferProtection, Dial: b.dial, Logger: b.Logger, Unreachable: 30 * time.Second})
+	return dfs.New(dfs.Config{Namenodes: b.ipc(), User: user, Protection: b.File.HadoopProperties().TransferProtection, DomainSocket: b.File.SocketPath(b.File.Datanode), Dial: b.dial, Logger: b.Logger, Unreachable: 30 * time.Second})
 }
 
 // keptFilesystem gives a client of this process's user that is kept while the namenodes are the same.
@@ -421,7 +421,7 @@ func (b *Builder) directories(ctx context.Context) error {
 
 // directoriesConfig is of a client whose directories get the modes that are asked for.
 func directoriesConfig(f *config.File, logger *slog.Logger) dfs.Config {
-	return dfs.Config{Namenodes: ipc(f), Umask: new(metadata.Mode(0)), Logger: logger, Unreachable: 30 * time.Second}
+	return dfs.Config{Namenodes: ipc(f), Umask: new(metadata.Mode(0)), DomainSocket: f.SocketPath(f.Datanode), Logger: logger, Unreachable: 30 * time.Second}
 }
 
 // makeDirectories makes those system directories that are wanted and missing, and the home of the servers' user with /user. Each is made

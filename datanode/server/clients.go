@@ -53,7 +53,7 @@ func (p *clients) get(user string, bearer *token.Token) (*dfs.Client, func(), er
 		}
 		var zero metadata.Mode // the umask was applied by whoever gave the permission
 		client, err := dfs.New(dfs.Config{
-			Namenodes: *p.s.ipc.Load(), User: user, Token: bearer, Protection: p.s.cfg.Protection, Umask: &zero, UseHostname: p.s.cfg.UseHostnames, Dial: p.s.dial, Within: p.s.within, Logger: p.s.log,
+			Namenodes: *p.s.ipc.Load(), User: user, Token: bearer, Protection: p.s.cfg.Protection, Umask: &zero, UseHostname: p.s.cfg.UseHostnames, DomainSocket: p.s.cfg.NearPath, Dial: p.s.dial, Within: p.s.within, Logger: p.s.log,
 			Name: namenode.DoorWriter(namenode.NodeID(p.s.id.Uuid), uuid.NewString()),
 		})
 		if err != nil {

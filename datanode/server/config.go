@@ -34,6 +34,10 @@ type Config struct {
 	Volumes []Volume
 	// Transfer, HTTP, IPC and GRPC are where it is reached; their ports are what namenodes tell clients.
 	Transfer, HTTP, IPC, GRPC net.Listener
+	// Near is a Unix-domain socket at which transfers are taken too, NearPath the template of the paths at which other datanodes of
+	// this machine have theirs; nil and empty: there is none.
+	Near     net.Listener
+	NearPath string
 	// AdvertiseIP is the address that clients dial; empty is that of Transfer. AdvertiseHost is the name that WebHDFS
 	// redirects to; empty is AdvertiseIP.
 	AdvertiseIP, AdvertiseHost string

@@ -248,11 +248,17 @@ func (d *doorRequest) create() error {
 		return err
 	}
 	ctx := d.r.Context()
+	// What is announced as small comes at once, and need not be asked for before it is known whether it is taken.
+	o.Late = d.r.ContentLength >= 0 && d.r.ContentLength <= metadata.MaxBody
 	out, err := d.c.Create(ctx, d.path, o)
 	if err != nil {
 		return err
 	}
 	if err := d.copyBody(out); err != nil {
+		if out.INode() == 0 { // nothing was made; there may be another file of that name
+			out.Abort()
+			return err
+		}
 		// Half a file is of no use, and its lease would keep others from writing it.
 		out.Abort()
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)

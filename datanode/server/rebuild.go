@@ -70,6 +70,9 @@ func (s *Server) rebuildUnits(ctx context.Context, group metadata.Block, order *
 		return nil, err
 	}
 	layout := coder.Layout()
+	if order.Tail != nil {
+		return s.sealUnits(ctx, group, order, coder)
+	}
 	if len(order.Targets) > layout.Parity || len(order.Sources) > layout.Units() || group.Length < 0 {
 		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "an order to compute %d internal blocks of %d", len(order.Targets), len(order.Sources))
 	}

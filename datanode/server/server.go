@@ -21,6 +21,7 @@ import (
 	"github.com/gohops/hops/datanode/transfer"
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/internal/localsocket"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/status"
 	pb "github.com/gohops/hops/namenode/api/v1"
@@ -40,6 +41,8 @@ type Server struct {
 	listed      chan struct{} // capacity 1: it was
 	incarnation uint64
 	transfer    *transfer.Server
+	slots       atomic.Pointer[transfer.Server] // transfer; nil while the store is opened, which has news by then
+	near        *localsocket.Near
 	trust       *trust
 	stranger    *security.Stranger
 	scrub       *scrub.Scrubber
@@ -99,7 +102,9 @@ func New(cfg Config) (*Server, error) {
 	s.clients = newClients(s)
 	s.peers = peers{credentials: cfg.Credentials}
 	s.trust = newTrust(cfg.Door.Daemon(), s.askTrust)
+	s.near = localsocket.NewNear(cfg.NearPath, s.log)
 	s.transfer = transfer.New(transfer.Config{
+		Near:  s.dialNear,
 		Share: func(c net.Conn) uint32 { return s.cfg.Door.Peer(c).UID() },
 		Unwelcome: func(c net.Conn, proved bool) error {
 			p := s.cfg.Door.Peer(c)
@@ -124,6 +129,7 @@ func New(cfg Config) (*Server, error) {
 		Slow:         cfg.Slow,
 		Logger:       s.log,
 	})
+	s.slots.Store(s.transfer)
 	s.pages = s.newPages()
 	var sessions []*session
 	for _, addr := range cfg.NamenodesGRPC {
@@ -168,7 +174,11 @@ func (s *Server) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.serveGRPC(ctx) })
 	g.Go(func() error {
-		return s.transfer.Serve(ctx, s.guard(s.cfg.Transfer, "datanode data transfer", transferDescriptors))
+		listeners := []net.Listener{s.guard(s.cfg.Transfer, "datanode data transfer", transferDescriptors)}
+		if s.cfg.Near != nil {
+			listeners = append(listeners, s.guard(s.cfg.Near, "datanode domain socket", transferDescriptors))
+		}
+		return s.transfer.Serve(ctx, listeners...)
 	})
 	rpc := s.ipcServer()
 	s.rpc.Store(rpc)
@@ -194,6 +204,17 @@ func (s *Server) Run(ctx context.Context) error {
 // dial connects to another server of the cluster.
 func (s *Server) dial(ctx context.Context, role, addr string) (net.Conn, error) {
 	return s.cfg.Credentials.Dialer().Dial(ctx, addr, authority.Role(role))
+}
+
+// dialNear connects to a datanode of this machine.
+func (s *Server) dialNear(ctx context.Context, addr string) net.Conn {
+	if !s.near.Names() {
+		return nil
+	}
+	if c := s.near.Dial(ctx, addr); c != nil {
+		return c
+	}
+	return nil // and no UnixConn that is nil
 }
 
 // within connects to this datanode if that is the one.
@@ -240,6 +261,9 @@ func (s *Server) serveHTTP(ctx context.Context) error {
 
 // changed hears every change of a replica from the store.
 func (s *Server) changed(c datanode.Change) {
+	if t := s.slots.Load(); t != nil && c.Kind != datanode.Verified {
+		t.Changed(c.Block.ID)
+	}
 	told := wireChange(c)
 	for _, n := range s.all() {
 		n.enqueue(told)

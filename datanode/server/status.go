@@ -143,6 +143,12 @@ func (s *Server) figures(to status.Sample) {
 	h := s.health()
 	s.cfg.Slow.Figures(to)
 	to.Gauge("hops_datanode_transfers", "Reads, writes and copies under way.", float64(h.Transfers))
+	near := s.transfer.NearCounts()
+	to.Counter("hops_datanode_local_connections_total", "Connections by the Unix-domain socket.", float64(near.Connections))
+	to.Counter("hops_datanode_local_reads_total", "Replicas whose descriptors were handed over to clients on this machine.", float64(near.Passed))
+	to.Counter("hops_datanode_local_refused_total", "Requests for descriptors that were refused, so that the client reads over a socket.", float64(near.Refused))
+	to.Counter("hops_datanode_local_unreached_total", "Connections to datanodes on this machine that were made by TCP because their Unix-domain socket was of no use.", float64(s.near.Failures()))
+	to.Gauge("hops_datanode_local_shared_bytes", "Memory that clients on this machine share with the datanode, in bytes.", float64(near.Shared))
 	for _, v := range h.Volumes {
 		label := []string{"volume", v.Path, "type", v.Type}
 		to.Gauge("hops_datanode_volume_failed", "1 when the volume has failed.", status.Bool(v.Failed != ""), label...)

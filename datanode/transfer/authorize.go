@@ -52,7 +52,16 @@ func blockOfRequest(request dtp.Message) (*hadooppb.BaseHeaderProto, security.Bl
 	return nil, 0
 }
 
-// Routes lists the operations on blocks, all of which need a token for the block.
+// nearOnly are the operations about no block: slots that say whether descriptors are still good.
+func nearOnly(request dtp.Message) bool {
+	switch request.(type) {
+	case *hadooppb.ShortCircuitShmRequestProto, *hadooppb.ReleaseShortCircuitAccessRequestProto:
+		return true
+	}
+	return false
+}
+
+// Routes lists the operations. Those on blocks need a token for the block.
 func Routes(port string) []security.Route {
 	var out []security.Route
 	for op := range dtp.Op(math.MaxUint8) {
@@ -62,9 +71,19 @@ func Routes(port string) []security.Route {
 		}
 		if _, mode := blockOfRequest(request); mode != 0 {
 			out = append(out, security.Route{Port: port, Name: op.String(), Right: security.BlockToken})
+		} else if nearOnly(request) {
+			out = append(out, security.Route{Port: port, Name: op.String(), Right: security.ThisMachine})
 		}
 	}
 	return out
+}
+
+// Reads is Routes of a server without a Store, which serves reads only.
+func Reads(port string) []security.Route {
+	return []security.Route{
+		{Port: port, Name: dtp.OpReadBlock.String(), Right: security.BlockToken},
+		{Port: port, Name: dtp.OpBlockChecksum.String(), Right: security.BlockToken},
+	}
 }
 
 // authorize lets a request through to its block if the token in it was signed for that. It comes before anything looks at

@@ -33,7 +33,7 @@ func (c *conn) checksum(op *hadooppb.OpBlockChecksumProto) error {
 const sumStep = 4 << 20
 
 func (s *Server) blockChecksum(b metadata.Block, o *hadooppb.BlockChecksumOptionsProto) (*hadooppb.OpBlockChecksumResponseProto, error) {
-	rd, err := s.store.Open(b)
+	rd, err := s.source.Open(b)
 	if err != nil {
 		return nil, err
 	}

@@ -30,12 +30,18 @@ func (s *Server) dial(ctx context.Context, target *hadooppb.DatanodeInfoProto, t
 	dialled := dtp.TransferAddr(target.GetId(), s.cfg.UseHostnames)
 	connect, cancel := context.WithTimeout(ctx, s.cfg.Connect)
 	defer cancel()
-	nc, err := s.cfg.Dial(connect, dialled)
-	if err != nil {
-		return nil, err
+	var nc net.Conn
+	if s.cfg.Near != nil {
+		nc = s.cfg.Near(connect, dtp.TransferAddr(target.GetId(), false))
 	}
-	if nc, err = s.secureTo(ctx, nc, t); err != nil {
-		return nil, fmt.Errorf("%s: %w", dialled, err)
+	if nc == nil {
+		var err error
+		if nc, err = s.cfg.Dial(connect, dialled); err != nil {
+			return nil, err
+		}
+		if nc, err = s.secureTo(ctx, nc, t); err != nil {
+			return nil, fmt.Errorf("%s: %w", dialled, err)
+		}
 	}
 	return &peer{
 		Conn: nc,

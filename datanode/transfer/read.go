@@ -105,7 +105,7 @@ func (s *Server) broken(id metadata.BlockID) {
 func (s *Server) openFor(ctx context.Context, b metadata.Block, end int64) (datanode.Reader, error) {
 	var waited bool
 	for {
-		rd, err := s.store.Open(b)
+		rd, err := s.source.Open(b)
 		if err != nil {
 			return nil, err
 		}
@@ -119,7 +119,7 @@ func (s *Server) openFor(ctx context.Context, b metadata.Block, end int64) (data
 		}
 		waited = true
 		wait, cancel := context.WithTimeout(ctx, growWait)
-		s.store.Wait(wait, b.ID, end)
+		s.source.Wait(wait, b.ID, end)
 		cancel()
 	}
 }

@@ -24,7 +24,10 @@ import (
 
 // Config configures a server.
 type Config struct {
+	// Store has the replicas. Nil: blocks are only read here, from Source.
 	Store datanode.BlockStore
+	// Source is what is read of where there is no Store.
+	Source Source
 	// Trust says whose requests are served and where data may be sent.
 	Trust Trust
 	// BlockPool returns the pool that blocks must be of, empty while it is not known; nil accepts all.
@@ -58,6 +61,10 @@ type Config struct {
 	Unwelcome func(c net.Conn, proved bool) error
 	// Dial connects to another datanode; nil: in plain.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
+	// Near connects to a datanode of this machine, by a way that never leaves it; nil, or a nil connection: there is none.
+	Near func(ctx context.Context, addr string) net.Conn
+	// Shared bounds the memory that readers on this machine share with the server; nil: the process's budget.
+	Shared *security.Budget
 	// Refused is told of requests without a right to their block, for the audit log; may be nil.
 	Refused func(security.Decision)
 	// Slow is told of disks, and of other datanodes, that take too long; nil: nobody is.
@@ -68,13 +75,20 @@ type Config struct {
 	Logger *slog.Logger
 }
 
+// Source is the part of a datanode.BlockStore that reads need.
+type Source interface {
+	Open(b metadata.Block) (datanode.Reader, error)
+	Wait(ctx context.Context, id metadata.BlockID, length int64)
+}
+
 // perHop is what each datanode further down a pipeline adds to the time-outs.
 const perHop = 5 * time.Second
 
 // Server is the data transfer side of a datanode.
 type Server struct {
 	cfg    Config
-	store  datanode.BlockStore
+	store  datanode.BlockStore // nil: blocks are only read
+	source Source
 	log    *slog.Logger
 	active atomic.Int64
 	served sync.WaitGroup
@@ -87,6 +101,9 @@ type Server struct {
 	slow       slow
 	// recalculating bounds the checksums of lost internal blocks that are computed at a time.
 	recalculating chan struct{}
+	sheets        *sheets
+	slots         *slots
+	counts        counts
 
 	mu    sync.Mutex
 	conns map[net.Conn]struct{}
@@ -110,6 +127,9 @@ func New(cfg Config) *Server {
 	if cfg.Packets == nil {
 		cfg.Packets = security.Packets()
 	}
+	if cfg.Shared == nil {
+		cfg.Shared = security.Shared()
+	}
 	if cfg.Share == nil {
 		cfg.Share = func(net.Conn) uint32 { return uint32(os.Geteuid()) }
 	}
@@ -124,10 +144,14 @@ func New(cfg Config) *Server {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
+	if cfg.Store != nil {
+		cfg.Source = cfg.Store
+	}
 	return &Server{
-		cfg: cfg, store: cfg.Store, log: cfg.Logger, conns: map[net.Conn]struct{}{},
+		cfg: cfg, store: cfg.Store, source: cfg.Source, log: cfg.Logger, conns: map[net.Conn]struct{}{},
 		mirrors: mirrors{keep: cfg.KeepAlive * 3 / 4, idle: map[string][]*peer{}},
 		slow:    newSlow(cfg.Slow), recalculating: make(chan struct{}, maxRecalculating),
+		sheets: newSheets(cfg.Shared), slots: newSlots(),
 	}
 }
 
@@ -135,9 +159,11 @@ func New(cfg Config) *Server {
 func (s *Server) Active() int { return int(s.active.Load()) }
 
 // Serve accepts connections until ctx is done, then cuts them off and returns nil when all handlers have ended.
-func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 	stop := context.AfterFunc(ctx, func() {
-		l.Close()
+		for _, l := range listeners {
+			l.Close()
+		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.down = true
@@ -146,6 +172,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		}
 	})
 	defer stop()
+	defer s.sheets.close()
 	defer s.mirrors.close()
 	defer func() {
 		s.mu.Lock()
@@ -156,6 +183,24 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	s.mu.Lock()
 	s.serving = ctx
 	s.mu.Unlock()
+	ended := make(chan error, len(listeners))
+	for _, l := range listeners {
+		go func() { ended <- s.accept(ctx, l) }()
+	}
+	var err error
+	for range listeners {
+		if e := <-ended; e != nil && err == nil {
+			err = e
+			for _, l := range listeners {
+				l.Close() // one that is broken ends the others
+			}
+		}
+	}
+	return err
+}
+
+// accept serves the connections of a listener.
+func (s *Server) accept(ctx context.Context, l net.Listener) error {
 	for {
 		nc, err := l.Accept()
 		if ctx.Err() != nil {
@@ -216,13 +261,14 @@ type conn struct {
 	// proved: the peer has begun with a handshake; unproved: it should have, and has not.
 	proved, unproved bool
 	own              bool // of this process itself (Within)
+	near             bool // it never leaves this machine: a Unix-domain socket
 }
 
 // idleBuffer is the buffer that requests are read through, and acknowledgements: both are small.
 const idleBuffer = 4 << 10
 
 func newConn(s *Server, nc net.Conn) *conn {
-	return &conn{Server: s, nc: nc, r: bufio.NewReaderSize(nc, idleBuffer)}
+	return &conn{Server: s, nc: nc, r: bufio.NewReaderSize(nc, idleBuffer), near: security.Local(nc) != nil}
 }
 
 // share is whose share of what is limited the connection uses.
@@ -239,6 +285,9 @@ var errDone = errors.New("connection is done")
 func (c *conn) serve(ctx context.Context) {
 	wait := c.cfg.FirstRequest
 	c.deadlines(wait, c.cfg.Write)
+	if c.near {
+		c.counts.near.Add(1)
+	}
 	if err := c.secure(ctx); err != nil {
 		c.log.Warn("data transfer handshake refused", "remote", c.nc.RemoteAddr().String(), "err", err)
 		return
@@ -271,6 +320,12 @@ func (c *conn) dispatch(ctx context.Context, op dtp.Op, request dtp.Message) err
 		c.refused(op, header, err)
 		return c.refuse(op, hadooppb.Status_ERROR, "", err)
 	}
+	switch m := request.(type) {
+	case *hadooppb.ShortCircuitShmRequestProto:
+		return c.shareSlots(m)
+	case *hadooppb.ReleaseShortCircuitAccessRequestProto:
+		return c.releaseSlot(m)
+	}
 	if mode == 0 {
 		return c.refuse(op, hadooppb.Status_ERROR_UNSUPPORTED, "", metadata.Errorf(metadata.ErrUnsupported, "%v is not supported", op))
 	}
@@ -290,14 +345,25 @@ func (c *conn) dispatch(ctx context.Context, op dtp.Op, request dtp.Message) err
 		return err
 	}
 	switch m := request.(type) {
-	case *hadooppb.OpWriteBlockProto:
-		return c.write(ctx, m)
 	case *hadooppb.OpReadBlockProto:
 		return c.read(ctx, m)
-	case *hadooppb.OpTransferBlockProto:
-		return c.transfer(ctx, m)
 	case *hadooppb.OpBlockChecksumProto:
 		return c.checksum(m)
+	}
+	if c.store == nil {
+		err := c.refuse(op, hadooppb.Status_ERROR_UNSUPPORTED, "", metadata.Errorf(metadata.ErrUnsupported, "%v is not supported here: blocks are only read", op))
+		if w, ok := request.(*hadooppb.OpWriteBlockProto); ok && follows(w) {
+			c.linger()
+		}
+		return err
+	}
+	switch m := request.(type) {
+	case *hadooppb.OpWriteBlockProto:
+		return c.write(ctx, m)
+	case *hadooppb.OpTransferBlockProto:
+		return c.transfer(ctx, m)
+	case *hadooppb.OpRequestShortCircuitAccessProto:
+		return c.shortCircuit(m)
 	case *hadooppb.OpBlockGroupChecksumProto:
 		return c.groupChecksum(ctx, m)
 	}

@@ -73,6 +73,12 @@ func start(t testing.TB, n int) []*node {
 
 func startOne(t testing.TB, change ...func(*Config)) *node {
 	t.Helper()
+	return startOneAt(t, nil, change...)
+}
+
+// startOneAt serves beside further listeners.
+func startOneAt(t testing.TB, also []net.Listener, change ...func(*Config)) *node {
+	t.Helper()
 	d := &node{t: t, dir: t.TempDir()}
 	var err error
 	d.store, err = blockstore.Open(blockstore.Config{
@@ -107,7 +113,7 @@ func startOne(t testing.TB, change ...func(*Config)) *node {
 	d.srv = New(cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- d.srv.Serve(ctx, l) }()
+	go func() { done <- d.srv.Serve(ctx, append(also, l)...) }()
 	d.kill = sync.OnceFunc(func() {
 		cancel()
 		check(t, <-done)

@@ -23,7 +23,7 @@ func TestLinksOfDocumentsResolve(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && (d.Name() == ".git" || d.Name() == "bin" || d.Name() == "shared") {
+		if d.IsDir() && (d.Name() == ".git" || d.Name() == "bin" || d.Name() == "shared" || d.Name() == ".cache" || strings.HasPrefix(d.Name(), ".venv")) {
 			return filepath.SkipDir
 		}
 		if d.IsDir() || !strings.HasSuffix(path, ".md") {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/internal/dtp"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
@@ -149,7 +150,14 @@ func readBlock(addr string, b *hadooppb.ExtendedBlockProto, token *hadooppb.Toke
 // blocks: nobody but the namenode's clients may have what a datanode stores.
 func blocks(ctx context.Context, s *scene, r *result) error {
 	const path, marker = "/scene/private", "nobody else's business"
-	if err := s.fs.WriteFile(ctx, path, []byte(marker), false); err != nil {
+	w, err := s.fs.Create(ctx, path, dfs.CreateOptions{}) // on datanodes, however short
+	if err != nil {
+		return err
+	}
+	if _, err := w.Write([]byte(marker)); err != nil {
+		return err
+	}
+	if err := w.Close(); err != nil {
 		return err
 	}
 	if err := s.fs.SetPermission(ctx, path, 0o600); err != nil {

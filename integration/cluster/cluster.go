@@ -273,7 +273,7 @@ func (k *Cluster) Dialer(name string) *security.Dialer {
 func (k *Cluster) FS(user string, d *security.Dialer) *dfs.Client {
 	k.t.Helper()
 	c, err := dfs.New(dfs.Config{
-		Namenodes: k.namenodes(), User: user, Logger: slog.New(slog.DiscardHandler),
+		Namenodes: k.namenodes(), User: user, DomainSocket: k.config.Properties[config.SocketProperty], Logger: slog.New(slog.DiscardHandler),
 		Dial: func(ctx context.Context, role, addr string) (net.Conn, error) {
 			return d.Dial(ctx, addr, authority.Role(role))
 		},
@@ -393,7 +393,7 @@ func (k *Cluster) Server(name string) *config.File { return k.own[name] }
 // Client is a client for a user; empty: who runs the test. It is closed with the test.
 func (k *Cluster) Client(user string) *client.Client {
 	k.t.Helper()
-	fs := &dfs.Config{Namenodes: k.namenodes(), User: user, Logger: slog.New(slog.DiscardHandler)}
+	fs := &dfs.Config{Namenodes: k.namenodes(), User: user, DomainSocket: k.config.Properties[config.SocketProperty], Logger: slog.New(slog.DiscardHandler)}
 	if k.config.Apart {
 		d := k.Dialer(cmp.Or(user, k.self()))
 		fs.Dial = func(ctx context.Context, role, addr string) (net.Conn, error) {

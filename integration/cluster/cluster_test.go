@@ -55,7 +55,7 @@ func TestAClusterInOneProcessRunsAJob(t *testing.T) {
 
 func TestAClusterOfThreeNamenodesOutlivesItsLeaderAndADatanode(t *testing.T) {
 	k := Start(t, Config{Namenodes: 3, Datanodes: 3, Properties: map[string]string{"dfs.replication": "2"}})
-	fs := k.Client("").FS()
+	fs := k.ordinary()                                                   // whose files are on datanodes
 	ctx, cancel := context.WithTimeout(context.Background(), 4*Patience) // of the whole test
 	defer cancel()
 	write := func(name string) {

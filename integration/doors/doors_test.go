@@ -44,6 +44,7 @@ the test fails when a server does something that is not here, or asks for anothe
 | join token | a machine without a certificate that shows a token to join with |
 | containers | who has proved the token of a container, for the container's own application |
 | block token | who shows a token that a namenode signed for the block and for what is done to it |
+| this machine | every process of the same machine, on the datanode's Unix-domain socket, for memory that it shares with the datanode itself |
 | job token | who signs with the token of a MapReduce job, for the job's own outputs |
 
 `

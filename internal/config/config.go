@@ -21,6 +21,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gohops/hops/internal/localsocket"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/topology"
 	"github.com/gohops/hops/internal/yaml"
@@ -185,6 +186,9 @@ const leastFeed Size = 1 << 20
 type Namenode struct {
 	ID   string `yaml:"id"`
 	Data string `yaml:"data"`
+	// Transfer is where clients read small files over the data transfer protocol; default: port 8488 beside a grpc of 8486, otherwise any port that is
+	// free. The namenodes tell each other, and clients.
+	Transfer string `yaml:"transfer"`
 	// Reserve is the free space below which the namespace turns read-only; default 256MiB.
 	Reserve Size `yaml:"reserve"`
 	// Memory is what files, directories and their blocks may take in memory; the rest is read from the checkpoint. Default: a
@@ -217,6 +221,9 @@ type Datanode struct {
 	HTTP     string   `yaml:"http"`
 	IPC      string   `yaml:"ipc"`
 	GRPC     string   `yaml:"grpc"`
+	// DomainSocket is the path of the Unix-domain socket for clients and datanodes on this machine, in which _PORT stands for the port
+	// of Transfer; default: dfs.domain.socket.path of the properties. "none": there is none.
+	DomainSocket string `yaml:"domain_socket,omitempty"`
 	// Reserve is the free space on each volume below which it takes no new replicas; default 256MiB.
 	Reserve Size `yaml:"reserve"`
 	// ScrubRate is how much of each volume is verified a second; default 8MiB. ScrubEvery is the least time between the
@@ -229,6 +236,21 @@ type Datanode struct {
 	Trash time.Duration `yaml:"trash"`
 	// FailedVolumesTolerated is with how many volumes that do not work the datanode starts; default all but one.
 	FailedVolumesTolerated *int `yaml:"failed_volumes_tolerated"`
+}
+
+// NoSocket in place of a path says that there is no Unix-domain socket.
+const NoSocket = "none"
+
+// SocketPath is the template of the path of the Unix-domain socket of a datanode with this section, of which the clients on this
+// machine hear; empty: there is none.
+func (f *File) SocketPath(d *Datanode) string {
+	switch {
+	case d == nil || d.DomainSocket == "":
+		return f.properties.DomainSocket
+	case d.DomainSocket == NoSocket:
+		return ""
+	}
+	return d.DomainSocket
 }
 
 // Volume is one directory of block files.
@@ -551,6 +573,15 @@ func (f *File) Validate() error {
 		if !ids[n.ID] {
 			wrong("namenode.id: %q is not in the list of namenodes", n.ID)
 		}
+		for _, m := range f.Namenodes {
+			if host, port, err := net.SplitHostPort(m.GRPC); m.ID == n.ID && n.Transfer == "" && err == nil {
+				n.Transfer = net.JoinHostPort(host, "0")
+				if port == "8486" {
+					n.Transfer = net.JoinHostPort(host, "8488")
+				}
+			}
+		}
+		address("namenode.transfer", n.Transfer)
 		n.Reserve = cmp.Or(n.Reserve, 256<<20)
 		if n.Memory != 0 && n.Memory < leastMemory {
 			wrong("namenode.memory: %v is less than %v, which a namenode needs", n.Memory, leastMemory)
@@ -609,6 +640,11 @@ func (f *File) Validate() error {
 		}{{"transfer", &d.Transfer, "9866"}, {"http", &d.HTTP, "9864"}, {"ipc", &d.IPC, "9867"}, {"grpc", &d.GRPC, "9868"}} {
 			*a.addr = cmp.Or(*a.addr, net.JoinHostPort(f.Cluster.Address, a.port))
 			address("datanode."+a.name, *a.addr)
+		}
+		if d.DomainSocket != "" && d.DomainSocket != NoSocket {
+			if err := localsocket.CheckForm(d.DomainSocket); err != nil {
+				wrong("datanode.domain_socket: %w", err)
+			}
 		}
 		d.Reserve = cmp.Or(d.Reserve, 256<<20)
 		d.ScrubRate = cmp.Or(d.ScrubRate, 8<<20)

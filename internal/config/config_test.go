@@ -53,6 +53,10 @@ func TestMistakesAreNamedWithTheRemedy(t *testing.T) {
 		"mistyped queue key":   {"acl_submit", "acl_sumbit", "did you mean acl_submit?"},
 		"mistyped property":    {"dfs.replication", "dfs.replicaton", "unknown property dfs.replicaton (did you mean dfs.replication?)"},
 		"bad property":         {"dfs.replication: 2", "dfs.replication: zero", `dfs.replication: "zero" is not a whole number from 1 to 512`},
+		"relative socket":      {"datanode: {", "datanode: {domain_socket: run/dn, ", `datanode.domain_socket: "run/dn" is no absolute path`},
+		"long socket":          {"datanode: {", "datanode: {domain_socket: /" + strings.Repeat("x", 104) + "_PORT, ", "a socket's path has 107 at most: choose a shorter one"},
+		"bad socket property":  {"dfs.replication: 2", "dfs.domain.socket.path: dn", `dfs.domain.socket.path: "dn" is no absolute path`},
+		"bad flag":             {"dfs.replication: 2", "dfs.client.read.shortcircuit: yes please", `dfs.client.read.shortcircuit: "yes please" is neither true nor false`},
 		"not loopback":         {"127.0.0.1:8020", "0.0.0.0:8020", "0.0.0.0:8020 is no address that anybody can reach: give this machine's own"},
 		"not an address":       {"127.0.0.1:8020", "nowhere", `"nowhere" is not host:port`},
 		"not a member":         {"namenode: {id: nn1", "namenode: {id: nn9", `namenode.id: "nn9" is not in the list of namenodes`},
@@ -206,6 +210,30 @@ func TestAddresses(t *testing.T) {
 		}
 		if err == nil && strings.Contains(text, "fd00") && f.Datanode.Transfer != "[fd00::5]:9866" {
 			t.Errorf("the datanode is at %s", f.Datanode.Transfer)
+		}
+	}
+}
+
+// The socket of a section counts before the property, and "none" says that there is none.
+func TestSocketPath(t *testing.T) {
+	for _, c := range []struct{ section, property, want string }{
+		{"", "", ""},
+		{"", "/run/a/dn._PORT", "/run/a/dn._PORT"},
+		{"/run/b/dn._PORT", "", "/run/b/dn._PORT"},
+		{"/run/b/dn._PORT", "/run/a/dn._PORT", "/run/b/dn._PORT"},
+		{"none", "/run/a/dn._PORT", ""},
+	} {
+		text := strings.Replace(whole, "datanode: {", "datanode: {domain_socket: '"+c.section+"', ", 1)
+		text = strings.Replace(text, "dfs.replication: 2", "dfs.replication: 2, dfs.domain.socket.path: '"+c.property+"'", 1)
+		f, err := Parse("hops.yaml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := f.SocketPath(f.Datanode); got != c.want {
+			t.Errorf("%+v: %q", c, got)
+		}
+		if got := f.SocketPath(nil); got != c.property {
+			t.Errorf("%+v: %q without a datanode", c, got)
 		}
 	}
 }

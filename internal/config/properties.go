@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gohops/hops/internal/localsocket"
 	"github.com/gohops/hops/internal/nearest"
 	"github.com/gohops/hops/internal/sasl"
 	"github.com/gohops/hops/internal/security"
@@ -70,6 +71,11 @@ type Properties struct {
 	TransferProtection []sasl.Quality
 	// EncryptTransfer has blocks move encrypted only (dfs.encrypt.data.transfer, false).
 	EncryptTransfer bool
+	// DomainSocket is the path of the Unix-domain sockets of datanodes, with _PORT for the port (dfs.domain.socket.path, none).
+	DomainSocket string
+	// ShortCircuit and DomainTraffic say whether clients read by descriptors, and move blocks over those sockets otherwise, as their
+	// configuration says it; empty: nothing is said (dfs.client.read.shortcircuit, dfs.client.domain.socket.data.traffic).
+	ShortCircuit, DomainTraffic string
 	// RackScript is a program that is given addresses of machines and prints the rack of each, RackTable a file that has them in
 	// two columns; at most one of them (net.topology.script.file.name, net.topology.table.file.name; none).
 	RackScript, RackTable string
@@ -189,6 +195,41 @@ var properties = []property{
 	},
 }
 
+// socketProperties are listed only when they are set: Hadoop's clients complain when they cannot do what these say.
+var socketProperties = []property{
+	{
+		SocketProperty,
+		func(p *Properties) string { return p.DomainSocket },
+		func(p *Properties, v string) error {
+			p.DomainSocket = v
+			if v == "" {
+				return nil
+			}
+			return localsocket.CheckForm(v)
+		},
+	},
+	flag("dfs.client.read.shortcircuit", func(p *Properties) *string { return &p.ShortCircuit }),
+	flag("dfs.client.domain.socket.data.traffic", func(p *Properties) *string { return &p.DomainTraffic }),
+}
+
+// SocketProperty is Hadoop's name of the path of datanodes' Unix-domain sockets.
+const SocketProperty = "dfs.domain.socket.path"
+
+// flag is true or false, or empty.
+func flag(name string, field func(*Properties) *string) property {
+	return property{
+		name,
+		func(p *Properties) string { return *field(p) },
+		func(p *Properties, v string) error {
+			if v != "" && v != "true" && v != "false" {
+				return fmt.Errorf("%q is neither true nor false", v)
+			}
+			*field(p) = v
+			return nil
+		},
+	}
+}
+
 const (
 	rackScript = "net.topology.script.file.name"
 	rackTable  = "net.topology.table.file.name"
@@ -248,7 +289,7 @@ func (p *Properties) Set(name, value string) error {
 	if rest, ok := strings.CutPrefix(name, proxyUser); ok {
 		return p.setProxy(name, rest, value)
 	}
-	all := slices.Concat(properties, kerberosProperties)
+	all := slices.Concat(properties, kerberosProperties, socketProperties)
 	for _, known := range all {
 		if known.name == name {
 			if err := known.set(p, value); err != nil {
@@ -304,7 +345,7 @@ func (p Properties) Pairs() [][2]string {
 		}
 		pairs = append(pairs, [2]string{known.name, known.get(&p)})
 	}
-	for _, known := range kerberosProperties {
+	for _, known := range slices.Concat(kerberosProperties, socketProperties) {
 		if v := known.get(&p); v != "" {
 			pairs = append(pairs, [2]string{known.name, v})
 		}

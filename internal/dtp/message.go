@@ -69,6 +69,40 @@ func ReadMessage(r *bufio.Reader, m Message) error {
 	return decoded(m, m.UnmarshalVT(b))
 }
 
+// ReadUnbuffered is ReadMessage for who must not read beyond the message: what follows may bring descriptors.
+func ReadUnbuffered(r io.Reader, m Message) error {
+	return ReadMessage(bufio.NewReaderSize(&exact{r: r}, 16), m)
+}
+
+// exact gives no more bytes than a message has.
+type exact struct {
+	r    io.Reader
+	head []byte // the length, while it is read
+	left int    // of the message
+	all  bool   // left is known
+}
+
+func (e *exact) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	if e.all {
+		if e.left == 0 {
+			return 0, io.EOF
+		}
+		n, err := e.r.Read(p[:min(len(p), e.left)])
+		e.left -= n
+		return n, err
+	}
+	n, err := e.r.Read(p[:1])
+	e.head = append(e.head, p[:n]...)
+	if n > 0 && p[0] < 0x80 || len(e.head) > 5 { // one that is no length ends the message
+		size, _ := binary.Uvarint(e.head)
+		e.left, e.all = int(min(size, MaxMessage)), true
+	}
+	return n, err
+}
+
 func decoded(m Message, err error) error {
 	if err != nil {
 		return violation("%T: %v", m, err)

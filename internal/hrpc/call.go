@@ -123,6 +123,15 @@ func (c *Call) decided(err error) {
 		d.Source = r.GetPath()
 	case interface{ GetTrg() string }:
 		d.Source = r.GetTrg()
+	case interface {
+		GetCreate() *hadooppb.CreateRequestProto
+	}:
+		d.Source = r.GetCreate().GetSrc()
+	case interface{ GetPaths() []string }: // a decision about each
+		for _, d.Source = range r.GetPaths() {
+			door.Record(d)
+		}
+		return
 	}
 	door.Record(d)
 }

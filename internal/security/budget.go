@@ -75,11 +75,13 @@ func NewBudget(c BudgetConfig) *Budget {
 
 // The budgets of this process: for requests and for their answers a sixteenth each of the memory that it may use, and no
 // more than 128 MiB; for packets of blocks that are being written twice that. Writers are held up for longer before they
-// are refused: they have data to lose.
+// are refused: they have data to lose. Another eighth, no more than 256 MiB, is for what readers of a datanode on the same
+// machine share with it.
 var (
 	Requests = processBudget(BudgetConfig{Purpose: "requests", Total: 128 << 20})
 	Answers  = processBudget(BudgetConfig{Purpose: "answers", Total: 128 << 20})
 	Packets  = processBudget(BudgetConfig{Purpose: "packets", Total: 256 << 20, Patience: 30 * time.Second})
+	Shared   = processBudget(BudgetConfig{Purpose: "checksums that readers share", Total: 256 << 20})
 )
 
 // processBudget makes a budget on a machine whose memory may be too small for it: 128 MiB want 2 GiB.

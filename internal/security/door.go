@@ -261,8 +261,11 @@ func hostOf(p *Peer) string {
 	if p == nil {
 		return ""
 	}
-	if a, ok := p.Remote.(*net.TCPAddr); ok {
+	switch a := p.Remote.(type) {
+	case *net.TCPAddr:
 		return a.IP.String()
+	case *net.UnixAddr:
+		return "127.0.0.1"
 	}
 	return ""
 }
@@ -367,7 +370,7 @@ func (d *Door) checkOwner(p *Peer, name string) (string, error) {
 	if owner := d.OwnerName(p); owner != name && !d.own(p) && !p.server() && (p.from != trusted || p.name != nil) {
 		return "", metadata.Errorf(metadata.ErrUnauthorized, "user %s may not act as %s", owner, name)
 	}
-	return p.Remote.(*net.TCPAddr).IP.String(), nil
+	return hostOf(p), nil
 }
 
 func (d *Door) mayProxy(real string, caller metadata.Caller) bool {

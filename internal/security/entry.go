@@ -88,7 +88,7 @@ func Raw(c net.Conn) syscall.RawConn {
 		if g.secure.Load() != nil {
 			return nil
 		}
-		c = g.tcp
+		c = g.sock
 	}
 	if s, ok := c.(syscall.Conn); ok {
 		if raw, err := s.SyscallConn(); err == nil {
@@ -132,7 +132,7 @@ func (c *guardedConn) enter() error {
 	if c.entered.Load() || c.refused != nil {
 		return c.refused
 	}
-	first, err := firstByte(c.tcp)
+	first, err := firstByte(c.sock)
 	if err != nil {
 		return err
 	}
@@ -155,9 +155,9 @@ func (c *guardedConn) secured() error {
 	var err error
 	switch config := &c.door.config; { // the handshake's time is the authority's
 	case config.Member != nil:
-		t, err = config.Member.Accept(context.Background(), c.tcp, authority.Door{Strangers: true, Old: c.way.OldTLS})
+		t, err = config.Member.Accept(context.Background(), c.sock, authority.Door{Strangers: true, Old: c.way.OldTLS})
 	case config.Pinned != nil:
-		t, err = config.Pinned.Accept(context.Background(), c.tcp)
+		t, err = config.Pinned.Accept(context.Background(), c.sock)
 	default:
 		err = errNoIdentity
 	}
@@ -176,7 +176,7 @@ func (c *guardedConn) secured() error {
 }
 
 // firstByte looks at what comes first, and leaves it there. A closed connection is io.EOF.
-func firstByte(c *net.TCPConn) (byte, error) {
+func firstByte(c socket) (byte, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return 0, err

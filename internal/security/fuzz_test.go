@@ -26,13 +26,14 @@ func FuzzDiag(f *testing.F) {
 	f.Add(missing)
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, answer []byte) {
-		uid, err := parseDiag(answer)
+		found, err := parseDiag(answer)
 		if err != nil {
 			return
 		}
-		if len(answer) < diagHeader+72 || binary.NativeEndian.Uint16(answer[4:]) != sockDiagByFamily ||
-			binary.NativeEndian.Uint32(answer[diagHeader+68:]) == 0 || answer[diagHeader+1] == tcpListen || binary.NativeEndian.Uint32(answer[diagHeader+64:]) != uid {
-			t.Errorf("user %d of %x", uid, answer)
+		if len(answer) < diagHeader+72 || binary.NativeEndian.Uint16(answer[4:]) != sockDiagByFamily || found != (diagnosed{
+			uid: binary.NativeEndian.Uint32(answer[diagHeader+64:]), orphan: binary.NativeEndian.Uint32(answer[diagHeader+68:]) == 0, listens: answer[diagHeader+1] == tcpListen,
+		}) {
+			t.Errorf("%+v of %x", found, answer)
 		}
 	})
 }

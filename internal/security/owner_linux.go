@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -27,12 +28,52 @@ func socketOwner(conn ConnAddrs) (uint32, error) {
 		families = []uint8{unix.AF_INET, unix.AF_INET6}
 	}
 	for _, family := range families {
-		uid, err := diagnosis.owner(family, remote, local)
-		if err == nil || !errors.Is(err, unix.ENOENT) {
-			return uid, err
+		found, err := diagnosis.find(family, remote, local)
+		if errors.Is(err, unix.ENOENT) {
+			continue
 		}
+		// Where there is no connection the kernel answers with the socket that listens at the address.
+		if err == nil && (found.orphan || found.listens) {
+			err = errOrphan
+		}
+		return found.uid, err
 	}
 	return 0, unix.ENOENT
+}
+
+// ListenerOwner asks the kernel for the user who listens at a TCP address of this machine. Nobody there is an error.
+func ListenerOwner(at netip.AddrPort) (uint32, error) {
+	ip := at.Addr().Unmap()
+	families := []uint8{unix.AF_INET6}
+	if ip.Is4() {
+		families = []uint8{unix.AF_INET, unix.AF_INET6}
+	}
+	// Of a connection that there is not the kernel finds the listener. No connection has port 0.
+	local, remote := net.TCPAddrFromAddrPort(netip.AddrPortFrom(ip, at.Port())), net.TCPAddrFromAddrPort(netip.AddrPortFrom(ip, 0))
+	for _, family := range families {
+		found, err := diagnosis.find(family, local, remote)
+		if errors.Is(err, unix.ENOENT) || err == nil && !found.listens {
+			continue
+		}
+		return found.uid, err
+	}
+	return 0, unix.ENOENT
+}
+
+// SocketUser is the user who has the far end of a Unix-domain socket: of one that was dialled, who listens there.
+func SocketUser(c *net.UnixConn) (uint32, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var who *unix.Ucred
+	if failed := raw.Control(func(fd uintptr) { who, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); failed != nil {
+		return 0, failed
+	}
+	if err != nil {
+		return 0, err
+	}
+	return who.Uid, nil
 }
 
 // kernelDiag is this process's way to ask: one descriptor, kept for when others run out. Questions go one at a time, and take
@@ -78,13 +119,20 @@ func (k *kernelDiag) ask(question []byte) (answer []byte, err error) {
 	return nil, err
 }
 
-// owner looks up the socket from source to destination: the client's end of the connection.
+// diagnosed is what the kernel says of a socket.
+type diagnosed struct {
+	uid     uint32
+	orphan  bool // its process has closed it
+	listens bool
+}
+
+// find looks up the socket from source to destination: of a connection that was accepted, the client's end.
 //
 //	nlmsghdr      len u32 | type u16 | flags u16 | seq u32 | pid u32                              16 bytes
 //	inet_diag_req_v2  family u8 | protocol u8 | ext u8 | pad u8 | states u32 | sockid              56 bytes
 //	sockid        sport be16 | dport be16 | src [16] | dst [16] | if u32 | cookie [2]u32          48 bytes
 //	inet_diag_msg family u8 | state u8 | timer u8 | retrans u8 | sockid | expires u32 | rqueue u32 | wqueue u32 | uid u32 | inode u32
-func (k *kernelDiag) owner(family uint8, source, destination *net.TCPAddr) (uint32, error) {
+func (k *kernelDiag) find(family uint8, source, destination *net.TCPAddr) (diagnosed, error) {
 	const header, request = diagHeader, 56
 	b := make([]byte, header+request)
 	ne := binary.NativeEndian
@@ -103,7 +151,7 @@ func (k *kernelDiag) owner(family uint8, source, destination *net.TCPAddr) (uint
 	ne.PutUint32(id[44:], ^uint32(0))
 	answer, err := k.ask(b)
 	if err != nil {
-		return 0, fmt.Errorf("sock_diag: %w", err)
+		return diagnosed{}, fmt.Errorf("sock_diag: %w", err)
 	}
 	return parseDiag(answer)
 }
@@ -114,28 +162,26 @@ const (
 	tcpListen        = 10 // TCP_LISTEN of the kernel
 )
 
-// parseDiag reads the kernel's answer: the user of the socket, if it has an owner.
-func parseDiag(answer []byte) (uid uint32, err error) {
+// parseDiag reads the kernel's answer.
+func parseDiag(answer []byte) (diagnosed, error) {
 	const header = diagHeader
 	ne := binary.NativeEndian
 	if len(answer) < header+4 {
-		return 0, errors.New("sock_diag: short answer")
+		return diagnosed{}, errors.New("sock_diag: short answer")
 	}
 	switch kind := ne.Uint16(answer[4:]); kind {
 	case unix.NLMSG_ERROR:
-		return 0, fmt.Errorf("sock_diag: %w", unix.Errno(-int32(ne.Uint32(answer[header:]))))
+		return diagnosed{}, fmt.Errorf("sock_diag: %w", unix.Errno(-int32(ne.Uint32(answer[header:]))))
 	case sockDiagByFamily:
 		const uidAt, inodeAt = 4 + 48 + 12, 4 + 48 + 12 + 4
 		if len(answer) < header+inodeAt+4 {
-			return 0, errors.New("sock_diag: short answer")
+			return diagnosed{}, errors.New("sock_diag: short answer")
 		}
-		// Where there is no connection the kernel answers with the socket that listens at the address.
-		if ne.Uint32(answer[header+inodeAt:]) == 0 || answer[header+1] == tcpListen {
-			return 0, errOrphan
-		}
-		return ne.Uint32(answer[header+uidAt:]), nil
+		return diagnosed{
+			uid: ne.Uint32(answer[header+uidAt:]), orphan: ne.Uint32(answer[header+inodeAt:]) == 0, listens: answer[header+1] == tcpListen,
+		}, nil
 	default:
-		return 0, fmt.Errorf("sock_diag: answer of type %d", kind)
+		return diagnosed{}, fmt.Errorf("sock_diag: answer of type %d", kind)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -60,13 +61,19 @@ func (l *guardedListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		tcp, ok := c.(*net.TCPConn)
-		if !ok {
+		g := &guardedConn{door: l.door, way: l.way}
+		switch sock := c.(type) {
+		case *net.TCPConn:
+			g.sock, g.peer = sock, *l.door.PeerAt(AddrsOf(c))
+		case *net.UnixConn:
+			g.sock, g.peer = sock, localPeer(sock)
+			g.entered.Store(true) // no TLS: nothing leaves the machine
+		default:
 			c.Close()
 			continue
 		}
-		g := &guardedConn{tcp: tcp, door: l.door, peer: *l.door.PeerAt(AddrsOf(c)), way: l.way}
 		own := l.door.own(&g.peer)
+		ok := false
 		switch g.peer.from {
 		case here:
 			ok = g.peer.err == nil && (own || !l.way.Servers)
@@ -87,10 +94,17 @@ func (l *guardedListener) Accept() (net.Conn, error) {
 	}
 }
 
+// socket is what a port accepts: a *net.TCPConn or a *net.UnixConn.
+type socket interface {
+	net.Conn
+	syscall.Conn
+	CloseWrite() error
+}
+
 // guardedConn is a connection that holds a place. It has no method but those below: bytes that a method of the socket's own
 // would send go in plain where TLS was agreed.
 type guardedConn struct {
-	tcp  *net.TCPConn
+	sock socket
 	door *Door
 	way  *doorway
 	peer Peer
@@ -130,7 +144,7 @@ func (c *guardedConn) Read(p []byte) (int, error) {
 	if t := c.secure.Load(); t != nil {
 		return t.Read(p)
 	}
-	return c.tcp.Read(p)
+	return c.sock.Read(p)
 }
 
 func (c *guardedConn) Write(p []byte) (int, error) {
@@ -141,7 +155,7 @@ func (c *guardedConn) Write(p []byte) (int, error) {
 	if t := c.secure.Load(); t != nil {
 		return t.Write(p)
 	}
-	return c.tcp.Write(p)
+	return c.sock.Write(p)
 }
 
 // ReadFrom implements io.ReaderFrom.
@@ -153,7 +167,10 @@ func (c *guardedConn) ReadFrom(r io.Reader) (int64, error) {
 	if t := c.secure.Load(); t != nil {
 		return io.Copy(struct{ io.Writer }{t}, r)
 	}
-	return c.tcp.ReadFrom(r)
+	if unix, ok := c.sock.(*net.UnixConn); ok {
+		return sendFile(unix, r)
+	}
+	return c.sock.(*net.TCPConn).ReadFrom(r)
 }
 
 // CloseWrite ends what is sent.
@@ -161,7 +178,7 @@ func (c *guardedConn) CloseWrite() error {
 	if t := c.secure.Load(); t != nil {
 		return t.CloseWrite()
 	}
-	return c.tcp.CloseWrite()
+	return c.sock.CloseWrite()
 }
 
 // Close closes the connection, also in the middle of a handshake.
@@ -171,17 +188,17 @@ func (c *guardedConn) Close() error {
 	if t := c.secure.Load(); t != nil {
 		err = t.Close()
 	} else {
-		err = c.tcp.Close()
+		err = c.sock.Close()
 	}
 	c.way.places.give(c)
 	return err
 }
 
-func (c *guardedConn) LocalAddr() net.Addr                { return c.tcp.LocalAddr() }
-func (c *guardedConn) RemoteAddr() net.Addr               { return c.tcp.RemoteAddr() }
-func (c *guardedConn) SetDeadline(t time.Time) error      { return c.tcp.SetDeadline(t) }
-func (c *guardedConn) SetReadDeadline(t time.Time) error  { return c.tcp.SetReadDeadline(t) }
-func (c *guardedConn) SetWriteDeadline(t time.Time) error { return c.tcp.SetWriteDeadline(t) }
+func (c *guardedConn) LocalAddr() net.Addr                { return c.sock.LocalAddr() }
+func (c *guardedConn) RemoteAddr() net.Addr               { return c.peer.Remote }
+func (c *guardedConn) SetDeadline(t time.Time) error      { return c.sock.SetDeadline(t) }
+func (c *guardedConn) SetReadDeadline(t time.Time) error  { return c.sock.SetReadDeadline(t) }
+func (c *guardedConn) SetWriteDeadline(t time.Time) error { return c.sock.SetWriteDeadline(t) }
 
 // places are the connections of all doorways of a process.
 type places struct {
@@ -271,7 +288,7 @@ func (p *places) take(c *guardedConn, own bool) {
 				"port", c.way.Name, "peer", c.RemoteAddr().String(), "limit", c.way.Limit, "descriptors", p.capacity)
 			tell = false
 		}
-		c.tcp.Close()
+		c.sock.Close()
 	}
 }
 

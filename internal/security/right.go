@@ -32,6 +32,8 @@ const (
 	Joining
 	// BlockToken: who shows a token of the namenode's for the block and what is done to it.
 	BlockToken
+	// ThisMachine: a process of the same machine, on a socket that never leaves it.
+	ThisMachine
 	// JobToken: who signs with the token of a MapReduce job.
 	JobToken
 	rights
@@ -39,7 +41,7 @@ const (
 
 var rightNames = [...]string{
 	Open: "open", Anyone: "anyone", Named: "named", ByPath: "by path", Owner: "owner", Superuser: "superuser", Self: "self",
-	ServersOnly: "servers", ContainersOnly: "containers", Joining: "join token", BlockToken: "block token", JobToken: "job token",
+	ServersOnly: "servers", ContainersOnly: "containers", Joining: "join token", BlockToken: "block token", ThisMachine: "this machine", JobToken: "job token",
 }
 
 // Valid reports whether r is one of the rights.

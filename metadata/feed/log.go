@@ -178,7 +178,10 @@ func (l *Log) load() error {
 	}
 	// Behind a hole that the checkpoint does not cover everything comes again, and with it what is missing.
 	for i, s := range l.segments {
-		if s.base > l.cfg.Applied && (i == 0 || !s.follows(l.segments[i-1])) {
+		if s.base > l.cfg.Applied && (i == 0 || !s.follows(l.segments[i-1]) || l.segments[i-1].short) {
+			if i > 0 {
+				l.segments[i-1].short = false
+			}
 			for _, late := range l.segments[i:] {
 				l.doomed = append(l.doomed, late.name())
 			}

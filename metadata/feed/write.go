@@ -75,24 +75,16 @@ func (l *Log) flush(durable bool) error {
 	return err
 }
 
-// removeOld removes files. One whose name is about to be used again is gone for good before that: after a power cut it would stand in front of
-// what followed the new one.
+// removeOld removes files for good: their names may be used again, and after a power cut the old one would stand in front of what followed the new one.
 func (l *Log) removeOld(doomed []string) error {
 	if len(doomed) == 0 {
 		return nil
 	}
-	again := false
 	for _, name := range doomed {
 		// One that cannot be removed is looked at again at the next start.
 		if err := l.disk.Remove(filepath.Join(l.cfg.Dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			l.log.Warn("an old file of the feed of changes cannot be removed", "file", name, "error", err)
 		}
-		l.mu.Lock()
-		again = again || slices.ContainsFunc(l.segments, func(s *segment) bool { return s.name() == name })
-		l.mu.Unlock()
-	}
-	if !again {
-		return nil
 	}
 	return l.disk.SyncDir(l.cfg.Dir)
 }

@@ -41,6 +41,9 @@ const (
 	opConcat         = 34
 	opSnapshots      = 46
 	opSetErasure     = 47
+	opStore          = 48
+	opSealTail       = 50
+	opConvertFile    = 51
 )
 
 // Waiting readers get a turn after so many commands, and after so many inodes that were changed, encoded, or taken apart: some
@@ -108,8 +111,10 @@ func (ns *Namespace) Apply(index uint64, commands [][]byte) []any {
 	if ns.events = ns.events[:0]; cap(events) > keptEvents {
 		ns.events = nil
 	}
+	arriving, gone := ns.arriving, ns.goneBodies
 	ns.mu.Unlock()
 
+	ns.handOver(arriving, gone)
 	if ns.cfg.OnEffects != nil && !effects.empty() {
 		effects.Index = index
 		ns.cfg.OnEffects(effects)
@@ -233,6 +238,10 @@ func operation(cmd *logpb.Command) protoreflect.ProtoMessage {
 		return c.SetErasurePolicy
 	case *logpb.Command_PlaceFiles:
 		return c.PlaceFiles
+	case *logpb.Command_SealTail:
+		return c.SealTail
+	case *logpb.Command_ConvertFile:
+		return c.ConvertFile
 	case *logpb.Command_RollBlockKeys:
 		return c.RollBlockKeys
 	case *logpb.Command_SurveyTree:
@@ -255,6 +264,8 @@ func operation(cmd *logpb.Command) protoreflect.ProtoMessage {
 		return c.ExpireTokens
 	case *logpb.Command_ChangeSnapshots:
 		return c.ChangeSnapshots
+	case *logpb.Command_Store:
+		return c.Store
 	}
 	return nil
 }
@@ -359,6 +370,12 @@ func (ns *Namespace) answer(index uint64, cmd *logpb.Command, result *Result) er
 		op = opSnapshots
 	case *logpb.Command_SetErasurePolicy:
 		op = opSetErasure
+	case *logpb.Command_Store:
+		op = opStore
+	case *logpb.Command_SealTail:
+		op = opSealTail
+	case *logpb.Command_ConvertFile:
+		op = opConvertFile
 	}
 	key, cached := retryKeyOf(t.caller.user, cmd.ClientId, cmd.CallId)
 	cached = cached && op != 0
@@ -468,6 +485,10 @@ func (ns *Namespace) dispatch(index uint64, t *txn, cmd *logpb.Command) {
 		ns.setErasurePolicy(t, c.SetErasurePolicy)
 	case *logpb.Command_PlaceFiles:
 		ns.placeFiles(t, c.PlaceFiles)
+	case *logpb.Command_SealTail:
+		ns.sealTail(t, c.SealTail)
+	case *logpb.Command_ConvertFile:
+		ns.convertFile(t, c.ConvertFile)
 	case *logpb.Command_RollBlockKeys:
 		ns.rollBlockKeys(t, c.RollBlockKeys)
 	case *logpb.Command_SurveyTree:
@@ -490,6 +511,8 @@ func (ns *Namespace) dispatch(index uint64, t *txn, cmd *logpb.Command) {
 		ns.expireTokens(t)
 	case *logpb.Command_ChangeSnapshots:
 		ns.changeSnapshots(t, c.ChangeSnapshots)
+	case *logpb.Command_Store:
+		ns.store(t, c.Store)
 	case *logpb.Command_Reclaim:
 		ns.owed = int(min(c.Reclaim.Limit, 1<<16))
 		t.result.OK = true

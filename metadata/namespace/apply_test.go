@@ -63,7 +63,7 @@ func TestNewerCommandStops(t *testing.T) {
 // start. The operations and their messages are those of the schema, so that no new one is forgotten.
 func TestCommandWithoutAPartIsRefused(t *testing.T) {
 	optional := map[protoreflect.FullName]bool{
-		"hops.metadata.log.v1.AddBlock.previous": true, "hops.metadata.log.v1.Complete.last": true,
+		"hops.metadata.log.v1.AddBlock.previous": true, "hops.metadata.log.v1.Complete.last": true, "hops.metadata.log.v1.Store.body": true,
 	}
 	ops := new(logpb.Command).ProtoReflect().Descriptor().Oneofs().ByName("op").Fields()
 	w := newWorld(t, Config{})

@@ -163,6 +163,10 @@ func (ns *Namespace) removeLast(n *inode) {
 
 // dropBlock lets the ith block of a touched file go, unless a snapshot has it.
 func (ns *Namespace) dropBlock(n *inode, i int) {
+	body := n.file.isBody(i)
+	if body {
+		defer n.looseBody()
+	}
 	if ns.meta.snapshots > 0 && ns.retain(n, i) {
 		return
 	}
@@ -170,6 +174,10 @@ func (ns *Namespace) dropBlock(n *inode, i int) {
 	delete(ns.blocks, b.ID)
 	ns.pending[idKey(classBlock, uint64(b.ID))] = nil
 	ns.meta.blocks--
+	if body {
+		ns.bodyGone(b, len(n.inlined()) > 0)
+		return
+	}
 	ns.effects.Removed = append(ns.effects.Removed, b)
 }
 

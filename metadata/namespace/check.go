@@ -74,6 +74,8 @@ type checker struct {
 	// typeQuotas are those that limit types of volumes.
 	typeQuotas uint64
 	kept       uint64 // blocks that only snapshots have
+	bodies     uint64
+	bytes      uint64 // of bodies
 	findings   []error
 }
 
@@ -156,6 +158,12 @@ func (c *checker) visitFile(n *inode, s *seen) {
 		}
 		c.blocks[b.ID] = n.id
 	}
+	if f.small {
+		c.body(n.id, n.body())
+	}
+	if !n.soundBody() {
+		c.report("inode %d has a body that is none: %v, %d bytes in the record", n.id, f.blocks, len(n.inlined()))
+	}
 	if length != f.length {
 		c.report("inode %d has length %d, its blocks %d", n.id, f.length, length)
 	}
@@ -168,6 +176,21 @@ func (c *checker) visitFile(n *inode, s *seen) {
 	}
 	if f.open.state == UnderRecovery && (f.open.recovery <= f.last().Generation || f.open.holder != RecoveryHolder) {
 		c.report("inode %d is under recovery %d by %s, its block is %v", n.id, f.open.recovery, f.open.holder, *f.last())
+	}
+}
+
+// body counts a body, and looks whether this member has it.
+func (c *checker) body(owner metadata.INodeID, r *BodyRef) {
+	c.bodies++
+	c.bytes += uint64(r.Block.Length)
+	if r.Data != nil {
+		if err := r.Verify(r.Data); err != nil {
+			c.report("inode %d: %w", owner, err)
+		}
+		return
+	}
+	if bodies := c.ns.cfg.Bodies; bodies != nil && !bodies.Has(r.Block.ID) {
+		c.report("body %v of inode %d is missing on this member", r.Block, owner)
 	}
 }
 
@@ -426,6 +449,9 @@ func (c *checker) totals() {
 	if m.files != c.files || m.directories != c.dirs || m.blocks != uint64(len(c.blocks))+c.kept {
 		c.report("%d files, %d directories, %d blocks are there; %d, %d, %d are counted",
 			c.files, c.dirs, uint64(len(c.blocks))+c.kept, m.files, m.directories, m.blocks)
+	}
+	if m.bodies != c.bodies || m.bodyBytes != c.bytes {
+		c.report("%d bodies of %d bytes are there; %d of %d are counted", c.bodies, c.bytes, m.bodies, m.bodyBytes)
 	}
 	if c.hash != c.ns.published {
 		c.report("state hash is %016x, the records make %016x", c.ns.published, c.hash)

@@ -84,6 +84,15 @@ func (c *checker) snapshots() {
 			c.report("block %d is kept for inode %d; snapshots have it for inode %d, and inode %d has it (%v)", id, owner.INode, had, c.blocks[id], err)
 		}
 		only[id] = true
+		if owner.body {
+			r := &BodyRef{Block: owner.Block, CRC: owner.crc}
+			if owner.inlined {
+				if r.Data, err = c.ns.inlinedOf(owner.INode, id); err != nil {
+					c.report("body %d: %w", id, err)
+				}
+			}
+			c.body(owner.INode, r)
+		}
 	})
 	for id, owner := range blocks {
 		if c.blocks[id] != owner && !only[id] && c.wanted(owner, id) {

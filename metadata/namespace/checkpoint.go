@@ -151,7 +151,7 @@ func (s *snapshot) Write() (raftstore.Reference, error) {
 	defer s.ns.checkpointMu.Unlock()
 	if !s.written {
 		switch err := s.ns.writeCheckpoint(s.frozen); {
-		case errors.Is(err, errThawed), errors.Is(err, kv.ErrTooLarge):
+		case errors.Is(err, errThawed), errors.Is(err, kv.ErrTooLarge), errors.Is(err, errBodies):
 			return raftstore.Reference{}, fmt.Errorf("namespace: checkpoint at %d: %w", s.frozen.index, err)
 		case err != nil:
 			return raftstore.Reference{}, fmt.Errorf("namespace: checkpoint at %d: %w: %w", s.frozen.index, raftstore.ErrStoreFailed, err)
@@ -191,7 +191,7 @@ const (
 	bytesPerTurn  = 32 << 10
 )
 
-// writeCheckpoint writes what f froze. The order is the crash argument (DESIGN.md): everything else, sync, the marker,
+// writeCheckpoint writes what f froze. The order is the crash argument (DESIGN.md): everything else, sync, bodies too, the marker,
 // sync.
 func (ns *Namespace) writeCheckpoint(f *frozen) error {
 	ns.mu.RLock()
@@ -205,6 +205,9 @@ func (ns *Namespace) writeCheckpoint(f *frozen) error {
 		return err
 	}
 	if err := store.Sync(); err != nil {
+		return err
+	}
+	if err := ns.syncBodies(); err != nil {
 		return err
 	}
 	if ns.cfg.OnCheckpoint != nil {

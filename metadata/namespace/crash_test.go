@@ -38,7 +38,12 @@ func scribble(w *world, r *rand.Rand, n int) {
 		w.now += 1000
 		call++
 		var op any
-		switch r.IntN(17) {
+		switch r.IntN(19) {
+		case 17, 18:
+			v := w.do(super, &logpb.ReserveIDs{Blocks: 1, Generations: 1}).Reserved
+			s := storeOf(path(), "client9", &logpb.Block{Id: int64(v.FirstBlock), Generation: uint64(v.FirstGeneration)}, []int64{0, 5, 1025, 3000}[r.IntN(4)])
+			s.Create.Overwrite = r.IntN(2) == 0
+			op = s
 		case 14, 15, 16:
 			op = snapshotOp(r, path())
 		case 13:

@@ -7,9 +7,9 @@ import (
 	"github.com/gohops/hops/metadata"
 )
 
-// A file has one erasure coding policy for life, that of its directory when it was made, as in HDFS, whose clients are told one for all blocks of a
-// file. Its blocks are groups, which have negative ids, but that the last may be replicated: what is appended to such a file, and has to be on
-// disks before a stripe is full, goes to a replicated block, in place of which a group can be put when it is finished.
+// A file has one erasure coding policy, that of its directory when it was made or that which it was converted to, as in HDFS, whose clients are told one
+// for all blocks of a file. Its blocks are groups, which have negative ids, but that the last may be replicated, the open end: what is appended to such a
+// file, and has to be on disks before a stripe is full, goes there, and a group is put in its place when it is finished (op_exchange.go).
 
 // coded says whether the file has a policy, and layout what it is.
 func (f *file) coded() bool { return f.erasure != 0 }
@@ -43,12 +43,26 @@ func (f *file) room(id metadata.BlockID) int64 {
 	return f.blockSize
 }
 
+// replicas is how many replicas a replicated block of the file is to have. That at the end of a file with a policy outlives as many losses as a group.
+func (f *file) replicas() uint16 {
+	if f.coded() {
+		return uint16(f.layout().Parity + 1)
+	}
+	return f.replication
+}
+
+// openEnd reports whether the file's last block is the replicated one of a file with a policy.
+func (f *file) openEnd() bool {
+	last := f.last()
+	return f.coded() && last != nil && !last.ID.Striped()
+}
+
 // blockSpace is what a complete block takes in all its replicas, or internal blocks.
 func (f *file) blockSpace(b metadata.Block) int64 {
 	if b.ID.Striped() {
 		return f.layout().Space(b.Length)
 	}
-	return b.Length * int64(f.replication)
+	return b.Length * int64(f.replicas())
 }
 
 // fullSpace is what a block counts for that is not complete (INodeFile.storagespaceConsumedStriped).
@@ -56,7 +70,7 @@ func (f *file) fullSpace(id metadata.BlockID) int64 {
 	if id.Striped() {
 		return f.blockSize * int64(f.layout().Units())
 	}
-	return f.blockSize * int64(f.replication)
+	return f.blockSize * int64(f.replicas())
 }
 
 // space is what a file uses of a space quota.

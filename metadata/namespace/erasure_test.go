@@ -224,7 +224,7 @@ func TestReplicatedEndOfAStripedFile(t *testing.T) {
 	w.must(&logpb.AddBlock{Inode: id, ClientName: "c", Previous: group, Block: tail, Nodes: []string{"a", "b", "c"}})
 	tail.Length = 77
 	q, err := w.ns.QuotaUsage(super, "/ec")
-	if want := int64(4*mib+5+3*mib) + 3*mib; err != nil || q.Space != want {
+	if want := int64(4*mib+5+3*mib) + 4*mib; err != nil || q.Space != want {
 		t.Errorf("takes %d, want %d (%v)", q.Space, want, err)
 	}
 	w.reopen()
@@ -235,7 +235,7 @@ func TestReplicatedEndOfAStripedFile(t *testing.T) {
 	if err != nil || len(f.Blocks) != 2 || f.Blocks[1].Offset != 4*mib+5 || f.Length != 4*mib+5+77 {
 		t.Errorf("%+v, %v", f, err)
 	}
-	if o, found := w.ns.BlockOwner(metadata.BlockID(tail.Id)); !found || o.Erasure != 0 || o.Replication != 3 {
+	if o, found := w.ns.BlockOwner(metadata.BlockID(tail.Id)); !found || o.Erasure != 0 || o.Replication != 4 {
 		t.Errorf("the end is %+v", o)
 	}
 	w.check()

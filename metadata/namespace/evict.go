@@ -69,7 +69,7 @@ func (n *inode) weigh() uint16 {
 		bytes += directoryBytes
 	}
 	if x := n.extra; x != nil {
-		bytes += 160 + 64*(len(x.access)+len(x.inherited))
+		bytes += 192 + 64*(len(x.access)+len(x.inherited)) + len(x.data)
 		for _, a := range x.xattrs {
 			bytes += 64 + len(a.Name) + len(a.Value)
 		}

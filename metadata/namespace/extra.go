@@ -23,6 +23,10 @@ type extra struct {
 	// above.
 	erasure uint8
 	past    *past // which snapshots have it beside those of where it is; nil: none
+	// small is whether small files may be stored below a directory: see smallFiles. data are the bytes of a small file's body, if they are few; nobody
+	// changes them.
+	small uint8
+	data  []byte
 	// kept is what only snapshots of a directory have, claim what of it is in a deleted tree, at whose top it stands: see snapshot_quota.go.
 	kept  total
 	claim claim
@@ -47,6 +51,7 @@ func (n *inode) tidy() {
 
 func (x *extra) empty() bool {
 	return len(x.xattrs) == 0 && !x.hasACL() && x.quota == nil && x.policy == 0 && x.placed == 0 && x.erasure == 0 && x.past == nil &&
+		x.small == 0 && len(x.data) == 0 &&
 		x.kept == total{} && x.claim == claim{}
 }
 
@@ -59,7 +64,7 @@ func (x *extra) encode(r *logpb.INode) {
 			r.Acl = append(r.Acl, &logpb.ACLEntry{Default: e.Default, Type: logpb.ACLEntry_Type(e.Type), Name: e.Name, Rights: uint32(e.Rights)})
 		}
 	}
-	r.StoragePolicy, r.PlacedBy, r.Erasure = uint32(x.policy), uint32(x.placed), uint32(x.erasure)
+	r.StoragePolicy, r.PlacedBy, r.Erasure, r.SmallFiles = uint32(x.policy), uint32(x.placed), uint32(x.erasure), uint32(x.small)
 	if p := x.past; p != nil {
 		r.SnapshotPast = &logpb.SnapshotPast{Since: p.since, Spans: encodeSpans(p.spans)}
 	}
@@ -74,8 +79,11 @@ func (x *extra) encode(r *logpb.INode) {
 
 func decodeExtra(r *logpb.INode) (*extra, error) {
 	if len(r.Xattrs) == 0 && len(r.Acl) == 0 && r.Quota == nil && r.StoragePolicy == 0 && r.PlacedBy == 0 && r.Erasure == 0 && r.SnapshotPast == nil &&
-		r.Kept == nil && r.Claim == nil {
+		r.Kept == nil && r.Claim == nil && r.SmallFiles == 0 && len(r.File.GetData()) == 0 {
 		return nil, nil
+	}
+	if r.SmallFiles > smallFilesOn || r.SmallFiles != 0 && r.File != nil {
+		return nil, errors.New("damaged policy of small files")
 	}
 	if r.StoragePolicy > maxPolicy || r.PlacedBy > maxPolicy || r.PlacedBy != 0 && r.File == nil {
 		return nil, errors.New("damaged storage policy")
@@ -83,7 +91,7 @@ func decodeExtra(r *logpb.INode) (*extra, error) {
 	if r.Erasure != 0 && (r.File != nil || checkErasure(r.Erasure) != nil) {
 		return nil, errors.New("damaged erasure coding policy")
 	}
-	x := &extra{policy: uint8(r.StoragePolicy), placed: uint8(r.PlacedBy), erasure: uint8(r.Erasure)}
+	x := &extra{policy: uint8(r.StoragePolicy), placed: uint8(r.PlacedBy), erasure: uint8(r.Erasure), small: uint8(r.SmallFiles), data: r.File.GetData()}
 	if p := r.SnapshotPast; p != nil {
 		x.past = &past{since: p.Since, spans: decodeSpans(p.Spans)}
 	}

@@ -41,7 +41,7 @@ func (s *machine) extraStep(t *rapid.T, path func(string) string) {
 	one := path("path")
 	generation := func() uint64 { return s.block(t).Generation }
 	switch rapid.SampledFrom([]string{
-		"mkdirs", "mkdirs", "create", "write", "write", "append", "quota", "type quota", "rename", "rename2", "delete", "setrep",
+		"mkdirs", "mkdirs", "create", "store", "store", "small files", "write", "write", "append", "quota", "type quota", "rename", "rename2", "delete", "setrep",
 		"truncate", "recovered", "concat", "xattr", "no xattr", "acl", "no acl", "policy", "place", "erasure",
 	}).Draw(t, "operation") {
 	case "mkdirs":
@@ -51,6 +51,13 @@ func (s *machine) extraStep(t *rapid.T, path func(string) string) {
 		op.Overwrite, op.CreateParent, op.Unmasked = true, true, new(uint32(0o666))
 		op.Replication = rapid.Uint32Range(1, 3).Draw(t, "replication")
 		s.do(t, c, op)
+	case "store":
+		op := storeOf(one, "c1", s.block(t), rapid.SampledFrom([]int64{0, 9, 2000}).Draw(t, "length"))
+		op.Create.Overwrite, op.Create.Unmasked = true, new(uint32(0o666))
+		op.Create.Replication = rapid.Uint32Range(1, 3).Draw(t, "replication")
+		s.do(t, c, op)
+	case "small files":
+		s.do(t, c, &logpb.SetStoragePolicy{Target: to(one), SmallFiles: rapid.Uint32Range(1, 3).Draw(t, "small files")})
 	case "write", "recovered":
 		for _, l := range s.w.ns.Leases() {
 			f, ok := s.w.ns.FileByID(l.Files[0])
@@ -113,7 +120,13 @@ func (s *machine) extraStep(t *rapid.T, path func(string) string) {
 		if st, err := s.w.ns.Stat(super, one); err == nil && st != nil {
 			length = rapid.Int64Range(0, st.Length).Draw(t, "length")
 		}
-		s.do(t, c, &logpb.Truncate{Target: to(one), Length: length, ClientName: "c1", RecoveryId: generation()})
+		op := &logpb.Truncate{Target: to(one), Length: length, ClientName: "c1", RecoveryId: generation()}
+		if id, err := s.w.ns.Resolve(super, one); err == nil {
+			if f, ok := s.w.ns.FileByID(id); ok && f.Small {
+				op = cutOf(one, f.Blocks[0], s.block(t), length)
+			}
+		}
+		s.do(t, c, op)
 	case "concat":
 		s.do(t, c, &logpb.Concat{Target: to(one), Sources: []*logpb.Target{to(path("first")), to(path("second"))}})
 	case "xattr":

@@ -70,6 +70,8 @@ func populated(t testing.TB) *world {
 	do(bob, &logpb.Truncate{Target: to("/acl/cut"), Length: 1<<20 + 5, ClientName: "cutter", RecoveryId: block().Generation})
 	lost := file("/acl/lost", 1, false)
 	do(super, &logpb.StartRecovery{Inode: lost, RecoveryId: block().Generation, Holder: "writer"})
+	do(bob, storeOf("/q/small", "writer", block(), 11))
+	do(bob, storeOf("/acl/body", "writer", block(), 5000))
 	do(bob, &logpb.SetXAttr{Target: to("/acl/long"), Create: true, Attribute: &logpb.XAttr{Name: "a", Value: []byte("v")}})
 	do(super, &logpb.SetXAttr{Target: to("/acl/long"), Create: true, Attribute: &logpb.XAttr{Namespace: logpb.XAttr_TRUSTED, Name: "a"}})
 	return w
@@ -229,11 +231,22 @@ func (c *chooser) message(m protoreflect.Message) {
 			m.Set(field, c.value(field))
 		}
 	}
+	sound := c.next()%8 != 7
+	switch op := m.Interface().(type) { // mostly what came is what was sent
+	case *logpb.Store:
+		if sound && op.Body != nil {
+			op.Body.Length, op.Crc = int64(len(op.Data)), sumOf(op.Data)
+		}
+	case *logpb.Truncate:
+		if sound {
+			op.Crc = sumOf(op.Data)
+		}
+	}
 }
 
 var (
 	wildPaths = []string{
-		"a", "a/b", "b/c/d", "q", "q/full", "q/open", "q/new", "acl", "acl/long", "acl/other", "acl/cut", "acl/lost", "acl/new/x",
+		"a", "a/b", "b/c/d", "q", "q/full", "q/open", "q/new", "acl", "acl/long", "acl/other", "acl/cut", "acl/lost", "acl/new/x", "q/small", "acl/body",
 		"", "/", "a//b", "..", ".reserved", ".reserved/.inodes/16385", ".snapshot", "new/.snapshot", "a:b", "\xff", strings.Repeat("n", 256),
 	}
 	wildNames = []string{
@@ -250,6 +263,10 @@ func (c *chooser) value(field protoreflect.FieldDescriptor) protoreflect.Value {
 		number = int64(metadata.RootID) + int64(b%64)
 	case "id":
 		number = int64(metadata.FirstBlockID) + int64(b%48)
+	case "cut_body", "new_block":
+		number = int64(metadata.FirstBlockID) + int64(b%48)
+	case "small_files":
+		number = int64(b % 5)
 	case "generation", "recovery_id":
 		number = int64(metadata.FirstGeneration) + int64(b%64)
 	case "mode", "unmasked":
@@ -281,7 +298,7 @@ func (c *chooser) value(field protoreflect.FieldDescriptor) protoreflect.Value {
 		return protoreflect.ValueOfInt64(number)
 	case protoreflect.Sint32Kind, protoreflect.Int32Kind:
 		return protoreflect.ValueOfInt32(int32(number))
-	case protoreflect.Uint32Kind:
+	case protoreflect.Uint32Kind, protoreflect.Fixed32Kind:
 		return protoreflect.ValueOfUint32(uint32(number))
 	case protoreflect.Uint64Kind:
 		return protoreflect.ValueOfUint64(uint64(number))
@@ -299,7 +316,7 @@ func FuzzSnapshot(f *testing.F) {
 	f.Add(w.snapshot())
 	f.Fuzz(func(t *testing.T, data []byte) {
 		in, buf := bytes.NewReader(data), []byte(nil)
-		_, err := readHeader(in)
+		_, _, err := readHeader(in)
 		for err == nil {
 			_, _, err = readFrame(in, &buf)
 		}

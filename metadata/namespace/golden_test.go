@@ -17,24 +17,36 @@ import (
 var update = flag.Bool("update", false, "write the golden copy of a namespace of the present format anew")
 
 // goldenCopy was written when the format was made.
-var goldenCopy = filepath.Join("testdata", fmt.Sprintf("format-%d.copy", streamVersion))
+func goldenCopy(version int) string {
+	return filepath.Join("testdata", fmt.Sprintf("format-%d.copy", version))
+}
 
 func TestGoldenCopyIsRead(t *testing.T) {
 	if *update {
-		if err := os.WriteFile(goldenCopy, populated(t).snapshot(), 0o644); err != nil {
+		if err := os.WriteFile(goldenCopy(bodiesVersion), populated(t).snapshot(), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	raw, err := os.ReadFile(goldenCopy)
+	for version, bodies := range map[int]bool{streamVersion: false, bodiesVersion: true} {
+		t.Run(fmt.Sprint(version), func(t *testing.T) { testGolden(t, version, bodies) })
+	}
+}
+
+func testGolden(t *testing.T, version int, bodies bool) {
+	raw, err := os.ReadFile(goldenCopy(version))
 	if err != nil {
 		t.Fatal(err)
 	}
 	census, err := InspectCopy(bytes.NewReader(raw))
+	if census.Version != uint32(version) || (census.Bodies > 0) != bodies || census.BodiesMissing != 0 {
+		t.Fatalf("%+v", census)
+	}
 	if err != nil || census.Files == 0 || census.Classes[1].Records < census.Files+census.Directories {
 		t.Fatalf("%+v, %v", census, err)
 	}
 	store := mem.New()
 	ns := fresh(t, store, 0)
+	ns.cfg.Bodies = newMemBodies()
 	if err := ns.Restore(bytes.NewReader(raw)); err != nil {
 		t.Fatal(err)
 	}

@@ -62,9 +62,12 @@ type file struct {
 	length      int64 // sum over blocks
 	blockSize   int64
 	replication uint16
-	// erasure is the policy of the groups among blocks; 0: there are none, and there come none.
+	// erasure is the policy of the groups among blocks; 0: there are none.
 	erasure metadata.ErasurePolicyID
-	open    *construction // nil when closed
+	// small: the first block is a body, and crc is the CRC-32C of its bytes. Few bytes are in extra.data.
+	small bool
+	crc   uint32
+	open  *construction // nil when closed
 }
 
 // construction is what an open file has beyond a closed one.
@@ -187,6 +190,7 @@ type encoder struct {
 	dir        logpb.DirectoryState
 	file       logpb.FileState
 	open       logpb.Construction
+	body       logpb.Body
 	lease      logpb.Lease
 }
 
@@ -203,7 +207,7 @@ func (e *encoder) entry(n *inode) (key, value []byte) {
 	r.Owner, r.Group = n.owner.Value(), n.group.Value()
 	r.Mtime, r.Atime = int64(n.mtime), int64(n.atime)
 	r.Directory, r.File = nil, nil
-	if r.Xattrs, r.Acl, r.Quota, r.StoragePolicy, r.PlacedBy, r.Erasure, r.SnapshotPast, r.Kept, r.Claim = nil, nil, nil, 0, 0, 0, nil, nil, nil; n.extra != nil {
+	if r.Xattrs, r.Acl, r.Quota, r.StoragePolicy, r.PlacedBy, r.Erasure, r.SnapshotPast, r.Kept, r.Claim, r.SmallFiles = nil, nil, nil, 0, 0, 0, nil, nil, nil, 0; n.extra != nil {
 		n.extra.encode(r)
 	}
 	if n.dir != nil {
@@ -217,6 +221,9 @@ func (e *encoder) entry(n *inode) (key, value []byte) {
 			f.BlockId = append(f.BlockId, int64(b.ID))
 			f.BlockGeneration = append(f.BlockGeneration, uint64(b.Generation))
 			f.BlockLength = append(f.BlockLength, b.Length)
+		}
+		if f.Body, f.Data = nil, nil; n.file.small {
+			e.body.Crc, f.Body, f.Data = n.file.crc, &e.body, n.inlined()
 		}
 		f.Construction = nil
 		if o := n.file.open; o != nil {
@@ -300,6 +307,9 @@ func decodeEntry(name string, key, value []byte) (*inode, error) {
 				n.file.length += f.BlockLength[i]
 			}
 		}
+		if b := f.Body; b != nil {
+			n.file.small, n.file.crc = true, b.Crc
+		}
 		if c := f.Construction; c != nil {
 			n.file.open = &construction{
 				holder: c.Holder, user: c.User, clientNode: c.ClientNode, clientHost: c.ClientHost,
@@ -344,6 +354,9 @@ func (n *inode) implausible(r *logpb.INode) string {
 		if b.Length < 0 || b.Length > maxLength || !f.mayHave(b.ID, i) {
 			return fmt.Sprintf("block %v", b)
 		}
+	}
+	if !n.soundBody() {
+		return fmt.Sprintf("a body that is none, with %d bytes in the record", len(n.inlined()))
 	}
 	if o := f.open; o != nil {
 		if f.checkNodes(f.last(), o.nodes) != nil {

@@ -73,13 +73,17 @@ var classes = []struct {
 type Census struct {
 	Index uint64 `json:"index"`
 	// Hash is that of the state, as hexadecimal digits.
-	Hash        string          `json:"hash"`
-	Version     uint32          `json:"version"`
-	Cluster     string          `json:"cluster"`
-	Files       uint64          `json:"files"`
-	Directories uint64          `json:"directories"`
-	Blocks      uint64          `json:"blocks"`
-	Classes     []outline.Class `json:"classes"`
+	Hash        string `json:"hash"`
+	Version     uint32 `json:"version"`
+	Cluster     string `json:"cluster"`
+	Files       uint64 `json:"files"`
+	Directories uint64 `json:"directories"`
+	Blocks      uint64 `json:"blocks"`
+	// Bodies of small files, those of snapshots included, and their bytes; BodiesMissing are those that a copy should have and does not.
+	Bodies        uint64          `json:"bodies,omitempty"`
+	BodyBytes     uint64          `json:"bodyBytes,omitempty"`
+	BodiesMissing uint64          `json:"bodiesMissing,omitempty"`
+	Classes       []outline.Class `json:"classes"`
 }
 
 // counting is a verifier that counts bytes.
@@ -95,6 +99,7 @@ func (c *counting) census(version uint32) (Census, error) {
 	}
 	out := Census{
 		Index: m.Index, Hash: fmt.Sprintf("%016x", m.Hash), Version: version, Cluster: m.ClusterId, Files: m.Files, Directories: m.Directories, Blocks: m.Blocks,
+		Bodies: m.Bodies, BodyBytes: m.BodyBytes, BodiesMissing: c.gaps,
 	}
 	for _, k := range classes {
 		out.Classes = append(out.Classes, outline.Class{Key: string(k.class), Name: k.name, Records: c.classes[k.class], Bytes: c.sizes[k.class]})
@@ -109,7 +114,7 @@ const CopyMagic = streamMagic
 //
 // Errors: metadata.ErrCorrupt; metadata.ErrUnsupported for one of another version.
 func InspectCopy(r io.Reader) (Census, error) {
-	index, err := readHeader(r)
+	index, version, err := readHeader(r)
 	if err != nil {
 		return Census{}, err
 	}
@@ -132,7 +137,7 @@ func InspectCopy(r io.Reader) (Census, error) {
 	if c.marker == nil {
 		return Census{}, corrupt("the copy ends early, behind record %d", c.count)
 	}
-	return c.census(streamVersion)
+	return c.census(uint32(version))
 }
 
 // Record is one of a checkpoint for people: its class, its key and its value in words.

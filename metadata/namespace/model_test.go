@@ -21,6 +21,7 @@ type modelNode struct {
 	blocks       []int64 // lengths
 	serial       []int   // which blocks they are, as far as somebody asked
 	lastOpen     bool    // the last block is being written
+	small        bool    // the first block is a body
 	holder       string  // of an open file
 	allowed      bool    // snapshots may be taken of it
 	quota        bool    // it has one
@@ -177,6 +178,17 @@ func (m model) create(c metadata.Caller, path, client string, mode metadata.Mode
 	return nil
 }
 
+// store makes a small file of so many bytes.
+func (m model) store(c metadata.Caller, path string, mode metadata.Mode, length int64, overwrite, parents bool) *metadata.Kind {
+	if k := m.create(c, path, "", mode, overwrite, parents); k != nil {
+		return k
+	}
+	if n := m[path]; length > 0 {
+		n.blocks, n.small = []int64{length}, true
+	}
+	return nil
+}
+
 func (m model) append(c metadata.Caller, path, client string) *metadata.Kind {
 	if k := m.traverse(c, path, false); k != nil {
 		return k
@@ -193,7 +205,7 @@ func (m model) append(c metadata.Caller, path, client string) *metadata.Kind {
 		return metadata.ErrBeingCreated
 	}
 	n.holder = client
-	n.lastOpen = len(n.blocks) > 0 && n.blocks[len(n.blocks)-1] < 1<<20 && !m.snapshotHas(n.id, len(n.blocks)-1)
+	n.lastOpen = len(n.blocks) > 0 && n.blocks[len(n.blocks)-1] < 1<<20 && !(n.small && len(n.blocks) == 1) && !m.snapshotHas(n.id, len(n.blocks)-1)
 	return nil
 }
 

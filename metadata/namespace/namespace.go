@@ -71,6 +71,8 @@ type Config struct {
 	// OnCheckpoint is called before the entries up to an index are durable in a checkpoint, which may then be the last time that anybody has
 	// heard of their events.
 	OnCheckpoint func(index uint64)
+	// Bodies has the bytes of small files that are not in their records; nil: nobody does, and reading one is refused. What commands do does not depend on it.
+	Bodies Bodies
 	// OnMistake is told of a panic that was answered as a refusal, with the log entry, the panic's value and its stack. It
 	// must not call the Namespace.
 	OnMistake func(index uint64, what any, stack []byte)
@@ -88,6 +90,7 @@ type Namespace struct {
 	// pins counts who reads a view without the lock. Who does never waits for mu; it begins with mu held.
 	pins      sync.WaitGroup
 	misses    atomic.Int64 // reads of the checkpoint
+	gaps      atomic.Int64 // bodies that versions came without
 	flightsMu sync.Mutex   // guards flights; no other lock is taken below it
 	flights   map[string]*flight
 	// safeMode is meta's, for those who ask all the time.
@@ -147,6 +150,8 @@ type Namespace struct {
 	touchedLeases []*lease
 	effects       Effects
 	events        []metadata.Event // memory is used again
+	arriving      []arrival        // bodies that go to Bodies when the entry was applied
+	goneBodies    []metadata.Block
 	enc           encoder
 	callers       callers
 	lastUser      unique.Handle[string]
@@ -185,6 +190,8 @@ type meta struct {
 	snapshots     uint32            // how many there are, those that are being taken apart included
 	snapshottable uint32            // directories that they may be taken of
 	lastSnapshot  uint32            // the number that one got last
+	bodies        uint64            // how many of blocks are bodies of small files
+	bodyBytes     uint64            // of all of them
 	tree          uint64            // how often paths may have come to lead elsewhere: see rerouted
 }
 
@@ -257,6 +264,7 @@ func (ns *Namespace) clear() {
 	ns.epoch = loadedEpoch + 1
 	ns.dirty, ns.pending, ns.frozen = changes{}, map[string][]byte{}, nil
 	ns.touched, ns.touchedLeases, ns.effects = nil, nil, Effects{}
+	ns.arriving, ns.goneBodies = nil, nil
 	ns.lastUser = unique.Make("")
 	ns.broken = nil
 }
@@ -327,6 +335,8 @@ func (m *meta) marker() logpb.Marker {
 		LastSnapshot:    m.lastSnapshot,
 		Tree:            m.tree,
 		Groups:          m.groups,
+		Bodies:          m.bodies,
+		BodyBytes:       m.bodyBytes,
 	}
 }
 
@@ -359,6 +369,8 @@ func metaOf(r *logpb.Marker) meta {
 		snapshottable:  r.Snapshottable,
 		lastSnapshot:   r.LastSnapshot,
 		tree:           r.Tree,
+		bodies:         r.Bodies,
+		bodyBytes:      r.BodyBytes,
 	}
 }
 

@@ -7,11 +7,13 @@ import (
 
 // appendTo opens a closed file for more. When its last block is not full and no new one was asked for, that block is
 // under construction again, with the generation it had, and Block says which; the client starts with addBlock
-// otherwise. With new_block Block is the last block for the client's information. Status and File are the file.
+// otherwise, as behind the body of a small file. With new_block Block is the last block for the client's information. Status and File are the file.
+//
+// Of a file with an erasure coding policy only the open end is reopened. Who knows tails is told of one that cannot be, and seals it before it goes on.
 //
 // Errors: ErrNotExist; ErrExist for a directory; ErrBeingCreated and ErrRecoveryInProgress for an open file (with
-// Result.Expired when its writer is silent); ErrPermission; ErrUnsupported for
-// a file with an erasure coding policy, without new_block.
+// Result.Expired when its writer is silent); ErrPermission; of a client that does not know tails ErrUnsupported for
+// a file with an erasure coding policy, without new_block, and ErrRetriable while it has an open end.
 func (ns *Namespace) appendTo(t *txn, op *logpb.Append) {
 	p := newPlace()
 	defer p.release()
@@ -37,7 +39,7 @@ func (ns *Namespace) appendTo(t *txn, op *logpb.Append) {
 		return
 	}
 	f := n.file
-	if f.coded() && !op.NewBlock {
+	if f.coded() && !op.NewBlock && !op.Tails {
 		t.failf(metadata.ErrUnsupported, "Append on EC file without new block is not supported. Use NEW_BLOCK create flag while appending file.")
 		return
 	}
@@ -45,11 +47,15 @@ func (ns *Namespace) appendTo(t *txn, op *logpb.Append) {
 		t.result.Expired = ns.checkTakeover(t, n, "APPEND_FILE", p.String(), op.ClientName)
 		return
 	}
+	if f.openEnd() && !op.Tails {
+		t.failf(metadata.ErrRetriable, "The end of %s is replicated until groups take its place, which is under way: try again.", p)
+		return
+	}
 	last := f.last()
-	// A block that a snapshot has never changes again.
-	reopen := last != nil && !op.NewBlock && last.Length < f.blockSize && !ns.snapshotHas(n, len(f.blocks)-1)
+	// A block that a snapshot has never changes again, and a body never does: what is appended goes to a block behind it.
+	reopen := last != nil && !op.NewBlock && !last.ID.Striped() && last.Length < f.blockSize && !f.endsWithBody() && !ns.snapshotHas(n, len(f.blocks)-1)
 	if last != nil && !last.ID.Striped() && last.Length < f.blockSize { // HDFS wants room for the rest of the last block even when that is not used
-		u := n.uses((f.blockSize - last.Length) * int64(f.replication))
+		u := n.uses((f.blockSize - last.Length) * int64(f.replicas()))
 		if err := ns.checkQuota(n.parent, nil, usage{}, u); err != nil {
 			t.fail(err)
 			return
@@ -63,7 +69,7 @@ func (ns *Namespace) appendTo(t *txn, op *logpb.Append) {
 			f.open.state = UnderConstruction
 			ns.lastChanged(n)
 		}
-		if reopen || op.NewBlock {
+		if reopen || op.NewBlock || f.openEnd() {
 			t.result.Block, t.result.Offset = new(*last), f.length-last.Length
 		}
 	}

@@ -11,7 +11,7 @@ import (
 // concat moves the blocks of the sources, in order, to the end of the target, and removes the sources. Nothing is copied.
 //
 // Errors: ErrInvalidArgument for no source, one twice, the target among them, one in another directory, open or empty,
-// one with larger blocks or another erasure coding policy than the target's, and an open target; ErrNotExist; ErrIO for too many blocks;
+// one with larger blocks or another erasure coding policy than the target's, a small file as a source, and an open target; ErrNotExist; ErrIO for too many blocks;
 // ErrPermission without WRITE on the target, READ on a source, WRITE on the directory; ErrSpaceQuota when the target
 // wants more replicas than the sources.
 func (ns *Namespace) concat(t *txn, op *logpb.Concat) {
@@ -45,7 +45,7 @@ func (ns *Namespace) concat(t *txn, op *logpb.Concat) {
 		bad("concat: target file %s is under construction", target)
 		return
 	}
-	if last := n.file.last(); n.file.coded() && last != nil && !last.ID.Striped() {
+	if n.file.openEnd() {
 		bad("concat: the end of the target file %s is replicated, though the file has an erasure coding policy", target)
 		return
 	}
@@ -90,9 +90,7 @@ func (ns *Namespace) concat(t *txn, op *logpb.Concat) {
 			ns.adoptBlock(n, b)
 		}
 	}
-	for i := range n.file.blocks {
-		ns.effects.Changed = append(ns.effects.Changed, n.blockOwner(i))
-	}
+	ns.allChanged(n)
 	n.mtime = ns.meta.now
 	ns.modified(n.parent)
 	ns.charge(n.parent, ns.metered(n).minus(before).minus(usage{names: free.names}))
@@ -130,12 +128,15 @@ func (ns *Namespace) concatSources(t *txn, op *logpb.Concat, target *place, n *i
 			bad("concat: the src file %s is the same with the target file %s", p, target)
 		case s.file.open != nil || len(s.file.blocks) == 0:
 			bad("concat: source file %s is invalid or empty or underConstruction", p)
+		case s.file.small:
+			bad("concat: source file %s is a small file, whose bytes the namenodes have: append it to the target instead, or copy it in a directory where "+
+				"small files are off", p)
 		case s.file.blockSize > n.file.blockSize:
 			bad("concat: source file %s has preferred block size %d which is greater than the target file's preferred block size %d",
 				p, s.file.blockSize, n.file.blockSize)
 		case s.file.erasure != n.file.erasure:
 			bad("Source file %s and target file %s have different erasure coding policy", p, target)
-		case s.file.coded() && !s.file.last().ID.Striped():
+		case s.file.openEnd():
 			bad("concat: the end of the source file %s is replicated, though the file has an erasure coding policy", p)
 		}
 		if t.result.Err != nil {

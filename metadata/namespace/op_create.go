@@ -23,23 +23,41 @@ func (ns *Namespace) create(t *txn, op *logpb.Create) {
 		t.fail(err)
 		return
 	}
-	replaced := metadata.INodeID(0)
+	n, replaced := ns.makeFile(t, p, op, 0)
+	if n == nil {
+		return
+	}
+	ns.openFile(n, &construction{holder: op.ClientName, user: t.caller.user, clientNode: op.ClientNode, clientHost: t.caller.host})
+	ns.tellCreate(n, op.Overwrite, replaced)
+	t.result.OK = true
+	t.result.Status = new(n.status())
+}
+
+// makeFile makes the closed, empty file of a create that was checked, of which space bytes are about to be used, and returns it with the inode that it
+// replaces; nil when the result has an error.
+func (ns *Namespace) makeFile(t *txn, p *place, op *logpb.Create, space int64) (n *inode, replaced metadata.INodeID) {
 	if old := p.last(); old != nil {
 		if !op.Overwrite {
 			if old.file.open != nil {
 				t.result.Expired = ns.checkTakeover(t, old, "CREATE_FILE", p.String(), op.ClientName)
-				return
+				return nil, 0
 			}
 			t.failf(metadata.ErrExist, "%s for client %s already exists", p, t.caller.host)
-			return
-		}
-		if ns.inSnapshot(old) { // nothing is given back
-			if err := ns.checkRoomFor(old.parent, 1, usage{}); err != nil {
-				t.fail(err)
-				return
-			}
+			return nil, 0
 		}
 		gone := usage{names: -1}.minus(ns.metered(old))
+		free := ns.metered(old)
+		if ns.inSnapshot(old) { // nothing is given back
+			free = usage{}
+			if err := ns.checkRoomFor(old.parent, 1, usage{}); err != nil {
+				t.fail(err)
+				return nil, 0
+			}
+		}
+		if err := ns.checkQuota(old.parent, nil, free, usage{space: space}); err != nil {
+			t.fail(err)
+			return nil, 0
+		}
 		ns.charge(old.parent, gone)
 		ns.detach(old)
 		ns.bury(old)
@@ -50,25 +68,25 @@ func (ns *Namespace) create(t *txn, op *logpb.Create) {
 		if err == nil {
 			err = ns.checkRoomFor(p.nodes[p.existing()], len(p.nodes)-1-p.existing(), usage{})
 		}
+		if err == nil {
+			err = ns.checkQuota(p.nodes[p.existing()], nil, usage{}, usage{space: space})
+		}
 		if err != nil {
 			t.fail(err)
-			return
+			return nil, 0
 		}
 	}
 	end := len(p.nodes) - 1
 	ns.makeAncestors(t, p, p.nodes[p.existing()].mode, nil)
 	ns.makeINode(t, p, end, metadata.Mode(op.Mode)&modeMask, op.Unmasked,
 		newFile(op.BlockSize, uint16(op.Replication)))
-	n := p.nodes[end]
+	n = p.nodes[end]
 	n.file.erasure = p.codingFor(op)
 	if policy := n.placing(); policy != 0 {
 		n.own().placed = policy
 	}
-	ns.openFile(n, &construction{holder: op.ClientName, user: t.caller.user, clientNode: op.ClientNode, clientHost: t.caller.host})
 	ns.meta.files++
-	ns.tellCreate(n, op.Overwrite, replaced)
-	t.result.OK = true
-	t.result.Status = new(n.status())
+	return n, replaced
 }
 
 // newFile makes the inode of a file: one piece of memory, which is less work for the collector than two.

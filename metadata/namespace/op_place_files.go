@@ -36,9 +36,7 @@ func (ns *Namespace) placeFiles(t *txn, op *logpb.PlaceFiles) {
 		n.own().placed = n.placing()
 		n.tidy()
 		ns.recharge(n, before)
-		for i := range n.file.blocks {
-			ns.effects.Changed = append(ns.effects.Changed, n.blockOwner(i))
-		}
+		ns.allChanged(n)
 	}
 	t.result.OK = true
 }

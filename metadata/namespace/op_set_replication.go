@@ -47,9 +47,7 @@ func (ns *Namespace) setReplication(t *txn, op *logpb.SetReplication) {
 	n.file.replication = uint16(op.Replication)
 	ns.recharge(n, before)
 	ns.tellUpdate(n, metadata.UpdateReplication, nil)
-	for i := range n.file.blocks {
-		ns.effects.Changed = append(ns.effects.Changed, n.blockOwner(i))
-	}
+	ns.allChanged(n)
 }
 
 // spreadWith is on which types what a file takes lies with so many replicas.

@@ -22,13 +22,17 @@ func (n *inode) policy() uint8 {
 	return 0
 }
 
-// setStoragePolicy gives a file or directory a storage policy, or none of its own.
+// setStoragePolicy gives a file or directory a storage policy, or none of its own, or says whether small files may be stored below a directory.
 //
 // Errors: ErrPermission without WRITE on the path; ErrNotExist; ErrInvalidArgument for a number that is none, and on a file
-// for lazy persistence.
+// for lazy persistence; ErrNotDirectory for a file where it is about small files.
 func (ns *Namespace) setStoragePolicy(t *txn, op *logpb.SetStoragePolicy) {
 	p := newPlace()
 	defer p.release()
+	if op.SmallFiles > 1+smallFilesOn {
+		t.failf(metadata.ErrInvalidArgument, "There is no policy of small files with the number %d", op.SmallFiles)
+		return
+	}
 	if op.Policy > maxPolicy {
 		t.failf(metadata.ErrInvalidArgument, "Cannot find a block policy with the number %d", op.Policy)
 		return
@@ -45,6 +49,9 @@ func (ns *Namespace) setStoragePolicy(t *txn, op *logpb.SetStoragePolicy) {
 	switch {
 	case n == nil:
 		t.failf(metadata.ErrNotExist, "File/Directory does not exist: %s", p)
+		return
+	case op.SmallFiles != 0:
+		ns.setSmallFiles(t, p, n, op.SmallFiles)
 		return
 	case n.file != nil && op.Policy == lazyPersistPolicy:
 		t.failf(metadata.ErrInvalidArgument, "Policy BlockStoragePolicy{LAZY_PERSIST:15, storageTypes=[RAM_DISK, DISK], "+
@@ -64,9 +71,7 @@ func (ns *Namespace) setStoragePolicy(t *txn, op *logpb.SetStoragePolicy) {
 	if n.file != nil {
 		n.extra.placed = n.placing()
 		ns.recharge(n, before)
-		for i := range n.file.blocks {
-			ns.effects.Changed = append(ns.effects.Changed, n.blockOwner(i))
-		}
+		ns.allChanged(n)
 	}
 	n.tidy()
 }

@@ -10,12 +10,14 @@ import (
 
 // truncate makes a closed file shorter. OK when it is so already or the cut is between blocks. Otherwise the last block
 // that stays is under recovery, for which File says how long it becomes; the file is open, by RecoveryHolder, until then. If a
-// snapshot has that block, a new one takes its place, and the recovery copies it.
+// snapshot has that block, a new one takes its place, and the recovery copies it. Inside of the body of a small file another body takes its place, which
+// came with the command, at once.
 // Not OK and without File: that very cut is under way already.
 //
 // Errors: ErrNotExist, also for a directory; ErrInvalidArgument for a length that is negative or beyond the end;
 // ErrBeingCreated and ErrRecoveryInProgress for an open file (with Result.Expired when its writer is silent);
-// ErrPermission without WRITE; ErrRetriable for a cut inside of a block that a snapshot has, without a new block;
+// ErrPermission without WRITE; ErrRetriable for a cut inside of a block that a snapshot has, without a new block, and inside of
+// a body that is not the one that the proposer saw;
 // ErrUnsupported for a file with an erasure coding policy.
 func (ns *Namespace) truncate(t *txn, op *logpb.Truncate) {
 	p := newPlace()
@@ -65,6 +67,10 @@ func (ns *Namespace) truncate(t *txn, op *logpb.Truncate) {
 		return
 	}
 	i := f.blockCut(op.Length)
+	if i == 0 && f.small {
+		ns.cutBody(t, p, n, op)
+		return
+	}
 	apart := i >= 0 && ns.snapshotHas(n, i)
 	made := metadata.Block{ID: metadata.BlockID(op.NewBlock), Generation: metadata.Generation(op.RecoveryId)}
 	if apart {
@@ -112,6 +118,39 @@ func (ns *Namespace) truncate(t *txn, op *logpb.Truncate) {
 		t.result.OK = true
 	}
 	ns.recharge(n, before)
+}
+
+// cutBody puts what stays of the body in its place, as the proposer has it, and lets the blocks behind it go.
+func (ns *Namespace) cutBody(t *txn, p *place, n *inode, op *logpb.Truncate) {
+	if op.CutBody != int64(n.file.blocks[0].ID) {
+		t.failf(metadata.ErrRetriable, "%s was changed meanwhile: try again", p)
+		return
+	}
+	made := metadata.Block{ID: metadata.BlockID(op.NewBlock), Generation: metadata.Generation(op.RecoveryId), Length: op.Length}
+	if len(op.Data) != int(op.Length) {
+		t.failf(metadata.ErrInvalidArgument, "%d bytes are to stay of %s, %d came: the command comes from a faulty program", op.Length, p, len(op.Data))
+		return
+	}
+	if err := ns.checkBody(made, op.Crc, op.Data); err != nil {
+		t.fail(err)
+		return
+	}
+	if ns.snapshotHas(n, 0) { // which goes on to have the former one
+		if err := ns.checkQuota(n.parent, nil, usage{}, usage{space: op.Length * int64(n.file.replication)}); err != nil {
+			t.fail(err)
+			return
+		}
+	}
+	before := ns.metered(n)
+	ns.touch(n)
+	for len(n.file.blocks) > 0 {
+		ns.removeLast(n)
+	}
+	ns.giveBody(n, made, op.Crc, op.Data)
+	n.mtime = ns.meta.now
+	ns.tellTruncate(n, op.Length)
+	ns.recharge(n, before)
+	t.result.OK = true
 }
 
 // blockCut is the place of the block that a length is inside of; -1 when a block ends there.

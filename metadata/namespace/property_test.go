@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"reflect"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -21,6 +22,7 @@ type machine struct {
 	m      model
 	cold   *Namespace
 	store  *mem.Store
+	bodies *memBodies // of the cold one
 	keys   modelKeys
 	items  modelRegister
 	tokens modelTokens
@@ -133,6 +135,7 @@ func runMachine(t *rapid.T) {
 				s.adopt(path)
 			}
 		},
+		"store": s.storeSmall, "store again": s.storeSmall,
 		"append": func(t *rapid.T) {
 			c, path := drawCaller(t), drawPath(t, "path")
 			r := s.do(t, c, &logpb.Append{Target: to(path), ClientName: "c3"})
@@ -254,11 +257,12 @@ func runMachine(t *rapid.T) {
 		"stop and start the other one": func(t *rapid.T) {
 			if s.cold.AppliedIndex() > 0 {
 				takeSnapshot(t, s.cold, new(bytes.Buffer))
+				s.compact(t)
 			}
 			s.cold = s.openCold(t, s.store)
 		},
 		"kill the other one": func(t *rapid.T) {
-			s.store = s.store.Crash(nil)
+			s.store, s.bodies = s.store.Crash(nil), s.bodies.crash(nil)
 			s.cold = s.openCold(t, s.store)
 			for i := s.cold.AppliedIndex(); i < s.w.index; i++ {
 				s.cold.Apply(i+1, s.w.log[i])
@@ -270,6 +274,10 @@ func runMachine(t *rapid.T) {
 			}
 			var buf bytes.Buffer
 			takeSnapshot(t, s.w.ns, &buf)
+			if rapid.Bool().Draw(t, "without bodies") {
+				s.bodies = newMemBodies()
+				s.cold.cfg.Bodies = s.bodies
+			}
 			if err := s.cold.Restore(&buf); err != nil {
 				t.Fatal(err)
 			}
@@ -294,11 +302,50 @@ func runMachine(t *rapid.T) {
 		s.keys.compare(t, name, ns)
 		s.items.compare(t, name, ns)
 		s.tokens.compare(t, name, ns)
+		s.compareBodies(t, ns)
 	}
 	s.compareBlocks(t)
+	if s.cold.AppliedIndex() > 0 {
+		takeSnapshot(t, s.cold, new(bytes.Buffer))
+		s.compact(t)
+	}
+	if found, left := s.compareBodies(t, s.cold), s.bodies.ids(); !slices.Equal(slices.Sorted(maps.Keys(found)), left) {
+		t.Fatalf("bodies %v are needed, %v are there", found, left)
+	}
 	s.compareQuotas(t)
 	s.compareSummary(t)
 	s.mirror.compare(t, s.w.ns)
+}
+
+func (s *machine) storeSmall(t *rapid.T) {
+	c, path, mode := drawCaller(t), drawPath(t, "path"), drawMode(t)
+	overwrite, parents := rapid.Bool().Draw(t, "overwrite"), rapid.Bool().Draw(t, "parents")
+	length := rapid.SampledFrom([]int64{0, 1, 1024, 1025, 4096}).Draw(t, "length")
+	op := storeOf(path, "c1", s.block(t), length)
+	op.Create.Mode, op.Create.Overwrite, op.Create.CreateParent = uint32(mode), overwrite, parents
+	r := s.do(t, c, op)
+	if s.same(t, "store "+path, r, s.m.store(c, path, mode, length, overwrite, parents)) {
+		s.adopt(path)
+	}
+}
+
+// compact drops the bodies of the cold one that are not needed, behind a checkpoint, which is the only version that is kept.
+func (s *machine) compact(t *rapid.T) {
+	s.cold.Retain([]uint64{s.cold.AppliedIndex()})
+	if err := s.bodies.compact(s.cold); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// compareBodies reads the bodies of all files and snapshots.
+func (s *machine) compareBodies(t *rapid.T, ns *Namespace) map[metadata.BlockID]bool {
+	found := checkBodies(t, ns, "/")
+	for path, n := range s.m {
+		for name := range n.snapshots {
+			maps.Copy(found, checkBodies(t, ns, join(path, ".snapshot/"+name)))
+		}
+	}
+	return found
 }
 
 // compareSummary compares what is counted with the model, when nothing is left to be taken apart: that counts until then.
@@ -333,12 +380,16 @@ func (s *machine) compareSummary(t *rapid.T) {
 
 func (s *machine) openCold(t *rapid.T, store *mem.Store) *Namespace {
 	ns := openCold(t, store)
+	if s.bodies == nil {
+		s.bodies = newMemBodies()
+	}
+	ns.cfg.Bodies = s.bodies
 	ns.cfg.OnEvents = s.mirror.again
 	return ns
 }
 
 func newWorldIn(t *rapid.T) *world {
-	ns, err := Open(Config{Store: mem.New(), Owner: "hops", Supergroup: "supergroup", OnMistake: mistake(t)})
+	ns, err := Open(Config{Store: mem.New(), Bodies: newMemBodies(), Owner: "hops", Supergroup: "supergroup", OnMistake: mistake(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -341,6 +341,21 @@ type FileBlocks struct {
 	LastComplete bool
 	// InSnapshot: it is the file as a snapshot has it.
 	InSnapshot bool
+	// before is the block before an open end; nil where there is none.
+	before *BlockAt
+	// Body is that of a small file, its first block, whatever the range; nil for others.
+	Body *BodyRef
+}
+
+// WithoutOpenEnd takes the replicated block off the end of a file with an erasure coding policy: such a file looks as if it ended with its last group.
+func (f *FileBlocks) WithoutOpenEnd() {
+	if f.Status.Erasure == 0 || f.Last == nil || f.Last.Block.ID.Striped() {
+		return
+	}
+	if n := len(f.Blocks); n > 0 && f.Blocks[n-1].Block.ID == f.Last.Block.ID {
+		f.Blocks = f.Blocks[:n-1]
+	}
+	f.Length, f.Last, f.LastComplete = f.Last.Offset, f.before, f.before != nil
 }
 
 // BlockAt is a block of a file.
@@ -348,13 +363,15 @@ type BlockAt struct {
 	Block    metadata.Block
 	Offset   int64
 	Complete bool
+	// Small: it is a body, which no datanode has.
+	Small bool
 }
 
 // blocks collects the blocks that overlap [offset, offset+length). A last block under construction is part of a range that
 // starts before it and is not over there; Last is where to look for it otherwise.
 func (n *inode) blocks(offset, length int64) *FileBlocks {
 	f := n.file
-	r := &FileBlocks{Length: f.length, UnderConstruction: f.open != nil, InSnapshot: n.isGhost()}
+	r := &FileBlocks{Length: f.length, UnderConstruction: f.open != nil, InSnapshot: n.isGhost(), Body: n.body()}
 	n.describe(&r.Status, n.policies())
 	end := int64(math.MaxInt64)
 	if length <= end-offset {
@@ -365,7 +382,7 @@ func (n *inode) blocks(offset, length int64) *FileBlocks {
 	started := len(f.blocks) > 0 && f.blocks[0].Length == 0
 	for i, b := range f.blocks {
 		last := i == len(f.blocks)-1
-		one := BlockAt{Block: b, Offset: at, Complete: !last || f.lastState() == Complete}
+		one := BlockAt{Block: b, Offset: at, Complete: !last || f.lastState() == Complete, Small: f.isBody(i)}
 		started = started || at+b.Length > offset
 		if started && (at < end || len(r.Blocks) == 0) { // one even for no bytes
 			r.Blocks = append(r.Blocks, one)
@@ -375,6 +392,8 @@ func (n *inode) blocks(offset, length int64) *FileBlocks {
 			if !one.Complete {
 				r.Length -= b.Length
 			}
+		} else if i == len(f.blocks)-2 && f.openEnd() {
+			r.before = &one
 		}
 		at += b.Length
 	}
@@ -455,7 +474,7 @@ func (ns *Namespace) FileByID(id metadata.INodeID) (*FileInfo, bool) {
 	return info, err == nil && info != nil
 }
 
-// LastBlocks returns up to two last blocks of a file that holder writes, and the state of the last one, for the namenode itself: no rights are
+// LastBlocks returns up to two last blocks of a file that holder writes, as far as datanodes have them, and the state of the last one, for the namenode itself: no rights are
 // checked. None when holder writes no such file, or it has no blocks.
 func (ns *Namespace) LastBlocks(id metadata.INodeID, holder string) (blocks []metadata.Block, last BlockState) {
 	err := ns.read(func() error {
@@ -464,7 +483,11 @@ func (ns *Namespace) LastBlocks(id metadata.INodeID, holder string) (blocks []me
 			return err
 		}
 		if o := n.file.open; o != nil && o.holder == holder && len(n.file.blocks) > 0 {
-			blocks, last = slices.Clone(n.file.blocks[max(0, len(n.file.blocks)-2):]), o.state
+			from := max(0, len(n.file.blocks)-2)
+			if n.file.isBody(from) {
+				from++
+			}
+			blocks, last = slices.Clone(n.file.blocks[from:]), o.state
 		}
 		return nil
 	})
@@ -474,7 +497,8 @@ func (ns *Namespace) LastBlocks(id metadata.INodeID, holder string) (blocks []me
 	return blocks, last
 }
 
-// BlockOwner returns the file that a block, or the group of an internal block, belongs to. Blocks of deleted files count until Effects reported them removed.
+// BlockOwner returns the file that a block, or the group of an internal block, belongs to. Bodies of small files, which datanodes do not have, are
+// nobody's here. Blocks of deleted files count until Effects reported them removed.
 func (ns *Namespace) BlockOwner(id metadata.BlockID) (BlockOwner, bool) {
 	var owner BlockOwner
 	found := false
@@ -483,12 +507,13 @@ func (ns *Namespace) BlockOwner(id metadata.BlockID) (BlockOwner, bool) {
 		n, err := ns.byBlock(id)
 		if err == nil && n == nil {
 			owner, found, err = ns.keptBlock(id)
+			found = found && !owner.body
 		}
 		if err != nil || n == nil {
 			return err
 		}
 		i := slices.IndexFunc(n.file.blocks, func(b metadata.Block) bool { return b.ID == id })
-		owner, found = n.blockOwner(i), true
+		owner, found = n.blockOwner(i), !n.file.isBody(i)
 		return nil
 	})
 	return owner, err == nil && found
@@ -594,7 +619,7 @@ type blockListing struct {
 	changed [][]*inode // what the checkpoints have saved that became current since
 }
 
-// EachBlock calls fn for every block, in memory or not, until it returns false. It takes the lock for a moment at a time.
+// EachBlock calls fn for every block that datanodes have, in memory or not, until it returns false. It takes the lock for a moment at a time.
 // What comes or goes meanwhile may be in what it tells or not; a block that stays is told of, whatever happens to its file, and
 // perhaps more than once, as it is or was since the beginning.
 func (ns *Namespace) EachBlock(fn func(BlockOwner) bool) error {
@@ -602,7 +627,9 @@ func (ns *Namespace) EachBlock(fn func(BlockOwner) bool) error {
 	collect := func(n *inode) {
 		if n.file != nil {
 			for i := range n.file.blocks {
-				found = append(found, n.blockOwner(i))
+				if !n.file.isBody(i) {
+					found = append(found, n.blockOwner(i))
+				}
 			}
 		}
 	}

@@ -101,6 +101,8 @@ func (ns *Namespace) ResolveTargets(c metadata.Caller, cmd *logpb.Command) (r Re
 		return r
 	case *logpb.Rename:
 		targets = [2]*logpb.Target{op.Source, op.Target}
+	case *logpb.Store:
+		targets[0] = op.GetCreate().GetTarget()
 	case interface{ GetTarget() *logpb.Target }:
 		targets[0] = op.GetTarget()
 	}

@@ -30,7 +30,9 @@ func drawChange(rng *rand.Rand) any {
 	t := to(oddPath(rng))
 	modes := []uint32{0o777, 0o777, 0o755, 0o700, 0o1777, 0o666}
 	mode := modes[rng.IntN(len(modes))]
-	switch rng.IntN(16) {
+	switch rng.IntN(17) {
+	case 16:
+		return &logpb.Store{Create: &logpb.Create{Target: t, Mode: 0o644, ClientName: "c", Create: true, Overwrite: rng.IntN(3) == 0, Replication: 1, BlockSize: 1 << 20}}
 	case 0, 1, 2:
 		return &logpb.Mkdirs{Target: t, Mode: mode, CreateParent: rng.IntN(2) == 0}
 	case 3, 4, 5:

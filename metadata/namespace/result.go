@@ -56,6 +56,8 @@ type FileInfo struct {
 	// Policy is the storage policy that the blocks obey; 0: the default.
 	Policy uint8
 	Blocks []metadata.Block
+	// Small: the first of Blocks is a body, which no datanode has.
+	Small bool
 	// Open files only.
 	UnderConstruction bool
 	Holder            string
@@ -83,6 +85,8 @@ type BlockOwner struct {
 	Policy uint8
 	// Erasure is the policy of a block group; 0: the block is replicated.
 	Erasure metadata.ErasurePolicyID
+	// OpenEnd: the replicated block at the end of a file with an erasure coding policy.
+	OpenEnd bool
 	// UnderConstruction: the last block of an open file, being written or recovered.
 	UnderConstruction bool
 	// RecoveryID is the generation under which the block is being recovered; 0 when it is not.
@@ -91,9 +95,13 @@ type BlockOwner struct {
 	Truncate int64
 	// Source is the block that the recovery makes this one of, up to Truncate - 1 bytes; its ID is 0 where there is none.
 	Source metadata.Block
+
+	// body: it is the body of a small file, which datanodes do not have. inlined: with its bytes in the record of the file.
+	body, inlined bool
+	crc           uint32
 }
 
-// Effects is what a log entry did to blocks. A block may be in several lists: they are to be taken in this order.
+// Effects is what a log entry did to blocks that datanodes have. A block may be in several lists: they are to be taken in this order.
 type Effects struct {
 	Index uint64
 	// Reset: everything was replaced by a snapshot; what was known of blocks is void.
@@ -116,7 +124,7 @@ func blockOf(b *logpb.Block) metadata.Block {
 }
 
 func (n *inode) info() *FileInfo {
-	f := &FileInfo{Path: n.path(), Status: n.status(), Policy: n.placed(), Blocks: append([]metadata.Block(nil), n.file.blocks...)}
+	f := &FileInfo{Path: n.path(), Status: n.status(), Policy: n.placed(), Blocks: append([]metadata.Block(nil), n.file.blocks...), Small: n.file.small}
 	if o := n.file.open; o != nil {
 		f.UnderConstruction = true
 		f.Holder, f.ClientNode, f.ClientHost = o.holder, o.clientNode, o.clientHost
@@ -131,7 +139,8 @@ func (n *inode) info() *FileInfo {
 
 // owner describes the ith block of n.
 func (n *inode) blockOwner(i int) BlockOwner {
-	b := BlockOwner{INode: n.id, Block: n.file.blocks[i], Replication: n.file.replication, Policy: n.placed(), Erasure: n.file.codingOf(n.file.blocks[i].ID)}
+	b := BlockOwner{INode: n.id, Block: n.file.blocks[i], Replication: n.file.replicas(), Policy: n.placed(), Erasure: n.file.codingOf(n.file.blocks[i].ID)}
+	b.OpenEnd = n.file.coded() && !b.Block.ID.Striped()
 	if o := n.file.open; o != nil && i == len(n.file.blocks)-1 && o.state != Complete {
 		b.UnderConstruction = true
 		if o.state == UnderRecovery {
@@ -147,7 +156,16 @@ func (ns *Namespace) lastAdded(n *inode) {
 }
 
 func (ns *Namespace) lastChanged(n *inode) {
-	if len(n.file.blocks) > 0 {
-		ns.effects.Changed = append(ns.effects.Changed, n.blockOwner(len(n.file.blocks)-1))
+	if last := len(n.file.blocks) - 1; last >= 0 && !n.file.isBody(last) {
+		ns.effects.Changed = append(ns.effects.Changed, n.blockOwner(last))
+	}
+}
+
+// allChanged reports all blocks of n that datanodes have.
+func (ns *Namespace) allChanged(n *inode) {
+	for i := range n.file.blocks {
+		if !n.file.isBody(i) {
+			ns.effects.Changed = append(ns.effects.Changed, n.blockOwner(i))
+		}
 	}
 }

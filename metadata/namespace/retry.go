@@ -517,7 +517,7 @@ func (c *retryCache) decode(last *chunk, record []byte, open bool) error {
 		}
 		a := answer(rest[0])
 		rest = rest[1:]
-		if a.op() == opCreate || a.op() == opAppend || a.op() == opSnapshots {
+		if a.op() == opCreate || a.op() == opAppend || a.op() == opSnapshots || a.op() == opStore {
 			id = signed(id, 1<<56-1)
 			a |= answer(id) << answerINode
 			if a.inode() == 0 {

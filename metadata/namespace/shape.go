@@ -52,6 +52,10 @@ func parts(op protoreflect.ProtoMessage, visit func(name string, part protorefle
 		for _, source := range op.Sources {
 			visit("source", source, true)
 		}
+	case *logpb.Store:
+		visit("create", op.Create, true)
+		visit("target", op.Create.GetTarget(), true)
+		visit("body", op.Body, false) // an empty file has none
 	case *logpb.AddBlock:
 		visit("previous", op.Previous, false) // the first block has none
 		visit("block", op.Block, true)
@@ -64,6 +68,8 @@ func parts(op protoreflect.ProtoMessage, visit func(name string, part protorefle
 		visit("new_block", op.NewBlock, true)
 	case *logpb.CommitRecovery:
 		visit("block", op.Block, true)
+	case *logpb.SealTail:
+		visit("tail", op.Tail, true)
 	case *logpb.SetXAttr:
 		visit("attribute", op.Attribute, true)
 	case *logpb.ChangeRegister:

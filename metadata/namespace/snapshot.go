@@ -408,12 +408,19 @@ func (ns *Namespace) retain(n *inode, i int) bool {
 	b := n.file.blocks[i]
 	delete(ns.blocks, b.ID)
 	ns.pending[idKey(classBlock, uint64(b.ID))] = nil
-	ns.putDerived(idKey(classSnapshotBlock, uint64(b.ID)), marshal(nil, &logpb.SnapshotBlock{
-		Inode: uint64(n.id), Generation: uint64(b.Generation), Length: b.Length, Replication: uint32(n.file.replication), Policy: uint32(n.placed()),
+	r := &logpb.SnapshotBlock{
+		Inode: uint64(n.id), Generation: uint64(b.Generation), Length: b.Length, Replication: uint32(n.file.replicas()), Policy: uint32(n.placed()),
 		Erasure: uint32(n.file.codingOf(b.ID)),
-	}))
+	}
+	if n.file.isBody(i) {
+		r.Body, r.Inlined = &logpb.Body{Crc: n.file.crc}, len(n.inlined()) > 0
+	}
+	ns.putDerived(idKey(classSnapshotBlock, uint64(b.ID)), marshal(nil, r))
+	if r.Body != nil {
+		return true
+	}
 	ns.effects.Changed = append(ns.effects.Changed, BlockOwner{
-		INode: n.id, Block: b, Replication: n.file.replication, Policy: n.placed(), Erasure: n.file.codingOf(b.ID),
+		INode: n.id, Block: b, Replication: n.file.replicas(), Policy: n.placed(), Erasure: n.file.codingOf(b.ID),
 	})
 	return true
 }

@@ -51,7 +51,12 @@ func (n *modelNode) number() {
 func (m model) truncate(n *modelNode, length int64) (apart bool) {
 	n.number()
 	at := int64(0)
+	n.small = n.small && length > 0
 	for i, b := range n.blocks {
+		if i == 0 && n.small && length < b {
+			n.blocks, n.serial = []int64{length}, nil
+			return false
+		}
 		if at < length && length < at+b {
 			apart = m.snapshotHas(n.id, i)
 			n.blocks, n.serial = append(slices.Clone(n.blocks[:i]), length-at), slices.Clone(n.serial[:i+1])
@@ -300,7 +305,15 @@ func (s *machine) truncate(t *rapid.T) {
 	}
 	length := rapid.Int64Range(0, size).Draw(t, "length")
 	b := s.block(t)
-	r := s.do(t, super, &logpb.Truncate{Target: to(path), Length: length, ClientName: "c1", RecoveryId: b.Generation, NewBlock: b.Id})
+	op := &logpb.Truncate{Target: to(path), Length: length, ClientName: "c1", RecoveryId: b.Generation, NewBlock: b.Id}
+	if n.small && length > 0 && length < n.blocks[0] {
+		if r := s.do(t, super, op); metadata.KindOf(r.Err) != metadata.ErrRetriable {
+			t.Fatal("a cut inside of a body without what stays", r.Err)
+		}
+		f, _ := s.w.ns.FileByID(metadata.INodeID(n.id))
+		op = cutOf(path, f.Blocks[0], b, length)
+	}
+	r := s.do(t, super, op)
 	if r.Err != nil {
 		t.Fatal(r.Err)
 	}
@@ -683,9 +696,11 @@ func (s *machine) eachBlock(t *rapid.T, path string, blocks map[metadata.BlockID
 	for i, e := range l.Entries {
 		if f := l.Files[i]; f != nil {
 			for _, b := range f.Blocks {
-				blocks[b.Block.ID] = true
+				if !b.Small {
+					blocks[b.Block.ID] = true
+				}
 			}
-			if f.Last != nil {
+			if f.Last != nil && !f.Last.Small {
 				blocks[f.Last.Block.ID] = true
 			}
 			continue

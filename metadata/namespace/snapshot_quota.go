@@ -47,9 +47,10 @@ const historiesPerTurn = 256
 type history struct {
 	states      int
 	newest      uint32 // the newest snapshot that something was kept for; 0: nothing was
-	replication uint16 // the greatest
-	bytes       int64  // of blocks that the inode does not have now, one replica of each; of groups with their parity
-	coded       bool
+	replication uint16 // the greatest, of states that are replicated
+	// What blocks take that the inode does not have now: one replica of each of states that are replicated, and all that those of states
+	// with an erasure coding policy take.
+	bytes, coded int64
 }
 
 // historyOf reads what was kept of an inode, which is the file now; nil: a directory, or gone.
@@ -67,8 +68,9 @@ func (ns *Namespace) historyOf(id metadata.INodeID, now *file) (h history, err e
 		if was.file == nil {
 			return true
 		}
-		h.coded = was.file.coded()
-		h.replication = max(h.replication, was.file.replication)
+		if !was.file.coded() {
+			h.replication = max(h.replication, was.file.replication)
+		}
 		for i, b := range was.finished() {
 			if now != nil && i < len(now.blocks) && now.blocks[i].ID == b.ID {
 				continue
@@ -80,8 +82,8 @@ func (ns *Namespace) historyOf(id metadata.INodeID, now *file) (h history, err e
 				only = map[metadata.BlockID]struct{}{}
 			}
 			only[b.ID] = struct{}{}
-			if h.coded {
-				h.bytes += was.file.blockSpace(b)
+			if was.file.coded() {
+				h.coded += was.file.blockSpace(b)
 			} else {
 				h.bytes += b.Length
 			}
@@ -96,22 +98,19 @@ func (ns *Namespace) historyOf(id metadata.INodeID, now *file) (h history, err e
 
 // gone is what an inode that is not there any more counts.
 func (h *history) gone() usage {
-	switch {
-	case h.newest == 0:
+	if h.newest == 0 {
 		return usage{}
-	case h.coded: // its replication is no part of what groups take
-		return usage{names: 1, space: h.bytes}
 	}
-	return usage{names: 1, space: h.bytes * int64(h.replication)}
+	return usage{names: 1, space: h.bytes*int64(h.replication) + h.coded}
 }
 
 // beyond is what a file counts beyond what it takes itself, if it has so many replicas.
 func (h *history) beyond(f *file, replication uint16) int64 {
-	if h.newest == 0 || f.coded() {
-		return h.bytes
+	if f.coded() {
+		return h.bytes*int64(h.replication) + h.coded
 	}
 	bytes := f.space() / int64(f.replication)
-	return (bytes+h.bytes)*int64(max(replication, h.replication)) - bytes*int64(replication)
+	return (bytes+h.bytes)*int64(max(replication, h.replication)) - bytes*int64(replication) + h.coded
 }
 
 // keptSpace is what a file takes, with all its snapshots, beyond what it takes now.

@@ -108,6 +108,7 @@ func (ns *Namespace) stateAt(id metadata.INodeID, s uint32) (*inode, error) {
 	}
 	if f := n.file; f != nil {
 		c := &file{blocks: n.finished(), blockSize: f.blockSize, replication: f.replication, erasure: f.erasure}
+		c.small, c.crc = f.small && len(c.blocks) > 0, f.crc
 		for _, b := range c.blocks {
 			c.length += b.Length
 		}
@@ -379,7 +380,7 @@ func (ns *Namespace) keptBlock(id metadata.BlockID) (BlockOwner, bool, error) {
 func decodeKeptBlock(id metadata.BlockID, value []byte) (BlockOwner, error) {
 	var r logpb.SnapshotBlock
 	if err := r.UnmarshalVT(value); err != nil || r.Replication < 1 || r.Replication > metadata.MaxReplication || r.Length < 0 || r.Policy > maxPolicy ||
-		id.Striped() != (r.Erasure != 0) || r.Erasure > 1<<8-1 {
+		id.Striped() != (r.Erasure != 0) || r.Erasure > 1<<8-1 || r.Body != nil && (id.Striped() || r.Length < 1 || r.Length > metadata.MaxBody) {
 		return BlockOwner{}, corrupt("record of block %d, which a snapshot has: %v", id, err)
 	}
 	return BlockOwner{
@@ -388,6 +389,9 @@ func decodeKeptBlock(id metadata.BlockID, value []byte) (BlockOwner, error) {
 		Replication: uint16(r.Replication),
 		Policy:      uint8(r.Policy),
 		Erasure:     metadata.ErasurePolicyID(r.Erasure),
+		body:        r.Body != nil,
+		inlined:     r.Inlined,
+		crc:         r.Body.GetCrc(),
 	}, nil
 }
 
@@ -422,7 +426,7 @@ func (ns *Namespace) eachKeptBlock(fn func(BlockOwner) bool) error {
 			return err
 		}
 		for _, owner := range found {
-			if !fn(owner) {
+			if !owner.body && !fn(owner) {
 				return nil
 			}
 		}

@@ -19,6 +19,7 @@ import (
 //	type 'P': the first of a piece: where it begins: uvarint(number of records before), then the last key before
 //	type 'R': records, each uvarint(len key) key uvarint(len value) value, in ascending order of keys
 //	type 'E': the end of the last piece: uvarint(number of records), then the marker's record value
+//	types 'F' and 'G': a body of a small file, or that it is missing: see stream_bodies.go
 //
 // A copy, which is a file, is all of them behind a header:
 //
@@ -26,6 +27,8 @@ import (
 const (
 	streamMagic   = "HOPSNS"
 	streamVersion = 3
+	// bodiesVersion is that of a copy with bodies of small files.
+	bodiesVersion = 4
 	headerSize    = 20
 	frameHeader   = 9
 	frameTarget   = 64 << 10
@@ -53,11 +56,15 @@ type piece struct {
 	start int // of the frame that is being filled; its header is there
 	count uint64
 	last  []byte // the last key
+	// named are the bodies that records of that frame name, namedBytes about what their frames take.
+	named      []BodyRef
+	namedBytes int
 }
 
 // begin makes a piece that continues at a position: behind the key last, with count records before it.
 func (c *piece) begin(count uint64, last []byte) {
 	c.bytes, c.count, c.last = c.bytes[:0], count, append(c.last[:0], last...)
+	c.named, c.namedBytes = c.named[:0], 0
 	c.open()
 	c.bytes = append(binary.AppendUvarint(c.bytes, count), last...)
 	c.close(framePosition)
@@ -77,34 +84,47 @@ func (c *piece) close(kind byte) {
 	binary.LittleEndian.PutUint32(frame[5:], crc32.Update(sum, castagnoli, frame[frameHeader:]))
 }
 
-// record adds one.
-func (c *piece) record(key, value []byte) {
+// record adds one. read gets the bodies that records name. Errors: those of reading them.
+func (c *piece) record(key, value []byte, read func(BodyRef) ([]byte, error)) error {
 	c.bytes = binary.AppendUvarint(c.bytes, uint64(len(key)))
 	c.bytes = append(c.bytes, key...)
 	c.bytes = binary.AppendUvarint(c.bytes, uint64(len(value)))
 	c.bytes = append(c.bytes, value...)
 	c.count++
 	c.last = append(c.last[:0], key...)
-	if len(c.bytes)-c.start >= frameTarget {
+	body, err := bodyNamed(key, value)
+	if err != nil {
+		return err
+	}
+	if body != nil {
+		c.name(body)
+	}
+	if len(c.bytes)-c.start >= frameTarget || c.namedBytes >= bodiesTarget {
 		c.close(frameRecords)
 		c.open()
+		return c.bodies(read)
 	}
+	return nil
 }
 
-func (c *piece) full() bool { return len(c.bytes) >= pieceTarget }
+func (c *piece) full() bool { return len(c.bytes)+c.namedBytes >= pieceTarget }
 
 // finish ends the piece; with a marker it is the last.
-func (c *piece) finish(marker []byte) {
+func (c *piece) finish(marker []byte, read func(BodyRef) ([]byte, error)) error {
 	if len(c.bytes) > c.start+frameHeader {
 		c.close(frameRecords)
 		c.open()
+		if err := c.bodies(read); err != nil {
+			return err
+		}
 	}
 	if marker == nil {
 		c.bytes = c.bytes[:c.start]
-		return
+		return nil
 	}
 	c.bytes = append(binary.AppendUvarint(c.bytes, c.count), marker...)
 	c.close(frameEnd)
+	return nil
 }
 
 // A position is where a piece ends and the next one begins; nil: the first.
@@ -123,34 +143,34 @@ func parsePosition(position []byte) (count uint64, last []byte, err error) {
 	return count, position[n:], nil
 }
 
-func writeHeader(w io.Writer, index uint64) error {
+func writeHeader(w io.Writer, index uint64, version uint16) error {
 	header := append(make([]byte, 0, headerSize), streamMagic...)
-	header = binary.LittleEndian.AppendUint16(header, streamVersion)
+	header = binary.LittleEndian.AppendUint16(header, version)
 	header = binary.LittleEndian.AppendUint64(header, index)
 	header = binary.LittleEndian.AppendUint32(header, crc32.Checksum(header, castagnoli))
 	_, err := w.Write(header)
 	return err
 }
 
-// readHeader returns the index of a copy.
-func readHeader(r io.Reader) (index uint64, err error) {
+// readHeader returns the index of a copy, and its version.
+func readHeader(r io.Reader) (index uint64, version uint16, err error) {
 	var header [headerSize]byte
 	if _, err := io.ReadFull(r, header[:]); err != nil {
-		return 0, corrupt("header: %v", err)
+		return 0, 0, corrupt("header: %v", err)
 	}
 	if string(header[:6]) != streamMagic {
-		return 0, corrupt("not a copy of a namespace")
+		return 0, 0, corrupt("not a copy of a namespace")
 	}
 	if crc32.Checksum(header[:16], castagnoli) != binary.LittleEndian.Uint32(header[16:]) {
-		return 0, corrupt("checksum of the header")
+		return 0, 0, corrupt("checksum of the header")
 	}
-	if v := binary.LittleEndian.Uint16(header[6:]); v != streamVersion {
-		return 0, metadata.Errorf(metadata.ErrUnsupported, "the copy of a namespace has version %d, this program reads %d", v, streamVersion)
+	if version = binary.LittleEndian.Uint16(header[6:]); version != streamVersion && version != bodiesVersion {
+		return 0, 0, metadata.Errorf(metadata.ErrUnsupported, "the copy of a namespace has version %d, this program reads %d and %d", version, streamVersion, bodiesVersion)
 	}
 	if index = binary.LittleEndian.Uint64(header[8:]); index == 0 {
-		return 0, corrupt("a copy without an index")
+		return 0, 0, corrupt("a copy without an index")
 	}
-	return index, nil
+	return index, version, nil
 }
 
 // readFrame reads a frame into buf, which may grow. At the end of r it returns io.EOF.
@@ -192,12 +212,22 @@ type verifier struct {
 	classes [256]uint64 // how many records of each
 	open    uint64      // how many entries are of open files
 	marker  []byte      // of a complete version, nil before
+	// named are bodies that have to come next, gaps how many the sender did not have. arrived, if not nil, gets the others, which are good until it returns.
+	named   []BodyRef
+	gaps    uint64
+	arrived func(id metadata.BlockID, data []byte)
 }
 
 // frame takes the next one.
 func (c *verifier) frame(kind byte, payload []byte, put func(key, value []byte) error) error {
 	if c.marker != nil {
 		return corrupt("there is more behind the end")
+	}
+	if kind == frameBody || kind == frameGap {
+		return c.body(kind, payload)
+	}
+	if len(c.named) > 0 {
+		return corrupt("body %v is missing", c.named[0].Block)
 	}
 	switch kind {
 	case framePosition:
@@ -230,6 +260,13 @@ func (c *verifier) records(rest []byte, put func(key, value []byte) error) error
 		}
 		if err := c.record(key, value); err != nil {
 			return err
+		}
+		body, err := bodyNamed(key, value)
+		if err != nil {
+			return err
+		}
+		if body != nil {
+			c.named = append(c.named, *body)
 		}
 		if err := put(key, value); err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"sync"
 
+	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/raftstore"
 )
 
@@ -146,6 +147,7 @@ func (v *version) Read(position []byte) (piece, next []byte, err error) {
 	c := &v.pieces
 	c.begin(count, last)
 	more := false
+	var bad error
 	err = view.Scan(nil, last, func(key, value []byte) bool {
 		if key[0] == classMarker || bytes.Equal(key, last) {
 			return true
@@ -154,23 +156,36 @@ func (v *version) Read(position []byte) (piece, next []byte, err error) {
 			more = true
 			return false
 		}
-		c.record(key, value)
-		return true
+		bad = c.record(key, value, v.ns.ReadBody)
+		return bad == nil
 	})
+	end := v.marker
+	if more {
+		end = nil
+	}
+	if err = errors.Join(err, bad); err == nil {
+		err = c.finish(end, v.ns.ReadBody)
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("namespace: version %d: %w", v.ref.Index, err)
 	}
 	if !more {
-		c.finish(v.marker)
 		return c.bytes, nil, nil
 	}
-	c.finish(nil)
 	return c.bytes, appendPosition(nil, c.count, c.last), nil
 }
 
 // WriteTo implements raftstore.Version: a copy, for Restore.
 func (v *version) WriteTo(w io.Writer) (n int64, err error) {
-	if err := writeHeader(w, v.ref.Index); err != nil {
+	m, err := decodeMarker(v.marker)
+	if err != nil {
+		return 0, err
+	}
+	format := uint16(streamVersion)
+	if m.Bodies > 0 {
+		format = bodiesVersion
+	}
+	if err := writeHeader(w, v.ref.Index, format); err != nil {
 		return 0, err
 	}
 	n = headerSize
@@ -198,6 +213,7 @@ type intake struct {
 	// whole: it is to be kept. over: Commit or Cancel was called.
 	whole, over bool
 	mu          sync.Mutex // held by each of the methods
+	release     func()     // of the bodies that came, which no state has yet
 	frameBuffer []byte
 }
 
@@ -209,7 +225,11 @@ func (ns *Namespace) Receive(ref raftstore.Reference) (raftstore.Intake, error) 
 }
 
 func (ns *Namespace) receive(index, hash uint64) (*intake, error) {
-	in := &intake{ns: ns, verifier: verifier{index: index, hash: hash}}
+	in := &intake{ns: ns, verifier: verifier{index: index, hash: hash}, release: func() {}}
+	if ns.cfg.Bodies != nil {
+		in.release = ns.cfg.Bodies.Hold()
+		in.arrived = func(id metadata.BlockID, data []byte) { ns.cfg.Bodies.Put(id, bytes.Clone(data)) }
+	}
 	v := &ns.versions
 	v.mu.Lock()
 	former := v.receiving
@@ -299,6 +319,7 @@ func (in *intake) cancel() {
 	in.over = true
 	in.end()
 	in.ns.versions.forget(in)
+	in.release()
 }
 
 func (v *versions) forget(in *intake) {
@@ -316,12 +337,18 @@ func (in *intake) Commit() error {
 	if in.over || in.marker == nil {
 		return errGivenUp
 	}
+	defer in.release()
 	ns := in.ns
 	ns.checkpointMu.Lock()
 	defer ns.checkpointMu.Unlock()
-	if err := in.exchange(); err != nil {
+	err := ns.syncBodies()
+	if err == nil {
+		err = in.exchange()
+	}
+	if err != nil {
 		return fmt.Errorf("namespace: taking over the version at %d: %w", in.index, err)
 	}
+	ns.gaps.Add(int64(in.gaps))
 	if ns.cfg.OnEffects != nil {
 		ns.cfg.OnEffects(Effects{Index: in.index, Reset: true})
 	}
@@ -368,7 +395,7 @@ func (ns *Namespace) Restore(r io.Reader) error {
 }
 
 func (ns *Namespace) restore(r io.Reader) error {
-	index, err := readHeader(r)
+	index, _, err := readHeader(r)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/gohops/hops/metadata"
@@ -95,7 +96,12 @@ func TestVersionsStayWhileTheyAreRetained(t *testing.T) {
 				}
 				store.Reset(nil)
 				ns = fresh(t, inner.Crash(r), 0)
+				bodies := w.cfg.Bodies.(*memBodies).crash(r)
+				ns.cfg.Bodies = bodies
 				ns.Retain(indexes)
+				if err := bodies.compact(ns); err != nil {
+					t.Fatal(err)
+				}
 			}
 			for _, k := range two {
 				v, err := ns.Version(k.ref)
@@ -295,7 +301,16 @@ func TestPullBesideEverythingElse(t *testing.T) {
 func TestPiecesOfLiars(t *testing.T) {
 	w := newWorld(t, Config{})
 	r := rand.New(rand.NewPCG(9, 7))
-	scribble(w, r, 80)
+	scribble(w, r, 40)
+	w.do(super, &logpb.Delete{Target: to("/"), Recursive: true})
+	for _, name := range []string{"a", "b", "c", "d"} {
+		w.do(super, &logpb.Delete{Target: to("/" + name), Recursive: true})
+	}
+	w.do(super, &logpb.Reclaim{Limit: 1 << 16})
+	for _, name := range []string{"/x", "/y"} {
+		v := w.do(super, &logpb.ReserveIDs{Blocks: 1, Generations: 1}).Reserved
+		w.do(super, storeOf(name, "c", &logpb.Block{Id: int64(v.FirstBlock), Generation: uint64(v.FirstGeneration)}, 1500))
+	}
 	ref := w.checkpoint()
 	v, err := w.ns.Version(ref)
 	if err != nil {
@@ -316,15 +331,37 @@ func TestPiecesOfLiars(t *testing.T) {
 		}
 		frames = append(frames, whole[at:len(whole)-in.Len()])
 	}
-	if len(frames) != 3 {
+	if len(frames) != 5 || frames[2][0] != frameBody || frames[3][0] != frameBody {
 		t.Fatalf("%d frames", len(frames))
 	}
 	join := func(f ...[]byte) []byte { return bytes.Join(f, nil) }
+	bodies := join(frames[2], frames[3])
+	framed := func(kind byte, payload []byte) []byte {
+		var c piece
+		c.open()
+		c.bytes = append(c.bytes, payload...)
+		c.close(kind)
+		return c.bytes
+	}
+	body := frames[2][frameHeader:]
+	first, last := join(frames[:2]...), frames[4]
 	for what, piece := range map[string][]byte{
-		"records twice":       join(frames[0], frames[1], frames[1], frames[2]),
-		"none":                join(frames[0], frames[2]),
-		"two ends":            join(whole, frames[2]),
-		"a second beginning":  join(frames[0], frames[1], frames[0], frames[2]),
+		"records twice":       join(first, frames[1], last),
+		"none":                join(frames[0], last),
+		"two ends":            join(whole, last),
+		"a second beginning":  join(first, bodies, frames[0], last),
+		"no bodies":           join(first, last),
+		"one body":            join(first, frames[3], last),
+		"bodies out of order": join(first, frames[3], frames[2], last),
+		"a body twice":        join(first, bodies, frames[3], last),
+		"a body too early":    join(frames[0], frames[2], frames[1], bodies, last),
+		"other bytes":         join(first, framed(frameBody, flipped(body, len(body)-1)), frames[3], last),
+		"another checksum":    join(first, framed(frameBody, flipped(body, 17)), frames[3], last),
+		"another generation":  join(first, framed(frameBody, flipped(body, 9)), frames[3], last),
+		"a short body":        join(first, framed(frameBody, body[:len(body)-1]), frames[3], last),
+		"half a body":         join(first, framed(frameBody, body[:18]), frames[3], last),
+		"half a gap":          join(first, framed(frameGap, body[:15]), frames[3], last),
+		"a gap of another":    join(first, framed(frameGap, flipped(body[:16], 0)), frames[3], last),
 		"half a frame":        whole[:len(whole)-5],
 		"a flipped bit":       flipped(whole, len(whole)/2),
 		"an enormous frame":   append(bytes.Clone(frames[0]), 'R', 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0),
@@ -357,6 +394,24 @@ func TestPiecesOfLiars(t *testing.T) {
 	if err := in.Put(whole); !errors.Is(err, metadata.ErrCorrupt) {
 		t.Errorf("another hash than promised: %v", err)
 	}
+	// One that lacks a body says so, and is good for the rest.
+	other := newWorld(t, Config{})
+	lacking, err := other.ns.Receive(ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lacking.Put(join(first, framed(frameGap, body[:16]), frames[3], last)); err != nil || !lacking.Complete() {
+		t.Fatal(err)
+	}
+	if other.cfg.Bodies.(*memBodies).holds != 1 {
+		t.Error("nobody holds the bodies of a version that is received")
+	}
+	if err := lacking.Commit(); err != nil || other.cfg.Bodies.(*memBodies).holds != 0 || other.ns.BodyGaps() != 1 || other.ns.Hash() != ref.Hash {
+		t.Fatal(err, other.ns.BodyGaps())
+	}
+	if errs := other.ns.Check(); len(errs) != 1 || !strings.Contains(errs[0].Error(), "is missing on this member") {
+		t.Error(errs)
+	}
 }
 
 // Records that are in no hash are counted: a version that lacks one, as a store may whose table is damaged, is none.
@@ -382,14 +437,16 @@ func TestPiecesWithoutAWay(t *testing.T) {
 			case key[0] == class && left == 0:
 				left++
 			default:
-				whole.record(key, value)
+				return whole.record(key, value, w.ns.ReadBody) == nil
 			}
 			return true
 		})
 		if err != nil || class != 0 && left == 0 {
 			t.Fatalf("class %c: %d, %v", class, left, err)
 		}
-		whole.finish(marker)
+		if err := whole.finish(marker, w.ns.ReadBody); err != nil {
+			t.Fatal(err)
+		}
 		in, err := newWorld(t, Config{}).ns.Receive(ref)
 		if err != nil {
 			t.Fatal(err)

@@ -28,6 +28,9 @@ func newWorld(t testing.TB, cfg Config) *world {
 	if cfg.Store == nil {
 		cfg.Store = mem.New()
 	}
+	if cfg.Bodies == nil {
+		cfg.Bodies = newMemBodies()
+	}
 	cfg.Owner, cfg.Supergroup, cfg.OnMistake = "hops", "supergroup", mistake(t)
 	w := &world{t: t, cfg: cfg, now: 1_000_000}
 	w.open()
@@ -138,6 +141,10 @@ func command(c metadata.Caller, op any) *logpb.Command {
 		cmd.Op = &logpb.Command_SetErasurePolicy{SetErasurePolicy: op}
 	case *logpb.PlaceFiles:
 		cmd.Op = &logpb.Command_PlaceFiles{PlaceFiles: op}
+	case *logpb.SealTail:
+		cmd.Op = &logpb.Command_SealTail{SealTail: op}
+	case *logpb.ConvertFile:
+		cmd.Op = &logpb.Command_ConvertFile{ConvertFile: op}
 	case *logpb.ForgetDatanode:
 		cmd.Op = &logpb.Command_ForgetDatanode{ForgetDatanode: op}
 	case *logpb.ChangeRegister:
@@ -162,6 +169,8 @@ func command(c metadata.Caller, op any) *logpb.Command {
 		cmd.Op = &logpb.Command_Truncate{Truncate: op}
 	case *logpb.Concat:
 		cmd.Op = &logpb.Command_Concat{Concat: op}
+	case *logpb.Store:
+		cmd.Op = &logpb.Command_Store{Store: op}
 	case *logpb.ChangeSnapshots:
 		cmd.Op = &logpb.Command_ChangeSnapshots{ChangeSnapshots: op}
 	default:

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
@@ -47,7 +48,7 @@ func (s *Server) AddBlock(c metadata.Caller, r namenode.AddBlockRequest, done fu
 		return
 	}
 	// The block before the one just finished must be safe before a third is begun.
-	if n := len(f.Blocks); n >= 2 && r.Previous != nil && r.Previous.ID == f.Blocks[n-1].ID {
+	if n := len(f.Blocks); n >= 2 && !(f.Small && n == 2) && r.Previous != nil && r.Previous.ID == f.Blocks[n-1].ID {
 		s.soft.await(f.Blocks[n-2:n-1], func(durable bool) {
 			if !durable {
 				done(nil, s.orStandby(metadata.Errorf(metadata.ErrNotReplicatedYet, "Not replicated yet: %s", f.Path)))
@@ -71,7 +72,7 @@ func (s *Server) orStandby(err error) error {
 func (s *Server) allocate(r *reign, c metadata.Caller, id metadata.INodeID, f *namespace.FileInfo, req namenode.AddBlockRequest, done func(*namenode.LocatedBlock, error)) {
 	want := placement.Request{
 		Want: int(f.Status.Replication), BlockSize: f.Status.BlockSize, Writer: c.Host, NoLocal: req.NoLocal,
-		Favoured: req.Favoured, Exclude: req.Exclude, Policy: namenode.StoragePolicyByID(f.Policy),
+		Favoured: req.Favoured, Exclude: req.Exclude, Policy: namenode.StoragePolicyByID(s.placing(f)),
 	}
 	if door := namenode.WriterNode(req.Client); door != "" { // of several datanodes of a host the one that has the bytes already
 		want.Writer = string(door)
@@ -81,7 +82,13 @@ func (s *Server) allocate(r *reign, c metadata.Caller, id metadata.INodeID, f *n
 	}
 	kind := blockID
 	policy, coded := metadata.ErasurePolicyOf(f.Status.Erasure)
-	if coded {
+	switch {
+	case req.Tail && (!coded || s.group.Level() < release.SealedTails):
+		done(nil, metadata.Errorf(metadata.ErrUnsupported, "%s cannot end with a replicated block: it has no erasure coding policy, or the cluster is below level %d", f.Path, release.SealedTails))
+		return
+	case req.Tail:
+		want.Want, coded = policy.Layout.Parity+1, false
+	case coded:
 		kind, want.Want, want.Spread = groupID, policy.Layout.Units(), true
 	}
 	s.soft.mu.Lock()

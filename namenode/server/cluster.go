@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gohops/hops/datanode/transfer"
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
@@ -202,6 +203,7 @@ func Routes() []security.Route {
 	for _, u := range userRoutes {
 		out = append(out, security.Route{Port: "namenode HTTP", Name: u.pattern, Right: u.right})
 	}
+	out = append(out, transfer.Reads("namenode data transfer")...)
 	out = append(out, security.Routes("namenode gRPC", services(nil, nil)...)...)
 	return append(out, raftstore.Routes()...)
 }

@@ -212,6 +212,8 @@ func (d *datanodes) orders(id namenode.NodeID) (*pb.Orders, bool) {
 			Group: wireBlock(x.Group), Erasure: uint32(x.Erasure), Sources: wireParts(x.Sources), Targets: wireParts(x.Targets),
 		})
 	}
+	seals := r.ends.orders(time.Now(), id)
+	m.Rebuild = append(m.Rebuild, seals...)
 	for _, x := range o.Recover {
 		r := &pb.Recover{
 			Block: wireBlock(x.Block), RecoveryId: uint64(x.RecoveryID), Replicas: wireNodes(x.Replicas),
@@ -227,7 +229,7 @@ func (d *datanodes) orders(id namenode.NodeID) (*pb.Orders, bool) {
 		}
 		m.Recover = append(m.Recover, r)
 	}
-	return m, !o.Empty()
+	return m, !o.Empty() || len(seals) > 0
 }
 
 // kick makes the streams of these nodes look for orders.

@@ -24,6 +24,10 @@ func (f *fsckRun) lookUp(names []string) {
 		f.soft.mu.Lock()
 		r, known := f.soft.m.Describe(metadata.BlockID(number))
 		f.soft.mu.Unlock()
+		if body, err := f.ns.FindBody(metadata.BlockID(number), 0); owned && err == nil && body != nil {
+			f.printf("Block Id: %s\nBlock belongs to: %s\nIt is the body of a small file: the namenodes have its %d bytes, no datanode has\n", name, path, body.Block.Length)
+			continue
+		}
 		if !owned || !known {
 			f.printf("Block %s %s\n", name, statusNowhere)
 			continue

@@ -52,7 +52,7 @@ func (f *fsckRun) judge(path string, file *namespace.FileBlocks) {
 		}
 		f.printf("%s %d bytes, %s, %d block(s)%s ", path, file.Length, kind, all, state)
 	}
-	one := &fsckFile{fsckRun: f, sums: t, path: path, replication: int(file.Status.Replication)}
+	one := &fsckFile{fsckRun: f, sums: t, path: path, replication: int(file.Status.Replication), coded: coded}
 	for at := 0; at < all; at += fsckPage {
 		page := file.Blocks[at:min(at+fsckPage, all)]
 		reports := make([]blockmanager.BlockReport, len(page))
@@ -61,7 +61,7 @@ func (f *fsckRun) judge(path string, file *namespace.FileBlocks) {
 		for i := range page {
 			ok := false
 			reports[i], ok = f.soft.m.Describe(page[i].Block.ID)
-			known = known && ok
+			known = known && (ok || page[i].Small)
 		}
 		f.soft.mu.Unlock()
 		if !known && !f.stands(file) {
@@ -69,7 +69,9 @@ func (f *fsckRun) judge(path string, file *namespace.FileBlocks) {
 			break
 		}
 		for i := range page {
-			if page[i].Complete {
+			if page[i].Small {
+				one.body(at+i, page[i].Block)
+			} else if page[i].Complete {
 				one.block(at+i, page[i].Block, &reports[i])
 			} else {
 				one.openBlock(at+i, &page[i], &reports[i])
@@ -99,6 +101,7 @@ type fsckFile struct {
 	sums                            *fsckTotals // that it counts to
 	path                            string
 	replication                     int
+	coded                           bool // it has an erasure coding policy
 	missing, corrupt, under, astray int
 	missingSize, corruptSize        int64
 	report                          strings.Builder
@@ -139,7 +142,7 @@ func (f *fsckFile) block(number int, b metadata.Block, r *blockmanager.BlockRepo
 	n, racks := holders(r)
 	live := n[namenode.Normal]
 	want, group := f.replication, r.Erasure != 0
-	if group {
+	if group || f.coded { // or the open end
 		want = r.Want
 	}
 	total := 0
@@ -215,6 +218,56 @@ func (f *fsckFile) block(number int, b metadata.Block, r *blockmanager.BlockRepo
 		fmt.Fprintf(&f.report, " Live_repl=%d%s\n", live, f.places(r))
 	}
 	f.spill()
+}
+
+// body is that of a small file, of which every namenode has a copy. One that this namenode lacks is got from another one.
+func (f *fsckFile) body(number int, b metadata.Block) {
+	t, copies := f.sums, f.namenodes()
+	whole := f.hasBody(b)
+	if whole {
+		t.enough++
+		t.wanted += copies
+		t.replicas += copies
+	} else {
+		t.tooFew++
+		t.missingBlocks++
+		t.missingSize += b.Length
+		f.missing++
+		f.missingSize += b.Length
+		f.printf("\n%s: the bytes of block blk_%d, of a small file, are missing or damaged on this namenode, and no other one that answers has them\n", f.path, b.ID)
+	}
+	if !f.files || !f.blocks {
+		return
+	}
+	fmt.Fprintf(&f.report, "%d. %s len=%d", number, f.name(b), b.Length)
+	if whole {
+		fmt.Fprintf(&f.report, " Live_repl=%d  [on the namenodes]\n", copies)
+	} else {
+		f.report.WriteString(" MISSING!\n")
+	}
+	f.spill()
+}
+
+// hasBody reports whether this namenode has a body, or has got it.
+func (f *fsckRun) hasBody(b metadata.Block) bool {
+	r, err := f.ns.FindBody(b.ID, b.Generation)
+	if err != nil || r == nil {
+		return false
+	}
+	if r.Data != nil || f.bodies.Has(b.ID) { // its bytes are verified when they are read
+		return true
+	}
+	_, err = f.Body(f.ctx, b.ID, b.Generation)
+	return err == nil
+}
+
+// namenodes is how many there are.
+func (f *fsckRun) namenodes() int64 {
+	servers, err := f.roster.Servers()
+	if err != nil {
+		return 1
+	}
+	return int64(max(1, len(servers.Namenodes)))
 }
 
 // openBlock is the last one of a file that is being written.
@@ -344,9 +397,15 @@ func (f *fsckFile) delete(file *namespace.FileBlocks) {
 
 // lacks reports whether a block of a file has no good replica now.
 func (f *fsckRun) lacks(file *namespace.FileBlocks) bool {
+	if len(file.Blocks) > 0 && file.Blocks[0].Small && !f.hasBody(file.Blocks[0].Block) {
+		return true
+	}
 	for at := 0; at < len(file.Blocks); at += fsckPage {
 		f.soft.mu.Lock()
 		lacks := slices.ContainsFunc(file.Blocks[at:min(at+fsckPage, len(file.Blocks))], func(b namespace.BlockAt) bool {
+			if b.Small {
+				return false
+			}
 			r, _ := f.soft.m.Describe(b.Block.ID)
 			return lost(&r)
 		})

@@ -102,11 +102,11 @@ func (c *cluster) start(i int) {
 		log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
 	host := c.host(id, raft, log)
-	ipc, http, rpc := listen(c.t), listen(c.t), listen(c.t)
+	ipc, http, rpc, transfer := listen(c.t), listen(c.t), listen(c.t), listen(c.t)
 	properties := config.DefaultProperties()
 	properties.MinBlockSize = 0
 	conf := Config{
-		ID: id, Dir: filepath.Join(c.dir, id, "data"), IPC: ipc, HTTP: http, GRPC: rpc, Host: host, Members: c.members, Bootstrap: true,
+		ID: id, Dir: filepath.Join(c.dir, id, "data"), IPC: ipc, HTTP: http, GRPC: rpc, Transfer: transfer, Host: host, Members: c.members, Bootstrap: true,
 		// Long enough that nobody loses leadership because the machine is busy.
 		Timers: raftstore.Timers{Heartbeat: 3 * time.Second, Lease: 3 * time.Second}, Credentials: c.credentials,
 		Door:       security.NewDoor(security.Config{Supergroup: "supergroup"}),
@@ -383,7 +383,7 @@ func (d *datanode) session(ctx context.Context, l *link) error {
 
 func (d *datanode) obey(ctx context.Context, l *link, o *pb.Orders) {
 	d.mu.Lock()
-	if len(o.Replicate)+len(o.Delete)+len(o.Discard)+len(o.Recover) > 0 {
+	if len(o.Replicate)+len(o.Delete)+len(o.Discard)+len(o.Recover)+len(o.Rebuild) > 0 {
 		d.orders = append(d.orders, o)
 	}
 	mute := d.mute

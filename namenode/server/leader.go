@@ -42,6 +42,11 @@ type reign struct {
 	// advancing: a rotation of the authority is looked at; advanceAt: not before that time again. Only the duties look at advanceAt.
 	advancing atomic.Bool
 	advanceAt time.Time
+	// ends are the open ends that are being sealed, or wait for another try.
+	ends sealing
+	// sweptAt is when the directory of rewrites was looked through last; only the duties look. sweeping: it is being done.
+	sweptAt  time.Time
+	sweeping atomic.Bool
 }
 
 // leadership is told of every change. It must be quick: the duties take it from there.
@@ -117,6 +122,8 @@ func (s *Server) duties(ctx context.Context) error {
 			s.checkTrash(r, leasesAt)
 			s.checkRetries(r, leasesAt)
 			s.checkTokens(r, leasesAt)
+			s.sealEnds(r, leasesAt)
+			s.sweepRewrites(r, leasesAt)
 		}
 		if r := s.reign.Load(); r != nil {
 			s.advance(ctx, r, time.Now())
@@ -129,7 +136,7 @@ func (s *Server) duties(ctx context.Context) error {
 
 // stepUp begins a reign. A new cluster gets its name before anybody is served.
 func (s *Server) stepUp(ctx context.Context, term uint64) bool {
-	r := &reign{term: term, began: time.Now(), trashAt: time.Now(), evicted: s.ns.Counts().RetriesEvicted}
+	r := &reign{term: term, began: time.Now(), trashAt: time.Now(), sweptAt: time.Now(), evicted: s.ns.Counts().RetriesEvicted}
 	if !s.renewAll(ctx) {
 		return false
 	}

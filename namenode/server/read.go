@@ -151,6 +151,7 @@ func (s *Server) listWithBlocks(c metadata.Caller, r namenode.ListRequest, limit
 		if f == nil {
 			continue
 		}
+		f.WithoutOpenEnd() // Hadoop's clients ask for lists like this
 		if out.Files[i], err = s.locate(f, &c); err != nil {
 			return nil, err
 		}
@@ -184,6 +185,9 @@ func (s *Server) located(c metadata.Caller, r namenode.LocateRequest, f *namespa
 			f = nil
 		}
 	}
+	if err == nil && !r.Tails {
+		f.WithoutOpenEnd()
+	}
 	switch {
 	case err != nil:
 		done(nil, err)
@@ -203,6 +207,9 @@ func (s *Server) locateLong(c metadata.Caller, r namenode.LocateRequest, blocks 
 		if err != nil {
 			done(nil, err)
 			return
+		}
+		if !r.Tails {
+			f.WithoutOpenEnd()
 		}
 		done(s.locateFor(&c, f))
 	})

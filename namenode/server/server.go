@@ -24,6 +24,7 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/gohops/hops/datanode/transfer"
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/hrpc"
@@ -58,8 +59,10 @@ type Config struct {
 	ClusterID string
 	// Dir holds the checkpoint of the namespace.
 	Dir string
-	// IPC, HTTP and GRPC are the doors; the server owns them.
-	IPC, HTTP, GRPC net.Listener
+	// IPC, HTTP, GRPC and Transfer are the doors; the server owns them. Transfer is the data transfer of small files.
+	IPC, HTTP, GRPC, Transfer net.Listener
+	// AdvertiseIP and AdvertiseHost are how clients reach Transfer; empty: as it listens.
+	AdvertiseIP, AdvertiseHost string
 	// Host carries the Raft group; the caller runs it.
 	Host *raftstore.Host
 	// Members are the namenodes of the group. Bootstrap makes it, at the first start of a cluster.
@@ -90,6 +93,8 @@ type Config struct {
 	FeedAge   time.Duration
 	// Search: there is an index of names, tags and sizes, which follows the feed.
 	Search bool
+	// CompactEvery is how often bodies of small files that nobody needs any more are looked for. Default 10 min.
+	CompactEvery time.Duration
 	// BlockTokenLifetime is how long a block token is good, and BlockKeyInterval how often a new key takes over to sign
 	// them (Hadoop's dfs.block.access.token.lifetime and dfs.block.access.key.update.interval). Default 10 h each.
 	BlockTokenLifetime, BlockKeyInterval time.Duration
@@ -128,6 +133,7 @@ func (c *Config) validate() error {
 	require(c.IPC != nil, "the IPC listener")
 	require(c.HTTP != nil, "the HTTP listener")
 	require(c.GRPC != nil, "the gRPC listener")
+	require(c.Transfer != nil, "the data transfer listener")
 	require(c.Host != nil, "the Raft host")
 	require(c.Door != nil, "the door")
 	if c.DeadAfter > 0 && c.StaleAfter > 0 && c.DeadAfter < c.StaleAfter {
@@ -182,6 +188,9 @@ type Server struct {
 	store  *badger.Store
 	ns     *namespace.Namespace
 	group  *raftstore.Group
+	bodies *bodyStore
+	mends  chan struct{} // a place for each body that is got from another namenode
+	mended atomic.Int64
 	feed   *feed.Log // nil: there is none
 	search searching
 	// watchers are those who read the feed of changes.
@@ -194,6 +203,8 @@ type Server struct {
 	slowRPC   *slowlog.Operation
 	web       http.Handler
 	datanodes *datanodes
+	blockDoor *transfer.Server
+	doors     doors
 
 	soft     soft
 	racks    *topology.Racks
@@ -256,7 +267,7 @@ func New(c Config) (*Server, error) {
 	}
 	s := &Server{
 		config: c, log: c.Logger.With("namenode", c.ID),
-		changed: make(chan struct{}, 1), list: make(chan struct{}, 1), ready: make(chan struct{}), stopped: make(chan struct{}), watching: context.Background(),
+		mends: make(chan struct{}, maxMends), changed: make(chan struct{}, 1), list: make(chan struct{}, 1), ready: make(chan struct{}), stopped: make(chan struct{}), watching: context.Background(),
 	}
 	if c.Slow != nil {
 		s.slowRPC = c.Slow.Operation("rpc", c.Slow.Limits.RPC)
@@ -303,7 +314,14 @@ func (s *Server) open() error {
 	if c.FeedBytes > 0 {
 		conf.OnEvents, conf.OnCheckpoint = s.onEvents, s.onCheckpoint
 	}
+	if err = s.openBodies(); err != nil {
+		return err
+	}
+	conf.Bodies = s.bodies
 	if s.ns, err = namespace.Open(conf); err != nil {
+		return err
+	}
+	if err := s.emptyBodies(); err != nil {
 		return err
 	}
 	s.openFeed()
@@ -332,6 +350,7 @@ func (s *Server) serveWith() {
 	clientprotocol.Register(s.ipc, s, func(user string) []string { return s.config.Door.Caller(user).Groups })
 	s.web = s.routes(webhdfs.New(s, s.config.Door, s.config.Answers, s.log))
 	s.datanodes = &datanodes{server: s}
+	s.blockDoor = s.newBlockDoor()
 }
 
 // checkCluster refuses a checkpoint of another cluster.
@@ -396,9 +415,10 @@ func (s *Server) ClusterID() string {
 func (s *Server) Run(ctx context.Context) (err error) {
 	defer close(s.stopped)
 	defer func() {
-		for _, l := range []net.Listener{s.config.IPC, s.config.HTTP, s.config.GRPC} {
+		for _, l := range []net.Listener{s.config.IPC, s.config.HTTP, s.config.GRPC, s.config.Transfer} {
 			l.Close()
 		}
+		s.closeBodies()
 		if s.group != nil {
 			err = errors.Join(err, s.group.Close())
 		}
@@ -421,11 +441,14 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	g.Go(func() error { return s.listBlocks(work) })
 	g.Go(func() error { return s.racks.Run(work) })
 	g.Go(func() error { return s.runSearch(work) })
+	g.Go(func() error { return s.compactBodies(work) })
 	g.Go(func() error {
 		return s.ipc.Serve(work, s.config.Door.Guard(s.config.IPC, security.Doorway{Name: "namenode IPC", Limit: maxClients}))
 	})
 	g.Go(func() error { return s.serveHTTP(work) })
 	g.Go(func() error { return s.serveGRPC(work) })
+	g.Go(func() error { return s.serveBlockDoor(work) })
+	g.Go(func() error { return s.learnDoors(work) })
 	err = g.Wait()
 	s.soft.abandon()
 	return err

@@ -22,7 +22,9 @@ type soft struct {
 	// patience is how long a call waits for replicas to be reported before it tells the client to ask again.
 	patience time.Duration
 	given    []string // the datanodes that m knows to be given up
-	listing  *listing // of the blocks, in the background; nil: m knows all of them
+	// ends are the open ends of files with an erasure coding policy that nobody writes to, with their inodes.
+	ends    map[metadata.BlockID]metadata.INodeID
+	listing *listing // of the blocks, in the background; nil: m knows all of them
 }
 
 // listing tells the block manager of the blocks that were there when it began. Of what commands do meanwhile it is told by their effects, which are
@@ -44,6 +46,7 @@ func (f *soft) init(c blockmanager.Config) {
 	f.m = blockmanager.New(c)
 	f.m.Pause(true)
 	f.waiting = map[metadata.BlockID][]*waiter{}
+	f.ends = map[metadata.BlockID]metadata.INodeID{}
 	f.patience = time.Second
 }
 
@@ -148,11 +151,22 @@ func blockOfOwner(o namespace.BlockOwner) blockmanager.Block {
 	return blockmanager.Block{Block: o.Block, Replication: int(o.Replication), Policy: o.Policy, Erasure: o.Erasure, Open: o.UnderConstruction}
 }
 
+// put tells the block manager of a block. f.mu is held.
+func (f *soft) put(now time.Time, o namespace.BlockOwner) {
+	f.m.Put(now, blockOfOwner(o))
+	if o.OpenEnd && !o.UnderConstruction {
+		f.ends[o.Block.ID] = o.INode
+	} else {
+		delete(f.ends, o.Block.ID)
+	}
+}
+
 // relist begins to list the blocks of the namespace: at the start, and when a snapshot has taken its place.
 func (s *Server) relist() {
 	s.soft.mu.Lock()
 	s.soft.m.Reset()
 	s.soft.m.List(true)
+	clear(s.soft.ends)
 	s.soft.listing = &listing{gone: map[metadata.BlockID]struct{}{}}
 	s.listing.Store(true)
 	s.soft.mu.Unlock()
@@ -206,7 +220,7 @@ func (s *Server) listed(l *listing, o namespace.BlockOwner) bool {
 	}
 	l.listed++
 	if _, gone := l.gone[o.Block.ID]; !gone && !f.m.Has(o.Block.ID) {
-		f.m.Put(time.Now(), blockOfOwner(o))
+		f.put(time.Now(), o)
 	}
 	return true
 }
@@ -227,13 +241,14 @@ func (s *Server) effects(e namespace.Effects) {
 	s.soft.mu.Lock()
 	defer s.soft.mu.Unlock()
 	for _, o := range e.Added {
-		s.soft.m.Put(now, blockOfOwner(o))
+		s.soft.put(now, o)
 	}
 	for _, o := range e.Changed {
-		s.soft.m.Put(now, blockOfOwner(o))
+		s.soft.put(now, o)
 	}
 	for _, b := range e.Removed {
 		s.soft.m.Remove(b.ID)
+		delete(s.soft.ends, b.ID)
 		if l := s.soft.listing; l != nil {
 			l.gone[b.ID] = struct{}{}
 		}
@@ -286,11 +301,15 @@ func (s *Server) locate(f *namespace.FileBlocks, c *metadata.Caller) (*namenode.
 		Status: f.Status, Length: f.Length, UnderConstruction: f.UnderConstruction, LastComplete: f.LastComplete,
 		Blocks: make([]namenode.LocatedBlock, len(f.Blocks)),
 	}
-	nowhere, unheard := false, false
+	nowhere, unheard, small := false, false, false
 	s.soft.mu.Lock()
 	for i, b := range f.Blocks {
 		l := &out.Blocks[i]
-		l.Block, l.Offset = b.Block, b.Offset
+		l.Block, l.Offset, l.Small = b.Block, b.Offset, b.Small
+		if b.Small {
+			small = true
+			continue
+		}
 		enough := s.place(l, f.Status.Erasure, c.Host)
 		unheard = unheard || !enough
 		nowhere = nowhere || !enough && b.Complete
@@ -299,13 +318,17 @@ func (s *Server) locate(f *namespace.FileBlocks, c *metadata.Caller) (*namenode.
 		if n := len(out.Blocks); n > 0 && out.Blocks[n-1].Block.ID == f.Last.Block.ID {
 			out.Last = &out.Blocks[n-1]
 		} else {
-			l := &namenode.LocatedBlock{Block: f.Last.Block, Offset: f.Last.Offset}
-			enough := s.place(l, f.Status.Erasure, c.Host)
+			l := &namenode.LocatedBlock{Block: f.Last.Block, Offset: f.Last.Offset, Small: f.Last.Small}
+			small = small || l.Small
+			enough := l.Small || s.place(l, f.Status.Erasure, c.Host)
 			unheard = unheard || !enough
 			out.Last = l
 		}
 	}
 	s.soft.mu.Unlock()
+	if small {
+		s.placeSmall(out)
+	}
 	switch {
 	case c.Local && unheard:
 		return nil, namenode.ErrStandbyRead

@@ -108,6 +108,18 @@ func (s *Server) figures(to status.Sample) {
 		to.Gauge("hops_namenode_feed_waiting_bytes", "What of the feed of changes is not in a file yet.", float64(f.Waiting))
 		to.Counter("hops_namenode_feed_gaps_total", "How often events were lost, or were never here because the state was pulled from another namenode.", float64(f.Gaps))
 	}
+	bodies, bodyBytes := s.ns.Bodies()
+	to.Gauge("hops_namenode_small_files", "Bodies of small files, those that only snapshots have included.", float64(bodies))
+	to.Gauge("hops_namenode_small_file_bytes", "Bytes of those bodies.", float64(bodyBytes))
+	b := s.bodies.Figures()
+	to.Gauge("hops_namenode_small_file_segments_bytes", "What the segments with bodies take on this namenode.", float64(b.Bytes))
+	to.Gauge("hops_namenode_small_file_dead_bytes", "What of it belongs to bodies that are gone, as far as is known.", float64(b.Dead))
+	to.Gauge("hops_namenode_small_file_waiting_bytes", "What of the bodies is not in a segment yet.", float64(b.Waiting))
+	to.Gauge("hops_namenode_small_file_damaged", "Bodies that are known to be damaged on this namenode.", float64(b.Damaged))
+	to.Counter("hops_namenode_small_file_copied_bytes_total", "What was copied to clear away bodies that are gone.", float64(b.Copied))
+	to.Counter("hops_namenode_small_file_freed_bytes_total", "What that has freed.", float64(b.Freed))
+	to.Counter("hops_namenode_small_file_gaps_total", "Bodies that a state came without that was pulled from another namenode.", float64(s.ns.BodyGaps()))
+	to.Counter("hops_namenode_small_file_mended_total", "Bodies that were missing or damaged here and came from another namenode.", float64(s.mended.Load()))
 	if x := s.search.status(); x != nil {
 		to.Gauge("hops_namenode_search_following", "1 while the search index follows the feed of changes, 0 while it is rebuilt or fails.", status.Bool(x.State == string(search.Following)))
 		to.Gauge("hops_namenode_search_lag_seconds", "How long the last change took until it could be searched, or how long it has been waiting.", float64(x.Lag)/1000)

@@ -91,6 +91,7 @@ func (s *Server) Append(c metadata.Caller, r namenode.AppendRequest, done func(*
 	e := &envelope{}
 	e.command.Op = &logpb.Command_Append{Append: &logpb.Append{
 		Target: t, ClientName: r.Client, NewBlock: r.NewBlock, ClientNode: string(namenode.WriterNode(r.Client)),
+		Tails: r.Tails && s.group.Level() >= release.SealedTails,
 	}}
 	s.change(&c, r.Retry, e, func(result *namespace.Result, err error) {
 		if err != nil {
@@ -106,11 +107,13 @@ func (s *Server) Append(c metadata.Caller, r namenode.AppendRequest, done func(*
 			return
 		}
 		l := &namenode.LocatedBlock{Block: *result.Block, Offset: result.Offset}
-		// The answer may be a repeated one: a token is for who writes the block now.
-		if s.ns.CheckPipeline(c, l.Block, r.Client) == nil {
+		// The answer may be a repeated one: a token is for who writes the block now. An open end that a snapshot has, or that is full, is not written to any
+		// more, and has no places.
+		written := s.ns.CheckPipeline(c, l.Block, r.Client) == nil
+		if written {
 			l.Token = s.sign(&c, l.Block.ID, security.WriteBlock)
 		}
-		if !r.NewBlock {
+		if !r.NewBlock && (written || result.Status.Erasure == 0) {
 			s.soft.mu.Lock()
 			l.Locations, l.Corrupt = s.soft.m.Locate(l.Block.ID, c.Host)
 			s.soft.m.Expect(l.Block.ID, l.Locations)
@@ -129,6 +132,9 @@ func (s *Server) readable(c metadata.Caller, path string) error {
 	}
 	f, ok := s.ns.FileByID(id)
 	if !ok || f.UnderConstruction || len(f.Blocks) == 0 {
+		return nil
+	}
+	if f.Small && len(f.Blocks) == 1 { // what is appended begins a block
 		return nil
 	}
 	last := f.Blocks[len(f.Blocks)-1]

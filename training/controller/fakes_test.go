@@ -23,6 +23,7 @@ type memFS struct {
 	dirs  map[string]bool
 	// failFlush fails so many flushes; of the bytes written, keep(n) arrive nevertheless.
 	failFlush int
+	failure   error // of such a flush, if it is not the usual one
 	keep      func(n int) int
 }
 
@@ -215,6 +216,9 @@ func (w *memWriter) Hflush(context.Context) error {
 	}
 	if w.fs.failFlush > 0 && strings.HasSuffix(w.path, journalName) {
 		w.fs.failFlush--
+		if w.fs.failure != nil {
+			return w.fs.failure
+		}
 		return metadata.Errorf(metadata.ErrIO, "a pipeline of %s broke", w.path)
 	}
 	w.f.flushed = len(w.f.data)

@@ -155,8 +155,14 @@ func (j *journal) append(ctx context.Context, lines []line) error {
 		if err == nil {
 			return nil
 		}
-		if errors.Is(err, errSuperseded) || ctx.Err() != nil || time.Now().After(deadline) {
-			return fmt.Errorf("journal %s: %w", j.path, err)
+		// Room may come again, and what runs is worth waiting for it; a search that has not begun says so at once.
+		full := errors.Is(err, metadata.ErrSpaceQuota) || errors.Is(err, metadata.ErrNamespaceQuota)
+		if errors.Is(err, errSuperseded) || ctx.Err() != nil || full && j.last == 0 || time.Now().After(deadline) {
+			err = fmt.Errorf("journal %s: %w", j.path, err)
+			if full {
+				err = fmt.Errorf("%w; free space below that quota, or ask for a larger one", err)
+			}
+			return err
 		}
 		j.log.Warn("writing the journal again", "path", j.path, "err", err)
 		select {

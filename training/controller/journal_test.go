@@ -514,3 +514,26 @@ func FuzzExecutorBodies(f *testing.F) {
 		}
 	})
 }
+
+// A search that finds no room for its first entry says so at once; one that runs waits for room.
+func TestAJournalWithoutRoom(t *testing.T) {
+	_, lines := recorded(t, 2)
+	fs := newMemFS()
+	fs.failure = metadata.Errorf(metadata.ErrSpaceQuota, "The DiskSpace quota of /Projects/lab is exceeded")
+	j, err := createJournal(t.Context(), fs, journalPath, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fs.failFlush = 1
+	err = j.append(t.Context(), lines[:1])
+	if err == nil || !strings.Contains(err.Error(), journalPath) || !strings.Contains(err.Error(), "quota of /Projects/lab is exceeded; free space below that quota, or ask for a larger one") {
+		t.Fatal(err)
+	}
+	if err := j.append(t.Context(), lines[:1]); err != nil {
+		t.Fatal(err)
+	}
+	fs.failFlush = 2
+	if err := j.append(t.Context(), lines[1:]); err != nil || fs.failFlush != 0 {
+		t.Fatal(err, fs.failFlush)
+	}
+}

@@ -584,7 +584,7 @@ func (x *Experiment) settle() {
 			x.Spec.Optimizer.Type != training.None && x.findBest() == 0 {
 			x.Ending, x.Reason = protocol.ExperimentFailed, "no trial ended with a value"
 			if n := len(x.Trials); n > 0 && x.Trials[n-1].Error != nil {
-				x.Reason += ", last: " + x.Trials[n-1].Error.Error()
+				x.Reason += fmt.Sprintf(", last trial %v: %s", x.Trials[n-1].ID, x.Trials[n-1].Error.Error())
 			}
 		}
 	}

@@ -280,7 +280,7 @@ func (x *Experiment) early(t *trial, err *training.TrialError) {
 		x.Early = append(x.Early, t.ID)
 	}
 	if len(x.Early) >= earlyFailures {
-		x.end(protocol.ExperimentFailed, fmt.Sprintf("the first %d trials failed alike and none has reported anything: %s", len(x.Early), err.Error()))
+		x.end(protocol.ExperimentFailed, fmt.Sprintf("the first %d trials failed alike and none has reported anything, last trial %v: %s", len(x.Early), t.ID, err.Error()))
 	}
 }
 

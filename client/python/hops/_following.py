@@ -154,13 +154,29 @@ class Following:
             live = None if state in _jobs.FINAL else self.jobs.proxy(self.id, "/v1/experiments/%s/summary" % self.experiment)
             if logs:
                 logs.follow(trials, state in _jobs.FINAL)
-            if live or state not in _jobs.FINAL or not display.live:
+            if state not in _jobs.FINAL or not display.live:
                 display.show(job, live, trials)
             if state in _jobs.FINAL:
+                if display.live:
+                    self._ended(display, job, trials)
                 display.end()
                 return job
             time.sleep(delay)
             delay = min(1.0, delay * 1.5)
+
+    def _ended(self, display, job, trials):
+        """Show the end of an experiment, of what its controller has left: before it came, the last that was heard may have been that trials run."""
+        try:
+            left = json.loads(self.fs.read(self.directory() + "/result.json").decode("utf-8"))
+            rows, best = left["trials"], None
+            if left.get("best_id") is not None:
+                best = {"metric": left["best_val"], "trial": left["best_id"], "params": left["best_config"]}
+            live = {"ended": len(rows), "planned": len(rows), "metric": left["metric"], "best": best, "counters": left["counters"],
+                    "started": int(time.time() * 1000) - left["duration_ms"]}
+        except (OSError, ValueError, KeyError, TypeError, _cluster.ClusterError):
+            return  # what was shown last stays
+        trials.add("reset", {"trials": rows})
+        display.show(job, live, trials)
 
     def _interrupted(self, display):
         """What becomes of the search after Ctrl-C. True: it is waited for again."""

@@ -2,7 +2,7 @@
 runs, on a laptop, they get a local one (_local.py).
 
 A trial process talks to its executor over one socket, a JSON object a line. It sends
-    {"metric": value, "step": n, "time": seconds}   {"log": text}   {"checkpoint": {...}}   {"final": {...}}   {"serving": true}
+    {"metric": value, "step": n, "time": seconds, "pid": process}   {"log": text}   {"checkpoint": {..., "pid": process}}   {"final": {...}}   {"serving": true}
 and receives {"op": "stop" | "pause" | "checkpoint", "reason": text} and the answers {"checkpoint": {"step": n, ...}} in the order of the requests.
 """
 import collections
@@ -128,7 +128,7 @@ class Trial:
             raise EarlyStopException(value)
 
     def _report(self, value, step):
-        self._channel.send({"metric": value, "step": step, "time": time.time()})
+        self._channel.send({"metric": value, "step": step, "time": time.time(), "pid": os.getpid()})
         self._listen(0)
 
     def log(self, message):
@@ -147,7 +147,7 @@ class Trial:
 
     def commit_checkpoint(self, step, uri, files, metric):
         """Have the controller record a checkpoint that lies in the filesystem. Returns when it has. One thread at a time."""
-        self._channel.send({"checkpoint": {"step": step, "uri": uri, "files": files, "metric": metric}})
+        self._channel.send({"checkpoint": {"step": step, "uri": uri, "files": files, "metric": metric, "pid": os.getpid()}})
         with self._reading:
             while True:
                 while not self._answers:
@@ -258,12 +258,19 @@ def current():
 
 
 class Reporter:
-    """What a training function gets as its parameter `reporter`. One made by hand reports to the screen, where no trial runs."""
+    """What a training function gets as its parameter `reporter`: that of its trial, also in a thread that goes on when another trial runs
+    in the same process. One made by hand is of the trial that runs, and reports to the screen where none does."""
+
+    def __init__(self, trial=None):
+        self._trial = trial
+
+    def __reduce__(self):
+        return Reporter, ()  # a process that gets it has no channel to the executor
 
     def broadcast(self, metric, step=None):
         """Report the metric of a step (epoch). Raises EarlyStopException when the trial is to stop."""
-        current().broadcast(metric, step)
+        (self._trial or current()).broadcast(metric, step)
 
     def log(self, message, jupyter=False):
         """Add a line to the trial's log."""
-        current().log(message)
+        (self._trial or current()).log(message)

@@ -1,4 +1,5 @@
 """One trial in its own process: find the function, bind its arguments, run it, say how it ended."""
+import errno
 import importlib
 import importlib.util
 import inspect
@@ -176,14 +177,18 @@ def run(sock, problem):
     trial = _run.Trial(order, channel, fs)
     _run.set_current(trial)
     random.seed(trial.seed)
-    home, work = os.getcwd(), tempfile.mkdtemp(prefix="trial-%s-%d-" % (trial.id, trial.attempt), dir=os.getcwd())
-    os.chdir(work)
+    home, work = os.getcwd(), None
     try:
-        for name, text in (order.get("files") or {}).items():
-            with open(os.path.basename(name), "w") as f:
-                f.write(text)
+        try:
+            work = tempfile.mkdtemp(prefix="trial-%s-%d-" % (trial.id, trial.attempt), dir=home)
+            os.chdir(work)
+            for name, text in (order.get("files") or {}).items():
+                with open(os.path.basename(name), "w") as f:
+                    f.write(text)
+        except OSError as e:  # the disk is full, as a rule
+            problem = problem or _describe(e)
         for name, value in (order.get("env") or {}).items():
-            if TRIAL_DIR in value:
+            if work and TRIAL_DIR in value:
                 os.environ[name] = value.replace(TRIAL_DIR, work)
         if problem:
             final = {"error": problem}
@@ -196,7 +201,8 @@ def run(sock, problem):
         return 0 if "error" not in final else 1
     finally:
         os.chdir(home)
-        shutil.rmtree(work, ignore_errors=True)
+        if work:
+            shutil.rmtree(work, ignore_errors=True)
 
 
 def _call(trial, order):
@@ -204,11 +210,16 @@ def _call(trial, order):
         fn = find(_setup["entry"])
         if trial.gang and not dist.calls(fn, trial.gang):
             return dist.serve(trial)
+        process = os.getpid()
         try:
             result = fn(**bind(fn, trial, _setup.get("arguments") or {})) if fn is not None else run_script(trial)
-        except BaseException:
+        except BaseException as e:
+            if os.getpid() != process:
+                _end_of_fork(process, e)
             checkpoint.finish(quiet=True)  # how the function ended is what counts
             raise
+        if os.getpid() != process:
+            _end_of_fork(process)
         checkpoint.finish()
         dist.shutdown()
         return outcome(result, _setup.get("metric") or "metric", trial, order)
@@ -221,6 +232,23 @@ def _call(trial, order):
         except Exception:  # noqa: B902 - the function has closed standard error
             pass
         return {"invalid": True, "error": error} if isinstance(e, _run.InvalidParams) else {"error": error}
+
+
+def _end_of_fork(process, problem=None):
+    """The end of a process that the function has forked and that came out of it: the trial is not over, and what is the trial's, as
+    its directory, is not touched."""
+    code = 0
+    if isinstance(problem, SystemExit):
+        code = problem.code if isinstance(problem.code, int) else 0 if problem.code is None else 1
+    elif problem is not None:
+        code = 1
+        traceback.print_exception(type(problem), problem, problem.__traceback__)
+    try:
+        print("process %d, which the function has forked, came to the end of the function and ends; the trial is what process %d returns" % (os.getpid(), process),
+              file=sys.stderr)
+        _flush()
+    finally:
+        os._exit(code & 255)
 
 
 def find(entry):
@@ -263,7 +291,7 @@ def run_script(trial):
 def bind(fn, trial, arguments):
     """Arguments of a call by parameter name: hyperparameters, the experiment's own arguments, reporter, budget, hparams."""
     own = {
-        "reporter": _run.Reporter(),
+        "reporter": _run.Reporter(trial),
         "hparams": dict(trial.params),
         "budget": trial.budget.get("to") or None,
         "trial_id": trial.id,
@@ -351,15 +379,35 @@ def _middle_cut(text, size):
     return "%s\n… %d characters …\n%s" % (text[:half], len(text) - 2 * half, text[-half:])
 
 
+# Words of a namenode that has no datanode with room for a block.
+_NO_ROOM = "could only be written to"
+
+
+def _full(e):
+    """What to do about an error for want of space, "" if it is another one. One of a checkpoint that was saved in the background has it as its cause."""
+    while e is not None:
+        if getattr(e, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+            return "free space on the disk of %s, or have the function write into the filesystem (hops.hdfs)" % socket.gethostname()
+        if getattr(e, "exception", "").endswith("QuotaExceededException"):
+            return "free space in the filesystem, or ask for a larger quota"
+        if _NO_ROOM in str(e):
+            return "free space in the filesystem, or see what its datanodes say (hops dfsadmin -report)"
+        e = e.__cause__
+    return ""
+
+
 def _describe(e):
     text = _middle_cut("".join(traceback.format_exception(type(e), e, e.__traceback__)), MAX_TRACEBACK)
     error = {"type": type(e).__name__, "message": (_wire.described(e) or type(e).__name__).split("\n")[0][:500], "traceback": text}
     if isinstance(e, ValueError) and error["message"].startswith("the metric is"):
         error["type"] = "MetricNotFinite" if "NaN" in error["message"] else "MetricNotNumber"
+        error["remedy"] = "lower the learning rate or return early" if "NaN" in error["message"] else "report and return numbers"
     elif isinstance(e, ValueError) and "must not go backwards" in error["message"]:
-        error["type"] = "StepBackwards"
+        error.update(type="StepBackwards", remedy="report rising steps, or none to have them counted")
     elif isinstance(e, _run.InvalidParams):
         error["type"] = "InvalidParameters"
+    elif isinstance(e, ArgumentMismatch):
+        error["remedy"] = "the function's parameters are hyperparameters, arguments of the experiment, reporter, budget, hparams, seed, trial_id, and what has a default"
     elif isinstance(e, FunctionMissing) and _run.reached:
         error["remedy"] = 'an executor imports the script down to its first search: define the function above it, or put the searches under if __name__ == "__main__":'
     elif isinstance(e, MetricMissing):
@@ -369,8 +417,11 @@ def _describe(e):
     elif isinstance(e, SystemExit):
         error.update(type="FunctionExited", message="the function called sys.exit(%s)" % ("" if e.code is None else _wire.described(e.code)[:400]),
                      remedy="return the metric, or raise an exception")
+    elif isinstance(e, OSError) and _full(e):
+        error["remedy"] = _full(e)
     elif isinstance(e, ModuleNotFoundError):
         error["remedy"] = "install %s for %s on the nodes, name another interpreter (python=..., as that of a venv), or put the module beside the script" % (e.name, sys.executable)
+    error.setdefault("remedy", "the traceback is in its log")
     return error
 
 

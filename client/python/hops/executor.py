@@ -32,6 +32,8 @@ PATIENCE = 600.0
 # How often logs and event files are appended to in the filesystem.
 FLUSH_SECONDS = 2.0
 MAX_REPORT_EVENTS = 500
+# Reports that wait to be sent. A function that reports faster than they are recorded waits for that.
+MAX_UNSENT = 20_000
 # What is printed without an end of the line is kept back up to so many bytes.
 MAX_LINE = 16384
 # How long the channel of a trial stays open after the end of its process. A daemon that it left may hold the other end for ever.
@@ -211,6 +213,8 @@ class Trial:
         self.final = None
         self._child = self._channel = None
         self._early = []  # for the process, before it has its order
+        self._reporter = None  # the process that reports
+        self._slowed = False  # the log says that it reports too fast
         self._serves = False  # the process does not call the function, and ends when it is killed
         self._changed = threading.Condition()
         self._events = []  # not acknowledged yet
@@ -379,6 +383,9 @@ class Trial:
 
     def _take_message(self, message):
         if "metric" in message:
+            if not self._from_one_process(message["pid"]):
+                return
+            self._slow_down()
             with self._changed:
                 self._made += 1
                 self._events.append({"seq": self._made, "step": message["step"], "t": int(message["time"] * 1000),
@@ -388,11 +395,37 @@ class Trial:
         elif "log" in message:
             self._take_log(_wire.text(message["log"]).encode("utf-8") + b"\n")
         elif "checkpoint" in message:
+            if not self._from_one_process(message["checkpoint"]["pid"]):
+                return
             self._send({"checkpoint": dict(self._commit(message["checkpoint"]), step=message["checkpoint"]["step"])})
         elif "serving" in message:
             self._serves = True
         elif "final" in message:
             self.final = message["final"]
+
+    def _from_one_process(self, pid):
+        """Whether a report or a checkpoint is of the process from which the first one came. The steps of a function that has forked, and
+        reports in both processes, make no curve: it fails."""
+        if self._reporter is None:
+            self._reporter = pid
+        if pid == self._reporter:
+            return True
+        with self._changed:
+            self._failed = self._failed or {
+                "type": "ReportFromFork", "message": "process %d reported, and process %d, which one of them has forked, too" % (self._reporter, pid),
+                "remedy": "report and save checkpoints in one process only, and end the other with os._exit"}
+            self._changed.notify_all()
+        return False
+
+    def _slow_down(self):
+        """Wait while too many reports are unsent: the pipe from the process fills, and the function waits in broadcast."""
+        with self._changed:
+            full = lambda: len(self._events) >= MAX_UNSENT and not (self.stale or self._failed or self._done)  # noqa: E731
+            first, self._slowed = full() and not self._slowed, self._slowed or full()
+        if first:
+            self._take_log(("[trial %s reports faster than its reports are recorded, and waits for that; report once an epoch]\n" % self.name).encode("ascii"))
+        with self._changed:
+            self._changed.wait_for(lambda: not full())
 
     def _commit(self, checkpoint):
         # A checkpoint of step N follows the report of step N.

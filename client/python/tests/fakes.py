@@ -76,7 +76,8 @@ class Fake:
 
 class FakeHDFS(Fake):
     """Namenode and datanode doors over a dict. broken_appends, broken_creates: how many of them write half and break the connection. hold: an
-    event that calls about logs wait for; there is a file /held once one does. refuse: files whose path ends so are not taken."""
+    event that calls about logs wait for; there is a file /held once one does. refuse: files whose path ends so are not taken. full: a quota is
+    exceeded by all files of checkpoints, in these words."""
 
     def __init__(self):
         self.files, self.dirs, self.lock = {}, {"/"}, threading.RLock()
@@ -87,7 +88,7 @@ class FakeHDFS(Fake):
         self.standby = False
         self.broken_appends = self.broken_creates = 0
         self.hold = None
-        self.refuse = None
+        self.refuse = self.full = None
         super().__init__()
 
     def serve(self, h):
@@ -128,6 +129,8 @@ class FakeHDFS(Fake):
             return h.answer(200, {"DirectoryListing": {"partialListing": {"FileStatuses": {"FileStatus": page}}, "remainingEntries": max(0, len(names) - self.page)}})
         if op == "CREATE" and self.refuse and path.endswith(self.refuse):
             return self._error(h, 403, "AccessControlException", path + " is refused")
+        if op == "CREATE" and self.full and "/checkpoints/" in path:
+            return self._error(h, 403, "DSQuotaExceededException", self.full)
         if op in ("CREATE", "APPEND", "OPEN") and "data" not in q:
             if op != "CREATE" and path not in self.files:
                 raise FileNotFoundError("File does not exist: " + path)
@@ -309,15 +312,16 @@ class FakeController(Fake):
     how many calls about trials are refused for now. empty: how many calls of each kind are dropped and answered 200 without
     a word, as a server may that ends meanwhile. gone: it ends when a report has come. strangers: how many calls are answered
     first by somebody who does not know the key. refuse_at: the step whose report is refused for good. on_final and on_register
-    are told how many finals, and executors, there were. hands_over: answers to finals carry the next trial."""
+    are told how many finals, and executors, there were. on_report is called by each report. hands_over: answers to finals carry the next trial."""
 
     def __init__(self, setup, assignments, stop_at=None, unavailable=0, empty=0, gone=False, strangers=0, checkpoint_at=None, refuse_at=None,
-                 on_final=None, on_register=None, identity=None, hands_over=False):
+                 on_final=None, on_register=None, on_report=None, identity=None, hands_over=False):
         self.setup, self.assignments, self.stop_at, self.unavailable, self.gone = setup, list(assignments), stop_at, unavailable, gone
         self.empty = collections.defaultdict(lambda: empty)
         self.strangers, self.numbers = strangers, set()
         self.checkpoint_at, self.refuse_at, self.hands_over = checkpoint_at, refuse_at, hands_over
         self.on_final, self.on_register, self.registered = on_final or (lambda n: None), on_register or (lambda n: None), 0
+        self.on_report = on_report or (lambda: None)
         self.reports, self.finals, self.checkpoints, self.acked = [], [], [], {}
         self.lock = threading.RLock()
         self.slots = collections.Counter()  # who asked for work
@@ -375,6 +379,7 @@ class FakeController(Fake):
             return h.connection.close()
         if what == "report":
             op = "continue"
+            self.on_report()
             if self.refuse_at and any(e["step"] >= self.refuse_at for e in message["events"]):
                 return h.answer(400, {"error": {"code": "BAD_REQUEST", "message": "not like this"}})
             for e in message["events"]:

@@ -559,6 +559,28 @@ class Display(unittest.TestCase):
         self.assertIn("<table>", shown[0])
 
 
+class Followed(unittest.TestCase):
+    """What is shown last is the end, not what was heard before it."""
+
+    def test_the_end_is_shown(self):
+        f, shown = object.__new__(_following.Following), []
+        result = {"trials": [{"trial": "0001", "state": "COMPLETED", "params": {"x": 1}, "epochs": 2, "metric": 0.5}], "best_id": "0001", "best_val": 0.5, "best_config": {"x": 1},
+                  "metric": "acc", "counters": {}, "duration_ms": 1500}
+        f.id = f.experiment = "application_1_0001"
+        f.directory = lambda: "/e"
+        f.fs = mock.Mock(read=lambda path: json.dumps(result).encode())
+        f.jobs = mock.Mock(get=lambda job: {"state": "FINISHED", "phase": "SUCCEEDED"})
+        display = mock.Mock(live=True, show=lambda job, live, trials: shown.append(_display.lines(job, live, trials, live["started"] / 1000 + 1.5)))
+        trials = _display.Trials()
+        trials.add("reset", {"trials": [{"trial": "0001", "state": "RUNNING", "params": {"x": 1}}]})
+        f._follow(display, trials, None)
+        self.assertIn("SUCCEEDED  trials 1/1  best acc 0.5 (trial 0001)", shown[-1][0])
+        self.assertIn("COMPLETED", shown[-1][-1])
+        f.fs.read = mock.Mock(side_effect=FileNotFoundError)
+        f._follow(display, trials, None)  # nothing was left: what was shown stays
+        self.assertEqual(len(shown), 1)
+
+
 class Interrupted(unittest.TestCase):
     """Ctrl-C on a terminal asks; elsewhere it ends the waiting."""
 

@@ -5,7 +5,7 @@ import signal
 import sys
 import time
 
-from hops import experiment
+from hops import _run, _webhdfs, checkpoint, experiment
 from maggy import InvalidParams, Searchspace, experiment as maggy
 
 sys.modules["cloudpickle"] = None  # as if it were not installed: with it closures can travel
@@ -20,6 +20,20 @@ def raises(x):
 def falls_silent(x, reporter):
     reporter.broadcast(1.0, 1)
     time.sleep(600)
+
+
+def limit(path):
+    """Leave no room below a path, as an operator might."""
+    fs = _webhdfs.WebHDFS()
+    fs.mkdirs(path)
+    fs._simple("PUT", path, "SETQUOTA", storagespacequota=1)
+
+
+class Narrow:
+    """As a model of torch does."""
+
+    def load_state_dict(self, state):
+        raise RuntimeError("Error(s) in loading state_dict for Narrow:\n\tsize mismatch for weight: copying a param with shape [2]")
 
 
 def goes_wrong(how, reporter):
@@ -39,6 +53,28 @@ def goes_wrong(how, reporter):
     if how == "module":
         import module_that_nobody_has
         return module_that_nobody_has
+    if how == "nan":
+        return {"metric": float("nan")}
+    if how == "words":
+        return "much"
+    if how == "exits at once":
+        os._exit(3)
+    if how == "forks":
+        reporter.broadcast(1.0, 1)
+        os.fork()
+        for step in range(2, 1000):
+            reporter.broadcast(1.0, step)
+            time.sleep(0.05)
+    if how == "full disk":
+        with open("/dev/full", "w") as f:
+            f.write("x" * 100000)
+    if how == "full filesystem":
+        folder = _run.current().checkpoints
+        limit(folder)
+        checkpoint.save({"x": 1}, 1)
+    if how == "another shape":
+        checkpoint.save({"model": {"weight": [1.0, 2.0]}}, 1)
+        checkpoint.restore(Narrow())
     if how == "invalid":
         raise InvalidParams("these do not go together")
     if how == "nothing":
@@ -51,9 +87,16 @@ WRONG = {
     "raises": ("FAILED", "ValueError", "a bad idea"),
     "text": ("FAILED", "MetricNotNumber", "'much', not a number"),
     "diverges": ("FAILED", "MetricNotFinite", "NaN"),
-    "backwards": ("FAILED", "ValueError", "must not go backwards"),
+    "backwards": ("FAILED", "StepBackwards", "must not go backwards"),
     "killed": ("FAILED", "ProcessDied", "SIGKILL"),
-    "exits": ("FAILED", "", "3"),
+    "exits": ("FAILED", "FunctionExited", "sys.exit(3)"),
+    "exits at once": ("FAILED", "ProcessDied", "status 3"),
+    "nan": ("FAILED", "MetricNotFinite", "NaN"),
+    "words": ("FAILED", "MetricNotNumber", "'much', not a number"),
+    "forks": ("FAILED", "ReportFromFork", "has forked, too"),
+    "full disk": ("FAILED", "OSError", "free space on the disk of"),
+    "full filesystem": ("FAILED", "HdfsError", "free space in the filesystem"),
+    "another shape": ("FAILED", "CheckpointMismatch", "does not fit the Narrow"),
     "module": ("FAILED", "ModuleNotFoundError", "module_that_nobody_has"),
     "invalid": ("INVALID", "InvalidParameters", "these do not go together"),
     "nothing": ("FAILED", "MetricMissing", 'neither reported nor returned "metric"'),
@@ -82,7 +125,7 @@ def fails(words, call, *args, kind=experiment.ExperimentError, **kwargs):
 
 
 def one(fn, **more):
-    return experiment.grid_search(fn, {"x": [1]}, name=fn.__name__, **options, **more)
+    return experiment.grid_search(fn, {"x": [1]}, name=fn.__name__, **{**options, **more})
 
 
 def closure():
@@ -114,6 +157,7 @@ CASES = {
                                        optimizer="magic", kind=ValueError),
     "unknown_option": lambda: fails(["did you mean gpus?"], one, raises, gpu=1, kind=TypeError),
     "unknown_queue": lambda: fails(["nowhere"], one, raises, queue="nowhere", kind=Exception),
+    "no_room": lambda: (limit("/Projects/full"), fails(["FAILED", "quota"], one, raises, **{"project": "full"})),
     "too_large": lambda: fails(["memory"], one, raises, memory="much", kind=Exception),
 }
 
@@ -129,6 +173,11 @@ def each_its_own():
         error = trial.get("error") or {}
         said = "%s %s" % (trial.get("reason", ""), json.dumps(error))
         assert trial["state"] == state and kind in said and text in said.replace('\\"', '"'), (trial, state, kind, text)
+        if error:  # one line with the trial's log and what to do
+            line = trial["reason"]
+            assert "\n" not in line and error["remedy"] and error["remedy"] in line and "(log: " in line, (trial, line)
+            assert error["log"].startswith("%s/%s/output" % (result["directory"], trial["trial"])) and error["log"] in line, (trial, line)
+            said = "trial %s: %s" % (trial["trial"], line)
         seen[trial["params"]["how"]] = said
     assert set(seen) == set(WRONG), seen
     for how, said in sorted(seen.items()):

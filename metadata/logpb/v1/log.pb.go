@@ -76,7 +76,7 @@ func (x XAttr_Namespace) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use XAttr_Namespace.Descriptor instead.
 func (XAttr_Namespace) EnumDescriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{24, 0}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{25, 0}
 }
 
 type ACLEntry_Type int32
@@ -128,7 +128,7 @@ func (x ACLEntry_Type) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ACLEntry_Type.Descriptor instead.
 func (ACLEntry_Type) EnumDescriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{27, 0}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{28, 0}
 }
 
 type SetACL_Change int32
@@ -188,7 +188,7 @@ func (x SetACL_Change) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SetACL_Change.Descriptor instead.
 func (SetACL_Change) EnumDescriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{28, 0}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{29, 0}
 }
 
 type ChangeSnapshots_Change int32
@@ -244,7 +244,7 @@ func (x ChangeSnapshots_Change) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ChangeSnapshots_Change.Descriptor instead.
 func (ChangeSnapshots_Change) EnumDescriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{45, 0}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{48, 0}
 }
 
 // Command is one mutation of the namespace. Everything it needs is inside: applying reads no clock and no random source.
@@ -301,6 +301,9 @@ type Command struct {
 	//	*Command_ChangeSnapshots
 	//	*Command_SetErasurePolicy
 	//	*Command_PlaceFiles
+	//	*Command_Store
+	//	*Command_SealTail
+	//	*Command_ConvertFile
 	Op            isCommand_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -729,6 +732,33 @@ func (x *Command) GetPlaceFiles() *PlaceFiles {
 	return nil
 }
 
+func (x *Command) GetStore() *Store {
+	if x != nil {
+		if x, ok := x.Op.(*Command_Store); ok {
+			return x.Store
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetSealTail() *SealTail {
+	if x != nil {
+		if x, ok := x.Op.(*Command_SealTail); ok {
+			return x.SealTail
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetConvertFile() *ConvertFile {
+	if x != nil {
+		if x, ok := x.Op.(*Command_ConvertFile); ok {
+			return x.ConvertFile
+		}
+	}
+	return nil
+}
+
 type isCommand_Op interface {
 	isCommand_Op()
 }
@@ -889,6 +919,18 @@ type Command_PlaceFiles struct {
 	PlaceFiles *PlaceFiles `protobuf:"bytes,52,opt,name=place_files,json=placeFiles,proto3,oneof"`
 }
 
+type Command_Store struct {
+	Store *Store `protobuf:"bytes,48,opt,name=store,proto3,oneof"`
+}
+
+type Command_SealTail struct {
+	SealTail *SealTail `protobuf:"bytes,50,opt,name=seal_tail,json=sealTail,proto3,oneof"`
+}
+
+type Command_ConvertFile struct {
+	ConvertFile *ConvertFile `protobuf:"bytes,51,opt,name=convert_file,json=convertFile,proto3,oneof"`
+}
+
 func (*Command_Mkdirs) isCommand_Op() {}
 
 func (*Command_Create) isCommand_Op() {}
@@ -966,6 +1008,12 @@ func (*Command_ChangeSnapshots) isCommand_Op() {}
 func (*Command_SetErasurePolicy) isCommand_Op() {}
 
 func (*Command_PlaceFiles) isCommand_Op() {}
+
+func (*Command_Store) isCommand_Op() {}
+
+func (*Command_SealTail) isCommand_Op() {}
+
+func (*Command_ConvertFile) isCommand_Op() {}
 
 // Caller is whom a command acts for, as authenticated and expanded (groups, superuser) by the proposer.
 type Caller struct {
@@ -1369,6 +1417,78 @@ func (x *Create) GetErasure() uint32 {
 	return 0
 }
 
+// Store makes a closed file of the bytes that it brings, at most 64 KiB: a small file, which has no block on datanodes. Level 6.
+type Store struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The storage of a small file is replicated, so create.erasure is not heeded.
+	Create *Create `protobuf:"bytes,1,opt,name=create,proto3" json:"create,omitempty"`
+	// A block id and a generation from the proposer's reserved ranges, which nobody else has. The length is that of data.
+	Body *Block `protobuf:"bytes,2,opt,name=body,proto3" json:"body,omitempty"`
+	// CRC-32C of data.
+	Crc           uint32 `protobuf:"fixed32,3,opt,name=crc,proto3" json:"crc,omitempty"`
+	Data          []byte `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Store) Reset() {
+	*x = Store{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Store) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Store) ProtoMessage() {}
+
+func (x *Store) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Store.ProtoReflect.Descriptor instead.
+func (*Store) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Store) GetCreate() *Create {
+	if x != nil {
+		return x.Create
+	}
+	return nil
+}
+
+func (x *Store) GetBody() *Block {
+	if x != nil {
+		return x.Body
+	}
+	return nil
+}
+
+func (x *Store) GetCrc() uint32 {
+	if x != nil {
+		return x.Crc
+	}
+	return 0
+}
+
+func (x *Store) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 type AddBlock struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Inode      uint64                 `protobuf:"varint,1,opt,name=inode,proto3" json:"inode,omitempty"`
@@ -1385,7 +1505,7 @@ type AddBlock struct {
 
 func (x *AddBlock) Reset() {
 	*x = AddBlock{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[6]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1397,7 +1517,7 @@ func (x *AddBlock) String() string {
 func (*AddBlock) ProtoMessage() {}
 
 func (x *AddBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[6]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1410,7 +1530,7 @@ func (x *AddBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddBlock.ProtoReflect.Descriptor instead.
 func (*AddBlock) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{6}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *AddBlock) GetInode() uint64 {
@@ -1459,7 +1579,7 @@ type AbandonBlock struct {
 
 func (x *AbandonBlock) Reset() {
 	*x = AbandonBlock{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[7]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1471,7 +1591,7 @@ func (x *AbandonBlock) String() string {
 func (*AbandonBlock) ProtoMessage() {}
 
 func (x *AbandonBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[7]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1484,7 +1604,7 @@ func (x *AbandonBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbandonBlock.ProtoReflect.Descriptor instead.
 func (*AbandonBlock) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{7}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AbandonBlock) GetInode() uint64 {
@@ -1520,7 +1640,7 @@ type Complete struct {
 
 func (x *Complete) Reset() {
 	*x = Complete{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[8]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1532,7 +1652,7 @@ func (x *Complete) String() string {
 func (*Complete) ProtoMessage() {}
 
 func (x *Complete) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[8]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1545,7 +1665,7 @@ func (x *Complete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Complete.ProtoReflect.Descriptor instead.
 func (*Complete) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{8}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Complete) GetInode() uint64 {
@@ -1570,18 +1690,20 @@ func (x *Complete) GetLast() *Block {
 }
 
 type Append struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Target        *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
-	ClientName    string                 `protobuf:"bytes,2,opt,name=client_name,json=clientName,proto3" json:"client_name,omitempty"`
-	NewBlock      bool                   `protobuf:"varint,3,opt,name=new_block,json=newBlock,proto3" json:"new_block,omitempty"`
-	ClientNode    string                 `protobuf:"bytes,4,opt,name=client_node,json=clientNode,proto3" json:"client_node,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Target     *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	ClientName string                 `protobuf:"bytes,2,opt,name=client_name,json=clientName,proto3" json:"client_name,omitempty"`
+	NewBlock   bool                   `protobuf:"varint,3,opt,name=new_block,json=newBlock,proto3" json:"new_block,omitempty"`
+	ClientNode string                 `protobuf:"bytes,4,opt,name=client_node,json=clientNode,proto3" json:"client_node,omitempty"`
+	// The client knows that the end of a file with an erasure coding policy may be a replicated block. Level 6.
+	Tails         bool `protobuf:"varint,5,opt,name=tails,proto3" json:"tails,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Append) Reset() {
 	*x = Append{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[9]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1593,7 +1715,7 @@ func (x *Append) String() string {
 func (*Append) ProtoMessage() {}
 
 func (x *Append) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[9]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1606,7 +1728,7 @@ func (x *Append) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Append.ProtoReflect.Descriptor instead.
 func (*Append) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{9}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Append) GetTarget() *Target {
@@ -1637,6 +1759,13 @@ func (x *Append) GetClientNode() string {
 	return ""
 }
 
+func (x *Append) GetTails() bool {
+	if x != nil {
+		return x.Tails
+	}
+	return false
+}
+
 // Fsync says that the datanodes have what was written of the last block on disk.
 type Fsync struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
@@ -1650,7 +1779,7 @@ type Fsync struct {
 
 func (x *Fsync) Reset() {
 	*x = Fsync{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[10]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1662,7 +1791,7 @@ func (x *Fsync) String() string {
 func (*Fsync) ProtoMessage() {}
 
 func (x *Fsync) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[10]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1675,7 +1804,7 @@ func (x *Fsync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fsync.ProtoReflect.Descriptor instead.
 func (*Fsync) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{10}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Fsync) GetInode() uint64 {
@@ -1712,7 +1841,7 @@ type UpdatePipeline struct {
 
 func (x *UpdatePipeline) Reset() {
 	*x = UpdatePipeline{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[11]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1724,7 +1853,7 @@ func (x *UpdatePipeline) String() string {
 func (*UpdatePipeline) ProtoMessage() {}
 
 func (x *UpdatePipeline) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[11]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1737,7 +1866,7 @@ func (x *UpdatePipeline) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdatePipeline.ProtoReflect.Descriptor instead.
 func (*UpdatePipeline) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{11}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *UpdatePipeline) GetClientName() string {
@@ -1789,7 +1918,7 @@ type Rename struct {
 
 func (x *Rename) Reset() {
 	*x = Rename{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[12]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1801,7 +1930,7 @@ func (x *Rename) String() string {
 func (*Rename) ProtoMessage() {}
 
 func (x *Rename) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[12]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1814,7 +1943,7 @@ func (x *Rename) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rename.ProtoReflect.Descriptor instead.
 func (*Rename) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{12}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Rename) GetSource() *Target {
@@ -1897,7 +2026,7 @@ type Delete struct {
 
 func (x *Delete) Reset() {
 	*x = Delete{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[13]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1909,7 +2038,7 @@ func (x *Delete) String() string {
 func (*Delete) ProtoMessage() {}
 
 func (x *Delete) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[13]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1922,7 +2051,7 @@ func (x *Delete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delete.ProtoReflect.Descriptor instead.
 func (*Delete) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{13}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Delete) GetTarget() *Target {
@@ -1980,7 +2109,7 @@ type SurveyTree struct {
 
 func (x *SurveyTree) Reset() {
 	*x = SurveyTree{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[14]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1992,7 +2121,7 @@ func (x *SurveyTree) String() string {
 func (*SurveyTree) ProtoMessage() {}
 
 func (x *SurveyTree) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[14]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2005,7 +2134,7 @@ func (x *SurveyTree) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurveyTree.ProtoReflect.Descriptor instead.
 func (*SurveyTree) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{14}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SurveyTree) GetTarget() *Target {
@@ -2032,7 +2161,7 @@ type SetPermission struct {
 
 func (x *SetPermission) Reset() {
 	*x = SetPermission{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[15]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2044,7 +2173,7 @@ func (x *SetPermission) String() string {
 func (*SetPermission) ProtoMessage() {}
 
 func (x *SetPermission) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[15]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2057,7 +2186,7 @@ func (x *SetPermission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPermission.ProtoReflect.Descriptor instead.
 func (*SetPermission) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{15}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SetPermission) GetTarget() *Target {
@@ -2086,7 +2215,7 @@ type SetOwner struct {
 
 func (x *SetOwner) Reset() {
 	*x = SetOwner{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[16]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2098,7 +2227,7 @@ func (x *SetOwner) String() string {
 func (*SetOwner) ProtoMessage() {}
 
 func (x *SetOwner) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[16]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2111,7 +2240,7 @@ func (x *SetOwner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOwner.ProtoReflect.Descriptor instead.
 func (*SetOwner) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{16}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SetOwner) GetTarget() *Target {
@@ -2147,7 +2276,7 @@ type SetTimes struct {
 
 func (x *SetTimes) Reset() {
 	*x = SetTimes{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[17]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2159,7 +2288,7 @@ func (x *SetTimes) String() string {
 func (*SetTimes) ProtoMessage() {}
 
 func (x *SetTimes) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[17]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2172,7 +2301,7 @@ func (x *SetTimes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetTimes.ProtoReflect.Descriptor instead.
 func (*SetTimes) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{17}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SetTimes) GetTarget() *Target {
@@ -2206,7 +2335,7 @@ type SetReplication struct {
 
 func (x *SetReplication) Reset() {
 	*x = SetReplication{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[18]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2218,7 +2347,7 @@ func (x *SetReplication) String() string {
 func (*SetReplication) ProtoMessage() {}
 
 func (x *SetReplication) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[18]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2231,7 +2360,7 @@ func (x *SetReplication) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetReplication.ProtoReflect.Descriptor instead.
 func (*SetReplication) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{18}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SetReplication) GetTarget() *Target {
@@ -2260,7 +2389,7 @@ type RenewLease struct {
 
 func (x *RenewLease) Reset() {
 	*x = RenewLease{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[19]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2272,7 +2401,7 @@ func (x *RenewLease) String() string {
 func (*RenewLease) ProtoMessage() {}
 
 func (x *RenewLease) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[19]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2285,7 +2414,7 @@ func (x *RenewLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLease.ProtoReflect.Descriptor instead.
 func (*RenewLease) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{19}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RenewLease) GetClientName() string {
@@ -2319,7 +2448,7 @@ type ReserveIDs struct {
 
 func (x *ReserveIDs) Reset() {
 	*x = ReserveIDs{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[20]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2331,7 +2460,7 @@ func (x *ReserveIDs) String() string {
 func (*ReserveIDs) ProtoMessage() {}
 
 func (x *ReserveIDs) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[20]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2344,7 +2473,7 @@ func (x *ReserveIDs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveIDs.ProtoReflect.Descriptor instead.
 func (*ReserveIDs) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{20}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReserveIDs) GetBlocks() int64 {
@@ -2403,7 +2532,7 @@ type StartRecovery struct {
 
 func (x *StartRecovery) Reset() {
 	*x = StartRecovery{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[21]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2415,7 +2544,7 @@ func (x *StartRecovery) String() string {
 func (*StartRecovery) ProtoMessage() {}
 
 func (x *StartRecovery) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[21]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2428,7 +2557,7 @@ func (x *StartRecovery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRecovery.ProtoReflect.Descriptor instead.
 func (*StartRecovery) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{21}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *StartRecovery) GetInode() uint64 {
@@ -2468,7 +2597,7 @@ type CommitRecovery struct {
 
 func (x *CommitRecovery) Reset() {
 	*x = CommitRecovery{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[22]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2480,7 +2609,7 @@ func (x *CommitRecovery) String() string {
 func (*CommitRecovery) ProtoMessage() {}
 
 func (x *CommitRecovery) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[22]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2493,7 +2622,7 @@ func (x *CommitRecovery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitRecovery.ProtoReflect.Descriptor instead.
 func (*CommitRecovery) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{22}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CommitRecovery) GetBlock() *Block {
@@ -2549,7 +2678,7 @@ type Reclaim struct {
 
 func (x *Reclaim) Reset() {
 	*x = Reclaim{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[23]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2561,7 +2690,7 @@ func (x *Reclaim) String() string {
 func (*Reclaim) ProtoMessage() {}
 
 func (x *Reclaim) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[23]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2574,7 +2703,7 @@ func (x *Reclaim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reclaim.ProtoReflect.Descriptor instead.
 func (*Reclaim) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{23}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Reclaim) GetLimit() uint32 {
@@ -2597,7 +2726,7 @@ type XAttr struct {
 
 func (x *XAttr) Reset() {
 	*x = XAttr{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[24]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2609,7 +2738,7 @@ func (x *XAttr) String() string {
 func (*XAttr) ProtoMessage() {}
 
 func (x *XAttr) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[24]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2622,7 +2751,7 @@ func (x *XAttr) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use XAttr.ProtoReflect.Descriptor instead.
 func (*XAttr) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{24}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *XAttr) GetNamespace() XAttr_Namespace {
@@ -2659,7 +2788,7 @@ type SetXAttr struct {
 
 func (x *SetXAttr) Reset() {
 	*x = SetXAttr{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[25]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2671,7 +2800,7 @@ func (x *SetXAttr) String() string {
 func (*SetXAttr) ProtoMessage() {}
 
 func (x *SetXAttr) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[25]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2684,7 +2813,7 @@ func (x *SetXAttr) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetXAttr.ProtoReflect.Descriptor instead.
 func (*SetXAttr) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{25}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SetXAttr) GetTarget() *Target {
@@ -2726,7 +2855,7 @@ type RemoveXAttr struct {
 
 func (x *RemoveXAttr) Reset() {
 	*x = RemoveXAttr{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[26]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2738,7 +2867,7 @@ func (x *RemoveXAttr) String() string {
 func (*RemoveXAttr) ProtoMessage() {}
 
 func (x *RemoveXAttr) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[26]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2751,7 +2880,7 @@ func (x *RemoveXAttr) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveXAttr.ProtoReflect.Descriptor instead.
 func (*RemoveXAttr) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{26}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RemoveXAttr) GetTarget() *Target {
@@ -2791,7 +2920,7 @@ type ACLEntry struct {
 
 func (x *ACLEntry) Reset() {
 	*x = ACLEntry{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[27]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2803,7 +2932,7 @@ func (x *ACLEntry) String() string {
 func (*ACLEntry) ProtoMessage() {}
 
 func (x *ACLEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[27]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2816,7 +2945,7 @@ func (x *ACLEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ACLEntry.ProtoReflect.Descriptor instead.
 func (*ACLEntry) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{27}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ACLEntry) GetDefault() bool {
@@ -2858,7 +2987,7 @@ type SetACL struct {
 
 func (x *SetACL) Reset() {
 	*x = SetACL{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[28]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2870,7 +2999,7 @@ func (x *SetACL) String() string {
 func (*SetACL) ProtoMessage() {}
 
 func (x *SetACL) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[28]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2883,7 +3012,7 @@ func (x *SetACL) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetACL.ProtoReflect.Descriptor instead.
 func (*SetACL) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{28}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SetACL) GetTarget() *Target {
@@ -2930,7 +3059,7 @@ type SetQuota struct {
 
 func (x *SetQuota) Reset() {
 	*x = SetQuota{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[29]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2942,7 +3071,7 @@ func (x *SetQuota) String() string {
 func (*SetQuota) ProtoMessage() {}
 
 func (x *SetQuota) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[29]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2955,7 +3084,7 @@ func (x *SetQuota) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetQuota.ProtoReflect.Descriptor instead.
 func (*SetQuota) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{29}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SetQuota) GetTarget() *Target {
@@ -3035,15 +3164,20 @@ type Truncate struct {
 	Length     int64                  `protobuf:"varint,2,opt,name=length,proto3" json:"length,omitempty"`
 	ClientName string                 `protobuf:"bytes,3,opt,name=client_name,json=clientName,proto3" json:"client_name,omitempty"`
 	RecoveryId uint64                 `protobuf:"varint,4,opt,name=recovery_id,json=recoveryId,proto3" json:"recovery_id,omitempty"`
-	// A reserved block, for a cut inside of a block that a snapshot has: it is copied up to there. 0: such a cut is refused.
-	NewBlock      int64 `protobuf:"varint,5,opt,name=new_block,json=newBlock,proto3" json:"new_block,omitempty"`
+	// A reserved block, for a cut inside of a block that a snapshot has: it is copied up to there. 0: such a cut is refused. It is the id of the
+	// body that stays, for a cut inside of a body.
+	NewBlock int64 `protobuf:"varint,5,opt,name=new_block,json=newBlock,proto3" json:"new_block,omitempty"`
+	// For a cut inside of a small file's body: the body that the proposer saw, what stays of it, and the CRC-32C of that. Level 6.
+	CutBody       int64  `protobuf:"varint,20,opt,name=cut_body,json=cutBody,proto3" json:"cut_body,omitempty"`
+	Data          []byte `protobuf:"bytes,21,opt,name=data,proto3" json:"data,omitempty"`
+	Crc           uint32 `protobuf:"fixed32,22,opt,name=crc,proto3" json:"crc,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Truncate) Reset() {
 	*x = Truncate{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[30]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3055,7 +3189,7 @@ func (x *Truncate) String() string {
 func (*Truncate) ProtoMessage() {}
 
 func (x *Truncate) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[30]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3068,7 +3202,7 @@ func (x *Truncate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Truncate.ProtoReflect.Descriptor instead.
 func (*Truncate) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{30}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Truncate) GetTarget() *Target {
@@ -3106,6 +3240,27 @@ func (x *Truncate) GetNewBlock() int64 {
 	return 0
 }
 
+func (x *Truncate) GetCutBody() int64 {
+	if x != nil {
+		return x.CutBody
+	}
+	return 0
+}
+
+func (x *Truncate) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *Truncate) GetCrc() uint32 {
+	if x != nil {
+		return x.Crc
+	}
+	return 0
+}
+
 // Concat moves the blocks of the sources, in order, to the end of the target and removes the sources.
 type Concat struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3117,7 +3272,7 @@ type Concat struct {
 
 func (x *Concat) Reset() {
 	*x = Concat{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[31]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3129,7 +3284,7 @@ func (x *Concat) String() string {
 func (*Concat) ProtoMessage() {}
 
 func (x *Concat) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[31]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3142,7 +3297,7 @@ func (x *Concat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Concat.ProtoReflect.Descriptor instead.
 func (*Concat) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{31}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Concat) GetTarget() *Target {
@@ -3159,19 +3314,157 @@ func (x *Concat) GetSources() []*Target {
 	return nil
 }
 
+// SealTail puts the blocks of another file, groups with the same bytes, in place of the replicated block at the end of a file with an erasure coding policy,
+// and removes the other file. Level 6.
+type SealTail struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Inode uint64                 `protobuf:"varint,1,opt,name=inode,proto3" json:"inode,omitempty"`
+	// Who writes the file; empty: it is closed.
+	ClientName string `protobuf:"bytes,2,opt,name=client_name,json=clientName,proto3" json:"client_name,omitempty"`
+	// The block, with its final length.
+	Tail          *Block `protobuf:"bytes,3,opt,name=tail,proto3" json:"tail,omitempty"`
+	Source        uint64 `protobuf:"varint,4,opt,name=source,proto3" json:"source,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SealTail) Reset() {
+	*x = SealTail{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SealTail) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SealTail) ProtoMessage() {}
+
+func (x *SealTail) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SealTail.ProtoReflect.Descriptor instead.
+func (*SealTail) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *SealTail) GetInode() uint64 {
+	if x != nil {
+		return x.Inode
+	}
+	return 0
+}
+
+func (x *SealTail) GetClientName() string {
+	if x != nil {
+		return x.ClientName
+	}
+	return ""
+}
+
+func (x *SealTail) GetTail() *Block {
+	if x != nil {
+		return x.Tail
+	}
+	return nil
+}
+
+func (x *SealTail) GetSource() uint64 {
+	if x != nil {
+		return x.Source
+	}
+	return 0
+}
+
+// ConvertFile puts the blocks of another file with the same bytes in place of all those of a closed file, which gets the other one's erasure coding policy
+// and replication, and removes the other file. Level 6.
+type ConvertFile struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Target *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	// What the blocks of the target were when its bytes were read: a sum of their ids, generations and lengths.
+	Blocks        uint64 `protobuf:"varint,2,opt,name=blocks,proto3" json:"blocks,omitempty"`
+	Source        uint64 `protobuf:"varint,3,opt,name=source,proto3" json:"source,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConvertFile) Reset() {
+	*x = ConvertFile{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConvertFile) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConvertFile) ProtoMessage() {}
+
+func (x *ConvertFile) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConvertFile.ProtoReflect.Descriptor instead.
+func (*ConvertFile) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *ConvertFile) GetTarget() *Target {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+func (x *ConvertFile) GetBlocks() uint64 {
+	if x != nil {
+		return x.Blocks
+	}
+	return 0
+}
+
+func (x *ConvertFile) GetSource() uint64 {
+	if x != nil {
+		return x.Source
+	}
+	return 0
+}
+
 // SetStoragePolicy says on what kind of volumes a file's blocks, or those below a directory, are to lie.
 type SetStoragePolicy struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Target *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
 	// HDFS's number of the policy. 0: that of the directory above.
-	Policy        uint32 `protobuf:"varint,2,opt,name=policy,proto3" json:"policy,omitempty"`
+	Policy uint32 `protobuf:"varint,2,opt,name=policy,proto3" json:"policy,omitempty"`
+	// Not 0: of a directory, whether small files may be stored below it, and policy does not matter. 1: as the directory above says, 2: no, 3: yes.
+	// Level 6.
+	SmallFiles    uint32 `protobuf:"varint,20,opt,name=small_files,json=smallFiles,proto3" json:"small_files,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SetStoragePolicy) Reset() {
 	*x = SetStoragePolicy{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[32]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3183,7 +3476,7 @@ func (x *SetStoragePolicy) String() string {
 func (*SetStoragePolicy) ProtoMessage() {}
 
 func (x *SetStoragePolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[32]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3196,7 +3489,7 @@ func (x *SetStoragePolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStoragePolicy.ProtoReflect.Descriptor instead.
 func (*SetStoragePolicy) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{32}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SetStoragePolicy) GetTarget() *Target {
@@ -3213,6 +3506,13 @@ func (x *SetStoragePolicy) GetPolicy() uint32 {
 	return 0
 }
 
+func (x *SetStoragePolicy) GetSmallFiles() uint32 {
+	if x != nil {
+		return x.SmallFiles
+	}
+	return 0
+}
+
 // PlaceFiles has the blocks of files obey the storage policies that hold for the files now. Level 6.
 type PlaceFiles struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3224,7 +3524,7 @@ type PlaceFiles struct {
 
 func (x *PlaceFiles) Reset() {
 	*x = PlaceFiles{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[33]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3236,7 +3536,7 @@ func (x *PlaceFiles) String() string {
 func (*PlaceFiles) ProtoMessage() {}
 
 func (x *PlaceFiles) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[33]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3249,7 +3549,7 @@ func (x *PlaceFiles) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlaceFiles.ProtoReflect.Descriptor instead.
 func (*PlaceFiles) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{33}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PlaceFiles) GetInodes() []uint64 {
@@ -3271,7 +3571,7 @@ type SetErasurePolicy struct {
 
 func (x *SetErasurePolicy) Reset() {
 	*x = SetErasurePolicy{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[34]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3283,7 +3583,7 @@ func (x *SetErasurePolicy) String() string {
 func (*SetErasurePolicy) ProtoMessage() {}
 
 func (x *SetErasurePolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[34]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3296,7 +3596,7 @@ func (x *SetErasurePolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetErasurePolicy.ProtoReflect.Descriptor instead.
 func (*SetErasurePolicy) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{34}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SetErasurePolicy) GetTarget() *Target {
@@ -3328,7 +3628,7 @@ type RollBlockKeys struct {
 
 func (x *RollBlockKeys) Reset() {
 	*x = RollBlockKeys{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[35]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3340,7 +3640,7 @@ func (x *RollBlockKeys) String() string {
 func (*RollBlockKeys) ProtoMessage() {}
 
 func (x *RollBlockKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[35]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3353,7 +3653,7 @@ func (x *RollBlockKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollBlockKeys.ProtoReflect.Descriptor instead.
 func (*RollBlockKeys) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{35}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RollBlockKeys) GetAfter() int32 {
@@ -3387,7 +3687,7 @@ type SetSafeMode struct {
 
 func (x *SetSafeMode) Reset() {
 	*x = SetSafeMode{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[36]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3399,7 +3699,7 @@ func (x *SetSafeMode) String() string {
 func (*SetSafeMode) ProtoMessage() {}
 
 func (x *SetSafeMode) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[36]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3412,7 +3712,7 @@ func (x *SetSafeMode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSafeMode.ProtoReflect.Descriptor instead.
 func (*SetSafeMode) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{36}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SetSafeMode) GetOn() bool {
@@ -3433,7 +3733,7 @@ type ForgetDatanode struct {
 
 func (x *ForgetDatanode) Reset() {
 	*x = ForgetDatanode{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[37]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3445,7 +3745,7 @@ func (x *ForgetDatanode) String() string {
 func (*ForgetDatanode) ProtoMessage() {}
 
 func (x *ForgetDatanode) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[37]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3458,7 +3758,7 @@ func (x *ForgetDatanode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetDatanode.ProtoReflect.Descriptor instead.
 func (*ForgetDatanode) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{37}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ForgetDatanode) GetUuid() string {
@@ -3489,7 +3789,7 @@ type ChangeRegister struct {
 
 func (x *ChangeRegister) Reset() {
 	*x = ChangeRegister{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[38]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3501,7 +3801,7 @@ func (x *ChangeRegister) String() string {
 func (*ChangeRegister) ProtoMessage() {}
 
 func (x *ChangeRegister) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[38]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3514,7 +3814,7 @@ func (x *ChangeRegister) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRegister.ProtoReflect.Descriptor instead.
 func (*ChangeRegister) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{38}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ChangeRegister) GetChanges() []*ItemChange {
@@ -3545,7 +3845,7 @@ type ItemChange struct {
 
 func (x *ItemChange) Reset() {
 	*x = ItemChange{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[39]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3557,7 +3857,7 @@ func (x *ItemChange) String() string {
 func (*ItemChange) ProtoMessage() {}
 
 func (x *ItemChange) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[39]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3570,7 +3870,7 @@ func (x *ItemChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemChange.ProtoReflect.Descriptor instead.
 func (*ItemChange) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{39}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ItemChange) GetName() string {
@@ -3614,7 +3914,7 @@ type RollTokenKey struct {
 
 func (x *RollTokenKey) Reset() {
 	*x = RollTokenKey{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[40]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3626,7 +3926,7 @@ func (x *RollTokenKey) String() string {
 func (*RollTokenKey) ProtoMessage() {}
 
 func (x *RollTokenKey) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[40]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3639,7 +3939,7 @@ func (x *RollTokenKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollTokenKey.ProtoReflect.Descriptor instead.
 func (*RollTokenKey) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{40}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *RollTokenKey) GetAfter() int32 {
@@ -3675,7 +3975,7 @@ type IssueToken struct {
 
 func (x *IssueToken) Reset() {
 	*x = IssueToken{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[41]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3687,7 +3987,7 @@ func (x *IssueToken) String() string {
 func (*IssueToken) ProtoMessage() {}
 
 func (x *IssueToken) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[41]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3700,7 +4000,7 @@ func (x *IssueToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueToken.ProtoReflect.Descriptor instead.
 func (*IssueToken) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{41}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *IssueToken) GetRenewer() string {
@@ -3758,7 +4058,7 @@ type RenewToken struct {
 
 func (x *RenewToken) Reset() {
 	*x = RenewToken{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[42]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3770,7 +4070,7 @@ func (x *RenewToken) String() string {
 func (*RenewToken) ProtoMessage() {}
 
 func (x *RenewToken) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[42]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3783,7 +4083,7 @@ func (x *RenewToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewToken.ProtoReflect.Descriptor instead.
 func (*RenewToken) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{42}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *RenewToken) GetSequence() int32 {
@@ -3818,7 +4118,7 @@ type CancelToken struct {
 
 func (x *CancelToken) Reset() {
 	*x = CancelToken{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[43]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3830,7 +4130,7 @@ func (x *CancelToken) String() string {
 func (*CancelToken) ProtoMessage() {}
 
 func (x *CancelToken) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[43]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3843,7 +4143,7 @@ func (x *CancelToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelToken.ProtoReflect.Descriptor instead.
 func (*CancelToken) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{43}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *CancelToken) GetSequence() int32 {
@@ -3869,7 +4169,7 @@ type ExpireTokens struct {
 
 func (x *ExpireTokens) Reset() {
 	*x = ExpireTokens{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[44]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3881,7 +4181,7 @@ func (x *ExpireTokens) String() string {
 func (*ExpireTokens) ProtoMessage() {}
 
 func (x *ExpireTokens) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[44]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3894,7 +4194,7 @@ func (x *ExpireTokens) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpireTokens.ProtoReflect.Descriptor instead.
 func (*ExpireTokens) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{44}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{47}
 }
 
 // ChangeSnapshots changes what snapshots of a directory there are, or whether there may be any.
@@ -3911,7 +4211,7 @@ type ChangeSnapshots struct {
 
 func (x *ChangeSnapshots) Reset() {
 	*x = ChangeSnapshots{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[45]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3923,7 +4223,7 @@ func (x *ChangeSnapshots) String() string {
 func (*ChangeSnapshots) ProtoMessage() {}
 
 func (x *ChangeSnapshots) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[45]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3936,7 +4236,7 @@ func (x *ChangeSnapshots) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeSnapshots.ProtoReflect.Descriptor instead.
 func (*ChangeSnapshots) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{45}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ChangeSnapshots) GetTarget() *Target {
@@ -3971,7 +4271,7 @@ var File_metadata_logpb_v1_log_proto protoreflect.FileDescriptor
 
 const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\n" +
-	"\x1bmetadata/logpb/v1/log.proto\x12\x14hops.metadata.log.v1\"\xb5\x16\n" +
+	"\x1bmetadata/logpb/v1/log.proto\x12\x14hops.metadata.log.v1\"\xf1\x17\n" +
 	"\aCommand\x124\n" +
 	"\x06caller\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.CallerR\x06caller\x12\x1b\n" +
 	"\tclient_id\x18\x02 \x01(\fR\bclientId\x12\x17\n" +
@@ -4023,7 +4323,10 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\x10change_snapshots\x18. \x01(\v2%.hops.metadata.log.v1.ChangeSnapshotsH\x00R\x0fchangeSnapshots\x12V\n" +
 	"\x12set_erasure_policy\x18/ \x01(\v2&.hops.metadata.log.v1.SetErasurePolicyH\x00R\x10setErasurePolicy\x12C\n" +
 	"\vplace_files\x184 \x01(\v2 .hops.metadata.log.v1.PlaceFilesH\x00R\n" +
-	"placeFilesB\x04\n" +
+	"placeFiles\x123\n" +
+	"\x05store\x180 \x01(\v2\x1b.hops.metadata.log.v1.StoreH\x00R\x05store\x12=\n" +
+	"\tseal_tail\x182 \x01(\v2\x1e.hops.metadata.log.v1.SealTailH\x00R\bsealTail\x12F\n" +
+	"\fconvert_file\x183 \x01(\v2!.hops.metadata.log.v1.ConvertFileH\x00R\vconvertFileB\x04\n" +
 	"\x02op\"f\n" +
 	"\x06Caller\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x16\n" +
@@ -4063,7 +4366,12 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	" \x01(\x03R\fminBlockSize\x12\x1f\n" +
 	"\bunmasked\x18\v \x01(\rH\x00R\bunmasked\x88\x01\x01\x12\x18\n" +
 	"\aerasure\x18\f \x01(\rR\aerasureB\v\n" +
-	"\t_unmasked\"\xc3\x01\n" +
+	"\t_unmasked\"\x99\x01\n" +
+	"\x05Store\x124\n" +
+	"\x06create\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.CreateR\x06create\x12/\n" +
+	"\x04body\x18\x02 \x01(\v2\x1b.hops.metadata.log.v1.BlockR\x04body\x12\x10\n" +
+	"\x03crc\x18\x03 \x01(\aR\x03crc\x12\x17\n" +
+	"\x04data\x18\x04 \x01(\fB\x03\x80\x01\x01R\x04data\"\xc3\x01\n" +
 	"\bAddBlock\x12\x14\n" +
 	"\x05inode\x18\x01 \x01(\x04R\x05inode\x12\x1f\n" +
 	"\vclient_name\x18\x02 \x01(\tR\n" +
@@ -4080,14 +4388,15 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\x05inode\x18\x01 \x01(\x04R\x05inode\x12\x1f\n" +
 	"\vclient_name\x18\x02 \x01(\tR\n" +
 	"clientName\x12/\n" +
-	"\x04last\x18\x03 \x01(\v2\x1b.hops.metadata.log.v1.BlockR\x04last\"\x9d\x01\n" +
+	"\x04last\x18\x03 \x01(\v2\x1b.hops.metadata.log.v1.BlockR\x04last\"\xb3\x01\n" +
 	"\x06Append\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x1f\n" +
 	"\vclient_name\x18\x02 \x01(\tR\n" +
 	"clientName\x12\x1b\n" +
 	"\tnew_block\x18\x03 \x01(\bR\bnewBlock\x12\x1f\n" +
 	"\vclient_node\x18\x04 \x01(\tR\n" +
-	"clientNode\"j\n" +
+	"clientNode\x12\x14\n" +
+	"\x05tails\x18\x05 \x01(\bR\x05tails\"j\n" +
 	"\x05Fsync\x12\x14\n" +
 	"\x05inode\x18\x01 \x01(\x04R\x05inode\x12\x1f\n" +
 	"\vclient_name\x18\x02 \x01(\tR\n" +
@@ -4221,7 +4530,7 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"type_space\x18\t \x01(\x03R\ttypeSpace\x12\x1d\n" +
 	"\n" +
 	"used_types\x18\n" +
-	" \x03(\x03R\tusedTypes\"\xb7\x01\n" +
+	" \x03(\x03R\tusedTypes\"\xfd\x01\n" +
 	"\bTruncate\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x16\n" +
 	"\x06length\x18\x02 \x01(\x03R\x06length\x12\x1f\n" +
@@ -4229,13 +4538,28 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"clientName\x12\x1f\n" +
 	"\vrecovery_id\x18\x04 \x01(\x04R\n" +
 	"recoveryId\x12\x1b\n" +
-	"\tnew_block\x18\x05 \x01(\x03R\bnewBlock\"v\n" +
+	"\tnew_block\x18\x05 \x01(\x03R\bnewBlock\x12\x19\n" +
+	"\bcut_body\x18\x14 \x01(\x03R\acutBody\x12\x17\n" +
+	"\x04data\x18\x15 \x01(\fB\x03\x80\x01\x01R\x04data\x12\x10\n" +
+	"\x03crc\x18\x16 \x01(\aR\x03crc\"v\n" +
 	"\x06Concat\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x126\n" +
-	"\asources\x18\x02 \x03(\v2\x1c.hops.metadata.log.v1.TargetR\asources\"`\n" +
+	"\asources\x18\x02 \x03(\v2\x1c.hops.metadata.log.v1.TargetR\asources\"\x8a\x01\n" +
+	"\bSealTail\x12\x14\n" +
+	"\x05inode\x18\x01 \x01(\x04R\x05inode\x12\x1f\n" +
+	"\vclient_name\x18\x02 \x01(\tR\n" +
+	"clientName\x12/\n" +
+	"\x04tail\x18\x03 \x01(\v2\x1b.hops.metadata.log.v1.BlockR\x04tail\x12\x16\n" +
+	"\x06source\x18\x04 \x01(\x04R\x06source\"s\n" +
+	"\vConvertFile\x124\n" +
+	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x16\n" +
+	"\x06blocks\x18\x02 \x01(\x04R\x06blocks\x12\x16\n" +
+	"\x06source\x18\x03 \x01(\x04R\x06source\"\x81\x01\n" +
 	"\x10SetStoragePolicy\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x16\n" +
-	"\x06policy\x18\x02 \x01(\rR\x06policy\"$\n" +
+	"\x06policy\x18\x02 \x01(\rR\x06policy\x12\x1f\n" +
+	"\vsmall_files\x18\x14 \x01(\rR\n" +
+	"smallFiles\"$\n" +
 	"\n" +
 	"PlaceFiles\x12\x16\n" +
 	"\x06inodes\x18\x01 \x03(\x04R\x06inodes\"`\n" +
@@ -4309,7 +4633,7 @@ func file_metadata_logpb_v1_log_proto_rawDescGZIP() []byte {
 }
 
 var file_metadata_logpb_v1_log_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_metadata_logpb_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_metadata_logpb_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
 var file_metadata_logpb_v1_log_proto_goTypes = []any{
 	(XAttr_Namespace)(0),        // 0: hops.metadata.log.v1.XAttr.Namespace
 	(ACLEntry_Type)(0),          // 1: hops.metadata.log.v1.ACLEntry.Type
@@ -4321,129 +4645,139 @@ var file_metadata_logpb_v1_log_proto_goTypes = []any{
 	(*Block)(nil),               // 7: hops.metadata.log.v1.Block
 	(*Mkdirs)(nil),              // 8: hops.metadata.log.v1.Mkdirs
 	(*Create)(nil),              // 9: hops.metadata.log.v1.Create
-	(*AddBlock)(nil),            // 10: hops.metadata.log.v1.AddBlock
-	(*AbandonBlock)(nil),        // 11: hops.metadata.log.v1.AbandonBlock
-	(*Complete)(nil),            // 12: hops.metadata.log.v1.Complete
-	(*Append)(nil),              // 13: hops.metadata.log.v1.Append
-	(*Fsync)(nil),               // 14: hops.metadata.log.v1.Fsync
-	(*UpdatePipeline)(nil),      // 15: hops.metadata.log.v1.UpdatePipeline
-	(*Rename)(nil),              // 16: hops.metadata.log.v1.Rename
-	(*Delete)(nil),              // 17: hops.metadata.log.v1.Delete
-	(*SurveyTree)(nil),          // 18: hops.metadata.log.v1.SurveyTree
-	(*SetPermission)(nil),       // 19: hops.metadata.log.v1.SetPermission
-	(*SetOwner)(nil),            // 20: hops.metadata.log.v1.SetOwner
-	(*SetTimes)(nil),            // 21: hops.metadata.log.v1.SetTimes
-	(*SetReplication)(nil),      // 22: hops.metadata.log.v1.SetReplication
-	(*RenewLease)(nil),          // 23: hops.metadata.log.v1.RenewLease
-	(*ReserveIDs)(nil),          // 24: hops.metadata.log.v1.ReserveIDs
-	(*StartRecovery)(nil),       // 25: hops.metadata.log.v1.StartRecovery
-	(*CommitRecovery)(nil),      // 26: hops.metadata.log.v1.CommitRecovery
-	(*Reclaim)(nil),             // 27: hops.metadata.log.v1.Reclaim
-	(*XAttr)(nil),               // 28: hops.metadata.log.v1.XAttr
-	(*SetXAttr)(nil),            // 29: hops.metadata.log.v1.SetXAttr
-	(*RemoveXAttr)(nil),         // 30: hops.metadata.log.v1.RemoveXAttr
-	(*ACLEntry)(nil),            // 31: hops.metadata.log.v1.ACLEntry
-	(*SetACL)(nil),              // 32: hops.metadata.log.v1.SetACL
-	(*SetQuota)(nil),            // 33: hops.metadata.log.v1.SetQuota
-	(*Truncate)(nil),            // 34: hops.metadata.log.v1.Truncate
-	(*Concat)(nil),              // 35: hops.metadata.log.v1.Concat
-	(*SetStoragePolicy)(nil),    // 36: hops.metadata.log.v1.SetStoragePolicy
-	(*PlaceFiles)(nil),          // 37: hops.metadata.log.v1.PlaceFiles
-	(*SetErasurePolicy)(nil),    // 38: hops.metadata.log.v1.SetErasurePolicy
-	(*RollBlockKeys)(nil),       // 39: hops.metadata.log.v1.RollBlockKeys
-	(*SetSafeMode)(nil),         // 40: hops.metadata.log.v1.SetSafeMode
-	(*ForgetDatanode)(nil),      // 41: hops.metadata.log.v1.ForgetDatanode
-	(*ChangeRegister)(nil),      // 42: hops.metadata.log.v1.ChangeRegister
-	(*ItemChange)(nil),          // 43: hops.metadata.log.v1.ItemChange
-	(*RollTokenKey)(nil),        // 44: hops.metadata.log.v1.RollTokenKey
-	(*IssueToken)(nil),          // 45: hops.metadata.log.v1.IssueToken
-	(*RenewToken)(nil),          // 46: hops.metadata.log.v1.RenewToken
-	(*CancelToken)(nil),         // 47: hops.metadata.log.v1.CancelToken
-	(*ExpireTokens)(nil),        // 48: hops.metadata.log.v1.ExpireTokens
-	(*ChangeSnapshots)(nil),     // 49: hops.metadata.log.v1.ChangeSnapshots
+	(*Store)(nil),               // 10: hops.metadata.log.v1.Store
+	(*AddBlock)(nil),            // 11: hops.metadata.log.v1.AddBlock
+	(*AbandonBlock)(nil),        // 12: hops.metadata.log.v1.AbandonBlock
+	(*Complete)(nil),            // 13: hops.metadata.log.v1.Complete
+	(*Append)(nil),              // 14: hops.metadata.log.v1.Append
+	(*Fsync)(nil),               // 15: hops.metadata.log.v1.Fsync
+	(*UpdatePipeline)(nil),      // 16: hops.metadata.log.v1.UpdatePipeline
+	(*Rename)(nil),              // 17: hops.metadata.log.v1.Rename
+	(*Delete)(nil),              // 18: hops.metadata.log.v1.Delete
+	(*SurveyTree)(nil),          // 19: hops.metadata.log.v1.SurveyTree
+	(*SetPermission)(nil),       // 20: hops.metadata.log.v1.SetPermission
+	(*SetOwner)(nil),            // 21: hops.metadata.log.v1.SetOwner
+	(*SetTimes)(nil),            // 22: hops.metadata.log.v1.SetTimes
+	(*SetReplication)(nil),      // 23: hops.metadata.log.v1.SetReplication
+	(*RenewLease)(nil),          // 24: hops.metadata.log.v1.RenewLease
+	(*ReserveIDs)(nil),          // 25: hops.metadata.log.v1.ReserveIDs
+	(*StartRecovery)(nil),       // 26: hops.metadata.log.v1.StartRecovery
+	(*CommitRecovery)(nil),      // 27: hops.metadata.log.v1.CommitRecovery
+	(*Reclaim)(nil),             // 28: hops.metadata.log.v1.Reclaim
+	(*XAttr)(nil),               // 29: hops.metadata.log.v1.XAttr
+	(*SetXAttr)(nil),            // 30: hops.metadata.log.v1.SetXAttr
+	(*RemoveXAttr)(nil),         // 31: hops.metadata.log.v1.RemoveXAttr
+	(*ACLEntry)(nil),            // 32: hops.metadata.log.v1.ACLEntry
+	(*SetACL)(nil),              // 33: hops.metadata.log.v1.SetACL
+	(*SetQuota)(nil),            // 34: hops.metadata.log.v1.SetQuota
+	(*Truncate)(nil),            // 35: hops.metadata.log.v1.Truncate
+	(*Concat)(nil),              // 36: hops.metadata.log.v1.Concat
+	(*SealTail)(nil),            // 37: hops.metadata.log.v1.SealTail
+	(*ConvertFile)(nil),         // 38: hops.metadata.log.v1.ConvertFile
+	(*SetStoragePolicy)(nil),    // 39: hops.metadata.log.v1.SetStoragePolicy
+	(*PlaceFiles)(nil),          // 40: hops.metadata.log.v1.PlaceFiles
+	(*SetErasurePolicy)(nil),    // 41: hops.metadata.log.v1.SetErasurePolicy
+	(*RollBlockKeys)(nil),       // 42: hops.metadata.log.v1.RollBlockKeys
+	(*SetSafeMode)(nil),         // 43: hops.metadata.log.v1.SetSafeMode
+	(*ForgetDatanode)(nil),      // 44: hops.metadata.log.v1.ForgetDatanode
+	(*ChangeRegister)(nil),      // 45: hops.metadata.log.v1.ChangeRegister
+	(*ItemChange)(nil),          // 46: hops.metadata.log.v1.ItemChange
+	(*RollTokenKey)(nil),        // 47: hops.metadata.log.v1.RollTokenKey
+	(*IssueToken)(nil),          // 48: hops.metadata.log.v1.IssueToken
+	(*RenewToken)(nil),          // 49: hops.metadata.log.v1.RenewToken
+	(*CancelToken)(nil),         // 50: hops.metadata.log.v1.CancelToken
+	(*ExpireTokens)(nil),        // 51: hops.metadata.log.v1.ExpireTokens
+	(*ChangeSnapshots)(nil),     // 52: hops.metadata.log.v1.ChangeSnapshots
 }
 var file_metadata_logpb_v1_log_proto_depIdxs = []int32{
 	5,  // 0: hops.metadata.log.v1.Command.caller:type_name -> hops.metadata.log.v1.Caller
 	8,  // 1: hops.metadata.log.v1.Command.mkdirs:type_name -> hops.metadata.log.v1.Mkdirs
 	9,  // 2: hops.metadata.log.v1.Command.create:type_name -> hops.metadata.log.v1.Create
-	10, // 3: hops.metadata.log.v1.Command.add_block:type_name -> hops.metadata.log.v1.AddBlock
-	11, // 4: hops.metadata.log.v1.Command.abandon_block:type_name -> hops.metadata.log.v1.AbandonBlock
-	12, // 5: hops.metadata.log.v1.Command.complete:type_name -> hops.metadata.log.v1.Complete
-	13, // 6: hops.metadata.log.v1.Command.append:type_name -> hops.metadata.log.v1.Append
-	14, // 7: hops.metadata.log.v1.Command.fsync:type_name -> hops.metadata.log.v1.Fsync
-	15, // 8: hops.metadata.log.v1.Command.update_pipeline:type_name -> hops.metadata.log.v1.UpdatePipeline
-	16, // 9: hops.metadata.log.v1.Command.rename:type_name -> hops.metadata.log.v1.Rename
-	17, // 10: hops.metadata.log.v1.Command.delete:type_name -> hops.metadata.log.v1.Delete
-	19, // 11: hops.metadata.log.v1.Command.set_permission:type_name -> hops.metadata.log.v1.SetPermission
-	20, // 12: hops.metadata.log.v1.Command.set_owner:type_name -> hops.metadata.log.v1.SetOwner
-	21, // 13: hops.metadata.log.v1.Command.set_times:type_name -> hops.metadata.log.v1.SetTimes
-	22, // 14: hops.metadata.log.v1.Command.set_replication:type_name -> hops.metadata.log.v1.SetReplication
-	23, // 15: hops.metadata.log.v1.Command.renew_lease:type_name -> hops.metadata.log.v1.RenewLease
-	24, // 16: hops.metadata.log.v1.Command.reserve_ids:type_name -> hops.metadata.log.v1.ReserveIDs
-	25, // 17: hops.metadata.log.v1.Command.start_recovery:type_name -> hops.metadata.log.v1.StartRecovery
-	26, // 18: hops.metadata.log.v1.Command.commit_recovery:type_name -> hops.metadata.log.v1.CommitRecovery
-	27, // 19: hops.metadata.log.v1.Command.reclaim:type_name -> hops.metadata.log.v1.Reclaim
-	29, // 20: hops.metadata.log.v1.Command.set_xattr:type_name -> hops.metadata.log.v1.SetXAttr
-	30, // 21: hops.metadata.log.v1.Command.remove_xattr:type_name -> hops.metadata.log.v1.RemoveXAttr
-	32, // 22: hops.metadata.log.v1.Command.set_acl:type_name -> hops.metadata.log.v1.SetACL
-	33, // 23: hops.metadata.log.v1.Command.set_quota:type_name -> hops.metadata.log.v1.SetQuota
-	34, // 24: hops.metadata.log.v1.Command.truncate:type_name -> hops.metadata.log.v1.Truncate
-	35, // 25: hops.metadata.log.v1.Command.concat:type_name -> hops.metadata.log.v1.Concat
-	36, // 26: hops.metadata.log.v1.Command.set_storage_policy:type_name -> hops.metadata.log.v1.SetStoragePolicy
-	39, // 27: hops.metadata.log.v1.Command.roll_block_keys:type_name -> hops.metadata.log.v1.RollBlockKeys
-	18, // 28: hops.metadata.log.v1.Command.survey_tree:type_name -> hops.metadata.log.v1.SurveyTree
-	40, // 29: hops.metadata.log.v1.Command.set_safe_mode:type_name -> hops.metadata.log.v1.SetSafeMode
-	41, // 30: hops.metadata.log.v1.Command.forget_datanode:type_name -> hops.metadata.log.v1.ForgetDatanode
-	42, // 31: hops.metadata.log.v1.Command.change_register:type_name -> hops.metadata.log.v1.ChangeRegister
-	44, // 32: hops.metadata.log.v1.Command.roll_token_key:type_name -> hops.metadata.log.v1.RollTokenKey
-	45, // 33: hops.metadata.log.v1.Command.issue_token:type_name -> hops.metadata.log.v1.IssueToken
-	46, // 34: hops.metadata.log.v1.Command.renew_token:type_name -> hops.metadata.log.v1.RenewToken
-	47, // 35: hops.metadata.log.v1.Command.cancel_token:type_name -> hops.metadata.log.v1.CancelToken
-	48, // 36: hops.metadata.log.v1.Command.expire_tokens:type_name -> hops.metadata.log.v1.ExpireTokens
-	49, // 37: hops.metadata.log.v1.Command.change_snapshots:type_name -> hops.metadata.log.v1.ChangeSnapshots
-	38, // 38: hops.metadata.log.v1.Command.set_erasure_policy:type_name -> hops.metadata.log.v1.SetErasurePolicy
-	37, // 39: hops.metadata.log.v1.Command.place_files:type_name -> hops.metadata.log.v1.PlaceFiles
-	6,  // 40: hops.metadata.log.v1.Mkdirs.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 41: hops.metadata.log.v1.Create.target:type_name -> hops.metadata.log.v1.Target
-	7,  // 42: hops.metadata.log.v1.AddBlock.previous:type_name -> hops.metadata.log.v1.Block
-	7,  // 43: hops.metadata.log.v1.AddBlock.block:type_name -> hops.metadata.log.v1.Block
-	7,  // 44: hops.metadata.log.v1.AbandonBlock.block:type_name -> hops.metadata.log.v1.Block
-	7,  // 45: hops.metadata.log.v1.Complete.last:type_name -> hops.metadata.log.v1.Block
-	6,  // 46: hops.metadata.log.v1.Append.target:type_name -> hops.metadata.log.v1.Target
-	7,  // 47: hops.metadata.log.v1.UpdatePipeline.old_block:type_name -> hops.metadata.log.v1.Block
-	7,  // 48: hops.metadata.log.v1.UpdatePipeline.new_block:type_name -> hops.metadata.log.v1.Block
-	6,  // 49: hops.metadata.log.v1.Rename.source:type_name -> hops.metadata.log.v1.Target
-	6,  // 50: hops.metadata.log.v1.Rename.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 51: hops.metadata.log.v1.Delete.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 52: hops.metadata.log.v1.SurveyTree.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 53: hops.metadata.log.v1.SetPermission.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 54: hops.metadata.log.v1.SetOwner.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 55: hops.metadata.log.v1.SetTimes.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 56: hops.metadata.log.v1.SetReplication.target:type_name -> hops.metadata.log.v1.Target
-	7,  // 57: hops.metadata.log.v1.CommitRecovery.block:type_name -> hops.metadata.log.v1.Block
-	0,  // 58: hops.metadata.log.v1.XAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
-	6,  // 59: hops.metadata.log.v1.SetXAttr.target:type_name -> hops.metadata.log.v1.Target
-	28, // 60: hops.metadata.log.v1.SetXAttr.attribute:type_name -> hops.metadata.log.v1.XAttr
-	6,  // 61: hops.metadata.log.v1.RemoveXAttr.target:type_name -> hops.metadata.log.v1.Target
-	0,  // 62: hops.metadata.log.v1.RemoveXAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
-	1,  // 63: hops.metadata.log.v1.ACLEntry.type:type_name -> hops.metadata.log.v1.ACLEntry.Type
-	6,  // 64: hops.metadata.log.v1.SetACL.target:type_name -> hops.metadata.log.v1.Target
-	2,  // 65: hops.metadata.log.v1.SetACL.change:type_name -> hops.metadata.log.v1.SetACL.Change
-	31, // 66: hops.metadata.log.v1.SetACL.entries:type_name -> hops.metadata.log.v1.ACLEntry
-	6,  // 67: hops.metadata.log.v1.SetQuota.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 68: hops.metadata.log.v1.Truncate.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 69: hops.metadata.log.v1.Concat.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 70: hops.metadata.log.v1.Concat.sources:type_name -> hops.metadata.log.v1.Target
-	6,  // 71: hops.metadata.log.v1.SetStoragePolicy.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 72: hops.metadata.log.v1.SetErasurePolicy.target:type_name -> hops.metadata.log.v1.Target
-	43, // 73: hops.metadata.log.v1.ChangeRegister.changes:type_name -> hops.metadata.log.v1.ItemChange
-	6,  // 74: hops.metadata.log.v1.ChangeSnapshots.target:type_name -> hops.metadata.log.v1.Target
-	3,  // 75: hops.metadata.log.v1.ChangeSnapshots.change:type_name -> hops.metadata.log.v1.ChangeSnapshots.Change
-	76, // [76:76] is the sub-list for method output_type
-	76, // [76:76] is the sub-list for method input_type
-	76, // [76:76] is the sub-list for extension type_name
-	76, // [76:76] is the sub-list for extension extendee
-	0,  // [0:76] is the sub-list for field type_name
+	11, // 3: hops.metadata.log.v1.Command.add_block:type_name -> hops.metadata.log.v1.AddBlock
+	12, // 4: hops.metadata.log.v1.Command.abandon_block:type_name -> hops.metadata.log.v1.AbandonBlock
+	13, // 5: hops.metadata.log.v1.Command.complete:type_name -> hops.metadata.log.v1.Complete
+	14, // 6: hops.metadata.log.v1.Command.append:type_name -> hops.metadata.log.v1.Append
+	15, // 7: hops.metadata.log.v1.Command.fsync:type_name -> hops.metadata.log.v1.Fsync
+	16, // 8: hops.metadata.log.v1.Command.update_pipeline:type_name -> hops.metadata.log.v1.UpdatePipeline
+	17, // 9: hops.metadata.log.v1.Command.rename:type_name -> hops.metadata.log.v1.Rename
+	18, // 10: hops.metadata.log.v1.Command.delete:type_name -> hops.metadata.log.v1.Delete
+	20, // 11: hops.metadata.log.v1.Command.set_permission:type_name -> hops.metadata.log.v1.SetPermission
+	21, // 12: hops.metadata.log.v1.Command.set_owner:type_name -> hops.metadata.log.v1.SetOwner
+	22, // 13: hops.metadata.log.v1.Command.set_times:type_name -> hops.metadata.log.v1.SetTimes
+	23, // 14: hops.metadata.log.v1.Command.set_replication:type_name -> hops.metadata.log.v1.SetReplication
+	24, // 15: hops.metadata.log.v1.Command.renew_lease:type_name -> hops.metadata.log.v1.RenewLease
+	25, // 16: hops.metadata.log.v1.Command.reserve_ids:type_name -> hops.metadata.log.v1.ReserveIDs
+	26, // 17: hops.metadata.log.v1.Command.start_recovery:type_name -> hops.metadata.log.v1.StartRecovery
+	27, // 18: hops.metadata.log.v1.Command.commit_recovery:type_name -> hops.metadata.log.v1.CommitRecovery
+	28, // 19: hops.metadata.log.v1.Command.reclaim:type_name -> hops.metadata.log.v1.Reclaim
+	30, // 20: hops.metadata.log.v1.Command.set_xattr:type_name -> hops.metadata.log.v1.SetXAttr
+	31, // 21: hops.metadata.log.v1.Command.remove_xattr:type_name -> hops.metadata.log.v1.RemoveXAttr
+	33, // 22: hops.metadata.log.v1.Command.set_acl:type_name -> hops.metadata.log.v1.SetACL
+	34, // 23: hops.metadata.log.v1.Command.set_quota:type_name -> hops.metadata.log.v1.SetQuota
+	35, // 24: hops.metadata.log.v1.Command.truncate:type_name -> hops.metadata.log.v1.Truncate
+	36, // 25: hops.metadata.log.v1.Command.concat:type_name -> hops.metadata.log.v1.Concat
+	39, // 26: hops.metadata.log.v1.Command.set_storage_policy:type_name -> hops.metadata.log.v1.SetStoragePolicy
+	42, // 27: hops.metadata.log.v1.Command.roll_block_keys:type_name -> hops.metadata.log.v1.RollBlockKeys
+	19, // 28: hops.metadata.log.v1.Command.survey_tree:type_name -> hops.metadata.log.v1.SurveyTree
+	43, // 29: hops.metadata.log.v1.Command.set_safe_mode:type_name -> hops.metadata.log.v1.SetSafeMode
+	44, // 30: hops.metadata.log.v1.Command.forget_datanode:type_name -> hops.metadata.log.v1.ForgetDatanode
+	45, // 31: hops.metadata.log.v1.Command.change_register:type_name -> hops.metadata.log.v1.ChangeRegister
+	47, // 32: hops.metadata.log.v1.Command.roll_token_key:type_name -> hops.metadata.log.v1.RollTokenKey
+	48, // 33: hops.metadata.log.v1.Command.issue_token:type_name -> hops.metadata.log.v1.IssueToken
+	49, // 34: hops.metadata.log.v1.Command.renew_token:type_name -> hops.metadata.log.v1.RenewToken
+	50, // 35: hops.metadata.log.v1.Command.cancel_token:type_name -> hops.metadata.log.v1.CancelToken
+	51, // 36: hops.metadata.log.v1.Command.expire_tokens:type_name -> hops.metadata.log.v1.ExpireTokens
+	52, // 37: hops.metadata.log.v1.Command.change_snapshots:type_name -> hops.metadata.log.v1.ChangeSnapshots
+	41, // 38: hops.metadata.log.v1.Command.set_erasure_policy:type_name -> hops.metadata.log.v1.SetErasurePolicy
+	40, // 39: hops.metadata.log.v1.Command.place_files:type_name -> hops.metadata.log.v1.PlaceFiles
+	10, // 40: hops.metadata.log.v1.Command.store:type_name -> hops.metadata.log.v1.Store
+	37, // 41: hops.metadata.log.v1.Command.seal_tail:type_name -> hops.metadata.log.v1.SealTail
+	38, // 42: hops.metadata.log.v1.Command.convert_file:type_name -> hops.metadata.log.v1.ConvertFile
+	6,  // 43: hops.metadata.log.v1.Mkdirs.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 44: hops.metadata.log.v1.Create.target:type_name -> hops.metadata.log.v1.Target
+	9,  // 45: hops.metadata.log.v1.Store.create:type_name -> hops.metadata.log.v1.Create
+	7,  // 46: hops.metadata.log.v1.Store.body:type_name -> hops.metadata.log.v1.Block
+	7,  // 47: hops.metadata.log.v1.AddBlock.previous:type_name -> hops.metadata.log.v1.Block
+	7,  // 48: hops.metadata.log.v1.AddBlock.block:type_name -> hops.metadata.log.v1.Block
+	7,  // 49: hops.metadata.log.v1.AbandonBlock.block:type_name -> hops.metadata.log.v1.Block
+	7,  // 50: hops.metadata.log.v1.Complete.last:type_name -> hops.metadata.log.v1.Block
+	6,  // 51: hops.metadata.log.v1.Append.target:type_name -> hops.metadata.log.v1.Target
+	7,  // 52: hops.metadata.log.v1.UpdatePipeline.old_block:type_name -> hops.metadata.log.v1.Block
+	7,  // 53: hops.metadata.log.v1.UpdatePipeline.new_block:type_name -> hops.metadata.log.v1.Block
+	6,  // 54: hops.metadata.log.v1.Rename.source:type_name -> hops.metadata.log.v1.Target
+	6,  // 55: hops.metadata.log.v1.Rename.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 56: hops.metadata.log.v1.Delete.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 57: hops.metadata.log.v1.SurveyTree.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 58: hops.metadata.log.v1.SetPermission.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 59: hops.metadata.log.v1.SetOwner.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 60: hops.metadata.log.v1.SetTimes.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 61: hops.metadata.log.v1.SetReplication.target:type_name -> hops.metadata.log.v1.Target
+	7,  // 62: hops.metadata.log.v1.CommitRecovery.block:type_name -> hops.metadata.log.v1.Block
+	0,  // 63: hops.metadata.log.v1.XAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
+	6,  // 64: hops.metadata.log.v1.SetXAttr.target:type_name -> hops.metadata.log.v1.Target
+	29, // 65: hops.metadata.log.v1.SetXAttr.attribute:type_name -> hops.metadata.log.v1.XAttr
+	6,  // 66: hops.metadata.log.v1.RemoveXAttr.target:type_name -> hops.metadata.log.v1.Target
+	0,  // 67: hops.metadata.log.v1.RemoveXAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
+	1,  // 68: hops.metadata.log.v1.ACLEntry.type:type_name -> hops.metadata.log.v1.ACLEntry.Type
+	6,  // 69: hops.metadata.log.v1.SetACL.target:type_name -> hops.metadata.log.v1.Target
+	2,  // 70: hops.metadata.log.v1.SetACL.change:type_name -> hops.metadata.log.v1.SetACL.Change
+	32, // 71: hops.metadata.log.v1.SetACL.entries:type_name -> hops.metadata.log.v1.ACLEntry
+	6,  // 72: hops.metadata.log.v1.SetQuota.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 73: hops.metadata.log.v1.Truncate.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 74: hops.metadata.log.v1.Concat.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 75: hops.metadata.log.v1.Concat.sources:type_name -> hops.metadata.log.v1.Target
+	7,  // 76: hops.metadata.log.v1.SealTail.tail:type_name -> hops.metadata.log.v1.Block
+	6,  // 77: hops.metadata.log.v1.ConvertFile.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 78: hops.metadata.log.v1.SetStoragePolicy.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 79: hops.metadata.log.v1.SetErasurePolicy.target:type_name -> hops.metadata.log.v1.Target
+	46, // 80: hops.metadata.log.v1.ChangeRegister.changes:type_name -> hops.metadata.log.v1.ItemChange
+	6,  // 81: hops.metadata.log.v1.ChangeSnapshots.target:type_name -> hops.metadata.log.v1.Target
+	3,  // 82: hops.metadata.log.v1.ChangeSnapshots.change:type_name -> hops.metadata.log.v1.ChangeSnapshots.Change
+	83, // [83:83] is the sub-list for method output_type
+	83, // [83:83] is the sub-list for method input_type
+	83, // [83:83] is the sub-list for extension type_name
+	83, // [83:83] is the sub-list for extension extendee
+	0,  // [0:83] is the sub-list for field type_name
 }
 
 func init() { file_metadata_logpb_v1_log_proto_init() }
@@ -4491,6 +4825,9 @@ func file_metadata_logpb_v1_log_proto_init() {
 		(*Command_ChangeSnapshots)(nil),
 		(*Command_SetErasurePolicy)(nil),
 		(*Command_PlaceFiles)(nil),
+		(*Command_Store)(nil),
+		(*Command_SealTail)(nil),
+		(*Command_ConvertFile)(nil),
 	}
 	file_metadata_logpb_v1_log_proto_msgTypes[4].OneofWrappers = []any{}
 	file_metadata_logpb_v1_log_proto_msgTypes[5].OneofWrappers = []any{}
@@ -4500,7 +4837,7 @@ func file_metadata_logpb_v1_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_metadata_logpb_v1_log_proto_rawDesc), len(file_metadata_logpb_v1_log_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   46,
+			NumMessages:   49,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -74,7 +74,7 @@ func (x Construction_LastBlock) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Construction_LastBlock.Descriptor instead.
 func (Construction_LastBlock) EnumDescriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{12, 0}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{13, 0}
 }
 
 // INode is a file or a directory. Its parent and its name are in the record's key.
@@ -108,7 +108,9 @@ type INode struct {
 	// Of a directory: what only snapshots have that were taken of it; absent for nothing.
 	Kept *SnapshotUsage `protobuf:"bytes,16,opt,name=kept,proto3" json:"kept,omitempty"`
 	// Of a deleted tree that is being taken apart: what of kept is still there in it.
-	Claim         *SnapshotUsage `protobuf:"bytes,17,opt,name=claim,proto3" json:"claim,omitempty"`
+	Claim *SnapshotUsage `protobuf:"bytes,17,opt,name=claim,proto3" json:"claim,omitempty"`
+	// Of a directory: whether small files may be stored below it. 0: as the directory above says, 1: no, 2: yes.
+	SmallFiles    uint32 `protobuf:"varint,20,opt,name=small_files,json=smallFiles,proto3" json:"small_files,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -260,6 +262,13 @@ func (x *INode) GetClaim() *SnapshotUsage {
 		return x.Claim
 	}
 	return nil
+}
+
+func (x *INode) GetSmallFiles() uint32 {
+	if x != nil {
+		return x.SmallFiles
+	}
+	return 0
 }
 
 // SnapshotUsage is what counts for quotas although it is not in the present tree.
@@ -703,7 +712,11 @@ type SnapshotBlock struct {
 	// HDFS's number of the storage policy that it obeys; 0: the default.
 	Policy uint32 `protobuf:"varint,5,opt,name=policy,proto3" json:"policy,omitempty"`
 	// Of a group: HDFS's number of its erasure coding policy.
-	Erasure       uint32 `protobuf:"varint,6,opt,name=erasure,proto3" json:"erasure,omitempty"`
+	Erasure uint32 `protobuf:"varint,6,opt,name=erasure,proto3" json:"erasure,omitempty"`
+	// Set for the body of a small file.
+	Body *Body `protobuf:"bytes,20,opt,name=body,proto3" json:"body,omitempty"`
+	// The bytes of that body are in the records of the inode.
+	Inlined       bool `protobuf:"varint,21,opt,name=inlined,proto3" json:"inlined,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -778,6 +791,20 @@ func (x *SnapshotBlock) GetErasure() uint32 {
 		return x.Erasure
 	}
 	return 0
+}
+
+func (x *SnapshotBlock) GetBody() *Body {
+	if x != nil {
+		return x.Body
+	}
+	return nil
+}
+
+func (x *SnapshotBlock) GetInlined() bool {
+	if x != nil {
+		return x.Inlined
+	}
+	return false
 }
 
 // Quota limits what lies below a directory, the directory included.
@@ -926,7 +953,11 @@ type FileState struct {
 	// Set while a writer has the file open.
 	Construction *Construction `protobuf:"bytes,6,opt,name=construction,proto3" json:"construction,omitempty"`
 	// HDFS's number of the erasure coding policy that the file was made under. 0: none, all blocks are replicated.
-	Erasure       uint32 `protobuf:"varint,7,opt,name=erasure,proto3" json:"erasure,omitempty"`
+	Erasure uint32 `protobuf:"varint,7,opt,name=erasure,proto3" json:"erasure,omitempty"`
+	// The bytes of the body, if these are few: then no member has them anywhere else.
+	Data []byte `protobuf:"bytes,8,opt,name=data,proto3" json:"data,omitempty"`
+	// Set for a small file: its first block is a body, which no datanode has.
+	Body          *Body `protobuf:"bytes,9,opt,name=body,proto3" json:"body,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1010,6 +1041,66 @@ func (x *FileState) GetErasure() uint32 {
 	return 0
 }
 
+func (x *FileState) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *FileState) GetBody() *Body {
+	if x != nil {
+		return x.Body
+	}
+	return nil
+}
+
+// Body is what the first block of a small file has beyond others.
+type Body struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// CRC-32C of its bytes.
+	Crc           uint32 `protobuf:"fixed32,1,opt,name=crc,proto3" json:"crc,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Body) Reset() {
+	*x = Body{}
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Body) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Body) ProtoMessage() {}
+
+func (x *Body) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Body.ProtoReflect.Descriptor instead.
+func (*Body) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Body) GetCrc() uint32 {
+	if x != nil {
+		return x.Crc
+	}
+	return 0
+}
+
 type Construction struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The lease holder.
@@ -1038,7 +1129,7 @@ type Construction struct {
 
 func (x *Construction) Reset() {
 	*x = Construction{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[12]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1050,7 +1141,7 @@ func (x *Construction) String() string {
 func (*Construction) ProtoMessage() {}
 
 func (x *Construction) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[12]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1063,7 +1154,7 @@ func (x *Construction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Construction.ProtoReflect.Descriptor instead.
 func (*Construction) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{12}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Construction) GetHolder() string {
@@ -1148,7 +1239,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[13]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1160,7 +1251,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[13]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1173,7 +1264,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{13}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Lease) GetRenewed() int64 {
@@ -1244,14 +1335,17 @@ type Marker struct {
 	// How many ids of block groups were given out.
 	Groups uint64 `protobuf:"varint,31,opt,name=groups,proto3" json:"groups,omitempty"`
 	// Directories with a quota that limits types of volumes.
-	TypeQuotas    uint64 `protobuf:"varint,47,opt,name=type_quotas,json=typeQuotas,proto3" json:"type_quotas,omitempty"`
+	TypeQuotas uint64 `protobuf:"varint,47,opt,name=type_quotas,json=typeQuotas,proto3" json:"type_quotas,omitempty"`
+	// How many of blocks are bodies of small files, those that only snapshots have included, and how many bytes these have.
+	Bodies        uint64 `protobuf:"varint,40,opt,name=bodies,proto3" json:"bodies,omitempty"`
+	BodyBytes     uint64 `protobuf:"varint,41,opt,name=body_bytes,json=bodyBytes,proto3" json:"body_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Marker) Reset() {
 	*x = Marker{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[14]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1263,7 +1357,7 @@ func (x *Marker) String() string {
 func (*Marker) ProtoMessage() {}
 
 func (x *Marker) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[14]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1276,7 +1370,7 @@ func (x *Marker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Marker.ProtoReflect.Descriptor instead.
 func (*Marker) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{14}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Marker) GetVersion() uint32 {
@@ -1503,6 +1597,20 @@ func (x *Marker) GetTypeQuotas() uint64 {
 	return 0
 }
 
+func (x *Marker) GetBodies() uint64 {
+	if x != nil {
+		return x.Bodies
+	}
+	return 0
+}
+
+func (x *Marker) GetBodyBytes() uint64 {
+	if x != nil {
+		return x.BodyBytes
+	}
+	return 0
+}
+
 // Item is what the cluster's register has under a name.
 type Item struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1515,7 +1623,7 @@ type Item struct {
 
 func (x *Item) Reset() {
 	*x = Item{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[15]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1527,7 +1635,7 @@ func (x *Item) String() string {
 func (*Item) ProtoMessage() {}
 
 func (x *Item) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[15]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1540,7 +1648,7 @@ func (x *Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Item.ProtoReflect.Descriptor instead.
 func (*Item) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{15}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Item) GetVersion() uint64 {
@@ -1573,7 +1681,7 @@ type Survey struct {
 
 func (x *Survey) Reset() {
 	*x = Survey{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[16]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1585,7 +1693,7 @@ func (x *Survey) String() string {
 func (*Survey) ProtoMessage() {}
 
 func (x *Survey) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[16]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1598,7 +1706,7 @@ func (x *Survey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Survey.ProtoReflect.Descriptor instead.
 func (*Survey) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{16}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Survey) GetId() uint64 {
@@ -1651,7 +1759,7 @@ type BlockKey struct {
 
 func (x *BlockKey) Reset() {
 	*x = BlockKey{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[17]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1663,7 +1771,7 @@ func (x *BlockKey) String() string {
 func (*BlockKey) ProtoMessage() {}
 
 func (x *BlockKey) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[17]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1676,7 +1784,7 @@ func (x *BlockKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockKey.ProtoReflect.Descriptor instead.
 func (*BlockKey) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{17}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *BlockKey) GetId() int32 {
@@ -1713,7 +1821,7 @@ type TokenKey struct {
 
 func (x *TokenKey) Reset() {
 	*x = TokenKey{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[18]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1725,7 +1833,7 @@ func (x *TokenKey) String() string {
 func (*TokenKey) ProtoMessage() {}
 
 func (x *TokenKey) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[18]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1738,7 +1846,7 @@ func (x *TokenKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenKey.ProtoReflect.Descriptor instead.
 func (*TokenKey) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{18}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *TokenKey) GetId() int32 {
@@ -1771,7 +1879,7 @@ type DelegationToken struct {
 
 func (x *DelegationToken) Reset() {
 	*x = DelegationToken{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[19]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1783,7 +1891,7 @@ func (x *DelegationToken) String() string {
 func (*DelegationToken) ProtoMessage() {}
 
 func (x *DelegationToken) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[19]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1796,7 +1904,7 @@ func (x *DelegationToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DelegationToken.ProtoReflect.Descriptor instead.
 func (*DelegationToken) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{19}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DelegationToken) GetOwner() string {
@@ -1852,7 +1960,7 @@ var File_metadata_logpb_v1_state_proto protoreflect.FileDescriptor
 
 const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\n" +
-	"\x1dmetadata/logpb/v1/state.proto\x12\x14hops.metadata.log.v1\x1a\x1bmetadata/logpb/v1/log.proto\"\xb1\x05\n" +
+	"\x1dmetadata/logpb/v1/state.proto\x12\x14hops.metadata.log.v1\x1a\x1bmetadata/logpb/v1/log.proto\"\xd2\x05\n" +
 	"\x05INode\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\rR\x04mode\x12\x14\n" +
@@ -1871,7 +1979,9 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\tplaced_by\x18\x0e \x01(\rR\bplacedBy\x12\x18\n" +
 	"\aerasure\x18\x0f \x01(\rR\aerasure\x127\n" +
 	"\x04kept\x18\x10 \x01(\v2#.hops.metadata.log.v1.SnapshotUsageR\x04kept\x129\n" +
-	"\x05claim\x18\x11 \x01(\v2#.hops.metadata.log.v1.SnapshotUsageR\x05claim\"O\n" +
+	"\x05claim\x18\x11 \x01(\v2#.hops.metadata.log.v1.SnapshotUsageR\x05claim\x12\x1f\n" +
+	"\vsmall_files\x18\x14 \x01(\rR\n" +
+	"smallFiles\"O\n" +
 	"\rSnapshotUsage\x12\x12\n" +
 	"\x04root\x18\x01 \x01(\x04R\x04root\x12\x14\n" +
 	"\x05names\x18\x02 \x01(\x04R\x05names\x12\x14\n" +
@@ -1899,7 +2009,7 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\x04name\x18\x04 \x01(\tR\x04name\"_\n" +
 	"\rSnapshotEntry\x12\x14\n" +
 	"\x05inode\x18\x01 \x01(\x04R\x05inode\x128\n" +
-	"\x05spans\x18\x02 \x03(\v2\".hops.metadata.log.v1.SnapshotSpanR\x05spans\"\xb1\x01\n" +
+	"\x05spans\x18\x02 \x03(\v2\".hops.metadata.log.v1.SnapshotSpanR\x05spans\"\xfb\x01\n" +
 	"\rSnapshotBlock\x12\x14\n" +
 	"\x05inode\x18\x01 \x01(\x04R\x05inode\x12\x1e\n" +
 	"\n" +
@@ -1908,7 +2018,9 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\x06length\x18\x03 \x01(\x03R\x06length\x12 \n" +
 	"\vreplication\x18\x04 \x01(\rR\vreplication\x12\x16\n" +
 	"\x06policy\x18\x05 \x01(\rR\x06policy\x12\x18\n" +
-	"\aerasure\x18\x06 \x01(\rR\aerasure\"\xb1\x01\n" +
+	"\aerasure\x18\x06 \x01(\rR\aerasure\x12.\n" +
+	"\x04body\x18\x14 \x01(\v2\x1a.hops.metadata.log.v1.BodyR\x04body\x12\x18\n" +
+	"\ainlined\x18\x15 \x01(\bR\ainlined\"\xb1\x01\n" +
 	"\x05Quota\x12\x14\n" +
 	"\x05names\x18\x01 \x01(\x04R\x05names\x12\x14\n" +
 	"\x05space\x18\x02 \x01(\x04R\x05space\x12\x1d\n" +
@@ -1921,7 +2033,7 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\n" +
 	"used_types\x18\x06 \x03(\x03R\tusedTypes\"*\n" +
 	"\x0eDirectoryState\x12\x18\n" +
-	"\aentries\x18\x01 \x01(\x04R\aentries\"\x97\x02\n" +
+	"\aentries\x18\x01 \x01(\x04R\aentries\"\xe0\x02\n" +
 	"\tFileState\x12\x1d\n" +
 	"\n" +
 	"block_size\x18\x01 \x01(\x03R\tblockSize\x12 \n" +
@@ -1930,7 +2042,11 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\x10block_generation\x18\x04 \x03(\x04R\x0fblockGeneration\x12!\n" +
 	"\fblock_length\x18\x05 \x03(\x03R\vblockLength\x12F\n" +
 	"\fconstruction\x18\x06 \x01(\v2\".hops.metadata.log.v1.ConstructionR\fconstruction\x12\x18\n" +
-	"\aerasure\x18\a \x01(\rR\aerasure\"\xb0\x03\n" +
+	"\aerasure\x18\a \x01(\rR\aerasure\x12\x17\n" +
+	"\x04data\x18\b \x01(\fB\x03\x80\x01\x01R\x04data\x12.\n" +
+	"\x04body\x18\t \x01(\v2\x1a.hops.metadata.log.v1.BodyR\x04body\"\x18\n" +
+	"\x04Body\x12\x10\n" +
+	"\x03crc\x18\x01 \x01(\aR\x03crc\"\xb0\x03\n" +
 	"\fConstruction\x12\x16\n" +
 	"\x06holder\x18\x01 \x01(\tR\x06holder\x12\x1f\n" +
 	"\vclient_node\x18\x02 \x01(\tR\n" +
@@ -1954,7 +2070,7 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\x05Lease\x12\x18\n" +
 	"\arenewed\x18\x01 \x01(\x03R\arenewed\x12\x1f\n" +
 	"\vclient_node\x18\x02 \x01(\tR\n" +
-	"clientNode\"\xa2\b\n" +
+	"clientNode\"\xd9\b\n" +
 	"\x06Marker\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x10\n" +
@@ -1998,7 +2114,10 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\x04tree\x18\x1e \x01(\x04R\x04tree\x12\x16\n" +
 	"\x06groups\x18\x1f \x01(\x04R\x06groups\x12\x1f\n" +
 	"\vtype_quotas\x18/ \x01(\x04R\n" +
-	"typeQuotas\";\n" +
+	"typeQuotas\x12\x16\n" +
+	"\x06bodies\x18( \x01(\x04R\x06bodies\x12\x1d\n" +
+	"\n" +
+	"body_bytes\x18) \x01(\x04R\tbodyBytes\";\n" +
 	"\x04Item\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x19\n" +
 	"\x05value\x18\x02 \x01(\fB\x03\x80\x01\x01R\x05value\"\x9a\x01\n" +
@@ -2037,7 +2156,7 @@ func file_metadata_logpb_v1_state_proto_rawDescGZIP() []byte {
 }
 
 var file_metadata_logpb_v1_state_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_metadata_logpb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_metadata_logpb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_metadata_logpb_v1_state_proto_goTypes = []any{
 	(Construction_LastBlock)(0), // 0: hops.metadata.log.v1.Construction.LastBlock
 	(*INode)(nil),               // 1: hops.metadata.log.v1.INode
@@ -2052,24 +2171,25 @@ var file_metadata_logpb_v1_state_proto_goTypes = []any{
 	(*Quota)(nil),               // 10: hops.metadata.log.v1.Quota
 	(*DirectoryState)(nil),      // 11: hops.metadata.log.v1.DirectoryState
 	(*FileState)(nil),           // 12: hops.metadata.log.v1.FileState
-	(*Construction)(nil),        // 13: hops.metadata.log.v1.Construction
-	(*Lease)(nil),               // 14: hops.metadata.log.v1.Lease
-	(*Marker)(nil),              // 15: hops.metadata.log.v1.Marker
-	(*Item)(nil),                // 16: hops.metadata.log.v1.Item
-	(*Survey)(nil),              // 17: hops.metadata.log.v1.Survey
-	(*BlockKey)(nil),            // 18: hops.metadata.log.v1.BlockKey
-	(*TokenKey)(nil),            // 19: hops.metadata.log.v1.TokenKey
-	(*DelegationToken)(nil),     // 20: hops.metadata.log.v1.DelegationToken
-	(*XAttr)(nil),               // 21: hops.metadata.log.v1.XAttr
-	(*ACLEntry)(nil),            // 22: hops.metadata.log.v1.ACLEntry
-	(*Block)(nil),               // 23: hops.metadata.log.v1.Block
-	(*Caller)(nil),              // 24: hops.metadata.log.v1.Caller
+	(*Body)(nil),                // 13: hops.metadata.log.v1.Body
+	(*Construction)(nil),        // 14: hops.metadata.log.v1.Construction
+	(*Lease)(nil),               // 15: hops.metadata.log.v1.Lease
+	(*Marker)(nil),              // 16: hops.metadata.log.v1.Marker
+	(*Item)(nil),                // 17: hops.metadata.log.v1.Item
+	(*Survey)(nil),              // 18: hops.metadata.log.v1.Survey
+	(*BlockKey)(nil),            // 19: hops.metadata.log.v1.BlockKey
+	(*TokenKey)(nil),            // 20: hops.metadata.log.v1.TokenKey
+	(*DelegationToken)(nil),     // 21: hops.metadata.log.v1.DelegationToken
+	(*XAttr)(nil),               // 22: hops.metadata.log.v1.XAttr
+	(*ACLEntry)(nil),            // 23: hops.metadata.log.v1.ACLEntry
+	(*Block)(nil),               // 24: hops.metadata.log.v1.Block
+	(*Caller)(nil),              // 25: hops.metadata.log.v1.Caller
 }
 var file_metadata_logpb_v1_state_proto_depIdxs = []int32{
 	11, // 0: hops.metadata.log.v1.INode.directory:type_name -> hops.metadata.log.v1.DirectoryState
 	12, // 1: hops.metadata.log.v1.INode.file:type_name -> hops.metadata.log.v1.FileState
-	21, // 2: hops.metadata.log.v1.INode.xattrs:type_name -> hops.metadata.log.v1.XAttr
-	22, // 3: hops.metadata.log.v1.INode.acl:type_name -> hops.metadata.log.v1.ACLEntry
+	22, // 2: hops.metadata.log.v1.INode.xattrs:type_name -> hops.metadata.log.v1.XAttr
+	23, // 3: hops.metadata.log.v1.INode.acl:type_name -> hops.metadata.log.v1.ACLEntry
 	10, // 4: hops.metadata.log.v1.INode.quota:type_name -> hops.metadata.log.v1.Quota
 	3,  // 5: hops.metadata.log.v1.INode.snapshot_past:type_name -> hops.metadata.log.v1.SnapshotPast
 	2,  // 6: hops.metadata.log.v1.INode.kept:type_name -> hops.metadata.log.v1.SnapshotUsage
@@ -2077,18 +2197,20 @@ var file_metadata_logpb_v1_state_proto_depIdxs = []int32{
 	4,  // 8: hops.metadata.log.v1.SnapshotPast.spans:type_name -> hops.metadata.log.v1.SnapshotSpan
 	4,  // 9: hops.metadata.log.v1.SnapshotINode.spans:type_name -> hops.metadata.log.v1.SnapshotSpan
 	4,  // 10: hops.metadata.log.v1.SnapshotEntry.spans:type_name -> hops.metadata.log.v1.SnapshotSpan
-	13, // 11: hops.metadata.log.v1.FileState.construction:type_name -> hops.metadata.log.v1.Construction
-	0,  // 12: hops.metadata.log.v1.Construction.last_block:type_name -> hops.metadata.log.v1.Construction.LastBlock
-	23, // 13: hops.metadata.log.v1.Construction.source:type_name -> hops.metadata.log.v1.Block
-	18, // 14: hops.metadata.log.v1.Marker.block_keys:type_name -> hops.metadata.log.v1.BlockKey
-	17, // 15: hops.metadata.log.v1.Marker.surveys:type_name -> hops.metadata.log.v1.Survey
-	19, // 16: hops.metadata.log.v1.Marker.token_keys:type_name -> hops.metadata.log.v1.TokenKey
-	24, // 17: hops.metadata.log.v1.Survey.caller:type_name -> hops.metadata.log.v1.Caller
-	18, // [18:18] is the sub-list for method output_type
-	18, // [18:18] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	13, // 11: hops.metadata.log.v1.SnapshotBlock.body:type_name -> hops.metadata.log.v1.Body
+	14, // 12: hops.metadata.log.v1.FileState.construction:type_name -> hops.metadata.log.v1.Construction
+	13, // 13: hops.metadata.log.v1.FileState.body:type_name -> hops.metadata.log.v1.Body
+	0,  // 14: hops.metadata.log.v1.Construction.last_block:type_name -> hops.metadata.log.v1.Construction.LastBlock
+	24, // 15: hops.metadata.log.v1.Construction.source:type_name -> hops.metadata.log.v1.Block
+	19, // 16: hops.metadata.log.v1.Marker.block_keys:type_name -> hops.metadata.log.v1.BlockKey
+	18, // 17: hops.metadata.log.v1.Marker.surveys:type_name -> hops.metadata.log.v1.Survey
+	20, // 18: hops.metadata.log.v1.Marker.token_keys:type_name -> hops.metadata.log.v1.TokenKey
+	25, // 19: hops.metadata.log.v1.Survey.caller:type_name -> hops.metadata.log.v1.Caller
+	20, // [20:20] is the sub-list for method output_type
+	20, // [20:20] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_metadata_logpb_v1_state_proto_init() }
@@ -2103,7 +2225,7 @@ func file_metadata_logpb_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_metadata_logpb_v1_state_proto_rawDesc), len(file_metadata_logpb_v1_state_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   20,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

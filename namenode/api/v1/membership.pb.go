@@ -1141,6 +1141,200 @@ func (*EnlistResponse) Descriptor() ([]byte, []int) {
 	return file_namenode_api_v1_membership_proto_rawDescGZIP(), []int{17}
 }
 
+type BodyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Generation    uint64                 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BodyRequest) Reset() {
+	*x = BodyRequest{}
+	mi := &file_namenode_api_v1_membership_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BodyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BodyRequest) ProtoMessage() {}
+
+func (x *BodyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_api_v1_membership_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BodyRequest.ProtoReflect.Descriptor instead.
+func (*BodyRequest) Descriptor() ([]byte, []int) {
+	return file_namenode_api_v1_membership_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *BodyRequest) GetId() int64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *BodyRequest) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+type BodyResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BodyResponse) Reset() {
+	*x = BodyResponse{}
+	mi := &file_namenode_api_v1_membership_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BodyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BodyResponse) ProtoMessage() {}
+
+func (x *BodyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_api_v1_membership_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BodyResponse.ProtoReflect.Descriptor instead.
+func (*BodyResponse) Descriptor() ([]byte, []int) {
+	return file_namenode_api_v1_membership_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *BodyResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+type BlockDoorRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BlockDoorRequest) Reset() {
+	*x = BlockDoorRequest{}
+	mi := &file_namenode_api_v1_membership_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BlockDoorRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BlockDoorRequest) ProtoMessage() {}
+
+func (x *BlockDoorRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_api_v1_membership_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BlockDoorRequest.ProtoReflect.Descriptor instead.
+func (*BlockDoorRequest) Descriptor() ([]byte, []int) {
+	return file_namenode_api_v1_membership_proto_rawDescGZIP(), []int{20}
+}
+
+type BlockDoorResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As a datanode's: an IP address, and the name of the machine if it has one.
+	Ip   string `protobuf:"bytes,1,opt,name=ip,proto3" json:"ip,omitempty"`
+	Host string `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"`
+	// Of the data transfer.
+	Port          uint32 `protobuf:"varint,3,opt,name=port,proto3" json:"port,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BlockDoorResponse) Reset() {
+	*x = BlockDoorResponse{}
+	mi := &file_namenode_api_v1_membership_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BlockDoorResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BlockDoorResponse) ProtoMessage() {}
+
+func (x *BlockDoorResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_api_v1_membership_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BlockDoorResponse.ProtoReflect.Descriptor instead.
+func (*BlockDoorResponse) Descriptor() ([]byte, []int) {
+	return file_namenode_api_v1_membership_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *BlockDoorResponse) GetIp() string {
+	if x != nil {
+		return x.Ip
+	}
+	return ""
+}
+
+func (x *BlockDoorResponse) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *BlockDoorResponse) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
 var File_namenode_api_v1_membership_proto protoreflect.FileDescriptor
 
 const file_namenode_api_v1_membership_proto_rawDesc = "" +
@@ -1227,16 +1421,30 @@ const file_namenode_api_v1_membership_proto_rawDesc = "" +
 	"\x04root\x18\x01 \x01(\fR\x04root\"\x11\n" +
 	"\x0fConfirmResponse\"\x0f\n" +
 	"\rEnlistRequest\"\x10\n" +
-	"\x0eEnlistResponse2R\n" +
+	"\x0eEnlistResponse\"=\n" +
+	"\vBodyRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\"'\n" +
+	"\fBodyResponse\x12\x17\n" +
+	"\x04data\x18\x01 \x01(\fB\x03\x80\x01\x01R\x04data\"\x12\n" +
+	"\x10BlockDoorRequest\"K\n" +
+	"\x11BlockDoorResponse\x12\x0e\n" +
+	"\x02ip\x18\x01 \x01(\tR\x02ip\x12\x12\n" +
+	"\x04host\x18\x02 \x01(\tR\x04host\x12\x12\n" +
+	"\x04port\x18\x03 \x01(\rR\x04port2R\n" +
 	"\tAdmission\x12E\n" +
-	"\x04Join\x12\x1d.hops.namenode.v1.JoinRequest\x1a\x1e.hops.namenode.v1.JoinResponse2\x8d\x03\n" +
+	"\x04Join\x12\x1d.hops.namenode.v1.JoinRequest\x1a\x1e.hops.namenode.v1.JoinResponse2\xaa\x04\n" +
 	"\n" +
 	"Membership\x12D\n" +
 	"\x05Renew\x12\x1e.hops.namenode.v1.RenewRequest\x1a\x1b.hops.namenode.v1.Certified\x12F\n" +
 	"\x06Follow\x12\x1f.hops.namenode.v1.FollowRequest\x1a\x19.hops.namenode.v1.Members0\x01\x12N\n" +
 	"\aConfirm\x12 .hops.namenode.v1.ConfirmRequest\x1a!.hops.namenode.v1.ConfirmResponse\x12T\n" +
 	"\tFollowers\x12\".hops.namenode.v1.FollowersRequest\x1a#.hops.namenode.v1.FollowersResponse\x12K\n" +
-	"\x06Enlist\x12\x1f.hops.namenode.v1.EnlistRequest\x1a .hops.namenode.v1.EnlistResponseB3Z1github.com/gohops/hops/namenode/api/v1;namenodepbb\x06proto3"
+	"\x06Enlist\x12\x1f.hops.namenode.v1.EnlistRequest\x1a .hops.namenode.v1.EnlistResponse\x12T\n" +
+	"\tBlockDoor\x12\".hops.namenode.v1.BlockDoorRequest\x1a#.hops.namenode.v1.BlockDoorResponse\x12E\n" +
+	"\x04Body\x12\x1d.hops.namenode.v1.BodyRequest\x1a\x1e.hops.namenode.v1.BodyResponseB3Z1github.com/gohops/hops/namenode/api/v1;namenodepbb\x06proto3"
 
 var (
 	file_namenode_api_v1_membership_proto_rawDescOnce sync.Once
@@ -1250,7 +1458,7 @@ func file_namenode_api_v1_membership_proto_rawDescGZIP() []byte {
 	return file_namenode_api_v1_membership_proto_rawDescData
 }
 
-var file_namenode_api_v1_membership_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_namenode_api_v1_membership_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_namenode_api_v1_membership_proto_goTypes = []any{
 	(*JoinRequest)(nil),       // 0: hops.namenode.v1.JoinRequest
 	(*Joining)(nil),           // 1: hops.namenode.v1.Joining
@@ -1270,20 +1478,24 @@ var file_namenode_api_v1_membership_proto_goTypes = []any{
 	(*ConfirmResponse)(nil),   // 15: hops.namenode.v1.ConfirmResponse
 	(*EnlistRequest)(nil),     // 16: hops.namenode.v1.EnlistRequest
 	(*EnlistResponse)(nil),    // 17: hops.namenode.v1.EnlistResponse
-	nil,                       // 18: hops.namenode.v1.JoinResponse.PropertiesEntry
-	nil,                       // 19: hops.namenode.v1.Members.RemovedEntry
+	(*BodyRequest)(nil),       // 18: hops.namenode.v1.BodyRequest
+	(*BodyResponse)(nil),      // 19: hops.namenode.v1.BodyResponse
+	(*BlockDoorRequest)(nil),  // 20: hops.namenode.v1.BlockDoorRequest
+	(*BlockDoorResponse)(nil), // 21: hops.namenode.v1.BlockDoorResponse
+	nil,                       // 22: hops.namenode.v1.JoinResponse.PropertiesEntry
+	nil,                       // 23: hops.namenode.v1.Members.RemovedEntry
 }
 var file_namenode_api_v1_membership_proto_depIdxs = []int32{
 	12, // 0: hops.namenode.v1.Joining.namenode:type_name -> hops.namenode.v1.NamenodeAddresses
 	13, // 1: hops.namenode.v1.Joining.resource_manager:type_name -> hops.namenode.v1.ManagerAddresses
 	4,  // 2: hops.namenode.v1.JoinResponse.certified:type_name -> hops.namenode.v1.Certified
 	11, // 3: hops.namenode.v1.JoinResponse.members:type_name -> hops.namenode.v1.Members
-	18, // 4: hops.namenode.v1.JoinResponse.properties:type_name -> hops.namenode.v1.JoinResponse.PropertiesEntry
+	22, // 4: hops.namenode.v1.JoinResponse.properties:type_name -> hops.namenode.v1.JoinResponse.PropertiesEntry
 	6,  // 5: hops.namenode.v1.FollowRequest.program:type_name -> hops.namenode.v1.Program
 	7,  // 6: hops.namenode.v1.Program.servers:type_name -> hops.namenode.v1.ServerOf
 	10, // 7: hops.namenode.v1.FollowersResponse.followers:type_name -> hops.namenode.v1.Follower
 	6,  // 8: hops.namenode.v1.Follower.program:type_name -> hops.namenode.v1.Program
-	19, // 9: hops.namenode.v1.Members.removed:type_name -> hops.namenode.v1.Members.RemovedEntry
+	23, // 9: hops.namenode.v1.Members.removed:type_name -> hops.namenode.v1.Members.RemovedEntry
 	12, // 10: hops.namenode.v1.Members.namenodes:type_name -> hops.namenode.v1.NamenodeAddresses
 	13, // 11: hops.namenode.v1.Members.resource_managers:type_name -> hops.namenode.v1.ManagerAddresses
 	0,  // 12: hops.namenode.v1.Admission.Join:input_type -> hops.namenode.v1.JoinRequest
@@ -1292,14 +1504,18 @@ var file_namenode_api_v1_membership_proto_depIdxs = []int32{
 	14, // 15: hops.namenode.v1.Membership.Confirm:input_type -> hops.namenode.v1.ConfirmRequest
 	8,  // 16: hops.namenode.v1.Membership.Followers:input_type -> hops.namenode.v1.FollowersRequest
 	16, // 17: hops.namenode.v1.Membership.Enlist:input_type -> hops.namenode.v1.EnlistRequest
-	2,  // 18: hops.namenode.v1.Admission.Join:output_type -> hops.namenode.v1.JoinResponse
-	4,  // 19: hops.namenode.v1.Membership.Renew:output_type -> hops.namenode.v1.Certified
-	11, // 20: hops.namenode.v1.Membership.Follow:output_type -> hops.namenode.v1.Members
-	15, // 21: hops.namenode.v1.Membership.Confirm:output_type -> hops.namenode.v1.ConfirmResponse
-	9,  // 22: hops.namenode.v1.Membership.Followers:output_type -> hops.namenode.v1.FollowersResponse
-	17, // 23: hops.namenode.v1.Membership.Enlist:output_type -> hops.namenode.v1.EnlistResponse
-	18, // [18:24] is the sub-list for method output_type
-	12, // [12:18] is the sub-list for method input_type
+	20, // 18: hops.namenode.v1.Membership.BlockDoor:input_type -> hops.namenode.v1.BlockDoorRequest
+	18, // 19: hops.namenode.v1.Membership.Body:input_type -> hops.namenode.v1.BodyRequest
+	2,  // 20: hops.namenode.v1.Admission.Join:output_type -> hops.namenode.v1.JoinResponse
+	4,  // 21: hops.namenode.v1.Membership.Renew:output_type -> hops.namenode.v1.Certified
+	11, // 22: hops.namenode.v1.Membership.Follow:output_type -> hops.namenode.v1.Members
+	15, // 23: hops.namenode.v1.Membership.Confirm:output_type -> hops.namenode.v1.ConfirmResponse
+	9,  // 24: hops.namenode.v1.Membership.Followers:output_type -> hops.namenode.v1.FollowersResponse
+	17, // 25: hops.namenode.v1.Membership.Enlist:output_type -> hops.namenode.v1.EnlistResponse
+	21, // 26: hops.namenode.v1.Membership.BlockDoor:output_type -> hops.namenode.v1.BlockDoorResponse
+	19, // 27: hops.namenode.v1.Membership.Body:output_type -> hops.namenode.v1.BodyResponse
+	20, // [20:28] is the sub-list for method output_type
+	12, // [12:20] is the sub-list for method input_type
 	12, // [12:12] is the sub-list for extension type_name
 	12, // [12:12] is the sub-list for extension extendee
 	0,  // [0:12] is the sub-list for field type_name
@@ -1316,7 +1532,7 @@ func file_namenode_api_v1_membership_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_namenode_api_v1_membership_proto_rawDesc), len(file_namenode_api_v1_membership_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   20,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

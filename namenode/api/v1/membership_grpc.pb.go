@@ -134,6 +134,8 @@ const (
 	Membership_Confirm_FullMethodName   = "/hops.namenode.v1.Membership/Confirm"
 	Membership_Followers_FullMethodName = "/hops.namenode.v1.Membership/Followers"
 	Membership_Enlist_FullMethodName    = "/hops.namenode.v1.Membership/Enlist"
+	Membership_BlockDoor_FullMethodName = "/hops.namenode.v1.Membership/BlockDoor"
+	Membership_Body_FullMethodName      = "/hops.namenode.v1.Membership/Body"
 )
 
 // MembershipClient is the client API for Membership service.
@@ -152,6 +154,10 @@ type MembershipClient interface {
 	Followers(ctx context.Context, in *FollowersRequest, opts ...grpc.CallOption) (*FollowersResponse, error)
 	// Enlist gives the namenode of the machine that calls its vote, once it has everything.
 	Enlist(ctx context.Context, in *EnlistRequest, opts ...grpc.CallOption) (*EnlistResponse, error)
+	// BlockDoor is where this namenode serves the bytes of small files. For namenodes.
+	BlockDoor(ctx context.Context, in *BlockDoorRequest, opts ...grpc.CallOption) (*BlockDoorResponse, error)
+	// Body is the body of a small file as this namenode has it. For namenodes that lack it. NOT_FOUND: there is none here; DATA_LOSS: it is missing or damaged.
+	Body(ctx context.Context, in *BodyRequest, opts ...grpc.CallOption) (*BodyResponse, error)
 }
 
 type membershipClient struct {
@@ -221,6 +227,26 @@ func (c *membershipClient) Enlist(ctx context.Context, in *EnlistRequest, opts .
 	return out, nil
 }
 
+func (c *membershipClient) BlockDoor(ctx context.Context, in *BlockDoorRequest, opts ...grpc.CallOption) (*BlockDoorResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BlockDoorResponse)
+	err := c.cc.Invoke(ctx, Membership_BlockDoor_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *membershipClient) Body(ctx context.Context, in *BodyRequest, opts ...grpc.CallOption) (*BodyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BodyResponse)
+	err := c.cc.Invoke(ctx, Membership_Body_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // MembershipServer is the server API for Membership service.
 // All implementations must embed UnimplementedMembershipServer
 // for forward compatibility.
@@ -237,6 +263,10 @@ type MembershipServer interface {
 	Followers(context.Context, *FollowersRequest) (*FollowersResponse, error)
 	// Enlist gives the namenode of the machine that calls its vote, once it has everything.
 	Enlist(context.Context, *EnlistRequest) (*EnlistResponse, error)
+	// BlockDoor is where this namenode serves the bytes of small files. For namenodes.
+	BlockDoor(context.Context, *BlockDoorRequest) (*BlockDoorResponse, error)
+	// Body is the body of a small file as this namenode has it. For namenodes that lack it. NOT_FOUND: there is none here; DATA_LOSS: it is missing or damaged.
+	Body(context.Context, *BodyRequest) (*BodyResponse, error)
 	mustEmbedUnimplementedMembershipServer()
 }
 
@@ -261,6 +291,12 @@ func (UnimplementedMembershipServer) Followers(context.Context, *FollowersReques
 }
 func (UnimplementedMembershipServer) Enlist(context.Context, *EnlistRequest) (*EnlistResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Enlist not implemented")
+}
+func (UnimplementedMembershipServer) BlockDoor(context.Context, *BlockDoorRequest) (*BlockDoorResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method BlockDoor not implemented")
+}
+func (UnimplementedMembershipServer) Body(context.Context, *BodyRequest) (*BodyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Body not implemented")
 }
 func (UnimplementedMembershipServer) mustEmbedUnimplementedMembershipServer() {}
 func (UnimplementedMembershipServer) testEmbeddedByValue()                    {}
@@ -366,6 +402,42 @@ func _Membership_Enlist_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Membership_BlockDoor_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BlockDoorRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MembershipServer).BlockDoor(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Membership_BlockDoor_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MembershipServer).BlockDoor(ctx, req.(*BlockDoorRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Membership_Body_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BodyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MembershipServer).Body(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Membership_Body_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MembershipServer).Body(ctx, req.(*BodyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Membership_ServiceDesc is the grpc.ServiceDesc for Membership service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -388,6 +460,14 @@ var Membership_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Enlist",
 			Handler:    _Membership_Enlist_Handler,
+		},
+		{
+			MethodName: "BlockDoor",
+			Handler:    _Membership_BlockDoor_Handler,
+		},
+		{
+			MethodName: "Body",
+			Handler:    _Membership_Body_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -948,7 +948,10 @@ type Rebuild struct {
 	// Where internal blocks can be read, those that should be read first in front: as many as the policy has data blocks, or more.
 	Sources []*Part `protobuf:"bytes,3,rep,name=sources,proto3" json:"sources,omitempty"`
 	// Which are to be computed, and where each is to be put. The receiver may be among them.
-	Targets       []*Part `protobuf:"bytes,4,rep,name=targets,proto3" json:"targets,omitempty"`
+	Targets []*Part `protobuf:"bytes,4,rep,name=targets,proto3" json:"targets,omitempty"`
+	// In place of sources: the group has the bytes of this replicated block, which can be read there, and all of it is to be made.
+	Tail          *Block        `protobuf:"bytes,5,opt,name=tail,proto3" json:"tail,omitempty"`
+	TailAt        []*DatanodeID `protobuf:"bytes,6,rep,name=tail_at,json=tailAt,proto3" json:"tail_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1007,6 +1010,20 @@ func (x *Rebuild) GetSources() []*Part {
 func (x *Rebuild) GetTargets() []*Part {
 	if x != nil {
 		return x.Targets
+	}
+	return nil
+}
+
+func (x *Rebuild) GetTail() *Block {
+	if x != nil {
+		return x.Tail
+	}
+	return nil
+}
+
+func (x *Rebuild) GetTailAt() []*DatanodeID {
+	if x != nil {
+		return x.TailAt
 	}
 	return nil
 }
@@ -1702,12 +1719,14 @@ const file_namenode_api_v1_namenode_proto_rawDesc = "" +
 	"\x05block\x18\x01 \x01(\v2\x17.hops.namenode.v1.BlockR\x05block\x126\n" +
 	"\atargets\x18\x02 \x03(\v2\x1c.hops.namenode.v1.DatanodeIDR\atargets\x12\x1c\n" +
 	"\tbandwidth\x18\x03 \x01(\x03R\tbandwidth\x12\x14\n" +
-	"\x05types\x18\x04 \x03(\rR\x05types\"\xb6\x01\n" +
+	"\x05types\x18\x04 \x03(\rR\x05types\"\x9a\x02\n" +
 	"\aRebuild\x12-\n" +
 	"\x05group\x18\x01 \x01(\v2\x17.hops.namenode.v1.BlockR\x05group\x12\x18\n" +
 	"\aerasure\x18\x02 \x01(\rR\aerasure\x120\n" +
 	"\asources\x18\x03 \x03(\v2\x16.hops.namenode.v1.PartR\asources\x120\n" +
-	"\atargets\x18\x04 \x03(\v2\x16.hops.namenode.v1.PartR\atargets\"`\n" +
+	"\atargets\x18\x04 \x03(\v2\x16.hops.namenode.v1.PartR\atargets\x12+\n" +
+	"\x04tail\x18\x05 \x01(\v2\x17.hops.namenode.v1.BlockR\x04tail\x125\n" +
+	"\atail_at\x18\x06 \x03(\v2\x1c.hops.namenode.v1.DatanodeIDR\x06tailAt\"`\n" +
 	"\x04Part\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\rR\x04unit\x120\n" +
 	"\x04node\x18\x02 \x01(\v2\x1c.hops.namenode.v1.DatanodeIDR\x04node\x12\x12\n" +
@@ -1828,35 +1847,37 @@ var file_namenode_api_v1_namenode_proto_depIdxs = []int32{
 	2,  // 13: hops.namenode.v1.Rebuild.group:type_name -> hops.namenode.v1.Block
 	14, // 14: hops.namenode.v1.Rebuild.sources:type_name -> hops.namenode.v1.Part
 	14, // 15: hops.namenode.v1.Rebuild.targets:type_name -> hops.namenode.v1.Part
-	3,  // 16: hops.namenode.v1.Part.node:type_name -> hops.namenode.v1.DatanodeID
-	2,  // 17: hops.namenode.v1.Recover.block:type_name -> hops.namenode.v1.Block
-	3,  // 18: hops.namenode.v1.Recover.replicas:type_name -> hops.namenode.v1.DatanodeID
-	2,  // 19: hops.namenode.v1.Recover.source:type_name -> hops.namenode.v1.Block
-	2,  // 20: hops.namenode.v1.Replica.block:type_name -> hops.namenode.v1.Block
-	0,  // 21: hops.namenode.v1.Replica.state:type_name -> hops.namenode.v1.ReplicaState
-	16, // 22: hops.namenode.v1.BlockReport.replicas:type_name -> hops.namenode.v1.Replica
-	20, // 23: hops.namenode.v1.BlocksChangedRequest.changes:type_name -> hops.namenode.v1.BlockChange
-	1,  // 24: hops.namenode.v1.BlockChange.kind:type_name -> hops.namenode.v1.BlockChange.Kind
-	2,  // 25: hops.namenode.v1.BlockChange.block:type_name -> hops.namenode.v1.Block
-	2,  // 26: hops.namenode.v1.CommitBlockSynchronizationRequest.block:type_name -> hops.namenode.v1.Block
-	3,  // 27: hops.namenode.v1.CommitBlockSynchronizationRequest.locations:type_name -> hops.namenode.v1.DatanodeID
-	5,  // 28: hops.namenode.v1.Datanodes.Register:input_type -> hops.namenode.v1.RegisterRequest
-	10, // 29: hops.namenode.v1.Datanodes.Heartbeat:input_type -> hops.namenode.v1.Beat
-	17, // 30: hops.namenode.v1.Datanodes.ReportBlocks:input_type -> hops.namenode.v1.BlockReport
-	19, // 31: hops.namenode.v1.Datanodes.BlocksChanged:input_type -> hops.namenode.v1.BlocksChangedRequest
-	7,  // 32: hops.namenode.v1.Datanodes.GetTrust:input_type -> hops.namenode.v1.GetTrustRequest
-	22, // 33: hops.namenode.v1.Datanodes.CommitBlockSynchronization:input_type -> hops.namenode.v1.CommitBlockSynchronizationRequest
-	6,  // 34: hops.namenode.v1.Datanodes.Register:output_type -> hops.namenode.v1.RegisterResponse
-	11, // 35: hops.namenode.v1.Datanodes.Heartbeat:output_type -> hops.namenode.v1.Orders
-	18, // 36: hops.namenode.v1.Datanodes.ReportBlocks:output_type -> hops.namenode.v1.BlockReportResponse
-	21, // 37: hops.namenode.v1.Datanodes.BlocksChanged:output_type -> hops.namenode.v1.BlocksChangedResponse
-	8,  // 38: hops.namenode.v1.Datanodes.GetTrust:output_type -> hops.namenode.v1.Trust
-	23, // 39: hops.namenode.v1.Datanodes.CommitBlockSynchronization:output_type -> hops.namenode.v1.CommitBlockSynchronizationResponse
-	34, // [34:40] is the sub-list for method output_type
-	28, // [28:34] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	2,  // 16: hops.namenode.v1.Rebuild.tail:type_name -> hops.namenode.v1.Block
+	3,  // 17: hops.namenode.v1.Rebuild.tail_at:type_name -> hops.namenode.v1.DatanodeID
+	3,  // 18: hops.namenode.v1.Part.node:type_name -> hops.namenode.v1.DatanodeID
+	2,  // 19: hops.namenode.v1.Recover.block:type_name -> hops.namenode.v1.Block
+	3,  // 20: hops.namenode.v1.Recover.replicas:type_name -> hops.namenode.v1.DatanodeID
+	2,  // 21: hops.namenode.v1.Recover.source:type_name -> hops.namenode.v1.Block
+	2,  // 22: hops.namenode.v1.Replica.block:type_name -> hops.namenode.v1.Block
+	0,  // 23: hops.namenode.v1.Replica.state:type_name -> hops.namenode.v1.ReplicaState
+	16, // 24: hops.namenode.v1.BlockReport.replicas:type_name -> hops.namenode.v1.Replica
+	20, // 25: hops.namenode.v1.BlocksChangedRequest.changes:type_name -> hops.namenode.v1.BlockChange
+	1,  // 26: hops.namenode.v1.BlockChange.kind:type_name -> hops.namenode.v1.BlockChange.Kind
+	2,  // 27: hops.namenode.v1.BlockChange.block:type_name -> hops.namenode.v1.Block
+	2,  // 28: hops.namenode.v1.CommitBlockSynchronizationRequest.block:type_name -> hops.namenode.v1.Block
+	3,  // 29: hops.namenode.v1.CommitBlockSynchronizationRequest.locations:type_name -> hops.namenode.v1.DatanodeID
+	5,  // 30: hops.namenode.v1.Datanodes.Register:input_type -> hops.namenode.v1.RegisterRequest
+	10, // 31: hops.namenode.v1.Datanodes.Heartbeat:input_type -> hops.namenode.v1.Beat
+	17, // 32: hops.namenode.v1.Datanodes.ReportBlocks:input_type -> hops.namenode.v1.BlockReport
+	19, // 33: hops.namenode.v1.Datanodes.BlocksChanged:input_type -> hops.namenode.v1.BlocksChangedRequest
+	7,  // 34: hops.namenode.v1.Datanodes.GetTrust:input_type -> hops.namenode.v1.GetTrustRequest
+	22, // 35: hops.namenode.v1.Datanodes.CommitBlockSynchronization:input_type -> hops.namenode.v1.CommitBlockSynchronizationRequest
+	6,  // 36: hops.namenode.v1.Datanodes.Register:output_type -> hops.namenode.v1.RegisterResponse
+	11, // 37: hops.namenode.v1.Datanodes.Heartbeat:output_type -> hops.namenode.v1.Orders
+	18, // 38: hops.namenode.v1.Datanodes.ReportBlocks:output_type -> hops.namenode.v1.BlockReportResponse
+	21, // 39: hops.namenode.v1.Datanodes.BlocksChanged:output_type -> hops.namenode.v1.BlocksChangedResponse
+	8,  // 40: hops.namenode.v1.Datanodes.GetTrust:output_type -> hops.namenode.v1.Trust
+	23, // 41: hops.namenode.v1.Datanodes.CommitBlockSynchronization:output_type -> hops.namenode.v1.CommitBlockSynchronizationResponse
+	36, // [36:42] is the sub-list for method output_type
+	30, // [30:36] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_namenode_api_v1_namenode_proto_init() }

@@ -92,3 +92,41 @@ func (p *protocol) getECTopologyResultForPolicies(c *hrpc.Call, r *pb.GetECTopol
 		}
 	}))
 }
+
+func (p *protocol) beginRewrite(c *hrpc.Call, r *pb.BeginRewriteRequestProto) {
+	if err := client(r.GetClientName()); err != nil {
+		c.Fail(err)
+		return
+	}
+	p.service.BeginRewrite(c.Caller, namenode.RewriteRequest{
+		Retry: retry(c), File: file(r.GetFileId(), r.GetSrc()), Client: r.GetClientName(), Tail: r.GetTail(), Policy: r.GetPolicy(), Replication: int(int16(r.GetReplication())),
+	}, result(c, func(made *namenode.Rewrite) hrpc.Message {
+		f := &made.Status
+		answer := &pb.BeginRewriteResponseProto{
+			Source: ptr(uint64(f.ID)), Blocks: &made.Blocks, BlockSize: ptr(uint64(f.BlockSize)), Replication: ptr(uint32(f.Replication)), Length: ptr(uint64(made.Length)),
+		}
+		if f.Erasure != 0 {
+			answer.EcPolicy = &pb.ErasureCodingPolicyProto{Id: ptr(uint32(f.Erasure))}
+		}
+		return answer
+	}))
+}
+
+func (p *protocol) endRewrite(c *hrpc.Call, r *pb.EndRewriteRequestProto) {
+	tail, err := p.block(r.Tail)
+	if err != nil {
+		c.Fail(err)
+		return
+	}
+	p.service.EndRewrite(c.Caller, namenode.EndRewriteRequest{
+		Retry: retry(c), File: file(r.GetFileId(), r.GetSrc()), Client: r.GetClientName(), Tail: tail, Source: metadata.INodeID(r.GetSource()), Blocks: r.GetBlocks(),
+	}, result(c, func(last *namenode.LocatedBlock) hrpc.Message {
+		answer := &pb.EndRewriteResponseProto{}
+		if last != nil {
+			answer.Last = &pb.ExtendedBlockProto{
+				PoolId: p.blockPool(), BlockId: ptr(uint64(last.Block.ID)), GenerationStamp: ptr(uint64(last.Block.Generation)), NumBytes: ptr(uint64(last.Block.Length)),
+			}
+		}
+		return answer
+	}))
+}

@@ -107,6 +107,9 @@ func (e *encoder) fileSize(f *namenode.LocatedFile, pool string) int {
 	if f.Last != nil {
 		n += delimitedSize(e.blockSize(f.Last, pool))
 	}
+	if f.Tails {
+		n += 1 + varintSize(uint64(f.Status.ID))
+	}
 	return n + erasureSize(f.Status.Erasure)
 }
 
@@ -124,6 +127,9 @@ func (e *encoder) appendFile(to []byte, field int, f *namenode.LocatedFile, pool
 	to = appendBool(to, 5, f.LastComplete)
 	if f.Status.Erasure != 0 {
 		to = appendErasure(append(to, 7<<3|2), f.Status.Erasure)
+	}
+	if f.Tails {
+		to = appendVarint(to, 15, uint64(f.Status.ID))
 	}
 	return to
 }

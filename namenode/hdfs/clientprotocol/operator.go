@@ -10,7 +10,7 @@ import (
 	pb "github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
-// What operators ask: Hadoop's calls of dfsadmin and haadmin, and hops' own for what Hadoop has no call for, the feed of changes and search among them.
+// What operators ask: Hadoop's calls of dfsadmin and haadmin, and hops' own for what Hadoop has no call for, the feed of changes, search and small files among them.
 
 func (p *protocol) operatorMethods() []hrpc.Method {
 	methods := []hrpc.Method{
@@ -20,9 +20,12 @@ func (p *protocol) operatorMethods() []hrpc.Method {
 		on("tier", security.ByPath, p.tier),
 		large(on("getEvents", security.ByPath, p.getEvents)),
 		large(on("search", security.ByPath, p.search)),
+		on("beginRewrite", security.ByPath, p.beginRewrite),
+		on("endRewrite", security.ByPath, p.endRewrite),
 		on("searchStatus", security.Named, p.searchStatus),
 		on("rebuildSearch", security.Superuser, p.rebuildSearch),
 	}
+	methods = append(methods, p.smallMethods()...)
 	for i := range methods {
 		methods[i] = withAudit(methods[i])
 	}

@@ -104,6 +104,7 @@ func (p *protocol) led(m hrpc.Method) hrpc.Method {
 var observed = map[string]bool{
 	"getServerDefaults": true, "getFileInfo": true, "getListing": true, "getBlockLocations": true, "getContentSummary": true, "checkAccess": true,
 	"isFileClosed": true, "getFileLinkInfo": true, "getLocatedFileInfo": true, "getQuotaUsage": true, "getPreferredBlockSize": true,
+	"openWithData": true, "openManyWithData": true,
 	"getAclStatus": true, "getXAttrs": true, "listXAttrs": true, "getStoragePolicy": true,
 }
 

@@ -72,13 +72,14 @@ func (p *protocol) getBlockLocations(c *hrpc.Call, r *pb.GetBlockLocationsReques
 		c.Fail(metadata.Errorf(metadata.ErrInvalidArgument, "Negative length is not supported. File: %s", r.GetSrc()))
 		return
 	}
-	request := namenode.LocateRequest{Path: r.GetSrc(), Offset: offset, Length: length, Admit: c.Admit}
+	request := namenode.LocateRequest{Path: r.GetSrc(), Offset: offset, Length: length, Tails: r.GetTails(), Admit: c.Admit}
 	p.service.Locate(c.Caller, request, func(l *namenode.LocatedFile, err error) {
 		if err != nil {
 			c.Fail(err)
 			return
 		}
 		answer := locationsAnswers.Get().(*locationsAnswer)
+		l.Tails = request.Tails
 		answer.encoder, answer.file, answer.pool = &p.encode, l, *p.blockPool()
 		c.Reply(answer)
 		answer.file = nil

@@ -17,6 +17,16 @@ const (
 )
 
 func (p *protocol) create(c *hrpc.Call, r *pb.CreateRequestProto) {
+	request, err := createRequest(c, r)
+	if err != nil {
+		c.Fail(err)
+		return
+	}
+	p.service.Create(c.Caller, request, result(c, func(f *metadata.FileStatus) hrpc.Message { return &infoAnswer{encoder: &p.encode, status: f} }))
+}
+
+// createRequest is what a call asks for that makes a file.
+func createRequest(c *hrpc.Call, r *pb.CreateRequestProto) (namenode.CreateRequest, error) {
 	err, policy := client(r.GetClientName()), r.GetEcPolicyName()
 	switch {
 	case err != nil:
@@ -25,16 +35,12 @@ func (p *protocol) create(c *hrpc.Call, r *pb.CreateRequestProto) {
 	case r.GetCreateFlag()&flagReplicate != 0:
 		policy = namenode.ReplicationPolicy
 	}
-	if err != nil {
-		c.Fail(err)
-		return
-	}
 	flags := r.GetCreateFlag()
-	p.service.Create(c.Caller, namenode.CreateRequest{
+	return namenode.CreateRequest{
 		Retry: retry(c), Path: r.GetSrc(), Mode: mode(r.Masked), Client: r.GetClientName(), Unmasked: unmasked(r.Unmasked),
 		Create: flags&flagCreate != 0, Overwrite: flags&flagOverwrite != 0, Parents: r.GetCreateParent(),
 		Replication: int(int16(r.GetReplication())), BlockSize: int64(r.GetBlockSize()), Policy: policy,
-	}, result(c, func(f *metadata.FileStatus) hrpc.Message { return &infoAnswer{encoder: &p.encode, status: f} }))
+	}, err
 }
 
 func (p *protocol) addBlock(c *hrpc.Call, r *pb.AddBlockRequestProto) {
@@ -48,7 +54,7 @@ func (p *protocol) addBlock(c *hrpc.Call, r *pb.AddBlockRequestProto) {
 	}
 	request := namenode.AddBlockRequest{
 		File: file(r.GetFileId(), r.GetSrc()), Client: r.GetClientName(), Previous: previous,
-		Exclude: ids(r.ExcludeNodes), Favoured: r.FavoredNodes,
+		Exclude: ids(r.ExcludeNodes), Favoured: r.FavoredNodes, Tail: r.GetTail(),
 	}
 	for _, f := range r.Flags {
 		switch f {
@@ -118,7 +124,7 @@ func (p *protocol) append(c *hrpc.Call, r *pb.AppendRequestProto) {
 		return
 	}
 	p.service.Append(c.Caller, namenode.AppendRequest{
-		Retry: retry(c), Path: r.GetSrc(), Client: r.GetClientName(), NewBlock: r.GetFlag()&flagNewBlock != 0,
+		Retry: retry(c), Path: r.GetSrc(), Client: r.GetClientName(), NewBlock: r.GetFlag()&flagNewBlock != 0, Tails: r.GetTails(),
 	}, func(b *namenode.LocatedBlock, f *metadata.FileStatus, err error) {
 		if err != nil {
 			c.Fail(err)

@@ -1032,10 +1032,12 @@ func (x *GetListingResponseProto) GetDirList() *DirectoryListingProto {
 }
 
 type GetBlockLocationsRequestProto struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Src           *string                `protobuf:"bytes,1,req,name=src" json:"src,omitempty"`
-	Offset        *uint64                `protobuf:"varint,2,req,name=offset" json:"offset,omitempty"`
-	Length        *uint64                `protobuf:"varint,3,req,name=length" json:"length,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Src    *string                `protobuf:"bytes,1,req,name=src" json:"src,omitempty"`
+	Offset *uint64                `protobuf:"varint,2,req,name=offset" json:"offset,omitempty"`
+	Length *uint64                `protobuf:"varint,3,req,name=length" json:"length,omitempty"`
+	// hops' own: the client reads files with an erasure coding policy whose last block is replicated. Others are not told of such a block.
+	Tails         *bool `protobuf:"varint,15,opt,name=tails" json:"tails,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1089,6 +1091,13 @@ func (x *GetBlockLocationsRequestProto) GetLength() uint64 {
 		return *x.Length
 	}
 	return 0
+}
+
+func (x *GetBlockLocationsRequestProto) GetTails() bool {
+	if x != nil && x.Tails != nil {
+		return *x.Tails
+	}
+	return false
 }
 
 type GetBlockLocationsResponseProto struct {
@@ -1304,14 +1313,16 @@ func (x *CreateResponseProto) GetFs() *HdfsFileStatusProto {
 }
 
 type AddBlockRequestProto struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Src           *string                `protobuf:"bytes,1,req,name=src" json:"src,omitempty"`
-	ClientName    *string                `protobuf:"bytes,2,req,name=clientName" json:"clientName,omitempty"`
-	Previous      *ExtendedBlockProto    `protobuf:"bytes,3,opt,name=previous" json:"previous,omitempty"`
-	ExcludeNodes  []*DatanodeInfoProto   `protobuf:"bytes,4,rep,name=excludeNodes" json:"excludeNodes,omitempty"`
-	FileId        *uint64                `protobuf:"varint,5,opt,name=fileId,def=0" json:"fileId,omitempty"`
-	FavoredNodes  []string               `protobuf:"bytes,6,rep,name=favoredNodes" json:"favoredNodes,omitempty"`
-	Flags         []AddBlockFlagProto    `protobuf:"varint,7,rep,name=flags,enum=hops.hadoop.AddBlockFlagProto" json:"flags,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Src          *string                `protobuf:"bytes,1,req,name=src" json:"src,omitempty"`
+	ClientName   *string                `protobuf:"bytes,2,req,name=clientName" json:"clientName,omitempty"`
+	Previous     *ExtendedBlockProto    `protobuf:"bytes,3,opt,name=previous" json:"previous,omitempty"`
+	ExcludeNodes []*DatanodeInfoProto   `protobuf:"bytes,4,rep,name=excludeNodes" json:"excludeNodes,omitempty"`
+	FileId       *uint64                `protobuf:"varint,5,opt,name=fileId,def=0" json:"fileId,omitempty"`
+	FavoredNodes []string               `protobuf:"bytes,6,rep,name=favoredNodes" json:"favoredNodes,omitempty"`
+	Flags        []AddBlockFlagProto    `protobuf:"varint,7,rep,name=flags,enum=hops.hadoop.AddBlockFlagProto" json:"flags,omitempty"`
+	// hops' own: a replicated block at the end of a file with an erasure coding policy.
+	Tail          *bool `protobuf:"varint,15,opt,name=tail" json:"tail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1398,6 +1409,13 @@ func (x *AddBlockRequestProto) GetFlags() []AddBlockFlagProto {
 		return x.Flags
 	}
 	return nil
+}
+
+func (x *AddBlockRequestProto) GetTail() bool {
+	if x != nil && x.Tail != nil {
+		return *x.Tail
+	}
+	return false
 }
 
 type AddBlockResponseProto struct {
@@ -1562,10 +1580,12 @@ func (x *CompleteResponseProto) GetResult() bool {
 }
 
 type AppendRequestProto struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Src           *string                `protobuf:"bytes,1,req,name=src" json:"src,omitempty"`
-	ClientName    *string                `protobuf:"bytes,2,req,name=clientName" json:"clientName,omitempty"`
-	Flag          *uint32                `protobuf:"varint,3,opt,name=flag" json:"flag,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Src        *string                `protobuf:"bytes,1,req,name=src" json:"src,omitempty"`
+	ClientName *string                `protobuf:"bytes,2,req,name=clientName" json:"clientName,omitempty"`
+	Flag       *uint32                `protobuf:"varint,3,opt,name=flag" json:"flag,omitempty"`
+	// hops' own: as in GetBlockLocationsRequestProto.
+	Tails         *bool `protobuf:"varint,15,opt,name=tails" json:"tails,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1619,6 +1639,13 @@ func (x *AppendRequestProto) GetFlag() uint32 {
 		return *x.Flag
 	}
 	return 0
+}
+
+func (x *AppendRequestProto) GetTails() bool {
+	if x != nil && x.Tails != nil {
+		return *x.Tails
+	}
+	return false
 }
 
 type AppendResponseProto struct {
@@ -12925,11 +12952,12 @@ const file_namenode_hdfs_hadooppb_client_namenode_proto_rawDesc = "" +
 	"startAfter\x12\"\n" +
 	"\fneedLocation\x18\x03 \x02(\bR\fneedLocation\"W\n" +
 	"\x17GetListingResponseProto\x12<\n" +
-	"\adirList\x18\x01 \x01(\v2\".hops.hadoop.DirectoryListingProtoR\adirList\"a\n" +
+	"\adirList\x18\x01 \x01(\v2\".hops.hadoop.DirectoryListingProtoR\adirList\"w\n" +
 	"\x1dGetBlockLocationsRequestProto\x12\x10\n" +
 	"\x03src\x18\x01 \x02(\tR\x03src\x12\x16\n" +
 	"\x06offset\x18\x02 \x02(\x04R\x06offset\x12\x16\n" +
-	"\x06length\x18\x03 \x02(\x04R\x06length\"_\n" +
+	"\x06length\x18\x03 \x02(\x04R\x06length\x12\x14\n" +
+	"\x05tails\x18\x0f \x01(\bR\x05tails\"_\n" +
 	"\x1eGetBlockLocationsResponseProto\x12=\n" +
 	"\tlocations\x18\x01 \x01(\v2\x1f.hops.hadoop.LocatedBlocksProtoR\tlocations\"\xe7\x03\n" +
 	"\x12CreateRequestProto\x12\x10\n" +
@@ -12950,7 +12978,7 @@ const file_namenode_hdfs_hadooppb_client_namenode_proto_rawDesc = "" +
 	" \x01(\tR\fecPolicyName\x12$\n" +
 	"\rstoragePolicy\x18\v \x01(\tR\rstoragePolicy\"G\n" +
 	"\x13CreateResponseProto\x120\n" +
-	"\x02fs\x18\x01 \x01(\v2 .hops.hadoop.HdfsFileStatusProtoR\x02fs\"\xbe\x02\n" +
+	"\x02fs\x18\x01 \x01(\v2 .hops.hadoop.HdfsFileStatusProtoR\x02fs\"\xd2\x02\n" +
 	"\x14AddBlockRequestProto\x12\x10\n" +
 	"\x03src\x18\x01 \x02(\tR\x03src\x12\x1e\n" +
 	"\n" +
@@ -12960,7 +12988,8 @@ const file_namenode_hdfs_hadooppb_client_namenode_proto_rawDesc = "" +
 	"\fexcludeNodes\x18\x04 \x03(\v2\x1e.hops.hadoop.DatanodeInfoProtoR\fexcludeNodes\x12\x19\n" +
 	"\x06fileId\x18\x05 \x01(\x04:\x010R\x06fileId\x12\"\n" +
 	"\ffavoredNodes\x18\x06 \x03(\tR\ffavoredNodes\x124\n" +
-	"\x05flags\x18\a \x03(\x0e2\x1e.hops.hadoop.AddBlockFlagProtoR\x05flags\"M\n" +
+	"\x05flags\x18\a \x03(\x0e2\x1e.hops.hadoop.AddBlockFlagProtoR\x05flags\x12\x12\n" +
+	"\x04tail\x18\x0f \x01(\bR\x04tail\"M\n" +
 	"\x15AddBlockResponseProto\x124\n" +
 	"\x05block\x18\x01 \x02(\v2\x1e.hops.hadoop.LocatedBlockProtoR\x05block\"\x98\x01\n" +
 	"\x14CompleteRequestProto\x12\x10\n" +
@@ -12971,13 +13000,14 @@ const file_namenode_hdfs_hadooppb_client_namenode_proto_rawDesc = "" +
 	"\x04last\x18\x03 \x01(\v2\x1f.hops.hadoop.ExtendedBlockProtoR\x04last\x12\x19\n" +
 	"\x06fileId\x18\x04 \x01(\x04:\x010R\x06fileId\"/\n" +
 	"\x15CompleteResponseProto\x12\x16\n" +
-	"\x06result\x18\x01 \x02(\bR\x06result\"Z\n" +
+	"\x06result\x18\x01 \x02(\bR\x06result\"p\n" +
 	"\x12AppendRequestProto\x12\x10\n" +
 	"\x03src\x18\x01 \x02(\tR\x03src\x12\x1e\n" +
 	"\n" +
 	"clientName\x18\x02 \x02(\tR\n" +
 	"clientName\x12\x12\n" +
-	"\x04flag\x18\x03 \x01(\rR\x04flag\"\x81\x01\n" +
+	"\x04flag\x18\x03 \x01(\rR\x04flag\x12\x14\n" +
+	"\x05tails\x18\x0f \x01(\bR\x05tails\"\x81\x01\n" +
 	"\x13AppendResponseProto\x124\n" +
 	"\x05block\x18\x01 \x01(\v2\x1e.hops.hadoop.LocatedBlockProtoR\x05block\x124\n" +
 	"\x04stat\x18\x02 \x01(\v2 .hops.hadoop.HdfsFileStatusProtoR\x04stat\"{\n" +

@@ -317,6 +317,16 @@ func (m *GetBlockLocationsRequestProto) MarshalToSizedBufferVT(dAtA []byte) (int
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Tails != nil {
+		i--
+		if *m.Tails {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x78
+	}
 	if m.Length == nil {
 		return 0, fmt.Errorf("proto: required field length not set")
 	} else {
@@ -586,6 +596,16 @@ func (m *AddBlockRequestProto) MarshalToSizedBufferVT(dAtA []byte) (int, error) 
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Tail != nil {
+		i--
+		if *m.Tail {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x78
+	}
 	if len(m.Flags) > 0 {
 		for iNdEx := len(m.Flags) - 1; iNdEx >= 0; iNdEx-- {
 			i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Flags[iNdEx]))
@@ -835,6 +855,16 @@ func (m *AppendRequestProto) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m.unknownFields != nil {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
+	}
+	if m.Tails != nil {
+		i--
+		if *m.Tails {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x78
 	}
 	if m.Flag != nil {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(*m.Flag))
@@ -11838,6 +11868,9 @@ func (m *GetBlockLocationsRequestProto) SizeVT() (n int) {
 	if m.Length != nil {
 		n += 1 + protohelpers.SizeOfVarint(uint64(*m.Length))
 	}
+	if m.Tails != nil {
+		n += 2
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -11959,6 +11992,9 @@ func (m *AddBlockRequestProto) SizeVT() (n int) {
 			n += 1 + protohelpers.SizeOfVarint(uint64(e))
 		}
 	}
+	if m.Tail != nil {
+		n += 2
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -12031,6 +12067,9 @@ func (m *AppendRequestProto) SizeVT() (n int) {
 	}
 	if m.Flag != nil {
 		n += 1 + protohelpers.SizeOfVarint(uint64(*m.Flag))
+	}
+	if m.Tails != nil {
+		n += 2
 	}
 	n += len(m.unknownFields)
 	return n
@@ -16383,6 +16422,27 @@ func (m *GetBlockLocationsRequestProto) UnmarshalVT(dAtA []byte) error {
 			}
 			m.Length = &v
 			hasFields[0] |= uint64(0x00000004)
+		case 15:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Tails", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			b := bool(v != 0)
+			m.Tails = &b
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -17311,6 +17371,27 @@ func (m *AddBlockRequestProto) UnmarshalVT(dAtA []byte) error {
 			} else {
 				return fmt.Errorf("proto: wrong wireType = %d for field Flags", wireType)
 			}
+		case 15:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Tail", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			b := bool(v != 0)
+			m.Tail = &b
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -17808,6 +17889,27 @@ func (m *AppendRequestProto) UnmarshalVT(dAtA []byte) error {
 				}
 			}
 			m.Flag = &v
+		case 15:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Tails", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			b := bool(v != 0)
+			m.Tails = &b
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

@@ -1844,8 +1844,10 @@ type LocatedBlocksProto struct {
 	IsLastBlockComplete *bool                     `protobuf:"varint,5,req,name=isLastBlockComplete" json:"isLastBlockComplete,omitempty"`
 	FileEncryptionInfo  *FileEncryptionInfoProto  `protobuf:"bytes,6,opt,name=fileEncryptionInfo" json:"fileEncryptionInfo,omitempty"`
 	EcPolicy            *ErasureCodingPolicyProto `protobuf:"bytes,7,opt,name=ecPolicy" json:"ecPolicy,omitempty"`
-	unknownFields       protoimpl.UnknownFields
-	sizeCache           protoimpl.SizeCache
+	// hops' own: the file's inode, for who asked for tails.
+	FileId        *uint64 `protobuf:"varint,15,opt,name=fileId" json:"fileId,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LocatedBlocksProto) Reset() {
@@ -1925,6 +1927,13 @@ func (x *LocatedBlocksProto) GetEcPolicy() *ErasureCodingPolicyProto {
 		return x.EcPolicy
 	}
 	return nil
+}
+
+func (x *LocatedBlocksProto) GetFileId() uint64 {
+	if x != nil && x.FileId != nil {
+		return *x.FileId
+	}
+	return 0
 }
 
 type StorageTypesProto struct {
@@ -4538,7 +4547,7 @@ const file_namenode_hdfs_hadooppb_hdfs_proto_rawDesc = "" +
 	"storageIDs\x12\"\n" +
 	"\fblockIndices\x18\t \x01(\fR\fblockIndices\x129\n" +
 	"\vblockTokens\x18\n" +
-	" \x03(\v2\x17.hops.hadoop.TokenProtoR\vblockTokens\"\xa3\x03\n" +
+	" \x03(\v2\x17.hops.hadoop.TokenProtoR\vblockTokens\"\xbb\x03\n" +
 	"\x12LocatedBlocksProto\x12\x1e\n" +
 	"\n" +
 	"fileLength\x18\x01 \x02(\x04R\n" +
@@ -4548,7 +4557,8 @@ const file_namenode_hdfs_hadooppb_hdfs_proto_rawDesc = "" +
 	"\tlastBlock\x18\x04 \x01(\v2\x1e.hops.hadoop.LocatedBlockProtoR\tlastBlock\x120\n" +
 	"\x13isLastBlockComplete\x18\x05 \x02(\bR\x13isLastBlockComplete\x12T\n" +
 	"\x12fileEncryptionInfo\x18\x06 \x01(\v2$.hops.hadoop.FileEncryptionInfoProtoR\x12fileEncryptionInfo\x12A\n" +
-	"\becPolicy\x18\a \x01(\v2%.hops.hadoop.ErasureCodingPolicyProtoR\becPolicy\"V\n" +
+	"\becPolicy\x18\a \x01(\v2%.hops.hadoop.ErasureCodingPolicyProtoR\becPolicy\x12\x16\n" +
+	"\x06fileId\x18\x0f \x01(\x04R\x06fileId\"V\n" +
 	"\x11StorageTypesProto\x12A\n" +
 	"\fstorageTypes\x18\x01 \x03(\x0e2\x1d.hops.hadoop.StorageTypeProtoR\fstorageTypes\"7\n" +
 	"\x11StorageUuidsProto\x12\"\n" +

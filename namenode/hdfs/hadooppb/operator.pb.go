@@ -23,6 +23,66 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// SmallFilesProto says whether small files may be made below a directory.
+type SmallFilesProto int32
+
+const (
+	SmallFilesProto_INHERIT SmallFilesProto = 0
+	SmallFilesProto_OFF     SmallFilesProto = 1
+	SmallFilesProto_ON      SmallFilesProto = 2
+)
+
+// Enum value maps for SmallFilesProto.
+var (
+	SmallFilesProto_name = map[int32]string{
+		0: "INHERIT",
+		1: "OFF",
+		2: "ON",
+	}
+	SmallFilesProto_value = map[string]int32{
+		"INHERIT": 0,
+		"OFF":     1,
+		"ON":      2,
+	}
+)
+
+func (x SmallFilesProto) Enum() *SmallFilesProto {
+	p := new(SmallFilesProto)
+	*p = x
+	return p
+}
+
+func (x SmallFilesProto) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SmallFilesProto) Descriptor() protoreflect.EnumDescriptor {
+	return file_namenode_hdfs_hadooppb_operator_proto_enumTypes[0].Descriptor()
+}
+
+func (SmallFilesProto) Type() protoreflect.EnumType {
+	return &file_namenode_hdfs_hadooppb_operator_proto_enumTypes[0]
+}
+
+func (x SmallFilesProto) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Do not use.
+func (x *SmallFilesProto) UnmarshalJSON(b []byte) error {
+	num, err := protoimpl.X.UnmarshalJSONEnum(x.Descriptor(), b)
+	if err != nil {
+		return err
+	}
+	*x = SmallFilesProto(num)
+	return nil
+}
+
+// Deprecated: Use SmallFilesProto.Descriptor instead.
+func (SmallFilesProto) EnumDescriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{0}
+}
+
 type SetDatanodeStateRequestProto_StateProto int32
 
 const (
@@ -56,11 +116,11 @@ func (x SetDatanodeStateRequestProto_StateProto) String() string {
 }
 
 func (SetDatanodeStateRequestProto_StateProto) Descriptor() protoreflect.EnumDescriptor {
-	return file_namenode_hdfs_hadooppb_operator_proto_enumTypes[0].Descriptor()
+	return file_namenode_hdfs_hadooppb_operator_proto_enumTypes[1].Descriptor()
 }
 
 func (SetDatanodeStateRequestProto_StateProto) Type() protoreflect.EnumType {
-	return &file_namenode_hdfs_hadooppb_operator_proto_enumTypes[0]
+	return &file_namenode_hdfs_hadooppb_operator_proto_enumTypes[1]
 }
 
 func (x SetDatanodeStateRequestProto_StateProto) Number() protoreflect.EnumNumber {
@@ -1620,11 +1680,891 @@ func (*RebuildSearchResponseProto) Descriptor() ([]byte, []int) {
 	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{18}
 }
 
+// BeginRewriteRequestProto makes a file beside another one, for the same bytes in another form.
+type BeginRewriteRequestProto struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The file, by its number or its path.
+	Src    *string `protobuf:"bytes,1,opt,name=src" json:"src,omitempty"`
+	FileId *uint64 `protobuf:"varint,2,opt,name=fileId" json:"fileId,omitempty"`
+	// Who is to write the file that is made, and, with tail, writes the other one.
+	ClientName *string `protobuf:"bytes,3,opt,name=clientName" json:"clientName,omitempty"`
+	// Groups are to take the place of the replicated block at the end; otherwise other blocks that of all.
+	Tail *bool `protobuf:"varint,4,opt,name=tail" json:"tail,omitempty"`
+	// Name of the erasure coding policy of the other form; "replication", with so many replicas, 0: the server's default. Not with tail.
+	Policy        *string `protobuf:"bytes,5,opt,name=policy" json:"policy,omitempty"`
+	Replication   *uint32 `protobuf:"varint,6,opt,name=replication" json:"replication,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BeginRewriteRequestProto) Reset() {
+	*x = BeginRewriteRequestProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BeginRewriteRequestProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BeginRewriteRequestProto) ProtoMessage() {}
+
+func (x *BeginRewriteRequestProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BeginRewriteRequestProto.ProtoReflect.Descriptor instead.
+func (*BeginRewriteRequestProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *BeginRewriteRequestProto) GetSrc() string {
+	if x != nil && x.Src != nil {
+		return *x.Src
+	}
+	return ""
+}
+
+func (x *BeginRewriteRequestProto) GetFileId() uint64 {
+	if x != nil && x.FileId != nil {
+		return *x.FileId
+	}
+	return 0
+}
+
+func (x *BeginRewriteRequestProto) GetClientName() string {
+	if x != nil && x.ClientName != nil {
+		return *x.ClientName
+	}
+	return ""
+}
+
+func (x *BeginRewriteRequestProto) GetTail() bool {
+	if x != nil && x.Tail != nil {
+		return *x.Tail
+	}
+	return false
+}
+
+func (x *BeginRewriteRequestProto) GetPolicy() string {
+	if x != nil && x.Policy != nil {
+		return *x.Policy
+	}
+	return ""
+}
+
+func (x *BeginRewriteRequestProto) GetReplication() uint32 {
+	if x != nil && x.Replication != nil {
+		return *x.Replication
+	}
+	return 0
+}
+
+type BeginRewriteResponseProto struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The file that was made, open.
+	Source *uint64 `protobuf:"varint,1,opt,name=source" json:"source,omitempty"`
+	// What the blocks of the other one are, for EndRewriteRequestProto.
+	Blocks *uint64 `protobuf:"varint,2,opt,name=blocks" json:"blocks,omitempty"`
+	// Of both.
+	BlockSize *uint64 `protobuf:"varint,3,opt,name=blockSize" json:"blockSize,omitempty"`
+	// Of the file that was made.
+	Replication *uint32                   `protobuf:"varint,4,opt,name=replication" json:"replication,omitempty"`
+	EcPolicy    *ErasureCodingPolicyProto `protobuf:"bytes,5,opt,name=ecPolicy" json:"ecPolicy,omitempty"`
+	// The length of the other one.
+	Length        *uint64 `protobuf:"varint,6,opt,name=length" json:"length,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BeginRewriteResponseProto) Reset() {
+	*x = BeginRewriteResponseProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BeginRewriteResponseProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BeginRewriteResponseProto) ProtoMessage() {}
+
+func (x *BeginRewriteResponseProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BeginRewriteResponseProto.ProtoReflect.Descriptor instead.
+func (*BeginRewriteResponseProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *BeginRewriteResponseProto) GetSource() uint64 {
+	if x != nil && x.Source != nil {
+		return *x.Source
+	}
+	return 0
+}
+
+func (x *BeginRewriteResponseProto) GetBlocks() uint64 {
+	if x != nil && x.Blocks != nil {
+		return *x.Blocks
+	}
+	return 0
+}
+
+func (x *BeginRewriteResponseProto) GetBlockSize() uint64 {
+	if x != nil && x.BlockSize != nil {
+		return *x.BlockSize
+	}
+	return 0
+}
+
+func (x *BeginRewriteResponseProto) GetReplication() uint32 {
+	if x != nil && x.Replication != nil {
+		return *x.Replication
+	}
+	return 0
+}
+
+func (x *BeginRewriteResponseProto) GetEcPolicy() *ErasureCodingPolicyProto {
+	if x != nil {
+		return x.EcPolicy
+	}
+	return nil
+}
+
+func (x *BeginRewriteResponseProto) GetLength() uint64 {
+	if x != nil && x.Length != nil {
+		return *x.Length
+	}
+	return 0
+}
+
+// EndRewriteRequestProto has the blocks of the file that was made, which is closed, take the place of what they are a copy of.
+type EndRewriteRequestProto struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Src    *string                `protobuf:"bytes,1,opt,name=src" json:"src,omitempty"`
+	FileId *uint64                `protobuf:"varint,2,opt,name=fileId" json:"fileId,omitempty"`
+	// With tail: who writes the file.
+	ClientName *string `protobuf:"bytes,3,opt,name=clientName" json:"clientName,omitempty"`
+	// The replicated block at the end, with its length.
+	Tail          *ExtendedBlockProto `protobuf:"bytes,4,opt,name=tail" json:"tail,omitempty"`
+	Source        *uint64             `protobuf:"varint,5,opt,name=source" json:"source,omitempty"`
+	Blocks        *uint64             `protobuf:"varint,6,opt,name=blocks" json:"blocks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndRewriteRequestProto) Reset() {
+	*x = EndRewriteRequestProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndRewriteRequestProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndRewriteRequestProto) ProtoMessage() {}
+
+func (x *EndRewriteRequestProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndRewriteRequestProto.ProtoReflect.Descriptor instead.
+func (*EndRewriteRequestProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *EndRewriteRequestProto) GetSrc() string {
+	if x != nil && x.Src != nil {
+		return *x.Src
+	}
+	return ""
+}
+
+func (x *EndRewriteRequestProto) GetFileId() uint64 {
+	if x != nil && x.FileId != nil {
+		return *x.FileId
+	}
+	return 0
+}
+
+func (x *EndRewriteRequestProto) GetClientName() string {
+	if x != nil && x.ClientName != nil {
+		return *x.ClientName
+	}
+	return ""
+}
+
+func (x *EndRewriteRequestProto) GetTail() *ExtendedBlockProto {
+	if x != nil {
+		return x.Tail
+	}
+	return nil
+}
+
+func (x *EndRewriteRequestProto) GetSource() uint64 {
+	if x != nil && x.Source != nil {
+		return *x.Source
+	}
+	return 0
+}
+
+func (x *EndRewriteRequestProto) GetBlocks() uint64 {
+	if x != nil && x.Blocks != nil {
+		return *x.Blocks
+	}
+	return 0
+}
+
+type EndRewriteResponseProto struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// With tail: the last block by now.
+	Last          *ExtendedBlockProto `protobuf:"bytes,1,opt,name=last" json:"last,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndRewriteResponseProto) Reset() {
+	*x = EndRewriteResponseProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndRewriteResponseProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndRewriteResponseProto) ProtoMessage() {}
+
+func (x *EndRewriteResponseProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndRewriteResponseProto.ProtoReflect.Descriptor instead.
+func (*EndRewriteResponseProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *EndRewriteResponseProto) GetLast() *ExtendedBlockProto {
+	if x != nil {
+		return x.Last
+	}
+	return nil
+}
+
+// CreateWithDataRequestProto makes a small file with its bytes, which is closed at once: what create, writing and complete do, by one command.
+type CreateWithDataRequestProto struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As for create. Its flags are CREATE and OVERWRITE.
+	Create *CreateRequestProto `protobuf:"bytes,1,opt,name=create" json:"create,omitempty"`
+	// 64 KiB at most.
+	Data          []byte `protobuf:"bytes,2,opt,name=data" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateWithDataRequestProto) Reset() {
+	*x = CreateWithDataRequestProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateWithDataRequestProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateWithDataRequestProto) ProtoMessage() {}
+
+func (x *CreateWithDataRequestProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateWithDataRequestProto.ProtoReflect.Descriptor instead.
+func (*CreateWithDataRequestProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *CreateWithDataRequestProto) GetCreate() *CreateRequestProto {
+	if x != nil {
+		return x.Create
+	}
+	return nil
+}
+
+func (x *CreateWithDataRequestProto) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+type CreateWithDataResponseProto struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether the file was made; if not, the namenodes do not keep it, nothing was done, and it is created as any other.
+	Stored        *bool                `protobuf:"varint,1,opt,name=stored" json:"stored,omitempty"`
+	Status        *HdfsFileStatusProto `protobuf:"bytes,2,opt,name=status" json:"status,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateWithDataResponseProto) Reset() {
+	*x = CreateWithDataResponseProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateWithDataResponseProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateWithDataResponseProto) ProtoMessage() {}
+
+func (x *CreateWithDataResponseProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateWithDataResponseProto.ProtoReflect.Descriptor instead.
+func (*CreateWithDataResponseProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *CreateWithDataResponseProto) GetStored() bool {
+	if x != nil && x.Stored != nil {
+		return *x.Stored
+	}
+	return false
+}
+
+func (x *CreateWithDataResponseProto) GetStatus() *HdfsFileStatusProto {
+	if x != nil {
+		return x.Status
+	}
+	return nil
+}
+
+// OpenWithDataRequestProto asks for a file: its bytes, or where they are.
+type OpenWithDataRequestProto struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Path  *string                `protobuf:"bytes,1,opt,name=path" json:"path,omitempty"`
+	// The largest file whose bytes are wanted; 0, or more than that: 64 KiB.
+	Most *uint32 `protobuf:"varint,2,opt,name=most" json:"most,omitempty"`
+	// Of how many bytes, from the first on, blocks are wanted if it is none of those; 0: of all.
+	Length        *uint64 `protobuf:"varint,3,opt,name=length" json:"length,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenWithDataRequestProto) Reset() {
+	*x = OpenWithDataRequestProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenWithDataRequestProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenWithDataRequestProto) ProtoMessage() {}
+
+func (x *OpenWithDataRequestProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenWithDataRequestProto.ProtoReflect.Descriptor instead.
+func (*OpenWithDataRequestProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *OpenWithDataRequestProto) GetPath() string {
+	if x != nil && x.Path != nil {
+		return *x.Path
+	}
+	return ""
+}
+
+func (x *OpenWithDataRequestProto) GetMost() uint32 {
+	if x != nil && x.Most != nil {
+		return *x.Most
+	}
+	return 0
+}
+
+func (x *OpenWithDataRequestProto) GetLength() uint64 {
+	if x != nil && x.Length != nil {
+		return *x.Length
+	}
+	return 0
+}
+
+type OpenWithDataResponseProto struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The whole file. Absent: it is none of those, and locations are there.
+	Data          []byte              `protobuf:"bytes,1,opt,name=data" json:"data,omitempty"`
+	Locations     *LocatedBlocksProto `protobuf:"bytes,2,opt,name=locations" json:"locations,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenWithDataResponseProto) Reset() {
+	*x = OpenWithDataResponseProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenWithDataResponseProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenWithDataResponseProto) ProtoMessage() {}
+
+func (x *OpenWithDataResponseProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenWithDataResponseProto.ProtoReflect.Descriptor instead.
+func (*OpenWithDataResponseProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *OpenWithDataResponseProto) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *OpenWithDataResponseProto) GetLocations() *LocatedBlocksProto {
+	if x != nil {
+		return x.Locations
+	}
+	return nil
+}
+
+// OpenManyWithDataRequestProto asks for the bytes of many small files.
+type OpenManyWithDataRequestProto struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1,024 at most.
+	Paths []string `protobuf:"bytes,1,rep,name=paths" json:"paths,omitempty"`
+	// Of how many bytes the answer has about at most, and 4 MiB, but one file at least.
+	Most          *uint32 `protobuf:"varint,2,opt,name=most" json:"most,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenManyWithDataRequestProto) Reset() {
+	*x = OpenManyWithDataRequestProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenManyWithDataRequestProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenManyWithDataRequestProto) ProtoMessage() {}
+
+func (x *OpenManyWithDataRequestProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenManyWithDataRequestProto.ProtoReflect.Descriptor instead.
+func (*OpenManyWithDataRequestProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *OpenManyWithDataRequestProto) GetPaths() []string {
+	if x != nil {
+		return x.Paths
+	}
+	return nil
+}
+
+func (x *OpenManyWithDataRequestProto) GetMost() uint32 {
+	if x != nil && x.Most != nil {
+		return *x.Most
+	}
+	return 0
+}
+
+type OpenManyWithDataResponseProto struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the first paths, in their order.
+	Files         []*OpenedFileProto `protobuf:"bytes,1,rep,name=files" json:"files,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenManyWithDataResponseProto) Reset() {
+	*x = OpenManyWithDataResponseProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenManyWithDataResponseProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenManyWithDataResponseProto) ProtoMessage() {}
+
+func (x *OpenManyWithDataResponseProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenManyWithDataResponseProto.ProtoReflect.Descriptor instead.
+func (*OpenManyWithDataResponseProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *OpenManyWithDataResponseProto) GetFiles() []*OpenedFileProto {
+	if x != nil {
+		return x.Files
+	}
+	return nil
+}
+
+// OpenedFileProto is a file with its bytes, or why there are none; neither: it is no small file, and to be opened by itself.
+type OpenedFileProto struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data" json:"data,omitempty"`
+	Exception     *string                `protobuf:"bytes,2,opt,name=exception" json:"exception,omitempty"`
+	Message       *string                `protobuf:"bytes,3,opt,name=message" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenedFileProto) Reset() {
+	*x = OpenedFileProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenedFileProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenedFileProto) ProtoMessage() {}
+
+func (x *OpenedFileProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenedFileProto.ProtoReflect.Descriptor instead.
+func (*OpenedFileProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *OpenedFileProto) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *OpenedFileProto) GetException() string {
+	if x != nil && x.Exception != nil {
+		return *x.Exception
+	}
+	return ""
+}
+
+func (x *OpenedFileProto) GetMessage() string {
+	if x != nil && x.Message != nil {
+		return *x.Message
+	}
+	return ""
+}
+
+type SetSmallFilesRequestProto struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          *string                `protobuf:"bytes,1,opt,name=path" json:"path,omitempty"`
+	Policy        *SmallFilesProto       `protobuf:"varint,2,opt,name=policy,enum=hops.hdfs.SmallFilesProto" json:"policy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetSmallFilesRequestProto) Reset() {
+	*x = SetSmallFilesRequestProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetSmallFilesRequestProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetSmallFilesRequestProto) ProtoMessage() {}
+
+func (x *SetSmallFilesRequestProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetSmallFilesRequestProto.ProtoReflect.Descriptor instead.
+func (*SetSmallFilesRequestProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *SetSmallFilesRequestProto) GetPath() string {
+	if x != nil && x.Path != nil {
+		return *x.Path
+	}
+	return ""
+}
+
+func (x *SetSmallFilesRequestProto) GetPolicy() SmallFilesProto {
+	if x != nil && x.Policy != nil {
+		return *x.Policy
+	}
+	return SmallFilesProto_INHERIT
+}
+
+type SetSmallFilesResponseProto struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetSmallFilesResponseProto) Reset() {
+	*x = SetSmallFilesResponseProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetSmallFilesResponseProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetSmallFilesResponseProto) ProtoMessage() {}
+
+func (x *SetSmallFilesResponseProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetSmallFilesResponseProto.ProtoReflect.Descriptor instead.
+func (*SetSmallFilesResponseProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{31}
+}
+
+type GetSmallFilesRequestProto struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          *string                `protobuf:"bytes,1,opt,name=path" json:"path,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSmallFilesRequestProto) Reset() {
+	*x = GetSmallFilesRequestProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSmallFilesRequestProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSmallFilesRequestProto) ProtoMessage() {}
+
+func (x *GetSmallFilesRequestProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSmallFilesRequestProto.ProtoReflect.Descriptor instead.
+func (*GetSmallFilesRequestProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *GetSmallFilesRequestProto) GetPath() string {
+	if x != nil && x.Path != nil {
+		return *x.Path
+	}
+	return ""
+}
+
+type GetSmallFilesResponseProto struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// OFF or ON, and whether the directory itself says so.
+	Policy        *SmallFilesProto `protobuf:"varint,1,opt,name=policy,enum=hops.hdfs.SmallFilesProto" json:"policy,omitempty"`
+	Own           *bool            `protobuf:"varint,2,opt,name=own" json:"own,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSmallFilesResponseProto) Reset() {
+	*x = GetSmallFilesResponseProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSmallFilesResponseProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSmallFilesResponseProto) ProtoMessage() {}
+
+func (x *GetSmallFilesResponseProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSmallFilesResponseProto.ProtoReflect.Descriptor instead.
+func (*GetSmallFilesResponseProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *GetSmallFilesResponseProto) GetPolicy() SmallFilesProto {
+	if x != nil && x.Policy != nil {
+		return *x.Policy
+	}
+	return SmallFilesProto_INHERIT
+}
+
+func (x *GetSmallFilesResponseProto) GetOwn() bool {
+	if x != nil && x.Own != nil {
+		return *x.Own
+	}
+	return false
+}
+
 var File_namenode_hdfs_hadooppb_operator_proto protoreflect.FileDescriptor
 
 const file_namenode_hdfs_hadooppb_operator_proto_rawDesc = "" +
 	"\n" +
-	"%namenode/hdfs/hadooppb/operator.proto\x12\thops.hdfs\x1a!namenode/hdfs/hadooppb/hdfs.proto\"\xe8\x01\n" +
+	"%namenode/hdfs/hadooppb/operator.proto\x12\thops.hdfs\x1a,namenode/hdfs/hadooppb/client_namenode.proto\x1a!namenode/hdfs/hadooppb/hdfs.proto\"\xe8\x01\n" +
 	"\x1cSetDatanodeStateRequestProto\x12\x1c\n" +
 	"\tdatanodes\x18\x01 \x03(\tR\tdatanodes\x12H\n" +
 	"\x05state\x18\x02 \x01(\x0e22.hops.hdfs.SetDatanodeStateRequestProto.StateProtoR\x05state\x12\x1a\n" +
@@ -1758,7 +2698,69 @@ const file_namenode_hdfs_hadooppb_operator_proto_rawDesc = "" +
 	" \x01(\x03R\awaiting\x12\x1a\n" +
 	"\brebuilds\x18\v \x01(\x03R\brebuilds\"\x1b\n" +
 	"\x19RebuildSearchRequestProto\"\x1c\n" +
-	"\x1aRebuildSearchResponseProtoB/Z-github.com/gohops/hops/namenode/hdfs/hadooppb"
+	"\x1aRebuildSearchResponseProto\"\xb2\x01\n" +
+	"\x18BeginRewriteRequestProto\x12\x10\n" +
+	"\x03src\x18\x01 \x01(\tR\x03src\x12\x16\n" +
+	"\x06fileId\x18\x02 \x01(\x04R\x06fileId\x12\x1e\n" +
+	"\n" +
+	"clientName\x18\x03 \x01(\tR\n" +
+	"clientName\x12\x12\n" +
+	"\x04tail\x18\x04 \x01(\bR\x04tail\x12\x16\n" +
+	"\x06policy\x18\x05 \x01(\tR\x06policy\x12 \n" +
+	"\vreplication\x18\x06 \x01(\rR\vreplication\"\xe6\x01\n" +
+	"\x19BeginRewriteResponseProto\x12\x16\n" +
+	"\x06source\x18\x01 \x01(\x04R\x06source\x12\x16\n" +
+	"\x06blocks\x18\x02 \x01(\x04R\x06blocks\x12\x1c\n" +
+	"\tblockSize\x18\x03 \x01(\x04R\tblockSize\x12 \n" +
+	"\vreplication\x18\x04 \x01(\rR\vreplication\x12A\n" +
+	"\becPolicy\x18\x05 \x01(\v2%.hops.hadoop.ErasureCodingPolicyProtoR\becPolicy\x12\x16\n" +
+	"\x06length\x18\x06 \x01(\x04R\x06length\"\xc7\x01\n" +
+	"\x16EndRewriteRequestProto\x12\x10\n" +
+	"\x03src\x18\x01 \x01(\tR\x03src\x12\x16\n" +
+	"\x06fileId\x18\x02 \x01(\x04R\x06fileId\x12\x1e\n" +
+	"\n" +
+	"clientName\x18\x03 \x01(\tR\n" +
+	"clientName\x123\n" +
+	"\x04tail\x18\x04 \x01(\v2\x1f.hops.hadoop.ExtendedBlockProtoR\x04tail\x12\x16\n" +
+	"\x06source\x18\x05 \x01(\x04R\x06source\x12\x16\n" +
+	"\x06blocks\x18\x06 \x01(\x04R\x06blocks\"N\n" +
+	"\x17EndRewriteResponseProto\x123\n" +
+	"\x04last\x18\x01 \x01(\v2\x1f.hops.hadoop.ExtendedBlockProtoR\x04last\"i\n" +
+	"\x1aCreateWithDataRequestProto\x127\n" +
+	"\x06create\x18\x01 \x01(\v2\x1f.hops.hadoop.CreateRequestProtoR\x06create\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\"o\n" +
+	"\x1bCreateWithDataResponseProto\x12\x16\n" +
+	"\x06stored\x18\x01 \x01(\bR\x06stored\x128\n" +
+	"\x06status\x18\x02 \x01(\v2 .hops.hadoop.HdfsFileStatusProtoR\x06status\"Z\n" +
+	"\x18OpenWithDataRequestProto\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
+	"\x04most\x18\x02 \x01(\rR\x04most\x12\x16\n" +
+	"\x06length\x18\x03 \x01(\x04R\x06length\"n\n" +
+	"\x19OpenWithDataResponseProto\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\x12=\n" +
+	"\tlocations\x18\x02 \x01(\v2\x1f.hops.hadoop.LocatedBlocksProtoR\tlocations\"H\n" +
+	"\x1cOpenManyWithDataRequestProto\x12\x14\n" +
+	"\x05paths\x18\x01 \x03(\tR\x05paths\x12\x12\n" +
+	"\x04most\x18\x02 \x01(\rR\x04most\"Q\n" +
+	"\x1dOpenManyWithDataResponseProto\x120\n" +
+	"\x05files\x18\x01 \x03(\v2\x1a.hops.hdfs.OpenedFileProtoR\x05files\"]\n" +
+	"\x0fOpenedFileProto\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\x12\x1c\n" +
+	"\texception\x18\x02 \x01(\tR\texception\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\"c\n" +
+	"\x19SetSmallFilesRequestProto\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x122\n" +
+	"\x06policy\x18\x02 \x01(\x0e2\x1a.hops.hdfs.SmallFilesProtoR\x06policy\"\x1c\n" +
+	"\x1aSetSmallFilesResponseProto\"/\n" +
+	"\x19GetSmallFilesRequestProto\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\"b\n" +
+	"\x1aGetSmallFilesResponseProto\x122\n" +
+	"\x06policy\x18\x01 \x01(\x0e2\x1a.hops.hdfs.SmallFilesProtoR\x06policy\x12\x10\n" +
+	"\x03own\x18\x02 \x01(\bR\x03own*/\n" +
+	"\x0fSmallFilesProto\x12\v\n" +
+	"\aINHERIT\x10\x00\x12\a\n" +
+	"\x03OFF\x10\x01\x12\x06\n" +
+	"\x02ON\x10\x02B/Z-github.com/gohops/hops/namenode/hdfs/hadooppb"
 
 var (
 	file_namenode_hdfs_hadooppb_operator_proto_rawDescOnce sync.Once
@@ -1772,45 +2774,75 @@ func file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP() []byte {
 	return file_namenode_hdfs_hadooppb_operator_proto_rawDescData
 }
 
-var file_namenode_hdfs_hadooppb_operator_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_namenode_hdfs_hadooppb_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_namenode_hdfs_hadooppb_operator_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_namenode_hdfs_hadooppb_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_namenode_hdfs_hadooppb_operator_proto_goTypes = []any{
-	(SetDatanodeStateRequestProto_StateProto)(0), // 0: hops.hdfs.SetDatanodeStateRequestProto.StateProto
-	(*SetDatanodeStateRequestProto)(nil),         // 1: hops.hdfs.SetDatanodeStateRequestProto
-	(*SetDatanodeStateResponseProto)(nil),        // 2: hops.hdfs.SetDatanodeStateResponseProto
-	(*TransferLeadershipRequestProto)(nil),       // 3: hops.hdfs.TransferLeadershipRequestProto
-	(*TransferLeadershipResponseProto)(nil),      // 4: hops.hdfs.TransferLeadershipResponseProto
-	(*BalanceRequestProto)(nil),                  // 5: hops.hdfs.BalanceRequestProto
-	(*BalanceResponseProto)(nil),                 // 6: hops.hdfs.BalanceResponseProto
-	(*TierRequestProto)(nil),                     // 7: hops.hdfs.TierRequestProto
-	(*TierResponseProto)(nil),                    // 8: hops.hdfs.TierResponseProto
-	(*GetEventsRequestProto)(nil),                // 9: hops.hdfs.GetEventsRequestProto
-	(*GetEventsResponseProto)(nil),               // 10: hops.hdfs.GetEventsResponseProto
-	(*FeedEventProto)(nil),                       // 11: hops.hdfs.FeedEventProto
-	(*SearchRequestProto)(nil),                   // 12: hops.hdfs.SearchRequestProto
-	(*TagProto)(nil),                             // 13: hops.hdfs.TagProto
-	(*SearchResponseProto)(nil),                  // 14: hops.hdfs.SearchResponseProto
-	(*FoundProto)(nil),                           // 15: hops.hdfs.FoundProto
-	(*SearchStatusRequestProto)(nil),             // 16: hops.hdfs.SearchStatusRequestProto
-	(*SearchStatusResponseProto)(nil),            // 17: hops.hdfs.SearchStatusResponseProto
-	(*RebuildSearchRequestProto)(nil),            // 18: hops.hdfs.RebuildSearchRequestProto
-	(*RebuildSearchResponseProto)(nil),           // 19: hops.hdfs.RebuildSearchResponseProto
-	(*AclEntryProto)(nil),                        // 20: hops.hadoop.AclEntryProto
-	(*XAttrProto)(nil),                           // 21: hops.hadoop.XAttrProto
+	(SmallFilesProto)(0),                         // 0: hops.hdfs.SmallFilesProto
+	(SetDatanodeStateRequestProto_StateProto)(0), // 1: hops.hdfs.SetDatanodeStateRequestProto.StateProto
+	(*SetDatanodeStateRequestProto)(nil),         // 2: hops.hdfs.SetDatanodeStateRequestProto
+	(*SetDatanodeStateResponseProto)(nil),        // 3: hops.hdfs.SetDatanodeStateResponseProto
+	(*TransferLeadershipRequestProto)(nil),       // 4: hops.hdfs.TransferLeadershipRequestProto
+	(*TransferLeadershipResponseProto)(nil),      // 5: hops.hdfs.TransferLeadershipResponseProto
+	(*BalanceRequestProto)(nil),                  // 6: hops.hdfs.BalanceRequestProto
+	(*BalanceResponseProto)(nil),                 // 7: hops.hdfs.BalanceResponseProto
+	(*TierRequestProto)(nil),                     // 8: hops.hdfs.TierRequestProto
+	(*TierResponseProto)(nil),                    // 9: hops.hdfs.TierResponseProto
+	(*GetEventsRequestProto)(nil),                // 10: hops.hdfs.GetEventsRequestProto
+	(*GetEventsResponseProto)(nil),               // 11: hops.hdfs.GetEventsResponseProto
+	(*FeedEventProto)(nil),                       // 12: hops.hdfs.FeedEventProto
+	(*SearchRequestProto)(nil),                   // 13: hops.hdfs.SearchRequestProto
+	(*TagProto)(nil),                             // 14: hops.hdfs.TagProto
+	(*SearchResponseProto)(nil),                  // 15: hops.hdfs.SearchResponseProto
+	(*FoundProto)(nil),                           // 16: hops.hdfs.FoundProto
+	(*SearchStatusRequestProto)(nil),             // 17: hops.hdfs.SearchStatusRequestProto
+	(*SearchStatusResponseProto)(nil),            // 18: hops.hdfs.SearchStatusResponseProto
+	(*RebuildSearchRequestProto)(nil),            // 19: hops.hdfs.RebuildSearchRequestProto
+	(*RebuildSearchResponseProto)(nil),           // 20: hops.hdfs.RebuildSearchResponseProto
+	(*BeginRewriteRequestProto)(nil),             // 21: hops.hdfs.BeginRewriteRequestProto
+	(*BeginRewriteResponseProto)(nil),            // 22: hops.hdfs.BeginRewriteResponseProto
+	(*EndRewriteRequestProto)(nil),               // 23: hops.hdfs.EndRewriteRequestProto
+	(*EndRewriteResponseProto)(nil),              // 24: hops.hdfs.EndRewriteResponseProto
+	(*CreateWithDataRequestProto)(nil),           // 25: hops.hdfs.CreateWithDataRequestProto
+	(*CreateWithDataResponseProto)(nil),          // 26: hops.hdfs.CreateWithDataResponseProto
+	(*OpenWithDataRequestProto)(nil),             // 27: hops.hdfs.OpenWithDataRequestProto
+	(*OpenWithDataResponseProto)(nil),            // 28: hops.hdfs.OpenWithDataResponseProto
+	(*OpenManyWithDataRequestProto)(nil),         // 29: hops.hdfs.OpenManyWithDataRequestProto
+	(*OpenManyWithDataResponseProto)(nil),        // 30: hops.hdfs.OpenManyWithDataResponseProto
+	(*OpenedFileProto)(nil),                      // 31: hops.hdfs.OpenedFileProto
+	(*SetSmallFilesRequestProto)(nil),            // 32: hops.hdfs.SetSmallFilesRequestProto
+	(*SetSmallFilesResponseProto)(nil),           // 33: hops.hdfs.SetSmallFilesResponseProto
+	(*GetSmallFilesRequestProto)(nil),            // 34: hops.hdfs.GetSmallFilesRequestProto
+	(*GetSmallFilesResponseProto)(nil),           // 35: hops.hdfs.GetSmallFilesResponseProto
+	(*AclEntryProto)(nil),                        // 36: hops.hadoop.AclEntryProto
+	(*XAttrProto)(nil),                           // 37: hops.hadoop.XAttrProto
+	(*ErasureCodingPolicyProto)(nil),             // 38: hops.hadoop.ErasureCodingPolicyProto
+	(*ExtendedBlockProto)(nil),                   // 39: hops.hadoop.ExtendedBlockProto
+	(*CreateRequestProto)(nil),                   // 40: hops.hadoop.CreateRequestProto
+	(*HdfsFileStatusProto)(nil),                  // 41: hops.hadoop.HdfsFileStatusProto
+	(*LocatedBlocksProto)(nil),                   // 42: hops.hadoop.LocatedBlocksProto
 }
 var file_namenode_hdfs_hadooppb_operator_proto_depIdxs = []int32{
-	0,  // 0: hops.hdfs.SetDatanodeStateRequestProto.state:type_name -> hops.hdfs.SetDatanodeStateRequestProto.StateProto
-	11, // 1: hops.hdfs.GetEventsResponseProto.events:type_name -> hops.hdfs.FeedEventProto
-	20, // 2: hops.hdfs.FeedEventProto.acl:type_name -> hops.hadoop.AclEntryProto
-	21, // 3: hops.hdfs.FeedEventProto.xattrs:type_name -> hops.hadoop.XAttrProto
-	13, // 4: hops.hdfs.SearchRequestProto.tags:type_name -> hops.hdfs.TagProto
-	15, // 5: hops.hdfs.SearchResponseProto.found:type_name -> hops.hdfs.FoundProto
-	21, // 6: hops.hdfs.FoundProto.xattrs:type_name -> hops.hadoop.XAttrProto
-	7,  // [7:7] is the sub-list for method output_type
-	7,  // [7:7] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	1,  // 0: hops.hdfs.SetDatanodeStateRequestProto.state:type_name -> hops.hdfs.SetDatanodeStateRequestProto.StateProto
+	12, // 1: hops.hdfs.GetEventsResponseProto.events:type_name -> hops.hdfs.FeedEventProto
+	36, // 2: hops.hdfs.FeedEventProto.acl:type_name -> hops.hadoop.AclEntryProto
+	37, // 3: hops.hdfs.FeedEventProto.xattrs:type_name -> hops.hadoop.XAttrProto
+	14, // 4: hops.hdfs.SearchRequestProto.tags:type_name -> hops.hdfs.TagProto
+	16, // 5: hops.hdfs.SearchResponseProto.found:type_name -> hops.hdfs.FoundProto
+	37, // 6: hops.hdfs.FoundProto.xattrs:type_name -> hops.hadoop.XAttrProto
+	38, // 7: hops.hdfs.BeginRewriteResponseProto.ecPolicy:type_name -> hops.hadoop.ErasureCodingPolicyProto
+	39, // 8: hops.hdfs.EndRewriteRequestProto.tail:type_name -> hops.hadoop.ExtendedBlockProto
+	39, // 9: hops.hdfs.EndRewriteResponseProto.last:type_name -> hops.hadoop.ExtendedBlockProto
+	40, // 10: hops.hdfs.CreateWithDataRequestProto.create:type_name -> hops.hadoop.CreateRequestProto
+	41, // 11: hops.hdfs.CreateWithDataResponseProto.status:type_name -> hops.hadoop.HdfsFileStatusProto
+	42, // 12: hops.hdfs.OpenWithDataResponseProto.locations:type_name -> hops.hadoop.LocatedBlocksProto
+	31, // 13: hops.hdfs.OpenManyWithDataResponseProto.files:type_name -> hops.hdfs.OpenedFileProto
+	0,  // 14: hops.hdfs.SetSmallFilesRequestProto.policy:type_name -> hops.hdfs.SmallFilesProto
+	0,  // 15: hops.hdfs.GetSmallFilesResponseProto.policy:type_name -> hops.hdfs.SmallFilesProto
+	16, // [16:16] is the sub-list for method output_type
+	16, // [16:16] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_namenode_hdfs_hadooppb_operator_proto_init() }
@@ -1818,14 +2850,15 @@ func file_namenode_hdfs_hadooppb_operator_proto_init() {
 	if File_namenode_hdfs_hadooppb_operator_proto != nil {
 		return
 	}
+	file_namenode_hdfs_hadooppb_client_namenode_proto_init()
 	file_namenode_hdfs_hadooppb_hdfs_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_namenode_hdfs_hadooppb_operator_proto_rawDesc), len(file_namenode_hdfs_hadooppb_operator_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   19,
+			NumEnums:      2,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -182,10 +181,19 @@ func (m *many) add(f *namenode.LocatedFile, path string) error {
 		m.plan.Large = append(m.plan.Large, [2]int64{int64(m.plan.Names), length})
 		return nil
 	}
+	if b.Small {
+		return m.addSmall(b, path)
+	}
 	node := m.place(b)
 	if node == nil {
 		return &noReplica{fmt.Sprintf("Could not obtain block: blk_%d_%d file=%s: %s", b.Block.ID, b.Block.Generation, path, m.nowhere(b))}
 	}
+	return m.put(b, node, func() string { return m.url(node) })
+}
+
+// put adds a file of one block to the request to who is asked for it.
+func (m *many) put(b *namenode.LocatedBlock, node *namenode.Node, at func() string) error {
+	length := b.Block.Length
 	if m.bytes+length > m.limit && m.plan.Names > 0 {
 		m.full = true
 		return nil
@@ -193,7 +201,7 @@ func (m *many) add(f *namenode.LocatedFile, path string) error {
 	m.bytes += length
 	g := m.open[node.ID]
 	if g == nil || !g.Request.Fits(length) {
-		g = &batchread.Group{URL: m.url(node), Datanode: node.TransferAddr(), Request: batchread.NewRequest(m.q.service.BlockPool())}
+		g = &batchread.Group{URL: at(), Datanode: node.TransferAddr(), Request: batchread.NewRequest(m.q.service.BlockPool())}
 		m.open[node.ID] = g
 		m.plan.Groups = append(m.plan.Groups, g)
 	}
@@ -209,7 +217,7 @@ func (m *many) place(b *namenode.LocatedBlock) *namenode.Node {
 	}
 	for i := range b.Locations {
 		n := b.Locations[i].Node
-		if n.HTTPPort != 0 && !slices.Contains(m.exclude, n.TransferAddr()) && !slices.Contains(m.exclude, n.IP) && !slices.Contains(m.exclude, n.Host) {
+		if n.HTTPPort != 0 && !m.isExcluded(n) {
 			return n
 		}
 	}

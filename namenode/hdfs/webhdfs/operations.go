@@ -102,6 +102,7 @@ var operations = map[string]map[string]operation{
 		"CONCAT":   {byPath, (*request).concat},
 		"TRUNCATE": {byPath, (*request).truncate},
 		"OPENMANY": {byPath, (*request).openMany},
+		"READMANY": {security.BlockToken, (*request).readMany},
 
 		"UNSETSTORAGEPOLICY": {byPath, (*request).unsetStoragePolicy},
 		"UNSETECPOLICY":      {byPath, (*request).unsetECPolicy},
@@ -142,6 +143,11 @@ func (q *request) open() (response, error) {
 	}
 	if offset >= f.Length && f.Length > 0 {
 		return response{}, metadata.Errorf(metadata.ErrIO, "Offset=%d out of the range [0, %d); OPEN, path=%s", offset, f.Length, q.path)
+	}
+	if f.Length > 0 && f.Length <= metadata.MaxBody {
+		if answer, ok, err := q.openSmall(offset); ok || err != nil {
+			return answer, err
+		}
 	}
 	return q.redirect(f.Length > 0, offset)
 }

@@ -1,0 +1,431 @@
+package dfs
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
+
+	"github.com/gohops/hops/internal/dtp"
+	"github.com/gohops/hops/internal/localsocket"
+	"github.com/gohops/hops/namenode/hdfs/hadooppb"
+)
+
+// nearSocket is the Unix-domain socket beside a fakeNode. What it hands over of a replica is up to answer.
+type nearSocket struct {
+	n      *fakeNode
+	path   string
+	asked  atomic.Int64
+	mu     sync.Mutex
+	answer func(conn *net.UnixConn, data []byte)
+}
+
+// descriptorsOf answers as a datanode does.
+func descriptorsOf(t testing.TB) func(*net.UnixConn, []byte) {
+	return func(conn *net.UnixConn, data []byte) { handOver(t, conn, data, sheetOf(data)) }
+}
+
+// sheetOf is what the second descriptor holds.
+func sheetOf(data []byte) []byte {
+	return dtp.DefaultChecksum.Append([]byte{0, 1, 2, 0, 0, 2, 0}, data)
+}
+
+var success = &hadooppb.BlockOpResponseProto{Status: hadooppb.Status_SUCCESS.Enum(), ShortCircuitAccessVersion: new(uint32(1))}
+
+// handOver sends two files with these contents.
+func handOver(t testing.TB, conn *net.UnixConn, contents ...[]byte) {
+	var files []*os.File
+	for _, c := range contents {
+		m, err := localsocket.Seal("test", c)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		f, err := m.Reopen()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		m.Close()
+		defer f.Close()
+		files = append(files, f)
+	}
+	_ = dtp.WriteResponse(conn, success) // the client may be gone
+	_ = localsocket.SendFiles(conn, []byte{0}, files...)
+}
+
+// besides opens the socket beside a node, and returns the template for clients.
+func besides(t testing.TB, nodes ...*fakeNode) (template string, sockets []*nearSocket) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "hops-s") // paths of sockets are short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	template = filepath.Join(dir, "dn._PORT")
+	for _, n := range nodes {
+		s := &nearSocket{n: n, path: localsocket.Path(template, n.addr), answer: descriptorsOf(t)}
+		l, err := localsocket.Listen(s.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var going sync.WaitGroup
+		going.Go(func() {
+			for {
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				going.Go(func() {
+					defer conn.Close()
+					s.serve(conn.(*net.UnixConn))
+				})
+			}
+		})
+		t.Cleanup(func() { l.Close(); going.Wait() })
+		sockets = append(sockets, s)
+	}
+	return template, sockets
+}
+
+func (s *nearSocket) serve(conn *net.UnixConn) {
+	op, request, err := dtp.ReadOp(bufio.NewReader(conn))
+	q, ok := request.(*hadooppb.OpRequestShortCircuitAccessProto)
+	if err != nil || !ok || op != dtp.OpShortCircuitFDs {
+		return
+	}
+	s.asked.Add(1)
+	if !s.n.authorized(request) {
+		_ = dtp.WriteResponse(conn, dtp.Failure(hadooppb.Status_ERROR_ACCESS_TOKEN, "", "the token has expired"))
+		return
+	}
+	data := s.n.bytes(q.GetHeader().GetBlock().GetBlockId())
+	s.mu.Lock()
+	answer := s.answer
+	s.mu.Unlock()
+	answer(conn, data)
+}
+
+func (s *nearSocket) set(answer func(*net.UnixConn, []byte)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answer = answer
+}
+
+// newLocalCluster is a cluster of n datanodes on this machine with a file of several blocks, and a client that knows their sockets
+// for descriptors only.
+func newLocalCluster(t testing.TB, n int, change func(*Config)) (*cluster, *Client, []*nearSocket, []byte) {
+	c, client := newCluster(t, n)
+	path, sockets := besides(t, c.nodes...)
+	config := Config{DomainSocket: path, NoDomainTraffic: true, BlockSize: 1 << 20}
+	if change != nil {
+		change(&config)
+	}
+	data := pattern(2<<20 + 300_001)
+	w, err := client.Create(t.Context(), "/f", CreateOptions{BlockSize: 1 << 20})
+	if err == nil {
+		_, err = w.Write(data)
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	local := c.client(config)
+	local.hedging.after = limit // a busy machine is no slow datanode
+	return c, local, sockets, data
+}
+
+// Without faults nothing is read over TCP.
+func TestLocalReadsNeedNoConnection(t *testing.T) {
+	_, client, sockets, data := newLocalCluster(t, 1, nil)
+	got, err := client.ReadFile(t.Context(), "/f")
+	if err != nil || !bytes.Equal(got, data) {
+		t.Fatalf("%d bytes, %v", len(got), err)
+	}
+	if n := client.LocalCounts(); n.Opened != 3 || n.Abandoned+n.Refused+n.Unreached != 0 || n.Bytes != int64(len(data)) {
+		t.Errorf("%+v", n)
+	}
+	client.peers.mu.Lock()
+	defer client.peers.mu.Unlock()
+	if len(client.peers.idle[sockets[0].n.addr]) != 0 {
+		t.Error("something was read over TCP")
+	}
+}
+
+// Against a slice of bytes: whatever is read where, and however much at a time, it is what was written.
+func TestLocalReadsModel(t *testing.T) {
+	_, client, _, data := newLocalCluster(t, 1, nil)
+	rapid.Check(t, func(rt *rapid.T) {
+		r, err := client.Open(t.Context(), "/f")
+		if err != nil {
+			rt.Fatal(err)
+		}
+		defer r.Close()
+		pos := int64(0)
+		for range rapid.IntRange(1, 8).Draw(rt, "steps") {
+			n := rapid.IntRange(1, 300_000).Draw(rt, "n")
+			p := make([]byte, n)
+			if rapid.Bool().Draw(rt, "at") {
+				off := rapid.Int64Range(0, int64(len(data))+10).Draw(rt, "off")
+				got, err := r.ReadAt(p, off)
+				want := data[min(off, int64(len(data))):min(off+int64(n), int64(len(data)))]
+				if !bytes.Equal(p[:got], want) || (err == nil) != (got == n) {
+					rt.Fatalf("%d bytes at %d: %d, %v", n, off, got, err)
+				}
+				continue
+			}
+			if rapid.Bool().Draw(rt, "seek") {
+				pos = rapid.Int64Range(0, int64(len(data))).Draw(rt, "to")
+				if _, err := r.Seek(pos, io.SeekStart); err != nil {
+					rt.Fatal(err)
+				}
+			}
+			got, err := r.Read(p)
+			if !bytes.Equal(p[:got], data[pos:min(pos+int64(got), int64(len(data)))]) || got == 0 && pos < int64(len(data)) {
+				rt.Fatalf("%d bytes at %d: %d, %v", n, pos, got, err)
+			}
+			pos += int64(got)
+		}
+	})
+}
+
+// Whatever a datanode hands over, no wrong byte is read, nothing hangs, nothing is left open, and the rest comes over TCP.
+func TestDescriptorsThatAreOfNoUse(t *testing.T) {
+	_, client, sockets, data := newLocalCluster(t, 1, nil)
+	count := func() int {
+		all, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all)
+	}
+	cut := func(b []byte, n int) []byte { return b[:max(len(b)-n, 0)] }
+	for _, bad := range []struct {
+		name   string
+		answer func(conn *net.UnixConn, data []byte)
+	}{
+		{"the data is short", func(c *net.UnixConn, b []byte) { handOver(t, c, cut(b, 1), sheetOf(b)) }},
+		{"a checksum is missing", func(c *net.UnixConn, b []byte) { handOver(t, c, b, cut(sheetOf(b), 4)) }},
+		{"a byte is wrong", func(c *net.UnixConn, b []byte) {
+			b = bytes.Clone(b)
+			b[len(b)/2] ^= 1
+			handOver(t, c, b, sheetOf(pattern(1))) // and there are no checksums either
+		}},
+		{"a byte does not match", func(c *net.UnixConn, b []byte) {
+			sums := sheetOf(b)
+			b = bytes.Clone(b)
+			b[len(b)/2] ^= 1
+			handOver(t, c, b, sums)
+		}},
+		{"no header", func(c *net.UnixConn, b []byte) { handOver(t, c, b, []byte{0, 1, 2}) }},
+		{"another version", func(c *net.UnixConn, b []byte) { handOver(t, c, b, append([]byte{0, 9}, sheetOf(b)[2:]...)) }},
+		{"no checksums", func(c *net.UnixConn, b []byte) { handOver(t, c, b, []byte{0, 1, 0, 0, 0, 2, 0}) }},
+		{"checksums of nothing", func(c *net.UnixConn, b []byte) { handOver(t, c, b, []byte{0, 1, 2, 0, 0, 0, 0}) }},
+		{"checksums of much", func(c *net.UnixConn, b []byte) {
+			handOver(t, c, b, append([]byte{0, 1, 2, 0, 255, 255, 255}, make([]byte, 100)...))
+		}},
+		{"one descriptor", func(c *net.UnixConn, b []byte) { handOver(t, c, b) }},
+		{"three descriptors", func(c *net.UnixConn, b []byte) { handOver(t, c, b, sheetOf(b), b) }},
+		{"twenty descriptors", func(c *net.UnixConn, b []byte) { handOver(t, c, slices.Repeat([][]byte{{1}}, 20)...) }},
+		{"a pipe", func(c *net.UnixConn, _ []byte) {
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer r.Close()
+			defer w.Close()
+			_ = dtp.WriteResponse(c, success)
+			_ = localsocket.SendFiles(c, []byte{0}, r, r)
+		}},
+		{"no descriptors", func(c *net.UnixConn, _ []byte) {
+			_ = dtp.WriteResponse(c, success)
+			_, _ = c.Write([]byte{0})
+		}},
+		{"nothing behind the answer", func(c *net.UnixConn, _ []byte) { _ = dtp.WriteResponse(c, success) }},
+		{"an answer of another version", func(c *net.UnixConn, _ []byte) {
+			_ = dtp.WriteResponse(c, &hadooppb.BlockOpResponseProto{Status: hadooppb.Status_SUCCESS.Enum(), ShortCircuitAccessVersion: new(uint32(7))})
+		}},
+		{"nothing", func(*net.UnixConn, []byte) {}},
+		{"noise", func(c *net.UnixConn, _ []byte) { _, _ = c.Write(bytes.Repeat([]byte{0xff}, 100)) }},
+		{"a refusal", func(c *net.UnixConn, _ []byte) {
+			_ = dtp.WriteResponse(c, dtp.Failure(hadooppb.Status_ERROR_UNSUPPORTED, "", "no"))
+		}},
+	} {
+		sockets[0].set(bad.answer)
+		fresh := client
+		if bad.name != "the data is short" { // descriptors are kept, and refusals remembered
+			fresh = sockets[0].n.c.client(client.config)
+			fresh.hedging.after = limit
+		}
+		before := count()
+		got, err := fresh.ReadFile(t.Context(), "/f")
+		if err != nil || !bytes.Equal(got, data) {
+			t.Errorf("%s: %d bytes, %v", bad.name, len(got), err)
+		}
+		n := fresh.LocalCounts()
+		if n.Refused+n.Abandoned == 0 || n.Bytes > int64(len(data)) {
+			t.Errorf("%s: %+v", bad.name, n)
+		}
+		asked := sockets[0].asked.Load()
+		if got, err := fresh.ReadFile(t.Context(), "/f"); err != nil || !bytes.Equal(got, data) || sockets[0].asked.Load() != asked {
+			t.Errorf("%s, again: %v, the datanode was asked %d times more", bad.name, err, sockets[0].asked.Load()-asked)
+		}
+		fresh.Close()
+		eventually(t, bad.name+": everything is closed", func() bool { return count() <= before })
+	}
+}
+
+// Descriptors of many blocks are kept, the oldest make room, and none stays for ever.
+func TestDescriptorsAreBounded(t *testing.T) {
+	_, client, sockets, data := newLocalCluster(t, 1, nil)
+	r := open(t, client, "/f")
+	first := make([]byte, 10)
+	if _, err := r.ReadAt(first, 0); err != nil {
+		t.Fatal(err)
+	}
+	l := client.local
+	node := sockets[0].n.info()
+	b := r.known(0)
+	in := l.get(t.Context(), b, node)
+	if in == nil {
+		t.Fatal("no descriptors")
+	}
+	for i := range localKept + 50 { // of blocks that there are not
+		other := *b
+		other.block = &hadooppb.ExtendedBlockProto{PoolId: b.block.PoolId, BlockId: b.block.BlockId, GenerationStamp: new(uint64(i)), NumBytes: b.block.NumBytes}
+		if d := l.get(t.Context(), &other, node); d != nil {
+			l.put(d)
+		}
+	}
+	l.mu.Lock()
+	kept, there := len(l.kept), l.kept[in.key] == in
+	l.mu.Unlock()
+	if kept > localKept || !there {
+		t.Errorf("%d are kept; what is in use stays: %v", kept, there)
+	}
+	p := make([]byte, 1000)
+	if err := l.readFile(t.Context(), in, in.data, p, 5); err != nil || !bytes.Equal(p, data[5:1005]) {
+		t.Error(err)
+	}
+	l.mu.Lock()
+	for _, d := range l.kept {
+		d.used = time.Now().Add(-2 * localIdle)
+	}
+	l.mu.Unlock()
+	l.purgeIdle()
+	l.mu.Lock()
+	kept = len(l.kept)
+	l.mu.Unlock()
+	if kept != 1 {
+		t.Errorf("%d are kept that nobody uses", kept-1)
+	}
+	l.put(in)
+	client.Close()
+	if in.data != nil {
+		t.Error("they are open after the client's end")
+	}
+}
+
+// A token that has expired is no reason to leave a datanode: the namenode gives another one, and with that descriptors come.
+func TestDescriptorsWithAnExpiredToken(t *testing.T) {
+	c, client, _, data := newLocalCluster(t, 1, nil)
+	c.mu.Lock()
+	c.epoch, c.stale = 1, 1
+	c.mu.Unlock()
+	for range 2 {
+		got, err := client.ReadFile(t.Context(), "/f")
+		if err != nil || !bytes.Equal(got, data) {
+			t.Fatalf("%d bytes, %v", len(got), err)
+		}
+	}
+	if n := client.LocalCounts(); n.Opened != 3 || n.Refused != 1 {
+		t.Errorf("%+v", n)
+	}
+}
+
+// A datanode that is stopped keeps its socket: who asks it goes on with another one soon, and what was handed over stays of use.
+func TestStoppedDatanodeBesideTheSocket(t *testing.T) {
+	_, client, sockets, data := newLocalCluster(t, 1, nil)
+	hang := make(chan struct{})
+	t.Cleanup(func() { close(hang) })
+	sockets[0].set(func(*net.UnixConn, []byte) { <-hang })
+	client.hedging.after = time.Millisecond
+	got, err := client.ReadFile(t.Context(), "/f")
+	if err != nil || !bytes.Equal(got, data) {
+		t.Fatalf("%d bytes, %v", len(got), err)
+	}
+	if n := client.LocalCounts(); n.Opened != 0 || n.Bytes != 0 {
+		t.Errorf("%+v", n)
+	}
+}
+
+// A call ends with its context, and so does what it has open.
+func TestLocalReadEndsWithItsContext(t *testing.T) {
+	_, client, _, _ := newLocalCluster(t, 1, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	r, err := client.Open(ctx, "/f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := r.Read(make([]byte, 100)); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if _, err := io.ReadAll(r); err == nil {
+		t.Error("read to the end")
+	}
+	client.local.mu.Lock()
+	defer client.local.mu.Unlock()
+	for _, d := range client.local.kept {
+		if d.users != 0 {
+			t.Errorf("%d use descriptors still", d.users)
+		}
+	}
+	if client.LocalCounts().Abandoned != 0 {
+		t.Error("the datanode is blamed")
+	}
+}
+
+// Files that a disk has not in its cache are read by another goroutine, with the same bytes.
+func TestLocalReadWaitsForTheDisk(t *testing.T) {
+	_, client := newCluster(t, 1)
+	data := pattern(1 << 20)
+	name := filepath.Join(t.TempDir(), "f")
+	if err := os.WriteFile(name, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &descriptors{data: f, users: 1, dropped: true}
+	for range 20 {
+		if err := f.Sync(); err == nil {
+			_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
+		}
+		off := rand.IntN(1 << 19)
+		p := make([]byte, 1<<18)
+		if err := client.local.readFile(t.Context(), d, f, p, int64(off)); err != nil || !bytes.Equal(p, data[off:off+len(p)]) {
+			t.Fatalf("at %d: %v", off, err)
+		}
+	}
+	if err := client.local.readFile(t.Context(), d, f, make([]byte, 100), 1<<20-50); err == nil {
+		t.Error("read beyond the end")
+	}
+}

@@ -1,0 +1,368 @@
+package dfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
+	"github.com/gohops/hops/namenode/hdfs/hadooppb"
+)
+
+// Small files: those whose bytes hops' namenodes keep themselves are made and opened by one call with their bytes. Other servers are asked once in a while
+// whether they have such calls, and as ever otherwise.
+
+const (
+	// smallFileAgain is after how long a server that had no such calls is asked again, and smallDirAgain after how long a directory is that had no small
+	// files.
+	smallFileAgain = 10 * time.Minute
+	smallDirAgain  = time.Minute
+	// smallDirs is how many such directories are remembered.
+	smallDirs = 1024
+)
+
+// smallFiles is what a client knows of where small files are made.
+type smallFiles struct {
+	mu sync.Mutex
+	// until: before then the server has no calls for them.
+	until time.Time
+	// without are directories whose files are made as ordinary ones, and until when that is believed.
+	without map[string]time.Time
+}
+
+// served reports whether the server may have calls for small files.
+func (s *smallFiles) served() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.until.IsZero() || time.Now().After(s.until)
+}
+
+// in reports whether small files may be made in a directory.
+func (s *smallFiles) in(dir string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	if !s.until.IsZero() && !now.After(s.until) {
+		return false
+	}
+	until, known := s.without[dir]
+	if known && now.After(until) {
+		delete(s.without, dir)
+		known = false
+	}
+	return !known
+}
+
+// notIn notes that a directory has none.
+func (s *smallFiles) notIn(dir string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.without == nil || len(s.without) >= smallDirs {
+		s.without = map[string]time.Time{}
+	}
+	s.without[dir] = time.Now().Add(smallDirAgain)
+}
+
+// unknown reports whether err says that the server has no such call, and notes it.
+func (s *smallFiles) unknown(err error) bool {
+	remote, ok := errors.AsType[*hrpc.RemoteError](err)
+	if !ok || remote.Detail != hadooppb.RpcResponseHeaderProto_ERROR_NO_SUCH_METHOD && remote.Detail != hadooppb.RpcResponseHeaderProto_ERROR_NO_SUCH_PROTOCOL {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.until = time.Now().Add(smallFileAgain)
+	return true
+}
+
+// storeSmall makes a file with its bytes by one call. stored: it is made; without an error it was not, nothing was done, and it has to be made as any other.
+func (c *Client) storeSmall(ctx context.Context, request *hadooppb.CreateRequestProto, data []byte) (id uint64, stored bool, err error) {
+	dir := path.Dir(request.GetSrc())
+	if c.config.NoSmallFiles || len(data) > metadata.MaxBody || !c.small.in(dir) {
+		return 0, false, nil
+	}
+	var answer hadooppb.CreateWithDataResponseProto
+	err = c.rpc.Call(ctx, operatorProtocol, "createWithData", &hadooppb.CreateWithDataRequestProto{Create: request, Data: data}, &answer)
+	switch {
+	case c.small.unknown(err):
+		return 0, false, nil
+	case err != nil:
+		return 0, false, wrap("create", request.GetSrc(), c.hinted(err))
+	case !answer.GetStored():
+		c.small.notIn(dir)
+		return 0, false, nil
+	}
+	return answer.GetStatus().GetFileId(), true, nil
+}
+
+// openSmall opens a file by one call that comes with its bytes if it is a small one of at most most bytes; nil, nil: the server has no such call.
+func (c *Client) openSmall(ctx context.Context, name string, most int) (*hadooppb.OpenWithDataResponseProto, error) {
+	if c.config.NoSmallFiles || !c.small.served() {
+		return nil, nil
+	}
+	answer := new(hadooppb.OpenWithDataResponseProto)
+	err := c.rpc.Call(ctx, operatorProtocol, "openWithData", &hadooppb.OpenWithDataRequestProto{Path: &name, Most: new(uint32(most)), Length: new(uint64(firstPrefetch))}, answer)
+	switch {
+	case c.small.unknown(err):
+		return nil, nil
+	case err != nil:
+		return nil, wrap("open", name, c.hinted(err))
+	}
+	return answer, nil
+}
+
+const (
+	// manyPaths and manyBytes are how many files are asked for with one call, and about how much data.
+	manyPaths = 512
+	manyBytes = 2 << 20
+	// manyCalls is how many such calls, or files that are opened by themselves, are under way at a time.
+	manyCalls = 4
+)
+
+// ManyFiles is what ReadMany has read: for each path its bytes, or why there are none.
+type ManyFiles struct {
+	Data   [][]byte
+	Errors []error
+}
+
+// ReadMany returns the contents of files, of which those that namenodes keep come many with a call; the others are read as by ReadFile. Files of more than
+// most bytes are an error of their own (ErrInvalidArgument); 0: there is no limit. The error is of all of them.
+func (c *Client) ReadMany(ctx context.Context, names []string, most int64) (*ManyFiles, error) {
+	out := &ManyFiles{Data: make([][]byte, len(names)), Errors: make([]error, len(names))}
+	paths := make([]string, len(names))
+	var asked []int // which may be small
+	for i, name := range names {
+		if paths[i], out.Errors[i] = clean("open", name); out.Errors[i] == nil {
+			asked = append(asked, i)
+		}
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(manyCalls)
+	for len(asked) > 0 {
+		some := asked[:min(len(asked), manyPaths)]
+		asked = asked[len(some):]
+		group.Go(func() error { return c.readSome(ctx, paths, some, most, out) })
+	}
+	return out, group.Wait()
+}
+
+// readSome reads the files of some numbers.
+func (c *Client) readSome(ctx context.Context, paths []string, some []int, most int64, out *ManyFiles) error {
+	var alone []int
+	for len(some) > 0 {
+		if c.config.NoSmallFiles || !c.small.served() {
+			alone = append(alone, some...)
+			break
+		}
+		request := &hadooppb.OpenManyWithDataRequestProto{Most: new(uint32(manyBytes))}
+		for _, i := range some {
+			request.Paths = append(request.Paths, paths[i])
+		}
+		var answer hadooppb.OpenManyWithDataResponseProto
+		err := c.rpc.Call(ctx, operatorProtocol, "openManyWithData", request, &answer)
+		if c.small.unknown(err) {
+			continue
+		}
+		if err != nil {
+			return wrap("open", paths[some[0]], c.hinted(err))
+		}
+		files := answer.GetFiles()
+		if len(files) == 0 || len(files) > len(some) {
+			return &Error{Op: "open", Path: paths[some[0]], Kind: metadata.ErrIO, Message: fmt.Sprintf("the namenode answers with %d files, asked for %d", len(files), len(some))}
+		}
+		for k, f := range files {
+			i := some[k]
+			switch {
+			case f.Exception != nil:
+				out.Errors[i] = wrap("open", paths[i], &hrpc.RemoteError{Class: f.GetException(), Message: f.GetMessage()})
+			case f.Data == nil:
+				alone = append(alone, i)
+			case most > 0 && int64(len(f.Data)) > most:
+				out.Errors[i] = tooLong(paths[i], int64(len(f.Data)), most)
+			default:
+				out.Data[i] = f.Data
+			}
+		}
+		some = some[len(files):]
+	}
+	for _, i := range alone {
+		out.Data[i], out.Errors[i] = c.readOne(ctx, paths[i], most)
+		if err := ctx.Err(); err != nil {
+			return wrap("read", paths[i], err)
+		}
+	}
+	return nil
+}
+
+// readOne is ReadFile of a file of at most most bytes.
+func (c *Client) readOne(ctx context.Context, name string, most int64) ([]byte, error) {
+	r, err := c.Open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	if most > 0 && r.Size() > most {
+		return nil, tooLong(name, r.Size(), most)
+	}
+	return r.all(ctx)
+}
+
+func tooLong(name string, length, most int64) error {
+	return &Error{Op: "read", Path: name, Kind: metadata.ErrInvalidArgument, Message: fmt.Sprintf("the file has %d bytes, and %d were asked for at most", length, most)}
+}
+
+// all reads the whole file.
+func (r *Reader) all(ctx context.Context) ([]byte, error) {
+	if r.whole != nil { // nobody else has it
+		return r.whole, nil
+	}
+	data := make([]byte, r.Size())
+	if _, err := r.ReadAtContext(ctx, data, 0); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return data, nil
+}
+
+// held is a file that a Writer has not made yet.
+type held struct {
+	request *hadooppb.CreateRequestProto
+	data    []byte
+	most    int // bytes that are held back
+}
+
+// holds reports whether a new file may be held back: nothing is asked of it that a small file does not have.
+func (c *Client) holds(o CreateOptions, request *hadooppb.CreateRequestProto) bool {
+	return o.Late && !o.Existing && (o.Policy == "" || o.Policy == namenode.ReplicationPolicy) && !c.config.NoSmallFiles && c.small.in(path.Dir(request.GetSrc()))
+}
+
+// hold adds bytes to a file that is not made yet, if it may go on waiting with them; else it makes the file.
+func (w *Writer) hold(p []byte) (bool, error) {
+	if len(w.held.data)+len(p) <= w.held.most {
+		w.held.data = append(w.held.data, p...)
+		w.length.Add(int64(len(p)))
+		return true, nil
+	}
+	return false, w.make()
+}
+
+// make makes the file that was held back, and writes what it has so far.
+func (w *Writer) make() error {
+	h := w.held
+	w.held = nil
+	if err := w.create(h.request); err != nil {
+		err = w.fail(err)
+		w.giveUp()
+		w.settled = true
+		return err
+	}
+	w.length.Store(0)
+	_, err := w.add(h.data)
+	return err
+}
+
+// finishHeld makes a file that was held back to its end, by one call if the namenodes keep it. done: there is nothing left to do.
+func (w *Writer) finishHeld() (done bool, err error) {
+	id, stored, err := w.c.storeSmall(w.life, w.held.request, w.held.data)
+	if err != nil {
+		return false, w.fail(err)
+	}
+	if !stored {
+		return false, w.make()
+	}
+	w.fileID, w.held = id, nil
+	return true, nil
+}
+
+// readHeld reads what may be held back if the file is not made yet, and reports whether that was all there is.
+func (w *Writer) readHeld(r io.Reader) (n int64, all bool, err error) {
+	if err := w.begin(w.life, "write"); err != nil {
+		return 0, false, err
+	}
+	holds := w.held != nil
+	w.turn.give()
+	if !holds {
+		return 0, false, nil
+	}
+	p, empty := make([]byte, 0, 4<<10), 0
+	for err == nil && len(p) <= metadata.MaxBody {
+		p = slices.Grow(p, 1)
+		var m int
+		m, err = r.Read(p[len(p):min(cap(p), metadata.MaxBody+1)])
+		p = p[:len(p)+m]
+		if empty++; m > 0 {
+			empty = 0
+		}
+		if empty == 100 && err == nil {
+			err = io.ErrNoProgress
+		}
+	}
+	all = errors.Is(err, io.EOF)
+	m, failed := w.Write(p)
+	switch {
+	case failed != nil:
+		return int64(m), false, failed
+	case all:
+		err = nil
+	}
+	return int64(m), all, err
+}
+
+// body is what is left to be read of a file whose bytes came when it was opened. It implements source.
+type body struct {
+	rest []byte
+	end  int64
+}
+
+func (b *body) read() ([]byte, error) {
+	if len(b.rest) == 0 {
+		return nil, io.EOF
+	}
+	data := b.rest
+	b.rest = nil
+	return data, nil
+}
+
+func (b *body) unread(data []byte) { b.rest = data }
+func (*body) during(*attempt)      {}
+func (b *body) until() int64       { return b.end }
+func (b *body) settle() bool       { return len(b.rest) == 0 }
+func (*body) failed(err error) error {
+	return err
+}
+func (*body) close() {}
+
+// SmallFilePolicy asks whether small files that are made below a directory are kept by the namenodes, and whether the directory itself says so.
+func (c *Client) SmallFilePolicy(ctx context.Context, name string) (policy namenode.SmallFilePolicy, own bool, err error) {
+	if name, err = clean("small files", name); err != nil {
+		return 0, false, err
+	}
+	var answer hadooppb.GetSmallFilesResponseProto
+	err = c.rpc.Call(ctx, operatorProtocol, "getSmallFiles", &hadooppb.GetSmallFilesRequestProto{Path: &name}, &answer)
+	return namenode.SmallFilePolicy(answer.GetPolicy()), answer.GetOwn(), wrap("small files", name, c.hinted(err))
+}
+
+// SetSmallFilePolicy says whether small files that are made below a directory from now on are kept by the namenodes.
+func (c *Client) SetSmallFilePolicy(ctx context.Context, name string, policy namenode.SmallFilePolicy) error {
+	name, err := clean("small files", name)
+	if err != nil {
+		return err
+	}
+	err = c.rpc.Call(ctx, operatorProtocol, "setSmallFiles", &hadooppb.SetSmallFilesRequestProto{
+		Path: &name, Policy: hadooppb.SmallFilesProto(policy).Enum(),
+	}, new(hadooppb.SetSmallFilesResponseProto))
+	if err == nil {
+		c.small.mu.Lock()
+		c.small.without = nil
+		c.small.mu.Unlock()
+	}
+	return wrap("small files", name, c.hinted(err))
+}

@@ -1,0 +1,425 @@
+package namespace
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/kv/badger"
+	"github.com/gohops/hops/metadata/kv/mem"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+	"github.com/gohops/hops/metadata/smallfile"
+)
+
+// A member of a cluster has its bodies in a smallfile.Store.
+var _ Bodies = (*smallfile.Store)(nil)
+
+// mustBy is must by a caller.
+func (w *world) mustBy(c metadata.Caller, op any) *Result {
+	w.t.Helper()
+	r := w.do(c, op)
+	if r.Err != nil || !r.OK {
+		w.t.Fatalf("%T: %v, %v", op, r.OK, r.Err)
+	}
+	return r
+}
+
+// A small file counts for quotas what a closed file of its length does, and needs no more room than that.
+func TestSmallFilesCountAsFilesOfTheirLength(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.mustBy(super, &logpb.Mkdirs{Target: to("/q"), Mode: 0o777})
+	w.mustBy(super, &logpb.SetQuota{Target: to("/q"), Names: 5, Space: 3 * 3000})
+	used := func(names, space int64) {
+		t.Helper()
+		u, err := w.ns.QuotaUsage(super, "/q")
+		if err != nil || u.Names != names || u.Space != space {
+			t.Fatalf("%+v, %v; want %d, %d", u, err, names, space)
+		}
+		w.check()
+	}
+	w.mustBy(bob, storeOf("/q/a", "c", w.block(), 1000))
+	w.mustBy(bob, storeOf("/q/d/b", "c", w.block(), 2000)) // and d
+	used(4, 9000)
+	for what, r := range map[string]*Result{
+		"a byte":   w.do(bob, storeOf("/q/c", "c", w.block(), 1)),
+		"two more": w.do(bob, storeOf("/q/e/f", "c", w.block(), 0)),
+	} {
+		if k := metadata.KindOf(r.Err); k != metadata.ErrSpaceQuota && k != metadata.ErrNamespaceQuota {
+			t.Errorf("%s: %v", what, r.Err)
+		}
+	}
+	used(4, 9000)
+	replace := storeOf("/q/a", "c", w.block(), 1000)
+	replace.Create.Overwrite = true
+	w.mustBy(bob, replace) // what it replaces is free
+	used(4, 9000)
+	w.mustBy(bob, storeOf("/q/empty", "c", &logpb.Block{}, 0))
+	used(5, 9000)
+	w.mustBy(bob, &logpb.SetReplication{Target: to("/q/a"), Replication: 1})
+	used(5, 7000)
+	w.mustBy(bob, cutOf("/q/a", w.infoOf("/q/a").Blocks[0], w.block(), 10))
+	used(5, 6010)
+
+	// In a snapshot it goes on to count.
+	w.mustBy(super, &logpb.ChangeSnapshots{Target: to("/q"), Change: logpb.ChangeSnapshots_ALLOW})
+	w.mustBy(super, &logpb.ChangeSnapshots{Target: to("/q"), Change: logpb.ChangeSnapshots_CREATE, Name: "s"})
+	w.mustBy(bob, &logpb.Delete{Target: to("/q/d"), Recursive: true})
+	w.mustBy(super, &logpb.Reclaim{Limit: 100})
+	used(5, 6010)
+	again := storeOf("/q/a", "c", w.block(), 10)
+	again.Create.Overwrite, again.Create.Replication = true, 1
+	if r := w.do(bob, again); metadata.KindOf(r.Err) != metadata.ErrNamespaceQuota {
+		t.Errorf("what a snapshot has gives no room: %v", r.Err)
+	}
+	checkBodies(t, w.ns, "/q/.snapshot/s")
+	w.mustBy(super, &logpb.ChangeSnapshots{Target: to("/q"), Change: logpb.ChangeSnapshots_DELETE, Name: "s"})
+	w.mustBy(super, &logpb.Reclaim{Limit: 100})
+	used(3, 10)
+	if n, size := w.ns.Bodies(); n != 1 || size != 10 {
+		t.Errorf("%d bodies of %d bytes", n, size)
+	}
+}
+
+func (w *world) infoOf(path string) *FileInfo {
+	w.t.Helper()
+	id, err := w.ns.Resolve(super, path)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	f, ok := w.ns.FileByID(id)
+	if !ok {
+		w.t.Fatal("no file ", path)
+	}
+	return f
+}
+
+// What a command for a small file says has to be so before anything changes.
+func TestFaultyStoresChangeNothing(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.mustBy(super, &logpb.Mkdirs{Target: to("/d"), Mode: 0o755})
+	w.mustBy(super, storeOf("/d/there", "c", w.block(), 20))
+	there := w.infoOf("/d/there").Blocks[0]
+	w.mustBy(super, create("/d/open", "other"))
+	w.mustBy(super, &logpb.Mkdirs{Target: to("/off"), Mode: 0o777})
+	w.mustBy(super, &logpb.SetStoragePolicy{Target: to("/off"), SmallFiles: 1 + smallFilesOff})
+	w.mustBy(super, &logpb.SetStoragePolicy{Target: to("/off"), Policy: 7})
+	good := w.block()
+	change := func(fn func(s *logpb.Store)) *logpb.Store {
+		s := storeOf("/d/new", "c", good, 2000)
+		fn(s)
+		return s
+	}
+	for what, one := range map[string]struct {
+		by   metadata.Caller
+		op   *logpb.Store
+		want *metadata.Kind
+	}{
+		"another checksum":     {super, change(func(s *logpb.Store) { s.Crc++ }), metadata.ErrInvalidArgument},
+		"another length":       {super, change(func(s *logpb.Store) { s.Body.Length++ }), metadata.ErrInvalidArgument},
+		"no body":              {super, change(func(s *logpb.Store) { s.Body = nil }), metadata.ErrInvalidArgument},
+		"a group":              {super, change(func(s *logpb.Store) { s.Body.Id = int64(metadata.FirstGroupID) }), metadata.ErrInvalidArgument},
+		"an id of nobody":      {super, change(func(s *logpb.Store) { s.Body.Id++ }), metadata.ErrInvalidArgument},
+		"an id of another":     {super, change(func(s *logpb.Store) { s.Body.Id = int64(there.ID) }), metadata.ErrInvalidArgument},
+		"a later generation":   {super, change(func(s *logpb.Store) { s.Body.Generation++ }), metadata.ErrInvalidArgument},
+		"too many bytes":       {super, storeOf("/d/new", "c", good, metadata.MaxBody+1), metadata.ErrInvalidArgument},
+		"more than a block":    {super, change(func(s *logpb.Store) { s.Create.MinBlockSize, s.Create.BlockSize = 1, 1999 }), metadata.ErrUnsupported},
+		"no client":            {super, storeOf("/d/new", "", good, 5), metadata.ErrInvalidArgument},
+		"no right":             {bob, storeOf("/d/new", "c", good, 5), metadata.ErrPermission},
+		"a directory":          {super, storeOf("/d", "c", good, 5), metadata.ErrExist},
+		"below a file":         {super, storeOf("/d/there/x", "c", good, 5), metadata.ErrParentNotDirectory},
+		"a file that is there": {super, storeOf("/d/there", "c", good, 5), metadata.ErrExist},
+		"one that is open":     {super, storeOf("/d/open", "c", good, 5), metadata.ErrBeingCreated},
+		"where it is off":      {super, storeOf("/off/deep/er", "c", good, 5), metadata.ErrUnsupported},
+	} {
+		counts := w.ns.Counts()
+		r := w.do(one.by, one.op)
+		if metadata.KindOf(r.Err) != one.want || r.Err == nil {
+			t.Errorf("%s: %v", what, r.Err)
+		}
+		if after := w.ns.Counts(); after.Files != counts.Files || after.Directories != counts.Directories || after.Blocks != counts.Blocks {
+			t.Errorf("%s: something was made", what)
+		}
+	}
+	w.check()
+	w.mustBy(super, storeOf("/off/deep/er", "c", &logpb.Block{}, 0)) // an empty file has nothing to store
+	w.mustBy(super, storeOf("/d/new", "c", good, 2000))
+	for _, c := range []*logpb.Truncate{
+		func() *logpb.Truncate {
+			c := cutOf("/d/new", w.infoOf("/d/new").Blocks[0], w.block(), 5)
+			c.Crc++
+			return c
+		}(),
+		func() *logpb.Truncate {
+			c := cutOf("/d/new", w.infoOf("/d/new").Blocks[0], w.block(), 5)
+			c.Length++
+			return c
+		}(),
+		cutOf("/d/new", w.infoOf("/d/new").Blocks[0], good, 5),
+	} {
+		if r := w.do(super, c); metadata.KindOf(r.Err) != metadata.ErrInvalidArgument {
+			t.Error(r.Err)
+		}
+	}
+	if r := w.do(super, cutOf("/d/new", there, w.block(), 5)); metadata.KindOf(r.Err) != metadata.ErrRetriable {
+		t.Error(r.Err)
+	}
+	if r := w.do(super, &logpb.SetStoragePolicy{Target: to("/d/new"), SmallFiles: 2}); metadata.KindOf(r.Err) != metadata.ErrNotDirectory {
+		t.Error(r.Err)
+	}
+	if r := w.do(super, &logpb.SetStoragePolicy{Target: to("/d"), SmallFiles: 4}); metadata.KindOf(r.Err) != metadata.ErrInvalidArgument {
+		t.Error(r.Err)
+	}
+	w.check()
+}
+
+// A request that comes again is answered again, and makes no second file; its events are those of a create and a close.
+func TestStoreIsDoneOnce(t *testing.T) {
+	var told []metadata.Event
+	w := newWorld(t, Config{OnEvents: func(_ uint64, _ LogTime, events []metadata.Event) { told = append(told, events...) }})
+	w.mustBy(super, &logpb.SetErasurePolicy{Target: to("/"), Policy: 2})
+	w.mustBy(super, &logpb.SetACL{Target: to("/"), Change: logpb.SetACL_MODIFY, Entries: []*logpb.ACLEntry{{Default: true, Name: "alice", Rights: 7}}})
+	told = nil
+	op := storeOf("/a/b", "c", w.block(), 1500)
+	op.Create.Unmasked = new(uint32(0o666))
+	cmd := func(op *logpb.Store) *logpb.Command { return numbered(command(super, op), "0123456789abcdef", 7) }
+	first := w.apply(cmd(op))
+	if first.Err != nil || first.Status.Length != 1500 || first.Status.UnderConstruction || first.Status.Erasure != 0 || !first.Status.ACL {
+		t.Fatalf("%+v %v", first.Status, first.Err)
+	}
+	var kinds []string
+	for _, e := range told {
+		kinds = append(kinds, fmt.Sprintf("%v %s %d %v", e.Kind, e.Path, e.Length, e.Continued))
+	}
+	if got := strings.Join(kinds, "; "); got != fmt.Sprintf("%v /a 0 false; %v /a/b 0 false; %v /a/b 1500 true", metadata.EventCreate, metadata.EventCreate, metadata.EventClose) {
+		t.Error(got)
+	}
+	for range 2 {
+		again := w.apply(cmd(storeOf("/a/b", "c", w.block(), 1500)))
+		if again.Err != nil || !again.Replayed || again.Status.ID != first.Status.ID {
+			t.Fatalf("%+v", again)
+		}
+		w.reopen()
+	}
+	w.mustBy(super, &logpb.Delete{Target: to("/a/b")})
+	if again := w.apply(cmd(storeOf("/a/b", "c", w.block(), 1500))); !again.Replayed || metadata.KindOf(again.Err) != metadata.ErrNotExist {
+		t.Fatalf("%+v", again)
+	}
+	w.check()
+}
+
+// What is appended to a small file goes behind its body; concat takes it as a target and not as a source.
+func TestSmallFilesGrow(t *testing.T) {
+	var removed []metadata.Block
+	w := newWorld(t, Config{OnEffects: func(e Effects) { removed = append(removed, e.Removed...) }})
+	w.mustBy(super, storeOf("/small", "c", w.block(), 3000))
+	w.mustBy(super, storeOf("/other", "c", w.block(), 30))
+	body := w.infoOf("/small").Blocks[0]
+	id := w.mustBy(super, &logpb.Append{Target: to("/small"), ClientName: "w"}).Status.ID
+	w.mustBy(super, &logpb.Complete{Inode: uint64(id), ClientName: "w"}) // nothing was written
+	w.mustBy(super, &logpb.Append{Target: to("/small"), ClientName: "w"})
+	b := w.block()
+	for range 2 { // the answer to the first was lost
+		if r := w.do(super, &logpb.AddBlock{Inode: uint64(id), ClientName: "w", Block: b}); r.Err != nil || r.Block.ID != metadata.BlockID(b.Id) || r.Offset != 3000 {
+			t.Fatal(r.Block, r.Offset, r.Err)
+		}
+	}
+	w.mustBy(super, &logpb.Complete{Inode: uint64(id), ClientName: "w", Last: &logpb.Block{Id: b.Id, Generation: b.Generation, Length: 9}})
+	w.closedFile("/more")
+	w.mustBy(super, &logpb.Concat{Target: to("/small"), Sources: []*logpb.Target{to("/more")}})
+	f := w.infoOf("/small")
+	if len(f.Blocks) != 3 || !f.Small || f.Blocks[0] != body || f.Status.Length != 3018 {
+		t.Fatalf("%+v", f)
+	}
+	if r := w.do(super, &logpb.Concat{Target: to("/small"), Sources: []*logpb.Target{to("/other")}}); metadata.KindOf(r.Err) != metadata.ErrInvalidArgument || !strings.Contains(r.Err.Error(), "small file") {
+		t.Error(r.Err)
+	}
+	for range 2 {
+		checkBodies(t, w.ns, "/")
+		w.check()
+		w.reopen()
+	}
+	w.mustBy(super, &logpb.Truncate{Target: to("/small"), Length: 3000, ClientName: "w", RecoveryId: w.block().Generation})
+	w.mustBy(super, cutOf("/small", body, w.block(), 1))
+	w.mustBy(super, &logpb.Truncate{Target: to("/small"), Length: 0, ClientName: "w", RecoveryId: w.block().Generation})
+	if f := w.infoOf("/small"); f.Small || len(f.Blocks) != 0 {
+		t.Fatalf("%+v", f)
+	}
+	if slices.ContainsFunc(removed, func(b metadata.Block) bool { return b.ID == body.ID }) || len(removed) != 2 {
+		t.Errorf("datanodes were told to remove %v", removed)
+	}
+	w.check()
+}
+
+// Nothing of a body is synced but before a checkpoint's marker. After a power cut the log brings back what was not, and who compacts meanwhile takes nothing
+// that somebody may need.
+func TestBodiesSurvivePowerCuts(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 3))
+	for range 40 {
+		store, bodies := mem.New(), newMemBodies()
+		w := newWorld(t, Config{Store: store, Bodies: bodies, Memory: 1})
+		for range 4 {
+			scribble(w, r, 40)
+			if r.IntN(3) == 0 {
+				w.mustBy(super, &logpb.SetPermission{Target: to("/"), Mode: 0o755})
+				bodies.err = io.ErrShortWrite
+				s, err := w.ns.Freeze()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := s.WriteTo(io.Discard); !errors.Is(err, io.ErrShortWrite) {
+					t.Fatalf("a checkpoint whose bodies are not durable: %v", err)
+				}
+				s.Release()
+				bodies.err = nil
+			}
+			if r.IntN(2) == 0 {
+				w.snapshot()
+				if err := bodies.compact(w.ns); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		left := bodies.crash(r)
+		ns := fresh(t, store.Crash(r), 1)
+		ns.cfg.Bodies = left
+		w.catchUp(t, "power cut", ns)
+		checkBodies(t, ns, "/")
+	}
+}
+
+// The same with the real stores, and a member that pulls the version.
+func TestBodiesOnDisk(t *testing.T) {
+	open := func(dir string) (*Namespace, func()) {
+		store, err := badger.Open(dir+"/checkpoint", badger.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ns *Namespace
+		bodies, err := smallfile.Open(smallfile.Config{Dir: dir, Live: func(ids []metadata.BlockID) ([]bool, error) { return ns.LiveBodies(ids) }, SegmentBytes: 16 << 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ns, err = Open(Config{Store: store, Bodies: bodies, Owner: "hops", Supergroup: "supergroup", OnMistake: mistake(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ns, func() { bodies.Close(); store.Close() }
+	}
+	one, two := t.TempDir(), t.TempDir()
+	w := newWorld(t, Config{})
+	var closing func()
+	w.ns, closing = open(one)
+	w.mustBy(super, &logpb.Mkdirs{Target: to("/d"), Mode: 0o755})
+	w.mustBy(super, &logpb.ChangeSnapshots{Target: to("/d"), Change: logpb.ChangeSnapshots_ALLOW})
+	for i := range 40 {
+		w.mustBy(super, storeOf(fmt.Sprintf("/d/%d", i), "c", w.block(), int64(1+i*1500)))
+	}
+	w.mustBy(super, &logpb.ChangeSnapshots{Target: to("/d"), Change: logpb.ChangeSnapshots_CREATE, Name: "s"})
+	for i := range 40 {
+		if i%2 == 0 {
+			w.mustBy(super, &logpb.Delete{Target: to(fmt.Sprintf("/d/%d", i))})
+		}
+	}
+	w.mustBy(super, storeOf("/gone", "c", w.block(), 60000))
+	w.mustBy(super, &logpb.Delete{Target: to("/gone")})
+	ref := w.checkpoint()
+	w.ns.Retain([]uint64{ref.Index})
+	bodies := w.ns.cfg.Bodies.(*smallfile.Store)
+	if _, err := bodies.Compact(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	read := func(ns *Namespace) {
+		t.Helper()
+		checkBodies(t, ns, "/d")
+		checkBodies(t, ns, "/d/.snapshot/s")
+		checkSound(t, ns)
+	}
+	read(w.ns)
+	other, closeOther := open(two)
+	in, err := other.Receive(ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := pull(w.ns, ref, in); err != nil {
+		t.Fatal(err)
+	}
+	if err := in.Commit(); err != nil || other.BodyGaps() != 0 {
+		t.Fatal(err)
+	}
+	read(other)
+	var copied bytes.Buffer
+	takeSnapshot(t, other, &copied)
+	closing()
+	closeOther()
+	for _, dir := range []string{one, two} {
+		ns, closing := open(dir)
+		if ns.AppliedIndex() == 0 {
+			t.Fatal("it starts from nothing")
+		}
+		read(ns)
+		closing()
+	}
+	census, err := InspectCopy(bytes.NewReader(copied.Bytes()))
+	if err != nil || census.Version != bodiesVersion || census.Bodies != 40 || census.BodiesMissing != 0 {
+		t.Fatalf("%+v %v", census, err)
+	}
+	third, closeThird := open(t.TempDir())
+	defer closeThird()
+	if err := third.Restore(&copied); err != nil {
+		t.Fatal(err)
+	}
+	read(third)
+}
+
+// A small file beside the same file with a block, in Apply: 4 KiB, entries of 64 commands, all that came with each.
+func BenchmarkStore(b *testing.B) {
+	const size = 4096
+	run := func(b *testing.B, perFile int, commands func(ns *Namespace, i int, block *logpb.Block) []*logpb.Command) {
+		ns := benchNamespace(b)
+		ns.cfg.Bodies = newMemBodies()
+		ids := ns.Apply(2, [][]byte{encode(b, command(super, &logpb.ReserveIDs{Blocks: int64(b.N), Generations: uint64(b.N)}))})[0].(*Result).Reserved
+		next := uint64(ns.meta.nextINode)
+		entries := make([][][]byte, perFile*(b.N/benchBatch+1))
+		for i := range b.N {
+			block := &logpb.Block{Id: int64(ids.FirstBlock) + int64(i), Generation: uint64(ids.FirstGeneration) + uint64(i)}
+			for k, cmd := range commands(ns, int(next)+i, block) {
+				at := perFile*(i/benchBatch) + k
+				entries[at] = append(entries[at], encode(b, numbered(cmd, "0123456789abcdef", int32(perFile*i+k))))
+			}
+		}
+		b.ResetTimer()
+		defer cpu(b)()
+		for _, e := range entries {
+			if len(e) == 0 {
+				continue
+			}
+			for _, r := range ns.Apply(ns.AppliedIndex()+1, e) {
+				if r := r.(*Result); r.Err != nil {
+					b.Fatal(r.Err)
+				}
+			}
+		}
+	}
+	path := func(i int) string { return fmt.Sprintf("/a/b/c/f%d", i) }
+	b.Run("store", func(b *testing.B) {
+		run(b, 1, func(_ *Namespace, i int, block *logpb.Block) []*logpb.Command {
+			return []*logpb.Command{command(bob, storeOf(path(i), "c", block, size))}
+		})
+	})
+	b.Run("create, addBlock, complete", func(b *testing.B) {
+		run(b, 3, func(_ *Namespace, i int, block *logpb.Block) []*logpb.Command {
+			last := &logpb.Block{Id: block.Id, Generation: block.Generation, Length: size}
+			return []*logpb.Command{
+				command(bob, create(path(i), "c")),
+				command(bob, &logpb.AddBlock{Inode: uint64(i), ClientName: "c", Block: block}),
+				command(bob, &logpb.Complete{Inode: uint64(i), ClientName: "c", Last: last}),
+			}
+		})
+	})
+}

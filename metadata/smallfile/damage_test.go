@@ -1,0 +1,315 @@
+package smallfile
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/gohops/hops/metadata"
+)
+
+// stored is a disk with the bodies of ids from the first on, and what lives. With sealed the store was closed well, else its process was killed after a
+// Sync.
+func stored(t *testing.T, n, most int, sealed bool) (*memoryDisk, *living) {
+	t.Helper()
+	disk, names := newDisk(), newLiving()
+	s := open(t, Config{Disk: disk, Live: names.live})
+	for id := firstID; id < firstID+metadata.BlockID(n); id++ {
+		s.Put(id, bodyOf(id, most))
+		names.set(id, true)
+	}
+	if err := s.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	killed := disk.crash(nil)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if !sealed {
+		return killed, names
+	}
+	return disk, names
+}
+
+// flawed reads all bodies, and returns the ids that cannot be read. None is wrong.
+func flawed(t *testing.T, s *Store, n, most int) (bad []metadata.BlockID) {
+	t.Helper()
+	var ids []metadata.BlockID
+	for id := firstID; id < firstID+metadata.BlockID(n); id++ {
+		ids = append(ids, id)
+		b, err := s.Get(id)
+		switch {
+		case err == nil && !bytes.Equal(b, bodyOf(id, most)):
+			t.Fatalf("body %d is wrong", id)
+		case err == nil:
+			continue
+		case !errors.Is(err, metadata.ErrCorrupt) && !errors.Is(err, fs.ErrNotExist):
+			t.Fatal(err)
+		}
+		if s.Has(id) {
+			t.Fatalf("body %d is said to be here: %v", id, err)
+		}
+		bad = append(bad, id)
+	}
+	var many []metadata.BlockID
+	s.GetMany(ids, func(i int, body []byte, err error) {
+		if err != nil {
+			many = append(many, ids[i])
+		} else if !bytes.Equal(body, bodyOf(ids[i], most)) {
+			t.Fatalf("body %d of many is wrong", ids[i])
+		}
+	})
+	slices.Sort(many)
+	if !slices.Equal(many, bad) {
+		t.Fatalf("one by one %v cannot be read, together %v", bad, many)
+	}
+	return bad
+}
+
+// Whatever bit of a segment is another one, no body is wrong, one at most is lost, that is known, and putting it again heals.
+func TestFlippedBits(t *testing.T) {
+	const n, most = 60, 300
+	offsets := 1000
+	if testing.Short() {
+		offsets = 150
+	}
+	for _, sealed := range []bool{true, false} {
+		disk, names := stored(t, n, most, sealed)
+		r := rand.New(rand.NewPCG(3, 3))
+		lost := 0
+		for range offsets {
+			d := disk.crash(nil)
+			paths := slices.Sorted(maps.Keys(d.files))
+			f := d.files[paths[r.IntN(len(paths))]]
+			at := r.IntN(len(f.content))
+			f.content[at] ^= 1 << r.IntN(8)
+			s := open(t, Config{Disk: d, Live: names.live})
+			bad := flawed(t, s, n, most)
+			if len(bad) > 1 {
+				t.Fatalf("a bit at %d of %s costs %v", at, f.path, bad)
+			}
+			lost += len(bad)
+			// What is damaged stays so, and only that, through a copy and a restart.
+			if err := s.Sync(); err != nil {
+				t.Fatal(err)
+			}
+			for id := firstID; id < firstID+n; id += 2 {
+				names.set(id, len(bad) > 0 && bad[0] == id)
+			}
+			if _, err := s.Compact(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			s = open(t, Config{Disk: d, Live: names.live})
+			for _, id := range flawed(t, s, n, most) {
+				if names.ids[id] && !slices.Contains(bad, id) {
+					t.Fatalf("a bit at %d of %s costs %d when it is copied", at, f.path, id)
+				}
+			}
+			for _, id := range bad {
+				s.Put(id, bodyOf(id, most))
+				if err := s.Sync(); err != nil {
+					t.Fatal(err)
+				}
+				if b, err := s.Get(id); err != nil || !bytes.Equal(b, bodyOf(id, most)) || !s.Has(id) {
+					t.Fatalf("body %d was put again: %v", id, err)
+				}
+			}
+			if f := s.Figures(); f.Damaged > 0 {
+				t.Fatalf("%+v", f)
+			}
+			s.Close()
+			for id := firstID; id < firstID+n; id++ {
+				names.set(id, true)
+			}
+		}
+		if lost < offsets/2 {
+			t.Errorf("%d bits cost %d bodies", offsets, lost)
+		}
+	}
+}
+
+// Wherever the last segment ends, what is in front of its last record is there; and what was damaged counts as that until it is put again.
+func TestTorn(t *testing.T) {
+	const n, most = 40, 300
+	for _, sealed := range []bool{true, false} {
+		disk, names := stored(t, n, most, sealed)
+		paths := slices.Sorted(maps.Keys(disk.files))
+		last := paths[len(paths)-1]
+		whole := disk.files[last].content
+		salt, _ := decodeHeader(whole)
+		entries, _ := parse(whole, salt)
+		if len(entries) < 3 {
+			t.Fatal(len(entries))
+		}
+		for size := len(whole); size >= 0; size-- {
+			d := disk.crash(nil)
+			d.files[last].content = d.files[last].content[:size]
+			s := open(t, Config{Disk: d, Live: names.live})
+			bad := flawed(t, s, n, most)
+			var want []metadata.BlockID
+			for _, e := range entries {
+				if int(e.at)+int(e.size()) > size || size < headerSize {
+					want = append(want, e.id)
+				}
+			}
+			if !slices.Equal(bad, want) {
+				t.Fatalf("of %d bytes %d are left: %v cannot be read, want %v", len(whole), size, bad, want)
+			}
+			for _, id := range bad {
+				s.Put(id, bodyOf(id, most))
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			s = open(t, Config{Disk: d, Live: names.live})
+			if bad := flawed(t, s, n, most); len(bad) > 0 || s.Figures().Damaged > 0 {
+				t.Fatalf("%d bytes were left: %v", size, bad)
+			}
+			s.Close()
+		}
+	}
+}
+
+// A disk that cannot read for a moment costs nothing; a process without descriptors is no damage.
+func TestReadsThatFail(t *testing.T) {
+	const n, most = 60, 300
+	disk, names := stored(t, n, most, true)
+	for _, failure := range []error{syscall.EIO, syscall.EMFILE} {
+		s := open(t, Config{Disk: disk, Live: names.live})
+		s.files.close()
+		disk.trouble(func(op, path string) error {
+			if failure == syscall.EIO && op == "read" || failure == syscall.EMFILE && op == "open" {
+				return failure
+			}
+			return nil
+		})
+		_, err := s.Get(firstID)
+		if damaged := s.Figures().Damaged; failure == syscall.EIO && (!errors.Is(err, metadata.ErrCorrupt) || damaged != 1) || failure == syscall.EMFILE && (!errors.Is(err, failure) || damaged != 0) {
+			t.Errorf("%v: %v, %d", failure, err, damaged)
+		}
+		for id := firstID; id < firstID+n; id += 2 {
+			names.set(id, false)
+		}
+		if freed, err := s.Compact(context.Background()); !errors.Is(err, failure) || freed > 0 {
+			t.Errorf("compaction of what cannot be read: %d, %v", freed, err)
+		}
+		for id := firstID; id < firstID+n; id += 2 {
+			names.set(id, true)
+		}
+		disk.trouble(nil)
+		if bad := flawed(t, s, n, most); len(bad) > 0 || s.Figures().Damaged > 0 {
+			t.Errorf("%v: %v", failure, bad)
+		}
+		s.Close()
+	}
+}
+
+// What a disk loses before it is durable lets no Sync succeed, until it is put again; the damage is known after a restart, too.
+func TestLostBeforeItIsDurable(t *testing.T) {
+	disk, names := newDisk(), newLiving()
+	s := open(t, Config{Disk: disk, Live: names.live})
+	for id := firstID; id < firstID+5; id++ {
+		s.Put(id, bodyOf(id, 100))
+		names.set(id, true)
+	}
+	disk.trouble(func(op, _ string) error {
+		if op == "sync" {
+			return syscall.EIO
+		}
+		return nil
+	})
+	if err := s.Sync(); !errors.Is(err, syscall.EIO) {
+		t.Fatal(err)
+	}
+	disk.trouble(nil)
+	f := disk.files["/bodies/"+segmentName(1)]
+	f.content[recordsBegin+recordHeader] ^= 1 // the disk gives another byte now
+	for range 2 {
+		if err := s.Sync(); !errors.Is(err, metadata.ErrCorrupt) || !strings.Contains(err.Error(), "1 bodies") {
+			t.Fatal(err)
+		}
+	}
+	if d := s.Damaged(10); len(d) != 1 || d[0] != firstID {
+		t.Fatal(d)
+	}
+	again := open(t, Config{Disk: disk.crash(nil), Live: names.live})
+	if bad := flawed(t, again, 5, 100); len(bad) != 1 || again.Figures().Damaged != 1 {
+		t.Fatal(bad)
+	}
+	again.Close()
+	s.Put(firstID, bodyOf(firstID, 100))
+	if err := s.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	if bad := flawed(t, s, 5, 100); len(bad) > 0 {
+		t.Fatal(bad)
+	}
+	s.Close()
+}
+
+// A file that cannot be a segment keeps the store from being opened, and says so; what has another name is nobody's business.
+func TestForeignFiles(t *testing.T) {
+	disk, names := stored(t, 10, 100, true)
+	disk.files["/bodies/README"] = &memoryFile{disk: disk, path: "/bodies/README", content: []byte("x")}
+	disk.files["/bodies/0001.bodies"] = &memoryFile{disk: disk, path: "/bodies/0001.bodies", content: []byte("x")}
+	s := open(t, Config{Disk: disk, Live: names.live})
+	if bad := flawed(t, s, 10, 100); len(bad) > 0 {
+		t.Fatal(bad)
+	}
+	s.Close()
+	if len(disk.files["/bodies/README"].content) != 1 {
+		t.Fatal("a foreign file was changed")
+	}
+	for _, c := range []Config{{}, {Dir: "x"}, {Dir: "x", Live: names.live, SegmentBytes: 5}, {Dir: "x", Live: names.live, SegmentBytes: 1 << 40}} {
+		if _, err := Open(c); err == nil || !strings.HasPrefix(err.Error(), "smallfile: ") {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
+// A copy that is not durable is no reason to let go of one that is, though that could not be read for a moment.
+func TestPutAgainIsNotDurableBeforeSync(t *testing.T) {
+	const n, most, id = 60, 300, firstID + 7
+	for seed := range uint64(20) {
+		disk, names := stored(t, n, most, true)
+		names.ids = map[metadata.BlockID]bool{id: true}
+		s := open(t, Config{Disk: disk, Live: names.live})
+		disk.trouble(func(op, _ string) error {
+			if op == "read" {
+				return syscall.EIO
+			}
+			return nil
+		})
+		if _, err := s.Get(id); !errors.Is(err, metadata.ErrCorrupt) {
+			t.Fatal(err)
+		}
+		disk.trouble(nil)
+		s.Put(id, bodyOf(id, most))
+		s.ioMu.Lock()
+		err := s.flush(1)
+		s.ioMu.Unlock()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if freed, err := s.Compact(context.Background()); err != nil || freed == 0 {
+			t.Fatal(freed, err)
+		}
+		after := disk.crash(rand.New(rand.NewPCG(seed, 1)))
+		s.Close()
+		s = open(t, Config{Disk: after, Live: names.live})
+		if b, err := s.Get(id); err != nil || !bytes.Equal(b, bodyOf(id, most)) {
+			t.Fatal(err)
+		}
+		s.Close()
+	}
+}

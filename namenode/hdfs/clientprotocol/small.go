@@ -1,0 +1,175 @@
+package clientprotocol
+
+import (
+	"errors"
+
+	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
+	"github.com/gohops/hops/namenode/hdfs"
+	pb "github.com/gohops/hops/namenode/hdfs/hadooppb"
+)
+
+// Small files, whose bytes the namenodes keep: hops' own calls that make one, and read one, in one round trip. Hadoop's clients see them as files of one block.
+
+func (p *protocol) smallMethods() []hrpc.Method {
+	open := on("openWithData", security.ByPath, p.openWithData)
+	open.Answer = metadata.MaxBody + 1<<10
+	return []hrpc.Method{
+		on("createWithData", security.ByPath, p.createWithData), open, on("openManyWithData", security.ByPath, p.openManyWithData),
+		on("setSmallFiles", security.ByPath, p.setSmallFiles), on("getSmallFiles", security.ByPath, p.getSmallFiles),
+	}
+}
+
+func (p *protocol) createWithData(c *hrpc.Call, r *pb.CreateWithDataRequestProto) {
+	create, data := r.GetCreate(), r.GetData()
+	request, err := createRequest(c, create)
+	switch {
+	case err != nil:
+	case len(data) > metadata.MaxBody:
+		err = metadata.Errorf(metadata.ErrInvalidArgument, "createWithData: %s has %d bytes, and %d is the most: create it and write blocks", create.GetSrc(), len(data), metadata.MaxBody)
+	case !request.Create:
+		err = metadata.Errorf(metadata.ErrInvalidArgument, "createWithData: the flag CREATE is missing")
+	}
+	if err != nil {
+		c.Fail(err)
+		return
+	}
+	p.service.StoreFile(c.Caller, request, data, func(f *metadata.FileStatus, err error) {
+		switch {
+		case errors.Is(err, metadata.ErrUnsupported): // it is made as any other then
+			c.Reply(&storedAnswer{})
+		case err != nil:
+			c.Fail(err)
+		default:
+			c.Reply(&storedAnswer{infoAnswer{encoder: &p.encode, status: f}})
+		}
+	})
+}
+
+func (p *protocol) openWithData(c *hrpc.Call, r *pb.OpenWithDataRequestProto) {
+	length := int64(r.GetLength())
+	if length < 0 {
+		c.Fail(metadata.Errorf(metadata.ErrInvalidArgument, "Negative length is not supported. File: %s", r.GetPath()))
+		return
+	}
+	request := namenode.FileWithDataRequest{Path: r.GetPath(), Most: min(int64(r.GetMost()), metadata.MaxBody), Length: length, Admit: c.Admit}
+	p.service.FileWithData(c.Caller, request, func(f *namenode.FileWithData, err error) {
+		switch {
+		case err != nil:
+			c.Fail(err)
+		case f.Whole:
+			c.Reply(dataAnswer{data: f.Data})
+		default:
+			f.Tails = true
+			c.Reply(&locatedAnswer{locationsAnswer{encoder: &p.encode, file: &f.LocatedFile, pool: *p.blockPool()}})
+		}
+	})
+}
+
+const (
+	// maxOpenMany is how many paths one call may name, and maxManyBytes about the most that its answer has.
+	maxOpenMany  = 1024
+	maxManyBytes = 4 << 20
+)
+
+// openManyWithData answers with the bytes of small files, on a goroutine of its own: it may have to wait for room for them.
+func (p *protocol) openManyWithData(c *hrpc.Call, r *pb.OpenManyWithDataRequestProto) {
+	paths, most := r.GetPaths(), int64(min(r.GetMost(), maxManyBytes))
+	if len(paths) > maxOpenMany {
+		c.Fail(metadata.Errorf(metadata.ErrInvalidArgument, "openManyWithData: %d paths, and %d is the most: ask for fewer at a time", len(paths), maxOpenMany))
+		return
+	}
+	go func() {
+		if err := c.Admit(most + metadata.MaxBody + 64*int64(len(paths))); err != nil {
+			c.Fail(err)
+			return
+		}
+		answer, size := &pb.OpenManyWithDataResponseProto{}, int64(0)
+		opened := make(chan error, 1)
+		for i, path := range paths {
+			one := &pb.OpenedFileProto{}
+			p.service.FileWithData(c.Caller, namenode.FileWithDataRequest{Path: path, Admit: c.Admit}, func(f *namenode.FileWithData, err error) {
+				if err == nil && f.Whole {
+					if one.Data = f.Data; one.Data == nil {
+						one.Data = []byte{}
+					}
+				}
+				opened <- err
+			})
+			err := <-opened
+			if kind := metadata.KindOf(err); kind == metadata.ErrStandby || kind == metadata.ErrRetriable {
+				c.Fail(err) // of all of them
+				return
+			}
+			if err != nil {
+				class, message := hdfs.Exception(err)
+				one.Exception, one.Message = &class, &message
+			}
+			if size += int64(len(one.Data)); size > most && i > 0 {
+				break
+			}
+			answer.Files = append(answer.Files, one)
+		}
+		c.Reply(answer)
+	}()
+}
+
+func (p *protocol) setSmallFiles(c *hrpc.Call, r *pb.SetSmallFilesRequestProto) {
+	policy := namenode.SmallFilePolicy(r.GetPolicy())
+	switch r.GetPolicy() {
+	case pb.SmallFilesProto_INHERIT, pb.SmallFilesProto_OFF, pb.SmallFilesProto_ON:
+		p.service.SetSmallFiles(c.Caller, r.GetPath(), policy, done(c))
+	default:
+		c.Fail(metadata.Errorf(metadata.ErrInvalidArgument, "setSmallFiles: policy %d", r.GetPolicy()))
+	}
+}
+
+func (p *protocol) getSmallFiles(c *hrpc.Call, r *pb.GetSmallFilesRequestProto) {
+	p.service.SmallFilesAt(c.Caller, r.GetPath(), func(policy namenode.SmallFilePolicy, own bool, err error) {
+		if err != nil {
+			c.Fail(err)
+			return
+		}
+		c.Reply(&pb.GetSmallFilesResponseProto{Policy: pb.SmallFilesProto(policy).Enum(), Own: &own})
+	})
+}
+
+// storedAnswer is a CreateWithDataResponseProto. Without a status nothing was stored.
+type storedAnswer struct{ infoAnswer }
+
+func (a *storedAnswer) SizeVT() int {
+	if a.status == nil {
+		return 2
+	}
+	a.size = a.encoder.statusSize(a.status, &a.blocks)
+	return 2 + delimitedSize(a.size)
+}
+
+func (a *storedAnswer) MarshalToSizedBufferVT(to []byte) (int, error) {
+	b := appendBool(to[:0], 1, a.status != nil)
+	if a.status != nil {
+		b = a.encoder.appendStatus(appendLength(b, 2, a.size), a.status, &a.blocks)
+	}
+	return whole(b, to, nil)
+}
+
+// dataAnswer is an OpenWithDataResponseProto with the bytes, which are there even if they are none.
+type dataAnswer struct {
+	onlyAnswers
+	data []byte
+}
+
+func (a dataAnswer) SizeVT() int { return delimitedSize(len(a.data)) }
+
+func (a dataAnswer) MarshalToSizedBufferVT(to []byte) (int, error) {
+	return whole(append(appendLength(to[:0], 1, len(a.data)), a.data...), to, nil)
+}
+
+// locatedAnswer is an OpenWithDataResponseProto with locations.
+type locatedAnswer struct{ locationsAnswer }
+
+func (a *locatedAnswer) MarshalToSizedBufferVT(to []byte) (int, error) {
+	return whole(a.encoder.appendFile(to[:0], 2, a.file, a.pool, a.size), to, nil)
+}

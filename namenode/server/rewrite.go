@@ -1,0 +1,221 @@
+package server
+
+import (
+	"path"
+	"strconv"
+	"time"
+
+	"github.com/gohops/hops/internal/release"
+	"github.com/gohops/hops/metadata"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+	"github.com/gohops/hops/metadata/namespace"
+	"github.com/gohops/hops/namenode"
+)
+
+// A file gets another form while it is there: groups take the place of its open end, or all of it is coded, or replicated. The same bytes are written to a
+// file beside it, whose blocks one command then puts where the old ones were.
+
+// rewrites is the directory of the files that are copied to, one at most for each file, named by its inode. Who writes one reaches it by its own inode; nobody
+// else lists the directory.
+const rewrites = "/system/rewrites"
+
+// rewriteStays is how long a file that was copied to stays there when it is closed and nobody has exchanged it.
+const rewriteStays = 10 * time.Minute
+
+// myself acts for the namenode.
+func (s *Server) myself() metadata.Caller {
+	return metadata.Caller{User: s.config.Door.Daemon(), Superuser: true}
+}
+
+// rewritten is the file that one in the directory of rewrites is a copy of.
+func (s *Server) rewritten(name string) (*namespace.FileInfo, bool) {
+	dir, base := path.Split(name)
+	if dir != rewrites+"/" {
+		return nil, false
+	}
+	id, err := strconv.ParseUint(base, 10, 64)
+	if err != nil {
+		return nil, false
+	}
+	return s.ns.FileByID(metadata.INodeID(id))
+}
+
+// placing is the storage policy of a file's blocks: that of the file that they will be of.
+func (s *Server) placing(f *namespace.FileInfo) uint8 {
+	if of, ok := s.rewritten(f.Path); ok {
+		return of.Policy
+	}
+	return f.Policy
+}
+
+// mayRewrite refuses to rewrite while members may run that do not know it.
+func (s *Server) mayRewrite() error {
+	_, err := s.leading()
+	if err == nil {
+		err = s.safe.check(s)
+	}
+	if err == nil && s.group.Level() < release.SealedTails {
+		err = metadata.Errorf(metadata.ErrUnsupported, "rewriting files with an erasure coding policy needs a cluster of level %d: raise it (`hops cluster finalize`)", release.SealedTails)
+	}
+	return err
+}
+
+// BeginRewrite implements namenode.Erasure.
+func (s *Server) BeginRewrite(c metadata.Caller, r namenode.RewriteRequest, done func(*namenode.Rewrite, error)) {
+	err := s.mayRewrite()
+	var id metadata.INodeID
+	if err == nil {
+		id, err = s.file(c, r.File)
+	}
+	if err != nil {
+		done(nil, err)
+		return
+	}
+	f, ok := s.ns.FileByID(id)
+	if !ok {
+		done(nil, metadata.Errorf(metadata.ErrNotExist, "Path is not a file: %s (inode %d)", r.File.Path, id))
+		return
+	}
+	erasure, replication := 1+uint32(f.Status.Erasure), int(f.Status.Replication)
+	if r.Tail {
+		n := len(f.Blocks)
+		if err = s.ns.CheckLease(c, id, r.Client); err == nil && (f.Status.Erasure == 0 || n == 0 || f.Blocks[n-1].ID.Striped()) {
+			err = metadata.Errorf(metadata.ErrInvalidArgument, "%s has no open end that could be sealed", f.Path)
+		}
+	} else {
+		erasure, replication, err = s.otherForm(c, f, r)
+	}
+	if err != nil {
+		done(nil, err)
+		return
+	}
+	s.copyBeside(c, f, r.Retry, r.Client, erasure, replication, func(made *metadata.FileStatus, err error) {
+		if err != nil {
+			done(nil, err)
+			return
+		}
+		done(&namenode.Rewrite{Status: *made, Blocks: namespace.BlocksSum(f.Blocks), Length: f.Status.Length}, nil)
+	})
+}
+
+// otherForm is how a file that is to be converted will be stored.
+func (s *Server) otherForm(c metadata.Caller, f *namespace.FileInfo, r namenode.RewriteRequest) (erasure uint32, replication int, err error) {
+	name := r.File.Path
+	if name == "" {
+		name = f.Path
+	}
+	if err = s.ns.CheckAccess(c, name, metadata.Read); err == nil {
+		err = s.ns.CheckAccess(c, name, metadata.Write)
+	}
+	if err == nil && f.UnderConstruction {
+		err = metadata.Errorf(metadata.ErrBeingCreated, "%s is being written by %s: it can be converted when it is closed", f.Path, f.Holder)
+	}
+	if err == nil {
+		erasure, err = s.erasureNamed(r.Policy)
+	}
+	if replication = r.Replication; replication == 0 || erasure > 1 {
+		replication = s.Defaults().Replication
+	}
+	return erasure, replication, err
+}
+
+// copyBeside makes the file that f is copied to. One that is there is replaced: whoever writes it finds it deleted.
+func (s *Server) copyBeside(
+	c metadata.Caller, f *namespace.FileInfo, retry namenode.Retry, client string, erasure uint32, replication int, done func(*metadata.FileStatus, error),
+) {
+	if _, ok := s.rewritten(f.Path); ok {
+		done(nil, metadata.Errorf(metadata.ErrInvalidArgument, "%s is itself what a file is copied to", f.Path))
+		return
+	}
+	t, err := target(rewrites + "/" + strconv.FormatUint(uint64(f.Status.ID), 10))
+	if err != nil {
+		done(nil, err)
+		return
+	}
+	s.makeRewrites(func(err error) {
+		if err != nil {
+			done(nil, err)
+			return
+		}
+		writer := c
+		writer.Superuser = true // to write there; the file is the caller's
+		e := &envelope{}
+		e.command.Op = &logpb.Command_Create{Create: &logpb.Create{
+			Target: t, Mode: 0o600, ClientName: client, Overwrite: true, Create: true, Replication: uint32(max(replication, 1)), BlockSize: f.Status.BlockSize,
+			ClientNode: string(namenode.WriterNode(client)), MinBlockSize: 1, Erasure: erasure,
+		}}
+		s.change(&writer, retry, e, func(result *namespace.Result, err error) {
+			if err != nil {
+				done(nil, err)
+				return
+			}
+			s.leases.opened(client, s.clock.now())
+			done(result.Status, nil)
+		})
+	})
+}
+
+// makeRewrites makes the directory if it is missing.
+func (s *Server) makeRewrites(done func(error)) {
+	if st, err := s.ns.Stat(s.myself(), rewrites); err == nil && st != nil {
+		done(nil)
+		return
+	}
+	s.Mkdirs(s.myself(), namenode.MkdirsRequest{Path: rewrites, Mode: 0o711, Parents: true}, done)
+}
+
+// EndRewrite implements namenode.Erasure.
+func (s *Server) EndRewrite(c metadata.Caller, r namenode.EndRewriteRequest, done func(*namenode.LocatedBlock, error)) {
+	err := s.mayRewrite()
+	e := &envelope{}
+	var id metadata.INodeID
+	switch {
+	case err != nil:
+	case r.Tail != nil:
+		if id, err = s.file(c, r.File); err == nil {
+			e.command.Op = &logpb.Command_SealTail{SealTail: &logpb.SealTail{Inode: uint64(id), ClientName: r.Client, Tail: blockOf(*r.Tail), Source: uint64(r.Source)}}
+		}
+	case r.File.Path == "":
+		err = metadata.Errorf(metadata.ErrInvalidArgument, "a file that is converted is named by its path")
+	default:
+		op := &logpb.ConvertFile{Blocks: r.Blocks, Source: uint64(r.Source)}
+		op.Target, err = target(r.File.Path)
+		e.command.Op = &logpb.Command_ConvertFile{ConvertFile: op}
+	}
+	if err == nil {
+		err = s.isCopy(c, r)
+	}
+	if err != nil {
+		done(nil, err)
+		return
+	}
+	s.change(&c, r.Retry, e, func(_ *namespace.Result, err error) {
+		if err != nil || r.Tail == nil {
+			done(nil, err)
+			return
+		}
+		f, ok := s.ns.FileByID(id)
+		if !ok || len(f.Blocks) == 0 {
+			done(nil, nil)
+			return
+		}
+		last := f.Blocks[len(f.Blocks)-1]
+		done(&namenode.LocatedBlock{Block: last, Offset: f.Status.Length - last.Length}, nil)
+	})
+}
+
+// isCopy refuses a source that was not made for the file. One that is gone may have been exchanged by the same request, whose answer was lost.
+func (s *Server) isCopy(c metadata.Caller, r namenode.EndRewriteRequest) error {
+	source, there := s.ns.FileByID(r.Source)
+	if !there {
+		return nil
+	}
+	id, err := s.file(c, r.File)
+	if err != nil {
+		return err
+	}
+	if of, ok := s.rewritten(source.Path); !ok || of.Status.ID != id {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "inode %d was not made to take the place of inode %d", r.Source, id)
+	}
+	return nil
+}

@@ -1,0 +1,314 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/gohops/hops/internal/release"
+	"github.com/gohops/hops/metadata"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+	"github.com/gohops/hops/namenode"
+	pb "github.com/gohops/hops/namenode/api/v1"
+)
+
+// Open ends whose writers have gone without sealing them are sealed here: the leader makes the file beside, and has a datanode that has the block write the
+// group. Everything that it does in between is found again, or removed, by the next leader.
+
+const (
+	// sealsAtOnce is how many ends are being sealed at a time.
+	sealsAtOnce = 4
+	// sealAgain and sealSeldom are how long to wait after a try that failed: the one doubles up to the other.
+	sealAgain, sealSeldom = 10 * time.Second, 10 * time.Minute
+	// sealPatience is how long a datanode has to make a group, and sealPace how many bytes of it a second are enough to wait for longer.
+	sealPatience, sealPace = time.Minute, 4 << 20
+	// sealClient writes the files beside.
+	sealClient = "hops-seal"
+	// sealRepeat is how long an order stays without being repeated.
+	sealRepeat = 5 * time.Second
+	// sweepEvery is how often the directory of rewrites is looked through.
+	sweepEvery = time.Minute
+)
+
+// sealing is what the leader does about open ends.
+type sealing struct {
+	mu    sync.Mutex
+	tries map[metadata.BlockID]*sealTry
+	// ordered are the groups that datanodes are to make.
+	ordered []*sealOrder
+}
+
+type sealTry struct {
+	running bool
+	next    time.Time
+	wait    time.Duration
+}
+
+type sealOrder struct {
+	node    namenode.NodeID
+	message *pb.Rebuild
+	sent    time.Time
+}
+
+// orders are what a node is to be told now.
+func (x *sealing) orders(now time.Time, id namenode.NodeID) []*pb.Rebuild {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	var out []*pb.Rebuild
+	for _, o := range x.ordered {
+		if o.node == id && now.Sub(o.sent) >= sealRepeat {
+			o.sent = now
+			out = append(out, o.message)
+		}
+	}
+	return out
+}
+
+// due are the ends to be tried now, and notes that they are.
+func (x *sealing) due(now time.Time, ends []metadata.BlockID) []metadata.BlockID {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	there := make(map[metadata.BlockID]bool, len(ends))
+	for _, id := range ends {
+		there[id] = true
+	}
+	running := 0
+	for id, try := range x.tries {
+		if try.running {
+			running++
+		} else if !there[id] {
+			delete(x.tries, id)
+		}
+	}
+	var due []metadata.BlockID
+	for _, id := range ends {
+		try := x.tries[id]
+		if running == sealsAtOnce {
+			break
+		}
+		if try == nil {
+			try = &sealTry{wait: sealAgain}
+			if x.tries == nil {
+				x.tries = map[metadata.BlockID]*sealTry{}
+			}
+			x.tries[id] = try
+		}
+		if !try.running && !now.Before(try.next) {
+			try.running = true
+			running++
+			due = append(due, id)
+		}
+	}
+	return due
+}
+
+// ended notes how a try went.
+func (x *sealing) ended(id metadata.BlockID, err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	try := x.tries[id]
+	if try == nil {
+		return
+	}
+	if err == nil {
+		delete(x.tries, id)
+		return
+	}
+	try.running, try.next = false, time.Now().Add(try.wait)
+	try.wait = min(2*try.wait, sealSeldom)
+}
+
+// sealEnds begins to seal open ends of closed files.
+func (s *Server) sealEnds(r *reign, now time.Time) {
+	if s.group.Level() < release.SealedTails || s.safe.check(s) != nil {
+		return
+	}
+	s.soft.mu.Lock()
+	var ends []metadata.BlockID
+	files := map[metadata.BlockID]metadata.INodeID{}
+	for id, inode := range s.soft.ends {
+		ends = append(ends, id)
+		files[id] = inode
+	}
+	s.soft.mu.Unlock()
+	slices.Sort(ends)
+	ends = slices.DeleteFunc(ends, func(id metadata.BlockID) bool {
+		f, ok := s.ns.FileByID(files[id])
+		return !ok || f.UnderConstruction || len(f.Blocks) == 0 || f.Blocks[len(f.Blocks)-1].ID != id
+	})
+	for _, id := range r.ends.due(now, ends) {
+		go func() {
+			err := s.sealEnd(r, files[id])
+			r.ends.ended(id, err)
+			if err != nil && s.reign.Load() == r {
+				s.log.Warn("the end of a file stays replicated for the moment, though the file has an erasure coding policy", "block", id, "inode", uint64(files[id]), "error", err)
+			}
+		}()
+	}
+}
+
+// sealEnd seals the open end of a closed file.
+func (s *Server) sealEnd(r *reign, inode metadata.INodeID) error {
+	f, ok := s.ns.FileByID(inode)
+	if !ok || f.UnderConstruction || len(f.Blocks) == 0 {
+		return nil
+	}
+	policy, coded := metadata.ErasurePolicyOf(f.Status.Erasure)
+	tail := f.Blocks[len(f.Blocks)-1]
+	if !coded || tail.ID.Striped() {
+		return nil
+	}
+	var source metadata.INodeID
+	err := s.await(func(done func(error)) {
+		s.copyBeside(s.myself(), f, namenode.Retry{}, sealClient, 1+uint32(policy.ID), 1, func(made *metadata.FileStatus, err error) {
+			if err == nil {
+				source = made.ID
+			}
+			done(err)
+		})
+	})
+	if err != nil {
+		return err
+	}
+	var group *metadata.Block
+	if tail.Length > 0 {
+		if group, err = s.orderGroup(r, source, tail, policy); err != nil {
+			return err
+		}
+	}
+	if err := s.completeSource(r, source, group); err != nil {
+		return err
+	}
+	e := &envelope{}
+	e.command.Op = &logpb.Command_SealTail{SealTail: &logpb.SealTail{Inode: uint64(inode), Tail: blockOf(tail), Source: uint64(source)}}
+	err = s.await(func(done func(error)) {
+		c := s.myself()
+		s.simple(&c, namenode.Retry{}, e, done)
+	})
+	if err == nil {
+		s.log.Info("the end of a file was sealed", "file", f.Path, "block", tail.String(), "group", group)
+	}
+	return err
+}
+
+// orderGroup has a datanode that has the block make the group, and waits until it can be read.
+func (s *Server) orderGroup(r *reign, source metadata.INodeID, tail metadata.Block, policy metadata.ErasurePolicy) (*metadata.Block, error) {
+	var l *namenode.LocatedBlock
+	err := s.await(func(done func(error)) {
+		s.AddBlock(s.myself(), namenode.AddBlockRequest{File: namenode.FileRef{INode: source}, Client: sealClient, Anywhere: true}, func(b *namenode.LocatedBlock, err error) {
+			l = b
+			done(err)
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.soft.mu.Lock()
+	at, _ := s.soft.m.Locate(tail.ID, "")
+	s.soft.mu.Unlock()
+	if len(at) == 0 {
+		return nil, metadata.Errorf(metadata.ErrIO, "no datanode has %v, or none that has it is there", tail)
+	}
+	group := l.Block
+	group.Length = tail.Length
+	order := &sealOrder{node: at[0].Node.ID, message: &pb.Rebuild{Group: wireBlock(group), Erasure: uint32(policy.ID), Tail: wireBlock(tail)}}
+	for _, from := range at {
+		order.message.TailAt = append(order.message.TailAt, wireNode(from.Node))
+	}
+	for i, to := range l.Locations {
+		if unit := int(l.Units[i]); policy.Layout.UnitLength(tail.Length, unit) > 0 {
+			order.message.Targets = append(order.message.Targets, &pb.Part{Unit: uint32(unit), Node: wireNode(to.Node), Type: uint32(to.Type)})
+		}
+	}
+	x := &r.ends
+	x.mu.Lock()
+	x.ordered = append(x.ordered, order)
+	x.mu.Unlock()
+	defer func() {
+		x.mu.Lock()
+		x.ordered = slices.DeleteFunc(x.ordered, func(o *sealOrder) bool { return o == order })
+		x.mu.Unlock()
+	}()
+	deadline := time.Now().Add(sealPatience + time.Duration(tail.Length/sealPace)*time.Second)
+	for {
+		s.kick([]namenode.NodeID{order.node})
+		durable := make(chan bool, 1)
+		s.soft.await([]metadata.Block{group}, func(ok bool) { durable <- ok })
+		select {
+		case ok := <-durable:
+			if ok {
+				return &group, nil
+			}
+		case <-s.stopped:
+			return nil, namenode.ErrStandbyWrite
+		}
+		if s.reign.Load() != r {
+			return nil, namenode.ErrStandbyWrite
+		}
+		if time.Now().After(deadline) {
+			return nil, fmt.Errorf("datanode %s has not made the group %v of %v: %w", order.node, group, tail, context.DeadlineExceeded)
+		}
+	}
+}
+
+// completeSource closes the file beside.
+func (s *Server) completeSource(r *reign, source metadata.INodeID, group *metadata.Block) error {
+	for deadline := time.Now().Add(sealPatience); ; {
+		closed := false
+		err := s.await(func(done func(error)) {
+			s.Complete(s.myself(), namenode.FileRef{INode: source}, sealClient, group, func(ok bool, err error) {
+				closed = ok
+				done(err)
+			})
+		})
+		switch {
+		case err != nil || closed:
+			return err
+		case s.reign.Load() != r:
+			return namenode.ErrStandbyWrite
+		case time.Now().After(deadline):
+			return metadata.Errorf(metadata.ErrNotReplicatedYet, "the group %v has too few internal blocks", group)
+		}
+	}
+}
+
+// sweepRewrites removes what was copied to and not exchanged.
+func (s *Server) sweepRewrites(r *reign, now time.Time) {
+	if now.Sub(r.sweptAt) < sweepEvery || s.group.Level() < release.SealedTails || !r.sweeping.CompareAndSwap(false, true) {
+		return
+	}
+	r.sweptAt = now
+	go func() {
+		defer r.sweeping.Store(false)
+		if err := s.sweep(); err != nil && s.reign.Load() == r {
+			s.log.Warn("looking for copies of files that nobody needs", "directory", rewrites, "error", err)
+		}
+	}()
+}
+
+func (s *Server) sweep() error {
+	list, err := s.entries(s.myself(), rewrites)
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		id, err := strconv.ParseUint(e.Name, 10, 64)
+		if err != nil || e.IsDir() {
+			continue // an administrator's
+		}
+		_, needed := s.ns.FileByID(metadata.INodeID(id))
+		left := !e.UnderConstruction && s.clock.wall()-e.MTime > metadata.Time(rewriteStays.Milliseconds())
+		if needed && !left {
+			continue
+		}
+		if err := s.await(func(done func(error)) {
+			s.Delete(s.myself(), namenode.Retry{}, rewrites+"/"+e.Name, false, func(_ bool, err error) { done(err) })
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

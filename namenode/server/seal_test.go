@@ -1,0 +1,183 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/gohops/hops/internal/release"
+	"github.com/gohops/hops/metadata"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+	"github.com/gohops/hops/metadata/namespace"
+	"github.com/gohops/hops/namenode"
+	pb "github.com/gohops/hops/namenode/api/v1"
+	"github.com/gohops/hops/namenode/hdfs/clientprotocol"
+	hadoop "github.com/gohops/hops/namenode/hdfs/hadooppb"
+)
+
+// An open end through the calls of clients: who knows it writes and reads it, Hadoop's see the groups before it and are told to wait before they append. When its
+// writer has gone a datanode that has it is ordered to make a group, and that takes its place.
+func TestOpenEndOfAFile(t *testing.T) {
+	c := newCluster(t, 1, nil)
+	lead := c.leader()
+	propose := func(op *logpb.SetErasurePolicy) {
+		t.Helper()
+		done := make(chan error, 1)
+		e := &envelope{}
+		e.command.Op = &logpb.Command_SetErasurePolicy{SetErasurePolicy: op}
+		caller := lead.caller()
+		lead.change(&caller, namenode.Retry{}, e, func(_ *namespace.Result, err error) { done <- err })
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	propose(&logpb.SetErasurePolicy{Target: &logpb.Target{}, Policy: 1 + 2}) // RS-3-2
+	nodes := map[string]*datanode{}
+	for i := range 5 {
+		nodes[fmt.Sprintf("dn%d", i)] = c.datanode(fmt.Sprintf("dn%d", i))
+	}
+	w := lead.begin(t, "/f", "writer", 3)
+	var b *hadoop.LocatedBlockProto
+	eventually(t, "five datanodes", func() bool {
+		var err error
+		b, err = w.addBlock()
+		if err == nil && len(b.Locs) < 5 {
+			w.last = nil
+			err = w.rpc.Call(t.Context(), clientprotocol.Name, "abandonBlock", &hadoop.AbandonBlockRequestProto{B: b.B, Src: &w.path, Holder: &w.client, FileId: &w.id}, new(hadoop.AbandonBlockResponseProto))
+		}
+		return err == nil && len(b.GetLocs()) == 5
+	})
+	layout := metadata.ErasurePolicies()[1].Layout
+	group := w.block(4<<20 + 5)
+	for i, at := range b.Locs {
+		nodes[at.Id.GetDatanodeUuid()].has(metadata.Block{ID: group.ID.Internal(i), Generation: group.Generation, Length: layout.UnitLength(group.Length, i)}, pb.ReplicaState_FINALIZED)
+	}
+	var added hadoop.AddBlockResponseProto
+	add := func() error {
+		return w.rpc.Call(t.Context(), clientprotocol.Name, "addBlock", &hadoop.AddBlockRequestProto{
+			Src: &w.path, ClientName: &w.client, Previous: w.last, FileId: &w.id, Tail: ptr(true),
+		}, &added)
+	}
+	if err := add(); err == nil {
+		t.Fatal("an open end below the level")
+	}
+	if err := lead.group.Raise(release.SealedTails); err != nil {
+		t.Fatal(err)
+	}
+	if err := add(); err != nil {
+		t.Fatal(err)
+	}
+	end := added.Block
+	if id := metadata.BlockID(end.B.GetBlockId()); id.Striped() || len(end.Locs) != layout.Parity+1 || len(end.BlockIndices) > 0 {
+		t.Fatalf("the end: %v", end)
+	}
+	w.last = end.B
+	locate := func(tails bool) *hadoop.LocatedBlocksProto {
+		t.Helper()
+		var r hadoop.GetBlockLocationsResponseProto
+		get := &hadoop.GetBlockLocationsRequestProto{Src: &w.path, Offset: ptr(uint64(0)), Length: ptr(uint64(1 << 40))}
+		if tails {
+			get.Tails = ptr(true)
+		}
+		if err := w.rpc.Call(t.Context(), clientprotocol.Name, "getBlockLocations", get, &r); err != nil {
+			t.Fatal(err)
+		}
+		return r.Locations
+	}
+	sees := func(when string, length int64, java, ours int, open bool) {
+		t.Helper()
+		l := locate(false)
+		if len(l.Blocks) != java || l.FileId != nil || !l.GetIsLastBlockComplete() || l.GetUnderConstruction() != open || l.GetFileLength() != uint64(group.Length) && java == 1 {
+			t.Errorf("%s Hadoop's clients see %v", when, l)
+		}
+		for _, b := range append(l.Blocks, l.LastBlock) {
+			if !metadata.BlockID(b.B.GetBlockId()).Striped() {
+				t.Errorf("%s Hadoop's clients see block %d", when, int64(b.B.GetBlockId()))
+			}
+		}
+		if l = locate(true); len(l.Blocks) != ours || l.GetFileId() != w.id || l.GetIsLastBlockComplete() == open || !open && l.GetFileLength() != uint64(length) {
+			t.Errorf("%s ours see %v", when, l)
+		}
+	}
+	sees("while it is written", 0, 1, 2, true)
+	tail := w.block(777)
+	for _, at := range end.Locs {
+		nodes[at.Id.GetDatanodeUuid()].has(tail, pb.ReplicaState_FINALIZED)
+	}
+	lead.soft.mu.Lock()
+	lead.soft.m.Pause(true) // nothing else is ordered meanwhile
+	lead.soft.mu.Unlock()
+	if ok, err := w.complete(); err != nil || !ok {
+		t.Fatalf("complete: %t, %v", ok, err)
+	}
+	err := w.rpc.Call(t.Context(), clientprotocol.Name, "append", &hadoop.AppendRequestProto{Src: &w.path, ClientName: ptr("java"), Flag: ptr(uint32(4 | 32))}, new(hadoop.AppendResponseProto))
+	if err == nil {
+		t.Error("a client that does not know open ends appends behind one")
+	}
+
+	// The order, as soon as the leader looks; it is repeated until there is a group.
+	var order *pb.Rebuild
+	eventually(t, "a datanode is told to make a group", func() bool {
+		for _, d := range nodes {
+			d.mu.Lock()
+			for _, o := range d.orders {
+				for _, x := range o.Rebuild {
+					if x.Tail != nil {
+						order = x
+					}
+				}
+			}
+			d.mu.Unlock()
+		}
+		return order != nil
+	})
+	if order.Tail.Id != int64(tail.ID) || order.Tail.Length != 777 || order.Group.Length != 777 || order.Erasure != 2 || len(order.TailAt) != 3 || len(order.Targets) != 3 {
+		t.Fatalf("order: %v", order) // one data block and two of parity have bytes
+	}
+	for _, p := range order.Targets {
+		nodes[p.Node.Uuid].has(metadata.Block{
+			ID: metadata.BlockID(order.Group.Id).Internal(int(p.Unit)), Generation: metadata.Generation(order.Group.Generation), Length: layout.UnitLength(777, int(p.Unit)),
+		}, pb.ReplicaState_FINALIZED)
+	}
+	eventually(t, "the group is in its place", func() bool {
+		f, ok := lead.ns.FileByID(metadata.INodeID(w.id))
+		return ok && len(f.Blocks) == 2 && f.Blocks[1].ID == metadata.BlockID(order.Group.Id)
+	})
+	sees("in the end", group.Length+777, 2, 2, false)
+	if got := lead.ns.Counts().Files; got != 1 {
+		t.Errorf("%d files are left", got)
+	}
+}
+
+// Ends are tried a few at a time, and again later when that failed; one that is gone is forgotten.
+func TestWhenOpenEndsAreTried(t *testing.T) {
+	var x sealing
+	now := time.Now()
+	ends := []metadata.BlockID{1, 2, 3, 4, 5, 6}
+	first := x.due(now, ends)
+	if len(first) != sealsAtOnce || len(x.due(now, ends)) != 0 {
+		t.Fatalf("first %v", first)
+	}
+	x.ended(1, nil)
+	x.ended(2, errors.New("no datanode"))
+	if got := x.due(time.Now(), ends[1:]); len(got) != 2 || got[0] != 5 || got[1] != 6 {
+		t.Errorf("then %v", got)
+	}
+	for _, id := range []metadata.BlockID{3, 4, 5, 6} {
+		x.ended(id, nil)
+	}
+	if got := x.due(time.Now(), ends[1:2]); len(got) != 0 {
+		t.Errorf("one that failed is tried again at once")
+	}
+	if got := x.due(time.Now().Add(sealAgain+time.Second), ends[1:2]); len(got) != 1 {
+		t.Errorf("one that failed is not tried again")
+	}
+	x.ended(2, errors.New("no datanode"))
+	if try := x.tries[2]; try.wait != 4*sealAgain {
+		t.Errorf("waits for %v after two failures", try.wait)
+	}
+	if x.due(now, nil); len(x.tries) != 0 {
+		t.Errorf("%d are remembered that are gone", len(x.tries))
+	}
+}

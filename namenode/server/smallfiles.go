@@ -1,0 +1,430 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/gohops/hops/internal/authority"
+	"github.com/gohops/hops/internal/release"
+	"github.com/gohops/hops/metadata"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+	"github.com/gohops/hops/metadata/namespace"
+	"github.com/gohops/hops/metadata/raftstore/journal"
+	"github.com/gohops/hops/metadata/smallfile"
+	"github.com/gohops/hops/namenode"
+	pb "github.com/gohops/hops/namenode/api/v1"
+)
+
+// bodyStore has the bodies of small files of this member. Once it is being closed nothing more becomes durable, and it says so: a checkpoint that has
+// a body of which the store took no notice any more must not be.
+type bodyStore struct {
+	*smallfile.Store
+	closing atomic.Bool
+}
+
+// Sync implements namespace.Bodies.
+func (b *bodyStore) Sync() error {
+	if b.closing.Load() {
+		return fs.ErrClosed
+	}
+	return b.Store.Sync()
+}
+
+func (s *Server) openBodies() error {
+	dir := filepath.Join(s.config.Dir, "smallfiles")
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil { // its name has to be as durable as what will be in it
+		err = journal.FileSystem{}.SyncDir(s.config.Dir)
+	}
+	if err != nil {
+		return fmt.Errorf("small files: %w", err)
+	}
+	store, err := smallfile.Open(smallfile.Config{
+		Dir: dir, Room: s.config.Host.Room, Logger: s.log,
+		Live: func(ids []metadata.BlockID) ([]bool, error) { return s.ns.LiveBodies(ids) },
+	})
+	if err != nil {
+		return fmt.Errorf("small files: %w", err)
+	}
+	s.bodies = &bodyStore{Store: store}
+	return nil
+}
+
+// emptyBodies begins anew where there is no state: everything comes again, with the log or from another namenode, and what is there may be of a cluster
+// that was here before, whose ids are given out again.
+func (s *Server) emptyBodies() error {
+	if s.ns.AppliedIndex() > 0 || s.bodies.Figures().Bodies == 0 {
+		return nil
+	}
+	if err := s.bodies.Close(); err != nil {
+		return fmt.Errorf("small files: %w", err)
+	}
+	if err := os.RemoveAll(filepath.Join(s.config.Dir, "smallfiles")); err != nil {
+		return fmt.Errorf("small files: %w", err)
+	}
+	former := s.bodies
+	if err := s.openBodies(); err != nil {
+		return err
+	}
+	former.Store, s.bodies = s.bodies.Store, former // which the namespace has
+	return nil
+}
+
+// closeBodies runs before the group ends, which may be waiting for room for a body.
+func (s *Server) closeBodies() {
+	if s.bodies == nil {
+		return
+	}
+	s.bodies.closing.Store(true)
+	if err := s.bodies.Close(); err != nil { // what is not in it comes again with the log
+		s.log.Warn("the small files were not closed well", "error", err)
+	}
+}
+
+// compactEvery is how often bodies that nobody needs any more are looked for.
+const compactEvery = 10 * time.Minute
+
+// compactBodies gives back the room of such bodies until ctx is done.
+func (s *Server) compactBodies(ctx context.Context) error {
+	every := s.config.CompactEvery
+	if every <= 0 {
+		every = compactEvery
+	}
+	for ticker := time.NewTicker(every); ; {
+		select {
+		case <-ctx.Done():
+			ticker.Stop()
+			return nil
+		case <-ticker.C:
+		}
+		if n, _ := s.ns.Bodies(); n == 0 && s.bodies.Figures().Bytes == 0 {
+			continue
+		}
+		freed, err := s.bodies.Compact(ctx)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			s.log.Warn("small files that are gone keep their room for now", "freed", freed, "error", err)
+		case freed > 0:
+			s.log.Info("small files that are gone were cleared away", "freed", freed)
+		}
+	}
+}
+
+// errNoSmallFiles sends a client to datanodes.
+func errNoSmallFiles(why string) error {
+	return metadata.Errorf(metadata.ErrUnsupported, "%s: create the file and write it to datanodes", why)
+}
+
+// smallFilesBuilt refuses what members of an older release do not know.
+func (s *Server) smallFilesBuilt() error {
+	if level := s.group.Level(); level < release.SmallFiles {
+		return errNoSmallFiles(fmt.Sprintf("small files need level %d of the cluster, which is at %d", release.SmallFiles, level))
+	}
+	return nil
+}
+
+// StoreFile implements namenode.SmallFiles.
+func (s *Server) StoreFile(c metadata.Caller, r namenode.CreateRequest, data []byte, done func(*metadata.FileStatus, error)) {
+	t, err := target(r.Path)
+	var reign *reign
+	if err == nil {
+		reign, err = s.leading()
+	}
+	if err == nil {
+		err = s.safe.check(s)
+	}
+	if err == nil {
+		err = s.smallFilesBuilt()
+	}
+	switch {
+	case err != nil:
+	case len(data) > metadata.MaxBody:
+		err = errNoSmallFiles(fmt.Sprintf("%d bytes are more than the %d of a small file", len(data), metadata.MaxBody))
+	case r.Policy != "" && r.Policy != namenode.ReplicationPolicy:
+		err = errNoSmallFiles("a small file has no erasure coding policy, and " + r.Policy + " was asked for")
+	}
+	if err != nil {
+		done(nil, err)
+		return
+	}
+	if s.config.Properties.MinBlockSize == 0 && r.BlockSize == 0 {
+		r.BlockSize = 1 // as Create
+	}
+	kind := blockID
+	if len(data) == 0 {
+		kind = noID
+	}
+	s.newBlock(reign, kind, func(b metadata.Block, err error) {
+		if err != nil {
+			done(nil, err)
+			return
+		}
+		op := &logpb.Store{Create: &logpb.Create{
+			Target: t, Mode: uint32(r.Mode), Unmasked: unmasked(r.Unmasked), ClientName: r.Client, Overwrite: r.Overwrite, Create: r.Create, CreateParent: r.Parents,
+			Replication: uint32(max(r.Replication, 0)), BlockSize: r.BlockSize, MinBlockSize: max(1, int64(s.config.Properties.MinBlockSize)),
+		}}
+		if len(data) > 0 {
+			b.Length = int64(len(data))
+			op.Body, op.Crc, op.Data = blockOf(b), crcOf(data), data
+		}
+		e := &envelope{}
+		e.command.Op = &logpb.Command_Store{Store: op}
+		s.change(&c, r.Retry, e, func(result *namespace.Result, err error) {
+			if err != nil {
+				if result != nil {
+					s.expired(result.Expired)
+				}
+				done(nil, err)
+				return
+			}
+			done(result.Status, nil)
+		})
+	})
+}
+
+func crcOf(data []byte) uint32 { return crc32.Checksum(data, crc32c) }
+
+var crc32c = crc32.MakeTable(crc32.Castagnoli)
+
+// FileWithData implements namenode.SmallFiles.
+func (s *Server) FileWithData(c metadata.Caller, r namenode.FileWithDataRequest, done func(*namenode.FileWithData, error)) {
+	if r.Length <= 0 {
+		r.Length = math.MaxInt64
+	}
+	look := func() (*namespace.FileBlocks, error) { return s.ns.Blocks(c, r.Path, 0, r.Length) }
+	var f *namespace.FileBlocks
+	var err error
+	if s.glance(func() { f, err = look() }) {
+		s.withData(c, r, f, err, done)
+		return
+	}
+	askGroup(s, &c, func(f *namespace.FileBlocks, err error) {
+		if err == nil && f.Body != nil && f.Body.Data == nil { // which is on a disk, and others wait behind this read
+			go s.withData(c, r, f, nil, done)
+			return
+		}
+		s.withData(c, r, f, err, done)
+	}, look)
+}
+
+// withData answers with the bytes of a file that is small enough, or with its blocks.
+func (s *Server) withData(c metadata.Caller, r namenode.FileWithDataRequest, f *namespace.FileBlocks, err error, done func(*namenode.FileWithData, error)) {
+	most := r.Most
+	if most <= 0 || most > metadata.MaxBody {
+		most = metadata.MaxBody
+	}
+	small := err == nil && f.Status.Length <= most && (f.Last == nil || f.Body != nil && f.Last.Block.ID == f.Body.Block.ID)
+	if !small {
+		locate := namenode.LocateRequest{Path: r.Path, Length: r.Length, Unnoticed: r.Unnoticed, Tails: true, Admit: r.Admit}
+		s.located(c, locate, f, err, func(l *namenode.LocatedFile, err error) {
+			if err != nil {
+				done(nil, err)
+				return
+			}
+			done(&namenode.FileWithData{LocatedFile: *l}, nil)
+		})
+		return
+	}
+	if !r.Unnoticed && !f.InSnapshot && s.unread(&f.Status) {
+		if err := s.accessed(&c, &f.Status); err != nil {
+			done(nil, err)
+			return
+		}
+	}
+	out := &namenode.FileWithData{Whole: true, LocatedFile: namenode.LocatedFile{Status: f.Status, Length: f.Length, UnderConstruction: f.UnderConstruction, LastComplete: true}}
+	if f.Body == nil {
+		done(out, nil)
+		return
+	}
+	if out.Data, err = s.ns.ReadBody(*f.Body); err == nil {
+		done(out, nil)
+		return
+	}
+	go func() {
+		var err error
+		if out.Data, err = s.mendBody(s.watching, f.Body, err); err != nil {
+			done(nil, err)
+			return
+		}
+		done(out, nil)
+	}()
+}
+
+// Body implements namenode.SmallFiles.
+func (s *Server) Body(ctx context.Context, id metadata.BlockID, generation metadata.Generation) ([]byte, error) {
+	r, err := s.ns.FindBody(id, generation)
+	if err != nil {
+		return nil, err
+	}
+	if r == nil {
+		return nil, metadata.Errorf(metadata.ErrReplicaNotFound, "Replica not found for blk_%d_%d", id, generation)
+	}
+	data, err := s.ns.ReadBody(*r)
+	if err == nil {
+		return data, nil
+	}
+	return s.mendBody(ctx, r, err)
+}
+
+// mendTime is how long the other namenodes may take to give a body.
+const mendTime = 5 * time.Second
+
+// maxMends is how many bodies are asked for at a time.
+const maxMends = 16
+
+// mendBody gets a body that this member cannot read, for the given reason, from another one, and keeps it.
+//
+// Errors: ErrCorrupt when nobody that answers has it.
+func (s *Server) mendBody(ctx context.Context, r *namespace.BodyRef, why error) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, mendTime)
+	defer cancel()
+	select {
+	case s.mends <- struct{}{}:
+		defer func() { <-s.mends }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	servers, err := s.roster.Servers()
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range servers.Namenodes {
+		if n.ID == s.config.ID {
+			continue
+		}
+		data, err := s.askBody(ctx, n.GRPC, r.Block)
+		if err == nil {
+			err = r.Verify(data)
+		}
+		if err != nil {
+			s.log.Warn("another namenode does not have a body either", "body", r.Block, "namenode", n.ID, "error", err)
+			continue
+		}
+		s.log.Warn("a body of a small file was missing or damaged here, and came from another namenode", "body", r.Block, "namenode", n.ID, "was", why)
+		s.mended.Add(1)
+		if !errors.Is(why, fs.ErrClosed) && r.Data == nil {
+			s.bodies.Put(r.Block.ID, data)
+		}
+		return data, nil
+	}
+	return nil, metadata.Errorf(metadata.ErrCorrupt, "The bytes of block %v, of a small file, are missing or damaged on this namenode (%v), and no other one that answers has them", r.Block, why)
+}
+
+func (s *Server) askBody(ctx context.Context, addr string, b metadata.Block) ([]byte, error) {
+	key := s.config.Credentials.Key(authority.Namenode)
+	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(key.Credentials()))
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	answer, err := pb.NewMembershipClient(conn).Body(ctx, &pb.BodyRequest{Id: int64(b.ID), Generation: uint64(b.Generation)})
+	return answer.GetData(), err
+}
+
+// Body implements pb.MembershipServer: as this namenode has it, and nobody else is asked.
+func (m *membership) Body(ctx context.Context, r *pb.BodyRequest) (*pb.BodyResponse, error) {
+	if _, err := callerAs(ctx, authority.Namenode); err != nil {
+		return nil, err
+	}
+	s := m.server
+	found, err := s.ns.FindBody(metadata.BlockID(r.Id), metadata.Generation(r.Generation))
+	if err == nil && found == nil {
+		return nil, status.Error(codes.NotFound, "there is no such body here")
+	}
+	var data []byte
+	if err == nil {
+		data, err = s.ns.ReadBody(*found)
+	}
+	if err != nil {
+		return nil, status.Error(codes.DataLoss, err.Error())
+	}
+	return &pb.BodyResponse{Data: data}, nil
+}
+
+// SetSmallFiles implements namenode.SmallFiles.
+func (s *Server) SetSmallFiles(c metadata.Caller, path string, policy namenode.SmallFilePolicy, done func(error)) {
+	t, err := target(path)
+	if err == nil {
+		_, err = s.leading()
+	}
+	if err == nil && s.group.Level() < release.SmallFiles {
+		err = metadata.Errorf(metadata.ErrUnsupported, "policies of small files need level %d of the cluster, which is at %d", release.SmallFiles, s.group.Level())
+	}
+	if err != nil {
+		done(err)
+		return
+	}
+	e := &envelope{}
+	e.command.Op = &logpb.Command_SetStoragePolicy{SetStoragePolicy: &logpb.SetStoragePolicy{Target: t, SmallFiles: 1 + uint32(policy)}}
+	s.simple(&c, namenode.Retry{}, e, done)
+}
+
+// SmallFilesAt implements namenode.SmallFiles.
+func (s *Server) SmallFilesAt(c metadata.Caller, path string, done func(namenode.SmallFilePolicy, bool, error)) {
+	type said struct{ on, own bool }
+	ask(s, &c, func(at said, err error) {
+		policy := namenode.SmallFilesOff
+		if at.on {
+			policy = namenode.SmallFilesOn
+		}
+		done(policy, at.own, err)
+	}, func() (at said, err error) {
+		at.on, at.own, err = s.ns.SmallFilesAt(c, path)
+		return at, err
+	})
+}
+
+// bodyToCut finds the body of a small file that a truncation cuts inside of; nil: it does not.
+func (s *Server) bodyToCut(c metadata.Caller, path string, length int64) (*namespace.BodyRef, error) {
+	if n, _ := s.ns.Bodies(); n == 0 || length <= 0 {
+		return nil, nil
+	}
+	id, err := s.ns.Resolve(c, path)
+	if err != nil {
+		return nil, nil // the command tells
+	}
+	f, ok := s.ns.FileByID(id)
+	if !ok || !f.Small || length >= f.Blocks[0].Length {
+		return nil, nil
+	}
+	return s.ns.FindBody(f.Blocks[0].ID, f.Blocks[0].Generation)
+}
+
+// cutBody truncates a small file inside of its body: another body, of what stays, takes its place.
+func (s *Server) cutBody(r *reign, c metadata.Caller, retry namenode.Retry, op *logpb.Truncate, body *namespace.BodyRef, done func(bool, error)) {
+	data, err := s.Body(s.watching, body.Block.ID, body.Block.Generation)
+	if err != nil {
+		done(false, err)
+		return
+	}
+	s.newBlock(r, blockID, func(b metadata.Block, err error) {
+		if err != nil {
+			done(false, err)
+			return
+		}
+		op.NewBlock, op.RecoveryId, op.CutBody = int64(b.ID), uint64(b.Generation), int64(body.Block.ID)
+		op.Data = data[:op.Length]
+		op.Crc = crcOf(op.Data)
+		e := &envelope{}
+		e.command.Op = &logpb.Command_Truncate{Truncate: op}
+		s.change(&c, retry, e, func(result *namespace.Result, err error) {
+			if err != nil && result != nil {
+				s.expired(result.Expired)
+			}
+			done(err == nil && result.OK, err)
+		})
+	})
+}
