@@ -111,4 +111,6 @@ func QuotaOperation(names, space int64) string {
 type QuotaUsage struct {
 	Names, NameQuota  int64
 	Space, SpaceQuota int64
+	// Types are the quotas of types of volumes; nil: there are none.
+	Types []TypeQuota
 }

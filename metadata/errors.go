@@ -60,6 +60,8 @@ var (
 	// ErrNamespaceQuota and ErrSpaceQuota: a directory's quota would be exceeded.
 	ErrNamespaceQuota = &Kind{"name quota exceeded", nil}
 	ErrSpaceQuota     = &Kind{"space quota exceeded", nil}
+	// ErrTypeQuota: the quota of a directory for a type of volumes would be exceeded.
+	ErrTypeQuota = &Kind{"storage type quota exceeded", nil}
 	// ErrACL: an access control list that cannot be one.
 	ErrACL = &Kind{"invalid access control list", nil}
 	// ErrNoAttribute: an extended attribute that was asked for is not there.

@@ -180,6 +180,8 @@ type ContentSummary struct {
 	SpaceConsumed int64
 	Quota         int64
 	SpaceQuota    int64
+	// Types are the quotas of types of volumes; nil: there are none.
+	Types []TypeQuota
 	// What of it is not there any more, and only snapshots have. The numbers above count it.
 	Snapshot SnapshotSummary
 	// Erasure is the policy of the file, or of files that are made in the directory; 0: they are replicated.

@@ -18,10 +18,14 @@ type Attributes interface {
 
 	// SetQuota limits a directory; metadata.QuotaKeep leaves a limit, metadata.QuotaUnset takes it away.
 	SetQuota(c metadata.Caller, path string, names, space int64, done func(error))
+	// SetTypeQuota limits the bytes on volumes of a type, by HDFS's number of it; metadata.QuotaUnset takes the limit away.
+	SetTypeQuota(c metadata.Caller, path string, kind uint32, space int64, done func(error))
 	QuotaUsage(c metadata.Caller, path string, done func(*metadata.QuotaUsage, error))
 
 	// SetStoragePolicy says by HDFS's number on what kind of volumes files are to lie; 0: on those of the directory above.
 	SetStoragePolicy(c metadata.Caller, path string, policy uint8, done func(error))
+	// SatisfyStoragePolicy has what lies below a path moved to where the storage policies want it that hold there now; it does not wait for it. ErrIO: that was asked for already.
+	SatisfyStoragePolicy(c metadata.Caller, path string, done func(error))
 
 	// Truncate makes a file shorter. False: the cut goes through a block, which datanodes are cutting; the file is open
 	// until they have.

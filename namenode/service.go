@@ -140,6 +140,8 @@ type Cluster interface {
 	// Balance begins, or goes on, to move replicas from full datanodes to empty ones, for a session of ten seconds. ErrExist: another
 	// one goes on. Superusers only.
 	Balance(c metadata.Caller, r BalanceRequest, done func(*Balanced, error))
+	// Tier is for how far SatisfyStoragePolicy is with a path, and asks for it if it is to start.
+	Tier(c metadata.Caller, r TierRequest, done func(*Tiered, error))
 	// RollingUpgrade asks how far an upgrade of the cluster is, begins one, or ends it by raising the cluster to the newest level that all know;
 	// nil: there is none. Superusers only.
 	RollingUpgrade(c metadata.Caller, action UpgradeAction, done func(*Upgrade, error))
@@ -312,6 +314,23 @@ type BalanceRequest struct {
 type Balanced struct {
 	Moved, Blocks, Moving, Left, Failed int64
 	Over, Under                         int
+}
+
+// TierRequest asks how far replicas are where storage policies want them.
+type TierRequest struct {
+	Path string
+	// Start: they are to be brought there, unless that was asked for already.
+	Start bool
+}
+
+// Tiered is how far replicas have come. Sizes are in bytes.
+type Tiered struct {
+	// Waiting: the path is at work, or waits for others. Known: this leader knows how it ended, with so many Stuck blocks that could not be moved.
+	Waiting, Known bool
+	Stuck          int64
+	// Paths that wait, and of all of them, since this namenode leads: Blocks that wait, Moving bytes, Moved bytes of Replicas, and Failed copies.
+	Paths, Blocks                   int
+	Moving, Moved, Replicas, Failed int64
 }
 
 // Defaults are what clients that ask for nothing get, and the limits that callers are held to.

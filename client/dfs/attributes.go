@@ -5,6 +5,7 @@ import (
 
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
@@ -170,6 +171,17 @@ func (c *Client) SetQuota(ctx context.Context, name string, names, space int64) 
 	}
 	return c.call(ctx, "set quota of", name, "setQuota", &hadooppb.SetQuotaRequestProto{
 		Path: &name, NamespaceQuota: new(uint64(names)), StoragespaceQuota: new(uint64(space)),
+	}, new(hadooppb.SetQuotaResponseProto))
+}
+
+// SetTypeQuota limits the bytes in all replicas below a directory that storage policies want on volumes of a type, by HDFS's number of it. metadata.QuotaUnset takes the limit away.
+func (c *Client) SetTypeQuota(ctx context.Context, name string, kind namenode.StorageType, space int64) error {
+	name, err := clean("set quota of", name)
+	if err != nil {
+		return err
+	}
+	return c.call(ctx, "set quota of", name, "setQuota", &hadooppb.SetQuotaRequestProto{
+		Path: &name, NamespaceQuota: new(uint64(metadata.QuotaKeep)), StoragespaceQuota: new(uint64(space)), StorageType: hadooppb.StorageTypeProto(kind).Enum(),
 	}, new(hadooppb.SetQuotaResponseProto))
 }
 

@@ -54,7 +54,7 @@ var kinds = map[string]*metadata.Kind{
 	"org.apache.hadoop.hdfs.protocol.FSLimitException$PathComponentTooLongException":      metadata.ErrNameTooLong,
 	"org.apache.hadoop.hdfs.protocol.NSQuotaExceededException":                            metadata.ErrNamespaceQuota,
 	"org.apache.hadoop.hdfs.protocol.NoECPolicySetException":                              metadata.ErrNoErasureCoding,
-	"org.apache.hadoop.hdfs.protocol.QuotaByStorageTypeExceededException":                 metadata.ErrSpaceQuota,
+	"org.apache.hadoop.hdfs.protocol.QuotaByStorageTypeExceededException":                 metadata.ErrTypeQuota,
 	"org.apache.hadoop.hdfs.protocol.RecoveryInProgressException":                         metadata.ErrRecoveryInProgress,
 	"org.apache.hadoop.hdfs.protocol.XAttrNotFoundException":                              metadata.ErrNoAttribute,
 	"org.apache.hadoop.hdfs.protocol.SnapshotException":                                   metadata.ErrSnapshot,

@@ -124,7 +124,7 @@ func balancer(t *hadoopTool, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	free, err := t.onlyBalancer(fs)
+	free, err := t.onlyOne(fs, balancerFile)
 	if err == nil {
 		defer free()
 		return t.balance(fs, r, idle)
@@ -145,12 +145,12 @@ func (t *hadoopTool) balancerFailed(err error) int {
 	return balancerIO
 }
 
-// onlyBalancer takes HDFS's mark of a balancer, which is a file that is being written.
-func (t *hadoopTool) onlyBalancer(fs *dfs.Client) (free func(), err error) {
-	if err := fs.Mkdirs(t.ctx, path.Dir(balancerFile), 0o755, true); err != nil {
+// onlyOne takes HDFS's mark of a balancer, or of another tool that is alone, which is a file that is being written.
+func (t *hadoopTool) onlyOne(fs *dfs.Client, mark string) (free func(), err error) {
+	if err := fs.Mkdirs(t.ctx, path.Dir(mark), 0o755, true); err != nil {
 		return nil, err
 	}
-	w, err := fs.Create(t.ctx, balancerFile, dfs.CreateOptions{Overwrite: true})
+	w, err := fs.Create(t.ctx, mark, dfs.CreateOptions{Overwrite: true})
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +158,7 @@ func (t *hadoopTool) onlyBalancer(fs *dfs.Client) (free func(), err error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), 10*time.Second)
 		defer cancel()
 		_ = w.Close() // it is deleted anyway
-		_, _ = fs.Delete(ctx, balancerFile, false)
+		_, _ = fs.Delete(ctx, mark, false)
 	}, nil
 }
 

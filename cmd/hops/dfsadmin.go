@@ -45,8 +45,8 @@ func init() { // the help is made of the table, and run by it
 		{"-refreshNodes", "", "read dfs.hosts and dfs.hosts.exclude anew", 0, 0, refreshAdmin},
 		{"-setQuota", "<quota> <dirname>...<dirname>", "limit the names in directories", 2, -1, quotaAdmin},
 		{"-clrQuota", "<dirname>...<dirname>", "take that limit away", 1, -1, quotaAdmin},
-		{"-setSpaceQuota", "<quota> <dirname>...<dirname>", "limit the bytes of all replicas in directories; 10g is 10 GiB", 2, -1, quotaAdmin},
-		{"-clrSpaceQuota", "<dirname>...<dirname>", "take that limit away", 1, -1, quotaAdmin},
+		{"-setSpaceQuota", "<quota> [-storageType <storagetype>] <dirname>...<dirname>", "limit the bytes of all replicas in directories, or those that storage policies want on volumes of a type; 10g is 10 GiB", 2, -1, quotaAdmin},
+		{"-clrSpaceQuota", "[-storageType <storagetype>] <dirname>...<dirname>", "take that limit away", 1, -1, quotaAdmin},
 		{"-metasave", "<filename>", "write what is known of blocks that are not as they should be to a file below the leader's data directory, metasave/<filename>", 1, 1, metasaveAdmin},
 		{"-printTopology", "", "the racks, and the datanodes in them", 0, 0, topologyAdmin},
 		{"-getDatanodeInfo", "<datanode_host:ipc_port>", "whether a datanode answers, its version and how long it runs", 1, 1, datanodeAdmin},
@@ -335,9 +335,18 @@ func refreshAdmin(t *hadoopTool, o *adminOption, _ []string) (int, error) {
 
 func quotaAdmin(t *hadoopTool, o *adminOption, args []string) (int, error) {
 	names, space := int64(metadata.QuotaKeep), int64(metadata.QuotaKeep)
-	if slices.Contains(args, "-storageType") {
-		fmt.Fprintf(t.errOut, "%s: quotas by storage type are not supported\n", o.name[1:])
-		return exitHadoop, nil
+	kind := namenode.StorageType(0)
+	if i := slices.Index(args, "-storageType"); i >= 0 && strings.HasSuffix(o.name, "SpaceQuota") {
+		err := errors.New("option -storageType requires 1 argument.") //nolint:revive // Hadoop's words
+		if i+1 < len(args) {
+			kind, err = quotaType(args[i+1])
+			args = slices.Delete(slices.Clone(args), i, i+2)
+		}
+		if err != nil {
+			t.failed(o.name, err)
+			t.adminUsage(o.name)
+			return exitHadoop, nil
+		}
 	}
 	switch o.name {
 	case "-setQuota":
@@ -372,11 +381,31 @@ func quotaAdmin(t *hadoopTool, o *adminOption, args []string) (int, error) {
 	}
 	code := 0
 	for _, path := range args {
-		if err := t.fs.SetQuota(t.ctx, path, names, space); err != nil {
+		var err error
+		switch {
+		case kind == 0:
+			err = t.fs.SetQuota(t.ctx, path, names, space)
+		case !slices.ContainsFunc(metadata.QuotaTypes[:], func(q metadata.QuotaType) bool { return q.Number == uint32(kind) }):
+			err = fmt.Errorf("Don't support Quota for storage type : %v", kind) //nolint:revive // HDFS's words
+		case space <= 0 && space != metadata.QuotaUnset:
+			err = fmt.Errorf("Invalid values for quota :%d", space) //nolint:revive // HDFS's words
+		default:
+			err = t.fs.SetTypeQuota(t.ctx, path, kind, space)
+		}
+		if err != nil {
 			code = t.failed(o.name, err)
 		}
 	}
 	return code, nil
+}
+
+// quotaType is a type of volumes by its name.
+func quotaType(name string) (namenode.StorageType, error) {
+	kind := namenode.ParseStorageType(strings.ToUpper(name))
+	if !strings.EqualFold(kind.String(), name) {
+		return 0, fmt.Errorf("Storage type %s is not available. Available storage types are [SSD, DISK, ARCHIVE, PROVIDED, NVDIMM]", name) //nolint:revive // HDFS's words
+	}
+	return kind, nil
 }
 
 // hadoopLong reads a number with a prefix of 1024, 10m, as Hadoop does (StringUtils.TraditionalBinaryPrefix.string2long), in its words.

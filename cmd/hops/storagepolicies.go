@@ -16,7 +16,7 @@ func storagePoliciesCommand() *cli.Command {
 	tool := &adminTool{name: "storagepolicies", usage: "on what kind of volumes files lie", verbs: []*adminVerb{
 		{name: "-listPolicies", help: "all policies: the types of the volumes of replicas, and what is taken where there are none", run: listPoliciesStorage},
 		{
-			name: "-setStoragePolicy", arguments: "-path <path> -policy <policy>", help: "where the blocks of a file, or of the files below a directory, are to lie; those that are written stay",
+			name: "-setStoragePolicy", arguments: "-path <path> -policy <policy>", help: "where the blocks of a file, or of the files below a directory, are to lie; those that are written stay until -satisfyStoragePolicy",
 			takes: []string{"-path", "-policy"}, needs: []neededOption{{"-path", "Please specify the path for setting the storage policy."}, {"-policy", "Please specify the policy name."}}, run: setPolicyStorage,
 		},
 		{
@@ -27,7 +27,11 @@ func storagePoliciesCommand() *cli.Command {
 			name: "-getStoragePolicy", arguments: "-path <path>", help: "the policy of a file or directory, or of the next directory above that has one",
 			takes: path, needs: []neededOption{{"-path", "Please specify the path with -path."}}, run: getPolicyStorage,
 		},
-	}, absent: map[string]string{"-satisfyStoragePolicy": "blocks that are written stay on the volumes that they are on"}}
+		{
+			name: "-satisfyStoragePolicy", arguments: "[-w] -path <path>", help: "move the blocks of a file, or of the files below a directory, to where the policies want them that hold there now; -w waits for it",
+			takes: path, flags: []string{"-w"}, needs: []neededOption{{"-path", "Please specify the path for setting the storage policy."}}, run: satisfyPolicyStorage,
+		},
+	}}
 	return tool.command()
 }
 
@@ -71,6 +75,27 @@ func unsetPolicyStorage(t *hadoopTool, a *adminArguments) (int, error) {
 		return t.failedAdmin(err, exitAdminFailed), nil
 	}
 	t.printf("Unset storage policy from %s\n", path)
+	return 0, nil
+}
+
+func satisfyPolicyStorage(t *hadoopTool, a *adminArguments) (int, error) {
+	path := a.value["-path"]
+	if err := t.fs.SatisfyStoragePolicy(t.ctx, path); err != nil {
+		return t.failedAdmin(err, exitAdminFailed), nil
+	}
+	t.printf("Scheduled blocks to move based on the current storage policy on %s\n", path)
+	if !a.has("-w") {
+		return 0, nil
+	}
+	stuck, err := t.satisfy(t.fs, []string{path})
+	switch {
+	case err != nil:
+		return t.failedAdmin(err, exitAdminFailed), nil
+	case stuck > 0:
+		fmt.Fprintf(t.errOut, "%d blocks of %s cannot be moved to where the storage policy wants them\n", stuck, path)
+		return exitAdminFailed, nil
+	}
+	t.printf("The storage policy is satisfied on %s\n", path)
 	return 0, nil
 }
 

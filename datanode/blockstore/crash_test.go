@@ -2,6 +2,7 @@ package blockstore
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -118,6 +119,8 @@ func (s *story) step() error {
 			return err
 		}
 		s.promises[id] = promise{v.Block.Generation, v.Block.Length, true}
+	case rep.State == datanode.Finalized && len(s.volumes) > 1 && s.r.IntN(3) > 0:
+		return s.Move(context.Background(), rep.Block, []datanode.StorageType{datanode.Disk, datanode.SSD}[s.r.IntN(2)], nil)
 	case rep.State == datanode.Finalized:
 		p := s.promises[id]
 		p.closed = false
@@ -151,7 +154,11 @@ func (s *story) verify(t *testing.T, crash int, disk *mem.FS, promises map[int64
 			t.Logf("crash %d of\n%s", crash, strings.Join(s.log, "\n"))
 		}
 	}()
-	h, err := tryOpen(t, disk)
+	var volumes []string
+	for _, v := range s.Volumes() {
+		volumes = append(volumes, v.Path)
+	}
+	h, err := tryOpen(t, disk, volumes...)
 	if err != nil {
 		t.Fatalf("open after the crash: %v", err)
 	}
@@ -168,7 +175,7 @@ func (s *story) verify(t *testing.T, crash int, disk *mem.FS, promises map[int64
 			t.Fatalf("block %d came back as %v, promised %+v", id, rep, p)
 		}
 	}
-	h.Each(h.Volumes()[0].ID, func(rep datanode.Replica) bool {
+	every(h.Store, func(rep datanode.Replica) bool {
 		id := int64(rep.Block.ID)
 		if rep.State == datanode.RWR {
 			gen := rep.Block.Generation + 1000
@@ -188,10 +195,24 @@ func (s *story) verify(t *testing.T, crash int, disk *mem.FS, promises map[int64
 	_ = h.Shutdown()
 }
 
+// every goes through the replicas of all volumes.
+func every(s *Store, fn func(datanode.Replica) bool) {
+	for _, v := range s.Volumes() {
+		s.Each(v.ID, fn)
+	}
+}
+
+// newStory begins a story; that of an even seed has two volumes, between which replicas move.
 func newStory(t *testing.T, seed uint64, disk *faulty.FS) *story {
-	h := open(t, disk)
-	h.volumes[0].packSize = 16 << 10
-	h.volumes[0].packLimit = []int64{0, 300, packLimit}[seed%3]
+	volumes := []string{"/v"}
+	if seed%2 == 0 {
+		volumes = append(volumes, "/ssd")
+	}
+	h := open(t, disk, volumes...)
+	for _, v := range h.volumes {
+		v.packSize = 16 << 10
+		v.packLimit = []int64{0, 300, packLimit}[seed%3]
+	}
 	return &story{
 		harness: h, r: rand.New(rand.NewPCG(seed, 7)), data: pattern(20_000), gen: 1000,
 		promises: map[int64]promise{}, written: map[int64]int64{}, writers: map[int64]datanode.Writer{},
@@ -247,7 +268,7 @@ func TestKilledProcessLosesNoAcknowledgedByte(t *testing.T) {
 		s := newStory(t, seed, disk)
 		visible := func() map[int64]promise {
 			p := map[int64]promise{}
-			s.Each(s.Volumes()[0].ID, func(r datanode.Replica) bool {
+			every(s.Store, func(r datanode.Replica) bool {
 				if r.State != datanode.Temporary {
 					p[int64(r.Block.ID)] = promise{length: r.Visible}
 				}

@@ -83,6 +83,12 @@ func (s *Store) loadDir(v *volume, dir string) error {
 			}
 			continue
 		}
+		if isMoving(e.Name) && !e.Dir { // the replica is where it was
+			if err := removeFile(v.fs, filepath.Join(dir, e.Name)); err != nil {
+				return err
+			}
+			continue
+		}
 		id, gen, suf, ok := parseName(e.Name)
 		if !ok || e.Dir || v.dirOf(id) != dir {
 			s.log.Warn("foreign file among the blocks", "path", filepath.Join(dir, e.Name))

@@ -31,13 +31,19 @@ type reader struct {
 
 // Open implements datanode.BlockStore.
 func (s *Store) Open(b metadata.Block) (datanode.Reader, error) {
-	r := s.get(b.ID)
-	if r == nil {
-		return nil, notFound(b)
-	}
-	rd, err := s.openReader(r, b)
+	rd, err := again(s, b.ID, func() (*reader, error) {
+		r := s.get(b.ID)
+		if r == nil {
+			return nil, notFound(b)
+		}
+		rd, err := s.openReader(r, b)
+		if err != nil {
+			return nil, fmt.Errorf("open %v: %w", b, err)
+		}
+		return rd, nil
+	})
 	if err != nil {
-		return nil, fmt.Errorf("open %v: %w", b, err)
+		return nil, err
 	}
 	return rd, nil
 }

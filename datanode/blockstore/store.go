@@ -62,6 +62,7 @@ type Store struct {
 	volumes  []*volume
 	next     atomic.Uint32 // where the choice of a volume starts
 	shards   [256]shard
+	moves    sync.Map // metadata.BlockID of the replicas that are being moved to another volume
 
 	idMu sync.Mutex // guards the volumes' identities after Open
 	own  Identity   // of the datanode
@@ -86,10 +87,11 @@ type replica struct {
 	recovery metadata.Generation // the highest recovery id promised; 0 if none runs
 	length   int64
 	state    datanode.ReplicaState
-	suffix   suffix // of the checksum file on disk; 0 while there are no files
-	packed   *slot  // where the replica lies instead of files; guarded by io as well
-	bad      bool   // announced as corrupt
-	gone     bool   // deleted
+	suffix   suffix      // of the checksum file on disk; 0 while there are no files
+	packed   *slot       // where the replica lies instead of files; guarded by io as well
+	bad      bool        // announced as corrupt
+	gone     bool        // deleted, or away
+	away     atomic.Bool // the block's replica is on another volume now
 }
 
 // opened is what a replica needs beyond its length while it grows.
@@ -560,13 +562,22 @@ func (s *Store) VolumeOf(id metadata.BlockID) (string, bool) {
 
 // Replica implements datanode.BlockStore.
 func (s *Store) Replica(id metadata.BlockID) (datanode.Replica, bool) {
-	r := s.get(id)
-	if r == nil || !r.acquire(&r.mu) {
-		return datanode.Replica{}, false
-	}
-	defer r.mu.Unlock()
-	return r.viewLocked(), !r.gone
+	v, err := again(s, id, func() (datanode.Replica, error) {
+		r := s.get(id)
+		if r == nil || !r.acquire(&r.mu) {
+			return datanode.Replica{}, errNone
+		}
+		defer r.mu.Unlock()
+		if r.gone {
+			return r.viewLocked(), errNone
+		}
+		return r.viewLocked(), nil
+	})
+	return v, err == nil
 }
+
+// errNone: there is no replica.
+var errNone = metadata.Errorf(metadata.ErrReplicaNotFound, "there is none")
 
 // Each implements datanode.BlockStore. It locks one shard at a time and calls fn without a lock.
 func (s *Store) Each(storage string, fn func(datanode.Replica) bool) {
@@ -634,6 +645,9 @@ func (s *Store) delete(b metadata.Block, keep bool) error {
 	}
 	if r.gone {
 		r.mu.Unlock()
+		if r.away.Load() {
+			return s.delete(b, keep)
+		}
 		return nil
 	}
 	if r.gen > b.Generation {
@@ -647,8 +661,12 @@ func (s *Store) delete(b metadata.Block, keep bool) error {
 	if !r.acquire(&r.io) {
 		return r.vol.err()
 	}
-	defer r.io.Unlock()
-	return s.removeReplica(r, b.Generation, keep)
+	err := s.removeReplica(r, b.Generation, keep)
+	r.io.Unlock()
+	if err == nil && r.away.Load() { // meanwhile
+		return s.delete(b, keep)
+	}
+	return err
 }
 
 // removeReplica removes the files, or keeps them in the trash, and forgets the replica, unless it is of a generation above

@@ -50,7 +50,11 @@ func tryOpen(t testing.TB, fsys vfs.FS, volumes ...string) (*harness, error) {
 		h.changes = append(h.changes, c)
 	}}
 	for _, p := range volumes {
-		cfg.Volumes = append(cfg.Volumes, VolumeConfig{Path: p})
+		v := VolumeConfig{Path: p}
+		if strings.HasPrefix(p, "/ssd") {
+			v.Type = datanode.SSD
+		}
+		cfg.Volumes = append(cfg.Volumes, v)
 	}
 	s, err := Open(cfg)
 	h.Store = s

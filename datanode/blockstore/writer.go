@@ -253,7 +253,7 @@ func (w *writer) Close() error {
 
 // Append implements datanode.BlockStore.
 func (s *Store) Append(b metadata.Block, gen metadata.Generation, recovery bool) (datanode.Writer, error) {
-	w, err := s.append(b, gen, recovery)
+	w, err := again(s, b.ID, func() (*writer, error) { return s.append(b, gen, recovery) })
 	if err != nil {
 		return nil, fmt.Errorf("append to %v: %w", b, err)
 	}
@@ -457,7 +457,7 @@ func (w *writer) truncate(length int64, crc uint32) error {
 
 // Close implements datanode.BlockStore.
 func (s *Store) Close(b metadata.Block, gen metadata.Generation) (datanode.Replica, error) {
-	v, err := s.closeReplica(b, gen)
+	v, err := again(s, b.ID, func() (datanode.Replica, error) { return s.closeReplica(b, gen) })
 	if err != nil {
 		return v, fmt.Errorf("close %v: %w", b, err)
 	}

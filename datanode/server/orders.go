@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gohops/hops/datanode"
 	"github.com/gohops/hops/datanode/blockstore"
 	"github.com/gohops/hops/internal/dtp"
 	"github.com/gohops/hops/metadata"
@@ -93,6 +94,10 @@ func (n *session) obey(o *pb.Orders) {
 }
 
 func (s *Server) replicate(ctx context.Context, b metadata.Block, r *pb.Replicate) {
+	if len(r.Targets) == 1 && r.Targets[0].GetUuid() == s.id.Uuid {
+		s.move(ctx, b, r)
+		return
+	}
 	var targets []*hadooppb.DatanodeInfoProto
 	var names []string
 	var types []hadooppb.StorageTypeProto
@@ -112,6 +117,26 @@ func (s *Server) replicate(ctx context.Context, b metadata.Block, r *pb.Replicat
 		return
 	}
 	s.log.Info("replica copied", "block", b.String(), "targets", names, "took", time.Since(start).Round(time.Millisecond))
+}
+
+// move puts a replica on another volume of this datanode: the order names no other.
+func (s *Server) move(ctx context.Context, b metadata.Block, r *pb.Replicate) {
+	kind := datanode.Disk
+	if len(r.Types) > 0 {
+		kind = datanode.StorageType(r.Types[0])
+	}
+	start := time.Now()
+	err := s.store.Move(ctx, b, kind, func(n int64) error {
+		if r.Bandwidth <= 0 {
+			return nil
+		}
+		return s.transfer.PaceMove(ctx, n, r.Bandwidth)
+	})
+	if err != nil {
+		s.log.Warn("replica not moved", "block", b.String(), "to", kind.String(), "err", err)
+		return
+	}
+	s.log.Info("replica moved", "block", b.String(), "to", kind.String(), "took", time.Since(start).Round(time.Millisecond))
 }
 
 func hadoopNode(d *pb.DatanodeID) *hadooppb.DatanodeInfoProto {

@@ -65,3 +65,9 @@ func (p *pace) wait(ctx context.Context, n int, rate int64) error {
 func (s *Server) PaceRebuild(ctx context.Context, n, rate int64) error {
 	return s.rebuilding.wait(ctx, int(n), rate)
 }
+
+// PaceMove waits until n more bytes may be copied for the balancer, or to where a storage policy wants them, so that all such work of this datanode takes no more than rate
+// bytes a second.
+func (s *Server) PaceMove(ctx context.Context, n, rate int64) error {
+	return s.balancing.wait(ctx, int(n), rate)
+}

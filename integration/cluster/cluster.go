@@ -59,6 +59,8 @@ type Config struct {
 	// Apart: the servers and clients take each other for other machines. Jobs are of whom Ask names, and containers, whose processes are
 	// not told, take all servers for those of their machine.
 	Apart bool
+	// Types are those of the volumes of each datanode, directories of these names; default is one volume of type DISK.
+	Types []string
 	// Search has the namenodes keep search indexes.
 	Search bool
 	// SmallFiles has the namenodes keep small files where no directory says anything.
@@ -195,7 +197,14 @@ func (k *Cluster) lay() error {
 	}
 	for i := range c.Datanodes {
 		add(fmt.Sprintf("dn%d", i+1), func(f *config.File, dir string) {
-			f.Datanode = &config.Datanode{Volumes: []config.Volume{{Path: dir, Type: "DISK"}}, Transfer: next(), HTTP: next(), IPC: next(), GRPC: next(), Reserve: reserve}
+			volumes := []config.Volume{{Path: dir, Type: "DISK"}}
+			if len(c.Types) > 0 {
+				volumes = nil
+			}
+			for _, kind := range c.Types {
+				volumes = append(volumes, config.Volume{Path: filepath.Join(dir, kind), Type: kind})
+			}
+			f.Datanode = &config.Datanode{Volumes: volumes, Transfer: next(), HTTP: next(), IPC: next(), GRPC: next(), Reserve: reserve}
 		})
 	}
 	for range managers {

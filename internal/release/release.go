@@ -35,6 +35,8 @@ const (
 	SealedTails = 6
 	// TypeQuotas: quotas of the bytes on volumes of a type.
 	TypeQuotas = 6
+	// Tiers: files obey a storage policy that was given to a directory above later.
+	Tiers = 6
 	// Caching: pools and directives of what datanodes keep in memory.
 	Caching = 6
 )

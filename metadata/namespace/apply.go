@@ -243,6 +243,8 @@ func operation(cmd *logpb.Command) protoreflect.ProtoMessage {
 		return c.SetStoragePolicy
 	case *logpb.Command_SetErasurePolicy:
 		return c.SetErasurePolicy
+	case *logpb.Command_PlaceFiles:
+		return c.PlaceFiles
 	case *logpb.Command_SealTail:
 		return c.SealTail
 	case *logpb.Command_ConvertFile:
@@ -488,6 +490,8 @@ func (ns *Namespace) dispatch(index uint64, t *txn, cmd *logpb.Command) {
 		ns.setStoragePolicy(t, c.SetStoragePolicy)
 	case *logpb.Command_SetErasurePolicy:
 		ns.setErasurePolicy(t, c.SetErasurePolicy)
+	case *logpb.Command_PlaceFiles:
+		ns.placeFiles(t, c.PlaceFiles)
 	case *logpb.Command_SealTail:
 		ns.sealTail(t, c.SealTail)
 	case *logpb.Command_ConvertFile:

@@ -58,23 +58,25 @@ type seen struct {
 	rooted   bool
 	usage    usage  // by itself, with what only snapshots have of a file, or were taken of a directory
 	quota    *quota // nil: none
-	kept     usage
+	kept     total
 	claim    claim
 }
 
 type checker struct {
-	ns       *Namespace
-	inodes   map[metadata.INodeID]*seen
-	blocks   map[metadata.BlockID]metadata.INodeID
-	hash     uint64
-	enc      encoder
-	files    uint64
-	dirs     uint64
-	quotas   uint64
-	kept     uint64 // blocks that only snapshots have
-	bodies   uint64
-	bytes    uint64 // of bodies
-	findings []error
+	ns     *Namespace
+	inodes map[metadata.INodeID]*seen
+	blocks map[metadata.BlockID]metadata.INodeID
+	hash   uint64
+	enc    encoder
+	files  uint64
+	dirs   uint64
+	quotas uint64
+	// typeQuotas are those that limit types of volumes.
+	typeQuotas uint64
+	kept       uint64 // blocks that only snapshots have
+	bodies     uint64
+	bytes      uint64 // of bodies
+	findings   []error
 }
 
 func (c *checker) report(format string, args ...any) {
@@ -441,8 +443,8 @@ func (c *checker) derived() {
 
 func (c *checker) totals() {
 	m := &c.ns.meta
-	if m.quotas != c.quotas {
-		c.report("%d directories have a quota, %d are counted", c.quotas, m.quotas)
+	if m.quotas != c.quotas || m.typeQuotas != c.typeQuotas {
+		c.report("%d directories have a quota, %d are counted; %d have one of types, %d are counted", c.quotas, m.quotas, c.typeQuotas, m.typeQuotas)
 	}
 	if m.files != c.files || m.directories != c.dirs || m.blocks != uint64(len(c.blocks))+c.kept {
 		c.report("%d files, %d directories, %d blocks are there; %d, %d, %d are counted",

@@ -10,7 +10,7 @@ import (
 func (c *checker) visitExtra(n *inode, s *seen) {
 	s.usage = usage{names: 1}
 	if n.file != nil {
-		s.usage.space = n.file.space()
+		s.usage = usage{names: 1}.plus(n.uses(n.file.space()))
 	}
 	x := n.extra
 	if x == nil {
@@ -31,11 +31,14 @@ func (c *checker) visitExtra(n *inode, s *seen) {
 		c.report("inode %d is a file and has default entries", n.id)
 	}
 	s.kept, s.claim = x.kept, x.claim
-	s.usage = s.usage.plus(x.kept)
+	s.usage = s.usage.plus(x.kept.usage())
 	if x.quota != nil {
 		c.quotas++
 		s.quota = x.quota
-		if !n.isDir() || x.quota.names < 0 && x.quota.space < 0 {
+		if x.quota.types != nil {
+			c.typeQuotas++
+		}
+		if !n.isDir() || x.quota.names < 0 && x.quota.space < 0 && (x.quota.types == nil || !x.quota.types.limited()) {
 			c.report("inode %d has the quota %d, %d", n.id, x.quota.names, x.quota.space)
 		}
 	}
@@ -61,8 +64,11 @@ func (c *checker) quotaUsage() {
 		}
 	}
 	for id, s := range c.inodes {
-		if s.quota != nil && used[id] != s.quota.used && c.attached(id) {
-			c.report("directory %d has %+v below it, its quota says %+v", id, used[id], s.quota.used)
+		if s.quota == nil || !c.attached(id) {
+			continue
+		}
+		if u, q := used[id], s.quota; u.total() != q.used || q.types != nil && u.types != q.types.used {
+			c.report("directory %d has %+v below it, its quota says %+v", id, u, q.usage())
 		}
 	}
 }

@@ -131,10 +131,10 @@ func (c *checker) keptUsage(owners map[metadata.INodeID]bool) {
 		if s.parent != reclaimID {
 			c.report("inode %d has a claim of %+v and was not deleted", id, s.claim)
 		}
-		kept[s.claim.root] = kept[s.claim.root].plus(s.claim.left)
+		kept[s.claim.root] = kept[s.claim.root].plus(s.claim.left.usage())
 	}
 	for id, s := range c.inodes {
-		if s.kept != kept[id] {
+		if s.kept != kept[id].total() {
 			c.report("only snapshots of directory %d have %+v, it says %+v", id, kept[id], s.kept)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"reflect"
 	"runtime"
 	"sync"
 	"testing"
@@ -464,7 +465,7 @@ func TestColdPagesAreThoseOfMemory(t *testing.T) {
 		}
 		a, _ := warm.ns.ContentSummary(super, "/")
 		b, err := cold.ns.ContentSummary(super, "/")
-		if err != nil || *a != *b {
+		if err != nil || !reflect.DeepEqual(a, b) {
 			t.Fatalf("round %d: %+v, want %+v (%v)", round, b, a, err)
 		}
 		if a, b := warm.ns.Hash(), cold.ns.Hash(); a != b {

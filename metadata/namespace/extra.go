@@ -28,7 +28,7 @@ type extra struct {
 	small uint8
 	data  []byte
 	// kept is what only snapshots of a directory have, claim what of it is in a deleted tree, at whose top it stands: see snapshot_quota.go.
-	kept  usage
+	kept  total
 	claim claim
 }
 
@@ -52,7 +52,7 @@ func (n *inode) tidy() {
 func (x *extra) empty() bool {
 	return len(x.xattrs) == 0 && !x.hasACL() && x.quota == nil && x.policy == 0 && x.placed == 0 && x.erasure == 0 && x.past == nil &&
 		x.small == 0 && len(x.data) == 0 &&
-		x.kept == usage{} && x.claim == claim{}
+		x.kept == total{} && x.claim == claim{}
 }
 
 func (x *extra) encode(r *logpb.INode) {
@@ -73,6 +73,7 @@ func (x *extra) encode(r *logpb.INode) {
 		r.Quota = &logpb.Quota{
 			Names: uint64(q.names + 1), Space: uint64(q.space + 1), UsedNames: q.used.names, UsedSpace: q.used.space,
 		}
+		q.types.encode(r.Quota)
 	}
 }
 
@@ -110,9 +111,14 @@ func decodeExtra(r *logpb.INode) (*extra, error) {
 		}
 	}
 	if q := r.Quota; q != nil {
+		types, ok := decodeTypeQuota(q)
+		if !ok {
+			return nil, errors.New("damaged quota of storage types")
+		}
 		x.quota = &quota{
+			types: types,
 			names: int64(q.Names - 1), space: int64(q.Space - 1),
-			used: usage{names: q.UsedNames, space: q.UsedSpace},
+			used: total{names: q.UsedNames, space: q.UsedSpace},
 		}
 	}
 	return x, nil

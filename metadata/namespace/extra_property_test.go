@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/kv/mem"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 )
@@ -40,8 +41,8 @@ func (s *machine) extraStep(t *rapid.T, path func(string) string) {
 	one := path("path")
 	generation := func() uint64 { return s.block(t).Generation }
 	switch rapid.SampledFrom([]string{
-		"mkdirs", "mkdirs", "create", "store", "store", "small files", "write", "write", "append", "quota", "rename", "rename2", "delete", "setrep",
-		"truncate", "recovered", "concat", "xattr", "no xattr", "acl", "no acl", "policy", "erasure",
+		"mkdirs", "mkdirs", "create", "store", "store", "small files", "write", "write", "append", "quota", "type quota", "rename", "rename2", "delete", "setrep",
+		"truncate", "recovered", "concat", "xattr", "no xattr", "acl", "no acl", "policy", "place", "erasure",
 	}).Draw(t, "operation") {
 	case "mkdirs":
 		s.do(t, c, &logpb.Mkdirs{Target: to(one), Mode: uint32(drawMode(t)), CreateParent: true, Unmasked: new(uint32(0o777))})
@@ -89,8 +90,21 @@ func (s *machine) extraStep(t *rapid.T, path func(string) string) {
 			Target: to(one), Names: rapid.SampledFrom([]int64{-1, 1, 3, 6, 100}).Draw(t, "names"),
 			Space: rapid.SampledFrom([]int64{-1, -1, 0, 3 << 20, 9 << 20}).Draw(t, "space"),
 		})
+	case "type quota":
+		s.do(t, super, &logpb.SetQuota{
+			Target: to(one), Type: rapid.SampledFrom([]uint32{1, 2, 2, 3, 4}).Draw(t, "type"),
+			TypeSpace: rapid.SampledFrom([]int64{-1, 0, 1 << 20, 3 << 20, 1 << 30, 1 << 30}).Draw(t, "bytes"),
+		})
 	case "policy":
-		s.do(t, c, &logpb.SetStoragePolicy{Target: to(one), Policy: rapid.SampledFrom([]uint32{0, 2, 7}).Draw(t, "policy")})
+		s.do(t, c, &logpb.SetStoragePolicy{Target: to(one), Policy: rapid.SampledFrom([]uint32{0, 2, 5, 7, 10, 12, 15}).Draw(t, "policy")})
+	case "place":
+		ids := rapid.SliceOfN(rapid.Uint64Range(uint64(metadata.RootID), uint64(metadata.RootID)+20), 0, 4).Draw(t, "files")
+		s.do(t, super, &logpb.PlaceFiles{Inodes: ids})
+		for _, id := range ids {
+			if n := s.w.ns.inodes[metadata.INodeID(id)]; n != nil && n.file != nil && n.attached() && n.placed() != n.placing() {
+				t.Fatalf("inode %d obeys policy %d, not %d", id, n.placed(), n.placing())
+			}
+		}
 	case "erasure":
 		s.do(t, c, &logpb.SetErasurePolicy{Target: to(one), Policy: rapid.SampledFrom([]uint32{0, 1, 1 + 1, 1 + 2, 1 + 4}).Draw(t, "erasure")})
 	case "rename":

@@ -177,6 +177,7 @@ type meta struct {
 	directories   uint64
 	blocks        uint64
 	quotas        uint64            // directories with a quota
+	typeQuotas    uint64            // those that limit types of volumes
 	keys          []*logpb.BlockKey // by id; nobody changes what is in it
 	rolled        LogTime           // when the last key came
 	surveys       []*logpb.Survey   // by id; nobody changes what is in it
@@ -318,6 +319,7 @@ func (m *meta) marker() logpb.Marker {
 		Directories:    m.directories,
 		Blocks:         m.blocks,
 		Quotas:         m.quotas,
+		TypeQuotas:     m.typeQuotas,
 		BlockKeys:      m.keys,
 		KeysRolled:     int64(m.rolled),
 		Surveys:        m.surveys,
@@ -353,6 +355,7 @@ func metaOf(r *logpb.Marker) meta {
 		directories:    r.Directories,
 		blocks:         r.Blocks,
 		quotas:         r.Quotas,
+		typeQuotas:     r.TypeQuotas,
 		keys:           r.BlockKeys,
 		rolled:         LogTime(r.KeysRolled),
 		surveys:        r.Surveys,

@@ -54,9 +54,9 @@ func (ns *Namespace) addBlockTo(t *txn, op *logpb.AddBlock) {
 		// What the block before turned out not to need is free by then.
 		free := usage{}
 		if previous != nil && f.lastState() == UnderConstruction && previous.ID == f.last().ID && previous.Length >= 0 && previous.Length <= f.room(previous.ID) {
-			free.space = f.fullSpace(previous.ID) - f.blockSpace(*previous)
+			free = n.uses(f.fullSpace(previous.ID) - f.blockSpace(*previous))
 		}
-		if err := ns.checkQuota(n.parent, nil, free, usage{space: f.fullSpace(block.ID)}); err != nil {
+		if err := ns.checkQuota(n.parent, nil, free, n.uses(f.fullSpace(block.ID))); err != nil {
 			t.fail(err)
 			return
 		}

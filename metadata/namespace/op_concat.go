@@ -58,9 +58,11 @@ func (ns *Namespace) concat(t *txn, op *logpb.Concat) {
 	for _, s := range sources {
 		free.names++
 		blocks += len(s.file.blocks)
+		space := s.file.space()
 		if !n.file.coded() {
-			more.space += s.file.length * (int64(n.file.replication) - int64(s.file.replication))
+			space = s.file.length * int64(n.file.replication)
 		}
+		more = more.plus(n.uses(space)).minus(s.uses(s.file.space()))
 	}
 	if blocks > MaxBlocks {
 		t.failf(metadata.ErrIO, "File has reached the limit on maximum number of blocks "+
@@ -74,7 +76,7 @@ func (ns *Namespace) concat(t *txn, op *logpb.Concat) {
 	told := len(ns.events)
 	before := ns.metered(n)
 	for _, s := range sources {
-		before += ns.metered(s)
+		before = before.plus(ns.metered(s))
 	}
 	ns.tellAppend(n, false)
 	ns.touch(n)
@@ -91,7 +93,7 @@ func (ns *Namespace) concat(t *txn, op *logpb.Concat) {
 	ns.allChanged(n)
 	n.mtime = ns.meta.now
 	ns.modified(n.parent)
-	ns.charge(n.parent, usage{names: -free.names, space: ns.metered(n) - before})
+	ns.charge(n.parent, ns.metered(n).minus(before).minus(usage{names: free.names}))
 	ns.tellClose(n)
 	ns.continued(told)
 	t.result.OK = true

@@ -45,8 +45,8 @@ func (ns *Namespace) makeFile(t *txn, p *place, op *logpb.Create, space int64) (
 			t.failf(metadata.ErrExist, "%s for client %s already exists", p, t.caller.host)
 			return nil, 0
 		}
-		gone := usage{names: -1, space: -ns.metered(old)}
-		free := usage{space: -gone.space}
+		gone := usage{names: -1}.minus(ns.metered(old))
+		free := ns.metered(old)
 		if ns.inSnapshot(old) { // nothing is given back
 			free = usage{}
 			if err := ns.checkRoomFor(old.parent, 1, usage{}); err != nil {

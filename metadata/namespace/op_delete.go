@@ -51,8 +51,8 @@ func (ns *Namespace) delete(t *txn, op *logpb.Delete) {
 	parent := n.parent
 	var u usage
 	if ns.limited(parent, nil) {
-		u = usage{op.Names, op.Space}
-		if !counted || u.names <= 0 || u.space < 0 {
+		var ok bool
+		if u, ok = ns.counted(counted, op.Names, op.Space, op.Types); !ok {
 			var err error
 			if u, err = ns.usageOf(n, smallTree); err != nil {
 				t.fail(err)

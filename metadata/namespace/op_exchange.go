@@ -137,9 +137,9 @@ func (ns *Namespace) checkSource(t *txn, id uint64, n *inode, length int64) (*in
 
 // exchange puts the blocks of s in place of those of n from the ith on, and removes s. All of that is allowed. before is what n was metered with.
 // Everything but the blocks stays: nobody changed the bytes.
-func (ns *Namespace) exchange(n *inode, i int, s *inode, before int64) {
+func (ns *Namespace) exchange(n *inode, i int, s *inode, before usage) {
 	f := n.file
-	parent, freed := s.parent, usage{names: -1, space: -ns.metered(s)}
+	parent, freed := s.parent, usage{names: -1}.minus(ns.metered(s))
 	ns.touch(n)
 	for len(f.blocks) > i {
 		ns.removeLast(n)

@@ -28,8 +28,8 @@ func (ns *Namespace) rename(t *txn, op *logpb.Rename) {
 	}
 	free, counted := ns.surveyed(&t.caller, src.last(), op.Survey)
 	var known usage
-	if counted {
-		known = usage{op.Names, op.Space}
+	if u, ok := ns.counted(counted, op.Names, op.Space, op.Types); ok {
+		known = u
 	}
 	if op.Legacy {
 		ns.renameLegacy(t, src, dst, known)

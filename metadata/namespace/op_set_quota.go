@@ -22,7 +22,7 @@ func (ns *Namespace) setQuota(t *txn, op *logpb.SetQuota) {
 		t.fail(err)
 		return
 	}
-	if op.Names < metadata.QuotaUnset || op.Space < metadata.QuotaUnset {
+	if op.Type == 0 && (op.Names < metadata.QuotaUnset || op.Space < metadata.QuotaUnset) {
 		t.failf(metadata.ErrInvalidArgument, "Illegal value for nsQuota or ssQuota : %d and %d", op.Names, op.Space)
 		return
 	}
@@ -36,29 +36,38 @@ func (ns *Namespace) setQuota(t *txn, op *logpb.SetQuota) {
 		return
 	}
 	next := quota{names: metadata.QuotaUnset, space: metadata.QuotaUnset}
-	if q := n.quota(); q != nil {
-		next = *q
+	old := n.quota()
+	if old != nil {
+		next = *old
 	}
-	if op.Names != metadata.QuotaKeep {
-		next.names = op.Names
-	}
-	if op.Space != metadata.QuotaKeep {
-		next.space = op.Space
+	if op.Type != 0 {
+		i, ok := metadata.QuotaTypeOf(op.Type)
+		if !ok || op.TypeSpace < metadata.QuotaUnset || op.TypeSpace == metadata.QuotaKeep {
+			t.failf(metadata.ErrInvalidArgument, "Don't support Quota for storage type : %d, or not of %d bytes", op.Type, op.TypeSpace)
+			return
+		}
+		next.types = next.types.with(i, op.TypeSpace)
+	} else {
+		if op.Names != metadata.QuotaKeep {
+			next.names = op.Names
+		}
+		if op.Space != metadata.QuotaKeep {
+			next.space = op.Space
+		}
 	}
 	_, counted := ns.surveyed(&t.caller, n, op.Survey)
 	t.result.OK = true
-	set := next.names >= 0 || next.space >= 0
-	switch old := n.quota(); {
-	case old == nil && !set, old != nil && *old == next:
-	case old == nil:
-		u := usage{op.UsedNames, op.UsedSpace}
-		if !counted || u.names <= 0 || u.space < 0 {
+	set := next.names >= 0 || next.space >= 0 || next.types != nil
+	typed := old != nil && old.types != nil
+	if set && (old == nil || next.types != nil && !typed) {
+		u, ok := ns.counted(counted, op.UsedNames, op.UsedSpace, op.UsedTypes)
+		if _, all := typedOf(op.UsedTypes); !ok || next.types != nil && !all {
 			most := smallTree
 			if op.Count {
 				most = 0
 			}
 			var err error
-			if u, err = ns.usageOf(n, most); err != nil {
+			if u, err = ns.usageFor(n, next.types != nil, most); err != nil {
 				t.fail(err)
 				if t.result.OK = false; errors.Is(err, errLargeTree) {
 					t.result.INode = n.id
@@ -66,11 +75,21 @@ func (ns *Namespace) setQuota(t *txn, op *logpb.SetQuota) {
 				return
 			}
 		}
-		next.used = u
+		if old == nil {
+			next.used = u.total()
+		}
+		if next.types != nil {
+			next.types.used = u.types
+		}
+		ns.endSurveys(func(*logpb.Survey) bool { return true }) // they began under other quotas
+	}
+	switch {
+	case old == nil && !set, old != nil && old.same(&next):
+		return
+	case old == nil:
 		ns.touch(n)
 		n.own().quota = &next
 		ns.meta.quotas++
-		ns.endSurveys(func(*logpb.Survey) bool { return true }) // they began under other quotas
 	case !set:
 		ns.touch(n)
 		n.extra.quota = nil
@@ -80,6 +99,17 @@ func (ns *Namespace) setQuota(t *txn, op *logpb.SetQuota) {
 		ns.touch(n)
 		*old = next
 	}
+	switch {
+	case next.types != nil && !typed:
+		ns.meta.typeQuotas++
+	case next.types == nil && typed:
+		ns.meta.typeQuotas--
+	}
+}
+
+// same reports whether two quotas limit the same.
+func (q *quota) same(other *quota) bool {
+	return q.names == other.names && q.space == other.space && (q.types == nil) == (other.types == nil) && (q.types == nil || q.types.limits == other.types.limits)
 }
 
 // limits are the quotas of an inode as HDFS reports them.
@@ -109,7 +139,7 @@ func (ns *Namespace) QuotaUsage(c metadata.Caller, path string) (*metadata.Quota
 			return err
 		}
 		if q := n.quota(); q != nil {
-			u = &metadata.QuotaUsage{Names: q.used.names, NameQuota: q.names, Space: q.used.space, SpaceQuota: q.space}
+			u = &metadata.QuotaUsage{Names: q.used.names, NameQuota: q.names, Space: q.used.space, SpaceQuota: q.space, Types: q.types.list()}
 			u.NameQuota, u.SpaceQuota = n.limits()
 		}
 		return nil

@@ -37,7 +37,7 @@ func (ns *Namespace) setReplication(t *txn, op *logpb.SetReplication) {
 	if err != nil {
 		ns.fatal(err)
 	}
-	if err := ns.checkQuota(n.parent, nil, usage{}, usage{space: more}); err != nil {
+	if err := ns.checkQuota(n.parent, nil, usage{}, usage{space: more, types: n.spreadWith(uint16(op.Replication)).minus(n.spreadWith(n.file.replication))}); err != nil {
 		t.fail(err)
 		return
 	}
@@ -48,6 +48,11 @@ func (ns *Namespace) setReplication(t *txn, op *logpb.SetReplication) {
 	ns.recharge(n, before)
 	ns.tellUpdate(n, metadata.UpdateReplication, nil)
 	ns.allChanged(n)
+}
+
+// spreadWith is on which types what a file takes lies with so many replicas.
+func (n *inode) spreadWith(replication uint16) typed {
+	return n.spread(n.file.space()/int64(n.file.replication)*int64(replication), replication)
 }
 
 // replicationUsage is what a file would count more with another replication.

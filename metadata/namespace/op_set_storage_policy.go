@@ -62,10 +62,15 @@ func (ns *Namespace) setStoragePolicy(t *txn, op *logpb.SetStoragePolicy) {
 	if n.extra == nil && op.Policy == 0 && n.policy() == 0 {
 		return
 	}
+	var before usage
+	if n.file != nil {
+		before = ns.metered(n)
+	}
 	ns.touch(n)
 	n.own().policy = uint8(op.Policy)
 	if n.file != nil {
 		n.extra.placed = n.placing()
+		ns.recharge(n, before)
 		ns.allChanged(n)
 	}
 	n.tidy()

@@ -35,7 +35,7 @@ func (ns *Namespace) store(t *txn, op *logpb.Store) {
 	}
 	if len(op.Data) > 0 {
 		ns.giveBody(n, body, op.Crc, op.Data)
-		ns.recharge(n, 0)
+		ns.recharge(n, usage{})
 	}
 	told := len(ns.events)
 	ns.tellCreate(n, made.Overwrite, replaced)

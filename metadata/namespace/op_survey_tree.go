@@ -143,7 +143,11 @@ func (ns *Namespace) disturb(n *inode, entered bool) {
 }
 
 // Usage is what counts for quotas: inodes, and bytes in all replicas, with what only snapshots have.
-type Usage struct{ Names, Space int64 }
+type Usage struct {
+	Names, Space int64
+	// Types is what of Space is on volumes of types, in the order of metadata.QuotaTypes.
+	Types [quotaTypes]int64
+}
 
 // Survey says whether c may delete a directory with all that is below, and counts it. It looks at large trees in turns,
 // between which commands go on.
@@ -169,7 +173,7 @@ func (ns *Namespace) Survey(c metadata.Caller, top metadata.INodeID) (u Usage, e
 				}
 				var files Usage
 				if after == "" {
-					files = Usage{n.kept().names, n.kept().space}
+					files = Usage{Names: n.kept().names, Space: n.kept().space}
 				}
 				if n.dir.entries == 0 {
 					u.Names, u.Space = u.Names+files.Names, u.Space+files.Space
@@ -189,6 +193,7 @@ func (ns *Namespace) Survey(c metadata.Caller, top metadata.INodeID) (u Usage, e
 						}
 						files.Names++
 						files.Space += space
+						files.Types = typed(files.Types).plus(child.spread(child.file.space(), child.file.replication))
 					}
 					if who.superuser {
 						return nil
@@ -197,7 +202,7 @@ func (ns *Namespace) Survey(c metadata.Caller, top metadata.INodeID) (u Usage, e
 				})
 				if err == nil {
 					stack = append(stack, below...)
-					u.Names, u.Space = u.Names+files.Names, u.Space+files.Space
+					u.Names, u.Space, u.Types = u.Names+files.Names, u.Space+files.Space, typed(u.Types).plus(files.Types)
 					after, more = upTo, again
 				}
 				return err

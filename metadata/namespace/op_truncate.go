@@ -83,7 +83,7 @@ func (ns *Namespace) truncate(t *txn, op *logpb.Truncate) {
 			return
 		}
 	}
-	if err := ns.checkQuota(n.parent, nil, usage{}, usage{space: f.cutUsage(op.Length, ns.retained(n))}); err != nil {
+	if err := ns.checkQuota(n.parent, nil, usage{}, n.uses(f.cutUsage(op.Length, ns.retained(n)))); err != nil {
 		t.fail(err)
 		return
 	}

@@ -62,3 +62,73 @@ func TestBlocksObeyThePolicyOfTheFilesBirth(t *testing.T) {
 		t.Errorf("with the policy of the directory again: %+v", told)
 	}
 }
+
+// Who asks for it has the blocks of files obey what holds for them now: everything below a directory, wherever the policy comes from.
+func TestFilesArePlacedAnew(t *testing.T) {
+	const cold, hot, allSSD = 2, 7, 12
+	w := newWorld(t, Config{})
+	w.must(&logpb.Mkdirs{Target: to("/d/deep/er"), Mode: 0o755, CreateParent: true})
+	w.must(&logpb.SetStoragePolicy{Target: to("/d"), Policy: allSSD})
+	ssd, own := w.file("/d/ssd", 5)[0], w.file("/d/deep/own", 5)[0]
+	deep := w.file("/d/deep/er/file", 5, 6)
+	w.must(&logpb.SetStoragePolicy{Target: to("/d/deep/own"), Policy: hot})
+	w.must(&logpb.SetStoragePolicy{Target: to("/d"), Policy: cold})
+	w.must(&logpb.Mkdirs{Target: to("/d/empty"), Mode: 0o755})
+	policies := func() map[metadata.BlockID]uint8 {
+		got := map[metadata.BlockID]uint8{}
+		if err := w.ns.EachBlock(func(o BlockOwner) bool { got[o.Block.ID] = o.Policy; return true }); err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	walk := func(path string) (stale []uint64, blocks int) {
+		st, err := w.ns.Stat(super, path)
+		if err != nil || st == nil {
+			t.Fatal(path, err)
+		}
+		if err := w.ns.Files(st.ID, func(files []PlacedFile) error {
+			for _, f := range files {
+				if f.Stale {
+					stale = append(stale, uint64(f.INode))
+				}
+				blocks += len(f.Blocks)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return stale, blocks
+	}
+	if stale, blocks := walk("/d/deep/er"); len(stale) != 1 || blocks != 2 {
+		t.Fatalf("%v, %d blocks", stale, blocks)
+	}
+	if stale, blocks := walk("/d/ssd"); len(stale) != 1 || blocks != 1 {
+		t.Fatalf("of a file: %v, %d blocks", stale, blocks)
+	}
+	w.reopen()
+	stale, blocks := walk("/d")
+	if len(stale) != 2 || blocks != 4 {
+		t.Fatalf("%v, %d blocks", stale, blocks)
+	}
+	if got := policies(); got[ssd] != allSSD || got[deep[1]] != allSSD || got[own] != 0 {
+		t.Fatalf("before: %v", got)
+	}
+	var told []BlockOwner
+	w.cfg.OnEffects = func(e Effects) { told = append(told, e.Changed...) }
+	w.open()
+	w.must(&logpb.PlaceFiles{Inodes: append(stale, stale[0], uint64(metadata.RootID), 1<<40)})
+	if len(told) != 3 || told[0].Policy != cold {
+		t.Fatalf("the block manager is told %+v", told)
+	}
+	for range 2 {
+		if got := policies(); got[ssd] != cold || got[deep[0]] != cold || got[deep[1]] != cold || got[own] != 0 {
+			t.Fatalf("after: %v", got)
+		}
+		if stale, _ := walk("/d"); len(stale) > 0 {
+			t.Fatalf("still %v", stale)
+		}
+		w.check()
+		w.reopen()
+	}
+	w.refused(metadata.ErrInvalidArgument, &logpb.PlaceFiles{Inodes: make([]uint64, PlaceAtOnce+1)})
+}

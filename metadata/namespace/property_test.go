@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"maps"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -372,7 +373,7 @@ func (s *machine) compareSummary(t *rapid.T) {
 	if s.m["/"].quota {
 		want.Quota, want.SpaceQuota = 1<<40, 1<<60
 	}
-	if *sum != want {
+	if !reflect.DeepEqual(*sum, want) {
 		t.Fatalf("summary %+v, the model's %+v", *sum, want)
 	}
 }

@@ -12,16 +12,40 @@ import (
 // count small ones only: see op_survey_tree.go.
 type quota struct {
 	names, space int64 // metadata.QuotaUnset: no limit
-	used         usage
+	used         total
+	types        *typeQuota // nil: types of volumes are not limited, and not counted
 }
 
 // usage is what counts for quotas: inodes, and bytes in all replicas and internal blocks. A block that is not complete counts as a full one.
 // What only snapshots have is part of it: see snapshot_quota.go.
-type usage struct{ names, space int64 }
+type usage struct {
+	names, space int64
+	types        typed // of space; see quota_types.go
+}
 
-func (u usage) minus(v usage) usage { return usage{u.names - v.names, u.space - v.space} }
+func (u usage) minus(v usage) usage {
+	return usage{u.names - v.names, u.space - v.space, u.types.minus(v.types)}
+}
 
-func (u usage) plus(v usage) usage { return usage{u.names + v.names, u.space + v.space} }
+func (u usage) plus(v usage) usage {
+	return usage{u.names + v.names, u.space + v.space, u.types.plus(v.types)}
+}
+
+// total is a usage without types of volumes.
+type total struct{ names, space int64 }
+
+func (u usage) total() total { return total{u.names, u.space} }
+
+func (t total) usage() usage { return usage{names: t.names, space: t.space} }
+
+// usage is what a quota has counted.
+func (q *quota) usage() usage {
+	u := q.used.usage()
+	if q.types != nil {
+		u.types = q.types.used
+	}
+	return u
+}
 
 func (n *inode) quota() *quota {
 	if n.extra == nil {
@@ -33,6 +57,11 @@ func (n *inode) quota() *quota {
 // usageOf counts a tree. Directories with a quota know theirs. It gives up with errLargeTree when there are more entries
 // than most; 0: never.
 func (ns *Namespace) usageOf(top *inode, most int) (usage, error) {
+	return ns.usageFor(top, ns.meta.typeQuotas > 0, most)
+}
+
+// usageFor is usageOf, where the types of volumes need not be counted.
+func (ns *Namespace) usageFor(top *inode, types bool, most int) (usage, error) {
 	var sum usage
 	entries := 0
 	if ns.meta.snapshots > 0 {
@@ -47,11 +76,11 @@ func (ns *Namespace) usageOf(top *inode, most int) (usage, error) {
 			if err != nil {
 				return sum, err
 			}
-			sum = sum.plus(usage{1, space})
+			sum = sum.plus(usage{1, space, n.spread(n.file.space(), n.file.replication)})
 			continue
 		}
-		if q := n.quota(); q != nil {
-			sum = sum.plus(q.used)
+		if q := n.quota(); q != nil && (q.types != nil || !types) {
+			sum = sum.plus(q.usage())
 			continue
 		}
 		sum = sum.plus(n.kept())
@@ -82,31 +111,34 @@ func (ns *Namespace) charge(dir *inode, u usage) {
 	for ; dir != nil; dir = dir.parent {
 		if q := dir.quota(); q != nil {
 			ns.touch(dir)
-			q.used = q.used.plus(u)
+			q.used = q.used.usage().plus(u).total()
+			if q.types != nil {
+				q.types.used = q.types.used.plus(u.types)
+			}
 		}
 	}
 }
 
 // metered returns what a file uses now; recharge tells the quotas above it what became of that.
-func (ns *Namespace) metered(n *inode) int64 {
+func (ns *Namespace) metered(n *inode) usage {
 	if !ns.meters() {
-		return 0
+		return usage{}
 	}
 	space, err := ns.spaceOf(n)
 	if err != nil {
 		ns.fatal(err)
 	}
-	return space
+	return usage{space: space, types: n.spread(n.file.space(), n.file.replication)}
 }
 
 // meters reports whether somebody wants to know what files use.
 func (ns *Namespace) meters() bool { return ns.meta.quotas > 0 || len(ns.meta.surveys) > 0 }
 
-func (ns *Namespace) recharge(n *inode, before int64) {
+func (ns *Namespace) recharge(n *inode, before usage) {
 	if !ns.meters() {
 		return
 	}
-	ns.charge(n.parent, usage{space: ns.metered(n) - before})
+	ns.charge(n.parent, ns.metered(n).minus(before))
 }
 
 // limited reports whether there is a quota at or above dir, and below stop.
@@ -124,7 +156,7 @@ func (ns *Namespace) limited(dir, stop *inode) bool {
 
 // checkQuota checks that the quotas at and above dir, and below stop, allow more, after free has been given back.
 //
-// Errors: ErrNamespaceQuota, ErrSpaceQuota of the deepest directory that does not.
+// Errors: ErrNamespaceQuota, ErrSpaceQuota, ErrTypeQuota of the deepest directory that does not.
 func (ns *Namespace) checkQuota(dir, stop *inode, free, more usage) error {
 	if ns.meta.quotas == 0 {
 		return nil
@@ -134,7 +166,7 @@ func (ns *Namespace) checkQuota(dir, stop *inode, free, more usage) error {
 		if q == nil {
 			continue
 		}
-		used := q.used.minus(free)
+		used := q.used.usage().minus(free)
 		if q.names >= 0 && more.names > 0 && used.names+more.names > q.names {
 			return metadata.Errorf(metadata.ErrNamespaceQuota,
 				"The NameSpace quota (directories and files) of directory %s is exceeded: quota=%d file count=%d",
@@ -144,6 +176,11 @@ func (ns *Namespace) checkQuota(dir, stop *inode, free, more usage) error {
 			return metadata.Errorf(metadata.ErrSpaceQuota,
 				"The DiskSpace quota of %s is exceeded: quota = %d B = %s but diskspace consumed = %d B = %s",
 				dir.path(), q.space, humanBytes(q.space), used.space+more.space, humanBytes(used.space+more.space))
+		}
+		if q.types != nil {
+			if err := q.types.check(dir, free.types, more.types); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

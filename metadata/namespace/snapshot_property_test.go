@@ -644,7 +644,7 @@ func (s *machine) compareQuotas(t *rapid.T) {
 		if err != nil || u.NameQuota != 1<<40 {
 			t.Fatalf("%s: %+v, %v", path, u, err)
 		}
-		if got, want := (usage{u.Names, u.Space}), s.m.used(path); got != want {
+		if got, want := (usage{names: u.Names, space: u.Space}), s.m.used(path); got != want {
 			t.Fatalf("%s uses %+v of its quota, the model says %+v", path, got, want)
 		}
 	}

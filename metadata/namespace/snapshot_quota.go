@@ -19,7 +19,7 @@ import (
 // claim is what a deleted tree that is being taken apart takes of the kept of a directory.
 type claim struct {
 	root metadata.INodeID
-	left usage
+	left total
 }
 
 func (c claim) encode() *logpb.SnapshotUsage {
@@ -30,14 +30,14 @@ func (c claim) encode() *logpb.SnapshotUsage {
 }
 
 func decodeClaim(u *logpb.SnapshotUsage) claim {
-	return claim{metadata.INodeID(u.GetRoot()), usage{int64(u.GetNames()), u.GetSpace()}}
+	return claim{metadata.INodeID(u.GetRoot()), total{int64(u.GetNames()), u.GetSpace()}}
 }
 
 func (n *inode) kept() usage {
 	if n.extra == nil {
 		return usage{}
 	}
-	return n.extra.kept
+	return n.extra.kept.usage()
 }
 
 // historiesPerTurn is of how many inodes somebody who holds the lock may look for what was kept: each takes about 10 us.
@@ -101,7 +101,7 @@ func (h *history) gone() usage {
 	if h.newest == 0 {
 		return usage{}
 	}
-	return usage{1, h.bytes*int64(h.replication) + h.coded}
+	return usage{names: 1, space: h.bytes*int64(h.replication) + h.coded}
 }
 
 // beyond is what a file counts beyond what it takes itself, if it has so many replicas.
@@ -157,9 +157,9 @@ func (ns *Namespace) keep(root metadata.INodeID, u usage) {
 	}
 	ns.touch(dir)
 	x := dir.own()
-	x.kept = x.kept.plus(u)
+	x.kept = x.kept.usage().plus(u).total()
 	dir.tidy()
-	ns.charge(dir, u)
+	ns.charge(dir, u.total().usage())
 }
 
 // rootOf is the directory that a snapshot is of; 0 for none.
@@ -242,7 +242,7 @@ func (ns *Namespace) lay(top *inode, s uint32, u usage) {
 	}
 	ns.keep(root, u)
 	ns.touch(top)
-	top.own().claim = claim{root, u}
+	top.own().claim = claim{root, u.total()}
 }
 
 // redeem gives back what is about to be taken out of the deleted tree that is being taken apart: from here on it counts by itself.
@@ -252,7 +252,7 @@ func (ns *Namespace) redeem(n *inode) error {
 		return nil
 	}
 	c := &top.extra.claim
-	u := c.left
+	u := c.left.usage()
 	if n != top {
 		u = usage{names: 1}
 		if n.file != nil {
@@ -262,10 +262,10 @@ func (ns *Namespace) redeem(n *inode) error {
 			}
 			u.space = space
 		}
-		u = usage{min(u.names, c.left.names), min(u.space, c.left.space)}
+		u = usage{names: min(u.names, c.left.names), space: min(u.space, c.left.space)}
 	}
 	ns.touch(top)
 	ns.keep(c.root, usage{}.minus(u))
-	c.left = c.left.minus(u)
+	c.left = c.left.usage().minus(u).total()
 	return nil
 }

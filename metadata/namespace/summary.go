@@ -20,6 +20,9 @@ func (ns *Namespace) ContentSummary(c metadata.Caller, path string) (*metadata.C
 		}
 		sum, stack, ghost = metadata.ContentSummary{}, nil, nil
 		sum.Quota, sum.SpaceQuota = n.limits()
+		if q := n.quota(); q != nil {
+			sum.Types = q.types.list()
+		}
 		sum.Erasure = n.policies().coding(n)
 		if n.isGhost() {
 			ghost = n

@@ -139,6 +139,8 @@ func command(c metadata.Caller, op any) *logpb.Command {
 		cmd.Op = &logpb.Command_SetStoragePolicy{SetStoragePolicy: op}
 	case *logpb.SetErasurePolicy:
 		cmd.Op = &logpb.Command_SetErasurePolicy{SetErasurePolicy: op}
+	case *logpb.PlaceFiles:
+		cmd.Op = &logpb.Command_PlaceFiles{PlaceFiles: op}
 	case *logpb.SealTail:
 		cmd.Op = &logpb.Command_SealTail{SealTail: op}
 	case *logpb.ConvertFile:

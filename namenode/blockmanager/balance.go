@@ -205,13 +205,16 @@ func (m *Manager) balanceOne(now time.Time, from *level, all []level, average fl
 		if blk == nil || !m.movable(id, blk, from.n) {
 			continue
 		}
+		if id.Striped() { // landing looks at the others of its group
+			blk = m.blocks.get(id)
+		}
 		for _, t := range to {
 			// Not so far that the two change places.
 			after := float64(blk.length)*100/float64(t.capacity) + t.used
 			if after > max(average, from.used-float64(blk.length)*100/float64(from.capacity)) {
 				continue
 			}
-			if at := m.landing(id, blk, from.n, t.n); at >= 0 {
+			if at := m.landing(id, blk, from.n, t.n, m.kindAt(blk, from.n)); at >= 0 {
 				m.move(now, id, m.blocks.get(id), from.n, at)
 				share := float64(blk.length) * 100
 				from.used -= share / float64(from.capacity)
@@ -223,12 +226,12 @@ func (m *Manager) balanceOne(now time.Time, from *level, all []level, average fl
 	return looked, false
 }
 
-// movable reports whether nothing else is the matter with a block, and the node has a good replica of it.
+// movable reports whether nothing else is the matter with a block, and the node, unless nil, has a good replica of it.
 func (m *Manager) movable(id metadata.BlockID, b *block, from *node) bool {
 	if b.open || b.more != nil || b.length == 0 || b.priority >= 0 || id.Striped() && m.groups[id.Group()].health != healthy || len(b.good) != int(b.want) {
 		return false
 	}
-	here := false
+	here := from == nil
 	for _, p := range b.good {
 		v := m.volumes[p]
 		if !v.usable() || !v.node.stays() || v.node.stale || v.node.dooms(id) {
@@ -239,10 +242,19 @@ func (m *Manager) movable(id metadata.BlockID, b *block, from *node) bool {
 	return here
 }
 
-// landing is the volume of a node that can take a block's replica from another one, of the same type, without the block losing a rack; -1: none.
-func (m *Manager) landing(id metadata.BlockID, b *block, from, to *node) place {
+// kindAt is the type of the volume on which a node has its good replica of a block.
+func (m *Manager) kindAt(b *block, n *node) namenode.StorageType {
+	for _, p := range b.good {
+		if m.volumes[p].node == n {
+			return m.volumes[p].kind
+		}
+	}
+	return namenode.Disk
+}
+
+// landing is the volume of a type of a node that can take a block's replica from another one, without the block losing a rack; -1: none.
+func (m *Manager) landing(id metadata.BlockID, b *block, from, to *node, kind namenode.StorageType) place {
 	before, after := map[string]struct{}{}, map[string]struct{}{to.info.Rack: {}}
-	kind := namenode.Disk
 	if slices.Contains(m.siblings(id), to.info) {
 		return -1
 	}
@@ -250,9 +262,6 @@ func (m *Manager) landing(id metadata.BlockID, b *block, from, to *node) place {
 		n := m.volumes[p].node
 		if n == to {
 			return -1
-		}
-		if n == from {
-			kind = m.volumes[p].kind
 		}
 		before[n.info.Rack] = struct{}{}
 		if n != from {
@@ -280,9 +289,18 @@ func (m *Manager) landing(id metadata.BlockID, b *block, from, to *node) place {
 
 func (m *Manager) move(now time.Time, id metadata.BlockID, b *block, from *node, at place) {
 	to := m.volumes[at].node
-	t := &transfer{
-		block: metadata.Block{ID: id, Generation: b.generation, Length: b.length}, source: from, targets: []place{at}, begun: now, moves: m.balance,
-	}
+	t := m.begin(now, id, b, from, at)
+	t.moves = m.balance
+	b.more.yields = from.info.ID
+	m.balance.moving += b.length
+	m.balance.adjust[to] += b.length
+	m.balance.adjust[from] -= b.length
+}
+
+// begin orders the copy of a replica to another volume, for which the one at from is to go.
+func (m *Manager) begin(now time.Time, id metadata.BlockID, b *block, from *node, at place) *transfer {
+	to := m.volumes[at].node
+	t := &transfer{block: metadata.Block{ID: id, Generation: b.generation, Length: b.length}, source: from, targets: []place{at}, begun: now}
 	m.incoming(to, 1)
 	to.ins = append(compact(to.ins, 2*m.config.Streams), t)
 	to.candidate.Scheduled += b.length
@@ -292,16 +310,16 @@ func (m *Manager) move(now time.Time, id metadata.BlockID, b *block, from *node,
 	from.dirty = true
 	e := b.extra()
 	e.copies = append(e.copies, t)
-	e.yields = from.info.ID
 	m.copies = append(m.copies, t)
-	m.balance.moving += b.length
-	m.balance.adjust[to] += b.length
-	m.balance.adjust[from] -= b.length
+	return t
 }
 
 // moveEnded counts a move whose target has it, or will not get it.
-func (t *transfer) moveEnded(now time.Time, to *node, arrived bool) {
-	b := t.moves
+func (m *Manager) moveEnded(t *transfer, to *node, arrived bool) {
+	if t.tier {
+		m.tierEnded(t, arrived)
+	}
+	b, now := t.moves, m.now
 	if b == nil {
 		return
 	}

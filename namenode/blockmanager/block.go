@@ -408,7 +408,9 @@ func (m *Manager) pending(b *block) int {
 	}
 	n := 0
 	for _, t := range e.copies {
-		n += len(t.targets)
+		if !t.within {
+			n += len(t.targets)
+		}
 	}
 	if !e.until.IsZero() {
 		for _, p := range e.expect {

@@ -125,7 +125,8 @@ type Manager struct {
 	satisfied []metadata.BlockID
 
 	balance *balancing // nil: nobody balances
-	now     time.Time  // of the last Tick
+	tiers   tiering
+	now     time.Time // of the last Tick
 
 	leading      bool
 	paused       bool
@@ -196,7 +197,7 @@ func (m *Manager) given(id metadata.BlockID) bool {
 }
 
 func (m *Manager) forgetOrders() {
-	m.balance = nil
+	m.balance, m.tiers = nil, tiering{}
 	var touched []metadata.BlockID
 	for _, n := range m.order {
 		touched = append(touched, sortedKeys(n.doomed)...)
@@ -212,6 +213,7 @@ func (m *Manager) forgetOrders() {
 		touched = append(touched, t.block.ID)
 		if b := m.blocks.get(t.block.ID); b != nil && b.more != nil {
 			b.more.copies = nil
+			b.trim()
 		}
 	}
 	m.copies = nil
@@ -241,6 +243,7 @@ func (m *Manager) Reset() {
 	m.needs = [priorities]queue{}
 	m.tidy = queue{}
 	m.graces, m.copies, m.recovering = nil, nil, nil
+	m.tiers = tiering{}
 	m.doubtful, m.words, m.suspected = queue{}, map[string]int{}, 0
 }
 

@@ -8,13 +8,13 @@ import (
 	"github.com/gohops/hops/namenode"
 )
 
-// Replicate asks a node to copy its finalized replica to targets.
+// Replicate asks a node to copy its finalized replica to targets; where the only one is the node itself, to move it to another volume.
 type Replicate struct {
 	Block   metadata.Block
 	Targets []*namenode.Node
 	// Types are those of the volumes that the targets are to put it on.
 	Types []namenode.StorageType
-	// Balance: it is for the balancer, and can wait for others.
+	// Balance: it is for the balancer, or for a storage policy, and can wait for others.
 	Balance bool
 }
 
@@ -88,7 +88,7 @@ func (m *Manager) Orders(now time.Time, id namenode.NodeID) Orders {
 					o.Rebuild = m.rebuilds(o.Rebuild, t)
 					continue
 				}
-				r := Replicate{Block: t.block, Balance: t.moves != nil}
+				r := Replicate{Block: t.block, Balance: t.moves != nil || t.tier}
 				for _, p := range t.targets {
 					r.Targets = append(r.Targets, m.volumes[p].node.info)
 					r.Types = append(r.Types, m.volumes[p].kind)

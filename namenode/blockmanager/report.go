@@ -68,7 +68,7 @@ func (m *Manager) Report(now time.Time, id namenode.NodeID, reportID uint64, vol
 			v.named.clear()
 		}
 		for _, rep := range replicas {
-			if there, told := r.told[rep.Block.ID]; !told || there && !m.outdated(n, rep) {
+			if there, told := r.told[rep.Block.ID]; !told || there && !m.outdated(n, v.place, rep) {
 				m.apply(v.place, rep)
 			}
 		}
@@ -91,12 +91,13 @@ func (n *node) interrupt() {
 }
 
 // outdated reports whether a replica is known to have become something later than what a report says of it: of a newer generation, or finished.
-func (m *Manager) outdated(n *node, r namenode.Replica) bool {
+func (m *Manager) outdated(n *node, at place, r namenode.Replica) bool {
 	known := m.orphans[r.Block.ID]
 	if b := m.blocks.peek(r.Block.ID); b != nil {
 		for _, p := range b.good {
 			if m.volumes[p].node == n {
-				return r.Block.Generation < b.generation || r.Block.Generation == b.generation && r.State != namenode.Finalized
+				// Also where it was before it was moved to another volume.
+				return r.Block.Generation < b.generation || r.Block.Generation == b.generation && p != at || r.Block.Generation == b.generation && r.State != namenode.Finalized
 			}
 		}
 		known = b.odds()

@@ -16,6 +16,10 @@ type shelf struct {
 	m   *Manager
 	now time.Time
 	has map[namenode.NodeID]namenode.StorageType // of the block, by node
+	// lacks are the types that nodes have no volume of.
+	lacks map[namenode.NodeID]namenode.StorageType
+	// copied is the most replicas that there were at a time, sent what was copied from one node to another, and moved what was inside of one.
+	copied, sent, moved int
 }
 
 var shelfBlock = metadata.Block{ID: 1, Generation: 7, Length: 10}
@@ -25,10 +29,14 @@ func (s *shelf) volume(n namenode.NodeID, t namenode.StorageType) namenode.Volum
 }
 
 func newShelf(policy uint8, want int, nodes ...string) *shelf {
-	s := &shelf{m: New(Config{Seed: 1}), now: time.Unix(1e9, 0), has: map[namenode.NodeID]namenode.StorageType{}}
-	for _, n := range nodes { // NAME or NAME=TYPE
+	s := &shelf{m: New(Config{Seed: 1}), now: time.Unix(1e9, 0), has: map[namenode.NodeID]namenode.StorageType{}, lacks: map[namenode.NodeID]namenode.StorageType{}}
+	for _, n := range nodes { // NAME or NAME=TYPE, and -TYPE if it has no volume of that
+		n, lacks, without := strings.Cut(n, "-")
 		name, kind, found := strings.Cut(n, "=")
 		id := namenode.NodeID(name)
+		if without {
+			s.lacks[id] = namenode.ParseStorageType(lacks)
+		}
 		if found {
 			s.has[id] = namenode.ParseStorageType(kind)
 		} else {
@@ -46,19 +54,24 @@ func newShelf(policy uint8, want int, nodes ...string) *shelf {
 func (s *shelf) volumes(n namenode.NodeID) []namenode.Volume {
 	var out []namenode.Volume
 	for _, t := range []namenode.StorageType{namenode.Disk, namenode.SSD} {
+		if s.lacks[n] == t {
+			continue
+		}
 		out = append(out, namenode.Volume{ID: s.volume(n, t), Type: t, Capacity: 1 << 40, Remaining: 1 << 39})
 	}
 	return out
 }
 
 func (s *shelf) report(n namenode.NodeID) {
-	for i, t := range []namenode.StorageType{namenode.Disk, namenode.SSD} {
+	for _, v := range s.volumes(n) {
+		t := v.Type
 		var rs []namenode.Replica
 		if s.has[n] == t {
 			rs = append(rs, namenode.Replica{Block: shelfBlock, State: namenode.Finalized})
 		}
-		s.m.Report(s.now, n, 1, s.volume(n, t), rs, i == 1)
+		s.m.Report(s.now, n, 1, s.volume(n, t), rs, false)
 	}
+	s.m.Report(s.now, n, 1, "", nil, true)
 }
 
 // settle has the nodes that beat obey for a while.
@@ -83,6 +96,11 @@ func (s *shelf) settle(silent ...namenode.NodeID) string {
 			for _, r := range o.Replicate {
 				for i, target := range r.Targets {
 					t := r.Types[i]
+					if target.ID == id {
+						s.moved++
+					} else {
+						s.sent++
+					}
 					s.has[target.ID] = t
 					s.m.Changes(s.now, target.ID, []namenode.Change{{Kind: namenode.Received, Block: shelfBlock, Volume: s.volume(target.ID, t)}})
 				}

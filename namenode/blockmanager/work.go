@@ -18,8 +18,11 @@ type transfer struct {
 	sent    time.Time
 	// computed: the block is an internal one that source computes from others of its group.
 	computed bool
-	// moves is the balancing that it is for; nil: it mends.
+	// moves is the balancing that it is for, tier: it is to bring a replica to a volume of the type that its storage policy wants; neither: it mends.
 	moves *balancing
+	tier  bool
+	// within: the target is another volume of the source, where the replica lies afterwards in place of the one that it is on.
+	within bool
 }
 
 // grace is the end of the time that a just closed block's pipeline has to report.
@@ -131,6 +134,7 @@ func (m *Manager) Tick(now time.Time) Events {
 		return ev
 	}
 	m.balanceBlocks(now)
+	m.tierBlocks(now)
 	m.lookAtLeaving(now)
 	if m.allReported() {
 		m.doomStrays()
@@ -267,6 +271,9 @@ func (m *Manager) copyBlock(now time.Time, id metadata.BlockID, b *block, survey
 	}
 	if b.more != nil {
 		for _, t := range b.more.copies {
+			if t.within {
+				continue
+			}
 			for _, p := range t.targets {
 				req.Have = append(req.Have, m.volumes[p].node.info)
 				req.HaveTypes = append(req.HaveTypes, m.volumes[p].kind)
@@ -336,9 +343,12 @@ func (m *Manager) arrived(_ metadata.BlockID, b *block, n *node) {
 		return
 	}
 	for _, t := range b.more.copies {
+		if t.within && len(t.targets) > 0 && !m.landed(b, n, t.targets[0]) { // it is where it was
+			continue
+		}
 		at := m.dropTarget(t, n)
 		if at >= 0 {
-			t.moveEnded(m.now, n, true)
+			m.moveEnded(t, n, !t.tier || m.landed(b, n, at)) // perhaps on a volume of another type than was asked for
 		}
 		if at >= 0 && b.more.doubt != nil {
 			for _, p := range b.good { // perhaps on another volume than was asked for
@@ -360,7 +370,7 @@ func (m *Manager) occupied(b *block, n *node, o odd) {
 	}
 	for _, t := range b.more.copies {
 		if m.dropTarget(t, n) >= 0 {
-			t.moveEnded(m.now, n, false)
+			m.moveEnded(t, n, false)
 		}
 	}
 	m.cleanCopies(b)
@@ -404,7 +414,7 @@ func (m *Manager) dropCopies(b *block) {
 
 func (m *Manager) release(t *transfer) {
 	for _, p := range t.targets {
-		t.moveEnded(m.now, m.volumes[p].node, false)
+		m.moveEnded(t, m.volumes[p].node, false)
 		m.incoming(m.volumes[p].node, -1)
 	}
 	t.targets = nil
@@ -436,7 +446,7 @@ func (m *Manager) abortCopies(n *node) {
 			m.release(t)
 		} else {
 			if m.dropTarget(t, n) >= 0 {
-				t.moveEnded(m.now, n, false)
+				m.moveEnded(t, n, false)
 			}
 		}
 		if b := m.blocks.get(t.block.ID); b != nil && b.more != nil {

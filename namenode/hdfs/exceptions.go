@@ -32,6 +32,7 @@ const (
 	Retriable            = "org.apache.hadoop.ipc.RetriableException"
 	NSQuotaExceeded      = "org.apache.hadoop.hdfs.protocol.NSQuotaExceededException"
 	DSQuotaExceeded      = "org.apache.hadoop.hdfs.protocol.DSQuotaExceededException"
+	TypeQuotaExceeded    = "org.apache.hadoop.hdfs.protocol.QuotaByStorageTypeExceededException"
 	ACLInvalid           = "org.apache.hadoop.hdfs.protocol.AclException"
 	Snapshot             = "org.apache.hadoop.hdfs.protocol.SnapshotException"
 	SnapshotAccess       = "org.apache.hadoop.hdfs.protocol.SnapshotAccessControlException"
@@ -74,6 +75,7 @@ var table = []struct {
 	{metadata.ErrRetriable, Retriable},
 	{metadata.ErrNamespaceQuota, NSQuotaExceeded},
 	{metadata.ErrSpaceQuota, DSQuotaExceeded},
+	{metadata.ErrTypeQuota, TypeQuotaExceeded},
 	{metadata.ErrACL, ACLInvalid},
 	{metadata.ErrNoAttribute, XAttrNotFound},
 	{metadata.ErrSnapshot, Snapshot},
@@ -90,9 +92,8 @@ var table = []struct {
 
 // also lists classes that other servers say for a kind of ours.
 var also = map[string]*metadata.Kind{
-	JavaIllegalArgument:   metadata.ErrInvalidArgument,
-	ObserverRetryOnActive: metadata.ErrStandby,
-	"org.apache.hadoop.hdfs.protocol.QuotaByStorageTypeExceededException":      metadata.ErrSpaceQuota,
+	JavaIllegalArgument:                                                        metadata.ErrInvalidArgument,
+	ObserverRetryOnActive:                                                      metadata.ErrStandby,
 	"java.nio.file.FileAlreadyExistsException":                                 metadata.ErrExist,
 	"java.nio.file.NoSuchFileException":                                        metadata.ErrNotExist,
 	"org.apache.hadoop.fs.PathNotFoundException":                               metadata.ErrNotExist,

@@ -48,6 +48,19 @@ func subtract(a, b []namenode.StorageType) (left, over []namenode.StorageType) {
 	return left, over
 }
 
+// Difference is what a block with n replicas wanted has too much of by its policy, and what it lacks, each type as often as that. For types of which nothing is placed here stands
+// what the policy falls back to.
+func Difference(p *namenode.StoragePolicy, n int, have []namenode.StorageType) (over, need []namenode.StorageType) {
+	want := wanted(p, n)
+	for i, t := range want {
+		if typeSet(unserved).has(t) {
+			want[i] = p.ReplicationFallback[slices.IndexFunc(p.ReplicationFallback, func(f namenode.StorageType) bool { return !typeSet(unserved).has(f) })]
+		}
+	}
+	need, over = subtract(want, have)
+	return over, need
+}
+
 // Excess are the types of which a block with n replicas wanted has more than its policy says, each as often as that
 // (BlockStoragePolicy.chooseExcess).
 func Excess(p *namenode.StoragePolicy, n int, have []namenode.StorageType) []namenode.StorageType {

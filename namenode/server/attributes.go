@@ -1,6 +1,7 @@
 package server
 
 import (
+	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/metadata"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 	"github.com/gohops/hops/metadata/namespace"
@@ -126,10 +127,41 @@ func (s *Server) SetQuota(c metadata.Caller, path string, names, space int64, do
 		done(err)
 		return
 	}
-	op := &logpb.SetQuota{Target: t, Names: names, Space: space}
+	s.setQuota(c, t, &logpb.SetQuota{Target: t, Names: names, Space: space}, done)
+}
+
+// SetTypeQuota implements namenode.Attributes.
+func (s *Server) SetTypeQuota(c metadata.Caller, path string, kind uint32, space int64, done func(error)) {
+	t, err := target(path)
+	_, known := metadata.QuotaTypeOf(kind)
+	switch {
+	case err != nil:
+	case !known:
+		err = metadata.Errorf(metadata.ErrInvalidArgument, "Don't support Quota for storage type : %v", namenode.StorageType(kind))
+	case space < metadata.QuotaUnset || space == metadata.QuotaKeep:
+		err = metadata.Errorf(metadata.ErrInvalidArgument, "Invalid values for quota :%d", space)
+	case s.group.Level() < release.TypeQuotas:
+		err = metadata.Errorf(metadata.ErrUnsupported, "quotas by storage type need a cluster of level %d: raise it (`hops cluster finalize`)", release.TypeQuotas)
+	}
+	if err != nil {
+		done(err)
+		return
+	}
+	s.setQuota(c, t, &logpb.SetQuota{Target: t, Names: metadata.QuotaKeep, Space: metadata.QuotaKeep, Type: kind, TypeSpace: space}, done)
+}
+
+// typesOf is what a survey has counted of types, for clusters in which commands may say it.
+func (s *Server) typesOf(survey uint64, u namespace.Usage) []int64 {
+	if survey == 0 || s.group.Level() < release.TypeQuotas {
+		return nil
+	}
+	return u.Types[:]
+}
+
+func (s *Server) setQuota(c metadata.Caller, t *logpb.Target, op *logpb.SetQuota, done func(error)) {
 	left := surveys
 	s.surveyed(c, t, false, func(survey uint64, u namespace.Usage, done func(*namespace.Result, error)) {
-		op.Survey, op.UsedNames, op.UsedSpace = survey, u.Names, u.Space
+		op.Survey, op.UsedNames, op.UsedSpace, op.UsedTypes = survey, u.Names, u.Space, s.typesOf(survey, u)
 		op.Count = left == 0 // it changes all the time
 		left--
 		e := &envelope{}

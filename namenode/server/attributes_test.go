@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"reflect"
 	"testing"
 
 	"github.com/gohops/hops/client/dfs"
@@ -65,7 +66,7 @@ func TestAttributesTravelOverTheWire(t *testing.T) {
 		t.Errorf("beyond the quota: %v", err)
 	}
 	want := metadata.QuotaUsage{Names: 2, NameQuota: 2, Space: 0, SpaceQuota: -1}
-	if u, err := fs.QuotaUsage(ctx, "/d"); err != nil || u != want {
+	if u, err := fs.QuotaUsage(ctx, "/d"); err != nil || !reflect.DeepEqual(u, want) {
 		t.Errorf("usage %+v, %v", u, err)
 	}
 	if _, err := fs.CreateSnapshot(ctx, "/d", "s"); !errors.Is(err, metadata.ErrSnapshot) {

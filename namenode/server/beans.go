@@ -26,6 +26,7 @@ func (s *Server) beans() []jmx.Bean {
 		fsState = "safeMode"
 	}
 	d := surveyDatanodes(nodes)
+	tiersWaiting, _ := s.tiersWanted()
 	host, _ := os.Hostname() // without one the tag is empty
 	group := s.group.Status()
 	load := jmx.Pairs(
@@ -56,7 +57,7 @@ func (s *Server) beans() []jmx.Bean {
 			load,
 			jmx.Pairs("CapacityTotalGB", gigabytes(st.Capacity), "CapacityUsedGB", gigabytes(st.Used), "CapacityRemainingGB", gigabytes(st.Remaining), "CorruptBlocks", st.Corrupt,
 				"NumFilesUnderConstruction", counts.OpenFiles, "NumActiveClients", counts.Leases, "StaleDataNodes", d.stale,
-				"SnapshottableDirectories", int(counts.Snapshottable), "Snapshots", int(counts.Snapshots)),
+				"SnapshottableDirectories", int(counts.Snapshottable), "Snapshots", int(counts.Snapshots), "PendingSPSPaths", len(tiersWaiting)),
 		)},
 		{Name: "Hadoop:service=NameNode,name=ReplicatedBlocksState", Type: fsNamesystem, Attributes: jmx.Pairs(
 			"LowRedundancyReplicatedBlocks", st.UnderReplicated-st.Groups.UnderReplicated, "CorruptReplicatedBlocks", st.Corrupt-st.Groups.Corrupt,

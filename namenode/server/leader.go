@@ -25,6 +25,8 @@ type reign struct {
 	emptying atomic.Bool
 	// recalling: a datanode that was given up and has come back is being recalled.
 	recalling atomic.Bool
+	// tiering: replicas are being brought to where storage policies want them.
+	tiering atomic.Bool
 	// evicted is how many answers kept for repetition had gone before their time when it was last said; warned is when.
 	evicted int64
 	warned  time.Time
@@ -242,6 +244,7 @@ func (s *Server) pass(now time.Time) {
 	s.checkHosts(r)
 	s.endMaintenance(r, now)
 	s.endBalance(now)
+	s.heedTiers(r)
 	if len(ev.Died) > 0 {
 		s.checkLeases(r)
 	}

@@ -224,6 +224,7 @@ type Server struct {
 	started  atomic.Pointer[time.Time] // when Run has opened the namespace
 	fscks    atomic.Int32              // walks under way
 	balancer balancer
+	tiers    tiers
 	saving   atomic.Bool // a file of MetaSave is being written
 	leases   leases
 	clock    clock

@@ -172,7 +172,7 @@ func (s *Server) rename(c metadata.Caller, retry namenode.Retry, src, dst string
 	}
 	// Only who sends a tree to the trash has to be allowed to delete it; for a quota it is counted whoever's it is.
 	s.surveyed(c, op.Source, op.ToTrash, func(survey uint64, u namespace.Usage, done func(*namespace.Result, error)) {
-		op.Survey, op.Names, op.Space = survey, u.Names, u.Space
+		op.Survey, op.Names, op.Space, op.Types = survey, u.Names, u.Space, s.typesOf(survey, u)
 		e := &envelope{}
 		e.command.Op = &logpb.Command_Rename{Rename: op}
 		s.change(&c, retry, e, done)
@@ -191,7 +191,7 @@ func (s *Server) Delete(c metadata.Caller, retry namenode.Retry, path string, re
 	}
 	op := &logpb.Delete{Target: t, Recursive: recursive}
 	s.surveyed(c, t, true, func(survey uint64, u namespace.Usage, done func(*namespace.Result, error)) {
-		op.Survey, op.Names, op.Space = survey, u.Names, u.Space
+		op.Survey, op.Names, op.Space, op.Types = survey, u.Names, u.Space, s.typesOf(survey, u)
 		e := &envelope{}
 		e.command.Op = &logpb.Command_Delete{Delete: op}
 		s.change(&c, retry, e, done)

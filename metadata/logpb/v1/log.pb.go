@@ -244,7 +244,7 @@ func (x ChangeSnapshots_Change) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ChangeSnapshots_Change.Descriptor instead.
 func (ChangeSnapshots_Change) EnumDescriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{47, 0}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{48, 0}
 }
 
 // Command is one mutation of the namespace. Everything it needs is inside: applying reads no clock and no random source.
@@ -300,6 +300,7 @@ type Command struct {
 	//	*Command_ExpireTokens
 	//	*Command_ChangeSnapshots
 	//	*Command_SetErasurePolicy
+	//	*Command_PlaceFiles
 	//	*Command_Store
 	//	*Command_SealTail
 	//	*Command_ConvertFile
@@ -722,6 +723,15 @@ func (x *Command) GetSetErasurePolicy() *SetErasurePolicy {
 	return nil
 }
 
+func (x *Command) GetPlaceFiles() *PlaceFiles {
+	if x != nil {
+		if x, ok := x.Op.(*Command_PlaceFiles); ok {
+			return x.PlaceFiles
+		}
+	}
+	return nil
+}
+
 func (x *Command) GetStore() *Store {
 	if x != nil {
 		if x, ok := x.Op.(*Command_Store); ok {
@@ -905,6 +915,10 @@ type Command_SetErasurePolicy struct {
 	SetErasurePolicy *SetErasurePolicy `protobuf:"bytes,47,opt,name=set_erasure_policy,json=setErasurePolicy,proto3,oneof"`
 }
 
+type Command_PlaceFiles struct {
+	PlaceFiles *PlaceFiles `protobuf:"bytes,52,opt,name=place_files,json=placeFiles,proto3,oneof"`
+}
+
 type Command_Store struct {
 	Store *Store `protobuf:"bytes,48,opt,name=store,proto3,oneof"`
 }
@@ -992,6 +1006,8 @@ func (*Command_ExpireTokens) isCommand_Op() {}
 func (*Command_ChangeSnapshots) isCommand_Op() {}
 
 func (*Command_SetErasurePolicy) isCommand_Op() {}
+
+func (*Command_PlaceFiles) isCommand_Op() {}
 
 func (*Command_Store) isCommand_Op() {}
 
@@ -1900,9 +1916,11 @@ type Rename struct {
 	ToTrash   bool `protobuf:"varint,5,opt,name=to_trash,json=toTrash,proto3" json:"to_trash,omitempty"`
 	// The survey that shows that the caller may delete all of the source, and what it counted; 0: none. Only a rename to the
 	// trash needs the right.
-	Survey        uint64 `protobuf:"varint,6,opt,name=survey,proto3" json:"survey,omitempty"`
-	Names         int64  `protobuf:"varint,7,opt,name=names,proto3" json:"names,omitempty"`
-	Space         int64  `protobuf:"varint,8,opt,name=space,proto3" json:"space,omitempty"`
+	Survey uint64 `protobuf:"varint,6,opt,name=survey,proto3" json:"survey,omitempty"`
+	Names  int64  `protobuf:"varint,7,opt,name=names,proto3" json:"names,omitempty"`
+	Space  int64  `protobuf:"varint,8,opt,name=space,proto3" json:"space,omitempty"`
+	// Of space, what is on volumes of the types of Quota.type_limits; absent: it was not counted. Level 6.
+	Types         []int64 `protobuf:"varint,9,rep,packed,name=types,proto3" json:"types,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1993,6 +2011,13 @@ func (x *Rename) GetSpace() int64 {
 	return 0
 }
 
+func (x *Rename) GetTypes() []int64 {
+	if x != nil {
+		return x.Types
+	}
+	return nil
+}
+
 type Delete struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Target    *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
@@ -2000,8 +2025,10 @@ type Delete struct {
 	// The survey that shows that the caller may delete all of the tree; 0: none.
 	Survey uint64 `protobuf:"varint,3,opt,name=survey,proto3" json:"survey,omitempty"`
 	// What the survey counted for quotas: inodes, and bytes in all replicas.
-	Names         int64 `protobuf:"varint,4,opt,name=names,proto3" json:"names,omitempty"`
-	Space         int64 `protobuf:"varint,5,opt,name=space,proto3" json:"space,omitempty"`
+	Names int64 `protobuf:"varint,4,opt,name=names,proto3" json:"names,omitempty"`
+	Space int64 `protobuf:"varint,5,opt,name=space,proto3" json:"space,omitempty"`
+	// Of space, what is on volumes of the types of Quota.type_limits; absent: it was not counted. Level 6.
+	Types         []int64 `protobuf:"varint,6,rep,packed,name=types,proto3" json:"types,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2069,6 +2096,13 @@ func (x *Delete) GetSpace() int64 {
 		return x.Space
 	}
 	return 0
+}
+
+func (x *Delete) GetTypes() []int64 {
+	if x != nil {
+		return x.Types
+	}
+	return nil
 }
 
 // SurveyTree announces that its proposer looks whether the caller may delete all of a large tree. What is done to the
@@ -3022,7 +3056,12 @@ type SetQuota struct {
 	UsedNames int64  `protobuf:"varint,5,opt,name=used_names,json=usedNames,proto3" json:"used_names,omitempty"`
 	UsedSpace int64  `protobuf:"varint,6,opt,name=used_space,json=usedSpace,proto3" json:"used_space,omitempty"`
 	// A tree that changes all the time is counted by the command, however large it is.
-	Count         bool `protobuf:"varint,7,opt,name=count,proto3" json:"count,omitempty"`
+	Count bool `protobuf:"varint,7,opt,name=count,proto3" json:"count,omitempty"`
+	// Hadoop's number of a type of volumes (StorageTypeProto): type_space limits the bytes on those, and names and space stay. 0: they are the limits. Level 6.
+	Type      uint32 `protobuf:"varint,8,opt,name=type,proto3" json:"type,omitempty"`
+	TypeSpace int64  `protobuf:"varint,9,opt,name=type_space,json=typeSpace,proto3" json:"type_space,omitempty"`
+	// Of used_space, what is on volumes of the types of Quota.type_limits; absent: it was not counted.
+	UsedTypes     []int64 `protobuf:"varint,10,rep,packed,name=used_types,json=usedTypes,proto3" json:"used_types,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3104,6 +3143,27 @@ func (x *SetQuota) GetCount() bool {
 		return x.Count
 	}
 	return false
+}
+
+func (x *SetQuota) GetType() uint32 {
+	if x != nil {
+		return x.Type
+	}
+	return 0
+}
+
+func (x *SetQuota) GetTypeSpace() int64 {
+	if x != nil {
+		return x.TypeSpace
+	}
+	return 0
+}
+
+func (x *SetQuota) GetUsedTypes() []int64 {
+	if x != nil {
+		return x.UsedTypes
+	}
+	return nil
 }
 
 // Truncate makes a closed file shorter. Inside a block the last block goes into recovery with the generation given.
@@ -3462,6 +3522,52 @@ func (x *SetStoragePolicy) GetSmallFiles() uint32 {
 	return 0
 }
 
+// PlaceFiles has the blocks of files obey the storage policies that hold for the files now. Level 6.
+type PlaceFiles struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What is no file by now is passed over.
+	Inodes        []uint64 `protobuf:"varint,1,rep,packed,name=inodes,proto3" json:"inodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlaceFiles) Reset() {
+	*x = PlaceFiles{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlaceFiles) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlaceFiles) ProtoMessage() {}
+
+func (x *PlaceFiles) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlaceFiles.ProtoReflect.Descriptor instead.
+func (*PlaceFiles) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *PlaceFiles) GetInodes() []uint64 {
+	if x != nil {
+		return x.Inodes
+	}
+	return nil
+}
+
 // SetErasurePolicy says how files that are made below a directory are coded.
 type SetErasurePolicy struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -3474,7 +3580,7 @@ type SetErasurePolicy struct {
 
 func (x *SetErasurePolicy) Reset() {
 	*x = SetErasurePolicy{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[36]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3486,7 +3592,7 @@ func (x *SetErasurePolicy) String() string {
 func (*SetErasurePolicy) ProtoMessage() {}
 
 func (x *SetErasurePolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[36]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3499,7 +3605,7 @@ func (x *SetErasurePolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetErasurePolicy.ProtoReflect.Descriptor instead.
 func (*SetErasurePolicy) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{36}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SetErasurePolicy) GetTarget() *Target {
@@ -3531,7 +3637,7 @@ type RollBlockKeys struct {
 
 func (x *RollBlockKeys) Reset() {
 	*x = RollBlockKeys{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[37]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3543,7 +3649,7 @@ func (x *RollBlockKeys) String() string {
 func (*RollBlockKeys) ProtoMessage() {}
 
 func (x *RollBlockKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[37]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3556,7 +3662,7 @@ func (x *RollBlockKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollBlockKeys.ProtoReflect.Descriptor instead.
 func (*RollBlockKeys) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{37}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RollBlockKeys) GetAfter() int32 {
@@ -3590,7 +3696,7 @@ type SetSafeMode struct {
 
 func (x *SetSafeMode) Reset() {
 	*x = SetSafeMode{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[38]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3602,7 +3708,7 @@ func (x *SetSafeMode) String() string {
 func (*SetSafeMode) ProtoMessage() {}
 
 func (x *SetSafeMode) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[38]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3615,7 +3721,7 @@ func (x *SetSafeMode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSafeMode.ProtoReflect.Descriptor instead.
 func (*SetSafeMode) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{38}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SetSafeMode) GetOn() bool {
@@ -3636,7 +3742,7 @@ type ForgetDatanode struct {
 
 func (x *ForgetDatanode) Reset() {
 	*x = ForgetDatanode{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[39]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3648,7 +3754,7 @@ func (x *ForgetDatanode) String() string {
 func (*ForgetDatanode) ProtoMessage() {}
 
 func (x *ForgetDatanode) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[39]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3661,7 +3767,7 @@ func (x *ForgetDatanode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetDatanode.ProtoReflect.Descriptor instead.
 func (*ForgetDatanode) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{39}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ForgetDatanode) GetUuid() string {
@@ -3692,7 +3798,7 @@ type ChangeRegister struct {
 
 func (x *ChangeRegister) Reset() {
 	*x = ChangeRegister{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[40]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3704,7 +3810,7 @@ func (x *ChangeRegister) String() string {
 func (*ChangeRegister) ProtoMessage() {}
 
 func (x *ChangeRegister) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[40]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3717,7 +3823,7 @@ func (x *ChangeRegister) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRegister.ProtoReflect.Descriptor instead.
 func (*ChangeRegister) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{40}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ChangeRegister) GetChanges() []*ItemChange {
@@ -3748,7 +3854,7 @@ type ItemChange struct {
 
 func (x *ItemChange) Reset() {
 	*x = ItemChange{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[41]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3760,7 +3866,7 @@ func (x *ItemChange) String() string {
 func (*ItemChange) ProtoMessage() {}
 
 func (x *ItemChange) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[41]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3773,7 +3879,7 @@ func (x *ItemChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemChange.ProtoReflect.Descriptor instead.
 func (*ItemChange) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{41}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ItemChange) GetName() string {
@@ -3817,7 +3923,7 @@ type RollTokenKey struct {
 
 func (x *RollTokenKey) Reset() {
 	*x = RollTokenKey{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[42]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3829,7 +3935,7 @@ func (x *RollTokenKey) String() string {
 func (*RollTokenKey) ProtoMessage() {}
 
 func (x *RollTokenKey) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[42]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3842,7 +3948,7 @@ func (x *RollTokenKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollTokenKey.ProtoReflect.Descriptor instead.
 func (*RollTokenKey) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{42}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *RollTokenKey) GetAfter() int32 {
@@ -3878,7 +3984,7 @@ type IssueToken struct {
 
 func (x *IssueToken) Reset() {
 	*x = IssueToken{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[43]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3890,7 +3996,7 @@ func (x *IssueToken) String() string {
 func (*IssueToken) ProtoMessage() {}
 
 func (x *IssueToken) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[43]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3903,7 +4009,7 @@ func (x *IssueToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueToken.ProtoReflect.Descriptor instead.
 func (*IssueToken) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{43}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *IssueToken) GetRenewer() string {
@@ -3961,7 +4067,7 @@ type RenewToken struct {
 
 func (x *RenewToken) Reset() {
 	*x = RenewToken{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[44]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3973,7 +4079,7 @@ func (x *RenewToken) String() string {
 func (*RenewToken) ProtoMessage() {}
 
 func (x *RenewToken) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[44]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3986,7 +4092,7 @@ func (x *RenewToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewToken.ProtoReflect.Descriptor instead.
 func (*RenewToken) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{44}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *RenewToken) GetSequence() int32 {
@@ -4021,7 +4127,7 @@ type CancelToken struct {
 
 func (x *CancelToken) Reset() {
 	*x = CancelToken{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[45]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4033,7 +4139,7 @@ func (x *CancelToken) String() string {
 func (*CancelToken) ProtoMessage() {}
 
 func (x *CancelToken) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[45]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4046,7 +4152,7 @@ func (x *CancelToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelToken.ProtoReflect.Descriptor instead.
 func (*CancelToken) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{45}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *CancelToken) GetSequence() int32 {
@@ -4072,7 +4178,7 @@ type ExpireTokens struct {
 
 func (x *ExpireTokens) Reset() {
 	*x = ExpireTokens{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[46]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4084,7 +4190,7 @@ func (x *ExpireTokens) String() string {
 func (*ExpireTokens) ProtoMessage() {}
 
 func (x *ExpireTokens) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[46]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4097,7 +4203,7 @@ func (x *ExpireTokens) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpireTokens.ProtoReflect.Descriptor instead.
 func (*ExpireTokens) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{46}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{47}
 }
 
 // ChangeSnapshots changes what snapshots of a directory there are, or whether there may be any.
@@ -4114,7 +4220,7 @@ type ChangeSnapshots struct {
 
 func (x *ChangeSnapshots) Reset() {
 	*x = ChangeSnapshots{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[47]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4126,7 +4232,7 @@ func (x *ChangeSnapshots) String() string {
 func (*ChangeSnapshots) ProtoMessage() {}
 
 func (x *ChangeSnapshots) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[47]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4139,7 +4245,7 @@ func (x *ChangeSnapshots) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeSnapshots.ProtoReflect.Descriptor instead.
 func (*ChangeSnapshots) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{47}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ChangeSnapshots) GetTarget() *Target {
@@ -4174,7 +4280,7 @@ var File_metadata_logpb_v1_log_proto protoreflect.FileDescriptor
 
 const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\n" +
-	"\x1bmetadata/logpb/v1/log.proto\x12\x14hops.metadata.log.v1\"\xac\x17\n" +
+	"\x1bmetadata/logpb/v1/log.proto\x12\x14hops.metadata.log.v1\"\xf1\x17\n" +
 	"\aCommand\x124\n" +
 	"\x06caller\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.CallerR\x06caller\x12\x1b\n" +
 	"\tclient_id\x18\x02 \x01(\fR\bclientId\x12\x17\n" +
@@ -4224,7 +4330,9 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\fcancel_token\x18, \x01(\v2!.hops.metadata.log.v1.CancelTokenH\x00R\vcancelToken\x12I\n" +
 	"\rexpire_tokens\x18- \x01(\v2\".hops.metadata.log.v1.ExpireTokensH\x00R\fexpireTokens\x12R\n" +
 	"\x10change_snapshots\x18. \x01(\v2%.hops.metadata.log.v1.ChangeSnapshotsH\x00R\x0fchangeSnapshots\x12V\n" +
-	"\x12set_erasure_policy\x18/ \x01(\v2&.hops.metadata.log.v1.SetErasurePolicyH\x00R\x10setErasurePolicy\x123\n" +
+	"\x12set_erasure_policy\x18/ \x01(\v2&.hops.metadata.log.v1.SetErasurePolicyH\x00R\x10setErasurePolicy\x12C\n" +
+	"\vplace_files\x184 \x01(\v2 .hops.metadata.log.v1.PlaceFilesH\x00R\n" +
+	"placeFiles\x123\n" +
 	"\x05store\x180 \x01(\v2\x1b.hops.metadata.log.v1.StoreH\x00R\x05store\x12=\n" +
 	"\tseal_tail\x182 \x01(\v2\x1e.hops.metadata.log.v1.SealTailH\x00R\bsealTail\x12F\n" +
 	"\fconvert_file\x183 \x01(\v2!.hops.metadata.log.v1.ConvertFileH\x00R\vconvertFileB\x04\n" +
@@ -4310,7 +4418,7 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"clientName\x128\n" +
 	"\told_block\x18\x02 \x01(\v2\x1b.hops.metadata.log.v1.BlockR\boldBlock\x128\n" +
 	"\tnew_block\x18\x03 \x01(\v2\x1b.hops.metadata.log.v1.BlockR\bnewBlock\x12\x14\n" +
-	"\x05nodes\x18\x04 \x03(\tR\x05nodes\"\x89\x02\n" +
+	"\x05nodes\x18\x04 \x03(\tR\x05nodes\"\x9f\x02\n" +
 	"\x06Rename\x124\n" +
 	"\x06source\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06source\x124\n" +
 	"\x06target\x18\x02 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x16\n" +
@@ -4319,13 +4427,15 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\bto_trash\x18\x05 \x01(\bR\atoTrash\x12\x16\n" +
 	"\x06survey\x18\x06 \x01(\x04R\x06survey\x12\x14\n" +
 	"\x05names\x18\a \x01(\x03R\x05names\x12\x14\n" +
-	"\x05space\x18\b \x01(\x03R\x05space\"\xa0\x01\n" +
+	"\x05space\x18\b \x01(\x03R\x05space\x12\x14\n" +
+	"\x05types\x18\t \x03(\x03R\x05types\"\xb6\x01\n" +
 	"\x06Delete\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x1c\n" +
 	"\trecursive\x18\x02 \x01(\bR\trecursive\x12\x16\n" +
 	"\x06survey\x18\x03 \x01(\x04R\x06survey\x12\x14\n" +
 	"\x05names\x18\x04 \x01(\x03R\x05names\x12\x14\n" +
-	"\x05space\x18\x05 \x01(\x03R\x05space\"T\n" +
+	"\x05space\x18\x05 \x01(\x03R\x05space\x12\x14\n" +
+	"\x05types\x18\x06 \x03(\x03R\x05types\"T\n" +
 	"\n" +
 	"SurveyTree\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x10\n" +
@@ -4415,7 +4525,7 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\x0eREMOVE_ENTRIES\x10\x02\x12\x12\n" +
 	"\x0eREMOVE_DEFAULT\x10\x03\x12\n" +
 	"\n" +
-	"\x06REMOVE\x10\x04\"\xd8\x01\n" +
+	"\x06REMOVE\x10\x04\"\xaa\x02\n" +
 	"\bSetQuota\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x14\n" +
 	"\x05names\x18\x02 \x01(\x03R\x05names\x12\x14\n" +
@@ -4425,7 +4535,13 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"used_names\x18\x05 \x01(\x03R\tusedNames\x12\x1d\n" +
 	"\n" +
 	"used_space\x18\x06 \x01(\x03R\tusedSpace\x12\x14\n" +
-	"\x05count\x18\a \x01(\bR\x05count\"\xfd\x01\n" +
+	"\x05count\x18\a \x01(\bR\x05count\x12\x12\n" +
+	"\x04type\x18\b \x01(\rR\x04type\x12\x1d\n" +
+	"\n" +
+	"type_space\x18\t \x01(\x03R\ttypeSpace\x12\x1d\n" +
+	"\n" +
+	"used_types\x18\n" +
+	" \x03(\x03R\tusedTypes\"\xfd\x01\n" +
 	"\bTruncate\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x16\n" +
 	"\x06length\x18\x02 \x01(\x03R\x06length\x12\x1f\n" +
@@ -4454,7 +4570,10 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x16\n" +
 	"\x06policy\x18\x02 \x01(\rR\x06policy\x12\x1f\n" +
 	"\vsmall_files\x18\x14 \x01(\rR\n" +
-	"smallFiles\"`\n" +
+	"smallFiles\"$\n" +
+	"\n" +
+	"PlaceFiles\x12\x16\n" +
+	"\x06inodes\x18\x01 \x03(\x04R\x06inodes\"`\n" +
 	"\x10SetErasurePolicy\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x16\n" +
 	"\x06policy\x18\x02 \x01(\rR\x06policy\"T\n" +
@@ -4525,7 +4644,7 @@ func file_metadata_logpb_v1_log_proto_rawDescGZIP() []byte {
 }
 
 var file_metadata_logpb_v1_log_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_metadata_logpb_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
+var file_metadata_logpb_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
 var file_metadata_logpb_v1_log_proto_goTypes = []any{
 	(XAttr_Namespace)(0),        // 0: hops.metadata.log.v1.XAttr.Namespace
 	(ACLEntry_Type)(0),          // 1: hops.metadata.log.v1.ACLEntry.Type
@@ -4567,18 +4686,19 @@ var file_metadata_logpb_v1_log_proto_goTypes = []any{
 	(*SealTail)(nil),            // 37: hops.metadata.log.v1.SealTail
 	(*ConvertFile)(nil),         // 38: hops.metadata.log.v1.ConvertFile
 	(*SetStoragePolicy)(nil),    // 39: hops.metadata.log.v1.SetStoragePolicy
-	(*SetErasurePolicy)(nil),    // 40: hops.metadata.log.v1.SetErasurePolicy
-	(*RollBlockKeys)(nil),       // 41: hops.metadata.log.v1.RollBlockKeys
-	(*SetSafeMode)(nil),         // 42: hops.metadata.log.v1.SetSafeMode
-	(*ForgetDatanode)(nil),      // 43: hops.metadata.log.v1.ForgetDatanode
-	(*ChangeRegister)(nil),      // 44: hops.metadata.log.v1.ChangeRegister
-	(*ItemChange)(nil),          // 45: hops.metadata.log.v1.ItemChange
-	(*RollTokenKey)(nil),        // 46: hops.metadata.log.v1.RollTokenKey
-	(*IssueToken)(nil),          // 47: hops.metadata.log.v1.IssueToken
-	(*RenewToken)(nil),          // 48: hops.metadata.log.v1.RenewToken
-	(*CancelToken)(nil),         // 49: hops.metadata.log.v1.CancelToken
-	(*ExpireTokens)(nil),        // 50: hops.metadata.log.v1.ExpireTokens
-	(*ChangeSnapshots)(nil),     // 51: hops.metadata.log.v1.ChangeSnapshots
+	(*PlaceFiles)(nil),          // 40: hops.metadata.log.v1.PlaceFiles
+	(*SetErasurePolicy)(nil),    // 41: hops.metadata.log.v1.SetErasurePolicy
+	(*RollBlockKeys)(nil),       // 42: hops.metadata.log.v1.RollBlockKeys
+	(*SetSafeMode)(nil),         // 43: hops.metadata.log.v1.SetSafeMode
+	(*ForgetDatanode)(nil),      // 44: hops.metadata.log.v1.ForgetDatanode
+	(*ChangeRegister)(nil),      // 45: hops.metadata.log.v1.ChangeRegister
+	(*ItemChange)(nil),          // 46: hops.metadata.log.v1.ItemChange
+	(*RollTokenKey)(nil),        // 47: hops.metadata.log.v1.RollTokenKey
+	(*IssueToken)(nil),          // 48: hops.metadata.log.v1.IssueToken
+	(*RenewToken)(nil),          // 49: hops.metadata.log.v1.RenewToken
+	(*CancelToken)(nil),         // 50: hops.metadata.log.v1.CancelToken
+	(*ExpireTokens)(nil),        // 51: hops.metadata.log.v1.ExpireTokens
+	(*ChangeSnapshots)(nil),     // 52: hops.metadata.log.v1.ChangeSnapshots
 }
 var file_metadata_logpb_v1_log_proto_depIdxs = []int32{
 	5,  // 0: hops.metadata.log.v1.Command.caller:type_name -> hops.metadata.log.v1.Caller
@@ -4608,66 +4728,67 @@ var file_metadata_logpb_v1_log_proto_depIdxs = []int32{
 	35, // 24: hops.metadata.log.v1.Command.truncate:type_name -> hops.metadata.log.v1.Truncate
 	36, // 25: hops.metadata.log.v1.Command.concat:type_name -> hops.metadata.log.v1.Concat
 	39, // 26: hops.metadata.log.v1.Command.set_storage_policy:type_name -> hops.metadata.log.v1.SetStoragePolicy
-	41, // 27: hops.metadata.log.v1.Command.roll_block_keys:type_name -> hops.metadata.log.v1.RollBlockKeys
+	42, // 27: hops.metadata.log.v1.Command.roll_block_keys:type_name -> hops.metadata.log.v1.RollBlockKeys
 	19, // 28: hops.metadata.log.v1.Command.survey_tree:type_name -> hops.metadata.log.v1.SurveyTree
-	42, // 29: hops.metadata.log.v1.Command.set_safe_mode:type_name -> hops.metadata.log.v1.SetSafeMode
-	43, // 30: hops.metadata.log.v1.Command.forget_datanode:type_name -> hops.metadata.log.v1.ForgetDatanode
-	44, // 31: hops.metadata.log.v1.Command.change_register:type_name -> hops.metadata.log.v1.ChangeRegister
-	46, // 32: hops.metadata.log.v1.Command.roll_token_key:type_name -> hops.metadata.log.v1.RollTokenKey
-	47, // 33: hops.metadata.log.v1.Command.issue_token:type_name -> hops.metadata.log.v1.IssueToken
-	48, // 34: hops.metadata.log.v1.Command.renew_token:type_name -> hops.metadata.log.v1.RenewToken
-	49, // 35: hops.metadata.log.v1.Command.cancel_token:type_name -> hops.metadata.log.v1.CancelToken
-	50, // 36: hops.metadata.log.v1.Command.expire_tokens:type_name -> hops.metadata.log.v1.ExpireTokens
-	51, // 37: hops.metadata.log.v1.Command.change_snapshots:type_name -> hops.metadata.log.v1.ChangeSnapshots
-	40, // 38: hops.metadata.log.v1.Command.set_erasure_policy:type_name -> hops.metadata.log.v1.SetErasurePolicy
-	10, // 39: hops.metadata.log.v1.Command.store:type_name -> hops.metadata.log.v1.Store
-	37, // 40: hops.metadata.log.v1.Command.seal_tail:type_name -> hops.metadata.log.v1.SealTail
-	38, // 41: hops.metadata.log.v1.Command.convert_file:type_name -> hops.metadata.log.v1.ConvertFile
-	6,  // 42: hops.metadata.log.v1.Mkdirs.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 43: hops.metadata.log.v1.Create.target:type_name -> hops.metadata.log.v1.Target
-	9,  // 44: hops.metadata.log.v1.Store.create:type_name -> hops.metadata.log.v1.Create
-	7,  // 45: hops.metadata.log.v1.Store.body:type_name -> hops.metadata.log.v1.Block
-	7,  // 46: hops.metadata.log.v1.AddBlock.previous:type_name -> hops.metadata.log.v1.Block
-	7,  // 47: hops.metadata.log.v1.AddBlock.block:type_name -> hops.metadata.log.v1.Block
-	7,  // 48: hops.metadata.log.v1.AbandonBlock.block:type_name -> hops.metadata.log.v1.Block
-	7,  // 49: hops.metadata.log.v1.Complete.last:type_name -> hops.metadata.log.v1.Block
-	6,  // 50: hops.metadata.log.v1.Append.target:type_name -> hops.metadata.log.v1.Target
-	7,  // 51: hops.metadata.log.v1.UpdatePipeline.old_block:type_name -> hops.metadata.log.v1.Block
-	7,  // 52: hops.metadata.log.v1.UpdatePipeline.new_block:type_name -> hops.metadata.log.v1.Block
-	6,  // 53: hops.metadata.log.v1.Rename.source:type_name -> hops.metadata.log.v1.Target
-	6,  // 54: hops.metadata.log.v1.Rename.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 55: hops.metadata.log.v1.Delete.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 56: hops.metadata.log.v1.SurveyTree.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 57: hops.metadata.log.v1.SetPermission.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 58: hops.metadata.log.v1.SetOwner.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 59: hops.metadata.log.v1.SetTimes.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 60: hops.metadata.log.v1.SetReplication.target:type_name -> hops.metadata.log.v1.Target
-	7,  // 61: hops.metadata.log.v1.CommitRecovery.block:type_name -> hops.metadata.log.v1.Block
-	0,  // 62: hops.metadata.log.v1.XAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
-	6,  // 63: hops.metadata.log.v1.SetXAttr.target:type_name -> hops.metadata.log.v1.Target
-	29, // 64: hops.metadata.log.v1.SetXAttr.attribute:type_name -> hops.metadata.log.v1.XAttr
-	6,  // 65: hops.metadata.log.v1.RemoveXAttr.target:type_name -> hops.metadata.log.v1.Target
-	0,  // 66: hops.metadata.log.v1.RemoveXAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
-	1,  // 67: hops.metadata.log.v1.ACLEntry.type:type_name -> hops.metadata.log.v1.ACLEntry.Type
-	6,  // 68: hops.metadata.log.v1.SetACL.target:type_name -> hops.metadata.log.v1.Target
-	2,  // 69: hops.metadata.log.v1.SetACL.change:type_name -> hops.metadata.log.v1.SetACL.Change
-	32, // 70: hops.metadata.log.v1.SetACL.entries:type_name -> hops.metadata.log.v1.ACLEntry
-	6,  // 71: hops.metadata.log.v1.SetQuota.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 72: hops.metadata.log.v1.Truncate.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 73: hops.metadata.log.v1.Concat.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 74: hops.metadata.log.v1.Concat.sources:type_name -> hops.metadata.log.v1.Target
-	7,  // 75: hops.metadata.log.v1.SealTail.tail:type_name -> hops.metadata.log.v1.Block
-	6,  // 76: hops.metadata.log.v1.ConvertFile.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 77: hops.metadata.log.v1.SetStoragePolicy.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 78: hops.metadata.log.v1.SetErasurePolicy.target:type_name -> hops.metadata.log.v1.Target
-	45, // 79: hops.metadata.log.v1.ChangeRegister.changes:type_name -> hops.metadata.log.v1.ItemChange
-	6,  // 80: hops.metadata.log.v1.ChangeSnapshots.target:type_name -> hops.metadata.log.v1.Target
-	3,  // 81: hops.metadata.log.v1.ChangeSnapshots.change:type_name -> hops.metadata.log.v1.ChangeSnapshots.Change
-	82, // [82:82] is the sub-list for method output_type
-	82, // [82:82] is the sub-list for method input_type
-	82, // [82:82] is the sub-list for extension type_name
-	82, // [82:82] is the sub-list for extension extendee
-	0,  // [0:82] is the sub-list for field type_name
+	43, // 29: hops.metadata.log.v1.Command.set_safe_mode:type_name -> hops.metadata.log.v1.SetSafeMode
+	44, // 30: hops.metadata.log.v1.Command.forget_datanode:type_name -> hops.metadata.log.v1.ForgetDatanode
+	45, // 31: hops.metadata.log.v1.Command.change_register:type_name -> hops.metadata.log.v1.ChangeRegister
+	47, // 32: hops.metadata.log.v1.Command.roll_token_key:type_name -> hops.metadata.log.v1.RollTokenKey
+	48, // 33: hops.metadata.log.v1.Command.issue_token:type_name -> hops.metadata.log.v1.IssueToken
+	49, // 34: hops.metadata.log.v1.Command.renew_token:type_name -> hops.metadata.log.v1.RenewToken
+	50, // 35: hops.metadata.log.v1.Command.cancel_token:type_name -> hops.metadata.log.v1.CancelToken
+	51, // 36: hops.metadata.log.v1.Command.expire_tokens:type_name -> hops.metadata.log.v1.ExpireTokens
+	52, // 37: hops.metadata.log.v1.Command.change_snapshots:type_name -> hops.metadata.log.v1.ChangeSnapshots
+	41, // 38: hops.metadata.log.v1.Command.set_erasure_policy:type_name -> hops.metadata.log.v1.SetErasurePolicy
+	40, // 39: hops.metadata.log.v1.Command.place_files:type_name -> hops.metadata.log.v1.PlaceFiles
+	10, // 40: hops.metadata.log.v1.Command.store:type_name -> hops.metadata.log.v1.Store
+	37, // 41: hops.metadata.log.v1.Command.seal_tail:type_name -> hops.metadata.log.v1.SealTail
+	38, // 42: hops.metadata.log.v1.Command.convert_file:type_name -> hops.metadata.log.v1.ConvertFile
+	6,  // 43: hops.metadata.log.v1.Mkdirs.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 44: hops.metadata.log.v1.Create.target:type_name -> hops.metadata.log.v1.Target
+	9,  // 45: hops.metadata.log.v1.Store.create:type_name -> hops.metadata.log.v1.Create
+	7,  // 46: hops.metadata.log.v1.Store.body:type_name -> hops.metadata.log.v1.Block
+	7,  // 47: hops.metadata.log.v1.AddBlock.previous:type_name -> hops.metadata.log.v1.Block
+	7,  // 48: hops.metadata.log.v1.AddBlock.block:type_name -> hops.metadata.log.v1.Block
+	7,  // 49: hops.metadata.log.v1.AbandonBlock.block:type_name -> hops.metadata.log.v1.Block
+	7,  // 50: hops.metadata.log.v1.Complete.last:type_name -> hops.metadata.log.v1.Block
+	6,  // 51: hops.metadata.log.v1.Append.target:type_name -> hops.metadata.log.v1.Target
+	7,  // 52: hops.metadata.log.v1.UpdatePipeline.old_block:type_name -> hops.metadata.log.v1.Block
+	7,  // 53: hops.metadata.log.v1.UpdatePipeline.new_block:type_name -> hops.metadata.log.v1.Block
+	6,  // 54: hops.metadata.log.v1.Rename.source:type_name -> hops.metadata.log.v1.Target
+	6,  // 55: hops.metadata.log.v1.Rename.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 56: hops.metadata.log.v1.Delete.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 57: hops.metadata.log.v1.SurveyTree.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 58: hops.metadata.log.v1.SetPermission.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 59: hops.metadata.log.v1.SetOwner.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 60: hops.metadata.log.v1.SetTimes.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 61: hops.metadata.log.v1.SetReplication.target:type_name -> hops.metadata.log.v1.Target
+	7,  // 62: hops.metadata.log.v1.CommitRecovery.block:type_name -> hops.metadata.log.v1.Block
+	0,  // 63: hops.metadata.log.v1.XAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
+	6,  // 64: hops.metadata.log.v1.SetXAttr.target:type_name -> hops.metadata.log.v1.Target
+	29, // 65: hops.metadata.log.v1.SetXAttr.attribute:type_name -> hops.metadata.log.v1.XAttr
+	6,  // 66: hops.metadata.log.v1.RemoveXAttr.target:type_name -> hops.metadata.log.v1.Target
+	0,  // 67: hops.metadata.log.v1.RemoveXAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
+	1,  // 68: hops.metadata.log.v1.ACLEntry.type:type_name -> hops.metadata.log.v1.ACLEntry.Type
+	6,  // 69: hops.metadata.log.v1.SetACL.target:type_name -> hops.metadata.log.v1.Target
+	2,  // 70: hops.metadata.log.v1.SetACL.change:type_name -> hops.metadata.log.v1.SetACL.Change
+	32, // 71: hops.metadata.log.v1.SetACL.entries:type_name -> hops.metadata.log.v1.ACLEntry
+	6,  // 72: hops.metadata.log.v1.SetQuota.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 73: hops.metadata.log.v1.Truncate.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 74: hops.metadata.log.v1.Concat.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 75: hops.metadata.log.v1.Concat.sources:type_name -> hops.metadata.log.v1.Target
+	7,  // 76: hops.metadata.log.v1.SealTail.tail:type_name -> hops.metadata.log.v1.Block
+	6,  // 77: hops.metadata.log.v1.ConvertFile.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 78: hops.metadata.log.v1.SetStoragePolicy.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 79: hops.metadata.log.v1.SetErasurePolicy.target:type_name -> hops.metadata.log.v1.Target
+	46, // 80: hops.metadata.log.v1.ChangeRegister.changes:type_name -> hops.metadata.log.v1.ItemChange
+	6,  // 81: hops.metadata.log.v1.ChangeSnapshots.target:type_name -> hops.metadata.log.v1.Target
+	3,  // 82: hops.metadata.log.v1.ChangeSnapshots.change:type_name -> hops.metadata.log.v1.ChangeSnapshots.Change
+	83, // [83:83] is the sub-list for method output_type
+	83, // [83:83] is the sub-list for method input_type
+	83, // [83:83] is the sub-list for extension type_name
+	83, // [83:83] is the sub-list for extension extendee
+	0,  // [0:83] is the sub-list for field type_name
 }
 
 func init() { file_metadata_logpb_v1_log_proto_init() }
@@ -4714,6 +4835,7 @@ func file_metadata_logpb_v1_log_proto_init() {
 		(*Command_ExpireTokens)(nil),
 		(*Command_ChangeSnapshots)(nil),
 		(*Command_SetErasurePolicy)(nil),
+		(*Command_PlaceFiles)(nil),
 		(*Command_Store)(nil),
 		(*Command_SealTail)(nil),
 		(*Command_ConvertFile)(nil),
@@ -4726,7 +4848,7 @@ func file_metadata_logpb_v1_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_metadata_logpb_v1_log_proto_rawDesc), len(file_metadata_logpb_v1_log_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   48,
+			NumMessages:   49,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

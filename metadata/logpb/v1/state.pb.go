@@ -814,8 +814,12 @@ type Quota struct {
 	Names uint64 `protobuf:"varint,1,opt,name=names,proto3" json:"names,omitempty"`
 	Space uint64 `protobuf:"varint,2,opt,name=space,proto3" json:"space,omitempty"`
 	// What is used. A block that is not complete counts as a full one.
-	UsedNames     int64 `protobuf:"varint,3,opt,name=used_names,json=usedNames,proto3" json:"used_names,omitempty"`
-	UsedSpace     int64 `protobuf:"varint,4,opt,name=used_space,json=usedSpace,proto3" json:"used_space,omitempty"`
+	UsedNames int64 `protobuf:"varint,3,opt,name=used_names,json=usedNames,proto3" json:"used_names,omitempty"`
+	UsedSpace int64 `protobuf:"varint,4,opt,name=used_space,json=usedSpace,proto3" json:"used_space,omitempty"`
+	// How many bytes on volumes of the types DISK, SSD, ARCHIVE, PROVIDED, NVDIMM, by the policies that the files' blocks obey, and what is used; 0 is no limit, n is a limit of n - 1. Absent:
+	// there is no such limit, and it is not counted. Level 6.
+	TypeLimits    []uint64 `protobuf:"varint,5,rep,packed,name=type_limits,json=typeLimits,proto3" json:"type_limits,omitempty"`
+	UsedTypes     []int64  `protobuf:"varint,6,rep,packed,name=used_types,json=usedTypes,proto3" json:"used_types,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -876,6 +880,20 @@ func (x *Quota) GetUsedSpace() int64 {
 		return x.UsedSpace
 	}
 	return 0
+}
+
+func (x *Quota) GetTypeLimits() []uint64 {
+	if x != nil {
+		return x.TypeLimits
+	}
+	return nil
+}
+
+func (x *Quota) GetUsedTypes() []int64 {
+	if x != nil {
+		return x.UsedTypes
+	}
+	return nil
 }
 
 type DirectoryState struct {
@@ -1316,6 +1334,8 @@ type Marker struct {
 	Tree uint64 `protobuf:"varint,30,opt,name=tree,proto3" json:"tree,omitempty"`
 	// How many ids of block groups were given out.
 	Groups uint64 `protobuf:"varint,31,opt,name=groups,proto3" json:"groups,omitempty"`
+	// Directories with a quota that limits types of volumes.
+	TypeQuotas uint64 `protobuf:"varint,47,opt,name=type_quotas,json=typeQuotas,proto3" json:"type_quotas,omitempty"`
 	// How many of blocks are bodies of small files, those that only snapshots have included, and how many bytes these have.
 	Bodies        uint64 `protobuf:"varint,40,opt,name=bodies,proto3" json:"bodies,omitempty"`
 	BodyBytes     uint64 `protobuf:"varint,41,opt,name=body_bytes,json=bodyBytes,proto3" json:"body_bytes,omitempty"`
@@ -1566,6 +1586,13 @@ func (x *Marker) GetTree() uint64 {
 func (x *Marker) GetGroups() uint64 {
 	if x != nil {
 		return x.Groups
+	}
+	return 0
+}
+
+func (x *Marker) GetTypeQuotas() uint64 {
+	if x != nil {
+		return x.TypeQuotas
 	}
 	return 0
 }
@@ -1993,14 +2020,18 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\x06policy\x18\x05 \x01(\rR\x06policy\x12\x18\n" +
 	"\aerasure\x18\x06 \x01(\rR\aerasure\x12.\n" +
 	"\x04body\x18\x14 \x01(\v2\x1a.hops.metadata.log.v1.BodyR\x04body\x12\x18\n" +
-	"\ainlined\x18\x15 \x01(\bR\ainlined\"q\n" +
+	"\ainlined\x18\x15 \x01(\bR\ainlined\"\xb1\x01\n" +
 	"\x05Quota\x12\x14\n" +
 	"\x05names\x18\x01 \x01(\x04R\x05names\x12\x14\n" +
 	"\x05space\x18\x02 \x01(\x04R\x05space\x12\x1d\n" +
 	"\n" +
 	"used_names\x18\x03 \x01(\x03R\tusedNames\x12\x1d\n" +
 	"\n" +
-	"used_space\x18\x04 \x01(\x03R\tusedSpace\"*\n" +
+	"used_space\x18\x04 \x01(\x03R\tusedSpace\x12\x1f\n" +
+	"\vtype_limits\x18\x05 \x03(\x04R\n" +
+	"typeLimits\x12\x1d\n" +
+	"\n" +
+	"used_types\x18\x06 \x03(\x03R\tusedTypes\"*\n" +
 	"\x0eDirectoryState\x12\x18\n" +
 	"\aentries\x18\x01 \x01(\x04R\aentries\"\xe0\x02\n" +
 	"\tFileState\x12\x1d\n" +
@@ -2039,7 +2070,7 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\x05Lease\x12\x18\n" +
 	"\arenewed\x18\x01 \x01(\x03R\arenewed\x12\x1f\n" +
 	"\vclient_node\x18\x02 \x01(\tR\n" +
-	"clientNode\"\xb8\b\n" +
+	"clientNode\"\xd9\b\n" +
 	"\x06Marker\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x10\n" +
@@ -2081,7 +2112,9 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\rsnapshottable\x18\x1c \x01(\rR\rsnapshottable\x12#\n" +
 	"\rlast_snapshot\x18\x1d \x01(\rR\flastSnapshot\x12\x12\n" +
 	"\x04tree\x18\x1e \x01(\x04R\x04tree\x12\x16\n" +
-	"\x06groups\x18\x1f \x01(\x04R\x06groups\x12\x16\n" +
+	"\x06groups\x18\x1f \x01(\x04R\x06groups\x12\x1f\n" +
+	"\vtype_quotas\x18/ \x01(\x04R\n" +
+	"typeQuotas\x12\x16\n" +
 	"\x06bodies\x18( \x01(\x04R\x06bodies\x12\x1d\n" +
 	"\n" +
 	"body_bytes\x18) \x01(\x04R\tbodyBytes\";\n" +

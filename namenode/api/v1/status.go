@@ -37,6 +37,7 @@ var statusTable = []struct {
 	{metadata.ErrRetriable, codes.Unavailable},
 	{metadata.ErrNamespaceQuota, codes.ResourceExhausted},
 	{metadata.ErrSpaceQuota, codes.ResourceExhausted},
+	{metadata.ErrTypeQuota, codes.ResourceExhausted},
 	{metadata.ErrACL, codes.InvalidArgument},
 	{metadata.ErrNoAttribute, codes.NotFound},
 	{metadata.ErrSnapshot, codes.FailedPrecondition},

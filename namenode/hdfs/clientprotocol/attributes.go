@@ -119,7 +119,7 @@ func (p *protocol) getAclStatus(c *hrpc.Call, r *pb.GetAclStatusRequestProto) {
 
 func (p *protocol) setQuota(c *hrpc.Call, r *pb.SetQuotaRequestProto) {
 	if r.StorageType != nil {
-		c.Fail(metadata.Errorf(metadata.ErrUnsupported, "setQuota: quotas by storage type are not supported"))
+		p.service.SetTypeQuota(c.Caller, r.GetPath(), uint32(r.GetStorageType()), int64(r.GetStoragespaceQuota()), done(c))
 		return
 	}
 	p.service.SetQuota(c.Caller, r.GetPath(), int64(r.GetNamespaceQuota()), int64(r.GetStoragespaceQuota()), done(c))
@@ -129,9 +129,23 @@ func (p *protocol) getQuotaUsage(c *hrpc.Call, r *pb.GetQuotaUsageRequestProto) 
 	p.service.QuotaUsage(c.Caller, r.GetPath(), result(c, func(u *metadata.QuotaUsage) hrpc.Message {
 		return &pb.GetQuotaUsageResponseProto{Usage: &pb.QuotaUsageProto{
 			FileAndDirectoryCount: ptr(uint64(u.Names)), Quota: ptr(uint64(u.NameQuota)),
-			SpaceConsumed: ptr(uint64(u.Space)), SpaceQuota: ptr(uint64(u.SpaceQuota)),
+			SpaceConsumed: ptr(uint64(u.Space)), SpaceQuota: ptr(uint64(u.SpaceQuota)), TypeQuotaInfos: typeQuotas(u.Types),
 		}}
 	}))
+}
+
+// typeQuotas are the quotas of a directory by storage type; nil: it has none.
+func typeQuotas(all []metadata.TypeQuota) *pb.StorageTypeQuotaInfosProto {
+	if all == nil {
+		return nil
+	}
+	m := &pb.StorageTypeQuotaInfosProto{}
+	for _, q := range all {
+		m.TypeQuotaInfo = append(m.TypeQuotaInfo, &pb.StorageTypeQuotaInfoProto{
+			Type: pb.StorageTypeProto(q.Number).Enum(), Quota: ptr(uint64(q.Quota)), Consumed: ptr(uint64(q.Consumed)),
+		})
+	}
+	return m
 }
 
 func (p *protocol) setStoragePolicy(c *hrpc.Call, r *pb.SetStoragePolicyRequestProto) {
@@ -141,6 +155,10 @@ func (p *protocol) setStoragePolicy(c *hrpc.Call, r *pb.SetStoragePolicyRequestP
 		return
 	}
 	p.service.SetStoragePolicy(c.Caller, r.GetSrc(), policy.ID, done(c))
+}
+
+func (p *protocol) satisfyStoragePolicy(c *hrpc.Call, r *pb.SatisfyStoragePolicyRequestProto) {
+	p.service.SatisfyStoragePolicy(c.Caller, r.GetSrc(), done(c))
 }
 
 func (p *protocol) unsetStoragePolicy(c *hrpc.Call, r *pb.UnsetStoragePolicyRequestProto) {

@@ -42,6 +42,7 @@ var audited = map[string]struct {
 	"setSafeMode":           {"setSafeMode", false},
 	"setStoragePolicy":      {"setStoragePolicy", false},
 	"unsetStoragePolicy":    {"unsetStoragePolicy", false},
+	"satisfyStoragePolicy":  {"satisfyStoragePolicy", false},
 	"setXAttr":              {"setXAttr", false},
 	"removeXAttr":           {"removeXAttr", false},
 	"modifyAclEntries":      {"modifyAclEntries", false},

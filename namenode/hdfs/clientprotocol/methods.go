@@ -54,6 +54,7 @@ func (p *protocol) methods() []hrpc.Method {
 		on("getStoragePolicy", byPath, p.getStoragePolicy),
 		on("setStoragePolicy", byPath, p.setStoragePolicy),
 		on("unsetStoragePolicy", byPath, p.unsetStoragePolicy),
+		on("satisfyStoragePolicy", byPath, p.satisfyStoragePolicy),
 		on("setErasureCodingPolicy", byPath, p.setErasureCodingPolicy),
 		on("unsetErasureCodingPolicy", byPath, p.unsetErasureCodingPolicy),
 		on("getErasureCodingPolicy", byPath, p.getErasureCodingPolicy),
@@ -112,7 +113,6 @@ func (p *protocol) methods() []hrpc.Method {
 		answer[pb.UpgradeStatusRequestProto]("upgradeStatus", &pb.UpgradeStatusResponseProto{UpgradeFinalized: yes}),
 		answer[pb.GetSlowDatanodeReportRequestProto]("getSlowDatanodeReport", &pb.GetSlowDatanodeReportResponseProto{}),
 
-		unsupported("satisfyStoragePolicy", byPath, "moving blocks to where a storage policy wants them is"),
 		unsupported("getBatchedListing", byPath, "listing several directories at once is"),
 		unsupported("addCacheDirective", byPath, "centralized caching is"),
 		unsupported("modifyCacheDirective", byPath, "centralized caching is"),

@@ -17,6 +17,7 @@ func (p *protocol) operatorMethods() []hrpc.Method {
 		on("setDatanodeState", security.Superuser, p.setDatanodeState),
 		on("transferLeadership", security.Superuser, p.transferLeadership),
 		on("balance", security.Superuser, p.balance),
+		on("tier", security.ByPath, p.tier),
 		large(on("getEvents", security.ByPath, p.getEvents)),
 		large(on("search", security.ByPath, p.search)),
 		on("beginRewrite", security.ByPath, p.beginRewrite),
@@ -107,6 +108,15 @@ func (p *protocol) balance(c *hrpc.Call, r *pb.BalanceRequestProto) {
 	}, result(c, func(b *namenode.Balanced) hrpc.Message {
 		return &pb.BalanceResponseProto{
 			Moved: &b.Moved, Blocks: &b.Blocks, Moving: &b.Moving, Left: &b.Left, Failed: &b.Failed, Over: ptr(int32(b.Over)), Under: ptr(int32(b.Under)),
+		}
+	}))
+}
+
+func (p *protocol) tier(c *hrpc.Call, r *pb.TierRequestProto) {
+	p.service.Tier(c.Caller, namenode.TierRequest{Path: r.GetPath(), Start: r.GetStart()}, result(c, func(t *namenode.Tiered) hrpc.Message {
+		return &pb.TierResponseProto{
+			Waiting: &t.Waiting, Known: &t.Known, Stuck: &t.Stuck, Paths: ptr(int64(t.Paths)), Blocks: ptr(int64(t.Blocks)),
+			Moving: &t.Moving, Moved: &t.Moved, Replicas: &t.Replicas, Failed: &t.Failed,
 		}
 	}))
 }

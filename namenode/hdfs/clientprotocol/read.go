@@ -91,7 +91,7 @@ func (p *protocol) getContentSummary(c *hrpc.Call, r *pb.GetContentSummaryReques
 	p.service.ContentSummary(c.Caller, r.GetPath(), result(c, func(s *metadata.ContentSummary) hrpc.Message {
 		return &pb.GetContentSummaryResponseProto{Summary: &pb.ContentSummaryProto{
 			Length: ptr(uint64(s.Length)), FileCount: ptr(uint64(s.Files)), DirectoryCount: ptr(uint64(s.Directories)),
-			SpaceConsumed: ptr(uint64(s.SpaceConsumed)), Quota: ptr(uint64(s.Quota)), SpaceQuota: ptr(uint64(s.SpaceQuota)),
+			SpaceConsumed: ptr(uint64(s.SpaceConsumed)), Quota: ptr(uint64(s.Quota)), SpaceQuota: ptr(uint64(s.SpaceQuota)), TypeQuotaInfos: typeQuotas(s.Types),
 			SnapshotLength: ptr(uint64(s.Snapshot.Length)), SnapshotFileCount: ptr(uint64(s.Snapshot.Files)),
 			SnapshotDirectoryCount: ptr(uint64(s.Snapshot.Directories)), SnapshotSpaceConsumed: ptr(uint64(s.Snapshot.SpaceConsumed)),
 			ErasureCodingPolicy: ptr(hdfs.ErasureName(s)), // of a file: `hadoop fs -ls -e` has no column without it

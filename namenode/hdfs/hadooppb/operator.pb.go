@@ -515,6 +515,171 @@ func (x *BalanceResponseProto) GetFailed() int64 {
 	return 0
 }
 
+// TierRequestProto asks how far replicas of a tree are where its storage policies want them.
+type TierRequestProto struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Path  *string                `protobuf:"bytes,1,opt,name=path" json:"path,omitempty"`
+	// They are to be brought there, if nobody has asked for it yet.
+	Start         *bool `protobuf:"varint,2,opt,name=start" json:"start,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TierRequestProto) Reset() {
+	*x = TierRequestProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TierRequestProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TierRequestProto) ProtoMessage() {}
+
+func (x *TierRequestProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TierRequestProto.ProtoReflect.Descriptor instead.
+func (*TierRequestProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *TierRequestProto) GetPath() string {
+	if x != nil && x.Path != nil {
+		return *x.Path
+	}
+	return ""
+}
+
+func (x *TierRequestProto) GetStart() bool {
+	if x != nil && x.Start != nil {
+		return *x.Start
+	}
+	return false
+}
+
+type TierResponseProto struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// It is not done yet, or waits for others.
+	Waiting *bool `protobuf:"varint,1,opt,name=waiting" json:"waiting,omitempty"`
+	// The leader knows how it ended: that many blocks of it are not where they should be and could not be moved.
+	Known *bool  `protobuf:"varint,2,opt,name=known" json:"known,omitempty"`
+	Stuck *int64 `protobuf:"varint,3,opt,name=stuck" json:"stuck,omitempty"`
+	// Of all trees, since this namenode leads: those that wait, blocks that wait, bytes under way, bytes and replicas that were moved, and copies that did not arrive.
+	Paths         *int64 `protobuf:"varint,4,opt,name=paths" json:"paths,omitempty"`
+	Blocks        *int64 `protobuf:"varint,5,opt,name=blocks" json:"blocks,omitempty"`
+	Moving        *int64 `protobuf:"varint,6,opt,name=moving" json:"moving,omitempty"`
+	Moved         *int64 `protobuf:"varint,7,opt,name=moved" json:"moved,omitempty"`
+	Replicas      *int64 `protobuf:"varint,8,opt,name=replicas" json:"replicas,omitempty"`
+	Failed        *int64 `protobuf:"varint,9,opt,name=failed" json:"failed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TierResponseProto) Reset() {
+	*x = TierResponseProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TierResponseProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TierResponseProto) ProtoMessage() {}
+
+func (x *TierResponseProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TierResponseProto.ProtoReflect.Descriptor instead.
+func (*TierResponseProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *TierResponseProto) GetWaiting() bool {
+	if x != nil && x.Waiting != nil {
+		return *x.Waiting
+	}
+	return false
+}
+
+func (x *TierResponseProto) GetKnown() bool {
+	if x != nil && x.Known != nil {
+		return *x.Known
+	}
+	return false
+}
+
+func (x *TierResponseProto) GetStuck() int64 {
+	if x != nil && x.Stuck != nil {
+		return *x.Stuck
+	}
+	return 0
+}
+
+func (x *TierResponseProto) GetPaths() int64 {
+	if x != nil && x.Paths != nil {
+		return *x.Paths
+	}
+	return 0
+}
+
+func (x *TierResponseProto) GetBlocks() int64 {
+	if x != nil && x.Blocks != nil {
+		return *x.Blocks
+	}
+	return 0
+}
+
+func (x *TierResponseProto) GetMoving() int64 {
+	if x != nil && x.Moving != nil {
+		return *x.Moving
+	}
+	return 0
+}
+
+func (x *TierResponseProto) GetMoved() int64 {
+	if x != nil && x.Moved != nil {
+		return *x.Moved
+	}
+	return 0
+}
+
+func (x *TierResponseProto) GetReplicas() int64 {
+	if x != nil && x.Replicas != nil {
+		return *x.Replicas
+	}
+	return 0
+}
+
+func (x *TierResponseProto) GetFailed() int64 {
+	if x != nil && x.Failed != nil {
+		return *x.Failed
+	}
+	return 0
+}
+
 // GetEventsRequestProto asks for a page of the feed of changes.
 type GetEventsRequestProto struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -532,7 +697,7 @@ type GetEventsRequestProto struct {
 
 func (x *GetEventsRequestProto) Reset() {
 	*x = GetEventsRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[6]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -544,7 +709,7 @@ func (x *GetEventsRequestProto) String() string {
 func (*GetEventsRequestProto) ProtoMessage() {}
 
 func (x *GetEventsRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[6]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -557,7 +722,7 @@ func (x *GetEventsRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetEventsRequestProto.ProtoReflect.Descriptor instead.
 func (*GetEventsRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{6}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetEventsRequestProto) GetAfter() uint64 {
@@ -601,7 +766,7 @@ type GetEventsResponseProto struct {
 
 func (x *GetEventsResponseProto) Reset() {
 	*x = GetEventsResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[7]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -613,7 +778,7 @@ func (x *GetEventsResponseProto) String() string {
 func (*GetEventsResponseProto) ProtoMessage() {}
 
 func (x *GetEventsResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[7]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -626,7 +791,7 @@ func (x *GetEventsResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetEventsResponseProto.ProtoReflect.Descriptor instead.
 func (*GetEventsResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{7}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetEventsResponseProto) GetFrom() uint64 {
@@ -691,7 +856,7 @@ type FeedEventProto struct {
 
 func (x *FeedEventProto) Reset() {
 	*x = FeedEventProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[8]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -703,7 +868,7 @@ func (x *FeedEventProto) String() string {
 func (*FeedEventProto) ProtoMessage() {}
 
 func (x *FeedEventProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[8]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -716,7 +881,7 @@ func (x *FeedEventProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedEventProto.ProtoReflect.Descriptor instead.
 func (*FeedEventProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{8}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *FeedEventProto) GetPosition() uint64 {
@@ -912,7 +1077,7 @@ type SearchRequestProto struct {
 
 func (x *SearchRequestProto) Reset() {
 	*x = SearchRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[9]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -924,7 +1089,7 @@ func (x *SearchRequestProto) String() string {
 func (*SearchRequestProto) ProtoMessage() {}
 
 func (x *SearchRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[9]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -937,7 +1102,7 @@ func (x *SearchRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchRequestProto.ProtoReflect.Descriptor instead.
 func (*SearchRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{9}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SearchRequestProto) GetPath() string {
@@ -1035,7 +1200,7 @@ type TagProto struct {
 
 func (x *TagProto) Reset() {
 	*x = TagProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[10]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1047,7 +1212,7 @@ func (x *TagProto) String() string {
 func (*TagProto) ProtoMessage() {}
 
 func (x *TagProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[10]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1060,7 +1225,7 @@ func (x *TagProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TagProto.ProtoReflect.Descriptor instead.
 func (*TagProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{10}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *TagProto) GetName() string {
@@ -1090,7 +1255,7 @@ type SearchResponseProto struct {
 
 func (x *SearchResponseProto) Reset() {
 	*x = SearchResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[11]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1102,7 +1267,7 @@ func (x *SearchResponseProto) String() string {
 func (*SearchResponseProto) ProtoMessage() {}
 
 func (x *SearchResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[11]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1115,7 +1280,7 @@ func (x *SearchResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchResponseProto.ProtoReflect.Descriptor instead.
 func (*SearchResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{11}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SearchResponseProto) GetFound() []*FoundProto {
@@ -1166,7 +1331,7 @@ type FoundProto struct {
 
 func (x *FoundProto) Reset() {
 	*x = FoundProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[12]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1178,7 +1343,7 @@ func (x *FoundProto) String() string {
 func (*FoundProto) ProtoMessage() {}
 
 func (x *FoundProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[12]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1191,7 +1356,7 @@ func (x *FoundProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FoundProto.ProtoReflect.Descriptor instead.
 func (*FoundProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{12}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *FoundProto) GetPath() string {
@@ -1287,7 +1452,7 @@ type SearchStatusRequestProto struct {
 
 func (x *SearchStatusRequestProto) Reset() {
 	*x = SearchStatusRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[13]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1299,7 +1464,7 @@ func (x *SearchStatusRequestProto) String() string {
 func (*SearchStatusRequestProto) ProtoMessage() {}
 
 func (x *SearchStatusRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[13]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1312,7 +1477,7 @@ func (x *SearchStatusRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchStatusRequestProto.ProtoReflect.Descriptor instead.
 func (*SearchStatusRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{13}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{15}
 }
 
 type SearchStatusResponseProto struct {
@@ -1337,7 +1502,7 @@ type SearchStatusResponseProto struct {
 
 func (x *SearchStatusResponseProto) Reset() {
 	*x = SearchStatusResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[14]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1349,7 +1514,7 @@ func (x *SearchStatusResponseProto) String() string {
 func (*SearchStatusResponseProto) ProtoMessage() {}
 
 func (x *SearchStatusResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[14]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1362,7 +1527,7 @@ func (x *SearchStatusResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchStatusResponseProto.ProtoReflect.Descriptor instead.
 func (*SearchStatusResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{14}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SearchStatusResponseProto) GetState() string {
@@ -1451,7 +1616,7 @@ type RebuildSearchRequestProto struct {
 
 func (x *RebuildSearchRequestProto) Reset() {
 	*x = RebuildSearchRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[15]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1463,7 +1628,7 @@ func (x *RebuildSearchRequestProto) String() string {
 func (*RebuildSearchRequestProto) ProtoMessage() {}
 
 func (x *RebuildSearchRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[15]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1476,7 +1641,7 @@ func (x *RebuildSearchRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebuildSearchRequestProto.ProtoReflect.Descriptor instead.
 func (*RebuildSearchRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{15}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{17}
 }
 
 type RebuildSearchResponseProto struct {
@@ -1487,7 +1652,7 @@ type RebuildSearchResponseProto struct {
 
 func (x *RebuildSearchResponseProto) Reset() {
 	*x = RebuildSearchResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[16]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1499,7 +1664,7 @@ func (x *RebuildSearchResponseProto) String() string {
 func (*RebuildSearchResponseProto) ProtoMessage() {}
 
 func (x *RebuildSearchResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[16]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1512,7 +1677,7 @@ func (x *RebuildSearchResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebuildSearchResponseProto.ProtoReflect.Descriptor instead.
 func (*RebuildSearchResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{16}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{18}
 }
 
 // BeginRewriteRequestProto makes a file beside another one, for the same bytes in another form.
@@ -1534,7 +1699,7 @@ type BeginRewriteRequestProto struct {
 
 func (x *BeginRewriteRequestProto) Reset() {
 	*x = BeginRewriteRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[17]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1546,7 +1711,7 @@ func (x *BeginRewriteRequestProto) String() string {
 func (*BeginRewriteRequestProto) ProtoMessage() {}
 
 func (x *BeginRewriteRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[17]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1559,7 +1724,7 @@ func (x *BeginRewriteRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginRewriteRequestProto.ProtoReflect.Descriptor instead.
 func (*BeginRewriteRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{17}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *BeginRewriteRequestProto) GetSrc() string {
@@ -1623,7 +1788,7 @@ type BeginRewriteResponseProto struct {
 
 func (x *BeginRewriteResponseProto) Reset() {
 	*x = BeginRewriteResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[18]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1635,7 +1800,7 @@ func (x *BeginRewriteResponseProto) String() string {
 func (*BeginRewriteResponseProto) ProtoMessage() {}
 
 func (x *BeginRewriteResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[18]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1648,7 +1813,7 @@ func (x *BeginRewriteResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginRewriteResponseProto.ProtoReflect.Descriptor instead.
 func (*BeginRewriteResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{18}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *BeginRewriteResponseProto) GetSource() uint64 {
@@ -1710,7 +1875,7 @@ type EndRewriteRequestProto struct {
 
 func (x *EndRewriteRequestProto) Reset() {
 	*x = EndRewriteRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[19]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1722,7 +1887,7 @@ func (x *EndRewriteRequestProto) String() string {
 func (*EndRewriteRequestProto) ProtoMessage() {}
 
 func (x *EndRewriteRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[19]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1735,7 +1900,7 @@ func (x *EndRewriteRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndRewriteRequestProto.ProtoReflect.Descriptor instead.
 func (*EndRewriteRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{19}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *EndRewriteRequestProto) GetSrc() string {
@@ -1790,7 +1955,7 @@ type EndRewriteResponseProto struct {
 
 func (x *EndRewriteResponseProto) Reset() {
 	*x = EndRewriteResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[20]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1802,7 +1967,7 @@ func (x *EndRewriteResponseProto) String() string {
 func (*EndRewriteResponseProto) ProtoMessage() {}
 
 func (x *EndRewriteResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[20]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1815,7 +1980,7 @@ func (x *EndRewriteResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndRewriteResponseProto.ProtoReflect.Descriptor instead.
 func (*EndRewriteResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{20}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *EndRewriteResponseProto) GetLast() *ExtendedBlockProto {
@@ -1838,7 +2003,7 @@ type CreateWithDataRequestProto struct {
 
 func (x *CreateWithDataRequestProto) Reset() {
 	*x = CreateWithDataRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[21]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1850,7 +2015,7 @@ func (x *CreateWithDataRequestProto) String() string {
 func (*CreateWithDataRequestProto) ProtoMessage() {}
 
 func (x *CreateWithDataRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[21]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1863,7 +2028,7 @@ func (x *CreateWithDataRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateWithDataRequestProto.ProtoReflect.Descriptor instead.
 func (*CreateWithDataRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{21}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CreateWithDataRequestProto) GetCreate() *CreateRequestProto {
@@ -1891,7 +2056,7 @@ type CreateWithDataResponseProto struct {
 
 func (x *CreateWithDataResponseProto) Reset() {
 	*x = CreateWithDataResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[22]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1903,7 +2068,7 @@ func (x *CreateWithDataResponseProto) String() string {
 func (*CreateWithDataResponseProto) ProtoMessage() {}
 
 func (x *CreateWithDataResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[22]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1916,7 +2081,7 @@ func (x *CreateWithDataResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateWithDataResponseProto.ProtoReflect.Descriptor instead.
 func (*CreateWithDataResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{22}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CreateWithDataResponseProto) GetStored() bool {
@@ -1947,7 +2112,7 @@ type OpenWithDataRequestProto struct {
 
 func (x *OpenWithDataRequestProto) Reset() {
 	*x = OpenWithDataRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[23]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1959,7 +2124,7 @@ func (x *OpenWithDataRequestProto) String() string {
 func (*OpenWithDataRequestProto) ProtoMessage() {}
 
 func (x *OpenWithDataRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[23]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1972,7 +2137,7 @@ func (x *OpenWithDataRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenWithDataRequestProto.ProtoReflect.Descriptor instead.
 func (*OpenWithDataRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{23}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *OpenWithDataRequestProto) GetPath() string {
@@ -2007,7 +2172,7 @@ type OpenWithDataResponseProto struct {
 
 func (x *OpenWithDataResponseProto) Reset() {
 	*x = OpenWithDataResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[24]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2019,7 +2184,7 @@ func (x *OpenWithDataResponseProto) String() string {
 func (*OpenWithDataResponseProto) ProtoMessage() {}
 
 func (x *OpenWithDataResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[24]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2032,7 +2197,7 @@ func (x *OpenWithDataResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenWithDataResponseProto.ProtoReflect.Descriptor instead.
 func (*OpenWithDataResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{24}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *OpenWithDataResponseProto) GetData() []byte {
@@ -2062,7 +2227,7 @@ type OpenManyWithDataRequestProto struct {
 
 func (x *OpenManyWithDataRequestProto) Reset() {
 	*x = OpenManyWithDataRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[25]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2074,7 +2239,7 @@ func (x *OpenManyWithDataRequestProto) String() string {
 func (*OpenManyWithDataRequestProto) ProtoMessage() {}
 
 func (x *OpenManyWithDataRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[25]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2087,7 +2252,7 @@ func (x *OpenManyWithDataRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenManyWithDataRequestProto.ProtoReflect.Descriptor instead.
 func (*OpenManyWithDataRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{25}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *OpenManyWithDataRequestProto) GetPaths() []string {
@@ -2114,7 +2279,7 @@ type OpenManyWithDataResponseProto struct {
 
 func (x *OpenManyWithDataResponseProto) Reset() {
 	*x = OpenManyWithDataResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[26]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2126,7 +2291,7 @@ func (x *OpenManyWithDataResponseProto) String() string {
 func (*OpenManyWithDataResponseProto) ProtoMessage() {}
 
 func (x *OpenManyWithDataResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[26]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2139,7 +2304,7 @@ func (x *OpenManyWithDataResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenManyWithDataResponseProto.ProtoReflect.Descriptor instead.
 func (*OpenManyWithDataResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{26}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *OpenManyWithDataResponseProto) GetFiles() []*OpenedFileProto {
@@ -2161,7 +2326,7 @@ type OpenedFileProto struct {
 
 func (x *OpenedFileProto) Reset() {
 	*x = OpenedFileProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[27]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2173,7 +2338,7 @@ func (x *OpenedFileProto) String() string {
 func (*OpenedFileProto) ProtoMessage() {}
 
 func (x *OpenedFileProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[27]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2186,7 +2351,7 @@ func (x *OpenedFileProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenedFileProto.ProtoReflect.Descriptor instead.
 func (*OpenedFileProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{27}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *OpenedFileProto) GetData() []byte {
@@ -2220,7 +2385,7 @@ type SetSmallFilesRequestProto struct {
 
 func (x *SetSmallFilesRequestProto) Reset() {
 	*x = SetSmallFilesRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[28]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2232,7 +2397,7 @@ func (x *SetSmallFilesRequestProto) String() string {
 func (*SetSmallFilesRequestProto) ProtoMessage() {}
 
 func (x *SetSmallFilesRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[28]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2245,7 +2410,7 @@ func (x *SetSmallFilesRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSmallFilesRequestProto.ProtoReflect.Descriptor instead.
 func (*SetSmallFilesRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{28}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SetSmallFilesRequestProto) GetPath() string {
@@ -2270,7 +2435,7 @@ type SetSmallFilesResponseProto struct {
 
 func (x *SetSmallFilesResponseProto) Reset() {
 	*x = SetSmallFilesResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[29]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2282,7 +2447,7 @@ func (x *SetSmallFilesResponseProto) String() string {
 func (*SetSmallFilesResponseProto) ProtoMessage() {}
 
 func (x *SetSmallFilesResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[29]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2295,7 +2460,7 @@ func (x *SetSmallFilesResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSmallFilesResponseProto.ProtoReflect.Descriptor instead.
 func (*SetSmallFilesResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{29}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{31}
 }
 
 type GetSmallFilesRequestProto struct {
@@ -2307,7 +2472,7 @@ type GetSmallFilesRequestProto struct {
 
 func (x *GetSmallFilesRequestProto) Reset() {
 	*x = GetSmallFilesRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[30]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2319,7 +2484,7 @@ func (x *GetSmallFilesRequestProto) String() string {
 func (*GetSmallFilesRequestProto) ProtoMessage() {}
 
 func (x *GetSmallFilesRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[30]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2332,7 +2497,7 @@ func (x *GetSmallFilesRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSmallFilesRequestProto.ProtoReflect.Descriptor instead.
 func (*GetSmallFilesRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{30}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GetSmallFilesRequestProto) GetPath() string {
@@ -2353,7 +2518,7 @@ type GetSmallFilesResponseProto struct {
 
 func (x *GetSmallFilesResponseProto) Reset() {
 	*x = GetSmallFilesResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[31]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2365,7 +2530,7 @@ func (x *GetSmallFilesResponseProto) String() string {
 func (*GetSmallFilesResponseProto) ProtoMessage() {}
 
 func (x *GetSmallFilesResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[31]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2378,7 +2543,7 @@ func (x *GetSmallFilesResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSmallFilesResponseProto.ProtoReflect.Descriptor instead.
 func (*GetSmallFilesResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{31}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GetSmallFilesResponseProto) GetPolicy() SmallFilesProto {
@@ -2429,6 +2594,19 @@ const file_namenode_hdfs_hadooppb_operator_proto_rawDesc = "" +
 	"\x04left\x18\x04 \x01(\x03R\x04left\x12\x12\n" +
 	"\x04over\x18\x06 \x01(\x05R\x04over\x12\x14\n" +
 	"\x05under\x18\a \x01(\x05R\x05under\x12\x16\n" +
+	"\x06failed\x18\t \x01(\x03R\x06failed\"<\n" +
+	"\x10TierRequestProto\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x14\n" +
+	"\x05start\x18\x02 \x01(\bR\x05start\"\xe9\x01\n" +
+	"\x11TierResponseProto\x12\x18\n" +
+	"\awaiting\x18\x01 \x01(\bR\awaiting\x12\x14\n" +
+	"\x05known\x18\x02 \x01(\bR\x05known\x12\x14\n" +
+	"\x05stuck\x18\x03 \x01(\x03R\x05stuck\x12\x14\n" +
+	"\x05paths\x18\x04 \x01(\x03R\x05paths\x12\x16\n" +
+	"\x06blocks\x18\x05 \x01(\x03R\x06blocks\x12\x16\n" +
+	"\x06moving\x18\x06 \x01(\x03R\x06moving\x12\x14\n" +
+	"\x05moved\x18\a \x01(\x03R\x05moved\x12\x1a\n" +
+	"\breplicas\x18\b \x01(\x03R\breplicas\x12\x16\n" +
 	"\x06failed\x18\t \x01(\x03R\x06failed\"i\n" +
 	"\x15GetEventsRequestProto\x12\x14\n" +
 	"\x05after\x18\x01 \x01(\x04R\x05after\x12\x12\n" +
@@ -2597,7 +2775,7 @@ func file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP() []byte {
 }
 
 var file_namenode_hdfs_hadooppb_operator_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_namenode_hdfs_hadooppb_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_namenode_hdfs_hadooppb_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_namenode_hdfs_hadooppb_operator_proto_goTypes = []any{
 	(SmallFilesProto)(0),                         // 0: hops.hdfs.SmallFilesProto
 	(SetDatanodeStateRequestProto_StateProto)(0), // 1: hops.hdfs.SetDatanodeStateRequestProto.StateProto
@@ -2607,55 +2785,57 @@ var file_namenode_hdfs_hadooppb_operator_proto_goTypes = []any{
 	(*TransferLeadershipResponseProto)(nil),      // 5: hops.hdfs.TransferLeadershipResponseProto
 	(*BalanceRequestProto)(nil),                  // 6: hops.hdfs.BalanceRequestProto
 	(*BalanceResponseProto)(nil),                 // 7: hops.hdfs.BalanceResponseProto
-	(*GetEventsRequestProto)(nil),                // 8: hops.hdfs.GetEventsRequestProto
-	(*GetEventsResponseProto)(nil),               // 9: hops.hdfs.GetEventsResponseProto
-	(*FeedEventProto)(nil),                       // 10: hops.hdfs.FeedEventProto
-	(*SearchRequestProto)(nil),                   // 11: hops.hdfs.SearchRequestProto
-	(*TagProto)(nil),                             // 12: hops.hdfs.TagProto
-	(*SearchResponseProto)(nil),                  // 13: hops.hdfs.SearchResponseProto
-	(*FoundProto)(nil),                           // 14: hops.hdfs.FoundProto
-	(*SearchStatusRequestProto)(nil),             // 15: hops.hdfs.SearchStatusRequestProto
-	(*SearchStatusResponseProto)(nil),            // 16: hops.hdfs.SearchStatusResponseProto
-	(*RebuildSearchRequestProto)(nil),            // 17: hops.hdfs.RebuildSearchRequestProto
-	(*RebuildSearchResponseProto)(nil),           // 18: hops.hdfs.RebuildSearchResponseProto
-	(*BeginRewriteRequestProto)(nil),             // 19: hops.hdfs.BeginRewriteRequestProto
-	(*BeginRewriteResponseProto)(nil),            // 20: hops.hdfs.BeginRewriteResponseProto
-	(*EndRewriteRequestProto)(nil),               // 21: hops.hdfs.EndRewriteRequestProto
-	(*EndRewriteResponseProto)(nil),              // 22: hops.hdfs.EndRewriteResponseProto
-	(*CreateWithDataRequestProto)(nil),           // 23: hops.hdfs.CreateWithDataRequestProto
-	(*CreateWithDataResponseProto)(nil),          // 24: hops.hdfs.CreateWithDataResponseProto
-	(*OpenWithDataRequestProto)(nil),             // 25: hops.hdfs.OpenWithDataRequestProto
-	(*OpenWithDataResponseProto)(nil),            // 26: hops.hdfs.OpenWithDataResponseProto
-	(*OpenManyWithDataRequestProto)(nil),         // 27: hops.hdfs.OpenManyWithDataRequestProto
-	(*OpenManyWithDataResponseProto)(nil),        // 28: hops.hdfs.OpenManyWithDataResponseProto
-	(*OpenedFileProto)(nil),                      // 29: hops.hdfs.OpenedFileProto
-	(*SetSmallFilesRequestProto)(nil),            // 30: hops.hdfs.SetSmallFilesRequestProto
-	(*SetSmallFilesResponseProto)(nil),           // 31: hops.hdfs.SetSmallFilesResponseProto
-	(*GetSmallFilesRequestProto)(nil),            // 32: hops.hdfs.GetSmallFilesRequestProto
-	(*GetSmallFilesResponseProto)(nil),           // 33: hops.hdfs.GetSmallFilesResponseProto
-	(*AclEntryProto)(nil),                        // 34: hops.hadoop.AclEntryProto
-	(*XAttrProto)(nil),                           // 35: hops.hadoop.XAttrProto
-	(*ErasureCodingPolicyProto)(nil),             // 36: hops.hadoop.ErasureCodingPolicyProto
-	(*ExtendedBlockProto)(nil),                   // 37: hops.hadoop.ExtendedBlockProto
-	(*CreateRequestProto)(nil),                   // 38: hops.hadoop.CreateRequestProto
-	(*HdfsFileStatusProto)(nil),                  // 39: hops.hadoop.HdfsFileStatusProto
-	(*LocatedBlocksProto)(nil),                   // 40: hops.hadoop.LocatedBlocksProto
+	(*TierRequestProto)(nil),                     // 8: hops.hdfs.TierRequestProto
+	(*TierResponseProto)(nil),                    // 9: hops.hdfs.TierResponseProto
+	(*GetEventsRequestProto)(nil),                // 10: hops.hdfs.GetEventsRequestProto
+	(*GetEventsResponseProto)(nil),               // 11: hops.hdfs.GetEventsResponseProto
+	(*FeedEventProto)(nil),                       // 12: hops.hdfs.FeedEventProto
+	(*SearchRequestProto)(nil),                   // 13: hops.hdfs.SearchRequestProto
+	(*TagProto)(nil),                             // 14: hops.hdfs.TagProto
+	(*SearchResponseProto)(nil),                  // 15: hops.hdfs.SearchResponseProto
+	(*FoundProto)(nil),                           // 16: hops.hdfs.FoundProto
+	(*SearchStatusRequestProto)(nil),             // 17: hops.hdfs.SearchStatusRequestProto
+	(*SearchStatusResponseProto)(nil),            // 18: hops.hdfs.SearchStatusResponseProto
+	(*RebuildSearchRequestProto)(nil),            // 19: hops.hdfs.RebuildSearchRequestProto
+	(*RebuildSearchResponseProto)(nil),           // 20: hops.hdfs.RebuildSearchResponseProto
+	(*BeginRewriteRequestProto)(nil),             // 21: hops.hdfs.BeginRewriteRequestProto
+	(*BeginRewriteResponseProto)(nil),            // 22: hops.hdfs.BeginRewriteResponseProto
+	(*EndRewriteRequestProto)(nil),               // 23: hops.hdfs.EndRewriteRequestProto
+	(*EndRewriteResponseProto)(nil),              // 24: hops.hdfs.EndRewriteResponseProto
+	(*CreateWithDataRequestProto)(nil),           // 25: hops.hdfs.CreateWithDataRequestProto
+	(*CreateWithDataResponseProto)(nil),          // 26: hops.hdfs.CreateWithDataResponseProto
+	(*OpenWithDataRequestProto)(nil),             // 27: hops.hdfs.OpenWithDataRequestProto
+	(*OpenWithDataResponseProto)(nil),            // 28: hops.hdfs.OpenWithDataResponseProto
+	(*OpenManyWithDataRequestProto)(nil),         // 29: hops.hdfs.OpenManyWithDataRequestProto
+	(*OpenManyWithDataResponseProto)(nil),        // 30: hops.hdfs.OpenManyWithDataResponseProto
+	(*OpenedFileProto)(nil),                      // 31: hops.hdfs.OpenedFileProto
+	(*SetSmallFilesRequestProto)(nil),            // 32: hops.hdfs.SetSmallFilesRequestProto
+	(*SetSmallFilesResponseProto)(nil),           // 33: hops.hdfs.SetSmallFilesResponseProto
+	(*GetSmallFilesRequestProto)(nil),            // 34: hops.hdfs.GetSmallFilesRequestProto
+	(*GetSmallFilesResponseProto)(nil),           // 35: hops.hdfs.GetSmallFilesResponseProto
+	(*AclEntryProto)(nil),                        // 36: hops.hadoop.AclEntryProto
+	(*XAttrProto)(nil),                           // 37: hops.hadoop.XAttrProto
+	(*ErasureCodingPolicyProto)(nil),             // 38: hops.hadoop.ErasureCodingPolicyProto
+	(*ExtendedBlockProto)(nil),                   // 39: hops.hadoop.ExtendedBlockProto
+	(*CreateRequestProto)(nil),                   // 40: hops.hadoop.CreateRequestProto
+	(*HdfsFileStatusProto)(nil),                  // 41: hops.hadoop.HdfsFileStatusProto
+	(*LocatedBlocksProto)(nil),                   // 42: hops.hadoop.LocatedBlocksProto
 }
 var file_namenode_hdfs_hadooppb_operator_proto_depIdxs = []int32{
 	1,  // 0: hops.hdfs.SetDatanodeStateRequestProto.state:type_name -> hops.hdfs.SetDatanodeStateRequestProto.StateProto
-	10, // 1: hops.hdfs.GetEventsResponseProto.events:type_name -> hops.hdfs.FeedEventProto
-	34, // 2: hops.hdfs.FeedEventProto.acl:type_name -> hops.hadoop.AclEntryProto
-	35, // 3: hops.hdfs.FeedEventProto.xattrs:type_name -> hops.hadoop.XAttrProto
-	12, // 4: hops.hdfs.SearchRequestProto.tags:type_name -> hops.hdfs.TagProto
-	14, // 5: hops.hdfs.SearchResponseProto.found:type_name -> hops.hdfs.FoundProto
-	35, // 6: hops.hdfs.FoundProto.xattrs:type_name -> hops.hadoop.XAttrProto
-	36, // 7: hops.hdfs.BeginRewriteResponseProto.ecPolicy:type_name -> hops.hadoop.ErasureCodingPolicyProto
-	37, // 8: hops.hdfs.EndRewriteRequestProto.tail:type_name -> hops.hadoop.ExtendedBlockProto
-	37, // 9: hops.hdfs.EndRewriteResponseProto.last:type_name -> hops.hadoop.ExtendedBlockProto
-	38, // 10: hops.hdfs.CreateWithDataRequestProto.create:type_name -> hops.hadoop.CreateRequestProto
-	39, // 11: hops.hdfs.CreateWithDataResponseProto.status:type_name -> hops.hadoop.HdfsFileStatusProto
-	40, // 12: hops.hdfs.OpenWithDataResponseProto.locations:type_name -> hops.hadoop.LocatedBlocksProto
-	29, // 13: hops.hdfs.OpenManyWithDataResponseProto.files:type_name -> hops.hdfs.OpenedFileProto
+	12, // 1: hops.hdfs.GetEventsResponseProto.events:type_name -> hops.hdfs.FeedEventProto
+	36, // 2: hops.hdfs.FeedEventProto.acl:type_name -> hops.hadoop.AclEntryProto
+	37, // 3: hops.hdfs.FeedEventProto.xattrs:type_name -> hops.hadoop.XAttrProto
+	14, // 4: hops.hdfs.SearchRequestProto.tags:type_name -> hops.hdfs.TagProto
+	16, // 5: hops.hdfs.SearchResponseProto.found:type_name -> hops.hdfs.FoundProto
+	37, // 6: hops.hdfs.FoundProto.xattrs:type_name -> hops.hadoop.XAttrProto
+	38, // 7: hops.hdfs.BeginRewriteResponseProto.ecPolicy:type_name -> hops.hadoop.ErasureCodingPolicyProto
+	39, // 8: hops.hdfs.EndRewriteRequestProto.tail:type_name -> hops.hadoop.ExtendedBlockProto
+	39, // 9: hops.hdfs.EndRewriteResponseProto.last:type_name -> hops.hadoop.ExtendedBlockProto
+	40, // 10: hops.hdfs.CreateWithDataRequestProto.create:type_name -> hops.hadoop.CreateRequestProto
+	41, // 11: hops.hdfs.CreateWithDataResponseProto.status:type_name -> hops.hadoop.HdfsFileStatusProto
+	42, // 12: hops.hdfs.OpenWithDataResponseProto.locations:type_name -> hops.hadoop.LocatedBlocksProto
+	31, // 13: hops.hdfs.OpenManyWithDataResponseProto.files:type_name -> hops.hdfs.OpenedFileProto
 	0,  // 14: hops.hdfs.SetSmallFilesRequestProto.policy:type_name -> hops.hdfs.SmallFilesProto
 	0,  // 15: hops.hdfs.GetSmallFilesResponseProto.policy:type_name -> hops.hdfs.SmallFilesProto
 	16, // [16:16] is the sub-list for method output_type
@@ -2678,7 +2858,7 @@ func file_namenode_hdfs_hadooppb_operator_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_namenode_hdfs_hadooppb_operator_proto_rawDesc), len(file_namenode_hdfs_hadooppb_operator_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   32,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -255,13 +255,29 @@ func (q *request) setQuota() (response, error) {
 	return nothing(finish(q, func(done func(error)) { q.service.SetQuota(q.caller, q.path, names, space, done) }))
 }
 
+func (q *request) setTypeQuota() (response, error) {
+	name, err := q.required("storagetype")
+	if err != nil {
+		return response{}, err
+	}
+	kind := namenode.ParseStorageType(strings.ToUpper(name))
+	if !strings.EqualFold(kind.String(), name) {
+		return response{}, metadata.Errorf(metadata.ErrInvalidArgument, "No enum constant org.apache.hadoop.fs.StorageType.%s", strings.ToUpper(name))
+	}
+	space, err := q.params.integer("storagespacequota", metadata.QuotaKeep, 64, metadata.QuotaUnset)
+	if err != nil {
+		return response{}, err
+	}
+	return nothing(finish(q, func(done func(error)) { q.service.SetTypeQuota(q.caller, q.path, uint32(kind), space, done) }))
+}
+
 func (q *request) quotaUsage() (response, error) {
 	u, err := wait(q, func(done func(*metadata.QuotaUsage, error)) { q.service.QuotaUsage(q.caller, q.path, done) })
 	if err != nil {
 		return response{}, err
 	}
 	return body(struct{ QuotaUsage quotaUsage }{quotaUsage{
-		FileAndDirectoryCount: u.Names, Quota: u.NameQuota, SpaceConsumed: u.Space, SpaceQuota: u.SpaceQuota,
+		FileAndDirectoryCount: u.Names, Quota: u.NameQuota, SpaceConsumed: u.Space, SpaceQuota: u.SpaceQuota, TypeQuota: typeQuotasOf(u.Types),
 	}}), nil
 }
 

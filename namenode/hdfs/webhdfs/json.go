@@ -92,18 +92,18 @@ type directoryListing struct {
 }
 
 type contentSummary struct {
-	DirectoryCount         int64    `json:"directoryCount"`
-	ECPolicy               string   `json:"ecPolicy"`
-	FileCount              int64    `json:"fileCount"`
-	Length                 int64    `json:"length"`
-	Quota                  int64    `json:"quota"`
-	SnapshotDirectoryCount int64    `json:"snapshotDirectoryCount"`
-	SnapshotFileCount      int64    `json:"snapshotFileCount"`
-	SnapshotLength         int64    `json:"snapshotLength"`
-	SnapshotSpaceConsumed  int64    `json:"snapshotSpaceConsumed"`
-	SpaceConsumed          int64    `json:"spaceConsumed"`
-	SpaceQuota             int64    `json:"spaceQuota"`
-	TypeQuota              struct{} `json:"typeQuota"`
+	DirectoryCount         int64      `json:"directoryCount"`
+	ECPolicy               string     `json:"ecPolicy"`
+	FileCount              int64      `json:"fileCount"`
+	Length                 int64      `json:"length"`
+	Quota                  int64      `json:"quota"`
+	SnapshotDirectoryCount int64      `json:"snapshotDirectoryCount"`
+	SnapshotFileCount      int64      `json:"snapshotFileCount"`
+	SnapshotLength         int64      `json:"snapshotLength"`
+	SnapshotSpaceConsumed  int64      `json:"snapshotSpaceConsumed"`
+	SpaceConsumed          int64      `json:"spaceConsumed"`
+	SpaceQuota             int64      `json:"spaceQuota"`
+	TypeQuota              typeQuotas `json:"typeQuota"`
 }
 
 func summaryOf(s *metadata.ContentSummary) contentSummary {
@@ -112,16 +112,34 @@ func summaryOf(s *metadata.ContentSummary) contentSummary {
 		DirectoryCount: s.Directories, FileCount: s.Files, Length: s.Length, Quota: s.Quota,
 		SpaceConsumed: s.SpaceConsumed, SpaceQuota: s.SpaceQuota,
 		SnapshotDirectoryCount: s.Snapshot.Directories, SnapshotFileCount: s.Snapshot.Files,
-		SnapshotLength: s.Snapshot.Length, SnapshotSpaceConsumed: s.Snapshot.SpaceConsumed,
+		SnapshotLength: s.Snapshot.Length, SnapshotSpaceConsumed: s.Snapshot.SpaceConsumed, TypeQuota: typeQuotasOf(s.Types),
 	}
 }
 
+// typeQuotas are the quotas of storage types that are set, by their names.
+type typeQuotas map[string]typeQuota
+
+type typeQuota struct {
+	Consumed int64 `json:"consumed"`
+	Quota    int64 `json:"quota"`
+}
+
+func typeQuotasOf(all []metadata.TypeQuota) typeQuotas {
+	out := typeQuotas{}
+	for _, q := range all {
+		if q.Quota != metadata.QuotaUnset {
+			out[q.Name] = typeQuota{q.Consumed, q.Quota}
+		}
+	}
+	return out
+}
+
 type quotaUsage struct {
-	FileAndDirectoryCount int64    `json:"fileAndDirectoryCount"`
-	Quota                 int64    `json:"quota"`
-	SpaceConsumed         int64    `json:"spaceConsumed"`
-	SpaceQuota            int64    `json:"spaceQuota"`
-	TypeQuota             struct{} `json:"typeQuota"`
+	FileAndDirectoryCount int64      `json:"fileAndDirectoryCount"`
+	Quota                 int64      `json:"quota"`
+	SpaceConsumed         int64      `json:"spaceConsumed"`
+	SpaceQuota            int64      `json:"spaceQuota"`
+	TypeQuota             typeQuotas `json:"typeQuota"`
 }
 
 type serverDefaults struct {

@@ -91,11 +91,11 @@ var operations = map[string]map[string]operation{
 		"CREATESNAPSHOT":        {byPath, (*request).createSnapshot},
 		"RENAMESNAPSHOT":        {byPath, changeSnapshots(namenode.SnapshotRename, "oldsnapshotname", "snapshotname")},
 		"SETSTORAGEPOLICY":      {byPath, (*request).setStoragePolicy},
-		"SATISFYSTORAGEPOLICY":  {byPath, unsupported("moving blocks to where a storage policy wants them is")},
+		"SATISFYSTORAGEPOLICY":  {byPath, (*request).satisfyStoragePolicy},
 		"SETECPOLICY":           {byPath, (*request).setECPolicy},
 		"ENABLEECPOLICY":        {superuser, (*request).enableECPolicy},
 		"DISABLEECPOLICY":       {superuser, (*request).disableECPolicy},
-		"SETQUOTABYSTORAGETYPE": {superuser, unsupported("quotas by storage type are")},
+		"SETQUOTABYSTORAGETYPE": {superuser, (*request).setTypeQuota},
 	},
 	http.MethodPost: {
 		"APPEND":   {byPath, (*request).append},
@@ -479,6 +479,10 @@ func (q *request) setStoragePolicy() (response, error) {
 		return response{}, err
 	}
 	return nothing(finish(q, func(done func(error)) { q.service.SetStoragePolicy(q.caller, q.path, policy.ID, done) }))
+}
+
+func (q *request) satisfyStoragePolicy() (response, error) {
+	return nothing(finish(q, func(done func(error)) { q.service.SatisfyStoragePolicy(q.caller, q.path, done) }))
 }
 
 func (q *request) unsetStoragePolicy() (response, error) {

@@ -1,0 +1,317 @@
+package blockstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/gohops/hops/datanode"
+	"github.com/gohops/hops/datanode/vfs"
+	"github.com/gohops/hops/metadata"
+)
+
+// A replica moves to another volume of its store by being copied there under names of its own,
+//
+//	blk_<id>_<generation>.moving       data
+//	blk_<id>_<generation>.movingsums   checksums, as FORMAT.md has them
+//
+// while everybody goes on with the one that is there. When the copy is durable and the replica is still what was copied, the files get the names of a finalized
+// replica, and then the old ones go, durably, before anybody can change the new one: a start that finds both has two of the same bytes. What a start finds under the names above is
+// removed.
+const (
+	movingData = ".moving"
+	movingSums = ".movingsums"
+)
+
+func (v *volume) movingPath(b metadata.Block, ext string) string {
+	return filepath.Join(v.dirOf(b.ID), fmt.Sprintf("blk_%d_%d%s", b.ID, b.Generation, ext))
+}
+
+// isMoving reports whether a file is of a move that has not ended.
+func isMoving(name string) bool {
+	return strings.HasPrefix(name, "blk_") && (strings.HasSuffix(name, movingData) || strings.HasSuffix(name, movingSums))
+}
+
+// again repeats what did not find the replica of a block because it was moved to another volume meanwhile.
+func again[T any](s *Store, id metadata.BlockID, do func() (T, error)) (T, error) {
+	for {
+		before := s.get(id)
+		out, err := do()
+		if err == nil || before == nil || !before.away.Load() {
+			return out, err
+		}
+	}
+}
+
+// Move puts the finalized replica of b on a volume of a type, and announces it as received there; one that is on such a volume already is only announced. Every byte is
+// compared with its checksum on the way. Readers go on, also those that have the replica open. pace, unless nil, is called before n bytes are copied; it may wait, and an error ends the move.
+//
+// Errors: ErrReplicaNotFound; ErrInvalidArgument, the replica is not finalized or not b's generation; ErrCorrupt; ErrNoSpace, no volume of the type has room; ErrRetriable, it is
+// being moved, or changed meanwhile; ErrIO.
+func (s *Store) Move(ctx context.Context, b metadata.Block, typ datanode.StorageType, pace func(n int64) error) error {
+	if err := s.move(ctx, b, typ, "", pace); err != nil {
+		return fmt.Errorf("move %v to %v: %w", b, typ, err)
+	}
+	return nil
+}
+
+// move is Move; with a storage, only to that volume.
+func (s *Store) move(ctx context.Context, b metadata.Block, typ datanode.StorageType, storage string, pace func(n int64) error) error {
+	if _, twice := s.moves.LoadOrStore(b.ID, true); twice {
+		return metadata.Errorf(metadata.ErrRetriable, "the replica is being moved")
+	}
+	defer s.moves.Delete(b.ID)
+	r := s.get(b.ID)
+	if r == nil || !r.acquire(&r.mu) {
+		return notFound(b)
+	}
+	view, bad, gone := r.viewLocked(), r.bad, r.gone
+	there := r.vol.typ == typ && storage == "" || r.vol.id.Storage == storage
+	if there && !gone && view.State == datanode.Finalized && !bad {
+		s.emit(datanode.Received, view)
+	}
+	r.mu.Unlock()
+	switch {
+	case gone:
+		return notFound(b)
+	case bad:
+		return metadata.Errorf(metadata.ErrCorrupt, "the replica is damaged")
+	case view.State != datanode.Finalized || view.Block.Generation != b.Generation:
+		return stateError(r)
+	case there:
+		return nil
+	}
+	b = view.Block
+	v, err := s.chooseFor(typ, storage, b.Length)
+	if err != nil {
+		return err
+	}
+	v.expected.Add(b.Length)
+	defer v.expected.Add(-b.Length)
+	c, err := s.copyAway(ctx, r, b, v, pace)
+	if err != nil {
+		return err
+	}
+	return s.swap(r, c)
+}
+
+// chooseFor picks a volume of a type, or the one with a storage uuid, that has room for n bytes.
+func (s *Store) chooseFor(typ datanode.StorageType, storage string, n int64) (*volume, error) {
+	start := int(s.next.Add(1))
+	var firstErr error
+	for i := range s.volumes {
+		v := s.volumes[(start+i)%len(s.volumes)]
+		if v.err() != nil || storage == "" && v.typ != typ || storage != "" && v.id.Storage != storage {
+			continue
+		}
+		room, err := v.room(n)
+		switch {
+		case err == nil && room > 0 && room >= n:
+			return v, nil
+		case err != nil && firstErr == nil:
+			firstErr = err
+		}
+	}
+	if firstErr != nil {
+		return nil, firstErr
+	}
+	return nil, metadata.Errorf(metadata.ErrNoSpace, "no volume of type %v has %d bytes left above its reserve", typ, max(1, n))
+}
+
+// moved is a copy of a replica on another volume that nobody knows yet.
+type moved struct {
+	b metadata.Block
+	v *volume
+	// named: the files have the names of a finalized replica.
+	named bool
+}
+
+// discard removes the files, durably if a start would take them for a replica.
+func (c *moved) discard() error {
+	var errs []error
+	if c.named {
+		if errs = append(errs, c.v.remove(c.b.ID, c.b.Generation, sufMeta)); errs[0] == nil {
+			errs = append(errs, c.v.commit(&commit{dir: c.v.dirOf(c.b.ID)}))
+		}
+	}
+	for _, ext := range []string{movingSums, movingData} {
+		errs = append(errs, c.v.check(removeFile(c.v.fs, c.v.movingPath(c.b, ext))))
+	}
+	return errors.Join(errs...)
+}
+
+// copyAway copies a replica to another volume, durably, under names that mean nothing.
+func (s *Store) copyAway(ctx context.Context, r *replica, b metadata.Block, v *volume, pace func(n int64) error) (*moved, error) {
+	rd, err := s.openReader(r, b)
+	if err != nil {
+		return nil, err
+	}
+	defer rd.Close()
+	if rd.view.State != datanode.Finalized || rd.view.Block != b {
+		return nil, errChanged
+	}
+	if err := rd.checkSizes(); err != nil {
+		return nil, err
+	}
+	if err := v.ensureDir(b.ID); err != nil {
+		return nil, err
+	}
+	const flag = os.O_RDWR | os.O_CREATE | os.O_TRUNC
+	c := &moved{b: b, v: v}
+	data, err := v.fs.OpenFile(v.movingPath(b, movingData), flag, 0o600)
+	if err != nil {
+		return nil, v.check(err)
+	}
+	defer data.Close()
+	sums, err := v.fs.OpenFile(v.movingPath(b, movingSums), flag, 0o600)
+	if err != nil {
+		return nil, errors.Join(v.check(err), c.discard())
+	}
+	defer sums.Close()
+	if err := rd.copyTo(ctx, v, data, sums, pace); err != nil {
+		return nil, errors.Join(err, c.discard())
+	}
+	if err := v.commit(&commit{files: []vfs.File{data, sums}}); err != nil {
+		return nil, errors.Join(err, c.discard())
+	}
+	return c, nil
+}
+
+var errChanged = metadata.Errorf(metadata.ErrRetriable, "the replica changed meanwhile")
+
+// copyTo writes all that is read, verified, into two files, as finalize would leave them.
+func (rd *reader) copyTo(ctx context.Context, v *volume, data, sums vfs.File, pace func(n int64) error) error {
+	length := rd.view.Visible
+	if _, err := sums.WriteAt(encodeHeader(rd.view.Block.ID), 0); err != nil {
+		return v.check(err)
+	}
+	if length%chunk != 0 {
+		t := tail{length: length, crc: rd.lastCRC, seq: 1}
+		if _, err := sums.WriteAt(t.encode(), t.offset()); err != nil {
+			return v.check(err)
+		}
+	}
+	buf := make([]byte, min(verifyStep, length))
+	var crcs []byte
+	for off := int64(0); off < length; off += verifyStep {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		p := buf[:min(verifyStep, length-off)]
+		if pace != nil {
+			if err := pace(int64(len(p))); err != nil {
+				return err
+			}
+		}
+		var err error
+		if crcs, err = rd.Sums(crcs[:0], off, off+int64(len(p))); err != nil {
+			return err
+		}
+		if _, err := rd.ReadAt(p, off); err != nil {
+			return err
+		}
+		if err := verify(p, crcs); err != nil {
+			if now := rd.r.view(); now.Block != rd.view.Block {
+				return errChanged
+			}
+			rd.store.markCorrupt(rd.r)
+			return fmt.Errorf("at %d: %w", off, err)
+		}
+		rd.forget(off, off+int64(len(p)))
+		if _, err := data.WriteAt(p, off); err != nil {
+			return v.check(err)
+		}
+		if _, err := sums.WriteAt(crcs, sumOffset(off)); err != nil {
+			return v.check(err)
+		}
+		data.Writeback(off, int64(len(p)))
+	}
+	return nil
+}
+
+// swap makes the copy the block's replica, if the old one is still what was copied. What is left of the old one goes durably, before anybody changes the new one: of two with the
+// same generation a start would take the finished one, which might be the old one.
+func (s *Store) swap(r *replica, c *moved) (err error) {
+	if !r.acquire(&r.io) {
+		return errors.Join(r.vol.err(), c.discard())
+	}
+	defer r.io.Unlock()
+	defer func() {
+		if err != nil { // before anybody changes the old one, for the same reason
+			err = errors.Join(err, c.discard())
+		}
+	}()
+	same := func() bool { // r.mu is held
+		return !r.gone && !r.bad && r.recovery == 0 && r.state == datanode.Finalized && r.blockLocked() == c.b
+	}
+	if !r.acquire(&r.mu) {
+		return r.vol.err()
+	}
+	still := same()
+	r.mu.Unlock()
+	if !still {
+		return errChanged
+	}
+	v, b := c.v, c.b
+	err = v.commit(&commit{dir: v.dirOf(b.ID), rename: func() error {
+		if err := v.fs.Rename(v.movingPath(b, movingData), v.dataPath(b.ID)); err != nil {
+			return err
+		}
+		c.named = true
+		return v.fs.Rename(v.movingPath(b, movingSums), v.sumsPath(b.ID, b.Generation, sufMeta))
+	}})
+	if err != nil {
+		return err
+	}
+	n := &replica{vol: v, id: b.ID, gen: b.Generation, length: b.Length, state: datanode.Finalized, suffix: sufMeta}
+	n.io.Lock()
+	defer n.io.Unlock()
+	n.mu.Lock()
+	r.mu.Lock()
+	sh := s.shard(b.ID)
+	sh.mu.Lock()
+	if !same() || sh.replicas[b.ID] != r || v.failed.Load() != nil { // a recovery has begun
+		sh.mu.Unlock()
+		r.mu.Unlock()
+		n.mu.Unlock()
+		return errChanged
+	}
+	r.gone = true
+	r.away.Store(true)
+	sh.replicas[b.ID] = n
+	sh.mu.Unlock()
+	size := b.Length + sumsSize(b.Length)
+	r.vol.replicas.Add(-1)
+	r.vol.used.Add(-size)
+	v.replicas.Add(1)
+	v.used.Add(size)
+	r.mu.Unlock()
+	view := n.viewLocked()
+	s.emit(datanode.Received, view)
+	n.mu.Unlock()
+	if err := r.discardDurably(); err != nil {
+		s.log.Warn("what a replica that was moved has left is not removed", "block", b.String(), "volume", r.vol.id.Storage, "err", err)
+	}
+	return nil
+}
+
+// discardDurably removes what is on disk of a replica that nobody can reach any more, so that no start finds it. r.io is held.
+func (r *replica) discardDurably() error {
+	v := r.vol
+	if at := r.packed; at != nil {
+		at.p.live.Add(1) // not removed before it was synced
+		err := at.drop()
+		if err == nil {
+			err = v.commit(&commit{pack: at.p})
+		}
+		at.p.release()
+		return err
+	}
+	if err := r.discard(); err != nil {
+		return err
+	}
+	return v.commit(&commit{dir: v.dirOf(r.id)})
+}

@@ -1,0 +1,103 @@
+package namespace
+
+import (
+	"github.com/gohops/hops/metadata"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+)
+
+// PlaceAtOnce is how many files one command places.
+const PlaceAtOnce = 256
+
+// placeFiles has the blocks of files obey the policies that hold for them now. What is no file any more is passed over.
+//
+// Errors: ErrInvalidArgument for more files than PlaceAtOnce.
+func (ns *Namespace) placeFiles(t *txn, op *logpb.PlaceFiles) {
+	if len(op.Inodes) > PlaceAtOnce {
+		t.failf(metadata.ErrInvalidArgument, "%d files are to be placed at once, %d may", len(op.Inodes), PlaceAtOnce)
+		return
+	}
+	var files []*inode
+	for _, id := range op.Inodes {
+		n, err := ns.byID(metadata.INodeID(id))
+		if err != nil {
+			t.fail(err)
+			return
+		}
+		if n != nil && n.file != nil && n.attached() && n.placed() != n.placing() {
+			files = append(files, n)
+		}
+	}
+	for _, n := range files {
+		if n.placed() == n.placing() { // named twice
+			continue
+		}
+		before := ns.metered(n)
+		ns.touch(n)
+		n.own().placed = n.placing()
+		n.tidy()
+		ns.recharge(n, before)
+		ns.allChanged(n)
+	}
+	t.result.OK = true
+}
+
+// PlacedFile is a file as Files tells of it.
+type PlacedFile struct {
+	INode metadata.INodeID
+	// Stale: its blocks obey another storage policy than holds for it now.
+	Stale bool
+	// Blocks are those that it has.
+	Blocks []metadata.BlockID
+}
+
+// Files goes through the files of a tree, or the one file that its top is, some at a time, and lets commands in between: what comes, goes or moves meanwhile may be left out or come
+// twice. fn is called without a lock; it may keep what it gets, and its error ends the walk.
+func (ns *Namespace) Files(top metadata.INodeID, fn func([]PlacedFile) error) error {
+	stack := []metadata.INodeID{top}
+	var pages page
+	for len(stack) > 0 {
+		id := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		for after, more := "", true; more; {
+			var files []PlacedFile
+			err := ns.read(func() error {
+				files, more = files[:0], false
+				n, err := ns.byID(id)
+				if err != nil || n == nil || !n.attached() {
+					return err
+				}
+				add := func(n *inode) error {
+					f := PlacedFile{INode: n.id, Stale: n.placed() != n.placing(), Blocks: make([]metadata.BlockID, len(n.file.blocks))}
+					for i, b := range n.file.blocks {
+						f.Blocks[i] = b.ID
+					}
+					files = append(files, f)
+					return nil
+				}
+				if !n.isDir() {
+					return add(n)
+				}
+				var below []metadata.INodeID
+				upTo, again, err := ns.turn(n, after, &pages, func(child *inode) error {
+					if child.isDir() {
+						below = append(below, child.id)
+						return nil
+					}
+					return add(child)
+				})
+				if err == nil {
+					stack = append(stack, below...)
+					after, more = upTo, again
+				}
+				return err
+			})
+			if err == nil && len(files) > 0 {
+				err = fn(files)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

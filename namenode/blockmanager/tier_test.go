@@ -1,0 +1,267 @@
+package blockmanager
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
+	"github.com/gohops/hops/namenode/placement"
+)
+
+const warm, hot, cold, oneSSD, allSSD = 5, 7, 2, 10, 12
+
+func TestReplicasAreBroughtToWhereALaterPolicyWantsThem(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, after uint8
+		want          int
+		nodes         []string
+		types         string
+		moved, sent   int
+		stuck         int64
+	}{
+		"inside of nodes":                 {hot, allSSD, 3, []string{"a=DISK", "b=DISK", "c=DISK", "d"}, "SSD SSD SSD", 3, 0, 0},
+		"back":                            {allSSD, hot, 3, []string{"a=SSD", "b=SSD", "c=SSD"}, "DISK DISK DISK", 3, 0, 0},
+		"one":                             {hot, oneSSD, 3, []string{"a=DISK", "b=DISK", "c=DISK"}, "DISK DISK SSD", 1, 0, 0},
+		"one is enough":                   {allSSD, oneSSD, 3, []string{"a=SSD", "b=SSD", "c=SSD"}, "DISK DISK SSD", 2, 0, 0},
+		"nothing to do":                   {hot, hot, 2, []string{"a=DISK", "b=DISK"}, "DISK DISK", 0, 0, 0},
+		"to other nodes":                  {hot, allSSD, 2, []string{"a=DISK-SSD", "b=DISK-SSD", "c", "d"}, "SSD SSD", 0, 2, 0},
+		"to another node where it has to": {hot, allSSD, 2, []string{"a=DISK-SSD", "b=DISK", "c"}, "SSD SSD", 1, 1, 0},
+		"no room for one":                 {hot, allSSD, 2, []string{"a=DISK-SSD", "b=DISK"}, "DISK SSD", 1, 0, 1},
+		"no such volume at all":           {hot, cold, 2, []string{"a=DISK", "b=DISK"}, "DISK DISK", 0, 0, 1},
+		"too few replicas":                {hot, allSSD, 3, []string{"a=DISK", "b=DISK"}, "SSD SSD", 2, 0, 0},
+		"by the fallback":                 {hot, warm, 2, []string{"a=DISK", "b=DISK"}, "DISK DISK", 0, 0, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newShelf(c.before, c.want, c.nodes...)
+			before := s.settle()
+			s.m.Put(s.now, Block{Block: shelfBlock, Replication: c.want, Policy: c.after})
+			s.moved, s.sent = 0, 0
+			if got := s.settle(); got != before {
+				t.Fatalf("%q became %q before anybody asked for it", before, got)
+			}
+			s.m.Tier(shelfBlock.ID)
+			if got := s.settle(); got != c.types {
+				t.Fatalf("%q, want %q: %s", got, c.types, s.m.show(1))
+			}
+			s.m.check(t)
+			got := s.m.Tiered()
+			want := Tiered{Replicas: int64(c.moved + c.sent), Moved: int64(c.moved+c.sent) * shelfBlock.Length, Stuck: c.stuck}
+			if got != want || s.moved != c.moved || s.sent != c.sent {
+				t.Fatalf("%+v, want %+v; %d moved, %d sent", got, want, s.moved, s.sent)
+			}
+		})
+	}
+}
+
+// A report that was made before a replica moved, and comes after the word that it has, does not take it back.
+func TestReportsOfWhereAReplicaWasAreLate(t *testing.T) {
+	s := newShelf(allSSD, 1, "a=DISK")
+	v := s.volumes("a")
+	s.m.Report(s.now, "a", 2, v[0].ID, nil, false)
+	s.m.Changes(s.now, "a", []namenode.Change{{Kind: namenode.Received, Block: shelfBlock, Volume: v[1].ID}})
+	s.m.Report(s.now, "a", 2, v[0].ID, []namenode.Replica{{Block: shelfBlock, State: namenode.Finalized}}, false)
+	s.m.Report(s.now, "a", 2, v[1].ID, nil, true)
+	if at, _ := s.m.Locate(shelfBlock.ID, ""); len(at) != 1 || at[0].Type != namenode.SSD {
+		t.Fatalf("%+v", at)
+	}
+	s.m.check(t)
+}
+
+// depot is nodes with volumes of three types that obey, sometimes late or not at all, in property tests.
+type depot struct {
+	m     *Manager
+	now   time.Time
+	nodes []*store
+	term  uint64
+	want  map[metadata.BlockID]int
+	code  map[metadata.BlockID]uint8
+}
+
+type store struct {
+	id     namenode.NodeID
+	rack   string
+	types  []namenode.StorageType
+	has    map[metadata.BlockID]namenode.StorageType
+	silent bool
+	wire   []namenode.Change // not delivered yet
+}
+
+func (d *depot) volumes(s *store) (out []namenode.Volume) {
+	for _, t := range s.types {
+		out = append(out, namenode.Volume{ID: namenode.VolumeID(fmt.Sprint(s.id, t)), Type: t, Capacity: 1 << 40, Remaining: 1 << 39})
+	}
+	return out
+}
+
+func (d *depot) report(s *store) {
+	s.wire = nil
+	d.m.Register(d.now, namenode.Node{ID: s.id, IP: string(s.id), Rack: s.rack, TransferPort: 1}, d.volumes(s), 1)
+	for _, v := range d.volumes(s) {
+		var rs []namenode.Replica
+		for id, t := range s.has {
+			if t == v.Type {
+				rs = append(rs, namenode.Replica{Block: depotBlock(id), State: namenode.Finalized})
+			}
+		}
+		d.m.Report(d.now, s.id, uint64(d.now.UnixNano()), v.ID, rs, false)
+	}
+	d.m.Report(d.now, s.id, uint64(d.now.UnixNano()), "", nil, true)
+}
+
+func depotBlock(id metadata.BlockID) metadata.Block {
+	return metadata.Block{ID: id, Generation: 1, Length: 10}
+}
+
+// step lets a time pass. lose says which of the orders get lost.
+func (d *depot) step(by time.Duration, lose func() bool) {
+	d.now = d.now.Add(by)
+	for _, s := range d.nodes {
+		if s.silent {
+			continue
+		}
+		if !d.m.Beat(d.now, s.id, d.volumes(s), 0) {
+			d.report(s)
+		}
+	}
+	d.m.Tick(d.now)
+	for _, s := range d.nodes {
+		if s.silent {
+			continue
+		}
+		o := d.m.Orders(d.now, s.id)
+		if o.Report {
+			d.report(s)
+		}
+		for _, r := range o.Replicate {
+			if _, has := s.has[r.Block.ID]; !has || lose() {
+				continue
+			}
+			for i, target := range r.Targets {
+				at := d.nodes[slices.IndexFunc(d.nodes, func(x *store) bool { return x.id == target.ID })]
+				if _, there := at.has[r.Block.ID]; at != s && (there || at.silent) {
+					continue
+				}
+				kind := r.Types[i]
+				if !slices.Contains(at.types, kind) {
+					kind = at.types[0]
+				}
+				at.has[r.Block.ID] = kind
+				at.wire = append(at.wire, namenode.Change{Kind: namenode.Received, Block: r.Block, Volume: namenode.VolumeID(fmt.Sprint(at.id, kind))})
+			}
+		}
+		for _, b := range o.Delete {
+			if t, has := s.has[b.ID]; has && !lose() {
+				delete(s.has, b.ID)
+				s.wire = append(s.wire, namenode.Change{Kind: namenode.Deleted, Block: b, Volume: namenode.VolumeID(fmt.Sprint(s.id, t))})
+			}
+		}
+	}
+	for _, s := range d.nodes {
+		if !s.silent && !lose() {
+			wire := s.wire
+			s.wire = nil
+			d.m.Changes(d.now, s.id, wire)
+		}
+	}
+}
+
+// kinds are the types of the volumes on which a block's replicas are, in fact.
+func (d *depot) kinds(id metadata.BlockID) (out []namenode.StorageType) {
+	for _, s := range d.nodes {
+		if t, ok := s.has[id]; ok {
+			out = append(out, t)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Whatever policies, silences, lost orders and new leaders come: no block is ever left with fewer replicas than it should have and had, and in the end all lie as their policies
+// say.
+func TestMovingBetweenTypesKeepsReplicas(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := &depot{m: New(Config{Seed: rapid.Uint64().Draw(t, "seed")}), now: time.Unix(1e9, 0), want: map[metadata.BlockID]int{}, code: map[metadata.BlockID]uint8{}}
+		all := []namenode.StorageType{namenode.Disk, namenode.SSD, namenode.Archive}
+		for i := range rapid.IntRange(4, 7).Draw(t, "nodes") {
+			s := &store{id: namenode.NodeID(fmt.Sprintf("n%d", i)), rack: fmt.Sprintf("/r%d", i%2), types: all, has: map[metadata.BlockID]namenode.StorageType{}}
+			if i >= 4 { // the first have all that is needed
+				s.types = all[rapid.IntRange(0, 2).Draw(t, "type"):][:1]
+			}
+			d.nodes = append(d.nodes, s)
+		}
+		blocks := metadata.BlockID(rapid.IntRange(1, 8).Draw(t, "blocks"))
+		for id := range blocks {
+			id++
+			d.want[id] = rapid.IntRange(1, 3).Draw(t, "replicas")
+			first := rapid.IntRange(0, len(d.nodes)-1).Draw(t, "first")
+			for i := range d.want[id] {
+				s := d.nodes[(first+i)%len(d.nodes)]
+				s.has[id] = s.types[0]
+			}
+			d.m.Put(d.now, Block{Block: depotBlock(id), Replication: d.want[id]})
+		}
+		d.m.SetHorizon(100)
+		for _, s := range d.nodes {
+			d.report(s)
+		}
+		d.term++
+		d.m.Lead(d.now, d.term)
+		lossy := func() bool { return rapid.IntRange(0, 9).Draw(t, "lost") == 0 }
+		tier := func() {
+			for id := range blocks {
+				d.m.Tier(id + 1)
+			}
+		}
+		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+			switch rapid.IntRange(0, 7).Draw(t, "what") {
+			case 0:
+				id := metadata.BlockID(rapid.Int64Range(1, int64(blocks)).Draw(t, "block"))
+				d.code[id] = rapid.SampledFrom([]uint8{cold, warm, hot, oneSSD, allSSD}).Draw(t, "policy")
+				d.m.Put(d.now, Block{Block: depotBlock(id), Replication: d.want[id], Policy: d.code[id]})
+				d.m.Tier(id)
+			case 1:
+				s := rapid.SampledFrom(d.nodes).Draw(t, "node")
+				s.silent = !s.silent
+			case 2:
+				d.m.Follow()
+				d.term++
+				d.m.Lead(d.now, d.term)
+				tier()
+			default:
+				d.step(time.Duration(rapid.IntRange(1, 20).Draw(t, "seconds"))*time.Second, lossy)
+			}
+			for id, want := range d.want {
+				if n := len(d.kinds(id)); n < want {
+					t.Fatalf("block %d has %d replicas, should have %d", id, n, want)
+				}
+			}
+		}
+		for _, s := range d.nodes {
+			s.silent = false
+		}
+		for range 2 { // what is given up meanwhile is asked for again, as a person would
+			for range 150 {
+				d.step(2*time.Second, func() bool { return false })
+			}
+			tier()
+		}
+		for range 150 {
+			d.step(2*time.Second, func() bool { return false })
+		}
+		d.m.check(t)
+		for id, want := range d.want {
+			over, need := placement.Difference(namenode.StoragePolicyByID(d.code[id]), want, d.kinds(id))
+			if len(over)+len(need) > 0 {
+				t.Fatalf("block %d, policy %d, wants %d replicas and lies on %v: %s; %+v", id, d.code[id], want, d.kinds(id), d.m.show(id), d.m.Tiered())
+			}
+		}
+		if x := d.m.Tiered(); x.Waiting != 0 || x.Moving != 0 {
+			t.Fatalf("at the end: %+v", x)
+		}
+	})
+}
