@@ -162,4 +162,3 @@ func TestFilesMoveFromTierToTierWhileTheyAreRead(t *testing.T) {
 	}
 	t.Logf("%d reads", reads.Load())
 }
-
