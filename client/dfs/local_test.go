@@ -69,7 +69,7 @@ func handOver(t testing.TB, conn *net.UnixConn, contents ...[]byte) {
 // besides opens the socket beside a node, and returns the template for clients.
 func besides(t testing.TB, nodes ...*fakeNode) (template string, sockets []*nearSocket) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "hops-s") // paths of sockets are short
+	dir, err := os.MkdirTemp("", "hops-s") //nolint:usetesting // paths of sockets are short
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,8 +56,10 @@ func (c *conn) shortCircuit(op *hadooppb.OpRequestShortCircuitAccessProto) error
 		return c.refuse(dtp.OpShortCircuitFDs, hadooppb.Status_ERROR_UNSUPPORTED, "", metadata.Errorf(metadata.ErrUnsupported, "descriptors go over a plain Unix-domain socket only"))
 	}
 	// The kernel bounds the descriptors that are under way, of all connections of the server together.
-	if n, err := localsocket.Unread(sock); err != nil || n > 0 {
-		return fmt.Errorf("%w: descriptors are asked for by who has not read the last answer (%v)", dtp.ErrProtocol, err)
+	if n, err := localsocket.Unread(sock); err != nil {
+		return fmt.Errorf("how much of the last answer was not read: %w", err)
+	} else if n > 0 {
+		return fmt.Errorf("%w: descriptors are asked for by who has not read the last answer", dtp.ErrProtocol)
 	}
 	if op.GetMaxVersion() < metaVersion {
 		return c.withhold(metadata.Errorf(metadata.ErrUnsupported, "the client reads replicas up to version %d, they are of version %d", op.GetMaxVersion(), metaVersion))

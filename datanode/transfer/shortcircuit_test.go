@@ -36,7 +36,7 @@ type nearNode struct {
 
 func startNear(t testing.TB, change ...func(*Config)) *nearNode {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "hops-s") // paths of sockets are short
+	dir, err := os.MkdirTemp("", "hops-s") //nolint:usetesting // paths of sockets are short
 	check(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	n := &nearNode{path: filepath.Join(dir, "dn")}

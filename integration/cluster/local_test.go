@@ -3,6 +3,7 @@ package cluster
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -133,7 +134,7 @@ func TestLocalReadOfDamage(t *testing.T) {
 		}
 		flipped++
 		_, err = f.WriteAt([]byte{^data[500_000]}, 500_000)
-		return f.Close()
+		return errors.Join(err, f.Close())
 	})
 	if err != nil || flipped != 1 {
 		t.Fatalf("%d files damaged, %v", flipped, err)

@@ -18,8 +18,8 @@ type shelf struct {
 	has map[namenode.NodeID]namenode.StorageType // of the block, by node
 	// lacks are the types that nodes have no volume of.
 	lacks map[namenode.NodeID]namenode.StorageType
-	// copied is the most replicas that there were at a time, sent what was copied from one node to another, and moved what was inside of one.
-	copied, sent, moved int
+	// sent is what was copied from one node to another, and moved what was inside of one.
+	sent, moved int
 }
 
 var shelfBlock = metadata.Block{ID: 1, Generation: 7, Length: 10}

@@ -113,12 +113,6 @@ var operations = map[string]map[string]operation{
 	},
 }
 
-func unsupported(feature string) func(*request) (response, error) {
-	return func(q *request) (response, error) {
-		return response{}, metadata.Errorf(metadata.ErrUnsupported, "%s: %s not supported", q.op, feature)
-	}
-}
-
 func body(v any) response { return response{body: v} }
 
 func boolean(ok bool, err error) (response, error) {
