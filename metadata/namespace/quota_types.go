@@ -61,6 +61,9 @@ func (n *inode) spread(bytes int64, replication uint16) (t typed) {
 		add(last, bytes)
 		return t
 	}
+	if replication == 0 { // damaged, as Check tells
+		return t
+	}
 	left, each := int64(replication), bytes/int64(replication)
 	for _, i := range types[:len(types)-1] {
 		if left > 0 {
