@@ -167,7 +167,7 @@ func TestDeletedTreeCountsUntilItIsTakenApart(t *testing.T) {
 		w.uses("/q", 5+old+late, 30)
 		survey := w.must(&logpb.SurveyTree{Target: to("/q/r/d")})
 		u, err := w.ns.Survey(super, survey.INode)
-		if want := (Usage{Names: 3 + old + late, Space: 30}); err != nil || u != want {
+		if want := (Usage{Names: 3 + old + late, Space: 30, Types: [quotaTypes]int64{onDisk: 30}}); err != nil || u != want {
 			t.Fatalf("the tree uses %+v (%v), want %+v", u, err, want)
 		}
 		w.must(&logpb.Delete{Target: to("/q/r/d"), Recursive: true, Survey: survey.Survey, Names: u.Names, Space: u.Space})
