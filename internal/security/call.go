@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -40,7 +41,9 @@ func http2Config() *http.HTTP2Config {
 type Call struct {
 	door    *Door
 	request *http.Request
-	control *http.ResponseController
+
+	mu      sync.Mutex
+	control *http.ResponseController // nil: the request is over, which the service may hear later
 }
 
 type callKey struct{}
@@ -59,8 +62,22 @@ func (c *Call) Caller() (metadata.Caller, error) {
 	return c.door.HTTPCaller(c.request)
 }
 
-// Patience ends the call unless it is set again, or the call is over, within a time.
-func (c *Call) Patience(d time.Duration) error { return c.control.SetWriteDeadline(time.Now().Add(d)) }
+// Patience ends the call unless it is set again, or the call is over, within a time. Error: the caller is gone.
+func (c *Call) Patience(d time.Duration) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.control == nil {
+		return context.Canceled
+	}
+	return c.control.SetWriteDeadline(time.Now().Add(d))
+}
+
+// end lets go of the request.
+func (c *Call) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.control = nil
+}
 
 // calls serves the services of a web server.
 func (d *Door) calls(h *HTTP) (http.Handler, error) {
@@ -101,6 +118,7 @@ func (d *Door) calls(h *HTTP) (http.Handler, error) {
 		c.request = r.WithContext(context.WithValue(r.Context(), callKey{}, c))
 		c.request.URL = &u
 		c.request.Body = http.MaxBytesReader(w, r.Body, maxCall+5) // with the head of a message
+		defer c.end()
 		server.ServeHTTP(w, c.request)
 	}), nil
 }
