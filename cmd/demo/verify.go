@@ -169,7 +169,7 @@ func (d *Demo) verifyCheckpoints(ctx context.Context, facts []fact, found *findi
 		found.checkpoints++
 	}
 	// Of one that was not noted nobody knows the content, but it has to be there.
-	step, uri := d.unnoted(facts)
+	step, uri := unnoted(facts, d.kills[2])
 	if name := fmt.Sprintf("%s %d", d.kills[2].trial, step); kept[name] {
 		files, err := d.client.FS().List(ctx, uri)
 		if err != nil {
@@ -187,16 +187,25 @@ func (d *Demo) verifyCheckpoints(ctx context.Context, facts []fact, found *findi
 }
 
 // unnoted is the checkpoint that the killed executor may have had acknowledged and did not live to note: the one after its
-// last. It notes each before it makes the next, so there is no other.
-func (d *Demo) unnoted(facts []fact) (step int64, uri string) {
-	killed := d.kills[2]
+// last, which may be the one that it resumed from. It notes each before it makes the next, so there is no other.
+func unnoted(facts []fact, killed *kill) (step int64, uri string) {
+	var dir string
 	for _, f := range facts {
-		if f.Kind == "checkpoint" && f.Trial == killed.trial && f.Attempt == killed.attempt {
+		if f.Trial != killed.trial {
+			continue
+		}
+		if f.Kind == "checkpoint" {
+			dir = path.Dir(f.URI)
+		}
+		switch {
+		case f.Attempt != killed.attempt:
+		case f.Kind == "start":
+			step = f.Resume + 1
+		case f.Kind == "checkpoint":
 			step = f.Step + 1
-			uri = path.Join(path.Dir(f.URI), fmt.Sprintf("step-%d", step))
 		}
 	}
-	return step, uri
+	return step, path.Join(dir, fmt.Sprintf("step-%d", step))
 }
 
 // newerAttempt: a later attempt of the trial made the same step again.
@@ -220,7 +229,7 @@ func (d *Demo) verifyResumes(_ context.Context, facts []fact, found *findings) e
 		}
 	}
 	killed := d.kills[2]
-	unnoted, _ := d.unnoted(facts)
+	after, _ := unnoted(facts, killed)
 	var last int64 // checkpoint acknowledged for the killed trial before the kill's attempt ended
 	attempts := map[string]int{}
 	for _, f := range facts {
@@ -241,10 +250,10 @@ func (d *Demo) verifyResumes(_ context.Context, facts []fact, found *findings) e
 		attempts[f.Trial]++
 		most := last
 		if f.Attempt == killed.attempt+1 {
-			most = max(last, unnoted)
+			most = max(last, after)
 		}
 		if f.Trial == killed.trial && f.Resume > most {
-			return fmt.Errorf("trial %s resumed from epoch %d, only %d was acknowledged", f.Trial, f.Resume, last)
+			return fmt.Errorf("trial %s resumed from epoch %d, only %d was acknowledged", f.Trial, f.Resume, most)
 		}
 	}
 	for _, t := range d.status.Trials {
