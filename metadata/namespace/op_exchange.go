@@ -128,7 +128,7 @@ func (ns *Namespace) checkSource(t *txn, id uint64, n *inode, length int64) (*in
 		return nil, metadata.Errorf(metadata.ErrBeingCreated, "What %s was copied to is still being written: %s", n.path(), s.path())
 	case ns.inSnapshot(s):
 		return nil, metadata.Errorf(metadata.ErrSnapshot, "What %s was copied to is in a snapshot: %s", n.path(), s.path())
-	case s == n || s.file.small || s.file.length != length || s.file.blockSize != n.file.blockSize:
+	case s == n || s.hasBodies() || s.file.length != length || s.file.blockSize != n.file.blockSize:
 		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "%s has %d bytes in blocks of %d: it cannot take the place of %d bytes of %s in blocks of %d",
 			s.path(), s.file.length, s.file.blockSize, length, n.path(), n.file.blockSize)
 	}

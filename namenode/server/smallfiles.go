@@ -387,24 +387,34 @@ func (s *Server) SmallFilesAt(c metadata.Caller, path string, done func(namenode
 	})
 }
 
-// bodyToCut finds the body of a small file that a truncation cuts inside of; nil: it does not.
-func (s *Server) bodyToCut(c metadata.Caller, path string, length int64) (*namespace.BodyRef, error) {
+// bodyToCut finds the body that a truncation cuts inside of, and how much of it is to stay; nil: it does not.
+func (s *Server) bodyToCut(c metadata.Caller, path string, length int64) (body *namespace.BodyRef, stays int64, err error) {
 	if n, _ := s.ns.Bodies(); n == 0 || length <= 0 {
-		return nil, nil
+		return nil, 0, nil
 	}
 	id, err := s.ns.Resolve(c, path)
 	if err != nil {
-		return nil, nil // the command tells
+		return nil, 0, nil // the command tells
 	}
 	f, ok := s.ns.FileByID(id)
-	if !ok || !f.Small || length >= f.Blocks[0].Length {
-		return nil, nil
+	if !ok {
+		return nil, 0, nil
 	}
-	return s.ns.FindBody(f.Blocks[0].ID, f.Blocks[0].Generation)
+	stays = length
+	for i, b := range f.Blocks {
+		if stays < b.Length {
+			if stays > 0 && f.IsBody(i) {
+				body, err = s.ns.FindBody(b.ID, b.Generation)
+			}
+			break
+		}
+		stays -= b.Length
+	}
+	return body, stays, err
 }
 
-// cutBody truncates a small file inside of its body: another body, of what stays, takes its place.
-func (s *Server) cutBody(r *reign, c metadata.Caller, retry namenode.Retry, op *logpb.Truncate, body *namespace.BodyRef, done func(bool, error)) {
+// cutBody truncates a file inside of a body: another one, of the bytes that stay, takes its place.
+func (s *Server) cutBody(r *reign, c metadata.Caller, retry namenode.Retry, op *logpb.Truncate, body *namespace.BodyRef, stays int64, done func(bool, error)) {
 	data, err := s.Body(s.watching, body.Block.ID, body.Block.Generation)
 	if err != nil {
 		done(false, err)
@@ -416,7 +426,7 @@ func (s *Server) cutBody(r *reign, c metadata.Caller, retry namenode.Retry, op *
 			return
 		}
 		op.NewBlock, op.RecoveryId, op.CutBody = int64(b.ID), uint64(b.Generation), int64(body.Block.ID)
-		op.Data = data[:op.Length]
+		op.Data = data[:stays]
 		op.Crc = crcOf(op.Data)
 		e := &envelope{}
 		e.command.Op = &logpb.Command_Truncate{Truncate: op}
