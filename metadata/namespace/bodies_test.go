@@ -48,6 +48,13 @@ func (b *memBodies) Get(id metadata.BlockID) ([]byte, error) {
 	return body, nil
 }
 
+func (b *memBodies) GetMany(ids []metadata.BlockID, each func(i int, body []byte, err error)) {
+	for i := len(ids) - 1; i >= 0; i-- {
+		body, err := b.Get(ids[i])
+		each(i, body, err)
+	}
+}
+
 func (b *memBodies) Has(id metadata.BlockID) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -68,7 +68,7 @@ func (ns *Namespace) sealTail(t *txn, op *logpb.SealTail) {
 // have the same bytes, and are closed.
 //
 // Errors: ErrNotExist, also for a directory; ErrBeingCreated for an open target; ErrPermission without WRITE; ErrIO when the target's blocks are not
-// those that were read; ErrSpaceQuota; those of checkSource.
+// those that were read; ErrSpaceQuota, ErrTypeQuota; those of checkSource.
 func (ns *Namespace) convertFile(t *txn, op *logpb.ConvertFile) {
 	p := newPlace()
 	defer p.release()
@@ -93,13 +93,14 @@ func (ns *Namespace) convertFile(t *txn, op *logpb.ConvertFile) {
 		t.fail(err)
 		return
 	}
-	more := source.file.space()
+	more := usage{space: source.file.space(), types: spreadBy(n.placed(), source.file.coded(), source.file.space(), source.file.replication)}
+	more.types = more.types.minus(n.spread(n.file.space(), n.file.replication))
 	for i, b := range n.file.blocks {
 		if !ns.snapshotHas(n, i) {
-			more -= n.file.blockSpace(b)
+			more.space -= n.file.blockSpace(b)
 		}
 	}
-	if err := ns.checkQuota(n.parent, nil, usage{}, usage{space: more}); err != nil {
+	if err := ns.checkQuota(n.parent, nil, usage{}, more); err != nil {
 		t.fail(err)
 		return
 	}

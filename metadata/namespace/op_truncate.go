@@ -140,7 +140,7 @@ func (ns *Namespace) cutBody(t *txn, p *place, n *inode, i int, op *logpb.Trunca
 		return
 	}
 	if ns.snapshotHas(n, i) { // which goes on to have the former one
-		if err := ns.checkQuota(n.parent, nil, usage{}, n.uses(stays*int64(n.file.replication))); err != nil {
+		if err := ns.checkQuota(n.parent, nil, usage{}, usage{space: stays * int64(n.file.replication)}); err != nil {
 			t.fail(err)
 			return
 		}

@@ -345,7 +345,9 @@ func TestSmallFilesAreConcatenated(t *testing.T) {
 	checkBodies(t, other, "/d/.snapshot/s")
 	checkSound(t, other)
 
-	if len(removed) > 0 && slices.ContainsFunc(removed, func(b metadata.Block) bool { return b.ID == metadata.BlockID(few.Id) || b.ID == metadata.BlockID(many.Id) }) {
+	if len(removed) > 0 && slices.ContainsFunc(removed, func(b metadata.Block) bool {
+		return b.ID == metadata.BlockID(few.Id) || b.ID == metadata.BlockID(many.Id)
+	}) {
 		t.Errorf("datanodes were told to remove %v", removed)
 	}
 	w.mustBy(super, &logpb.Delete{Target: to("/d/empty")})

@@ -151,8 +151,8 @@ func (s *Server) StoreFile(c metadata.Caller, r namenode.CreateRequest, data []b
 	}
 	switch {
 	case err != nil:
-	case len(data) > metadata.MaxBody:
-		err = errNoSmallFiles(fmt.Sprintf("%d bytes are more than the %d of a small file", len(data), metadata.MaxBody))
+	case len(data) > s.SmallFileLimit():
+		err = errNoSmallFiles(fmt.Sprintf("%d bytes are more than the %d of a small file", len(data), s.SmallFileLimit()))
 	case r.Policy != "" && r.Policy != namenode.ReplicationPolicy:
 		err = errNoSmallFiles("a small file has no erasure coding policy, and " + r.Policy + " was asked for")
 	}
@@ -199,6 +199,14 @@ func crcOf(data []byte) uint32 { return crc32.Checksum(data, crc32c) }
 
 var crc32c = crc32.MakeTable(crc32.Castagnoli)
 
+// SmallFileLimit implements namenode.SmallFiles.
+func (s *Server) SmallFileLimit() int {
+	if limit := s.config.SmallFileLimit; limit > 0 {
+		return min(limit, metadata.MaxBody)
+	}
+	return metadata.MaxBody
+}
+
 // FileWithData implements namenode.SmallFiles.
 func (s *Server) FileWithData(c metadata.Caller, r namenode.FileWithDataRequest, done func(*namenode.FileWithData, error)) {
 	if r.Length <= 0 {
@@ -226,8 +234,7 @@ func (s *Server) withData(c metadata.Caller, r namenode.FileWithDataRequest, f *
 	if most <= 0 || most > metadata.MaxBody {
 		most = metadata.MaxBody
 	}
-	small := err == nil && f.Status.Length <= most && (f.Last == nil || f.Body != nil && f.Last.Block.ID == f.Body.Block.ID)
-	if !small {
+	if err != nil || !isWhole(f, most) {
 		locate := namenode.LocateRequest{Path: r.Path, Length: r.Length, Unnoticed: r.Unnoticed, Tails: true, Admit: r.Admit}
 		s.located(c, locate, f, err, func(l *namenode.LocatedFile, err error) {
 			if err != nil {
@@ -261,6 +268,52 @@ func (s *Server) withData(c metadata.Caller, r namenode.FileWithDataRequest, f *
 		}
 		done(out, nil)
 	}()
+}
+
+// FilesWithData implements namenode.SmallFiles.
+func (s *Server) FilesWithData(c metadata.Caller, paths []string, most int64, done func([]namenode.OpenedFile, error)) {
+	type many struct {
+		files []namenode.OpenedFile
+		refs  []namespace.BodyRef
+		at    []int
+	}
+	askGroup(s, &c, func(m *many, err error) {
+		if err != nil {
+			done(nil, err)
+			return
+		}
+		go func() {
+			s.readBodies(s.watching, m.refs, func(k int, data []byte, err error) {
+				f := &m.files[m.at[k]]
+				f.Data, f.Err, f.Whole = data, err, err == nil
+			})
+			done(m.files, nil)
+		}()
+	}, func() (*many, error) {
+		m, size := &many{files: make([]namenode.OpenedFile, 0, len(paths))}, int64(0)
+		for _, path := range paths {
+			f, err := s.ns.Blocks(c, path, 0, metadata.MaxBody)
+			small := err == nil && isWhole(f, metadata.MaxBody)
+			if small && !f.InSnapshot && s.unread(&f.Status) {
+				err = s.accessed(&c, &f.Status)
+			}
+			if small && err == nil {
+				if size += f.Status.Length; size > most && len(m.files) > 0 {
+					break
+				}
+				if f.Body != nil {
+					m.refs, m.at = append(m.refs, *f.Body), append(m.at, len(m.files))
+				}
+			}
+			m.files = append(m.files, namenode.OpenedFile{Whole: small && err == nil, Err: err})
+		}
+		return m, nil
+	})
+}
+
+// isWhole reports whether a file has most bytes at most, and nothing but a body.
+func isWhole(f *namespace.FileBlocks, most int64) bool {
+	return f.Status.Length <= most && (f.Last == nil || f.Body != nil && f.Last.Block.ID == f.Body.Block.ID)
 }
 
 // Body implements namenode.SmallFiles.
