@@ -103,6 +103,21 @@ class Space(unittest.TestCase):
                 experiment.lagom(lambda x: x, OptimizationConfig(4, given, Searchspace(x=("DOUBLE", [0, 1])), **options))
             self.assertEqual(search.call_args.args[1]["optimizer"], {"type": "asha", **want})
 
+    def test_modules_by_the_names_that_they_have_in_maggy(self):
+        script = """
+            from maggy import experiment, tensorboard
+            import maggy.tensorboard
+            from maggy.ablation.ablator import AbstractAblator
+            from maggy.ablation.ablator.loco import LOCO
+            from maggy.ablation.ablationstudy import AblationStudy
+            from maggy.experiment_config import AblationConfig, OptimizationConfig
+            from maggy.optimizer.bayes import GP, TPE
+            import maggy, hops.tensorboard
+            assert maggy.AblationStudy is AblationStudy and maggy.optimizer.GP is GP and maggy.ablation.LOCO is LOCO
+            assert maggy.tensorboard.logdir is tensorboard.logdir is hops.tensorboard.logdir and maggy.OptimizationConfig is OptimizationConfig
+        """
+        subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, env={**os.environ, "PYTHONPATH": ROOT})
+
 
 class Metrics(unittest.TestCase):
     def test_only_numbers(self):
