@@ -127,6 +127,10 @@ type Namespace struct {
 	resident int64
 	evicted  int64
 
+	// memory is the budget at present, Config.Memory at most, and fitted the collection after which it was set; see FitMemory.
+	memory int64
+	fitted uint64
+
 	view    *checkpointView
 	loading loading
 	sweep   sweep
@@ -231,7 +235,7 @@ func Open(cfg Config) (*Namespace, error) {
 	if cfg.MinBlockSize == 0 {
 		cfg.MinBlockSize = DefaultMinBlockSize
 	}
-	ns := &Namespace{cfg: cfg, flights: map[string]*flight{}}
+	ns := &Namespace{cfg: cfg, memory: cfg.Memory, flights: map[string]*flight{}}
 	err := ns.load()
 	if errors.Is(err, metadata.ErrCorrupt) {
 		// A checkpoint is a derived cache: raft brings the state back.
@@ -476,7 +480,7 @@ func (ns *Namespace) Counts() Counts {
 		Snapshots:   int64(ns.meta.snapshots),
 		Resident:    int64(len(ns.inodes)),
 
-		ResidentBytes: ns.resident, MemoryBytes: ns.cfg.Memory, Misses: ns.misses.Load(), Evicted: ns.evicted,
+		ResidentBytes: ns.resident, MemoryBytes: ns.memory, Misses: ns.misses.Load(), Evicted: ns.evicted,
 
 		Retries: int64(ns.retries.answers),
 

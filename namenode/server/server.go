@@ -84,7 +84,7 @@ type Config struct {
 	// RecoveryPatience is how long a block recovery waits for datanodes that may have more of the block than those that
 	// answer. Default 10 min.
 	RecoveryPatience time.Duration
-	// Memory is how many bytes files, directories and their blocks may take in memory, by an estimate. Default: a quarter of
+	// Memory is how many bytes files, directories and their blocks may take in memory, by an estimate; less when the process has no room. Default: a quarter of
 	// what the process may use, and 64 MiB at least.
 	Memory int64
 	// SmallFiles says whether the namenodes keep small files below directories of which nobody has said whether they may.
