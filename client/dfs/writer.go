@@ -181,7 +181,7 @@ func (c *Client) Create(ctx context.Context, name string, options CreateOptions)
 	}
 	w := c.newWriter(ctx, &Writer{path: name, sum: sum, blockSize: blockSize, replication: replication})
 	if c.holds(options, request) {
-		w.held = &held{request: request, most: int(min(metadata.MaxBody, blockSize))}
+		w.held = &held{request: request, most: int(min(int64(c.small.most()), blockSize))}
 		return w, nil
 	}
 	if err := w.create(request); err != nil {
@@ -882,7 +882,7 @@ func (c *Client) ReadFile(ctx context.Context, name string) ([]byte, error) {
 // WriteFile makes a file with the given contents; one that is there is replaced only if overwrite. A file that cannot be
 // finished, or is not when ctx ends, is removed.
 func (c *Client) WriteFile(ctx context.Context, name string, data []byte, overwrite bool) error {
-	w, err := c.Create(ctx, name, CreateOptions{Overwrite: overwrite, Late: len(data) <= metadata.MaxBody})
+	w, err := c.Create(ctx, name, CreateOptions{Overwrite: overwrite, Late: len(data) <= c.small.most()})
 	if err != nil {
 		return err
 	}

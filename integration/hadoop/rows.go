@@ -74,6 +74,15 @@ func (s *suite) run(ctx context.Context) error {
 				return s.acrossRow(ctx, stock, c, fsShell.run)
 			})
 		},
+		func() error {
+			return onOurs("smallfiles", func(c *cluster) error {
+				fsShell, err := s.driver(ctx, c)
+				if err != nil {
+					return err
+				}
+				return s.smallRow(ctx, c, fsShell.run)
+			})
+		},
 	} {
 		if err := step(); err != nil {
 			return err
@@ -210,7 +219,7 @@ func (s *suite) askOracle(ctx context.Context, r *shellRun) error {
 func (s *suite) fetch() error {
 	wants := func(rows ...string) bool { return slices.ContainsFunc(rows, s.wants) }
 	var err error
-	if wants("fsshell", "fsshell-ha", "hopsfs", "hopsfs-stock", "webhdfs-stock", "gohdfs-stock", "across", "tools", "hopstools", "tools-ha", "hopstools-ha", "tokens", "inotify", "differ") {
+	if wants("fsshell", "fsshell-ha", "hopsfs", "hopsfs-stock", "webhdfs-stock", "gohdfs-stock", "across", "smallfiles", "tools", "hopstools", "tools-ha", "hopstools-ha", "tokens", "inotify", "differ") {
 		_, err = s.hadoop()
 	}
 	if err == nil && wants("curl", "across") {

@@ -182,6 +182,9 @@ const leastMemory Size = 64 << 20
 // leastFeed is the least that a feed of changes gets.
 const leastFeed Size = 1 << 20
 
+// mostSmallFile is the most that small_file_limit may be: metadata.MaxBody.
+const mostSmallFile Size = 64 << 10
+
 // Namenode is the namenode of this machine.
 type Namenode struct {
 	ID   string `yaml:"id"`
@@ -189,8 +192,10 @@ type Namenode struct {
 	// Transfer is where clients read small files over the data transfer protocol; default: port 8488 beside a grpc of 8486, otherwise any port that is
 	// free. The namenodes tell each other, and clients.
 	Transfer string `yaml:"transfer"`
-	// SmallFiles says whether small files may be kept by the namenodes below directories of which nobody has said whether they may; default false.
-	SmallFiles bool `yaml:"small_files"`
+	// SmallFiles says whether small files may be kept by the namenodes below directories of which nobody has said whether they may; default true.
+	SmallFiles *bool `yaml:"small_files"`
+	// SmallFileLimit is how large a file may be that the namenodes keep; default and most 64KiB.
+	SmallFileLimit Size `yaml:"small_file_limit"`
 	// Reserve is the free space below which the namespace turns read-only; default 256MiB.
 	Reserve Size `yaml:"reserve"`
 	// Memory is what files, directories and their blocks may take in memory; the rest is read from the checkpoint. Default: a
@@ -587,6 +592,12 @@ func (f *File) Validate() error {
 		n.Reserve = cmp.Or(n.Reserve, 256<<20)
 		if n.Memory != 0 && n.Memory < leastMemory {
 			wrong("namenode.memory: %v is less than %v, which a namenode needs", n.Memory, leastMemory)
+		}
+		if n.SmallFiles == nil {
+			n.SmallFiles = new(true)
+		}
+		if n.SmallFileLimit = cmp.Or(n.SmallFileLimit, mostSmallFile); n.SmallFileLimit < 1 || n.SmallFileLimit > mostSmallFile {
+			wrong("namenode.small_file_limit: %v is not between 1 and %v bytes, which is the most that namenodes keep of a file: to keep none set namenode.small_files to false", n.SmallFileLimit, mostSmallFile)
 		}
 		n.DeadAfter = cmp.Or(n.DeadAfter, 90*time.Second)
 		n.StaleAfter = cmp.Or(n.StaleAfter, 10*time.Second)

@@ -69,7 +69,7 @@ func (n *inode) weigh() uint16 {
 		bytes += directoryBytes
 	}
 	if x := n.extra; x != nil {
-		bytes += 192 + 64*(len(x.access)+len(x.inherited)) + len(x.data)
+		bytes += 192 + 64*(len(x.access)+len(x.inherited)) + len(x.data) + 8*len(x.later)
 		for _, a := range x.xattrs {
 			bytes += 64 + len(a.Name) + len(a.Value)
 		}

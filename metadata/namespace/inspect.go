@@ -210,7 +210,7 @@ func DescribeRecord(key, value []byte) Record {
 	case classINode:
 		r.Key, r.Value = number(rest), place(value)
 	case classBlock:
-		r.Key, r.Value = number(rest), number(value)
+		r.Key, r.Value = number(rest), number(value[:min(len(value), 8)])
 	case classOpen:
 		r.Key, r.Value = number(rest), outline.Text(string(value))
 	case classLease:

@@ -1,7 +1,6 @@
 package namespace
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -354,10 +353,10 @@ func (ns *Namespace) byBlock(id metadata.BlockID) (*inode, error) {
 	if value == nil {
 		return nil, nil
 	}
-	if len(value) != 8 {
-		return nil, fmt.Errorf("record of block %d: %w", id, metadata.ErrCorrupt)
+	owner, err := decodeBlockRecord(id, value)
+	if err != nil {
+		return nil, err
 	}
-	owner := metadata.INodeID(binary.BigEndian.Uint64(value))
 	n, err := ns.byID(owner)
 	if err != nil {
 		return nil, err

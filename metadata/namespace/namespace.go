@@ -73,6 +73,8 @@ type Config struct {
 	OnCheckpoint func(index uint64)
 	// Bodies has the bytes of small files that are not in their records; nil: nobody does, and reading one is refused. What commands do does not depend on it.
 	Bodies Bodies
+	// MendBody gets a body that this member cannot read, for the given reason, from another one, for copies of versions; nil: they come without.
+	MendBody func(r BodyRef, why error) ([]byte, error)
 	// OnMistake is told of a panic that was answered as a refusal, with the log entry, the panic's value and its stack. It
 	// must not call the Namespace.
 	OnMistake func(index uint64, what any, stack []byte)

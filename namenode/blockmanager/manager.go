@@ -311,3 +311,6 @@ func (q *queue) unpop(id metadata.BlockID) {
 }
 
 func (q *queue) len() int { return len(q.ids) - q.head }
+
+// Registered is how many datanodes there are, the dead included.
+func (m *Manager) Registered() int { return len(m.order) }

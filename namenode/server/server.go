@@ -89,6 +89,8 @@ type Config struct {
 	Memory int64
 	// SmallFiles says whether the namenodes keep small files below directories of which nobody has said whether they may.
 	SmallFiles bool
+	// SmallFileLimit is how many bytes a small file has at most. Default metadata.MaxBody, which is the most.
+	SmallFileLimit int
 	// FeedBytes is how much the feed of changes may take on disk, FeedAge after how long its events go. Defaults 256 MiB, 7 days; a negative number
 	// of bytes: there is no feed.
 	FeedBytes int64
@@ -330,7 +332,7 @@ func (s *Server) open() error {
 	if err = s.openBodies(); err != nil {
 		return err
 	}
-	conf.Bodies = s.bodies
+	conf.Bodies, conf.MendBody = s.bodies, func(r namespace.BodyRef, why error) ([]byte, error) { return s.mendBody(s.watching, &r, why) }
 	if s.ns, err = namespace.Open(conf); err != nil {
 		return err
 	}

@@ -957,7 +957,10 @@ type FileState struct {
 	// The bytes of the body, if these are few: then no member has them anywhere else.
 	Data []byte `protobuf:"bytes,8,opt,name=data,proto3" json:"data,omitempty"`
 	// Set for a small file: its first block is a body, which no datanode has.
-	Body          *Body `protobuf:"bytes,9,opt,name=body,proto3" json:"body,omitempty"`
+	Body *Body `protobuf:"bytes,9,opt,name=body,proto3" json:"body,omitempty"`
+	// The blocks behind the first that are bodies too, which concat brought: their places in ascending order, and for each the CRC-32C of its bytes.
+	LaterBody     []uint32 `protobuf:"varint,10,rep,packed,name=later_body,json=laterBody,proto3" json:"later_body,omitempty"`
+	LaterCrc      []uint32 `protobuf:"fixed32,11,rep,packed,name=later_crc,json=laterCrc,proto3" json:"later_crc,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1051,6 +1054,20 @@ func (x *FileState) GetData() []byte {
 func (x *FileState) GetBody() *Body {
 	if x != nil {
 		return x.Body
+	}
+	return nil
+}
+
+func (x *FileState) GetLaterBody() []uint32 {
+	if x != nil {
+		return x.LaterBody
+	}
+	return nil
+}
+
+func (x *FileState) GetLaterCrc() []uint32 {
+	if x != nil {
+		return x.LaterCrc
 	}
 	return nil
 }
@@ -2033,7 +2050,7 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\n" +
 	"used_types\x18\x06 \x03(\x03R\tusedTypes\"*\n" +
 	"\x0eDirectoryState\x12\x18\n" +
-	"\aentries\x18\x01 \x01(\x04R\aentries\"\xe0\x02\n" +
+	"\aentries\x18\x01 \x01(\x04R\aentries\"\x9c\x03\n" +
 	"\tFileState\x12\x1d\n" +
 	"\n" +
 	"block_size\x18\x01 \x01(\x03R\tblockSize\x12 \n" +
@@ -2044,7 +2061,11 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\fconstruction\x18\x06 \x01(\v2\".hops.metadata.log.v1.ConstructionR\fconstruction\x12\x18\n" +
 	"\aerasure\x18\a \x01(\rR\aerasure\x12\x17\n" +
 	"\x04data\x18\b \x01(\fB\x03\x80\x01\x01R\x04data\x12.\n" +
-	"\x04body\x18\t \x01(\v2\x1a.hops.metadata.log.v1.BodyR\x04body\"\x18\n" +
+	"\x04body\x18\t \x01(\v2\x1a.hops.metadata.log.v1.BodyR\x04body\x12\x1d\n" +
+	"\n" +
+	"later_body\x18\n" +
+	" \x03(\rR\tlaterBody\x12\x1b\n" +
+	"\tlater_crc\x18\v \x03(\aR\blaterCrc\"\x18\n" +
 	"\x04Body\x12\x10\n" +
 	"\x03crc\x18\x01 \x01(\aR\x03crc\"\xb0\x03\n" +
 	"\fConstruction\x12\x16\n" +
