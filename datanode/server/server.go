@@ -17,6 +17,7 @@ import (
 	"github.com/gohops/hops/datanode"
 	datanodepb "github.com/gohops/hops/datanode/api/v1"
 	"github.com/gohops/hops/datanode/blockstore"
+	"github.com/gohops/hops/datanode/diskbalance"
 	"github.com/gohops/hops/datanode/scrub"
 	"github.com/gohops/hops/datanode/transfer"
 	"github.com/gohops/hops/internal/authority"
@@ -46,6 +47,7 @@ type Server struct {
 	trust       *trust
 	stranger    *security.Stranger
 	scrub       *scrub.Scrubber
+	balancer    *diskbalance.Balancer // of the volumes
 	clients     *clients
 	peers       peers
 	pages       *status.Pages
@@ -99,6 +101,7 @@ func New(cfg Config) (*Server, error) {
 	s.replicas, s.deletes = newCrews(s.store, "replicate", replicateWorkers), newCrews(s.store, "delete", deleteWorkers)
 	s.id = cfg.id(s.store.Identity().Datanode)
 	s.scrub = scrub.New(scrub.Config{Store: s.store, Rate: cfg.ScrubRate, Every: cfg.ScrubEvery, Logger: s.log})
+	s.balancer = diskbalance.New(diskbalance.Config{Store: s.store, Datanode: s.id.Uuid, Logger: s.log})
 	s.clients = newClients(s)
 	s.peers = peers{credentials: cfg.Credentials}
 	s.trust = newTrust(cfg.Door.Daemon(), s.askTrust)
@@ -186,6 +189,7 @@ func (s *Server) Run(ctx context.Context) error {
 	g.Go(func() error { return s.serveHTTP(ctx) })
 	g.Go(func() error { s.trust.run(ctx); return nil })
 	g.Go(func() error { s.scrub.Run(ctx); return nil })
+	g.Go(func() error { s.balancer.Run(ctx); return nil })
 	g.Go(func() error { s.clients.run(ctx); return nil })
 	g.Go(func() error { s.recovers.run(ctx); return nil })
 	g.Go(func() error { s.rebuilds.run(ctx); return nil })
