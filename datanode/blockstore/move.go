@@ -108,10 +108,10 @@ func (s *Store) move(ctx context.Context, b metadata.Block, typ datanode.Storage
 
 // chooseFor picks a volume of a type, or the one with a storage uuid, that has room for n bytes.
 func (s *Store) chooseFor(typ datanode.StorageType, storage string, n int64) (*volume, error) {
-	start := int(s.next.Add(1))
+	start, all := int(s.next.Add(1)), s.all()
 	var firstErr error
-	for i := range s.volumes {
-		v := s.volumes[(start+i)%len(s.volumes)]
+	for i := range all {
+		v := all[(start+i)%len(all)]
 		if v.err() != nil || storage == "" && v.typ != typ || storage != "" && v.id.Storage != storage {
 			continue
 		}

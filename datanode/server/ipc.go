@@ -37,6 +37,9 @@ func (s *Server) ipcServer() *hrpc.Server {
 	handle("cancelDiskBalancerPlan", security.Superuser, func() hrpc.Message { return new(hadooppb.CancelDiskBalancerPlanRequestProto) }, s.cancelPlan)
 	handle("queryDiskBalancerPlan", security.Superuser, func() hrpc.Message { return new(hadooppb.QueryDiskBalancerPlanRequestProto) }, s.queryPlan)
 	handle("getDiskBalancerSetting", security.Superuser, func() hrpc.Message { return new(hadooppb.GetDiskBalancerSettingRequestProto) }, s.balancerSetting)
+	handle("startReconfiguration", security.Superuser, func() hrpc.Message { return new(hadooppb.StartReconfigurationRequestProto) }, s.startReconfiguration)
+	handle("getReconfigurationStatus", security.Superuser, func() hrpc.Message { return new(hadooppb.GetReconfigurationStatusRequestProto) }, s.reconfigurationStatus)
+	handle("listReconfigurableProperties", security.Superuser, func() hrpc.Message { return new(hadooppb.ListReconfigurablePropertiesRequestProto) }, s.reconfigurable)
 	return srv
 }
 

@@ -51,11 +51,12 @@ type Server struct {
 	clients     *clients
 	peers       peers
 	pages       *status.Pages
-	replicas    crews // executes replicate orders
-	deletes     crews
+	replicas    *crews // executes replicate orders
+	deletes     *crews
 	recovers    crew
 	rebuilds    crew
 	rebuilt     rebuilding
+	reconfig    reconfiguration
 	unanswered  sync.WaitGroup // work on replicas for which nobody may wait any more
 	// term is the highest Raft term heard of.
 	term atomic.Uint64
@@ -79,7 +80,7 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	volumes, err := cfg.volumes()
+	volumes, err := volumesOf(cfg.Volumes)
 	if err != nil {
 		return nil, err
 	}
@@ -193,11 +194,8 @@ func (s *Server) Run(ctx context.Context) error {
 	g.Go(func() error { s.clients.run(ctx); return nil })
 	g.Go(func() error { s.recovers.run(ctx); return nil })
 	g.Go(func() error { s.rebuilds.run(ctx); return nil })
-	for _, crews := range []crews{s.replicas, s.deletes} {
-		for _, c := range crews.of {
-			g.Go(func() error { c.run(ctx); return nil })
-		}
-	}
+	g.Go(func() error { s.replicas.run(ctx); return nil })
+	g.Go(func() error { s.deletes.run(ctx); return nil })
 	g.Go(func() error { s.store.Watch(ctx, s.cfg.DiskTimeout); return nil })
 	g.Go(func() error { return s.speak(ctx) })
 	s.log.Info("datanode runs", "node", s.id.Uuid, "transfer", s.cfg.Transfer.Addr().String(), "volumes", len(s.cfg.Volumes))
