@@ -119,7 +119,7 @@ func (s *story) step() error {
 			return err
 		}
 		s.promises[id] = promise{v.Block.Generation, v.Block.Length, true}
-	case rep.State == datanode.Finalized && len(s.volumes) > 1 && s.r.IntN(3) > 0:
+	case rep.State == datanode.Finalized && len(s.all()) > 1 && s.r.IntN(3) > 0:
 		return s.Move(context.Background(), rep.Block, []datanode.StorageType{datanode.Disk, datanode.SSD}[s.r.IntN(2)], nil)
 	case rep.State == datanode.Finalized:
 		p := s.promises[id]
@@ -209,7 +209,7 @@ func newStory(t *testing.T, seed uint64, disk *faulty.FS) *story {
 		volumes = append(volumes, "/ssd")
 	}
 	h := open(t, disk, volumes...)
-	for _, v := range h.volumes {
+	for _, v := range h.all() {
 		v.packSize = 16 << 10
 		v.packLimit = []int64{0, 300, packLimit}[seed%3]
 	}

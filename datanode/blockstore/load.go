@@ -155,6 +155,9 @@ func removeFile(fsys vfs.FS, name string) error {
 // admit enters a replica found at start. If the block is on another volume too (which came back after it had failed), or
 // in a pack as well as in files (a deletion did not survive), the better replica stays.
 func (s *Store) admit(r *replica) error {
+	if s.opened.Load() {
+		return s.admitLate(r)
+	}
 	sh := s.shard(r.id)
 	sh.mu.Lock()
 	if err := r.vol.err(); err != nil { // its disk was given up while it was read, and another volume may have the block

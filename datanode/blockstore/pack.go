@@ -252,7 +252,7 @@ func (p *pack) sync() error {
 // closePacks closes the files of all packs that are in use.
 func (s *Store) closePacks() {
 	open := map[*pack]bool{}
-	for _, v := range s.volumes {
+	for _, v := range s.all() {
 		if v.pack != nil {
 			open[v.pack] = true
 			v.pack = nil

@@ -504,7 +504,7 @@ func TestReserveRefusesNewReplicasBeforeTheDiskIsFull(t *testing.T) {
 		w := must[datanode.Writer](t)(h.Create(block(id, 1, 0), datanode.CreateOptions{Expect: 30_000}))
 		check(t, w.Close())
 	}
-	if n := h.volumes[0].expected.Load(); n != 0 {
+	if n := h.all()[0].expected.Load(); n != 0 {
 		t.Errorf("%d bytes are still expected", n)
 	}
 }
@@ -618,7 +618,7 @@ func TestBitFlipsAreFound(t *testing.T) {
 	for i := range 60 {
 		id := int64(100 + i)
 		h.put(id, 1, data)
-		v := h.Store.volumes[0]
+		v := h.Store.all()[0]
 		name := v.dataPath(metadata.BlockID(id))
 		if i%2 == 1 {
 			name = v.sumsPath(metadata.BlockID(id), 1, sufMeta)
@@ -729,7 +729,7 @@ func TestFsyncsAreGrouped(t *testing.T) {
 	disk := faulty.New(mem.New(64 << 20))
 	h := open(t, disk)
 	h.put(1, 1, pattern(10))
-	v := h.Store.volumes[0]
+	v := h.Store.all()[0]
 	var once sync.Once
 	disk.Set(func(op faulty.Op) error {
 		if op.Call == "sync" {

@@ -140,7 +140,7 @@ func (v *volume) removeLost(l lost) error {
 
 // EmptyTrash removes from a volume's trash what has been there long enough.
 func (s *Store) EmptyTrash(storage string) error {
-	for _, v := range s.volumes {
+	for _, v := range s.all() {
 		if v.id.Storage == storage {
 			return v.emptyTrash(0)
 		}

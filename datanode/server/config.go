@@ -32,6 +32,8 @@ type Volume struct {
 // Config configures a datanode. The server owns the listeners once Run was called.
 type Config struct {
 	Volumes []Volume
+	// Reread reads the configuration anew, for the volumes that the datanode is to have from then on; nil: it cannot be.
+	Reread func() ([]Volume, error)
 	// Transfer, HTTP, IPC and GRPC are where it is reached; their ports are what namenodes tell clients.
 	Transfer, HTTP, IPC, GRPC net.Listener
 	// Near is a Unix-domain socket at which transfers are taken too, NearPath the template of the paths at which other datanodes of
@@ -131,9 +133,9 @@ func (c *Config) validate() error {
 	return nil
 }
 
-func (c *Config) volumes() ([]blockstore.VolumeConfig, error) {
+func volumesOf(list []Volume) ([]blockstore.VolumeConfig, error) {
 	var out []blockstore.VolumeConfig
-	for _, v := range c.Volumes {
+	for _, v := range list {
 		t, err := datanode.ParseStorageType(v.Type)
 		if err != nil {
 			return nil, fmt.Errorf("volume %s: %w", v.Path, err)

@@ -17,6 +17,7 @@ import (
 	"github.com/gohops/hops/datanode"
 	datanodepb "github.com/gohops/hops/datanode/api/v1"
 	"github.com/gohops/hops/datanode/blockstore"
+	"github.com/gohops/hops/datanode/diskbalance"
 	"github.com/gohops/hops/datanode/scrub"
 	"github.com/gohops/hops/datanode/transfer"
 	"github.com/gohops/hops/internal/authority"
@@ -46,14 +47,16 @@ type Server struct {
 	trust       *trust
 	stranger    *security.Stranger
 	scrub       *scrub.Scrubber
+	balancer    *diskbalance.Balancer // of the volumes
 	clients     *clients
 	peers       peers
 	pages       *status.Pages
-	replicas    crews // executes replicate orders
-	deletes     crews
+	replicas    *crews // executes replicate orders
+	deletes     *crews
 	recovers    crew
 	rebuilds    crew
 	rebuilt     rebuilding
+	reconfig    reconfiguration
 	unanswered  sync.WaitGroup // work on replicas for which nobody may wait any more
 	// term is the highest Raft term heard of.
 	term atomic.Uint64
@@ -77,7 +80,7 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	volumes, err := cfg.volumes()
+	volumes, err := volumesOf(cfg.Volumes)
 	if err != nil {
 		return nil, err
 	}
@@ -99,6 +102,7 @@ func New(cfg Config) (*Server, error) {
 	s.replicas, s.deletes = newCrews(s.store, "replicate", replicateWorkers), newCrews(s.store, "delete", deleteWorkers)
 	s.id = cfg.id(s.store.Identity().Datanode)
 	s.scrub = scrub.New(scrub.Config{Store: s.store, Rate: cfg.ScrubRate, Every: cfg.ScrubEvery, Logger: s.log})
+	s.balancer = diskbalance.New(diskbalance.Config{Store: s.store, Datanode: s.id.Uuid, Logger: s.log})
 	s.clients = newClients(s)
 	s.peers = peers{credentials: cfg.Credentials}
 	s.trust = newTrust(cfg.Door.Daemon(), s.askTrust)
@@ -186,14 +190,12 @@ func (s *Server) Run(ctx context.Context) error {
 	g.Go(func() error { return s.serveHTTP(ctx) })
 	g.Go(func() error { s.trust.run(ctx); return nil })
 	g.Go(func() error { s.scrub.Run(ctx); return nil })
+	g.Go(func() error { s.balancer.Run(ctx); return nil })
 	g.Go(func() error { s.clients.run(ctx); return nil })
 	g.Go(func() error { s.recovers.run(ctx); return nil })
 	g.Go(func() error { s.rebuilds.run(ctx); return nil })
-	for _, crews := range []crews{s.replicas, s.deletes} {
-		for _, c := range crews.of {
-			g.Go(func() error { c.run(ctx); return nil })
-		}
-	}
+	g.Go(func() error { s.replicas.run(ctx); return nil })
+	g.Go(func() error { s.deletes.run(ctx); return nil })
 	g.Go(func() error { s.store.Watch(ctx, s.cfg.DiskTimeout); return nil })
 	g.Go(func() error { return s.speak(ctx) })
 	s.log.Info("datanode runs", "node", s.id.Uuid, "transfer", s.cfg.Transfer.Addr().String(), "volumes", len(s.cfg.Volumes))
