@@ -183,6 +183,10 @@ func (m *Manager) Changes(now time.Time, id namenode.NodeID, changes []namenode.
 			m.damaged(now, n, c.Block)
 		case namenode.Verified:
 			m.verified(now, n, c.Block)
+		case namenode.Cached:
+			m.entered(n, c.Block)
+		case namenode.Uncached:
+			m.left(now, n, c.Block.ID)
 		}
 	}
 	return true
