@@ -356,3 +356,80 @@ func (ns *Namespace) CacheDirectives(c metadata.Caller, after int64, f CacheFilt
 	})
 	return page, more, nil
 }
+
+// CachedFile is a file that a directive wants.
+type CachedFile struct {
+	// Length is that of its complete blocks, InBody how much of it is the body of a small file.
+	Length, InBody int64
+	// Blocks are the complete ones that datanodes have, Coding is the policy of those that are groups.
+	Blocks []metadata.Block
+	Coding metadata.ErasurePolicyID
+}
+
+// CachedFiles goes through what a directive with a path wants: the file, or the files in the directory, some at a time, and lets commands in between: what comes or goes meanwhile may be
+// left out. fn is called without a lock, and its error ends the walk. Of what is not there, or cannot be reached, there are none.
+func (ns *Namespace) CachedFiles(path string, fn func([]CachedFile) error) error {
+	var id metadata.INodeID
+	err := ns.find(metadata.Caller{Superuser: true}, path, func(p *place, _ *caller) error {
+		if n := p.last(); n != nil && !n.isGhost() {
+			id = n.id
+		}
+		return nil
+	})
+	switch metadata.KindOf(err) {
+	case metadata.ErrPermission, metadata.ErrParentNotDirectory, metadata.ErrInvalidPath, metadata.ErrNotExist:
+		err = nil
+	}
+	if err != nil || id == 0 {
+		return err
+	}
+	var pages page
+	for after, more := "", true; more; {
+		var files []CachedFile
+		err := ns.read(func() error {
+			files, more = files[:0], false
+			n, err := ns.byID(id)
+			if err != nil || n == nil || !n.attached() {
+				return err
+			}
+			if !n.isDir() {
+				files = append(files, n.cachedFile())
+				return nil
+			}
+			upTo, again, err := ns.turn(n, after, &pages, func(child *inode) error {
+				if !child.isDir() {
+					files = append(files, child.cachedFile())
+				}
+				return nil
+			})
+			if err == nil {
+				after, more = upTo, again
+			}
+			return err
+		})
+		if err == nil && len(files) > 0 {
+			err = fn(files)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n *inode) cachedFile() CachedFile {
+	f := n.file
+	c := CachedFile{Coding: f.erasure}
+	for i, b := range f.blocks {
+		switch {
+		case f.isBody(i):
+			c.InBody += b.Length
+		case i == len(f.blocks)-1 && f.lastState() != Complete:
+			continue
+		default:
+			c.Blocks = append(c.Blocks, b)
+		}
+		c.Length += b.Length
+	}
+	return c
+}

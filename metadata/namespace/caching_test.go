@@ -89,7 +89,9 @@ func (s *machine) changeCaching(t *rapid.T) {
 		}
 		return p
 	}
-	sound := func(i *logpb.CachePoolInfo) bool { return min(i.GetLimit(), int64(i.GetDefaultReplication()), i.GetMaxTtl()) >= 0 }
+	sound := func(i *logpb.CachePoolInfo) bool {
+		return min(i.GetLimit(), int64(i.GetDefaultReplication()), i.GetMaxTtl()) >= 0
+	}
 	directive := func() *logpb.CacheDirectiveInfo {
 		d := &logpb.CacheDirectiveInfo{}
 		if rapid.IntRange(0, 5).Draw(t, "pathless") > 0 {
@@ -213,8 +215,12 @@ func TestCachingIsRefusedAsInHDFS(t *testing.T) {
 	root := metadata.Caller{User: "hdfs", Groups: []string{"supergroup"}, Superuser: true}
 	must(do(root, &logpb.AddCachePool{Pool: &logpb.CachePoolInfo{Name: "p", Owner: new("bob"), Group: new("staff"), Mode: new(uint32(0o700)), MaxTtl: new(int64(60_000))}}))
 	must(do(root, &logpb.AddCachePool{Pool: &logpb.CachePoolInfo{Name: "q"}}))
-	in := func(path, pool string) *logpb.CacheDirectiveInfo { return &logpb.CacheDirectiveInfo{Path: &path, Pool: &pool} }
-	add := func(path, pool string) *logpb.AddCacheDirective { return &logpb.AddCacheDirective{Directive: in(path, pool)} }
+	in := func(path, pool string) *logpb.CacheDirectiveInfo {
+		return &logpb.CacheDirectiveInfo{Path: &path, Pool: &pool}
+	}
+	add := func(path, pool string) *logpb.AddCacheDirective {
+		return &logpb.AddCacheDirective{Directive: in(path, pool)}
+	}
 	must(do(bob, add("/data", "p")))
 	ending := func(ms int64, relative bool) *logpb.AddCacheDirective {
 		op := add("/data", "p")

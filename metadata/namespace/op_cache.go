@@ -15,7 +15,9 @@ func unknownPool(name string) error {
 
 // checkPool refuses what no pool can be (CachePoolInfo.validate).
 func checkPool(info *logpb.CachePoolInfo) error {
-	invalid := func(message string, args ...any) error { return metadata.Errorf(metadata.ErrInvalidRequest, message, args...) }
+	invalid := func(message string, args ...any) error {
+		return metadata.Errorf(metadata.ErrInvalidRequest, message, args...)
+	}
 	switch {
 	case info.GetLimit() < 0:
 		return invalid("Limit is negative.")
