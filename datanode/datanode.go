@@ -164,11 +164,14 @@ const (
 	Deleted
 	Corrupt
 	Verified
+	// Cached: it is kept in memory; Uncached: it is not any more.
+	Cached
+	Uncached
 )
 
 func (k ChangeKind) String() string {
-	if k >= Receiving && k <= Verified {
-		return [...]string{"RECEIVING", "RECEIVED", "DELETED", "CORRUPT", "VERIFIED"}[k-1]
+	if k >= Receiving && k <= Uncached {
+		return [...]string{"RECEIVING", "RECEIVED", "DELETED", "CORRUPT", "VERIFIED", "CACHED", "UNCACHED"}[k-1]
 	}
 	return fmt.Sprintf("ChangeKind(%d)", uint8(k))
 }
