@@ -224,7 +224,7 @@ func TestMemoryIsBounded(t *testing.T) {
 
 func TestNothingIsKeptInMemoryByDefault(t *testing.T) {
 	none := newStage(t, 0)
-	none.Add(t.Context(), none.write(1, 100_000))
+	none.Cache.Add(t.Context(), none.write(1, 100_000))
 	if got := none.heard(); got != "1 false" {
 		t.Error(got)
 	}
