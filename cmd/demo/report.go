@@ -28,6 +28,7 @@ func (d *Demo) report(ctx context.Context) {
 	}
 	t.AppendRow(table.Row{"namenode", namenodes, "hdfs://" + strings.Join(nn, ", ")})
 	t.AppendRow(table.Row{"datanode", datanodes, "3 replicas, 1 MiB blocks"})
+	t.AppendRow(table.Row{"datanode", codedDatanodes - datanodes, "with these nine, for " + codedPolicy + " in the end"})
 	t.AppendRow(table.Row{"resource manager", 1, "http://" + d.cluster.File().ResourceManagers[0].HTTP})
 	t.AppendRow(table.Row{"node manager", nodeManagers, fmt.Sprintf("%d GPUs each (simulated)", gpusPerNode)})
 	t.Render()

@@ -51,6 +51,7 @@ func init() { // the help is made of the table, and run by it
 		{"-printTopology", "", "the racks, and the datanodes in them", 0, 0, topologyAdmin},
 		{"-getDatanodeInfo", "<datanode_host:ipc_port>", "whether a datanode answers, its version and how long it runs", 1, 1, datanodeAdmin},
 		{"-triggerBlockReport", "[-incremental] <datanode_host:ipc_port>", "have a datanode report what it has", 1, 2, blockReportAdmin},
+		{"-reconfig", "datanode <host:ipc_port> <start|status|properties>", "have a datanode read its configuration anew for its volumes, which it opens and gives back while it works; how far that is; what can be changed so", 3, 3, reconfigAdmin},
 		{"-listOpenFiles", "[-blockingDecommission] [-path <path>]", "files that are being written; only those that keep a datanode from being let go", 0, 3, openFilesAdmin},
 		{"-setBalancerBandwidth", "<bandwidth in bytes per second>", "how much a datanode sends at most for the balancer", 1, 1, bandwidthAdmin},
 		{"-rollingUpgrade", "[<query|prepare|finalize>]", "how far an upgrade of the cluster is; begin one; end one, as `hops cluster finalize` does", 0, 1, upgradeAdmin},
@@ -69,7 +70,7 @@ var absentOptions = map[string]string{
 	"-finalizeUpgrade": "see docs/how-to/upgrade.md", "-upgrade": "see docs/how-to/upgrade.md",
 	"-refreshServiceAcl": "rights are in the configuration of the servers", "-refreshUserToGroupsMappings": "groups are asked for anew by themselves",
 	"-refreshSuperUserGroupsConfiguration": "restart the servers", "-refreshCallQueue": "there is one queue for each connection", "-refresh": "",
-	"-reconfig": "restart the server", "-refreshNamenodes": "", "-deleteBlockPool": "there is one block pool", "-getVolumeReport": "`hops datanode list` shows volumes",
+	"-refreshNamenodes": "", "-deleteBlockPool": "there is one block pool", "-getVolumeReport": "`hops datanode list` shows volumes",
 	"-shutdownDatanode": "stop its service", "-evictWriters": "put the datanode into maintenance: writers that begin a block go elsewhere",
 	"-getBalancerBandwidth": "", "-fetchImage": "see docs/how-to/backup.md", "-provisionSnapshotTrash": "", "-setStoragePolicy": "",
 }

@@ -30,6 +30,8 @@ type Config struct {
 	GPUs int
 	// Properties are server settings under Hadoop's names.
 	Properties map[string]string
+	// Later are servers that StartAll leaves out.
+	Later []string
 	// Adjust, if not nil, changes one server's configuration before it is written.
 	Adjust func(name string, f *config.File)
 }
@@ -216,10 +218,13 @@ func (k *Cluster) Start(name string) error {
 	return nil
 }
 
-// StartAll starts every server. They wait for each other by themselves; only the first one makes the cluster's secret and its
+// StartAll starts every server but those of Later. They wait for each other by themselves; only the first one makes the cluster's secret and its
 // identity, in this order.
 func (k *Cluster) StartAll() error {
 	for i, name := range k.names {
+		if slices.Contains(k.config.Later, name) {
+			continue
+		}
 		if err := k.Start(name); err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 
 	"github.com/gohops/hops/datanode/server"
@@ -50,11 +51,11 @@ func (b *Builder) DatanodeAt(own config.Datanode, err error) ([]program.Part, er
 	}
 	s, err := server.New(server.Config{
 		Near: near, NearPath: path,
-		Volumes: volumes, AdvertiseIP: ip, AdvertiseHost: host, Transfer: l[0], HTTP: l[1], IPC: l[2], GRPC: l[3],
+		Volumes: volumes, Reread: b.reread(), AdvertiseIP: ip, AdvertiseHost: host, Transfer: l[0], HTTP: l[1], IPC: l[2], GRPC: l[3],
 		NamenodesGRPC: namenodes(b.File, func(n config.NamenodeMember) string { return n.GRPC }), NamenodesIPC: ipc(b.File),
 		Credentials: b.Credentials, Door: b.Door, Offers: offers, Reserve: int64(own.Reserve), TrashKeep: own.Trash, Tolerated: own.FailedVolumesTolerated,
 		Protection: properties.TransferProtection, Encrypt: properties.EncryptTransfer,
-		ScrubRate: int64(own.ScrubRate), ScrubEvery: own.ScrubEvery, RebuildRate: int64(own.RebuildRate), Slow: b.slow(), Logger: b.Logger,
+		ScrubRate: int64(own.ScrubRate), ScrubEvery: own.ScrubEvery, RebuildRate: int64(own.RebuildRate), LockedMemory: int64(own.LockedMemory), Slow: b.slow(), Logger: b.Logger,
 	})
 	if err != nil {
 		if near != nil {
@@ -72,6 +73,9 @@ func (b *Builder) DatanodeAt(own config.Datanode, err error) ([]program.Part, er
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
+	if audit != nil && b.File.Audit.Dir == "" {
+		s.Hold(working, "the audit log is written there: set audit.dir and restart")
+	}
 	set := func(f *config.File) error {
 		return s.SetNamenodes(namenodes(f, func(n config.NamenodeMember) string { return n.GRPC }), ipc(f))
 	}
@@ -79,6 +83,31 @@ func (b *Builder) DatanodeAt(own config.Datanode, err error) ([]program.Part, er
 	b.membership.follow(func(now config.Servers) error { return set(&config.File{Namenodes: now.Namenodes}) })
 	b.awaited = append(b.awaited, s.Ready())
 	return slices.Concat(audit, []program.Part{{Name: "datanode " + own.Volumes[0].Path, Run: s.Run}}, b.follow(set)), nil
+}
+
+// reread reads the volumes of the datanode in the configuration file anew; nil: there is no file.
+func (b *Builder) reread() func() ([]server.Volume, error) {
+	if b.Path == "" {
+		return nil
+	}
+	return func() ([]server.Volume, error) {
+		text, err := os.ReadFile(b.Path)
+		if err != nil {
+			return nil, err
+		}
+		f, err := config.Parse(b.Path, text)
+		if err != nil {
+			return nil, err
+		}
+		if f.Datanode == nil {
+			return nil, fmt.Errorf("%s has no datanode any more", b.Path)
+		}
+		var out []server.Volume
+		for _, v := range f.Datanode.Volumes {
+			out = append(out, server.Volume{Path: v.Path, Type: v.Type})
+		}
+		return out, nil
+	}
 }
 
 func closeAll(listeners []net.Listener) (err error) {

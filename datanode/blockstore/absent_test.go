@@ -139,7 +139,7 @@ func TestAReplicaWhoseFileVanishedIsMissing(t *testing.T) {
 		check(t, err)
 		check(t, w.Close())
 		used := s.Volumes()[0].Used
-		v := s.volumes[0]
+		v := s.all()[0]
 		check(t, os.Remove(v.dataPath(7)))
 		if unmounted {
 			check(t, os.Rename(filepath.Join(dir, versionFile), filepath.Join(dir, "VERSION.away")))

@@ -18,7 +18,7 @@ import (
 const scrubFile = "SCRUB"
 
 func (s *Store) volumeOf(storage string) (*volume, error) {
-	for _, v := range s.volumes {
+	for _, v := range s.all() {
 		if v.id.Storage == storage {
 			return v, v.err()
 		}

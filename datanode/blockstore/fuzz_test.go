@@ -109,7 +109,7 @@ func FuzzVolume(f *testing.F) {
 	w := must[datanode.Writer](f)(h.Create(block(9, 1, 0), datanode.CreateOptions{}))
 	check(f, w.Write(0, pattern(first)[:chunk], sumsOf(pattern(chunk))))
 	check(f, w.Write(chunk, pattern(first)[chunk:], sumsOf(pattern(first)[chunk:]))) // it leaves the pack with this
-	v := h.volumes[0]
+	v := h.all()[0]
 	whole := fuzzedFiles{
 		data: readBack(f, fsys, v.dataPath(9)), sums: readBack(f, fsys, v.sumsPath(9, 1, sufRBW)), pack: readBack(f, fsys, v.packPath(1)),
 	}
@@ -145,7 +145,7 @@ func FuzzVolume(f *testing.F) {
 		for range 2 { // the second time after what the first has repaired
 			h := open(t, fsys)
 			var all []datanode.Replica
-			h.Each(h.volumes[0].id.Storage, func(r datanode.Replica) bool { all = append(all, r); return true })
+			h.Each(h.all()[0].id.Storage, func(r datanode.Replica) bool { all = append(all, r); return true })
 			for _, r := range all {
 				id := r.Block.ID
 				if r.Block.Length < 0 || id == 9 && r.Block.Length > int64(len(data)) {

@@ -61,7 +61,7 @@ func TestAHungDiskIsOneVolumesTrouble(t *testing.T) {
 	}
 	volumes := h.Volumes()
 	hung, well := volumes[0].ID, volumes[1].ID
-	h.volumes[0].usageWait = 50 * time.Millisecond
+	h.all()[0].usageWait = 50 * time.Millisecond
 	disk.hang(true)
 	var lost sync.WaitGroup // comes back when the disk does
 	lost.Go(func() { _ = h.Delete(on[hung][0].Block) })
@@ -152,7 +152,7 @@ func TestADiskThatHangsInWhatTheKernelSendsIsGivenUp(t *testing.T) {
 	h.put(1, 1, pattern(300_000))
 	rd := must[datanode.Reader](t)(h.Open(block(1, 1, 0)))
 	rd.Sending(65_536, 131_072)
-	v := h.volumes[0]
+	v := h.all()[0]
 	for range 4 * hangTicks {
 		h.watch(30 * time.Second)
 		for v.sends.touching.Load() { // the disk answers

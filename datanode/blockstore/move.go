@@ -58,6 +58,14 @@ func (s *Store) Move(ctx context.Context, b metadata.Block, typ datanode.Storage
 	return nil
 }
 
+// MoveTo is Move to the volume with a storage uuid, for whoever evens out the volumes of a type. ErrNoSpace: that one has no room, or is not there.
+func (s *Store) MoveTo(ctx context.Context, b metadata.Block, storage string, pace func(n int64) error) error {
+	if err := s.move(ctx, b, 0, storage, pace); err != nil {
+		return fmt.Errorf("move %v to %s: %w", b, storage, err)
+	}
+	return nil
+}
+
 // move is Move; with a storage, only to that volume.
 func (s *Store) move(ctx context.Context, b metadata.Block, typ datanode.StorageType, storage string, pace func(n int64) error) error {
 	if _, twice := s.moves.LoadOrStore(b.ID, true); twice {
@@ -100,10 +108,10 @@ func (s *Store) move(ctx context.Context, b metadata.Block, typ datanode.Storage
 
 // chooseFor picks a volume of a type, or the one with a storage uuid, that has room for n bytes.
 func (s *Store) chooseFor(typ datanode.StorageType, storage string, n int64) (*volume, error) {
-	start := int(s.next.Add(1))
+	start, all := int(s.next.Add(1)), s.all()
 	var firstErr error
-	for i := range s.volumes {
-		v := s.volumes[(start+i)%len(s.volumes)]
+	for i := range all {
+		v := all[(start+i)%len(all)]
 		if v.err() != nil || storage == "" && v.typ != typ || storage != "" && v.id.Storage != storage {
 			continue
 		}
@@ -117,6 +125,9 @@ func (s *Store) chooseFor(typ datanode.StorageType, storage string, n int64) (*v
 	}
 	if firstErr != nil {
 		return nil, firstErr
+	}
+	if storage != "" {
+		return nil, metadata.Errorf(metadata.ErrNoSpace, "volume %s does not work, or has less than %d bytes left above its reserve", storage, max(1, n))
 	}
 	return nil, metadata.Errorf(metadata.ErrNoSpace, "no volume of type %v has %d bytes left above its reserve", typ, max(1, n))
 }
@@ -185,7 +196,7 @@ var errChanged = metadata.Errorf(metadata.ErrRetriable, "the replica changed mea
 // copyTo writes all that is read, verified, into two files, as finalize would leave them.
 func (rd *reader) copyTo(ctx context.Context, v *volume, data, sums vfs.File, pace func(n int64) error) error {
 	length := rd.view.Visible
-	if _, err := sums.WriteAt(encodeHeader(rd.view.Block.ID), 0); err != nil {
+	if _, err := sums.WriteAt(encodeHeader(rd.view.Block.ID, rd.sum), 0); err != nil {
 		return v.check(err)
 	}
 	if length%chunk != 0 {
@@ -213,7 +224,7 @@ func (rd *reader) copyTo(ctx context.Context, v *volume, data, sums vfs.File, pa
 		if _, err := rd.ReadAt(p, off); err != nil {
 			return err
 		}
-		if err := verify(p, crcs); err != nil {
+		if err := verify(tableOf(rd.sum), p, crcs); err != nil {
 			if now := rd.r.view(); now.Block != rd.view.Block {
 				return errChanged
 			}

@@ -105,7 +105,7 @@ func TestMovesThatAreRefused(t *testing.T) {
 	wantKind(t, changing(4, func() { check(t, h.Delete(block(4, 7, 0))) }), metadata.ErrRetriable)
 	// A wrong byte stays where it is.
 	h.put(5, 7, pattern(50_000))
-	f := must[vfs.File](t)(disk.OpenFile(h.volumes[0].dataPath(5), os.O_RDWR, 0))
+	f := must[vfs.File](t)(disk.OpenFile(h.all()[0].dataPath(5), os.O_RDWR, 0))
 	if _, err := f.WriteAt([]byte{0, 1, 2}, 2222); err != nil {
 		t.Fatal(err)
 	}
@@ -124,10 +124,10 @@ func TestMovesThatAreRefused(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	wantKind(t, h.Move(ctx, block(6, 7, 0), datanode.SSD, nil), context.Canceled)
-	if v := h.Volumes()[1]; v.Used != 0 || v.Replicas != 0 || h.volumes[1].expected.Load() != 0 {
+	if v := h.Volumes()[1]; v.Used != 0 || v.Replicas != 0 || h.all()[1].expected.Load() != 0 {
 		t.Fatalf("%+v", v)
 	}
-	entries, err := disk.ReadDir(h.volumes[1].dirOf(6))
+	entries, err := disk.ReadDir(h.all()[1].dirOf(6))
 	if err != nil || len(entries) > 0 {
 		t.Fatalf("left behind: %v %v", entries, err)
 	}

@@ -114,7 +114,7 @@ func TestDisksAreAskedSideBySide(t *testing.T) {
 		Volumes: []VolumeConfig{{Path: "/a"}, {Path: "/b"}},
 	})
 	check(t, err)
-	for _, v := range s.volumes {
+	for _, v := range s.all() {
 		check(t, v.err())
 	}
 	check(t, s.Shutdown())

@@ -95,7 +95,7 @@ func TestPackedBlocksLiveThroughRestartsAndChanges(t *testing.T) {
 func TestPackGoesWithItsLastBlock(t *testing.T) {
 	fsys := mem.New(1 << 22)
 	h := open(t, fsys)
-	h.volumes[0].packSize = 16 << 10
+	h.all()[0].packSize = 16 << 10
 	for id := int64(1); id <= 8; id++ {
 		h.put(id, 1, pattern(4096))
 	}
@@ -163,7 +163,7 @@ func TestDataIsNotTakenForRecords(t *testing.T) {
 	}
 	h.put(1, 1, data)
 	h.put(2, 1, pattern(10))
-	_, err := h.volumes[0].pack.f.WriteAt(make([]byte, 512), packAlign) // the head is lost: a scan goes through the data
+	_, err := h.all()[0].pack.f.WriteAt(make([]byte, 512), packAlign) // the head is lost: a scan goes through the data
 	check(t, err)
 	check(t, h.Shutdown())
 	h = open(t, fsys)

@@ -59,13 +59,16 @@ type Store struct {
 	cfg      Config
 	log      *slog.Logger
 	datanode string
-	volumes  []*volume
-	next     atomic.Uint32 // where the choice of a volume starts
+	listed   atomic.Pointer[[]*volume] // see all
+	next     atomic.Uint32             // where the choice of a volume starts
 	shards   [256]shard
 	moves    sync.Map // metadata.BlockID of the replicas that are being moved to another volume
 
-	idMu sync.Mutex // guards the volumes' identities after Open
-	own  Identity   // of the datanode
+	swapMu sync.Mutex // held by who changes the list of volumes, or their identities after Open
+	idMu   sync.Mutex // guards the identities; after swapMu
+	// opened: the store serves, and what is found on a volume that comes is not alone.
+	opened atomic.Bool
+	own    Identity // of the datanode
 }
 
 var _ datanode.BlockStore = (*Store)(nil)
@@ -88,6 +91,7 @@ type replica struct {
 	length   int64
 	state    datanode.ReplicaState
 	suffix   suffix      // of the checksum file on disk; 0 while there are no files
+	usual    bool        // known to have DefaultChecksum
 	packed   *slot       // where the replica lies instead of files; guarded by io as well
 	bad      bool        // announced as corrupt
 	gone     bool        // deleted, or away
@@ -98,6 +102,7 @@ type replica struct {
 type opened struct {
 	owner   *writer
 	visible int64
+	sum     datanode.Checksum
 	// visibleCRC and lastCRC are the checksums of the chunks cut by visible and length, 0 if none is cut.
 	visibleCRC, lastCRC uint32
 	// ends are the packet ends that are not acknowledged yet.
@@ -225,6 +230,7 @@ func Open(cfg Config) (*Store, error) {
 	if err := s.open(); err != nil {
 		return nil, errors.Join(err, s.Shutdown())
 	}
+	s.opened.Store(true)
 	return s, nil
 }
 
@@ -232,7 +238,7 @@ func (s *Store) open() error {
 	if err := s.list(); err != nil {
 		return err
 	}
-	defer watchOpening(s.volumes, s.cfg.DiskTimeout)()
+	defer watchOpening(s.all(), s.cfg.DiskTimeout)()
 	if err := s.survey(); err != nil {
 		return err
 	}
@@ -240,7 +246,7 @@ func (s *Store) open() error {
 		return err
 	}
 	var g errgroup.Group
-	for _, v := range s.volumes {
+	for _, v := range s.all() {
 		if v.err() != nil {
 			continue
 		}
@@ -261,9 +267,9 @@ func (s *Store) open() error {
 func (s *Store) survey() error {
 	var fresh []*volume
 	accepted := map[*volume]bool{}
-	found := make([]claimed, len(s.volumes))
+	found := make([]claimed, len(s.all()))
 	var g sync.WaitGroup
-	for i, v := range s.volumes {
+	for i, v := range s.all() {
 		g.Go(func() {
 			var silent error
 			if found[i], silent = answerOf(v, func() claimed { return claim(v.fs, v.path) }, claimed.release); silent != nil {
@@ -272,7 +278,7 @@ func (s *Store) survey() error {
 		})
 	}
 	g.Wait()
-	for i, v := range s.volumes {
+	for i, v := range s.all() {
 		f := found[i]
 		v.id, v.lock = f.id, f.lock
 		switch {
@@ -285,7 +291,7 @@ func (s *Store) survey() error {
 			accepted[v] = f.accepted
 		}
 	}
-	missing := s.missing()
+	missing := missing(s.all())
 	for _, v := range fresh {
 		if len(missing) > 0 && !accepted[v] {
 			v.broken = fmt.Errorf("there is nothing, but volume %s of this datanode is missing: is its disk not mounted? If it was replaced by a new one, put an empty file named %s there: %w",
@@ -305,7 +311,7 @@ func (s *Store) survey() error {
 			return fmt.Errorf("volume %s: %w", v.path, v.broken)
 		}
 	}
-	for _, v := range s.volumes {
+	for _, v := range s.all() {
 		if v.broken == nil {
 			g.Go(func() { v.broken = s.size(v) })
 		}
@@ -317,23 +323,40 @@ func (s *Store) survey() error {
 
 // list makes the volumes of the configuration, without a look at any disk.
 func (s *Store) list() error {
-	seen := map[string]bool{}
+	var list []*volume
 	for _, c := range s.cfg.Volumes {
-		path, err := filepath.Abs(c.Path)
-		if err != nil || c.Path == "" {
-			return metadata.Errorf(metadata.ErrInvalidArgument, "volume path %q is not usable", c.Path)
+		v, err := s.newVolume(c, list)
+		if err != nil {
+			return err
 		}
-		if seen[path] {
-			return metadata.Errorf(metadata.ErrInvalidArgument, "volume %s is listed twice", path)
-		}
-		seen[path] = true
-		v := newVolume(s.cfg.FS, path, c.Type, 0, s.log)
-		v.onFail = s.volumeFailed
-		v.trash.keep, v.trash.now = s.cfg.Keep, s.cfg.Now
-		if v.typ == 0 {
-			v.typ = datanode.Disk
-		}
-		s.volumes = append(s.volumes, v)
+		list = append(list, v)
+	}
+	s.listed.Store(&list)
+	return nil
+}
+
+// newVolume makes a volume beside others, without a look at its disk.
+func (s *Store) newVolume(c VolumeConfig, others []*volume) (*volume, error) {
+	path, err := filepath.Abs(c.Path)
+	if err != nil || c.Path == "" {
+		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "volume path %q is not usable", c.Path)
+	}
+	if slices.ContainsFunc(others, func(v *volume) bool { return v.path == path }) {
+		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "volume %s is listed twice", path)
+	}
+	v := newVolume(s.cfg.FS, path, c.Type, 0, s.log)
+	v.onFail = s.volumeFailed
+	v.trash.keep, v.trash.now = s.cfg.Keep, s.cfg.Now
+	if v.typ == 0 {
+		v.typ = datanode.Disk
+	}
+	return v, nil
+}
+
+// all are the volumes, failed ones too. The list is replaced as a whole, by Add and Remove.
+func (s *Store) all() []*volume {
+	if list := s.listed.Load(); list != nil {
+		return *list
 	}
 	return nil
 }
@@ -363,10 +386,10 @@ func (s *Store) size(v *volume) error {
 }
 
 // missing lists the volumes that the others know of and that are not there, in order.
-func (s *Store) missing() []string {
+func missing(volumes []*volume) []string {
 	there := map[string]bool{}
 	known := map[string]bool{}
-	for _, v := range s.volumes {
+	for _, v := range volumes {
 		there[v.id.Storage] = true
 		for _, id := range strings.Split(v.id.Siblings, ",") {
 			known[id] = true
@@ -385,7 +408,7 @@ func (s *Store) missing() []string {
 // nameBroken gives up the volumes that could not be opened. Which of the missing ones each was cannot be known; the namenode
 // hears that they have failed.
 func (s *Store) nameBroken(missing []string) {
-	for _, v := range s.volumes {
+	for _, v := range s.all() {
 		if v.broken == nil {
 			continue
 		}
@@ -402,12 +425,12 @@ func (s *Store) nameBroken(missing []string) {
 // tolerate decides whether there are enough volumes that work.
 func (s *Store) tolerate() error {
 	var errs []error
-	for _, v := range s.volumes {
+	for _, v := range s.all() {
 		if p := v.failed.Load(); p != nil {
 			errs = append(errs, fmt.Errorf("volume %s: %w", v.path, *p))
 		}
 	}
-	limit := len(s.volumes) - 1
+	limit := len(s.all()) - 1
 	if s.cfg.Tolerated != nil {
 		limit = min(limit, *s.cfg.Tolerated)
 	}
@@ -417,7 +440,7 @@ func (s *Store) tolerate() error {
 	case len(errs) == 1:
 		return errs[0]
 	}
-	return fmt.Errorf("%d of %d volumes do not work, %d may; the first is %w", len(errs), len(s.volumes), limit, errs[0])
+	return fmt.Errorf("%d of %d volumes do not work, %d may; the first is %w", len(errs), len(s.all()), limit, errs[0])
 }
 
 // explain adds what to do about the errors that operators meet.
@@ -432,7 +455,7 @@ func explain(err error) error {
 // of all.
 func (s *Store) agree() error {
 	var first *volume
-	for _, v := range s.volumes {
+	for _, v := range s.all() {
 		if v.id.Datanode == "" || v.err() != nil {
 			continue
 		}
@@ -454,9 +477,9 @@ func (s *Store) agree() error {
 		s.own = first.id
 		s.datanode = first.id.Datanode
 	}
-	wants := make([]Identity, len(s.volumes))
+	wants := make([]Identity, len(s.all()))
 	var all []string
-	for i, v := range s.volumes {
+	for i, v := range s.all() {
 		wants[i] = v.id
 		if v.err() == nil && v.id.Datanode == "" {
 			wants[i] = newIdentity(s.datanode)
@@ -467,7 +490,7 @@ func (s *Store) agree() error {
 	}
 	slices.Sort(all)
 	s.own = Identity{Datanode: s.datanode, Cluster: s.own.Cluster, BlockPool: s.own.BlockPool}
-	for i, v := range s.volumes {
+	for i, v := range s.all() {
 		if v.err() != nil {
 			continue
 		}
@@ -499,16 +522,30 @@ func (s *Store) Identity() Identity {
 	return s.own
 }
 
-// Join records the cluster on every volume, durably. A store that belongs to another one refuses.
-func (s *Store) Join(cluster, blockPool string) error {
+// joined: every volume that works knows the cluster.
+func (s *Store) joined(cluster, blockPool string) bool {
 	s.idMu.Lock()
 	defer s.idMu.Unlock()
-	for _, v := range s.volumes {
+	return s.own.Cluster == cluster && s.own.BlockPool == blockPool && !slices.ContainsFunc(s.all(), func(v *volume) bool {
+		return v.err() == nil && (v.id.Cluster != cluster || v.id.BlockPool != blockPool)
+	})
+}
+
+// Join records the cluster on every volume, durably. A store that belongs to another one refuses.
+func (s *Store) Join(cluster, blockPool string) error {
+	if s.joined(cluster, blockPool) {
+		return nil
+	}
+	s.swapMu.Lock()
+	defer s.swapMu.Unlock()
+	s.idMu.Lock()
+	defer s.idMu.Unlock()
+	for _, v := range s.all() {
 		if v.err() == nil && v.id.Cluster != "" && v.id.Cluster != cluster {
 			return fmt.Errorf("volume %s is of cluster %s, the namenode of cluster %s: %w", v.path, v.id.Cluster, cluster, datanode.ErrVolumeOwner)
 		}
 	}
-	for _, v := range s.volumes {
+	for _, v := range s.all() {
 		want := v.id
 		want.Cluster, want.BlockPool = cluster, blockPool
 		if want == v.id || v.err() != nil {
@@ -527,7 +564,7 @@ func (s *Store) Join(cluster, blockPool string) error {
 func (s *Store) Shutdown() error {
 	s.closePacks()
 	var errs []error
-	for _, v := range s.volumes {
+	for _, v := range s.all() {
 		if v.lock != nil {
 			errs = append(errs, v.lock.Close())
 			v.lock = nil
@@ -537,15 +574,16 @@ func (s *Store) Shutdown() error {
 }
 
 func (s *Store) volumeFailed(v *volume) {
-	if s.cfg.OnVolumeFailed != nil {
+	if s.cfg.OnVolumeFailed != nil && slices.Contains(s.all(), v) {
 		s.cfg.OnVolumeFailed(v.status())
 	}
 }
 
 // Volumes implements datanode.BlockStore.
 func (s *Store) Volumes() []datanode.VolumeStatus {
-	out := make([]datanode.VolumeStatus, len(s.volumes))
-	for i, v := range s.volumes {
+	all := s.all()
+	out := make([]datanode.VolumeStatus, len(all))
+	for i, v := range all {
 		out[i] = v.status()
 	}
 	return out
@@ -709,11 +747,11 @@ func (s *Store) Disown(id metadata.BlockID) {
 
 // choose picks a volume for a new replica: those of the wanted type first, in turn.
 func (s *Store) choose(typ datanode.StorageType, expect int64) (*volume, error) {
-	start := int(s.next.Add(1))
+	start, all := int(s.next.Add(1)), s.all()
 	var firstErr error
 	for _, exact := range []bool{true, false} {
-		for i := range s.volumes {
-			v := s.volumes[(start+i)%len(s.volumes)]
+		for i := range all {
+			v := all[(start+i)%len(all)]
 			if v.err() != nil || (v.typ == typ) != exact {
 				continue
 			}
@@ -758,6 +796,12 @@ func (s *Store) Create(b metadata.Block, o datanode.CreateOptions) (datanode.Wri
 	if o.Type == 0 {
 		o.Type = datanode.Disk
 	}
+	if o.Checksum == (datanode.Checksum{}) {
+		o.Checksum = datanode.DefaultChecksum
+	}
+	if o.Checksum.Type > datanode.CRC32C || o.Checksum.BytesPer == 0 || o.Checksum.BytesPer > maxBytesPer {
+		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "create of block %d with checksums of type %d over %d bytes", b.ID, o.Checksum.Type, o.Checksum.BytesPer)
+	}
 	expect := min(max(o.Expect, 0), maxExpect)
 	if o.Temporary {
 		if err := s.makeWay(b); err != nil {
@@ -768,7 +812,8 @@ func (s *Store) Create(b metadata.Block, o datanode.CreateOptions) (datanode.Wri
 	if err != nil {
 		return nil, fmt.Errorf("create %v: %w", b, err)
 	}
-	r := &replica{vol: v, id: b.ID, gen: b.Generation, state: datanode.RBW, open: &opened{unsynced: true, expect: expect}}
+	r := &replica{vol: v, id: b.ID, gen: b.Generation, state: datanode.RBW, open: &opened{unsynced: true, expect: expect, sum: o.Checksum}}
+	r.usual = o.Checksum == datanode.DefaultChecksum
 	if o.Temporary {
 		r.state = datanode.Temporary
 	}
@@ -791,7 +836,7 @@ func (s *Store) Create(b metadata.Block, o datanode.CreateOptions) (datanode.Wri
 	v.used.Add(headerSize)
 	if o.Temporary { // others get their files with the first write, unless that is packed
 		if err = v.ensureDir(b.ID); err == nil {
-			if w.data, w.sums, err = v.createFiles(b.ID, b.Generation, sufTmp); err == nil {
+			if w.data, w.sums, err = v.createFiles(b.ID, b.Generation, sufTmp, o.Checksum); err == nil {
 				r.suffix = sufTmp
 			}
 		}
@@ -824,7 +869,7 @@ func (w *writer) openFiles() error {
 	if r.suffix == 0 {
 		err := v.ensureDir(r.id)
 		if err == nil {
-			w.data, w.sums, err = v.createFiles(r.id, r.gen, sufRBW)
+			w.data, w.sums, err = v.createFiles(r.id, r.gen, sufRBW, w.Checksum())
 		}
 		if err == nil {
 			r.mu.Lock()

@@ -140,7 +140,7 @@ func (v *volume) removeLost(l lost) error {
 
 // EmptyTrash removes from a volume's trash what has been there long enough.
 func (s *Store) EmptyTrash(storage string) error {
-	for _, v := range s.volumes {
+	for _, v := range s.all() {
 		if v.id.Storage == storage {
 			return v.emptyTrash(0)
 		}
@@ -197,7 +197,7 @@ func (v *volume) writeLost(l lost, sums, data []byte) error {
 	if err := write(lostData, data); err != nil {
 		return err
 	}
-	return write(lostSums, encodeHeader(l.id), sums)
+	return write(lostSums, encodeHeader(l.id, datanode.DefaultChecksum), sums)
 }
 
 // loadLost enters a file of the trash that was found at start. A pair is one item, entered with its data.

@@ -64,7 +64,7 @@ func TestDiscardedReplicasAreKeptForADay(t *testing.T) {
 	if names := lostFiles(t, dir); len(names) != 4 {
 		t.Errorf("after a restart there are %v", names)
 	}
-	h.volumes[0].trash.now = func() time.Time { return time.Now().Add(DefaultKeep + time.Minute) }
+	h.all()[0].trash.now = func() time.Time { return time.Now().Add(DefaultKeep + time.Minute) }
 	check(t, h.EmptyTrash(storage))
 	if names := lostFiles(t, dir); len(names) > 0 {
 		t.Errorf("after a day there are %v", names)
@@ -87,7 +87,7 @@ func TestTheTrashMakesRoom(t *testing.T) {
 		h.put(id, 1, pattern(60_000))
 		check(t, h.Discard(block(id, 1, 0)))
 	}
-	v := h.volumes[0]
+	v := h.all()[0]
 	if n := v.trash.bytes.Load(); n == 0 || n > v.trash.limit {
 		t.Fatalf("%d bytes in the trash, which may have %d", n, v.trash.limit)
 	}
@@ -131,7 +131,7 @@ func TestVerdictsAreRevisedAndSizesCompared(t *testing.T) {
 	check(t, verify(true))
 	h.markCorrupt(h.get(7))
 	check(t, verify(false))
-	name := h.volumes[0].dataPath(7)
+	name := h.all()[0].dataPath(7)
 	check(t, h.CheckSizes(7))
 	check(t, os.Truncate(name, 30_000))
 	wantKind(t, h.CheckSizes(7), metadata.ErrCorrupt)
@@ -183,7 +183,7 @@ func TestDiscardOnAFullDiskRemoves(t *testing.T) {
 	if r, ok := h.Replica(7); ok {
 		t.Errorf("after a restart there is %v", r)
 	}
-	if n := h.volumes[0].trash.bytes.Load(); n != 0 {
+	if n := h.all()[0].trash.bytes.Load(); n != 0 {
 		t.Errorf("%d bytes are in the trash", n)
 	}
 }

@@ -169,7 +169,7 @@ func (s *Store) Watch(ctx context.Context, limit time.Duration) {
 
 // watch is one tick of the watchdog.
 func (s *Store) watch(limit time.Duration) {
-	for _, v := range s.volumes {
+	for _, v := range s.all() {
 		if v.err() != nil {
 			continue
 		}

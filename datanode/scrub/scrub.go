@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -73,6 +74,9 @@ const (
 // Scrubber verifies replicas. Its methods do not block, except Run.
 type Scrubber struct {
 	cfg     Config
+	changed chan struct{} // capacity 1: the workers are not those of before
+
+	mu      sync.Mutex // guards the map
 	workers map[string]*worker
 }
 
@@ -113,7 +117,7 @@ type word struct {
 	user uint32
 }
 
-// New makes a scrubber of the volumes that the store has now.
+// New makes a scrubber of the volumes that the store has now; Refresh takes those that it has later.
 func New(cfg Config) *Scrubber {
 	if cfg.Rate <= 0 {
 		cfg.Rate = DefaultRate
@@ -133,14 +137,35 @@ func New(cfg Config) *Scrubber {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	s := &Scrubber{cfg: cfg, workers: map[string]*worker{}}
-	for _, v := range cfg.Store.Volumes() {
-		s.workers[v.ID] = &worker{
-			Scrubber: s, volume: v.ID, wake: make(chan struct{}, 1), scanAt: cfg.Now().Add(cfg.Scan),
-			queued: map[metadata.BlockID]struct{}{}, byUser: map[uint32]int{}, lately: map[metadata.BlockID]time.Time{},
-		}
-	}
+	s := &Scrubber{cfg: cfg, changed: make(chan struct{}, 1), workers: map[string]*worker{}}
+	s.Refresh()
 	return s
+}
+
+// Refresh takes the volumes that the store has now: it may have got others, and have lost some.
+func (s *Scrubber) Refresh() {
+	there := map[string]*worker{}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, v := range s.cfg.Store.Volumes() {
+		w := s.workers[v.ID]
+		if w == nil {
+			w = &worker{
+				Scrubber: s, volume: v.ID, wake: make(chan struct{}, 1), scanAt: s.cfg.Now().Add(s.cfg.Scan),
+				queued: map[metadata.BlockID]struct{}{}, byUser: map[uint32]int{}, lately: map[metadata.BlockID]time.Time{},
+			}
+		}
+		there[v.ID] = w
+	}
+	s.workers = there
+	poke(s.changed)
+}
+
+// worker is the one of a volume, nil if there is none.
+func (s *Scrubber) worker(volume string) *worker {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.workers[volume]
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -160,10 +185,34 @@ func sleep(ctx context.Context, d time.Duration) error {
 // Run works until ctx is done.
 func (s *Scrubber) Run(ctx context.Context) {
 	var g sync.WaitGroup
-	for _, w := range s.workers {
-		g.Go(func() { w.run(ctx) })
+	defer g.Wait()
+	running := map[*worker]context.CancelFunc{}
+	for {
+		s.mu.Lock()
+		now := maps.Clone(s.workers)
+		s.mu.Unlock()
+		for w, end := range running {
+			if now[w.volume] != w {
+				end()
+				delete(running, w)
+			}
+		}
+		for _, w := range now {
+			if running[w] == nil {
+				own, end := context.WithCancel(ctx)
+				running[w] = end
+				g.Go(func() {
+					defer end()
+					w.run(own)
+				})
+			}
+		}
+		select {
+		case <-s.changed:
+		case <-ctx.Done():
+			return
+		}
 	}
-	g.Wait()
 }
 
 func (s *Scrubber) workerOf(id metadata.BlockID) *worker {
@@ -171,7 +220,7 @@ func (s *Scrubber) workerOf(id metadata.BlockID) *worker {
 	if !ok {
 		return nil
 	}
-	return s.workers[v]
+	return s.worker(v)
 }
 
 // Order has a replica verified before everything else, and the outcome told: the namenode wants to know, or this datanode
@@ -220,7 +269,7 @@ func poke(c chan struct{}) {
 
 // Status describes the scrubbing of a volume.
 func (s *Scrubber) Status(volume string) (Status, bool) {
-	w := s.workers[volume]
+	w := s.worker(volume)
 	if w == nil {
 		return Status{}, false
 	}
@@ -242,7 +291,11 @@ func (w *worker) run(ctx context.Context) {
 	if !c.Begun.IsZero() && !c.Done {
 		w.pass = w.finalized(c.After)
 	}
-	defer w.save()
+	defer func() {
+		if w.worker(w.volume) == w { // otherwise the volume was given back
+			w.save()
+		}
+	}()
 	for ctx.Err() == nil {
 		if w.step(ctx) {
 			continue

@@ -32,6 +32,8 @@ type Volume struct {
 // Config configures a datanode. The server owns the listeners once Run was called.
 type Config struct {
 	Volumes []Volume
+	// Reread reads the configuration anew, for the volumes that the datanode is to have from then on; nil: it cannot be.
+	Reread func() ([]Volume, error)
 	// Transfer, HTTP, IPC and GRPC are where it is reached; their ports are what namenodes tell clients.
 	Transfer, HTTP, IPC, GRPC net.Listener
 	// Near is a Unix-domain socket at which transfers are taken too, NearPath the template of the paths at which other datanodes of
@@ -64,6 +66,8 @@ type Config struct {
 	ScrubEvery time.Duration
 	// RebuildRate is how many bytes a second are read of other datanodes to compute lost internal blocks of block groups; 0 is 128 MiB.
 	RebuildRate int64
+	// LockedMemory is how many bytes of replicas are kept in memory at most, where namenodes want them there (dfs.datanode.max.locked.memory); 0: none.
+	LockedMemory int64
 	// DiskTimeout is how long a call of a disk may take before its volume is given up; 0 is 30 s.
 	DiskTimeout time.Duration
 	// Protection are the qualities of protection of which one has to be agreed on before blocks move (dfs.data.transfer.protection); none:
@@ -116,6 +120,11 @@ func (c *Config) validate() error {
 	if ip := net.ParseIP(c.AdvertiseIP); ip == nil || ip.IsUnspecified() {
 		return metadata.Errorf(metadata.ErrInvalidArgument, "datanode cannot advertise %q: clients have to dial it", c.AdvertiseIP)
 	}
+	if c.LockedMemory > 0 {
+		if err := vfs.PinLimit(c.LockedMemory); err != nil {
+			return metadata.Errorf(metadata.ErrInvalidArgument, "Cannot start datanode because %d bytes of replicas are to be kept in memory (dfs.datanode.max.locked.memory): %v", c.LockedMemory, err)
+		}
+	}
 	if c.AdvertiseHost == "" {
 		c.AdvertiseHost = c.AdvertiseIP
 	}
@@ -131,9 +140,9 @@ func (c *Config) validate() error {
 	return nil
 }
 
-func (c *Config) volumes() ([]blockstore.VolumeConfig, error) {
+func volumesOf(list []Volume) ([]blockstore.VolumeConfig, error) {
 	var out []blockstore.VolumeConfig
-	for _, v := range c.Volumes {
+	for _, v := range list {
 		t, err := datanode.ParseStorageType(v.Type)
 		if err != nil {
 			return nil, fmt.Errorf("volume %s: %w", v.Path, err)

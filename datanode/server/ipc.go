@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gohops/hops/datanode/diskbalance"
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/internal/sasl"
 	"github.com/gohops/hops/internal/security"
@@ -32,6 +33,13 @@ func (s *Server) ipcServer() *hrpc.Server {
 	handle("getDatanodeInfo", security.Anyone, func() hrpc.Message { return new(hadooppb.GetDatanodeInfoRequestProto) }, s.datanodeInfo)
 	handle("getVolumeReport", security.Superuser, func() hrpc.Message { return new(hadooppb.GetVolumeReportRequestProto) }, s.volumeReport)
 	handle("triggerBlockReport", security.Superuser, func() hrpc.Message { return new(hadooppb.TriggerBlockReportRequestProto) }, s.triggerReport)
+	handle("submitDiskBalancerPlan", security.Superuser, func() hrpc.Message { return new(hadooppb.SubmitDiskBalancerPlanRequestProto) }, s.submitPlan)
+	handle("cancelDiskBalancerPlan", security.Superuser, func() hrpc.Message { return new(hadooppb.CancelDiskBalancerPlanRequestProto) }, s.cancelPlan)
+	handle("queryDiskBalancerPlan", security.Superuser, func() hrpc.Message { return new(hadooppb.QueryDiskBalancerPlanRequestProto) }, s.queryPlan)
+	handle("getDiskBalancerSetting", security.Superuser, func() hrpc.Message { return new(hadooppb.GetDiskBalancerSettingRequestProto) }, s.balancerSetting)
+	handle("startReconfiguration", security.Superuser, func() hrpc.Message { return new(hadooppb.StartReconfigurationRequestProto) }, s.startReconfiguration)
+	handle("getReconfigurationStatus", security.Superuser, func() hrpc.Message { return new(hadooppb.GetReconfigurationStatusRequestProto) }, s.reconfigurationStatus)
+	handle("listReconfigurableProperties", security.Superuser, func() hrpc.Message { return new(hadooppb.ListReconfigurablePropertiesRequestProto) }, s.reconfigurable)
 	return srv
 }
 
@@ -77,6 +85,9 @@ func exception(err error) (class, message string) {
 	}
 	if errors.Is(err, metadata.ErrToken) {
 		return "org.apache.hadoop.security.token.SecretManager$InvalidToken", err.Error()
+	}
+	if _, refused := errors.AsType[*diskbalance.Error](err); refused {
+		return "org.apache.hadoop.hdfs.server.diskbalancer.DiskBalancerException", err.Error()
 	}
 	return "java.io.IOException", err.Error()
 }

@@ -2,6 +2,8 @@ package server
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,7 +43,7 @@ func (n *session) obey(o *pb.Orders) {
 		n.reportNow()
 	}
 	if !o.Leader || o.Term < n.term.Load() {
-		if len(o.Replicate)+len(o.Delete)+len(o.Discard)+len(o.Recover)+len(o.Verify)+len(o.Rebuild) > 0 {
+		if len(o.Replicate)+len(o.Delete)+len(o.Discard)+len(o.Recover)+len(o.Verify)+len(o.Rebuild)+len(o.Cache)+len(o.Uncache) > 0 {
 			n.log.Warn("orders of a namenode that does not lead are refused", "namenode", n.addr, "term", o.Term, "highest", n.term.Load())
 		}
 		return
@@ -72,6 +74,17 @@ func (n *session) obey(o *pb.Orders) {
 		n.replicas.add(job{block: b.ID, generation: b.Generation}, func(ctx context.Context) {
 			if valid() {
 				n.replicate(ctx, b, r)
+			}
+		})
+	}
+	for _, id := range o.Uncache { // first: it makes room
+		n.memory.Drop(metadata.BlockID(id))
+	}
+	for _, r := range o.Cache {
+		b := blockOf(r)
+		n.caching.add(job{block: b.ID, generation: b.Generation}, func(ctx context.Context) {
+			if valid() {
+				n.memory.Add(ctx, b)
 			}
 		})
 	}
@@ -171,28 +184,83 @@ type task struct {
 
 // crews are a crew for each volume: one whose disk does not answer holds up its own orders only.
 type crews struct {
-	store *blockstore.Store
-	of    map[string]*crew // by storage uuid
+	store   *blockstore.Store
+	name    string
+	workers int
+	changed chan struct{} // capacity 1: they are not those of before
+
+	mu sync.Mutex       // guards the map
+	of map[string]*crew // by storage uuid
 }
 
-func newCrews(store *blockstore.Store, name string, workers int) crews {
-	c := crews{store: store, of: map[string]*crew{}}
-	for _, v := range store.Volumes() {
-		crew := newCrew(name, workers)
-		c.of[v.ID] = &crew
-	}
+func newCrews(store *blockstore.Store, name string, workers int) *crews {
+	c := &crews{store: store, name: name, workers: workers, changed: make(chan struct{}, 1)}
+	c.refresh()
 	return c
 }
 
+// refresh takes the volumes that the store has now.
+func (c *crews) refresh() {
+	there := map[string]*crew{}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, v := range c.store.Volumes() {
+		if there[v.ID] = c.of[v.ID]; there[v.ID] == nil {
+			crew := newCrew(c.name, c.workers)
+			there[v.ID] = &crew
+		}
+	}
+	c.of = there
+	poke(c.changed)
+}
+
 // add hands an order to the crew of the volume where the replica lies. Where there is none the namenode is told so: it would repeat the
-// order, and take the block to be here.
-func (c crews) add(j job, do func(context.Context)) {
+// order, and take the block to be here. Of a volume that comes or goes just now the order is dropped, and repeated.
+func (c *crews) add(j job, do func(context.Context)) {
 	v, ok := c.store.VolumeOf(j.block)
 	if !ok {
 		c.store.Disown(j.block)
 		return
 	}
-	c.of[v].add(j, do)
+	c.mu.Lock()
+	crew := c.of[v]
+	c.mu.Unlock()
+	if crew != nil {
+		crew.add(j, do)
+	}
+}
+
+// run works until ctx is done.
+func (c *crews) run(ctx context.Context) {
+	var g sync.WaitGroup
+	defer g.Wait()
+	running := map[*crew]context.CancelFunc{}
+	for {
+		c.mu.Lock()
+		now := slices.Collect(maps.Values(c.of))
+		c.mu.Unlock()
+		for one, end := range running {
+			if !slices.Contains(now, one) {
+				end()
+				delete(running, one)
+			}
+		}
+		for _, one := range now {
+			if running[one] == nil {
+				own, end := context.WithCancel(ctx)
+				running[one] = end
+				g.Go(func() {
+					defer end()
+					one.run(own)
+				})
+			}
+		}
+		select {
+		case <-c.changed:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // maxQueued is how many orders of a kind wait; further ones are dropped, the namenode repeats them.

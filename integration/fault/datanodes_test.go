@@ -47,7 +47,13 @@ type writing struct {
 
 func (s *scene) write(name string, replicas int) *writing {
 	s.t.Helper()
-	w, err := s.fs.Create(context.Background(), name, dfs.CreateOptions{Replication: replicas, Parents: true})
+	return s.create(name, dfs.CreateOptions{Replication: replicas})
+}
+
+func (s *scene) create(name string, o dfs.CreateOptions) *writing {
+	s.t.Helper()
+	o.Parents = true
+	w, err := s.fs.Create(context.Background(), name, o)
 	s.must(err)
 	return &writing{w, s, name, nil}
 }

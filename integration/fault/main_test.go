@@ -91,7 +91,6 @@ var absent = [][3]string{
 	{"M15", "wrong wall clock", "TestNamespaceIsLinearizable steps clocks"},
 	{"D2", "power cut of all datanodes", "crash clones of the block store in make test"},
 	{"D8", "replayed and foreign block reports", "tests of namenode/server in make test"},
-	{"E1-E4", "erasure coding", "no files are erasure coded yet"},
 }
 
 func TestMain(m *testing.M) { process.Main(summing{m}) }

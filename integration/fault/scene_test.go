@@ -46,9 +46,12 @@ func (s *scene) loaded() {
 		s.t.Fatal(err)
 	}
 	s.history = process.NewHistory(s.t, dir)
-	s.history.Start(func(ctx context.Context) { s.history.Calls(ctx, 8, s.fs) })
+	s.history.Start(s.load)
 	s.t.Cleanup(s.history.End)
 }
+
+// load is what users do until ctx is done.
+func (s *scene) load(ctx context.Context) { s.history.Calls(ctx, 8, s.fs) }
 
 // warm waits until there was load, and notes whether it was enough.
 func (s *scene) warm() {
@@ -96,17 +99,24 @@ func (s *scene) same() {
 // healthy waits until all blocks have all their replicas and returns how long it took.
 func (s *scene) healthy(patience time.Duration) time.Duration {
 	s.t.Helper()
+	return s.healthyBelow("/fault", patience)
+}
+
+// healthyBelow is healthy of the files below a directory.
+func (s *scene) healthyBelow(dir string, patience time.Duration) time.Duration {
+	s.t.Helper()
 	began := time.Now()
 	h := s.k.Hops()
 	if err := s.k.Cluster.Await(patience, "enough replicas of all blocks", func() error {
-		r := h.Run("fsck", "/fault")
+		r := h.Run("fsck", dir)
 		if r.Status != 0 || !strings.Contains(r.Stdout, "is HEALTHY") {
 			return fmt.Errorf("status %d: %s", r.Status, last(r.Stdout, 25))
 		}
 		for line := range strings.Lines(r.Stdout) {
 			name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
 			switch strings.TrimSpace(name) {
-			case "Under-replicated blocks", "Mis-replicated blocks", "Missing blocks", "Corrupt blocks":
+			case "Under-replicated blocks", "Mis-replicated blocks", "Missing blocks", "Corrupt blocks", "Under-erasure-coded block groups", "Missing block groups", "Corrupt block groups",
+				"Missing internal blocks":
 				if value = strings.TrimSpace(value); value != "0" && !strings.HasPrefix(value, "0 ") {
 					return errors.New(strings.TrimSpace(line))
 				}

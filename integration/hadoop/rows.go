@@ -106,6 +106,16 @@ func (s *suite) run(ctx context.Context) error {
 			return err
 		}
 	}
+	if s.wants("storage") {
+		if err := s.storageRow(ctx); err != nil {
+			return err
+		}
+	}
+	if s.wants("tiers") || s.wants("shortcircuit") {
+		if err := s.tiersRows(ctx); err != nil {
+			return err
+		}
+	}
 	if s.wants("kerberos") {
 		if err := s.kerberosRow(ctx); err != nil {
 			return err
@@ -219,7 +229,7 @@ func (s *suite) askOracle(ctx context.Context, r *shellRun) error {
 func (s *suite) fetch() error {
 	wants := func(rows ...string) bool { return slices.ContainsFunc(rows, s.wants) }
 	var err error
-	if wants("fsshell", "fsshell-ha", "hopsfs", "hopsfs-stock", "webhdfs-stock", "gohdfs-stock", "across", "smallfiles", "tools", "hopstools", "tools-ha", "hopstools-ha", "tokens", "inotify", "differ") {
+	if wants("fsshell", "fsshell-ha", "hopsfs", "hopsfs-stock", "webhdfs-stock", "gohdfs-stock", "across", "smallfiles", "tools", "hopstools", "tools-ha", "hopstools-ha", "tokens", "inotify", "storage", "tiers", "shortcircuit", "differ") {
 		_, err = s.hadoop()
 	}
 	if err == nil && wants("curl", "across") {
@@ -227,6 +237,9 @@ func (s *suite) fetch() error {
 	}
 	if err == nil && wants("fsspec", "across") {
 		_, err = s.cache.python()
+	}
+	if err == nil && wants("shortcircuit") {
+		_, err = s.cache.nativeLibrary()
 	}
 	if err == nil && wants("gohdfs", "gohdfs-stock") {
 		_, err = s.cache.gohdfs()

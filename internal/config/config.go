@@ -239,6 +239,8 @@ type Datanode struct {
 	ScrubEvery time.Duration `yaml:"scrub_every"`
 	// RebuildRate is how much is read a second of other datanodes to compute lost internal blocks of files with erasure coding; default 128MiB.
 	RebuildRate Size `yaml:"rebuild_rate"`
+	// LockedMemory is how much memory of the machine replicas may take that cache directives want there; default: dfs.datanode.max.locked.memory of the properties, 0: none.
+	LockedMemory Size `yaml:"locked_memory,omitempty"`
 	// Trash is how long replicas are kept that are not wanted but whose file nobody deleted; default 24h.
 	Trash time.Duration `yaml:"trash"`
 	// FailedVolumesTolerated is with how many volumes that do not work the datanode starts; default all but one.
@@ -663,6 +665,7 @@ func (f *File) Validate() error {
 		d.ScrubRate = cmp.Or(d.ScrubRate, 8<<20)
 		d.ScrubEvery = cmp.Or(d.ScrubEvery, 504*time.Hour)
 		d.RebuildRate = cmp.Or(d.RebuildRate, 128<<20)
+		d.LockedMemory = cmp.Or(d.LockedMemory, f.properties.LockedMemory)
 		d.Trash = cmp.Or(d.Trash, 24*time.Hour)
 		if n := d.FailedVolumesTolerated; n != nil && (*n < 0 || *n >= len(d.Volumes)) {
 			wrong("datanode.failed_volumes_tolerated: %d of %d volumes; at least one has to work", *n, len(d.Volumes))
@@ -672,6 +675,9 @@ func (f *File) Validate() error {
 		}
 		if d.RebuildRate < 8<<20 {
 			wrong("datanode.rebuild_rate: %v a second is too little to compute a large block before the namenode asks another datanode; the least is 8MiB", d.RebuildRate)
+		}
+		if d.LockedMemory < 0 {
+			wrong("datanode.locked_memory: %v may not be negative", d.LockedMemory)
 		}
 		if d.ScrubEvery < 0 || d.Trash < 0 {
 			wrong("datanode: scrub_every is %v and trash %v, neither may be negative", d.ScrubEvery, d.Trash)

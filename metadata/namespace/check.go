@@ -38,6 +38,7 @@ func (ns *Namespace) Check() []error {
 	c.retries()
 	c.register()
 	c.tokens()
+	c.caching()
 	c.snapshots()
 	c.quotaUsage()
 	c.derived()

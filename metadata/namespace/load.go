@@ -64,6 +64,9 @@ func (ns *Namespace) load() error {
 	if err := ns.loadTokens(); err != nil {
 		return err
 	}
+	if err := ns.loadCaching(); err != nil {
+		return err
+	}
 	if err := ns.loadSnapshots(); err != nil {
 		return err
 	}
@@ -89,6 +92,9 @@ func decodeMarker(value []byte) (*logpb.Marker, error) {
 	}
 	if !soundTokenKeys(m.TokenKeys) || m.LastToken < 0 {
 		return nil, fmt.Errorf("marker with damaged keys of delegation tokens: %w", metadata.ErrCorrupt)
+	}
+	if m.LastCacheDirective < 0 {
+		return nil, fmt.Errorf("marker with a damaged number of cache directives: %w", metadata.ErrCorrupt)
 	}
 	if !soundForgotten(m.Forgotten) {
 		return nil, fmt.Errorf("marker with damaged ids of datanodes: %w", metadata.ErrCorrupt)

@@ -440,7 +440,7 @@ func (ns *Namespace) Blocks(c metadata.Caller, path string, offset, length int64
 // CheckAccess says whether c has the rights a on path. Errors: ErrNotExist, ErrPermission.
 func (ns *Namespace) CheckAccess(c metadata.Caller, path string, a metadata.Access) error {
 	return ns.find(c, path, func(p *place, c *caller) error {
-		if p.last() == nil {
+		if n := p.last(); n == nil || n.isGhost() && n.snapshot() == 0 { // the list of snapshots has no mode of its own
 			return metadata.Errorf(metadata.ErrNotExist, "Path not found: %s", p)
 		}
 		return checkMode(c, p, len(p.nodes)-1, a)

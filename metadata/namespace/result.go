@@ -31,6 +31,8 @@ type Result struct {
 	INode  metadata.INodeID
 	// Snapshot is the path of the snapshot that ChangeSnapshots made; INode is its number then.
 	Snapshot string
+	// Directive is the number of the directive that AddCacheDirective made.
+	Directive int64
 	// Expired is set when Create or Append found the lease of a writer that was not heard of for SoftLimit: a recovery
 	// of that file should be started.
 	Expired *ExpiredLease

@@ -88,6 +88,9 @@ func (r *bodyReader) Replica() dn.Replica {
 	return dn.Replica{Block: r.block, State: dn.Finalized, Visible: r.block.Length}
 }
 
+// Checksum implements datanode.Reader: no client can say that it wants others of a small file.
+func (*bodyReader) Checksum() dn.Checksum { return dn.DefaultChecksum }
+
 func (r *bodyReader) Sums(dst []byte, off, end int64) ([]byte, error) {
 	if off < 0 || end < off || end > r.block.Length {
 		return dst, io.ErrUnexpectedEOF

@@ -1,0 +1,265 @@
+package blockstore
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gohops/hops/datanode"
+	"github.com/gohops/hops/metadata"
+)
+
+// Volumes come and go while the store serves. What is on one that comes is found as at a start, and the namenode hears of it by the report that its
+// owner makes then; that what was on one that went is gone it hears the same way.
+
+// Add opens one more volume, as Open does, or one anew that has failed. The owner reports it to the namenode afterwards.
+//
+// Errors: ErrInvalidArgument, the path is not usable or there already; datanode.ErrVolumeInUse, ErrVolumeOwner and ErrVolumeVersion; and those of the disk.
+func (s *Store) Add(c VolumeConfig) error {
+	s.swapMu.Lock()
+	defer s.swapMu.Unlock()
+	others := slices.Clone(s.all())
+	path, _ := filepath.Abs(c.Path) // newVolume says what is wrong with it
+	if at := slices.IndexFunc(others, func(v *volume) bool { return v.path == path && v.err() != nil }); at >= 0 {
+		s.retire(others[at], nil) // it stays in the list as failed until this one works
+		others = slices.Delete(others, at, at+1)
+	}
+	v, err := s.newVolume(c, others)
+	if err != nil {
+		return err
+	}
+	end := watchOpening([]*volume{v}, s.cfg.DiskTimeout)
+	err = s.openLate(v, others)
+	end()
+	if err == nil {
+		err = v.err()
+	}
+	if err != nil {
+		s.retire(v, err)
+		return fmt.Errorf("volume %s: %w", v.path, explain(err))
+	}
+	list := append(others, v)
+	s.tellSiblings(list)
+	s.listed.Store(&list)
+	s.log.Info("volume added", "volume", v.id.Storage, "path", v.path, "replicas", v.replicas.Load())
+	return nil
+}
+
+// openLate claims a volume that is to be beside others, gives it an identity if it has none, and finds its replicas. s.swapMu is held.
+func (s *Store) openLate(v *volume, others []*volume) error {
+	f, silent := answerOf(v, func() claimed { return claim(v.fs, v.path) }, claimed.release)
+	if err := errors.Join(f.err, silent); err != nil {
+		return err
+	}
+	if f.fresh {
+		if missing := missing(others); len(missing) > 0 && !f.accepted {
+			return fmt.Errorf("there is nothing, but volume %s of this datanode is missing: is its disk not mounted? If it was replaced by a new one, put an empty file named %s there: %w",
+				strings.Join(missing, " or "), acceptFile, datanode.ErrVolumeVersion)
+		}
+		f, silent = answerOf(v, func() claimed {
+			if err := mkdirAll(v.fs, v.path); err != nil {
+				return claimed{err: err}
+			}
+			lock, err := lockVolume(v.fs, v.path)
+			return claimed{lock: lock, err: err, fresh: true}
+		}, claimed.release)
+		if err := errors.Join(f.err, silent); err != nil {
+			return err
+		}
+	}
+	v.id, v.lock = f.id, f.lock
+	own := s.Identity()
+	switch {
+	case f.fresh:
+		v.id = newIdentity(s.datanode)
+	case v.id.Datanode != s.datanode:
+		return fmt.Errorf("it is of datanode %s, this is datanode %s: %w", v.id.Datanode, s.datanode, datanode.ErrVolumeOwner)
+	case v.id.Cluster != "" && own.Cluster != "" && v.id.Cluster != own.Cluster:
+		return fmt.Errorf("it is of cluster %s, this datanode of cluster %s: %w", v.id.Cluster, own.Cluster, datanode.ErrVolumeOwner)
+	}
+	for _, other := range others {
+		if other.id.Storage == v.id.Storage {
+			return fmt.Errorf("it is a copy of volume %s: %w", other.path, datanode.ErrVolumeOwner)
+		}
+	}
+	if err := s.size(v); err != nil {
+		return err
+	}
+	v.id.Cluster, v.id.BlockPool = own.Cluster, own.BlockPool
+	v.id.Siblings = siblings(append(slices.Clone(others), v))
+	want := v.id
+	err := v.ask(func() error {
+		err := writeIdentity(v.fs, v.path, want)
+		if err == nil && f.fresh {
+			err = removeFile(v.fs, filepath.Join(v.path, acceptFile))
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return v.ask(func() error { return s.load(v) })
+}
+
+// siblings are the storage uuids of volumes, as Identity has them.
+func siblings(all []*volume) string {
+	var ids []string
+	for _, v := range all {
+		if !strings.HasPrefix(v.id.Storage, "DS-unknown-") {
+			ids = append(ids, v.id.Storage)
+		}
+	}
+	slices.Sort(ids)
+	return strings.Join(ids, ",")
+}
+
+// tellSiblings has every volume that works know which others there are. s.swapMu is held.
+func (s *Store) tellSiblings(all []*volume) {
+	list := siblings(all)
+	for _, v := range all {
+		if v.err() != nil || v.id.Siblings == list {
+			continue
+		}
+		want := v.id
+		want.Siblings = list
+		if v.check(writeIdentity(v.fs, v.path, want)) == nil {
+			s.idMu.Lock()
+			v.id.Siblings = list
+			s.idMu.Unlock()
+		}
+	}
+}
+
+// admitLate enters a replica of a volume that comes while the store serves. If the block is here already that one stays, and what was found goes if it is
+// surely no better: otherwise it is left alone for the next start, which decides.
+func (s *Store) admitLate(r *replica) error {
+	sh := s.shard(r.id)
+	for {
+		sh.mu.RLock()
+		old := sh.replicas[r.id]
+		sh.mu.RUnlock()
+		if old != nil && old.vol.failed.Load() == nil {
+			if !old.acquire(&old.mu) {
+				continue // its volume has failed meanwhile
+			}
+			view := old.viewLocked()
+			old.mu.Unlock()
+			if view.State == datanode.Finalized && view.Block.Generation >= r.gen {
+				s.log.Warn("block is here twice, one replica is removed", "block", r.blockLocked().String(), "volume", r.vol.id.Storage)
+				return r.discard()
+			}
+			s.log.Warn("block is here twice, one replica is left alone until the next start", "block", r.blockLocked().String(), "volume", r.vol.id.Storage)
+			return nil
+		}
+		sh.mu.Lock()
+		if sh.replicas[r.id] != old {
+			sh.mu.Unlock()
+			continue
+		}
+		sh.replicas[r.id] = r
+		sh.mu.Unlock()
+		r.vol.replicas.Add(1)
+		r.vol.used.Add(r.length + sumsSize(r.length))
+		return nil
+	}
+}
+
+// errRemoved is why a volume that was removed does not work.
+var errRemoved = metadata.Errorf(metadata.ErrIO, "it was taken out of the datanode")
+
+// Remove gives a volume back, which may have failed: its replicas are not here any more, writers to it have lost them, and reads under way come to their
+// end. What is on it stays there. The owner tells the namenode afterwards. The last volume that works cannot be removed.
+func (s *Store) Remove(path string) error {
+	s.swapMu.Lock()
+	defer s.swapMu.Unlock()
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "volume path %q is not usable", path)
+	}
+	var v *volume
+	var rest []*volume
+	works := false
+	for _, other := range s.all() {
+		if other.path == path {
+			v = other
+			continue
+		}
+		rest = append(rest, other)
+		works = works || other.err() == nil
+	}
+	switch {
+	case v == nil:
+		return metadata.Errorf(metadata.ErrInvalidArgument, "there is no volume %s", path)
+	case !works:
+		return metadata.Errorf(metadata.ErrInvalidArgument, "volume %s is the last one that works", path)
+	}
+	s.tellSiblings(rest)
+	s.listed.Store(&rest)
+	s.retire(v, errRemoved)
+	s.log.Info("volume removed", "volume", v.id.Storage, "path", v.path)
+	return nil
+}
+
+// retire takes a volume that is not in the list out of everything, and closes what is open there.
+func (s *Store) retire(v *volume, cause error) {
+	var all []*replica
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.RLock()
+		for _, r := range sh.replicas {
+			if r.vol == v {
+				all = append(all, r)
+			}
+		}
+		sh.mu.RUnlock()
+	}
+	packs := map[*pack]bool{}
+	for _, r := range all {
+		if !r.acquire(&r.mu) { // the disk does not answer
+			continue
+		}
+		r.fenceLocked()
+		r.gone = true
+		r.settleLocked()
+		r.mu.Unlock()
+		if r.acquire(&r.io) { // the last call of its writer is over
+			if r.packed != nil {
+				packs[r.packed.p] = true
+			}
+			r.io.Unlock()
+		}
+	}
+	failed := v.failed.Load() != nil
+	if v.failed.CompareAndSwap(nil, &cause) {
+		close(v.gone)
+	}
+	for _, r := range all {
+		s.forget(r)
+	}
+	if !failed { // otherwise somebody may still wait for the disk, with a pack in hand
+		v.packMu.Lock()
+		if v.pack != nil {
+			packs[v.pack] = true
+			v.pack = nil
+		}
+		v.packMu.Unlock()
+		for p := range packs {
+			_ = p.f.Close() // nothing of it is used any more
+		}
+	}
+	if lock := v.lock; lock != nil {
+		v.lock = nil
+		closed := make(chan struct{})
+		go func() {
+			_ = lock.Close()
+			close(closed)
+		}()
+		select {
+		case <-closed:
+		case <-time.After(usageWait): // the disk does not answer
+		}
+	}
+}

@@ -1,0 +1,254 @@
+package blockstore
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/gohops/hops/datanode"
+	"github.com/gohops/hops/datanode/vfs"
+	"github.com/gohops/hops/datanode/vfs/faulty"
+	"github.com/gohops/hops/datanode/vfs/mem"
+	"github.com/gohops/hops/metadata"
+)
+
+// paths are where the store has volumes, in order.
+func (h *harness) paths() string {
+	var out []string
+	for _, v := range h.Volumes() {
+		out = append(out, v.Path)
+	}
+	return strings.Join(out, " ")
+}
+
+func TestVolumesComeAndGo(t *testing.T) {
+	disk := mem.New(1 << 26)
+	h := open(t, disk, "/a")
+	h.put(1, 7, pattern(100_000))
+	h.put(2, 7, pattern(3000)) // in a pack
+	check(t, h.Add(VolumeConfig{Path: "/b"}))
+	for id := int64(10); id < 30; id++ {
+		h.put(id, 7, pattern(1000*int(id)))
+	}
+	if b := h.Volumes()[1]; h.paths() != "/a /b" || b.Replicas != 10 || b.Used == 0 {
+		t.Fatalf("%s: %+v", h.paths(), b)
+	}
+	wantKind(t, h.Add(VolumeConfig{Path: "/b"}), metadata.ErrInvalidArgument)
+	wantKind(t, h.Remove("/c"), metadata.ErrInvalidArgument)
+
+	// One goes, with a writer and a reader on it.
+	w := must[datanode.Writer](t)(h.Create(block(50, 7, 0), datanode.CreateOptions{}))
+	check(t, w.Write(0, pattern(5000), nil))
+	w2 := must[datanode.Writer](t)(h.Create(block(51, 7, 0), datanode.CreateOptions{}))
+	check(t, w2.Write(0, pattern(5000), nil))
+	gone, _ := h.Replica(50)
+	path, stays, lost := "/a", w2, w
+	if gone.Volume == h.Volumes()[1].ID {
+		path = "/b"
+	}
+	var onIt []metadata.BlockID
+	for _, v := range h.Volumes() {
+		if v.Path == path {
+			h.Each(v.ID, func(r datanode.Replica) bool {
+				if r.State == datanode.Finalized && r.Block.Length > packLimit/4 {
+					onIt = append(onIt, r.Block.ID)
+				}
+				return true
+			})
+		}
+	}
+	rd := must[datanode.Reader](t)(h.Store.Open(block(int64(onIt[0]), 7, 0)))
+	length := int(rd.Replica().Block.Length)
+	check(t, h.Remove(path))
+	select {
+	case <-lost.Lost():
+	default:
+		t.Error("a writer of the volume was not told")
+	}
+	if err := lost.Write(5000, pattern(10), nil); err == nil {
+		t.Error("a writer of the volume goes on")
+	}
+	check(t, lost.Close())
+	check(t, stays.Write(5000, pattern(10), nil))
+	p := make([]byte, length)
+	if _, err := rd.ReadAt(p, 0); err != nil || string(p) != string(pattern(length)) {
+		t.Errorf("a reader of the volume: %v", err)
+	}
+	check(t, rd.Close())
+	for _, id := range onIt {
+		if _, ok := h.Replica(id); ok {
+			t.Errorf("block %d is still there", id)
+		}
+	}
+	rest := h.paths()
+	wantKind(t, h.Remove(rest), metadata.ErrInvalidArgument) // the last one
+	stays.Acked(5010)
+	must[datanode.Replica](t)(stays.Finalize())
+
+	// It comes back with what is on it; a block that is here meanwhile stays as it is here.
+	h.put(int64(onIt[0]), 8, pattern(77))
+	check(t, h.Add(VolumeConfig{Path: path}))
+	for _, id := range onIt[1:] {
+		r, ok := h.Replica(id)
+		if !ok {
+			t.Fatalf("block %d has not come back", id)
+		}
+		h.wantContent(int64(id), pattern(int(r.Block.Length)))
+	}
+	h.wantContent(int64(onIt[0]), pattern(77))
+	if r, ok := h.Replica(50); !ok || r.State != datanode.RWR {
+		t.Errorf("what was being written is %+v", r)
+	}
+
+	// A start finds the same, and both volumes know of both.
+	check(t, h.Remove(path))
+	check(t, h.Add(VolumeConfig{Path: path}))
+	check(t, h.Shutdown())
+	h = open(t, disk, "/a", "/b")
+	for _, id := range onIt[1:] {
+		h.wantContent(int64(id), pattern(int(must2(h.Replica(id)).Block.Length)))
+	}
+	for _, v := range h.all() {
+		if got := strings.Count(v.id.Siblings, "DS-"); got != 2 {
+			t.Errorf("%s knows of %s", v.path, v.id.Siblings)
+		}
+	}
+}
+
+func must2[T any](v T, _ bool) T { return v }
+
+func TestVolumesThatCannotBeAdded(t *testing.T) {
+	disk := mem.New(1 << 26)
+	other := open(t, disk, "/other")
+	h := open(t, disk, "/a")
+	if err := h.Add(VolumeConfig{Path: "/other"}); !errors.Is(err, datanode.ErrVolumeInUse) {
+		t.Errorf("one that is in use: %v", err)
+	}
+	check(t, other.Shutdown())
+	if err := h.Add(VolumeConfig{Path: "/other"}); !errors.Is(err, datanode.ErrVolumeOwner) {
+		t.Errorf("another datanode's: %v", err)
+	}
+	check(t, disk.Mkdir("/foreign", 0o700))
+	check(t, disk.Mkdir("/foreign/home", 0o700))
+	if err := h.Add(VolumeConfig{Path: "/foreign"}); !errors.Is(err, datanode.ErrVolumeVersion) {
+		t.Errorf("a directory with something else: %v", err)
+	}
+	if h.paths() != "/a" {
+		t.Fatal(h.paths())
+	}
+	h.put(1, 7, pattern(1000))
+	open(t, disk, "/other") // it was let go
+}
+
+// A disk that failed works again, or was replaced by an empty one, which somebody has to say.
+func TestFailedVolumesAreReplaced(t *testing.T) {
+	disk := faulty.New(mem.New(1 << 26))
+	h := open(t, disk, "/a", "/b")
+	for id := int64(1); id <= 20; id++ {
+		h.put(id, 7, pattern(40_000))
+	}
+	broken := errors.New("broken")
+	disk.Set(faulty.Nth(1, "sync", "/b/", true, broken))
+	for id := int64(21); id <= 24; id++ {
+		if w, err := h.Create(block(id, 7, 0), datanode.CreateOptions{}); err == nil {
+			if err = w.Write(0, pattern(40_000), nil); err == nil {
+				_, _ = w.Finalize()
+			}
+			_ = w.Close()
+		}
+	}
+	if v := h.Volumes()[1]; v.Failed == nil || !errors.Is(v.Failed, broken) {
+		t.Fatalf("%+v", v)
+	}
+	if err := h.Add(VolumeConfig{Path: "/b"}); !errors.Is(err, broken) {
+		t.Fatalf("it still fails: %v", err)
+	}
+	if v := h.Volumes()[1]; v.Failed == nil {
+		t.Fatalf("%+v", v)
+	}
+	disk.Set(nil)
+	check(t, h.Add(VolumeConfig{Path: "/b"}))
+	if v := h.Volumes()[1]; v.Failed != nil || v.Replicas < 10 {
+		t.Fatalf("%+v", v)
+	}
+	for id := int64(1); id <= 20; id++ {
+		h.wantContent(id, pattern(40_000))
+	}
+
+	h.all()[1].fail(broken)
+	check(t, disk.Rename("/b", "/old"))
+	check(t, disk.Mkdir("/b", 0o700))
+	if err := h.Add(VolumeConfig{Path: "/b"}); !errors.Is(err, datanode.ErrVolumeVersion) || !strings.Contains(err.Error(), "ACCEPT") {
+		t.Fatalf("an empty disk: %v", err)
+	}
+	f := must[vfs.File](t)(disk.OpenFile("/b/ACCEPT", os.O_RDWR|os.O_CREATE, 0o600))
+	check(t, f.Close())
+	check(t, h.Add(VolumeConfig{Path: "/b"}))
+	if v := h.Volumes()[1]; v.Failed != nil || v.Replicas != 0 {
+		t.Fatalf("%+v", v)
+	}
+}
+
+func TestVolumesSwappedUnderLoad(t *testing.T) {
+	disk := mem.New(1 << 28)
+	h := open(t, disk, "/a", "/b")
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	for g := range int64(4) {
+		wg.Go(func() {
+			for id := g; ; id += 4 {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				w, err := h.Create(block(1000+id, 7, 0), datanode.CreateOptions{})
+				if err != nil {
+					continue
+				}
+				data := pattern(int(id%9) * 7000)
+				if err = w.Write(0, data, nil); err == nil {
+					w.Acked(int64(len(data)))
+					_, err = w.Finalize()
+				}
+				if err == nil {
+					if rd, err := h.Store.Open(block(1000+id, 7, 0)); err == nil {
+						p := make([]byte, len(data))
+						if _, err := rd.ReadAt(p, 0); err == nil && string(p) != string(data) {
+							t.Error("other bytes")
+						}
+						_ = rd.Close()
+					}
+					if id%3 == 0 {
+						_ = h.Delete(block(1000+id, 7, 0))
+					}
+				}
+				_ = w.Close()
+			}
+		})
+	}
+	for range 25 {
+		check(t, h.Remove("/b"))
+		check(t, h.Add(VolumeConfig{Path: "/b"}))
+	}
+	close(stop)
+	wg.Wait()
+	if v := h.Volumes()[1]; v.Failed != nil {
+		t.Fatal(v.Failed)
+	}
+	check(t, h.Shutdown())
+	h = open(t, disk, "/a", "/b")
+	for _, v := range h.Volumes() {
+		if v.Failed != nil {
+			t.Fatal(v.Failed)
+		}
+		h.Each(v.ID, func(r datanode.Replica) bool {
+			if r.State == datanode.Finalized {
+				h.wantContent(int64(r.Block.ID), pattern(int(r.Block.Length)))
+			}
+			return true
+		})
+	}
+}

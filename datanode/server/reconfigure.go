@@ -1,0 +1,183 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gohops/hops/datanode"
+	"github.com/gohops/hops/datanode/blockstore"
+	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode/hdfs/hadooppb"
+)
+
+// Of the configuration the volumes can be changed while the datanode works, under Hadoop's name of them: hdfs dfsadmin -reconfig has the file read anew,
+// volumes opened that are new in it, or had failed, and those given back that are not in it any more.
+
+const volumesProperty = "dfs.datanode.data.dir"
+
+// reconfiguration is the last one, or the one under way.
+type reconfiguration struct {
+	mu           sync.Mutex
+	begun, ended time.Time
+	old, now     string // what the property was and was to be; the same: nothing to do
+	err          error
+	held         map[string]string // why a volume cannot be given back, by its path
+}
+
+// Hold keeps a volume from being given back.
+func (s *Server) Hold(path, why string) {
+	if absolute, err := filepath.Abs(path); err == nil {
+		path = absolute
+	}
+	s.reconfig.mu.Lock()
+	defer s.reconfig.mu.Unlock()
+	if s.reconfig.held == nil {
+		s.reconfig.held = map[string]string{}
+	}
+	s.reconfig.held[path] = why
+}
+
+func (s *Server) startReconfiguration(hrpc.Message) (hrpc.Message, error) {
+	if s.cfg.Reread == nil {
+		return nil, metadata.Errorf(metadata.ErrIO, "this datanode has no configuration file that could be read anew")
+	}
+	r := &s.reconfig
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.begun.IsZero() && r.ended.IsZero() {
+		return nil, metadata.Errorf(metadata.ErrIO, "Another reconfiguration task is running.")
+	}
+	r.begun, r.ended, r.old, r.now, r.err = time.Now(), time.Time{}, "", "", nil
+	s.unanswered.Go(func() {
+		old := s.volumeText()
+		now, err := s.reconfigure()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.ended, r.old, r.now, r.err = time.Now(), old, now, err
+		if err != nil {
+			s.log.Warn("the volumes are not as the configuration has them", "err", err)
+		}
+	})
+	return new(hadooppb.StartReconfigurationResponseProto), nil
+}
+
+// volumeText is what the property is now, as Hadoop writes it: [DISK]/a,[SSD]/b.
+func (s *Server) volumeText() string {
+	var all []string
+	for _, v := range s.store.Volumes() {
+		all = append(all, "["+v.Type.String()+"]"+v.Path)
+	}
+	return strings.Join(all, ",")
+}
+
+// reconfigure makes the volumes those of the configuration and returns what the property was to be. What cannot be done is left out, and said.
+func (s *Server) reconfigure() (string, error) {
+	list, err := s.cfg.Reread()
+	if err != nil {
+		return "", err
+	}
+	wanted, err := volumesOf(list)
+	if err == nil && len(wanted) == 0 {
+		err = metadata.Errorf(metadata.ErrInvalidArgument, "the configuration has no volumes")
+	}
+	if err != nil {
+		return "", err
+	}
+	var text []string
+	for i := range wanted {
+		v := &wanted[i]
+		if v.Path, err = filepath.Abs(v.Path); err != nil {
+			return "", err
+		}
+		if v.Type == 0 {
+			v.Type = datanode.Disk
+		}
+		text = append(text, "["+v.Type.String()+"]"+v.Path)
+	}
+	return strings.Join(text, ","), s.change(wanted)
+}
+
+// change opens and gives back volumes until they are the wanted ones.
+func (s *Server) change(wanted []blockstore.VolumeConfig) error {
+	var errs []error
+	changed := false
+	remove := func(path string, failed bool) {
+		s.reconfig.mu.Lock()
+		why := s.reconfig.held[path]
+		s.reconfig.mu.Unlock()
+		if why != "" && !failed {
+			errs = append(errs, fmt.Errorf("volume %s cannot be given back: %s", path, why))
+			return
+		}
+		err := s.store.Remove(path)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		changed = changed || err == nil
+	}
+	before := s.store.Volumes()
+	for _, w := range wanted {
+		at := slices.IndexFunc(before, func(v datanode.VolumeStatus) bool { return v.Path == w.Path })
+		switch {
+		case at >= 0 && before[at].Type != w.Type:
+			errs = append(errs, fmt.Errorf("Changing storage type is not allowed: %s is %v", w.Path, before[at].Type)) //nolint:revive // Hadoop's words
+			continue
+		case at >= 0 && before[at].Failed == nil:
+			continue
+		}
+		err := s.store.Add(w)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		changed = changed || err == nil
+	}
+	for _, v := range before {
+		if !slices.ContainsFunc(wanted, func(w blockstore.VolumeConfig) bool { return v.Path == w.Path }) {
+			remove(v.Path, v.Failed != nil)
+		}
+	}
+	if changed {
+		s.replicas.refresh()
+		s.deletes.refresh()
+		s.caching.refresh()
+		s.scrub.Refresh()
+		for _, n := range s.all() { // a registration names all volumes, and those that it does not name are gone
+			n.renew.Store(true)
+			n.reportNow()
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Server) reconfigurationStatus(hrpc.Message) (hrpc.Message, error) {
+	r := &s.reconfig
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := &hadooppb.GetReconfigurationStatusResponseProto{StartTime: new(int64(0))}
+	if r.begun.IsZero() {
+		return m, nil
+	}
+	m.StartTime = new(r.begun.UnixMilli())
+	if r.ended.IsZero() {
+		return m, nil
+	}
+	m.EndTime = new(r.ended.UnixMilli())
+	if r.old != r.now || r.err != nil {
+		change := &hadooppb.GetReconfigurationStatusConfigChangeProto{Name: new(volumesProperty), OldValue: &r.old, NewValue: &r.now}
+		if r.err != nil {
+			change.ErrorMessage = new(strings.ReplaceAll(r.err.Error(), "\n", "; "))
+		}
+		m.Changes = append(m.Changes, change)
+	}
+	return m, nil
+}
+
+func (s *Server) reconfigurable(hrpc.Message) (hrpc.Message, error) {
+	return &hadooppb.ListReconfigurablePropertiesResponseProto{Name: []string{volumesProperty}}, nil
+}
