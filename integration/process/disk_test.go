@@ -113,6 +113,9 @@ func TestNamenodeThatCannotWriteAcknowledgesNothing(t *testing.T) {
 	h.Verify(dev.Client().FS())
 }
 
+// onDatanodes is what no namenode keeps: a small file would need no datanode.
+var onDatanodes = strings.Repeat("on datanodes\n", 64<<10/8)
+
 // A disk that fills up: the servers refuse new data while there is still room, serve what is there, and go on when there
 // is space again, without a restart.
 func TestServersTurnReadOnlyBeforeTheDiskIsFull(t *testing.T) {
@@ -149,7 +152,7 @@ func TestServersTurnReadOnlyBeforeTheDiskIsFull(t *testing.T) {
 			serial := 0
 			put := func() Result {
 				serial++
-				return h.Input("data", "fs", "-put", "-", "/tmp/more"+string(rune('a'+serial%26)))
+				return h.Input(onDatanodes, "fs", "-put", "-", "/tmp/more"+string(rune('a'+serial%26)))
 			}
 			var refused Result
 			k.Await("a refusal", func() error {

@@ -133,11 +133,11 @@ func TestThreeCommandsMakeACluster(t *testing.T) {
 		}
 	}
 	files := Hops{T: t, Conf: filepath.Join(m.etc(3), "conf")}
-	if r := files.Input("three machines\n", "fs", "-put", "-", "/f"); r.Status != 0 {
+	if r := files.Input(onDatanodes, "fs", "-put", "-", "/f"); r.Status != 0 {
 		t.Fatal(r.Stderr)
 	}
-	if r := files.Run("fs", "-cat", "/f"); r.Stdout != "three machines\n" {
-		t.Fatal(r.Stdout, r.Stderr)
+	if r := files.Run("fs", "-cat", "/f"); r.Stdout != onDatanodes {
+		t.Fatal(len(r.Stdout), r.Stderr)
 	}
 
 	if r := m.run(append([]string{"cluster", "init"}, m.place(1)...)...); r.Status == 0 || !strings.Contains(r.Stderr, "this machine is in a cluster already") {
@@ -214,7 +214,7 @@ func (m *machines) rotate() {
 	for who, files := range map[string]Hops{
 		"a server's machine": {T: m.t, Conf: filepath.Join(m.etc(3), "conf")}, "a login from before": {T: m.t, Env: []string{"HOPS_LOGIN=" + userLogin}},
 	} {
-		if r := files.Run("fs", "-cat", "/f"); r.Stdout != "three machines\n" {
+		if r := files.Run("fs", "-cat", "/f"); r.Stdout != onDatanodes {
 			m.t.Error(who, r.Stdout, r.Stderr)
 		}
 	}
@@ -257,7 +257,7 @@ func (m *machines) afterRotation(path, known string) {
 		}
 		cmd := exec.Command(python, "-c", "from hops import hdfs\nprint(hdfs.load('/f'))")
 		cmd.Env = Environ(m.t, "", "PYTHONPATH="+sources, "PYTHONDONTWRITEBYTECODE=1", "HOPS_LOGIN="+path)
-		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "three machines") {
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "on datanodes") {
 			m.t.Errorf("Python: %v: %s", err, out)
 		}
 	}
