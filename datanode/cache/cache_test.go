@@ -115,7 +115,7 @@ func (s *stage) wantLocked(want int64) {
 }
 
 func TestReplicasAreKeptInMemory(t *testing.T) {
-	s := newStage(t, 64<<20)
+	s := newStage(t, 7<<20)
 	ctx := t.Context()
 	large, small, empty := s.write(1, 5<<20+7), s.write(2, 3000), s.write(3, 0)
 	size := blockstore.PinSize(5<<20 + 7)
@@ -127,7 +127,7 @@ func TestReplicasAreKeptInMemory(t *testing.T) {
 		t.Error(got)
 	}
 	capacity, used, n := s.Figures()
-	if capacity != 64<<20 || used != size+4096 || n != 3 {
+	if capacity != 7<<20 || used != size+4096 || n != 3 {
 		t.Error(capacity, used, n)
 	}
 	s.wantLocked(used)
@@ -189,7 +189,7 @@ func TestWhatChangesLeavesMemory(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStage(t, 64<<20)
+			s := newStage(t, 7<<20)
 			b := s.write(1, 200_000)
 			s.Add(t.Context(), b)
 			s.wantLocked(blockstore.PinSize(200_000))
@@ -232,7 +232,7 @@ func TestNothingIsKeptInMemoryByDefault(t *testing.T) {
 
 // What is not as the namenode believes is not taken, nor what does not match its checksums.
 func TestOnlyTheReplicaThatIsMeantIsTaken(t *testing.T) {
-	s := newStage(t, 64<<20)
+	s := newStage(t, 7<<20)
 	b := s.write(1, 100_000)
 	b.Generation++
 	s.Add(t.Context(), b)
