@@ -13,9 +13,37 @@ import (
 	"github.com/gohops/hops/metadata"
 )
 
-// ChunkSize is how many bytes of a block one checksum covers, HDFS's dfs.bytes-per-checksum. It is part of the disk
+// ChunkSize is how many bytes of a block one stored checksum covers, whatever its writer wants (Checksum). It is part of the disk
 // format and the same in the whole cluster.
 const ChunkSize = 512
+
+// ChecksumType is a kind of checksum, with HDFS's numbers.
+type ChecksumType uint8
+
+// The kinds of checksum.
+const (
+	NoChecksum ChecksumType = 0
+	CRC32      ChecksumType = 1 // IEEE, as zlib
+	CRC32C     ChecksumType = 2 // Castagnoli
+)
+
+// Checksum is how the writer of a block wants it checked: every BytesPer bytes by one checksum of Type. It stays with the block for its life, because
+// the checksum that HDFS has of a file depends on it. The zero value is DefaultChecksum.
+type Checksum struct {
+	Type     ChecksumType
+	BytesPer uint32
+}
+
+// DefaultChecksum is what HDFS's clients want that are not told otherwise.
+var DefaultChecksum = Checksum{Type: CRC32C, BytesPer: ChunkSize}
+
+// Stored is the kind of the checksums that a store keeps of each ChunkSize bytes of such a block: CRC32C, also where none are wanted.
+func (c Checksum) Stored() ChecksumType {
+	if c.Type == CRC32 {
+		return CRC32
+	}
+	return CRC32C
+}
 
 // Why a volume is refused at start.
 var (
@@ -136,11 +164,14 @@ const (
 	Deleted
 	Corrupt
 	Verified
+	// Cached: it is kept in memory; Uncached: it is not any more.
+	Cached
+	Uncached
 )
 
 func (k ChangeKind) String() string {
-	if k >= Receiving && k <= Verified {
-		return [...]string{"RECEIVING", "RECEIVED", "DELETED", "CORRUPT", "VERIFIED"}[k-1]
+	if k >= Receiving && k <= Uncached {
+		return [...]string{"RECEIVING", "RECEIVED", "DELETED", "CORRUPT", "VERIFIED", "CACHED", "UNCACHED"}[k-1]
 	}
 	return fmt.Sprintf("ChangeKind(%d)", uint8(k))
 }
@@ -160,6 +191,8 @@ type CreateOptions struct {
 	Type StorageType
 	// Expect is how many bytes will probably come; a volume with less room is not chosen. 0 is unknown.
 	Expect int64
+	// Checksum is what the block's writer wants; zero is DefaultChecksum.
+	Checksum Checksum
 }
 
 // VerifyOptions tune Verify.
@@ -227,7 +260,9 @@ type BlockStore interface {
 // every method returns an error and Lost is closed.
 type Writer interface {
 	Replica() Replica
-	// Write stores data at off. sums holds one big-endian CRC32C per chunk of data, chunks counted from off; nil means
+	// Checksum is what was wanted when the block was created. Sums are of its Stored kind.
+	Checksum() Checksum
+	// Write stores data at off. sums holds one big-endian CRC per chunk of data, chunks counted from off; nil means
 	// that the caller has verified data by other means. Bytes the replica has already are skipped, after an hflush writers
 	// send the last chunk again from its start. Data with sums that begins inside a chunk must end in it. ErrCorrupt if
 	// a checksum does not match; nothing is stored then. Bytes stored survive the end of the process.
@@ -261,7 +296,9 @@ type Piece struct {
 type Reader interface {
 	// Replica is the state at opening; Visible is the limit of reads.
 	Replica() Replica
-	// Sums appends the big-endian CRC32Cs of the chunks that cover [off, end) to dst; off is a multiple of ChunkSize and
+	// Checksum is what the block's writer wants.
+	Checksum() Checksum
+	// Sums appends the big-endian CRCs, of Checksum's Stored kind, of the chunks that cover [off, end) to dst; off is a multiple of ChunkSize and
 	// end is one too, or the visible length.
 	Sums(dst []byte, off, end int64) ([]byte, error)
 	// ReadAt reads data bytes; it verifies nothing.

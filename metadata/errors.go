@@ -72,6 +72,8 @@ var (
 	ErrSnapshotReadOnly = &Kind{"snapshots are read-only", fs.ErrPermission}
 	// ErrNoErasureCoding: the erasure coding of a directory was to be taken away, and it has none.
 	ErrNoErasureCoding = &Kind{"no erasure coding policy", nil}
+	// ErrInvalidRequest: a change of cache pools or directives that cannot be made.
+	ErrInvalidRequest = &Kind{"invalid request", fs.ErrInvalid}
 	// ErrNameTooLong: a path component is longer than MaxNameLength.
 	ErrNameTooLong = &Kind{"path component too long", nil}
 	// ErrDirectoryFull: a directory has MaxDirectory entries.

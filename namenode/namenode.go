@@ -118,13 +118,15 @@ const (
 	Deleted
 	Corrupt
 	Verified
+	Cached
+	Uncached
 )
 
 func (k ChangeKind) String() string {
-	return [...]string{"UNKNOWN", "RECEIVING", "RECEIVED", "DELETED", "CORRUPT", "VERIFIED", "?", "?"}[k&7]
+	return [...]string{"UNKNOWN", "RECEIVING", "RECEIVED", "DELETED", "CORRUPT", "VERIFIED", "CACHED", "UNCACHED"}[k&7]
 }
 
-// Change says that a replica came, went, or was found damaged or intact.
+// Change says that a replica came, went, was found damaged or intact, or is in memory or not any more.
 type Change struct {
 	Kind   ChangeKind
 	Block  metadata.Block
@@ -136,6 +138,8 @@ type Location struct {
 	Node   *Node
 	Volume VolumeID
 	Type   StorageType
+	// Cached: it is in the datanode's memory.
+	Cached bool
 }
 
 // LocatedBlock is a block with the places where it can be read or is to be written, the best one first.
@@ -173,7 +177,10 @@ type NodeReport struct {
 	Node     *Node
 	Volumes  []Volume
 	Xceivers int
-	LastBeat time.Time
+	// CacheCapacity is how many bytes of replicas it may keep in memory, CacheUsed how many it does, and Cached how many blocks.
+	CacheCapacity, CacheUsed int64
+	Cached                   int
+	LastBeat                 time.Time
 	// LastReport is when the last full block report ended; zero: none yet.
 	LastReport time.Time
 	Blocks     int

@@ -26,6 +26,7 @@ type Service interface {
 	Feed
 	Search
 	Erasure
+	Caching
 }
 
 // Tokens are the calls about delegation tokens.

@@ -9,13 +9,18 @@ import (
 
 // SmallFiles are the calls about files whose bytes the namenodes have: they were made whole, by one command, and no datanode has a block of them.
 type SmallFiles interface {
-	// StoreFile makes a closed file of the given bytes, metadata.MaxBody at most, as Create, AddBlock and Complete would. Client is for messages only:
+	// SmallFileLimit is how many bytes a new small file may have; metadata.MaxBody at most.
+	SmallFileLimit() int
+	// StoreFile makes a closed file of the given bytes, SmallFileLimit at most, as Create, AddBlock and Complete would. Client is for messages only:
 	// no lease is left. Nobody changes data any more. Errors: those of Create; ErrUnsupported where no small file may be made: below a directory
 	// that says so, of more bytes, and below release.SmallFiles. The client goes on with Create then.
 	StoreFile(c metadata.Caller, r CreateRequest, data []byte, done func(*metadata.FileStatus, error))
 	// FileWithData describes a file and comes with its bytes, if it is a small one of at most Most bytes and nothing else belongs to it; else with its
 	// blocks, as Locate does.
 	FileWithData(c metadata.Caller, r FileWithDataRequest, done func(*FileWithData, error))
+	// FilesWithData is FileWithData of many files, for as many of the first as have most bytes in all, one at least. Those that are no small files, or
+	// more than that, are told without data.
+	FilesWithData(c metadata.Caller, paths []string, most int64, done func([]OpenedFile, error))
 	// Body is the body of a small file, for the data-transfer door, which has looked at the block token: nobody asks for rights. One that this namenode
 	// does not have, or has damaged, is got from another one. The bytes are not to be changed.
 	//
@@ -69,6 +74,13 @@ type FileWithData struct {
 	// Whole: Data is all of the file, and Blocks is empty. The bytes are not to be changed.
 	Whole bool
 	Data  []byte
+}
+
+// OpenedFile is one of many: all of its bytes, which are not to be changed, or why there are none; neither: it is no small file.
+type OpenedFile struct {
+	Whole bool
+	Data  []byte
+	Err   error
 }
 
 // WantedBody is a body that the bearer of a token for its block wants.

@@ -25,7 +25,8 @@ const (
 	CompositeCRC
 )
 
-// FileChecksum is a checksum with the name of how it was made.
+// FileChecksum is a checksum with the name of how it was made. The zero value is that of a file that has none: its blocks are not checked, or in
+// different ways.
 type FileChecksum struct {
 	// Algorithm is as Hadoop names it, like MD5-of-0MD5-of-512CRC32C.
 	Algorithm string
@@ -54,7 +55,7 @@ func (c *Client) ChecksumOf(ctx context.Context, name string, mode ChecksumMode)
 	var sum dtp.Checksum
 	var composite uint32
 	var perBlock int64
-	n := 0
+	n, mixed := 0, false
 	for _, b := range list.GetBlocks() {
 		size := min(int64(b.GetB().GetNumBytes()), length-int64(b.GetOffset()))
 		if size <= 0 {
@@ -68,11 +69,17 @@ func (c *Client) ChecksumOf(ctx context.Context, name string, mode ChecksumMode)
 		if answer.CrcType != nil {
 			s.Type = dtp.ChecksumType(answer.GetCrcType())
 		}
-		if n == 0 {
+		switch {
+		case n == 0:
 			sum, perBlock = s, int64(answer.GetCrcPerBlock())
-		} else if s.Type != sum.Type || s.BytesPer != sum.BytesPer && mode == MD5MD5CRC {
-			return FileChecksum{}, &Error{Op: "checksum", Path: name, Kind: metadata.ErrIO, Message: "the blocks of the file have checksums of different kinds"}
+		case mode == MD5MD5CRC && s.BytesPer != sum.BytesPer:
+			return FileChecksum{}, &Error{
+				Op: "checksum", Path: name, Kind: metadata.ErrIO, Message: fmt.Sprintf("Byte-per-checksum not matched: bpc=%d but bytesPerCRC=%d", s.BytesPer, sum.BytesPer),
+			}
+		case mode == CompositeCRC && s.Type != sum.Type:
+			return FileChecksum{}, &Error{Op: "checksum", Path: name, Kind: metadata.ErrIO, Message: "DataChecksum.Type.MIXED is not supported for COMPOSITE_CRC"}
 		}
+		mixed = mixed || s.Type != sum.Type
 		hash := answer.GetBlockChecksum()
 		if mode == CompositeCRC {
 			if len(hash) != 4 {
@@ -90,11 +97,11 @@ func (c *Client) ChecksumOf(ctx context.Context, name string, mode ChecksumMode)
 		all.Write(hash)
 		n++
 	}
-	if mode == CompositeCRC {
-		if n == 0 {
-			sum = dtp.DefaultChecksum
-		}
+	if mode == CompositeCRC && n > 0 {
 		return FileChecksum{Algorithm: "COMPOSITE-" + sum.Type.String(), Bytes: binary.BigEndian.AppendUint32(nil, composite)}, nil
+	}
+	if mixed || n > 0 && sum.Type == dtp.Null {
+		return FileChecksum{}, nil
 	}
 	if n <= 1 {
 		perBlock = 0

@@ -66,6 +66,8 @@ type Config struct {
 	// too large, and NoReplication.
 	Replication int
 	BlockSize   int64
+	// Checksum is how the blocks of new files are checked (dfs.checksum.type, dfs.bytes-per-checksum); default: as the server says.
+	Checksum ChecksumOption
 	// Umask is cleared from the mode of new files and directories; nil means 022.
 	Umask *metadata.Mode
 	// UseHostname dials datanodes by host name in place of their address (dfs.client.use.datanode.hostname).
@@ -167,6 +169,9 @@ func New(config Config) (*Client, error) {
 		if err := localsocket.CheckForm(config.DomainSocket); err != nil {
 			return nil, fmt.Errorf("dfs: dfs.domain.socket.path: %w: %w", err, metadata.ErrInvalidArgument)
 		}
+	}
+	if _, err := config.Checksum.over(dtp.DefaultChecksum); err != nil {
+		return nil, fmt.Errorf("dfs: %w", err)
 	}
 	if config.BlockSize < 0 {
 		return nil, fmt.Errorf("dfs: block size %d: %w", config.BlockSize, metadata.ErrInvalidArgument)
@@ -344,10 +349,41 @@ func clean(op, name string) (string, error) {
 	return path.Clean(name), nil
 }
 
-// checksum is how new blocks are checksummed.
-func (d *ServerDefaults) checksum() dtp.Checksum {
-	if d.BytesPerChecksum <= 0 {
-		return dtp.DefaultChecksum
+// ChecksumOption says how the blocks of a file are checked. What is not set is as the client's Config says, then the server. A block keeps
+// what it was written with; bytes that others append to it are checked the same.
+type ChecksumOption struct {
+	// Type is CRC32C, CRC32, or NULL, with which what is on its way to the datanodes is not checked; there it is, in every case.
+	Type string
+	// BytesPer is how many bytes a checksum covers; it has to divide the block size.
+	BytesPer int
+}
+
+// over completes an option by what a checksum is else.
+func (o ChecksumOption) over(c dtp.Checksum) (dtp.Checksum, error) {
+	if o.Type != "" {
+		var ok bool
+		if c.Type, ok = dtp.ParseChecksumType(o.Type); !ok {
+			return c, metadata.Errorf(metadata.ErrInvalidArgument, "checksum type %q is none of CRC32C, CRC32 and NULL", o.Type)
+		}
 	}
-	return dtp.Checksum{Type: d.ChecksumType, BytesPer: d.BytesPerChecksum}
+	if o.BytesPer != 0 {
+		c.BytesPer = o.BytesPer
+	}
+	if c.BytesPer <= 0 || c.BytesPer > dtp.MaxChunk {
+		return c, metadata.Errorf(metadata.ErrInvalidArgument, "Invalid values: dfs.bytes-per-checksum (=%d) is not in 1..%d.", c.BytesPer, dtp.MaxChunk)
+	}
+	return c, nil
+}
+
+// checksum is how new blocks are checked.
+func (c *Client) checksum(d ServerDefaults, o ChecksumOption) (dtp.Checksum, error) {
+	sum := dtp.DefaultChecksum
+	if d.BytesPerChecksum > 0 {
+		sum = dtp.Checksum{Type: d.ChecksumType, BytesPer: d.BytesPerChecksum}
+	}
+	sum, err := c.config.Checksum.over(sum)
+	if err == nil {
+		sum, err = o.over(sum)
+	}
+	return sum, err
 }

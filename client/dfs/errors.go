@@ -44,6 +44,7 @@ var kinds = map[string]*metadata.Kind{
 	"org.apache.hadoop.fs.DirectoryListingStartAfterNotFoundException":                    metadata.ErrCursor,
 	"org.apache.hadoop.fs.FileAlreadyExistsException":                                     metadata.ErrExist,
 	"org.apache.hadoop.fs.InvalidPathException":                                           metadata.ErrInvalidPath,
+	"org.apache.hadoop.fs.InvalidRequestException":                                        metadata.ErrInvalidRequest,
 	"org.apache.hadoop.fs.ParentNotDirectoryException":                                    metadata.ErrParentNotDirectory,
 	"org.apache.hadoop.fs.PathIsNotDirectoryException":                                    metadata.ErrNotDirectory,
 	"org.apache.hadoop.fs.PathIsNotEmptyDirectoryException":                               metadata.ErrNotEmpty,

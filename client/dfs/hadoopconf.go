@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gohops/hops/internal/dtp"
 	"github.com/gohops/hops/internal/localsocket"
 	"github.com/gohops/hops/internal/sasl"
 	"github.com/gohops/hops/internal/size"
@@ -414,6 +415,19 @@ func (c *HadoopConf) config() (Config, error) {
 		}
 		config.BlockSize = n
 		return nil
+	})
+	get("dfs.checksum.type", func(v string) error {
+		config.Checksum.Type = v
+		_, err := config.Checksum.over(dtp.DefaultChecksum)
+		return err
+	})
+	get("dfs.bytes-per-checksum", func(v string) error {
+		n, err := strconv.Atoi(v)
+		if err == nil && n <= 0 {
+			err = metadata.Errorf(metadata.ErrInvalidArgument, "not a positive number")
+		}
+		config.Checksum.BytesPer = n
+		return err
 	})
 	get("fs.permissions.umask-mode", func(v string) error {
 		umask, err := parseUmask(v)

@@ -155,8 +155,12 @@ func (c *Client) copyBeside(ctx context.Context, made *hadooppb.BeginRewriteResp
 	if err != nil {
 		return nil, err
 	}
+	sum, err := c.checksum(defaults, ChecksumOption{})
+	if err != nil {
+		return nil, err
+	}
 	out := c.newWriter(ctx, &Writer{
-		path: fmt.Sprintf("/.reserved/.inodes/%d", made.GetSource()), fileID: made.GetSource(), sum: defaults.checksum(), blockSize: int64(made.GetBlockSize()),
+		path: fmt.Sprintf("/.reserved/.inodes/%d", made.GetSource()), fileID: made.GetSource(), sum: sum, blockSize: int64(made.GetBlockSize()),
 		replication: int(made.GetReplication()),
 	})
 	out.lease()

@@ -35,6 +35,8 @@ type smallFiles struct {
 	mu sync.Mutex
 	// until: before then the server has no calls for them.
 	until time.Time
+	// limit is how large they may be, as the server has said; 0: it has not said anything.
+	limit int
 	// without are directories whose files are made as ordinary ones, and until when that is believed.
 	without map[string]time.Time
 }
@@ -44,6 +46,25 @@ func (s *smallFiles) served() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.until.IsZero() || time.Now().After(s.until)
+}
+
+// most is how many bytes a small file may have, as far as that is known.
+func (s *smallFiles) most() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.limit > 0 {
+		return s.limit
+	}
+	return metadata.MaxBody
+}
+
+// limited notes how many bytes the server allows; 0: it does not say.
+func (s *smallFiles) limited(limit uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if limit > 0 {
+		s.limit = int(min(limit, metadata.MaxBody))
+	}
 }
 
 // in reports whether small files may be made in a directory.
@@ -87,7 +108,7 @@ func (s *smallFiles) unknown(err error) bool {
 // storeSmall makes a file with its bytes by one call. stored: it is made; without an error it was not, nothing was done, and it has to be made as any other.
 func (c *Client) storeSmall(ctx context.Context, request *hadooppb.CreateRequestProto, data []byte) (id uint64, stored bool, err error) {
 	dir := path.Dir(request.GetSrc())
-	if c.config.NoSmallFiles || len(data) > metadata.MaxBody || !c.small.in(dir) {
+	if c.config.NoSmallFiles || len(data) > c.small.most() || !c.small.in(dir) {
 		return 0, false, nil
 	}
 	var answer hadooppb.CreateWithDataResponseProto
@@ -98,7 +119,9 @@ func (c *Client) storeSmall(ctx context.Context, request *hadooppb.CreateRequest
 	case err != nil:
 		return 0, false, wrap("create", request.GetSrc(), c.hinted(err))
 	case !answer.GetStored():
-		c.small.notIn(dir)
+		if c.small.limited(answer.GetLimit()); len(data) <= c.small.most() {
+			c.small.notIn(dir)
+		}
 		return 0, false, nil
 	}
 	return answer.GetStatus().GetFileId(), true, nil
@@ -347,6 +370,7 @@ func (c *Client) SmallFilePolicy(ctx context.Context, name string) (policy namen
 	}
 	var answer hadooppb.GetSmallFilesResponseProto
 	err = c.rpc.Call(ctx, operatorProtocol, "getSmallFiles", &hadooppb.GetSmallFilesRequestProto{Path: &name}, &answer)
+	c.small.limited(answer.GetLimit())
 	return namenode.SmallFilePolicy(answer.GetPolicy()), answer.GetOwn(), wrap("small files", name, c.hinted(err))
 }
 

@@ -25,6 +25,7 @@ type smallCluster struct {
 	off    map[string]bool // directories without small files
 	asked  map[string]int  // calls by method
 	broken error           // what createWithData answers
+	limit  int             // of a small file; 0: none is told
 }
 
 func newSmallCluster(t *testing.T, config Config) (*smallCluster, *Client) {
@@ -44,8 +45,8 @@ func newSmallCluster(t *testing.T, config Config) (*smallCluster, *Client) {
 				switch {
 				case s.broken != nil:
 					call.Fail(s.broken)
-				case s.off[path.Dir(name)]:
-					call.Reply(&hadooppb.CreateWithDataResponseProto{Stored: new(false)})
+				case s.off[path.Dir(name)], s.limit > 0 && len(q.GetData()) > s.limit:
+					call.Reply(&hadooppb.CreateWithDataResponseProto{Stored: new(false), Limit: new(uint32(s.limit))})
 				case there && q.GetCreate().GetCreateFlag()&flagOverwrite == 0:
 					call.Fail(metadata.Errorf(metadata.ErrExist, "%s already exists", name))
 				default:
@@ -355,5 +356,28 @@ func TestReaderOfAFileThatCameWhole(t *testing.T) {
 	s.broken = metadata.Errorf(metadata.ErrPermission, "not for you")
 	if err := c.WriteFile(ctx, "/g", data, false); !errors.Is(err, metadata.ErrPermission) || s.count("create")+s.count("delete") > 0 {
 		t.Errorf("refused: %v", err)
+	}
+}
+
+// How large a small file may be is the server's to say; what is larger is no reason to make others in the directory as ordinary files.
+func TestTheServerLimitsSmallFiles(t *testing.T) {
+	t.Parallel()
+	s, c := newSmallCluster(t, Config{})
+	s.limit = 1000
+	ctx := context.Background()
+	for i, n := range []int{2000, 1000, 1001, 999} {
+		name := fmt.Sprintf("/f%d", i)
+		if err := c.WriteFile(ctx, name, pattern(n), false); err != nil {
+			t.Fatal(err)
+		}
+		got, err := c.ReadFile(ctx, name)
+		if _, small := s.bodies[name]; err != nil || !bytes.Equal(got, pattern(n)) || small != (n <= 1000) {
+			t.Errorf("%d bytes: small: %v, %d bytes, %v", n, small, len(got), err)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := s.asked["createWithData"]; n != 3 {
+		t.Errorf("%d calls: the third file was known to be too large", n)
 	}
 }

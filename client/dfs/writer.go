@@ -40,6 +40,8 @@ type CreateOptions struct {
 	BlockSize   int64
 	// Policy is the name of the erasure coding policy, namenode.ReplicationPolicy for none; empty: that of the directory.
 	Policy string
+	// Checksum is how its blocks are checked.
+	Checksum ChecksumOption
 	// Late lets the file be made only when it is closed or flushed, or when more than 64 KiB have been written, with the errors that come of that: a small
 	// file is one call then where the namenodes keep such files. Until then it is not there, and its INode is 0.
 	Late bool
@@ -143,7 +145,10 @@ func (c *Client) Create(ctx context.Context, name string, options CreateOptions)
 		replication = 0
 	}
 	blockSize := firstSet(options.BlockSize, c.config.BlockSize, defaults.BlockSize)
-	sum := defaults.checksum()
+	sum, err := c.checksum(defaults, options.Checksum)
+	if err != nil {
+		return nil, wrap("create", name, err)
+	}
 	if blockSize%int64(sum.BytesPer) != 0 {
 		return nil, &Error{
 			Op: "create", Path: name, Kind: metadata.ErrInvalidArgument,
@@ -180,8 +185,8 @@ func (c *Client) Create(ctx context.Context, name string, options CreateOptions)
 		request.EcPolicyName = &options.Policy
 	}
 	w := c.newWriter(ctx, &Writer{path: name, sum: sum, blockSize: blockSize, replication: replication})
-	if c.holds(options, request) {
-		w.held = &held{request: request, most: int(min(metadata.MaxBody, blockSize))}
+	if sum == dtp.DefaultChecksum && c.holds(options, request) { // a small file has no others
+		w.held = &held{request: request, most: int(min(int64(c.small.most()), blockSize))}
 		return w, nil
 	}
 	if err := w.create(request); err != nil {
@@ -273,6 +278,10 @@ func (c *Client) AppendWith(ctx context.Context, name string, options AppendOpti
 	if err != nil {
 		return nil, wrap("append", name, err)
 	}
+	sum, err := c.checksum(defaults, ChecksumOption{})
+	if err != nil {
+		return nil, wrap("append", name, err)
+	}
 	flags := uint32(flagAppend)
 	if options.NewBlock {
 		flags |= flagNewBlock
@@ -288,7 +297,7 @@ func (c *Client) AppendWith(ctx context.Context, name string, options AppendOpti
 		return nil, &Error{Op: "append", Path: name, Kind: metadata.ErrUnsupported, Message: "the server is older than Hadoop 2.7"}
 	}
 	w := c.newWriter(ctx, &Writer{
-		path: name, fileID: status.GetFileId(), sum: defaults.checksum(),
+		path: name, fileID: status.GetFileId(), sum: sum,
 		blockSize:   int64(status.GetBlocksize()),
 		replication: int(status.GetBlockReplication()),
 	})
@@ -882,7 +891,7 @@ func (c *Client) ReadFile(ctx context.Context, name string) ([]byte, error) {
 // WriteFile makes a file with the given contents; one that is there is replaced only if overwrite. A file that cannot be
 // finished, or is not when ctx ends, is removed.
 func (c *Client) WriteFile(ctx context.Context, name string, data []byte, overwrite bool) error {
-	w, err := c.Create(ctx, name, CreateOptions{Overwrite: overwrite, Late: len(data) <= metadata.MaxBody})
+	w, err := c.Create(ctx, name, CreateOptions{Overwrite: overwrite, Late: len(data) <= c.small.most()})
 	if err != nil {
 		return err
 	}

@@ -120,6 +120,10 @@ func runChecksum(ctx context.Context, s *Shell, args []string) error {
 		if err != nil {
 			return err
 		}
+		if sum.Algorithm == "" {
+			s.printf("%s\tNONE\t\n", it.shown)
+			return nil
+		}
 		s.printf("%s\t%s\t%s", it.shown, sum.Algorithm, hex.EncodeToString(sum.Bytes))
 		if s.option("v") {
 			s.printf("\tBlockSize=%d", it.status.BlockSize)

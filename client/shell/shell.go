@@ -109,7 +109,7 @@ func failed(p string) error       { return &pathError{path: p, text: "Input/outp
 
 // properties that are read here or by client/dfs, and that people give by hand.
 var ownProperties = []string{
-	"dfs.replication", "dfs.blocksize", "dfs.checksum.combine.mode", "dfs.client.socket-timeout", "dfs.client.use.datanode.hostname",
+	"dfs.replication", "dfs.blocksize", "dfs.checksum.type", "dfs.bytes-per-checksum", "dfs.checksum.combine.mode", "dfs.client.socket-timeout", "dfs.client.use.datanode.hostname",
 	"fs.defaultFS", "fs.permissions.umask-mode", "fs.trash.interval",
 }
 

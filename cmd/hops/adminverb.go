@@ -163,6 +163,7 @@ var javaClasses = []struct {
 	class string
 }{
 	{metadata.ErrNotExist, "FileNotFoundException"},
+	{metadata.ErrInvalidRequest, "InvalidRequestException"},
 	{metadata.ErrNoErasureCoding, "NoECPolicySetException"},
 	{metadata.ErrPermission, "AccessControlException"},
 	{metadata.ErrSafeMode, "SafeModeException"},

@@ -14,7 +14,7 @@ func smallFilesCommand() *cli.Command {
 		Description: "hops smallfiles /data              says whether they do, and whether the directory itself says so\n" +
 			"hops smallfiles /data/tmp off\n" +
 			"hops smallfiles /data/tmp inherit  as the directory above says\n\n" +
-			"That is for files that are made from now on, by hops and its clients, with 64 KiB at most; they stay as they are made.\n" +
+			"That is for files that are made from now on, by hops and its clients, with 64 KiB at most (namenode.small_file_limit); they stay as they are made.\n" +
 			"docs/how-to/small-files.md tells more.",
 		Flags: []cli.Flag{confFlag()}, Action: smallFiles,
 	}

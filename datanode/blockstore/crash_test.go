@@ -36,6 +36,11 @@ type story struct {
 
 func (s *story) bytesOf(id, from, to int64) []byte { return s.data[id*17+from : id*17+to] }
 
+// wantedOf is how each of the blocks is checked.
+var wantedOf = []datanode.Checksum{
+	datanode.DefaultChecksum, {Type: datanode.CRC32, BytesPer: 512}, {Type: datanode.CRC32C, BytesPer: 4096}, {Type: datanode.NoChecksum, BytesPer: 512},
+}
+
 // step performs one operation on one block. Promises are lowered before an operation may break them and raised after it
 // returned.
 func (s *story) step() error {
@@ -65,7 +70,7 @@ func (s *story) step() error {
 			if from%chunk == 0 && s.r.IntN(2) == 0 {
 				n = min(n, (1+s.r.IntN(2))*chunk)
 			}
-			pieces = append(pieces, datanode.Piece{Off: from, Data: rest[:n], Sums: sumsOf(rest[:n])})
+			pieces = append(pieces, datanode.Piece{Off: from, Data: rest[:n], Sums: sumsBy(wantedOf[id-1], rest[:n])})
 			from, rest = from+int64(n), rest[n:]
 		}
 		if _, err := w.WriteAll(pieces); err != nil {
@@ -95,7 +100,7 @@ func (s *story) step() error {
 	case !have:
 		var err error
 		delete(s.promises, id)
-		if w, err = s.Create(metadata.Block{ID: metadata.BlockID(id), Generation: gen}, datanode.CreateOptions{Temporary: s.r.IntN(4) == 0}); err != nil {
+		if w, err = s.Create(metadata.Block{ID: metadata.BlockID(id), Generation: gen}, datanode.CreateOptions{Temporary: s.r.IntN(4) == 0, Checksum: wantedOf[id-1]}); err != nil {
 			return err
 		}
 		s.writers[id] = w
@@ -183,6 +188,11 @@ func (s *story) verify(t *testing.T, crash int, disk *mem.FS, promises map[int64
 			must[datanode.Replica](t)(h.UpdateReplica(rep.Block, gen, rep.Block.Length))
 		}
 		got := h.content(id)
+		if have := must[datanode.Reader](t)(h.Store.Open(block(id, 0, 0))); have.Checksum() != wantedOf[id-1] && len(got) > 0 {
+			t.Fatalf("block %d is checked by %v after the crash, not by %v", id, have.Checksum(), wantedOf[id-1])
+		} else {
+			have.Close()
+		}
 		want := s.bytesOf(id, 0, int64(len(got)))
 		if int64(len(got)) > s.written[id] || !bytes.Equal(got, want) {
 			t.Fatalf("block %d has %d bytes after the crash, equal to what was written up to %d", id, len(got), commonPrefix(got, want))

@@ -80,19 +80,20 @@ func parseName(name string) (id metadata.BlockID, gen metadata.Generation, s suf
 //
 //	offset  size
 //	  0      8   magic "HOPSSUM1"; the digit is the layout version
-//	  8      1   checksum type, 2 = CRC32C (HDFS's number)
-//	  9      3   zero
+//	  8      1   type of the checksums below, 1 = CRC32, 2 = CRC32C (HDFS's numbers)
+//	  9      1   1 if the writer of the block wants no checksums
+//	 10      2   zero
 //	 12      4   bytes per checksum, 512
 //	 16      8   block id
-//	 24      4   zero
+//	 24      4   bytes per checksum that the writer of the block wants; 0 = 512
 //	 28      4   CRC32C of bytes 0 to 27
 //	 32     24   tail slot A
 //	 56     24   tail slot B
 //	 80     48   zero
-//	128    4n    CRC32C of chunk 0, 1, ...; that of a partial last chunk covers the bytes there are
+//	128    4n    checksum of chunk 0, 1, ...; that of a partial last chunk covers the bytes there are
 //
 // A tail slot remembers a durable length inside a chunk, because the checksum of that chunk is overwritten when more
-// bytes follow: {length 8, CRC32C of the chunk up to length 4, sequence 8, CRC32C of the 20 bytes before 4}.
+// bytes follow: {length 8, checksum of the chunk up to length 4, sequence 8, CRC32C of the 20 bytes before 4}.
 const (
 	sumsMagic  = "HOPSSUM1"
 	headerSize = 128
@@ -115,17 +116,49 @@ func sumsSize(length int64) int64 { return headerSize + 4*chunksOf(length) }
 // sumOffset is the offset of the checksum of the chunk that holds byte off.
 func sumOffset(off int64) int64 { return headerSize + 4*(off/chunk) }
 
-func encodeHeader(id metadata.BlockID) []byte {
+// tableOf is the polynomial of the checksums that are kept of a block.
+func tableOf(c datanode.Checksum) *crc32.Table {
+	if c.Stored() == datanode.CRC32 {
+		return crc32.IEEETable
+	}
+	return castagnoli
+}
+
+// maxBytesPer is the most that one checksum may be wanted for.
+const maxBytesPer = 16 << 20
+
+func encodeHeader(id metadata.BlockID, c datanode.Checksum) []byte {
 	b := make([]byte, headerSize)
 	copy(b, sumsMagic)
-	b[8] = 2
+	b[8] = byte(c.Stored())
+	if c.Type == datanode.NoChecksum {
+		b[9] = 1
+	}
 	binary.BigEndian.PutUint32(b[12:], chunk)
 	binary.BigEndian.PutUint64(b[16:], uint64(id))
+	if c.BytesPer != chunk {
+		binary.BigEndian.PutUint32(b[24:], c.BytesPer)
+	}
 	binary.BigEndian.PutUint32(b[28:], crcOf(b[:28]))
 	return b
 }
 
-// checkHeader says what is wrong with the header of the checksum file of id.
+// decodeHeader reads the header of the checksum file of id.
+func decodeHeader(b []byte, id metadata.BlockID) (datanode.Checksum, error) {
+	if err := checkHeader(b, id); err != nil {
+		return datanode.Checksum{}, err
+	}
+	c := datanode.Checksum{Type: datanode.ChecksumType(b[8]), BytesPer: binary.BigEndian.Uint32(b[24:])}
+	if b[9] == 1 {
+		c.Type = datanode.NoChecksum
+	}
+	if c.BytesPer == 0 {
+		c.BytesPer = chunk
+	}
+	return c, nil
+}
+
+// checkHeader says what is wrong with it.
 func checkHeader(b []byte, id metadata.BlockID) error {
 	switch {
 	case len(b) < headerSize:
@@ -136,8 +169,10 @@ func checkHeader(b []byte, id metadata.BlockID) error {
 		return fmt.Errorf("header of the checksum file of block %d does not match its checksum: %w", id, metadata.ErrCorrupt)
 	case metadata.BlockID(binary.BigEndian.Uint64(b[16:])) != id:
 		return fmt.Errorf("checksum file of block %d says that it is of block %d: %w", id, int64(binary.BigEndian.Uint64(b[16:])), metadata.ErrCorrupt)
-	case b[8] != 2 || binary.BigEndian.Uint32(b[12:]) != chunk:
+	case b[8] != byte(datanode.CRC32) && b[8] != byte(datanode.CRC32C) || binary.BigEndian.Uint32(b[12:]) != chunk:
 		return fmt.Errorf("checksum file of block %d has checksums of type %d over %d bytes: %w", id, b[8], binary.BigEndian.Uint32(b[12:]), metadata.ErrCorrupt)
+	case b[9] > 1 || b[9] == 1 && b[8] != byte(datanode.CRC32C) || binary.BigEndian.Uint32(b[24:]) > maxBytesPer:
+		return fmt.Errorf("checksum file of block %d says that its writer wants what nobody can (%d, %d): %w", id, b[9], binary.BigEndian.Uint32(b[24:]), metadata.ErrCorrupt)
 	}
 	return nil
 }

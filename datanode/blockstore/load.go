@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"io/fs"
 	"os"
@@ -239,17 +240,18 @@ func (s *Store) salvage(v *volume, r *replica) (int64, error) {
 		return 0, err
 	}
 	header := make([]byte, headerSize)
+	var sum datanode.Checksum
 	if n, err := sums.ReadAt(header, 0); err != nil && !errors.Is(err, io.EOF) {
 		return 0, err
-	} else if err := checkHeader(header[:n], r.id); err != nil {
+	} else if sum, err = decodeHeader(header[:n], r.id); err != nil {
 		// Never synced, so nothing of it was promised.
 		s.log.Warn("open replica has no valid checksum file, it starts empty", "block", r.id, "volume", v.id.Storage, "err", err)
-		if _, err := sums.WriteAt(encodeHeader(r.id), 0); err != nil {
+		if _, err := sums.WriteAt(encodeHeader(r.id, datanode.DefaultChecksum), 0); err != nil {
 			return 0, err
 		}
 		return 0, errors.Join(data.Truncate(0), sums.Truncate(headerSize))
 	}
-	length, crc, err := goodLength(data, sums, dataSize, decodeTails(header))
+	length, crc, err := goodLength(tableOf(sum), data, sums, dataSize, decodeTails(header))
 	if err != nil {
 		return 0, err
 	}
@@ -268,7 +270,7 @@ func (s *Store) salvage(v *volume, r *replica) (int64, error) {
 }
 
 // goodLength returns the length that salvage describes, with the checksum of its last chunk if that is partial.
-func goodLength(data, sums vfs.File, dataSize int64, tails []tail) (int64, uint32, error) {
+func goodLength(table *crc32.Table, data, sums vfs.File, dataSize int64, tails []tail) (int64, uint32, error) {
 	buf := make([]byte, verifyStep)
 	want := make([]byte, verifyStep/chunk*4)
 	for off := int64(0); off < dataSize; off += verifyStep {
@@ -283,14 +285,14 @@ func goodLength(data, sums vfs.File, dataSize int64, tails []tail) (int64, uint3
 		stored := want[:n/4*4]
 		for at := int64(0); at < int64(len(p)); at += chunk {
 			c := p[at:min(at+chunk, int64(len(p)))]
-			if len(stored) >= 4 && crcOf(c) == binary.BigEndian.Uint32(stored) {
+			if len(stored) >= 4 && crc32.Checksum(c, table) == binary.BigEndian.Uint32(stored) {
 				stored = stored[4:]
 				if len(c) < chunk {
-					return off + at + int64(len(c)), crcOf(c), nil
+					return off + at + int64(len(c)), crc32.Checksum(c, table), nil
 				}
 				continue
 			}
-			n, crc := goodPrefix(c, stored, off+at, tails)
+			n, crc := goodPrefix(table, c, stored, off+at, tails)
 			return off + at + n, crc, nil
 		}
 	}
@@ -298,10 +300,10 @@ func goodLength(data, sums vfs.File, dataSize int64, tails []tail) (int64, uint3
 }
 
 // goodPrefix finds how many bytes of a chunk at start can be trusted.
-func goodPrefix(c, stored []byte, start int64, tails []tail) (int64, uint32) {
+func goodPrefix(table *crc32.Table, c, stored []byte, start int64, tails []tail) (int64, uint32) {
 	crcs := make([]uint32, len(c)+1)
 	for i := range c {
-		crcs[i+1] = extend(crcs[i], c[i:i+1])
+		crcs[i+1] = crc32.Update(crcs[i], table, c[i:i+1])
 	}
 	var best int64
 	for n := len(c); n > 0 && len(stored) >= 4; n-- {

@@ -196,7 +196,7 @@ var errChanged = metadata.Errorf(metadata.ErrRetriable, "the replica changed mea
 // copyTo writes all that is read, verified, into two files, as finalize would leave them.
 func (rd *reader) copyTo(ctx context.Context, v *volume, data, sums vfs.File, pace func(n int64) error) error {
 	length := rd.view.Visible
-	if _, err := sums.WriteAt(encodeHeader(rd.view.Block.ID), 0); err != nil {
+	if _, err := sums.WriteAt(encodeHeader(rd.view.Block.ID, rd.sum), 0); err != nil {
 		return v.check(err)
 	}
 	if length%chunk != 0 {
@@ -224,7 +224,7 @@ func (rd *reader) copyTo(ctx context.Context, v *volume, data, sums vfs.File, pa
 		if _, err := rd.ReadAt(p, off); err != nil {
 			return err
 		}
-		if err := verify(p, crcs); err != nil {
+		if err := verify(tableOf(rd.sum), p, crcs); err != nil {
 			if now := rd.r.view(); now.Block != rd.view.Block {
 				return errChanged
 			}

@@ -390,7 +390,7 @@ func (s *Store) loadRecord(at *slot, rec *record, durable int64) error {
 	good := int64(0)
 	for good < int64(len(data)) {
 		n := min(chunk, int64(len(data))-good)
-		if verify(data[good:good+n], sums[4*(good/chunk):][:4]) != nil {
+		if verify(castagnoli, data[good:good+n], sums[4*(good/chunk):][:4]) != nil {
 			break
 		}
 		good += n
@@ -428,7 +428,7 @@ func (v *volume) writeFiles(id metadata.BlockID, gen metadata.Generation, suf su
 	if err := v.ensureDir(id); err != nil {
 		return nil, nil, err
 	}
-	if d, m, err = v.createFiles(id, gen, sufTmp); err != nil {
+	if d, m, err = v.createFiles(id, gen, sufTmp, datanode.DefaultChecksum); err != nil {
 		return nil, nil, err
 	}
 	length := int64(len(data))
@@ -461,13 +461,13 @@ func (v *volume) writeFiles(id metadata.BlockID, gen metadata.Generation, suf su
 }
 
 // createFiles makes empty files in the block's directory, which exists. Errors are checked.
-func (v *volume) createFiles(id metadata.BlockID, gen metadata.Generation, suf suffix) (d, m vfs.File, err error) {
+func (v *volume) createFiles(id metadata.BlockID, gen metadata.Generation, suf suffix, sum datanode.Checksum) (d, m vfs.File, err error) {
 	const flag = os.O_RDWR | os.O_CREATE | os.O_TRUNC
 	if d, err = v.fs.OpenFile(v.dataPath(id), flag, 0o600); err != nil {
 		return nil, nil, v.check(err)
 	}
 	if m, err = v.fs.OpenFile(v.sumsPath(id, gen, suf), flag, 0o600); err == nil {
-		if _, err = m.WriteAt(encodeHeader(id), 0); err == nil {
+		if _, err = m.WriteAt(encodeHeader(id, sum), 0); err == nil {
 			return d, m, nil
 		}
 		m.Close()
@@ -490,7 +490,7 @@ func (w *writer) unpack() error {
 	if err != nil {
 		return w.store.readFailed(r, err)
 	}
-	if err := verify(data, sums); err != nil {
+	if err := verify(castagnoli, data, sums); err != nil {
 		w.store.markCorrupt(r)
 		return fmt.Errorf("block %d: %w", r.id, err)
 	}

@@ -21,6 +21,7 @@ type reader struct {
 	store      *Store
 	r          *replica
 	view       datanode.Replica
+	sum        datanode.Checksum
 	lastCRC    uint32
 	data, sums vfs.File // nil if the replica is packed, or empty
 	record     *[]byte  // of a packed replica, which was read as a whole
@@ -108,9 +109,12 @@ func (s *Store) openReaderOf(r *replica, b metadata.Block) (*reader, error) {
 	case r.gen < b.Generation:
 		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "Replica gen stamp < block genstamp, block=%v, replica=%v", b, r.blockLocked())
 	}
-	rd := &reader{store: s, r: r, view: r.viewLocked()}
+	rd := &reader{store: s, r: r, view: r.viewLocked(), sum: datanode.DefaultChecksum}
 	if r.packed != nil {
 		return rd, rd.readPacked()
+	}
+	if r.open != nil {
+		rd.sum = r.open.sum
 	}
 	if r.suffix == 0 {
 		return rd, nil
@@ -125,6 +129,13 @@ func (s *Store) openReaderOf(r *replica, b metadata.Block) (*reader, error) {
 	if rd.sums, err = r.vol.fs.OpenFile(r.vol.sumsPath(r.id, r.gen, r.suffix), os.O_RDONLY, 0); err != nil {
 		rd.data.Close()
 		return nil, s.openFailed(r, err)
+	}
+	if r.open == nil && !r.usual {
+		if err := rd.readHeader(); err != nil {
+			rd.Close()
+			return nil, s.readFailedLocked(r, err)
+		}
+		r.usual = rd.sum == datanode.DefaultChecksum
 	}
 	if rd.view.Visible%chunk == 0 {
 		return rd, nil
@@ -142,7 +153,20 @@ func (s *Store) openReaderOf(r *replica, b metadata.Block) (*reader, error) {
 	return rd, nil
 }
 
+// readHeader finds out which checksums the replica has.
+func (rd *reader) readHeader() error {
+	header := make([]byte, headerSize)
+	n, err := rd.sums.ReadAt(header, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	rd.sum, err = decodeHeader(header[:n], rd.r.id)
+	return err
+}
+
 func (rd *reader) Replica() datanode.Replica { return rd.view }
+
+func (rd *reader) Checksum() datanode.Checksum { return rd.sum }
 
 // readPacked reads the record of the replica; what happens to it later does not matter then. r.mu is held.
 func (rd *reader) readPacked() error {
@@ -329,6 +353,11 @@ func (rd *reader) verify(ctx context.Context, pace func(int64) error) error {
 	if err := rd.checkSizes(); err != nil {
 		return err
 	}
+	if rd.sums != nil && rd.view.State == datanode.Finalized {
+		if err := rd.readHeader(); err != nil {
+			return rd.store.readFailed(rd.r, err)
+		}
+	}
 	data := make([]byte, min(verifyStep, rd.view.Visible))
 	var sums []byte
 	var err error
@@ -351,7 +380,7 @@ func (rd *reader) verify(ctx context.Context, pace func(int64) error) error {
 			return err
 		}
 		rd.forget(off, end)
-		if err := verify(p, sums); err != nil {
+		if err := verify(tableOf(rd.sum), p, sums); err != nil {
 			if rd.r.view().Block.Generation != rd.view.Block.Generation {
 				return fmt.Errorf("it changed meanwhile: %w", metadata.ErrRetriable)
 			}

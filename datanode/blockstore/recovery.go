@@ -2,6 +2,7 @@ package blockstore
 
 import (
 	"fmt"
+	"hash/crc32"
 
 	"github.com/gohops/hops/datanode"
 	"github.com/gohops/hops/metadata"
@@ -147,11 +148,11 @@ func (w *writer) cutDurably(length int64) error {
 		if _, err := w.sums.ReadAt(sum[:], sumOffset(length)); err != nil {
 			return w.store.readFailed(r, err)
 		}
-		if err := verify(buf, sum[:]); err != nil {
+		if err := verify(tableOf(w.Checksum()), buf, sum[:]); err != nil {
 			w.store.markCorrupt(r)
 			return err
 		}
-		crc = crcOf(buf[:n])
+		crc = crc32.Checksum(buf[:n], tableOf(w.Checksum()))
 		// A tail may only speak of data that is durable: the next one takes the place of the last that was.
 		if err := r.vol.checkSync(w.data.Sync()); err != nil {
 			return err

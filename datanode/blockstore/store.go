@@ -91,6 +91,7 @@ type replica struct {
 	length   int64
 	state    datanode.ReplicaState
 	suffix   suffix      // of the checksum file on disk; 0 while there are no files
+	usual    bool        // known to have DefaultChecksum
 	packed   *slot       // where the replica lies instead of files; guarded by io as well
 	bad      bool        // announced as corrupt
 	gone     bool        // deleted, or away
@@ -101,6 +102,7 @@ type replica struct {
 type opened struct {
 	owner   *writer
 	visible int64
+	sum     datanode.Checksum
 	// visibleCRC and lastCRC are the checksums of the chunks cut by visible and length, 0 if none is cut.
 	visibleCRC, lastCRC uint32
 	// ends are the packet ends that are not acknowledged yet.
@@ -794,6 +796,12 @@ func (s *Store) Create(b metadata.Block, o datanode.CreateOptions) (datanode.Wri
 	if o.Type == 0 {
 		o.Type = datanode.Disk
 	}
+	if o.Checksum == (datanode.Checksum{}) {
+		o.Checksum = datanode.DefaultChecksum
+	}
+	if o.Checksum.Type > datanode.CRC32C || o.Checksum.BytesPer == 0 || o.Checksum.BytesPer > maxBytesPer {
+		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "create of block %d with checksums of type %d over %d bytes", b.ID, o.Checksum.Type, o.Checksum.BytesPer)
+	}
 	expect := min(max(o.Expect, 0), maxExpect)
 	if o.Temporary {
 		if err := s.makeWay(b); err != nil {
@@ -804,7 +812,8 @@ func (s *Store) Create(b metadata.Block, o datanode.CreateOptions) (datanode.Wri
 	if err != nil {
 		return nil, fmt.Errorf("create %v: %w", b, err)
 	}
-	r := &replica{vol: v, id: b.ID, gen: b.Generation, state: datanode.RBW, open: &opened{unsynced: true, expect: expect}}
+	r := &replica{vol: v, id: b.ID, gen: b.Generation, state: datanode.RBW, open: &opened{unsynced: true, expect: expect, sum: o.Checksum}}
+	r.usual = o.Checksum == datanode.DefaultChecksum
 	if o.Temporary {
 		r.state = datanode.Temporary
 	}
@@ -827,7 +836,7 @@ func (s *Store) Create(b metadata.Block, o datanode.CreateOptions) (datanode.Wri
 	v.used.Add(headerSize)
 	if o.Temporary { // others get their files with the first write, unless that is packed
 		if err = v.ensureDir(b.ID); err == nil {
-			if w.data, w.sums, err = v.createFiles(b.ID, b.Generation, sufTmp); err == nil {
+			if w.data, w.sums, err = v.createFiles(b.ID, b.Generation, sufTmp, o.Checksum); err == nil {
 				r.suffix = sufTmp
 			}
 		}
@@ -860,7 +869,7 @@ func (w *writer) openFiles() error {
 	if r.suffix == 0 {
 		err := v.ensureDir(r.id)
 		if err == nil {
-			w.data, w.sums, err = v.createFiles(r.id, r.gen, sufRBW)
+			w.data, w.sums, err = v.createFiles(r.id, r.gen, sufRBW, w.Checksum())
 		}
 		if err == nil {
 			r.mu.Lock()

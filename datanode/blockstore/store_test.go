@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"hash/crc32"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -73,11 +74,13 @@ func (h *harness) kinds(id metadata.BlockID) string {
 	return strings.Join(out, " ")
 }
 
-func sumsOf(data []byte) []byte {
+func sumsOf(data []byte) []byte { return sumsBy(datanode.DefaultChecksum, data) }
+
+func sumsBy(c datanode.Checksum, data []byte) []byte {
 	var out []byte
 	for len(data) > 0 {
 		n := min(chunk, len(data))
-		out = binary.BigEndian.AppendUint32(out, crcOf(data[:n]))
+		out = binary.BigEndian.AppendUint32(out, crc32.Checksum(data[:n], tableOf(c)))
 		data = data[n:]
 	}
 	return out
@@ -142,7 +145,7 @@ func (h *harness) content(id int64) []byte {
 		}
 	}
 	sums := must[[]byte](h.t)(rd.Sums(nil, 0, n))
-	if !bytes.Equal(sums, sumsOf(p)) {
+	if !bytes.Equal(sums, sumsBy(rd.Checksum(), p)) {
 		h.t.Fatalf("block %d: checksums of %d bytes do not match the data", id, n)
 	}
 	return p
@@ -153,6 +156,65 @@ func (h *harness) wantContent(id int64, want []byte) {
 	if got := h.content(id); !bytes.Equal(got, want) {
 		h.t.Fatalf("block %d has %d bytes, want %d; equal up to %d", id, len(got), len(want), commonPrefix(got, want))
 	}
+}
+
+// What the writer of a block wants stays with it through everything that happens to it, and a header that is damaged is damage.
+func TestChecksumsOfEachKind(t *testing.T) {
+	disk := mem.New(1 << 40)
+	h := open(t, disk, "/v", "/w")
+	data := pattern(3000)
+	for i, want := range append(wantedOf, datanode.Checksum{Type: datanode.CRC32, BytesPer: 1 << 20}, datanode.Checksum{Type: datanode.CRC32C, BytesPer: 1}) {
+		id := int64(i + 1)
+		b := block(id, 1, 0)
+		w := must[datanode.Writer](t)(h.Create(b, datanode.CreateOptions{Checksum: want}))
+		check(t, w.Write(0, data[:700], sumsBy(want, data[:700])))
+		other := datanode.Checksum{Type: datanode.CRC32C + datanode.CRC32 - want.Stored(), BytesPer: 512}
+		if want.Stored() != other.Stored() {
+			wantKind(t, w.Write(700, data[700:800], sumsBy(other, data[700:800])), metadata.ErrCorrupt)
+		}
+		w.Acked(700)
+		check(t, w.Close())
+		w = must[datanode.Writer](t)(h.Resume(b, 2, 0, 700))
+		check(t, w.Write(512, data[512:1300], sumsBy(want, data[512:1300])))
+		must[datanode.Replica](t)(w.Finalize())
+		b = block(id, 2, 1300)
+		w = must[datanode.Writer](t)(h.Append(b, 3, false))
+		check(t, w.Write(1300, data[1300:], nil))
+		b = must[datanode.Replica](t)(w.Finalize()).Block
+		must[datanode.Replica](t)(h.InitRecovery(b, 4))
+		b = must[datanode.Replica](t)(h.UpdateReplica(b, 4, 2000)).Block
+		h.wantContent(id, data[:2000])
+		check(t, h.Verify(t.Context(), b.ID, datanode.VerifyOptions{}))
+		rd := must[datanode.Reader](t)(h.Store.Open(b))
+		if got := rd.Checksum(); got != want {
+			t.Errorf("%v became %v", want, got)
+		}
+		rd.Close()
+	}
+	check(t, h.Shutdown())
+	h = open(t, disk, "/v", "/w")
+	rd := must[datanode.Reader](t)(h.Store.Open(block(2, 0, 0)))
+	if got := rd.Checksum(); got != wantedOf[1] {
+		t.Errorf("%v became %v with a start", wantedOf[1], got)
+	}
+	check(t, rd.Close())
+	v := h.get(2).vol
+	b := must[datanode.Replica](t)(h.one(2)).Block
+	f := must[vfs.File](t)(disk.OpenFile(v.sumsPath(2, b.Generation, sufMeta), os.O_RDWR, 0))
+	must[int](t)(f.WriteAt([]byte{2}, 8)) // says CRC32C
+	wantKind(t, h.Verify(t.Context(), 2, datanode.VerifyOptions{}), metadata.ErrCorrupt)
+	for _, bad := range []datanode.Checksum{{Type: 3, BytesPer: 512}, {Type: datanode.CRC32}, {Type: datanode.CRC32, BytesPer: 1 << 30}} {
+		_, err := h.Create(block(77, 1, 0), datanode.CreateOptions{Checksum: bad})
+		wantKind(t, err, metadata.ErrInvalidArgument)
+	}
+}
+
+func (h *harness) one(id metadata.BlockID) (datanode.Replica, error) {
+	r, ok := h.Replica(id)
+	if !ok {
+		return r, metadata.ErrReplicaNotFound
+	}
+	return r, nil
 }
 
 func commonPrefix(a, b []byte) int {
@@ -532,7 +594,7 @@ func TestForeignAndDamagedFiles(t *testing.T) {
 				b[i] = byte(r.Uint32())
 			}
 			if r.IntN(2) == 0 {
-				b = append(encodeHeader(2), b...)
+				b = append(encodeHeader(2, datanode.DefaultChecksum), b...)
 			}
 			_, err := f.WriteAt(b, 0)
 			check(t, err)

@@ -3,6 +3,7 @@ package blockstore
 import (
 	"encoding/binary"
 	"fmt"
+	"hash/crc32"
 
 	"github.com/gohops/hops/datanode"
 	"github.com/gohops/hops/metadata"
@@ -28,7 +29,7 @@ func (w *writer) write(p datanode.Piece) error {
 	r := w.r
 	// Only the owner changes length and lastCRC, so they cannot move below.
 	r.mu.Lock()
-	length, last := r.length, r.open.lastCRC
+	length, last, table := r.length, r.open.lastCRC, tableOf(r.open.sum)
 	r.mu.Unlock()
 	stop := off + int64(len(data))
 	if off < 0 || off > length {
@@ -38,7 +39,7 @@ func (w *writer) write(p datanode.Piece) error {
 		return metadata.Errorf(metadata.ErrInvalidArgument, "write to block %d from %d to %d begins inside a chunk and crosses its end", r.id, off, stop)
 	}
 	if sums != nil {
-		if err := verifyPiece(p); err != nil {
+		if err := verifyPiece(table, p); err != nil {
 			return fmt.Errorf("write to block %d at %d: %w", r.id, off, err)
 		}
 	}
@@ -50,9 +51,9 @@ func (w *writer) write(p datanode.Piece) error {
 	fresh := data[length-off:]
 	switch {
 	case sums == nil || off%chunk != 0:
-		sums = w.computed(last, length, fresh)
+		sums = w.computed(table, last, length, fresh)
 	case first < length: // the chunk comes again: its bytes must be the ones that are here
-		if crcOf(data[first-off:length-off]) != last {
+		if crc32.Checksum(data[first-off:length-off], table) != last {
 			return fmt.Errorf("write to block %d at %d: the chunk is repeated with other bytes: %w", r.id, off, metadata.ErrCorrupt)
 		}
 		fallthrough
@@ -108,10 +109,10 @@ func (w *writer) run(pieces []datanode.Piece) int {
 		return 1
 	}
 	w.r.mu.Lock()
-	at := w.r.length
+	at, table := w.r.length, tableOf(w.r.open.sum)
 	w.r.mu.Unlock()
 	for i, p := range pieces {
-		if p.Off != at || at%chunk != 0 || len(p.Data) == 0 || p.Sums == nil || verifyPiece(p) != nil {
+		if p.Off != at || at%chunk != 0 || len(p.Data) == 0 || p.Sums == nil || verifyPiece(table, p) != nil {
 			return i
 		}
 		at += int64(len(p.Data))
@@ -201,11 +202,11 @@ func (w *writer) writeback(stop int64) {
 	w.flushed = stop
 }
 
-// put stores w.pieces behind the first length bytes, up to stop, and their checksums: in a pack if there is nothing yet and
-// little comes. r.io is held.
+// put stores w.pieces behind the first length bytes, up to stop, and their checksums: in a pack if there is nothing yet,
+// little comes, and its checksums are the usual ones. r.io is held.
 func (w *writer) put(length, stop int64, sums []byte) error {
 	r := w.r
-	if w.data == nil && length == 0 && r.suffix == 0 && len(w.pieces) == 1 && stop <= r.vol.packLimit {
+	if w.data == nil && length == 0 && r.suffix == 0 && len(w.pieces) == 1 && stop <= r.vol.packLimit && w.Checksum() == datanode.DefaultChecksum {
 		at, err := r.vol.addRecord(r.id, r.gen, sums, w.pieces[0])
 		if err == nil {
 			r.mu.Lock()
@@ -232,21 +233,21 @@ func (w *writer) put(length, stop int64, sums []byte) error {
 }
 
 // verifyPiece compares the data of a piece with its checksums, unless they were made of it.
-func verifyPiece(p datanode.Piece) error {
+func verifyPiece(table *crc32.Table, p datanode.Piece) error {
 	if p.Summed && int64(len(p.Sums)) == 4*chunksOf(int64(len(p.Data))) {
 		return nil
 	}
-	return verify(p.Data, p.Sums)
+	return verify(table, p.Data, p.Sums)
 }
 
 // verify compares data with sums, chunks counted from data's start.
-func verify(data, sums []byte) error {
+func verify(table *crc32.Table, data, sums []byte) error {
 	if int64(len(sums)) != 4*chunksOf(int64(len(data))) {
 		return metadata.Errorf(metadata.ErrInvalidArgument, "%d bytes of data with %d bytes of checksums", len(data), len(sums))
 	}
 	for i := 0; len(data) > 0; i++ {
 		n := min(chunk, len(data))
-		if crcOf(data[:n]) != binary.BigEndian.Uint32(sums[4*i:]) {
+		if crc32.Checksum(data[:n], table) != binary.BigEndian.Uint32(sums[4*i:]) {
 			return fmt.Errorf("chunk %d does not match its checksum: %w", i, metadata.ErrCorrupt)
 		}
 		data = data[n:]
@@ -256,7 +257,7 @@ func verify(data, sums []byte) error {
 
 // computed returns the checksums of the chunks that fresh touches when it follows length bytes, the last chunk of which
 // has checksum last.
-func (w *writer) computed(last uint32, length int64, fresh []byte) []byte {
+func (w *writer) computed(table *crc32.Table, last uint32, length int64, fresh []byte) []byte {
 	w.scratch = w.scratch[:0]
 	crc, room := uint32(0), chunk
 	if length%chunk != 0 {
@@ -264,7 +265,7 @@ func (w *writer) computed(last uint32, length int64, fresh []byte) []byte {
 	}
 	for len(fresh) > 0 {
 		n := min(room, len(fresh))
-		w.scratch = binary.BigEndian.AppendUint32(w.scratch, extend(crc, fresh[:n]))
+		w.scratch = binary.BigEndian.AppendUint32(w.scratch, crc32.Update(crc, table, fresh[:n]))
 		fresh, crc, room = fresh[n:], 0, chunk
 	}
 	return w.scratch

@@ -197,7 +197,7 @@ func (v *volume) writeLost(l lost, sums, data []byte) error {
 	if err := write(lostData, data); err != nil {
 		return err
 	}
-	return write(lostSums, encodeHeader(l.id), sums)
+	return write(lostSums, encodeHeader(l.id, datanode.DefaultChecksum), sums)
 }
 
 // loadLost enters a file of the trash that was found at start. A pair is one item, entered with its data.

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"sync"
 
 	"github.com/gohops/hops/datanode"
@@ -36,6 +37,16 @@ func (w *writer) errLost() error {
 func (w *writer) Lost() <-chan struct{} { return w.lost }
 
 func (w *writer) Replica() datanode.Replica { return w.r.view() }
+
+// Checksum implements datanode.Writer. Of a replica that is not open any more nothing is written.
+func (w *writer) Checksum() datanode.Checksum {
+	w.r.mu.Lock()
+	defer w.r.mu.Unlock()
+	if w.r.open == nil {
+		return datanode.DefaultChecksum
+	}
+	return w.r.open.sum
+}
 
 // fenceLocked takes the replica away from its writer. r.mu is held; the writer may be inside a method until r.io is free.
 func (r *replica) fenceLocked() {
@@ -342,10 +353,11 @@ func (w *writer) readTail(length int64) (*opened, error) {
 	if _, err := w.sums.ReadAt(header, 0); err != nil {
 		return nil, w.store.readFailed(r, err)
 	}
-	if err := checkHeader(header, r.id); err != nil {
+	sum, err := decodeHeader(header, r.id)
+	if err != nil {
 		return nil, err
 	}
-	o := &opened{}
+	o := &opened{sum: sum}
 	for _, t := range decodeTails(header) {
 		o.tailSeq = max(o.tailSeq, t.seq)
 	}
@@ -357,12 +369,12 @@ func (w *writer) readTail(length int64) (*opened, error) {
 	if _, err := w.data.ReadAt(buf, length-n); err != nil {
 		return nil, w.store.readFailed(r, err)
 	}
-	var sum [4]byte
-	if _, err := w.sums.ReadAt(sum[:], sumOffset(length)); err != nil {
+	var last [4]byte
+	if _, err := w.sums.ReadAt(last[:], sumOffset(length)); err != nil {
 		return nil, w.store.readFailed(r, err)
 	}
-	o.lastCRC = binary.BigEndian.Uint32(sum[:])
-	if crcOf(buf) != o.lastCRC {
+	o.lastCRC = binary.BigEndian.Uint32(last[:])
+	if crc32.Checksum(buf, tableOf(sum)) != o.lastCRC {
 		return nil, fmt.Errorf("last chunk of block %d does not match its checksum: %w", r.id, metadata.ErrCorrupt)
 	}
 	return o, nil

@@ -27,8 +27,10 @@ func (s *Server) beans() []jmx.Bean {
 		volumes[v.Path] = map[string]any{"numBlocks": v.Replicas, "usedSpace": v.Used, "freeSpace": v.Remaining, "reservedSpace": s.cfg.Reserve, "storageType": v.Type}
 	}
 	host, _ := os.Hostname() // without one the tag is empty
+	cacheCapacity, cacheUsed, cached := s.memory.Figures()
 	sets := jmx.Pairs(
 		"Capacity", capacity, "DfsUsed", used, "Remaining", remaining, "NumFailedVolumes", len(failed),
+		"CacheCapacity", cacheCapacity, "CacheUsed", cacheUsed, "NumBlocksCached", int64(cached),
 	)
 	addresses, actors := map[string]string{}, []map[string]string{}
 	for _, n := range h.Namenodes {

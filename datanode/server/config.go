@@ -66,6 +66,8 @@ type Config struct {
 	ScrubEvery time.Duration
 	// RebuildRate is how many bytes a second are read of other datanodes to compute lost internal blocks of block groups; 0 is 128 MiB.
 	RebuildRate int64
+	// LockedMemory is how many bytes of replicas are kept in memory at most, where namenodes want them there (dfs.datanode.max.locked.memory); 0: none.
+	LockedMemory int64
 	// DiskTimeout is how long a call of a disk may take before its volume is given up; 0 is 30 s.
 	DiskTimeout time.Duration
 	// Protection are the qualities of protection of which one has to be agreed on before blocks move (dfs.data.transfer.protection); none:
@@ -117,6 +119,11 @@ func (c *Config) validate() error {
 	}
 	if ip := net.ParseIP(c.AdvertiseIP); ip == nil || ip.IsUnspecified() {
 		return metadata.Errorf(metadata.ErrInvalidArgument, "datanode cannot advertise %q: clients have to dial it", c.AdvertiseIP)
+	}
+	if c.LockedMemory > 0 {
+		if err := vfs.PinLimit(c.LockedMemory); err != nil {
+			return metadata.Errorf(metadata.ErrInvalidArgument, "Cannot start datanode because %d bytes of replicas are to be kept in memory (dfs.datanode.max.locked.memory): %v", c.LockedMemory, err)
+		}
 	}
 	if c.AdvertiseHost == "" {
 		c.AdvertiseHost = c.AdvertiseIP

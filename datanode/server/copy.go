@@ -61,9 +61,6 @@ func (s *Server) copyBlock(ctx context.Context, order *pb.Recover, log *slog.Log
 // copyPiece is how much is copied at a time.
 const copyPiece = 1 << 20
 
-// chunks are the checksums of replicas.
-var chunks = dtp.Checksum{Type: dtp.CRC32C, BytesPer: datanode.ChunkSize}
-
 // copyReplica makes a finished replica of b of the first b.Length bytes of a finished one of source. What an earlier attempt has
 // left of b, under a lower generation, goes.
 func copyReplica(ctx context.Context, store datanode.BlockStore, source, b metadata.Block) error {
@@ -89,7 +86,7 @@ func copyReplica(ctx context.Context, store datanode.BlockStore, source, b metad
 	if have := r.Replica(); have.State != datanode.Finalized || have.Visible < b.Length {
 		return metadata.Errorf(metadata.ErrReplicaNotFound, "replica %v has less than %d finished bytes", have, b.Length)
 	}
-	w, err := store.Create(b, datanode.CreateOptions{Temporary: true, Expect: b.Length})
+	w, err := store.Create(b, datanode.CreateOptions{Temporary: true, Expect: b.Length, Checksum: r.Checksum()})
 	if err != nil {
 		return err
 	}
@@ -111,7 +108,8 @@ func copyReplica(ctx context.Context, store datanode.BlockStore, source, b metad
 		}
 		if keep := b.Length - off; keep < int64(len(piece)) { // the last chunk is cut: its own checksum cannot vouch for it
 			full := keep / datanode.ChunkSize * datanode.ChunkSize
-			if err := chunks.Verify(sums[full/datanode.ChunkSize*4:], piece[full:]); err != nil {
+			stored := dtp.Checksum{Type: dtp.ChecksumType(r.Checksum().Stored()), BytesPer: datanode.ChunkSize}
+			if err := stored.Verify(sums[full/datanode.ChunkSize*4:], piece[full:]); err != nil {
 				return err
 			}
 			if full > 0 {

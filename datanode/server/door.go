@@ -393,6 +393,9 @@ func (d *doorRequest) checksum() error {
 	if err != nil {
 		return err
 	}
+	if sum.Algorithm == "" {
+		return metadata.Errorf(metadata.ErrUnsupported, "%s has no checksum: its blocks are checked in different ways, or not", d.path)
+	}
 	allow(d.w, "GET")
 	// Java prints the whole buffer of 32 bytes, of which length counts.
 	padded := append(slices.Clone(sum.Bytes), make([]byte, max(0, 32-len(sum.Bytes)))...)

@@ -43,7 +43,7 @@ func (n *session) obey(o *pb.Orders) {
 		n.reportNow()
 	}
 	if !o.Leader || o.Term < n.term.Load() {
-		if len(o.Replicate)+len(o.Delete)+len(o.Discard)+len(o.Recover)+len(o.Verify)+len(o.Rebuild) > 0 {
+		if len(o.Replicate)+len(o.Delete)+len(o.Discard)+len(o.Recover)+len(o.Verify)+len(o.Rebuild)+len(o.Cache)+len(o.Uncache) > 0 {
 			n.log.Warn("orders of a namenode that does not lead are refused", "namenode", n.addr, "term", o.Term, "highest", n.term.Load())
 		}
 		return
@@ -74,6 +74,17 @@ func (n *session) obey(o *pb.Orders) {
 		n.replicas.add(job{block: b.ID, generation: b.Generation}, func(ctx context.Context) {
 			if valid() {
 				n.replicate(ctx, b, r)
+			}
+		})
+	}
+	for _, id := range o.Uncache { // first: it makes room
+		n.memory.Drop(metadata.BlockID(id))
+	}
+	for _, r := range o.Cache {
+		b := blockOf(r)
+		n.caching.add(job{block: b.ID, generation: b.Generation}, func(ctx context.Context) {
+			if valid() {
+				n.memory.Add(ctx, b)
 			}
 		})
 	}

@@ -130,7 +130,8 @@ func (s *Server) readPiece(a *batchread.Answer, p *batchread.Piece, sums []byte)
 	if _, err := rd.ReadAt(room, start); err != nil && !errors.Is(err, io.EOF) {
 		return sums, err
 	}
-	if err := dtp.DefaultChecksum.Verify(sums, room); err != nil {
+	stored := dtp.Checksum{Type: dtp.ChecksumType(rd.Checksum().Stored()), BytesPer: datanode.ChunkSize}
+	if err := stored.Verify(sums, room); err != nil {
 		s.scrub.Order(p.Block.ID)
 		return sums, metadata.Errorf(metadata.ErrCorrupt, "%v: %v", p.Block, err)
 	}

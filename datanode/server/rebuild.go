@@ -97,6 +97,10 @@ func (s *Server) rebuildUnits(ctx context.Context, group metadata.Block, order *
 	job.Failed = func(unit int, err error) {
 		s.log.Warn("an internal block is not used any more to compute others", "group", group.String(), "unit", unit, "node", at[unit].GetId().GetDatanodeUuid(), "err", err)
 	}
+	sum, err := s.wantedOf(ctx, pool, job.Sources, func(unit int) (metadata.Block, *hadooppb.DatanodeInfoProto) { return unitOf(unit), at[unit] })
+	if err != nil {
+		return nil, err
+	}
 	var errs []error
 	var sinks []sink
 	for _, p := range order.Targets {
@@ -104,7 +108,7 @@ func (s *Server) rebuildUnits(ctx context.Context, group metadata.Block, order *
 		if unit >= layout.Units() {
 			return nil, metadata.Errorf(metadata.ErrInvalidArgument, "an order to compute internal block %d of %d", unit, layout.Units())
 		}
-		out, err := s.sinkFor(ctx, pool, unitOf(unit), p)
+		out, err := s.sinkFor(ctx, pool, unitOf(unit), p, sum)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -139,6 +143,23 @@ func (s *Server) rebuildUnits(ctx context.Context, group metadata.Block, order *
 	return made, errors.Join(errs...)
 }
 
+// wantedOf asks who has internal blocks of a group, one after the other, how its writer wants it to be checked.
+func (s *Server) wantedOf(ctx context.Context, pool string, of []int, at func(int) (metadata.Block, *hadooppb.DatanodeInfoProto)) (datanode.Checksum, error) {
+	var errs []error
+	for _, i := range of {
+		b, node := at(i)
+		sum, err := s.transfer.Wanted(ctx, pool, b, node)
+		if err == nil {
+			return sum, nil
+		}
+		errs = append(errs, err)
+	}
+	if len(of) == 0 {
+		return datanode.DefaultChecksum, nil
+	}
+	return datanode.Checksum{}, errors.Join(errs...)
+}
+
 // paceRebuild holds all computing of this datanode together to the rate that is configured.
 func (s *Server) paceRebuild(ctx context.Context, n int64) error {
 	return s.transfer.PaceRebuild(ctx, n, s.cfg.RebuildRate)
@@ -151,15 +172,15 @@ type sink interface {
 }
 
 // sinkFor begins an internal block at a target. nil without an error: it is there already.
-func (s *Server) sinkFor(ctx context.Context, pool string, b metadata.Block, p *pb.Part) (sink, error) {
+func (s *Server) sinkFor(ctx context.Context, pool string, b metadata.Block, p *pb.Part, sum datanode.Checksum) (sink, error) {
 	if p.GetNode().GetUuid() != s.id.Uuid {
-		out, err := s.transfer.Place(ctx, pool, b, hadoopNode(p.Node), hadooppb.StorageTypeProto(p.Type))
+		out, err := s.transfer.Place(ctx, pool, b, hadoopNode(p.Node), hadooppb.StorageTypeProto(p.Type), sum)
 		if err != nil { // no nil in an interface
 			return nil, err
 		}
 		return out, nil
 	}
-	o := datanode.CreateOptions{Type: datanode.StorageType(p.Type), Temporary: true, Expect: b.Length}
+	o := datanode.CreateOptions{Type: datanode.StorageType(p.Type), Temporary: true, Expect: b.Length, Checksum: sum}
 	w, err := s.store.Create(b, o)
 	if old, there := s.store.Replica(b.ID); there && errors.Is(err, metadata.ErrExist) {
 		switch {

@@ -145,6 +145,7 @@ func (s *Server) change(wanted []blockstore.VolumeConfig) error {
 	if changed {
 		s.replicas.refresh()
 		s.deletes.refresh()
+		s.caching.refresh()
 		s.scrub.Refresh()
 		for _, n := range s.all() { // a registration names all volumes, and those that it does not name are gone
 			n.renew.Store(true)

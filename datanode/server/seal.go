@@ -9,6 +9,7 @@ import (
 	"github.com/gohops/hops/internal/dtp"
 	"github.com/gohops/hops/metadata"
 	pb "github.com/gohops/hops/namenode/api/v1"
+	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
 // A group is made of a replicated block, the open end of a file whose writer has gone: stripe by stripe, which is what it takes of memory.
@@ -21,6 +22,14 @@ func (s *Server) sealUnits(ctx context.Context, group metadata.Block, order *pb.
 		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "an order to make group %v of block %v", group, tail)
 	}
 	pool := s.store.Identity().BlockPool
+	all := make([]int, len(order.TailAt))
+	for i := range all {
+		all[i] = i
+	}
+	sum, err := s.wantedOf(ctx, pool, all, func(i int) (metadata.Block, *hadooppb.DatanodeInfoProto) { return tail, hadoopNode(order.TailAt[i]) })
+	if err != nil {
+		return nil, err
+	}
 	units := make([]sink, layout.Units())
 	var errs []error
 	for _, p := range order.Targets {
@@ -29,7 +38,7 @@ func (s *Server) sealUnits(ctx context.Context, group metadata.Block, order *pb.
 			return nil, metadata.Errorf(metadata.ErrInvalidArgument, "an order to make internal block %d of %d, or twice", p.Unit, layout.Units())
 		}
 		length := layout.UnitLength(group.Length, unit)
-		out, err := s.sinkFor(ctx, pool, metadata.Block{ID: group.ID.Internal(unit), Generation: group.Generation, Length: length}, p)
+		out, err := s.sinkFor(ctx, pool, metadata.Block{ID: group.ID.Internal(unit), Generation: group.Generation, Length: length}, p, sum)
 		if err != nil {
 			errs = append(errs, err)
 			continue

@@ -17,6 +17,7 @@ import (
 	"github.com/gohops/hops/datanode"
 	datanodepb "github.com/gohops/hops/datanode/api/v1"
 	"github.com/gohops/hops/datanode/blockstore"
+	"github.com/gohops/hops/datanode/cache"
 	"github.com/gohops/hops/datanode/diskbalance"
 	"github.com/gohops/hops/datanode/scrub"
 	"github.com/gohops/hops/datanode/transfer"
@@ -25,6 +26,7 @@ import (
 	"github.com/gohops/hops/internal/localsocket"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/status"
+	"github.com/gohops/hops/metadata"
 	pb "github.com/gohops/hops/namenode/api/v1"
 )
 
@@ -43,6 +45,7 @@ type Server struct {
 	incarnation uint64
 	transfer    *transfer.Server
 	slots       atomic.Pointer[transfer.Server] // transfer; nil while the store is opened, which has news by then
+	remembers   atomic.Pointer[cache.Cache]     // memory, as slots
 	near        *localsocket.Near
 	trust       *trust
 	stranger    *security.Stranger
@@ -53,6 +56,8 @@ type Server struct {
 	pages       *status.Pages
 	replicas    *crews // executes replicate orders
 	deletes     *crews
+	caching     *crews
+	memory      *cache.Cache
 	recovers    crew
 	rebuilds    crew
 	rebuilt     rebuilding
@@ -72,6 +77,7 @@ const (
 	deleteWorkers    = 2
 	recoverWorkers   = 4
 	rebuildWorkers   = 2
+	cacheWorkers     = 1
 )
 
 // New opens the volumes and builds a datanode. Its errors are for the operator: a volume that is in use, of another
@@ -94,11 +100,14 @@ func New(cfg Config) (*Server, error) {
 	s.store, err = blockstore.Open(blockstore.Config{
 		Volumes: volumes, FS: cfg.FS, Reserve: cfg.Reserve, Keep: cfg.TrashKeep, Tolerated: cfg.Tolerated, DiskTimeout: cfg.DiskTimeout, Logger: cfg.Logger,
 		OnChange:       s.changed,
-		OnVolumeFailed: func(datanode.VolumeStatus) { s.volumeFailed() },
+		OnVolumeFailed: s.volumeFailed,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("datanode: %w", err)
 	}
+	s.memory = cache.New(cache.Config{Store: s.store, Most: cfg.LockedMemory, Told: s.inMemory, Logger: s.log})
+	s.remembers.Store(s.memory)
+	s.caching = newCrews(s.store, "cache", cacheWorkers)
 	s.replicas, s.deletes = newCrews(s.store, "replicate", replicateWorkers), newCrews(s.store, "delete", deleteWorkers)
 	s.id = cfg.id(s.store.Identity().Datanode)
 	s.scrub = scrub.New(scrub.Config{Store: s.store, Rate: cfg.ScrubRate, Every: cfg.ScrubEvery, Logger: s.log})
@@ -167,6 +176,7 @@ func (s *Server) Close() error {
 		s.clients.close()
 		s.peers.close()
 		s.settle()
+		s.memory.Close()
 		err = s.store.Shutdown()
 	})
 	return err
@@ -194,8 +204,9 @@ func (s *Server) Run(ctx context.Context) error {
 	g.Go(func() error { s.clients.run(ctx); return nil })
 	g.Go(func() error { s.recovers.run(ctx); return nil })
 	g.Go(func() error { s.rebuilds.run(ctx); return nil })
-	g.Go(func() error { s.replicas.run(ctx); return nil })
-	g.Go(func() error { s.deletes.run(ctx); return nil })
+	for _, crews := range []*crews{s.replicas, s.deletes, s.caching} {
+		g.Go(func() error { crews.run(ctx); return nil })
+	}
 	g.Go(func() error { s.store.Watch(ctx, s.cfg.DiskTimeout); return nil })
 	g.Go(func() error { return s.speak(ctx) })
 	s.log.Info("datanode runs", "node", s.id.Uuid, "transfer", s.cfg.Transfer.Addr().String(), "volumes", len(s.cfg.Volumes))
@@ -266,13 +277,33 @@ func (s *Server) changed(c datanode.Change) {
 	if t := s.slots.Load(); t != nil && c.Kind != datanode.Verified {
 		t.Changed(c.Block.ID)
 	}
+	defer func() {
+		if m := s.remembers.Load(); m != nil { // behind what has happened to it
+			m.Changed(c)
+		}
+	}()
 	told := wireChange(c)
 	for _, n := range s.all() {
 		n.enqueue(told)
 	}
 }
 
-func (s *Server) volumeFailed() {
+// inMemory hears that a replica is kept in memory, or is not.
+func (s *Server) inMemory(b metadata.Block, there bool) {
+	kind := datanode.Uncached
+	if there {
+		kind = datanode.Cached
+	}
+	told := wireChange(datanode.Change{Kind: kind, Block: b})
+	for _, n := range s.all() {
+		n.enqueue(told)
+	}
+}
+
+func (s *Server) volumeFailed(v datanode.VolumeStatus) {
+	if m := s.remembers.Load(); m != nil {
+		m.VolumeFailed(v.ID)
+	}
 	for _, n := range s.all() {
 		n.beatNow()
 		n.reportNow()

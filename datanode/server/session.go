@@ -264,6 +264,7 @@ func (n *session) heartbeats(ctx context.Context, interval time.Duration) error 
 		defer tick.Stop()
 		for {
 			b := &pb.Beat{DatanodeUuid: n.id.Uuid, Volumes: n.volumes(), Xceivers: uint32(n.transfer.Active())}
+			b.CacheCapacity, b.CacheUsed, _ = n.memory.Figures()
 			if err := stream.Send(b); err != nil {
 				return nil // Recv tells why
 			}
@@ -403,6 +404,12 @@ func (n *session) reportAll(ctx context.Context) error {
 	for _, r := range n.store.Corrupt() {
 		n.enqueue(wireChange(datanode.Change{Kind: datanode.Corrupt, Block: r.Block, Volume: r.Volume}))
 	}
+	for _, b := range n.memory.Held() {
+		n.enqueue(wireChange(datanode.Change{Kind: datanode.Cached, Block: b}))
+		if !n.memory.Has(b.ID) { // it has left, and that was told before
+			n.enqueue(wireChange(datanode.Change{Kind: datanode.Uncached, Block: b}))
+		}
+	}
 	return nil
 }
 
@@ -434,6 +441,8 @@ var changeKinds = map[datanode.ChangeKind]pb.BlockChange_Kind{
 	datanode.Deleted:   pb.BlockChange_DELETED,
 	datanode.Corrupt:   pb.BlockChange_CORRUPT,
 	datanode.Verified:  pb.BlockChange_VERIFIED,
+	datanode.Cached:    pb.BlockChange_CACHED,
+	datanode.Uncached:  pb.BlockChange_UNCACHED,
 }
 
 func wireChange(c datanode.Change) *pb.BlockChange {

@@ -38,65 +38,163 @@ func (s *Server) blockChecksum(b metadata.Block, o *hadooppb.BlockChecksumOption
 		return nil, err
 	}
 	defer rd.Close()
-	visible := rd.Replica().Visible
+	wanted, visible := wantedOf(rd.Checksum()), rd.Replica().Visible
 	if b.Length > visible {
 		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "checksum of %v, but the replica has %d bytes", b, visible)
 	}
 	if o == nil {
 		o = &hadooppb.BlockChecksumOptionsProto{}
 	}
-	total, err := newSummary(o.GetBlockChecksumType(), int64(o.GetStripeLength()))
+	total, err := newSummary(o.GetBlockChecksumType(), wanted, int64(o.GetStripeLength()))
 	if err != nil {
 		return nil, err
 	}
-	var sums []byte
+	var memory []byte
 	for off := int64(0); off < b.Length; off += sumStep {
 		end := min(off+sumStep, b.Length)
-		if sums, err = firstSums(rd, sums[:0], off, end, visible); err != nil {
+		if total.fromData() {
+			memory, err = dataFor(rd, memory, off, end)
+			total.addData(memory)
+		} else if memory, err = firstSums(rd, memory[:0], off, end, visible); err == nil {
+			total.addSums(memory, end-off)
+		}
+		if err != nil {
 			return nil, err
 		}
-		total.add(sums, end-off)
 	}
-	return &hadooppb.OpBlockChecksumResponseProto{
-		BytesPerCrc:          new(uint32(dtp.DefaultChecksum.BytesPer)),
-		CrcPerBlock:          new(uint64(dtp.DefaultChecksum.Chunks(int(visible)))),
-		CrcType:              hadooppb.ChecksumTypeProto_CHECKSUM_CRC32C.Enum(),
+	answer := &hadooppb.OpBlockChecksumResponseProto{
+		BytesPerCrc:          new(uint32(wanted.BytesPer)),
+		CrcPerBlock:          new(perBlock(wanted, visible)),
+		CrcType:              hadooppb.ChecksumTypeProto(wanted.Type).Enum(),
 		BlockChecksumOptions: &hadooppb.BlockChecksumOptionsProto{BlockChecksumType: total.kind.Enum(), StripeLength: o.StripeLength},
 		BlockChecksum:        total.finish(),
-	}, nil
+	}
+	return answer, nil
 }
 
-// summary is the checksum of a block, of those of its chunks: their MD5, or their combination.
+// wantedOf and kept convert what the writer of a block wants; storedOf is what the store has of such a block.
+func wantedOf(c datanode.Checksum) dtp.Checksum {
+	return dtp.Checksum{Type: dtp.ChecksumType(c.Type), BytesPer: int(c.BytesPer)}
+}
+
+func kept(c dtp.Checksum) datanode.Checksum {
+	return datanode.Checksum{Type: datanode.ChecksumType(c.Type), BytesPer: uint32(c.BytesPer)}
+}
+
+func storedOf(c datanode.Checksum) dtp.Checksum {
+	return dtp.Checksum{Type: dtp.ChecksumType(c.Stored()), BytesPer: datanode.ChunkSize}
+}
+
+// perBlock is how many checksums its writer wants of so many bytes.
+func perBlock(wanted dtp.Checksum, length int64) uint64 {
+	if wanted.Type == dtp.Null {
+		return 0
+	}
+	return uint64((length + int64(wanted.BytesPer) - 1) / int64(wanted.BytesPer))
+}
+
+// summary is the checksum of a block, of those that its writer wants of its chunks: their MD5, or their combination. What is stored are those of other
+// chunks where the writer wants others: larger ones are combined of them, and for what is no multiple the data is needed.
 type summary struct {
 	kind      hadooppb.BlockChecksumTypeProto
+	wanted    dtp.Checksum
 	digest    hash.Hash
 	composite composite
+	// crc is that of the n bytes of data since the last whole chunk, which has size bytes.
+	crc     uint32
+	n, size int
 }
 
 // newSummary begins one; a stripe, of a combination, is after how many bytes another begins, and 0 never.
-func newSummary(kind hadooppb.BlockChecksumTypeProto, stripe int64) (*summary, error) {
-	if kind != hadooppb.BlockChecksumTypeProto_MD5CRC && kind != hadooppb.BlockChecksumTypeProto_COMPOSITE_CRC {
+func newSummary(kind hadooppb.BlockChecksumTypeProto, wanted dtp.Checksum, stripe int64) (*summary, error) {
+	s := &summary{kind: kind, wanted: wanted, composite: composite{sum: wanted, stripe: stripe}, size: datanode.ChunkSize}
+	switch {
+	case kind == hadooppb.BlockChecksumTypeProto_MD5CRC:
+		s.digest = md5.New() //nolint:gosec // see above
+		s.size, s.composite.stripe = wanted.BytesPer, int64(wanted.BytesPer)
+	case kind != hadooppb.BlockChecksumTypeProto_COMPOSITE_CRC:
 		return nil, metadata.Errorf(metadata.ErrUnsupported, "block checksum type %v is not known", kind)
+	case wanted.Type == dtp.Null:
+		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "No CRC polynomial could be associated with type: %v", wanted.Type)
 	}
-	return &summary{kind: kind, digest: md5.New(), composite: composite{sum: dtp.DefaultChecksum, stripe: stripe}}, nil //nolint:gosec // see above
+	return s, nil
 }
 
-// add takes the checksums of the next n bytes. Only the last chunk may be short.
-func (s *summary) add(sums []byte, n int64) {
-	if s.kind == hadooppb.BlockChecksumTypeProto_MD5CRC {
+// fromData: it needs the data, and stored checksums are of no use.
+func (s *summary) fromData() bool {
+	return s.digest != nil && s.wanted.Type != dtp.Null && s.wanted.BytesPer%datanode.ChunkSize != 0
+}
+
+// addSums takes the stored checksums of the next n bytes. Only the last chunk may be short.
+func (s *summary) addSums(sums []byte, n int64) {
+	switch {
+	case s.wanted.Type == dtp.Null:
+		return
+	case s.digest != nil && s.wanted.BytesPer == datanode.ChunkSize:
 		s.digest.Write(sums)
 		return
 	}
 	for i := 0; i < len(sums); i += 4 {
 		s.composite.add(binary.BigEndian.Uint32(sums[i:]), min(datanode.ChunkSize, n-int64(i/4)*datanode.ChunkSize))
 	}
+	s.drain()
+}
+
+// addData takes the next bytes themselves.
+func (s *summary) addData(p []byte) {
+	for len(p) > 0 && s.wanted.Type != dtp.Null {
+		k := min(len(p), s.size-s.n)
+		s.crc, s.n = s.wanted.Update(s.crc, p[:k]), s.n+k
+		if p = p[k:]; s.n == s.size {
+			s.endChunk()
+		}
+	}
+	s.drain()
+}
+
+func (s *summary) endChunk() {
+	s.composite.add(s.crc, int64(s.n))
+	s.crc, s.n = 0, 0
+}
+
+// drain hashes the checksums of whole chunks.
+func (s *summary) drain() {
+	if s.digest != nil {
+		s.digest.Write(s.composite.out)
+		s.composite.out = s.composite.out[:0]
+	}
 }
 
 func (s *summary) finish() []byte {
-	if s.kind == hadooppb.BlockChecksumTypeProto_MD5CRC {
-		return s.digest.Sum(nil)
+	if s.n > 0 {
+		s.endChunk()
 	}
-	return s.composite.finish()
+	if s.digest == nil {
+		return s.composite.finish()
+	}
+	if s.composite.n > 0 {
+		s.composite.finish()
+	}
+	s.drain()
+	return s.digest.Sum(nil)
+}
+
+// dataFor reads data, compared with its checksums.
+func dataFor(rd datanode.Reader, memory []byte, off, end int64) ([]byte, error) {
+	visible := rd.Replica().Visible
+	whole := min((end+datanode.ChunkSize-1)/datanode.ChunkSize*datanode.ChunkSize, visible)
+	if int64(cap(memory)) < whole-off {
+		memory = make([]byte, whole-off)
+	}
+	memory = memory[:whole-off]
+	if _, err := rd.ReadAt(memory, off); err != nil {
+		return memory, err
+	}
+	sums, err := rd.Sums(nil, off, whole)
+	if err == nil {
+		err = storedOf(rd.Checksum()).Verify(sums, memory)
+	}
+	return memory[:end-off], err
 }
 
 // firstSums reads the checksums of [off, end); that of a chunk which end cuts, and which goes on in the replica, is
@@ -110,11 +208,11 @@ func firstSums(rd datanode.Reader, dst []byte, off, end, visible int64) ([]byte,
 	if err != nil {
 		return dst, err
 	}
-	last := make([]byte, cut)
-	if _, err := rd.ReadAt(last, end-cut); err != nil {
+	last, err := dataFor(rd, nil, end-cut, end)
+	if err != nil {
 		return dst, err
 	}
-	return dtp.DefaultChecksum.Append(dst, last), nil
+	return storedOf(rd.Checksum()).Append(dst, last), nil
 }
 
 // composite combines chunk checksums to one of everything, or of each stripe.
@@ -124,10 +222,20 @@ type composite struct {
 	crc    uint32
 	n      int64 // bytes in crc
 	out    []byte
+	// shift moves a CRC over so many bytes.
+	shift uint32
+	over  int64
 }
 
 func (c *composite) add(crc uint32, n int64) {
-	c.crc = c.sum.Combine(c.crc, crc, n)
+	if c.n == 0 {
+		c.crc = crc
+	} else {
+		if n != c.over {
+			c.shift, c.over = c.sum.Shift(n), n
+		}
+		c.crc = c.sum.Shifted(c.crc, c.shift) ^ crc
+	}
 	c.n += n
 	if c.stripe > 0 && c.n >= c.stripe {
 		c.out = binary.BigEndian.AppendUint32(c.out, c.crc)

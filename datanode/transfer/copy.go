@@ -106,11 +106,15 @@ func (s *Server) copyAt(ctx context.Context, b metadata.Block, bandwidth int64, 
 	}
 	request.PipelineSize = new(uint32)
 	request.MinBytesRcvd, request.MaxBytesRcvd, request.LatestGenerationStamp = new(uint64), new(uint64), new(uint64)
-	request.RequestedChecksum = dtp.DefaultChecksum.Proto()
+	stored, wanted := storedOf(rd.Checksum()), wantedOf(rd.Checksum())
+	request.RequestedChecksum = stored.Proto()
+	if wanted != stored {
+		request.WantedChecksum = wanted.Proto()
+	}
 	if err := dtp.WriteOp(p, dtp.OpWriteBlock, downstream(request)); err != nil {
 		return fmt.Errorf("copy of %v to %s: %w", b, p.addr, err)
 	}
-	out := &sender{w: p.Conn, rd: rd, sum: dtp.DefaultChecksum, verify: true, refresh: func() { p.refresh(s.cfg.Write) }}
+	out := &sender{w: p.Conn, rd: rd, sum: stored, verify: true, refresh: func() { p.refresh(s.cfg.Write) }}
 	if bandwidth > 0 {
 		out.w = &paced{w: p.Conn, pace: &s.balancing, rate: bandwidth, ctx: ctx}
 	}

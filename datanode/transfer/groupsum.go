@@ -11,7 +11,6 @@ import (
 	"github.com/gohops/hops/datanode/erasure"
 	"github.com/gohops/hops/datanode/rebuild"
 	"github.com/gohops/hops/internal/dtp"
-	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/stripe"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
@@ -47,7 +46,8 @@ type groupSum struct {
 	length int64 // asked for
 	coder  *erasure.Coder
 	kind   hadooppb.BlockChecksumTypeProto
-	units  []int // that are somewhere
+	wanted *dtp.Checksum // by the group's writer; nil until a datanode has said it
+	units  []int         // that are somewhere
 	at     [stripe.MaxUnits]*hadooppb.DatanodeInfoProto
 }
 
@@ -74,7 +74,7 @@ func (c *conn) groupSum(ctx context.Context, op *hadooppb.OpBlockGroupChecksumPr
 	if q.coder, err = erasure.New(policy); err != nil {
 		return nil, err
 	}
-	if _, err = newSummary(q.kind, 0); err != nil {
+	if _, err = newSummary(q.kind, dtp.DefaultChecksum, 0); err != nil {
 		return nil, err
 	}
 	nodes, units := op.GetDatanodes().GetDatanodes(), op.GetBlockIndices()
@@ -106,27 +106,42 @@ func (q *groupSum) unit(i int) metadata.Block {
 func (q *groupSum) answer(ctx context.Context) (*hadooppb.OpBlockChecksumResponseProto, error) {
 	layout := q.coder.Layout()
 	parts := make([][]byte, 0, layout.Data)
-	answer := &hadooppb.OpBlockChecksumResponseProto{
-		BytesPerCrc: new(uint32(dtp.DefaultChecksum.BytesPer)), CrcType: hadooppb.ChecksumTypeProto_CHECKSUM_CRC32C.Enum(),
-		CrcPerBlock:          new(uint64(dtp.DefaultChecksum.Chunks(int(q.unit(0).Length)))),
-		BlockChecksumOptions: &hadooppb.BlockChecksumOptionsProto{BlockChecksumType: q.kind.Enum()},
-	}
 	for i := range layout.Data {
 		length := layout.UnitLength(q.length, i)
 		if i > 0 && length == 0 {
 			break
 		}
 		part, err := q.ask(ctx, i, length)
+		if errors.Is(err, errOthers) || ctx.Err() != nil {
+			return nil, err
+		}
 		if err != nil {
-			if ctx.Err() != nil {
-				return nil, err
-			}
 			q.log.Info("the checksum of an internal block is computed from others", "group", q.group.String(), "unit", i, "err", err)
-			if part, err = q.recalculate(ctx, i, length); err != nil {
+		}
+		parts = append(parts, part)
+	}
+	for i := range layout.Units() { // those of parity say it, too
+		if q.wanted == nil && q.at[i] != nil {
+			if _, err := q.ask(ctx, i, 0); err != nil {
+				q.log.Info("a datanode does not say how an internal block is checked", "group", q.group.String(), "unit", i, "err", err)
+			}
+		}
+	}
+	if q.wanted == nil {
+		return nil, metadata.Errorf(metadata.ErrReplicaNotFound, "no datanode has anything of group %v", q.group)
+	}
+	for i, part := range parts {
+		if part == nil {
+			var err error
+			if parts[i], err = q.recalculate(ctx, i, layout.UnitLength(q.length, i)); err != nil {
 				return nil, err
 			}
 		}
-		parts = append(parts, part)
+	}
+	answer := &hadooppb.OpBlockChecksumResponseProto{
+		BytesPerCrc: new(uint32(q.wanted.BytesPer)), CrcType: hadooppb.ChecksumTypeProto(q.wanted.Type).Enum(),
+		CrcPerBlock:          new(perBlock(*q.wanted, q.unit(0).Length)),
+		BlockChecksumOptions: &hadooppb.BlockChecksumOptionsProto{BlockChecksumType: q.kind.Enum()},
 	}
 	if q.kind == hadooppb.BlockChecksumTypeProto_MD5CRC {
 		answer.BlockChecksum = sumOfSums(parts)
@@ -154,7 +169,7 @@ func sumOfSums(parts [][]byte) []byte {
 // inOrder combines the checksums of cells, which the parts have by internal block, to that of the group's bytes.
 func (q *groupSum) inOrder(parts [][]byte) []byte {
 	layout := q.coder.Layout()
-	total := composite{sum: dtp.DefaultChecksum}
+	total := composite{sum: *q.wanted}
 	for cell := range layout.Pieces(0, q.length) {
 		at := cell.Within / layout.Cell * 4
 		total.add(binary.BigEndian.Uint32(parts[cell.Unit][at:]), cell.Length)
@@ -179,37 +194,28 @@ func (q *groupSum) ask(ctx context.Context, unit int, length int64) ([]byte, err
 	}
 	b := q.unit(unit)
 	b.Length = length
-	token := tokenProto(q.cfg.Trust.Sign(q.pool, b.ID, security.ReadBlock))
-	p, err := q.dial(ctx, at, token)
+	answer, err := q.checksumBy(ctx, q.pool, b, at, q.options())
 	if err != nil {
 		return nil, err
 	}
-	defer p.Close()
-	p.deadlines(q.cfg.Read, q.cfg.Read)
-	err = dtp.WriteOp(p, dtp.OpBlockChecksum, &hadooppb.OpBlockChecksumProto{
-		Header: &hadooppb.BaseHeaderProto{Block: protoOf(q.pool, b), Token: token}, BlockChecksumOptions: q.options(),
-	})
-	var m *hadooppb.BlockOpResponseProto
-	if err == nil {
-		m, err = dtp.ReadResponse(p.r)
-	}
-	if err == nil {
-		err = dtp.CheckResponse(dtp.OpBlockChecksum, m)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("checksum of %v by %s: %w", b, p.addr, unexpected(err))
-	}
-	answer := m.GetChecksumResponse()
 	want := md5.Size
 	if q.kind == hadooppb.BlockChecksumTypeProto_COMPOSITE_CRC {
 		cell := q.coder.Layout().Cell
 		want = 4 * int(max(1, (length+cell-1)/cell))
 	}
-	if answer.GetCrcType() != hadooppb.ChecksumTypeProto_CHECKSUM_CRC32C || answer.GetBytesPerCrc() != uint32(dtp.DefaultChecksum.BytesPer) || len(answer.GetBlockChecksum()) != want {
-		return nil, metadata.Errorf(metadata.ErrUnsupported, "checksum of %v by %s: %d bytes of type %v, one for each %d bytes", b, p.addr, len(answer.GetBlockChecksum()), answer.GetCrcType(), answer.GetBytesPerCrc())
+	wanted, err := dtp.ChecksumOf(&hadooppb.ChecksumProto{Type: new(answer.GetCrcType()), BytesPerChecksum: new(answer.GetBytesPerCrc())})
+	if err != nil || len(answer.GetBlockChecksum()) != want {
+		return nil, metadata.Errorf(metadata.ErrUnsupported, "checksum of %v by %s: %d bytes of type %v, one for each %d bytes", b, dtp.TransferAddr(at.GetId(), false), len(answer.GetBlockChecksum()), answer.GetCrcType(), answer.GetBytesPerCrc())
 	}
+	if q.wanted != nil && *q.wanted != wanted {
+		return nil, fmt.Errorf("%w: %v has %v of %d bytes, another one %v of %d", errOthers, b, wanted.Type, wanted.BytesPer, q.wanted.Type, q.wanted.BytesPer)
+	}
+	q.wanted = &wanted
 	return answer.GetBlockChecksum(), nil
 }
+
+// errOthers: there is no checksum of all.
+var errOthers = metadata.Errorf(metadata.ErrInvalidArgument, "the internal blocks of a group have checksums of different kinds")
 
 // recalculate is the answer to ask of an internal block that is lost.
 func (q *groupSum) recalculate(ctx context.Context, unit int, length int64) ([]byte, error) {
@@ -219,7 +225,7 @@ func (q *groupSum) recalculate(ctx context.Context, unit int, length int64) ([]b
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	total, err := newSummary(q.kind, int64(q.options().GetStripeLength()))
+	total, err := newSummary(q.kind, *q.wanted, int64(q.options().GetStripeLength()))
 	if err != nil {
 		return nil, err
 	}
@@ -228,7 +234,7 @@ func (q *groupSum) recalculate(ctx context.Context, unit int, length int64) ([]b
 		Open: func(ctx context.Context, unit int, off, n int64) (io.ReadCloser, error) {
 			return q.Fetch(ctx, q.pool, q.unit(unit), q.at[unit], off, n)
 		},
-		Targets: []rebuild.Target{{Unit: unit, Length: length, Writer: &summing{total: total}}},
+		Targets: []rebuild.Target{{Unit: unit, Length: length, Writer: summing{total}}},
 	}
 	failed, err := job.Run(ctx)
 	if err = errors.Join(append(failed, err)...); err != nil {
@@ -237,14 +243,10 @@ func (q *groupSum) recalculate(ctx context.Context, unit int, length int64) ([]b
 	return total.finish(), nil
 }
 
-// summing sums up what is written, of which only the last piece may end inside of a chunk.
-type summing struct {
-	total *summary
-	sums  []byte
-}
+// summing sums up what is written.
+type summing struct{ total *summary }
 
-func (s *summing) Write(p []byte) (int, error) {
-	s.sums = dtp.DefaultChecksum.Append(s.sums[:0], p)
-	s.total.add(s.sums, int64(len(p)))
+func (s summing) Write(p []byte) (int, error) {
+	s.total.addData(p)
 	return len(p), nil
 }

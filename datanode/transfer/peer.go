@@ -83,6 +83,7 @@ func downstream(op *hadooppb.OpWriteBlockProto) *hadooppb.OpWriteBlockProto {
 		MaxBytesRcvd:          op.MaxBytesRcvd,
 		LatestGenerationStamp: op.LatestGenerationStamp,
 		RequestedChecksum:     op.RequestedChecksum,
+		WantedChecksum:        op.WantedChecksum,
 		CachingStrategy:       op.CachingStrategy,
 		AllowLazyPersist:      op.AllowLazyPersist,
 		StorageType:           hadooppb.StorageTypeProto_DISK.Enum(),

@@ -74,7 +74,7 @@ func (c *conn) read(ctx context.Context, op *hadooppb.OpReadBlockProto) error {
 // answer sends what a READ_BLOCK asks for. sent: all of it. An error is the replica's fault.
 func (c *conn) answer(op *hadooppb.OpReadBlockProto, rd datanode.Reader, off, end int64) (sent bool, err error) {
 	out := &sender{w: c.nc, rd: rd, refresh: func() { _ = c.nc.SetWriteDeadline(time.Now().Add(c.cfg.Write)) }}
-	out.sum = dtp.DefaultChecksum
+	out.sum = storedOf(rd.Checksum())
 	if op.SendChecksums != nil && !op.GetSendChecksums() {
 		out.sum.Type = dtp.Null
 	}
@@ -131,7 +131,7 @@ var sendBuffers = sync.Pool{New: func() any { return new(make([]byte, 0, 2*idleB
 type sender struct {
 	w   io.Writer
 	rd  datanode.Reader
-	sum dtp.Checksum // CRC32C, or Null for packets without checksums
+	sum dtp.Checksum // what is stored, or Null for packets without checksums
 	// verify compares data with its checksums before it is sent, which costs the copy that sendfile saves.
 	verify bool
 	// refresh moves the deadline of w.

@@ -91,12 +91,14 @@ type receiver struct {
 	client  bool // a client's request, not a datanode's
 	copying bool // TRANSFER_*
 	block   metadata.Block
-	sum     dtp.Checksum
+	sum     dtp.Checksum    // of the packets
+	stored  dtp.Checksum    // of the replica
 	w       datanode.Writer // nil for CLOSE_RECOVERY
 	mirror  *peer           // nil if there is none, or none any more (see responder)
 	pieces  []datanode.Piece
-	summed  bool // the packets to be stored come from this process, and so do their checksums
-	ended   bool // in order, so that another request may follow on the mirror's connection
+	sums    []byte // of pieces, where they are made here
+	summed  bool   // the packets to be stored come from this process, and so do their checksums
+	ended   bool   // in order, so that another request may follow on the mirror's connection
 
 	refreshed time.Time // when the deadlines were last moved
 }
@@ -110,6 +112,12 @@ func (in *receiver) open() error {
 	if in.sum, err = dtp.ChecksumOf(in.op.GetRequestedChecksum()); err != nil {
 		return err
 	}
+	wanted := in.sum
+	if in.op.WantedChecksum != nil {
+		if wanted, err = dtp.ChecksumOf(in.op.WantedChecksum); err != nil {
+			return err
+		}
+	}
 	b := in.block
 	gen := metadata.Generation(in.op.GetLatestGenerationStamp())
 	if gen == 0 {
@@ -121,7 +129,7 @@ func (in *receiver) open() error {
 	}
 	sized := b
 	sized.Length = minimum
-	options := datanode.CreateOptions{Type: datanode.StorageType(in.op.GetStorageType()), Expect: b.Length}
+	options := datanode.CreateOptions{Type: datanode.StorageType(in.op.GetStorageType()), Expect: b.Length, Checksum: kept(wanted)}
 	switch in.stage {
 	case stageCreate:
 		options.Temporary = !in.client
@@ -145,6 +153,9 @@ func (in *receiver) open() error {
 		}
 	default:
 		return metadata.Errorf(metadata.ErrInvalidArgument, "a write cannot begin in stage %v", in.stage)
+	}
+	if err == nil && in.w != nil {
+		in.stored = storedOf(in.w.Checksum())
 	}
 	return err
 }

@@ -168,7 +168,7 @@ func metaOf(rd datanode.Reader) ([]byte, error) {
 	visible := rd.Replica().Visible
 	head := make([]byte, 0, metaSize(visible))
 	head = binary.BigEndian.AppendUint16(head, metaVersion)
-	head = append(head, byte(dtp.DefaultChecksum.Type))
+	head = append(head, byte(rd.Checksum().Stored()))
 	head = binary.BigEndian.AppendUint32(head, datanode.ChunkSize)
 	return rd.Sums(head, 0, visible)
 }

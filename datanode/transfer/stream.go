@@ -281,30 +281,38 @@ func peek(fd uintptr) bool {
 	return !errors.Is(err, unix.EAGAIN)
 }
 
+// translated is what is stored of a packet with checksums that are not those of the replica. The new ones are made before the data is compared with its own,
+// so that what changes in memory meanwhile matches one or the other no more.
+func (in *receiver) translated(p *dtp.Packet) (datanode.Piece, error) {
+	piece := datanode.Piece{Off: p.Offset, Data: p.Data}
+	if p.Offset%datanode.ChunkSize == 0 {
+		at := len(in.sums)
+		in.sums = in.stored.Append(in.sums, p.Data)
+		piece.Sums, piece.Summed = in.sums[at:], true
+	}
+	return piece, in.sum.Verify(p.Sums, p.Data)
+}
+
 // keep stores packets in order and returns how many of them are stored, all unless there is an error. Only checksums of
 // the stored kind are passed on; others are verified here.
 func (in *receiver) keep(packets []dtp.Packet) (int, error) {
 	n := 0
 	for n < len(packets) {
-		in.pieces = in.pieces[:0]
+		in.pieces, in.sums = in.pieces[:0], in.sums[:0]
 		var bad error
 		for i := range packets[n:] {
 			p := &packets[n+i]
 			if p.DataLen == 0 {
 				break
 			}
-			sums := p.Sums
-			switch {
-			case len(sums) == 0 && in.sum.Type == dtp.Null:
-				sums = nil
-			case in.sum != dtp.DefaultChecksum:
-				bad = in.sum.Verify(sums, p.Data)
-				sums = nil
+			piece := datanode.Piece{Off: p.Offset, Data: p.Data, Sums: p.Sums, Summed: in.summed}
+			if in.sum != in.stored {
+				piece, bad = in.translated(p)
 			}
 			if bad != nil {
 				break
 			}
-			in.pieces = append(in.pieces, datanode.Piece{Off: p.Offset, Data: p.Data, Sums: sums, Summed: in.summed})
+			in.pieces = append(in.pieces, piece)
 		}
 		if len(in.pieces) > 0 {
 			began := time.Now()

@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/gohops/hops/datanode"
 	"github.com/gohops/hops/internal/dtp"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
@@ -158,6 +159,42 @@ func (f *fetched) Close() error {
 	return f.peer.Close()
 }
 
+// Wanted asks a datanode what the writer of a block wants it to be checked by.
+func (s *Server) Wanted(ctx context.Context, pool string, b metadata.Block, from *hadooppb.DatanodeInfoProto) (datanode.Checksum, error) {
+	b.Length = 0 // of which the checksum is had for nothing
+	answer, err := s.checksumBy(ctx, pool, b, from, &hadooppb.BlockChecksumOptionsProto{})
+	if err != nil {
+		return datanode.Checksum{}, err
+	}
+	sum, err := dtp.ChecksumOf(&hadooppb.ChecksumProto{Type: new(answer.GetCrcType()), BytesPerChecksum: new(answer.GetBytesPerCrc())})
+	return kept(sum), err
+}
+
+// checksumBy asks another datanode for the checksum of a block.
+func (s *Server) checksumBy(ctx context.Context, pool string, b metadata.Block, at *hadooppb.DatanodeInfoProto, o *hadooppb.BlockChecksumOptionsProto) (*hadooppb.OpBlockChecksumResponseProto, error) {
+	token := tokenProto(s.cfg.Trust.Sign(pool, b.ID, security.ReadBlock))
+	p, err := s.dial(ctx, at, token)
+	if err != nil {
+		return nil, err
+	}
+	defer p.Close()
+	p.deadlines(s.cfg.Read, s.cfg.Read)
+	err = dtp.WriteOp(p, dtp.OpBlockChecksum, &hadooppb.OpBlockChecksumProto{
+		Header: &hadooppb.BaseHeaderProto{Block: protoOf(pool, b), Token: token}, BlockChecksumOptions: o,
+	})
+	var m *hadooppb.BlockOpResponseProto
+	if err == nil {
+		m, err = dtp.ReadResponse(p.r)
+	}
+	if err == nil {
+		err = dtp.CheckResponse(dtp.OpBlockChecksum, m)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("checksum of %v by %s: %w", b, p.addr, unexpected(err))
+	}
+	return m.GetChecksumResponse(), nil
+}
+
 // Placed is a replica that is being made at another datanode. It is there after Finish.
 type Placed struct {
 	server *Server
@@ -169,9 +206,9 @@ type Placed struct {
 	seqno  int64
 }
 
-// Place begins to make a finalized replica of b at another datanode, on a volume of a kind, as a client's order to copy does (TRANSFER_BLOCK): that is answered.
+// Place begins to make a finalized replica of b, with the checksums that are wanted, at another datanode, on a volume of a kind, as a client's order to copy does (TRANSFER_BLOCK): that is answered.
 // Nothing of it stays there if it is closed before Finish.
-func (s *Server) Place(ctx context.Context, pool string, b metadata.Block, to *hadooppb.DatanodeInfoProto, kind hadooppb.StorageTypeProto) (*Placed, error) {
+func (s *Server) Place(ctx context.Context, pool string, b metadata.Block, to *hadooppb.DatanodeInfoProto, kind hadooppb.StorageTypeProto, wanted datanode.Checksum) (*Placed, error) {
 	token := s.ownToken(pool, b.ID)
 	p, err := s.dial(ctx, to, token)
 	if err != nil {
@@ -179,12 +216,15 @@ func (s *Server) Place(ctx context.Context, pool string, b metadata.Block, to *h
 	}
 	w := &Placed{server: s, peer: p, block: b, out: dtp.NewPacketWriter(p)}
 	p.deadlines(s.cfg.Read+perHop, s.cfg.Write)
-	err = dtp.WriteOp(p, dtp.OpWriteBlock, &hadooppb.OpWriteBlockProto{
+	request := &hadooppb.OpWriteBlockProto{
 		Header: &hadooppb.ClientOperationHeaderProto{BaseHeader: &hadooppb.BaseHeaderProto{Block: protoOf(pool, b), Token: token}, ClientName: new("datanode")},
 		Stage:  stageTransferFinalized.Enum(), PipelineSize: new(uint32), MinBytesRcvd: new(uint64), MaxBytesRcvd: new(uint64), LatestGenerationStamp: new(uint64),
 		RequestedChecksum: dtp.DefaultChecksum.Proto(), StorageType: kind.Enum(),
-	})
-	if err != nil {
+	}
+	if wanted != datanode.DefaultChecksum {
+		request.WantedChecksum = wantedOf(wanted).Proto()
+	}
+	if err = dtp.WriteOp(p, dtp.OpWriteBlock, request); err != nil {
 		p.Close()
 		return nil, w.failed(err)
 	}

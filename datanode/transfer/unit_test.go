@@ -31,12 +31,18 @@ type array struct {
 	data   []byte
 	units  [][]byte
 	nodes  []*node
+	sum    dtp.Checksum
 }
 
 // newArray makes a group; a cell of 0 is the policy's.
 func newArray(t testing.TB, policy string, cell int64, length int) *array {
 	t.Helper()
-	a := &array{Block: metadata.Block{ID: metadata.FirstGroupID, Generation: 1001, Length: int64(length)}, data: pattern(length)}
+	return newArrayOf(t, policy, cell, length, dtp.DefaultChecksum)
+}
+
+func newArrayOf(t testing.TB, policy string, cell int64, length int, sum dtp.Checksum) *array {
+	t.Helper()
+	a := &array{sum: sum, Block: metadata.Block{ID: metadata.FirstGroupID, Generation: 1001, Length: int64(length)}, data: pattern(length)}
 	a.policy, _ = metadata.ErasurePolicyNamed(policy)
 	if cell > 0 {
 		a.policy.Layout.Cell = cell
@@ -66,7 +72,7 @@ func (a *array) unit(i int) metadata.Block {
 
 func (a *array) put(t testing.TB, i int) {
 	t.Helper()
-	w, err := a.nodes[i].store.Create(a.unit(i), datanode.CreateOptions{})
+	w, err := a.nodes[i].store.Create(a.unit(i), datanode.CreateOptions{Checksum: kept(a.sum)})
 	check(t, err)
 	check(t, w.Write(0, a.units[i], nil))
 	_, err = w.Finalize()
@@ -182,7 +188,7 @@ func TestInternalBlocksGoToOtherDatanodes(t *testing.T) {
 	}
 	extra := startOne(t)
 	b := a.unit(4)
-	w, err := a.nodes[4].srv.Place(t.Context(), pool, b, extra.info, hadooppb.StorageTypeProto_DISK)
+	w, err := a.nodes[4].srv.Place(t.Context(), pool, b, extra.info, hadooppb.StorageTypeProto_DISK, datanode.DefaultChecksum)
 	check(t, err)
 	defer w.Close()
 	j.Targets[0].Writer = io.MultiWriter(out, w)
@@ -195,7 +201,7 @@ func TestInternalBlocksGoToOtherDatanodes(t *testing.T) {
 	extra.wantContent(b, a.units[4])
 
 	// What is there already is refused, and what is given up leaves nothing.
-	if w, err = a.nodes[4].srv.Place(t.Context(), pool, b, extra.info, hadooppb.StorageTypeProto_DISK); err == nil {
+	if w, err = a.nodes[4].srv.Place(t.Context(), pool, b, extra.info, hadooppb.StorageTypeProto_DISK, datanode.DefaultChecksum); err == nil {
 		_, err = w.Write(a.units[4])
 		if err == nil {
 			err = w.Finish()
@@ -206,7 +212,7 @@ func TestInternalBlocksGoToOtherDatanodes(t *testing.T) {
 		t.Error("it is stored twice")
 	}
 	given := a.unit(3)
-	w, err = a.nodes[4].srv.Place(t.Context(), pool, given, extra.info, hadooppb.StorageTypeProto_DISK)
+	w, err = a.nodes[4].srv.Place(t.Context(), pool, given, extra.info, hadooppb.StorageTypeProto_DISK, datanode.DefaultChecksum)
 	check(t, err)
 	_, err = w.Write(a.units[3][:1<<20])
 	check(t, err)
@@ -255,12 +261,12 @@ func (a *array) groupChecksum(t *testing.T, by *node, n int, units []int, kind h
 // model is the same by the definition.
 func (a *array) model(n int, kind hadooppb.BlockChecksumTypeProto) []byte {
 	if kind == hadooppb.BlockChecksumTypeProto_COMPOSITE_CRC {
-		return binary.BigEndian.AppendUint32(nil, dtp.DefaultChecksum.Update(0, a.data[:n]))
+		return binary.BigEndian.AppendUint32(nil, a.sum.Update(0, a.data[:n]))
 	}
 	var all []byte
 	for i := range a.policy.Layout.Data {
 		if length := a.policy.Layout.UnitLength(int64(n), i); length > 0 {
-			one := md5.Sum(dtp.DefaultChecksum.Append(nil, a.units[i][:length]))
+			one := md5.Sum(a.sum.Append(nil, a.units[i][:length]))
 			all = append(all, one[:]...)
 		}
 	}

@@ -192,7 +192,7 @@ func (k *Cluster) lay() error {
 	const reserve = 1 << 20
 	for _, n := range k.shared.Namenodes {
 		add(n.ID, func(f *config.File, dir string) {
-			f.Namenode = &config.Namenode{ID: n.ID, Data: dir, Reserve: reserve, Heartbeat: time.Second, StaleAfter: 4 * time.Second, DeadAfter: 10 * time.Second, Search: c.Search, SmallFiles: c.SmallFiles}
+			f.Namenode = &config.Namenode{ID: n.ID, Data: dir, Reserve: reserve, Heartbeat: time.Second, StaleAfter: 4 * time.Second, DeadAfter: 10 * time.Second, Search: c.Search, SmallFiles: &c.SmallFiles}
 		})
 	}
 	for i := range c.Datanodes {

@@ -28,7 +28,7 @@ func (s *suite) inotifyRow(ctx context.Context) error {
 	var names []string
 	for _, c := range []*cluster{stock, ours} {
 		out, err := tool(s.dir, javaEnv(), stockJava(s.dir, c.conf, classPath, "InotifyDriver", c.uri)...)
-		cases, order := inotifyCases(out)
+		cases, order := driverCases(out)
 		if err != nil {
 			cases["the driver ends well"] = strings.Split(err.Error(), "\n")
 		}
@@ -51,8 +51,8 @@ func (s *suite) inotifyRow(ctx context.Context) error {
 	return nil
 }
 
-// inotifyCases are the events that the driver has printed, by case, and the cases in their order.
-func inotifyCases(out string) (cases map[string][]string, order []string) {
+// driverCases are the lines that a driver has printed, by case, without what it logs, and the cases in their order.
+func driverCases(out string) (cases map[string][]string, order []string) {
 	cases = map[string][]string{}
 	name := ""
 	for line := range strings.Lines(out) {

@@ -15,6 +15,11 @@ import (
 
 // startOurs starts a hops cluster in dir, with more properties than settings: one process a server.
 func startOurs(ctx context.Context, binary, dir string, namenodes int, more ...[2]string) (*cluster, error) {
+	return startOursOn(ctx, binary, dir, namenodes, []string{"DISK"}, "", more...)
+}
+
+// startOursOn starts one whose datanodes have a volume of each of the types, and a Unix-domain socket, if a path is given.
+func startOursOn(ctx context.Context, binary, dir string, namenodes int, types []string, socket string, more ...[2]string) (*cluster, error) {
 	free, err := freePorts(4*namenodes + 4*datanodes)
 	if err != nil {
 		return nil, err
@@ -30,6 +35,9 @@ func startOurs(ctx context.Context, binary, dir string, namenodes int, more ...[
 	shared := config.File{Cluster: config.Cluster{Name: "hops", SecretFile: filepath.Join(dir, "secret"), Identity: filepath.Join(dir, "identity.pem")}, Properties: map[string]string{}}
 	for _, s := range append(settings(), more...) {
 		shared.Properties[s[0]] = s[1]
+	}
+	if socket != "" {
+		shared.Properties["dfs.domain.socket.path"] = socket
 	}
 	for i := range namenodes {
 		shared.Namenodes = append(shared.Namenodes, config.NamenodeMember{ID: fmt.Sprintf("nn%d", i+1), IPC: next(), HTTP: next(), GRPC: next(), Raft: next()})
@@ -70,8 +78,14 @@ func startOurs(ctx context.Context, binary, dir string, namenodes int, more ...[
 	for i := range datanodes {
 		f := shared
 		f.Datanode = &config.Datanode{
-			Volumes:  []config.Volume{{Path: filepath.Join(dir, fmt.Sprintf("dn%d", i+1)), Type: "DISK"}},
 			Transfer: next(), HTTP: next(), IPC: next(), GRPC: next(), Reserve: 64 << 20,
+		}
+		for n, t := range types {
+			path := filepath.Join(dir, fmt.Sprintf("dn%d", i+1))
+			if n > 0 {
+				path += "-" + strings.ToLower(t)
+			}
+			f.Datanode.Volumes = append(f.Datanode.Volumes, config.Volume{Path: path, Type: t})
 		}
 		c.datanode = f.Datanode.IPC
 		c.stores[f.Datanode.Transfer] = f.Datanode.Volumes[0].Path

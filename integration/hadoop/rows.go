@@ -74,6 +74,15 @@ func (s *suite) run(ctx context.Context) error {
 				return s.acrossRow(ctx, stock, c, fsShell.run)
 			})
 		},
+		func() error {
+			return onOurs("smallfiles", func(c *cluster) error {
+				fsShell, err := s.driver(ctx, c)
+				if err != nil {
+					return err
+				}
+				return s.smallRow(ctx, c, fsShell.run)
+			})
+		},
 	} {
 		if err := step(); err != nil {
 			return err
@@ -94,6 +103,16 @@ func (s *suite) run(ctx context.Context) error {
 	}
 	if s.wants("inotify") {
 		if err := s.inotifyRow(ctx); err != nil {
+			return err
+		}
+	}
+	if s.wants("storage") {
+		if err := s.storageRow(ctx); err != nil {
+			return err
+		}
+	}
+	if s.wants("tiers") || s.wants("shortcircuit") {
+		if err := s.tiersRows(ctx); err != nil {
 			return err
 		}
 	}
@@ -210,7 +229,7 @@ func (s *suite) askOracle(ctx context.Context, r *shellRun) error {
 func (s *suite) fetch() error {
 	wants := func(rows ...string) bool { return slices.ContainsFunc(rows, s.wants) }
 	var err error
-	if wants("fsshell", "fsshell-ha", "hopsfs", "hopsfs-stock", "webhdfs-stock", "gohdfs-stock", "across", "tools", "hopstools", "tools-ha", "hopstools-ha", "tokens", "inotify", "differ") {
+	if wants("fsshell", "fsshell-ha", "hopsfs", "hopsfs-stock", "webhdfs-stock", "gohdfs-stock", "across", "smallfiles", "tools", "hopstools", "tools-ha", "hopstools-ha", "tokens", "inotify", "storage", "tiers", "shortcircuit", "differ") {
 		_, err = s.hadoop()
 	}
 	if err == nil && wants("curl", "across") {
@@ -218,6 +237,9 @@ func (s *suite) fetch() error {
 	}
 	if err == nil && wants("fsspec", "across") {
 		_, err = s.cache.python()
+	}
+	if err == nil && wants("shortcircuit") {
+		_, err = s.cache.nativeLibrary()
 	}
 	if err == nil && wants("gohdfs", "gohdfs-stock") {
 		_, err = s.cache.gohdfs()

@@ -182,6 +182,9 @@ const leastMemory Size = 64 << 20
 // leastFeed is the least that a feed of changes gets.
 const leastFeed Size = 1 << 20
 
+// mostSmallFile is the most that small_file_limit may be: metadata.MaxBody.
+const mostSmallFile Size = 64 << 10
+
 // Namenode is the namenode of this machine.
 type Namenode struct {
 	ID   string `yaml:"id"`
@@ -189,8 +192,10 @@ type Namenode struct {
 	// Transfer is where clients read small files over the data transfer protocol; default: port 8488 beside a grpc of 8486, otherwise any port that is
 	// free. The namenodes tell each other, and clients.
 	Transfer string `yaml:"transfer"`
-	// SmallFiles says whether small files may be kept by the namenodes below directories of which nobody has said whether they may; default false.
-	SmallFiles bool `yaml:"small_files"`
+	// SmallFiles says whether small files may be kept by the namenodes below directories of which nobody has said whether they may; default true.
+	SmallFiles *bool `yaml:"small_files"`
+	// SmallFileLimit is how large a file may be that the namenodes keep; default and most 64KiB.
+	SmallFileLimit Size `yaml:"small_file_limit"`
 	// Reserve is the free space below which the namespace turns read-only; default 256MiB.
 	Reserve Size `yaml:"reserve"`
 	// Memory is what files, directories and their blocks may take in memory; the rest is read from the checkpoint. Default: a
@@ -234,6 +239,8 @@ type Datanode struct {
 	ScrubEvery time.Duration `yaml:"scrub_every"`
 	// RebuildRate is how much is read a second of other datanodes to compute lost internal blocks of files with erasure coding; default 128MiB.
 	RebuildRate Size `yaml:"rebuild_rate"`
+	// LockedMemory is how much memory of the machine replicas may take that cache directives want there; default: dfs.datanode.max.locked.memory of the properties, 0: none.
+	LockedMemory Size `yaml:"locked_memory,omitempty"`
 	// Trash is how long replicas are kept that are not wanted but whose file nobody deleted; default 24h.
 	Trash time.Duration `yaml:"trash"`
 	// FailedVolumesTolerated is with how many volumes that do not work the datanode starts; default all but one.
@@ -588,6 +595,12 @@ func (f *File) Validate() error {
 		if n.Memory != 0 && n.Memory < leastMemory {
 			wrong("namenode.memory: %v is less than %v, which a namenode needs", n.Memory, leastMemory)
 		}
+		if n.SmallFiles == nil {
+			n.SmallFiles = new(true)
+		}
+		if n.SmallFileLimit = cmp.Or(n.SmallFileLimit, mostSmallFile); n.SmallFileLimit < 1 || n.SmallFileLimit > mostSmallFile {
+			wrong("namenode.small_file_limit: %v is not between 1 and %v bytes, which is the most that namenodes keep of a file: to keep none set namenode.small_files to false", n.SmallFileLimit, mostSmallFile)
+		}
 		n.DeadAfter = cmp.Or(n.DeadAfter, 90*time.Second)
 		n.StaleAfter = cmp.Or(n.StaleAfter, 10*time.Second)
 		if n.Reads = cmp.Or(n.Reads, "lease"); n.Reads != "lease" && n.Reads != "quorum" {
@@ -652,6 +665,7 @@ func (f *File) Validate() error {
 		d.ScrubRate = cmp.Or(d.ScrubRate, 8<<20)
 		d.ScrubEvery = cmp.Or(d.ScrubEvery, 504*time.Hour)
 		d.RebuildRate = cmp.Or(d.RebuildRate, 128<<20)
+		d.LockedMemory = cmp.Or(d.LockedMemory, f.properties.LockedMemory)
 		d.Trash = cmp.Or(d.Trash, 24*time.Hour)
 		if n := d.FailedVolumesTolerated; n != nil && (*n < 0 || *n >= len(d.Volumes)) {
 			wrong("datanode.failed_volumes_tolerated: %d of %d volumes; at least one has to work", *n, len(d.Volumes))
@@ -661,6 +675,9 @@ func (f *File) Validate() error {
 		}
 		if d.RebuildRate < 8<<20 {
 			wrong("datanode.rebuild_rate: %v a second is too little to compute a large block before the namenode asks another datanode; the least is 8MiB", d.RebuildRate)
+		}
+		if d.LockedMemory < 0 {
+			wrong("datanode.locked_memory: %v may not be negative", d.LockedMemory)
 		}
 		if d.ScrubEvery < 0 || d.Trash < 0 {
 			wrong("datanode: scrub_every is %v and trash %v, neither may be negative", d.ScrubEvery, d.Trash)

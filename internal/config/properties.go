@@ -64,6 +64,8 @@ type Properties struct {
 	// MaintenanceReplication is how many replicas a block must have elsewhere for a datanode to be in maintenance
 	// (dfs.namenode.maintenance.replication.min, 1).
 	MaintenanceReplication int
+	// LockedMemory is how much memory replicas may take at a datanode that cache directives want there (dfs.datanode.max.locked.memory, 0: none).
+	LockedMemory Size
 	// BalanceBandwidth is how many bytes a second a datanode sends at most for the balancer (dfs.datanode.balance.bandwidthPerSec, 100 MiB).
 	BalanceBandwidth Size
 	// TransferProtection are the qualities of protection of which one has to be agreed on with a datanode before blocks move; none: they
@@ -139,6 +141,7 @@ var properties = []property{
 	file("dfs.hosts.exclude", func(p *Properties) *string { return &p.HostsExclude }),
 	file("yarn.resourcemanager.nodes.exclude-path", func(p *Properties) *string { return &p.NodesExclude }),
 	number("dfs.namenode.maintenance.replication.min", 0, 512, func(p *Properties) *int { return &p.MaintenanceReplication }),
+	bytes("dfs.datanode.max.locked.memory", 0, func(p *Properties) *Size { return &p.LockedMemory }),
 	bytes("dfs.datanode.balance.bandwidthPerSec", 1<<10, func(p *Properties) *Size { return &p.BalanceBandwidth }),
 	number("dfs.ls.limit", 1, 1<<20, func(p *Properties) *int { return &p.ListLimit }),
 	number("dfs.corruptfilesreturned.max", 1, 10_000, func(p *Properties) *int { return &p.CorruptFilesReturned }),

@@ -35,8 +35,18 @@ func (t ChecksumType) String() string {
 // ErrChecksum marks data that does not match its checksum.
 var ErrChecksum = errors.New("checksum does not match")
 
-// maxChunk is the largest chunk that one checksum may cover.
-const maxChunk = 1 << 20
+// ParseChecksumType understands HDFS's names.
+func ParseChecksumType(s string) (ChecksumType, bool) {
+	for t := Null; t <= CRC32C; t++ {
+		if s == t.String() {
+			return t, true
+		}
+	}
+	return 0, false
+}
+
+// MaxChunk is the largest chunk that one checksum may cover: one has to fit into a packet.
+const MaxChunk = 8 << 20
 
 // Checksum says how data is checked: every BytesPer bytes, and what is left at the end, have one of Type.
 type Checksum struct {
@@ -55,7 +65,7 @@ func ChecksumOf(p *hadooppb.ChecksumProto) (Checksum, error) {
 	if p.GetType() < 0 || p.GetType() > hadooppb.ChecksumTypeProto_CHECKSUM_CRC32C {
 		return Checksum{}, violation("checksum type %d is not known", p.GetType())
 	}
-	if c.BytesPer <= 0 || c.BytesPer > maxChunk {
+	if c.BytesPer <= 0 || c.BytesPer > MaxChunk {
 		return Checksum{}, violation("%d bytes per checksum", p.GetBytesPerChecksum())
 	}
 	return c, nil
@@ -137,19 +147,29 @@ func (c Checksum) Combine(first, second uint32, secondLen int64) uint32 {
 	if secondLen <= 0 {
 		return first
 	}
-	poly := uint32(crc32.Castagnoli)
-	if c.Type == CRC32 {
-		poly = crc32.IEEE
-	}
-	// A CRC moved over n zero bytes is multiplied by x^(8n) modulo the polynomial. Bits are reflected: x^0 is the top one.
+	return c.Shifted(first, c.Shift(secondLen)) ^ second
+}
+
+// Shift is what Shifted moves a CRC over n bytes by: x^(8n) modulo the polynomial. Bits are reflected: x^0 is the top one.
+func (c Checksum) Shift(n int64) uint32 {
 	power, square := uint32(1)<<31, uint32(1)<<23 // x^0, x^8
-	for n := uint64(secondLen); n > 0; n >>= 1 {
+	for n := uint64(n); n > 0; n >>= 1 {
 		if n&1 != 0 {
-			power = multiply(power, square, poly)
+			power = multiply(power, square, c.polynomial())
 		}
-		square = multiply(square, square, poly)
+		square = multiply(square, square, c.polynomial())
 	}
-	return multiply(first, power, poly) ^ second
+	return power
+}
+
+// Shifted is a CRC moved over as many zero bytes as shift is of, to be combined with that of as many others.
+func (c Checksum) Shifted(crc, shift uint32) uint32 { return multiply(crc, shift, c.polynomial()) }
+
+func (c Checksum) polynomial() uint32 {
+	if c.Type == CRC32 {
+		return crc32.IEEE
+	}
+	return crc32.Castagnoli
 }
 
 // multiply multiplies two reflected polynomials over GF(2) modulo poly.

@@ -117,6 +117,18 @@ func (c *Call) decided(err error) {
 		GetDst() string
 	}:
 		d.Source, d.Target = r.GetSrc(), r.GetDst()
+	case interface {
+		GetInfo() *hadooppb.CacheDirectiveInfoProto
+	}:
+		d.Source = directiveText(r.GetInfo())
+	case interface {
+		GetInfo() *hadooppb.CachePoolInfoProto
+	}:
+		d.Source = poolText(r.GetInfo().GetPoolName())
+	case *hadooppb.RemoveCacheDirectiveRequestProto:
+		d.Source = idText(r.GetId())
+	case interface{ GetPoolName() string }:
+		d.Source = poolText(r.GetPoolName())
 	case interface{ GetSrc() string }:
 		d.Source = r.GetSrc()
 	case interface{ GetPath() string }:

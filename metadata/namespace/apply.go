@@ -44,6 +44,13 @@ const (
 	opStore          = 48
 	opSealTail       = 50
 	opConvertFile    = 51
+
+	opAddCachePool    = 53
+	opModifyCachePool = 54
+	opRemoveCachePool = 55
+	opAddDirective    = 56
+	opModifyDirective = 57
+	opRemoveDirective = 58
 )
 
 // Waiting readers get a turn after so many commands, and after so many inodes that were changed, encoded, or taken apart: some
@@ -273,6 +280,18 @@ func operation(cmd *logpb.Command) protoreflect.ProtoMessage {
 		return c.ChangeSnapshots
 	case *logpb.Command_Store:
 		return c.Store
+	case *logpb.Command_AddCachePool:
+		return c.AddCachePool
+	case *logpb.Command_ModifyCachePool:
+		return c.ModifyCachePool
+	case *logpb.Command_RemoveCachePool:
+		return c.RemoveCachePool
+	case *logpb.Command_AddCacheDirective:
+		return c.AddCacheDirective
+	case *logpb.Command_ModifyCacheDirective:
+		return c.ModifyCacheDirective
+	case *logpb.Command_RemoveCacheDirective:
+		return c.RemoveCacheDirective
 	}
 	return nil
 }
@@ -383,6 +402,18 @@ func (ns *Namespace) answer(index uint64, cmd *logpb.Command, result *Result) er
 		op = opSealTail
 	case *logpb.Command_ConvertFile:
 		op = opConvertFile
+	case *logpb.Command_AddCachePool:
+		op = opAddCachePool
+	case *logpb.Command_ModifyCachePool:
+		op = opModifyCachePool
+	case *logpb.Command_RemoveCachePool:
+		op = opRemoveCachePool
+	case *logpb.Command_AddCacheDirective:
+		op = opAddDirective
+	case *logpb.Command_ModifyCacheDirective:
+		op = opModifyDirective
+	case *logpb.Command_RemoveCacheDirective:
+		op = opRemoveDirective
 	}
 	key, cached := retryKeyOf(t.caller.user, cmd.ClientId, cmd.CallId)
 	cached = cached && op != 0
@@ -520,6 +551,18 @@ func (ns *Namespace) dispatch(index uint64, t *txn, cmd *logpb.Command) {
 		ns.changeSnapshots(t, c.ChangeSnapshots)
 	case *logpb.Command_Store:
 		ns.store(t, c.Store)
+	case *logpb.Command_AddCachePool:
+		ns.addCachePool(t, c.AddCachePool)
+	case *logpb.Command_ModifyCachePool:
+		ns.modifyCachePool(t, c.ModifyCachePool)
+	case *logpb.Command_RemoveCachePool:
+		ns.removeCachePool(t, c.RemoveCachePool)
+	case *logpb.Command_AddCacheDirective:
+		ns.addCacheDirective(t, c.AddCacheDirective)
+	case *logpb.Command_ModifyCacheDirective:
+		ns.modifyCacheDirective(t, c.ModifyCacheDirective)
+	case *logpb.Command_RemoveCacheDirective:
+		ns.removeCacheDirective(t, c.RemoveCacheDirective)
 	case *logpb.Command_Reclaim:
 		ns.owed = int(min(c.Reclaim.Limit, 1<<16))
 		t.result.OK = true

@@ -48,6 +48,13 @@ func (b *memBodies) Get(id metadata.BlockID) ([]byte, error) {
 	return body, nil
 }
 
+func (b *memBodies) GetMany(ids []metadata.BlockID, each func(i int, body []byte, err error)) {
+	for i := len(ids) - 1; i >= 0; i-- {
+		body, err := b.Get(ids[i])
+		each(i, body, err)
+	}
+}
+
 func (b *memBodies) Has(id metadata.BlockID) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -141,6 +148,28 @@ func cutOf(path string, body metadata.Block, b *logpb.Block, length int64) *logp
 	return &logpb.Truncate{Target: to(path), Length: length, ClientName: "c1", RecoveryId: b.Generation, NewBlock: b.Id, CutBody: int64(body.ID), Data: data, Crc: sumOf(data)}
 }
 
+// cutting cuts a file, inside of a body as well.
+func (w *world) cutting(path string, length int64, b *logpb.Block) *logpb.Truncate {
+	op := &logpb.Truncate{Target: to(path), Length: length, ClientName: "c1", RecoveryId: b.Generation}
+	id, err := w.ns.Resolve(super, path)
+	f, ok := w.ns.FileByID(id)
+	if err != nil || !ok {
+		return op
+	}
+	stays := length
+	for i, one := range f.Blocks {
+		if stays > 0 && stays < one.Length && f.IsBody(i) {
+			op = cutOf(path, one, b, stays)
+			op.Length = length
+		}
+		if stays < one.Length {
+			break
+		}
+		stays -= one.Length
+	}
+	return op
+}
+
 // checkBodies reads the bodies of all files below a path, in snapshots too if the path is in one, and returns their ids that are not in records.
 func checkBodies(t failer, ns *Namespace, path string) map[metadata.BlockID]bool {
 	t.Helper()
@@ -155,12 +184,12 @@ func checkBodies(t failer, ns *Namespace, path string) map[metadata.BlockID]bool
 			maps.Copy(found, checkBodies(t, ns, join(path, e.Name)))
 			continue
 		}
-		for j, b := range f.Blocks {
+		for _, b := range f.Blocks {
 			if !b.Small {
 				continue
 			}
 			r, err := ns.FindBody(b.Block.ID, b.Block.Generation)
-			if err != nil || r == nil || j != 0 || r.Block != b.Block {
+			if err != nil || r == nil || r.Block != b.Block {
 				t.Fatal(path, e.Name, f.Blocks, r, err)
 			}
 			data, err := ns.ReadBody(*r)

@@ -1,7 +1,6 @@
 package namespace
 
 import (
-	"encoding/binary"
 	"fmt"
 	"slices"
 
@@ -107,7 +106,7 @@ func (ns *Namespace) bury(n *inode) {
 			source = o.source.ID
 			ns.closeFile(n)
 		}
-		for i := range n.file.blocks {
+		for i := len(n.file.blocks) - 1; i >= 0; i-- {
 			ns.dropBlock(n, i)
 		}
 		ns.dropSource(n, source)
@@ -142,7 +141,7 @@ func (ns *Namespace) appendBlock(n *inode, b metadata.Block) {
 	n.file.blocks = append(n.file.blocks, b)
 	n.file.length += b.Length
 	ns.blocks[b.ID] = n
-	ns.pending[idKey(classBlock, uint64(b.ID))] = binary.BigEndian.AppendUint64(nil, uint64(n.id))
+	ns.pending[idKey(classBlock, uint64(b.ID))] = blockRecord(n.id, nil)
 	ns.meta.blocks++
 }
 
@@ -151,7 +150,7 @@ func (ns *Namespace) adoptBlock(n *inode, b metadata.Block) {
 	n.file.blocks = append(n.file.blocks, b)
 	n.file.length += b.Length
 	ns.blocks[b.ID] = n
-	ns.pending[idKey(classBlock, uint64(b.ID))] = binary.BigEndian.AppendUint64(nil, uint64(n.id))
+	ns.pending[idKey(classBlock, uint64(b.ID))] = blockRecord(n.id, nil)
 }
 
 // removeLast takes the last block off a touched file.
@@ -164,9 +163,9 @@ func (ns *Namespace) removeLast(n *inode) {
 
 // dropBlock lets the ith block of a touched file go, unless a snapshot has it.
 func (ns *Namespace) dropBlock(n *inode, i int) {
-	body := n.file.isBody(i)
+	body := n.isBody(i)
 	if body {
-		defer n.looseBody()
+		defer n.looseBody(i)
 	}
 	if ns.meta.snapshots > 0 && ns.retain(n, i) {
 		return
@@ -176,7 +175,7 @@ func (ns *Namespace) dropBlock(n *inode, i int) {
 	ns.pending[idKey(classBlock, uint64(b.ID))] = nil
 	ns.meta.blocks--
 	if body {
-		ns.bodyGone(b, len(n.inlined()) > 0)
+		ns.bodyGone(b, n.hasInlined(i))
 		return
 	}
 	ns.effects.Removed = append(ns.effects.Removed, b)

@@ -38,6 +38,7 @@ func (ns *Namespace) Check() []error {
 	c.retries()
 	c.register()
 	c.tokens()
+	c.caching()
 	c.snapshots()
 	c.quotaUsage()
 	c.derived()
@@ -158,8 +159,10 @@ func (c *checker) visitFile(n *inode, s *seen) {
 		}
 		c.blocks[b.ID] = n.id
 	}
-	if f.small {
-		c.body(n.id, n.body())
+	for i := range f.blocks {
+		if n.isBody(i) {
+			c.body(n.id, n.bodyAt(i))
+		}
 	}
 	if !n.soundBody() {
 		c.report("inode %d has a body that is none: %v, %d bytes in the record", n.id, f.blocks, len(n.inlined()))
@@ -392,7 +395,8 @@ func (c *checker) derived() {
 			continue
 		}
 		value, err := ns.getNow(idKey(classBlock, uint64(id)))
-		if err != nil || len(value) != 8 || metadata.INodeID(binary.BigEndian.Uint64(value)) != owner {
+		to, bad := decodeBlockRecord(id, value)
+		if err != nil || bad != nil || to != owner {
 			c.report("record of block %d leads to %x, it belongs to inode %d (%v)", id, value, owner, err)
 		}
 	}

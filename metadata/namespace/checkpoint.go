@@ -443,7 +443,7 @@ func (ns *Namespace) touchStored(n *inode) {
 // hashed reports whether a record counts for the state's hash: the derived ones do not.
 func hashed(key []byte) bool {
 	switch key[0] {
-	case classEntry, classLease, classRetry, classItem, classToken, classSnapshottable, classSnapshot, classSnapshotINode, classSnapshotEntry:
+	case classEntry, classLease, classRetry, classItem, classToken, classPool, classCache, classSnapshottable, classSnapshot, classSnapshotINode, classSnapshotEntry:
 		return true
 	}
 	return false

@@ -10,7 +10,9 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"runtime/pprof"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,6 +26,7 @@ var (
 	benchFiles  = flag.Int("files", 0, "how many files BenchmarkCheckpoint's namespace has before")
 	benchRounds = flag.Int("rounds", 6, "how many checkpoints BenchmarkCheckpoint writes")
 	benchMemory = flag.Int64("memory", 0, "the budget of BenchmarkCheckpoint's namespace in MiB; 0: none")
+	benchHeap   = flag.String("heap", "", "the file for a profile of BenchmarkCheckpoint's heap")
 	benchAgain  = flag.Bool("again", false, "BenchmarkCheckpoint changes the same files in each round in place of new ones")
 )
 
@@ -136,6 +139,9 @@ func BenchmarkCheckpoint(b *testing.B) {
 			completes = append(completes, encode(b, command(bob, &logpb.Complete{Inode: next + uint64(len(completes)), ClientName: client})))
 			files++
 		}
+		if files%(1<<14) < benchBatch {
+			ns.FitMemory()
+		}
 		for _, e := range [][][]byte{creates, completes} {
 			index++
 			ns.Apply(index, e)
@@ -240,9 +246,11 @@ func BenchmarkCheckpoint(b *testing.B) {
 	b.ReportMetric(float64(any[len(any)*99/100].Nanoseconds()), "any-stat-p99-ns")
 	b.ReportMetric(float64(hot[len(hot)/2].Nanoseconds()), "hot-stat-p50-ns")
 	b.ReportMetric(float64(live)/(1<<20), "live-MiB")
-	all, anonymous := resident(b)
+	all, anonymous, peak := resident(b)
 	b.ReportMetric(float64(all)/(1<<20), "resident-MiB")
 	b.ReportMetric(float64(anonymous)/(1<<20), "anonymous-MiB")
+	b.ReportMetric(float64(peak)/(1<<20), "most-resident-MiB")
+	logMemory(b)
 	if err := store.Close(); err != nil {
 		b.Fatal(err)
 	}
@@ -262,8 +270,46 @@ func BenchmarkCheckpoint(b *testing.B) {
 	b.ReportMetric(float64(cold[len(cold)*99/100].Nanoseconds()), "cold-stat-p99-ns")
 }
 
-// resident is how much memory the process has, and how much of it is of no file: what is mapped of tables is the page cache's.
-func resident(b *testing.B) (all, anonymous int64) {
+// logMemory says what the process has in memory: the runtime's accounts, mappings by kind of file, and a profile of the heap in -heap.
+func logMemory(b *testing.B) {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	b.Logf("heap: %d MiB live, %d in use, %d idle of which %d returned, %d of the runtime", m.HeapAlloc>>20, m.HeapInuse>>20, m.HeapIdle>>20, m.HeapReleased>>20, (m.Sys-m.HeapSys)>>20)
+	text, err := os.ReadFile("/proc/self/smaps")
+	if err != nil {
+		b.Fatal(err)
+	}
+	kinds := map[string]int64{}
+	kind := ""
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		if len(f) > 1 && f[0] == "Rss:" {
+			n, _ := strconv.ParseInt(f[1], 10, 64)
+			kinds[kind] += n
+		} else if !strings.HasSuffix(f[0], ":") {
+			if kind = "anonymous"; len(f) > 5 {
+				kind = "*" + filepath.Ext(f[5])
+			}
+		}
+	}
+	for k, n := range kinds {
+		b.Logf("resident of %s: %d MiB", k, n>>10)
+	}
+	if *benchHeap != "" {
+		f, err := os.Create(*benchHeap)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer f.Close()
+		if err := pprof.WriteHeapProfile(f); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// resident is how much memory the process has, how much of it is of no file, because what is mapped of tables is the page cache's, and how much
+// it ever had.
+func resident(b *testing.B) (all, anonymous, most int64) {
 	text, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		b.Fatal(err)
@@ -279,7 +325,9 @@ func resident(b *testing.B) (all, anonymous int64) {
 			all = n << 10
 		case "RssAnon":
 			anonymous = n << 10
+		case "VmHWM":
+			most = n << 10
 		}
 	}
-	return all, anonymous
+	return all, anonymous, most
 }

@@ -415,7 +415,7 @@ func (g *page) read(v *checkpointView, after string, most, room int) error {
 // there.
 func (ns *Namespace) fetchPage(c *cold) error {
 	ns.mu.RLock()
-	full := ns.cfg.Memory > 0 && ns.resident > ns.cfg.Memory/8*7
+	full := ns.memory > 0 && ns.resident > ns.memory/8*7
 	ns.mu.RUnlock()
 	v, err := ns.pinned()
 	if err != nil {

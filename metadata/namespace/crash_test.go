@@ -38,7 +38,23 @@ func scribble(w *world, r *rand.Rand, n int) {
 		w.now += 1000
 		call++
 		var op any
-		switch r.IntN(19) {
+		switch r.IntN(21) {
+		case 19, 20:
+			dir, c := path(), &logpb.Concat{}
+			l, err := w.ns.List(super, dir, "", 10)
+			if err != nil || l == nil {
+				continue
+			}
+			for _, e := range l.Entries {
+				switch one := to(join(dir, e.Name)); {
+				case e.IsDir():
+				case c.Target == nil:
+					c.Target = one
+				case e.Length > 0:
+					c.Sources = append(c.Sources, one)
+				}
+			}
+			op = c
 		case 17, 18:
 			v := w.do(super, &logpb.ReserveIDs{Blocks: 1, Generations: 1}).Reserved
 			s := storeOf(path(), "client9", &logpb.Block{Id: int64(v.FirstBlock), Generation: uint64(v.FirstGeneration)}, []int64{0, 5, 1025, 3000}[r.IntN(4)])

@@ -69,7 +69,7 @@ func (n *inode) weigh() uint16 {
 		bytes += directoryBytes
 	}
 	if x := n.extra; x != nil {
-		bytes += 192 + 64*(len(x.access)+len(x.inherited)) + len(x.data)
+		bytes += 192 + 64*(len(x.access)+len(x.inherited)) + len(x.data) + 8*len(x.later)
 		for _, a := range x.xattrs {
 			bytes += 64 + len(a.Name) + len(a.Value)
 		}
@@ -107,7 +107,7 @@ func (n *inode) use() {
 }
 
 // over reports whether there is more in memory than there should be.
-func (ns *Namespace) over() bool { return ns.cfg.Memory > 0 && ns.resident > ns.cfg.Memory }
+func (ns *Namespace) over() bool { return ns.memory > 0 && ns.resident > ns.memory }
 
 // Looks of the hand at a time: some tens of microseconds. Forgetting so many blocks takes as long as a look.
 const (
@@ -152,7 +152,7 @@ const readSlack = 1 << 20
 
 // makeRoom evicts before something that was read comes into memory.
 func (ns *Namespace) makeRoom() {
-	if ns.over() && ns.resident > ns.cfg.Memory+readSlack {
+	if ns.over() && ns.resident > ns.memory+readSlack {
 		ns.evict(looksPerTurn)
 	}
 }
@@ -209,7 +209,7 @@ const behindSlack = 64 << 20
 func (ns *Namespace) Behind() <-chan struct{} {
 	ns.mu.RLock()
 	defer ns.mu.RUnlock()
-	if ns.frozen == nil || ns.cfg.Memory <= 0 || ns.resident <= 2*ns.cfg.Memory+behindSlack {
+	if ns.frozen == nil || ns.memory <= 0 || ns.resident <= 2*ns.memory+behindSlack {
 		return nil
 	}
 	return ns.frozen.done
@@ -224,5 +224,5 @@ func (ns *Namespace) Crowded() bool {
 		return false
 	}
 	dirty := ns.resident / int64(max(ns.ring.size, 1)) * int64(ns.dirty.size())
-	return dirty > ns.cfg.Memory/4
+	return dirty > ns.memory/4
 }

@@ -27,6 +27,8 @@ type extra struct {
 	// changes them.
 	small uint8
 	data  []byte
+	// later are the blocks of a file behind the first that are bodies, in order.
+	later []laterBody
 	// kept is what only snapshots of a directory have, claim what of it is in a deleted tree, at whose top it stands: see snapshot_quota.go.
 	kept  total
 	claim claim
@@ -51,7 +53,7 @@ func (n *inode) tidy() {
 
 func (x *extra) empty() bool {
 	return len(x.xattrs) == 0 && !x.hasACL() && x.quota == nil && x.policy == 0 && x.placed == 0 && x.erasure == 0 && x.past == nil &&
-		x.small == 0 && len(x.data) == 0 &&
+		x.small == 0 && len(x.data) == 0 && len(x.later) == 0 &&
 		x.kept == total{} && x.claim == claim{}
 }
 
@@ -79,7 +81,7 @@ func (x *extra) encode(r *logpb.INode) {
 
 func decodeExtra(r *logpb.INode) (*extra, error) {
 	if len(r.Xattrs) == 0 && len(r.Acl) == 0 && r.Quota == nil && r.StoragePolicy == 0 && r.PlacedBy == 0 && r.Erasure == 0 && r.SnapshotPast == nil &&
-		r.Kept == nil && r.Claim == nil && r.SmallFiles == 0 && len(r.File.GetData()) == 0 {
+		r.Kept == nil && r.Claim == nil && r.SmallFiles == 0 && len(r.File.GetData()) == 0 && len(r.File.GetLaterBody()) == 0 {
 		return nil, nil
 	}
 	if r.SmallFiles > smallFilesOn || r.SmallFiles != 0 && r.File != nil {
@@ -92,6 +94,15 @@ func decodeExtra(r *logpb.INode) (*extra, error) {
 		return nil, errors.New("damaged erasure coding policy")
 	}
 	x := &extra{policy: uint8(r.StoragePolicy), placed: uint8(r.PlacedBy), erasure: uint8(r.Erasure), small: uint8(r.SmallFiles), data: r.File.GetData()}
+	if f := r.File; f != nil && len(f.LaterBody) > 0 {
+		if len(f.LaterBody) != len(f.LaterCrc) {
+			return nil, errors.New("damaged list of bodies")
+		}
+		x.later = make([]laterBody, len(f.LaterBody))
+		for i, at := range f.LaterBody {
+			x.later[i] = laterBody{at, f.LaterCrc[i]}
+		}
+	}
 	if p := r.SnapshotPast; p != nil {
 		x.past = &past{since: p.Since, spans: decodeSpans(p.Spans)}
 	}

@@ -39,7 +39,6 @@ func TestQuotasAndListsKeepTheirBooks(t *testing.T) {
 func (s *machine) extraStep(t *rapid.T, path func(string) string) {
 	c := drawCaller(t)
 	one := path("path")
-	generation := func() uint64 { return s.block(t).Generation }
 	switch rapid.SampledFrom([]string{
 		"mkdirs", "mkdirs", "create", "store", "store", "small files", "write", "write", "append", "quota", "type quota", "rename", "rename2", "delete", "setrep",
 		"truncate", "recovered", "concat", "xattr", "no xattr", "acl", "no acl", "policy", "place", "erasure",
@@ -120,13 +119,7 @@ func (s *machine) extraStep(t *rapid.T, path func(string) string) {
 		if st, err := s.w.ns.Stat(super, one); err == nil && st != nil {
 			length = rapid.Int64Range(0, st.Length).Draw(t, "length")
 		}
-		op := &logpb.Truncate{Target: to(one), Length: length, ClientName: "c1", RecoveryId: generation()}
-		if id, err := s.w.ns.Resolve(super, one); err == nil {
-			if f, ok := s.w.ns.FileByID(id); ok && f.Small {
-				op = cutOf(one, f.Blocks[0], s.block(t), length)
-			}
-		}
-		s.do(t, c, op)
+		s.do(t, c, s.w.cutting(one, length, s.block(t)))
 	case "concat":
 		s.do(t, c, &logpb.Concat{Target: to(one), Sources: []*logpb.Target{to(path("first")), to(path("second"))}})
 	case "xattr":

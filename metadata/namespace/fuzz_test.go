@@ -74,6 +74,8 @@ func populated(t testing.TB) *world {
 	do(bob, storeOf("/acl/body", "writer", block(), 5000))
 	do(bob, &logpb.SetXAttr{Target: to("/acl/long"), Create: true, Attribute: &logpb.XAttr{Name: "a", Value: []byte("v")}})
 	do(super, &logpb.SetXAttr{Target: to("/acl/long"), Create: true, Attribute: &logpb.XAttr{Namespace: logpb.XAttr_TRUSTED, Name: "a"}})
+	do(super, &logpb.AddCachePool{Pool: &logpb.CachePoolInfo{Name: "pool", Owner: new("bob"), Limit: new(int64(1 << 30))}})
+	do(bob, &logpb.AddCacheDirective{Directive: &logpb.CacheDirectiveInfo{Path: new("/q"), Pool: new("pool")}})
 	return w
 }
 

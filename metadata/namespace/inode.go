@@ -64,7 +64,7 @@ type file struct {
 	replication uint16
 	// erasure is the policy of the groups among blocks; 0: there are none.
 	erasure metadata.ErasurePolicyID
-	// small: the first block is a body, and crc is the CRC-32C of its bytes. Few bytes are in extra.data.
+	// small: the first block is a body, and crc is the CRC-32C of its bytes. Few bytes are in extra.data. Others that are bodies are in extra.later.
 	small bool
 	crc   uint32
 	open  *construction // nil when closed
@@ -224,6 +224,12 @@ func (e *encoder) entry(n *inode) (key, value []byte) {
 		}
 		if f.Body, f.Data = nil, nil; n.file.small {
 			e.body.Crc, f.Body, f.Data = n.file.crc, &e.body, n.inlined()
+		}
+		f.LaterBody, f.LaterCrc = f.LaterBody[:0], f.LaterCrc[:0]
+		if n.extra != nil {
+			for _, l := range n.extra.later {
+				f.LaterBody, f.LaterCrc = append(f.LaterBody, l.at), append(f.LaterCrc, l.crc)
+			}
 		}
 		f.Construction = nil
 		if o := n.file.open; o != nil {

@@ -60,11 +60,13 @@ var classes = []struct {
 	name  string
 }{
 	{classBlock, "blocks"},
+	{classCache, "cache directives"},
 	{classEntry, "entries"},
 	{classINode, "inodes"},
 	{classItem, "items of the register"},
 	{classLease, "leases"},
 	{classOpen, "open files"},
+	{classPool, "cache pools"},
 	{classRetry, "answers"},
 	{classToken, "delegation tokens"},
 }
@@ -210,13 +212,17 @@ func DescribeRecord(key, value []byte) Record {
 	case classINode:
 		r.Key, r.Value = number(rest), place(value)
 	case classBlock:
-		r.Key, r.Value = number(rest), number(value)
+		r.Key, r.Value = number(rest), number(value[:min(len(value), 8)])
 	case classOpen:
 		r.Key, r.Value = number(rest), outline.Text(string(value))
 	case classLease:
 		r.Key, m = outline.Text(string(rest)), new(logpb.Lease)
 	case classItem:
 		r.Key, m = outline.Text(string(rest)), new(logpb.Item)
+	case classPool:
+		r.Key, m = outline.Text(string(rest)), new(logpb.CachePool)
+	case classCache:
+		r.Key, m = number(rest), new(logpb.CacheDirective)
 	case classToken:
 		r.Key, m = number(rest), new(logpb.DelegationToken)
 	case classRetry:

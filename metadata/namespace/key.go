@@ -17,6 +17,8 @@ const (
 	classRetry  = 'r' // sequence: retry
 	classItem   = 'k' // name: item of the register
 	classToken  = 't' // sequence: delegation token
+	classPool   = 'p' // name: cache pool
+	classCache  = 'c' // number: cache directive
 	classMarker = 'm'
 
 	classSnapshottable = 'y' // inode: that snapshots may be taken of it
@@ -32,7 +34,7 @@ var markerKey = []byte{classMarker}
 // classKnown reports whether records of a class are part of a snapshot's stream.
 func classKnown(class byte) bool {
 	switch class {
-	case classEntry, classINode, classBlock, classLease, classOpen, classRetry, classItem, classToken,
+	case classEntry, classINode, classBlock, classLease, classOpen, classRetry, classItem, classToken, classPool, classCache,
 		classSnapshottable, classSnapshot, classSnapshotINode, classSnapshotEntry, classSnapshotIndex, classSnapshotBlock:
 		return true
 	}

@@ -362,6 +362,8 @@ func TestGreatestRecordsFitACheckpoint(t *testing.T) {
 	for i := range maxForgotten {
 		must(&logpb.ForgetDatanode{Uuid: fmt.Sprintf("%0*d", maxDatanodeID, i)})
 	}
+	must(&logpb.AddCachePool{Pool: &logpb.CachePoolInfo{Name: long, Owner: &long, Group: &long, Mode: new(uint32(0o1777)), Limit: new(int64(math.MaxInt64))}})
+	must(&logpb.AddCacheDirective{Directive: &logpb.CacheDirectiveInfo{Path: new("/" + strings.Repeat("p", metadata.MaxPathLength-1)), Pool: &long, Replication: new(int32(maxReplicas))}})
 	// Blocks with the numbers that take the most bytes: ids and generations are never that great.
 	n := w.ns.inodes[opened.Status.ID]
 	w.ns.touch(n)

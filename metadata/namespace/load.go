@@ -1,7 +1,6 @@
 package namespace
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -65,6 +64,9 @@ func (ns *Namespace) load() error {
 	if err := ns.loadTokens(); err != nil {
 		return err
 	}
+	if err := ns.loadCaching(); err != nil {
+		return err
+	}
 	if err := ns.loadSnapshots(); err != nil {
 		return err
 	}
@@ -90,6 +92,9 @@ func decodeMarker(value []byte) (*logpb.Marker, error) {
 	}
 	if !soundTokenKeys(m.TokenKeys) || m.LastToken < 0 {
 		return nil, fmt.Errorf("marker with damaged keys of delegation tokens: %w", metadata.ErrCorrupt)
+	}
+	if m.LastCacheDirective < 0 {
+		return nil, fmt.Errorf("marker with a damaged number of cache directives: %w", metadata.ErrCorrupt)
 	}
 	if !soundForgotten(m.Forgotten) {
 		return nil, fmt.Errorf("marker with damaged ids of datanodes: %w", metadata.ErrCorrupt)
@@ -354,10 +359,10 @@ func (ns *Namespace) byBlock(id metadata.BlockID) (*inode, error) {
 	if value == nil {
 		return nil, nil
 	}
-	if len(value) != 8 {
-		return nil, fmt.Errorf("record of block %d: %w", id, metadata.ErrCorrupt)
+	owner, err := decodeBlockRecord(id, value)
+	if err != nil {
+		return nil, err
 	}
-	owner := metadata.INodeID(binary.BigEndian.Uint64(value))
 	n, err := ns.byID(owner)
 	if err != nil {
 		return nil, err

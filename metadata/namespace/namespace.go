@@ -73,6 +73,8 @@ type Config struct {
 	OnCheckpoint func(index uint64)
 	// Bodies has the bytes of small files that are not in their records; nil: nobody does, and reading one is refused. What commands do does not depend on it.
 	Bodies Bodies
+	// MendBody gets a body that this member cannot read, for the given reason, from another one, for copies of versions; nil: they come without.
+	MendBody func(r BodyRef, why error) ([]byte, error)
 	// OnMistake is told of a panic that was answered as a refusal, with the log entry, the panic's value and its stack. It
 	// must not call the Namespace.
 	OnMistake func(index uint64, what any, stack []byte)
@@ -120,12 +122,17 @@ type Namespace struct {
 	items     map[string]*item // of the register
 	itemBytes int              // of all of them
 	tokens    tokens
+	caching   caching
 	snaps     snapshots
 
 	// ring has those of inodes; resident is what they count for, in bytes, and evicted how many were forgotten.
 	ring     ring
 	resident int64
 	evicted  int64
+
+	// memory is the budget at present, Config.Memory at most, and fitted the collection after which it was set; see FitMemory.
+	memory int64
+	fitted uint64
 
 	view    *checkpointView
 	loading loading
@@ -188,6 +195,7 @@ type meta struct {
 	tokenKeys     []*logpb.TokenKey // by id; nobody changes what is in it
 	tokenRolled   LogTime           // when the last of them came
 	lastToken     int32             // the sequence number that a token got last
+	lastCached    int64             // the number that a cache directive got last
 	snapshots     uint32            // how many there are, those that are being taken apart included
 	snapshottable uint32            // directories that they may be taken of
 	lastSnapshot  uint32            // the number that one got last
@@ -231,7 +239,7 @@ func Open(cfg Config) (*Namespace, error) {
 	if cfg.MinBlockSize == 0 {
 		cfg.MinBlockSize = DefaultMinBlockSize
 	}
-	ns := &Namespace{cfg: cfg, flights: map[string]*flight{}}
+	ns := &Namespace{cfg: cfg, memory: cfg.Memory, flights: map[string]*flight{}}
 	err := ns.load()
 	if errors.Is(err, metadata.ErrCorrupt) {
 		// A checkpoint is a derived cache: raft brings the state back.
@@ -261,6 +269,7 @@ func (ns *Namespace) clear() {
 	ns.retries = newRetryCache()
 	ns.items, ns.itemBytes = map[string]*item{}, 0
 	ns.tokens = newTokens()
+	ns.caching.clear()
 	ns.snaps = newSnapshots()
 	ns.epoch = loadedEpoch + 1
 	ns.dirty, ns.pending, ns.frozen = changes{}, map[string][]byte{}, nil
@@ -331,13 +340,16 @@ func (m *meta) marker() logpb.Marker {
 		TokenKeys:       m.tokenKeys,
 		TokenKeysRolled: int64(m.tokenRolled),
 		LastToken:       m.lastToken,
-		Snapshots:       m.snapshots,
-		Snapshottable:   m.snapshottable,
-		LastSnapshot:    m.lastSnapshot,
-		Tree:            m.tree,
-		Groups:          m.groups,
-		Bodies:          m.bodies,
-		BodyBytes:       m.bodyBytes,
+
+		LastCacheDirective: m.lastCached,
+
+		Snapshots:     m.snapshots,
+		Snapshottable: m.snapshottable,
+		LastSnapshot:  m.lastSnapshot,
+		Tree:          m.tree,
+		Groups:        m.groups,
+		Bodies:        m.bodies,
+		BodyBytes:     m.bodyBytes,
 	}
 }
 
@@ -366,6 +378,7 @@ func metaOf(r *logpb.Marker) meta {
 		tokenKeys:      r.TokenKeys,
 		tokenRolled:    LogTime(r.TokenKeysRolled),
 		lastToken:      r.LastToken,
+		lastCached:     r.LastCacheDirective,
 		snapshots:      r.Snapshots,
 		snapshottable:  r.Snapshottable,
 		lastSnapshot:   r.LastSnapshot,
@@ -476,7 +489,7 @@ func (ns *Namespace) Counts() Counts {
 		Snapshots:   int64(ns.meta.snapshots),
 		Resident:    int64(len(ns.inodes)),
 
-		ResidentBytes: ns.resident, MemoryBytes: ns.cfg.Memory, Misses: ns.misses.Load(), Evicted: ns.evicted,
+		ResidentBytes: ns.resident, MemoryBytes: ns.memory, Misses: ns.misses.Load(), Evicted: ns.evicted,
 
 		Retries: int64(ns.retries.answers),
 

@@ -53,7 +53,7 @@ func (ns *Namespace) appendTo(t *txn, op *logpb.Append) {
 	}
 	last := f.last()
 	// A block that a snapshot has never changes again, and a body never does: what is appended goes to a block behind it.
-	reopen := last != nil && !op.NewBlock && !last.ID.Striped() && last.Length < f.blockSize && !f.endsWithBody() && !ns.snapshotHas(n, len(f.blocks)-1)
+	reopen := last != nil && !op.NewBlock && !last.ID.Striped() && last.Length < f.blockSize && !n.endsWithBody() && !ns.snapshotHas(n, len(f.blocks)-1)
 	if last != nil && !last.ID.Striped() && last.Length < f.blockSize { // HDFS wants room for the rest of the last block even when that is not used
 		u := n.uses((f.blockSize - last.Length) * int64(f.replicas()))
 		if err := ns.checkQuota(n.parent, nil, usage{}, u); err != nil {

@@ -8,10 +8,10 @@ import (
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 )
 
-// concat moves the blocks of the sources, in order, to the end of the target, and removes the sources. Nothing is copied.
+// concat moves the blocks of the sources, bodies of small files among them, in order, to the end of the target, and removes the sources. Nothing is copied.
 //
 // Errors: ErrInvalidArgument for no source, one twice, the target among them, one in another directory, open or empty,
-// one with larger blocks or another erasure coding policy than the target's, a small file as a source, and an open target; ErrNotExist; ErrIO for too many blocks;
+// one with larger blocks or another erasure coding policy than the target's, and an open target; ErrNotExist; ErrIO for too many blocks;
 // ErrPermission without WRITE on the target, READ on a source, WRITE on the directory; ErrSpaceQuota when the target
 // wants more replicas than the sources.
 func (ns *Namespace) concat(t *txn, op *logpb.Concat) {
@@ -82,13 +82,16 @@ func (ns *Namespace) concat(t *txn, op *logpb.Concat) {
 	ns.touch(n)
 	for _, s := range sources {
 		ns.tellUnlink(s)
-		moved := s.file.blocks
 		ns.detach(s)
+		for i, b := range s.file.blocks {
+			if s.isBody(i) {
+				ns.adoptBody(n, s.bodyAt(i))
+			} else {
+				ns.adoptBlock(n, b)
+			}
+		}
 		s.file.blocks, s.file.length = nil, 0
 		ns.bury(s)
-		for _, b := range moved {
-			ns.adoptBlock(n, b)
-		}
 	}
 	ns.allChanged(n)
 	n.mtime = ns.meta.now
@@ -128,9 +131,6 @@ func (ns *Namespace) concatSources(t *txn, op *logpb.Concat, target *place, n *i
 			bad("concat: the src file %s is the same with the target file %s", p, target)
 		case s.file.open != nil || len(s.file.blocks) == 0:
 			bad("concat: source file %s is invalid or empty or underConstruction", p)
-		case s.file.small:
-			bad("concat: source file %s is a small file, whose bytes the namenodes have: append it to the target instead, or copy it in a directory where "+
-				"small files are off", p)
 		case s.file.blockSize > n.file.blockSize:
 			bad("concat: source file %s has preferred block size %d which is greater than the target file's preferred block size %d",
 				p, s.file.blockSize, n.file.blockSize)

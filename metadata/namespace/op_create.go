@@ -54,7 +54,7 @@ func (ns *Namespace) makeFile(t *txn, p *place, op *logpb.Create, space int64) (
 				return nil, 0
 			}
 		}
-		if err := ns.checkQuota(old.parent, nil, free, usage{space: space}); err != nil {
+		if err := ns.checkQuota(old.parent, nil, free, usesBelow(old.parent, space, op)); err != nil {
 			t.fail(err)
 			return nil, 0
 		}
@@ -69,7 +69,7 @@ func (ns *Namespace) makeFile(t *txn, p *place, op *logpb.Create, space int64) (
 			err = ns.checkRoomFor(p.nodes[p.existing()], len(p.nodes)-1-p.existing(), usage{})
 		}
 		if err == nil {
-			err = ns.checkQuota(p.nodes[p.existing()], nil, usage{}, usage{space: space})
+			err = ns.checkQuota(p.nodes[p.existing()], nil, usage{}, usesBelow(p.nodes[p.existing()], space, op))
 		}
 		if err != nil {
 			t.fail(err)
@@ -216,3 +216,11 @@ func checkClient(names ...string) error {
 
 // cloneName frees a name from the path it is part of.
 func cloneName(name string) string { return strings.Clone(name) }
+
+// usesBelow is what bytes in all replicas of a new file below a directory are for quotas.
+func usesBelow(dir *inode, space int64, op *logpb.Create) usage {
+	if space == 0 {
+		return usage{}
+	}
+	return usage{space: space, types: spreadBy(dir.placing(), false, space, uint16(op.Replication))}
+}

@@ -68,7 +68,7 @@ func (ns *Namespace) sealTail(t *txn, op *logpb.SealTail) {
 // have the same bytes, and are closed.
 //
 // Errors: ErrNotExist, also for a directory; ErrBeingCreated for an open target; ErrPermission without WRITE; ErrIO when the target's blocks are not
-// those that were read; ErrSpaceQuota; those of checkSource.
+// those that were read; ErrSpaceQuota, ErrTypeQuota; those of checkSource.
 func (ns *Namespace) convertFile(t *txn, op *logpb.ConvertFile) {
 	p := newPlace()
 	defer p.release()
@@ -93,13 +93,14 @@ func (ns *Namespace) convertFile(t *txn, op *logpb.ConvertFile) {
 		t.fail(err)
 		return
 	}
-	more := source.file.space()
+	more := usage{space: source.file.space(), types: spreadBy(n.placed(), source.file.coded(), source.file.space(), source.file.replication)}
+	more.types = more.types.minus(n.spread(n.file.space(), n.file.replication))
 	for i, b := range n.file.blocks {
 		if !ns.snapshotHas(n, i) {
-			more -= n.file.blockSpace(b)
+			more.space -= n.file.blockSpace(b)
 		}
 	}
-	if err := ns.checkQuota(n.parent, nil, usage{}, usage{space: more}); err != nil {
+	if err := ns.checkQuota(n.parent, nil, usage{}, more); err != nil {
 		t.fail(err)
 		return
 	}
@@ -128,7 +129,7 @@ func (ns *Namespace) checkSource(t *txn, id uint64, n *inode, length int64) (*in
 		return nil, metadata.Errorf(metadata.ErrBeingCreated, "What %s was copied to is still being written: %s", n.path(), s.path())
 	case ns.inSnapshot(s):
 		return nil, metadata.Errorf(metadata.ErrSnapshot, "What %s was copied to is in a snapshot: %s", n.path(), s.path())
-	case s == n || s.file.small || s.file.length != length || s.file.blockSize != n.file.blockSize:
+	case s == n || s.hasBodies() || s.file.length != length || s.file.blockSize != n.file.blockSize:
 		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "%s has %d bytes in blocks of %d: it cannot take the place of %d bytes of %s in blocks of %d",
 			s.path(), s.file.length, s.file.blockSize, length, n.path(), n.file.blockSize)
 	}

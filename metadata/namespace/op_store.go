@@ -8,7 +8,7 @@ import (
 // store makes a closed file of the bytes that come with the command, as create, addBlock and complete do one after the other: a small file, or an empty
 // one. It is replicated, whatever its directory says of erasure coding, and counts for quotas as such a file does on datanodes. Status is the new file.
 //
-// Errors: those of create; ErrSpaceQuota; ErrUnsupported below a directory where no small files may be stored, and for more bytes than a block of the
+// Errors: those of create; ErrSpaceQuota, ErrTypeQuota; ErrUnsupported below a directory where no small files may be stored, and for more bytes than a block of the
 // file may have; ErrInvalidArgument for a body that is not what the command says, or not new.
 func (ns *Namespace) store(t *txn, op *logpb.Store) {
 	p := newPlace()

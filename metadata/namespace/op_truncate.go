@@ -67,8 +67,8 @@ func (ns *Namespace) truncate(t *txn, op *logpb.Truncate) {
 		return
 	}
 	i := f.blockCut(op.Length)
-	if i == 0 && f.small {
-		ns.cutBody(t, p, n, op)
+	if i >= 0 && n.isBody(i) {
+		ns.cutBody(t, p, n, i, op)
 		return
 	}
 	apart := i >= 0 && ns.snapshotHas(n, i)
@@ -120,30 +120,34 @@ func (ns *Namespace) truncate(t *txn, op *logpb.Truncate) {
 	ns.recharge(n, before)
 }
 
-// cutBody puts what stays of the body in its place, as the proposer has it, and lets the blocks behind it go.
-func (ns *Namespace) cutBody(t *txn, p *place, n *inode, op *logpb.Truncate) {
-	if op.CutBody != int64(n.file.blocks[0].ID) {
+// cutBody puts what stays of the body that is the ith block in its place, as the proposer has it, and lets the blocks behind it go.
+func (ns *Namespace) cutBody(t *txn, p *place, n *inode, i int, op *logpb.Truncate) {
+	stays := op.Length
+	for _, b := range n.file.blocks[:i] {
+		stays -= b.Length
+	}
+	if op.CutBody != int64(n.file.blocks[i].ID) {
 		t.failf(metadata.ErrRetriable, "%s was changed meanwhile: try again", p)
 		return
 	}
-	made := metadata.Block{ID: metadata.BlockID(op.NewBlock), Generation: metadata.Generation(op.RecoveryId), Length: op.Length}
-	if len(op.Data) != int(op.Length) {
-		t.failf(metadata.ErrInvalidArgument, "%d bytes are to stay of %s, %d came: the command comes from a faulty program", op.Length, p, len(op.Data))
+	made := metadata.Block{ID: metadata.BlockID(op.NewBlock), Generation: metadata.Generation(op.RecoveryId), Length: stays}
+	if len(op.Data) != int(stays) {
+		t.failf(metadata.ErrInvalidArgument, "%d bytes are to stay of a body of %s, %d came: the command comes from a faulty program", stays, p, len(op.Data))
 		return
 	}
 	if err := ns.checkBody(made, op.Crc, op.Data); err != nil {
 		t.fail(err)
 		return
 	}
-	if ns.snapshotHas(n, 0) { // which goes on to have the former one
-		if err := ns.checkQuota(n.parent, nil, usage{}, usage{space: op.Length * int64(n.file.replication)}); err != nil {
+	if ns.snapshotHas(n, i) { // which goes on to have the former one
+		if err := ns.checkQuota(n.parent, nil, usage{}, usage{space: stays * int64(n.file.replication)}); err != nil {
 			t.fail(err)
 			return
 		}
 	}
 	before := ns.metered(n)
 	ns.touch(n)
-	for len(n.file.blocks) > 0 {
+	for len(n.file.blocks) > i {
 		ns.removeLast(n)
 	}
 	ns.giveBody(n, made, op.Crc, op.Data)

@@ -26,6 +26,7 @@ type machine struct {
 	keys   modelKeys
 	items  modelRegister
 	tokens modelTokens
+	caches modelCaching
 	mirror *mirror
 	blocks map[metadata.BlockID]bool // as effects tell
 	next   int64                     // next free block
@@ -254,6 +255,7 @@ func runMachine(t *rapid.T) {
 		"roll the block keys": func(t *rapid.T) { s.rollKeys(t) },
 		"change the register": func(t *rapid.T) { s.changeRegister(t) },
 		"change the tokens":   func(t *rapid.T) { s.changeTokens(t) },
+		"change the caching":  func(t *rapid.T) { s.changeCaching(t) },
 		"stop and start the other one": func(t *rapid.T) {
 			if s.cold.AppliedIndex() > 0 {
 				takeSnapshot(t, s.cold, new(bytes.Buffer))
@@ -302,6 +304,7 @@ func runMachine(t *rapid.T) {
 		s.keys.compare(t, name, ns)
 		s.items.compare(t, name, ns)
 		s.tokens.compare(t, name, ns)
+		s.caches.compare(t, name, ns)
 		s.compareBodies(t, ns)
 	}
 	s.compareBlocks(t)

@@ -47,7 +47,12 @@ func (t typed) minus(u typed) typed {
 
 // spread is on which types bytes in all of so many replicas of a file lie.
 func (n *inode) spread(bytes int64, replication uint16) (t typed) {
-	types := policyTypes[n.placed()]
+	return spreadBy(n.placed(), n.file.coded(), bytes, replication)
+}
+
+// spreadBy is spread of a file that obeys a storage policy, in groups or replicated.
+func spreadBy(policy uint8, coded bool, bytes int64, replication uint16) (t typed) {
+	types := policyTypes[policy]
 	if types == nil {
 		types = policyTypes[hotPolicy]
 	}
@@ -57,7 +62,7 @@ func (n *inode) spread(bytes int64, replication uint16) (t typed) {
 		}
 	}
 	last := types[len(types)-1]
-	if n.file.coded() {
+	if coded {
 		add(last, bytes)
 		return t
 	}

@@ -158,3 +158,33 @@ func TestTreesAreCountedByTypes(t *testing.T) {
 	w.must(&logpb.Delete{Target: to("/d/b"), Recursive: true})
 	w.check()
 }
+
+// What comes with its bytes, or takes the place of others, is checked beforehand.
+func TestQuotasOfTypesLimitSmallFilesAndConversions(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.mustBy(super, &logpb.Mkdirs{Target: to("/q"), Mode: 0o777})
+	w.mustBy(super, &logpb.SetQuota{Target: to("/q"), Type: typeDisk, TypeSpace: 6000})
+	w.mustBy(bob, storeOf("/q/a", "c", w.block(), 1000)) // three times
+	w.refusedBy(bob, metadata.ErrTypeQuota, storeOf("/q/b", "c", w.block(), 1001))
+	replace := storeOf("/q/a", "c", w.block(), 2000)
+	replace.Create.Overwrite = true
+	w.mustBy(bob, replace)
+	w.mustBy(super, &logpb.SetStoragePolicy{Target: to("/q"), Policy: 12})
+	w.mustBy(bob, storeOf("/q/ssd", "c", w.block(), 5000)) // whose type has no limit
+	beside := create("/beside", "c")
+	beside.Replication = 4
+	id := uint64(w.mustBy(super, beside).Status.ID)
+	b := w.block()
+	w.do(super, &logpb.AddBlock{Inode: id, ClientName: "c", Block: b})
+	b.Length = 2000
+	w.mustBy(super, &logpb.Complete{Inode: id, ClientName: "c", Last: b})
+	w.refusedBy(super, metadata.ErrTypeQuota, &logpb.ConvertFile{Target: to("/q/a"), Blocks: BlocksSum(w.infoOf("/q/a").Blocks), Source: id})
+	w.check()
+}
+
+func (w *world) refusedBy(c metadata.Caller, kind *metadata.Kind, op any) {
+	w.t.Helper()
+	if r := w.do(c, op); metadata.KindOf(r.Err) != kind {
+		w.t.Errorf("%T: %v", op, r.Err)
+	}
+}

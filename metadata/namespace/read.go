@@ -382,7 +382,7 @@ func (n *inode) blocks(offset, length int64) *FileBlocks {
 	started := len(f.blocks) > 0 && f.blocks[0].Length == 0
 	for i, b := range f.blocks {
 		last := i == len(f.blocks)-1
-		one := BlockAt{Block: b, Offset: at, Complete: !last || f.lastState() == Complete, Small: f.isBody(i)}
+		one := BlockAt{Block: b, Offset: at, Complete: !last || f.lastState() == Complete, Small: n.isBody(i)}
 		started = started || at+b.Length > offset
 		if started && (at < end || len(r.Blocks) == 0) { // one even for no bytes
 			r.Blocks = append(r.Blocks, one)
@@ -440,7 +440,7 @@ func (ns *Namespace) Blocks(c metadata.Caller, path string, offset, length int64
 // CheckAccess says whether c has the rights a on path. Errors: ErrNotExist, ErrPermission.
 func (ns *Namespace) CheckAccess(c metadata.Caller, path string, a metadata.Access) error {
 	return ns.find(c, path, func(p *place, c *caller) error {
-		if p.last() == nil {
+		if n := p.last(); n == nil || n.isGhost() && n.snapshot() == 0 { // the list of snapshots has no mode of its own
 			return metadata.Errorf(metadata.ErrNotExist, "Path not found: %s", p)
 		}
 		return checkMode(c, p, len(p.nodes)-1, a)
@@ -483,11 +483,12 @@ func (ns *Namespace) LastBlocks(id metadata.INodeID, holder string) (blocks []me
 			return err
 		}
 		if o := n.file.open; o != nil && o.holder == holder && len(n.file.blocks) > 0 {
-			from := max(0, len(n.file.blocks)-2)
-			if n.file.isBody(from) {
-				from++
+			for i := max(0, len(n.file.blocks)-2); i < len(n.file.blocks); i++ {
+				if !n.isBody(i) {
+					blocks = append(blocks, n.file.blocks[i])
+				}
 			}
-			blocks, last = slices.Clone(n.file.blocks[from:]), o.state
+			last = o.state
 		}
 		return nil
 	})
@@ -513,7 +514,7 @@ func (ns *Namespace) BlockOwner(id metadata.BlockID) (BlockOwner, bool) {
 			return err
 		}
 		i := slices.IndexFunc(n.file.blocks, func(b metadata.Block) bool { return b.ID == id })
-		owner, found = n.blockOwner(i), !n.file.isBody(i)
+		owner, found = n.blockOwner(i), !n.isBody(i)
 		return nil
 	})
 	return owner, err == nil && found
@@ -627,7 +628,7 @@ func (ns *Namespace) EachBlock(fn func(BlockOwner) bool) error {
 	collect := func(n *inode) {
 		if n.file != nil {
 			for i := range n.file.blocks {
-				if !n.file.isBody(i) {
+				if !n.isBody(i) {
 					found = append(found, n.blockOwner(i))
 				}
 			}

@@ -31,6 +31,8 @@ type Result struct {
 	INode  metadata.INodeID
 	// Snapshot is the path of the snapshot that ChangeSnapshots made; INode is its number then.
 	Snapshot string
+	// Directive is the number of the directive that AddCacheDirective made.
+	Directive int64
 	// Expired is set when Create or Append found the lease of a writer that was not heard of for SoftLimit: a recovery
 	// of that file should be started.
 	Expired *ExpiredLease
@@ -56,8 +58,8 @@ type FileInfo struct {
 	// Policy is the storage policy that the blocks obey; 0: the default.
 	Policy uint8
 	Blocks []metadata.Block
-	// Small: the first of Blocks is a body, which no datanode has.
-	Small bool
+	// Bodies are the places of those blocks that are bodies, which no datanode has, in ascending order.
+	Bodies []int
 	// Open files only.
 	UnderConstruction bool
 	Holder            string
@@ -124,7 +126,7 @@ func blockOf(b *logpb.Block) metadata.Block {
 }
 
 func (n *inode) info() *FileInfo {
-	f := &FileInfo{Path: n.path(), Status: n.status(), Policy: n.placed(), Blocks: append([]metadata.Block(nil), n.file.blocks...), Small: n.file.small}
+	f := &FileInfo{Path: n.path(), Status: n.status(), Policy: n.placed(), Blocks: append([]metadata.Block(nil), n.file.blocks...), Bodies: n.bodyPlaces()}
 	if o := n.file.open; o != nil {
 		f.UnderConstruction = true
 		f.Holder, f.ClientNode, f.ClientHost = o.holder, o.clientNode, o.clientHost
@@ -156,7 +158,7 @@ func (ns *Namespace) lastAdded(n *inode) {
 }
 
 func (ns *Namespace) lastChanged(n *inode) {
-	if last := len(n.file.blocks) - 1; last >= 0 && !n.file.isBody(last) {
+	if last := len(n.file.blocks) - 1; last >= 0 && !n.isBody(last) {
 		ns.effects.Changed = append(ns.effects.Changed, n.blockOwner(last))
 	}
 }
@@ -164,7 +166,7 @@ func (ns *Namespace) lastChanged(n *inode) {
 // allChanged reports all blocks of n that datanodes have.
 func (ns *Namespace) allChanged(n *inode) {
 	for i := range n.file.blocks {
-		if !n.file.isBody(i) {
+		if !n.isBody(i) {
 			ns.effects.Changed = append(ns.effects.Changed, n.blockOwner(i))
 		}
 	}

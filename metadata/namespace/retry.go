@@ -67,6 +67,9 @@ func answerOf(op uint32, r *Result) answer {
 	if op == opSnapshots { // 1 + the number of the snapshot that was made, 1 for none
 		a |= answer(r.INode+1) << answerINode
 	}
+	if op == opAddDirective {
+		a |= answer(r.Directive) << answerINode
+	}
 	return a
 }
 
@@ -409,6 +412,10 @@ func (ns *Namespace) replay(key retryKey, op uint32) (*Result, error) {
 	if id == 0 {
 		return r, nil
 	}
+	if op == opAddDirective {
+		r.Directive = int64(id)
+		return r, nil
+	}
 	if op == opSnapshots {
 		return ns.replaySnapshot(r, uint32(id-1))
 	}
@@ -517,7 +524,7 @@ func (c *retryCache) decode(last *chunk, record []byte, open bool) error {
 		}
 		a := answer(rest[0])
 		rest = rest[1:]
-		if a.op() == opCreate || a.op() == opAppend || a.op() == opSnapshots || a.op() == opStore {
+		if a.op() == opCreate || a.op() == opAppend || a.op() == opSnapshots || a.op() == opStore || a.op() == opAddDirective {
 			id = signed(id, 1<<56-1)
 			a |= answer(id) << answerINode
 			if a.inode() == 0 {

@@ -76,6 +76,14 @@ func parts(op protoreflect.ProtoMessage, visit func(name string, part protorefle
 		for _, change := range op.Changes {
 			visit("changes", change, true)
 		}
+	case *logpb.AddCachePool:
+		visit("pool", op.Pool, true)
+	case *logpb.ModifyCachePool:
+		visit("pool", op.Pool, true)
+	case *logpb.AddCacheDirective:
+		visit("directive", op.Directive, true)
+	case *logpb.ModifyCacheDirective:
+		visit("directive", op.Directive, true)
 	case *logpb.SetACL:
 		for _, entry := range op.Entries {
 			visit("entries", entry, true)

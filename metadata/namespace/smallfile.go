@@ -1,10 +1,12 @@
 package namespace
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io/fs"
+	"slices"
 
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/kv"
@@ -13,7 +15,7 @@ import (
 // A small file has a body: bytes that came with the command that made it, and that the namenodes have. It is the first block of its file, with the id,
 // generation and length of one, so that all that counts, lists and keeps blocks knows it; but no datanode has it, and it is in no Effects. A few bytes
 // are in the record of the file, more are in Config.Bodies under the id. Neither is ever changed: what is appended goes to blocks behind the body, and a
-// cut inside of it makes another one.
+// cut inside of it makes another one. Concat brings bodies behind the first block as well: see laterBody.
 
 // inlineBody is how many bytes of a body are in the record of its file. It is a part of the state machine.
 const inlineBody = 1 << 10
@@ -24,6 +26,8 @@ type Bodies interface {
 	Put(id metadata.BlockID, body []byte)
 	// Get is a body, which is not to be changed. Errors: fs.ErrNotExist; metadata.ErrCorrupt.
 	Get(id metadata.BlockID) ([]byte, error)
+	// GetMany calls each with what Get returns for every id, i being its place, in the order that is quickest.
+	GetMany(ids []metadata.BlockID, each func(i int, body []byte, err error))
 	// Has reports whether there is one, without looking at its bytes.
 	Has(id metadata.BlockID) bool
 	// Removed says that a body is not in the state any more. Versions may have it: LiveBodies tells.
@@ -39,11 +43,53 @@ type arrival struct {
 	data []byte
 }
 
-// isBody reports whether the ith block is a body.
-func (f *file) isBody(i int) bool { return f.small && i == 0 }
+// laterBody is a block behind the first that is a body: where, and the CRC-32C of its bytes, which are in Config.Bodies however few they are.
+type laterBody struct{ at, crc uint32 }
+
+// later finds the ith block of n among the bodies behind the first.
+func (n *inode) later(i int) (at int, found bool) {
+	if n.extra == nil || len(n.extra.later) == 0 {
+		return 0, false
+	}
+	return slices.BinarySearchFunc(n.extra.later, i, func(l laterBody, i int) int { return int(l.at) - i })
+}
+
+// isBody reports whether the ith block of a file is a body.
+func (n *inode) isBody(i int) bool {
+	if i == 0 {
+		return n.file.small
+	}
+	_, found := n.later(i)
+	return found
+}
+
+// hasBodies reports whether any block is one.
+func (n *inode) hasBodies() bool { return n.file.small || n.extra != nil && len(n.extra.later) > 0 }
 
 // endsWithBody reports whether the last block is a body.
-func (f *file) endsWithBody() bool { return f.small && len(f.blocks) == 1 }
+func (n *inode) endsWithBody() bool { return n.isBody(len(n.file.blocks) - 1) }
+
+// bodyPlaces are the places of the blocks that are bodies.
+func (n *inode) bodyPlaces() (places []int) {
+	if n.file.small {
+		places = append(places, 0)
+	}
+	if n.extra != nil {
+		for _, l := range n.extra.later {
+			places = append(places, int(l.at))
+		}
+	}
+	return places
+}
+
+// IsBody reports whether the ith block is a body.
+func (f *FileInfo) IsBody(i int) bool {
+	_, found := slices.BinarySearch(f.Bodies, i)
+	return found
+}
+
+// hasInlined reports whether the ith block is a body with its bytes in the record of the file.
+func (n *inode) hasInlined(i int) bool { return i == 0 && len(n.inlined()) > 0 }
 
 // inlined are the bytes of n's body that are in its record; nil for none.
 func (n *inode) inlined() []byte {
@@ -56,11 +102,20 @@ func (n *inode) inlined() []byte {
 // soundBody checks what commands never make otherwise.
 func (n *inode) soundBody() bool {
 	f, data := n.file, n.inlined()
+	if n.hasBodies() && (len(f.blocks) == 0 || f.coded() || n.endsWithBody() && f.lastState() != Complete) {
+		return false
+	}
+	if n.extra != nil {
+		before := uint32(0)
+		for _, l := range n.extra.later {
+			if l.at <= before || int64(l.at) >= int64(len(f.blocks)) || f.blocks[l.at].Length < 1 || f.blocks[l.at].Length > metadata.MaxBody {
+				return false
+			}
+			before = l.at
+		}
+	}
 	if !f.small {
 		return len(data) == 0
-	}
-	if len(f.blocks) == 0 || f.coded() || f.endsWithBody() && f.lastState() != Complete {
-		return false
 	}
 	length := f.blocks[0].Length
 	return length > 0 && length <= metadata.MaxBody && (length > inlineBody && len(data) == 0 || length <= inlineBody && int64(len(data)) == length)
@@ -84,26 +139,95 @@ func (ns *Namespace) checkBody(b metadata.Block, crc uint32, data []byte) error 
 	return ns.checkNewBlock(b)
 }
 
-// giveBody gives a touched file without blocks its body.
+// giveBody gives a touched file a body, which came with the command, as its next block.
 func (ns *Namespace) giveBody(n *inode, b metadata.Block, crc uint32, data []byte) {
 	ns.appendBlock(n, b)
-	n.file.small, n.file.crc = true, crc
 	ns.meta.bodies++
 	ns.meta.bodyBytes += uint64(b.Length)
-	if len(data) <= inlineBody {
+	if ns.markBody(n, crc); len(n.file.blocks) == 1 && len(data) <= inlineBody {
 		n.own().data = data
 		return
 	}
 	ns.arriving = append(ns.arriving, arrival{b.ID, data})
 }
 
-// looseBody takes the body off a touched file, of which it is no block any more.
-func (n *inode) looseBody() {
-	n.file.small, n.file.crc = false, 0
-	if n.extra != nil {
-		n.extra.data = nil
-		n.tidy()
+// markBody notes that the last block of a touched file is a body.
+func (ns *Namespace) markBody(n *inode, crc uint32) {
+	last := len(n.file.blocks) - 1
+	if last == 0 {
+		n.file.small, n.file.crc = true, crc
+		return
 	}
+	x := n.own()
+	x.later = append(x.later, laterBody{uint32(last), crc})
+	b := n.file.blocks[last]
+	ns.pending[idKey(classBlock, uint64(b.ID))] = blockRecord(n.id, &BodyRef{Block: b, CRC: crc})
+}
+
+// adoptBody moves a body, whose file goes, to the end of a touched file. Few bytes, which were in the record of the one, do not go to that of the other,
+// which would have those of many.
+func (ns *Namespace) adoptBody(n *inode, r *BodyRef) {
+	ns.adoptBlock(n, r.Block)
+	ns.markBody(n, r.CRC)
+	switch {
+	case r.Data == nil:
+	case len(n.file.blocks) == 1:
+		n.own().data = r.Data
+	default:
+		ns.arriving = append(ns.arriving, arrival{r.Block.ID, r.Data})
+	}
+}
+
+// looseBody takes the body that was the ith block off a touched file.
+func (n *inode) looseBody(i int) {
+	if i == 0 {
+		n.file.small, n.file.crc = false, 0
+	}
+	if n.extra == nil {
+		return
+	}
+	if i == 0 {
+		n.extra.data = nil
+	} else if at, found := n.later(i); found {
+		n.extra.later = slices.Delete(n.extra.later, at, at+1)
+	}
+	n.tidy()
+}
+
+// blockRecord is the record that leads from a block to its inode. That of a body behind the first, which r is, says all that is to be known to get it.
+func blockRecord(id metadata.INodeID, r *BodyRef) []byte {
+	b := binary.BigEndian.AppendUint64(nil, uint64(id))
+	if r != nil {
+		b = binary.BigEndian.AppendUint32(b, r.CRC)
+		b = binary.BigEndian.AppendUint64(b, uint64(r.Block.Generation))
+		b = binary.BigEndian.AppendUint32(b, uint32(r.Block.Length))
+	}
+	return b
+}
+
+// The lengths of records of blocks.
+const (
+	blockRecordSize     = 8
+	laterBodyRecordSize = blockRecordSize + 4 + 8 + 4
+)
+
+// decodeBlockRecord says which inode a block belongs to.
+func decodeBlockRecord(id metadata.BlockID, value []byte) (metadata.INodeID, error) {
+	if len(value) != blockRecordSize && len(value) != laterBodyRecordSize {
+		return 0, corrupt("record of block %d", id)
+	}
+	return metadata.INodeID(binary.BigEndian.Uint64(value)), nil
+}
+
+// bodyOfRecord is the body that the record of a block is of; nil: it is of another block.
+func bodyOfRecord(id metadata.BlockID, value []byte) (*BodyRef, error) {
+	if len(value) != laterBodyRecordSize {
+		return nil, nil
+	}
+	value = value[blockRecordSize:]
+	return refOf(metadata.Block{
+		ID: id, Generation: metadata.Generation(binary.BigEndian.Uint64(value[4:])), Length: int64(binary.BigEndian.Uint32(value[12:])),
+	}, binary.BigEndian.Uint32(value))
 }
 
 // bodyGone counts a body that neither the state nor a snapshot has any more.
@@ -190,6 +314,32 @@ func (ns *Namespace) ReadBody(r BodyRef) ([]byte, error) {
 	return nil, fmt.Errorf("body %v: %w", r.Block, err)
 }
 
+// ReadBodies is ReadBody of many, in the order that is quickest: each is called for every one, i being its place.
+func (ns *Namespace) ReadBodies(refs []BodyRef, each func(i int, data []byte, err error)) {
+	var ids []metadata.BlockID
+	var at []int
+	for i := range refs {
+		if refs[i].Data != nil || ns.cfg.Bodies == nil {
+			data, err := ns.ReadBody(refs[i])
+			each(i, data, err)
+			continue
+		}
+		ids, at = append(ids, refs[i].Block.ID), append(at, i)
+	}
+	if len(ids) == 0 {
+		return
+	}
+	ns.cfg.Bodies.GetMany(ids, func(k int, data []byte, err error) {
+		r := &refs[at[k]]
+		if err == nil {
+			err = r.Verify(data)
+		} else {
+			data, err = ns.ReadBody(*r) // it may be on its way; or the error in its words
+		}
+		each(at[k], data, err)
+	})
+}
+
 func (ns *Namespace) readBody(r *BodyRef) ([]byte, error) {
 	if r.Data != nil {
 		return r.Data, nil
@@ -225,8 +375,8 @@ func (ns *Namespace) FindBody(id metadata.BlockID, generation metadata.Generatio
 			return err
 		}
 		if n != nil {
-			if len(n.file.blocks) > 0 && n.file.blocks[0].ID == id {
-				found = n.body()
+			if i := slices.IndexFunc(n.file.blocks, func(b metadata.Block) bool { return b.ID == id }); i >= 0 && n.isBody(i) {
+				found = n.bodyAt(i)
 			}
 			return nil
 		}
@@ -246,12 +396,24 @@ func (ns *Namespace) FindBody(id metadata.BlockID, generation metadata.Generatio
 	return found, nil
 }
 
-// body is what n knows of its body; nil for a file that is not small.
+// body is what n knows of the body at its beginning; nil for a file that is not small.
 func (n *inode) body() *BodyRef {
 	if n.file == nil || !n.file.small {
 		return nil
 	}
-	return &BodyRef{Block: n.file.blocks[0], CRC: n.file.crc, Data: n.inlined()}
+	return n.bodyAt(0)
+}
+
+// bodyAt is what n knows of its ith block, which is a body.
+func (n *inode) bodyAt(i int) *BodyRef {
+	r := &BodyRef{Block: n.file.blocks[i], CRC: n.file.crc}
+	if i == 0 {
+		r.Data = n.inlined()
+	} else {
+		at, _ := n.later(i)
+		r.CRC = n.extra.later[at].crc
+	}
+	return r
 }
 
 // inlinedOf finds the bytes of a body in what was kept of its inode for snapshots.

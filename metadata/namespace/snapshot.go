@@ -412,8 +412,8 @@ func (ns *Namespace) retain(n *inode, i int) bool {
 		Inode: uint64(n.id), Generation: uint64(b.Generation), Length: b.Length, Replication: uint32(n.file.replicas()), Policy: uint32(n.placed()),
 		Erasure: uint32(n.file.codingOf(b.ID)),
 	}
-	if n.file.isBody(i) {
-		r.Body, r.Inlined = &logpb.Body{Crc: n.file.crc}, len(n.inlined()) > 0
+	if n.isBody(i) {
+		r.Body, r.Inlined = &logpb.Body{Crc: n.bodyAt(i).CRC}, n.hasInlined(i)
 	}
 	ns.putDerived(idKey(classSnapshotBlock, uint64(b.ID)), marshal(nil, r))
 	if r.Body != nil {

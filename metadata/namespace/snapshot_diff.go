@@ -221,6 +221,20 @@ func (d *differ) both(id metadata.INodeID) (was, is string, ok bool, err error) 
 	return a.path, b.path, b.ok, err
 }
 
+// renamed reports whether an inode is told of where it was. If the directory that it was in has gone, nothing is told of that but its end.
+func (d *differ) renamed(id metadata.INodeID) (bool, error) {
+	_, _, ok, err := d.both(id)
+	if err != nil || !ok {
+		return false, err
+	}
+	dir, _, err := d.ns.parentAt(id, d.earlier)
+	if err != nil || dir == 0 {
+		return false, err
+	}
+	_, _, ok, err = d.both(dir)
+	return ok, err
+}
+
 // placeAt is where an inode was below the directory at a snapshot, or is now.
 func (d *differ) placeAt(id metadata.INodeID, s uint32) (place2, error) {
 	type step struct {
@@ -394,11 +408,11 @@ func (d *differ) compareEntry(dir metadata.INodeID, name string) error {
 		d.modified[dir] = modification{path, now, true, false}
 	}
 	if is != 0 {
-		_, _, ok, err := d.both(is)
+		told, err := d.renamed(is)
 		if err != nil {
 			return err
 		}
-		if !ok {
+		if !told {
 			one.created = append(one.created, named{name, is})
 		}
 	}

@@ -517,8 +517,14 @@ func dumbDiff(from, to model, backwards bool) []string {
 				continue
 			}
 			changed = true
-			if is != nil && inA[is.id] == "" {
-				out = append(out, came+" "+rel(join(pa, name))+" ")
+			if is != nil {
+				from, moved := inA[is.id]
+				if moved { // but nothing is told of what was in a directory that has gone
+					_, moved = inB[a[parentOf(from)].id]
+				}
+				if !moved {
+					out = append(out, came+" "+rel(join(pa, name))+" ")
+				}
 			}
 			if was == nil {
 				continue

@@ -133,7 +133,7 @@ func (ns *Namespace) release(gone *inode, prefix string, s uint32, older []byte)
 		if b.ID == source { // it is being copied, and goes when that is done
 			continue
 		}
-		body := gone.file.isBody(i)
+		body := gone.isBody(i)
 		if i < len(others[0]) && others[0][i].ID == b.ID || i < len(others[1]) && others[1][i].ID == b.ID {
 			continue
 		}
@@ -148,7 +148,7 @@ func (ns *Namespace) release(gone *inode, prefix string, s uint32, older []byte)
 		ns.putDerived(key, nil)
 		ns.meta.blocks--
 		if body {
-			ns.bodyGone(b, len(gone.inlined()) > 0)
+			ns.bodyGone(b, gone.hasInlined(i))
 			continue
 		}
 		ns.effects.Removed = append(ns.effects.Removed, b)

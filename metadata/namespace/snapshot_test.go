@@ -249,6 +249,35 @@ func TestSnapshotDiffIsHDFSs(t *testing.T) {
 	}
 }
 
+func TestWhatCameOutOfADirectoryThatHasGoneIsNew(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.do(super, &logpb.Mkdirs{Target: to("/d/b"), Mode: 0o755, CreateParent: true})
+	w.do(super, snapshotChange("/d", allowSnapshots))
+	w.file("/d/b/c", 10)
+	w.do(super, snapshotChange("/d", createSnapshot, "s1"))
+	w.do(super, &logpb.Rename{Source: to("/d/b"), Target: to("/elsewhere")})
+	w.do(super, &logpb.Rename{Source: to("/elsewhere/c"), Target: to("/d/c")})
+	for _, from := range []string{"s1", ""} {
+		entries, err := w.ns.SnapshotDiff(super, "/d", from, map[string]string{"": "s1"}[from])
+		if err != nil {
+			t.Fatal(err)
+		}
+		came, went := metadata.DiffCreate, metadata.DiffDelete
+		if from == "" {
+			came, went = went, came
+		}
+		if want := []metadata.DiffEntry{{Type: metadata.DiffModify}, {Type: came, Path: "c"}, {Type: went, Path: "b"}}; !slices.Equal(entries, want) {
+			t.Errorf("from %q: %+v, want %+v", from, entries, want)
+		}
+	}
+	if err := w.ns.CheckAccess(super, "/d/.snapshot", metadata.Execute); metadata.KindOf(err) != metadata.ErrNotExist {
+		t.Errorf("access to the list of snapshots: %v", err)
+	}
+	if err := w.ns.CheckAccess(super, "/d/.snapshot/s1", metadata.Execute); err != nil {
+		t.Errorf("access to a snapshot: %v", err)
+	}
+}
+
 func TestRepeatedCreateSnapshotMakesOne(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.do(super, snapshotChange("/", allowSnapshots))

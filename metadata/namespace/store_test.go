@@ -213,12 +213,11 @@ func TestStoreIsDoneOnce(t *testing.T) {
 	w.check()
 }
 
-// What is appended to a small file goes behind its body; concat takes it as a target and not as a source.
+// What is appended to a small file, or concatenated, goes behind its body.
 func TestSmallFilesGrow(t *testing.T) {
 	var removed []metadata.Block
 	w := newWorld(t, Config{OnEffects: func(e Effects) { removed = append(removed, e.Removed...) }})
 	w.mustBy(super, storeOf("/small", "c", w.block(), 3000))
-	w.mustBy(super, storeOf("/other", "c", w.block(), 30))
 	body := w.infoOf("/small").Blocks[0]
 	id := w.mustBy(super, &logpb.Append{Target: to("/small"), ClientName: "w"}).Status.ID
 	w.mustBy(super, &logpb.Complete{Inode: uint64(id), ClientName: "w"}) // nothing was written
@@ -233,11 +232,8 @@ func TestSmallFilesGrow(t *testing.T) {
 	w.closedFile("/more")
 	w.mustBy(super, &logpb.Concat{Target: to("/small"), Sources: []*logpb.Target{to("/more")}})
 	f := w.infoOf("/small")
-	if len(f.Blocks) != 3 || !f.Small || f.Blocks[0] != body || f.Status.Length != 3018 {
+	if len(f.Blocks) != 3 || !f.IsBody(0) || f.Blocks[0] != body || f.Status.Length != 3018 {
 		t.Fatalf("%+v", f)
-	}
-	if r := w.do(super, &logpb.Concat{Target: to("/small"), Sources: []*logpb.Target{to("/other")}}); metadata.KindOf(r.Err) != metadata.ErrInvalidArgument || !strings.Contains(r.Err.Error(), "small file") {
-		t.Error(r.Err)
 	}
 	for range 2 {
 		checkBodies(t, w.ns, "/")
@@ -247,11 +243,118 @@ func TestSmallFilesGrow(t *testing.T) {
 	w.mustBy(super, &logpb.Truncate{Target: to("/small"), Length: 3000, ClientName: "w", RecoveryId: w.block().Generation})
 	w.mustBy(super, cutOf("/small", body, w.block(), 1))
 	w.mustBy(super, &logpb.Truncate{Target: to("/small"), Length: 0, ClientName: "w", RecoveryId: w.block().Generation})
-	if f := w.infoOf("/small"); f.Small || len(f.Blocks) != 0 {
+	if f := w.infoOf("/small"); len(f.Bodies) != 0 || len(f.Blocks) != 0 {
 		t.Fatalf("%+v", f)
 	}
 	if slices.ContainsFunc(removed, func(b metadata.Block) bool { return b.ID == body.ID }) || len(removed) != 2 {
 		t.Errorf("datanodes were told to remove %v", removed)
+	}
+	w.check()
+}
+
+// Concat moves bodies as it moves blocks: wherever they are in a file they are read, cut, kept by snapshots, counted and sent to other members.
+func TestSmallFilesAreConcatenated(t *testing.T) {
+	var removed []metadata.Block
+	bodies := newMemBodies()
+	w := newWorld(t, Config{Bodies: bodies, OnEffects: func(e Effects) { removed = append(removed, e.Removed...) }})
+	w.mustBy(super, &logpb.Mkdirs{Target: to("/d"), Mode: 0o755})
+	w.mustBy(super, &logpb.SetQuota{Target: to("/d"), Names: 20, Space: 1000 * mib})
+	w.mustBy(super, &logpb.ChangeSnapshots{Target: to("/d"), Change: logpb.ChangeSnapshots_ALLOW})
+	sums := func(files int64, bodies, length uint64, path string) {
+		t.Helper()
+		for range 2 {
+			checkBodies(t, w.ns, "/d")
+			w.check()
+			w.reopen()
+		}
+		if n, _ := w.ns.Bodies(); n != bodies || w.ns.Counts().Files != files {
+			t.Fatalf("%d files, %d bodies", w.ns.Counts().Files, n)
+		}
+		if f := w.infoOf(path); f.Status.Length != int64(length) {
+			t.Fatalf("%s: %+v", path, f)
+		}
+	}
+	concat := func(target string, sources ...string) {
+		t.Helper()
+		op := &logpb.Concat{Target: to("/d/" + target)}
+		for _, s := range sources {
+			op.Sources = append(op.Sources, to("/d/"+s))
+		}
+		w.mustBy(super, op)
+	}
+	few, many := w.block(), w.block()
+	w.mustBy(super, storeOf("/d/few", "c", few, 10))
+	w.mustBy(super, storeOf("/d/many", "c", many, 5000))
+	w.closedFile("/d/blocks")
+	length := uint64(w.infoOf("/d/blocks").Status.Length)
+	concat("blocks", "few", "many") // bodies behind a block
+	sums(1, 2, length+5010, "/d/blocks")
+	w.mustBy(super, storeOf("/d/first", "c", w.block(), 700))
+	concat("first", "blocks") // and behind a body
+	sums(1, 3, length+5710, "/d/first")
+	w.mustBy(super, storeOf("/d/empty", "c", &logpb.Block{}, 0))
+	concat("empty", "first") // and at the beginning
+	sums(1, 3, length+5710, "/d/empty")
+	if f := w.infoOf("/d/empty"); !slices.Equal(f.Bodies, []int{0, 2, 3}) {
+		t.Fatal(f.Bodies)
+	}
+	if r, err := w.ns.FindBody(metadata.BlockID(few.Id), 0); err != nil || r == nil || r.Data != nil {
+		t.Fatal("few bytes that came from a source are in the record of the target", r, err)
+	}
+	if id, ok := w.ns.BlockOwner(metadata.BlockID(many.Id)); ok {
+		t.Fatal("datanodes are told of a body", id)
+	}
+
+	// Behind a body a block begins, whether the answer comes or not.
+	id := w.mustBy(super, &logpb.Append{Target: to("/d/empty"), ClientName: "w"}).Status.ID
+	b := w.block()
+	for range 2 {
+		if r := w.do(super, &logpb.AddBlock{Inode: uint64(id), ClientName: "w", Block: b}); r.Err != nil || r.Block.ID != metadata.BlockID(b.Id) {
+			t.Fatal(r.Block, r.Err)
+		}
+	}
+	if blocks, state := w.ns.LastBlocks(id, "w"); len(blocks) != 1 || blocks[0].ID != metadata.BlockID(b.Id) || state != UnderConstruction {
+		t.Fatal("the last blocks that datanodes have", blocks, state)
+	}
+	w.mustBy(super, &logpb.Complete{Inode: uint64(id), ClientName: "w", Last: &logpb.Block{Id: b.Id, Generation: b.Generation, Length: 9}})
+	sums(1, 3, length+5719, "/d/empty")
+
+	// A snapshot keeps what is cut off.
+	w.mustBy(super, &logpb.ChangeSnapshots{Target: to("/d"), Change: logpb.ChangeSnapshots_CREATE, Name: "s"})
+	if r := w.do(super, &logpb.Truncate{Target: to("/d/empty"), Length: int64(length) + 711, ClientName: "c1", RecoveryId: w.block().Generation}); metadata.KindOf(r.Err) != metadata.ErrRetriable {
+		t.Fatal("a cut inside of a body without what stays:", r.Err)
+	}
+	w.mustBy(super, w.cutting("/d/empty", int64(length)+711, w.block())) // a byte of many
+	sums(1, 4, length+711, "/d/empty")
+	w.mustBy(super, w.cutting("/d/empty", int64(length)+701, w.block())) // a byte of few
+	sums(1, 4, length+701, "/d/empty")
+	checkBodies(t, w.ns, "/d/.snapshot/s")
+	if err := bodies.compact(w.ns); err != nil {
+		t.Log(err)
+	}
+
+	// Another member gets them with the state.
+	var copied bytes.Buffer
+	takeSnapshot(t, w.ns, &copied)
+	other := fresh(t, mem.New(), 0)
+	other.cfg.Bodies = newMemBodies()
+	if err := other.Restore(&copied); err != nil {
+		t.Fatal(err)
+	}
+	checkBodies(t, other, "/d")
+	checkBodies(t, other, "/d/.snapshot/s")
+	checkSound(t, other)
+
+	if len(removed) > 0 && slices.ContainsFunc(removed, func(b metadata.Block) bool {
+		return b.ID == metadata.BlockID(few.Id) || b.ID == metadata.BlockID(many.Id)
+	}) {
+		t.Errorf("datanodes were told to remove %v", removed)
+	}
+	w.mustBy(super, &logpb.Delete{Target: to("/d/empty")})
+	w.mustBy(super, &logpb.ChangeSnapshots{Target: to("/d"), Change: logpb.ChangeSnapshots_DELETE, Name: "s"})
+	w.mustBy(super, &logpb.Reclaim{Limit: 100})
+	if n, size := w.ns.Bodies(); n != 0 || size != 0 {
+		t.Errorf("%d bodies of %d bytes are left", n, size)
 	}
 	w.check()
 }

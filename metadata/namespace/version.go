@@ -76,6 +76,27 @@ type version struct {
 	marker  []byte
 	closing sync.Once
 	pieces  piece
+	// mend: bodies that this member lacks are asked of another one, unless as many as unmended could not be had.
+	mend     bool
+	unmended int
+}
+
+// mostUnmended is how many bodies are asked for in vain before a copy is made without others that are missing.
+const mostUnmended = 8
+
+// body reads one for a piece.
+func (v *version) body(r BodyRef) ([]byte, error) {
+	data, err := v.ns.ReadBody(r)
+	mend := v.ns.cfg.MendBody
+	if !v.mend || mend == nil || v.unmended >= mostUnmended || !errors.Is(err, metadata.ErrReplicaNotFound) && !errors.Is(err, metadata.ErrCorrupt) {
+		return data, err
+	}
+	mended, failed := mend(r, err)
+	if failed != nil {
+		v.unmended++
+		return nil, err
+	}
+	return mended, r.Verify(mended)
 }
 
 var _ raftstore.Versioned = (*Namespace)(nil)
@@ -156,7 +177,7 @@ func (v *version) Read(position []byte) (piece, next []byte, err error) {
 			more = true
 			return false
 		}
-		bad = c.record(key, value, v.ns.ReadBody)
+		bad = c.record(key, value, v.body)
 		return bad == nil
 	})
 	end := v.marker
@@ -164,7 +185,7 @@ func (v *version) Read(position []byte) (piece, next []byte, err error) {
 		end = nil
 	}
 	if err = errors.Join(err, bad); err == nil {
-		err = c.finish(end, v.ns.ReadBody)
+		err = c.finish(end, v.body)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("namespace: version %d: %w", v.ref.Index, err)
@@ -181,6 +202,7 @@ func (v *version) WriteTo(w io.Writer) (n int64, err error) {
 	if err != nil {
 		return 0, err
 	}
+	v.mend = true
 	format := uint16(streamVersion)
 	if m.Bodies > 0 {
 		format = bodiesVersion

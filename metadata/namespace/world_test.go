@@ -171,6 +171,18 @@ func command(c metadata.Caller, op any) *logpb.Command {
 		cmd.Op = &logpb.Command_Concat{Concat: op}
 	case *logpb.Store:
 		cmd.Op = &logpb.Command_Store{Store: op}
+	case *logpb.AddCachePool:
+		cmd.Op = &logpb.Command_AddCachePool{AddCachePool: op}
+	case *logpb.ModifyCachePool:
+		cmd.Op = &logpb.Command_ModifyCachePool{ModifyCachePool: op}
+	case *logpb.RemoveCachePool:
+		cmd.Op = &logpb.Command_RemoveCachePool{RemoveCachePool: op}
+	case *logpb.AddCacheDirective:
+		cmd.Op = &logpb.Command_AddCacheDirective{AddCacheDirective: op}
+	case *logpb.ModifyCacheDirective:
+		cmd.Op = &logpb.Command_ModifyCacheDirective{ModifyCacheDirective: op}
+	case *logpb.RemoveCacheDirective:
+		cmd.Op = &logpb.Command_RemoveCacheDirective{RemoveCacheDirective: op}
 	case *logpb.ChangeSnapshots:
 		cmd.Op = &logpb.Command_ChangeSnapshots{ChangeSnapshots: op}
 	default:

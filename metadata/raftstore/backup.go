@@ -36,6 +36,9 @@ func (g *Group) Backup() (Backup, error) {
 	return Backup{Cluster: i.Cluster, Recovered: i.Recovered, Index: s.meta.Index, Snapshot: filepath.Join("snapshots", s.id+snapshotSuffix), Level: i.Level}, nil
 }
 
+// Path is where the file of a backup is on this machine.
+func (g *Group) Path(b Backup) string { return filepath.Join(g.dir.path, b.Snapshot) }
+
 // Copy is a Backup with the snapshot's file, which the caller closes.
 func (g *Group) Copy() (Backup, *os.File, error) {
 	b, err := g.Backup()

@@ -126,6 +126,7 @@ type Manager struct {
 
 	balance *balancing // nil: nobody balances
 	tiers   tiering
+	caching caching
 	now     time.Time // of the last Tick
 
 	leading      bool
@@ -198,6 +199,7 @@ func (m *Manager) given(id metadata.BlockID) bool {
 
 func (m *Manager) forgetOrders() {
 	m.balance, m.tiers = nil, tiering{}
+	m.forgetCaching()
 	var touched []metadata.BlockID
 	for _, n := range m.order {
 		touched = append(touched, sortedKeys(n.doomed)...)
@@ -244,6 +246,7 @@ func (m *Manager) Reset() {
 	m.tidy = queue{}
 	m.graces, m.copies, m.recovering = nil, nil, nil
 	m.tiers = tiering{}
+	m.forgetCaching()
 	m.doubtful, m.words, m.suspected = queue{}, map[string]int{}, 0
 }
 
@@ -311,3 +314,6 @@ func (q *queue) unpop(id metadata.BlockID) {
 }
 
 func (q *queue) len() int { return len(q.ids) - q.head }
+
+// Registered is how many datanodes there are, the dead included.
+func (m *Manager) Registered() int { return len(m.order) }

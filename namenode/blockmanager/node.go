@@ -32,6 +32,7 @@ type node struct {
 	givenUp   bool
 
 	leaving leaving
+	cache   nodeCache
 
 	// The rest matters while leading.
 	fresh    bool // registered and reported since this term began
@@ -142,6 +143,7 @@ func (m *Manager) Register(now time.Time, info namenode.Node, volumes []namenode
 		n.verify = nil
 	}
 	n.incarnation = incarnation
+	m.emptyCache(n) // it names anew what it has there
 	n.interrupt()
 	n.recent = nil // its next report is made after all of that
 	n.renewed = true
@@ -166,6 +168,13 @@ func (m *Manager) Known(id namenode.NodeID) bool {
 func (m *Manager) Dead(id namenode.NodeID) bool {
 	n := m.nodes[id]
 	return n != nil && !n.alive
+}
+
+// BeatCache tells how many bytes a node may keep in memory, and does.
+func (m *Manager) BeatCache(id namenode.NodeID, capacity, used int64) {
+	if n := m.nodes[id]; n != nil {
+		n.cache.capacity, n.cache.used = max(capacity, 0), max(used, 0)
+	}
 }
 
 // Beat keeps a node alive. False: it is unknown or was declared dead, and has to register and report in full.
@@ -259,6 +268,7 @@ func (m *Manager) bury(n *node) {
 	n.doomed, n.doomNew, n.doomSent = nil, queue{}, queue{}
 	n.fresh, n.asked, n.verify = false, false, nil
 	m.abortCopies(n)
+	m.emptyCache(n)
 	for _, v := range n.order {
 		m.turn(v)
 	}
@@ -357,6 +367,7 @@ func (m *Manager) Nodes() []namenode.NodeReport {
 	for _, n := range m.order {
 		r := namenode.NodeReport{
 			Node: n.info, Volumes: slices.Clone(n.candidate.Volumes), Xceivers: n.candidate.Xceivers,
+			CacheCapacity: n.cache.capacity, CacheUsed: n.cache.used, Cached: len(n.cache.holds),
 			LastBeat: n.lastBeat, LastReport: n.lastReport, Alive: n.alive, Stale: n.stale, Leaving: n.leaving.found,
 		}
 		for _, v := range n.order {

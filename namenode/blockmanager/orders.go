@@ -43,13 +43,17 @@ type Orders struct {
 	Verify  []metadata.Block
 	Recover []Recover
 	Rebuild []Rebuild
+	// Cache are replicas to be kept in memory, Uncache blocks that need not be any more.
+	Cache   []metadata.Block
+	Uncache []metadata.BlockID
 	// Report: register and report in full again.
 	Report bool
 }
 
 // Empty reports whether there is nothing to do.
 func (o *Orders) Empty() bool {
-	return len(o.Replicate) == 0 && len(o.Delete) == 0 && len(o.Discard) == 0 && len(o.Verify) == 0 && len(o.Recover) == 0 && len(o.Rebuild) == 0 && !o.Report
+	return len(o.Replicate) == 0 && len(o.Delete) == 0 && len(o.Discard) == 0 && len(o.Verify) == 0 && len(o.Recover) == 0 && len(o.Rebuild) == 0 &&
+		len(o.Cache) == 0 && len(o.Uncache) == 0 && !o.Report
 }
 
 // Due lists the nodes for which there may be orders now that they have not been told.
@@ -62,7 +66,7 @@ func (m *Manager) Due(now time.Time) []namenode.NodeID {
 		if !n.alive {
 			continue
 		}
-		waits := n.outgoing > 0 || len(n.doomed) > 0 || len(n.primaries) > 0 || n.asked || len(n.verify) > 0
+		waits := n.outgoing > 0 || len(n.doomed) > 0 || len(n.primaries) > 0 || n.asked || len(n.verify) > 0 || len(n.cache.asked) > 0 || len(n.cache.drop) > 0
 		if n.dirty || waits && now.Sub(n.toldAt) >= m.config.RepeatAfter {
 			out = append(out, n.info.ID)
 		}
@@ -129,6 +133,7 @@ func (m *Manager) Orders(now time.Time, id namenode.NodeID) Orders {
 		m.deletions(now, n, due, &o)
 	}
 	o.Verify = m.verifications(now, n)
+	m.cacheOrders(now, n, &o)
 	if n.asked && due(n.askedAt) {
 		n.askedAt = now
 		o.Report = true

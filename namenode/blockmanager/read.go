@@ -69,7 +69,11 @@ func (m *Manager) Locate(id metadata.BlockID, reader string) (locations []nameno
 		if b.suspect(p) {
 			distance += 8
 		}
-		return distance<<60 | mix(spread+uint64(p))>>4
+		memory := uint64(1) // of equals, those that have it there are asked first
+		if n.cached(id) {
+			memory = 0
+		}
+		return distance<<60 | memory<<59 | mix(spread+uint64(p))>>5
 	}
 	slices.SortFunc(places, func(a, b place) int {
 		if rank(a) < rank(b) {
@@ -79,7 +83,7 @@ func (m *Manager) Locate(id metadata.BlockID, reader string) (locations []nameno
 	})
 	locations = make([]namenode.Location, len(places))
 	for i, p := range places {
-		locations[i] = m.volumes[p].location()
+		locations[i] = m.volumes[p].located(id)
 	}
 	return locations, corrupt
 }

@@ -178,11 +178,18 @@ func (m *Manager) Changes(now time.Time, id namenode.NodeID, changes []namenode.
 				m.remove(v.place, c.Block.ID)
 			}
 			m.balance.gone(n, c.Block.ID)
+			if len(n.cache.asked)+len(n.cache.holds) > 0 {
+				m.left(now, n, c.Block.ID)
+			}
 			n.remember(now, c.Block.ID, false)
 		case namenode.Corrupt:
 			m.damaged(now, n, c.Block)
 		case namenode.Verified:
 			m.verified(now, n, c.Block)
+		case namenode.Cached:
+			m.entered(n, c.Block)
+		case namenode.Uncached:
+			m.left(now, n, c.Block.ID)
 		}
 	}
 	return true

@@ -135,6 +135,7 @@ func (m *Manager) Tick(now time.Time) Events {
 	}
 	m.balanceBlocks(now)
 	m.tierBlocks(now)
+	m.cacheBlocks(now)
 	m.lookAtLeaving(now)
 	if m.allReported() {
 		m.doomStrays()

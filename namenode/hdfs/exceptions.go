@@ -36,6 +36,7 @@ const (
 	ACLInvalid           = "org.apache.hadoop.hdfs.protocol.AclException"
 	Snapshot             = "org.apache.hadoop.hdfs.protocol.SnapshotException"
 	SnapshotAccess       = "org.apache.hadoop.hdfs.protocol.SnapshotAccessControlException"
+	InvalidRequest       = "org.apache.hadoop.fs.InvalidRequestException"
 	NoECPolicySet        = "org.apache.hadoop.hdfs.protocol.NoECPolicySetException"
 	PathComponentTooLong = "org.apache.hadoop.hdfs.protocol.FSLimitException$PathComponentTooLongException"
 	MaxDirectoryItems    = "org.apache.hadoop.hdfs.protocol.FSLimitException$MaxDirectoryItemsExceededException"
@@ -81,6 +82,7 @@ var table = []struct {
 	{metadata.ErrSnapshot, Snapshot},
 	{metadata.ErrSnapshotReadOnly, SnapshotAccess},
 	{metadata.ErrNoErasureCoding, NoECPolicySet},
+	{metadata.ErrInvalidRequest, InvalidRequest},
 	{metadata.ErrNameTooLong, PathComponentTooLong},
 	{metadata.ErrDirectoryFull, MaxDirectoryItems},
 	{metadata.ErrCursor, StartAfterNotFound},

@@ -207,13 +207,13 @@ func (s *Server) Truncate(c metadata.Caller, retry namenode.Retry, path string, 
 		done(false, err)
 		return
 	}
-	body, err := s.bodyToCut(c, path, length)
+	body, stays, err := s.bodyToCut(c, path, length)
 	if err != nil {
 		done(false, err)
 		return
 	}
 	if body != nil {
-		go s.cutBody(r, c, retry, &logpb.Truncate{Target: t, Length: length, ClientName: client}, body, done)
+		go s.cutBody(r, c, retry, &logpb.Truncate{Target: t, Length: length, ClientName: client}, body, stays, done)
 		return
 	}
 	apart := s.ns.Counts().Snapshots > 0 // the block that is cut may have to be another one

@@ -2,9 +2,12 @@ package server
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"net/http"
 
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/metadata/namespace"
 	"github.com/gohops/hops/metadata/raftstore"
 )
 
@@ -27,6 +30,25 @@ func (s *Server) backup(context.Context, *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	b, err := s.wholeBackup()
+	if err != nil {
+		return nil, err
+	}
+	return Backup{b, sealed}, nil
+}
+
+// wholeBackup refuses a snapshot without bodies of small files that it should have: those that no namenode could give that was asked.
+func (s *Server) wholeBackup() (raftstore.Backup, error) {
 	b, err := s.group.Backup()
-	return Backup{b, sealed}, err
+	if n, _ := s.ns.Bodies(); err != nil || n == 0 {
+		return b, err
+	}
+	return b, raftstore.InspectSnapshot(s.group.Path(b), func(raftstore.SnapshotHead) error { return nil }, func(r io.Reader) error {
+		census, err := namespace.InspectCopy(r)
+		if err == nil && census.BodiesMissing > 0 {
+			err = fmt.Errorf("no backup: it would lack the bytes of %d small files, which are missing or damaged on this namenode, and no other one that answers has them: "+
+				"start the others and try again, or look for the files (`hops fsck / -list-corruptfileblocks`) and delete them", census.BodiesMissing)
+		}
+		return err
+	})
 }

@@ -44,6 +44,7 @@ func (s *Server) beans() []jmx.Bean {
 			"Version", status.Version, "SoftwareVersion", status.Version, "BlockPoolId", s.BlockPool(), "ClusterId", s.ClusterID(), "Used", st.Used, "Free", st.Remaining,
 			"Total", st.Capacity, "Safemode", safe, "PercentUsed", share(st.Used, st.Capacity), "BlockPoolUsedSpace", st.Used, "PercentBlockPoolUsed", share(st.Used, st.Capacity),
 			"PercentRemaining", share(st.Remaining, st.Capacity), "TotalBlocks", counts.Blocks, "NumberOfMissingBlocks", st.Missing,
+			"CacheCapacity", d.cacheCapacity, "CacheUsed", d.cacheUsed,
 			"NumberOfMissingBlocksWithReplicationFactorOne", st.MissingReplicationOne, "HighestPriorityLowRedundancyReplicatedBlocks", st.Critical,
 			"LiveNodes", text(d.liveNodes), "DeadNodes", text(d.deadNodes), "DecomNodes", text(d.decomNodes), "EnteringMaintenanceNodes", text(d.enteringNodes),
 			"NodeUsage", nodeUsage(nodes), "NNStartedTimeInMillis", jmx.Started.UnixMilli(), "NumberOfSnapshottableDirs", int(counts.Snapshottable),
@@ -79,6 +80,7 @@ type survey struct {
 	live, dead, stale, inService, decommissioning, entering int
 	decommissioned, maintained                              map[bool]int // by whether they live
 	load, failedVolumes                                     int
+	cacheCapacity, cacheUsed                                int64
 
 	liveNodes, deadNodes, decomNodes, enteringNodes map[string]map[string]any
 }
@@ -125,6 +127,8 @@ func surveyDatanodes(nodes []namenode.NodeReport) survey {
 		}
 		d.live++
 		d.load += n.Xceivers
+		d.cacheCapacity += n.CacheCapacity
+		d.cacheUsed += n.CacheUsed
 		d.failedVolumes += failed
 		if n.Stale {
 			d.stale++

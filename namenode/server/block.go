@@ -48,7 +48,7 @@ func (s *Server) AddBlock(c metadata.Caller, r namenode.AddBlockRequest, done fu
 		return
 	}
 	// The block before the one just finished must be safe before a third is begun.
-	if n := len(f.Blocks); n >= 2 && !(f.Small && n == 2) && r.Previous != nil && r.Previous.ID == f.Blocks[n-1].ID {
+	if n := len(f.Blocks); n >= 2 && !f.IsBody(n-2) && r.Previous != nil && r.Previous.ID == f.Blocks[n-1].ID {
 		s.soft.await(f.Blocks[n-2:n-1], func(durable bool) {
 			if !durable {
 				done(nil, s.orStandby(metadata.Errorf(metadata.ErrNotReplicatedYet, "Not replicated yet: %s", f.Path)))

@@ -21,6 +21,7 @@ import (
 	"github.com/gohops/hops/internal/dtp"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/namespace"
 	"github.com/gohops/hops/namenode"
 	pb "github.com/gohops/hops/namenode/api/v1"
 )
@@ -87,6 +88,9 @@ func (r *bodyReader) Replica() dn.Replica {
 	return dn.Replica{Block: r.block, State: dn.Finalized, Visible: r.block.Length}
 }
 
+// Checksum implements datanode.Reader: no client can say that it wants others of a small file.
+func (*bodyReader) Checksum() dn.Checksum { return dn.DefaultChecksum }
+
 func (r *bodyReader) Sums(dst []byte, off, end int64) ([]byte, error) {
 	if off < 0 || end < off || end > r.block.Length {
 		return dst, io.ErrUnexpectedEOF
@@ -151,11 +155,13 @@ type doors struct {
 	mu     sync.Mutex
 	own    *namenode.Location
 	others map[string]otherDoor // by the namenode's id
+	again  map[namenode.NodeID]otherDoor
 }
 
 type otherDoor struct {
 	namenode.Location
 	heard time.Time
+	of    *namenode.Node // of one that is told of again: whose it is
 }
 
 // doorAt is the door of a namenode as the datanode that clients take it for. Both ids stay the same for the life of the cluster.
@@ -202,9 +208,38 @@ func (s *Server) doorLocations() []namenode.Location {
 	return out
 }
 
-// placeSmall adds the places of small files' blocks.
-func (s *Server) placeSmall(f *namenode.LocatedFile) {
+// manyDoors are so many doors: who waits for the replicas that a file is to have counts them. Where there are fewer namenodes they come again, as other
+// datanodes at the same address; who tries these as well meets the same namenodes.
+func (s *Server) manyDoors(n int) []namenode.Location {
 	doors := s.doorLocations()
+	if n <= len(doors) {
+		return doors[:n:n]
+	}
+	d := &s.doors
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.again == nil {
+		d.again = map[namenode.NodeID]otherDoor{}
+	}
+	for i, all := len(doors), len(doors); i < n; i++ {
+		door := doors[i%all]
+		id := namenode.AgainID(door.Node.ID, 1+i/all)
+		known := d.again[id]
+		if known.Node == nil || known.of != door.Node {
+			node := *door.Node
+			node.ID = id
+			known = otherDoor{Location: namenode.Location{Node: &node, Volume: namenode.VolumeID("DS-" + string(id)), Type: door.Type}, of: door.Node}
+			d.again[id] = known
+		}
+		doors = append(doors, known.Location)
+	}
+	return doors
+}
+
+// placeSmall adds the places of small files' blocks: as many as the file has replicas, as far as a file on datanodes, of which there are so many, would have
+// them.
+func (s *Server) placeSmall(f *namenode.LocatedFile, datanodes int) {
+	doors := s.manyDoors(max(1, min(int(f.Status.Replication), max(datanodes, len(s.doorLocations())))))
 	for i := range f.Blocks {
 		if f.Blocks[i].Small {
 			f.Blocks[i].Locations = doors
@@ -241,7 +276,7 @@ func (s *Server) heardOf(id string, at *pb.BlockDoorResponse, now time.Time) {
 	if o, ok := d.others[id]; ok && *o.Node == *l.Node {
 		l = o.Location
 	}
-	d.others[id] = otherDoor{l, now}
+	d.others[id] = otherDoor{Location: l, heard: now}
 }
 
 // BlockDoor implements pb.MembershipServer.
@@ -325,12 +360,29 @@ func (s *Server) Bodies(ctx context.Context, pool string, wanted []namenode.Want
 			return metadata.Errorf(metadata.ErrToken, "piece %d: %v", i, err)
 		}
 	}
+	refs, at := make([]namespace.BodyRef, 0, len(wanted)), make([]int, 0, len(wanted))
 	for i := range wanted {
-		if err := ctx.Err(); err != nil {
-			return err
+		b := wanted[i].Block
+		r, err := s.ns.FindBody(b.ID, b.Generation)
+		if err == nil && r == nil {
+			err = metadata.Errorf(metadata.ErrReplicaNotFound, "Replica not found for blk_%d_%d", b.ID, b.Generation)
 		}
-		data, err := s.Body(ctx, wanted[i].Block.ID, wanted[i].Block.Generation)
-		each(i, data, err)
+		if err != nil {
+			each(i, nil, err)
+			continue
+		}
+		refs, at = append(refs, *r), append(at, i)
 	}
-	return nil
+	s.readBodies(ctx, refs, func(k int, data []byte, err error) { each(at[k], data, err) })
+	return ctx.Err()
+}
+
+// readBodies reads many at once. Those that this namenode does not have, or has damaged, are got from another one.
+func (s *Server) readBodies(ctx context.Context, refs []namespace.BodyRef, each func(i int, data []byte, err error)) {
+	s.ns.ReadBodies(refs, func(i int, data []byte, err error) {
+		if err != nil {
+			data, err = s.mendBody(ctx, &refs[i], err)
+		}
+		each(i, data, err)
+	})
 }

@@ -66,6 +66,12 @@ func TestTheBlockDoorServesWhoHasATokenForTheBlock(t *testing.T) {
 	if !a.Small || len(a.Locations) != 1 || !namenode.IsDoor(a.Locations[0].Node.ID) || a.Locations[0].Node.TransferAddr() != m.config.Transfer.Addr().String() {
 		t.Fatalf("the file is at %+v", a)
 	}
+	many, again := m.manyDoors(3), m.manyDoors(3)
+	for i, l := range many {
+		if l.Node != again[i].Node || l.Node.TransferAddr() != a.Locations[0].Node.TransferAddr() || !namenode.IsDoor(l.Node.ID) || i > 0 && (l.Node.ID == many[0].Node.ID || l.Volume == many[i-1].Volume) {
+			t.Errorf("%d. door for who counts replicas: %+v", i, l.Node)
+		}
+	}
 	door, pool := a.Locations[0].Node, m.BlockPool()
 	for _, f := range []struct {
 		b    *namenode.LocatedBlock

@@ -150,6 +150,7 @@ func (d *datanodes) beat(id namenode.NodeID, b *pb.Beat) (known bool, err error)
 	if n, ok := s.soft.m.Node(id); ok && !s.admits(n) {
 		return false, notIncluded(n)
 	}
+	s.soft.m.BeatCache(id, b.CacheCapacity, b.CacheUsed)
 	return s.soft.m.Beat(time.Now(), id, volumes, int(b.Xceivers)), nil
 }
 
@@ -218,6 +219,12 @@ func (d *datanodes) orders(id namenode.NodeID) (*pb.Orders, bool) {
 		m.Rebuild = append(m.Rebuild, &pb.Rebuild{
 			Group: wireBlock(x.Group), Erasure: uint32(x.Erasure), Sources: wireParts(x.Sources), Targets: wireParts(x.Targets),
 		})
+	}
+	for _, x := range o.Cache {
+		m.Cache = append(m.Cache, wireBlock(x))
+	}
+	for _, x := range o.Uncache {
+		m.Uncache = append(m.Uncache, int64(x))
 	}
 	seals := r.ends.orders(time.Now(), id)
 	m.Rebuild = append(m.Rebuild, seals...)
@@ -335,7 +342,7 @@ func (d *datanodes) BlocksChanged(_ context.Context, r *pb.BlocksChangedRequest)
 	changes := make([]namenode.Change, 0, len(r.Changes))
 	for _, c := range r.Changes {
 		kind := namenode.ChangeKind(c.Kind)
-		if c.Block == nil || kind < namenode.Receiving || kind > namenode.Verified || len(c.VolumeId) > maxIDLength {
+		if c.Block == nil || kind < namenode.Receiving || kind > namenode.Uncached || len(c.VolumeId) > maxIDLength {
 			return nil, pb.Status(metadata.Errorf(metadata.ErrInvalidArgument, "a change without block or kind"))
 		}
 		changes = append(changes, namenode.Change{Kind: kind, Block: fromWire(c.Block), Volume: namenode.VolumeID(c.VolumeId)})

@@ -397,8 +397,10 @@ func (f *fsckFile) delete(file *namespace.FileBlocks) {
 
 // lacks reports whether a block of a file has no good replica now.
 func (f *fsckRun) lacks(file *namespace.FileBlocks) bool {
-	if len(file.Blocks) > 0 && file.Blocks[0].Small && !f.hasBody(file.Blocks[0].Block) {
-		return true
+	for _, b := range file.Blocks {
+		if b.Small && !f.hasBody(b.Block) {
+			return true
+		}
 	}
 	for at := 0; at < len(file.Blocks); at += fsckPage {
 		f.soft.mu.Lock()

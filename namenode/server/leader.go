@@ -118,6 +118,7 @@ func (s *Server) duties(ctx context.Context) error {
 		s.pass(time.Now())
 		if time.Since(leasesAt) >= leasesEvery {
 			leasesAt = time.Now()
+			s.ns.FitMemory()
 			s.readKnown()
 			if r := s.reign.Load(); r != nil {
 				s.checkLeases(r)

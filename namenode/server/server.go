@@ -84,11 +84,13 @@ type Config struct {
 	// RecoveryPatience is how long a block recovery waits for datanodes that may have more of the block than those that
 	// answer. Default 10 min.
 	RecoveryPatience time.Duration
-	// Memory is how many bytes files, directories and their blocks may take in memory, by an estimate. Default: a quarter of
+	// Memory is how many bytes files, directories and their blocks may take in memory, by an estimate; less when the process has no room. Default: a quarter of
 	// what the process may use, and 64 MiB at least.
 	Memory int64
 	// SmallFiles says whether the namenodes keep small files below directories of which nobody has said whether they may.
 	SmallFiles bool
+	// SmallFileLimit is how many bytes a small file has at most. Default metadata.MaxBody, which is the most.
+	SmallFileLimit int
 	// FeedBytes is how much the feed of changes may take on disk, FeedAge after how long its events go. Defaults 256 MiB, 7 days; a negative number
 	// of bytes: there is no feed.
 	FeedBytes int64
@@ -225,6 +227,7 @@ type Server struct {
 	fscks    atomic.Int32              // walks under way
 	balancer balancer
 	tiers    tiers
+	caching  caching
 	saving   atomic.Bool // a file of MetaSave is being written
 	leases   leases
 	clock    clock
@@ -290,6 +293,7 @@ func New(c Config) (*Server, error) {
 		DefaultReplication: c.Properties.Replication, MaintenanceReplication: maintenanceReplication(c.Properties.MaintenanceReplication),
 	})
 	s.leases.init()
+	s.caching.init()
 	s.racks = topology.New(topology.Config{Script: c.Properties.RackScript, Table: c.Properties.RackTable, Changed: s.setRack, Logger: s.log})
 	s.provider.places = make(chan struct{}, maxLogins)
 	if err := s.openUserKeys(); err != nil {
@@ -330,7 +334,7 @@ func (s *Server) open() error {
 	if err = s.openBodies(); err != nil {
 		return err
 	}
-	conf.Bodies = s.bodies
+	conf.Bodies, conf.MendBody = s.bodies, func(r namespace.BodyRef, why error) ([]byte, error) { return s.mendBody(s.watching, &r, why) }
 	if s.ns, err = namespace.Open(conf); err != nil {
 		return err
 	}
@@ -455,6 +459,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	g.Go(func() error { return s.listBlocks(work) })
 	g.Go(func() error { return s.racks.Run(work) })
 	g.Go(func() error { return s.runSearch(work) })
+	g.Go(func() error { return s.watchCache(work) })
 	g.Go(func() error { return s.compactBodies(work) })
 	g.Go(func() error {
 		return s.ipc.Serve(work, s.config.Door.Guard(s.config.IPC, security.Doorway{Name: "namenode IPC", Limit: maxClients}))

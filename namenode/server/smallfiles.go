@@ -151,8 +151,8 @@ func (s *Server) StoreFile(c metadata.Caller, r namenode.CreateRequest, data []b
 	}
 	switch {
 	case err != nil:
-	case len(data) > metadata.MaxBody:
-		err = errNoSmallFiles(fmt.Sprintf("%d bytes are more than the %d of a small file", len(data), metadata.MaxBody))
+	case len(data) > s.SmallFileLimit():
+		err = errNoSmallFiles(fmt.Sprintf("%d bytes are more than the %d of a small file", len(data), s.SmallFileLimit()))
 	case r.Policy != "" && r.Policy != namenode.ReplicationPolicy:
 		err = errNoSmallFiles("a small file has no erasure coding policy, and " + r.Policy + " was asked for")
 	}
@@ -199,6 +199,14 @@ func crcOf(data []byte) uint32 { return crc32.Checksum(data, crc32c) }
 
 var crc32c = crc32.MakeTable(crc32.Castagnoli)
 
+// SmallFileLimit implements namenode.SmallFiles.
+func (s *Server) SmallFileLimit() int {
+	if limit := s.config.SmallFileLimit; limit > 0 {
+		return min(limit, metadata.MaxBody)
+	}
+	return metadata.MaxBody
+}
+
 // FileWithData implements namenode.SmallFiles.
 func (s *Server) FileWithData(c metadata.Caller, r namenode.FileWithDataRequest, done func(*namenode.FileWithData, error)) {
 	if r.Length <= 0 {
@@ -226,8 +234,7 @@ func (s *Server) withData(c metadata.Caller, r namenode.FileWithDataRequest, f *
 	if most <= 0 || most > metadata.MaxBody {
 		most = metadata.MaxBody
 	}
-	small := err == nil && f.Status.Length <= most && (f.Last == nil || f.Body != nil && f.Last.Block.ID == f.Body.Block.ID)
-	if !small {
+	if err != nil || !isWhole(f, most) {
 		locate := namenode.LocateRequest{Path: r.Path, Length: r.Length, Unnoticed: r.Unnoticed, Tails: true, Admit: r.Admit}
 		s.located(c, locate, f, err, func(l *namenode.LocatedFile, err error) {
 			if err != nil {
@@ -261,6 +268,52 @@ func (s *Server) withData(c metadata.Caller, r namenode.FileWithDataRequest, f *
 		}
 		done(out, nil)
 	}()
+}
+
+// FilesWithData implements namenode.SmallFiles.
+func (s *Server) FilesWithData(c metadata.Caller, paths []string, most int64, done func([]namenode.OpenedFile, error)) {
+	type many struct {
+		files []namenode.OpenedFile
+		refs  []namespace.BodyRef
+		at    []int
+	}
+	askGroup(s, &c, func(m *many, err error) {
+		if err != nil {
+			done(nil, err)
+			return
+		}
+		go func() {
+			s.readBodies(s.watching, m.refs, func(k int, data []byte, err error) {
+				f := &m.files[m.at[k]]
+				f.Data, f.Err, f.Whole = data, err, err == nil
+			})
+			done(m.files, nil)
+		}()
+	}, func() (*many, error) {
+		m, size := &many{files: make([]namenode.OpenedFile, 0, len(paths))}, int64(0)
+		for _, path := range paths {
+			f, err := s.ns.Blocks(c, path, 0, metadata.MaxBody)
+			small := err == nil && isWhole(f, metadata.MaxBody)
+			if small && !f.InSnapshot && s.unread(&f.Status) {
+				err = s.accessed(&c, &f.Status)
+			}
+			if small && err == nil {
+				if size += f.Status.Length; size > most && len(m.files) > 0 {
+					break
+				}
+				if f.Body != nil {
+					m.refs, m.at = append(m.refs, *f.Body), append(m.at, len(m.files))
+				}
+			}
+			m.files = append(m.files, namenode.OpenedFile{Whole: small && err == nil, Err: err})
+		}
+		return m, nil
+	})
+}
+
+// isWhole reports whether a file has most bytes at most, and nothing but a body.
+func isWhole(f *namespace.FileBlocks, most int64) bool {
+	return f.Status.Length <= most && (f.Last == nil || f.Body != nil && f.Last.Block.ID == f.Body.Block.ID)
 }
 
 // Body implements namenode.SmallFiles.
@@ -387,24 +440,34 @@ func (s *Server) SmallFilesAt(c metadata.Caller, path string, done func(namenode
 	})
 }
 
-// bodyToCut finds the body of a small file that a truncation cuts inside of; nil: it does not.
-func (s *Server) bodyToCut(c metadata.Caller, path string, length int64) (*namespace.BodyRef, error) {
+// bodyToCut finds the body that a truncation cuts inside of, and how much of it is to stay; nil: it does not.
+func (s *Server) bodyToCut(c metadata.Caller, path string, length int64) (body *namespace.BodyRef, stays int64, err error) {
 	if n, _ := s.ns.Bodies(); n == 0 || length <= 0 {
-		return nil, nil
+		return nil, 0, nil
 	}
 	id, err := s.ns.Resolve(c, path)
 	if err != nil {
-		return nil, nil // the command tells
+		return nil, 0, nil // the command tells
 	}
 	f, ok := s.ns.FileByID(id)
-	if !ok || !f.Small || length >= f.Blocks[0].Length {
-		return nil, nil
+	if !ok {
+		return nil, 0, nil
 	}
-	return s.ns.FindBody(f.Blocks[0].ID, f.Blocks[0].Generation)
+	stays = length
+	for i, b := range f.Blocks {
+		if stays < b.Length {
+			if stays > 0 && f.IsBody(i) {
+				body, err = s.ns.FindBody(b.ID, b.Generation)
+			}
+			break
+		}
+		stays -= b.Length
+	}
+	return body, stays, err
 }
 
-// cutBody truncates a small file inside of its body: another body, of what stays, takes its place.
-func (s *Server) cutBody(r *reign, c metadata.Caller, retry namenode.Retry, op *logpb.Truncate, body *namespace.BodyRef, done func(bool, error)) {
+// cutBody truncates a file inside of a body: another one, of the bytes that stay, takes its place.
+func (s *Server) cutBody(r *reign, c metadata.Caller, retry namenode.Retry, op *logpb.Truncate, body *namespace.BodyRef, stays int64, done func(bool, error)) {
 	data, err := s.Body(s.watching, body.Block.ID, body.Block.Generation)
 	if err != nil {
 		done(false, err)
@@ -416,7 +479,7 @@ func (s *Server) cutBody(r *reign, c metadata.Caller, retry namenode.Retry, op *
 			return
 		}
 		op.NewBlock, op.RecoveryId, op.CutBody = int64(b.ID), uint64(b.Generation), int64(body.Block.ID)
-		op.Data = data[:op.Length]
+		op.Data = data[:stays]
 		op.Crc = crcOf(op.Data)
 		e := &envelope{}
 		e.command.Op = &logpb.Command_Truncate{Truncate: op}

@@ -139,6 +139,12 @@ func TestSmallFileFromStoreToEnd(t *testing.T) {
 	// What is no small file goes to datanodes.
 	for what, try := range map[string]func() error{
 		"one byte more": func() error { _, err := m.store(t, storing("/more"), smallBytes(metadata.MaxBody+1, 1)); return err },
+		"more than is set": func() error {
+			m.config.SmallFileLimit = 100
+			defer func() { m.config.SmallFileLimit = 0 }()
+			_, err := m.store(t, storing("/more"), smallBytes(101, 1))
+			return err
+		},
 		"a small block": func() error {
 			r := storing("/block")
 			r.BlockSize = 100
@@ -372,5 +378,58 @@ func TestBodiesOfAnEarlierClusterAreForgotten(t *testing.T) {
 	f, err := m.whole(t, "/g")
 	if err != nil || !f.Whole || !bytes.Equal(f.Data, smallBytes(5000, 2)) {
 		t.Fatal(err)
+	}
+}
+
+// A backup has all bodies, those that the namenode that makes it has lost too, or there is none.
+func TestBackupsHaveAllBodies(t *testing.T) {
+	c := newCluster(t, 3, nil)
+	lead := c.raised()
+	for i := range 5 {
+		if _, err := lead.store(t, storing(fmt.Sprintf("/f%d", i)), smallBytes(2000+i, byte(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.known()
+	eventually(t, "all namenodes are known, and have everything", func() bool {
+		servers, err := lead.roster.Servers()
+		for _, m := range c.nodes {
+			if m.ns.AppliedIndex() < lead.ns.AppliedIndex() {
+				return false
+			}
+		}
+		return err == nil && len(servers.Namenodes) == 3
+	})
+	lose := func(m *member) {
+		t.Helper()
+		if err := m.bodies.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.RemoveAll(filepath.Join(m.config.Dir, "smallfiles")); err != nil {
+			t.Fatal(err)
+		}
+		former := m.bodies
+		if err := m.openBodies(); err != nil {
+			t.Fatal(err)
+		}
+		former.Store, m.bodies = m.bodies.Store, former
+	}
+	lose(lead)
+	if _, err := lead.wholeBackup(); err != nil {
+		t.Fatal("the others have what is missing here:", err)
+	}
+	if n := lead.mended.Load(); n != 5 {
+		t.Errorf("%d bodies came from others", n)
+	}
+	for _, m := range c.nodes {
+		lose(m)
+	}
+	if err := lead.do(func(done func(error)) {
+		lead.Mkdirs(lead.caller(), namenode.MkdirsRequest{Path: "/new", Mode: 0o755}, done)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lead.wholeBackup(); err == nil || !strings.Contains(err.Error(), "5 small files") {
+		t.Error("a backup without bodies:", err)
 	}
 }

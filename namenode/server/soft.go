@@ -303,6 +303,7 @@ func (s *Server) locate(f *namespace.FileBlocks, c *metadata.Caller) (*namenode.
 	}
 	nowhere, unheard, small := false, false, false
 	s.soft.mu.Lock()
+	datanodes := s.soft.m.Registered()
 	for i, b := range f.Blocks {
 		l := &out.Blocks[i]
 		l.Block, l.Offset, l.Small = b.Block, b.Offset, b.Small
@@ -327,7 +328,7 @@ func (s *Server) locate(f *namespace.FileBlocks, c *metadata.Caller) (*namenode.
 	}
 	s.soft.mu.Unlock()
 	if small {
-		s.placeSmall(out)
+		s.placeSmall(out, datanodes)
 	}
 	switch {
 	case c.Local && unheard:

@@ -134,7 +134,7 @@ func (s *Server) readable(c metadata.Caller, path string) error {
 	if !ok || f.UnderConstruction || len(f.Blocks) == 0 {
 		return nil
 	}
-	if f.Small && len(f.Blocks) == 1 { // what is appended begins a block
+	if f.IsBody(len(f.Blocks) - 1) { // what is appended begins a block
 		return nil
 	}
 	last := f.Blocks[len(f.Blocks)-1]

@@ -3,6 +3,9 @@
     from maggy import experiment, Searchspace
     from maggy.experiment import experiment      # as in Maggy 1.1
 """
+import sys
+
+from hops import tensorboard
 from hops._run import EarlyStopException, InvalidParams
 from maggy import experiment
 from maggy.ablation import AblationStudy
@@ -15,4 +18,6 @@ from maggy.trial import Trial
 
 __all__ = ["experiment", "lagom", "launch", "Searchspace", "Trial", "AblationStudy", "LagomConfig", "BaseConfig", "HyperparameterOptConfig", "OptimizationConfig",
            "AblationConfig", "DistributedConfig", "TorchDistributedConfig", "TfDistributedConfig", "EarlyStopException", "InvalidParams", "Asha", "GridSearch",
-           "RandomSearch", "SingleRun"]
+           "RandomSearch", "SingleRun", "tensorboard"]
+
+sys.modules["maggy.tensorboard"] = tensorboard

@@ -16,6 +16,7 @@ import inspect
 import io
 import json
 import math
+import sys
 
 from maggy.trial import Trial
 
@@ -474,3 +475,8 @@ def table(trials):
         rows.append({"component": name, "trials": len(values), "mean": mean, "ci": ci,
                      "effect": None if mean is None or base is None or name == NONE else mean - base})
     return rows
+
+
+# Maggy has the study, the ablators and LOCO in modules of their own, which are this one too.
+ablator = loco = ablationstudy = sys.modules[__name__]
+sys.modules.update({__name__ + name: ablator for name in (".ablator", ".ablator.abstractablator", ".ablator.loco", ".ablationstudy")})

@@ -6,7 +6,7 @@ from hops import experiment as _experiment
 from hops._wrapped import Function
 from maggy import ablation as _ablation, earlystop as _earlystop
 from maggy.config import AblationConfig, BaseConfig, DistributedConfig, HyperparameterOptConfig, LagomConfig
-from maggy.optimizer import spec_of
+from maggy.optimizer import Asha, spec_of
 
 
 def lagom(train_fn=None, config=None, name=None, experiment_type="optimization", searchspace=None, optimizer=None, direction="max", num_trials=1,
@@ -75,6 +75,8 @@ def _values(config):
 
 def _search(train_fn, config):
     chosen = spec_of(config.optimizer, lambda o: {"object": o})
+    if chosen["type"] == "asha" and "r_max" not in chosen and not config.options.get("max_epochs"):
+        chosen = {**Asha.DEFAULTS, **chosen}
     stop = _earlystop.spec_of(config.es_policy, lambda o: {"object": o})
     space = config.searchspace
     if isinstance(space, dict):

@@ -180,10 +180,11 @@ class Asha(_BuiltIn):
     """Asynchronous successive halving (Li et al., MLSys 2020): of the trials that trained resource_min epochs one in
     reduction_factor goes on, from its checkpoint, to reduction_factor times as many, and so on up to resource_max.
 
-    What is not given has the platform's defaults, the same as in a study: reduction_factor 3, resource_min 1, and as
-    resource_max the search's max_epochs, without which it must be given. (Maggy's own are 2, 1 and 4: rungs so near to each
-    other that they choose worse than random search does.) variant is promotion (default), stopping, or restart: promoted trials begin
-    anew, as in Maggy."""
+    What is not given has Maggy's defaults, 2, 1 and 4, whose rungs are so near to each other that they choose little better than
+    random search does; with max_epochs beside it those of a study: 3, 1 and max_epochs. variant is promotion (default), stopping, or
+    restart: promoted trials begin anew, as in Maggy."""
+
+    DEFAULTS = {"eta": 2, "r_min": 1, "r_max": 4}
 
     def __init__(self, reduction_factor=None, resource_min=None, resource_max=None, variant=None, **kwargs):
         super().__init__(**kwargs)
@@ -340,3 +341,7 @@ def constructed(thing):
         return found if json.loads(json.dumps(found, allow_nan=False)) == found else None
     except (TypeError, ValueError):
         return None
+
+
+# `from maggy.optimizer.bayes import TPE, GP` is this module too.
+bayes = sys.modules[__name__ + ".bayes"] = sys.modules[__name__]

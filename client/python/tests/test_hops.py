@@ -8,6 +8,7 @@ import textwrap
 import unittest
 import zipfile
 import io
+from unittest import mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
@@ -92,6 +93,30 @@ class Space(unittest.TestCase):
         self.assertEqual(spec_of("RandomSearch"), {"type": "random"})
         with self.assertRaises(ValueError):
             spec_of("magic")
+
+    def test_asha_of_which_nothing_is_said_has_the_rungs_of_maggy(self):
+        from maggy.experiment import experiment
+        from maggy.experiment_config import OptimizationConfig
+        for given, options, want in (("asha", {}, {"eta": 2, "r_min": 1, "r_max": 4}), (Asha(3), {}, {"eta": 3, "r_min": 1, "r_max": 4}),
+                                     (Asha(3, 2, 18), {}, {"eta": 3, "r_min": 2, "r_max": 18}), ("asha", {"max_epochs": 27}, {})):
+            with mock.patch("hops.experiment.search") as search:
+                experiment.lagom(lambda x: x, OptimizationConfig(4, given, Searchspace(x=("DOUBLE", [0, 1])), **options))
+            self.assertEqual(search.call_args.args[1]["optimizer"], {"type": "asha", **want})
+
+    def test_modules_by_the_names_that_they_have_in_maggy(self):
+        script = """
+            from maggy import experiment, tensorboard
+            import maggy.tensorboard
+            from maggy.ablation.ablator import AbstractAblator
+            from maggy.ablation.ablator.loco import LOCO
+            from maggy.ablation.ablationstudy import AblationStudy
+            from maggy.experiment_config import AblationConfig, OptimizationConfig
+            from maggy.optimizer.bayes import GP, TPE
+            import maggy, hops.tensorboard
+            assert maggy.AblationStudy is AblationStudy and maggy.optimizer.GP is GP and maggy.ablation.LOCO is LOCO
+            assert maggy.tensorboard.logdir is tensorboard.logdir is hops.tensorboard.logdir and maggy.OptimizationConfig is OptimizationConfig
+        """
+        subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, env={**os.environ, "PYTHONPATH": ROOT})
 
 
 class Metrics(unittest.TestCase):

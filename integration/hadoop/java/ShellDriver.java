@@ -126,7 +126,7 @@ public class ShellDriver {
     Thread worker = new Thread(() -> {
       try {
         status[0] = ugi.doAs((PrivilegedExceptionAction<Integer>) () ->
-            argv.get(0).startsWith("@") ? api(conf, argv) : argv.get(0).startsWith("!") ? tool(conf, argv, out) : shell(conf, argv));
+            argv.get(0).startsWith("@") ? api(conf, argv) : argv.get(0).startsWith("!") ? operate(conf, argv, out) : shell(conf, argv));
       } catch (Throwable t) {
         Throwable cause = t.getCause() != null && t instanceof java.lang.reflect.UndeclaredThrowableException ? t.getCause() : t;
         err.println(String.valueOf(cause.getMessage()).split("\n", 2)[0]);
@@ -157,6 +157,14 @@ public class ShellDriver {
       shell.close();
       // A process of its own would have no file system from the command before, with its options.
       FileSystem.closeAllForUGI(UserGroupInformation.getCurrentUser());
+    }
+  }
+
+  private static int operate(Configuration conf, List<String> argv, PrintStream out) throws Exception {
+    try {
+      return tool(conf, argv, out);
+    } finally {
+      FileSystem.closeAllForUGI(UserGroupInformation.getCurrentUser()); // as behind a command of FsShell
     }
   }
 

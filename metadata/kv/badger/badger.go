@@ -94,6 +94,7 @@ func Open(dir string, opt Options) (*Store, error) {
 	} else if err != nil {
 		return nil, errors.Join(fmt.Errorf("checkpoint %s: %w", dir, err), s.Close())
 	}
+	go s.keepUnmapped()
 	return s, nil
 }
 

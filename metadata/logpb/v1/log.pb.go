@@ -304,6 +304,12 @@ type Command struct {
 	//	*Command_Store
 	//	*Command_SealTail
 	//	*Command_ConvertFile
+	//	*Command_AddCachePool
+	//	*Command_ModifyCachePool
+	//	*Command_RemoveCachePool
+	//	*Command_AddCacheDirective
+	//	*Command_ModifyCacheDirective
+	//	*Command_RemoveCacheDirective
 	Op            isCommand_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -759,6 +765,60 @@ func (x *Command) GetConvertFile() *ConvertFile {
 	return nil
 }
 
+func (x *Command) GetAddCachePool() *AddCachePool {
+	if x != nil {
+		if x, ok := x.Op.(*Command_AddCachePool); ok {
+			return x.AddCachePool
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetModifyCachePool() *ModifyCachePool {
+	if x != nil {
+		if x, ok := x.Op.(*Command_ModifyCachePool); ok {
+			return x.ModifyCachePool
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetRemoveCachePool() *RemoveCachePool {
+	if x != nil {
+		if x, ok := x.Op.(*Command_RemoveCachePool); ok {
+			return x.RemoveCachePool
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetAddCacheDirective() *AddCacheDirective {
+	if x != nil {
+		if x, ok := x.Op.(*Command_AddCacheDirective); ok {
+			return x.AddCacheDirective
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetModifyCacheDirective() *ModifyCacheDirective {
+	if x != nil {
+		if x, ok := x.Op.(*Command_ModifyCacheDirective); ok {
+			return x.ModifyCacheDirective
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetRemoveCacheDirective() *RemoveCacheDirective {
+	if x != nil {
+		if x, ok := x.Op.(*Command_RemoveCacheDirective); ok {
+			return x.RemoveCacheDirective
+		}
+	}
+	return nil
+}
+
 type isCommand_Op interface {
 	isCommand_Op()
 }
@@ -931,6 +991,30 @@ type Command_ConvertFile struct {
 	ConvertFile *ConvertFile `protobuf:"bytes,51,opt,name=convert_file,json=convertFile,proto3,oneof"`
 }
 
+type Command_AddCachePool struct {
+	AddCachePool *AddCachePool `protobuf:"bytes,53,opt,name=add_cache_pool,json=addCachePool,proto3,oneof"`
+}
+
+type Command_ModifyCachePool struct {
+	ModifyCachePool *ModifyCachePool `protobuf:"bytes,54,opt,name=modify_cache_pool,json=modifyCachePool,proto3,oneof"`
+}
+
+type Command_RemoveCachePool struct {
+	RemoveCachePool *RemoveCachePool `protobuf:"bytes,55,opt,name=remove_cache_pool,json=removeCachePool,proto3,oneof"`
+}
+
+type Command_AddCacheDirective struct {
+	AddCacheDirective *AddCacheDirective `protobuf:"bytes,56,opt,name=add_cache_directive,json=addCacheDirective,proto3,oneof"`
+}
+
+type Command_ModifyCacheDirective struct {
+	ModifyCacheDirective *ModifyCacheDirective `protobuf:"bytes,57,opt,name=modify_cache_directive,json=modifyCacheDirective,proto3,oneof"`
+}
+
+type Command_RemoveCacheDirective struct {
+	RemoveCacheDirective *RemoveCacheDirective `protobuf:"bytes,58,opt,name=remove_cache_directive,json=removeCacheDirective,proto3,oneof"`
+}
+
 func (*Command_Mkdirs) isCommand_Op() {}
 
 func (*Command_Create) isCommand_Op() {}
@@ -1014,6 +1098,18 @@ func (*Command_Store) isCommand_Op() {}
 func (*Command_SealTail) isCommand_Op() {}
 
 func (*Command_ConvertFile) isCommand_Op() {}
+
+func (*Command_AddCachePool) isCommand_Op() {}
+
+func (*Command_ModifyCachePool) isCommand_Op() {}
+
+func (*Command_RemoveCachePool) isCommand_Op() {}
+
+func (*Command_AddCacheDirective) isCommand_Op() {}
+
+func (*Command_ModifyCacheDirective) isCommand_Op() {}
+
+func (*Command_RemoveCacheDirective) isCommand_Op() {}
 
 // Caller is whom a command acts for, as authenticated and expanded (groups, superuser) by the proposer.
 type Caller struct {
@@ -4276,11 +4372,459 @@ func (x *ChangeSnapshots) GetNewName() string {
 	return ""
 }
 
+// CachePoolInfo is what is to be of a cache pool; what is absent stays, or becomes the default.
+type CachePoolInfo struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Owner *string                `protobuf:"bytes,2,opt,name=owner,proto3,oneof" json:"owner,omitempty"`
+	Group *string                `protobuf:"bytes,3,opt,name=group,proto3,oneof" json:"group,omitempty"`
+	Mode  *uint32                `protobuf:"varint,4,opt,name=mode,proto3,oneof" json:"mode,omitempty"`
+	// Bytes that directives of the pool may keep in memory together, in all replicas.
+	Limit              *int64 `protobuf:"varint,5,opt,name=limit,proto3,oneof" json:"limit,omitempty"`
+	DefaultReplication *int32 `protobuf:"varint,6,opt,name=default_replication,json=defaultReplication,proto3,oneof" json:"default_replication,omitempty"`
+	// The longest time that a directive may be for, in milliseconds.
+	MaxTtl        *int64 `protobuf:"varint,7,opt,name=max_ttl,json=maxTtl,proto3,oneof" json:"max_ttl,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CachePoolInfo) Reset() {
+	*x = CachePoolInfo{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CachePoolInfo) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CachePoolInfo) ProtoMessage() {}
+
+func (x *CachePoolInfo) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CachePoolInfo.ProtoReflect.Descriptor instead.
+func (*CachePoolInfo) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *CachePoolInfo) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CachePoolInfo) GetOwner() string {
+	if x != nil && x.Owner != nil {
+		return *x.Owner
+	}
+	return ""
+}
+
+func (x *CachePoolInfo) GetGroup() string {
+	if x != nil && x.Group != nil {
+		return *x.Group
+	}
+	return ""
+}
+
+func (x *CachePoolInfo) GetMode() uint32 {
+	if x != nil && x.Mode != nil {
+		return *x.Mode
+	}
+	return 0
+}
+
+func (x *CachePoolInfo) GetLimit() int64 {
+	if x != nil && x.Limit != nil {
+		return *x.Limit
+	}
+	return 0
+}
+
+func (x *CachePoolInfo) GetDefaultReplication() int32 {
+	if x != nil && x.DefaultReplication != nil {
+		return *x.DefaultReplication
+	}
+	return 0
+}
+
+func (x *CachePoolInfo) GetMaxTtl() int64 {
+	if x != nil && x.MaxTtl != nil {
+		return *x.MaxTtl
+	}
+	return 0
+}
+
+// AddCachePool makes a pool of what datanodes keep in memory. Level 6, as the five that follow.
+type AddCachePool struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pool          *CachePoolInfo         `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddCachePool) Reset() {
+	*x = AddCachePool{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddCachePool) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddCachePool) ProtoMessage() {}
+
+func (x *AddCachePool) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddCachePool.ProtoReflect.Descriptor instead.
+func (*AddCachePool) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *AddCachePool) GetPool() *CachePoolInfo {
+	if x != nil {
+		return x.Pool
+	}
+	return nil
+}
+
+type ModifyCachePool struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pool          *CachePoolInfo         `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ModifyCachePool) Reset() {
+	*x = ModifyCachePool{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ModifyCachePool) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ModifyCachePool) ProtoMessage() {}
+
+func (x *ModifyCachePool) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ModifyCachePool.ProtoReflect.Descriptor instead.
+func (*ModifyCachePool) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *ModifyCachePool) GetPool() *CachePoolInfo {
+	if x != nil {
+		return x.Pool
+	}
+	return nil
+}
+
+// RemoveCachePool removes a pool with its directives.
+type RemoveCachePool struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveCachePool) Reset() {
+	*x = RemoveCachePool{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveCachePool) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveCachePool) ProtoMessage() {}
+
+func (x *RemoveCachePool) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveCachePool.ProtoReflect.Descriptor instead.
+func (*RemoveCachePool) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *RemoveCachePool) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// CacheDirectiveInfo is what is to be of a directive; what is absent stays, or becomes the default.
+type CacheDirectiveInfo struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Path        *string                `protobuf:"bytes,1,opt,name=path,proto3,oneof" json:"path,omitempty"`
+	Replication *int32                 `protobuf:"varint,2,opt,name=replication,proto3,oneof" json:"replication,omitempty"`
+	Pool        *string                `protobuf:"bytes,3,opt,name=pool,proto3,oneof" json:"pool,omitempty"`
+	// When it ends: milliseconds since 1970, or from the command's time on.
+	Expires       *int64 `protobuf:"varint,4,opt,name=expires,proto3,oneof" json:"expires,omitempty"`
+	Relative      bool   `protobuf:"varint,5,opt,name=relative,proto3" json:"relative,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CacheDirectiveInfo) Reset() {
+	*x = CacheDirectiveInfo{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CacheDirectiveInfo) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CacheDirectiveInfo) ProtoMessage() {}
+
+func (x *CacheDirectiveInfo) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CacheDirectiveInfo.ProtoReflect.Descriptor instead.
+func (*CacheDirectiveInfo) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *CacheDirectiveInfo) GetPath() string {
+	if x != nil && x.Path != nil {
+		return *x.Path
+	}
+	return ""
+}
+
+func (x *CacheDirectiveInfo) GetReplication() int32 {
+	if x != nil && x.Replication != nil {
+		return *x.Replication
+	}
+	return 0
+}
+
+func (x *CacheDirectiveInfo) GetPool() string {
+	if x != nil && x.Pool != nil {
+		return *x.Pool
+	}
+	return ""
+}
+
+func (x *CacheDirectiveInfo) GetExpires() int64 {
+	if x != nil && x.Expires != nil {
+		return *x.Expires
+	}
+	return 0
+}
+
+func (x *CacheDirectiveInfo) GetRelative() bool {
+	if x != nil {
+		return x.Relative
+	}
+	return false
+}
+
+// AddCacheDirective wants a file, or the files that a directory has, to be in the memory of datanodes. The proposer has looked at the pool's limit.
+type AddCacheDirective struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Directive     *CacheDirectiveInfo    `protobuf:"bytes,1,opt,name=directive,proto3" json:"directive,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddCacheDirective) Reset() {
+	*x = AddCacheDirective{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddCacheDirective) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddCacheDirective) ProtoMessage() {}
+
+func (x *AddCacheDirective) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddCacheDirective.ProtoReflect.Descriptor instead.
+func (*AddCacheDirective) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *AddCacheDirective) GetDirective() *CacheDirectiveInfo {
+	if x != nil {
+		return x.Directive
+	}
+	return nil
+}
+
+type ModifyCacheDirective struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Directive     *CacheDirectiveInfo    `protobuf:"bytes,2,opt,name=directive,proto3" json:"directive,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ModifyCacheDirective) Reset() {
+	*x = ModifyCacheDirective{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ModifyCacheDirective) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ModifyCacheDirective) ProtoMessage() {}
+
+func (x *ModifyCacheDirective) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ModifyCacheDirective.ProtoReflect.Descriptor instead.
+func (*ModifyCacheDirective) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *ModifyCacheDirective) GetId() int64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *ModifyCacheDirective) GetDirective() *CacheDirectiveInfo {
+	if x != nil {
+		return x.Directive
+	}
+	return nil
+}
+
+type RemoveCacheDirective struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveCacheDirective) Reset() {
+	*x = RemoveCacheDirective{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveCacheDirective) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveCacheDirective) ProtoMessage() {}
+
+func (x *RemoveCacheDirective) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveCacheDirective.ProtoReflect.Descriptor instead.
+func (*RemoveCacheDirective) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *RemoveCacheDirective) GetId() int64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
 var File_metadata_logpb_v1_log_proto protoreflect.FileDescriptor
 
 const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\n" +
-	"\x1bmetadata/logpb/v1/log.proto\x12\x14hops.metadata.log.v1\"\xf1\x17\n" +
+	"\x1bmetadata/logpb/v1/log.proto\x12\x14hops.metadata.log.v1\"\x8a\x1c\n" +
 	"\aCommand\x124\n" +
 	"\x06caller\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.CallerR\x06caller\x12\x1b\n" +
 	"\tclient_id\x18\x02 \x01(\fR\bclientId\x12\x17\n" +
@@ -4335,7 +4879,13 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"placeFiles\x123\n" +
 	"\x05store\x180 \x01(\v2\x1b.hops.metadata.log.v1.StoreH\x00R\x05store\x12=\n" +
 	"\tseal_tail\x182 \x01(\v2\x1e.hops.metadata.log.v1.SealTailH\x00R\bsealTail\x12F\n" +
-	"\fconvert_file\x183 \x01(\v2!.hops.metadata.log.v1.ConvertFileH\x00R\vconvertFileB\x04\n" +
+	"\fconvert_file\x183 \x01(\v2!.hops.metadata.log.v1.ConvertFileH\x00R\vconvertFile\x12J\n" +
+	"\x0eadd_cache_pool\x185 \x01(\v2\".hops.metadata.log.v1.AddCachePoolH\x00R\faddCachePool\x12S\n" +
+	"\x11modify_cache_pool\x186 \x01(\v2%.hops.metadata.log.v1.ModifyCachePoolH\x00R\x0fmodifyCachePool\x12S\n" +
+	"\x11remove_cache_pool\x187 \x01(\v2%.hops.metadata.log.v1.RemoveCachePoolH\x00R\x0fremoveCachePool\x12Y\n" +
+	"\x13add_cache_directive\x188 \x01(\v2'.hops.metadata.log.v1.AddCacheDirectiveH\x00R\x11addCacheDirective\x12b\n" +
+	"\x16modify_cache_directive\x189 \x01(\v2*.hops.metadata.log.v1.ModifyCacheDirectiveH\x00R\x14modifyCacheDirective\x12b\n" +
+	"\x16remove_cache_directive\x18: \x01(\v2*.hops.metadata.log.v1.RemoveCacheDirectiveH\x00R\x14removeCacheDirectiveB\x04\n" +
 	"\x02op\"f\n" +
 	"\x06Caller\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x16\n" +
@@ -4629,7 +5179,46 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\n" +
 	"\x06DELETE\x10\x03\x12\n" +
 	"\n" +
-	"\x06RENAME\x10\x04B0Z.github.com/gohops/hops/metadata/logpb/v1;logpbb\x06proto3"
+	"\x06RENAME\x10\x04\"\xac\x02\n" +
+	"\rCachePoolInfo\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
+	"\x05owner\x18\x02 \x01(\tH\x00R\x05owner\x88\x01\x01\x12\x19\n" +
+	"\x05group\x18\x03 \x01(\tH\x01R\x05group\x88\x01\x01\x12\x17\n" +
+	"\x04mode\x18\x04 \x01(\rH\x02R\x04mode\x88\x01\x01\x12\x19\n" +
+	"\x05limit\x18\x05 \x01(\x03H\x03R\x05limit\x88\x01\x01\x124\n" +
+	"\x13default_replication\x18\x06 \x01(\x05H\x04R\x12defaultReplication\x88\x01\x01\x12\x1c\n" +
+	"\amax_ttl\x18\a \x01(\x03H\x05R\x06maxTtl\x88\x01\x01B\b\n" +
+	"\x06_ownerB\b\n" +
+	"\x06_groupB\a\n" +
+	"\x05_modeB\b\n" +
+	"\x06_limitB\x16\n" +
+	"\x14_default_replicationB\n" +
+	"\n" +
+	"\b_max_ttl\"G\n" +
+	"\fAddCachePool\x127\n" +
+	"\x04pool\x18\x01 \x01(\v2#.hops.metadata.log.v1.CachePoolInfoR\x04pool\"J\n" +
+	"\x0fModifyCachePool\x127\n" +
+	"\x04pool\x18\x01 \x01(\v2#.hops.metadata.log.v1.CachePoolInfoR\x04pool\"%\n" +
+	"\x0fRemoveCachePool\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\xd6\x01\n" +
+	"\x12CacheDirectiveInfo\x12\x17\n" +
+	"\x04path\x18\x01 \x01(\tH\x00R\x04path\x88\x01\x01\x12%\n" +
+	"\vreplication\x18\x02 \x01(\x05H\x01R\vreplication\x88\x01\x01\x12\x17\n" +
+	"\x04pool\x18\x03 \x01(\tH\x02R\x04pool\x88\x01\x01\x12\x1d\n" +
+	"\aexpires\x18\x04 \x01(\x03H\x03R\aexpires\x88\x01\x01\x12\x1a\n" +
+	"\brelative\x18\x05 \x01(\bR\brelativeB\a\n" +
+	"\x05_pathB\x0e\n" +
+	"\f_replicationB\a\n" +
+	"\x05_poolB\n" +
+	"\n" +
+	"\b_expires\"[\n" +
+	"\x11AddCacheDirective\x12F\n" +
+	"\tdirective\x18\x01 \x01(\v2(.hops.metadata.log.v1.CacheDirectiveInfoR\tdirective\"n\n" +
+	"\x14ModifyCacheDirective\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x03R\x02id\x12F\n" +
+	"\tdirective\x18\x02 \x01(\v2(.hops.metadata.log.v1.CacheDirectiveInfoR\tdirective\"&\n" +
+	"\x14RemoveCacheDirective\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x03R\x02idB0Z.github.com/gohops/hops/metadata/logpb/v1;logpbb\x06proto3"
 
 var (
 	file_metadata_logpb_v1_log_proto_rawDescOnce sync.Once
@@ -4644,61 +5233,69 @@ func file_metadata_logpb_v1_log_proto_rawDescGZIP() []byte {
 }
 
 var file_metadata_logpb_v1_log_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_metadata_logpb_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
+var file_metadata_logpb_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
 var file_metadata_logpb_v1_log_proto_goTypes = []any{
-	(XAttr_Namespace)(0),        // 0: hops.metadata.log.v1.XAttr.Namespace
-	(ACLEntry_Type)(0),          // 1: hops.metadata.log.v1.ACLEntry.Type
-	(SetACL_Change)(0),          // 2: hops.metadata.log.v1.SetACL.Change
-	(ChangeSnapshots_Change)(0), // 3: hops.metadata.log.v1.ChangeSnapshots.Change
-	(*Command)(nil),             // 4: hops.metadata.log.v1.Command
-	(*Caller)(nil),              // 5: hops.metadata.log.v1.Caller
-	(*Target)(nil),              // 6: hops.metadata.log.v1.Target
-	(*Block)(nil),               // 7: hops.metadata.log.v1.Block
-	(*Mkdirs)(nil),              // 8: hops.metadata.log.v1.Mkdirs
-	(*Create)(nil),              // 9: hops.metadata.log.v1.Create
-	(*Store)(nil),               // 10: hops.metadata.log.v1.Store
-	(*AddBlock)(nil),            // 11: hops.metadata.log.v1.AddBlock
-	(*AbandonBlock)(nil),        // 12: hops.metadata.log.v1.AbandonBlock
-	(*Complete)(nil),            // 13: hops.metadata.log.v1.Complete
-	(*Append)(nil),              // 14: hops.metadata.log.v1.Append
-	(*Fsync)(nil),               // 15: hops.metadata.log.v1.Fsync
-	(*UpdatePipeline)(nil),      // 16: hops.metadata.log.v1.UpdatePipeline
-	(*Rename)(nil),              // 17: hops.metadata.log.v1.Rename
-	(*Delete)(nil),              // 18: hops.metadata.log.v1.Delete
-	(*SurveyTree)(nil),          // 19: hops.metadata.log.v1.SurveyTree
-	(*SetPermission)(nil),       // 20: hops.metadata.log.v1.SetPermission
-	(*SetOwner)(nil),            // 21: hops.metadata.log.v1.SetOwner
-	(*SetTimes)(nil),            // 22: hops.metadata.log.v1.SetTimes
-	(*SetReplication)(nil),      // 23: hops.metadata.log.v1.SetReplication
-	(*RenewLease)(nil),          // 24: hops.metadata.log.v1.RenewLease
-	(*ReserveIDs)(nil),          // 25: hops.metadata.log.v1.ReserveIDs
-	(*StartRecovery)(nil),       // 26: hops.metadata.log.v1.StartRecovery
-	(*CommitRecovery)(nil),      // 27: hops.metadata.log.v1.CommitRecovery
-	(*Reclaim)(nil),             // 28: hops.metadata.log.v1.Reclaim
-	(*XAttr)(nil),               // 29: hops.metadata.log.v1.XAttr
-	(*SetXAttr)(nil),            // 30: hops.metadata.log.v1.SetXAttr
-	(*RemoveXAttr)(nil),         // 31: hops.metadata.log.v1.RemoveXAttr
-	(*ACLEntry)(nil),            // 32: hops.metadata.log.v1.ACLEntry
-	(*SetACL)(nil),              // 33: hops.metadata.log.v1.SetACL
-	(*SetQuota)(nil),            // 34: hops.metadata.log.v1.SetQuota
-	(*Truncate)(nil),            // 35: hops.metadata.log.v1.Truncate
-	(*Concat)(nil),              // 36: hops.metadata.log.v1.Concat
-	(*SealTail)(nil),            // 37: hops.metadata.log.v1.SealTail
-	(*ConvertFile)(nil),         // 38: hops.metadata.log.v1.ConvertFile
-	(*SetStoragePolicy)(nil),    // 39: hops.metadata.log.v1.SetStoragePolicy
-	(*PlaceFiles)(nil),          // 40: hops.metadata.log.v1.PlaceFiles
-	(*SetErasurePolicy)(nil),    // 41: hops.metadata.log.v1.SetErasurePolicy
-	(*RollBlockKeys)(nil),       // 42: hops.metadata.log.v1.RollBlockKeys
-	(*SetSafeMode)(nil),         // 43: hops.metadata.log.v1.SetSafeMode
-	(*ForgetDatanode)(nil),      // 44: hops.metadata.log.v1.ForgetDatanode
-	(*ChangeRegister)(nil),      // 45: hops.metadata.log.v1.ChangeRegister
-	(*ItemChange)(nil),          // 46: hops.metadata.log.v1.ItemChange
-	(*RollTokenKey)(nil),        // 47: hops.metadata.log.v1.RollTokenKey
-	(*IssueToken)(nil),          // 48: hops.metadata.log.v1.IssueToken
-	(*RenewToken)(nil),          // 49: hops.metadata.log.v1.RenewToken
-	(*CancelToken)(nil),         // 50: hops.metadata.log.v1.CancelToken
-	(*ExpireTokens)(nil),        // 51: hops.metadata.log.v1.ExpireTokens
-	(*ChangeSnapshots)(nil),     // 52: hops.metadata.log.v1.ChangeSnapshots
+	(XAttr_Namespace)(0),         // 0: hops.metadata.log.v1.XAttr.Namespace
+	(ACLEntry_Type)(0),           // 1: hops.metadata.log.v1.ACLEntry.Type
+	(SetACL_Change)(0),           // 2: hops.metadata.log.v1.SetACL.Change
+	(ChangeSnapshots_Change)(0),  // 3: hops.metadata.log.v1.ChangeSnapshots.Change
+	(*Command)(nil),              // 4: hops.metadata.log.v1.Command
+	(*Caller)(nil),               // 5: hops.metadata.log.v1.Caller
+	(*Target)(nil),               // 6: hops.metadata.log.v1.Target
+	(*Block)(nil),                // 7: hops.metadata.log.v1.Block
+	(*Mkdirs)(nil),               // 8: hops.metadata.log.v1.Mkdirs
+	(*Create)(nil),               // 9: hops.metadata.log.v1.Create
+	(*Store)(nil),                // 10: hops.metadata.log.v1.Store
+	(*AddBlock)(nil),             // 11: hops.metadata.log.v1.AddBlock
+	(*AbandonBlock)(nil),         // 12: hops.metadata.log.v1.AbandonBlock
+	(*Complete)(nil),             // 13: hops.metadata.log.v1.Complete
+	(*Append)(nil),               // 14: hops.metadata.log.v1.Append
+	(*Fsync)(nil),                // 15: hops.metadata.log.v1.Fsync
+	(*UpdatePipeline)(nil),       // 16: hops.metadata.log.v1.UpdatePipeline
+	(*Rename)(nil),               // 17: hops.metadata.log.v1.Rename
+	(*Delete)(nil),               // 18: hops.metadata.log.v1.Delete
+	(*SurveyTree)(nil),           // 19: hops.metadata.log.v1.SurveyTree
+	(*SetPermission)(nil),        // 20: hops.metadata.log.v1.SetPermission
+	(*SetOwner)(nil),             // 21: hops.metadata.log.v1.SetOwner
+	(*SetTimes)(nil),             // 22: hops.metadata.log.v1.SetTimes
+	(*SetReplication)(nil),       // 23: hops.metadata.log.v1.SetReplication
+	(*RenewLease)(nil),           // 24: hops.metadata.log.v1.RenewLease
+	(*ReserveIDs)(nil),           // 25: hops.metadata.log.v1.ReserveIDs
+	(*StartRecovery)(nil),        // 26: hops.metadata.log.v1.StartRecovery
+	(*CommitRecovery)(nil),       // 27: hops.metadata.log.v1.CommitRecovery
+	(*Reclaim)(nil),              // 28: hops.metadata.log.v1.Reclaim
+	(*XAttr)(nil),                // 29: hops.metadata.log.v1.XAttr
+	(*SetXAttr)(nil),             // 30: hops.metadata.log.v1.SetXAttr
+	(*RemoveXAttr)(nil),          // 31: hops.metadata.log.v1.RemoveXAttr
+	(*ACLEntry)(nil),             // 32: hops.metadata.log.v1.ACLEntry
+	(*SetACL)(nil),               // 33: hops.metadata.log.v1.SetACL
+	(*SetQuota)(nil),             // 34: hops.metadata.log.v1.SetQuota
+	(*Truncate)(nil),             // 35: hops.metadata.log.v1.Truncate
+	(*Concat)(nil),               // 36: hops.metadata.log.v1.Concat
+	(*SealTail)(nil),             // 37: hops.metadata.log.v1.SealTail
+	(*ConvertFile)(nil),          // 38: hops.metadata.log.v1.ConvertFile
+	(*SetStoragePolicy)(nil),     // 39: hops.metadata.log.v1.SetStoragePolicy
+	(*PlaceFiles)(nil),           // 40: hops.metadata.log.v1.PlaceFiles
+	(*SetErasurePolicy)(nil),     // 41: hops.metadata.log.v1.SetErasurePolicy
+	(*RollBlockKeys)(nil),        // 42: hops.metadata.log.v1.RollBlockKeys
+	(*SetSafeMode)(nil),          // 43: hops.metadata.log.v1.SetSafeMode
+	(*ForgetDatanode)(nil),       // 44: hops.metadata.log.v1.ForgetDatanode
+	(*ChangeRegister)(nil),       // 45: hops.metadata.log.v1.ChangeRegister
+	(*ItemChange)(nil),           // 46: hops.metadata.log.v1.ItemChange
+	(*RollTokenKey)(nil),         // 47: hops.metadata.log.v1.RollTokenKey
+	(*IssueToken)(nil),           // 48: hops.metadata.log.v1.IssueToken
+	(*RenewToken)(nil),           // 49: hops.metadata.log.v1.RenewToken
+	(*CancelToken)(nil),          // 50: hops.metadata.log.v1.CancelToken
+	(*ExpireTokens)(nil),         // 51: hops.metadata.log.v1.ExpireTokens
+	(*ChangeSnapshots)(nil),      // 52: hops.metadata.log.v1.ChangeSnapshots
+	(*CachePoolInfo)(nil),        // 53: hops.metadata.log.v1.CachePoolInfo
+	(*AddCachePool)(nil),         // 54: hops.metadata.log.v1.AddCachePool
+	(*ModifyCachePool)(nil),      // 55: hops.metadata.log.v1.ModifyCachePool
+	(*RemoveCachePool)(nil),      // 56: hops.metadata.log.v1.RemoveCachePool
+	(*CacheDirectiveInfo)(nil),   // 57: hops.metadata.log.v1.CacheDirectiveInfo
+	(*AddCacheDirective)(nil),    // 58: hops.metadata.log.v1.AddCacheDirective
+	(*ModifyCacheDirective)(nil), // 59: hops.metadata.log.v1.ModifyCacheDirective
+	(*RemoveCacheDirective)(nil), // 60: hops.metadata.log.v1.RemoveCacheDirective
 }
 var file_metadata_logpb_v1_log_proto_depIdxs = []int32{
 	5,  // 0: hops.metadata.log.v1.Command.caller:type_name -> hops.metadata.log.v1.Caller
@@ -4744,51 +5341,61 @@ var file_metadata_logpb_v1_log_proto_depIdxs = []int32{
 	10, // 40: hops.metadata.log.v1.Command.store:type_name -> hops.metadata.log.v1.Store
 	37, // 41: hops.metadata.log.v1.Command.seal_tail:type_name -> hops.metadata.log.v1.SealTail
 	38, // 42: hops.metadata.log.v1.Command.convert_file:type_name -> hops.metadata.log.v1.ConvertFile
-	6,  // 43: hops.metadata.log.v1.Mkdirs.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 44: hops.metadata.log.v1.Create.target:type_name -> hops.metadata.log.v1.Target
-	9,  // 45: hops.metadata.log.v1.Store.create:type_name -> hops.metadata.log.v1.Create
-	7,  // 46: hops.metadata.log.v1.Store.body:type_name -> hops.metadata.log.v1.Block
-	7,  // 47: hops.metadata.log.v1.AddBlock.previous:type_name -> hops.metadata.log.v1.Block
-	7,  // 48: hops.metadata.log.v1.AddBlock.block:type_name -> hops.metadata.log.v1.Block
-	7,  // 49: hops.metadata.log.v1.AbandonBlock.block:type_name -> hops.metadata.log.v1.Block
-	7,  // 50: hops.metadata.log.v1.Complete.last:type_name -> hops.metadata.log.v1.Block
-	6,  // 51: hops.metadata.log.v1.Append.target:type_name -> hops.metadata.log.v1.Target
-	7,  // 52: hops.metadata.log.v1.UpdatePipeline.old_block:type_name -> hops.metadata.log.v1.Block
-	7,  // 53: hops.metadata.log.v1.UpdatePipeline.new_block:type_name -> hops.metadata.log.v1.Block
-	6,  // 54: hops.metadata.log.v1.Rename.source:type_name -> hops.metadata.log.v1.Target
-	6,  // 55: hops.metadata.log.v1.Rename.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 56: hops.metadata.log.v1.Delete.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 57: hops.metadata.log.v1.SurveyTree.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 58: hops.metadata.log.v1.SetPermission.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 59: hops.metadata.log.v1.SetOwner.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 60: hops.metadata.log.v1.SetTimes.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 61: hops.metadata.log.v1.SetReplication.target:type_name -> hops.metadata.log.v1.Target
-	7,  // 62: hops.metadata.log.v1.CommitRecovery.block:type_name -> hops.metadata.log.v1.Block
-	0,  // 63: hops.metadata.log.v1.XAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
-	6,  // 64: hops.metadata.log.v1.SetXAttr.target:type_name -> hops.metadata.log.v1.Target
-	29, // 65: hops.metadata.log.v1.SetXAttr.attribute:type_name -> hops.metadata.log.v1.XAttr
-	6,  // 66: hops.metadata.log.v1.RemoveXAttr.target:type_name -> hops.metadata.log.v1.Target
-	0,  // 67: hops.metadata.log.v1.RemoveXAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
-	1,  // 68: hops.metadata.log.v1.ACLEntry.type:type_name -> hops.metadata.log.v1.ACLEntry.Type
-	6,  // 69: hops.metadata.log.v1.SetACL.target:type_name -> hops.metadata.log.v1.Target
-	2,  // 70: hops.metadata.log.v1.SetACL.change:type_name -> hops.metadata.log.v1.SetACL.Change
-	32, // 71: hops.metadata.log.v1.SetACL.entries:type_name -> hops.metadata.log.v1.ACLEntry
-	6,  // 72: hops.metadata.log.v1.SetQuota.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 73: hops.metadata.log.v1.Truncate.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 74: hops.metadata.log.v1.Concat.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 75: hops.metadata.log.v1.Concat.sources:type_name -> hops.metadata.log.v1.Target
-	7,  // 76: hops.metadata.log.v1.SealTail.tail:type_name -> hops.metadata.log.v1.Block
-	6,  // 77: hops.metadata.log.v1.ConvertFile.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 78: hops.metadata.log.v1.SetStoragePolicy.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 79: hops.metadata.log.v1.SetErasurePolicy.target:type_name -> hops.metadata.log.v1.Target
-	46, // 80: hops.metadata.log.v1.ChangeRegister.changes:type_name -> hops.metadata.log.v1.ItemChange
-	6,  // 81: hops.metadata.log.v1.ChangeSnapshots.target:type_name -> hops.metadata.log.v1.Target
-	3,  // 82: hops.metadata.log.v1.ChangeSnapshots.change:type_name -> hops.metadata.log.v1.ChangeSnapshots.Change
-	83, // [83:83] is the sub-list for method output_type
-	83, // [83:83] is the sub-list for method input_type
-	83, // [83:83] is the sub-list for extension type_name
-	83, // [83:83] is the sub-list for extension extendee
-	0,  // [0:83] is the sub-list for field type_name
+	54, // 43: hops.metadata.log.v1.Command.add_cache_pool:type_name -> hops.metadata.log.v1.AddCachePool
+	55, // 44: hops.metadata.log.v1.Command.modify_cache_pool:type_name -> hops.metadata.log.v1.ModifyCachePool
+	56, // 45: hops.metadata.log.v1.Command.remove_cache_pool:type_name -> hops.metadata.log.v1.RemoveCachePool
+	58, // 46: hops.metadata.log.v1.Command.add_cache_directive:type_name -> hops.metadata.log.v1.AddCacheDirective
+	59, // 47: hops.metadata.log.v1.Command.modify_cache_directive:type_name -> hops.metadata.log.v1.ModifyCacheDirective
+	60, // 48: hops.metadata.log.v1.Command.remove_cache_directive:type_name -> hops.metadata.log.v1.RemoveCacheDirective
+	6,  // 49: hops.metadata.log.v1.Mkdirs.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 50: hops.metadata.log.v1.Create.target:type_name -> hops.metadata.log.v1.Target
+	9,  // 51: hops.metadata.log.v1.Store.create:type_name -> hops.metadata.log.v1.Create
+	7,  // 52: hops.metadata.log.v1.Store.body:type_name -> hops.metadata.log.v1.Block
+	7,  // 53: hops.metadata.log.v1.AddBlock.previous:type_name -> hops.metadata.log.v1.Block
+	7,  // 54: hops.metadata.log.v1.AddBlock.block:type_name -> hops.metadata.log.v1.Block
+	7,  // 55: hops.metadata.log.v1.AbandonBlock.block:type_name -> hops.metadata.log.v1.Block
+	7,  // 56: hops.metadata.log.v1.Complete.last:type_name -> hops.metadata.log.v1.Block
+	6,  // 57: hops.metadata.log.v1.Append.target:type_name -> hops.metadata.log.v1.Target
+	7,  // 58: hops.metadata.log.v1.UpdatePipeline.old_block:type_name -> hops.metadata.log.v1.Block
+	7,  // 59: hops.metadata.log.v1.UpdatePipeline.new_block:type_name -> hops.metadata.log.v1.Block
+	6,  // 60: hops.metadata.log.v1.Rename.source:type_name -> hops.metadata.log.v1.Target
+	6,  // 61: hops.metadata.log.v1.Rename.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 62: hops.metadata.log.v1.Delete.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 63: hops.metadata.log.v1.SurveyTree.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 64: hops.metadata.log.v1.SetPermission.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 65: hops.metadata.log.v1.SetOwner.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 66: hops.metadata.log.v1.SetTimes.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 67: hops.metadata.log.v1.SetReplication.target:type_name -> hops.metadata.log.v1.Target
+	7,  // 68: hops.metadata.log.v1.CommitRecovery.block:type_name -> hops.metadata.log.v1.Block
+	0,  // 69: hops.metadata.log.v1.XAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
+	6,  // 70: hops.metadata.log.v1.SetXAttr.target:type_name -> hops.metadata.log.v1.Target
+	29, // 71: hops.metadata.log.v1.SetXAttr.attribute:type_name -> hops.metadata.log.v1.XAttr
+	6,  // 72: hops.metadata.log.v1.RemoveXAttr.target:type_name -> hops.metadata.log.v1.Target
+	0,  // 73: hops.metadata.log.v1.RemoveXAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
+	1,  // 74: hops.metadata.log.v1.ACLEntry.type:type_name -> hops.metadata.log.v1.ACLEntry.Type
+	6,  // 75: hops.metadata.log.v1.SetACL.target:type_name -> hops.metadata.log.v1.Target
+	2,  // 76: hops.metadata.log.v1.SetACL.change:type_name -> hops.metadata.log.v1.SetACL.Change
+	32, // 77: hops.metadata.log.v1.SetACL.entries:type_name -> hops.metadata.log.v1.ACLEntry
+	6,  // 78: hops.metadata.log.v1.SetQuota.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 79: hops.metadata.log.v1.Truncate.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 80: hops.metadata.log.v1.Concat.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 81: hops.metadata.log.v1.Concat.sources:type_name -> hops.metadata.log.v1.Target
+	7,  // 82: hops.metadata.log.v1.SealTail.tail:type_name -> hops.metadata.log.v1.Block
+	6,  // 83: hops.metadata.log.v1.ConvertFile.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 84: hops.metadata.log.v1.SetStoragePolicy.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 85: hops.metadata.log.v1.SetErasurePolicy.target:type_name -> hops.metadata.log.v1.Target
+	46, // 86: hops.metadata.log.v1.ChangeRegister.changes:type_name -> hops.metadata.log.v1.ItemChange
+	6,  // 87: hops.metadata.log.v1.ChangeSnapshots.target:type_name -> hops.metadata.log.v1.Target
+	3,  // 88: hops.metadata.log.v1.ChangeSnapshots.change:type_name -> hops.metadata.log.v1.ChangeSnapshots.Change
+	53, // 89: hops.metadata.log.v1.AddCachePool.pool:type_name -> hops.metadata.log.v1.CachePoolInfo
+	53, // 90: hops.metadata.log.v1.ModifyCachePool.pool:type_name -> hops.metadata.log.v1.CachePoolInfo
+	57, // 91: hops.metadata.log.v1.AddCacheDirective.directive:type_name -> hops.metadata.log.v1.CacheDirectiveInfo
+	57, // 92: hops.metadata.log.v1.ModifyCacheDirective.directive:type_name -> hops.metadata.log.v1.CacheDirectiveInfo
+	93, // [93:93] is the sub-list for method output_type
+	93, // [93:93] is the sub-list for method input_type
+	93, // [93:93] is the sub-list for extension type_name
+	93, // [93:93] is the sub-list for extension extendee
+	0,  // [0:93] is the sub-list for field type_name
 }
 
 func init() { file_metadata_logpb_v1_log_proto_init() }
@@ -4839,16 +5446,24 @@ func file_metadata_logpb_v1_log_proto_init() {
 		(*Command_Store)(nil),
 		(*Command_SealTail)(nil),
 		(*Command_ConvertFile)(nil),
+		(*Command_AddCachePool)(nil),
+		(*Command_ModifyCachePool)(nil),
+		(*Command_RemoveCachePool)(nil),
+		(*Command_AddCacheDirective)(nil),
+		(*Command_ModifyCacheDirective)(nil),
+		(*Command_RemoveCacheDirective)(nil),
 	}
 	file_metadata_logpb_v1_log_proto_msgTypes[4].OneofWrappers = []any{}
 	file_metadata_logpb_v1_log_proto_msgTypes[5].OneofWrappers = []any{}
+	file_metadata_logpb_v1_log_proto_msgTypes[49].OneofWrappers = []any{}
+	file_metadata_logpb_v1_log_proto_msgTypes[53].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_metadata_logpb_v1_log_proto_rawDesc), len(file_metadata_logpb_v1_log_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   49,
+			NumMessages:   57,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -957,7 +957,10 @@ type FileState struct {
 	// The bytes of the body, if these are few: then no member has them anywhere else.
 	Data []byte `protobuf:"bytes,8,opt,name=data,proto3" json:"data,omitempty"`
 	// Set for a small file: its first block is a body, which no datanode has.
-	Body          *Body `protobuf:"bytes,9,opt,name=body,proto3" json:"body,omitempty"`
+	Body *Body `protobuf:"bytes,9,opt,name=body,proto3" json:"body,omitempty"`
+	// The blocks behind the first that are bodies too, which concat brought: their places in ascending order, and for each the CRC-32C of its bytes.
+	LaterBody     []uint32 `protobuf:"varint,10,rep,packed,name=later_body,json=laterBody,proto3" json:"later_body,omitempty"`
+	LaterCrc      []uint32 `protobuf:"fixed32,11,rep,packed,name=later_crc,json=laterCrc,proto3" json:"later_crc,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1051,6 +1054,20 @@ func (x *FileState) GetData() []byte {
 func (x *FileState) GetBody() *Body {
 	if x != nil {
 		return x.Body
+	}
+	return nil
+}
+
+func (x *FileState) GetLaterBody() []uint32 {
+	if x != nil {
+		return x.LaterBody
+	}
+	return nil
+}
+
+func (x *FileState) GetLaterCrc() []uint32 {
+	if x != nil {
+		return x.LaterCrc
 	}
 	return nil
 }
@@ -1337,10 +1354,12 @@ type Marker struct {
 	// Directories with a quota that limits types of volumes.
 	TypeQuotas uint64 `protobuf:"varint,47,opt,name=type_quotas,json=typeQuotas,proto3" json:"type_quotas,omitempty"`
 	// How many of blocks are bodies of small files, those that only snapshots have included, and how many bytes these have.
-	Bodies        uint64 `protobuf:"varint,40,opt,name=bodies,proto3" json:"bodies,omitempty"`
-	BodyBytes     uint64 `protobuf:"varint,41,opt,name=body_bytes,json=bodyBytes,proto3" json:"body_bytes,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Bodies    uint64 `protobuf:"varint,40,opt,name=bodies,proto3" json:"bodies,omitempty"`
+	BodyBytes uint64 `protobuf:"varint,41,opt,name=body_bytes,json=bodyBytes,proto3" json:"body_bytes,omitempty"`
+	// The number that a cache directive got last.
+	LastCacheDirective int64 `protobuf:"varint,53,opt,name=last_cache_directive,json=lastCacheDirective,proto3" json:"last_cache_directive,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *Marker) Reset() {
@@ -1611,6 +1630,170 @@ func (x *Marker) GetBodyBytes() uint64 {
 	return 0
 }
 
+func (x *Marker) GetLastCacheDirective() int64 {
+	if x != nil {
+		return x.LastCacheDirective
+	}
+	return 0
+}
+
+// CachePool is a pool of what datanodes keep in memory, under its name.
+type CachePool struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Owner string                 `protobuf:"bytes,1,opt,name=owner,proto3" json:"owner,omitempty"`
+	Group string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	Mode  uint32                 `protobuf:"varint,3,opt,name=mode,proto3" json:"mode,omitempty"`
+	// Bytes in all replicas; the greatest number: any.
+	Limit              int64 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
+	DefaultReplication int32 `protobuf:"varint,5,opt,name=default_replication,json=defaultReplication,proto3" json:"default_replication,omitempty"`
+	// The longest time that a directive may be for, in milliseconds.
+	MaxTtl        int64 `protobuf:"varint,6,opt,name=max_ttl,json=maxTtl,proto3" json:"max_ttl,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CachePool) Reset() {
+	*x = CachePool{}
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CachePool) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CachePool) ProtoMessage() {}
+
+func (x *CachePool) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CachePool.ProtoReflect.Descriptor instead.
+func (*CachePool) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *CachePool) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *CachePool) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *CachePool) GetMode() uint32 {
+	if x != nil {
+		return x.Mode
+	}
+	return 0
+}
+
+func (x *CachePool) GetLimit() int64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *CachePool) GetDefaultReplication() int32 {
+	if x != nil {
+		return x.DefaultReplication
+	}
+	return 0
+}
+
+func (x *CachePool) GetMaxTtl() int64 {
+	if x != nil {
+		return x.MaxTtl
+	}
+	return 0
+}
+
+// CacheDirective wants what is at a path to be in memory, under its number.
+type CacheDirective struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Path        string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	Replication int32                  `protobuf:"varint,2,opt,name=replication,proto3" json:"replication,omitempty"`
+	Pool        string                 `protobuf:"bytes,3,opt,name=pool,proto3" json:"pool,omitempty"`
+	// When it ends, in milliseconds since 1970.
+	Expires       int64 `protobuf:"varint,4,opt,name=expires,proto3" json:"expires,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CacheDirective) Reset() {
+	*x = CacheDirective{}
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CacheDirective) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CacheDirective) ProtoMessage() {}
+
+func (x *CacheDirective) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CacheDirective.ProtoReflect.Descriptor instead.
+func (*CacheDirective) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *CacheDirective) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *CacheDirective) GetReplication() int32 {
+	if x != nil {
+		return x.Replication
+	}
+	return 0
+}
+
+func (x *CacheDirective) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *CacheDirective) GetExpires() int64 {
+	if x != nil {
+		return x.Expires
+	}
+	return 0
+}
+
 // Item is what the cluster's register has under a name.
 type Item struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1623,7 +1806,7 @@ type Item struct {
 
 func (x *Item) Reset() {
 	*x = Item{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[16]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1635,7 +1818,7 @@ func (x *Item) String() string {
 func (*Item) ProtoMessage() {}
 
 func (x *Item) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[16]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1648,7 +1831,7 @@ func (x *Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Item.ProtoReflect.Descriptor instead.
 func (*Item) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{16}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Item) GetVersion() uint64 {
@@ -1681,7 +1864,7 @@ type Survey struct {
 
 func (x *Survey) Reset() {
 	*x = Survey{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[17]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1693,7 +1876,7 @@ func (x *Survey) String() string {
 func (*Survey) ProtoMessage() {}
 
 func (x *Survey) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[17]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1706,7 +1889,7 @@ func (x *Survey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Survey.ProtoReflect.Descriptor instead.
 func (*Survey) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{17}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Survey) GetId() uint64 {
@@ -1759,7 +1942,7 @@ type BlockKey struct {
 
 func (x *BlockKey) Reset() {
 	*x = BlockKey{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[18]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1771,7 +1954,7 @@ func (x *BlockKey) String() string {
 func (*BlockKey) ProtoMessage() {}
 
 func (x *BlockKey) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[18]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1784,7 +1967,7 @@ func (x *BlockKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockKey.ProtoReflect.Descriptor instead.
 func (*BlockKey) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{18}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *BlockKey) GetId() int32 {
@@ -1821,7 +2004,7 @@ type TokenKey struct {
 
 func (x *TokenKey) Reset() {
 	*x = TokenKey{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[19]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1833,7 +2016,7 @@ func (x *TokenKey) String() string {
 func (*TokenKey) ProtoMessage() {}
 
 func (x *TokenKey) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[19]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1846,7 +2029,7 @@ func (x *TokenKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenKey.ProtoReflect.Descriptor instead.
 func (*TokenKey) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{19}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *TokenKey) GetId() int32 {
@@ -1879,7 +2062,7 @@ type DelegationToken struct {
 
 func (x *DelegationToken) Reset() {
 	*x = DelegationToken{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[20]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1891,7 +2074,7 @@ func (x *DelegationToken) String() string {
 func (*DelegationToken) ProtoMessage() {}
 
 func (x *DelegationToken) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[20]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1904,7 +2087,7 @@ func (x *DelegationToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DelegationToken.ProtoReflect.Descriptor instead.
 func (*DelegationToken) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{20}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DelegationToken) GetOwner() string {
@@ -2033,7 +2216,7 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\n" +
 	"used_types\x18\x06 \x03(\x03R\tusedTypes\"*\n" +
 	"\x0eDirectoryState\x12\x18\n" +
-	"\aentries\x18\x01 \x01(\x04R\aentries\"\xe0\x02\n" +
+	"\aentries\x18\x01 \x01(\x04R\aentries\"\x9c\x03\n" +
 	"\tFileState\x12\x1d\n" +
 	"\n" +
 	"block_size\x18\x01 \x01(\x03R\tblockSize\x12 \n" +
@@ -2044,7 +2227,11 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\fconstruction\x18\x06 \x01(\v2\".hops.metadata.log.v1.ConstructionR\fconstruction\x12\x18\n" +
 	"\aerasure\x18\a \x01(\rR\aerasure\x12\x17\n" +
 	"\x04data\x18\b \x01(\fB\x03\x80\x01\x01R\x04data\x12.\n" +
-	"\x04body\x18\t \x01(\v2\x1a.hops.metadata.log.v1.BodyR\x04body\"\x18\n" +
+	"\x04body\x18\t \x01(\v2\x1a.hops.metadata.log.v1.BodyR\x04body\x12\x1d\n" +
+	"\n" +
+	"later_body\x18\n" +
+	" \x03(\rR\tlaterBody\x12\x1b\n" +
+	"\tlater_crc\x18\v \x03(\aR\blaterCrc\"\x18\n" +
 	"\x04Body\x12\x10\n" +
 	"\x03crc\x18\x01 \x01(\aR\x03crc\"\xb0\x03\n" +
 	"\fConstruction\x12\x16\n" +
@@ -2070,7 +2257,7 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\x05Lease\x12\x18\n" +
 	"\arenewed\x18\x01 \x01(\x03R\arenewed\x12\x1f\n" +
 	"\vclient_node\x18\x02 \x01(\tR\n" +
-	"clientNode\"\xd9\b\n" +
+	"clientNode\"\x8b\t\n" +
 	"\x06Marker\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x10\n" +
@@ -2117,7 +2304,20 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"typeQuotas\x12\x16\n" +
 	"\x06bodies\x18( \x01(\x04R\x06bodies\x12\x1d\n" +
 	"\n" +
-	"body_bytes\x18) \x01(\x04R\tbodyBytes\";\n" +
+	"body_bytes\x18) \x01(\x04R\tbodyBytes\x120\n" +
+	"\x14last_cache_directive\x185 \x01(\x03R\x12lastCacheDirective\"\xab\x01\n" +
+	"\tCachePool\x12\x14\n" +
+	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x14\n" +
+	"\x05group\x18\x02 \x01(\tR\x05group\x12\x12\n" +
+	"\x04mode\x18\x03 \x01(\rR\x04mode\x12\x14\n" +
+	"\x05limit\x18\x04 \x01(\x03R\x05limit\x12/\n" +
+	"\x13default_replication\x18\x05 \x01(\x05R\x12defaultReplication\x12\x17\n" +
+	"\amax_ttl\x18\x06 \x01(\x03R\x06maxTtl\"t\n" +
+	"\x0eCacheDirective\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12 \n" +
+	"\vreplication\x18\x02 \x01(\x05R\vreplication\x12\x12\n" +
+	"\x04pool\x18\x03 \x01(\tR\x04pool\x12\x18\n" +
+	"\aexpires\x18\x04 \x01(\x03R\aexpires\";\n" +
 	"\x04Item\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x19\n" +
 	"\x05value\x18\x02 \x01(\fB\x03\x80\x01\x01R\x05value\"\x9a\x01\n" +
@@ -2156,7 +2356,7 @@ func file_metadata_logpb_v1_state_proto_rawDescGZIP() []byte {
 }
 
 var file_metadata_logpb_v1_state_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_metadata_logpb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_metadata_logpb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_metadata_logpb_v1_state_proto_goTypes = []any{
 	(Construction_LastBlock)(0), // 0: hops.metadata.log.v1.Construction.LastBlock
 	(*INode)(nil),               // 1: hops.metadata.log.v1.INode
@@ -2175,21 +2375,23 @@ var file_metadata_logpb_v1_state_proto_goTypes = []any{
 	(*Construction)(nil),        // 14: hops.metadata.log.v1.Construction
 	(*Lease)(nil),               // 15: hops.metadata.log.v1.Lease
 	(*Marker)(nil),              // 16: hops.metadata.log.v1.Marker
-	(*Item)(nil),                // 17: hops.metadata.log.v1.Item
-	(*Survey)(nil),              // 18: hops.metadata.log.v1.Survey
-	(*BlockKey)(nil),            // 19: hops.metadata.log.v1.BlockKey
-	(*TokenKey)(nil),            // 20: hops.metadata.log.v1.TokenKey
-	(*DelegationToken)(nil),     // 21: hops.metadata.log.v1.DelegationToken
-	(*XAttr)(nil),               // 22: hops.metadata.log.v1.XAttr
-	(*ACLEntry)(nil),            // 23: hops.metadata.log.v1.ACLEntry
-	(*Block)(nil),               // 24: hops.metadata.log.v1.Block
-	(*Caller)(nil),              // 25: hops.metadata.log.v1.Caller
+	(*CachePool)(nil),           // 17: hops.metadata.log.v1.CachePool
+	(*CacheDirective)(nil),      // 18: hops.metadata.log.v1.CacheDirective
+	(*Item)(nil),                // 19: hops.metadata.log.v1.Item
+	(*Survey)(nil),              // 20: hops.metadata.log.v1.Survey
+	(*BlockKey)(nil),            // 21: hops.metadata.log.v1.BlockKey
+	(*TokenKey)(nil),            // 22: hops.metadata.log.v1.TokenKey
+	(*DelegationToken)(nil),     // 23: hops.metadata.log.v1.DelegationToken
+	(*XAttr)(nil),               // 24: hops.metadata.log.v1.XAttr
+	(*ACLEntry)(nil),            // 25: hops.metadata.log.v1.ACLEntry
+	(*Block)(nil),               // 26: hops.metadata.log.v1.Block
+	(*Caller)(nil),              // 27: hops.metadata.log.v1.Caller
 }
 var file_metadata_logpb_v1_state_proto_depIdxs = []int32{
 	11, // 0: hops.metadata.log.v1.INode.directory:type_name -> hops.metadata.log.v1.DirectoryState
 	12, // 1: hops.metadata.log.v1.INode.file:type_name -> hops.metadata.log.v1.FileState
-	22, // 2: hops.metadata.log.v1.INode.xattrs:type_name -> hops.metadata.log.v1.XAttr
-	23, // 3: hops.metadata.log.v1.INode.acl:type_name -> hops.metadata.log.v1.ACLEntry
+	24, // 2: hops.metadata.log.v1.INode.xattrs:type_name -> hops.metadata.log.v1.XAttr
+	25, // 3: hops.metadata.log.v1.INode.acl:type_name -> hops.metadata.log.v1.ACLEntry
 	10, // 4: hops.metadata.log.v1.INode.quota:type_name -> hops.metadata.log.v1.Quota
 	3,  // 5: hops.metadata.log.v1.INode.snapshot_past:type_name -> hops.metadata.log.v1.SnapshotPast
 	2,  // 6: hops.metadata.log.v1.INode.kept:type_name -> hops.metadata.log.v1.SnapshotUsage
@@ -2201,11 +2403,11 @@ var file_metadata_logpb_v1_state_proto_depIdxs = []int32{
 	14, // 12: hops.metadata.log.v1.FileState.construction:type_name -> hops.metadata.log.v1.Construction
 	13, // 13: hops.metadata.log.v1.FileState.body:type_name -> hops.metadata.log.v1.Body
 	0,  // 14: hops.metadata.log.v1.Construction.last_block:type_name -> hops.metadata.log.v1.Construction.LastBlock
-	24, // 15: hops.metadata.log.v1.Construction.source:type_name -> hops.metadata.log.v1.Block
-	19, // 16: hops.metadata.log.v1.Marker.block_keys:type_name -> hops.metadata.log.v1.BlockKey
-	18, // 17: hops.metadata.log.v1.Marker.surveys:type_name -> hops.metadata.log.v1.Survey
-	20, // 18: hops.metadata.log.v1.Marker.token_keys:type_name -> hops.metadata.log.v1.TokenKey
-	25, // 19: hops.metadata.log.v1.Survey.caller:type_name -> hops.metadata.log.v1.Caller
+	26, // 15: hops.metadata.log.v1.Construction.source:type_name -> hops.metadata.log.v1.Block
+	21, // 16: hops.metadata.log.v1.Marker.block_keys:type_name -> hops.metadata.log.v1.BlockKey
+	20, // 17: hops.metadata.log.v1.Marker.surveys:type_name -> hops.metadata.log.v1.Survey
+	22, // 18: hops.metadata.log.v1.Marker.token_keys:type_name -> hops.metadata.log.v1.TokenKey
+	27, // 19: hops.metadata.log.v1.Survey.caller:type_name -> hops.metadata.log.v1.Caller
 	20, // [20:20] is the sub-list for method output_type
 	20, // [20:20] is the sub-list for method input_type
 	20, // [20:20] is the sub-list for extension type_name
@@ -2225,7 +2427,7 @@ func file_metadata_logpb_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_metadata_logpb_v1_state_proto_rawDesc), len(file_metadata_logpb_v1_state_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   21,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -88,6 +88,9 @@ const (
 	BlockChange_CORRUPT BlockChange_Kind = 4
 	// A replica that was read as a whole and matches its checksums, after an order to do so or after it was CORRUPT.
 	BlockChange_VERIFIED BlockChange_Kind = 5
+	// A replica is kept in memory, or is not any more. A registration forgets all that was.
+	BlockChange_CACHED   BlockChange_Kind = 6
+	BlockChange_UNCACHED BlockChange_Kind = 7
 )
 
 // Enum value maps for BlockChange_Kind.
@@ -99,6 +102,8 @@ var (
 		3: "DELETED",
 		4: "CORRUPT",
 		5: "VERIFIED",
+		6: "CACHED",
+		7: "UNCACHED",
 	}
 	BlockChange_Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED": 0,
@@ -107,6 +112,8 @@ var (
 		"DELETED":          3,
 		"CORRUPT":          4,
 		"VERIFIED":         5,
+		"CACHED":           6,
+		"UNCACHED":         7,
 	}
 )
 
@@ -688,7 +695,10 @@ type Beat struct {
 	DatanodeUuid string                 `protobuf:"bytes,1,opt,name=datanode_uuid,json=datanodeUuid,proto3" json:"datanode_uuid,omitempty"`
 	Volumes      []*Volume              `protobuf:"bytes,2,rep,name=volumes,proto3" json:"volumes,omitempty"`
 	// Transfers in progress.
-	Xceivers      uint32 `protobuf:"varint,3,opt,name=xceivers,proto3" json:"xceivers,omitempty"`
+	Xceivers uint32 `protobuf:"varint,3,opt,name=xceivers,proto3" json:"xceivers,omitempty"`
+	// How many bytes of replicas it may keep in memory, and does.
+	CacheCapacity int64 `protobuf:"varint,4,opt,name=cache_capacity,json=cacheCapacity,proto3" json:"cache_capacity,omitempty"`
+	CacheUsed     int64 `protobuf:"varint,5,opt,name=cache_used,json=cacheUsed,proto3" json:"cache_used,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -744,6 +754,20 @@ func (x *Beat) GetXceivers() uint32 {
 	return 0
 }
 
+func (x *Beat) GetCacheCapacity() int64 {
+	if x != nil {
+		return x.CacheCapacity
+	}
+	return 0
+}
+
+func (x *Beat) GetCacheUsed() int64 {
+	if x != nil {
+		return x.CacheUsed
+	}
+	return 0
+}
+
 type Orders struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The leader's Raft term. A datanode obeys none below the highest it has seen; followers send no orders.
@@ -761,8 +785,11 @@ type Orders struct {
 	Discard []*Block `protobuf:"bytes,8,rep,name=discard,proto3" json:"discard,omitempty"`
 	// Replicas to be read and compared with their checksums, because somebody had trouble with them or with another replica
 	// of their block. The answer is a change: VERIFIED, CORRUPT, or DELETED if there is none.
-	Verify        []*Block   `protobuf:"bytes,9,rep,name=verify,proto3" json:"verify,omitempty"`
-	Rebuild       []*Rebuild `protobuf:"bytes,10,rep,name=rebuild,proto3" json:"rebuild,omitempty"`
+	Verify  []*Block   `protobuf:"bytes,9,rep,name=verify,proto3" json:"verify,omitempty"`
+	Rebuild []*Rebuild `protobuf:"bytes,10,rep,name=rebuild,proto3" json:"rebuild,omitempty"`
+	// Replicas to be kept in memory, and blocks that need not be any more. The answers are changes: CACHED and UNCACHED. Level 6.
+	Cache         []*Block `protobuf:"bytes,11,rep,name=cache,proto3" json:"cache,omitempty"`
+	Uncache       []int64  `protobuf:"varint,12,rep,packed,name=uncache,proto3" json:"uncache,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -863,6 +890,20 @@ func (x *Orders) GetVerify() []*Block {
 func (x *Orders) GetRebuild() []*Rebuild {
 	if x != nil {
 		return x.Rebuild
+	}
+	return nil
+}
+
+func (x *Orders) GetCache() []*Block {
+	if x != nil {
+		return x.Cache
+	}
+	return nil
+}
+
+func (x *Orders) GetUncache() []int64 {
+	if x != nil {
+		return x.Uncache
 	}
 	return nil
 }
@@ -1698,11 +1739,14 @@ const file_namenode_api_v1_namenode_proto_rawDesc = "" +
 	"\tdatanodes\x18\x03 \x03(\tR\tdatanodes\"1\n" +
 	"\bBlockKey\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x05R\x02id\x12\x15\n" +
-	"\x03key\x18\x02 \x01(\fB\x03\x80\x01\x01R\x03key\"{\n" +
+	"\x03key\x18\x02 \x01(\fB\x03\x80\x01\x01R\x03key\"\xc1\x01\n" +
 	"\x04Beat\x12#\n" +
 	"\rdatanode_uuid\x18\x01 \x01(\tR\fdatanodeUuid\x122\n" +
 	"\avolumes\x18\x02 \x03(\v2\x18.hops.namenode.v1.VolumeR\avolumes\x12\x1a\n" +
-	"\bxceivers\x18\x03 \x01(\rR\bxceivers\"\xab\x03\n" +
+	"\bxceivers\x18\x03 \x01(\rR\bxceivers\x12%\n" +
+	"\x0ecache_capacity\x18\x04 \x01(\x03R\rcacheCapacity\x12\x1d\n" +
+	"\n" +
+	"cache_used\x18\x05 \x01(\x03R\tcacheUsed\"\xf4\x03\n" +
 	"\x06Orders\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\bR\x06leader\x129\n" +
@@ -1714,7 +1758,9 @@ const file_namenode_api_v1_namenode_proto_rawDesc = "" +
 	"\adiscard\x18\b \x03(\v2\x17.hops.namenode.v1.BlockR\adiscard\x12/\n" +
 	"\x06verify\x18\t \x03(\v2\x17.hops.namenode.v1.BlockR\x06verify\x123\n" +
 	"\arebuild\x18\n" +
-	" \x03(\v2\x19.hops.namenode.v1.RebuildR\arebuild\"\xa6\x01\n" +
+	" \x03(\v2\x19.hops.namenode.v1.RebuildR\arebuild\x12-\n" +
+	"\x05cache\x18\v \x03(\v2\x17.hops.namenode.v1.BlockR\x05cache\x12\x18\n" +
+	"\auncache\x18\f \x03(\x03R\auncache\"\xa6\x01\n" +
 	"\tReplicate\x12-\n" +
 	"\x05block\x18\x01 \x01(\v2\x17.hops.namenode.v1.BlockR\x05block\x126\n" +
 	"\atargets\x18\x02 \x03(\v2\x1c.hops.namenode.v1.DatanodeIDR\atargets\x12\x1c\n" +
@@ -1754,18 +1800,21 @@ const file_namenode_api_v1_namenode_proto_rawDesc = "" +
 	"\x13BlockReportResponse\"t\n" +
 	"\x14BlocksChangedRequest\x12#\n" +
 	"\rdatanode_uuid\x18\x01 \x01(\tR\fdatanodeUuid\x127\n" +
-	"\achanges\x18\x02 \x03(\v2\x1d.hops.namenode.v1.BlockChangeR\achanges\"\xf4\x01\n" +
+	"\achanges\x18\x02 \x03(\v2\x1d.hops.namenode.v1.BlockChangeR\achanges\"\x8e\x02\n" +
 	"\vBlockChange\x126\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\".hops.namenode.v1.BlockChange.KindR\x04kind\x12-\n" +
 	"\x05block\x18\x02 \x01(\v2\x17.hops.namenode.v1.BlockR\x05block\x12\x1b\n" +
-	"\tvolume_id\x18\x03 \x01(\tR\bvolumeId\"a\n" +
+	"\tvolume_id\x18\x03 \x01(\tR\bvolumeId\"{\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tRECEIVING\x10\x01\x12\f\n" +
 	"\bRECEIVED\x10\x02\x12\v\n" +
 	"\aDELETED\x10\x03\x12\v\n" +
 	"\aCORRUPT\x10\x04\x12\f\n" +
-	"\bVERIFIED\x10\x05\"\x17\n" +
+	"\bVERIFIED\x10\x05\x12\n" +
+	"\n" +
+	"\x06CACHED\x10\x06\x12\f\n" +
+	"\bUNCACHED\x10\a\"\x17\n" +
 	"\x15BlocksChangedResponse\"\x96\x02\n" +
 	"!CommitBlockSynchronizationRequest\x12-\n" +
 	"\x05block\x18\x01 \x01(\v2\x17.hops.namenode.v1.BlockR\x05block\x12\x1f\n" +
@@ -1842,42 +1891,43 @@ var file_namenode_api_v1_namenode_proto_depIdxs = []int32{
 	2,  // 8: hops.namenode.v1.Orders.discard:type_name -> hops.namenode.v1.Block
 	2,  // 9: hops.namenode.v1.Orders.verify:type_name -> hops.namenode.v1.Block
 	13, // 10: hops.namenode.v1.Orders.rebuild:type_name -> hops.namenode.v1.Rebuild
-	2,  // 11: hops.namenode.v1.Replicate.block:type_name -> hops.namenode.v1.Block
-	3,  // 12: hops.namenode.v1.Replicate.targets:type_name -> hops.namenode.v1.DatanodeID
-	2,  // 13: hops.namenode.v1.Rebuild.group:type_name -> hops.namenode.v1.Block
-	14, // 14: hops.namenode.v1.Rebuild.sources:type_name -> hops.namenode.v1.Part
-	14, // 15: hops.namenode.v1.Rebuild.targets:type_name -> hops.namenode.v1.Part
-	2,  // 16: hops.namenode.v1.Rebuild.tail:type_name -> hops.namenode.v1.Block
-	3,  // 17: hops.namenode.v1.Rebuild.tail_at:type_name -> hops.namenode.v1.DatanodeID
-	3,  // 18: hops.namenode.v1.Part.node:type_name -> hops.namenode.v1.DatanodeID
-	2,  // 19: hops.namenode.v1.Recover.block:type_name -> hops.namenode.v1.Block
-	3,  // 20: hops.namenode.v1.Recover.replicas:type_name -> hops.namenode.v1.DatanodeID
-	2,  // 21: hops.namenode.v1.Recover.source:type_name -> hops.namenode.v1.Block
-	2,  // 22: hops.namenode.v1.Replica.block:type_name -> hops.namenode.v1.Block
-	0,  // 23: hops.namenode.v1.Replica.state:type_name -> hops.namenode.v1.ReplicaState
-	16, // 24: hops.namenode.v1.BlockReport.replicas:type_name -> hops.namenode.v1.Replica
-	20, // 25: hops.namenode.v1.BlocksChangedRequest.changes:type_name -> hops.namenode.v1.BlockChange
-	1,  // 26: hops.namenode.v1.BlockChange.kind:type_name -> hops.namenode.v1.BlockChange.Kind
-	2,  // 27: hops.namenode.v1.BlockChange.block:type_name -> hops.namenode.v1.Block
-	2,  // 28: hops.namenode.v1.CommitBlockSynchronizationRequest.block:type_name -> hops.namenode.v1.Block
-	3,  // 29: hops.namenode.v1.CommitBlockSynchronizationRequest.locations:type_name -> hops.namenode.v1.DatanodeID
-	5,  // 30: hops.namenode.v1.Datanodes.Register:input_type -> hops.namenode.v1.RegisterRequest
-	10, // 31: hops.namenode.v1.Datanodes.Heartbeat:input_type -> hops.namenode.v1.Beat
-	17, // 32: hops.namenode.v1.Datanodes.ReportBlocks:input_type -> hops.namenode.v1.BlockReport
-	19, // 33: hops.namenode.v1.Datanodes.BlocksChanged:input_type -> hops.namenode.v1.BlocksChangedRequest
-	7,  // 34: hops.namenode.v1.Datanodes.GetTrust:input_type -> hops.namenode.v1.GetTrustRequest
-	22, // 35: hops.namenode.v1.Datanodes.CommitBlockSynchronization:input_type -> hops.namenode.v1.CommitBlockSynchronizationRequest
-	6,  // 36: hops.namenode.v1.Datanodes.Register:output_type -> hops.namenode.v1.RegisterResponse
-	11, // 37: hops.namenode.v1.Datanodes.Heartbeat:output_type -> hops.namenode.v1.Orders
-	18, // 38: hops.namenode.v1.Datanodes.ReportBlocks:output_type -> hops.namenode.v1.BlockReportResponse
-	21, // 39: hops.namenode.v1.Datanodes.BlocksChanged:output_type -> hops.namenode.v1.BlocksChangedResponse
-	8,  // 40: hops.namenode.v1.Datanodes.GetTrust:output_type -> hops.namenode.v1.Trust
-	23, // 41: hops.namenode.v1.Datanodes.CommitBlockSynchronization:output_type -> hops.namenode.v1.CommitBlockSynchronizationResponse
-	36, // [36:42] is the sub-list for method output_type
-	30, // [30:36] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	2,  // 11: hops.namenode.v1.Orders.cache:type_name -> hops.namenode.v1.Block
+	2,  // 12: hops.namenode.v1.Replicate.block:type_name -> hops.namenode.v1.Block
+	3,  // 13: hops.namenode.v1.Replicate.targets:type_name -> hops.namenode.v1.DatanodeID
+	2,  // 14: hops.namenode.v1.Rebuild.group:type_name -> hops.namenode.v1.Block
+	14, // 15: hops.namenode.v1.Rebuild.sources:type_name -> hops.namenode.v1.Part
+	14, // 16: hops.namenode.v1.Rebuild.targets:type_name -> hops.namenode.v1.Part
+	2,  // 17: hops.namenode.v1.Rebuild.tail:type_name -> hops.namenode.v1.Block
+	3,  // 18: hops.namenode.v1.Rebuild.tail_at:type_name -> hops.namenode.v1.DatanodeID
+	3,  // 19: hops.namenode.v1.Part.node:type_name -> hops.namenode.v1.DatanodeID
+	2,  // 20: hops.namenode.v1.Recover.block:type_name -> hops.namenode.v1.Block
+	3,  // 21: hops.namenode.v1.Recover.replicas:type_name -> hops.namenode.v1.DatanodeID
+	2,  // 22: hops.namenode.v1.Recover.source:type_name -> hops.namenode.v1.Block
+	2,  // 23: hops.namenode.v1.Replica.block:type_name -> hops.namenode.v1.Block
+	0,  // 24: hops.namenode.v1.Replica.state:type_name -> hops.namenode.v1.ReplicaState
+	16, // 25: hops.namenode.v1.BlockReport.replicas:type_name -> hops.namenode.v1.Replica
+	20, // 26: hops.namenode.v1.BlocksChangedRequest.changes:type_name -> hops.namenode.v1.BlockChange
+	1,  // 27: hops.namenode.v1.BlockChange.kind:type_name -> hops.namenode.v1.BlockChange.Kind
+	2,  // 28: hops.namenode.v1.BlockChange.block:type_name -> hops.namenode.v1.Block
+	2,  // 29: hops.namenode.v1.CommitBlockSynchronizationRequest.block:type_name -> hops.namenode.v1.Block
+	3,  // 30: hops.namenode.v1.CommitBlockSynchronizationRequest.locations:type_name -> hops.namenode.v1.DatanodeID
+	5,  // 31: hops.namenode.v1.Datanodes.Register:input_type -> hops.namenode.v1.RegisterRequest
+	10, // 32: hops.namenode.v1.Datanodes.Heartbeat:input_type -> hops.namenode.v1.Beat
+	17, // 33: hops.namenode.v1.Datanodes.ReportBlocks:input_type -> hops.namenode.v1.BlockReport
+	19, // 34: hops.namenode.v1.Datanodes.BlocksChanged:input_type -> hops.namenode.v1.BlocksChangedRequest
+	7,  // 35: hops.namenode.v1.Datanodes.GetTrust:input_type -> hops.namenode.v1.GetTrustRequest
+	22, // 36: hops.namenode.v1.Datanodes.CommitBlockSynchronization:input_type -> hops.namenode.v1.CommitBlockSynchronizationRequest
+	6,  // 37: hops.namenode.v1.Datanodes.Register:output_type -> hops.namenode.v1.RegisterResponse
+	11, // 38: hops.namenode.v1.Datanodes.Heartbeat:output_type -> hops.namenode.v1.Orders
+	18, // 39: hops.namenode.v1.Datanodes.ReportBlocks:output_type -> hops.namenode.v1.BlockReportResponse
+	21, // 40: hops.namenode.v1.Datanodes.BlocksChanged:output_type -> hops.namenode.v1.BlocksChangedResponse
+	8,  // 41: hops.namenode.v1.Datanodes.GetTrust:output_type -> hops.namenode.v1.Trust
+	23, // 42: hops.namenode.v1.Datanodes.CommitBlockSynchronization:output_type -> hops.namenode.v1.CommitBlockSynchronizationResponse
+	37, // [37:43] is the sub-list for method output_type
+	31, // [31:37] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_namenode_api_v1_namenode_proto_init() }

@@ -51,12 +51,25 @@ func extendedSize(b *namenode.LocatedBlock, pool string) int {
 		1 + varintSize(uint64(b.Block.Length))
 }
 
+// cached reports whether some datanode has a block in memory.
+func cached(b *namenode.LocatedBlock) bool {
+	for i := range b.Locations {
+		if b.Locations[i].Cached {
+			return true
+		}
+	}
+	return false
+}
+
 // blockSize is the size of a LocatedBlockProto.
 func (e *encoder) blockSize(b *namenode.LocatedBlock, pool string) int {
 	n := delimitedSize(extendedSize(b, pool)) + 1 + varintSize(uint64(b.Offset)) + 2 + delimitedSize(tokenSize(&b.Token))
 	for i := range b.Locations {
 		l := &b.Locations[i]
 		n += delimitedSize(len(e.node(l.Node))) + 1 + varintSize(uint64(storageType(l.Type))) + delimitedSize(len(l.Volume))
+	}
+	if cached(b) {
+		n += delimitedSize(len(b.Locations))
 	}
 	if b.Units != nil {
 		n += delimitedSize(len(b.Units))
@@ -83,6 +96,16 @@ func (e *encoder) appendBlock(to []byte, field int, b *namenode.LocatedBlock, po
 	}
 	to = appendBool(to, 4, b.Corrupt)
 	to = appendToken(to, 5, &b.Token)
+	if cached(b) { // a client takes what is missing for no
+		to = appendLength(to, 6, len(b.Locations))
+		for i := range b.Locations {
+			value := byte(0)
+			if b.Locations[i].Cached {
+				value = 1
+			}
+			to = append(to, value)
+		}
+	}
 	for i := range b.Locations {
 		to = appendVarint(to, 7, uint64(storageType(b.Locations[i].Type)))
 	}

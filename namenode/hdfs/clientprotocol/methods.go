@@ -102,24 +102,24 @@ func (p *protocol) methods() []hrpc.Method {
 		on("getDelegationToken", anyone, p.getDelegationToken),
 		on("renewDelegationToken", anyone, p.renewDelegationToken),
 		on("cancelDelegationToken", anyone, p.cancelDelegationToken),
+		on("addCachePool", superuser, p.addCachePool),
+		on("modifyCachePool", superuser, p.modifyCachePool),
+		on("removeCachePool", superuser, p.removeCachePool),
+		large(on("listCachePools", anyone, p.listCachePools)), // of those that the caller may not read, the names
+		on("addCacheDirective", byPath, p.addCacheDirective),  // by the rights of the pool, as the next two
+		on("modifyCacheDirective", byPath, p.modifyCacheDirective),
+		on("removeCacheDirective", byPath, p.removeCacheDirective),
+		large(on("listCacheDirectives", anyone, p.listCacheDirectives)), // those of pools that the caller may read
 		large(on("listOpenFiles", superuser, p.listOpenFiles)),
 		large(on("listCorruptFileBlocks", superuser, p.listCorruptFileBlocks)),
 
 		// Without encryption at rest these are complete answers.
 		answer[pb.ListEncryptionZonesRequestProto]("listEncryptionZones", &pb.ListEncryptionZonesResponseProto{HasMore: no}),
 		answer[pb.ListReencryptionStatusRequestProto]("listReencryptionStatus", &pb.ListReencryptionStatusResponseProto{HasMore: no}),
-		answer[pb.ListCacheDirectivesRequestProto]("listCacheDirectives", &pb.ListCacheDirectivesResponseProto{HasMore: no}),
-		answer[pb.ListCachePoolsRequestProto]("listCachePools", &pb.ListCachePoolsResponseProto{HasMore: no}),
 		answer[pb.UpgradeStatusRequestProto]("upgradeStatus", &pb.UpgradeStatusResponseProto{UpgradeFinalized: yes}),
 		answer[pb.GetSlowDatanodeReportRequestProto]("getSlowDatanodeReport", &pb.GetSlowDatanodeReportResponseProto{}),
 
 		unsupported("getBatchedListing", byPath, "listing several directories at once is"),
-		unsupported("addCacheDirective", byPath, "centralized caching is"),
-		unsupported("modifyCacheDirective", byPath, "centralized caching is"),
-		unsupported("removeCacheDirective", byPath, "centralized caching is"),
-		unsupported("addCachePool", superuser, "centralized caching is"),
-		unsupported("modifyCachePool", superuser, "centralized caching is"),
-		unsupported("removeCachePool", superuser, "centralized caching is"),
 		unsupported("createEncryptionZone", superuser, "encryption is"),
 		unsupported("reencryptEncryptionZone", superuser, "encryption is"),
 		on("saveNamespace", superuser, p.saveNamespace),

@@ -39,11 +39,11 @@ func (p *protocol) createWithData(c *hrpc.Call, r *pb.CreateWithDataRequestProto
 	p.service.StoreFile(c.Caller, request, data, func(f *metadata.FileStatus, err error) {
 		switch {
 		case errors.Is(err, metadata.ErrUnsupported): // it is made as any other then
-			c.Reply(&storedAnswer{})
+			c.Reply(&storedAnswer{limit: p.service.SmallFileLimit()})
 		case err != nil:
 			c.Fail(err)
 		default:
-			c.Reply(&storedAnswer{infoAnswer{encoder: &p.encode, status: f}})
+			c.Reply(&storedAnswer{infoAnswer: infoAnswer{encoder: &p.encode, status: f}})
 		}
 	})
 }
@@ -86,31 +86,30 @@ func (p *protocol) openManyWithData(c *hrpc.Call, r *pb.OpenManyWithDataRequestP
 			c.Fail(err)
 			return
 		}
-		answer, size := &pb.OpenManyWithDataResponseProto{}, int64(0)
-		opened := make(chan error, 1)
-		for i, path := range paths {
-			one := &pb.OpenedFileProto{}
-			p.service.FileWithData(c.Caller, namenode.FileWithDataRequest{Path: path, Admit: c.Admit}, func(f *namenode.FileWithData, err error) {
-				if err == nil && f.Whole {
-					if one.Data = f.Data; one.Data == nil {
-						one.Data = []byte{}
-					}
-				}
-				opened <- err
-			})
-			err := <-opened
-			if kind := metadata.KindOf(err); kind == metadata.ErrStandby || kind == metadata.ErrRetriable {
-				c.Fail(err) // of all of them
-				return
-			}
-			if err != nil {
-				class, message := hdfs.Exception(err)
+		type opened struct {
+			files []namenode.OpenedFile
+			err   error
+		}
+		got := make(chan opened, 1)
+		p.service.FilesWithData(c.Caller, paths, most, func(files []namenode.OpenedFile, err error) { got <- opened{files, err} })
+		many := <-got
+		if many.err != nil {
+			c.Fail(many.err) // of all of them
+			return
+		}
+		answer := &pb.OpenManyWithDataResponseProto{Files: make([]*pb.OpenedFileProto, len(many.files))}
+		ones := make([]pb.OpenedFileProto, len(many.files))
+		for i, f := range many.files {
+			one := &ones[i]
+			switch answer.Files[i] = one; {
+			case f.Err != nil:
+				class, message := hdfs.Exception(f.Err)
 				one.Exception, one.Message = &class, &message
+			case f.Whole:
+				if one.Data = f.Data; one.Data == nil {
+					one.Data = []byte{}
+				}
 			}
-			if size += int64(len(one.Data)); size > most && i > 0 {
-				break
-			}
-			answer.Files = append(answer.Files, one)
 		}
 		c.Reply(answer)
 	}()
@@ -132,16 +131,19 @@ func (p *protocol) getSmallFiles(c *hrpc.Call, r *pb.GetSmallFilesRequestProto) 
 			c.Fail(err)
 			return
 		}
-		c.Reply(&pb.GetSmallFilesResponseProto{Policy: pb.SmallFilesProto(policy).Enum(), Own: &own})
+		c.Reply(&pb.GetSmallFilesResponseProto{Policy: pb.SmallFilesProto(policy).Enum(), Own: &own, Limit: new(uint32(p.service.SmallFileLimit()))})
 	})
 }
 
-// storedAnswer is a CreateWithDataResponseProto. Without a status nothing was stored.
-type storedAnswer struct{ infoAnswer }
+// storedAnswer is a CreateWithDataResponseProto. Without a status nothing was stored, and the limit is told.
+type storedAnswer struct {
+	infoAnswer
+	limit int
+}
 
 func (a *storedAnswer) SizeVT() int {
 	if a.status == nil {
-		return 2
+		return 2 + 1 + varintSize(uint64(a.limit))
 	}
 	a.size = a.encoder.statusSize(a.status, &a.blocks)
 	return 2 + delimitedSize(a.size)
@@ -151,6 +153,8 @@ func (a *storedAnswer) MarshalToSizedBufferVT(to []byte) (int, error) {
 	b := appendBool(to[:0], 1, a.status != nil)
 	if a.status != nil {
 		b = a.encoder.appendStatus(appendLength(b, 2, a.size), a.status, &a.blocks)
+	} else {
+		b = appendVarint(b, 3, uint64(a.limit))
 	}
 	return whole(b, to, nil)
 }

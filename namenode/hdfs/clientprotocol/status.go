@@ -50,7 +50,7 @@ func report(r *namenode.NodeReport) *pb.DatanodeInfoProto {
 	m.NonDfsUsed = ptr(uint64(max(0, r.Capacity()-r.Used()-r.Remaining())))
 	m.XceiverCount = ptr(uint32(r.Xceivers))
 	m.NumBlocks = ptr(uint32(r.Blocks))
-	m.CacheCapacity, m.CacheUsed = new(uint64), new(uint64)
+	m.CacheCapacity, m.CacheUsed = ptr(uint64(r.CacheCapacity)), ptr(uint64(r.CacheUsed))
 	beat := uint64(r.LastBeat.UnixMilli())
 	m.LastUpdate, m.LastUpdateMonotonic = &beat, &beat
 	if !r.LastReport.IsZero() {

@@ -684,8 +684,10 @@ type OpWriteBlockProto struct {
 	TargetPinnings        []bool                                    `protobuf:"varint,15,rep,name=targetPinnings" json:"targetPinnings,omitempty"`
 	StorageId             *string                                   `protobuf:"bytes,16,opt,name=storageId" json:"storageId,omitempty"`
 	TargetStorageIds      []string                                  `protobuf:"bytes,17,rep,name=targetStorageIds" json:"targetStorageIds,omitempty"`
-	unknownFields         protoimpl.UnknownFields
-	sizeCache             protoimpl.SizeCache
+	// hops' own, between datanodes: the checksums that the writer of the block wants, where those of the packets are others.
+	WantedChecksum *ChecksumProto `protobuf:"bytes,100,opt,name=wantedChecksum" json:"wantedChecksum,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 // Default values for OpWriteBlockProto fields.
@@ -840,6 +842,13 @@ func (x *OpWriteBlockProto) GetStorageId() string {
 func (x *OpWriteBlockProto) GetTargetStorageIds() []string {
 	if x != nil {
 		return x.TargetStorageIds
+	}
+	return nil
+}
+
+func (x *OpWriteBlockProto) GetWantedChecksum() *ChecksumProto {
+	if x != nil {
+		return x.WantedChecksum
 	}
 	return nil
 }
@@ -2298,7 +2307,7 @@ const file_namenode_hdfs_hadooppb_data_transfer_proto_rawDesc = "" +
 	"\x06offset\x18\x02 \x02(\x04R\x06offset\x12\x10\n" +
 	"\x03len\x18\x03 \x02(\x04R\x03len\x12*\n" +
 	"\rsendChecksums\x18\x04 \x01(\b:\x04trueR\rsendChecksums\x12K\n" +
-	"\x0fcachingStrategy\x18\x05 \x01(\v2!.hops.hadoop.CachingStrategyProtoR\x0fcachingStrategy\"\xb3\t\n" +
+	"\x0fcachingStrategy\x18\x05 \x01(\v2!.hops.hadoop.CachingStrategyProtoR\x0fcachingStrategy\"\xf7\t\n" +
 	"\x11OpWriteBlockProto\x12?\n" +
 	"\x06header\x18\x01 \x02(\v2'.hops.hadoop.ClientOperationHeaderProtoR\x06header\x128\n" +
 	"\atargets\x18\x02 \x03(\v2\x1e.hops.hadoop.DatanodeInfoProtoR\atargets\x126\n" +
@@ -2317,7 +2326,8 @@ const file_namenode_hdfs_hadooppb_data_transfer_proto_rawDesc = "" +
 	"\apinning\x18\x0e \x01(\b:\x05falseR\apinning\x12&\n" +
 	"\x0etargetPinnings\x18\x0f \x03(\bR\x0etargetPinnings\x12\x1c\n" +
 	"\tstorageId\x18\x10 \x01(\tR\tstorageId\x12*\n" +
-	"\x10targetStorageIds\x18\x11 \x03(\tR\x10targetStorageIds\"\x88\x02\n" +
+	"\x10targetStorageIds\x18\x11 \x03(\tR\x10targetStorageIds\x12B\n" +
+	"\x0ewantedChecksum\x18d \x01(\v2\x1a.hops.hadoop.ChecksumProtoR\x0ewantedChecksum\"\x88\x02\n" +
 	"\x16BlockConstructionStage\x12\x19\n" +
 	"\x15PIPELINE_SETUP_APPEND\x10\x00\x12\"\n" +
 	"\x1ePIPELINE_SETUP_APPEND_RECOVERY\x10\x01\x12\x12\n" +
@@ -2525,47 +2535,48 @@ var file_namenode_hdfs_hadooppb_data_transfer_proto_depIdxs = []int32{
 	7,  // 12: hops.hadoop.OpWriteBlockProto.cachingStrategy:type_name -> hops.hadoop.CachingStrategyProto
 	38, // 13: hops.hadoop.OpWriteBlockProto.storageType:type_name -> hops.hadoop.StorageTypeProto
 	38, // 14: hops.hadoop.OpWriteBlockProto.targetStorageTypes:type_name -> hops.hadoop.StorageTypeProto
-	5,  // 15: hops.hadoop.OpTransferBlockProto.header:type_name -> hops.hadoop.ClientOperationHeaderProto
-	37, // 16: hops.hadoop.OpTransferBlockProto.targets:type_name -> hops.hadoop.DatanodeInfoProto
-	38, // 17: hops.hadoop.OpTransferBlockProto.targetStorageTypes:type_name -> hops.hadoop.StorageTypeProto
-	4,  // 18: hops.hadoop.OpReplaceBlockProto.header:type_name -> hops.hadoop.BaseHeaderProto
-	37, // 19: hops.hadoop.OpReplaceBlockProto.source:type_name -> hops.hadoop.DatanodeInfoProto
-	38, // 20: hops.hadoop.OpReplaceBlockProto.storageType:type_name -> hops.hadoop.StorageTypeProto
-	4,  // 21: hops.hadoop.OpCopyBlockProto.header:type_name -> hops.hadoop.BaseHeaderProto
-	4,  // 22: hops.hadoop.OpBlockChecksumProto.header:type_name -> hops.hadoop.BaseHeaderProto
-	16, // 23: hops.hadoop.OpBlockChecksumProto.blockChecksumOptions:type_name -> hops.hadoop.BlockChecksumOptionsProto
-	4,  // 24: hops.hadoop.OpBlockGroupChecksumProto.header:type_name -> hops.hadoop.BaseHeaderProto
-	39, // 25: hops.hadoop.OpBlockGroupChecksumProto.datanodes:type_name -> hops.hadoop.DatanodeInfosProto
-	35, // 26: hops.hadoop.OpBlockGroupChecksumProto.blockTokens:type_name -> hops.hadoop.TokenProto
-	40, // 27: hops.hadoop.OpBlockGroupChecksumProto.ecPolicy:type_name -> hops.hadoop.ErasureCodingPolicyProto
-	16, // 28: hops.hadoop.OpBlockGroupChecksumProto.blockChecksumOptions:type_name -> hops.hadoop.BlockChecksumOptionsProto
-	0,  // 29: hops.hadoop.BlockChecksumOptionsProto.blockChecksumType:type_name -> hops.hadoop.BlockChecksumTypeProto
-	1,  // 30: hops.hadoop.BlockOpResponseProto.status:type_name -> hops.hadoop.Status
-	19, // 31: hops.hadoop.BlockOpResponseProto.checksumResponse:type_name -> hops.hadoop.OpBlockChecksumResponseProto
-	18, // 32: hops.hadoop.BlockOpResponseProto.readOpChecksumInfo:type_name -> hops.hadoop.ReadOpChecksumInfoProto
-	8,  // 33: hops.hadoop.ReadOpChecksumInfoProto.checksum:type_name -> hops.hadoop.ChecksumProto
-	36, // 34: hops.hadoop.OpBlockChecksumResponseProto.crcType:type_name -> hops.hadoop.ChecksumTypeProto
-	16, // 35: hops.hadoop.OpBlockChecksumResponseProto.blockChecksumOptions:type_name -> hops.hadoop.BlockChecksumOptionsProto
-	1,  // 36: hops.hadoop.ClientReadStatusProto.status:type_name -> hops.hadoop.Status
-	1,  // 37: hops.hadoop.DNTransferAckProto.status:type_name -> hops.hadoop.Status
-	1,  // 38: hops.hadoop.PipelineAckProto.reply:type_name -> hops.hadoop.Status
-	4,  // 39: hops.hadoop.OpRequestShortCircuitAccessProto.header:type_name -> hops.hadoop.BaseHeaderProto
-	26, // 40: hops.hadoop.OpRequestShortCircuitAccessProto.slotId:type_name -> hops.hadoop.ShortCircuitShmSlotProto
-	25, // 41: hops.hadoop.ShortCircuitShmSlotProto.shmId:type_name -> hops.hadoop.ShortCircuitShmIdProto
-	26, // 42: hops.hadoop.ReleaseShortCircuitAccessRequestProto.slotId:type_name -> hops.hadoop.ShortCircuitShmSlotProto
-	6,  // 43: hops.hadoop.ReleaseShortCircuitAccessRequestProto.traceInfo:type_name -> hops.hadoop.DataTransferTraceInfoProto
-	1,  // 44: hops.hadoop.ReleaseShortCircuitAccessResponseProto.status:type_name -> hops.hadoop.Status
-	6,  // 45: hops.hadoop.ShortCircuitShmRequestProto.traceInfo:type_name -> hops.hadoop.DataTransferTraceInfoProto
-	1,  // 46: hops.hadoop.ShortCircuitShmResponseProto.status:type_name -> hops.hadoop.Status
-	25, // 47: hops.hadoop.ShortCircuitShmResponseProto.id:type_name -> hops.hadoop.ShortCircuitShmIdProto
-	3,  // 48: hops.hadoop.DataTransferEncryptorMessageProto.status:type_name -> hops.hadoop.DataTransferEncryptorMessageProto.DataTransferEncryptorStatus
-	41, // 49: hops.hadoop.DataTransferEncryptorMessageProto.cipherOption:type_name -> hops.hadoop.CipherOptionProto
-	33, // 50: hops.hadoop.DataTransferEncryptorMessageProto.handshakeSecret:type_name -> hops.hadoop.HandshakeSecretProto
-	51, // [51:51] is the sub-list for method output_type
-	51, // [51:51] is the sub-list for method input_type
-	51, // [51:51] is the sub-list for extension type_name
-	51, // [51:51] is the sub-list for extension extendee
-	0,  // [0:51] is the sub-list for field type_name
+	8,  // 15: hops.hadoop.OpWriteBlockProto.wantedChecksum:type_name -> hops.hadoop.ChecksumProto
+	5,  // 16: hops.hadoop.OpTransferBlockProto.header:type_name -> hops.hadoop.ClientOperationHeaderProto
+	37, // 17: hops.hadoop.OpTransferBlockProto.targets:type_name -> hops.hadoop.DatanodeInfoProto
+	38, // 18: hops.hadoop.OpTransferBlockProto.targetStorageTypes:type_name -> hops.hadoop.StorageTypeProto
+	4,  // 19: hops.hadoop.OpReplaceBlockProto.header:type_name -> hops.hadoop.BaseHeaderProto
+	37, // 20: hops.hadoop.OpReplaceBlockProto.source:type_name -> hops.hadoop.DatanodeInfoProto
+	38, // 21: hops.hadoop.OpReplaceBlockProto.storageType:type_name -> hops.hadoop.StorageTypeProto
+	4,  // 22: hops.hadoop.OpCopyBlockProto.header:type_name -> hops.hadoop.BaseHeaderProto
+	4,  // 23: hops.hadoop.OpBlockChecksumProto.header:type_name -> hops.hadoop.BaseHeaderProto
+	16, // 24: hops.hadoop.OpBlockChecksumProto.blockChecksumOptions:type_name -> hops.hadoop.BlockChecksumOptionsProto
+	4,  // 25: hops.hadoop.OpBlockGroupChecksumProto.header:type_name -> hops.hadoop.BaseHeaderProto
+	39, // 26: hops.hadoop.OpBlockGroupChecksumProto.datanodes:type_name -> hops.hadoop.DatanodeInfosProto
+	35, // 27: hops.hadoop.OpBlockGroupChecksumProto.blockTokens:type_name -> hops.hadoop.TokenProto
+	40, // 28: hops.hadoop.OpBlockGroupChecksumProto.ecPolicy:type_name -> hops.hadoop.ErasureCodingPolicyProto
+	16, // 29: hops.hadoop.OpBlockGroupChecksumProto.blockChecksumOptions:type_name -> hops.hadoop.BlockChecksumOptionsProto
+	0,  // 30: hops.hadoop.BlockChecksumOptionsProto.blockChecksumType:type_name -> hops.hadoop.BlockChecksumTypeProto
+	1,  // 31: hops.hadoop.BlockOpResponseProto.status:type_name -> hops.hadoop.Status
+	19, // 32: hops.hadoop.BlockOpResponseProto.checksumResponse:type_name -> hops.hadoop.OpBlockChecksumResponseProto
+	18, // 33: hops.hadoop.BlockOpResponseProto.readOpChecksumInfo:type_name -> hops.hadoop.ReadOpChecksumInfoProto
+	8,  // 34: hops.hadoop.ReadOpChecksumInfoProto.checksum:type_name -> hops.hadoop.ChecksumProto
+	36, // 35: hops.hadoop.OpBlockChecksumResponseProto.crcType:type_name -> hops.hadoop.ChecksumTypeProto
+	16, // 36: hops.hadoop.OpBlockChecksumResponseProto.blockChecksumOptions:type_name -> hops.hadoop.BlockChecksumOptionsProto
+	1,  // 37: hops.hadoop.ClientReadStatusProto.status:type_name -> hops.hadoop.Status
+	1,  // 38: hops.hadoop.DNTransferAckProto.status:type_name -> hops.hadoop.Status
+	1,  // 39: hops.hadoop.PipelineAckProto.reply:type_name -> hops.hadoop.Status
+	4,  // 40: hops.hadoop.OpRequestShortCircuitAccessProto.header:type_name -> hops.hadoop.BaseHeaderProto
+	26, // 41: hops.hadoop.OpRequestShortCircuitAccessProto.slotId:type_name -> hops.hadoop.ShortCircuitShmSlotProto
+	25, // 42: hops.hadoop.ShortCircuitShmSlotProto.shmId:type_name -> hops.hadoop.ShortCircuitShmIdProto
+	26, // 43: hops.hadoop.ReleaseShortCircuitAccessRequestProto.slotId:type_name -> hops.hadoop.ShortCircuitShmSlotProto
+	6,  // 44: hops.hadoop.ReleaseShortCircuitAccessRequestProto.traceInfo:type_name -> hops.hadoop.DataTransferTraceInfoProto
+	1,  // 45: hops.hadoop.ReleaseShortCircuitAccessResponseProto.status:type_name -> hops.hadoop.Status
+	6,  // 46: hops.hadoop.ShortCircuitShmRequestProto.traceInfo:type_name -> hops.hadoop.DataTransferTraceInfoProto
+	1,  // 47: hops.hadoop.ShortCircuitShmResponseProto.status:type_name -> hops.hadoop.Status
+	25, // 48: hops.hadoop.ShortCircuitShmResponseProto.id:type_name -> hops.hadoop.ShortCircuitShmIdProto
+	3,  // 49: hops.hadoop.DataTransferEncryptorMessageProto.status:type_name -> hops.hadoop.DataTransferEncryptorMessageProto.DataTransferEncryptorStatus
+	41, // 50: hops.hadoop.DataTransferEncryptorMessageProto.cipherOption:type_name -> hops.hadoop.CipherOptionProto
+	33, // 51: hops.hadoop.DataTransferEncryptorMessageProto.handshakeSecret:type_name -> hops.hadoop.HandshakeSecretProto
+	52, // [52:52] is the sub-list for method output_type
+	52, // [52:52] is the sub-list for method input_type
+	52, // [52:52] is the sub-list for extension type_name
+	52, // [52:52] is the sub-list for extension extendee
+	0,  // [0:52] is the sub-list for field type_name
 }
 
 func init() { file_namenode_hdfs_hadooppb_data_transfer_proto_init() }

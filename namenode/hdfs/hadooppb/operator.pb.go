@@ -2048,8 +2048,10 @@ func (x *CreateWithDataRequestProto) GetData() []byte {
 type CreateWithDataResponseProto struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether the file was made; if not, the namenodes do not keep it, nothing was done, and it is created as any other.
-	Stored        *bool                `protobuf:"varint,1,opt,name=stored" json:"stored,omitempty"`
-	Status        *HdfsFileStatusProto `protobuf:"bytes,2,opt,name=status" json:"status,omitempty"`
+	Stored *bool                `protobuf:"varint,1,opt,name=stored" json:"stored,omitempty"`
+	Status *HdfsFileStatusProto `protobuf:"bytes,2,opt,name=status" json:"status,omitempty"`
+	// If not: how many bytes a file may have that the namenodes keep.
+	Limit         *uint32 `protobuf:"varint,3,opt,name=limit" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2096,6 +2098,13 @@ func (x *CreateWithDataResponseProto) GetStatus() *HdfsFileStatusProto {
 		return x.Status
 	}
 	return nil
+}
+
+func (x *CreateWithDataResponseProto) GetLimit() uint32 {
+	if x != nil && x.Limit != nil {
+		return *x.Limit
+	}
+	return 0
 }
 
 // OpenWithDataRequestProto asks for a file: its bytes, or where they are.
@@ -2510,8 +2519,10 @@ func (x *GetSmallFilesRequestProto) GetPath() string {
 type GetSmallFilesResponseProto struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// OFF or ON, and whether the directory itself says so.
-	Policy        *SmallFilesProto `protobuf:"varint,1,opt,name=policy,enum=hops.hdfs.SmallFilesProto" json:"policy,omitempty"`
-	Own           *bool            `protobuf:"varint,2,opt,name=own" json:"own,omitempty"`
+	Policy *SmallFilesProto `protobuf:"varint,1,opt,name=policy,enum=hops.hdfs.SmallFilesProto" json:"policy,omitempty"`
+	Own    *bool            `protobuf:"varint,2,opt,name=own" json:"own,omitempty"`
+	// How many bytes a new file may have that the namenodes keep.
+	Limit         *uint32 `protobuf:"varint,3,opt,name=limit" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2558,6 +2569,13 @@ func (x *GetSmallFilesResponseProto) GetOwn() bool {
 		return *x.Own
 	}
 	return false
+}
+
+func (x *GetSmallFilesResponseProto) GetLimit() uint32 {
+	if x != nil && x.Limit != nil {
+		return *x.Limit
+	}
+	return 0
 }
 
 var File_namenode_hdfs_hadooppb_operator_proto protoreflect.FileDescriptor
@@ -2728,10 +2746,11 @@ const file_namenode_hdfs_hadooppb_operator_proto_rawDesc = "" +
 	"\x04last\x18\x01 \x01(\v2\x1f.hops.hadoop.ExtendedBlockProtoR\x04last\"i\n" +
 	"\x1aCreateWithDataRequestProto\x127\n" +
 	"\x06create\x18\x01 \x01(\v2\x1f.hops.hadoop.CreateRequestProtoR\x06create\x12\x12\n" +
-	"\x04data\x18\x02 \x01(\fR\x04data\"o\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\"\x85\x01\n" +
 	"\x1bCreateWithDataResponseProto\x12\x16\n" +
 	"\x06stored\x18\x01 \x01(\bR\x06stored\x128\n" +
-	"\x06status\x18\x02 \x01(\v2 .hops.hadoop.HdfsFileStatusProtoR\x06status\"Z\n" +
+	"\x06status\x18\x02 \x01(\v2 .hops.hadoop.HdfsFileStatusProtoR\x06status\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\rR\x05limit\"Z\n" +
 	"\x18OpenWithDataRequestProto\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04most\x18\x02 \x01(\rR\x04most\x12\x16\n" +
@@ -2753,10 +2772,11 @@ const file_namenode_hdfs_hadooppb_operator_proto_rawDesc = "" +
 	"\x06policy\x18\x02 \x01(\x0e2\x1a.hops.hdfs.SmallFilesProtoR\x06policy\"\x1c\n" +
 	"\x1aSetSmallFilesResponseProto\"/\n" +
 	"\x19GetSmallFilesRequestProto\x12\x12\n" +
-	"\x04path\x18\x01 \x01(\tR\x04path\"b\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\"x\n" +
 	"\x1aGetSmallFilesResponseProto\x122\n" +
 	"\x06policy\x18\x01 \x01(\x0e2\x1a.hops.hdfs.SmallFilesProtoR\x06policy\x12\x10\n" +
-	"\x03own\x18\x02 \x01(\bR\x03own*/\n" +
+	"\x03own\x18\x02 \x01(\bR\x03own\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\rR\x05limit*/\n" +
 	"\x0fSmallFilesProto\x12\v\n" +
 	"\aINHERIT\x10\x00\x12\a\n" +
 	"\x03OFF\x10\x01\x12\x06\n" +
