@@ -191,11 +191,11 @@ type Namenode struct {
 	Data string `yaml:"data"`
 	// Transfer is where clients read small files over the data transfer protocol; default: port 8488 beside a grpc of 8486, otherwise any port that is
 	// free. The namenodes tell each other, and clients.
-	Transfer string `yaml:"transfer"`
+	Transfer string `yaml:"transfer,omitempty"`
 	// SmallFiles says whether small files may be kept by the namenodes below directories of which nobody has said whether they may; default true.
-	SmallFiles *bool `yaml:"small_files"`
+	SmallFiles *bool `yaml:"small_files,omitempty"`
 	// SmallFileLimit is how large a file may be that the namenodes keep; default and most 64KiB.
-	SmallFileLimit Size `yaml:"small_file_limit"`
+	SmallFileLimit Size `yaml:"small_file_limit,omitempty"`
 	// Reserve is the free space below which the namespace turns read-only; default 256MiB.
 	Reserve Size `yaml:"reserve"`
 	// Memory is what files, directories and their blocks may take in memory; the rest is read from the checkpoint. Default: a

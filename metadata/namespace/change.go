@@ -106,7 +106,7 @@ func (ns *Namespace) bury(n *inode) {
 			source = o.source.ID
 			ns.closeFile(n)
 		}
-		for i := len(n.file.blocks) - 1; i >= 0; i-- {
+		for i := range n.file.blocks {
 			ns.dropBlock(n, i)
 		}
 		ns.dropSource(n, source)
@@ -155,18 +155,17 @@ func (ns *Namespace) adoptBlock(n *inode, b metadata.Block) {
 
 // removeLast takes the last block off a touched file.
 func (ns *Namespace) removeLast(n *inode) {
-	length := n.file.last().Length
-	ns.dropBlock(n, len(n.file.blocks)-1)
-	n.file.blocks = n.file.blocks[:len(n.file.blocks)-1]
+	length, i := n.file.last().Length, len(n.file.blocks)-1
+	if ns.dropBlock(n, i); n.isBody(i) {
+		n.looseBody()
+	}
+	n.file.blocks = n.file.blocks[:i]
 	n.file.length -= length
 }
 
 // dropBlock lets the ith block of a touched file go, unless a snapshot has it.
 func (ns *Namespace) dropBlock(n *inode, i int) {
 	body := n.isBody(i)
-	if body {
-		defer n.looseBody(i)
-	}
 	if ns.meta.snapshots > 0 && ns.retain(n, i) {
 		return
 	}

@@ -407,7 +407,9 @@ func FuzzSnapshotOfWildRecords(f *testing.F) {
 		m.Hash = sum + meta.hash()
 		var stream bytes.Buffer
 		v := &version{ns: &Namespace{cfg: Config{Store: store}}, ref: raftstore.Reference{Index: m.Index}, marker: marshal(nil, m)}
-		if _, err := v.WriteTo(&stream); err != nil {
+		if _, err := v.WriteTo(&stream); errors.Is(err, metadata.ErrCorrupt) {
+			return // who writes a version looks for the bodies in it
+		} else if err != nil {
 			t.Fatal(err)
 		}
 		for _, memory := range []int64{0, 1} {

@@ -86,11 +86,11 @@ func (ns *Namespace) isRepeated(n *inode, previous *metadata.Block) (bool, error
 		return false, nil
 	}
 	switch {
-	case previous == nil && last != nil && (last.ID.Striped() || last.Length >= f.blockSize || n.endsWithBody() || ns.snapshotHas(n, len(f.blocks)-1)) && f.lastState() == Complete:
-		// The first block after an append at a block's end, a body, or one that a snapshot has: there was no last block to hand to
+	case previous == nil && last != nil && (last.ID.Striped() || last.Length >= f.blockSize || n.endsWithBody() || n.unaligned() || ns.snapshotHas(n, len(f.blocks)-1)) && f.lastState() == Complete:
+		// The first block after an append at a block's end, a body, one that a snapshot has, or in an unaligned file: there was no last block to hand to
 		// the client.
 		return false, nil
-	case sameBlock(previous, f.penultimate()), previous == nil && n.isBody(len(f.blocks)-2):
+	case sameBlock(previous, f.penultimate()), previous == nil && len(f.blocks) > 1 && n.hasBodies():
 		// The client has not seen the answer to its request: it cannot have written into the block either.
 		if last.Length != 0 || f.lastState() == Complete {
 			return false, metadata.Errorf(metadata.ErrIO, "Request looked like a retry to allocate block %s but it already contains %d bytes",

@@ -69,6 +69,13 @@ func (n *inode) hasBodies() bool { return n.file.small || n.extra != nil && len(
 // endsWithBody reports whether the last block is a body.
 func (n *inode) endsWithBody() bool { return n.isBody(len(n.file.blocks) - 1) }
 
+// unaligned reports whether bodies end in the middle of what would be blocks before the last one. Hadoop's clients take the place in a block where they go on
+// appending to be that in the file, and fail where it is not: they get a new block.
+func (n *inode) unaligned() bool {
+	f := n.file
+	return n.hasBodies() && len(f.blocks) > 1 && (f.length-f.last().Length)%f.blockSize != 0
+}
+
 // bodyPlaces are the places of the blocks that are bodies.
 func (n *inode) bodyPlaces() (places []int) {
 	if n.file.small {
@@ -178,18 +185,12 @@ func (ns *Namespace) adoptBody(n *inode, r *BodyRef) {
 	}
 }
 
-// looseBody takes the body that was the ith block off a touched file.
-func (n *inode) looseBody(i int) {
-	if i == 0 {
-		n.file.small, n.file.crc = false, 0
-	}
-	if n.extra == nil {
-		return
-	}
-	if i == 0 {
-		n.extra.data = nil
-	} else if at, found := n.later(i); found {
-		n.extra.later = slices.Delete(n.extra.later, at, at+1)
+// looseBody notes that the last block of a touched file, which is a body, is one no more.
+func (n *inode) looseBody() {
+	if x := n.extra; x != nil && len(x.later) > 0 {
+		x.later = x.later[:len(x.later)-1]
+	} else if n.file.small, n.file.crc = false, 0; x != nil {
+		x.data = nil
 	}
 	n.tidy()
 }
@@ -219,15 +220,19 @@ func decodeBlockRecord(id metadata.BlockID, value []byte) (metadata.INodeID, err
 	return metadata.INodeID(binary.BigEndian.Uint64(value)), nil
 }
 
-// bodyOfRecord is the body that the record of a block is of; nil: it is of another block.
-func bodyOfRecord(id metadata.BlockID, value []byte) (*BodyRef, error) {
+// bodyOfRecord is the body that the record of a block is of; nil: it is of another block, or damaged.
+func bodyOfRecord(id metadata.BlockID, value []byte) *BodyRef {
 	if len(value) != laterBodyRecordSize {
-		return nil, nil
+		return nil
 	}
 	value = value[blockRecordSize:]
-	return refOf(metadata.Block{
+	r := &BodyRef{CRC: binary.BigEndian.Uint32(value), Block: metadata.Block{
 		ID: id, Generation: metadata.Generation(binary.BigEndian.Uint64(value[4:])), Length: int64(binary.BigEndian.Uint32(value[12:])),
-	}, binary.BigEndian.Uint32(value))
+	}}
+	if r.Block.Length < 1 || r.Block.Length > metadata.MaxBody {
+		return nil
+	}
+	return r
 }
 
 // bodyGone counts a body that neither the state nor a snapshot has any more.

@@ -319,6 +319,24 @@ func TestSmallFilesAreConcatenated(t *testing.T) {
 	w.mustBy(super, &logpb.Complete{Inode: uint64(id), ClientName: "w", Last: &logpb.Block{Id: b.Id, Generation: b.Generation, Length: 9}})
 	sums(1, 3, length+5719, "/d/empty")
 
+	// Hadoop's clients go on in a block of their own.
+	if r := w.mustBy(super, &logpb.Append{Target: to("/d/empty"), ClientName: "w", Tails: true}); r.Block == nil || r.Block.ID != metadata.BlockID(b.Id) {
+		t.Fatal("who can append anywhere gets", r.Block)
+	}
+	w.mustBy(super, &logpb.Complete{Inode: uint64(id), ClientName: "w", Last: &logpb.Block{Id: b.Id, Generation: b.Generation, Length: 9}})
+	if r := w.mustBy(super, &logpb.Append{Target: to("/d/empty"), ClientName: "w"}); r.Block != nil {
+		t.Fatal("a client that appends at a multiple of the block size gets", r.Block)
+	}
+	b = w.block()
+	for range 2 {
+		if r := w.do(super, &logpb.AddBlock{Inode: uint64(id), ClientName: "w", Block: b}); r.Err != nil || r.Block.ID != metadata.BlockID(b.Id) {
+			t.Fatal(r.Block, r.Err)
+		}
+	}
+	w.mustBy(super, &logpb.Complete{Inode: uint64(id), ClientName: "w", Last: &logpb.Block{Id: b.Id, Generation: b.Generation, Length: 1}})
+	w.mustBy(super, &logpb.Truncate{Target: to("/d/empty"), ClientName: "w", Length: int64(length) + 5719, RecoveryId: w.block().Generation})
+	sums(1, 3, length+5719, "/d/empty")
+
 	// A snapshot keeps what is cut off.
 	w.mustBy(super, &logpb.ChangeSnapshots{Target: to("/d"), Change: logpb.ChangeSnapshots_CREATE, Name: "s"})
 	if r := w.do(super, &logpb.Truncate{Target: to("/d/empty"), Length: int64(length) + 711, ClientName: "c1", RecoveryId: w.block().Generation}); metadata.KindOf(r.Err) != metadata.ErrRetriable {

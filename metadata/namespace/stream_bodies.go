@@ -39,13 +39,10 @@ func bodyNamed(key, value []byte) (*BodyRef, error) {
 			ID: metadata.BlockID(f.BlockId[0]), Generation: metadata.Generation(f.BlockGeneration[0]), Length: f.BlockLength[0],
 		}, f.Body.GetCrc())
 	case classBlock:
-		if len(value) == blockRecordSize {
+		if len(key) != 9 {
 			return nil, nil
 		}
-		if len(key) != 9 {
-			return nil, corrupt("record %q", key)
-		}
-		return bodyOfRecord(metadata.BlockID(binary.BigEndian.Uint64(key[1:])), value)
+		return bodyOfRecord(metadata.BlockID(binary.BigEndian.Uint64(key[1:])), value), nil
 	case classSnapshotBlock:
 		if len(key) != 9 {
 			return nil, corrupt("record %q", key)

@@ -170,7 +170,7 @@ func (s *Server) doorAt(id, ip, host string, port uint32) namenode.Location {
 	name := namenode.DoorID(id, hex.EncodeToString(sum[:4]))
 	return namenode.Location{
 		Node:   &namenode.Node{ID: name, IP: ip, Host: host, Rack: namenode.DefaultRack, TransferPort: port},
-		Volume: namenode.VolumeID("DS-" + string(name)), Type: namenode.SSD,
+		Volume: namenode.VolumeID("DS-" + string(name)), Type: namenode.Disk,
 	}
 }
 
