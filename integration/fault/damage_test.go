@@ -16,10 +16,10 @@ import (
 	"github.com/gohops/hops/integration/process"
 )
 
-func (s *scene) must(err error) {
-	s.t.Helper()
+func (r *row) must(err error) {
+	r.t.Helper()
 	if err != nil {
-		s.t.Fatal(err)
+		r.t.Fatal(err)
 	}
 }
 

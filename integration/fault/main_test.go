@@ -90,7 +90,6 @@ var absent = [][3]string{
 	{"M5", "power cut of all namenodes", "crash clones of every store in make test; no filesystem that drops what was not synced here"},
 	{"M15", "wrong wall clock", "TestNamespaceIsLinearizable steps clocks"},
 	{"D2", "power cut of all datanodes", "crash clones of the block store in make test"},
-	{"D8", "replayed and foreign block reports", "tests of namenode/server in make test"},
 }
 
 func TestMain(m *testing.M) { process.Main(summing{m}) }

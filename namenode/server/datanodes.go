@@ -73,7 +73,14 @@ func (d *datanodes) Register(ctx context.Context, r *pb.RegisterRequest) (*pb.Re
 	}
 	s.soft.mu.Lock()
 	n.Rack = s.racks.Lookup(n.IP) // setRack waits for the lock
-	s.soft.m.Register(time.Now(), n, volumes, r.Incarnation)
+	now := time.Now()
+	if other := s.soft.m.Twin(now, &n, r.Incarnation); other != nil {
+		s.soft.mu.Unlock()
+		s.log.Error("datanode refused: another one with its uuid lives; is its disk a copy?", "node", n.ID, "address", n.TransferAddr(), "lives", other.TransferAddr())
+		return nil, pb.Status(metadata.Errorf(metadata.ErrRetriable, "datanode %s lives at %s: the volumes of the one at %s are a copy of its, or it has moved and is taken when the other one is silent",
+			n.ID, other.TransferAddr(), n.TransferAddr()))
+	}
+	s.soft.m.Register(now, n, volumes, r.Incarnation)
 	s.soft.mu.Unlock()
 	s.log.Info("datanode registered", "node", n.ID, "address", n.TransferAddr(), "volumes", len(volumes), "version", r.SoftwareVersion)
 	return &pb.RegisterResponse{
