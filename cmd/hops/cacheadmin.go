@@ -324,6 +324,12 @@ func (t *hadoopTool) failedCache(err error) int {
 	return t.failedAdmin(err, exitAdminFailed)
 }
 
+// failedList says an error of a list, which Hadoop's client passes on as it came.
+func (t *hadoopTool) failedList(err error) int {
+	fmt.Fprintf(t.errOut, "RemoteException: %s\n", hadoopMessage(err))
+	return exitAdminFailed
+}
+
 func addDirective(t *hadoopTool, v *cacheVerb, w *cacheWords) (int, error) {
 	at, err := w.options("-path")
 	if err != nil {
@@ -455,7 +461,7 @@ func removeDirectives(t *hadoopTool, v *cacheVerb, w *cacheWords) (int, error) {
 	}
 	all, err := fs.CacheDirectives(t.ctx, namenode.CacheFilter{Path: path})
 	if err != nil {
-		return t.failedCache(err), nil
+		return t.failedList(err), nil
 	}
 	code := 0
 	for i := range all {
@@ -495,7 +501,7 @@ func listDirectives(t *hadoopTool, v *cacheVerb, w *cacheWords) (int, error) {
 	}
 	all, err := fs.CacheDirectives(t.ctx, f)
 	if err != nil {
-		return t.failedCache(err), nil
+		return t.failedList(err), nil
 	}
 	table := listing{{title: "ID", right: true}, {title: "POOL"}, {title: "REPL", right: true}, {title: "EXPIRY"}, {title: "PATH"}}
 	if stats {
@@ -675,7 +681,7 @@ func listPools(t *hadoopTool, v *cacheVerb, w *cacheWords) (int, error) {
 	}
 	all, err := fs.CachePools(t.ctx)
 	if err != nil {
-		return t.failedCache(err), nil
+		return t.failedList(err), nil
 	}
 	table := listing{{title: "NAME"}, {title: "OWNER"}, {title: "GROUP"}, {title: "MODE"}}
 	table = append(table, figureColumns("LIMIT", "MAXTTL", "DEFAULT_REPLICATION")...)

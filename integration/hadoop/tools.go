@@ -118,7 +118,9 @@ func (s *suite) toolRows(ctx context.Context, file, suffix string, stock, ours *
 		{"hopstools" + suffix, "hops dfsadmin, fsck, haadmin on hops", hopsTool(s.binary)},
 	} {
 		title := r.title
-		if suffix != "" {
+		if suffix == "-cache" {
+			title = strings.Replace(strings.Replace(title, "operators' tools", "cacheadmin", 1), "dfsadmin, fsck, haadmin", "cacheadmin", 1)
+		} else if suffix != "" {
 			title += " with 3 namenodes"
 		}
 		say("%s", title)
