@@ -262,6 +262,14 @@ func (f *File) SocketPath(d *Datanode) string {
 	return d.DomainSocket
 }
 
+// ReplicasMemory is how much memory replicas may take at a datanode with this section; 0: none.
+func (f *File) ReplicasMemory(d *Datanode) Size {
+	if d == nil || d.LockedMemory == 0 {
+		return f.properties.LockedMemory
+	}
+	return d.LockedMemory
+}
+
 // Volume is one directory of block files.
 type Volume struct {
 	Path string `yaml:"path"`
@@ -665,7 +673,6 @@ func (f *File) Validate() error {
 		d.ScrubRate = cmp.Or(d.ScrubRate, 8<<20)
 		d.ScrubEvery = cmp.Or(d.ScrubEvery, 504*time.Hour)
 		d.RebuildRate = cmp.Or(d.RebuildRate, 128<<20)
-		d.LockedMemory = cmp.Or(d.LockedMemory, f.properties.LockedMemory)
 		d.Trash = cmp.Or(d.Trash, 24*time.Hour)
 		if n := d.FailedVolumesTolerated; n != nil && (*n < 0 || *n >= len(d.Volumes)) {
 			wrong("datanode.failed_volumes_tolerated: %d of %d volumes; at least one has to work", *n, len(d.Volumes))
