@@ -89,6 +89,8 @@ type Datanode struct {
 	Blocks                    int
 	// NonDFS is what others have on its volumes, in bytes.
 	NonDFS int64
+	// CacheCapacity is how many bytes of replicas it may keep in memory, CacheUsed how many it does.
+	CacheCapacity, CacheUsed int64
 	// Transfers are under way.
 	Transfers int
 	// LastContact is when it was heard of last, LastReport when its last full report ended; 0: never.
@@ -129,22 +131,24 @@ func (c *Client) Datanodes(ctx context.Context, state DatanodeState) ([]Datanode
 
 func datanodeOf(p *hadooppb.DatanodeInfoProto) Datanode {
 	return Datanode{
-		UUID:         p.GetId().GetDatanodeUuid(),
-		Hostname:     p.GetId().GetHostName(),
-		IP:           p.GetId().GetIpAddr(),
-		TransferPort: int(p.GetId().GetXferPort()),
-		HTTPPort:     int(p.GetId().GetInfoPort()),
-		IPCPort:      int(p.GetId().GetIpcPort()),
-		Rack:         p.GetLocation(),
-		Capacity:     int64(p.GetCapacity()),
-		Used:         int64(p.GetDfsUsed()),
-		Remaining:    int64(p.GetRemaining()),
-		Blocks:       int(p.GetNumBlocks()),
-		NonDFS:       int64(p.GetNonDfsUsed()),
-		Transfers:    int(p.GetXceiverCount()),
-		LastContact:  metadata.Time(p.GetLastUpdate()),
-		LastReport:   metadata.Time(p.GetLastBlockReportTime()),
-		Admin:        namenode.AdminState(p.GetAdminState()),
+		UUID:          p.GetId().GetDatanodeUuid(),
+		Hostname:      p.GetId().GetHostName(),
+		IP:            p.GetId().GetIpAddr(),
+		TransferPort:  int(p.GetId().GetXferPort()),
+		HTTPPort:      int(p.GetId().GetInfoPort()),
+		IPCPort:       int(p.GetId().GetIpcPort()),
+		Rack:          p.GetLocation(),
+		Capacity:      int64(p.GetCapacity()),
+		Used:          int64(p.GetDfsUsed()),
+		Remaining:     int64(p.GetRemaining()),
+		Blocks:        int(p.GetNumBlocks()),
+		NonDFS:        int64(p.GetNonDfsUsed()),
+		Transfers:     int(p.GetXceiverCount()),
+		CacheCapacity: int64(p.GetCacheCapacity()),
+		CacheUsed:     int64(p.GetCacheUsed()),
+		LastContact:   metadata.Time(p.GetLastUpdate()),
+		LastReport:    metadata.Time(p.GetLastBlockReportTime()),
+		Admin:         namenode.AdminState(p.GetAdminState()),
 	}
 }
 

@@ -38,6 +38,8 @@ var optionHelp = map[string]map[string]string{
 	"getfattr":     {"R": "also of everything below", "d": "all attributes with their values", "n": "the attribute of this name", "e": "how values are shown: text, hex or base64"},
 	"getmerge":     {"nl": "a newline after each file", "skip-empty-file": "none after an empty one"},
 	"mkdir":        {"p": "parents too, and no error when it is there"},
+	"pin":          {"n": "on so many datanodes; default: as the pool says", "pool": "the pool; default: default", "w": "wait until all of it is in memory"},
+	"unpin":        {"pool": "directives of this pool alone"},
 	"rm":           {"f": "no error when it is not there", "r": "directories with everything below", "R": "as -r", "skipTrash": "for ever: do not move it to the trash", "safely": "ask before a directory with more than 100 entries"},
 	"rmdir":        {"-ignore-fail-on-non-empty": "leave directories that are not empty, without an error"},
 	"setfacl":      {"R": "also everything below", "b": "remove all entries beside the mode", "k": "remove the default entries", "m": "add or change entries", "x": "remove entries", "-set": "replace all entries"},

@@ -35,8 +35,8 @@ func placeOf(word string) string {
 
 // clusterOnly are verbs that no local filesystem has an answer to.
 var clusterOnly = []string{
-	"appendToFile", "checksum", "concat", "createSnapshot", "deleteSnapshot", "df", "expunge", "getfacl", "getfattr",
-	"renameSnapshot", "setfacl", "setfattr", "setrep", "truncate", "watch",
+	"appendToFile", "checksum", "concat", "createSnapshot", "deleteSnapshot", "df", "expunge", "getfacl", "getfattr", "pin",
+	"renameSnapshot", "setfacl", "setfattr", "setrep", "truncate", "unpin", "watch",
 }
 
 // at connects to the filesystem of a word, once per command line.

@@ -54,6 +54,7 @@ func init() { // a literal would be an initialization cycle: help lists the tabl
 		"moveFromLocal":  {"-moveFromLocal [-f] [-p] [-l] [-d] <localsrc> ... <dst>", "Copy local files and remove them.", []string{"f", "p", "l", "d"}, nil, 1, 0, runMoveFromLocal},
 		"moveToLocal":    {"-moveToLocal <src> <localdst>", "Not implemented, as in Hadoop.", []string{"crc"}, nil, 0, 0, runMoveToLocal},
 		"mv":             {"-mv <src> ... <dst>", "Move files within the filesystem.", nil, nil, 2, 0, runMv},
+		"pin":            {"-pin [-n <datanodes>] [-pool <pool>] [-w] <path> ...", "Keep files, or the files in directories, in the memory of datanodes: a cache directive in the pool 'default', or another one. Hadoop's shell does not have it.", []string{"w"}, []string{"n", "pool"}, 1, 0, runPin},
 		"put":            {"-put [-f] [-p] [-l] [-d] [-t <thread count>] [-q <thread pool queue size>] <localsrc> ... <dst>", "Copy local files, or standard input (-), into the filesystem.", []string{"f", "p", "l", "d"}, []string{"t", "q"}, 1, 0, runPut},
 		"rm":             {"-rm [-f] [-r|-R] [-skipTrash] [-safely] <src> ...", "Remove files.", []string{"f", "r", "R", "skipTrash", "safely"}, nil, 0, 0, runRm},
 		"rmdir":          {"-rmdir [--ignore-fail-on-non-empty] <dir> ...", "Remove empty directories.", []string{"-ignore-fail-on-non-empty"}, nil, 1, 0, runRmdir},
@@ -63,6 +64,7 @@ func init() { // a literal would be an initialization cycle: help lists the tabl
 		"test":           {"-test -[defswrz] <path>", "Answer questions about a path by exit status.", []string{"d", "e", "f", "s", "w", "r", "z"}, nil, 1, 1, runTest},
 		"touch":          {"-touch [-a] [-m] [-t TIMESTAMP (yyyyMMdd:HHmmss) ] [-c] <path> ...", "Set the times of files, which are made if missing.", []string{"a", "m", "c"}, []string{"t"}, 1, 0, runTouch},
 		"touchz":         {"-touchz <path> ...", "Make empty files.", nil, nil, 1, 0, runTouchz},
+		"unpin":          {"-unpin [-pool <pool>] <path> ...", "End the cache directives for paths, of all pools or of one. Hadoop's shell does not have it.", nil, []string{"pool"}, 1, 0, runUnpin},
 		"usage":          {"-usage [cmd ...]", "Print the usage of commands.", nil, nil, 0, 0, runUsage},
 		"watch":          {"-watch [-from <position>] [-n <number>] [<path>]", "Print changes as they happen, of everything or at a path and below. Hadoop's shell does not have it.", nil, []string{"from", "n"}, 0, 1, runWatch},
 	}

@@ -220,7 +220,12 @@ func (t *hadoopTool) printDatanode(n *dfs.Datanode) {
 	t.printf("Decommission Status : %s\nConfigured Capacity: %d (%s)\nDFS Used: %d (%s)\nNon DFS Used: %d (%s)\nDFS Remaining: %d (%s)\nDFS Used%%: %s\nDFS Remaining%%: %s\n",
 		n.Admin, n.Capacity, bytesOf(n.Capacity), n.Used, bytesOf(n.Used), n.NonDFS, bytesOf(n.NonDFS), n.Remaining, bytesOf(n.Remaining),
 		percent(n.Used, n.Capacity), remaining)
-	t.printf("Configured Cache Capacity: 0 (0 B)\nCache Used: 0 (0 B)\nCache Remaining: 0 (0 B)\nCache Used%%: 100.00%%\nCache Remaining%%: 0.00%%\n")
+	cacheLeft, cacheUsed, cacheRemaining := n.CacheCapacity-n.CacheUsed, "100.00%", "0.00%"
+	if n.CacheCapacity > 0 {
+		cacheUsed, cacheRemaining = percent(n.CacheUsed, n.CacheCapacity), percent(cacheLeft, n.CacheCapacity)
+	}
+	t.printf("Configured Cache Capacity: %d (%s)\nCache Used: %d (%s)\nCache Remaining: %d (%s)\nCache Used%%: %s\nCache Remaining%%: %s\n",
+		n.CacheCapacity, bytesOf(n.CacheCapacity), n.CacheUsed, bytesOf(n.CacheUsed), cacheLeft, bytesOf(cacheLeft), cacheUsed, cacheRemaining)
 	last := "Never"
 	if n.LastReport > 0 {
 		last = javaDate(n.LastReport)

@@ -137,7 +137,7 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 		Commands: []*cli.Command{
 			devCommand(), clusterCommand(), joinCommand(), serverCommand(), demoCommand(),
 			fsCommand(), jobCommand(), secretCommand(), experimentCommand(), modelCommand(), mlflowCommand(), appCommand(), applicationAttemptCommand(), containerCommand(), nodeCommand(), gpuCommand(), queueCommand(), topCommand(), namenodeCommand(), resourcemanagerCommand(), datanodeCommand(), logsCommand(),
-			dfsadminCommand(), ecCommand(), storagePoliciesCommand(), smallFilesCommand(), fsckCommand(), haadminCommand(), rmadminCommand(), balancerCommand(), diskBalancerCommand(), moverCommand(),
+			dfsadminCommand(), ecCommand(), storagePoliciesCommand(), cacheadminCommand(), smallFilesCommand(), fsckCommand(), haadminCommand(), rmadminCommand(), balancerCommand(), diskBalancerCommand(), moverCommand(),
 			loginCommand(), logoutCommand(), whoamiCommand(), userCommand(),
 			fetchdtCommand(), lsSnapshottableDirCommand(), lsSnapshotCommand(), snapshotDiffCommand(), benchCommand(), simCommand(), doctorCommand(), operatorCommand(), versionCommand(), completionCommand(), manCommand(),
 		},

@@ -55,7 +55,7 @@ func (b *Builder) DatanodeAt(own config.Datanode, err error) ([]program.Part, er
 		NamenodesGRPC: namenodes(b.File, func(n config.NamenodeMember) string { return n.GRPC }), NamenodesIPC: ipc(b.File),
 		Credentials: b.Credentials, Door: b.Door, Offers: offers, Reserve: int64(own.Reserve), TrashKeep: own.Trash, Tolerated: own.FailedVolumesTolerated,
 		Protection: properties.TransferProtection, Encrypt: properties.EncryptTransfer,
-		ScrubRate: int64(own.ScrubRate), ScrubEvery: own.ScrubEvery, RebuildRate: int64(own.RebuildRate), LockedMemory: int64(own.LockedMemory), Slow: b.slow(), Logger: b.Logger,
+		ScrubRate: int64(own.ScrubRate), ScrubEvery: own.ScrubEvery, RebuildRate: int64(own.RebuildRate), LockedMemory: int64(b.File.ReplicasMemory(&own)), Slow: b.slow(), Logger: b.Logger,
 	})
 	if err != nil {
 		if near != nil {

@@ -196,7 +196,7 @@ func (c *Cache) Changed(change datanode.Change) {
 	}
 }
 
-// VolumeFailed lets all leave memory that lies on a volume.
+// VolumeFailed lets all leave memory that lies on a volume that has failed, or was given back.
 func (c *Cache) VolumeFailed(volume string) {
 	c.mu.Lock()
 	var gone []*entry

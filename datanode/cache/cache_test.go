@@ -115,10 +115,10 @@ func (s *stage) wantLocked(want int64) {
 }
 
 func TestReplicasAreKeptInMemory(t *testing.T) {
-	s := newStage(t, 64<<20)
+	s := newStage(t, 7<<20)
 	ctx := t.Context()
 	large, small, empty := s.write(1, 5<<20+7), s.write(2, 3000), s.write(3, 0)
-	size := blockstore.PinSize(5<<20 + 7)
+	size, none := blockstore.PinSize(5<<20+7), blockstore.PinSize(0)
 	s.Cache.Add(ctx, large)
 	s.wantLocked(size)
 	s.Cache.Add(ctx, small) // lies in a pack
@@ -127,14 +127,15 @@ func TestReplicasAreKeptInMemory(t *testing.T) {
 		t.Error(got)
 	}
 	capacity, used, n := s.Figures()
-	if capacity != 64<<20 || used != size+4096 || n != 3 {
+	if capacity != 7<<20 || used != size+none+4096 || n != 3 {
 		t.Error(capacity, used, n)
 	}
 	s.wantLocked(used)
 	s.Cache.Add(ctx, large) // again: the namenode has not heard
 	s.Drop(2)
+	s.Drop(3)
 	s.Drop(7)
-	if got := s.heard(); got != "1 true 2 false 7 false" {
+	if got := s.heard(); got != "1 true 2 false 3 false 7 false" {
 		t.Error(got)
 	}
 	s.wantLocked(size)
@@ -189,7 +190,7 @@ func TestWhatChangesLeavesMemory(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStage(t, 64<<20)
+			s := newStage(t, 7<<20)
 			b := s.write(1, 200_000)
 			s.Cache.Add(t.Context(), b)
 			s.wantLocked(blockstore.PinSize(200_000))
@@ -232,7 +233,7 @@ func TestNothingIsKeptInMemoryByDefault(t *testing.T) {
 
 // What is not as the namenode believes is not taken, nor what does not match its checksums.
 func TestOnlyTheReplicaThatIsMeantIsTaken(t *testing.T) {
-	s := newStage(t, 64<<20)
+	s := newStage(t, 7<<20)
 	b := s.write(1, 100_000)
 	b.Generation++
 	s.Cache.Add(t.Context(), b)

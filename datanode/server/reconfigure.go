@@ -107,19 +107,20 @@ func (s *Server) reconfigure() (string, error) {
 func (s *Server) change(wanted []blockstore.VolumeConfig) error {
 	var errs []error
 	changed := false
-	remove := func(path string, failed bool) {
+	remove := func(v datanode.VolumeStatus) {
 		s.reconfig.mu.Lock()
-		why := s.reconfig.held[path]
+		why := s.reconfig.held[v.Path]
 		s.reconfig.mu.Unlock()
-		if why != "" && !failed {
-			errs = append(errs, fmt.Errorf("volume %s cannot be given back: %s", path, why))
+		if why != "" && v.Failed == nil {
+			errs = append(errs, fmt.Errorf("volume %s cannot be given back: %s", v.Path, why))
 			return
 		}
-		err := s.store.Remove(path)
-		if err != nil {
+		if err := s.store.Remove(v.Path); err != nil {
 			errs = append(errs, err)
+			return
 		}
-		changed = changed || err == nil
+		s.memory.VolumeFailed(v.ID)
+		changed = true
 	}
 	before := s.store.Volumes()
 	for _, w := range wanted {
@@ -139,7 +140,7 @@ func (s *Server) change(wanted []blockstore.VolumeConfig) error {
 	}
 	for _, v := range before {
 		if !slices.ContainsFunc(wanted, func(w blockstore.VolumeConfig) bool { return v.Path == w.Path }) {
-			remove(v.Path, v.Failed != nil)
+			remove(v)
 		}
 	}
 	if changed {

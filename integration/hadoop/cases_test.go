@@ -61,7 +61,7 @@ func TestNumbersOfCasesAreThoseOfTheFiles(t *testing.T) {
 		}
 		return n
 	}
-	tools, haTools := steps("tools.txt"), steps("haadmin.txt")
+	tools, haTools, cacheTools := steps("tools.txt"), steps("haadmin.txt"), steps("cacheadmin.txt")
 	names, exchanges, err := readExchanges(filepath.Join("testdata", "webhdfs.txt"))
 	if err != nil {
 		t.Fatal(err)
@@ -73,6 +73,7 @@ func TestNumbersOfCasesAreThoseOfTheFiles(t *testing.T) {
 	for row, want := range map[string]int{
 		"fsshell": commands, "fsshell-ha": commands, "hopsfs": commands, "hopsfs-stock": commands, "webhdfs": recorded, "webhdfs-stock": recorded,
 		"tools": tools, "hopstools": tools, "tools-ha": haTools, "hopstools-ha": haTools,
+		"tools-cache": cacheTools, "hopstools-cache": cacheTools,
 	} {
 		if k.Cases[row] != want {
 			t.Errorf("known.yaml says %d cases of %s, there are %d", k.Cases[row], row, want)

@@ -54,6 +54,12 @@ func (s *suite) run(ctx context.Context) error {
 			return s.toolsRow(ctx)
 		},
 		func() error {
+			if !s.wants("tools-cache") && !s.wants("hopstools-cache") {
+				return nil
+			}
+			return s.cacheadminRow(ctx)
+		},
+		func() error {
 			return onOurs("gohdfs", func(c *cluster) error { return s.gohdfsRow(ctx, "gohdfs", "colinmarc/hdfs: its own tests", c) })
 		},
 		func() error {
@@ -229,7 +235,7 @@ func (s *suite) askOracle(ctx context.Context, r *shellRun) error {
 func (s *suite) fetch() error {
 	wants := func(rows ...string) bool { return slices.ContainsFunc(rows, s.wants) }
 	var err error
-	if wants("fsshell", "fsshell-ha", "hopsfs", "hopsfs-stock", "webhdfs-stock", "gohdfs-stock", "across", "smallfiles", "tools", "hopstools", "tools-ha", "hopstools-ha", "tokens", "inotify", "storage", "tiers", "shortcircuit", "differ") {
+	if wants("fsshell", "fsshell-ha", "hopsfs", "hopsfs-stock", "webhdfs-stock", "gohdfs-stock", "across", "smallfiles", "tools", "hopstools", "tools-ha", "hopstools-ha", "tools-cache", "hopstools-cache", "tokens", "inotify", "storage", "tiers", "shortcircuit", "differ") {
 		_, err = s.hadoop()
 	}
 	if err == nil && wants("curl", "across") {

@@ -191,11 +191,11 @@ type Namenode struct {
 	Data string `yaml:"data"`
 	// Transfer is where clients read small files over the data transfer protocol; default: port 8488 beside a grpc of 8486, otherwise any port that is
 	// free. The namenodes tell each other, and clients.
-	Transfer string `yaml:"transfer"`
+	Transfer string `yaml:"transfer,omitempty"`
 	// SmallFiles says whether small files may be kept by the namenodes below directories of which nobody has said whether they may; default true.
-	SmallFiles *bool `yaml:"small_files"`
+	SmallFiles *bool `yaml:"small_files,omitempty"`
 	// SmallFileLimit is how large a file may be that the namenodes keep; default and most 64KiB.
-	SmallFileLimit Size `yaml:"small_file_limit"`
+	SmallFileLimit Size `yaml:"small_file_limit,omitempty"`
 	// Reserve is the free space below which the namespace turns read-only; default 256MiB.
 	Reserve Size `yaml:"reserve"`
 	// Memory is what files, directories and their blocks may take in memory; the rest is read from the checkpoint. Default: a
@@ -260,6 +260,14 @@ func (f *File) SocketPath(d *Datanode) string {
 		return ""
 	}
 	return d.DomainSocket
+}
+
+// ReplicasMemory is how much memory replicas may take at a datanode with this section; 0: none.
+func (f *File) ReplicasMemory(d *Datanode) Size {
+	if d == nil || d.LockedMemory == 0 {
+		return f.properties.LockedMemory
+	}
+	return d.LockedMemory
 }
 
 // Volume is one directory of block files.
@@ -665,7 +673,6 @@ func (f *File) Validate() error {
 		d.ScrubRate = cmp.Or(d.ScrubRate, 8<<20)
 		d.ScrubEvery = cmp.Or(d.ScrubEvery, 504*time.Hour)
 		d.RebuildRate = cmp.Or(d.RebuildRate, 128<<20)
-		d.LockedMemory = cmp.Or(d.LockedMemory, f.properties.LockedMemory)
 		d.Trash = cmp.Or(d.Trash, 24*time.Hour)
 		if n := d.FailedVolumesTolerated; n != nil && (*n < 0 || *n >= len(d.Volumes)) {
 			wrong("datanode.failed_volumes_tolerated: %d of %d volumes; at least one has to work", *n, len(d.Volumes))

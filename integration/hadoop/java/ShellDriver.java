@@ -21,6 +21,7 @@ import org.apache.hadoop.fs.FsShell;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.TrashPolicyDefault;
 import org.apache.hadoop.hdfs.DistributedFileSystem;
+import org.apache.hadoop.hdfs.tools.CacheAdmin;
 import org.apache.hadoop.hdfs.tools.DFSAdmin;
 import org.apache.hadoop.hdfs.tools.DFSHAAdmin;
 import org.apache.hadoop.hdfs.tools.DFSck;
@@ -176,6 +177,8 @@ public class ShellDriver {
         return ToolRunner.run(new DFSAdmin(conf), args);
       case "!ec":
         return ToolRunner.run(conf, new ECAdmin(conf), args);
+      case "!cacheadmin":
+        return ToolRunner.run(new CacheAdmin(conf), args);
       case "!storagepolicies":
         return ToolRunner.run(conf, new StoragePolicyAdmin(conf), args);
       case "!fsck":

@@ -1,0 +1,96 @@
+package shell
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/gohops/hops/namenode"
+)
+
+// The verbs that keep files in the memory of datanodes: cache directives, in short. Hadoop's shell does not have them.
+
+// pinPool is the pool of -pin that names none. An administrator makes it.
+const pinPool = "default"
+
+func runPin(ctx context.Context, s *Shell, args []string) error {
+	pool := cmp.Or(s.options["pool"], pinPool)
+	var replication *int
+	if text := s.options["n"]; text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > 1<<15-1 {
+			return usageError{fmt.Sprintf("-n %s: want a number of datanodes, 1 to %d", text, 1<<15-1)}
+		}
+		replication = &n
+	}
+	return s.walk(ctx, args, func(it item) error {
+		there, err := s.client.CacheDirectives(ctx, namenode.CacheFilter{Path: &it.path, Pool: &pool})
+		if err != nil {
+			return err
+		}
+		id := int64(0)
+		for i := range there {
+			if d := &there[i]; !d.Expired && (replication == nil || d.Replication == *replication) {
+				id = d.ID
+			}
+		}
+		if id == 0 {
+			if id, err = s.client.AddCacheDirective(ctx, namenode.CacheDirectiveChange{Path: &it.path, Pool: &pool, Replication: replication}, false); err != nil {
+				return err
+			}
+		}
+		s.printf("Pinned %s: cache directive %d in pool %s\n", it.shown, id, pool)
+		if s.option("w") {
+			return s.awaitPinned(ctx, it, id)
+		}
+		return nil
+	})
+}
+
+// awaitPinned waits until all that a directive wants is in memory.
+func (s *Shell) awaitPinned(ctx context.Context, it item, id int64) error {
+	s.printf("Waiting for %s ...", it.shown)
+	for {
+		found, err := s.client.CacheDirectives(ctx, namenode.CacheFilter{ID: &id})
+		if err != nil {
+			s.printf("\n")
+			return err
+		}
+		if len(found) == 1 && found[0].BytesCached >= found[0].BytesNeeded && found[0].FilesCached == found[0].FilesNeeded {
+			s.printf(" done\n")
+			return nil
+		}
+		s.printf(".")
+		s.out.Flush()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+func runUnpin(ctx context.Context, s *Shell, args []string) error {
+	return s.walk(ctx, args, func(it item) error {
+		filter := namenode.CacheFilter{Path: &it.path}
+		if pool := s.options["pool"]; pool != "" {
+			filter.Pool = &pool
+		}
+		found, err := s.client.CacheDirectives(ctx, filter)
+		if err != nil {
+			return err
+		}
+		if len(found) == 0 {
+			return &pathError{path: it.shown, text: "there is no cache directive for this path that you may see"}
+		}
+		for i := range found {
+			if err := s.client.RemoveCacheDirective(ctx, found[i].ID); err != nil {
+				return err
+			}
+			s.printf("Unpinned %s: cache directive %d\n", it.shown, found[i].ID)
+		}
+		return nil
+	})
+}
