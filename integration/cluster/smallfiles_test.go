@@ -191,7 +191,11 @@ func TestSmallFilesOutliveTheLeader(t *testing.T) {
 	var names []string
 	for i := range 20 {
 		names = append(names, fmt.Sprintf("/tmp/f%d", i))
-		if err := fast.WriteFile(ctx, names[i], content(200*i), false); err != nil {
+		err := fast.WriteFile(ctx, names[i], content(200*i), false)
+		if err == nil { // as many doors as replicas are named
+			_, err = fast.SetReplication(ctx, names[i], 3)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
