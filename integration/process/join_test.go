@@ -297,7 +297,7 @@ func (m *machines) takeOutOfService(files Hops) {
 		}
 		return nil
 	})
-	if r := files.Input("only there", "fs", "-D", "dfs.replication=1", "-put", "-", "/only"); r.Status != 0 {
+	if r := files.Input(onDatanodes, "fs", "-D", "dfs.replication=1", "-put", "-", "/only"); r.Status != 0 {
 		t.Fatal(r.Stderr)
 	}
 	if r := m.run("cluster", "remove", "-c", m.yaml(1), "m3"); r.Status != 1 || !strings.Contains(r.Stdout, "m3: datanode ") ||
