@@ -43,19 +43,30 @@ const (
 
 func cacheVerbs() []*cacheVerb {
 	pool := [][2]string{
-		{"<name>", "of the pool"}, {"<owner>", "a user; at first whoever makes it"}, {"<group>", "at first the primary group of whoever makes it"},
-		{"<mode>", "who may READ and WRITE in it, in octal; at first 0755"}, {"<limit>", "bytes that its directives may want in all replicas, or unlimited"},
-		{"<defaultReplication>", "that of directives that do not say; at first 1"}, {"<maxTtl>", "how long directives may be for: 120s, 30m, 4h, 2d or never"},
+		{"<name>", "of the pool"},
+		{"<owner>", "a user; at first whoever makes it"},
+		{"<group>", "at first the primary group of whoever makes it"},
+		{"<mode>", "who may READ and WRITE in it, in octal; at first 0755"},
+		{"<limit>", "bytes that its directives may want in all replicas, or unlimited"},
+		{"<defaultReplication>", "that of directives that do not say; at first 1"},
+		{"<maxTtl>", "how long directives may be for: 120s, 30m, 4h, 2d or never"},
 	}
 	attributes := "<name> [-owner <owner>] [-group <group>] [-mode <mode>] [-limit <limit>] [-defaultReplication <defaultReplication>] [-maxTtl <maxTtl>]"
 	return []*cacheVerb{
 		{"-addDirective", "-path <path> -pool <pool-name> [-force] [-replication <replication>] [-ttl <time-to-live>]", "Keep a file, or the files in a directory, in the memory of datanodes.", [][2]string{
-			{directivePath, "a file, or a directory; what is in directories below it is left out"}, {"<pool-name>", "a pool in which the caller has WRITE"}, {"-force", skipLimit},
-			{"<replication>", "on how many datanodes; without it as the pool says"}, {"<time-to-live>", timeToLive},
+			{directivePath, "a file, or a directory; what is in directories below it is left out"},
+			{"<pool-name>", "a pool in which the caller has WRITE"},
+			{"-force", skipLimit},
+			{"<replication>", "on how many datanodes; without it as the pool says"},
+			{"<time-to-live>", timeToLive},
 		}, addDirective},
 		{"-modifyDirective", "-id <id> [-path <path>] [-force] [-replication <replication>] [-pool <pool-name>] [-ttl <time-to-live>]", "Change a directive.", [][2]string{
-			{"<id>", "its number"}, {directivePath, "a file or a directory"}, {"-force", skipLimit}, {"<replication>", "on how many datanodes"},
-			{"<pool-name>", "a pool in which the caller has WRITE"}, {"<time-to-live>", timeToLive},
+			{"<id>", "its number"},
+			{directivePath, "a file or a directory"},
+			{"-force", skipLimit},
+			{"<replication>", "on how many datanodes"},
+			{"<pool-name>", "a pool in which the caller has WRITE"},
+			{"<time-to-live>", timeToLive},
 		}, modifyDirective},
 		{"-listDirectives", "[-stats] [-path <path>] [-pool <pool>] [-id <id>]", "List the directives of pools in which the caller has READ.", [][2]string{
 			{"-stats", "what they want, and what of it is in memory"}, {directivePath, "those with this path"}, {"<pool>", "those of this pool"}, {"<id>", "this one"},
@@ -265,7 +276,7 @@ func lifetime(text *string) (*metadata.Expiration, error) {
 	}
 	ms, err := relativeTime(*text)
 	if err != nil {
-		return nil, fmt.Errorf("Error while parsing ttl value: %w", err) //nolint:staticcheck // Hadoop's words
+		return nil, fmt.Errorf("Error while parsing ttl value: %w", err)
 	}
 	return &metadata.Expiration{Millis: ms, Relative: true}, nil
 }

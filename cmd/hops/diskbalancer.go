@@ -24,7 +24,7 @@ import (
 
 // diskVerb is what diskbalancer can be told to do: its options and what is said of it.
 type diskVerb struct {
-	name, argument, usage, help string
+	name, usage, help string
 	// takes are its other options, with what their values are called; empty: it has none.
 	takes [][3]string
 	run   func(t *hadoopTool, a map[string]string) (int, error)
@@ -34,27 +34,27 @@ var diskVerbs []*diskVerb
 
 func init() { // the help is made of the table, and run by it
 	diskVerbs = []*diskVerb{
-		{"-plan", "<arg>", "-plan <hostname> [options]", "Creates a plan that describes how much data should be moved between disks.", [][3]string{
+		{"-plan", "-plan <hostname> [options]", "Creates a plan that describes how much data should be moved between disks.", [][3]string{
 			{"-out", "<arg>", "Directory of the filesystem to write the plan to, if not specified defaults will be used."},
 			{"-bandwidth", "<arg>", "Maximum disk bandwidth (MB/s) in integer to be consumed by diskBalancer. e.g. 10 MB/s."},
 			{"-thresholdPercentage", "<arg>", "Percentage of data skew that is tolerated before disk balancer starts working; default 10."},
 			{"-maxerror", "<arg>", "Describes how many errors can be tolerated while copying between a pair of disks."},
 			{"-v", "", "Print out the summary of the plan on console"},
 		}, planDisks},
-		{"-execute", "<arg>", "-execute <planfile> [options]", "Takes a plan file and submits it for execution by the datanode.", [][3]string{
+		{"-execute", "-execute <planfile> [options]", "Takes a plan file and submits it for execution by the datanode.", [][3]string{
 			{"-skipDateCheck", "", "skips the date check and force execute the plan"},
 		}, executeDisks},
-		{"-query", "<arg>", "-query <hostname,hostname,...> [options]", "Queries the disk balancer status of given datanodes.", [][3]string{
+		{"-query", "-query <hostname,hostname,...> [options]", "Queries the disk balancer status of given datanodes.", [][3]string{
 			{"-v", "", "Prints details of the plan that is being executed on the node."},
 		}, queryDisks},
-		{"-cancel", "<arg>", "-cancel <planFile> | -cancel <planID> -node <hostname:port>", "Cancels a running plan using a plan file, or its ID and the datanode.", [][3]string{
+		{"-cancel", "-cancel <planFile> | -cancel <planID> -node <hostname:port>", "Cancels a running plan using a plan file, or its ID and the datanode.", [][3]string{
 			{"-node", "<arg>", "Cancels a running plan using a plan ID and hostName"},
 		}, cancelDisks},
-		{"-report", "", "-report [-top <n>] | -report -node <DataNodeID|IP|Hostname,...>", "List nodes that will benefit from running DiskBalancer, or the volumes of some.", [][3]string{
+		{"-report", "-report [-top <n>] | -report -node <DataNodeID|IP|Hostname,...>", "List nodes that will benefit from running DiskBalancer, or the volumes of some.", [][3]string{
 			{"-top", "<arg>", "specify the number of nodes to be listed which has data imbalance; default 100."},
 			{"-node", "<arg>", "Datanode address, it can be DataNodeID, IP or hostname."},
 		}, reportDisks},
-		{"-help", "", "-help [plan|execute|query|cancel|report]", "this", nil, helpDisks},
+		{"-help", "-help [plan|execute|query|cancel|report]", "this", nil, helpDisks},
 	}
 }
 

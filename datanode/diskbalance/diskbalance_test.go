@@ -24,8 +24,12 @@ type volumes struct {
 }
 
 func (s *volumes) Volumes() []datanode.VolumeStatus {
-	return []datanode.VolumeStatus{{ID: "DS-1", Path: "/1", Type: datanode.Disk}, {ID: "DS-2", Path: "/2", Type: datanode.Disk}, {ID: "DS-3", Path: "/3", Type: datanode.SSD},
-		{ID: "DS-4", Path: "/4", Type: datanode.Disk, Failed: errors.New("broken")}}
+	return []datanode.VolumeStatus{
+		{ID: "DS-1", Path: "/1", Type: datanode.Disk},
+		{ID: "DS-2", Path: "/2", Type: datanode.Disk},
+		{ID: "DS-3", Path: "/3", Type: datanode.SSD},
+		{ID: "DS-4", Path: "/4", Type: datanode.Disk, Failed: errors.New("broken")},
+	}
 }
 
 func (s *volumes) Each(volume string, fn func(datanode.Replica) bool) {

@@ -17,8 +17,15 @@ import (
 
 // otherKinds are what writers may want beside the usual checksums.
 var otherKinds = []dtp.Checksum{
-	{Type: dtp.CRC32, BytesPer: 512}, {Type: dtp.CRC32, BytesPer: 4096}, {Type: dtp.CRC32, BytesPer: 1000}, {Type: dtp.CRC32C, BytesPer: 1},
-	{Type: dtp.CRC32C, BytesPer: 100}, {Type: dtp.CRC32C, BytesPer: 1536}, {Type: dtp.CRC32C, BytesPer: 2 << 20}, {Type: dtp.Null, BytesPer: 512}, {Type: dtp.Null, BytesPer: 7},
+	{Type: dtp.CRC32, BytesPer: 512},
+	{Type: dtp.CRC32, BytesPer: 4096},
+	{Type: dtp.CRC32, BytesPer: 1000},
+	{Type: dtp.CRC32C, BytesPer: 1},
+	{Type: dtp.CRC32C, BytesPer: 100},
+	{Type: dtp.CRC32C, BytesPer: 1536},
+	{Type: dtp.CRC32C, BytesPer: 2 << 20},
+	{Type: dtp.Null, BytesPer: 512},
+	{Type: dtp.Null, BytesPer: 7},
 }
 
 // sendBy writes data from off as a Hadoop client does: packets of whole chunks, but that the first one ends a chunk that was begun.
@@ -132,7 +139,8 @@ func TestOtherChecksumsAreCompared(t *testing.T) {
 		}
 	}
 	for _, bad := range []*hadooppb.ChecksumProto{
-		{Type: hadooppb.ChecksumTypeProto(3).Enum(), BytesPerChecksum: new(uint32(512))}, {Type: hadooppb.ChecksumTypeProto_CHECKSUM_CRC32.Enum(), BytesPerChecksum: new(uint32(0))},
+		{Type: hadooppb.ChecksumTypeProto(3).Enum(), BytesPerChecksum: new(uint32(512))},
+		{Type: hadooppb.ChecksumTypeProto_CHECKSUM_CRC32.Enum(), BytesPerChecksum: new(uint32(0))},
 		{Type: hadooppb.ChecksumTypeProto_CHECKSUM_CRC32.Enum(), BytesPerChecksum: new(uint32(1 << 30))},
 	} {
 		for _, wanted := range []bool{false, true} {
