@@ -2,6 +2,7 @@ package blockmanager
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -190,4 +191,14 @@ func TestNewLeaderLeavesMemoryAlone(t *testing.T) {
 	}
 	s.want(2)
 	s.expect(time.Minute, "2 0")
+}
+
+func TestWhoLiesAboutItsMemoryMakesNobodysLess(t *testing.T) {
+	s := newMemory(t, math.MaxInt64, 1)
+	if capacity, used := s.m.CacheCapacity(); capacity != 3*mostCache || used != 0 {
+		t.Errorf("%d bytes, %d of them used", capacity, used)
+	}
+	if room := s.m.nodes["a"].room(); room != 1000 {
+		t.Errorf("%d thousandths are free", room)
+	}
 }

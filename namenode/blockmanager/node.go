@@ -170,10 +170,13 @@ func (m *Manager) Dead(id namenode.NodeID) bool {
 	return n != nil && !n.alive
 }
 
+// mostCache is what a node may say that it can keep in memory: 256 TiB. One that lies must not let sums over all of them overflow.
+const mostCache = 1 << 48
+
 // BeatCache tells how many bytes a node may keep in memory, and does.
 func (m *Manager) BeatCache(id namenode.NodeID, capacity, used int64) {
 	if n := m.nodes[id]; n != nil {
-		n.cache.capacity, n.cache.used = max(capacity, 0), max(used, 0)
+		n.cache.capacity, n.cache.used = min(max(capacity, 0), mostCache), min(max(used, 0), mostCache)
 	}
 }
 
