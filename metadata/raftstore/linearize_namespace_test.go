@@ -401,7 +401,7 @@ func (l *trial) road(from, to *member) string {
 		l.t.Fatal(err)
 	}
 	a, b := from.stall, to.stall
-	var all sync.WaitGroup
+	var accepting, all sync.WaitGroup
 	carry := func(to, from net.Conn) {
 		defer to.Close()
 		defer from.Close()
@@ -420,7 +420,7 @@ func (l *trial) road(from, to *member) string {
 			}
 		}
 	}
-	all.Go(func() {
+	accepting.Go(func() {
 		for {
 			in, err := listener.Accept()
 			if err != nil {
@@ -443,6 +443,7 @@ func (l *trial) road(from, to *member) string {
 	})
 	l.t.Cleanup(func() {
 		listener.Close()
+		accepting.Wait() // now all connections are known
 		l.hangUp()
 		all.Wait()
 	})

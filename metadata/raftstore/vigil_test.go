@@ -49,25 +49,32 @@ func TestALeaderThatIsGone(t *testing.T) {
 	c.propose("a", set("x", 2), old)
 }
 
-// Who would stand first lacks an entry: the one that has it stands when it is asked, and need not wait for its turn.
+// Who would stand first lacks an entry: the one that has it stands when it is asked, and need not wait for its turn. What the leader sent may still be
+// before the first one when it is no longer cut off: then it lacks nothing, and that shows nothing.
 func TestWhoHasMoreStands(t *testing.T) {
 	t.Parallel()
-	c := watchfulCluster(t)
-	leader := c.leader("a")
-	first, second := bystanders(c, leader)
-	if second.turn(raft.ServerID(leader.host.cfg.ID)) == 0 {
-		first, second = second, first
+	for range 5 {
+		c := watchfulCluster(t)
+		leader := c.leader("a")
+		first, second := bystanders(c, leader)
+		if second.turn(raft.ServerID(leader.host.cfg.ID)) == 0 {
+			first, second = second, first
+		}
+		first.wire.cut.Store(true)
+		c.propose("a", set("x", 2))
+		eventually(t, "the other one has it", func() bool { return second.raft.LastIndex() == leader.raft.LastIndex() })
+		c.vanish("a", leader.host.cfg.ID)
+		first.wire.cut.Store(false)
+		c.propose("a", set("y", 1), leader.host.cfg.ID)
+		now := c.leader("a", leader.host.cfg.ID)
+		if x := c.nodes[now.host.cfg.ID].machines["a"].get("x"); x != "2" {
+			t.Fatalf("%s leads, and x is %s", now.host.cfg.ID, x)
+		}
+		if now == second {
+			return
+		}
 	}
-	first.wire.cut.Store(true)
-	c.propose("a", set("x", 2))
-	eventually(t, "the other one has it", func() bool { return second.raft.LastIndex() == leader.raft.LastIndex() })
-	c.vanish("a", leader.host.cfg.ID)
-	first.wire.cut.Store(false)
-	c.propose("a", set("y", 1), leader.host.cfg.ID)
-	now := c.leader("a", leader.host.cfg.ID)
-	if now != second || c.nodes[second.host.cfg.ID].machines["a"].get("x") != "2" {
-		t.Errorf("%s leads, and x is %s", now.host.cfg.ID, c.nodes[now.host.cfg.ID].machines["a"].get("x"))
-	}
+	t.Error("who would stand first leads each time")
 }
 
 // A follower whose promise is over votes although its raft still knows the leader, and says so when it is asked before.
