@@ -781,9 +781,9 @@ func (g *Group) close() error {
 		g.handOver()
 	}
 	g.over.Store(true)
-	patience := 2 * g.cfg.Timers.Lease
+	patience, hangs := 2*g.cfg.Timers.Lease, 20*time.Second
 	if failed {
-		patience = 0
+		patience, hangs = 0, 5*time.Second
 	}
 	g.batches.close(g.notLeader, patience)
 	g.die()
@@ -802,8 +802,8 @@ func (g *Group) close() error {
 	}()
 	select {
 	case <-stopped:
-	case <-time.After(5 * time.Second):
-		// A write hangs. What it holds must stay open, and nobody else may use the directory.
+	case <-time.After(hangs): // of the log, or of the state machine's store
+		// What it holds must stay open, and nobody else may use the directory.
 		g.wire.cut.Store(true)
 		g.streams.Close()
 		close(g.stop)
