@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/metadata"
@@ -144,14 +145,16 @@ func (c *Client) openSmall(ctx context.Context, name string, most int) (*hadoopp
 }
 
 const (
-	// manyPaths and manyBytes are how many files are asked for with one call, and about how much data.
-	manyPaths = 512
-	manyBytes = 2 << 20
+	// manyPaths and manyBytes are how many files are asked for with one call, and about how much data: an answer fits into the buffers that both ends of a connection
+	// keep, and into the caches of processors, and a call costs little beside that.
+	manyPaths = 32
+	manyBytes = 160 << 10
 	// manyCalls is how many such calls, or files that are opened by themselves, are under way at a time.
 	manyCalls = 4
 )
 
-// ManyFiles is what ReadMany has read: for each path its bytes, or why there are none.
+// ManyFiles is what ReadMany has read: for each path its bytes, or why there are none. Files that came with one answer share its memory, 160 KiB about:
+// who keeps one of them for long copies it.
 type ManyFiles struct {
 	Data   [][]byte
 	Errors []error
@@ -190,7 +193,7 @@ func (c *Client) readSome(ctx context.Context, paths []string, some []int, most 
 		for _, i := range some {
 			request.Paths = append(request.Paths, paths[i])
 		}
-		var answer hadooppb.OpenManyWithDataResponseProto
+		var answer manyAnswer
 		err := c.rpc.Call(ctx, operatorProtocol, "openManyWithData", request, &answer)
 		if c.small.unknown(err) {
 			continue
@@ -198,21 +201,21 @@ func (c *Client) readSome(ctx context.Context, paths []string, some []int, most 
 		if err != nil {
 			return wrap("open", paths[some[0]], c.hinted(err))
 		}
-		files := answer.GetFiles()
+		files := answer.files
 		if len(files) == 0 || len(files) > len(some) {
 			return &Error{Op: "open", Path: paths[some[0]], Kind: metadata.ErrIO, Message: fmt.Sprintf("the namenode answers with %d files, asked for %d", len(files), len(some))}
 		}
 		for k, f := range files {
 			i := some[k]
 			switch {
-			case f.Exception != nil:
-				out.Errors[i] = wrap("open", paths[i], &hrpc.RemoteError{Class: f.GetException(), Message: f.GetMessage()})
-			case f.Data == nil:
+			case f.failed:
+				out.Errors[i] = wrap("open", paths[i], &hrpc.RemoteError{Class: f.exception, Message: f.message})
+			case f.data == nil:
 				alone = append(alone, i)
-			case most > 0 && int64(len(f.Data)) > most:
-				out.Errors[i] = tooLong(paths[i], int64(len(f.Data)), most)
+			case most > 0 && int64(len(f.data)) > most:
+				out.Errors[i] = tooLong(paths[i], int64(len(f.data)), most)
 			default:
-				out.Data[i] = f.Data
+				out.Data[i] = f.data
 			}
 		}
 		some = some[len(files):]
@@ -224,6 +227,50 @@ func (c *Client) readSome(ctx context.Context, paths []string, some []int, most 
 		}
 	}
 	return nil
+}
+
+// manyAnswer is an OpenManyWithDataResponseProto, decoded without a copy of what is in it.
+type manyAnswer struct {
+	hadooppb.OpenManyWithDataResponseProto
+	files []manyFile
+}
+
+// manyFile is an OpenedFileProto.
+type manyFile struct {
+	data               []byte // not nil if there are bytes, none too
+	exception, message string
+	failed             bool
+}
+
+// KeepsBody implements hrpc.BodyKeeper.
+func (a *manyAnswer) KeepsBody() {}
+
+func (a *manyAnswer) UnmarshalVT(b []byte) error {
+	a.files = a.files[:0]
+	return walk(b, func(field protowire.Number, _ uint64, value []byte) error {
+		if field != 1 {
+			return nil
+		}
+		if value == nil {
+			return errAnswer
+		}
+		var f manyFile
+		err := walk(value, func(field protowire.Number, _ uint64, value []byte) error {
+			switch {
+			case field <= 3 && value == nil:
+				return errAnswer
+			case field == 1:
+				f.data = value
+			case field == 2:
+				f.exception, f.failed = string(value), true
+			case field == 3:
+				f.message = string(value)
+			}
+			return nil
+		})
+		a.files = append(a.files, f)
+		return err
+	})
 }
 
 // readOne is ReadFile of a file of at most most bytes.

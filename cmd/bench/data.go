@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,7 +24,10 @@ var pattern = sync.OnceValue(func() []byte {
 	return p
 })
 
-// Small measures files of one size in bytes: write (create, one block, close) and read.
+// manyFiles is how many files one client reads with a call of ReadMany.
+const manyFiles = 4096
+
+// Small measures files of one size in bytes: write (create, one block, close) and read, one by one and many at a time, the latter by one client, in files a second.
 func (b *Bench) Small(ctx context.Context, size int) ([]Result, error) {
 	label := fmt.Sprintf("%d KiB x%d", size>>10, b.Replication)
 	made := make([]int, b.Outstanding)
@@ -41,7 +45,35 @@ func (b *Bench) Small(ctx context.Context, size int) ([]Result, error) {
 		}
 		return err
 	})
-	return []Result{write, read}, err
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for n := 0; len(names) < manyFiles && n < slices.Max(made); n++ {
+		for w := range made {
+			if n < made[w] {
+				names = append(names, b.file(w, n))
+			}
+		}
+	}
+	one := *b
+	one.Options.Outstanding = 1
+	many, err := one.measureUnits(ctx, "many "+label, "files/s", float64(len(names)), 0, func(ctx context.Context, c *dfs.Client, _, _ int) error {
+		got, err := c.ReadMany(ctx, names, 0)
+		if err != nil {
+			return err
+		}
+		for i, data := range got.Data {
+			if err := got.Errors[i]; err != nil {
+				return err
+			}
+			if len(data) != size {
+				return fmt.Errorf("%s: %d bytes in place of %d", names[i], len(data), size)
+			}
+		}
+		return nil
+	})
+	return []Result{write, read, many}, err
 }
 
 // Sequential measures one large file, written and read by one stream, in megabytes per second.

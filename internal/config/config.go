@@ -196,6 +196,10 @@ type Namenode struct {
 	SmallFiles *bool `yaml:"small_files,omitempty"`
 	// SmallFileLimit is how large a file may be that the namenodes keep; default and most 64KiB.
 	SmallFileLimit Size `yaml:"small_file_limit,omitempty"`
+	// ScrubRate is how much of the small files that this namenode keeps is verified a second; default 8MiB. ScrubEvery is the least time between the
+	// beginnings of two passes over all; default 504h.
+	ScrubRate  Size          `yaml:"scrub_rate,omitempty"`
+	ScrubEvery time.Duration `yaml:"scrub_every,omitempty"`
 	// Reserve is the free space below which the namespace turns read-only; default 256MiB.
 	Reserve Size `yaml:"reserve"`
 	// Memory is what files, directories and their blocks may take in memory; the rest is read from the checkpoint. Default: a
@@ -608,6 +612,12 @@ func (f *File) Validate() error {
 		}
 		if n.SmallFileLimit = cmp.Or(n.SmallFileLimit, mostSmallFile); n.SmallFileLimit < 1 || n.SmallFileLimit > mostSmallFile {
 			wrong("namenode.small_file_limit: %v is not between 1 and %v bytes, which is the most that namenodes keep of a file: to keep none set namenode.small_files to false", n.SmallFileLimit, mostSmallFile)
+		}
+		if n.ScrubRate = cmp.Or(n.ScrubRate, 8<<20); n.ScrubRate < 64<<10 {
+			wrong("namenode.scrub_rate: %v a second would never come to an end; the least is 64KiB", n.ScrubRate)
+		}
+		if n.ScrubEvery = cmp.Or(n.ScrubEvery, 504*time.Hour); n.ScrubEvery < 0 {
+			wrong("namenode.scrub_every: %v is negative", n.ScrubEvery)
 		}
 		n.DeadAfter = cmp.Or(n.DeadAfter, 90*time.Second)
 		n.StaleAfter = cmp.Or(n.StaleAfter, 10*time.Second)

@@ -60,6 +60,8 @@ func TestMistakesAreNamedWithTheRemedy(t *testing.T) {
 		"not loopback":         {"127.0.0.1:8020", "0.0.0.0:8020", "0.0.0.0:8020 is no address that anybody can reach: give this machine's own"},
 		"not an address":       {"127.0.0.1:8020", "nowhere", `"nowhere" is not host:port`},
 		"not a member":         {"namenode: {id: nn1", "namenode: {id: nn9", `namenode.id: "nn9" is not in the list of namenodes`},
+		"too slow a scrub":     {"namenode: {id: nn1", "namenode: {scrub_rate: 1KiB, id: nn1", "namenode.scrub_rate: 1KiB a second would never come to an end; the least is 64KiB"},
+		"no passes":            {"namenode: {id: nn1", "namenode: {scrub_every: -1h, id: nn1", "namenode.scrub_every: -1h0m0s is negative"},
 		"too little memory":    {"namenode: {id: nn1", "namenode: {memory: 32MiB, id: nn1", "namenode.memory: 32MiB is less than 64MiB"},
 		"bad size":             {"60GiB", "60XiB", "is not a size"},
 		"containers as root":   {"log_limit: 2GiB", "log_limit: 2GiB, min_user_id: 0", "nodemanager.min_user_id: 0 is no user id that containers could run from"},

@@ -278,7 +278,7 @@ func (c *Client) call(ctx context.Context, id, retry int32, protocol, method str
 			err = &ConnError{Addr: c.addr, Err: fmt.Errorf("answer of %s: %w", method, err)}
 		}
 	}
-	if cap(p.body) > 64<<10 {
+	if _, keeps := response.(BodyKeeper); keeps || cap(p.body) > 64<<10 {
 		p.body = nil
 	}
 	pendings.Put(p)

@@ -16,6 +16,12 @@ type Message interface {
 	UnmarshalVT([]byte) error
 }
 
+// BodyKeeper is an answer that goes on using the bytes that it was decoded from: they are its own, and not read into again.
+type BodyKeeper interface {
+	Message
+	KeepsBody()
+}
+
 const (
 	magic   = "hrpc"
 	version = 9

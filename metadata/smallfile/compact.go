@@ -23,7 +23,7 @@ const (
 )
 
 // Compact gives back the space of bodies that are dead: it copies the live ones of segments that have few of them to new segments, and removes segments
-// without any. One call looks at all segments of which Removed has said that a third is dead, and asks Live of some more. It returns by how much the
+// without any. One call looks at all segments of which Removed has said that a third is dead, and those that Scrub has found damaged, and asks Live of some more. It returns by how much the
 // files are smaller. It reads and writes 64 MiB a second at most; it can be stopped at any time through ctx, and what it has done until then counts.
 // While somebody holds the Store it removes nothing. It goes on with other segments where the disk cannot read one. Errors: that of ctx, of Live, of
 // the disk; metadata.ErrNoSpace; fs.ErrClosed.
@@ -103,9 +103,9 @@ func (s *Store) ask(ctx context.Context, g *segment) (live []entry, err error) {
 	return live, nil
 }
 
-// worthy reports whether so much of a segment is dead that it is copied.
+// worthy reports whether a segment is copied: so much of it is dead, or it is damaged.
 func (g *segment) worthy() bool {
-	return g.dead.Load() > 0 && g.dead.Load() >= g.bytes/deadShare || g.len() == 0
+	return g.worn.Load() || g.dead.Load() > 0 && g.dead.Load() >= g.bytes/deadShare || g.len() == 0
 }
 
 // groups divides the segments that are to be copied into groups each of which becomes one segment: neighbours by their ids, so that few segments have
@@ -286,7 +286,7 @@ func (s *Store) best(want []wanted) (batch []pending, err error) {
 				p, fault = all[i], faults[i]
 			}
 		}
-		if fault != nil && damage(fault) {
+		if fault != nil && damage(fault) && !s.growsWith(p.id) { // where it is when it was put again
 			s.spoil(p.id, at, fault)
 		}
 		if fault != nil && !errors.Is(fault, errDamaged) {

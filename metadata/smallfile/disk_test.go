@@ -1,6 +1,7 @@
 package smallfile
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"io/fs"
@@ -109,7 +110,20 @@ func (d *memoryDisk) Create(path string) (journal.File, error) {
 	return &openFile{memoryFile: f}, nil
 }
 
-func (d *memoryDisk) Rename(string, string) error { return errors.ErrUnsupported }
+func (d *memoryDisk) Rename(from, to string) error {
+	err := d.call("rename", from, true)
+	defer d.mu.Unlock()
+	f := d.files[from]
+	if err != nil || f == nil {
+		return cmp.Or(err, fs.ErrNotExist)
+	}
+	f.path = to
+	d.alter(func(files map[string]*memoryFile) {
+		delete(files, from)
+		files[to] = f
+	})
+	return nil
+}
 
 func (d *memoryDisk) Remove(path string) error {
 	err := d.call("remove", path, true)

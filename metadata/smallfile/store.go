@@ -90,7 +90,8 @@ type Store struct {
 	fresh     map[metadata.BlockID]fresh
 	queue     []pending // not written, in the order in which they came
 	unwritten int64
-	growing   int64 // size of active
+	growing   int64    // size of active
+	grows     *segment // that of active
 	// damaged are ids of which there is a place, and no sound body. What was put since the last Sync and got lost is owed: no Sync succeeds without it.
 	damaged, owed map[metadata.BlockID]struct{}
 	unreadable    int64
@@ -154,7 +155,12 @@ func Open(cfg Config) (*Store, error) {
 // Put adds a body, unless it is there. It keeps body, which nobody may change any more, until it is written; until then it is read from memory.
 // Put waits only while 64 MiB are unwritten, because the disk is slow, full or hangs. A body of another length than 1 byte to 64 KiB, or an
 // id that is not positive, is a mistake of the program and panics. After Close it does nothing.
-func (s *Store) Put(id metadata.BlockID, body []byte) {
+func (s *Store) Put(id metadata.BlockID, body []byte) { s.put(id, body, true) }
+
+// Offer is Put for a body that will come again if it is not kept: it does not wait. False: too much is unwritten, or the Store is closed.
+func (s *Store) Offer(id metadata.BlockID, body []byte) bool { return s.put(id, body, false) }
+
+func (s *Store) put(id metadata.BlockID, body []byte, wait bool) bool {
 	if len(body) == 0 || len(body) > MaxBody || id <= 0 {
 		panic(fmt.Sprintf("smallfile: a body of %d bytes with id %d; 1 byte to %d, and a positive id", len(body), id, MaxBody))
 	}
@@ -162,12 +168,15 @@ func (s *Store) Put(id metadata.BlockID, body []byte) {
 	defer s.mu.Unlock()
 	for {
 		if s.closed || s.keeps(id) {
-			return
+			return !s.closed
 		}
 		if s.unwritten < s.limit {
 			break
 		}
 		s.wakeWriter()
+		if !wait {
+			return false
+		}
 		s.room.Wait()
 	}
 	p := pending{id: id, body: body}
@@ -178,6 +187,7 @@ func (s *Store) Put(id metadata.BlockID, body []byte) {
 	if s.unwritten += p.cost(); s.unwritten >= wakeBytes {
 		s.wakeWriter()
 	}
+	return true
 }
 
 // keeps reports whether a body is here and will stay, as far as is known: it is not damaged, nor only in segments that are about to be removed.

@@ -20,6 +20,8 @@ type segment struct {
 	victim bool
 	// suspect: it has no sound footer, or its sync has failed. It is not known to be durable, and the next Sync copies it.
 	suspect bool
+	// worn: something of it is not what was written, and its next copy is better.
+	worn atomic.Bool
 	// asked is when Live was asked of all its ids last, in calls of Compact.
 	asked uint64
 }

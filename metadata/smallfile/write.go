@@ -229,7 +229,7 @@ func (s *Store) append(batch []pending) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.growing = a.end
+	s.growing, s.grows = a.end, a.segment
 	for _, e := range entries {
 		f, ok := s.fresh[e.id]
 		if ok && e.lost {
@@ -277,7 +277,7 @@ func (s *Store) publish() {
 	defer s.mu.Unlock()
 	s.segments = append(s.segments, a.segment)
 	s.table = newTable(s.segments)
-	s.growing = 0
+	s.growing, s.grows = 0, nil
 	for i := range a.len() {
 		f, ok := s.fresh[a.ids[i]]
 		if !ok || f.segment != a.segment {

@@ -2,12 +2,16 @@ package server
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode/hdfs/clientprotocol"
 	hadoop "github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
@@ -121,4 +125,53 @@ func BenchmarkCreateComplete(b *testing.B) {
 			})
 		})
 	}
+}
+
+// BenchmarkReadMany is one client that reads small files of 4 KiB many at a time, from one namenode in the same process; an operation is a file.
+func BenchmarkReadMany(b *testing.B) {
+	const files, size = 4096, 4 << 10
+	c := newCluster(b, 1, nil)
+	m := c.raised()
+	answers := make(chan error, files)
+	var names []string
+	for i := range files {
+		names = append(names, fmt.Sprintf("/data/part-%02d/sample-%05d", i/256, i))
+		m.StoreFile(m.caller(), storing(names[i]), smallBytes(size, byte(i)), func(_ *metadata.FileStatus, err error) { answers <- err })
+	}
+	for range files {
+		if err := <-answers; err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := m.bodies.Sync(); err != nil {
+		b.Fatal(err)
+	}
+	rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	client := c.root()
+	cpu := func() time.Duration {
+		var u syscall.Rusage
+		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+			b.Fatal(err)
+		}
+		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	b.SetBytes(size)
+	b.ReportAllocs()
+	b.ResetTimer()
+	before := cpu()
+	for done := 0; done < b.N; {
+		some := names[:min(len(names), b.N-done)]
+		read, err := client.ReadMany(b.Context(), some, size)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for i, data := range read.Data {
+			if len(data) != size || read.Errors[i] != nil {
+				b.Fatal(some[i], len(data), read.Errors[i])
+			}
+		}
+		done += len(some)
+	}
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "files/s")
+	b.ReportMetric(float64(cpu()-before)/float64(b.N), "cpu-ns/file") // of both ends
 }

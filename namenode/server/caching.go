@@ -123,6 +123,7 @@ func (s *Server) watchCache(ctx context.Context) error {
 		reign            *reign
 		version, changes uint64
 		index            uint64
+		room             int64 // that datanodes have
 		began            time.Time
 		took             time.Duration
 		want             map[metadata.BlockID]uint16
@@ -149,11 +150,12 @@ func (s *Server) watchCache(ctx context.Context) error {
 		version, index := s.ns.CachingVersion(), s.ns.AppliedIndex()
 		s.soft.mu.Lock()
 		changes, epoch := s.soft.m.CacheChanges(), s.soft.m.CacheEpoch()
+		room, _ := s.soft.m.CacheCapacity() // a walk wants no more than that
 		s.soft.mu.Unlock()
 		ended := last.ends > 0 && s.clock.wall() >= last.ends
 		fresh := !ended && r == last.reign && version == last.version && epoch == last.epoch
 		rested := time.Since(last.began)
-		if fresh && (changes == last.changes && index == last.index || rested < min(max(cacheScanLeast, cacheScanShare*last.took), cacheScanMost)) {
+		if fresh && (changes == last.changes && index == last.index && room == last.room || rested < min(max(cacheScanLeast, cacheScanShare*last.took), cacheScanMost)) {
 			continue
 		}
 		began := time.Now()
@@ -171,7 +173,8 @@ func (s *Server) watchCache(ctx context.Context) error {
 			last.reign = nil
 			continue
 		}
-		last.reign, last.version, last.changes, last.index, last.began, last.took, last.want, last.epoch, last.ends = r, w.version, changes, index, began, time.Since(began), w.want, epoch, w.ends
+		last.reign, last.version, last.changes, last.index, last.room, last.began, last.took = r, w.version, changes, index, room, began, time.Since(began)
+		last.want, last.epoch, last.ends = w.want, epoch, w.ends
 		s.caching.publish(w)
 	}
 }

@@ -225,12 +225,15 @@ type datanode struct {
 	c    *cluster
 	uuid string
 	port uint32
+	// memory is how many bytes of replicas it says that it may keep in memory.
+	memory atomic.Int64
 
 	mu       sync.Mutex
 	replicas map[int64]*pb.Replica
 	orders   []*pb.Orders // with something to do in them
 	links    []*link
-	mute     bool // does not obey
+	cached   map[int64]*pb.Block // in memory, as ordered
+	mute     bool                // does not obey
 	stop     context.CancelFunc
 	wg       sync.WaitGroup
 }
@@ -247,7 +250,7 @@ var ports atomic.Uint32
 // datanode starts a datanode that speaks to all namenodes and has the replicas.
 func (c *cluster) datanode(uuid string, replicas ...*pb.Replica) *datanode {
 	c.t.Helper()
-	d := &datanode{t: c.t, c: c, uuid: uuid, port: 20000 + ports.Add(1), replicas: map[int64]*pb.Replica{}}
+	d := &datanode{t: c.t, c: c, uuid: uuid, port: 20000 + ports.Add(1), replicas: map[int64]*pb.Replica{}, cached: map[int64]*pb.Block{}}
 	for _, r := range replicas {
 		d.replicas[r.Block.Id] = r
 	}
@@ -339,7 +342,7 @@ func (d *datanode) session(ctx context.Context, l *link) error {
 	failed := make(chan error, 3)
 	go func() {
 		for {
-			if err := beats.Send(&pb.Beat{DatanodeUuid: d.uuid, Volumes: d.volumes()}); err != nil {
+			if err := beats.Send(&pb.Beat{DatanodeUuid: d.uuid, Volumes: d.volumes(), CacheCapacity: d.memory.Load()}); err != nil {
 				failed <- err
 				return
 			}
@@ -383,7 +386,7 @@ func (d *datanode) session(ctx context.Context, l *link) error {
 
 func (d *datanode) obey(ctx context.Context, l *link, o *pb.Orders) {
 	d.mu.Lock()
-	if len(o.Replicate)+len(o.Delete)+len(o.Discard)+len(o.Recover)+len(o.Rebuild) > 0 {
+	if len(o.Replicate)+len(o.Delete)+len(o.Discard)+len(o.Recover)+len(o.Rebuild)+len(o.Cache)+len(o.Uncache) > 0 {
 		d.orders = append(d.orders, o)
 	}
 	mute := d.mute
@@ -396,6 +399,18 @@ func (d *datanode) obey(ctx context.Context, l *link, o *pb.Orders) {
 		delete(d.replicas, b.Id)
 		d.mu.Unlock()
 		d.tell(pb.BlockChange_DELETED, b)
+	}
+	for _, b := range o.Cache {
+		d.mu.Lock()
+		d.cached[b.Id] = b
+		d.mu.Unlock()
+		d.tell(pb.BlockChange_CACHED, b)
+	}
+	for _, id := range o.Uncache {
+		d.mu.Lock()
+		delete(d.cached, id)
+		d.mu.Unlock()
+		d.tell(pb.BlockChange_UNCACHED, &pb.Block{Id: id})
 	}
 	for _, r := range o.Recover {
 		d.mu.Lock()

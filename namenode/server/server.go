@@ -99,6 +99,10 @@ type Config struct {
 	Search bool
 	// CompactEvery is how often bodies of small files that nobody needs any more are looked for. Default 10 min.
 	CompactEvery time.Duration
+	// ScrubRate is how many bytes a second of the small files are read to verify them, and ScrubEvery the least time between the beginnings of two passes
+	// over all. Defaults 8 MiB, 21 days.
+	ScrubRate  int64
+	ScrubEvery time.Duration
 	// BlockTokenLifetime is how long a block token is good, and BlockKeyInterval how often a new key takes over to sign
 	// them (Hadoop's dfs.block.access.token.lifetime and dfs.block.access.key.update.interval). Default 10 h each.
 	BlockTokenLifetime, BlockKeyInterval time.Duration
@@ -173,6 +177,12 @@ func (c *Config) validate() error {
 	if c.MaxTokensOfUser <= 0 {
 		c.MaxTokensOfUser = 20_000
 	}
+	if c.ScrubRate <= 0 {
+		c.ScrubRate = DefaultScrubRate
+	}
+	if c.ScrubEvery <= 0 {
+		c.ScrubEvery = DefaultScrubEvery
+	}
 	if c.Memory <= 0 {
 		c.Memory = max(security.Memory()/4, 64<<20)
 	}
@@ -204,6 +214,7 @@ type Server struct {
 	bodies *bodyStore
 	mends  chan struct{} // a place for each body that is got from another namenode
 	mended atomic.Int64
+	scrub  bodyScrub
 	feed   *feed.Log // nil: there is none
 	search searching
 	// watchers are those who read the feed of changes.
@@ -461,6 +472,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	g.Go(func() error { return s.runSearch(work) })
 	g.Go(func() error { return s.watchCache(work) })
 	g.Go(func() error { return s.compactBodies(work) })
+	g.Go(func() error { return s.scrubBodies(work) })
 	g.Go(func() error {
 		return s.ipc.Serve(work, s.config.Door.Guard(s.config.IPC, security.Doorway{Name: "namenode IPC", Limit: maxClients}))
 	})

@@ -338,52 +338,96 @@ const mendTime = 5 * time.Second
 // maxMends is how many bodies are asked for at a time.
 const maxMends = 16
 
-// mendBody gets a body that this member cannot read, for the given reason, from another one, and keeps it.
+// mendBody gets a body that this member cannot read, for the given reason, from another one, and keeps it, unless its disk is behind.
 //
 // Errors: ErrCorrupt when nobody that answers has it.
 func (s *Server) mendBody(ctx context.Context, r *namespace.BodyRef, why error) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, mendTime)
 	defer cancel()
-	select {
-	case s.mends <- struct{}{}:
-		defer func() { <-s.mends }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	peers, err := s.bodyPeers()
+	if err != nil {
+		return nil, err
 	}
+	defer peers.close()
+	data, from, err := s.fetchBody(ctx, peers, r)
+	if err != nil {
+		s.log.Warn("no other namenode gives a body of a small file that is missing or damaged here", "body", r.Block, "was", why, "error", err)
+		if metadata.KindOf(err) == metadata.ErrCorrupt {
+			err = metadata.Errorf(metadata.ErrCorrupt, "The bytes of block %v, of a small file, are missing or damaged on this namenode (%v), and no other one that answers has them", r.Block, why)
+		}
+		return nil, err
+	}
+	s.log.Warn("a body of a small file was missing or damaged here, and came from another namenode", "body", r.Block, "namenode", from, "was", why)
+	s.mended.Add(1)
+	if !errors.Is(why, fs.ErrClosed) && r.Data == nil {
+		s.bodies.Offer(r.Block.ID, data)
+	}
+	return data, nil
+}
+
+// bodyPeers are the other namenodes, as givers of bodies. Nobody is connected to before it is asked.
+type bodyPeers []bodyPeer
+
+type bodyPeer struct {
+	id   string
+	conn *grpc.ClientConn
+}
+
+func (p bodyPeers) close() {
+	for _, n := range p {
+		n.conn.Close()
+	}
+}
+
+func (s *Server) bodyPeers() (peers bodyPeers, err error) {
 	servers, err := s.roster.Servers()
 	if err != nil {
 		return nil, err
 	}
+	key := s.config.Credentials.Key(authority.Namenode)
 	for _, n := range servers.Namenodes {
 		if n.ID == s.config.ID {
 			continue
 		}
-		data, err := s.askBody(ctx, n.GRPC, r.Block)
-		if err == nil {
-			err = r.Verify(data)
-		}
+		conn, err := grpc.NewClient("passthrough:///"+n.GRPC, grpc.WithTransportCredentials(key.Credentials()))
 		if err != nil {
-			s.log.Warn("another namenode does not have a body either", "body", r.Block, "namenode", n.ID, "error", err)
-			continue
+			peers.close()
+			return nil, err
 		}
-		s.log.Warn("a body of a small file was missing or damaged here, and came from another namenode", "body", r.Block, "namenode", n.ID, "was", why)
-		s.mended.Add(1)
-		if !errors.Is(why, fs.ErrClosed) && r.Data == nil {
-			s.bodies.Put(r.Block.ID, data)
-		}
-		return data, nil
+		peers = append(peers, bodyPeer{n.ID, conn})
 	}
-	return nil, metadata.Errorf(metadata.ErrCorrupt, "The bytes of block %v, of a small file, are missing or damaged on this namenode (%v), and no other one that answers has them", r.Block, why)
+	return peers, nil
 }
 
-func (s *Server) askBody(ctx context.Context, addr string, b metadata.Block) ([]byte, error) {
-	key := s.config.Credentials.Key(authority.Namenode)
-	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(key.Credentials()))
-	if err != nil {
-		return nil, err
+// fetchBody asks the others for a body in turn, each for mendTime at most. Errors: ErrCorrupt when nobody that answers has it; that of ctx.
+func (s *Server) fetchBody(ctx context.Context, peers bodyPeers, r *namespace.BodyRef) (data []byte, from string, err error) {
+	select {
+	case s.mends <- struct{}{}:
+		defer func() { <-s.mends }()
+	case <-ctx.Done():
+		return nil, "", ctx.Err()
 	}
-	defer conn.Close()
-	answer, err := pb.NewMembershipClient(conn).Body(ctx, &pb.BodyRequest{Id: int64(b.ID), Generation: uint64(b.Generation)})
+	var answers []error
+	for _, n := range peers {
+		data, err := n.body(ctx, r)
+		if err == nil {
+			return data, n.id, nil
+		}
+		answers = append(answers, fmt.Errorf("%s: %w", n.id, err))
+	}
+	if ctx.Err() != nil && len(peers) > 0 {
+		return nil, "", ctx.Err()
+	}
+	return nil, "", metadata.Errorf(metadata.ErrCorrupt, "nobody else has the body %v: %v", r.Block, errors.Join(answers...))
+}
+
+func (n *bodyPeer) body(ctx context.Context, r *namespace.BodyRef) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, mendTime)
+	defer cancel()
+	answer, err := pb.NewMembershipClient(n.conn).Body(ctx, &pb.BodyRequest{Id: int64(r.Block.ID), Generation: uint64(r.Block.Generation)})
+	if err == nil {
+		err = r.Verify(answer.GetData())
+	}
 	return answer.GetData(), err
 }
 

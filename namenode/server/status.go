@@ -58,6 +58,9 @@ func (s *Server) report() status.Report {
 			r.Warnings = append(r.Warnings, "search does not go on: "+x.Problem)
 		}
 	}
+	if n := s.scrub.lost.Load(); n > 0 {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("%d small files are damaged here, and no other namenode that answers has them", n))
+	}
 	if h.State != "active" {
 		return r // what it knows of blocks is the leader's to judge
 	}
@@ -120,6 +123,10 @@ func (s *Server) figures(to status.Sample) {
 	to.Counter("hops_namenode_small_file_freed_bytes_total", "What that has freed.", float64(b.Freed))
 	to.Counter("hops_namenode_small_file_gaps_total", "Bodies that a state came without that was pulled from another namenode.", float64(s.ns.BodyGaps()))
 	to.Counter("hops_namenode_small_file_mended_total", "Bodies that were missing or damaged here and came from another namenode.", float64(s.mended.Load()))
+	to.Counter("hops_namenode_small_file_scrubbed_bytes_total", "Bytes of the small files that were verified in the background.", float64(s.scrub.bytes.Load()))
+	to.Counter("hops_namenode_small_file_scrub_damaged_total", "Bodies that were found damaged in the background.", float64(s.scrub.damaged.Load()))
+	to.Counter("hops_namenode_small_file_scrub_passes_total", "How often all small files were verified.", float64(s.scrub.passes.Load()))
+	to.Gauge("hops_namenode_small_file_lost", "Bodies that are damaged here and that no other namenode had that answered.", float64(s.scrub.lost.Load()))
 	if x := s.search.status(); x != nil {
 		to.Gauge("hops_namenode_search_following", "1 while the search index follows the feed of changes, 0 while it is rebuilt or fails.", status.Bool(x.State == string(search.Following)))
 		to.Gauge("hops_namenode_search_lag_seconds", "How long the last change took until it could be searched, or how long it has been waiting.", float64(x.Lag)/1000)

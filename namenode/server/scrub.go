@@ -1,0 +1,180 @@
+package server
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/smallfile"
+)
+
+// DefaultScrubRate and DefaultScrubEvery are those of a datanode.
+const (
+	DefaultScrubRate  = 8 << 20
+	DefaultScrubEvery = 21 * 24 * time.Hour
+)
+
+const (
+	// scrubIdle is how often a scrubber without work looks whether a pass is due, and scrubRest how long it leaves a disk alone that refuses.
+	scrubIdle, scrubRest = time.Minute, time.Minute
+	// scrubMends is how many damaged bodies are looked for with the other namenodes in one turn, scrubMendTime how long that may take, and scrubMendEvery when
+	// those are looked for again that nobody had.
+	scrubMends, scrubMendTime, scrubMendEvery = 1 << 16, time.Minute, 10 * time.Minute
+	// scrubNamed is how many bodies a line of the log names.
+	scrubNamed = 20
+)
+
+// bodyScrub reads the bodies of small files before somebody needs them: bits that rotted where nobody reads are found while other namenodes have them intact. It
+// gets from them what is damaged, as whoever reads does.
+type bodyScrub struct {
+	bytes, damaged, passes atomic.Int64
+	lost                   atomic.Int64 // bodies that are damaged here, and that nobody who answered had at the last look
+}
+
+// scrubbing is what the scrubber's goroutine knows.
+type scrubbing struct {
+	*Server
+	next   time.Time // when the budget allows the next read
+	mendAt time.Time
+	lost   map[metadata.BlockID]struct{}
+}
+
+// scrubBodies verifies bodies in passes until ctx is done. A disk that hangs holds up it alone, and not its end.
+func (s *Server) scrubBodies(ctx context.Context) error {
+	b := &scrubbing{Server: s, lost: map[metadata.BlockID]struct{}{}}
+	p, err := s.bodies.LastPass(ctx)
+	if err != nil && ctx.Err() == nil {
+		s.log.Warn("how far the small files were scrubbed is not known, a pass begins", "error", err)
+	}
+	for ctx.Err() == nil {
+		now := time.Now()
+		if !now.Before(b.mendAt) && b.served() {
+			b.mend(ctx)
+		}
+		switch {
+		case !p.Begun.IsZero() && !p.Done:
+			b.step(ctx, &p)
+		case p.Begun.IsZero() || now.Sub(p.Begun) >= s.config.ScrubEvery || p.Begun.After(now): // in the future: by a clock that was wrong
+			p = s.bodies.NewPass(now)
+		default:
+			_ = rest(ctx, min(scrubIdle, s.config.ScrubEvery))
+		}
+	}
+	return nil
+}
+
+// served reports whether this namenode has been ready: before that it does not know who the others are.
+func (b *scrubbing) served() bool {
+	select {
+	case <-b.ready:
+		return true
+	default:
+		return false
+	}
+}
+
+// step verifies a segment.
+func (b *scrubbing) step(ctx context.Context, p *smallfile.Pass) {
+	before := *p
+	done, err := b.bodies.Scrub(ctx, p, func(n int64) error { return b.pace(ctx, n) })
+	b.scrub.bytes.Add(done.Bytes)
+	b.scrub.damaged.Add(int64(done.Damaged))
+	if done.Damaged > 0 {
+		b.mendAt = time.Time{}
+	}
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		b.log.Warn("small files could not be scrubbed as they should", "after", before.After, "error", err)
+		_ = rest(ctx, scrubRest)
+	case p.Done:
+		b.scrub.passes.Add(1)
+		b.log.Info("all small files were scrubbed", "began", p.Begun, "damaged", len(b.bodies.Damaged(scrubMends)))
+	}
+}
+
+// pace waits until the budget allows to read n bytes.
+func (b *scrubbing) pace(ctx context.Context, n int64) error {
+	now := time.Now()
+	if b.next.Before(now) {
+		b.next = now
+	}
+	wait := b.next.Sub(now)
+	b.next = b.next.Add(time.Duration(float64(n) / float64(b.config.ScrubRate) * float64(time.Second)))
+	return rest(ctx, wait)
+}
+
+func rest(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// mend gets bodies that are known to be damaged, whoever has found them, from the other namenodes, and tells of those that none of them has.
+func (b *scrubbing) mend(ctx context.Context) {
+	b.mendAt = time.Now().Add(scrubMendEvery)
+	known := b.bodies.Damaged(scrubMends)
+	lost := map[metadata.BlockID]struct{}{}
+	var named []metadata.BlockID
+	healed := 0
+	turn, cancel := context.WithTimeout(ctx, scrubMendTime)
+	defer cancel()
+	peers, err := b.bodyPeers()
+	if err != nil {
+		b.log.Warn("damaged small files cannot be asked for", "error", err)
+		return
+	}
+	defer peers.close()
+	for _, id := range known {
+		_, said := b.lost[id]
+		if turn.Err() != nil {
+			if said {
+				lost[id] = struct{}{}
+			}
+			continue
+		}
+		r, err := b.ns.FindBody(id, 0)
+		if err == nil && (r == nil || r.Data != nil) {
+			continue // no file and no snapshot needs it: Compact forgets it
+		}
+		var data []byte
+		if err == nil {
+			data, _, err = b.fetchBody(turn, peers, r)
+		}
+		switch {
+		case err == nil && b.bodies.Offer(id, data):
+			b.mended.Add(1)
+			healed++
+		case err == nil: // the disk is behind
+			b.mendAt = time.Now().Add(scrubRest)
+		case turn.Err() == nil && metadata.KindOf(err) == metadata.ErrCorrupt:
+			if lost[id] = struct{}{}; !said {
+				named = append(named, id)
+			}
+		}
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	if turn.Err() != nil {
+		b.mendAt = time.Now().Add(scrubRest)
+	}
+	b.lost = lost
+	b.scrub.lost.Store(int64(len(lost)))
+	if healed > 0 {
+		b.log.Warn("small files were damaged here, and came from other namenodes", "bodies", healed)
+	}
+	if len(named) > 0 {
+		b.log.Error("small files are damaged on this namenode, and no other one that answers has them: `hops fsck / -list-corruptfileblocks` names the files",
+			"bodies", len(lost), "new", len(named), "ids", named[:min(len(named), scrubNamed)])
+	}
+}

@@ -1,0 +1,160 @@
+package server
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gohops/hops/metadata"
+)
+
+// scrubFiles are those of a test, of 2 to 18 KiB.
+const scrubFiles = 300
+
+func scrubBytes(i int) []byte { return smallBytes(2000+i*53, byte(i)) }
+
+// storeMany makes the files, and returns their bodies, which are in segments of each namenode then.
+func (c *cluster) storeMany(t *testing.T) (blocks []metadata.Block) {
+	t.Helper()
+	answers := make(chan error, scrubFiles)
+	lead := c.leader()
+	for i := range scrubFiles {
+		lead.StoreFile(lead.caller(), storing(fmt.Sprintf("/d/f%d", i)), scrubBytes(i), func(_ *metadata.FileStatus, err error) { answers <- err })
+	}
+	for range scrubFiles {
+		if err := <-answers; err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range scrubFiles {
+		blocks = append(blocks, lead.locate(t, fmt.Sprintf("/d/f%d", i)).Blocks[0].Block)
+	}
+	for _, m := range c.nodes {
+		eventually(t, m.config.ID+" has all", func() bool { return m.ns.AppliedIndex() >= lead.ns.AppliedIndex() })
+		if err := m.bodies.Sync(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return blocks
+}
+
+// rot flips bits in the segments of a namenode, each in another place.
+func (m *member) rot(t *testing.T, bits int) {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(m.config.Dir, "smallfiles", "*.bodies"))
+	if err != nil || len(paths) == 0 {
+		t.Fatal(paths, err)
+	}
+	r := rand.New(rand.NewPCG(7, 7))
+	hit := map[string]bool{}
+	for len(hit) < bits {
+		path := paths[r.IntN(len(paths))]
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := f.Stat()
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, b := r.Int64N(info.Size()), []byte{0}
+		if at >= 48 && !hit[fmt.Sprint(path, at)] { // behind the header, which nobody reads while the store is open
+			hit[fmt.Sprint(path, at)] = true
+			if _, err = f.ReadAt(b, at); err == nil {
+				b[0] ^= 1 << r.IntN(8)
+				_, err = f.WriteAt(b, at)
+			}
+		}
+		if f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// scrubbed waits for a pass that begins from here on.
+func (m *member) scrubbed(t *testing.T) {
+	t.Helper()
+	before := m.scrub.passes.Load()
+	eventually(t, "everything is scrubbed", func() bool { return m.scrub.passes.Load() >= before+2 })
+}
+
+// A thousand bits turn in the segments of a namenode. Nobody reads; they are found, and every body that they have cost comes from another namenode.
+func TestRotIsFoundAndHealed(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, func(conf *Config) { conf.ScrubEvery, conf.ScrubRate = 50*time.Millisecond, 1<<40 })
+	c.raised()
+	blocks := c.storeMany(t)
+	c.known()
+	for _, m := range c.nodes {
+		eventually(t, m.config.ID+" knows the others", func() bool {
+			servers, err := m.roster.Servers()
+			return err == nil && len(servers.Namenodes) == 3
+		})
+	}
+	sick := c.nodes[0]
+	sick.rot(t, 1000)
+	sick.scrubbed(t)
+	eventually(t, "damage is healed", func() bool { return len(sick.bodies.Damaged(1)) == 0 })
+	found := sick.scrub.damaged.Load()
+	for i, b := range blocks {
+		if data, err := sick.bodies.Get(b.ID); err != nil || !bytes.Equal(data, scrubBytes(i)) {
+			t.Fatal(i, err)
+		}
+	}
+	if found < scrubFiles/2 || sick.mended.Load() < found || sick.scrub.lost.Load() != 0 {
+		t.Errorf("%d were found damaged, %d came from others, nobody has %d", found, sick.mended.Load(), sick.scrub.lost.Load())
+	}
+	t.Logf("%d of %d bodies were damaged", found, scrubFiles)
+}
+
+// A namenode alone: what is damaged is named, not healed, and never served.
+func TestRotThatNobodyCanHeal(t *testing.T) {
+	c := newCluster(t, 1, func(conf *Config) { conf.ScrubEvery, conf.ScrubRate = 50*time.Millisecond, 1<<40 })
+	m := c.raised()
+	blocks := c.storeMany(t)
+	m.rot(t, 1000)
+	m.scrubbed(t)
+	eventually(t, "what is lost is known", func() bool {
+		n := m.scrub.lost.Load()
+		return n > scrubFiles/2 && n == int64(len(m.bodies.Damaged(scrubFiles)))
+	})
+	damaged := map[int]bool{}
+	for i, b := range blocks {
+		path := fmt.Sprintf("/d/f%d", i)
+		f, err := m.whole(t, path)
+		switch {
+		case err == nil && (!f.Whole || !bytes.Equal(f.Data, scrubBytes(i))):
+			t.Fatal("a wrong byte of ", path)
+		case err == nil:
+			continue
+		case metadata.KindOf(err) != metadata.ErrCorrupt:
+			t.Fatal(path, err)
+		}
+		if damaged[i] = true; m.bodies.Has(b.ID) {
+			t.Error(path, "is said to be here")
+		}
+		if _, err := m.Body(t.Context(), b.ID, b.Generation); metadata.KindOf(err) != metadata.ErrCorrupt {
+			t.Error(path, err)
+		}
+	}
+	if n := m.scrub.lost.Load(); n != int64(len(damaged)) {
+		t.Errorf("%d bodies are said to be lost, %d cannot be read", n, len(damaged))
+	}
+	if w := m.Server.report().Warnings; !strings.Contains(fmt.Sprint(w), fmt.Sprintf("%d small files are damaged here", len(damaged))) {
+		t.Error(w)
+	}
+	_, text := m.fsck(t, m.config.Door.Daemon(), "path", "/")
+	for i := range blocks {
+		if named := strings.Contains(text, fmt.Sprintf("/d/f%d:", i)); named != damaged[i] {
+			t.Errorf("/d/f%d is damaged: %t; fsck says so: %t", i, damaged[i], named)
+		}
+	}
+	if t.Failed() {
+		t.Log(text)
+	}
+}
