@@ -211,7 +211,7 @@ func (s *Shell) putStream(ctx context.Context, r io.Reader, to *place, target it
 		}
 		return refused(err)
 	}
-	w, err := to.fs.create(ctx, name, dfs.CreateOptions{Overwrite: true, Mode: mode, Late: true})
+	w, err := to.fs.create(ctx, name, dfs.CreateOptions{Overwrite: true, Mode: mode, Late: true, LazyPersist: s.option("l")})
 	if err != nil {
 		return notMade(err)
 	}

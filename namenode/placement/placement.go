@@ -224,9 +224,14 @@ func Choose(nodes []*Candidate, r Request) Choice {
 	}
 	c.choice.Targets = make([]namenode.Location, 0, r.Want)
 	c.gone, c.mask, c.free = unserved, anyType, r.Policy == nil
+	if !r.Copy {
+		c.gone &^= memory // where a policy names it
+	}
 	if !c.free {
 		c.have = slices.Clone(r.HaveTypes)
 		c.require()
+	} else {
+		c.mask &^= unserved
 	}
 
 	for _, f := range r.Favoured {
@@ -286,7 +291,7 @@ func (c *chooser) named() typeSet {
 	case c.req.Copy:
 		return (setOf(p.Types) | setOf(p.ReplicationFallback)) &^ unserved
 	default:
-		return (setOf(p.Types) | setOf(p.CreationFallback)) &^ unserved
+		return (setOf(p.Types) | setOf(p.CreationFallback)) &^ (1 << namenode.Provided)
 	}
 }
 
