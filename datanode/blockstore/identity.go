@@ -228,5 +228,8 @@ func mkdirAll(fsys vfs.FS, path string) error {
 	if err := fsys.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return fsys.SyncDir(parent)
+	if err := fsys.SyncDir(parent); err != nil {
+		return errors.Join(err, fsys.Remove(path)) // who finds it takes it to be durable
+	}
+	return nil
 }

@@ -63,6 +63,8 @@ type Store struct {
 	next     atomic.Uint32             // where the choice of a volume starts
 	shards   [256]shard
 	moves    sync.Map // metadata.BlockID of the replicas that are being moved to another volume
+	memory   memoryCounts
+	rescue   chan struct{} // capacity 1: a volume has failed
 
 	swapMu sync.Mutex // held by who changes the list of volumes, or their identities after Open
 	idMu   sync.Mutex // guards the identities; after swapMu
@@ -96,6 +98,10 @@ type replica struct {
 	bad      bool        // announced as corrupt
 	gone     bool        // deleted, or away
 	away     atomic.Bool // the block's replica is on another volume now
+
+	// Of a replica in memory: its copy on a disk, changed by who holds io, and whether it was read lately.
+	saved atomic.Pointer[moved]
+	read  atomic.Bool
 }
 
 // opened is what a replica needs beyond its length while it grows.
@@ -223,7 +229,10 @@ func Open(cfg Config) (*Store, error) {
 	if len(cfg.Volumes) == 0 {
 		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "a datanode needs at least one volume")
 	}
-	s := &Store{cfg: cfg, log: cfg.Logger}
+	if !slices.ContainsFunc(cfg.Volumes, func(v VolumeConfig) bool { return v.Type != datanode.RAMDisk }) {
+		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "a datanode needs at least one volume that is not of type RAM_DISK: what is in memory is saved there")
+	}
+	s := &Store{cfg: cfg, log: cfg.Logger, rescue: make(chan struct{}, 1)}
 	for i := range s.shards {
 		s.shards[i].replicas = map[metadata.BlockID]*replica{}
 	}
@@ -240,6 +249,9 @@ func (s *Store) open() error {
 	}
 	defer watchOpening(s.all(), s.cfg.DiskTimeout)()
 	if err := s.survey(); err != nil {
+		return err
+	}
+	if err := s.needDisk(); err != nil {
 		return err
 	}
 	if err := s.agree(); err != nil {
@@ -293,7 +305,7 @@ func (s *Store) survey() error {
 	}
 	missing := missing(s.all())
 	for _, v := range fresh {
-		if len(missing) > 0 && !accepted[v] {
+		if len(missing) > 0 && !accepted[v] && !v.inMemory() {
 			v.broken = fmt.Errorf("there is nothing, but volume %s of this datanode is missing: is its disk not mounted? If it was replaced by a new one, put an empty file named %s there: %w",
 				strings.Join(missing, " or "), acceptFile, datanode.ErrVolumeVersion)
 			continue
@@ -349,6 +361,10 @@ func (s *Store) newVolume(c VolumeConfig, others []*volume) (*volume, error) {
 	v.trash.keep, v.trash.now = s.cfg.Keep, s.cfg.Now
 	if v.typ == 0 {
 		v.typ = datanode.Disk
+	}
+	if v.inMemory() {
+		v.trash.keep = -1 // memory is too dear
+		v.evict = func(n int64) bool { return s.evict(v, n) }
 	}
 	return v, nil
 }
@@ -422,6 +438,25 @@ func (s *Store) nameBroken(missing []string) {
 	}
 }
 
+// needDisk refuses to go on with memory alone, which does not know whose it is after its machine has started anew.
+func (s *Store) needDisk() error {
+	var err error
+	if !slices.ContainsFunc(s.all(), (*volume).inMemory) {
+		return nil
+	}
+	for _, v := range s.all() {
+		p := v.failed.Load()
+		switch {
+		case v.inMemory():
+		case p == nil:
+			return nil
+		default:
+			err = fmt.Errorf("volume %s: %w", v.path, *p)
+		}
+	}
+	return err
+}
+
 // tolerate decides whether there are enough volumes that work.
 func (s *Store) tolerate() error {
 	var errs []error
@@ -484,7 +519,7 @@ func (s *Store) agree() error {
 		if v.err() == nil && v.id.Datanode == "" {
 			wants[i] = newIdentity(s.datanode)
 		}
-		if v.err() == nil || !strings.HasPrefix(wants[i].Storage, "DS-unknown-") {
+		if !v.inMemory() && (v.err() == nil || !strings.HasPrefix(wants[i].Storage, "DS-unknown-")) {
 			all = append(all, wants[i].Storage)
 		}
 	}
@@ -574,6 +609,10 @@ func (s *Store) Shutdown() error {
 }
 
 func (s *Store) volumeFailed(v *volume) {
+	select {
+	case s.rescue <- struct{}{}:
+	default:
+	}
 	if s.cfg.OnVolumeFailed != nil && slices.Contains(s.all(), v) {
 		s.cfg.OnVolumeFailed(v.status())
 	}
@@ -723,7 +762,11 @@ func (s *Store) removeReplica(r *replica, limit metadata.Generation, keep bool) 
 	if keep {
 		remove = r.bin
 	}
-	err := remove()
+	var err error
+	if c := r.parted(); c != nil && c.v.err() == nil {
+		err = c.v.remove(c.b.ID, c.b.Generation, sufMeta)
+	}
+	err = errors.Join(err, remove())
 	r.packed = nil
 	r.vol.used.Add(-(r.length + sumsSize(r.length)))
 	r.mu.Unlock()
@@ -745,14 +788,19 @@ func (s *Store) Disown(id metadata.BlockID) {
 	}
 }
 
-// choose picks a volume for a new replica: those of the wanted type first, in turn.
+// choose picks a volume for a new replica: those of the wanted type first, in turn. In memory lies only what is wanted there, and where there is no room goes to a disk.
 func (s *Store) choose(typ datanode.StorageType, expect int64) (*volume, error) {
 	start, all := int(s.next.Add(1)), s.all()
 	var firstErr error
-	for _, exact := range []bool{true, false} {
+	instead := datanode.Disk
+	for _, suits := range []func(*volume) bool{
+		func(v *volume) bool { return v.typ == typ },
+		func(v *volume) bool { return v.typ == instead && typ != instead },
+		func(v *volume) bool { return v.typ != typ && v.typ != instead && !v.inMemory() },
+	} {
 		for i := range all {
 			v := all[(start+i)%len(all)]
-			if v.err() != nil || (v.typ == typ) != exact {
+			if v.err() != nil || !suits(v) {
 				continue
 			}
 			room, err := v.room(expect)
@@ -804,6 +852,9 @@ func (s *Store) Create(b metadata.Block, o datanode.CreateOptions) (datanode.Wri
 	}
 	expect := min(max(o.Expect, 0), maxExpect)
 	if o.Temporary {
+		if o.Type == datanode.RAMDisk { // a copy is not for memory
+			o.Type = datanode.Disk
+		}
 		if err := s.makeWay(b); err != nil {
 			return nil, fmt.Errorf("create %v: %w", b, err)
 		}
@@ -817,7 +868,7 @@ func (s *Store) Create(b metadata.Block, o datanode.CreateOptions) (datanode.Wri
 	if o.Temporary {
 		r.state = datanode.Temporary
 	}
-	w := &writer{store: s, r: r, lost: make(chan struct{})}
+	w := newWriter(s, r)
 	r.open.owner = w
 	r.io.Lock()
 	defer r.io.Unlock()
@@ -854,12 +905,18 @@ func (s *Store) Create(b metadata.Block, o datanode.CreateOptions) (datanode.Wri
 	if !o.Temporary {
 		s.emit(datanode.Receiving, view)
 	}
+	switch {
+	case v.inMemory():
+		s.memory.written.Add(1)
+	case o.Type == datanode.RAMDisk:
+		s.memory.fallbacks.Add(1)
+	}
 	return w, nil
 }
 
 // openFiles opens the replica's files; one that has none gets them. r.io is held.
 func (w *writer) openFiles() error {
-	r, v := w.r, w.r.vol
+	r, v := w.r(), w.r().vol
 	if w.data != nil {
 		return nil
 	}

@@ -204,8 +204,10 @@ type Server struct {
 	bodies *bodyStore
 	mends  chan struct{} // a place for each body that is got from another namenode
 	mended atomic.Int64
-	feed   *feed.Log // nil: there is none
-	search searching
+	// scrubbed counts lazily persisted files that were removed because they were lost.
+	scrubbed atomic.Int64
+	feed     *feed.Log // nil: there is none
+	search   searching
 	// watchers are those who read the feed of changes.
 	watchers watchers
 	// feedWarned is when it was said last that the feed cannot be read, in seconds since 1970.

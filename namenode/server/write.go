@@ -80,7 +80,9 @@ func (s *Server) Create(c metadata.Caller, r namenode.CreateRequest, done func(*
 }
 
 // lazily says whether the file that is asked for is to be lazily persisted; members of an older release do not know that it can be.
-func (s *Server) lazily(r *namenode.CreateRequest) bool { return r.LazyPersist && s.group.Level() >= release.LazyPersist }
+func (s *Server) lazily(r *namenode.CreateRequest) bool {
+	return r.LazyPersist && s.group.Level() >= release.LazyPersist
+}
 
 // Append implements namenode.Writer.
 func (s *Server) Append(c metadata.Caller, r namenode.AppendRequest, done func(*namenode.LocatedBlock, *metadata.FileStatus, error)) {
