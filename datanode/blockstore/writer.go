@@ -70,6 +70,9 @@ func (w *writer) errLost() error {
 
 func (w *writer) Lost() <-chan struct{} { return w.lost }
 
+// InMemory implements datanode.Writer.
+func (w *writer) InMemory() bool { return w.r().vol.inMemory() }
+
 func (w *writer) Replica() datanode.Replica {
 	r := w.look()
 	defer r.mu.Unlock()

@@ -7,7 +7,7 @@
 //
 // Types of storage are no such rule but a requirement, as in HDFS (BlockStoragePolicy): where no volume of a type has room the policy's fallbacks are
 // tried, and nothing else, so that one who fills the disks does not fill the SSDs of others. Unlike in HDFS a policy that names only types of which
-// the cluster has no volume asks for nothing: with SSDs alone files can be made without setting a policy first.
+// the cluster has no volume asks for nothing: with SSDs alone files can be made without setting a policy first. Memory (RAM_DISK) is only for new blocks whose policy names it.
 package placement
 
 import (
