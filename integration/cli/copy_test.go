@@ -254,7 +254,7 @@ func TestPathsMayBeInSeveralFilesystems(t *testing.T) {
 	}
 }
 
-// -l has HDFS write to memory first.
+// -l has one replica written to memory first.
 func TestPutLazily(t *testing.T) {
 	k := cluster.Start(t, cluster.Config{})
 	ctx, cancel := context.WithTimeout(t.Context(), cluster.Patience)
@@ -271,8 +271,8 @@ func TestPutLazily(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if (st.StoragePolicy == 15) != (path == "/lazy") {
-			t.Errorf("%s has the storage policy %d", path, st.StoragePolicy)
+		if lazy := path == "/lazy"; (st.StoragePolicy == 15) != lazy || lazy && st.Replication != 1 {
+			t.Errorf("%s has the storage policy %d and %d replicas", path, st.StoragePolicy, st.Replication)
 		}
 	}
 }
