@@ -185,6 +185,7 @@ func TestWhatWasSavedChangesOnItsDisk(t *testing.T) {
 			h.lazy(id+1, data)
 		}
 		h.persist(t.Context(), h.ram())
+		h.ram().reserve = 1 << 40 // it is full
 		w := must[datanode.Writer](t)(h.Append(block(1, 7, int64(n)), 8, false))
 		check(t, w.Write(int64(n), []byte("more"), nil))
 		w.Acked(int64(n) + 4)

@@ -321,10 +321,12 @@ func (s *Store) append(b metadata.Block, gen metadata.Generation, recovery bool)
 	if r == nil {
 		return nil, notFound(b)
 	}
-	if room, err := r.vol.room(1); err != nil {
-		return nil, err
-	} else if room == 0 {
-		return nil, metadata.Errorf(metadata.ErrNoSpace, "volume %s is at its reserve", r.vol.path)
+	if r.saved.Load() == nil { // takeOver has one that was saved leave memory, and the next try looks at its disk
+		if room, err := r.vol.room(1); err != nil {
+			return nil, err
+		} else if room == 0 {
+			return nil, metadata.Errorf(metadata.ErrNoSpace, "volume %s is at its reserve", r.vol.path)
+		}
 	}
 	accept := func() error {
 		switch {
