@@ -272,8 +272,10 @@ type Writer interface {
 	WriteAll(pieces []Piece) (int, error)
 	// Acked tells how many bytes the whole pipeline has, up to the end of some Write; readers may see them now.
 	Acked(n int64)
-	// Sync makes everything written durable (hsync).
+	// Sync makes everything written durable (hsync). A replica in memory has left it for a disk then.
 	Sync() error
+	// InMemory reports whether the replica is on a volume that is lost with its machine (RAMDisk), where Finalize makes nothing durable.
+	InMemory() bool
 	// Finalize makes the replica complete and durable and announces it as Received. The writer is closed.
 	Finalize() (Replica, error)
 	// Promote turns a temporary replica into RBW with everything acknowledged. The writer is closed.

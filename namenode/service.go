@@ -236,6 +236,8 @@ type CreateRequest struct {
 	BlockSize         int64
 	// Policy is the name of the erasure coding policy, ReplicationPolicy for none; empty: that of the directory.
 	Policy string
+	// LazyPersist: the file gets the storage policy LAZY_PERSIST.
+	LazyPersist bool
 }
 
 // AddBlockRequest asks for the next block of a file being written.

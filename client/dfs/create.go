@@ -31,6 +31,9 @@ type CreateOptions struct {
 	BlockSize   int64
 	// Policy is the name of the erasure coding policy, namenode.ReplicationPolicy for none; empty: that of the directory.
 	Policy string
+	// LazyPersist gives the file the storage policy LAZY_PERSIST: one replica of each block is written to memory, and to a disk later. What the machine has not saved when it ends is
+	// lost, but for what was synced.
+	LazyPersist bool
 	// Checksum is how its blocks are checked.
 	Checksum ChecksumOption
 	// Late lets the file be made only when it is closed or flushed, or when more than 64 KiB have been written, with the errors that come of that: a small
@@ -43,6 +46,7 @@ const (
 	flagCreate    = 1
 	flagOverwrite = 2
 	flagAppend    = 4
+	flagLazy      = 16
 	flagNewBlock  = 32
 	flagReplicate = 128
 )
@@ -83,6 +87,9 @@ func (c *Client) Create(ctx context.Context, name string, options CreateOptions)
 	}
 	if options.Overwrite {
 		flags |= flagOverwrite
+	}
+	if options.LazyPersist {
+		flags |= flagLazy
 	}
 	request := &hadooppb.CreateRequestProto{
 		Src:          &name,

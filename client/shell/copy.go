@@ -211,7 +211,11 @@ func (s *Shell) putStream(ctx context.Context, r io.Reader, to *place, target it
 		}
 		return refused(err)
 	}
-	w, err := to.fs.create(ctx, name, dfs.CreateOptions{Overwrite: true, Mode: mode, Late: true})
+	options := dfs.CreateOptions{Overwrite: true, Mode: mode, Late: true}
+	if s.option("l") {
+		options.LazyPersist, options.Replication = true, 1
+	}
+	w, err := to.fs.create(ctx, name, options)
 	if err != nil {
 		return notMade(err)
 	}

@@ -55,7 +55,7 @@ func init() { // a literal would be an initialization cycle: help lists the tabl
 		"moveToLocal":    {"-moveToLocal <src> <localdst>", "Not implemented, as in Hadoop.", []string{"crc"}, nil, 0, 0, runMoveToLocal},
 		"mv":             {"-mv <src> ... <dst>", "Move files within the filesystem.", nil, nil, 2, 0, runMv},
 		"pin":            {"-pin [-n <datanodes>] [-pool <pool>] [-w] <path> ...", "Keep files, or the files in directories, in the memory of datanodes: a cache directive in the pool 'default', or another one. Hadoop's shell does not have it.", []string{"w"}, []string{"n", "pool"}, 1, 0, runPin},
-		"put":            {"-put [-f] [-p] [-l] [-d] [-t <thread count>] [-q <thread pool queue size>] <localsrc> ... <dst>", "Copy local files, or standard input (-), into the filesystem.", []string{"f", "p", "l", "d"}, []string{"t", "q"}, 1, 0, runPut},
+		"put":            {"-put [-f] [-p] [-l] [-d] [-t <thread count>] [-q <thread pool queue size>] <localsrc> ... <dst>", "Copy local files, or standard input (-), into the filesystem. -l writes one replica, to the memory of a datanode first.", []string{"f", "p", "l", "d"}, []string{"t", "q"}, 1, 0, runPut},
 		"rm":             {"-rm [-f] [-r|-R] [-skipTrash] [-safely] <src> ...", "Remove files.", []string{"f", "r", "R", "skipTrash", "safely"}, nil, 0, 0, runRm},
 		"rmdir":          {"-rmdir [--ignore-fail-on-non-empty] <dir> ...", "Remove empty directories.", []string{"-ignore-fail-on-non-empty"}, nil, 1, 0, runRmdir},
 		"setrep":         {"-setrep [-R] [-w] <rep> <path> ...", "Set the replication of files.", []string{"R", "w"}, nil, 2, 0, runSetrep},

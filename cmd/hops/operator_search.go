@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/internal/pace"
 	"github.com/gohops/hops/internal/size"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/search"
@@ -184,20 +184,8 @@ func rebuildSearchAt(c *cli.Context, fs *dfs.Client, addr string) (*namenode.Sea
 			told = time.Now()
 			fmt.Fprintf(c.App.ErrWriter, "%s: %s\n", addr, searchProgress(s))
 		}
-		if err := idle(c.Context, 100*time.Millisecond); err != nil {
+		if err := pace.Wait(c.Context, 100*time.Millisecond); err != nil {
 			return nil, err
 		}
-	}
-}
-
-// idle waits for a while, or until the command is interrupted.
-func idle(ctx context.Context, wait time.Duration) error {
-	t := time.NewTimer(wait)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }

@@ -6,7 +6,9 @@ import (
 	"net"
 	"os"
 	"slices"
+	"time"
 
+	"github.com/gohops/hops/datanode"
 	"github.com/gohops/hops/datanode/server"
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/config"
@@ -55,7 +57,8 @@ func (b *Builder) DatanodeAt(own config.Datanode, err error) ([]program.Part, er
 		NamenodesGRPC: namenodes(b.File, func(n config.NamenodeMember) string { return n.GRPC }), NamenodesIPC: ipc(b.File),
 		Credentials: b.Credentials, Door: b.Door, Offers: offers, Reserve: int64(own.Reserve), TrashKeep: own.Trash, Tolerated: own.FailedVolumesTolerated,
 		Protection: properties.TransferProtection, Encrypt: properties.EncryptTransfer,
-		ScrubRate: int64(own.ScrubRate), ScrubEvery: own.ScrubEvery, RebuildRate: int64(own.RebuildRate), LockedMemory: int64(b.File.ReplicasMemory(&own)), Slow: b.slow(), Logger: b.Logger,
+		ScrubRate: int64(own.ScrubRate), ScrubEvery: own.ScrubEvery, RebuildRate: int64(own.RebuildRate), LockedMemory: int64(b.File.ReplicasMemory(&own)),
+		SaveEvery: time.Duration(properties.LazyWriterInterval) * time.Second, Slow: b.slow(), Logger: b.Logger,
 	})
 	if err != nil {
 		if near != nil {
@@ -65,7 +68,7 @@ func (b *Builder) DatanodeAt(own config.Datanode, err error) ([]program.Part, er
 	}
 	working := own.Volumes[0].Path
 	for _, v := range slices.Backward(s.Store().Volumes()) {
-		if v.Failed == nil {
+		if v.Failed == nil && v.Type != datanode.RAMDisk {
 			working = v.Path
 		}
 	}

@@ -31,6 +31,7 @@ type story struct {
 	written  map[int64]int64 // the longest it ever was
 	writers  map[int64]datanode.Writer
 	gen      int64
+	memory   bool     // one volume is lost with the machine
 	log      []string // promises and calls to the disk, for the failure's report
 }
 
@@ -39,6 +40,14 @@ func (s *story) bytesOf(id, from, to int64) []byte { return s.data[id*17+from : 
 // wantedOf is how each of the blocks is checked.
 var wantedOf = []datanode.Checksum{
 	datanode.DefaultChecksum, {Type: datanode.CRC32, BytesPer: 512}, {Type: datanode.CRC32C, BytesPer: 4096}, {Type: datanode.NoChecksum, BytesPer: 512},
+}
+
+// promise notes that a replica is complete, which is for ever on a disk.
+func (s *story) promise(v datanode.Replica) {
+	id := int64(v.Block.ID)
+	if delete(s.promises, id); s.on(id) != datanode.RAMDisk {
+		s.promises[id] = promise{v.Block.Generation, v.Block.Length, true}
+	}
 }
 
 // step performs one operation on one block. Promises are lowered before an operation may break them and raised after it
@@ -96,11 +105,15 @@ func (s *story) step() error {
 		if err != nil {
 			return err
 		}
-		s.promises[id] = promise{v.Block.Generation, v.Block.Length, true}
+		s.promise(v)
 	case !have:
 		var err error
 		delete(s.promises, id)
-		if w, err = s.Create(metadata.Block{ID: metadata.BlockID(id), Generation: gen}, datanode.CreateOptions{Temporary: s.r.IntN(4) == 0, Checksum: wantedOf[id-1]}); err != nil {
+		o := datanode.CreateOptions{Temporary: s.r.IntN(4) == 0, Checksum: wantedOf[id-1]}
+		if s.memory && s.r.IntN(4) > 0 {
+			o.Type = datanode.RAMDisk
+		}
+		if w, err = s.Create(metadata.Block{ID: metadata.BlockID(id), Generation: gen}, o); err != nil {
 			return err
 		}
 		s.writers[id] = w
@@ -123,8 +136,24 @@ func (s *story) step() error {
 		if err != nil {
 			return err
 		}
-		s.promises[id] = promise{v.Block.Generation, v.Block.Length, true}
+		s.promise(v)
+	case s.memory && s.r.IntN(3) == 0:
+		for _, v := range s.all() {
+			if v.inMemory() && s.r.IntN(2) == 0 {
+				s.persist(context.Background(), v)
+			} else if v.inMemory() {
+				s.evict(v, 1+s.r.Int64N(10_000))
+			}
+			for _, r := range v.memory.saved {
+				if r.saved.Load() != nil {
+					s.promises[int64(r.id)] = promise{r.gen, r.length, true}
+				}
+			}
+		}
 	case rep.State == datanode.Finalized && len(s.all()) > 1 && s.r.IntN(3) > 0:
+		if s.memory {
+			return s.Move(context.Background(), rep.Block, datanode.Disk, nil)
+		}
 		return s.Move(context.Background(), rep.Block, []datanode.StorageType{datanode.Disk, datanode.SSD}[s.r.IntN(2)], nil)
 	case rep.State == datanode.Finalized:
 		p := s.promises[id]
@@ -218,6 +247,10 @@ func newStory(t *testing.T, seed uint64, disk *faulty.FS) *story {
 	if seed%2 == 0 {
 		volumes = append(volumes, "/ssd")
 	}
+	return newStoryOn(t, seed, disk, volumes...)
+}
+
+func newStoryOn(t *testing.T, seed uint64, disk *faulty.FS, volumes ...string) *story {
 	h := open(t, disk, volumes...)
 	for _, v := range h.all() {
 		v.packSize = 16 << 10

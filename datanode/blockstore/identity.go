@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -228,5 +229,53 @@ func mkdirAll(fsys vfs.FS, path string) error {
 	if err := fsys.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return fsys.SyncDir(parent)
+	if err := fsys.SyncDir(parent); err != nil {
+		return errors.Join(err, fsys.Remove(path)) // who finds it takes it to be durable
+	}
+	return nil
+}
+
+// Identity is the datanode's uuid and the cluster that it belongs to; Storage is empty.
+func (s *Store) Identity() Identity {
+	s.idMu.Lock()
+	defer s.idMu.Unlock()
+	return s.own
+}
+
+// joined: every volume that works knows the cluster.
+func (s *Store) joined(cluster, blockPool string) bool {
+	s.idMu.Lock()
+	defer s.idMu.Unlock()
+	return s.own.Cluster == cluster && s.own.BlockPool == blockPool && !slices.ContainsFunc(s.all(), func(v *volume) bool {
+		return v.err() == nil && (v.id.Cluster != cluster || v.id.BlockPool != blockPool)
+	})
+}
+
+// Join records the cluster on every volume, durably. A store that belongs to another one refuses.
+func (s *Store) Join(cluster, blockPool string) error {
+	if s.joined(cluster, blockPool) {
+		return nil
+	}
+	s.swapMu.Lock()
+	defer s.swapMu.Unlock()
+	s.idMu.Lock()
+	defer s.idMu.Unlock()
+	for _, v := range s.all() {
+		if v.err() == nil && v.id.Cluster != "" && v.id.Cluster != cluster {
+			return fmt.Errorf("volume %s is of cluster %s, the namenode of cluster %s: %w", v.path, v.id.Cluster, cluster, datanode.ErrVolumeOwner)
+		}
+	}
+	for _, v := range s.all() {
+		want := v.id
+		want.Cluster, want.BlockPool = cluster, blockPool
+		if want == v.id || v.err() != nil {
+			continue
+		}
+		if err := v.check(writeIdentity(v.fs, v.path, want)); err != nil {
+			return err
+		}
+		v.id.Cluster, v.id.BlockPool = cluster, blockPool
+	}
+	s.own.Cluster, s.own.BlockPool = cluster, blockPool
+	return nil
 }

@@ -169,6 +169,20 @@ func (s *Store) admit(r *replica) error {
 	if old != nil && old.vol.err() != nil {
 		old = nil
 	}
+	if old != nil && pair(old, r) {
+		sh.mu.Unlock()
+		return nil
+	}
+	if old != nil && pair(r, old) {
+		sh.replicas[r.id] = r
+		sh.mu.Unlock()
+		size := r.length + sumsSize(r.length)
+		old.vol.replicas.Add(-1)
+		old.vol.used.Add(-size) // which isSaved has counted
+		r.vol.replicas.Add(1)
+		r.vol.used.Add(size)
+		return nil
+	}
 	loser := old
 	if old == nil || better(r, old) {
 		sh.replicas[r.id] = r
@@ -179,6 +193,7 @@ func (s *Store) admit(r *replica) error {
 	if loser != r {
 		r.vol.replicas.Add(1)
 		r.vol.used.Add(r.length + sumsSize(r.length))
+		r.vol.finalized(r)
 	}
 	if loser == nil {
 		return nil
@@ -191,12 +206,25 @@ func (s *Store) admit(r *replica) error {
 	return loser.discard()
 }
 
+// pair makes a replica on a disk the saved copy of one in memory, if that is what it is.
+func pair(inMemory, onDisk *replica) bool {
+	if !inMemory.vol.inMemory() || onDisk.vol.inMemory() || onDisk.packed != nil || inMemory.bad || onDisk.bad ||
+		inMemory.state != datanode.Finalized || onDisk.state != datanode.Finalized || inMemory.blockLocked() != onDisk.blockLocked() {
+		return false
+	}
+	inMemory.isSaved(&moved{b: inMemory.blockLocked(), v: onDisk.vol, named: true})
+	return true
+}
+
 func better(a, b *replica) bool {
 	if a.gen != b.gen {
 		return a.gen > b.gen
 	}
 	if a.state != b.state {
 		return a.state > b.state
+	}
+	if a.bad != b.bad {
+		return b.bad
 	}
 	return a.length > b.length
 }

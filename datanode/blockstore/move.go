@@ -91,6 +91,8 @@ func (s *Store) move(ctx context.Context, b metadata.Block, typ datanode.Storage
 		return stateError(r)
 	case there:
 		return nil
+	case s.leaveTo(r, typ, storage):
+		return nil
 	}
 	b = view.Block
 	v, err := s.chooseFor(typ, storage, b.Length)
@@ -106,13 +108,23 @@ func (s *Store) move(ctx context.Context, b metadata.Block, typ datanode.Storage
 	return s.swap(r, c)
 }
 
-// chooseFor picks a volume of a type, or the one with a storage uuid, that has room for n bytes.
+// leaveTo makes a copy that was saved where a replica in memory is to go the replica.
+func (s *Store) leaveTo(r *replica, typ datanode.StorageType, storage string) bool {
+	c := r.saved.Load()
+	if c == nil || storage == "" && c.v.typ != typ || storage != "" && c.v.id.Storage != storage || !r.acquire(&r.io) {
+		return false
+	}
+	defer r.io.Unlock()
+	return s.instead(r, false)
+}
+
+// chooseFor picks a volume of a type, or the one with a storage uuid, that has room for n bytes. Nothing moves to memory.
 func (s *Store) chooseFor(typ datanode.StorageType, storage string, n int64) (*volume, error) {
 	start, all := int(s.next.Add(1)), s.all()
 	var firstErr error
 	for i := range all {
 		v := all[(start+i)%len(all)]
-		if v.err() != nil || storage == "" && v.typ != typ || storage != "" && v.id.Storage != storage {
+		if v.err() != nil || v.inMemory() || storage == "" && v.typ != typ || storage != "" && v.id.Storage != storage {
 			continue
 		}
 		room, err := v.room(n)
@@ -255,28 +267,55 @@ func (s *Store) swap(r *replica, c *moved) (err error) {
 			err = errors.Join(err, c.discard())
 		}
 	}()
-	same := func() bool { // r.mu is held
-		return !r.gone && !r.bad && r.recovery == 0 && r.state == datanode.Finalized && r.blockLocked() == c.b
+	if !c.copies(r) {
+		return errors.Join(errChanged, r.vol.err())
 	}
+	if err := r.unsave(); err != nil { // it may be where this one is to be
+		return err
+	}
+	if err := c.name(); err != nil {
+		return err
+	}
+	return s.replace(r, c, false)
+}
+
+// copies reports whether a replica is what was copied, and nobody is about to change it. r.io is held.
+func (c *moved) copies(r *replica) bool {
 	if !r.acquire(&r.mu) {
-		return r.vol.err()
+		return false
 	}
-	still := same()
-	r.mu.Unlock()
-	if !still {
-		return errChanged
-	}
+	defer r.mu.Unlock()
+	return c.copiesLocked(r)
+}
+
+// copiesLocked is copies with r.mu held.
+func (c *moved) copiesLocked(r *replica) bool {
+	return !r.bad && c.isOf(r)
+}
+
+// isOf is copiesLocked of a replica that may be damaged.
+func (c *moved) isOf(r *replica) bool {
+	return !r.gone && r.recovery == 0 && r.state == datanode.Finalized && r.blockLocked() == c.b
+}
+
+// size is what the files take.
+func (c *moved) size() int64 { return c.b.Length + sumsSize(c.b.Length) }
+
+// name gives the files the names of a finalized replica, durably.
+func (c *moved) name() error {
 	v, b := c.v, c.b
-	err = v.commit(&commit{dir: v.dirOf(b.ID), rename: func() error {
+	return v.commit(&commit{dir: v.dirOf(b.ID), rename: func() error {
 		if err := v.fs.Rename(v.movingPath(b, movingData), v.dataPath(b.ID)); err != nil {
 			return err
 		}
 		c.named = true
 		return v.fs.Rename(v.movingPath(b, movingSums), v.sumsPath(b.ID, b.Generation, sufMeta))
 	}})
-	if err != nil {
-		return err
-	}
+}
+
+// replace makes a copy that has its names the block's replica, and removes the old one, which may be damaged if the caller says so. r.io is held.
+func (s *Store) replace(r *replica, c *moved, damaged bool) error {
+	v, b := c.v, c.b
 	n := &replica{vol: v, id: b.ID, gen: b.Generation, length: b.Length, state: datanode.Finalized, suffix: sufMeta}
 	n.io.Lock()
 	defer n.io.Unlock()
@@ -284,7 +323,7 @@ func (s *Store) swap(r *replica, c *moved) (err error) {
 	r.mu.Lock()
 	sh := s.shard(b.ID)
 	sh.mu.Lock()
-	if !same() || sh.replicas[b.ID] != r || v.failed.Load() != nil { // a recovery has begun
+	if !(c.copiesLocked(r) || damaged && c.isOf(r)) || sh.replicas[b.ID] != r || v.failed.Load() != nil { // a recovery has begun
 		sh.mu.Unlock()
 		r.mu.Unlock()
 		n.mu.Unlock()
@@ -294,7 +333,7 @@ func (s *Store) swap(r *replica, c *moved) (err error) {
 	r.away.Store(true)
 	sh.replicas[b.ID] = n
 	sh.mu.Unlock()
-	size := b.Length + sumsSize(b.Length)
+	size := c.size()
 	r.vol.replicas.Add(-1)
 	r.vol.used.Add(-size)
 	v.replicas.Add(1)
@@ -303,6 +342,9 @@ func (s *Store) swap(r *replica, c *moved) (err error) {
 	view := n.viewLocked()
 	s.emit(datanode.Received, view)
 	n.mu.Unlock()
+	if r.vol.err() != nil {
+		return nil
+	}
 	if err := r.discardDurably(); err != nil {
 		s.log.Warn("what a replica that was moved has left is not removed", "block", b.String(), "volume", r.vol.id.Storage, "err", err)
 	}

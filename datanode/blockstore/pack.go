@@ -478,7 +478,7 @@ func (v *volume) createFiles(id metadata.BlockID, gen metadata.Generation, suf s
 
 // unpack moves the replica out of its pack into files of its own, which it opens. r.io is held.
 func (w *writer) unpack() error {
-	r, v := w.r, w.r.vol
+	r, v := w.r(), w.r().vol
 	r.mu.Lock()
 	gen, suf := r.gen, sufRBW
 	if r.state == datanode.Finalized {

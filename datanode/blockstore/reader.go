@@ -89,6 +89,9 @@ func (s *Store) vanished(r *replica) bool {
 		return false
 	}
 	s.log.Error("replica is gone: its file has vanished", "block", view.Block.String(), "volume", view.Volume)
+	if s.instead(r, true) { // it was saved
+		return true
+	}
 	if err := s.removeReplica(r, gen, false); err != nil {
 		s.log.Warn("what is left of a replica is not removed", "block", view.Block.String(), "err", err)
 	}
@@ -110,6 +113,7 @@ func (s *Store) openReaderOf(r *replica, b metadata.Block) (*reader, error) {
 		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "Replica gen stamp < block genstamp, block=%v, replica=%v", b, r.blockLocked())
 	}
 	rd := &reader{store: s, r: r, view: r.viewLocked(), sum: datanode.DefaultChecksum}
+	r.read.Store(true)
 	if r.packed != nil {
 		return rd, rd.readPacked()
 	}

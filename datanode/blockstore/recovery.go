@@ -32,6 +32,10 @@ func (s *Store) initRecovery(b metadata.Block, recovery metadata.Generation) (da
 		}
 		return nil
 	}
+	if r.saved.Load() != nil && r.acquire(&r.io) { // as in takeOver
+		s.instead(r, false)
+		r.io.Unlock()
+	}
 	if !r.acquire(&r.mu) {
 		return datanode.Replica{}, r.vol.err()
 	}
@@ -98,7 +102,7 @@ func (s *Store) update(r *replica, b metadata.Block, recovery metadata.Generatio
 	if final && length == have {
 		return s.restamp(r, recovery)
 	}
-	w := &writer{store: s, r: r, lost: make(chan struct{})}
+	w := newWriter(s, r)
 	if err := w.openFiles(); err != nil {
 		return datanode.Replica{}, err
 	}
@@ -137,7 +141,7 @@ func (s *Store) update(r *replica, b metadata.Block, recovery metadata.Generatio
 
 // cutDurably cuts the replica to length. r.io is held.
 func (w *writer) cutDurably(length int64) error {
-	r := w.r
+	r := w.r()
 	var crc uint32
 	if n := length % chunk; n != 0 {
 		buf := make([]byte, min(chunk, r.view().Block.Length-(length-n)))

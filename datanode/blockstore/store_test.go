@@ -55,6 +55,9 @@ func tryOpen(t testing.TB, fsys vfs.FS, volumes ...string) (*harness, error) {
 		if strings.HasPrefix(p, "/ssd") {
 			v.Type = datanode.SSD
 		}
+		if strings.HasPrefix(p, "/ram") {
+			v.Type = datanode.RAMDisk
+		}
 		cfg.Volumes = append(cfg.Volumes, v)
 	}
 	s, err := Open(cfg)

@@ -15,8 +15,7 @@ import (
 //	next packet                          |    ▲▲▲▲|        off = length, one sum over the new bytes
 //	or, after hflush                     |▲▲▲▲▲▲▲▲|▲▲▲     off at the chunk's start, sums over whole chunks
 func (w *writer) Write(off int64, data, sums []byte) error {
-	w.r.io.Lock()
-	defer w.r.io.Unlock()
+	defer w.lock().io.Unlock()
 	if err := w.ready(); err != nil {
 		return err
 	}
@@ -26,7 +25,7 @@ func (w *writer) Write(off int64, data, sums []byte) error {
 // write is Write with r.io held.
 func (w *writer) write(p datanode.Piece) error {
 	off, data, sums := p.Off, p.Data, p.Sums
-	r := w.r
+	r := w.r()
 	// Only the owner changes length and lastCRC, so they cannot move below.
 	r.mu.Lock()
 	length, last, table := r.length, r.open.lastCRC, tableOf(r.open.sum)
@@ -80,8 +79,7 @@ func endOf(off int64, sums []byte) end {
 
 // WriteAll implements datanode.Writer.
 func (w *writer) WriteAll(pieces []datanode.Piece) (int, error) {
-	w.r.io.Lock()
-	defer w.r.io.Unlock()
+	defer w.lock().io.Unlock()
 	for done := 0; done < len(pieces); {
 		if err := w.ready(); err != nil {
 			return done, err
@@ -108,9 +106,9 @@ func (w *writer) run(pieces []datanode.Piece) int {
 	if len(pieces) == 1 {
 		return 1
 	}
-	w.r.mu.Lock()
-	at, table := w.r.length, tableOf(w.r.open.sum)
-	w.r.mu.Unlock()
+	w.r().mu.Lock()
+	at, table := w.r().length, tableOf(w.r().open.sum)
+	w.r().mu.Unlock()
 	for i, p := range pieces {
 		if p.Off != at || at%chunk != 0 || len(p.Data) == 0 || p.Sums == nil || verifyPiece(table, p) != nil {
 			return i
@@ -122,7 +120,7 @@ func (w *writer) run(pieces []datanode.Piece) int {
 
 // writeRun stores what run has counted. r.io is held.
 func (w *writer) writeRun(pieces []datanode.Piece) error {
-	r := w.r
+	r := w.r()
 	w.pieces, w.scratch = w.pieces[:0], w.scratch[:0]
 	for _, p := range pieces {
 		w.pieces, w.scratch = append(w.pieces, p.Data), append(w.scratch, p.Sums...)
@@ -141,7 +139,7 @@ func (w *writer) writeRun(pieces []datanode.Piece) error {
 
 // grown counts a packet that is stored. r.io is held.
 func (w *writer) grown(length, stop int64, e end) {
-	r := w.r
+	r := w.r()
 	r.vol.used.Add(stop - length + sumsSize(stop) - sumsSize(length))
 	r.mu.Lock()
 	r.length = stop
@@ -170,9 +168,9 @@ func (w *writer) allocate(length, stop int64) {
 	if length < allocateFrom || stop <= w.allocated {
 		return
 	}
-	w.r.mu.Lock()
-	most := length + w.r.open.expect
-	w.r.mu.Unlock()
+	w.r().mu.Lock()
+	most := length + w.r().open.expect
+	w.r().mu.Unlock()
 	from := max(w.allocated, length)
 	if n := min(allocateStep, most-from); n > 0 {
 		w.data.Allocate(from, n)
@@ -182,14 +180,14 @@ func (w *writer) allocate(length, stop int64) {
 
 // giveBack frees the room that was allocated in vain. r.io is held.
 func (w *writer) giveBack() error {
-	w.r.mu.Lock()
-	length := w.r.length
-	w.r.mu.Unlock()
+	w.r().mu.Lock()
+	length := w.r().length
+	w.r().mu.Unlock()
 	if w.allocated <= length {
 		return nil
 	}
 	w.allocated = 0
-	return w.r.vol.check(w.data.Truncate(length))
+	return w.r().vol.check(w.data.Truncate(length))
 }
 
 // writeback has the disk begin with what will not change any more. r.io is held.
@@ -205,7 +203,7 @@ func (w *writer) writeback(stop int64) {
 // put stores w.pieces behind the first length bytes, up to stop, and their checksums: in a pack if there is nothing yet,
 // little comes, and its checksums are the usual ones. r.io is held.
 func (w *writer) put(length, stop int64, sums []byte) error {
-	r := w.r
+	r := w.r()
 	if w.data == nil && length == 0 && r.suffix == 0 && len(w.pieces) == 1 && stop <= r.vol.packLimit && w.Checksum() == datanode.DefaultChecksum {
 		at, err := r.vol.addRecord(r.id, r.gen, sums, w.pieces[0])
 		if err == nil {

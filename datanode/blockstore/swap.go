@@ -1,6 +1,7 @@
 package blockstore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -24,6 +25,9 @@ func (s *Store) Add(c VolumeConfig) error {
 	others := slices.Clone(s.all())
 	path, _ := filepath.Abs(c.Path) // newVolume says what is wrong with it
 	if at := slices.IndexFunc(others, func(v *volume) bool { return v.path == path && v.err() != nil }); at >= 0 {
+		if others[at].inMemory() {
+			s.persist(context.Background(), others[at]) // what was saved of it is here
+		}
 		s.retire(others[at], nil) // it stays in the list as failed until this one works
 		others = slices.Delete(others, at, at+1)
 	}
@@ -55,7 +59,7 @@ func (s *Store) openLate(v *volume, others []*volume) error {
 		return err
 	}
 	if f.fresh {
-		if missing := missing(others); len(missing) > 0 && !f.accepted {
+		if missing := missing(others); len(missing) > 0 && !f.accepted && !v.inMemory() {
 			return fmt.Errorf("there is nothing, but volume %s of this datanode is missing: is its disk not mounted? If it was replaced by a new one, put an empty file named %s there: %w",
 				strings.Join(missing, " or "), acceptFile, datanode.ErrVolumeVersion)
 		}
@@ -108,7 +112,7 @@ func (s *Store) openLate(v *volume, others []*volume) error {
 func siblings(all []*volume) string {
 	var ids []string
 	for _, v := range all {
-		if !strings.HasPrefix(v.id.Storage, "DS-unknown-") {
+		if !v.inMemory() && !strings.HasPrefix(v.id.Storage, "DS-unknown-") { // memory may be gone at the next start
 			ids = append(ids, v.id.Storage)
 		}
 	}
@@ -163,6 +167,7 @@ func (s *Store) admitLate(r *replica) error {
 		sh.mu.Unlock()
 		r.vol.replicas.Add(1)
 		r.vol.used.Add(r.length + sumsSize(r.length))
+		r.vol.finalized(r)
 		return nil
 	}
 }
@@ -188,7 +193,7 @@ func (s *Store) Remove(path string) error {
 			continue
 		}
 		rest = append(rest, other)
-		works = works || other.err() == nil
+		works = works || other.err() == nil && !other.inMemory()
 	}
 	switch {
 	case v == nil:
@@ -196,8 +201,15 @@ func (s *Store) Remove(path string) error {
 	case !works:
 		return metadata.Errorf(metadata.ErrInvalidArgument, "volume %s is the last one that works", path)
 	}
-	s.tellSiblings(rest)
+	before := s.all()
 	s.listed.Store(&rest)
+	if v.inMemory() { // which may never come back
+		if err := s.clear(v); err != nil {
+			s.listed.Store(&before)
+			return err
+		}
+	}
+	s.tellSiblings(rest)
 	s.retire(v, errRemoved)
 	s.log.Info("volume removed", "volume", v.id.Storage, "path", v.path)
 	return nil

@@ -43,7 +43,10 @@ type volume struct {
 	silent   chan struct{} // closed when the disk does not answer while the store is being opened
 	broken   error         // why it could not be opened; only while the store is being opened
 
-	trash trash
+	trash  trash
+	memory memory // of one of type RAM_DISK
+	// evict lets saved replicas leave such a volume, see Store.evict; else nil.
+	evict func(n int64) bool
 
 	usageMu sync.Mutex
 	asking  *asking // nil: nobody asks
@@ -133,7 +136,7 @@ func (v *volume) probe() {
 }
 
 // room is how many bytes new replicas may take: what is free, less the reserve, less what open ones will take. If that is
-// less than want, the trash makes room.
+// less than want, the trash makes room, or saved replicas leave memory.
 func (v *volume) room(want int64) (int64, error) {
 	for {
 		u, err := v.usage()
@@ -145,6 +148,9 @@ func (v *volume) room(want int64) (int64, error) {
 		}
 		free := u.Free - v.reserve - v.expected.Load()
 		lacks := max(want, 1) - free
+		if lacks > 0 && lacks <= v.memory.bytes.Load() && v.evict(lacks) {
+			continue
+		}
 		if lacks <= 0 || lacks > v.trash.bytes.Load() {
 			return max(0, free), nil
 		}
@@ -163,7 +169,7 @@ func (v *volume) status() datanode.VolumeStatus {
 	s.Used, s.Replicas = v.used.Load(), int(v.replicas.Load())
 	if u, err := v.usage(); err == nil || errors.Is(err, errSilent) {
 		s.Capacity = max(0, u.Total-v.reserve)
-		s.Remaining = max(0, u.Free+v.trash.bytes.Load()-v.reserve) // the trash makes room
+		s.Remaining = max(0, u.Free+v.trash.bytes.Load()+v.memory.bytes.Load()-v.reserve) // the trash makes room, and so does what was saved
 	}
 	return s
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"sync"
+	"sync/atomic"
 
 	"github.com/gohops/hops/datanode"
 	"github.com/gohops/hops/datanode/vfs"
@@ -16,7 +17,7 @@ import (
 // that runs and the next one finds the writer lost.
 type writer struct {
 	store *Store
-	r     *replica
+	at    atomic.Pointer[replica] // what is written; another one when it has left memory, see r, lock and look
 	lost  chan struct{}
 	once  sync.Once // closes lost
 
@@ -29,23 +30,63 @@ type writer struct {
 	closed     bool
 }
 
+func newWriter(s *Store, r *replica) *writer {
+	w := &writer{store: s, lost: make(chan struct{})}
+	w.at.Store(r)
+	return w
+}
+
+// r is the replica. Who holds its io knows that it stays so.
+func (w *writer) r() *replica { return w.at.Load() }
+
+// lock takes the io of the replica.
+func (w *writer) lock() *replica {
+	for {
+		r := w.r()
+		r.io.Lock()
+		if r == w.r() {
+			return r
+		}
+		r.io.Unlock()
+	}
+}
+
+// look takes the mu of the replica.
+func (w *writer) look() *replica {
+	for {
+		r := w.r()
+		r.mu.Lock()
+		if r == w.r() {
+			return r
+		}
+		r.mu.Unlock()
+	}
+}
+
 // errLost is what a writer gets whose replica somebody else has now.
 func (w *writer) errLost() error {
-	return metadata.Errorf(metadata.ErrIO, "replica of block %d was taken over by a recovery or another writer", w.r.id)
+	return metadata.Errorf(metadata.ErrIO, "replica of block %d was taken over by a recovery or another writer", w.r().id)
 }
 
 func (w *writer) Lost() <-chan struct{} { return w.lost }
 
-func (w *writer) Replica() datanode.Replica { return w.r.view() }
+// InMemory implements datanode.Writer.
+func (w *writer) InMemory() bool { return w.r().vol.inMemory() }
+
+func (w *writer) Replica() datanode.Replica {
+	r := w.look()
+	defer r.mu.Unlock()
+	return r.viewLocked()
+}
 
 // Checksum implements datanode.Writer. Of a replica that is not open any more nothing is written.
 func (w *writer) Checksum() datanode.Checksum {
-	w.r.mu.Lock()
-	defer w.r.mu.Unlock()
-	if w.r.open == nil {
+	r := w.look()
+	defer r.mu.Unlock()
+	if r.open == nil {
 		return datanode.DefaultChecksum
 	}
-	return w.r.open.sum
+	return r.open.sum
 }
 
 // fenceLocked takes the replica away from its writer. r.mu is held; the writer may be inside a method until r.io is free.
@@ -60,9 +101,9 @@ func (r *replica) fenceLocked() {
 
 // owns reports whether the writer still has the replica. r.io is held.
 func (w *writer) owns() bool {
-	w.r.mu.Lock()
-	defer w.r.mu.Unlock()
-	return !w.closed && !w.r.gone && w.r.open != nil && w.r.open.owner == w
+	r := w.look()
+	defer r.mu.Unlock()
+	return !w.closed && !r.gone && r.open != nil && r.open.owner == w
 }
 
 // ready is the check at the start of every method. r.io is held.
@@ -71,7 +112,7 @@ func (w *writer) ready() error {
 		w.closeFiles()
 		return w.errLost()
 	}
-	return w.r.vol.err()
+	return w.r().vol.err()
 }
 
 func (w *writer) closeFiles() {
@@ -88,8 +129,7 @@ func (w *writer) closeFiles() {
 
 // Acked implements datanode.Writer.
 func (w *writer) Acked(n int64) {
-	r := w.r
-	r.mu.Lock()
+	r := w.look()
 	defer r.mu.Unlock()
 	if r.open == nil || r.open.owner != w || n <= r.open.visible {
 		return
@@ -107,14 +147,21 @@ func (w *writer) Acked(n int64) {
 
 // Sync implements datanode.Writer.
 func (w *writer) Sync() error {
-	r := w.r
-	r.io.Lock()
-	defer r.io.Unlock()
+	r := w.lock()
+	defer func() { r.io.Unlock() }()
 	if err := w.ready(); err != nil {
 		return err
 	}
 	if err := w.openFiles(); err != nil {
 		return fmt.Errorf("sync block %d: %w", r.id, err)
+	}
+	if r.vol.inMemory() {
+		n, err := w.leave(r)
+		if err != nil {
+			return fmt.Errorf("sync block %d, which has to leave memory for it: %w", r.id, err)
+		}
+		r.io.Unlock()
+		r = n
 	}
 	c, err := w.durable()
 	if err != nil {
@@ -137,7 +184,7 @@ func (w *writer) Sync() error {
 // durable prepares the commit that makes everything written so far durable: if the length lies inside a chunk, the tail
 // slot remembers it, because later bytes overwrite the chunk's checksum. r.io is held.
 func (w *writer) durable() (*commit, error) {
-	r := w.r
+	r := w.r()
 	r.mu.Lock()
 	length, crc := r.length, r.open.lastCRC
 	if length%chunk != 0 {
@@ -155,8 +202,7 @@ func (w *writer) durable() (*commit, error) {
 
 // Finalize implements datanode.Writer.
 func (w *writer) Finalize() (datanode.Replica, error) {
-	r := w.r
-	r.io.Lock()
+	r := w.lock()
 	defer r.io.Unlock()
 	if err := w.ready(); err != nil {
 		return datanode.Replica{}, err
@@ -175,7 +221,7 @@ func (w *writer) Finalize() (datanode.Replica, error) {
 // finalize makes the replica durable and complete, announces it and closes the writer. It gets generation gen, which a
 // packed one has already. r.io is held.
 func (w *writer) finalize(gen metadata.Generation) (datanode.Replica, error) {
-	r := w.r
+	r := w.r()
 	var c *commit
 	var err error
 	if at := r.packed; at != nil {
@@ -198,6 +244,7 @@ func (w *writer) finalize(gen metadata.Generation) (datanode.Replica, error) {
 	view := r.viewLocked()
 	r.mu.Unlock()
 	w.closeFiles()
+	r.vol.finalized(r)
 	w.store.emit(datanode.Received, view)
 	return view, nil
 }
@@ -221,8 +268,7 @@ func (r *replica) rename(gen metadata.Generation, s suffix) error {
 
 // Promote implements datanode.Writer.
 func (w *writer) Promote() (datanode.Replica, error) {
-	r := w.r
-	r.io.Lock()
+	r := w.lock()
 	defer r.io.Unlock()
 	if err := w.ready(); err != nil {
 		return datanode.Replica{}, err
@@ -243,8 +289,7 @@ func (w *writer) Promote() (datanode.Replica, error) {
 
 // Close implements datanode.Writer.
 func (w *writer) Close() error {
-	r := w.r
-	r.io.Lock()
+	r := w.lock()
 	defer r.io.Unlock()
 	if w.closed || !w.owns() {
 		w.closeFiles()
@@ -276,10 +321,12 @@ func (s *Store) append(b metadata.Block, gen metadata.Generation, recovery bool)
 	if r == nil {
 		return nil, notFound(b)
 	}
-	if room, err := r.vol.room(1); err != nil {
-		return nil, err
-	} else if room == 0 {
-		return nil, metadata.Errorf(metadata.ErrNoSpace, "volume %s is at its reserve", r.vol.path)
+	if r.saved.Load() == nil { // takeOver has one that was saved leave memory, and the next try looks at its disk
+		if room, err := r.vol.room(1); err != nil {
+			return nil, err
+		} else if room == 0 {
+			return nil, metadata.Errorf(metadata.ErrNoSpace, "volume %s is at its reserve", r.vol.path)
+		}
 	}
 	accept := func() error {
 		switch {
@@ -296,11 +343,12 @@ func (s *Store) append(b metadata.Block, gen metadata.Generation, recovery bool)
 		}
 		return nil
 	}
-	if err := r.takeOver(b.Generation, gen, accept); err != nil {
+	if err := s.takeOver(r, b.Generation, gen, accept); err != nil {
 		return nil, err
 	}
 	defer r.io.Unlock()
-	w := &writer{store: s, r: r, lost: make(chan struct{}), flushed: r.length}
+	w := newWriter(s, r)
+	w.flushed = r.length
 	r.mu.Lock()
 	wasFinal := r.state == datanode.Finalized
 	r.mu.Unlock()
@@ -328,7 +376,7 @@ func (s *Store) append(b metadata.Block, gen metadata.Generation, recovery bool)
 // reopenFinalized turns a finalized replica into RBW. The new name is durable before a byte follows: a crash must not
 // leave a longer file under the name that says finalized. r.io is held.
 func (w *writer) reopenFinalized(gen metadata.Generation) error {
-	r := w.r
+	r := w.r()
 	o, err := w.readTail(r.length)
 	if err != nil {
 		if errors.Is(err, metadata.ErrCorrupt) {
@@ -337,6 +385,9 @@ func (w *writer) reopenFinalized(gen metadata.Generation) error {
 		return err
 	}
 	o.visible, o.visibleCRC = r.length, o.lastCRC
+	if err := r.unsave(); err != nil {
+		return err
+	}
 	if err := r.vol.commit(&commit{rename: func() error { return r.rename(gen, sufRBW) }, dir: r.vol.dirOf(r.id)}); err != nil {
 		return err
 	}
@@ -348,7 +399,7 @@ func (w *writer) reopenFinalized(gen metadata.Generation) error {
 
 // readTail rebuilds from disk what is known of an open replica of the given length; its last chunk is verified.
 func (w *writer) readTail(length int64) (*opened, error) {
-	r := w.r
+	r := w.r()
 	header := make([]byte, headerSize)
 	if _, err := w.sums.ReadAt(header, 0); err != nil {
 		return nil, w.store.readFailed(r, err)
@@ -382,7 +433,7 @@ func (w *writer) readTail(length int64) (*opened, error) {
 
 // Resume implements datanode.BlockStore.
 func (s *Store) Resume(b metadata.Block, gen metadata.Generation, minimum, maximum int64) (datanode.Writer, error) {
-	w, err := s.resume(b, gen, minimum, maximum)
+	w, err := again(s, b.ID, func() (*writer, error) { return s.resume(b, gen, minimum, maximum) })
 	if err != nil {
 		return nil, fmt.Errorf("resume %v: %w", b, err)
 	}
@@ -403,11 +454,11 @@ func (s *Store) resume(b metadata.Block, gen metadata.Generation, minimum, maxim
 		}
 		return nil
 	}
-	if err := r.takeOver(b.Generation, gen, accept); err != nil {
+	if err := s.takeOver(r, b.Generation, gen, accept); err != nil {
 		return nil, err
 	}
 	defer r.io.Unlock()
-	w := &writer{store: s, r: r, lost: make(chan struct{})}
+	w := newWriter(s, r)
 	r.mu.Lock()
 	visible := r.open.visible
 	r.mu.Unlock()
@@ -433,7 +484,7 @@ func (s *Store) resume(b metadata.Block, gen metadata.Generation, minimum, maxim
 
 // cutTo drops what lies behind the visible length. r.io is held.
 func (w *writer) cutTo(visible int64) error {
-	r := w.r
+	r := w.r()
 	r.mu.Lock()
 	length, crc := r.length, r.open.visibleCRC
 	r.mu.Unlock()
@@ -451,7 +502,7 @@ func (w *writer) cutTo(visible int64) error {
 
 // truncate cuts both files to length; crc is the checksum of the chunk that it cuts. r.io is held.
 func (w *writer) truncate(length int64, crc uint32) error {
-	r := w.r
+	r := w.r()
 	if err := w.data.Truncate(length); err != nil {
 		return r.vol.check(err)
 	}
@@ -490,14 +541,14 @@ func (s *Store) closeReplica(b metadata.Block, gen metadata.Generation) (datanod
 		}
 		return nil
 	}
-	if err := r.takeOver(b.Generation, gen, accept); err != nil {
+	if err := s.takeOver(r, b.Generation, gen, accept); err != nil {
 		return datanode.Replica{}, err
 	}
 	defer r.io.Unlock()
 	if r.view().State == datanode.Finalized {
 		return s.restamp(r, gen)
 	}
-	w := &writer{store: s, r: r, lost: make(chan struct{})}
+	w := newWriter(s, r)
 	if err := w.openFiles(); err != nil {
 		return datanode.Replica{}, err
 	}
@@ -511,11 +562,14 @@ func (s *Store) closeReplica(b metadata.Block, gen metadata.Generation) (datanod
 // restamp gives a finalized replica another generation, durably, and announces it. r.io is held.
 func (s *Store) restamp(r *replica, gen metadata.Generation) (datanode.Replica, error) {
 	if r.packed != nil { // a record keeps its generation
-		w := &writer{store: s, r: r}
+		w := newWriter(s, r)
 		if err := w.openFiles(); err != nil {
 			return datanode.Replica{}, err
 		}
 		w.closeFiles()
+	}
+	if err := r.unsave(); err != nil {
+		return datanode.Replica{}, err
 	}
 	if err := r.vol.commit(&commit{rename: func() error { return r.rename(gen, sufMeta) }, dir: r.vol.dirOf(r.id)}); err != nil {
 		return datanode.Replica{}, err
@@ -532,7 +586,7 @@ func (s *Store) restamp(r *replica, gen metadata.Generation) (datanode.Replica, 
 // called with r.mu held, must agree; then the writer is stopped. r.io is held on return, unless there is an error.
 //
 // The check is made twice: the writer may have finished while it was being stopped.
-func (r *replica) takeOver(low, high metadata.Generation, accept func() error) error {
+func (s *Store) takeOver(r *replica, low, high metadata.Generation, accept func() error) error {
 	check := func() error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -554,6 +608,7 @@ func (r *replica) takeOver(low, high metadata.Generation, accept func() error) e
 		return err
 	}
 	r.io.Lock()
+	s.instead(r, false) // what is on a disk already stays there, under whatever comes: the replica is gone then, and the caller begins again
 	if err := check(); err != nil {
 		r.io.Unlock()
 		return err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gohops/hops/datanode"
 	"github.com/gohops/hops/internal/diskplan"
+	"github.com/gohops/hops/internal/pace"
 	"github.com/gohops/hops/metadata"
 )
 
@@ -80,7 +81,7 @@ type plan struct {
 type work struct {
 	from, to string // storage uuids
 	diskplan.Work
-	pace pace
+	pace pace.Budget
 }
 
 // New makes a balancer.
@@ -180,7 +181,7 @@ func (b *Balancer) works(p *diskplan.Plan) ([]*work, error) {
 		}
 		w := found[[2]string{from.ID, to.ID}]
 		if w == nil {
-			w = &work{from: from.ID, to: to.ID, Work: diskplan.Work{Source: from.Path, Destination: to.Path}}
+			w = &work{from: from.ID, to: to.ID, Work: diskplan.Work{Source: from.Path, Destination: to.Path}, pace: pace.Budget{Burst: pace.Burst}}
 			found[[2]string{from.ID, to.ID}] = w
 			out = append(out, w)
 		}
@@ -276,7 +277,7 @@ func (b *Balancer) carry(ctx context.Context, w *work) {
 				continue
 			}
 			err := b.cfg.Store.MoveTo(ctx, block, w.to, func(n int64) error {
-				return w.pace.wait(ctx, n, or(now.Bandwidth, Bandwidth)<<20)
+				return w.pace.Take(ctx, n, or(now.Bandwidth, Bandwidth)<<20)
 			})
 			switch {
 			case err == nil:
@@ -329,31 +330,4 @@ func (b *Balancer) fitting(w *work, now diskplan.Item) []metadata.Block {
 		return len(out) < batchMost && !enough(now)
 	})
 	return out
-}
-
-// pace holds copies to a rate. One goroutine uses it.
-type pace struct{ next time.Time }
-
-// burst is how much may go at once after a pause.
-const burst = 100 * time.Millisecond
-
-// wait returns when n more bytes may go, at a rate in bytes a second.
-func (p *pace) wait(ctx context.Context, n, rate int64) error {
-	now := time.Now()
-	if earliest := now.Add(-burst); p.next.Before(earliest) {
-		p.next = earliest
-	}
-	d := p.next.Sub(now)
-	p.next = p.next.Add(time.Duration(float64(n) / float64(rate) * float64(time.Second)))
-	if d <= 0 {
-		return ctx.Err()
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

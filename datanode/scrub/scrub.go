@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gohops/hops/datanode"
+	"github.com/gohops/hops/internal/pace"
 	"github.com/gohops/hops/metadata"
 )
 
@@ -95,7 +96,7 @@ type worker struct {
 	*Scrubber
 	volume string
 	wake   chan struct{} // capacity 1
-	next   time.Time     // when the budget allows the next read; only run's goroutine looks
+	budget pace.Budget   // of reads
 	scanAt time.Time
 	scan   []metadata.BlockID // sizes still to be compared
 	pass   []metadata.BlockID // still to be verified
@@ -132,7 +133,7 @@ func New(cfg Config) *Scrubber {
 		cfg.Now = time.Now
 	}
 	if cfg.Sleep == nil {
-		cfg.Sleep = sleep
+		cfg.Sleep = pace.Wait
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
@@ -166,20 +167,6 @@ func (s *Scrubber) worker(volume string) *worker {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.workers[volume]
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // Run works until ctx is done.
@@ -401,13 +388,7 @@ func (w *worker) verify(ctx context.Context, id metadata.BlockID, tell bool) {
 
 // pace waits until the budget allows to read n bytes.
 func (w *worker) pace(ctx context.Context, n int64) error {
-	now := w.cfg.Now()
-	if w.next.Before(now) {
-		w.next = now
-	}
-	wait := w.next.Sub(now)
-	w.next = w.next.Add(time.Duration(float64(n) / float64(w.cfg.Rate) * float64(time.Second)))
-	return w.cfg.Sleep(ctx, wait)
+	return w.cfg.Sleep(ctx, w.budget.Reserve(w.cfg.Now(), n, w.cfg.Rate))
 }
 
 // first is below the ids of all blocks: those of internal blocks of groups are negative.

@@ -68,6 +68,8 @@ type Config struct {
 	RebuildRate int64
 	// LockedMemory is how many bytes of replicas are kept in memory at most, where namenodes want them there (dfs.datanode.max.locked.memory); 0: none.
 	LockedMemory int64
+	// SaveEvery is how often replicas on volumes of type RAM_DISK are saved on others; 0 is a minute.
+	SaveEvery time.Duration
 	// DiskTimeout is how long a call of a disk may take before its volume is given up; 0 is 30 s.
 	DiskTimeout time.Duration
 	// Protection are the qualities of protection of which one has to be agreed on before blocks move (dfs.data.transfer.protection); none:

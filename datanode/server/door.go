@@ -223,11 +223,12 @@ func (d *doorRequest) create() error {
 	if o.Overwrite, err = d.q.boolean("overwrite", false); err != nil {
 		return err
 	}
-	// The namenode has looked at the flags. Of the others, data is on the disk when a block is closed, as SYNC_BLOCK asks,
-	// and the rest are hints.
+	// The namenode has looked at the flags. Of the others, data is on the disk when a block is closed, as SYNC_BLOCK asks, which is more than LAZY_PERSIST, and the rest are hints. Below a
+	// directory of that policy it is in memory.
 	if flags := strings.Split(strings.ToUpper(d.q["createflag"]), ","); d.q["createflag"] != "" {
 		o.Existing = !slices.Contains(flags, "CREATE")
 		o.Overwrite = o.Overwrite || slices.Contains(flags, "OVERWRITE")
+		o.LazyPersist = slices.Contains(flags, "LAZY_PERSIST") && !slices.Contains(flags, "SYNC_BLOCK")
 	}
 	if o.Parents, err = d.q.boolean("createparent", true); err != nil {
 		return err

@@ -208,6 +208,7 @@ func (s *Server) Run(ctx context.Context) error {
 		g.Go(func() error { crews.run(ctx); return nil })
 	}
 	g.Go(func() error { s.store.Watch(ctx, s.cfg.DiskTimeout); return nil })
+	g.Go(func() error { s.store.Persist(ctx, s.cfg.SaveEvery); return nil })
 	g.Go(func() error { return s.speak(ctx) })
 	s.log.Info("datanode runs", "node", s.id.Uuid, "transfer", s.cfg.Transfer.Addr().String(), "volumes", len(s.cfg.Volumes))
 	err := g.Wait()

@@ -160,6 +160,13 @@ func (s *Server) figures(to status.Sample) {
 		to.Gauge("hops_datanode_scrub_suspects", "Replicas that somebody called damaged and that wait to be verified.", float64(v.Scrub.Waiting), label...)
 		to.Gauge("hops_datanode_volume_replicas", "Replicas on the volume.", float64(v.Replicas), label...)
 	}
+	m := s.store.Memory()
+	to.Counter("hops_datanode_memory_written_total", "Replicas that were written to volumes of type RAM_DISK.", float64(m.Written))
+	to.Counter("hops_datanode_memory_fallback_total", "Replicas that were to be written there, and went to a disk for want of room.", float64(m.Fallbacks))
+	to.Counter("hops_datanode_memory_saved_total", "Replicas on volumes of type RAM_DISK that were saved on a disk.", float64(m.Saved))
+	to.Counter("hops_datanode_memory_saved_bytes_total", "Bytes of those replicas.", float64(m.SavedBytes))
+	to.Counter("hops_datanode_memory_evicted_total", "Saved replicas that have left memory, for others or because they were to change.", float64(m.Evicted))
+	to.Counter("hops_datanode_memory_synced_total", "Replicas that have left memory because they were synced while they were written.", float64(m.Left))
 	r := &s.rebuilt
 	to.Counter("hops_datanode_rebuild_tasks_total", "Orders to compute lost internal blocks of block groups that were begun.", float64(r.tasks.Load()))
 	to.Counter("hops_datanode_rebuild_failed_total", "Of these the ones that have failed, as a whole or for some of the blocks.", float64(r.failed.Load()))

@@ -116,7 +116,7 @@ func (s *Server) copyAt(ctx context.Context, b metadata.Block, bandwidth int64, 
 	}
 	out := &sender{w: p.Conn, rd: rd, sum: stored, verify: true, refresh: func() { p.refresh(s.cfg.Write) }}
 	if bandwidth > 0 {
-		out.w = &paced{w: p.Conn, pace: &s.balancing, rate: bandwidth, ctx: ctx}
+		out.w = &paced{w: p.Conn, budget: &s.balancing, rate: bandwidth, ctx: ctx}
 	}
 	if err := out.send(0, have.Visible); err != nil {
 		if out.failed != nil {

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"strings"
 	"testing"
 
 	"github.com/gohops/hops/datanode"
@@ -220,5 +221,35 @@ func TestGroupsKeepTheirChecksums(t *testing.T) {
 	a.put(t, 1)
 	if _, err := a.groupChecksum(t, a.nodes[4], 3<<20, []int{0, 1, 2, 3, 4}, hadooppb.BlockChecksumTypeProto_MD5CRC); err == nil {
 		t.Error("a checksum of different kinds")
+	}
+}
+
+// Hadoop's client announces checksums, and sends none with the only replica of a lazily persisted file.
+func TestPacketsThatLackTheirChecksums(t *testing.T) {
+	nodes := start(t, 2)
+	data := pattern(70_123)
+	for i, sum := range []dtp.Checksum{dtp.DefaultChecksum, {Type: dtp.CRC32, BytesPer: 1000}} {
+		b := block(int64(i+1), 1, 0)
+		c := mustBegin(t, b, setup{stage: stageCreate, sum: sum}, nodes[0])
+		for off := 0; off < len(data); off += 30_000 {
+			check(t, dtp.NewPacketWriter(c).Write(dtp.Header{Offset: int64(off), Seqno: c.seqno}, nil, data[off:min(off+30_000, len(data))]))
+			c.wantAck(c.seqno, "S")
+			c.seqno++
+		}
+		c.last(int64(len(data)))
+		c.wantAck(c.seqno-1, "S")
+		got, err := dial(t, nodes[0]).read(b, 0, int64(len(data)))
+		check(t, err)
+		if !bytes.Equal(got, data) {
+			t.Fatal("read wrong")
+		}
+		nodes[0].wantSums(b, sum, data)
+		check(t, nodes[0].store.Verify(t.Context(), b.ID, datanode.VerifyOptions{}))
+	}
+	// What goes on to another datanode has them.
+	c := mustBegin(t, block(9, 1, 0), setup{stage: stageCreate, sum: dtp.DefaultChecksum}, nodes...)
+	check(t, dtp.NewPacketWriter(c).Write(dtp.Header{}, nil, data[:1000]))
+	if got := c.ack(0); !strings.HasPrefix(got, "ERROR") {
+		t.Fatal(got)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gohops/hops/datanode"
 	"github.com/gohops/hops/internal/dtp"
+	"github.com/gohops/hops/internal/pace"
 	"github.com/gohops/hops/internal/sasl"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/slowlog"
@@ -95,9 +96,9 @@ type Server struct {
 	// mirrors are idle connections to other datanodes.
 	mirrors mirrors
 	// balancing is the pace of copies for the balancer.
-	balancing pace
+	balancing pace.Budget
 	// rebuilding is the pace of reads to compute internal blocks.
-	rebuilding pace
+	rebuilding pace.Budget
 	slow       slow
 	// recalculating bounds the checksums of lost internal blocks that are computed at a time.
 	recalculating chan struct{}
@@ -149,6 +150,7 @@ func New(cfg Config) *Server {
 	}
 	return &Server{
 		cfg: cfg, store: cfg.Store, source: cfg.Source, log: cfg.Logger, conns: map[net.Conn]struct{}{},
+		balancing: pace.Budget{Burst: pace.Burst}, rebuilding: pace.Budget{Burst: pace.Burst},
 		mirrors: mirrors{keep: cfg.KeepAlive * 3 / 4, idle: map[string][]*peer{}},
 		slow:    newSlow(cfg.Slow), recalculating: make(chan struct{}, maxRecalculating),
 		sheets: newSheets(cfg.Shared), slots: newSlots(),

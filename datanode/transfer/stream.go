@@ -281,6 +281,10 @@ func peek(fd uintptr) bool {
 	return !errors.Is(err, unix.EAGAIN)
 }
 
+// bare reports whether a packet comes without the checksums that were announced: Hadoop's client makes none for the only replica of a lazily persisted file. It is taken as if none were
+// wanted for it.
+func (in *receiver) bare(p *dtp.Packet) bool { return len(p.Sums) == 0 && len(in.op.Targets) == 0 }
+
 // translated is what is stored of a packet with checksums that are not those of the replica. The new ones are made before the data is compared with its own,
 // so that what changes in memory meanwhile matches one or the other no more.
 func (in *receiver) translated(p *dtp.Packet) (datanode.Piece, error) {
@@ -289,6 +293,9 @@ func (in *receiver) translated(p *dtp.Packet) (datanode.Piece, error) {
 		at := len(in.sums)
 		in.sums = in.stored.Append(in.sums, p.Data)
 		piece.Sums, piece.Summed = in.sums[at:], true
+	}
+	if in.bare(p) {
+		return piece, nil
 	}
 	return piece, in.sum.Verify(p.Sums, p.Data)
 }
@@ -306,7 +313,7 @@ func (in *receiver) keep(packets []dtp.Packet) (int, error) {
 				break
 			}
 			piece := datanode.Piece{Off: p.Offset, Data: p.Data, Sums: p.Sums, Summed: in.summed}
-			if in.sum != in.stored {
+			if in.sum != in.stored || in.bare(p) {
 				piece, bad = in.translated(p)
 			}
 			if bad != nil {
@@ -330,7 +337,7 @@ func (in *receiver) keep(packets []dtp.Packet) (int, error) {
 			n++
 		}
 	}
-	if i := len(packets) - 1; i >= 0 && packets[i].Sync && !packets[i].Last {
+	if i := len(packets) - 1; i >= 0 && packets[i].Sync && (!packets[i].Last || in.w.InMemory()) { // the end of a block on a disk is synced anyway
 		began := time.Now()
 		if err := in.w.Sync(); err != nil {
 			return i, err

@@ -14,6 +14,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -184,6 +185,7 @@ type setup struct {
 	sum      dtp.Checksum
 	name     string
 	from     net.IP
+	kind     hadooppb.StorageTypeProto // 0 is not said
 }
 
 // begin sends WRITE_BLOCK to the first of the nodes and returns the answer.
@@ -209,6 +211,9 @@ func begin(t testing.TB, b metadata.Block, o setup, nodes ...*node) (*client, *h
 	}
 	for _, d := range nodes[1:] {
 		op.Targets = append(op.Targets, d.info)
+	}
+	if o.kind != 0 {
+		op.StorageType = o.kind.Enum()
 	}
 	check(t, dtp.WriteOp(c, dtp.OpWriteBlock, op))
 	m, err := dtp.ReadResponse(c.r)
@@ -801,5 +806,34 @@ func TestTheStoreKnowsWhatTheKernelSends(t *testing.T) {
 	want := []string{fmt.Sprintf("0+%d", packetData), "0+0", fmt.Sprintf("%d+%d", packetData, packetData/2), fmt.Sprintf("%d+0", packetData)}
 	if !slices.Equal(store.said, want) {
 		t.Errorf("the store heard %v, want %v", store.said, want)
+	}
+}
+
+// What is synced leaves memory before that is acknowledged, in the middle of a block and with its end (SYNC_BLOCK).
+func TestWhatIsSyncedIsNotInMemory(t *testing.T) {
+	d := startOne(t)
+	memory := filepath.Join(t.TempDir(), "memory")
+	check(t, d.store.Add(blockstore.VolumeConfig{Path: memory, Type: datanode.RAMDisk}))
+	data := pattern(100_000)
+	for i, size := range []int{1000, len(data)} { // in a pack first, and in files
+		for j, sync := range []string{"never", "within", "end"} {
+			b := block(int64(10*i+j+1), 1, 0)
+			c := mustBegin(t, b, setup{stage: stageCreate, kind: hadooppb.StorageTypeProto_RAM_DISK}, d)
+			c.packet(0, data[:size], sync == "within")
+			c.wantAck(0, "S")
+			check(t, dtp.NewPacketWriter(c).Write(dtp.Header{Offset: int64(size), Seqno: c.seqno, Last: true, Sync: sync == "end"}, nil, nil))
+			c.wantAck(1, "S")
+			r, _ := d.store.Replica(b.ID)
+			for _, v := range d.store.Volumes() {
+				if v.ID == r.Volume && (v.Path == memory) != (sync == "never") {
+					t.Errorf("%d bytes, synced %s: on %v", size, sync, v.Type)
+				}
+			}
+			got, err := dial(t, d).read(b, 0, int64(size))
+			check(t, err)
+			if !bytes.Equal(got, data[:size]) {
+				t.Errorf("%d bytes, synced %s: read wrong", size, sync)
+			}
+		}
 	}
 }

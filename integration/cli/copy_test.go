@@ -253,3 +253,26 @@ func TestPathsMayBeInSeveralFilesystems(t *testing.T) {
 		t.Errorf("status %d, %s", status, errs)
 	}
 }
+
+// -l has one replica written to memory first.
+func TestPutLazily(t *testing.T) {
+	k := cluster.Start(t, cluster.Config{})
+	ctx, cancel := context.WithTimeout(t.Context(), cluster.Patience)
+	defer cancel()
+	file := filepath.Join(t.TempDir(), "f")
+	if err := os.WriteFile(file, bytes.Repeat([]byte("lazy"), 50_000), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for path, args := range map[string][]string{"/lazy": {"-put", "-l", file, "/lazy"}, "/hot": {"-put", file, "/hot"}} {
+		if _, errs, status := shellOn(ctx, t, []*cluster.Cluster{k}, args...); status != 0 {
+			t.Fatal(errs)
+		}
+		st, err := k.Client("").FS().Stat(ctx, path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lazy := path == "/lazy"; (st.StoragePolicy == 15) != lazy || lazy && st.Replication != 1 {
+			t.Errorf("%s has the storage policy %d and %d replicas", path, st.StoragePolicy, st.Replication)
+		}
+	}
+}

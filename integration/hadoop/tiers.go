@@ -15,15 +15,15 @@ import (
 	"github.com/gohops/hops/client/dfs"
 )
 
-// tiersRows start a cluster of hops with volumes of three types and Unix-domain sockets.
+// tiersRows start a cluster of hops with volumes of four types and Unix-domain sockets.
 func (s *suite) tiersRows(ctx context.Context) error {
 	dir := filepath.Join(s.dir, "tiers")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	socket := filepath.Join(dir, "dn_PORT")
-	say("starting hops: 1 namenode, %d datanodes with volumes of three types", datanodes)
-	c, err := startOursOn(ctx, s.binary, dir, 1, []string{"DISK", "SSD", "ARCHIVE"}, socket)
+	say("starting hops: 1 namenode, %d datanodes with volumes of four types", datanodes)
+	c, err := startOursOn(ctx, s.binary, dir, 1, []string{"DISK", "SSD", "ARCHIVE", "RAM_DISK"}, socket)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (s *suite) tiersRow(ctx context.Context, c *cluster) error {
 		return err
 	}
 	for _, p := range []struct{ policy, want string }{
-		{"HOT", "DISK DISK"}, {"WARM", "ARCHIVE DISK"}, {"COLD", "ARCHIVE ARCHIVE"}, {"ALL_SSD", "SSD SSD"}, {"ONE_SSD", "DISK SSD"},
+		{"HOT", "DISK DISK"}, {"WARM", "ARCHIVE DISK"}, {"COLD", "ARCHIVE ARCHIVE"}, {"ALL_SSD", "SSD SSD"}, {"ONE_SSD", "DISK SSD"}, {"LAZY_PERSIST", "DISK RAM_DISK"},
 	} {
 		dir := "/tiers/" + p.policy
 		_, err := run("-mkdir", "-p", dir)
@@ -88,6 +88,17 @@ func (s *suite) tiersRow(ctx context.Context, c *cluster) error {
 		}
 		add(p.policy+": a file goes to "+p.want, err)
 	}
+	_, err = run("-D", "dfs.replication=2", "-put", "-l", local, "/tiers/lazy") // which has one replica, whatever was said
+	if err == nil {
+		err = s.onTypes(ctx, run, "/tiers/lazy", "RAM_DISK")
+	}
+	if err == nil {
+		var out string
+		if out, err = run("!storagepolicies", "-getStoragePolicy", "-path", "/tiers/lazy"); err == nil && !strings.Contains(out, "LAZY_PERSIST") {
+			err = fmt.Errorf("its policy is %q", out)
+		}
+	}
+	add("-put -l writes to memory", err)
 	for _, p := range []struct{ policy, want string }{{"ALL_SSD", "SSD SSD"}, {"COLD", "ARCHIVE ARCHIVE"}, {"HOT", "DISK DISK"}} {
 		_, err := run("!storagepolicies", "-setStoragePolicy", "-path", "/tiers/WARM", "-policy", p.policy)
 		for range 100 {

@@ -666,6 +666,9 @@ func (f *File) Validate() error {
 				wrong("datanode.volumes[%d].type: %q is none of %s", i, d.Volumes[i].Type, strings.Join(types, " "))
 			}
 		}
+		if len(d.Volumes) > 0 && !slices.ContainsFunc(d.Volumes, func(v Volume) bool { return v.Type != "RAM_DISK" }) {
+			wrong("datanode.volumes: all are of type RAM_DISK; what is in memory is saved on another one")
+		}
 		for _, a := range []struct {
 			name string
 			addr *string

@@ -53,6 +53,7 @@ func TestMistakesAreNamedWithTheRemedy(t *testing.T) {
 		"mistyped queue key":   {"acl_submit", "acl_sumbit", "did you mean acl_submit?"},
 		"mistyped property":    {"dfs.replication", "dfs.replicaton", "unknown property dfs.replicaton (did you mean dfs.replication?)"},
 		"bad property":         {"dfs.replication: 2", "dfs.replication: zero", `dfs.replication: "zero" is not a whole number from 1 to 512`},
+		"memory alone":         {"type: SSD", "type: RAM_DISK", "datanode.volumes: all are of type RAM_DISK"},
 		"relative socket":      {"datanode: {", "datanode: {domain_socket: run/dn, ", `datanode.domain_socket: "run/dn" is no absolute path`},
 		"long socket":          {"datanode: {", "datanode: {domain_socket: /" + strings.Repeat("x", 104) + "_PORT, ", "a socket's path has 107 at most: choose a shorter one"},
 		"bad socket property":  {"dfs.replication: 2", "dfs.domain.socket.path: dn", `dfs.domain.socket.path: "dn" is no absolute path`},

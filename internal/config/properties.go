@@ -68,6 +68,11 @@ type Properties struct {
 	LockedMemory Size
 	// BalanceBandwidth is how many bytes a second a datanode sends at most for the balancer (dfs.datanode.balance.bandwidthPerSec, 100 MiB).
 	BalanceBandwidth Size
+	// LazyScrubInterval is how many seconds lie between two looks for lazily persisted files that were lost with the memory of a datanode; 0: they stay
+	// (dfs.namenode.lazypersist.file.scrub.interval.sec, 300).
+	LazyScrubInterval int
+	// LazyWriterInterval is how many seconds lie between two times at which a datanode saves what is in memory on its disks (dfs.datanode.lazywriter.interval.sec, 60).
+	LazyWriterInterval int
 	// TransferProtection are the qualities of protection of which one has to be agreed on with a datanode before blocks move; none: they
 	// move without (dfs.data.transfer.protection, empty).
 	TransferProtection []sasl.Quality
@@ -106,6 +111,8 @@ func DefaultProperties() Properties {
 
 		MaintenanceReplication: 1,
 		BalanceBandwidth:       100 << 20,
+		LazyScrubInterval:      300,
+		LazyWriterInterval:     60,
 	}
 }
 
@@ -143,6 +150,8 @@ var properties = []property{
 	number("dfs.namenode.maintenance.replication.min", 0, 512, func(p *Properties) *int { return &p.MaintenanceReplication }),
 	bytes("dfs.datanode.max.locked.memory", 0, func(p *Properties) *Size { return &p.LockedMemory }),
 	bytes("dfs.datanode.balance.bandwidthPerSec", 1<<10, func(p *Properties) *Size { return &p.BalanceBandwidth }),
+	number("dfs.namenode.lazypersist.file.scrub.interval.sec", 0, 1<<30, func(p *Properties) *int { return &p.LazyScrubInterval }),
+	number("dfs.datanode.lazywriter.interval.sec", 1, 1<<20, func(p *Properties) *int { return &p.LazyWriterInterval }),
 	number("dfs.ls.limit", 1, 1<<20, func(p *Properties) *int { return &p.ListLimit }),
 	number("dfs.corruptfilesreturned.max", 1, 10_000, func(p *Properties) *int { return &p.CorruptFilesReturned }),
 	number("dfs.namenode.lease-hard-limit-sec", 1, 1<<30, func(p *Properties) *int { return &p.LeaseHardLimit }),

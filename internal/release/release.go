@@ -39,6 +39,8 @@ const (
 	Tiers = 6
 	// Caching: pools and directives of what datanodes keep in memory.
 	Caching = 6
+	// LazyPersist: files are made with the storage policy LAZY_PERSIST.
+	LazyPersist = 6
 )
 
 // Program is what a version of the program says of itself.

@@ -10,7 +10,7 @@ import (
 // create makes an empty file and opens it for its client. With overwrite a file that is there is deleted first, even an
 // open one; the new file is another inode. Status is the new file.
 //
-// The file gets the erasure coding policy of its directory, or the one that is given.
+// The file gets the erasure coding policy of its directory, or the one that is given, and is placed by the storage policy of its directory unless it is to be lazily persisted.
 //
 // Errors: ErrExist for a directory, and for a closed file without overwrite; ErrBeingCreated and ErrRecoveryInProgress
 // for an open one (with Result.Expired when its writer is silent); ErrNotExist when the parent is missing and not to be
@@ -82,6 +82,9 @@ func (ns *Namespace) makeFile(t *txn, p *place, op *logpb.Create, space int64) (
 		newFile(op.BlockSize, uint16(op.Replication)))
 	n = p.nodes[end]
 	n.file.erasure = p.codingFor(op)
+	if op.LazyPersist {
+		n.own().policy = lazyPersistPolicy
+	}
 	if policy := n.placing(); policy != 0 {
 		n.own().placed = policy
 	}
@@ -222,5 +225,9 @@ func usesBelow(dir *inode, space int64, op *logpb.Create) usage {
 	if space == 0 {
 		return usage{}
 	}
-	return usage{space: space, types: spreadBy(dir.placing(), false, space, uint16(op.Replication))}
+	policy := dir.placing()
+	if op.LazyPersist {
+		policy = lazyPersistPolicy
+	}
+	return usage{space: space, types: spreadBy(policy, false, space, uint16(op.Replication))}
 }

@@ -67,7 +67,9 @@ func (ns *Namespace) Files(top metadata.INodeID, fn func([]PlacedFile) error) er
 					return err
 				}
 				add := func(n *inode) error {
-					f := PlacedFile{INode: n.id, Stale: n.placed() != n.placing(), Blocks: make([]metadata.BlockID, len(n.file.blocks))}
+					// What was not made to be lazily persisted does not become so: it could be lost with its machine, and be deleted for it.
+					stale := n.placed() != n.placing() && n.placing() != lazyPersistPolicy
+					f := PlacedFile{INode: n.id, Stale: stale, Blocks: make([]metadata.BlockID, len(n.file.blocks))}
 					for i, b := range n.file.blocks {
 						f.Blocks[i] = b.ID
 					}

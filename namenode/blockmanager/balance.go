@@ -255,6 +255,9 @@ func (m *Manager) kindAt(b *block, n *node) namenode.StorageType {
 // landing is the volume of a type of a node that can take a block's replica from another one, without the block losing a rack; -1: none.
 func (m *Manager) landing(id metadata.BlockID, b *block, from, to *node, kind namenode.StorageType) place {
 	before, after := map[string]struct{}{}, map[string]struct{}{to.info.Rack: {}}
+	if kind == namenode.RAMDisk { // it leaves memory for a disk of its datanode
+		return -1
+	}
 	if slices.Contains(m.siblings(id), to.info) {
 		return -1
 	}

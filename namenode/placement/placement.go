@@ -7,7 +7,7 @@
 //
 // Types of storage are no such rule but a requirement, as in HDFS (BlockStoragePolicy): where no volume of a type has room the policy's fallbacks are
 // tried, and nothing else, so that one who fills the disks does not fill the SSDs of others. Unlike in HDFS a policy that names only types of which
-// the cluster has no volume asks for nothing: with SSDs alone files can be made without setting a policy first.
+// the cluster has no volume asks for nothing: with SSDs alone files can be made without setting a policy first. Memory (RAM_DISK) is only for new blocks whose policy names it.
 package placement
 
 import (
@@ -224,9 +224,14 @@ func Choose(nodes []*Candidate, r Request) Choice {
 	}
 	c.choice.Targets = make([]namenode.Location, 0, r.Want)
 	c.gone, c.mask, c.free = unserved, anyType, r.Policy == nil
+	if !r.Copy {
+		c.gone &^= memory // where a policy names it
+	}
 	if !c.free {
 		c.have = slices.Clone(r.HaveTypes)
 		c.require()
+	} else {
+		c.mask &^= unserved
 	}
 
 	for _, f := range r.Favoured {
@@ -286,7 +291,7 @@ func (c *chooser) named() typeSet {
 	case c.req.Copy:
 		return (setOf(p.Types) | setOf(p.ReplicationFallback)) &^ unserved
 	default:
-		return (setOf(p.Types) | setOf(p.CreationFallback)) &^ unserved
+		return (setOf(p.Types) | setOf(p.CreationFallback)) &^ (1 << namenode.Provided)
 	}
 }
 

@@ -12,9 +12,10 @@ type typeSet uint16
 const (
 	// anyType is for who has no policy.
 	anyType = ^typeSet(0)
-	// unserved are the types of which nothing is placed: what is in memory is lost with its machine, and nobody writes it to a disk in
-	// time (LAZY_PERSIST); PROVIDED is another system's.
-	unserved = 1<<namenode.RAMDisk | 1<<namenode.Provided
+	// memory is the type of which only replicas of new blocks are placed, as a policy wants it: their datanode brings them to a disk of its own.
+	memory = 1 << namenode.RAMDisk
+	// unserved are the types to which nothing is copied or moved; PROVIDED is another system's.
+	unserved = memory | 1<<namenode.Provided
 )
 
 func (s typeSet) has(t namenode.StorageType) bool { return s>>t&1 != 0 }
@@ -48,10 +49,10 @@ func subtract(a, b []namenode.StorageType) (left, over []namenode.StorageType) {
 	return left, over
 }
 
-// Difference is what a block with n replicas wanted has too much of by its policy, and what it lacks, each type as often as that. For types of which nothing is placed here stands
-// what the policy falls back to.
+// Difference is what a block with n replicas wanted has too much of by its policy, and what it lacks, each type as often as that. For types to which nothing is moved stands
+// what the policy falls back to, and a replica in memory that the policy wants there, as long as its datanode leaves it there, is neither.
 func Difference(p *namenode.StoragePolicy, n int, have []namenode.StorageType) (over, need []namenode.StorageType) {
-	want := wanted(p, n)
+	want, have := inMemory(wanted(p, n), have)
 	for i, t := range want {
 		if typeSet(unserved).has(t) {
 			want[i] = p.ReplicationFallback[slices.IndexFunc(p.ReplicationFallback, func(f namenode.StorageType) bool { return !typeSet(unserved).has(f) })]
@@ -59,6 +60,15 @@ func Difference(p *namenode.StoragePolicy, n int, have []namenode.StorageType) (
 	}
 	need, over = subtract(want, have)
 	return over, need
+}
+
+// inMemory takes the memory that is wanted off both, where it is there.
+func inMemory(want, have []namenode.StorageType) (w, h []namenode.StorageType) {
+	at, is := slices.Index(want, namenode.RAMDisk), slices.Index(have, namenode.RAMDisk)
+	if at < 0 || is < 0 {
+		return want, have
+	}
+	return slices.Delete(slices.Clone(want), at, at+1), slices.Delete(slices.Clone(have), is, is+1)
 }
 
 // Excess are the types of which a block with n replicas wanted has more than its policy says, each as often as that

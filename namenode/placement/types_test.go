@@ -75,7 +75,10 @@ func TestStoragePoliciesDecideOnVolumes(t *testing.T) {
 		"cold":                          {[]string{"DISK ARCHIVE", "DISK ARCHIVE", "DISK"}, "COLD", "", false, 3, "ARCHIVE ARCHIVE"},
 		"warm":                          {[]string{"DISK ARCHIVE", "DISK ARCHIVE", "DISK ARCHIVE"}, "WARM", "", false, 3, "ARCHIVE ARCHIVE DISK"},
 		"warm without an archive":       {[]string{"DISK", "DISK", "DISK"}, "WARM", "", false, 3, "DISK DISK DISK"},
-		"lazy":                          {[]string{"DISK RAM_DISK", "DISK RAM_DISK"}, "LAZY_PERSIST", "", false, 2, "DISK DISK"},
+		"lazy":                          {[]string{"DISK RAM_DISK", "DISK RAM_DISK"}, "LAZY_PERSIST", "", false, 2, "DISK RAM_DISK"},
+		"lazy, one":                     {[]string{"DISK", "DISK RAM_DISK", "DISK"}, "LAZY_PERSIST", "", false, 1, "RAM_DISK"},
+		"lazy, no memory":               {[]string{"DISK", "DISK full:RAM_DISK"}, "LAZY_PERSIST", "", false, 2, "DISK DISK"},
+		"a copy of what was lazy":       {[]string{"DISK RAM_DISK", "DISK RAM_DISK"}, "LAZY_PERSIST", "", true, 1, "DISK"},
 		"provided":                      {[]string{"DISK", "DISK"}, "PROVIDED", "", false, 2, "DISK DISK"},
 		"a copy finds the SSD lacking":  {both, "ONE_SSD", "DISK DISK", true, 1, "SSD"},
 		"a copy finds the disk lacking": {both, "ONE_SSD", "SSD DISK", true, 1, "DISK"},
@@ -114,6 +117,7 @@ func TestExcess(t *testing.T) {
 		{"HOT", "DISK DISK DISK DISK", "DISK"},
 		{"COLD", "DISK ARCHIVE ARCHIVE", "DISK"},
 		{"LAZY_PERSIST", "DISK DISK DISK", "DISK"},
+		{"LAZY_PERSIST", "RAM_DISK DISK DISK", ""},
 	} {
 		if got := Excess(policy(c.policy), 3, storage(c.have)); !slices.Equal(got, storage(c.over)) {
 			t.Errorf("%s with %s: too many %v, want %s", c.policy, c.have, got, c.over)
@@ -139,13 +143,16 @@ func TestTypesAreRequirements(t *testing.T) {
 		if r.Copy {
 			named = setOf(p.Types) | setOf(p.ReplicationFallback)
 		}
-		named &^= unserved
+		named &^= 1 << namenode.Provided
+		if r.Copy {
+			named &^= memory
+		}
 		some := slices.ContainsFunc(ns, func(c *Candidate) bool { return offers(c, named) })
 		got := Choose(ns, r)
 		count := map[namenode.StorageType]int{}
 		for _, l := range got.Targets {
 			count[l.Type]++
-			if unserved&(1<<l.Type) != 0 || some && !named.has(l.Type) {
+			if l.Type == namenode.Provided || l.Type == namenode.RAMDisk && (r.Copy || p.Name != "LAZY_PERSIST") || some && !named.has(l.Type) {
 				t.Fatalf("%v for %s on %q", l.Type, p.Name, volumes)
 			}
 		}
@@ -185,5 +192,23 @@ func TestNewRackOrNone(t *testing.T) {
 	ns[2].Stale = true
 	if got := Choose(ns, Request{Want: 1, BlockSize: mib, Have: have, NewRack: true, Copy: true}).Targets; len(got) != 0 {
 		t.Fatal(ids(got))
+	}
+}
+
+// Nothing is moved to memory or out of it because a policy says LAZY_PERSIST: what a datanode has saved lies where it belongs.
+func TestLazilyPersistedLiesWhereItBelongs(t *testing.T) {
+	for have, want := range map[string]string{"RAM_DISK": "", "DISK": "", "RAM_DISK DISK DISK": "", "DISK DISK DISK": "", "SSD": "SSD for DISK", "RAM_DISK SSD": "SSD for DISK"} {
+		types := storage(have)
+		over, need := Difference(policy("LAZY_PERSIST"), len(types), types)
+		got := ""
+		if len(over)+len(need) > 0 {
+			got = over[0].String() + " for " + need[0].String()
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", have, got, want)
+		}
+	}
+	if over, need := Difference(policy("HOT"), 1, storage("RAM_DISK")); len(over) != 1 || len(need) != 1 {
+		t.Errorf("what is in memory and is to lie on a disk: %v for %v", over, need)
 	}
 }

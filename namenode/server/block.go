@@ -82,6 +82,9 @@ func (s *Server) allocate(r *reign, c metadata.Caller, id metadata.INodeID, f *n
 	}
 	kind := blockID
 	policy, coded := metadata.ErasurePolicyOf(f.Status.Erasure)
+	if coded && want.Policy.Types[0] == namenode.RAMDisk { // of a group nothing is written to memory first
+		want.Policy = namenode.HotPolicy
+	}
 	switch {
 	case req.Tail && (!coded || s.group.Level() < release.SealedTails):
 		done(nil, metadata.Errorf(metadata.ErrUnsupported, "%s cannot end with a replicated block: it has no erasure coding policy, or the cluster is below level %d", f.Path, release.SealedTails))
@@ -223,6 +226,9 @@ func (s *Server) MoreTargets(c metadata.Caller, r namenode.MoreTargetsRequest, d
 	}
 	l := &namenode.LocatedBlock{Block: r.Block, Token: s.sign(&c, r.Block.ID, security.CopyBlock)}
 	want := placement.Request{Want: r.Want, BlockSize: f.Status.BlockSize, Exclude: r.Exclude, Policy: namenode.StoragePolicyByID(f.Policy)}
+	if want.Policy.Types[0] == namenode.RAMDisk { // what there is may have been synced
+		want.Policy = namenode.HotPolicy
+	}
 	s.soft.mu.Lock()
 	for _, e := range r.Existing {
 		at, ok := s.soft.m.Location(e.Node.ID, e.Volume)

@@ -47,6 +47,11 @@ type reign struct {
 	// sweptAt is when the directory of rewrites was looked through last; only the duties look. sweeping: it is being done.
 	sweptAt  time.Time
 	sweeping atomic.Bool
+	// lazyAt is when lazily persisted files were looked at last; only the duties look. scrubbing: it is being done, by who alone looks at lazyLost, the blocks without a replica at the
+	// last look.
+	lazyAt    time.Time
+	scrubbing atomic.Bool
+	lazyLost  map[metadata.BlockID]bool
 }
 
 // leadership is told of every change. It must be quick: the duties take it from there.
@@ -123,6 +128,7 @@ func (s *Server) duties(ctx context.Context) error {
 			if r := s.reign.Load(); r != nil {
 				s.checkLeases(r)
 				s.checkTrash(r, leasesAt)
+				s.checkLazy(r, leasesAt)
 				s.checkRetries(r, leasesAt)
 				s.checkTokens(r, leasesAt)
 				s.sealEnds(r, leasesAt)
@@ -141,7 +147,7 @@ func (s *Server) duties(ctx context.Context) error {
 
 // stepUp begins a reign. A new cluster gets its name before anybody is served.
 func (s *Server) stepUp(ctx context.Context, term uint64) bool {
-	r := &reign{term: term, began: time.Now(), trashAt: time.Now(), sweptAt: time.Now(), evicted: s.ns.Counts().RetriesEvicted}
+	r := &reign{term: term, began: time.Now(), trashAt: time.Now(), sweptAt: time.Now(), lazyAt: time.Now(), evicted: s.ns.Counts().RetriesEvicted}
 	if !s.renewAll(ctx) {
 		return false
 	}

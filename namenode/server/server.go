@@ -215,8 +215,10 @@ type Server struct {
 	mends  chan struct{} // a place for each body that is got from another namenode
 	mended atomic.Int64
 	scrub  bodyScrub
-	feed   *feed.Log // nil: there is none
-	search searching
+	// lazyRemoved counts lazily persisted files that were removed because they were lost.
+	lazyRemoved atomic.Int64
+	feed        *feed.Log // nil: there is none
+	search      searching
 	// watchers are those who read the feed of changes.
 	watchers watchers
 	// feedWarned is when it was said last that the feed cannot be read, in seconds since 1970.

@@ -175,6 +175,7 @@ func (s *Server) StoreFile(c metadata.Caller, r namenode.CreateRequest, data []b
 		op := &logpb.Store{Create: &logpb.Create{
 			Target: t, Mode: uint32(r.Mode), Unmasked: unmasked(r.Unmasked), ClientName: r.Client, Overwrite: r.Overwrite, Create: r.Create, CreateParent: r.Parents,
 			Replication: uint32(max(r.Replication, 0)), BlockSize: r.BlockSize, MinBlockSize: max(1, int64(s.config.Properties.MinBlockSize)),
+			LazyPersist: s.lazily(&r),
 		}}
 		if len(data) > 0 {
 			b.Length = int64(len(data))

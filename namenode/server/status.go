@@ -158,6 +158,7 @@ func (s *Server) figures(to status.Sample) {
 			dead++
 		}
 	}
+	to.Counter("hops_namenode_lazy_files_removed_total", "Files of the storage policy LAZY_PERSIST that were removed because a block was lost with the memory of its datanode.", float64(s.lazyRemoved.Load()))
 	to.Gauge("hops_namenode_datanodes", "Datanodes by state.", float64(live), "state", "live")
 	to.Gauge("hops_namenode_datanodes", "Datanodes by state.", float64(dead), "state", "dead")
 	to.Gauge("hops_namenode_datanodes", "Datanodes by state.", float64(leaving), "state", "leaving")

@@ -32,14 +32,14 @@ import (
 )
 
 // realDatanode starts a datanode with a disk, under a name.
-func (c *cluster) realDatanode(name string) (stop func()) {
+func (c *cluster) realDatanode(name string, more ...dnserver.Volume) (stop func()) {
 	c.t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	if os.Getenv("HOPS_TEST_LOG") != "" {
 		log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
 	conf := dnserver.Config{
-		Volumes: []dnserver.Volume{{Path: filepath.Join(c.dir, name)}}, Reserve: -1, Credentials: c.credentials, Logger: log,
+		Volumes: append([]dnserver.Volume{{Path: filepath.Join(c.dir, name)}}, more...), Reserve: -1, SaveEvery: 20 * time.Millisecond, Credentials: c.credentials, Logger: log,
 		Transfer: listen(c.t), HTTP: listen(c.t), IPC: listen(c.t), GRPC: listen(c.t),
 		Door: security.NewDoor(security.Config{Supergroup: "supergroup"}), Heartbeat: 50 * time.Millisecond,
 	}

@@ -64,6 +64,7 @@ func (s *Server) Create(c metadata.Caller, r namenode.CreateRequest, done func(*
 		Replication: uint32(max(r.Replication, 0)), BlockSize: r.BlockSize, ClientNode: string(namenode.WriterNode(r.Client)),
 		MinBlockSize: max(1, int64(s.config.Properties.MinBlockSize)), // 0 there means no minimum, here HDFS's
 		Erasure:      erasure,
+		LazyPersist:  s.lazily(&r),
 	}}
 	s.change(&c, r.Retry, e, func(result *namespace.Result, err error) {
 		if err != nil {
@@ -76,6 +77,11 @@ func (s *Server) Create(c metadata.Caller, r namenode.CreateRequest, done func(*
 		s.leases.opened(r.Client, s.clock.now())
 		done(result.Status, nil)
 	})
+}
+
+// lazily says whether the file that is asked for is to be lazily persisted; members of an older release do not know that it can be.
+func (s *Server) lazily(r *namenode.CreateRequest) bool {
+	return r.LazyPersist && s.group.Level() >= release.LazyPersist
 }
 
 // Append implements namenode.Writer.

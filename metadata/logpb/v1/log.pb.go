@@ -1394,7 +1394,9 @@ type Create struct {
 	// The mode before the client's umask, for a file below a directory with a default ACL. Absent: the client did not say.
 	Unmasked *uint32 `protobuf:"varint,11,opt,name=unmasked,proto3,oneof" json:"unmasked,omitempty"`
 	// 1 + HDFS's number of the erasure coding policy that the file is to have, whatever its directory has; 1 is replication. 0: that of the directory.
-	Erasure       uint32 `protobuf:"varint,12,opt,name=erasure,proto3" json:"erasure,omitempty"`
+	Erasure uint32 `protobuf:"varint,12,opt,name=erasure,proto3" json:"erasure,omitempty"`
+	// The file gets the storage policy LAZY_PERSIST, whatever its directory has. Level 6.
+	LazyPersist   bool `protobuf:"varint,13,opt,name=lazy_persist,json=lazyPersist,proto3" json:"lazy_persist,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1511,6 +1513,13 @@ func (x *Create) GetErasure() uint32 {
 		return x.Erasure
 	}
 	return 0
+}
+
+func (x *Create) GetLazyPersist() bool {
+	if x != nil {
+		return x.LazyPersist
+	}
+	return false
 }
 
 // Store makes a closed file of the bytes that it brings, at most 64 KiB: a small file, which has no block on datanodes. Level 6.
@@ -4907,7 +4916,7 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\x04mode\x18\x02 \x01(\rR\x04mode\x12#\n" +
 	"\rcreate_parent\x18\x03 \x01(\bR\fcreateParent\x12\x1f\n" +
 	"\bunmasked\x18\x04 \x01(\rH\x00R\bunmasked\x88\x01\x01B\v\n" +
-	"\t_unmasked\"\x9e\x03\n" +
+	"\t_unmasked\"\xc1\x03\n" +
 	"\x06Create\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\rR\x04mode\x12\x1f\n" +
@@ -4924,7 +4933,8 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\x0emin_block_size\x18\n" +
 	" \x01(\x03R\fminBlockSize\x12\x1f\n" +
 	"\bunmasked\x18\v \x01(\rH\x00R\bunmasked\x88\x01\x01\x12\x18\n" +
-	"\aerasure\x18\f \x01(\rR\aerasureB\v\n" +
+	"\aerasure\x18\f \x01(\rR\aerasure\x12!\n" +
+	"\flazy_persist\x18\r \x01(\bR\vlazyPersistB\v\n" +
 	"\t_unmasked\"\xb8\x01\n" +
 	"\x05Store\x124\n" +
 	"\x06create\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.CreateR\x06create\x12/\n" +

@@ -1622,6 +1622,16 @@ func (m *Create) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.LazyPersist {
+		i--
+		if m.LazyPersist {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x68
+	}
 	if m.Erasure != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Erasure))
 		i--
@@ -5525,6 +5535,9 @@ func (m *Create) SizeVT() (n int) {
 	}
 	if m.Erasure != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Erasure))
+	}
+	if m.LazyPersist {
+		n += 2
 	}
 	n += len(m.unknownFields)
 	return n
@@ -9651,6 +9664,26 @@ func (m *Create) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
+		case 13:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field LazyPersist", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.LazyPersist = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

@@ -7,11 +7,11 @@ import (
 	pb "github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
-// The bits of createFlag that matter here. LAZY_PERSIST (16) is a hint, SHOULD_REPLICATE (128) is always so, unknown
-// bits are ignored.
+// The bits of createFlag that matter here. SHOULD_REPLICATE (128) is always so, unknown bits are ignored.
 const (
 	flagCreate    = uint32(pb.CreateFlagProto_CREATE)
 	flagOverwrite = uint32(pb.CreateFlagProto_OVERWRITE)
+	flagLazy      = uint32(pb.CreateFlagProto_LAZY_PERSIST)
 	flagNewBlock  = uint32(pb.CreateFlagProto_NEW_BLOCK)
 	flagReplicate = uint32(pb.CreateFlagProto_SHOULD_REPLICATE)
 )
@@ -39,7 +39,7 @@ func createRequest(c *hrpc.Call, r *pb.CreateRequestProto) (namenode.CreateReque
 	return namenode.CreateRequest{
 		Retry: retry(c), Path: r.GetSrc(), Mode: mode(r.Masked), Client: r.GetClientName(), Unmasked: unmasked(r.Unmasked),
 		Create: flags&flagCreate != 0, Overwrite: flags&flagOverwrite != 0, Parents: r.GetCreateParent(),
-		Replication: int(int16(r.GetReplication())), BlockSize: int64(r.GetBlockSize()), Policy: policy,
+		Replication: int(int16(r.GetReplication())), BlockSize: int64(r.GetBlockSize()), Policy: policy, LazyPersist: flags&flagLazy != 0,
 	}, err
 }
 
