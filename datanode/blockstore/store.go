@@ -112,6 +112,8 @@ type opened struct {
 	tailSeq  uint64
 	// expect is what is left of the writer's share of volume.expected.
 	expect int64
+	// instead is as in datanode.CreateOptions.
+	instead string
 	// changed is closed when visible or the state changes; nil if nobody waits.
 	changed chan struct{}
 }
@@ -200,8 +202,12 @@ func (r *replica) releaseLocked() {
 }
 
 func (s *Store) emit(kind datanode.ChangeKind, r datanode.Replica) {
+	s.announce(datanode.Change{Kind: kind, Block: r.Block, Volume: r.Volume})
+}
+
+func (s *Store) announce(c datanode.Change) {
 	if s.cfg.OnChange != nil {
-		s.cfg.OnChange(datanode.Change{Kind: kind, Block: r.Block, Volume: r.Volume})
+		s.cfg.OnChange(c)
 	}
 }
 
@@ -812,7 +818,7 @@ func (s *Store) Create(b metadata.Block, o datanode.CreateOptions) (datanode.Wri
 	if err != nil {
 		return nil, fmt.Errorf("create %v: %w", b, err)
 	}
-	r := &replica{vol: v, id: b.ID, gen: b.Generation, state: datanode.RBW, open: &opened{unsynced: true, expect: expect, sum: o.Checksum}}
+	r := &replica{vol: v, id: b.ID, gen: b.Generation, state: datanode.RBW, open: &opened{unsynced: true, expect: expect, sum: o.Checksum, instead: o.Instead}}
 	r.usual = o.Checksum == datanode.DefaultChecksum
 	if o.Temporary {
 		r.state = datanode.Temporary

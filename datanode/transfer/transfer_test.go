@@ -58,6 +58,7 @@ type node struct {
 	mu       sync.Mutex
 	suspects []metadata.BlockID // broken
 	accused  []metadata.BlockID
+	changes  []datanode.Change // of the store
 }
 
 const pool = "BP-1-127.0.0.1-1"
@@ -83,6 +84,11 @@ func startOneAt(t testing.TB, also []net.Listener, change ...func(*Config)) *nod
 	var err error
 	d.store, err = blockstore.Open(blockstore.Config{
 		FS: vfs.OS, Volumes: []blockstore.VolumeConfig{{Path: d.dir}}, Reserve: -1, Logger: slog.New(slog.DiscardHandler),
+		OnChange: func(c datanode.Change) {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.changes = append(d.changes, c)
+		},
 	})
 	check(t, err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
