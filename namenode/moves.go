@@ -11,17 +11,16 @@ import (
 type Moves interface {
 	// ClusterID is that of the cluster; empty before its first leader.
 	ClusterID() string
-	// MoveKeys are the keys with which such a tool signs what it asks of datanodes. Superusers only.
-	MoveKeys(c metadata.Caller) (MoveKeys, error)
+	// MoveKey is the key with which such a tool signs what it asks of datanodes, until another one does. Superusers only.
+	MoveKey(c metadata.Caller) (MoveKey, error)
 	// Hosted lists blocks that may be moved away from a datanode, in an order that begins somewhere. Superusers only.
 	Hosted(c metadata.Caller, r HostedRequest, done func([]HostedBlock, error))
 }
 
-// MoveKeys are keys for moves, by their ids, of which Current signs; they let nobody read or write a block.
-type MoveKeys struct {
-	Keys    []security.BlockKey
-	Current int32
-	// Interval is how often another one signs, Life how long a token may be good.
+// MoveKey is a key for moves, which lets nobody read or write a block.
+type MoveKey struct {
+	security.BlockKey
+	// Interval is how often another one signs, Life how long a token is good.
 	Interval, Life time.Duration
 }
 

@@ -15,8 +15,12 @@ import (
 // What Hadoop's balancer and mover have done, who move replicas themselves: REPLACE_BLOCK has this datanode get a replica from another one by COPY_BLOCK, and tell the namenode
 // whose is one too many then. It is the namenode that has that one deleted, or another one, or none.
 
-// maxReplacing bounds the replicas that are got at a time; who asks for more waits.
-const maxReplacing = 16
+const (
+	// maxReplacing bounds the replicas that are got at a time; who asks for more waits.
+	maxReplacing = 16
+	// maxHint is the length of the uuid of a datanode, at most.
+	maxHint = 128
+)
 
 // replace serves REPLACE_BLOCK. It says that it is at work as often as makes the balancer stay, and gives up when that has gone.
 func (c *conn) replace(ctx context.Context, op *hadooppb.OpReplaceBlockProto) error {
@@ -24,6 +28,9 @@ func (c *conn) replace(ctx context.Context, op *hadooppb.OpReplaceBlockProto) er
 	b, err := c.blockOf(op.GetHeader().GetBlock())
 	if err == nil && b.Length == 0 {
 		err = metadata.Errorf(metadata.ErrInvalidArgument, "%v has no bytes to be moved", b)
+	}
+	if err == nil && len(op.GetDelHint()) > maxHint {
+		err = metadata.Errorf(metadata.ErrInvalidArgument, "a hint of %d bytes, %d are allowed", len(op.GetDelHint()), maxHint)
 	}
 	if err == nil {
 		err = c.checkTarget(ctx, op.GetSource())
@@ -96,7 +103,9 @@ func (s *Server) get(ctx context.Context, b metadata.Block, op *hadooppb.OpRepla
 		}
 		off += int64(n)
 	}
-	_, err = w.Finalize()
+	if _, err = w.Finalize(); err == nil {
+		s.log.Info("replica received for a balancer", "block", b.String(), "from", dtp.TransferAddr(op.GetSource().GetId(), false), "instead of", op.GetDelHint())
+	}
 	return err
 }
 

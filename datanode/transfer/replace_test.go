@@ -116,6 +116,7 @@ func TestReplaceThatIsRefused(t *testing.T) {
 		to.wantRefused(what, replaceOp(wrong, from.info, ""), hadooppb.Status_ERROR, "")
 		to.wantNone(wrong.ID)
 	}
+	to.wantRefused("a long hint", replaceOp(b, from.info, strings.Repeat("x", 1000)), hadooppb.Status_ERROR, "hint")
 	id := replaceOp(b, from.info, "")
 	id.Header.Token = tokenFor(grant(b.ID, anyMode&^security.ReplaceBlock))
 	to.wantRefused("a token for all else", id, hadooppb.Status_ERROR_ACCESS_TOKEN, "not REPLACE")
@@ -183,12 +184,11 @@ func TestReplaceWithin(t *testing.T) {
 }
 
 // A key that Hadoop's balancer is given has a replica moved, and opens nothing.
-func TestMoveKeysOnlyMove(t *testing.T) {
+func TestMoveKeyOnlyMoves(t *testing.T) {
 	nodes := start(t, 2)
 	b, data := block(7, 1001, 5000), pattern(5000)
 	nodes[0].keep(b, data, datanode.DefaultChecksum)
-	keys, current := trusted.keys.MoveKeys()
-	key := keys[slices.IndexFunc(keys, func(k security.BlockKey) bool { return k.ID == current })]
+	key, _ := trusted.keys.MoveKey()
 	signed := security.NewBlockKeys([]security.BlockKey{key}).Sign(grant(b.ID, anyMode), time.Now().Add(time.Hour))
 	mac := hmac.New(sha1.New, key.Key)
 	mac.Write(signed.Identifier)

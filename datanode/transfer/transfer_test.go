@@ -723,7 +723,6 @@ func TestBlockChecksums(t *testing.T) {
 func TestUnsupportedAndBrokenRequests(t *testing.T) {
 	d := start(t, 1)[0]
 	for op, m := range map[dtp.Op]dtp.Message{
-		dtp.OpCopyBlock:       &hadooppb.OpCopyBlockProto{Header: header(block(1, 1, 0), "").BaseHeader},
 		dtp.OpShortCircuitFDs: &hadooppb.OpRequestShortCircuitAccessProto{Header: header(block(1, 1, 0), "").BaseHeader, MaxVersion: new(uint32(1))},
 		dtp.OpCustom:          &hadooppb.OpCustomProto{CustomId: new("x")},
 	} {

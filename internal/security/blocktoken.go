@@ -79,7 +79,7 @@ type BlockKeys struct {
 
 type blockKey struct {
 	id int32
-	// move is the key of balancers that is made of this one.
+	// move is the key of balancers that is made of this one (MoveKey).
 	move        []byte
 	macs, moves macs
 }
@@ -131,16 +131,13 @@ func NewBlockKeys(keys []BlockKey) *BlockKeys {
 // movePurpose is of what the keys of balancers are made under block keys. It is the identifier of no token.
 const movePurpose = "moves of blocks"
 
-// MoveKeys are what Hadoop's balancer is given in place of block keys: of each another one, under its negative id, and which of them signs. What they sign, as Hadoop does
-// by HMAC-SHA1, is good for having a replica moved to another datanode, and for nothing else: who has one can neither read a block nor write any.
-func (k *BlockKeys) MoveKeys() (keys []BlockKey, current int32) {
+// MoveKey is what Hadoop's balancer is given in place of the key that signs: another one, made of that, under its negative id. What it signs, as Hadoop does by HMAC-SHA1, is
+// good for having a replica moved to another datanode, and for nothing else: who has it can neither read a block nor write any. False: there is none.
+func (k *BlockKeys) MoveKey() (BlockKey, bool) {
 	if k == nil || k.current == nil {
-		return nil, 0
+		return BlockKey{}, false
 	}
-	for _, b := range k.keys {
-		keys = append(keys, BlockKey{-b.id, b.move})
-	}
-	return keys, -k.current.id
+	return BlockKey{-k.current.id, k.current.move}, true
 }
 
 // BlockKeys derives keys, given with ascending ids, from their seeds.

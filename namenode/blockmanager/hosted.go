@@ -97,7 +97,7 @@ func (m *Manager) instead(id metadata.BlockID, at *volume, gives namenode.NodeID
 		return
 	}
 	defer m.blocks.rest(id, b)
-	if b.open || b.more == nil || len(b.good) <= int(b.want) || gives == at.node.info.ID {
+	if b.open || len(b.good) <= int(b.want) || gives == at.node.info.ID {
 		return
 	}
 	var giver *namenode.Node
@@ -110,6 +110,6 @@ func (m *Manager) instead(id metadata.BlockID, at *volume, gives namenode.NodeID
 		}
 	}
 	if giver != nil && (racks[giver.Rack] > 1 || racks[at.node.info.Rack] == 1) {
-		b.more.yields = gives
+		b.extra().yields = gives
 	}
 }

@@ -342,7 +342,7 @@ func (d *datanodes) BlocksChanged(_ context.Context, r *pb.BlocksChangedRequest)
 	changes := make([]namenode.Change, 0, len(r.Changes))
 	for _, c := range r.Changes {
 		kind := namenode.ChangeKind(c.Kind)
-		if c.Block == nil || kind < namenode.Receiving || kind > namenode.Uncached || len(c.VolumeId) > maxIDLength {
+		if c.Block == nil || kind < namenode.Receiving || kind > namenode.Uncached || len(c.VolumeId) > maxIDLength || len(c.Instead) > maxIDLength {
 			return nil, pb.Status(metadata.Errorf(metadata.ErrInvalidArgument, "a change without block or kind"))
 		}
 		changes = append(changes, namenode.Change{Kind: kind, Block: fromWire(c.Block), Volume: namenode.VolumeID(c.VolumeId), Instead: namenode.NodeID(c.Instead)})

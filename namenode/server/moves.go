@@ -10,19 +10,19 @@ import (
 
 // What the balancer, mover and disk balancer of Hadoop ask for: they choose what is moved, and have datanodes do it. The namenode goes on to decide what is deleted.
 
-// MoveKeys implements namenode.Moves.
-func (s *Server) MoveKeys(c metadata.Caller) (namenode.MoveKeys, error) {
+// MoveKey implements namenode.Moves.
+func (s *Server) MoveKey(c metadata.Caller) (namenode.MoveKey, error) {
 	if _, err := s.leading(); err != nil {
-		return namenode.MoveKeys{}, err
+		return namenode.MoveKey{}, err
 	}
 	if !c.Superuser {
-		return namenode.MoveKeys{}, metadata.NeedsSuperuser(c.User, "getBlockKeys")
+		return namenode.MoveKey{}, metadata.NeedsSuperuser(c.User, "getBlockKeys")
 	}
-	keys, current := s.currentTrust().keys.MoveKeys()
-	if len(keys) == 0 {
-		return namenode.MoveKeys{}, metadata.Errorf(metadata.ErrRetriable, "the cluster has no keys of block tokens yet")
+	key, there := s.currentTrust().keys.MoveKey()
+	if !there {
+		return namenode.MoveKey{}, metadata.Errorf(metadata.ErrRetriable, "the cluster has no keys of block tokens yet")
 	}
-	return namenode.MoveKeys{Keys: keys, Current: current, Interval: s.config.BlockKeyInterval, Life: s.config.BlockTokenLifetime}, nil
+	return namenode.MoveKey{BlockKey: key, Interval: s.config.BlockKeyInterval, Life: s.config.BlockTokenLifetime}, nil
 }
 
 const (

@@ -21,7 +21,7 @@ import (
 func (p *protocol) namenodeMethods() []hrpc.Method {
 	const superuser = security.Superuser
 	methods := []hrpc.Method{
-		called("getNamespaceInfo", on("versionRequest", superuser, p.versionRequest)),
+		on("versionRequest", security.Anyone, p.versionRequest),
 		on("getBlockKeys", superuser, p.getBlockKeys),
 		on("getBlocks", superuser, p.getBlocks),
 		on("isUpgradeFinalized", superuser, p.isUpgradeFinalized),
@@ -58,23 +58,16 @@ func (p *protocol) versionRequest(c *hrpc.Call, _ *pb.VersionRequestProto) {
 }
 
 func (p *protocol) getBlockKeys(c *hrpc.Call, _ *pb.GetBlockKeysRequestProto) {
-	keys, err := p.service.MoveKeys(c.Caller)
+	k, err := p.service.MoveKey(c.Caller)
 	if err != nil {
 		c.Fail(err)
 		return
 	}
-	expires := uint64(time.Now().Add(keys.Interval + keys.Life).UnixMilli())
-	m := &pb.ExportedBlockKeysProto{
-		IsBlockTokenEnabled: yes, KeyUpdateInterval: ptr(uint64(keys.Interval.Milliseconds())), TokenLifeTime: ptr(uint64(keys.Life.Milliseconds())),
-	}
-	for _, k := range keys.Keys {
-		key := &pb.BlockKeyProto{KeyId: ptr(uint32(k.ID)), ExpiryDate: &expires, KeyBytes: k.Key}
-		m.AllKeys = append(m.AllKeys, key)
-		if k.ID == keys.Current {
-			m.CurrentKey = key
-		}
-	}
-	c.Reply(&pb.GetBlockKeysResponseProto{Keys: m})
+	key := &pb.BlockKeyProto{KeyId: ptr(uint32(k.ID)), ExpiryDate: ptr(uint64(time.Now().Add(k.Interval + k.Life).UnixMilli())), KeyBytes: k.Key}
+	c.Reply(&pb.GetBlockKeysResponseProto{Keys: &pb.ExportedBlockKeysProto{
+		IsBlockTokenEnabled: yes, KeyUpdateInterval: ptr(uint64(k.Interval.Milliseconds())), TokenLifeTime: ptr(uint64(k.Life.Milliseconds())),
+		CurrentKey: key, AllKeys: []*pb.BlockKeyProto{key},
+	}})
 }
 
 func (p *protocol) getBlocks(c *hrpc.Call, r *pb.GetBlocksRequestProto) {
