@@ -452,10 +452,13 @@ func queryDisks(t *hadoopTool, a map[string]string) (int, error) {
 				}
 			}
 			out.Write(work)
+			out.WriteString("\n")
 		}
-		out.WriteString("\n")
+		if len(names) > 1 {
+			out.WriteString("\n")
+		}
 	}
-	t.printf("%s\n", out.String())
+	t.printf("%s", out.String())
 	return 0, nil
 }
 

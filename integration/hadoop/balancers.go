@@ -30,10 +30,15 @@ const (
 	balancedBytes = 1 << 20
 )
 
-func (s *suite) balancersRow(ctx context.Context) error {
+// needRoot says that only root can mount them.
+func needRoot() error {
 	if os.Geteuid() != 0 {
-		return errors.New("the row balancers mounts small disks: run it as root, or leave it out with -only")
+		return errors.New("the row balancers mounts small disks, which is for root: leave it out with -only")
 	}
+	return nil
+}
+
+func (s *suite) balancersRow(ctx context.Context) error {
 	dir := filepath.Join(s.dir, "balancers")
 	disk := func(name string) (string, error) {
 		path := filepath.Join(dir, name)
