@@ -181,6 +181,8 @@ type Change struct {
 	Kind   ChangeKind
 	Block  metadata.Block
 	Volume string
+	// Instead is as in CreateOptions, of a replica that was received.
+	Instead string
 }
 
 // CreateOptions tune a new replica.
@@ -193,6 +195,8 @@ type CreateOptions struct {
 	Expect int64
 	// Checksum is what the block's writer wants; zero is DefaultChecksum.
 	Checksum Checksum
+	// Instead is the uuid of the datanode whose replica is one too many when this one is there; empty: nobody says so.
+	Instead string
 }
 
 // VerifyOptions tune Verify.

@@ -131,6 +131,8 @@ type Change struct {
 	Kind   ChangeKind
 	Block  metadata.Block
 	Volume VolumeID
+	// Instead is the node whose replica is one too many since this one was received; empty: nobody says so.
+	Instead NodeID
 }
 
 // Location is a place of a replica, or one chosen for it.

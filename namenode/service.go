@@ -27,6 +27,7 @@ type Service interface {
 	Search
 	Erasure
 	Caching
+	Moves
 }
 
 // Tokens are the calls about delegation tokens.

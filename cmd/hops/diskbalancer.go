@@ -189,6 +189,9 @@ func (t *hadoopTool) diskNodes() ([]*diskNode, error) {
 	return nodes, nil
 }
 
+// errNoNode: no datanode is called so.
+var errNoNode = errors.New("Unable to find the specified node.") //nolint:revive,staticcheck // Hadoop's words
+
 // nodeNamed finds a datanode by its host's name, IP address, uuid or HOST:IPC_PORT.
 func nodeNamed(nodes []*diskNode, name string) (*diskNode, error) {
 	var found []*diskNode
@@ -200,7 +203,7 @@ func nodeNamed(nodes []*diskNode, name string) (*diskNode, error) {
 	}
 	switch len(found) {
 	case 0:
-		return nil, fmt.Errorf("Unable to find the specified node. %s", name) //nolint:revive // Hadoop's words
+		return nil, fmt.Errorf("%w %s", errNoNode, name)
 	case 1:
 		return found[0], nil
 	}
@@ -422,10 +425,13 @@ func queryDisks(t *hadoopTool, a map[string]string) (int, error) {
 	asked := strings.TrimSpace(a["-query"])
 	names := strings.Split(asked, ",")
 	slices.Sort(names)
+	names = slices.Compact(names)
 	_, verbose := a["-v"]
 	var out strings.Builder
-	fmt.Fprintf(&out, "Get current status of the diskbalancer for DataNode(s). These DataNode(s) are parsed from '%s'.\n", asked)
-	for _, name := range slices.Compact(names) {
+	if len(names) > 1 { // which Hadoop's takes from 3.5 on
+		fmt.Fprintf(&out, "Get current status of the diskbalancer for DataNode(s). These DataNode(s) are parsed from '%s'.\n", asked)
+	}
+	for _, name := range names {
 		addr, err := t.ipcOf(strings.TrimSpace(name))
 		if err != nil {
 			return 0, err
@@ -434,7 +440,10 @@ func queryDisks(t *hadoopTool, a map[string]string) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		fmt.Fprintf(&out, "DataNode: %s\nPlan File: %s\nPlan ID: %s\nResult: %v\n", addr, s.File, s.ID, s.Result)
+		if len(names) > 1 {
+			fmt.Fprintf(&out, "DataNode: %s\n", addr)
+		}
+		fmt.Fprintf(&out, "Plan File: %s\nPlan ID: %s\nResult: %v\n", s.File, s.ID, s.Result)
 		if verbose {
 			work := []byte("[ ]")
 			if len(s.Work) > 0 {
@@ -443,10 +452,13 @@ func queryDisks(t *hadoopTool, a map[string]string) (int, error) {
 				}
 			}
 			out.Write(work)
+			out.WriteString("\n")
 		}
-		out.WriteString("\n")
+		if len(names) > 1 {
+			out.WriteString("\n")
+		}
 	}
-	t.printf("%s\n", out.String())
+	t.printf("%s", out.String())
 	return 0, nil
 }
 
@@ -480,13 +492,25 @@ func reportDisks(t *hadoopTool, a map[string]string) (int, error) {
 	}
 	t.printf("Processing report command\n")
 	if name, given := a["-node"]; given {
-		t.printf("Reporting volume information for DataNode(s) '%s'.\n", name)
+		t.printf("Reporting volume information for DataNode(s). These DataNode(s) are parsed from '%s'.\n", name)
+		var found []*diskNode
+		var missing []string
 		for one := range strings.SplitSeq(name, ",") {
 			n, err := nodeNamed(nodes, strings.TrimSpace(one))
-			if err == nil {
-				err = t.paths(n)
+			switch {
+			case errors.Is(err, errNoNode):
+				missing = append(missing, strings.TrimSpace(one))
+			case err != nil:
+				return 0, err
+			default:
+				found = append(found, n)
 			}
-			if err != nil {
+		}
+		if list := strings.Join(missing, ","); len(missing) > 0 {
+			t.printf("The node(s) '%s' not found. Please make sure that '%s' exists in the cluster.\n", list, list)
+		}
+		for _, n := range found {
+			if err := t.paths(n); err != nil {
 				return 0, err
 			}
 			t.printf("%v\n%s\n\n", n, strings.Join(volumeLines(n), "\n"))

@@ -83,7 +83,7 @@ func (s *Store) Create(b metadata.Block, o datanode.CreateOptions) (datanode.Wri
 	if err != nil {
 		return nil, fmt.Errorf("create %v: %w", b, err)
 	}
-	r := &replica{vol: v, id: b.ID, gen: b.Generation, state: datanode.RBW, open: &opened{unsynced: true, expect: expect, sum: o.Checksum}}
+	r := &replica{vol: v, id: b.ID, gen: b.Generation, state: datanode.RBW, open: &opened{unsynced: true, expect: expect, sum: o.Checksum, instead: o.Instead}}
 	r.usual = o.Checksum == datanode.DefaultChecksum
 	if o.Temporary {
 		r.state = datanode.Temporary

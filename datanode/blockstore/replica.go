@@ -46,6 +46,8 @@ type opened struct {
 	tailSeq  uint64
 	// expect is what is left of the writer's share of volume.expected.
 	expect int64
+	// instead is as in datanode.CreateOptions.
+	instead string
 	// changed is closed when visible or the state changes; nil if nobody waits.
 	changed chan struct{}
 }

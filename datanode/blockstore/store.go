@@ -90,8 +90,12 @@ func (s *Store) get(id metadata.BlockID) *replica {
 }
 
 func (s *Store) emit(kind datanode.ChangeKind, r datanode.Replica) {
+	s.announce(datanode.Change{Kind: kind, Block: r.Block, Volume: r.Volume})
+}
+
+func (s *Store) announce(c datanode.Change) {
 	if s.cfg.OnChange != nil {
-		s.cfg.OnChange(datanode.Change{Kind: kind, Block: r.Block, Volume: r.Volume})
+		s.cfg.OnChange(c)
 	}
 }
 

@@ -240,12 +240,16 @@ func (w *writer) finalize(gen metadata.Generation) (datanode.Replica, error) {
 	}
 	r.mu.Lock()
 	r.state = datanode.Finalized
+	instead := ""
+	if r.open != nil {
+		instead = r.open.instead
+	}
 	r.settleLocked()
 	view := r.viewLocked()
 	r.mu.Unlock()
 	w.closeFiles()
 	r.vol.finalized(r)
-	w.store.emit(datanode.Received, view)
+	w.store.announce(datanode.Change{Kind: datanode.Received, Block: view.Block, Volume: view.Volume, Instead: instead})
 	return view, nil
 }
 

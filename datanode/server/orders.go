@@ -48,6 +48,7 @@ func (n *session) obey(o *pb.Orders) {
 		}
 		return
 	}
+	n.bandwidth.Store(o.Bandwidth)
 	valid := func() bool { return n.term.Load() == o.Term }
 	remove := func(b *pb.Block, how func(metadata.Block) error) {
 		block := blockOf(b)

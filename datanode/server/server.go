@@ -63,8 +63,9 @@ type Server struct {
 	rebuilt     rebuilding
 	reconfig    reconfiguration
 	unanswered  sync.WaitGroup // work on replicas for which nobody may wait any more
-	// term is the highest Raft term heard of.
-	term atomic.Uint64
+	// term is the highest Raft term heard of, bandwidth what its leader leaves to balancers of Hadoop; 0: it has not said so.
+	term      atomic.Uint64
+	bandwidth atomic.Int64
 
 	ready     chan struct{}
 	readyOnce sync.Once
@@ -130,6 +131,9 @@ func New(cfg Config) (*Server, error) {
 			return s.dial(ctx, string(authority.Datanode), addr)
 		},
 		Store:        s.store,
+		UUID:         s.id.Uuid,
+		Move:         s.store.Move,
+		Bandwidth:    s.bandwidth.Load,
 		Trust:        s.trust,
 		BlockPool:    func() string { return s.store.Identity().BlockPool },
 		Broken:       s.scrub.Order,

@@ -446,7 +446,7 @@ var changeKinds = map[datanode.ChangeKind]pb.BlockChange_Kind{
 }
 
 func wireChange(c datanode.Change) *pb.BlockChange {
-	return &pb.BlockChange{Kind: changeKinds[c.Kind], Block: wireBlock(c.Block), VolumeId: c.Volume}
+	return &pb.BlockChange{Kind: changeKinds[c.Kind], Block: wireBlock(c.Block), VolumeId: c.Volume, Instead: c.Instead}
 }
 
 // enqueue takes a change to be told, which nobody modifies any more. Without a registration it is dropped: the full report will have it. That a replica

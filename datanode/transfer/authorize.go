@@ -44,8 +44,8 @@ func blockOfRequest(request dtp.Message) (*hadooppb.BaseHeaderProto, security.Bl
 		return m.GetHeader().GetBaseHeader(), security.WriteBlock
 	case *hadooppb.OpTransferBlockProto:
 		return m.GetHeader().GetBaseHeader(), security.CopyBlock
-	case *hadooppb.OpCopyBlockProto:
-		return m.GetHeader(), security.CopyBlock
+	case *hadooppb.OpCopyBlockProto: // it gives the block's bytes
+		return m.GetHeader(), security.ReadBlock
 	case *hadooppb.OpReplaceBlockProto:
 		return m.GetHeader(), security.ReplaceBlock
 	}

@@ -81,7 +81,7 @@ func requests(h *hadooppb.ClientOperationHeaderProto, target *hadooppb.DatanodeI
 		"short circuit":   {dtp.OpShortCircuitFDs, &hadooppb.OpRequestShortCircuitAccessProto{Header: h.BaseHeader, MaxVersion: new(uint32(1))}, security.ReadBlock},
 		"group checksum":  {dtp.OpGroupChecksum, &hadooppb.OpBlockGroupChecksumProto{Header: h.BaseHeader, Datanodes: &hadooppb.DatanodeInfosProto{}, EcPolicy: &hadooppb.ErasureCodingPolicyProto{Id: new(uint32(1))}, RequestedNumBytes: new(uint64(4))}, security.ReadBlock},
 		"transfer":        {dtp.OpTransferBlock, &hadooppb.OpTransferBlockProto{Header: h, Targets: one}, security.CopyBlock},
-		"copy":            {dtp.OpCopyBlock, &hadooppb.OpCopyBlockProto{Header: h.BaseHeader}, security.CopyBlock},
+		"copy":            {dtp.OpCopyBlock, &hadooppb.OpCopyBlockProto{Header: h.BaseHeader}, security.ReadBlock},
 		"replace":         {dtp.OpReplaceBlock, &hadooppb.OpReplaceBlockProto{Header: h.BaseHeader, DelHint: new("x"), Source: target}, security.ReplaceBlock},
 		"write of a copy": {dtp.OpWriteBlock, writeRequest(&hadooppb.ClientOperationHeaderProto{BaseHeader: h.BaseHeader, ClientName: new("")}, stageCreate), security.WriteBlock},
 	}

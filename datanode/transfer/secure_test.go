@@ -139,7 +139,7 @@ func TestHandshakesThatAreRefused(t *testing.T) {
 		{"an identifier without its password", dtp.TokenSecret(good.Identifier, []byte("guess"), []sasl.Quality{sasl.Privacy}), "Mismatched response"},
 		{"no token at all", dtp.TokenSecret([]byte{}, []byte{}, []sasl.Quality{sasl.Privacy}), "identifier cannot be read"},
 		{"another encryption key", wrong, "Mismatched response"},
-		{"an encryption key of a block key that is gone", &dtp.Secret{Name: "-7 " + pool + " bm9uY2U=", Password: "x", Qualities: []sasl.Quality{sasl.Privacy}}, "no longer in use"},
+		{"an encryption key of a block key that is gone", &dtp.Secret{Name: "-2147483648 " + pool + " bm9uY2U=", Password: "x", Qualities: []sasl.Quality{sasl.Privacy}}, "no longer in use"},
 		{"a name that is none of an encryption key", &dtp.Secret{Name: "x y z", Password: "x", Qualities: []sasl.Quality{sasl.Privacy}}, "no name of one"},
 	} {
 		t.Run(x.name, func(t *testing.T) {

@@ -29,6 +29,11 @@ type Config struct {
 	Store datanode.BlockStore
 	// Source is what is read of where there is no Store.
 	Source Source
+	// UUID is this datanode's, and Move puts a replica of the Store on another of its volumes, of a type, while pace lets it; for balancers of Hadoop, who have no more than
+	// Bandwidth bytes a second: nil, or 0, is HDFS's default.
+	UUID      string
+	Move      func(ctx context.Context, b metadata.Block, kind datanode.StorageType, pace func(n int64) error) error
+	Bandwidth func() int64
 	// Trust says whose requests are served and where data may be sent.
 	Trust Trust
 	// BlockPool returns the pool that blocks must be of, empty while it is not known; nil accepts all.
@@ -97,6 +102,7 @@ type Server struct {
 	mirrors mirrors
 	// balancing is the pace of copies for the balancer.
 	balancing pace.Budget
+	replacing chan struct{} // maxReplacing at a time
 	// rebuilding is the pace of reads to compute internal blocks.
 	rebuilding pace.Budget
 	slow       slow
@@ -152,7 +158,7 @@ func New(cfg Config) *Server {
 		cfg: cfg, store: cfg.Store, source: cfg.Source, log: cfg.Logger, conns: map[net.Conn]struct{}{},
 		balancing: pace.Budget{Burst: pace.Burst}, rebuilding: pace.Budget{Burst: pace.Burst},
 		mirrors: mirrors{keep: cfg.KeepAlive * 3 / 4, idle: map[string][]*peer{}},
-		slow:    newSlow(cfg.Slow), recalculating: make(chan struct{}, maxRecalculating),
+		slow:    newSlow(cfg.Slow), recalculating: make(chan struct{}, maxRecalculating), replacing: make(chan struct{}, maxReplacing),
 		sheets: newSheets(cfg.Shared), slots: newSlots(),
 	}
 }
@@ -368,6 +374,10 @@ func (c *conn) dispatch(ctx context.Context, op dtp.Op, request dtp.Message) err
 		return c.shortCircuit(m)
 	case *hadooppb.OpBlockGroupChecksumProto:
 		return c.groupChecksum(ctx, m)
+	case *hadooppb.OpReplaceBlockProto:
+		return c.replace(ctx, m)
+	case *hadooppb.OpCopyBlockProto:
+		return c.copyBlock(ctx, m)
 	}
 	return c.refuse(op, hadooppb.Status_ERROR_UNSUPPORTED, "", metadata.Errorf(metadata.ErrUnsupported, "%v is not supported", op))
 }

@@ -59,6 +59,7 @@ type node struct {
 	mu       sync.Mutex
 	suspects []metadata.BlockID // broken
 	accused  []metadata.BlockID
+	changes  []datanode.Change // of the store
 }
 
 const pool = "BP-1-127.0.0.1-1"
@@ -84,6 +85,11 @@ func startOneAt(t testing.TB, also []net.Listener, change ...func(*Config)) *nod
 	var err error
 	d.store, err = blockstore.Open(blockstore.Config{
 		FS: vfs.OS, Volumes: []blockstore.VolumeConfig{{Path: d.dir}}, Reserve: -1, Logger: slog.New(slog.DiscardHandler),
+		OnChange: func(c datanode.Change) {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.changes = append(d.changes, c)
+		},
 	})
 	check(t, err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -722,7 +728,6 @@ func TestBlockChecksums(t *testing.T) {
 func TestUnsupportedAndBrokenRequests(t *testing.T) {
 	d := start(t, 1)[0]
 	for op, m := range map[dtp.Op]dtp.Message{
-		dtp.OpCopyBlock:       &hadooppb.OpCopyBlockProto{Header: header(block(1, 1, 0), "").BaseHeader},
 		dtp.OpShortCircuitFDs: &hadooppb.OpRequestShortCircuitAccessProto{Header: header(block(1, 1, 0), "").BaseHeader, MaxVersion: new(uint32(1))},
 		dtp.OpCustom:          &hadooppb.OpCustomProto{CustomId: new("x")},
 	} {

@@ -26,21 +26,22 @@ const (
 // Fetch reads n bytes of a finalized replica of another datanode from off on, which is a multiple of the chunk. What it returns was compared with its checksums; the
 // first mismatch is an error, of which the other datanode hears.
 func (s *Server) Fetch(ctx context.Context, pool string, b metadata.Block, from *hadooppb.DatanodeInfoProto, off, n int64) (io.ReadCloser, error) {
-	f, err := s.fetch(ctx, pool, b, from, off, n)
+	f, err := s.fetchBy(ctx, dtp.OpReadBlock, pool, b, from, off, n)
 	if err != nil {
 		return nil, fmt.Errorf("read of %v from %s: %w", b, dtp.TransferAddr(from.GetId(), false), err)
 	}
 	return f, nil
 }
 
-func (s *Server) fetch(ctx context.Context, pool string, b metadata.Block, from *hadooppb.DatanodeInfoProto, off, n int64) (*fetched, error) {
+// fetchBy is Fetch by READ_BLOCK, or of the whole block by COPY_BLOCK, which is at the pace of balancers.
+func (s *Server) fetchBy(ctx context.Context, op dtp.Op, pool string, b metadata.Block, from *hadooppb.DatanodeInfoProto, off, n int64) (*fetched, error) {
 	token := tokenProto(s.cfg.Trust.Sign(pool, b.ID, security.ReadBlock))
 	p, err := s.dial(ctx, from, token)
 	if err != nil {
 		return nil, err
 	}
 	f := &fetched{server: s, peer: p, ctx: ctx, pool: pool, block: b, from: from, off: off, end: off + n}
-	if err := f.ask(token); err != nil {
+	if err := f.ask(op, token); err != nil {
 		p.Close()
 		return nil, err
 	}
@@ -64,20 +65,22 @@ type fetched struct {
 }
 
 // ask sends the request and reads its answer.
-func (f *fetched) ask(token *hadooppb.TokenProto) error {
+func (f *fetched) ask(op dtp.Op, token *hadooppb.TokenProto) error {
 	f.peer.deadlines(f.server.cfg.Read, f.server.cfg.Read)
-	err := dtp.WriteOp(f.peer, dtp.OpReadBlock, &hadooppb.OpReadBlockProto{
-		Header: &hadooppb.ClientOperationHeaderProto{
-			BaseHeader: &hadooppb.BaseHeaderProto{Block: protoOf(f.pool, f.block), Token: token}, ClientName: new("datanode"),
-		},
-		Offset: new(uint64(f.off)), Len: new(uint64(f.end - f.off)), SendChecksums: new(true),
-	})
-	if err != nil {
+	header := &hadooppb.BaseHeaderProto{Block: protoOf(f.pool, f.block), Token: token}
+	var request dtp.Message = &hadooppb.OpCopyBlockProto{Header: header}
+	if op == dtp.OpReadBlock {
+		request = &hadooppb.OpReadBlockProto{
+			Header: &hadooppb.ClientOperationHeaderProto{BaseHeader: header, ClientName: new("datanode")},
+			Offset: new(uint64(f.off)), Len: new(uint64(f.end - f.off)), SendChecksums: new(true),
+		}
+	}
+	if err := dtp.WriteOp(f.peer, op, request); err != nil {
 		return err
 	}
 	answer, err := dtp.ReadResponse(f.peer.r)
 	if err == nil {
-		err = dtp.CheckResponse(dtp.OpReadBlock, answer)
+		err = dtp.CheckResponse(op, answer)
 	}
 	if err != nil {
 		return unexpected(err)
@@ -137,7 +140,7 @@ func (f *fetched) next() error {
 func (f *fetched) accuse(off int64) {
 	ctx, cancel := context.WithTimeout(f.ctx, accuseTime)
 	defer cancel()
-	again, err := f.server.fetch(ctx, f.pool, f.block, f.from, off, min(f.end-off, int64(f.sum.BytesPer)))
+	again, err := f.server.fetchBy(ctx, dtp.OpReadBlock, f.pool, f.block, f.from, off, min(f.end-off, int64(f.sum.BytesPer)))
 	if err == nil {
 		defer again.Close()
 		for err == nil {

@@ -122,6 +122,11 @@ func (s *suite) run(ctx context.Context) error {
 			return err
 		}
 	}
+	if s.wants("balancers") {
+		if err := s.balancersRow(ctx); err != nil {
+			return err
+		}
+	}
 	if s.wants("kerberos") {
 		if err := s.kerberosRow(ctx); err != nil {
 			return err
@@ -235,7 +240,7 @@ func (s *suite) askOracle(ctx context.Context, r *shellRun) error {
 func (s *suite) fetch() error {
 	wants := func(rows ...string) bool { return slices.ContainsFunc(rows, s.wants) }
 	var err error
-	if wants("fsshell", "fsshell-ha", "hopsfs", "hopsfs-stock", "webhdfs-stock", "gohdfs-stock", "across", "smallfiles", "tools", "hopstools", "tools-ha", "hopstools-ha", "tools-cache", "hopstools-cache", "tokens", "inotify", "storage", "tiers", "shortcircuit", "differ") {
+	if wants("fsshell", "fsshell-ha", "hopsfs", "hopsfs-stock", "webhdfs-stock", "gohdfs-stock", "across", "smallfiles", "tools", "hopstools", "tools-ha", "hopstools-ha", "tools-cache", "hopstools-cache", "tokens", "inotify", "storage", "tiers", "shortcircuit", "balancers", "differ") {
 		_, err = s.hadoop()
 	}
 	if err == nil && wants("curl", "across") {
@@ -246,6 +251,9 @@ func (s *suite) fetch() error {
 	}
 	if err == nil && wants("shortcircuit") {
 		_, err = s.cache.nativeLibrary()
+	}
+	if err == nil && wants("balancers") {
+		err = needRoot()
 	}
 	if err == nil && wants("gohdfs", "gohdfs-stock") {
 		_, err = s.cache.gohdfs()

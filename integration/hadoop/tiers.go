@@ -116,6 +116,16 @@ func (s *suite) tiersRow(ctx context.Context, c *cluster) error {
 		}
 		add("-satisfyStoragePolicy moves a file to "+p.want, err)
 	}
+	for _, p := range []struct{ policy, want string }{{"ALL_SSD", "SSD SSD"}, {"COLD", "ARCHIVE ARCHIVE"}} {
+		_, err := run("!storagepolicies", "-setStoragePolicy", "-path", "/tiers/HOT", "-policy", p.policy)
+		if err == nil {
+			_, err = run("!mover", "-p", "/tiers/HOT")
+		}
+		if err == nil {
+			err = s.onTypes(ctx, run, "/tiers/HOT/f", p.want)
+		}
+		add("hdfs mover moves a file to "+p.want, err)
+	}
 	_, err = run("-mkdir", "/tiers/quota")
 	if err == nil {
 		_, err = run("!storagepolicies", "-setStoragePolicy", "-path", "/tiers/quota", "-policy", "ALL_SSD")

@@ -2,6 +2,7 @@ package security
 
 import (
 	"crypto/hmac"
+	"crypto/sha1" //nolint:gosec // HMAC-SHA1, as Hadoop's balancer signs
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -77,14 +78,19 @@ type BlockKeys struct {
 }
 
 type blockKey struct {
-	id   int32
-	macs sync.Pool // of hash.Hash
+	id int32
+	// move is the key of balancers that is made of this one (MoveKey).
+	move        []byte
+	macs, moves macs
 }
 
+// macs are MACs under one key.
+type macs struct{ pool sync.Pool } // of hash.Hash
+
 // sum appends the MAC of data.
-func (k *blockKey) sum(to, data []byte) []byte {
-	h := k.macs.Get().(hash.Hash)
-	defer k.macs.Put(h)
+func (m *macs) sum(to, data []byte) []byte {
+	h := m.pool.Get().(hash.Hash)
+	defer m.pool.Put(h)
 	h.Reset()
 	h.Write(data)
 	return h.Sum(to)
@@ -111,13 +117,27 @@ func NewBlockKeys(keys []BlockKey) *BlockKeys {
 	out := &BlockKeys{}
 	for _, k := range keys {
 		b := &blockKey{id: k.ID}
-		b.macs.New = func() any { return hmac.New(sha256.New, k.Key) }
+		b.macs.pool.New = func() any { return hmac.New(sha256.New, k.Key) }
+		b.move = b.macs.sum(nil, []byte(movePurpose))
+		b.moves.pool.New = func() any { return hmac.New(sha1.New, b.move) }
 		out.keys = append(out.keys, b)
 	}
 	if n := len(out.keys); n > 0 {
 		out.current = out.keys[max(n-2, 0)]
 	}
 	return out
+}
+
+// movePurpose is of what the keys of balancers are made under block keys. It is the identifier of no token.
+const movePurpose = "moves of blocks"
+
+// MoveKey is what Hadoop's balancer is given in place of the key that signs: another one, made of that, under its negative id. What it signs, as Hadoop does by HMAC-SHA1, is
+// good for having a replica moved to another datanode, and for nothing else: who has it can neither read a block nor write any. False: there is none.
+func (k *BlockKeys) MoveKey() (BlockKey, bool) {
+	if k == nil || k.current == nil {
+		return BlockKey{}, false
+	}
+	return BlockKey{-k.current.id, k.current.move}, true
 }
 
 // BlockKeys derives keys, given with ascending ids, from their seeds.
@@ -152,7 +172,7 @@ func (k *BlockKeys) Sign(g BlockGrant, expires time.Time) Token {
 	b := make([]byte, 0, 64+len(g.User)+len(g.Pool)+sha256.Size)
 	b = appendIdentifier(b, g, expires.UnixMilli(), k.current.id)
 	n := len(b)
-	b = k.current.sum(b, b)
+	b = k.current.macs.sum(b, b)
 	return Token{Identifier: b[:n:n], Password: b[n:]}
 }
 
@@ -166,15 +186,15 @@ func (k *BlockKeys) Check(t Token, pool string, block metadata.BlockID, mode Blo
 	if err != nil {
 		return refused("its identifier cannot be read: " + err.Error())
 	}
-	key := k.find(id.key)
-	switch {
-	case key == nil && id.key > k.Newest():
-		return ErrBlockKey
-	case key == nil:
-		return refused("its key is no longer in use; ask the namenode for the block's locations again")
+	macs, err := k.of(id.key)
+	if err != nil {
+		return err
+	}
+	if id.key < 0 {
+		id.modes &= ReplaceBlock
 	}
 	var room [sha256.Size]byte
-	if !hmac.Equal(key.sum(room[:0], t.Identifier), t.Password) {
+	if !hmac.Equal(macs.sum(room[:0], t.Identifier), t.Password) {
 		return refused("its password is wrong")
 	}
 	switch {
@@ -197,16 +217,32 @@ func (k *BlockKeys) Password(identifier []byte, now time.Time) ([]byte, error) {
 	if err != nil {
 		return nil, refused("its identifier cannot be read: " + err.Error())
 	}
-	key := k.find(id.key)
+	macs, err := k.of(id.key)
+	if err != nil {
+		return nil, err
+	}
+	if now.UnixMilli() > id.expires {
+		return nil, refused("it has expired; ask the namenode for the block's locations again")
+	}
+	return macs.sum(nil, identifier), nil
+}
+
+// of are the MACs under the key with an id, a negative one of which is that of a balancer's. Errors: ErrBlockKey when the key is newer than those known here, else ErrBlockToken.
+func (k *BlockKeys) of(id int32) (*macs, error) {
+	n := id
+	if id < 0 {
+		n = -id
+	}
+	key := k.find(n)
 	switch {
-	case key == nil && id.key > k.Newest():
+	case key == nil && n > k.Newest():
 		return nil, ErrBlockKey
 	case key == nil:
 		return nil, refused("its key is no longer in use; ask the namenode for the block's locations again")
-	case now.UnixMilli() > id.expires:
-		return nil, refused("it has expired; ask the namenode for the block's locations again")
+	case id < 0:
+		return &key.moves, nil
 	}
-	return key.sum(nil, identifier), nil
+	return &key.macs, nil
 }
 
 // encryptionPurpose is in front of nonces, so that no key of data encryption is the password of a token.
@@ -218,14 +254,14 @@ func (k *BlockKeys) EncryptionKey(id int32, nonce []byte) ([]byte, int32, error)
 	if id == 0 && k != nil && k.current != nil {
 		id = k.current.id
 	}
-	key := k.find(id)
-	switch {
-	case key == nil && id > k.Newest():
-		return nil, id, ErrBlockKey
-	case key == nil:
-		return nil, id, refused("the encryption key's key is no longer in use; ask the namenode for another one")
+	macs, err := k.of(id)
+	if err != nil {
+		return nil, id, err
 	}
-	return key.sum(nil, append([]byte(encryptionPurpose), nonce...)), id, nil
+	if id > 0 { // a balancer makes its keys itself, as Hadoop does
+		nonce = append([]byte(encryptionPurpose), nonce...)
+	}
+	return macs.sum(nil, nonce), id, nil
 }
 
 func (k *BlockKeys) find(id int32) *blockKey {
@@ -285,7 +321,7 @@ var errIdentifier = errors.New("it is not a block token's")
 // Hadoop's namenodes put behind it, which mean nothing here.
 func parseIdentifier(b []byte) (identifier, error) {
 	c := cursor{rest: b}
-	id := identifier{expires: c.vlong(), key: c.vint(), user: c.take(c.uint32()), pool: c.take(c.uint32()), block: c.vlong()}
+	id := identifier{expires: c.vlong(), key: c.vint(), user: c.user(), pool: c.take(c.uint32()), block: c.vlong()}
 	for range c.count(int32(len(modeNames))) {
 		id.modes |= modeOf(c.take(int64(c.vint())))
 	}
@@ -352,6 +388,15 @@ func (c *cursor) take(n int64) []byte {
 	b := c.rest[:n]
 	c.rest = c.rest[n:]
 	return b
+}
+
+// user reads the name of a user. Hadoop's balancer signs for none, and writes a length of -1.
+func (c *cursor) user() []byte {
+	n := c.uint32()
+	if n == -1 {
+		return nil
+	}
+	return c.take(n)
 }
 
 func (c *cursor) uint32() int64 {

@@ -2,9 +2,13 @@ package security
 
 import (
 	"bytes"
+	"crypto/hmac"
+	"crypto/sha1" //nolint:gosec // as Hadoop's balancer signs
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -194,5 +198,65 @@ func BenchmarkBlockTokenCheck(b *testing.B) {
 		if err := keys.Check(tok, tokenPool, tokenBlock, ReadBlock, tokenNow); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// A balancer of Hadoop signs for nobody, by HMAC-SHA1 under the key that it was given. That is good for moves alone, as long as the block key is kept that its key was made of.
+func TestMoveKey(t *testing.T) {
+	secret := NewSecret()
+	keys := blockKeys(secret, 4, 5, 6)
+	given, there := keys.MoveKey()
+	if !there || given.ID != -5 {
+		t.Fatalf("%d, %t", given.ID, there)
+	}
+	hadoops := func(data []byte) []byte {
+		mac := hmac.New(sha1.New, given.Key)
+		mac.Write(data)
+		return mac.Sum(nil)
+	}
+	token := func(key int32, expires time.Time) Token {
+		b := AppendVLong(AppendVLong(nil, expires.UnixMilli()), int64(key))
+		b = append(b, 0xff, 0xff, 0xff, 0xff) // no user
+		b = append(binary.BigEndian.AppendUint32(b, uint32(len(tokenPool))), tokenPool...)
+		b = AppendVLong(AppendVLong(b, int64(tokenBlock)), 4)
+		for _, mode := range modeNames {
+			b = append(AppendVLong(b, int64(len(mode))), mode...)
+		}
+		b = append(b, 1, 4, 'D', 'I', 'S', 'K', 0)
+		return Token{Identifier: b, Password: hadoops(b)}
+	}
+	good := token(-5, tokenNow.Add(time.Hour))
+	for _, mode := range []BlockMode{ReadBlock, WriteBlock, CopyBlock, ReplaceBlock} {
+		if err := keys.Check(good, tokenPool, tokenBlock, mode, tokenNow); (err == nil) != (mode == ReplaceBlock) || err != nil && !errors.Is(err, ErrBlockToken) {
+			t.Errorf("%v: %v", mode, err)
+		}
+	}
+	if password, err := keys.Password(good.Identifier, tokenNow); err != nil || !bytes.Equal(password, good.Password) {
+		t.Errorf("a handshake is keyed by %x, %v", password, err)
+	}
+	nonce := []byte("8 bytes.")
+	if key, id, err := keys.EncryptionKey(-5, nonce); err != nil || id != -5 || !bytes.Equal(key, hadoops(nonce)) {
+		t.Errorf("data is encrypted by %x, %d, %v", key, id, err)
+	}
+	for what, bad := range map[string]struct {
+		Token
+		want error
+		by   *BlockKeys
+	}{
+		"expired":             {token(-5, tokenNow.Add(-time.Second)), ErrBlockToken, keys},
+		"under the block key": {token(5, tokenNow.Add(time.Hour)), ErrBlockToken, keys},
+		"under another":       {token(-4, tokenNow.Add(time.Hour)), ErrBlockToken, keys},
+		"of a later one":      {token(-7, tokenNow.Add(time.Hour)), ErrBlockKey, keys},
+		"the least number":    {token(math.MinInt32, tokenNow.Add(time.Hour)), ErrBlockToken, keys},
+		"key forgotten":       {good, ErrBlockToken, blockKeys(secret, 6, 7)},
+		"of another cluster":  {good, ErrBlockToken, blockKeys(NewSecret(), 4, 5, 6)},
+		"no key":              {good, ErrBlockKey, nil},
+	} {
+		if err := bad.by.Check(bad.Token, tokenPool, tokenBlock, ReplaceBlock, tokenNow); !errors.Is(err, bad.want) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, there := (*BlockKeys)(nil).MoveKey(); there {
+		t.Error("a key is made of none")
 	}
 }

@@ -77,14 +77,26 @@ func (s *idSet) without(o *idSet) []metadata.BlockID {
 	return rest.list()
 }
 
+// at is the id with i below it, of those that are there.
+func (s *idSet) at(i int) metadata.BlockID {
+	bit, err := s.bits.Select(uint64(i))
+	if err != nil {
+		return math.MaxInt64
+	}
+	return idOf(bit)
+}
+
 // idsAtOnce is how many ids all looks up at a time.
 const idsAtOnce = 1024
 
 // all goes through the ids in ascending order. The set may change between two of them.
-func (s *idSet) all() iter.Seq[metadata.BlockID] {
+func (s *idSet) all() iter.Seq[metadata.BlockID] { return s.from(math.MinInt64) }
+
+// from is all without the ids below one.
+func (s *idSet) from(id metadata.BlockID) iter.Seq[metadata.BlockID] {
 	return func(yield func(metadata.BlockID) bool) {
 		var buf [idsAtOnce]metadata.BlockID
-		for last := metadata.BlockID(math.MinInt64); ; {
+		for last := max(id, math.MinInt64+1) - 1; ; {
 			some := s.after(last, buf[:0], idsAtOnce)
 			for _, id := range some {
 				if s.has(id) && !yield(id) {

@@ -168,7 +168,11 @@ func (m *Manager) Changes(now time.Time, id namenode.NodeID, changes []namenode.
 			m.receiving(m.volume(n, c.Volume), c.Block)
 			n.remember(now, c.Block.ID, true)
 		case namenode.Received:
-			m.apply(m.volume(n, c.Volume).place, namenode.Replica{Block: c.Block, State: namenode.Finalized})
+			at := m.volume(n, c.Volume)
+			m.apply(at.place, namenode.Replica{Block: c.Block, State: namenode.Finalized})
+			if c.Instead != "" {
+				m.instead(c.Block.ID, at, c.Instead)
+			}
 			n.remember(now, c.Block.ID, true)
 		case namenode.Deleted:
 			for _, v := range n.order {

@@ -28,6 +28,7 @@ var rewrite = flag.Bool("rewrite", false, "write what the stories in testdata pr
 //	report NAME [ID:GEN:LEN[:rbw|rwr]]...     a full report of its first volume; report2 of a second one
 //	volume NAME fails | volume NAME gone      the latter shows when it registers again
 //	receiving|received|deleted|damaged|verified NAME ID:GEN:LEN
+//	received NAME ID:GEN:LEN instead NAME     a balancer of Hadoop has it moved
 //	suspect NAME ID:GEN:LEN by USER           a reader's word
 //	restart NAME                              register with another incarnation
 //	lead TERM | follow | pause | resume | horizon ID | reset
@@ -149,7 +150,11 @@ func (s *stage) do(t *testing.T, line string) string {
 		}
 	case "receiving", "received", "deleted", "damaged", "verified":
 		kind := map[string]namenode.ChangeKind{"receiving": namenode.Receiving, "received": namenode.Received, "deleted": namenode.Deleted, "damaged": namenode.Corrupt, "verified": namenode.Verified}[f[0]]
-		if !s.m.Changes(s.now, id(0), []namenode.Change{{Kind: kind, Block: replica(args[1]).Block, Volume: namenode.VolumeID(args[0] + "1")}}) {
+		change := namenode.Change{Kind: kind, Block: replica(args[1]).Block, Volume: namenode.VolumeID(args[0] + "1")}
+		if len(args) > 3 && args[2] == "instead" {
+			change.Instead = id(3)
+		}
+		if !s.m.Changes(s.now, id(0), []namenode.Change{change}) {
 			return args[0] + " has to register\n"
 		}
 	case "suspect":

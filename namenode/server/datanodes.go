@@ -195,14 +195,14 @@ func (d *datanodes) orders(id namenode.NodeID) (*pb.Orders, bool) {
 	if s.reign.Load() != r {
 		return &pb.Orders{}, false // given by one who does not lead any more; they are found again
 	}
-	m := &pb.Orders{Term: r.term, Leader: true, Report: o.Report}
+	m := &pb.Orders{Term: r.term, Leader: true, Report: o.Report, Bandwidth: s.balancerBandwidth()}
 	for _, x := range o.Replicate {
 		r := &pb.Replicate{Block: wireBlock(x.Block), Targets: wireNodes(x.Targets)}
 		for _, t := range x.Types {
 			r.Types = append(r.Types, uint32(t))
 		}
 		if x.Balance {
-			r.Bandwidth = s.balancerBandwidth()
+			r.Bandwidth = m.Bandwidth
 		}
 		m.Replicate = append(m.Replicate, r)
 	}
@@ -342,10 +342,10 @@ func (d *datanodes) BlocksChanged(_ context.Context, r *pb.BlocksChangedRequest)
 	changes := make([]namenode.Change, 0, len(r.Changes))
 	for _, c := range r.Changes {
 		kind := namenode.ChangeKind(c.Kind)
-		if c.Block == nil || kind < namenode.Receiving || kind > namenode.Uncached || len(c.VolumeId) > maxIDLength {
+		if c.Block == nil || kind < namenode.Receiving || kind > namenode.Uncached || len(c.VolumeId) > maxIDLength || len(c.Instead) > maxIDLength {
 			return nil, pb.Status(metadata.Errorf(metadata.ErrInvalidArgument, "a change without block or kind"))
 		}
-		changes = append(changes, namenode.Change{Kind: kind, Block: fromWire(c.Block), Volume: namenode.VolumeID(c.VolumeId)})
+		changes = append(changes, namenode.Change{Kind: kind, Block: fromWire(c.Block), Volume: namenode.VolumeID(c.VolumeId), Instead: namenode.NodeID(c.Instead)})
 	}
 	s.soft.mu.Lock()
 	known := s.soft.m.Changes(time.Now(), namenode.NodeID(r.DatanodeUuid), changes)

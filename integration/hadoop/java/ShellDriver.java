@@ -21,10 +21,12 @@ import org.apache.hadoop.fs.FsShell;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.TrashPolicyDefault;
 import org.apache.hadoop.hdfs.DistributedFileSystem;
+import org.apache.hadoop.hdfs.server.mover.Mover;
 import org.apache.hadoop.hdfs.tools.CacheAdmin;
 import org.apache.hadoop.hdfs.tools.DFSAdmin;
 import org.apache.hadoop.hdfs.tools.DFSHAAdmin;
 import org.apache.hadoop.hdfs.tools.DFSck;
+import org.apache.hadoop.hdfs.tools.DiskBalancerCLI;
 import org.apache.hadoop.hdfs.tools.ECAdmin;
 import org.apache.hadoop.hdfs.tools.StoragePolicyAdmin;
 import org.apache.hadoop.hdfs.tools.snapshot.LsSnapshot;
@@ -191,8 +193,13 @@ public class ShellDriver {
         return ToolRunner.run(conf, new LsSnapshot(), args);
       case "!snapshotDiff":
         return ToolRunner.run(conf, new SnapshotDiff(), args);
-      case "!balancer":
+      case "!diskbalancer":
+        return ToolRunner.run(conf, new DiskBalancerCLI(conf, out), args);
+      case "!mover":
         DefaultMetricsSystem.setMiniClusterMode(true); // it registers its metrics again with each run
+        return ToolRunner.run(conf, new Mover.Cli(), args);
+      case "!balancer":
+        DefaultMetricsSystem.setMiniClusterMode(true);
         Constructor<?> balancer = Class.forName("org.apache.hadoop.hdfs.server.balancer.Balancer$Cli").getDeclaredConstructor();
         balancer.setAccessible(true);
         try {

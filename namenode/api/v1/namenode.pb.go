@@ -788,8 +788,10 @@ type Orders struct {
 	Verify  []*Block   `protobuf:"bytes,9,rep,name=verify,proto3" json:"verify,omitempty"`
 	Rebuild []*Rebuild `protobuf:"bytes,10,rep,name=rebuild,proto3" json:"rebuild,omitempty"`
 	// Replicas to be kept in memory, and blocks that need not be any more. The answers are changes: CACHED and UNCACHED. Level 6.
-	Cache         []*Block `protobuf:"bytes,11,rep,name=cache,proto3" json:"cache,omitempty"`
-	Uncache       []int64  `protobuf:"varint,12,rep,packed,name=uncache,proto3" json:"uncache,omitempty"`
+	Cache   []*Block `protobuf:"bytes,11,rep,name=cache,proto3" json:"cache,omitempty"`
+	Uncache []int64  `protobuf:"varint,12,rep,packed,name=uncache,proto3" json:"uncache,omitempty"`
+	// How many bytes a second the datanode sends, and takes, at most for what a balancer of Hadoop has it move. 0: the namenode does not say.
+	Bandwidth     int64 `protobuf:"varint,13,opt,name=bandwidth,proto3" json:"bandwidth,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -906,6 +908,13 @@ func (x *Orders) GetUncache() []int64 {
 		return x.Uncache
 	}
 	return nil
+}
+
+func (x *Orders) GetBandwidth() int64 {
+	if x != nil {
+		return x.Bandwidth
+	}
+	return 0
 }
 
 // Replicate copies a finalized replica to targets.
@@ -1466,10 +1475,12 @@ func (x *BlocksChangedRequest) GetChanges() []*BlockChange {
 }
 
 type BlockChange struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Kind          BlockChange_Kind       `protobuf:"varint,1,opt,name=kind,proto3,enum=hops.namenode.v1.BlockChange_Kind" json:"kind,omitempty"`
-	Block         *Block                 `protobuf:"bytes,2,opt,name=block,proto3" json:"block,omitempty"`
-	VolumeId      string                 `protobuf:"bytes,3,opt,name=volume_id,json=volumeId,proto3" json:"volume_id,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Kind     BlockChange_Kind       `protobuf:"varint,1,opt,name=kind,proto3,enum=hops.namenode.v1.BlockChange_Kind" json:"kind,omitempty"`
+	Block    *Block                 `protobuf:"bytes,2,opt,name=block,proto3" json:"block,omitempty"`
+	VolumeId string                 `protobuf:"bytes,3,opt,name=volume_id,json=volumeId,proto3" json:"volume_id,omitempty"`
+	// RECEIVED in place of the replica of the datanode with this uuid, which is one too many now: a balancer of Hadoop has it moved.
+	Instead       string `protobuf:"bytes,4,opt,name=instead,proto3" json:"instead,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1521,6 +1532,13 @@ func (x *BlockChange) GetBlock() *Block {
 func (x *BlockChange) GetVolumeId() string {
 	if x != nil {
 		return x.VolumeId
+	}
+	return ""
+}
+
+func (x *BlockChange) GetInstead() string {
+	if x != nil {
+		return x.Instead
 	}
 	return ""
 }
@@ -1746,7 +1764,7 @@ const file_namenode_api_v1_namenode_proto_rawDesc = "" +
 	"\bxceivers\x18\x03 \x01(\rR\bxceivers\x12%\n" +
 	"\x0ecache_capacity\x18\x04 \x01(\x03R\rcacheCapacity\x12\x1d\n" +
 	"\n" +
-	"cache_used\x18\x05 \x01(\x03R\tcacheUsed\"\xf4\x03\n" +
+	"cache_used\x18\x05 \x01(\x03R\tcacheUsed\"\x92\x04\n" +
 	"\x06Orders\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\bR\x06leader\x129\n" +
@@ -1760,7 +1778,8 @@ const file_namenode_api_v1_namenode_proto_rawDesc = "" +
 	"\arebuild\x18\n" +
 	" \x03(\v2\x19.hops.namenode.v1.RebuildR\arebuild\x12-\n" +
 	"\x05cache\x18\v \x03(\v2\x17.hops.namenode.v1.BlockR\x05cache\x12\x18\n" +
-	"\auncache\x18\f \x03(\x03R\auncache\"\xa6\x01\n" +
+	"\auncache\x18\f \x03(\x03R\auncache\x12\x1c\n" +
+	"\tbandwidth\x18\r \x01(\x03R\tbandwidth\"\xa6\x01\n" +
 	"\tReplicate\x12-\n" +
 	"\x05block\x18\x01 \x01(\v2\x17.hops.namenode.v1.BlockR\x05block\x126\n" +
 	"\atargets\x18\x02 \x03(\v2\x1c.hops.namenode.v1.DatanodeIDR\atargets\x12\x1c\n" +
@@ -1800,11 +1819,12 @@ const file_namenode_api_v1_namenode_proto_rawDesc = "" +
 	"\x13BlockReportResponse\"t\n" +
 	"\x14BlocksChangedRequest\x12#\n" +
 	"\rdatanode_uuid\x18\x01 \x01(\tR\fdatanodeUuid\x127\n" +
-	"\achanges\x18\x02 \x03(\v2\x1d.hops.namenode.v1.BlockChangeR\achanges\"\x8e\x02\n" +
+	"\achanges\x18\x02 \x03(\v2\x1d.hops.namenode.v1.BlockChangeR\achanges\"\xa8\x02\n" +
 	"\vBlockChange\x126\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\".hops.namenode.v1.BlockChange.KindR\x04kind\x12-\n" +
 	"\x05block\x18\x02 \x01(\v2\x17.hops.namenode.v1.BlockR\x05block\x12\x1b\n" +
-	"\tvolume_id\x18\x03 \x01(\tR\bvolumeId\"{\n" +
+	"\tvolume_id\x18\x03 \x01(\tR\bvolumeId\x12\x18\n" +
+	"\ainstead\x18\x04 \x01(\tR\ainstead\"{\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tRECEIVING\x10\x01\x12\f\n" +

@@ -68,6 +68,8 @@ var audited = map[string]struct {
 	"refreshNodes":          {"refreshNodes", false},
 	"metaSave":              {"metaSave", false},
 	"setBalancerBandwidth":  {"setBalancerBandwidth", false},
+	"getBlockKeys":          {"getBlockKeys", false},
+	"getBlocks":             {"getBlocks", true},
 	"setDatanodeState":      {"setDatanodeState", false},
 	"transferLeadership":    {"transferLeadership", false},
 	"transitionToActive":    {"transitionToActive", false},

@@ -21,6 +21,7 @@ const (
 	Name             = "org.apache.hadoop.hdfs.protocol.ClientProtocol"
 	HAName           = "org.apache.hadoop.ha.HAServiceProtocol"
 	UserMappingsName = "org.apache.hadoop.tools.GetUserMappingsProtocol"
+	NamenodeName     = "org.apache.hadoop.hdfs.server.protocol.NamenodeProtocol"
 	// OperatorName is hops' own.
 	OperatorName = "io.gohops.OperatorProtocol"
 )
@@ -48,6 +49,9 @@ func Register(s *hrpc.Server, service namenode.Service, groups func(user string)
 	}
 	for _, m := range p.operatorMethods() {
 		s.Handle(OperatorName, p.led(m))
+	}
+	for _, m := range p.namenodeMethods() {
+		s.Handle(NamenodeName, p.led(m))
 	}
 	for _, m := range p.userMappingMethods() {
 		s.Handle(UserMappingsName, m)
