@@ -190,7 +190,7 @@ func (t *hadoopTool) diskNodes() ([]*diskNode, error) {
 }
 
 // errNoNode: no datanode is called so.
-var errNoNode = errors.New("Unable to find the specified node.") //nolint:revive,staticcheck // Hadoop's words
+var errNoNode = errors.New("Unable to find the specified node.") //nolint:revive // Hadoop's words
 
 // nodeNamed finds a datanode by its host's name, IP address, uuid or HOST:IPC_PORT.
 func nodeNamed(nodes []*diskNode, name string) (*diskNode, error) {

@@ -243,8 +243,9 @@ func (b *balancing) disks(ctx context.Context) {
 // nodes has hdfs balancer fill the datanode that is emptier now.
 func (b *balancing) nodes(ctx context.Context) {
 	balancer := func(user string, status int, more ...string) (string, error) {
-		return b.run(ctx, user, status, append([]string{"!balancer", "-D", "dfs.heartbeat.interval=1", "-D", "dfs.namenode.redundancy.interval.seconds=1",
-			"-D", "dfs.balancer.getBlocks.min-block-size=1", "-threshold", "4"}, more...)...)
+		return b.run(ctx, user, status, append([]string{
+			"!balancer", "-D", "dfs.heartbeat.interval=1", "-D", "dfs.namenode.redundancy.interval.seconds=1", "-D", "dfs.balancer.getBlocks.min-block-size=1", "-threshold", "4",
+		}, more...)...)
 	}
 	_, err := balancer("alice", 252)
 	b.add("balancer is for superusers", err)
@@ -277,7 +278,7 @@ func (b *balancing) nodes(ctx context.Context) {
 	b.add("all is there", b.whole(ctx))
 	err = nil
 	if _, there := b.fs.Stat(ctx, "/system/balancer.id"); !errors.Is(there, metadata.ErrNotExist) {
-		err = fmt.Errorf("/system/balancer.id: %v", there)
+		err = errors.Join(errors.New("/system/balancer.id may still be there"), there)
 	}
 	b.add("its mark is gone", err)
 	f, err := b.fs.Create(ctx, "/system/balancer.id", dfs.CreateOptions{Parents: true})

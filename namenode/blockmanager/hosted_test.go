@@ -75,8 +75,13 @@ func TestMovable(t *testing.T) {
 		least int64
 		want  bool
 	}{
-		{"sound", 1, "n0", scaleBlock, true}, {"too small", 1, "n0", scaleBlock + 1, false}, {"not there", 1, "n2", 1, false}, {"being written", 2, "n0", 1, false},
-		{"a replica is missing", 3, "n0", 1, false}, {"no block", 9, "n0", 1, false}, {"no node", 1, "n9", 1, false},
+		{"sound", 1, "n0", scaleBlock, true},
+		{"too small", 1, "n0", scaleBlock + 1, false},
+		{"not there", 1, "n2", 1, false},
+		{"being written", 2, "n0", 1, false},
+		{"a replica is missing", 3, "n0", 1, false},
+		{"no block", 9, "n0", 1, false},
+		{"no node", 1, "n9", 1, false},
 	} {
 		b, ok := s.m.Movable(v.id, v.node, v.least)
 		if ok != v.want || ok && (b.Block != scaleReplica(v.id) || len(b.Locations) != 2) {
