@@ -116,7 +116,7 @@ func (s *suite) report() error {
 				fmt.Printf("%s: %s\n  is in the list of known differences and is no case\n", r.name, name)
 			}
 		}
-		if want := k.Cases[r.name]; want != len(r.cases) && s.cases == "" {
+		if want := k.Cases[r.name]; want != len(r.cases) && s.cases == "" && (len(r.cases) > 0 || r.note == "") {
 			bad = true
 			fmt.Printf("%s: %d cases, and known.yaml says %d\n", r.name, len(r.cases), want)
 		}

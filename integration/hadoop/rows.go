@@ -252,9 +252,6 @@ func (s *suite) fetch() error {
 	if err == nil && wants("shortcircuit") {
 		_, err = s.cache.nativeLibrary()
 	}
-	if err == nil && wants("balancers") {
-		err = needRoot()
-	}
 	if err == nil && wants("gohdfs", "gohdfs-stock") {
 		_, err = s.cache.gohdfs()
 	}

@@ -40,7 +40,7 @@ type row struct {
 	cases []result
 	// open: what is known to differ need not occur.
 	open bool
-	// note is printed below the table.
+	// note is printed below the table. Without cases it says why they were not run.
 	note string
 }
 

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gohops/hops/internal/pace"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/smallfile"
 )
@@ -35,7 +36,7 @@ type bodyScrub struct {
 // scrubbing is what the scrubber's goroutine knows.
 type scrubbing struct {
 	*Server
-	next   time.Time // when the budget allows the next read
+	budget pace.Budget
 	mendAt time.Time
 	lost   map[metadata.BlockID]struct{}
 }
@@ -58,7 +59,7 @@ func (s *Server) scrubBodies(ctx context.Context) error {
 		case p.Begun.IsZero() || now.Sub(p.Begun) >= s.config.ScrubEvery || p.Begun.After(now): // in the future: by a clock that was wrong
 			p = s.bodies.NewPass(now)
 		default:
-			_ = rest(ctx, min(scrubIdle, s.config.ScrubEvery))
+			_ = pace.Wait(ctx, min(scrubIdle, s.config.ScrubEvery))
 		}
 	}
 	return nil
@@ -77,7 +78,7 @@ func (b *scrubbing) served() bool {
 // step verifies a segment.
 func (b *scrubbing) step(ctx context.Context, p *smallfile.Pass) {
 	before := *p
-	done, err := b.bodies.Scrub(ctx, p, func(n int64) error { return b.pace(ctx, n) })
+	done, err := b.bodies.Scrub(ctx, p, func(n int64) error { return b.budget.Take(ctx, n, b.config.ScrubRate) })
 	b.scrub.bytes.Add(done.Bytes)
 	b.scrub.damaged.Add(int64(done.Damaged))
 	if done.Damaged > 0 {
@@ -87,35 +88,10 @@ func (b *scrubbing) step(ctx context.Context, p *smallfile.Pass) {
 	case ctx.Err() != nil:
 	case err != nil:
 		b.log.Warn("small files could not be scrubbed as they should", "after", before.After, "error", err)
-		_ = rest(ctx, scrubRest)
+		_ = pace.Wait(ctx, scrubRest)
 	case p.Done:
 		b.scrub.passes.Add(1)
 		b.log.Info("all small files were scrubbed", "began", p.Begun, "damaged", len(b.bodies.Damaged(scrubMends)))
-	}
-}
-
-// pace waits until the budget allows to read n bytes.
-func (b *scrubbing) pace(ctx context.Context, n int64) error {
-	now := time.Now()
-	if b.next.Before(now) {
-		b.next = now
-	}
-	wait := b.next.Sub(now)
-	b.next = b.next.Add(time.Duration(float64(n) / float64(b.config.ScrubRate) * float64(time.Second)))
-	return rest(ctx, wait)
-}
-
-func rest(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 
