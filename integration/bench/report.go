@@ -66,6 +66,20 @@ type row struct {
 	Rounds map[string][]bench.Result `json:"rounds"`
 }
 
+// megabytes is the unit of what is measured in bytes; one operation of anything else but files is one request.
+const megabytes = "MB/s"
+
+// units is what a row's figures are of: per is behind its name, and one behind its rate. Nothing for operations.
+func (w *row) units() (per, one string) {
+	switch w.Unit {
+	case megabytes:
+		return ", per MB", " MB"
+	case "files/s":
+		return ", per file", " files"
+	}
+	return "", ""
+}
+
 func (t *table) add(side string, res bench.Result) {
 	for _, w := range t.Rows {
 		if w.Name == res.Name {
@@ -368,11 +382,8 @@ func (r *report) table(b *strings.Builder, t *table) {
 		b.WriteString("| operation | hops, per second | p50, p99 ms | servers, CPU us | client CPU us | others, cores | goal, CPU us |\n| --- | --- | --- | --- | --- | --- | --- |\n")
 	}
 	for _, w := range t.Rows {
-		name, unit := w.Name, ""
-		if w.Unit != "ops/s" {
-			unit = " MB"
-			name += ", per MB"
-		}
+		per, unit := w.units()
+		name := w.Name + per
 		h := w.of(labelHops, serverCPU)
 		verdict := r.verdict(t, w)
 		latency := func(side string) string {

@@ -70,9 +70,10 @@ func tlsTable(b *strings.Builder, t *table) {
 	fmt.Fprintf(b, "\n## %s\n\nThe same servers; clients take turns. Goals: all CPU together, at most %.2f times as much an operation, %.2f times a MB.\n\n", t.Title, tlsOperation, tlsMegabyte)
 	b.WriteString("| operation | plain, per second | TLS, per second | servers, CPU us, plain | TLS | client, CPU us, plain | TLS | servers, times | all, times | goal |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, w := range t.Rows {
-		name, unit, goal := w.Name, "", tlsOperation
-		if w.Unit != "ops/s" {
-			name, unit, goal = name+", per MB", " MB", tlsMegabyte
+		per, unit := w.units()
+		name, goal := w.Name+per, tlsOperation
+		if w.Unit == megabytes {
+			goal = tlsMegabyte
 		}
 		plain, tls := w.of(labelHops, allCPU).median, w.of(labelTLS, allCPU).median
 		verdict := "reached"
