@@ -1,6 +1,8 @@
 package blockmanager
 
 import (
+	"slices"
+
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
 )
@@ -17,10 +19,15 @@ func (m *Manager) Vanished(id metadata.BlockID) bool {
 	return b != nil && m.groups[id] == nil && !b.open && len(b.good) == 0 && len(b.odds()) == 0
 }
 
-// Complete reports whether every datanode that is known, and has not left for good, lives and has reported in full since it registered: what none of them has is nowhere.
+// Complete reports whether every datanode that is known, and has not left for good, lives with all disks that it has had, and has reported in full since it registered: what none of
+// them has is nowhere. What was on a volume of memory that has failed is gone.
 func (m *Manager) Complete() bool {
 	for _, n := range m.order {
-		if !n.forgotten && n.leaving.wish != namenode.Decommissioned && (!n.alive || !n.reported) {
+		if n.forgotten || n.leaving.wish == namenode.Decommissioned {
+			continue
+		}
+		lacks := func(v *volume) bool { return v.failed && v.kind != namenode.RAMDisk }
+		if !n.alive || !n.reported || slices.ContainsFunc(n.order, lacks) {
 			return false
 		}
 	}

@@ -66,3 +66,28 @@ func TestLostAreTheMissing(t *testing.T) {
 		t.Fatalf("only %d blocks were missing in all steps together", seen)
 	}
 }
+
+// What lies on a disk that has failed, or was taken out, may come back: blocks that nobody has are not known to be nowhere. With memory it is gone.
+func TestADiskThatFailsMayHaveWhatNobodyHas(t *testing.T) {
+	m := New(Config{})
+	now := time.Unix(0, 0)
+	volumes := func(disk, memory bool) []namenode.Volume {
+		return []namenode.Volume{{ID: "disk", Type: namenode.Disk, Failed: disk}, {ID: "memory", Type: namenode.RAMDisk, Failed: memory}}
+	}
+	m.Register(now, namenode.Node{ID: "dn", IP: "10.0.0.1"}, volumes(false, false), 1)
+	if m.Complete() {
+		t.Error("before its report")
+	}
+	m.Report(now, "dn", 1, "", nil, true)
+	for i, c := range []struct{ disk, memory, want bool }{{false, false, true}, {false, true, true}, {true, false, false}, {false, false, true}} {
+		m.Beat(now, "dn", volumes(c.disk, c.memory), 0)
+		if got := m.Complete(); got != c.want {
+			t.Errorf("%d: %t", i, got)
+		}
+	}
+	m.Register(now, namenode.Node{ID: "dn", IP: "10.0.0.1"}, volumes(false, false)[1:], 2)
+	m.Report(now, "dn", 2, "", nil, true)
+	if m.Complete() {
+		t.Error("without the disk")
+	}
+}

@@ -12,7 +12,7 @@ import (
 )
 
 // Files of the policy LAZY_PERSIST may lose blocks: what was in the memory of a datanode, and not saved yet, goes with its machine. What is left of such a file is of no use, and the leader
-// removes it (HDFS's LazyPersistFileScrubber). Because what was saved comes back with its datanode, it does so only while all datanodes are there, unlike HDFS, and only at the second
+// removes it (HDFS's LazyPersistFileScrubber). Because what was saved comes back with its datanode, it does so only while all datanodes and their disks are there, unlike HDFS, and only at the second
 // look at which a block has no replica.
 
 // lazyPolicy is HDFS's number of LAZY_PERSIST.
