@@ -14,7 +14,7 @@ type replica struct {
 
 	mu       sync.Mutex // guards what follows
 	vol      *volume
-	open     *opened // while not finalized
+	open     *opened // while not finalized; set and taken away only by who holds io as well
 	id       metadata.BlockID
 	gen      metadata.Generation
 	recovery metadata.Generation // the highest recovery id promised; 0 if none runs
@@ -93,7 +93,7 @@ func (r *replica) wakeLocked() {
 	}
 }
 
-// settleLocked ends the replica's time as an open one. r.mu is held.
+// settleLocked ends the replica's time as an open one. r.io, if anybody else knows the replica, and r.mu are held.
 func (r *replica) settleLocked() {
 	r.wakeLocked()
 	if r.open != nil {

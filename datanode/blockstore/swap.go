@@ -235,7 +235,7 @@ func (s *Store) retire(v *volume, cause error) {
 		}
 		r.fenceLocked()
 		r.gone = true
-		r.settleLocked()
+		r.wakeLocked() // it stays open for a call of its writer that is under way
 		r.mu.Unlock()
 		if r.acquire(&r.io) { // the last call of its writer is over
 			if r.packed != nil {

@@ -117,6 +117,45 @@ func TestVolumesComeAndGo(t *testing.T) {
 	}
 }
 
+// A volume goes while a write to it is on its way to the disk: the write comes to its end, and the next call says that the replica is lost.
+func TestVolumeIsRemovedDuringAWrite(t *testing.T) {
+	disk := faulty.New(mem.New(1 << 26))
+	h := open(t, disk, "/a", "/b")
+	w := must[datanode.Writer](t)(h.Create(block(1, 7, 0), datanode.CreateOptions{}))
+	check(t, w.Write(0, pattern(100_000), nil))
+	path := h.all()[0].path
+	if w.Replica().Volume != h.all()[0].id.Storage {
+		path = h.all()[1].path
+	}
+	begun, let := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	disk.Set(func(op faulty.Op) error {
+		if op.Call == "write" && strings.HasPrefix(op.Name, path) {
+			once.Do(func() { close(begun); <-let })
+		}
+		return nil
+	})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := w.Write(100_000, pattern(100_000), nil); err != nil {
+			t.Error(err)
+		}
+	})
+	<-begun
+	waited := make(chan struct{})
+	wg.Go(func() { defer close(waited); h.Wait(t.Context(), 1, 200_000) })
+	wg.Go(func() { check(t, h.Remove(path)) })
+	<-w.Lost()
+	<-waited
+	w.Replica() // the lock under which it was taken away is free again
+	close(let)
+	wg.Wait()
+	if err := w.Write(200_000, pattern(10), nil); err == nil {
+		t.Error("a writer of the volume goes on")
+	}
+	check(t, w.Close())
+}
+
 func must2[T any](v T, _ bool) T { return v }
 
 func TestVolumesThatCannotBeAdded(t *testing.T) {
