@@ -193,6 +193,9 @@ func (c *checker) body(owner metadata.INodeID, r *BodyRef) {
 		return
 	}
 	if bodies := c.ns.cfg.Bodies; bodies != nil && !bodies.Has(r.Block.ID) {
+		if _, underway := c.ns.onItsWay(r.Block.ID); underway {
+			return
+		}
 		c.report("body %v of inode %d is missing on this member", r.Block, owner)
 	}
 }

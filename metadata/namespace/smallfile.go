@@ -356,18 +356,23 @@ func (ns *Namespace) readBody(r *BodyRef) ([]byte, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return data, err
 	}
-	// It may be on its way.
 	ns.mu.RLock()
-	for _, a := range ns.arriving {
-		if a.id == r.Block.ID {
-			data, err = a.data, nil
-		}
-	}
+	data, underway := ns.onItsWay(r.Block.ID)
 	ns.mu.RUnlock()
-	if err == nil {
+	if underway {
 		return data, nil
 	}
 	return ns.cfg.Bodies.Get(r.Block.ID) // or has come meanwhile
+}
+
+// onItsWay is a body that came with the entry that was applied last and that Bodies may not have yet. ns.mu is held.
+func (ns *Namespace) onItsWay(id metadata.BlockID) ([]byte, bool) {
+	for _, a := range ns.arriving {
+		if a.id == id {
+			return a.data, true
+		}
+	}
+	return nil, false
 }
 
 // FindBody finds a body by its id, that of a file or of a snapshot; nil: there is none, or with another generation, of which 0 is any.

@@ -377,6 +377,40 @@ func TestSmallFilesAreConcatenated(t *testing.T) {
 	w.check()
 }
 
+// latePut is a Bodies whose disk is far behind: Put waits.
+type latePut struct {
+	*memBodies
+	waits chan struct{}
+	let   chan struct{}
+}
+
+func (b latePut) Put(id metadata.BlockID, body []byte) {
+	b.waits <- struct{}{}
+	<-b.let
+	b.memBodies.Put(id, body)
+}
+
+// A body that waits for its disk while its file is in the state already is read, and not missing.
+func TestBodiesOnTheirWayAreNotMissing(t *testing.T) {
+	b := latePut{newMemBodies(), make(chan struct{}), make(chan struct{})}
+	w := newWorld(t, Config{Bodies: b})
+	body := w.block()
+	applied := make(chan struct{})
+	go func() {
+		defer close(applied)
+		w.mustBy(super, storeOf("/f", "c", body, 5000))
+	}()
+	<-b.waits
+	checkBodies(t, w.ns, "/")
+	if errs := w.ns.Check(); errs != nil {
+		t.Error(errs)
+	}
+	close(b.let)
+	<-applied
+	checkBodies(t, w.ns, "/")
+	w.check()
+}
+
 // Nothing of a body is synced but before a checkpoint's marker. After a power cut the log brings back what was not, and who compacts meanwhile takes nothing
 // that somebody may need.
 func TestBodiesSurvivePowerCuts(t *testing.T) {
