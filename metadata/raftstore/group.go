@@ -257,7 +257,7 @@ func (g *Group) recover() error {
 	}
 	g.journal, err = journal.Open(journal.Config{
 		Dir: g.dir.logs(), Disk: g.host.cfg.LogDisk, SegmentBytes: g.cfg.SegmentBytes, CacheBytes: g.cfg.CacheBytes,
-		Deadline: g.host.cfg.WriteDeadline, SlowAfter: g.host.cfg.SlowWrite, Slow: g.tardy, Appended: g.appended, Covered: covered, Voted: !g.dir.Joining, Refuse: g.host.space.append, Fatal: g.fail, Logger: g.log,
+		Deadline: g.host.cfg.WriteDeadline, SlowAfter: g.host.cfg.SlowWrite, Slow: g.tardy, Patient: g.patient, Appended: g.appended, Covered: covered, Voted: !g.dir.Joining, Refuse: g.host.space.append, Fatal: g.fail, Logger: g.log,
 	})
 	if err != nil {
 		if had > 0 && covered.Index == 0 {

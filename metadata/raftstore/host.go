@@ -42,7 +42,7 @@ type HostConfig struct {
 	DiskSpace func(dir string) (free, total int64, err error)
 	// WriteDeadline is how long one write of the log may take before OnFatal is called; default 5 s, negative: forever.
 	// A leader whose disk hangs otherwise keeps its followers waiting for ever (hashicorp/raft#503). Time in which the
-	// process was stopped does not count.
+	// process was stopped does not count. The only voter of a group waits as long as it takes: there are none who could go on.
 	WriteDeadline time.Duration
 	// SlowWrite is how long one write of the log may take before a leader that is not the only voter gives up its
 	// leadership; default a fifth of WriteDeadline. Raised: fewer handovers on a slow disk, a longer stop on a hung one.

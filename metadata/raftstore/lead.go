@@ -67,6 +67,16 @@ func (g *Group) tardy(what string, took time.Duration) {
 	}
 }
 
+// patient is asked by the journal whether a write that does not end is waited for: by the only voter of its group it is, because nobody could go on when it
+// ends, and it could not either.
+func (g *Group) patient(what string, took time.Duration) bool {
+	if !g.solo.Load() {
+		return false
+	}
+	g.log.Error("the log's disk does not answer; nothing is acknowledged until it does", "write", what, "for", took.Round(time.Millisecond))
+	return true
+}
+
 // abandon ends the reign of a leader whose disk is slow. raft's main loop waits for the disk, and its heartbeats go on
 // without it (hashicorp/raft#503), so the wire falls silent: raft here, when it goes on, misses the others' answers and steps
 // down. The others need not miss the leader first: the best of them is told to stand for election, as in a handover, which

@@ -347,6 +347,32 @@ func TestHungLogDiskOfTheLeaderEndsItAndTheOthersGoOn(t *testing.T) {
 	release()
 }
 
+// Nobody could go on in its place.
+func TestHungLogDiskOfTheOnlyMemberIsWaitedFor(t *testing.T) {
+	c := newCluster(t, 1)
+	hang, release := hangable(c, 50*time.Millisecond, 10*time.Millisecond)
+	c.start("a")
+	c.propose("a", set("x", 1))
+	g := c.leader("a")
+	hang("m1", true)
+	done := make(chan error, 1)
+	g.ProposeAsync(set("x", 2), nil, func(_ any, err error) { done <- err })
+	select {
+	case err := <-done:
+		t.Fatalf("answered while the disk hangs: %v", err)
+	case <-time.After(500 * time.Millisecond):
+	}
+	hang("m1", false)
+	release()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	c.propose("a", set("x", 3))
+	if g.Status().Failure != nil {
+		t.Fatal(g.Status().Failure)
+	}
+}
+
 func TestFullDiskStopsWritesButNotReads(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1)

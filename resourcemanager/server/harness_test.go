@@ -123,7 +123,7 @@ func (c *testCluster) start(i int) *member {
 	quiet := slog.New(slog.DiscardHandler)
 	host, err := raftstore.NewHost(raftstore.HostConfig{
 		ID: c.peers[i].ID, Listener: listen(c.t, c.raft[i].Address), Dir: c.dirs[i], Door: security.NewDoor(security.Config{}), Credentials: c.credentials, Role: authority.ResourceManager,
-		Reserve: -1, Logger: quiet, OnFatal: func(err error) { c.t.Errorf("raft: %v", err) },
+		Reserve: -1, Logger: quiet, WriteDeadline: time.Minute, OnFatal: func(err error) { c.t.Errorf("raft: %v", err) },
 	})
 	if err != nil {
 		c.t.Fatal(err)

@@ -35,6 +35,8 @@ type Config struct {
 	// Slow, if not nil, is called again and again while a write takes longer than SlowAfter; default a fifth of Deadline.
 	Slow      func(what string, took time.Duration)
 	SlowAfter time.Duration
+	// Patient, if not nil, is asked when a write has taken Deadline, and whenever as much has gone by again: true, it is waited for.
+	Patient func(what string, took time.Duration) bool
 	// Appended, if not nil, is told of each append, and what it took. It must not block.
 	Appended func(first, last uint64, took time.Duration)
 	// Covered is the newest snapshot.
@@ -121,7 +123,7 @@ func Open(cfg Config) (*Journal, error) {
 			cfg.SlowAfter = cfg.Deadline / 5
 		}
 		j.watch = newWatch(cfg.Deadline, cfg.SlowAfter)
-		go j.watch.run(cfg.Slow, func(err error) { j.fail(err) })
+		go j.watch.run(cfg.Slow, cfg.Patient, func(err error) { j.fail(err) })
 	}
 	if err := j.open(); err != nil {
 		j.Close()

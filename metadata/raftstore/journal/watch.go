@@ -82,12 +82,17 @@ func (w *watch) look(now time.Time) (what string, took time.Duration, busy bool)
 	return what, took, len(w.writes) > 0
 }
 
-// run looks at the writes until close. tardy is called at each tick at which one takes longer than slow, hangs once.
-func (w *watch) run(tardy func(what string, took time.Duration), hangs func(error)) {
+// run looks at the writes until close. tardy is called at each tick at which one takes longer than slow, and patient at the deadline and whenever as
+// much has gone by again; hangs is called once, when patient is not.
+func (w *watch) run(tardy func(what string, took time.Duration), patient func(what string, took time.Duration) bool, hangs func(error)) {
 	t := time.NewTicker(w.tick)
 	defer t.Stop()
+	limit := w.deadline
 	for {
 		what, took, busy := w.look(time.Now())
+		if took < w.deadline {
+			limit = w.deadline
+		}
 		switch {
 		case !busy:
 			select {
@@ -96,7 +101,9 @@ func (w *watch) run(tardy func(what string, took time.Duration), hangs func(erro
 				return
 			}
 			continue
-		case took >= w.deadline:
+		case took >= limit && patient != nil && patient(what, took):
+			limit = took + w.deadline
+		case took >= limit:
 			hangs(fmt.Errorf("%s hangs for %v: the disk does not answer", what, w.deadline))
 			return
 		case took >= w.slow && tardy != nil:
