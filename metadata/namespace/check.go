@@ -192,7 +192,8 @@ func (c *checker) body(owner metadata.INodeID, r *BodyRef) {
 		}
 		return
 	}
-	if bodies := c.ns.cfg.Bodies; bodies != nil && !bodies.Has(r.Block.ID) {
+	arrives := func(a arrival) bool { return a.id == r.Block.ID }
+	if bodies := c.ns.cfg.Bodies; bodies != nil && !bodies.Has(r.Block.ID) && !slices.ContainsFunc(c.ns.arriving, arrives) {
 		c.report("body %v of inode %d is missing on this member", r.Block, owner)
 	}
 }

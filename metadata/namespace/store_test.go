@@ -30,6 +30,34 @@ func (w *world) mustBy(c metadata.Caller, op any) *Result {
 	return r
 }
 
+// lateBodies is a Bodies that says that something comes, and takes it when it may.
+type lateBodies struct {
+	*memBodies
+	comes, may chan struct{}
+}
+
+func (b *lateBodies) Put(id metadata.BlockID, body []byte) {
+	close(b.comes)
+	<-b.may
+	b.memBodies.Put(id, body)
+}
+
+// A body that came with an entry, and is on its way to Bodies, is not missing.
+func TestABodyOnItsWayIsNotMissing(t *testing.T) {
+	bodies := &lateBodies{newMemBodies(), make(chan struct{}), make(chan struct{})}
+	w := newWorld(t, Config{Bodies: bodies})
+	b := w.block()
+	stored := make(chan *Result, 1)
+	go func() { stored <- w.do(super, storeOf("/a", "c", b, 2000)) }()
+	<-bodies.comes
+	errs := w.ns.Check()
+	close(bodies.may)
+	if r := <-stored; r.Err != nil || errs != nil {
+		t.Fatal(r.Err, errs)
+	}
+	w.check()
+}
+
 // A small file counts for quotas what a closed file of its length does, and needs no more room than that.
 func TestSmallFilesCountAsFilesOfTheirLength(t *testing.T) {
 	w := newWorld(t, Config{})
