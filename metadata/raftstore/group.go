@@ -581,14 +581,14 @@ func (g *Group) start() error {
 	if founds {
 		g.workers.Go(g.found)
 	}
+	h.mu.Lock()
+	h.groups[g.name] = g // before anybody closes it, which takes it off
+	h.mu.Unlock()
 	g.started.Store(true)
 	if failure := g.failure.Load(); failure != nil {
 		g.Close()
 		return *failure
 	}
-	h.mu.Lock()
-	h.groups[g.name] = g
-	h.mu.Unlock()
 	if alone(g.raft.GetConfiguration().Configuration(), conf.LocalID) {
 		g.solo.Store(true)
 		g.wire.electNow()
