@@ -70,8 +70,14 @@ func TestMemberStandsByItsTermUntilItVotesInALaterOne(t *testing.T) {
 	}
 	ask("a vote is about to be given", term, 0)
 	f.voted.Store(voted)
-	f.joining.Store(true)
-	ask("a member that may have forgotten a vote", term, 0)
+	eventually(t, "a member that may have forgotten a vote says no", func() bool {
+		f.joining.Store(true) // until it takes the leader's next request
+		got, err := asked(t, conn, term, 7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got == 0
+	})
 	f.joining.Store(false)
 	ask("present term again", term, term)
 	f.wire.cut.Store(true)
