@@ -123,6 +123,7 @@ func (c *vaults) away(id string) {
 		c.write(20, fmt.Sprint(round, strings.Repeat("-", 4000)), id)
 		for _, m := range c.members {
 			if m.ID != id {
+				c.agrees(m.ID)
 				c.save(c.nodes[m.ID].groups["a"])
 			}
 		}
@@ -415,6 +416,13 @@ func TestLostStateIsPulledBeforeRaftStarts(t *testing.T) {
 		_, err := c.join(id, nil)
 		opened <- err
 	}()
+	h := c.nodes[id].host
+	eventually(t, "it is being opened", func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		_, begun := h.groups["a"]
+		return begun
+	})
 	select {
 	case err := <-opened:
 		t.Fatalf("opened with %v", err)
