@@ -514,23 +514,25 @@ func TestReadersBesideTheWriter(t *testing.T) {
 	errs := make(chan error)
 	for range 4 {
 		go func() {
+			err := errors.New("a reader could not read all")
+			defer func() { errs <- err }()
 			at, n := metadata.Position(0), 0
 			for at.Entry() < entries {
 				if l.Wait(t.Context(), at) != nil {
 					break
 				}
-				p, err := l.Read(at, 500, 1<<20)
-				if err != nil || p.Missing {
-					errs <- fmt.Errorf("%v, %+v", err, p)
+				p, failed := l.Read(at, 500, 1<<20)
+				if failed != nil || p.Missing {
+					err = fmt.Errorf("%v, %+v", failed, p)
 					return
 				}
 				at, n = p.Next, n+len(p.Events)
 			}
 			if all, _, _ := readAll(t, l, 0, 1000); len(all) != n {
-				errs <- fmt.Errorf("%d events of %d", n, len(all))
+				err = fmt.Errorf("%d events of %d", n, len(all))
 				return
 			}
-			errs <- nil
+			err = nil
 		}()
 	}
 	for i := uint64(1); i < entries; i++ {

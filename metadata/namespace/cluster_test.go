@@ -78,7 +78,7 @@ func (c *peers) start(p *peer) {
 	p.began = p.ns.AppliedIndex()
 	host, err := raftstore.NewHost(raftstore.HostConfig{
 		ID: p.id, Listener: l, Dir: filepath.Join(p.dir, "raft"), Door: security.NewDoor(security.Config{}), Credentials: c.credentials,
-		Role: authority.Namenode, Reserve: -1, Logger: quiet, WriteDeadline: time.Minute, OnFatal: func(err error) { c.t.Errorf("%s: %v", p.id, err) },
+		Role: authority.Namenode, Reserve: -1, Logger: quiet, WriteDeadline: time.Hour, OnFatal: func(err error) { c.t.Errorf("%s: %v", p.id, err) },
 	})
 	if err != nil {
 		c.t.Fatal(err)

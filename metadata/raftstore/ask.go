@@ -206,11 +206,14 @@ func (q *inquiry) serve(ctx context.Context, l *line, address raft.ServerAddress
 		conn, err := g.streams.dial(ctx, questionMagic, address, askLimit)
 		if err == nil {
 			q.mu.Lock()
-			if ctx.Err() == nil {
+			goesOn := ctx.Err() == nil
+			if goesOn {
 				l.conn, l.asked = conn, 0
 			}
 			q.mu.Unlock()
-			q.listen(l, conn)
+			if goesOn { // else nobody would close it
+				q.listen(l, conn)
+			}
 			q.mu.Lock()
 			if l.conn == conn {
 				l.drop()

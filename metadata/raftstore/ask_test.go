@@ -1,12 +1,15 @@
 package raftstore
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"io"
 	"net"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/raft"
 
 	"github.com/gohops/hops/metadata"
 )
@@ -67,8 +70,14 @@ func TestMemberStandsByItsTermUntilItVotesInALaterOne(t *testing.T) {
 	}
 	ask("a vote is about to be given", term, 0)
 	f.voted.Store(voted)
-	f.joining.Store(true)
-	ask("a member that may have forgotten a vote", term, 0)
+	eventually(t, "a member that may have forgotten a vote says no", func() bool {
+		f.joining.Store(true) // until it takes the leader's next request
+		got, err := asked(t, conn, term, 7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got == 0
+	})
 	f.joining.Store(false)
 	ask("present term again", term, term)
 	f.wire.cut.Store(true)
@@ -214,6 +223,38 @@ func TestAnswerOfAnEarlierRoundDoesNotConfirm(t *testing.T) {
 	<-ended
 	if p := g.wire.peer("m9"); p.round >= 6 || p.term != 0 {
 		t.Fatalf("round 5 confirmed round 6: %+v", p)
+	}
+}
+
+// A line that ends while its connection is made leaves no connection, and nobody who listens to one.
+func TestALineThatEndsEarlyIsClosed(t *testing.T) {
+	t.Parallel()
+	c := newCalmCluster(t, 3)
+	c.start("a")
+	g := c.leader("a")
+	other, _ := bystanders(c, g)
+	q := &inquiry{group: g, reign: g.reign.Load()}
+	ctx, gone := context.WithCancel(t.Context())
+	l := &line{id: raft.ServerID(other.host.cfg.ID), gone: gone}
+	connections := func() int {
+		g.streams.mu.Lock()
+		defer g.streams.mu.Unlock()
+		return len(g.streams.open)
+	}
+	before := connections()
+	ended := make(chan struct{})
+	q.mu.Lock()
+	go func() {
+		defer close(ended)
+		q.serve(ctx, l, raft.ServerAddress(c.nodes[other.host.cfg.ID].addr))
+	}()
+	eventually(t, "there is a connection", func() bool { return connections() > before })
+	l.end()
+	q.mu.Unlock()
+	select {
+	case <-ended:
+	case <-time.After(patience):
+		t.Fatal("it is listened to")
 	}
 }
 

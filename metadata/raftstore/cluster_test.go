@@ -38,6 +38,9 @@ var fast = Timers{Heartbeat: 500 * time.Millisecond, Lease: 500 * time.Milliseco
 // seconds. A member that was away is found again within one.
 var calm = Timers{Heartbeat: 5 * time.Second, Lease: 5 * time.Second, Commit: 10 * time.Millisecond}
 
+// busyDisk is how long a write of the log may take: others use the disk, and none hangs but where a test says so.
+const busyDisk = time.Hour
+
 // patience is how long a test waits for what takes moments on an idle machine.
 const patience = time.Minute
 
@@ -117,7 +120,7 @@ func (c *cluster) host(id string) *node {
 	}
 	cfg := HostConfig{
 		ID: id, Listener: l, Dir: nd.dir, Door: security.NewDoor(security.Config{}), Credentials: c.credentials, Role: authority.Namenode, Reserve: -1,
-		Logger: slog.New(slog.DiscardHandler),
+		Logger: slog.New(slog.DiscardHandler), WriteDeadline: busyDisk,
 		OnFatal: func(err error) {
 			nd.mu.Lock()
 			nd.fatal = append(nd.fatal, err)

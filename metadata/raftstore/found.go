@@ -37,7 +37,7 @@ const (
 	// foundSays is how often it says whom it waits for.
 	foundSays = 10 * time.Second
 	// knowPatience is how long an answer may take.
-	knowPatience = 2 * time.Second
+	knowPatience = 5 * time.Second
 )
 
 // knowledge is what a member says of itself.

@@ -162,6 +162,7 @@ type Group struct {
 	pulls      pulls
 	lending    lending
 	copying    sync.Mutex // held while a copy is made
+	keeping    sync.Mutex // held while it is told what snapshots there are: what is told last is what there is
 	// solo: this member is the only voter, and was when the group was opened; the first AddMember ends it.
 	solo atomic.Bool
 	// joining: see identity.Joining.
@@ -268,7 +269,7 @@ func (g *Group) recover() error {
 	if err := g.refer(); err != nil {
 		return err
 	}
-	g.keep(g.snapshots.all())
+	g.keep()
 	g.snapshots.changed = g.keep
 	g.snapshots.lost = g.wantSnapshot
 	last, err := g.journal.LastIndex()
@@ -421,7 +422,10 @@ func (g *Group) wantSnapshot() {
 
 // keep tells the journal and the state machine what snapshots there are: the journal answers for the newest and keeps entries behind the
 // oldest, and behind what others are pulling; the state machine keeps the versions.
-func (g *Group) keep(list []stored) {
+func (g *Group) keep() {
+	g.keeping.Lock()
+	defer g.keeping.Unlock()
+	list := g.snapshots.all()
 	if len(list) == 0 {
 		return
 	}
@@ -577,14 +581,14 @@ func (g *Group) start() error {
 	if founds {
 		g.workers.Go(g.found)
 	}
+	h.mu.Lock()
+	h.groups[g.name] = g // before anybody closes it, which takes it off
+	h.mu.Unlock()
 	g.started.Store(true)
 	if failure := g.failure.Load(); failure != nil {
 		g.Close()
 		return *failure
 	}
-	h.mu.Lock()
-	h.groups[g.name] = g
-	h.mu.Unlock()
 	if alone(g.raft.GetConfiguration().Configuration(), conf.LocalID) {
 		g.solo.Store(true)
 		g.wire.electNow()

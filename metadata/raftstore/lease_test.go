@@ -41,14 +41,24 @@ func TestALeaseAsksNobody(t *testing.T) {
 // What is read before the lease ends, and looked at after it, is not answered: the process may have stood still in between.
 func TestALeaseThatEndsMeanwhile(t *testing.T) {
 	t.Parallel()
-	_, g, clock := leasing(t)
+	c, g, clock := leasing(t)
+	one, other := bystanders(c, g)
+	cut := func(cut bool) {
+		one.wire.cut.Store(cut)
+		other.wire.cut.Store(cut)
+	}
 	ran := false
 	eventually(t, "a glance that begins", func() bool {
-		if g.Glance(func() { ran = true; clock.Add(int64(g.cfg.Timers.Heartbeat)) }) {
+		if g.Glance(func() {
+			ran = true
+			cut(true) // nobody makes it longer meanwhile
+			clock.Add(int64(g.cfg.Timers.Heartbeat))
+		}) {
 			t.Fatal("what was seen before the lease's end was answered after it")
 		}
 		return ran
 	})
+	cut(false)
 	eventually(t, "another lease", func() bool { return g.Glance(func() {}) })
 }
 

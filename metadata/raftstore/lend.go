@@ -175,7 +175,7 @@ func (g *Group) expire(since time.Time) {
 	}
 	l.mu.Unlock()
 	if ended {
-		g.keep(g.snapshots.all())
+		g.keep()
 	}
 }
 

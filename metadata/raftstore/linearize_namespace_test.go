@@ -341,7 +341,7 @@ func (l *trial) run(m *member, founder bool) {
 	}
 	r.host, err = raftstore.NewHost(raftstore.HostConfig{
 		ID: m.id, Listener: listener, Dir: m.dir, Door: security.NewDoor(security.Config{}), Credentials: l.credentials, Role: authority.Namenode, Reserve: -1,
-		Logger: slog.New(m.stall), OnFatal: func(err error) { l.t.Errorf("%s: %v", m.id, err) },
+		Logger: slog.New(m.stall), WriteDeadline: time.Hour, OnFatal: func(err error) { l.t.Errorf("%s: %v", m.id, err) },
 	})
 	if err != nil {
 		l.t.Fatal(err)
@@ -442,6 +442,8 @@ func (l *trial) road(from, to *member) string {
 		}
 	})
 	l.t.Cleanup(func() {
+		a.goOn() // after a test that ended early it may stand still
+		b.goOn()
 		listener.Close()
 		accepting.Wait() // now all connections are known
 		l.hangUp()

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -122,6 +123,7 @@ func (c *vaults) away(id string) {
 		c.write(20, fmt.Sprint(round, strings.Repeat("-", 4000)), id)
 		for _, m := range c.members {
 			if m.ID != id {
+				c.agrees(m.ID)
 				c.save(c.nodes[m.ID].groups["a"])
 			}
 		}
@@ -414,6 +416,13 @@ func TestLostStateIsPulledBeforeRaftStarts(t *testing.T) {
 		_, err := c.join(id, nil)
 		opened <- err
 	}()
+	h := c.nodes[id].host
+	eventually(t, "it is being opened", func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		_, begun := h.groups["a"]
+		return begun
+	})
 	select {
 	case err := <-opened:
 		t.Fatalf("opened with %v", err)
@@ -989,5 +998,51 @@ func TestEntriesInFrontOfTheLogAreKnown(t *testing.T) {
 	g.wire.fit(raft.RPC{Command: seen})
 	if seen.LeaderCommitIndex != first+1 || len(seen.Entries) != 1 {
 		t.Errorf("entries up to %d make entry %d committed", first+1, seen.LeaderCommitIndex)
+	}
+}
+
+// What is said of the snapshots that there are is said in their order: who is held up in between does not say in the end what was so before.
+func TestNewestVersionsAreRetained(t *testing.T) {
+	t.Parallel()
+	c := newVaults(t, 1)
+	var armed atomic.Bool
+	late, goOn := make(chan struct{}), make(chan struct{})
+	g := c.begin("m1", func(v *vault) {
+		v.retaining = func() {
+			if armed.CompareAndSwap(true, false) {
+				close(late)
+				<-goOn
+			}
+		}
+	})
+	for round := range 2 {
+		c.write(5, round)
+		c.save(g)
+	}
+	armed.Store(true)
+	said := make(chan struct{})
+	go func() {
+		defer close(said)
+		g.keep() // as when a loan ends
+	}()
+	<-late
+	c.write(5, "newer")
+	saved := make(chan error, 1)
+	go func() { saved <- g.Save() }()
+	select {
+	case err := <-saved:
+		saved <- err
+	case <-time.After(100 * time.Millisecond): // it waits
+	}
+	close(goOn)
+	<-said
+	if err := <-saved; err != nil {
+		t.Fatal(err)
+	}
+	list, d := g.snapshots.all(), c.disks["m1"]
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if want := []uint64{list[0].ref.Index, list[1].ref.Index}; !slices.Equal(d.retained, want) {
+		t.Errorf("versions %v are retained, there are snapshots of %v", d.retained, want)
 	}
 }

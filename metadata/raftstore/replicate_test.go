@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -96,23 +97,29 @@ func TestIsolatedLeaderServesNothingAndItsCommandsAreUnknown(t *testing.T) {
 	c := newCluster(t, 3)
 	c.start("a")
 	c.propose("a", set("x", 1))
-	old := c.leader("a")
+	var old *Group
+	eventually(t, "a leader that is cut off takes a command, of which nobody knows", func() bool {
+		old = c.leader("a")
+		old.wire.cut.Store(true)
+		proposed, read := make(chan error, 1), make(chan error, 1)
+		old.ProposeAsync(set("x", 2), nil, func(_ any, err error) { proposed <- err })
+		old.Read(func(err error) { read <- err })
+		err := <-proposed
+		if !errors.Is(err, ErrUnknown) && !errors.Is(err, metadata.ErrStandby) {
+			t.Fatalf("a command that went nowhere or somewhere: %v", err)
+		}
+		if err := <-read; !errors.Is(err, metadata.ErrStandby) {
+			t.Fatalf("an isolated leader answered a read: %v", err)
+		}
+		if !errors.Is(err, ErrUnknown) { // it did not lead any more
+			old.wire.cut.Store(false)
+			return false
+		}
+		return true
+	})
 	id := old.host.cfg.ID
-	old.wire.cut.Store(true)
-	proposed := make(chan error, 1)
-	old.ProposeAsync(set("x", 2), nil, func(_ any, err error) { proposed <- err })
-	read := make(chan error, 1)
-	old.Read(func(err error) { read <- err })
-	if err := <-proposed; !errors.Is(err, ErrUnknown) {
-		t.Fatalf("a command that went nowhere or somewhere: %v", err)
-	}
-	if err := <-read; !errors.Is(err, metadata.ErrStandby) {
-		t.Fatalf("an isolated leader answered a read: %v", err)
-	}
 	c.propose("a", set("x", 3), id)
-	if old.Leadership().Leader {
-		t.Fatal("the old leader still believes in itself")
-	}
+	eventually(t, "the old leader does not believe in itself", func() bool { return !old.Leadership().Leader })
 	old.wire.cut.Store(false)
 	eventually(t, "the old leader follows", func() bool { return c.nodes[id].machines["a"].get("x") == "3" })
 }
@@ -387,18 +394,30 @@ func TestFullDiskStopsWritesButNotReads(t *testing.T) {
 	c.propose("a", set("x", 1))
 	g := c.leader("a")
 	free.Store(9 << 20)
-	nd.host.space.check()
-	_, err := g.Propose(ctx(t), set("x", 2))
-	if !errors.Is(err, metadata.ErrNoSpace) {
-		t.Fatalf("got %v", err)
-	}
-	t.Log(err)
+	eventually(t, "writes stop", func() bool { // when the disk is looked at next
+		_, err := g.Propose(ctx(t), set("x", 2))
+		if err != nil && !errors.Is(err, metadata.ErrNoSpace) {
+			t.Fatalf("got %v", err)
+		}
+		return err != nil
+	})
 	if err := g.ReadWait(ctx(t)); err != nil {
 		t.Fatalf("reads stopped: %v", err)
 	}
 	free.Store(11 << 20)
 	nd.host.space.check()
 	c.propose("a", set("x", 3))
+}
+
+// held is a machine that restores nothing before it may.
+type held struct {
+	*machine
+	may chan struct{}
+}
+
+func (h held) Restore(r io.Reader) error {
+	<-h.may
+	return h.machine.Restore(r)
 }
 
 func TestReplacedMemberCatchesUpBySnapshot(t *testing.T) {
@@ -428,12 +447,18 @@ func TestReplacedMemberCatchesUpBySnapshot(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(c.nodes[gone].dir, "a")); err != nil {
 		t.Fatal(err)
 	}
-	c.host(gone)
-	r := c.open(gone, "a", false, nil)
-	if !r.Status().Joining {
+	nd := c.host(gone)
+	m, may := newMachine(), make(chan struct{})
+	r, err := nd.host.Open(c.config("a", false), held{m, may})
+	if err != nil {
+		t.Fatal(err)
+	}
+	nd.groups["a"], nd.machines["a"] = r, m
+	joins := r.Status().Joining
+	close(may)
+	if !joins {
 		t.Fatal("an empty member would vote")
 	}
-	m := c.nodes[gone].machines["a"]
 	eventually(t, "the empty member has everything", func() bool { return m.get("x") == "last" && m.get("k99") != "" })
 	if m.restored == 0 {
 		t.Fatal("it was not a snapshot")
@@ -602,8 +627,13 @@ func TestDivergedTailLongerThanTheSnapshotIsOverwritten(t *testing.T) {
 	}
 	for round := range 3 {
 		c.propose("a", set("y", round), id)
-		if err := c.leader("a", id).raft.Snapshot().Error(); err != nil {
-			t.Fatal(err)
+		for other, nd := range c.nodes { // whoever leads in the end
+			if other != id {
+				eventually(t, "both others have it", func() bool { return nd.machines["a"].get("y") == fmt.Sprint(round) })
+				if err := nd.groups["a"].raft.Snapshot().Error(); err != nil {
+					t.Fatal(err)
+				}
+			}
 		}
 	}
 	tail := old.raft.LastIndex()
@@ -677,6 +707,7 @@ func TestSlowLogDiskOfTheLeaderCostsItTheLeadershipLongBeforeTheDeadline(t *test
 	if err := <-lost; !errors.Is(err, ErrUnknown) {
 		t.Fatalf("a command that the slow disk holds: %v", err)
 	}
+	eventually(t, "it does not believe in itself", func() bool { return !g.Leadership().Leader })
 	if _, err := g.Propose(ctx(t), set("x", 4)); !errors.Is(err, metadata.ErrStandby) {
 		t.Fatalf("the member with the slow disk took a command: %v", err)
 	}

@@ -87,8 +87,8 @@ type snapshots struct {
 	// versioned: they are references. wantsCopy reports whether a copy stays although two newer snapshots came.
 	versioned bool
 	wantsCopy func(newest, s stored) bool
-	// changed is called after a snapshot was added, with what is there, newest first; lost after one was set aside.
-	changed func([]stored)
+	// changed is called after a snapshot was added, lost after one was set aside.
+	changed func()
 	lost    func()
 	// room, if not nil, is asked while a snapshot is written whether there is space to go on.
 	room func(int64) error
@@ -552,10 +552,10 @@ func (s *snapshots) remove(drop []stored) {
 	}
 }
 
-// tell says what there is.
+// tell says that there is another one.
 func (s *snapshots) tell() {
 	if s.changed != nil {
-		s.changed(s.all())
+		s.changed()
 	}
 }
 

@@ -35,6 +35,8 @@ type space struct {
 	// lookup returns free and total bytes.
 	lookup func(dir string) (free, total int64, err error)
 	free   atomic.Int64
+	// looking is held from a look to when it is noted: the newest one counts.
+	looking sync.Mutex
 
 	// snapshot and store are sums over the groups: what their next snapshots are expected to take, and what the stores of
 	// their checkpoints take without asking.
@@ -65,6 +67,8 @@ func statfs(dir string) (free, total int64, err error) {
 }
 
 func (s *space) check() error {
+	s.looking.Lock()
+	defer s.looking.Unlock()
 	free, total, err := s.lookup(s.dir)
 	if err != nil {
 		return err

@@ -30,6 +30,39 @@ func disks(c *cluster, reserve int64) map[string]*atomic.Int64 {
 	return free
 }
 
+// A look that is noted late does not hide what a later one has found.
+func TestTheNewestLookAtTheDiskCounts(t *testing.T) {
+	s := newSpace("", 1<<10)
+	first, goOn := make(chan struct{}), make(chan struct{})
+	looks := 0
+	s.lookup = func(string) (free, total int64, err error) {
+		if looks++; looks == 1 {
+			close(first)
+			<-goOn
+			return 100 << 20, 1 << 30, nil
+		}
+		return 0, 1 << 30, nil
+	}
+	looked := make(chan error, 2)
+	go func() { looked <- s.check() }()
+	<-first
+	go func() { looked <- s.check() }()
+	select {
+	case err := <-looked:
+		looked <- err
+	case <-time.After(20 * time.Millisecond): // it waits
+	}
+	close(goOn)
+	for range 2 {
+		if err := <-looked; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s.admit() == nil {
+		t.Error("the disk is full, and that is not known")
+	}
+}
+
 func TestLeaderWithAFullDiskHandsOverToAMemberWithSpace(t *testing.T) {
 	c := newCluster(t, 3)
 	free := disks(c, 10<<20)
@@ -69,8 +102,9 @@ func TestWithAllDisksFullSomebodyLeadsForReads(t *testing.T) {
 		return now.ReadWait(ctx(t)) == nil
 	})
 	// As soon as one has space, it leads.
+	leads := c.leader("a", id).host.cfg.ID
 	for _, m := range c.members {
-		if m.ID != id && m.ID != c.leader("a", id).host.cfg.ID {
+		if m.ID != id && m.ID != leads {
 			free[m.ID].Store(100 << 20)
 		}
 	}

@@ -41,6 +41,8 @@ type vault struct {
 	pulled func(piece int) error
 	// told changes pieces on their way out.
 	told func(piece []byte) []byte
+	// retaining is called before it is noted what to retain.
+	retaining func()
 	// broken: the store takes nothing more.
 	broken atomic.Bool
 	mu     sync.Mutex
@@ -110,6 +112,9 @@ func (s *vaultSnapshot) WriteTo(io.Writer) (int64, error) {
 }
 
 func (v *vault) Retain(indexes []uint64) {
+	if v.retaining != nil {
+		v.retaining()
+	}
 	d := v.disk
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -18,11 +18,10 @@ import (
 // until waits for a condition.
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for !holds() {
-		if t.Context().Err() != nil {
+	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
 			t.Fatal(what)
 		}
-		time.Sleep(time.Millisecond)
 	}
 }
 

@@ -74,8 +74,12 @@ func TestStoppedProcessDoesNotBlameTheDisk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, state, _ := strings.Cut(string(stat), ") "); strings.HasPrefix(state, "T") {
+		_, state, _ := strings.Cut(string(stat), ") ")
+		if strings.HasPrefix(state, "T") {
 			break
+		}
+		if strings.HasPrefix(state, "Z") {
+			t.Fatal("the process has ended")
 		}
 		time.Sleep(time.Millisecond)
 	}

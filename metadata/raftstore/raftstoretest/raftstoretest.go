@@ -41,7 +41,8 @@ func Host(t testing.TB, id, dir string) *raftstore.Host {
 	}
 	host, err := raftstore.NewHost(raftstore.HostConfig{
 		ID: id, Listener: l, Dir: dir, Door: security.NewDoor(security.Config{}), Credentials: securitytest.Credentials(t), Role: authority.Namenode, Reserve: -1,
-		OnFatal: func(err error) { t.Errorf("the Raft store failed: %v", err) },
+		WriteDeadline: time.Hour, // others use the disk
+		OnFatal:       func(err error) { t.Errorf("the Raft store failed: %v", err) },
 	})
 	if err != nil {
 		l.Close()
