@@ -142,7 +142,7 @@ func (c *cluster) host(id string, raft net.Listener, log *slog.Logger) *raftstor
 	host, err := raftstore.NewHost(raftstore.HostConfig{
 		ID: id, Listener: raft, Dir: filepath.Join(c.dir, id, "raft"), Door: security.NewDoor(security.Config{}), Credentials: c.credentials, Role: authority.Namenode, Reserve: c.reserve, DiskSpace: c.disk, Logger: log,
 		WriteDeadline: time.Minute, // as for Timers
-		OnFatal: func(err error) { c.t.Errorf("%s: the Raft store failed: %v", id, err) },
+		OnFatal:       func(err error) { c.t.Errorf("%s: the Raft store failed: %v", id, err) },
 	})
 	if err != nil {
 		c.t.Fatal(err)
