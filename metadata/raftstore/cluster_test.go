@@ -190,16 +190,29 @@ func (c *cluster) start(groups ...string) {
 	}
 }
 
-// first waits for the first leader of a group. On a busy machine the members may stand all at once and vote each for itself, and their own timers
-// would make the next try late.
+// first waits for the first leader of a group, and until nobody stands against it: all are in its term. On a busy machine the members may stand all
+// at once and vote each for itself, and their own timers would make the next try late.
 func (c *cluster) first(group string) {
 	c.t.Helper()
 	tried := time.Now()
 	eventually(c.t, "a first leader of "+group, func() bool {
+		var leader *Group
+		terms := map[uint64]bool{}
 		for _, nd := range c.nodes {
-			if g := nd.groups[group]; g != nil && g.raft.State() == raft.Leader {
-				return g.Leadership().Leader
+			g := nd.groups[group]
+			if g == nil {
+				continue
 			}
+			switch g.raft.State() {
+			case raft.Leader:
+				leader = g
+			case raft.Candidate:
+				terms[0] = true
+			}
+			terms[g.raft.CurrentTerm()] = true
+		}
+		if leader != nil {
+			return len(terms) == 1 && leader.Leadership().Leader
 		}
 		if time.Since(tried) > 2*time.Second {
 			tried = time.Now()
@@ -221,7 +234,9 @@ func (c *cluster) elect(group string) {
 		}
 		return voter != nil
 	})
+	before := voter.raft.CurrentTerm()
 	voter.wire.electNow()
+	eventually(c.t, "it stands", func() bool { return voter.raft.CurrentTerm() > before })
 }
 
 // join adds a node that is not listed, whoever leads.

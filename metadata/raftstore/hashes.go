@@ -114,6 +114,13 @@ func (g *Group) compareHashes() (at uint64, names []string, wrong bool) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), knowPatience)
 	defer cancel()
+	go func() {
+		select {
+		case <-g.dying:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	return differs(own, g.askVoters(ctx, c.Servers), voters(c))
 }
 
