@@ -28,7 +28,7 @@ test: ## run all tests (no root, GPU, Python package or network): make test SEED
 	@RAPID_SEED=$(or $(SEED),1) $(GO) test -p 3 -timeout 30m -vet=off -ldflags='-s -w' ./...
 
 race: ## run the tests of the concurrent packages under the race detector
-	@$(GO) test -race -short $(RACE)
+	@$(GO) test -race -short -timeout 30m $(RACE)
 
 lint: $(TOOLS)/golangci-lint ## static checks, import rules, race-enabled tests
 	@$(GO) vet ./...
