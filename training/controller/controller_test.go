@@ -978,6 +978,39 @@ func TestAnAttemptThatIsNotTheNewestExits(t *testing.T) {
 	}
 }
 
+// The end of a killed application is written down while its state is asked for.
+func TestAnEndIsWrittenDownBesideThoseWhoWatch(t *testing.T) {
+	var watchers sync.WaitGroup
+	r := launch(t, newMemFS(), staleRM{newFakeRM(1, nil)}, fmt.Sprintf(randomSpec, 1, 1), 1, fast, func(e *Env) {
+		url := "http://" + e.Listener.Addr().String() + "/v1/experiments/" + testApp + "_1?user.name=ann"
+		e.Ended = func(ctx context.Context) (string, bool) {
+			answered := make(chan struct{}, 100)
+			for range 4 {
+				watchers.Go(func() {
+					c := &http.Client{Transport: &http.Transport{}}
+					defer c.CloseIdleConnections()
+					for range 25 {
+						resp, err := c.Get(url)
+						if err != nil {
+							return // the controller has ended
+						}
+						_, _ = io.Copy(io.Discard, resp.Body)
+						resp.Body.Close()
+						answered <- struct{}{}
+					}
+				})
+			}
+			select {
+			case <-answered:
+			case <-ctx.Done():
+			}
+			return "killed by user ann", true
+		}
+	})
+	r.wait()
+	watchers.Wait()
+}
+
 type staleRM struct{ *fakeRM }
 
 func (staleRM) Allocate(context.Context, *rmpb.AllocateRequest) (*rmpb.AllocateResponse, error) {
