@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -198,6 +199,17 @@ func TestAnOptimizerThatRaisesFailsTheExperiment(t *testing.T) {
 			t.Errorf("no traceback in %s", log)
 		}
 	}
+}
+
+// A process that says something and reads nothing is given up in its time.
+func TestABrainThatDoesNotRead(t *testing.T) {
+	read, in := io.Pipe()
+	k := &conversation{in: in, out: make(chan []byte, 1)}
+	k.out <- []byte("{}")
+	if _, err := k.ask(t.Context(), 10*time.Millisecond, "init", nil); err == nil || !strings.Contains(err.Error(), `did not read "init"`) {
+		t.Error(err)
+	}
+	read.Close()
 }
 
 // A client that suggests over HTTP: it is asked when an executor is free, told what became of it, and may stop what runs.
