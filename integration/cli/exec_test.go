@@ -154,11 +154,15 @@ func TestASessionAtATerminal(t *testing.T) {
 	all := ""
 	until := func(want string) {
 		t.Helper()
+		late := time.After(process.Patience)
 		for !strings.Contains(all, want) {
 			select {
-			case s := <-said:
+			case s, more := <-said:
+				if !more {
+					t.Fatalf("said %q, and ended", all)
+				}
 				all += s
-			case <-time.After(time.Minute):
+			case <-late:
 				t.Fatalf("said %q, not %q", all, want)
 			}
 		}

@@ -440,8 +440,15 @@ func (k *conversation) ask(ctx context.Context, patience time.Duration, kind str
 	if !ok {
 		return nil, fmt.Errorf("it ended at %q", kind)
 	}
-	if err := <-written; err != nil {
-		return nil, err
+	select { // what the user's code has printed may look like an answer, before all was read
+	case err := <-written:
+		if err != nil {
+			return nil, err
+		}
+	case <-deadline.C:
+		return nil, fmt.Errorf("it did not read %q within %s", kind, patience)
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 	var a brainAnswer
 	if err := json.Unmarshal(text, &a); err != nil || a.ID != k.id {

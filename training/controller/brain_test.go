@@ -9,10 +9,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -81,9 +82,8 @@ func sameJSON(t *testing.T, a, b []byte) bool {
 }
 
 // steered runs an experiment whose optimizer or rule is in testdata/brain, with executors whose function is value.
-func steered(t *testing.T, optimizer string, value func(p training.Params, epoch int64) float64, interrupt func(a *protocol.Assignment) bool) (*experiment.Result, *memFS) {
+func steered(t *testing.T, fs *memFS, optimizer string, value func(p training.Params, epoch int64) float64, interrupt func(a *protocol.Assignment) bool) *experiment.Result {
 	t.Helper()
-	fs := newMemFS()
 	code, err := os.ReadFile("testdata/brain/brains.py")
 	if err != nil {
 		t.Fatal(err)
@@ -103,11 +103,8 @@ func steered(t *testing.T, optimizer string, value func(p training.Params, epoch
 		"code": {"uri": "/code.zip", "sha256": "%s"}, "space": {"x": {"type": "INTEGER", "range": [1, 64]}}, %s}`, hex.EncodeToString(sum[:]), optimizer)
 	all, stop := context.WithCancel(context.Background())
 	defer stop()
-	var workers sync.WaitGroup
 	restart := make(chan struct{}, 1)
 	rm := newFakeRM(2, func(rm *fakeRM, c *rmpb.Container, _ *rmpb.Launch) {
-		workers.Add(1)
-		defer workers.Done()
 		w := &worker{client: newClient(t, where(fs), c.ContainerId, c.Token), fs: fs, value: value}
 		defer w.http.CloseIdleConnections()
 		w.epoch = func(a *protocol.Assignment, _ int64) bool {
@@ -134,12 +131,19 @@ func steered(t *testing.T, optimizer string, value func(p training.Params, epoch
 	}
 	r.wait()
 	stop()
-	workers.Wait()
+	rm.started.Wait()
 	var result experiment.Result
 	if err := json.Unmarshal(fs.get(t, testDir+"/"+resultName), &result); err != nil {
 		t.Fatal(err)
 	}
-	return &result, fs
+	return &result
+}
+
+// awaitEntry waits until there is such an entry in the journal.
+func awaitEntry(t *testing.T, fs *memFS, is func(*experiment.Entry) bool) {
+	for !slices.ContainsFunc(entriesOf(t, fs), is) && t.Context().Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
 }
 
 func number(p training.Params) float64 {
@@ -149,7 +153,7 @@ func number(p training.Params) float64 {
 
 // What a user wrote in Python steers the search, also across a restart of the controller, whose brain is told everything again.
 func TestAUsersOptimizerSteersTheSearch(t *testing.T) {
-	result, _ := steered(t, `"trials": 5, "optimizer": {"type": "external", "entry": "brains:Learns"}`,
+	result := steered(t, newMemFS(), `"trials": 5, "optimizer": {"type": "external", "entry": "brains:Learns"}`,
 		func(p training.Params, epoch int64) float64 { return number(p) + float64(epoch)/10 },
 		func(a *protocol.Assignment) bool { return a.Trial == 3 })
 	if result.State != protocol.ExperimentFinished || result.NumTrials != 5 || result.BestValue == nil {
@@ -168,16 +172,15 @@ func TestAUsersOptimizerSteersTheSearch(t *testing.T) {
 }
 
 func TestAUsersRuleStopsTrials(t *testing.T) {
-	const epochs = 2000
-	ended := make(chan struct{}) // the other trial
-	result, _ := steered(t, fmt.Sprintf(`"optimizer": {"type": "grid"}, "space": {"x": {"type": "INTEGER", "range": [1, 2]}}, "max_epochs": %d, "early_stop": {"policy": "external", "entry": "brains:Below", "es_min": 0}`, epochs),
+	const epochs = 20
+	fs := newMemFS()
+	result := steered(t, fs, fmt.Sprintf(`"optimizer": {"type": "grid"}, "space": {"x": {"type": "INTEGER", "range": [1, 2]}}, "max_epochs": %d, "early_stop": {"policy": "external", "entry": "brains:Below", "es_min": 0}`, epochs),
 		func(p training.Params, epoch int64) float64 {
 			switch {
-			case number(p) == 2 && epoch == epochs:
-				close(ended)
-			case number(p) == 1 && epoch > 3:
-				<-ended
-				time.Sleep(time.Millisecond)
+			case number(p) == 1 && epoch == 4: // the rule is asked when the other trial has ended
+				awaitEntry(t, fs, func(e *experiment.Entry) bool { return e.Ended != nil })
+			case number(p) == 1 && epoch == epochs-1: // however long it takes to answer
+				awaitEntry(t, fs, func(e *experiment.Entry) bool { return e.Decided != nil })
 			}
 			return number(p) / 4
 		}, nil)
@@ -190,7 +193,8 @@ func TestAUsersRuleStopsTrials(t *testing.T) {
 // An optimizer that raises cannot hurt the controller: the experiment ends and says why.
 func TestAnOptimizerThatRaisesFailsTheExperiment(t *testing.T) {
 	for entry, want := range map[string]string{"Raises": "brains:Raises: ValueError: no idea", "Nobody": "brains:Nobody: FunctionMissing: Nobody is not defined"} {
-		result, fs := steered(t, `"trials": 3, "optimizer": {"type": "external", "entry": "brains:`+entry+`"}`, func(training.Params, int64) float64 { return 1 }, nil)
+		fs := newMemFS()
+		result := steered(t, fs, `"trials": 3, "optimizer": {"type": "external", "entry": "brains:`+entry+`"}`, func(training.Params, int64) float64 { return 1 }, nil)
 		if result.State != protocol.ExperimentFailed || !strings.HasPrefix(result.Reason, want) || !strings.Contains(result.Reason, brainLogName) {
 			t.Errorf("%s: %s", result.State, result.Reason)
 		}
@@ -198,6 +202,17 @@ func TestAnOptimizerThatRaisesFailsTheExperiment(t *testing.T) {
 			t.Errorf("no traceback in %s", log)
 		}
 	}
+}
+
+// A process that says something and reads nothing is given up in its time.
+func TestABrainThatDoesNotRead(t *testing.T) {
+	read, in := io.Pipe()
+	k := &conversation{in: in, out: make(chan []byte, 1)}
+	k.out <- []byte("{}")
+	if _, err := k.ask(t.Context(), 10*time.Millisecond, "init", nil); err == nil || !strings.Contains(err.Error(), `did not read "init"`) {
+		t.Error(err)
+	}
+	read.Close()
 }
 
 // A client that suggests over HTTP: it is asked when an executor is free, told what became of it, and may stop what runs.

@@ -333,7 +333,8 @@ func (c *controller) run(ctx context.Context) error {
 const epiloguePatience = 4 * time.Second
 
 // epilogue writes down the end of an experiment whose application was killed, so that what it found can be looked at.
-// It runs when nothing else does any more. It reports whether the application has ended; if not, another attempt goes on.
+// It runs when nothing else does any more but the server, which may still be asked for the state. It reports whether the
+// application has ended; if not, another attempt goes on.
 func (c *controller) epilogue() bool {
 	if c.env.Ended == nil {
 		return false
@@ -350,6 +351,7 @@ func (c *controller) epilogue() bool {
 			c.log.Error("ending the experiment", "err", err)
 		}
 	}
+	c.mu.Lock()
 	if !c.x.Closing() {
 		record(&experiment.Entry{Stopped: &experiment.Stopped{User: "the resource manager", Reason: reason}})
 	}
@@ -359,6 +361,7 @@ func (c *controller) epilogue() bool {
 		}
 	}
 	fx := c.x.Take()
+	c.mu.Unlock()
 	lines, err := encodeLines(fx.Entries)
 	if err == nil {
 		err = c.journal.append(ctx, lines)

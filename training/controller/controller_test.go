@@ -39,6 +39,9 @@ const (
 	testDir = "/Projects/lab/Experiments/application_1_0001_1"
 )
 
+// patience bounds what would hang: a goroutine may be late by many seconds on a machine that is busy.
+const patience = 5 * time.Minute
+
 // running is a controller under test.
 type running struct {
 	t      *testing.T
@@ -98,7 +101,7 @@ func (r *running) wait() {
 		if r.err != nil {
 			r.t.Fatal(r.err)
 		}
-	case <-time.After(time.Minute):
+	case <-time.After(patience):
 		r.t.Fatal("the controller does not end")
 	}
 }
@@ -192,12 +195,9 @@ func TestSearchSurvivesKilledExecutorsAndControllers(t *testing.T) {
 	var promoted, plain atomic.Bool
 	var restarts atomic.Int32
 	restart := make(chan struct{})
-	var workers sync.WaitGroup
 	all, stop := context.WithCancel(context.Background())
 	defer stop()
 	rm := newFakeRM(3, func(rm *fakeRM, c *rmpb.Container, l *rmpb.Launch) {
-		workers.Add(1)
-		defer workers.Done()
 		ctx, cancel := context.WithCancel(all)
 		defer cancel()
 		w := &worker{client: newClient(t, where(fs), c.ContainerId, c.Token), fs: fs, value: accuracy, every: 1, firsts: rec.first}
@@ -236,7 +236,7 @@ func TestSearchSurvivesKilledExecutorsAndControllers(t *testing.T) {
 	second := launch(t, fs, rm, ashaSpec, 2, fast)
 	second.wait()
 	stop()
-	workers.Wait()
+	rm.started.Wait()
 	t.Logf("took %s", time.Since(began))
 
 	var result experiment.Result
@@ -330,7 +330,12 @@ func manual(t *testing.T, spec string, containers int, times Times, change ...fu
 	r := launch(t, fs, rm, spec, 1, times, change...)
 	var clients []*client
 	for range containers {
-		c := <-started
+		var c *client
+		select {
+		case c = <-started:
+		case <-r.done:
+			t.Fatal(r.err)
+		}
 		if _, err := c.register(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
@@ -391,7 +396,7 @@ func TestLeaseExpiryMovesTheTrialAndFencesTheOldAttempt(t *testing.T) {
 		return slices.ContainsFunc(entriesOf(t, fs), func(e *experiment.Entry) bool { return e.Lost != nil })
 	}
 	last := int64(0)
-	for until := time.Now().Add(time.Minute); !lost(); {
+	for until := time.Now().Add(patience); !lost(); {
 		if time.Now().After(until) {
 			t.Fatal("the silent executor is not lost")
 		}
@@ -474,7 +479,7 @@ func TestAnExecutorThatDoesNotComeBackIsLostAfterTheGrace(t *testing.T) {
 	times.Lease, times.Grace = 50*time.Millisecond, 200*time.Millisecond
 	launch(t, fs, rm, fmt.Sprintf(randomSpec, 1, 1), 2, times)
 	var took training.Millis
-	for until := time.Now().Add(time.Minute); took == 0; time.Sleep(5 * time.Millisecond) {
+	for until := time.Now().Add(patience); took == 0; time.Sleep(5 * time.Millisecond) {
 		began := training.Millis(0)
 		for _, e := range entriesOf(t, fs) {
 			switch {
@@ -498,7 +503,7 @@ func TestAContainerThatEndsIsReplacedAtOnce(t *testing.T) {
 	a := c[0].next("0").Trial
 	rm.complete(c[0].container, 137)
 	var second *client
-	for deadline := time.Now().Add(time.Minute); second == nil; {
+	for deadline := time.Now().Add(patience); second == nil; {
 		rm.mu.Lock()
 		for id, k := range rm.running {
 			second = newClient(t, where(fs), id, k.Token)
@@ -527,21 +532,23 @@ func TestAContainerThatEndsIsReplacedAtOnce(t *testing.T) {
 
 func TestExcludedNodesAreUsedAgainWhenNothingElseIsThere(t *testing.T) {
 	fs := newMemFS()
-	var workers sync.WaitGroup
 	failures := atomic.Int32{}
+	all, stop := context.WithCancel(context.Background())
+	defer stop()
 	rm := newFakeRM(1, func(rm *fakeRM, c *rmpb.Container, _ *rmpb.Launch) {
-		workers.Add(1)
-		defer workers.Done()
 		w := newClient(t, where(fs), c.ContainerId, c.Token)
 		defer w.http.CloseIdleConnections()
 		defer rm.complete(c.ContainerId, 0)
-		if _, err := w.register(t.Context(), nil); err != nil {
+		if _, err := w.register(all, nil); err != nil {
 			return
 		}
 		for {
-			n := w.next("5")
-			if n.Action != protocol.ActionTrial {
+			var n protocol.Next
+			if err := w.insist(all, "GET", "/v1/executors/"+w.executor+"/next?wait=5", nil, &n); err != nil || n.Action != protocol.ActionTrial && n.Action != protocol.ActionWait {
 				return
+			}
+			if n.Trial == nil {
+				continue
 			}
 			f := protocol.Final{Status: training.Completed, Metric: &training.Metric{Value: 1}}
 			if n.Trial.Trial <= 3 && n.Trial.Trial > 1 && n.Trial.Attempt == 1 {
@@ -554,7 +561,8 @@ func TestExcludedNodesAreUsedAgainWhenNothingElseIsThere(t *testing.T) {
 		}
 	})
 	launch(t, fs, rm, fmt.Sprintf(randomSpec, 5, 1), 1, fast).wait()
-	workers.Wait()
+	stop()
+	rm.started.Wait()
 	excluded, forgiven := false, false
 	for _, e := range entriesOf(t, fs) {
 		forgiven = forgiven || e.Forgiven != nil
@@ -976,6 +984,39 @@ func TestAnAttemptThatIsNotTheNewestExits(t *testing.T) {
 	if !errors.Is(r.err, errStaleAttempt) {
 		t.Errorf("%v", r.err)
 	}
+}
+
+// The end of a killed application is written down while its state is asked for.
+func TestAnEndIsWrittenDownBesideThoseWhoWatch(t *testing.T) {
+	var watchers sync.WaitGroup
+	r := launch(t, newMemFS(), staleRM{newFakeRM(1, nil)}, fmt.Sprintf(randomSpec, 1, 1), 1, fast, func(e *Env) {
+		url := "http://" + e.Listener.Addr().String() + "/v1/experiments/" + testApp + "_1?user.name=ann"
+		e.Ended = func(ctx context.Context) (string, bool) {
+			answered := make(chan struct{}, 100)
+			for range 4 {
+				watchers.Go(func() {
+					c := &http.Client{Transport: &http.Transport{}}
+					defer c.CloseIdleConnections()
+					for range 25 {
+						resp, err := c.Get(url)
+						if err != nil {
+							return // the controller has ended
+						}
+						_, _ = io.Copy(io.Discard, resp.Body)
+						resp.Body.Close()
+						answered <- struct{}{}
+					}
+				})
+			}
+			select {
+			case <-answered:
+			case <-ctx.Done():
+			}
+			return "killed by user ann", true
+		}
+	})
+	r.wait()
+	watchers.Wait()
 }
 
 type staleRM struct{ *fakeRM }

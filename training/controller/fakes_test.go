@@ -250,6 +250,8 @@ func (w *memWriter) Abort() {}
 // fakeRM grants containers at once and starts what the test gives it in each.
 type fakeRM struct {
 	start func(rm *fakeRM, c *rmpb.Container, l *rmpb.Launch) // in its own goroutine
+	// started are those goroutines; all there will be when the controllers have ended.
+	started sync.WaitGroup
 
 	mu         sync.Mutex
 	seq        uint64
@@ -331,7 +333,7 @@ func (f *fakeRM) grantLocked(a *rmpb.Ask) {
 	f.running[c.ContainerId] = c
 	f.pushLocked(&rmpb.Event{Event: &rmpb.Event_Granted{Granted: c}})
 	if f.start != nil {
-		go f.start(f, c, a.Launch)
+		f.started.Go(func() { f.start(f, c, a.Launch) })
 	}
 }
 

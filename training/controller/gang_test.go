@@ -61,13 +61,13 @@ func TestAGangFindsItselfAndStartsAgain(t *testing.T) {
 	}
 	// The second member falls silent; the first reports on.
 	a := one.next.Trial
-	for patience := time.Now().Add(time.Minute); ; {
+	for until := time.Now().Add(patience); ; {
 		if err := report(c[0], a); codeOf(err) == protocol.CodeStaleAttempt {
 			break
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		if time.Now().After(patience) {
+		if time.Now().After(until) {
 			t.Fatal("nobody has found out")
 		}
 		clock.Add(int64(gangLease / 8))
@@ -78,7 +78,7 @@ func TestAGangFindsItselfAndStartsAgain(t *testing.T) {
 	}
 	// Another container takes its place, and the gang begins again.
 	var rank protocol.Next
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(patience)
 	for rank.Trial == nil && time.Now().Before(deadline) {
 		rm.mu.Lock()
 		var fresh *client

@@ -40,6 +40,8 @@ MAX_LINE = 16384
 LEFTOVER_SECONDS = 1.0
 # What a process that has said how its function ended has for its own end.
 LAST_SECONDS = 10.0
+# How long an executor that has nothing left to do waits until the environment of the experiment is recorded.
+RECORD_SECONDS = 5.0
 # How many trials that have ended may wait for their files to be written.
 MAX_UNWRITTEN = 8
 # How often it is looked whether the processes of a member of a gang do anything, and what share of a core is next to nothing.
@@ -782,7 +784,8 @@ def _work():
     controller = Controller()
     controller.register()
     setup, record = controller.setup, Recorder()
-    threading.Thread(target=_record_environment, args=(_webhdfs.WebHDFS(timeout=20), setup["directory"]), daemon=True).start()
+    recording = threading.Thread(target=_record_environment, args=(_webhdfs.WebHDFS(timeout=20), setup["directory"]), daemon=True)
+    recording.start()
     work = os.environ.get("HOPS_WORK_DIR") or os.getcwd()
     os.chdir(work)
     if setup.get("code_dir"):
@@ -803,6 +806,7 @@ def _work():
         if end == "stop":
             break
     writer.close()
+    recording.join(RECORD_SECONDS)
 
 
 def _record_environment(fs, directory):

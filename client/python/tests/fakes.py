@@ -53,11 +53,15 @@ class Handler(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_POST = do_DELETE = _serve
 
 
+class Server(ThreadingHTTPServer):
+    request_queue_size = 128  # connections that nobody has accepted yet, on a machine that is busy
+
+
 class Fake:
     """A server; by TLS if a file with its key and certificate is given."""
 
     def __init__(self, identity=None, newest=None):
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server = Server(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
         self.server.fake = self
         self.url = "http%s://127.0.0.1:%d" % ("s" if identity else "", self.server.server_address[1])

@@ -21,7 +21,7 @@ CONVERSATIONS = os.path.join(harness.ROOT, "..", "..", "training", "controller",
 def talk(exchanges, cwd=CONVERSATIONS):
     """The answers of a brain's process to requests, and its status."""
     lines = "".join(json.dumps(e) + "\n" for e in exchanges)
-    done = subprocess.run([sys.executable, "-m", "hops.brain"], input=lines, cwd=cwd, capture_output=True, text=True, timeout=120,
+    done = subprocess.run([sys.executable, "-m", "hops.brain"], input=lines, cwd=cwd, capture_output=True, text=True, timeout=300,
                           env=dict(os.environ, PYTHONPATH=harness.ROOT, PYTHONDONTWRITEBYTECODE="1"))
     return [json.loads(line) for line in done.stdout.splitlines()], done.returncode, done.stderr
 

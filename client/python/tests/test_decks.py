@@ -33,7 +33,7 @@ class Sent(unittest.TestCase):
             path = os.path.join(folder, "script.py")
             with open(path, "w") as f:
                 f.write(textwrap.dedent(script))
-            done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=60, cwd=folder,
+            done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=300, cwd=folder,
                                   env=dict(os.environ, PYTHONPATH=harness.ROOT, PYTHONDONTWRITEBYTECODE="1", HOPS_WEBHDFS=hdfs.url, HOPS_RM=manager.url, HADOOP_USER_NAME="ann"))
         self.assertEqual(done.returncode, status, done.stderr)
         self.hdfs, self.said = hdfs, done.stderr
@@ -54,7 +54,7 @@ fn = _trial.find(setup["entry"])
 print("RETURNED", fn(**_trial.bind(fn, _run.current(), setup["arguments"])))
 """ % (spec["entry"], folder, spec.get("arguments") or {}, params, folder)
             # The script is imported here again; its searches must end the import.
-            done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=folder,
+            done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, cwd=folder,
                                   env=dict(os.environ, PYTHONPATH=harness.ROOT, PYTHONDONTWRITEBYTECODE="1"))
             self.assertEqual(done.returncode, 0, done.stderr)
             return done.stdout.split("RETURNED ", 1)[1].strip()
@@ -272,7 +272,7 @@ print("RETURNED", fn(**_trial.bind(fn, _run.current(), setup["arguments"])))
         with zipfile.ZipFile(io.BytesIO(self.hdfs.files[spec["code"]["uri"]])) as z, tempfile.TemporaryDirectory() as folder:
             z.extractall(folder)
             self.assertNotIn("hops/_run.py", z.namelist())
-            done = subprocess.run([sys.executable, "-c", "import __hops_entry__ as e; e.function()"], capture_output=True, text=True, cwd=folder, timeout=60,
+            done = subprocess.run([sys.executable, "-c", "import __hops_entry__ as e; e.function()"], capture_output=True, text=True, cwd=folder, timeout=300,
                                   env=dict(os.environ, PYTHONPATH=harness.ROOT + os.pathsep + folder))
         self.assertEqual(done.stdout, "argument 7\n", done.stderr)
 

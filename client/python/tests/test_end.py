@@ -184,6 +184,25 @@ class Broken(harness.ExecutorCase):
         self.assertRegex(error["message"], "in line [12] of study.py")  # Python 3.9 sees it at the end
 
 
+class Recorded(harness.ExecutorCase):
+    FUNCTIONS = "def train(lr):\n    return lr\n"
+
+    def test_an_executor_ends_after_its_environment_is_recorded(self):
+        ended = threading.Event()
+
+        class Late(fakes.FakeHDFS):
+            def serve(self, h):
+                if "/environment.json" in h.path:
+                    ended.wait(240)
+                super().serve(h)
+
+        hdfs = Late()
+        self.addCleanup(hdfs.close)
+        self.run_executor("train", hdfs=hdfs, constants={"RECORD_SECONDS": 240}, on_final=lambda n: ended.set())
+        directory = harness.vector("register")["response"]["body"]["directory"]
+        self.assertEqual([p for p in [*hdfs.files] if p.startswith(directory)], [directory + "/environment.json"])
+
+
 class Environment(unittest.TestCase):
     def test_one_that_cannot_be_recorded_is_one_line(self):
         said = io.StringIO()

@@ -303,7 +303,7 @@ class Executor(harness.ExecutorCase):
                 self.assertEqual(c.finals[0][1]["outputs"], {"accuracy": 1.5, "model": "model.txt"})
                 self.assertEqual(hdfs.files["/e/0007/model.txt"], b"m")
                 self.assertIn(b"lr 0.5 /d", hdfs.files["/e/0007/output.log"])
-                self.assertEqual(sum(p.startswith("/e/0007/events.out") for p in hdfs.files), 2)
+                self.assertEqual(sum(p.startswith("/e/0007/events.out") for p in [*hdfs.files]), 2)
                 for _, m in c.checkpoints:  # beside them may lie what a call that was given up, as on a busy machine, has made late
                     manifest = json.loads(hdfs.files[m["uri"] + "/MANIFEST.json"].decode())
                     self.assertEqual([(f["name"], f["size"]) for f in manifest["files"]], [(f["name"], len(hdfs.files[m["uri"] + "/" + f["name"]])) for f in m["files"]])

@@ -34,7 +34,9 @@ def ask(port, text, host="127.0.0.1"):
 
 
 def until(condition):
+    end = time.monotonic() + 300
     while not condition():
+        assert time.monotonic() < end, "it does not come to that"
         time.sleep(0.001)
 
 

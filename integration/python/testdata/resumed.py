@@ -20,16 +20,17 @@ def slow(x, reporter):
     return x
 
 
-def interrupt_when_reported():
-    """What Ctrl-C does, once something has been reported."""
+def interrupt_when_saved():
+    """What Ctrl-C does, once a checkpoint is committed: the next one is begun after that."""
     while True:
         time.sleep(0.2)
         for run in hdfs.ls("/Projects/resumed/Experiments") if hdfs.exists("/Projects/resumed/Experiments") else []:
-            if hdfs.exists(run + "/0001/checkpoints/1"):
+            saved = run + "/0001/checkpoints/1"
+            if hdfs.exists(saved) and any(not os.path.basename(c).startswith("step-1.") and os.path.basename(c) != "step-1" for c in hdfs.ls(saved)):
                 return _thread.interrupt_main()
 
 
-threading.Thread(target=interrupt_when_reported, daemon=True).start()
+threading.Thread(target=interrupt_when_saved, daemon=True).start()
 try:
     experiment.grid_search(slow, {"x": [1, 2]}, **options)
     raise AssertionError("the search ended by itself")
