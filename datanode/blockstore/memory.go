@@ -332,8 +332,11 @@ func (w *writer) leave(r *replica) (*replica, error) {
 	r.mu.Lock()
 	sh := s.shard(r.id)
 	sh.mu.Lock()
-	if err == nil && (r.gone || r.open == nil || r.open.owner != w || sh.replicas[r.id] != r) {
+	switch {
+	case err == nil && (r.gone || r.open == nil || r.open.owner != w || sh.replicas[r.id] != r):
 		err = w.errLost()
+	case err == nil && v.leaving.Load():
+		err = errRemoved
 	}
 	if err != nil {
 		sh.mu.Unlock()

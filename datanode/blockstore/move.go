@@ -323,7 +323,7 @@ func (s *Store) replace(r *replica, c *moved, damaged bool) error {
 	r.mu.Lock()
 	sh := s.shard(b.ID)
 	sh.mu.Lock()
-	if !(c.copiesLocked(r) || damaged && c.isOf(r)) || sh.replicas[b.ID] != r || v.failed.Load() != nil { // a recovery has begun
+	if !(c.copiesLocked(r) || damaged && c.isOf(r)) || sh.replicas[b.ID] != r || v.leaving.Load() || v.failed.Load() != nil { // a recovery has begun, or the volume goes
 		sh.mu.Unlock()
 		r.mu.Unlock()
 		n.mu.Unlock()
