@@ -57,6 +57,7 @@ func (s *Store) initRecovery(b metadata.Block, recovery metadata.Generation) (da
 	if r.gone {
 		return datanode.Replica{}, notFound(b)
 	}
+	r.fenceLocked() // who was about to take it over has it by now
 	if r.recovery != recovery {
 		return datanode.Replica{}, metadata.Errorf(metadata.ErrRecoveryInProgress, "replica %v is in recovery %d by now", r.blockLocked(), r.recovery)
 	}

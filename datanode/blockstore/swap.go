@@ -259,6 +259,10 @@ func (s *Store) retire(v *volume, cause error) {
 			if r.packed != nil {
 				packs[r.packed.p] = true
 			}
+			if take(r, &r.mu) {
+				r.fenceLocked() // who was about to take it over has it by now
+				r.mu.Unlock()
+			}
 			r.io.Unlock()
 		}
 	}

@@ -1,0 +1,87 @@
+package blockstore
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gohops/hops/datanode"
+	"github.com/gohops/hops/datanode/vfs/faulty"
+	"github.com/gohops/hops/datanode/vfs/mem"
+)
+
+// until waits for a condition; the limit only bounds a hang.
+func until(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(100 * time.Microsecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it does not come to this: %s", what)
+		}
+	}
+}
+
+// Who takes a replica over while a recovery of it begins, its volume goes, or it is deleted, has lost it when that has been answered.
+func TestWhoTakesOverMeanwhileHasLost(t *testing.T) {
+	for name, test := range map[string]struct {
+		call    func(h *harness, path string) error
+		waiting func(r *replica) bool // what call has done before it waits for who takes over
+	}{
+		"recovery": {
+			func(h *harness, _ string) error { _, err := h.InitRecovery(block(1, 7, 0), 20); return err },
+			func(r *replica) bool { return r.recovery == 20 },
+		},
+		"removal of the volume": {
+			func(h *harness, path string) error { return h.Remove(path) },
+			func(r *replica) bool { return r.gone },
+		},
+		"deletion": {
+			func(h *harness, _ string) error { return h.Delete(block(1, 8, 0)) },
+			nil,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			disk := faulty.New(mem.New(1 << 26))
+			h := open(t, disk, "/a", "/b")
+			h.put(1, 7, pattern(100_000))
+			r := h.get(1)
+			begun, let := make(chan struct{}), make(chan struct{})
+			var once sync.Once
+			disk.Set(func(op faulty.Op) error {
+				if op.Call == "syncdir" && op.Name == r.vol.dirOf(1) {
+					once.Do(func() { close(begun); <-let })
+				}
+				return nil
+			})
+			var g sync.WaitGroup
+			var w datanode.Writer
+			var err, callErr error
+			g.Go(func() { w, err = h.Append(block(1, 7, 100_000), 8, false) })
+			<-begun
+			if test.waiting == nil { // it has done nothing that can be seen
+				close(let)
+				until(t, "appended to", func() bool { return r.view().State == datanode.RBW })
+			}
+			g.Go(func() { callErr = test.call(h, r.vol.path) })
+			if test.waiting != nil {
+				until(t, name, func() bool {
+					r.mu.Lock()
+					defer r.mu.Unlock()
+					return test.waiting(r)
+				})
+				close(let)
+			}
+			g.Wait()
+			check(t, callErr)
+			check(t, err)
+			select {
+			case <-w.Lost():
+			default:
+				t.Error("the writer does not know that it has lost the replica")
+			}
+			if err := w.Write(100_000, pattern(10), nil); err == nil {
+				t.Error("the writer goes on")
+			}
+			check(t, w.Close())
+		})
+	}
+}
