@@ -1,13 +1,17 @@
 package blockstore
 
 import (
+	"errors"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/gohops/hops/datanode"
 	"github.com/gohops/hops/datanode/vfs/faulty"
 	"github.com/gohops/hops/datanode/vfs/mem"
+	"github.com/gohops/hops/metadata"
 )
 
 // until waits for a condition; the limit only bounds a hang.
@@ -84,4 +88,34 @@ func TestWhoTakesOverMeanwhileHasLost(t *testing.T) {
 			check(t, w.Close())
 		})
 	}
+}
+
+// A volume in memory that is to go does not look at its replicas while others are kept from its lists, which who saves one takes with the replica in hand.
+func TestVolumeInMemoryIsClearedWhileReplicasAreSaved(t *testing.T) {
+	h := open(t, mem.New(1<<24), "/v", "/ram")
+	h.lazy(1, pattern(5000))
+	v, r := h.ram(), h.get(1)
+	h.persist(t.Context(), v)
+	var clearing atomic.Bool
+	clearing.Store(true)
+	var g sync.WaitGroup
+	v.memory.saved = append(v.memory.saved, r, r, r)
+	r.io.Lock() // it cannot leave
+	g.Go(func() {
+		defer clearing.Store(false)
+		for range 500 {
+			if err := h.clear(v); !errors.Is(err, metadata.ErrRetriable) {
+				t.Errorf("got %v", err)
+			}
+		}
+	})
+	for clearing.Load() {
+		r.mu.Lock()
+		runtime.Gosched()
+		until(t, "the lists are free", v.memory.mu.TryLock) // as isSaved does
+		v.memory.mu.Unlock()
+		r.mu.Unlock()
+	}
+	g.Wait()
+	r.io.Unlock()
 }
