@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 
 	"github.com/gohops/hops/datanode"
 	"github.com/gohops/hops/datanode/vfs"
@@ -149,13 +150,13 @@ type moved struct {
 	b metadata.Block
 	v *volume
 	// named: the files have the names of a finalized replica.
-	named bool
+	named atomic.Bool
 }
 
 // discard removes the files, durably if a start would take them for a replica.
 func (c *moved) discard() error {
 	var errs []error
-	if c.named {
+	if c.named.Load() {
 		if errs = append(errs, c.v.remove(c.b.ID, c.b.Generation, sufMeta)); errs[0] == nil {
 			errs = append(errs, c.v.commit(&commit{dir: c.v.dirOf(c.b.ID)}))
 		}
@@ -308,7 +309,7 @@ func (c *moved) name() error {
 		if err := v.fs.Rename(v.movingPath(b, movingData), v.dataPath(b.ID)); err != nil {
 			return err
 		}
-		c.named = true
+		c.named.Store(true)
 		return v.fs.Rename(v.movingPath(b, movingSums), v.sumsPath(b.ID, b.Generation, sufMeta))
 	}})
 }

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -118,4 +119,30 @@ func TestVolumeInMemoryIsClearedWhileReplicasAreSaved(t *testing.T) {
 	}
 	g.Wait()
 	r.io.Unlock()
+}
+
+// What was to be renamed by a commit is not once its volume has failed: who waited for the commit goes on as if it were not made.
+func TestNothingIsRenamedOnAVolumeThatHasFailed(t *testing.T) {
+	h := open(t, mem.New(1<<24), "/a", "/b")
+	v := h.all()[0]
+	v.lead <- struct{}{} // a batch is under way
+	var g sync.WaitGroup
+	var err error
+	renamed := false
+	g.Go(func() { err = v.commit(&commit{rename: func() error { renamed = true; return nil }}) })
+	var batch []*commit
+	until(t, "a commit waits", func() bool {
+		v.queueMu.Lock()
+		defer v.queueMu.Unlock()
+		batch = v.queue
+		return len(batch) > 0
+	})
+	v.queue = nil
+	v.fail(syscall.EIO)
+	g.Wait()
+	wantKind(t, err, metadata.ErrIO)
+	v.run(batch)
+	if <-v.lead; renamed {
+		t.Error("it was renamed")
+	}
 }

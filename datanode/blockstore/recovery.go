@@ -77,6 +77,9 @@ func (s *Store) UpdateReplica(b metadata.Block, recovery metadata.Generation, le
 		return datanode.Replica{}, r.vol.err()
 	}
 	defer r.io.Unlock()
+	if err := r.vol.err(); err != nil { // as in takeOver
+		return datanode.Replica{}, err
+	}
 	v, err := s.update(r, b, recovery, length)
 	if err != nil {
 		return v, fmt.Errorf("update replica of %v to recovery %d: %w", b, recovery, err)

@@ -281,7 +281,9 @@ func (v *volume) run(batch []*commit) {
 			errs[i] = *packs[c.pack]
 		}
 		if errs[i] == nil && c.rename != nil {
-			errs[i] = v.check(c.rename())
+			if errs[i] = v.err(); errs[i] == nil { // who waited has gone, and takes it for not done
+				errs[i] = v.check(c.rename())
+			}
 		}
 		if errs[i] == nil && c.dir != "" {
 			dirs[c.dir] = nil
