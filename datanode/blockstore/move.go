@@ -238,11 +238,7 @@ func (rd *reader) copyTo(ctx context.Context, v *volume, data, sums vfs.File, pa
 			return err
 		}
 		if err := verify(tableOf(rd.sum), p, crcs); err != nil {
-			if now := rd.r.view(); now.Block != rd.view.Block {
-				return errChanged
-			}
-			rd.store.markCorrupt(rd.r)
-			return fmt.Errorf("at %d: %w", off, err)
+			return rd.mismatch(off, err)
 		}
 		rd.forget(off, off+int64(len(p)))
 		if _, err := data.WriteAt(p, off); err != nil {

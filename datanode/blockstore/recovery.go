@@ -176,12 +176,16 @@ func (w *writer) cutDurably(length int64) error {
 			return err
 		}
 	}
+	r.mu.Lock()
+	if length < r.open.visible { // who reads knows before it happens
+		r.open.visible, r.open.visibleCRC = length, crc
+	}
+	r.mu.Unlock()
 	if err := w.truncate(length, crc); err != nil {
 		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.length, r.open.lastCRC, r.open.ends = length, crc, nil
-	r.open.visible = min(r.open.visible, length)
 	return nil
 }
