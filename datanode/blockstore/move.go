@@ -89,7 +89,7 @@ func (s *Store) move(ctx context.Context, b metadata.Block, typ datanode.Storage
 	case bad:
 		return metadata.Errorf(metadata.ErrCorrupt, "the replica is damaged")
 	case view.State != datanode.Finalized || view.Block.Generation != b.Generation:
-		return stateError(r)
+		return metadata.Errorf(metadata.ErrInvalidArgument, "the replica %v is %v", view.Block, view.State) // by now it may be another
 	case there:
 		return nil
 	case s.leaveTo(r, typ, storage):

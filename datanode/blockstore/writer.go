@@ -627,6 +627,7 @@ func (s *Store) takeOver(r *replica, low, high metadata.Generation, accept func(
 	return err
 }
 
+// stateError refuses a replica of the wrong state. r.mu is held.
 func stateError(r *replica) error {
 	return metadata.Errorf(metadata.ErrInvalidArgument, "the replica %v is %v", r.blockLocked(), r.state)
 }
