@@ -2,6 +2,8 @@ package blockstore
 
 import (
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -145,4 +147,162 @@ func TestNothingIsRenamedOnAVolumeThatHasFailed(t *testing.T) {
 	if <-v.lead; renamed {
 		t.Error("it was renamed")
 	}
+}
+
+// Everybody at once: writers, appenders, recoveries, readers, moves, deletions, memory that is saved and evicted, volumes that come, go and fail. Nothing is said of who
+// wins; nobody may see another's bytes, hang, or count wrongly.
+func TestEverybodyAtOnce(t *testing.T) {
+	rounds := 40
+	if testing.Short() {
+		rounds = 12
+	}
+	for round := range rounds {
+		everybodyAtOnce(t, uint64(round))
+	}
+}
+
+func everybodyAtOnce(t *testing.T, seed uint64) {
+	disk := faulty.New(mem.New(1 << 25))
+	h := open(t, disk, "/a", "/b", "/ssd", "/ram")
+	data := pattern(100_000)
+	const blocks = 4
+	var gens atomic.Int64
+	gens.Store(10)
+	var g, helpers sync.WaitGroup
+	stop := make(chan struct{})
+	every := func(n int, do func(r *rand.Rand, b metadata.Block)) {
+		r := rand.New(rand.NewPCG(seed, uint64(n)))
+		g.Go(func() {
+			for range 30 {
+				have, ok := h.Replica(metadata.BlockID(r.IntN(blocks) + 1))
+				if !ok {
+					have.Block = block(int64(r.IntN(blocks)+1), gens.Add(1), 0)
+				}
+				do(r, have.Block)
+			}
+		})
+	}
+	write := func(r *rand.Rand, w datanode.Writer, err error) {
+		if err != nil {
+			return
+		}
+		at := w.Replica().Block.Length
+		for at < int64(len(data)) && r.IntN(4) > 0 {
+			n := min(int64(len(data))-at, int64(r.IntN(20_000)+1))
+			if w.Write(at, data[at:at+n], nil) != nil {
+				break
+			}
+			at += n
+			w.Acked(at)
+			if r.IntN(4) == 0 {
+				_ = w.Sync()
+			}
+		}
+		if r.IntN(3) > 0 {
+			_, _ = w.Finalize()
+		}
+		_ = w.Close()
+	}
+	for i := range 3 {
+		every(i, func(r *rand.Rand, b metadata.Block) {
+			types := []datanode.StorageType{datanode.Disk, datanode.SSD, datanode.RAMDisk}
+			w, err := h.Create(b, datanode.CreateOptions{Type: types[r.IntN(3)], Temporary: r.IntN(5) == 0, Expect: int64(r.IntN(50_000))})
+			write(r, w, err)
+		})
+	}
+	every(10, func(r *rand.Rand, b metadata.Block) {
+		w, err := h.Append(b, metadata.Generation(gens.Add(1)), r.IntN(2) == 0)
+		write(r, w, err)
+	})
+	every(11, func(r *rand.Rand, b metadata.Block) {
+		w, err := h.Resume(b, metadata.Generation(gens.Add(1)), 0, b.Length)
+		write(r, w, err)
+	})
+	every(12, func(_ *rand.Rand, b metadata.Block) { _, _ = h.Store.Close(b, metadata.Generation(gens.Add(1))) })
+	every(13, func(r *rand.Rand, b metadata.Block) {
+		id := metadata.Generation(gens.Add(1))
+		if got, err := h.InitRecovery(b, id); err == nil {
+			_, _ = h.UpdateReplica(got.Block, id, r.Int64N(got.Block.Length+1))
+		}
+	})
+	every(14, func(r *rand.Rand, b metadata.Block) {
+		if r.IntN(2) == 0 {
+			_ = h.Delete(b)
+		} else {
+			_ = h.Discard(b)
+		}
+	})
+	every(15, func(r *rand.Rand, b metadata.Block) {
+		types := []datanode.StorageType{datanode.Disk, datanode.SSD}
+		_ = h.Move(t.Context(), b, types[r.IntN(2)], nil)
+	})
+	for i := range 2 {
+		every(20+i, func(_ *rand.Rand, b metadata.Block) {
+			rd, err := h.Open(metadata.Block{ID: b.ID})
+			if err != nil {
+				return
+			}
+			defer rd.Close()
+			got := make([]byte, rd.Replica().Visible)
+			if n, err := rd.ReadAt(got, 0); err == nil && string(got[:n]) != string(data[:n]) {
+				t.Errorf("block %v has other bytes", rd.Replica())
+			}
+		})
+	}
+	every(30, func(_ *rand.Rand, b metadata.Block) {
+		_ = h.Verify(t.Context(), b.ID, datanode.VerifyOptions{Tell: true})
+		_ = h.CheckSizes(b.ID)
+		h.Corrupt()
+		for _, v := range h.Volumes() {
+			h.Each(v.ID, func(datanode.Replica) bool { return true })
+			_ = h.EmptyTrash(v.ID)
+		}
+	})
+	failing := []string{"/a", "/b", "/ssd", "/ram"}[seed%4]
+	helpers.Go(func() { // the memory of which is full at times
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			for _, v := range h.all() {
+				if v.inMemory() {
+					h.persist(t.Context(), v)
+					h.evict(v, 1)
+				}
+			}
+			runtime.Gosched()
+		}
+	})
+	g.Go(func() { // one comes and goes; another fails for good, or comes back
+		for i := range 6 {
+			var kind datanode.StorageType
+			path := []string{"/a", "/ssd", "/ram"}[(uint64(i)+seed)%3]
+			switch path {
+			case "/ssd":
+				kind = datanode.SSD
+			case "/ram":
+				kind = datanode.RAMDisk
+			}
+			if i == 3 {
+				disk.Set(faulty.Nth(5, "sync", failing+"/", false, syscall.EIO))
+			}
+			if h.Remove(path) == nil || i > 3 {
+				_ = h.Add(VolumeConfig{Path: path, Type: kind})
+			}
+		}
+	})
+	g.Wait()
+	close(stop)
+	helpers.Wait()
+	disk.Set(nil)
+	h.mu.Lock()
+	for _, c := range h.changes {
+		if c.Kind == datanode.Corrupt {
+			t.Errorf("seed %d: %v", seed, fmt.Sprint(c))
+		}
+	}
+	h.mu.Unlock()
+	check(t, h.Shutdown())
 }
