@@ -357,9 +357,9 @@ func TestDatanodesFailWhileAGroupIsWritten(t *testing.T) {
 				client.times.stall = limit
 				switch what { // on a busy machine a word may take long, so nobody else is given up for being slow
 				case "is stopped":
-					client.times.stall, client.times.probe = 50*time.Millisecond, 3*time.Second
+					c.hasten(client)
 				case "is silent":
-					client.config.DatanodeTimeout = 3 * time.Second
+					client.config.DatanodeTimeout = 10 * time.Second
 				}
 				for i := range failing {
 					n := c.nodes[(i*2+1)%len(c.nodes)]

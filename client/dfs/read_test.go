@@ -132,6 +132,7 @@ func (w *failingWriter) Write(p []byte) (int, error) {
 
 func TestReadsReuseConnections(t *testing.T) {
 	c, client := newCluster(t, 1)
+	patient(client)
 	data := bigFile(t, client, 1<<20)
 	r := open(t, client, "/big")
 	accepted := func() (n int) {
@@ -154,6 +155,7 @@ func TestReadsReuseConnections(t *testing.T) {
 func TestWritesReuseConnectionsWhereTheDatanodeLetsThem(t *testing.T) {
 	for _, keeps := range []bool{true, false} {
 		c, client := newCluster(t, 1)
+		patient(client)
 		c.nodes[0].set(func() { c.nodes[0].keeps = keeps })
 		for i := range 10 {
 			data := pattern(1000 + i)
@@ -211,6 +213,7 @@ func TestReplicaThatBreaksOffIsReplacedOnTheWay(t *testing.T) {
 
 func TestCorruptReplicaIsReportedAndReplaced(t *testing.T) {
 	c, client := newCluster(t, 2)
+	patient(client)
 	data := bigFile(t, client, 1<<20)
 	c.nodes[0].flip = true
 	got, err := client.ReadFile(t.Context(), "/big")
@@ -243,6 +246,7 @@ func TestReaderWithItsBytesWaitsForNoNamenode(t *testing.T) {
 
 func TestClientThatFindsEveryReplicaCorruptReportsNone(t *testing.T) {
 	c, client := newCluster(t, 3)
+	patient(client)
 	bigFile(t, client, 100_000)
 	flip := func(at int, flip bool) { c.nodes[at].set(func() { c.nodes[at].flip = flip }) }
 	for at := range 3 {
