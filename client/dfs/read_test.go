@@ -409,6 +409,53 @@ func TestReadsLeaveNothingWithTheirContext(t *testing.T) {
 	}
 }
 
+// A connection that is kept for the next request is not interrupted any more because another datanode was quicker in the last one.
+func TestWhatIsKeptIsNotOvertaken(t *testing.T) {
+	_, client := newCluster(t, 1)
+	patient(client)
+	bigFile(t, client, 1000)
+	r := open(t, client, "/big")
+	f, err := r.connect(t.Context(), new(attempt), 0, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := f.(*flow)
+	p := one.s.peer
+	given := make(chan struct{})
+	kept := func() bool {
+		client.peers.mu.Lock()
+		defer client.peers.mu.Unlock()
+		return slices.Contains(client.peers.idle[p.addr], p)
+	}
+	h := &hedge{done: make(chan struct{}), cancel: sync.OnceFunc(func() { close(given) })}
+	one.h = h
+	one.watch()
+	go func() { // is quicker as late as it can be
+		defer close(h.done)
+		for !kept() {
+			select {
+			case <-given:
+				p.interrupt(errOvertaken)
+				return
+			default:
+				time.Sleep(time.Millisecond)
+			}
+		}
+		p.interrupt(errOvertaken)
+	}()
+	one.h = nil // it is asked during the last read
+	if _, err := one.read(); err != nil {
+		t.Fatal(err)
+	}
+	one.h = h
+	if _, err := one.read(); !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
+	if <-h.done; kept() {
+		t.Error("a connection is kept that was interrupted")
+	}
+}
+
 // A block that is being written, all of whose datanodes are down, has no locations.
 func TestTheLengthOfABlockThatNobodyHasIsAnError(t *testing.T) {
 	c, err := New(Config{Namenodes: []string{"127.0.0.1:1"}, User: "ann"})
