@@ -162,6 +162,9 @@ type logFile struct {
 // which may stand still, or from the filesystem, into which the node manager copies it.
 var logPatience = 5 * time.Second // a variable for tests
 
+// firstPatience is logPatience for the answer that is about to be asked for; a variable for tests.
+var firstPatience = func(*logFile) time.Duration { return logPatience }
+
 // copy copies until the log is complete, or for what is there now.
 func (l *logFile) copy(ctx context.Context) error {
 	defer l.w.flush()
@@ -231,7 +234,7 @@ func (l *logFile) live(ctx context.Context) (complete bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	heard := make(chan struct{}, 1)
-	go l.watch(ctx, cancel, heard)
+	go l.watch(ctx, cancel, heard, firstPatience(l))
 	query := url.Values{"offset": {strconv.FormatInt(l.offset, 10)}, "follow": {strconv.FormatBool(l.follow)}}
 	if claim := l.c.rest.claim; claim != "" {
 		query.Set(claim, l.c.User())
@@ -272,9 +275,9 @@ func (l *logFile) live(ctx context.Context) (complete bool, err error) {
 // errSilent is why a node is not waited for any longer.
 var errSilent = errors.New("it says nothing")
 
-// watch gives up a node that says nothing for logPatience when there is nothing more to come that it could wait for itself.
-func (l *logFile) watch(ctx context.Context, giveUp func(), heard <-chan struct{}) {
-	quiet := time.NewTimer(logPatience)
+// watch gives up a node that says nothing for logPatience, at first for another time, when there is nothing more to come that it could wait for itself.
+func (l *logFile) watch(ctx context.Context, giveUp func(), heard <-chan struct{}, first time.Duration) {
+	quiet := time.NewTimer(first)
 	defer quiet.Stop()
 	for {
 		select {

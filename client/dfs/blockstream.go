@@ -23,6 +23,8 @@ type blockStream struct {
 	data    []byte
 	// stop ends the watch over the stream's context; nil: it has none.
 	stop func() bool
+	// alone returns when nobody interrupts the connection any more for being slow; nil: nobody does.
+	alone func()
 }
 
 // openStream asks a datanode for length bytes at offset of a block.
@@ -141,6 +143,9 @@ func (s *blockStream) finish() {
 	}
 	p := s.peer
 	s.peer = nil
+	if s.alone != nil {
+		s.alone()
+	}
 	if s.stop != nil && !s.stop() { // and now somebody interrupts it
 		p.close()
 		return

@@ -270,13 +270,17 @@ func (f *groupFlow) open(u *unitFlow, from, end int64) error {
 	c := f.r.c
 	ctx, overtake := context.WithCancelCause(f.ctx)
 	defer overtake(nil)
+	looked := make(chan struct{})
 	timer := time.AfterFunc(c.hedging.delay(), func() {
+		defer close(looked)
 		if f.dispensable() {
 			overtake(errOvertaken)
 		}
 	})
 	s, err := c.openStream(ctx, u.at, u.node.GetId(), from, end-from)
-	timer.Stop()
+	if !timer.Stop() {
+		<-looked // at the units, which may change from here on
+	}
 	if err != nil {
 		if errors.Is(context.Cause(ctx), errOvertaken) {
 			err = errOvertaken

@@ -63,6 +63,8 @@ func (c *Client) LocalCounts() LocalCounts {
 type local struct {
 	c    *Client
 	near *localsocket.Near
+	// askTime and patience are the constants, more in tests.
+	askTime, patience time.Duration
 
 	connections, opened, refused, bytes, abandoned atomic.Int64
 
@@ -99,7 +101,7 @@ type descriptors struct {
 }
 
 func newLocal(c *Client) *local {
-	return &local{c: c, near: localsocket.NewNear(c.config.DomainSocket, c.log), kept: map[localKey]*descriptors{}}
+	return &local{c: c, near: localsocket.NewNear(c.config.DomainSocket, c.log), askTime: localAsk, patience: localPatience, kept: map[localKey]*descriptors{}}
 }
 
 // dial connects to a datanode of this machine; nil: there is none.
@@ -263,7 +265,7 @@ func (l *local) close() {
 
 // ask asks a datanode for descriptors.
 func (l *local) ask(d *descriptors, addr string, b *hadooppb.ExtendedBlockProto, token *hadooppb.TokenProto, size int64) {
-	ctx, cancel := context.WithTimeout(context.Background(), localAsk)
+	ctx, cancel := context.WithTimeout(context.Background(), l.askTime)
 	defer cancel()
 	files, err := l.request(ctx, addr, b, token)
 	l.mu.Lock()
@@ -413,7 +415,7 @@ func (l *local) readFile(ctx context.Context, d *descriptors, f *os.File, p []by
 		_, err := f.ReadAt(b, at)
 		done <- answer{b, err}
 	}()
-	slow := time.NewTimer(localPatience)
+	slow := time.NewTimer(l.patience)
 	defer slow.Stop()
 	select {
 	case a := <-done:

@@ -145,8 +145,14 @@ func newLocalCluster(t testing.TB, n int, change func(*Config)) (*cluster, *Clie
 		t.Fatal(err)
 	}
 	local := c.client(config)
-	local.hedging.after = limit // a busy machine is no slow datanode
+	patient(local)
 	return c, local, sockets, data
+}
+
+// patient makes a client take a busy machine for no slow datanode, disk or namenode, and itself for no idle one.
+func patient(client *Client) {
+	client.hedging.after, client.local.askTime, client.local.patience = limit, limit, limit
+	client.times.tell, client.peers.keep = limit, limit
 }
 
 // Without faults nothing is read over TCP.
@@ -270,7 +276,7 @@ func TestDescriptorsThatAreOfNoUse(t *testing.T) {
 		fresh := client
 		if bad.name != "the data is short" { // descriptors are kept, and refusals remembered
 			fresh = sockets[0].n.c.client(client.config)
-			fresh.hedging.after = limit
+			patient(fresh)
 		}
 		before := count()
 		got, err := fresh.ReadFile(t.Context(), "/f")
@@ -405,6 +411,7 @@ func TestLocalReadEndsWithItsContext(t *testing.T) {
 // Files that a disk has not in its cache are read by another goroutine, with the same bytes.
 func TestLocalReadWaitsForTheDisk(t *testing.T) {
 	_, client := newCluster(t, 1)
+	patient(client)
 	data := pattern(1 << 20)
 	name := filepath.Join(t.TempDir(), "f")
 	if err := os.WriteFile(name, data, 0o600); err != nil {

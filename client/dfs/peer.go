@@ -192,6 +192,8 @@ type peerPool struct {
 	within func(datanode string) net.Conn
 	// near connects to a datanode of this machine, IP:port, by a socket that never leaves it; nil, or a nil connection: there is none.
 	near func(ctx context.Context, addr string) net.Conn
+	// keep is the constant, more in tests.
+	keep time.Duration
 
 	mu     sync.Mutex
 	idle   map[string][]*peer // the longest idle first, without buffers
@@ -204,7 +206,7 @@ type peerPool struct {
 func newPeerPool(
 	byHostname bool, dial func(context.Context, authority.Role, string, time.Duration) (net.Conn, error), secure func(context.Context, net.Conn, *hadooppb.TokenProto) (net.Conn, error),
 ) *peerPool {
-	return &peerPool{byHostname: byHostname, dial: dial, secure: secure, idle: map[string][]*peer{}, closes: map[string]bool{}, kept: map[string]bool{}}
+	return &peerPool{byHostname: byHostname, dial: dial, secure: secure, keep: peerIdle, idle: map[string][]*peer{}, closes: map[string]bool{}, kept: map[string]bool{}}
 }
 
 // get returns an idle connection, the last one used, or makes a new one, for a request with a token.
@@ -284,7 +286,7 @@ func (pp *peerPool) take(addr string) *peer {
 		}
 		p := list[len(list)-1]
 		pp.idle[addr] = list[:len(list)-1]
-		if time.Since(p.kept) < peerIdle {
+		if time.Since(p.kept) < pp.keep {
 			p.reused = true
 			return p
 		}
@@ -337,7 +339,7 @@ func (pp *peerPool) put(p *peer, wrote bool) {
 	}
 	pp.idle[p.addr] = append(list, p)
 	if pp.purge == nil {
-		pp.purge = time.AfterFunc(peerIdle, pp.purgeIdle)
+		pp.purge = time.AfterFunc(pp.keep, pp.purgeIdle)
 	}
 }
 
@@ -348,7 +350,7 @@ func (pp *peerPool) purgeIdle() {
 	pp.purge = nil
 	for addr, list := range pp.idle {
 		n := 0
-		for n < len(list) && time.Since(list[n].kept) >= peerIdle {
+		for n < len(list) && time.Since(list[n].kept) >= pp.keep {
 			list[n].close()
 			n++
 		}
@@ -359,7 +361,7 @@ func (pp *peerPool) purgeIdle() {
 		}
 	}
 	if len(pp.idle) > 0 && !pp.closed {
-		pp.purge = time.AfterFunc(peerIdle/2, pp.purgeIdle)
+		pp.purge = time.AfterFunc(pp.keep/2, pp.purgeIdle)
 	}
 }
 

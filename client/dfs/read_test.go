@@ -132,6 +132,7 @@ func (w *failingWriter) Write(p []byte) (int, error) {
 
 func TestReadsReuseConnections(t *testing.T) {
 	c, client := newCluster(t, 1)
+	patient(client)
 	data := bigFile(t, client, 1<<20)
 	r := open(t, client, "/big")
 	accepted := func() (n int) {
@@ -154,6 +155,7 @@ func TestReadsReuseConnections(t *testing.T) {
 func TestWritesReuseConnectionsWhereTheDatanodeLetsThem(t *testing.T) {
 	for _, keeps := range []bool{true, false} {
 		c, client := newCluster(t, 1)
+		patient(client)
 		c.nodes[0].set(func() { c.nodes[0].keeps = keeps })
 		for i := range 10 {
 			data := pattern(1000 + i)
@@ -211,6 +213,7 @@ func TestReplicaThatBreaksOffIsReplacedOnTheWay(t *testing.T) {
 
 func TestCorruptReplicaIsReportedAndReplaced(t *testing.T) {
 	c, client := newCluster(t, 2)
+	patient(client)
 	data := bigFile(t, client, 1<<20)
 	c.nodes[0].flip = true
 	got, err := client.ReadFile(t.Context(), "/big")
@@ -243,6 +246,7 @@ func TestReaderWithItsBytesWaitsForNoNamenode(t *testing.T) {
 
 func TestClientThatFindsEveryReplicaCorruptReportsNone(t *testing.T) {
 	c, client := newCluster(t, 3)
+	patient(client)
 	bigFile(t, client, 100_000)
 	flip := func(at int, flip bool) { c.nodes[at].set(func() { c.nodes[at].flip = flip }) }
 	for at := range 3 {
@@ -402,6 +406,53 @@ func TestReadsLeaveNothingWithTheirContext(t *testing.T) {
 	r.Close()
 	if n := ctx.waiting.Load(); n != 0 {
 		t.Errorf("%d still wait for the end of the context", n)
+	}
+}
+
+// A connection that is kept for the next request is not interrupted any more because another datanode was quicker in the last one.
+func TestWhatIsKeptIsNotOvertaken(t *testing.T) {
+	_, client := newCluster(t, 1)
+	patient(client)
+	bigFile(t, client, 1000)
+	r := open(t, client, "/big")
+	f, err := r.connect(t.Context(), new(attempt), 0, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := f.(*flow)
+	p := one.s.peer
+	given := make(chan struct{})
+	kept := func() bool {
+		client.peers.mu.Lock()
+		defer client.peers.mu.Unlock()
+		return slices.Contains(client.peers.idle[p.addr], p)
+	}
+	h := &hedge{done: make(chan struct{}), cancel: sync.OnceFunc(func() { close(given) })}
+	one.h = h
+	one.watch()
+	go func() { // is quicker as late as it can be
+		defer close(h.done)
+		for !kept() {
+			select {
+			case <-given:
+				p.interrupt(errOvertaken)
+				return
+			default:
+				time.Sleep(time.Millisecond)
+			}
+		}
+		p.interrupt(errOvertaken)
+	}()
+	one.h = nil // it is asked during the last read
+	if _, err := one.read(); err != nil {
+		t.Fatal(err)
+	}
+	one.h = h
+	if _, err := one.read(); !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
+	if <-h.done; kept() {
+		t.Error("a connection is kept that was interrupted")
 	}
 }
 

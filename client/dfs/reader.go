@@ -445,6 +445,15 @@ func (f *flow) watch() {
 		f.s.until(f.ctx)
 	}
 	f.s.peer.slow, f.s.peer.slowAfter = f.slow, f.r.c.hedging.delay()
+	f.s.alone = f.dropHedge
+}
+
+// dropHedge gives the other datanode up, if one was asked.
+func (f *flow) dropHedge() {
+	if h := f.h; h != nil {
+		f.h = nil
+		h.drop()
+	}
 }
 
 // slow asks another datanode for what is left of the stream.
@@ -470,9 +479,7 @@ func (f *flow) read() ([]byte, error) {
 			return data, err
 		}
 		if err == nil || errors.Is(err, io.EOF) {
-			h := f.h
-			f.h = nil
-			h.drop()
+			f.dropHedge()
 			return data, err
 		}
 		if err = f.switchOver(err); err != nil {
@@ -507,10 +514,7 @@ func (f *flow) switchOver(cause error) error {
 
 // close gives the stream up.
 func (f *flow) close() {
-	if f.h != nil {
-		f.h.drop()
-		f.h = nil
-	}
+	f.dropHedge()
 	f.s.close()
 }
 

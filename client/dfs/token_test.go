@@ -27,6 +27,7 @@ func (c *cluster) refusals() int {
 // A token that has expired is asked for again, once, and no datanode is blamed for it.
 func TestExpiredTokensAreRenewed(t *testing.T) {
 	c, client := newCluster(t, 3)
+	patient(client) // no request beside the one that is refused
 	c.expire()
 	data := pattern(200_000)
 	if err := client.WriteFile(t.Context(), "/f", data, false); err != nil {
@@ -61,6 +62,7 @@ func TestExpiredTokensAreRenewed(t *testing.T) {
 // Tokens that are refused for ever end in an error, not in asking for ever.
 func TestRefusedTokensEndInAnError(t *testing.T) {
 	c, client := newCluster(t, 2)
+	patient(client)
 	data := pattern(1000)
 	if err := client.WriteFile(t.Context(), "/f", data, false); err != nil {
 		t.Fatal(err)

@@ -266,14 +266,14 @@ func (u *unitWriter) send(p *outPacket, h dtp.Header, n int64) error {
 
 // beat sends a heartbeat if nothing has been sent for interval and no packet is on its way out.
 func (u *unitWriter) beat(interval time.Duration) {
-	u.g.mu.Lock()
-	p, idle := u.peer, !u.ending && len(u.flight) == 0
-	u.g.mu.Unlock()
-	if p == nil || !idle || !u.writing.TryLock() {
+	if !u.writing.TryLock() { // under which the end goes out as well, and nothing may follow that
 		return
 	}
 	defer u.writing.Unlock()
-	if time.Since(u.lastSend) >= interval && p.send(dtp.AppendHeader(nil, dtp.Header{Seqno: dtp.HeartbeatSeqno}, 0)) == nil {
+	u.g.mu.Lock()
+	p, idle := u.peer, !u.ending && len(u.flight) == 0
+	u.g.mu.Unlock()
+	if p != nil && idle && time.Since(u.lastSend) >= interval && p.send(dtp.AppendHeader(nil, dtp.Header{Seqno: dtp.HeartbeatSeqno}, 0)) == nil {
 		u.lastSend = time.Now()
 	}
 }

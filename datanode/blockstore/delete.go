@@ -55,6 +55,7 @@ func (s *Store) removeReplica(r *replica, limit metadata.Generation, keep bool) 
 	temporary := r.state == datanode.Temporary
 	view := r.viewLocked()
 	r.gone = true
+	r.fenceLocked() // who was about to take it over has it by now
 	r.settleLocked()
 	remove := r.discard
 	if keep {

@@ -212,7 +212,9 @@ func pair(inMemory, onDisk *replica) bool {
 		inMemory.state != datanode.Finalized || onDisk.state != datanode.Finalized || inMemory.blockLocked() != onDisk.blockLocked() {
 		return false
 	}
-	inMemory.isSaved(&moved{b: inMemory.blockLocked(), v: onDisk.vol, named: true})
+	c := &moved{b: inMemory.blockLocked(), v: onDisk.vol}
+	c.named.Store(true)
+	inMemory.isSaved(c)
 	return true
 }
 

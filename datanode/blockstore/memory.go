@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -293,8 +294,9 @@ func (s *Store) clear(v *volume) error {
 	for v.err() == nil && m.bytes.Load() > 0 && s.evict(v, m.bytes.Load()) {
 	}
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, r := range append(m.fresh, m.saved...) {
+	left := slices.Concat(m.fresh, m.saved)
+	m.mu.Unlock()
+	for _, r := range left {
 		r.mu.Lock()
 		stays := !r.gone && !r.bad && r.state == datanode.Finalized
 		r.mu.Unlock()
@@ -332,8 +334,11 @@ func (w *writer) leave(r *replica) (*replica, error) {
 	r.mu.Lock()
 	sh := s.shard(r.id)
 	sh.mu.Lock()
-	if err == nil && (r.gone || r.open == nil || r.open.owner != w || sh.replicas[r.id] != r) {
+	switch {
+	case err == nil && (r.gone || r.open == nil || r.open.owner != w || sh.replicas[r.id] != r):
 		err = w.errLost()
+	case err == nil && v.leaving.Load():
+		err = errRemoved
 	}
 	if err != nil {
 		sh.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 
 	"github.com/gohops/hops/datanode"
 	"github.com/gohops/hops/datanode/vfs"
@@ -88,7 +89,7 @@ func (s *Store) move(ctx context.Context, b metadata.Block, typ datanode.Storage
 	case bad:
 		return metadata.Errorf(metadata.ErrCorrupt, "the replica is damaged")
 	case view.State != datanode.Finalized || view.Block.Generation != b.Generation:
-		return stateError(r)
+		return metadata.Errorf(metadata.ErrInvalidArgument, "the replica %v is %v", view.Block, view.State) // by now it may be another
 	case there:
 		return nil
 	case s.leaveTo(r, typ, storage):
@@ -149,13 +150,13 @@ type moved struct {
 	b metadata.Block
 	v *volume
 	// named: the files have the names of a finalized replica.
-	named bool
+	named atomic.Bool
 }
 
 // discard removes the files, durably if a start would take them for a replica.
 func (c *moved) discard() error {
 	var errs []error
-	if c.named {
+	if c.named.Load() {
 		if errs = append(errs, c.v.remove(c.b.ID, c.b.Generation, sufMeta)); errs[0] == nil {
 			errs = append(errs, c.v.commit(&commit{dir: c.v.dirOf(c.b.ID)}))
 		}
@@ -237,11 +238,7 @@ func (rd *reader) copyTo(ctx context.Context, v *volume, data, sums vfs.File, pa
 			return err
 		}
 		if err := verify(tableOf(rd.sum), p, crcs); err != nil {
-			if now := rd.r.view(); now.Block != rd.view.Block {
-				return errChanged
-			}
-			rd.store.markCorrupt(rd.r)
-			return fmt.Errorf("at %d: %w", off, err)
+			return rd.mismatch(off, err)
 		}
 		rd.forget(off, off+int64(len(p)))
 		if _, err := data.WriteAt(p, off); err != nil {
@@ -308,7 +305,7 @@ func (c *moved) name() error {
 		if err := v.fs.Rename(v.movingPath(b, movingData), v.dataPath(b.ID)); err != nil {
 			return err
 		}
-		c.named = true
+		c.named.Store(true)
 		return v.fs.Rename(v.movingPath(b, movingSums), v.sumsPath(b.ID, b.Generation, sufMeta))
 	}})
 }
@@ -323,7 +320,7 @@ func (s *Store) replace(r *replica, c *moved, damaged bool) error {
 	r.mu.Lock()
 	sh := s.shard(b.ID)
 	sh.mu.Lock()
-	if !(c.copiesLocked(r) || damaged && c.isOf(r)) || sh.replicas[b.ID] != r || v.failed.Load() != nil { // a recovery has begun
+	if !(c.copiesLocked(r) || damaged && c.isOf(r)) || sh.replicas[b.ID] != r || v.leaving.Load() || v.failed.Load() != nil { // a recovery has begun, or the volume goes
 		sh.mu.Unlock()
 		r.mu.Unlock()
 		n.mu.Unlock()

@@ -215,7 +215,7 @@ func (rd *reader) ReadAt(p []byte, off int64) (int, error) {
 	if rd.data == nil {
 		copy(p[:n], rd.packedData[off:])
 	} else if k, err := rd.data.ReadAt(p[:n], off); int64(k) < n {
-		return k, rd.store.readFailed(rd.r, err)
+		return k, rd.failed(err)
 	}
 	if n < int64(len(p)) {
 		return int(n), io.EOF
@@ -240,7 +240,7 @@ func (rd *reader) Sums(dst []byte, off, end int64) ([]byte, error) {
 	if rd.data == nil {
 		copy(dst[at:], rd.packedSums[4*(off/chunk):])
 	} else if k, err := rd.sums.ReadAt(dst[at:], sumOffset(off)); k < n {
-		return dst[:at], rd.store.readFailed(rd.r, err)
+		return dst[:at], rd.failed(err)
 	}
 	if end%chunk != 0 {
 		binary.BigEndian.PutUint32(dst[len(dst)-4:], rd.lastCRC)
@@ -262,6 +262,11 @@ func (s *Store) readFailedLocked(r *replica, err error) error {
 	if vErr := r.vol.err(); vErr != nil {
 		return vErr
 	}
+	return s.unreadableLocked(r, err)
+}
+
+// unreadableLocked is readFailedLocked of a disk that works.
+func (s *Store) unreadableLocked(r *replica, err error) error {
 	s.corruptLocked(r)
 	if err == nil || errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
@@ -274,6 +279,40 @@ func (s *Store) readFailed(r *replica, err error) error {
 	defer r.mu.Unlock()
 	return s.readFailedLocked(r, err)
 }
+
+// failed is readFailed, but what is not any more what was opened is not corrupt.
+func (rd *reader) failed(err error) error {
+	r := rd.r
+	r.vol.probe()
+	if vErr := r.vol.err(); vErr != nil {
+		return vErr
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if rd.changedLocked() {
+		return errMeanwhile
+	}
+	return rd.store.unreadableLocked(r, err)
+}
+
+// mismatch judges bytes that do not match their checksums.
+func (rd *reader) mismatch(off int64, err error) error {
+	rd.r.mu.Lock()
+	defer rd.r.mu.Unlock()
+	if rd.changedLocked() {
+		return errMeanwhile
+	}
+	rd.store.corruptLocked(rd.r)
+	return fmt.Errorf("at %d: %w", off, err)
+}
+
+// changedLocked reports whether the replica is not any more what was opened, or has less: a recovery cuts it before it gets its new generation. r.mu is held.
+func (rd *reader) changedLocked() bool {
+	r := rd.r
+	return r.gone || r.gen != rd.view.Block.Generation || r.viewLocked().Visible < rd.view.Visible
+}
+
+var errMeanwhile = metadata.Errorf(metadata.ErrRetriable, "the replica changed while it was read")
 
 // corruptLocked marks the replica, and announces it unless that was done before. r.mu is held.
 func (s *Store) corruptLocked(r *replica) {
@@ -359,7 +398,7 @@ func (rd *reader) verify(ctx context.Context, pace func(int64) error) error {
 	}
 	if rd.sums != nil && rd.view.State == datanode.Finalized {
 		if err := rd.readHeader(); err != nil {
-			return rd.store.readFailed(rd.r, err)
+			return rd.failed(err)
 		}
 	}
 	data := make([]byte, min(verifyStep, rd.view.Visible))
@@ -385,11 +424,7 @@ func (rd *reader) verify(ctx context.Context, pace func(int64) error) error {
 		}
 		rd.forget(off, end)
 		if err := verify(tableOf(rd.sum), p, sums); err != nil {
-			if rd.r.view().Block.Generation != rd.view.Block.Generation {
-				return fmt.Errorf("it changed meanwhile: %w", metadata.ErrRetriable)
-			}
-			rd.store.markCorrupt(rd.r)
-			return fmt.Errorf("at %d: %w", off, err)
+			return rd.mismatch(off, err)
 		}
 	}
 	return nil
@@ -422,7 +457,7 @@ func (rd *reader) checkSizes() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if now := r.viewLocked(); r.gone || now.State != datanode.Finalized || now.Block != rd.view.Block {
-		return fmt.Errorf("it changed meanwhile: %w", metadata.ErrRetriable)
+		return errMeanwhile
 	}
 	rd.store.corruptLocked(r)
 	return fmt.Errorf("its files have %d and %d bytes, not %d and %d: %w", length, sums, rd.view.Visible, sumsSize(rd.view.Visible), metadata.ErrCorrupt)

@@ -57,6 +57,7 @@ func (s *Store) initRecovery(b metadata.Block, recovery metadata.Generation) (da
 	if r.gone {
 		return datanode.Replica{}, notFound(b)
 	}
+	r.fenceLocked() // who was about to take it over has it by now
 	if r.recovery != recovery {
 		return datanode.Replica{}, metadata.Errorf(metadata.ErrRecoveryInProgress, "replica %v is in recovery %d by now", r.blockLocked(), r.recovery)
 	}
@@ -76,6 +77,9 @@ func (s *Store) UpdateReplica(b metadata.Block, recovery metadata.Generation, le
 		return datanode.Replica{}, r.vol.err()
 	}
 	defer r.io.Unlock()
+	if err := r.vol.err(); err != nil { // as in takeOver
+		return datanode.Replica{}, err
+	}
 	v, err := s.update(r, b, recovery, length)
 	if err != nil {
 		return v, fmt.Errorf("update replica of %v to recovery %d: %w", b, recovery, err)
@@ -172,12 +176,16 @@ func (w *writer) cutDurably(length int64) error {
 			return err
 		}
 	}
+	r.mu.Lock()
+	if length < r.open.visible { // who reads knows before it happens
+		r.open.visible, r.open.visibleCRC = length, crc
+	}
+	r.mu.Unlock()
 	if err := w.truncate(length, crc); err != nil {
 		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.length, r.open.lastCRC, r.open.ends = length, crc, nil
-	r.open.visible = min(r.open.visible, length)
 	return nil
 }

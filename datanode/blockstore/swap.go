@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gohops/hops/datanode"
@@ -159,14 +160,19 @@ func (s *Store) admitLate(r *replica) error {
 			return nil
 		}
 		sh.mu.Lock()
+		if r.vol.leaving.Load() || r.vol.err() != nil { // its disk was given up while it was read
+			sh.mu.Unlock()
+			return errRemoved
+		}
 		if sh.replicas[r.id] != old {
 			sh.mu.Unlock()
 			continue
 		}
-		sh.replicas[r.id] = r
+		size := r.length + sumsSize(r.length)
+		sh.replicas[r.id] = r // from here on it is everybody's
 		sh.mu.Unlock()
 		r.vol.replicas.Add(1)
-		r.vol.used.Add(r.length + sumsSize(r.length))
+		r.vol.used.Add(size)
 		r.vol.finalized(r)
 		return nil
 	}
@@ -217,6 +223,7 @@ func (s *Store) Remove(path string) error {
 
 // retire takes a volume that is not in the list out of everything, and closes what is open there.
 func (s *Store) retire(v *volume, cause error) {
+	v.leaving.Store(true)
 	var all []*replica
 	for i := range s.shards {
 		sh := &s.shards[i]
@@ -229,17 +236,32 @@ func (s *Store) retire(v *volume, cause error) {
 		sh.mu.RUnlock()
 	}
 	packs := map[*pack]bool{}
+	// What is under way there ends before somebody else has the volume, also on one that has failed, unless its disk does not answer.
+	end := time.Now().Add(v.usageWait)
+	take := func(r *replica, mu *sync.Mutex) bool {
+		for !r.acquire(mu) {
+			if time.Now().After(end) {
+				return false
+			}
+			time.Sleep(time.Millisecond)
+		}
+		return true
+	}
 	for _, r := range all {
-		if !r.acquire(&r.mu) { // the disk does not answer
+		if !take(r, &r.mu) {
 			continue
 		}
 		r.fenceLocked()
 		r.gone = true
 		r.wakeLocked() // it stays open for a call of its writer that is under way
 		r.mu.Unlock()
-		if r.acquire(&r.io) { // the last call of its writer is over
+		if take(r, &r.io) { // the last call of its writer is over
 			if r.packed != nil {
 				packs[r.packed.p] = true
+			}
+			if take(r, &r.mu) {
+				r.fenceLocked() // who was about to take it over has it by now
+				r.mu.Unlock()
 			}
 			r.io.Unlock()
 		}

@@ -39,6 +39,7 @@ type volume struct {
 	failed   atomic.Pointer[error]
 	calls    *calls
 	sends    sends
+	leaving  atomic.Bool   // its replicas are being taken out, and none comes any more; set before the shards are looked through
 	gone     chan struct{} // closed when the volume has failed
 	silent   chan struct{} // closed when the disk does not answer while the store is being opened
 	broken   error         // why it could not be opened; only while the store is being opened
@@ -280,7 +281,9 @@ func (v *volume) run(batch []*commit) {
 			errs[i] = *packs[c.pack]
 		}
 		if errs[i] == nil && c.rename != nil {
-			errs[i] = v.check(c.rename())
+			if errs[i] = v.err(); errs[i] == nil { // who waited has gone, and takes it for not done
+				errs[i] = v.check(c.rename())
+			}
 		}
 		if errs[i] == nil && c.dir != "" {
 			dirs[c.dir] = nil

@@ -592,7 +592,9 @@ func (s *Store) restamp(r *replica, gen metadata.Generation) (datanode.Replica, 
 // The check is made twice: the writer may have finished while it was being stopped.
 func (s *Store) takeOver(r *replica, low, high metadata.Generation, accept func() error) error {
 	check := func() error {
-		r.mu.Lock()
+		if !r.acquire(&r.mu) {
+			return r.vol.err()
+		}
 		defer r.mu.Unlock()
 		switch {
 		case r.gone:
@@ -611,15 +613,21 @@ func (s *Store) takeOver(r *replica, low, high metadata.Generation, accept func(
 	if err := check(); err != nil {
 		return err
 	}
-	r.io.Lock()
-	s.instead(r, false) // what is on a disk already stays there, under whatever comes: the replica is gone then, and the caller begins again
-	if err := check(); err != nil {
-		r.io.Unlock()
-		return err
+	if !r.acquire(&r.io) {
+		return r.vol.err()
 	}
-	return nil
+	s.instead(r, false) // what is on a disk already stays there, under whatever comes: the replica is gone then, and the caller begins again
+	err := check()
+	if err == nil {
+		err = r.vol.err() // then a commit that nobody waits for any more may still rename it
+	}
+	if err != nil {
+		r.io.Unlock()
+	}
+	return err
 }
 
+// stateError refuses a replica of the wrong state. r.mu is held.
 func stateError(r *replica) error {
 	return metadata.Errorf(metadata.ErrInvalidArgument, "the replica %v is %v", r.blockLocked(), r.state)
 }

@@ -49,6 +49,8 @@ type entry struct {
 	pin   *blockstore.Pin // nil: on its way
 	size  int64
 	gone  bool // it is not wanted any more
+	// failed are the volumes that have gone while it was on its way: it may have come from one of them.
+	failed []string
 }
 
 // New makes an empty Cache.
@@ -84,7 +86,7 @@ func (c *Cache) Add(ctx context.Context, b metadata.Block) {
 	c.release(old)
 	pin, err := c.cfg.Store.Pin(ctx, b, func(n int64) error { return c.reserve(e, n) })
 	c.mu.Lock()
-	there := err == nil && !e.gone && !c.closed
+	there := err == nil && !e.gone && !c.closed && !slices.Contains(e.failed, pin.Replica.Volume)
 	if there {
 		e.pin, c.told = pin, false
 	} else {
@@ -201,7 +203,10 @@ func (c *Cache) VolumeFailed(volume string) {
 	c.mu.Lock()
 	var gone []*entry
 	for id, e := range c.all {
-		if e.pin != nil && e.pin.Replica.Volume == volume {
+		switch {
+		case e.pin == nil:
+			e.failed = append(e.failed, volume)
+		case e.pin.Replica.Volume == volume:
 			gone = append(gone, c.takeLocked(id))
 		}
 	}

@@ -3,6 +3,7 @@
 package cache
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -203,6 +204,39 @@ func TestWhatChangesLeavesMemory(t *testing.T) {
 			}
 			s.wantLocked(0)
 		})
+	}
+}
+
+// pinning is a store after whose pinning something happens.
+type pinning struct {
+	Store
+	then func()
+}
+
+func (p pinning) Pin(ctx context.Context, b metadata.Block, memory func(n int64) error) (*blockstore.Pin, error) {
+	defer p.then()
+	return p.Store.Pin(ctx, b, memory)
+}
+
+// A replica whose volume fails while it is taken into memory is not kept there.
+func TestWhatIsOnItsWayLeavesWithItsVolume(t *testing.T) {
+	s := newStage(t, 7<<20)
+	b := s.write(1, 200_000)
+	volume, _ := s.VolumeOf(1)
+	var c *Cache
+	told := ""
+	for failing, want := range map[string]string{"DS-other": "1 true", volume: "1 false"} {
+		told = ""
+		c = New(Config{
+			Store: pinning{s.Store, func() { c.VolumeFailed(failing) }}, Most: 7 << 20, Logger: slog.New(slog.DiscardHandler),
+			Told: func(b metadata.Block, there bool) { told += fmt.Sprint(int64(b.ID), there) },
+		})
+		c.Add(t.Context(), b)
+		if _, used, n := c.Figures(); told != want || c.Has(1) != (failing != volume) || (used > 0) != (n == 1) {
+			t.Errorf("%s fails: told %q, %d bytes of %d replicas", failing, told, used, n)
+		}
+		c.Close()
+		s.wantLocked(0)
 	}
 }
 

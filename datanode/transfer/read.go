@@ -118,7 +118,7 @@ func (s *Server) openFor(ctx context.Context, b metadata.Block, end int64) (data
 			return nil, metadata.Errorf(metadata.ErrInvalidArgument, "read of %v up to %d, but the replica has %d bytes", b, end, r.Visible)
 		}
 		waited = true
-		wait, cancel := context.WithTimeout(ctx, growWait)
+		wait, cancel := context.WithTimeout(ctx, s.growWait)
 		s.source.Wait(wait, b.ID, end)
 		cancel()
 	}

@@ -111,6 +111,7 @@ type Server struct {
 	sheets        *sheets
 	slots         *slots
 	counts        counts
+	growWait      time.Duration // the constant, more in tests
 
 	mu    sync.Mutex
 	conns map[net.Conn]struct{}
@@ -159,7 +160,7 @@ func New(cfg Config) *Server {
 		balancing: pace.Budget{Burst: pace.Burst}, rebuilding: pace.Budget{Burst: pace.Burst},
 		mirrors: mirrors{keep: cfg.KeepAlive * 3 / 4, idle: map[string][]*peer{}},
 		slow:    newSlow(cfg.Slow), recalculating: make(chan struct{}, maxRecalculating), replacing: make(chan struct{}, maxReplacing),
-		sheets: newSheets(cfg.Shared), slots: newSlots(),
+		sheets: newSheets(cfg.Shared), slots: newSlots(), growWait: growWait,
 	}
 }
 

@@ -525,6 +525,7 @@ func TestAppendAndCloseRecoveryThroughThePipeline(t *testing.T) {
 
 func TestReadersFollowAWriter(t *testing.T) {
 	d := start(t, 1)[0]
+	d.srv.growWait = time.Minute // however late the writer is on a busy machine
 	b := block(7, 1, 0)
 	data := pattern(3000)
 	w := mustBegin(t, b, setup{stage: stageCreate}, d)
