@@ -324,7 +324,7 @@ func (k *Cluster) start(name string) error {
 	if err != nil {
 		return err
 	}
-	p := program.Program{Logger: logger}
+	p := program.Program{Logger: logger, StopTimeout: Patience} // what is left behind has ports and files that the next start needs
 	p.Add(b.Membership()...)
 	p.Add(parts...)
 	ctx, stop := context.WithCancel(context.Background())
@@ -378,6 +378,8 @@ func (k *Cluster) close() {
 		k.t.Error(err)
 	}
 	if k.t.Failed() {
+		k.log.mu.Lock()
+		defer k.log.mu.Unlock()
 		text := k.log.text.Bytes()
 		k.t.Logf("the end of the servers' log:\n%s", text[max(0, len(text)-20000):])
 	}
