@@ -551,6 +551,12 @@ func (k *Cluster) Leader() string {
 	return leader
 }
 
+// HandOver has another namenode lead. On a busy machine that may take longer than an election may, and is said to have failed then.
+func (k *Cluster) HandOver(fs *dfs.Client) {
+	k.t.Helper()
+	k.Await("another namenode leads", func(ctx context.Context) error { return fs.TransferLeadership(ctx, "") })
+}
+
 // Await polls until check returns nil. It fails the test when that does not come, or when a server has ended by itself.
 func (k *Cluster) Await(what string, check func(context.Context) error) {
 	k.t.Helper()
