@@ -393,13 +393,7 @@ func transfer(ctx context.Context, t *teller) (string, error) {
 	to := other(old)
 	from := other(old, to)
 	began := time.Now()
-	if _, err := t.do(ctx, from, "root", "hops", "namenode", "transfer", to); err != nil {
-		return "", err
-	}
-	now, err := t.leader(ctx, "9870")
-	if err == nil && now != to {
-		err = fmt.Errorf("%s leads", now)
-	}
+	err = t.handOver(ctx, from, "namenode transfer", to)
 	return fmt.Sprintf("from %s to %s in %.1f s, said on %s", old, to, time.Since(began).Seconds(), from), err
 }
 
