@@ -100,7 +100,11 @@ func (d *Demo) Run(ctx context.Context) (err error) {
 	}
 	defer func() {
 		stopped := d.cluster.Stop()
-		for _, pid := range d.cluster.Leftovers() {
+		patience := time.Minute
+		if stopped != nil || err != nil {
+			patience = 0
+		}
+		for _, pid := range d.cluster.Gone(patience) {
 			stopped = errors.Join(stopped, fmt.Errorf("process %d was left running", pid))
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}

@@ -144,6 +144,9 @@ func processUser() string {
 	return strconv.Itoa(os.Getuid())
 }
 
+// tellTime bounds the question which jobs run, to a resource manager of this process: it is answered at once where the machine is not busy.
+const tellTime = nmserver.StopPatience / 2
+
 // tellRunning says which jobs run while the cluster is about to stop.
 func tellRunning(w io.Writer, conf string) {
 	c, err := client.New(client.Config{ConfDir: conf, User: processUser()})
@@ -151,7 +154,7 @@ func tellRunning(w io.Writer, conf string) {
 		return
 	}
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), tellTime)
 	defer cancel()
 	jobs, err := c.Jobs().List(ctx)
 	if err != nil {
@@ -231,7 +234,10 @@ func lockDev(ctx context.Context, dir string) (unlock func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, lockPatience)
 	defer cancel()
 	lock := flock.New(filepath.Join(dir, devLock))
-	locked, err := lock.TryLockContext(ctx, 10*time.Millisecond)
+	locked, err := lock.TryLock() // however late it is by now
+	if err == nil && !locked {
+		locked, err = lock.TryLockContext(ctx, 10*time.Millisecond)
+	}
 	if err != nil && ctx.Err() == nil {
 		return nil, fmt.Errorf("data directory %s cannot be used (%w): choose another one with --data, or --ephemeral", dir, err)
 	}

@@ -328,6 +328,9 @@ func (k *Cluster) server(name string) *server {
 // Ended is closed when the server's process has ended.
 func (k *Cluster) Ended(name string) <-chan struct{} { return k.server(name).done }
 
+// stopTime bounds the end of a server, which on a busy machine waits for its turn again and again.
+const stopTime = time.Minute
+
 // Stop ends all servers in an order in which nobody misses another, and reports those that do not end in time.
 func (k *Cluster) Stop() error {
 	var errs []error
@@ -342,8 +345,8 @@ func (k *Cluster) Stop() error {
 		for _, name := range group {
 			select {
 			case <-k.Ended(name):
-			case <-time.After(10 * time.Second):
-				errs = append(errs, fmt.Errorf("%s did not stop within 10s", name), k.Kill(name))
+			case <-time.After(stopTime):
+				errs = append(errs, fmt.Errorf("%s did not stop within %v", name, stopTime), k.Kill(name))
 			}
 		}
 	}
@@ -352,3 +355,13 @@ func (k *Cluster) Stop() error {
 
 // Leftovers are processes of the cluster that still run, servers as well as containers with their children.
 func (k *Cluster) Leftovers() []int { return Find(k.config.Dir+"/", "") }
+
+// Gone waits until none of them runs, after Stop: what was being ended when the servers stopped has its time for it. It returns those that are
+// left.
+func (k *Cluster) Gone(patience time.Duration) []int {
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		if left := k.Leftovers(); len(left) == 0 || time.Now().After(deadline) {
+			return left
+		}
+	}
+}

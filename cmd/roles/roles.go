@@ -354,6 +354,9 @@ func (b *Builder) filesystem(user string) (*dfs.Client, error) {
 	return dfs.New(dfs.Config{Namenodes: b.ipc(), User: user, Protection: b.File.HadoopProperties().TransferProtection, DomainSocket: b.File.SocketPath(b.File.Datanode), Dial: b.dial, Logger: b.Logger, Unreachable: 30 * time.Second})
 }
 
+// outdated is how long a client of the namenodes of before stays open for who has got it: longer than a call takes.
+const outdated = 5 * time.Minute
+
 // keptFilesystem gives a client of this process's user that is kept while the namenodes are the same.
 func (b *Builder) keptFilesystem() func() (*dfs.Client, error) {
 	var mu sync.Mutex
@@ -370,10 +373,12 @@ func (b *Builder) keptFilesystem() func() (*dfs.Client, error) {
 		if err != nil {
 			return nil, err
 		}
-		if kept != nil {
-			if err := kept.Close(); err != nil {
-				b.Logger.Debug("a client of the namenodes of before", "error", err)
-			}
+		if old := kept; old != nil {
+			time.AfterFunc(outdated, func() {
+				if err := old.Close(); err != nil {
+					b.Logger.Debug("a client of the namenodes of before", "error", err)
+				}
+			})
 		}
 		kept, of = c, now
 		return c, nil

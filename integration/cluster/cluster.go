@@ -324,7 +324,7 @@ func (k *Cluster) start(name string) error {
 	if err != nil {
 		return err
 	}
-	p := program.Program{Logger: logger}
+	p := program.Program{Logger: logger, StopTimeout: Patience} // what is left behind has ports and files that the next start needs
 	p.Add(b.Membership()...)
 	p.Add(parts...)
 	ctx, stop := context.WithCancel(context.Background())
@@ -378,6 +378,8 @@ func (k *Cluster) close() {
 		k.t.Error(err)
 	}
 	if k.t.Failed() {
+		k.log.mu.Lock()
+		defer k.log.mu.Unlock()
 		text := k.log.text.Bytes()
 		k.t.Logf("the end of the servers' log:\n%s", text[max(0, len(text)-20000):])
 	}
@@ -547,6 +549,12 @@ func (k *Cluster) Leader() string {
 		return errors.New("no namenode leads")
 	})
 	return leader
+}
+
+// HandOver has another namenode lead. On a busy machine that may take longer than an election may, and is said to have failed then.
+func (k *Cluster) HandOver(fs *dfs.Client) {
+	k.t.Helper()
+	k.Await("another namenode leads", func(ctx context.Context) error { return fs.TransferLeadership(ctx, "") })
 }
 
 // Await polls until check returns nil. It fails the test when that does not come, or when a server has ended by itself.

@@ -316,7 +316,7 @@ func TestOpenEndOutlivesWhatGroupsDo(t *testing.T) {
 
 // The namenode that leads changes between any two steps of a writer; nothing is lost, and nothing is left.
 func TestOpenEndThroughFailovers(t *testing.T) {
-	_, fs, ctx := coded(t, Config{Namenodes: 3, Datanodes: 5})
+	k, fs, ctx := coded(t, Config{Namenodes: 3, Datanodes: 5})
 	data := noise(6 << 20)
 	must := func(err error) {
 		t.Helper()
@@ -329,11 +329,11 @@ func TestOpenEndThroughFailovers(t *testing.T) {
 	w, err := fs.Create(ctx, "/ec/f", dfs.CreateOptions{BlockSize: 1 << 20})
 	must(err)
 	for _, n := range []int{100, 1 << 20, 1<<20 - 1, 2 << 20, 5} {
-		must(fs.TransferLeadership(ctx, ""))
+		k.HandOver(fs)
 		_, err = w.Write(data[at : at+n])
 		must(err)
 		at += n
-		must(fs.TransferLeadership(ctx, ""))
+		k.HandOver(fs)
 		must(w.Hflush(ctx))
 		got, err := fs.ReadFile(ctx, "/ec/f")
 		must(err)
@@ -341,21 +341,14 @@ func TestOpenEndThroughFailovers(t *testing.T) {
 			t.Fatalf("%d bytes are seen of %d, or others", len(got), at)
 		}
 	}
-	var all sync.WaitGroup
-	all.Go(func() { // while it is sealed
-		if err := fs.TransferLeadership(ctx, ""); err != nil {
-			t.Error(err)
-		}
-	})
-	must(w.Close())
-	all.Wait()
-	all.Go(func() {
-		if err := fs.TransferLeadership(ctx, ""); err != nil {
-			t.Error(err)
-		}
-	})
-	must(fs.Convert(ctx, "/ec/f", dfs.ConvertOptions{Policy: "XOR-2-1-1024k"}))
-	all.Wait()
+	for _, do := range []func() error{ // the first one seals it
+		w.Close, func() error { return fs.Convert(ctx, "/ec/f", dfs.ConvertOptions{Policy: "XOR-2-1-1024k"}) },
+	} {
+		ended := make(chan error, 1)
+		go func() { ended <- do() }()
+		k.HandOver(fs)
+		must(<-ended)
+	}
 	whole(t, ctx, fs, "/ec/f")
 	got, err := fs.ReadFile(ctx, "/ec/f")
 	must(err)

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/gohops/hops/client/dfs"
 )
@@ -68,9 +69,16 @@ func TestFilesMoveFromTierToTierWhileTheyAreRead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := k.onTypes(); got["DISK"] != 3*blocks || len(got) != 1 {
-		t.Fatalf("at first: %v", got)
+	settled := func(kind string) {
+		t.Helper()
+		k.Await("all replicas on "+kind, func(context.Context) error {
+			if got := k.onTypes(); got[kind] != 3*blocks || len(got) != 1 {
+				return fmt.Errorf("%v", got)
+			}
+			return nil
+		})
 	}
+	settled("DISK") // a datanode that was late is made up for
 	// Somebody reads all the time.
 	var stop atomic.Bool
 	var reads atomic.Int64
@@ -89,15 +97,6 @@ func TestFilesMoveFromTierToTierWhileTheyAreRead(t *testing.T) {
 	}
 	defer g.Wait()
 	defer stop.Store(true)
-	settled := func(kind string) {
-		t.Helper()
-		k.Await("all replicas on "+kind, func(context.Context) error {
-			if got := k.onTypes(); got[kind] != 3*blocks || len(got) != 1 {
-				return fmt.Errorf("%v", got)
-			}
-			return nil
-		})
-	}
 	// satisfied asks until nothing is left: blocks that wait for a datanode to be declared dead are given up meanwhile.
 	satisfied := func() {
 		t.Helper()
@@ -155,7 +154,7 @@ func TestFilesMoveFromTierToTierWhileTheyAreRead(t *testing.T) {
 	satisfied()
 	settled("ARCHIVE")
 	// The end is read by a reader that began after it.
-	for seen := reads.Load(); reads.Load() < seen+2*files && !t.Failed(); {
+	for seen := reads.Load(); reads.Load() < seen+2*files && !t.Failed(); time.Sleep(time.Millisecond) {
 		if err := ctx.Err(); err != nil {
 			t.Fatal(err)
 		}

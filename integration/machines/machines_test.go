@@ -31,7 +31,7 @@ func inLab(t *testing.T) bool {
 	args := os.Args
 	os.Args = []string{args[0], "-test.run=^" + t.Name() + "$", "-test.v"}
 	defer func() { os.Args = args }()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	if status, err := Enter(ctx); err != nil || status != 0 {
 		t.Errorf("in the lab: exit status %d, %v", status, err)
@@ -81,7 +81,7 @@ func TestMachinesAreMachines(t *testing.T) {
 		t.Errorf("process 1 is %s", got)
 	}
 	reaches := func(address string) error {
-		ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
 		server := two.Command(ctx, "root", "python3", "-c", `
 import socket, sys
@@ -98,7 +98,7 @@ s.accept()[0].sendall(b"hello")`)
 		if _, err := out.Read(make([]byte, 8)); err != nil {
 			return err
 		}
-		text, err := one.Run(ctx, "ada", "python3", "-c", fmt.Sprintf(`import socket; print(socket.create_connection((%q, 7777), 2).recv(9).decode())`, address))
+		text, err := one.Run(ctx, "ada", "python3", "-c", fmt.Sprintf(`import socket; print(socket.create_connection((%q, 7777), 10).recv(9).decode())`, address))
 		if err == nil && strings.TrimSpace(text) != "hello" {
 			err = fmt.Errorf("said %q", text)
 		}

@@ -58,11 +58,11 @@ func Lay(t testing.TB, c processes.Config) *Cluster {
 		if err := k.Stop(); err != nil {
 			t.Error(err)
 		}
-		// What was being ended when the servers stopped has its time for it.
-		for deadline := time.Now().Add(Patience); len(k.Leftovers()) > 0 && !t.Failed() && time.Now().Before(deadline); {
-			time.Sleep(20 * time.Millisecond)
+		patience := Patience
+		if t.Failed() {
+			patience = 0
 		}
-		for _, pid := range k.Leftovers() {
+		for _, pid := range k.Gone(patience) {
 			if !t.Failed() {
 				t.Errorf("process %d is left: %s", pid, processes.Command(pid))
 			}

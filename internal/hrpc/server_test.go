@@ -344,7 +344,7 @@ func TestMethodWithoutRightIsRefusedAtRegistration(t *testing.T) {
 }
 
 func TestStopAnswersWhatIsInFlight(t *testing.T) {
-	s := newServer(t, ServerConfig{})
+	s := newServer(t, ServerConfig{Drain: time.Minute})
 	held := make(chan *Call, 1)
 	s.Handle(nn, Method{
 		Name: "hold", New: func() Message { return new(hadooppb.RollEditsRequestProto) }, Right: security.Anyone,
@@ -362,7 +362,7 @@ func TestStopAnswersWhatIsInFlight(t *testing.T) {
 	_, _ = conn.Write(request(1, 0, nn, "hold", &hadooppb.RollEditsRequestProto{}))
 	call := <-held
 	cancel()
-	time.Sleep(10 * time.Millisecond)
+	eventually(t, call.conn.stopping.Load)
 	call.Reply(nil)
 	if h, _ := readFrame(t, conn); h.callID != 1 || h.status != hadooppb.RpcResponseHeaderProto_SUCCESS {
 		t.Errorf("got %+v", h)

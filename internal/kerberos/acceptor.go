@@ -97,13 +97,13 @@ func drawSubkey(like key) (key, uint32) {
 func (a *Acceptor) Principal() Principal { return a.config.Principals[0] }
 
 func (a *Acceptor) load() error {
+	info, err := os.Stat(a.config.Keytab) // first: one that is written while it is read is read again
+	if err != nil {
+		return fmt.Errorf("keytab: %w", err)
+	}
 	entries, err := loadKeytab(a.config.Keytab)
 	if err != nil {
 		return err
-	}
-	info, err := os.Stat(a.config.Keytab)
-	if err != nil {
-		return fmt.Errorf("keytab: %w", err)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -87,6 +87,25 @@ func (t *teller) whole(ctx context.Context, role string) error {
 	})
 }
 
+// handOver has a machine lead by a command, such as "namenode transfer", that is given on another one, as often as it takes: where others use the
+// processors a handover may take longer than an election may.
+func (t *teller) handOver(ctx context.Context, on, command, to string) error {
+	at := managersAt
+	if strings.Contains(command, "namenode") {
+		at = namenodes
+	}
+	return await(ctx, time.Minute, func() error {
+		if _, err := t.do(ctx, on, "root", strings.Fields("hops "+command+" "+to)...); err != nil {
+			return err
+		}
+		now, err := t.leader(ctx, at)
+		if err == nil && now != to {
+			err = fmt.Errorf("%s leads, %s was to", now, to)
+		}
+		return err
+	})
+}
+
 // replace loses the machine whose namenode leads, with its disks, and puts a new one in its place by the line of `hops cluster replace`.
 func replace(ctx context.Context, t *teller) (string, error) {
 	lost, err := t.leader(ctx, namenodes)
@@ -123,12 +142,9 @@ func replace(ctx context.Context, t *teller) (string, error) {
 		return "", err
 	}
 	for _, role := range []string{"namenode", "resourcemanager"} { // the new one alone answers then
-		if _, err := t.do(ctx, leads, "root", "hops", "cluster", "transfer", role, lost); err != nil {
+		if err := t.handOver(ctx, leads, "cluster transfer "+role, lost); err != nil {
 			return "", err
 		}
-	}
-	if now, err := t.leader(ctx, namenodes); err != nil || now != lost {
-		return "", errors.Join(fmt.Errorf("%s leads after leadership was given to %s", now, lost), err)
 	}
 	if err := t.same(ctx, "alone", "replaced", sum); err != nil {
 		return "", err
@@ -377,12 +393,6 @@ func managerMembers(ctx context.Context, t *teller) (string, error) {
 		return "", err
 	}
 	took := time.Since(began)
-	if _, err := t.do(ctx, out, "root", "hops", "resourcemanager", "transfer", next); err != nil {
-		return "", err
-	}
-	now, err := t.leader(ctx, managersAt)
-	if err == nil && now != next {
-		err = fmt.Errorf("%s leads, %s was to", now, next)
-	}
+	err = t.handOver(ctx, out, "resourcemanager transfer", next)
 	return fmt.Sprintf("%s lost its vote, and had it again %.1f s after its start on an empty directory; %s leads", out, took.Seconds(), next), err
 }

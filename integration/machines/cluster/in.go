@@ -35,20 +35,20 @@ func address(ctx context.Context, t *teller) (string, error) {
 
 // initialize makes the cluster on the first machine and keeps the line for the others.
 func initialize(ctx context.Context, t *teller) (string, error) {
-	began := time.Now()
+	w := newWatch()
 	out, err := t.do(ctx, "m1", "root", strings.Fields("hops cluster init --name lab"+gpus)...)
 	if err != nil {
 		return "", err
 	}
-	took := time.Since(began)
+	took := time.Since(w.began)
 	line := joinLine.FindStringSubmatch(out)
 	if line == nil {
 		return "", fmt.Errorf("no line to paste in what it said: %s", out)
 	}
 	t.pasted = line[1]
 	seen := fmt.Sprintf("serving after %.1f s", took.Seconds())
-	if took > joinTime {
-		return "", fmt.Errorf("%s: more than %s", seen, joinTime)
+	if err := w.kept(took, joinTime); err != nil {
+		return "", fmt.Errorf("%s: %w", seen, err)
 	}
 	return seen, nil
 }
@@ -79,13 +79,13 @@ func join(ctx context.Context, t *teller) (string, error) {
 
 // joins pastes a line on a machine. The time is 0 if it did not get in, and an error if it is more than a machine may take.
 func (t *teller) joins(ctx context.Context, machine, line string) (time.Duration, error) {
-	began := time.Now()
+	w := newWatch()
 	if _, err := t.do(ctx, machine, "root", strings.Fields(line+gpus)...); err != nil {
 		return 0, err
 	}
-	took := time.Since(began)
-	if took > joinTime {
-		return took, fmt.Errorf("%s took %.1f s, more than %s", machine, took.Seconds(), joinTime)
+	took := time.Since(w.began)
+	if err := w.kept(took, joinTime); err != nil {
+		return took, fmt.Errorf("%s took %.1f s, %w", machine, took.Seconds(), err)
 	}
 	return took, nil
 }
@@ -153,11 +153,12 @@ const refusedTime = 10 * time.Second
 
 // remove takes a machine out and waits until its datanode is no datanode any more; a server of it that starts again is refused.
 func remove(ctx context.Context, t *teller) (string, error) {
+	w := newWatch()
 	if _, err := t.do(ctx, "m2", "root", "hops", "cluster", "remove", "m5"); err != nil {
 		return "", err
 	}
 	began := time.Now()
-	err := await(ctx, refusedTime, func() error {
+	err := await(ctx, w.limit(refusedTime), func() error {
 		h, err := t.health(ctx, "m5", "9864")
 		if err == nil && h.Ready {
 			err = errors.New("m5's datanode is still registered")

@@ -393,13 +393,7 @@ func transfer(ctx context.Context, t *teller) (string, error) {
 	to := other(old)
 	from := other(old, to)
 	began := time.Now()
-	if _, err := t.do(ctx, from, "root", "hops", "namenode", "transfer", to); err != nil {
-		return "", err
-	}
-	now, err := t.leader(ctx, "9870")
-	if err == nil && now != to {
-		err = fmt.Errorf("%s leads", now)
-	}
+	err = t.handOver(ctx, from, "namenode transfer", to)
 	return fmt.Sprintf("from %s to %s in %.1f s, said on %s", old, to, time.Since(began).Seconds(), from), err
 }
 
@@ -419,18 +413,18 @@ func restart(ctx context.Context, t *teller) (string, error) {
 			return "", err
 		}
 	}
-	began := time.Now()
+	w := newWatch()
 	if err := t.serveAll(ctx, false); err != nil {
 		return "", err
 	}
-	ready := time.Since(began)
+	ready := time.Since(w.began)
 	if err := await(ctx, time.Minute, func() error { return t.same(ctx, "m4", "kept", sum) }); err != nil {
 		return "", err
 	}
-	took := time.Since(began)
+	took := time.Since(w.began)
 	seen := fmt.Sprintf("all ready after %.1f s, an old file read after %.1f s", ready.Seconds(), took.Seconds())
-	if took > 10*time.Second {
-		return "", errors.New(seen + ": more than 10 s")
+	if err := w.kept(took, 10*time.Second); err != nil {
+		return "", fmt.Errorf("%s: %w", seen, err)
 	}
 	return seen, nil
 }

@@ -72,7 +72,7 @@ func trusted(ctx context.Context, t *teller) (string, error) {
 	plain := func() string { // as a Hadoop client without security asks, from a machine of nobody's
 		out, err := t.do(ctx, "alone", user, "python3", "-c", `
 import sys, urllib.request, urllib.error
-try: print("let in", urllib.request.urlopen(sys.argv[1], timeout=5).status)
+try: print("let in", urllib.request.urlopen(sys.argv[1], timeout=30).status)
 except urllib.error.HTTPError as e: print(e.code, e.read().decode())
 `, "http://"+on+":"+namenodes+"/webhdfs/v1/?op=GETHOMEDIRECTORY&user.name="+user)
 		if err != nil {
@@ -87,7 +87,7 @@ except urllib.error.HTTPError as e: print(e.code, e.read().decode())
 		}
 		answer, err := t.do(ctx, on, user, "python3", "-c", `
 import sys, urllib.request, urllib.error
-try: print(urllib.request.urlopen(sys.argv[1], timeout=5).read().decode())
+try: print(urllib.request.urlopen(sys.argv[1], timeout=30).read().decode())
 except urllib.error.HTTPError as e: print(e.read().decode()) # it may not have heard who leads
 `, "http://"+on+":"+namenodes+"/health")
 		if err != nil {
