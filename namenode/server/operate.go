@@ -21,7 +21,8 @@ import (
 // bandwidth is the item of what dfsadmin -setBalancerBandwidth said last.
 const bandwidth = "balancer/bandwidth"
 
-// standFirst is after how long a namenode that is to lead stands for election, and standAgain after how long again.
+// standFirst is after how long a namenode that is to lead stands for election, and standAgain after how long at least again: it takes twice the lease if that is
+// longer, because voters keep their votes back while the leader before may rely on them, and who stands again gives up those that are on their way.
 const standFirst, standAgain = 500 * time.Millisecond, 4 * time.Second
 
 // leadPatience is how long a change of who leads may take.
@@ -94,8 +95,9 @@ func (s *Server) Lead(c metadata.Caller, done func(error)) {
 		look := time.NewTicker(20 * time.Millisecond)
 		defer look.Stop()
 		// Who lacks an entry that others have is not elected: if leadership has just changed, the new leader's come first.
-		for stood := time.Now().Add(standFirst - standAgain); !s.Active(); {
-			if time.Since(stood) >= standAgain {
+		again := max(standAgain, 2*s.config.Timers.Lease)
+		for stood := time.Now().Add(standFirst - again); !s.Active(); {
+			if time.Since(stood) >= again {
 				if err := s.group.Stand(); err != nil {
 					done(err)
 					return

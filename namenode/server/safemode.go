@@ -129,10 +129,9 @@ func (s *Server) leaveSafeMode() {
 	s.pause()
 }
 
-// pause holds the block manager's copies and deletions while in safe mode.
+// pause holds the block manager's copies and deletions while in safe mode. It looks with the lock held: who looked last is the last to say.
 func (s *Server) pause() {
-	on := s.safe.manual(s) || !s.safe.started.Load()
 	s.soft.mu.Lock()
-	s.soft.m.Pause(on)
-	s.soft.mu.Unlock()
+	defer s.soft.mu.Unlock()
+	s.soft.m.Pause(s.safe.manual(s) || !s.safe.started.Load())
 }

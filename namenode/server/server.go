@@ -399,7 +399,7 @@ func (s *Server) checkCluster() error {
 func (s *Server) setCluster(id string) {
 	if s.cluster.Load() == nil && id != "" {
 		s.cluster.Store(&identity{cluster: id, pool: poolOf(id)})
-		if s.group != nil {
+		if s.started.Load() != nil { // before that Run does it: the group, which may call, is being opened
 			s.nameGroup(id)
 		}
 	}
@@ -458,16 +458,16 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		s.closeSearch()
 		s.closeFeed()
 	}()
+	g, work := errgroup.WithContext(ctx)
+	s.watching = work // before the group is opened, which asks for bodies
 	if err := s.open(); err != nil {
 		return fmt.Errorf("namenode %s: %w", s.config.ID, err)
 	}
+	s.started.Store(new(time.Now()))
 	if id := s.ClusterID(); id != "" {
 		s.nameGroup(id)
 	}
-	s.started.Store(new(time.Now()))
 	s.group.Watch(s.leadership)
-	g, work := errgroup.WithContext(ctx)
-	s.watching = work
 	g.Go(func() error { return s.duties(work) })
 	g.Go(func() error { return s.listBlocks(work) })
 	g.Go(func() error { return s.racks.Run(work) })

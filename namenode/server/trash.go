@@ -23,7 +23,7 @@ const checkpointForm = "060102150405"
 const maxCheckpointTries = 1000
 
 // trashIntervals are how long a checkpoint is kept, and how often one is made. 0: there is no trash.
-func trashIntervals(p config.Properties) (keep, every time.Duration) {
+func trashIntervals(p *config.Properties) (keep, every time.Duration) {
 	minutes := p.TrashCheckpoint
 	if minutes == 0 || minutes > p.TrashInterval {
 		minutes = p.TrashInterval
@@ -38,7 +38,7 @@ func trashDue(last, now time.Time, interval time.Duration) bool {
 
 // checkTrash empties the trash when it is time, on a goroutine of its own, one at a time.
 func (s *Server) checkTrash(r *reign, now time.Time) {
-	keep, every := trashIntervals(s.config.Properties)
+	keep, every := trashIntervals(&s.config.Properties)
 	if !trashDue(r.trashAt, now, every) || !r.emptying.CompareAndSwap(false, true) {
 		return
 	}

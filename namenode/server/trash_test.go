@@ -49,7 +49,7 @@ func TestTheTrashIsEmptiedUserByUser(t *testing.T) {
 
 func TestCheckpointsOfTheTrashAreMadeAtLeastOncePerInterval(t *testing.T) {
 	for _, x := range []struct{ interval, checkpoint, keep, every int }{{60, 0, 60, 60}, {60, 15, 60, 15}, {60, 61, 60, 60}, {0, 15, 0, 0}} {
-		keep, every := trashIntervals(config.Properties{TrashInterval: x.interval, TrashCheckpoint: x.checkpoint})
+		keep, every := trashIntervals(&config.Properties{TrashInterval: x.interval, TrashCheckpoint: x.checkpoint})
 		if keep != time.Duration(x.keep)*time.Minute || every != time.Duration(x.every)*time.Minute {
 			t.Errorf("%+v: kept for %v, made every %v", x, keep, every)
 		}
