@@ -173,7 +173,7 @@ func TestADeviceStaysQuarantinedOverARestart(t *testing.T) {
 		return strings.Contains(string(text), "XID 79")
 	})
 	n.close(false)
-	m.set(func() { m.last = nil })
+	m.forget()
 	n = start()
 	if r := m.until("a report", func(*rmpb.NodeReport) bool { return true }); !quarantined(r) || !strings.Contains(r.Gpus[0].HealthReason, "XID 79") {
 		t.Errorf("after a restart: %v", r.Gpus)
@@ -187,7 +187,7 @@ func TestADeviceStaysQuarantinedOverARestart(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(work, "gpus.json"), []byte(strings.Replace(string(text), state.BootID(), "another", 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	m.set(func() { m.last = nil })
+	m.forget()
 	start()
 	if r := m.until("a report", func(*rmpb.NodeReport) bool { return true }); quarantined(r) {
 		t.Errorf("after a restart of the machine: %v", r.Gpus)

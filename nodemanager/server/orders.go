@@ -161,8 +161,11 @@ func (s *Server) checkGPUs(spec *nodemanager.Spec) error {
 	return nil
 }
 
+// signalTime is how long a supervisor may take with a signal. Nobody repeats one, so a machine that is slow must not lose it.
+const signalTime = time.Minute
+
 func (c *container) signal(work context.Context, sig int) {
-	ctx, cancel := context.WithTimeout(work, 2*time.Second)
+	ctx, cancel := context.WithTimeout(work, signalTime)
 	defer cancel()
 	if err := c.client.Signal(ctx, sig); err != nil {
 		c.log.Warn("signal not delivered", "signal", sig, "error", err)

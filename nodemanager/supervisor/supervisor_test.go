@@ -101,6 +101,9 @@ func newContainer(t *testing.T, argv ...string) *container {
 		defer cancel()
 		_ = c.client.Stop(ctx, StopRequest{})
 		_, _ = NewClient(dir).Wait(ctx)
+		for alive, _ := Alive(dir); alive && ctx.Err() == nil; alive, _ = Alive(dir) { // it may still write the end into the directory
+			time.Sleep(10 * time.Millisecond)
+		}
 		if err := KillStray(ctx, c.launch.Group, Mark(work)); err != nil {
 			t.Error(err)
 		}
