@@ -297,7 +297,7 @@ func (s *supervisor) launchMain() (degraded string, exit *Exit) {
 		return degraded, fail(statusOfExec(err), "Container %s: start %s: %v", l.Container, path, err)
 	}
 	if c := start.complaint(); c != nil && s.currentCause() == nil {
-		<-s.treeGone
+		s.destroy() // sessions may have begun meanwhile
 		return degraded, fail(c.Status, "Container %s: %s", l.Container, c.Text)
 	}
 	return degraded, nil
