@@ -120,6 +120,8 @@ type supervisor struct {
 	log    *slog.Logger
 	group  cgroup.Group
 	socket net.Listener
+	// oomBase is what the control group has counted before the command: it may be killed before anybody watches.
+	oomBase int64
 
 	wake      chan struct{} // something below changed
 	mainDone  chan syscall.WaitStatus
@@ -249,6 +251,7 @@ func (s *supervisor) launchMain() (degraded string, exit *Exit) {
 	if err := l.handOver(); err != nil {
 		return degraded, fail(nodemanager.Invalid, "Container %s: %v", l.Container, err)
 	}
+	s.oomBase = s.group.OOMKills()
 	start, status, err := l.prepare(nil)
 	if err != nil {
 		return degraded, fail(status, "Container %s: %v", l.Container, err)
