@@ -131,14 +131,18 @@ func (s *Server) watchDevices(ctx context.Context) {
 		}
 	})
 	before := s.occupiedList()
+	sought := time.Now()
 	for look := time.NewTicker(5 * time.Second); ; {
 		select {
 		case <-ctx.Done():
 			look.Stop()
 			watching.Wait()
 			return
-		case <-look.C:
-			s.watchForgotten(ctx)
+		case now := <-look.C:
+			if s.seeks(now, sought) {
+				sought = now
+				s.watchForgotten(ctx)
+			}
 		case <-s.devices.asked:
 		}
 		if err := s.readDevices(ctx); err != nil && ctx.Err() == nil {

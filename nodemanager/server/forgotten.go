@@ -145,6 +145,16 @@ func (s *Server) occupied() map[string]string {
 // occupiedList is occupied for reports.
 func (s *Server) occupiedList() []string { return slices.Sorted(maps.Keys(s.occupied())) }
 
+// forgottenEvery is how often processes are looked for that have our devices where there are none, and nothing was forgotten lately.
+const forgottenEvery = time.Minute
+
+// seeks reports whether to look for such processes now, which costs a look at every process of the machine. sought is when that was done last.
+func (s *Server) seeks(now, sought time.Time) bool {
+	s.devices.mu.Lock()
+	defer s.devices.mu.Unlock()
+	return len(s.devices.list)+len(s.devices.strays) > 0 || now.Sub(s.born) < forgottenEvery || now.Sub(sought) >= forgottenEvery
+}
+
 // watchForgotten looks for processes that have our devices and are none of ours.
 func (s *Server) watchForgotten(ctx context.Context) {
 	forgotten, foreign := s.forgottenProcesses()

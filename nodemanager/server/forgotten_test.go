@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/gohops/hops/nodemanager"
 	"github.com/gohops/hops/nodemanager/gpu/fake"
@@ -173,7 +174,7 @@ func TestADeviceStaysQuarantinedOverARestart(t *testing.T) {
 		return strings.Contains(string(text), "XID 79")
 	})
 	n.close(false)
-	m.set(func() { m.last = nil })
+	m.forget()
 	n = start()
 	if r := m.until("a report", func(*rmpb.NodeReport) bool { return true }); !quarantined(r) || !strings.Contains(r.Gpus[0].HealthReason, "XID 79") {
 		t.Errorf("after a restart: %v", r.Gpus)
@@ -187,7 +188,7 @@ func TestADeviceStaysQuarantinedOverARestart(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(work, "gpus.json"), []byte(strings.Replace(string(text), state.BootID(), "another", 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	m.set(func() { m.last = nil })
+	m.forget()
 	start()
 	if r := m.until("a report", func(*rmpb.NodeReport) bool { return true }); quarantined(r) {
 		t.Errorf("after a restart of the machine: %v", r.Gpus)
@@ -207,4 +208,25 @@ func TestTheDatanodeBesideTheNodeManagerIsNamedWhenItIsKnown(t *testing.T) {
 	known.Store("d-n")
 	n.findDatanode() // the next look at the node's health
 	m.until("the datanode", func(r *rmpb.NodeReport) bool { return r.DatanodeUuid == "d-n" })
+}
+
+// A look at every process of the machine is for who has devices, or has begun lately, or knows of processes that are left.
+func TestWhoHasNoDevicesSeldomLooksForForgottenProcesses(t *testing.T) {
+	now := time.Now()
+	long := now.Add(-time.Hour)
+	for what, test := range map[string]struct {
+		s      *Server
+		sought time.Time
+		want   bool
+	}{
+		"nothing to look for": {&Server{born: long}, now.Add(-5 * time.Second), false},
+		"not looked for long": {&Server{born: long}, now.Add(-forgottenEvery), true},
+		"begun lately":        {&Server{born: now.Add(-10 * time.Second)}, now.Add(-5 * time.Second), true},
+		"devices":             {&Server{born: long, devices: deviceState{list: []nodemanager.GPU{{}}}}, now.Add(-5 * time.Second), true},
+		"processes that stay": {&Server{born: long, devices: deviceState{strays: []supervisor.Process{{}}}}, now.Add(-5 * time.Second), true},
+	} {
+		if got := test.s.seeks(now, test.sought); got != test.want {
+			t.Errorf("%s: %v", what, got)
+		}
+	}
 }

@@ -93,7 +93,7 @@ func TestWhatAContainerDoesWithItsDevices(t *testing.T) {
 	n.close(false)
 	c = baseConfig(t, work, m.address)
 	c.NodeID, c.GPUs, c.GPUIdle = n.config.NodeID, source, time.Hour
-	m.set(func() { m.last = nil })
+	m.forget()
 	n = run(t, c)
 	use("what was added up before", func(u *rmpb.GPUUse) bool { return u.Energy >= before.Energy })
 	source.does(0, 4000)

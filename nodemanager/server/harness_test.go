@@ -155,6 +155,7 @@ type manager struct {
 	last    *rmpb.NodeReport
 	seen    func(*rmpb.NodeReport) // called with each report
 	reports int
+	open    int                          // sessions
 	changed chan struct{}                // closed and replaced at every report
 	push    func(*rmpb.NodeOrders) error // to the node that speaks, at once
 	// give answers who asks for credentials; nil: there are none.
@@ -171,7 +172,7 @@ func newManager(t testing.TB, address string) *manager {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &manager{t: t, address: l.Addr().String(), term: 1, lease: 10 * time.Second, changed: make(chan struct{})}
+	m := &manager{t: t, address: l.Addr().String(), term: 1, lease: time.Minute, changed: make(chan struct{})}
 	keys := security.Keyring{Member: credentials.Member}
 	m.server = grpc.NewServer(grpc.Creds(keys.Credentials()))
 	rmpb.RegisterNodeManagersServer(m.server, m)
@@ -187,7 +188,8 @@ func (m *manager) Session(stream grpc.BidiStreamingServer[rmpb.NodeReport, rmpb.
 		defer sending.Unlock()
 		return stream.Send(o)
 	}
-	m.set(func() { m.push = send })
+	m.set(func() { m.push = send; m.open++ })
+	defer m.set(func() { m.open-- })
 	for {
 		r, err := stream.Recv()
 		if err != nil {
@@ -292,11 +294,36 @@ func (m *manager) untilState(id string, state rmpb.ContainerStatus_State) *rmpb.
 	return c
 }
 
-// start orders a container until it is in a report.
+// start orders a container until it is in a report: a node without a lease, which a busy machine may have let run out, starts none.
 func (m *manager) start(spec *rmpb.ContainerSpec) {
 	m.t.Helper()
-	m.order(&rmpb.NodeOrders{Start: []*rmpb.ContainerSpec{spec}})
-	m.until("admission of "+spec.GetContainerId(), func(r *rmpb.NodeReport) bool { return find(r, spec.GetContainerId()) != nil })
+	again := 0
+	m.until("admission of "+spec.GetContainerId(), func(r *rmpb.NodeReport) bool {
+		if find(r, spec.GetContainerId()) != nil {
+			return true
+		}
+		m.set(func() {
+			if m.reports >= again {
+				m.orders = append(m.orders, &rmpb.NodeOrders{Start: []*rmpb.ContainerSpec{spec}})
+				again = m.reports + 20
+			}
+		})
+		return false
+	})
+}
+
+// forget waits until the sessions of node managers that have ended are over here, too, and forgets what these reported.
+func (m *manager) forget() {
+	m.t.Helper()
+	over := false
+	eventually(m.t, "the end of the sessions", func() bool {
+		m.set(func() {
+			if over = m.open == 0; over {
+				m.last = nil
+			}
+		})
+		return over
+	})
 }
 
 // memoryFS is a filesystem in memory. Appending can be made to fail.
@@ -482,7 +509,10 @@ func run(t testing.TB, c Config) *node {
 	ctx, cancel := context.WithCancel(context.Background())
 	n := &node{Server: s, t: t, url: "http://" + c.HTTP.Addr().String(), stop: cancel, result: make(chan error, 1)}
 	go func() { n.result <- s.Run(ctx) }()
-	t.Cleanup(func() { n.close(true) })
+	t.Cleanup(func() {
+		n.close(true)
+		supervisorsEnd(t, c.Work)
+	})
 	return n
 }
 
@@ -502,6 +532,18 @@ func (n *node) close(containers bool) {
 		}
 	case <-time.After(time.Minute):
 		n.t.Fatal("the node manager does not stop within a minute")
+	}
+}
+
+// supervisorsEnd waits until those of containers that have ended write nothing more into a work directory, which is to be removed.
+func supervisorsEnd(t testing.TB, work string) {
+	t.Helper()
+	all, err := filepath.Glob(filepath.Join(work, "containers", "*"))
+	if err != nil {
+		t.Error(err)
+	}
+	for _, dir := range all {
+		eventually(t, "the end of the supervisor in "+dir, func() bool { alive, _ := supervisor.Alive(dir); return !alive })
 	}
 }
 

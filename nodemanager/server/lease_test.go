@@ -38,7 +38,7 @@ func TestAnOutageOfTheResourceManagersEndsOnlyFencedContainers(t *testing.T) {
 	}
 	// The same for the one that an outage and a restart of the node manager come together for.
 	n.close(false)
-	m.set(func() { m.last = nil })
+	m.forget()
 	c.HTTP = baseConfig(t, work).HTTP
 	run(t, c)
 	m.set(func() { m.silent = false })
@@ -110,6 +110,7 @@ const shortLease = 6 * time.Second
 func TestKilledNodeManagerLeavesNothingAfterItsLease(t *testing.T) {
 	t.Parallel()
 	m, work := newManager(t, ""), t.TempDir()
+	t.Cleanup(func() { supervisorsEnd(t, work) })
 	m.lease = shortLease
 	start := func() *exec.Cmd {
 		cmd := exec.Command(self(t), "nodemanager", work, m.address)
@@ -138,7 +139,7 @@ func TestKilledNodeManagerLeavesNothingAfterItsLease(t *testing.T) {
 	nm.Process.Kill()
 	nm.Wait()
 	eventually(t, "the tree is gone", func() bool { return !lives(main) && !lives(orphan) })
-	m.set(func() { m.last = nil })
+	m.forget()
 	start()
 	if got := m.untilState(s.ContainerId, rmpb.ContainerStatus_COMPLETE); got.ExitStatus != -100 || !strings.Contains(got.Diagnostics, "lease") {
 		t.Errorf("%v", got)

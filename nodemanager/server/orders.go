@@ -72,15 +72,26 @@ func (s *Server) start(work context.Context, spec nodemanager.Spec) {
 	}
 	c := s.newContainer(r)
 	c.unrecorded = true // until its directory is made, which is no work for who reads orders
-	s.mu.Lock()
-	s.containers[c.id] = c
-	s.mu.Unlock()
+	if !s.admit(c) {
+		return // its master has stopped it meanwhile
+	}
 	s.nudge()
 	if problem != nil {
 		s.work.Go(func() { c.refuse(work, status, problem) })
 		return
 	}
 	s.work.Go(func() { c.live(work) })
+}
+
+// admit takes a container in, unless one of its id is or was here.
+func (s *Server) admit(c *container) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.containers[c.id] != nil || s.forgotten.set[c.id] {
+		return false
+	}
+	s.containers[c.id] = c
+	return true
 }
 
 // neverStarted answers a stop for a container that this node never saw, and that a start order on its way must not start.
@@ -150,8 +161,11 @@ func (s *Server) checkGPUs(spec *nodemanager.Spec) error {
 	return nil
 }
 
+// signalTime is how long a supervisor may take with a signal. Nobody repeats one, so a machine that is slow must not lose it.
+const signalTime = time.Minute
+
 func (c *container) signal(work context.Context, sig int) {
-	ctx, cancel := context.WithTimeout(work, 2*time.Second)
+	ctx, cancel := context.WithTimeout(work, signalTime)
 	defer cancel()
 	if err := c.client.Signal(ctx, sig); err != nil {
 		c.log.Warn("signal not delivered", "signal", sig, "error", err)

@@ -45,7 +45,7 @@ func TestContainersOutliveTheNodeManagerAndAreAdopted(t *testing.T) {
 		e, _ := supervisor.ReadExit(filepath.Join(work, "containers", short.ContainerId))
 		return e != nil
 	})
-	m.set(func() { m.last = nil })
+	m.forget()
 	run(t, config())
 	if got := m.untilState(short.ContainerId, rmpb.ContainerStatus_COMPLETE); got.ExitStatus != 6 {
 		t.Errorf("the exit status was lost: %v", got)
@@ -88,6 +88,7 @@ func (*processTest) Fatal(args ...any) { fmt.Fprintln(os.Stderr, args...); os.Ex
 
 func TestKilledNodeManagerThatComesBackKeepsItsContainers(t *testing.T) {
 	m, work := newManager(t, ""), t.TempDir()
+	t.Cleanup(func() { supervisorsEnd(t, work) })
 	start := func() *exec.Cmd {
 		cmd := exec.Command(self(t), "nodemanager", work, m.address)
 		cmd.Stderr = testWriter{t}
@@ -104,7 +105,7 @@ func TestKilledNodeManagerThatComesBackKeepsItsContainers(t *testing.T) {
 	main, orphan := pidIn(t, work, 2, "main.pid"), pidIn(t, work, 2, "orphan.pid")
 	nm.Process.Kill()
 	nm.Wait()
-	m.set(func() { m.last = nil })
+	m.forget()
 	start()
 	m.untilState(s.ContainerId, rmpb.ContainerStatus_RUNNING)
 	if !lives(main) || !lives(orphan) {
@@ -164,7 +165,7 @@ func TestDamagedRecordEndsItsContainer(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(work, "containers", s.ContainerId, "record.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	m.set(func() { m.last = nil })
+	m.forget()
 	run(t, baseConfig(t, work, m.address))
 	if got := m.untilState(s.ContainerId, rmpb.ContainerStatus_COMPLETE); got.ExitStatus != -100 || !strings.Contains(got.Diagnostics, "damaged") {
 		t.Errorf("%v", got)

@@ -37,8 +37,8 @@ func (s *Server) recordTerm() {
 		return // somebody is at it
 	}
 	s.work.Go(func() {
-		defer s.recording.Store(false)
-		for failed := false; s.store.Term() > s.store.RecordedTerm(); failed = true {
+		goesOn := true
+		for failed := false; goesOn && s.store.Term() > s.store.RecordedTerm(); failed = true {
 			err := s.store.RecordTerm()
 			if err == nil {
 				continue
@@ -46,9 +46,11 @@ func (s *Server) recordTerm() {
 			if !failed {
 				s.log.Error("the term of the resource manager is obeyed, but cannot be recorded; trying again", "term", s.store.Term(), "error", err)
 			}
-			if !s.pause(time.Second) {
-				return
-			}
+			goesOn = s.pause(time.Second)
+		}
+		s.recording.Store(false)
+		if goesOn && s.store.Term() > s.store.RecordedTerm() { // whoever obeyed it saw somebody at it
+			s.recordTerm()
 		}
 	})
 }

@@ -55,7 +55,7 @@ func TestOutputsOfMapsStayUntilTheirApplicationHasEnded(t *testing.T) {
 		t.Error(err)
 	}
 	n.close(false)
-	m.set(func() { m.last = nil })
+	m.forget()
 	start()
 	m.until("the application is kept by the next node manager", kept)
 	if _, err := os.Stat(output); err != nil {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gohops/hops/nodemanager"
 	"github.com/gohops/hops/nodemanager/shell"
 )
 
@@ -217,6 +218,36 @@ func TestSessionsEndWithTheirContainer(t *testing.T) {
 	c.end()
 	if _, err := c.client.Exec(t.Context(), shell.Request{Argv: []string{"true"}}); err == nil {
 		t.Error("a session in a container that has ended")
+	}
+}
+
+// A session that has begun while the command's stage looked for the command keeps nobody waiting when there is none.
+func TestASessionOfACommandThatDoesNotStart(t *testing.T) {
+	c := newContainer(t, "no-such-command")
+	c.launch.Confinement = &Confinement{Umask: -1, Files: 100}
+	c.launch.Env = append(c.launch.Env, "PATH="+strings.Repeat("/none:", 10_000)) // to look through
+	started := make(chan Started, 1)
+	go func() {
+		s, err := Start(t.Context(), []string{self(t), "supervisor"}, []string{"PATH=" + os.Getenv("PATH"), "GORACE=" + race}, c.dir, c.launch, Handed{})
+		if err != nil {
+			t.Error(err)
+		}
+		started <- s
+	}()
+	for len(started) == 0 {
+		conn, err := c.client.Exec(t.Context(), shell.Request{Argv: []string{"/bin/sleep", "1000"}})
+		if err == nil { // its client stays
+			go shell.Attach(t.Context(), conn, shell.Streams{Stdout: io.Discard, Stderr: io.Discard})
+			break
+		}
+	}
+	select {
+	case s := <-started:
+		if s.Exit == nil || s.Exit.Status != nodemanager.NotFound {
+			t.Errorf("%+v", s.Exit)
+		}
+	case <-time.After(time.Minute):
+		t.Error("it waits for the session")
 	}
 }
 

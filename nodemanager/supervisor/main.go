@@ -120,6 +120,8 @@ type supervisor struct {
 	log    *slog.Logger
 	group  cgroup.Group
 	socket net.Listener
+	// oomBase is what the control group has counted before the command: it may be killed before anybody watches.
+	oomBase int64
 
 	wake      chan struct{} // something below changed
 	mainDone  chan syscall.WaitStatus
@@ -249,6 +251,7 @@ func (s *supervisor) launchMain() (degraded string, exit *Exit) {
 	if err := l.handOver(); err != nil {
 		return degraded, fail(nodemanager.Invalid, "Container %s: %v", l.Container, err)
 	}
+	s.oomBase = s.group.OOMKills()
 	start, status, err := l.prepare(nil)
 	if err != nil {
 		return degraded, fail(status, "Container %s: %v", l.Container, err)
@@ -297,7 +300,7 @@ func (s *supervisor) launchMain() (degraded string, exit *Exit) {
 		return degraded, fail(statusOfExec(err), "Container %s: start %s: %v", l.Container, path, err)
 	}
 	if c := start.complaint(); c != nil && s.currentCause() == nil {
-		<-s.treeGone
+		s.destroy() // sessions may have begun meanwhile
 		return degraded, fail(c.Status, "Container %s: %s", l.Container, c.Text)
 	}
 	return degraded, nil

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -54,12 +55,19 @@ func Carrying(name string) []Process {
 		if pid == os.Getpid() {
 			continue
 		}
+		has := func() (env []byte, ok bool) {
+			env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+			return env, err == nil && bytes.Contains(env, []byte(name+"="))
+		}
+		if _, ok := has(); !ok { // as most of a machine's
+			continue
+		}
 		before, ok := readProcess(pid)
 		if !ok || before.zombie {
 			continue
 		}
-		text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
-		if err != nil || !strings.Contains(string(text), name+"=") {
+		text, ok := has() // of that process
+		if !ok {
 			continue
 		}
 		p := Process{PID: pid, Env: strings.Split(string(text), "\x00"), start: before.start}

@@ -13,7 +13,6 @@ import (
 // watch lives with the running command until no process of it is left, and says how it ended.
 func (s *supervisor) watch() *Exit {
 	var main *syscall.WaitStatus
-	oomBase := s.group.OOMKills()
 	// Renewals wake this loop often; they must not put off the looks, which therefore have a ticker of their own.
 	look := time.NewTicker(s.launch.Poll)
 	defer look.Stop()
@@ -24,19 +23,19 @@ func (s *supervisor) watch() *Exit {
 		select {
 		case status := <-s.mainDone:
 			main = &status
-			s.inspectAtEnd(status, oomBase)
+			s.inspectAtEnd(status)
 		case <-gone:
 			if main == nil { // both were ready
 				status := <-s.mainDone
 				main = &status
-				s.inspectAtEnd(status, oomBase)
+				s.inspectAtEnd(status)
 			}
 			return s.conclude(*main)
 		case <-s.wake:
 		case <-deadline.C:
 		case <-look.C:
 			if main == nil {
-				s.inspect(oomBase)
+				s.inspect()
 			}
 		}
 		s.checkLease()
@@ -151,7 +150,7 @@ func (s *supervisor) renew(l Lease) {
 }
 
 // inspect looks at memory, and at the number of processes and threads.
-func (s *supervisor) inspect(oomBase int64) {
+func (s *supervisor) inspect() {
 	if s.currentCause() != nil {
 		return
 	}
@@ -172,7 +171,7 @@ func (s *supervisor) inspect(oomBase int64) {
 	limit := s.launch.Limits.Memory
 	if now, peak, ok := s.group.Memory(); ok {
 		s.observe(now, peak)
-		if s.group.OOMKills() > oomBase {
+		if s.group.OOMKills() > s.oomBase {
 			s.exceeded(max(peak, now), limit, 0)
 			return
 		}
@@ -192,7 +191,7 @@ func (s *supervisor) inspect(oomBase int64) {
 
 // inspectAtEnd finds out what happened between two looks: whether the command was killed for its memory, or wrote too much
 // and ended. Whether a limit was kept must not depend on when somebody looked.
-func (s *supervisor) inspectAtEnd(status syscall.WaitStatus, oomBase int64) {
+func (s *supervisor) inspectAtEnd(status syscall.WaitStatus) {
 	s.inspectLogs()
 	s.mu.Lock()
 	s.refused = s.group.ForksRefused()
@@ -202,7 +201,7 @@ func (s *supervisor) inspectAtEnd(status syscall.WaitStatus, oomBase int64) {
 		return
 	}
 	s.observe(now, peak)
-	if s.currentCause() == nil && (status.Signaled() || status.ExitStatus() != 0) && s.group.OOMKills() > oomBase {
+	if s.currentCause() == nil && (status.Signaled() || status.ExitStatus() != 0) && s.group.OOMKills() > s.oomBase {
 		s.exceeded(max(now, peak), s.launch.Limits.Memory, 0)
 	}
 }

@@ -346,12 +346,17 @@ func TestTokensAreRenewedAndReplaced(t *testing.T) {
 	}
 	eventually(t, "another token", func() bool {
 		now, err := c.pull(w.ContainerId, false)
-		return err == nil && sequenceOf(t, now.Token) == 2
+		return err == nil && sequenceOf(t, now.Token) >= 2
 	})
-	eventually(t, "both are renewed, and the first one is not cancelled", func() bool {
+	eventually(t, "one and its successor are renewed, and none is cancelled", func() bool { // a machine that is busy may miss the time of the first
 		tokens.mu.Lock()
 		defer tokens.mu.Unlock()
-		return tokens.renewals[1] > 1 && tokens.renewals[2] > 0 && len(tokens.cancelled) == 0
+		for i := range tokens.renewals {
+			if tokens.renewals[i] > 1 && tokens.renewals[i+1] > 0 {
+				return len(tokens.cancelled) == 0
+			}
+		}
+		return false
 	})
 	eventually(t, "the first one is over and forgotten", func() bool {
 		all := c.leader().View().Credentials(id)

@@ -243,7 +243,7 @@ func TestManyLooks(t *testing.T) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}}
-	c := raised(t, 1, func(config *Config) { config.Locations = files })
+	c := raised(t, 1, func(config *Config) { config.Locations, config.locateTime = files, time.Hour })
 	n := c.node("n1:1", 0, programs(c, untilStopped))
 	c.awaitOpen(n)
 	r := c.leader().reign.Load()

@@ -261,7 +261,7 @@ func TestWhatMastersDoWrongOverREST(t *testing.T) {
 
 // A master that only keeps a stream open, and asks nothing, is silent.
 func TestASilentMasterEnds(t *testing.T) {
-	c := newTestCluster(t, 1, func(c *Config) { c.MasterExpiry = 300 * time.Millisecond })
+	c := newTestCluster(t, 1, nil)
 	n := c.node("127.0.0.1:1001", 0, untilStopped)
 	c.awaitOpen(n)
 	c.raise()
@@ -271,10 +271,20 @@ func TestASilentMasterEnds(t *testing.T) {
 	defer cancel()
 	r := m.request("GET", "/events", "").WithContext(ctx)
 	r.Header.Set("Accept", "text/event-stream")
-	if answer, err := http.DefaultClient.Do(r); err == nil {
-		defer answer.Body.Close()
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
 	}
-	eventually(t, "the next attempt", func() bool { return len(c.leader().View().Application(m.id.Application).Attempts) > 1 })
+	defer answer.Body.Close()
+	expiry := c.leader().config.MasterExpiry
+	c.leader().reign.Load().endOverdue(time.Now().Add(expiry / 2))
+	if a := c.leader().View().Application(m.id.Application); c.leader().View().Master(a).StopStatus != 0 {
+		t.Error("it ends before its time")
+	}
+	eventually(t, "the next attempt", func() bool {
+		c.leader().reign.Load().endOverdue(time.Now().Add(expiry + time.Second))
+		return len(c.leader().View().Application(m.id.Application).Attempts) > 1
+	})
 	if d := c.leader().View().Application(m.id.Application).Attempts[0].Diagnostics; !strings.Contains(d, "silent") {
 		t.Error(d)
 	}

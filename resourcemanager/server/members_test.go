@@ -81,7 +81,11 @@ func TestAGroupOfResourceManagersGrowsAndItsFirstMemberGoes(t *testing.T) {
 	change := func(want int, says, method, path, user string) {
 		t.Helper()
 		var text string
-		if code, _ := c.http(method, path, user, nil, &text); code != want || !strings.Contains(text, says) {
+		code, _ := c.http(method, path, user, nil, &text)
+		for end := time.Now().Add(time.Minute); method == "PUT" && code == http.StatusGatewayTimeout && time.Now().Before(end); { // which says that nobody knows
+			code, _ = c.http(method, path, user, nil, &text)
+		}
+		if code != want || !strings.Contains(text, says) {
 			t.Fatalf("%s %s by %s: %d %s, want %d with %q", method, path, user, code, text, want, says)
 		}
 	}
@@ -104,29 +108,15 @@ func TestAGroupOfResourceManagersGrowsAndItsFirstMemberGoes(t *testing.T) {
 	change(http.StatusBadRequest, "rm9 is no voter", "POST", "/api/v1/leader?to=rm9", super)
 
 	first := c.live[0]
-	change(http.StatusOK, "", "POST", "/api/v1/leader?to=rm2", super)
-	eventually(t, "rm2 to lead", func() bool { return c.live[1].Leading() && !first.Leading() })
-	c.awaitOpen(n)
-	eventually(t, "the job's master to follow, to which rm1 names rm2", func() bool {
-		r := c.live[1].reign.Load()
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		for _, m := range r.masters {
-			if m.streams > 0 {
-				return true
-			}
+	eventually(t, "rm2 to lead", func() bool { // on a busy machine a hand-over may fail, or another one lead behind it
+		if c.live[1].Leading() && !first.Leading() {
+			return true
 		}
+		c.http("POST", "/api/v1/leader?to=rm2", super, nil, nil)
 		return false
 	})
-	change(http.StatusOK, "", "DELETE", "/api/v1/resourcemanagers/rm1", super)
-	c.kill(0)
-	if now := c.members(); !slices.Equal(now, []string{"rm2", "rm3"}) {
-		t.Errorf("members are %v", now)
-	}
-	c.grow("rm4")
-	change(http.StatusOK, "", "PUT", add(3), super)
-	c.kill(1)
-	eventually(t, "the job's master at the leader of which nobody told it but the list", func() bool {
+	c.awaitOpen(n)
+	heard := func() bool {
 		r := c.leader().reign.Load()
 		if r == nil {
 			return false
@@ -139,7 +129,17 @@ func TestAGroupOfResourceManagersGrowsAndItsFirstMemberGoes(t *testing.T) {
 			}
 		}
 		return false
-	})
+	}
+	eventually(t, "the job's master to follow, to which rm1 names rm2", heard)
+	change(http.StatusOK, "", "DELETE", "/api/v1/resourcemanagers/rm1", super)
+	c.kill(0)
+	if now := c.members(); !slices.Equal(now, []string{"rm2", "rm3"}) {
+		t.Errorf("members are %v", now)
+	}
+	c.grow("rm4")
+	change(http.StatusOK, "", "PUT", add(3), super)
+	c.kill(1)
+	eventually(t, "the job's master at the leader of which nobody told it but the list", heard)
 	c.awaitOpen(n)
 	if len(n.running(false)) != 2 {
 		t.Error("containers did not survive")

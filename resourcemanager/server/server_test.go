@@ -355,10 +355,10 @@ func TestStrangersAreStoppedBeforeTheirGPUsAreGranted(t *testing.T) {
 		n.containers[ghost.ContainerId] = &fakeContainer{spec: ghost, cancel: func() {
 			n.wg.Go(func() {
 				time.Sleep(50 * time.Millisecond)
+				close(gone)
 				n.set(func() {
 					n.containers[ghost.ContainerId].status = &pb.ContainerStatus{ContainerId: ghost.ContainerId, State: pb.ContainerStatus_COMPLETE}
 				})
-				close(gone)
 				n.poke()
 			})
 		}, status: &pb.ContainerStatus{ContainerId: ghost.ContainerId, State: pb.ContainerStatus_RUNNING, GpuUuids: ghost.GpuUuids}}
@@ -410,6 +410,28 @@ func TestStreamsOfEventsAreBounded(t *testing.T) {
 	}
 	if _, ok := r.join(rm.AttemptID{Application: rm.ApplicationID{Cluster: 1, Sequence: 2}, Number: 1}, &eventStream{}, true); !ok {
 		t.Error("another application's stream is refused")
+	}
+}
+
+// A master that has opened its stream since a look at all applications began is not forgotten by it: it would count as silent.
+func TestAMasterWhoseStreamIsNewIsNotForgotten(t *testing.T) {
+	c := newTestCluster(t, 1, nil)
+	c.leader()
+	r := c.leader().reign.Load()
+	id := rm.AttemptID{Application: rm.ApplicationID{Cluster: 1, Sequence: 1}, Number: 1} // unknown to the look, as one that comes later
+	known := func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.masters[id] != nil
+	}
+	leave, _ := r.join(id, &eventStream{wake: make(chan struct{}, 1)}, true)
+	r.endOverdue(time.Now())
+	if !known() {
+		t.Error("it is forgotten")
+	}
+	leave()
+	if r.endOverdue(time.Now()); known() {
+		t.Error("it stays when its stream is gone")
 	}
 }
 

@@ -219,8 +219,8 @@ func (r *reign) endOverdue(now time.Time) {
 		}
 	}
 	r.mu.Lock()
-	for id := range r.masters {
-		if !current[id] {
+	for id, m := range r.masters {
+		if !current[id] && m.streams == 0 { // whose stream was opened since we looked is a master of now
 			delete(r.masters, id)
 		}
 	}
