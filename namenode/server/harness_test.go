@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
@@ -141,6 +142,8 @@ func (c *cluster) host(id string, raft net.Listener, log *slog.Logger) *raftstor
 	c.t.Helper()
 	host, err := raftstore.NewHost(raftstore.HostConfig{
 		ID: id, Listener: raft, Dir: filepath.Join(c.dir, id, "raft"), Door: security.NewDoor(security.Config{}), Credentials: c.credentials, Role: authority.Namenode, Reserve: c.reserve, DiskSpace: c.disk, Logger: log,
+		// A disk that many share hangs for seconds: no leader gives up for that, and nobody fails.
+		WriteDeadline: 2 * limit, SlowWrite: limit,
 		OnFatal: func(err error) { c.t.Errorf("%s: the Raft store failed: %v", id, err) },
 	})
 	if err != nil {
@@ -149,13 +152,15 @@ func (c *cluster) host(id string, raft net.Listener, log *slog.Logger) *raftstor
 	return host
 }
 
+// await waits until the ith namenode serves, and has listed the blocks that were there before: it refuses changes until then.
 func (c *cluster) await(i int) {
 	c.t.Helper()
 	select {
 	case <-c.nodes[i].Ready():
-	case <-time.After(time.Minute):
-		c.t.Fatalf("%s is not ready after a minute", c.members[i].ID)
+	case <-time.After(limit):
+		c.t.Fatalf("%s is not ready after %v", c.members[i].ID, limit)
 	}
+	eventually(c.t, c.members[i].ID+" has listed its blocks", func() bool { return !c.nodes[i].listing.Load() })
 }
 
 // leader waits for a namenode that leads.
@@ -208,12 +213,15 @@ func (m *member) caller() metadata.Caller {
 	return c
 }
 
+// limit is how long a test waits for what has to happen: it bounds a hang, and nothing else.
+const limit = 3 * time.Minute
+
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(limit)
 	for !ok() {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within a minute: %s", what)
+			t.Fatalf("not within %v: %s", limit, what)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
@@ -243,6 +251,7 @@ type link struct {
 	addr    string
 	client  pb.DatanodesClient
 	changes chan *pb.BlockChange
+	next    *pb.BlockChange // of changes, until the namenode has heard of it; only the session
 }
 
 var ports atomic.Uint32
@@ -271,19 +280,42 @@ func (c *cluster) datanode(uuid string, replicas ...*pb.Replica) *datanode {
 	return d
 }
 
+// knows waits until the namenode has heard from n datanodes that they have the block to its end.
+func (m *member) knows(t testing.TB, b metadata.Block, n int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%d replicas of %v are known", n, b), func() bool {
+		m.soft.mu.Lock()
+		defer m.soft.mu.Unlock()
+		r, _ := m.soft.m.Describe(b.ID)
+		whole := 0
+		for _, at := range r.At {
+			if at.State == namenode.Finalized && !at.Corrupt {
+				whole++
+			}
+		}
+		return whole >= n
+	})
+}
+
 // die stops the datanode, and has the namenodes believe that it was silent for longer than they wait.
 func (d *datanode) die() {
 	d.t.Helper()
 	d.stop()
 	for _, m := range d.c.nodes {
-		eventually(d.t, m.config.ID+" holds "+d.uuid+" for dead", func() bool {
-			id := namenode.NodeID(d.uuid)
-			m.soft.mu.Lock()
-			defer m.soft.mu.Unlock()
-			m.soft.m.Beat(time.Now().Add(-m.config.DeadAfter), id, nil, 0)
-			return m.soft.m.Dead(id)
-		})
+		m.buries(d.t, d.uuid)
 	}
+}
+
+// buries has the namenode believe that a datanode that was stopped was silent for longer than it waits.
+func (m *member) buries(t testing.TB, uuid string) {
+	t.Helper()
+	eventually(t, m.config.ID+" holds "+uuid+" for dead", func() bool {
+		id := namenode.NodeID(uuid)
+		m.soft.mu.Lock()
+		defer m.soft.mu.Unlock()
+		m.soft.m.Beat(time.Now().Add(-m.config.DeadAfter), id, nil, 0)
+		return m.soft.m.Dead(id)
+	})
 }
 
 func (d *datanode) connect(addr string, credentials security.Credentials) {
@@ -313,9 +345,10 @@ func (d *datanode) serve(ctx context.Context, l *link) {
 	}
 }
 
+// session ends when one of its goroutines does, and with all of them.
 func (d *datanode) session(ctx context.Context, l *link) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	g, ctx := errgroup.WithContext(ctx)
+	defer func() { _ = g.Wait() }()
 	if _, err := l.client.Register(ctx, &pb.RegisterRequest{Datanode: d.id(), Volumes: d.volumes(), Incarnation: 1}); err != nil {
 		return err
 	}
@@ -326,7 +359,7 @@ func (d *datanode) session(ctx context.Context, l *link) error {
 	d.mu.Lock()
 	chunk := &pb.BlockReport{DatanodeUuid: d.uuid, ReportId: uint64(time.Now().UnixNano()), VolumeId: "DS-" + d.uuid, Last: true}
 	for _, r := range d.replicas {
-		chunk.Replicas = append(chunk.Replicas, r)
+		chunk.Replicas = append(chunk.Replicas, proto.CloneOf(r)) // which a recovery changes
 	}
 	d.mu.Unlock()
 	if err := report.Send(chunk); err != nil {
@@ -339,49 +372,46 @@ func (d *datanode) session(ctx context.Context, l *link) error {
 	if err != nil {
 		return err
 	}
-	failed := make(chan error, 3)
-	go func() {
+	g.Go(func() error {
 		for {
 			if err := beats.Send(&pb.Beat{DatanodeUuid: d.uuid, Volumes: d.volumes(), CacheCapacity: d.memory.Load()}); err != nil {
-				failed <- err
-				return
+				return err
 			}
 			select {
 			case <-time.After(100 * time.Millisecond):
 			case <-ctx.Done():
-				failed <- ctx.Err()
-				return
+				return ctx.Err()
 			}
 		}
-	}()
-	go func() {
+	})
+	g.Go(func() error {
 		for {
 			o, err := beats.Recv()
 			if err == nil && o.Report {
 				err = fmt.Errorf("asked to report")
 			}
 			if err != nil {
-				failed <- err
-				return
+				return err
 			}
 			d.obey(ctx, l, o)
 		}
-	}()
-	go func() {
+	})
+	g.Go(func() error {
 		for {
-			select {
-			case c := <-l.changes:
-				if _, err := l.client.BlocksChanged(ctx, &pb.BlocksChangedRequest{DatanodeUuid: d.uuid, Changes: []*pb.BlockChange{c}}); err != nil {
-					failed <- err
-					return
+			if l.next == nil {
+				select {
+				case l.next = <-l.changes:
+				case <-ctx.Done():
+					return ctx.Err()
 				}
-			case <-ctx.Done():
-				failed <- ctx.Err()
-				return
 			}
+			if _, err := l.client.BlocksChanged(ctx, &pb.BlocksChangedRequest{DatanodeUuid: d.uuid, Changes: []*pb.BlockChange{l.next}}); err != nil {
+				return err
+			}
+			l.next = nil
 		}
-	}()
-	return <-failed
+	})
+	return g.Wait()
 }
 
 func (d *datanode) obey(ctx context.Context, l *link, o *pb.Orders) {
@@ -428,9 +458,10 @@ func (d *datanode) obey(ctx context.Context, l *link, o *pb.Orders) {
 			if r.Truncate > 0 {
 				mine.Block.Length = r.Truncate - 1
 			}
-			done.DeleteBlock, done.Length, done.Locations = false, mine.Block.Length, []*pb.DatanodeID{d.id()}
+			b := proto.CloneOf(mine.Block)
 			d.mu.Unlock()
-			d.tell(pb.BlockChange_RECEIVED, mine.Block)
+			done.DeleteBlock, done.Length, done.Locations = false, b.Length, []*pb.DatanodeID{d.id()}
+			d.tell(pb.BlockChange_RECEIVED, b)
 		}
 		_, _ = l.client.CommitBlockSynchronization(ctx, done)
 	}
@@ -447,7 +478,7 @@ func (d *datanode) tell(kind pb.BlockChange_Kind, b *pb.Block) {
 func (d *datanode) has(b metadata.Block, state pb.ReplicaState) {
 	w := wireBlock(b)
 	d.mu.Lock()
-	d.replicas[w.Id] = &pb.Replica{Block: w, State: state}
+	d.replicas[w.Id] = &pb.Replica{Block: wireBlock(b), State: state}
 	d.mu.Unlock()
 	kind := pb.BlockChange_RECEIVED
 	if state != pb.ReplicaState_FINALIZED {

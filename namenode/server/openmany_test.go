@@ -228,6 +228,7 @@ func fileOn(t *testing.T, m *member, c metadata.Caller, nodes []*datanode, path 
 		for _, d := range nodes {
 			d.has(*last, pb.ReplicaState_FINALIZED)
 		}
+		m.knows(t, *last, len(nodes))
 	}
 	if open {
 		return

@@ -161,7 +161,7 @@ func checksumOf(t *testing.T, policy metadata.ErasurePolicy, b *hadoop.LocatedBl
 // before, while two are lost, and after. Then the writer of another one dies.
 func TestGroupsAreMendedAndRecovered(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 1, func(c *Config) { c.StaleAfter, c.DeadAfter = 2*time.Second, 4*time.Second })
+	c := newCluster(t, 1, nil)
 	lead := c.leader()
 	stops := map[string]func(){}
 	for i := range 7 {
@@ -193,6 +193,7 @@ func TestGroupsAreMendedAndRecovered(t *testing.T) {
 	dead := []string{b.Locs[1].Id.GetDatanodeUuid(), b.Locs[3].Id.GetDatanodeUuid()}
 	for _, id := range dead {
 		stops[id]()
+		lead.buries(t, id)
 	}
 	if got := checksumOf(t, f.policy, b); !bytes.Equal(got, sum) {
 		t.Errorf("the checksum is %x with two of its datanodes dead, and was %x", got, sum)

@@ -105,6 +105,7 @@ func TestOpenEndOfAFile(t *testing.T) {
 	for _, at := range end.Locs {
 		nodes[at.Id.GetDatanodeUuid()].has(tail, pb.ReplicaState_FINALIZED)
 	}
+	lead.knows(t, tail, len(end.Locs))
 	lead.soft.mu.Lock()
 	lead.soft.m.Pause(true) // nothing else is ordered meanwhile
 	lead.soft.mu.Unlock()

@@ -105,15 +105,21 @@ func (m *member) begin(t *testing.T, path, client string, replication uint32) *w
 	return w
 }
 
+// addBlock asks again, as clients do, while what datanodes have of the block before the last one is on its way.
 func (w *writing) addBlock() (*hadoop.LocatedBlockProto, error) {
-	var added hadoop.AddBlockResponseProto
-	err := w.rpc.Call(w.t.Context(), clientprotocol.Name, "addBlock", &hadoop.AddBlockRequestProto{
-		Src: &w.path, ClientName: &w.client, Previous: w.last, FileId: &w.id,
-	}, &added)
-	if err == nil {
-		w.last = added.Block.B
+	for deadline := time.Now().Add(limit); ; {
+		var added hadoop.AddBlockResponseProto
+		err := w.rpc.Call(w.t.Context(), clientprotocol.Name, "addBlock", &hadoop.AddBlockRequestProto{
+			Src: &w.path, ClientName: &w.client, Previous: w.last, FileId: &w.id,
+		}, &added)
+		if remote, ok := errors.AsType[*hrpc.RemoteError](err); ok && remote.Class == hdfs.NotReplicatedYet && time.Now().Before(deadline) {
+			continue
+		}
+		if err == nil {
+			w.last = added.Block.B
+		}
+		return added.Block, err
 	}
-	return added.Block, err
 }
 
 func (w *writing) block(length uint64) metadata.Block {
@@ -121,7 +127,16 @@ func (w *writing) block(length uint64) metadata.Block {
 	return metadata.Block{ID: metadata.BlockID(w.last.GetBlockId()), Generation: metadata.Generation(w.last.GetGenerationStamp()), Length: int64(length)}
 }
 
+// complete asks again, as clients do, while what datanodes have of the last blocks is on its way.
 func (w *writing) complete() (bool, error) {
+	for deadline := time.Now().Add(limit); ; {
+		if ok, err := w.completeOnce(); ok || err != nil || time.Now().After(deadline) {
+			return ok, err
+		}
+	}
+}
+
+func (w *writing) completeOnce() (bool, error) {
 	var done hadoop.CompleteResponseProto
 	err := w.rpc.Call(w.t.Context(), clientprotocol.Name, "complete", &hadoop.CompleteRequestProto{
 		Src: &w.path, ClientName: &w.client, Last: w.last, FileId: &w.id,
@@ -151,12 +166,12 @@ func TestCompleteWaitsForTheReportAndNotLonger(t *testing.T) {
 	}
 	patience(20 * time.Millisecond)
 	began := time.Now()
-	if ok, err := w.complete(); err != nil || ok || time.Since(began) < 20*time.Millisecond {
+	if ok, err := w.completeOnce(); err != nil || ok || time.Since(began) < 20*time.Millisecond {
 		t.Fatalf("complete without a finalized replica: %t, %v after %v", ok, err, time.Since(began))
 	}
 	patience(time.Hour)
 	time.AfterFunc(50*time.Millisecond, func() { dn.has(blk, pb.ReplicaState_FINALIZED) })
-	if ok, err := w.complete(); err != nil || !ok {
+	if ok, err := w.completeOnce(); err != nil || !ok {
 		t.Fatalf("complete with a report on its way: %t, %v", ok, err)
 	}
 	if ok, err := w.complete(); err != nil || !ok {

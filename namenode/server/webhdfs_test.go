@@ -289,15 +289,13 @@ func (r *replay) write(target, body string) {
 		last.Length = min(left, size)
 		r.dn.has(*last, pb.ReplicaState_FINALIZED)
 	}
-	r.m.Complete(root, file, "door", last, func(ok bool, err error) {
-		if err == nil && !ok {
-			err = fmt.Errorf("not complete")
+	eventually(r.t, path+" is complete", func() (complete bool) {
+		r.m.Complete(root, file, "door", last, func(ok bool, err error) { complete = ok; got <- err })
+		if err := <-got; err != nil {
+			r.t.Fatal(err)
 		}
-		got <- err
+		return complete
 	})
-	if err := <-got; err != nil {
-		r.t.Fatal(err)
-	}
 }
 
 func TestWebHDFSOperationsThatHaveNoRecording(t *testing.T) {
