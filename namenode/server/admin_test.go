@@ -65,6 +65,7 @@ func (m *member) oneBlock(t *testing.T, path string, replication uint32, on ...*
 	for _, d := range on {
 		d.has(b, pb.ReplicaState_FINALIZED)
 	}
+	m.knows(t, b, len(on))
 	eventually(t, path+" is closed", func() bool {
 		ok, err := w.complete()
 		return err == nil && ok
@@ -196,11 +197,7 @@ func TestADatanodeIsDecommissionedAndTheNextLeaderKnows(t *testing.T) {
 	eventually(t, "it is decommissioned", func() bool { return lead.adminOf("dn-1") == namenode.Decommissioned })
 
 	// Another one leads: it finds the same.
-	if status, why := lead.operate(t, "POST", "/api/v1/leader", super); status != 200 {
-		t.Fatalf("transfer: %d %s", status, why)
-	}
-	eventually(t, "another namenode leads", func() bool { next := c.leader(); return next != lead })
-	next := c.leader()
+	next := c.handOver(t, func(m *member) bool { return m != lead }, "")
 	eventually(t, "the next leader has decommissioned it", func() bool { return next.adminOf("dn-1") == namenode.Decommissioned })
 	if got := next.set(t, super, inService, 0, "dn-1"); got != one.transfer() {
 		t.Errorf("recommission: %q", got)
@@ -354,18 +351,25 @@ func TestOperatorsCalls(t *testing.T) {
 	if to == lead {
 		to = c.nodes[1]
 	}
-	if err := ha(lead, "transitionToStandby", &hdfspb.TransitionToStandbyRequestProto{ReqInfo: info}, new(hdfspb.TransitionToStandbyResponseProto)); err != nil {
-		t.Fatal(err)
+	// As often as it takes: who is behind at that moment is not elected.
+	again := func(err error) bool {
+		t.Helper()
+		if err != nil && !strings.Contains(err.Error(), "RetriableException") && !strings.Contains(err.Error(), "StandbyException") && !strings.Contains(err.Error(), "hand over leadership") {
+			t.Fatal(err)
+		}
+		return err == nil
 	}
-	if err := ha(to, "transitionToActive", &hdfspb.TransitionToActiveRequestProto{ReqInfo: info}, new(hdfspb.TransitionToActiveResponseProto)); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the one that was told leads", func() bool { return to.Active() })
+	eventually(t, "the leader becomes a standby", func() bool {
+		return again(ha(lead, "transitionToStandby", &hdfspb.TransitionToStandbyRequestProto{ReqInfo: info}, new(hdfspb.TransitionToStandbyResponseProto))) || !lead.Active()
+	})
+	eventually(t, "the one that was told leads", func() bool {
+		return again(ha(to, "transitionToActive", &hdfspb.TransitionToActiveRequestProto{ReqInfo: info}, new(hdfspb.TransitionToActiveResponseProto))) && to.Active()
+	})
 	// And with hops' own one.
-	if err := to.operator(t, super, "transferLeadership", &hdfspb.TransferLeadershipRequestProto{To: &lead.config.ID}, new(hdfspb.TransferLeadershipResponseProto)); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "leadership is back", func() bool { return lead.Active() })
+	eventually(t, "leadership is back", func() bool {
+		return lead.Active() ||
+			again(c.leader().operator(t, super, "transferLeadership", &hdfspb.TransferLeadershipRequestProto{To: &lead.config.ID}, new(hdfspb.TransferLeadershipResponseProto))) && lead.Active()
+	})
 	if err := lead.operator(t, "alice", "transferLeadership", new(hdfspb.TransferLeadershipRequestProto), new(hdfspb.TransferLeadershipResponseProto)); err == nil || !strings.Contains(err.Error(), "Superuser privilege is required") {
 		t.Errorf("a user hands over: %v", err)
 	}
