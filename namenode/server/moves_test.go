@@ -72,7 +72,8 @@ func TestABalancerOfHadoopMovesAReplica(t *testing.T) {
 		return l.Blocks[0].Locs
 	}
 	eventually(t, "both replicas are known", func() bool { return len(at()) == 2 })
-	from, other := at()[0], at()[1]
+	both := at()
+	from, other := both[0], both[1]
 	ask := func(of *hadoop.DatanodeInfoProto, change func(*hadoop.GetBlocksRequestProto)) ([]*hadoop.BlockWithLocationsProto, error) {
 		r := &hadoop.GetBlocksRequestProto{Datanode: of.Id, Size: ptr(uint64(1 << 30)), MinBlockSize: ptr(uint64(1))}
 		if change != nil {

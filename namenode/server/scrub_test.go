@@ -43,13 +43,23 @@ func (c *cluster) storeMany(t *testing.T) (blocks []metadata.Block) {
 	return blocks
 }
 
-// rot flips bits in the segments of a namenode, each in another place.
-func (m *member) rot(t *testing.T, bits int) {
+// segmentHeader is how long the header of a segment is, which nobody reads while the store is open.
+const segmentHeader = 48
+
+// segments are the files with the bodies of a namenode.
+func (m *member) segments(t *testing.T) []string {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(m.config.Dir, "smallfiles", "*.bodies"))
 	if err != nil || len(paths) == 0 {
 		t.Fatal(paths, err)
 	}
+	return paths
+}
+
+// rot flips bits in the segments of a namenode, each in another place.
+func (m *member) rot(t *testing.T, bits int) {
+	t.Helper()
+	paths := m.segments(t)
 	r := rand.New(rand.NewPCG(7, 7))
 	hit := map[string]bool{}
 	for len(hit) < bits {
@@ -63,7 +73,7 @@ func (m *member) rot(t *testing.T, bits int) {
 			t.Fatal(err)
 		}
 		at, b := r.Int64N(info.Size()), []byte{0}
-		if at >= 48 && !hit[fmt.Sprint(path, at)] { // behind the header, which nobody reads while the store is open
+		if at >= segmentHeader && !hit[fmt.Sprint(path, at)] {
 			hit[fmt.Sprint(path, at)] = true
 			if _, err = f.ReadAt(b, at); err == nil {
 				b[0] ^= 1 << r.IntN(8)
@@ -99,15 +109,17 @@ func TestRotIsFoundAndHealed(t *testing.T) {
 	sick := c.nodes[0]
 	sick.rot(t, 1000)
 	sick.scrubbed(t)
-	eventually(t, "damage is healed", func() bool { return len(sick.bodies.Damaged(1)) == 0 })
+	eventually(t, "damage is healed, and counted", func() bool {
+		return len(sick.bodies.Damaged(1)) == 0 && sick.mended.Load() >= sick.scrub.damaged.Load() && sick.scrub.lost.Load() == 0
+	})
 	found := sick.scrub.damaged.Load()
 	for i, b := range blocks {
 		if data, err := sick.bodies.Get(b.ID); err != nil || !bytes.Equal(data, scrubBytes(i)) {
 			t.Fatal(i, err)
 		}
 	}
-	if found < scrubFiles/2 || sick.mended.Load() < found || sick.scrub.lost.Load() != 0 {
-		t.Errorf("%d were found damaged, %d came from others, nobody has %d", found, sick.mended.Load(), sick.scrub.lost.Load())
+	if found < scrubFiles/2 {
+		t.Errorf("%d were found damaged, %d came from others", found, sick.mended.Load())
 	}
 	t.Logf("%d of %d bodies were damaged", found, scrubFiles)
 }
