@@ -6,15 +6,15 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/internal/leaktest"
 	"github.com/gohops/hops/metadata"
 )
 
@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 			panic("a block goes from " + from.String() + " to " + to.String())
 		}
 	}
-	goleak.VerifyTestMain(m)
+	os.Exit(leaktest.Run(m))
 }
 
 func create(t testing.TB, client *Client, name string) *Writer {

@@ -14,33 +14,19 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/gohops/hops/datanode"
+	"github.com/gohops/hops/internal/leaktest"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/security/securitytest"
 	"github.com/gohops/hops/metadata"
 	pb "github.com/gohops/hops/namenode/api/v1"
 )
 
-// TestMain waits longer for goroutines to end than goleak.VerifyTestMain does, half a second.
-func TestMain(m *testing.M) {
-	status := m.Run()
-	for end := time.Now().Add(time.Minute); status == 0; {
-		err := goleak.Find()
-		if err == nil {
-			break
-		}
-		if time.Now().After(end) {
-			fmt.Fprintln(os.Stderr, err)
-			status = 1
-		}
-	}
-	os.Exit(status)
-}
+func TestMain(m *testing.M) { os.Exit(leaktest.Run(m)) }
 
 func check(t testing.TB, err error) {
 	t.Helper()

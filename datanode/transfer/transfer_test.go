@@ -21,31 +21,16 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/gohops/hops/datanode"
 	"github.com/gohops/hops/datanode/blockstore"
 	"github.com/gohops/hops/datanode/vfs"
 	"github.com/gohops/hops/internal/dtp"
+	"github.com/gohops/hops/internal/leaktest"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
-// TestMain waits longer for goroutines to end than goleak.VerifyTestMain does, half a second.
-func TestMain(m *testing.M) {
-	status := m.Run()
-	for end := time.Now().Add(time.Minute); status == 0; {
-		err := goleak.Find()
-		if err == nil {
-			break
-		}
-		if time.Now().After(end) {
-			fmt.Fprintln(os.Stderr, err)
-			status = 1
-		}
-	}
-	os.Exit(status)
-}
+func TestMain(m *testing.M) { os.Exit(leaktest.Run(m)) }
 
 // node is a datanode as far as this package goes: a store and a server.
 type node struct {

@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
-	"go.uber.org/goleak"
 
 	"github.com/gohops/hops/cmd/processes"
 	"github.com/gohops/hops/internal/authority"
+	"github.com/gohops/hops/internal/leaktest"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/security/securitytest"
 	"github.com/gohops/hops/metadata"
@@ -26,8 +26,7 @@ func TestMain(m *testing.M) {
 		runWriter(dir)
 		return
 	}
-	// raft leaves futures unanswered that come while it is shut down.
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/hashicorp/raft.(*deferError).Error"))
+	os.Exit(leaktest.Run(m, leaktest.Raft()))
 }
 
 // fast are timers with which a failover takes a second, and a machine on which others work loses no leader: what a leader

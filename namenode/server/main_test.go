@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/gohops/hops/internal/leaktest"
 )
 
 func TestMain(m *testing.M) {
@@ -14,6 +14,5 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "16"); err != nil {
 		os.Exit(2)
 	}
-	// raft leaves futures unanswered that come while it is shut down: a barrier of a leader that is stopped as soon as it was elected.
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/hashicorp/raft.(*deferError).Error"))
+	os.Exit(leaktest.Run(m, leaktest.Raft()))
 }

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"os/user"
@@ -22,12 +21,12 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/gohops/hops/internal/authority"
+	"github.com/gohops/hops/internal/leaktest"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/nodemanager/cgroup"
 	"github.com/gohops/hops/nodemanager/localizer"
@@ -75,17 +74,7 @@ func TestMain(m *testing.M) {
 			fmt.Print(block[0])
 		}
 	}
-	code := m.Run()
-	http.DefaultClient.CloseIdleConnections()
-	// Who collects a supervisor waits for it.
-	err := goleak.Find()
-	for deadline := time.Now().Add(time.Minute); err != nil && time.Now().Before(deadline); {
-		err = goleak.Find()
-	}
-	if err != nil && code == 0 {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
+	code := leaktest.Run(m)
 	for _, f := range atEnd {
 		f()
 	}

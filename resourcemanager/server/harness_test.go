@@ -19,11 +19,11 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 
 	"github.com/gohops/hops/cmd/processes"
 	"github.com/gohops/hops/internal/authority"
+	"github.com/gohops/hops/internal/leaktest"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/security/securitytest"
 	"github.com/gohops/hops/metadata/raftstore"
@@ -41,20 +41,7 @@ func TestMain(m *testing.M) {
 	if text := os.Getenv(memberVariable); text != "" {
 		os.Exit(memberProcess(text))
 	}
-	code := m.Run()
-	// Raft never answers what it had not taken in yet when it was shut down, as raftstore's own tests know.
-	leaks := func() error {
-		return goleak.Find(goleak.IgnoreTopFunction("github.com/hashicorp/raft.(*deferError).Error"))
-	}
-	err := leaks()
-	for end := time.Now().Add(time.Minute); err != nil && time.Now().Before(end); { // goleak waits for half a second
-		err = leaks()
-	}
-	if err != nil && code == 0 {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+	os.Exit(leaktest.Run(m, leaktest.Raft()))
 }
 
 // testCluster is a set of resource managers in this process on loopback.

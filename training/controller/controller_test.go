@@ -21,8 +21,7 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"github.com/gohops/hops/internal/leaktest"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
@@ -32,7 +31,7 @@ import (
 	"github.com/gohops/hops/training/protocol"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(leaktest.Run(m)) }
 
 const (
 	testApp = "application_1_0001"
