@@ -14,6 +14,7 @@ import (
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/raftstore"
 	"github.com/gohops/hops/namenode"
 	pb "github.com/gohops/hops/namenode/api/v1"
 	"github.com/gohops/hops/namenode/hdfs/clientprotocol"
@@ -291,7 +292,8 @@ func TestHostListsAreTheClustersAndReadWhenTold(t *testing.T) {
 
 func TestOperatorsCalls(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3, nil)
+	// Votes are kept back for longer than who is told to lead waits at least before it stands again.
+	c := newCluster(t, 3, func(c *Config) { c.Timers = raftstore.Timers{Heartbeat: 2 * standAgain, Lease: 2 * standAgain} })
 	one := c.datanode("dn-1")
 	lead := c.leader()
 	super := lead.config.Door.Daemon()
