@@ -63,7 +63,7 @@ type Store interface {
 	// Condemn is SetAside at the next opening of the store. It is best effort, and an error after Close.
 	Condemn() error
 
-	// Close releases the store. It is idempotent.
+	// Close releases the store. It is idempotent. Calls of a View that is not closed after all fail from then on.
 	Close() error
 }
 

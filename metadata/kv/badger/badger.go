@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/options"
@@ -45,6 +46,7 @@ type Store struct {
 	verifying sync.WaitGroup
 	stop      chan struct{} // ends verifying; nil: nothing was, or is, verified beside the work
 	closing   chan struct{}
+	readers   atomic.Int64 // calls of views under way
 }
 
 // Names inside the directory.
@@ -362,8 +364,23 @@ func (s *Store) Close() error {
 	s.closed = true
 	close(s.closing)
 	s.endVerifying()
+	for s.readers.Load() > 0 { // what they look at would go under them; none begins any more
+		time.Sleep(time.Millisecond)
+	}
 	return s.db.Close()
 }
+
+// enter begins a call of a view, unless Close was called; leave ends it.
+func (s *Store) enter() bool {
+	s.readers.Add(1)
+	if s.ended() {
+		s.leave()
+		return false
+	}
+	return true
+}
+
+func (s *Store) leave() { s.readers.Add(-1) }
 
 func syncDir(path string) error {
 	d, err := os.Open(path)
@@ -379,9 +396,10 @@ type view struct {
 }
 
 func (v *view) Get(key []byte) ([]byte, error) {
-	if v.store.ended() {
+	if !v.store.enter() {
 		return nil, fs.ErrClosed
 	}
+	defer v.store.leave()
 	item, err := v.txn.Get(key)
 	if err := v.store.sound(); err != nil {
 		return nil, err
@@ -396,9 +414,10 @@ func (v *view) Get(key []byte) ([]byte, error) {
 }
 
 func (v *view) Scan(prefix, from []byte, fn func(key, value []byte) bool) error {
-	if v.store.ended() {
+	if !v.store.enter() {
 		return fs.ErrClosed
 	}
+	defer v.store.leave()
 	opt := badger.DefaultIteratorOptions
 	opt.Prefix = prefix
 	opt.PrefetchValues = false
@@ -414,6 +433,9 @@ func (v *view) Scan(prefix, from []byte, fn func(key, value []byte) bool) error 
 			more = fn(item.Key(), value)
 			return nil
 		})
+		if err == nil && v.store.ended() {
+			err = fs.ErrClosed
+		}
 		if err != nil {
 			return err
 		}

@@ -311,3 +311,51 @@ func TestClosedStoreIsNotCondemned(t *testing.T) {
 		t.Errorf("a is %q, %v", got, err)
 	}
 }
+
+// A call that is under way when the store is closed comes to its end first: what it looks at is memory that goes with the store.
+func TestCloseWaitsForReaders(t *testing.T) {
+	s := open(t, t.TempDir())
+	b := s.Batch(1)
+	for i := range 1000 {
+		if err := b.Put(fmt.Appendf(nil, "k%03d", i), make([]byte, 1000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(b.Flush(), s.Sync()); err != nil {
+		t.Fatal(err)
+	}
+	v := s.View(1)
+	defer v.Close()
+	inside, goOn := make(chan struct{}), make(chan struct{})
+	scanned, closed := make(chan error, 1), make(chan error, 1)
+	seen := 0
+	go func() {
+		scanned <- v.Scan(nil, nil, func(_, _ []byte) bool {
+			if seen++; seen == 10 {
+				close(inside)
+				<-goOn
+			}
+			return true
+		})
+	}()
+	<-inside
+	go func() { closed <- s.Close() }()
+	for { // until it is being closed
+		if _, err := v.Get([]byte("k000")); errors.Is(err, fs.ErrClosed) {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	select {
+	case err := <-closed:
+		t.Fatal("closed under a reader:", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(goOn)
+	if err := <-scanned; !errors.Is(err, fs.ErrClosed) || seen != 10 {
+		t.Errorf("the scan saw %d and ended with %v", seen, err)
+	}
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+}
