@@ -19,7 +19,7 @@ import (
 )
 
 // handshakeTime is how long a peer may take to show who it is.
-const handshakeTime = 5 * time.Second
+const handshakeTime = 10 * time.Second
 
 // Config of a member.
 type Config struct {
@@ -335,7 +335,7 @@ func (d *Door) allows(n *Name) error {
 //	acceptor → dialer    its level [1] | the oldest it works with [1] | length of the reason [2] | reason; no reason: come in
 const maxVerdict = 1 << 10
 
-// Accept runs the server's side of a connection. It ends with ctx, and after 5 s. When it fails, c is closed.
+// Accept runs the server's side of a connection. It ends with ctx, and after 10 s. When it fails, c is closed.
 func (m *Member) Accept(ctx context.Context, c net.Conn, d Door) (*Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
 	defer cancel()
@@ -382,7 +382,7 @@ func (m *Member) Accept(ctx context.Context, c net.Conn, d Door) (*Conn, error) 
 	return out, nil
 }
 
-// Connect runs the dialer's side, to a peer with one of the door's roles. It ends with ctx, and after 5 s. When it fails, c is
+// Connect runs the dialer's side, to a peer with one of the door's roles. It ends with ctx, and after 10 s. When it fails, c is
 // closed.
 func (m *Member) Connect(ctx context.Context, c net.Conn, d Door) (*Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTime)

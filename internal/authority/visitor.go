@@ -20,7 +20,7 @@ type Visitor struct {
 
 // Connect connects to a member of the cluster with one of the door's roles. Where the acceptor has a Guest, prove shows it who
 // this is, and the verdict is waited for; nil: there is no verdict. It returns the authority that the other end showed. It
-// ends with ctx, and after 5 s. When it fails, c is closed.
+// ends with ctx, and after 10 s. When it fails, c is closed.
 func (v *Visitor) Connect(ctx context.Context, c net.Conn, d Door, prove func(*tls.Conn) error) (*Conn, *x509.Certificate, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
 	defer cancel()
