@@ -70,7 +70,7 @@ func (p *Pinned) Accept(ctx context.Context, c net.Conn) (*Conn, error) {
 var ErrPin = errors.New("the other end shows another certificate than the one that was registered: it is somebody else")
 
 // ConnectPinned runs the dialer's side of a connection to the server whose certificate has a fingerprint. It ends with ctx, and
-// after 5 s. When it fails, c is closed.
+// after 10 s. When it fails, c is closed.
 func ConnectPinned(ctx context.Context, c net.Conn, pin Fingerprint) (*Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
 	defer cancel()
