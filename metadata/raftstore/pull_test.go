@@ -796,8 +796,9 @@ func TestLogStaysForAMemberThatFollowsBehindAVersion(t *testing.T) {
 		c.save(g)
 	}
 	follows := func(match uint64) {
+		since := time.Now() // before the group itself can see it
 		g.wire.accepted("m9", g.Status().Term, 0, match, 0)
-		g.expire(time.Now()) // who does not go on is idle now
+		g.expire(since) // who does not go on is idle now
 	}
 	at := s.meta.Index
 	for range 5 {
