@@ -27,12 +27,7 @@ func TestServersOnOtherMachines(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*Patience) // of the whole test
 	defer cancel()
 	super := k.Client("").FS()
-	if err := super.Mkdirs(ctx, "/user/ann", 0o700, true); err != nil {
-		t.Fatal(err)
-	}
-	if err := super.SetOwner(ctx, "/user/ann", "ann", "ann"); err != nil {
-		t.Fatal(err)
-	}
+	k.MakeHome(ctx, super, "ann")
 	ann := k.FS("ann", k.Dialer("ann"))
 	data := bytes.Repeat([]byte("four score and seven years ago\n"), 100_000)
 	t.Run("a user's certificate: writes through two datanodes and reads", func(t *testing.T) {
@@ -161,12 +156,7 @@ func TestATrustedNetwork(t *testing.T) {
 	t.Cleanup(func() { status.Notices = nil })
 	plain := &security.Dialer{Plain: true}
 	super := k.FS(k.self(), plain)
-	if err := super.Mkdirs(ctx, "/user/ann", 0o700, true); err != nil {
-		t.Fatal(err)
-	}
-	if err := super.SetOwner(ctx, "/user/ann", "ann", "ann"); err != nil {
-		t.Fatal(err)
-	}
+	k.MakeHome(ctx, super, "ann")
 	ann := k.FS("ann", plain)
 	if err := ann.WriteFile(ctx, "/user/ann/a", []byte("hello"), false); err != nil {
 		t.Fatal(err)

@@ -551,6 +551,22 @@ func (k *Cluster) Leader() string {
 	return leader
 }
 
+// MakeHome makes the home of a user. The namenode may not have made /user yet.
+func (k *Cluster) MakeHome(ctx context.Context, super *dfs.Client, user string) {
+	k.t.Helper()
+	home := "/user/" + user
+	err := super.Mkdirs(ctx, "/user", 0o755, true)
+	if err == nil {
+		err = super.Mkdirs(ctx, home, 0o700, true)
+	}
+	if err == nil {
+		err = super.SetOwner(ctx, home, user, user)
+	}
+	if err != nil {
+		k.t.Fatal(err)
+	}
+}
+
 // HandOver has another namenode lead. On a busy machine that may take longer than an election may, and is said to have failed then.
 func (k *Cluster) HandOver(fs *dfs.Client) {
 	k.t.Helper()

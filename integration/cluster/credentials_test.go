@@ -157,12 +157,7 @@ func TestAContainerIsItsUserElsewhere(t *testing.T) {
 	defer cancel()
 	super := k.Client("").FS()
 	for _, name := range []string{"ann", "eve"} {
-		if err := super.Mkdirs(ctx, "/user/"+name, 0o700, true); err != nil {
-			t.Fatal(err)
-		}
-		if err := super.SetOwner(ctx, "/user/"+name, name, name); err != nil {
-			t.Fatal(err)
-		}
+		k.MakeHome(ctx, super, name)
 	}
 	if err := k.FS("eve", k.Dialer("eve")).WriteFile(ctx, "/user/eve/f", []byte("eve's"), false); err != nil {
 		t.Fatal(err)
