@@ -18,6 +18,7 @@ import (
 
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/store"
 	"github.com/gohops/hops/training/store/storetest"
 )
 
@@ -525,5 +526,31 @@ func TestTwoExperimentsOfOneNameAtOnce(t *testing.T) {
 	wg.Wait()
 	if made[200] != 1 || made[400] != 9 {
 		t.Errorf("%v", made)
+	}
+}
+
+// vanishing loses a directory as soon as it is looked at.
+type vanishing struct {
+	store.FS
+	dir string
+}
+
+func (v vanishing) Stat(ctx context.Context, p string) (metadata.FileStatus, error) {
+	if p == v.dir {
+		_ = v.FS.Delete(ctx, p)
+	}
+	return v.FS.Stat(ctx, p)
+}
+
+func TestAModelThatIsDeletedMeanwhileIsNotFound(t *testing.T) {
+	files := storetest.New()
+	e := begin(t, files, nil)
+	for _, name := range []string{"gone", "stays"} {
+		e.must("POST", "registered-models/create", `{"name":"`+name+`"}`)
+	}
+	e.h.Files = vanishing{files, e.h.registry.Directory("gone")}
+	found := at(e.must("GET", "registered-models/search", ""), "registered_models").([]any)
+	if len(found) != 1 || at(found[0], "name") != "stays" {
+		t.Errorf("%v", found)
 	}
 }
