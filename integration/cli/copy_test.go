@@ -62,18 +62,23 @@ func TestAnInterruptedCopyEndsInTheMiddleAndLeavesNothingHalf(t *testing.T) {
 		ctx, cancel := context.WithCancel(process.Context(t))
 		defer cancel()
 		args, written := []string{c.verb, "/big"}, make(chan int, 1)
+		var held *os.File
 		if c.pipe != "" {
 			pipe := filepath.Join(dir, c.pipe)
 			if err := syscall.Mkfifo(pipe, 0o644); err != nil {
 				t.Fatal(err)
 			}
 			args = append(args, filepath.Join(dir, c.target))
+			f, err := os.OpenFile(pipe, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			// Somebody has it open for writing, so that it ends when the copy has ended, whether that has opened it or not.
+			if held, err = os.OpenFile(pipe, os.O_WRONLY, 0); err != nil {
+				t.Fatal(err)
+			}
 			go func() {
-				f, err := os.Open(pipe)
-				if err != nil {
-					t.Error(err)
-				}
-				defer f.Close()
 				w := &cancelling{cancel: cancel}
 				_, _ = io.Copy(w, f)
 				written <- w.n
@@ -87,6 +92,7 @@ func TestAnInterruptedCopyEndsInTheMiddleAndLeavesNothingHalf(t *testing.T) {
 		status := s.Run(ctx, args)
 		n := stdout.n
 		if c.pipe != "" {
+			held.Close()
 			n = <-written
 		}
 		if status != shell.ExitAborted || n >= len(text) {

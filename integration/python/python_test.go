@@ -163,10 +163,18 @@ func TestAnExperimentWhoseControllerIsKilledForGoodHasFailed(t *testing.T) {
 	dev := process.StartDev(t, process.Dir(t))
 	id := strings.TrimSpace(dev.Hops().OK("experiment", "run", "--detach", "-f", writeStudy(t, "import time\ndef train():\n    time.sleep(600)\n")))
 	c := dev.Client()
+	began := func() error {
+		s, err := c.Experiments().Status(process.Context(t), id)
+		if err == nil && (s.State != protocol.ExperimentRunning || len(s.Trials) != 1) {
+			err = fmt.Errorf("%s with %d trials", s.State, len(s.Trials))
+		}
+		return err
+	}
+	// A controller killed before that has left nothing to show.
+	process.Eventually(t, "a trial", began)
 	process.Eventually(t, "the end of the job", func() error {
 		for _, pid := range processes.Find(dev.Data+"/", " controller") {
-			// Only when a trial has begun: a controller killed before that has left nothing to show.
-			if s, err := c.Experiments().Status(process.Context(t), id); err == nil && s.State == protocol.ExperimentRunning && len(s.Trials) == 1 {
+			if began() == nil {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
 		}

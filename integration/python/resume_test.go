@@ -65,6 +65,7 @@ func TestAnExperimentIsStoppedAndResumedByTheClient(t *testing.T) {
 	if _, err := x.Resume(ctx, id, ""); err == nil || !strings.Contains(err.Error(), "runs") {
 		t.Errorf("an experiment that runs is resumed: %v", err)
 	}
+	ctx = process.Context(t) // each run has its own time
 	if err := x.Stop(ctx, id, "lunch"); err != nil {
 		t.Fatal(err)
 	}
@@ -80,6 +81,7 @@ func TestAnExperimentIsStoppedAndResumedByTheClient(t *testing.T) {
 	if err := c.FS().WriteFile(ctx, "/go", nil, false); err != nil {
 		t.Fatal(err)
 	}
+	ctx = process.Context(t)
 	job, err := x.Resume(ctx, id, "")
 	if err != nil || job == id {
 		t.Fatal(job, err)

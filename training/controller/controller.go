@@ -172,7 +172,6 @@ const (
 // job is what the controller reads of job.json; the resource manager has checked the rest.
 type job struct {
 	ID         string              `json:"id"`
-	User       string              `json:"user"`
 	Name       string              `json:"name"`
 	Env        map[string]string   `json:"env"`
 	Artifacts  []training.Artifact `json:"artifacts"`
@@ -391,9 +390,6 @@ func (c *controller) specification() (*training.Spec, *job, error) {
 	}
 	if len(doc.Experiment) == 0 {
 		return nil, nil, errors.New(`job.json has no "experiment"`)
-	}
-	if c.env.User == "" {
-		c.env.User = doc.User
 	}
 	spec, err := training.ParseSpec(doc.Experiment, c.env.User)
 	if err != nil {

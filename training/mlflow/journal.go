@@ -59,7 +59,8 @@ func OpenStore(ctx context.Context, files store.FS, dir string, log *slog.Logger
 	if err := files.Mkdirs(ctx, dir); err != nil {
 		return nil, err
 	}
-	if err := s.open(ctx); err != nil {
+	length, err := s.open(ctx)
+	if err != nil {
 		return nil, err
 	}
 	first := []*entry{{}} // the first line says who writes from here on
@@ -71,49 +72,47 @@ func OpenStore(ctx context.Context, files store.FS, dir string, log *slog.Logger
 		s.writer.Abort()
 		return nil, err
 	}
+	if length > compactFrom { // now that the one before knows that it is not its any more
+		if err := s.compact(ctx, length); err != nil {
+			s.writer.Abort()
+			return nil, err
+		}
+	}
 	return s, nil
 }
 
 func (s *Store) name() string { return path.Join(s.dir, journalName) }
 
-// open reads the journal, which nobody writes any more, and opens it at its end.
-func (s *Store) open(ctx context.Context) error {
+// open reads the journal, which nobody writes any more, and opens it at its end. It returns how long it was.
+func (s *Store) open(ctx context.Context) (int64, error) {
 	err := s.files.Seal(ctx, s.name())
 	if store.Missing(err) {
-		var w store.Writer
-		if w, err = s.files.Create(ctx, s.name(), false); err == nil {
-			s.writer = w
-			return nil
-		}
+		s.writer, err = s.files.Create(ctx, s.name(), false)
+		return 0, err
 	}
 	if err != nil {
-		return err
+		return 0, err
 	}
 	state, _, err := s.read(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	st, err := s.files.Stat(ctx, s.name())
 	if err != nil {
-		return err
-	}
-	if st.Length > compactFrom {
-		if err := s.compact(ctx, state, st.Length); err != nil {
-			return err
-		}
+		return 0, err
 	}
 	w, err := s.files.Append(ctx, s.name())
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if st.Length > 0 { // a line that a crash has cut ends here
 		if _, err := w.Write([]byte{'\n'}); err != nil {
 			w.Abort()
-			return err
+			return 0, err
 		}
 	}
 	s.writer, s.state = w, state
-	return nil
+	return st.Length, nil
 }
 
 // read folds the journal. Lines that are no entries are what a crash has cut. last is who wrote the last one.
@@ -147,10 +146,10 @@ func (s *Store) read(ctx context.Context) (st *state, last string, err error) {
 }
 
 // compact writes the state as a journal of its own in place of the one that made it.
-func (s *Store) compact(ctx context.Context, st *state, before int64) error {
+func (s *Store) compact(ctx context.Context, before int64) error {
 	var b bytes.Buffer
 	n := int64(0)
-	for e := range st.entries {
+	for e := range s.state.entries {
 		c := *e
 		n++
 		c.N, c.Server = n, s.server
@@ -167,10 +166,17 @@ func (s *Store) compact(ctx context.Context, st *state, before int64) error {
 	if _, err := store.WriteFile(ctx, s.files, tmp, &b, true); err != nil {
 		return err
 	}
+	if err := s.writer.Close(); err != nil { // another server has taken it over meanwhile
+		return errors.Join(err, s.files.Delete(ctx, tmp))
+	}
 	if err := s.files.Replace(ctx, tmp, s.name()); err != nil {
 		return err
 	}
-	st.n = n
+	w, err := s.files.Append(ctx, s.name())
+	if err != nil {
+		return err
+	}
+	s.writer, s.state.n = w, n
 	return nil
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/store"
 	"github.com/gohops/hops/training/store/storetest"
 )
 
@@ -525,5 +526,99 @@ func TestTwoExperimentsOfOneNameAtOnce(t *testing.T) {
 	wg.Wait()
 	if made[200] != 1 || made[400] != 9 {
 		t.Errorf("%v", made)
+	}
+}
+
+// vanishing loses a directory as soon as it is looked at.
+type vanishing struct {
+	store.FS
+	dir string
+}
+
+func (v vanishing) Stat(ctx context.Context, p string) (metadata.FileStatus, error) {
+	if p == v.dir {
+		_ = v.FS.Delete(ctx, p)
+	}
+	return v.FS.Stat(ctx, p)
+}
+
+func TestAModelThatIsDeletedMeanwhileIsNotFound(t *testing.T) {
+	files := storetest.New()
+	e := begin(t, files, nil)
+	for _, name := range []string{"gone", "stays"} {
+		e.must("POST", "registered-models/create", `{"name":"`+name+`"}`)
+	}
+	e.h.Files = vanishing{files, e.h.registry.Directory("gone")}
+	found := at(e.must("GET", "registered-models/search", ""), "registered_models").([]any)
+	if len(found) != 1 || at(found[0], "name") != "stays" {
+		t.Errorf("%v", found)
+	}
+}
+
+// creating tells of each file that is made.
+type creating struct {
+	store.FS
+	at func(name string)
+}
+
+func (c creating) Create(ctx context.Context, p string, overwrite bool) (store.Writer, error) {
+	c.at(p)
+	return c.FS.Create(ctx, p, overwrite)
+}
+
+// lengthen makes the journal so long that the next server writes it anew.
+func (e *endpoint) lengthen(run string) {
+	e.t.Helper()
+	for i := range 12 {
+		var tags []string
+		for k := range 100 {
+			tags = append(tags, fmt.Sprintf(`{"key":"big%d","value":"%d%s"}`, k, i, strings.Repeat("x", 7900)))
+		}
+		e.must("POST", "runs/log-batch", `{"run_id":"`+run+`","tags":[`+strings.Join(tags, ",")+`]}`)
+	}
+}
+
+func TestWhoHasALongJournalTakenAwayAcknowledgesNothingMore(t *testing.T) {
+	files := storetest.New()
+	e := begin(t, files, nil)
+	run := e.newRun("0")
+	e.lengthen(run)
+	tries := 0
+	meanwhile := func(name string) {
+		for range 3 { // the first tells it that its file was closed
+			tries++
+			if status, answer := e.do("POST", "runs/set-tag", `{"run_id":"`+run+`","key":"late","value":"v"}`); status != 503 {
+				t.Errorf("while %s is written: %d %v", name, status, answer)
+			}
+		}
+	}
+	if _, err := OpenStore(t.Context(), creating{files, meanwhile}, Directory("lab"), slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	e.stop()
+	if tries != 3 {
+		t.Errorf("%d requests while the journal was written anew", tries)
+	}
+	if err := <-e.ended; !errors.Is(err, ErrSuperseded) {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
+func TestWhoIsSupersededWhileItWritesTheJournalAnewReplacesNothing(t *testing.T) {
+	files := storetest.New()
+	e := begin(t, files, nil)
+	run := e.newRun("0")
+	e.lengthen(run)
+	var later *endpoint
+	if _, err := OpenStore(t.Context(), creating{files, func(string) {
+		later = begin(t, files, nil)
+		later.must("POST", "runs/set-tag", `{"run_id":"`+run+`","key":"late","value":"v"}`)
+	}}, Directory("lab"), slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("two servers have taken it over")
+	}
+	later.must("POST", "runs/set-tag", `{"run_id":"`+run+`","key":"later","value":"v"}`)
+	tags := fmt.Sprint(at(begin(t, files, nil).must("GET", "runs/get", "run_id="+run), "run", "data", "tags"))
+	if !strings.Contains(tags, "key:late ") || !strings.Contains(tags, "key:later ") {
+		t.Errorf("the tags late and later are not both in %d bytes", len(tags))
 	}
 }

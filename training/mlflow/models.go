@@ -306,6 +306,9 @@ func (h *Server) searchModels(ctx context.Context, q *query) (any, error) {
 	for _, name := range names {
 		m, err := h.model(ctx, name)
 		if err != nil {
+			if coded(err).Code == missing {
+				continue // deleted since
+			}
 			return nil, err
 		}
 		if f.match(lookup(m)) {

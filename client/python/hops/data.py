@@ -17,6 +17,7 @@ import concurrent.futures
 import os
 import posixpath
 import re
+import secrets
 import struct
 import zlib
 
@@ -457,7 +458,20 @@ class Dataset(_Source):
                 numbers.byteswap()
             rest += numbers.tobytes()
         rest += bytes(self._names)
-        self.fs.create(path, self._MAGIC + struct.pack("<I", zlib.crc32(rest)) + rest, overwrite=True)
+        # The ranks of a gang do so at once, and read what another one has written: it gets its name when all of it is there.
+        directory, name = posixpath.split(path)
+        temporary = posixpath.join(directory, ".%s.%s.tmp" % (name, secrets.token_hex(4)))
+        try:
+            self.fs.create(temporary, self._MAGIC + struct.pack("<I", zlib.crc32(rest)) + rest, overwrite=True)
+            self.fs.rename(temporary, path, "OVERWRITE")
+        except BaseException as e:
+            if isinstance(e, FileNotFoundError) and self.fs.exists(path):
+                return  # the answer to a rename that was done got lost
+            try:
+                self.fs.delete(temporary)
+            except OSError:
+                pass
+            raise
 
 
 _NOT_KNOWN = (1 << 64) - 1

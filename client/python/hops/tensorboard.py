@@ -20,7 +20,9 @@ def logdir():
     if not getattr(trial, "local_logdir", False):
         return trial.logdir
     if trial.logdir not in _locals:
-        _locals[trial.logdir] = tempfile.mkdtemp(prefix="hops-logdir-")
+        made = tempfile.mkdtemp(prefix="hops-logdir-")
+        if _locals.setdefault(trial.logdir, made) != made:
+            os.rmdir(made)  # another thread was faster
     return _locals[trial.logdir]
 
 
@@ -40,14 +42,15 @@ def scalar(tag, value, step):
     writer = _writers.get(trial.logdir)
     if writer is None:
         name = _events.file_name() + ".user-%d" % trial.attempt
-        writer = _writers[trial.logdir] = _webhdfs.Appender(trial.fs, posixpath.join(trial.logdir, name))
-        writer.add(_events.header())
+        made = _webhdfs.Appender(trial.fs, posixpath.join(trial.logdir, name))
+        made.add(_events.header())
+        writer = _writers.setdefault(trial.logdir, made)  # another thread may have been faster
     writer.add(_events.scalar(tag, _run.number(value), step))
 
 
 def flush():
     """Write what scalar() has kept, and what lies in local directories. The executor does it at the end of a trial."""
-    for writer in _writers.values():
+    for writer in list(_writers.values()):
         writer.flush()
     for directory, local in list(_locals.items()):
         del _locals[directory]

@@ -316,14 +316,15 @@ class FakeController(Fake):
     how many calls about trials are refused for now. empty: how many calls of each kind are dropped and answered 200 without
     a word, as a server may that ends meanwhile. gone: it ends when a report has come. strangers: how many calls are answered
     first by somebody who does not know the key. refuse_at: the step whose report is refused for good. on_final and on_register
-    are told how many finals, and executors, there were. on_report is called by each report. hands_over: answers to finals carry the next trial."""
+    are told how many finals, and executors, there were. on_report is called by each report. hands_over: answers to finals carry the next trial.
+    grace_ms: how long who is told to stop may take."""
 
     def __init__(self, setup, assignments, stop_at=None, unavailable=0, empty=0, gone=False, strangers=0, checkpoint_at=None, refuse_at=None,
-                 on_final=None, on_register=None, on_report=None, identity=None, hands_over=False):
+                 on_final=None, on_register=None, on_report=None, identity=None, hands_over=False, grace_ms=240_000):
         self.setup, self.assignments, self.stop_at, self.unavailable, self.gone = setup, list(assignments), stop_at, unavailable, gone
         self.empty = collections.defaultdict(lambda: empty)
         self.strangers, self.numbers = strangers, set()
-        self.checkpoint_at, self.refuse_at, self.hands_over = checkpoint_at, refuse_at, hands_over
+        self.checkpoint_at, self.refuse_at, self.hands_over, self.grace_ms = checkpoint_at, refuse_at, hands_over, grace_ms
         self.on_final, self.on_register, self.registered = on_final or (lambda n: None), on_register or (lambda n: None), 0
         self.on_report = on_report or (lambda: None)
         self.reports, self.finals, self.checkpoints, self.acked = [], [], [], {}
@@ -394,7 +395,7 @@ class FakeController(Fake):
                     op = "stop"
                 if self.checkpoint_at and e["step"] >= self.checkpoint_at and not self.checkpoints:
                     op = "checkpoint"
-            return h.answer(200, {"ack": self.acked.get(key, 0), "op": op, "grace_ms": 300})
+            return h.answer(200, {"ack": self.acked.get(key, 0), "op": op, "grace_ms": self.grace_ms})
         if what == "checkpoint":
             self.checkpoints.append((path[3], message))
             return h.answer(200, {"keep": [message["step"]], "delete": [], "op": "continue"})
@@ -476,7 +477,7 @@ class FakeGangController(FakeController):
                     self.killed = True
             if self.killed or rank and self._ended_all():
                 op = "stop"
-            return h.answer(200, {"ack": self.acked.get(key, 0), "op": op, "grace_ms": 300})
+            return h.answer(200, {"ack": self.acked.get(key, 0), "op": op, "grace_ms": self.grace_ms})
         if what == "checkpoint":
             self.checkpoints.append((path[3], message))
             return h.answer(200, {"keep": [message["step"]], "delete": [], "op": "continue"})

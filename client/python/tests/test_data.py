@@ -219,6 +219,23 @@ class Files(Case):
         self.hdfs.files["/d/.hops-index"] = body[:-1] + b"?"
         self.assertRaisesRegex(OSError, "damaged", data.Dataset, "/d", index=True, suffixes=".bin", fs=self.fs)
 
+    def test_ranks_that_keep_the_list_at_once_have_it_whole(self):
+        d, found = self.fill(20), []
+
+        def create(path, body, overwrite=False, make=self.fs.create):  # what is being written can be read, as far as it is there
+            make(path, body[:len(body) // 2], overwrite=overwrite)
+            other = data.Dataset("/d", index=True, fs=_webhdfs.WebHDFS([self.hdfs.url], "ann", timeout=20))
+            found.append(other.names())
+            make(path, body, overwrite=True)
+
+        self.fs.create = create
+        found.append(data.Dataset("/d", index=True, fs=self.fs).names())
+        self.fs.delete("/d/.hops-index")
+        self.fs.rename = unittest.mock.Mock(side_effect=PermissionError("not here"))
+        self.assertRaises(PermissionError, data.Dataset, "/d", index=True, fs=self.fs)
+        self.assertEqual(found, [d.names()] * 3)
+        self.assertEqual([p for p in self.hdfs.files if "/." in p], ["/d/.hops-index"])
+
     def test_travels_to_other_processes(self):
         d = pickle.loads(pickle.dumps(self.fill(10)))
         self.assertEqual(dict(d.epoch()), self.hdfs.files)

@@ -346,7 +346,7 @@ class Executor(harness.ExecutorCase):
         self.assertEqual(c.finals[0][1]["status"], "STOPPED")
 
     def test_a_function_that_does_not_listen_is_killed(self):
-        c, _, _ = self.run_executor("deaf", stop_at=5)
+        c, _, _ = self.run_executor("deaf", stop_at=5, grace_ms=300)
         self.assertEqual((c.finals[0][1]["status"], c.finals[0][1]["error"]["type"]), ("STOPPED", "StopTimeout"))
 
     def test_failures_are_named(self):

@@ -4,8 +4,10 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 from harness import ROOT
+from hops import _local, _run, tensorboard
 
 STUDY = """
 from hops import checkpoint, tensorboard, experiment
@@ -75,6 +77,43 @@ lossy()
             self.run_python("train(0.5, 2, experiment.Reporter())", d)
             run = self.run_python("train(0.5, 3, experiment.Reporter())", d)
             self.assertIn("from epoch 2", run.stdout)
+
+
+class Threads(unittest.TestCase):
+    """Two threads that are the first at once: where one waits, the other one comes in between."""
+
+    def setUp(self):
+        work = tempfile.TemporaryDirectory()
+        self.addCleanup(work.cleanup)
+        self.trial = _local.Trial(directory=work.name)
+        _run.set_current(self.trial)
+        for undo in (tensorboard._locals.clear, tensorboard._writers.clear, lambda: _run.set_current(None)):
+            self.addCleanup(undo)
+
+    def meanwhile(self, module, name, other):
+        found, real = [], getattr(module, name)
+
+        def first(*args, **more):
+            patch.stop()
+            found.append(other())
+            return real(*args, **more)
+
+        patch = mock.patch.object(module, name, first)
+        patch.start()
+        return found
+
+    def test_they_write_one_event_file(self):
+        self.meanwhile(tensorboard._events, "file_name", lambda: tensorboard.scalar("a", 1.0, 1))
+        tensorboard.scalar("b", 2.0, 1)
+        tensorboard.flush()
+        written = b"".join(self.trial.fs.read(os.path.join(d, n)) for d, _, names in os.walk(self.trial.logdir) for n in names)
+        self.assertEqual((written.count(b"brain.Event:2"), b"\n\x01a" in written, b"\n\x01b" in written), (1, True, True))
+
+    def test_they_have_one_local_directory(self):
+        self.trial.local_logdir = True
+        found = self.meanwhile(tensorboard.tempfile, "mkdtemp", tensorboard.logdir)
+        self.assertEqual([tensorboard.logdir()], found)
+        tensorboard.flush()  # removes it
 
 
 if __name__ == "__main__":

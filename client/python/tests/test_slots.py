@@ -182,7 +182,7 @@ def deaf(lr, reporter):
         self.assertEqual({m["accuracy"] for t, _, m in c.reports if t == "0008"}, {2.0})
 
     def test_a_process_that_does_not_stop_is_replaced(self):
-        c, _, _ = self.run_executor("deaf", "inproc", orders=2, stop_at=9)
+        c, _, _ = self.run_executor("deaf", "inproc", orders=2, stop_at=9, grace_ms=300)
         self.assertEqual([(m["status"], m["error"]["type"]) for _, m in c.finals], [("STOPPED", "StopTimeout")] * 2)
         self.assertEqual([m["accuracy"] for _, _, m in c.reports], [1.0, 1.0])
 
