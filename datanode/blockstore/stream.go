@@ -180,14 +180,15 @@ func (w *writer) allocate(length, stop int64) {
 
 // giveBack frees the room that was allocated in vain. r.io is held.
 func (w *writer) giveBack() error {
-	w.r().mu.Lock()
-	length := w.r().length
-	w.r().mu.Unlock()
-	if w.allocated <= length {
+	r := w.r()
+	r.mu.Lock()
+	length, gone := r.length, r.gone
+	r.mu.Unlock()
+	if w.allocated <= length || gone || r.vol.failed.Load() != nil { // the file may be another replica's by now
 		return nil
 	}
 	w.allocated = 0
-	return w.r().vol.check(w.data.Truncate(length))
+	return r.vol.check(w.data.Truncate(length))
 }
 
 // writeback has the disk begin with what will not change any more. r.io is held.

@@ -291,3 +291,25 @@ func TestVolumesSwappedUnderLoad(t *testing.T) {
 		})
 	}
 }
+
+// A writer that is closed after its volume was taken out, and has come back, leaves alone what others have written there since.
+func TestWriterOfAVolumeThatHasComeBackCutsNothing(t *testing.T) {
+	disk := mem.New(1 << 28)
+	h := open(t, disk, "/a", "/b")
+	data := pattern(6 << 20)
+	w := must[datanode.Writer](t)(h.Create(block(1, 7, 0), datanode.CreateOptions{Expect: 64 << 20}))
+	check(t, w.Write(0, data, nil))
+	check(t, w.Write(int64(len(data)), []byte("end"), nil)) // with room behind it
+	length := int64(len(data)) + 3
+	path := h.get(1).vol.path
+	check(t, h.Remove(path))
+	check(t, h.Add(VolumeConfig{Path: path}))
+	must[datanode.Replica](t)(h.InitRecovery(block(1, 7, 0), 9))
+	must[datanode.Replica](t)(h.UpdateReplica(block(1, 7, 0), 9, length))
+	w2 := must[datanode.Writer](t)(h.Append(block(1, 9, length), 10, false))
+	check(t, w2.Write(length, []byte("more"), nil))
+	w2.Acked(length + 4)
+	must[datanode.Replica](t)(w2.Finalize())
+	check(t, w.Close())
+	h.wantContent(1, append(append(data, "end"...), "more"...))
+}
