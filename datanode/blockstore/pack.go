@@ -376,8 +376,15 @@ func (s *Store) loadRecord(at *slot, rec *record, durable int64) error {
 	if old != nil && old.vol != v {
 		old = nil
 	}
-	if old != nil && old.gen >= r.gen { // it has left the pack
-		return at.drop()
+	if old != nil {
+		if !old.acquire(&old.mu) {
+			return v.err()
+		}
+		gen := old.gen
+		old.mu.Unlock()
+		if gen >= r.gen { // it has left the pack
+			return at.drop()
+		}
 	}
 	final := rec.state == stateFinal
 	if final && at.off+recordSize(at.length) <= durable {
@@ -400,6 +407,10 @@ func (s *Store) loadRecord(at *slot, rec *record, durable int64) error {
 	}
 	if good == 0 {
 		return at.drop()
+	}
+	if old != nil && s.opened.Load() { // as in admitLate: somebody may work on it
+		s.log.Warn("block is here twice, one replica is left alone until the next start", "block", r.blockLocked().String(), "volume", v.id.Storage)
+		return nil
 	}
 	if old != nil { // its files are in the way
 		s.forget(old)

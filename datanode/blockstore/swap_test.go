@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/gohops/hops/datanode"
@@ -312,4 +313,29 @@ func TestWriterOfAVolumeThatHasComeBackCutsNothing(t *testing.T) {
 	must[datanode.Replica](t)(w2.Finalize())
 	check(t, w.Close())
 	h.wantContent(1, append(append(data, "end"...), "more"...))
+}
+
+// A replica of a volume that comes, which somebody works on already, is not removed for a newer record that was being written.
+func TestVolumeThatComesLeavesAloneWhatIsWorkedOn(t *testing.T) {
+	disk := faulty.New(mem.New(1 << 26))
+	h := open(t, disk, "/a", "/b")
+	h.put(1, 5, pattern(100_000))
+	v := h.get(1).vol
+	data := pattern(1000)
+	at := must[*slot](t)(v.addRecord(1, 6, sumsOf(data), data))
+	check(t, at.p.sync())
+	check(t, h.Remove(v.path))
+	var met atomic.Bool
+	disk.Set(func(op faulty.Op) error {
+		if op.Call == "read" && strings.HasSuffix(op.Name, packExt) && met.CompareAndSwap(false, true) {
+			must[datanode.Replica](t)(h.InitRecovery(block(1, 5, 0), 9))
+		}
+		return nil
+	})
+	check(t, h.Add(VolumeConfig{Path: v.path}))
+	if !met.Load() {
+		t.Fatal("no pack was read")
+	}
+	must[datanode.Replica](t)(h.UpdateReplica(block(1, 5, 0), 9, 100_000))
+	h.wantContent(1, pattern(100_000))
 }
