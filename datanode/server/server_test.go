@@ -275,6 +275,7 @@ func runDatanode(t testing.TB, cfg Config) (*Server, func() error) {
 	t.Helper()
 	s, err := New(cfg)
 	check(t, err)
+	s.trust.askTime, s.trust.askAllTime = time.Minute, time.Minute
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()

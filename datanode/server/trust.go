@@ -20,9 +20,8 @@ const (
 	// formerPeer is how long a datanode is known that no namenode names any more. One that has just started has not yet
 	// heard of all.
 	formerPeer = 5 * time.Minute
-	// askTime is how long a request waits for namenodes to be asked about a key or a datanode that is not known.
-	askTime = 3 * time.Second
-	// askAllTime bounds a round to all namenodes, for which requests wait that only want the one that leads.
+	// askTime and askAllTime are what trust's fields are, but in tests.
+	askTime    = 3 * time.Second
 	askAllTime = time.Second
 	// askSpacing is the least time between two rounds of asking: who guesses tokens does not make a datanode ask all day.
 	askSpacing = 100 * time.Millisecond
@@ -33,8 +32,12 @@ const (
 type trust struct {
 	user string // for whom own tokens are signed
 	// ask has namenodes tell what they know now: the one that leads, or all.
-	ask  func(ctx context.Context, all bool)
-	keys atomic.Pointer[security.BlockKeys]
+	ask func(ctx context.Context, all bool)
+	// askTime is how long a request waits for namenodes to be asked about a key or a datanode that is not known.
+	askTime time.Duration
+	// askAllTime bounds a round to all namenodes, for which requests wait that only want the one that leads.
+	askAllTime time.Duration
+	keys       atomic.Pointer[security.BlockKeys]
 
 	mu    sync.Mutex
 	named map[string][]string  // by namenode: the datanodes it names
@@ -51,7 +54,7 @@ type round struct {
 
 func newTrust(user string, ask func(ctx context.Context, all bool)) *trust {
 	return &trust{
-		user: user, ask: ask,
+		user: user, ask: ask, askTime: askTime, askAllTime: askAllTime,
 		named: map[string][]string{}, peers: map[string]time.Time{}, want: make(chan struct{}, 1),
 	}
 }
@@ -162,7 +165,7 @@ func (t *trust) refresh(ctx context.Context, all bool) {
 	}
 	r.all = r.all || all
 	t.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, askTime)
+	ctx, cancel := context.WithTimeout(ctx, t.askTime)
 	defer cancel()
 	select {
 	case <-r.done:
@@ -183,9 +186,9 @@ func (t *trust) run(ctx context.Context) {
 		t.next = nil
 		all := r.all
 		t.mu.Unlock()
-		limit := askTime
+		limit := t.askTime
 		if all {
-			limit = askAllTime
+			limit = t.askAllTime
 		}
 		call, cancel := context.WithTimeout(ctx, limit)
 		t.ask(call, all)

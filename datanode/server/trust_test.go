@@ -145,6 +145,7 @@ func TestAllNamenodesAreAskedAboutADatanode(t *testing.T) {
 			tr.learn("other", &pb.Trust{Datanodes: []string{"a:1", "b:1"}}, time.Now())
 		}
 	})
+	tr.askTime, tr.askAllTime = time.Minute, time.Minute
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
