@@ -236,6 +236,30 @@ func TestASilentNodeIsLostOnlyAfterItsLease(t *testing.T) {
 	c.check()
 }
 
+// A node whose reports are refused and that then goes away was never registered: nobody goes on declaring it lost.
+func TestANodeThatNeverRegisteredIsForgotten(t *testing.T) {
+	c := newTestCluster(t, 1, nil)
+	c.leader()
+	n := c.node("127.0.0.1:1001", maxGPUs+1, nil)
+	heard := func() (at time.Time, known bool) {
+		r := c.leader().reign.Load()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if soft := r.nodes[rm.NodeID(n.id)]; soft != nil {
+			return soft.heard, true
+		}
+		return at, false
+	}
+	eventually(t, "the node to be heard of", func() bool { _, known := heard(); return known })
+	n.kill()
+	eventually(t, "the node to be forgotten", func() bool {
+		at, known := heard()
+		r := c.leader().reign.Load()
+		r.loseSilentNodes(at.Add(c.lease + r.s.config.LeaseMargin + 1))
+		return !known
+	})
+}
+
 // A new leader knows nothing of when its predecessor heard of a node: it waits a full lease.
 func TestANewLeaderWaitsOneLeaseForSilentNodes(t *testing.T) {
 	c := newTestCluster(t, 1, nil)

@@ -126,6 +126,15 @@ func (r *reign) loseSilentNodes(now time.Time) {
 		_, err := r.s.propose(r.ctx, &statepb.Command{Op: &statepb.Command_LoseNode{LoseNode: &statepb.LoseNode{Epoch: r.epoch, Node: string(id), Reason: reason}}})
 		r.mu.Lock()
 		n := r.nodes[id]
+		if errors.Is(err, metadata.ErrNotExist) { // it has never registered: there is nothing to lose
+			if n.losing = false; n.session != nil {
+				n.session.end(errNodeLost)
+			} else {
+				delete(r.nodes, id)
+			}
+			r.mu.Unlock()
+			continue
+		}
 		if err != nil {
 			n.losing = errors.Is(err, raftstore.ErrUnknown) // otherwise nothing happened: the next tick tries again
 			r.mu.Unlock()
