@@ -167,6 +167,37 @@ func TestVersion1Files(t *testing.T) {
 	}
 }
 
+// Node managers of one machine share a parent, which the last group of one of them takes along when it ends.
+func TestAManagerOpensWhileAnotherOnesGroupsEnd(t *testing.T) {
+	hops := filepath.Join(t.TempDir(), "hops")
+	other := Group{Version: 1, Dirs: map[string]string{"memory": filepath.Join(hops, "n2", "c1")}}
+	stop, ended := make(chan struct{}), make(chan struct{})
+	defer func() { close(stop); <-ended }()
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if _, err := other.Make(Limits{}); err != nil {
+				t.Error(err)
+			}
+			if err := other.Remove(); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	for range 1000 {
+		m := Open(Report{Version: 1, Memory: true, dirs: map[string]string{"memory": hops}}, "n1")
+		if r := m.Report(); !r.Memory {
+			t.Fatalf("memory is not limited: %v", r.Missing)
+		}
+		m.Close()
+	}
+}
+
 // TestCoresThatAreRefusedCostNoOtherLimit: files of a kernel that takes neither the cores nor the time of a container.
 func TestCoresThatAreRefusedCostNoOtherLimit(t *testing.T) {
 	limits := Limits{Memory: 1 << 30, VCores: 4, Pids: 99, HardCPU: true, CPUs: "0-3,8"}

@@ -36,11 +36,7 @@ func (g Group) makeV1(l Limits) (unmet, err error) {
 		if controller == "cpuset" && l.CPUs == "" {
 			continue // who runs anywhere needs none
 		}
-		err := os.MkdirAll(dir, 0o755)
-		for try := 0; errors.Is(err, fs.ErrNotExist) && try < 20; try++ {
-			err = os.MkdirAll(dir, 0o755) // another container's end took the parent away just now
-		}
-		if err != nil {
+		if err := makeDir(dir); err != nil {
 			return nil, err
 		}
 	}
@@ -89,6 +85,15 @@ func (g Group) makeV1(l Limits) (unmet, err error) {
 		return unmet, limitV1(dir, l.Devices)
 	}
 	return unmet, nil
+}
+
+// makeDir makes a directory of version 1 with its parents, also while the end of another container takes these away.
+func makeDir(dir string) error {
+	err := os.MkdirAll(dir, 0o755)
+	for try := 0; errors.Is(err, fs.ErrNotExist) && try < 20; try++ {
+		err = os.MkdirAll(dir, 0o755)
+	}
+	return err
 }
 
 // pinV1 names the cores of a group. A new group of version 1 has neither cores nor memory of its own, and takes no process before.

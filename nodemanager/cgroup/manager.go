@@ -23,7 +23,7 @@ func Open(report Report, name string) *Manager {
 	switch report.Version {
 	case 1:
 		for controller, dir := range report.dirs {
-			if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
+			if err := makeDir(filepath.Join(dir, name)); err != nil {
 				m.lose(controller, err)
 			}
 		}
