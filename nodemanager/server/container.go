@@ -47,6 +47,8 @@ type container struct {
 	sharing int               // containers that share its application's directory, as its supervisor knows; of that goroutine
 	trees   []string          // of the localizer's cache that it uses; of the same goroutine
 
+	telling sync.Mutex // of who writes the authorities that it knows
+
 	mu     sync.Mutex
 	record *state.Record
 	// unsaved: the record on disk is older than record; saving: a goroutine writes it.

@@ -7,12 +7,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/gohops/hops/nodemanager"
+	"github.com/gohops/hops/nodemanager/account"
 	"github.com/gohops/hops/nodemanager/state"
 	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
 )
@@ -78,6 +80,26 @@ func TestANoticeWaitsForItsDiskAlone(t *testing.T) {
 	s.work.Wait()
 	if text, err := os.ReadFile(c.noticeFile()); err != nil || !strings.Contains(string(text), "fourth") {
 		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// A container that an earlier node manager began to prepare is told as it is prepared again, and when other authorities are trusted.
+func TestAuthoritiesAreToldFromTwoSides(t *testing.T) {
+	s, c := told(t)
+	c.account = &account.Account{UID: uint32(os.Getuid()), GID: uint32(os.Getgid())}
+	if err := c.tellAuthorities(); err != nil {
+		t.Fatal(err)
+	}
+	for range 200 {
+		var wg sync.WaitGroup
+		for _, tell := range []func() error{c.tellAuthorities, s.TellAuthorities} {
+			wg.Go(func() {
+				if err := tell(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
 	}
 }
 

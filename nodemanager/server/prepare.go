@@ -149,6 +149,8 @@ func (c *container) place(file string, data []byte, mode fs.FileMode, uid, gid i
 
 // tellAuthorities writes by which authorities' certificates the container knows the cluster's servers.
 func (c *container) tellAuthorities() error {
+	c.telling.Lock()
+	defer c.telling.Unlock()
 	return c.put(authorityFile, c.authorities())
 }
 
@@ -162,6 +164,8 @@ func (c *container) authorities() []byte {
 // tellAuthoritiesAgain writes them anew for a container that has been told, whoever it runs as: an adopted one has no account that is known
 // here.
 func (c *container) tellAuthoritiesAgain() error {
+	c.telling.Lock()
+	defer c.telling.Unlock()
 	file := filepath.Join(c.dir, authorityFile)
 	info, err := os.Lstat(file)
 	if errors.Is(err, fs.ErrNotExist) {
