@@ -320,6 +320,9 @@ func Start(ctx context.Context, argv, env []string, dir string, launch Launch, h
 		return Started{}, err
 	}
 	lock, err := acquire(dir)
+	for end := time.Now().Add(lookTime); errors.Is(err, errLocked) && time.Now().Before(end) && ctx.Err() == nil; lock, err = acquire(dir) {
+		time.Sleep(5 * time.Millisecond)
+	}
 	if err != nil {
 		return Started{}, err
 	}

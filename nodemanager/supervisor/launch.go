@@ -149,6 +149,10 @@ func Alive(dir string) (bool, error) {
 
 var errLocked = errors.New("a supervisor lives in this directory")
 
+// lookTime is how long Start waits for the lock of a directory: who looks whether a supervisor lives there holds it for a moment, and so does
+// a process between its fork and its exec that was forked meanwhile.
+var lookTime = time.Second // a variable for tests
+
 // acquire takes the lock of a container directory.
 func acquire(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)

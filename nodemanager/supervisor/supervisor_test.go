@@ -579,6 +579,23 @@ func TestSecondSupervisorIsRefused(t *testing.T) {
 	}
 }
 
+// Who looks whether a supervisor lives holds the lock for a moment, and on a busy machine that may be long.
+func TestALookKeepsNoSupervisorFromStarting(t *testing.T) {
+	defer func(before time.Duration) { lookTime = before }(lookTime)
+	lookTime = time.Minute
+	c := newContainer(t, "true")
+	lock, err := acquire(c.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	looked := time.AfterFunc(100*time.Millisecond, func() { lock.Close() })
+	defer looked.Stop()
+	c.start()
+	if e := c.end(); e.Status != nodemanager.Success {
+		t.Errorf("%+v", e)
+	}
+}
+
 func TestBadRequestsAreAnswered(t *testing.T) {
 	c := newContainer(t, "sleep", "100")
 	c.start()
