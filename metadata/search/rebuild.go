@@ -68,6 +68,9 @@ func (x *Index) empty() error {
 	x.mu.Unlock()
 	if flushing != nil {
 		<-flushing
+		x.mu.Lock()
+		x.flushing = nil // it says no second word
+		x.mu.Unlock()
 	}
 	counts := x.cfg.Namespace.Counts()
 	x.exchange.Lock()
@@ -84,7 +87,7 @@ func (x *Index) empty() error {
 		return fmt.Errorf("emptying the search index: %w", err)
 	}
 	x.damage, x.sweep = nil, sweep{}
-	x.flushing, x.failed, x.frozen, x.recent, x.born = nil, nil, newLayer(), newLayer(), time.Time{}
+	x.failed, x.frozen, x.recent, x.born = nil, newLayer(), newLayer(), time.Time{}
 	x.wanted, x.state, x.stored, x.position, x.entries = false, Rebuilding, 0, 0, 0
 	x.done, x.total = 0, counts.Files+counts.Directories
 	return nil

@@ -344,6 +344,32 @@ func TestFullDisk(t *testing.T) {
 	m.checkWhole(t)
 }
 
+// A rebuild that could not empty the store is tried again: nobody waits for a second word of the writing that was under way.
+func TestRebuildThatFailsBesideWriting(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 9))
+	m := newMember(t)
+	store := faulty.New(mem.New(), nil)
+	m.index = store
+	m.openIndex(t)
+	m.catchUp(t)
+	m.x.cfg.Memory = 1
+	for m.x.flushing == nil {
+		m.step(t, r)
+		if _, err := m.x.turn(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.x.Rebuild()
+	store.Reset(faulty.FailAt(1, faulty.Replace))
+	if _, err := m.x.turn(t.Context()); !errors.Is(err, faulty.ErrInjected) {
+		t.Fatalf("%v, %+v", err, m.x.Status())
+	}
+	store.Reset(nil)
+	m.catchUp(t)
+	m.compare(t, r, 50, "made anew")
+	m.checkWhole(t)
+}
+
 // Searches go on beside changes, checkpoints and rebuilds, and one that waits for a position sees what was done before.
 func TestSearchesBesideEverything(t *testing.T) {
 	m := newMember(t)
