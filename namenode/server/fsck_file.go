@@ -1,6 +1,8 @@
 package server
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -223,7 +225,7 @@ func (f *fsckFile) block(number int, b metadata.Block, r *blockmanager.BlockRepo
 // body is that of a small file, of which every namenode has a copy. One that this namenode lacks is got from another one.
 func (f *fsckFile) body(number int, b metadata.Block) {
 	t, copies := f.sums, f.namenodes()
-	whole := f.hasBody(b)
+	whole := f.findBody(b) == nil
 	if whole {
 		t.enough++
 		t.wanted += copies
@@ -248,17 +250,14 @@ func (f *fsckFile) body(number int, b metadata.Block) {
 	f.spill()
 }
 
-// hasBody reports whether this namenode has a body, or has got it.
-func (f *fsckRun) hasBody(b metadata.Block) bool {
+// findBody has no error when this namenode has a body, or has got it. Errors: those of Body.
+func (f *fsckRun) findBody(b metadata.Block) error {
 	r, err := f.ns.FindBody(b.ID, b.Generation)
-	if err != nil || r == nil {
-		return false
-	}
-	if r.Data != nil || f.bodies.Has(b.ID) { // its bytes are verified when they are read
-		return true
+	if err == nil && r != nil && (r.Data != nil || f.bodies.Has(b.ID)) { // its bytes are verified when they are read
+		return nil
 	}
 	_, err = f.Body(f.ctx, b.ID, b.Generation)
-	return err == nil
+	return err
 }
 
 // namenodes is how many there are.
@@ -379,15 +378,22 @@ func (f *fsckFile) delete(file *namespace.FileBlocks) {
 	if !file.InSnapshot {
 		path = inodePath(file)
 	}
-	if f.changed || !f.stands(file) || !f.lacks(file) {
+	lacks, err := false, error(nil)
+	if !f.changed && f.stands(file) {
+		lacks, err = f.lacks(file)
+	}
+	if err == nil && !lacks {
 		f.printf("\n%s: not deleted: it has changed meanwhile\n", f.path)
 		return
 	}
-	if err := f.safe.check(f.Server); err != nil {
+	if err == nil {
+		err = f.safe.check(f.Server)
+	}
+	if err != nil {
 		f.printf("\n%s: not deleted: %v\n", f.path, err)
 		return
 	}
-	err := f.await(func(done func(error)) {
+	err = f.await(func(done func(error)) {
 		f.Delete(f.caller, namenode.Retry{}, path, false, func(_ bool, err error) { done(err) })
 	})
 	if err != nil {
@@ -395,12 +401,18 @@ func (f *fsckFile) delete(file *namespace.FileBlocks) {
 	}
 }
 
-// lacks reports whether a block of a file has no good replica now.
-func (f *fsckRun) lacks(file *namespace.FileBlocks) bool {
+// lacks reports whether a block of a file has no good replica now. Error: a namenode that did not answer may have a body that it lacks.
+func (f *fsckRun) lacks(file *namespace.FileBlocks) (bool, error) {
+	var unknown error
 	for _, b := range file.Blocks {
-		if b.Small && !f.hasBody(b.Block) {
-			return true
+		if !b.Small {
+			continue
 		}
+		err := f.findBody(b.Block)
+		if metadata.KindOf(err) == metadata.ErrCorrupt && !errors.Is(err, errUnanswered) {
+			return true, nil
+		}
+		unknown = cmp.Or(unknown, err)
 	}
 	for at := 0; at < len(file.Blocks); at += fsckPage {
 		f.soft.mu.Lock()
@@ -413,8 +425,8 @@ func (f *fsckRun) lacks(file *namespace.FileBlocks) bool {
 		})
 		f.soft.mu.Unlock()
 		if lacks {
-			return true
+			return true, nil
 		}
 	}
-	return false
+	return false, unknown
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -20,7 +21,7 @@ const (
 	// scrubIdle is how often a scrubber without work looks whether a pass is due, and scrubRest how long it leaves a disk alone that refuses.
 	scrubIdle, scrubRest = time.Minute, time.Minute
 	// scrubMends is how many damaged bodies are looked for with the other namenodes in one turn, scrubMendTime how long that may take, and scrubMendEvery when
-	// those are looked for again that nobody had.
+	// those are looked for again that nobody had: after scrubRest where somebody has not answered.
 	scrubMends, scrubMendTime, scrubMendEvery = 1 << 16, time.Minute, 10 * time.Minute
 	// scrubNamed is how many bodies a line of the log names.
 	scrubNamed = 20
@@ -101,7 +102,7 @@ func (b *scrubbing) mend(ctx context.Context) {
 	known := b.bodies.Damaged(scrubMends)
 	lost := map[metadata.BlockID]struct{}{}
 	var named []metadata.BlockID
-	healed := 0
+	healed, silent := 0, false
 	turn, cancel := context.WithTimeout(ctx, scrubMendTime)
 	defer cancel()
 	peers, err := b.bodyPeers()
@@ -136,12 +137,13 @@ func (b *scrubbing) mend(ctx context.Context) {
 			if lost[id] = struct{}{}; !said {
 				named = append(named, id)
 			}
+			silent = silent || errors.Is(err, errUnanswered)
 		}
 	}
 	if ctx.Err() != nil {
 		return
 	}
-	if turn.Err() != nil {
+	if turn.Err() != nil || silent {
 		b.mendAt = time.Now().Add(scrubRest)
 	}
 	b.lost = lost

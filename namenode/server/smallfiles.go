@@ -339,9 +339,12 @@ const mendTime = 5 * time.Second
 // maxMends is how many bodies are asked for at a time.
 const maxMends = 16
 
+// errUnanswered is that of a body that nobody gave, while not everybody has said that he has it not.
+var errUnanswered = errors.New("a namenode that does not answer may have it")
+
 // mendBody gets a body that this member cannot read, for the given reason, from another one, and keeps it, unless its disk is behind.
 //
-// Errors: ErrCorrupt when nobody that answers has it.
+// Errors: those of fetchBody.
 func (s *Server) mendBody(ctx context.Context, r *namespace.BodyRef, why error) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, mendTime)
 	defer cancel()
@@ -354,7 +357,11 @@ func (s *Server) mendBody(ctx context.Context, r *namespace.BodyRef, why error) 
 	if err != nil {
 		s.log.Warn("no other namenode gives a body of a small file that is missing or damaged here", "body", r.Block, "was", why, "error", err)
 		if metadata.KindOf(err) == metadata.ErrCorrupt {
-			err = metadata.Errorf(metadata.ErrCorrupt, "The bytes of block %v, of a small file, are missing or damaged on this namenode (%v), and no other one that answers has them", r.Block, why)
+			corrupt := metadata.Errorf(metadata.ErrCorrupt, "The bytes of block %v, of a small file, are missing or damaged on this namenode (%v), and no other one that answers has them", r.Block, why)
+			if errors.Is(err, errUnanswered) {
+				corrupt = fmt.Errorf("%w: %w", corrupt, errUnanswered)
+			}
+			err = corrupt
 		}
 		return nil, err
 	}
@@ -400,7 +407,8 @@ func (s *Server) bodyPeers() (peers bodyPeers, err error) {
 	return peers, nil
 }
 
-// fetchBody asks the others for a body in turn, each for mendTime at most. Errors: ErrCorrupt when nobody that answers has it; that of ctx.
+// fetchBody asks the others for a body in turn, each for mendTime at most. Errors: ErrCorrupt when nobody that answers has it, and
+// errUnanswered too when somebody does not; that of ctx.
 func (s *Server) fetchBody(ctx context.Context, peers bodyPeers, r *namespace.BodyRef) (data []byte, from string, err error) {
 	select {
 	case s.mends <- struct{}{}:
@@ -409,17 +417,27 @@ func (s *Server) fetchBody(ctx context.Context, peers bodyPeers, r *namespace.Bo
 		return nil, "", ctx.Err()
 	}
 	var answers []error
+	silent := false
 	for _, n := range peers {
 		data, err := n.body(ctx, r)
 		if err == nil {
 			return data, n.id, nil
+		}
+		switch status.Code(err) {
+		case codes.NotFound, codes.DataLoss, codes.Unknown: // Unknown: other bytes came
+		default:
+			silent = true
 		}
 		answers = append(answers, fmt.Errorf("%s: %w", n.id, err))
 	}
 	if ctx.Err() != nil && len(peers) > 0 {
 		return nil, "", ctx.Err()
 	}
-	return nil, "", metadata.Errorf(metadata.ErrCorrupt, "nobody else has the body %v: %v", r.Block, errors.Join(answers...))
+	err = metadata.Errorf(metadata.ErrCorrupt, "nobody else has the body %v: %v", r.Block, errors.Join(answers...))
+	if silent {
+		err = fmt.Errorf("%w: %w", err, errUnanswered)
+	}
+	return nil, "", err
 }
 
 func (n *bodyPeer) body(ctx context.Context, r *namespace.BodyRef) ([]byte, error) {
