@@ -53,6 +53,7 @@ type Roster struct {
 	register Register
 	seal     cipher.AEAD
 	now      func() time.Time
+	joins    chan struct{} // capacity 1: who takes a machine in
 
 	mu    sync.Mutex
 	trust *authority.Trust
@@ -69,7 +70,7 @@ func New(c Config) (*Roster, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Roster{register: c.Register, seal: aead, now: c.Now}, nil
+	return &Roster{register: c.Register, seal: aead, now: c.Now, joins: make(chan struct{}, 1)}, nil
 }
 
 // The items.
@@ -390,10 +391,17 @@ type Joining struct {
 	Manager  *config.ManagerMember
 }
 
-// Admit takes a machine in and returns its certificate in DER. One use of the token is gone then.
+// Admit takes a machine in and returns its certificate in DER. One use of the token is gone then. Machines that come at the same time are taken in one after
+// another: they may have the same token, or addresses.
 //
 // Errors: authority.ErrToken, ErrMember, ErrAddress, ErrServer, ErrTooMany, and what is wrong with the request.
 func (r *Roster) Admit(ctx context.Context, j Joining) (certificate []byte, err error) {
+	select {
+	case r.joins <- struct{}{}:
+		defer func() { <-r.joins }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	err = r.decide(ctx, func() ([]Change, error) {
 		a, err := r.opened()
 		if err != nil {

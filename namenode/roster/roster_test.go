@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -295,8 +296,13 @@ func TestATokenIsUsedNoOftenerThanItMayBe(t *testing.T) {
 		t.Errorf("%d machines joined", in)
 	}
 	// The same name at the same time: one gets it.
+	elsewhere, err := New(Config{Register: f.g, Seal: seal, Now: func() time.Time { return f.now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := &fixture{Roster: elsewhere, g: f.g, now: f.now}
 	f.g.meddle = func() {
-		if _, err := f.admit(t, f.invite(t, 1, authority.Datanode), "twin", authority.Datanode); err != nil {
+		if _, err := other.admit(t, other.invite(t, 1, authority.Datanode), "twin", authority.Datanode); err != nil {
 			t.Error(err)
 		}
 	}
@@ -349,5 +355,43 @@ func TestTheAuthorityIsSealed(t *testing.T) {
 	}
 	if _, err := empty.Invite(t.Context(), []authority.Role{authority.Datanode}, time.Hour, 1); !errors.Is(err, ErrNone) {
 		t.Errorf("a token without an authority: %v", err)
+	}
+}
+
+// Many machines come at once with one token, and all are taken in; of those with the same address one is, whatever their tokens.
+func TestMachinesThatJoinAtOnce(t *testing.T) {
+	f := newFixture(t)
+	const many = 60
+	join := func(token authority.Token, machine, address string) error {
+		_, err := f.Admit(t.Context(), Joining{
+			Token: token.ID, Proof: token.Prove(nil, nil), Machine: machine, Roles: []authority.Role{authority.Datanode}, Addresses: []string{address}, Request: request(t),
+		})
+		return err
+	}
+	token := f.invite(t, many, authority.Datanode)
+	var all sync.WaitGroup
+	for i := range many {
+		all.Go(func() {
+			if err := join(token, fmt.Sprint("m", i), fmt.Sprintf("10.1.0.%d", i)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	var in atomic.Int64
+	for i := range many {
+		token := f.invite(t, 1, authority.Datanode)
+		all.Go(func() {
+			err := join(token, fmt.Sprint("same", i), "10.2.0.1")
+			if err == nil {
+				in.Add(1)
+			} else if !errors.Is(err, ErrAddress) {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if n := in.Load(); n != 1 {
+		t.Errorf("%d machines have one address", n)
 	}
 }
