@@ -22,6 +22,14 @@ func TestOneBalancerAtATime(t *testing.T) {
 		}
 		return ""
 	}
+	// second asks while the first one goes on, however long it took to say that here.
+	second := func() string {
+		b := &lead.balancer
+		b.mu.Lock()
+		b.session, b.until = "one", time.Now().Add(time.Hour)
+		b.mu.Unlock()
+		return ask(super, "two", 10, false)
+	}
 	for _, r := range []struct {
 		who, got, words string
 	}{
@@ -31,7 +39,7 @@ func TestOneBalancerAtATime(t *testing.T) {
 		{"the superuser, of no name", ask(super, "x", 10, false, "a:b:c"), "neither HOST nor HOST:PORT"},
 		{"the first", ask(super, "one", 10, false), ""},
 		{"the first, again", ask(super, "one", 10, false), ""},
-		{"a second", ask(super, "two", 10, false), "Another Balancer is running.."},
+		{"a second", second(), "Another Balancer is running.."},
 		{"the first, which ends", ask(super, "one", 10, true), ""},
 		{"the second", ask(super, "two", 10, false), ""},
 	} {

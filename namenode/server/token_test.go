@@ -412,7 +412,7 @@ func TestTokensOutliveLeaderAndRestart(t *testing.T) {
 func TestKeysRollUnderReadersAndWriters(t *testing.T) {
 	t.Parallel()
 	// A token has to be good for longer than a busy machine takes between the namenode that gives it and the datanode that looks at it.
-	const interval, lifetime = 600 * time.Millisecond, 6 * time.Second
+	const interval, lifetime = 1500 * time.Millisecond, 15 * time.Second
 	c := newCluster(t, 1, func(conf *Config) { conf.BlockKeyInterval, conf.BlockTokenLifetime = interval, lifetime })
 	c.realDatanode("dn0")
 	c.realDatanode("dn1")
