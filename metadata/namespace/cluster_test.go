@@ -114,7 +114,7 @@ func (c *peers) end(p *peer) {
 // leader waits for one.
 func (c *peers) leader() *peer {
 	c.t.Helper()
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		for _, p := range c.all {
 			if p.stop != nil && p.group.Leadership().Leader {
 				return p
@@ -129,7 +129,7 @@ func (c *peers) leader() *peer {
 // former is done again.
 func (c *peers) fill(from, n int) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	var todo [][]byte
 	for i := from; i < from+n; i++ {
@@ -162,7 +162,7 @@ func (c *peers) fill(from, n int) {
 
 func (c *peers) agree() {
 	c.t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		index, hash := c.all[0].ns.StateHash()
 		same := true
 		for _, p := range c.all[1:] {

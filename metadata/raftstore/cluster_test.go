@@ -291,6 +291,23 @@ func (c *cluster) leader(group string, except ...string) *Group {
 	return nil
 }
 
+// handOver has a member lead in place of g's, or any other for "", and returns its group. It asks as often as it takes: raft gives up what takes longer than
+// an election may.
+func (c *cluster) handOver(g *Group, to string) (heir *Group) {
+	c.t.Helper()
+	eventually(c.t, "leadership is handed over", func() bool {
+		heir = c.leader(g.name)
+		if id := heir.host.cfg.ID; heir != g && (to == "" || id == to) {
+			return true
+		}
+		if err := heir.TransferLeadership(ctx(c.t), to); err != nil {
+			c.t.Log(err)
+		}
+		return false
+	})
+	return heir
+}
+
 // propose proposes on whoever leads until it is acknowledged. The command must be idempotent.
 func (c *cluster) propose(group string, command []byte, except ...string) any {
 	c.t.Helper()

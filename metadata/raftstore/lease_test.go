@@ -147,9 +147,7 @@ func TestWhoLeadsNoMoreHandsNothingOver(t *testing.T) {
 	t.Parallel()
 	c, g, _ := leasing(t)
 	heir, third := bystanders(c, g)
-	if err := g.TransferLeadership(ctx(t), heir.host.cfg.ID); err != nil {
-		t.Fatal(err)
-	}
+	c.handOver(g, heir.host.cfg.ID)
 	eventually(t, "the old leader follows the new one", func() bool {
 		return heir.reign.Load() != nil && g.raft.State() == raft.Follower && g.raft.CurrentTerm() == heir.raft.CurrentTerm()
 	})

@@ -263,10 +263,7 @@ func TestPullGoesOnWithANewLeader(t *testing.T) {
 	defer close(goOn)
 	c.begin(id, nil)
 	<-paused
-	if err := leader.TransferLeadership(ctx(t), ""); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "another one leads", func() bool { return c.leader("a") != leader })
+	c.handOver(leader, "")
 	c.propose("a", set("k000", "after"))
 	c.agrees(id)
 	if got := c.vaults[id].get("k000"); got != "after" {
@@ -731,9 +728,7 @@ func TestGroupOfOneDoesNotRelyOnAnOldBackup(t *testing.T) {
 	if first := g.Status().First; first <= b.Index+1 {
 		t.Fatalf("the log begins at %d, the backup is of %d", first, b.Index)
 	}
-	if err := leader.TransferLeadership(ctx(t), id); err != nil {
-		t.Fatal(err)
-	}
+	c.handOver(leader, id)
 	eventually(t, "it leads", func() bool { return g.Status().Leader })
 	// As when the leader has removed itself: nobody makes a copy before.
 	if err := g.change(ctx(t), g.raft.RemoveServer(raft.ServerID(leader.host.cfg.ID), 0, 0)); err != nil {

@@ -160,10 +160,7 @@ func TestFreshLeaderHasAppliedEverythingBeforeItServes(t *testing.T) {
 				}
 			})
 		}
-		if err := old.TransferLeadership(ctx(t), ""); err != nil {
-			t.Fatal(err)
-		}
-		now := c.leader("a", old.host.cfg.ID)
+		now := c.handOver(old, "")
 		if err := now.ReadWait(ctx(t)); err != nil {
 			t.Fatal(err)
 		}
@@ -180,10 +177,7 @@ func TestFollowersOfANewLeaderAreCurrent(t *testing.T) {
 	c.start("a")
 	c.propose("a", set("x", "1"))
 	old := c.leader("a")
-	if err := old.TransferLeadership(ctx(t), ""); err != nil {
-		t.Fatal(err)
-	}
-	c.leader("a", old.host.cfg.ID)
+	c.handOver(old, "")
 	for id, nd := range c.nodes {
 		eventually(t, id+" to be current", nd.groups["a"].Current)
 	}
@@ -668,10 +662,7 @@ func TestMembersComeAndGo(t *testing.T) {
 		eventually(t, id+" has applied what it has", func() bool { return nd.machines["a"].get("x") == "1" })
 	}
 	g := c.leader("a")
-	if err := g.TransferLeadership(ctx(t), "n3"); err != nil {
-		t.Fatal(err)
-	}
-	n3 := c.leader("a", "m1", "n2")
+	n3 := c.handOver(g, "n3")
 	for _, m := range n3.Status().Members {
 		if !m.Voter {
 			t.Fatalf("%+v", m)
