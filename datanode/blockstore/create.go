@@ -100,6 +100,11 @@ func (s *Store) Create(b metadata.Block, o datanode.CreateOptions) (datanode.Wri
 		r.mu.Unlock()
 		return nil, metadata.Errorf(metadata.ErrExist, "Block blk_%d_%d already exists in state %v and thus cannot be created.", b.ID, b.Generation, old.view().State)
 	}
+	if old := sh.replicas[b.ID]; old != nil && s.arrives(old) {
+		sh.mu.Unlock()
+		r.mu.Unlock()
+		return nil, metadata.Errorf(metadata.ErrRetriable, "block %d is being brought to another volume from one that has failed", b.ID)
+	}
 	if v.leaving.Load() { // since it was chosen
 		sh.mu.Unlock()
 		r.mu.Unlock()

@@ -122,7 +122,7 @@ func (s *Store) save(ctx context.Context, r *replica) error {
 		return errors.Join(r.vol.err(), c.discard())
 	}
 	defer r.io.Unlock()
-	if !c.copies(r) {
+	if !c.copies(r) || s.get(r.id) != r { // on a volume that has failed: another one may have its place
 		return errors.Join(errChanged, c.discard())
 	}
 	if err := c.name(); err != nil {

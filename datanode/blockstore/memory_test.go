@@ -387,6 +387,22 @@ func TestMemoryThatFailsOrGoesLeavesWhatWasSaved(t *testing.T) {
 	check(t, h.Shutdown())
 }
 
+// The block is not there while its volume has failed and its copy has not taken over, but the copy is.
+func TestWhatWasSavedIsNotOverwritten(t *testing.T) {
+	h := open(t, mem.New(1<<24), "/v", "/ram")
+	h.lazy(1, pattern(50_000))
+	h.persist(t.Context(), h.ram())
+	h.ram().fail(syscall.EIO)
+	if w, err := h.Create(block(1, 9, 0), datanode.CreateOptions{}); err == nil {
+		_ = w.Close()
+		t.Error("another replica of the block is begun where its copy is")
+	} else {
+		wantKind(t, err, metadata.ErrRetriable)
+	}
+	h.persist(t.Context(), h.ram())
+	h.wantContent(1, pattern(50_000))
+}
+
 func TestMemoryAloneIsNoDatanode(t *testing.T) {
 	disk := faulty.New(mem.New(1 << 24))
 	_, err := tryOpen(t, disk, "/ram")

@@ -264,7 +264,7 @@ func (s *Store) swap(r *replica, c *moved) (err error) {
 			err = errors.Join(err, c.discard())
 		}
 	}()
-	if !c.copies(r) {
+	if !c.copies(r) || s.get(r.id) != r { // on a volume that has failed: another one may have its place
 		return errors.Join(errChanged, r.vol.err())
 	}
 	if err := r.unsave(); err != nil { // it may be where this one is to be
@@ -274,6 +274,14 @@ func (s *Store) swap(r *replica, c *moved) (err error) {
 		return err
 	}
 	return s.replace(r, c, false)
+}
+
+// arrives reports whether a copy of a replica, whose volume may have failed, has the names of a finalized one on another volume, or is about to get them:
+// it takes the replica's place, and no other replica of the block may have those names. The lock of the replica's shard is held.
+func (s *Store) arrives(r *replica) bool {
+	_, moves := s.moves.Load(r.id)
+	c := r.saved.Load()
+	return moves || c != nil && c.v.err() == nil
 }
 
 // copies reports whether a replica is what was copied, and nobody is about to change it. r.io is held.
