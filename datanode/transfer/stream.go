@@ -196,16 +196,18 @@ func (s *stream) flush() error {
 		s.borrowed, s.total = 0, 0 // the buffer is not what they lay in
 	}
 	if s.total >= batchData && len(*s.bytes) == smallBuffer && s.buf.Waiting() <= smallBuffer {
-		if largeInUse.Add(1) <= maxLarge && (s.paid >= largeBuffer || s.account.Try(largeBuffer-s.paid)) {
-			s.account.Give(max(0, s.paid-largeBuffer))
-			s.paid = largeBuffer
-			large := largeBuffers.Get().(*[]byte)
-			s.buf.Resize(*large)
-			smallBuffers.Put(s.bytes)
-			s.bytes = large
-			return err
+		if countLarge() {
+			if s.paid >= largeBuffer || s.account.Try(largeBuffer-s.paid) {
+				s.account.Give(max(0, s.paid-largeBuffer))
+				s.paid = largeBuffer
+				large := largeBuffers.Get().(*[]byte)
+				s.buf.Resize(*large)
+				smallBuffers.Put(s.bytes)
+				s.bytes = large
+				return err
+			}
+			largeInUse.Add(-1)
 		}
-		largeInUse.Add(-1)
 		s.total = 0 // another try after as much again
 	}
 	s.buf.Release()
@@ -214,6 +216,20 @@ func (s *stream) flush() error {
 		s.paid = home
 	}
 	return err
+}
+
+// countLarge counts one more large buffer as in use, unless maxLarge are: who is refused is never counted, and so keeps
+// nobody else from the last one.
+func countLarge() bool {
+	for {
+		n := largeInUse.Load()
+		if n >= maxLarge {
+			return false
+		}
+		if largeInUse.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
 }
 
 // read gets more. If that takes a wait, the batch is stored first.

@@ -8,6 +8,8 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -205,6 +207,31 @@ func TestManyWritersAtOnce(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d large buffers are in use after all writes", largeInUse.Load())
 		}
+	}
+}
+
+// Also while many ask for the last one at once, no more are counted than there are, and one of them has it.
+func TestTheLastLargeBuffer(t *testing.T) {
+	largeInUse.Store(maxLarge - 1)
+	defer largeInUse.Store(0)
+	var had, over atomic.Int32
+	var asking sync.WaitGroup
+	for range 8 {
+		asking.Go(func() {
+			for range 2000 {
+				if countLarge() {
+					had.Add(1)
+					largeInUse.Add(-1)
+				}
+				if largeInUse.Load() > maxLarge {
+					over.Add(1)
+				}
+			}
+		})
+	}
+	asking.Wait()
+	if over.Load() > 0 || had.Load() == 0 || largeInUse.Load() != maxLarge-1 {
+		t.Errorf("%d times more than all were counted, %d had the last one, %d are counted at the end", over.Load(), had.Load(), largeInUse.Load())
 	}
 }
 
