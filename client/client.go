@@ -124,7 +124,7 @@ func New(config Config) (*Client, error) {
 		c.jobs, c.study = &Jobs{c.rest}, &Experiments{c}
 		return c, nil
 	}
-	managers := config.ResourceManagers
+	managers := slices.Clone(config.ResourceManagers)
 	if len(managers) == 0 {
 		managers = splitAddresses(os.Getenv("HOPS_RM"))
 	}

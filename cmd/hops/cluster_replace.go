@@ -154,7 +154,7 @@ func answering(c *cli.Context, name string) (string, error) {
 	}
 	rows, _, err := askManagers(c)
 	for _, r := range rows {
-		if r.ID == name && r.State != "unreachable" {
+		if r.ID == name && r.State != unreachable {
 			return "resource manager", nil
 		}
 	}

@@ -101,16 +101,23 @@ func (r *datanodeRow) state() string {
 // reportedDatanodes asks the namenodes for their datanodes. Those that the leader knows count.
 func reportedDatanodes(ctx context.Context, addresses []string) ([]*datanodeRow, error) {
 	answers, errs := make([]namenode.DatanodeList, len(addresses)), make([]error, len(addresses))
-	done := make(chan struct{})
-	for i, address := range addresses {
-		go func() {
-			defer func() { done <- struct{}{} }()
-			errs[i] = getJSON(ctx, "http://"+address+"/api/v1/datanodes", &answers[i])
-		}()
-	}
-	for range addresses {
-		<-done
-	}
+	untilLed(ctx, func() (led, answered bool) {
+		done := make(chan struct{})
+		for i, address := range addresses {
+			go func() {
+				defer func() { done <- struct{}{} }()
+				answers[i] = namenode.DatanodeList{}
+				errs[i] = getJSON(ctx, "http://"+address+"/api/v1/datanodes", &answers[i])
+			}()
+		}
+		for range addresses {
+			<-done
+		}
+		for i, a := range answers {
+			led, answered = led || errs[i] == nil && a.Leader, answered || errs[i] == nil
+		}
+		return led, answered
+	})
 	for i, a := range answers {
 		switch {
 		case errs[i] == nil && a.Leader:

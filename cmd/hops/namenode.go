@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -76,7 +77,7 @@ func namenodeCommand() *cli.Command {
 
 // askNamenode fetches /health.
 func askNamenode(ctx context.Context, n config.NamenodeMember) namenodeHealth {
-	h := namenodeHealth{ID: n.ID, http: n.HTTP, State: "unreachable"}
+	h := namenodeHealth{ID: n.ID, http: n.HTTP, State: unreachable}
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.HTTP+"/health", nil)
@@ -121,6 +122,36 @@ func askNamenodes(c *cli.Context) (file *config.File, all []namenodeHealth, lead
 		}
 	}
 	return file, all, leader, nil
+}
+
+// unreachable is the state of a server that does not answer.
+const unreachable = "unreachable"
+
+// electionTime is how long a command that needs a leader waits for one while somebody answers: an election takes a second or
+// a few.
+const electionTime = 10 * time.Second
+
+// untilLed looks, and again until somebody leads; not if nobody answers, nor for longer than electionTime.
+func untilLed(ctx context.Context, look func() (led, answered bool)) {
+	for end := time.Now().Add(electionTime); ; {
+		if led, answered := look(); led || !answered || time.Now().After(end) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// leadingNamenode is askNamenodes for who needs the leader: it waits for an election.
+func leadingNamenode(c *cli.Context) (file *config.File, all []namenodeHealth, leader *namenodeHealth, err error) {
+	untilLed(c.Context, func() (led, answered bool) {
+		file, all, leader, err = askNamenodes(c)
+		return leader != nil, slices.ContainsFunc(all, func(h namenodeHealth) bool { return h.err == nil })
+	})
+	return file, all, leader, err
 }
 
 // namenodeRow is one line of the list.
@@ -182,7 +213,7 @@ func namenodeRows(file *config.File, all []namenodeHealth, leader *namenodeHealt
 		}
 		for _, m := range view.Members {
 			at[m.ID] = len(rows)
-			r := namenodeRow{ID: m.ID, Raft: m.Address, State: "unreachable", Member: true, Voter: m.Voter, Silent: m.Silent}
+			r := namenodeRow{ID: m.ID, Raft: m.Address, State: unreachable, Member: true, Voter: m.Voter, Silent: m.Silent}
 			if m.Known {
 				r.Behind = end - m.Match
 			}
@@ -260,7 +291,7 @@ func operate(c *cli.Context, method, path string, query url.Values) error {
 
 // operation is operate whose answer is wanted.
 func operation(c *cli.Context, method, path string, query url.Values, into any) error {
-	_, all, leader, err := askNamenodes(c)
+	_, all, leader, err := leadingNamenode(c)
 	if err != nil {
 		return err
 	}

@@ -262,6 +262,14 @@ func (t *managerTool) look() {
 	}
 }
 
+// lookForLeader is look for who needs the leader: it waits for an election.
+func (t *managerTool) lookForLeader() {
+	untilLed(t.ctx, func() (led, answered bool) {
+		t.look()
+		return t.leader() != nil, slices.ContainsFunc(t.managers, func(m *manager) bool { return m.err == nil })
+	})
+}
+
 // leader is the resource manager that leads, which answers what only it may; nil: none does.
 func (t *managerTool) leader() *manager {
 	for _, m := range t.managers {
@@ -274,7 +282,7 @@ func (t *managerTool) leader() *manager {
 
 // ask asks the leader, whichever that is.
 func (t *managerTool) ask(method, path string, body, into any) error {
-	t.look()
+	t.lookForLeader()
 	m := t.leader()
 	if m == nil {
 		return errors.New("no resource manager leads: -getAllServiceState shows who runs")
@@ -343,7 +351,7 @@ func (t *managerTool) everywhere(o *managerOption, path string) (int, error) {
 
 func refreshEach(what string) func(*managerTool, *managerOption, []string) (int, error) {
 	return func(t *managerTool, o *managerOption, _ []string) (int, error) {
-		t.look()
+		t.lookForLeader()
 		return t.everywhere(o, "/api/v1/admin/"+what)
 	}
 }
@@ -361,7 +369,7 @@ func refreshQueues(t *managerTool, o *managerOption, args []string) (int, error)
 			return t.illegal(o, "Unrecognized option: %s", arg)
 		}
 	}
-	t.look()
+	t.lookForLeader()
 	var affected []rest.Affected
 	var first *manager
 	hash := ""

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +12,31 @@ import (
 	"sync"
 	"testing"
 )
+
+// What an operator asks of the leader during an election is asked when there is one; if nobody answers it fails at once.
+func TestAnElectionIsWaitedFor(t *testing.T) {
+	looks := 0
+	untilLed(t.Context(), func() (led, answered bool) {
+		looks++
+		return looks == 3, true
+	})
+	if looks != 3 {
+		t.Errorf("%d looks until somebody led after two", looks)
+	}
+	looks = 0
+	untilLed(t.Context(), func() (led, answered bool) {
+		looks++
+		return false, false
+	})
+	if looks != 1 {
+		t.Errorf("%d looks where nobody answers", looks)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	untilLed(ctx, func() (led, answered bool) {
+		cancel()
+		return false, true
+	})
+}
 
 // fakeManagers are two resource managers, of which the first leads.
 type fakeManagers struct {

@@ -2,7 +2,6 @@ package security
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -27,6 +26,8 @@ const (
 	maxHeaders = 64 << 10
 	headerTime = 10 * time.Second
 	idleTime   = 2 * time.Minute
+	// handlersEnd is how long handlers of gRPC may take to return when their server stops.
+	handlersEnd = 10 * time.Second
 	// maxStreams of one gRPC connection: servers have one connection each, for all they do.
 	maxStreams = 1000
 	// readBuffer of a gRPC connection, which reads what TLS has decrypted: a copy less for what is larger, no system call more.
@@ -138,7 +139,8 @@ type GRPC struct {
 	MaxMessage int
 }
 
-// ServeGRPC serves until ctx is done and returns nil, or the error that the listener broke with. Streams end at once.
+// ServeGRPC serves until ctx is done and returns nil, or the error that the listener broke with. The context of what is
+// being handled is done then; it has handlersEnd to return, so that what handlers use may be closed afterwards.
 func (d *Door) ServeGRPC(ctx context.Context, l net.Listener, g GRPC) error {
 	if g.MaxMessage <= 0 {
 		g.MaxMessage = DefaultMessage
@@ -152,7 +154,7 @@ func (d *Door) ServeGRPC(ctx context.Context, l net.Listener, g GRPC) error {
 		return ctx, err
 	}
 	server := grpc.NewServer(
-		grpc.Creds(g.Keys.Credentials()), grpc.InTapHandle(authorize),
+		grpc.Creds(g.Keys.Credentials()), grpc.InTapHandle(authorize), grpc.WaitForHandlers(true),
 		// Thousands of node managers keep a connection each that says little: it has no buffers of its own while it says nothing.
 		grpc.WriteBufferSize(writeBuffer), grpc.ReadBufferSize(readBuffer),
 		grpc.ConnectionTimeout(proofTime), grpc.MaxHeaderListSize(maxHeaders), grpc.MaxRecvMsgSize(g.MaxMessage), grpc.MaxConcurrentStreams(maxStreams),
@@ -164,10 +166,25 @@ func (d *Door) ServeGRPC(ctx context.Context, l net.Listener, g GRPC) error {
 		}
 		server.RegisterService(s.Desc, s.Server)
 	}
-	stop := context.AfterFunc(ctx, server.Stop)
-	defer stop()
 	g.Doorway.Proves = true
-	if err := server.Serve(g.Keys.Listen(d.Guard(l, g.Doorway))); err != nil && ctx.Err() == nil && !errors.Is(err, grpc.ErrServerStopped) {
+	guarded := g.Keys.Listen(d.Guard(l, g.Doorway))
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(guarded) }()
+	var err error
+	select {
+	case err = <-failed:
+	case <-ctx.Done():
+	}
+	stopped := make(chan struct{})
+	go func() {
+		server.Stop()
+		close(stopped)
+	}()
+	select {
+	case <-stopped:
+	case <-time.After(handlersEnd): // one hangs, in a disk for example: the program's own end is bounded
+	}
+	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("%s: %w", g.Name, err)
 	}
 	return nil

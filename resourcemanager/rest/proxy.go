@@ -2,6 +2,7 @@ package rest
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -55,6 +56,7 @@ func (q *request) proxy() {
 // much as it wants.
 var transport = &http.Transport{
 	Proxy:               nil,
+	DialContext:         (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
 	MaxIdleConnsPerHost: 32,
 	IdleConnTimeout:     30 * time.Second,
 	DisableCompression:  true,
