@@ -18,6 +18,7 @@ import (
 
 	"github.com/gohops/hops/cmd/roles"
 	"github.com/gohops/hops/internal/nearest"
+	serverstatus "github.com/gohops/hops/internal/status"
 	_ "github.com/gohops/hops/nodemanager/supervisor/early" // is the whole program of a supervisor
 )
 
@@ -33,7 +34,10 @@ const (
 	exitInterrupted = 130
 )
 
-func main() { os.Exit(run(os.Args, os.Stdin, os.Stdout, os.Stderr)) }
+func main() {
+	serverstatus.Version = version
+	os.Exit(run(os.Args, os.Stdin, os.Stdout, os.Stderr))
+}
 
 // run is main with its world as arguments. It returns the exit status.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {

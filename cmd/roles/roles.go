@@ -71,7 +71,6 @@ func New(file *config.File, bootstrap bool, executable, version string, logger *
 
 // NewAt is New for tests, which say what they take for this machine.
 func NewAt(file *config.File, bootstrap bool, executable, version string, logger *slog.Logger, here func(remote, local netip.Addr) bool) (*Builder, error) {
-	status.Version = version
 	if _, err := os.Stat(filepath.Join(filepath.Dir(file.Cluster.Identity), authorityFile)); err == nil {
 		bootstrap = true // no namenode has served this cluster yet
 	}

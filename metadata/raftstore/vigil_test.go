@@ -1,6 +1,7 @@
 package raftstore
 
 import (
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -97,7 +98,8 @@ func TestVotesRestOnPromisesAlone(t *testing.T) {
 	})
 }
 
-// askPreVote has one member ask another whether it would vote for it, with a log that ends at an index of the other's term.
+// askPreVote has one member ask another whether it would vote for it, with a log that ends at an index, in the term in
+// which the other's ends.
 func askPreVote(t *testing.T, from, of *Group, index uint64) bool {
 	t.Helper()
 	id := raft.ServerID(of.host.cfg.ID)
@@ -105,9 +107,12 @@ func askPreVote(t *testing.T, from, of *Group, index uint64) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	term := of.raft.CurrentTerm()
+	last, err := strconv.ParseUint(of.raft.Stats()["last_log_term"], 10, 64) // it may know of later terms, in which somebody stood
+	if err != nil {
+		t.Fatal(err)
+	}
 	response := new(raft.RequestPreVoteResponse)
-	request := &raft.RequestPreVoteRequest{RPCHeader: from.wire.header(), Term: term + 1, LastLogIndex: index, LastLogTerm: term}
+	request := &raft.RequestPreVoteRequest{RPCHeader: from.wire.header(), Term: of.raft.CurrentTerm() + 1, LastLogIndex: index, LastLogTerm: last}
 	if err := from.wire.RequestPreVote(id, address, request, response); err != nil {
 		t.Fatal(err)
 	}
