@@ -107,9 +107,9 @@ func (s *scene) dead(n int) {
 // D1: each datanode of a pipeline is killed in the middle of a write, then two of three.
 func TestD1(t *testing.T) {
 	s := begin(t, "D1", "each datanode of a pipeline killed; two of three").start(processes.Config{Namenodes: 1, Datanodes: 5, Properties: properties("2")})
-	ctx := process.Context(t)
 	var rest, back worst
 	for round, positions := range [][]int{{0}, {1}, {2}, {0, 1}, {1, 2}, {0, 2}} {
+		ctx := process.Context(t)
 		s.warm()
 		w := s.write(fmt.Sprintf("/fault/d1/%d", round), 3)
 		w.more(300_000)
@@ -204,12 +204,12 @@ func TestD4(t *testing.T) {
 // D5: a datanode is frozen while files on it are read and written.
 func TestD5(t *testing.T) {
 	s := begin(t, "D5", "a datanode frozen for 20 s").start(processes.Config{Namenodes: 1, Datanodes: 4, Properties: properties("2")})
-	ctx := process.Context(t)
 	w := s.write("/fault/read", 2)
 	w.more(24 << 20)
 	s.must(w.Close())
 	var reads, writes worst
 	for range *repeats {
+		ctx := process.Context(t)
 		s.warm()
 		r, err := s.fs.Open(ctx, w.name)
 		s.must(err)
@@ -267,7 +267,6 @@ func TestD5(t *testing.T) {
 // D6: a datanode is away, its files are changed meanwhile, and it comes back.
 func TestD6(t *testing.T) {
 	s := begin(t, "D6", "a datanode dead while files grow, and back").start(processes.Config{Namenodes: 1, Datanodes: 3, Properties: properties("2")})
-	ctx := process.Context(t)
 	var files []*writing
 	for i := range 40 {
 		w := s.write(fmt.Sprintf("/fault/grows/%d", i), 2)
@@ -277,6 +276,7 @@ func TestD6(t *testing.T) {
 	}
 	var copied worst
 	for round := range *repeats {
+		ctx := process.Context(t)
 		s.warm()
 		away := fmt.Sprintf("dn%d", round%3+1)
 		s.must(s.k.Kill(away))
@@ -321,8 +321,8 @@ func TestD7(t *testing.T) {
 // N7: a writer is frozen, another one takes its file over, and the first one goes on.
 func TestN7(t *testing.T) {
 	s := begin(t, "N7", "a frozen writer whose file another one takes").start(processes.Config{Namenodes: 1, Datanodes: 3, Properties: properties("2")})
-	ctx := process.Context(t)
 	for i := range *repeats {
+		ctx := process.Context(t)
 		s.warm()
 		name := fmt.Sprintf("/fault/n7-%d", i)
 		cmd := exec.Command(process.Binary(t), "fs", "-appendToFile", "-", name)

@@ -134,9 +134,9 @@ func (s *scene) live(n int) error {
 // datanodes are back, everything.
 func TestE2(t *testing.T) {
 	s, files := begin(t, "E2", "four of the datanodes of block groups killed").coded(9)
-	ctx := process.Context(t)
 	refused, read := 0, 0
 	for range *repeats {
+		ctx := process.Context(t)
 		s.warm()
 		s.history.End() // two replicas of a load's file may lie on the four
 		killed := s.some(files[len(files)-1].group(), 4)
@@ -187,8 +187,8 @@ func TestE2(t *testing.T) {
 // E3: datanodes are killed while stripes are written, the writer is, and datanodes are while lost blocks are computed.
 func TestE3(t *testing.T) {
 	s, files := begin(t, "E3", "kills while stripes are written, and computed").coded(11)
-	ctx := process.Context(t)
 	for round := range *repeats {
+		ctx := process.Context(t)
 		// Datanodes, one after the other.
 		s.warm()
 		w := s.create(fmt.Sprintf("%s/written-%d", codedDir, round), dfs.CreateOptions{})
