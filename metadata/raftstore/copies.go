@@ -40,7 +40,8 @@ func (g *Group) copyDue() (stored, bool) {
 	if first, err := g.journal.FirstIndex(); err == nil && first > last.meta.Index+1 {
 		return list[0], true // the log does not reach back to the copy, which was a backup's of a group of several, or to the beginning
 	}
-	return list[0], g.logBytes() >= max(last.size, g.cfg.SnapshotBytes)
+	// What of the log lies before the last copy, for older snapshots and for who pulls a version, is in that.
+	return list[0], g.journal.Behind(last.meta.Index) >= max(last.size, g.cfg.SnapshotBytes)
 }
 
 // logBytes is how much the log takes on disk.

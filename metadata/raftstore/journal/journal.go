@@ -620,6 +620,22 @@ func (j *Journal) Cover(c Covered) {
 // Appended is a counter of bytes: those in the log behind the snapshot at Open plus all written since.
 func (j *Journal) Appended() int64 { return j.appended.Load() }
 
+// Behind is how many bytes the entries behind an index take.
+func (j *Journal) Behind(index uint64) (bytes int64) {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	for _, s := range j.segments {
+		switch {
+		case len(s.entries) == 0 || s.last() <= index:
+		case s.base > index:
+			bytes += s.end() - int64(s.entries[0].at)
+		default:
+			bytes += s.end() - int64(s.entries[index+1-s.base].at)
+		}
+	}
+	return bytes
+}
+
 // Acked is the index up to which this member has acknowledged entries; 0 for an empty log.
 func (j *Journal) Acked() uint64 {
 	j.mu.RLock()

@@ -152,6 +152,34 @@ func TestConflictingTailIsReplaced(t *testing.T) {
 	holds(t, open(t, cfg), 1, 40)
 }
 
+// What lies behind an index is what was appended since, wherever segments begin.
+func TestWhatLiesBehindAnIndex(t *testing.T) {
+	cfg := testConfig(t.TempDir())
+	cfg.SegmentBytes = 8 << 10
+	j := open(t, cfg)
+	if n := j.Behind(0); n != 0 {
+		t.Errorf("an empty log has %d bytes", n)
+	}
+	fill(t, j, 1, 300)
+	if len(j.segments) < 3 {
+		t.Fatalf("%d segments", len(j.segments))
+	}
+	if n := j.Behind(0); n < j.Appended() {
+		t.Errorf("%d bytes, and %d were appended", n, j.Appended())
+	}
+	for _, s := range j.segments {
+		for i, e := range s.entries {
+			index := s.base + uint64(i)
+			if n := j.Behind(index-1) - j.Behind(index); n != int64(e.size) {
+				t.Fatalf("entry %d takes %d bytes, not %d", index, n, e.size)
+			}
+		}
+	}
+	if n := j.Behind(300); n != 0 {
+		t.Errorf("%d bytes behind the last entry", n)
+	}
+}
+
 func TestHeadGoesOnlyBehindTheOlderSnapshot(t *testing.T) {
 	cfg := testConfig(t.TempDir())
 	cfg.SegmentBytes = 8 << 10
