@@ -273,6 +273,48 @@ func TestIndexIsWholeAfterACrashAnywhere(t *testing.T) {
 	}
 }
 
+// What a sweep takes out is in no feed: where a crash has left a part of that, the index is made anew.
+func TestIndexIsWholeAfterASweepThatWasCut(t *testing.T) {
+	r := rand.New(rand.NewPCG(6, 9))
+	m := newMember(t)
+	inner := mem.New()
+	var clones []*mem.Store
+	store := faulty.New(inner, nil)
+	m.index = store
+	m.openIndex(t)
+	m.x.cfg.Memory = 1 << 20 // nothing is written beside
+	for i := range 20 {
+		m.file(t, super, fmt.Sprintf("/gone/d/f%d", i), 3)
+	}
+	m.catchUp(t)
+	m.flush(t)
+	m.do(t, super, &logpb.Command_Delete{Delete: &logpb.Delete{Target: target(t, "/gone"), Recursive: true}})
+	m.mkdir(t, super, "/stays", 0o755)
+	m.catchUp(t)
+	m.x.sweep.active = true
+	if _, err := m.x.sweepSome(); err != nil || m.x.sweep.active {
+		t.Fatal(err)
+	}
+	m.checkWhole(t)
+	store.Reset(func(int, faulty.Call) error {
+		clones = append(clones, inner.Crash(nil), inner.Crash(r), inner.Crash(r))
+		return nil
+	})
+	m.flush(t)
+	store.Reset(nil)
+	for _, clone := range append(clones, inner.Crash(nil)) {
+		m.index = clone
+		m.openIndex(t)
+		for range 2 {
+			m.catchUp(t)
+			m.checkWhole(t)
+			m.flush(t)
+			m.checkWhole(t)
+			m.openIndex(t)
+		}
+	}
+}
+
 // Where the feed has no more what comes next, the index is made anew, of a checkpoint that is written for it if there has to be one.
 func TestHolesAreFilledByARebuild(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 9))
