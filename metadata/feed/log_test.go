@@ -418,6 +418,46 @@ func TestAStateThatGoesBackTakesTheFeedAlong(t *testing.T) {
 	l.Close()
 }
 
+// A state that goes back while a file is written may begin one that has the name of one that is to go.
+func TestAFileOfANameThatGoesStays(t *testing.T) {
+	before, h := newHistory(20), newHistory(21)
+	disk := newDisk()
+	l := openLog(t, Config{Disk: disk})
+	l.segmentSize = 2 << 10
+	before.feed(l, 1, 200)
+	if err := l.Sync(200); err != nil {
+		t.Fatal(err)
+	}
+	base := l.segments[1].base
+	writes, goOn := make(chan struct{}, 100), make(chan struct{})
+	disk.failing(func(op string) error {
+		if op == "write" {
+			writes <- struct{}{}
+			<-goOn
+		}
+		return nil
+	})
+	before.feed(l, 201, 205)
+	synced := make(chan error, 1)
+	go func() { synced <- l.Sync(205) }()
+	<-writes
+	l.Reset(base)
+	h.feed(l, base+1, 250)
+	close(goOn)
+	if err := <-synced; err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Sync(250); err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	l = openLog(t, Config{Disk: disk, Applied: 250})
+	defer l.Close()
+	if gaps := h.check(t, l, 250, 10); len(gaps) != 1 || gaps[0].Next != metadata.EndOf(base) {
+		t.Errorf("gaps %v", gaps)
+	}
+}
+
 // A disk that is full while a piece is half written loses what is behind, and tells of it, also when the piece is read from the file.
 func TestHalfAPieceIsLost(t *testing.T) {
 	h := newHistory(22)

@@ -37,22 +37,13 @@ func (l *Log) failed(err error) {
 func (l *Log) flush(durable bool) error {
 	l.ioMu.Lock()
 	defer l.ioMu.Unlock()
-	l.mu.Lock()
-	doomed := l.doomed
-	l.doomed = nil
-	gone := l.open != nil && !slices.Contains(l.segments, l.open)
-	l.mu.Unlock()
-	if gone {
-		l.file.Close()
-		l.open, l.file = nil, nil
+	var err error
+	for again := true; again; {
+		if err := l.tidy(); err != nil {
+			return err
+		}
+		again, err = l.fill()
 	}
-	if err := l.removeOld(doomed); err != nil {
-		l.mu.Lock()
-		l.doomed = append(l.doomed, doomed...)
-		l.mu.Unlock()
-		return err
-	}
-	err := l.fill()
 	if err == nil && durable {
 		if l.file != nil {
 			err = l.file.Sync()
@@ -70,6 +61,26 @@ func (l *Log) flush(durable bool) error {
 			l.gave = time.Now()
 			l.drop()
 		}
+		l.mu.Unlock()
+	}
+	return err
+}
+
+// tidy lets go of what is to go.
+func (l *Log) tidy() error {
+	l.mu.Lock()
+	doomed := l.doomed
+	l.doomed = nil
+	gone := l.open != nil && !slices.Contains(l.segments, l.open)
+	l.mu.Unlock()
+	if gone {
+		l.file.Close()
+		l.open, l.file = nil, nil
+	}
+	err := l.removeOld(doomed)
+	if err != nil {
+		l.mu.Lock()
+		l.doomed = append(l.doomed, doomed...)
 		l.mu.Unlock()
 	}
 	return err
@@ -93,12 +104,12 @@ func full(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, metadata.ErrNoSpace)
 }
 
-// fill writes what waits, segment after segment.
-func (l *Log) fill() error {
+// fill writes what waits, segment after segment, until there is no more, or something is to go first.
+func (l *Log) fill() (again bool, err error) {
 	for {
-		s, at, parts := l.waits()
+		s, at, parts, again := l.waits()
 		if s == nil {
-			return nil
+			return again, nil
 		}
 		err := l.put(s, at, parts)
 		var size int64
@@ -115,15 +126,18 @@ func (l *Log) fill() error {
 		}
 		l.mu.Unlock()
 		if err != nil {
-			return err
+			return false, err
 		}
 	}
 }
 
-// waits is the first segment of which something is not in a file, from where on, and what.
-func (l *Log) waits() (s *segment, at int64, parts [][]byte) {
+// waits is the first segment of which something is not in a file, from where on, and what; none while there are files to go, which may have its name.
+func (l *Log) waits() (s *segment, at int64, parts [][]byte, again bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if len(l.doomed) > 0 {
+		return nil, 0, nil, true
+	}
 	for _, s := range l.segments {
 		if s.written >= s.size || s.size == headerSize {
 			continue
@@ -135,9 +149,9 @@ func (l *Log) waits() (s *segment, at int64, parts [][]byte) {
 			}
 		}
 		l.writing = s
-		return s, at, parts
+		return s, at, parts, false
 	}
-	return nil, 0, nil
+	return nil, 0, nil, false
 }
 
 // put writes into the file of a segment, which it makes if need be. The file before is durable then, so that only the last one can be torn.

@@ -113,8 +113,11 @@ func (ns *Namespace) bury(n *inode) {
 		ns.meta.files--
 	} else {
 		ns.meta.directories--
-		if n.quota() != nil {
+		if q := n.quota(); q != nil {
 			ns.meta.quotas--
+			if q.types != nil {
+				ns.meta.typeQuotas--
+			}
 		}
 		if _, ok := ns.snaps.allowed[n.id]; ok {
 			ns.setAllowed(n.id, false)

@@ -205,8 +205,20 @@ func (m model) append(c metadata.Caller, path, client string) *metadata.Kind {
 		return metadata.ErrBeingCreated
 	}
 	n.holder = client
-	n.lastOpen = len(n.blocks) > 0 && n.blocks[len(n.blocks)-1] < 1<<20 && !(n.small && len(n.blocks) == 1) && !m.snapshotHas(n.id, len(n.blocks)-1)
+	n.lastOpen = len(n.blocks) > 0 && n.blocks[len(n.blocks)-1] < 1<<20 && !(n.small && len(n.blocks) == 1) && !n.unaligned() && !m.snapshotHas(n.id, len(n.blocks)-1)
 	return nil
+}
+
+// unaligned reports whether a body makes the last block begin elsewhere than blocks of the same size would: a client of Hadoop's does not go on in it.
+func (n *modelNode) unaligned() bool {
+	if !n.small || len(n.blocks) < 2 {
+		return false
+	}
+	before := int64(0)
+	for _, b := range n.blocks[:len(n.blocks)-1] {
+		before += b
+	}
+	return before%(1<<20) != 0
 }
 
 func (m model) subtree(c metadata.Caller, path string) bool {

@@ -157,6 +157,17 @@ func TestTreesAreCountedByTypes(t *testing.T) {
 	w.reopen()
 	w.must(&logpb.Delete{Target: to("/d/b"), Recursive: true})
 	w.check()
+	// Quotas go with their directories, whether these have entries or not.
+	w.must(&logpb.Delete{Target: to("/d")})
+	w.check()
+	w.must(&logpb.Mkdirs{Target: to("/a/x"), Mode: 0o755})
+	w.must(limitType("/a/x", typeDisk, 1))
+	w.must(&logpb.Delete{Target: to("/a"), Recursive: true})
+	w.must(&logpb.Reclaim{Limit: 100})
+	w.check()
+	if m := w.ns.meta; m.quotas != 0 || m.typeQuotas != 0 {
+		t.Fatalf("%d quotas, %d of types are left", m.quotas, m.typeQuotas)
+	}
 }
 
 // What comes with its bytes, or takes the place of others, is checked beforehand.

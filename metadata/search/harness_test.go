@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/gohops/hops/internal/glob"
@@ -38,6 +39,7 @@ type member struct {
 	feed         *feed.Log
 	x            *Index
 	log          [][]byte
+	applied      atomic.Uint64 // the last entry of which the feed has all events
 	time         int64
 	first        int64 // the first block
 	blocks       int64
@@ -81,6 +83,7 @@ func (m *member) open(t testing.TB) {
 	for i := m.ns.AppliedIndex(); i < uint64(len(m.log)); i++ {
 		m.ns.Apply(i+1, [][]byte{m.log[i]})
 	}
+	m.applied.Store(m.ns.AppliedIndex())
 	m.openIndex(t)
 }
 
@@ -88,7 +91,7 @@ func (m *member) openIndex(t testing.TB) {
 	t.Helper()
 	var err error
 	m.x, err = Open(Config{
-		Store: m.index, Namespace: m.ns, Feed: m.feed, Applied: m.ns.AppliedIndex, Checkpoint: func() error { return m.checkpoint() }, Memory: 4 << 10,
+		Store: m.index, Namespace: m.ns, Feed: m.feed, Applied: m.applied.Load, Checkpoint: func() error { return m.checkpoint() }, Memory: 4 << 10,
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -214,6 +217,7 @@ func (m *member) do(t testing.TB, c metadata.Caller, op any) *namespace.Result {
 		t.Fatal(err)
 	}
 	m.log = append(m.log, data)
+	defer m.applied.Store(uint64(len(m.log))) // a read sees an entry before its events are told
 	return m.ns.Apply(uint64(len(m.log)), [][]byte{data})[0].(*namespace.Result)
 }
 

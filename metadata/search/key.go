@@ -20,6 +20,9 @@ const (
 
 var markerKey = []byte{classMarker}
 
+// sweptKey has the position of the last layer whose writing began out of which a sweep has taken something.
+var sweptKey = []byte{classMarker, 's'}
+
 const (
 	// keptValue is how many bytes of a tag's value are in the index. Longer ones are compared with the namespace.
 	keptValue = 100

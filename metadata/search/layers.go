@@ -15,6 +15,8 @@ import (
 type layer struct {
 	keys  *btree.Map[string, []byte]
 	bytes int // about how much memory it takes
+	// swept: some of it is not what the feed tells, but what a sweep has found.
+	swept bool
 }
 
 func newLayer() layer { return layer{keys: new(btree.Map[string, []byte])} }

@@ -257,6 +257,7 @@ func (x *Index) sweepTurn(view kv.View) error {
 		w.replace(o.id, o.n, nil)
 	}
 	x.recent.bytes, x.entries = w.recent.bytes, w.entries
+	x.recent.swept = x.recent.swept || len(orphans) > 0
 	if x.recent.keys.Len() > 0 && x.born.IsZero() {
 		x.born = time.Now()
 	}

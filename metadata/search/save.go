@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/kv"
 )
 
@@ -54,6 +55,11 @@ func (x *Index) freeze() bool {
 // write writes a layer, and then that it is whole. When it fails, or is cut, what is there is in no view of before.
 func write(store kv.Store, l layer, m marker) error {
 	at := uint64(m.position)
+	if l.swept { // what a cut leaves of it does not come again: Open has to know
+		if err := writeSwept(store, m.position); err != nil {
+			return err
+		}
+	}
 	b := store.Batch(at)
 	defer b.Cancel()
 	var err error
@@ -72,6 +78,23 @@ func write(store kv.Store, l layer, m marker) error {
 		return fmt.Errorf("writing the search index: %w", err)
 	}
 	return writeMarker(store, m)
+}
+
+// writeSwept makes durable that a layer is going to be written that is not made of the feed alone.
+func writeSwept(store kv.Store, at metadata.Position) error {
+	b := store.Batch(uint64(at))
+	defer b.Cancel()
+	err := b.Put(sweptKey, marker{position: at}.encode())
+	if err == nil {
+		err = b.Flush()
+	}
+	if err == nil {
+		err = store.Sync()
+	}
+	if err != nil {
+		return fmt.Errorf("writing the search index: %w", err)
+	}
+	return nil
 }
 
 // writeMarker makes what was written up to a position durable, and then the beginning of everything else.

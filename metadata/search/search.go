@@ -142,13 +142,17 @@ func Open(cfg Config) (*Index, error) {
 	}
 	view := cfg.Store.View(kv.Newest)
 	defer view.Close()
-	value, err := view.Get(markerKey)
-	var m marker
+	m, err := readMarker(view, markerKey)
+	var swept marker
 	if err == nil {
-		m, err = decodeMarker(value)
+		if swept, err = readMarker(view, sweptKey); errors.Is(err, kv.ErrNotFound) {
+			err = nil
+		}
 	}
 	switch {
 	case errors.Is(err, kv.ErrNotFound):
+	case err == nil && swept.position > m.position:
+		x.log.Warn("the search index is made anew: what a sweep has taken out of it was written in part")
 	case errors.Is(err, errDamaged):
 		x.log.Warn("the beginning of the search index cannot be read", "error", err)
 	case err != nil:
@@ -159,6 +163,14 @@ func Open(cfg Config) (*Index, error) {
 	}
 	x.wanted, x.state = true, Rebuilding
 	return x, nil
+}
+
+func readMarker(view kv.View, key []byte) (m marker, err error) {
+	value, err := view.Get(key)
+	if err != nil {
+		return m, err
+	}
+	return decodeMarker(value)
 }
 
 // Close waits for who searches; later searches are refused. It comes after Run.
