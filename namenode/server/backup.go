@@ -7,7 +7,6 @@ import (
 	"net/http"
 
 	"github.com/gohops/hops/internal/security"
-	logpb "github.com/gohops/hops/metadata/logpb/v1"
 	"github.com/gohops/hops/metadata/namespace"
 	"github.com/gohops/hops/metadata/raftstore"
 )
@@ -44,19 +43,12 @@ func (s *Server) wholeBackup() (raftstore.Backup, error) {
 	if n, _ := s.ns.Bodies(); err != nil || n == 0 {
 		return b, err
 	}
-	lacks := false
-	err = raftstore.InspectSnapshot(s.group.Path(b), func(raftstore.SnapshotHead) error { return nil }, func(r io.Reader) error {
+	return b, raftstore.InspectSnapshot(s.group.Path(b), func(raftstore.SnapshotHead) error { return nil }, func(r io.Reader) error {
 		census, err := namespace.InspectCopy(r)
-		if lacks = err == nil && census.BodiesMissing > 0; lacks {
+		if err == nil && census.BodiesMissing > 0 {
 			err = fmt.Errorf("no backup: it would lack the bytes of %d small files, which are missing or damaged on this namenode, and no other one that answers has them: "+
 				"start the others and try again, or look for the files (`hops fsck / -list-corruptfileblocks`) and delete them", census.BodiesMissing)
 		}
 		return err
 	})
-	if lacks { // as long as nothing happens the next try would get this snapshot again: an entry that changes nothing has it take another
-		_ = s.await(func(done func(error)) {
-			s.send(&logpb.Command{Op: &logpb.Command_RenewLease{RenewLease: &logpb.RenewLease{}}}, func(_ *namespace.Result, err error) { done(err) })
-		})
-	}
-	return b, err
 }
