@@ -181,6 +181,55 @@ func (d *depot) kinds(id metadata.BlockID) (out []namenode.StorageType) {
 	return out
 }
 
+// A replica that nobody waits for comes while another one of the block is being moved, and that move comes to nothing: the one too many goes, and not the one that was to be moved, which
+// is alone on its rack.
+func TestASurplusThatComesDuringAMoveGoes(t *testing.T) {
+	d := &depot{m: New(Config{Seed: 1}), now: time.Unix(1e9, 0)}
+	add := func(id namenode.NodeID, rack string, kind namenode.StorageType, has bool) *store {
+		s := &store{id: id, rack: rack, types: []namenode.StorageType{kind}, has: map[metadata.BlockID]namenode.StorageType{}}
+		if has {
+			s.has[1] = kind
+		}
+		d.nodes = append(d.nodes, s)
+		return s
+	}
+	add("a", "/r0", namenode.Disk, true)
+	add("b", "/r0", namenode.Disk, true)
+	moved := add("c", "/r1", namenode.SSD, true)
+	late := add("d", "/r0", namenode.Disk, false)
+	target := add("e", "/r1", namenode.Disk, false)
+	d.m.SetHorizon(100)
+	d.m.Put(d.now, Block{Block: depotBlock(1), Replication: 3})
+	for _, s := range d.nodes {
+		d.report(s)
+	}
+	d.m.Lead(d.now, 1)
+	d.m.Tier(1)
+	target.silent = true // from the order on
+	d.m.Tick(d.now)
+	if b := d.m.blocks.get(1); d.m.pending(b) != 1 || b.more.yields != moved.id {
+		t.Fatalf("it is not being moved: %s", d.m.show(1))
+	}
+	late.has[1] = namenode.Disk // as a leader before had ordered
+	d.m.Changes(d.now, late.id, []namenode.Change{{Kind: namenode.Received, Block: depotBlock(1), Volume: d.volumes(late)[0].ID}})
+	obey := func() bool { return false }
+	for range 100 {
+		d.step(2*time.Second, obey)
+	}
+	if _, there := moved.has[1]; !there || len(d.kinds(1)) != 3 {
+		t.Fatalf("%d replicas, that alone on its rack: %t; %s", len(d.kinds(1)), there, d.m.show(1))
+	}
+	target.silent = false
+	d.m.Tier(1)
+	for range 100 {
+		d.step(2*time.Second, obey)
+	}
+	d.m.check(t)
+	if _, there := target.has[1]; !there || len(d.kinds(1)) != 3 || d.m.Tiered().Waiting != 0 {
+		t.Fatalf("%d replicas, where it belongs: %t; %s; %+v", len(d.kinds(1)), there, d.m.show(1), d.m.Tiered())
+	}
+}
+
 // Whatever policies, silences, lost orders and new leaders come: no block is ever left with fewer replicas than it should have and had, and in the end all lie as their policies
 // say.
 func TestMovingBetweenTypesKeepsReplicas(t *testing.T) {

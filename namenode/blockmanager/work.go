@@ -620,9 +620,12 @@ func (m *Manager) victim(id metadata.BlockID, b *block) *node {
 	}
 	over := placement.Excess(namenode.StoragePolicyByID(b.policy), int(b.want), types)
 	var best *volume
+	only := func(n *node) bool { return b.want > 1 && len(racks) == 2 && racks[n.info.Rack] == 1 }
 	yields := namenode.NodeID("")
 	if b.more != nil {
-		yields = b.more.yields
+		if n := m.nodes[b.more.yields]; n != nil && !only(n) { // else what was to take its place has not come, and this is another one too many
+			yields = n.info.ID
+		}
 	}
 	better := func(a, b *volume) bool {
 		if a.node.info.ID == yields || b.node.info.ID == yields { // what the balancer has copied for
@@ -645,7 +648,7 @@ func (m *Manager) victim(id metadata.BlockID, b *block) *node {
 			best = v
 		}
 	}
-	if best == nil || b.want > 1 && len(racks) == 2 && racks[best.node.info.Rack] == 1 { // those of the other rack are silent: they come back, or die
+	if best == nil || only(best.node) { // those of the other rack are silent: they come back, or die
 		return nil
 	}
 	return best.node

@@ -108,7 +108,7 @@ func TestWhatAMachineHolds(t *testing.T) {
 	c := newCluster(t, 1, nil)
 	one, two := c.datanode("dn-1"), c.datanode("dn-2")
 	lead := c.leader()
-	b := lead.oneBlock(t, "/g", 1, one)
+	b := lead.oneBlock(t, "/g", 2, one) // of which two replicas stay
 	only := func(nodes ...namenode.NodeID) int {
 		lead.soft.mu.Lock()
 		defer lead.soft.mu.Unlock()

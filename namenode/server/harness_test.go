@@ -108,8 +108,8 @@ func (c *cluster) start(i int) {
 	properties.MinBlockSize = 0
 	conf := Config{
 		ID: id, Dir: filepath.Join(c.dir, id, "data"), IPC: ipc, HTTP: http, GRPC: rpc, Transfer: transfer, Host: host, Members: c.members, Bootstrap: true,
-		// Long enough that nobody loses leadership because the machine is busy.
-		Timers: raftstore.Timers{Heartbeat: 3 * time.Second, Lease: 3 * time.Second}, Credentials: c.credentials,
+		// Long enough that nobody loses leadership because the machine is busy, or stands still for some seconds. Who stops hands it over, and nobody waits for so long.
+		Timers: raftstore.Timers{Heartbeat: 8 * time.Second, Lease: 8 * time.Second}, Credentials: c.credentials,
 		Door:       security.NewDoor(security.Config{Supergroup: "supergroup"}),
 		Properties: properties, SmallFiles: true, Logger: log,
 	}
@@ -295,6 +295,16 @@ func (m *member) knows(t testing.TB, b metadata.Block, n int) {
 		}
 		return whole >= n
 	})
+}
+
+// know waits until all namenodes have heard from n datanodes that they have the block to its end: who follows hears of it by itself, and may lead next.
+func (c *cluster) know(b metadata.Block, n int) {
+	c.t.Helper()
+	for _, m := range c.nodes {
+		if m != nil {
+			m.knows(c.t, b, n)
+		}
+	}
 }
 
 // die stops the datanode, and has the namenodes believe that it was silent for longer than they wait.

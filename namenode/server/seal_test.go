@@ -162,16 +162,19 @@ func TestWhenOpenEndsAreTried(t *testing.T) {
 	}
 	x.ended(1, nil)
 	x.ended(2, errors.New("no datanode"))
-	if got := x.due(time.Now(), ends[1:]); len(got) != 2 || got[0] != 5 || got[1] != 6 {
+	if got := x.due(now, ends[1:]); len(got) != 2 || got[0] != 5 || got[1] != 6 {
 		t.Errorf("then %v", got)
 	}
 	for _, id := range []metadata.BlockID{3, 4, 5, 6} {
 		x.ended(id, nil)
 	}
-	if got := x.due(time.Now(), ends[1:2]); len(got) != 0 {
+	if wait := x.tries[2].next.Sub(now); wait < sealAgain {
+		t.Errorf("one that failed waits for %v", wait)
+	}
+	if got := x.due(x.tries[2].next.Add(-1), ends[1:2]); len(got) != 0 {
 		t.Errorf("one that failed is tried again at once")
 	}
-	if got := x.due(time.Now().Add(sealAgain+time.Second), ends[1:2]); len(got) != 1 {
+	if got := x.due(x.tries[2].next, ends[1:2]); len(got) != 1 {
 		t.Errorf("one that failed is not tried again")
 	}
 	x.ended(2, errors.New("no datanode"))

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -472,13 +471,9 @@ func TestFullDiskIsReadOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.nodes[0].stop()
-	// Below the reserve, but not so far that Raft itself can write nothing.
-	var disk unix.Statfs_t
-	if err := unix.Statfs(c.dir, &disk); err != nil {
-		t.Fatal(err)
-	}
-	free := int64(disk.Bavail) * disk.Bsize
-	c.reserve = free + free/2
+	// Below the reserve, but not so far that Raft itself can write nothing. What is free on a disk that others use would not stay.
+	c.reserve = 3 << 30
+	c.disk = func(string) (int64, int64, error) { return 2 << 30, 10 << 30, nil }
 	c.start(0)
 	c.await(0)
 	fs := c.root()
@@ -604,6 +599,7 @@ func TestThreeNamenodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	dn.has(open.block(5), pb.ReplicaState_RBW)
+	c.know(b, 1)
 	leader.stop()
 	c.nodes[slices.Index(c.nodes, leader)] = nil
 	next := c.leader()

@@ -68,8 +68,13 @@ func TestSnapshotsOverTheWire(t *testing.T) {
 	if st, err := fs.Stat(ctx, "/d/.snapshot/s1/f"); err != nil || st.Length != 1000 || st.UnderConstruction {
 		t.Errorf("what was deleted is %+v (%v)", st, err)
 	}
+	has := func() bool {
+		m.soft.mu.Lock()
+		defer m.soft.mu.Unlock()
+		return m.soft.m.Has(block.ID)
+	}
 	// The block of the deleted file has its replica still, and it is read at the door for files.
-	if !m.Server.soft.m.Has(block.ID) {
+	if !has() {
 		t.Error("the block manager does not know the block any more")
 	}
 	if _, err := fs.Delete(ctx, "/d/.snapshot/s1/f", false); !errors.Is(err, metadata.ErrPermission) {
@@ -91,7 +96,7 @@ func TestSnapshotsOverTheWire(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "the block goes with the last snapshot", func() bool { return !m.Server.soft.m.Has(block.ID) && m.ns.Counts().Snapshots == 0 })
+	eventually(t, "the block goes with the last snapshot", func() bool { return !has() && m.ns.Counts().Snapshots == 0 })
 	if err := fs.AllowSnapshot(ctx, "/d", false); err != nil {
 		t.Error(err)
 	}

@@ -39,6 +39,9 @@ func TestSatisfyingAStoragePolicyOutlivesTheLeader(t *testing.T) {
 		eventually(t, path+" is closed", func() bool { done, err := w.complete(); return err == nil && done })
 		blocks = append(blocks, b)
 	}
+	for _, b := range blocks {
+		c.know(b, 1)
+	}
 	check(t, root.SetStoragePolicy(ctx, "/d", "ALL_SSD"))
 	refused := func(what string, err error, kind *metadata.Kind, words string) {
 		t.Helper()

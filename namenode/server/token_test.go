@@ -26,6 +26,7 @@ import (
 	"github.com/gohops/hops/internal/dtp"
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
 	"github.com/gohops/hops/namenode/hdfs/clientprotocol"
 	hadoop "github.com/gohops/hops/namenode/hdfs/hadooppb"
@@ -165,7 +166,11 @@ func TestBlockProtocolOpensNoFileOfOthers(t *testing.T) {
 	if l, err := c.located("bob", "/alice/secret"); err == nil || l != nil {
 		t.Fatalf("bob gets %v, %v", l, err)
 	}
-	l, err := c.located("alice", "/alice/secret")
+	var l *hadoop.LocatedBlocksProto
+	eventually(t, "the namenode has heard of all replicas", func() bool { // a file is closed when it has heard of one
+		l, err = c.located("alice", "/alice/secret")
+		return err != nil || len(l.Blocks) == 1 && len(l.Blocks[0].Locs) == 3
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -348,6 +353,7 @@ func TestTokensOutliveLeaderAndRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	old := l.Blocks[0]
+	c.know(metadata.Block{ID: metadata.BlockID(old.B.GetBlockId())}, 2)
 	reads := func(when string, b *hadoop.LocatedBlockProto) {
 		t.Helper()
 		eventually(t, "the old token is good "+when, func() bool {

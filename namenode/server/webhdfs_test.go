@@ -288,6 +288,7 @@ func (r *replay) write(target, body string) {
 		}
 		last.Length = min(left, size)
 		r.dn.has(*last, pb.ReplicaState_FINALIZED)
+		r.m.knows(r.t, *last, 1) // the block after the next one waits for that, and not for long
 	}
 	eventually(r.t, path+" is complete", func() (complete bool) {
 		r.m.Complete(root, file, "door", last, func(ok bool, err error) { complete = ok; got <- err })
