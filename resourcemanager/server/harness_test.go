@@ -723,14 +723,25 @@ func untilStopped(ctx context.Context, _ *pb.ContainerSpec) int {
 	return 143
 }
 
-// mastersAt dials a resource manager with a key.
-func mastersAt(t *testing.T, address string, key security.Key) pb.ApplicationMastersClient {
-	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(key.Credentials()))
+// dial makes a connection with a key. Calls wait for it: a server gives up a handshake that takes some seconds, as on a machine that stops for a
+// moment, and another one is made. Who is not let in waits for ever, unless it is a stranger.
+func dial(t testing.TB, address string, key security.Key, options ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	options = append([]grpc.DialOption{grpc.WithTransportCredentials(key.Credentials()), grpc.WithDefaultCallOptions(grpc.WaitForReady(true))}, options...)
+	conn, err := grpc.NewClient("passthrough:///"+address, options...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	return pb.NewApplicationMastersClient(conn)
+	return conn
+}
+
+// stranger is who is not let in, and does not wait for it.
+func stranger() grpc.DialOption { return grpc.WithDefaultCallOptions(grpc.WaitForReady(false)) }
+
+// mastersAt dials a resource manager with a key.
+func mastersAt(t *testing.T, address string, key security.Key, options ...grpc.DialOption) pb.ApplicationMastersClient {
+	return pb.NewApplicationMastersClient(dial(t, address, key, options...))
 }
 
 // machine is the key of a server on another machine of the cluster.
@@ -748,22 +759,7 @@ func (c *testCluster) machine(name string, roles ...authority.Role) security.Key
 }
 
 // nodesAt dials the first resource manager's service for node managers with a key.
-func (c *testCluster) nodesAt(key security.Key) pb.NodeManagersClient {
+func (c *testCluster) nodesAt(key security.Key, options ...grpc.DialOption) pb.NodeManagersClient {
 	c.t.Helper()
-	conn, err := grpc.NewClient("passthrough:///"+c.peers[0].GRPC, grpc.WithTransportCredentials(key.Credentials()))
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	c.t.Cleanup(func() { conn.Close() })
-	return pb.NewNodeManagersClient(conn)
-}
-
-// dialNodes connects as a node manager would.
-func (c *testCluster) dialNodes() *grpc.ClientConn {
-	conn, err := grpc.NewClient("passthrough:///"+c.peers[0].GRPC, grpc.WithTransportCredentials(c.credentials.Key().Credentials()))
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	c.t.Cleanup(func() { conn.Close() })
-	return conn
+	return pb.NewNodeManagersClient(dial(c.t, c.peers[0].GRPC, key, options...))
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -565,7 +566,9 @@ func TestOnlyTheContainerOfAnAttemptSpeaksForIt(t *testing.T) {
 	if err := json.Unmarshal(spec.Artifacts[0].Content, &document); err != nil || document["id"] != id.String() || document["user"] != "ann" {
 		t.Errorf("job.json %s", spec.Artifacts[0].Content)
 	}
-	as := func(key security.Key) pb.ApplicationMastersClient { return mastersAt(t, c.peers[0].GRPC, key) }
+	as := func(key security.Key, options ...grpc.DialOption) pb.ApplicationMastersClient {
+		return mastersAt(t, c.peers[0].GRPC, key, options...)
+	}
 	m := as(tokenKey(c, spec.ContainerId, spec.Token))
 	register := func(m pb.ApplicationMastersClient, attempt int32, address string) (*pb.RegisterResponse, codes.Code) {
 		r, err := m.Register(t.Context(), &pb.RegisterRequest{ApplicationId: id.String(), Attempt: attempt, HttpAddress: address})
@@ -577,8 +580,8 @@ func TestOnlyTheContainerOfAnAttemptSpeaksForIt(t *testing.T) {
 		address string
 		want    codes.Code
 	}{
-		"wrong token":             {as(tokenKey(c, spec.ContainerId, "x")), 1, "", codes.Unavailable},
-		"no container":            {as(tokenKey(c, "container_1_0001_01_000009", spec.Token)), 1, "", codes.Unavailable},
+		"wrong token":             {as(tokenKey(c, spec.ContainerId, "x"), stranger()), 1, "", codes.Unavailable},
+		"no container":            {as(tokenKey(c, "container_1_0001_01_000009", spec.Token), stranger()), 1, "", codes.Unavailable},
 		"a server's secret":       {as(c.credentials.Key(authority.ResourceManager)), 1, "", codes.PermissionDenied},
 		"attempt that is not yet": {m, 2, "", codes.Unauthenticated},
 		"attempt 0":               {m, 0, "", codes.Unauthenticated},
@@ -649,8 +652,8 @@ func TestTwoNodesWithOneGPUAreRefused(t *testing.T) {
 	c := newTestCluster(t, 1, nil)
 	a := c.node("127.0.0.1:1001", 1, untilStopped)
 	eventually(t, "the first node", func() bool { return c.leader().Liveness(rm.NodeID(a.id)).Open })
-	conn := c.dialNodes()
-	stream, err := pb.NewNodeManagersClient(conn).Session(t.Context())
+	nodes := c.nodesAt(c.credentials.Key())
+	stream, err := nodes.Session(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -673,7 +676,7 @@ func TestTwoNodesWithOneGPUAreRefused(t *testing.T) {
 		"nameless GPU":   {NodeId: "h:1", Incarnation: "x", Capacity: &pb.Resources{}, Gpus: []*pb.GPU{{}}},
 		"no container":   {NodeId: "h:1", Incarnation: "x", Capacity: &pb.Resources{}, Containers: []*pb.ContainerStatus{{ContainerId: "x"}}},
 	} {
-		stream, err := pb.NewNodeManagersClient(conn).Session(t.Context())
+		stream, err := nodes.Session(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
