@@ -622,6 +622,24 @@ func TestLogs(t *testing.T) {
 	}
 }
 
+// gone is the address of a server that is there no more, which nobody else gets meanwhile: the port is bound, and not listened on.
+func gone(t *testing.T) string {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Close(fd) })
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	at, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("127.0.0.1:%d", at.(*syscall.SockaddrInet4).Port)
+}
+
 // master is an application's HTTP server, as users reach it through the proxy.
 func TestProxy(t *testing.T) {
 	c := newFakeCluster(t)
@@ -698,7 +716,7 @@ func TestProxy(t *testing.T) {
 	if rest, err := io.ReadAll(response.Body); err != nil || string(rest) != "data: 2\n\n" {
 		t.Errorf("%q %v", rest, err)
 	}
-	master.Close()
+	c.register(running, gone(t))
 	if code, _, body := call(t, s, "GET", prefix+"/v1/status", ""); code != 503 || !strings.Contains(body, "does not answer") {
 		t.Errorf("a master that is gone: %d %s", code, body)
 	}

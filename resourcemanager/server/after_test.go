@@ -23,9 +23,9 @@ func TestJobsThatWaitForOthers(t *testing.T) {
 	}
 	then := c.submit("bob", on("ended"))
 	never := c.submit("ann", strings.Replace(on("succeeded"), `,"state":"succeeded"`, "", 1))
-	eventually(t, "a reason", func() bool { return c.waits(then) == rm.ReasonDependency })
-	if j := c.job(then); len(j.After) != 1 || j.After[0].Application != first.String() || !strings.Contains(j.PendingReason.Text, "waits for "+first.String()+" to have ended") {
-		t.Errorf("it says %+v %+v", j.After, j.PendingReason)
+	r := c.awaitReason(then, rm.ReasonDependency)
+	if j := c.job(then); len(j.After) != 1 || j.After[0].Application != first.String() || !strings.Contains(r.Text, "waits for "+first.String()+" to have ended") {
+		t.Errorf("it says %+v %+v", j.After, r)
 	}
 	var text string
 	if c.http("GET", "/api/v1/jobs/"+then.String()+"/explain", "ann", nil, &text); !strings.Contains(text, `"DEPENDENCY"`) {
@@ -40,7 +40,9 @@ func TestJobsThatWaitForOthers(t *testing.T) {
 	if j := c.job(then); j.State != rm.StateAccepted || len(j.After) != 1 {
 		t.Errorf("under the next leader: %+v", j)
 	}
-	c.http("DELETE", "/api/v1/jobs/"+first.String(), "ann", nil, nil)
+	if code, _ := c.http("DELETE", "/api/v1/jobs/"+first.String(), "ann", nil, nil); code != http.StatusAccepted {
+		t.Fatalf("killed: %d", code)
+	}
 	c.await(then, rm.StateRunning)
 	if j := c.await(never, rm.StateKilled); !strings.Contains(j.Diagnostics, "it can never start") || j.Phase != "KILLED" {
 		t.Errorf("what waited in vain: %+v", j)

@@ -62,8 +62,12 @@ func TestTwoGangsDoNotDeadlock(t *testing.T) {
 	both := make(chan struct{}) // both jobs wait
 	n := c.node("127.0.0.1:1001", 4, programs(c, func(ctx context.Context, spec *pb.ContainerSpec) int {
 		if spec.Argv[0] == "block" {
-			<-both
-			return 0
+			select {
+			case <-both:
+				return 0
+			case <-ctx.Done():
+				return 143
+			}
 		}
 		if !b.await(ctx, spec) {
 			return 143
@@ -189,17 +193,15 @@ func TestAnOutageOfTheResourceManagersEndsOnlyWhatIsFenced(t *testing.T) {
 // The lease of the cluster is made shorter, or differs between members: nodes keep to what they were promised, and so does
 // who waits for its end.
 func TestAShorterLeaseDoesNotCountForWhatAnEarlierLeaderPromised(t *testing.T) {
-	c := newTestCluster(t, 1, nil)
-	c.kill(0)
-	c.lease = 4 * time.Second
-	c.start(0)
+	lease := 4 * time.Second
+	c := newTestCluster(t, 1, func(k *Config) { k.NodeLease = lease })
 	one := c.node("127.0.0.1:1001", 1, programs(c, untilStopped))
 	c.awaitOpen(one)
 	c.submit("ann", `{"argv":["train"],"fencing":"strict","resources":{"gpus":1},"retry":{"max":50}}`)
 	eventually(t, "the training", func() bool { return len(one.running(false)) == 1 })
 	c.kill(0)
 	one.set(func() { one.mute = true }) // cut off
-	c.lease = time.Second
+	lease = time.Second
 	c.start(0)
 	two := c.node("127.0.0.1:1002", 1, programs(c, func(ctx context.Context, spec *pb.ContainerSpec) int {
 		if !spec.ApplicationMaster && time.Now().Before(one.leaseEnd()) {
@@ -209,7 +211,7 @@ func TestAShorterLeaseDoesNotCountForWhatAnEarlierLeaderPromised(t *testing.T) {
 	}))
 	eventually(t, "the second try", func() bool { return len(two.running(false)) == 1 })
 	// Only when it has waited once does the next leader not wait again.
-	eventually(t, "the longer lease to be forgotten", func() bool { return c.leader().View().Lease() == c.lease })
+	eventually(t, "the longer lease to be forgotten", func() bool { return c.leader().View().Lease() == lease })
 	c.check()
 }
 

@@ -78,12 +78,7 @@ func TestAJobIsResized(t *testing.T) {
 		t.Fatalf("%d %s", code, text)
 	}
 	told := c.noticed()
-	for i, m := range c.live {
-		if m != nil && m.Server == c.leader().Server {
-			c.kill(i)
-			break
-		}
-	}
+	c.kill(slices.Index(c.live, c.leader())) // one look: leaders may change
 	var going []int
 	for _, k := range c.noticed() {
 		going = append(going, k.Instance)

@@ -52,7 +52,7 @@ func (t *fakeLogTree) Remove(_ context.Context, dir string) error {
 
 func TestLogsAreRemovedWhenTheyAreOldAndNobodysAnyMore(t *testing.T) {
 	tree := &fakeLogTree{files: map[string]metadata.Time{}}
-	c := newTestCluster(t, 1, func(k *Config) { k.LogTree, k.LogRetention = tree, 24*time.Hour })
+	c := newTestCluster(t, 1, nil)
 	n := c.node("127.0.0.1:45454", 0, programs(c, untilStopped))
 	c.awaitOpen(n)
 	live := c.submit("ann", map[string]any{"argv": []string{"train"}})
@@ -96,7 +96,9 @@ func TestLogsAreRemovedWhenTheyAreOldAndNobodysAnyMore(t *testing.T) {
 	want := func(list ...string) []string { slices.Sort(list); return list }
 	of := func(user string, id rm.ApplicationID) string { return path.Join("/logs", user, id.String()) }
 
-	removed, err := c.leader().removeOldLogs(t.Context(), now)
+	sweeper := &Server{config: c.leader().config, state: c.leader().state} // which alone has the tree: a leader looks after a minute
+	sweeper.config.LogTree, sweeper.config.LogRetention = tree, 24*time.Hour
+	removed, err := sweeper.removeOldLogs(t.Context(), now)
 	if removed != 1 || err == nil || !strings.Contains(err.Error(), "not now") {
 		t.Errorf("%d removed, %v", removed, err)
 	}
@@ -105,11 +107,11 @@ func TestLogsAreRemovedWhenTheyAreOldAndNobodysAnyMore(t *testing.T) {
 	}
 	tree.denied = ""
 	// A clock of ours that is far ahead alone removes nothing that is young by the file system's.
-	if removed, err := c.leader().removeOldLogs(t.Context(), now.Add(1000*time.Hour)); removed != 1 || err != nil {
+	if removed, err := sweeper.removeOldLogs(t.Context(), now.Add(1000*time.Hour)); removed != 1 || err != nil {
 		t.Errorf("with a wrong clock: %d removed, %v, want the one that could not be removed before", removed, err)
 	}
 	tree.files["/logs/carl/notes/new.txt"] = metadata.TimeOf(now.Add(25 * time.Hour))
-	removed, err = c.leader().removeOldLogs(t.Context(), now.Add(25*time.Hour)) // the ended one has ended that long ago
+	removed, err = sweeper.removeOldLogs(t.Context(), now.Add(25*time.Hour)) // the ended one has ended that long ago
 	if removed != 2 || err != nil {
 		t.Errorf("%d removed, %v", removed, err)
 	}

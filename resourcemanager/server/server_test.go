@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -156,8 +157,7 @@ func TestARestartedResourceManagerKeepsApplicationsAndContainers(t *testing.T) {
 	id := c.submit("ann", `{"argv":["train"],"instances":2,"resources":{"gpus":1}}`)
 	eventually(t, "two commands to run", func() bool { return len(n.running(false)) == 2 })
 	waiting := c.submit("bob", `{"argv":["train"],"resources":{"gpus":2}}`)
-	eventually(t, "a reason", func() bool { return c.waits(waiting) == rm.ReasonResources })
-	if r := c.job(waiting).PendingReason; r.Code != rm.ReasonResources || r.Resource != rm.GPUName || r.Need != 2 || r.Have != 0 {
+	if r := c.awaitReason(waiting, rm.ReasonResources); r.Resource != rm.GPUName || r.Need != 2 || r.Have != 0 {
 		t.Errorf("reason %+v", r)
 	}
 	before := n.running(false)
@@ -215,8 +215,9 @@ func TestASilentNodeIsLostOnlyAfterItsLease(t *testing.T) {
 	if state := c.leader().View().Node(rm.NodeID(n.id)).State; state == rm.NodeLost {
 		t.Error("lost although its lease and the margin are not over")
 	}
-	if end := c.heard(n).Add(patience); end.Before(n.leaseEnd()) {
-		t.Errorf("would be lost at %v, and its containers may run until %v", end, n.leaseEnd())
+	until := n.leaseEnd() // before: a report that is on its way moves both
+	if end := c.heard(n).Add(patience); end.Before(until) {
+		t.Errorf("would be lost at %v, and its containers may run until %v", end, until)
 	}
 	n.endLease("the container to end", func() bool { return len(n.running(false)) == 0 })
 	eventually(t, "the node to be lost after its lease and the margin", func() bool {
@@ -374,26 +375,32 @@ func TestStrangersAreStoppedBeforeTheirGPUsAreGranted(t *testing.T) {
 	c := newTestCluster(t, 1, nil)
 	n := c.node("127.0.0.1:1001", 1, programs(c, func(context.Context, *pb.ContainerSpec) int { return 0 }))
 	ghost := &pb.ContainerSpec{ContainerId: "container_e01_1_0001_01_000001", GpuUuids: []string{"GPU-127.0.0.1:1001-0"}}
-	gone := make(chan struct{})
-	n.set(func() {
-		n.containers[ghost.ContainerId] = &fakeContainer{spec: ghost, cancel: func() {
-			n.wg.Go(func() {
-				time.Sleep(50 * time.Millisecond)
-				close(gone)
-				n.set(func() {
-					n.containers[ghost.ContainerId].status = &pb.ContainerStatus{ContainerId: ghost.ContainerId, State: pb.ContainerStatus_COMPLETE}
-				})
-				n.poke()
-			})
-		}, status: &pb.ContainerStatus{ContainerId: ghost.ContainerId, State: pb.ContainerStatus_RUNNING, GpuUuids: ghost.GpuUuids}}
+	var stopped atomic.Bool
+	n.set(func() { // which it has reported without it, perhaps
+		n.containers[ghost.ContainerId] = &fakeContainer{
+			spec: ghost, cancel: func() { stopped.Store(true) },
+			status: &pb.ContainerStatus{ContainerId: ghost.ContainerId, State: pb.ContainerStatus_RUNNING, GpuUuids: ghost.GpuUuids},
+		}
 	})
-	c.awaitOpen(n)
-	c.await(c.submit("ann", `{"argv":["train"],"resources":{"gpus":1}}`), rm.StateFinished)
-	select {
-	case <-gone:
-	default:
-		t.Error("the GPU was granted while the stranger ran")
+	eventually(t, "the stranger to be known, and told to stop", func() bool {
+		r := c.leader().reign.Load()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		known := r.nodes[rm.NodeID(n.id)]
+		return known != nil && known.open && known.strangers == 1 && stopped.Load()
+	})
+	id := c.submit("ann", `{"argv":["train"],"resources":{"gpus":1}}`)
+	c.awaitReason(id, rm.ReasonResources)
+	for _, k := range c.leader().View().Containers(id) {
+		if !k.Master {
+			t.Error("the GPU was granted while the stranger ran")
+		}
 	}
+	n.set(func() {
+		n.containers[ghost.ContainerId].status = &pb.ContainerStatus{ContainerId: ghost.ContainerId, State: pb.ContainerStatus_COMPLETE}
+	})
+	n.poke()
+	c.await(id, rm.StateFinished)
 	eventually(t, "the stranger to be cleaned up", func() bool {
 		n.mu.Lock()
 		defer n.mu.Unlock()
@@ -559,7 +566,9 @@ func TestOnlyTheContainerOfAnAttemptSpeaksForIt(t *testing.T) {
 	if err := json.Unmarshal(spec.Artifacts[0].Content, &document); err != nil || document["id"] != id.String() || document["user"] != "ann" {
 		t.Errorf("job.json %s", spec.Artifacts[0].Content)
 	}
-	as := func(key security.Key) pb.ApplicationMastersClient { return mastersAt(t, c.peers[0].GRPC, key) }
+	as := func(key security.Key, options ...grpc.DialOption) pb.ApplicationMastersClient {
+		return mastersAt(t, c.peers[0].GRPC, key, options...)
+	}
 	m := as(tokenKey(c, spec.ContainerId, spec.Token))
 	register := func(m pb.ApplicationMastersClient, attempt int32, address string) (*pb.RegisterResponse, codes.Code) {
 		r, err := m.Register(t.Context(), &pb.RegisterRequest{ApplicationId: id.String(), Attempt: attempt, HttpAddress: address})
@@ -571,8 +580,8 @@ func TestOnlyTheContainerOfAnAttemptSpeaksForIt(t *testing.T) {
 		address string
 		want    codes.Code
 	}{
-		"wrong token":             {as(tokenKey(c, spec.ContainerId, "x")), 1, "", codes.Unavailable},
-		"no container":            {as(tokenKey(c, "container_1_0001_01_000009", spec.Token)), 1, "", codes.Unavailable},
+		"wrong token":             {as(tokenKey(c, spec.ContainerId, "x"), stranger()), 1, "", codes.Unavailable},
+		"no container":            {as(tokenKey(c, "container_1_0001_01_000009", spec.Token), stranger()), 1, "", codes.Unavailable},
 		"a server's secret":       {as(c.credentials.Key(authority.ResourceManager)), 1, "", codes.PermissionDenied},
 		"attempt that is not yet": {m, 2, "", codes.Unauthenticated},
 		"attempt 0":               {m, 0, "", codes.Unauthenticated},
@@ -643,8 +652,8 @@ func TestTwoNodesWithOneGPUAreRefused(t *testing.T) {
 	c := newTestCluster(t, 1, nil)
 	a := c.node("127.0.0.1:1001", 1, untilStopped)
 	eventually(t, "the first node", func() bool { return c.leader().Liveness(rm.NodeID(a.id)).Open })
-	conn := c.dialNodes()
-	stream, err := pb.NewNodeManagersClient(conn).Session(t.Context())
+	nodes := c.nodesAt(c.credentials.Key())
+	stream, err := nodes.Session(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -667,7 +676,7 @@ func TestTwoNodesWithOneGPUAreRefused(t *testing.T) {
 		"nameless GPU":   {NodeId: "h:1", Incarnation: "x", Capacity: &pb.Resources{}, Gpus: []*pb.GPU{{}}},
 		"no container":   {NodeId: "h:1", Incarnation: "x", Capacity: &pb.Resources{}, Containers: []*pb.ContainerStatus{{ContainerId: "x"}}},
 	} {
-		stream, err := pb.NewNodeManagersClient(conn).Session(t.Context())
+		stream, err := nodes.Session(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -823,7 +832,14 @@ func TestASignalReachesTheContainer(t *testing.T) {
 	n.set(func() { n.mute = true })
 	left(&pb.Signal{ContainerId: id, Signal: 15})
 	n.kill()
-	eventually(t, "the node to be silent", func() bool { return errors.Is(c.leader().Signal(container, syscall.SIGTERM), metadata.ErrRetriable) })
+	eventually(t, "the node to be silent", func() bool { // a signal would not tell: for who does not look, only so many wait
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.nodes[rm.NodeID(n.id)].session == nil
+	})
+	if err := c.leader().Signal(container, syscall.SIGTERM); !errors.Is(err, metadata.ErrRetriable) {
+		t.Errorf("a signal for a node that is not there: %v", err)
+	}
 	if n := left(); n != 0 {
 		t.Errorf("%d signals wait for a node that is not there", n)
 	}
