@@ -191,6 +191,14 @@ func (l *line) drop() {
 	}
 }
 
+// lose ends the connection of a line that has ended at the other end. Who owed an answer on it is asked behind the others from now on. mu is held.
+func (q *inquiry) lose(l *line) {
+	if i := slices.Index(q.lines, l); i >= 0 && l.asked != 0 {
+		q.lines = append(slices.Delete(q.lines, i, i+1), l)
+	}
+	l.drop()
+}
+
 func (l *line) end() {
 	l.gone()
 	l.drop()
@@ -216,7 +224,7 @@ func (q *inquiry) serve(ctx context.Context, l *line, address raft.ServerAddress
 			}
 			q.mu.Lock()
 			if l.conn == conn {
-				l.drop()
+				q.lose(l)
 			}
 			q.mu.Unlock()
 			conn.Close()

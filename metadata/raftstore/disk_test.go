@@ -249,6 +249,21 @@ func TestFramesDetectEveryChange(t *testing.T) {
 	}
 }
 
+// raft's snapshot and a copy of the one before may be of one entry, and be begun within one millisecond.
+func TestSnapshotsOfOneEntryHaveNamesOfTheirOwn(t *testing.T) {
+	s, err := openSnapshots(t.TempDir(), 0, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		sink, err := s.Create(1, 10, 2, raft.Configuration{}, 1, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sink.Cancel()
+	}
+}
+
 func TestHalfWrittenSnapshotIsNeverListed(t *testing.T) {
 	dir := t.TempDir()
 	s, err := openSnapshots(dir, 0, slog.New(slog.DiscardHandler))

@@ -35,7 +35,7 @@ func runWriter(dir string) {
 	credentials, _, err := securitytest.Make(security.NewSecret())
 	fatal(err)
 	h, err := NewHost(HostConfig{
-		ID: "m1", Listener: l, Dir: dir, Door: security.NewDoor(security.Config{}), Credentials: credentials, Role: authority.Namenode, Reserve: -1, Logger: slog.New(slog.DiscardHandler),
+		ID: "m1", Listener: l, Dir: dir, Door: security.NewDoor(security.Config{}), Credentials: credentials, Role: authority.Namenode, Reserve: -1, Logger: slog.New(slog.DiscardHandler), WriteDeadline: busyDisk,
 	})
 	fatal(err)
 	m := newMachine()

@@ -420,6 +420,7 @@ func (f *fsm) takeOver(r io.Reader) error {
 			g.snapshots.refuse()
 			return fmt.Errorf("version %d is not here", ref.Index) // raft's leader tries again
 		}
+		raise(&f.begun, ref.Index)
 		if err := g.commit(intake, ref); err != nil {
 			g.snapshots.refuse()
 			g.fail(fmt.Errorf("restore snapshot: %w", err))

@@ -183,6 +183,32 @@ func TestMemberThatWasAwayPullsTheStateWhileWritingGoesOn(t *testing.T) {
 	}
 }
 
+// A version that was pulled shows before raft's Restore has ended: who is told what it has seen of it is told of the version.
+func TestWhatShowsOfAPulledVersionIsCounted(t *testing.T) {
+	t.Parallel()
+	c := newVaults(t, 3)
+	leader := c.form()
+	id := c.follower(leader)
+	c.write(20, "x")
+	c.away(id)
+	group, looked := make(chan *Group, 1), make(chan struct{})
+	group <- c.begin(id, func(v *vault) {
+		v.taken = sync.OnceFunc(func() {
+			g := <-group
+			if index := v.AppliedIndex(); g.Shown() < index {
+				t.Errorf("the state is at %d, and entry %d shows", index, g.Shown())
+			}
+			close(looked)
+		})
+	})
+	select {
+	case <-looked:
+	case <-time.After(patience):
+		t.Fatal("it has pulled nothing")
+	}
+	c.agrees(id)
+}
+
 // A pull goes on where it was when the connection broke or the sender failed, and heartbeats are answered meanwhile: nobody stands for
 // election.
 func TestPullGoesOnWhereItWas(t *testing.T) {

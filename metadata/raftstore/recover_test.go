@@ -93,16 +93,23 @@ func TestStrangerSaysThatItIsNone(t *testing.T) {
 	nd := c.add("m4", true)
 	c.host("m4")
 	g := c.open("m4", "a", false, nil)
-	known, err := g.askEach(ctx(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	var known []knowledge
+	eventually(t, "the only member answers in time", func() bool {
+		var err error
+		known, err = g.askEach(ctx(t))
+		return err == nil
+	})
 	want := "m4 is not a member of the group a of cluster c1; its members are m1. It has to be added: hops namenode add m4 " + nd.addr
 	if got := g.strangeness(known); got != want {
 		t.Fatalf("it says %q\nwant %q", got, want)
 	}
 	c.join("a", "m4")
-	if known, _ = g.askEach(ctx(t)); g.strangeness(known) != "" {
+	eventually(t, "the other member answers in time", func() bool {
+		var err error
+		known, err = g.askEach(ctx(t))
+		return err == nil
+	})
+	if g.strangeness(known) != "" {
 		t.Fatalf("a member is told that it is a stranger: %+v", known)
 	}
 }

@@ -215,17 +215,21 @@ func TestWithdrawnCommandsAreNotExecuted(t *testing.T) {
 	t.Parallel()
 	c := newCalmCluster(t, 3)
 	c.start("a")
-	g := c.leader("a")
-	g.wire.cut.Store(true)
-	g.ProposeAsync(set("x", 1), nil, func(any, error) {}) // while it is under way, one more is not worth an entry
-	eventually(t, "shipped", func() bool { return g.Status().Queued == 0 })
-	short, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
-	defer cancel()
-	_, err := g.Propose(short, set("y", 1))
-	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrUnknown) {
-		t.Fatalf("a command that was still queued: %v", err)
-	}
-	g.wire.cut.Store(false)
+	eventually(t, "a command is withdrawn by a leader that has not stood still for so long that it leads no more", func() bool {
+		g := c.leader("a")
+		g.wire.cut.Store(true)
+		defer g.wire.cut.Store(false)
+		g.ProposeAsync(set("x", 1), nil, func(any, error) {}) // while it is under way, one more is not worth an entry
+		eventually(t, "shipped", func() bool { return g.Status().Queued == 0 })
+		short, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+		defer cancel()
+		_, err := g.Propose(short, set("y", 1))
+		withdrawn := errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrUnknown)
+		if !withdrawn && !errors.Is(err, metadata.ErrStandby) {
+			t.Fatalf("a command that was still queued: %v", err)
+		}
+		return withdrawn
+	})
 	c.propose("a", set("x", 2))
 	for _, nd := range c.nodes {
 		if nd.machines["a"].get("y") != "" {
@@ -238,8 +242,8 @@ func TestWithdrawnCommandsAreNotExecuted(t *testing.T) {
 // busy does not make it slow.
 type hangingDisk struct {
 	journal.FileSystem
-	hang atomic.Bool
-	free chan struct{}
+	// hang, if not nil, is closed when the disk goes on.
+	hang atomic.Pointer[chan struct{}]
 	// fail: storing a term or a vote fails.
 	fail atomic.Bool
 }
@@ -270,8 +274,8 @@ func (d *hangingDisk) file(path string, f journal.File, err error) (journal.File
 func (d *hangingDisk) SyncDir(string) error { return nil }
 
 func (f *hangingFile) Sync() error {
-	if f.segment && f.disk.hang.Load() {
-		<-f.disk.free
+	if hang := f.disk.hang.Load(); f.segment && hang != nil {
+		<-*hang
 	}
 	if !f.segment && f.disk.fail.Load() {
 		return syscall.EIO
@@ -279,19 +283,53 @@ func (f *hangingFile) Sync() error {
 	return nil
 }
 
-// hangable gives the members of a cluster such disks: hang makes the appends of one hang, or not; release ends those that do.
-func hangable(c *cluster, deadline, slow time.Duration) (hang func(id string, on bool), release func()) {
-	free := make(chan struct{})
+// hangable gives the members of a cluster such disks: hang makes the appends of one hang, or go on.
+func hangable(c *cluster, deadline, slow time.Duration) (hang func(id string, on bool)) {
 	disks := make(map[string]*hangingDisk)
 	c.configure = func(h *HostConfig) {
 		h.WriteDeadline, h.SlowWrite = deadline, slow
-		disk := &hangingDisk{free: free}
+		disk := &hangingDisk{}
 		disks[h.ID] = disk
 		h.LogDisk = disk
 	}
-	release = sync.OnceFunc(func() { close(free) })
-	c.t.Cleanup(release) // before the members are stopped
-	return func(id string, on bool) { disks[id].hang.Store(on) }, release
+	hang = func(id string, on bool) {
+		var next *chan struct{}
+		if on {
+			gate := make(chan struct{})
+			next = &gate
+		}
+		if before := disks[id].hang.Swap(next); before != nil {
+			close(*before)
+		}
+	}
+	c.t.Cleanup(func() { // before the members are stopped
+		for id := range disks {
+			hang(id, false)
+		}
+	})
+	return hang
+}
+
+// hangLeader has the leader's disk hang under a command, of which nobody knows then, and returns it. Who led no more when the command came goes on, and the
+// next one is taken.
+func hangLeader(c *cluster, hang func(id string, on bool)) (g *Group) {
+	c.t.Helper()
+	eventually(c.t, "a leader whose disk hangs takes a command", func() bool {
+		g = c.leader("a")
+		id := g.host.cfg.ID
+		hang(id, true)
+		lost := make(chan error, 1)
+		g.ProposeAsync(set("x", 2), nil, func(_ any, err error) { lost <- err })
+		switch err := <-lost; {
+		case errors.Is(err, ErrUnknown):
+			return true
+		case !errors.Is(err, metadata.ErrStandby):
+			c.t.Fatalf("a command that the disk holds: %v", err)
+		}
+		hang(id, false)
+		return false
+	})
+	return g
 }
 
 // raft panics when it cannot store its term, and would take the process and its other groups with it.
@@ -321,18 +359,12 @@ func TestMemberThatCannotStoreItsTermEndsAlone(t *testing.T) {
 // hashicorp/raft#503
 func TestHungLogDiskOfTheLeaderEndsItAndTheOthersGoOn(t *testing.T) {
 	c := newCluster(t, 3)
-	hang, release := hangable(c, 3*time.Second, time.Second)
+	hang := hangable(c, 5*time.Second, time.Second)
 	c.start("a")
 	c.propose("a", set("x", 1))
-	g := c.leader("a")
-	id := g.host.cfg.ID
-	hang(id, true)
 	began := time.Now()
-	lost := make(chan error, 1)
-	g.ProposeAsync(set("x", 2), nil, func(_ any, err error) { lost <- err })
-	if err := <-lost; !errors.Is(err, ErrUnknown) {
-		t.Fatalf("got %v", err)
-	}
+	g := hangLeader(c, hang)
+	id := g.host.cfg.ID
 	c.propose("a", set("x", 3), id)
 	t.Logf("writes again after %v", time.Since(began))
 	nd := c.nodes[id]
@@ -345,14 +377,29 @@ func TestHungLogDiskOfTheLeaderEndsItAndTheOthersGoOn(t *testing.T) {
 	if n := fatal(); n != 1 || g.Leadership().Leader {
 		t.Fatalf("the member with the hung disk: %d fatal, %+v", n, g.Status())
 	}
-	release()
 }
 
 // Nobody could go on in its place.
 func TestHungLogDiskOfTheOnlyMemberIsWaitedFor(t *testing.T) {
 	c := newCluster(t, 1)
-	hang, release := hangable(c, 50*time.Millisecond, 10*time.Millisecond)
-	c.start("a")
+	hang := hangable(c, 50*time.Millisecond, 10*time.Millisecond)
+	c.host("m1")
+	hang("m1", true)
+	opened := make(chan error, 1)
+	go func() {
+		g, err := c.nodes["m1"].host.Open(c.config("a", true), newMachine())
+		c.nodes["m1"].groups["a"] = g
+		opened <- err
+	}()
+	select {
+	case err := <-opened:
+		t.Fatalf("a group is made while the disk hangs: %v", err)
+	case <-time.After(500 * time.Millisecond):
+	}
+	hang("m1", false)
+	if err := <-opened; err != nil {
+		t.Fatal(err)
+	}
 	c.propose("a", set("x", 1))
 	g := c.leader("a")
 	hang("m1", true)
@@ -364,7 +411,6 @@ func TestHungLogDiskOfTheOnlyMemberIsWaitedFor(t *testing.T) {
 	case <-time.After(500 * time.Millisecond):
 	}
 	hang("m1", false)
-	release()
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
@@ -686,24 +732,17 @@ func TestMembersComeAndGo(t *testing.T) {
 
 func TestSlowLogDiskOfTheLeaderCostsItTheLeadershipLongBeforeTheDeadline(t *testing.T) {
 	c := newCluster(t, 3)
-	hang, release := hangable(c, time.Hour, time.Second)
+	hang := hangable(c, time.Hour, time.Second)
 	c.start("a")
 	c.propose("a", set("x", 1))
-	g := c.leader("a")
+	g := hangLeader(c, hang)
 	id := g.host.cfg.ID
-	hang(id, true)
-	lost := make(chan error, 1)
-	g.ProposeAsync(set("x", 2), nil, func(_ any, err error) { lost <- err })
 	c.propose("a", set("x", 3), id)
-	if err := <-lost; !errors.Is(err, ErrUnknown) {
-		t.Fatalf("a command that the slow disk holds: %v", err)
-	}
 	eventually(t, "it does not believe in itself", func() bool { return !g.Leadership().Leader })
 	if _, err := g.Propose(ctx(t), set("x", 4)); !errors.Is(err, metadata.ErrStandby) {
 		t.Fatalf("the member with the slow disk took a command: %v", err)
 	}
 	hang(id, false)
-	release()
 	eventually(t, "the old leader follows", func() bool { return c.nodes[id].machines["a"].get("x") == "3" })
 	nd := c.nodes[id]
 	nd.mu.Lock()
@@ -719,7 +758,7 @@ func TestSlowLogDiskOfTheLeaderCostsItTheLeadershipLongBeforeTheDeadline(t *test
 func TestLeaderWithASlowLogDiskHandsOverBesideIt(t *testing.T) {
 	c := newCluster(t, 3)
 	c.timers = Timers{Heartbeat: 2 * patience, Lease: 2 * patience, Commit: 10 * time.Millisecond}
-	hang, release := hangable(c, time.Hour, 100*time.Millisecond)
+	hang := hangable(c, time.Hour, time.Second) // no other one's disk is as slow
 	c.start("a")
 	c.propose("a", set("x", 1))
 	g := c.leader("a")
@@ -728,7 +767,6 @@ func TestLeaderWithASlowLogDiskHandsOverBesideIt(t *testing.T) {
 	g.ProposeAsync(set("x", 2), nil, func(any, error) {})
 	c.propose("a", set("x", 3), id)
 	hang(id, false)
-	release()
 	eventually(t, "the old leader follows", func() bool { return c.nodes[id].machines["a"].get("x") == "3" })
 }
 

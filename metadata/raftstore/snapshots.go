@@ -97,6 +97,8 @@ type snapshots struct {
 	list []stored // newest first
 	// pulled is one that a leader has sent; nil: there is none that the state machine has not taken over.
 	pulled *stored
+	// named is the time in the name that was given last, in milliseconds since 1970.
+	named int64
 }
 
 // openSnapshots removes what a crash left behind and lists the rest. A file whose head cannot be read is set aside. What a leader has
@@ -364,11 +366,7 @@ func (s *snapshots) Create(_ raft.SnapshotVersion, index, term uint64, c raft.Co
 	if err != nil {
 		return nil, err
 	}
-	id := fmt.Sprintf("%020d-%d-%d", index, term, time.Now().UnixMilli())
-	for s.has(id) { // two within a millisecond
-		time.Sleep(time.Millisecond)
-		id = fmt.Sprintf("%020d-%d-%d", index, term, time.Now().UnixMilli())
-	}
+	id := s.name(index, term)
 	f, err := os.OpenFile(s.path(id)+".tmp", os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, err
@@ -386,8 +384,15 @@ func (s *snapshots) Create(_ raft.SnapshotVersion, index, term uint64, c raft.Co
 	return sink, nil
 }
 
-func (s *snapshots) has(id string) bool {
-	return slices.ContainsFunc(s.all(), func(c stored) bool { return c.id == id })
+// name is an id that no other snapshot has, nor one that is being written beside: a copy, or one of raft's, of the same entry.
+func (s *snapshots) name(index, term uint64) (id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for named := true; named; named = slices.ContainsFunc(s.list, func(c stored) bool { return c.id == id }) {
+		s.named = max(s.named+1, time.Now().UnixMilli())
+		id = fmt.Sprintf("%020d-%d-%d", index, term, s.named)
+	}
+	return id
 }
 
 // snapshotSink is a snapshot being written.

@@ -41,8 +41,8 @@ type vault struct {
 	pulled func(piece int) error
 	// told changes pieces on their way out.
 	told func(piece []byte) []byte
-	// retaining is called before it is noted what to retain.
-	retaining func()
+	// retaining is called before it is noted what to retain, and taken when a version that was pulled shows.
+	retaining, taken func()
 	// broken: the store takes nothing more.
 	broken atomic.Bool
 	mu     sync.Mutex
@@ -245,9 +245,12 @@ func (in *vaultIntake) Commit() error {
 	d.versions, d.newest = map[uint64]map[string]string{in.ref.Index: maps.Clone(in.values)}, in.ref.Index
 	m := in.v.machine
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.index, m.values = in.ref.Index, in.values
 	m.restored++
+	m.mu.Unlock()
+	if in.v.taken != nil {
+		in.v.taken()
+	}
 	return nil
 }
 

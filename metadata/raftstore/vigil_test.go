@@ -9,8 +9,9 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// watchful are timers with which raft's own end no test: whoever leads next has not waited for them.
-var watchful = Timers{Heartbeat: 10 * time.Minute, Lease: 3 * time.Second, Commit: 10 * time.Millisecond}
+// watchful are timers with which raft's own end no test: whoever leads next has not waited for them. A leader keeps its place while the machine stands
+// still for seconds: nobody else would take it.
+var watchful = Timers{Heartbeat: 10 * time.Minute, Lease: calm.Lease, Commit: 10 * time.Millisecond}
 
 // vanish makes a member look as if its process had ended: it says nothing, its connections end, and its address refuses others.
 func (c *cluster) vanish(group, id string) {

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,9 +22,10 @@ import (
 	"github.com/gohops/hops/metadata"
 )
 
+// testConfig is of a journal that waits for its disk as long as it takes: others use the machine's.
 func testConfig(dir string) Config {
 	return Config{
-		Dir: dir, SegmentBytes: 64 << 10, Logger: slog.New(slog.DiscardHandler),
+		Dir: dir, SegmentBytes: 64 << 10, Logger: slog.New(slog.DiscardHandler), Deadline: -1,
 		Fatal: func(err error) { panic(err) },
 	}
 }
@@ -357,8 +360,8 @@ func TestRotBelowTheWatermarkIsNeverServed(t *testing.T) {
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
 	refused := make(map[string]int)
-	for path, inode := range disk.names {
-		ext := filepath.Ext(path)
+	for _, path := range slices.Sorted(maps.Keys(disk.names)) {
+		inode, ext := disk.names[path], filepath.Ext(path)
 		for n := range trials {
 			rotten := disk.crash(rng) // all of it is synced
 			i := rotten.names[path]
@@ -377,7 +380,8 @@ func TestRotBelowTheWatermarkIsNeverServed(t *testing.T) {
 			c.Fatal = func(error) {}
 			j, err := Open(c)
 			if err != nil {
-				if !errors.Is(err, metadata.ErrCorrupt) {
+				otherFormat := errors.Is(err, metadata.ErrUnsupported) && at == len(headerMagic)-1 // the bit makes another digit of the format's
+				if !errors.Is(err, metadata.ErrCorrupt) && !otherFormat {
 					t.Fatalf("%s: want corruption, got %v", path, err)
 				}
 				if ext != "" || n%10 != 9 { // both records of the state are in what was cut off

@@ -16,7 +16,7 @@ import (
 // term 2. Its member has voted in term 4.
 func WriteLog(t testing.TB, dir string, commands [][]byte) {
 	t.Helper()
-	j, err := journal.Open(journal.Config{Dir: dir, SegmentBytes: 8 << 10, Logger: slog.New(slog.DiscardHandler), Fatal: func(err error) { t.Error(err) }})
+	j, err := journal.Open(journal.Config{Dir: dir, SegmentBytes: 8 << 10, Deadline: -1, Logger: slog.New(slog.DiscardHandler), Fatal: func(err error) { t.Error(err) }})
 	if err != nil {
 		t.Fatal(err)
 	}
