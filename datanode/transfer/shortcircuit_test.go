@@ -51,7 +51,7 @@ func (n *nearNode) near() *net.UnixConn {
 	n.t.Helper()
 	c, err := net.Dial("unix", n.path)
 	check(n.t, err)
-	check(n.t, c.SetDeadline(time.Now().Add(time.Minute)))
+	check(n.t, c.SetDeadline(time.Now().Add(hang)))
 	n.t.Cleanup(func() { c.Close() })
 	return c.(*net.UnixConn)
 }
