@@ -5,13 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"time"
 
 	"github.com/gohops/hops/metadata"
 )
-
-// abortTimeout bounds what is done about a file that was given up.
-const abortTimeout = 2 * time.Second
 
 // Close finishes the file: when it returns nil, all of it is stored and readable. Closing twice is an error.
 func (w *Writer) Close() error {
@@ -79,7 +75,7 @@ func (w *Writer) giveUp() {
 	if w.fileID == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), abortTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), w.c.times.abort)
 	defer cancel()
 	// By its id, because meanwhile it may have another name, and another file this one.
 	if _, err := w.c.RecoverLease(ctx, w.byID()); err != nil && !errors.Is(err, metadata.ErrNotExist) {

@@ -101,7 +101,7 @@ func (c *cluster) client(config Config) *Client {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	client.times.probe = limit // on a busy machine a word may take long
+	client.times.probe, client.times.abort = limit, limit // on a busy machine a word may take long
 	c.t.Cleanup(func() { client.Close() })
 	return client
 }

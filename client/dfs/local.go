@@ -410,9 +410,9 @@ func (l *local) readFile(ctx context.Context, d *descriptors, f *os.File, p []by
 	}
 	done := make(chan answer, 1)
 	go func() {
-		defer l.put(d)
 		b := make([]byte, len(rest))
 		_, err := f.ReadAt(b, at)
+		l.put(d) // before that is known
 		done <- answer{b, err}
 	}()
 	slow := time.NewTimer(l.patience)

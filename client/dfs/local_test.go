@@ -152,7 +152,7 @@ func newLocalCluster(t testing.TB, n int, change func(*Config)) (*cluster, *Clie
 // patient makes a client take a busy machine for no slow datanode, disk or namenode, and itself for no idle one.
 func patient(client *Client) {
 	client.hedging.after, client.local.askTime, client.local.patience = limit, limit, limit
-	client.times.tell, client.peers.keep = limit, limit
+	client.times.tell, client.times.stall, client.peers.keep = limit, limit, limit
 }
 
 // Without faults nothing is read over TCP.

@@ -266,14 +266,14 @@ func TestWhatWasLentStaysAsItIs(t *testing.T) {
 	w := create(t, client, "/f")
 	data := pattern(256 << 10) // less than the window, and than the system keeps for who does not read
 	write(t, w, data)
-	for _, n := range c.nodes {
-		n.set(func() { n.mute = false })
-	}
 	first := w.block.nodes[0].GetId().GetDatanodeUuid()
 	for _, n := range c.nodes {
 		if n.uuid == first {
 			n.kill()
 		}
+	}
+	for _, n := range c.nodes { // only now: nothing of it has been acknowledged
+		n.set(func() { n.mute = false })
 	}
 	more := pattern(20 << 20)
 	write(t, w, more)

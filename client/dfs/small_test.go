@@ -9,6 +9,7 @@ import (
 func keeping(t *testing.T, datanodes int) (*cluster, *Client) {
 	t.Helper()
 	c, client := newCluster(t, datanodes)
+	patient(client)
 	for _, n := range c.nodes {
 		n.set(func() { n.keeps = true })
 	}

@@ -32,7 +32,7 @@ func (c *Client) WriteFile(ctx context.Context, name string, data []byte, overwr
 	}
 	if err != nil {
 		w.Abort()
-		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
+		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.times.abort)
 		defer cancel()
 		_, _ = c.Delete(after, name, false) // err says more
 		if ctx.Err() != nil {

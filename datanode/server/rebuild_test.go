@@ -102,9 +102,11 @@ func TestLostInternalBlocksAreComputed(t *testing.T) {
 
 	// The damaged one is computed where it lies, with a source that is down in front.
 	down := &pb.DatanodeID{Uuid: "down", Ip: "127.0.0.1", TransferPort: 1}
-	order.Sources = append([]*pb.Part{{Unit: 0, Node: down}}, order.Sources...)
-	order.Sources = append(order.Sources, &pb.Part{Unit: 7, Node: nodes[0].id})
-	order.Targets = []*pb.Part{{Unit: 3, Node: nodes[2].id}}
+	order = &pb.Rebuild{ // another one: some of the first may be under way
+		Group: wireBlock(group), Erasure: uint32(p.ID),
+		Sources: slices.Concat([]*pb.Part{{Unit: 0, Node: down}}, order.Sources, []*pb.Part{{Unit: 7, Node: nodes[0].id}}),
+		Targets: []*pb.Part{{Unit: 3, Node: nodes[2].id}},
+	}
 	within(t, "it is there again", func() bool {
 		n.order(nodes[2], &pb.Orders{Rebuild: []*pb.Rebuild{order}})
 		return n.heard(nodes[2], fmt.Sprintf("RECEIVED %d_1001", unit(3).ID)) && nodes[2].rebuilt.blocks.Load() > 0

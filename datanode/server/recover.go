@@ -21,7 +21,7 @@ import (
 
 // Time-outs of a block recovery.
 const (
-	peerTime   = 4 * time.Second  // for each question to another datanode; the namenode waits 10 s for the whole
+	peerTime   = 4 * time.Second  // for each question to another datanode; the namenode waits 10 s for the whole (what Server.peerTime is, but in tests)
 	commitTime = 30 * time.Second // to find a leader that takes the result
 	settleTime = 10 * time.Second // for what works on replicas when the datanode ends
 )
@@ -110,7 +110,7 @@ func (s *Server) collect(ctx context.Context, b metadata.Block, recovery metadat
 	var g sync.WaitGroup
 	for i, d := range nodes {
 		g.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, peerTime)
+			ctx, cancel := context.WithTimeout(ctx, s.peerTime)
 			defer cancel()
 			var r datanode.Replica
 			r, errs[i] = s.initReplica(ctx, d, b, recovery)
@@ -274,7 +274,7 @@ func (s *Server) update(ctx context.Context, b metadata.Block, recovery metadata
 				_, errs[i] = s.answered(own, func() (datanode.Replica, error) { return s.store.UpdateReplica(b, recovery, length) })
 				return
 			}
-			ctx, cancel := context.WithTimeout(ctx, peerTime)
+			ctx, cancel := context.WithTimeout(ctx, s.peerTime)
 			defer cancel()
 			peer, err := s.peers.get(o.node)
 			if err == nil {

@@ -91,7 +91,7 @@ func (s *Server) collectUnits(ctx context.Context, group metadata.Block, recover
 			return nil, nil, metadata.Errorf(metadata.ErrInvalidArgument, "internal block %d of %d", order.Units[i], layout.Units())
 		}
 		g.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, peerTime)
+			ctx, cancel := context.WithTimeout(ctx, s.peerTime)
 			defer cancel()
 			answers[i], errs[i] = s.initReplica(ctx, d, metadata.Block{ID: group.ID.Internal(int(order.Units[i])), Generation: group.Generation}, recovery)
 		})

@@ -63,6 +63,7 @@ type Server struct {
 	rebuilt     rebuilding
 	reconfig    reconfiguration
 	unanswered  sync.WaitGroup // work on replicas for which nobody may wait any more
+	peerTime    time.Duration  // the constant, more in tests
 	// term is the highest Raft term heard of, bandwidth what its leader leaves to balancers of Hadoop; 0: it has not said so.
 	term      atomic.Uint64
 	bandwidth atomic.Int64
@@ -94,7 +95,7 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{
 		cfg: cfg, log: cfg.Logger, started: time.Now(), ready: make(chan struct{}), listed: make(chan struct{}, 1), incarnation: rand.Uint64(),
 		recovers: newCrew("recover", recoverWorkers), rebuilds: newCrew("rebuild", rebuildWorkers),
-		stranger: &security.Stranger{Logger: cfg.Logger},
+		stranger: &security.Stranger{Logger: cfg.Logger}, peerTime: peerTime,
 	}
 	s.sessions.Store(&[]*session{}) // the store has news while it is opened
 	s.ipc.Store(&cfg.NamenodesIPC)

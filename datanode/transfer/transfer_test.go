@@ -137,6 +137,9 @@ func block(id, gen, length int64) metadata.Block {
 	return metadata.Block{ID: metadata.BlockID(id), Generation: metadata.Generation(gen), Length: length}
 }
 
+// hang is how long a connection of a test may last: some carry 12 MiB through three datanodes, which a busy machine takes a minute for under the race detector.
+const hang = 10 * time.Minute
+
 // client is one connection to a datanode.
 type client struct {
 	t testing.TB
@@ -157,7 +160,7 @@ func dialFrom(t testing.TB, d *node, from net.IP) *client {
 	}
 	nc, err := dialer.DialContext(t.Context(), "tcp", dtp.TransferAddr(d.info.GetId(), false))
 	check(t, err)
-	check(t, nc.SetDeadline(time.Now().Add(time.Minute)))
+	check(t, nc.SetDeadline(time.Now().Add(hang)))
 	t.Cleanup(func() { nc.Close() })
 	return &client{t: t, Conn: nc, r: dtp.NewReader(nc)}
 }
@@ -191,7 +194,7 @@ func begin(t testing.TB, b metadata.Block, o setup, nodes ...*node) (*client, *h
 	c := dialFrom(t, nodes[0], o.from)
 	if o.within {
 		c.Conn = nodes[0].srv.Within()
-		check(t, c.SetDeadline(time.Now().Add(time.Minute)))
+		check(t, c.SetDeadline(time.Now().Add(hang)))
 		c.r = dtp.NewReader(c.Conn)
 		t.Cleanup(func() { c.Conn.Close() })
 	}
