@@ -142,7 +142,7 @@ func (s *Server) occupied() map[string]string {
 	return out
 }
 
-// occupiedList is occupied for reports.
+// occupiedList is whom occupied is about.
 func (s *Server) occupiedList() []string { return slices.Sorted(maps.Keys(s.occupied())) }
 
 // forgottenEvery is how often processes are looked for that have our devices where there are none, and nothing was forgotten lately.
