@@ -259,11 +259,13 @@ func TestWhatAUserPlantsLeadsNowhere(t *testing.T) {
 	if text, err := os.ReadFile(secret); string(text) != "SECRET\n" || err != nil {
 		t.Errorf("what the links named: %q, %v", text, err)
 	}
+	memory.mu.Lock() // the node manager ships on
 	for name, content := range memory.files {
 		if text := content.String(); strings.Contains(text, "SECRET") || strings.Contains(text, "incarnation") {
 			t.Errorf("shipped as %s: %s", name, text)
 		}
 	}
+	memory.mu.Unlock()
 	if got := memory.get("/logs/ann/app/" + s.ContainerId + "/stdout"); got != "planted\n" {
 		t.Errorf("shipped: %q", got)
 	}
