@@ -353,7 +353,6 @@ func TestAContainerHasItsOwnDevicesOnly(t *testing.T) {
 		return err == nil && len(carrying("HOPS_CONTAINER_ID="+stranger)) > 0
 	})
 	m.untilState(liar.ContainerId, rmpb.ContainerStatus_RUNNING)
-	eventually(t, "its supervisor is known", func() bool { return n.find(nodemanager.ContainerID(liar.ContainerId)).client.Supervisor() != 0 })
 	n.watchForgotten(t.Context())
 	if occupied := n.occupied(); strings.Contains(fmt.Sprint(occupied), stranger) {
 		t.Errorf("occupied: %v", occupied)
