@@ -52,7 +52,7 @@ type running struct {
 }
 
 // fast looks often and waits long: a machine that is slow loses no executor. Tests whose subject is a limit set it themselves.
-var fast = Times{Lease: time.Minute, Report: 50 * time.Millisecond, Grace: time.Minute, Start: time.Minute, Grant: 100 * time.Millisecond, Drain: time.Minute, Amnesty: 200 * time.Millisecond, Tick: 5 * time.Millisecond, Snapshot: 25}
+var fast = Times{Lease: time.Minute, Report: 50 * time.Millisecond, Grace: time.Minute, Start: time.Minute, Grant: time.Minute, Drain: time.Minute, Amnesty: 200 * time.Millisecond, Tick: 5 * time.Millisecond, Snapshot: 25}
 
 func jobOf(spec string) []byte {
 	return []byte(`{"id": "` + testApp + `", "user": "ann", "kind": "experiment", "env": {"DATA": "/d"}, "fencing": "strict", "experiment": ` + spec + `}`)
