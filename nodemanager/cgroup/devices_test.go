@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -75,12 +76,13 @@ func TestAGroupOpensItsDevicesOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	run := strconv.Itoa(os.Getpid()) // another run of these tests may be on this machine
 	groups := map[string]Group{}
 	if at := v1["devices"]; at != "" {
-		groups["version 1"] = Group{Version: 1, Dirs: map[string]string{"devices": filepath.Join(at, "hops", "test-devices", filepath.Base(dir))}}
+		groups["version 1"] = Group{Version: 1, Dirs: map[string]string{"devices": filepath.Join(at, "hops", "test-devices", run)}}
 	}
 	if v2 != "" {
-		groups["version 2"] = Group{Version: 2, Dirs: map[string]string{"unified": filepath.Join(v2, "hops-test-devices-"+strings.ReplaceAll(t.Name(), "/", "-"))}}
+		groups["version 2"] = Group{Version: 2, Dirs: map[string]string{"unified": filepath.Join(v2, "hops-test-devices-"+strings.ReplaceAll(t.Name(), "/", "-")+"-"+run)}}
 	}
 	for name, g := range groups {
 		t.Run(name, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/gohops/hops/nodemanager"
@@ -94,7 +95,7 @@ func TestSessionsOverHTTP(t *testing.T) {
 	ended := make(chan error, 1)
 	ready := make(chan struct{})
 	go func() {
-		_, _, err := shell.Attach(t.Context(), conn, shell.Streams{Stdout: writer(func() { close(ready) }), Stderr: io.Discard})
+		_, _, err := shell.Attach(t.Context(), conn, shell.Streams{Stdout: writer(sync.OnceFunc(func() { close(ready) })), Stderr: io.Discard})
 		ended <- err
 	}()
 	<-ready

@@ -31,14 +31,17 @@ func (s *Server) cluster() string {
 func (s *Server) forgottenProcesses() (forgotten, foreign []supervisor.Process) {
 	_, port, _ := net.SplitHostPort(s.config.NodeID)
 	cluster := s.cluster()
-	ours := map[int]bool{}
+	// The processes first: the supervisor of each that a container of ours has can be found by then, also of one that starts just now.
+	all, ours := supervisor.Carrying("HOPS_CONTAINER_ID"), map[int]bool{}
 	for _, c := range s.list() {
 		if r, _, _ := c.view(); r.State != nodemanager.Complete {
-			ours[c.client.Supervisor()] = true
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			ours[c.client.Find(ctx)] = true
+			cancel()
 		}
 	}
-	delete(ours, 0) // not spoken to yet
-	for _, p := range supervisor.Carrying("HOPS_CONTAINER_ID") {
+	delete(ours, 0) // none yet
+	for _, p := range all {
 		if p.Below(ours) {
 			continue // whatever it says of itself: it ends with its container
 		}
@@ -142,7 +145,7 @@ func (s *Server) occupied() map[string]string {
 	return out
 }
 
-// occupiedList is occupied for reports.
+// occupiedList is whom occupied is about.
 func (s *Server) occupiedList() []string { return slices.Sorted(maps.Keys(s.occupied())) }
 
 // forgottenEvery is how often processes are looked for that have our devices where there are none, and nothing was forgotten lately.

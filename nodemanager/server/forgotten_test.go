@@ -42,7 +42,12 @@ func TestNoDeviceIsOfferedWhileAForgottenProcessHasIt(t *testing.T) {
 	m.start(s)
 	m.untilState(s.ContainerId, rmpb.ContainerStatus_RUNNING)
 	main, orphan := pidIn(t, work, 2, "main.pid"), pidIn(t, work, 2, "orphan.pid")
-	t.Cleanup(func() { syscall.Kill(main, syscall.SIGKILL); syscall.Kill(orphan, syscall.SIGKILL) }) // where the test fails
+	t.Cleanup(func() {
+		if t.Failed() { // else others may have their numbers by then
+			syscall.Kill(main, syscall.SIGKILL)
+			syscall.Kill(orphan, syscall.SIGKILL)
+		}
+	})
 	old := m.report().Incarnation
 	nm.Process.Kill()
 	nm.Wait()
@@ -67,6 +72,32 @@ func TestNoDeviceIsOfferedWhileAForgottenProcessHasIt(t *testing.T) {
 		alive, _ := supervisor.Alive(filepath.Join(work, "containers", containerName(2)))
 		return !alive
 	})
+}
+
+// What runs in a container of ours is not forgotten, whatever it says of itself, also before the node manager has spoken to the container.
+func TestAContainerNotYetSpokenToIsNotForgotten(t *testing.T) {
+	m := newManager(t, "")
+	c := baseConfig(t, t.TempDir(), m.address)
+	n := run(t, c)
+	s := spec(t, 2, "sh", "-c", `HOPS_CONTAINER_ID=`+containerName(3)+` sleep 1000 & echo $! > lies; wait`)
+	m.start(s)
+	liar := pidIn(t, c.Work, 2, "lies")
+	eventually(t, "it lies", func() bool {
+		return slices.ContainsFunc(supervisor.Carrying("HOPS_CONTAINER_ID"), func(p supervisor.Process) bool {
+			return p.PID == liar && p.Get("HOPS_CONTAINER_ID") == containerName(3)
+		})
+	})
+	m.untilState(s.ContainerId, rmpb.ContainerStatus_RUNNING)
+	known := n.find(nodemanager.ContainerID(s.ContainerId))
+	record, _, _ := known.view()
+	fresh := &Server{config: n.config, log: n.log, store: n.store, containers: map[nodemanager.ContainerID]*container{}} // which has heard of it
+	fresh.containers[known.id] = fresh.newContainer(&record)
+	forgotten, foreign := fresh.forgottenProcesses()
+	for _, p := range slices.Concat(forgotten, foreign) {
+		if p.PID == liar {
+			t.Errorf("it counts as a process of %s", p.Get("HOPS_CONTAINER_ID"))
+		}
+	}
 }
 
 // driven is the one device of drivenGPUs.

@@ -538,7 +538,7 @@ func supervisorsEnd(t testing.TB, work string) {
 
 func lives(pid int) bool {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	return err == nil && !strings.Contains(string(text), ") Z ")
+	return err == nil && !strings.Contains(string(text), ") Z ") && !strings.Contains(string(text), ") X ")
 }
 
 func pidIn(t testing.TB, work string, container int, file string) int {

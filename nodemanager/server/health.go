@@ -58,8 +58,13 @@ func (h *healthState) set(err error) (changed bool) {
 	return changed
 }
 
-// report is whether the node should get work, and a text for people: what is wrong, or what is not enforced.
+// healthReport is whether the node should get work, and a text for people: what is wrong, or what is not enforced.
 func (s *Server) healthReport() (healthy bool, report string) {
+	return s.healthWith(s.devices.current(), s.occupied())
+}
+
+// healthWith is healthReport where devices and occupied are what else is said of them.
+func (s *Server) healthWith(devices []nodemanager.GPU, occupied map[string]string) (healthy bool, report string) {
 	s.health.mu.Lock()
 	problem := s.health.problem
 	s.health.mu.Unlock()
@@ -85,7 +90,7 @@ func (s *Server) healthReport() (healthy bool, report string) {
 	real, simulated := 0, 0
 	var divided []nodemanager.GPU
 	parts := map[string]int{}
-	for _, d := range s.devices.current() {
+	for _, d := range devices {
 		switch {
 		case d.Divided:
 			divided = append(divided, d)
@@ -106,7 +111,6 @@ func (s *Server) healthReport() (healthy bool, report string) {
 			notes = append(notes, fmt.Sprintf("GPU %s is in MIG mode and has no instances, so nobody is granted anything of it: make some (nvidia-smi mig -cgi ... -C), or leave the mode", d.UUID))
 		}
 	}
-	occupied := s.occupied()
 	for _, uuid := range slices.Sorted(maps.Keys(occupied)) {
 		notes = append(notes, fmt.Sprintf("GPU %s is held back: %s", uuid, occupied[uuid]))
 	}

@@ -105,7 +105,7 @@ func TestANewTermIsObeyedThoughItCannotBeWritten(t *testing.T) {
 }
 
 // shortLease ends within a test, but not while a busy machine starts a container. Tests that wait for its end do so together.
-const shortLease = 6 * time.Second
+const shortLease = 12 * time.Second
 
 func TestKilledNodeManagerLeavesNothingAfterItsLease(t *testing.T) {
 	t.Parallel()

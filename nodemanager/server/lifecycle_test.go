@@ -64,9 +64,7 @@ func TestContainerRunsFromOrderToOblivion(t *testing.T) {
 	if strings.Contains(text, "HOPS_TEST_CREDENTIALS") {
 		t.Error("a variable of the daemon reached the container")
 	}
-	if files.get("/logs/app/"+s.ContainerId+"/stderr") != "bye\n" {
-		t.Error("stderr was not shipped")
-	}
+	eventually(t, "stderr arrives", func() bool { return files.get("/logs/app/"+s.ContainerId+"/stderr") == "bye\n" })
 	m.order(&rmpb.NodeOrders{Cleanup: []string{s.ContainerId}})
 	m.until("oblivion", func(r *rmpb.NodeReport) bool { return find(r, s.ContainerId) == nil })
 	eventually(t, "directory removed", func() bool { _, err := os.Stat(dir); return os.IsNotExist(err) })

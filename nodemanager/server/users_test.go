@@ -259,11 +259,13 @@ func TestWhatAUserPlantsLeadsNowhere(t *testing.T) {
 	if text, err := os.ReadFile(secret); string(text) != "SECRET\n" || err != nil {
 		t.Errorf("what the links named: %q, %v", text, err)
 	}
+	memory.mu.Lock() // the node manager ships on
 	for name, content := range memory.files {
 		if text := content.String(); strings.Contains(text, "SECRET") || strings.Contains(text, "incarnation") {
 			t.Errorf("shipped as %s: %s", name, text)
 		}
 	}
+	memory.mu.Unlock()
 	if got := memory.get("/logs/ann/app/" + s.ContainerId + "/stdout"); got != "planted\n" {
 		t.Errorf("shipped: %q", got)
 	}
@@ -351,7 +353,6 @@ func TestAContainerHasItsOwnDevicesOnly(t *testing.T) {
 		return err == nil && len(carrying("HOPS_CONTAINER_ID="+stranger)) > 0
 	})
 	m.untilState(liar.ContainerId, rmpb.ContainerStatus_RUNNING)
-	eventually(t, "its supervisor is known", func() bool { return n.find(nodemanager.ContainerID(liar.ContainerId)).client.Supervisor() != 0 })
 	n.watchForgotten(t.Context())
 	if occupied := n.occupied(); strings.Contains(fmt.Sprint(occupied), stranger) {
 		t.Errorf("occupied: %v", occupied)

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -78,13 +80,12 @@ const maxReportText = 4 << 20
 
 // report is everything the resource manager should know now.
 func (s *Server) report(sequence uint64) *rmpb.NodeReport {
-	healthy, health := s.healthReport()
 	devices := s.devices.current()
 	r := &rmpb.NodeReport{
 		NodeId: s.config.NodeID, Incarnation: s.store.Incarnation(), Sequence: sequence, Host: s.config.Host,
 		HttpAddress: s.config.HTTP.Addr().String(),
 		Capacity:    &rmpb.Resources{Memory: s.config.Memory, Vcores: int32(s.config.VCores), Other: s.config.Other.Map()},
-		Healthy:     healthy, HealthReport: health, Rack: s.config.Rack, Labels: s.config.Labels, Attributes: s.config.Attributes.Map(), Version: s.config.Version,
+		Rack:        s.config.Rack, Labels: s.config.Labels, Attributes: s.config.Attributes.Map(), Version: s.config.Version,
 		DatanodeUuid: s.health.neighbour(), IpcAddress: s.ipcAddress(),
 	}
 	for _, d := range devices {
@@ -105,7 +106,9 @@ func (s *Server) report(sequence uint64) *rmpb.NodeReport {
 		}
 	}
 	// After the containers: a device whose container is COMPLETE in this report is in this list until it is known to be free.
-	r.OccupiedGpus = s.occupiedList()
+	occupied := s.occupied()
+	r.OccupiedGpus = slices.Sorted(maps.Keys(occupied))
+	r.Healthy, r.HealthReport = s.healthWith(devices, occupied)
 	r.Logs = s.logsUnderway()
 	r.Kept = s.kept()
 	return r

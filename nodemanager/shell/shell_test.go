@@ -134,7 +134,11 @@ func TestInputIsSentNoFasterThanItIsTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	read(Window - 1000)
-	if f, err := in.Next(); err != nil || f.Kind != Stdin || len(f.Data) != 0 {
+	f, err := in.Next()
+	for err == nil && f.Kind == Beat { // of a machine that is slow
+		f, err = in.Next()
+	}
+	if err != nil || f.Kind != Stdin || len(f.Data) != 0 {
 		t.Fatalf("no end of the input: %v %v", f, err)
 	}
 	if err := out.Exit(-1, "bye"); err != nil {

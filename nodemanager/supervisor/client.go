@@ -88,6 +88,17 @@ func (c *Client) Supervisor() int {
 	return c.peer.pid
 }
 
+// Find is Supervisor, and looks who is there where none was spoken to yet.
+func (c *Client) Find(ctx context.Context) int {
+	if pid := c.Supervisor(); pid != 0 {
+		return pid
+	}
+	if conn, err := c.dial(ctx); err == nil {
+		conn.Close()
+	}
+	return c.Supervisor()
+}
+
 // AwaitEnd waits until the process of the supervisor that was spoken to last is over. The first process of a namespace
 // lets go of its files, and with them of its lock, before the others of the namespace are gone, but is over only after them.
 func (c *Client) AwaitEnd(ctx context.Context) error {

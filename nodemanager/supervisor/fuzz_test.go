@@ -38,6 +38,7 @@ func FuzzConversation(f *testing.F) {
 			launch: Launch{Container: id, Grace: time.Second}, log: slog.New(slog.DiscardHandler), wake: make(chan struct{}, 1),
 			ended: make(chan struct{}), exit: &Exit{Container: id}, lease: Lease{Term: 100, Kill: 200},
 		}
+		before := s.lease
 		close(s.ended)
 		ours, theirs := net.Pipe()
 		go s.talk(theirs)
@@ -46,7 +47,6 @@ func FuzzConversation(f *testing.F) {
 			_, _ = ours.Write([]byte("\n"))
 		}()
 		lines, in := bytes.Split(said, []byte("\n")), bufio.NewReader(ours)
-		before := s.lease
 		for _, line := range lines {
 			if len(line) >= maxLine-1 {
 				break // nobody says what becomes of a line of just that length

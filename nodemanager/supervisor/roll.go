@@ -100,7 +100,11 @@ func cut(root *os.Root, name string, keep int64) (left int64, err error) {
 		return min(file.Size, file.Blocks*512), nil // it was made shorter meanwhile
 	}
 	// All of it, even where it has no data: what was preallocated there takes room too.
-	if err := unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, block, end-block); err != nil {
+	err = unix.EINTR
+	for err == unix.EINTR { // by a signal of the runtime's, of which nothing follows about the filesystem
+		err = unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, block, end-block)
+	}
+	if err != nil {
 		return 0, fmt.Errorf("%w: %w", errNoHoles, err)
 	}
 	info, err := f.Stat()

@@ -86,6 +86,7 @@ func (s *supervisor) handle(r request) answer {
 		if r.Lease == nil {
 			return answer{Error: "renew without a lease"}
 		}
+		s.checkLease() // one that has ended stays so, also when it was not looked at in time
 		s.renew(*r.Lease)
 		s.poke()
 	case "share":

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"os"
 	"os/exec"
@@ -350,6 +351,27 @@ func leaseEndsAndIsRenewed(t *testing.T, length time.Duration) (ok bool) {
 		t.Error("a setsid child outlives the lease")
 	}
 	return true
+}
+
+// A supervisor that a busy machine did not let look in time gets the next lease first.
+func TestALeaseThatHasEndedIsNotRenewed(t *testing.T) {
+	next := Lease{Term: Now().Add(time.Hour), Kill: Now().Add(2 * time.Hour)}
+	for what, test := range map[string]struct {
+		held Lease
+		ends bool
+	}{
+		"over":  {Lease{Term: Now().Add(-time.Millisecond), Kill: Now().Add(time.Hour)}, true},
+		"holds": {Lease{Term: Now().Add(time.Hour), Kill: Now().Add(time.Hour)}, false},
+		"none":  {Lease{}, false},
+	} {
+		s := &supervisor{launch: Launch{Container: id}, log: slog.New(slog.DiscardHandler), wake: make(chan struct{}, 1), lease: test.held}
+		if a := s.handle(request{Op: "renew", Lease: &next}); a.Status == nil || a.Status.Stopping != test.ends {
+			t.Errorf("%s: %+v", what, a)
+		}
+		if c := s.currentCause(); test.ends && (c == nil || c.status != nodemanager.Aborted || c.killAt != test.held.Kill) {
+			t.Errorf("%s: %+v", what, c)
+		}
+	}
 }
 
 func TestLeaseThatHasEndedStartsNothing(t *testing.T) {

@@ -421,8 +421,8 @@ func (k *conversation) ask(ctx context.Context, patience time.Duration, kind str
 	if err != nil {
 		return nil, err
 	}
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
+	late := make(chan struct{})
+	defer time.AfterFunc(patience, func() { close(late) }).Stop()
 	written := make(chan error, 1)
 	go func() {
 		_, err := k.in.Write(append(line, '\n'))
@@ -432,8 +432,12 @@ func (k *conversation) ask(ctx context.Context, patience time.Duration, kind str
 	var ok bool
 	select {
 	case text, ok = <-k.out:
-	case <-deadline.C:
-		return nil, fmt.Errorf("it did not answer %q within %s", kind, patience)
+	case <-late:
+		select {
+		case text, ok = <-k.out: // in time, and this process was not
+		default:
+			return nil, fmt.Errorf("it did not answer %q within %s", kind, patience)
+		}
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -441,14 +445,18 @@ func (k *conversation) ask(ctx context.Context, patience time.Duration, kind str
 		return nil, fmt.Errorf("it ended at %q", kind)
 	}
 	select { // what the user's code has printed may look like an answer, before all was read
-	case err := <-written:
-		if err != nil {
-			return nil, err
+	case err = <-written:
+	case <-late:
+		select {
+		case err = <-written:
+		default:
+			return nil, fmt.Errorf("it did not read %q within %s", kind, patience)
 		}
-	case <-deadline.C:
-		return nil, fmt.Errorf("it did not read %q within %s", kind, patience)
 	case <-ctx.Done():
 		return nil, ctx.Err()
+	}
+	if err != nil {
+		return nil, err
 	}
 	var a brainAnswer
 	if err := json.Unmarshal(text, &a); err != nil || a.ID != k.id {

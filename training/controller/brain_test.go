@@ -215,6 +215,19 @@ func TestABrainThatDoesNotRead(t *testing.T) {
 	read.Close()
 }
 
+// An answer that is there counts, however late a busy machine has this process look.
+func TestAnAnswerThatIsThereIsTaken(t *testing.T) {
+	read, in := io.Pipe()
+	defer read.Close()
+	for range 100 {
+		k := &conversation{in: in, out: make(chan []byte, 1)}
+		k.out <- []byte("{}")
+		if _, err := k.ask(t.Context(), 0, "init", nil); err == nil || !strings.Contains(err.Error(), `did not read "init"`) {
+			t.Fatal(err)
+		}
+	}
+}
+
 // A client that suggests over HTTP: it is asked when an executor is free, told what became of it, and may stop what runs.
 func TestAClientSteersTheSearch(t *testing.T) {
 	spec := `{"project": "lab", "entry": "m:f", "metric": "acc", "optimizer": {"type": "external"}, "early_stop": {"policy": "external", "es_min": 0}, "trials": 2, "executors": 1, "stop_grace": "1s", "space": {"x": ["INTEGER", [1, 9]]}}`

@@ -52,7 +52,7 @@ type running struct {
 }
 
 // fast looks often and waits long: a machine that is slow loses no executor. Tests whose subject is a limit set it themselves.
-var fast = Times{Lease: time.Minute, Report: 50 * time.Millisecond, Grace: time.Minute, Start: time.Minute, Grant: 100 * time.Millisecond, Drain: time.Minute, Amnesty: 200 * time.Millisecond, Tick: 5 * time.Millisecond, Snapshot: 25}
+var fast = Times{Lease: time.Minute, Report: 50 * time.Millisecond, Grace: time.Minute, Start: time.Minute, Grant: time.Minute, Drain: time.Minute, Amnesty: 200 * time.Millisecond, Tick: 5 * time.Millisecond, Snapshot: 25}
 
 func jobOf(spec string) []byte {
 	return []byte(`{"id": "` + testApp + `", "user": "ann", "kind": "experiment", "env": {"DATA": "/d"}, "fencing": "strict", "experiment": ` + spec + `}`)
@@ -425,10 +425,14 @@ func TestLeaseExpiryMovesTheTrialAndFencesTheOldAttempt(t *testing.T) {
 	if n := c[0].next("0"); n.Action != protocol.ActionStop {
 		t.Errorf("the lost executor asks next: %+v", n)
 	}
-	rm.mu.Lock()
-	defer rm.mu.Unlock()
-	if len(rm.released) == 0 || rm.released[0] != c[0].container {
-		t.Errorf("released %v, want the silent executor's container", rm.released)
+	var released []string
+	for until := time.Now().Add(patience); len(released) == 0 && time.Now().Before(until); time.Sleep(time.Millisecond) {
+		rm.mu.Lock()
+		released = slices.Clone(rm.released)
+		rm.mu.Unlock()
+	}
+	if len(released) == 0 || released[0] != c[0].container {
+		t.Errorf("released %v, want the silent executor's container", released)
 	}
 }
 

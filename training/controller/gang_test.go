@@ -77,13 +77,14 @@ func TestAGangFindsItselfAndStartsAgain(t *testing.T) {
 		t.Errorf("the silent one: %v", err)
 	}
 	// Another container takes its place, and the gang begins again.
+	silent := c[1].container
 	var rank protocol.Next
 	deadline := time.Now().Add(patience)
 	for rank.Trial == nil && time.Now().Before(deadline) {
 		rm.mu.Lock()
 		var fresh *client
 		for id, k := range rm.running {
-			if id != c[0].container && id != c[1].container {
+			if id != c[0].container && id != silent {
 				fresh = newClient(t, where(fs), id, k.Token)
 			}
 		}
