@@ -45,7 +45,7 @@ func (d *Demo) coded(ctx context.Context) error {
 	}
 	defer super.Close()
 	patient := func(what string, do func(context.Context) error) error {
-		return d.cluster.Await(60*time.Second, what, func() error {
+		return d.cluster.Await(patience, what, func() error {
 			attempt, cancel := context.WithTimeout(ctx, 20*time.Second)
 			defer cancel()
 			return errors.Join(ctx.Err(), do(attempt))

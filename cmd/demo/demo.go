@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -39,6 +40,9 @@ const (
 	gpusPerNode  = 2
 	blockSize    = 1 << 20
 )
+
+// patience is how long what has to happen may take, on a machine that is slow or has other things to do.
+const patience = 5 * time.Minute
 
 // Demo runs the demonstration.
 type Demo struct {
@@ -100,11 +104,11 @@ func (d *Demo) Run(ctx context.Context) (err error) {
 	}
 	defer func() {
 		stopped := d.cluster.Stop()
-		patience := time.Minute
+		wait := time.Minute
 		if stopped != nil || err != nil {
-			patience = 0
+			wait = 0
 		}
-		for _, pid := range d.cluster.Gone(patience) {
+		for _, pid := range d.cluster.Gone(wait) {
 			stopped = errors.Join(stopped, fmt.Errorf("process %d was left running", pid))
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
@@ -163,7 +167,7 @@ func (d *Demo) start(ctx context.Context) error {
 		return err
 	}
 	defer super.Close()
-	err = d.cluster.Await(60*time.Second, "the filesystem", func() error {
+	err = d.cluster.Await(patience, "the filesystem", func() error {
 		attempt, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
 		live, err := super.Datanodes(attempt, dfs.LiveDatanodes)
@@ -185,7 +189,7 @@ func (d *Demo) start(ctx context.Context) error {
 			return err
 		}
 	}
-	err = d.cluster.Await(60*time.Second, "the resource manager", func() error {
+	err = d.cluster.Await(patience, "the resource manager", func() error {
 		nodes, err := d.client.Jobs().Nodes(ctx)
 		if err == nil && len(nodes) < nodeManagers {
 			err = fmt.Errorf("%d of %d node managers have registered", len(nodes), nodeManagers)
@@ -268,7 +272,7 @@ func (d *Demo) search(ctx context.Context) error {
 		{func() bool { return d.victim() != nil }, d.killExecutor},
 	}
 	shown := 0
-	deadline := time.Now().Add(10 * time.Minute)
+	deadline := time.Now().Add(4 * patience)
 	for {
 		if err := sleep(ctx, 40*time.Millisecond); err != nil {
 			return err
@@ -280,10 +284,7 @@ func (d *Demo) search(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		live := &protocol.ExperimentStatus{}
-		if err := d.client.Jobs().Proxy(ctx, d.job, "/v1/experiments/"+d.client.Experiments().ID(d.job), live); err == nil {
-			d.status = live
-		}
+		_ = d.look(ctx) // its controller may not be there yet, or any more
 		if len(plan) > 0 && d.status != nil && !job.Ended() && plan[0].ready() {
 			k, err := plan[0].kill(ctx)
 			if err != nil {
@@ -311,7 +312,7 @@ func (d *Demo) search(ctx context.Context) error {
 			break
 		}
 		if time.Now().After(deadline) {
-			return errors.New("the search did not end within ten minutes")
+			return fmt.Errorf("the search did not end within %v", 4*patience)
 		}
 	}
 	d.say("the search has ended")
@@ -369,17 +370,32 @@ func (d *Demo) killDatanode(ctx context.Context) (*kill, error) {
 	return k, nil
 }
 
-// victim is a trial that was promoted, runs, and has made a checkpoint in this run.
+// look asks the controller how the search is.
+func (d *Demo) look(ctx context.Context) error {
+	live := &protocol.ExperimentStatus{}
+	err := d.client.Jobs().Proxy(ctx, d.job, "/v1/experiments/"+d.client.Experiments().ID(d.job), live)
+	if err == nil {
+		d.status = live
+	}
+	return err
+}
+
+// midway reports whether a trial was promoted, runs, has made a checkpoint in this run, and has some epochs to go.
+func midway(t protocol.TrialStatus) bool {
+	return t.State == training.Running && t.Promoted > 0 && t.Executor != "" && t.Epochs > t.Budget.From && t.Budget.To-t.Epochs >= 2 && len(t.Steps) > 0
+}
+
+// victim is a trial that is midway.
 func (d *Demo) victim() *protocol.TrialStatus {
-	for i, t := range d.status.Trials {
-		if t.State == training.Running && t.Promoted > 0 && t.Executor != "" && t.Epochs > t.Budget.From && t.Budget.To-t.Epochs >= 2 && len(t.Steps) > 0 {
-			return &d.status.Trials[i]
-		}
+	if i := slices.IndexFunc(d.status.Trials, midway); i >= 0 {
+		return &d.status.Trials[i]
 	}
 	return nil
 }
 
-func (d *Demo) killExecutor(context.Context) (*kill, error) {
+// killExecutor kills the executor of the victim, which may have come to its end since it was looked at, and the executor to another trial: so
+// it stands still until the controller has said again that it has this one.
+func (d *Demo) killExecutor(ctx context.Context) (*kill, error) {
 	victim := d.victim()
 	for _, x := range d.status.Executors {
 		if x.Executor != victim.Executor {
@@ -389,17 +405,28 @@ func (d *Demo) killExecutor(context.Context) (*kill, error) {
 		if len(pids) == 0 {
 			return nil, nil // it has ended meanwhile; the next one
 		}
+		signal := func(s syscall.Signal) error {
+			for _, pid := range pids {
+				if err := syscall.Kill(pid, s); err != nil && !errors.Is(err, syscall.ESRCH) {
+					return err
+				}
+			}
+			return nil
+		}
+		if err := signal(syscall.SIGSTOP); err != nil {
+			return nil, err
+		}
+		if err := d.look(ctx); err != nil || !slices.ContainsFunc(d.status.Trials, func(t protocol.TrialStatus) bool {
+			return midway(t) && t.Trial == victim.Trial && t.Attempt == victim.Attempt && t.Executor == victim.Executor
+		}) {
+			return nil, signal(syscall.SIGCONT)
+		}
 		k := &kill{
 			what:  fmt.Sprintf("executor %s with promoted trial %v", x.Executor, victim.Trial),
 			at:    time.Now(),
 			trial: victim.Trial.String(), attempt: victim.Attempt,
 		}
-		for _, pid := range pids {
-			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-				return nil, err
-			}
-		}
-		return k, nil
+		return k, signal(syscall.SIGKILL)
 	}
 	return nil, nil
 }
@@ -407,7 +434,7 @@ func (d *Demo) killExecutor(context.Context) (*kill, error) {
 // heal waits until every block has its replicas again.
 func (d *Demo) heal(ctx context.Context) error {
 	k := d.kills[1]
-	err := d.cluster.Await(90*time.Second, "blocks back at full replication", func() error {
+	err := d.cluster.Await(patience, "blocks back at full replication", func() error {
 		select {
 		case <-d.watched:
 			return nil

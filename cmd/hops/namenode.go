@@ -75,10 +75,13 @@ func namenodeCommand() *cli.Command {
 	}
 }
 
+// askTime is how long one server may take to say how it is.
+var askTime = 3 * time.Second // a variable for tests
+
 // askNamenode fetches /health.
 func askNamenode(ctx context.Context, n config.NamenodeMember) namenodeHealth {
 	h := namenodeHealth{ID: n.ID, http: n.HTTP, State: unreachable}
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.HTTP+"/health", nil)
 	if err != nil {

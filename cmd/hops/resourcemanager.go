@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -78,7 +77,7 @@ func askManagers(c *cli.Context) (rows []managerRow, leader *config.ManagerMembe
 			var h struct {
 				State string `json:"state"`
 			}
-			ctx, cancel := context.WithTimeout(c.Context, 3*time.Second)
+			ctx, cancel := context.WithTimeout(c.Context, askTime)
 			defer cancel()
 			if err := requestManager(ctx, m, "", http.MethodGet, "/health", nil, &h); err != nil {
 				rows[i].Remarks = err.Error()

@@ -246,7 +246,7 @@ func (t *managerTool) look() {
 	done := make(chan struct{})
 	for _, m := range t.managers {
 		go func() {
-			ctx, cancel := context.WithTimeout(t.ctx, 3*time.Second)
+			ctx, cancel := context.WithTimeout(t.ctx, askTime)
 			defer cancel()
 			var text json.RawMessage
 			if text, m.err = m.call(ctx, http.MethodGet, "/health", nil); m.err == nil {

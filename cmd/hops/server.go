@@ -60,7 +60,7 @@ func runServer(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	out, end, err := logOutput(file.Log, roleNames[0], c.App.ErrWriter)
+	out, end, err := logOutput(file.Log, roleNames[0], c.App.ErrWriter, logEnds)
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func runServer(c *cli.Context) error {
 	b.Path = c.String("config")
 	if file.Log.Dir != "" {
 		b.OnFatal = func(err error) {
-			tellEnd(err, logger, end, c.App.ErrWriter)
+			tellEnd(err, logger, end, c.App.ErrWriter, logEnds)
 			os.Exit(exitFailed)
 		}
 	}
@@ -139,8 +139,8 @@ func loggerTo(w io.Writer, level slog.Level) *slog.Logger {
 // logEnds is how long the end of a server waits for its log's disk.
 const logEnds = 2 * time.Second
 
-// tellEnd says why the process ends at once, in the log, which end writes, and on errOut. It waits for neither for long.
-func tellEnd(err error, logger *slog.Logger, end func(), errOut io.Writer) {
+// tellEnd says why the process ends at once, in the log, which end writes, and on errOut, for which it waits no longer than patience.
+func tellEnd(err error, logger *slog.Logger, end func(), errOut io.Writer, patience time.Duration) {
 	logger.Error("stopping: the Raft store cannot go on", "err", err)
 	said := make(chan struct{})
 	go func() {
@@ -150,12 +150,12 @@ func tellEnd(err error, logger *slog.Logger, end func(), errOut io.Writer) {
 	end()
 	select {
 	case <-said:
-	case <-time.After(logEnds):
+	case <-time.After(patience):
 	}
 }
 
-// logOutput is where a server of a role writes its log: errOut, or a file. end writes what is left.
-func logOutput(l config.Log, role string, errOut io.Writer) (out io.Writer, end func(), err error) {
+// logOutput is where a server of a role writes its log: errOut, or a file. end writes what is left, and waits no longer than patience for that.
+func logOutput(l config.Log, role string, errOut io.Writer, patience time.Duration) (out io.Writer, end func(), err error) {
 	if l.Dir == "" {
 		return errOut, func() {}, nil
 	}
@@ -188,7 +188,7 @@ func logOutput(l config.Log, role string, errOut io.Writer) (out io.Writer, end 
 		stop()
 		select {
 		case <-done:
-		case <-time.After(logEnds):
+		case <-time.After(patience):
 		}
 	}, nil
 }

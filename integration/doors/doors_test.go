@@ -3,8 +3,10 @@
 package doors
 
 import (
+	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -115,10 +117,16 @@ func TestEveryRouteOfEveryPortIsDocumentedWithItsRight(t *testing.T) {
 func TestPromisesNameTestsThatExist(t *testing.T) {
 	there := map[string][]string{} // the files that have a test
 	err := filepath.WalkDir("../..", func(path string, d os.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // another test's, which has taken it away
+		}
 		if err != nil || !strings.HasSuffix(path, "_test.go") {
 			return err
 		}
 		b, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
 		for _, m := range regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`).FindAllSubmatch(b, -1) {
 			there[string(m[1])] = append(there[string(m[1])], string(b))
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/gohops/hops/integration/cluster"
+	"github.com/gohops/hops/integration/process"
 )
 
 // Epochs are whole and in order while a datanode ends, and then the namenode that leads.
@@ -32,7 +33,14 @@ func TestEpochsWhileServersEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines, done := bufio.NewScanner(pipe), false
-	ends := []func(){func() { k.Stop("dn1") }, func() { k.Stop(k.Leader()) }}
+	copied := func() error { // a write ends well with one replica, and on a busy machine a datanode may have been given up on the way
+		stats, err := k.Client("").FS().FsStats(process.Context(t))
+		if err == nil && stats.UnderReplicated > 0 {
+			err = fmt.Errorf("%d blocks have one replica", stats.UnderReplicated)
+		}
+		return err
+	}
+	ends := []func(){func() { process.Eventually(t, "two replicas of each block", copied); k.Stop("dn1") }, func() { k.Stop(k.Leader()) }}
 	for lines.Scan() {
 		switch lines.Text() {
 		case "READ":

@@ -1,6 +1,7 @@
 package hrpc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -81,6 +82,7 @@ func unreachable() string { return "127.0.0.1:1" }
 
 func newFailover(t *testing.T, config FailoverConfig, addresses ...string) *Failover {
 	config.Addresses = addresses
+	config.DialTimeout, config.Silence = cmp.Or(config.DialTimeout, time.Minute), cmp.Or(config.Silence, time.Minute) // nobody moves on from a server that is only slow
 	config.Protocol = nn
 	config.User = "alice"
 	config.Logger = slog.New(slog.DiscardHandler)
@@ -290,7 +292,7 @@ func TestCloseEndsCallsUnderWay(t *testing.T) {
 func TestLateAnswerOfAnAbandonedCallIsDropped(t *testing.T) {
 	held := make(chan *Call, 1)
 	a := newMember(t, func(c *Call) { held <- c })
-	c, err := Dial(t.Context(), a.addr, DialConfig{Protocol: nn, User: "alice"})
+	c, err := Dial(t.Context(), a.addr, DialConfig{Protocol: nn, User: "alice", DialTimeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -332,7 +334,7 @@ func TestServerThatTalksNonsenseEndsTheCall(t *testing.T) {
 			}
 			_, _ = io.Copy(io.Discard, conn)
 		}()
-		c, err := Dial(t.Context(), l.Addr().String(), DialConfig{Protocol: nn, User: "alice"})
+		c, err := Dial(t.Context(), l.Addr().String(), DialConfig{Protocol: nn, User: "alice", DialTimeout: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}

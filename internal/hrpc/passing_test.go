@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
@@ -40,7 +41,7 @@ func TestPassingCallsGetTheirOwnAnswers(t *testing.T) {
 			}
 		},
 	})
-	c, err := Dial(t.Context(), start(t, s), DialConfig{Protocol: nn, User: "alice"})
+	c, err := Dial(t.Context(), start(t, s), DialConfig{Protocol: nn, User: "alice", DialTimeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

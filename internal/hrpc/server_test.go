@@ -61,7 +61,7 @@ func TestClientSendsHadoopsBytes(t *testing.T) {
 		done <- err
 		_, _ = io.Copy(io.Discard, conn)
 	}()
-	c, err := Dial(t.Context(), l.Addr().String(), DialConfig{Protocol: nn, User: "alice", ClientID: ClientID([]byte("0123456789abcdef"))})
+	c, err := Dial(t.Context(), l.Addr().String(), DialConfig{Protocol: nn, User: "alice", ClientID: ClientID([]byte("0123456789abcdef")), DialTimeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -431,7 +431,7 @@ func TestCallsOnAServerThatReadsNothingEndWithTheirContexts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	c, err := Dial(t.Context(), l.Addr().String(), DialConfig{Protocol: nn, User: "alice", CallTimeout: time.Hour})
+	c, err := Dial(t.Context(), l.Addr().String(), DialConfig{Protocol: nn, User: "alice", DialTimeout: time.Minute, CallTimeout: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}

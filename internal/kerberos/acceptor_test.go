@@ -72,13 +72,13 @@ func TestExchange(t *testing.T) {
 
 // What a client shows that is not let in, and what it is told.
 func TestRefusedTickets(t *testing.T) {
-	hourOff := func(w *world, by time.Duration) { // the acceptor's clock
-		w.now = w.now.Add(by)
+	hourOff := func(w *world, i *Initiator, by time.Duration) { // the acceptor's clock, from the time of the proof on
+		w.now = i.sent.CTime.Add(time.Duration(i.sent.Cusec)*time.Microsecond + by)
 	}
 	for _, c := range []struct {
 		name    string
 		prepare func(*world)
-		after   func(*world)
+		after   func(*world, *Initiator)
 		spoil   func([]byte) []byte
 		want    string
 	}{
@@ -107,11 +107,11 @@ func TestRefusedTickets(t *testing.T) {
 			want: "is not good before",
 		},
 		{
-			name: "the server's clock an hour ahead", prepare: func(w *world) { w.lifetime = 10 * time.Hour }, after: func(w *world) { hourOff(w, time.Hour) },
+			name: "the server's clock an hour ahead", prepare: func(w *world) { w.lifetime = 10 * time.Hour }, after: func(w *world, i *Initiator) { hourOff(w, i, time.Hour) },
 			want: "1h0m0s behind this server's, and 5m0s are allowed: set the clocks (NTP)",
 		},
 		{
-			name: "the server's clock an hour behind", prepare: func(w *world) { w.start = w.now.Add(-2 * time.Hour); w.lifetime = 10 * time.Hour }, after: func(w *world) { hourOff(w, -time.Hour) },
+			name: "the server's clock an hour behind", prepare: func(w *world) { w.start = w.now.Add(-2 * time.Hour); w.lifetime = 10 * time.Hour }, after: func(w *world, i *Initiator) { hourOff(w, i, -time.Hour) },
 			want: "ahead of this server's, and 5m0s are allowed: set the clocks (NTP)",
 		},
 		{
@@ -145,7 +145,7 @@ func TestRefusedTickets(t *testing.T) {
 			}
 			i, token := w.initiator()
 			if c.after != nil {
-				c.after(w)
+				c.after(w, i)
 			}
 			if c.spoil != nil {
 				token = c.spoil(token)
@@ -175,7 +175,7 @@ func TestReplay(t *testing.T) {
 	if !errors.Is(err, errReplay) {
 		t.Fatalf("a repeated request: %v", err)
 	}
-	w.now = w.now.Add(MaxSkew + 2*time.Second) // too late for it
+	w.now = time.Now().Add(MaxSkew + 2*time.Second) // too late for it, however long it took to make
 	_, next := w.initiator()
 	_, _, err = w.acceptor.Exchange().Step(bytes.Clone(token))
 	if err == nil || !strings.Contains(err.Error(), "set the clocks") {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,7 +30,8 @@ func TestMain(m *testing.M) {
 	case "receive":
 		os.Exit(receiveAndPrint(os.Args[1]))
 	case "stranger":
-		if _, err := net.Listen("unix", os.Args[1]); err != nil {
+		l, err := net.Listen("unix", os.Args[1])
+		if err != nil {
 			fmt.Println(err)
 		}
 		tcp, err := net.Listen("tcp", "127.0.0.1:0")
@@ -41,14 +43,18 @@ func TestMain(m *testing.M) {
 		}
 		fmt.Println(tcp.Addr())
 		io.Copy(io.Discard, os.Stdin)
+		runtime.KeepAlive(l) // the collector closes what nobody has any more
+		runtime.KeepAlive(tcp)
 		os.Exit(0)
 	case "listen":
-		if _, err := Listen(os.Args[1]); err != nil {
+		l, err := Listen(os.Args[1])
+		if err != nil {
 			fmt.Println(err)
 			os.Exit(1)
 		}
 		fmt.Println("listening")
 		io.Copy(io.Discard, os.Stdin)
+		runtime.KeepAlive(l)
 		os.Exit(0) // its socket stays behind
 	}
 }

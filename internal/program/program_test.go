@@ -35,7 +35,7 @@ func (t *trace) part(name string) Part {
 
 func TestPartsStopInReverse(t *testing.T) {
 	var tr trace
-	p := Program{}
+	p := Program{StopTimeout: time.Minute}
 	p.Add(tr.part("a"), tr.part("b"), tr.part("c"))
 	ctx, stop := context.WithCancel(context.Background())
 	if err := p.Run(ctx, func() { tr.add("ready"); stop() }); err != nil {
@@ -48,7 +48,7 @@ func TestPartsStopInReverse(t *testing.T) {
 
 func TestAPartThatFailsEndsTheProgram(t *testing.T) {
 	var tr trace
-	p := Program{}
+	p := Program{StopTimeout: time.Minute}
 	p.Add(tr.part("a"), Part{Name: "b", Ready: make(chan struct{}), Run: func(context.Context) error { return errors.New("port taken") }}, tr.part("c"))
 	err := p.Run(context.Background(), func() { t.Error("ready") })
 	if err == nil || err.Error() != "b: port taken" {

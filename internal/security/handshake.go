@@ -30,8 +30,8 @@ import (
 // connection. K is keying material of the connection (RFC 9266): what a stranger passes on to another server does not fit there.
 const (
 	maxKeyID = 128
-	// proofTime is how long a peer may take to prove who it is.
-	proofTime = 5 * time.Second
+	// proofTime is how long a peer may take to prove who it is: as long as the dialer gives it.
+	proofTime = 10 * time.Second
 	// maxStrangers is how many connections of a listener may be without proof. One more, and one of them is closed: at once the oldest of an
 	// address that has more than its share of them; else the oldest as soon as it has had its time, which one that has not said anything
 	// yet has less of. So all machines of a cluster may come at the same moment, when their server has died, and are served one

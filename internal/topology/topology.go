@@ -219,7 +219,7 @@ func (r *Racks) ask(ctx context.Context, addresses []string) ([]string, error) {
 	c.Dir = path.Dir(script)
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what it has started ends with it
 	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
-	c.WaitDelay = time.Second
+	c.WaitDelay = 10 * time.Second // for a child that has left its group and keeps the output open
 	out, said := &bounded{left: batch * (maxRack + 2)}, &bounded{left: 1 << 10}
 	c.Stdout, c.Stderr = out, said
 	err := c.Run()

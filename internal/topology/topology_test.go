@@ -70,7 +70,7 @@ func TestScripts(t *testing.T) {
 func TestManyAddressesAndChanges(t *testing.T) {
 	racks := filepath.Join(t.TempDir(), "calls")
 	heard := map[string]string{}
-	r := New(Config{Script: script(t, `echo $# >> `+racks+`; for a; do echo /$a; done`), Changed: func(a, rack string) { heard[a] = rack }})
+	r := New(Config{Time: time.Minute, Script: script(t, `echo $# >> `+racks+`; for a; do echo /$a; done`), Changed: func(a, rack string) { heard[a] = rack }})
 	for i := range 250 {
 		r.Lookup(fmt.Sprintf("node%03d", i))
 	}
@@ -136,7 +136,7 @@ func TestAChangedTable(t *testing.T) {
 
 func TestRunFindsWhatIsAskedFor(t *testing.T) {
 	found := make(chan string, 1)
-	r := New(Config{Script: script(t, `echo /a`), Changed: func(_, rack string) { found <- rack }})
+	r := New(Config{Time: time.Minute, Script: script(t, `echo /a`), Changed: func(_, rack string) { found <- rack }})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()

@@ -47,7 +47,7 @@ func reach(ctx context.Context, t *teller) (string, error) {
 			// A port that nobody listens at answers at once, if the machine is there.
 			out, err := t.do(ctx, from, user, "python3", "-c", `
 import socket, sys
-try: socket.create_connection((sys.argv[1], 9), 5)
+try: socket.create_connection((sys.argv[1], 9), 30)
 except ConnectionRefusedError: print("refused")
 `, address)
 			if err != nil || strings.TrimSpace(out) != "refused" {
@@ -97,8 +97,9 @@ unit=$(find /lib/systemd/system /usr/lib/systemd/system -name "$1.service" | hea
 command=$(sed -n 's/^ExecStart=//p' "$unit" | sed "s/%i/$2/")
 user=$(sed -n 's/^User=//p' "$unit")
 log=/run/hops-$2.log
+: >$log # what the server said before does not count
 ulimit -n "$(sed -n 's/^LimitNOFILE=//p' "$unit")" 2>/dev/null || true # a sandbox may forbid it
-setsid runuser -u "$user" -- $command ${3-} >$log 2>&1 </dev/null &
+setsid runuser -u "$user" -- $command ${3-} >>$log 2>&1 </dev/null &
 n=0
 until grep -q " ready in " $log; do
   n=$((n+1))

@@ -47,7 +47,7 @@ const (
 )
 
 // limit is how long everything may take.
-const limit = 30 * time.Minute
+const limit = time.Hour
 
 func run(o options, stdout, stderr io.Writer) int {
 	cannot := func(err error) int {

@@ -110,10 +110,16 @@ except urllib.error.HTTPError as e: print(e.read().decode()) # it may not have h
 	if err := t.restarted(ctx, on, "namenode"); err != nil {
 		return "", err
 	}
-	got := plain()
-	log, health, doctor, err := loud()
-	if err != nil || !log || !health || !doctor || refused(got) || !strings.Contains(got, "StandbyException") && !strings.HasPrefix(got, "let in") { // it does not lead
-		return "", errors.Join(fmt.Errorf("with %s: in the log %v, on /health %v, by the doctor %v; a plain request: %s", line, log, health, doctor, got), err)
+	// Those who are asked may be slow once.
+	if err := await(ctx, time.Minute, func() error {
+		got := plain()
+		log, health, doctor, err := loud()
+		if err != nil || !log || !health || !doctor || refused(got) || !strings.Contains(got, "StandbyException") && !strings.HasPrefix(got, "let in") { // it does not lead
+			return errors.Join(fmt.Errorf("with %s: in the log %v, on /health %v, by the doctor %v; a plain request: %s", line, log, health, doctor, got), err)
+		}
+		return nil
+	}); err != nil {
+		return "", err
 	}
 	if _, err := t.do(ctx, on, "root", "sed", "-i", "/^clients:/d", "/etc/hops/hops.yaml"); err != nil {
 		return "", err
@@ -121,9 +127,14 @@ except urllib.error.HTTPError as e: print(e.read().decode()) # it may not have h
 	if err := t.restarted(ctx, on, "namenode"); err != nil {
 		return "", err
 	}
-	log, health, doctor, err = loud()
-	if after := plain(); err != nil || log || health || doctor || !refused(after) {
-		return "", errors.Join(fmt.Errorf("afterwards: in the log %v, on /health %v, by the doctor %v; a plain request: %s", log, health, doctor, after), err)
+	if err := await(ctx, time.Minute, func() error {
+		log, health, doctor, err := loud()
+		if after := plain(); err != nil || log || health || doctor || !refused(after) {
+			return errors.Join(fmt.Errorf("afterwards: in the log %v, on /health %v, by the doctor %v; a plain request: %s", log, health, doctor, after), err)
+		}
+		return nil
+	}); err != nil {
+		return "", err
 	}
 	return fmt.Sprintf("the namenode of %s says it in its log and on /health, the doctor too; plain requests of the network are refused, heard, refused", on), nil
 }

@@ -1,0 +1,12 @@
+package main
+
+import (
+	"os"
+	"testing"
+	"time"
+)
+
+func TestMain(m *testing.M) {
+	askTime = time.Minute // a server of these tests that is slow is there all the same
+	os.Exit(m.Run())
+}
