@@ -186,6 +186,9 @@ func (m *member) sync(t *testing.T, index uint64) {
 
 func (m *member) checkpoint(t *testing.T) {
 	t.Helper()
+	if len(m.log) == 0 {
+		return // there is nothing yet
+	}
 	s, err := m.ns.Freeze()
 	if err != nil {
 		t.Fatal(err)
