@@ -24,7 +24,7 @@ import (
 // operator calls hops' own protocol as a user.
 func (m *member) operator(t *testing.T, user, method string, request, answer hrpc.Message) error {
 	t.Helper()
-	client, err := hrpc.Dial(t.Context(), m.ipc, hrpc.DialConfig{Protocol: clientprotocol.OperatorName, User: user})
+	client, err := hrpc.Dial(t.Context(), m.ipc, hrpc.DialConfig{Protocol: clientprotocol.OperatorName, User: user, DialTimeout: limit})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +251,7 @@ func TestHostListsAreTheClustersAndReadWhenTold(t *testing.T) {
 	lead := c.leader()
 	super := lead.config.Door.Daemon()
 	refresh := func(user string) error {
-		client, err := hrpc.Dial(t.Context(), lead.ipc, hrpc.DialConfig{Protocol: clientprotocol.Name, User: user})
+		client, err := hrpc.Dial(t.Context(), lead.ipc, hrpc.DialConfig{Protocol: clientprotocol.Name, User: user, DialTimeout: limit})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -341,7 +341,7 @@ func TestOperatorsCalls(t *testing.T) {
 	}
 	// Who leads: as Hadoop's haadmin asks, with three calls.
 	ha := func(m *member, method string, request, answer hrpc.Message) error {
-		client, err := hrpc.Dial(t.Context(), m.ipc, hrpc.DialConfig{Protocol: clientprotocol.HAName, User: super})
+		client, err := hrpc.Dial(t.Context(), m.ipc, hrpc.DialConfig{Protocol: clientprotocol.HAName, User: super, DialTimeout: limit})
 		if err != nil {
 			t.Fatal(err)
 		}

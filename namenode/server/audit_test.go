@@ -27,7 +27,7 @@ func TestDecisionsAreInTheAuditLog(t *testing.T) {
 	c := newCluster(t, 1, func(c *Config) { c.Door.SetAudit(audit) })
 	m := c.leader()
 	mkdirs := func(user, path string) {
-		rpc, err := hrpc.Dial(t.Context(), m.ipc, hrpc.DialConfig{Protocol: clientprotocol.Name, User: user})
+		rpc, err := hrpc.Dial(t.Context(), m.ipc, hrpc.DialConfig{Protocol: clientprotocol.Name, User: user, DialTimeout: limit})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,7 +22,7 @@ const outstanding = 256
 func pump(b *testing.B, connections int, m *member, call func(c *hrpc.Client, i int64) error) {
 	var clients []*hrpc.Client
 	for range connections {
-		c, err := hrpc.Dial(b.Context(), m.ipc, hrpc.DialConfig{Protocol: clientprotocol.Name, User: m.config.Door.Daemon()})
+		c, err := hrpc.Dial(b.Context(), m.ipc, hrpc.DialConfig{Protocol: clientprotocol.Name, User: m.config.Door.Daemon(), DialTimeout: limit})
 		if err != nil {
 			b.Fatal(err)
 		}

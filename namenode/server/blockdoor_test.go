@@ -23,7 +23,7 @@ func readBlock(t *testing.T, at *namenode.Node, pool string, b metadata.Block, t
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(limit)); err != nil {
 		t.Fatal(err)
 	}
 	err = dtp.WriteOp(conn, dtp.OpReadBlock, &hadoop.OpReadBlockProto{
@@ -128,7 +128,7 @@ func TestObserversNameTheirOwnDoorFirst(t *testing.T) {
 	if _, err := leader.store(t, storing("/f"), data); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	for _, m := range c.nodes {
 		if err := m.group.AwaitApplied(ctx, leader.group.Applied()); err != nil {

@@ -64,7 +64,7 @@ func TestListingsThatNobodyReadsAreBounded(t *testing.T) {
 	}
 	eventually(t, "the share is used up", func() bool { return answers.Peak() > answers.Total()/3 })
 	dialer, user := as(firstUser + 1)
-	client, err := hrpc.Dial(t.Context(), m.ipc, hrpc.DialConfig{Protocol: clientprotocol.Name, User: user, Dial: dialer.DialContext})
+	client, err := hrpc.Dial(t.Context(), m.ipc, hrpc.DialConfig{Protocol: clientprotocol.Name, User: user, DialTimeout: limit, Dial: dialer.DialContext})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -89,7 +89,7 @@ func TestFilesWithoutAGoodReplicaAreListed(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), `cookie "yesterday"`) {
 		t.Errorf("a cookie that is none: %v", err)
 	}
-	alice, err := hrpc.Dial(t.Context(), m.ipc, hrpc.DialConfig{Protocol: clientprotocol.Name, User: "alice"})
+	alice, err := hrpc.Dial(t.Context(), m.ipc, hrpc.DialConfig{Protocol: clientprotocol.Name, User: "alice", DialTimeout: limit})
 	if err != nil {
 		t.Fatal(err)
 	}

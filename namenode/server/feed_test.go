@@ -38,7 +38,7 @@ func lines(events []metadata.Event) (out []string) {
 // watched reads n events behind a position.
 func watched(t *testing.T, c *dfs.Client, after metadata.Position, path string, n int) (events []metadata.Event) {
 	t.Helper()
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	ctx, stop := context.WithTimeout(t.Context(), limit)
 	defer stop()
 	err := c.Watch(ctx, after, dfs.EventsOptions{Path: path}, func(p *metadata.EventPage) bool {
 		if p.Missing {
@@ -278,7 +278,7 @@ func TestInotify(t *testing.T) {
 		t.Fatalf("%q\nwant %q; %d times events were missing", got, want, i.missing)
 	}
 	// Others may not.
-	ann, err := hrpc.Dial(t.Context(), m.ipc, hrpc.DialConfig{Protocol: clientprotocol.Name, User: "ann"})
+	ann, err := hrpc.Dial(t.Context(), m.ipc, hrpc.DialConfig{Protocol: clientprotocol.Name, User: "ann", DialTimeout: limit})
 	must(t, err)
 	defer ann.Close()
 	for _, method := range []string{"getCurrentEditLogTxid", "getEditsFromTxid"} {

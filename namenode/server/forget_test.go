@@ -60,7 +60,7 @@ func TestAForgottenDatanodeIsNotWaitedFor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, 1, func(c *Config) {
 				if restart { // the namenode waits for so long
-					c.StaleAfter, c.DeadAfter = 5*time.Second, 10*time.Second
+					c.StaleAfter, c.DeadAfter = 5*time.Second, 20*time.Second
 				}
 			})
 			id := abandoned(t, c, restart)

@@ -177,7 +177,7 @@ func FuzzIPC(f *testing.F) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		_ = conn.SetDeadline(time.Now().Add(time.Minute))
+		_ = conn.SetDeadline(time.Now().Add(limit))
 		hello, want := []byte("hrpc\x09\x00\x00"), 2
 		send := [][]byte{hello}
 		if negotiate {

@@ -199,7 +199,7 @@ func (c *cluster) root() *dfs.Client { return c.client(c.nodes[0].config.Door.Da
 // rpc is a bare IPC connection of the superuser.
 func (m *member) rpc(t testing.TB) *hrpc.Client {
 	t.Helper()
-	client, err := hrpc.Dial(t.Context(), m.ipc, hrpc.DialConfig{Protocol: clientprotocol.Name, User: m.config.Door.Daemon()})
+	client, err := hrpc.Dial(t.Context(), m.ipc, hrpc.DialConfig{Protocol: clientprotocol.Name, User: m.config.Door.Daemon(), DialTimeout: limit})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -234,7 +234,7 @@ func verdict(t *testing.T, addr string, i *authority.Identity) string {
 	raw, err := net.Dial("tcp", addr)
 	check(t, err)
 	defer raw.Close()
-	check(t, raw.SetDeadline(time.Now().Add(30*time.Second)))
+	check(t, raw.SetDeadline(time.Now().Add(limit)))
 	c := tls.Client(raw, &tls.Config{
 		MinVersion: tls.VersionTLS13, InsecureSkipVerify: true, NextProtos: []string{"h2", fmt.Sprintf("hops-program/%d/%d", release.Level, release.Oldest)},
 		Certificates: []tls.Certificate{{Certificate: [][]byte{i.Certificate}, PrivateKey: i.Key}},
@@ -324,7 +324,7 @@ func TestMembersHearOfWhoWasRemoved(t *testing.T) {
 	if bytes.Equal(renewed.Certificate, answer.Certified.Certificate) {
 		t.Error("it is the same certificate")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	stream, err := client.Follow(ctx, &pb.FollowRequest{})
 	check(t, err)

@@ -145,7 +145,7 @@ func TestABalancerOfHadoopMovesAReplica(t *testing.T) {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
 
-	alice, err := hrpc.Dial(ctx, m.ipc, hrpc.DialConfig{Protocol: clientprotocol.NamenodeName, User: "alice"})
+	alice, err := hrpc.Dial(ctx, m.ipc, hrpc.DialConfig{Protocol: clientprotocol.NamenodeName, User: "alice", DialTimeout: limit})
 	if err != nil {
 		t.Fatal(err)
 	}

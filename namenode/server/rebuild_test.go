@@ -83,7 +83,7 @@ func (f *striped) write(unit, n int, end bool) {
 	nc, err := net.Dial("tcp", dtp.TransferAddr(f.group.Locs[unit].GetId(), false))
 	fail(err)
 	defer nc.Close()
-	fail(nc.SetDeadline(time.Now().Add(time.Minute)))
+	fail(nc.SetDeadline(time.Now().Add(limit)))
 	b := *f.group.B.BlockId + uint64(unit)
 	fail(dtp.WriteOp(nc, dtp.OpWriteBlock, &hadoop.OpWriteBlockProto{
 		Header: &hadoop.ClientOperationHeaderProto{

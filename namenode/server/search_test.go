@@ -20,7 +20,7 @@ import (
 // found are the paths that a query finds, once the index has what is in front of a position.
 func found(t *testing.T, c *dfs.Client, q metadata.Query, after metadata.Position) (paths []string, err error) {
 	t.Helper()
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(limit)
 	for {
 		paths = nil
 		err := c.FindAll(t.Context(), q, after, func(f metadata.Found) bool {

@@ -77,7 +77,7 @@ func (c *cluster) realDatanode(name string, more ...dnserver.Volume) (stop func(
 // located asks the leader, as a user, for the blocks of a file.
 func (c *cluster) located(user, path string) (*hadoop.LocatedBlocksProto, error) {
 	c.t.Helper()
-	client, err := hrpc.Dial(c.t.Context(), c.leader().ipc, hrpc.DialConfig{Protocol: clientprotocol.Name, User: user})
+	client, err := hrpc.Dial(c.t.Context(), c.leader().ipc, hrpc.DialConfig{Protocol: clientprotocol.Name, User: user, DialTimeout: limit})
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func speak(t *testing.T, node *hadoop.DatanodeInfoProto, op dtp.Op, m dtp.Messag
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	_ = nc.SetDeadline(time.Now().Add(time.Minute))
+	_ = nc.SetDeadline(time.Now().Add(limit))
 	if err := dtp.WriteOp(nc, op, m); err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +229,7 @@ func TestBlockProtocolOpensNoFileOfOthers(t *testing.T) {
 		}
 	}
 	// A listing with locations needs no right to the files, and gives none.
-	rpc, err := hrpc.Dial(ctx, c.leader().ipc, hrpc.DialConfig{Protocol: clientprotocol.Name, User: "bob"})
+	rpc, err := hrpc.Dial(ctx, c.leader().ipc, hrpc.DialConfig{Protocol: clientprotocol.Name, User: "bob", DialTimeout: limit})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,7 +287,7 @@ func TestTokensAreForTheWriterOfAFile(t *testing.T) {
 	}
 	f, _ := m.ns.FileByID(st.ID)
 	call := func(user, method string, q, a hrpc.Message) error {
-		rpc, err := hrpc.Dial(ctx, m.ipc, hrpc.DialConfig{Protocol: clientprotocol.Name, User: user})
+		rpc, err := hrpc.Dial(ctx, m.ipc, hrpc.DialConfig{Protocol: clientprotocol.Name, User: user, DialTimeout: limit})
 		if err != nil {
 			t.Fatal(err)
 		}

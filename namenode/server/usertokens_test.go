@@ -179,7 +179,7 @@ func TestUserTokensAtAGroupOfNamenodes(t *testing.T) {
 	}
 	for _, m := range c.nodes {
 		// A follower hears of it soon.
-		for until := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		for until := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
 			var me who
 			status, why := m.ask(t, "GET", "/api/v1/whoami", f.Token, "", &me)
 			if status == 200 && me.User == "ann" {
@@ -200,7 +200,7 @@ func TestUserTokensAtAGroupOfNamenodes(t *testing.T) {
 		t.Fatalf("%d %s", status, why)
 	}
 	for _, m := range c.nodes {
-		for until := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		for until := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
 			if status, why := m.ask(t, "GET", "/api/v1/whoami", f.Token, "", nil); status == 401 && strings.Contains(why, "was revoked") {
 				break
 			} else if time.Now().After(until) {

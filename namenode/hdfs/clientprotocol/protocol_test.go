@@ -6,6 +6,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -77,7 +78,7 @@ func serve(t *testing.T, s namenode.Service) (*hrpc.Server, *hrpc.Client) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(ctx, l) }()
-	client, err := hrpc.Dial(t.Context(), l.Addr().String(), hrpc.DialConfig{Protocol: Name, User: door.Daemon()})
+	client, err := hrpc.Dial(t.Context(), l.Addr().String(), hrpc.DialConfig{Protocol: Name, User: door.Daemon(), DialTimeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
