@@ -21,6 +21,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/gohops/hops/cmd/processes"
 	"github.com/gohops/hops/internal/authority"
@@ -723,16 +725,21 @@ func untilStopped(ctx context.Context, _ *pb.ContainerSpec) int {
 	return 143
 }
 
-// dial makes a connection with a key. Calls wait for it: a server gives up a handshake that takes some seconds, as on a machine that stops for a
-// moment, and another one is made. Who is not let in waits for ever, unless it is a stranger.
+// dial makes a connection with a key, on which the server has answered something: it gives up a handshake that takes some seconds, as on a machine
+// that stops for a moment, and then another one is made. A stranger is not let in, and is not waited for.
 func dial(t testing.TB, address string, key security.Key, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	options = append([]grpc.DialOption{grpc.WithTransportCredentials(key.Credentials()), grpc.WithDefaultCallOptions(grpc.WaitForReady(true))}, options...)
-	conn, err := grpc.NewClient("passthrough:///"+address, options...)
+	conn, err := grpc.NewClient("passthrough:///"+address, append(options, grpc.WithTransportCredentials(key.Credentials()))...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
+	for end := time.Now().Add(time.Minute); len(options) == 0 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		var none pb.FinishResponse
+		if err := conn.Invoke(t.Context(), "/hops.None/None", &none, &none, grpc.WaitForReady(true)); status.Code(err) != codes.Unavailable {
+			break // there is no such method
+		}
+	}
 	return conn
 }
 
