@@ -34,6 +34,7 @@ func TestGroupsAreComputedWhenDatanodesDie(t *testing.T) {
 	must(w.Close())
 	sum, err := fs.Checksum(ctx, "/ec/f")
 	must(err)
+	k.Await("the namenode knows all that is there", func(ctx context.Context) error { return k.grouped(ctx, fs, "/ec/f") })
 	for _, dead := range [][]string{{"dn1", "dn4"}, {"dn2", "dn3"}} {
 		for _, name := range dead {
 			k.Stop(name)
@@ -66,4 +67,15 @@ func TestGroupsAreComputedWhenDatanodesDie(t *testing.T) {
 			return err
 		})
 	}
+}
+
+// grouped is an error unless all blocks of each group of a file, of RS-3-2 in cells of 1 MiB, are known: datanodes tell of them a little after they have them.
+func (k *Cluster) grouped(ctx context.Context, fs *dfs.Client, path string) error {
+	blocks, err := fs.BlockLocations(ctx, path, 0, 1<<40)
+	for _, b := range blocks {
+		if want := min((b.Length+1<<20-1)>>20, 3) + 2; err == nil && b.Block.ID.Striped() && len(b.Datanodes) != int(want) {
+			err = fmt.Errorf("%d of %d blocks are known: %+v", len(b.Datanodes), want, b)
+		}
+	}
+	return err
 }

@@ -291,6 +291,7 @@ func TestOpenEndOutlivesWhatGroupsDo(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			k.Await("the namenode knows all groups", func(ctx context.Context) error { return k.grouped(ctx, fs, path) })
 			k.Stop(fmt.Sprintf("dn%d", one))
 			k.Stop(fmt.Sprintf("dn%d", two))
 			got, err := k.Client("").FS().ReadFile(ctx, path)

@@ -221,8 +221,8 @@ func (c *cluster) first(group string) {
 	})
 }
 
-// elect makes a member that has the group and may vote stand for election at once. One that stands already does not begin anew, and it or another one may
-// win in the term in which it does.
+// elect makes a member that has the group and may vote stand for election at once. One that stands already, as all may with a vote each, would not begin anew: a
+// later term ends that first. It or another one may still win in the term in which it does.
 func (c *cluster) elect(group string) {
 	c.t.Helper()
 	var voter *Group
@@ -235,6 +235,13 @@ func (c *cluster) elect(group string) {
 		return voter != nil
 	})
 	before := voter.raft.CurrentTerm()
+	if voter.raft.State() == raft.Candidate {
+		later := &raft.RequestVoteRequest{RPCHeader: voter.wire.header(), Term: before + 1} // of nobody with a log
+		select {
+		case voter.wire.inject <- raft.RPC{Command: later, RespChan: make(chan raft.RPCResponse, 1)}:
+		case <-voter.wire.done:
+		}
+	}
 	voter.wire.electNow()
 	eventually(c.t, "it stands, or somebody leads", func() bool {
 		for _, nd := range c.nodes {

@@ -531,10 +531,13 @@ func (l *trial) all() []*running {
 	return slices.Collect(maps.Values(l.runs))
 }
 
-// progress waits until operations were answered that began after the call.
+// progress waits until so many more operations were answered, however long that takes where some are.
 func (l *trial) progress(n int64) {
-	had := l.told.Load()
-	eventually(l.t, "operations are answered", func() bool { return l.told.Load() >= had+n })
+	l.t.Helper()
+	for had, now := l.told.Load(), l.told.Load(); now < had+n; {
+		before := now
+		eventually(l.t, "an operation is answered", func() bool { now = l.told.Load(); return now > before })
+	}
 }
 
 // propose proposes a command with the time of a clock that may be wrong, and the time for which members have led.

@@ -67,6 +67,15 @@ func (h *history) acknowledged() int {
 	return h.acked
 }
 
+// progress waits until so many operations were acknowledged, however long that takes where some are.
+func (h *history) progress(t *testing.T, n int) {
+	t.Helper()
+	for now := h.acknowledged(); now < n; {
+		before := now
+		eventually(t, "an operation is acknowledged", func() bool { now = h.acknowledged(); return now > before })
+	}
+}
+
 func (h *history) add(client int, call int64, in registerOp, out string, err error) {
 	ret := h.now()
 	if err != nil {
@@ -160,8 +169,7 @@ func TestHistoryIsLinearizableWhileLeadersDie(t *testing.T) {
 		rounds = 2
 	}
 	for round := range rounds {
-		had := h.acknowledged()
-		eventually(t, "operations are acknowledged", func() bool { return h.acknowledged() >= had+120 })
+		h.progress(t, h.acknowledged()+120)
 		g := c.leader("a")
 		id := g.host.cfg.ID
 		switch round % 3 {
@@ -187,7 +195,7 @@ func TestHistoryIsLinearizableWhileLeadersDie(t *testing.T) {
 		}
 	}
 	c.leader("a")
-	eventually(t, "enough operations are acknowledged to show something", func() bool { return h.acknowledged() >= 500 })
+	h.progress(t, 500) // enough to show something
 	close(done)
 	clients.Wait()
 	t.Logf("%d operations, %d acknowledged, %d under a lease", len(h.ops), h.acked, glances.Load())

@@ -84,7 +84,9 @@ func TestVotesRestOnPromisesAlone(t *testing.T) {
 	t.Parallel()
 	c, g, clock := leasing(t)
 	voter, other := bystanders(c, g)
-	eventually(t, "the leader is known", func() bool { return voter.Leadership().LeaderID == g.host.cfg.ID })
+	eventually(t, "the leader is known, and what it has is here", func() bool {
+		return voter.Leadership().LeaderID == g.host.cfg.ID && voter.raft.LastIndex() == g.raft.LastIndex()
+	})
 	g.wire.cut.Store(true)
 	eventually(t, "a pre-vote", func() bool { // what is under way comes before
 		clock.Add(int64(2 * g.cfg.Timers.Heartbeat))
