@@ -298,12 +298,17 @@ func (v *volume) usage() (vfs.Usage, error) {
 	}
 	if !ask.silent {
 		v.usageMu.Unlock()
-		t := time.NewTimer(v.usageWait)
-		select {
-		case <-ask.done:
-		case <-t.C:
+		// In slices, of which one is all that a process that stands still for a while counts: its disk may have answered meanwhile.
+		answered := false
+		for i := 0; i < usageSlices && !answered; i++ {
+			t := time.NewTimer(v.usageWait / usageSlices)
+			select {
+			case <-ask.done:
+				answered = true
+			case <-t.C:
+			}
+			t.Stop()
 		}
-		t.Stop()
 		v.usageMu.Lock()
 	}
 	select {
@@ -322,7 +327,10 @@ type asking struct {
 	silent bool // somebody has waited for it in vain
 }
 
-// usageWait is how long a disk may take to say how full it is before it is passed over.
-const usageWait = 5 * time.Second
+// usageWait is how long a disk may take to say how full it is before it is passed over, in slices.
+const (
+	usageWait   = 5 * time.Second
+	usageSlices = 10
+)
 
 var errSilent = metadata.Errorf(metadata.ErrIO, "the disk does not answer")

@@ -385,7 +385,8 @@ class Trial:
 
     def _take_message(self, message):
         if "metric" in message:
-            if not self._from_one_process(message["pid"]):
+            # What a thread or a child of the function reports behind its end is not the trial's: the final counts the reports.
+            if self.final is not None or not self._from_one_process(message["pid"]):
                 return
             self._slow_down()
             with self._changed:
@@ -397,6 +398,9 @@ class Trial:
         elif "log" in message:
             self._take_log(_wire.text(message["log"]).encode("utf-8") + b"\n")
         elif "checkpoint" in message:
+            if self.final is not None:
+                self._send({"checkpoint": {"error": "the function of %s has ended" % self, "step": message["checkpoint"]["step"]}})
+                return
             if not self._from_one_process(message["checkpoint"]["pid"]):
                 return
             self._send({"checkpoint": dict(self._commit(message["checkpoint"]), step=message["checkpoint"]["step"])})

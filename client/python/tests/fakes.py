@@ -83,7 +83,7 @@ class FakeHDFS(Fake):
     event that calls about logs wait for; there is a file /held once one does. refuse: files whose path ends so are not taken. full: a quota is
     exceeded by all files of checkpoints, in these words."""
 
-    def __init__(self):
+    def __init__(self, identity=None, newest=None):
         self.files, self.dirs, self.lock = {}, {"/"}, threading.RLock()
         # Of reading many: paths that are being written and that nobody may read, by what datanode each path is served, the least number of
         # entries of a page, and what becomes of the next READMANYs ("cut", "damage", "refuse", "piece": one of it fails).
@@ -93,7 +93,7 @@ class FakeHDFS(Fake):
         self.broken_appends = self.broken_creates = 0
         self.hold = None
         self.refuse = self.full = None
-        super().__init__()
+        super().__init__(identity, newest)
 
     def serve(self, h):
         url = urllib.parse.urlsplit(h.path)

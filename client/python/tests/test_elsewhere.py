@@ -7,6 +7,7 @@ import ssl
 import tempfile
 import unittest
 import urllib.parse
+from unittest import mock
 
 import harness
 import fakes
@@ -43,15 +44,8 @@ class Doors(fakes.FakeHDFS):
 
     def __init__(self, identity=pem("namenode"), newest=None, scheme="https", good=None):
         self.asked, self.good, self.expire, self.inform, self.scheme = [], good, {}, lambda: None, scheme
-        self.identity = identity
-        super().__init__()
-        self.url = self.url.replace("http", scheme, 1)
-        if identity:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(identity)
-            if newest:
-                context.maximum_version = newest
-            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
+        super().__init__(identity, newest)
+        self.url = scheme + "://" + self.url.partition("://")[2]
 
     def serve(self, h):
         q = {k: v[0] for k, v in urllib.parse.parse_qs(urllib.parse.urlsplit(h.path).query).items()}
@@ -190,8 +184,8 @@ class Files(Elsewhere):
         d.files["/f"] = b"x"
         d.url = other.url  # where it sends its clients
         os.environ["HOPS_WEBHDFS"] = "127.0.0.1:%d" % d.server.server_address[1]
-        with self.assertRaisesRegex(OSError, "shows no certificate of cluster CID-test that is good"):
-            _webhdfs.WebHDFS(timeout=3).read("/f")
+        with mock.patch.object(_http, "time", harness.Pauses()), self.assertRaisesRegex(OSError, "shows no certificate of cluster CID-test that is good"):
+            _webhdfs.WebHDFS(timeout=20).read("/f")
         self.assertEqual(other.asked, [])
 
     def test_what_is_missing_is_one_line(self):

@@ -316,6 +316,16 @@ class Vectors(unittest.TestCase):
             trial._report()
         self.assertEqual([m["op"] for m in trial._early], ["checkpoint", "checkpoint"])
 
+    def test_what_comes_behind_the_end_of_the_function_is_not_the_trials(self):
+        trial = self.trial("next-trial")
+        trial._channel = mock.Mock()
+        for message in ({"metric": 1.0, "step": 1, "time": 0, "pid": 1}, {"final": {"metric": 1.0}}, {"metric": 2.0, "step": 2, "time": 0, "pid": 1},
+                        {"metric": 2.0, "step": 2, "time": 0, "pid": 2}, {"checkpoint": {"step": 2, "uri": "/x", "files": [], "pid": 2}}):
+            trial._take_message(message)
+        self.assertEqual((trial._made, len(trial._events), trial._failed), (1, 1, None))
+        (answer,), _ = trial._channel.send.call_args
+        self.assertEqual((answer["checkpoint"]["step"], "has ended" in answer["checkpoint"]["error"]), (2, True))
+
     def test_slots_that_hold_something(self):
         c = executor.Controller.__new__(executor.Controller)
         want = harness.vector("register-slots")["request"]["body"]

@@ -221,11 +221,11 @@ class Cluster(unittest.TestCase):
             self.assertIn("neither dfs.namenode.http-address nor a host in fs.defaultFS", self.find(d, HADOOP_CONF_DIR=conf))
 
     def test_a_person_is_told_what_is_waited_for(self):
-        program = ("from hops import _http, _webhdfs\n_http.QUIET = 0\n"
-                   "try:\n    _webhdfs.WebHDFS(['http://127.0.0.1:1'], 'ann', timeout=1).status('/')\nexcept TimeoutError as e:\n    print('gave up')\n")
+        program = ("import harness\nfrom hops import _http, _webhdfs\n_http.QUIET, _http.time = 0, harness.Pauses()\n"
+                   "try:\n    _webhdfs.WebHDFS(['http://127.0.0.1:1'], 'ann', timeout=20).status('/')\nexcept TimeoutError as e:\n    print('gave up')\n")
         for inside in (False, True):
             env = {k: v for k, v in os.environ.items() if not k.startswith("HOPS_")}
-            env.update(PYTHONPATH=harness.ROOT, **({"HOPS_CONTAINER_ID": "container_1_0001_01_000002"} if inside else {}))
+            env.update(PYTHONPATH=harness.ROOT + os.pathsep + harness.HERE, **({"HOPS_CONTAINER_ID": "container_1_0001_01_000002"} if inside else {}))
             run = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
             self.assertEqual(run.stdout, "gave up\n")
             self.assertEqual(run.stderr.count("waiting for the cluster, Ctrl-C ends it: http://127.0.0.1:1: "), 0 if inside else 1, run.stderr)
