@@ -98,7 +98,7 @@ func Start(dir string) (*KDC, error) {
   dns_canonicalize_hostname = false
   rdns = false
   udp_preference_limit = 1
-  kdc_timeout = 3000
+  kdc_timeout = 30000
   max_retries = 1
 [realms]
   %[1]s = {

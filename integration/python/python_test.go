@@ -226,7 +226,9 @@ func TestAnExperimentOnANodeWithoutPython(t *testing.T) {
 	}
 	t.Setenv("PATH", bin+":"+filepath.Join(filepath.Dir(process.Binary(t))))
 	dev := process.StartDev(t, process.Dir(t))
-	r := dev.Hops().Run("experiment", "run", "-f", writeStudy(t, "def train():\n    return {'m': 1}\n"))
+	h := dev.Hops()
+	h.Timeout = 2 * process.Patience // each attempt of the controller is a process
+	r := h.Run("experiment", "run", "-f", writeStudy(t, "def train():\n    return {'m': 1}\n"))
 	if r.Status != 1 || !strings.Contains(r.Stderr, "python3") {
 		t.Errorf("status %d\n%s%s", r.Status, r.Stdout, r.Stderr)
 	}

@@ -185,6 +185,23 @@ func TestListen(t *testing.T) {
 		t.Errorf("beside another server: %v", err)
 	}
 	plain.Close()
+	// One whose queue is full.
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	check(t, err)
+	check(t, errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: path}), unix.Listen(fd, 0)))
+	for err = nil; err == nil; {
+		var c net.Conn
+		if c, err = net.Dial("unix", path); err == nil {
+			defer c.Close()
+		}
+	}
+	if !errors.Is(err, unix.EAGAIN) {
+		t.Fatal(err)
+	}
+	if _, err := Listen(path); err == nil || !strings.Contains(err.Error(), "in use by another datanode") {
+		t.Errorf("beside another server with a full queue: %v", err)
+	}
+	check(t, errors.Join(unix.Close(fd), os.Remove(path)))
 	check(t, os.WriteFile(path, nil, 0o600))
 	if _, err := Listen(path); err == nil || !strings.Contains(err.Error(), "is no socket") {
 		t.Errorf("a file is in the way: %v", err)

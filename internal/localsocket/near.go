@@ -15,8 +15,9 @@ import (
 const (
 	// rest is how long a path is left alone at which nobody was reached.
 	rest = 10 * time.Second
-	// dialTime bounds a connection: the other end is on this machine, and there is another way.
-	dialTime = 2 * time.Second
+	// dialTime bounds a connection: the other end is on this machine, and there is another way. The kernel answers at once, so what may take long is this
+	// process's own turn.
+	dialTime = 10 * time.Second
 	// maxResting bounds the paths that are remembered as resting.
 	maxResting = 1024
 )

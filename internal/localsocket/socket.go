@@ -63,8 +63,11 @@ func listenLocked(path string, lock *os.File) (*Listener, error) {
 	case info.Mode()&fs.ModeSocket == 0:
 		return nil, fmt.Errorf("%s is there and is no socket: remove it, or choose another path", path)
 	default:
-		if c, err := net.DialTimeout("unix", path, time.Second); err == nil { // a server that takes no lock
+		c, err := net.Dial("unix", path) // which does not wait
+		if err == nil {
 			c.Close()
+		}
+		if !errors.Is(err, unix.ECONNREFUSED) { // a server that takes no lock, perhaps with a full queue
 			return nil, inUse
 		}
 		if err := os.Remove(path); err != nil {
