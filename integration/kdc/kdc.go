@@ -21,10 +21,10 @@ import (
 const Realm = "HOPS.TEST"
 
 // ErrMissing: a program of MIT Kerberos is not installed.
-var ErrMissing = errors.New("MIT Kerberos is not installed (Debian: apt-get install krb5-kdc krb5-user)")
+var ErrMissing = errors.New("MIT Kerberos is not installed (Debian: apt-get install krb5-kdc krb5-admin-server krb5-user)")
 
-// packages are Debian's.
-var packages = []string{"krb5-kdc", "krb5-user"}
+// packages are Debian's; kadmin.local is in that of the administration server.
+var packages = []string{"krb5-kdc", "krb5-admin-server", "krb5-user"}
 
 // KDC is a running realm.
 type KDC struct {
