@@ -36,6 +36,14 @@ func TestPlansAreSoundAndLeaveNothing(t *testing.T) {
 				whole = whole || slices.ContainsFunc(a.Asks, func(a rm.Ask) bool { return a.Exclusive })
 			}
 			limited = limited && whole
+			// The same where another ask has taken that node since: there is room in the smaller one, and the reason speaks of that.
+			passed := func(a *App, ask rm.Ask, code rm.ReasonCode) bool {
+				return code == rm.ReasonGang && ask.Exclusive && w.queues.Find(a.Queue).AbsoluteMax < 1
+			}
+			for _, n := range plan.Waiting {
+				a := w.apps[w.order[n.App.Sequence-1]]
+				limited = limited || slices.ContainsFunc(a.Asks, func(ask rm.Ask) bool { return ask.ID == n.Ask && passed(a, ask, n.Reason.Code) })
+			}
 			if second := Schedule(w.snapshot(), 0); len(second.Groups) != 0 && !limited {
 				t.Fatalf("a second pass found more: %+v; before %+v", second.Groups, plan)
 			}
@@ -50,7 +58,7 @@ func TestPlansAreSoundAndLeaveNothing(t *testing.T) {
 					if !said || r.Code == "" || r.Text == "" {
 						t.Fatalf("%s/%s waits without a reason", name, ask.ID)
 					}
-					if r.Code == rm.ReasonQueueMaximum || r.Code == rm.ReasonMasterShare || r.Code == rm.ReasonUserLimit {
+					if r.Code == rm.ReasonQueueMaximum || r.Code == rm.ReasonMasterShare || r.Code == rm.ReasonUserLimit || passed(a, ask, r.Code) {
 						continue
 					}
 					if r.Code == rm.ReasonLocality && !ask.Strict { // it leaves room to others that is too far away
