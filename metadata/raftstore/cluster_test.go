@@ -87,6 +87,13 @@ func newCluster(t testing.TB, n int) *cluster {
 		c.add(fmt.Sprintf("m%d", i+1), true)
 	}
 	t.Cleanup(func() {
+		for _, nd := range c.nodes {
+			for _, g := range nd.groups {
+				if c.timers.Heartbeat > patience { // raft gives a handover up that long after nobody takes over
+					g.wire.cut.Store(true)
+				}
+			}
+		}
 		for id := range c.nodes {
 			c.stop(id)
 		}
