@@ -2,12 +2,29 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 )
 
-// run does the rows that are asked for. webhdfs-stock and gohdfs-stock are controls, which run only when they are.
+// run does the rows that are asked for, and reports: also those before one that cannot be done.
 func (s *suite) run(ctx context.Context) error {
+	err := s.inTurn(ctx)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		if len(s.rows) == 0 {
+			return err
+		}
+		err = fmt.Errorf("what comes after these was not run: %w", err)
+	}
+	return errors.Join(s.report(), err)
+}
+
+// inTurn does the rows that are asked for. webhdfs-stock and gohdfs-stock are controls, which run only when they are.
+func (s *suite) inTurn(ctx context.Context) error {
 	if err := s.fetch(); err != nil {
 		return err
 	}
@@ -147,10 +164,7 @@ func (s *suite) run(ctx context.Context) error {
 			return err
 		}
 	}
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	return s.report()
+	return nil
 }
 
 // shells runs the cases of FsShell in all combinations of shell and cluster.
