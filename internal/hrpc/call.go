@@ -80,6 +80,7 @@ func (c *Call) Reply(m Message) {
 	if !c.answered.CompareAndSwap(false, true) {
 		return
 	}
+	c.decided(nil) // who has the answer finds it in the audit log
 	h := responseHeader{callID: c.CallID, retry: c.Retry, clientID: c.ClientID, stateID: c.state()}
 	err := c.conn.send(&h, m)
 	if err != nil && !c.conn.gone() {
@@ -88,7 +89,6 @@ func (c *Call) Reply(m Message) {
 		c.conn.server.config.Logger.Error("answer cannot be encoded", "method", c.Method, "error", err)
 		_ = c.conn.send(&h, nil)
 	}
-	c.decided(nil)
 	c.conn.finished(c)
 }
 
