@@ -101,7 +101,7 @@ func cut(root *os.Root, name string, keep int64) (left int64, err error) {
 	}
 	// All of it, even where it has no data: what was preallocated there takes room too.
 	err = unix.EINTR
-	for err == unix.EINTR { // by a signal of the runtime's, of which nothing follows about the filesystem
+	for errors.Is(err, unix.EINTR) { // by a signal of the runtime's, of which nothing follows about the filesystem
 		err = unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, block, end-block)
 	}
 	if err != nil {
