@@ -87,10 +87,11 @@ func (g Group) makeV1(l Limits) (unmet, err error) {
 	return unmet, nil
 }
 
-// makeDir makes a directory of version 1 with its parents, also while the end of another container takes these away.
+// makeDir makes a directory of version 1 with its parents, also while the end of another container takes these away: a parent is
+// gone when the next one is to be made in it, or was there when it was to be made and is not when it is looked at.
 func makeDir(dir string) error {
 	err := os.MkdirAll(dir, 0o755)
-	for try := 0; errors.Is(err, fs.ErrNotExist) && try < 20; try++ {
+	for try := 0; (errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist)) && try < 100; try++ {
 		err = os.MkdirAll(dir, 0o755)
 	}
 	return err
