@@ -104,6 +104,8 @@ func (n *nodeManagers) Session(stream pb.NodeManagers_SessionServer) error {
 			return n.s.notLeader()
 		case why := <-x.over:
 			return why
+		case <-stream.Context().Done(): // the goroutine with a report in hand says nothing then
+			return nil
 		case err := <-broken:
 			if stream.Context().Err() != nil {
 				return nil
