@@ -235,7 +235,7 @@ const (
 // backupManagers asks the resource manager that leads for its snapshot, and keeps that in dir until the caller closes it: it comes behind the
 // namenodes' in the backup, and a resource manager does not wait while that one is written.
 func backupManagers(c *cli.Context, as string, m *manifest, into *part, dir string) (io.Closer, error) {
-	leader, err := leadingManager(c)
+	_, leader, err := leadingManager(c)
 	if err != nil {
 		return nil, err
 	}

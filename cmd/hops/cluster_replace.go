@@ -55,7 +55,7 @@ func clusterTransfer(c *cli.Context) error {
 
 // removeMachine takes a machine out of the resource managers' group and of the cluster. last: although its resource manager is the last.
 func removeMachine(c *cli.Context, name string, last bool) error {
-	rows, leader, err := askManagers(c)
+	rows, leader, err := leadingManager(c)
 	if err != nil {
 		return err
 	}

@@ -181,21 +181,29 @@ func (t *hadoopTool) activePage() (*http.Client, string, error) {
 	if len(addresses) == 0 {
 		return nil, "", noCluster("the configuration of clients names no dfs.namenode.http-address: take the directory that the namenodes write (cluster.conf)")
 	}
+	leader := ""
 	var last error
-	for _, address := range addresses {
-		var h struct {
-			State string `json:"state"`
+	untilLed(t.ctx, func() (led, answered bool) {
+		for _, address := range addresses {
+			var h struct {
+				State string `json:"state"`
+			}
+			if err := getJSONBy(t.ctx, pages, address+"/health", &h); err != nil {
+				last = err
+				continue
+			}
+			if h.State == "active" {
+				leader = address
+				return true, true
+			}
+			last, answered = fmt.Errorf("%s does not lead", address), true
 		}
-		if err := getJSONBy(t.ctx, pages, address+"/health", &h); err != nil {
-			last = err
-			continue
-		}
-		if h.State == "active" {
-			return pages, address, nil
-		}
-		last = fmt.Errorf("%s does not lead", address)
+		return false, answered
+	})
+	if leader == "" {
+		return nil, "", fail(exitUnreachable, "no namenode leads: %w", last)
 	}
-	return nil, "", fail(exitUnreachable, "no namenode leads: %w", last)
+	return pages, leader, nil
 }
 
 // fsckReport passes a report on. Its last line says how it ends.

@@ -98,14 +98,13 @@ func askManagers(c *cli.Context) (rows []managerRow, leader *config.ManagerMembe
 	return rows, leader, nil
 }
 
-// leadingManager is the resource manager that leads, after an election if one is on; nil: none does.
-func leadingManager(c *cli.Context) (leader *config.ManagerMember, err error) {
+// leadingManager is askManagers for who needs the leader: it waits for an election.
+func leadingManager(c *cli.Context) (rows []managerRow, leader *config.ManagerMember, err error) {
 	untilLed(c.Context, func() (led, answered bool) {
-		var rows []managerRow
 		rows, leader, err = askManagers(c)
 		return leader != nil, slices.ContainsFunc(rows, func(r managerRow) bool { return r.State != unreachable })
 	})
-	return leader, err
+	return rows, leader, err
 }
 
 // requestManager sends a request to a resource manager, in the name of a user; empty: in nobody's. It reads the answer, JSON.
@@ -165,7 +164,7 @@ func sendManager(ctx context.Context, m config.ManagerMember, as, method, path s
 
 // operateManagers sends a request of an operator's to the resource manager that leads.
 func operateManagers(c *cli.Context, method, path string, query url.Values) error {
-	leader, err := leadingManager(c)
+	_, leader, err := leadingManager(c)
 	if err != nil {
 		return err
 	}

@@ -82,9 +82,14 @@ func write(store kv.Store, l layer, m marker) error {
 
 // writeSwept makes durable that a layer is going to be written that is not made of the feed alone.
 func writeSwept(store kv.Store, at metadata.Position) error {
-	b := store.Batch(uint64(at))
+	return putDurably(store, sweptKey, marker{position: at})
+}
+
+// putDurably writes a marker at its position, durably.
+func putDurably(store kv.Store, key []byte, m marker) error {
+	b := store.Batch(uint64(m.position))
 	defer b.Cancel()
-	err := b.Put(sweptKey, marker{position: at}.encode())
+	err := b.Put(key, m.encode())
 	if err == nil {
 		err = b.Flush()
 	}
@@ -99,21 +104,10 @@ func writeSwept(store kv.Store, at metadata.Position) error {
 
 // writeMarker makes what was written up to a position durable, and then the beginning of everything else.
 func writeMarker(store kv.Store, m marker) error {
-	err := store.Sync()
-	if err == nil {
-		b := store.Batch(uint64(m.position))
-		defer b.Cancel()
-		if err = b.Put(markerKey, m.encode()); err == nil {
-			err = b.Flush()
-		}
-	}
-	if err == nil {
-		err = store.Sync()
-	}
-	if err != nil {
+	if err := store.Sync(); err != nil {
 		return fmt.Errorf("writing the search index: %w", err)
 	}
-	return nil
+	return putDurably(store, markerKey, m)
 }
 
 // ended notes how the writing of the frozen layer has ended.
