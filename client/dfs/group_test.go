@@ -404,6 +404,37 @@ func (c *cluster) writeWithFaults(client *Client, failing int, l stripe.Layout) 
 	sameBytes(t, "/f", got, data)
 }
 
+// A group that lost a datanode is given another generation while those that are left are still asked for a word: what the race detector has to
+// say of it.
+func TestAGroupIsRenewedWhileDatanodesAreAsked(t *testing.T) {
+	t.Parallel()
+	p := codings[1]
+	c, client := newGroups(t, layoutOf(t, p).Layout.Units(), p)
+	client.times.stall = 50 * time.Millisecond
+	renewed := make(chan struct{})
+	c.before = func(method string, _ *hrpc.Call) error {
+		if method == "updatePipeline" {
+			close(renewed)
+		}
+		return nil
+	}
+	c.nodes[1].refuse = true
+	c.nodes[2].freeze()
+	time.AfterFunc(200*time.Millisecond, c.nodes[2].thaw) // by the clock: a word from who asks would put what they do in order
+	client.mute = func(*hadooppb.DatanodeInfoProto) bool {
+		select {
+		case <-renewed:
+			time.Sleep(10 * time.Millisecond) // for the client to hear of it
+		case <-time.After(limit):
+			t.Error("the group is not renewed")
+		}
+		return false
+	}
+	data := pattern(9000)
+	put(t, client, "/f", data)
+	c.checkGroups("/f", data, 1)
+}
+
 func TestGroupWithFewDatanodes(t *testing.T) {
 	t.Parallel()
 	p := codings[1]

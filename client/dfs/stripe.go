@@ -26,13 +26,12 @@ const stripesAhead = 2
 //
 // An internal block whose datanode fails is given up, as many as the policy has parity; what the others have is enough. The group gets another
 // generation then before its end, so that the namenode can tell what a failed datanode kept. The methods are called by whoever has the Writer's
-// turn. mu guards what the goroutines of the units share.
+// turn. mu guards what the goroutines of the units and the watch share.
 type groupWriter struct {
 	w      *Writer
 	c      *Client
 	coder  *erasure.Coder
 	layout stripe.Layout
-	block  *hadooppb.ExtendedBlockProto
 	token  *hadooppb.TokenProto
 	units  []*unitWriter // by number; nil: there is no datanode for it
 	length int64         // of the data put
@@ -44,8 +43,9 @@ type groupWriter struct {
 	going sync.WaitGroup
 
 	mu      sync.Mutex
-	moved   *sync.Cond // anything below, or of a unit, has changed
-	stripes int        // in memory
+	moved   *sync.Cond                   // anything below, or of a unit, has changed
+	stripes int                          // in memory
+	block   *hadooppb.ExtendedBlockProto // changed by who has the turn, who may read it without mu
 }
 
 // stripeCells are the cells of a stripe in memory.
@@ -239,8 +239,8 @@ func (g *groupWriter) finish() error {
 	if err := g.wait(g.allLocked((*unitWriter).drainedLocked)); err != nil {
 		return err
 	}
-	g.block.NumBytes = new(uint64(g.length))
 	g.mu.Lock()
+	g.block.NumBytes = new(uint64(g.length))
 	lost := slices.ContainsFunc(g.units, func(u *unitWriter) bool { return u != nil && u.err != nil })
 	g.mu.Unlock()
 	if lost {
@@ -281,12 +281,12 @@ func (g *groupWriter) renew() error {
 		}
 		renewed := answer.GetBlock()
 		generation := renewed.GetB().GetGenerationStamp()
+		g.mu.Lock()
 		for i, at := range renewed.GetBlockIndices() {
 			if int(at) < len(g.units) && g.units[at] != nil && i < len(renewed.GetBlockTokens()) {
 				g.units[at].token = tokenOf(renewed.GetBlockTokens()[i])
 			}
 		}
-		g.mu.Lock()
 		before := len(g.failedLocked())
 		var left []*unitWriter
 		for _, u := range g.units {
@@ -334,8 +334,17 @@ func (g *groupWriter) update(generation uint64) error {
 	if err := g.c.call(g.life, "write", g.w.path, "updatePipeline", request, new(hadooppb.UpdatePipelineResponseProto)); err != nil {
 		return err
 	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	g.block = next
 	return nil
+}
+
+// named is the group as requests name it.
+func (g *groupWriter) named() *hadooppb.ExtendedBlockProto {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return &hadooppb.ExtendedBlockProto{PoolId: g.block.PoolId, BlockId: g.block.BlockId, GenerationStamp: g.block.GenerationStamp, NumBytes: new(uint64(0))}
 }
 
 // failedNodes are the datanodes that the next group had better not be on.
@@ -415,8 +424,7 @@ func (g *groupWriter) watch() {
 		for i, u := range all {
 			nodes[i] = u.node
 		}
-		named := &hadooppb.ExtendedBlockProto{PoolId: g.block.PoolId, BlockId: g.block.BlockId, GenerationStamp: g.block.GenerationStamp, NumBytes: new(uint64(0))}
-		for _, at := range g.c.silent(g.life, nodes, named, g.token) {
+		for _, at := range g.c.silent(g.life, nodes, g.named(), g.token) {
 			if slices.Contains(waiting, all[at]) {
 				all[at].fail(silence(g.c.transferAddr(all[at].node), stall))
 			}

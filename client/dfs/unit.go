@@ -20,7 +20,6 @@ type unitWriter struct {
 	node   *hadooppb.DatanodeInfoProto
 	kind   *hadooppb.StorageTypeProto
 	volume *string
-	token  *hadooppb.TokenProto
 	block  *hadooppb.ExtendedBlockProto
 	life   context.Context // ends with the group's, or with err as the cause
 	end    context.CancelCauseFunc
@@ -34,6 +33,7 @@ type unitWriter struct {
 	done     chan struct{} // closed when run ends
 
 	// Guarded by g.mu.
+	token  *hadooppb.TokenProto
 	begun  bool // there is something to write
 	queue  []*stripeCells
 	busy   bool // with something that is not in the queue any more
@@ -196,8 +196,11 @@ func (u *unitWriter) request(s stage, generation uint64) (*peer, error) {
 		}
 	}
 	length := u.block.GetNumBytes()
+	g.mu.Lock()
+	token := u.token
+	g.mu.Unlock()
 	request := &hadooppb.OpWriteBlockProto{
-		Header: g.c.opHeader(header, u.token), Stage: s.Enum(), PipelineSize: new(uint32(1)), MinBytesRcvd: &length, MaxBytesRcvd: &length,
+		Header: g.c.opHeader(header, token), Stage: s.Enum(), PipelineSize: new(uint32(1)), MinBytesRcvd: &length, MaxBytesRcvd: &length,
 		LatestGenerationStamp: &generation, RequestedChecksum: g.w.sum.Proto(), StorageType: u.kind, StorageId: u.volume,
 	}
 	for fresh := s != stageCreate; ; fresh = true {
