@@ -234,7 +234,7 @@ func (l *logFile) live(ctx context.Context) (complete bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	heard := make(chan struct{}, 1)
-	go l.watch(ctx, cancel, heard, firstPatience(l))
+	go l.watch(ctx, cancel, heard, firstPatience(l), logPatience)
 	query := url.Values{"offset": {strconv.FormatInt(l.offset, 10)}, "follow": {strconv.FormatBool(l.follow)}}
 	if claim := l.c.rest.claim; claim != "" {
 		query.Set(claim, l.c.User())
@@ -275,8 +275,8 @@ func (l *logFile) live(ctx context.Context) (complete bool, err error) {
 // errSilent is why a node is not waited for any longer.
 var errSilent = errors.New("it says nothing")
 
-// watch gives up a node that says nothing for logPatience, at first for another time, when there is nothing more to come that it could wait for itself.
-func (l *logFile) watch(ctx context.Context, giveUp func(), heard <-chan struct{}, first time.Duration) {
+// watch gives up a node that says nothing for so long, at first for another time, when there is nothing more to come that it could wait for itself.
+func (l *logFile) watch(ctx context.Context, giveUp func(), heard <-chan struct{}, first, later time.Duration) {
 	quiet := time.NewTimer(first)
 	defer quiet.Stop()
 	for {
@@ -296,7 +296,7 @@ func (l *logFile) watch(ctx context.Context, giveUp func(), heard <-chan struct{
 				return
 			}
 		}
-		quiet.Reset(logPatience)
+		quiet.Reset(later)
 	}
 }
 
