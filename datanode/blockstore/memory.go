@@ -307,6 +307,83 @@ func (s *Store) clear(v *volume) error {
 	return nil
 }
 
+// vacate brings all replicas of a volume in memory to disks, where those that are being written go on. Without an error the volume is leaving then, and nothing
+// more is written there.
+func (s *Store) vacate(v *volume) error {
+	if err := s.clear(v); err != nil { // most of it, before anybody has to wait
+		return err
+	}
+	v.leaving.Store(true)
+	err := error(nil)
+	for _, r := range s.on(v) {
+		if err = s.depart(r); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		err = s.clear(v) // what was finalized meanwhile
+	}
+	if err != nil {
+		v.leaving.Store(false)
+	}
+	return err
+}
+
+// depart has a replica in memory that is being written go on on a disk. What nobody can write any more, because the datanode was started since, goes.
+func (s *Store) depart(r *replica) error {
+	if !r.acquire(&r.io) { // the volume has failed
+		return nil
+	}
+	defer func() { r.io.Unlock() }()
+	r.mu.Lock()
+	finished, gen, recovered := r.gone || r.state == datanode.Finalized, r.gen, r.recovery != 0
+	open, orphan := r.open != nil, false
+	var w *writer
+	if open && !finished && !recovered {
+		if orphan = r.open.owner == nil; orphan { // its writer is gone, but not what was acknowledged to it
+			r.open.owner = newWriter(s, r)
+		}
+		w = r.open.owner
+	}
+	r.mu.Unlock()
+	switch {
+	case finished:
+		return nil
+	case recovered:
+		return beingRecovered(r)
+	case !open:
+		return s.removeReplica(r, gen, false)
+	}
+	err := w.openFiles()
+	if err == nil {
+		var n *replica
+		if n, err = w.leave(r); err == nil {
+			r.io.Unlock()
+			r = n
+		}
+	}
+	r.mu.Lock()
+	recovered = r.recovery != 0
+	if orphan && r.open != nil && r.open.owner == w {
+		r.open.owner = nil
+	}
+	r.mu.Unlock()
+	if orphan {
+		w.closeFiles()
+	}
+	switch {
+	case err != nil && recovered: // since it was looked at
+		return beingRecovered(r)
+	case err != nil:
+		return fmt.Errorf("block %d, which is being written in memory: %w", r.id, err)
+	}
+	return nil
+}
+
+func beingRecovered(r *replica) error {
+	return metadata.Errorf(metadata.ErrRetriable, "block %d on volume %s is being recovered: try again", r.id, r.vol.path)
+}
+
 // leave brings a replica that is being written to a disk, because it is to be durable. r.io is held; without an error that of the new one is held as well.
 func (w *writer) leave(r *replica) (*replica, error) {
 	s := w.store

@@ -3,6 +3,7 @@ package blockstore
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/gohops/hops/datanode"
 	"github.com/gohops/hops/datanode/vfs"
@@ -338,6 +340,74 @@ func TestEveryCallOfASaveMayFail(t *testing.T) {
 				break
 			}
 		}
+	}
+}
+
+// A volume in memory is taken out while blocks are written there, finished, recovered, and gone on with: nothing that was
+// acknowledged is lost, and who writes goes on.
+func TestMemoryGoesWhileItIsWrittenTo(t *testing.T) {
+	h := open(t, mem.New(1<<26), "/v", "/ram")
+	for round := range 10 {
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		written := make([][]metadata.Block, 4)
+		for at := range written {
+			wg.Go(func() {
+				for n := 0; ; n++ {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					id := int64(1 + at + n*len(written) + round*100_000)
+					w, err := h.Create(block(id, 7, 0), datanode.CreateOptions{Type: datanode.RAMDisk})
+					length := 0
+					for gen := int64(8); err == nil && length < 6000; gen++ {
+						err = w.Write(int64(length), pattern(length + 2000)[length:], nil)
+						length += 2000
+						w.Acked(int64(length))
+						if err != nil || (length/2000+n)%2 == 0 {
+							continue
+						}
+						var r datanode.Replica
+						if r, err = w.Finalize(); err == nil && length < 6000 { // what is finished is gone on with
+							if w, err = h.Append(r.Block, metadata.Generation(gen), false); errors.Is(err, errRemoved) {
+								err = nil
+								break // it has to be brought to a disk first
+							}
+						}
+					}
+					if r, _ := h.Replica(metadata.BlockID(id)); err == nil && r.State != datanode.Finalized { // somebody else does the last part
+						check(t, w.Close())
+						if _, err = h.InitRecovery(r.Block, 99); err == nil {
+							_, err = h.UpdateReplica(r.Block, 99, int64(length))
+						}
+					}
+					if err != nil {
+						t.Errorf("block %d: %v", id, err)
+						return
+					}
+					written[at] = append(written[at], block(id, 7, int64(length)))
+				}
+			})
+		}
+		time.Sleep(time.Duration(round) * time.Millisecond)
+		err := h.Remove("/ram")
+		for errors.Is(err, metadata.ErrRetriable) {
+			err = h.Remove("/ram")
+		}
+		check(t, err)
+		close(stop)
+		wg.Wait()
+		for _, blocks := range written {
+			for _, b := range blocks {
+				h.wantOn(datanode.Disk, int64(b.ID))
+				h.wantContent(int64(b.ID), pattern(int(b.Length)))
+				check(t, h.Delete(must2(h.Replica(b.ID)).Block))
+			}
+		}
+		check(t, h.Add(VolumeConfig{Path: "/ram", Type: datanode.RAMDisk}))
+		h.settled()
 	}
 }
 

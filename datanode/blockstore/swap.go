@@ -182,7 +182,8 @@ func (s *Store) admitLate(r *replica) error {
 var errRemoved = metadata.Errorf(metadata.ErrIO, "it was taken out of the datanode")
 
 // Remove gives a volume back, which may have failed: its replicas are not here any more, writers to it have lost them, and reads under way come to their
-// end. What is on it stays there. The owner tells the namenode afterwards. The last volume that works cannot be removed.
+// end. What is on it stays there. From memory everything is brought to disks first, and what is being written goes on there. The owner tells the namenode
+// afterwards. The last volume that works cannot be removed.
 func (s *Store) Remove(path string) error {
 	s.swapMu.Lock()
 	defer s.swapMu.Unlock()
@@ -210,7 +211,7 @@ func (s *Store) Remove(path string) error {
 	before := s.all()
 	s.listed.Store(&rest)
 	if v.inMemory() { // which may never come back
-		if err := s.clear(v); err != nil {
+		if err := s.vacate(v); err != nil {
 			s.listed.Store(&before)
 			return err
 		}
@@ -221,9 +222,8 @@ func (s *Store) Remove(path string) error {
 	return nil
 }
 
-// retire takes a volume that is not in the list out of everything, and closes what is open there.
-func (s *Store) retire(v *volume, cause error) {
-	v.leaving.Store(true)
+// on are the replicas of a volume; if it is leaving, all that there will ever be.
+func (s *Store) on(v *volume) []*replica {
 	var all []*replica
 	for i := range s.shards {
 		sh := &s.shards[i]
@@ -235,6 +235,13 @@ func (s *Store) retire(v *volume, cause error) {
 		}
 		sh.mu.RUnlock()
 	}
+	return all
+}
+
+// retire takes a volume that is not in the list out of everything, and closes what is open there.
+func (s *Store) retire(v *volume, cause error) {
+	v.leaving.Store(true)
+	all := s.on(v)
 	packs := map[*pack]bool{}
 	// What is under way there ends before somebody else has the volume, also on one that has failed, unless its disk does not answer.
 	end := time.Now().Add(v.usageWait)

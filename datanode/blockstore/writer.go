@@ -381,6 +381,9 @@ func (s *Store) append(b metadata.Block, gen metadata.Generation, recovery bool)
 // leave a longer file under the name that says finalized. r.io is held.
 func (w *writer) reopenFinalized(gen metadata.Generation) error {
 	r := w.r()
+	if r.vol.leaving.Load() { // and nobody would bring what is written from here on to a disk
+		return errRemoved
+	}
 	o, err := w.readTail(r.length)
 	if err != nil {
 		if errors.Is(err, metadata.ErrCorrupt) {
