@@ -78,16 +78,20 @@ func TestAClusterOfThreeNamenodesOutlivesItsLeaderAndADatanode(t *testing.T) {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}
-	k.Await("two live replicas of everything", func(ctx context.Context) error {
+	k.Await("three datanodes, and two live replicas of everything", func(ctx context.Context) error {
+		live, err := fs.Datanodes(ctx, dfs.LiveDatanodes)
+		if err == nil && len(live) != 3 {
+			err = fmt.Errorf("%d datanodes live", len(live))
+		}
+		if err != nil {
+			return err
+		}
 		stats, err := fs.FsStats(ctx)
 		if err == nil && (stats.UnderReplicated != 0 || stats.MissingBlocks != 0) {
 			err = fmt.Errorf("%+v", stats)
 		}
 		return err
 	})
-	if live, err := fs.Datanodes(ctx, dfs.LiveDatanodes); err != nil || len(live) != 3 {
-		t.Errorf("%d datanodes, %v", len(live), err)
-	}
 }
 
 // The controller of an experiment that is killed writes the end into the journal that it has open.

@@ -87,11 +87,11 @@ func (s *Server) waitingFor(id string) []metadata.INodeID {
 	})
 }
 
-// forgotten tells the block manager which datanodes the log says are given up.
+// forgotten tells the block manager which datanodes the log says are given up. It looks with the lock held: who looked last is the last to say.
 func (s *Server) forgotten() {
-	ids := s.ns.Forgotten()
 	s.soft.mu.Lock()
 	defer s.soft.mu.Unlock()
+	ids := s.ns.Forgotten() // which takes no lock
 	if slices.Equal(ids, s.soft.given) {
 		return
 	}

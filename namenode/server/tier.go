@@ -144,6 +144,7 @@ func (s *Server) startTier(c metadata.Caller, path string, done func(id metadata
 		}
 		fresh := false
 		s.changeTiers(switchTries, func(ids []metadata.INodeID) ([]metadata.INodeID, bool, error) {
+			fresh = false // another one may have been faster
 			switch {
 			case slices.Contains(ids, id):
 				return nil, false, nil
