@@ -432,7 +432,7 @@ func (b *blockWriter) tell(ctx context.Context) error {
 // fsync also says whether the file is there and still this client's.
 func (b *blockWriter) fsync(ctx context.Context) error {
 	return b.c.call(ctx, "flush", b.w.path, "fsync", &hadooppb.FsyncRequestProto{
-		Src: &b.w.path, Client: &b.c.name, LastBlockLength: new(int64(-1)), FileId: &b.w.fileID,
+		Src: &b.w.path, Client: &b.c.name, LastBlockLength: new(int64(-1)), FileId: new(b.w.fileID.Load()),
 	}, new(hadooppb.FsyncResponseProto))
 }
 

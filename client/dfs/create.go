@@ -130,7 +130,8 @@ func (w *Writer) create(request *hadooppb.CreateRequestProto) error {
 	if status.GetFileEncryptionInfo() != nil {
 		return &Error{Op: "create", Path: w.path, Kind: metadata.ErrUnsupported, Message: "encrypted directories are not supported"}
 	}
-	w.fileID, w.replication = status.GetFileId(), firstSet(int(status.GetBlockReplication()), w.replication)
+	w.fileID.Store(status.GetFileId())
+	w.replication = firstSet(int(status.GetBlockReplication()), w.replication)
 	w.lease()
 	return w.coded("create", status.GetEcPolicy())
 }
@@ -221,10 +222,11 @@ func (c *Client) AppendWith(ctx context.Context, name string, options AppendOpti
 		return nil, &Error{Op: "append", Path: name, Kind: metadata.ErrUnsupported, Message: "the server is older than Hadoop 2.7"}
 	}
 	w := c.newWriter(ctx, &Writer{
-		path: name, fileID: status.GetFileId(), sum: sum,
+		path: name, sum: sum,
 		blockSize:   int64(status.GetBlocksize()),
 		replication: int(status.GetBlockReplication()),
 	})
+	w.fileID.Store(status.GetFileId())
 	w.lease()
 	w.length.Store(int64(status.GetLength()))
 	if err := w.coded("append", status.GetEcPolicy()); err != nil {

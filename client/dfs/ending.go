@@ -72,7 +72,7 @@ func (w *Writer) Abort() {
 
 // giveUp asks the namenode to close the file, if it was made.
 func (w *Writer) giveUp() {
-	if w.fileID == 0 {
+	if w.fileID.Load() == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), w.c.times.abort)

@@ -63,8 +63,8 @@ func (c *Client) LocalCounts() LocalCounts {
 type local struct {
 	c    *Client
 	near *localsocket.Near
-	// askTime and patience are the constants, more in tests.
-	askTime, patience time.Duration
+	// askTime, patience, idle and refusal are the constants localAsk, localPatience, localIdle and localRefused, more in tests.
+	askTime, patience, idle, refusal time.Duration
 
 	connections, opened, refused, bytes, abandoned atomic.Int64
 
@@ -101,7 +101,10 @@ type descriptors struct {
 }
 
 func newLocal(c *Client) *local {
-	return &local{c: c, near: localsocket.NewNear(c.config.DomainSocket, c.log), askTime: localAsk, patience: localPatience, kept: map[localKey]*descriptors{}}
+	return &local{
+		c: c, near: localsocket.NewNear(c.config.DomainSocket, c.log), askTime: localAsk, patience: localPatience, idle: localIdle, refusal: localRefused,
+		kept: map[localKey]*descriptors{},
+	}
 }
 
 // dial connects to a datanode of this machine; nil: there is none.
@@ -124,7 +127,7 @@ func (l *local) get(ctx context.Context, b *located, node *hadooppb.DatanodeInfo
 	now := time.Now()
 	l.mu.Lock()
 	d := l.kept[key]
-	if d != nil && now.Sub(d.asked) > d.life() {
+	if d != nil && now.Sub(d.asked) > l.life(d) {
 		l.dropLocked(d)
 		d = nil
 	}
@@ -137,7 +140,7 @@ func (l *local) get(ctx context.Context, b *located, node *hadooppb.DatanodeInfo
 		l.kept[key] = d
 		l.asking.Go(func() { l.ask(d, addr, b.block, b.token, b.size) })
 		if l.purge == nil {
-			l.purge = time.AfterFunc(localIdle, l.purgeIdle)
+			l.purge = time.AfterFunc(l.idle, l.purgeIdle)
 		}
 	}
 	d.users++
@@ -167,11 +170,11 @@ func (l *local) get(ctx context.Context, b *located, node *hadooppb.DatanodeInfo
 }
 
 // life is for how long what is known counts.
-func (d *descriptors) life() time.Duration {
+func (l *local) life(d *descriptors) time.Duration {
 	select {
 	case <-d.ready:
 		if d.err != nil {
-			return localRefused
+			return l.refusal
 		}
 	default:
 	}
@@ -227,12 +230,12 @@ func (l *local) purgeIdle() {
 	l.purge = nil
 	now := time.Now()
 	for _, d := range l.kept {
-		if d.users == 0 && now.Sub(d.used) > localIdle {
+		if d.users == 0 && now.Sub(d.used) > l.idle {
 			l.dropLocked(d)
 		}
 	}
 	if len(l.kept) > 0 && !l.closed {
-		l.purge = time.AfterFunc(localIdle, l.purgeIdle)
+		l.purge = time.AfterFunc(l.idle, l.purgeIdle)
 	}
 }
 

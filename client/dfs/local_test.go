@@ -151,7 +151,7 @@ func newLocalCluster(t testing.TB, n int, change func(*Config)) (*cluster, *Clie
 
 // patient makes a client take a busy machine for no slow datanode, disk or namenode, and itself for no idle one.
 func patient(client *Client) {
-	client.hedging.after, client.local.askTime, client.local.patience = limit, limit, limit
+	client.hedging.after, client.local.askTime, client.local.patience, client.local.idle, client.local.refusal = limit, limit, limit, limit, limit
 	client.times.tell, client.times.stall, client.peers.keep = limit, limit, limit
 }
 
@@ -330,7 +330,7 @@ func TestDescriptorsAreBounded(t *testing.T) {
 	}
 	l.mu.Lock()
 	for _, d := range l.kept {
-		d.used = time.Now().Add(-2 * localIdle)
+		d.used = time.Now().Add(-2 * l.idle)
 	}
 	l.mu.Unlock()
 	l.purgeIdle()

@@ -82,7 +82,7 @@ func (w *Writer) addBlock(ctx context.Context, end bool) (*hadooppb.LocatedBlock
 	err := w.insist(ctx, func() error {
 		var answer hadooppb.AddBlockResponseProto
 		err := w.c.call(ctx, "write", w.path, "addBlock", &hadooppb.AddBlockRequestProto{
-			Src: &w.path, ClientName: &w.c.name, Previous: w.last, ExcludeNodes: w.leftOut(), FileId: &w.fileID, Tail: new(end),
+			Src: &w.path, ClientName: &w.c.name, Previous: w.last, ExcludeNodes: w.leftOut(), FileId: new(w.fileID.Load()), Tail: new(end),
 		}, &answer)
 		if err != nil && !errors.Is(err, metadata.ErrNotReplicatedYet) {
 			return err
@@ -113,7 +113,7 @@ func (w *Writer) complete(ctx context.Context) error {
 	return w.insist(ctx, func() error {
 		var answer hadooppb.CompleteResponseProto
 		err := w.c.call(ctx, "close", w.path, "complete",
-			&hadooppb.CompleteRequestProto{Src: &w.path, ClientName: &w.c.name, Last: w.last, FileId: &w.fileID}, &answer)
+			&hadooppb.CompleteRequestProto{Src: &w.path, ClientName: &w.c.name, Last: w.last, FileId: new(w.fileID.Load())}, &answer)
 		if err == nil && !answer.GetResult() {
 			return &notYet{&Error{Op: "close", Path: w.path, Kind: metadata.ErrNotReplicatedYet, Message: "the last block has too few replicas"}}
 		}

@@ -79,7 +79,7 @@ func (w *Writer) abandonGroup() error {
 // giveBack has the namenode forget the last block.
 func (w *Writer) giveBack(b *hadooppb.ExtendedBlockProto) error {
 	return w.c.call(w.life, "write", w.path, "abandonBlock", &hadooppb.AbandonBlockRequestProto{
-		B: b, Src: &w.path, Holder: &w.c.name, FileId: &w.fileID,
+		B: b, Src: &w.path, Holder: &w.c.name, FileId: new(w.fileID.Load()),
 	}, new(hadooppb.AbandonBlockResponseProto))
 }
 
@@ -113,7 +113,7 @@ func (w *Writer) sealed() error {
 // seal writes the bytes of the open end, which is finished, in groups, and has these put in its place.
 func (w *Writer) seal() error {
 	tail := int64(w.last.GetNumBytes())
-	begin := &hadooppb.BeginRewriteRequestProto{Src: &w.path, FileId: &w.fileID, ClientName: &w.c.name, Tail: new(true)}
+	begin := &hadooppb.BeginRewriteRequestProto{Src: &w.path, FileId: new(w.fileID.Load()), ClientName: &w.c.name, Tail: new(true)}
 	var made hadooppb.BeginRewriteResponseProto
 	if err := w.c.operate(w.life, "seal", w.path, "beginRewrite", begin, &made); err != nil {
 		return err
@@ -141,7 +141,7 @@ func (w *Writer) seal() error {
 	}
 	var answer hadooppb.EndRewriteResponseProto
 	err = w.c.operate(w.life, "seal", w.path, "endRewrite",
-		&hadooppb.EndRewriteRequestProto{Src: &w.path, FileId: &w.fileID, ClientName: &w.c.name, Tail: w.last, Source: made.Source}, &answer)
+		&hadooppb.EndRewriteRequestProto{Src: &w.path, FileId: new(w.fileID.Load()), ClientName: &w.c.name, Tail: w.last, Source: made.Source}, &answer)
 	if err != nil {
 		return err
 	}
@@ -160,9 +160,10 @@ func (c *Client) copyBeside(ctx context.Context, made *hadooppb.BeginRewriteResp
 		return nil, err
 	}
 	out := c.newWriter(ctx, &Writer{
-		path: fmt.Sprintf("/.reserved/.inodes/%d", made.GetSource()), fileID: made.GetSource(), sum: sum, blockSize: int64(made.GetBlockSize()),
+		path: fmt.Sprintf("/.reserved/.inodes/%d", made.GetSource()), sum: sum, blockSize: int64(made.GetBlockSize()),
 		replication: int(made.GetReplication()),
 	})
+	out.fileID.Store(made.GetSource())
 	out.lease()
 	if err = out.coded("seal", made.GetEcPolicy()); err == nil {
 		err = write(out)

@@ -95,6 +95,25 @@ func TestReadAtFromManyGoroutines(t *testing.T) {
 	wg.Wait()
 }
 
+// Who reads at several places at once may have to ask where they are, again and again: what the race detector has to say of it.
+func TestManyGoroutinesAskWhereBlocksAre(t *testing.T) {
+	c, _ := newCluster(t, 1)
+	client := c.client(Config{BlockSize: 1024})
+	bigFile(t, client, 5000)
+	r := open(t, client, "/big")
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			for range 25 {
+				if b, err := r.at(t.Context(), int64(i)*1024, true); err != nil || b.offset != int64(i)*1024 {
+					t.Errorf("block %d: %+v, %v", i, b, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
 func TestWriteToCopiesTheRest(t *testing.T) {
 	_, client := newCluster(t, 2)
 	data := bigFile(t, client, 1<<20+5)

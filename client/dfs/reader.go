@@ -56,7 +56,6 @@ type Reader struct {
 	life   context.Context // Open's
 	path   string
 	length int64
-	block  int64 // block size, or a guess
 
 	pos    int64
 	stream source
@@ -67,6 +66,7 @@ type Reader struct {
 	whole []byte
 
 	mu     sync.Mutex
+	block  int64          // block size, or a guess
 	coder  *erasure.Coder // of a file with an erasure coding policy
 	form   uint32         // the number of the policy, 0 for none
 	blocks []*located     // known ones, by offset
@@ -216,7 +216,10 @@ func (r *Reader) at(ctx context.Context, pos int64, fresh bool) (*located, error
 			return b, nil
 		}
 	}
-	list, err := r.c.locate(ctx, r.path, pos, max(prefetch*r.block, 1<<20))
+	r.mu.Lock()
+	ahead := max(prefetch*r.block, 1<<20)
+	r.mu.Unlock()
+	list, err := r.c.locate(ctx, r.path, pos, ahead)
 	if err != nil {
 		return nil, err
 	}

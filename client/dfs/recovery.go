@@ -334,7 +334,7 @@ func (b *blockWriter) addNode(ctx context.Context, excluded []*hadooppb.Datanode
 	var answer hadooppb.GetAdditionalDatanodeResponseProto
 	err := b.c.call(ctx, "write", b.w.path, "getAdditionalDatanode", &hadooppb.GetAdditionalDatanodeRequestProto{
 		Src: &b.w.path, Blk: b.block, Existings: b.nodes, Excludes: excluded, NumAdditionalNodes: new(uint32(1)),
-		ClientName: &b.c.name, ExistingStorageUuids: b.ids, FileId: &b.w.fileID,
+		ClientName: &b.c.name, ExistingStorageUuids: b.ids, FileId: new(b.w.fileID.Load()),
 	}, &answer)
 	if err != nil {
 		return err

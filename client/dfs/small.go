@@ -169,7 +169,7 @@ func (w *Writer) leave(ctx context.Context, b *blockWriter, cause error) error {
 		}
 	}
 	err := w.c.call(ctx, "write", w.path, "abandonBlock", &hadooppb.AbandonBlockRequestProto{
-		B: b.block, Src: &w.path, Holder: &w.c.name, FileId: &w.fileID,
+		B: b.block, Src: &w.path, Holder: &w.c.name, FileId: new(w.fileID.Load()),
 	}, new(hadooppb.AbandonBlockResponseProto))
 	if err == nil {
 		b.move(blockAbandoned)

@@ -348,7 +348,8 @@ func (w *Writer) finishHeld() (done bool, err error) {
 	if !stored {
 		return false, w.make()
 	}
-	w.fileID, w.held = id, nil
+	w.fileID.Store(id)
+	w.held = nil
 	return true, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/iotest"
@@ -276,6 +277,38 @@ func TestLateWriterDecidesAtItsEnd(t *testing.T) {
 	}
 	if s.count("recoverLease") > 0 {
 		t.Error("the lease of a file that was not made is recovered")
+	}
+}
+
+// Somebody asks for the inode while somebody else makes the file: what the race detector has to say of it.
+func TestTheINodeOfAFileThatIsBeingMade(t *testing.T) {
+	t.Parallel()
+	_, c := newSmallCluster(t, Config{})
+	for _, n := range []int{10, metadata.MaxBody + 1} { // made with its bytes, and before them
+		w, err := c.Create(t.Context(), fmt.Sprintf("/f%d", n), CreateOptions{Late: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var asking sync.WaitGroup
+		made := make(chan struct{})
+		asking.Go(func() {
+			for {
+				select {
+				case <-made:
+					return
+				default:
+					_ = w.INode()
+					runtime.Gosched()
+				}
+			}
+		})
+		_, err = w.Write(pattern(n))
+		err = errors.Join(err, w.Close())
+		close(made)
+		asking.Wait()
+		if err != nil || w.INode() == 0 {
+			t.Errorf("%d bytes: inode %d, %v", n, w.INode(), err)
+		}
 	}
 }
 

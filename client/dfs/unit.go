@@ -375,6 +375,6 @@ func (u *unitWriter) closeAt(generation uint64) {
 	}
 	p.close()
 	g.mu.Lock()
-	u.stored = true
+	u.stored = u.err == nil // else it was given up meanwhile, and the others get a generation that it does not have
 	g.mu.Unlock()
 }

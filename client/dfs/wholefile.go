@@ -19,7 +19,7 @@ func (c *Client) WriteFile(ctx context.Context, name string, data []byte, overwr
 	if w.held != nil && len(data) <= w.held.most {
 		w.held.data = data
 		done, failed := w.finishHeld()
-		if done || w.fileID == 0 { // a failure leaves nothing that would have to be removed
+		if done || w.INode() == 0 { // a failure leaves nothing that would have to be removed
 			w.settled, w.closed = true, true
 			w.end()
 			return failed

@@ -29,7 +29,7 @@ import (
 type Writer struct {
 	c           *Client
 	path        string
-	fileID      uint64
+	fileID      atomic.Uint64 // 0 while it is not made; set by who has the turn
 	sum         dtp.Checksum
 	blockSize   int64
 	replication int
@@ -90,9 +90,9 @@ func (t turn) give() { <-t }
 func (w *Writer) Name() string { return w.path }
 
 // INode returns the id of the file's inode, 0 while it is not made, under which "/.reserved/.inodes/<id>" finds it wherever it is renamed to.
-func (w *Writer) INode() metadata.INodeID { return metadata.INodeID(w.fileID) }
+func (w *Writer) INode() metadata.INodeID { return metadata.INodeID(w.fileID.Load()) }
 
-func (w *Writer) byID() string { return fmt.Sprintf("/.reserved/.inodes/%d", w.fileID) }
+func (w *Writer) byID() string { return fmt.Sprintf("/.reserved/.inodes/%d", w.fileID.Load()) }
 
 // Size is the length of the file with everything written so far.
 func (w *Writer) Size() int64 { return w.length.Load() }

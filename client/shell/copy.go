@@ -71,7 +71,7 @@ func (s *Shell) put(ctx context.Context, args []string, done func(string) error)
 			return err
 		}
 		return s.copyAll(ctx, func(t *tasks) error {
-			go s.measure(ctx, found)
+			go s.meter.measure(ctx, found)
 			for _, source := range found {
 				if ctx.Err() != nil {
 					return ctx.Err()
@@ -101,8 +101,7 @@ func (s *Shell) put(ctx context.Context, args []string, done func(string) error)
 }
 
 // measure tells the meter what there is to copy, beside the copies.
-func (s *Shell) measure(ctx context.Context, sources []string) {
-	m := s.meter
+func (m *meter) measure(ctx context.Context, sources []string) {
 	if m == nil {
 		return
 	}

@@ -27,8 +27,8 @@ import (
 
 // Login is a client's: the tickets that kinit got, or a keytab that gets them. It is safe for concurrent use.
 type Login struct {
-	who   Principal
-	cache string // the file of a ticket cache; empty: the login is from a keytab
+	who   Principal // stays, whatever becomes of the cache
+	cache string    // the file of a ticket cache; empty: the login is from a keytab
 
 	mu     sync.Mutex
 	client *client.Client
@@ -121,7 +121,10 @@ func (l *Login) refresh() error {
 	if err != nil {
 		return fmt.Errorf("Kerberos: ticket cache %s: %w", path, err)
 	}
-	l.client, l.who, l.read = c, who, written
+	if l.client == nil {
+		l.who = who
+	}
+	l.client, l.read = c, written
 	return nil
 }
 
@@ -246,7 +249,11 @@ func (l *Login) ticket(service Principal) (messages.Ticket, types.EncryptionKey,
 func (l *Login) Principal() Principal { return l.who }
 
 // Close ends the renewal of tickets.
-func (l *Login) Close() { l.client.Destroy() }
+func (l *Login) Close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.client.Destroy()
+}
 
 // explain says what went wrong at the KDC.
 func explain(err error, realm string) error {

@@ -1,9 +1,14 @@
 package kerberos
 
 import (
+	"bytes"
+	"encoding/binary"
+	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -72,4 +77,64 @@ func TestLoginsThatFail(t *testing.T) {
 	if _, err := LoginFromKeytab(w.path, principal(t, "alice@HOPS.TEST")); err == nil || !strings.Contains(err.Error(), "has no key of alice@HOPS.TEST: it has nn/a.example.com@EXAMPLE.COM") {
 		t.Errorf("another's keytab: %v", err)
 	}
+}
+
+// Tickets are taken from a cache that was written anew while others look at who has logged in: what the race detector has to say of it.
+func TestACacheThatIsReadAgain(t *testing.T) {
+	cache, err := os.ReadFile("testdata/alice.cache")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	krb5, path := filepath.Join(dir, "krb5.conf"), filepath.Join(dir, "cache")
+	t.Setenv("KRB5_CONFIG", krb5)
+	t.Setenv("KRB5CCNAME", path)
+	if err := errors.Join(os.WriteFile(krb5, []byte(conf), 0o600), os.WriteFile(path, cache, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	ended, _, err := readCache(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := func(at time.Time) []byte { return binary.BigEndian.AppendUint32(nil, uint32(at.Unix())) }
+	for _, c := range ended.GetEntries() {
+		cache = bytes.ReplaceAll(cache, end(c.EndTime), end(time.Now().Add(time.Hour)))
+	}
+	if err := os.WriteFile(path, cache, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := LoginFromCache()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var looking sync.WaitGroup
+	stop := make(chan struct{})
+	looking.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				if who := l.Principal().String(); who != "alice@HOPS.TEST" {
+					t.Error(who)
+				}
+				runtime.Gosched()
+			}
+		}
+	})
+	for range 5 {
+		before := l.client
+		if err := os.Chtimes(path, time.Time{}, l.read.Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		l.mu.Lock()
+		err := l.refresh()
+		l.mu.Unlock()
+		if err != nil || l.client == before {
+			t.Errorf("it was not read again, %v", err)
+		}
+	}
+	close(stop)
+	looking.Wait()
 }
