@@ -26,6 +26,7 @@ import (
 	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/internal/security"
 	pb "github.com/gohops/hops/namenode/api/v1"
+	nnserver "github.com/gohops/hops/namenode/server"
 )
 
 func joinCommand() *cli.Command {
@@ -218,30 +219,45 @@ func (m *machineSetup) asks(key crypto.Signer) ([]byte, error) {
 	return proto.Marshal(asked)
 }
 
-// askToJoin asks a namenode, or the one that leads if it names that.
+// askToJoin asks a namenode, or the one that leads if it names that. It waits for an election.
 func askToJoin(ctx context.Context, addr string, token authority.Token, asked []byte) (*pb.JoinResponse, *x509.Certificate, error) {
-	for range 3 {
-		answer, root, err := func() (*pb.JoinResponse, *x509.Certificate, error) {
-			j, err := security.DialToJoin(ctx, addr, token.Authority)
-			if err != nil {
-				return nil, nil, joinError(addr, err)
+	for began, tries := time.Now(), 1; ; tries++ {
+		answer, root, again, err := askOnceToJoin(ctx, addr, token, asked)
+		switch {
+		case err == nil && answer.Leader == "":
+			return answer, root, nil
+		case err == nil:
+			if addr = answer.Leader; tries%3 != 0 {
+				continue
 			}
-			defer j.Close()
-			answer, err := pb.NewAdmissionClient(j).Join(ctx, &pb.JoinRequest{Asked: asked, Token: token.ID, Proof: token.Prove(j.Bound, asked)})
-			if err != nil {
-				return nil, nil, notTakenIn(addr, err)
-			}
-			return answer, j.Authority, nil
-		}()
-		if err != nil {
+			err = fail(exitUnreachable, "the namenodes do not agree on who of them leads: try again")
+		case !again:
 			return nil, nil, err
 		}
-		if answer.Leader == "" {
-			return answer, root, nil
+		if time.Since(began) > electionTime {
+			return nil, nil, err
 		}
-		addr = answer.Leader
+		select {
+		case <-ctx.Done():
+			return nil, nil, err
+		case <-time.After(200 * time.Millisecond):
+		}
 	}
-	return nil, nil, fail(exitUnreachable, "the namenodes do not agree on who of them leads: try again")
+}
+
+// askOnceToJoin asks one namenode. again: it does not lead, knows of none that does, and has done nothing.
+func askOnceToJoin(ctx context.Context, addr string, token authority.Token, asked []byte) (answer *pb.JoinResponse, root *x509.Certificate, again bool, err error) {
+	j, err := security.DialToJoin(ctx, addr, token.Authority)
+	if err != nil {
+		return nil, nil, false, joinError(addr, err)
+	}
+	defer j.Close()
+	answer, err = pb.NewAdmissionClient(j).Join(ctx, &pb.JoinRequest{Asked: asked, Token: token.ID, Proof: token.Prove(j.Bound, asked)})
+	if err != nil {
+		s := grpcstatus.Convert(err)
+		return nil, nil, s.Code() == codes.Unavailable && strings.Contains(s.Message(), nnserver.NobodyLeads), notTakenIn(addr, err)
+	}
+	return answer, j.Authority, false, nil
 }
 
 // joinError says why there is no connection to join on.

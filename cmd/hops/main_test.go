@@ -7,6 +7,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	askTime = time.Minute // a server of these tests that is slow is there all the same
+	askTime, electionTime = time.Minute, time.Minute // a server of these tests that is slow is there all the same
 	os.Exit(m.Run())
 }

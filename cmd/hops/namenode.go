@@ -132,7 +132,7 @@ const unreachable = "unreachable"
 
 // electionTime is how long a command that needs a leader waits for one while somebody answers: an election takes a second or
 // a few.
-const electionTime = 10 * time.Second
+var electionTime = 10 * time.Second // a variable for tests
 
 // untilLed looks, and again until somebody leads; not if nobody answers, nor for longer than electionTime.
 func untilLed(ctx context.Context, look func() (led, answered bool)) {

@@ -10,9 +10,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/gohops/hops/client"
 	"github.com/gohops/hops/cmd/processes"
+	"github.com/gohops/hops/internal/config"
 )
 
 // One cluster with two simulated GPUs on one node goes through all of this.
@@ -22,7 +24,7 @@ func TestContainersOutliveTheServersThatManageThem(t *testing.T) {
 	}
 	k := Start(t, processes.Config{
 		Namenodes: 1, Datanodes: 1, NodeManagers: 1, GPUs: 2,
-		Properties: map[string]string{"dfs.replication": "1"},
+		Properties: map[string]string{"dfs.replication": "1"}, Adjust: patient,
 	})
 	c := Dial(t, k.Conf(), "")
 	for _, fault := range []struct {
@@ -37,6 +39,13 @@ func TestContainersOutliveTheServersThatManageThem(t *testing.T) {
 		if !t.Run(fault.name, func(t *testing.T) { fault.run(t, &Cluster{k.Cluster, t}, c) }) {
 			break
 		}
+	}
+}
+
+// patient has resource managers lose no node by themselves because the machine is slow.
+func patient(_ string, f *config.File) {
+	if f.ResourceManager != nil {
+		f.ResourceManager.Lease = time.Minute
 	}
 }
 

@@ -23,7 +23,7 @@ func TestResourceManagersThatDieUnderLoadLoseNothing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("seven processes")
 	}
-	k := Start(t, processes.Config{Namenodes: 1, Datanodes: 1, ResourceManagers: 3, NodeManagers: 2, GPUs: 4, Properties: map[string]string{"dfs.replication": "1"}})
+	k := Start(t, processes.Config{Namenodes: 1, Datanodes: 1, ResourceManagers: 3, NodeManagers: 2, GPUs: 4, Properties: map[string]string{"dfs.replication": "1"}, Adjust: patient})
 	// Each death of a leader is of the one that leads then.
 	leader := func() (id string) {
 		k.Await("a resource manager that leads", func() error {

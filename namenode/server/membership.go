@@ -71,6 +71,9 @@ func printable(s string) string {
 	return string(slices.DeleteFunc([]rune(s), func(c rune) bool { return c < ' ' || c > '~' }))
 }
 
+// NobodyLeads is in what a machine that joins is told while nobody is known to lead: nothing was done for it then, and it may ask again.
+const NobodyLeads = "knows of none that does"
+
 // elsewhere names the leader to a machine that joins.
 func (s *Server) elsewhere() (*pb.JoinResponse, error) {
 	leader := s.group.Leadership().LeaderID
@@ -83,7 +86,7 @@ func (s *Server) elsewhere() (*pb.JoinResponse, error) {
 			return &pb.JoinResponse{Leader: n.GRPC}, nil
 		}
 	}
-	return nil, status.Errorf(codes.Unavailable, "namenode %s does not lead, and knows of none that does: try again", s.config.ID)
+	return nil, status.Errorf(codes.Unavailable, "namenode %s does not lead, and %s: try again", s.config.ID, NobodyLeads)
 }
 
 func (s *Server) admit(ctx context.Context, r *pb.JoinRequest, asked *pb.Joining, bound []byte) (*pb.JoinResponse, error) {

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+
+	"github.com/gohops/hops/internal/authority"
+	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/security/securitytest"
+	pb "github.com/gohops/hops/namenode/api/v1"
+	nnserver "github.com/gohops/hops/namenode/server"
+)
+
+// admission answers a machine that joins, by how often it was asked.
+type admission struct {
+	pb.UnimplementedAdmissionServer
+	asked  atomic.Int32
+	answer func(n int32) (*pb.JoinResponse, error)
+}
+
+func (a *admission) Join(context.Context, *pb.JoinRequest) (*pb.JoinResponse, error) {
+	return a.answer(a.asked.Add(1))
+}
+
+// serveAdmission serves one and returns where.
+func serveAdmission(t *testing.T, member *authority.Member, a *admission) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := security.Keyring{Member: member, Joining: true}
+	s := grpc.NewServer(grpc.Creds(keys.Credentials()))
+	pb.RegisterAdmissionServer(s, a)
+	go func() { _ = s.Serve(keys.Listen(l)) }()
+	t.Cleanup(s.Stop)
+	return l.Addr().String()
+}
+
+// A machine that joins during an election is taken in when there is a leader, whom another namenode may name. What is refused for another
+// reason is not asked again: nobody knows whether it was done.
+func TestWhoJoinsWaitsForAnElection(t *testing.T) {
+	t.Parallel()
+	credentials, a, err := securitytest.Make(security.NewSecret())
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := authority.Token{Authority: authority.FingerprintOf(a.Root())}
+	leader := &admission{answer: func(n int32) (*pb.JoinResponse, error) {
+		if n == 1 { // it is not the leader yet
+			return nil, grpcstatus.Error(codes.Unavailable, "namenode nn2 does not lead, and "+nnserver.NobodyLeads)
+		}
+		return &pb.JoinResponse{Name: "lab"}, nil
+	}}
+	addr := serveAdmission(t, credentials.Member, leader)
+	follower := &admission{answer: func(n int32) (*pb.JoinResponse, error) {
+		if n < 3 {
+			return nil, grpcstatus.Error(codes.Unavailable, "namenode nn1 does not lead, and "+nnserver.NobodyLeads)
+		}
+		return &pb.JoinResponse{Leader: addr}, nil
+	}}
+	answer, root, err := askToJoin(t.Context(), serveAdmission(t, credentials.Member, follower), token, nil)
+	if err != nil || answer.Name != "lab" || !root.Equal(a.Root()) || follower.asked.Load() != 3 || leader.asked.Load() != 2 {
+		t.Errorf("%v %v; asked were %d and %d times", answer, err, follower.asked.Load(), leader.asked.Load())
+	}
+	broken := &admission{answer: func(int32) (*pb.JoinResponse, error) {
+		return nil, grpcstatus.Error(codes.Unavailable, "the disk is gone")
+	}}
+	if _, _, err := askToJoin(t.Context(), serveAdmission(t, credentials.Member, broken), token, nil); err == nil || !strings.Contains(err.Error(), "the disk is gone") || broken.asked.Load() != 1 {
+		t.Errorf("%v; asked %d times", err, broken.asked.Load())
+	}
+}
