@@ -435,6 +435,52 @@ func TestAGroupIsRenewedWhileDatanodesAreAsked(t *testing.T) {
 	c.checkGroups("/f", data, 1)
 }
 
+// An internal block that is given up while its datanode ends it is none of those that the namenode is told of: what comes after that is not for it.
+func TestAnInternalBlockThatIsGivenUpWhileItEnds(t *testing.T) {
+	t.Parallel()
+	c, client := newGroups(t, 5, codings[1])
+	client.times.stall = limit
+	w := create(t, client, "/f")
+	defer w.Abort()
+	write(t, w, pattern(9000))
+	g, n := w.group, c.nodes[0]
+	u := g.units[0]
+	eventually(t, "all is acknowledged", func() bool {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return u.drainedLocked()
+	})
+	connections := func() (count int) {
+		n.set(func() { count = n.accepted })
+		return count
+	}
+	before := connections()
+	n.freeze()
+	generation := g.block.GetGenerationStamp() + 1
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		u.closeAt(generation)
+	}()
+	eventually(t, "the datanode is asked to end it", func() bool { return connections() > before })
+	func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		n.thaw()
+		eventually(t, "the datanode has ended it", func() (final bool) {
+			n.set(func() { r := n.replicas[u.block.GetBlockId()]; final = r.final && r.gs == generation })
+			return final
+		})
+		u.err = errInjected
+	}()
+	within(t, "its end", func() { <-ended })
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if u.stored {
+		t.Error("it counts as stored")
+	}
+}
+
 func TestGroupWithFewDatanodes(t *testing.T) {
 	t.Parallel()
 	p := codings[1]
