@@ -174,12 +174,12 @@ func (f fatal) Unwrap() error        { return f.error }
 
 // live is one session, from registration to the first error.
 func (n *session) live(ctx context.Context) error {
+	n.renew.Store(false) // before it: volumes that change while it is under way are told of by another one
 	interval, err := n.register(ctx)
 	if err != nil {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	n.renew.Store(false)
 	poke(n.report)
 	g.Go(func() error { return n.heartbeats(ctx, interval) })
 	g.Go(func() error { return n.reports(ctx) })
@@ -305,10 +305,12 @@ func (n *session) reports(ctx context.Context) error {
 		if n.renew.Swap(false) {
 			if _, err := n.register(ctx); err != nil {
 				n.log.Warn("registration failed", "namenode", n.addr, "err", err)
+				n.renew.Store(true)
 				n.mu.Lock()
 				n.reporting = false
 				n.mu.Unlock()
-				n.beatNow() // asks again
+				n.beatNow() // asks again, if it was the namenode that wanted it
+				timer.Reset(maxBackoff)
 				continue
 			}
 		}
