@@ -332,9 +332,10 @@ func (s *Store) loadPack(v *volume, seq uint64) error {
 		// A state that was rewritten shortly before the process ended: what is announced as finalized must be durable.
 		err = p.sync()
 	}
+	durable := p.durable // what is entered is everybody's, who may sync the pack
 	for i := 0; i < len(slots) && err == nil; i++ {
 		p.live.Add(1)
-		err = s.loadRecord(slots[i], &records[i], p.durable)
+		err = s.loadRecord(slots[i], &records[i], durable)
 	}
 	if err != nil {
 		return errors.Join(err, f.Close())
