@@ -174,7 +174,7 @@ func (v *volume) addRecord(id metadata.BlockID, gen metadata.Generation, sums, d
 // newPack starts a pack, durably: what is appended to it can be found after one fsync of the file. v.packMu is held.
 func (v *volume) newPack() (*pack, error) {
 	dir := filepath.Join(v.path, packsDir)
-	if err := mkdirAll(v.fs, dir); err != nil {
+	if err := v.mkdir(dir); err != nil {
 		return nil, err
 	}
 	p := &pack{v: v, seq: v.packSeq + 1, end: packAlign, durable: packAlign, salt: make([]byte, saltSize)}
