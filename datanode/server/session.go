@@ -293,9 +293,11 @@ func (n *session) reports(ctx context.Context) error {
 	// Spread, so that the datanodes of a cluster do not report at the same time.
 	timer := time.NewTimer(n.cfg.FullReport/2 + rand.N(n.cfg.FullReport))
 	defer timer.Stop()
+	var again <-chan time.Time // after a registration that failed
 	for {
 		select {
 		case <-n.report:
+		case <-again:
 		case <-timer.C:
 			timer.Reset(n.cfg.FullReport)
 		case <-ctx.Done():
@@ -310,10 +312,11 @@ func (n *session) reports(ctx context.Context) error {
 				n.reporting = false
 				n.mu.Unlock()
 				n.beatNow() // asks again, if it was the namenode that wanted it
-				timer.Reset(maxBackoff)
+				again = time.After(maxBackoff)
 				continue
 			}
 		}
+		again = nil
 		if err := n.reportAll(ctx); err != nil {
 			return fmt.Errorf("block report: %w", pb.FromStatus(err))
 		}
