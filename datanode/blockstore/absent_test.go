@@ -159,6 +159,48 @@ func TestAReplicaWhoseFileVanishedIsMissing(t *testing.T) {
 	}
 }
 
+// A disk that is unmounted while the store serves is a failed volume, and nothing is written to where it was.
+func TestNothingIsWrittenWhereADiskWas(t *testing.T) {
+	for name, write := range map[string]func(h *harness) error{
+		"files": func(h *harness) error {
+			w, err := h.Create(block(1<<20, 1, 0), datanode.CreateOptions{})
+			if err != nil {
+				return err
+			}
+			return errors.Join(w.Write(0, pattern(100_000), nil), w.Close())
+		},
+		"a pack": func(h *harness) error {
+			w, err := h.Create(block(1<<20, 1, 0), datanode.CreateOptions{})
+			if err != nil {
+				return err
+			}
+			return errors.Join(w.Write(0, pattern(1000), nil), w.Close())
+		},
+		"files, as long as it is believed to be there": func(h *harness) error { return h.all()[0].ensureDir(1 << 20) },
+	} {
+		for _, mountPoint := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, mount point %v", name, mountPoint), func(t *testing.T) {
+				dir := filepath.Join(t.TempDir(), "a")
+				h := open(t, vfs.OS, dir)
+				h.put(1, 1, pattern(40_000))
+				check(t, os.Rename(dir, dir+".away"))
+				if mountPoint {
+					check(t, os.Mkdir(dir, 0o700))
+				}
+				wantKind(t, write(h), metadata.ErrIO)
+				if h.Volumes()[0].Failed == nil {
+					t.Error("the volume works")
+				}
+				left, err := os.ReadDir(dir)
+				if len(left) > 0 || mountPoint != (err == nil) {
+					t.Errorf("where the disk was are %v, %v", left, err)
+				}
+				check(t, h.Shutdown())
+			})
+		}
+	}
+}
+
 // That a replica is gone is announced before another one of its block can be: the namenode would forget the one that came. That there is none is
 // only said where there is none.
 func TestThatAReplicaIsGoneIsToldBeforeTheNextComes(t *testing.T) {

@@ -174,7 +174,7 @@ func (v *volume) addRecord(id metadata.BlockID, gen metadata.Generation, sums, d
 // newPack starts a pack, durably: what is appended to it can be found after one fsync of the file. v.packMu is held.
 func (v *volume) newPack() (*pack, error) {
 	dir := filepath.Join(v.path, packsDir)
-	if err := mkdirAll(v.fs, dir); err != nil {
+	if err := v.mkdir(dir); err != nil {
 		return nil, err
 	}
 	p := &pack{v: v, seq: v.packSeq + 1, end: packAlign, durable: packAlign, salt: make([]byte, saltSize)}
@@ -332,9 +332,10 @@ func (s *Store) loadPack(v *volume, seq uint64) error {
 		// A state that was rewritten shortly before the process ended: what is announced as finalized must be durable.
 		err = p.sync()
 	}
+	durable := p.durable // what is entered is everybody's, who may sync the pack
 	for i := 0; i < len(slots) && err == nil; i++ {
 		p.live.Add(1)
-		err = s.loadRecord(slots[i], &records[i], p.durable)
+		err = s.loadRecord(slots[i], &records[i], durable)
 	}
 	if err != nil {
 		return errors.Join(err, f.Close())

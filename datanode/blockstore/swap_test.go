@@ -339,3 +339,34 @@ func TestVolumeThatComesLeavesAloneWhatIsWorkedOn(t *testing.T) {
 	must[datanode.Replica](t)(h.UpdateReplica(block(1, 5, 0), 9, 100_000))
 	h.wantContent(1, pattern(100_000))
 }
+
+// Replicas that were found in a pack of a volume that comes are moved away while the rest of the pack is looked through.
+func TestReplicasLeaveAPackWhileItIsLookedThrough(t *testing.T) {
+	h := open(t, mem.New(1<<26), "/a", "/b", "/ssd")
+	v, data := h.all()[1], pattern(100)
+	const records, moves = 2000, 40
+	for id := metadata.BlockID(1); id <= records; id++ {
+		at := must[*slot](t)(v.addRecord(id, 7, sumsOf(data), data))
+		check(t, at.finish())
+		if id >= records-1 { // the last one says that those before it are durable
+			check(t, at.p.sync())
+		}
+	}
+	check(t, h.Remove("/b"))
+	var g sync.WaitGroup
+	g.Go(func() {
+		for id := int64(1); id <= moves; id++ {
+			until(t, "it is there", func() bool { return h.get(metadata.BlockID(id)) != nil })
+			check(t, h.Move(t.Context(), block(id, 7, 100), datanode.SSD, nil))
+		}
+	})
+	check(t, h.Add(VolumeConfig{Path: "/b"}))
+	g.Wait()
+	for id := int64(1); id <= records; id += 10 {
+		h.wantContent(id, data)
+	}
+	if b := h.Volumes()[2]; b.Path != "/b" || b.Replicas != records-moves {
+		t.Errorf("%+v", b)
+	}
+	check(t, h.Shutdown())
+}

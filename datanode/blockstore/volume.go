@@ -183,11 +183,20 @@ func (v *volume) ensureDir(id metadata.BlockID) error {
 	if v.dirs[dir] {
 		return nil
 	}
-	if err := mkdirAll(v.fs, dir); err != nil {
+	if err := v.mkdir(dir); err != nil {
 		return v.check(err)
 	}
 	v.dirs[dir] = true
 	return nil
+}
+
+// mkdir makes a directory of the volume, durably. Where the volume itself is gone, because its disk is not mounted any more, nothing is made: it
+// would lie on another disk.
+func (v *volume) mkdir(dir string) error {
+	if _, err := v.fs.Stat(filepath.Join(v.path, versionFile)); err != nil {
+		return err
+	}
+	return mkdirAll(v.fs, dir)
 }
 
 // commit is a change to be made durable: first the files, then a rename, then the directory; or a pack with all that has

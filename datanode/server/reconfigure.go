@@ -170,7 +170,7 @@ func (s *Server) reconfigurationStatus(hrpc.Message) (hrpc.Message, error) {
 	}
 	m.EndTime = new(r.ended.UnixMilli())
 	if r.old != r.now || r.err != nil {
-		change := &hadooppb.GetReconfigurationStatusConfigChangeProto{Name: new(volumesProperty), OldValue: &r.old, NewValue: &r.now}
+		change := &hadooppb.GetReconfigurationStatusConfigChangeProto{Name: new(volumesProperty), OldValue: new(r.old), NewValue: new(r.now)} // copies: the answer is written when the lock is free again
 		if r.err != nil {
 			change.ErrorMessage = new(strings.ReplaceAll(r.err.Error(), "\n", "; "))
 		}

@@ -61,6 +61,8 @@ type fakeNamenode struct {
 	pb.UnimplementedDatanodesServer
 	addr string
 	stop func()
+	// registering is called when somebody registers, and may refuse it; nil: nothing.
+	registering func() error
 
 	mu        sync.Mutex
 	cluster   string
@@ -108,6 +110,11 @@ func startNamenodeOn(t testing.TB, credentials security.Credentials, cluster str
 }
 
 func (n *fakeNamenode) Register(_ context.Context, r *pb.RegisterRequest) (*pb.RegisterResponse, error) {
+	if n.registering != nil {
+		if err := n.registering(); err != nil {
+			return nil, pb.Status(err)
+		}
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if r.ClusterId != "" && r.ClusterId != n.cluster {

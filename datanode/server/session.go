@@ -174,12 +174,12 @@ func (f fatal) Unwrap() error        { return f.error }
 
 // live is one session, from registration to the first error.
 func (n *session) live(ctx context.Context) error {
+	n.renew.Store(false) // before it: volumes that change while it is under way are told of by another one
 	interval, err := n.register(ctx)
 	if err != nil {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	n.renew.Store(false)
 	poke(n.report)
 	g.Go(func() error { return n.heartbeats(ctx, interval) })
 	g.Go(func() error { return n.reports(ctx) })
@@ -293,9 +293,11 @@ func (n *session) reports(ctx context.Context) error {
 	// Spread, so that the datanodes of a cluster do not report at the same time.
 	timer := time.NewTimer(n.cfg.FullReport/2 + rand.N(n.cfg.FullReport))
 	defer timer.Stop()
+	var again <-chan time.Time // after a registration that failed
 	for {
 		select {
 		case <-n.report:
+		case <-again:
 		case <-timer.C:
 			timer.Reset(n.cfg.FullReport)
 		case <-ctx.Done():
@@ -305,13 +307,16 @@ func (n *session) reports(ctx context.Context) error {
 		if n.renew.Swap(false) {
 			if _, err := n.register(ctx); err != nil {
 				n.log.Warn("registration failed", "namenode", n.addr, "err", err)
+				n.renew.Store(true)
 				n.mu.Lock()
 				n.reporting = false
 				n.mu.Unlock()
-				n.beatNow() // asks again
+				n.beatNow() // asks again, if it was the namenode that wanted it
+				again = time.After(maxBackoff)
 				continue
 			}
 		}
+		again = nil
 		if err := n.reportAll(ctx); err != nil {
 			return fmt.Errorf("block report: %w", pb.FromStatus(err))
 		}

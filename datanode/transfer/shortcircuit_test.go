@@ -513,10 +513,8 @@ func TestHostileRequestsLeakNothing(t *testing.T) {
 			}
 		}
 	})
-	d.await("all connections have ended", func() bool { return d.srv.Active() <= 2 })
-	if after := count(); after > before {
-		t.Errorf("%d descriptors, there were %d", after, before)
-	}
+	// The last connection may not even have been accepted yet.
+	d.await(fmt.Sprintf("all connections have ended, and there are %d descriptors as before", before), func() bool { return d.srv.Active() <= 2 && count() <= before })
 }
 
 // Who asks again and again and reads nothing has two descriptors under way, and no connection any more.
