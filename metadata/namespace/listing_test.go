@@ -7,6 +7,7 @@ import (
 
 	"github.com/gohops/hops/metadata"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
+	"github.com/gohops/hops/metadata/raftstore"
 )
 
 // closedFile makes a file of one block and closes it.
@@ -87,5 +88,42 @@ func TestListingMissesNoBlock(t *testing.T) {
 		if missed > 0 {
 			t.Errorf("seed %d: %d of %d blocks are missing", seed, missed, len(blocks))
 		}
+	}
+}
+
+// A checkpoint that becomes current while what has changed is told of takes nothing off what is still to be told.
+func TestListingMissesNoBlockOfACheckpointUnderWay(t *testing.T) {
+	w := newWorld(t, Config{})
+	first := w.closedFile("/first")
+	w.checkpoint()
+	var frozen raftstore.Snapshot
+	var last metadata.BlockID
+	told := map[metadata.BlockID]int{}
+	if err := w.ns.EachBlock(func(o BlockOwner) bool {
+		told[o.Block.ID]++
+		switch {
+		case frozen == nil: // what the checkpoint has is being told
+			for range 5 {
+				w.do(super, &logpb.SetPermission{Target: to("/first"), Mode: 0o600})
+				w.checkpoint()
+			}
+			w.closedFile("/frozen")
+			var err error
+			if frozen, err = w.ns.Freeze(); err != nil {
+				t.Fatal(err)
+			}
+			last = w.closedFile("/last")
+		case told[first] == 2: // what has changed
+			if _, err := frozen.(raftstore.Checkpoint).Write(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return true
+	}); err != nil {
+		t.Fatal(err)
+	}
+	frozen.Release()
+	if told[last] != 1 {
+		t.Errorf("the block of a file that came behind the frozen state was told %d times", told[last])
 	}
 }

@@ -687,7 +687,7 @@ func (ns *Namespace) EachBlock(fn func(BlockOwner) bool) error {
 	// Then what has changed since the checkpoint that was current at the beginning: it may have been somewhere else when that place
 	// was looked at. What changes only from here on was met above.
 	ns.mu.RLock()
-	lists := append(l.changed, ns.dirty.lists()...)
+	lists := slices.Concat(l.changed, ns.dirty.lists()) // a checkpoint that becomes current meanwhile goes on writing behind l.changed
 	if ns.frozen != nil {
 		lists = append(lists, ns.frozen.dirty...)
 	}

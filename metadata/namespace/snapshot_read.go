@@ -100,14 +100,10 @@ func (ns *Namespace) stateAt(id metadata.INodeID, s uint32) (*inode, error) {
 		if err != nil || now == nil {
 			return nil, err
 		}
-		c := *now
-		n = &c
-		if n.dir != nil {
-			n.dir = &directory{entries: n.dir.entries}
-		}
+		n = now.shown()
 	}
 	if f := n.file; f != nil {
-		c := &file{blocks: n.finished(), blockSize: f.blockSize, replication: f.replication, erasure: f.erasure}
+		c := &file{blocks: slices.Clone(n.finished()), blockSize: f.blockSize, replication: f.replication, erasure: f.erasure}
 		c.small, c.crc = f.small && len(c.blocks) > 0, f.crc
 		for _, b := range c.blocks {
 			c.length += b.Length
@@ -116,6 +112,20 @@ func (ns *Namespace) stateAt(id metadata.INodeID, s uint32) (*inode, error) {
 	}
 	n.epoch, n.hash = ghostEpoch, uint64(s)
 	return n, nil
+}
+
+// shown is what a ghost has of an inode: what readers look at, without the entries of a directory. The rest changes while others read, too.
+func (n *inode) shown() *inode {
+	c := &inode{
+		id: n.id, parent: n.parent, name: n.name, owner: n.owner, group: n.group, mtime: n.mtime, atime: n.atime, mode: n.mode, file: n.file,
+	}
+	if n.dir != nil {
+		c.dir = &directory{entries: n.dir.entries}
+	}
+	if n.extra != nil {
+		c.extra = new(*n.extra)
+	}
+	return c
 }
 
 // present stands for the present state where a snapshot may be meant. No snapshot has that number.

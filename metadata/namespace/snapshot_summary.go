@@ -16,14 +16,14 @@ func (ns *Namespace) summarizeGhost(c *caller, top *inode, sum *metadata.Content
 		dir := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
 		sum.Directories++
-		if !c.may(dir, metadata.Read|metadata.Execute) {
-			return denied(c, dir, dir.path(), metadata.Read|metadata.Execute)
-		}
 		for after, end := "", false; !end; {
 			err := ns.read(func() error {
 				if s := ns.snaps.byID[dir.snapshot()]; s == nil || s.deleted { // meanwhile
 					stack, end = nil, true
 					return nil
+				}
+				if !c.may(dir, metadata.Read|metadata.Execute) {
+					return denied(c, dir, dir.path(), metadata.Read|metadata.Execute) // its path ends in what is there now
 				}
 				entries, upTo, last, err := ns.entriesAt(dir.id, dir.snapshot(), after, entriesPerTurn)
 				if err != nil {

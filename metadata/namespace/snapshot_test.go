@@ -5,10 +5,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/kv"
+	"github.com/gohops/hops/metadata/kv/mem"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
+	"github.com/gohops/hops/metadata/raftstore"
 )
 
 func snapshotChange(path string, change logpb.ChangeSnapshots_Change, names ...string) *logpb.ChangeSnapshots {
@@ -399,5 +403,89 @@ func touchBoth(w *world, paths ...string) {
 		if r := w.do(super, &logpb.SetOwner{Target: to(path), Owner: "root", Group: "other"}); r.Err != nil {
 			w.t.Fatal(r.Err)
 		}
+	}
+}
+
+// heldSync is a store whose Sync waits.
+type heldSync struct {
+	kv.Store
+	until <-chan struct{}
+}
+
+func (s heldSync) Sync() error {
+	<-s.until
+	return s.Store.Sync()
+}
+
+// Who reads a snapshot looks at nothing of what is in memory that a checkpoint changes beside; run with -race.
+func TestSnapshotsAreReadBesideACheckpoint(t *testing.T) {
+	w := newWorld(t, Config{Store: mem.New()})
+	w.do(super, &logpb.Mkdirs{Target: to("/d"), Mode: 0o755})
+	w.do(super, snapshotChange("/d", allowSnapshots))
+	const files = 300 // -race does not notice each
+	for i := range files {
+		w.do(super, create(fmt.Sprint("/d/f", i), "c"))
+	}
+	w.do(super, snapshotChange("/d", createSnapshot, "s"))
+	frozen, err := w.ns.Freeze()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer frozen.Release()
+	read := make(chan struct{})
+	w.ns.cfg.Store = heldSync{w.ns.cfg.Store, read}
+	var both sync.WaitGroup
+	both.Go(func() {
+		if _, err := frozen.(raftstore.Checkpoint).Write(); err != nil {
+			t.Error(err)
+		}
+	})
+	both.Go(func() {
+		defer close(read)
+		if l, err := w.ns.List(super, "/d/.snapshot/s", "", 0); err != nil || l == nil || len(l.Entries) != files {
+			t.Error(l, err)
+		}
+	})
+	both.Wait()
+}
+
+// What a reader has of a snapshot stays as it is when what it was made of changes.
+func TestWhatIsInASnapshotStays(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.do(super, &logpb.Mkdirs{Target: to("/d/e"), Mode: 0o750, CreateParent: true})
+	mayRead := &logpb.SetACL{Target: to("/d/e"), Change: logpb.SetACL_MODIFY, Entries: []*logpb.ACLEntry{{Type: logpb.ACLEntry_USER, Name: "bob", Rights: 5}}}
+	if r := w.do(super, mayRead); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	w.file("/d/e/f", 10)
+	w.do(super, snapshotChange("/d", allowSnapshots))
+	w.do(super, snapshotChange("/d", createSnapshot, "s"))
+	ghost := func(path string) (g *inode) {
+		if err := w.ns.find(super, path, func(p *place, _ *caller) error {
+			g = p.last()
+			return nil
+		}); err != nil || g == nil {
+			t.Fatal(g, err)
+		}
+		return g
+	}
+	dir, file := ghost("/d/.snapshot/s/e"), ghost("/d/.snapshot/s/e/f")
+	w.do(super, &logpb.SetACL{Target: to("/d/e"), Change: logpb.SetACL_REMOVE})
+	was := file.file.blocks[0]
+	generation := w.do(super, &logpb.ReserveIDs{Generations: 1}).Reserved.FirstGeneration
+	if r := w.do(super, &logpb.Truncate{Target: to("/d/e/f"), ClientName: "writer", RecoveryId: uint64(generation)}); r.Err != nil || !r.OK {
+		t.Fatal(r.Err, r.OK)
+	}
+	r := w.do(super, &logpb.Append{Target: to("/d/e/f"), ClientName: "writer"})
+	if r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	w.write(r.Status.ID, 12)
+	who := callerOf(bob)
+	if !who.may(dir, metadata.Read|metadata.Execute) {
+		t.Error("who could read the directory cannot read it in the snapshot")
+	}
+	if is := file.file.blocks[0]; is != was {
+		t.Errorf("the block of the file in the snapshot is %v, and was %v", is, was)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -279,28 +280,34 @@ func (c *cluster) stop(id string) {
 		return
 	}
 	nd.stop()
-	if err := <-nd.ended; err != nil && len(nd.fatal) == 0 {
+	err := <-nd.ended
+	nd.mu.Lock()
+	failed := len(nd.fatal) > 0
+	nd.mu.Unlock()
+	if err != nil && !failed {
 		c.t.Errorf("%s ended with %v", id, err)
 	}
 	nd.stop = nil
 	clear(nd.groups)
 }
 
-// leader waits for a ready leader of a group among the nodes that are not excluded.
+// leader waits for a ready leader of a group among the nodes that are not excluded. One whose term is over may not know it yet: of several that
+// say they lead it is the one with the latest term.
 func (c *cluster) leader(group string, except ...string) *Group {
 	c.t.Helper()
 	deadline := time.Now().Add(patience)
 	for time.Now().Before(deadline) {
-	nodes:
+		var leader *Group
+		var term uint64
 		for id, nd := range c.nodes {
-			for _, x := range except {
-				if x == id {
-					continue nodes
+			if g := nd.groups[group]; g != nil && !slices.Contains(except, id) {
+				if l := g.Leadership(); l.Leader && l.Term >= term {
+					leader, term = g, l.Term
 				}
 			}
-			if g := nd.groups[group]; g != nil && g.Leadership().Leader {
-				return g
-			}
+		}
+		if leader != nil {
+			return leader
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
@@ -317,9 +324,13 @@ func (c *cluster) leader(group string, except ...string) *Group {
 // an election may.
 func (c *cluster) handOver(g *Group, to string) (heir *Group) {
 	c.t.Helper()
+	before := uint64(0)
+	if l := g.Leadership(); l.Leader {
+		before = l.Term
+	}
 	eventually(c.t, "leadership is handed over", func() bool {
 		heir = c.leader(g.name)
-		if id := heir.host.cfg.ID; heir != g && (to == "" || id == to) {
+		if l := heir.Leadership(); heir != g && l.Term > before && (to == "" || heir.host.cfg.ID == to) {
 			return true
 		}
 		if err := heir.TransferLeadership(ctx(c.t), to); err != nil {

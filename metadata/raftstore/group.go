@@ -177,7 +177,7 @@ type Group struct {
 	stranger atomic.Pointer[string]
 	// started: raft runs, so that Close has something to stop.
 	started atomic.Bool
-	// running: raft's goroutines may run.
+	// running: raft's goroutines may run, and whoever finds it set may use raft and wire.
 	running atomic.Bool
 	hashes  hashes
 	snapNow chan struct{}  // capacity 1: a snapshot is due whatever the log's size
@@ -541,6 +541,9 @@ func (g *Group) start() error {
 	}()
 	g.raft, err = raft.NewRaft(conf, g.fsm, entries{g.journal, g}, votes, g.snapshots, g.wire)
 	g.running.Store(err == nil)
+	if g.over.Load() { // it failed while there was no wire yet
+		g.wire.cut.Store(true)
+	}
 	close(ready)
 	if err != nil {
 		g.wire.Close()
@@ -730,7 +733,7 @@ func (g *Group) fail(err error) {
 		err = fmt.Errorf("group %s: %w", g.name, err)
 		g.failure.Store(&err)
 		g.over.Store(true)
-		if g.wire != nil {
+		if g.running.Load() { // else start does it
 			g.wire.cut.Store(true)
 		}
 		g.log.Error("group failed", "err", err)
