@@ -14,7 +14,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/gohops/hops/internal/hrpc"
@@ -78,20 +80,33 @@ type Config struct {
 
 type service struct {
 	Config
+	calls sync.WaitGroup // that are being answered
+}
+
+// Server is the server of the protocol.
+type Server struct {
+	*hrpc.Server
+	service *service
+}
+
+// Serve serves on a listener until ctx is done. When it returns no call is being answered, also none whose master has gone.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	defer s.service.calls.Wait()
+	return s.Server.Serve(ctx, l)
 }
 
 // maxRequest bounds one request in bytes: a launch context is of kilobytes.
 const maxRequest = 16 << 20
 
 // NewServer makes the server of the protocol.
-func NewServer(c Config) *hrpc.Server {
+func NewServer(c Config) *Server {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	s := &service{c}
+	s := &service{Config: c}
 	srv := hrpc.NewServer(hrpc.ServerConfig{Door: c.Door, Offers: []hrpc.Offer{s.offer()}, Exception: exception, Logger: c.Logger, MaxFrame: maxRequest})
 	handle(s, srv, "startContainers", func() *pb.StartContainersRequestProto { return new(pb.StartContainersRequestProto) }, s.start)
 	handle(s, srv, "stopContainers", func() *pb.StopContainersRequestProto { return new(pb.StopContainersRequestProto) }, s.stop)
@@ -107,7 +122,7 @@ func NewServer(c Config) *hrpc.Server {
 				return nil, &hrpc.RemoteError{Class: "java.lang.UnsupportedOperationException", Message: name + " is not supported: containers here keep what they were started with"}
 			})
 	}
-	return srv
+	return &Server{srv, s}
 }
 
 // Routes lists what the port does.
@@ -125,7 +140,7 @@ func handle[Q hrpc.Message](s *service, srv *hrpc.Server, name string, request f
 				c.Fail(err)
 				return
 			}
-			go func() {
+			s.calls.Go(func() {
 				defer func() {
 					if r := recover(); r != nil { // which would end the node manager
 						s.Logger.Error("handler panicked", "method", name, "panic", r, "stack", string(debug.Stack()))
@@ -138,7 +153,7 @@ func handle[Q hrpc.Message](s *service, srv *hrpc.Server, name string, request f
 				} else {
 					c.Reply(answer)
 				}
-			}()
+			})
 		},
 	})
 }

@@ -346,7 +346,7 @@ func FuzzStartContainers(f *testing.F) {
 			}
 		}
 		node := new(fakeNode)
-		s := &service{Config{Node: node, Address: func() string { return address }, Now: func() time.Time { return noon }}}
+		s := &service{Config: Config{Node: node, Address: func() string { return address }, Now: func() time.Time { return noon }}}
 		_, _ = s.start(context.Background(), attempt, q)
 		for _, l := range node.launches {
 			if l.GetContainerId() != containerID(1).String() {
@@ -354,4 +354,57 @@ func FuzzStartContainers(f *testing.F) {
 			}
 		}
 	})
+}
+
+// slowNode takes its time to stop a container.
+type slowNode struct {
+	fakeNode
+	begun, goesOn chan struct{}
+}
+
+func (s *slowNode) Stop(rm.ContainerID, string) bool {
+	close(s.begun)
+	<-s.goesOn
+	return true
+}
+
+// What a master that has gone still wants done is done when the server has ended: nobody touches the node after that.
+func TestAServerEndsWithItsCalls(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := &slowNode{begun: make(chan struct{}), goesOn: make(chan struct{})}
+	srv := NewServer(Config{Node: node, Door: security.NewDoor(security.Config{}), Address: func() string { return address }, Now: func() time.Time { return noon }})
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(ctx, l) }()
+	shown := nmToken()
+	client, err := hrpc.Dial(t.Context(), l.Addr().String(), hrpc.DialConfig{Protocol: Protocol, Token: func(string) (hrpc.Token, bool) {
+		return hrpc.Token{Identifier: shown.Identifier, Password: shown.Password}, true
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := make(chan error, 1)
+	go func() {
+		asked <- client.Call(t.Context(), Protocol, "stopContainers", &pb.StopContainersRequestProto{ContainerId: []*pb.ContainerIdProto{pb.Container(containerID(1))}}, &pb.StopContainersResponseProto{})
+	}()
+	<-node.begun
+	client.Close()
+	if err := <-asked; err == nil {
+		t.Error("a call was answered that goes on")
+	}
+	cancel()
+	select {
+	case <-done:
+		close(node.goesOn)
+		t.Fatal("the server has ended while it stops a container")
+	case <-time.After(200 * time.Millisecond):
+	}
+	close(node.goesOn)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
 }

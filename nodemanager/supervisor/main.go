@@ -131,6 +131,8 @@ type supervisor struct {
 	sharers   atomic.Int64  // of Launch.SharedDir; 0: as at the launch
 	unrolled  atomic.Bool   // log files cannot be rolled here
 
+	refreshing sync.Mutex // of who puts other credentials in place: a request may still be at it when its connection is given up for another
+
 	mu        sync.Mutex
 	lease     Lease
 	cause     *cause

@@ -98,7 +98,10 @@ func (s *supervisor) handle(r request) answer {
 		if len(r.Tokens) == 0 || s.launch.CredentialsDir == "" {
 			return answer{Error: "this container was given no credentials to refresh"}
 		}
-		if err := s.launch.putTokens(r.Tokens); err != nil {
+		s.refreshing.Lock()
+		err := s.launch.putTokens(r.Tokens)
+		s.refreshing.Unlock()
+		if err != nil {
 			return answer{Error: err.Error()}
 		}
 	case "signal":
@@ -148,10 +151,15 @@ func (s *supervisor) answerWait(conn net.Conn) {
 	}()
 	select {
 	case <-s.ended:
-		s.mu.Lock()
-		exit := s.exit
-		s.mu.Unlock()
-		_ = json.NewEncoder(conn).Encode(answer{Exit: exit})
 	case <-hungUp:
+		select {
+		case <-s.ended: // both: the answer is there for whoever still reads
+		default:
+			return
+		}
 	}
+	s.mu.Lock()
+	exit := s.exit
+	s.mu.Unlock()
+	_ = json.NewEncoder(conn).Encode(answer{Exit: exit})
 }

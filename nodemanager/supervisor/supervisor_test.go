@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -370,6 +371,25 @@ func TestALeaseThatHasEndedIsNotRenewed(t *testing.T) {
 		}
 		if c := s.currentCause(); test.ends && (c == nil || c.status != nodemanager.Aborted || c.killAt != test.held.Kill) {
 			t.Errorf("%s: %+v", what, c)
+		}
+	}
+}
+
+// A node manager that gave up on one request, or one that came after another, refreshes while that is still at it.
+func TestCredentialsAreRefreshedFromTwoSides(t *testing.T) {
+	s := &supervisor{launch: Launch{Container: id, CredentialsDir: t.TempDir()}}
+	for range 200 {
+		var both sync.WaitGroup
+		for _, tokens := range []string{"one", "another"} {
+			both.Go(func() {
+				if a := s.handle(request{Op: "refresh", Tokens: []byte(tokens)}); a.Error != "" {
+					t.Error(a.Error)
+				}
+			})
+		}
+		both.Wait()
+		if got, err := os.ReadFile(filepath.Join(s.launch.CredentialsDir, TokensFile)); string(got) != "one" && string(got) != "another" {
+			t.Errorf("%q, %v", got, err)
 		}
 	}
 }

@@ -72,7 +72,8 @@ type Config struct {
 // Server speaks YARN's protocols.
 type Server struct {
 	Config
-	rpc *hrpc.Server
+	rpc   *hrpc.Server
+	calls sync.WaitGroup // that are being answered
 
 	mu      sync.Mutex
 	masters map[rm.AttemptID]*master
@@ -100,6 +101,9 @@ func New(c Config) *Server {
 
 // Serve serves on a listener until ctx is done. It may run on several at once.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error { return s.rpc.Serve(ctx, l) }
+
+// Wait waits, when all listeners are served no more, until no call is being answered, also none whose caller has gone.
+func (s *Server) Wait() { s.calls.Wait() }
 
 // Routes lists the methods and the rights that they need.
 func (s *Server) Routes() []security.Route { return s.rpc.Routes("resource manager IPC") }
@@ -182,7 +186,7 @@ func handle[T any, Q interface {
 					return
 				}
 			}
-			go func() {
+			s.calls.Go(func() {
 				ctx, cancel := context.WithTimeout(raw.Context(), answerTime)
 				defer cancel()
 				defer func() {
@@ -197,7 +201,7 @@ func handle[T any, Q interface {
 					return
 				}
 				raw.Reply(answer)
-			}()
+			})
 		},
 	})
 }

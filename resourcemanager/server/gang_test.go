@@ -12,6 +12,7 @@ import (
 	rm "github.com/gohops/hops/resourcemanager"
 	pb "github.com/gohops/hops/resourcemanager/api/v1"
 	"github.com/gohops/hops/resourcemanager/scheduler"
+	"github.com/gohops/hops/resourcemanager/state"
 )
 
 // barrier lets the instances of an application meet: await returns true when all of one try run, false when ctx ends.
@@ -244,4 +245,35 @@ func TestAFailedGrantIsForgottenWithItsApplication(t *testing.T) {
 	if n := fail(); n != 0 {
 		t.Errorf("%d applications have grants that failed, and none is there", n)
 	}
+}
+
+// Who asks the model, and finds that everything may have changed, puts another one in the place of that by which the scheduler has planned what is
+// being recorded: what the race detector has to say of it.
+func TestAModelIsReplacedWhileGrantsAreRecorded(t *testing.T) {
+	c := newTestCluster(t, 1, nil)
+	n := c.node("127.0.0.1:1001", 0, untilStopped)
+	c.awaitOpen(n)
+	r := c.leader().reign.Load()
+	over := make(chan struct{})
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	defer close(over)
+	asking.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			case <-time.After(time.Millisecond): // a grant takes longer to record
+			}
+			r.plans.note(state.Effects{Restored: true})
+			r.plans.mu.Lock()
+			r.tell()
+			r.plans.mu.Unlock()
+		}
+	})
+	for range 3 {
+		c.submit("ann", `{"argv":["train"]}`)
+	}
+	eventually(t, "their masters", func() bool { return len(n.running(true)) == 3 })
+	c.check()
 }

@@ -81,7 +81,7 @@ func (r *reign) stir(id rm.NodeID) {
 	kick(r.wake)
 }
 
-// commitment is what became of some groups of a plan.
+// commitment is some groups of a plan, which the model has assumed, and what became of them.
 type commitment struct {
 	model   *scheduler.Model
 	groups  []grant
@@ -95,9 +95,9 @@ func (r *reign) schedule() {
 	const shortest, longest = 20 * time.Millisecond, time.Second
 	var (
 		committed = make(chan commitment, commitsAtOnce)
-		backlog   [][]grant // not proposed yet
-		running   int       // commits
-		more      bool      // there is something to plan
+		backlog   []commitment // not proposed yet
+		running   int          // commits
+		more      bool         // there is something to plan
 		pause     = shortest
 		resting   <-chan time.Time // after a refusal, so that no busy loop comes of it
 		news      <-chan time.Time // there are new reasons to be told of
@@ -123,15 +123,14 @@ func (r *reign) schedule() {
 	}
 	for {
 		for running < commitsAtOnce && len(backlog) > 0 {
-			groups := backlog[0]
+			next := backlog[0]
 			backlog = backlog[1:]
 			running++
-			model := r.plans.model
 			wg.Go(func() {
 				start := time.Now()
-				n, err := r.commit(groups)
+				next.granted, next.err = r.commit(next.groups)
 				r.s.figures.commits.add(time.Since(start))
-				committed <- commitment{model, groups, n, err}
+				committed <- next
 			})
 		}
 		if more && resting == nil && len(backlog) < commitsAtOnce {
@@ -144,10 +143,12 @@ func (r *reign) schedule() {
 			default:
 			}
 			start := time.Now()
-			view, plan := r.plan(r.s.clock.now())
+			view, model, plan := r.plan(r.s.clock.now())
 			r.s.figures.passes.add(time.Since(start))
 			more = plan.More
-			backlog = append(backlog, r.entries(view, plan.Groups)...)
+			for _, groups := range r.entries(view, plan.Groups) {
+				backlog = append(backlog, commitment{model: model, groups: groups})
+			}
 			if !more && news == nil && telling == nil {
 				news = time.After(0)
 			}
@@ -190,12 +191,13 @@ func (p *planner) reset() {
 	p.told, p.failed = map[rm.ApplicationID][]scheduler.Waiting{}, map[rm.ApplicationID]map[string]rm.Reason{}
 }
 
-// plan tells the model what has changed and plans one slice. The view is what it was told of.
-func (r *reign) plan(now time.Time) (*state.View, scheduler.Plan) {
+// plan tells the model what has changed and plans one slice. The view is what it was told of. Whoever tells it next may put another model in
+// its place, which has assumed nothing of the plan.
+func (r *reign) plan(now time.Time) (*state.View, *scheduler.Model, scheduler.Plan) {
 	r.plans.mu.Lock()
 	defer r.plans.mu.Unlock()
-	view := r.tell()
-	return view, r.plans.model.Plan(scheduler.Budget{Containers: sliceContainers, Bytes: r.s.config.grantBytes, Steps: sliceSteps}, metadata.TimeOf(now))
+	view, model := r.tell(), r.plans.model
+	return view, model, model.Plan(scheduler.Budget{Containers: sliceContainers, Bytes: r.s.config.grantBytes, Steps: sliceSteps}, metadata.TimeOf(now))
 }
 
 // settled takes back what the model assumed of groups, after it was told what became of them.
