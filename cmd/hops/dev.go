@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -418,6 +419,9 @@ func awaitDev(ctx context.Context, conf string, datanodes int) error {
 			err = fmt.Errorf("%d of %d datanodes are there", len(live), datanodes)
 		}
 		if err == nil {
+			err = blocksKnown(ctx, c.FS(), live)
+		}
+		if err == nil {
 			var nodes []client.Node
 			if nodes, err = c.Jobs().Nodes(ctx); err == nil && len(nodes) == 0 {
 				err = errors.New("the node manager is not there")
@@ -434,4 +438,17 @@ func awaitDev(ctx context.Context, conf string, datanodes int) error {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// blocksKnown is an error while a namenode that has started with files waits for the datanodes to tell of their blocks. When all have told, it
+// does not wait for what is still missing.
+func blocksKnown(ctx context.Context, files *dfs.Client, live []dfs.Datanode) error {
+	if !slices.ContainsFunc(live, func(n dfs.Datanode) bool { return n.LastReport == 0 }) {
+		return nil
+	}
+	safe, err := files.SafeMode(ctx, dfs.SafeModeGet)
+	if err == nil && safe {
+		err = errors.New("the datanodes have not told of all blocks yet")
+	}
+	return err
 }

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/cmd/processes"
 )
 
@@ -25,6 +26,9 @@ func TestDevKilledWhileFilesArePutKeepsEveryAcknowledgedFile(t *testing.T) {
 		dev.Kill()
 		h.End()
 		dev = StartDev(t, data)
+		if safe, err := dev.Client().FS().SafeMode(Context(t), dfs.SafeModeGet); err != nil || safe {
+			t.Errorf("it is ready, and its filesystem in safe mode: %v, %v", safe, err)
+		}
 	}
 	h.Verify(dev.Client().FS())
 	dev.Stop(syscall.SIGTERM)
