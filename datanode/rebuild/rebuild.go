@@ -272,9 +272,10 @@ func (r *run) gather(ctx context.Context, off, n int64) error {
 				filled++
 			}
 		case <-timer.C:
-			for _, l := range slices.Clone(r.lanes) {
-				if l.use != reading || !begin(spare) {
-					continue
+			late := slices.DeleteFunc(slices.Clone(r.lanes), func(l *lane) bool { return l.use != reading })
+			for _, l := range late { // and nobody who begins now
+				if !begin(spare) {
+					break
 				}
 				l.use = replaced
 				l.stop()

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gohops/hops/datanode/erasure"
@@ -197,6 +198,30 @@ func TestSourcesAreReplaced(t *testing.T) {
 		}
 		g.compare(t, targets, out)
 	}
+}
+
+// Who takes the place of a source that is slow has as much time as any.
+func TestOnlyWhoIsSlowIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(t, "RS-6-3-1024k", 1000, 6000)
+		j, out := g.job([]int{1, 2, 3, 4, 5, 6, 7, 8}, []int{0})
+		var told []int
+		j.Failed = func(unit int, _ error) { told = append(told, unit) }
+		j.Open = func(ctx context.Context, unit int, off, n int64) (io.ReadCloser, error) {
+			if unit == 2 {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return g.open(ctx, unit, off, n)
+		}
+		if failed, err := j.Run(t.Context()); errors.Join(append(failed, err)...) != nil {
+			t.Fatal(failed, err)
+		}
+		g.compare(t, []int{0}, out)
+		if !slices.Equal(told, []int{2}) {
+			t.Errorf("internal blocks %v were not used any more", told)
+		}
+	})
 }
 
 // A source that is slow is waited for when there is no other.
