@@ -376,7 +376,7 @@ func TestAServerEndsWithItsCalls(t *testing.T) {
 	}
 	node := &slowNode{begun: make(chan struct{}), goesOn: make(chan struct{})}
 	srv := NewServer(Config{Node: node, Door: security.NewDoor(security.Config{}), Address: func() string { return address }, Now: func() time.Time { return noon }})
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- srv.Serve(ctx, l) }()
