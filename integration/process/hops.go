@@ -18,7 +18,7 @@ type Hops struct {
 	Conf string
 	// Env is added to the environment, which has no settings of the machine's user.
 	Env []string
-	// Timeout of one command; default 60 s.
+	// Timeout of one command, which bounds one that hangs; default twice Patience.
 	Timeout time.Duration
 }
 
@@ -52,7 +52,7 @@ func (h Hops) Input(stdin string, args ...string) Result {
 	h.T.Helper()
 	timeout := h.Timeout
 	if timeout == 0 {
-		timeout = time.Minute
+		timeout = 2 * Patience
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
