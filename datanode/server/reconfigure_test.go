@@ -17,7 +17,7 @@ import (
 func TestAnswersAboutAReconfigurationStayAsTheyAre(t *testing.T) {
 	store, err := blockstore.Open(blockstore.Config{FS: mem.New(1 << 20), Volumes: []blockstore.VolumeConfig{{Path: "/v"}}, Reserve: -1, Logger: slog.New(slog.DiscardHandler)})
 	check(t, err)
-	defer store.Shutdown()
+	defer func() { check(t, store.Shutdown()) }()
 	s := &Server{store: store, log: slog.New(slog.DiscardHandler), cfg: Config{Reread: func() ([]Volume, error) { return nil, errors.New("there is no file") }}}
 	begin := func() {
 		t.Helper()
