@@ -28,6 +28,7 @@ import (
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
+	pb "github.com/gohops/hops/namenode/api/v1"
 	"github.com/gohops/hops/namenode/hdfs/clientprotocol"
 	hadoop "github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
@@ -498,6 +499,19 @@ func TestKeysRollUnderReadersAndWriters(t *testing.T) {
 	}
 	if got, err := holder.ReadFile(ctx, "/slow"); err != nil || string(got) != "begun with the first key, ended with another" {
 		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// A namenode that has just heard of a cluster's first keys signs with them, whether or not it has looked at them by itself.
+func TestTheFirstKeysSignAtOnce(t *testing.T) {
+	m := newCluster(t, 1, nil).leader()
+	m.trust.Store(&trust{keys: security.NewBlockKeys(nil), message: &pb.Trust{}})
+	if token := m.sign(new(m.caller()), metadata.FirstBlockID, security.ReadBlock); len(token.Password) == 0 {
+		t.Errorf("a token without a password: %+v", token)
+	}
+	m.trust.Store(&trust{keys: security.NewBlockKeys(nil), message: &pb.Trust{}})
+	if _, err := m.EncryptionKey(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -181,7 +181,7 @@ func (s *Server) EncryptionKey() (namenode.EncryptionKey, error) {
 	k := namenode.EncryptionKey{Nonce: make([]byte, encryptionNonce), Expires: metadata.TimeOf(time.Now().Add(s.config.BlockTokenLifetime))}
 	rand.Read(k.Nonce) // never fails (crypto/rand)
 	var err error
-	if k.Key, k.ID, err = s.trust.Load().keys.EncryptionKey(0, k.Nonce); err != nil {
+	if k.Key, k.ID, err = s.signers().EncryptionKey(0, k.Nonce); err != nil {
 		err = metadata.Errorf(metadata.ErrRetriable, "there is no key for data encryption yet: %v", err)
 	}
 	return k, err

@@ -71,8 +71,17 @@ func (d *datanodes) GetTrust(context.Context, *pb.GetTrustRequest) (*pb.Trust, e
 
 // sign makes a token for a caller who has passed the checks of what the block was located for.
 func (s *Server) sign(c *metadata.Caller, b metadata.BlockID, modes security.BlockMode) security.Token {
-	return s.trust.Load().keys.Sign(security.BlockGrant{User: c.User, Pool: s.BlockPool(), Block: b, Modes: modes},
+	return s.signers().Sign(security.BlockGrant{User: c.User, Pool: s.BlockPool(), Block: b, Modes: modes},
 		time.Now().Add(s.config.BlockTokenLifetime))
+}
+
+// signers are the keys that sign, as of the last look, unless there were none then: who has just heard of the first ones looks again.
+func (s *Server) signers() *security.BlockKeys {
+	t := s.trust.Load()
+	if t.newest == 0 {
+		t = s.currentTrust()
+	}
+	return t.keys
 }
 
 // rollAgain is how long a leader waits after it could not roll the keys.
