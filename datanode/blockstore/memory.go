@@ -331,8 +331,13 @@ func (s *Store) vacate(v *volume) error {
 
 // depart has a replica in memory that is being written go on on a disk. What nobody can write any more, because the datanode was started since, goes.
 func (s *Store) depart(r *replica) error {
-	if !r.acquire(&r.io) { // the volume has failed
-		return nil
+	for end := time.Now().Add(r.vol.usageWait); !r.io.TryLock(); time.Sleep(time.Millisecond) {
+		switch {
+		case r.vol.err() != nil:
+			return nil
+		case time.Now().After(end): // its writer waits for a disk, as for a sync, that does not answer
+			return metadata.Errorf(metadata.ErrRetriable, "block %d on volume %s is being written by somebody who waits for a disk: try again", r.id, r.vol.path)
+		}
 	}
 	defer func() { r.io.Unlock() }()
 	r.mu.Lock()

@@ -411,6 +411,35 @@ func TestMemoryGoesWhileItIsWrittenTo(t *testing.T) {
 	}
 }
 
+// A writer that waits for a disk which does not answer keeps its memory where it is, and nobody else waiting.
+func TestMemoryStaysWhileAWriterWaitsForADisk(t *testing.T) {
+	disk := faulty.New(mem.New(1 << 24))
+	h := open(t, disk, "/v", "/ram")
+	h.ram().usageWait = 50 * time.Millisecond
+	w := must[datanode.Writer](t)(h.Create(block(1, 7, 0), datanode.CreateOptions{Type: datanode.RAMDisk}))
+	check(t, w.Write(0, pattern(50_000), nil))
+	begun, let := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	disk.Set(func(op faulty.Op) error {
+		if op.Call == "write" && strings.HasPrefix(op.Name, "/v/") {
+			once.Do(func() { close(begun); <-let })
+		}
+		return nil
+	})
+	var syncing sync.WaitGroup
+	syncing.Go(func() { check(t, w.Sync()) })
+	<-begun
+	wantKind(t, h.Remove("/ram"), metadata.ErrRetriable)
+	h.lazy(2, pattern(100))
+	h.wantOn(datanode.RAMDisk, 2)
+	close(let)
+	syncing.Wait()
+	check(t, h.Remove("/ram"))
+	must[datanode.Replica](t)(w.Finalize())
+	h.wantOn(datanode.Disk, 1, 2)
+	h.wantContent(1, pattern(50_000))
+}
+
 func TestMemoryThatFailsOrGoesLeavesWhatWasSaved(t *testing.T) {
 	disk := faulty.New(mem.New(1 << 24))
 	h := open(t, disk, "/v", "/v2", "/ram")
