@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/gohops/hops/metadata/kv"
@@ -247,12 +247,20 @@ func (ns *Namespace) writeCheckpoint(f *frozen) error {
 func (ns *Namespace) writeRecords(store kv.Store, f *frozen) error {
 	b := store.Batch(f.index)
 	defer b.Cancel()
-	pending := slices.Sorted(maps.Keys(f.pending))
+	type change struct {
+		key   string
+		value []byte
+	}
+	pending := make([]change, 0, len(f.pending))
+	for key, value := range f.pending {
+		pending = append(pending, change{key, value})
+	}
+	slices.SortFunc(pending, func(a, b change) int { return strings.Compare(a.key, b.key) })
 	write := func(upTo byte) error { // what is pending of the classes up to this one
-		for len(pending) > 0 && pending[0][0] <= upTo {
-			key := pending[0]
+		for len(pending) > 0 && pending[0].key[0] <= upTo {
+			c := pending[0]
 			pending = pending[1:]
-			if err := put(b, record{[]byte(key), f.pending[key]}); err != nil {
+			if err := put(b, record{[]byte(c.key), c.value}); err != nil {
 				return err
 			}
 		}

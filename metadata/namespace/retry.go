@@ -98,6 +98,9 @@ type retryCache struct {
 type retryClient struct {
 	key  [16]byte
 	live uint32 // answers
+	// high is the greatest number of a call that has an answer, or had one since the client has this place. Clients count upwards, so that most
+	// requests have a greater one and cannot be repetitions: that is known without the index, whose memory is seldom in a cache.
+	high int32
 }
 
 // chunk holds answers that came one after the other.
@@ -153,7 +156,7 @@ func (c *retryCache) at(p position) (*chunk, int) {
 // find returns the newest answer to a request.
 func (c *retryCache) find(key retryKey) (answer, bool) {
 	client, ok := c.clients[key.client]
-	if !ok {
+	if !ok || key.call > c.table[client].high {
 		return 0, false
 	}
 	p := *c.index.bucket(client, key.call)
@@ -179,7 +182,9 @@ func (c *retryCache) add(client uint32, call int32, a answer, now LogTime) {
 
 // place is add without the index, which then has to be told of it.
 func (c *retryCache) place(client uint32, call int32, a answer, now LogTime) {
-	c.table[client].live++
+	one := &c.table[client]
+	one.live++
+	one.high = max(one.high, call)
 	last := c.chunks[len(c.chunks)-1]
 	i := last.n
 	last.n++

@@ -160,7 +160,7 @@ func (s *Server) typesOf(survey uint64, u namespace.Usage) []int64 {
 
 func (s *Server) setQuota(c metadata.Caller, t *logpb.Target, op *logpb.SetQuota, done func(error)) {
 	left := surveys
-	s.surveyed(c, t, false, func(survey uint64, u namespace.Usage, done func(*namespace.Result, error)) {
+	s.surveyed(&c, t, false, func(survey uint64, u namespace.Usage, done func(*namespace.Result, error)) {
 		op.Survey, op.UsedNames, op.UsedSpace, op.UsedTypes = survey, u.Names, u.Space, s.typesOf(survey, u)
 		op.Count = left == 0 // it changes all the time
 		left--

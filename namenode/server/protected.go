@@ -14,8 +14,9 @@ func (s *Server) checkProtected(path string) error {
 	if len(list) == 0 {
 		return nil
 	}
-	// As namespace.TargetOf takes it.
-	path = "/" + strings.Join(strings.FieldsFunc(path, func(c rune) bool { return c == '/' }), "/")
+	if strings.Contains(path, "//") || strings.HasSuffix(path, "/") { // as namespace.TargetOf takes it
+		path = "/" + strings.Join(strings.FieldsFunc(path, func(c rune) bool { return c == '/' }), "/")
+	}
 	if path == "/" { // the root has a refusal of its own
 		return nil
 	}

@@ -177,7 +177,7 @@ func (s *Server) rename(c metadata.Caller, retry namenode.Retry, src, dst string
 		return
 	}
 	// Only who sends a tree to the trash has to be allowed to delete it; for a quota it is counted whoever's it is.
-	s.surveyed(c, op.Source, op.ToTrash, func(survey uint64, u namespace.Usage, done func(*namespace.Result, error)) {
+	s.surveyed(&c, op.Source, op.ToTrash, func(survey uint64, u namespace.Usage, done func(*namespace.Result, error)) {
 		op.Survey, op.Names, op.Space, op.Types = survey, u.Names, u.Space, s.typesOf(survey, u)
 		e := &envelope{}
 		e.command.Op = &logpb.Command_Rename{Rename: op}
@@ -196,7 +196,7 @@ func (s *Server) Delete(c metadata.Caller, retry namenode.Retry, path string, re
 		return
 	}
 	op := &logpb.Delete{Target: t, Recursive: recursive}
-	s.surveyed(c, t, true, func(survey uint64, u namespace.Usage, done func(*namespace.Result, error)) {
+	s.surveyed(&c, t, true, func(survey uint64, u namespace.Usage, done func(*namespace.Result, error)) {
 		op.Survey, op.Names, op.Space, op.Types = survey, u.Names, u.Space, s.typesOf(survey, u)
 		e := &envelope{}
 		e.command.Op = &logpb.Command_Delete{Delete: op}
@@ -209,31 +209,32 @@ const surveys = 5
 
 // surveyed proposes what a tree has to be looked at for. One that is too large to be looked at inside of the command is
 // surveyed before, on a goroutine of its own, of which there are few. right: the caller must be allowed to delete it.
-func (s *Server) surveyed(c metadata.Caller, t *logpb.Target, right bool, propose func(survey uint64, u namespace.Usage, done func(*namespace.Result, error)), done func(bool, error)) {
-	left := surveys
-	var attempt func(survey uint64, u namespace.Usage)
-	attempt = func(survey uint64, u namespace.Usage) {
-		propose(survey, u, func(r *namespace.Result, err error) {
-			if r == nil || r.INode == 0 || err == nil || left == 0 {
-				done(err == nil && r.OK, err)
+func (s *Server) surveyed(c *metadata.Caller, t *logpb.Target, right bool, propose proposal, done func(bool, error)) {
+	s.surveyedTimes(surveys, c, t, right, 0, namespace.Usage{}, propose, done)
+}
+
+// proposal proposes what a survey, if there was one, has found.
+type proposal func(survey uint64, u namespace.Usage, done func(*namespace.Result, error))
+
+func (s *Server) surveyedTimes(left int, c *metadata.Caller, t *logpb.Target, right bool, survey uint64, u namespace.Usage, propose proposal, done func(bool, error)) {
+	propose(survey, u, func(r *namespace.Result, err error) {
+		if r == nil || r.INode == 0 || err == nil || left == 0 {
+			done(err == nil && r.OK, err)
+			return
+		}
+		s.aside(c.User, nil, 0, func(err error) {
+			var survey uint64
+			var u namespace.Usage
+			if err == nil {
+				survey, u, err = s.survey(*c, t, right)
+			}
+			if err != nil {
+				done(false, err)
 				return
 			}
-			left--
-			s.aside(c.User, nil, 0, func(err error) {
-				var survey uint64
-				var u namespace.Usage
-				if err == nil {
-					survey, u, err = s.survey(c, t, right)
-				}
-				if err != nil {
-					done(false, err)
-					return
-				}
-				attempt(survey, u)
-			})
+			s.surveyedTimes(left-1, c, t, right, survey, u, propose, done)
 		})
-	}
-	attempt(0, namespace.Usage{})
+	})
 }
 
 // survey looks whether a caller may delete all of a large tree, if that needs a right, and returns the number that says so to the command, and what
