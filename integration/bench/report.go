@@ -136,11 +136,11 @@ var goals = map[string]map[string]goal{
 	"single": {
 		"mkdir": {18, 26, ""}, "create+close": {40, 65, ""}, "stat": {2.5, emptyRequest, labelEmpty}, "open": {3, emptyRequest, labelEmpty},
 		"list of 16": {6, emptyRequest, labelEmpty}, "rename": {18, 34, ""}, "delete": {18, 31, ""}, "spotify mix": {15, 37, ""}, "stat, 4 x 64": {1.6, 0, ""},
-		"write 4 KiB x1": {150, 1400, ""}, "read 4 KiB x1": {50, 150, ""}, "write seq x1": {1e6 / 1000, 1e6 / 950, ""}, "read seq x1": {1e6 / 3000, 1e6 / 3068, ""},
+		"write 4 KiB x1": {80, 1400, ""}, "read 4 KiB x1": {25, 150, ""}, "write seq x1": {1e6 / 1000, 1e6 / 950, ""}, "read seq x1": {1e6 / 3000, 1e6 / 3068, ""},
 	},
 	"replicated": {
 		"mkdir": {38, 48, ""}, "create+close": {80, 108, ""}, "stat": {1, 0, oneServer}, "rename": {38, 55, ""}, "delete": {38, 59, ""}, "spotify mix": {22, 52, ""},
-		"write 4 KiB x3": {300, 3600, ""}, "read 4 KiB x3": {50, 150, ""}, "write seq x3": {1e6 / 420, 1e6 / 288, ""}, "read seq x3": {1e6 / 3000, 1e6 / 3068, ""},
+		"write 4 KiB x3": {200, 3600, ""}, "read 4 KiB x3": {25, 150, ""}, "write seq x3": {1e6 / 420, 1e6 / 288, ""}, "read seq x3": {1e6 / 3000, 1e6 / 3068, ""},
 	},
 }
 
