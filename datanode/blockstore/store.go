@@ -30,7 +30,7 @@ type Config struct {
 	// Reserve is how many bytes of each volume stay free: below it new replicas and appends are refused. 0 means a
 	// twentieth of the volume, 1 GiB at most; -1 means none.
 	Reserve int64
-	// Tolerated is how many volumes may have failed when the store is opened; nil is all but one.
+	// Tolerated is how many volumes may have failed when the store is opened, and afterwards as Tolerable has it; nil is all but one.
 	Tolerated *int
 	// DiskTimeout is how long a call of a disk may take while the store is being opened before its volume has failed; 0 is 30 s.
 	DiskTimeout time.Duration

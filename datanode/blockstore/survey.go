@@ -78,7 +78,7 @@ func (s *Store) open() error {
 		})
 	}
 	_ = g.Wait() // the errors are the volumes'
-	return s.tolerate()
+	return s.Tolerable()
 }
 
 // survey looks at all volumes and locks those that are there. One that cannot be read is a failed volume. An empty directory
@@ -257,8 +257,9 @@ func (s *Store) needDisk() error {
 	return err
 }
 
-// tolerate decides whether there are enough volumes that work.
-func (s *Store) tolerate() error {
+// Tolerable decides whether there are enough volumes that work: the error names how many do not, and the first of them. Open asks, and whoever wants
+// a store to be given up of which too many have failed later.
+func (s *Store) Tolerable() error {
 	var errs []error
 	for _, v := range s.all() {
 		if p := v.failed.Load(); p != nil {

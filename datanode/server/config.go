@@ -56,7 +56,8 @@ type Config struct {
 	FullReport time.Duration
 	// Reserve is how many bytes of each volume stay free; 0 is a twentieth, 1 GiB at most, -1 none.
 	Reserve int64
-	// Tolerated is how many volumes may not work at the start; nil is all but one.
+	// Tolerated is how many volumes may not work: with more the datanode does not start, and ends when they fail later. nil: it starts with all but one,
+	// and goes on with none (dfs.datanode.failed.volumes.tolerated).
 	Tolerated *int
 	// TrashKeep is how long replicas are kept that are not wanted but whose file nobody deleted; 0 is a day.
 	TrashKeep time.Duration

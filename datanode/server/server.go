@@ -62,6 +62,7 @@ type Server struct {
 	rebuilds    crew
 	rebuilt     rebuilding
 	reconfig    reconfiguration
+	hurt        chan struct{}  // capacity 1: a volume has failed
 	unanswered  sync.WaitGroup // work on replicas for which nobody may wait any more
 	peerTime    time.Duration  // the constant, more in tests
 	// term is the highest Raft term heard of, bandwidth what its leader leaves to balancers of Hadoop; 0: it has not said so.
@@ -93,7 +94,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, log: cfg.Logger, started: time.Now(), ready: make(chan struct{}), listed: make(chan struct{}, 1), incarnation: rand.Uint64(),
+		cfg: cfg, log: cfg.Logger, started: time.Now(), ready: make(chan struct{}), listed: make(chan struct{}, 1), hurt: make(chan struct{}, 1), incarnation: rand.Uint64(),
 		recovers: newCrew("recover", recoverWorkers), rebuilds: newCrew("rebuild", rebuildWorkers),
 		stranger: &security.Stranger{Logger: cfg.Logger}, peerTime: peerTime,
 	}
@@ -188,7 +189,7 @@ func (s *Server) Close() error {
 }
 
 // Run serves until ctx is done and returns nil, or the error that makes the datanode useless: a namenode of another
-// cluster, or a listener that broke.
+// cluster, a listener that broke, or more volumes that failed than may.
 func (s *Server) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.serveGRPC(ctx) })
@@ -215,6 +216,7 @@ func (s *Server) Run(ctx context.Context) error {
 	g.Go(func() error { s.store.Watch(ctx, s.cfg.DiskTimeout); return nil })
 	g.Go(func() error { s.store.Persist(ctx, s.cfg.SaveEvery); return nil })
 	g.Go(func() error { return s.speak(ctx) })
+	g.Go(func() error { return s.suffer(ctx) })
 	s.log.Info("datanode runs", "node", s.id.Uuid, "transfer", s.cfg.Transfer.Addr().String(), "volumes", len(s.cfg.Volumes))
 	err := g.Wait()
 	return joinClose(err, s.Close())
@@ -314,6 +316,33 @@ func (s *Server) volumeFailed(v datanode.VolumeStatus) {
 		n.beatNow()
 		n.reportNow()
 	}
+	poke(s.hurt)
+}
+
+// farewell is how long a datanode that ends for want of volumes waits for the namenodes to have heard of them.
+const farewell = 5 * time.Second
+
+// suffer ends the datanode, by its error, when more volumes have failed than the configuration lets fail, as HDFS's DataNode does (checkDiskError).
+func (s *Server) suffer(ctx context.Context) error {
+	for s.cfg.Tolerated != nil {
+		select {
+		case <-s.hurt:
+		case <-ctx.Done():
+			return nil
+		}
+		cause := s.store.Tolerable()
+		if cause == nil {
+			continue
+		}
+		// First the namenodes hear which volumes have failed: that those that work have gone too they find out by the silence.
+		for end := time.Now().Add(farewell); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
+			if !slices.ContainsFunc(s.all(), func(n *session) bool { return n.ignorant() }) {
+				break
+			}
+		}
+		return fmt.Errorf("datanode: it ends, because no more than %d volumes may fail (failed_volumes_tolerated): %w", *s.cfg.Tolerated, cause)
+	}
+	return nil
 }
 
 // leader is the session with the namenode that leads, nil if none is known.

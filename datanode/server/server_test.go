@@ -81,6 +81,7 @@ type fakeNamenode struct {
 	silent    bool   // about its trust having changed
 	version   uint64 // of its trust; while it is silent the one of before
 	asked     int    // about its trust
+	failed    int    // volumes, by the beats
 }
 
 func startNamenode(t testing.TB, credentials security.Credentials, cluster string) *fakeNamenode {
@@ -160,7 +161,12 @@ func (n *fakeNamenode) Heartbeat(g grpc.BidiStreamingServer[pb.Beat, pb.Orders])
 	beats := make(chan error, 1)
 	go func() {
 		for {
-			_, err := g.Recv()
+			beat, err := g.Recv()
+			if err == nil {
+				n.mu.Lock()
+				n.failed = max(n.failed, failures(beat.Volumes))
+				n.mu.Unlock()
+			}
 			select {
 			case beats <- err:
 			case <-g.Context().Done():

@@ -62,9 +62,11 @@ type session struct {
 	receiving map[metadata.BlockID]int
 	orders    *pb.Orders // the last heard
 	heard     time.Time
-	reporting bool   // a full report is under way or due
-	reported  bool   // one was delivered
-	problem   string // why there is no session, for /health
+	reporting bool      // a full report is under way or due
+	reported  bool      // one was delivered
+	problem   string    // why there is no session, for /health
+	beaten    time.Time // when the last beat was sent
+	failures  int       // how many failed volumes it named
 }
 
 func newSession(s *Server, addr string, incarnation uint64) (*session, error) {
@@ -158,7 +160,7 @@ func (n *session) down(cause error) {
 		text = cause.Error()
 	}
 	changed := text != n.problem
-	n.problem, n.registered, n.orders, n.reported, n.reporting = text, false, nil, false, false
+	n.problem, n.registered, n.orders, n.reported, n.reporting, n.failures = text, false, nil, false, false, 0
 	n.queue = nil // the next full report contains them
 	clear(n.receiving)
 	n.mu.Unlock()
@@ -239,6 +241,23 @@ func (s *Server) volumes() []*pb.Volume {
 	return out
 }
 
+func failures(volumes []*pb.Volume) (n int) {
+	for _, v := range volumes {
+		if v.Failed {
+			n++
+		}
+	}
+	return n
+}
+
+// ignorant: the namenode knows this datanode, and has not yet answered a beat that names all volumes that have failed.
+func (n *session) ignorant() bool {
+	failed := failures(n.volumes())
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.registered && (n.failures < failed || !n.heard.After(n.beaten))
+}
+
 // heartbeats sends beats and takes orders. A namenode answers every beat; one that does not for long is given up.
 func (n *session) heartbeats(ctx context.Context, interval time.Duration) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -268,6 +287,9 @@ func (n *session) heartbeats(ctx context.Context, interval time.Duration) error 
 			if err := stream.Send(b); err != nil {
 				return nil // Recv tells why
 			}
+			n.mu.Lock()
+			n.beaten, n.failures = time.Now(), failures(b.Volumes)
+			n.mu.Unlock()
 			select {
 			case <-tick.C:
 			case <-n.beat:

@@ -247,7 +247,8 @@ type Datanode struct {
 	LockedMemory Size `yaml:"locked_memory,omitempty"`
 	// Trash is how long replicas are kept that are not wanted but whose file nobody deleted; default 24h.
 	Trash time.Duration `yaml:"trash"`
-	// FailedVolumesTolerated is with how many volumes that do not work the datanode starts; default all but one.
+	// FailedVolumesTolerated is how many volumes of the datanode may not work: with more the process does not start, and ends when they fail later.
+	// Without it the datanode starts with all but one, and goes on with none.
 	FailedVolumesTolerated *int `yaml:"failed_volumes_tolerated"`
 }
 
