@@ -68,6 +68,8 @@ type local struct {
 
 	connections, opened, refused, bytes, abandoned atomic.Int64
 
+	ahead atomic.Int64 // buffers that are read ahead into
+
 	mu     sync.Mutex
 	kept   map[localKey]*descriptors
 	purge  *time.Timer
@@ -369,7 +371,7 @@ func (d *descriptors) take(files []*os.File, size int64) error {
 	if err != nil {
 		return err
 	}
-	if sum.Type == dtp.Null || sum.BytesPer < localChunk || sum.BytesPer > localBuffer {
+	if sum.Type == dtp.Null || sum.BytesPer < localChunk || sum.BytesPer > localFirst {
 		return fmt.Errorf("%w: checksums of type %v over %d bytes", dtp.ErrProtocol, sum.Type, sum.BytesPer)
 	}
 	covered := min(sizes[0], (sizes[1]-metaHeader)/4*int64(sum.BytesPer))

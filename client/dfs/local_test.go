@@ -209,6 +209,180 @@ func TestLocalReadsModel(t *testing.T) {
 	})
 }
 
+// newAhead is a file of one block that is long enough to be read ahead.
+func newAhead(t testing.TB) (client *Client, sockets []*nearSocket, data []byte) {
+	c, client, sockets, _ := newLocalCluster(t, 1, nil)
+	data = make([]byte, 3<<20+777)
+	_, _ = rand.NewChaCha8([32]byte{2}).Read(data)
+	w, err := c.client(Config{}).Create(t.Context(), "/long", CreateOptions{BlockSize: 4 << 20})
+	if err == nil {
+		_, err = w.Write(data)
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client, sockets, data
+}
+
+// nothingAhead checks that nothing is read any more, and no descriptors are used.
+func nothingAhead(t *testing.T, client *Client) {
+	t.Helper()
+	if n := client.local.ahead.Load(); n != 0 {
+		t.Errorf("%d buffers are read ahead into", n)
+	}
+	eventually(t, "nobody uses descriptors", func() bool { // who waits for a disk that nobody waits for, does
+		client.local.mu.Lock()
+		defer client.local.mu.Unlock()
+		for _, d := range client.local.kept {
+			if d.users != 0 {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// slowly takes its time over what is written to it, which has to stay as it is meanwhile.
+type slowly struct {
+	t    testing.TB
+	want []byte
+	at   int
+	each func()
+}
+
+func (s *slowly) Write(p []byte) (int, error) {
+	for range 2 {
+		if !bytes.Equal(p, s.want[s.at:min(s.at+len(p), len(s.want))]) {
+			s.t.Errorf("other bytes at %d", s.at)
+		}
+		s.each()
+	}
+	s.at += len(p)
+	return len(p), nil
+}
+
+// What is read ahead comes in order, and stays as it is while it is used; with and without room for it, and wherever it begins and ends.
+func TestLocalReadAhead(t *testing.T) {
+	client, _, data := newAhead(t)
+	for _, from := range []int{0, 1, 300_001, 5 << 19} {
+		for _, taken := range []int64{0, localAhead - 1, localAhead} {
+			client.local.ahead.Store(taken)
+			r := open(t, client, "/long")
+			if _, err := r.Seek(int64(from), io.SeekStart); err != nil {
+				t.Fatal(err)
+			}
+			most := int64(0)
+			to := &slowly{t, data, from, func() {
+				most = max(most, client.local.ahead.Load()-taken)
+				time.Sleep(time.Millisecond)
+			}}
+			if n, err := r.WriteTo(to); err != nil || n != int64(len(data)-from) {
+				t.Fatalf("%d bytes from %d, %v", n, from, err)
+			}
+			wanted := max(min(localWindow, localAhead-taken)-1, 0)
+			if from+localSequence > len(data) {
+				wanted = 0
+			}
+			if most != wanted {
+				t.Errorf("from %d %d buffers were read ahead into", from, most)
+			}
+			client.local.ahead.Add(-taken)
+			nothingAhead(t, client)
+		}
+	}
+	r := open(t, client, "/long")
+	got := make([]byte, 5<<19)
+	if n, err := r.ReadAt(got, 300_003); err != nil || !bytes.Equal(got, data[300_003:][:len(got)]) {
+		t.Errorf("%d bytes at once, %v", n, err)
+	}
+	nothingAhead(t, client)
+	if n := client.LocalCounts(); n.Abandoned+n.Refused+n.Unreached != 0 {
+		t.Errorf("%+v", n)
+	}
+}
+
+// Against a slice of bytes, with as many steps ahead and aside as reading ahead has to bear.
+func TestLocalReadAheadModel(t *testing.T) {
+	client, _, data := newAhead(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		r, err := client.Open(t.Context(), "/long")
+		if err != nil {
+			rt.Fatal(err)
+		}
+		pos := rapid.IntRange(0, 1<<20).Draw(rt, "from")
+		for range rapid.IntRange(1, 5).Draw(rt, "steps") {
+			if _, err := r.Seek(int64(pos), io.SeekStart); err != nil {
+				rt.Fatal(err)
+			}
+			p := make([]byte, rapid.SampledFrom([]int{1, 5000, 256 << 10, 1<<20 + 1}).Draw(rt, "n"))
+			n, err := r.Read(p)
+			if !bytes.Equal(p[:n], data[min(pos, len(data)):min(pos+n, len(data))]) || n < len(p) && pos+n < len(data) {
+				rt.Fatalf("%d bytes at %d: %d, %v", len(p), pos, n, err)
+			}
+			pos += n + rapid.SampledFrom([]int{0, 0, 0, 1000, skipAhead, 1 << 20}).Draw(rt, "aside")
+			pos = min(pos, len(data))
+		}
+		if err := r.Close(); err != nil {
+			rt.Fatal(err)
+		}
+		nothingAhead(t, client)
+	})
+}
+
+// What is damaged comes over TCP from the byte on where it begins to be, and what is before it does not, although it is read at the same time.
+func TestDamageAhead(t *testing.T) {
+	client, sockets, data := newAhead(t)
+	const piece = localSequence + localBuffer // where the second one starts that is read ahead
+	sockets[0].set(func(c *net.UnixConn, b []byte) {
+		sums := sheetOf(b)
+		b = bytes.Clone(b)
+		b[piece+1000] ^= 1
+		handOver(t, c, b, sums)
+	})
+	r := open(t, client, "/long")
+	if n, err := r.WriteTo(&slowly{t, data, 0, func() {}}); err != nil || n != int64(len(data)) {
+		t.Fatalf("%d bytes, %v", n, err)
+	}
+	if n := client.LocalCounts(); n.Bytes != piece || n.Abandoned != 1 {
+		t.Errorf("%+v, in place of %d bytes", n, piece)
+	}
+	nothingAhead(t, client)
+}
+
+// A Reader may be closed, and its context may end, while it reads ahead.
+func TestCloseWhileReadingAhead(t *testing.T) {
+	client, _, data := newAhead(t)
+	for i := range 10 {
+		ctx, cancel := context.WithCancel(t.Context())
+		r, err := client.Open(ctx, "/long")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := make([]byte, 3<<19)
+		if _, err := io.ReadFull(r, p); err != nil || !bytes.Equal(p, data[:len(p)]) {
+			t.Fatal(err)
+		}
+		if i%2 == 0 {
+			cancel()
+			if _, err := io.ReadAll(r); err == nil {
+				t.Error("read to the end")
+			}
+			nothingAhead(t, client)
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+		nothingAhead(t, client)
+		cancel()
+	}
+	if n := client.LocalCounts(); n.Abandoned != 0 {
+		t.Errorf("the datanode is blamed: %+v", n)
+	}
+}
+
 // Whatever a datanode hands over, no wrong byte is read, nothing hangs, nothing is left open, and the rest comes over TCP.
 func TestDescriptorsThatAreOfNoUse(t *testing.T) {
 	_, client, sockets, data := newLocalCluster(t, 1, nil)

@@ -58,6 +58,7 @@ type Reader struct {
 	length int64
 
 	pos    int64
+	began  int64 // from where to pos everything was read in order
 	stream source
 	closed bool
 	inode  uint64 // 0: the server does not say
@@ -280,6 +281,8 @@ type attempt struct {
 	causes  []string
 	renewed bool // a token was refused since the last success, and asked for anew
 	corrupt []mismatch
+	// sequence is how many bytes before that place were read in order.
+	sequence int64
 }
 
 // mismatch is a replica whose bytes do not match their checksums.
@@ -305,7 +308,7 @@ func (r *Reader) connect(ctx context.Context, a *attempt, pos, length int64) (so
 				return f, nil
 			}
 		}
-		if f := r.openLocal(ctx, b, pos-b.offset, min(length, b.end()-pos)); f != nil {
+		if f := r.openLocal(ctx, a, b, pos-b.offset, min(length, b.end()-pos)); f != nil {
 			return f, nil
 		}
 		renew := false
@@ -634,6 +637,7 @@ func (r *Reader) next(a *attempt) ([]byte, error) {
 			return nil, io.EOF
 		}
 		if r.stream == nil {
+			a.sequence = r.pos - r.began
 			f, err := r.connect(r.life, a, r.pos, r.length-r.pos)
 			if err != nil {
 				return nil, err
@@ -794,7 +798,7 @@ func (r *Reader) Seek(offset int64, whence int) (int64, error) {
 		}
 	}
 	r.drop()
-	r.pos = offset
+	r.pos, r.began = offset, offset
 	return offset, nil
 }
 

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/cmd/bench"
 )
 
@@ -19,6 +21,7 @@ type plan struct {
 	group, title string
 	hops, hdfs   shape
 	secure       bool // clients by TLS are compared with those in plain, in place of HDFS
+	near         bool // datanodes of hops have a Unix-domain socket
 	empty        bool // an empty server is measured, too
 	phases       []phase
 }
@@ -30,8 +33,10 @@ type phase struct {
 	full, seldom bool
 	// closes: files with data are closed, so that HDFS also runs with dfs.datanode.synconclose.
 	closes bool
-	// echo: the empty server can answer this.
+	// echo: the empty server can answer this. near: hops' client speaks to datanodes by their Unix-domain sockets, and reads by
+	// descriptors; HDFS's sides have no socket and stay with TCP.
 	echo   bool
+	near   bool
 	run    func(ctx context.Context, b *bench.Bench) ([]bench.Result, error)
 	change func(*bench.Options)
 }
@@ -83,9 +88,24 @@ func dataPhases(replication int) []phase {
 	}
 }
 
+// nearPhase is the large file once more, for a client on the datanode's machine that may use what it has of that.
+func nearPhase(replication int) phase {
+	return phase{
+		name: "1 GiB file, near", closes: true, near: true,
+		change: func(o *bench.Options) { o.Replication, o.Connections, o.Outstanding = replication, 1, 1 },
+		run: func(ctx context.Context, b *bench.Bench) ([]bench.Result, error) {
+			results, err := b.Sequential(ctx)
+			for i := range results {
+				results[i].Name += ", near"
+			}
+			return results, err
+		},
+	}
+}
+
 var single = plan{
-	group: "single", title: "One server: 1 namenode, 1 datanode", hops: shape{1, 1}, hdfs: shape{1, 1}, empty: true,
-	phases: append(metadataPhases(), dataPhases(1)...),
+	group: "single", title: "One server: 1 namenode, 1 datanode", hops: shape{1, 1}, hdfs: shape{1, 1}, empty: true, near: true,
+	phases: append(append(metadataPhases(), dataPhases(1)...), nearPhase(1)),
 }
 
 var replicated = plan{
@@ -110,7 +130,11 @@ func (r *runner) compare(ctx context.Context, p plan, then func(context.Context,
 		}
 	}()
 	r.say("%s: starting hops", p.group)
-	o, err := r.startOurs(ctx, p.group+"-hops", p.hops, nil)
+	var properties map[string]string
+	if p.near {
+		properties = map[string]string{domainSocket: filepath.Join(r.dir, "dn._PORT")}
+	}
+	o, err := r.startOurs(ctx, p.group+"-hops", p.hops, properties)
 	if err != nil {
 		return err
 	}
@@ -262,6 +286,8 @@ func (r *runner) written() error {
 
 // phaseOn runs one phase on one side, in a directory of its own. A time of 0 means the run's.
 func (r *runner) phaseOn(ctx context.Context, s side, ph phase, each time.Duration) ([]bench.Result, error) {
+	by, _ := s.(*ours)
+	var near *dfs.Client
 	b, err := r.load(ctx, s, func(o *bench.Options) {
 		if ph.change != nil {
 			ph.change(o)
@@ -269,12 +295,26 @@ func (r *runner) phaseOn(ctx context.Context, s side, ph phase, each time.Durati
 		if each > 0 {
 			o.Time = each
 		}
+		if ph.near && by != nil {
+			o.Clients = func(int) (c *dfs.Client, err error) {
+				near, err = by.connectNear()
+				return near, err
+			}
+		}
 	})
 	if err != nil {
 		return nil, err
 	}
 	results, err := ph.run(ctx, b)
 	err = errors.Join(err, end(ctx, b))
+	if near != nil && err == nil {
+		switch n := near.LocalCounts(); {
+		case n.Connections == 0 || n.Opened == 0:
+			err = fmt.Errorf("the client used TCP: %+v", n)
+		case n.Abandoned+n.Refused+n.Unreached > 0:
+			r.say("%s on %s: the client also used TCP: %+v", ph.name, s.label(), n)
+		}
+	}
 	for _, res := range results {
 		switch {
 		case res.Errors == 0 || err != nil:

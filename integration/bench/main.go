@@ -51,7 +51,7 @@ type group struct {
 var groups = []group{
 	{"promises", 2, 2},
 	{"rmfailover", 4, 0},
-	{"single", 16, 11},
+	{"single", 17, 12},
 	{"replicated", 17, 0},
 	{"tls", 13, 5},
 	{"failover", 4, 0},
@@ -139,6 +139,9 @@ func run(ctx context.Context, o options) (err error) {
 	}
 	if o.dir == "" {
 		o.dir = os.TempDir()
+	}
+	if o.dir, err = filepath.Abs(o.dir); err != nil { // for sockets
+		return err
 	}
 	if err := checkMachine(o); err != nil {
 		return err

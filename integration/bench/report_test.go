@@ -41,6 +41,22 @@ func TestRatiosStandOnlyWhereBothSidesRan(t *testing.T) {
 	}
 }
 
+func TestGoalsThatAreRates(t *testing.T) {
+	for _, c := range []struct {
+		ours, hdfs float64
+		want       string
+	}{{2000, 1000, "rate ≥ 2.0 of HDFS: reached"}, {1999, 1000, "rate ≥ 2.0 of HDFS: **missed**"}, {2000, 0, ""}} {
+		table := &table{Group: "single", Sides: []string{labelHops}}
+		table.add(labelHops, bench.Result{Name: "read seq x1, near", PerSecond: c.ours})
+		if c.hdfs > 0 {
+			table.add(labelHDFS, bench.Result{Name: "read seq x1, near", PerSecond: c.hdfs})
+		}
+		if got := new(report).verdict(table, table.Rows[0]); got != c.want {
+			t.Errorf("%v and %v: %q, want %q", c.ours, c.hdfs, got, c.want)
+		}
+	}
+}
+
 func TestPlotIsWellFormed(t *testing.T) {
 	for _, table := range []*table{sample(labelHops, labelHDFS, labelSynced), sample(labelHops)} {
 		d := xml.NewDecoder(strings.NewReader(plot(table)))

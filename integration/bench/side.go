@@ -162,6 +162,9 @@ func standing(ctx context.Context, s side) error {
 	return errors.Join(fmt.Errorf("%s: not all namenodes came back within two minutes", s.label()), last)
 }
 
+// domainSocket is the property that says where the datanodes' Unix-domain sockets are.
+const domainSocket = "dfs.domain.socket.path"
+
 // ours is a hops cluster of processes.
 type ours struct {
 	cluster *processes.Cluster
@@ -197,6 +200,11 @@ func (o *ours) label() string { return labelHops }
 func (o *ours) died() error { return o.cluster.Died() }
 
 func (o *ours) connect() (*dfs.Client, error) { return plainly(o.addresses()) }
+
+// connectNear makes a client that uses the datanodes' Unix-domain sockets.
+func (o *ours) connectNear() (*dfs.Client, error) {
+	return dfs.New(dfs.Config{Namenodes: o.addresses(), DomainSocket: o.cluster.File().Properties[domainSocket], Logger: slog.New(slog.DiscardHandler)})
+}
 
 // addresses are the namenodes' for Hadoop's protocol.
 func (o *ours) addresses() []string {
