@@ -183,16 +183,10 @@ func (r *report) row(group, name string) *row {
 
 // judge says whether the goal is reached, by itself and as a share of the peer's CPU (0: the peer did not run).
 func (g goal) judge(ours, peer float64, of string) string {
-	verdict := func(reached bool) string {
-		if reached {
-			return "reached"
-		}
-		return "**missed**"
-	}
-	text := fmt.Sprintf("≤ %s: %s", number(g.most), verdict(ours <= g.most))
+	text := fmt.Sprintf("≤ %s: %s", number(g.most), reached(ours <= g.most))
 	if peer > 0 && g.peer > 0 {
 		share := g.most / g.peer
-		text += fmt.Sprintf("; ≤ %.2f of %s: %s", share, of, verdict(ours <= share*peer))
+		text += fmt.Sprintf("; ≤ %.2f of %s: %s", share, of, reached(ours <= share*peer))
 	}
 	return text
 }
@@ -369,8 +363,12 @@ var largeFigures = func() []figure {
 }()
 
 func (r *report) table(b *strings.Builder, t *table) {
-	if slices.Contains(t.Sides, labelTLS) {
+	switch {
+	case slices.Contains(t.Sides, labelTLS):
 		tlsTable(b, t)
+		return
+	case t.Group == groupErasure:
+		codedTable(b, t)
 		return
 	}
 	fmt.Fprintf(b, "\n## %s\n\n", t.Title)
