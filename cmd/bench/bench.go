@@ -33,6 +33,8 @@ type Options struct {
 	Root string
 	// Servers are process ids by name, whose CPU time is read.
 	Servers map[string]int
+	// Client is the process whose CPU time is the client's; 0: this one.
+	Client int
 	// Replication of files with data.
 	Replication int
 	// Bytes of the sequential files.
@@ -147,9 +149,9 @@ func (b *Bench) measureUnits(ctx context.Context, name, unit string, units float
 		passed, n := time.Since(started), count.Load()
 		done := float64(n) * units
 		part = max(float64(passed)/float64(b.Time), float64(n)/float64(b.Ops))
-		if moved := b.moved.Load(); moved > 0 { // one operation of many bytes
+		if moved := b.moved.Load(); moved > 0 { // operations of many bytes
 			done = float64(moved) / 1e6
-			part = float64(moved) / float64(b.Bytes)
+			part = done / (units * float64(b.Ops))
 		}
 		return part, done / passed.Seconds()
 	})
@@ -189,9 +191,7 @@ func (b *Bench) measureUnits(ctx context.Context, name, unit string, units float
 		return Result{}, fmt.Errorf("%s: nothing was done", name)
 	}
 	slices.Sort(all)
-	at := func(q float64) float64 {
-		return float64(all[min(len(all)-1, int(q*float64(len(all))))]) / float64(time.Millisecond)
-	}
+	at := func(q float64) float64 { return quantile(all, q) }
 	done := float64(len(all)) * units
 	r := Result{
 		Name: name, Ops: int64(len(all)), Errors: failures.Load(), Seconds: seconds, PerSecond: done / seconds, Unit: unit,
@@ -209,6 +209,11 @@ func (b *Bench) measureUnits(ctx context.Context, name, unit string, units float
 		fmt.Fprintln(b.Progress, r)
 	}
 	return r, nil
+}
+
+// quantile of durations that are sorted, in milliseconds.
+func quantile(sorted []time.Duration, q float64) float64 {
+	return float64(sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]) / float64(time.Millisecond)
 }
 
 // show keeps a line up to date while a phase runs, with the part that is done; the function it returns removes the line.
@@ -267,7 +272,9 @@ func (u usage) servers() float64 {
 func (b *Bench) usage() usage {
 	u := usage{byServer: map[string]float64{}}
 	var self unix.Rusage
-	if unix.Getrusage(unix.RUSAGE_SELF, &self) == nil {
+	if b.Client != 0 {
+		u.self = ProcessCPU(b.Client)
+	} else if unix.Getrusage(unix.RUSAGE_SELF, &self) == nil {
 		u.self = float64(self.Utime.Nano()+self.Stime.Nano()) / 1e3
 	}
 	for name, pid := range b.Servers {

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -78,42 +79,62 @@ func (b *Bench) Small(ctx context.Context, size int) ([]Result, error) {
 
 // Sequential measures one large file, written and read by one stream, in megabytes per second.
 func (b *Bench) Sequential(ctx context.Context) ([]Result, error) {
-	one := *b
-	one.Options.Outstanding, one.Options.Ops, one.Options.Time = 1, 1, time.Hour
-	name := path.Join(b.Root, "sequential")
-	megabytes := float64(b.Bytes) / 1e6
-	write, err := one.measureUnits(ctx, fmt.Sprintf("write seq x%d", b.Replication), "MB/s", megabytes, 1, func(ctx context.Context, c *dfs.Client, _, _ int) error {
-		w, err := c.Create(ctx, name, dfs.CreateOptions{Parents: true, Overwrite: true, Replication: b.Replication})
-		if err != nil {
-			return err
-		}
-		for left := b.Bytes; left > 0; left -= int64(len(pattern())) {
-			if _, err := w.Write(pattern()[:min(int64(len(pattern())), left)]); err != nil {
-				w.Abort()
-				return err
-			}
-			b.moved.Add(int64(len(pattern())))
-		}
-		return w.Close()
-	})
-	b.moved.Store(0)
+	write, err := b.Files(ctx, fmt.Sprintf("write seq x%d", b.Replication), 1, b.WriteFile)
 	if err != nil {
 		return nil, err
 	}
-	read, err := one.measureUnits(ctx, fmt.Sprintf("read seq x%d", b.Replication), "MB/s", megabytes, 1, func(ctx context.Context, c *dfs.Client, _, _ int) error {
-		r, err := c.Open(ctx, name)
-		if err != nil {
+	read, err := b.Files(ctx, fmt.Sprintf("read seq x%d", b.Replication), 1, b.ReadFile)
+	return []Result{write, read}, err
+}
+
+// Files measures large files that are moved one after the other, in megabytes per second. move does that with the file of a name, and is called
+// with the same names in every phase.
+func (b *Bench) Files(ctx context.Context, name string, files int, move func(ctx context.Context, name string) error) (Result, error) {
+	one := *b
+	one.Options.Outstanding, one.Options.Ops, one.Options.Time = 1, files, time.Hour
+	defer b.moved.Store(0)
+	return one.measureUnits(ctx, name, "MB/s", float64(b.Bytes)/1e6, files, func(ctx context.Context, _ *dfs.Client, _, n int) error {
+		return move(ctx, path.Join(b.Root, fmt.Sprintf("sequential%d", n)))
+	})
+}
+
+// WriteFile writes a file of Bytes bytes, the pattern again and again.
+func (b *Bench) WriteFile(ctx context.Context, name string) error {
+	w, err := b.clients[0].Create(ctx, name, dfs.CreateOptions{Parents: true, Overwrite: true, Replication: b.Replication})
+	if err != nil {
+		return err
+	}
+	for left := b.Bytes; left > 0; left -= int64(len(pattern())) {
+		if _, err := w.Write(pattern()[:min(int64(len(pattern())), left)]); err != nil {
+			w.Abort()
 			return err
 		}
-		defer r.Close()
-		n, err := io.Copy(counter{b.moved}, r)
-		if err == nil && n != b.Bytes {
-			err = fmt.Errorf("%d bytes in place of %d", n, b.Bytes)
-		}
+		b.moved.Add(int64(len(pattern())))
+	}
+	return w.Close()
+}
+
+// ReadFile reads what WriteFile has written, and looks at its length.
+func (b *Bench) ReadFile(ctx context.Context, name string) error {
+	return b.read(ctx, name, counter{b.moved})
+}
+
+// CheckFile reads a file, and looks at every byte.
+func (b *Bench) CheckFile(ctx context.Context, name string) error {
+	return b.read(ctx, name, new(checker))
+}
+
+func (b *Bench) read(ctx context.Context, name string, to io.Writer) error {
+	r, err := b.clients[0].Open(ctx, name)
+	if err != nil {
 		return err
-	})
-	b.moved.Store(0)
-	return []Result{write, read}, err
+	}
+	defer r.Close()
+	n, err := io.Copy(to, r)
+	if err == nil && n != b.Bytes {
+		err = fmt.Errorf("%d bytes in place of %d", n, b.Bytes)
+	}
+	return err
 }
 
 // counter throws away what is written to it, and counts it.
@@ -124,32 +145,18 @@ func (c counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Flush measures writes of 200 bytes at the end of a file that was opened for append, with hflush after each, one file a
-// worker.
-func (b *Bench) Flush(ctx context.Context, writers int) ([]Result, error) {
-	some := *b
-	some.Options.Outstanding = writers
-	open := make([]*dfs.Writer, writers)
-	for w := range open {
-		c, name := b.clients[w%len(b.clients)], path.Join(b.Root, fmt.Sprintf("flush%d", w))
-		err := b.create(ctx, c, name, pattern()[:200])
-		if err == nil {
-			open[w], err = c.Append(ctx, name)
+// checker compares what is written to it with the pattern.
+type checker struct{ at int64 }
+
+func (c *checker) Write(p []byte) (int, error) {
+	for n := 0; n < len(p); {
+		want := pattern()[c.at%int64(len(pattern())):]
+		m := min(len(want), len(p)-n)
+		if !bytes.Equal(p[n:n+m], want[:m]) {
+			return n, fmt.Errorf("wrong bytes between %d and %d", c.at, c.at+int64(m))
 		}
-		if err != nil {
-			return nil, err
-		}
+		c.at += int64(m)
+		n += m
 	}
-	r, err := some.measure(ctx, fmt.Sprintf("hflush x%d", b.Replication), 0, func(ctx context.Context, _ *dfs.Client, w, _ int) error {
-		if _, err := open[w].Write(pattern()[:200]); err != nil {
-			return err
-		}
-		return open[w].Hflush(ctx)
-	})
-	for _, w := range open {
-		if cerr := w.Close(); err == nil {
-			err = cerr
-		}
-	}
-	return []Result{r}, err
+	return len(p), nil
 }

@@ -238,6 +238,10 @@ func (r *runner) startHadoop(ctx context.Context, name, label string, sh shape, 
 	} else if sh.datanodes > 1 {
 		heap = "2g" // it serves rows with data only, beside a whole replicated HDFS
 	}
+	each := "1g"
+	if sh.datanodes > 3 { // of a datanode; nine of them fit beside hops
+		heap, each = "1g", "256m"
+	}
 	start("nn1", heap, classNamenode, id(1)...)
 	step(func() error { return h.listening(ctx, h.nodes[0]) })
 	if ha {
@@ -249,7 +253,7 @@ func (r *runner) startHadoop(ctx context.Context, name, label string, sh shape, 
 	}
 	for i := range sh.datanodes {
 		name := fmt.Sprintf("dn%d", i+1)
-		start(name, "1g", classDatanode, "-D", "dfs.datanode.address="+next(), "-D", "dfs.datanode.http.address="+next(), "-D", "dfs.datanode.ipc.address="+next(),
+		start(name, each, classDatanode, "-D", "dfs.datanode.address="+next(), "-D", "dfs.datanode.http.address="+next(), "-D", "dfs.datanode.ipc.address="+next(),
 			"-D", "dfs.datanode.data.dir=file://"+data(name))
 	}
 	for _, do := range steps {

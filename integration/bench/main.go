@@ -57,6 +57,8 @@ var groups = []group{
 	{"failover", 4, 0},
 	{"large", 5, 0},
 	{"huge", 12, 0},
+	{"erasure", 15, 0},
+	{"repair", 5, 0},
 }
 
 func main() {
@@ -225,6 +227,10 @@ func (r *runner) group(ctx context.Context, g group, failover bool) (err error) 
 			return nil // done with the servers of the group before
 		}
 		err = r.failoverAlone(ctx)
+	case "erasure":
+		err = r.erasure(ctx)
+	case "repair":
+		err = r.repair(ctx)
 	case "large":
 		err = r.large(ctx)
 	case "huge":

@@ -379,8 +379,12 @@ var largeFigures = func() []figure {
 }()
 
 func (r *report) table(b *strings.Builder, t *table) {
-	if slices.Contains(t.Sides, labelTLS) {
+	switch {
+	case slices.Contains(t.Sides, labelTLS):
 		tlsTable(b, t)
+		return
+	case t.Group == groupErasure:
+		codedTable(b, t)
 		return
 	}
 	fmt.Fprintf(b, "\n## %s\n\n", t.Title)

@@ -170,23 +170,26 @@ type ours struct {
 	cluster *processes.Cluster
 }
 
-func (r *runner) startOurs(ctx context.Context, name string, sh shape, properties map[string]string) (*ours, error) {
+// startOurs brings up a cluster of hops; change, if not nil, has the last word about what it is. Servers that are started later are not waited for.
+func (r *runner) startOurs(ctx context.Context, name string, sh shape, change func(*processes.Config)) (*ours, error) {
 	dir := filepath.Join(r.dir, name)
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return nil, err
 	}
-	all := map[string]string{"dfs.replication": "1"}
-	for k, v := range properties {
-		all[k] = v
+	config := processes.Config{
+		Binary: r.hops, Dir: dir, Name: "bench", Namenodes: sh.namenodes, Datanodes: sh.datanodes, Properties: map[string]string{"dfs.replication": "1"},
 	}
-	k, err := processes.New(processes.Config{Binary: r.hops, Dir: dir, Name: "bench", Namenodes: sh.namenodes, Datanodes: sh.datanodes, Properties: all})
+	if change != nil {
+		change(&config)
+	}
+	k, err := processes.New(config)
 	if err != nil {
 		return nil, err
 	}
 	o := &ours{k}
 	err = k.StartAll()
 	if err == nil {
-		err = ready(ctx, o, sh.datanodes, 30*time.Second, k.Died)
+		err = ready(ctx, o, sh.datanodes-len(config.Later), 30*time.Second, k.Died)
 	}
 	if err != nil {
 		return nil, errors.Join(err, o.stop())

@@ -76,13 +76,9 @@ func tlsTable(b *strings.Builder, t *table) {
 			goal = tlsMegabyte
 		}
 		plain, tls := w.of(labelHops, allCPU).median, w.of(labelTLS, allCPU).median
-		verdict := "reached"
-		if tls > goal*plain {
-			verdict = "**missed**"
-		}
 		servers, secure := w.of(labelHops, serverCPU), w.of(labelTLS, serverCPU)
 		fmt.Fprintf(b, "| %s | %s%s | %s%s | %s | %s | %s | %s | %s | %s | ≤ %.2f: %s |\n", name+failures(w, labelHops, labelTLS),
 			w.of(labelHops, rate), unit, w.of(labelTLS, rate), unit, servers, secure, number(w.of(labelHops, clientCPU).median), number(w.of(labelTLS, clientCPU).median),
-			ratio(secure.median, servers.median), ratio(tls, plain), goal, verdict)
+			ratio(secure.median, servers.median), ratio(tls, plain), goal, reached(tls <= goal*plain))
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/gohops/hops/client/dfs"
 )
 
 // codedPolicy fits the datanodes of the clusters.
@@ -22,17 +24,8 @@ func (s *suite) acrossCoded(ctx context.Context, row *row, stock, ours *cluster,
 			return err
 		}
 		defer fs.Close()
-		if err := fs.Mkdirs(ctx, dir, 0o755, true); err != nil {
-			return err
-		}
-		if err := fs.SwitchErasurePolicy(ctx, codedPolicy, true); err != nil {
-			return err
-		}
-		if err := fs.SetErasurePolicy(ctx, dir, codedPolicy); err != nil {
-			return err
-		}
-		if p, err := fs.ErasurePolicy(ctx, dir); err != nil || p == nil || p.Name != codedPolicy {
-			return fmt.Errorf("the policy of %s on %s: %v, %w", dir, c.name, p, err)
+		if err := codedDirectory(ctx, fs, dir); err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
 		}
 	}
 	if err := s.across(ctx, row, stock, ours, fsShell, dir, codedPolicy+": "); err != nil {
@@ -68,6 +61,23 @@ func (s *suite) acrossCoded(ctx context.Context, row *row, stock, ours *cluster,
 				row.add(name, passed, "")
 			}
 		}
+	}
+	return nil
+}
+
+// codedDirectory makes a directory with the policy.
+func codedDirectory(ctx context.Context, fs *dfs.Client, dir string) error {
+	if err := fs.Mkdirs(ctx, dir, 0o755, true); err != nil {
+		return err
+	}
+	if err := fs.SwitchErasurePolicy(ctx, codedPolicy, true); err != nil {
+		return err
+	}
+	if err := fs.SetErasurePolicy(ctx, dir, codedPolicy); err != nil {
+		return err
+	}
+	if p, err := fs.ErasurePolicy(ctx, dir); err != nil || p == nil || p.Name != codedPolicy {
+		return fmt.Errorf("the policy of %s: %v, %w", dir, p, err)
 	}
 	return nil
 }

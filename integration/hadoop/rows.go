@@ -64,6 +64,7 @@ func (s *suite) inTurn(ctx context.Context) error {
 		},
 		func() error { return onOurs("curl", func(c *cluster) error { return s.curlRow(ctx, c) }) },
 		func() error { return onOurs("fsspec", func(c *cluster) error { return s.fsspecRow(ctx, c) }) },
+		func() error { return onOurs("hdfsnative", func(c *cluster) error { return s.nativeRow(ctx, c) }) },
 		func() error { // gohdfs, below, leaves directories behind that the tools would list
 			if !s.wants("tools") && !s.wants("hopstools") {
 				return nil
@@ -260,7 +261,7 @@ func (s *suite) fetch() error {
 	if err == nil && wants("curl", "across") {
 		err = need("curl", "make compat uses curl (Debian: apt-get install curl)")
 	}
-	if err == nil && wants("fsspec", "across") {
+	if err == nil && wants("fsspec", "hdfsnative", "across") {
 		_, err = s.cache.python()
 	}
 	if err == nil && wants("shortcircuit") {

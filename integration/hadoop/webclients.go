@@ -106,7 +106,7 @@ func (c *cache) python() (string, error) {
 		return "", err
 	}
 	dir, err := c.once("python", string(text), func(dir string) error {
-		say("fetching fsspec from PyPI, once")
+		say("fetching fsspec and hdfs-native from PyPI, once")
 		if _, err := tool(c.source, nil, "python3", "-m", "venv", dir); err != nil {
 			return fmt.Errorf("%w (Debian: apt-get install python3-venv)", err)
 		}
@@ -141,15 +141,7 @@ func (s *suite) fsspecRow(ctx context.Context, c *cluster) error {
 	if err != nil {
 		return err
 	}
-	for line := range strings.Lines(string(out)) {
-		verdictWord, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
-		name, why, _ := strings.Cut(rest, ": ")
-		if verdictWord == "ok" {
-			row.add(name, passed, "")
-		} else {
-			row.add(name, failed, "  "+why+"\n")
-		}
-	}
+	row.addLines(string(out))
 	return nil
 }
 
