@@ -30,6 +30,8 @@ type phase struct {
 	full, seldom bool
 	// closes: files with data are closed, so that HDFS also runs with dfs.datanode.synconclose.
 	closes bool
+	// unsynced: hops also runs without it, for this row alone; empty: it does not.
+	unsynced string
 	// echo: the empty server can answer this.
 	echo   bool
 	run    func(ctx context.Context, b *bench.Bench) ([]bench.Result, error)
@@ -41,6 +43,8 @@ func (p phase) takes(s side) bool {
 	switch s.label() {
 	case labelSynced:
 		return p.closes
+	case labelUnsynced:
+		return p.unsynced != ""
 	case labelEmpty:
 		return p.echo
 	}
@@ -76,7 +80,7 @@ func dataPhases(replication int) []phase {
 		{name: "4 KiB files", closes: true, run: small(4 << 10), change: x},
 		{name: "32 KiB files", full: true, seldom: true, closes: true, run: small(32 << 10), change: x},
 		{
-			name: "1 GiB file", closes: true, change: func(o *bench.Options) { x(o); o.Connections, o.Outstanding = 1, 1 },
+			name: "1 GiB file", closes: true, unsynced: fmt.Sprintf("write seq x%d", replication), change: func(o *bench.Options) { x(o); o.Connections, o.Outstanding = 1, 1 },
 			run: func(ctx context.Context, b *bench.Bench) ([]bench.Result, error) { return b.Sequential(ctx) },
 		},
 		{name: "hflush", change: x, run: func(ctx context.Context, b *bench.Bench) ([]bench.Result, error) { return b.Flush(ctx, 16) }},
@@ -95,13 +99,14 @@ var replicated = plan{
 }
 
 const (
-	labelHops   = "hops"
-	labelHDFS   = "HDFS"
-	labelSynced = "HDFS, synconclose"
+	labelHops     = "hops"
+	labelUnsynced = "hops, no synconclose"
+	labelHDFS     = "HDFS"
+	labelSynced   = "HDFS, synconclose"
 )
 
 // compare runs a plan: both sides up, warm, then rounds in which the sides take turns at every phase; then, if not nil,
-// gets the sides of the first comparison, without the one that runs with synconclose.
+// gets the sides of the first comparison, without those that have the other's synconclose.
 func (r *runner) compare(ctx context.Context, p plan, then func(context.Context, []side) error) (err error) {
 	var sides []side
 	defer func() {
@@ -135,6 +140,11 @@ func (r *runner) compare(ctx context.Context, p plan, then func(context.Context,
 			return fmt.Errorf("Apache HDFS with synconclose does not run: %w", err)
 		}
 		sides = append(sides, synced)
+		u, err := r.startOurs(ctx, p.group+"-hops-unsynced", shape{1, p.hops.datanodes}, map[string]string{"dfs.datanode.synconclose": "false"})
+		if err != nil {
+			return err
+		}
+		sides = append(sides, unsynced{u})
 	}
 	if p.empty {
 		e, err := r.startEmpty(ctx, o)
@@ -172,7 +182,7 @@ func (r *runner) compare(ctx context.Context, p plan, then func(context.Context,
 	if then == nil {
 		return nil
 	}
-	return then(ctx, slices.DeleteFunc(slices.Clone(sides), func(s side) bool { return s.label() == labelSynced || s.label() == labelEmpty }))
+	return then(ctx, slices.DeleteFunc(slices.Clone(sides), func(s side) bool { return s.label() != labelHops && s.label() != labelHDFS }))
 }
 
 // round lets the sides take turns at every phase, in every second round in the other order.
@@ -206,7 +216,9 @@ func (r *runner) round(ctx context.Context, round int, sides []side, phases []ph
 				return err
 			}
 			for _, res := range results {
-				t.add(s.label(), res)
+				if s.label() != labelUnsynced || res.Name == ph.unsynced {
+					t.add(s.label(), res)
+				}
 			}
 		}
 	}

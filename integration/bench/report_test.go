@@ -34,6 +34,11 @@ func TestRatiosStandOnlyWhereBothSidesRan(t *testing.T) {
 	if strings.Contains(text, "stat, HDFS with synconclose") {
 		t.Error("a side that did not run has a row")
 	}
+	both := sample(labelHops, labelHDFS, labelUnsynced)
+	if text := (&report{Tables: []*table{both}}).markdown("x"); !strings.Contains(text, "| write 4 KiB x1, without synconclose, as HDFS's default | 200 (100-300) | 200 (100-300) | 1.00 |") ||
+		!strings.Contains(text, "≥ 1.1 times HDFS's rate: **missed** |") {
+		t.Error(text)
+	}
 	alone := report{Alone: true, Tables: []*table{sample(labelHops)}}
 	text = alone.markdown("x")
 	if strings.Contains(text, "hops / HDFS") || strings.Contains(text, "of HDFS:") || !strings.Contains(text, "was not measured") {
