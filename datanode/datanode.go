@@ -278,9 +278,10 @@ type Writer interface {
 	Acked(n int64)
 	// Sync makes everything written durable (hsync). A replica in memory has left it for a disk then.
 	Sync() error
-	// InMemory reports whether the replica is on a volume that is lost with its machine (RAMDisk), where Finalize makes nothing durable.
-	InMemory() bool
-	// Finalize makes the replica complete and durable and announces it as Received. The writer is closed.
+	// Durable reports whether Finalize makes the replica durable by itself: not on a volume that is lost with its machine (RAMDisk), nor where the store does
+	// not sync what it closes. What Sync has made durable as a whole stays so.
+	Durable() bool
+	// Finalize makes the replica complete, and durable as said above, and announces it as Received. The writer is closed.
 	Finalize() (Replica, error)
 	// Promote turns a temporary replica into RBW with everything acknowledged. The writer is closed.
 	Promote() (Replica, error)

@@ -26,7 +26,6 @@ import (
 	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/internal/security"
 	pb "github.com/gohops/hops/namenode/api/v1"
-	nnserver "github.com/gohops/hops/namenode/server"
 )
 
 func joinCommand() *cli.Command {
@@ -219,10 +218,12 @@ func (m *machineSetup) asks(key crypto.Signer) ([]byte, error) {
 	return proto.Marshal(asked)
 }
 
-// askToJoin asks a namenode, or the one that leads if it names that. It waits for an election.
+// askToJoin asks a namenode, or the one that leads if it names that. It waits for an election, and asks again where it does not hear whether it was taken in: who
+// asks the same with the same key is answered the same.
 func askToJoin(ctx context.Context, addr string, token authority.Token, asked []byte) (*pb.JoinResponse, *x509.Certificate, error) {
+	first := addr
 	for began, tries := time.Now(), 1; ; tries++ {
-		answer, root, again, err := askOnceToJoin(ctx, addr, token, asked)
+		answer, root, again, err := askOnceToJoin(ctx, addr, token, asked, tries > 1)
 		switch {
 		case err == nil && answer.Leader == "":
 			return answer, root, nil
@@ -233,6 +234,8 @@ func askToJoin(ctx context.Context, addr string, token authority.Token, asked []
 			err = fail(exitUnreachable, "the namenodes do not agree on who of them leads: try again")
 		case !again:
 			return nil, nil, err
+		default: // who was said to lead may have gone
+			addr = first
 		}
 		if time.Since(began) > electionTime {
 			return nil, nil, err
@@ -245,17 +248,18 @@ func askToJoin(ctx context.Context, addr string, token authority.Token, asked []
 	}
 }
 
-// askOnceToJoin asks one namenode. again: it does not lead, knows of none that does, and has done nothing.
-func askOnceToJoin(ctx context.Context, addr string, token authority.Token, asked []byte) (answer *pb.JoinResponse, root *x509.Certificate, again bool, err error) {
+// askOnceToJoin asks one namenode. again: it does not lead and knows of none that does, or nobody knows what it has done; or it cannot be reached, which is no
+// reason to give up for who has been answered by one (known).
+func askOnceToJoin(ctx context.Context, addr string, token authority.Token, asked []byte, known bool) (answer *pb.JoinResponse, root *x509.Certificate, again bool, err error) {
 	j, err := security.DialToJoin(ctx, addr, token.Authority)
 	if err != nil {
-		return nil, nil, false, joinError(addr, err)
+		return nil, nil, known && !errors.Is(err, security.ErrProof), joinError(addr, err)
 	}
 	defer j.Close()
 	answer, err = pb.NewAdmissionClient(j).Join(ctx, &pb.JoinRequest{Asked: asked, Token: token.ID, Proof: token.Prove(j.Bound, asked)})
 	if err != nil {
 		s := grpcstatus.Convert(err)
-		return nil, nil, s.Code() == codes.Unavailable && strings.Contains(s.Message(), nnserver.NobodyLeads), notTakenIn(addr, err)
+		return nil, nil, s.Code() == codes.Unavailable || s.Code() == codes.Aborted, notTakenIn(addr, err)
 	}
 	return answer, j.Authority, false, nil
 }
@@ -277,6 +281,8 @@ func notTakenIn(addr string, err error) error {
 		return fail(exitDenied, "%s", text)
 	case codes.InvalidArgument:
 		return fail(exitUsage, "%s", text)
+	case codes.Aborted:
+		return fail(exitFailed, "%s: if `hops cluster nodes` lists this machine, remove it (`hops cluster remove`) before it joins again", text)
 	case codes.Unavailable, codes.DeadlineExceeded:
 		return fail(exitUnreachable, "namenode %s: %s", addr, text)
 	}

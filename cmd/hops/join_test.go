@@ -15,7 +15,6 @@ import (
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/security/securitytest"
 	pb "github.com/gohops/hops/namenode/api/v1"
-	nnserver "github.com/gohops/hops/namenode/server"
 )
 
 // admission answers a machine that joins, by how often it was asked.
@@ -44,8 +43,8 @@ func serveAdmission(t *testing.T, member *authority.Member, a *admission) string
 	return l.Addr().String()
 }
 
-// A machine that joins during an election is taken in when there is a leader, whom another namenode may name. What is refused for another
-// reason is not asked again: nobody knows whether it was done.
+// A machine that joins during an election is taken in when there is a leader, whom another namenode may name, and so is one that does not hear whether it was. What is refused is not
+// asked again.
 func TestWhoJoinsWaitsForAnElection(t *testing.T) {
 	t.Parallel()
 	credentials, a, err := securitytest.Make(security.NewSecret())
@@ -54,24 +53,30 @@ func TestWhoJoinsWaitsForAnElection(t *testing.T) {
 	}
 	token := authority.Token{Authority: authority.FingerprintOf(a.Root())}
 	leader := &admission{answer: func(n int32) (*pb.JoinResponse, error) {
+		if n == 2 { // it is it no more before it is done
+			return nil, grpcstatus.Error(codes.Aborted, "outcome unknown")
+		}
 		if n == 1 { // it is not the leader yet
-			return nil, grpcstatus.Error(codes.Unavailable, "namenode nn2 does not lead, and "+nnserver.NobodyLeads)
+			return nil, grpcstatus.Error(codes.Unavailable, "namenode nn2 does not lead")
 		}
 		return &pb.JoinResponse{Name: "lab"}, nil
 	}}
 	addr := serveAdmission(t, credentials.Member, leader)
 	follower := &admission{answer: func(n int32) (*pb.JoinResponse, error) {
+		if n == 4 { // one that cannot be reached
+			return &pb.JoinResponse{Leader: "127.0.0.1:1"}, nil
+		}
 		if n < 3 {
-			return nil, grpcstatus.Error(codes.Unavailable, "namenode nn1 does not lead, and "+nnserver.NobodyLeads)
+			return nil, grpcstatus.Error(codes.Unavailable, "namenode nn1 does not lead")
 		}
 		return &pb.JoinResponse{Leader: addr}, nil
 	}}
 	answer, root, err := askToJoin(t.Context(), serveAdmission(t, credentials.Member, follower), token, nil)
-	if err != nil || answer.Name != "lab" || !root.Equal(a.Root()) || follower.asked.Load() != 3 || leader.asked.Load() != 2 {
+	if err != nil || answer.Name != "lab" || !root.Equal(a.Root()) || follower.asked.Load() != 6 || leader.asked.Load() != 3 {
 		t.Errorf("%v %v; asked were %d and %d times", answer, err, follower.asked.Load(), leader.asked.Load())
 	}
 	broken := &admission{answer: func(int32) (*pb.JoinResponse, error) {
-		return nil, grpcstatus.Error(codes.Unavailable, "the disk is gone")
+		return nil, grpcstatus.Error(codes.Unknown, "the disk is gone")
 	}}
 	if _, _, err := askToJoin(t.Context(), serveAdmission(t, credentials.Member, broken), token, nil); err == nil || !strings.Contains(err.Error(), "the disk is gone") || broken.asked.Load() != 1 {
 		t.Errorf("%v; asked %d times", err, broken.asked.Load())

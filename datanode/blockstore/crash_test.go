@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/gohops/hops/datanode"
 	"github.com/gohops/hops/datanode/vfs/faulty"
@@ -30,6 +31,7 @@ type story struct {
 	promises map[int64]promise
 	written  map[int64]int64 // the longest it ever was
 	writers  map[int64]datanode.Writer
+	finals   map[metadata.Block]bool // what a replica was finalized as, or was about to be
 	gen      int64
 	memory   bool     // one volume is lost with the machine
 	log      []string // promises and calls to the disk, for the failure's report
@@ -42,12 +44,20 @@ var wantedOf = []datanode.Checksum{
 	datanode.DefaultChecksum, {Type: datanode.CRC32, BytesPer: 512}, {Type: datanode.CRC32C, BytesPer: 4096}, {Type: datanode.NoChecksum, BytesPer: 512},
 }
 
-// promise notes that a replica is complete, which is for ever on a disk.
+// promise notes that a replica is complete, which is for ever on a disk, if it was synced.
 func (s *story) promise(v datanode.Replica) {
 	id := int64(v.Block.ID)
-	if delete(s.promises, id); s.on(id) != datanode.RAMDisk {
+	switch r := s.get(v.Block.ID); {
+	case s.on(id) == datanode.RAMDisk:
+		delete(s.promises, id)
+	case r.suffix != sufUnsynced && !(r.packed != nil && r.packed.p.unsettled.Load()):
 		s.promises[id] = promise{v.Block.Generation, v.Block.Length, true}
 	}
+}
+
+// final notes that a replica is about to be finalized.
+func (s *story) final(b metadata.Block, gen metadata.Generation, length int64) {
+	s.finals[metadata.Block{ID: b.ID, Generation: gen, Length: length}] = true
 }
 
 // step performs one operation on one block. Promises are lowered before an operation may break them and raised after it
@@ -101,6 +111,7 @@ func (s *story) step() error {
 		return w.Close()
 	case w != nil:
 		delete(s.writers, id)
+		s.final(rep.Block, rep.Block.Generation, rep.Block.Length)
 		v, err := w.Finalize()
 		if err != nil {
 			return err
@@ -132,6 +143,7 @@ func (s *story) step() error {
 		length := s.r.Int64N(rep.Block.Length + 1)
 		p := s.promises[id]
 		s.promises[id] = promise{p.gen, min(p.length, length), false}
+		s.final(rep.Block, gen, length)
 		v, err := s.UpdateReplica(metadata.Block{ID: metadata.BlockID(id)}, gen, length)
 		if err != nil {
 			return err
@@ -150,11 +162,24 @@ func (s *story) step() error {
 				}
 			}
 		}
+	case s.cfg.Unsynced && rep.State == datanode.Finalized && s.r.IntN(3) == 0:
+		for _, v := range s.all() {
+			s.settle(context.Background(), v, time.Now())
+		}
+		every(s.Store, func(v datanode.Replica) bool {
+			if v.State == datanode.Finalized {
+				s.promise(v)
+			}
+			return true
+		})
 	case rep.State == datanode.Finalized && len(s.all()) > 1 && s.r.IntN(3) > 0:
 		if s.memory {
 			return s.Move(context.Background(), rep.Block, datanode.Disk, nil)
 		}
-		return s.Move(context.Background(), rep.Block, []datanode.StorageType{datanode.Disk, datanode.SSD}[s.r.IntN(2)], nil)
+		if err := s.Move(context.Background(), rep.Block, []datanode.StorageType{datanode.Disk, datanode.SSD}[s.r.IntN(2)], nil); err != nil {
+			return err
+		}
+		s.promise(rep)
 	case rep.State == datanode.Finalized:
 		p := s.promises[id]
 		p.closed = false
@@ -205,6 +230,8 @@ func (s *story) verify(t *testing.T, crash int, disk *mem.FS, promises map[int64
 			t.Fatalf("block %d came back as %v, promised %+v", id, rep, p)
 		case ok && rep.Block.Length < p.length:
 			t.Fatalf("block %d came back as %v, promised %+v", id, rep, p)
+		case ok && rep.State == datanode.Finalized && !s.finals[rep.Block]:
+			t.Fatalf("block %d came back as %v, which it never was, promised %+v", id, rep, p)
 		case ok && p.closed && (rep.State != datanode.Finalized || rep.Block.Length != p.length):
 			t.Fatalf("block %d came back as %v, promised %+v", id, rep, p)
 		}
@@ -258,12 +285,17 @@ func newStoryOn(t *testing.T, seed uint64, disk *faulty.FS, volumes ...string) *
 	}
 	return &story{
 		harness: h, r: rand.New(rand.NewPCG(seed, 7)), data: pattern(20_000), gen: 1000,
-		promises: map[int64]promise{}, written: map[int64]int64{}, writers: map[int64]datanode.Writer{},
+		promises: map[int64]promise{}, written: map[int64]int64{}, finals: map[metadata.Block]bool{}, writers: map[int64]datanode.Writer{},
 	}
 }
 
 // Power is cut before some call to the disk; of what was not synced any part may survive.
-func TestPowerCutLosesNothingPromised(t *testing.T) {
+func TestPowerCutLosesNothingPromised(t *testing.T) { powerCut(t, false) }
+
+// Without a sync at the end, what was synced before it is not lost either, nothing is served that was not written, and what claims to be finalized is whole.
+func TestPowerCutLosesNothingSyncedBeforeTheEnd(t *testing.T) { powerCut(t, true) }
+
+func powerCut(t *testing.T, unsynced bool) {
 	seeds := 300
 	if testing.Short() {
 		seeds = 60
@@ -273,6 +305,7 @@ func TestPowerCutLosesNothingPromised(t *testing.T) {
 			inner := mem.New(1 << 20)
 			disk := faulty.New(inner)
 			s := newStory(t, seed, disk)
+			s.cfg.Unsynced = unsynced
 			cut := rand.New(rand.NewPCG(seed, 8))
 			type crash struct {
 				disk     *mem.FS
@@ -309,11 +342,12 @@ func TestKilledProcessLosesNoAcknowledgedByte(t *testing.T) {
 		inner := mem.New(1 << 20)
 		disk := faulty.New(inner)
 		s := newStory(t, seed, disk)
+		s.cfg.Unsynced = seed%3 > 0
 		visible := func() map[int64]promise {
 			p := map[int64]promise{}
 			every(s.Store, func(r datanode.Replica) bool {
 				if r.State != datanode.Temporary {
-					p[int64(r.Block.ID)] = promise{length: r.Visible}
+					p[int64(r.Block.ID)] = promise{length: r.Visible, closed: r.State == datanode.Finalized}
 				}
 				return true
 			})
@@ -346,6 +380,7 @@ func TestEveryCallMayFail(t *testing.T) {
 		inner := mem.New(1 << 20)
 		disk := faulty.New(inner)
 		s := newStory(t, uint64(n), disk)
+		s.cfg.Unsynced = n%2 == 0
 		disk.Set(faulty.Nth(n, "", "", true, syscall.EIO))
 		for range 150 {
 			if err := s.step(); err != nil {

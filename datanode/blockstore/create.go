@@ -169,7 +169,7 @@ func (w *writer) openFiles() error {
 	if w.data, err = v.fs.OpenFile(v.dataPath(r.id), os.O_RDWR, 0); err != nil {
 		return v.check(err)
 	}
-	if w.sums, err = v.fs.OpenFile(v.sumsPath(r.id, r.gen, r.suffix), os.O_RDWR, 0); err != nil {
+	if w.sums, err = v.fs.OpenFile(r.sumsPath(), os.O_RDWR, 0); err != nil {
 		w.data.Close()
 		w.data = nil
 		return v.check(err)

@@ -16,6 +16,9 @@ import (
 // this version when it is opened. Other versions are refused.
 const LayoutVersion = 3
 
+// unsyncedLayout is that of a volume on which replicas are, or were, finalized without being synced: programs that do not know their names leave it alone.
+const unsyncedLayout = 4
+
 // Names in a volume's directory.
 const (
 	versionFile = "VERSION"
@@ -30,12 +33,13 @@ const chunk = datanode.ChunkSize
 type suffix uint8
 
 const (
-	sufTmp  suffix = iota + 1 // temporary: removed at start
-	sufRBW                    // being written: RWR after a restart
-	sufMeta                   // finalized
+	sufTmp      suffix = iota + 1 // temporary: removed at start
+	sufRBW                        // being written: RWR after a restart
+	sufUnsynced                   // finalized without being synced: compared with its checksums at start
+	sufMeta                       // finalized
 )
 
-func (s suffix) String() string { return [...]string{"", "tmp", "rbw", "meta"}[s] }
+func (s suffix) String() string { return [...]string{"", "tmp", "rbw", "unsynced", "meta"}[s] }
 
 // subdirs returns the two directory levels of a block, HDFS's: 256 consecutive ids share a directory, so that blocks
 // written together are made durable by one fsync of it.
@@ -49,31 +53,44 @@ func sumsName(id metadata.BlockID, gen metadata.Generation, s suffix) string {
 	return dataName(id) + "_" + strconv.FormatUint(uint64(gen), 10) + "." + s.String()
 }
 
-// parseName takes a file name apart. A data file has suffix 0.
-func parseName(name string) (id metadata.BlockID, gen metadata.Generation, s suffix, ok bool) {
+// unsyncedName is the name of the checksum file of a replica that was finalized without being synced: it says at which length.
+func unsyncedName(id metadata.BlockID, gen metadata.Generation, length int64) string {
+	return fmt.Sprintf("%s_%d_%d.%s", dataName(id), gen, length, sufUnsynced)
+}
+
+// parseName takes a file name apart. A data file has suffix 0. Length is what an unsynced one says.
+func parseName(name string) (id metadata.BlockID, sums sumsFile, ok bool) {
 	rest, ok := strings.CutPrefix(name, "blk_")
 	if !ok {
-		return 0, 0, 0, false
+		return 0, sumsFile{}, false
 	}
 	digits, tail, isSums := strings.Cut(rest, "_")
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil {
-		return 0, 0, 0, false
+		return 0, sumsFile{}, false
 	}
+	id = metadata.BlockID(n)
 	if !isSums {
-		return metadata.BlockID(n), 0, 0, name == dataName(metadata.BlockID(n))
+		return id, sumsFile{}, name == dataName(id)
 	}
 	digits, ext, _ := strings.Cut(tail, ".")
+	digits, length, isLong := strings.Cut(digits, "_")
 	g, err := strconv.ParseUint(digits, 10, 64)
 	if err != nil {
-		return 0, 0, 0, false
+		return 0, sumsFile{}, false
 	}
-	for s = sufTmp; s <= sufMeta; s++ {
-		if ext == s.String() {
-			return metadata.BlockID(n), metadata.Generation(g), s, name == sumsName(metadata.BlockID(n), metadata.Generation(g), s)
+	sums.gen = metadata.Generation(g)
+	if isLong {
+		sums.suffix = sufUnsynced
+		sums.length, err = strconv.ParseInt(length, 10, 64)
+		return id, sums, err == nil && sums.length >= 0 && name == unsyncedName(id, sums.gen, sums.length)
+	}
+	for _, sums.suffix = range []suffix{sufTmp, sufRBW, sufMeta} {
+		if ext == sums.suffix.String() {
+			return id, sums, name == sumsName(id, sums.gen, sums.suffix)
 		}
 	}
-	return 0, 0, 0, false
+	return 0, sumsFile{}, false
 }
 
 // The checksum file. Numbers are big-endian.
@@ -227,4 +244,12 @@ func (v *volume) dataPath(id metadata.BlockID) string {
 
 func (v *volume) sumsPath(id metadata.BlockID, gen metadata.Generation, s suffix) string {
 	return filepath.Join(v.dirOf(id), sumsName(id, gen, s))
+}
+
+// sumsPath is where the checksum file of a replica is that has one. r.mu is held, or r.io by who does not change them.
+func (r *replica) sumsPath() string {
+	if r.suffix == sufUnsynced {
+		return filepath.Join(r.vol.dirOf(r.id), unsyncedName(r.id, r.gen, r.length))
+	}
+	return r.vol.sumsPath(r.id, r.gen, r.suffix)
 }

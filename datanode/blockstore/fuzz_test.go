@@ -20,6 +20,7 @@ func FuzzIdentity(f *testing.F) {
 	id := Identity{Datanode: "d", Storage: "DS-1", Cluster: "c", BlockPool: "BP-1"}
 	text, _, _ := strings.Cut(string(id.encode()), "crc32c=")
 	f.Add([]byte(text))
+	f.Add([]byte("layoutVersion=4\ndatanodeUuid=a\nstorageUuid=b\n"))
 	f.Add([]byte("layoutVersion=1\ndatanodeUuid=a\nstorageUuid=b\n"))
 	f.Add([]byte("layoutVersion=99999999999999999999\n\n=\ncrc32c=00000000\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -34,7 +35,7 @@ func FuzzIdentity(f *testing.F) {
 			return
 		}
 		again, _, err := decodeIdentity(id.encode())
-		if layout < 1 || layout > LayoutVersion || err != nil || again != id {
+		if layout < 1 || layout > unsyncedLayout || err != nil || again != id {
 			t.Errorf("layout %d, %+v, written out %+v, %v", layout, id, again, err)
 		}
 	})
@@ -42,17 +43,21 @@ func FuzzIdentity(f *testing.F) {
 
 // The names of block files mean one block each.
 func FuzzFileName(f *testing.F) {
-	for _, name := range []string{"blk_1", "blk_1073741825_1001.meta", "blk_-5_1.rbw", "blk_01", "blk_1_1.", "blk_1_+1.tmp", "blk_9223372036854775808"} {
+	for _, name := range []string{"blk_1", "blk_1073741825_1001.meta", "blk_-5_1.rbw", "blk_01", "blk_1_1.", "blk_1_+1.tmp", "blk_1_2_700.unsynced", "blk_1_2_-7.unsynced", "blk_1_2_7.meta", "blk_9223372036854775808"} {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		id, gen, suf, ok := parseName(name)
+		id, sums, ok := parseName(name)
 		if !ok {
 			return
 		}
 		want := dataName(id)
-		if suf != 0 {
-			want = sumsName(id, gen, suf)
+		switch sums.suffix {
+		case 0:
+		case sufUnsynced:
+			want = unsyncedName(id, sums.gen, sums.length)
+		default:
+			want = sumsName(id, sums.gen, sums.suffix)
 		}
 		if name != want {
 			t.Errorf("%q is taken for %q", name, want)

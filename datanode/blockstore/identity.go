@@ -29,12 +29,18 @@ type Identity struct {
 	// Cluster and BlockPool are empty until a namenode has accepted the datanode.
 	Cluster   string
 	BlockPool string
+	// Unsynced volumes are of unsyncedLayout, for good.
+	Unsynced bool
 }
 
 // encode makes the VERSION file: a line each, the last one the checksum of those before.
 func (id Identity) encode() []byte {
+	layout := LayoutVersion
+	if id.Unsynced {
+		layout = unsyncedLayout
+	}
 	s := fmt.Sprintf("layoutVersion=%d\ndatanodeUuid=%s\nstorageUuid=%s\nclusterId=%s\nblockPool=%s\nstorages=%s\n",
-		LayoutVersion, id.Datanode, id.Storage, id.Cluster, id.BlockPool, id.Siblings)
+		layout, id.Datanode, id.Storage, id.Cluster, id.BlockPool, id.Siblings)
 	return fmt.Appendf(nil, "%scrc32c=%08x\n", s, crcOf([]byte(s)))
 }
 
@@ -51,10 +57,10 @@ func decodeIdentity(b []byte) (Identity, int, error) {
 		values[k] = v
 	}
 	layout, err := strconv.Atoi(values["layoutVersion"])
-	if err != nil || layout < 1 || layout > LayoutVersion {
-		return Identity{}, 0, fmt.Errorf("layout version is %q, this program reads %d: %w", values["layoutVersion"], LayoutVersion, datanode.ErrVolumeVersion)
+	if err != nil || layout < 1 || layout > unsyncedLayout {
+		return Identity{}, 0, fmt.Errorf("layout version is %q, this program reads %d: %w", values["layoutVersion"], unsyncedLayout, datanode.ErrVolumeVersion)
 	}
-	id := Identity{Datanode: values["datanodeUuid"], Storage: values["storageUuid"], Cluster: values["clusterId"], BlockPool: values["blockPool"], Siblings: values["storages"]}
+	id := Identity{Datanode: values["datanodeUuid"], Storage: values["storageUuid"], Cluster: values["clusterId"], BlockPool: values["blockPool"], Siblings: values["storages"], Unsynced: layout == unsyncedLayout}
 	if id.Datanode == "" || id.Storage == "" {
 		return Identity{}, 0, fmt.Errorf("%s names no datanode or no storage: %w", versionFile, datanode.ErrVolumeVersion)
 	}

@@ -62,9 +62,11 @@ type found struct {
 	sums []sumsFile
 }
 
+// sumsFile is what the name of a checksum file says; length only where suffix is sufUnsynced.
 type sumsFile struct {
 	gen    metadata.Generation
 	suffix suffix
+	length int64
 }
 
 // loadDir takes in one directory. Unknown names are left alone.
@@ -90,7 +92,7 @@ func (s *Store) loadDir(v *volume, dir string) error {
 			}
 			continue
 		}
-		id, gen, suf, ok := parseName(e.Name)
+		id, sums, ok := parseName(e.Name)
 		if !ok || e.Dir || v.dirOf(id) != dir {
 			s.log.Warn("foreign file among the blocks", "path", filepath.Join(dir, e.Name))
 			continue
@@ -100,10 +102,10 @@ func (s *Store) loadDir(v *volume, dir string) error {
 			f = &found{}
 			blocks[id] = f
 		}
-		if suf == 0 {
+		if sums.suffix == 0 {
 			f.data = true
 		} else {
-			f.sums = append(f.sums, sumsFile{gen, suf})
+			f.sums = append(f.sums, sums)
 		}
 	}
 	for id, f := range blocks {
@@ -124,7 +126,7 @@ func (s *Store) loadBlock(v *volume, id metadata.BlockID, f *found) error {
 	keep := f.data && best.suffix != 0
 	for _, c := range f.sums {
 		if !keep || c != best {
-			if err := removeFile(v.fs, v.sumsPath(id, c.gen, c.suffix)); err != nil {
+			if err := removeFile(v.fs, (&replica{vol: v, id: id, gen: c.gen, suffix: c.suffix, length: c.length}).sumsPath()); err != nil {
 				return err
 			}
 		}
@@ -132,18 +134,42 @@ func (s *Store) loadBlock(v *volume, id metadata.BlockID, f *found) error {
 	if !keep {
 		return removeFile(v.fs, v.dataPath(id))
 	}
-	r := &replica{vol: v, id: id, gen: best.gen, suffix: best.suffix, state: datanode.Finalized}
+	r := &replica{vol: v, id: id, gen: best.gen, suffix: best.suffix, length: best.length, state: datanode.Finalized}
 	var err error
-	if best.suffix == sufRBW {
+	switch best.suffix {
+	case sufRBW:
 		r.state = datanode.RWR
 		r.length, err = s.salvage(v, r)
-	} else {
+	case sufUnsynced:
+		err = s.judge(v, r)
+	default:
 		err = s.measure(v, r)
 	}
 	if err != nil {
 		return err
 	}
-	return s.admit(r)
+	if err := s.admit(r); err != nil {
+		return err
+	}
+	if r.suffix == sufUnsynced {
+		v.unsettled.add(r)
+	}
+	return nil
+}
+
+// judge finds out whether a replica that was finalized without being synced is whole: all its bytes are there and match their checksums. Then it is
+// finalized; else it is what one is that was being written, cut to what is good.
+func (s *Store) judge(v *volume, r *replica) error {
+	good, err := s.salvage(v, r)
+	if err != nil || good == r.length {
+		return err
+	}
+	s.log.Warn("replica was finalized without being synced, and is not whole", "block", r.blockLocked().String(), "volume", v.id.Storage, "good", good)
+	if err := r.rename(r.gen, sufRBW); err != nil {
+		return err
+	}
+	r.length, r.state = good, datanode.RWR
+	return nil
 }
 
 func removeFile(fsys vfs.FS, name string) error {
@@ -238,7 +264,7 @@ func (s *Store) measure(v *volume, r *replica) error {
 	if err != nil {
 		return err
 	}
-	m, err := v.fs.Stat(v.sumsPath(r.id, r.gen, r.suffix))
+	m, err := v.fs.Stat(r.sumsPath())
 	if err != nil {
 		return err
 	}
@@ -260,7 +286,7 @@ func (s *Store) salvage(v *volume, r *replica) (int64, error) {
 		return 0, err
 	}
 	defer data.Close()
-	sums, err := v.fs.OpenFile(v.sumsPath(r.id, r.gen, r.suffix), os.O_RDWR, 0)
+	sums, err := v.fs.OpenFile(r.sumsPath(), os.O_RDWR, 0)
 	if err != nil {
 		return 0, err
 	}

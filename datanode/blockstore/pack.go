@@ -73,7 +73,9 @@ type pack struct {
 	seq  uint64
 	f    vfs.File
 	salt []byte
-	live atomic.Int64 // records in use, and one more while records are appended
+	live atomic.Int64 // records in use, and one more while records are appended, and while it is unsettled
+	// unsettled: a record was finalized since the pack was synced.
+	unsettled atomic.Bool
 
 	mu      sync.Mutex // guards what follows, and makes appending one at a time
 	end     int64      // where the next record goes; everything below is written
@@ -523,5 +525,5 @@ func (r *replica) discard() error {
 	if r.suffix == 0 {
 		return nil
 	}
-	return r.vol.remove(r.id, r.gen, r.suffix)
+	return r.vol.removeFiles(r.sumsPath(), r.vol.dataPath(r.id))
 }

@@ -130,7 +130,7 @@ func (s *Store) openReaderOf(r *replica, b metadata.Block) (*reader, error) {
 		}
 		return nil, s.openFailed(r, err)
 	}
-	if rd.sums, err = r.vol.fs.OpenFile(r.vol.sumsPath(r.id, r.gen, r.suffix), os.O_RDONLY, 0); err != nil {
+	if rd.sums, err = r.vol.fs.OpenFile(r.sumsPath(), os.O_RDONLY, 0); err != nil {
 		rd.data.Close()
 		return nil, s.openFailed(r, err)
 	}

@@ -133,7 +133,7 @@ func (s *Store) update(r *replica, b metadata.Block, recovery metadata.Generatio
 			return datanode.Replica{}, err
 		}
 	}
-	v, err := w.finalize(recovery)
+	v, err := w.finalize(recovery, false)
 	if err != nil {
 		return v, err
 	}

@@ -44,6 +44,8 @@ type opened struct {
 	// unsynced: the directory does not durably hold the current names.
 	unsynced bool
 	tailSeq  uint64
+	// synced is the length up to which everything is durable, names included, as the last Sync left it.
+	synced int64
 	// expect is what is left of the writer's share of volume.expected.
 	expect int64
 	// instead is as in datanode.CreateOptions.

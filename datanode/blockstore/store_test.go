@@ -586,6 +586,7 @@ func TestForeignAndDamagedFiles(t *testing.T) {
 		names := []string{
 			"blk_2", "blk_2_7.rbw", "blk_3", "blk_3_7.meta", "blk_4_7.meta", "blk_5", "blk_6", "blk_6_8.tmp", "blk_x", "blk_", "blk_7_.rbw",
 			"blk_1_4.rbw", "blk_1_6.xyz", "blk_9223372036854775808", "blk_70000", "blk_70000_1.meta", "notes.txt", "blk_02", "blk_1_05.meta",
+			"blk_8", "blk_8_7_1000.unsynced", "blk_1_4_40000.unsynced",
 		}
 		for _, name := range names {
 			if r.IntN(3) == 0 {
@@ -604,7 +605,7 @@ func TestForeignAndDamagedFiles(t *testing.T) {
 		}
 		h = open(t, fsys)
 		h.wantContent(1, pattern(40_000))
-		for _, id := range []metadata.BlockID{2, 3, 4, 5, 6, 7, 70000} {
+		for _, id := range []metadata.BlockID{2, 3, 4, 5, 6, 7, 8, 70000} {
 			rep, ok := h.Replica(id)
 			switch {
 			case ok && rep.State == datanode.Finalized:
@@ -725,7 +726,7 @@ func TestVolumesThatAreRefused(t *testing.T) {
 			s := "layoutVersion=9\ndatanodeUuid=a\nstorageUuid=b\n"
 			check(t, os.WriteFile(dir+"/VERSION", append([]byte(s), "crc32c="+hex8(crcOf([]byte(s)))+"\n"...), 0o600))
 			return []string{dir}
-		}, datanode.ErrVolumeVersion, `layout version is "9", this program reads 3`},
+		}, datanode.ErrVolumeVersion, `layout version is "9", this program reads 4`},
 		{"damaged identity", func(t *testing.T, dir string) []string {
 			check(t, os.WriteFile(dir+"/VERSION", []byte("layoutVersion=1\ncrc32c=00000000\n"), 0o600))
 			return []string{dir}

@@ -332,6 +332,7 @@ func (s *Store) agree() error {
 		}
 		want := wants[i]
 		want.Cluster, want.BlockPool, want.Siblings = s.own.Cluster, s.own.BlockPool, strings.Join(all, ",")
+		want.Unsynced = want.Unsynced || s.cfg.Unsynced
 		if want == v.id {
 			continue
 		}

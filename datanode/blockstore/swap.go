@@ -95,6 +95,7 @@ func (s *Store) openLate(v *volume, others []*volume) error {
 	}
 	v.id.Cluster, v.id.BlockPool = own.Cluster, own.BlockPool
 	v.id.Siblings = siblings(append(slices.Clone(others), v))
+	v.id.Unsynced = v.id.Unsynced || s.cfg.Unsynced
 	want := v.id
 	err := v.ask(func() error {
 		err := writeIdentity(v.fs, v.path, want)

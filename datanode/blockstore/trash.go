@@ -175,7 +175,7 @@ func (r *replica) bin() error {
 	if err := v.fs.Rename(v.dataPath(r.id), v.lostPath(l, lostData)); err != nil {
 		return errors.Join(v.check(err), r.discard()) // vanished behind our back
 	}
-	if err := v.fs.Rename(v.sumsPath(r.id, r.gen, r.suffix), v.lostPath(l, lostSums)); err != nil {
+	if err := v.fs.Rename(r.sumsPath(), v.lostPath(l, lostSums)); err != nil {
 		return errors.Join(v.check(err), r.discard())
 	}
 	v.trash.add(l)

@@ -44,8 +44,9 @@ type volume struct {
 	silent   chan struct{} // closed when the disk does not answer while the store is being opened
 	broken   error         // why it could not be opened; only while the store is being opened
 
-	trash  trash
-	memory memory // of one of type RAM_DISK
+	trash     trash
+	unsettled unsettled
+	memory    memory // of one of type RAM_DISK
 	// evict lets saved replicas leave such a volume, see Store.evict; else nil.
 	evict func(n int64) bool
 
@@ -311,7 +312,12 @@ func (v *volume) run(batch []*commit) {
 
 // remove deletes a replica's files, the checksum file first: without it the data is no replica.
 func (v *volume) remove(id metadata.BlockID, gen metadata.Generation, s suffix) error {
-	for _, name := range []string{v.sumsPath(id, gen, s), v.dataPath(id)} {
+	return v.removeFiles(v.sumsPath(id, gen, s), v.dataPath(id))
+}
+
+// removeFiles removes files that may be gone already.
+func (v *volume) removeFiles(names ...string) error {
+	for _, name := range names {
 		if err := v.fs.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return v.check(err)
 		}

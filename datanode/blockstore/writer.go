@@ -70,8 +70,8 @@ func (w *writer) errLost() error {
 
 func (w *writer) Lost() <-chan struct{} { return w.lost }
 
-// InMemory implements datanode.Writer.
-func (w *writer) InMemory() bool { return w.r().vol.inMemory() }
+// Durable implements datanode.Writer.
+func (w *writer) Durable() bool { return !w.r().vol.inMemory() && !w.store.cfg.Unsynced }
 
 func (w *writer) Replica() datanode.Replica {
 	r := w.look()
@@ -176,7 +176,7 @@ func (w *writer) Sync() error {
 		return fmt.Errorf("sync block %d: %w", r.id, err)
 	}
 	r.mu.Lock()
-	r.open.unsynced = false
+	r.open.unsynced, r.open.synced = false, r.length
 	r.mu.Unlock()
 	return nil
 }
@@ -215,27 +215,35 @@ func (w *writer) Finalize() (datanode.Replica, error) {
 			return datanode.Replica{}, fmt.Errorf("finalize block %d: %w", r.id, err)
 		}
 	}
-	return w.finalize(gen)
+	return w.finalize(gen, w.store.cfg.Unsynced)
 }
 
-// finalize makes the replica durable and complete, announces it and closes the writer. It gets generation gen, which a
+// finalize makes the replica complete, and durable unless it may be unsynced, announces it and closes the writer. It gets generation gen, which a
 // packed one has already. r.io is held.
-func (w *writer) finalize(gen metadata.Generation) (datanode.Replica, error) {
+func (w *writer) finalize(gen metadata.Generation, unsynced bool) (datanode.Replica, error) {
 	r := w.r()
+	r.mu.Lock()
+	if r.vol.inMemory() || r.packed == nil && r.open != nil && r.open.synced == r.length { // there is little to do any more
+		unsynced = false
+	}
+	r.mu.Unlock()
 	var c *commit
 	var err error
 	if at := r.packed; at != nil {
 		c, err = &commit{pack: at.p}, at.finish()
 	} else if err = w.giveBack(); err != nil {
 		return datanode.Replica{}, fmt.Errorf("finalize block %d: %w", r.id, err)
+	} else if unsynced {
+		w.data.Writeback(w.flushed, r.view().Block.Length-w.flushed)
+		err = r.vol.check(r.rename(gen, sufUnsynced))
 	} else if c, err = w.durable(); err == nil {
 		c.rename = func() error { return r.rename(gen, sufMeta) }
 		c.dir = r.vol.dirOf(r.id)
 	}
-	if err != nil {
-		return datanode.Replica{}, err
+	if err == nil && !unsynced {
+		err = r.vol.commit(c)
 	}
-	if err := r.vol.commit(c); err != nil {
+	if err != nil {
 		return datanode.Replica{}, fmt.Errorf("finalize block %d: %w", r.id, err)
 	}
 	r.mu.Lock()
@@ -249,6 +257,9 @@ func (w *writer) finalize(gen metadata.Generation) (datanode.Replica, error) {
 	r.mu.Unlock()
 	w.closeFiles()
 	r.vol.finalized(r)
+	if unsynced {
+		r.vol.unsettled.add(r)
+	}
 	w.store.announce(datanode.Change{Kind: datanode.Received, Block: view.Block, Volume: view.Volume, Instead: instead})
 	return view, nil
 }
@@ -260,10 +271,12 @@ func (r *replica) rename(gen metadata.Generation, s suffix) error {
 	if gen == r.gen && s == r.suffix {
 		return nil
 	}
-	if err := r.vol.fs.Rename(r.vol.sumsPath(r.id, r.gen, r.suffix), r.vol.sumsPath(r.id, gen, s)); err != nil {
+	old, oldGen, oldSuffix := r.sumsPath(), r.gen, r.suffix
+	r.gen, r.suffix = gen, s
+	if err := r.vol.fs.Rename(old, r.sumsPath()); err != nil {
+		r.gen, r.suffix = oldGen, oldSuffix
 		return err
 	}
-	r.gen, r.suffix = gen, s
 	if r.open != nil {
 		r.open.unsynced = true
 	}
@@ -559,7 +572,7 @@ func (s *Store) closeReplica(b metadata.Block, gen metadata.Generation) (datanod
 	if err := w.openFiles(); err != nil {
 		return datanode.Replica{}, err
 	}
-	v, err := w.finalize(gen)
+	v, err := w.finalize(gen, s.cfg.Unsynced)
 	if err != nil {
 		w.closeFiles()
 	}
@@ -578,7 +591,7 @@ func (s *Store) restamp(r *replica, gen metadata.Generation) (datanode.Replica, 
 	if err := r.unsave(); err != nil {
 		return datanode.Replica{}, err
 	}
-	if err := r.vol.commit(&commit{rename: func() error { return r.rename(gen, sufMeta) }, dir: r.vol.dirOf(r.id)}); err != nil {
+	if err := s.makeDurable(r, gen); err != nil {
 		return datanode.Replica{}, err
 	}
 	r.mu.Lock()

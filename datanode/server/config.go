@@ -71,6 +71,8 @@ type Config struct {
 	LockedMemory int64
 	// SaveEvery is how often replicas on volumes of type RAM_DISK are saved on others; 0 is a minute.
 	SaveEvery time.Duration
+	// Unsynced: replicas are finalized without being synced (dfs.datanode.synconclose=false).
+	Unsynced bool
 	// DiskTimeout is how long a call of a disk may take before its volume is given up; 0 is 30 s.
 	DiskTimeout time.Duration
 	// Protection are the qualities of protection of which one has to be agreed on before blocks move (dfs.data.transfer.protection); none:

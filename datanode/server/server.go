@@ -101,7 +101,8 @@ func New(cfg Config) (*Server, error) {
 	s.sessions.Store(&[]*session{}) // the store has news while it is opened
 	s.ipc.Store(&cfg.NamenodesIPC)
 	s.store, err = blockstore.Open(blockstore.Config{
-		Volumes: volumes, FS: cfg.FS, Reserve: cfg.Reserve, Keep: cfg.TrashKeep, Tolerated: cfg.Tolerated, DiskTimeout: cfg.DiskTimeout, Logger: cfg.Logger,
+		Volumes: volumes, FS: cfg.FS, Reserve: cfg.Reserve, Keep: cfg.TrashKeep, Tolerated: cfg.Tolerated, DiskTimeout: cfg.DiskTimeout,
+		Unsynced: cfg.Unsynced, Logger: cfg.Logger,
 		OnChange:       s.changed,
 		OnVolumeFailed: s.volumeFailed,
 	})
@@ -215,6 +216,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	g.Go(func() error { s.store.Watch(ctx, s.cfg.DiskTimeout); return nil })
 	g.Go(func() error { s.store.Persist(ctx, s.cfg.SaveEvery); return nil })
+	g.Go(func() error { s.store.Settle(ctx); return nil })
 	g.Go(func() error { return s.speak(ctx) })
 	g.Go(func() error { return s.suffer(ctx) })
 	s.log.Info("datanode runs", "node", s.id.Uuid, "transfer", s.cfg.Transfer.Addr().String(), "volumes", len(s.cfg.Volumes))

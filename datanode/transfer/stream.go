@@ -353,7 +353,7 @@ func (in *receiver) keep(packets []dtp.Packet) (int, error) {
 			n++
 		}
 	}
-	if i := len(packets) - 1; i >= 0 && packets[i].Sync && (!packets[i].Last || in.w.InMemory()) { // the end of a block on a disk is synced anyway
+	if i := len(packets) - 1; i >= 0 && packets[i].Sync && (!packets[i].Last || !in.w.Durable()) { // the end of a block may be synced anyway
 		began := time.Now()
 		if err := in.w.Sync(); err != nil {
 			return i, err

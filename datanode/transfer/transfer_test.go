@@ -831,3 +831,28 @@ func TestWhatIsSyncedIsNotInMemory(t *testing.T) {
 		}
 	}
 }
+
+// Where the store does not sync what it closes, the end of a block is synced if its last packet says so (SYNC_BLOCK).
+func TestTheEndOfABlockIsSyncedOnDemand(t *testing.T) {
+	d := startOne(t, func(c *Config) {
+		d := c.Store.(*blockstore.Store)
+		dir := d.Volumes()[0].Path
+		check(t, d.Shutdown())
+		var err error
+		c.Store, err = blockstore.Open(blockstore.Config{Volumes: []blockstore.VolumeConfig{{Path: dir}}, Reserve: -1, Logger: slog.New(slog.DiscardHandler), Unsynced: true})
+		check(t, err)
+	})
+	for i, sync := range []bool{false, true} {
+		b := block(int64(i+1), 1, 0)
+		c := mustBegin(t, b, setup{stage: stageCreate}, d)
+		c.packet(0, pattern(50_000), false)
+		c.wantAck(0, "S")
+		check(t, dtp.NewPacketWriter(c).Write(dtp.Header{Offset: 50_000, Seqno: c.seqno, Last: true, Sync: sync}, nil, nil))
+		c.wantAck(1, "S")
+		names, err := filepath.Glob(filepath.Join(d.dir, fmt.Sprintf("blocks/*/*/blk_%d_1*", b.ID)))
+		check(t, err)
+		if want := map[bool]string{false: "_50000.unsynced", true: ".meta"}[sync]; len(names) != 1 || !strings.HasSuffix(names[0], want) {
+			t.Errorf("synced at its end: %v; it lies in %q", sync, names)
+		}
+	}
+}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/cmd/bench"
+	"github.com/gohops/hops/cmd/processes"
 )
 
 // plan is a comparison: one kind of cluster, and what is done on it.
@@ -33,6 +34,8 @@ type phase struct {
 	full, seldom bool
 	// closes: files with data are closed, so that HDFS also runs with dfs.datanode.synconclose.
 	closes bool
+	// unsynced: hops also runs without it, for this row alone; empty: it does not.
+	unsynced string
 	// echo: the empty server can answer this. near: hops' client speaks to datanodes by their Unix-domain sockets, and reads by
 	// descriptors; HDFS's sides have no socket and stay with TCP.
 	echo   bool
@@ -46,6 +49,8 @@ func (p phase) takes(s side) bool {
 	switch s.label() {
 	case labelSynced:
 		return p.closes
+	case labelUnsynced:
+		return p.unsynced != ""
 	case labelEmpty:
 		return p.echo
 	}
@@ -81,7 +86,7 @@ func dataPhases(replication int) []phase {
 		{name: "4 KiB files", closes: true, run: small(4 << 10), change: x},
 		{name: "32 KiB files", full: true, seldom: true, closes: true, run: small(32 << 10), change: x},
 		{
-			name: "1 GiB file", closes: true, change: func(o *bench.Options) { x(o); o.Connections, o.Outstanding = 1, 1 },
+			name: "1 GiB file", closes: true, unsynced: fmt.Sprintf("write seq x%d", replication), change: func(o *bench.Options) { x(o); o.Connections, o.Outstanding = 1, 1 },
 			run: func(ctx context.Context, b *bench.Bench) ([]bench.Result, error) { return b.Sequential(ctx) },
 		},
 		{name: "hflush", change: x, run: func(ctx context.Context, b *bench.Bench) ([]bench.Result, error) { return b.Flush(ctx, 16) }},
@@ -115,13 +120,14 @@ var replicated = plan{
 }
 
 const (
-	labelHops   = "hops"
-	labelHDFS   = "HDFS"
-	labelSynced = "HDFS, synconclose"
+	labelHops     = "hops"
+	labelUnsynced = "hops, no synconclose"
+	labelHDFS     = "HDFS"
+	labelSynced   = "HDFS, synconclose"
 )
 
 // compare runs a plan: both sides up, warm, then rounds in which the sides take turns at every phase; then, if not nil,
-// gets the sides of the first comparison, without the one that runs with synconclose.
+// gets the sides of the first comparison, without those that have the other's synconclose.
 func (r *runner) compare(ctx context.Context, p plan, then func(context.Context, []side) error) (err error) {
 	var sides []side
 	defer func() {
@@ -130,11 +136,11 @@ func (r *runner) compare(ctx context.Context, p plan, then func(context.Context,
 		}
 	}()
 	r.say("%s: starting hops", p.group)
-	var properties map[string]string
-	if p.near {
-		properties = map[string]string{domainSocket: filepath.Join(r.dir, "dn._PORT")}
-	}
-	o, err := r.startOurs(ctx, p.group+"-hops", p.hops, properties)
+	o, err := r.startOurs(ctx, p.group+"-hops", p.hops, func(c *processes.Config) {
+		if p.near {
+			c.Properties[domainSocket] = filepath.Join(r.dir, "dn._PORT")
+		}
+	})
 	if err != nil {
 		return err
 	}
@@ -159,6 +165,11 @@ func (r *runner) compare(ctx context.Context, p plan, then func(context.Context,
 			return fmt.Errorf("Apache HDFS with synconclose does not run: %w", err)
 		}
 		sides = append(sides, synced)
+		u, err := r.startOurs(ctx, p.group+"-hops-unsynced", shape{1, p.hops.datanodes}, func(c *processes.Config) { c.Properties["dfs.datanode.synconclose"] = "false" })
+		if err != nil {
+			return err
+		}
+		sides = append(sides, unsynced{u})
 	}
 	if p.empty {
 		e, err := r.startEmpty(ctx, o)
@@ -196,7 +207,7 @@ func (r *runner) compare(ctx context.Context, p plan, then func(context.Context,
 	if then == nil {
 		return nil
 	}
-	return then(ctx, slices.DeleteFunc(slices.Clone(sides), func(s side) bool { return s.label() == labelSynced || s.label() == labelEmpty }))
+	return then(ctx, slices.DeleteFunc(slices.Clone(sides), func(s side) bool { return s.label() != labelHops && s.label() != labelHDFS }))
 }
 
 // round lets the sides take turns at every phase, in every second round in the other order.
@@ -230,7 +241,9 @@ func (r *runner) round(ctx context.Context, round int, sides []side, phases []ph
 				return err
 			}
 			for _, res := range results {
-				t.add(s.label(), res)
+				if s.label() != labelUnsynced || res.Name == ph.unsynced {
+					t.add(s.label(), res)
+				}
 			}
 		}
 	}

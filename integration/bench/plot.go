@@ -8,7 +8,9 @@ import (
 	"github.com/gohops/hops/cmd/bench"
 )
 
-var colours = map[string]string{labelHops: "#2563eb", labelHDFS: "#9ca3af", labelSynced: "#d4a373", labelTLS: "#16a34a", labelEmpty: "#a78bfa", labelOurClient: "#d4a373"}
+var colours = map[string]string{
+	labelHops: "#2563eb", labelUnsynced: "#93c5fd", labelHDFS: "#9ca3af", labelSynced: "#d4a373", labelTLS: "#16a34a", labelEmpty: "#a78bfa", labelOurClient: "#d4a373",
+}
 
 // plot draws a comparison as SVG: server CPU an operation on the left, rate on the right, each row scaled to its longest
 // bar, because rows differ by orders of magnitude. Lines show the range over the rounds.

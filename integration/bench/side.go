@@ -200,6 +200,11 @@ func (r *runner) startOurs(ctx context.Context, name string, sh shape, change fu
 
 func (o *ours) label() string { return labelHops }
 
+// unsynced are our servers with dfs.datanode.synconclose=false.
+type unsynced struct{ *ours }
+
+func (unsynced) label() string { return labelUnsynced }
+
 func (o *ours) died() error { return o.cluster.Died() }
 
 func (o *ours) connect() (*dfs.Client, error) { return plainly(o.addresses()) }

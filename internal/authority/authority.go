@@ -196,6 +196,18 @@ func (a *Authority) Issue(request []byte, n Name, addresses []string, now time.T
 	return x509.CreateCertificate(rand.Reader, template, a.root, public, a.key)
 }
 
+// KeyOf is the fingerprint of the key that a request is for; nothing else of it is looked at.
+func KeyOf(request []byte) (Fingerprint, error) {
+	if len(request) > maxRequest {
+		return Fingerprint{}, fmt.Errorf("%d bytes, %d are allowed", len(request), maxRequest)
+	}
+	r, err := x509.ParseCertificateRequest(request)
+	if err != nil {
+		return Fingerprint{}, err
+	}
+	return sha256.Sum256(r.RawSubjectPublicKeyInfo), nil
+}
+
 func checkRequest(der []byte) (crypto.PublicKey, error) {
 	if len(der) > maxRequest {
 		return nil, fmt.Errorf("%d bytes, %d are allowed", len(der), maxRequest)

@@ -130,7 +130,7 @@ func TestPropertiesRoundTrip(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if q.BlockSize != p.BlockSize || q.Replication != 3 || len(q.ProxyUsers["hue"].Users) != 2 {
+	if q.BlockSize != p.BlockSize || q.Replication != 3 || !q.SyncOnClose || len(q.ProxyUsers["hue"].Users) != 2 {
 		t.Errorf("%+v", q)
 	}
 }

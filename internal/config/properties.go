@@ -73,6 +73,8 @@ type Properties struct {
 	LazyScrubInterval int
 	// LazyWriterInterval is how many seconds lie between two times at which a datanode saves what is in memory on its disks (dfs.datanode.lazywriter.interval.sec, 60).
 	LazyWriterInterval int
+	// SyncOnClose has a datanode sync a replica before it acknowledges that it is closed (dfs.datanode.synconclose, true; HDFS has false).
+	SyncOnClose bool
 	// TransferProtection are the qualities of protection of which one has to be agreed on with a datanode before blocks move; none: they
 	// move without (dfs.data.transfer.protection, empty).
 	TransferProtection []sasl.Quality
@@ -92,7 +94,7 @@ type Properties struct {
 	Kerberos Kerberos
 }
 
-// DefaultProperties are HDFS's own defaults, and the system directories are protected.
+// DefaultProperties are HDFS's own defaults, except that the system directories are protected, and that what is closed is on disk.
 func DefaultProperties() Properties {
 	return Properties{
 		Replication:          3,
@@ -113,6 +115,7 @@ func DefaultProperties() Properties {
 		BalanceBandwidth:       100 << 20,
 		LazyScrubInterval:      300,
 		LazyWriterInterval:     60,
+		SyncOnClose:            true,
 	}
 }
 
@@ -178,14 +181,8 @@ var properties = []property{
 			return err
 		},
 	},
-	{
-		"dfs.encrypt.data.transfer",
-		func(p *Properties) string { return strconv.FormatBool(p.EncryptTransfer) },
-		func(p *Properties, v string) (err error) {
-			p.EncryptTransfer, err = strconv.ParseBool(v)
-			return err
-		},
-	},
+	boolean("dfs.encrypt.data.transfer", func(p *Properties) *bool { return &p.EncryptTransfer }),
+	boolean("dfs.datanode.synconclose", func(p *Properties) *bool { return &p.SyncOnClose }),
 	file(rackScript, func(p *Properties) *string { return &p.RackScript }),
 	file(rackTable, func(p *Properties) *string { return &p.RackTable }),
 	{
@@ -258,6 +255,17 @@ func number(name string, least, most int, field func(*Properties) *int) property
 			}
 			*field(p) = n
 			return nil
+		},
+	}
+}
+
+func boolean(name string, field func(*Properties) *bool) property {
+	return property{
+		name,
+		func(p *Properties) string { return strconv.FormatBool(*field(p)) },
+		func(p *Properties, v string) (err error) {
+			*field(p), err = strconv.ParseBool(v)
+			return err
 		},
 	}
 }

@@ -39,6 +39,8 @@ const (
 	Tiers = 6
 	// Caching: pools and directives of what datanodes keep in memory.
 	Caching = 6
+	// JoinKeys: the register has the key with which a machine joined.
+	JoinKeys = 6
 	// LazyPersist: files are made with the storage policy LAZY_PERSIST.
 	LazyPersist = 6
 )

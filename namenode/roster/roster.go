@@ -109,6 +109,8 @@ type Machine struct {
 	Removed time.Time `json:"removed,omitzero"`
 	// By is the id of the token that it joined with; empty: it founded the cluster.
 	By string `json:"by"`
+	// Key is the one that it joined with, until it has another: who asks again with it does not know whether it was taken in.
+	Key authority.Fingerprint `json:"key,omitzero"`
 	// Issuer is the authority that issued its newest certificate, and Knows the newest one that it trusts.
 	Issuer authority.Fingerprint `json:"issuer"`
 	Knows  authority.Fingerprint `json:"knows"`
@@ -392,7 +394,8 @@ type Joining struct {
 }
 
 // Admit takes a machine in and returns its certificate in DER. One use of the token is gone then. Machines that come at the same time are taken in one after
-// another: they may have the same token, or addresses.
+// another: they may have the same token, or addresses. One that asks for the same once more, with its key and token, because it has not heard an answer, is
+// answered like the first time.
 //
 // Errors: authority.ErrToken, ErrMember, ErrAddress, ErrServer, ErrTooMany, and what is wrong with the request.
 func (r *Roster) Admit(ctx context.Context, j Joining) (certificate []byte, err error) {
@@ -415,13 +418,26 @@ func (r *Roster) Admit(ctx context.Context, j Joining) (certificate []byte, err 
 			i = &authority.Invitation{} // nobody knows its secret
 		}
 		now := r.now()
+		m, joined, err := item[Machine](r, machines+j.Machine)
+		if err != nil {
+			return nil, err
+		}
+		again, err := r.asksAgain(m, j)
+		if err != nil {
+			return nil, err
+		}
+		if again {
+			i.Uses++ // which it took
+		}
 		if err := i.Admit(j.Proof, j.Bound, j.Asked, j.Roles, now); err != nil {
 			return nil, err
 		}
-		m, joined, err := item[Machine](r, machines+j.Machine)
 		switch {
-		case err != nil:
-			return nil, err
+		case again:
+			if certificate, err = r.issue(a, j.Machine, m, j.Request, now); err != nil {
+				return nil, err
+			}
+			return []Change{change(machines+j.Machine, m, joined)}, nil
 		case m == nil:
 			m = &Machine{}
 			if r.count() >= maxMachines {
@@ -442,10 +458,29 @@ func (r *Roster) Admit(ctx context.Context, j Joining) (certificate []byte, err 
 		if certificate, err = r.issue(a, j.Machine, m, j.Request, now); err != nil {
 			return nil, err
 		}
+		level, err := r.Level()
+		if err == nil && level.Level >= release.JoinKeys {
+			m.Key, err = authority.KeyOf(j.Request)
+		}
+		if err != nil {
+			return nil, err
+		}
 		i.Uses--
 		return append(changes, change(invitations+j.Token, i, invited), change(machines+j.Machine, m, joined)), nil
 	})
 	return certificate, err
+}
+
+// asksAgain reports whether a machine asks for what it was given already. What it had in mind then, the lists of servers say.
+func (r *Roster) asksAgain(m *Machine, j Joining) (bool, error) {
+	if m == nil || !m.Removed.IsZero() || m.Key == (authority.Fingerprint{}) || m.By != j.Token || !slices.Equal(m.Roles, j.Roles) || !slices.Equal(m.Addresses, j.Addresses) {
+		return false, nil
+	}
+	if key, err := authority.KeyOf(j.Request); err != nil || key != m.Key {
+		return false, nil //nolint:nilerr // whose request is none is told by who issues
+	}
+	s, err := r.Servers()
+	return (j.Namenode == nil || slices.Contains(s.Namenodes, *j.Namenode)) && (j.Manager == nil || slices.Contains(s.ResourceManagers, *j.Manager)), err
 }
 
 // free makes sure that no other machine has one of the addresses.
@@ -529,6 +564,7 @@ func (r *Roster) Renew(ctx context.Context, n *authority.Name, request []byte) (
 		if certificate, err = r.issue(a, n.Machine, m, request, r.now()); err != nil {
 			return nil, err
 		}
+		m.Key = authority.Fingerprint{} // it knows that it is in
 		return []Change{change(machines+n.Machine, m, version)}, nil
 	})
 	return certificate, err

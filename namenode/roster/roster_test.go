@@ -3,6 +3,7 @@ package roster
 import (
 	"context"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/internal/release"
 )
 
 // register is a Register in memory.
@@ -203,6 +205,85 @@ func TestAMachineJoinsIsRenewedGoesAndComesBack(t *testing.T) {
 	all, err := f.Machines()
 	if err != nil || len(all) != 2 || all[1].Name != "m1" || all[1].Generation != 2 || !all[1].Removed.IsZero() {
 		t.Errorf("%+v %v", all, err)
+	}
+}
+
+// TestWhoAsksAgainIsAnsweredAgain: the answer to a machine that joined was lost with the leader.
+func TestWhoAsksAgainIsAnsweredAgain(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	token := f.invite(t, 1, authority.Datanode, authority.Namenode)
+	own := request(t)
+	asked := Joining{
+		Token: token.ID, Proof: token.Prove(nil, nil), Machine: "m1", Roles: []authority.Role{authority.Datanode, authority.Namenode}, Addresses: []string{"10.0.0.5"}, Request: own,
+		Namenode: &config.NamenodeMember{ID: "m1", GRPC: "10.0.0.5:8486"},
+	}
+	for range 3 {
+		der, err := f.Admit(t.Context(), asked)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := f.verify(t, der)
+		if err != nil || n.Machine != "m1" || n.Generation != 1 || len(n.Roles) != 2 {
+			t.Fatalf("%v %v", n, err)
+		}
+		f.now = f.now.Add(time.Second)
+	}
+	servers, err := f.Servers()
+	if err != nil || len(servers.Namenodes) != 2 {
+		t.Errorf("%+v %v", servers, err)
+	}
+	second := f.invite(t, 2, authority.Datanode, authority.Namenode)
+	for what, c := range map[string]struct {
+		change func(*Joining)
+		want   error
+	}{
+		"another key":       {func(j *Joining) { j.Request = request(t) }, authority.ErrToken}, // which is used up
+		"other roles":       {func(j *Joining) { j.Roles = []authority.Role{authority.Datanode} }, authority.ErrToken},
+		"other addresses":   {func(j *Joining) { j.Addresses = []string{"10.0.0.6"} }, authority.ErrToken},
+		"another port":      {func(j *Joining) { j.Namenode = &config.NamenodeMember{ID: "m1", GRPC: "10.0.0.5:1"} }, authority.ErrToken},
+		"a proof of none":   {func(j *Joining) { j.Proof = []byte("?") }, authority.ErrToken},
+		"another name":      {func(j *Joining) { j.Machine = "m2" }, authority.ErrToken},
+		"another token":     {func(j *Joining) { j.Token, j.Proof = second.ID, second.Prove(nil, nil) }, ErrMember},
+		"no request at all": {func(j *Joining) { j.Request = nil }, authority.ErrToken},
+	} {
+		j := asked
+		c.change(&j)
+		if _, err := f.Admit(t.Context(), j); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	// Once it has another key, or is removed, the first one is good for nothing.
+	der, err := f.Admit(t.Context(), asked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := f.verify(t, der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Renew(t.Context(), n, request(t)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Admit(t.Context(), asked); !errors.Is(err, authority.ErrToken) {
+		t.Errorf("after it was renewed: %v", err)
+	}
+}
+
+// TestNoKeysBeforeTheClusterIsRaised: the version before would lose them.
+func TestNoKeysBeforeTheClusterIsRaised(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	text, err := json.Marshal(Level{Level: release.JoinKeys - 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.g.values[levelItem] = text
+	if _, err := f.admit(t, f.invite(t, 1, authority.Datanode), "m1", authority.Datanode); err != nil {
+		t.Fatal(err)
+	}
+	if m, _ := f.Machine("m1"); m == nil || m.Key != (authority.Fingerprint{}) {
+		t.Errorf("%+v", m)
 	}
 }
 

@@ -71,9 +71,6 @@ func printable(s string) string {
 	return string(slices.DeleteFunc([]rune(s), func(c rune) bool { return c < ' ' || c > '~' }))
 }
 
-// NobodyLeads is in what a machine that joins is told while nobody is known to lead: nothing was done for it then, and it may ask again.
-const NobodyLeads = "knows of none that does"
-
 // elsewhere names the leader to a machine that joins.
 func (s *Server) elsewhere() (*pb.JoinResponse, error) {
 	leader := s.group.Leadership().LeaderID
@@ -86,7 +83,7 @@ func (s *Server) elsewhere() (*pb.JoinResponse, error) {
 			return &pb.JoinResponse{Leader: n.GRPC}, nil
 		}
 	}
-	return nil, status.Errorf(codes.Unavailable, "namenode %s does not lead, and %s: try again", s.config.ID, NobodyLeads)
+	return nil, status.Errorf(codes.Unavailable, "namenode %s does not lead, and knows of none that does: try again", s.config.ID)
 }
 
 func (s *Server) admit(ctx context.Context, r *pb.JoinRequest, asked *pb.Joining, bound []byte) (*pb.JoinResponse, error) {
@@ -168,6 +165,8 @@ func memberError(err error) error {
 		code = codes.NotFound
 	case errors.Is(err, roster.ErrTooMany):
 		code = codes.ResourceExhausted
+	case errors.Is(err, raftstore.ErrUnknown):
+		code = codes.Aborted
 	default:
 		if _, ok := errors.AsType[*metadata.Error](err); ok {
 			return pb.Status(err)

@@ -121,7 +121,10 @@ func TestAMachineIsTakenIn(t *testing.T) {
 	m, a := joinable(t)
 	token := invite(t, m, authority.Datanode, authority.Namenode)
 	j := dialToJoin(t, m, token)
-	answer, err := j.join(t.Context(), j.request(t, nil))
+	asked := j.request(t, nil)
+	_, err := j.join(t.Context(), asked)
+	check(t, err)
+	answer, err := j.join(t.Context(), asked) // it has not heard that
 	check(t, err)
 	leaf, err := x509.ParseCertificate(answer.Certified.Certificate)
 	check(t, err)
