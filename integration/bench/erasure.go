@@ -1,19 +1,12 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"os/exec"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/gohops/hops/client/dfs"
@@ -108,7 +101,7 @@ func (r *runner) erasure(ctx context.Context) (err error) {
 			return fmt.Errorf("Apache HDFS does not run: %w", err)
 		}
 		servers = append(servers, h)
-		java, err := r.startJavaClient(h)
+		java, err := r.startJavaClient(h, h.nodes[0])
 		if err != nil {
 			return fmt.Errorf("Hadoop's client does not run: %w", err)
 		}
@@ -420,85 +413,6 @@ func reported(ctx context.Context, s mortal, began time.Time) error {
 		}
 	}
 	return fmt.Errorf("datanodes of %s have not reported their blocks %v after their start", s.label(), patience)
-}
-
-//go:embed java/FilesDriver.java
-var filesDriver []byte
-
-// javaClient is Hadoop's client in a virtual machine of its own; nil: there is none.
-type javaClient struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out chan string // closed when it ends
-	log string
-}
-
-func (r *runner) startJavaClient(h *hadoop) (*javaClient, error) {
-	source := filepath.Join(h.dir, "FilesDriver.java")
-	if err := os.WriteFile(source, filesDriver, 0o644); err != nil {
-		return nil, err
-	}
-	log, err := os.Create(h.log("client"))
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
-	j := &javaClient{cmd: exec.Command("java", h.args("1g", source, []string{"hdfs://" + h.nodes[0]})...), out: make(chan string), log: log.Name()}
-	j.cmd.Stderr = log
-	if j.in, err = j.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := j.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := processes.Spawn(j.cmd, syscall.SIGKILL); err != nil {
-		return nil, err
-	}
-	go func() {
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			j.out <- lines.Text()
-		}
-		_ = j.cmd.Wait()
-		close(j.out)
-	}()
-	return j, nil
-}
-
-func (j *javaClient) pid() int {
-	if j == nil {
-		return 0
-	}
-	return j.cmd.Process.Pid
-}
-
-// do has the client do something with a file, and waits for it. A client that was interrupted is of no use any more.
-func (j *javaClient) do(ctx context.Context, what, name string, size int64) error {
-	if _, err := fmt.Fprintf(j.in, "%s %s %d\n", what, name, size); err != nil {
-		return err
-	}
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case answer, ok := <-j.out:
-		if !ok {
-			return fmt.Errorf("Hadoop's client ended by itself (%v)%s", j.cmd.ProcessState, complaint(processes.Tail(j.log, 100)))
-		}
-		if answer != "ok" {
-			return errors.New(answer)
-		}
-		return nil
-	}
-}
-
-func (j *javaClient) stop() {
-	if j == nil {
-		return
-	}
-	_ = j.cmd.Process.Kill()
-	for range j.out {
-		continue
-	}
 }
 
 // perCPU is megabytes that are moved with a second of CPU time of all processes.

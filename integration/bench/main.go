@@ -51,7 +51,7 @@ type group struct {
 var groups = []group{
 	{"promises", 2, 2},
 	{"rmfailover", 4, 0},
-	{"single", 17, 12},
+	{"single", 19, 12},
 	{"replicated", 17, 0},
 	{"tls", 13, 5},
 	{"failover", 4, 0},
@@ -211,7 +211,11 @@ func (r *runner) group(ctx context.Context, g group, failover bool) (err error) 
 	case "rmfailover":
 		err = r.managers(ctx)
 	case "single":
-		err = r.compare(ctx, single, nil)
+		var then func(context.Context, []side) error
+		if r.jars != "" && !r.quick {
+			then = r.javaSmall
+		}
+		err = r.compare(ctx, single, then)
 	case "replicated":
 		var then func(context.Context, []side) error
 		if failover {

@@ -125,6 +125,7 @@ type goal struct {
 	most, peer float64 // peer 0: there is no share
 	above      string  // what the goal is above: labelEmpty, or the row of one server; empty: nothing
 	rate       float64 // if not 0, the goal is so many times HDFS's rate, and no CPU time
+	half       float64 // if not 0, the goal is that half of the operations take so many milliseconds at most
 }
 
 const (
@@ -138,7 +139,7 @@ var goals = map[string]map[string]goal{
 		"mkdir": {most: 18, peer: 26}, "create+close": {most: 40, peer: 65}, "stat": {most: 2.5, peer: emptyRequest, above: labelEmpty}, "open": {most: 3, peer: emptyRequest, above: labelEmpty},
 		"list of 16": {most: 6, peer: emptyRequest, above: labelEmpty}, "rename": {most: 18, peer: 34}, "delete": {most: 18, peer: 31}, "spotify mix": {most: 15, peer: 37}, "stat, 4 x 64": {most: 1.6},
 		"write 4 KiB x1": {most: 80, peer: 1400}, "read 4 KiB x1": {most: 25, peer: 150}, "write seq x1": {most: 1e6 / 1000, peer: 1e6 / 950}, "read seq x1": {most: 1e6 / 3000, peer: 1e6 / 3068},
-		"write seq x1, near": {rate: 1.1}, "read seq x1, near": {rate: 2},
+		"write seq x1, near": {rate: 1.1}, "read seq x1, near": {rate: 2}, rowJavaWrite: {half: 60}, rowJavaRead: {half: 10},
 	},
 	"replicated": {
 		"mkdir": {most: 38, peer: 48}, "create+close": {most: 80, peer: 108}, "stat": {most: 1, above: oneServer}, "rename": {most: 38, peer: 55}, "delete": {most: 38, peer: 59}, "spotify mix": {most: 22, peer: 52},
@@ -155,6 +156,9 @@ func (r *report) verdict(t *table, w *row) string {
 	g, ok := goals[t.Group][w.Name]
 	if !ok {
 		return ""
+	}
+	if g.half > 0 {
+		return fmt.Sprintf("p50 ≤ %s ms: %s", number(g.half), reached(w.of(labelHops, half).median <= g.half))
 	}
 	if g.rate > 0 {
 		ours, peer := w.of(labelHops, rate).median, w.of(labelHDFS, rate).median
