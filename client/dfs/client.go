@@ -132,6 +132,7 @@ type Client struct {
 	log    *slog.Logger
 	rpc    *hrpc.Failover
 	peers  *peerPool
+	ipc    *ipcPool
 	local  *local
 	leases *leaseRenewer
 
@@ -249,6 +250,7 @@ func New(config Config) (*Client, error) {
 		return nil, fmt.Errorf("dfs: %w", err)
 	}
 	c.rpc = rpc
+	c.ipc = newIPCPool()
 	c.peers = newPeerPool(config.UseHostname, c.dialDatanode, c.secure)
 	c.peers.within = config.Within
 	c.local = newLocal(c)
@@ -274,6 +276,7 @@ func (c *Client) Close() error {
 	c.stop()
 	c.suspects.close()
 	c.peers.close()
+	c.ipc.close()
 	c.local.close()
 	return c.rpc.Close()
 }

@@ -248,15 +248,8 @@ func (c *Client) visibleLength(ctx context.Context, name string, b *hadooppb.Loc
 
 func (c *Client) visibleLengthAt(ctx context.Context, id *hadooppb.DatanodeIDProto, b *hadooppb.ExtendedBlockProto) (int64, error) {
 	addr := ipcAddr(id, c.config.UseHostname)
-	dial := c.dialConfig(clientDatanodeProtocol, authority.Datanode)
-	dial.CallTimeout = c.config.DatanodeTimeout
-	conn, err := hrpc.Dial(ctx, addr, dial)
-	if err != nil {
-		return 0, err
-	}
-	defer conn.Close()
 	var answer hadooppb.GetReplicaVisibleLengthResponseProto
-	err = conn.Call(ctx, clientDatanodeProtocol, "getReplicaVisibleLength", &hadooppb.GetReplicaVisibleLengthRequestProto{Block: b}, &answer)
+	err := c.callDatanode(ctx, addr, clientDatanodeProtocol, "getReplicaVisibleLength", &hadooppb.GetReplicaVisibleLengthRequestProto{Block: b}, &answer)
 	if err != nil {
 		return 0, wrap("length at", addr, err)
 	}

@@ -146,6 +146,9 @@ func (r *runner) warmCoded(ctx context.Context, clients []*coded) error {
 		for started, first := time.Now(), true; first || time.Since(started) < patience; first = false {
 			err := phase(rowCodedWrite, c.write)
 			if err == nil {
+				err = c.whole(ctx)
+			}
+			if err == nil {
 				err = phase(rowCodedRead, c.read)
 			}
 			if err == nil && c.name != labelOurClient {

@@ -161,6 +161,9 @@ func (r *runner) startHadoop(ctx context.Context, name, label string, sh shape, 
 		{"dfs.namenode.datanode.registration.ip-hostname-check", "false"},
 		{"dfs.datanode.synconclose", strconv.FormatBool(sync)},
 	}
+	if sh.datanodes > 3 { // block groups want all of them, and by default those are left out that have twice the average load, which is next to nothing here
+		hdfs = append(hdfs, [2]string{"dfs.namenode.redundancy.considerLoad", "false"})
+	}
 	var zookeeper string
 	var journals []string
 	if ha {
