@@ -122,13 +122,13 @@ func (f *localFlow) next() ([]byte, error) {
 func (f *localFlow) readAhead() {
 	l := f.r.c.local
 	f.asked = max(f.asked, f.pos)
+	if f.stop == nil && f.asked < f.end {
+		f.ctx, f.stop = context.WithCancel(f.ctx)
+	}
 	for f.asked < f.end && len(f.ahead) < localWindow {
 		if l.ahead.Add(1) > localAhead {
 			l.ahead.Add(-1)
 			return
-		}
-		if f.stop == nil {
-			f.ctx, f.stop = context.WithCancel(f.ctx)
 		}
 		p := &localPiece{buf: localBuffers.Get().(*localBytes), done: make(chan struct{})}
 		ctx, at := f.ctx, f.asked
