@@ -169,7 +169,7 @@ func (f *localFlow) fill(ctx context.Context, buf *localBytes, pos int64) ([]byt
 	data := buf.data[:stop-start]
 	sums := buf.sums[:f.d.sum.SumsLen(len(data))]
 	l := f.r.c.local
-	if err := l.readSums(ctx, f.d, sums, metaHeader+start/int64(f.d.sum.BytesPer)*4); err != nil {
+	if err := l.readFile(ctx, f.d, f.d.sums, sums, metaHeader+start/int64(f.d.sum.BytesPer)*4); err != nil {
 		return nil, fmt.Errorf("checksums: %w", err)
 	}
 	if err := l.readFile(ctx, f.d, f.d.data, data, start); err != nil {
