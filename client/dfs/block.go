@@ -17,6 +17,9 @@ const (
 	window = 80
 	// windowBytes is how much data may be under way in packets that are larger.
 	windowBytes = window * dtp.DataSize
+	// windowNear is the same where there is one datanode, of this machine: what is under way stays in a processor's cache, and
+	// acknowledgements come at once.
+	windowNear = 2 << 20
 )
 
 // blockState is where the writing of a block stands. What is not in it follows from the queue, the generation and the
@@ -130,6 +133,7 @@ type blockWriter struct {
 	block    *hadooppb.ExtendedBlockProto // NumBytes is what is acknowledged
 	queue    []*outPacket
 	ackedSeq int64
+	most     int64 // how many bytes may be under way through the pipeline
 	// cutShort: the context that bounds the call which has the turn has ended.
 	cutShort bool
 	// waiting is since when the first packet of the queue is waited for, if it has been sent.
@@ -156,7 +160,8 @@ func newBlockWriter(w *Writer, b *hadooppb.LocatedBlockProto, appended bool) *bl
 		bw.block.NumBytes = new(uint64(0))
 	}
 	bw.progress = -1
-	bw.begin(bw.sent, nil)
+	w.large.Store(false) // until this block's datanodes have said so
+	bw.begin(bw.sent, nil, false)
 	return bw
 }
 
@@ -217,9 +222,9 @@ func (b *blockWriter) lose(err error) error {
 	return err
 }
 
-// begin starts a packet at an offset of the block with bytes that were sent before.
-func (b *blockWriter) begin(start int64, prefix []byte) {
-	p := b.w.packet()
+// begin starts a packet at an offset of the block with bytes that were sent before. bulk: more comes than a small one holds.
+func (b *blockWriter) begin(start int64, prefix []byte, bulk bool) {
+	p := b.w.packetOf(bulk)
 	p.start = start
 	p.Append(prefix)
 	b.filling, b.prefix = p, len(prefix)
@@ -301,15 +306,17 @@ func (b *blockWriter) cut(sync bool) {
 	if sync {
 		b.synced = b.sent
 	}
+	// Who has a packet sent before it is full may do so for long: what waits for the next bytes is a small one.
+	bulk := p.Room() == 0 && b.w.large.Load() && b.w.length.Load() >= largeFrom
 	b.enqueue(p, dtp.Header{Sync: sync})
-	b.begin(next, tail)
+	b.begin(next, tail, bulk)
 }
 
 // await waits for room in the window. A pipeline that breaks makes room: what is queued is sent again anyhow.
 func (b *blockWriter) await(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for (len(b.queue) >= window || len(b.queue) > 0 && b.sent-b.acked() >= windowBytes) && b.upLocked() && ctx.Err() == nil {
+	for (len(b.queue) >= window || len(b.queue) > 0 && b.sent-b.acked() >= b.most) && b.upLocked() && ctx.Err() == nil {
 		b.moved.Wait()
 	}
 	return ctx.Err()
@@ -399,7 +406,7 @@ func (b *blockWriter) flush(ctx context.Context, sync bool) error {
 		if err := b.await(ctx); err != nil {
 			return err
 		}
-		p := b.w.packet()
+		p := b.w.packetOf(false)
 		p.start = b.sent
 		b.synced = b.sent
 		b.enqueue(p, dtp.Header{Sync: true})

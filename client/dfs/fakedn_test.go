@@ -38,6 +38,8 @@ type fakeNode struct {
 	stages   []stage
 	whole    int // blocks that were announced to follow their requests
 	synced   int
+	large    bool  // it takes large packets, as ours do
+	packets  []int // how much data they had
 
 	refuse   bool // of write set-ups
 	dieAfter int  // packets with data until it is killed; 0: never
@@ -321,6 +323,7 @@ func (n *fakeNode) write(conn net.Conn, r *bufio.Reader, q *hadooppb.OpWriteBloc
 	var mirror net.Conn
 	var acks *bufio.Reader
 	behind := len(q.Targets)
+	large := true // for those behind
 	if behind > 0 {
 		next := q.Targets[0]
 		addr := dtp.TransferAddr(next.GetId(), false)
@@ -341,6 +344,7 @@ func (n *fakeNode) write(conn net.Conn, r *bufio.Reader, q *hadooppb.OpWriteBloc
 					fail(conn, bad, "%s", answer.GetMessage())
 					return
 				}
+				large = answer.GetPacketData() >= dtp.LargeSize
 			}
 		}
 		if err != nil {
@@ -349,7 +353,13 @@ func (n *fakeNode) write(conn net.Conn, r *bufio.Reader, q *hadooppb.OpWriteBloc
 		}
 	}
 	if !transfer {
-		if err := dtp.WriteResponse(conn, dtp.Success()); err != nil {
+		answer := dtp.Success()
+		n.mu.Lock()
+		if n.large && large {
+			answer.PacketData = new(uint32(dtp.LargeSize))
+		}
+		n.mu.Unlock()
+		if err := dtp.WriteResponse(conn, answer); err != nil {
 			return
 		}
 	}
@@ -443,6 +453,7 @@ func (n *fakeNode) take(r *fakeReplica, owner int, sum dtp.Checksum, p dtp.Packe
 	if p.Sync {
 		n.synced++
 	}
+	n.packets = append(n.packets, p.DataLen)
 	have := int64(len(r.data))
 	end := p.Offset + int64(p.DataLen)
 	if p.Offset > have || p.Last && p.Offset != have {

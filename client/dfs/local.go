@@ -88,18 +88,22 @@ type descriptors struct {
 	key   localKey
 	ready chan struct{} // closed when what follows is known
 	err   error         // why there are none
-	data  *os.File
-	sums  *os.File
+	data  localFile
+	sums  localFile
 	sum   dtp.Checksum
 	size  int64 // up to where the checksums go
-	// inMemory: reading the checksums waits for no disk.
-	inMemory bool
-	asked    time.Time
+	asked time.Time
 
 	// Guarded by local.mu.
 	users   int
 	used    time.Time
 	dropped bool // who is the last to use it closes it
+}
+
+// localFile is what a descriptor is of.
+type localFile struct {
+	*os.File
+	inMemory bool // reading waits for no disk
 }
 
 func newLocal(c *Client) *local {
@@ -193,12 +197,12 @@ func (l *local) put(d *descriptors) {
 
 // closeLocked closes what nobody uses and nobody will.
 func (d *descriptors) closeLocked() {
-	if !d.dropped || d.users > 0 || d.data == nil {
+	if !d.dropped || d.users > 0 || d.data.File == nil {
 		return
 	}
 	d.data.Close()
 	d.sums.Close()
-	d.data, d.sums = nil, nil
+	d.data, d.sums = localFile{}, localFile{}
 }
 
 // dropLocked has descriptors not used any more.
@@ -378,22 +382,25 @@ func (d *descriptors) take(files []*os.File, size int64) error {
 	if covered < size {
 		return fmt.Errorf("%w: the descriptors are of %d bytes and checksums for %d, the block has %d", dtp.ErrProtocol, sizes[0], covered, size)
 	}
-	_, unsealed := unix.FcntlInt(files[1].Fd(), unix.F_GET_SEALS, 0)
-	d.data, d.sums, d.sum, d.size, d.inMemory = files[0], files[1], sum, covered, unsealed == nil
+	d.data, d.sums, d.sum, d.size = localFileOf(files[0]), localFileOf(files[1]), sum, covered
 	return nil
 }
 
-// readSums reads exactly p at off of the checksums.
-func (l *local) readSums(ctx context.Context, d *descriptors, p []byte, off int64) error {
-	if !d.inMemory {
-		return l.readFile(ctx, d, d.sums, p, off)
-	}
-	_, err := d.sums.ReadAt(p, off)
-	return err
+// localFileOf finds out where a file lies: seals are of memory alone, a tmpfs and what has no name.
+func localFileOf(f *os.File) localFile {
+	_, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0)
+	return localFile{f, err == nil}
 }
 
 // readFile reads exactly p at off of a file. What is not in memory is waited for no longer than the disk may take, and than ctx.
-func (l *local) readFile(ctx context.Context, d *descriptors, f *os.File, p []byte, off int64) error {
+func (l *local) readFile(ctx context.Context, d *descriptors, f localFile, p []byte, off int64) error {
+	if f.inMemory { // which knows no RWF_NOWAIT
+		_, err := f.ReadAt(p, off)
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return err
+	}
 	n := 0
 	raw, err := f.SyscallConn()
 	if err != nil {

@@ -516,7 +516,7 @@ func TestDescriptorsAreBounded(t *testing.T) {
 	}
 	l.put(in)
 	client.Close()
-	if in.data != nil {
+	if in.data.File != nil {
 		t.Error("they are open after the client's end")
 	}
 }
@@ -595,18 +595,18 @@ func TestLocalReadWaitsForTheDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &descriptors{data: f, users: 1, dropped: true}
+	d := &descriptors{data: localFile{File: f}, users: 1, dropped: true}
 	for range 20 {
 		if err := f.Sync(); err == nil {
 			_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
 		}
 		off := rand.IntN(1 << 19)
 		p := make([]byte, 1<<18)
-		if err := client.local.readFile(t.Context(), d, f, p, int64(off)); err != nil || !bytes.Equal(p, data[off:off+len(p)]) {
+		if err := client.local.readFile(t.Context(), d, d.data, p, int64(off)); err != nil || !bytes.Equal(p, data[off:off+len(p)]) {
 			t.Fatalf("at %d: %v", off, err)
 		}
 	}
-	if err := client.local.readFile(t.Context(), d, f, make([]byte, 100), 1<<20-50); err == nil {
+	if err := client.local.readFile(t.Context(), d, d.data, make([]byte, 100), 1<<20-50); err == nil {
 		t.Error("read beyond the end")
 	}
 }

@@ -122,13 +122,13 @@ func (f *localFlow) next() ([]byte, error) {
 func (f *localFlow) readAhead() {
 	l := f.r.c.local
 	f.asked = max(f.asked, f.pos)
+	if f.stop == nil && f.asked < f.end {
+		f.ctx, f.stop = context.WithCancel(f.ctx)
+	}
 	for f.asked < f.end && len(f.ahead) < localWindow {
 		if l.ahead.Add(1) > localAhead {
 			l.ahead.Add(-1)
 			return
-		}
-		if f.stop == nil {
-			f.ctx, f.stop = context.WithCancel(f.ctx)
 		}
 		p := &localPiece{buf: localBuffers.Get().(*localBytes), done: make(chan struct{})}
 		ctx, at := f.ctx, f.asked
@@ -169,7 +169,7 @@ func (f *localFlow) fill(ctx context.Context, buf *localBytes, pos int64) ([]byt
 	data := buf.data[:stop-start]
 	sums := buf.sums[:f.d.sum.SumsLen(len(data))]
 	l := f.r.c.local
-	if err := l.readSums(ctx, f.d, sums, metaHeader+start/int64(f.d.sum.BytesPer)*4); err != nil {
+	if err := l.readFile(ctx, f.d, f.d.sums, sums, metaHeader+start/int64(f.d.sum.BytesPer)*4); err != nil {
 		return nil, fmt.Errorf("checksums: %w", err)
 	}
 	if err := l.readFile(ctx, f.d, f.d.data, data, start); err != nil {

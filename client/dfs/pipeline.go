@@ -65,6 +65,10 @@ func (b *blockWriter) start(p *peer) {
 	b.failure = nil
 	pipe.due = b.ackedSeq + 1
 	pipe.out = pipe.due
+	b.most = windowBytes
+	if _, near := p.conn.(*net.UnixConn); near && len(b.nodes) == 1 {
+		b.most = windowNear
+	}
 	if b.ended() {
 		b.moveLocked(blockEnding)
 	} else {
@@ -387,6 +391,7 @@ func (b *blockWriter) request(ctx context.Context, request *hadooppb.OpWriteBloc
 			return nil, err
 		}
 		b.c.peers.answered(p)
+		b.w.large.Store(answer.GetPacketData() >= dtp.LargeSize)
 		return p, nil
 	}
 }

@@ -261,7 +261,7 @@ func TestWhatWasLentStaysAsItIs(t *testing.T) {
 		return nil
 	}})
 	for _, n := range c.nodes {
-		n.set(func() { n.mute = true })
+		n.set(func() { n.mute, n.large = true, true })
 	}
 	w := create(t, client, "/f")
 	data := pattern(256 << 10) // less than the window, and than the system keeps for who does not read

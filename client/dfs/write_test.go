@@ -13,6 +13,7 @@ import (
 	"testing/iotest"
 	"time"
 
+	"github.com/gohops/hops/internal/dtp"
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/internal/leaktest"
 	"github.com/gohops/hops/metadata"
@@ -624,5 +625,50 @@ func TestRepeatedCallKeepsItsIdentity(t *testing.T) {
 	}
 	if len(ids) != 3 || ids[0] != ids[1] || ids[1] != ids[2] || c.retries["rename"] != 2 {
 		t.Errorf("call ids %v, highest retry %d", ids, c.retries["rename"])
+	}
+}
+
+// Packets are large where all datanodes have said that they take such, in bulk, and nowhere else.
+func TestLargePackets(t *testing.T) {
+	for _, java := range []int{-1, 0, 1, 2} {
+		c, client := newCluster(t, 3)
+		for i, n := range c.nodes {
+			n.set(func() { n.large = i != java })
+		}
+		w, err := client.Create(t.Context(), "/f", CreateOptions{BlockSize: 4 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		data := pattern(7<<20 + 100)
+		write(t, w, data[:6<<20])
+		for at := 6 << 20; at < 6<<20+1000; at += 200 { // records that are flushed are in small ones
+			write(t, w, data[at:at+200])
+			if err := w.Hflush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if most := w.block.filling.Room(); most > dtp.DataSize {
+				t.Errorf("%d bytes of memory wait for the next record", most)
+			}
+		}
+		write(t, w, data[6<<20+1000:])
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		sameBytes(t, "stored", c.content("/f"), data)
+		for _, n := range c.nodes {
+			n.mu.Lock()
+			packets := slices.Clone(n.packets)
+			n.mu.Unlock()
+			largest := 0
+			for i, size := range packets {
+				largest = max(largest, size)
+				if i < 16 && size > dtp.DataSize {
+					t.Errorf("packet %d has %d bytes", i, size)
+				}
+			}
+			if want := map[bool]int{true: dtp.LargeSize, false: dtp.DataSize}[java < 0]; largest != want {
+				t.Errorf("without large ones at %d: the largest packet has %d bytes, want %d", java, largest, want)
+			}
+		}
 	}
 }

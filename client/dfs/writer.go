@@ -34,6 +34,7 @@ type Writer struct {
 	blockSize   int64
 	replication int
 	length      atomic.Int64 // of the file, with what is not sent yet
+	large       atomic.Bool  // all datanodes of the block's pipeline take large packets
 
 	// turn is held by the one call that works on what follows. Nothing foreign is called by who holds it.
 	turn       turn
@@ -98,19 +99,20 @@ func (w *Writer) byID() string { return fmt.Sprintf("/.reserved/.inodes/%d", w.f
 func (w *Writer) Size() int64 { return w.length.Load() }
 
 const (
-	// largePacket is how much data the packets of a client have that writes within its process: fewer calls for the same bytes. A datanode's
-	// smallest buffer holds one.
-	largePacket = 240 << 10
-	// largeFrom is from where on in a file.
+	// largeFrom is from where on in a file packets are large, in bytes, where datanodes take such.
 	largeFrom = 1 << 20
 )
 
-// packet returns an empty packet.
+// packet returns an empty packet for data that comes in bulk.
 func (w *Writer) packet() *outPacket {
+	return w.packetOf(w.large.Load() && w.length.Load() >= largeFrom)
+}
+
+// packetOf returns an empty packet, of one or the other size.
+func (w *Writer) packetOf(large bool) *outPacket {
 	pool, size := &w.c.packets, dtp.DataSize
-	large := w.c.config.Within != nil && w.length.Load() >= largeFrom
 	if large {
-		pool, size = &w.c.large, largePacket
+		pool, size = &w.c.large, dtp.LargeSize
 	}
 	p, _ := pool.Get().(*outPacket)
 	if p == nil || p.sum != w.sum {
@@ -214,7 +216,7 @@ func (w *Writer) ReadFrom(r io.Reader) (int64, error) {
 		return n, err
 	}
 	if w.coder != nil {
-		m, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, make([]byte, largePacket))
+		m, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, make([]byte, dtp.LargeSize))
 		return n + m, err
 	}
 	empty := 0

@@ -20,6 +20,8 @@ type peer struct {
 	dialled string
 	stop    func() bool
 
+	packetData uint32 // how much data packets may have for all datanodes from it on; 0: it has not said
+
 	kept      time.Time // since when it has been idle
 	reused    bool      // the other side may have closed it meanwhile
 	refreshed time.Time // when the write deadline was last moved
@@ -128,6 +130,7 @@ func (c *conn) connectDownstream(ctx context.Context, op *hadooppb.OpWriteBlockP
 			p.Close()
 			return nil, fmt.Errorf("%s: %w", p.addr, err)
 		}
+		p.packetData = answer.GetPacketData()
 		return p, nil
 	}
 }

@@ -69,7 +69,11 @@ func (c *conn) write(ctx context.Context, op *hadooppb.OpWriteBlockProto) error 
 		}
 	}
 	if in.client && !in.copying {
-		if err := dtp.WriteResponse(c.nc, dtp.Success()); err != nil {
+		answer := dtp.Success()
+		if in.mirror == nil || in.mirror.packetData >= dtp.LargeSize {
+			answer.PacketData = new(uint32(dtp.LargeSize))
+		}
+		if err := dtp.WriteResponse(c.nc, answer); err != nil {
 			return err
 		}
 	}

@@ -24,7 +24,7 @@ const (
 	// its sender waits.
 	smallPacket = 8 << 10
 
-	// smallBuffer is what every write receives into, largeBuffer those that have brought a batchData already: it holds a
+	// smallBuffer is what every write receives into (a packet of dtp.LargeSize fits), largeBuffer those that have brought a batchData already: it holds a
 	// batch, and what comes of the next packet meanwhile. At most maxLarge writes have one.
 	smallBuffer = 256 << 10
 	largeBuffer = 704 << 10

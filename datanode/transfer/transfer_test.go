@@ -21,6 +21,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/gohops/hops/datanode"
 	"github.com/gohops/hops/datanode/blockstore"
 	"github.com/gohops/hops/datanode/vfs"
@@ -437,6 +439,43 @@ func TestPipelineRecoveryAtEachPosition(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Who writes through datanodes of ours alone is told that packets may be large; behind one of Hadoop's nobody knows.
+func TestLargePacketsAreAnnounced(t *testing.T) {
+	nodes := start(t, 3)
+	for n := range nodes {
+		_, m := begin(t, block(int64(7+n), 1001, 0), setup{stage: stageCreate}, nodes[:n+1]...)
+		if check(t, dtp.CheckResponse(dtp.OpWriteBlock, m)); m.GetPacketData() != dtp.LargeSize {
+			t.Errorf("%d datanodes: %v", n+1, m)
+		}
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	check(t, err)
+	var going sync.WaitGroup
+	t.Cleanup(func() { l.Close(); going.Wait() })
+	going.Go(func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		r := bufio.NewReader(c)
+		if _, _, err := dtp.ReadOp(r); err != nil {
+			t.Error(err)
+			return
+		}
+		_ = dtp.WriteResponse(c, dtp.Success())
+		_, _ = io.Copy(io.Discard, r) // until the pipeline ends
+	})
+	hadoop := &node{info: proto.Clone(nodes[2].info).(*hadooppb.DatanodeInfoProto)}
+	hadoop.info.Id.XferPort = new(uint32(l.Addr().(*net.TCPAddr).Port))
+	trusted.add(l.Addr().String())
+	c, m := begin(t, block(10, 1001, 0), setup{stage: stageCreate}, nodes[0], nodes[1], hadoop)
+	if check(t, dtp.CheckResponse(dtp.OpWriteBlock, m)); m.PacketData != nil {
+		t.Errorf("behind is one of Hadoop's: %v", m)
+	}
+	c.Close()
 }
 
 func TestUnreachableTargetIsNamed(t *testing.T) {

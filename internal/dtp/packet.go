@@ -20,6 +20,9 @@ const (
 	MaxPacket = 16 << 20
 	// DataSize is how much data the packets of a good sender carry.
 	DataSize = 64 << 10
+	// LargeSize is how much those of our own client carry where all datanodes of a pipeline are ours: fewer calls, acknowledgements and
+	// headers for the same bytes. A datanode's smallest buffer holds one.
+	LargeSize = 240 << 10
 	// HeartbeatSeqno is the sequence number of a packet that only keeps the pipeline awake, and of its acknowledgement.
 	HeartbeatSeqno = -1
 	// MaxHeaderLen is the most that AppendHeader appends.

@@ -1255,8 +1255,10 @@ type BlockOpResponseProto struct {
 	ReadOpChecksumInfo        *ReadOpChecksumInfoProto      `protobuf:"bytes,4,opt,name=readOpChecksumInfo" json:"readOpChecksumInfo,omitempty"`
 	Message                   *string                       `protobuf:"bytes,5,opt,name=message" json:"message,omitempty"`
 	ShortCircuitAccessVersion *uint32                       `protobuf:"varint,6,opt,name=shortCircuitAccessVersion" json:"shortCircuitAccessVersion,omitempty"`
-	unknownFields             protoimpl.UnknownFields
-	sizeCache                 protoimpl.SizeCache
+	// hops' own, in the answer to a write: so many bytes of data may be in a packet, for all datanodes of the pipeline. Unset: as many as Hadoop's have.
+	PacketData    *uint32 `protobuf:"varint,100,opt,name=packetData" json:"packetData,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BlockOpResponseProto) Reset() {
@@ -1327,6 +1329,13 @@ func (x *BlockOpResponseProto) GetMessage() string {
 func (x *BlockOpResponseProto) GetShortCircuitAccessVersion() uint32 {
 	if x != nil && x.ShortCircuitAccessVersion != nil {
 		return *x.ShortCircuitAccessVersion
+	}
+	return 0
+}
+
+func (x *BlockOpResponseProto) GetPacketData() uint32 {
+	if x != nil && x.PacketData != nil {
+		return *x.PacketData
 	}
 	return 0
 }
@@ -2364,14 +2373,17 @@ const file_namenode_hdfs_hadooppb_data_transfer_proto_rawDesc = "" +
 	"\x14blockChecksumOptions\x18\a \x01(\v2&.hops.hadoop.BlockChecksumOptionsProtoR\x14blockChecksumOptions\"\x9a\x01\n" +
 	"\x19BlockChecksumOptionsProto\x12Y\n" +
 	"\x11blockChecksumType\x18\x01 \x01(\x0e2#.hops.hadoop.BlockChecksumTypeProto:\x06MD5CRCR\x11blockChecksumType\x12\"\n" +
-	"\fstripeLength\x18\x02 \x01(\x04R\fstripeLength\"\xec\x02\n" +
+	"\fstripeLength\x18\x02 \x01(\x04R\fstripeLength\"\x8c\x03\n" +
 	"\x14BlockOpResponseProto\x12+\n" +
 	"\x06status\x18\x01 \x02(\x0e2\x13.hops.hadoop.StatusR\x06status\x12\"\n" +
 	"\ffirstBadLink\x18\x02 \x01(\tR\ffirstBadLink\x12U\n" +
 	"\x10checksumResponse\x18\x03 \x01(\v2).hops.hadoop.OpBlockChecksumResponseProtoR\x10checksumResponse\x12T\n" +
 	"\x12readOpChecksumInfo\x18\x04 \x01(\v2$.hops.hadoop.ReadOpChecksumInfoProtoR\x12readOpChecksumInfo\x12\x18\n" +
 	"\amessage\x18\x05 \x01(\tR\amessage\x12<\n" +
-	"\x19shortCircuitAccessVersion\x18\x06 \x01(\rR\x19shortCircuitAccessVersion\"s\n" +
+	"\x19shortCircuitAccessVersion\x18\x06 \x01(\rR\x19shortCircuitAccessVersion\x12\x1e\n" +
+	"\n" +
+	"packetData\x18d \x01(\rR\n" +
+	"packetData\"s\n" +
 	"\x17ReadOpChecksumInfoProto\x126\n" +
 	"\bchecksum\x18\x01 \x02(\v2\x1a.hops.hadoop.ChecksumProtoR\bchecksum\x12 \n" +
 	"\vchunkOffset\x18\x02 \x02(\x04R\vchunkOffset\"\x9e\x02\n" +

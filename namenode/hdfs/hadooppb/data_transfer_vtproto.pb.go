@@ -991,6 +991,13 @@ func (m *BlockOpResponseProto) MarshalToSizedBufferVT(dAtA []byte) (int, error) 
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.PacketData != nil {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(*m.PacketData))
+		i--
+		dAtA[i] = 0x6
+		i--
+		dAtA[i] = 0xa0
+	}
 	if m.ShortCircuitAccessVersion != nil {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(*m.ShortCircuitAccessVersion))
 		i--
@@ -2327,6 +2334,9 @@ func (m *BlockOpResponseProto) SizeVT() (n int) {
 	}
 	if m.ShortCircuitAccessVersion != nil {
 		n += 1 + protohelpers.SizeOfVarint(uint64(*m.ShortCircuitAccessVersion))
+	}
+	if m.PacketData != nil {
+		n += 2 + protohelpers.SizeOfVarint(uint64(*m.PacketData))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -5430,6 +5440,26 @@ func (m *BlockOpResponseProto) UnmarshalVT(dAtA []byte) error {
 				}
 			}
 			m.ShortCircuitAccessVersion = &v
+		case 100:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field PacketData", wireType)
+			}
+			var v uint32
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= uint32(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.PacketData = &v
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
