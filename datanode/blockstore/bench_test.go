@@ -15,11 +15,9 @@ func BenchmarkWriteBlock(b *testing.B) {
 	h := open(b, vfs.OS, b.TempDir())
 	data := pattern(64 << 10)
 	sums := sumsOf(data)
-	for _, final := range []bool{false, true} {
-		name := "written"
-		if final {
-			name = "finalized"
-		}
+	for _, name := range []string{"written", "finalized", "unsynced"} {
+		final := name != "written"
+		h.cfg.Unsynced = name == "unsynced"
 		id := int64(1)
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(benchBlock)

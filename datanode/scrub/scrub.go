@@ -86,7 +86,7 @@ type Status struct {
 	// Begun is when the pass under way, or the last one, began; zero: none yet. Done: it is over.
 	Begun time.Time
 	Done  bool
-	// Replicas and Bytes were verified since the start of the process, Damaged of them were found damaged. Waiting are
+	// Replicas and Bytes were verified since the start of the process, and Damaged replicas were found damaged, each once until it is found intact or is gone. Waiting are
 	// suspects.
 	Replicas, Bytes, Damaged, Waiting int64
 }
@@ -108,6 +108,7 @@ type worker struct {
 	queued map[metadata.BlockID]struct{}
 	byUser map[uint32]int
 	lately map[metadata.BlockID]time.Time
+	bad    map[metadata.BlockID]struct{} // found damaged, and counted
 	cursor datanode.Cursor
 	status Status
 }
@@ -153,7 +154,7 @@ func (s *Scrubber) Refresh() {
 		if w == nil {
 			w = &worker{
 				Scrubber: s, volume: v.ID, wake: make(chan struct{}, 1), scanAt: s.cfg.Now().Add(s.cfg.Scan),
-				queued: map[metadata.BlockID]struct{}{}, byUser: map[uint32]int{}, lately: map[metadata.BlockID]time.Time{},
+				queued: map[metadata.BlockID]struct{}{}, byUser: map[uint32]int{}, lately: map[metadata.BlockID]time.Time{}, bad: map[metadata.BlockID]struct{}{},
 			}
 		}
 		there[v.ID] = w
@@ -330,6 +331,7 @@ func (w *worker) step(ctx context.Context) bool {
 		return true
 	case c.Begun.IsZero() || c.Done && (now.Sub(c.Begun) >= w.cfg.Every || c.Begun.After(now)): // in the future: by a clock that was wrong
 		w.pass = w.finalized(first)
+		w.forgetGone()
 		w.advance(datanode.Cursor{Begun: now, After: first, Done: len(w.pass) == 0})
 		return true
 	case !c.Done: // what was left of it at the last restart is gone
@@ -381,9 +383,30 @@ func (w *worker) verify(ctx context.Context, id metadata.BlockID, tell bool) {
 	defer w.mu.Unlock()
 	w.status.Replicas++
 	w.status.Bytes += bytes
-	if errors.Is(err, metadata.ErrCorrupt) {
+	switch {
+	case errors.Is(err, metadata.ErrCorrupt):
+		w.foundLocked(id)
+	case err == nil, errors.Is(err, metadata.ErrReplicaNotFound):
+		delete(w.bad, id)
+	}
+}
+
+// foundLocked counts a damaged replica, unless it is known to be. w.mu is held.
+func (w *worker) foundLocked(id metadata.BlockID) {
+	if _, known := w.bad[id]; !known {
+		w.bad[id] = struct{}{}
 		w.status.Damaged++
 	}
+}
+
+// forgetGone forgets damaged replicas that are not here any more, by the list of a pass that begins.
+func (w *worker) forgetGone() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	maps.DeleteFunc(w.bad, func(id metadata.BlockID, _ struct{}) bool {
+		_, here := slices.BinarySearch(w.pass, id)
+		return !here
+	})
 }
 
 // pace waits until the budget allows to read n bytes.
@@ -435,7 +458,7 @@ func (w *worker) compare(ctx context.Context, id metadata.BlockID) {
 	if err := w.cfg.Store.CheckSizes(id); errors.Is(err, metadata.ErrCorrupt) {
 		w.cfg.Logger.Warn("replica is not as long as it was", "block", int64(id), "volume", w.volume, "err", err)
 		w.mu.Lock()
-		w.status.Damaged++
+		w.foundLocked(id)
 		w.mu.Unlock()
 	}
 }

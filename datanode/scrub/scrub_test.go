@@ -116,11 +116,13 @@ func (s *stage) find(prefix string) (found string) {
 	return found
 }
 
-func (s *stage) damage(prefix string, off int64) {
+func (s *stage) damage(prefix string, off int64) { s.write(prefix, off, 0xff) }
+
+func (s *stage) write(prefix string, off int64, b byte) {
 	s.t.Helper()
 	f, err := os.OpenFile(s.find(prefix), os.O_RDWR, 0)
 	check(s.t, err)
-	_, err = f.WriteAt([]byte{0xff}, off)
+	_, err = f.WriteAt([]byte{b}, off)
 	check(s.t, err)
 	check(s.t, f.Close())
 }
@@ -159,8 +161,28 @@ func TestWhatNobodyReadsIsVerified(t *testing.T) {
 	}
 	s.pass(DefaultEvery)
 	finish(t, w)
-	if st, _ := w.Scrubber.Status(w.volume); st.Replicas != 10 {
+	if st, _ := w.Scrubber.Status(w.volume); st.Replicas != 10 || st.Damaged != 2 {
 		t.Errorf("after the period: %+v", st)
+	}
+	// One that was found intact, or is gone, is counted again; others are not, whatever finds them.
+	s.write("blk_3", 700_000, 0) // as it was
+	check(t, s.Delete(metadata.Block{ID: 5, Generation: 1 << 40}))
+	w.Order(3)
+	s.pass(DefaultEvery)
+	finish(t, w)
+	s.damage("blk_3", 700_000)
+	s.put(5, 1000)
+	s.damage("1.pack", 8192+48+8+500)
+	check(t, os.Truncate(s.find("blk_4"), 100))
+	s.pass(DefaultScan)
+	for range 2 {
+		w.Order(3)
+		w.Order(4)
+		w.Order(5)
+		finish(t, w)
+	}
+	if st, _ := w.Scrubber.Status(w.volume); st.Damaged != 5 || len(w.bad) != 3 {
+		t.Errorf("after all that: %+v, known are %v", st, w.bad)
 	}
 }
 

@@ -55,6 +55,18 @@ type Call struct {
 // Context is done when the connection is gone and nobody waits for the answer any more.
 func (c *Call) Context() context.Context { return c.conn.ctx }
 
+// Go runs f, which answers, on a goroutine that Serve waits for. Handle calls it, or f does. A panic becomes an error reply.
+func (c *Call) Go(f func()) {
+	c.conn.work.Go(func() {
+		defer func() {
+			if r := recover(); r != nil {
+				c.panicked(r)
+			}
+		}()
+		f()
+	})
+}
+
 // Admit waits until there is room for an answer of about n bytes, and for what is held while it is made. It is called
 // before such an answer is made, from a goroutine that only this call needs. With an error, which is to be answered, there
 // is no room, or nobody waits any more.

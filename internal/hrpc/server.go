@@ -36,7 +36,7 @@ type Method struct {
 	// serves a later call of the connection.
 	Passing bool
 	// Handle serves a call. It runs on the connection's reader and must not block: it answers with Reply or Fail before
-	// it returns, or later from any goroutine. Every call must be answered exactly once; further answers are ignored. A
+	// it returns, or later from any goroutine; Serve waits for those of Call.Go. Every call must be answered exactly once; further answers are ignored. A
 	// panic becomes an error reply.
 	Handle func(*Call)
 }
@@ -204,7 +204,7 @@ func (s *Server) Methods(fn func(protocol string, m Method)) {
 }
 
 // Serve accepts connections until ctx is done; then it closes the listener, lets calls in flight finish for the drain
-// time, closes every connection and returns nil. It may run on several listeners at once.
+// time, closes every connection and returns nil. What Call.Go runs has ended then, also where the caller has gone. It may run on several listeners at once.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	connCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -212,7 +212,9 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	defer stop()
 	defer listener.Close()
 
-	var wg sync.WaitGroup
+	var wg, work sync.WaitGroup
+	defer work.Wait() // when no connection makes any more
+	defer cancel()
 	var mine sync.Map // connections of this listener
 	var failure error
 	delay := time.Duration(0)
@@ -237,6 +239,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		}
 		delay = 0
 		c := s.admit(conn)
+		c.work = &work
 		mine.Store(c, nil)
 		wg.Go(func() {
 			defer mine.Delete(c)

@@ -11,6 +11,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -370,6 +371,56 @@ func TestStopAnswersWhatIsInFlight(t *testing.T) {
 	wantClosed(t, conn)
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+// When Serve returns nothing of a call runs any more, also where the caller has gone, or the drain time was too short.
+func TestServeWaitsForCallsWhoseCallersHaveGone(t *testing.T) {
+	for _, stays := range []bool{false, true} {
+		s := newServer(t, ServerConfig{Drain: time.Millisecond})
+		held := make(chan *Call, 1)
+		var ended atomic.Bool
+		s.Handle(nn, Method{
+			Name: "hold", New: func() Message { return new(hadooppb.RollEditsRequestProto) }, Right: security.Anyone,
+			Handle: func(c *Call) {
+				c.Go(func() {
+					held <- c
+					<-c.Context().Done()
+					time.Sleep(20 * time.Millisecond)
+					ended.Store(true)
+					c.Reply(nil)
+				})
+			},
+		})
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop := startOn(t, s, l)
+		conn := dialRaw(t, l.Addr().String())
+		_, _ = conn.Write(unhex(t, helloHex+contextHex))
+		_, _ = conn.Write(request(1, 0, nn, "hold", &hadooppb.RollEditsRequestProto{}))
+		call := <-held
+		if !stays {
+			conn.Close()
+			<-call.Context().Done()
+		}
+		if stop(); !ended.Load() {
+			t.Errorf("the caller stays: %v; Serve has returned, and the call runs", stays)
+		}
+	}
+}
+
+func TestAPanicOfWhatACallRunsIsAnswered(t *testing.T) {
+	s := newServer(t, ServerConfig{})
+	s.Handle(nn, Method{
+		Name: "hold", New: func() Message { return new(hadooppb.RollEditsRequestProto) }, Right: security.Anyone, Handle: func(c *Call) { c.Go(func() { panic("as asked") }) },
+	})
+	conn := dialRaw(t, start(t, s))
+	_, _ = conn.Write(unhex(t, helloHex+contextHex))
+	_, _ = conn.Write(request(1, 0, nn, "hold", &hadooppb.RollEditsRequestProto{}))
+	if h, _ := readFrame(t, conn); h.callID != 1 || h.message != "internal error in hold" {
+		t.Errorf("got %+v", h)
 	}
 }
 

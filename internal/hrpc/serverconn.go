@@ -45,6 +45,7 @@ type serverConn struct {
 	conn   net.Conn
 	log    *slog.Logger
 	ctx    context.Context // done when the connection is
+	work   *sync.WaitGroup // what Call.Go runs
 	frames frames
 	out    *outbox
 
@@ -610,12 +611,17 @@ func (c *serverConn) run(method *Method, call *Call) (sound bool) {
 	defer func() {
 		if r := recover(); r != nil {
 			sound = false
-			c.log.Error("handler panicked", "method", method.Name, "panic", r, "stack", string(debug.Stack()))
-			call.fail(detailServer, classIOException, fmt.Sprintf("internal error in %s", method.Name))
+			call.panicked(r)
 		}
 	}()
 	method.Handle(call)
 	return true
+}
+
+// panicked answers a call whose handler did.
+func (c *Call) panicked(r any) {
+	c.conn.log.Error("handler panicked", "method", c.Method, "panic", r, "stack", string(debug.Stack()))
+	c.fail(detailServer, classIOException, "internal error in "+c.Method)
 }
 
 // send encodes a frame into the outbox, protected if that was agreed on. m is nil for a header alone; after a successful status

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -468,5 +469,40 @@ func TestARemovedMachineLosesItsConnections(t *testing.T) {
 	}
 	if status, says := l.ask(stranger, l.tls(certificate), "/", ""); status != 403 || !strings.Contains(says, "the machine was removed from the cluster") {
 		t.Errorf("%d %s", status, says)
+	}
+}
+
+// When ServeHTTP returns no handler runs any more, also where its client has gone, or the drain time was too short.
+func TestServeHTTPWaitsForHandlers(t *testing.T) {
+	for _, stays := range []bool{false, true} {
+		l := newLab(t, 0)
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		check(t, err)
+		runs, ended := make(chan context.Context, 1), atomic.Bool{}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		done := make(chan error, 1)
+		go func() {
+			done <- l.door.ServeHTTP(ctx, listener, security.HTTP{Doorway: security.Doorway{Name: "test"}, Drain: time.Millisecond, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				runs <- r.Context()
+				<-r.Context().Done()
+				time.Sleep(20 * time.Millisecond)
+				ended.Store(true)
+			})})
+		}()
+		c, err := net.Dial("tcp", listener.Addr().String())
+		check(t, err)
+		defer c.Close()
+		_, err = fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: %s\r\n\r\n", listener.Addr())
+		check(t, err)
+		request := <-runs
+		if !stays {
+			c.Close()
+			<-request.Done()
+		}
+		cancel()
+		if check(t, <-done); !ended.Load() {
+			t.Errorf("the client stays: %v; ServeHTTP has returned, and its handler runs", stays)
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -26,7 +27,7 @@ const (
 	maxHeaders = 64 << 10
 	headerTime = 10 * time.Second
 	idleTime   = 2 * time.Minute
-	// handlersEnd is how long handlers of gRPC may take to return when their server stops.
+	// handlersEnd is how long handlers of gRPC, and of HTTP once nobody waits for them, may take to return when their server stops.
 	handlersEnd = 10 * time.Second
 	// maxStreams of one gRPC connection: servers have one connection each, for all they do.
 	maxStreams = 1000
@@ -57,7 +58,50 @@ type HTTP struct {
 	Logger    *slog.Logger
 }
 
-// ServeHTTP serves until ctx is done and returns nil, or the error that the listener broke with.
+// handlers are those of HTTP that have not returned.
+type handlers struct {
+	mu      sync.Mutex
+	running int
+	ended   chan struct{} // once no more come: closed when the last one has returned
+}
+
+// serve runs a handler, unless the server has stopped.
+func (h *handlers) serve(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.mu.Lock()
+		if h.ended != nil {
+			h.mu.Unlock()
+			panic(http.ErrAbortHandler) // nobody hears the answer
+		}
+		h.running++
+		h.mu.Unlock()
+		defer func() {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			if h.running--; h.running == 0 && h.ended != nil {
+				close(h.ended)
+			}
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// end lets no more run and waits for those that do, for handlersEnd at most: one may hang, in a disk for example.
+func (h *handlers) end() {
+	h.mu.Lock()
+	h.ended = make(chan struct{})
+	if h.running == 0 {
+		close(h.ended)
+	}
+	h.mu.Unlock()
+	select {
+	case <-h.ended:
+	case <-time.After(handlersEnd):
+	}
+}
+
+// ServeHTTP serves until ctx is done and returns nil, or the error that the listener broke with. After the drain time the context of what is still being handled is done; it has
+// handlersEnd to return then, so that what handlers use may be closed afterwards.
 func (d *Door) ServeHTTP(ctx context.Context, l net.Listener, h HTTP) error {
 	if h.Drain <= 0 {
 		h.Drain = time.Second
@@ -79,8 +123,12 @@ func (d *Door) ServeHTTP(ctx context.Context, l net.Listener, h HTTP) error {
 	if !h.Interrupt {
 		base = context.WithoutCancel(ctx)
 	}
+	base, interrupt := context.WithCancel(base)
+	var running handlers
+	defer running.end()
+	defer interrupt()
 	server := &http.Server{
-		Handler:           d.secureHTTP(GuardHTTP(d.negotiates(d.bearers(handler, h.OwnToken)), d.hosts(h.Hosts))),
+		Handler:           running.serve(d.secureHTTP(GuardHTTP(d.negotiates(d.bearers(handler, h.OwnToken)), d.hosts(h.Hosts)))),
 		ReadHeaderTimeout: headerTime, ReadTimeout: h.ReadTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeaders,
 		Protocols: protocols, HTTP2: http2Config(),
 		BaseContext: func(net.Listener) context.Context { return base },
@@ -102,6 +150,7 @@ func (d *Door) ServeHTTP(ctx context.Context, l net.Listener, h HTTP) error {
 		<-drained
 		return nil
 	}
+	server.Close()
 	return fmt.Errorf("%s: %w", h.Name, err)
 }
 

@@ -40,11 +40,12 @@ type scrubbing struct {
 	budget pace.Budget
 	mendAt time.Time
 	lost   map[metadata.BlockID]struct{}
+	bad    map[metadata.BlockID]struct{} // found damaged, and counted
 }
 
 // scrubBodies verifies bodies in passes until ctx is done. A disk that hangs holds up it alone, and not its end.
 func (s *Server) scrubBodies(ctx context.Context) error {
-	b := &scrubbing{Server: s, lost: map[metadata.BlockID]struct{}{}}
+	b := &scrubbing{Server: s, lost: map[metadata.BlockID]struct{}{}, bad: map[metadata.BlockID]struct{}{}}
 	p, err := s.bodies.LastPass(ctx)
 	if err != nil && ctx.Err() == nil {
 		s.log.Warn("how far the small files were scrubbed is not known, a pass begins", "error", err)
@@ -81,8 +82,8 @@ func (b *scrubbing) step(ctx context.Context, p *smallfile.Pass) {
 	before := *p
 	done, err := b.bodies.Scrub(ctx, p, func(n int64) error { return b.budget.Take(ctx, n, b.config.ScrubRate) })
 	b.scrub.bytes.Add(done.Bytes)
-	b.scrub.damaged.Add(int64(done.Damaged))
 	if done.Damaged > 0 {
+		b.count(b.bodies.Damaged(scrubMends))
 		b.mendAt = time.Time{}
 	}
 	switch {
@@ -96,10 +97,29 @@ func (b *scrubbing) step(ctx context.Context, p *smallfile.Pass) {
 	}
 }
 
+// count counts those of the bodies that are known to be damaged that were not counted before, or were intact in between.
+func (b *scrubbing) count(known []metadata.BlockID) {
+	bad := make(map[metadata.BlockID]struct{}, len(known))
+	for _, id := range known {
+		bad[id] = struct{}{}
+		if _, before := b.bad[id]; !before {
+			b.scrub.damaged.Add(1)
+		}
+	}
+	b.bad = bad
+}
+
 // mend gets bodies that are known to be damaged, whoever has found them, from the other namenodes, and tells of those that none of them has.
 func (b *scrubbing) mend(ctx context.Context) {
 	b.mendAt = time.Now().Add(scrubMendEvery)
 	known := b.bodies.Damaged(scrubMends)
+	still := make(map[metadata.BlockID]struct{}, len(b.bad))
+	for _, id := range known {
+		if _, before := b.bad[id]; before {
+			still[id] = struct{}{}
+		}
+	}
+	b.bad = still
 	lost := map[metadata.BlockID]struct{}{}
 	var named []metadata.BlockID
 	healed, silent := 0, false

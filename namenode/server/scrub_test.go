@@ -184,6 +184,10 @@ func TestRotThatNobodyCanHeal(t *testing.T) {
 		n := m.scrub.lost.Load()
 		return n > scrubFiles/2 && n == int64(len(m.bodies.Damaged(scrubFiles)))
 	})
+	m.scrubbed(t)
+	if known := int64(len(m.bodies.Damaged(scrubFiles))); m.scrub.damaged.Load() != known {
+		t.Errorf("%d bodies are damaged, %d were counted in several passes", known, m.scrub.damaged.Load())
+	}
 	damaged := map[int]bool{}
 	for i, b := range blocks {
 		path := fmt.Sprintf("/d/f%d", i)

@@ -14,9 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"runtime/debug"
-	"sync"
 	"time"
 
 	"github.com/gohops/hops/internal/hrpc"
@@ -78,28 +75,13 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-type service struct {
-	Config
-	calls sync.WaitGroup // that are being answered
-}
-
-// Server is the server of the protocol.
-type Server struct {
-	*hrpc.Server
-	service *service
-}
-
-// Serve serves on a listener until ctx is done. When it returns no call is being answered, also none whose master has gone.
-func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	defer s.service.calls.Wait()
-	return s.Server.Serve(ctx, l)
-}
+type service struct{ Config }
 
 // maxRequest bounds one request in bytes: a launch context is of kilobytes.
 const maxRequest = 16 << 20
 
 // NewServer makes the server of the protocol.
-func NewServer(c Config) *Server {
+func NewServer(c Config) *hrpc.Server {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -122,7 +104,7 @@ func NewServer(c Config) *Server {
 				return nil, &hrpc.RemoteError{Class: "java.lang.UnsupportedOperationException", Message: name + " is not supported: containers here keep what they were started with"}
 			})
 	}
-	return &Server{srv, s}
+	return srv
 }
 
 // Routes lists what the port does.
@@ -140,13 +122,7 @@ func handle[Q hrpc.Message](s *service, srv *hrpc.Server, name string, request f
 				c.Fail(err)
 				return
 			}
-			s.calls.Go(func() {
-				defer func() {
-					if r := recover(); r != nil { // which would end the node manager
-						s.Logger.Error("handler panicked", "method", name, "panic", r, "stack", string(debug.Stack()))
-						c.Fail(refuse(classIO, "internal error in %s", name))
-					}
-				}()
+			c.Go(func() {
 				answer, err := do(c.Context(), attempt, c.Request.(Q))
 				if err != nil {
 					c.Fail(err)

@@ -3,7 +3,6 @@ package hadoop
 import (
 	"errors"
 	"fmt"
-	"runtime/debug"
 
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/metadata"
@@ -58,5 +57,3 @@ func exception(err error) (class, message string) {
 func noApplication(id rm.ApplicationID) error {
 	return thrown(appNotFound, "Application with id '%v' doesn't exist in RM. Please check that the job submission was successful.", id)
 }
-
-func stack() string { return string(debug.Stack()) }

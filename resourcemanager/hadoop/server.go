@@ -72,8 +72,7 @@ type Config struct {
 // Server speaks YARN's protocols.
 type Server struct {
 	Config
-	rpc   *hrpc.Server
-	calls sync.WaitGroup // that are being answered
+	rpc *hrpc.Server
 
 	mu      sync.Mutex
 	masters map[rm.AttemptID]*master
@@ -99,11 +98,8 @@ func New(c Config) *Server {
 	return s
 }
 
-// Serve serves on a listener until ctx is done. It may run on several at once.
+// Serve serves on a listener until ctx is done. It may run on several at once. When it returns no call of it is being answered, also none whose caller has gone.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error { return s.rpc.Serve(ctx, l) }
-
-// Wait waits, when all listeners are served no more, until no call is being answered, also none whose caller has gone.
-func (s *Server) Wait() { s.calls.Wait() }
 
 // Routes lists the methods and the rights that they need.
 func (s *Server) Routes() []security.Route { return s.rpc.Routes("resource manager IPC") }
@@ -186,15 +182,9 @@ func handle[T any, Q interface {
 					return
 				}
 			}
-			s.calls.Go(func() {
+			raw.Go(func() {
 				ctx, cancel := context.WithTimeout(raw.Context(), answerTime)
 				defer cancel()
-				defer func() {
-					if r := recover(); r != nil {
-						s.Logger.Error("handler panicked", "method", name, "panic", r, "stack", stack())
-						raw.Fail(metadata.Errorf(metadata.ErrIO, "internal error in %s", name))
-					}
-				}()
 				answer, err := do(&call{Server: s, Call: raw, ctx: ctx, view: s.Cluster.View()}, raw.Request.(Q))
 				if err != nil {
 					raw.Fail(err)

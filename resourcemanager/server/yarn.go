@@ -41,7 +41,6 @@ func (s *Server) serveHadoop(ctx context.Context) error {
 		return nil
 	}
 	h := hadoop.New(s.hadoop())
-	defer h.Wait()
 	g, ctx := errgroup.WithContext(ctx)
 	for _, l := range s.config.IPC {
 		g.Go(func() error {
