@@ -475,7 +475,7 @@ func (c *cluster) register(s *hrpc.Server) {
 				}
 				b.gs, b.size, b.nodes = q.GetNewBlock().GetGenerationStamp(), q.GetNewBlock().GetNumBytes(), nil
 				for _, id := range q.GetNewNodes() {
-					if b.coding != nil && id.GetDatanodeUuid() == "" {
+					if b.coding != nil && id.GetDatanodeUuid() == "null" {
 						b.nodes = append(b.nodes, nil)
 						continue
 					}

@@ -312,9 +312,10 @@ func (g *groupWriter) renew() error {
 	}
 }
 
-// nobody stands in updatePipeline for the datanode of an internal block that failed (DatanodeID.EMPTY_DATANODE_ID).
+// nobody stands in updatePipeline for the datanode of an internal block that failed (DatanodeID.EMPTY_DATANODE_ID). An empty UUID is a
+// NullPointerException of Hadoop's NameNode.
 var nobody = &hadooppb.DatanodeIDProto{
-	IpAddr: new("null"), HostName: new("null"), DatanodeUuid: new(""), XferPort: new(uint32(0)), InfoPort: new(uint32(0)), IpcPort: new(uint32(0)),
+	IpAddr: new("null"), HostName: new("null"), DatanodeUuid: new("null"), XferPort: new(uint32(0)), InfoPort: new(uint32(0)), IpcPort: new(uint32(0)),
 }
 
 // update tells the namenode of the generation and of the datanodes that have it.

@@ -21,6 +21,7 @@ const (
 	codedNodes     = 9
 	codedParity    = 3
 	codedDead      = 3
+	warmFiles      = 2
 	codedFiles     = 8
 	codedBytes     = 256 << 20
 	codedWriters   = 16
@@ -117,6 +118,9 @@ func (r *runner) erasure(ctx context.Context) (err error) {
 	rounds := (r.rounds + 1) / 2
 	for round := range rounds {
 		r.label = fmt.Sprintf("erasure, round %d of %d", round+1, rounds)
+		if err := r.rewarm(ctx, clients); err != nil { // datanodes were dead
+			return err
+		}
 		if err := r.codedRound(ctx, round, servers, clients, t); err != nil {
 			return err
 		}
@@ -138,38 +142,57 @@ func (r *runner) warmCoded(ctx context.Context, clients []*coded) error {
 		if c.java == nil {
 			patience = 0
 		}
-		const files = 2
-		phase := func(what string, move func(context.Context, string) error) error {
-			_, err := c.files(ctx, what, files, move)
-			return err
-		}
-		for started, first := time.Now(), true; first || time.Since(started) < patience; first = false {
-			err := phase(rowCodedWrite, c.write)
-			if err == nil {
-				err = c.whole(ctx)
-			}
-			if err == nil {
-				err = phase(rowCodedRead, c.read)
-			}
-			if err == nil && c.name != labelOurClient {
-				_, err = r.flushes(ctx, c)
-			}
-			if err != nil {
-				return err
-			}
-		}
-		err := r.without(ctx, []mortal{c.on}, 0, func() error {
-			for started, first := time.Now(), true; first || time.Since(started) < patience; first = false {
-				if err := phase(rowCodedLost, c.check); err != nil {
-					return err
+		err := r.exercise(ctx, c, patience)
+		if err == nil {
+			err = r.without(ctx, []mortal{c.on}, func() error {
+				for started, first := time.Now(), true; first || time.Since(started) < patience; first = false {
+					if _, err := c.files(ctx, rowCodedLost, warmFiles, c.check); err != nil {
+						return err
+					}
 				}
-			}
-			return nil
-		})
+				return nil
+			})
+		}
 		if err = errors.Join(err, end(ctx, c.load)); err != nil {
 			return err
 		}
 		r.say("erasure: %s is warm", c.name)
+	}
+	return nil
+}
+
+// exercise writes and reads files, and flushes, once and then until the time is over.
+func (r *runner) exercise(ctx context.Context, c *coded, patience time.Duration) error {
+	for started, first := time.Now(), true; first || time.Since(started) < patience; first = false {
+		_, err := c.files(ctx, rowCodedWrite, warmFiles, c.write)
+		if err == nil {
+			err = c.whole(ctx)
+		}
+		if err == nil {
+			_, err = c.files(ctx, rowCodedRead, warmFiles, c.read)
+		}
+		if err == nil && c.name != labelOurClient {
+			_, err = r.flushes(ctx, c)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rewarm exercises HDFS, of which virtual machines have been started anew.
+func (r *runner) rewarm(ctx context.Context, clients []*coded) error {
+	for _, c := range clients {
+		if c.java == nil {
+			continue
+		}
+		if err := r.open(ctx, c); err != nil {
+			return err
+		}
+		if err := errors.Join(r.exercise(ctx, c, r.warm/5), end(ctx, c.load)); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -189,6 +212,21 @@ func (r *runner) codedRound(ctx context.Context, round int, servers []mortal, cl
 	calm := func(c *coded) error {
 		r.quiet(all, c.on)
 		return r.written()
+	}
+	for _, c := range turn {
+		if c.name == labelOurClient {
+			continue
+		}
+		if err := calm(c); err != nil {
+			return err
+		}
+		results, err := r.flushes(ctx, c)
+		if err != nil {
+			return err
+		}
+		for _, res := range results {
+			t.add(c.name, res)
+		}
 	}
 	var opened []*coded
 	closed := func() error {
@@ -231,28 +269,10 @@ func (r *runner) codedRound(ctx context.Context, round int, servers []mortal, cl
 	if err := phase(rowCodedRead, (*coded).read); err != nil {
 		return err
 	}
-	if err := r.without(ctx, servers, round, func() error { return phase(rowCodedLost, (*coded).read) }); err != nil {
+	if err := r.without(ctx, servers, func() error { return phase(rowCodedLost, (*coded).read) }); err != nil {
 		return err
 	}
-	if err := closed(); err != nil {
-		return err
-	}
-	for _, c := range turn {
-		if c.name == labelOurClient {
-			continue
-		}
-		if err := calm(c); err != nil {
-			return err
-		}
-		results, err := r.flushes(ctx, c)
-		if err != nil {
-			return err
-		}
-		for _, res := range results {
-			t.add(c.name, res)
-		}
-	}
-	return nil
+	return closed()
 }
 
 // flushes measures appends with flushes: on replicated files, and where the servers take them also on files with the policy. The client is ours.
@@ -356,11 +376,11 @@ func (c *coded) whole(ctx context.Context) error {
 	return nil
 }
 
-// without kills three datanodes of all servers, others in each round, does something, and waits until they are back with what they have.
-func (r *runner) without(ctx context.Context, servers []mortal, round int, do func() error) error {
+// without kills three datanodes of all servers, does something, and waits until they are back with what they have.
+func (r *runner) without(ctx context.Context, servers []mortal, do func() error) error {
 	var names []string
 	for i := range codedDead {
-		names = append(names, fmt.Sprintf("dn%d", (round*codedDead+i)%codedNodes+1))
+		names = append(names, fmt.Sprintf("dn%d", i+1))
 	}
 	for _, s := range servers {
 		if err := s.killServers(names); err != nil {
@@ -423,7 +443,7 @@ func perCPU(r bench.Result) float64 { return 1e6 / allCPU(r) }
 
 // codedTable has a line for each side of a row: of files CPU is what compares, and the client's is most of it.
 func codedTable(b *strings.Builder, t *table) {
-	fmt.Fprintf(b, "\n## %s\n\n%d files of %d MiB, one after the other, by one client. Three datanodes, others in each round, are killed with SIGKILL before the third row; no file lacks anything before.", t.Title, codedFiles, codedBytes>>20)
+	fmt.Fprintf(b, "\n## %s\n\n%d files of %d MiB, one after the other, by one client. Three datanodes are killed with SIGKILL before the third row; no file lacks anything before.", t.Title, codedFiles, codedBytes>>20)
 	if slices.Contains(t.Sides, labelHDFS) {
 		fmt.Fprintf(b, " HDFS's client is Hadoop's own in a warm JVM, with Java's coder, because Maven has no native library with ISA-L; *%s* is hops's client with the same servers. "+
 			"Neither side repairs meanwhile (both wait 630 s).", labelOurClient)

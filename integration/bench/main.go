@@ -57,7 +57,7 @@ var groups = []group{
 	{"failover", 4, 0},
 	{"large", 5, 0},
 	{"huge", 12, 0},
-	{"erasure", 15, 0},
+	{"erasure", 16, 0},
 	{"repair", 5, 0},
 }
 

@@ -66,7 +66,7 @@ func TestGroupOfAFile(t *testing.T) {
 	}
 	update := &hadoop.UpdatePipelineRequestProto{ClientName: &w.client, OldBlock: w.last, NewBlock: bumped.Block.B}
 	for i, at := range b.Locs {
-		one := &hadoop.DatanodeIDProto{IpAddr: ptr("null"), HostName: ptr("null"), DatanodeUuid: ptr(""), XferPort: ptr(uint32(0)), InfoPort: ptr(uint32(0)), IpcPort: ptr(uint32(0))}
+		one := &hadoop.DatanodeIDProto{IpAddr: ptr("null"), HostName: ptr("null"), DatanodeUuid: ptr("null"), XferPort: ptr(uint32(0)), InfoPort: ptr(uint32(0)), IpcPort: ptr(uint32(0))}
 		volume := ""
 		if i != 1 { // the streamer of internal block 1 failed
 			one, volume = at.Id, b.StorageIDs[i]
