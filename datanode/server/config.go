@@ -65,7 +65,8 @@ type Config struct {
 	// beginnings of two passes; 0 is 21 days.
 	ScrubRate  int64
 	ScrubEvery time.Duration
-	// RebuildRate is how many bytes a second are read of other datanodes to compute lost internal blocks of block groups; 0 is 128 MiB.
+	// RebuildRate is how many bytes a second are read of other datanodes to compute lost internal blocks of block groups, and sent to where replicas are
+	// missing; 0 is 128 MiB.
 	RebuildRate int64
 	// LockedMemory is how many bytes of replicas are kept in memory at most, where namenodes want them there (dfs.datanode.max.locked.memory); 0: none.
 	LockedMemory int64

@@ -121,8 +121,9 @@ func New(cfg Config) (*Server, error) {
 	s.trust = newTrust(cfg.Door.Daemon(), s.askTrust)
 	s.near = localsocket.NewNear(cfg.NearPath, s.log)
 	s.transfer = transfer.New(transfer.Config{
-		Near:  s.dialNear,
-		Share: func(c net.Conn) uint32 { return s.cfg.Door.Peer(c).UID() },
+		MendRate: s.cfg.RebuildRate,
+		Near:     s.dialNear,
+		Share:    func(c net.Conn) uint32 { return s.cfg.Door.Peer(c).UID() },
 		Unwelcome: func(c net.Conn, proved bool) error {
 			p := s.cfg.Door.Peer(c)
 			if proved && !p.Secure() { // in plain, wherever from

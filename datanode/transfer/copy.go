@@ -9,6 +9,7 @@ import (
 
 	"github.com/gohops/hops/datanode"
 	"github.com/gohops/hops/internal/dtp"
+	"github.com/gohops/hops/internal/pace"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
@@ -51,7 +52,7 @@ func (c *conn) transfer(ctx context.Context, op *hadooppb.OpTransferBlockProto) 
 }
 
 // Replicate copies a finalized replica to volumes of types of targets, the first of which passes it on to the next. With a bandwidth, in bytes a second,
-// all copies under way that have one take no more than that together. It returns when the
+// which is for balancing, all copies under way that have one take no more than that together; those without mend, at Config.MendRate. It returns when the
 // first one is done with it; whether they have it the namenode learns from their reports.
 func (s *Server) Replicate(ctx context.Context, pool string, b metadata.Block, targets []*hadooppb.DatanodeInfoProto, types []hadooppb.StorageTypeProto, bandwidth int64) error {
 	if len(targets) == 0 {
@@ -59,7 +60,11 @@ func (s *Server) Replicate(ctx context.Context, pool string, b metadata.Block, t
 	}
 	s.active.Add(1)
 	defer s.active.Add(-1)
-	return s.copyAt(ctx, b, bandwidth, &hadooppb.OpWriteBlockProto{
+	budget := &s.balancing
+	if bandwidth <= 0 {
+		budget, bandwidth = &s.mending, s.cfg.MendRate
+	}
+	return s.copyAt(ctx, b, budget, bandwidth, &hadooppb.OpWriteBlockProto{
 		Header: &hadooppb.ClientOperationHeaderProto{
 			BaseHeader: &hadooppb.BaseHeaderProto{Block: protoOf(pool, b)},
 			ClientName: new(string),
@@ -73,11 +78,11 @@ func (s *Server) Replicate(ctx context.Context, pool string, b metadata.Block, t
 // TRANSFER_RBW, which means a client's order, the target answers at the end, otherwise it only closes the connection. The data is verified on the way, so that damage
 // does not spread.
 func (s *Server) copyTo(ctx context.Context, b metadata.Block, request *hadooppb.OpWriteBlockProto) error {
-	return s.copyAt(ctx, b, 0, request)
+	return s.copyAt(ctx, b, nil, 0, request)
 }
 
-// copyAt is copyTo with a bandwidth.
-func (s *Server) copyAt(ctx context.Context, b metadata.Block, bandwidth int64, request *hadooppb.OpWriteBlockProto) error {
+// copyAt is copyTo with a bandwidth, which is shared; 0: as fast as it goes.
+func (s *Server) copyAt(ctx context.Context, b metadata.Block, budget *pace.Budget, bandwidth int64, request *hadooppb.OpWriteBlockProto) error {
 	rd, err := s.store.Open(b)
 	if err != nil {
 		return err
@@ -116,7 +121,7 @@ func (s *Server) copyAt(ctx context.Context, b metadata.Block, bandwidth int64, 
 	}
 	out := &sender{w: p.Conn, rd: rd, sum: stored, verify: true, refresh: func() { p.refresh(s.cfg.Write) }}
 	if bandwidth > 0 {
-		out.w = &paced{w: p.Conn, budget: &s.balancing, rate: bandwidth, ctx: ctx}
+		out.w = &paced{w: p.Conn, budget: budget, rate: bandwidth, ctx: ctx}
 	}
 	if err := out.send(0, have.Visible); err != nil {
 		if out.failed != nil {

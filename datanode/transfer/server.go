@@ -34,6 +34,8 @@ type Config struct {
 	UUID      string
 	Move      func(ctx context.Context, b metadata.Block, kind datanode.StorageType, pace func(n int64) error) error
 	Bandwidth func() int64
+	// MendRate bytes a second are sent at most to where replicas are missing; 0: no limit.
+	MendRate int64
 	// Trust says whose requests are served and where data may be sent.
 	Trust Trust
 	// BlockPool returns the pool that blocks must be of, empty while it is not known; nil accepts all.
@@ -103,9 +105,9 @@ type Server struct {
 	// balancing is the pace of copies for the balancer.
 	balancing pace.Budget
 	replacing chan struct{} // maxReplacing at a time
-	// rebuilding is the pace of reads to compute internal blocks.
-	rebuilding pace.Budget
-	slow       slow
+	// mending is the pace of copies that mend, and of reads to compute internal blocks.
+	mending pace.Budget
+	slow    slow
 	// recalculating bounds the checksums of lost internal blocks that are computed at a time.
 	recalculating chan struct{}
 	sheets        *sheets
@@ -157,7 +159,7 @@ func New(cfg Config) *Server {
 	}
 	return &Server{
 		cfg: cfg, store: cfg.Store, source: cfg.Source, log: cfg.Logger, conns: map[net.Conn]struct{}{},
-		balancing: pace.Budget{Burst: pace.Burst}, rebuilding: pace.Budget{Burst: pace.Burst},
+		balancing: pace.Budget{Burst: pace.Burst}, mending: pace.Budget{Burst: pace.Burst},
 		mirrors: mirrors{keep: cfg.KeepAlive * 3 / 4, idle: map[string][]*peer{}},
 		slow:    newSlow(cfg.Slow), recalculating: make(chan struct{}, maxRecalculating), replacing: make(chan struct{}, maxReplacing),
 		sheets: newSheets(cfg.Shared), slots: newSlots(), growWait: growWait,

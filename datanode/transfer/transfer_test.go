@@ -617,6 +617,26 @@ func TestCopiesBetweenDatanodes(t *testing.T) {
 	nodes[2].wantContent(block(7, 5, 0), data)
 }
 
+// What mends takes no more of a datanode than it is let; what balances has a pace of its own.
+func TestMendingHasARate(t *testing.T) {
+	source, target := startOne(t, func(c *Config) { c.MendRate = 2 << 20 }), startOne(t)
+	to := []*hadooppb.DatanodeInfoProto{target.info}
+	data := pattern(1 << 20)
+	for i, c := range []struct {
+		bandwidth int64
+		least     time.Duration // half a second at the rate, less what may go at once and the last packet
+	}{{0, 250 * time.Millisecond}, {1 << 30, 0}} {
+		b := block(int64(7+i), 5, 0)
+		mustBegin(t, b, setup{stage: stageCreate}, source).writeAll(0, data, "S")
+		began := time.Now()
+		check(t, source.srv.Replicate(t.Context(), pool, b, to, nil, c.bandwidth))
+		if took := time.Since(began); took < c.least {
+			t.Errorf("with a bandwidth of %d a copy of 1 MiB took %v", c.bandwidth, took)
+		}
+		target.wantContent(b, data)
+	}
+}
+
 func TestDamageIsNotCopiedAndIsReported(t *testing.T) {
 	nodes := start(t, 2)
 	data := pattern(400_000)

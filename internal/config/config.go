@@ -241,7 +241,8 @@ type Datanode struct {
 	// beginnings of two passes over everything; default 504h.
 	ScrubRate  Size          `yaml:"scrub_rate"`
 	ScrubEvery time.Duration `yaml:"scrub_every"`
-	// RebuildRate is how much is read a second of other datanodes to compute lost internal blocks of files with erasure coding; default 128MiB.
+	// RebuildRate is how much is read a second of other datanodes to compute lost internal blocks of files with erasure coding, and sent to where replicas are
+	// missing; default 128MiB.
 	RebuildRate Size `yaml:"rebuild_rate"`
 	// LockedMemory is how much memory of the machine replicas may take that cache directives want there; default: dfs.datanode.max.locked.memory of the properties, 0: none.
 	LockedMemory Size `yaml:"locked_memory,omitempty"`
@@ -695,7 +696,7 @@ func (f *File) Validate() error {
 			wrong("datanode.scrub_rate: %v a second would never come to an end; the least is 64KiB", d.ScrubRate)
 		}
 		if d.RebuildRate < 8<<20 {
-			wrong("datanode.rebuild_rate: %v a second is too little to compute a large block before the namenode asks another datanode; the least is 8MiB", d.RebuildRate)
+			wrong("datanode.rebuild_rate: %v a second is too little to copy or compute a large block before the namenode asks another datanode; the least is 8MiB", d.RebuildRate)
 		}
 		if d.LockedMemory < 0 {
 			wrong("datanode.locked_memory: %v may not be negative", d.LockedMemory)
