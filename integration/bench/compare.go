@@ -96,7 +96,7 @@ func dataPhases(replication int) []phase {
 // nearPhase is the large file once more, for a client on the datanode's machine that may use what it has of that.
 func nearPhase(replication int) phase {
 	return phase{
-		name: "1 GiB file, near", closes: true, near: true,
+		name: "1 GiB file, near", closes: true, near: true, unsynced: fmt.Sprintf("write seq x%d, near", replication),
 		change: func(o *bench.Options) { o.Replication, o.Connections, o.Outstanding = replication, 1, 1 },
 		run: func(ctx context.Context, b *bench.Bench) ([]bench.Result, error) {
 			results, err := b.Sequential(ctx)
@@ -136,11 +136,12 @@ func (r *runner) compare(ctx context.Context, p plan, then func(context.Context,
 		}
 	}()
 	r.say("%s: starting hops", p.group)
-	o, err := r.startOurs(ctx, p.group+"-hops", p.hops, func(c *processes.Config) {
+	near := func(c *processes.Config) {
 		if p.near {
 			c.Properties[domainSocket] = filepath.Join(r.dir, "dn._PORT")
 		}
-	})
+	}
+	o, err := r.startOurs(ctx, p.group+"-hops", p.hops, near)
 	if err != nil {
 		return err
 	}
@@ -165,7 +166,10 @@ func (r *runner) compare(ctx context.Context, p plan, then func(context.Context,
 			return fmt.Errorf("Apache HDFS with synconclose does not run: %w", err)
 		}
 		sides = append(sides, synced)
-		u, err := r.startOurs(ctx, p.group+"-hops-unsynced", shape{1, p.hops.datanodes}, func(c *processes.Config) { c.Properties["dfs.datanode.synconclose"] = "false" })
+		u, err := r.startOurs(ctx, p.group+"-hops-unsynced", shape{1, p.hops.datanodes}, func(c *processes.Config) {
+			near(c)
+			c.Properties["dfs.datanode.synconclose"] = "false"
+		})
 		if err != nil {
 			return err
 		}
@@ -299,7 +303,7 @@ func (r *runner) written() error {
 
 // phaseOn runs one phase on one side, in a directory of its own. A time of 0 means the run's.
 func (r *runner) phaseOn(ctx context.Context, s side, ph phase, each time.Duration) ([]bench.Result, error) {
-	by, _ := s.(*ours)
+	by, _ := s.(interface{ connectNear() (*dfs.Client, error) })
 	var near *dfs.Client
 	b, err := r.load(ctx, s, func(o *bench.Options) {
 		if ph.change != nil {
