@@ -128,10 +128,25 @@ func (s *blockStream) accept(p dtp.Packet) error {
 	return nil
 }
 
-// unread gives back what was not used of the bytes that read returned last.
+// unread gives back what was not used of the bytes that read returned last. What was given back of them before lies behind b in memory.
 func (s *blockStream) unread(b []byte) {
-	s.data = b
+	s.data = b[:len(b)+len(s.data)]
 	s.pos -= int64(len(b))
+}
+
+func (s *blockStream) place() (pos, end int64) { return s.pos, s.end }
+
+// part ends a stream so that its connection can be used again if the range is done.
+func (s *blockStream) part() {
+	if s.peer != nil {
+		s.peer.slow = nil
+	}
+	if s.pos == s.end && len(s.data) == 0 {
+		if _, err := s.read(); errors.Is(err, io.EOF) {
+			return
+		}
+	}
+	s.close()
 }
 
 // finish keeps the connection, on which the datanode hears next that all was well.

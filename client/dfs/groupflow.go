@@ -75,11 +75,24 @@ type groupFlow struct {
 type unitFlow struct {
 	at   *located
 	node *hadooppb.DatanodeInfoProto
-	s    *blockStream
+	s    unitStream
 	lost bool
 	// part is what was read of a stripe's cell, from the place lo of the cell on.
 	part   []byte
 	lo, hi int64
+}
+
+// unitStream reads a range of an internal block, and checks every byte of it: a blockStream from its datanode, or a localStream.
+type unitStream interface {
+	// read returns the next bytes, valid until the next call, and at least one. io.EOF: that was all.
+	read() ([]byte, error)
+	// unread gives back what was not used of the bytes that read returned last. What was given back of them before lies behind b in memory.
+	unread(b []byte)
+	// place is where in the internal block the next bytes are, and where the range ends.
+	place() (pos, end int64)
+	// part ends the stream, whether or not the range is done, and close does when something was wrong with it.
+	part()
+	close()
 }
 
 // errFew: the reason is among the attempt's causes.
@@ -227,20 +240,21 @@ func (f *groupFlow) unitEnd(unit int, others bool) int64 {
 // seek has the stream of an internal block stand at a place.
 func (f *groupFlow) seek(u *unitFlow, within, end int64) error {
 	if s := u.s; s != nil {
-		if s.pos == within && s.end > within {
-			return nil
-		}
-		for s.pos < within && within < s.end && within-s.pos <= skipAhead {
+		for {
+			pos, stop := s.place()
+			if pos == within && stop > within {
+				return nil
+			}
+			if pos >= within || within >= stop || within-pos > skipAhead {
+				break
+			}
 			data, err := s.read()
 			if err != nil {
 				break
 			}
-			if over := s.pos - within; over > 0 {
+			if over := pos + int64(len(data)) - within; over > 0 {
 				s.unread(data[int64(len(data))-over:])
 			}
-		}
-		if s.pos == within && s.end > within {
-			return nil
 		}
 		f.part(u)
 	}
@@ -249,24 +263,21 @@ func (f *groupFlow) seek(u *unitFlow, within, end int64) error {
 
 // part lets go of an internal block's stream.
 func (f *groupFlow) part(u *unitFlow) {
-	if u.s == nil {
-		return
+	if u.s != nil {
+		u.s.part()
+		u.s = nil
 	}
-	if u.s.peer != nil {
-		u.s.peer.slow = nil
-	}
-	if u.s.pos == u.s.end && len(u.s.data) == 0 {
-		if _, err := u.s.read(); errors.Is(err, io.EOF) {
-			u.s = nil
-			return
-		}
-	}
-	u.s.close()
-	u.s = nil
 }
 
-// open asks the datanode of an internal block for a range. One that is slow with its answer is passed over if there are others to spare.
+// open opens a range of an internal block, by descriptors if it is on this machine, otherwise by asking its datanode. One that is slow with its answer is passed over if there are
+// others to spare.
 func (f *groupFlow) open(u *unitFlow, from, end int64) error {
+	if !f.b.open {
+		if s := f.r.localStream(f.ctx, u.at, u.node, from, end-from); s != nil {
+			u.s = s
+			return nil
+		}
+	}
 	c := f.r.c
 	ctx, overtake := context.WithCancelCause(f.ctx)
 	defer overtake(nil)
@@ -317,6 +328,8 @@ func (f *groupFlow) lose(u *unitFlow, cause error) error {
 	switch {
 	case f.ctx.Err() != nil:
 		return f.ctx.Err()
+	case errors.Is(cause, errAbandoned): // its datanode is asked
+		return nil
 	case errors.Is(cause, errOvertaken):
 		f.r.c.suspect(u.node, u.at.block, u.at.token, true)
 	case refusedToken(cause) && !f.a.renewed:
@@ -509,9 +522,7 @@ func (f *groupFlow) dropPart(u *unitFlow) {
 func (f *groupFlow) unread(b []byte) {
 	f.pos -= int64(len(b))
 	if f.from != nil { // there may be more of the packet behind it
-		s := f.from.s
-		s.pos -= int64(len(b))
-		s.data = b[:len(b)+len(s.data)]
+		f.from.s.unread(b)
 		return
 	}
 	f.ready = append([][]byte{b}, f.ready...)

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -609,4 +610,96 @@ func TestLocalReadWaitsForTheDisk(t *testing.T) {
 	if err := client.local.readFile(t.Context(), d, d.data, make([]byte, 100), 1<<20-50); err == nil {
 		t.Error("read beyond the end")
 	}
+}
+
+// newLocalGroups is a cluster with a file of two block groups, and a template of clients that know the datanodes' sockets for descriptors only.
+func newLocalGroups(t testing.TB) (c *cluster, sockets []*nearSocket, config Config, data []byte) {
+	c, _ = newGroups(t, 5, codings[1])
+	path, sockets := besides(t, c.nodes...)
+	config = Config{DomainSocket: path, NoDomainTraffic: true, BlockSize: 2 << 20}
+	data = make([]byte, 3*(2<<20)+1<<20+777)
+	_, _ = rand.NewChaCha8([32]byte{3}).Read(data)
+	put(t, c.client(Config{BlockSize: 2 << 20}), "/f", data)
+	return c, sockets, config, data
+}
+
+// Internal blocks are read as blocks are: without faults nothing over TCP, and nothing of parity.
+func TestLocalReadsOfAGroup(t *testing.T) {
+	t.Parallel()
+	c, _, config, data := newLocalGroups(t)
+	client := c.client(config)
+	patient(client)
+	got, err := client.ReadFile(t.Context(), "/f")
+	if err != nil || !bytes.Equal(got, data) {
+		t.Fatalf("%d bytes, %v", len(got), err)
+	}
+	if n := client.LocalCounts(); n.Opened != 6 || n.Abandoned+n.Refused+n.Unreached != 0 || n.Bytes < int64(len(data)) {
+		t.Errorf("%+v", n)
+	}
+	client.peers.mu.Lock()
+	if len(client.peers.idle) != 0 {
+		t.Error("something was read over TCP")
+	}
+	client.peers.mu.Unlock()
+	nothingAhead(t, client)
+}
+
+// Whatever is wrong with descriptors, with datanodes, or with both, of as many internal blocks as there may be: what is read is what was written, and a
+// datanode whose descriptors are wrong is asked before its internal block is computed.
+func TestLocalReadsOfAGroupModel(t *testing.T) {
+	t.Parallel()
+	c, sockets, config, data := newLocalGroups(t)
+	units := 5
+	wrong := map[string]func(*net.UnixConn, []byte){
+		"right": descriptorsOf(t),
+		"damaged": func(conn *net.UnixConn, b []byte) {
+			damaged := bytes.Clone(b)
+			damaged[len(b)-1-len(b)/3] ^= 1
+			handOver(t, conn, damaged, sheetOf(b))
+		},
+		"short": func(conn *net.UnixConn, b []byte) { handOver(t, conn, b[:len(b)/2], sheetOf(b[:len(b)/2])) },
+		"refused": func(conn *net.UnixConn, _ []byte) {
+			_ = dtp.WriteResponse(conn, dtp.Failure(hadooppb.Status_ERROR_UNSUPPORTED, "", "no"))
+		},
+	}
+	kinds := slices.Sorted(maps.Keys(wrong))
+	rapid.Check(t, func(rt *rapid.T) {
+		for _, s := range sockets {
+			s.set(wrong[rapid.SampledFrom(kinds).Draw(rt, "descriptors")])
+		}
+		lost := 0
+		for range rapid.IntRange(0, 2).Draw(rt, "losses") {
+			lost |= 1 << rapid.IntRange(0, units-1).Draw(rt, "lost")
+		}
+		damage := rapid.SampledFrom([]string{"nowhere", "damaged", "refused"}).Draw(rt, "damage")
+		restore := c.lose(damage, lost)
+		defer restore()
+		client := c.client(config)
+		defer client.Close()
+		patient(client)
+		r, err := client.Open(t.Context(), "/f")
+		if err != nil {
+			rt.Fatal(err)
+		}
+		defer r.Close()
+		pos := int64(0)
+		for range rapid.IntRange(1, 6).Draw(rt, "steps") {
+			p := make([]byte, rapid.SampledFrom([]int{1, 2048, 5000, 300_000, 4 << 20}).Draw(rt, "n"))
+			if rapid.Bool().Draw(rt, "seek") {
+				pos = rapid.Int64Range(0, int64(len(data))).Draw(rt, "to")
+				if _, err := r.Seek(pos, io.SeekStart); err != nil {
+					rt.Fatal(err)
+				}
+			}
+			n, err := io.ReadFull(r, p)
+			want := data[pos:min(pos+int64(len(p)), int64(len(data)))]
+			if !bytes.Equal(p[:n], want) || (err == nil) != (n == len(p)) {
+				rt.Fatalf("%d bytes at %d: %d, %v", len(p), pos, n, err)
+			}
+			pos += int64(n)
+		}
+		if lost == 0 && len(r.bad) > 0 {
+			rt.Errorf("datanodes are blamed for their descriptors: %v", r.bad)
+		}
+	})
 }

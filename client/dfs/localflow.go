@@ -2,10 +2,13 @@ package dfs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"sync"
+
+	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
 const (
@@ -30,16 +33,15 @@ type localBytes struct {
 	sums [localBuffer / localChunk * 4]byte
 }
 
-// localFlow reads a range of a block by descriptors that a datanode of this machine has handed over, and checks every byte of
-// it. Whatever goes wrong, the datanode is asked for the rest over a socket: what it has changed since it handed them over looks
-// like damage here, and what is damaged looks so there, too.
+// localStream reads a range of a replica, which may be an internal block of a group, by descriptors that a datanode of this machine has handed over,
+// and checks every byte of it. Whatever goes wrong, the datanode is asked for the rest over a socket: what it has changed since it handed them over
+// looks like damage here, and what is damaged looks so there, too.
 //
 // Who reads in order has what follows read and checked by other goroutines meanwhile, within the range. None of these waits for a
-// disk once the flow ends, and its end waits for them.
-type localFlow struct {
+// disk once the stream ends, and its end waits for them.
+type localStream struct {
 	r   *Reader
 	ctx context.Context
-	b   *located
 	d   *descriptors
 	buf *localBytes // that of the bytes which read has returned last
 	// pos is where the next bytes are in the block, end that of the range.
@@ -54,6 +56,15 @@ type localFlow struct {
 	stop  context.CancelFunc
 }
 
+// errAbandoned: what the descriptors showed was not what it should be, and a socket is the way now.
+var errAbandoned = errors.New("a replica on this machine is read over a socket now")
+
+// localFlow reads a range of a block by descriptors.
+type localFlow struct {
+	*localStream
+	b *located
+}
+
 // localPiece are bytes that are read ahead.
 type localPiece struct {
 	buf  *localBytes
@@ -64,127 +75,141 @@ type localPiece struct {
 
 // openLocal opens length bytes at offset of a block whose replica is on this machine; nil: it is read as others are.
 func (r *Reader) openLocal(ctx context.Context, a *attempt, b *located, offset, length int64) *localFlow {
-	if r.c.config.NoShortCircuit || r.c.config.DomainSocket == "" || b.group != nil || b.open || b.size < localLeast {
+	if b.group != nil || b.open {
 		return nil
 	}
 	for _, node := range b.nodes {
 		if r.isBad(b, node) {
 			continue
 		}
-		if d := r.c.local.get(ctx, b, node); d != nil {
-			return &localFlow{r: r, ctx: ctx, b: b, d: d, pos: offset, end: offset + length, began: offset - a.sequence}
+		if s := r.localStream(ctx, b, node, offset, length); s != nil {
+			s.began -= a.sequence
+			return &localFlow{s, b}
 		}
 	}
 	return nil
 }
 
-func (f *localFlow) read() ([]byte, error) {
-	b := f.data
-	f.data = nil
+// localStream opens length bytes at offset of a datanode's replica of b, which is finished; nil: it is not to be had by descriptors.
+func (r *Reader) localStream(ctx context.Context, b *located, node *hadooppb.DatanodeInfoProto, offset, length int64) *localStream {
+	if r.c.config.NoShortCircuit || r.c.config.DomainSocket == "" || b.size < localLeast {
+		return nil
+	}
+	d := r.c.local.get(ctx, b, node)
+	if d == nil {
+		return nil
+	}
+	return &localStream{r: r, ctx: ctx, d: d, pos: offset, end: offset + length, began: offset}
+}
+
+func (s *localStream) read() ([]byte, error) {
+	b := s.data
+	s.data = nil
 	if len(b) == 0 {
-		if f.pos >= f.end {
-			f.close()
+		if s.pos >= s.end {
+			s.close()
 			return nil, io.EOF
 		}
 		var err error
-		if b, err = f.next(); err != nil {
-			f.abandon(err)
-			return nil, err
+		if b, err = s.next(); err != nil {
+			return nil, s.abandon(err)
 		}
-		f.r.c.local.bytes.Add(int64(len(b)))
+		s.r.c.local.bytes.Add(int64(len(b)))
 	}
-	f.pos += int64(len(b))
+	s.pos += int64(len(b))
 	return b, nil
 }
 
 // next reads what follows.
-func (f *localFlow) next() ([]byte, error) {
-	if err := f.ctx.Err(); err != nil {
+func (s *localStream) next() ([]byte, error) {
+	if err := s.ctx.Err(); err != nil {
 		return nil, err
 	}
-	if f.buf != nil {
-		localBuffers.Put(f.buf)
-		f.buf = nil
+	if s.buf != nil {
+		localBuffers.Put(s.buf)
+		s.buf = nil
 	}
-	if f.inOrder(f.pos) {
-		f.readAhead()
+	if s.inOrder(s.pos) {
+		s.readAhead()
 	}
-	if len(f.ahead) == 0 {
-		f.buf = localBuffers.Get().(*localBytes)
-		return f.fill(f.ctx, f.buf, f.pos)
+	if len(s.ahead) == 0 {
+		s.buf = localBuffers.Get().(*localBytes)
+		return s.fill(s.ctx, s.buf, s.pos)
 	}
-	p := f.take()
-	f.buf = p.buf
+	p := s.take()
+	s.buf = p.buf
 	return p.data, p.err
 }
 
 // readAhead has what follows read by other goroutines, as far as there is room.
-func (f *localFlow) readAhead() {
-	l := f.r.c.local
-	f.asked = max(f.asked, f.pos)
-	if f.stop == nil && f.asked < f.end {
-		f.ctx, f.stop = context.WithCancel(f.ctx)
+func (s *localStream) readAhead() {
+	l := s.r.c.local
+	s.asked = max(s.asked, s.pos)
+	if s.stop == nil && s.asked < s.end {
+		s.ctx, s.stop = context.WithCancel(s.ctx)
 	}
-	for f.asked < f.end && len(f.ahead) < localWindow {
+	for s.asked < s.end && len(s.ahead) < localWindow {
 		if l.ahead.Add(1) > localAhead {
 			l.ahead.Add(-1)
 			return
 		}
 		p := &localPiece{buf: localBuffers.Get().(*localBytes), done: make(chan struct{})}
-		ctx, at := f.ctx, f.asked
+		ctx, at := s.ctx, s.asked
 		go func() {
 			defer close(p.done)
-			p.data, p.err = f.fill(ctx, p.buf, at)
+			p.data, p.err = s.fill(ctx, p.buf, at)
 		}()
-		f.ahead = append(f.ahead, p)
-		_, f.asked = f.extent(at)
+		s.ahead = append(s.ahead, p)
+		_, s.asked = s.extent(at)
 	}
 }
 
 // take waits for the first of what is read ahead.
-func (f *localFlow) take() *localPiece {
-	p := f.ahead[0]
-	f.ahead = slices.Delete(f.ahead, 0, 1)
+func (s *localStream) take() *localPiece {
+	p := s.ahead[0]
+	s.ahead = slices.Delete(s.ahead, 0, 1)
 	<-p.done
-	f.r.c.local.ahead.Add(-1)
+	s.r.c.local.ahead.Add(-1)
 	return p
 }
 
 // inOrder reports whether so much before pos is read in order that what follows will be wanted.
-func (f *localFlow) inOrder(pos int64) bool { return pos-f.began >= localSequence }
+func (s *localStream) inOrder(pos int64) bool { return pos-s.began >= localSequence }
 
 // extent is what is read at a time to have the byte at pos: the chunks from start to stop, in the block.
-func (f *localFlow) extent(pos int64) (start, stop int64) {
-	per, most := int64(f.d.sum.BytesPer), int64(localFirst)
-	if f.inOrder(pos) {
+func (s *localStream) extent(pos int64) (start, stop int64) {
+	per, most := int64(s.d.sum.BytesPer), int64(localFirst)
+	if s.inOrder(pos) {
 		most = localBuffer
 	}
 	start = pos - pos%per
-	return start, min(start+most/per*per, (f.end+per-1)/per*per, f.d.size)
+	return start, min(start+most/per*per, (s.end+per-1)/per*per, s.d.size)
 }
 
-// fill reads the bytes at pos, as many as go into buf, and checks them. It changes nothing of the flow.
-func (f *localFlow) fill(ctx context.Context, buf *localBytes, pos int64) ([]byte, error) {
-	start, stop := f.extent(pos)
+// fill reads the bytes at pos, as many as go into buf, and checks them. It changes nothing of the stream.
+func (s *localStream) fill(ctx context.Context, buf *localBytes, pos int64) ([]byte, error) {
+	start, stop := s.extent(pos)
 	data := buf.data[:stop-start]
-	sums := buf.sums[:f.d.sum.SumsLen(len(data))]
-	l := f.r.c.local
-	if err := l.readFile(ctx, f.d, f.d.sums, sums, metaHeader+start/int64(f.d.sum.BytesPer)*4); err != nil {
+	sums := buf.sums[:s.d.sum.SumsLen(len(data))]
+	l := s.r.c.local
+	if err := l.readFile(ctx, s.d, s.d.sums, sums, metaHeader+start/int64(s.d.sum.BytesPer)*4); err != nil {
 		return nil, fmt.Errorf("checksums: %w", err)
 	}
-	if err := l.readFile(ctx, f.d, f.d.data, data, start); err != nil {
+	if err := l.readFile(ctx, s.d, s.d.data, data, start); err != nil {
 		return nil, err
 	}
-	if err := f.d.sum.Verify(sums, data); err != nil {
+	if err := s.d.sum.Verify(sums, data); err != nil {
 		return nil, fmt.Errorf("at offset %d: %w", start, err)
 	}
-	return data[pos-start : min(stop, f.end)-start], nil
+	return data[pos-start : min(stop, s.end)-start], nil
 }
 
-func (f *localFlow) unread(b []byte) {
-	f.data = b
-	f.pos -= int64(len(b))
+func (s *localStream) unread(b []byte) {
+	s.data = b[:len(b)+len(s.data)]
+	s.pos -= int64(len(b))
 }
+
+func (s *localStream) place() (pos, end int64) { return s.pos, s.end }
 
 func (f *localFlow) during(*attempt) {}
 func (f *localFlow) until() int64    { return f.b.end() }
@@ -198,33 +223,38 @@ func (f *localFlow) settle() bool {
 }
 
 // abandon has the datanode asked over a socket, by this reader and by others for a while, unless it is the reader who does not
-// want to wait.
-func (f *localFlow) abandon(err error) {
-	if f.ctx.Err() == nil {
-		f.r.c.log.Debug("a replica on this machine is read over a socket now", "path", f.r.path, "block", f.b.block.GetBlockId(), "offset", f.pos, "error", err)
-		f.r.c.local.reject(f.d, err)
+// want to wait. The error is errAbandoned then, otherwise err.
+func (s *localStream) abandon(err error) error {
+	if s.ctx.Err() == nil {
+		s.r.c.log.Debug(errAbandoned.Error(), "path", s.r.path, "block", s.d.key.block, "offset", s.pos, "error", err)
+		s.r.c.local.reject(s.d, err)
+		err = fmt.Errorf("%w: %w", errAbandoned, err)
 	}
-	f.close()
+	s.close()
+	return err
 }
 
 // failed blames nobody: abandon has seen to it.
 func (f *localFlow) failed(error) error { return nil }
 
-func (f *localFlow) close() {
-	f.data = nil
-	if f.stop != nil {
-		f.stop()
-		f.stop = nil
+// part needs no more than close: what was not read is nobody's loss.
+func (s *localStream) part() { s.close() }
+
+func (s *localStream) close() {
+	s.data = nil
+	if s.stop != nil {
+		s.stop()
+		s.stop = nil
 	}
-	for len(f.ahead) > 0 {
-		localBuffers.Put(f.take().buf)
+	for len(s.ahead) > 0 {
+		localBuffers.Put(s.take().buf)
 	}
-	if f.buf != nil {
-		localBuffers.Put(f.buf)
-		f.buf = nil
+	if s.buf != nil {
+		localBuffers.Put(s.buf)
+		s.buf = nil
 	}
-	if f.d != nil {
-		f.r.c.local.put(f.d)
-		f.d = nil
+	if s.d != nil {
+		s.r.c.local.put(s.d)
+		s.d = nil
 	}
 }

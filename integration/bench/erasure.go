@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -33,6 +34,7 @@ const (
 	rowFlushCoded  = "hflush " + codedPolicy
 	followed       = ", followed" // behind the name of a row of which a reader follows a file
 	labelOurClient = "HDFS servers, our client"
+	labelNear      = "hops, near"
 	groupErasure   = "erasure"
 )
 
@@ -50,8 +52,12 @@ type coded struct {
 	name string
 	on   mortal
 	java *javaClient // nil: the client is ours
+	near *dfs.Client // of labelNear, while it is open
 	load *bench.Bench
 }
+
+// flushes reports whether it takes part in rows of flushes.
+func (c *coded) flushes() bool { return c.name == labelHops || c.name == labelHDFS }
 
 // mortal is a side whose servers can be killed and started one by one.
 type mortal interface {
@@ -85,6 +91,7 @@ func (r *runner) erasure(ctx context.Context) (err error) {
 	}()
 	r.say("erasure: starting hops")
 	o, err := r.startOurs(ctx, "erasure-hops", shape{1, codedNodes}, func(c *processes.Config) {
+		c.Properties[domainSocket] = filepath.Join(r.dir, "dn._PORT")
 		c.Adjust = func(_ string, f *config.File) {
 			if n := f.Namenode; n != nil { // as long as HDFS's, so that neither begins to repair what comes back
 				n.DeadAfter, n.StaleAfter, n.Heartbeat = 630*time.Second, 30*time.Second, 3*time.Second
@@ -94,7 +101,7 @@ func (r *runner) erasure(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	servers, clients = append(servers, o), append(clients, &coded{name: labelHops, on: o})
+	servers, clients = append(servers, o), append(clients, &coded{name: labelHops, on: o}, &coded{name: labelNear, on: o})
 	if r.jars != "" {
 		r.say("erasure: starting Apache HDFS")
 		h, err := r.startHadoop(ctx, "erasure-hdfs", labelHDFS, shape{1, codedNodes}, false)
@@ -143,7 +150,7 @@ func (r *runner) warmCoded(ctx context.Context, clients []*coded) error {
 			patience = 0
 		}
 		err := r.exercise(ctx, c, patience)
-		if err == nil {
+		if err == nil && c.name != labelNear {
 			err = r.without(ctx, []mortal{c.on}, func() error {
 				for started, first := time.Now(), true; first || time.Since(started) < patience; first = false {
 					if _, err := c.files(ctx, rowCodedLost, warmFiles, c.check); err != nil {
@@ -171,7 +178,7 @@ func (r *runner) exercise(ctx context.Context, c *coded, patience time.Duration)
 		if err == nil {
 			_, err = c.files(ctx, rowCodedRead, warmFiles, c.read)
 		}
-		if err == nil && c.name != labelOurClient {
+		if err == nil && c.flushes() {
 			_, err = r.flushes(ctx, c)
 		}
 		if err != nil {
@@ -214,7 +221,7 @@ func (r *runner) codedRound(ctx context.Context, round int, servers []mortal, cl
 		return r.written()
 	}
 	for _, c := range turn {
-		if c.name == labelOurClient {
+		if !c.flushes() {
 			continue
 		}
 		if err := calm(c); err != nil {
@@ -246,6 +253,9 @@ func (r *runner) codedRound(ctx context.Context, round int, servers []mortal, cl
 	}
 	phase := func(what string, move func(*coded, context.Context, string) error) error {
 		for _, c := range turn {
+			if what == rowCodedLost && c.name == labelNear { // its descriptors would read on
+				continue
+			}
 			if err := calm(c); err != nil {
 				return err
 			}
@@ -308,6 +318,12 @@ func (r *runner) open(ctx context.Context, c *coded) (err error) {
 	c.load, err = r.load(ctx, c.on, func(o *bench.Options) {
 		o.Connections, o.Outstanding, o.Bytes, o.Client = 1, 1, codedBytes, c.java.pid()
 		o.Label = strings.Replace(o.Label, c.on.label()+":", c.name+":", 1)
+		if c.name == labelNear {
+			o.Clients = func(int) (_ *dfs.Client, err error) {
+				c.near, err = c.on.(*ours).connectNear()
+				return c.near, err
+			}
+		}
 	})
 	if err != nil {
 		return err
@@ -323,6 +339,11 @@ func (c *coded) files(ctx context.Context, what string, files int, move func(con
 	res, err := c.load.Files(ctx, what, files, move)
 	if err == nil && res.Errors > 0 {
 		err = errors.New(res.FirstError)
+	}
+	if err == nil && c.near != nil {
+		if n := c.near.LocalCounts(); n.Connections == 0 || what == rowCodedRead && n.Opened == 0 || n.Abandoned+n.Refused+n.Unreached > 0 {
+			err = fmt.Errorf("the client used TCP: %+v", n)
+		}
 	}
 	if err != nil {
 		return bench.Result{}, fmt.Errorf("%s by %s: %w", what, c.name, err)
@@ -448,6 +469,9 @@ func codedTable(b *strings.Builder, t *table) {
 		fmt.Fprintf(b, " HDFS's client is Hadoop's own in a warm JVM, with Java's coder, because Maven has no native library with ISA-L; *%s* is hops's client with the same servers. "+
 			"Neither side repairs meanwhile (both wait 630 s).", labelOurClient)
 	}
+	if slices.Contains(t.Sides, labelNear) {
+		fmt.Fprintf(b, " *%s* writes by the datanodes' Unix-domain sockets and reads by descriptors, with all checksums verified, as a client does that has internal blocks on its own machine.", labelNear)
+	}
 	b.WriteString("\n\n")
 	b.WriteString("| operation | side | MB/s | servers, CPU us per MB | client, CPU us per MB | MB per CPU-second of all | hops, times as many | others, cores | goal |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, w := range t.Rows {
@@ -455,14 +479,20 @@ func codedTable(b *strings.Builder, t *table) {
 		if !ok {
 			continue
 		}
-		hops := w.of(labelHops, perCPU).median
+		hops, near, hdfs := w.of(labelHops, perCPU).median, w.of(labelNear, perCPU).median, w.of(labelHDFS, perCPU).median
 		for _, s := range sidesOf(t, w) {
 			times, verdict := "", ""
-			if all := w.of(s, perCPU).median; s != labelHops {
-				times = ratio(hops, all)
-				if s == labelHDFS {
-					verdict = fmt.Sprintf("≥ %s times: %s", number(least), reached(hops >= least*all))
+			switch all := w.of(s, perCPU).median; s {
+			case labelHops:
+			case labelNear:
+				if hdfs > 0 {
+					verdict = fmt.Sprintf("%s of HDFS, ≥ %s times: %s", ratio(near, hdfs), number(least), reached(near >= least*hdfs))
 				}
+			case labelHDFS:
+				verdict = fmt.Sprintf("≥ %s times: %s", number(least), reached(hops >= least*all))
+				fallthrough
+			default:
+				times = ratio(hops, all)
 			}
 			fmt.Fprintf(b, "| %s (n=%d) | %s | %s | %s | %s | %s | %s | %s | %s |\n", w.Name, len(w.Rounds[s]), s, w.of(s, rate), w.of(s, serverCPU), w.of(s, clientCPU), w.of(s, perCPU),
 				times, number(w.of(s, others).median), verdict)

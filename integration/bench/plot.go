@@ -9,7 +9,7 @@ import (
 )
 
 var colours = map[string]string{
-	labelHops: "#2563eb", labelUnsynced: "#93c5fd", labelHDFS: "#9ca3af", labelSynced: "#d4a373", labelTLS: "#16a34a", labelEmpty: "#a78bfa", labelOurClient: "#d4a373",
+	labelHops: "#2563eb", labelUnsynced: "#93c5fd", labelHDFS: "#9ca3af", labelSynced: "#d4a373", labelTLS: "#16a34a", labelEmpty: "#a78bfa", labelOurClient: "#d4a373", labelNear: "#93c5fd",
 }
 
 // plot draws a comparison as SVG: server CPU an operation on the left, rate on the right, each row scaled to its longest
