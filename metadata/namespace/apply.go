@@ -51,6 +51,8 @@ const (
 	opAddDirective    = 56
 	opModifyDirective = 57
 	opRemoveDirective = 58
+
+	opKeepFile = 59
 )
 
 // Waiting readers get a turn after so many commands, and after so many inodes that were changed, encoded, or taken apart: some
@@ -280,6 +282,8 @@ func operation(cmd *logpb.Command) protoreflect.ProtoMessage {
 		return c.ChangeSnapshots
 	case *logpb.Command_Store:
 		return c.Store
+	case *logpb.Command_KeepFile:
+		return c.KeepFile
 	case *logpb.Command_AddCachePool:
 		return c.AddCachePool
 	case *logpb.Command_ModifyCachePool:
@@ -398,6 +402,8 @@ func (ns *Namespace) answer(index uint64, cmd *logpb.Command, result *Result) er
 		op = opSetErasure
 	case *logpb.Command_Store:
 		op = opStore
+	case *logpb.Command_KeepFile:
+		op = opKeepFile
 	case *logpb.Command_SealTail:
 		op = opSealTail
 	case *logpb.Command_ConvertFile:
@@ -551,6 +557,8 @@ func (ns *Namespace) dispatch(index uint64, t *txn, cmd *logpb.Command) {
 		ns.changeSnapshots(t, c.ChangeSnapshots)
 	case *logpb.Command_Store:
 		ns.store(t, c.Store)
+	case *logpb.Command_KeepFile:
+		ns.keepFile(t, c.KeepFile)
 	case *logpb.Command_AddCachePool:
 		ns.addCachePool(t, c.AddCachePool)
 	case *logpb.Command_ModifyCachePool:

@@ -142,6 +142,27 @@ func storeOf(path, client string, b *logpb.Block, length int64) *logpb.Store {
 	return &logpb.Store{Create: create(path, client), Body: &logpb.Block{Id: b.Id, Generation: b.Generation, Length: length}, Crc: sumOf(data), Data: data, ByDefault: true}
 }
 
+// keepOf makes a small file of one with these blocks.
+func keepOf(path string, blocks []metadata.Block, b *logpb.Block, length int64) *logpb.KeepFile {
+	data := bytesOf(b.Id, length)
+	return &logpb.KeepFile{
+		Target: to(path), Blocks: BlocksSum(blocks), Body: &logpb.Block{Id: b.Id, Generation: b.Generation, Length: length}, Crc: sumOf(data), Data: data, ByDefault: true,
+	}
+}
+
+// blocksOf are the blocks of a file; none: there is no file.
+func (w *world) blocksOf(path string) []metadata.Block {
+	id, err := w.ns.Resolve(super, path)
+	if err != nil {
+		return nil
+	}
+	f, _ := w.ns.FileByID(id)
+	if f == nil {
+		return nil
+	}
+	return f.Blocks
+}
+
 // cutOf cuts a small file inside of its body.
 func cutOf(path string, body metadata.Block, b *logpb.Block, length int64) *logpb.Truncate {
 	data := bytesOf(int64(b.Id), length)

@@ -38,7 +38,19 @@ func scribble(w *world, r *rand.Rand, n int) {
 		w.now += 1000
 		call++
 		var op any
-		switch r.IntN(21) {
+		switch r.IntN(24) {
+		case 21, 22, 23:
+			one := path()
+			length := int64(0)
+			blocks := w.blocksOf(one)
+			for _, b := range blocks {
+				length += b.Length
+			}
+			if length == 0 || length > metadata.MaxBody {
+				continue
+			}
+			v := w.do(super, &logpb.ReserveIDs{Blocks: 1, Generations: 1}).Reserved
+			op = keepOf(one, blocks, &logpb.Block{Id: int64(v.FirstBlock), Generation: uint64(v.FirstGeneration)}, length)
 		case 19, 20:
 			dir, c := path(), &logpb.Concat{}
 			l, err := w.ns.List(super, dir, "", 10)

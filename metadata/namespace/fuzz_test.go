@@ -239,6 +239,10 @@ func (c *chooser) message(m protoreflect.Message) {
 		if sound && op.Body != nil {
 			op.Body.Length, op.Crc = int64(len(op.Data)), sumOf(op.Data)
 		}
+	case *logpb.KeepFile:
+		if sound && op.Body != nil {
+			op.Body.Length, op.Crc = int64(len(op.Data)), sumOf(op.Data)
+		}
 	case *logpb.Truncate:
 		if sound {
 			op.Crc = sumOf(op.Data)

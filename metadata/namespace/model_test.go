@@ -189,6 +189,26 @@ func (m model) store(c metadata.Caller, path string, mode metadata.Mode, length 
 	return nil
 }
 
+func (m model) keep(c metadata.Caller, path string, length int64) *metadata.Kind {
+	if k := m.traverse(c, path, false); k != nil {
+		return k
+	}
+	n := m[path]
+	switch {
+	case !m.may(c, n, metadata.Write):
+		return metadata.ErrPermission
+	case n.holder != "":
+		return metadata.ErrBeingCreated
+	case n.small || length == 0 || length > 1<<20:
+		return metadata.ErrUnsupported
+	case length > metadata.MaxBody:
+		return metadata.ErrIO
+	}
+	n.number()
+	n.blocks, n.serial, n.small = []int64{length}, nil, true
+	return nil
+}
+
 func (m model) append(c metadata.Caller, path, client string) *metadata.Kind {
 	if k := m.traverse(c, path, false); k != nil {
 		return k

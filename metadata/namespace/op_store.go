@@ -17,7 +17,7 @@ func (ns *Namespace) store(t *txn, op *logpb.Store) {
 	made.Erasure = 1
 	err := ns.checkCreate(t, p, made)
 	if err == nil && len(op.Data) > 0 {
-		if said := p.nodes[min(p.existing(), len(p.nodes)-2)].smallFiles(); said == smallFilesOff || said == 0 && !op.ByDefault {
+		if !p.nodes[min(p.existing(), len(p.nodes)-2)].mayStore(op.ByDefault) {
 			err = metadata.Errorf(metadata.ErrUnsupported, "No small files may be stored below a directory of %s: write it to datanodes", p)
 		} else if int64(len(op.Data)) > made.BlockSize {
 			err = metadata.Errorf(metadata.ErrUnsupported, "A small file of %d bytes is larger than its block size of %d: write it to datanodes", len(op.Data), made.BlockSize)
@@ -43,4 +43,66 @@ func (ns *Namespace) store(t *txn, op *logpb.Store) {
 	ns.continued(told)
 	t.result.OK = true
 	t.result.Status = new(n.status())
+}
+
+// mayStore reports whether small files may be stored in a directory; byDefault: where no directory says anything.
+func (n *inode) mayStore(byDefault bool) bool {
+	said := n.smallFiles()
+	return said == smallFilesOn || said == 0 && byDefault
+}
+
+// keepFile makes a small file of a closed one, whose bytes come with the command: they were read from its blocks. Everything but the blocks stays: nobody
+// changed the bytes. A snapshot goes on to have the blocks.
+//
+// Errors: ErrNotExist, also for a directory; ErrPermission without WRITE; ErrBeingCreated for an open file; ErrIO when its blocks are not those that were
+// read, or of another length; ErrUnsupported for one with an erasure coding policy, for one that has bodies already, for one without bytes, and below a directory where no small
+// files may be stored; ErrSpaceQuota; ErrInvalidArgument for a body that is not what the command says, or not new.
+func (ns *Namespace) keepFile(t *txn, op *logpb.KeepFile) {
+	p := newPlace()
+	defer p.release()
+	err := ns.resolveTarget(p, t, op.Target, toUse)
+	if err == nil {
+		err = ns.check(p, &t.caller, checks{last: metadata.Write})
+	}
+	var n *inode
+	if err == nil {
+		n, err = fileAt(p)
+	}
+	body := blockOf(op.Body)
+	switch {
+	case err != nil:
+	case n.file.open != nil:
+		err = metadata.Errorf(metadata.ErrBeingCreated, "%s is being written: it can become a small file when it is closed", p)
+	case n.file.coded() || n.hasBodies() || n.file.length == 0:
+		err = metadata.Errorf(metadata.ErrUnsupported, "%s cannot become a small file: it is one, or has an erasure coding policy, or no bytes", p)
+	case n.file.length > n.file.blockSize:
+		err = metadata.Errorf(metadata.ErrUnsupported, "%s of %d bytes cannot become a small file: its block size is %d", p, n.file.length, n.file.blockSize)
+	case !n.parent.mayStore(op.ByDefault):
+		err = metadata.Errorf(metadata.ErrUnsupported, "No small files may be stored below a directory of %s", p)
+	case BlocksSum(n.file.blocks) != op.Blocks || n.file.length != int64(len(op.Data)):
+		err = metadata.Errorf(metadata.ErrIO, "%s was changed while it was read", p)
+	default:
+		err = ns.checkBody(body, op.Crc, op.Data)
+	}
+	if err == nil {
+		more := int64(0)
+		for i, b := range n.file.blocks {
+			if ns.snapshotHas(n, i) { // which goes on to have it
+				more += n.file.blockSpace(b)
+			}
+		}
+		err = ns.checkQuota(n.parent, nil, usage{}, usage{space: more})
+	}
+	if err != nil {
+		t.fail(err)
+		return
+	}
+	before := ns.metered(n)
+	ns.touch(n)
+	for len(n.file.blocks) > 0 {
+		ns.removeLast(n)
+	}
+	ns.giveBody(n, body, op.Crc, op.Data)
+	ns.recharge(n, before)
+	t.result.OK = true
 }

@@ -136,7 +136,7 @@ func runMachine(t *rapid.T) {
 				s.adopt(path)
 			}
 		},
-		"store": s.storeSmall, "store again": s.storeSmall,
+		"store": s.storeSmall, "store again": s.storeSmall, "keep": s.keepSmall, "keep again": s.keepSmall,
 		"append": func(t *rapid.T) {
 			c, path := drawCaller(t), drawPath(t, "path")
 			r := s.do(t, c, &logpb.Append{Target: to(path), ClientName: "c3"})
@@ -330,6 +330,23 @@ func (s *machine) storeSmall(t *rapid.T) {
 	if s.same(t, "store "+path, r, s.m.store(c, path, mode, length, overwrite, parents)) {
 		s.adopt(path)
 	}
+}
+
+// keepSmall makes a small file of one with blocks.
+func (s *machine) keepSmall(t *rapid.T) {
+	c, path := drawCaller(t), drawPath(t, "path")
+	n := s.m[path]
+	if n == nil || n.dir {
+		t.Skip("no file")
+	}
+	s.adopt(path)
+	length := int64(0)
+	for _, b := range n.blocks {
+		length += b
+	}
+	op := keepOf(path, s.w.blocksOf(path), s.block(t), min(length, metadata.MaxBody))
+	r := s.do(t, c, op)
+	s.same(t, "keep "+path, r, s.m.keep(c, path, length))
 }
 
 // compact drops the bodies of the cold one that are not needed, behind a checkpoint, which is the only version that is kept.

@@ -56,6 +56,8 @@ func parts(op protoreflect.ProtoMessage, visit func(name string, part protorefle
 		visit("create", op.Create, true)
 		visit("target", op.Create.GetTarget(), true)
 		visit("body", op.Body, false) // an empty file has none
+	case *logpb.KeepFile:
+		visit("body", op.Body, true)
 	case *logpb.AddBlock:
 		visit("previous", op.Previous, false) // the first block has none
 		visit("block", op.Block, true)

@@ -557,8 +557,7 @@ func (ns *Namespace) SmallFilesAt(c metadata.Caller, path string, byDefault bool
 		if n == nil {
 			return metadata.Errorf(metadata.ErrNotExist, "File/Directory does not exist: %s", p)
 		}
-		said := n.smallFiles()
-		on, own = said == smallFilesOn || said == 0 && byDefault, n.extra != nil && n.extra.small != 0
+		on, own = n.mayStore(byDefault), n.extra != nil && n.extra.small != 0
 		return nil
 	})
 	return on, own, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -238,6 +239,148 @@ func TestStoreIsDoneOnce(t *testing.T) {
 	w.mustBy(super, &logpb.Delete{Target: to("/a/b")})
 	if again := w.apply(cmd(storeOf("/a/b", "c", w.block(), 1500))); !again.Replayed || metadata.KindOf(again.Err) != metadata.ErrNotExist {
 		t.Fatalf("%+v", again)
+	}
+	w.check()
+}
+
+// writtenFile makes a closed file of blocks of these lengths.
+func (w *world) writtenFile(path string, lengths ...int64) []metadata.Block {
+	op := create(path, "writer")
+	op.MinBlockSize, op.BlockSize = 1, 4000
+	id := uint64(w.mustBy(super, op).Status.ID)
+	var last *logpb.Block
+	for _, length := range lengths {
+		b := w.block()
+		w.must(&logpb.AddBlock{Inode: id, ClientName: "writer", Previous: last, Block: b})
+		last = &logpb.Block{Id: b.Id, Generation: b.Generation, Length: length}
+	}
+	w.mustBy(super, &logpb.Complete{Inode: id, ClientName: "writer", Last: last})
+	return w.blocks(path)
+}
+
+func (w *world) usage(path string) *metadata.QuotaUsage {
+	u, err := w.ns.QuotaUsage(super, path)
+	if err != nil {
+		w.t.Fatal(path, err)
+	}
+	return u
+}
+
+// A file that was written to datanodes becomes a small file: nothing but its blocks changes, which snapshots go on to have, and it is done once.
+func TestFilesBecomeSmallFiles(t *testing.T) {
+	var removed []metadata.Block
+	w := newWorld(t, Config{OnEffects: func(e Effects) { removed = append(removed, e.Removed...) }})
+	w.mustBy(super, &logpb.Mkdirs{Target: to("/d"), Mode: 0o755})
+	w.mustBy(super, &logpb.SetQuota{Target: to("/d"), Names: -1, Space: 100_000})
+	w.mustBy(super, snapshotChange("/d", allowSnapshots))
+	for i, length := range []int64{10, 4000} {
+		path, kept := fmt.Sprintf("/d/%d", i), fmt.Sprintf("/d/kept%d", i)
+		blocks := w.writtenFile(path, length)
+		before, usage := w.infoOf(path).Status, w.usage("/d")
+		op := keepOf(path, blocks, w.block(), length)
+		cmd := func() *logpb.Command { return numbered(command(super, op), "0123456789abcdef", int32(i)) }
+		removed = nil
+		for range 2 {
+			if r := w.apply(cmd()); r.Err != nil {
+				t.Fatal(r.Err)
+			}
+		}
+		if !slices.Equal(removed, blocks) {
+			t.Errorf("%s: blocks %v are gone, want %v", path, removed, blocks)
+		}
+		f := w.infoOf(path)
+		if after := f.Status; after.Length != before.Length || after.MTime != before.MTime || after.ID != before.ID || after.Replication != before.Replication || !f.IsBody(0) || len(f.Blocks) != 1 {
+			t.Errorf("%s: %+v, before %+v; %v", path, after, before, f.Blocks)
+		}
+		if now := w.usage("/d"); !reflect.DeepEqual(now, usage) {
+			t.Errorf("%s: %+v is used, before %+v", path, now, usage)
+		}
+		checkBodies(t, w.ns, "/d")
+
+		blocks = w.writtenFile(kept, length)
+		snapshot := fmt.Sprint("s", i)
+		w.mustBy(super, snapshotChange("/d", createSnapshot, snapshot))
+		removed = nil
+		w.mustBy(super, keepOf(kept, blocks, w.block(), length))
+		if len(removed) > 0 {
+			t.Errorf("blocks %v of a snapshot are gone", removed)
+		}
+		if old := w.blocks("/d/.snapshot/" + snapshot + kept[2:]); !slices.Equal(old, blocks) {
+			t.Errorf("the snapshot has %v in place of %v", old, blocks)
+		}
+		w.check()
+		w.reopen()
+		w.check()
+		checkBodies(t, w.ns, "/d")
+		w.mustBy(super, snapshotChange("/d", deleteSnapshot, snapshot))
+		w.mustBy(super, &logpb.Reclaim{Limit: 100})
+		if !slices.Equal(removed, blocks) {
+			t.Errorf("with the snapshot %v are gone, want %v", removed, blocks)
+		}
+		w.check()
+	}
+}
+
+func TestFilesThatBecomeNoSmallFiles(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.mustBy(super, &logpb.Mkdirs{Target: to("/d"), Mode: 0o755})
+	blocks := w.writtenFile("/d/f", 2000)
+	w.writtenFile("/d/empty")
+	long := w.writtenFile("/d/long", 4000, 10)
+	w.mustBy(super, storeOf("/d/small", "c", w.block(), 20))
+	coded := create("/d/coded", "c")
+	coded.Erasure = 1 + rs32
+	w.mustBy(super, &logpb.Complete{Inode: uint64(w.mustBy(super, coded).Status.ID), ClientName: "c"})
+	w.mustBy(super, create("/d/open", "other"))
+	w.mustBy(super, &logpb.Mkdirs{Target: to("/off"), Mode: 0o777})
+	w.mustBy(super, &logpb.SetStoragePolicy{Target: to("/off"), SmallFiles: 1 + smallFilesOff})
+	off := w.writtenFile("/off/f", 2000)
+	w.mustBy(super, &logpb.Mkdirs{Target: to("/full"), Mode: 0o755})
+	full := w.writtenFile("/full/f", 2000)
+	w.mustBy(super, snapshotChange("/full", allowSnapshots))
+	w.mustBy(super, snapshotChange("/full", createSnapshot, "s"))
+	w.mustBy(super, &logpb.SetQuota{Target: to("/full"), Names: -1, Space: w.usage("/full").Space + 1})
+	good := w.block()
+	change := func(fn func(op *logpb.KeepFile)) *logpb.KeepFile {
+		op := keepOf("/d/f", blocks, good, 2000)
+		fn(op)
+		return op
+	}
+	for what, one := range map[string]struct {
+		by   metadata.Caller
+		op   *logpb.KeepFile
+		want *metadata.Kind
+	}{
+		"another checksum":   {super, change(func(op *logpb.KeepFile) { op.Crc++ }), metadata.ErrInvalidArgument},
+		"another length":     {super, change(func(op *logpb.KeepFile) { op.Body.Length++ }), metadata.ErrInvalidArgument},
+		"no body":            {super, change(func(op *logpb.KeepFile) { op.Body = nil }), metadata.ErrInvalidArgument},
+		"an id of nobody":    {super, change(func(op *logpb.KeepFile) { op.Body.Id++ }), metadata.ErrInvalidArgument},
+		"an id of the file":  {super, change(func(op *logpb.KeepFile) { op.Body.Id = int64(blocks[0].ID) }), metadata.ErrInvalidArgument},
+		"a later generation": {super, change(func(op *logpb.KeepFile) { op.Body.Generation++ }), metadata.ErrInvalidArgument},
+		"other blocks":       {super, change(func(op *logpb.KeepFile) { op.Blocks++ }), metadata.ErrIO},
+		"fewer bytes":        {super, keepOf("/d/f", blocks, good, 1999), metadata.ErrIO},
+		"more bytes":         {super, keepOf("/d/f", blocks, good, 2001), metadata.ErrIO},
+		"more than a block":  {super, keepOf("/d/long", long, good, 4010), metadata.ErrUnsupported},
+		"no right":           {bob, keepOf("/d/f", blocks, good, 2000), metadata.ErrPermission},
+		"no file":            {super, keepOf("/d/none", blocks, good, 2000), metadata.ErrNotExist},
+		"a directory":        {super, keepOf("/d", blocks, good, 2000), metadata.ErrNotExist},
+		"an open file":       {super, keepOf("/d/open", nil, good, 5), metadata.ErrBeingCreated},
+		"a small file":       {super, keepOf("/d/small", w.blocks("/d/small"), good, 20), metadata.ErrUnsupported},
+		"an empty file":      {super, keepOf("/d/empty", nil, good, 0), metadata.ErrUnsupported},
+		"a coded file":       {super, keepOf("/d/coded", nil, good, 0), metadata.ErrUnsupported},
+		"where it is off":    {super, keepOf("/off/f", off, good, 2000), metadata.ErrUnsupported},
+		"no room":            {super, keepOf("/full/f", full, good, 2000), metadata.ErrSpaceQuota},
+	} {
+		counts := w.ns.Counts()
+		if r := w.do(one.by, one.op); metadata.KindOf(r.Err) != one.want || r.Err == nil {
+			t.Errorf("%s: %v", what, r.Err)
+		}
+		if after := w.ns.Counts(); after != counts {
+			t.Errorf("%s: %+v, before %+v", what, after, counts)
+		}
+	}
+	if got := w.blocks("/d/f"); !slices.Equal(got, blocks) {
+		t.Errorf("%v, before %v", got, blocks)
 	}
 	w.check()
 }

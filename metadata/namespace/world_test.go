@@ -143,6 +143,8 @@ func command(c metadata.Caller, op any) *logpb.Command {
 		cmd.Op = &logpb.Command_PlaceFiles{PlaceFiles: op}
 	case *logpb.SealTail:
 		cmd.Op = &logpb.Command_SealTail{SealTail: op}
+	case *logpb.KeepFile:
+		cmd.Op = &logpb.Command_KeepFile{KeepFile: op}
 	case *logpb.ConvertFile:
 		cmd.Op = &logpb.Command_ConvertFile{ConvertFile: op}
 	case *logpb.ForgetDatanode:

@@ -76,7 +76,7 @@ func (x XAttr_Namespace) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use XAttr_Namespace.Descriptor instead.
 func (XAttr_Namespace) EnumDescriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{25, 0}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{26, 0}
 }
 
 type ACLEntry_Type int32
@@ -128,7 +128,7 @@ func (x ACLEntry_Type) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ACLEntry_Type.Descriptor instead.
 func (ACLEntry_Type) EnumDescriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{28, 0}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{29, 0}
 }
 
 type SetACL_Change int32
@@ -188,7 +188,7 @@ func (x SetACL_Change) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SetACL_Change.Descriptor instead.
 func (SetACL_Change) EnumDescriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{29, 0}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{30, 0}
 }
 
 type ChangeSnapshots_Change int32
@@ -244,7 +244,7 @@ func (x ChangeSnapshots_Change) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ChangeSnapshots_Change.Descriptor instead.
 func (ChangeSnapshots_Change) EnumDescriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{48, 0}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{49, 0}
 }
 
 // Command is one mutation of the namespace. Everything it needs is inside: applying reads no clock and no random source.
@@ -310,6 +310,7 @@ type Command struct {
 	//	*Command_AddCacheDirective
 	//	*Command_ModifyCacheDirective
 	//	*Command_RemoveCacheDirective
+	//	*Command_KeepFile
 	Op            isCommand_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -819,6 +820,15 @@ func (x *Command) GetRemoveCacheDirective() *RemoveCacheDirective {
 	return nil
 }
 
+func (x *Command) GetKeepFile() *KeepFile {
+	if x != nil {
+		if x, ok := x.Op.(*Command_KeepFile); ok {
+			return x.KeepFile
+		}
+	}
+	return nil
+}
+
 type isCommand_Op interface {
 	isCommand_Op()
 }
@@ -1015,6 +1025,10 @@ type Command_RemoveCacheDirective struct {
 	RemoveCacheDirective *RemoveCacheDirective `protobuf:"bytes,58,opt,name=remove_cache_directive,json=removeCacheDirective,proto3,oneof"`
 }
 
+type Command_KeepFile struct {
+	KeepFile *KeepFile `protobuf:"bytes,59,opt,name=keep_file,json=keepFile,proto3,oneof"`
+}
+
 func (*Command_Mkdirs) isCommand_Op() {}
 
 func (*Command_Create) isCommand_Op() {}
@@ -1110,6 +1124,8 @@ func (*Command_AddCacheDirective) isCommand_Op() {}
 func (*Command_ModifyCacheDirective) isCommand_Op() {}
 
 func (*Command_RemoveCacheDirective) isCommand_Op() {}
+
+func (*Command_KeepFile) isCommand_Op() {}
 
 // Caller is whom a command acts for, as authenticated and expanded (groups, superuser) by the proposer.
 type Caller struct {
@@ -1603,6 +1619,93 @@ func (x *Store) GetByDefault() bool {
 	return false
 }
 
+// KeepFile makes a small file of a closed, replicated one, which had its bytes in blocks on datanodes. Level 6.
+type KeepFile struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Target *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	// What the blocks of the file were when its bytes were read: a sum of their ids, generations and lengths.
+	Blocks uint64 `protobuf:"varint,2,opt,name=blocks,proto3" json:"blocks,omitempty"`
+	// As in Store.
+	Body          *Block `protobuf:"bytes,3,opt,name=body,proto3" json:"body,omitempty"`
+	Crc           uint32 `protobuf:"fixed32,4,opt,name=crc,proto3" json:"crc,omitempty"`
+	Data          []byte `protobuf:"bytes,5,opt,name=data,proto3" json:"data,omitempty"`
+	ByDefault     bool   `protobuf:"varint,6,opt,name=by_default,json=byDefault,proto3" json:"by_default,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeepFile) Reset() {
+	*x = KeepFile{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeepFile) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeepFile) ProtoMessage() {}
+
+func (x *KeepFile) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeepFile.ProtoReflect.Descriptor instead.
+func (*KeepFile) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *KeepFile) GetTarget() *Target {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+func (x *KeepFile) GetBlocks() uint64 {
+	if x != nil {
+		return x.Blocks
+	}
+	return 0
+}
+
+func (x *KeepFile) GetBody() *Block {
+	if x != nil {
+		return x.Body
+	}
+	return nil
+}
+
+func (x *KeepFile) GetCrc() uint32 {
+	if x != nil {
+		return x.Crc
+	}
+	return 0
+}
+
+func (x *KeepFile) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *KeepFile) GetByDefault() bool {
+	if x != nil {
+		return x.ByDefault
+	}
+	return false
+}
+
 type AddBlock struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Inode      uint64                 `protobuf:"varint,1,opt,name=inode,proto3" json:"inode,omitempty"`
@@ -1619,7 +1722,7 @@ type AddBlock struct {
 
 func (x *AddBlock) Reset() {
 	*x = AddBlock{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[7]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1631,7 +1734,7 @@ func (x *AddBlock) String() string {
 func (*AddBlock) ProtoMessage() {}
 
 func (x *AddBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[7]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1644,7 +1747,7 @@ func (x *AddBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddBlock.ProtoReflect.Descriptor instead.
 func (*AddBlock) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{7}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AddBlock) GetInode() uint64 {
@@ -1693,7 +1796,7 @@ type AbandonBlock struct {
 
 func (x *AbandonBlock) Reset() {
 	*x = AbandonBlock{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[8]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1705,7 +1808,7 @@ func (x *AbandonBlock) String() string {
 func (*AbandonBlock) ProtoMessage() {}
 
 func (x *AbandonBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[8]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1718,7 +1821,7 @@ func (x *AbandonBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbandonBlock.ProtoReflect.Descriptor instead.
 func (*AbandonBlock) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{8}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AbandonBlock) GetInode() uint64 {
@@ -1754,7 +1857,7 @@ type Complete struct {
 
 func (x *Complete) Reset() {
 	*x = Complete{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[9]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1766,7 +1869,7 @@ func (x *Complete) String() string {
 func (*Complete) ProtoMessage() {}
 
 func (x *Complete) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[9]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1779,7 +1882,7 @@ func (x *Complete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Complete.ProtoReflect.Descriptor instead.
 func (*Complete) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{9}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Complete) GetInode() uint64 {
@@ -1817,7 +1920,7 @@ type Append struct {
 
 func (x *Append) Reset() {
 	*x = Append{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[10]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1829,7 +1932,7 @@ func (x *Append) String() string {
 func (*Append) ProtoMessage() {}
 
 func (x *Append) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[10]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1842,7 +1945,7 @@ func (x *Append) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Append.ProtoReflect.Descriptor instead.
 func (*Append) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{10}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Append) GetTarget() *Target {
@@ -1893,7 +1996,7 @@ type Fsync struct {
 
 func (x *Fsync) Reset() {
 	*x = Fsync{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[11]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1905,7 +2008,7 @@ func (x *Fsync) String() string {
 func (*Fsync) ProtoMessage() {}
 
 func (x *Fsync) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[11]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1918,7 +2021,7 @@ func (x *Fsync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fsync.ProtoReflect.Descriptor instead.
 func (*Fsync) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{11}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Fsync) GetInode() uint64 {
@@ -1955,7 +2058,7 @@ type UpdatePipeline struct {
 
 func (x *UpdatePipeline) Reset() {
 	*x = UpdatePipeline{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[12]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1967,7 +2070,7 @@ func (x *UpdatePipeline) String() string {
 func (*UpdatePipeline) ProtoMessage() {}
 
 func (x *UpdatePipeline) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[12]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1980,7 +2083,7 @@ func (x *UpdatePipeline) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdatePipeline.ProtoReflect.Descriptor instead.
 func (*UpdatePipeline) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{12}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *UpdatePipeline) GetClientName() string {
@@ -2032,7 +2135,7 @@ type Rename struct {
 
 func (x *Rename) Reset() {
 	*x = Rename{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[13]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2044,7 +2147,7 @@ func (x *Rename) String() string {
 func (*Rename) ProtoMessage() {}
 
 func (x *Rename) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[13]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2057,7 +2160,7 @@ func (x *Rename) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rename.ProtoReflect.Descriptor instead.
 func (*Rename) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{13}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Rename) GetSource() *Target {
@@ -2140,7 +2243,7 @@ type Delete struct {
 
 func (x *Delete) Reset() {
 	*x = Delete{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[14]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2152,7 +2255,7 @@ func (x *Delete) String() string {
 func (*Delete) ProtoMessage() {}
 
 func (x *Delete) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[14]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2165,7 +2268,7 @@ func (x *Delete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delete.ProtoReflect.Descriptor instead.
 func (*Delete) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{14}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Delete) GetTarget() *Target {
@@ -2223,7 +2326,7 @@ type SurveyTree struct {
 
 func (x *SurveyTree) Reset() {
 	*x = SurveyTree{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[15]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2235,7 +2338,7 @@ func (x *SurveyTree) String() string {
 func (*SurveyTree) ProtoMessage() {}
 
 func (x *SurveyTree) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[15]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2248,7 +2351,7 @@ func (x *SurveyTree) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurveyTree.ProtoReflect.Descriptor instead.
 func (*SurveyTree) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{15}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SurveyTree) GetTarget() *Target {
@@ -2275,7 +2378,7 @@ type SetPermission struct {
 
 func (x *SetPermission) Reset() {
 	*x = SetPermission{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[16]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2287,7 +2390,7 @@ func (x *SetPermission) String() string {
 func (*SetPermission) ProtoMessage() {}
 
 func (x *SetPermission) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[16]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2300,7 +2403,7 @@ func (x *SetPermission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPermission.ProtoReflect.Descriptor instead.
 func (*SetPermission) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{16}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SetPermission) GetTarget() *Target {
@@ -2329,7 +2432,7 @@ type SetOwner struct {
 
 func (x *SetOwner) Reset() {
 	*x = SetOwner{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[17]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2341,7 +2444,7 @@ func (x *SetOwner) String() string {
 func (*SetOwner) ProtoMessage() {}
 
 func (x *SetOwner) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[17]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2354,7 +2457,7 @@ func (x *SetOwner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOwner.ProtoReflect.Descriptor instead.
 func (*SetOwner) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{17}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SetOwner) GetTarget() *Target {
@@ -2390,7 +2493,7 @@ type SetTimes struct {
 
 func (x *SetTimes) Reset() {
 	*x = SetTimes{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[18]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2402,7 +2505,7 @@ func (x *SetTimes) String() string {
 func (*SetTimes) ProtoMessage() {}
 
 func (x *SetTimes) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[18]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2415,7 +2518,7 @@ func (x *SetTimes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetTimes.ProtoReflect.Descriptor instead.
 func (*SetTimes) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{18}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SetTimes) GetTarget() *Target {
@@ -2449,7 +2552,7 @@ type SetReplication struct {
 
 func (x *SetReplication) Reset() {
 	*x = SetReplication{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[19]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2461,7 +2564,7 @@ func (x *SetReplication) String() string {
 func (*SetReplication) ProtoMessage() {}
 
 func (x *SetReplication) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[19]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2474,7 +2577,7 @@ func (x *SetReplication) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetReplication.ProtoReflect.Descriptor instead.
 func (*SetReplication) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{19}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SetReplication) GetTarget() *Target {
@@ -2503,7 +2606,7 @@ type RenewLease struct {
 
 func (x *RenewLease) Reset() {
 	*x = RenewLease{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[20]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2515,7 +2618,7 @@ func (x *RenewLease) String() string {
 func (*RenewLease) ProtoMessage() {}
 
 func (x *RenewLease) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[20]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2528,7 +2631,7 @@ func (x *RenewLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLease.ProtoReflect.Descriptor instead.
 func (*RenewLease) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{20}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RenewLease) GetClientName() string {
@@ -2562,7 +2665,7 @@ type ReserveIDs struct {
 
 func (x *ReserveIDs) Reset() {
 	*x = ReserveIDs{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[21]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2574,7 +2677,7 @@ func (x *ReserveIDs) String() string {
 func (*ReserveIDs) ProtoMessage() {}
 
 func (x *ReserveIDs) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[21]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2587,7 +2690,7 @@ func (x *ReserveIDs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveIDs.ProtoReflect.Descriptor instead.
 func (*ReserveIDs) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{21}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ReserveIDs) GetBlocks() int64 {
@@ -2646,7 +2749,7 @@ type StartRecovery struct {
 
 func (x *StartRecovery) Reset() {
 	*x = StartRecovery{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[22]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2658,7 +2761,7 @@ func (x *StartRecovery) String() string {
 func (*StartRecovery) ProtoMessage() {}
 
 func (x *StartRecovery) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[22]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2671,7 +2774,7 @@ func (x *StartRecovery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRecovery.ProtoReflect.Descriptor instead.
 func (*StartRecovery) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{22}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *StartRecovery) GetInode() uint64 {
@@ -2711,7 +2814,7 @@ type CommitRecovery struct {
 
 func (x *CommitRecovery) Reset() {
 	*x = CommitRecovery{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[23]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2723,7 +2826,7 @@ func (x *CommitRecovery) String() string {
 func (*CommitRecovery) ProtoMessage() {}
 
 func (x *CommitRecovery) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[23]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2736,7 +2839,7 @@ func (x *CommitRecovery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitRecovery.ProtoReflect.Descriptor instead.
 func (*CommitRecovery) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{23}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CommitRecovery) GetBlock() *Block {
@@ -2792,7 +2895,7 @@ type Reclaim struct {
 
 func (x *Reclaim) Reset() {
 	*x = Reclaim{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[24]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2804,7 +2907,7 @@ func (x *Reclaim) String() string {
 func (*Reclaim) ProtoMessage() {}
 
 func (x *Reclaim) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[24]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2817,7 +2920,7 @@ func (x *Reclaim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reclaim.ProtoReflect.Descriptor instead.
 func (*Reclaim) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{24}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Reclaim) GetLimit() uint32 {
@@ -2840,7 +2943,7 @@ type XAttr struct {
 
 func (x *XAttr) Reset() {
 	*x = XAttr{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[25]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2852,7 +2955,7 @@ func (x *XAttr) String() string {
 func (*XAttr) ProtoMessage() {}
 
 func (x *XAttr) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[25]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2865,7 +2968,7 @@ func (x *XAttr) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use XAttr.ProtoReflect.Descriptor instead.
 func (*XAttr) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{25}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *XAttr) GetNamespace() XAttr_Namespace {
@@ -2902,7 +3005,7 @@ type SetXAttr struct {
 
 func (x *SetXAttr) Reset() {
 	*x = SetXAttr{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[26]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2914,7 +3017,7 @@ func (x *SetXAttr) String() string {
 func (*SetXAttr) ProtoMessage() {}
 
 func (x *SetXAttr) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[26]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2927,7 +3030,7 @@ func (x *SetXAttr) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetXAttr.ProtoReflect.Descriptor instead.
 func (*SetXAttr) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{26}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SetXAttr) GetTarget() *Target {
@@ -2969,7 +3072,7 @@ type RemoveXAttr struct {
 
 func (x *RemoveXAttr) Reset() {
 	*x = RemoveXAttr{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[27]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2981,7 +3084,7 @@ func (x *RemoveXAttr) String() string {
 func (*RemoveXAttr) ProtoMessage() {}
 
 func (x *RemoveXAttr) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[27]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2994,7 +3097,7 @@ func (x *RemoveXAttr) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveXAttr.ProtoReflect.Descriptor instead.
 func (*RemoveXAttr) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{27}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RemoveXAttr) GetTarget() *Target {
@@ -3034,7 +3137,7 @@ type ACLEntry struct {
 
 func (x *ACLEntry) Reset() {
 	*x = ACLEntry{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[28]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3046,7 +3149,7 @@ func (x *ACLEntry) String() string {
 func (*ACLEntry) ProtoMessage() {}
 
 func (x *ACLEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[28]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3059,7 +3162,7 @@ func (x *ACLEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ACLEntry.ProtoReflect.Descriptor instead.
 func (*ACLEntry) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{28}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ACLEntry) GetDefault() bool {
@@ -3101,7 +3204,7 @@ type SetACL struct {
 
 func (x *SetACL) Reset() {
 	*x = SetACL{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[29]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3113,7 +3216,7 @@ func (x *SetACL) String() string {
 func (*SetACL) ProtoMessage() {}
 
 func (x *SetACL) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[29]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3126,7 +3229,7 @@ func (x *SetACL) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetACL.ProtoReflect.Descriptor instead.
 func (*SetACL) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{29}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SetACL) GetTarget() *Target {
@@ -3173,7 +3276,7 @@ type SetQuota struct {
 
 func (x *SetQuota) Reset() {
 	*x = SetQuota{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[30]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3185,7 +3288,7 @@ func (x *SetQuota) String() string {
 func (*SetQuota) ProtoMessage() {}
 
 func (x *SetQuota) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[30]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3198,7 +3301,7 @@ func (x *SetQuota) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetQuota.ProtoReflect.Descriptor instead.
 func (*SetQuota) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{30}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SetQuota) GetTarget() *Target {
@@ -3291,7 +3394,7 @@ type Truncate struct {
 
 func (x *Truncate) Reset() {
 	*x = Truncate{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[31]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3303,7 +3406,7 @@ func (x *Truncate) String() string {
 func (*Truncate) ProtoMessage() {}
 
 func (x *Truncate) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[31]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3316,7 +3419,7 @@ func (x *Truncate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Truncate.ProtoReflect.Descriptor instead.
 func (*Truncate) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{31}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Truncate) GetTarget() *Target {
@@ -3386,7 +3489,7 @@ type Concat struct {
 
 func (x *Concat) Reset() {
 	*x = Concat{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[32]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3398,7 +3501,7 @@ func (x *Concat) String() string {
 func (*Concat) ProtoMessage() {}
 
 func (x *Concat) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[32]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3411,7 +3514,7 @@ func (x *Concat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Concat.ProtoReflect.Descriptor instead.
 func (*Concat) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{32}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Concat) GetTarget() *Target {
@@ -3444,7 +3547,7 @@ type SealTail struct {
 
 func (x *SealTail) Reset() {
 	*x = SealTail{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[33]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3456,7 +3559,7 @@ func (x *SealTail) String() string {
 func (*SealTail) ProtoMessage() {}
 
 func (x *SealTail) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[33]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3469,7 +3572,7 @@ func (x *SealTail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealTail.ProtoReflect.Descriptor instead.
 func (*SealTail) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{33}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SealTail) GetInode() uint64 {
@@ -3514,7 +3617,7 @@ type ConvertFile struct {
 
 func (x *ConvertFile) Reset() {
 	*x = ConvertFile{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[34]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3526,7 +3629,7 @@ func (x *ConvertFile) String() string {
 func (*ConvertFile) ProtoMessage() {}
 
 func (x *ConvertFile) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[34]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3539,7 +3642,7 @@ func (x *ConvertFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConvertFile.ProtoReflect.Descriptor instead.
 func (*ConvertFile) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{34}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ConvertFile) GetTarget() *Target {
@@ -3578,7 +3681,7 @@ type SetStoragePolicy struct {
 
 func (x *SetStoragePolicy) Reset() {
 	*x = SetStoragePolicy{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[35]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3590,7 +3693,7 @@ func (x *SetStoragePolicy) String() string {
 func (*SetStoragePolicy) ProtoMessage() {}
 
 func (x *SetStoragePolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[35]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3603,7 +3706,7 @@ func (x *SetStoragePolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStoragePolicy.ProtoReflect.Descriptor instead.
 func (*SetStoragePolicy) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{35}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SetStoragePolicy) GetTarget() *Target {
@@ -3638,7 +3741,7 @@ type PlaceFiles struct {
 
 func (x *PlaceFiles) Reset() {
 	*x = PlaceFiles{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[36]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3650,7 +3753,7 @@ func (x *PlaceFiles) String() string {
 func (*PlaceFiles) ProtoMessage() {}
 
 func (x *PlaceFiles) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[36]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3663,7 +3766,7 @@ func (x *PlaceFiles) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlaceFiles.ProtoReflect.Descriptor instead.
 func (*PlaceFiles) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{36}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *PlaceFiles) GetInodes() []uint64 {
@@ -3685,7 +3788,7 @@ type SetErasurePolicy struct {
 
 func (x *SetErasurePolicy) Reset() {
 	*x = SetErasurePolicy{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[37]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3697,7 +3800,7 @@ func (x *SetErasurePolicy) String() string {
 func (*SetErasurePolicy) ProtoMessage() {}
 
 func (x *SetErasurePolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[37]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3710,7 +3813,7 @@ func (x *SetErasurePolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetErasurePolicy.ProtoReflect.Descriptor instead.
 func (*SetErasurePolicy) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{37}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SetErasurePolicy) GetTarget() *Target {
@@ -3742,7 +3845,7 @@ type RollBlockKeys struct {
 
 func (x *RollBlockKeys) Reset() {
 	*x = RollBlockKeys{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[38]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3754,7 +3857,7 @@ func (x *RollBlockKeys) String() string {
 func (*RollBlockKeys) ProtoMessage() {}
 
 func (x *RollBlockKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[38]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3767,7 +3870,7 @@ func (x *RollBlockKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollBlockKeys.ProtoReflect.Descriptor instead.
 func (*RollBlockKeys) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{38}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RollBlockKeys) GetAfter() int32 {
@@ -3801,7 +3904,7 @@ type SetSafeMode struct {
 
 func (x *SetSafeMode) Reset() {
 	*x = SetSafeMode{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[39]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3813,7 +3916,7 @@ func (x *SetSafeMode) String() string {
 func (*SetSafeMode) ProtoMessage() {}
 
 func (x *SetSafeMode) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[39]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3826,7 +3929,7 @@ func (x *SetSafeMode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSafeMode.ProtoReflect.Descriptor instead.
 func (*SetSafeMode) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{39}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SetSafeMode) GetOn() bool {
@@ -3847,7 +3950,7 @@ type ForgetDatanode struct {
 
 func (x *ForgetDatanode) Reset() {
 	*x = ForgetDatanode{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[40]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3859,7 +3962,7 @@ func (x *ForgetDatanode) String() string {
 func (*ForgetDatanode) ProtoMessage() {}
 
 func (x *ForgetDatanode) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[40]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3872,7 +3975,7 @@ func (x *ForgetDatanode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetDatanode.ProtoReflect.Descriptor instead.
 func (*ForgetDatanode) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{40}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ForgetDatanode) GetUuid() string {
@@ -3903,7 +4006,7 @@ type ChangeRegister struct {
 
 func (x *ChangeRegister) Reset() {
 	*x = ChangeRegister{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[41]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3915,7 +4018,7 @@ func (x *ChangeRegister) String() string {
 func (*ChangeRegister) ProtoMessage() {}
 
 func (x *ChangeRegister) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[41]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3928,7 +4031,7 @@ func (x *ChangeRegister) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRegister.ProtoReflect.Descriptor instead.
 func (*ChangeRegister) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{41}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ChangeRegister) GetChanges() []*ItemChange {
@@ -3959,7 +4062,7 @@ type ItemChange struct {
 
 func (x *ItemChange) Reset() {
 	*x = ItemChange{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[42]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3971,7 +4074,7 @@ func (x *ItemChange) String() string {
 func (*ItemChange) ProtoMessage() {}
 
 func (x *ItemChange) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[42]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3984,7 +4087,7 @@ func (x *ItemChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemChange.ProtoReflect.Descriptor instead.
 func (*ItemChange) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{42}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ItemChange) GetName() string {
@@ -4028,7 +4131,7 @@ type RollTokenKey struct {
 
 func (x *RollTokenKey) Reset() {
 	*x = RollTokenKey{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[43]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4040,7 +4143,7 @@ func (x *RollTokenKey) String() string {
 func (*RollTokenKey) ProtoMessage() {}
 
 func (x *RollTokenKey) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[43]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4053,7 +4156,7 @@ func (x *RollTokenKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollTokenKey.ProtoReflect.Descriptor instead.
 func (*RollTokenKey) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{43}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *RollTokenKey) GetAfter() int32 {
@@ -4089,7 +4192,7 @@ type IssueToken struct {
 
 func (x *IssueToken) Reset() {
 	*x = IssueToken{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[44]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4101,7 +4204,7 @@ func (x *IssueToken) String() string {
 func (*IssueToken) ProtoMessage() {}
 
 func (x *IssueToken) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[44]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4114,7 +4217,7 @@ func (x *IssueToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueToken.ProtoReflect.Descriptor instead.
 func (*IssueToken) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{44}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *IssueToken) GetRenewer() string {
@@ -4172,7 +4275,7 @@ type RenewToken struct {
 
 func (x *RenewToken) Reset() {
 	*x = RenewToken{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[45]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4184,7 +4287,7 @@ func (x *RenewToken) String() string {
 func (*RenewToken) ProtoMessage() {}
 
 func (x *RenewToken) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[45]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4197,7 +4300,7 @@ func (x *RenewToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewToken.ProtoReflect.Descriptor instead.
 func (*RenewToken) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{45}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *RenewToken) GetSequence() int32 {
@@ -4232,7 +4335,7 @@ type CancelToken struct {
 
 func (x *CancelToken) Reset() {
 	*x = CancelToken{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[46]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4244,7 +4347,7 @@ func (x *CancelToken) String() string {
 func (*CancelToken) ProtoMessage() {}
 
 func (x *CancelToken) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[46]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4257,7 +4360,7 @@ func (x *CancelToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelToken.ProtoReflect.Descriptor instead.
 func (*CancelToken) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{46}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *CancelToken) GetSequence() int32 {
@@ -4283,7 +4386,7 @@ type ExpireTokens struct {
 
 func (x *ExpireTokens) Reset() {
 	*x = ExpireTokens{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[47]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4295,7 +4398,7 @@ func (x *ExpireTokens) String() string {
 func (*ExpireTokens) ProtoMessage() {}
 
 func (x *ExpireTokens) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[47]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4308,7 +4411,7 @@ func (x *ExpireTokens) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpireTokens.ProtoReflect.Descriptor instead.
 func (*ExpireTokens) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{47}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{48}
 }
 
 // ChangeSnapshots changes what snapshots of a directory there are, or whether there may be any.
@@ -4325,7 +4428,7 @@ type ChangeSnapshots struct {
 
 func (x *ChangeSnapshots) Reset() {
 	*x = ChangeSnapshots{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[48]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4337,7 +4440,7 @@ func (x *ChangeSnapshots) String() string {
 func (*ChangeSnapshots) ProtoMessage() {}
 
 func (x *ChangeSnapshots) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[48]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4350,7 +4453,7 @@ func (x *ChangeSnapshots) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeSnapshots.ProtoReflect.Descriptor instead.
 func (*ChangeSnapshots) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{48}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ChangeSnapshots) GetTarget() *Target {
@@ -4399,7 +4502,7 @@ type CachePoolInfo struct {
 
 func (x *CachePoolInfo) Reset() {
 	*x = CachePoolInfo{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[49]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4411,7 +4514,7 @@ func (x *CachePoolInfo) String() string {
 func (*CachePoolInfo) ProtoMessage() {}
 
 func (x *CachePoolInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[49]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4424,7 +4527,7 @@ func (x *CachePoolInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CachePoolInfo.ProtoReflect.Descriptor instead.
 func (*CachePoolInfo) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{49}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *CachePoolInfo) GetName() string {
@@ -4486,7 +4589,7 @@ type AddCachePool struct {
 
 func (x *AddCachePool) Reset() {
 	*x = AddCachePool{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[50]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4498,7 +4601,7 @@ func (x *AddCachePool) String() string {
 func (*AddCachePool) ProtoMessage() {}
 
 func (x *AddCachePool) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[50]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4511,7 +4614,7 @@ func (x *AddCachePool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddCachePool.ProtoReflect.Descriptor instead.
 func (*AddCachePool) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{50}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *AddCachePool) GetPool() *CachePoolInfo {
@@ -4530,7 +4633,7 @@ type ModifyCachePool struct {
 
 func (x *ModifyCachePool) Reset() {
 	*x = ModifyCachePool{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[51]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4542,7 +4645,7 @@ func (x *ModifyCachePool) String() string {
 func (*ModifyCachePool) ProtoMessage() {}
 
 func (x *ModifyCachePool) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[51]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4555,7 +4658,7 @@ func (x *ModifyCachePool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModifyCachePool.ProtoReflect.Descriptor instead.
 func (*ModifyCachePool) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{51}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ModifyCachePool) GetPool() *CachePoolInfo {
@@ -4575,7 +4678,7 @@ type RemoveCachePool struct {
 
 func (x *RemoveCachePool) Reset() {
 	*x = RemoveCachePool{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[52]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4587,7 +4690,7 @@ func (x *RemoveCachePool) String() string {
 func (*RemoveCachePool) ProtoMessage() {}
 
 func (x *RemoveCachePool) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[52]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4600,7 +4703,7 @@ func (x *RemoveCachePool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveCachePool.ProtoReflect.Descriptor instead.
 func (*RemoveCachePool) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{52}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *RemoveCachePool) GetName() string {
@@ -4625,7 +4728,7 @@ type CacheDirectiveInfo struct {
 
 func (x *CacheDirectiveInfo) Reset() {
 	*x = CacheDirectiveInfo{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[53]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4637,7 +4740,7 @@ func (x *CacheDirectiveInfo) String() string {
 func (*CacheDirectiveInfo) ProtoMessage() {}
 
 func (x *CacheDirectiveInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[53]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4650,7 +4753,7 @@ func (x *CacheDirectiveInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CacheDirectiveInfo.ProtoReflect.Descriptor instead.
 func (*CacheDirectiveInfo) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{53}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *CacheDirectiveInfo) GetPath() string {
@@ -4698,7 +4801,7 @@ type AddCacheDirective struct {
 
 func (x *AddCacheDirective) Reset() {
 	*x = AddCacheDirective{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[54]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4710,7 +4813,7 @@ func (x *AddCacheDirective) String() string {
 func (*AddCacheDirective) ProtoMessage() {}
 
 func (x *AddCacheDirective) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[54]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4723,7 +4826,7 @@ func (x *AddCacheDirective) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddCacheDirective.ProtoReflect.Descriptor instead.
 func (*AddCacheDirective) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{54}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *AddCacheDirective) GetDirective() *CacheDirectiveInfo {
@@ -4743,7 +4846,7 @@ type ModifyCacheDirective struct {
 
 func (x *ModifyCacheDirective) Reset() {
 	*x = ModifyCacheDirective{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[55]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4755,7 +4858,7 @@ func (x *ModifyCacheDirective) String() string {
 func (*ModifyCacheDirective) ProtoMessage() {}
 
 func (x *ModifyCacheDirective) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[55]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4768,7 +4871,7 @@ func (x *ModifyCacheDirective) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModifyCacheDirective.ProtoReflect.Descriptor instead.
 func (*ModifyCacheDirective) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{55}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ModifyCacheDirective) GetId() int64 {
@@ -4794,7 +4897,7 @@ type RemoveCacheDirective struct {
 
 func (x *RemoveCacheDirective) Reset() {
 	*x = RemoveCacheDirective{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[56]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4806,7 +4909,7 @@ func (x *RemoveCacheDirective) String() string {
 func (*RemoveCacheDirective) ProtoMessage() {}
 
 func (x *RemoveCacheDirective) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[56]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4819,7 +4922,7 @@ func (x *RemoveCacheDirective) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveCacheDirective.ProtoReflect.Descriptor instead.
 func (*RemoveCacheDirective) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{56}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *RemoveCacheDirective) GetId() int64 {
@@ -4833,7 +4936,7 @@ var File_metadata_logpb_v1_log_proto protoreflect.FileDescriptor
 
 const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\n" +
-	"\x1bmetadata/logpb/v1/log.proto\x12\x14hops.metadata.log.v1\"\x8a\x1c\n" +
+	"\x1bmetadata/logpb/v1/log.proto\x12\x14hops.metadata.log.v1\"\xc9\x1c\n" +
 	"\aCommand\x124\n" +
 	"\x06caller\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.CallerR\x06caller\x12\x1b\n" +
 	"\tclient_id\x18\x02 \x01(\fR\bclientId\x12\x17\n" +
@@ -4894,7 +4997,8 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\x11remove_cache_pool\x187 \x01(\v2%.hops.metadata.log.v1.RemoveCachePoolH\x00R\x0fremoveCachePool\x12Y\n" +
 	"\x13add_cache_directive\x188 \x01(\v2'.hops.metadata.log.v1.AddCacheDirectiveH\x00R\x11addCacheDirective\x12b\n" +
 	"\x16modify_cache_directive\x189 \x01(\v2*.hops.metadata.log.v1.ModifyCacheDirectiveH\x00R\x14modifyCacheDirective\x12b\n" +
-	"\x16remove_cache_directive\x18: \x01(\v2*.hops.metadata.log.v1.RemoveCacheDirectiveH\x00R\x14removeCacheDirectiveB\x04\n" +
+	"\x16remove_cache_directive\x18: \x01(\v2*.hops.metadata.log.v1.RemoveCacheDirectiveH\x00R\x14removeCacheDirective\x12=\n" +
+	"\tkeep_file\x18; \x01(\v2\x1e.hops.metadata.log.v1.KeepFileH\x00R\bkeepFileB\x04\n" +
 	"\x02op\"f\n" +
 	"\x06Caller\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x16\n" +
@@ -4942,7 +5046,15 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\x03crc\x18\x03 \x01(\aR\x03crc\x12\x17\n" +
 	"\x04data\x18\x04 \x01(\fB\x03\x80\x01\x01R\x04data\x12\x1d\n" +
 	"\n" +
-	"by_default\x18\x05 \x01(\bR\tbyDefault\"\xc3\x01\n" +
+	"by_default\x18\x05 \x01(\bR\tbyDefault\"\xd3\x01\n" +
+	"\bKeepFile\x124\n" +
+	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x16\n" +
+	"\x06blocks\x18\x02 \x01(\x04R\x06blocks\x12/\n" +
+	"\x04body\x18\x03 \x01(\v2\x1b.hops.metadata.log.v1.BlockR\x04body\x12\x10\n" +
+	"\x03crc\x18\x04 \x01(\aR\x03crc\x12\x17\n" +
+	"\x04data\x18\x05 \x01(\fB\x03\x80\x01\x01R\x04data\x12\x1d\n" +
+	"\n" +
+	"by_default\x18\x06 \x01(\bR\tbyDefault\"\xc3\x01\n" +
 	"\bAddBlock\x12\x14\n" +
 	"\x05inode\x18\x01 \x01(\x04R\x05inode\x12\x1f\n" +
 	"\vclient_name\x18\x02 \x01(\tR\n" +
@@ -5243,7 +5355,7 @@ func file_metadata_logpb_v1_log_proto_rawDescGZIP() []byte {
 }
 
 var file_metadata_logpb_v1_log_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_metadata_logpb_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
+var file_metadata_logpb_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
 var file_metadata_logpb_v1_log_proto_goTypes = []any{
 	(XAttr_Namespace)(0),         // 0: hops.metadata.log.v1.XAttr.Namespace
 	(ACLEntry_Type)(0),           // 1: hops.metadata.log.v1.ACLEntry.Type
@@ -5256,156 +5368,160 @@ var file_metadata_logpb_v1_log_proto_goTypes = []any{
 	(*Mkdirs)(nil),               // 8: hops.metadata.log.v1.Mkdirs
 	(*Create)(nil),               // 9: hops.metadata.log.v1.Create
 	(*Store)(nil),                // 10: hops.metadata.log.v1.Store
-	(*AddBlock)(nil),             // 11: hops.metadata.log.v1.AddBlock
-	(*AbandonBlock)(nil),         // 12: hops.metadata.log.v1.AbandonBlock
-	(*Complete)(nil),             // 13: hops.metadata.log.v1.Complete
-	(*Append)(nil),               // 14: hops.metadata.log.v1.Append
-	(*Fsync)(nil),                // 15: hops.metadata.log.v1.Fsync
-	(*UpdatePipeline)(nil),       // 16: hops.metadata.log.v1.UpdatePipeline
-	(*Rename)(nil),               // 17: hops.metadata.log.v1.Rename
-	(*Delete)(nil),               // 18: hops.metadata.log.v1.Delete
-	(*SurveyTree)(nil),           // 19: hops.metadata.log.v1.SurveyTree
-	(*SetPermission)(nil),        // 20: hops.metadata.log.v1.SetPermission
-	(*SetOwner)(nil),             // 21: hops.metadata.log.v1.SetOwner
-	(*SetTimes)(nil),             // 22: hops.metadata.log.v1.SetTimes
-	(*SetReplication)(nil),       // 23: hops.metadata.log.v1.SetReplication
-	(*RenewLease)(nil),           // 24: hops.metadata.log.v1.RenewLease
-	(*ReserveIDs)(nil),           // 25: hops.metadata.log.v1.ReserveIDs
-	(*StartRecovery)(nil),        // 26: hops.metadata.log.v1.StartRecovery
-	(*CommitRecovery)(nil),       // 27: hops.metadata.log.v1.CommitRecovery
-	(*Reclaim)(nil),              // 28: hops.metadata.log.v1.Reclaim
-	(*XAttr)(nil),                // 29: hops.metadata.log.v1.XAttr
-	(*SetXAttr)(nil),             // 30: hops.metadata.log.v1.SetXAttr
-	(*RemoveXAttr)(nil),          // 31: hops.metadata.log.v1.RemoveXAttr
-	(*ACLEntry)(nil),             // 32: hops.metadata.log.v1.ACLEntry
-	(*SetACL)(nil),               // 33: hops.metadata.log.v1.SetACL
-	(*SetQuota)(nil),             // 34: hops.metadata.log.v1.SetQuota
-	(*Truncate)(nil),             // 35: hops.metadata.log.v1.Truncate
-	(*Concat)(nil),               // 36: hops.metadata.log.v1.Concat
-	(*SealTail)(nil),             // 37: hops.metadata.log.v1.SealTail
-	(*ConvertFile)(nil),          // 38: hops.metadata.log.v1.ConvertFile
-	(*SetStoragePolicy)(nil),     // 39: hops.metadata.log.v1.SetStoragePolicy
-	(*PlaceFiles)(nil),           // 40: hops.metadata.log.v1.PlaceFiles
-	(*SetErasurePolicy)(nil),     // 41: hops.metadata.log.v1.SetErasurePolicy
-	(*RollBlockKeys)(nil),        // 42: hops.metadata.log.v1.RollBlockKeys
-	(*SetSafeMode)(nil),          // 43: hops.metadata.log.v1.SetSafeMode
-	(*ForgetDatanode)(nil),       // 44: hops.metadata.log.v1.ForgetDatanode
-	(*ChangeRegister)(nil),       // 45: hops.metadata.log.v1.ChangeRegister
-	(*ItemChange)(nil),           // 46: hops.metadata.log.v1.ItemChange
-	(*RollTokenKey)(nil),         // 47: hops.metadata.log.v1.RollTokenKey
-	(*IssueToken)(nil),           // 48: hops.metadata.log.v1.IssueToken
-	(*RenewToken)(nil),           // 49: hops.metadata.log.v1.RenewToken
-	(*CancelToken)(nil),          // 50: hops.metadata.log.v1.CancelToken
-	(*ExpireTokens)(nil),         // 51: hops.metadata.log.v1.ExpireTokens
-	(*ChangeSnapshots)(nil),      // 52: hops.metadata.log.v1.ChangeSnapshots
-	(*CachePoolInfo)(nil),        // 53: hops.metadata.log.v1.CachePoolInfo
-	(*AddCachePool)(nil),         // 54: hops.metadata.log.v1.AddCachePool
-	(*ModifyCachePool)(nil),      // 55: hops.metadata.log.v1.ModifyCachePool
-	(*RemoveCachePool)(nil),      // 56: hops.metadata.log.v1.RemoveCachePool
-	(*CacheDirectiveInfo)(nil),   // 57: hops.metadata.log.v1.CacheDirectiveInfo
-	(*AddCacheDirective)(nil),    // 58: hops.metadata.log.v1.AddCacheDirective
-	(*ModifyCacheDirective)(nil), // 59: hops.metadata.log.v1.ModifyCacheDirective
-	(*RemoveCacheDirective)(nil), // 60: hops.metadata.log.v1.RemoveCacheDirective
+	(*KeepFile)(nil),             // 11: hops.metadata.log.v1.KeepFile
+	(*AddBlock)(nil),             // 12: hops.metadata.log.v1.AddBlock
+	(*AbandonBlock)(nil),         // 13: hops.metadata.log.v1.AbandonBlock
+	(*Complete)(nil),             // 14: hops.metadata.log.v1.Complete
+	(*Append)(nil),               // 15: hops.metadata.log.v1.Append
+	(*Fsync)(nil),                // 16: hops.metadata.log.v1.Fsync
+	(*UpdatePipeline)(nil),       // 17: hops.metadata.log.v1.UpdatePipeline
+	(*Rename)(nil),               // 18: hops.metadata.log.v1.Rename
+	(*Delete)(nil),               // 19: hops.metadata.log.v1.Delete
+	(*SurveyTree)(nil),           // 20: hops.metadata.log.v1.SurveyTree
+	(*SetPermission)(nil),        // 21: hops.metadata.log.v1.SetPermission
+	(*SetOwner)(nil),             // 22: hops.metadata.log.v1.SetOwner
+	(*SetTimes)(nil),             // 23: hops.metadata.log.v1.SetTimes
+	(*SetReplication)(nil),       // 24: hops.metadata.log.v1.SetReplication
+	(*RenewLease)(nil),           // 25: hops.metadata.log.v1.RenewLease
+	(*ReserveIDs)(nil),           // 26: hops.metadata.log.v1.ReserveIDs
+	(*StartRecovery)(nil),        // 27: hops.metadata.log.v1.StartRecovery
+	(*CommitRecovery)(nil),       // 28: hops.metadata.log.v1.CommitRecovery
+	(*Reclaim)(nil),              // 29: hops.metadata.log.v1.Reclaim
+	(*XAttr)(nil),                // 30: hops.metadata.log.v1.XAttr
+	(*SetXAttr)(nil),             // 31: hops.metadata.log.v1.SetXAttr
+	(*RemoveXAttr)(nil),          // 32: hops.metadata.log.v1.RemoveXAttr
+	(*ACLEntry)(nil),             // 33: hops.metadata.log.v1.ACLEntry
+	(*SetACL)(nil),               // 34: hops.metadata.log.v1.SetACL
+	(*SetQuota)(nil),             // 35: hops.metadata.log.v1.SetQuota
+	(*Truncate)(nil),             // 36: hops.metadata.log.v1.Truncate
+	(*Concat)(nil),               // 37: hops.metadata.log.v1.Concat
+	(*SealTail)(nil),             // 38: hops.metadata.log.v1.SealTail
+	(*ConvertFile)(nil),          // 39: hops.metadata.log.v1.ConvertFile
+	(*SetStoragePolicy)(nil),     // 40: hops.metadata.log.v1.SetStoragePolicy
+	(*PlaceFiles)(nil),           // 41: hops.metadata.log.v1.PlaceFiles
+	(*SetErasurePolicy)(nil),     // 42: hops.metadata.log.v1.SetErasurePolicy
+	(*RollBlockKeys)(nil),        // 43: hops.metadata.log.v1.RollBlockKeys
+	(*SetSafeMode)(nil),          // 44: hops.metadata.log.v1.SetSafeMode
+	(*ForgetDatanode)(nil),       // 45: hops.metadata.log.v1.ForgetDatanode
+	(*ChangeRegister)(nil),       // 46: hops.metadata.log.v1.ChangeRegister
+	(*ItemChange)(nil),           // 47: hops.metadata.log.v1.ItemChange
+	(*RollTokenKey)(nil),         // 48: hops.metadata.log.v1.RollTokenKey
+	(*IssueToken)(nil),           // 49: hops.metadata.log.v1.IssueToken
+	(*RenewToken)(nil),           // 50: hops.metadata.log.v1.RenewToken
+	(*CancelToken)(nil),          // 51: hops.metadata.log.v1.CancelToken
+	(*ExpireTokens)(nil),         // 52: hops.metadata.log.v1.ExpireTokens
+	(*ChangeSnapshots)(nil),      // 53: hops.metadata.log.v1.ChangeSnapshots
+	(*CachePoolInfo)(nil),        // 54: hops.metadata.log.v1.CachePoolInfo
+	(*AddCachePool)(nil),         // 55: hops.metadata.log.v1.AddCachePool
+	(*ModifyCachePool)(nil),      // 56: hops.metadata.log.v1.ModifyCachePool
+	(*RemoveCachePool)(nil),      // 57: hops.metadata.log.v1.RemoveCachePool
+	(*CacheDirectiveInfo)(nil),   // 58: hops.metadata.log.v1.CacheDirectiveInfo
+	(*AddCacheDirective)(nil),    // 59: hops.metadata.log.v1.AddCacheDirective
+	(*ModifyCacheDirective)(nil), // 60: hops.metadata.log.v1.ModifyCacheDirective
+	(*RemoveCacheDirective)(nil), // 61: hops.metadata.log.v1.RemoveCacheDirective
 }
 var file_metadata_logpb_v1_log_proto_depIdxs = []int32{
 	5,  // 0: hops.metadata.log.v1.Command.caller:type_name -> hops.metadata.log.v1.Caller
 	8,  // 1: hops.metadata.log.v1.Command.mkdirs:type_name -> hops.metadata.log.v1.Mkdirs
 	9,  // 2: hops.metadata.log.v1.Command.create:type_name -> hops.metadata.log.v1.Create
-	11, // 3: hops.metadata.log.v1.Command.add_block:type_name -> hops.metadata.log.v1.AddBlock
-	12, // 4: hops.metadata.log.v1.Command.abandon_block:type_name -> hops.metadata.log.v1.AbandonBlock
-	13, // 5: hops.metadata.log.v1.Command.complete:type_name -> hops.metadata.log.v1.Complete
-	14, // 6: hops.metadata.log.v1.Command.append:type_name -> hops.metadata.log.v1.Append
-	15, // 7: hops.metadata.log.v1.Command.fsync:type_name -> hops.metadata.log.v1.Fsync
-	16, // 8: hops.metadata.log.v1.Command.update_pipeline:type_name -> hops.metadata.log.v1.UpdatePipeline
-	17, // 9: hops.metadata.log.v1.Command.rename:type_name -> hops.metadata.log.v1.Rename
-	18, // 10: hops.metadata.log.v1.Command.delete:type_name -> hops.metadata.log.v1.Delete
-	20, // 11: hops.metadata.log.v1.Command.set_permission:type_name -> hops.metadata.log.v1.SetPermission
-	21, // 12: hops.metadata.log.v1.Command.set_owner:type_name -> hops.metadata.log.v1.SetOwner
-	22, // 13: hops.metadata.log.v1.Command.set_times:type_name -> hops.metadata.log.v1.SetTimes
-	23, // 14: hops.metadata.log.v1.Command.set_replication:type_name -> hops.metadata.log.v1.SetReplication
-	24, // 15: hops.metadata.log.v1.Command.renew_lease:type_name -> hops.metadata.log.v1.RenewLease
-	25, // 16: hops.metadata.log.v1.Command.reserve_ids:type_name -> hops.metadata.log.v1.ReserveIDs
-	26, // 17: hops.metadata.log.v1.Command.start_recovery:type_name -> hops.metadata.log.v1.StartRecovery
-	27, // 18: hops.metadata.log.v1.Command.commit_recovery:type_name -> hops.metadata.log.v1.CommitRecovery
-	28, // 19: hops.metadata.log.v1.Command.reclaim:type_name -> hops.metadata.log.v1.Reclaim
-	30, // 20: hops.metadata.log.v1.Command.set_xattr:type_name -> hops.metadata.log.v1.SetXAttr
-	31, // 21: hops.metadata.log.v1.Command.remove_xattr:type_name -> hops.metadata.log.v1.RemoveXAttr
-	33, // 22: hops.metadata.log.v1.Command.set_acl:type_name -> hops.metadata.log.v1.SetACL
-	34, // 23: hops.metadata.log.v1.Command.set_quota:type_name -> hops.metadata.log.v1.SetQuota
-	35, // 24: hops.metadata.log.v1.Command.truncate:type_name -> hops.metadata.log.v1.Truncate
-	36, // 25: hops.metadata.log.v1.Command.concat:type_name -> hops.metadata.log.v1.Concat
-	39, // 26: hops.metadata.log.v1.Command.set_storage_policy:type_name -> hops.metadata.log.v1.SetStoragePolicy
-	42, // 27: hops.metadata.log.v1.Command.roll_block_keys:type_name -> hops.metadata.log.v1.RollBlockKeys
-	19, // 28: hops.metadata.log.v1.Command.survey_tree:type_name -> hops.metadata.log.v1.SurveyTree
-	43, // 29: hops.metadata.log.v1.Command.set_safe_mode:type_name -> hops.metadata.log.v1.SetSafeMode
-	44, // 30: hops.metadata.log.v1.Command.forget_datanode:type_name -> hops.metadata.log.v1.ForgetDatanode
-	45, // 31: hops.metadata.log.v1.Command.change_register:type_name -> hops.metadata.log.v1.ChangeRegister
-	47, // 32: hops.metadata.log.v1.Command.roll_token_key:type_name -> hops.metadata.log.v1.RollTokenKey
-	48, // 33: hops.metadata.log.v1.Command.issue_token:type_name -> hops.metadata.log.v1.IssueToken
-	49, // 34: hops.metadata.log.v1.Command.renew_token:type_name -> hops.metadata.log.v1.RenewToken
-	50, // 35: hops.metadata.log.v1.Command.cancel_token:type_name -> hops.metadata.log.v1.CancelToken
-	51, // 36: hops.metadata.log.v1.Command.expire_tokens:type_name -> hops.metadata.log.v1.ExpireTokens
-	52, // 37: hops.metadata.log.v1.Command.change_snapshots:type_name -> hops.metadata.log.v1.ChangeSnapshots
-	41, // 38: hops.metadata.log.v1.Command.set_erasure_policy:type_name -> hops.metadata.log.v1.SetErasurePolicy
-	40, // 39: hops.metadata.log.v1.Command.place_files:type_name -> hops.metadata.log.v1.PlaceFiles
+	12, // 3: hops.metadata.log.v1.Command.add_block:type_name -> hops.metadata.log.v1.AddBlock
+	13, // 4: hops.metadata.log.v1.Command.abandon_block:type_name -> hops.metadata.log.v1.AbandonBlock
+	14, // 5: hops.metadata.log.v1.Command.complete:type_name -> hops.metadata.log.v1.Complete
+	15, // 6: hops.metadata.log.v1.Command.append:type_name -> hops.metadata.log.v1.Append
+	16, // 7: hops.metadata.log.v1.Command.fsync:type_name -> hops.metadata.log.v1.Fsync
+	17, // 8: hops.metadata.log.v1.Command.update_pipeline:type_name -> hops.metadata.log.v1.UpdatePipeline
+	18, // 9: hops.metadata.log.v1.Command.rename:type_name -> hops.metadata.log.v1.Rename
+	19, // 10: hops.metadata.log.v1.Command.delete:type_name -> hops.metadata.log.v1.Delete
+	21, // 11: hops.metadata.log.v1.Command.set_permission:type_name -> hops.metadata.log.v1.SetPermission
+	22, // 12: hops.metadata.log.v1.Command.set_owner:type_name -> hops.metadata.log.v1.SetOwner
+	23, // 13: hops.metadata.log.v1.Command.set_times:type_name -> hops.metadata.log.v1.SetTimes
+	24, // 14: hops.metadata.log.v1.Command.set_replication:type_name -> hops.metadata.log.v1.SetReplication
+	25, // 15: hops.metadata.log.v1.Command.renew_lease:type_name -> hops.metadata.log.v1.RenewLease
+	26, // 16: hops.metadata.log.v1.Command.reserve_ids:type_name -> hops.metadata.log.v1.ReserveIDs
+	27, // 17: hops.metadata.log.v1.Command.start_recovery:type_name -> hops.metadata.log.v1.StartRecovery
+	28, // 18: hops.metadata.log.v1.Command.commit_recovery:type_name -> hops.metadata.log.v1.CommitRecovery
+	29, // 19: hops.metadata.log.v1.Command.reclaim:type_name -> hops.metadata.log.v1.Reclaim
+	31, // 20: hops.metadata.log.v1.Command.set_xattr:type_name -> hops.metadata.log.v1.SetXAttr
+	32, // 21: hops.metadata.log.v1.Command.remove_xattr:type_name -> hops.metadata.log.v1.RemoveXAttr
+	34, // 22: hops.metadata.log.v1.Command.set_acl:type_name -> hops.metadata.log.v1.SetACL
+	35, // 23: hops.metadata.log.v1.Command.set_quota:type_name -> hops.metadata.log.v1.SetQuota
+	36, // 24: hops.metadata.log.v1.Command.truncate:type_name -> hops.metadata.log.v1.Truncate
+	37, // 25: hops.metadata.log.v1.Command.concat:type_name -> hops.metadata.log.v1.Concat
+	40, // 26: hops.metadata.log.v1.Command.set_storage_policy:type_name -> hops.metadata.log.v1.SetStoragePolicy
+	43, // 27: hops.metadata.log.v1.Command.roll_block_keys:type_name -> hops.metadata.log.v1.RollBlockKeys
+	20, // 28: hops.metadata.log.v1.Command.survey_tree:type_name -> hops.metadata.log.v1.SurveyTree
+	44, // 29: hops.metadata.log.v1.Command.set_safe_mode:type_name -> hops.metadata.log.v1.SetSafeMode
+	45, // 30: hops.metadata.log.v1.Command.forget_datanode:type_name -> hops.metadata.log.v1.ForgetDatanode
+	46, // 31: hops.metadata.log.v1.Command.change_register:type_name -> hops.metadata.log.v1.ChangeRegister
+	48, // 32: hops.metadata.log.v1.Command.roll_token_key:type_name -> hops.metadata.log.v1.RollTokenKey
+	49, // 33: hops.metadata.log.v1.Command.issue_token:type_name -> hops.metadata.log.v1.IssueToken
+	50, // 34: hops.metadata.log.v1.Command.renew_token:type_name -> hops.metadata.log.v1.RenewToken
+	51, // 35: hops.metadata.log.v1.Command.cancel_token:type_name -> hops.metadata.log.v1.CancelToken
+	52, // 36: hops.metadata.log.v1.Command.expire_tokens:type_name -> hops.metadata.log.v1.ExpireTokens
+	53, // 37: hops.metadata.log.v1.Command.change_snapshots:type_name -> hops.metadata.log.v1.ChangeSnapshots
+	42, // 38: hops.metadata.log.v1.Command.set_erasure_policy:type_name -> hops.metadata.log.v1.SetErasurePolicy
+	41, // 39: hops.metadata.log.v1.Command.place_files:type_name -> hops.metadata.log.v1.PlaceFiles
 	10, // 40: hops.metadata.log.v1.Command.store:type_name -> hops.metadata.log.v1.Store
-	37, // 41: hops.metadata.log.v1.Command.seal_tail:type_name -> hops.metadata.log.v1.SealTail
-	38, // 42: hops.metadata.log.v1.Command.convert_file:type_name -> hops.metadata.log.v1.ConvertFile
-	54, // 43: hops.metadata.log.v1.Command.add_cache_pool:type_name -> hops.metadata.log.v1.AddCachePool
-	55, // 44: hops.metadata.log.v1.Command.modify_cache_pool:type_name -> hops.metadata.log.v1.ModifyCachePool
-	56, // 45: hops.metadata.log.v1.Command.remove_cache_pool:type_name -> hops.metadata.log.v1.RemoveCachePool
-	58, // 46: hops.metadata.log.v1.Command.add_cache_directive:type_name -> hops.metadata.log.v1.AddCacheDirective
-	59, // 47: hops.metadata.log.v1.Command.modify_cache_directive:type_name -> hops.metadata.log.v1.ModifyCacheDirective
-	60, // 48: hops.metadata.log.v1.Command.remove_cache_directive:type_name -> hops.metadata.log.v1.RemoveCacheDirective
-	6,  // 49: hops.metadata.log.v1.Mkdirs.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 50: hops.metadata.log.v1.Create.target:type_name -> hops.metadata.log.v1.Target
-	9,  // 51: hops.metadata.log.v1.Store.create:type_name -> hops.metadata.log.v1.Create
-	7,  // 52: hops.metadata.log.v1.Store.body:type_name -> hops.metadata.log.v1.Block
-	7,  // 53: hops.metadata.log.v1.AddBlock.previous:type_name -> hops.metadata.log.v1.Block
-	7,  // 54: hops.metadata.log.v1.AddBlock.block:type_name -> hops.metadata.log.v1.Block
-	7,  // 55: hops.metadata.log.v1.AbandonBlock.block:type_name -> hops.metadata.log.v1.Block
-	7,  // 56: hops.metadata.log.v1.Complete.last:type_name -> hops.metadata.log.v1.Block
-	6,  // 57: hops.metadata.log.v1.Append.target:type_name -> hops.metadata.log.v1.Target
-	7,  // 58: hops.metadata.log.v1.UpdatePipeline.old_block:type_name -> hops.metadata.log.v1.Block
-	7,  // 59: hops.metadata.log.v1.UpdatePipeline.new_block:type_name -> hops.metadata.log.v1.Block
-	6,  // 60: hops.metadata.log.v1.Rename.source:type_name -> hops.metadata.log.v1.Target
-	6,  // 61: hops.metadata.log.v1.Rename.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 62: hops.metadata.log.v1.Delete.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 63: hops.metadata.log.v1.SurveyTree.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 64: hops.metadata.log.v1.SetPermission.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 65: hops.metadata.log.v1.SetOwner.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 66: hops.metadata.log.v1.SetTimes.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 67: hops.metadata.log.v1.SetReplication.target:type_name -> hops.metadata.log.v1.Target
-	7,  // 68: hops.metadata.log.v1.CommitRecovery.block:type_name -> hops.metadata.log.v1.Block
-	0,  // 69: hops.metadata.log.v1.XAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
-	6,  // 70: hops.metadata.log.v1.SetXAttr.target:type_name -> hops.metadata.log.v1.Target
-	29, // 71: hops.metadata.log.v1.SetXAttr.attribute:type_name -> hops.metadata.log.v1.XAttr
-	6,  // 72: hops.metadata.log.v1.RemoveXAttr.target:type_name -> hops.metadata.log.v1.Target
-	0,  // 73: hops.metadata.log.v1.RemoveXAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
-	1,  // 74: hops.metadata.log.v1.ACLEntry.type:type_name -> hops.metadata.log.v1.ACLEntry.Type
-	6,  // 75: hops.metadata.log.v1.SetACL.target:type_name -> hops.metadata.log.v1.Target
-	2,  // 76: hops.metadata.log.v1.SetACL.change:type_name -> hops.metadata.log.v1.SetACL.Change
-	32, // 77: hops.metadata.log.v1.SetACL.entries:type_name -> hops.metadata.log.v1.ACLEntry
-	6,  // 78: hops.metadata.log.v1.SetQuota.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 79: hops.metadata.log.v1.Truncate.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 80: hops.metadata.log.v1.Concat.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 81: hops.metadata.log.v1.Concat.sources:type_name -> hops.metadata.log.v1.Target
-	7,  // 82: hops.metadata.log.v1.SealTail.tail:type_name -> hops.metadata.log.v1.Block
-	6,  // 83: hops.metadata.log.v1.ConvertFile.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 84: hops.metadata.log.v1.SetStoragePolicy.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 85: hops.metadata.log.v1.SetErasurePolicy.target:type_name -> hops.metadata.log.v1.Target
-	46, // 86: hops.metadata.log.v1.ChangeRegister.changes:type_name -> hops.metadata.log.v1.ItemChange
-	6,  // 87: hops.metadata.log.v1.ChangeSnapshots.target:type_name -> hops.metadata.log.v1.Target
-	3,  // 88: hops.metadata.log.v1.ChangeSnapshots.change:type_name -> hops.metadata.log.v1.ChangeSnapshots.Change
-	53, // 89: hops.metadata.log.v1.AddCachePool.pool:type_name -> hops.metadata.log.v1.CachePoolInfo
-	53, // 90: hops.metadata.log.v1.ModifyCachePool.pool:type_name -> hops.metadata.log.v1.CachePoolInfo
-	57, // 91: hops.metadata.log.v1.AddCacheDirective.directive:type_name -> hops.metadata.log.v1.CacheDirectiveInfo
-	57, // 92: hops.metadata.log.v1.ModifyCacheDirective.directive:type_name -> hops.metadata.log.v1.CacheDirectiveInfo
-	93, // [93:93] is the sub-list for method output_type
-	93, // [93:93] is the sub-list for method input_type
-	93, // [93:93] is the sub-list for extension type_name
-	93, // [93:93] is the sub-list for extension extendee
-	0,  // [0:93] is the sub-list for field type_name
+	38, // 41: hops.metadata.log.v1.Command.seal_tail:type_name -> hops.metadata.log.v1.SealTail
+	39, // 42: hops.metadata.log.v1.Command.convert_file:type_name -> hops.metadata.log.v1.ConvertFile
+	55, // 43: hops.metadata.log.v1.Command.add_cache_pool:type_name -> hops.metadata.log.v1.AddCachePool
+	56, // 44: hops.metadata.log.v1.Command.modify_cache_pool:type_name -> hops.metadata.log.v1.ModifyCachePool
+	57, // 45: hops.metadata.log.v1.Command.remove_cache_pool:type_name -> hops.metadata.log.v1.RemoveCachePool
+	59, // 46: hops.metadata.log.v1.Command.add_cache_directive:type_name -> hops.metadata.log.v1.AddCacheDirective
+	60, // 47: hops.metadata.log.v1.Command.modify_cache_directive:type_name -> hops.metadata.log.v1.ModifyCacheDirective
+	61, // 48: hops.metadata.log.v1.Command.remove_cache_directive:type_name -> hops.metadata.log.v1.RemoveCacheDirective
+	11, // 49: hops.metadata.log.v1.Command.keep_file:type_name -> hops.metadata.log.v1.KeepFile
+	6,  // 50: hops.metadata.log.v1.Mkdirs.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 51: hops.metadata.log.v1.Create.target:type_name -> hops.metadata.log.v1.Target
+	9,  // 52: hops.metadata.log.v1.Store.create:type_name -> hops.metadata.log.v1.Create
+	7,  // 53: hops.metadata.log.v1.Store.body:type_name -> hops.metadata.log.v1.Block
+	6,  // 54: hops.metadata.log.v1.KeepFile.target:type_name -> hops.metadata.log.v1.Target
+	7,  // 55: hops.metadata.log.v1.KeepFile.body:type_name -> hops.metadata.log.v1.Block
+	7,  // 56: hops.metadata.log.v1.AddBlock.previous:type_name -> hops.metadata.log.v1.Block
+	7,  // 57: hops.metadata.log.v1.AddBlock.block:type_name -> hops.metadata.log.v1.Block
+	7,  // 58: hops.metadata.log.v1.AbandonBlock.block:type_name -> hops.metadata.log.v1.Block
+	7,  // 59: hops.metadata.log.v1.Complete.last:type_name -> hops.metadata.log.v1.Block
+	6,  // 60: hops.metadata.log.v1.Append.target:type_name -> hops.metadata.log.v1.Target
+	7,  // 61: hops.metadata.log.v1.UpdatePipeline.old_block:type_name -> hops.metadata.log.v1.Block
+	7,  // 62: hops.metadata.log.v1.UpdatePipeline.new_block:type_name -> hops.metadata.log.v1.Block
+	6,  // 63: hops.metadata.log.v1.Rename.source:type_name -> hops.metadata.log.v1.Target
+	6,  // 64: hops.metadata.log.v1.Rename.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 65: hops.metadata.log.v1.Delete.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 66: hops.metadata.log.v1.SurveyTree.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 67: hops.metadata.log.v1.SetPermission.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 68: hops.metadata.log.v1.SetOwner.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 69: hops.metadata.log.v1.SetTimes.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 70: hops.metadata.log.v1.SetReplication.target:type_name -> hops.metadata.log.v1.Target
+	7,  // 71: hops.metadata.log.v1.CommitRecovery.block:type_name -> hops.metadata.log.v1.Block
+	0,  // 72: hops.metadata.log.v1.XAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
+	6,  // 73: hops.metadata.log.v1.SetXAttr.target:type_name -> hops.metadata.log.v1.Target
+	30, // 74: hops.metadata.log.v1.SetXAttr.attribute:type_name -> hops.metadata.log.v1.XAttr
+	6,  // 75: hops.metadata.log.v1.RemoveXAttr.target:type_name -> hops.metadata.log.v1.Target
+	0,  // 76: hops.metadata.log.v1.RemoveXAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
+	1,  // 77: hops.metadata.log.v1.ACLEntry.type:type_name -> hops.metadata.log.v1.ACLEntry.Type
+	6,  // 78: hops.metadata.log.v1.SetACL.target:type_name -> hops.metadata.log.v1.Target
+	2,  // 79: hops.metadata.log.v1.SetACL.change:type_name -> hops.metadata.log.v1.SetACL.Change
+	33, // 80: hops.metadata.log.v1.SetACL.entries:type_name -> hops.metadata.log.v1.ACLEntry
+	6,  // 81: hops.metadata.log.v1.SetQuota.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 82: hops.metadata.log.v1.Truncate.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 83: hops.metadata.log.v1.Concat.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 84: hops.metadata.log.v1.Concat.sources:type_name -> hops.metadata.log.v1.Target
+	7,  // 85: hops.metadata.log.v1.SealTail.tail:type_name -> hops.metadata.log.v1.Block
+	6,  // 86: hops.metadata.log.v1.ConvertFile.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 87: hops.metadata.log.v1.SetStoragePolicy.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 88: hops.metadata.log.v1.SetErasurePolicy.target:type_name -> hops.metadata.log.v1.Target
+	47, // 89: hops.metadata.log.v1.ChangeRegister.changes:type_name -> hops.metadata.log.v1.ItemChange
+	6,  // 90: hops.metadata.log.v1.ChangeSnapshots.target:type_name -> hops.metadata.log.v1.Target
+	3,  // 91: hops.metadata.log.v1.ChangeSnapshots.change:type_name -> hops.metadata.log.v1.ChangeSnapshots.Change
+	54, // 92: hops.metadata.log.v1.AddCachePool.pool:type_name -> hops.metadata.log.v1.CachePoolInfo
+	54, // 93: hops.metadata.log.v1.ModifyCachePool.pool:type_name -> hops.metadata.log.v1.CachePoolInfo
+	58, // 94: hops.metadata.log.v1.AddCacheDirective.directive:type_name -> hops.metadata.log.v1.CacheDirectiveInfo
+	58, // 95: hops.metadata.log.v1.ModifyCacheDirective.directive:type_name -> hops.metadata.log.v1.CacheDirectiveInfo
+	96, // [96:96] is the sub-list for method output_type
+	96, // [96:96] is the sub-list for method input_type
+	96, // [96:96] is the sub-list for extension type_name
+	96, // [96:96] is the sub-list for extension extendee
+	0,  // [0:96] is the sub-list for field type_name
 }
 
 func init() { file_metadata_logpb_v1_log_proto_init() }
@@ -5462,18 +5578,19 @@ func file_metadata_logpb_v1_log_proto_init() {
 		(*Command_AddCacheDirective)(nil),
 		(*Command_ModifyCacheDirective)(nil),
 		(*Command_RemoveCacheDirective)(nil),
+		(*Command_KeepFile)(nil),
 	}
 	file_metadata_logpb_v1_log_proto_msgTypes[4].OneofWrappers = []any{}
 	file_metadata_logpb_v1_log_proto_msgTypes[5].OneofWrappers = []any{}
-	file_metadata_logpb_v1_log_proto_msgTypes[49].OneofWrappers = []any{}
-	file_metadata_logpb_v1_log_proto_msgTypes[53].OneofWrappers = []any{}
+	file_metadata_logpb_v1_log_proto_msgTypes[50].OneofWrappers = []any{}
+	file_metadata_logpb_v1_log_proto_msgTypes[54].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_metadata_logpb_v1_log_proto_rawDesc), len(file_metadata_logpb_v1_log_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   57,
+			NumMessages:   58,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
