@@ -15,6 +15,10 @@ type SmallFiles interface {
 	// no lease is left. Nobody changes data any more. Errors: those of Create; ErrUnsupported where no small file may be made: below a directory
 	// that says so, of more bytes, and below release.SmallFiles. The client goes on with Create then.
 	StoreFile(c metadata.Caller, r CreateRequest, data []byte, done func(*metadata.FileStatus, error))
+	// KeepFile makes a small file of a closed one, whose blocks go. The bytes come from whoever has read these blocks, and may write the file; nobody changes data any more.
+	// Inode, owner, times and all else stay, as do the blocks for the snapshots that have them. Errors: ErrBeingCreated for an open file, ErrIO when it is made of other blocks by
+	// now, ErrPermission without WRITE, ErrSpaceQuota, and ErrUnsupported as for StoreFile, for a file that is small already, is empty or has an erasure coding policy.
+	KeepFile(c metadata.Caller, r KeepFileRequest, done func(error))
 	// FileWithData describes a file and comes with its bytes, if it is a small one of at most Most bytes and nothing else belongs to it; else with its
 	// blocks, as Locate does.
 	FileWithData(c metadata.Caller, r FileWithDataRequest, done func(*FileWithData, error))
@@ -54,6 +58,14 @@ func (p SmallFilePolicy) String() string {
 		return "on"
 	}
 	return "inherit"
+}
+
+// KeepFileRequest makes a small file of an ordinary one.
+type KeepFileRequest struct {
+	Retry  Retry
+	Path   string
+	Blocks []metadata.Block
+	Data   []byte
 }
 
 // FileWithDataRequest asks for a file with its bytes.

@@ -438,3 +438,51 @@ func (c *Client) SetSmallFilePolicy(ctx context.Context, name string, policy nam
 	}
 	return wrap("small files", name, c.hinted(err))
 }
+
+// Keep makes a small file, whose bytes the namenodes keep, of an ordinary one: it is read, and its blocks go. Inode, owner, times and all else stay, and snapshots keep the
+// blocks that they have; who has it open reads on. kept: it was done; false without an error: it was a small file before.
+//
+// Errors: ErrBeingCreated for a file that is open, ErrIO when it was changed meanwhile, ErrPermission without READ and WRITE, ErrSpaceQuota, and ErrUnsupported for a file
+// that is larger than they may be, is empty, has an erasure coding policy or is where no small files are made, by clusters that are not of the level, and by Hadoop's namenodes.
+func (c *Client) Keep(ctx context.Context, name string) (kept bool, err error) {
+	if name, err = clean("keep", name); err != nil {
+		return false, err
+	}
+	answer, err := c.openSmall(ctx, name, metadata.MaxBody)
+	refused := func(kind *metadata.Kind, format string, args ...any) error {
+		return &Error{Op: "keep", Path: name, Kind: kind, Message: fmt.Sprintf(format, args...)}
+	}
+	list := answer.GetLocations()
+	switch {
+	case err != nil:
+		return false, err
+	case len(answer.GetData()) > 0:
+		return false, nil
+	case list == nil && answer.GetData() == nil:
+		return false, refused(metadata.ErrUnsupported, "the namenode has no small files, or the client is not to use them")
+	case list.GetUnderConstruction():
+		return false, refused(metadata.ErrBeingCreated, "it is being written")
+	case list.GetFileLength() == 0:
+		return false, refused(metadata.ErrUnsupported, "it is empty")
+	case list.GetFileLength() > uint64(c.small.most()):
+		return false, refused(metadata.ErrUnsupported, "it has %d bytes, and a small file has %d at most", list.GetFileLength(), c.small.most())
+	case list.GetEcPolicy() != nil:
+		return false, refused(metadata.ErrUnsupported, "it has an erasure coding policy")
+	}
+	r, err := c.newReader(ctx, name, list)
+	if err != nil {
+		return false, err
+	}
+	r.learn(list)
+	defer r.Close()
+	data := make([]byte, r.Size())
+	if _, err := io.ReadFull(r, data); err != nil {
+		return false, wrap("keep", name, err)
+	}
+	request := &hadooppb.KeepFileRequestProto{Src: &name, Data: data}
+	for _, b := range list.GetBlocks() {
+		request.Blocks = append(request.Blocks, b.GetB())
+	}
+	err = c.operate(ctx, "keep", name, "keepFile", request, new(hadooppb.KeepFileResponseProto))
+	return err == nil, err
+}

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -145,6 +147,83 @@ func TestSmallFilesLookLikeOthers(t *testing.T) {
 				t.Errorf("the policy is %v, own %v, %v", policy, own, err)
 			}
 		})
+	}
+}
+
+// What was written to datanodes is kept by the namenodes when somebody says so. Nothing but its blocks changes, and who has it open reads on.
+func TestFilesOnDatanodesAreKept(t *testing.T) {
+	k := Start(t, Config{SmallFiles: true})
+	ctx, cancel := context.WithTimeout(context.Background(), 4*Patience)
+	defer cancel()
+	fast, plain := k.reader(dfs.Config{}), k.ordinary()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(fast.Mkdirs(ctx, "/tmp/d", 0o755, true))
+	must(fast.AllowSnapshot(ctx, "/tmp/d", true))
+	for _, n := range []int{1, 1024, 5000, metadata.MaxBody} {
+		name := fmt.Sprintf("/tmp/d/%d", n)
+		must(plain.WriteFile(ctx, name, content(n), false))
+		before, err := plain.Stat(ctx, name)
+		must(err)
+		sum, err := plain.ChecksumOf(ctx, name, dfs.MD5MD5CRC)
+		must(err)
+		open, err := plain.Open(ctx, name)
+		must(err)
+		defer open.Close()
+		snapshot := fmt.Sprint("s", n)
+		_, err = fast.CreateSnapshot(ctx, "/tmp/d", snapshot)
+		must(err)
+		for i := range 2 { // it is kept once
+			if kept, err := fast.Keep(ctx, name); err != nil || kept != (i == 0) {
+				t.Fatal(name, kept, err)
+			}
+		}
+		if after, err := plain.Stat(ctx, name); err != nil || !reflect.DeepEqual(after, before) {
+			t.Errorf("%+v, %v; before %+v", after, err, before)
+		}
+		if again, err := plain.ChecksumOf(ctx, name, dfs.MD5MD5CRC); err != nil || !bytes.Equal(again.Bytes, sum.Bytes) {
+			t.Errorf("%s: the checksum is %v (%v), and was %v", name, again, err, sum)
+		}
+		at, err := plain.BlockLocations(ctx, name, 0, 1<<20)
+		if err != nil || len(at) != 1 || !namenode.IsDoor(namenode.NodeID(at[0].Datanodes[0].UUID)) {
+			t.Errorf("%s is at %+v, %v", name, at, err)
+		}
+		for _, c := range []*dfs.Client{fast, plain} {
+			for _, path := range []string{name, "/tmp/d/.snapshot/" + snapshot + name[len("/tmp/d"):]} {
+				if got, err := c.ReadFile(ctx, path); err != nil || !bytes.Equal(got, content(n)) {
+					t.Errorf("%s: %d bytes, %v", path, len(got), err)
+				}
+			}
+		}
+		must(fast.DeleteSnapshot(ctx, "/tmp/d", snapshot))
+		if got, err := io.ReadAll(open); err != nil || !bytes.Equal(got, content(n)) {
+			t.Errorf("%s, opened before: %d bytes, %v", name, len(got), err)
+		}
+	}
+	k.throughHTTP(ctx, "/tmp/d/5000", content(5000))
+
+	must(plain.WriteFile(ctx, "/tmp/d/more", content(metadata.MaxBody+1), false))
+	must(plain.WriteFile(ctx, "/tmp/d/empty", nil, false))
+	w, err := plain.Create(ctx, "/tmp/d/open", dfs.CreateOptions{})
+	must(err)
+	_, err = w.Write(content(10))
+	must(err)
+	must(w.Hflush(ctx))
+	for name, want := range map[string]*metadata.Kind{
+		"/tmp/d/more": metadata.ErrUnsupported, "/tmp/d/empty": metadata.ErrUnsupported, "/tmp/d/open": metadata.ErrBeingCreated, "/tmp/d": metadata.ErrNotExist, "/tmp/none": metadata.ErrNotExist,
+	} {
+		if kept, err := fast.Keep(ctx, name); kept || !errors.Is(err, want) {
+			t.Errorf("%s: %v, %v", name, kept, err)
+		}
+	}
+	must(w.Close())
+	must(fast.SetSmallFilePolicy(ctx, "/tmp/d", namenode.SmallFilesOff))
+	if kept, err := fast.Keep(ctx, "/tmp/d/open"); kept || !errors.Is(err, metadata.ErrUnsupported) {
+		t.Errorf("where small files are off: %v, %v", kept, err)
 	}
 }
 

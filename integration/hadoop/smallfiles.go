@@ -100,6 +100,22 @@ func (s *suite) smallRow(ctx context.Context, ours *cluster, fsShell runner) err
 			add(fmt.Sprintf("the checksum of %d bytes is that of blocks, says %s", size, c.name), e)
 		}
 	}
+	// What Hadoop's client wrote to datanodes, kept by the namenodes from then on: it reads, appends to and cuts it as before.
+	written, line := content(4000, 3), content(50, 4)
+	err = put(clients[0].run, dir+"/kept", written)
+	if err == nil {
+		_, err = tool(".", nil, s.binary, "smallfiles", "--conf", ours.conf, dir+"/kept", "keep")
+	}
+	if err == nil {
+		err = isKept(ctx, fs, dir+"/kept")
+	}
+	reads("kept, by FsShell", dir+"/kept", written, err)
+	if err == nil {
+		if err = os.WriteFile(local, line, 0o644); err == nil {
+			_, err = shell(clients[0].run, "-appendToFile", local, dir+"/kept")
+		}
+	}
+	reads("kept, and appended to by FsShell", dir+"/kept", append(written, line...), err)
 	// For each client, what changes a small file.
 	for i, c := range clients {
 		at := func(name string) string { return fmt.Sprintf("%s/%d%s", dir, i, name) }

@@ -196,6 +196,40 @@ func (s *Server) StoreFile(c metadata.Caller, r namenode.CreateRequest, data []b
 	})
 }
 
+// KeepFile implements namenode.SmallFiles.
+func (s *Server) KeepFile(c metadata.Caller, r namenode.KeepFileRequest, done func(error)) {
+	t, err := target(r.Path)
+	var reign *reign
+	if err == nil {
+		reign, err = s.leading()
+	}
+	if err == nil {
+		err = s.safe.check(s)
+	}
+	if err == nil {
+		err = s.smallFilesBuilt()
+	}
+	if err == nil && len(r.Data) > s.SmallFileLimit() {
+		err = errNoSmallFiles(fmt.Sprintf("%d bytes are more than the %d of a small file", len(r.Data), s.SmallFileLimit()))
+	}
+	if err != nil {
+		done(err)
+		return
+	}
+	s.newBlock(reign, blockID, func(b metadata.Block, err error) {
+		if err != nil {
+			done(err)
+			return
+		}
+		b.Length = int64(len(r.Data))
+		e := &envelope{}
+		e.command.Op = &logpb.Command_KeepFile{KeepFile: &logpb.KeepFile{
+			Target: t, Blocks: namespace.BlocksSum(r.Blocks), Body: blockOf(b), Crc: crcOf(r.Data), Data: r.Data, ByDefault: s.config.SmallFiles,
+		}}
+		s.simple(&c, r.Retry, e, done)
+	})
+}
+
 func crcOf(data []byte) uint32 { return crc32.Checksum(data, crc32c) }
 
 var crc32c = crc32.MakeTable(crc32.Castagnoli)

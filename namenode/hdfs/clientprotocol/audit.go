@@ -27,6 +27,7 @@ var audited = map[string]struct {
 	"createWithData":        {"create", false},
 	"openWithData":          {"open", true},
 	"openManyWithData":      {"open", true},
+	"keepFile":              {"keepFile", false},
 	"setSmallFiles":         {"setSmallFiles", false},
 	"getSmallFiles":         {"getSmallFiles", true},
 	"append":                {"append", false},

@@ -18,6 +18,7 @@ func (p *protocol) smallMethods() []hrpc.Method {
 	open.Answer = metadata.MaxBody + 1<<10
 	return []hrpc.Method{
 		on("createWithData", security.ByPath, p.createWithData), open, on("openManyWithData", security.ByPath, p.openManyWithData),
+		on("keepFile", security.ByPath, p.keepFile),
 		on("setSmallFiles", security.ByPath, p.setSmallFiles), on("getSmallFiles", security.ByPath, p.getSmallFiles),
 	}
 }
@@ -46,6 +47,32 @@ func (p *protocol) createWithData(c *hrpc.Call, r *pb.CreateWithDataRequestProto
 			c.Reply(&storedAnswer{infoAnswer: infoAnswer{encoder: &p.encode, status: f}})
 		}
 	})
+}
+
+func (p *protocol) keepFile(c *hrpc.Call, r *pb.KeepFileRequestProto) {
+	request := namenode.KeepFileRequest{Retry: retry(c), Path: r.GetSrc(), Data: r.GetData(), Blocks: make([]metadata.Block, 0, len(r.GetBlocks()))}
+	var err error
+	if len(request.Data) > metadata.MaxBody {
+		err = metadata.Errorf(metadata.ErrInvalidArgument, "keepFile: %s has %d bytes, and %d is the most", r.GetSrc(), len(request.Data), metadata.MaxBody)
+	}
+	for _, one := range r.GetBlocks() {
+		var b *metadata.Block
+		if err == nil {
+			b, err = p.block(one)
+		}
+		if err == nil && b == nil {
+			err = metadata.Errorf(metadata.ErrInvalidArgument, "keepFile: %s is not made of a block 0", r.GetSrc())
+		}
+		if err != nil {
+			break
+		}
+		request.Blocks = append(request.Blocks, *b)
+	}
+	if err != nil {
+		c.Fail(err)
+		return
+	}
+	p.service.KeepFile(c.Caller, request, done(c))
 }
 
 func (p *protocol) openWithData(c *hrpc.Call, r *pb.OpenWithDataRequestProto) {

@@ -2384,6 +2384,104 @@ func (x *OpenedFileProto) GetMessage() string {
 	return ""
 }
 
+// KeepFileRequestProto makes a small file of a closed, replicated one.
+type KeepFileRequestProto struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Src   *string                `protobuf:"bytes,1,opt,name=src" json:"src,omitempty"`
+	// What it is made of, in order, and its bytes, which were read there.
+	Blocks        []*ExtendedBlockProto `protobuf:"bytes,2,rep,name=blocks" json:"blocks,omitempty"`
+	Data          []byte                `protobuf:"bytes,3,opt,name=data" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeepFileRequestProto) Reset() {
+	*x = KeepFileRequestProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeepFileRequestProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeepFileRequestProto) ProtoMessage() {}
+
+func (x *KeepFileRequestProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeepFileRequestProto.ProtoReflect.Descriptor instead.
+func (*KeepFileRequestProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *KeepFileRequestProto) GetSrc() string {
+	if x != nil && x.Src != nil {
+		return *x.Src
+	}
+	return ""
+}
+
+func (x *KeepFileRequestProto) GetBlocks() []*ExtendedBlockProto {
+	if x != nil {
+		return x.Blocks
+	}
+	return nil
+}
+
+func (x *KeepFileRequestProto) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+type KeepFileResponseProto struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeepFileResponseProto) Reset() {
+	*x = KeepFileResponseProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeepFileResponseProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeepFileResponseProto) ProtoMessage() {}
+
+func (x *KeepFileResponseProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeepFileResponseProto.ProtoReflect.Descriptor instead.
+func (*KeepFileResponseProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{31}
+}
+
 type SetSmallFilesRequestProto struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Path          *string                `protobuf:"bytes,1,opt,name=path" json:"path,omitempty"`
@@ -2394,7 +2492,7 @@ type SetSmallFilesRequestProto struct {
 
 func (x *SetSmallFilesRequestProto) Reset() {
 	*x = SetSmallFilesRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[30]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2406,7 +2504,7 @@ func (x *SetSmallFilesRequestProto) String() string {
 func (*SetSmallFilesRequestProto) ProtoMessage() {}
 
 func (x *SetSmallFilesRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[30]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2419,7 +2517,7 @@ func (x *SetSmallFilesRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSmallFilesRequestProto.ProtoReflect.Descriptor instead.
 func (*SetSmallFilesRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{30}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SetSmallFilesRequestProto) GetPath() string {
@@ -2444,7 +2542,7 @@ type SetSmallFilesResponseProto struct {
 
 func (x *SetSmallFilesResponseProto) Reset() {
 	*x = SetSmallFilesResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[31]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2456,7 +2554,7 @@ func (x *SetSmallFilesResponseProto) String() string {
 func (*SetSmallFilesResponseProto) ProtoMessage() {}
 
 func (x *SetSmallFilesResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[31]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2469,7 +2567,7 @@ func (x *SetSmallFilesResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSmallFilesResponseProto.ProtoReflect.Descriptor instead.
 func (*SetSmallFilesResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{31}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{33}
 }
 
 type GetSmallFilesRequestProto struct {
@@ -2481,7 +2579,7 @@ type GetSmallFilesRequestProto struct {
 
 func (x *GetSmallFilesRequestProto) Reset() {
 	*x = GetSmallFilesRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[32]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2493,7 +2591,7 @@ func (x *GetSmallFilesRequestProto) String() string {
 func (*GetSmallFilesRequestProto) ProtoMessage() {}
 
 func (x *GetSmallFilesRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[32]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2506,7 +2604,7 @@ func (x *GetSmallFilesRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSmallFilesRequestProto.ProtoReflect.Descriptor instead.
 func (*GetSmallFilesRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{32}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GetSmallFilesRequestProto) GetPath() string {
@@ -2529,7 +2627,7 @@ type GetSmallFilesResponseProto struct {
 
 func (x *GetSmallFilesResponseProto) Reset() {
 	*x = GetSmallFilesResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[33]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2541,7 +2639,7 @@ func (x *GetSmallFilesResponseProto) String() string {
 func (*GetSmallFilesResponseProto) ProtoMessage() {}
 
 func (x *GetSmallFilesResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[33]
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2554,7 +2652,7 @@ func (x *GetSmallFilesResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSmallFilesResponseProto.ProtoReflect.Descriptor instead.
 func (*GetSmallFilesResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{33}
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GetSmallFilesResponseProto) GetPolicy() SmallFilesProto {
@@ -2766,7 +2864,12 @@ const file_namenode_hdfs_hadooppb_operator_proto_rawDesc = "" +
 	"\x0fOpenedFileProto\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\x12\x1c\n" +
 	"\texception\x18\x02 \x01(\tR\texception\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\"c\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\"u\n" +
+	"\x14KeepFileRequestProto\x12\x10\n" +
+	"\x03src\x18\x01 \x01(\tR\x03src\x127\n" +
+	"\x06blocks\x18\x02 \x03(\v2\x1f.hops.hadoop.ExtendedBlockProtoR\x06blocks\x12\x12\n" +
+	"\x04data\x18\x03 \x01(\fR\x04data\"\x17\n" +
+	"\x15KeepFileResponseProto\"c\n" +
 	"\x19SetSmallFilesRequestProto\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x122\n" +
 	"\x06policy\x18\x02 \x01(\x0e2\x1a.hops.hdfs.SmallFilesProtoR\x06policy\"\x1c\n" +
@@ -2795,7 +2898,7 @@ func file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP() []byte {
 }
 
 var file_namenode_hdfs_hadooppb_operator_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_namenode_hdfs_hadooppb_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_namenode_hdfs_hadooppb_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_namenode_hdfs_hadooppb_operator_proto_goTypes = []any{
 	(SmallFilesProto)(0),                         // 0: hops.hdfs.SmallFilesProto
 	(SetDatanodeStateRequestProto_StateProto)(0), // 1: hops.hdfs.SetDatanodeStateRequestProto.StateProto
@@ -2829,40 +2932,43 @@ var file_namenode_hdfs_hadooppb_operator_proto_goTypes = []any{
 	(*OpenManyWithDataRequestProto)(nil),         // 29: hops.hdfs.OpenManyWithDataRequestProto
 	(*OpenManyWithDataResponseProto)(nil),        // 30: hops.hdfs.OpenManyWithDataResponseProto
 	(*OpenedFileProto)(nil),                      // 31: hops.hdfs.OpenedFileProto
-	(*SetSmallFilesRequestProto)(nil),            // 32: hops.hdfs.SetSmallFilesRequestProto
-	(*SetSmallFilesResponseProto)(nil),           // 33: hops.hdfs.SetSmallFilesResponseProto
-	(*GetSmallFilesRequestProto)(nil),            // 34: hops.hdfs.GetSmallFilesRequestProto
-	(*GetSmallFilesResponseProto)(nil),           // 35: hops.hdfs.GetSmallFilesResponseProto
-	(*AclEntryProto)(nil),                        // 36: hops.hadoop.AclEntryProto
-	(*XAttrProto)(nil),                           // 37: hops.hadoop.XAttrProto
-	(*ErasureCodingPolicyProto)(nil),             // 38: hops.hadoop.ErasureCodingPolicyProto
-	(*ExtendedBlockProto)(nil),                   // 39: hops.hadoop.ExtendedBlockProto
-	(*CreateRequestProto)(nil),                   // 40: hops.hadoop.CreateRequestProto
-	(*HdfsFileStatusProto)(nil),                  // 41: hops.hadoop.HdfsFileStatusProto
-	(*LocatedBlocksProto)(nil),                   // 42: hops.hadoop.LocatedBlocksProto
+	(*KeepFileRequestProto)(nil),                 // 32: hops.hdfs.KeepFileRequestProto
+	(*KeepFileResponseProto)(nil),                // 33: hops.hdfs.KeepFileResponseProto
+	(*SetSmallFilesRequestProto)(nil),            // 34: hops.hdfs.SetSmallFilesRequestProto
+	(*SetSmallFilesResponseProto)(nil),           // 35: hops.hdfs.SetSmallFilesResponseProto
+	(*GetSmallFilesRequestProto)(nil),            // 36: hops.hdfs.GetSmallFilesRequestProto
+	(*GetSmallFilesResponseProto)(nil),           // 37: hops.hdfs.GetSmallFilesResponseProto
+	(*AclEntryProto)(nil),                        // 38: hops.hadoop.AclEntryProto
+	(*XAttrProto)(nil),                           // 39: hops.hadoop.XAttrProto
+	(*ErasureCodingPolicyProto)(nil),             // 40: hops.hadoop.ErasureCodingPolicyProto
+	(*ExtendedBlockProto)(nil),                   // 41: hops.hadoop.ExtendedBlockProto
+	(*CreateRequestProto)(nil),                   // 42: hops.hadoop.CreateRequestProto
+	(*HdfsFileStatusProto)(nil),                  // 43: hops.hadoop.HdfsFileStatusProto
+	(*LocatedBlocksProto)(nil),                   // 44: hops.hadoop.LocatedBlocksProto
 }
 var file_namenode_hdfs_hadooppb_operator_proto_depIdxs = []int32{
 	1,  // 0: hops.hdfs.SetDatanodeStateRequestProto.state:type_name -> hops.hdfs.SetDatanodeStateRequestProto.StateProto
 	12, // 1: hops.hdfs.GetEventsResponseProto.events:type_name -> hops.hdfs.FeedEventProto
-	36, // 2: hops.hdfs.FeedEventProto.acl:type_name -> hops.hadoop.AclEntryProto
-	37, // 3: hops.hdfs.FeedEventProto.xattrs:type_name -> hops.hadoop.XAttrProto
+	38, // 2: hops.hdfs.FeedEventProto.acl:type_name -> hops.hadoop.AclEntryProto
+	39, // 3: hops.hdfs.FeedEventProto.xattrs:type_name -> hops.hadoop.XAttrProto
 	14, // 4: hops.hdfs.SearchRequestProto.tags:type_name -> hops.hdfs.TagProto
 	16, // 5: hops.hdfs.SearchResponseProto.found:type_name -> hops.hdfs.FoundProto
-	37, // 6: hops.hdfs.FoundProto.xattrs:type_name -> hops.hadoop.XAttrProto
-	38, // 7: hops.hdfs.BeginRewriteResponseProto.ecPolicy:type_name -> hops.hadoop.ErasureCodingPolicyProto
-	39, // 8: hops.hdfs.EndRewriteRequestProto.tail:type_name -> hops.hadoop.ExtendedBlockProto
-	39, // 9: hops.hdfs.EndRewriteResponseProto.last:type_name -> hops.hadoop.ExtendedBlockProto
-	40, // 10: hops.hdfs.CreateWithDataRequestProto.create:type_name -> hops.hadoop.CreateRequestProto
-	41, // 11: hops.hdfs.CreateWithDataResponseProto.status:type_name -> hops.hadoop.HdfsFileStatusProto
-	42, // 12: hops.hdfs.OpenWithDataResponseProto.locations:type_name -> hops.hadoop.LocatedBlocksProto
+	39, // 6: hops.hdfs.FoundProto.xattrs:type_name -> hops.hadoop.XAttrProto
+	40, // 7: hops.hdfs.BeginRewriteResponseProto.ecPolicy:type_name -> hops.hadoop.ErasureCodingPolicyProto
+	41, // 8: hops.hdfs.EndRewriteRequestProto.tail:type_name -> hops.hadoop.ExtendedBlockProto
+	41, // 9: hops.hdfs.EndRewriteResponseProto.last:type_name -> hops.hadoop.ExtendedBlockProto
+	42, // 10: hops.hdfs.CreateWithDataRequestProto.create:type_name -> hops.hadoop.CreateRequestProto
+	43, // 11: hops.hdfs.CreateWithDataResponseProto.status:type_name -> hops.hadoop.HdfsFileStatusProto
+	44, // 12: hops.hdfs.OpenWithDataResponseProto.locations:type_name -> hops.hadoop.LocatedBlocksProto
 	31, // 13: hops.hdfs.OpenManyWithDataResponseProto.files:type_name -> hops.hdfs.OpenedFileProto
-	0,  // 14: hops.hdfs.SetSmallFilesRequestProto.policy:type_name -> hops.hdfs.SmallFilesProto
-	0,  // 15: hops.hdfs.GetSmallFilesResponseProto.policy:type_name -> hops.hdfs.SmallFilesProto
-	16, // [16:16] is the sub-list for method output_type
-	16, // [16:16] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	41, // 14: hops.hdfs.KeepFileRequestProto.blocks:type_name -> hops.hadoop.ExtendedBlockProto
+	0,  // 15: hops.hdfs.SetSmallFilesRequestProto.policy:type_name -> hops.hdfs.SmallFilesProto
+	0,  // 16: hops.hdfs.GetSmallFilesResponseProto.policy:type_name -> hops.hdfs.SmallFilesProto
+	17, // [17:17] is the sub-list for method output_type
+	17, // [17:17] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_namenode_hdfs_hadooppb_operator_proto_init() }
@@ -2878,7 +2984,7 @@ func file_namenode_hdfs_hadooppb_operator_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_namenode_hdfs_hadooppb_operator_proto_rawDesc), len(file_namenode_hdfs_hadooppb_operator_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   34,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
