@@ -98,6 +98,10 @@ func TestSmallFileFromStoreToEnd(t *testing.T) {
 	if _, err := m.store(t, storing("/early"), smallBytes(1, 1)); metadata.KindOf(err) != metadata.ErrUnsupported || !strings.Contains(err.Error(), "need level 6") {
 		t.Error(err)
 	}
+	keep := namenode.KeepFileRequest{Path: "/early", Data: smallBytes(1, 1)}
+	if err := m.do(func(done func(error)) { m.KeepFile(m.caller(), keep, done) }); metadata.KindOf(err) != metadata.ErrUnsupported || !strings.Contains(err.Error(), "need level 6") {
+		t.Fatal(err)
+	}
 	m = c.raised()
 	for _, size := range []int{0, 1, 1024, 1025, 5000, metadata.MaxBody} {
 		path, data := fmt.Sprintf("/d/%d", size), smallBytes(size, 1)
@@ -139,6 +143,10 @@ func TestSmallFileFromStoreToEnd(t *testing.T) {
 	// What is no small file goes to datanodes.
 	for what, try := range map[string]func() error{
 		"one byte more": func() error { _, err := m.store(t, storing("/more"), smallBytes(metadata.MaxBody+1, 1)); return err },
+		"one byte more to be kept": func() error {
+			r := namenode.KeepFileRequest{Path: "/d/5000", Data: smallBytes(metadata.MaxBody+1, 1)}
+			return m.do(func(done func(error)) { m.KeepFile(m.caller(), r, done) })
+		},
 		"more than is set": func() error {
 			m.config.SmallFileLimit = 100
 			defer func() { m.config.SmallFileLimit = 0 }()
