@@ -2,10 +2,13 @@ package dfs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"sync"
+
+	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
 const (
@@ -37,10 +40,11 @@ type localBytes struct {
 // Who reads in order has what follows read and checked by other goroutines meanwhile, within the range. None of these waits for a
 // disk once the flow ends, and its end waits for them.
 type localFlow struct {
-	r   *Reader
-	ctx context.Context
-	b   *located
-	d   *descriptors
+	r    *Reader
+	ctx  context.Context
+	b    *located
+	node *hadooppb.DatanodeInfoProto // whose replica it is
+	d    *descriptors
 	buf *localBytes // that of the bytes which read has returned last
 	// pos is where the next bytes are in the block, end that of the range.
 	pos, end int64
@@ -72,7 +76,7 @@ func (r *Reader) openLocal(ctx context.Context, a *attempt, b *located, offset, 
 			continue
 		}
 		if d := r.c.local.get(ctx, b, node); d != nil {
-			return &localFlow{r: r, ctx: ctx, b: b, d: d, pos: offset, end: offset + length, began: offset - a.sequence}
+			return &localFlow{r: r, ctx: ctx, b: b, node: node, d: d, pos: offset, end: offset + length, began: offset - a.sequence}
 		}
 	}
 	return nil
@@ -197,12 +201,15 @@ func (f *localFlow) settle() bool {
 	return true
 }
 
-// abandon has the datanode asked over a socket, by this reader and by others for a while, unless it is the reader who does not
+// abandon has the datanode, or another one where its disk is slow, asked over a socket, by this reader and by others for a while, unless it is the reader who does not
 // want to wait.
 func (f *localFlow) abandon(err error) {
 	if f.ctx.Err() == nil {
 		f.r.c.log.Debug("a replica on this machine is read over a socket now", "path", f.r.path, "block", f.b.block.GetBlockId(), "offset", f.pos, "error", err)
 		f.r.c.local.reject(f.d, err)
+		if errors.Is(err, errSlowDisk) { // the datanode would wait for it as well: others are asked first
+			f.r.c.suspect(f.node, f.b.block, f.b.token, true)
+		}
 	}
 	f.close()
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/gohops/hops/metadata"
 )
 
-// stuckFS is a disk that, once it hangs, does not remove files under a path until it is let go.
+// stuckFS is a disk that, once it hangs, does not rename files under a path until it is let go.
 type stuckFS struct {
 	vfs.FS
 	under string
@@ -25,15 +25,15 @@ type stuckFS struct {
 	freed chan struct{}
 }
 
-func (s *stuckFS) Remove(name string) error {
-	if s.hangs.Load() && strings.HasPrefix(name, s.under) {
+func (s *stuckFS) Rename(from, to string) error {
+	if s.hangs.Load() && strings.HasPrefix(from, s.under) {
 		select {
 		case s.stuck <- struct{}{}:
 		default:
 		}
 		<-s.freed
 	}
-	return s.FS.Remove(name)
+	return s.FS.Rename(from, to)
 }
 
 // What is on one disk is reported although another does not answer, and has not been given up.
@@ -57,15 +57,17 @@ func TestAHungDiskHoldsUpNobodyElsesReport(t *testing.T) {
 	})
 	t.Cleanup(free)
 	waitReady(t, d)
+	writers := map[datanode.StorageType]datanode.Writer{}
 	for id, typ := range map[int64]datanode.StorageType{1: datanode.Disk, 2: datanode.SSD} {
 		w, err := d.store.Create(metadata.Block{ID: metadata.BlockID(id), Generation: 1}, datanode.CreateOptions{Type: typ})
 		check(t, err)
 		check(t, w.Write(0, make([]byte, 100_000), nil)) // files of its own
-		_, err = w.Finalize()
-		check(t, err)
+		writers[typ] = w
 	}
+	_, err := writers[datanode.SSD].Finalize()
+	check(t, err)
 	disk.hangs.Store(true)
-	lost.Go(func() { _ = d.store.Delete(metadata.Block{ID: 1, Generation: 1}) })
+	lost.Go(func() { _, _ = writers[datanode.Disk].Finalize() })
 	<-disk.stuck
 	n.mu.Lock()
 	full := n.full
