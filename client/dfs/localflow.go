@@ -45,7 +45,7 @@ type localFlow struct {
 	b    *located
 	node *hadooppb.DatanodeInfoProto // whose replica it is
 	d    *descriptors
-	buf *localBytes // that of the bytes which read has returned last
+	buf  *localBytes // that of the bytes which read has returned last
 	// pos is where the next bytes are in the block, end that of the range.
 	pos, end int64
 	data     []byte // read and not handed out

@@ -57,7 +57,7 @@ type volume struct {
 	asking  *asking // nil: nobody asks
 	// usageWait and endWait are the constants, less in tests.
 	usageWait, endWait time.Duration
-	lastUse   vfs.Usage
+	lastUse            vfs.Usage
 
 	dirMu sync.Mutex
 	dirs  map[string]bool // subdirectories that exist durably

@@ -57,8 +57,8 @@ func (c *calls) oldest() int64 {
 	return -1
 }
 
-// watched is a volume's disk with its calls counted. Of one that was given up nothing is changed any more: who waited for it in vain,
-// and goes on when it answers, may have a successor there.
+// watched is a volume's disk with its calls counted. On one that was given up nothing is changed or synced any more: who waited for it in
+// vain, and goes on when it answers, may have a successor there.
 type watched struct {
 	vfs.FS
 	v *volume
@@ -114,6 +114,9 @@ func (w watched) Stat(name string) (vfs.Info, error) {
 
 func (w watched) SyncDir(name string) error {
 	defer w.v.calls.begin().Add(-1)
+	if err := w.v.err(); err != nil {
+		return err
+	}
 	return w.FS.SyncDir(name)
 }
 
@@ -156,6 +159,9 @@ func (w watchedFile) WriteAllAt(pieces [][]byte, off int64) error {
 
 func (w watchedFile) Sync() error {
 	defer w.v.calls.begin().Add(-1)
+	if err := w.v.err(); err != nil {
+		return err
+	}
 	return w.File.Sync()
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gohops/hops/datanode"
 	"github.com/gohops/hops/datanode/vfs"
+	"github.com/gohops/hops/datanode/vfs/mem"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/security/securitytest"
 	"github.com/gohops/hops/metadata"
@@ -90,4 +91,58 @@ func TestAHungDiskHoldsUpNobodyElsesReport(t *testing.T) {
 		defer n.mu.Unlock()
 		return n.full > full
 	})
+}
+
+// A volume that was given up because its disk did not answer is taken back when it does, and the namenode hears what is there.
+func TestAVolumeIsTakenBackWhenItsDiskAnswers(t *testing.T) {
+	credentials := securitytest.Credentials(t)
+	n := startNamenode(t, credentials, "lab")
+	disk := &stuckFS{FS: mem.New(1 << 26), stuck: make(chan struct{}, 1), freed: make(chan struct{}), under: "/a"}
+	d, _ := runDatanode(t, Config{
+		Volumes: []Volume{{Path: "/a"}, {Path: "/b", Type: "SSD"}}, Reserve: -1, FS: disk,
+		Transfer: listen(t), HTTP: listen(t), IPC: listen(t), GRPC: listen(t), DiskTimeout: 3 * time.Second,
+		NamenodesGRPC: []string{n.addr}, NamenodesIPC: []string{n.addr}, Credentials: credentials, Door: security.NewDoor(security.Config{}),
+		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	})
+	var lost sync.WaitGroup
+	free := sync.OnceFunc(func() {
+		disk.hangs.Store(false)
+		close(disk.freed)
+		lost.Wait()
+	})
+	t.Cleanup(free)
+	waitReady(t, d)
+	writer := func(id metadata.BlockID) datanode.Writer {
+		w, err := d.store.Create(metadata.Block{ID: id, Generation: 1}, datanode.CreateOptions{Type: datanode.Disk})
+		check(t, err)
+		check(t, w.Write(0, make([]byte, 100_000), nil))
+		return w
+	}
+	_, err := writer(1).Finalize()
+	check(t, err)
+	late := writer(2)
+	disk.hangs.Store(true)
+	lost.Go(func() {
+		if _, err := late.Finalize(); err == nil {
+			t.Error("a replica is finished on a volume that was given up")
+		}
+	})
+	<-disk.stuck
+	volume := func() datanode.VolumeStatus { return d.store.Volumes()[0] }
+	within(t, "the volume is slow", func() bool { return volume().Slow || volume().Failed != nil })
+	within(t, "it is given up", func() bool { return volume().Failed != nil })
+	n.mu.Lock()
+	clear(n.named)
+	n.mu.Unlock()
+	free()
+	within(t, "the namenode hears of what is there", func() bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return n.named[1]
+	})
+	for _, v := range d.store.Volumes() {
+		if v.Failed != nil {
+			t.Errorf("%+v", v)
+		}
+	}
 }

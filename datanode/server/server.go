@@ -62,7 +62,7 @@ type Server struct {
 	rebuilds    crew
 	rebuilt     rebuilding
 	reconfig    reconfiguration
-	changing    sync.Mutex // held by who opens volumes and gives them back
+	changing    sync.Mutex     // held by who opens volumes and gives them back
 	hurt        chan struct{}  // capacity 1: a volume has failed
 	unanswered  sync.WaitGroup // work on replicas for which nobody may wait any more
 	peerTime    time.Duration  // the constant, more in tests
