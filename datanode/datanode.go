@@ -150,6 +150,8 @@ type VolumeStatus struct {
 	// Remaining is what new replicas may take.
 	Remaining int64
 	Replicas  int
+	// Slow: a call of its disk has not come back for seconds. New replicas go elsewhere while that is so, if they can.
+	Slow bool
 	// Failed is why the volume was given up, nil while it works.
 	Failed error
 }

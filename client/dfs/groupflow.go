@@ -328,7 +328,8 @@ func (f *groupFlow) lose(u *unitFlow, cause error) error {
 	switch {
 	case f.ctx.Err() != nil:
 		return f.ctx.Err()
-	case errors.Is(cause, errAbandoned): // its datanode is asked
+	case errors.Is(cause, errAbandoned): // its datanode is asked, unless it would wait for the same disk
+		u.lost = errors.Is(cause, errSlowDisk) && f.spare() > 0
 		return nil
 	case errors.Is(cause, errOvertaken):
 		f.r.c.suspect(u.node, u.at.block, u.at.token, true)

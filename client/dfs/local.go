@@ -35,7 +35,7 @@ const (
 	// localAsk bounds asking a datanode for descriptors.
 	localAsk = 2 * time.Second
 	// localPatience is how long a disk may take before the datanode is asked, which knows other replicas' datanodes to be asked too.
-	localPatience = time.Second
+	localPatience = 500 * time.Millisecond
 	// metaVersion is of the checksums that come with the data, and of all access by descriptors.
 	metaVersion = 1
 	metaHeader  = 7

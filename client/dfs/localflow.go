@@ -40,10 +40,12 @@ type localBytes struct {
 // Who reads in order has what follows read and checked by other goroutines meanwhile, within the range. None of these waits for a
 // disk once the stream ends, and its end waits for them.
 type localStream struct {
-	r   *Reader
-	ctx context.Context
-	d   *descriptors
-	buf *localBytes // that of the bytes which read has returned last
+	r    *Reader
+	ctx  context.Context
+	b    *located
+	node *hadooppb.DatanodeInfoProto // whose replica it is
+	d    *descriptors
+	buf  *localBytes // that of the bytes which read has returned last
 	// pos is where the next bytes are in the block, end that of the range.
 	pos, end int64
 	data     []byte // read and not handed out
@@ -60,10 +62,7 @@ type localStream struct {
 var errAbandoned = errors.New("a replica on this machine is read over a socket now")
 
 // localFlow reads a range of a block by descriptors.
-type localFlow struct {
-	*localStream
-	b *located
-}
+type localFlow struct{ *localStream }
 
 // localPiece are bytes that are read ahead.
 type localPiece struct {
@@ -84,7 +83,7 @@ func (r *Reader) openLocal(ctx context.Context, a *attempt, b *located, offset, 
 		}
 		if s := r.localStream(ctx, b, node, offset, length); s != nil {
 			s.began -= a.sequence
-			return &localFlow{s, b}
+			return &localFlow{s}
 		}
 	}
 	return nil
@@ -99,7 +98,7 @@ func (r *Reader) localStream(ctx context.Context, b *located, node *hadooppb.Dat
 	if d == nil {
 		return nil
 	}
-	return &localStream{r: r, ctx: ctx, d: d, pos: offset, end: offset + length, began: offset}
+	return &localStream{r: r, ctx: ctx, b: b, node: node, d: d, pos: offset, end: offset + length, began: offset}
 }
 
 func (s *localStream) read() ([]byte, error) {
@@ -222,12 +221,15 @@ func (f *localFlow) settle() bool {
 	return true
 }
 
-// abandon has the datanode asked over a socket, by this reader and by others for a while, unless it is the reader who does not
+// abandon has the datanode, or another one where its disk is slow, asked over a socket, by this reader and by others for a while, unless it is the reader who does not
 // want to wait. The error is errAbandoned then, otherwise err.
 func (s *localStream) abandon(err error) error {
 	if s.ctx.Err() == nil {
 		s.r.c.log.Debug(errAbandoned.Error(), "path", s.r.path, "block", s.d.key.block, "offset", s.pos, "error", err)
 		s.r.c.local.reject(s.d, err)
+		if errors.Is(err, errSlowDisk) { // the datanode would wait for it as well: others are asked first
+			s.r.c.suspect(s.node, s.b.block, s.b.token, true)
+		}
 		err = fmt.Errorf("%w: %w", errAbandoned, err)
 	}
 	s.close()

@@ -52,7 +52,7 @@ func (b *Builder) DatanodeAt(own config.Datanode, err error) ([]program.Part, er
 		near = at
 	}
 	s, err := server.New(server.Config{
-		Near: near, NearPath: path,
+		Near: near, NearPath: path, FS: b.Disk,
 		Volumes: volumes, Reread: b.reread(), AdvertiseIP: ip, AdvertiseHost: host, Transfer: l[0], HTTP: l[1], IPC: l[2], GRPC: l[3],
 		NamenodesGRPC: namenodes(b.File, func(n config.NamenodeMember) string { return n.GRPC }), NamenodesIPC: ipc(b.File),
 		Credentials: b.Credentials, Door: b.Door, Offers: offers, Reserve: int64(own.Reserve), TrashKeep: own.Trash, Tolerated: own.FailedVolumesTolerated,

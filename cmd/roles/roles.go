@@ -19,6 +19,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/datanode/vfs"
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/program"
@@ -48,6 +49,8 @@ type Builder struct {
 	Door        *security.Door
 	// Timers of the Raft groups; zero: raftstore's defaults.
 	Timers raftstore.Timers
+	// Disk is what the volumes of datanodes lie on; nil: the machine's file systems.
+	Disk vfs.FS
 	// Listen opens a listener for a configured address; nil: Listen.
 	Listen func(addr string) (net.Listener, error)
 	// Alone: one process is the whole cluster, so containers end with it.

@@ -8,19 +8,21 @@ import (
 	"github.com/gohops/hops/metadata"
 )
 
-// choose picks a volume for a new replica: those of the wanted type first, in turn. In memory lies only what is wanted there, and where there is no room goes to a disk.
+// choose picks a volume for a new replica: those of the wanted type first, in turn, and slow ones only where there is no other. In memory lies only what is wanted there, and where
+// there is no room goes to a disk.
 func (s *Store) choose(typ datanode.StorageType, expect int64) (*volume, error) {
 	start, all := int(s.next.Add(1)), s.all()
 	var firstErr error
 	instead := datanode.Disk
-	for _, suits := range []func(*volume) bool{
+	kinds := []func(*volume) bool{
 		func(v *volume) bool { return v.typ == typ },
 		func(v *volume) bool { return v.typ == instead && typ != instead },
 		func(v *volume) bool { return v.typ != typ && v.typ != instead && !v.inMemory() },
-	} {
+	}
+	for turn := range 2 * len(kinds) {
 		for i := range all {
 			v := all[(start+i)%len(all)]
-			if v.err() != nil || !suits(v) {
+			if v.err() != nil || !kinds[turn%len(kinds)](v) || v.slow.Load() != (turn >= len(kinds)) {
 				continue
 			}
 			room, err := v.room(expect)
@@ -98,7 +100,12 @@ func (s *Store) Create(b metadata.Block, o datanode.CreateOptions) (datanode.Wri
 	if old := sh.replicas[b.ID]; old != nil && old.vol.failed.Load() == nil {
 		sh.mu.Unlock()
 		r.mu.Unlock()
-		return nil, metadata.Errorf(metadata.ErrExist, "Block blk_%d_%d already exists in state %v and thus cannot be created.", b.ID, b.Generation, old.view().State)
+		if !old.acquire(&old.mu) {
+			return nil, fmt.Errorf("create %v: %w", b, old.vol.err())
+		}
+		view := old.viewLocked()
+		old.mu.Unlock()
+		return nil, metadata.Errorf(metadata.ErrExist, "Block blk_%d_%d already exists in state %v and thus cannot be created.", b.ID, b.Generation, view.State)
 	}
 	if old := sh.replicas[b.ID]; old != nil && s.arrives(old) {
 		sh.mu.Unlock()

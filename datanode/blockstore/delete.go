@@ -57,15 +57,18 @@ func (s *Store) removeReplica(r *replica, limit metadata.Generation, keep bool) 
 	r.gone = true
 	r.fenceLocked() // who was about to take it over has it by now
 	r.settleLocked()
+	c := r.parted()
+	r.mu.Unlock() // nobody needs to wait for a disk to find that it is gone
 	remove := r.discard
 	if keep {
 		remove = r.bin
 	}
 	var err error
-	if c := r.parted(); c != nil && c.v.err() == nil {
+	if c != nil && c.v.err() == nil {
 		err = c.v.remove(c.b.ID, c.b.Generation, sufMeta)
 	}
 	err = errors.Join(err, remove())
+	r.mu.Lock()
 	r.packed = nil
 	r.vol.used.Add(-(r.length + sumsSize(r.length)))
 	r.mu.Unlock()

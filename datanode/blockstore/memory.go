@@ -93,12 +93,20 @@ func (r *replica) unsave() error {
 	return nil
 }
 
-// save copies a replica in memory to a disk. Errors are those of Move.
+// save copies a replica in memory to a disk. Errors are those of Move, and errSilent: the disk does not answer, and is not waited for.
 func (s *Store) save(ctx context.Context, r *replica) error {
-	if _, twice := s.moves.LoadOrStore(r.id, true); twice {
-		return metadata.Errorf(metadata.ErrRetriable, "the replica is being moved")
+	m, err := s.beginMove(r.id)
+	if err != nil {
+		return err
 	}
-	defer s.moves.Delete(r.id)
+	return patiently(m, func() error {
+		defer s.moves.CompareAndDelete(r.id, m)
+		return s.saveTo(ctx, r, m)
+	})
+}
+
+// saveTo is save for who has begun the move.
+func (s *Store) saveTo(ctx context.Context, r *replica, m *atomic.Pointer[volume]) error {
 	if !r.acquire(&r.mu) {
 		return r.vol.err()
 	}
@@ -111,6 +119,9 @@ func (s *Store) save(ctx context.Context, r *replica) error {
 	v, err := s.choose(datanode.Disk, b.Length)
 	if err != nil {
 		return err
+	}
+	if m.Store(v); v.slow.Load() { // and there is no other
+		return fmt.Errorf("volume %s: %w", v.path, errSilent)
 	}
 	v.expected.Add(b.Length)
 	defer v.expected.Add(-b.Length)
@@ -239,14 +250,12 @@ func (s *Store) persist(ctx context.Context, v *volume) {
 		c := r.saved.Load()
 		switch {
 		case c == nil: // it is gone, or has changed
-		case c.v.err() != nil: // so is the disk
-			if r.acquire(&r.io) {
-				if r.saved.Load() == c {
-					r.parted()
-					v.finalized(r)
-				}
-				r.io.Unlock()
+		case c.v.err() != nil && r.io.TryLock(): // so is the disk, and nobody waits for it with the replica in hand
+			if r.saved.Load() == c {
+				r.parted()
+				v.finalized(r)
 			}
+			r.io.Unlock()
 		case v.err() != nil || r.damaged():
 			s.leave(r, true)
 		default:
@@ -301,7 +310,7 @@ func (s *Store) clear(v *volume) error {
 		stays := !r.gone && !r.bad && r.state == datanode.Finalized
 		r.mu.Unlock()
 		if stays && v.err() == nil {
-			return metadata.Errorf(metadata.ErrRetriable, "volume %s has replicas in memory that could not be brought to a disk: try again when there is room on one", v.path)
+			return metadata.Errorf(metadata.ErrRetriable, "volume %s has replicas in memory that could not be brought to a disk: try again when one has room and answers", v.path)
 		}
 	}
 	return nil
@@ -316,7 +325,7 @@ func (s *Store) vacate(v *volume) error {
 	v.leaving.Store(true)
 	err := error(nil)
 	for _, r := range s.on(v) {
-		if err = s.depart(r); err != nil {
+		if err = patiently(&r.onto, func() error { return s.depart(r) }); err != nil {
 			break
 		}
 	}
@@ -331,7 +340,7 @@ func (s *Store) vacate(v *volume) error {
 
 // depart has a replica in memory that is being written go on on a disk. What nobody can write any more, because the datanode was started since, goes.
 func (s *Store) depart(r *replica) error {
-	for end := time.Now().Add(r.vol.usageWait); !r.io.TryLock(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(r.vol.endWait); !r.io.TryLock(); time.Sleep(time.Millisecond) {
 		switch {
 		case r.vol.err() != nil:
 			return nil
@@ -397,6 +406,8 @@ func (w *writer) leave(r *replica) (*replica, error) {
 	r.mu.Unlock()
 	v, err := s.choose(datanode.Disk, length+expect)
 	if err == nil {
+		r.onto.Store(v)
+		defer r.onto.Store(nil)
 		err = v.ensureDir(r.id)
 	}
 	if err != nil {

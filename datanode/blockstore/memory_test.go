@@ -415,7 +415,7 @@ func TestMemoryGoesWhileItIsWrittenTo(t *testing.T) {
 func TestMemoryStaysWhileAWriterWaitsForADisk(t *testing.T) {
 	disk := faulty.New(mem.New(1 << 24))
 	h := open(t, disk, "/v", "/ram")
-	h.ram().usageWait = 50 * time.Millisecond
+	h.ram().endWait = 50 * time.Millisecond
 	w := must[datanode.Writer](t)(h.Create(block(1, 7, 0), datanode.CreateOptions{Type: datanode.RAMDisk}))
 	check(t, w.Write(0, pattern(50_000), nil))
 	begun, let := make(chan struct{}), make(chan struct{})

@@ -69,10 +69,11 @@ func (s *Store) MoveTo(ctx context.Context, b metadata.Block, storage string, pa
 
 // move is Move; with a storage, only to that volume.
 func (s *Store) move(ctx context.Context, b metadata.Block, typ datanode.StorageType, storage string, pace func(n int64) error) error {
-	if _, twice := s.moves.LoadOrStore(b.ID, true); twice {
-		return metadata.Errorf(metadata.ErrRetriable, "the replica is being moved")
+	m, err := s.beginMove(b.ID)
+	if err != nil {
+		return err
 	}
-	defer s.moves.Delete(b.ID)
+	defer s.moves.CompareAndDelete(b.ID, m)
 	r := s.get(b.ID)
 	if r == nil || !r.acquire(&r.mu) {
 		return notFound(b)
@@ -100,6 +101,7 @@ func (s *Store) move(ctx context.Context, b metadata.Block, typ datanode.Storage
 	if err != nil {
 		return err
 	}
+	m.Store(v)
 	v.expected.Add(b.Length)
 	defer v.expected.Add(-b.Length)
 	c, err := s.copyAway(ctx, r, b, v, pace)
@@ -107,6 +109,24 @@ func (s *Store) move(ctx context.Context, b metadata.Block, typ datanode.Storage
 		return err
 	}
 	return s.swap(r, c)
+}
+
+// beginMove notes that a block's replica is copied to the volume that the caller puts into what is returned, when it is known. One that is copied to a volume
+// which has failed since, and whose copier waits for its disk, is not: that volume takes no changes any more.
+func (s *Store) beginMove(id metadata.BlockID) (*atomic.Pointer[volume], error) {
+	m := new(atomic.Pointer[volume])
+	for {
+		other, busy := s.moves.LoadOrStore(id, m)
+		if !busy {
+			return m, nil
+		}
+		if to := other.(*atomic.Pointer[volume]).Load(); to == nil || to.err() == nil {
+			return nil, metadata.Errorf(metadata.ErrRetriable, "the replica is being moved")
+		}
+		if s.moves.CompareAndSwap(id, other, m) {
+			return m, nil
+		}
+	}
 }
 
 // leaveTo makes a copy that was saved where a replica in memory is to go the replica.

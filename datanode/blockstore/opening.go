@@ -61,7 +61,7 @@ func watchOpening(volumes []*volume, limit time.Duration) (end func()) {
 				return
 			}
 			for i, v := range volumes {
-				if v.calls.tick() && !silent[i] {
+				if v.calls.tick() >= hangTicks && !silent[i] {
 					silent[i] = true
 					close(v.silent)
 				}

@@ -30,6 +30,8 @@ type replica struct {
 	// Of a replica in memory: its copy on a disk, changed by who holds io, and whether it was read lately.
 	saved atomic.Pointer[moved]
 	read  atomic.Bool
+	// onto is the disk that it is leaving memory for.
+	onto atomic.Pointer[volume]
 }
 
 // opened is what a replica needs beyond its length while it grows.

@@ -56,12 +56,13 @@ type Store struct {
 	listed   atomic.Pointer[[]*volume] // see all
 	next     atomic.Uint32             // where the choice of a volume starts
 	shards   [256]shard
-	moves    sync.Map // metadata.BlockID of the replicas that are being moved to another volume
+	moves    sync.Map // metadata.BlockID of the replicas that are being copied to another volume: *atomic.Pointer[volume] of that one, see beginMove
 	memory   memoryCounts
 	rescue   chan struct{} // capacity 1: a volume has failed
 
-	swapMu sync.Mutex // held by who changes the list of volumes, or their identities after Open
-	idMu   sync.Mutex // guards the identities; after swapMu
+	swapMu  sync.Mutex          // held by who changes the list of volumes, or their identities after Open
+	patient map[string]patience // by path, see Revive; guarded by swapMu
+	idMu    sync.Mutex          // guards the identities; after swapMu
 	// opened: the store serves, and what is found on a volume that comes is not alone.
 	opened atomic.Bool
 	own    Identity // of the datanode

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gohops/hops/datanode"
@@ -23,6 +24,11 @@ import (
 func (s *Store) Add(c VolumeConfig) error {
 	s.swapMu.Lock()
 	defer s.swapMu.Unlock()
+	return s.add(c)
+}
+
+// add is Add with s.swapMu held.
+func (s *Store) add(c VolumeConfig) error {
 	others := slices.Clone(s.all())
 	path, _ := filepath.Abs(c.Path) // newVolume says what is wrong with it
 	if at := slices.IndexFunc(others, func(v *volume) bool { return v.path == path && v.err() != nil }); at >= 0 {
@@ -52,6 +58,40 @@ func (s *Store) Add(c VolumeConfig) error {
 	s.log.Info("volume added", "volume", v.id.Storage, "path", v.path, "replicas", v.replicas.Load())
 	return nil
 }
+
+// Revive opens the volumes anew that were given up because their disk did not answer, and whose calls have all come back since, and returns the paths of those that
+// work again. The owner reports them to the namenode afterwards. A volume that is given up for that over and over has to wait, for a minute, then two, and so on up to an hour.
+func (s *Store) Revive() []string {
+	s.swapMu.Lock()
+	defer s.swapMu.Unlock()
+	var back []string
+	for _, v := range s.all() {
+		if !v.hung.Load() || v.err() == nil || v.calls.oldest() >= 0 || s.cfg.Now().Before(s.patient[v.path].until) {
+			continue
+		}
+		p := s.patient[v.path]
+		p.pause = min(max(2*p.pause, minPatience), maxPatience)
+		p.until = s.cfg.Now().Add(p.pause)
+		s.patient[v.path] = p
+		if err := s.add(VolumeConfig{Path: v.path, Type: v.typ}); err != nil {
+			s.log.Warn("volume whose disk answers again cannot be opened", "volume", v.id.Storage, "path", v.path, "err", err, "next", p.pause)
+			continue
+		}
+		back = append(back, v.path)
+	}
+	return back
+}
+
+// patience is how long a volume is not opened anew again.
+type patience struct {
+	pause time.Duration
+	until time.Time
+}
+
+const (
+	minPatience = time.Minute
+	maxPatience = time.Hour
+)
 
 // openLate claims a volume that is to be beside others, gives it an identity if it has none, and finds its replicas. s.swapMu is held.
 func (s *Store) openLate(v *volume, others []*volume) error {
@@ -122,19 +162,32 @@ func siblings(all []*volume) string {
 	return strings.Join(ids, ",")
 }
 
-// tellSiblings has every volume that works know which others there are. s.swapMu is held.
+// tellSiblings has every volume that works know which others there are. One whose disk does not answer is not waited for. s.swapMu is held.
 func (s *Store) tellSiblings(all []*volume) {
 	list := siblings(all)
 	for _, v := range all {
-		if v.err() != nil || v.id.Siblings == list {
+		s.idMu.Lock()
+		want := v.id
+		s.idMu.Unlock()
+		if v.err() != nil || want.Siblings == list {
 			continue
 		}
-		want := v.id
 		want.Siblings = list
-		if v.check(writeIdentity(v.fs, v.path, want)) == nil {
-			s.idMu.Lock()
-			v.id.Siblings = list
-			s.idMu.Unlock()
+		var on atomic.Pointer[volume]
+		on.Store(v)
+		err := patiently(&on, func() error {
+			v.telling.Lock()
+			defer v.telling.Unlock()
+			err := v.check(writeIdentity(v.fs, v.path, want))
+			if err == nil {
+				s.idMu.Lock()
+				v.id.Siblings = list
+				s.idMu.Unlock()
+			}
+			return err
+		})
+		if errors.Is(err, errSilent) {
+			s.log.Warn("volume does not hear which others there are before its disk answers", "volume", v.id.Storage, "path", v.path)
 		}
 	}
 }
@@ -245,7 +298,7 @@ func (s *Store) retire(v *volume, cause error) {
 	all := s.on(v)
 	packs := map[*pack]bool{}
 	// What is under way there ends before somebody else has the volume, also on one that has failed, unless its disk does not answer.
-	end := time.Now().Add(v.usageWait)
+	end := time.Now().Add(v.endWait)
 	take := func(r *replica, mu *sync.Mutex) bool {
 		for !r.acquire(mu) {
 			if time.Now().After(end) {
@@ -301,7 +354,7 @@ func (s *Store) retire(v *volume, cause error) {
 		}()
 		select {
 		case <-closed:
-		case <-time.After(usageWait): // the disk does not answer
+		case <-time.After(v.endWait): // the disk does not answer
 		}
 	}
 }

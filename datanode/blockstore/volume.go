@@ -37,11 +37,14 @@ type volume struct {
 	expected atomic.Int64 // bytes that open replicas will probably still write
 	replicas atomic.Int64
 	failed   atomic.Pointer[error]
-	calls    *calls
+	calls    calls
 	sends    sends
+	slow     atomic.Bool   // a call of the disk does not come back
+	hung     atomic.Bool   // it was given up for that
 	leaving  atomic.Bool   // its replicas are being taken out, and none comes any more; set before the shards are looked through
 	gone     chan struct{} // closed when the volume has failed
 	silent   chan struct{} // closed when the disk does not answer while the store is being opened
+	telling  sync.Mutex    // held by who writes which others there are
 	broken   error         // why it could not be opened; only while the store is being opened
 
 	trash     trash
@@ -52,9 +55,9 @@ type volume struct {
 
 	usageMu sync.Mutex
 	asking  *asking // nil: nobody asks
-	// usageWait is the constant, less in tests.
-	usageWait time.Duration
-	lastUse   vfs.Usage
+	// usageWait and endWait are the constants, less in tests.
+	usageWait, endWait time.Duration
+	lastUse            vfs.Usage
 
 	dirMu sync.Mutex
 	dirs  map[string]bool // subdirectories that exist durably
@@ -73,9 +76,9 @@ type volume struct {
 }
 
 func newVolume(fsys vfs.FS, path string, typ datanode.StorageType, reserve int64, log *slog.Logger) *volume {
-	c := &calls{}
-	v := &volume{fs: watched{fsys, c}, calls: c, gone: make(chan struct{}), silent: make(chan struct{}), path: path, typ: typ, reserve: reserve, log: log, dirs: map[string]bool{}, lead: make(chan struct{}, 1), packLimit: packLimit, packSize: packSize}
-	v.trash.now, v.usageWait = time.Now, usageWait
+	v := &volume{gone: make(chan struct{}), silent: make(chan struct{}), path: path, typ: typ, reserve: reserve, log: log, dirs: map[string]bool{}, lead: make(chan struct{}, 1), packLimit: packLimit, packSize: packSize}
+	v.fs = watched{fsys, v}
+	v.trash.now, v.usageWait, v.endWait = time.Now, usageWait, endWait
 	return v
 }
 
@@ -156,7 +159,9 @@ func (v *volume) room(want int64) (int64, error) {
 		if lacks <= 0 || lacks > v.trash.bytes.Load() {
 			return max(0, free), nil
 		}
-		if err := v.emptyTrash(lacks); err != nil {
+		var on atomic.Pointer[volume]
+		on.Store(v)
+		if err := patiently(&on, func() error { return v.emptyTrash(lacks) }); err != nil {
 			return 0, err
 		}
 	}
@@ -168,7 +173,7 @@ func (v *volume) status() datanode.VolumeStatus {
 		s.Failed = err
 		return s
 	}
-	s.Used, s.Replicas = v.used.Load(), int(v.replicas.Load())
+	s.Used, s.Replicas, s.Slow = v.used.Load(), int(v.replicas.Load()), v.slow.Load()
 	if u, err := v.usage(); err == nil || errors.Is(err, errSilent) {
 		s.Capacity = max(0, u.Total-v.reserve)
 		s.Remaining = max(0, u.Free+v.trash.bytes.Load()+v.memory.bytes.Load()-v.reserve) // the trash makes room, and so does what was saved

@@ -14,13 +14,15 @@ import (
 )
 
 // A disk, or the path to it, may stop to answer: calls do not fail, they do not come back. The goroutines that made them are
-// lost; everybody else must not be. So every call on a volume is counted from its beginning to its end, and a watchdog
-// gives the volume up when one of them is older than hangTicks ticks. Age is counted in ticks of the watchdog, not in time:
-// when the whole process stood still (a paused machine), no disk is to blame.
+// lost; everybody else must not be. So every call on a volume is counted from its beginning to its end. While one of them is
+// older than slowTicks ticks the volume is slow: who can do without it leaves it alone. When one is older than hangTicks a watchdog
+// gives the volume up. Age is counted in ticks of the watchdog, not in time: when the whole process stood still (a paused
+// machine), no disk is to blame.
 const (
-	hangTicks = 30
+	slowTicks = 30
+	hangTicks = 300
 	// ringSize is how many ticks can be told apart.
-	ringSize = 64
+	ringSize = 512
 	// diskTimeout is how long a call of a disk may take.
 	diskTimeout = 30 * time.Second
 )
@@ -38,119 +40,173 @@ func (c *calls) begin() *atomic.Int64 {
 	return slot
 }
 
-// tick lets a tick pass and reports whether a call has been under way for too long.
-func (c *calls) tick() bool {
-	now := c.now.Add(1)
-	for age := int64(hangTicks); age < ringSize && age <= now; age++ {
-		if c.ring[(now-age)%ringSize].Load() > 0 {
-			return true
-		}
-	}
-	return false
+// tick lets a tick pass and returns the age of the oldest call, in ticks.
+func (c *calls) tick() int64 {
+	c.now.Add(1)
+	return c.oldest()
 }
 
-// watched is a volume's disk with its calls counted.
+// oldest is the age of the oldest call under way, in ticks; -1: there is none.
+func (c *calls) oldest() int64 {
+	now := c.now.Load()
+	for age := min(now, ringSize-1); age >= 0; age-- {
+		if c.ring[(now-age)%ringSize].Load() > 0 {
+			return age
+		}
+	}
+	return -1
+}
+
+// watched is a volume's disk with its calls counted. On one that was given up nothing is changed or synced any more: who waited for it in
+// vain, and goes on when it answers, may have a successor there.
 type watched struct {
 	vfs.FS
-	calls *calls
+	v *volume
 }
 
 func (w watched) OpenFile(name string, flag int, perm os.FileMode) (vfs.File, error) {
-	defer w.calls.begin().Add(-1)
+	defer w.v.calls.begin().Add(-1)
+	if flag&(os.O_CREATE|os.O_TRUNC) != 0 {
+		if err := w.v.err(); err != nil {
+			return nil, err
+		}
+	}
 	f, err := w.FS.OpenFile(name, flag, perm)
 	if err != nil {
 		return nil, err
 	}
-	return watchedFile{f, w.calls}, nil
+	return watchedFile{f, w.v}, nil
 }
 
 func (w watched) Rename(from, to string) error {
-	defer w.calls.begin().Add(-1)
+	defer w.v.calls.begin().Add(-1)
+	if err := w.v.err(); err != nil {
+		return err
+	}
 	return w.FS.Rename(from, to)
 }
 
 func (w watched) Remove(name string) error {
-	defer w.calls.begin().Add(-1)
+	defer w.v.calls.begin().Add(-1)
+	if err := w.v.err(); err != nil {
+		return err
+	}
 	return w.FS.Remove(name)
 }
 
 func (w watched) Mkdir(name string, perm os.FileMode) error {
-	defer w.calls.begin().Add(-1)
+	defer w.v.calls.begin().Add(-1)
+	if err := w.v.err(); err != nil {
+		return err
+	}
 	return w.FS.Mkdir(name, perm)
 }
 
 func (w watched) ReadDir(name string) ([]vfs.Entry, error) {
-	defer w.calls.begin().Add(-1)
+	defer w.v.calls.begin().Add(-1)
 	return w.FS.ReadDir(name)
 }
 
 func (w watched) Stat(name string) (vfs.Info, error) {
-	defer w.calls.begin().Add(-1)
+	defer w.v.calls.begin().Add(-1)
 	return w.FS.Stat(name)
 }
 
 func (w watched) SyncDir(name string) error {
-	defer w.calls.begin().Add(-1)
+	defer w.v.calls.begin().Add(-1)
+	if err := w.v.err(); err != nil {
+		return err
+	}
 	return w.FS.SyncDir(name)
 }
 
 func (w watched) Usage(name string) (vfs.Usage, error) {
-	defer w.calls.begin().Add(-1)
+	defer w.v.calls.begin().Add(-1)
 	return w.FS.Usage(name)
 }
 
 func (w watched) Lock(name string) (io.Closer, error) {
-	defer w.calls.begin().Add(-1)
+	defer w.v.calls.begin().Add(-1)
 	return w.FS.Lock(name)
 }
 
-// watchedFile is a file whose calls are counted. What sendfile reads is not: see sends.
+// watchedFile is a file of a watched disk. What sendfile reads is not counted: see sends.
 type watchedFile struct {
 	vfs.File
-	calls *calls
+	v *volume
 }
 
 func (w watchedFile) ReadAt(p []byte, off int64) (int, error) {
-	defer w.calls.begin().Add(-1)
+	defer w.v.calls.begin().Add(-1)
 	return w.File.ReadAt(p, off)
 }
 
 func (w watchedFile) WriteAt(p []byte, off int64) (int, error) {
-	defer w.calls.begin().Add(-1)
+	defer w.v.calls.begin().Add(-1)
+	if err := w.v.err(); err != nil {
+		return 0, err
+	}
 	return w.File.WriteAt(p, off)
 }
 
 func (w watchedFile) WriteAllAt(pieces [][]byte, off int64) error {
-	defer w.calls.begin().Add(-1)
+	defer w.v.calls.begin().Add(-1)
+	if err := w.v.err(); err != nil {
+		return err
+	}
 	return w.File.WriteAllAt(pieces, off)
 }
 
 func (w watchedFile) Sync() error {
-	defer w.calls.begin().Add(-1)
+	defer w.v.calls.begin().Add(-1)
+	if err := w.v.err(); err != nil {
+		return err
+	}
 	return w.File.Sync()
 }
 
 func (w watchedFile) Truncate(size int64) error {
-	defer w.calls.begin().Add(-1)
+	defer w.v.calls.begin().Add(-1)
+	if err := w.v.err(); err != nil {
+		return err
+	}
 	return w.File.Truncate(size)
 }
 
 func (w watchedFile) Size() (int64, error) {
-	defer w.calls.begin().Add(-1)
+	defer w.v.calls.begin().Add(-1)
 	return w.File.Size()
 }
 
 func (w watchedFile) Punch(off, n int64) error {
-	defer w.calls.begin().Add(-1)
+	defer w.v.calls.begin().Add(-1)
+	if err := w.v.err(); err != nil {
+		return err
+	}
 	return w.File.Punch(off, n)
 }
 
+func (w watchedFile) Allocate(off, n int64) {
+	defer w.v.calls.begin().Add(-1)
+	w.File.Allocate(off, n)
+}
+
+func (w watchedFile) Writeback(off, n int64) {
+	defer w.v.calls.begin().Add(-1)
+	w.File.Writeback(off, n)
+}
+
+func (w watchedFile) Forget(off, n int64) {
+	defer w.v.calls.begin().Add(-1)
+	w.File.Forget(off, n)
+}
+
 func (w watchedFile) Close() error {
-	defer w.calls.begin().Add(-1)
+	defer w.v.calls.begin().Add(-1)
 	return w.File.Close()
 }
 
-// Watch gives up volumes whose disk does not answer, until ctx is done. A call may take limit; 0 is 30 s.
+// Watch finds volumes that are slow, and gives up those whose disk does not answer, until ctx is done. A call may take limit; 0 is 30 s.
 func (s *Store) Watch(ctx context.Context, limit time.Duration) {
 	if limit <= 0 {
 		limit = diskTimeout
@@ -170,14 +226,79 @@ func (s *Store) Watch(ctx context.Context, limit time.Duration) {
 // watch is one tick of the watchdog.
 func (s *Store) watch(limit time.Duration) {
 	for _, v := range s.all() {
+		age := v.calls.tick()
 		if v.err() != nil {
 			continue
 		}
-		if v.calls.tick() {
+		if age >= hangTicks {
+			v.hung.Store(true)
 			v.fail(fmt.Errorf("a call of the disk has not come back for %v", limit))
 			continue
 		}
+		if slow := age >= slowTicks; v.slow.Swap(slow) != slow {
+			if slow {
+				v.log.Warn("volume is slow: a call of its disk does not come back", "volume", v.id.Storage, "path", v.path, "for", limit*slowTicks/hangTicks)
+			} else {
+				v.log.Info("volume is slow no more", "volume", v.id.Storage, "path", v.path)
+			}
+		}
 		v.sends.tick()
+	}
+}
+
+// look is how often it is looked whether a disk has answered.
+const look = 20 * time.Millisecond
+
+// Answers reports whether the disk of a replica answers: it waits for the calls under way there until they have come back, or the disk is
+// slow. Of a block without a replica it says true, as nobody need wait for a disk then. False also when ctx is done.
+func (s *Store) Answers(ctx context.Context, id metadata.BlockID) bool {
+	r := s.get(id)
+	if r == nil {
+		return true
+	}
+	disks := []*volume{r.vol}
+	if to := r.onto.Load(); to != nil {
+		disks = append(disks, to)
+	}
+	for _, v := range disks {
+		for began := v.calls.now.Load(); ; {
+			if v.err() == nil && v.slow.Load() {
+				return false
+			}
+			if v.err() != nil || v.calls.oldest() < v.calls.now.Load()-began {
+				break
+			}
+			select {
+			case <-time.After(look):
+			case <-ctx.Done():
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// patiently does what calls a disk, on a goroutine of its own, and waits for it unless that disk is slow or has failed. Then the error is errSilent, and
+// f may still come to its end. on is the disk, nil as long as f has none.
+func patiently(on *atomic.Pointer[volume], f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	t := time.NewTicker(look)
+	defer t.Stop()
+	for {
+		select {
+		case err := <-done:
+			return err
+		case <-t.C:
+		}
+		if v := on.Load(); v != nil && (v.slow.Load() || v.err() != nil) {
+			select {
+			case err := <-done:
+				return err
+			default:
+				return fmt.Errorf("volume %s: %w", v.path, errSilent)
+			}
+		}
 	}
 }
 
@@ -329,8 +450,10 @@ type asking struct {
 
 // usageWait is how long a disk may take to say how full it is before it is passed over, in slices.
 const (
-	usageWait   = 5 * time.Second
+	usageWait   = time.Second
 	usageSlices = 10
+	// endWait is how long it is waited for what is under way on a volume that goes.
+	endWait = 5 * time.Second
 )
 
 var errSilent = metadata.Errorf(metadata.ErrIO, "the disk does not answer")

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -105,6 +106,8 @@ func (s *Server) reconfigure() (string, error) {
 
 // change opens and gives back volumes until they are the wanted ones.
 func (s *Server) change(wanted []blockstore.VolumeConfig) error {
+	s.changing.Lock()
+	defer s.changing.Unlock()
 	var errs []error
 	changed := false
 	remove := func(v datanode.VolumeStatus) {
@@ -144,16 +147,42 @@ func (s *Server) change(wanted []blockstore.VolumeConfig) error {
 		}
 	}
 	if changed {
-		s.replicas.refresh()
-		s.deletes.refresh()
-		s.caching.refresh()
-		s.scrub.Refresh()
-		for _, n := range s.all() { // a registration names all volumes, and those that it does not name are gone
-			n.renew.Store(true)
-			n.reportNow()
-		}
+		s.haveChanged()
 	}
 	return errors.Join(errs...)
+}
+
+// haveChanged lets everybody know that the volumes are not those of before.
+func (s *Server) haveChanged() {
+	s.replicas.refresh()
+	s.deletes.refresh()
+	s.caching.refresh()
+	s.scrub.Refresh()
+	for _, n := range s.all() { // a registration names all volumes, and those that it does not name are gone
+		n.renew.Store(true)
+		n.reportNow()
+	}
+}
+
+// reviveEvery is how often it is looked whether a disk answers again.
+const reviveEvery = time.Second
+
+// revive takes volumes back whose disk answers again, until ctx is done.
+func (s *Server) revive(ctx context.Context) {
+	t := time.NewTicker(reviveEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+		s.changing.Lock()
+		if len(s.store.Revive()) > 0 {
+			s.haveChanged()
+		}
+		s.changing.Unlock()
+	}
 }
 
 func (s *Server) reconfigurationStatus(hrpc.Message) (hrpc.Message, error) {

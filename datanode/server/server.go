@@ -62,6 +62,7 @@ type Server struct {
 	rebuilds    crew
 	rebuilt     rebuilding
 	reconfig    reconfiguration
+	changing    sync.Mutex     // held by who opens volumes and gives them back
 	hurt        chan struct{}  // capacity 1: a volume has failed
 	unanswered  sync.WaitGroup // work on replicas for which nobody may wait any more
 	peerTime    time.Duration  // the constant, more in tests
@@ -141,6 +142,7 @@ func New(cfg Config) (*Server, error) {
 		Trust:        s.trust,
 		BlockPool:    func() string { return s.store.Identity().BlockPool },
 		Broken:       s.scrub.Order,
+		Answers:      s.store.Answers,
 		Accused:      s.scrub.Accuse,
 		Refused:      s.cfg.Door.Record,
 		Protection:   cfg.Protection,
@@ -218,6 +220,7 @@ func (s *Server) Run(ctx context.Context) error {
 	g.Go(func() error { s.store.Watch(ctx, s.cfg.DiskTimeout); return nil })
 	g.Go(func() error { s.store.Persist(ctx, s.cfg.SaveEvery); return nil })
 	g.Go(func() error { s.store.Settle(ctx); return nil })
+	g.Go(func() error { s.revive(ctx); return nil })
 	g.Go(func() error { return s.speak(ctx) })
 	g.Go(func() error { return s.suffer(ctx) })
 	s.log.Info("datanode runs", "node", s.id.Uuid, "transfer", s.cfg.Transfer.Addr().String(), "volumes", len(s.cfg.Volumes))

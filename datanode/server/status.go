@@ -45,6 +45,7 @@ type volumeHealth struct {
 	Used      int64       `json:"used"`
 	Remaining int64       `json:"remaining"`
 	Replicas  int         `json:"replicas"`
+	Slow      bool        `json:"slow,omitempty"`
 	Failed    string      `json:"failed,omitempty"`
 	Scrub     scrubHealth `json:"scrub"`
 }
@@ -72,7 +73,7 @@ func (s *Server) health() health {
 	own := s.store.Identity()
 	h := health{UUID: own.Datanode, Cluster: own.Cluster, BlockPool: own.BlockPool, Transfers: s.transfer.Active()}
 	for _, v := range s.store.Volumes() {
-		o := volumeHealth{ID: v.ID, Path: v.Path, Type: v.Type.String(), Capacity: v.Capacity, Used: v.Used, Remaining: v.Remaining, Replicas: v.Replicas}
+		o := volumeHealth{ID: v.ID, Path: v.Path, Type: v.Type.String(), Capacity: v.Capacity, Used: v.Used, Remaining: v.Remaining, Replicas: v.Replicas, Slow: v.Slow}
 		o.Scrub = s.scrubbed(v.ID)
 		if v.Failed != nil {
 			o.Failed = v.Failed.Error()
@@ -114,6 +115,10 @@ func (s *Server) report() status.Report {
 		} else {
 			working = true
 		}
+		if v.Slow {
+			text, r.State = "slow: "+text, "degraded"
+			r.Warnings = append(r.Warnings, fmt.Sprintf("volume %s is slow: a call of its disk has not come back for seconds", v.Path))
+		}
 		r.Facts = append(r.Facts, status.Fact{Name: v.Path, Value: text})
 	}
 	for _, n := range h.Namenodes {
@@ -152,6 +157,7 @@ func (s *Server) figures(to status.Sample) {
 	for _, v := range h.Volumes {
 		label := []string{"volume", v.Path, "type", v.Type}
 		to.Gauge("hops_datanode_volume_failed", "1 when the volume has failed.", status.Bool(v.Failed != ""), label...)
+		to.Gauge("hops_datanode_volume_slow", "1 while a call of the volume's disk has not come back for seconds.", status.Bool(v.Slow), label...)
 		to.Gauge("hops_datanode_volume_capacity_bytes", "Bytes that the volume has for replicas.", float64(v.Capacity), label...)
 		to.Gauge("hops_datanode_volume_used_bytes", "Bytes that replicas take.", float64(v.Used), label...)
 		to.Gauge("hops_datanode_volume_remaining_bytes", "Bytes that are free for replicas.", float64(v.Remaining), label...)

@@ -26,6 +26,13 @@ const (
 	growWait = 3 * time.Second
 )
 
+// wantsWord reports whether a request wants no byte of a block: so our clients ask whether a datanode is of use for the block, readers
+// and writers.
+func wantsWord(request dtp.Message) bool {
+	m, ok := request.(*hadooppb.OpReadBlockProto)
+	return ok && m.GetLen() == 0
+}
+
 // read serves READ_BLOCK.
 func (c *conn) read(ctx context.Context, op *hadooppb.OpReadBlockProto) error {
 	b, err := c.blockOf(op.GetHeader().GetBaseHeader().GetBlock())
@@ -36,6 +43,10 @@ func (c *conn) read(ctx context.Context, op *hadooppb.OpReadBlockProto) error {
 	if off < 0 || end < off {
 		err := metadata.Errorf(metadata.ErrInvalidArgument, "read of %v at offset %d, %d bytes", b, op.GetOffset(), op.GetLen())
 		return c.refuse(dtp.OpReadBlock, hadooppb.Status_ERROR, "", err)
+	}
+	if wantsWord(op) && c.cfg.Answers != nil && !c.cfg.Answers(ctx, b.ID) { // any answer would mean that it is
+		c.log.Info("client is not answered, because the disk does not answer", "block", b.String())
+		return errDone
 	}
 	rd, err := c.openFor(ctx, b, end)
 	if err != nil {

@@ -30,6 +30,7 @@ import (
 	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/cmd/processes"
 	"github.com/gohops/hops/cmd/roles"
+	"github.com/gohops/hops/datanode/vfs"
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/program"
@@ -61,6 +62,8 @@ type Config struct {
 	Apart bool
 	// Types are those of the volumes of each datanode, directories of these names; default is one volume of type DISK.
 	Types []string
+	// Disk is what the volumes of datanodes lie on; nil: the machine's file systems.
+	Disk vfs.FS
 	// Search has the namenodes keep search indexes.
 	Search bool
 	// SmallFiles has the namenodes keep small files where no directory says anything.
@@ -318,6 +321,7 @@ func (k *Cluster) start(name string) error {
 	if k.config.Namenodes > 1 {
 		patience = time.Second
 	}
+	b.Disk = k.config.Disk
 	b.Timers = raftstore.Timers{Heartbeat: patience, Election: patience}
 	role := map[string]func() ([]program.Part, error){"nn": b.Namenode, "dn": b.Datanode, "rm": b.ResourceManager, "nm": b.NodeManager}[name[:2]]
 	parts, err := role()

@@ -1,0 +1,231 @@
+package blockstore
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gohops/hops/datanode"
+	"github.com/gohops/hops/datanode/vfs/faulty"
+	"github.com/gohops/hops/datanode/vfs/mem"
+	"github.com/gohops/hops/metadata"
+)
+
+// hang has calls of a kind on files whose names begin in some way wait until they are let go, which the end of the test does as well. stuck tells of each.
+func hang(t *testing.T, disk *faulty.FS, call, under string) (stuck <-chan struct{}, free func()) {
+	calls, freed := make(chan struct{}, 1000), make(chan struct{})
+	disk.Set(func(op faulty.Op) error {
+		if op.Call == call && strings.HasPrefix(op.Name, under) {
+			calls <- struct{}{}
+			<-freed
+		}
+		return nil
+	})
+	free = sync.OnceFunc(func() {
+		disk.Set(nil)
+		close(freed)
+	})
+	t.Cleanup(free)
+	return calls, free
+}
+
+func (h *harness) ticks(n int) {
+	for range n {
+		h.watch(30 * time.Second)
+	}
+}
+
+// over reports whether a function that is under way has come back.
+func over(done <-chan error) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
+
+// A disk that does not answer for a while is left alone, by new replicas and by those who ask for it, and is as any other when it answers.
+func TestASlowDiskIsLeftAlone(t *testing.T) {
+	disk := faulty.New(mem.New(1 << 24))
+	h := open(t, disk, "/a", "/b")
+	on := func(id int64) *volume { return h.get(metadata.BlockID(id)).vol }
+	create := func(id int64) datanode.Writer {
+		return must[datanode.Writer](t)(h.Create(block(id, 7, 0), datanode.CreateOptions{}))
+	}
+	w := create(1)
+	slow := on(1)
+	h.put(2, 7, pattern(100))
+	if on(2) == slow {
+		t.Fatal("volumes are not taken in turn")
+	}
+	stuck, free := hang(t, disk, "write", slow.path)
+	written := make(chan error, 1)
+	go func() { written <- w.Write(0, pattern(100_000), nil) }()
+	<-stuck
+	asked := make(chan bool, 1)
+	go func() { asked <- h.Answers(t.Context(), 1) }()
+	if !h.Answers(t.Context(), 2) || !h.Answers(t.Context(), 99) {
+		t.Error("another disk, or none, does not answer")
+	}
+	h.ticks(slowTicks - 1)
+	if h.Volumes()[0].Slow || h.Volumes()[1].Slow {
+		t.Error("a volume is slow already")
+	}
+	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if h.Answers(short, 1) {
+		t.Error("it is known that the disk answers")
+	}
+	select {
+	case <-asked:
+		t.Error("it is known already whether the disk answers")
+	default:
+	}
+	h.ticks(1)
+	if <-asked || h.Answers(t.Context(), 1) {
+		t.Error("the disk answers")
+	}
+	for id := int64(10); id < 14; id++ {
+		if create(id); on(id) == slow {
+			t.Errorf("block %d is on the slow disk", id)
+		}
+	}
+	on(2).slow.Store(true) // both are
+	create(14)
+	on(2).slow.Store(false)
+	free()
+	check(t, <-written)
+	h.ticks(1)
+	if h.Volumes()[0].Slow || h.Volumes()[1].Slow || !h.Answers(t.Context(), 1) {
+		t.Error("the volume is slow although it answers")
+	}
+	if create(20); on(20) != slow {
+		create(21)
+		if on(21) != slow {
+			t.Error("the disk is not used any more")
+		}
+	}
+	check(t, w.Close())
+}
+
+// A volume that was given up because its disk did not answer is there again when it answers, and who waited for it changes nothing behind the back of
+// what is there now.
+func TestADiskThatAnswersAgainComesBack(t *testing.T) {
+	disk := faulty.New(mem.New(1 << 24))
+	h := open(t, disk, "/a", "/b")
+	now := time.Unix(1e9, 0)
+	h.cfg.Now = func() time.Time { return now }
+	var ids []int64
+	for id := int64(1); len(ids) < 3; id++ {
+		if h.put(id, 7, pattern(100_000)); h.get(metadata.BlockID(id)).vol.path == "/a" {
+			ids = append(ids, id)
+		}
+	}
+	var lost sync.WaitGroup
+	defer lost.Wait()
+	for round, call := range []string{"rename", "remove"} {
+		id := ids[round]
+		stuck, free := hang(t, disk, call, "/a")
+		r := must2(h.Replica(metadata.BlockID(id)))
+		if call == "remove" { // it is thrown away at once
+			h.get(metadata.BlockID(id)).vol.trash.keep = -1
+		}
+		done := make(chan error, 1)
+		lost.Go(func() { done <- h.Discard(r.Block) })
+		<-stuck
+		h.ticks(hangTicks)
+		if h.Volumes()[0].Failed == nil && h.Volumes()[1].Failed == nil || len(h.Revive()) > 0 {
+			t.Fatal("the volume works")
+		}
+		free()
+		if <-done; round == 1 { // soon after the first time
+			if back := h.Revive(); len(back) > 0 {
+				t.Errorf("%v are back at once", back)
+			}
+			now = now.Add(minPatience)
+		}
+		if back := h.Revive(); len(back) != 1 || back[0] != "/a" {
+			t.Fatalf("%v are back", back)
+		}
+		for _, v := range h.Volumes() {
+			if v.Failed != nil || v.Slow {
+				t.Errorf("%+v", v)
+			}
+		}
+		h.wantContent(ids[2], pattern(100_000))
+		h.settled()
+	}
+}
+
+// A volume in memory that goes waits for no disk: not for one that is being saved to, and not for what is to be removed there.
+func TestMemoryThatGoesWaitsForNoDisk(t *testing.T) {
+	disk := faulty.New(mem.New(1 << 24))
+	h := open(t, disk, "/v", "/ram")
+	h.ram().endWait = 50 * time.Millisecond
+	h.lazy(1, pattern(50_000))
+	stuck, free := hang(t, disk, "write", "/v/blocks")
+	saved := make(chan error, 1)
+	go func() {
+		h.persist(context.Background(), h.ram())
+		saved <- nil
+	}()
+	<-stuck
+	removed := make(chan error, 1)
+	go func() { removed <- h.Remove("/ram") }()
+	h.ticks(slowTicks)
+	<-saved
+	wantKind(t, <-removed, metadata.ErrRetriable)
+	wantKind(t, h.Remove("/ram"), metadata.ErrRetriable) // and nobody waits for the one before
+	check(t, h.Add(VolumeConfig{Path: "/v2"}))
+	h.lazy(2, pattern(3000))
+	h.wantOn(datanode.RAMDisk, 1, 2)
+	h.wantContent(1, pattern(50_000))
+	// The disk is given up: what was on its way there goes elsewhere, whatever becomes of it.
+	h.ticks(hangTicks)
+	check(t, h.Remove("/ram"))
+	h.wantOn(datanode.Disk, 1, 2)
+	free()
+	for h.all()[0].calls.oldest() >= 0 {
+		time.Sleep(time.Millisecond)
+	}
+	h.Revive()
+	for _, id := range []int64{1, 2} {
+		if v := h.get(metadata.BlockID(id)).vol.path; v != "/v2" {
+			t.Errorf("block %d is on %s", id, v)
+		}
+	}
+	h.wantContent(1, pattern(50_000))
+	h.wantContent(2, pattern(3000))
+	h.settled()
+}
+
+// Who looks at what is in memory does not wait for the disk where the copy of a replica that was deleted is to be removed.
+func TestACopyThatIsNotRemovedKeepsNobodyWaiting(t *testing.T) {
+	disk := faulty.New(mem.New(1 << 24))
+	h := open(t, disk, "/v", "/ram")
+	h.lazy(1, pattern(50_000))
+	h.lazy(2, pattern(50_000))
+	h.persist(t.Context(), h.ram())
+	stuck, free := hang(t, disk, "remove", "/v")
+	deleted := make(chan error, 1)
+	go func() { deleted <- h.Delete(block(1, 7, 0)) }()
+	<-stuck
+	seen := ""
+	h.Each(h.ram().id.Storage, func(r datanode.Replica) bool {
+		seen += r.Block.String()
+		return true
+	})
+	if want := must2(h.Replica(2)).Block.String(); seen != want {
+		t.Errorf("there is %s, want %s", seen, want)
+	}
+	if _, there := h.Replica(1); there || over(deleted) {
+		t.Error("it is there, or is gone already")
+	}
+	h.Corrupt()
+	free()
+	check(t, <-deleted)
+	h.settled()
+}
