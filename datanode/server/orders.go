@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gohops/hops/datanode"
@@ -52,7 +53,7 @@ func (n *session) obey(o *pb.Orders) {
 	valid := func() bool { return n.term.Load() == o.Term }
 	remove := func(b *pb.Block, how func(metadata.Block) error) {
 		block := blockOf(b)
-		n.deletes.add(job{block: block.ID, generation: block.Generation}, func(context.Context) {
+		n.deletes.add(job{block: block.ID, generation: block.Generation}, func(context.Context, *progress) {
 			if !valid() {
 				return
 			}
@@ -72,9 +73,9 @@ func (n *session) obey(o *pb.Orders) {
 	}
 	for _, r := range o.Replicate {
 		b := blockOf(r.Block)
-		n.replicas.add(job{block: b.ID, generation: b.Generation}, func(ctx context.Context) {
+		n.replicas.add(job{block: b.ID, generation: b.Generation}, func(ctx context.Context, p *progress) {
 			if valid() {
-				n.replicate(ctx, b, r)
+				n.replicate(ctx, b, r, p)
 			}
 		})
 	}
@@ -83,7 +84,7 @@ func (n *session) obey(o *pb.Orders) {
 	}
 	for _, r := range o.Cache {
 		b := blockOf(r)
-		n.caching.add(job{block: b.ID, generation: b.Generation}, func(ctx context.Context) {
+		n.caching.add(job{block: b.ID, generation: b.Generation}, func(ctx context.Context, _ *progress) {
 			if valid() {
 				n.memory.Add(ctx, b)
 			}
@@ -91,15 +92,15 @@ func (n *session) obey(o *pb.Orders) {
 	}
 	for _, r := range o.Rebuild {
 		b := blockOf(r.Group)
-		n.rebuilds.add(job{block: b.ID, generation: b.Generation}, func(ctx context.Context) {
+		n.rebuilds.add(job{block: b.ID, generation: b.Generation}, func(ctx context.Context, p *progress) {
 			if valid() {
-				n.rebuild(ctx, r)
+				n.rebuild(ctx, r, p)
 			}
 		})
 	}
 	for _, r := range o.Recover {
 		b := blockOf(r.Block)
-		n.recovers.add(job{block: b.ID, generation: metadata.Generation(r.RecoveryId)}, func(ctx context.Context) {
+		n.recovers.add(job{block: b.ID, generation: metadata.Generation(r.RecoveryId)}, func(ctx context.Context, _ *progress) {
 			if valid() {
 				n.recoverBlock(ctx, r)
 			}
@@ -107,9 +108,10 @@ func (n *session) obey(o *pb.Orders) {
 	}
 }
 
-func (s *Server) replicate(ctx context.Context, b metadata.Block, r *pb.Replicate) {
+func (s *Server) replicate(ctx context.Context, b metadata.Block, r *pb.Replicate, p *progress) {
+	p.total.Store(b.Length)
 	if len(r.Targets) == 1 && r.Targets[0].GetUuid() == s.id.Uuid {
-		s.move(ctx, b, r)
+		s.move(ctx, b, r, p)
 		return
 	}
 	var targets []*hadooppb.DatanodeInfoProto
@@ -126,7 +128,7 @@ func (s *Server) replicate(ctx context.Context, b metadata.Block, r *pb.Replicat
 		names = append(names, dtp.TransferAddr(t.GetId(), false))
 	}
 	start := time.Now()
-	if err := s.transfer.Replicate(ctx, s.store.Identity().BlockPool, b, targets, types, r.Bandwidth); err != nil {
+	if err := s.transfer.Replicate(ctx, s.store.Identity().BlockPool, b, targets, types, r.Bandwidth, p.add); err != nil {
 		s.log.Warn("replica not copied", "block", b.String(), "targets", names, "err", err)
 		return
 	}
@@ -134,13 +136,14 @@ func (s *Server) replicate(ctx context.Context, b metadata.Block, r *pb.Replicat
 }
 
 // move puts a replica on another volume of this datanode: the order names no other.
-func (s *Server) move(ctx context.Context, b metadata.Block, r *pb.Replicate) {
+func (s *Server) move(ctx context.Context, b metadata.Block, r *pb.Replicate, p *progress) {
 	kind := datanode.Disk
 	if len(r.Types) > 0 {
 		kind = datanode.StorageType(r.Types[0])
 	}
 	start := time.Now()
 	err := s.store.Move(ctx, b, kind, func(n int64) error {
+		p.add(n)
 		if r.Bandwidth <= 0 {
 			return nil
 		}
@@ -169,18 +172,35 @@ type job struct {
 	generation metadata.Generation
 }
 
+// progress is how far an order has come, which the namenodes are told. The zero value waits.
+type progress struct {
+	begun       atomic.Bool
+	done, total atomic.Int64 // bytes to be sent or made
+}
+
+func (p *progress) add(n int64) { p.done.Add(n) }
+
+// tell is what is said of the order.
+func (p *progress) tell(j job) *pb.Progress {
+	out := &pb.Progress{Block: wireBlock(metadata.Block{ID: j.block, Generation: j.generation}), Waits: !p.begun.Load()}
+	if total := p.total.Load(); total > 0 {
+		out.Percent = uint32(min(max(float64(p.done.Load())/float64(total)*100, 0), 100))
+	}
+	return out
+}
+
 // crew carries out orders of one kind, a few at a time.
 type crew struct {
 	name    string
 	workers int
 	queue   chan task
 	mu      *sync.Mutex
-	known   map[job]struct{}
+	known   map[job]*progress
 }
 
 type task struct {
 	job job
-	do  func(context.Context)
+	do  func(context.Context, *progress)
 }
 
 // crews are a crew for each volume: one whose disk does not answer holds up its own orders only.
@@ -217,7 +237,7 @@ func (c *crews) refresh() {
 
 // add hands an order to the crew of the volume where the replica lies. Where there is none the namenode is told so: it would repeat the
 // order, and take the block to be here. Of a volume that comes or goes just now the order is dropped, and repeated.
-func (c *crews) add(j job, do func(context.Context)) {
+func (c *crews) add(j job, do func(context.Context, *progress)) {
 	v, ok := c.store.VolumeOf(j.block)
 	if !ok {
 		c.store.Disown(j.block)
@@ -229,6 +249,16 @@ func (c *crews) add(j job, do func(context.Context)) {
 	if crew != nil {
 		crew.add(j, do)
 	}
+}
+
+// progress is how far the orders of all volumes have come.
+func (c *crews) progress() (out []*pb.Progress) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, one := range c.of {
+		out = append(out, one.progress()...)
+	}
+	return out
 }
 
 // run works until ctx is done.
@@ -268,10 +298,10 @@ func (c *crews) run(ctx context.Context) {
 const maxQueued = 8192
 
 func newCrew(name string, workers int) crew {
-	return crew{name: name, workers: workers, queue: make(chan task, maxQueued), mu: new(sync.Mutex), known: map[job]struct{}{}}
+	return crew{name: name, workers: workers, queue: make(chan task, maxQueued), mu: new(sync.Mutex), known: map[job]*progress{}}
 }
 
-func (c *crew) add(j job, do func(context.Context)) {
+func (c *crew) add(j job, do func(context.Context, *progress)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, ok := c.known[j]; ok {
@@ -279,9 +309,19 @@ func (c *crew) add(j job, do func(context.Context)) {
 	}
 	select {
 	case c.queue <- task{j, do}:
-		c.known[j] = struct{}{}
+		c.known[j] = &progress{}
 	default:
 	}
+}
+
+// progress is how far the orders have come that are queued or under way.
+func (c *crew) progress() (out []*pb.Progress) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for j, p := range c.known {
+		out = append(out, p.tell(j))
+	}
+	return out
 }
 
 // run works until ctx is done.
@@ -292,7 +332,11 @@ func (c *crew) run(ctx context.Context) {
 			for {
 				select {
 				case t := <-c.queue:
-					t.do(ctx)
+					c.mu.Lock()
+					p := c.known[t.job]
+					c.mu.Unlock()
+					p.begun.Store(true)
+					t.do(ctx, p)
 					c.mu.Lock()
 					delete(c.known, t.job)
 					c.mu.Unlock()

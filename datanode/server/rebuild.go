@@ -48,12 +48,12 @@ func (r *rebuilding) coder(id metadata.ErasurePolicyID) (*erasure.Coder, error) 
 }
 
 // rebuild carries out an order: it reads as many internal blocks as are needed from other datanodes, and makes the lost ones here or elsewhere. One that fails is ordered again.
-func (s *Server) rebuild(ctx context.Context, order *pb.Rebuild) {
+func (s *Server) rebuild(ctx context.Context, order *pb.Rebuild, p *progress) {
 	group := blockOf(order.Group)
 	log := s.log.With("group", group.String())
 	start := time.Now()
 	s.rebuilt.tasks.Add(1)
-	made, err := s.rebuildUnits(ctx, group, order)
+	made, err := s.rebuildUnits(ctx, group, order, p)
 	if err != nil {
 		if ctx.Err() == nil {
 			s.rebuilt.failed.Add(1)
@@ -64,7 +64,7 @@ func (s *Server) rebuild(ctx context.Context, order *pb.Rebuild) {
 	log.Info("internal blocks of a group computed", "computed", made, "took", time.Since(start).Round(time.Millisecond))
 }
 
-func (s *Server) rebuildUnits(ctx context.Context, group metadata.Block, order *pb.Rebuild) (made []int, err error) {
+func (s *Server) rebuildUnits(ctx context.Context, group metadata.Block, order *pb.Rebuild, told *progress) (made []int, err error) {
 	coder, err := s.rebuilt.coder(metadata.ErasurePolicyID(min(order.Erasure, 255)))
 	if err != nil {
 		return nil, err
@@ -116,7 +116,8 @@ func (s *Server) rebuildUnits(ctx context.Context, group metadata.Block, order *
 		if out != nil {
 			defer out.Close()
 			sinks = append(sinks, out)
-			job.Targets = append(job.Targets, rebuild.Target{Unit: unit, Length: -1, Writer: out})
+			told.total.Add(unitOf(unit).Length)
+			job.Targets = append(job.Targets, rebuild.Target{Unit: unit, Length: -1, Writer: &telling{out, told}})
 		}
 	}
 	if len(sinks) == 0 {
@@ -217,6 +218,18 @@ func (o *own) Write(p []byte) (int, error) {
 func (o *own) Finish() error {
 	_, err := o.Finalize()
 	return err
+}
+
+// telling counts what is written as progress.
+type telling struct {
+	io.Writer
+	p *progress
+}
+
+func (t *telling) Write(b []byte) (int, error) {
+	n, err := t.Writer.Write(b)
+	t.p.add(int64(n))
+	return n, err
 }
 
 // counted counts what is read.

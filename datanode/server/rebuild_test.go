@@ -152,7 +152,7 @@ func TestInternalBlocksThatCannotBeComputed(t *testing.T) {
 		"no group":       {Group: &pb.Block{Id: 7, Generation: 1}, Erasure: uint32(p.ID), Sources: good, Targets: []*pb.Part{part(2, nodes[2])}},
 		"nothing":        {},
 	} {
-		nodes[2].rebuild(t.Context(), order)
+		nodes[2].rebuild(t.Context(), order, new(progress))
 		if nodes[2].rebuilt.failed.Swap(0) != 1 {
 			t.Errorf("%s: it did not fail", name)
 		}

@@ -76,12 +76,13 @@ type fakeNamenode struct {
 	commits   []*pb.CommitBlockSynchronizationRequest
 	full      int
 	streams   map[string]chan *pb.Orders
-	lastKey   int32  // the newest key of block tokens
-	hidden    string // a datanode that is not told of
-	silent    bool   // about its trust having changed
-	version   uint64 // of its trust; while it is silent the one of before
-	asked     int    // about its trust
-	failed    int    // volumes, by the beats
+	lastKey   int32               // the newest key of block tokens
+	hidden    string              // a datanode that is not told of
+	silent    bool                // about its trust having changed
+	version   uint64              // of its trust; while it is silent the one of before
+	asked     int                 // about its trust
+	failed    int                 // volumes, by the beats
+	beats     map[string]*pb.Beat // the last one of each datanode
 }
 
 func startNamenode(t testing.TB, credentials security.Credentials, cluster string) *fakeNamenode {
@@ -93,6 +94,7 @@ func startNamenodeOn(t testing.TB, credentials security.Credentials, cluster str
 	n := &fakeNamenode{
 		addr: l.Addr().String(), cluster: cluster, term: 1, leader: true, lastKey: 2,
 		replicas: map[string]map[int64]*pb.Replica{}, named: map[int64]bool{}, streams: map[string]chan *pb.Orders{},
+		beats: map[string]*pb.Beat{},
 	}
 	keys := security.Keyring{Member: credentials.Member}
 	srv := grpc.NewServer(grpc.Creds(keys.Credentials()))
@@ -165,6 +167,7 @@ func (n *fakeNamenode) Heartbeat(g grpc.BidiStreamingServer[pb.Beat, pb.Orders])
 			if err == nil {
 				n.mu.Lock()
 				n.failed = max(n.failed, failures(beat.Volumes))
+				n.beats[beat.DatanodeUuid] = beat
 				n.mu.Unlock()
 			}
 			select {

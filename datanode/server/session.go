@@ -284,6 +284,7 @@ func (n *session) heartbeats(ctx context.Context, interval time.Duration) error 
 		for {
 			b := &pb.Beat{DatanodeUuid: n.id.Uuid, Volumes: n.volumes(), Xceivers: uint32(n.transfer.Active())}
 			b.CacheCapacity, b.CacheUsed, _ = n.memory.Figures()
+			b.Copies, b.Rebuilds = n.replicas.progress(), n.rebuilds.progress()
 			if err := stream.Send(b); err != nil {
 				return nil // Recv tells why
 			}

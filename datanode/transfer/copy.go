@@ -9,7 +9,6 @@ import (
 
 	"github.com/gohops/hops/datanode"
 	"github.com/gohops/hops/internal/dtp"
-	"github.com/gohops/hops/internal/pace"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
@@ -52,9 +51,9 @@ func (c *conn) transfer(ctx context.Context, op *hadooppb.OpTransferBlockProto) 
 }
 
 // Replicate copies a finalized replica to volumes of types of targets, the first of which passes it on to the next. With a bandwidth, in bytes a second,
-// which is for balancing, all copies under way that have one take no more than that together; those without mend, at Config.MendRate. It returns when the
-// first one is done with it; whether they have it the namenode learns from their reports.
-func (s *Server) Replicate(ctx context.Context, pool string, b metadata.Block, targets []*hadooppb.DatanodeInfoProto, types []hadooppb.StorageTypeProto, bandwidth int64) error {
+// which is for balancing, all copies under way that have one take no more than that together; those without mend, at Config.MendRate. sent is told
+// of what has gone, headers and checksums included, and may be nil. It returns when the first one is done with it; whether they have it the namenode learns from their reports.
+func (s *Server) Replicate(ctx context.Context, pool string, b metadata.Block, targets []*hadooppb.DatanodeInfoProto, types []hadooppb.StorageTypeProto, bandwidth int64, sent func(n int64)) error {
 	if len(targets) == 0 {
 		return metadata.Errorf(metadata.ErrInvalidArgument, "copy of %v to no target", b)
 	}
@@ -64,7 +63,7 @@ func (s *Server) Replicate(ctx context.Context, pool string, b metadata.Block, t
 	if bandwidth <= 0 {
 		budget, bandwidth = &s.mending, s.cfg.MendRate
 	}
-	return s.copyAt(ctx, b, budget, bandwidth, &hadooppb.OpWriteBlockProto{
+	return s.copyAt(ctx, b, &paced{budget: budget, rate: bandwidth, sent: sent, ctx: ctx}, &hadooppb.OpWriteBlockProto{
 		Header: &hadooppb.ClientOperationHeaderProto{
 			BaseHeader: &hadooppb.BaseHeaderProto{Block: protoOf(pool, b)},
 			ClientName: new(string),
@@ -78,11 +77,11 @@ func (s *Server) Replicate(ctx context.Context, pool string, b metadata.Block, t
 // TRANSFER_RBW, which means a client's order, the target answers at the end, otherwise it only closes the connection. The data is verified on the way, so that damage
 // does not spread.
 func (s *Server) copyTo(ctx context.Context, b metadata.Block, request *hadooppb.OpWriteBlockProto) error {
-	return s.copyAt(ctx, b, nil, 0, request)
+	return s.copyAt(ctx, b, nil, request)
 }
 
-// copyAt is copyTo with a bandwidth, which is shared; 0: as fast as it goes.
-func (s *Server) copyAt(ctx context.Context, b metadata.Block, budget *pace.Budget, bandwidth int64, request *hadooppb.OpWriteBlockProto) error {
+// copyAt is copyTo at a pace; nil: as fast as it goes.
+func (s *Server) copyAt(ctx context.Context, b metadata.Block, pace *paced, request *hadooppb.OpWriteBlockProto) error {
 	rd, err := s.store.Open(b)
 	if err != nil {
 		return err
@@ -120,8 +119,9 @@ func (s *Server) copyAt(ctx context.Context, b metadata.Block, budget *pace.Budg
 		return fmt.Errorf("copy of %v to %s: %w", b, p.addr, err)
 	}
 	out := &sender{w: p.Conn, rd: rd, sum: stored, verify: true, refresh: func() { p.refresh(s.cfg.Write) }}
-	if bandwidth > 0 {
-		out.w = &paced{w: p.Conn, budget: budget, rate: bandwidth, ctx: ctx}
+	if pace != nil {
+		pace.w = p.Conn
+		out.w = pace
 	}
 	if err := out.send(0, have.Visible); err != nil {
 		if out.failed != nil {

@@ -381,6 +381,9 @@ func (m *Manager) rebuild(now time.Time, id metadata.BlockID, b *block, survey *
 		if other := m.blocks.peek(id.Group().Internal(i)); other != nil && other.more != nil {
 			for _, t := range other.more.copies {
 				if t.computed && t.source.alive {
+					if !t.sent.IsZero() { // it works on one order of a group at a time: this one follows when that is done
+						return false
+					}
 					source = t.source
 				}
 			}

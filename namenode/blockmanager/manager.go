@@ -27,7 +27,8 @@ type Config struct {
 	// Streams limits the copies under way from one node, and to one node. Default 4. Of blocks that only lack replicas because
 	// nodes are decommissioned or in maintenance half as many are copied from a node at a time.
 	Streams int
-	// CopyTimeout is how long a copy may take before it is ordered elsewhere; the computing of an internal block may take three times as long. Default 2 min.
+	// CopyTimeout is how long a copy may go without getting on before it is ordered elsewhere (see progress.go); the computing of an internal block may
+	// three times as long. Default 2 min. HDFS gives a copy 5 min in all (dfs.namenode.reconstruction.pending.timeout-sec).
 	CopyTimeout time.Duration
 	// RepeatAfter is how long an order may go without a report that reflects it before it is sent again. Default 5 s.
 	RepeatAfter time.Duration

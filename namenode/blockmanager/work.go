@@ -16,6 +16,9 @@ type transfer struct {
 	targets []place
 	begun   time.Time
 	sent    time.Time
+	// percent is how much the source says that it has done, at most so far, and moved when it last said more; begun, if it has said nothing.
+	percent int
+	moved   time.Time
 	// computed: the block is an internal one that source computes from others of its group.
 	computed bool
 	// moves is the balancing that it is for, tier: it is to bring a replica to a volume of the type that its storage policy wants; neither: it mends.
@@ -299,7 +302,7 @@ func (m *Manager) copyBlock(now time.Time, id metadata.BlockID, b *block, survey
 
 // send orders a copy.
 func (m *Manager) send(now time.Time, id metadata.BlockID, b *block, source *node, targets []namenode.Location) *transfer {
-	t := &transfer{block: metadata.Block{ID: id, Generation: b.generation, Length: b.length}, source: source, begun: now}
+	t := &transfer{block: metadata.Block{ID: id, Generation: b.generation, Length: b.length}, source: source, begun: now, moved: now}
 	for _, l := range targets {
 		n := m.nodes[l.Node.ID]
 		t.targets = append(t.targets, m.volume(n, l.Volume).place)
@@ -455,33 +458,6 @@ func (m *Manager) abortCopies(n *node) {
 			m.update(t.block.ID, b)
 		}
 	}
-}
-
-// rebuildTimes is how many times as long as a copy the computing of an internal block may take, which reads that of several others.
-const rebuildTimes = 3
-
-// endCopies gives up copies that take too long and forgets those that are done.
-func (m *Manager) endCopies(now time.Time) {
-	m.copies = slices.DeleteFunc(m.copies, func(t *transfer) bool {
-		if len(t.targets) == 0 {
-			return true
-		}
-		b := m.blocks.get(t.block.ID)
-		changed := b == nil || b.open || b.generation != t.block.Generation
-		limit := m.config.CopyTimeout
-		if t.computed {
-			limit *= rebuildTimes
-		}
-		if !changed && now.Sub(t.begun) < limit {
-			return false
-		}
-		m.release(t)
-		if b != nil && b.more != nil {
-			m.cleanCopies(b)
-			m.update(t.block.ID, b)
-		}
-		return true
-	})
 }
 
 // doomStrays orders the deletion of orphans.

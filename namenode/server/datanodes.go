@@ -151,6 +151,7 @@ func (d *datanodes) beat(id namenode.NodeID, b *pb.Beat) (known bool, err error)
 		return false, notIncluded(n)
 	}
 	s.soft.m.BeatCache(id, b.CacheCapacity, b.CacheUsed)
+	s.soft.m.BeatProgress(time.Now(), id, progressOf(b.Copies), progressOf(b.Rebuilds))
 	return s.soft.m.Beat(time.Now(), id, volumes, int(b.Xceivers)), nil
 }
 
@@ -478,6 +479,14 @@ func volumesOf(list []*pb.Volume) ([]namenode.Volume, error) {
 		}
 	}
 	return out, nil
+}
+
+func progressOf(list []*pb.Progress) []blockmanager.Progress {
+	out := make([]blockmanager.Progress, len(list))
+	for i, p := range list {
+		out[i] = blockmanager.Progress{ID: metadata.BlockID(p.GetBlock().GetId()), Generation: metadata.Generation(p.GetBlock().GetGeneration()), Percent: int(min(p.Percent, 100)), Waits: p.Waits}
+	}
+	return out
 }
 
 func fromWire(b *pb.Block) metadata.Block {

@@ -141,7 +141,7 @@ func (x BlockChange_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BlockChange_Kind.Descriptor instead.
 func (BlockChange_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{18, 0}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{19, 0}
 }
 
 type Block struct {
@@ -699,6 +699,9 @@ type Beat struct {
 	// How many bytes of replicas it may keep in memory, and does.
 	CacheCapacity int64 `protobuf:"varint,4,opt,name=cache_capacity,json=cacheCapacity,proto3" json:"cache_capacity,omitempty"`
 	CacheUsed     int64 `protobuf:"varint,5,opt,name=cache_used,json=cacheUsed,proto3" json:"cache_used,omitempty"`
+	// How far the orders to copy a replica, and to compute internal blocks, have come that it has and that are not done. The blocks of the latter are groups.
+	Copies        []*Progress `protobuf:"bytes,6,rep,name=copies,proto3" json:"copies,omitempty"`
+	Rebuilds      []*Progress `protobuf:"bytes,7,rep,name=rebuilds,proto3" json:"rebuilds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -768,6 +771,83 @@ func (x *Beat) GetCacheUsed() int64 {
 	return 0
 }
 
+func (x *Beat) GetCopies() []*Progress {
+	if x != nil {
+		return x.Copies
+	}
+	return nil
+}
+
+func (x *Beat) GetRebuilds() []*Progress {
+	if x != nil {
+		return x.Rebuilds
+	}
+	return nil
+}
+
+// Progress is how far an order has come.
+type Progress struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Block *Block                 `protobuf:"bytes,1,opt,name=block,proto3" json:"block,omitempty"`
+	// Of the bytes that are to be sent or made.
+	Percent uint32 `protobuf:"varint,2,opt,name=percent,proto3" json:"percent,omitempty"`
+	// It is not begun: others that were ordered before are.
+	Waits         bool `protobuf:"varint,3,opt,name=waits,proto3" json:"waits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Progress) Reset() {
+	*x = Progress{}
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Progress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Progress) ProtoMessage() {}
+
+func (x *Progress) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Progress.ProtoReflect.Descriptor instead.
+func (*Progress) Descriptor() ([]byte, []int) {
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Progress) GetBlock() *Block {
+	if x != nil {
+		return x.Block
+	}
+	return nil
+}
+
+func (x *Progress) GetPercent() uint32 {
+	if x != nil {
+		return x.Percent
+	}
+	return 0
+}
+
+func (x *Progress) GetWaits() bool {
+	if x != nil {
+		return x.Waits
+	}
+	return false
+}
+
 type Orders struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The leader's Raft term. A datanode obeys none below the highest it has seen; followers send no orders.
@@ -798,7 +878,7 @@ type Orders struct {
 
 func (x *Orders) Reset() {
 	*x = Orders{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[9]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -810,7 +890,7 @@ func (x *Orders) String() string {
 func (*Orders) ProtoMessage() {}
 
 func (x *Orders) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[9]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -823,7 +903,7 @@ func (x *Orders) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Orders.ProtoReflect.Descriptor instead.
 func (*Orders) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{9}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Orders) GetTerm() uint64 {
@@ -932,7 +1012,7 @@ type Replicate struct {
 
 func (x *Replicate) Reset() {
 	*x = Replicate{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[10]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -944,7 +1024,7 @@ func (x *Replicate) String() string {
 func (*Replicate) ProtoMessage() {}
 
 func (x *Replicate) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[10]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -957,7 +1037,7 @@ func (x *Replicate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replicate.ProtoReflect.Descriptor instead.
 func (*Replicate) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{10}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Replicate) GetBlock() *Block {
@@ -1008,7 +1088,7 @@ type Rebuild struct {
 
 func (x *Rebuild) Reset() {
 	*x = Rebuild{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[11]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1020,7 +1100,7 @@ func (x *Rebuild) String() string {
 func (*Rebuild) ProtoMessage() {}
 
 func (x *Rebuild) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[11]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1033,7 +1113,7 @@ func (x *Rebuild) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rebuild.ProtoReflect.Descriptor instead.
 func (*Rebuild) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{11}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Rebuild) GetGroup() *Block {
@@ -1091,7 +1171,7 @@ type Part struct {
 
 func (x *Part) Reset() {
 	*x = Part{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[12]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1103,7 +1183,7 @@ func (x *Part) String() string {
 func (*Part) ProtoMessage() {}
 
 func (x *Part) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[12]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1116,7 +1196,7 @@ func (x *Part) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Part.ProtoReflect.Descriptor instead.
 func (*Part) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{12}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Part) GetUnit() uint32 {
@@ -1166,7 +1246,7 @@ type Recover struct {
 
 func (x *Recover) Reset() {
 	*x = Recover{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[13]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1178,7 +1258,7 @@ func (x *Recover) String() string {
 func (*Recover) ProtoMessage() {}
 
 func (x *Recover) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[13]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1191,7 +1271,7 @@ func (x *Recover) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recover.ProtoReflect.Descriptor instead.
 func (*Recover) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{13}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Recover) GetBlock() *Block {
@@ -1267,7 +1347,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[14]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1279,7 +1359,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[14]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1292,7 +1372,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{14}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Replica) GetBlock() *Block {
@@ -1323,7 +1403,7 @@ type BlockReport struct {
 
 func (x *BlockReport) Reset() {
 	*x = BlockReport{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[15]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1335,7 +1415,7 @@ func (x *BlockReport) String() string {
 func (*BlockReport) ProtoMessage() {}
 
 func (x *BlockReport) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[15]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1348,7 +1428,7 @@ func (x *BlockReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockReport.ProtoReflect.Descriptor instead.
 func (*BlockReport) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{15}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *BlockReport) GetDatanodeUuid() string {
@@ -1394,7 +1474,7 @@ type BlockReportResponse struct {
 
 func (x *BlockReportResponse) Reset() {
 	*x = BlockReportResponse{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[16]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1406,7 +1486,7 @@ func (x *BlockReportResponse) String() string {
 func (*BlockReportResponse) ProtoMessage() {}
 
 func (x *BlockReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[16]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1419,7 +1499,7 @@ func (x *BlockReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockReportResponse.ProtoReflect.Descriptor instead.
 func (*BlockReportResponse) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{16}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{17}
 }
 
 type BlocksChangedRequest struct {
@@ -1432,7 +1512,7 @@ type BlocksChangedRequest struct {
 
 func (x *BlocksChangedRequest) Reset() {
 	*x = BlocksChangedRequest{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[17]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1444,7 +1524,7 @@ func (x *BlocksChangedRequest) String() string {
 func (*BlocksChangedRequest) ProtoMessage() {}
 
 func (x *BlocksChangedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[17]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1457,7 +1537,7 @@ func (x *BlocksChangedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlocksChangedRequest.ProtoReflect.Descriptor instead.
 func (*BlocksChangedRequest) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{17}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *BlocksChangedRequest) GetDatanodeUuid() string {
@@ -1487,7 +1567,7 @@ type BlockChange struct {
 
 func (x *BlockChange) Reset() {
 	*x = BlockChange{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[18]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1499,7 +1579,7 @@ func (x *BlockChange) String() string {
 func (*BlockChange) ProtoMessage() {}
 
 func (x *BlockChange) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[18]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1512,7 +1592,7 @@ func (x *BlockChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockChange.ProtoReflect.Descriptor instead.
 func (*BlockChange) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{18}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *BlockChange) GetKind() BlockChange_Kind {
@@ -1551,7 +1631,7 @@ type BlocksChangedResponse struct {
 
 func (x *BlocksChangedResponse) Reset() {
 	*x = BlocksChangedResponse{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[19]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1563,7 +1643,7 @@ func (x *BlocksChangedResponse) String() string {
 func (*BlocksChangedResponse) ProtoMessage() {}
 
 func (x *BlocksChangedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[19]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1576,7 +1656,7 @@ func (x *BlocksChangedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlocksChangedResponse.ProtoReflect.Descriptor instead.
 func (*BlocksChangedResponse) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{19}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{20}
 }
 
 type CommitBlockSynchronizationRequest struct {
@@ -1595,7 +1675,7 @@ type CommitBlockSynchronizationRequest struct {
 
 func (x *CommitBlockSynchronizationRequest) Reset() {
 	*x = CommitBlockSynchronizationRequest{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[20]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1607,7 +1687,7 @@ func (x *CommitBlockSynchronizationRequest) String() string {
 func (*CommitBlockSynchronizationRequest) ProtoMessage() {}
 
 func (x *CommitBlockSynchronizationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[20]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1620,7 +1700,7 @@ func (x *CommitBlockSynchronizationRequest) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use CommitBlockSynchronizationRequest.ProtoReflect.Descriptor instead.
 func (*CommitBlockSynchronizationRequest) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{20}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CommitBlockSynchronizationRequest) GetBlock() *Block {
@@ -1680,7 +1760,7 @@ type CommitBlockSynchronizationResponse struct {
 
 func (x *CommitBlockSynchronizationResponse) Reset() {
 	*x = CommitBlockSynchronizationResponse{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[21]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1692,7 +1772,7 @@ func (x *CommitBlockSynchronizationResponse) String() string {
 func (*CommitBlockSynchronizationResponse) ProtoMessage() {}
 
 func (x *CommitBlockSynchronizationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[21]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1705,7 +1785,7 @@ func (x *CommitBlockSynchronizationResponse) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use CommitBlockSynchronizationResponse.ProtoReflect.Descriptor instead.
 func (*CommitBlockSynchronizationResponse) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{21}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{22}
 }
 
 var File_namenode_api_v1_namenode_proto protoreflect.FileDescriptor
@@ -1757,14 +1837,20 @@ const file_namenode_api_v1_namenode_proto_rawDesc = "" +
 	"\tdatanodes\x18\x03 \x03(\tR\tdatanodes\"1\n" +
 	"\bBlockKey\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x05R\x02id\x12\x15\n" +
-	"\x03key\x18\x02 \x01(\fB\x03\x80\x01\x01R\x03key\"\xc1\x01\n" +
+	"\x03key\x18\x02 \x01(\fB\x03\x80\x01\x01R\x03key\"\xad\x02\n" +
 	"\x04Beat\x12#\n" +
 	"\rdatanode_uuid\x18\x01 \x01(\tR\fdatanodeUuid\x122\n" +
 	"\avolumes\x18\x02 \x03(\v2\x18.hops.namenode.v1.VolumeR\avolumes\x12\x1a\n" +
 	"\bxceivers\x18\x03 \x01(\rR\bxceivers\x12%\n" +
 	"\x0ecache_capacity\x18\x04 \x01(\x03R\rcacheCapacity\x12\x1d\n" +
 	"\n" +
-	"cache_used\x18\x05 \x01(\x03R\tcacheUsed\"\x92\x04\n" +
+	"cache_used\x18\x05 \x01(\x03R\tcacheUsed\x122\n" +
+	"\x06copies\x18\x06 \x03(\v2\x1a.hops.namenode.v1.ProgressR\x06copies\x126\n" +
+	"\brebuilds\x18\a \x03(\v2\x1a.hops.namenode.v1.ProgressR\brebuilds\"i\n" +
+	"\bProgress\x12-\n" +
+	"\x05block\x18\x01 \x01(\v2\x17.hops.namenode.v1.BlockR\x05block\x12\x18\n" +
+	"\apercent\x18\x02 \x01(\rR\apercent\x12\x14\n" +
+	"\x05waits\x18\x03 \x01(\bR\x05waits\"\x92\x04\n" +
 	"\x06Orders\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\bR\x06leader\x129\n" +
@@ -1872,7 +1958,7 @@ func file_namenode_api_v1_namenode_proto_rawDescGZIP() []byte {
 }
 
 var file_namenode_api_v1_namenode_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_namenode_api_v1_namenode_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_namenode_api_v1_namenode_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_namenode_api_v1_namenode_proto_goTypes = []any{
 	(ReplicaState)(0),                          // 0: hops.namenode.v1.ReplicaState
 	(BlockChange_Kind)(0),                      // 1: hops.namenode.v1.BlockChange.Kind
@@ -1885,19 +1971,20 @@ var file_namenode_api_v1_namenode_proto_goTypes = []any{
 	(*Trust)(nil),                              // 8: hops.namenode.v1.Trust
 	(*BlockKey)(nil),                           // 9: hops.namenode.v1.BlockKey
 	(*Beat)(nil),                               // 10: hops.namenode.v1.Beat
-	(*Orders)(nil),                             // 11: hops.namenode.v1.Orders
-	(*Replicate)(nil),                          // 12: hops.namenode.v1.Replicate
-	(*Rebuild)(nil),                            // 13: hops.namenode.v1.Rebuild
-	(*Part)(nil),                               // 14: hops.namenode.v1.Part
-	(*Recover)(nil),                            // 15: hops.namenode.v1.Recover
-	(*Replica)(nil),                            // 16: hops.namenode.v1.Replica
-	(*BlockReport)(nil),                        // 17: hops.namenode.v1.BlockReport
-	(*BlockReportResponse)(nil),                // 18: hops.namenode.v1.BlockReportResponse
-	(*BlocksChangedRequest)(nil),               // 19: hops.namenode.v1.BlocksChangedRequest
-	(*BlockChange)(nil),                        // 20: hops.namenode.v1.BlockChange
-	(*BlocksChangedResponse)(nil),              // 21: hops.namenode.v1.BlocksChangedResponse
-	(*CommitBlockSynchronizationRequest)(nil),  // 22: hops.namenode.v1.CommitBlockSynchronizationRequest
-	(*CommitBlockSynchronizationResponse)(nil), // 23: hops.namenode.v1.CommitBlockSynchronizationResponse
+	(*Progress)(nil),                           // 11: hops.namenode.v1.Progress
+	(*Orders)(nil),                             // 12: hops.namenode.v1.Orders
+	(*Replicate)(nil),                          // 13: hops.namenode.v1.Replicate
+	(*Rebuild)(nil),                            // 14: hops.namenode.v1.Rebuild
+	(*Part)(nil),                               // 15: hops.namenode.v1.Part
+	(*Recover)(nil),                            // 16: hops.namenode.v1.Recover
+	(*Replica)(nil),                            // 17: hops.namenode.v1.Replica
+	(*BlockReport)(nil),                        // 18: hops.namenode.v1.BlockReport
+	(*BlockReportResponse)(nil),                // 19: hops.namenode.v1.BlockReportResponse
+	(*BlocksChangedRequest)(nil),               // 20: hops.namenode.v1.BlocksChangedRequest
+	(*BlockChange)(nil),                        // 21: hops.namenode.v1.BlockChange
+	(*BlocksChangedResponse)(nil),              // 22: hops.namenode.v1.BlocksChangedResponse
+	(*CommitBlockSynchronizationRequest)(nil),  // 23: hops.namenode.v1.CommitBlockSynchronizationRequest
+	(*CommitBlockSynchronizationResponse)(nil), // 24: hops.namenode.v1.CommitBlockSynchronizationResponse
 }
 var file_namenode_api_v1_namenode_proto_depIdxs = []int32{
 	3,  // 0: hops.namenode.v1.RegisterRequest.datanode:type_name -> hops.namenode.v1.DatanodeID
@@ -1905,49 +1992,52 @@ var file_namenode_api_v1_namenode_proto_depIdxs = []int32{
 	8,  // 2: hops.namenode.v1.RegisterResponse.trust:type_name -> hops.namenode.v1.Trust
 	9,  // 3: hops.namenode.v1.Trust.keys:type_name -> hops.namenode.v1.BlockKey
 	4,  // 4: hops.namenode.v1.Beat.volumes:type_name -> hops.namenode.v1.Volume
-	12, // 5: hops.namenode.v1.Orders.replicate:type_name -> hops.namenode.v1.Replicate
-	2,  // 6: hops.namenode.v1.Orders.delete:type_name -> hops.namenode.v1.Block
-	15, // 7: hops.namenode.v1.Orders.recover:type_name -> hops.namenode.v1.Recover
-	2,  // 8: hops.namenode.v1.Orders.discard:type_name -> hops.namenode.v1.Block
-	2,  // 9: hops.namenode.v1.Orders.verify:type_name -> hops.namenode.v1.Block
-	13, // 10: hops.namenode.v1.Orders.rebuild:type_name -> hops.namenode.v1.Rebuild
-	2,  // 11: hops.namenode.v1.Orders.cache:type_name -> hops.namenode.v1.Block
-	2,  // 12: hops.namenode.v1.Replicate.block:type_name -> hops.namenode.v1.Block
-	3,  // 13: hops.namenode.v1.Replicate.targets:type_name -> hops.namenode.v1.DatanodeID
-	2,  // 14: hops.namenode.v1.Rebuild.group:type_name -> hops.namenode.v1.Block
-	14, // 15: hops.namenode.v1.Rebuild.sources:type_name -> hops.namenode.v1.Part
-	14, // 16: hops.namenode.v1.Rebuild.targets:type_name -> hops.namenode.v1.Part
-	2,  // 17: hops.namenode.v1.Rebuild.tail:type_name -> hops.namenode.v1.Block
-	3,  // 18: hops.namenode.v1.Rebuild.tail_at:type_name -> hops.namenode.v1.DatanodeID
-	3,  // 19: hops.namenode.v1.Part.node:type_name -> hops.namenode.v1.DatanodeID
-	2,  // 20: hops.namenode.v1.Recover.block:type_name -> hops.namenode.v1.Block
-	3,  // 21: hops.namenode.v1.Recover.replicas:type_name -> hops.namenode.v1.DatanodeID
-	2,  // 22: hops.namenode.v1.Recover.source:type_name -> hops.namenode.v1.Block
-	2,  // 23: hops.namenode.v1.Replica.block:type_name -> hops.namenode.v1.Block
-	0,  // 24: hops.namenode.v1.Replica.state:type_name -> hops.namenode.v1.ReplicaState
-	16, // 25: hops.namenode.v1.BlockReport.replicas:type_name -> hops.namenode.v1.Replica
-	20, // 26: hops.namenode.v1.BlocksChangedRequest.changes:type_name -> hops.namenode.v1.BlockChange
-	1,  // 27: hops.namenode.v1.BlockChange.kind:type_name -> hops.namenode.v1.BlockChange.Kind
-	2,  // 28: hops.namenode.v1.BlockChange.block:type_name -> hops.namenode.v1.Block
-	2,  // 29: hops.namenode.v1.CommitBlockSynchronizationRequest.block:type_name -> hops.namenode.v1.Block
-	3,  // 30: hops.namenode.v1.CommitBlockSynchronizationRequest.locations:type_name -> hops.namenode.v1.DatanodeID
-	5,  // 31: hops.namenode.v1.Datanodes.Register:input_type -> hops.namenode.v1.RegisterRequest
-	10, // 32: hops.namenode.v1.Datanodes.Heartbeat:input_type -> hops.namenode.v1.Beat
-	17, // 33: hops.namenode.v1.Datanodes.ReportBlocks:input_type -> hops.namenode.v1.BlockReport
-	19, // 34: hops.namenode.v1.Datanodes.BlocksChanged:input_type -> hops.namenode.v1.BlocksChangedRequest
-	7,  // 35: hops.namenode.v1.Datanodes.GetTrust:input_type -> hops.namenode.v1.GetTrustRequest
-	22, // 36: hops.namenode.v1.Datanodes.CommitBlockSynchronization:input_type -> hops.namenode.v1.CommitBlockSynchronizationRequest
-	6,  // 37: hops.namenode.v1.Datanodes.Register:output_type -> hops.namenode.v1.RegisterResponse
-	11, // 38: hops.namenode.v1.Datanodes.Heartbeat:output_type -> hops.namenode.v1.Orders
-	18, // 39: hops.namenode.v1.Datanodes.ReportBlocks:output_type -> hops.namenode.v1.BlockReportResponse
-	21, // 40: hops.namenode.v1.Datanodes.BlocksChanged:output_type -> hops.namenode.v1.BlocksChangedResponse
-	8,  // 41: hops.namenode.v1.Datanodes.GetTrust:output_type -> hops.namenode.v1.Trust
-	23, // 42: hops.namenode.v1.Datanodes.CommitBlockSynchronization:output_type -> hops.namenode.v1.CommitBlockSynchronizationResponse
-	37, // [37:43] is the sub-list for method output_type
-	31, // [31:37] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	11, // 5: hops.namenode.v1.Beat.copies:type_name -> hops.namenode.v1.Progress
+	11, // 6: hops.namenode.v1.Beat.rebuilds:type_name -> hops.namenode.v1.Progress
+	2,  // 7: hops.namenode.v1.Progress.block:type_name -> hops.namenode.v1.Block
+	13, // 8: hops.namenode.v1.Orders.replicate:type_name -> hops.namenode.v1.Replicate
+	2,  // 9: hops.namenode.v1.Orders.delete:type_name -> hops.namenode.v1.Block
+	16, // 10: hops.namenode.v1.Orders.recover:type_name -> hops.namenode.v1.Recover
+	2,  // 11: hops.namenode.v1.Orders.discard:type_name -> hops.namenode.v1.Block
+	2,  // 12: hops.namenode.v1.Orders.verify:type_name -> hops.namenode.v1.Block
+	14, // 13: hops.namenode.v1.Orders.rebuild:type_name -> hops.namenode.v1.Rebuild
+	2,  // 14: hops.namenode.v1.Orders.cache:type_name -> hops.namenode.v1.Block
+	2,  // 15: hops.namenode.v1.Replicate.block:type_name -> hops.namenode.v1.Block
+	3,  // 16: hops.namenode.v1.Replicate.targets:type_name -> hops.namenode.v1.DatanodeID
+	2,  // 17: hops.namenode.v1.Rebuild.group:type_name -> hops.namenode.v1.Block
+	15, // 18: hops.namenode.v1.Rebuild.sources:type_name -> hops.namenode.v1.Part
+	15, // 19: hops.namenode.v1.Rebuild.targets:type_name -> hops.namenode.v1.Part
+	2,  // 20: hops.namenode.v1.Rebuild.tail:type_name -> hops.namenode.v1.Block
+	3,  // 21: hops.namenode.v1.Rebuild.tail_at:type_name -> hops.namenode.v1.DatanodeID
+	3,  // 22: hops.namenode.v1.Part.node:type_name -> hops.namenode.v1.DatanodeID
+	2,  // 23: hops.namenode.v1.Recover.block:type_name -> hops.namenode.v1.Block
+	3,  // 24: hops.namenode.v1.Recover.replicas:type_name -> hops.namenode.v1.DatanodeID
+	2,  // 25: hops.namenode.v1.Recover.source:type_name -> hops.namenode.v1.Block
+	2,  // 26: hops.namenode.v1.Replica.block:type_name -> hops.namenode.v1.Block
+	0,  // 27: hops.namenode.v1.Replica.state:type_name -> hops.namenode.v1.ReplicaState
+	17, // 28: hops.namenode.v1.BlockReport.replicas:type_name -> hops.namenode.v1.Replica
+	21, // 29: hops.namenode.v1.BlocksChangedRequest.changes:type_name -> hops.namenode.v1.BlockChange
+	1,  // 30: hops.namenode.v1.BlockChange.kind:type_name -> hops.namenode.v1.BlockChange.Kind
+	2,  // 31: hops.namenode.v1.BlockChange.block:type_name -> hops.namenode.v1.Block
+	2,  // 32: hops.namenode.v1.CommitBlockSynchronizationRequest.block:type_name -> hops.namenode.v1.Block
+	3,  // 33: hops.namenode.v1.CommitBlockSynchronizationRequest.locations:type_name -> hops.namenode.v1.DatanodeID
+	5,  // 34: hops.namenode.v1.Datanodes.Register:input_type -> hops.namenode.v1.RegisterRequest
+	10, // 35: hops.namenode.v1.Datanodes.Heartbeat:input_type -> hops.namenode.v1.Beat
+	18, // 36: hops.namenode.v1.Datanodes.ReportBlocks:input_type -> hops.namenode.v1.BlockReport
+	20, // 37: hops.namenode.v1.Datanodes.BlocksChanged:input_type -> hops.namenode.v1.BlocksChangedRequest
+	7,  // 38: hops.namenode.v1.Datanodes.GetTrust:input_type -> hops.namenode.v1.GetTrustRequest
+	23, // 39: hops.namenode.v1.Datanodes.CommitBlockSynchronization:input_type -> hops.namenode.v1.CommitBlockSynchronizationRequest
+	6,  // 40: hops.namenode.v1.Datanodes.Register:output_type -> hops.namenode.v1.RegisterResponse
+	12, // 41: hops.namenode.v1.Datanodes.Heartbeat:output_type -> hops.namenode.v1.Orders
+	19, // 42: hops.namenode.v1.Datanodes.ReportBlocks:output_type -> hops.namenode.v1.BlockReportResponse
+	22, // 43: hops.namenode.v1.Datanodes.BlocksChanged:output_type -> hops.namenode.v1.BlocksChangedResponse
+	8,  // 44: hops.namenode.v1.Datanodes.GetTrust:output_type -> hops.namenode.v1.Trust
+	24, // 45: hops.namenode.v1.Datanodes.CommitBlockSynchronization:output_type -> hops.namenode.v1.CommitBlockSynchronizationResponse
+	40, // [40:46] is the sub-list for method output_type
+	34, // [34:40] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_namenode_api_v1_namenode_proto_init() }
@@ -1961,7 +2051,7 @@ func file_namenode_api_v1_namenode_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_namenode_api_v1_namenode_proto_rawDesc), len(file_namenode_api_v1_namenode_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   22,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,0 +1,89 @@
+package blockmanager
+
+import (
+	"slices"
+	"time"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
+)
+
+// How long a copy takes is up to its source, whose copies share a rate, and to the disks and networks at both ends. So no time is right for it as a whole: a source says with each
+// of its beats how far its copies have come, and one is given up that does not get on.
+
+// Progress is how far a node has come with an order to copy a replica, or to compute internal blocks of a group.
+type Progress struct {
+	// ID is the replica's, or the group's.
+	ID         metadata.BlockID
+	Generation metadata.Generation
+	// Percent of the bytes are sent, or made.
+	Percent int
+	// Waits: it is not begun, because of orders that were given before.
+	Waits bool
+}
+
+// mostProgress is how many orders a node may name.
+const mostProgress = 1024
+
+// BeatProgress tells how far a node has come with its orders. What it does not name it has not got, has done, or has failed at.
+//
+// A percent counts when it is the first of so many. So each copy gets on a hundred times at most, also one of a node that lies, or that begins again and again;
+// and what waits gets on with those in front of it, which are not replaced.
+func (m *Manager) BeatProgress(now time.Time, id namenode.NodeID, copies, rebuilds []Progress) {
+	n := m.nodes[id]
+	if n == nil || n.outgoing == 0 {
+		return
+	}
+	copies, rebuilds = copies[:min(len(copies), mostProgress)], rebuilds[:min(len(rebuilds), mostProgress)]
+	var front time.Time // when one of those in front got on
+	for _, t := range n.outs {
+		if len(t.targets) == 0 {
+			continue
+		}
+		list, block := copies, t.block.ID
+		if t.computed {
+			list, block = rebuilds, block.Group()
+		}
+		at := slices.IndexFunc(list, func(p Progress) bool { return p.ID == block && p.Generation == t.block.Generation })
+		if at >= 0 && list[at].Waits {
+			t.moved = latest(t.moved, front)
+		} else if at >= 0 && min(list[at].Percent, 100) > t.percent {
+			t.percent, t.moved = min(list[at].Percent, 100), now
+		}
+		front = latest(front, t.moved)
+	}
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// rebuildTimes is how many times as long as a copy the computing of an internal block may stand still, which waits for several sources.
+const rebuildTimes = 3
+
+// endCopies gives up copies that do not get on and forgets those that are done.
+func (m *Manager) endCopies(now time.Time) {
+	m.copies = slices.DeleteFunc(m.copies, func(t *transfer) bool {
+		if len(t.targets) == 0 {
+			return true
+		}
+		b := m.blocks.get(t.block.ID)
+		changed := b == nil || b.open || b.generation != t.block.Generation
+		limit := m.config.CopyTimeout
+		if t.computed {
+			limit *= rebuildTimes
+		}
+		if !changed && now.Sub(t.moved) < limit {
+			return false
+		}
+		m.release(t)
+		if b != nil && b.more != nil {
+			m.cleanCopies(b)
+			m.update(t.block.ID, b)
+		}
+		return true
+	})
+}
