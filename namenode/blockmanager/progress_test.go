@@ -147,9 +147,9 @@ func TestACopyThatWaitsGetsOnWithThoseInFrontOfIt(t *testing.T) {
 		}
 	}
 	pass(2901, 10, -1, -1)
-	for i, t1 := range x {
-		if len(t1.targets) != 1 {
-			t.Errorf("copy %d is given up, though the first one gets on", i+1)
+	for i, c := range x {
+		if len(c.targets) != 1 {
+			t.Fatalf("copy %d is given up, though the first one gets on", i+1)
 		}
 	}
 	// The first one has come; only the last one is begun, which the one in front of it has nothing of.
