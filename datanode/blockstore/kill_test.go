@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -78,7 +79,10 @@ func TestPowerCutAfterKilledProcessesLosesNothingPromised(t *testing.T) {
 			var crashes []crash
 			calls := -1 // so many are made before the process ends; -1: it does not
 			full, wasFull := false, false
+			var mu sync.Mutex // volumes are opened side by side
 			rule := func(op faulty.Op) error {
+				mu.Lock()
+				defer mu.Unlock()
 				s.log = append(s.log, fmt.Sprint(op))
 				if calls == 0 {
 					return syscall.EIO

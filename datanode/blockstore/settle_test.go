@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -18,14 +19,14 @@ import (
 )
 
 // unsynced opens a store that does not sync what it finalizes, and counts the syncs of its disk from then on.
-func unsynced(t *testing.T, inner *mem.FS) (*harness, *int) {
+func unsynced(t *testing.T, inner *mem.FS) (*harness, *atomic.Int64) {
 	disk := faulty.New(inner)
 	h := open(t, disk)
 	h.cfg.Unsynced = true
-	n := new(int)
+	n := new(atomic.Int64)
 	disk.Set(func(op faulty.Op) error {
 		if strings.Contains(op.Call, "sync") {
-			*n++
+			n.Add(1)
 		}
 		return nil
 	})
@@ -49,25 +50,25 @@ func TestFinalizedWithoutSync(t *testing.T) {
 	inner := mem.New(1 << 20)
 	h, syncs := unsynced(t, inner)
 	h.put(1, 5, pattern(300)) // makes the pack
-	before := *syncs
+	before := syncs.Load()
 	h.put(2, 5, pattern(301))
 	h.put(300, 5, pattern(40_001)) // makes a directory
 	h.put(301, 5, pattern(40_002))
-	if made := *syncs - before; made > 2 {
+	if made := syncs.Load() - before; made > 2 {
 		t.Errorf("%d syncs for a packed block, one in a new directory and one in the same", made)
 	}
-	before = *syncs
+	before = syncs.Load()
 	h.put(3, 5, pattern(100))
 	h.put(302, 5, pattern(70_003))
-	if *syncs != before {
-		t.Errorf("%d syncs for two blocks where there is nothing to make", *syncs-before)
+	if syncs.Load() != before {
+		t.Errorf("%d syncs for two blocks where there is nothing to make", syncs.Load()-before)
 	}
 	h.settleAll()
-	after := *syncs
+	after := syncs.Load()
 	if after == before {
 		t.Error("nothing was synced later")
 	}
-	if h.settleAll(); *syncs != after {
+	if h.settleAll(); syncs.Load() != after {
 		t.Error("and again")
 	}
 	crashed := open(t, inner.Crash(rand.New(rand.NewPCG(1, 1)), 0))
