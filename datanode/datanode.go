@@ -281,7 +281,7 @@ type Writer interface {
 	// Sync makes everything written durable (hsync). A replica in memory has left it for a disk then.
 	Sync() error
 	// Durable reports whether Finalize makes the replica durable by itself: not on a volume that is lost with its machine (RAMDisk), nor where the store does
-	// not sync what it closes. What Sync has made durable as a whole stays so.
+	// not sync what it closes, unless it is a copy. After Sync it does in any case on a disk.
 	Durable() bool
 	// Finalize makes the replica complete, and durable as said above, and announces it as Received. The writer is closed.
 	Finalize() (Replica, error)

@@ -38,8 +38,9 @@ type fakeNode struct {
 	stages   []stage
 	whole    int // blocks that were announced to follow their requests
 	synced   int
-	large    bool  // it takes large packets, as ours do
-	packets  []int // how much data they had
+	large    bool    // it takes large packets, as ours do
+	says     *uint32 // of the data in a packet, whatever it takes
+	packets  []int   // how much data they had
 
 	refuse   bool // of write set-ups
 	dieAfter int  // packets with data until it is killed; 0: never
@@ -357,6 +358,9 @@ func (n *fakeNode) write(conn net.Conn, r *bufio.Reader, q *hadooppb.OpWriteBloc
 		n.mu.Lock()
 		if n.large && large {
 			answer.PacketData = new(uint32(dtp.LargeSize))
+		}
+		if n.says != nil {
+			answer.PacketData = n.says
 		}
 		n.mu.Unlock()
 		if err := dtp.WriteResponse(conn, answer); err != nil {

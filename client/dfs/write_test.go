@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -670,5 +671,30 @@ func TestLargePackets(t *testing.T) {
 				t.Errorf("without large ones at %d: the largest packet has %d bytes, want %d", java, largest, want)
 			}
 		}
+	}
+}
+
+// Whatever a datanode says, packets are of one of the two sizes.
+func TestPacketsWhateverADatanodeSays(t *testing.T) {
+	for says, want := range map[uint32]int{
+		0: dtp.DataSize, 1: dtp.DataSize, dtp.LargeSize - 1: dtp.DataSize, dtp.LargeSize: dtp.LargeSize, 1 << 31: dtp.LargeSize, math.MaxUint32: dtp.LargeSize,
+	} {
+		c, client := newCluster(t, 1)
+		c.nodes[0].set(func() { n := c.nodes[0]; n.says = &says })
+		w, err := client.Create(t.Context(), "/f", CreateOptions{BlockSize: 4 << 20, Replication: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		data := pattern(5<<20 + 100)
+		write(t, w, data)
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		sameBytes(t, "stored", c.content("/f"), data)
+		c.nodes[0].mu.Lock()
+		if got := slices.Max(c.nodes[0].packets); got != want {
+			t.Errorf("it says %d: the largest packet has %d bytes, want %d", says, got, want)
+		}
+		c.nodes[0].mu.Unlock()
 	}
 }

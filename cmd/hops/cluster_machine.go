@@ -162,7 +162,7 @@ func (m *machineSetup) configure() error {
 	if err := makeReachable(m.data); err != nil {
 		return err
 	}
-	if err := writeNew(m.file("hops.yaml"), m.text()); err != nil {
+	if err := writeNew(m.file("hops.yaml"), m.text(), 0o644); err != nil {
 		return err
 	}
 	if err := m.own("hops.yaml"); err != nil {
@@ -188,13 +188,13 @@ func makeReachable(dir string) error {
 }
 
 // writeNew makes a file, wholly or not at all: what it says is believed when it is there. fs.ErrExist: there is one.
-func writeNew(path, text string) error {
+func writeNew(path, text string, mode os.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp")
 	if err != nil {
 		return err
 	}
 	_, err = f.WriteString(text)
-	if err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close()); err == nil {
+	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err == nil {
 		err = os.Link(f.Name(), path)
 	}
 	if err = errors.Join(err, os.Remove(f.Name())); err != nil {

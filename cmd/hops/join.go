@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -67,6 +68,9 @@ func join(c *cli.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := m.halfway(); err != nil {
+		return err
+	}
 	if err := m.fresh(); err != nil {
 		return err
 	}
@@ -110,9 +114,61 @@ func joinToken(c *cli.Context) (authority.Token, error) {
 	return token, nil
 }
 
+// joiningKey is the file of the key with which this machine asks to be taken in, until it is a member.
+const joiningKey = "joining.pem"
+
+// keptKey is the key in a file that is its owner's alone. If there is none it is made, and is on the disk on return.
+func keptKey(path string) (key crypto.Signer, made bool, err error) {
+	text, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if key, err = authority.NewKey(); err != nil {
+			return nil, false, err
+		}
+		der, err := x509.MarshalPKCS8PrivateKey(key)
+		if err != nil {
+			return nil, false, err
+		}
+		return key, true, writeNew(path, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})), 0o600)
+	case err != nil:
+		return nil, false, err
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, false, fmt.Errorf("%s is no key in PEM: remove it", path)
+	}
+	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		return nil, false, fmt.Errorf("%s is no key: %w: remove it", path, err)
+	}
+	key, ok := parsed.(crypto.Signer)
+	if !ok {
+		return nil, false, fmt.Errorf("%s is no key to sign with: remove it", path)
+	}
+	return key, false, nil
+}
+
+// halfway removes what a join that was interrupted has written of its answer: this one has its key, and is given the same.
+func (m *machineSetup) halfway() error {
+	if _, err := os.Lstat(m.file(joiningKey)); err != nil {
+		return nil //nolint:nilerr // there is none, or the next look tells
+	}
+	for _, name := range []string{"hops.yaml", "authority.pem"} { // it got further, or that is of another
+		if _, err := os.Lstat(m.file(name)); err == nil {
+			return nil
+		}
+	}
+	for _, name := range []string{"identity.pem", "secret", "servers.yaml", joining} {
+		if err := os.Remove(m.file(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
 // join has the machine taken in, and writes its files.
 func (m *machineSetup) join(ctx context.Context, addr string, token authority.Token) (err error) {
-	key, err := authority.NewKey()
+	key, made, err := keptKey(m.file(joiningKey)) // before anybody is asked
 	if err != nil {
 		return err
 	}
@@ -122,13 +178,18 @@ func (m *machineSetup) join(ctx context.Context, addr string, token authority.To
 	}
 	ctx, cancel := context.WithTimeout(ctx, joinTime)
 	defer cancel()
-	answer, root, err := askToJoin(ctx, addr, token, asked)
-	if err != nil {
+	answer, root, unknown, err := askToJoin(ctx, addr, token, asked)
+	switch {
+	case err != nil && unknown:
+		return fmt.Errorf("%w. Whether %s was taken in is not known: the same command finds out, and goes on", err, m.name)
+	case err != nil && made:
+		return errors.Join(err, os.Remove(m.file(joiningKey)))
+	case err != nil:
 		return err
 	}
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("the cluster took %s in, but its files cannot be written: %w; remove it there (`hops cluster remove %s`) before it joins again", m.name, errors.Join(err, m.undo()), m.name)
+			err = fmt.Errorf("the cluster took %s in, but its files cannot be written: %w; when that is mended the same command goes on", m.name, errors.Join(err, m.undo()))
 		}
 	}()
 	trust, servers, err := roles.MembersOf(answer.Members)
@@ -163,7 +224,7 @@ func (m *machineSetup) join(ctx context.Context, addr string, token authority.To
 		return err
 	}
 	m.cluster, m.settings = answer.Name, answer.Properties
-	if err := writeNew(m.file(joining), "The groups of this machine's servers have not taken them yet.\n"); err != nil {
+	if err := writeNew(m.file(joining), "The groups of this machine's servers have not taken them yet.\n", 0o644); err != nil {
 		return err
 	}
 	if err := m.own(joining); err != nil {
@@ -177,7 +238,7 @@ func (m *machineSetup) join(ctx context.Context, addr string, token authority.To
 			return errors.Join(err, os.RemoveAll(filepath.Join(m.data, string(authority.ResourceManager)))) // fresh has seen that nothing was there
 		}
 	}
-	return nil
+	return os.Remove(m.file(joiningKey))
 }
 
 // foundManagers makes the group of the resource managers, in a cluster that has none. fs.ErrExist: it was made before.
@@ -219,30 +280,32 @@ func (m *machineSetup) asks(key crypto.Signer) ([]byte, error) {
 }
 
 // askToJoin asks a namenode, or the one that leads if it names that. It waits for an election, and asks again where it does not hear whether it was taken in: who
-// asks the same with the same key is answered the same.
-func askToJoin(ctx context.Context, addr string, token authority.Token, asked []byte) (*pb.JoinResponse, *x509.Certificate, error) {
+// asks the same with the same key is answered the same. unknown: in spite of the error it may have been taken in.
+func askToJoin(ctx context.Context, addr string, token authority.Token, asked []byte) (answer *pb.JoinResponse, root *x509.Certificate, unknown bool, err error) {
 	first := addr
 	for began, tries := time.Now(), 1; ; tries++ {
 		answer, root, again, err := askOnceToJoin(ctx, addr, token, asked, tries > 1)
+		_, unheard := errors.AsType[*unheardError](err)
+		unknown = unknown || unheard
 		switch {
 		case err == nil && answer.Leader == "":
-			return answer, root, nil
+			return answer, root, false, nil
 		case err == nil:
 			if addr = answer.Leader; tries%3 != 0 {
 				continue
 			}
 			err = fail(exitUnreachable, "the namenodes do not agree on who of them leads: try again")
 		case !again:
-			return nil, nil, err
+			return nil, nil, unknown, err
 		default: // who was said to lead may have gone
 			addr = first
 		}
 		if time.Since(began) > electionTime {
-			return nil, nil, err
+			return nil, nil, unknown, err
 		}
 		select {
 		case <-ctx.Done():
-			return nil, nil, err
+			return nil, nil, unknown, err
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
@@ -272,7 +335,12 @@ func joinError(addr string, err error) error {
 	return fail(exitUnreachable, "no namenode of hops answers at %s: %w. The port is that of gRPC, 8486 unless somebody chose another; `hops cluster token` prints it", addr, err)
 }
 
-// notTakenIn is what a namenode answers who does not take a machine in.
+// unheardError is one after which nobody knows whether the machine was taken in.
+type unheardError struct{ error }
+
+func (e *unheardError) Unwrap() error { return e.error }
+
+// notTakenIn is what a machine is told that asked to be taken in, or why it was told nothing.
 func notTakenIn(addr string, err error) error {
 	s := grpcstatus.Convert(err)
 	text := strings.TrimPrefix(s.Message(), "invalid argument: ")
@@ -281,10 +349,10 @@ func notTakenIn(addr string, err error) error {
 		return fail(exitDenied, "%s", text)
 	case codes.InvalidArgument:
 		return fail(exitUsage, "%s", text)
-	case codes.Aborted:
-		return fail(exitFailed, "%s: if `hops cluster nodes` lists this machine, remove it (`hops cluster remove`) before it joins again", text)
-	case codes.Unavailable, codes.DeadlineExceeded:
-		return fail(exitUnreachable, "namenode %s: %s", addr, text)
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
+		return &unheardError{fail(exitUnreachable, "namenode %s: %s", addr, text)}
+	case codes.Aborted, codes.Unknown, codes.Internal:
+		return &unheardError{fail(exitFailed, "%s", text)}
 	}
 	return fail(exitFailed, "%s", text)
 }

@@ -71,14 +71,14 @@ func TestWhoJoinsWaitsForAnElection(t *testing.T) {
 		}
 		return &pb.JoinResponse{Leader: addr}, nil
 	}}
-	answer, root, err := askToJoin(t.Context(), serveAdmission(t, credentials.Member, follower), token, nil)
+	answer, root, _, err := askToJoin(t.Context(), serveAdmission(t, credentials.Member, follower), token, nil)
 	if err != nil || answer.Name != "lab" || !root.Equal(a.Root()) || follower.asked.Load() != 6 || leader.asked.Load() != 3 {
 		t.Errorf("%v %v; asked were %d and %d times", answer, err, follower.asked.Load(), leader.asked.Load())
 	}
 	broken := &admission{answer: func(int32) (*pb.JoinResponse, error) {
 		return nil, grpcstatus.Error(codes.Unknown, "the disk is gone")
 	}}
-	if _, _, err := askToJoin(t.Context(), serveAdmission(t, credentials.Member, broken), token, nil); err == nil || !strings.Contains(err.Error(), "the disk is gone") || broken.asked.Load() != 1 {
+	if _, _, _, err := askToJoin(t.Context(), serveAdmission(t, credentials.Member, broken), token, nil); err == nil || !strings.Contains(err.Error(), "the disk is gone") || broken.asked.Load() != 1 {
 		t.Errorf("%v; asked %d times", err, broken.asked.Load())
 	}
 }

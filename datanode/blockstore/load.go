@@ -26,6 +26,12 @@ func (s *Store) load(v *volume) error {
 	if err != nil {
 		return err
 	}
+	// What is here may have been made by a process that was killed before it was durable, and what is put into it takes it to be.
+	for _, dir := range append([]string{v.path, root}, top...) {
+		if err := v.fs.SyncDir(dir); err != nil {
+			return err
+		}
+	}
 	for _, a := range top {
 		inner, err := subdirsOf(v.fs, a)
 		if err != nil {
@@ -72,6 +78,9 @@ type sumsFile struct {
 // loadDir takes in one directory. Unknown names are left alone.
 func (s *Store) loadDir(v *volume, dir string) error {
 	if err := v.err(); err != nil { // given up meanwhile
+		return err
+	}
+	if err := v.fs.SyncDir(dir); err != nil { // the names that are found are taken to be durable
 		return err
 	}
 	entries, err := v.fs.ReadDir(dir)
@@ -151,7 +160,7 @@ func (s *Store) loadBlock(v *volume, id metadata.BlockID, f *found) error {
 	if err := s.admit(r); err != nil {
 		return err
 	}
-	if r.suffix == sufUnsynced {
+	if r.suffix == sufUnsynced && s.get(id) == r {
 		v.unsettled.add(r)
 	}
 	return nil

@@ -46,8 +46,8 @@ type opened struct {
 	// unsynced: the directory does not durably hold the current names.
 	unsynced bool
 	tailSeq  uint64
-	// synced is the length up to which everything is durable, names included, as the last Sync left it.
-	synced int64
+	// promised: something of it was made durable before its end, which is durable too then, as of one that is not whole after a power cut nobody gets anything.
+	promised bool
 	// expect is what is left of the writer's share of volume.expected.
 	expect int64
 	// instead is as in datanode.CreateOptions.

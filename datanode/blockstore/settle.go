@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/gohops/hops/datanode"
 	"github.com/gohops/hops/datanode/vfs"
 	"github.com/gohops/hops/metadata"
@@ -33,7 +35,7 @@ type unsettledOne struct {
 
 // add enters a finalized replica. r.io is held, or nobody else knows r.
 func (u *unsettled) add(r *replica) {
-	one := unsettledOne{r: r, since: time.Now()}
+	one := unsettledOne{r: r}
 	if at := r.packed; at != nil {
 		if !at.p.unsettled.CompareAndSwap(false, true) {
 			return // it waits already
@@ -41,8 +43,14 @@ func (u *unsettled) add(r *replica) {
 		at.p.live.Add(1)
 		one.r, one.p = nil, at.p
 	}
+	u.put(one)
+}
+
+// put enters one that is the youngest.
+func (u *unsettled) put(one unsettledOne) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	one.since = time.Now()
 	u.list = append(u.list, one)
 }
 
@@ -63,6 +71,8 @@ const (
 	// settleAfter is for how long a replica is left alone: what is deleted before costs nothing.
 	settleAfter = 10 * time.Second
 	settleEvery = 2 * time.Second
+	// settlers is how many replicas of a volume are synced at the same time: small ones would else come faster than they are synced.
+	settlers = 16
 )
 
 // Settle syncs replicas that were finalized unsynced, until ctx is done. A disk that does not answer keeps no other one waiting.
@@ -90,6 +100,9 @@ func (s *Store) Settle(ctx context.Context) {
 
 // settle syncs what was finalized on a volume before a time.
 func (s *Store) settle(ctx context.Context, v *volume, before time.Time) {
+	var g errgroup.Group
+	g.SetLimit(settlers)
+	defer func() { _ = g.Wait() }() // there are no errors
 	for _, one := range v.unsettled.take(before) {
 		if v.err() != nil || ctx.Err() != nil { // the next start finds it
 			return
@@ -100,9 +113,17 @@ func (s *Store) settle(ctx context.Context, v *volume, before time.Time) {
 			p.release()
 			continue
 		}
-		if err := s.settleOne(one.r); err != nil && v.err() == nil {
+		g.Go(func() error {
+			err := s.settleOne(one.r)
+			if err == nil || v.err() != nil {
+				return nil
+			}
 			s.log.Warn("replica cannot be synced", "block", int64(one.r.id), "volume", v.id.Storage, "err", err)
-		}
+			if !errors.Is(err, metadata.ErrCorrupt) { // it is tried again: the disk is full, or the process has too many files open
+				v.unsettled.put(one)
+			}
+			return nil
+		})
 	}
 }
 
@@ -161,10 +182,7 @@ func (s *Store) makeDurable(r *replica, gen metadata.Generation) error {
 			return err
 		}
 		if length%chunk != 0 { // as finalize writes it
-			t := tail{length: length, crc: o.lastCRC, seq: o.tailSeq + 1}
-			if _, err := w.sums.WriteAt(t.encode(), t.offset()); err != nil {
-				return r.vol.check(err)
-			}
+			c.tail = &tail{length: length, crc: o.lastCRC, seq: o.tailSeq + 1}
 		}
 		c.files = []vfs.File{w.data, w.sums}
 	}

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,14 +19,14 @@ import (
 )
 
 // unsynced opens a store that does not sync what it finalizes, and counts the syncs of its disk from then on.
-func unsynced(t *testing.T, inner *mem.FS) (*harness, *int) {
+func unsynced(t *testing.T, inner *mem.FS) (*harness, *atomic.Int64) {
 	disk := faulty.New(inner)
 	h := open(t, disk)
 	h.cfg.Unsynced = true
-	n := new(int)
+	n := new(atomic.Int64)
 	disk.Set(func(op faulty.Op) error {
 		if strings.Contains(op.Call, "sync") {
-			*n++
+			n.Add(1)
 		}
 		return nil
 	})
@@ -48,25 +50,25 @@ func TestFinalizedWithoutSync(t *testing.T) {
 	inner := mem.New(1 << 20)
 	h, syncs := unsynced(t, inner)
 	h.put(1, 5, pattern(300)) // makes the pack
-	before := *syncs
+	before := syncs.Load()
 	h.put(2, 5, pattern(301))
 	h.put(300, 5, pattern(40_001)) // makes a directory
 	h.put(301, 5, pattern(40_002))
-	if made := *syncs - before; made > 2 {
+	if made := syncs.Load() - before; made > 2 {
 		t.Errorf("%d syncs for a packed block, one in a new directory and one in the same", made)
 	}
-	before = *syncs
+	before = syncs.Load()
 	h.put(3, 5, pattern(100))
 	h.put(302, 5, pattern(70_003))
-	if *syncs != before {
-		t.Errorf("%d syncs for two blocks where there is nothing to make", *syncs-before)
+	if syncs.Load() != before {
+		t.Errorf("%d syncs for two blocks where there is nothing to make", syncs.Load()-before)
 	}
 	h.settleAll()
-	after := *syncs
+	after := syncs.Load()
 	if after == before {
 		t.Error("nothing was synced later")
 	}
-	if h.settleAll(); *syncs != after {
+	if h.settleAll(); syncs.Load() != after {
 		t.Error("and again")
 	}
 	crashed := open(t, inner.Crash(rand.New(rand.NewPCG(1, 1)), 0))
@@ -108,6 +110,88 @@ func TestSyncedAsAWholeIsFinalizedSynced(t *testing.T) {
 	crashed := open(t, inner.Crash(rand.New(rand.NewPCG(1, 1)), 0))
 	crashed.wantContent(1, pattern(300))
 	crashed.wantContent(2, pattern(40_001))
+}
+
+// A replica of which something is durable is durable at its end: of one that is not whole after a power cut nobody gets anything, and so is a copy, for which the
+// replica that it was copied from may go.
+func TestWhatIsCountedOnIsFinalizedSynced(t *testing.T) {
+	for name, write := range map[string]func(h *harness) datanode.Writer{
+		"synced before": func(h *harness) datanode.Writer {
+			w := must[datanode.Writer](t)(h.Create(block(1, 5, 0), datanode.CreateOptions{}))
+			check(t, w.Write(0, pattern(300), nil))
+			check(t, w.Sync())
+			check(t, w.Write(300, pattern(40_001)[300:], nil))
+			return w
+		},
+		"appended to": func(h *harness) datanode.Writer {
+			h.put(1, 5, pattern(40_000))
+			h.settleAll()
+			w := must[datanode.Writer](t)(h.Append(block(1, 5, 40_000), 6, false))
+			check(t, w.Write(40_000, pattern(40_001)[40_000:], nil))
+			return w
+		},
+		"a copy": func(h *harness) datanode.Writer {
+			w := must[datanode.Writer](t)(h.Create(block(1, 5, 0), datanode.CreateOptions{Temporary: true}))
+			check(t, w.Write(0, pattern(40_001), nil))
+			if !w.Durable() {
+				t.Error("the store says that it does not sync")
+			}
+			return w
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inner := mem.New(1 << 20)
+			h, _ := unsynced(t, inner)
+			w := write(h)
+			w.Acked(40_001)
+			must[datanode.Replica](t)(w.Finalize())
+			open(t, inner.Crash(rand.New(rand.NewPCG(1, 1)), 0)).wantContent(1, pattern(40_001))
+		})
+	}
+}
+
+// What cannot be synced because the disk is full, or too many files are open, is synced later.
+func TestSettleTriesAgain(t *testing.T) {
+	inner := mem.New(1 << 20)
+	disk := faulty.New(inner)
+	h := open(t, disk)
+	h.cfg.Unsynced = true
+	h.put(1, 5, pattern(40_001))
+	for _, rule := range []faulty.Rule{
+		faulty.Nth(1, "open", "", true, syscall.EMFILE), faulty.Nth(1, "write", "", true, syscall.ENOSPC), faulty.Nth(1, "rename", "", true, syscall.ENOSPC),
+	} {
+		disk.Set(rule)
+		if h.settleAll(); h.suffixOf(1) != sufUnsynced {
+			t.Fatal("it was synced")
+		}
+	}
+	disk.Set(nil)
+	if h.settleAll(); h.suffixOf(1) != sufMeta {
+		t.Error("it is not synced")
+	}
+}
+
+// Replicas are synced side by side: one after another, small ones come faster than they are synced.
+func TestSettleSyncsSideBySide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := faulty.New(mem.New(1 << 24))
+		h := open(t, disk)
+		h.cfg.Unsynced = true
+		for id := int64(1); id <= 10*settlers; id++ {
+			h.put(id, 5, pattern(packLimit+1))
+		}
+		disk.Set(func(op faulty.Op) error {
+			if strings.Contains(op.Call, "sync") {
+				time.Sleep(time.Second)
+			}
+			return nil
+		})
+		begin := time.Now()
+		h.settleAll()
+		if took := time.Since(begin); took > 10*settlers*time.Second {
+			t.Errorf("%d replicas took %v", 10*settlers, took)
+		}
+	})
 }
 
 // What is found of a replica that was finalized unsynced: whole, it is finalized whoever asks, and is synced; not whole, it is what a datanode leaves that ended

@@ -36,7 +36,7 @@ type Config struct {
 	DiskTimeout time.Duration
 	// Keep is how long replicas are kept that Discard removed; 0 is DefaultKeep, negative keeps nothing.
 	Keep time.Duration
-	// Unsynced finalizes replicas without syncing them, unless all of one was synced when it was written: dfs.datanode.synconclose=false. Settle syncs them later.
+	// Unsynced finalizes replicas without syncing them (dfs.datanode.synconclose=false), unless something of one is durable, or it is a copy. Settle syncs them later.
 	Unsynced bool
 	// Now is the clock of the trash; nil is time.Now.
 	Now func() time.Time

@@ -341,6 +341,11 @@ func (s *Store) retire(v *volume, cause error) {
 			v.pack = nil
 		}
 		v.packMu.Unlock()
+		for _, one := range v.unsettled.take(time.Now()) {
+			if one.p != nil {
+				packs[one.p] = true
+			}
+		}
 		for p := range packs {
 			_ = p.f.Close() // nothing of it is used any more
 		}

@@ -210,6 +210,8 @@ func (v *volume) mkdir(dir string) error {
 type commit struct {
 	pack  *pack
 	files []vfs.File
+	// tail is written to the last file when those before it are durable: it may only speak of data that is. Nil: there is none to write.
+	tail *tail
 	// rename runs when the files are durable, may be nil.
 	rename func() error
 	// dir is synced at the end, unless it is empty.
@@ -278,8 +280,12 @@ func (v *volume) run(batch []*commit) {
 			continue
 		}
 		g.Go(func() error {
-			for _, f := range c.files {
-				if errs[i] = v.err(); errs[i] == nil {
+			for k, f := range c.files {
+				if errs[i] = v.err(); errs[i] == nil && c.tail != nil && k == len(c.files)-1 {
+					_, err := f.WriteAt(c.tail.encode(), c.tail.offset())
+					errs[i] = v.check(err)
+				}
+				if errs[i] == nil {
 					errs[i] = v.checkSync(f.Sync())
 				}
 				if errs[i] != nil {

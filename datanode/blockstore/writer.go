@@ -71,7 +71,11 @@ func (w *writer) errLost() error {
 func (w *writer) Lost() <-chan struct{} { return w.lost }
 
 // Durable implements datanode.Writer.
-func (w *writer) Durable() bool { return !w.r().vol.inMemory() && !w.store.cfg.Unsynced }
+func (w *writer) Durable() bool {
+	r := w.look()
+	defer r.mu.Unlock()
+	return !r.vol.inMemory() && (!w.store.cfg.Unsynced || r.state == datanode.Temporary)
+}
 
 func (w *writer) Replica() datanode.Replica {
 	r := w.look()
@@ -163,10 +167,7 @@ func (w *writer) Sync() error {
 		r.io.Unlock()
 		r = n
 	}
-	c, err := w.durable()
-	if err != nil {
-		return err
-	}
+	c := w.durable()
 	r.mu.Lock()
 	if r.open.unsynced {
 		c.dir = r.vol.dirOf(r.id)
@@ -176,28 +177,23 @@ func (w *writer) Sync() error {
 		return fmt.Errorf("sync block %d: %w", r.id, err)
 	}
 	r.mu.Lock()
-	r.open.unsynced, r.open.synced = false, r.length
+	r.open.unsynced, r.open.promised = false, true
 	r.mu.Unlock()
 	return nil
 }
 
 // durable prepares the commit that makes everything written so far durable: if the length lies inside a chunk, the tail
 // slot remembers it, because later bytes overwrite the chunk's checksum. r.io is held.
-func (w *writer) durable() (*commit, error) {
+func (w *writer) durable() *commit {
 	r := w.r()
+	c := &commit{files: []vfs.File{w.data, w.sums}}
 	r.mu.Lock()
-	length, crc := r.length, r.open.lastCRC
-	if length%chunk != 0 {
+	defer r.mu.Unlock()
+	if r.length%chunk != 0 {
 		r.open.tailSeq++
+		c.tail = &tail{length: r.length, crc: r.open.lastCRC, seq: r.open.tailSeq}
 	}
-	t := tail{length: length, crc: crc, seq: r.open.tailSeq}
-	r.mu.Unlock()
-	if length%chunk != 0 {
-		if _, err := w.sums.WriteAt(t.encode(), t.offset()); err != nil {
-			return nil, fmt.Errorf("write to checksums of block %d: %w", r.id, r.vol.check(err))
-		}
-	}
-	return &commit{files: []vfs.File{w.data, w.sums}}, nil
+	return c
 }
 
 // Finalize implements datanode.Writer.
@@ -223,7 +219,12 @@ func (w *writer) Finalize() (datanode.Replica, error) {
 func (w *writer) finalize(gen metadata.Generation, unsynced bool) (datanode.Replica, error) {
 	r := w.r()
 	r.mu.Lock()
-	if r.vol.inMemory() || r.packed == nil && r.open != nil && r.open.synced == r.length { // there is little to do any more
+	switch {
+	case r.vol.inMemory():
+		unsynced = false
+	case r.state == datanode.Temporary: // what it is a copy of may be durable, and is removed where there are too many
+		unsynced = false
+	case r.open != nil && r.open.promised:
 		unsynced = false
 	}
 	r.mu.Unlock()
@@ -236,7 +237,8 @@ func (w *writer) finalize(gen metadata.Generation, unsynced bool) (datanode.Repl
 	} else if unsynced {
 		w.data.Writeback(w.flushed, r.view().Block.Length-w.flushed)
 		err = r.vol.check(r.rename(gen, sufUnsynced))
-	} else if c, err = w.durable(); err == nil {
+	} else {
+		c = w.durable()
 		c.rename = func() error { return r.rename(gen, sufMeta) }
 		c.dir = r.vol.dirOf(r.id)
 	}
@@ -404,7 +406,7 @@ func (w *writer) reopenFinalized(gen metadata.Generation) error {
 		}
 		return err
 	}
-	o.visible, o.visibleCRC = r.length, o.lastCRC
+	o.visible, o.visibleCRC, o.promised = r.length, o.lastCRC, r.suffix != sufUnsynced
 	if err := r.unsave(); err != nil {
 		return err
 	}

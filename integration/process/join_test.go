@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -610,6 +611,108 @@ func TestWhoIsNotLetJoin(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A join that is killed when the cluster has taken the machine in and before it hears that, or when it has written half of what it was told, goes on when the same command is given again: the
+// token has one use, and the machine the same key.
+func TestAJoinThatWasKilledGoesOn(t *testing.T) {
+	m := newMachines(t)
+	m.init("namenode")
+	token := m.token("--roles", "datanode")
+	cmd := exec.Command(Binary(t), append([]string{"join", deaf(t, m.address(1)+":8486"), "--token", token, "--roles", "datanode"}, m.place(2)...)...)
+	cmd.Env = Environ(t, "")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	m.eventually("m2 is taken in", func() error {
+		if out := m.good("cluster", "nodes", "-c", m.yaml(1)); !strings.Contains(out, "m2") {
+			return errors.New(out)
+		}
+		return nil
+	})
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if _, err := os.Stat(m.yaml(2)); err == nil {
+		t.Fatal("it has heard that")
+	}
+	half := filepath.Join(m.etc(2), "servers.yaml")
+	if err := os.WriteFile(half, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := m.join(2, token, "--roles", "datanode"); r.Status != 0 {
+		t.Fatalf("%d %s", r.Status, r.Stderr)
+	}
+	if _, err := os.Stat(filepath.Join(m.etc(2), "joining.pem")); err == nil {
+		t.Error("the key is kept in two files")
+	}
+}
+
+// deaf passes on what comes to a namenode, and what it answers until a machine that joins has asked: where it is.
+func deaf(t *testing.T, namenode string) (addr string) {
+	t.Helper()
+	host, _, err := net.SplitHostPort(namenode)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", host+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go passUntilAsked(in, namenode)
+		}
+	}()
+	return l.Addr().String()
+}
+
+// passUntilAsked is deaf for one connection.
+func passUntilAsked(in net.Conn, namenode string) {
+	defer in.Close()
+	out, err := net.Dial("tcp", namenode)
+	if err != nil {
+		return
+	}
+	defer out.Close()
+	var asked atomic.Bool
+	go func() {
+		b := make([]byte, 32<<10)
+		for {
+			n, err := out.Read(b)
+			if err != nil {
+				return
+			}
+			if asked.Load() {
+				continue
+			}
+			if _, err := in.Write(b[:n]); err != nil {
+				return
+			}
+		}
+	}()
+	for {
+		header := make([]byte, 5) // of a record of TLS: its kind, 23 for data, and in the last two bytes its length
+		if _, err := io.ReadFull(in, header); err != nil {
+			return
+		}
+		record := make([]byte, int(header[3])<<8|int(header[4]))
+		if _, err := io.ReadFull(in, record); err != nil {
+			return
+		}
+		if header[0] == 23 && len(record) > 300 { // with a request for a certificate in it
+			asked.Store(true)
+		}
+		if _, err := out.Write(append(header, record...)); err != nil {
+			return
+		}
+	}
 }
 
 // A machine on which init fails is as it was.
