@@ -216,6 +216,7 @@ func TestM10(t *testing.T) {
 		if s.revive(member.ID, member.IPC) {
 			reinstalled++
 		}
+		s.k.AwaitMember(s.fs, member.IPC) // the next one that is damaged is the only one
 		s.t.Logf("%s: %s", member.ID, flipped)
 	}
 	s.note("%d times; %d of them the namenode asked to be reinstalled, which helped", 4**repeats, reinstalled)

@@ -205,7 +205,7 @@ func (k *Cluster) ask(name string) (h operatorHealth, err error) {
 	return h, fmt.Errorf("there is no namenode %s", name)
 }
 
-// AwaitMember waits until a namenode answers.
+// AwaitMember waits until a namenode answers and is a member: one that was reinstalled answers before a leader has found it.
 func (k *Cluster) AwaitMember(fs *dfs.Client, ipc string) {
 	k.T.Helper()
 	k.Await("namenode "+ipc, func() error {
@@ -213,11 +213,26 @@ func (k *Cluster) AwaitMember(fs *dfs.Client, ipc string) {
 		defer cancel()
 		for _, s := range fs.HAState(ctx) {
 			if s.Address == ipc {
-				return s.Err
+				return errors.Join(s.Err, k.member(ipc))
 			}
 		}
 		return fmt.Errorf("not among the namenodes")
 	})
+}
+
+// member is nil for a namenode that is not about to join.
+func (k *Cluster) member(ipc string) error {
+	for _, n := range k.File().Namenodes {
+		if n.IPC != ipc {
+			continue
+		}
+		h, err := k.ask(n.ID)
+		if err == nil && h.Joining {
+			err = fmt.Errorf("%s is about to join", n.ID)
+		}
+		return err
+	}
+	return nil
 }
 
 // AwaitDatanodes waits until so many datanodes take new blocks: a small file gets as many replicas.

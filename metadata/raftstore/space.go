@@ -135,15 +135,16 @@ func (s *space) admit() error { return s.atLeast(s.bound()) }
 func (s *space) low() bool   { return s.free.Load() < s.bound() }
 func (s *space) roomy() bool { return s.free.Load() >= s.bound()+s.bound()/8 }
 
-// bookkeeping is how much raft's own entries take, which a leader needs to lead at all, if only for reads.
+// bookkeeping is how much raft's own entries take, and what little they may have to follow, in bytes: a leader needs them to lead at all, if only for
+// reads.
 const bookkeeping = 4 << 10
 
-// append refuses entries of other leaders, and this one's own, when half the reserve is gone, and raft's bookkeeping when
-// seven eighths are. raft takes the error for "not stored": a follower falls behind until there is space, a leader steps
-// down.
+// append refuses entries of other leaders, and this one's own, when half the reserve is gone, but not raft's bookkeeping: it goes into the segments that the
+// log has, as long as they have room, and no other is made then. raft takes the error for "not stored": a follower falls behind until there is space, a leader
+// steps down.
 func (s *space) append(bytes int) error {
 	if bytes <= bookkeeping {
-		return s.atLeast(s.reserve.Load() / 8)
+		return nil
 	}
 	return s.atLeast(s.reserve.Load() / 2)
 }

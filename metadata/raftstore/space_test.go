@@ -96,6 +96,10 @@ func TestWithAllDisksFullSomebodyLeadsForReads(t *testing.T) {
 		}
 		return errors.Is(err, metadata.ErrNoSpace) && now.ReadWait(ctx(t)) == nil
 	})
+	for _, m := range c.members { // whoever leads next finds nothing at all left
+		free[m.ID].Store(0)
+		c.nodes[m.ID].host.space.check()
+	}
 	c.stop(id)
 	eventually(t, "another member answers reads", func() bool {
 		now := c.leader("a", id)
