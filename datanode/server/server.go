@@ -77,7 +77,7 @@ type Server struct {
 
 // Concurrency of orders, of copies and deletions for each volume. More is asked for again by the namenode, orders repeat until they are reflected.
 const (
-	replicateWorkers = 4
+	replicateWorkers = 16
 	deleteWorkers    = 2
 	recoverWorkers   = 4
 	rebuildWorkers   = 2

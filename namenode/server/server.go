@@ -289,6 +289,10 @@ type identity struct{ cluster, pool string }
 // maxClients is how many connections of Hadoop clients are open at a time.
 const maxClients = 10_000
 
+// copyStreams is how many copies are under way from a datanode, and to one. How fast they are datanodes bound (rebuild_rate), so it is no matter for large
+// blocks; small ones wait for syncs that they share.
+const copyStreams = 16
+
 // New checks the configuration and makes the doors' handlers. Nothing is opened and nobody is served before Run.
 func New(c Config) (*Server, error) {
 	if err := c.validate(); err != nil {
@@ -302,7 +306,7 @@ func New(c Config) (*Server, error) {
 		s.slowRPC = c.Slow.Operation("rpc", c.Slow.Limits.RPC)
 	}
 	s.soft.init(blockmanager.Config{
-		DeadAfter: c.DeadAfter, StaleAfter: c.StaleAfter, RecoveryPatience: c.RecoveryPatience, Seed: seedOf(c.ID),
+		DeadAfter: c.DeadAfter, StaleAfter: c.StaleAfter, RecoveryPatience: c.RecoveryPatience, Seed: seedOf(c.ID), Streams: copyStreams,
 		DefaultReplication: c.Properties.Replication, MaintenanceReplication: maintenanceReplication(c.Properties.MaintenanceReplication),
 	})
 	s.leases.init()
