@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -316,7 +317,10 @@ func powerCut(t *testing.T, unsynced bool) {
 				promises map[int64]promise
 			}
 			var crashes []crash
+			var calls sync.Mutex // several replicas are synced at the same time
 			disk.Set(func(op faulty.Op) error {
+				calls.Lock()
+				defer calls.Unlock()
 				s.log = append(s.log, fmt.Sprint(op))
 				if cut.IntN(40) == 0 {
 					p := map[int64]promise{}
