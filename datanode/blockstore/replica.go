@@ -89,6 +89,15 @@ func (r *replica) view() datanode.Replica {
 	return r.viewLocked()
 }
 
+// mustLast reports whether an open replica has to be durable once it is finalized, though the store leaves others to Settle.
+func (r *replica) mustLast() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.vol.inMemory() ||
+		r.state == datanode.Temporary || // what it is a copy of may be durable, and is removed where there are too many
+		r.open != nil && r.open.promised
+}
+
 // wakeLocked tells those who wait for the replica to grow or to change its state. r.mu is held.
 func (r *replica) wakeLocked() {
 	if r.open != nil && r.open.changed != nil {

@@ -17,7 +17,7 @@ import (
 )
 
 // With Config.Unsynced a replica is finalized by a rename of its checksum file alone, to a name that says its length (unsyncedName); what that is worth after a crash is
-// found out at the next start (judge). Settle syncs it some seconds later, when most of it has been written out anyway, and gives it the name of one that is durable, so that
+// found out at the next start (judge). Settle syncs it some seconds later, and gives it the name of one that is durable, so that
 // little has to be compared at a start. A record of a pack is finalized by its state alone, and the pack is synced then.
 
 // unsettled are replicas of a volume that were finalized without being synced. One that has left its pack since, or changed, is not any more.
@@ -133,7 +133,7 @@ func (s *Store) settleOne(r *replica) error {
 	if !r.acquire(&r.mu) {
 		return v.err()
 	}
-	still := !r.gone && r.suffix == sufUnsynced
+	still, length := !r.gone && r.suffix == sufUnsynced, r.length
 	var data vfs.File
 	var err error
 	if still {
@@ -145,6 +145,9 @@ func (s *Store) settleOne(r *replica) error {
 	}
 	if err != nil {
 		return v.check(err)
+	}
+	for off := int64(0); off < length; off += writebackStep { // so that others' syncs get between
+		data.Writeback(off, min(writebackStep, length-off))
 	}
 	err = v.checkSync(data.Sync())
 	if err = errors.Join(err, data.Close()); err != nil {

@@ -191,9 +191,10 @@ func (w *writer) giveBack() error {
 	return r.vol.check(w.data.Truncate(length))
 }
 
-// writeback has the disk begin with what will not change any more. r.io is held.
+// writeback has the disk begin with what will not change any more, unless nobody waits for that at the end: who writes faster than the disk would
+// wait here. r.io is held.
 func (w *writer) writeback(stop int64) {
-	if stop-w.flushed < writebackStep {
+	if stop-w.flushed < writebackStep || w.store.cfg.Unsynced && !w.r().mustLast() {
 		return
 	}
 	stop -= stop % writebackUnit

@@ -218,16 +218,7 @@ func (w *writer) Finalize() (datanode.Replica, error) {
 // packed one has already. r.io is held.
 func (w *writer) finalize(gen metadata.Generation, unsynced bool) (datanode.Replica, error) {
 	r := w.r()
-	r.mu.Lock()
-	switch {
-	case r.vol.inMemory():
-		unsynced = false
-	case r.state == datanode.Temporary: // what it is a copy of may be durable, and is removed where there are too many
-		unsynced = false
-	case r.open != nil && r.open.promised:
-		unsynced = false
-	}
-	r.mu.Unlock()
+	unsynced = unsynced && !r.mustLast()
 	var c *commit
 	var err error
 	if at := r.packed; at != nil {
@@ -235,7 +226,6 @@ func (w *writer) finalize(gen metadata.Generation, unsynced bool) (datanode.Repl
 	} else if err = w.giveBack(); err != nil {
 		return datanode.Replica{}, fmt.Errorf("finalize block %d: %w", r.id, err)
 	} else if unsynced {
-		w.data.Writeback(w.flushed, r.view().Block.Length-w.flushed)
 		err = r.vol.check(r.rename(gen, sufUnsynced))
 	} else {
 		c = w.durable()
