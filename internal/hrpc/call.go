@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"net"
+	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -13,8 +15,28 @@ import (
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
-// Call is one request that waits for its answer. Its fields are the handler's to read until it has answered and after.
+// Call is one request that waits for its answer. Its fields are the handler's to read until it has answered, and after that unless its
+// method is Passing.
 type Call struct {
+	*memory
+	turn   uint64 // which of the calls that the memory serves this one is
+	server *Server
+}
+
+// memory is what a call has. That of a Passing one serves another one when all who hold it have let it go.
+type memory struct {
+	particulars
+	// stage is even while a call is open, and odd when it is answered. It only grows, by two for each call, so that an answer to a call that
+	// is over is never taken for one to the call that has its memory now.
+	stage atomic.Uint64
+	// holders are the reader until the handler has returned, the answer until it is given, and what Go runs.
+	holders atomic.Int32
+}
+
+var memories = sync.Pool{New: func() any { return new(memory) }}
+
+// particulars are those of one call.
+type particulars struct {
 	// Caller is who asks, as the door saw it.
 	Caller metadata.Caller
 	// ClientID and ID identify the call across retries; Retry counts them, -1 if the client does not. They are what a
@@ -40,10 +62,8 @@ type Call struct {
 	// Remote is the peer's address.
 	Remote net.Addr
 
-	conn     *serverConn
-	method   *Method
-	answered atomic.Bool
-	over     atomic.Bool // counted out: the server does not look at it any more
+	conn   *serverConn
+	method *Method
 	// What the call holds: held counts towards MaxHeld, cost is of the requests' budget, answer of the answers'.
 	held, cost int64
 	answer     atomic.Int64
@@ -52,16 +72,50 @@ type Call struct {
 	waits       metadata.Waits
 }
 
+// claim takes the right to answer. False: the call is answered already, and nothing of it may be looked at.
+func (c *Call) claim() bool { return c.stage.CompareAndSwap(c.turn, c.turn+1) }
+
+// again counts an answer to a call that has one, and tells who gave it: it is a mistake, of which the client hears nothing.
+func (c *Call) again() {
+	if n := c.server.again.Add(1); n&(n-1) == 0 { // fewer and fewer: it may come with every call
+		c.server.config.Logger.Error("a call was answered more than once", "times", n, "stack", string(debug.Stack()))
+	}
+}
+
+// release is called by who has held the memory. The last one gives it to other calls, where the method allows it.
+func (c *Call) release() {
+	if c.holders.Add(-1) > 0 {
+		return
+	}
+	method, request := c.method, c.Request
+	if method == nil || !method.Passing {
+		return
+	}
+	if method.requests != nil {
+		request.(resetter).Reset()
+		method.requests.Put(request)
+	}
+	c.particulars = particulars{}
+	c.stage.Store(c.turn + 2)
+	memories.Put(c.memory)
+}
+
+// resetter is a Message that can be emptied, to be decoded into once more.
+type resetter interface{ Reset() }
+
 // Context is done when the connection is gone and nobody waits for the answer any more.
 func (c *Call) Context() context.Context { return c.conn.ctx }
 
 // Go runs f, which answers, on a goroutine that Serve waits for. Handle calls it, or f does. A panic becomes an error reply.
 func (c *Call) Go(f func()) {
+	c.holders.Add(1)
 	c.conn.work.Go(func() {
 		defer func() {
 			if r := recover(); r != nil {
 				c.panicked(r)
+				return // nobody knows what else it has left: the memory serves nobody any more
 			}
+			c.release()
 		}()
 		f()
 	})
@@ -81,7 +135,7 @@ func (c *Call) Admit(n int64) error {
 		return err
 	}
 	c.answer.Store(n)
-	if c.answered.Load() {
+	if c.stage.Load() != c.turn {
 		c.conn.answers.Give(c.answer.Swap(0))
 	}
 	return nil
@@ -89,7 +143,8 @@ func (c *Call) Admit(n int64) error {
 
 // Reply answers with m, nil for an empty message. m is encoded before Reply returns.
 func (c *Call) Reply(m Message) {
-	if !c.answered.CompareAndSwap(false, true) {
+	if !c.claim() {
+		c.again()
 		return
 	}
 	c.decided(nil) // who has the answer finds it in the audit log
@@ -162,23 +217,32 @@ func (c *Call) decided(err error) {
 
 // Fail answers with an error: its class and message are the server's to choose, or err's own if it is a *RemoteError.
 func (c *Call) Fail(err error) {
+	if !c.claim() {
+		c.again()
+		return
+	}
 	c.decided(err)
 	if remote, ok := errors.AsType[*RemoteError](err); ok {
 		detail := remote.Detail
 		if detail == 0 {
 			detail = detailApplication
 		}
-		c.fail(detail, remote.Class, remote.Message)
+		c.refuse(detail, remote.Class, remote.Message)
 		return
 	}
 	class, message := c.conn.server.config.Exception(err)
-	c.fail(detailApplication, class, message)
+	c.refuse(detailApplication, class, message)
 }
 
+// fail is for the server itself: it answers unless the handler has.
 func (c *Call) fail(detail hadooppb.RpcResponseHeaderProto_RpcErrorCodeProto, class, message string) {
-	if !c.answered.CompareAndSwap(false, true) {
-		return
+	if c.claim() {
+		c.refuse(detail, class, message)
 	}
+}
+
+// refuse answers, for who has the right to.
+func (c *Call) refuse(detail hadooppb.RpcResponseHeaderProto_RpcErrorCodeProto, class, message string) {
 	c.conn.failures.Add(1)
 	_ = c.conn.send(&responseHeader{
 		callID:   c.CallID,

@@ -14,8 +14,7 @@
 // calls the handlers, which therefore must not block: they answer at once, or later from any goroutine. Answers collect
 // in the connection's outbox while the reader is busy and leave together in one system call. Others are sent by a few
 // senders that all connections share, so that a group of results wakes one goroutine and not one per connection; a peer
-// that does not take its answers gets a goroutine of its own until it has. The memory of a call whose method is Passing serves the next one of the
-// connection, once it is answered. A connection is read through syscall.RawConn, one system call for what has arrived and none to
+// that does not take its answers gets a goroutine of its own until it has. A connection is read through syscall.RawConn, one system call for what has arrived and none to
 // find that nothing more has; a handler that closes the connection itself would wait for its own end.
 //
 // What comes from outside is limited: connections, frames (small until the caller is known), calls in flight, time to say
@@ -50,6 +49,14 @@
 // call whose first answer was lost. Between rounds over servers that do not lead it pauses, a tenth of a second at most in the first three seconds, then half a
 // one; calls of one Failover share their pauses, and the first that is answered ends those of the others. A single server that has never answered is given a second, others ten; a port that
 // speaks something else is given up at once (WrongPortError).
+//
+// # Memory of calls
+//
+// The memory of a call whose method is Passing, and its request, serve other calls of any connection when nobody holds them: the reader does until
+// the handler has returned, the answer until it is in the outbox and the call is counted out, and what Call.Go runs. A handler has the memory by a
+// *Call of its own, 32 bytes, with the number of the call; an answer counts only under the number that the memory has now, and so goes nowhere
+// when the call is answered, whoever has the memory by then. Counts.Again counts those, a line in the log says where the first came from, and tests
+// of the namenode's server fail where there is one. Strings, lists and messages in a request are made for each: whoever keeps one keeps it whole.
 //
 // # Locks
 //

@@ -9,6 +9,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gohops/hops/internal/security"
@@ -32,13 +33,15 @@ type Method struct {
 	Read    bool
 	// Operation is what a refusal calls the method, given its request; nil: its name.
 	Operation func(Message) string
-	// Passing says that nothing of a call is looked at once it is answered, neither by Handle nor by what it has begun: its memory
-	// serves a later call of the connection.
+	// Passing says that nothing of a call is looked at once it is answered and Handle has returned, by what it has begun neither: its memory,
+	// and that of its request but for what the fields of that point to, serves other calls.
 	Passing bool
 	// Handle serves a call. It runs on the connection's reader and must not block: it answers with Reply or Fail before
-	// it returns, or later from any goroutine; Serve waits for those of Call.Go. Every call must be answered exactly once; further answers are ignored. A
-	// panic becomes an error reply.
+	// it returns, or later from any goroutine; Serve waits for those of Call.Go. Every call must be answered exactly once; further answers go nowhere and are
+	// counted. A panic becomes an error reply.
 	Handle func(*Call)
+
+	requests *sync.Pool // of empty requests, of a Passing method; nil: each has its own
 }
 
 // ServerConfig describes a Server.
@@ -120,6 +123,7 @@ type Server struct {
 
 	mu    sync.Mutex
 	conns map[*serverConn]struct{}
+	again atomic.Int64 // for Counts
 	// ended is what closed connections have done.
 	ended Counts
 }
@@ -133,6 +137,8 @@ type Counts struct {
 	// Answered calls, how long they waited for the calls before them on their connection, and how long it took to answer them then.
 	Answered     int64
 	Queued, Took time.Duration
+	// Again are answers to calls that were answered before: mistakes of handlers.
+	Again int64
 }
 
 func (n Counts) add(c *serverConn) Counts {
@@ -146,7 +152,7 @@ func (s *Server) Counts() Counts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.ended
-	n.Connections = len(s.conns)
+	n.Connections, n.Again = len(s.conns), s.again.Load()
 	for c := range s.conns {
 		n = n.add(c)
 	}
@@ -182,6 +188,9 @@ func (s *Server) Handle(name string, m Method) {
 		panic(fmt.Sprintf("hrpc: method %s of %s is registered twice", m.Name, name))
 	}
 	m.Answer = cmp.Or(m.Answer, 1<<10)
+	if _, ok := m.New().(resetter); ok && m.Passing {
+		m.requests = new(sync.Pool)
+	}
 	p.methods[m.Name] = &m
 }
 

@@ -63,7 +63,6 @@ type serverConn struct {
 	frameSince time.Time // when the first bytes of an unfinished frame came
 	deadline   time.Time // when waiting for more is interrupted
 	remote     net.Addr  // of conn
-	spare      *Call     // a passing one that is over
 	lean       time.Time // until then requests for which there is no room are refused at once
 	ended      error     // why the connection ends, once readable has said that it does
 	caller     metadata.Caller
@@ -559,7 +558,7 @@ func (c *serverConn) dispatch(h requestHeader, rest []byte) error {
 		return c.noRoom(call, err)
 	}
 	call.answer.Store(method.Answer)
-	request := method.New()
+	request := method.request()
 	if n == 0 {
 		err = errMalformed
 	} else {
@@ -577,21 +576,28 @@ func (c *serverConn) dispatch(h requestHeader, rest []byte) error {
 	call.Protocol = protocol.name
 	call.Remote = c.remote
 	call.Authentication, call.Key, call.Proof, call.Own = c.method, c.key, c.proof, c.own
-	if c.run(method, call) && method.Passing && call.over.Load() {
-		c.spare = call
+	if c.run(method, call) {
+		call.release()
 	}
 	return nil
 }
 
+// request makes an empty request.
+func (m *Method) request() Message {
+	if m.requests != nil {
+		if r := m.requests.Get(); r != nil {
+			return r.(Message)
+		}
+	}
+	return m.New()
+}
+
 // newCall makes a call of what its header says.
 func (c *serverConn) newCall(h requestHeader) *Call {
-	call := c.spare
-	if call == nil {
-		call = new(Call)
-	}
-	c.spare = nil
-	*call = Call{ClientID: c.clientID, CallID: h.callID, Retry: h.retry, StateID: h.stateID, Aligned: h.aligned, conn: c}
-	return call
+	m := memories.Get().(*memory)
+	m.ClientID, m.CallID, m.Retry, m.StateID, m.Aligned, m.conn = c.clientID, h.callID, h.retry, h.stateID, h.aligned, c // the rest is empty
+	m.holders.Store(2)
+	return &Call{memory: m, turn: m.stage.Load(), server: c.server}
 }
 
 // operation names what the superuser alone may do.
@@ -722,7 +728,7 @@ func (c *serverConn) finished(call *Call) {
 		c.fewer.Broadcast()
 		c.mu.Unlock()
 	}
-	call.over.Store(true)
+	call.release()
 }
 
 // timed counts how long a call has taken, and tells of one that was slow.

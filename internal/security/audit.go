@@ -50,6 +50,7 @@ const maxAudited = 4096
 type Audit struct {
 	config AuditConfig
 	file   *logfile.File
+	clock  stamp // guarded by the file
 }
 
 // OpenAudit opens a log for appending.
@@ -78,7 +79,7 @@ func (a *Audit) Record(d Decision) {
 	if a == nil || d.Allowed && d.Read && !a.config.Reads {
 		return
 	}
-	a.file.Append(func(b []byte) []byte { return appendDecision(b, time.Now(), &d) })
+	a.file.Append(func(b []byte) []byte { return appendDecision(a.clock.append(b, time.Now()), &d) })
 }
 
 // Run writes until ctx is done, and then what is left.
@@ -86,11 +87,24 @@ func (a *Audit) Run(ctx context.Context) error { return a.file.Run(ctx) }
 
 const auditTime = "2006-01-02 15:04:05,000"
 
-// appendDecision makes a line as HDFS writes it, by which tools find the fields:
+// stamp formats times as auditTime says, and all but the milliseconds once a second.
+type stamp struct {
+	second int64
+	text   []byte // with no milliseconds; nil: none was formatted
+}
+
+func (s *stamp) append(b []byte, t time.Time) []byte {
+	if second := t.Unix(); s.text == nil || second != s.second {
+		s.second, s.text = second, t.AppendFormat(s.text[:0], auditTime[:len(auditTime)-len("000")])
+	}
+	ms := t.Nanosecond() / 1e6
+	return append(append(b, s.text...), byte('0'+ms/100), byte('0'+ms/10%10), byte('0'+ms%10))
+}
+
+// appendDecision makes a line as HDFS writes it, which has its time already, by which tools find the fields:
 //
 //	allowed=true	ugi=ann (auth:SIMPLE)	ip=/127.0.0.1	cmd=rename	src=/a	dst=/b	perm=null	proto=rpc
-func appendDecision(b []byte, now time.Time, d *Decision) []byte {
-	b = now.AppendFormat(b, auditTime)
+func appendDecision(b []byte, d *Decision) []byte {
 	b = append(b, " INFO FSNamesystem.audit: allowed="...)
 	b = strconv.AppendBool(b, d.Allowed)
 	b = append(b, "\tugi="...)

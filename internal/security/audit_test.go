@@ -21,8 +21,19 @@ func TestAuditLinesHaveTheFieldsOfHDFS(t *testing.T) {
 			Caller: metadata.Caller{User: "ann", RealUser: "hue"}, Port: "webhdfs", Command: "open", Source: "/ä\tallowed=true\n\\\xff", Reason: "no", Read: true,
 		},
 	} {
-		if got := string(appendDecision(nil, at, &d)); got != want {
+		if got := string(appendDecision(new(stamp).append(nil, at), &d)); got != want {
 			t.Errorf("got  %q\nwant %q", got, want)
+		}
+	}
+}
+
+func TestStampsAreTimesFormatted(t *testing.T) {
+	var s stamp
+	at := time.Date(2026, 11, 22, 4, 5, 58, 0, time.FixedZone("", 5400))
+	for i := range 5000 {
+		now := at.Add(time.Duration(i*i%7001) * 999_983)
+		if got, want := string(s.append(nil, now)), now.Format(auditTime); got != want {
+			t.Fatalf("%s for %s", got, want)
 		}
 	}
 }

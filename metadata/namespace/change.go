@@ -1,6 +1,7 @@
 package namespace
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
 
@@ -41,6 +42,15 @@ func (ns *Namespace) touch(n *inode) {
 // repeating reports whether a checkpoint that was cut by the end of an earlier process may have what the current command
 // makes: what comes and goes from here on needs a deletion, although the complete checkpoint never had it.
 func (ns *Namespace) repeating() bool { return ns.applied < ns.leftover }
+
+// goneINodes are inodes that are gone.
+type goneINodes map[metadata.INodeID]struct{}
+
+// has reports whether the key is that of one's record of class inode.
+func (g goneINodes) has(key string) bool {
+	_, ok := g[metadata.INodeID(binary.BigEndian.Uint64([]byte(key[1:])))]
+	return ok
+}
 
 // born registers a new inode.
 func (ns *Namespace) born(n *inode) {
@@ -132,7 +142,7 @@ func (ns *Namespace) bury(n *inode) {
 		ns.lose(n)
 	}
 	if n.idStored {
-		ns.pending[idKey(classINode, uint64(n.id))] = nil
+		ns.gone[n.id] = struct{}{}
 	}
 	if n.openStored {
 		ns.pending[idKey(classOpen, uint64(n.id))] = nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -20,6 +21,7 @@ type frozen struct {
 	epoch   uint32
 	dirty   [][]*inode
 	pending map[string][]byte // nobody writes to it any more
+	gone    goneINodes        // nor to it
 	marker  []byte
 	// reference names the version that the checkpoint makes.
 	reference raftstore.Reference
@@ -131,11 +133,11 @@ func (ns *Namespace) Freeze() (raftstore.Snapshot, error) {
 	m.Index, m.Hash = ns.applied, ns.hash
 	ns.frozen = &frozen{
 		index: ns.applied, epoch: ns.epoch, done: make(chan struct{}),
-		dirty: ns.dirty.lists(), pending: ns.pending,
+		dirty: ns.dirty.lists(), pending: ns.pending, gone: ns.gone,
 		marker: marshal(nil, &m), reference: raftstore.Reference{Index: m.Index, Hash: m.Hash, Bytes: ns.meta.about() + int64(ns.retries.size()+ns.itemBytes)},
 	}
 	ns.epoch++
-	ns.dirty, ns.pending = changes{}, map[string][]byte{}
+	ns.dirty, ns.pending, ns.gone = changes{}, map[string][]byte{}, goneINodes{}
 	ns.snaps.freeze()
 	return &snapshot{ns: ns, frozen: ns.frozen}, nil
 }
@@ -277,6 +279,13 @@ func (ns *Namespace) writeRecords(store kv.Store, f *frozen) error {
 		if err := write(class); err != nil {
 			return err
 		}
+		if class == classINode {
+			for _, id := range slices.Sorted(maps.Keys(f.gone)) {
+				if err := put(b, record{key: appendID(nil, class, uint64(id))}); err != nil {
+					return err
+				}
+			}
+		}
 		for _, records := range derived {
 			for _, r := range records {
 				if r.key[0] == class {
@@ -417,6 +426,10 @@ func (ns *Namespace) thaw(f *frozen) {
 				ns.dirty.list.add(n)
 			}
 		}
+	}
+	for id := range f.gone {
+		turn()
+		ns.gone[id] = struct{}{}
 	}
 	for key, value := range f.pending {
 		turn()

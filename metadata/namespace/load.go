@@ -105,6 +105,9 @@ func decodeMarker(value []byte) (*logpb.Marker, error) {
 // changedRecord is a record as it has become since the last complete checkpoint, nil if it is gone; not ok: it is as it was
 // there. Live entries that changed are in memory and not found here.
 func (ns *Namespace) changedRecord(key string) (value []byte, ok bool) {
+	if key[0] == classINode {
+		return nil, ns.gone.has(key) || ns.frozen != nil && ns.frozen.gone.has(key)
+	}
 	if value, ok = ns.pending[key]; !ok && ns.frozen != nil {
 		value, ok = ns.frozen.pending[key]
 	}
@@ -271,7 +274,7 @@ func (ns *Namespace) deleted(key string) bool {
 	return ok && value == nil
 }
 
-// deletedKey is deleted for who has the key's bytes.
+// deletedKey is deleted for who has the bytes of an entry's key.
 func (ns *Namespace) deletedKey(key []byte) bool {
 	if value, ok := ns.pending[string(key)]; ok {
 		return value == nil

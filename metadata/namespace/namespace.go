@@ -145,6 +145,7 @@ type Namespace struct {
 	epoch    uint32
 	dirty    changes           // with epoch == Namespace.epoch
 	pending  map[string][]byte // records other than live entries; nil: deleted
+	gone     goneINodes        // whose records of class inode are deleted; these are not in pending
 	frozen   *frozen           // what a snapshot is being written of, or nil
 	listings []*blockListing   // that go on
 
@@ -272,7 +273,7 @@ func (ns *Namespace) clear() {
 	ns.caching.clear()
 	ns.snaps = newSnapshots()
 	ns.epoch = loadedEpoch + 1
-	ns.dirty, ns.pending, ns.frozen = changes{}, map[string][]byte{}, nil
+	ns.dirty, ns.pending, ns.gone, ns.frozen = changes{}, map[string][]byte{}, goneINodes{}, nil
 	ns.touched, ns.touchedLeases, ns.effects = nil, nil, Effects{}
 	ns.arriving, ns.goneBodies = nil, nil
 	ns.lastUser = unique.Make("")

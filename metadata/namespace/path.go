@@ -23,11 +23,15 @@ const (
 // Errors: ErrInvalidPath for a path that is not absolute or longer than any can be. An inode that is not a number becomes
 // one that does not exist.
 func TargetOf(path string) (*logpb.Target, error) {
+	t := new(logpb.Target)
+	return t, SetTarget(t, path)
+}
+
+// SetTarget is TargetOf in memory that there is.
+func SetTarget(t *logpb.Target, path string) error {
 	base, rest, err := parse(path)
-	if err != nil {
-		return nil, err
-	}
-	return &logpb.Target{Base: uint64(base), Path: rest}, nil
+	*t = logpb.Target{Base: uint64(base), Path: rest}
+	return err
 }
 
 // parse splits an absolute path into a base inode, 0 for the root, and what follows it.

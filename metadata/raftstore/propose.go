@@ -40,6 +40,20 @@ type proposal struct {
 	waits *metadata.Waits
 	// state moves once, from queued to shipped or withdrawn.
 	state atomic.Int32
+	// lone: nobody has it but the batcher, and its memory serves another one when it is answered.
+	lone bool
+}
+
+var proposals = sync.Pool{New: func() any { return new(proposal) }}
+
+// answer says what became of the command. The proposal is not to be looked at any more.
+func (p *proposal) answer(result any, err error) {
+	done := p.done
+	if p.lone {
+		*p = proposal{}
+		proposals.Put(p)
+	}
+	done(result, err)
 }
 
 const (
@@ -104,9 +118,11 @@ func (g *Group) Propose(ctx context.Context, command []byte) (any, error) {
 }
 
 // ProposeAsync is Propose for callers that do not wait. done is called once, on a goroutine of the group that must not be
-// blocked, or before ProposeAsync returns when the command is refused at once. waits, if not nil, is told before what it waited for.
+// blocked, or before ProposeAsync returns when the command is refused at once. waits, if not nil, is told before what it waited for. Neither the command
+// nor waits is looked at any more from then on.
 func (g *Group) ProposeAsync(command []byte, waits *metadata.Waits, done func(result any, err error)) {
-	p := &proposal{command: command, done: done, waits: waits}
+	p := proposals.Get().(*proposal)
+	p.command, p.done, p.waits, p.lone = command, done, waits, true
 	if waits != nil {
 		p.began = time.Now()
 	}
@@ -115,7 +131,7 @@ func (g *Group) ProposeAsync(command []byte, waits *metadata.Waits, done func(re
 
 func (g *Group) enqueue(p *proposal) {
 	if err := g.admit(p.command); err != nil {
-		p.done(nil, err)
+		p.answer(nil, err)
 		return
 	}
 	b := g.batches
@@ -123,11 +139,11 @@ func (g *Group) enqueue(p *proposal) {
 	switch {
 	case b.closed:
 		b.mu.Unlock()
-		p.done(nil, g.notLeader())
+		p.answer(nil, g.notLeader())
 		return
 	case len(b.queue) >= maxQueued || b.bytes+len(p.command) > maxQueuedBytes:
 		b.mu.Unlock()
-		p.done(nil, metadata.Errorf(metadata.ErrRetriable, "group %s has %d commands waiting", g.name, maxQueued))
+		p.answer(nil, metadata.Errorf(metadata.ErrRetriable, "group %s has %d commands waiting", g.name, maxQueued))
 		return
 	}
 	b.queue = append(b.queue, p)
@@ -173,7 +189,7 @@ func (b *batcher) take() []*proposal {
 		if b.closed {
 			return nil
 		}
-		var batch []*proposal
+		batch := make([]*proposal, 0, min(len(b.queue), maxBatch))
 		n, size := 0, 0
 		for n < len(b.queue) && len(batch) < maxBatch {
 			p := b.queue[n]
@@ -187,8 +203,14 @@ func (b *batcher) take() []*proposal {
 				batch = append(batch, p)
 			}
 		}
-		clear(b.queue[:n])
-		b.queue = b.queue[n:]
+		if rest := b.queue[n:]; len(rest) < n { // its memory is used again
+			copy(b.queue, rest)
+			clear(b.queue[len(rest):])
+			b.queue = b.queue[:len(rest)]
+		} else {
+			clear(b.queue[:n])
+			b.queue = rest
+		}
 		if len(batch) > 0 {
 			b.flying++
 			return batch
@@ -245,11 +267,11 @@ func (g *Group) land() {
 		for i, p := range f.commands {
 			switch {
 			case err != nil:
-				p.done(nil, err)
+				p.answer(nil, err)
 			case results == nil:
-				p.done(nil, nil)
+				p.answer(nil, nil)
 			default:
-				p.done(results[i], nil)
+				p.answer(results[i], nil)
 			}
 		}
 	}
@@ -278,7 +300,7 @@ func (b *batcher) land() {
 // refuse answers commands of which none was carried out.
 func refuse(batch []*proposal, err error) {
 	for _, p := range batch {
-		p.done(nil, err)
+		p.answer(nil, err)
 	}
 }
 
@@ -310,7 +332,7 @@ func (b *batcher) close(refuse func() error, patience time.Duration) {
 	b.mu.Unlock()
 	for _, p := range waiting {
 		if p.state.CompareAndSwap(queued, shipped) {
-			p.done(nil, refuse())
+			p.answer(nil, refuse())
 		}
 	}
 	timeout := time.AfterFunc(patience, func() {

@@ -25,7 +25,7 @@ func (s *Server) SetXAttr(c metadata.Caller, r namenode.SetXAttrRequest, done fu
 		return
 	}
 	a := r.Attribute
-	e := &envelope{}
+	e := newEnvelope()
 	e.command.Op = &logpb.Command_SetXattr{SetXattr: &logpb.SetXAttr{
 		Target: t, Create: r.Create, Replace: r.Replace,
 		Attribute: &logpb.XAttr{Namespace: logpb.XAttr_Namespace(a.Namespace), Name: a.Name, Value: a.Value},
@@ -40,7 +40,7 @@ func (s *Server) RemoveXAttr(c metadata.Caller, retry namenode.Retry, path strin
 		done(err)
 		return
 	}
-	e := &envelope{}
+	e := newEnvelope()
 	e.command.Op = &logpb.Command_RemoveXattr{RemoveXattr: &logpb.RemoveXAttr{
 		Target: t, Namespace: logpb.XAttr_Namespace(a.Namespace), Name: a.Name,
 	}}
@@ -110,7 +110,7 @@ func (s *Server) SetACL(c metadata.Caller, path string, change namenode.ACLChang
 	for i, x := range entries {
 		op.Entries[i] = &logpb.ACLEntry{Default: x.Default, Type: logpb.ACLEntry_Type(x.Type), Name: x.Name, Rights: uint32(x.Rights)}
 	}
-	e := &envelope{}
+	e := newEnvelope()
 	e.command.Op = &logpb.Command_SetAcl{SetAcl: op}
 	s.simple(&c, namenode.Retry{}, e, done)
 }
@@ -160,11 +160,11 @@ func (s *Server) typesOf(survey uint64, u namespace.Usage) []int64 {
 
 func (s *Server) setQuota(c metadata.Caller, t *logpb.Target, op *logpb.SetQuota, done func(error)) {
 	left := surveys
-	s.surveyed(&c, t, false, func(survey uint64, u namespace.Usage, done func(*namespace.Result, error)) {
+	s.surveyed(surveys, &c, t, false, 0, namespace.Usage{}, func(survey uint64, u namespace.Usage, done func(*namespace.Result, error)) {
 		op.Survey, op.UsedNames, op.UsedSpace, op.UsedTypes = survey, u.Names, u.Space, s.typesOf(survey, u)
 		op.Count = left == 0 // it changes all the time
 		left--
-		e := &envelope{}
+		e := newEnvelope()
 		e.command.Op = &logpb.Command_SetQuota{SetQuota: op}
 		s.change(&c, namenode.Retry{}, e, done)
 	}, func(_ bool, err error) { done(err) })
@@ -177,7 +177,7 @@ func (s *Server) SetStoragePolicy(c metadata.Caller, path string, policy uint8, 
 		done(err)
 		return
 	}
-	e := &envelope{}
+	e := newEnvelope()
 	e.command.Op = &logpb.Command_SetStoragePolicy{SetStoragePolicy: &logpb.SetStoragePolicy{Target: t, Policy: uint32(policy)}}
 	s.simple(&c, namenode.Retry{}, e, done)
 }
@@ -226,7 +226,7 @@ func (s *Server) Truncate(c metadata.Caller, retry namenode.Retry, path string, 
 			done(false, err)
 			return
 		}
-		e := &envelope{}
+		e := newEnvelope()
 		e.command.Op = &logpb.Command_Truncate{Truncate: &logpb.Truncate{
 			Target: t, Length: length, ClientName: client, RecoveryId: uint64(id), NewBlock: int64(made),
 		}}
@@ -281,7 +281,7 @@ func (s *Server) Concat(c metadata.Caller, retry namenode.Retry, path string, so
 		done(err)
 		return
 	}
-	e := &envelope{}
+	e := newEnvelope()
 	e.command.Op = &logpb.Command_Concat{Concat: op}
 	s.simple(&c, retry, e, done)
 }

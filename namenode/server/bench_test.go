@@ -32,6 +32,7 @@ func pump(b *testing.B, connections int, m *member, call func(c *hrpc.Client, i 
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	b.ResetTimer()
+	before := cpu(b)
 	for w := range outstanding {
 		wg.Go(func() {
 			for {
@@ -49,6 +50,16 @@ func pump(b *testing.B, connections int, m *member, call func(c *hrpc.Client, i 
 	wg.Wait()
 	b.StopTimer()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "calls/s")
+	b.ReportMetric(float64(cpu(b)-before)/float64(b.N), "cpu-ns/call") // of both ends
+}
+
+// cpu is the processor time that this process has had.
+func cpu(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // BenchmarkStat and BenchmarkCreateComplete run everything in one process: clients, and one or three namenodes with real
@@ -127,6 +138,29 @@ func BenchmarkCreateComplete(b *testing.B) {
 	}
 }
 
+// BenchmarkMkdirRenameDelete is a directory that is made, renamed and deleted: three changes.
+func BenchmarkMkdirRenameDelete(b *testing.B) {
+	for _, n := range []int{1, 3} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			c := newCluster(b, n, nil)
+			b.ReportAllocs()
+			pump(b, 4, c.leader(), func(c *hrpc.Client, i int64) error {
+				path, moved := fmt.Sprintf("/d%d/f%d", i%64, i), fmt.Sprintf("/d%d/r%d", i%64, i)
+				err := c.Call(b.Context(), clientprotocol.Name, "mkdirs", &hadoop.MkdirsRequestProto{
+					Src: &path, Masked: &hadoop.FsPermissionProto{Perm: ptr(uint32(0o755))}, CreateParent: ptr(true),
+				}, new(hadoop.MkdirsResponseProto))
+				if err == nil {
+					err = c.Call(b.Context(), clientprotocol.Name, "rename", &hadoop.RenameRequestProto{Src: &path, Dst: &moved}, new(hadoop.RenameResponseProto))
+				}
+				if err != nil {
+					return err
+				}
+				return c.Call(b.Context(), clientprotocol.Name, "delete", &hadoop.DeleteRequestProto{Src: &moved, Recursive: ptr(false)}, new(hadoop.DeleteResponseProto))
+			})
+		})
+	}
+}
+
 // BenchmarkReadMany is one client that reads small files of 4 KiB many at a time, from one namenode in the same process; an operation is a file.
 func BenchmarkReadMany(b *testing.B) {
 	const files, size = 4096, 4 << 10
@@ -148,17 +182,10 @@ func BenchmarkReadMany(b *testing.B) {
 	}
 	rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 	client := c.root()
-	cpu := func() time.Duration {
-		var u syscall.Rusage
-		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-			b.Fatal(err)
-		}
-		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-	}
 	b.SetBytes(size)
 	b.ReportAllocs()
 	b.ResetTimer()
-	before := cpu()
+	before := cpu(b)
 	for done := 0; done < b.N; {
 		some := names[:min(len(names), b.N-done)]
 		read, err := client.ReadMany(b.Context(), some, size)
@@ -173,5 +200,5 @@ func BenchmarkReadMany(b *testing.B) {
 		done += len(some)
 	}
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "files/s")
-	b.ReportMetric(float64(cpu()-before)/float64(b.N), "cpu-ns/file") // of both ends
+	b.ReportMetric(float64(cpu(b)-before)/float64(b.N), "cpu-ns/file") // of both ends
 }

@@ -120,7 +120,7 @@ func (s *Server) allocate(r *reign, c metadata.Caller, id metadata.INodeID, f *n
 		if req.Previous != nil {
 			op.Previous = blockOf(*req.Previous)
 		}
-		e := &envelope{}
+		e := newEnvelope()
 		e.command.Op = &logpb.Command_AddBlock{AddBlock: op}
 		s.change(&c, namenode.Retry{}, e, func(result *namespace.Result, err error) {
 			if err != nil {
@@ -189,7 +189,7 @@ func (s *Server) AbandonBlock(c metadata.Caller, f namenode.FileRef, client stri
 		done(err)
 		return
 	}
-	e := &envelope{}
+	e := newEnvelope()
 	e.command.Op = &logpb.Command_AbandonBlock{AbandonBlock: &logpb.AbandonBlock{Inode: uint64(id), ClientName: client, Block: blockOf(b)}}
 	s.simple(&c, namenode.Retry{}, e, done)
 }
@@ -265,12 +265,12 @@ func (s *Server) Complete(c metadata.Caller, ref namenode.FileRef, client string
 		done(false, err)
 		return
 	}
-	e := &envelope{}
-	op := &logpb.Complete{Inode: uint64(id), ClientName: client}
+	e := newEnvelope()
+	e.complete = logpb.Complete{Inode: uint64(id), ClientName: client}
 	if last != nil {
-		op.Last = blockOf(*last)
+		e.complete.Last = blockOf(*last)
 	}
-	e.command.Op = &logpb.Command_Complete{Complete: op}
+	e.command.Op = &e.kinds.complete
 	if must := s.mustBeDurable(id, client, last); len(must) > 0 {
 		s.completeWhenDurable(c, e, must, done)
 		return
@@ -346,7 +346,7 @@ func (s *Server) UpdatePipeline(c metadata.Caller, r namenode.UpdatePipelineRequ
 	for _, id := range r.Nodes {
 		op.Nodes = append(op.Nodes, string(id))
 	}
-	e := &envelope{}
+	e := newEnvelope()
 	e.command.Op = &logpb.Command_UpdatePipeline{UpdatePipeline: op}
 	s.change(&c, r.Retry, e, func(_ *namespace.Result, err error) {
 		if err != nil {
@@ -383,7 +383,7 @@ func (s *Server) Fsync(c metadata.Caller, f namenode.FileRef, client string, len
 		done(err)
 		return
 	}
-	e := &envelope{}
+	e := newEnvelope()
 	e.command.Op = &logpb.Command_Fsync{Fsync: &logpb.Fsync{Inode: uint64(id), ClientName: client, LastBlockLength: length}}
 	s.simple(&c, namenode.Retry{}, e, done)
 }

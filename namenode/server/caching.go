@@ -367,28 +367,28 @@ func directiveInfo(d *namenode.CacheDirectiveChange) *logpb.CacheDirectiveInfo {
 
 // AddCachePool implements namenode.Caching.
 func (s *Server) AddCachePool(c metadata.Caller, retry namenode.Retry, p namenode.CachePoolChange, done func(error)) {
-	e := &envelope{}
+	e := newEnvelope()
 	e.command.Op = &logpb.Command_AddCachePool{AddCachePool: &logpb.AddCachePool{Pool: poolInfo(&p)}}
 	s.changeCache(c, retry, e, func(_ *namespace.Result, err error) { done(err) })
 }
 
 // ModifyCachePool implements namenode.Caching.
 func (s *Server) ModifyCachePool(c metadata.Caller, retry namenode.Retry, p namenode.CachePoolChange, done func(error)) {
-	e := &envelope{}
+	e := newEnvelope()
 	e.command.Op = &logpb.Command_ModifyCachePool{ModifyCachePool: &logpb.ModifyCachePool{Pool: poolInfo(&p)}}
 	s.changeCache(c, retry, e, func(_ *namespace.Result, err error) { done(err) })
 }
 
 // RemoveCachePool implements namenode.Caching.
 func (s *Server) RemoveCachePool(c metadata.Caller, retry namenode.Retry, name string, done func(error)) {
-	e := &envelope{}
+	e := newEnvelope()
 	e.command.Op = &logpb.Command_RemoveCachePool{RemoveCachePool: &logpb.RemoveCachePool{Name: name}}
 	s.changeCache(c, retry, e, func(_ *namespace.Result, err error) { done(err) })
 }
 
 // AddCacheDirective implements namenode.Caching.
 func (s *Server) AddCacheDirective(c metadata.Caller, retry namenode.Retry, d namenode.CacheDirectiveChange, force bool, done func(int64, error)) {
-	e := &envelope{}
+	e := newEnvelope()
 	e.command.Op = &logpb.Command_AddCacheDirective{AddCacheDirective: &logpb.AddCacheDirective{Directive: directiveInfo(&d)}}
 	s.withinLimit(c, &d, force, func(err error) {
 		if err != nil {
@@ -407,7 +407,7 @@ func (s *Server) AddCacheDirective(c metadata.Caller, retry namenode.Retry, d na
 
 // ModifyCacheDirective implements namenode.Caching. Only what comes into another pool is held against its limit.
 func (s *Server) ModifyCacheDirective(c metadata.Caller, retry namenode.Retry, id int64, d namenode.CacheDirectiveChange, force bool, done func(error)) {
-	e := &envelope{}
+	e := newEnvelope()
 	e.command.Op = &logpb.Command_ModifyCacheDirective{ModifyCacheDirective: &logpb.ModifyCacheDirective{Id: id, Directive: directiveInfo(&d)}}
 	change := func(err error) {
 		if err != nil {
@@ -437,7 +437,7 @@ func (s *Server) ModifyCacheDirective(c metadata.Caller, retry namenode.Retry, i
 
 // RemoveCacheDirective implements namenode.Caching.
 func (s *Server) RemoveCacheDirective(c metadata.Caller, retry namenode.Retry, id int64, done func(error)) {
-	e := &envelope{}
+	e := newEnvelope()
 	e.command.Op = &logpb.Command_RemoveCacheDirective{RemoveCacheDirective: &logpb.RemoveCacheDirective{Id: id}}
 	s.changeCache(c, retry, e, func(_ *namespace.Result, err error) { done(err) })
 }

@@ -182,7 +182,7 @@ func (s *Server) setErasure(c metadata.Caller, retry namenode.Retry, path string
 		done(err)
 		return
 	}
-	e := &envelope{}
+	e := newEnvelope()
 	e.command.Op = &logpb.Command_SetErasurePolicy{SetErasurePolicy: &logpb.SetErasurePolicy{Target: t, Policy: number}}
 	s.simple(&c, retry, e, done)
 }

@@ -23,7 +23,7 @@ func TestGroupOfAFile(t *testing.T) {
 	propose := func(op *logpb.SetErasurePolicy) {
 		t.Helper()
 		done := make(chan error, 1)
-		e := &envelope{}
+		e := newEnvelope()
 		e.command.Op = &logpb.Command_SetErasurePolicy{SetErasurePolicy: op}
 		caller := lead.caller()
 		lead.change(&caller, namenode.Retry{}, e, func(_ *namespace.Result, err error) { done <- err })

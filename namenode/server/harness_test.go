@@ -134,7 +134,15 @@ func (c *cluster) start(i int) {
 	})
 	m := &member{Server: s, ipc: ipc.Addr().String(), http: http.Addr().String(), grpc: rpc.Addr().String()}
 	var once sync.Once
-	m.stop = func() { once.Do(func() { cancel(); wg.Wait() }) }
+	m.stop = func() {
+		once.Do(func() {
+			cancel()
+			wg.Wait()
+			if n := s.ipc.Counts().Again; n > 0 {
+				c.t.Errorf("%s: %d calls were answered more than once", id, n)
+			}
+		})
+	}
 	c.nodes[i] = m
 }
 

@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/gohops/hops/internal/release"
@@ -12,21 +13,74 @@ import (
 	"github.com/gohops/hops/namenode"
 )
 
-// envelope is a command with its caller in one allocation.
+// envelope is a command with its caller on its way. Its memory serves another one when what became of the command has been told.
 type envelope struct {
 	command logpb.Command
 	caller  logpb.Caller
+	// The operations of most changes, and what they are about. Who makes one sets all of it.
+	source, target logpb.Target
+	mkdirs         logpb.Mkdirs
+	create         logpb.Create
+	complete       logpb.Complete
+	rename         logpb.Rename
+	delete         logpb.Delete
+	kinds          struct {
+		mkdirs   logpb.Command_Mkdirs
+		create   logpb.Command_Create
+		complete logpb.Command_Complete
+		rename   logpb.Command_Rename
+		delete   logpb.Command_Delete
+	}
+
+	server   *Server
+	waits    *metadata.Waits
+	resolved namespace.Resolution
+	data     []byte // the command, encoded
+	done     func(*namespace.Result, error)
+	landed   func(any, error) // land
+}
+
+var envelopes sync.Pool
+
+// newEnvelope is for one change, which is the end of it.
+func newEnvelope() *envelope {
+	if e, ok := envelopes.Get().(*envelope); ok {
+		return e
+	}
+	e := new(envelope)
+	e.kinds.mkdirs.Mkdirs, e.kinds.create.Create, e.kinds.complete.Complete = &e.mkdirs, &e.create, &e.complete
+	e.kinds.rename.Rename, e.kinds.delete.Delete = &e.rename, &e.delete
+	e.landed = e.land
+	return e
+}
+
+// keptData is of how large a command the memory is kept.
+const keptData = 4 << 10
+
+func (e *envelope) release() {
+	e.command, e.caller = logpb.Command{}, logpb.Caller{}
+	e.server, e.waits, e.done, e.resolved = nil, nil, nil, namespace.Resolution{}
+	if cap(e.data) > keptData {
+		e.data = nil
+	}
+	envelopes.Put(e)
+}
+
+// who is in whose name the command is, as far as another one needs to know.
+func (e *envelope) who() metadata.Caller {
+	return metadata.Caller{User: e.caller.User, Groups: e.caller.Groups, Superuser: e.caller.Superuser, Host: e.caller.Host, Waits: e.waits}
 }
 
 // change proposes a command in somebody's name, unless nothing may be changed now. done runs on the group's goroutine;
-// with an error of the state machine the result comes too.
+// with an error of the state machine the result comes too. The envelope is done's until it returns, and nobody's then.
 func (s *Server) change(c *metadata.Caller, retry namenode.Retry, e *envelope, done func(*namespace.Result, error)) {
+	e.server, e.done, e.waits = s, done, c.Waits
 	if s.reign.Load() == nil {
-		done(nil, namenode.ErrStandbyWrite)
+		e.end(nil, namenode.ErrStandbyWrite)
 		return
 	}
 	if err := s.safe.check(s); err != nil {
-		done(nil, err)
+		e.end(nil, err)
 		return
 	}
 	e.caller.User, e.caller.Groups, e.caller.Superuser, e.caller.Host = c.User, c.Groups, c.Superuser, c.Host
@@ -34,30 +88,43 @@ func (s *Server) change(c *metadata.Caller, retry namenode.Retry, e *envelope, d
 	if len(retry.ClientID) == 16 {
 		e.command.ClientId, e.command.CallId = retry.ClientID, retry.CallID
 	}
-	if s.group.Level() < release.Resolved {
-		s.sendFor(&e.command, c.Waits, done)
-		return
-	}
-	if s.paths.Load() > 0 { // much is moved just now
+	switch {
+	case s.group.Level() < release.Resolved:
+	case s.paths.Load() > 0: // much is moved just now
 		s.paths.Add(-1)
-		s.sendFor(&e.command, c.Waits, done)
+	default:
+		e.resolved = s.ns.ResolveTargets(*c, &e.command)
+	}
+	e.propose()
+}
+
+func (e *envelope) propose() {
+	var err error
+	if e.data, err = e.server.encode(e.data, &e.command); err != nil {
+		e.end(nil, err)
 		return
 	}
-	resolved := s.ns.ResolveTargets(*c, &e.command)
-	if !resolved.Done() {
-		s.sendFor(&e.command, c.Waits, done)
-		return
-	}
-	waits := c.Waits
-	s.sendFor(&e.command, waits, func(r *namespace.Result, err error) {
-		resolved.Undo()
+	e.server.group.ProposeAsync(e.data, e.waits, e.landed)
+}
+
+// land takes what became of the command.
+func (e *envelope) land(result any, err error) {
+	r, err := e.server.outcome(result, err)
+	if e.resolved.Done() {
+		e.resolved.Undo()
+		e.resolved = namespace.Resolution{}
 		if errors.Is(err, namespace.ErrStale) {
-			s.paths.Store(pathsAfterStale)
-			s.sendFor(&e.command, waits, done)
+			e.server.paths.Store(pathsAfterStale)
+			e.propose()
 			return
 		}
-		done(r, err)
-	})
+	}
+	e.end(r, err)
+}
+
+func (e *envelope) end(r *namespace.Result, err error) {
+	e.done(r, err)
+	e.release()
 }
 
 // pathsAfterStale is how many commands are proposed with their paths after one whose paths led elsewhere when it was applied: where directories are
@@ -66,29 +133,37 @@ const pathsAfterStale = 1024
 
 // send proposes a command of the namenode's own. Safe mode does not hold it.
 func (s *Server) send(cmd *logpb.Command, done func(*namespace.Result, error)) {
-	s.sendFor(cmd, nil, done)
-}
-
-// sendFor is send; waits, if not nil, is told what it waited for.
-func (s *Server) sendFor(cmd *logpb.Command, waits *metadata.Waits, done func(*namespace.Result, error)) {
-	cmd.Now, cmd.LogTime = int64(s.clock.wall()), int64(s.clock.log(time.Now()))
-	data, err := cmd.MarshalVT()
+	data, err := s.encode(nil, cmd)
 	if err != nil {
 		done(nil, err)
 		return
 	}
-	s.group.ProposeAsync(data, waits, func(result any, err error) {
-		if err != nil {
-			done(nil, s.notDone(err))
-			return
-		}
-		r, ok := result.(*namespace.Result)
-		if !ok { // an entry that was in the state before: not one that this process has just proposed
-			done(nil, metadata.Errorf(metadata.ErrRetriable, "the outcome of the request is not known, ask again"))
-			return
-		}
-		done(r, r.Err)
-	})
+	s.group.ProposeAsync(data, nil, func(result any, err error) { done(s.outcome(result, err)) })
+}
+
+// encode encodes a command of this moment, into buf if that is large enough.
+func (s *Server) encode(buf []byte, cmd *logpb.Command) ([]byte, error) {
+	now := time.Now()
+	cmd.Now, cmd.LogTime = now.UnixMilli(), int64(s.clock.log(now))
+	size := cmd.SizeVT()
+	if cap(buf) < size {
+		buf = make([]byte, size, size+size/2)
+	}
+	buf = buf[:size]
+	_, err := cmd.MarshalToSizedBufferVT(buf)
+	return buf, err
+}
+
+// outcome is what the group answers in the namespace's words.
+func (s *Server) outcome(result any, err error) (*namespace.Result, error) {
+	if err != nil {
+		return nil, s.notDone(err)
+	}
+	r, ok := result.(*namespace.Result)
+	if !ok { // an entry that was in the state before: not one that this process has just proposed
+		return nil, metadata.Errorf(metadata.ErrRetriable, "the outcome of the request is not known, ask again")
+	}
+	return r, r.Err
 }
 
 // notDone words what the group answers when it does not carry a command out.

@@ -33,7 +33,7 @@ func newStriped(t *testing.T, m *member, path, policy string, length int) *strip
 	f := &striped{writing: &writing{t: t, rpc: m.rpc(t), path: path, client: "writer of " + path}, data: make([]byte, length)}
 	f.policy, _ = metadata.ErasurePolicyNamed(policy)
 	done := make(chan error, 1)
-	e := &envelope{}
+	e := newEnvelope()
 	e.command.Op = &logpb.Command_SetErasurePolicy{SetErasurePolicy: &logpb.SetErasurePolicy{Target: &logpb.Target{}, Policy: 1 + uint32(f.policy.ID)}}
 	caller := m.caller()
 	m.Server.change(&caller, namenode.Retry{}, e, func(_ *namespace.Result, err error) { done <- err })

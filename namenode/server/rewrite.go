@@ -139,7 +139,7 @@ func (s *Server) copyBeside(
 		}
 		writer := c
 		writer.Superuser = true // to write there; the file is the caller's
-		e := &envelope{}
+		e := newEnvelope()
 		e.command.Op = &logpb.Command_Create{Create: &logpb.Create{
 			Target: t, Mode: 0o600, ClientName: client, Overwrite: true, Create: true, Replication: uint32(max(replication, 1)), BlockSize: f.Status.BlockSize,
 			ClientNode: string(namenode.WriterNode(client)), MinBlockSize: 1, Erasure: erasure,
@@ -167,7 +167,7 @@ func (s *Server) makeRewrites(done func(error)) {
 // EndRewrite implements namenode.Erasure.
 func (s *Server) EndRewrite(c metadata.Caller, r namenode.EndRewriteRequest, done func(*namenode.LocatedBlock, error)) {
 	err := s.mayRewrite()
-	e := &envelope{}
+	e := newEnvelope()
 	var id metadata.INodeID
 	switch {
 	case err != nil:

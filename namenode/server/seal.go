@@ -182,7 +182,7 @@ func (s *Server) sealEnd(r *reign, inode metadata.INodeID) error {
 	if err := s.completeSource(r, source, group); err != nil {
 		return err
 	}
-	e := &envelope{}
+	e := newEnvelope()
 	e.command.Op = &logpb.Command_SealTail{SealTail: &logpb.SealTail{Inode: uint64(inode), Tail: blockOf(tail), Source: uint64(source)}}
 	err = s.await(func(done func(error)) {
 		c := s.myself()

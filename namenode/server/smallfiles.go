@@ -181,7 +181,7 @@ func (s *Server) StoreFile(c metadata.Caller, r namenode.CreateRequest, data []b
 			b.Length = int64(len(data))
 			op.Body, op.Crc, op.Data, op.ByDefault = blockOf(b), crcOf(data), data, s.config.SmallFiles
 		}
-		e := &envelope{}
+		e := newEnvelope()
 		e.command.Op = &logpb.Command_Store{Store: op}
 		s.change(&c, r.Retry, e, func(result *namespace.Result, err error) {
 			if err != nil {
@@ -222,7 +222,7 @@ func (s *Server) KeepFile(c metadata.Caller, r namenode.KeepFileRequest, done fu
 			return
 		}
 		b.Length = int64(len(r.Data))
-		e := &envelope{}
+		e := newEnvelope()
 		e.command.Op = &logpb.Command_KeepFile{KeepFile: &logpb.KeepFile{
 			Target: t, Blocks: namespace.BlocksSum(r.Blocks), Body: blockOf(b), Crc: crcOf(r.Data), Data: r.Data, ByDefault: s.config.SmallFiles,
 		}}
@@ -517,7 +517,7 @@ func (s *Server) SetSmallFiles(c metadata.Caller, path string, policy namenode.S
 		done(err)
 		return
 	}
-	e := &envelope{}
+	e := newEnvelope()
 	e.command.Op = &logpb.Command_SetStoragePolicy{SetStoragePolicy: &logpb.SetStoragePolicy{Target: t, SmallFiles: 1 + uint32(policy)}}
 	s.simple(&c, namenode.Retry{}, e, done)
 }
@@ -578,7 +578,7 @@ func (s *Server) cutBody(r *reign, c metadata.Caller, retry namenode.Retry, op *
 		op.NewBlock, op.RecoveryId, op.CutBody = int64(b.ID), uint64(b.Generation), int64(body.Block.ID)
 		op.Data = data[:stays]
 		op.Crc = crcOf(op.Data)
-		e := &envelope{}
+		e := newEnvelope()
 		e.command.Op = &logpb.Command_Truncate{Truncate: op}
 		s.change(&c, retry, e, func(result *namespace.Result, err error) {
 			if err != nil && result != nil {

@@ -30,7 +30,7 @@ func (s *Server) ChangeSnapshots(c metadata.Caller, r namenode.SnapshotChange, d
 		s.noSnapshots(c, r, done)
 		return
 	}
-	e := &envelope{}
+	e := newEnvelope()
 	e.command.Op = &logpb.Command_ChangeSnapshots{ChangeSnapshots: &logpb.ChangeSnapshots{
 		Target: t, Change: snapshotVerbs[r.What], Name: r.Name, NewName: r.NewName,
 	}}

@@ -16,7 +16,7 @@ import (
 // IssueToken implements namenode.Tokens.
 func (s *Server) IssueToken(c metadata.Caller, renewer string, done func(security.Token, error)) {
 	now, p := s.clock.wall(), &s.config.Properties
-	e := &envelope{}
+	e := newEnvelope()
 	e.command.Op = &logpb.Command_IssueToken{IssueToken: &logpb.IssueToken{
 		Renewer: security.ShortName(renewer), RealUser: c.RealUser,
 		Expires: int64(now) + int64(p.TokenRenewInterval), MaxDate: int64(now) + int64(p.TokenMaxLifetime),
@@ -95,7 +95,7 @@ func (s *Server) RenewToken(c metadata.Caller, t security.Token, done func(metad
 		done(0, err)
 		return
 	}
-	e := &envelope{}
+	e := newEnvelope()
 	e.command.Op = &logpb.Command_RenewToken{RenewToken: &logpb.RenewToken{
 		Sequence: id.Sequence, Issued: id.Issued, Expires: int64(s.clock.wall()) + int64(s.config.Properties.TokenRenewInterval),
 	}}
@@ -119,7 +119,7 @@ func (s *Server) CancelToken(c metadata.Caller, t security.Token, done func(erro
 		done(err)
 		return
 	}
-	e := &envelope{}
+	e := newEnvelope()
 	e.command.Op = &logpb.Command_CancelToken{CancelToken: &logpb.CancelToken{Sequence: id.Sequence, Issued: id.Issued}}
 	s.change(&c, namenode.Retry{}, e, func(_ *namespace.Result, err error) { done(err) })
 }

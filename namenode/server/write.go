@@ -25,26 +25,27 @@ func (s *Server) yesNo(c *metadata.Caller, retry namenode.Retry, e *envelope, do
 
 // Mkdirs implements namenode.Writer.
 func (s *Server) Mkdirs(c metadata.Caller, r namenode.MkdirsRequest, done func(error)) {
-	t, err := target(r.Path)
-	if err != nil {
+	e := newEnvelope()
+	if err := namespace.SetTarget(&e.target, r.Path); err != nil {
 		done(err)
 		return
 	}
-	e := &envelope{}
-	e.command.Op = &logpb.Command_Mkdirs{Mkdirs: &logpb.Mkdirs{Target: t, Mode: uint32(r.Mode), CreateParent: r.Parents, Unmasked: unmasked(r.Unmasked)}}
+	e.mkdirs = logpb.Mkdirs{Target: &e.target, Mode: uint32(r.Mode), CreateParent: r.Parents, Unmasked: unmasked(r.Unmasked)}
+	e.command.Op = &e.kinds.mkdirs
 	s.simple(&c, namenode.Retry{}, e, done)
 }
 
 // Create implements namenode.Writer.
 func (s *Server) Create(c metadata.Caller, r namenode.CreateRequest, done func(*metadata.FileStatus, error)) {
-	t, err := target(r.Path)
-	if err != nil {
+	e := newEnvelope()
+	if err := namespace.SetTarget(&e.target, r.Path); err != nil {
 		done(nil, err)
 		return
 	}
 	erasure := uint32(0)
 	if r.Policy != "" {
-		if _, err = s.leading(); err == nil {
+		_, err := s.leading()
+		if err == nil {
 			erasure, err = s.erasureNamed(r.Policy)
 		}
 		if err != nil {
@@ -58,14 +59,15 @@ func (s *Server) Create(c metadata.Caller, r namenode.CreateRequest, done func(*
 	if s.config.Properties.MinBlockSize == 0 && r.BlockSize == 0 {
 		r.BlockSize = 1 // HDFS's header of a file has no smaller one
 	}
-	e := &envelope{}
-	e.command.Op = &logpb.Command_Create{Create: &logpb.Create{
-		Target: t, Mode: uint32(r.Mode), Unmasked: unmasked(r.Unmasked), ClientName: r.Client, Overwrite: r.Overwrite, Create: r.Create, CreateParent: r.Parents,
-		Replication: uint32(max(r.Replication, 0)), BlockSize: r.BlockSize, ClientNode: string(namenode.WriterNode(r.Client)),
+	client := r.Client
+	e.create = logpb.Create{
+		Target: &e.target, Mode: uint32(r.Mode), Unmasked: unmasked(r.Unmasked), ClientName: client, Overwrite: r.Overwrite, Create: r.Create, CreateParent: r.Parents,
+		Replication: uint32(max(r.Replication, 0)), BlockSize: r.BlockSize, ClientNode: string(namenode.WriterNode(client)),
 		MinBlockSize: max(1, int64(s.config.Properties.MinBlockSize)), // 0 there means no minimum, here HDFS's
 		Erasure:      erasure,
 		LazyPersist:  s.lazily(&r),
-	}}
+	}
+	e.command.Op = &e.kinds.create
 	s.change(&c, r.Retry, e, func(result *namespace.Result, err error) {
 		if err != nil {
 			if result != nil {
@@ -74,7 +76,7 @@ func (s *Server) Create(c metadata.Caller, r namenode.CreateRequest, done func(*
 			done(nil, err)
 			return
 		}
-		s.leases.opened(r.Client, s.clock.now())
+		s.leases.opened(client, s.clock.now())
 		done(result.Status, nil)
 	})
 }
@@ -94,7 +96,7 @@ func (s *Server) Append(c metadata.Caller, r namenode.AppendRequest, done func(*
 		done(nil, nil, err)
 		return
 	}
-	e := &envelope{}
+	e := newEnvelope()
 	e.command.Op = &logpb.Command_Append{Append: &logpb.Append{
 		Target: t, ClientName: r.Client, NewBlock: r.NewBlock, ClientNode: string(namenode.WriterNode(r.Client)),
 		Tails: r.Tails && s.group.Level() >= release.SealedTails,
@@ -155,19 +157,22 @@ func (s *Server) readable(c metadata.Caller, path string) error {
 
 // Rename implements namenode.Writer.
 func (s *Server) Rename(c metadata.Caller, retry namenode.Retry, src, dst string, done func(bool, error)) {
-	s.rename(c, retry, src, dst, &logpb.Rename{Legacy: true}, done)
+	e := newEnvelope()
+	e.rename = logpb.Rename{Legacy: true}
+	s.rename(&c, retry, src, dst, e, done)
 }
 
 // RenameTo implements namenode.Writer.
 func (s *Server) RenameTo(c metadata.Caller, retry namenode.Retry, src, dst string, overwrite, toTrash bool, done func(error)) {
-	op := &logpb.Rename{Overwrite: overwrite, ToTrash: toTrash}
-	s.rename(c, retry, src, dst, op, func(_ bool, err error) { done(err) })
+	e := newEnvelope()
+	e.rename = logpb.Rename{Overwrite: overwrite, ToTrash: toTrash}
+	s.rename(&c, retry, src, dst, e, func(_ bool, err error) { done(err) })
 }
 
-func (s *Server) rename(c metadata.Caller, retry namenode.Retry, src, dst string, op *logpb.Rename, done func(bool, error)) {
-	var err error
-	if op.Source, err = target(src); err == nil {
-		op.Target, err = target(dst)
+func (s *Server) rename(c *metadata.Caller, retry namenode.Retry, src, dst string, e *envelope, done func(bool, error)) {
+	err := namespace.SetTarget(&e.source, src)
+	if err == nil {
+		err = namespace.SetTarget(&e.target, dst)
 	}
 	if err == nil {
 		err = s.checkProtected(src)
@@ -176,18 +181,29 @@ func (s *Server) rename(c metadata.Caller, retry namenode.Retry, src, dst string
 		done(false, err)
 		return
 	}
-	// Only who sends a tree to the trash has to be allowed to delete it; for a quota it is counted whoever's it is.
-	s.surveyed(&c, op.Source, op.ToTrash, func(survey uint64, u namespace.Usage, done func(*namespace.Result, error)) {
-		op.Survey, op.Names, op.Space, op.Types = survey, u.Names, u.Space, s.typesOf(survey, u)
-		e := &envelope{}
-		e.command.Op = &logpb.Command_Rename{Rename: op}
-		s.change(&c, retry, e, done)
-	}, done)
+	e.rename.Source, e.rename.Target = &e.source, &e.target
+	e.command.Op = &e.kinds.rename
+	s.change(c, retry, e, func(r *namespace.Result, err error) {
+		if !large(r, err) {
+			done(err == nil && r.OK, err)
+			return
+		}
+		c, old := e.who(), &e.rename
+		op := &logpb.Rename{Source: targetLike(&e.source), Target: targetLike(&e.target), Legacy: old.Legacy, Overwrite: old.Overwrite, ToTrash: old.ToTrash}
+		// Only who sends a tree to the trash has to be allowed to delete it; for a quota it is counted whoever's it is.
+		s.surveyFirst(surveys, &c, op.Source, op.ToTrash, func(survey uint64, u namespace.Usage, done func(*namespace.Result, error)) {
+			op.Survey, op.Names, op.Space, op.Types = survey, u.Names, u.Space, s.typesOf(survey, u)
+			e := newEnvelope()
+			e.command.Op = &logpb.Command_Rename{Rename: op}
+			s.change(&c, retry, e, done)
+		}, done)
+	})
 }
 
 // Delete implements namenode.Writer.
 func (s *Server) Delete(c metadata.Caller, retry namenode.Retry, path string, recursive bool, done func(bool, error)) {
-	t, err := target(path)
+	e := newEnvelope()
+	err := namespace.SetTarget(&e.target, path)
 	if err == nil && recursive { // otherwise it must be empty
 		err = s.checkProtected(path)
 	}
@@ -195,45 +211,60 @@ func (s *Server) Delete(c metadata.Caller, retry namenode.Retry, path string, re
 		done(false, err)
 		return
 	}
-	op := &logpb.Delete{Target: t, Recursive: recursive}
-	s.surveyed(&c, t, true, func(survey uint64, u namespace.Usage, done func(*namespace.Result, error)) {
-		op.Survey, op.Names, op.Space, op.Types = survey, u.Names, u.Space, s.typesOf(survey, u)
-		e := &envelope{}
-		e.command.Op = &logpb.Command_Delete{Delete: op}
-		s.change(&c, retry, e, done)
-	}, done)
+	e.delete = logpb.Delete{Target: &e.target, Recursive: recursive}
+	e.command.Op = &e.kinds.delete
+	s.change(&c, retry, e, func(r *namespace.Result, err error) {
+		if !large(r, err) {
+			done(err == nil && r.OK, err)
+			return
+		}
+		c, op := e.who(), &logpb.Delete{Target: targetLike(&e.target), Recursive: e.delete.Recursive}
+		s.surveyFirst(surveys, &c, op.Target, true, func(survey uint64, u namespace.Usage, done func(*namespace.Result, error)) {
+			op.Survey, op.Names, op.Space, op.Types = survey, u.Names, u.Space, s.typesOf(survey, u)
+			e := newEnvelope()
+			e.command.Op = &logpb.Command_Delete{Delete: op}
+			s.change(&c, retry, e, done)
+		}, done)
+	})
 }
+
+// targetLike is a target with another's path, in memory of its own.
+func targetLike(t *logpb.Target) *logpb.Target { return &logpb.Target{Base: t.Base, Path: t.Path} }
+
+// large reports whether the answer to a command is that its tree has to be surveyed before.
+func large(r *namespace.Result, err error) bool { return r != nil && r.INode != 0 && err != nil }
 
 // surveys is how often a tree is looked at anew because it was changed meanwhile, before the client is told to try again.
 const surveys = 5
 
 // surveyed proposes what a tree has to be looked at for. One that is too large to be looked at inside of the command is
 // surveyed before, on a goroutine of its own, of which there are few. right: the caller must be allowed to delete it.
-func (s *Server) surveyed(c *metadata.Caller, t *logpb.Target, right bool, propose proposal, done func(bool, error)) {
-	s.surveyedTimes(surveys, c, t, right, 0, namespace.Usage{}, propose, done)
+func (s *Server) surveyed(left int, c *metadata.Caller, t *logpb.Target, right bool, survey uint64, u namespace.Usage, propose proposal, done func(bool, error)) {
+	propose(survey, u, func(r *namespace.Result, err error) {
+		if !large(r, err) || left == 0 {
+			done(err == nil && r.OK, err)
+			return
+		}
+		s.surveyFirst(left, c, t, right, propose, done)
+	})
 }
 
 // proposal proposes what a survey, if there was one, has found.
 type proposal func(survey uint64, u namespace.Usage, done func(*namespace.Result, error))
 
-func (s *Server) surveyedTimes(left int, c *metadata.Caller, t *logpb.Target, right bool, survey uint64, u namespace.Usage, propose proposal, done func(bool, error)) {
-	propose(survey, u, func(r *namespace.Result, err error) {
-		if r == nil || r.INode == 0 || err == nil || left == 0 {
-			done(err == nil && r.OK, err)
+// surveyFirst is surveyed for a tree that is known to be large.
+func (s *Server) surveyFirst(left int, c *metadata.Caller, t *logpb.Target, right bool, propose proposal, done func(bool, error)) {
+	s.aside(c.User, nil, 0, func(err error) {
+		var survey uint64
+		var u namespace.Usage
+		if err == nil {
+			survey, u, err = s.survey(*c, t, right)
+		}
+		if err != nil {
+			done(false, err)
 			return
 		}
-		s.aside(c.User, nil, 0, func(err error) {
-			var survey uint64
-			var u namespace.Usage
-			if err == nil {
-				survey, u, err = s.survey(*c, t, right)
-			}
-			if err != nil {
-				done(false, err)
-				return
-			}
-			s.surveyedTimes(left-1, c, t, right, survey, u, propose, done)
-		})
+		s.surveyed(left-1, c, t, right, survey, u, propose, done)
 	})
 }
 
@@ -241,7 +272,7 @@ func (s *Server) surveyedTimes(left int, c *metadata.Caller, t *logpb.Target, ri
 // the tree uses.
 func (s *Server) survey(c metadata.Caller, t *logpb.Target, right bool) (uint64, namespace.Usage, error) {
 	order := func(op *logpb.SurveyTree) (*namespace.Result, error) {
-		e := &envelope{}
+		e := newEnvelope()
 		e.command.Op = &logpb.Command_SurveyTree{SurveyTree: op}
 		answer := make(chan *namespace.Result, 1)
 		err := s.await(func(done func(error)) {
@@ -276,7 +307,7 @@ func (s *Server) SetPermission(c metadata.Caller, path string, mode metadata.Mod
 		done(err)
 		return
 	}
-	e := &envelope{}
+	e := newEnvelope()
 	e.command.Op = &logpb.Command_SetPermission{SetPermission: &logpb.SetPermission{Target: t, Mode: uint32(mode)}}
 	s.simple(&c, namenode.Retry{}, e, done)
 }
@@ -288,7 +319,7 @@ func (s *Server) SetOwner(c metadata.Caller, path, owner, group string, done fun
 		done(err)
 		return
 	}
-	e := &envelope{}
+	e := newEnvelope()
 	e.command.Op = &logpb.Command_SetOwner{SetOwner: &logpb.SetOwner{Target: t, Owner: owner, Group: group}}
 	s.simple(&c, namenode.Retry{}, e, done)
 }
@@ -300,7 +331,7 @@ func (s *Server) SetTimes(c metadata.Caller, path string, mtime, atime metadata.
 		done(err)
 		return
 	}
-	e := &envelope{}
+	e := newEnvelope()
 	e.command.Op = &logpb.Command_SetTimes{SetTimes: &logpb.SetTimes{Target: t, Mtime: int64(mtime), Atime: int64(atime)}}
 	s.simple(&c, namenode.Retry{}, e, done)
 }
@@ -312,7 +343,7 @@ func (s *Server) SetReplication(c metadata.Caller, path string, replication int,
 		done(false, err)
 		return
 	}
-	e := &envelope{}
+	e := newEnvelope()
 	e.command.Op = &logpb.Command_SetReplication{SetReplication: &logpb.SetReplication{Target: t, Replication: uint32(max(replication, 0))}}
 	s.yesNo(&c, namenode.Retry{}, e, done)
 }

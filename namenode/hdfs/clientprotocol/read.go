@@ -22,12 +22,17 @@ func (p *protocol) info(c *hrpc.Call, path string) {
 			c.Fail(err)
 			return
 		}
-		answer := infoAnswers.Get().(*infoAnswer)
-		answer.encoder, answer.status = &p.encode, f
-		c.Reply(answer)
-		answer.status = nil
-		infoAnswers.Put(answer)
+		p.replyInfo(c, f)
 	})
+}
+
+// replyInfo answers with a status alone.
+func (p *protocol) replyInfo(c *hrpc.Call, f *metadata.FileStatus) {
+	answer := infoAnswers.Get().(*infoAnswer)
+	answer.encoder, answer.status = &p.encode, f
+	c.Reply(answer)
+	answer.status = nil
+	infoAnswers.Put(answer)
 }
 
 func (p *protocol) getLocatedFileInfo(c *hrpc.Call, r *pb.GetLocatedFileInfoRequestProto) {

@@ -22,7 +22,13 @@ func (p *protocol) create(c *hrpc.Call, r *pb.CreateRequestProto) {
 		c.Fail(err)
 		return
 	}
-	p.service.Create(c.Caller, request, result(c, func(f *metadata.FileStatus) hrpc.Message { return &infoAnswer{encoder: &p.encode, status: f} }))
+	p.service.Create(c.Caller, request, func(f *metadata.FileStatus, err error) {
+		if err != nil {
+			c.Fail(err)
+			return
+		}
+		p.replyInfo(c, f)
+	})
 }
 
 // createRequest is what a call asks for that makes a file.
