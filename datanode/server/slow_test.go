@@ -87,7 +87,6 @@ func TestNamenodesHearOfASlowVolumeAtOnce(t *testing.T) {
 		}
 		return out
 	}
-	within(t, "nothing is slow", func() bool { return slow() == "DISK false false; SSD false false; " })
 	p.hang("write")
 	p.lost.Go(func() { // it may be given up meanwhile
 		w, err := p.store.Create(metadata.Block{ID: 7, Generation: 1}, datanode.CreateOptions{Type: datanode.Disk})
@@ -280,7 +279,11 @@ func TestADiskThatHangsAtACallHoldsUpNobodyElse(t *testing.T) {
 					}
 				},
 				func() { _ = p.store.CheckSizes(107) },
-				func() { _, _ = p.store.InitRecovery(b(109), 2001) },
+				func() {
+					if _, err := p.store.InitRecovery(b(109), 2001); err == nil {
+						_, _ = p.store.UpdateReplica(b(109), 2001, 50_000)
+					}
+				},
 				func() { _ = p.store.Move(t.Context(), b(111), datanode.SSD, nil) },
 				func() { _ = p.store.Move(t.Context(), b(201), datanode.Disk, nil) },
 				func() {
@@ -290,7 +293,7 @@ func TestADiskThatHangsAtACallHoldsUpNobodyElse(t *testing.T) {
 					}
 				},
 				func() {
-					w, err := p.store.Create(b(310), datanode.CreateOptions{Type: datanode.Disk, Temporary: true})
+					w, err := p.store.Create(b(0x70500), datanode.CreateOptions{Type: datanode.Disk, Temporary: true})
 					if err == nil {
 						_ = w.Close()
 					}
