@@ -76,8 +76,9 @@ func (s *Server) readMany(w http.ResponseWriter, r *http.Request, caller metadat
 	defer account.Give(size)
 
 	buf := answerBuffers.Get().(*[]byte)
-	defer func() { answerBuffers.Put(buf) }() // another one by then, if a disk does not answer
-	if int64(cap(*buf)) < size {              // as much as was taken from the budget, instead of growing by twice
+	defer func() { answerBuffers.Put(buf) }() // which is another one by then, if a disk does not answer
+
+	if int64(cap(*buf)) < size { // as much as was taken from the budget, instead of growing by twice
 		*buf = make([]byte, 0, size)
 	}
 	a, err := s.readPieces(r.Context(), pieces, batchread.NewAnswer((*buf)[:0], len(pieces)), func(lost <-chan struct{}) {
