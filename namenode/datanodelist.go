@@ -39,4 +39,6 @@ type VolumeStatus struct {
 	Used      int64  `json:"used"`
 	Remaining int64  `json:"remaining"`
 	Failed    bool   `json:"failed"`
+	// Slow: a call of its disk has not come back for seconds.
+	Slow bool `json:"slow,omitempty"`
 }

@@ -86,6 +86,8 @@ type Volume struct {
 	Used      int64
 	Remaining int64
 	Failed    bool
+	// Slow: a call of its disk has not come back for seconds. Who can do without it leaves it alone.
+	Slow bool
 }
 
 // ReplicaState is what a datanode says of a replica. The values are those of namenode/api/v1.
@@ -190,6 +192,16 @@ type NodeReport struct {
 	Stale      bool
 	// Leaving is why it is not let go yet, of one that is decommissioned or enters maintenance.
 	Leaving Leaving
+}
+
+// Slow counts the volumes of a live node that are slow.
+func (r NodeReport) Slow() (n int) {
+	for _, v := range r.Volumes {
+		if r.Alive && v.Slow && !v.Failed {
+			n++
+		}
+	}
+	return n
 }
 
 // Capacity, Used and Remaining sum over the working volumes, in bytes.

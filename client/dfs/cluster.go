@@ -112,18 +112,29 @@ const (
 	DecommissioningDatanodes DatanodeState = 4
 	EnteringMaintenance      DatanodeState = 5
 	InMaintenanceNow         DatanodeState = 6
+	// SlowDatanodes have a volume of which a call has not come back for seconds. It is no number of HDFS's: they are asked for in another way.
+	SlowDatanodes DatanodeState = -1
 )
 
 // Datanodes lists the datanodes of a state.
 func (c *Client) Datanodes(ctx context.Context, state DatanodeState) ([]Datanode, error) {
-	var answer hadooppb.GetDatanodeReportResponseProto
-	err := c.call(ctx, "datanode report", "", "getDatanodeReport",
-		&hadooppb.GetDatanodeReportRequestProto{Type: hadooppb.DatanodeReportTypeProto(state).Enum()}, &answer)
+	var err error
+	var found []*hadooppb.DatanodeInfoProto
+	if state == SlowDatanodes {
+		var answer hadooppb.GetSlowDatanodeReportResponseProto
+		err = c.call(ctx, "slow datanode report", "", "getSlowDatanodeReport", &hadooppb.GetSlowDatanodeReportRequestProto{}, &answer)
+		found = answer.GetDatanodeInfoProto()
+	} else {
+		var answer hadooppb.GetDatanodeReportResponseProto
+		err = c.call(ctx, "datanode report", "", "getDatanodeReport",
+			&hadooppb.GetDatanodeReportRequestProto{Type: hadooppb.DatanodeReportTypeProto(state).Enum()}, &answer)
+		found = answer.GetDi()
+	}
 	if err != nil {
 		return nil, err
 	}
-	nodes := make([]Datanode, len(answer.GetDi()))
-	for i, p := range answer.GetDi() {
+	nodes := make([]Datanode, len(found))
+	for i, p := range found {
 		nodes[i] = datanodeOf(p)
 	}
 	return nodes, nil

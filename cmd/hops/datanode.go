@@ -65,17 +65,23 @@ func listDatanodes(c *cli.Context) error {
 	t := newTable(c.App.Writer, "DATANODE", "STATE", "SILENT", "BLOCKS", "USED", "FREE", "CAPACITY", "VOLUMES", "REMARKS")
 	for _, r := range rows {
 		var used, free, capacity int64
-		failed := 0
+		failed, slow := 0, 0
 		for _, v := range r.Volumes {
 			if v.Failed {
 				failed++
 				continue
+			}
+			if v.Slow {
+				slow++
 			}
 			used, free, capacity = used+v.Used, free+v.Remaining, capacity+v.Capacity
 		}
 		volumes := fmt.Sprint(len(r.Volumes))
 		if failed > 0 {
 			volumes += fmt.Sprintf(", %d failed", failed)
+		}
+		if slow > 0 {
+			volumes += fmt.Sprintf(", %d slow", slow)
 		}
 		silent := time.Duration(r.Silent * float64(time.Second)).Round(time.Second)
 		t.row(r.Transfer, r.state(), silent.String(), fmt.Sprint(r.Blocks), size.About(used), size.About(free), size.About(capacity), volumes, strings.Join(r.Remarks, "; "))

@@ -39,7 +39,7 @@ var adminOptions []*adminOption
 
 func init() { // the help is made of the table, and run by it
 	adminOptions = []*adminOption{
-		{"-report", "[-live] [-dead] [-decommissioning] [-enteringmaintenance] [-inmaintenance]", "space, blocks and datanodes, or only those of some kind", 0, -1, reportAdmin},
+		{"-report", "[-live] [-dead] [-decommissioning] [-enteringmaintenance] [-inmaintenance] [-slownodes]", "space, blocks and datanodes, or only those of some kind", 0, -1, reportAdmin},
 		{"-safemode", "enter | leave | get | wait | forceExit", "whether the namespace may be changed", 1, 1, safemodeAdmin},
 		{"-saveNamespace", "", "have each namenode write its state to disk now; in safe mode only", 0, 0, saveAdmin},
 		{"-refreshNodes", "", "read dfs.hosts and dfs.hosts.exclude anew", 0, 0, refreshAdmin},
@@ -148,6 +148,7 @@ func reportAdmin(t *hadoopTool, o *adminOption, args []string) (int, error) {
 		{"-decommissioning", "Decommissioning", dfs.DecommissioningDatanodes},
 		{"-enteringmaintenance", "Entering maintenance", dfs.EnteringMaintenance},
 		{"-inmaintenance", "In maintenance", dfs.InMaintenanceNow},
+		{"-slownodes", "Slow", dfs.SlowDatanodes},
 	}
 	for _, a := range args {
 		known := false

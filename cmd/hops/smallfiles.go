@@ -79,6 +79,9 @@ type keeping struct {
 	mu                          sync.Mutex
 	kept, there, others, failed int
 	bytes                       int64
+	// unfit are the failed ones that may not become small files, as where these are off, and first is the first of them, with why.
+	unfit int
+	first string
 }
 
 // keepFiles makes small files of a file, or of those below a directory that can be. Its exit code is 1 when one that could be did not become one.
@@ -92,6 +95,9 @@ func keepFiles(c *cli.Context, fs *dfs.Client, path string) error {
 	group.SetLimit(keepsAtOnce)
 	walked := k.walk(ctx, group, path, &st)
 	if err := errors.Join(group.Wait(), walked); err != nil {
+		return err
+	}
+	if err := k.tellUnfit(); err != nil {
 		return err
 	}
 	if _, err := fmt.Fprintf(c.App.Writer, "%d files are kept by the namenodes now, %d bytes; %d were already; %d are too large, empty or coded; %d could not be kept\n",
@@ -162,6 +168,24 @@ func (k *keeping) refused(ctx context.Context, path string, err error) error {
 	k.count(&k.failed, 0)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	_, err = fmt.Fprintf(k.errOut, "%s: %s\n", path, hadoopMessage(err))
+	text := fmt.Sprintf("%s: %s", path, hadoopMessage(err))
+	if errors.Is(err, metadata.ErrUnsupported) { // and so are all others below the directory
+		if k.unfit++; k.unfit == 1 {
+			k.first = text
+		}
+		return nil
+	}
+	_, err = fmt.Fprintln(k.errOut, text)
+	return err
+}
+
+// tellUnfit tells of the files that may not become small files: how many they are, and why the first of them is one.
+func (k *keeping) tellUnfit() (err error) {
+	switch {
+	case k.unfit == 1:
+		_, err = fmt.Fprintln(k.errOut, k.first)
+	case k.unfit > 1:
+		_, err = fmt.Fprintf(k.errOut, "%d files may not become small files, the first because: %s\n", k.unfit, k.first)
+	}
 	return err
 }

@@ -46,7 +46,9 @@ func (s *Store) makeWay(b metadata.Block) error {
 	if r == nil {
 		return nil
 	}
-	r.mu.Lock()
+	if !r.acquire(&r.mu) {
+		return nil
+	}
 	damaged := r.bad && r.state == datanode.Finalized && r.gen <= b.Generation
 	r.mu.Unlock()
 	if !damaged {

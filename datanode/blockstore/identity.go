@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/google/uuid"
 
@@ -257,31 +258,64 @@ func (s *Store) joined(cluster, blockPool string) bool {
 	})
 }
 
-// Join records the cluster on every volume, durably. A store that belongs to another one refuses.
+// Join records the cluster on every volume, durably; one whose disk does not answer is not waited for, and hears of it with a later Join. A store that belongs to another one refuses.
 func (s *Store) Join(cluster, blockPool string) error {
 	if s.joined(cluster, blockPool) {
 		return nil
 	}
 	s.swapMu.Lock()
 	defer s.swapMu.Unlock()
-	s.idMu.Lock()
-	defer s.idMu.Unlock()
 	for _, v := range s.all() {
-		if v.err() == nil && v.id.Cluster != "" && v.id.Cluster != cluster {
-			return fmt.Errorf("volume %s is of cluster %s, the namenode of cluster %s: %w", v.path, v.id.Cluster, cluster, datanode.ErrVolumeOwner)
+		if of := s.identityOf(v).Cluster; v.err() == nil && of != "" && of != cluster {
+			return fmt.Errorf("volume %s is of cluster %s, the namenode of cluster %s: %w", v.path, of, cluster, datanode.ErrVolumeOwner)
 		}
 	}
+	var silent error
+	told := false
 	for _, v := range s.all() {
-		want := v.id
-		want.Cluster, want.BlockPool = cluster, blockPool
-		if want == v.id || v.err() != nil {
+		if v.err() != nil {
 			continue
 		}
-		if err := v.check(writeIdentity(v.fs, v.path, want)); err != nil {
+		var on atomic.Pointer[volume]
+		on.Store(v)
+		err := patiently(&on, func() error { return s.tell(v, cluster, blockPool) })
+		if err != nil && !errors.Is(err, errSilent) && v.err() == nil {
 			return err
 		}
-		v.id.Cluster, v.id.BlockPool = cluster, blockPool
+		if told = told || err == nil; err != nil {
+			silent = err
+			s.log.Warn("volume does not hear of its cluster before its disk answers", "volume", v.id.Storage, "path", v.path, "err", err)
+		}
 	}
+	if !told && silent != nil {
+		return silent
+	}
+	s.idMu.Lock()
+	defer s.idMu.Unlock()
 	s.own.Cluster, s.own.BlockPool = cluster, blockPool
 	return nil
+}
+
+// tell records the cluster on a volume. Nobody who asks for an identity waits for its disk.
+func (s *Store) tell(v *volume, cluster, blockPool string) error {
+	v.telling.Lock()
+	defer v.telling.Unlock()
+	want := s.identityOf(v)
+	if want.Cluster == cluster && want.BlockPool == blockPool {
+		return nil
+	}
+	want.Cluster, want.BlockPool = cluster, blockPool
+	if err := v.check(writeIdentity(v.fs, v.path, want)); err != nil {
+		return err
+	}
+	s.idMu.Lock()
+	defer s.idMu.Unlock()
+	v.id.Cluster, v.id.BlockPool = cluster, blockPool
+	return nil
+}
+
+func (s *Store) identityOf(v *volume) Identity {
+	s.idMu.Lock()
+	defer s.idMu.Unlock()
+	return v.id
 }

@@ -139,13 +139,13 @@ func (s *Store) leaveTo(r *replica, typ datanode.StorageType, storage string) bo
 	return s.instead(r, false)
 }
 
-// chooseFor picks a volume of a type, or the one with a storage uuid, that has room for n bytes. Nothing moves to memory.
+// chooseFor picks a volume of a type, or the one with a storage uuid, that has room for n bytes, a slow one only where there is no other. Nothing moves to memory.
 func (s *Store) chooseFor(typ datanode.StorageType, storage string, n int64) (*volume, error) {
 	start, all := int(s.next.Add(1)), s.all()
 	var firstErr error
-	for i := range all {
+	for i := range 2 * len(all) {
 		v := all[(start+i)%len(all)]
-		if v.err() != nil || v.inMemory() || storage == "" && v.typ != typ || storage != "" && v.id.Storage != storage {
+		if v.err() != nil || v.slow.Load() != (i >= len(all)) || v.inMemory() || storage == "" && v.typ != typ || storage != "" && v.id.Storage != storage {
 			continue
 		}
 		room, err := v.room(n)

@@ -24,9 +24,9 @@ func (h *harness) on(id int64) datanode.StorageType {
 	if !ok {
 		h.t.Fatalf("block %d is not there", id)
 	}
-	for _, v := range h.Volumes() {
-		if v.ID == r.Volume {
-			return v.Type
+	for _, v := range h.all() { // no disk is asked, as Volumes does on several goroutines
+		if v.id.Storage == r.Volume {
+			return v.typ
 		}
 	}
 	h.t.Fatalf("block %d is on volume %q", id, r.Volume)

@@ -2,8 +2,10 @@ package blockstore
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -160,6 +162,83 @@ func TestADiskThatAnswersAgainComesBack(t *testing.T) {
 	}
 }
 
+// How long a volume has to wait until it is opened anew doubles each time that it is given up soon after, and begins anew when it was well for long.
+func TestPatienceWithADiskComesBack(t *testing.T) {
+	disk := faulty.New(mem.New(1 << 24))
+	h := open(t, disk, "/a", "/b")
+	now := time.Unix(1e9, 0)
+	h.cfg.Now = func() time.Time { return now }
+	on := func() *volume {
+		return h.all()[slices.IndexFunc(h.all(), func(v *volume) bool { return v.path == "/a" })]
+	}
+	giveUp := func() {
+		t.Helper()
+		stuck, free := hang(t, disk, "stat", "/a")
+		done := make(chan error, 1)
+		v := on()
+		go func() {
+			_, err := v.fs.Stat("/a/VERSION")
+			done <- err
+		}()
+		<-stuck
+		h.ticks(hangTicks)
+		free()
+		<-done
+		if v.err() == nil {
+			t.Fatal("it works")
+		}
+	}
+	revives := func(wait time.Duration) {
+		t.Helper()
+		now = now.Add(wait - 1)
+		if back := h.Revive(); len(back) > 0 {
+			t.Fatalf("%v are back before %v", back, wait)
+		}
+		now = now.Add(1)
+		if back := h.Revive(); len(back) != 1 {
+			t.Fatalf("%v are back after %v", back, wait)
+		}
+	}
+	giveUp()
+	if back := h.Revive(); len(back) != 1 {
+		t.Fatalf("%v are back", back)
+	}
+	for pause := minPatience; pause < maxPatience; pause *= 2 {
+		giveUp()
+		revives(pause)
+	}
+	for range 2 {
+		giveUp()
+		revives(maxPatience)
+	}
+	now = now.Add(calmTimes*maxPatience - 1)
+	giveUp() // well for nearly long enough
+	if back := h.Revive(); len(back) != 1 {
+		t.Fatalf("%v are back", back)
+	}
+	giveUp()
+	revives(maxPatience)
+	now = now.Add(calmTimes * maxPatience)
+	giveUp()
+	if back := h.Revive(); len(back) != 1 {
+		t.Fatalf("%v are back", back)
+	}
+	giveUp()
+	revives(minPatience)
+	// What cannot be opened was not well meanwhile.
+	giveUp()
+	disk.Set(func(op faulty.Op) error {
+		if strings.HasPrefix(op.Name, "/a") {
+			return syscall.EIO
+		}
+		return nil
+	})
+	now = now.Add(2 * minPatience)
+	h.Revive()
+	disk.Set(nil)
+	revives(4 * minPatience)
+}
+
 // A volume in memory that goes waits for no disk: not for one that is being saved to, and not for what is to be removed there.
 func TestMemoryThatGoesWaitsForNoDisk(t *testing.T) {
 	disk := faulty.New(mem.New(1 << 24))
@@ -228,4 +307,46 @@ func TestACopyThatIsNotRemovedKeepsNobodyWaiting(t *testing.T) {
 	free()
 	check(t, <-deleted)
 	h.settled()
+}
+
+// How full disks are is asked of all at once, and who asks whose datanode this is waits for none.
+func TestManyHungDisksAreWaitedForAsOne(t *testing.T) {
+	disk := faulty.New(mem.New(1 << 24))
+	h := open(t, disk, "/a", "/b", "/c")
+	all, free := hang(t, disk, "usage", "/")
+	for _, v := range h.all() {
+		v.usageWait = time.Hour
+	}
+	told := make(chan int, 1)
+	go func() { told <- len(h.Volumes()) }()
+	for range 3 {
+		<-all
+	}
+	free()
+	if n := <-told; n != 3 {
+		t.Errorf("%d volumes", n)
+	}
+
+	stuck, free := hang(t, disk, "write", "/b/VERSION")
+	joined := make(chan error, 1)
+	go func() { joined <- h.Join("lab", "BP-1") }()
+	<-stuck
+	if id := h.Identity(); id.Cluster != "" {
+		t.Errorf("%+v", id)
+	}
+	h.ticks(slowTicks)
+	check(t, <-joined)
+	if id := h.Identity(); id.Cluster != "lab" || id.BlockPool != "BP-1" || h.joined("lab", "BP-1") {
+		t.Errorf("%+v", id)
+	}
+	free()
+	for h.all()[1].calls.oldest() >= 0 {
+		time.Sleep(time.Millisecond)
+	}
+	h.ticks(1)
+	check(t, h.Join("lab", "BP-1"))
+	if !h.joined("lab", "BP-1") {
+		t.Error("a volume has not heard of the cluster")
+	}
+	wantKind(t, h.Join("other", "BP-1"), datanode.ErrVolumeOwner)
 }

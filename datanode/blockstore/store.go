@@ -44,6 +44,8 @@ type Config struct {
 	OnChange func(datanode.Change)
 	// OnVolumeFailed hears of a volume that was given up; its replicas are gone from the store then.
 	OnVolumeFailed func(datanode.VolumeStatus)
+	// OnVolumeSlow hears that a volume has become slow, or is slow no more. It must be quick.
+	OnVolumeSlow func()
 	// Logger is slog.Default() if nil.
 	Logger *slog.Logger
 }
@@ -133,13 +135,18 @@ func (s *Store) volumeFailed(v *volume) {
 	}
 }
 
-// Volumes implements datanode.BlockStore.
+// Volumes implements datanode.BlockStore. The disks are asked side by side: several that do not answer are waited for as long as one.
 func (s *Store) Volumes() []datanode.VolumeStatus {
 	all := s.all()
 	out := make([]datanode.VolumeStatus, len(all))
-	for i, v := range all {
-		out[i] = v.status()
+	var g sync.WaitGroup
+	for i, v := range all[:max(len(all)-1, 0)] {
+		g.Go(func() { out[i] = v.status() })
 	}
+	if last := len(all) - 1; last >= 0 {
+		out[last] = all[last].status()
+	}
+	g.Wait()
 	return out
 }
 

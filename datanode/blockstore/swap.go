@@ -60,7 +60,8 @@ func (s *Store) add(c VolumeConfig) error {
 }
 
 // Revive opens the volumes anew that were given up because their disk did not answer, and whose calls have all come back since, and returns the paths of those that
-// work again. The owner reports them to the namenode afterwards. A volume that is given up for that over and over has to wait, for a minute, then two, and so on up to an hour.
+// work again. The owner reports them to the namenode afterwards. A volume that is given up for that over and over has to wait, for a minute, then two, and so on up to an hour; one that was
+// well for calmTimes as long as it has to wait begins anew.
 func (s *Store) Revive() []string {
 	s.swapMu.Lock()
 	defer s.swapMu.Unlock()
@@ -70,8 +71,12 @@ func (s *Store) Revive() []string {
 			continue
 		}
 		p := s.patient[v.path]
+		if time.Unix(0, v.gaveUp.Load()).Sub(p.tried) >= calmTimes*p.pause {
+			p.pause = 0
+		}
 		p.pause = min(max(2*p.pause, minPatience), maxPatience)
-		p.until = s.cfg.Now().Add(p.pause)
+		p.tried = s.cfg.Now()
+		p.until = p.tried.Add(p.pause)
 		s.patient[v.path] = p
 		if err := s.add(VolumeConfig{Path: v.path, Type: v.typ}); err != nil {
 			s.log.Warn("volume whose disk answers again cannot be opened", "volume", v.id.Storage, "path", v.path, "err", err, "next", p.pause)
@@ -82,15 +87,16 @@ func (s *Store) Revive() []string {
 	return back
 }
 
-// patience is how long a volume is not opened anew again.
+// patience is how long a volume is not opened anew again, and when it was last.
 type patience struct {
-	pause time.Duration
-	until time.Time
+	pause        time.Duration
+	tried, until time.Time
 }
 
 const (
 	minPatience = time.Minute
 	maxPatience = time.Hour
+	calmTimes   = 10
 )
 
 // openLate claims a volume that is to be beside others, gives it an identity if it has none, and finds its replicas. s.swapMu is held.

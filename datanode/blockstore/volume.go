@@ -41,6 +41,7 @@ type volume struct {
 	sends    sends
 	slow     atomic.Bool   // a call of the disk does not come back
 	hung     atomic.Bool   // it was given up for that
+	gaveUp   atomic.Int64  // when, in Unix nanoseconds
 	leaving  atomic.Bool   // its replicas are being taken out, and none comes any more; set before the shards are looked through
 	gone     chan struct{} // closed when the volume has failed
 	silent   chan struct{} // closed when the disk does not answer while the store is being opened

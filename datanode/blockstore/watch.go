@@ -231,6 +231,7 @@ func (s *Store) watch(limit time.Duration) {
 			continue
 		}
 		if age >= hangTicks {
+			v.gaveUp.Store(s.cfg.Now().UnixNano())
 			v.hung.Store(true)
 			v.fail(fmt.Errorf("a call of the disk has not come back for %v", limit))
 			continue
@@ -240,6 +241,9 @@ func (s *Store) watch(limit time.Duration) {
 				v.log.Warn("volume is slow: a call of its disk does not come back", "volume", v.id.Storage, "path", v.path, "for", limit*slowTicks/hangTicks)
 			} else {
 				v.log.Info("volume is slow no more", "volume", v.id.Storage, "path", v.path)
+			}
+			if s.cfg.OnVolumeSlow != nil {
+				s.cfg.OnVolumeSlow()
 			}
 		}
 		v.sends.tick()
@@ -278,9 +282,45 @@ func (s *Store) Answers(ctx context.Context, id metadata.BlockID) bool {
 	return true
 }
 
+// Silent reports whether the disk of a volume does not answer: it is slow, has failed, or is not there.
+func (s *Store) Silent(storage string) bool {
+	for _, v := range s.all() {
+		if v.id.Storage == storage {
+			return v.quiet()
+		}
+	}
+	return true
+}
+
+// quiet: who calls the disk may have to wait for long.
+func (v *volume) quiet() bool { return v.slow.Load() || v.failed.Load() != nil }
+
+// Patiently does what calls the disk of a block's replica, on a goroutine of its own, and waits for it unless that disk is slow or has failed. Then the error is of kind ErrIO, and
+// f may still come to its end: nothing that it uses may be used again.
+func (s *Store) Patiently(id metadata.BlockID, f func() error) error {
+	var at *replica
+	return waitFor(func() *volume {
+		sh := s.shard(id)
+		sh.mu.RLock()
+		if r := sh.replicas[id]; r != nil {
+			at = r
+		}
+		sh.mu.RUnlock()
+		if at == nil {
+			return nil
+		}
+		if to := at.onto.Load(); to != nil && to.quiet() {
+			return to
+		}
+		return at.vol
+	}, f)
+}
+
 // patiently does what calls a disk, on a goroutine of its own, and waits for it unless that disk is slow or has failed. Then the error is errSilent, and
 // f may still come to its end. on is the disk, nil as long as f has none.
-func patiently(on *atomic.Pointer[volume], f func() error) error {
+func patiently(on *atomic.Pointer[volume], f func() error) error { return waitFor(on.Load, f) }
+
+func waitFor(on func() *volume, f func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- f() }()
 	t := time.NewTicker(look)
@@ -291,7 +331,7 @@ func patiently(on *atomic.Pointer[volume], f func() error) error {
 			return err
 		case <-t.C:
 		}
-		if v := on.Load(); v != nil && (v.slow.Load() || v.err() != nil) {
+		if v := on(); v != nil && v.quiet() {
 			select {
 			case err := <-done:
 				return err

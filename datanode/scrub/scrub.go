@@ -147,9 +147,10 @@ func New(cfg Config) *Scrubber {
 // Refresh takes the volumes that the store has now: it may have got others, and have lost some.
 func (s *Scrubber) Refresh() {
 	there := map[string]*worker{}
+	volumes := s.cfg.Store.Volumes() // which may wait for a disk
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, v := range s.cfg.Store.Volumes() {
+	for _, v := range volumes {
 		w := s.workers[v.ID]
 		if w == nil {
 			w = &worker{

@@ -100,7 +100,7 @@ func (n *session) obey(o *pb.Orders) {
 	}
 	for _, r := range o.Recover {
 		b := blockOf(r.Block)
-		n.recovers.add(job{block: b.ID, generation: metadata.Generation(r.RecoveryId)}, func(ctx context.Context, _ *progress) {
+		n.recovers.addWhere(n.concerned(r), job{block: b.ID, generation: metadata.Generation(r.RecoveryId)}, func(ctx context.Context, _ *progress) {
 			if valid() {
 				n.recoverBlock(ctx, r)
 			}
@@ -209,6 +209,8 @@ type crews struct {
 	name    string
 	workers int
 	changed chan struct{} // capacity 1: they are not those of before
+	// elsewhere has the orders of which nothing is here, if there are such; nil: there are none.
+	elsewhere *crew
 
 	mu sync.Mutex       // guards the map
 	of map[string]*crew // by storage uuid
@@ -223,9 +225,10 @@ func newCrews(store *blockstore.Store, name string, workers int) *crews {
 // refresh takes the volumes that the store has now.
 func (c *crews) refresh() {
 	there := map[string]*crew{}
+	volumes := c.store.Volumes() // which may wait for a disk
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, v := range c.store.Volumes() {
+	for _, v := range volumes {
 		if there[v.ID] = c.of[v.ID]; there[v.ID] == nil {
 			crew := newCrew(c.name, c.workers)
 			there[v.ID] = &crew
@@ -251,6 +254,22 @@ func (c *crews) add(j job, do func(context.Context, *progress)) {
 	}
 }
 
+// addWhere hands an order to the crew of the volume where the first of some replicas lies that is here, or to that for what is elsewhere.
+func (c *crews) addWhere(ids []metadata.BlockID, j job, do func(context.Context, *progress)) {
+	one := c.elsewhere
+	for _, id := range ids {
+		if v, ok := c.store.VolumeOf(id); ok {
+			c.mu.Lock()
+			one = c.of[v]
+			c.mu.Unlock()
+			break
+		}
+	}
+	if one != nil { // else the volume comes or goes just now
+		one.add(j, do)
+	}
+}
+
 // progress is how far the orders of all volumes have come.
 func (c *crews) progress() (out []*pb.Progress) {
 	c.mu.Lock()
@@ -270,6 +289,9 @@ func (c *crews) run(ctx context.Context) {
 		c.mu.Lock()
 		now := slices.Collect(maps.Values(c.of))
 		c.mu.Unlock()
+		if c.elsewhere != nil {
+			now = append(now, c.elsewhere)
+		}
 		for one, end := range running {
 			if !slices.Contains(now, one) {
 				end()

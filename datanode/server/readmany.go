@@ -1,13 +1,16 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gohops/hops/datanode"
@@ -73,21 +76,21 @@ func (s *Server) readMany(w http.ResponseWriter, r *http.Request, caller metadat
 	defer account.Give(size)
 
 	buf := answerBuffers.Get().(*[]byte)
-	defer func() { answerBuffers.Put(buf) }()
+	defer func() { answerBuffers.Put(buf) }() // which is another one by then, if a disk does not answer
+
 	if int64(cap(*buf)) < size { // as much as was taken from the budget, instead of growing by twice
 		*buf = make([]byte, 0, size)
 	}
-	a := batchread.NewAnswer((*buf)[:0], len(pieces))
-	var sums []byte
-	for i := range pieces {
-		if err := r.Context().Err(); err != nil {
-			return err
-		}
-		var err error
-		if sums, err = s.readPiece(a, &pieces[i], sums); err != nil {
-			class, message := hdfs.Exception(err)
-			a.Fail(class[strings.LastIndexAny(class, ".$")+1:], message)
-		}
+	a, err := s.readPieces(r.Context(), pieces, batchread.NewAnswer((*buf)[:0], len(pieces)), func(lost <-chan struct{}) {
+		account.Force(size) // it stays in memory, beside what takes its place
+		buf = new([]byte)
+		go func() {
+			<-lost
+			account.Give(size)
+		}()
+	})
+	if err != nil {
+		return err
 	}
 	out, err := a.Encode()
 	if err != nil {
@@ -110,34 +113,196 @@ func (s *Server) readMany(w http.ResponseWriter, r *http.Request, caller metadat
 	return nil
 }
 
-// readPiece adds a piece to the answer, or says why that cannot be. sums is a buffer.
-func (s *Server) readPiece(a *batchread.Answer, p *batchread.Piece, sums []byte) ([]byte, error) {
-	rd, err := s.store.Open(p.Block)
-	if err != nil {
-		return sums, err
+// manyLook is how often it is looked whether a READMANY gets on.
+const manyLook = 20 * time.Millisecond
+
+// readPieces reads the pieces of a READMANY one after the other. Where a disk does not answer whoever reads there is left behind, with the memory of the answer so far, and another one
+// goes on behind that piece; lost hears of it, and gets a channel that is closed when the disk has answered. Pieces on a disk where one was left behind have failed, so that the client turns to another datanode.
+func (s *Server) readPieces(ctx context.Context, pieces []batchread.Piece, a *batchread.Answer, lost func(<-chan struct{})) (*batchread.Answer, error) {
+	m := s.beginMany(ctx, &manyReader{Server: s, pieces: pieces, answer: a})
+	t := time.NewTicker(manyLook)
+	defer t.Stop()
+	for before := -1; ; {
+		select {
+		case <-m.over:
+			return m.answer, m.err
+		case <-t.C:
+		}
+		at, next := m.overtake(before)
+		before = at
+		if next != nil {
+			lost(m.over)
+			m = s.beginMany(ctx, next)
+		}
 	}
-	defer rd.Close()
+}
+
+func (s *Server) beginMany(ctx context.Context, m *manyReader) *manyReader {
+	m.over = make(chan struct{})
+	go func() {
+		defer close(m.over)
+		m.err = m.read(ctx)
+	}()
+	return m
+}
+
+// manyReader reads the pieces of a READMANY.
+type manyReader struct {
+	*Server
+	pieces []batchread.Piece
+	silent []string      // the volumes that were found not to answer
+	over   chan struct{} // closed at the end
+	err    error         // at the end
+	sums   []byte        // a buffer
+
+	mu     sync.Mutex // held but during calls of disks; guards what follows
+	answer *batchread.Answer
+	at     int    // the piece that is being read
+	volume string // where it lies; "": not here, or nothing is read any more
+	left   bool   // it waits for a disk, and another one goes on
+}
+
+// overtake returns the piece that is being read, and, if it is the one of before and its disk does not answer, who goes on behind it.
+func (m *manyReader) overtake(before int) (int, *manyReader) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.at >= len(m.pieces) || m.at != before || m.volume == "" || !m.store.Silent(m.volume) {
+		return m.at, nil
+	}
+	m.left = true
+	m.readers.lose(m.volume)
+	bytes := int64(0)
+	for _, p := range m.pieces {
+		bytes += int64(p.Length)
+	}
+	next := &manyReader{Server: m.Server, pieces: m.pieces, silent: append(slices.Clone(m.silent), m.volume), answer: m.answer.Clone(batchread.AnswerSize(len(m.pieces), bytes)), at: m.at}
+	next.failed(silentDisk(&m.pieces[m.at]))
+	next.at++
+	return next.at, next
+}
+
+func silentDisk(p *batchread.Piece) error {
+	return metadata.Errorf(metadata.ErrIO, "%v is on a disk that does not answer", p.Block)
+}
+
+// failed ends a piece that cannot be read.
+func (m *manyReader) failed(err error) {
+	class, message := hdfs.Exception(err)
+	m.answer.Fail(class[strings.LastIndexAny(class, ".$")+1:], message)
+}
+
+// read reads what is left, until another one goes on.
+func (m *manyReader) read(ctx context.Context) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	defer func() { m.volume = "" }()
+	for ; m.at < len(m.pieces); m.at++ {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		p := &m.pieces[m.at]
+		m.volume, _ = m.store.VolumeOf(p.Block.ID)
+		if slices.Contains(m.silent, m.volume) || m.readers.has(m.volume) && m.store.Silent(m.volume) {
+			m.failed(silentDisk(p))
+			continue
+		}
+		err := m.piece(p)
+		if m.left {
+			m.readers.back(m.volume)
+			return nil
+		}
+		if err != nil {
+			m.failed(err)
+		}
+	}
+	return nil
+}
+
+// disk calls a disk.
+func (m *manyReader) disk(f func() error) error {
+	m.mu.Unlock()
+	defer m.mu.Lock()
+	return f()
+}
+
+// piece adds a piece to the answer, or says why that cannot be.
+func (m *manyReader) piece(p *batchread.Piece) error {
+	var rd datanode.Reader
+	err := m.disk(func() (err error) {
+		rd, err = m.store.Open(p.Block)
+		return err
+	})
+	if err != nil {
+		return err
+	}
 	end, visible := p.Offset+int64(p.Length), rd.Replica().Visible
-	if end > visible {
-		return sums, metadata.Errorf(metadata.ErrInvalidArgument, "read of %v up to %d, but the replica has %d bytes", p.Block, end, visible)
+	if end > visible && !m.left {
+		_ = m.disk(rd.Close)
+		return metadata.Errorf(metadata.ErrInvalidArgument, "read of %v up to %d, but the replica has %d bytes", p.Block, end, visible)
+	}
+	if m.left { // and so is the answer
+		return m.disk(rd.Close)
 	}
 	// Checksums cover whole chunks.
 	start, stop := p.Offset-p.Offset%datanode.ChunkSize, min((end+datanode.ChunkSize-1)/datanode.ChunkSize*datanode.ChunkSize, visible)
-	if sums, err = rd.Sums(sums[:0], start, stop); err != nil {
-		return sums, err
+	room := m.answer.Room(int(stop - start))
+	sum := rd.Checksum()
+	err = m.disk(func() (err error) {
+		defer rd.Close()
+		if m.sums, err = rd.Sums(m.sums[:0], start, stop); err != nil {
+			return err
+		}
+		if _, err := rd.ReadAt(room, start); err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		return nil
+	})
+	if err != nil || m.left {
+		return err
 	}
-	room := a.Room(int(stop - start))
-	if _, err := rd.ReadAt(room, start); err != nil && !errors.Is(err, io.EOF) {
-		return sums, err
-	}
-	stored := dtp.Checksum{Type: dtp.ChecksumType(rd.Checksum().Stored()), BytesPer: datanode.ChunkSize}
-	if err := stored.Verify(sums, room); err != nil {
-		s.scrub.Order(p.Block.ID)
-		return sums, metadata.Errorf(metadata.ErrCorrupt, "%v: %v", p.Block, err)
+	stored := dtp.Checksum{Type: dtp.ChecksumType(sum.Stored()), BytesPer: datanode.ChunkSize}
+	if err := stored.Verify(m.sums, room); err != nil {
+		m.scrub.Order(p.Block.ID)
+		return metadata.Errorf(metadata.ErrCorrupt, "%v: %v", p.Block, err)
 	}
 	if p.Offset > start {
 		copy(room, room[p.Offset-start:])
 	}
-	a.Take(p.Length)
-	return sums, nil
+	m.answer.Take(p.Length)
+	return nil
+}
+
+// lostReaders counts, by volume, those who wait for a disk and were left behind. While there are some nobody else waits for it, so that they do not become more and more.
+type lostReaders struct {
+	any atomic.Int64
+	mu  sync.Mutex
+	at  map[string]int
+}
+
+func (l *lostReaders) lose(volume string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.at == nil {
+		l.at = map[string]int{}
+	}
+	l.at[volume]++
+	l.any.Add(1)
+}
+
+func (l *lostReaders) back(volume string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.at[volume]--; l.at[volume] == 0 {
+		delete(l.at, volume)
+	}
+	l.any.Add(-1)
+}
+
+func (l *lostReaders) has(volume string) bool {
+	if l.any.Load() == 0 {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.at[volume] > 0
 }

@@ -71,7 +71,7 @@ func (s *Server) rebuildUnits(ctx context.Context, group metadata.Block, order *
 	}
 	layout := coder.Layout()
 	if order.Tail != nil {
-		return s.sealUnits(ctx, group, order, coder)
+		return s.sealUnits(ctx, group, order, coder, told)
 	}
 	if len(order.Targets) > layout.Parity || len(order.Sources) > layout.Units() || group.Length < 0 {
 		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "an order to compute %d internal blocks of %d", len(order.Targets), len(order.Sources))
@@ -182,33 +182,74 @@ func (s *Server) sinkFor(ctx context.Context, pool string, b metadata.Block, p *
 		return out, nil
 	}
 	o := datanode.CreateOptions{Type: datanode.StorageType(p.Type), Temporary: true, Expect: b.Length, Checksum: sum}
-	w, err := s.store.Create(b, o)
-	if old, there := s.store.Replica(b.ID); there && errors.Is(err, metadata.ErrExist) {
-		switch {
-		case old.Block == b && old.State == datanode.Finalized:
-			return nil, nil //nolint:nilnil // as said above
-		case old.Block.Generation > b.Generation || old.State == datanode.Temporary:
-			return nil, err
-		}
-		// The namenode has counted it out: it was not written to its end.
-		if err = s.store.Discard(old.Block); err == nil {
-			w, err = s.store.Create(b, o)
-		}
-	}
-	if err != nil {
+	out := &own{Server: s, id: b.ID}
+	if err := out.do(func() error { return out.begin(b, o) }); err != nil {
+		_ = out.Close()
 		return nil, err
 	}
-	return &own{Writer: w}, nil
+	if out.w == nil {
+		return nil, nil //nolint:nilnil // as said above
+	}
+	return out, nil
 }
 
-// own is a sink on a volume of this datanode.
+// own is a sink on a volume of this datanode. One whose disk does not answer has failed: what is being done there comes to its end with memory of its own, and nobody waits for it.
 type own struct {
-	datanode.Writer
-	off int64
+	*Server
+	id   metadata.BlockID
+	w    datanode.Writer // nil: the block is here already
+	off  int64
+	data []byte
+	// left is closed when the call has come back for which nobody waits; nil: there is none.
+	left chan struct{}
+}
+
+// do calls the disk.
+func (o *own) do(f func() error) error {
+	if o.left != nil {
+		return metadata.Errorf(metadata.ErrIO, "the disk of block %d does not answer", o.id)
+	}
+	over := make(chan struct{})
+	err := o.store.Patiently(o.id, func() error {
+		defer close(over)
+		return f()
+	})
+	select {
+	case <-over:
+	default:
+		o.left = over
+	}
+	return err
+}
+
+func (o *own) begin(b metadata.Block, options datanode.CreateOptions) error {
+	w, err := o.store.Create(b, options)
+	if old, there := o.store.Replica(b.ID); there && errors.Is(err, metadata.ErrExist) {
+		switch {
+		case old.Block == b && old.State == datanode.Finalized:
+			return nil
+		case old.Block.Generation > b.Generation || old.State == datanode.Temporary:
+			return err
+		}
+		// The namenode has counted it out: it was not written to its end.
+		if err = o.store.Discard(old.Block); err == nil {
+			w, err = o.store.Create(b, options)
+		}
+	}
+	if err != nil { // no nil in an interface
+		return err
+	}
+	o.w = w
+	return nil
 }
 
 func (o *own) Write(p []byte) (int, error) {
-	if err := o.Writer.Write(o.off, p, nil); err != nil {
+	err := errors.New("the sink has failed")
+	if o.left == nil {
+		o.data = append(o.data[:0], p...)
+		err = o.do(func() error { return o.w.Write(o.off, o.data, nil) })
+	}
+	if err != nil {
 		return 0, err
 	}
 	o.off += int64(len(p))
@@ -216,8 +257,27 @@ func (o *own) Write(p []byte) (int, error) {
 }
 
 func (o *own) Finish() error {
-	_, err := o.Finalize()
-	return err
+	return o.do(func() error {
+		_, err := o.w.Finalize()
+		return err
+	})
+}
+
+func (o *own) Close() error {
+	shut := func() error {
+		if o.w == nil {
+			return nil
+		}
+		return o.w.Close()
+	}
+	if left := o.left; left != nil {
+		o.unanswered.Go(func() {
+			<-left
+			_ = shut() // what was written of it goes
+		})
+		return nil
+	}
+	return o.do(shut)
 }
 
 // telling counts what is written as progress.

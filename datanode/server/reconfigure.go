@@ -157,6 +157,7 @@ func (s *Server) haveChanged() {
 	s.replicas.refresh()
 	s.deletes.refresh()
 	s.caching.refresh()
+	s.recovers.refresh()
 	s.scrub.Refresh()
 	for _, n := range s.all() { // a registration names all volumes, and those that it does not name are gone
 		n.renew.Store(true)

@@ -15,6 +15,7 @@ import (
 	datanodepb "github.com/gohops/hops/datanode/api/v1"
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/stripe"
 	"github.com/gohops/hops/metadata"
 	pb "github.com/gohops/hops/namenode/api/v1"
 )
@@ -100,6 +101,21 @@ func (s *Server) recoverBlock(ctx context.Context, order *pb.Recover) {
 		return
 	}
 	log.Info("block recovered", "length", length, "replicas", len(request.Locations), "deleted", request.DeleteBlock)
+}
+
+// concerned are the replicas of this datanode on which the primary of a recovery will work.
+func (s *Server) concerned(order *pb.Recover) []metadata.BlockID {
+	id := blockOf(order.Block).ID
+	if order.Source != nil {
+		return []metadata.BlockID{blockOf(order.Source).ID, id}
+	}
+	ids := []metadata.BlockID{id}
+	for i, d := range order.Replicas {
+		if id.Striped() && i < len(order.Units) && d.GetUuid() == s.id.Uuid {
+			ids = append(ids, id.Internal(int(min(order.Units[i], stripe.MaxUnits))))
+		}
+	}
+	return ids
 }
 
 // collect asks all replicas at once. silent holds why some did not answer; a replica that is in a newer recovery ends

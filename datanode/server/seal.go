@@ -15,7 +15,7 @@ import (
 // A group is made of a replicated block, the open end of a file whose writer has gone: stripe by stripe, which is what it takes of memory.
 
 // sealUnits reads the block from whoever has it, and writes the internal blocks to where the order says.
-func (s *Server) sealUnits(ctx context.Context, group metadata.Block, order *pb.Rebuild, coder *erasure.Coder) (made []int, err error) {
+func (s *Server) sealUnits(ctx context.Context, group metadata.Block, order *pb.Rebuild, coder *erasure.Coder, told *progress) (made []int, err error) {
 	layout := coder.Layout()
 	tail := blockOf(order.Tail)
 	if tail.Length != group.Length || tail.ID.Striped() || len(order.Targets) > layout.Units() || len(order.TailAt) == 0 {
@@ -60,6 +60,7 @@ func (s *Server) sealUnits(ctx context.Context, group metadata.Block, order *pb.
 			}
 		}
 	}
+	told.total.Store(tail.Length)
 	memory := make([]byte, int64(layout.Units())*layout.Cell)
 	cells := make([][]byte, layout.Units())
 	for left := tail.Length; left > 0; {
@@ -84,6 +85,7 @@ func (s *Server) sealUnits(ctx context.Context, group metadata.Block, order *pb.
 			give(i, cell)
 		}
 		left -= n
+		told.add(n)
 		s.rebuilt.read.Add(n)
 	}
 	for unit, out := range units {

@@ -58,8 +58,9 @@ type Server struct {
 	deletes     *crews
 	caching     *crews
 	memory      *cache.Cache
-	recovers    crew
+	recovers    *crews
 	rebuilds    crew
+	readers     lostReaders
 	rebuilt     rebuilding
 	reconfig    reconfiguration
 	changing    sync.Mutex     // held by who opens volumes and gives them back
@@ -75,7 +76,7 @@ type Server struct {
 	closeOnce sync.Once
 }
 
-// Concurrency of orders, of copies and deletions for each volume. More is asked for again by the namenode, orders repeat until they are reflected.
+// Concurrency of orders, for each volume but of those to compute. More is asked for again by the namenode, orders repeat until they are reflected.
 const (
 	replicateWorkers = 16
 	deleteWorkers    = 2
@@ -96,7 +97,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, log: cfg.Logger, started: time.Now(), ready: make(chan struct{}), listed: make(chan struct{}, 1), hurt: make(chan struct{}, 1), incarnation: rand.Uint64(),
-		recovers: newCrew("recover", recoverWorkers), rebuilds: newCrew("rebuild", rebuildWorkers),
+		rebuilds: newCrew("rebuild", rebuildWorkers),
 		stranger: &security.Stranger{Logger: cfg.Logger}, peerTime: peerTime,
 	}
 	s.sessions.Store(&[]*session{}) // the store has news while it is opened
@@ -106,6 +107,7 @@ func New(cfg Config) (*Server, error) {
 		Unsynced: cfg.Unsynced, Logger: cfg.Logger,
 		OnChange:       s.changed,
 		OnVolumeFailed: s.volumeFailed,
+		OnVolumeSlow:   s.volumeSlow,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("datanode: %w", err)
@@ -113,6 +115,9 @@ func New(cfg Config) (*Server, error) {
 	s.memory = cache.New(cache.Config{Store: s.store, Most: cfg.LockedMemory, Told: s.inMemory, Logger: s.log})
 	s.remembers.Store(s.memory)
 	s.caching = newCrews(s.store, "cache", cacheWorkers)
+	s.recovers = newCrews(s.store, "recover", recoverWorkers)
+	others := newCrew("recover", recoverWorkers)
+	s.recovers.elsewhere = &others
 	s.replicas, s.deletes = newCrews(s.store, "replicate", replicateWorkers), newCrews(s.store, "delete", deleteWorkers)
 	s.id = cfg.id(s.store.Identity().Datanode)
 	s.scrub = scrub.New(scrub.Config{Store: s.store, Rate: cfg.ScrubRate, Every: cfg.ScrubEvery, Logger: s.log})
@@ -143,6 +148,7 @@ func New(cfg Config) (*Server, error) {
 		BlockPool:    func() string { return s.store.Identity().BlockPool },
 		Broken:       s.scrub.Order,
 		Answers:      s.store.Answers,
+		Silent:       s.silent,
 		Accused:      s.scrub.Accuse,
 		Refused:      s.cfg.Door.Record,
 		Protection:   cfg.Protection,
@@ -212,9 +218,8 @@ func (s *Server) Run(ctx context.Context) error {
 	g.Go(func() error { s.scrub.Run(ctx); return nil })
 	g.Go(func() error { s.balancer.Run(ctx); return nil })
 	g.Go(func() error { s.clients.run(ctx); return nil })
-	g.Go(func() error { s.recovers.run(ctx); return nil })
 	g.Go(func() error { s.rebuilds.run(ctx); return nil })
-	for _, crews := range []*crews{s.replicas, s.deletes, s.caching} {
+	for _, crews := range []*crews{s.replicas, s.deletes, s.caching, s.recovers} {
 		g.Go(func() error { crews.run(ctx); return nil })
 	}
 	g.Go(func() error { s.store.Watch(ctx, s.cfg.DiskTimeout); return nil })
@@ -323,6 +328,19 @@ func (s *Server) volumeFailed(v datanode.VolumeStatus) {
 		n.reportNow()
 	}
 	poke(s.hurt)
+}
+
+// silent reports whether the disk of a replica is known not to answer.
+func (s *Server) silent(id metadata.BlockID) bool {
+	v, here := s.store.VolumeOf(id)
+	return here && s.store.Silent(v)
+}
+
+// volumeSlow tells the namenodes at once that a volume is slow, or is no more.
+func (s *Server) volumeSlow() {
+	for _, n := range s.all() {
+		n.beatNow()
+	}
 }
 
 // farewell is how long a datanode that ends for want of volumes waits for the namenodes to have heard of them.

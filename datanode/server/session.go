@@ -235,7 +235,7 @@ func (s *Server) volumes() []*pb.Volume {
 	var out []*pb.Volume
 	for _, v := range s.store.Volumes() {
 		out = append(out, &pb.Volume{
-			Id: v.ID, Type: v.Type.String(), Capacity: v.Capacity, Used: v.Used, Remaining: v.Remaining, Failed: v.Failed != nil,
+			Id: v.ID, Type: v.Type.String(), Capacity: v.Capacity, Used: v.Used, Remaining: v.Remaining, Failed: v.Failed != nil, Slow: v.Slow,
 		})
 	}
 	return out

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"github.com/gohops/hops/datanode"
@@ -20,6 +21,8 @@ const (
 	maxReplacing = 16
 	// maxHint is the length of the uuid of a datanode, at most.
 	maxHint = 128
+	// silentLook is how often it is looked whether the disk answers.
+	silentLook = time.Second
 )
 
 // replace serves REPLACE_BLOCK. It says that it is at work as often as makes the balancer stay, and gives up when that has gone.
@@ -41,33 +44,60 @@ func (c *conn) replace(ctx context.Context, op *hadooppb.OpReplaceBlockProto) er
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- c.get(ctx, b, op) }()
+	var placed atomic.Bool
+	leave := func() { // the place is somebody else's
+		if placed.Swap(false) {
+			<-c.replacing
+		}
+	}
+	go func() {
+		err := c.get(ctx, b, op, &placed)
+		leave()
+		done <- err
+	}()
+	look := time.NewTicker(silentLook)
+	defer look.Stop()
 	alive := time.NewTicker(c.cfg.Read / 6) // Hadoop's balancer waits for 60 s
 	defer alive.Stop()
+	var gone error
 	for {
 		select {
 		case err := <-done:
+			if gone != nil {
+				return gone
+			}
 			c.deadlines(c.cfg.Read, c.cfg.Write)
 			if err != nil {
 				return refuse(err)
 			}
 			return dtp.WriteResponse(c.nc, dtp.Success())
+		case <-look.C:
+			if c.cfg.Silent == nil || !placed.Load() || !c.cfg.Silent(b.ID) {
+				continue
+			}
+			if leave(); gone != nil {
+				return gone
+			}
+			c.deadlines(c.cfg.Read, c.cfg.Write)
+			return refuse(metadata.Errorf(metadata.ErrIO, "the disk to which %v was to go does not answer", b))
 		case <-alive.C:
+			if gone != nil {
+				continue
+			}
 			c.deadlines(c.cfg.Read, c.cfg.Write)
 			if err := dtp.WriteResponse(c.nc, &hadooppb.BlockOpResponseProto{Status: hadooppb.Status_IN_PROGRESS.Enum()}); err != nil {
 				cancel()
-				<-done
-				return fmt.Errorf("the balancer has gone: %w", err)
+				gone = fmt.Errorf("the balancer has gone: %w", err)
 			}
 		}
 	}
 }
 
-// get brings a replica here: from another datanode, or from another volume of this one.
-func (s *Server) get(ctx context.Context, b metadata.Block, op *hadooppb.OpReplaceBlockProto) error {
+// get brings a replica here: from another datanode, or from another volume of this one. placed: it has a place among those that may, which the caller gives back.
+func (s *Server) get(ctx context.Context, b metadata.Block, op *hadooppb.OpReplaceBlockProto, placed *atomic.Bool) error {
 	select {
 	case s.replacing <- struct{}{}:
-		defer func() { <-s.replacing }()
+		placed.Store(true)
 	case <-ctx.Done():
 		return ctx.Err()
 	}

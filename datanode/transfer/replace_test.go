@@ -7,6 +7,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -124,6 +125,33 @@ func TestReplaceThatIsRefused(t *testing.T) {
 	to.wantRefused("a damaged one", replaceOp(b, from.info, ""), hadooppb.Status_ERROR, "")
 	to.wantNone(b.ID)
 	from.heard("of the damage", func(n *node) bool { return slices.Contains(n.suspects, b.ID) })
+}
+
+// Replicas that are got to a disk that does not answer are refused, and take nobody's place.
+func TestReplaceLeavesADiskThatDoesNotAnswer(t *testing.T) {
+	freed := make(chan struct{})
+	free := sync.OnceFunc(func() { close(freed) })
+	from, to := startOne(t), startOne(t, func(c *Config) {
+		c.Silent = func(id metadata.BlockID) bool { return id < 100 }
+		c.Bandwidth = func() int64 { <-freed; return 1 << 40 } // it is asked between two writes
+	})
+	t.Cleanup(free)
+	var all sync.WaitGroup
+	for id := range int64(maxReplacing + 3) {
+		b := block(id, 1001, 1000)
+		from.keep(b, pattern(1000), datanode.DefaultChecksum)
+		all.Go(func() {
+			to.wantRefused("a disk that hangs", replaceOp(b, from.info, ""), hadooppb.Status_ERROR, "does not answer")
+		})
+	}
+	all.Wait()
+	to.heard("that the places are free", func(n *node) bool { return len(n.srv.replacing) == 0 })
+	free()
+	b := block(100, 1001, 1000)
+	from.keep(b, pattern(1000), datanode.DefaultChecksum)
+	if m, _ := to.replace(replaceOp(b, from.info, "")); m.GetStatus() != hadooppb.Status_SUCCESS {
+		t.Error(m)
+	}
 }
 
 // A balancer hears that the datanode is at work before it loses its patience. When it goes the work ends and nothing of it stays.

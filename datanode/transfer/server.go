@@ -45,6 +45,8 @@ type Config struct {
 	Broken func(id metadata.BlockID)
 	// Answers reports whether the disk of a replica answers, once that is known; nil: all do. Who asks for no byte of a block wants to know that.
 	Answers func(ctx context.Context, id metadata.BlockID) bool
+	// Silent reports whether the disk of a replica is known not to answer; nil: all answer. Work that few may do at a time is left behind there.
+	Silent func(id metadata.BlockID) bool
 	// Accused hears of replicas of which a client says that they do not match their checksums, and whose share the client's
 	// connection uses. It must not block; nil does nothing.
 	Accused func(id metadata.BlockID, user uint32)

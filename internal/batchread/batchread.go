@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/crc32"
+	"slices"
 
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
@@ -203,6 +204,14 @@ func (a *Answer) Room(n int) []byte {
 func (a *Answer) Take(n int) {
 	a.length(uint32(n))
 	a.buf = a.buf[:len(a.buf)+n]
+}
+
+// Clone is the answer so far in memory of its own, for size bytes in all: somebody may still write to the Room of this one.
+func (a *Answer) Clone(size int64) *Answer {
+	c := *a
+	c.buf = append(make([]byte, 0, max(size, int64(len(a.buf)))), a.buf...)
+	c.problems = slices.Clone(a.problems)
+	return &c
 }
 
 // Fail ends a piece that was not read.

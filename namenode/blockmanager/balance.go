@@ -234,7 +234,7 @@ func (m *Manager) movable(id metadata.BlockID, b *block, from *node) bool {
 	here := from == nil
 	for _, p := range b.good {
 		v := m.volumes[p]
-		if !v.usable() || !v.node.stays() || v.node.stale || v.node.dooms(id) {
+		if !v.usable() || !v.node.stays() || v.silent() || v.node.dooms(id) {
 			return false
 		}
 		here = here || v.node == from
@@ -276,7 +276,7 @@ func (m *Manager) landing(id metadata.BlockID, b *block, from, to *node, kind na
 	}
 	best, room, total := place(-1), int64(0), -to.candidate.Scheduled
 	for _, v := range to.candidate.Volumes {
-		if v.Failed || v.Type != kind {
+		if v.Failed || v.Slow || v.Type != kind {
 			continue
 		}
 		total += v.Remaining

@@ -252,7 +252,7 @@ func (m *Manager) rebuilds(all []Rebuild, t *transfer) []Rebuild {
 	return all
 }
 
-// parts are the good internal blocks of a group that can be read, the best of each: close to reader, not on silent or leaving nodes, not suspect.
+// parts are the good internal blocks of a group that can be read, the best of each: close to reader, not on silent or leaving nodes or slow volumes, not suspect.
 func (m *Manager) parts(id metadata.BlockID, g *group, reader string) []Part {
 	type ranked struct {
 		Part
@@ -278,7 +278,7 @@ func (m *Manager) parts(id metadata.BlockID, g *group, reader string) []Part {
 			if !v.node.stays() {
 				rank += 2
 			}
-			if v.node.stale {
+			if v.silent() {
 				rank += 4
 			}
 			if b.suspect(p) {

@@ -61,6 +61,7 @@ type volume struct {
 	node   *node
 	place  place
 	failed bool
+	slow   bool // a call of its disk does not come back: readers and copies turn to others first
 	// blocks are the replicas believed to be there; named are those of them that the full report has named which is coming in, or came last, or that
 	// were heard of since it began.
 	blocks, named idSet
@@ -83,6 +84,9 @@ func (v *volume) leave(id metadata.BlockID) {
 }
 
 func (v *volume) usable() bool { return v.node.alive && !v.failed }
+
+// silent: what is read of it may not come for a while.
+func (v *volume) silent() bool { return v.node.stale || v.slow }
 
 func (v *volume) location() namenode.Location {
 	return namenode.Location{Node: v.node.info, Volume: v.id, Type: v.kind}
@@ -240,7 +244,7 @@ func (m *Manager) setVolumes(n *node, volumes []namenode.Volume) {
 	n.candidate.Volumes = append(n.candidate.Volumes[:0], volumes...)
 	for _, nv := range volumes {
 		v := m.volume(n, nv.ID)
-		v.kind = nv.Type
+		v.kind, v.slow = nv.Type, nv.Slow && !nv.Failed
 		if v.failed == nv.Failed {
 			continue
 		}

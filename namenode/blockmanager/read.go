@@ -10,7 +10,7 @@ import (
 )
 
 // Locate lists where a block can be read: the closest to reader (a host name or IP) first, nodes that are decommissioned or in
-// maintenance behind them, then silent ones, and suspect replicas last. For an open block that is its pipeline. corrupt: all replicas known are damaged, and they are what
+// maintenance behind them, then silent ones and slow volumes, and suspect replicas last. For an open block that is its pipeline. corrupt: all replicas known are damaged, and they are what
 // is listed.
 func (m *Manager) Locate(id metadata.BlockID, reader string) (locations []namenode.Location, corrupt bool) {
 	b := m.blocks.peek(id)
@@ -55,7 +55,8 @@ func (m *Manager) Locate(id metadata.BlockID, reader string) (locations []nameno
 	}
 	spread := mix(uint64(id) ^ hashOf(reader))
 	rank := func(p place) uint64 {
-		n := m.volumes[p].node
+		v := m.volumes[p]
+		n := v.node
 		distance := uint64(1)
 		if reader != "" && (n.info.IP == reader || n.info.Host == reader) {
 			distance = 0
@@ -63,7 +64,7 @@ func (m *Manager) Locate(id metadata.BlockID, reader string) (locations []nameno
 		if !n.stays() {
 			distance += 2
 		}
-		if n.stale {
+		if v.silent() {
 			distance += 4
 		}
 		if b.suspect(p) {

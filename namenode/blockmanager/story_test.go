@@ -27,6 +27,7 @@ var rewrite = flag.Bool("rewrite", false, "write what the stories in testdata pr
 //	expect ID NAME...                         pipeline of an open block
 //	report NAME [ID:GEN:LEN[:rbw|rwr]]...     a full report of its first volume; report2 of a second one
 //	volume NAME fails | volume NAME gone      the latter shows when it registers again
+//	volume NAME slow | volume NAME quick      shows with its next beat
 //	receiving|received|deleted|damaged|verified NAME ID:GEN:LEN
 //	received NAME ID:GEN:LEN instead NAME     a balancer of Hadoop has it moved
 //	suspect NAME ID:GEN:LEN by USER           a reader's word
@@ -146,7 +147,14 @@ func (s *stage) do(t *testing.T, line string) string {
 			break
 		}
 		for i := range s.volumes[args[0]] {
-			s.volumes[args[0]][i].Failed = true
+			switch v := &s.volumes[args[0]][i]; args[1] {
+			case "fails":
+				v.Failed = true
+			case "slow", "quick":
+				v.Slow = args[1] == "slow"
+			default:
+				t.Fatalf("unknown command %q", line)
+			}
 		}
 	case "receiving", "received", "deleted", "damaged", "verified":
 		kind := map[string]namenode.ChangeKind{"receiving": namenode.Receiving, "received": namenode.Received, "deleted": namenode.Deleted, "damaged": namenode.Corrupt, "verified": namenode.Verified}[f[0]]

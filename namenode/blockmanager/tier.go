@@ -155,7 +155,7 @@ func (m *Manager) tierBlock(now time.Time, id metadata.BlockID, b *block) outcom
 	// Inside of a node.
 	for _, p := range b.good {
 		v := m.volumes[p]
-		if !slices.Contains(over, v.kind) || !v.usable() || v.node.stale || !v.node.stays() || v.node.dooms(id) {
+		if !slices.Contains(over, v.kind) || !v.usable() || v.silent() || !v.node.stays() || v.node.dooms(id) {
 			continue
 		}
 		for _, kind := range need {
@@ -213,7 +213,7 @@ func (m *Manager) tierBlock(now time.Time, id metadata.BlockID, b *block) outcom
 func (m *Manager) roomOn(n *node, kind namenode.StorageType, size int64) place {
 	best, room := place(-1), int64(0)
 	for _, v := range n.candidate.Volumes {
-		if !v.Failed && v.Type == kind && v.Remaining > size && v.Remaining > room {
+		if !v.Failed && !v.Slow && v.Type == kind && v.Remaining > size && v.Remaining > room {
 			best, room = m.volume(n, v.ID).place, v.Remaining
 		}
 	}

@@ -321,21 +321,27 @@ func (m *Manager) send(now time.Time, id metadata.BlockID, b *block, source *nod
 	return t
 }
 
-// source is the least busy node that can give the block away, among equals one that is leaving, because nobody writes to it; a
-// suspect one only if there is no other. One that gives away as many as streams already is none.
+// source is the least busy node that can give the block away, among equals one that is leaving, because nobody writes to it; one with the replica on a
+// slow volume only if there is no other, and a suspect one after these. One that gives away as many as streams already is none.
 func (m *Manager) source(id metadata.BlockID, b *block, streams int) *node {
 	var best *node
-	bad := false
+	worst := 0
 	for _, p := range b.good {
 		v := m.volumes[p]
 		n := v.node
 		if !v.usable() || n.stale || n.dooms(id) || n.outgoing >= streams {
 			continue
 		}
-		suspect := b.suspect(p)
+		bad := 0
+		if v.slow {
+			bad++
+		}
+		if b.suspect(p) {
+			bad += 2
+		}
 		better := best != nil && (n.outgoing < best.outgoing || n.outgoing == best.outgoing && !n.stays() && best.stays())
-		if best == nil || bad && !suspect || bad == suspect && better {
-			best, bad = n, suspect
+		if best == nil || bad < worst || bad == worst && better {
+			best, worst = n, bad
 		}
 	}
 	return best

@@ -3,7 +3,7 @@
 //
 // The rules are HDFS's default policy (BlockPlacementPolicyDefault): the first replica goes to the writer's own node, the
 // second to another rack, the third to the rack of the second, the rest anywhere. A rule that no node meets is
-// dropped, never the replica: fewer racks, busier nodes and finally silent ones are better than no place at all.
+// dropped, never the replica: fewer racks, busier nodes, slow volumes and finally silent nodes are better than no place at all.
 //
 // Types of storage are no such rule but a requirement, as in HDFS (BlockStoragePolicy): where no volume of a type has room the policy's fallbacks are
 // tried, and nothing else, so that one who fills the disks does not fill the SSDs of others. Unlike in HDFS a policy that names only types of which
@@ -188,6 +188,7 @@ type strictness uint8
 const (
 	anyNode  strictness = iota // alive and with space
 	awake                      // and not stale
+	quick                      // and to a volume that is not slow
 	unloaded                   // and not busier than twice the average
 )
 
@@ -207,6 +208,8 @@ type chooser struct {
 	need, have []namenode.StorageType
 	mask, gone typeSet
 	free       bool
+	// spared: a slow volume was passed over since the last target was found.
+	spared bool
 }
 
 // Choose finds targets among nodes. The slice is only read, its order matters for the choice.
@@ -236,7 +239,7 @@ func Choose(nodes []*Candidate, r Request) Choice {
 
 	for _, f := range r.Favoured {
 		if len(c.choice.Targets) < r.Want {
-			c.pick(awake, func(n *Candidate) bool { return is(n.Node, f) })
+			c.pick(quick, func(n *Candidate) bool { return is(n.Node, f) })
 		}
 	}
 	if r.Writer != "" && !r.NoLocal && len(c.taken) == 0 {
@@ -304,7 +307,7 @@ func (c *chooser) next() bool {
 		other := func(n *Candidate) bool {
 			return !slices.ContainsFunc(c.taken, func(t *namenode.Node) bool { return t.Rack == n.Node.Rack })
 		}
-		return c.pick(unloaded, other) || c.pick(awake, other)
+		return c.pick(unloaded, other) || c.pick(quick, other)
 	}
 	all := c.nodes
 	rack, pool := c.rackRule()
@@ -316,7 +319,10 @@ func (c *chooser) next() bool {
 	if rack != nil && away != nil {
 		both = func(n *Candidate) bool { return rack(n) && away(n) }
 	}
-	for _, s := range [...]strictness{unloaded, awake} {
+	for _, s := range [...]strictness{unloaded, quick, awake} {
+		if s == awake && !c.spared { // it would find nothing
+			break
+		}
 		if pool != nil {
 			c.nodes = pool
 		}
@@ -396,7 +402,7 @@ func (c *chooser) pick(s strictness, want func(*Candidate) bool) bool {
 			(want != nil && !want(n)) || c.isTaken(n.Node) || c.excluded(n.Node) {
 			return nil
 		}
-		return c.volumeOn(n)
+		return c.volumeOn(n, s >= quick)
 	}
 	for range probes {
 		n := c.nodes[c.next64()%uint64(len(c.nodes))]
@@ -424,6 +430,7 @@ func (c *chooser) pick(s strictness, want func(*Candidate) bool) bool {
 }
 
 func (c *chooser) take(n *Candidate, v *namenode.Volume) {
+	c.spared = false
 	c.taken = append(c.taken, n.Node)
 	c.choice.Targets = append(c.choice.Targets, namenode.Location{Node: n.Node, Volume: v.ID, Type: v.Type})
 	if !c.free {
@@ -437,17 +444,17 @@ func offers(n *Candidate, types typeSet) bool {
 	return slices.ContainsFunc(n.Volumes, func(v namenode.Volume) bool { return !v.Failed && types.has(v.Type) })
 }
 
-// volumeOn is the volume of a node that a replica goes to, of the first type needed that the node has room on; nil: none.
-func (c *chooser) volumeOn(n *Candidate) *namenode.Volume {
+// volumeOn is the volume of a node that a replica goes to, of the first type needed that the node has room on; nil: none. quick: it must not be slow.
+func (c *chooser) volumeOn(n *Candidate, quick bool) *namenode.Volume {
 	if c.free || len(c.need) == 1 {
-		return volumeFor(n, c.req.BlockSize, c.mask)
+		return c.roomOn(n, c.mask, quick)
 	}
 	seen := typeSet(0)
 	for _, t := range c.need {
 		if seen.has(t) {
 			continue
 		}
-		if v := volumeFor(n, c.req.BlockSize, 1<<t); v != nil {
+		if v := c.roomOn(n, 1<<t, quick); v != nil {
 			return v
 		}
 		seen |= 1 << t
@@ -455,13 +462,28 @@ func (c *chooser) volumeOn(n *Candidate) *namenode.Volume {
 	return nil
 }
 
+func (c *chooser) roomOn(n *Candidate, types typeSet, quick bool) *namenode.Volume {
+	v, spared := mostRoom(n, c.req.BlockSize, types, quick)
+	c.spared = c.spared || spared
+	return v
+}
+
 // volumeFor is the working volume of some types with most room if the node can take size more bytes on these, else nil.
 func volumeFor(n *Candidate, size int64, types typeSet) *namenode.Volume {
-	var best *namenode.Volume
+	v, _ := mostRoom(n, size, types, false)
+	return v
+}
+
+// mostRoom is volumeFor. quick: slow volumes do not count, and spared says that there is one.
+func mostRoom(n *Candidate, size int64, types typeSet, quick bool) (best *namenode.Volume, spared bool) {
 	total := -n.Scheduled
 	for i := range n.Volumes {
 		v := &n.Volumes[i]
 		if v.Failed || !types.has(v.Type) {
+			continue
+		}
+		if quick && v.Slow {
+			spared = true
 			continue
 		}
 		total += v.Remaining
@@ -470,9 +492,9 @@ func volumeFor(n *Candidate, size int64, types typeSet) *namenode.Volume {
 		}
 	}
 	if total < size {
-		return nil
+		return nil, spared
 	}
-	return best
+	return best, spared
 }
 
 func (c *chooser) isTaken(n *namenode.Node) bool {

@@ -161,6 +161,47 @@ func TestSilentNodesOnlyRatherThanNone(t *testing.T) {
 	}
 }
 
+// A slow volume is passed over for another one of its node, and a node with no other for another node, whatever the rules prefer; where there is none it is used, also by copies, before a silent node is.
+func TestSlowVolumesOnlyWhenNothingElseIsLeft(t *testing.T) {
+	for _, copies := range []bool{false, true} {
+		ns := nodes("/a", "/a", "/b", "/b")
+		ns[0].Volumes[0].Slow = true
+		ns[1].Volumes[0].Slow = true
+		ns[1].Volumes = append(ns[1].Volumes, namenode.Volume{ID: "quick", Type: namenode.Disk, Remaining: 1 << 29})
+		for seed := range uint64(50) {
+			c := Choose(ns, Request{Want: 3, BlockSize: mib, Writer: "dn1", Favoured: []string{"dn1"}, Copy: copies, Seed: seed})
+			for _, l := range c.Targets {
+				if l.Node.ID == "dn1" || l.Volume == "v2" {
+					t.Fatalf("seed %d: slow volume %s chosen", seed, l.Volume)
+				}
+			}
+			if len(c.Targets) != 3 {
+				t.Fatalf("seed %d: got %v", seed, ids(c.Targets))
+			}
+		}
+		if c := Choose(ns, Request{Want: 4, BlockSize: mib, Copy: copies}); len(c.Targets) != 4 {
+			t.Errorf("got %v, want all four", ids(c.Targets))
+		}
+		ns[1].Xceivers = 100 // busy rather than slow
+		if got := ids(Choose(ns, Request{Want: 3, BlockSize: mib, Copy: copies, Exclude: []namenode.NodeID{"dn3"}}).Targets); len(got) != 3 || got[2] != "dn1" {
+			t.Errorf("got %v, want the slow one last", got)
+		}
+		// Of the types that the policy wants a slow one is taken before those that it falls back to.
+		ns = nodes("/a", "/a")
+		for _, n := range ns {
+			n.Volumes = append(n.Volumes, namenode.Volume{ID: "ssd", Type: namenode.SSD, Remaining: 1 << 29, Slow: true})
+		}
+		if c := Choose(ns, Request{Want: 1, BlockSize: mib, Policy: namenode.StoragePolicyByID(12), Copy: copies}); len(c.Targets) != 1 || c.Targets[0].Type != namenode.SSD {
+			t.Errorf("got %+v", c.Targets)
+		}
+	}
+	ns := nodes("/a", "/a")
+	ns[0].Stale, ns[1].Volumes[0].Slow = true, true
+	if got := ids(Choose(ns, Request{Want: 1, BlockSize: mib}).Targets); len(got) != 1 || got[0] != "dn2" {
+		t.Errorf("got %v, want the slow one rather than the silent one", got)
+	}
+}
+
 func TestTheRoomiestVolumeThatFits(t *testing.T) {
 	ns := nodes("/a")
 	ns[0].Volumes = []namenode.Volume{

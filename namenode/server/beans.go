@@ -38,7 +38,7 @@ func (s *Server) beans() []jmx.Bean {
 	)
 	out := []jmx.Bean{
 		{Name: "Hadoop:service=NameNode,name=NameNodeStatus", Type: "org.apache.hadoop.hdfs.server.namenode.NameNode", Attributes: jmx.Pairs(
-			"State", state, "NNRole", "NameNode", "HostAndPort", s.Address(), "SecurityEnabled", len(s.config.Offers) > 0,
+			"State", state, "NNRole", "NameNode", "HostAndPort", s.Address(), "SecurityEnabled", len(s.config.Offers) > 0, "SlowDisksReport", text(d.slowDisks),
 		)},
 		{Name: "Hadoop:service=NameNode,name=NameNodeInfo", Type: fsNamesystem, Attributes: jmx.Pairs(
 			"Version", status.Version, "SoftwareVersion", status.Version, "BlockPoolId", s.BlockPool(), "ClusterId", s.ClusterID(), "Used", st.Used, "Free", st.Remaining,
@@ -83,10 +83,13 @@ type survey struct {
 	cacheCapacity, cacheUsed                                int64
 
 	liveNodes, deadNodes, decomNodes, enteringNodes map[string]map[string]any
+	// slowDisks are those that do not answer. Of latencies nothing is known.
+	slowDisks []map[string]any
 }
 
 func surveyDatanodes(nodes []namenode.NodeReport) survey {
 	d := survey{
+		slowDisks:      []map[string]any{},
 		decommissioned: map[bool]int{}, maintained: map[bool]int{},
 		liveNodes: map[string]map[string]any{}, deadNodes: map[string]map[string]any{}, decomNodes: map[string]map[string]any{}, enteringNodes: map[string]map[string]any{},
 	}
@@ -118,6 +121,8 @@ func surveyDatanodes(nodes []namenode.NodeReport) survey {
 		for _, v := range n.Volumes {
 			if v.Failed {
 				failed++
+			} else if v.Slow && n.Alive {
+				d.slowDisks = append(d.slowDisks, map[string]any{"SlowDiskID": name + ":" + string(v.ID), "Latencies": map[string]float64{}})
 			}
 		}
 		if !n.Alive {

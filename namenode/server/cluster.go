@@ -88,6 +88,7 @@ type health struct {
 	Blocks       int64 `json:"blocks"`
 	Live         int   `json:"live_datanodes"`
 	Dead         int   `json:"dead_datanodes"`
+	Slow         int   `json:"slow_volumes"`
 	// Leaving are being decommissioned or enter maintenance, Left are decommissioned or in maintenance.
 	Leaving int   `json:"leaving_datanodes"`
 	Left    int   `json:"left_datanodes"`
@@ -144,6 +145,7 @@ func (s *Server) health() health {
 		} else {
 			h.Dead++
 		}
+		h.Slow += n.Slow()
 	}
 	return h
 }

@@ -145,13 +145,17 @@ func (d *datanodes) beat(id namenode.NodeID, b *pb.Beat) (known bool, err error)
 		return false, err
 	}
 	s := d.server
+	rebuilds := progressOf(b.Rebuilds)
+	if r := s.reign.Load(); r != nil {
+		r.ends.progress(time.Now(), id, rebuilds)
+	}
 	s.soft.mu.Lock()
 	defer s.soft.mu.Unlock()
 	if n, ok := s.soft.m.Node(id); ok && !s.admits(n) {
 		return false, notIncluded(n)
 	}
 	s.soft.m.BeatCache(id, b.CacheCapacity, b.CacheUsed)
-	s.soft.m.BeatProgress(time.Now(), id, progressOf(b.Copies), progressOf(b.Rebuilds))
+	s.soft.m.BeatProgress(time.Now(), id, progressOf(b.Copies), rebuilds)
 	return s.soft.m.Beat(time.Now(), id, volumes, int(b.Xceivers)), nil
 }
 
@@ -475,7 +479,7 @@ func volumesOf(list []*pb.Volume) ([]namenode.Volume, error) {
 		}
 		out[i] = namenode.Volume{
 			ID: namenode.VolumeID(v.Id), Type: namenode.ParseStorageType(v.Type),
-			Capacity: v.Capacity, Used: v.Used, Remaining: v.Remaining, Failed: v.Failed,
+			Capacity: v.Capacity, Used: v.Used, Remaining: v.Remaining, Failed: v.Failed, Slow: v.Slow,
 		}
 	}
 	return out, nil

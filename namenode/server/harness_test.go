@@ -243,6 +243,7 @@ type datanode struct {
 	port uint32
 	// memory is how many bytes of replicas it says that it may keep in memory.
 	memory atomic.Int64
+	slow   atomic.Bool // its disk
 
 	mu       sync.Mutex
 	replicas map[int64]*pb.Replica
@@ -351,7 +352,7 @@ func (d *datanode) id() *pb.DatanodeID {
 
 func (d *datanode) volumes() []*pb.Volume {
 	return []*pb.Volume{
-		{Id: "DS-" + d.uuid, Type: "DISK", Capacity: 1 << 40, Remaining: 1 << 40}, {Id: "SSD-" + d.uuid, Type: "SSD", Capacity: 1 << 40, Remaining: 1 << 40},
+		{Id: "DS-" + d.uuid, Type: "DISK", Capacity: 1 << 40, Remaining: 1 << 40, Slow: d.slow.Load()}, {Id: "SSD-" + d.uuid, Type: "SSD", Capacity: 1 << 40, Remaining: 1 << 40},
 	}
 }
 

@@ -38,7 +38,7 @@ func reportOf(leader bool, nodes []namenode.NodeReport, now time.Time) namenode.
 		}
 		for _, v := range n.Volumes {
 			d.Volumes = append(d.Volumes, namenode.VolumeStatus{
-				ID: string(v.ID), Type: v.Type.String(), Capacity: v.Capacity, Used: v.Used, Remaining: v.Remaining, Failed: v.Failed,
+				ID: string(v.ID), Type: v.Type.String(), Capacity: v.Capacity, Used: v.Used, Remaining: v.Remaining, Failed: v.Failed, Slow: v.Slow,
 			})
 		}
 		r.Datanodes = append(r.Datanodes, d)

@@ -13,6 +13,7 @@ import (
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 	"github.com/gohops/hops/namenode"
 	pb "github.com/gohops/hops/namenode/api/v1"
+	"github.com/gohops/hops/namenode/blockmanager"
 )
 
 // Open ends whose writers have gone without sealing them are sealed here: the leader makes the file beside, and has a datanode that has the block write the
@@ -23,7 +24,7 @@ const (
 	sealsAtOnce = 4
 	// sealAgain and sealSeldom are how long to wait after a try that failed: the one doubles up to the other.
 	sealAgain, sealSeldom = 10 * time.Second, 10 * time.Minute
-	// sealPatience is how long a datanode has to make a group, and sealPace how many bytes of it a second are enough to wait for longer.
+	// sealPatience is for how long a datanode may get no further with a group, and sealPace how many bytes a second those have to make before which it has not begun.
 	sealPatience, sealPace = time.Minute, 4 << 20
 	// sealClient writes the files beside.
 	sealClient = "hops-seal"
@@ -51,6 +52,45 @@ type sealOrder struct {
 	node    namenode.NodeID
 	message *pb.Rebuild
 	sent    time.Time
+	// percent is how much the node says that it has made, at most so far, and moved when that became more, as with copies (blockmanager/progress.go). It has to be
+	// begun until start.
+	percent      int
+	moved, start time.Time
+}
+
+// newSealOrder is one of a group of so many bytes.
+func newSealOrder(now time.Time, node namenode.NodeID, length int64) *sealOrder {
+	return &sealOrder{node: node, moved: now, start: now.Add(sealPatience + time.Duration(length/sealPace)*time.Second)}
+}
+
+// progress tells how far a node has come with its orders to compute.
+func (x *sealing) progress(now time.Time, id namenode.NodeID, list []blockmanager.Progress) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, o := range x.ordered {
+		if o.node != id {
+			continue
+		}
+		at := slices.IndexFunc(list, func(p blockmanager.Progress) bool {
+			return p.ID == metadata.BlockID(o.message.Group.Id) && p.Generation == metadata.Generation(o.message.Group.Generation)
+		})
+		switch {
+		case at < 0:
+		case list[at].Waits:
+			if now.Before(o.start) {
+				o.moved = now
+			}
+		case list[at].Percent > o.percent:
+			o.percent, o.moved = list[at].Percent, now
+		}
+	}
+}
+
+// stands reports whether an order has not got on for too long.
+func (x *sealing) stands(now time.Time, o *sealOrder) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return now.Sub(o.moved) >= sealPatience
 }
 
 // orders are what a node is to be told now.
@@ -214,7 +254,8 @@ func (s *Server) orderGroup(r *reign, source metadata.INodeID, tail metadata.Blo
 	}
 	group := l.Block
 	group.Length = tail.Length
-	order := &sealOrder{node: at[0].Node.ID, message: &pb.Rebuild{Group: wireBlock(group), Erasure: uint32(policy.ID), Tail: wireBlock(tail)}}
+	order := newSealOrder(time.Now(), at[0].Node.ID, tail.Length)
+	order.message = &pb.Rebuild{Group: wireBlock(group), Erasure: uint32(policy.ID), Tail: wireBlock(tail)}
 	for _, from := range at {
 		order.message.TailAt = append(order.message.TailAt, wireNode(from.Node))
 	}
@@ -232,7 +273,6 @@ func (s *Server) orderGroup(r *reign, source metadata.INodeID, tail metadata.Blo
 		x.ordered = slices.DeleteFunc(x.ordered, func(o *sealOrder) bool { return o == order })
 		x.mu.Unlock()
 	}()
-	deadline := time.Now().Add(sealPatience + time.Duration(tail.Length/sealPace)*time.Second)
 	for {
 		s.kick([]namenode.NodeID{order.node})
 		durable := make(chan bool, 1)
@@ -248,7 +288,7 @@ func (s *Server) orderGroup(r *reign, source metadata.INodeID, tail metadata.Blo
 		if s.reign.Load() != r {
 			return nil, namenode.ErrStandbyWrite
 		}
-		if time.Now().After(deadline) {
+		if x.stands(time.Now(), order) {
 			return nil, fmt.Errorf("datanode %s has not made the group %v of %v: %w", order.node, group, tail, context.DeadlineExceeded)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/gohops/hops/metadata/namespace"
 	"github.com/gohops/hops/namenode"
 	pb "github.com/gohops/hops/namenode/api/v1"
+	"github.com/gohops/hops/namenode/blockmanager"
 	"github.com/gohops/hops/namenode/hdfs/clientprotocol"
 	hadoop "github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
@@ -183,5 +184,47 @@ func TestWhenOpenEndsAreTried(t *testing.T) {
 	}
 	if x.due(now, nil); len(x.tries) != 0 {
 		t.Errorf("%d are remembered that are gone", len(x.tries))
+	}
+}
+
+// A datanode that makes a group is waited for as long as it gets on by a percent a minute, and before it has begun as long as those in front of it may take; not when it is silent, begins
+// again and again, or another one says so.
+func TestHowLongASealIsWaitedFor(t *testing.T) {
+	start := time.Unix(1e9, 0)
+	const length = 1 << 30
+	said := func(percent int, waits bool) []blockmanager.Progress {
+		return []blockmanager.Progress{{ID: 5, Generation: 7, Percent: percent, Waits: waits}}
+	}
+	for name, c := range map[string]struct {
+		say  func(second int) (namenode.NodeID, []blockmanager.Progress)
+		want int // seconds
+	}{
+		"silent":     {func(int) (namenode.NodeID, []blockmanager.Progress) { return "dn1", nil }, 60},
+		"hangs":      {func(int) (namenode.NodeID, []blockmanager.Progress) { return "dn1", said(3, false) }, 60},
+		"gets on":    {func(s int) (namenode.NodeID, []blockmanager.Progress) { return "dn1", said(min(s/59, 100), false) }, 59*100 + 60},
+		"too slowly": {func(s int) (namenode.NodeID, []blockmanager.Progress) { return "dn1", said(s/61, false) }, 60},
+		"again":      {func(s int) (namenode.NodeID, []blockmanager.Progress) { return "dn1", said(s%30, false) }, 29 + 60},
+		"waits":      {func(int) (namenode.NodeID, []blockmanager.Progress) { return "dn1", said(0, true) }, 60 + 256 - 1 + 60},
+		"another":    {func(s int) (namenode.NodeID, []blockmanager.Progress) { return "dn2", said(s, false) }, 60},
+		"of another one": {func(s int) (namenode.NodeID, []blockmanager.Progress) {
+			return "dn1", []blockmanager.Progress{{ID: 6, Generation: 7, Percent: s}, {ID: 5, Generation: 6, Percent: s}}
+		}, 60},
+	} {
+		var x sealing
+		o := newSealOrder(start, "dn1", length)
+		o.message = &pb.Rebuild{Group: &pb.Block{Id: 5, Generation: 7}}
+		x.ordered = append(x.ordered, o)
+		second := 0
+		for ; second < 10_000; second++ {
+			now := start.Add(time.Duration(second) * time.Second)
+			if x.stands(now, o) {
+				break
+			}
+			node, list := c.say(second)
+			x.progress(now, node, list)
+		}
+		if second != c.want {
+			t.Errorf("%s: it is given up after %d s, want %d", name, second, c.want)
+		}
 	}
 }

@@ -72,6 +72,7 @@ func (s *Server) report() status.Report {
 	warn(h.Missing, "%d blocks have no replica that can be read")
 	warn(h.Under, "%d blocks have fewer replicas than they should")
 	warn(int64(h.Dead), "%d datanodes are dead")
+	warn(int64(h.Slow), "%d volumes of datanodes are slow: calls of their disks do not come back for seconds")
 	if h.Live == 0 {
 		r.Warnings = append(r.Warnings, "no datanode is there: files cannot be written")
 	}
@@ -143,7 +144,7 @@ func (s *Server) figures(to status.Sample) {
 	}{{"under_replicated", st.UnderReplicated}, {"missing", st.Missing}, {"corrupt", st.Corrupt}, {"critical", st.Critical}, {"pending_deletion", st.PendingDeletion}} {
 		to.Gauge("hops_namenode_unhealthy_blocks", "Blocks that need work, by why; a block may count for several reasons.", float64(b.n), "reason", b.state)
 	}
-	live, dead, leaving, left, blocks := 0, 0, 0, 0, 0
+	live, dead, leaving, left, blocks, slow := 0, 0, 0, 0, 0, 0
 	for _, n := range s.Datanodes() {
 		switch n.Node.Admin {
 		case namenode.DecommissionInProgress, namenode.EnteringMaintenance:
@@ -152,6 +153,7 @@ func (s *Server) figures(to status.Sample) {
 		case namenode.Decommissioned, namenode.InMaintenance:
 			left++
 		}
+		slow += n.Slow()
 		if n.Alive {
 			live++
 		} else {
@@ -163,6 +165,7 @@ func (s *Server) figures(to status.Sample) {
 	to.Gauge("hops_namenode_datanodes", "Datanodes by state.", float64(dead), "state", "dead")
 	to.Gauge("hops_namenode_datanodes", "Datanodes by state.", float64(leaving), "state", "leaving")
 	to.Gauge("hops_namenode_datanodes", "Datanodes by state.", float64(left), "state", "left")
+	to.Gauge("hops_namenode_slow_volumes", "Volumes of live datanodes of which a call has not come back for seconds.", float64(slow))
 	to.Gauge("hops_namenode_leaving_blocks", "Blocks that keep datanodes from being let go.", float64(blocks))
 	to.Gauge("hops_namenode_capacity_bytes", "Bytes of the live datanodes' volumes.", float64(st.Capacity))
 	to.Gauge("hops_namenode_used_bytes", "Bytes that replicas take on live datanodes.", float64(st.Used))

@@ -302,11 +302,13 @@ type Volume struct {
 	// Storage uuid, stable for the life of the volume's data.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// DISK, SSD, ARCHIVE, RAM_DISK, NVDIMM.
-	Type          string `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
-	Capacity      int64  `protobuf:"varint,3,opt,name=capacity,proto3" json:"capacity,omitempty"`
-	Used          int64  `protobuf:"varint,4,opt,name=used,proto3" json:"used,omitempty"`
-	Remaining     int64  `protobuf:"varint,5,opt,name=remaining,proto3" json:"remaining,omitempty"`
-	Failed        bool   `protobuf:"varint,6,opt,name=failed,proto3" json:"failed,omitempty"`
+	Type      string `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
+	Capacity  int64  `protobuf:"varint,3,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	Used      int64  `protobuf:"varint,4,opt,name=used,proto3" json:"used,omitempty"`
+	Remaining int64  `protobuf:"varint,5,opt,name=remaining,proto3" json:"remaining,omitempty"`
+	Failed    bool   `protobuf:"varint,6,opt,name=failed,proto3" json:"failed,omitempty"`
+	// A call of its disk has not come back for seconds.
+	Slow          bool `protobuf:"varint,7,opt,name=slow,proto3" json:"slow,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -379,6 +381,13 @@ func (x *Volume) GetRemaining() int64 {
 func (x *Volume) GetFailed() bool {
 	if x != nil {
 		return x.Failed
+	}
+	return false
+}
+
+func (x *Volume) GetSlow() bool {
+	if x != nil {
+		return x.Slow
 	}
 	return false
 }
@@ -1807,14 +1816,15 @@ const file_namenode_api_v1_namenode_proto_rawDesc = "" +
 	"\rtransfer_port\x18\x04 \x01(\rR\ftransferPort\x12\x1b\n" +
 	"\thttp_port\x18\x05 \x01(\rR\bhttpPort\x12\x19\n" +
 	"\bipc_port\x18\x06 \x01(\rR\aipcPort\x12\x1b\n" +
-	"\tgrpc_port\x18\a \x01(\rR\bgrpcPort\"\x92\x01\n" +
+	"\tgrpc_port\x18\a \x01(\rR\bgrpcPort\"\xa6\x01\n" +
 	"\x06Volume\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x1a\n" +
 	"\bcapacity\x18\x03 \x01(\x03R\bcapacity\x12\x12\n" +
 	"\x04used\x18\x04 \x01(\x03R\x04used\x12\x1c\n" +
 	"\tremaining\x18\x05 \x01(\x03R\tremaining\x12\x16\n" +
-	"\x06failed\x18\x06 \x01(\bR\x06failed\"\x92\x02\n" +
+	"\x06failed\x18\x06 \x01(\bR\x06failed\x12\x12\n" +
+	"\x04slow\x18\a \x01(\bR\x04slow\"\x92\x02\n" +
 	"\x0fRegisterRequest\x128\n" +
 	"\bdatanode\x18\x01 \x01(\v2\x1c.hops.namenode.v1.DatanodeIDR\bdatanode\x12\x1d\n" +
 	"\n" +

@@ -77,6 +77,18 @@ func (p *protocol) getDatanodeReport(c *hrpc.Call, r *pb.GetDatanodeReportReques
 	c.Reply(m)
 }
 
+// getSlowDatanodeReport tells of datanodes with a slow volume, where HDFS's tells of those that others call slow to answer.
+func (p *protocol) getSlowDatanodeReport(c *hrpc.Call, _ *pb.GetSlowDatanodeReportRequestProto) {
+	m := &pb.GetSlowDatanodeReportResponseProto{}
+	nodes := p.service.Datanodes()
+	for i := range nodes {
+		if nodes[i].Slow() > 0 {
+			m.DatanodeInfoProto = append(m.DatanodeInfoProto, report(&nodes[i]))
+		}
+	}
+	c.Reply(m)
+}
+
 func (p *protocol) getDatanodeStorageReport(c *hrpc.Call, r *pb.GetDatanodeStorageReportRequestProto) {
 	m := &pb.GetDatanodeStorageReportResponseProto{}
 	nodes := p.service.Datanodes()

@@ -96,6 +96,7 @@ func (p *protocol) methods() []hrpc.Method {
 		on("getLinkTarget", byPath, p.getLinkTarget),
 		on("getEZForPath", byPath, p.getEZForPath),
 		on("getEnclosingRoot", byPath, p.getEnclosingRoot),
+		on("getSlowDatanodeReport", anyone, p.getSlowDatanodeReport),
 		on("getHAServiceState", anyone, p.getHAServiceState),
 		on("msync", anyone, p.msync),
 		on("getDataEncryptionKey", anyone, p.getDataEncryptionKey),
@@ -117,7 +118,6 @@ func (p *protocol) methods() []hrpc.Method {
 		answer[pb.ListEncryptionZonesRequestProto]("listEncryptionZones", &pb.ListEncryptionZonesResponseProto{HasMore: no}),
 		answer[pb.ListReencryptionStatusRequestProto]("listReencryptionStatus", &pb.ListReencryptionStatusResponseProto{HasMore: no}),
 		answer[pb.UpgradeStatusRequestProto]("upgradeStatus", &pb.UpgradeStatusResponseProto{UpgradeFinalized: yes}),
-		answer[pb.GetSlowDatanodeReportRequestProto]("getSlowDatanodeReport", &pb.GetSlowDatanodeReportResponseProto{}),
 
 		unsupported("getBatchedListing", byPath, "listing several directories at once is"),
 		unsupported("createEncryptionZone", superuser, "encryption is"),
