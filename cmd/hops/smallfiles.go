@@ -22,8 +22,9 @@ func smallFilesCommand() *cli.Command {
 			"hops smallfiles /data/tmp off\n" +
 			"hops smallfiles /data/tmp inherit  as the directory above says\n" +
 			"hops smallfiles /data keep         the files that are there, of whichever client, become small files\n\n" +
-			"The first three are for files that are made from now on, by hops and its clients, with 64 KiB at most (namenode.small_file_limit); they stay as they are made.\n" +
-			"keep reads ordinary files of at most that, PATH or all below it, and has the namenodes keep their bytes: nothing else of them changes. It may be interrupted and repeated.\n" +
+			"The first three are for files that are made from now on, with 64 KiB at most (namenode.small_file_limit): by hops and its clients at once, and by others, who write to\n" +
+			"datanodes, some time after they were closed (namenode.small_file_delay, 10 minutes).\n" +
+			"keep is for those of an older time, and of snapshots: it reads ordinary files of at most that, PATH or all below it, and has the namenodes keep their bytes: nothing else of them changes. It may be interrupted and repeated.\n" +
 			"docs/how-to/small-files.md tells more.",
 		Flags: []cli.Flag{confFlag()}, Action: smallFiles,
 	}

@@ -51,7 +51,7 @@ func (b *Builder) Namenode() ([]program.Part, error) {
 	s, err := server.New(server.Config{
 		ID: own.ID, Dir: filepath.Join(own.Data, "namespace"), IPC: l[0], HTTP: l[1], GRPC: l[2], Transfer: l[3], AdvertiseIP: ip, AdvertiseHost: name,
 		Host: host, Members: members, Bootstrap: b.Bootstrap, Timers: b.Timers, Credentials: b.Credentials, Door: b.Door, Offers: offers,
-		Properties: properties, QuorumReads: own.Reads == "quorum", Heartbeat: own.Heartbeat, StaleAfter: own.StaleAfter, DeadAfter: own.DeadAfter, RecoveryPatience: own.RecoveryPatience, Memory: int64(own.Memory), SmallFiles: *own.SmallFiles, SmallFileLimit: int(own.SmallFileLimit), ScrubRate: int64(own.ScrubRate), ScrubEvery: own.ScrubEvery,
+		Properties: properties, QuorumReads: own.Reads == "quorum", Heartbeat: own.Heartbeat, StaleAfter: own.StaleAfter, DeadAfter: own.DeadAfter, RecoveryPatience: own.RecoveryPatience, Memory: int64(own.Memory), SmallFiles: *own.SmallFiles, SmallFileLimit: int(own.SmallFileLimit), SmallFileDelay: *own.SmallFileDelay, ScrubRate: int64(own.ScrubRate), ScrubEvery: own.ScrubEvery,
 		FeedBytes: feedBytes(own.Feed), FeedAge: own.FeedAge, Search: own.Search,
 		Peers: peers, OIDC: own.OIDC,
 		Name: f.Cluster.Name, Servers: config.Servers{Namenodes: f.Namenodes, ResourceManagers: f.ResourceManagers}, Static: !f.Followed,

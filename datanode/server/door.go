@@ -130,7 +130,7 @@ func Routes() []security.Route {
 	s := &Server{cfg: Config{Door: security.NewDoor(security.Config{})}}
 	out = append(out, s.newPages().Routes()...)
 	out = append(out, s.ipcServer().Routes("datanode IPC")...)
-	return append(out, security.Routes("datanode gRPC", services(nil)...)...)
+	return append(out, security.Routes("datanode gRPC", services(nil, nil)...)...)
 }
 
 // drain reads what a client that does not wait for 100 Continue has under way, so that it gets to see the answer in place

@@ -272,14 +272,17 @@ func (s *Server) guard(l net.Listener, name string, descriptors int) net.Listene
 	return s.cfg.Door.Guard(l, security.Doorway{Name: name, Descriptors: descriptors})
 }
 
-func services(r *replicasService) []security.Service {
-	return []security.Service{{Desc: &datanodepb.Replicas_ServiceDesc, Server: r, Right: security.ServersOnly}}
+func services(r *replicasService, c *contentsService) []security.Service {
+	return []security.Service{
+		{Desc: &datanodepb.Replicas_ServiceDesc, Server: r, Right: security.ServersOnly, Roles: []authority.Role{authority.Datanode}},
+		{Desc: &datanodepb.Contents_ServiceDesc, Server: c, Right: security.ServersOnly, Roles: []authority.Role{authority.Namenode}},
+	}
 }
 
 func (s *Server) serveGRPC(ctx context.Context) error {
 	return s.cfg.Door.ServeGRPC(ctx, s.cfg.GRPC, security.GRPC{
-		Doorway: security.Doorway{Name: "datanode gRPC", Servers: true}, Keys: security.Keyring{Member: s.cfg.Credentials.Member, Roles: []authority.Role{authority.Datanode}},
-		Services: services(&replicasService{store: s.store}),
+		Doorway: security.Doorway{Name: "datanode gRPC", Servers: true}, Keys: security.Keyring{Member: s.cfg.Credentials.Member, Roles: []authority.Role{authority.Datanode, authority.Namenode}},
+		Services: services(&replicasService{store: s.store}, newContents(s)),
 	})
 }
 

@@ -68,6 +68,8 @@ type Config struct {
 	Search bool
 	// SmallFiles has the namenodes keep small files where no directory says anything.
 	SmallFiles bool
+	// SmallFileDelay is after how long it keeps what was written to datanodes; 0: the default.
+	SmallFileDelay time.Duration
 	// Simple are networks whose clients are believed (clients.simple).
 	Simple []string
 	// Executable is the program that containers are started with; default the test's binary, which must call Main.
@@ -196,6 +198,9 @@ func (k *Cluster) lay() error {
 	for _, n := range k.shared.Namenodes {
 		add(n.ID, func(f *config.File, dir string) {
 			f.Namenode = &config.Namenode{ID: n.ID, Data: dir, Reserve: reserve, Heartbeat: time.Second, StaleAfter: 4 * time.Second, DeadAfter: 10 * time.Second, Search: c.Search, SmallFiles: &c.SmallFiles}
+			if c.SmallFileDelay > 0 {
+				f.Namenode.SmallFileDelay = &c.SmallFileDelay
+			}
 		})
 	}
 	for i := range c.Datanodes {

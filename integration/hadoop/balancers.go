@@ -57,7 +57,7 @@ func (s *suite) balancersRow(ctx context.Context) error {
 		}
 	}
 	say("starting hops: 1 namenode, %d datanodes with small disks", datanodes)
-	c, err := startOursOn(ctx, s.binary, dir, 1, []string{"DISK"}, "")
+	c, err := startOurs(ctx, s.binary, dir, 1)
 	if err != nil {
 		return err
 	}

@@ -15,11 +15,25 @@ import (
 
 // startOurs starts a hops cluster in dir, with more properties than settings: one process a server.
 func startOurs(ctx context.Context, binary, dir string, namenodes int, more ...[2]string) (*cluster, error) {
-	return startOursOn(ctx, binary, dir, namenodes, []string{"DISK"}, "", more...)
+	return startOursOn(ctx, binary, dir, namenodes, special{}, more...)
 }
 
-// startOursOn starts one whose datanodes have a volume of each of the types, and a Unix-domain socket, if a path is given.
-func startOursOn(ctx context.Context, binary, dir string, namenodes int, types []string, socket string, more ...[2]string) (*cluster, error) {
+// special is what is otherwise about a cluster.
+type special struct {
+	// types are those of the volumes of each datanode; none: one of type DISK.
+	types []string
+	// socket is the path of the datanodes' Unix-domain sockets; empty: there are none.
+	socket string
+	// smallFileDelay is after how long short files are kept by the namenodes; 0: the default.
+	smallFileDelay time.Duration
+}
+
+// startOursOn starts one that is otherwise.
+func startOursOn(ctx context.Context, binary, dir string, namenodes int, o special, more ...[2]string) (*cluster, error) {
+	types, socket := o.types, o.socket
+	if types == nil {
+		types = []string{"DISK"}
+	}
 	free, err := freePorts(4*namenodes + 4*datanodes)
 	if err != nil {
 		return nil, err
@@ -62,6 +76,9 @@ func startOursOn(ctx context.Context, binary, dir string, namenodes int, types [
 		f := shared
 		f.Namenode = &config.Namenode{
 			ID: n.ID, Data: filepath.Join(dir, n.ID), DeadAfter: 20 * time.Second, StaleAfter: 8 * time.Second, Heartbeat: time.Second, Reserve: 64 << 20,
+		}
+		if o.smallFileDelay > 0 {
+			f.Namenode.SmallFileDelay = &o.smallFileDelay
 		}
 		if err := run(fmt.Sprintf("namenode%d", i+1), "namenode", f, "--bootstrap"); err != nil {
 			c.stop()

@@ -181,6 +181,37 @@ func (s *suite) smallRow(ctx context.Context, ours *cluster, fsShell runner) err
 		}
 		reads("cut after concat by "+c.name, at("three"), whole[:4000], err)
 	}
+	return s.adoptedCases(ctx, row)
+}
+
+// adoptedCases have the stock client write short files to a cluster whose namenodes keep them a second later, with files open meanwhile (java/SmallFilesDriver.java).
+func (s *suite) adoptedCases(ctx context.Context, row *row) error {
+	classPath, err := s.hadoop()
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(s.dir, "adopted")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	say("starting hops: 1 namenode, %d datanodes, short files are kept after a second", datanodes)
+	c, err := startOursOn(ctx, s.binary, dir, 1, special{smallFileDelay: time.Second})
+	if err != nil {
+		return err
+	}
+	defer c.stop()
+	out, err := tool(s.dir, javaEnv(), stockJava(s.dir, c.conf, classPath, "SmallFilesDriver", c.uri, strings.TrimSuffix(string(doors.DoorID("", "")), "-"))...)
+	cases, order := driverCases(out)
+	if err != nil {
+		cases["the driver of small files ends well"] = strings.Split(err.Error(), "\n")
+	}
+	for _, name := range append(order, "the driver of small files ends well") {
+		if wrong := cases[name]; len(wrong) > 0 {
+			row.add(name, failed, strings.Join(wrong, "\n"))
+		} else {
+			row.add(name, passed, "")
+		}
+	}
 	return nil
 }
 

@@ -23,7 +23,7 @@ func (s *suite) tiersRows(ctx context.Context) error {
 	}
 	socket := filepath.Join(dir, "dn_PORT")
 	say("starting hops: 1 namenode, %d datanodes with volumes of four types", datanodes)
-	c, err := startOursOn(ctx, s.binary, dir, 1, []string{"DISK", "SSD", "ARCHIVE", "RAM_DISK"}, socket)
+	c, err := startOursOn(ctx, s.binary, dir, 1, special{types: []string{"DISK", "SSD", "ARCHIVE", "RAM_DISK"}, socket: socket})
 	if err != nil {
 		return err
 	}

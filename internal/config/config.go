@@ -185,6 +185,13 @@ const leastFeed Size = 1 << 20
 // mostSmallFile is the most that small_file_limit may be: metadata.MaxBody.
 const mostSmallFile Size = 64 << 10
 
+// leastSmallFileDelay and mostSmallFileDelay bound small_file_delay: what is closed and changed again at once is not worth the work, and the feed of changes,
+// from which it is known what was closed, has an end.
+const (
+	leastSmallFileDelay = time.Second
+	mostSmallFileDelay  = 24 * time.Hour
+)
+
 // Namenode is the namenode of this machine.
 type Namenode struct {
 	ID   string `yaml:"id"`
@@ -196,6 +203,8 @@ type Namenode struct {
 	SmallFiles *bool `yaml:"small_files,omitempty"`
 	// SmallFileLimit is how large a file may be that the namenodes keep; default and most 64KiB.
 	SmallFileLimit Size `yaml:"small_file_limit,omitempty"`
+	// SmallFileDelay is how long after a file was closed that was written to datanodes the namenodes keep it if it is that small; 0: never by themselves. Default 10m.
+	SmallFileDelay *time.Duration `yaml:"small_file_delay,omitempty"`
 	// ScrubRate is how much of the small files that this namenode keeps is verified a second; default 8MiB. ScrubEvery is the least time between the
 	// beginnings of two passes over all; default 504h.
 	ScrubRate  Size          `yaml:"scrub_rate,omitempty"`
@@ -645,6 +654,15 @@ func (f *File) Validate() error {
 		}
 		if n.FeedAge = cmp.Or(n.FeedAge, 7*24*time.Hour); n.FeedAge < time.Minute {
 			wrong("namenode.feed_age: %v is less than a minute", n.FeedAge)
+		}
+		if n.SmallFileDelay == nil {
+			n.SmallFileDelay = new(min(10*time.Minute, n.FeedAge/2))
+		}
+		switch d := *n.SmallFileDelay; {
+		case d != 0 && (d < leastSmallFileDelay || d > mostSmallFileDelay):
+			wrong("namenode.small_file_delay: %v is not between %v and %v, nor 0, with which the namenodes keep no file by themselves that was written to datanodes", d, leastSmallFileDelay, mostSmallFileDelay)
+		case d >= n.FeedAge:
+			wrong("namenode.small_file_delay: %v is as long as the feed of changes goes back (namenode.feed_age: %v), from which it is known which files were closed", d, n.FeedAge)
 		}
 		if o := n.OIDC; o != nil {
 			o.UserClaim = cmp.Or(o.UserClaim, "preferred_username")

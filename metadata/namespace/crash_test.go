@@ -50,7 +50,11 @@ func scribble(w *world, r *rand.Rand, n int) {
 				continue
 			}
 			v := w.do(super, &logpb.ReserveIDs{Blocks: 1, Generations: 1}).Reserved
-			op = keepOf(one, blocks, &logpb.Block{Id: int64(v.FirstBlock), Generation: uint64(v.FirstGeneration)}, length)
+			keep := keepOf
+			if r.IntN(2) == 0 {
+				keep = w.keepHere
+			}
+			op = keep(one, blocks, &logpb.Block{Id: int64(v.FirstBlock), Generation: uint64(v.FirstGeneration)}, length)
 		case 19, 20:
 			dir, c := path(), &logpb.Concat{}
 			l, err := w.ns.List(super, dir, "", 10)

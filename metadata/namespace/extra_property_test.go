@@ -40,7 +40,7 @@ func (s *machine) extraStep(t *rapid.T, path func(string) string) {
 	c := drawCaller(t)
 	one := path("path")
 	switch rapid.SampledFrom([]string{
-		"mkdirs", "mkdirs", "create", "store", "store", "small files", "write", "write", "append", "quota", "type quota", "rename", "rename2", "delete", "setrep",
+		"mkdirs", "mkdirs", "create", "store", "store", "keep", "keep", "small files", "write", "write", "append", "quota", "type quota", "rename", "rename2", "delete", "setrep",
 		"truncate", "recovered", "concat", "xattr", "no xattr", "acl", "no acl", "policy", "place", "erasure",
 	}).Draw(t, "operation") {
 	case "mkdirs":
@@ -55,6 +55,14 @@ func (s *machine) extraStep(t *rapid.T, path func(string) string) {
 		op.Create.Overwrite, op.Create.Unmasked = true, new(uint32(0o666))
 		op.Create.Replication = rapid.Uint32Range(1, 3).Draw(t, "replication")
 		s.do(t, c, op)
+	case "keep":
+		blocks, length := s.w.blocksOf(one), int64(0)
+		for _, b := range blocks {
+			length += b.Length
+		}
+		if length <= metadata.MaxBody {
+			s.do(t, c, s.w.keepHere(one, blocks, s.block(t), length))
+		}
 	case "small files":
 		s.do(t, c, &logpb.SetStoragePolicy{Target: to(one), SmallFiles: rapid.Uint32Range(1, 3).Draw(t, "small files")})
 	case "write", "recovered":

@@ -52,7 +52,8 @@ func (n *inode) mayStore(byDefault bool) bool {
 }
 
 // keepFile makes a small file of a closed one, whose bytes come with the command: they were read from its blocks. Everything but the blocks stays: nobody
-// changed the bytes. A snapshot goes on to have the blocks.
+// changed the bytes. A snapshot goes on to have the blocks. In place the body has the id of the only block: a client of Hadoop's that has opened the file asks for its
+// places anew when the datanodes have it no more, and gives up if it is of other blocks then.
 //
 // Errors: ErrNotExist, also for a directory; ErrPermission without WRITE; ErrBeingCreated for an open file; ErrIO when its blocks are not those that were
 // read, or of another length; ErrUnsupported for one with an erasure coding policy, for one that has bodies already, for one without bytes, and below a directory where no small
@@ -97,6 +98,9 @@ func (ns *Namespace) keepFile(t *txn, op *logpb.KeepFile) {
 		t.fail(err)
 		return
 	}
+	if op.InPlace && len(n.file.blocks) == 1 && !ns.snapshotHas(n, 0) {
+		body = n.file.blocks[0]
+	}
 	before := ns.metered(n)
 	ns.touch(n)
 	for len(n.file.blocks) > 0 {
@@ -105,4 +109,23 @@ func (ns *Namespace) keepFile(t *txn, op *logpb.KeepFile) {
 	ns.giveBody(n, body, op.Crc, op.Data)
 	ns.recharge(n, before)
 	t.result.OK = true
+}
+
+// Keepable is the block of a file that keepFile would make a small one, for the namenode itself: a closed, replicated file of one block and so many bytes, where small files may be
+// stored, and that no snapshot has: its bytes would be twice there then, and count so for quotas. False: there is none, or it is otherwise by now.
+func (ns *Namespace) Keepable(id metadata.INodeID, length int64, byDefault bool) (b metadata.Block, ok bool) {
+	err := ns.read(func() error {
+		ok = false
+		n, err := ns.byID(id)
+		if err != nil || n == nil || n.file == nil || !n.attached() {
+			return err
+		}
+		f := n.file
+		if f.open != nil || f.coded() || n.hasBodies() || len(f.blocks) != 1 || f.length != length || length < 1 || length > f.blockSize || !n.parent.mayStore(byDefault) || ns.inSnapshot(n) {
+			return nil
+		}
+		b, ok = f.blocks[0], true
+		return nil
+	})
+	return b, ok && err == nil
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -113,7 +114,16 @@ func TestOperationsAgreeWithModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { runMachine(t) })
 }
 
-func runMachine(t *rapid.T) {
+// Histories of short files that are written to datanodes, kept, changed, and had by snapshots.
+func TestKeptFilesAgreeWithModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		runMachine(t, "write", "keep", "append", "add block", "complete", "rename2", "delete", "set replication", "stop and start the other one", "kill the other one",
+			"put the other one back to a snapshot")
+	})
+}
+
+// runMachine takes operations at random, of some kinds and snapshots alone if any are named.
+func runMachine(t *rapid.T, kinds ...string) {
 	store := mem.New()
 	s := &machine{w: newWorldIn(t), m: newModel(), store: store, blocks: map[metadata.BlockID]bool{}, mirror: newMirror()}
 	s.w.ns.cfg.OnEffects, s.w.ns.cfg.OnEvents = s.follow, s.mirror.take
@@ -137,6 +147,7 @@ func runMachine(t *rapid.T) {
 			}
 		},
 		"store": s.storeSmall, "store again": s.storeSmall, "keep": s.keepSmall, "keep again": s.keepSmall,
+		"write": s.writeShort, "write again": s.writeShort,
 		"append": func(t *rapid.T) {
 			c, path := drawCaller(t), drawPath(t, "path")
 			r := s.do(t, c, &logpb.Append{Target: to(path), ClientName: "c3"})
@@ -290,6 +301,11 @@ func runMachine(t *rapid.T) {
 			}
 		},
 	}
+	if len(kinds) > 0 {
+		maps.DeleteFunc(actions, func(name string, _ func(*rapid.T)) bool {
+			return name != "" && !slices.Contains(kinds, strings.TrimSuffix(name, " again"))
+		})
+	}
 	maps.Copy(actions, s.snapshotActions())
 	t.Repeat(actions)
 	for name, ns := range map[string]*Namespace{"the one": s.w.ns, "the other one": s.cold} {
@@ -332,6 +348,28 @@ func (s *machine) storeSmall(t *rapid.T) {
 	}
 }
 
+// writeShort makes a closed file of one short block, as Hadoop's clients do.
+func (s *machine) writeShort(t *rapid.T) {
+	c, path, mode := drawCaller(t), drawPath(t, "path"), drawMode(t)
+	length := rapid.SampledFrom([]int64{1, 1024, 1025, 4096}).Draw(t, "length")
+	op := create(path, "c1")
+	op.Mode, op.Overwrite, op.CreateParent = uint32(mode), true, true
+	r := s.do(t, c, op)
+	if !s.same(t, "write "+path, r, s.m.create(c, path, "c1", mode, true, true)) {
+		return
+	}
+	s.adopt(path)
+	n, id, b := s.m[path], uint64(r.Status.ID), s.block(t)
+	if r := s.do(t, super, &logpb.AddBlock{Inode: id, ClientName: "c1", Block: b}); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	s.m.addBlock(n, 0)
+	if r := s.do(t, super, &logpb.Complete{Inode: id, ClientName: "c1", Last: &logpb.Block{Id: b.Id, Generation: b.Generation, Length: length}}); r.Err != nil || !r.OK {
+		t.Fatal(r.Err, r.OK)
+	}
+	n.blocks[len(n.blocks)-1], n.holder, n.lastOpen = length, "", false
+}
+
 // keepSmall makes a small file of one with blocks.
 func (s *machine) keepSmall(t *rapid.T) {
 	c, path := drawCaller(t), drawPath(t, "path")
@@ -344,7 +382,11 @@ func (s *machine) keepSmall(t *rapid.T) {
 	for _, b := range n.blocks {
 		length += b
 	}
-	op := keepOf(path, s.w.blocksOf(path), s.block(t), min(length, metadata.MaxBody))
+	keep := keepOf
+	if rapid.Bool().Draw(t, "in place") {
+		keep = s.w.keepHere
+	}
+	op := keep(path, s.w.blocksOf(path), s.block(t), min(length, metadata.MaxBody))
 	r := s.do(t, c, op)
 	s.same(t, "keep "+path, r, s.m.keep(c, path, length))
 }

@@ -321,6 +321,140 @@ func TestFilesBecomeSmallFiles(t *testing.T) {
 	}
 }
 
+// In place the body has the id of the file's block, whose replicas go even so; that of a snapshot stays with it.
+func TestBodiesTakeThePlaceOfBlocks(t *testing.T) {
+	var removed []metadata.Block
+	w := newWorld(t, Config{OnEffects: func(e Effects) {
+		removed = append(removed, e.Removed...)
+		for _, o := range slices.Concat(e.Added, e.Changed) {
+			if slices.ContainsFunc(removed, func(b metadata.Block) bool { return b.ID == o.Block.ID }) {
+				t.Errorf("block %v is told of after it was removed", o.Block)
+			}
+		}
+	}})
+	w.mustBy(super, &logpb.Mkdirs{Target: to("/d"), Mode: 0o755})
+	w.mustBy(super, snapshotChange("/d", allowSnapshots))
+	for i, length := range []int64{10, 4000} {
+		path := fmt.Sprintf("/d/%d", i)
+		blocks := w.writtenFile(path, length)
+		counts := w.ns.Counts()
+		removed = nil
+		w.mustBy(super, w.keepHere(path, blocks, w.block(), length))
+		f := w.infoOf(path)
+		if !slices.Equal(f.Blocks, blocks) || !f.IsBody(0) || !slices.Equal(removed, blocks) {
+			t.Fatalf("%s has %v, and %v are gone; before %v", path, f.Blocks, removed, blocks)
+		}
+		if _, ok := w.ns.BlockOwner(blocks[0].ID); ok {
+			t.Error("it is a block of datanodes")
+		}
+		if after := w.ns.Counts(); after.Blocks != counts.Blocks {
+			t.Errorf("there are %d blocks, before %d", after.Blocks, counts.Blocks)
+		}
+		if err := w.ns.EachBlock(func(o BlockOwner) bool { t.Errorf("%v is listed", o.Block); return true }); err != nil {
+			t.Fatal(err)
+		}
+		w.check()
+		checkBodies(t, w.ns, "/d")
+		w.reopen()
+		w.check()
+		checkBodies(t, w.ns, "/d")
+
+		// A snapshot has the body from now on; it goes with the last of them.
+		snapshot := fmt.Sprint("s", i)
+		w.mustBy(super, snapshotChange("/d", createSnapshot, snapshot))
+		if r := w.do(super, w.keepHere(path, blocks, w.block(), length)); metadata.KindOf(r.Err) != metadata.ErrUnsupported {
+			t.Error("kept twice:", r.Err)
+		}
+		w.mustBy(super, cutOf(path, blocks[0], w.block(), length-3))
+		checkBodies(t, w.ns, "/d")
+		w.mustBy(super, snapshotChange("/d", deleteSnapshot, snapshot))
+		w.mustBy(super, &logpb.Reclaim{Limit: 100})
+		if r, err := w.ns.FindBody(blocks[0].ID, 0); r != nil || err != nil {
+			t.Errorf("it is still there: %v, %v", r, err)
+		}
+		w.mustBy(super, &logpb.Delete{Target: to(path)})
+		if !slices.Equal(removed, blocks) {
+			t.Errorf("datanodes hear that %v are gone, want %v", removed, blocks)
+		}
+		w.check()
+	}
+	// What a snapshot has keeps its id there.
+	blocks := w.writtenFile("/d/f", 2000)
+	w.mustBy(super, snapshotChange("/d", createSnapshot, "s"))
+	w.mustBy(super, w.keepHere("/d/f", blocks, w.block(), 2000))
+	if f, old := w.infoOf("/d/f"), w.blocks("/d/.snapshot/s/f"); f.Blocks[0].ID == blocks[0].ID || !slices.Equal(old, blocks) {
+		t.Errorf("it has %v, the snapshot %v, before %v", f.Blocks, old, blocks)
+	}
+	checkBodies(t, w.ns, "/d")
+	w.check()
+	// So does a file of several blocks.
+	blocks = w.writtenFile("/d/two", 4000)
+	blocks = append(blocks, w.writtenFile("/d/more", 1000)...)
+	w.mustBy(super, &logpb.Concat{Target: to("/d/two"), Sources: []*logpb.Target{to("/d/more")}})
+	if r := w.do(super, w.keepHere("/d/two", blocks, w.block(), 5000)); metadata.KindOf(r.Err) != metadata.ErrUnsupported {
+		t.Error("a file longer than its block size:", r.Err)
+	}
+	w.check()
+}
+
+func TestWhichFilesAreKeepable(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.mustBy(super, &logpb.Mkdirs{Target: to("/d"), Mode: 0o755})
+	w.mustBy(super, &logpb.Mkdirs{Target: to("/off"), Mode: 0o755})
+	w.mustBy(super, &logpb.SetStoragePolicy{Target: to("/off"), SmallFiles: 1 + smallFilesOff})
+	w.mustBy(super, &logpb.Mkdirs{Target: to("/on"), Mode: 0o755})
+	w.mustBy(super, &logpb.SetStoragePolicy{Target: to("/on"), SmallFiles: 1 + smallFilesOn})
+	w.writtenFile("/d/f", 2000)
+	w.writtenFile("/d/empty")
+	w.writtenFile("/d/long", 4000, 10)
+	w.writtenFile("/off/f", 2000)
+	w.writtenFile("/on/f", 2000)
+	w.writtenFile("/d/gone", 2000)
+	gone := w.infoOf("/d/gone").Status.ID
+	w.mustBy(super, &logpb.Delete{Target: to("/d/gone")})
+	w.mustBy(super, storeOf("/d/small", "c", w.block(), 20))
+	open := create("/d/open", "c")
+	w.mustBy(super, open)
+	coded := create("/d/coded", "c")
+	coded.Erasure = 1 + rs32
+	w.mustBy(super, &logpb.Complete{Inode: uint64(w.mustBy(super, coded).Status.ID), ClientName: "c"})
+	for path, want := range map[string]struct {
+		length             int64
+		byDefault, without bool // without: where none is said
+	}{
+		"/d/f": {2000, true, false}, "/d/empty": {0, false, false}, "/d/long": {4010, false, false}, "/off/f": {2000, false, false}, "/on/f": {2000, true, true}, "/d/small": {20, false, false},
+		"/d/open": {0, false, false}, "/d/coded": {0, false, false}, "/d": {0, false, false},
+	} {
+		id, err := w.ns.Resolve(super, path)
+		if err != nil {
+			t.Fatal(path, err)
+		}
+		for i, ok := range []bool{want.byDefault, want.without} {
+			b, got := w.ns.Keepable(id, want.length, i == 0)
+			if got != ok || ok && b != w.blocks(path)[0] {
+				t.Errorf("%s: %v %t", path, b, got)
+			}
+			if _, got := w.ns.Keepable(id, want.length+1, i == 0); got {
+				t.Errorf("%s of another length", path)
+			}
+		}
+	}
+	if _, ok := w.ns.Keepable(gone, 2000, true); ok {
+		t.Error("a file that is gone")
+	}
+	id := w.infoOf("/d/f").Status.ID
+	w.mustBy(super, snapshotChange("/d", allowSnapshots))
+	w.mustBy(super, snapshotChange("/d", createSnapshot, "s"))
+	if _, ok := w.ns.Keepable(id, 2000, true); ok {
+		t.Error("a file of a snapshot")
+	}
+	w.mustBy(super, snapshotChange("/d", deleteSnapshot, "s"))
+	w.reopen() // it is read from the checkpoint
+	if _, ok := w.ns.Keepable(id, 2000, true); !ok {
+		t.Error("not after the snapshot")
+	}
+}
+
 func TestFilesThatBecomeNoSmallFiles(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.mustBy(super, &logpb.Mkdirs{Target: to("/d"), Mode: 0o755})

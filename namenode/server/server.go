@@ -91,6 +91,8 @@ type Config struct {
 	SmallFiles bool
 	// SmallFileLimit is how many bytes a small file has at most. Default metadata.MaxBody, which is the most.
 	SmallFileLimit int
+	// SmallFileDelay is how long a file stays on datanodes after it was closed, before the namenodes keep it if it is no larger than that; 0: always. It takes a feed.
+	SmallFileDelay time.Duration
 	// FeedBytes is how much the feed of changes may take on disk, FeedAge after how long its events go. Defaults 256 MiB, 7 days; a negative number
 	// of bytes: there is no feed.
 	FeedBytes int64
@@ -215,6 +217,8 @@ type Server struct {
 	mends  chan struct{} // a place for each body that is got from another namenode
 	mended atomic.Int64
 	scrub  bodyScrub
+	// adoptions are the files that became small ones by themselves.
+	adoptions adoptions
 	// lazyRemoved counts lazily persisted files that were removed because they were lost.
 	lazyRemoved atomic.Int64
 	feed        *feed.Log // nil: there is none
@@ -479,6 +483,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	g.Go(func() error { return s.watchCache(work) })
 	g.Go(func() error { return s.compactBodies(work) })
 	g.Go(func() error { return s.scrubBodies(work) })
+	g.Go(func() error { return s.adopt(work) })
 	g.Go(func() error {
 		return s.ipc.Serve(work, s.config.Door.Guard(s.config.IPC, security.Doorway{Name: "namenode IPC", Limit: maxClients}))
 	})

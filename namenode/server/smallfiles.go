@@ -216,17 +216,21 @@ func (s *Server) KeepFile(c metadata.Caller, r namenode.KeepFileRequest, done fu
 		done(err)
 		return
 	}
+	s.keep(c, reign, r.Retry, &logpb.KeepFile{Target: t, Blocks: namespace.BlocksSum(r.Blocks), Data: r.Data}, done)
+}
+
+// keep proposes to make a small file of the bytes that were read from an ordinary one.
+func (s *Server) keep(c metadata.Caller, reign *reign, retry namenode.Retry, op *logpb.KeepFile, done func(error)) {
 	s.newBlock(reign, blockID, func(b metadata.Block, err error) {
 		if err != nil {
 			done(err)
 			return
 		}
-		b.Length = int64(len(r.Data))
+		b.Length = int64(len(op.Data))
+		op.Body, op.Crc, op.ByDefault = blockOf(b), crcOf(op.Data), s.config.SmallFiles
 		e := newEnvelope()
-		e.command.Op = &logpb.Command_KeepFile{KeepFile: &logpb.KeepFile{
-			Target: t, Blocks: namespace.BlocksSum(r.Blocks), Body: blockOf(b), Crc: crcOf(r.Data), Data: r.Data, ByDefault: s.config.SmallFiles,
-		}}
-		s.simple(&c, r.Retry, e, done)
+		e.command.Op = &logpb.Command_KeepFile{KeepFile: op}
+		s.simple(&c, retry, e, done)
 	})
 }
 

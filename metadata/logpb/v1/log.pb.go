@@ -1626,10 +1626,12 @@ type KeepFile struct {
 	// What the blocks of the file were when its bytes were read: a sum of their ids, generations and lengths.
 	Blocks uint64 `protobuf:"varint,2,opt,name=blocks,proto3" json:"blocks,omitempty"`
 	// As in Store.
-	Body          *Block `protobuf:"bytes,3,opt,name=body,proto3" json:"body,omitempty"`
-	Crc           uint32 `protobuf:"fixed32,4,opt,name=crc,proto3" json:"crc,omitempty"`
-	Data          []byte `protobuf:"bytes,5,opt,name=data,proto3" json:"data,omitempty"`
-	ByDefault     bool   `protobuf:"varint,6,opt,name=by_default,json=byDefault,proto3" json:"by_default,omitempty"`
+	Body      *Block `protobuf:"bytes,3,opt,name=body,proto3" json:"body,omitempty"`
+	Crc       uint32 `protobuf:"fixed32,4,opt,name=crc,proto3" json:"crc,omitempty"`
+	Data      []byte `protobuf:"bytes,5,opt,name=data,proto3" json:"data,omitempty"`
+	ByDefault bool   `protobuf:"varint,6,opt,name=by_default,json=byDefault,proto3" json:"by_default,omitempty"`
+	// The body takes over the id and generation of the file's block, if it has one and no snapshot has it: who knows its places finds it at others.
+	InPlace       bool `protobuf:"varint,7,opt,name=in_place,json=inPlace,proto3" json:"in_place,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1702,6 +1704,13 @@ func (x *KeepFile) GetData() []byte {
 func (x *KeepFile) GetByDefault() bool {
 	if x != nil {
 		return x.ByDefault
+	}
+	return false
+}
+
+func (x *KeepFile) GetInPlace() bool {
+	if x != nil {
+		return x.InPlace
 	}
 	return false
 }
@@ -5046,7 +5055,7 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\x03crc\x18\x03 \x01(\aR\x03crc\x12\x17\n" +
 	"\x04data\x18\x04 \x01(\fB\x03\x80\x01\x01R\x04data\x12\x1d\n" +
 	"\n" +
-	"by_default\x18\x05 \x01(\bR\tbyDefault\"\xd3\x01\n" +
+	"by_default\x18\x05 \x01(\bR\tbyDefault\"\xee\x01\n" +
 	"\bKeepFile\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x16\n" +
 	"\x06blocks\x18\x02 \x01(\x04R\x06blocks\x12/\n" +
@@ -5054,7 +5063,8 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\x03crc\x18\x04 \x01(\aR\x03crc\x12\x17\n" +
 	"\x04data\x18\x05 \x01(\fB\x03\x80\x01\x01R\x04data\x12\x1d\n" +
 	"\n" +
-	"by_default\x18\x06 \x01(\bR\tbyDefault\"\xc3\x01\n" +
+	"by_default\x18\x06 \x01(\bR\tbyDefault\x12\x19\n" +
+	"\bin_place\x18\a \x01(\bR\ainPlace\"\xc3\x01\n" +
 	"\bAddBlock\x12\x14\n" +
 	"\x05inode\x18\x01 \x01(\x04R\x05inode\x12\x1f\n" +
 	"\vclient_name\x18\x02 \x01(\tR\n" +

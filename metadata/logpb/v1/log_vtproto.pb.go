@@ -1852,6 +1852,16 @@ func (m *KeepFile) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.InPlace {
+		i--
+		if m.InPlace {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x38
+	}
 	if m.ByDefault {
 		i--
 		if m.ByDefault {
@@ -5718,6 +5728,9 @@ func (m *KeepFile) SizeVT() (n int) {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	if m.ByDefault {
+		n += 2
+	}
+	if m.InPlace {
 		n += 2
 	}
 	n += len(m.unknownFields)
@@ -10271,6 +10284,26 @@ func (m *KeepFile) UnmarshalVT(dAtA []byte) error {
 				}
 			}
 			m.ByDefault = bool(v != 0)
+		case 7:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field InPlace", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.InPlace = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
