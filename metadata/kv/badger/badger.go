@@ -193,8 +193,8 @@ func (s *Store) options(path string) badger.Options {
 	opt.NumCompactors = 2
 	opt.BaseTableSize = 4 << 20   // the builders of tables, which badger pools, are a multiple of it
 	opt.BaseLevelSize = 512 << 20 // a smaller store has one level below the newest tables
-	opt.NumLevelZeroTables = 8
-	opt.NumLevelZeroTablesStall = 16
+	opt.NumLevelZeroTables = 16
+	opt.NumLevelZeroTablesStall = 32
 	opt.Compression = options.None
 	opt.BlockCacheSize = 0
 	opt.IndexCacheSize = 0
