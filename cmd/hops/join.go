@@ -62,7 +62,7 @@ func join(c *cli.Context) (err error) {
 		return err
 	}
 	if m.member() {
-		return m.again(c.Context)
+		return errors.Join(m.halfway(), m.again(c.Context))
 	}
 	token, err := joinToken(c)
 	if err != nil {
@@ -148,15 +148,18 @@ func keptKey(path string) (key crypto.Signer, made bool, err error) {
 	return key, false, nil
 }
 
-// halfway removes what a join that was interrupted has written of its answer: this one has its key, and is given the same.
+// halfway removes what a join that was interrupted has written of its answer: this one has its key, and is given the same. Of one that had written all of it the key is
+// left, which the machine has as a member.
 func (m *machineSetup) halfway() error {
-	if _, err := os.Lstat(m.file(joiningKey)); err != nil {
+	key := m.file(joiningKey)
+	if _, err := os.Lstat(key); err != nil {
 		return nil //nolint:nilerr // there is none, or the next look tells
 	}
-	for _, name := range []string{"hops.yaml", "authority.pem"} { // it got further, or that is of another
-		if _, err := os.Lstat(m.file(name)); err == nil {
-			return nil
-		}
+	if _, err := os.Lstat(m.file("hops.yaml")); err == nil {
+		return os.Remove(key)
+	}
+	if _, err := os.Lstat(m.file("authority.pem")); err == nil { // the rest is of another
+		return nil
 	}
 	for _, name := range []string{"identity.pem", "secret", "servers.yaml", joining} {
 		if err := os.Remove(m.file(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {

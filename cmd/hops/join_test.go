@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"net"
+	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -80,5 +82,39 @@ func TestWhoJoinsWaitsForAnElection(t *testing.T) {
 	}}
 	if _, _, _, err := askToJoin(t.Context(), serveAdmission(t, credentials.Member, broken), token, nil); err == nil || !strings.Contains(err.Error(), "the disk is gone") || broken.asked.Load() != 1 {
 		t.Errorf("%v; asked %d times", err, broken.asked.Load())
+	}
+}
+
+// Of an interrupted join only what it has written itself is removed: not the files of a member, whose key is then in two files, nor those of who has an authority.
+func TestWhatAnInterruptedJoinHasLeft(t *testing.T) {
+	t.Parallel()
+	answer := []string{"identity.pem", "joining", "secret", "servers.yaml"}
+	for name, c := range map[string]struct{ there, left []string }{
+		"none":             {answer, answer},
+		"before the end":   {append([]string{"joining.pem"}, answer...), []string{"joining.pem"}},
+		"a member":         {append([]string{"joining.pem", "hops.yaml"}, answer...), append([]string{"hops.yaml"}, answer...)},
+		"who has begun it": {append([]string{"authority.pem", "joining.pem"}, answer...), append([]string{"authority.pem", "joining.pem"}, answer...)},
+	} {
+		m := &machineSetup{dir: t.TempDir()}
+		for _, file := range c.there {
+			if err := os.WriteFile(m.file(file), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := m.halfway(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		entries, err := os.ReadDir(m.dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var left []string
+		for _, e := range entries {
+			left = append(left, e.Name())
+		}
+		slices.Sort(c.left)
+		if !slices.Equal(left, c.left) {
+			t.Errorf("%s: %v is left, want %v", name, left, c.left)
+		}
 	}
 }

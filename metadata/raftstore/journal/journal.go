@@ -44,7 +44,8 @@ type Config struct {
 	// Voted: the member may have voted, so that there has to be a file of its votes.
 	Voted bool
 	// Refuse, if not nil, is asked before entries of so many bytes are written; its error is returned, and what the log keeps
-	// for later is given back to the disk.
+	// for later is given back to the disk. It is asked before another file of the log is made as well, of its size, unless the log has none, or the
+	// entries take the place of a deleted tail.
 	Refuse func(bytes int) error
 	// Fatal is called once, from any goroutine, when the journal can no longer be trusted: a write failed or hangs, an
 	// entry does not match its checksum. It is expected to end the process; when it returns, all calls fail. It does not call
@@ -382,6 +383,7 @@ func (j *Journal) StoreLogs(entries []*raft.Log) error {
 func (j *Journal) append(entries []*raft.Log) error {
 	j.mu.RLock()
 	last, acked := j.lastLocked(), j.acked
+	needed := j.truncated || len(j.segments) == 0
 	j.mu.RUnlock()
 	for i, e := range entries {
 		if want := last + 1 + uint64(i); e.Index != want && (last > 0 || e.Index == 0 || e.Index != entries[0].Index+uint64(i)) {
@@ -391,7 +393,7 @@ func (j *Journal) append(entries []*raft.Log) error {
 	pieces := j.divide(entries)
 	for i := range pieces {
 		if p := &pieces[i]; p.to == nil {
-			s, err := j.pool.take(p.bytes)
+			s, err := j.pool.take(p.bytes, needed)
 			if err != nil {
 				for _, q := range pieces[:i] {
 					if len(q.to.entries) == 0 {

@@ -723,6 +723,54 @@ func TestRefusalLeavesTheLogAlone(t *testing.T) {
 	holds(t, j, 1, 10)
 }
 
+// What is not refused on a disk that is nearly full goes into the files that are there: the disk is not filled to its end.
+func TestEntriesThatAreNotRefusedMakeNoFile(t *testing.T) {
+	disk := newMemoryDisk()
+	cfg := testConfig("/log")
+	cfg.Disk, cfg.SegmentBytes = disk, 8<<10
+	var short atomic.Bool
+	cfg.Refuse = func(bytes int) error {
+		if short.Load() && bytes > 4<<10 {
+			return metadata.ErrNoSpace
+		}
+		return nil
+	}
+	j := open(t, cfg)
+	var created atomic.Int64 // also by who makes files ready
+	disk.mu.Lock()
+	disk.before = func(op, _ string) error {
+		if op == "create" {
+			created.Add(1)
+		}
+		return nil
+	}
+	disk.mu.Unlock()
+	short.Store(true)
+	reach(t, j, entry(1000).Term)
+	last := uint64(0)
+	var err error
+	for ; err == nil && last < 1000; last++ {
+		err = j.StoreLog(entry(last + 1))
+	}
+	j.makers.Wait()
+	if last--; !errors.Is(err, metadata.ErrNoSpace) || last < 20 || created.Load() != 1 {
+		t.Fatalf("%d entries were stored in %d files, then %v", last, created.Load(), err)
+	}
+	holds(t, j, 1, last)
+	short.Store(false)
+	fill(t, j, last+1, 1000)
+	holds(t, j, 1, 1000)
+	short.Store(true)
+	if err := j.DeleteRange(10, 1000); err != nil {
+		t.Fatal(err)
+	}
+	big := entry(10)
+	big.Term, big.Data = entry(1000).Term, make([]byte, 12<<10)
+	if err := j.StoreLog(big); err != nil {
+		t.Fatalf("in place of a deleted tail: %v", err)
+	}
+}
+
 func TestCacheIsLimitedInBytes(t *testing.T) {
 	c := cache{limit: 10 * (entryOverhead + 100)}
 	for i := range uint64(100) {

@@ -108,7 +108,7 @@ type pool struct {
 	disk Disk
 	dir  string
 	size int64
-	// short: the disk is nearly full, and spares had better go.
+	// short: the disk is nearly full: spares had better go, and files are made only for want of any.
 	short func() bool
 
 	mu       sync.Mutex // held while a segment is made
@@ -122,9 +122,9 @@ func (p *pool) path(sequence uint64, suffix string) string {
 	return filepath.Join(p.dir, segmentName(sequence, suffix))
 }
 
-// take returns a ready segment with room for some bytes of entries. When it fails with an error of which full is true, nothing
-// has changed.
-func (p *pool) take(room int64) (*segment, error) {
+// take returns a ready segment with room for some bytes of entries. needed: one is made also on a disk that is short. When it fails with an error
+// of which full is true, nothing has changed.
+func (p *pool) take(room int64, needed bool) (*segment, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.next
@@ -138,7 +138,7 @@ func (p *pool) take(room int64) (*segment, error) {
 	if s != nil {
 		return s, nil
 	}
-	return p.make(max(p.size, (entriesBegin+room+entriesBegin-1)/entriesBegin*entriesBegin))
+	return p.make(max(p.size, (entriesBegin+room+entriesBegin-1)/entriesBegin*entriesBegin), needed)
 }
 
 // ready makes the next segment if there is none yet.
@@ -146,12 +146,12 @@ func (p *pool) ready() (err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.next == nil {
-		p.next, err = p.make(p.size)
+		p.next, err = p.make(p.size, false)
 	}
 	return err
 }
 
-func (p *pool) make(size int64) (s *segment, err error) {
+func (p *pool) make(size int64, needed bool) (s *segment, err error) {
 	from := ""
 	sequence := p.sequence + 1
 	if n := len(p.spares); n > 0 && size == p.size {
@@ -165,6 +165,8 @@ func (p *pool) make(size int64) (s *segment, err error) {
 		s = p.spares[n-1]
 		p.spares = p.spares[:n-1]
 		from = p.path(s.sequence, spareSuffix)
+	} else if !needed && p.short() {
+		return nil, metadata.Errorf(metadata.ErrNoSpace, "no other segment of the raft log is made in %s: the disk is nearly full", p.dir)
 	} else {
 		from = p.path(sequence, temporary)
 		s = &segment{size: size}
