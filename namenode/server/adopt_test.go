@@ -51,7 +51,8 @@ func TestWhichFilesAreCandidates(t *testing.T) {
 	a := &adopting{s: &Server{config: Config{SmallFileLimit: 1000}}}
 	events := []metadata.Event{
 		closed(1, 10, 5), closed(2, 11, 1000), closed(3, 12, 1001), closed(4, 13, 0), closed(5, 10, 7), // of the last
-		{Kind: metadata.EventCreate, INode: 14, Position: 6}, {Kind: metadata.EventTruncate, INode: 15, Length: 4, Position: metadata.PositionOf(7, 0)},
+		{Kind: metadata.EventCreate, INode: 14, Position: 6},
+		{Kind: metadata.EventTruncate, INode: 15, Length: 4, Position: metadata.PositionOf(7, 0)},
 		{Kind: metadata.EventClose, INode: 16, Length: 4, Path: rewrites + "/99", Position: 8},
 		closed(9, 17, 10), closed(10, 17, 5000),
 	}
