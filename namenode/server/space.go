@@ -72,11 +72,11 @@ func (m *meter) more(n int) error {
 	return m.room()
 }
 
-// What badger writes without being asked: its two memory tables, mapped with twice their size each, and what its two
-// compactors rewrite, which is a few tables and what they overlap of the next level.
+// What badger writes without being asked: its two memory tables, mapped with twice their size each, and what its
+// compactors rewrite, at most the sixteen tables of level 0, of 32 MiB each, and all of the first level, 512 MiB and as much as the merge before has brought.
 const (
 	headroomTables  = 128 << 20
-	headroomCompact = 256 << 20
+	headroomCompact = 1536 << 20
 )
 
 // headroom is how much the checkpoint may write that guarded does not see.

@@ -148,3 +148,20 @@ func (m *member) listens() bool {
 	}
 	return answer.Body.Close() == nil
 }
+
+// What merging may write unasked grows with the tables, up to all that one merge takes.
+func TestHeadroomGrowsWithTheTables(t *testing.T) {
+	for tables, want := range map[int64]int64{0: headroomTables, 10 << 20: headroomTables + 20<<20, 4 << 30: headroomTables + headroomCompact} {
+		dir := t.TempDir()
+		f, err := os.Create(filepath.Join(dir, "000001.sst"))
+		if err == nil {
+			err = errors.Join(f.Truncate(tables), f.Close())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := (&headroom{dir: dir}).bytes(); got != want {
+			t.Errorf("%d bytes of tables: %d are kept free, want %d", tables, got, want)
+		}
+	}
+}
