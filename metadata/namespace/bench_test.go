@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"runtime"
 	"slices"
 	"syscall"
@@ -195,11 +196,10 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// A page of 16 out of 6250 directories, in no order.
-func BenchmarkList16(b *testing.B) {
-	ns := benchNamespace(b)
+// smallDirectories are 6250 directories of 16 files.
+func smallDirectories(b *testing.B) (ns *Namespace, dirs []string) {
+	ns = benchNamespace(b)
 	var commands [][]byte
-	var dirs []string
 	for d := range 6250 {
 		dirs = append(dirs, fmt.Sprintf("/a/b/c/w%02d/d%d", d%64, d))
 		for f := range 16 {
@@ -209,6 +209,35 @@ func BenchmarkList16(b *testing.B) {
 	for i := 0; i < len(commands); i += 1000 {
 		ns.Apply(uint64(i/1000+2), commands[i:i+1000])
 	}
+	return ns, dirs
+}
+
+// Files of small directories, in no order: nothing of their paths is in the processor's caches.
+func BenchmarkStatSmallDirectories(b *testing.B) {
+	ns, dirs := smallDirectories(b)
+	var paths []string
+	for f := range 16 {
+		for _, d := range dirs {
+			paths = append(paths, fmt.Sprintf("%s/f%d", d, f))
+		}
+	}
+	rand.New(rand.NewPCG(1, 1)).Shuffle(len(paths), func(i, j int) { paths[i], paths[j] = paths[j], paths[i] })
+	b.ReportAllocs()
+	i := 0
+	defer cpu(b)()
+	for b.Loop() {
+		if i++; i == len(paths) {
+			i = 0
+		}
+		if st, err := ns.Stat(bob, paths[i]); st == nil || err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// A page of 16 out of 6250 directories, in no order.
+func BenchmarkList16(b *testing.B) {
+	ns, dirs := smallDirectories(b)
 	var room [16]metadata.FileStatus
 	b.ReportAllocs()
 	i := 0

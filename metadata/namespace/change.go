@@ -74,7 +74,7 @@ func (ns *Namespace) attach(parent *inode, name string, n *inode) {
 	}
 	n.parent, n.name, n.moved = parent, name, true
 	parent.dir.entries++
-	parent.dir.children.Set(name, n)
+	parent.dir.children.add(n)
 	var buf [9 + metadata.MaxNameLength]byte
 	key := appendEntryKey(buf[:0], parent.id, name)
 	_, deleted := ns.pending[string(key)]
@@ -100,7 +100,7 @@ func (ns *Namespace) cut(n *inode) {
 		ns.depart(n)
 	}
 	parent.dir.entries--
-	parent.dir.children.Delete(n.name)
+	parent.dir.children.remove(n.name)
 	if n.entryStored {
 		ns.pending[entryKey(parent.id, n.name)] = nil
 	}

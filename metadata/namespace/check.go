@@ -118,7 +118,7 @@ func (c *checker) visit(n *inode, parent metadata.INodeID) bool {
 		if p := n.parent; p != nil {
 			if p.dir == nil {
 				c.report("inode %d is below inode %d, which is a file", n.id, p.id)
-			} else if child, _ := p.dir.children.Get(n.name); child != n {
+			} else if p.dir.children.get(n.name) != n {
 				c.report("inode %d is not the entry %q of its parent %d", n.id, n.name, p.id)
 			}
 		}

@@ -440,7 +440,7 @@ func (ns *Namespace) thaw(f *frozen) {
 			// The deletion of an entry counts unless something took the name meanwhile: that is in memory then.
 			parent, name, _ := splitEntry([]byte(key[1:]))
 			if dir := ns.inodes[parent]; dir != nil && dir.isDir() {
-				if n, ok := dir.dir.children.Get(name); ok {
+				if n := dir.dir.children.get(name); n != nil {
 					ns.touchStored(n)
 					continue
 				}

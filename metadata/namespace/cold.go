@@ -256,7 +256,7 @@ func (ns *Namespace) attachRead(parent metadata.INodeID, n *inode, key string) e
 	if dir == nil || !dir.isDir() {
 		return nil
 	}
-	if _, ok := dir.dir.children.Get(n.name); ok || ns.deleted(key) {
+	if dir.dir.children.get(n.name) != nil || ns.deleted(key) {
 		return nil
 	}
 	return ns.install(dir, n)
@@ -475,12 +475,9 @@ func (ns *Namespace) installPage(g *page) error {
 func (ns *Namespace) merge(dir *inode, after string, g *page, want int, fn func(n *inode) bool) (last string, more bool, err error) {
 	if dir.complete() {
 		last = after
-		dir.dir.children.Ascend(after, func(name string, n *inode) bool {
-			if name == after && after != "" {
-				return true
-			}
+		dir.dir.children.each(after, func(n *inode) bool {
 			more = !fn(n)
-			last = name
+			last = n.name
 			return !more
 		})
 		return last, more, nil
@@ -520,10 +517,8 @@ func (ns *Namespace) merge(dir *inode, after string, g *page, want int, fn func(
 		}
 		return true
 	}
-	dir.dir.children.Ascend(after, func(name string, n *inode) bool {
-		if name == after && after != "" {
-			return true
-		}
+	dir.dir.children.each(after, func(n *inode) bool {
+		name := n.name
 		if !g.end && name > g.upTo {
 			return false
 		}

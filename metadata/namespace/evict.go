@@ -161,7 +161,7 @@ func (ns *Namespace) makeRoom() {
 // come back.
 func (ns *Namespace) evictable(n *inode) bool {
 	return n.parent != nil && !ns.unsaved(n) &&
-		(n.file != nil && n.file.open == nil || n.dir != nil && n.dir.children.Len() == 0)
+		(n.file != nil && n.file.open == nil || n.dir != nil && n.dir.children.count() == 0)
 }
 
 // unsaved reports whether the last complete checkpoint does not have n as it is.
@@ -178,7 +178,7 @@ func (ns *Namespace) forget(n *inode) {
 			delete(ns.blocks, b.ID)
 		}
 	}
-	n.parent.dir.children.Delete(n.name)
+	n.parent.dir.children.remove(n.name)
 	n.parent = nil // whoever remembers n sees by that that it is not there any more
 	ns.leave(n)
 	ns.evicted++

@@ -5,36 +5,36 @@ import (
 	"slices"
 	"unique"
 
-	"github.com/tidwall/btree"
-
 	"github.com/gohops/hops/metadata"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 )
 
 // inode is a file or a directory in memory. Whoever is in memory has all ancestors there too.
 type inode struct {
+	// What finding n and going through it reads; together, because each part of an inode is waited for.
 	id     metadata.INodeID
 	parent *inode // nil for the root and the reclaim directory
 	name   string
-	owner  unique.Handle[string]
-	group  unique.Handle[string]
-	mtime  metadata.Time
-	atime  metadata.Time
 	dir    *directory // exactly one of dir and file is set
 	file   *file
 	extra  *extra // what few inodes have; nil for the others
+	// used is 1 when somebody asked for n since the ring's hand was here. Readers set it: it is atomic but for who holds the
+	// lock alone.
+	used uint32
+	mode metadata.Mode
+	// weight is what n counts for in memory, in units of weightUnit.
+	weight uint16
+
+	// What describes it.
+	owner unique.Handle[string]
+	group unique.Handle[string]
+	mtime metadata.Time
+	atime metadata.Time
 
 	// Of the side that writes; readers do not look.
 	hash  uint64 // of the record as it is in the state's hash; 0 before the first
 	epoch uint32 // the last epoch with a change
 	slot  uint32 // in the ring of those in memory
-	// used is 1 when somebody asked for n since the ring's hand was here. Readers set it: it is atomic but for who holds the
-	// lock alone.
-	used uint32
-	// mode is everybody's; it stands here because the record is a size class smaller so.
-	mode metadata.Mode
-	// weight is what n counts for in memory, in units of weightUnit.
-	weight uint16
 	// touched: changed by the entry that is being applied.
 	touched bool
 	// dead: not part of the namespace any more.
@@ -49,10 +49,10 @@ type inode struct {
 	openStored bool
 }
 
-// directory has its entries in memory as far as they were needed. All are there when children.Len() == entries.
+// directory has its entries in memory as far as they were needed. All are there when children.count() == entries.
 type directory struct {
 	entries  int
-	children btree.Map[string, *inode]
+	children children
 	// swept: in a directory that is being reclaimed, nothing is left below this name.
 	swept string
 }
@@ -118,7 +118,7 @@ func (s BlockState) String() string {
 
 func (n *inode) isDir() bool { return n.dir != nil }
 
-func (n *inode) complete() bool { return n.dir.children.Len() == n.dir.entries }
+func (n *inode) complete() bool { return n.dir.children.count() == n.dir.entries }
 
 func (f *file) last() *metadata.Block {
 	if len(f.blocks) == 0 {

@@ -164,13 +164,13 @@ func (ns *Namespace) install(parent, n *inode) error {
 			ns.blocks[b.ID] = n
 		}
 	}
-	parent.dir.children.Set(n.name, n)
+	parent.dir.children.add(n)
 	return nil
 }
 
 // lookup finds the entry name of the directory dir; nil when there is none. Errors: *cold; those of the store.
 func (ns *Namespace) lookup(dir *inode, name string) (*inode, error) {
-	if n, ok := dir.dir.children.Get(name); ok {
+	if n := dir.dir.children.get(name); n != nil {
 		n.use()
 		return n, nil
 	}
@@ -214,7 +214,7 @@ func (ns *Namespace) loadSmall(dir *inode) error {
 
 func (n *inode) mustBeComplete() error {
 	if !n.complete() {
-		return fmt.Errorf("directory %d has %d entries, %d are there: %w", n.id, n.dir.entries, n.dir.children.Len(), metadata.ErrCorrupt)
+		return fmt.Errorf("directory %d has %d entries, %d are there: %w", n.id, n.dir.entries, n.dir.children.count(), metadata.ErrCorrupt)
 	}
 	return nil
 }
@@ -233,7 +233,7 @@ func (ns *Namespace) loadSome(dir *inode, from string, most int) (upTo string, e
 		}
 		name := string(key[len(prefix):])
 		upTo = name
-		if _, ok := dir.dir.children.Get(name); ok {
+		if dir.dir.children.get(name) != nil {
 			return true
 		}
 		var n *inode

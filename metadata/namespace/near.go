@@ -68,18 +68,7 @@ func inDirectory(path string) (dir, name string, ok bool) {
 
 // slot is where the directory dir is remembered, a path from the root without the slashes around it.
 func (t *near) slot(dir string) *atomic.Pointer[inode] {
-	const prime = 0x9E3779B97F4A7C15
-	h := uint64(len(dir)) * prime
-	for ; len(dir) >= 8; dir = dir[8:] {
-		h ^= uint64(dir[0]) | uint64(dir[1])<<8 | uint64(dir[2])<<16 | uint64(dir[3])<<24 |
-			uint64(dir[4])<<32 | uint64(dir[5])<<40 | uint64(dir[6])<<48 | uint64(dir[7])<<56
-		h *= prime
-		h ^= h >> 32
-	}
-	for i := range len(dir) {
-		h = (h ^ uint64(dir[i])) * prime
-	}
-	return &t.slots[h>>(64-nearBits)]
+	return &t.slots[hashName(dir)>>(64-nearBits)]
 }
 
 // enter makes p the place dir, if n, which may be nil, is what is there.

@@ -178,13 +178,13 @@ const (
 // lock; those of the store.
 func (ns *Namespace) firstEntry(dir *inode, unlocked bool) (*inode, error) {
 	ns.sweep.steps++
-	name, n, ok := dir.dir.children.Min()
+	n := dir.dir.children.first()
 	if dir.complete() {
 		return n, nil
 	}
 	from := dir.dir.swept
 	if ns.sweep.dir == dir && ns.sweep.evicted == ns.evicted {
-		if ok && name <= ns.sweep.upTo {
+		if n != nil && n.name <= ns.sweep.upTo {
 			return n, nil
 		}
 		from = max(from, ns.sweep.upTo) // what was read has gone
@@ -197,7 +197,7 @@ func (ns *Namespace) firstEntry(dir *inode, unlocked bool) (*inode, error) {
 		return nil, err
 	}
 	ns.sweep.dir, ns.sweep.upTo, ns.sweep.evicted = dir, upTo, ns.evicted
-	if _, n, ok = dir.dir.children.Min(); !ok {
+	if n = dir.dir.children.first(); n == nil {
 		return nil, fmt.Errorf("directory %d has %d entries and no first one: %w", dir.id, dir.dir.entries, metadata.ErrCorrupt)
 	}
 	return n, nil

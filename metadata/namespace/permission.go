@@ -165,7 +165,7 @@ func (ns *Namespace) checkSubtree(c *caller, top *inode) error {
 		}
 		var err error
 		sticky := d.mode&metadata.Sticky != 0 && !c.owns(d)
-		d.dir.children.Scan(func(_ string, n *inode) bool {
+		d.dir.children.each("", func(n *inode) bool {
 			if sticky {
 				if err = checkSticky(c, d, n, n.path); err != nil {
 					return false

@@ -91,7 +91,7 @@ func (ns *Namespace) usageFor(top *inode, types bool, most int) (usage, error) {
 		if err := ns.loadAll(n); err != nil {
 			return sum, err
 		}
-		n.dir.children.Scan(func(_ string, child *inode) bool {
+		n.dir.children.each("", func(child *inode) bool {
 			stack = append(stack, child)
 			return true
 		})

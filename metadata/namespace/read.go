@@ -4,7 +4,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/gohops/hops/metadata"
@@ -262,16 +261,12 @@ const handful = 64
 // page adds the entries behind after of a directory that is in memory as a whole.
 func (l *Listing) page(dir *inode, after string, limit int, withBlocks bool) {
 	children := &dir.dir.children
-	// The position of the first entry after the cursor, by bisection: the tree finds the ith entry fast.
 	start := 0
 	if after != "" {
-		start = sort.Search(children.Len(), func(i int) bool {
-			name, _, _ := children.GetAt(i)
-			return name > after
-		})
+		start = children.after(after)
 	}
 	before := len(l.Entries)
-	if most := min(limit, before+children.Len()-start); cap(l.Entries) < most {
+	if most := min(limit, before+children.count()-start); cap(l.Entries) < most {
 		l.Entries = append(make([]metadata.FileStatus, 0, most), l.Entries...)
 	}
 	above := dir.policies()
@@ -291,10 +286,7 @@ func (l *Listing) page(dir *inode, after string, limit int, withBlocks bool) {
 		nodes = nodes[:0]
 		return !full()
 	}
-	children.Ascend(after, func(name string, n *inode) bool {
-		if name == after {
-			return true
-		}
+	children.each(after, func(n *inode) bool {
 		nodes = append(nodes, n)
 		if len(nodes) < handful && len(nodes) < limit-len(l.Entries) {
 			return true
@@ -302,7 +294,7 @@ func (l *Listing) page(dir *inode, after string, limit int, withBlocks bool) {
 		return describe()
 	})
 	describe()
-	l.Remaining = children.Len() - start - (len(l.Entries) - before)
+	l.Remaining = children.count() - start - (len(l.Entries) - before)
 }
 
 // fetch reads what describing the nodes will read. Nothing in it waits for what it has read of the node before, so that
@@ -738,7 +730,7 @@ func (ns *Namespace) collectStored(r record, fn func(*inode)) error {
 		return nil
 	}
 	if dir := ns.inodes[parent]; dir != nil && dir.isDir() {
-		if n, ok := dir.dir.children.Get(name); ok {
+		if n := dir.dir.children.get(name); n != nil {
 			if !ns.unsaved(n) { // else it is on a list of what has changed
 				fn(n)
 			}
@@ -775,7 +767,7 @@ func (ns *Namespace) eachINode(fn func(n *inode, parent metadata.INodeID) bool) 
 			return true
 		}
 		if dir := ns.inodes[parent]; dir != nil && dir.isDir() {
-			if _, ok := dir.dir.children.Get(name); ok {
+			if dir.dir.children.get(name) != nil {
 				return true // that one, or another that took its name
 			}
 		}

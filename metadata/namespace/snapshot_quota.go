@@ -247,7 +247,7 @@ func (ns *Namespace) lay(top *inode, s uint32, u usage) {
 
 // redeem gives back what is about to be taken out of the deleted tree that is being taken apart: from here on it counts by itself.
 func (ns *Namespace) redeem(n *inode) error {
-	_, top, _ := ns.trash.dir.children.Min()
+	top := ns.trash.dir.children.first()
 	if top.extra == nil || top.extra.claim.root == 0 {
 		return nil
 	}

@@ -176,7 +176,7 @@ func (ns *Namespace) entryAt(dir metadata.INodeID, name string, s uint32) (metad
 		if !d.isDir() {
 			return 0, nil
 		}
-		if n, ok := d.dir.children.Get(name); ok {
+		if n := d.dir.children.get(name); n != nil {
 			return n.id, nil
 		}
 		if d.complete() {
@@ -279,10 +279,8 @@ func (ns *Namespace) entriesNow(dir metadata.INodeID, after string, most int) (e
 		if !d.isDir() {
 			return nil, "", true, nil
 		}
-		d.dir.children.Ascend(after, func(name string, n *inode) bool {
-			if name != after || after == "" {
-				entries = append(entries, named{name, n.id})
-			}
+		d.dir.children.each(after, func(n *inode) bool {
+			entries = append(entries, named{n.name, n.id})
 			return len(entries) <= most
 		})
 		have = len(entries)
@@ -297,7 +295,7 @@ func (ns *Namespace) entriesNow(dir metadata.INodeID, after string, most int) (e
 				return true
 			}
 			if d != nil {
-				if _, ok := d.dir.children.Get(name); ok {
+				if d.dir.children.get(name) != nil {
 					return true
 				}
 			}
