@@ -58,6 +58,11 @@
 // when the call is answered, whoever has the memory by then. Counts.Again counts those, a line in the log says where the first came from, and tests
 // of the namenode's server fail where there is one. Strings, lists and messages in a request are made for each: whoever keeps one keeps it whole.
 //
+// # Calls that come together
+//
+// Where several calls have arrived on a connection, ServerConfig.Prefetch is told the paths of the next sixteen before the first of them is served. It
+// is a hint: nothing of the calls was checked, what is wrong with one is found when it is its turn, and a protected connection gives none.
+//
 // # Locks
 //
 // serverConn.mu before outbox.mu before the budgets'; Client.mu and outbox.mu are never held together; handlers run without

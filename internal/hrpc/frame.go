@@ -67,6 +67,19 @@ func (f *frames) next() (frame []byte, ok bool, err error) {
 	return frame, true, nil
 }
 
+// peek returns the frame that begins at a place of buf without its length, and where it ends, if all of it has arrived.
+func (f *frames) peek(at int) (frame []byte, end int, ok bool) {
+	if f.end-at < 4 {
+		return nil, 0, false
+	}
+	length := binary.BigEndian.Uint32(f.buf[at:])
+	if int64(length) > int64(f.end-at-4) {
+		return nil, 0, false
+	}
+	end = at + 4 + int(length)
+	return f.buf[at+4 : end], end, true
+}
+
 // partial reports whether bytes of a frame wait for the rest of it.
 func (f *frames) partial() bool { return f.end > f.start || f.skip > 0 }
 

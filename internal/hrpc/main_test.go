@@ -51,9 +51,10 @@ func newServer(t testing.TB, config ServerConfig) *Server {
 	}
 	s := NewServer(config)
 	s.Handle(nn, Method{
-		Name:  "getFileInfo",
-		New:   func() Message { return new(hadooppb.GetFileInfoRequestProto) },
-		Right: security.ByPath,
+		Name:   "getFileInfo",
+		New:    func() Message { return new(hadooppb.GetFileInfoRequestProto) },
+		Right:  security.ByPath,
+		Source: true,
 		Handle: func(c *Call) {
 			switch src := c.Request.(*hadooppb.GetFileInfoRequestProto).GetSrc(); src {
 			case "/x":

@@ -36,6 +36,8 @@ type Method struct {
 	// Passing says that nothing of a call is looked at once it is answered and Handle has returned, by what it has begun neither: its memory,
 	// and that of its request but for what the fields of that point to, serves other calls.
 	Passing bool
+	// Source says that the first field of a request is the path that it is about.
+	Source bool
 	// Handle serves a call. It runs on the connection's reader and must not block: it answers with Reply or Fail before
 	// it returns, or later from any goroutine; Serve waits for those of Call.Go. Every call must be answered exactly once; further answers go nowhere and are
 	// counted. A panic becomes an error reply.
@@ -59,6 +61,9 @@ type ServerConfig struct {
 	// State is the state of this server, a number that never falls on one server, and by which states of all servers compare; nil: it has none. What
 	// an answer tells is in it.
 	State func() int64
+	// Prefetch, if not nil, is told the paths that the next calls of a connection are about, where several have arrived together. It may
+	// bring what they will look for nearer, no more: they are not checked yet, and may never be served. paths are not kept.
+	Prefetch func(paths [][]byte)
 	// MaxInFlight calls of one connection, and MaxHeld bytes that they and their answers hold; reading stops until some are
 	// answered. Defaults 4096 and 8 MiB.
 	MaxInFlight int

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -179,6 +180,70 @@ func TestChecksOfARequest(t *testing.T) {
 			_, _ = conn.Write(unhex(t, statRootHex))
 			readHex(t, conn, absentHex)
 		})
+	}
+}
+
+// Prefetch is told the paths of calls that have come together before the first of them is served, and no more: what is wrong with a
+// call is found, and answered, when it is its turn.
+func TestPathsOfCallsThatComeTogetherAreToldFirst(t *testing.T) {
+	told := make(chan string, 100)
+	answered := 0 // on the connection's reader, as Prefetch is called
+	s := newServer(t, ServerConfig{Prefetch: func(paths [][]byte) {
+		told <- fmt.Sprintf("%q before call %d", paths, answered)
+	}})
+	s.Handle(nn, Method{
+		Name: "other", New: func() Message { return new(hadooppb.GetFileInfoRequestProto) }, Right: security.Anyone,
+		Handle: func(c *Call) { answered++; c.Reply(nil) },
+	})
+	stat := func(id int32, path string) []byte {
+		return request(id, 0, nn, "getFileInfo", &hadooppb.GetFileInfoRequestProto{Src: &path})
+	}
+	other := func(id int32) []byte {
+		return request(id, 0, nn, "other", &hadooppb.GetFileInfoRequestProto{Src: new("/other")})
+	}
+	badVersion := &hadooppb.RequestHeaderProto{MethodName: new("getFileInfo"), DeclaringClassProtocolName: new(nn), ClientProtocolVersion: new(uint64(2))}
+	conn := dialRaw(t, start(t, s))
+	_, _ = conn.Write(unhex(t, helloHex+contextHex))
+	send := func(want hadooppb.RpcResponseHeaderProto_RpcStatusProto, calls ...[]byte) {
+		t.Helper()
+		_, _ = conn.Write(bytes.Join(calls, nil))
+		for range calls {
+			if h, _ := readFrame(t, conn); h.status != want {
+				t.Errorf("got %+v, want %v", h, want)
+			}
+		}
+	}
+	const ok, failed = hadooppb.RpcResponseHeaderProto_SUCCESS, hadooppb.RpcResponseHeaderProto_ERROR
+	send(ok, stat(0, "/a"))
+	send(ok, stat(1, "/a"), other(2), stat(3, "/b"), other(4))
+	send(failed, request(5, 0, nn, "fly", &hadooppb.GetFileInfoRequestProto{Src: new("/c")}), frameOf2(header(2, 0, 6), badVersion, &hadooppb.GetFileInfoRequestProto{Src: new("/c")}),
+		request(7, 0, "no.such", "getFileInfo", &hadooppb.GetFileInfoRequestProto{Src: new("/c")}), stat(8, "/x"), stat(9, "/x"))
+	var many [][]byte
+	for i := range int32(aheadMost) {
+		many = append(many, other(10+i))
+	}
+	send(ok, append(many, stat(100, "/d"), other(101), stat(102, "/e"))...)
+	var got []string
+	for range len(told) {
+		got = append(got, <-told)
+	}
+	want := []string{`["/a" "/b"] before call 0`, `["/c" "/x" "/x"] before call 2`, fmt.Sprintf(`["/d" "/e"] before call %d`, 2+aheadMost)}
+	if !slices.Equal(got, want) {
+		t.Errorf("told %q, want %q", got, want)
+	}
+
+	// Frames that hold no call are refused as ever.
+	for _, bad := range [][]byte{{}, {0}, {1}, {0, 0}, {0, 0, 1<<3 | 2}, {1, 0xff}, {0, 5, 1}} {
+		conn := dialRaw(t, start(t, s))
+		frame := append([]byte{0, 0, 0, byte(len(bad))}, bad...)
+		_, _ = conn.Write(slices.Concat(unhex(t, helloHex+contextHex), stat(0, "/a"), frame, frame))
+		if h, _ := readFrame(t, conn); h.callID != 0 || h.status != ok {
+			t.Errorf("got %+v", h)
+		}
+		if h, _ := readFrame(t, conn); h.status != hadooppb.RpcResponseHeaderProto_FATAL {
+			t.Errorf("%x was answered with %+v", bad, h)
+		}
+		wantClosed(t, conn)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"os"
 	"runtime/debug"
@@ -26,6 +27,10 @@ const (
 	flushAt = 64 << 10
 	// pauseAt is how much may wait for the peer before its next request is looked at.
 	pauseAt = 4 << 20
+	// aheadMost is how many calls are looked at together before the first is served.
+	aheadMost = 16
+	// maxTarget is how long the header of a call is that is remembered.
+	maxTarget = 256
 
 	// What a call holds until it is answered: callCost itself, with a goroutine that waits, decodedCost for each byte of the
 	// request (once decoded, once encoded again for the log, lists of numbers), elementCost for each of its fields.
@@ -71,6 +76,7 @@ type serverConn struct {
 	key        int32          // of the token that it has shown
 	proof      security.Proof // of the caller's name
 	own        bool           // the far end is a process of the user who runs this one
+	last       target         // of the calls
 	lasting    lasting        // what the caller has proved, if that may cease to be good
 	inner      frames         // of what was protected
 	// layer protects what follows an exchange in which that was agreed on; nil otherwise. It is set before there are calls.
@@ -373,8 +379,11 @@ func (c *serverConn) arrived() error {
 
 // serveArrived serves the frames that have arrived and sends what has been answered.
 func (c *serverConn) serveArrived() error {
-	served := false
-	for {
+	served, ahead := false, 0
+	for ; ; ahead-- {
+		if ahead == 0 {
+			ahead = c.lookAhead()
+		}
 		frame, ok, err := c.frames.next()
 		if err != nil {
 			return err
@@ -408,6 +417,51 @@ func (c *serverConn) serveArrived() error {
 		return c.payFrame(&c.frames, n)
 	}
 	return nil
+}
+
+// lookAhead tells Prefetch the paths of the calls that have arrived, and returns how many frames it has looked at, one at least.
+//
+// Looking for a path is waiting for memory a dozen times, each time for what the last one has told. Of several paths the first
+// steps are waited for together, then the second ones, and so on: asynchronous memory access chaining (Kocberber et al., VLDB 2015).
+func (c *serverConn) lookAhead() int {
+	if c.server.config.Prefetch == nil || !c.known || c.layer != nil {
+		return math.MaxInt
+	}
+	var room [aheadMost][]byte
+	paths, looked := room[:0], 0
+	for at := c.frames.start; looked < aheadMost; looked++ {
+		frame, end, ok := c.frames.peek(at)
+		if !ok {
+			break
+		}
+		if path := c.source(frame); path != nil {
+			paths = append(paths, path)
+		}
+		at = end
+	}
+	if len(paths) > 1 {
+		c.server.config.Prefetch(paths)
+	}
+	return max(looked, 1)
+}
+
+// source returns the path that a call is about, if its method says where that is; nil: nobody knows. The frame may be anything.
+func (c *serverConn) source(frame []byte) []byte {
+	_, n := cut(frame)
+	frame = frame[n:]
+	head, k := cut(frame)
+	if n == 0 || k == 0 {
+		return nil
+	}
+	body, k2 := cut(frame[k:])
+	if k2 == 0 || len(body) == 0 || body[0] != 1<<3|2 {
+		return nil
+	}
+	if t, err := c.target(head); err != nil || t.method == nil || !t.method.Source {
+		return nil
+	}
+	path, _ := cut(body[1:])
+	return path
 }
 
 // preamble reads the seven bytes that open a connection.
@@ -494,6 +548,34 @@ func (c *serverConn) handle(frame []byte, protected bool) error {
 	}
 }
 
+// target is what a call is for.
+type target struct {
+	protocol *protocol  // nil: there is none of that name
+	method   *Method    // nil: it has none of that name
+	names    callHeader // part of the frame of the call that was looked up last
+	head     []byte     // by which the method was called, if that is all in order
+}
+
+// target looks up what the header of a call names: mostly the method of the call before. It is valid until the next one is looked up.
+func (c *serverConn) target(head []byte) (*target, error) {
+	t := &c.last
+	if len(t.head) > 0 && bytes.Equal(head, t.head) {
+		return t, nil
+	}
+	names, err := parseCallHeader(head)
+	if err != nil {
+		return nil, err
+	}
+	*t = target{names: names, head: t.head[:0]}
+	if t.protocol = c.server.protocols[string(names.protocol)]; t.protocol != nil {
+		t.method = t.protocol.methods[string(names.method)]
+	}
+	if t.method != nil && names.version == protocolVersion && len(head) <= maxTarget {
+		t.head = append(t.head, head...)
+	}
+	return t, nil
+}
+
 // dispatch decodes a call and hands it to its method.
 func (c *serverConn) dispatch(h requestHeader, rest []byte) error {
 	if !bytes.Equal(h.clientID, c.clientID) || c.clientID == nil {
@@ -509,7 +591,7 @@ func (c *serverConn) dispatch(h requestHeader, rest []byte) error {
 	if n == 0 {
 		return c.fatal(h.callID, h.retry, h.clientID, detailDeserializing, classRPCServer, "the frame names no method")
 	}
-	target, err := parseCallHeader(head)
+	target, err := c.target(head)
 	if err != nil {
 		return c.fatal(h.callID, h.retry, h.clientID, detailDeserializing, classRPCServer, "call header: "+err.Error())
 	}
@@ -522,20 +604,19 @@ func (c *serverConn) dispatch(h requestHeader, rest []byte) error {
 		return c.noRoom(call, err)
 	}
 	call.cost = call.held
-	protocol, ok := c.server.protocols[string(target.protocol)]
-	if !ok {
-		call.fail(detailNoSuchProtocol, classNoSuchProtocol, fmt.Sprintf("Unknown protocol: %s", printable(target.protocol)))
+	protocol, method := target.protocol, target.method
+	if protocol == nil {
+		call.fail(detailNoSuchProtocol, classNoSuchProtocol, fmt.Sprintf("Unknown protocol: %s", printable(target.names.protocol)))
 		return nil
 	}
-	if target.version != protocolVersion {
+	if target.names.version != protocolVersion {
 		call.fail(detailProtocolMismatch, classVersionMismatch, fmt.Sprintf("Protocol %s version mismatch. (client = %d, server = %d)",
-			printable(target.protocol), target.version, protocolVersion))
+			printable(target.names.protocol), target.names.version, protocolVersion))
 		return nil
 	}
-	method, ok := protocol.methods[string(target.method)]
-	if !ok {
+	if method == nil {
 		call.fail(detailNoSuchMethod, classNoSuchMethod, fmt.Sprintf("Unknown method %s called on %s protocol.",
-			printable(target.method), printable(target.protocol)))
+			printable(target.names.method), printable(target.names.protocol)))
 		return nil
 	}
 	if count > maxElements {

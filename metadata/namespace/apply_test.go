@@ -267,6 +267,7 @@ func TestReadsBesideApply(t *testing.T) {
 				default:
 				}
 				path := fmt.Sprintf("/%c/%c", 'a'+r.IntN(4), 'a'+r.IntN(4))
+				w.ns.Prefetch([][]byte{[]byte(path), []byte("/a/b")})
 				w.ns.Stat(bob, path)
 				if l, err := w.ns.List(super, "/", "", 2); err != nil || l == nil {
 					t.Error("the root does not list", err)

@@ -149,7 +149,7 @@ func (c *children) each(behind string, fn func(n *inode) bool) {
 }
 
 // hashName is a hash of a name, or of a path, that is quick for short ones. Nothing but time depends on it.
-func hashName(s string) uint64 {
+func hashName[S string | []byte](s S) uint64 {
 	const prime = 0x9E3779B97F4A7C15
 	h := uint64(len(s)) * prime
 	for ; len(s) >= 8; s = s[8:] {

@@ -73,6 +73,7 @@ func rememberDirectories(t *testing.T, memory int64) {
 			if _, at := ns.approach(newPlace(), p[1:]); at != nil {
 				hits++
 			}
+			ns.Prefetch([][]byte{[]byte(p), []byte(p[1:]), []byte(path(5)), nil, []byte("/"), []byte("//")}) // tells nothing, whatever is there
 			for _, why := range []intent{toUse, toMake} {
 				got, gotErr := resolved(ns, p, why)
 				near := ns.near.Swap(&near{root: ns.root})

@@ -383,7 +383,7 @@ func (s *Server) open() error {
 func (s *Server) serveWith() {
 	s.ipc = hrpc.NewServer(hrpc.ServerConfig{
 		Door: s.config.Door, Offers: append([]hrpc.Offer{clientprotocol.TokenOffer(s, s.config.Properties.RPCProtection), hrpc.BearerOffer(s.config.Door.Users())}, s.config.Offers...),
-		Exception: hdfs.Exception, State: s.State, Requests: s.config.Requests, Answers: s.config.Answers, Slow: s.slowRPC, Logger: s.log,
+		Exception: hdfs.Exception, State: s.State, Prefetch: func(paths [][]byte) { s.ns.Prefetch(paths) }, Requests: s.config.Requests, Answers: s.config.Answers, Slow: s.slowRPC, Logger: s.log,
 	})
 	clientprotocol.Register(s.ipc, s, func(user string) []string { return s.config.Door.Caller(user).Groups })
 	s.web = s.routes(webhdfs.New(s, s.config.Door, s.config.Answers, s.log))

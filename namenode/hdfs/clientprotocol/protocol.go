@@ -9,6 +9,9 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
@@ -42,6 +45,7 @@ func Register(s *hrpc.Server, service namenode.Service, groups func(user string)
 	p := &protocol{service: service, groups: groups}
 	p.encode.pool = p.blockPool
 	for _, m := range p.methods() {
+		m.Source = beginsWithPath(m.New())
 		s.Handle(Name, p.led(withAudit(m)))
 	}
 	for _, m := range p.haMethods() {
@@ -56,6 +60,16 @@ func Register(s *hrpc.Server, service namenode.Service, groups func(user string)
 	for _, m := range p.userMappingMethods() {
 		s.Handle(UserMappingsName, m)
 	}
+}
+
+// beginsWithPath tells whether the first field of a request is the path that it is about: it is in all of Hadoop's, where they are about one.
+func beginsWithPath(request hrpc.Message) bool {
+	m, ok := request.(proto.Message)
+	if !ok {
+		return false
+	}
+	f := m.ProtoReflect().Descriptor().Fields().ByNumber(1)
+	return f != nil && f.Kind() == protoreflect.StringKind && f.Name() == "src"
 }
 
 // blockPool is the id of the block pool, which a new cluster does not have before its first leader.
