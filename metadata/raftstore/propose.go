@@ -20,7 +20,7 @@ const (
 	maxInFlight = 4
 	// worthwhile is how many commands, or bytes, make an entry worth sending off while another is under way. An entry
 	// costs every member some hundred microseconds of CPU whatever is in it, and what waits for the one under way goes
-	// together with all that comes meanwhile: with 64 writers that makes entries of 40 commands in place of 10.
+	// together with all that comes meanwhile.
 	worthwhile      = maxBatch / 2
 	worthwhileBytes = maxBatchBytes / 2
 	// maxQueued and maxQueuedBytes limit what waits for a place in an entry.
@@ -72,14 +72,16 @@ type flight struct {
 	abandoned <-chan struct{}
 }
 
-// batcher packs proposals into entries. An entry goes off at once when none is under way, with whatever has gathered
-// until then; while some are, up to maxInFlight, when it is worthwhile. No timer, and the busier the fuller.
+// batcher packs proposals into entries. An entry goes off when none is under way, with whatever has gathered until then, at once unless the crowd of
+// those that the last one has answered is expected back (gathering); while some are, up to maxInFlight, when it is worthwhile.
 type batcher struct {
 	mu      sync.Mutex
 	cond    *sync.Cond // of mu: queue, flying or closed changed
 	queue   []*proposal
 	bytes   int
 	flying  int
+	gather  gathering
+	bell    *time.Timer // rings when the next entry need not wait any more
 	closed  bool
 	flights chan flight // capacity maxInFlight: sending never blocks
 	// transfer adds up how long a handover has made raft refuse; owned by land.
@@ -89,6 +91,8 @@ type batcher struct {
 func newBatcher() *batcher {
 	b := &batcher{flights: make(chan flight, maxInFlight), transfer: journal.Patience{Tick: time.Second}}
 	b.cond = sync.NewCond(&b.mu)
+	b.bell = time.AfterFunc(time.Hour, b.ring)
+	b.bell.Stop()
 	return b
 }
 
@@ -148,6 +152,10 @@ func (g *Group) enqueue(p *proposal) {
 	}
 	b.queue = append(b.queue, p)
 	b.bytes += len(p.command)
+	if len(b.queue) == 1 && b.flying == 0 {
+		b.gather.first(time.Now())
+		b.wait()
+	}
 	if b.due() {
 		b.cond.Broadcast()
 	}
@@ -172,10 +180,26 @@ func (b *batcher) due() bool {
 	switch {
 	case len(b.queue) == 0 || b.flying >= maxInFlight:
 		return false
-	case b.flying == 0:
+	case len(b.queue) >= worthwhile || b.bytes >= worthwhileBytes:
 		return true
 	}
-	return len(b.queue) >= worthwhile || b.bytes >= worthwhileBytes
+	return b.flying == 0 && b.gather.over(len(b.queue), time.Now())
+}
+
+// wait has the bell ring when the commands that wait for others have waited for long enough. mu is held.
+func (b *batcher) wait() {
+	if b.gather.target > 0 && len(b.queue) > 0 {
+		b.bell.Reset(b.gather.most())
+	}
+}
+
+// ring has the shipper look again.
+func (b *batcher) ring() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.due() {
+		b.cond.Broadcast()
+	}
 }
 
 // take waits for proposals and for a place in flight; nil means closed.
@@ -213,6 +237,7 @@ func (b *batcher) take() []*proposal {
 		}
 		if len(batch) > 0 {
 			b.flying++
+			b.gather.target = 0
 			return batch
 		}
 	}
@@ -241,7 +266,7 @@ func (g *Group) ship() {
 	}
 }
 
-// land waits for the entries in the order in which they went off and hands out the results.
+// land waits for the entries in the order in which they went off and hands out the results, before the next one goes off.
 func (g *Group) land() {
 	b := g.batches
 	for f := range b.flights {
@@ -254,6 +279,7 @@ func (g *Group) land() {
 			err = errClosed
 		}
 		var results []any
+		took := time.Since(f.shipped)
 		if err == nil {
 			if a, ok := f.future.Response().(*applied); ok {
 				results = a.results
@@ -263,7 +289,6 @@ func (g *Group) land() {
 		} else {
 			err = g.outcome(err)
 		}
-		b.land()
 		for i, p := range f.commands {
 			switch {
 			case err != nil:
@@ -273,6 +298,11 @@ func (g *Group) land() {
 			default:
 				p.answer(results[i], nil)
 			}
+		}
+		if err == nil {
+			b.landed(len(f.commands), took)
+		} else {
+			b.land()
 		}
 	}
 }
@@ -294,6 +324,18 @@ func (b *batcher) land() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.flying--
+	b.cond.Broadcast()
+}
+
+// landed is land for an entry whose commands have been carried out, and answered.
+func (b *batcher) landed(n int, took time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.flying--
+	if b.flying == 0 {
+		b.gather.landed(n, len(b.queue), took, time.Now())
+		b.wait()
+	}
 	b.cond.Broadcast()
 }
 
@@ -326,6 +368,7 @@ func (g *Group) outcome(err error) error {
 func (b *batcher) close(refuse func() error, patience time.Duration) {
 	b.mu.Lock()
 	b.closed = true
+	b.bell.Stop()
 	waiting := b.queue
 	b.queue, b.bytes = nil, 0
 	b.cond.Broadcast()
