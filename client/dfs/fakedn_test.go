@@ -47,6 +47,7 @@ type fakeNode struct {
 	dieAtEnd bool // instead of acknowledging the end of a block
 	badAck   int  // packets with data until one is acknowledged with an error
 	flip     bool // what is read is damaged
+	flipFrom int  // the first packet of a read that is
 	gone     bool // it has nothing any more
 	readFor  int  // packets until a read breaks off; 0: never
 	mute     bool // takes packets and says nothing
@@ -504,7 +505,7 @@ func (n *fakeNode) read(conn net.Conn, r *bufio.Reader, q *hadooppb.OpReadBlockP
 	if replica != nil {
 		data, generation = append(data, replica.data...), replica.gs
 	}
-	flip, readFor := n.flip, n.readFor
+	flip, flipFrom, readFor := n.flip, n.flipFrom, n.readFor
 	n.mu.Unlock()
 	offset, end := int64(q.GetOffset()), int64(q.GetOffset()+q.GetLen())
 	if replica == nil || end > int64(len(data)) || generation < b.GetGenerationStamp() {
@@ -528,7 +529,7 @@ func (n *fakeNode) read(conn net.Conn, r *bufio.Reader, q *hadooppb.OpReadBlockP
 		}
 		part := data[at:min(at+64<<10, stop)]
 		sums := sum.Append(nil, part)
-		if flip {
+		if flip && seqno >= int64(flipFrom) {
 			part = append([]byte(nil), part...)
 			part[len(part)/2] ^= 1
 		}
