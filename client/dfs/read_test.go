@@ -362,12 +362,12 @@ func TestLongReadsHaveAWideBuffer(t *testing.T) {
 		what     string
 		readFor  int
 		flip     bool
-		flipFrom int
+		flipFrom int64
 		want     int
 	}{
 		{"whole", 0, false, 0, len(data)},
 		{"that breaks off", 20, false, 0, len(data)},
-		{"damaged from a packet on", 0, true, 30, 30 * 64 << 10},
+		{"damaged from 2 MiB on", 0, true, 2 << 20, 2 << 20},
 		{"damaged from the beginning", 0, true, 0, 0},
 	} {
 		node.set(func() { node.readFor, node.flip, node.flipFrom = f.readFor, f.flip, f.flipFrom })
