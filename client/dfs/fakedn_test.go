@@ -42,14 +42,15 @@ type fakeNode struct {
 	says     *uint32 // of the data in a packet, whatever it takes
 	packets  []int   // how much data they had
 
-	refuse   bool // of write set-ups
-	dieAfter int  // packets with data until it is killed; 0: never
-	dieAtEnd bool // instead of acknowledging the end of a block
-	badAck   int  // packets with data until one is acknowledged with an error
-	flip     bool // what is read is damaged
-	gone     bool // it has nothing any more
-	readFor  int  // packets until a read breaks off; 0: never
-	mute     bool // takes packets and says nothing
+	refuse   bool  // of write set-ups
+	dieAfter int   // packets with data until it is killed; 0: never
+	dieAtEnd bool  // instead of acknowledging the end of a block
+	badAck   int   // packets with data until one is acknowledged with an error
+	flip     bool  // what is read is damaged
+	flipFrom int64 // where in the block that begins
+	gone     bool  // it has nothing any more
+	readFor  int   // packets until a read breaks off; 0: never
+	mute     bool  // takes packets and says nothing
 	// frozen is open while the process is stopped as by SIGSTOP: the kernel takes connections and bytes, nobody answers.
 	frozen chan struct{}
 	beats  int // heartbeats that came
@@ -504,7 +505,7 @@ func (n *fakeNode) read(conn net.Conn, r *bufio.Reader, q *hadooppb.OpReadBlockP
 	if replica != nil {
 		data, generation = append(data, replica.data...), replica.gs
 	}
-	flip, readFor := n.flip, n.readFor
+	flip, flipFrom, readFor := n.flip, n.flipFrom, n.readFor
 	n.mu.Unlock()
 	offset, end := int64(q.GetOffset()), int64(q.GetOffset()+q.GetLen())
 	if replica == nil || end > int64(len(data)) || generation < b.GetGenerationStamp() {
@@ -528,7 +529,7 @@ func (n *fakeNode) read(conn net.Conn, r *bufio.Reader, q *hadooppb.OpReadBlockP
 		}
 		part := data[at:min(at+64<<10, stop)]
 		sums := sum.Append(nil, part)
-		if flip {
+		if flip && at >= flipFrom {
 			part = append([]byte(nil), part...)
 			part[len(part)/2] ^= 1
 		}

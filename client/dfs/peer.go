@@ -26,6 +26,11 @@ const (
 	peersKept = 64
 	// dialTimeout bounds connecting to a datanode.
 	dialTimeout = 10 * time.Second
+	// wideRead is from how many bytes on an answer is read through a wide buffer, wideBuffer its size: what has come of a cell of a block group
+	// (1 MiB in eight packets of our datanodes) is taken with one call, as most of it has come while others were read. maxWide may be in use at a time.
+	wideRead   = 2 << 20
+	wideBuffer = 1040 << 10
+	maxWide    = 32
 )
 
 // peer is a connection to a datanode's transfer port. Its reads and writes end with the peer's timeout, and when somebody
@@ -48,8 +53,12 @@ type peer struct {
 	owed []byte
 }
 
-// readers are the large buffers that packets are read into.
-var readers = sync.Pool{New: func() any { return dtp.NewReader(nil) }}
+// readers and wideReaders are the buffers that packets are read into.
+var (
+	readers     = sync.Pool{New: func() any { return dtp.NewReader(nil) }}
+	wideReaders = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, wideBuffer) }}
+	wideInUse   atomic.Int32
+)
 
 // close ends the connection.
 func (p *peer) close() {
@@ -67,13 +76,30 @@ func (p *peer) buffer() {
 	p.r.Reset(p)
 }
 
+// widen takes a wide buffer in place of the one that nothing has been read into, if one may be had.
+func (p *peer) widen() {
+	if wideInUse.Add(1) > maxWide {
+		wideInUse.Add(-1)
+		return
+	}
+	p.unbuffer()
+	p.r = wideReaders.Get().(*bufio.Reader)
+	p.r.Reset(p)
+}
+
 // unbuffer gives the buffer back.
 func (p *peer) unbuffer() {
-	if p.r != nil {
-		p.r.Reset(nil)
-		readers.Put(p.r)
-		p.r = nil
+	if p.r == nil {
+		return
 	}
+	p.r.Reset(nil)
+	if p.r.Size() == wideBuffer {
+		wideReaders.Put(p.r)
+		wideInUse.Add(-1)
+	} else {
+		readers.Put(p.r)
+	}
+	p.r = nil
 }
 
 // request sends a request.
@@ -396,6 +422,9 @@ func (c *Client) ask(ctx context.Context, id *hadooppb.DatanodeIDProto, op dtp.O
 		p, err := c.peers.get(ctx, id, tokenOfRequest(request), c.config.DatanodeTimeout, fresh)
 		if err != nil {
 			return nil, nil, err
+		}
+		if m, ok := request.(*hadooppb.OpReadBlockProto); ok && m.GetLen() >= wideRead {
+			p.widen()
 		}
 		answer, err := p.exchange(ctx, op, request)
 		if err == nil {

@@ -323,6 +323,66 @@ func TestCorruptBytesAreNeverHandedOut(t *testing.T) {
 	}
 }
 
+// A long read has a wide buffer, in which many packets lie at a time, unless all of them are in use; it is given back however the read ends, and no
+// byte behind one that does not match is handed out.
+func TestLongReadsHaveAWideBuffer(t *testing.T) {
+	c, _ := newCluster(t, 1)
+	client := c.client(Config{BlockSize: 8 << 20})
+	client.times.retry = time.Millisecond
+	data := bigFile(t, client, 5<<20+700)
+	buffer := func(r *Reader, n int64) int {
+		t.Helper()
+		if _, err := io.CopyN(io.Discard, r, n); err != nil {
+			t.Fatal(err)
+		}
+		size := r.stream.(*flow).s.peer.r.Size()
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return size
+	}
+	first := open(t, client, "/big")
+	if n := buffer(first, 1); n != wideBuffer {
+		t.Errorf("a long read has a buffer of %d bytes", n)
+	}
+	rest := open(t, client, "/big")
+	if _, err := rest.Seek(4<<20, io.SeekStart); err != nil {
+		t.Fatal(err)
+	}
+	if n := buffer(rest, 1); n >= wideBuffer {
+		t.Errorf("a read of %d bytes has a buffer of %d", len(data)-4<<20, n)
+	}
+	wideInUse.Store(maxWide)
+	if n := buffer(open(t, client, "/big"), 1); n >= wideBuffer || wideInUse.Load() != maxWide {
+		t.Errorf("a buffer of %d bytes, and %d wide ones in use, where %d may be", n, wideInUse.Load(), maxWide)
+	}
+	wideInUse.Store(0)
+	node := c.nodes[0]
+	for _, f := range []struct {
+		what     string
+		readFor  int
+		flip     bool
+		flipFrom int64
+		want     int
+	}{
+		{"whole", 0, false, 0, len(data)},
+		{"that breaks off", 20, false, 0, len(data)},
+		{"damaged from 2 MiB on", 0, true, 2 << 20, 2 << 20},
+		{"damaged from the beginning", 0, true, 0, 0},
+	} {
+		node.set(func() { node.readFor, node.flip, node.flipFrom = f.readFor, f.flip, f.flipFrom })
+		var got bytes.Buffer
+		_, err := io.Copy(&got, open(t, client, "/big"))
+		sameBytes(t, "a block "+f.what, got.Bytes(), data[:f.want])
+		if f.flip != errors.Is(err, metadata.ErrIO) || !f.flip && err != nil {
+			t.Errorf("a block %s: %v", f.what, err)
+		}
+		if n := wideInUse.Load(); n != 0 {
+			t.Errorf("a block %s: %d wide buffers are left in use", f.what, n)
+		}
+	}
+}
+
 func TestReplicaThatComesBackIsFound(t *testing.T) {
 	c, client := newCluster(t, 2)
 	data := bigFile(t, client, 100_000)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"sync"
 	"syscall"
 	"time"
@@ -157,14 +158,20 @@ type sender struct {
 // send sends [start, end), start at a chunk's start, and the empty packet that ends a block.
 //
 // Small ranges are copied into one buffer with all headers. Of large ones the kernel sends the data from the page cache
-// behind a buffer with header and checksums.
+// behind a buffer with header and checksums, which shares a segment with the first of them.
 func (o *sender) send(start, end int64) error {
 	tcp, _ := o.w.(io.ReaderFrom) // a socket: sendfile
 	file := o.rd.File()
 	direct := tcp != nil && security.Plain(o.w) && file != nil && !o.verify && end-start > inlineData
+	ahead := o.w.Write
 	if direct {
 		if _, err := file.Seek(start, io.SeekStart); err != nil {
 			return o.broken(err)
+		}
+		if c, ok := o.w.(net.Conn); ok {
+			if more := security.Ahead(c); more != nil {
+				ahead = more
+			}
 		}
 	}
 	for off := start; off < end; {
@@ -173,7 +180,7 @@ func (o *sender) send(start, end int64) error {
 			return err
 		}
 		if direct {
-			if err := o.flush(); err != nil {
+			if err := o.flush(ahead); err != nil {
 				return err
 			}
 			o.rd.Sending(off, n)
@@ -194,7 +201,7 @@ func (o *sender) send(start, end int64) error {
 		off += n
 	}
 	o.buf = dtp.AppendHeader(o.buf, dtp.Header{Offset: end, Seqno: o.seqno, Last: true}, 0)
-	return o.flush()
+	return o.flush(o.w.Write)
 }
 
 // diskFailed tells an error of sendfile that comes from the file from those of the socket.
@@ -246,12 +253,12 @@ func (o *sender) copyData(off, n int64) error {
 	if len(o.buf) < inlineData+idleBuffer {
 		return nil
 	}
-	return o.flush()
+	return o.flush(o.w.Write)
 }
 
-func (o *sender) flush() error {
+func (o *sender) flush(write func([]byte) (int, error)) error {
 	o.refresh()
-	_, err := o.w.Write(o.buf)
+	_, err := write(o.buf)
 	o.buf = o.buf[:0]
 	return err
 }

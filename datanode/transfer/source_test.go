@@ -62,3 +62,11 @@ func TestASourceIsOnlyRead(t *testing.T) {
 	}
 	var _ net.Conn = dial(t, door) // one that says nothing does not keep the server from ending
 }
+
+// A client takes two packets with one call, so that none has to be moved to the front of its buffer half read.
+func TestTwoPacketsFitIntoAClientsReader(t *testing.T) {
+	packet := dtp.MaxHeaderLen + dtp.DefaultChecksum.SumsLen(packetData) + packetData
+	if size := dtp.NewReader(nil).Size(); size < 2*packet {
+		t.Errorf("a buffer of %d bytes for packets of %d", size, packet)
+	}
+}

@@ -27,8 +27,8 @@ const (
 	HeartbeatSeqno = -1
 	// MaxHeaderLen is the most that AppendHeader appends.
 	MaxHeaderLen = 6 + 27
-	// readerSize holds several packets of DataSize.
-	readerSize = 256 << 10
+	// readerSize holds several packets of DataSize, and two of our datanodes' with twice as much, with headers and checksums.
+	readerSize = 264 << 10
 	// maxHeaderRead leaves room for fields that later versions may add.
 	maxHeaderRead = 1 << 10
 )

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -114,6 +115,35 @@ func Immediate(c net.Conn) func(p []byte) (int, error) {
 		return nil
 	}
 	return authority.NewSocket(raw).ReadNow
+}
+
+// Ahead writes what more follows at once, so that the kernel does not send the end of it as a segment of its own. It is nil where that cannot be
+// done. Of an accepted connection that is known after Enter.
+func Ahead(c net.Conn) func(b []byte) (int, error) {
+	raw := Raw(c)
+	if raw == nil {
+		return nil
+	}
+	return func(b []byte) (n int, err error) {
+		var failed error
+		err = raw.Write(func(fd uintptr) bool {
+			for n < len(b) {
+				k, e := unix.SendmsgN(int(fd), b[n:], nil, nil, unix.MSG_MORE|unix.MSG_NOSIGNAL)
+				switch {
+				case errors.Is(e, unix.EINTR):
+				case errors.Is(e, unix.EAGAIN):
+					return false
+				case e != nil:
+					failed = &net.OpError{Op: "write", Net: c.LocalAddr().Network(), Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: os.NewSyscallError("sendmsg", e)}
+					return true
+				default:
+					n += k
+				}
+			}
+			return true
+		})
+		return n, errors.Join(err, failed)
+	}
 }
 
 // Plain reports whether what is written to w goes to a socket as it is, so that the kernel can send files by itself.

@@ -2,6 +2,7 @@ package security_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -12,10 +13,14 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/security"
@@ -504,5 +509,97 @@ func TestServeHTTPWaitsForHandlers(t *testing.T) {
 		if check(t, <-done); !ended.Load() {
 			t.Errorf("the client stays: %v; ServeHTTP has returned, and its handler runs", stays)
 		}
+	}
+}
+
+// What more follows at once shares a segment with it, and nothing else is different: all of it comes, however slowly it is taken, and who does not take it
+// in time, or has gone, is an error.
+func TestAheadWaitsForWhatFollows(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	pair := func() (near, far *net.TCPConn) {
+		t.Helper()
+		dialled, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		accepted, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { dialled.Close(); accepted.Close() })
+		return dialled.(*net.TCPConn), accepted.(*net.TCPConn)
+	}
+	segments := func(c *net.TCPConn) (n uint32) {
+		t.Helper()
+		err := security.Raw(c).Control(func(fd uintptr) {
+			info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			n = info.Data_segs_out
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	near, far := pair()
+	before, got := segments(near), make([]byte, 3000)
+	for range 10 {
+		if n, err := security.Ahead(near)(got[:1000]); n != 1000 || err != nil {
+			t.Fatal(n, err)
+		}
+		if _, err := near.Write(got[:2000]); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(far, got); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := segments(near) - before; n > 15 { // 10, and what may be sent again on a busy machine; of two calls of Write each, 20
+		t.Errorf("%d segments", n)
+	}
+
+	near, far = pair()
+	data := make([]byte, 8<<20+1)
+	for i := range data {
+		data[i] = byte(i / 3)
+	}
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		got, err := io.ReadAll(far)
+		if err != nil || !bytes.Equal(got, data) {
+			t.Errorf("%d of %d bytes came as they are, %v", len(got), len(data), err)
+		}
+	})
+	if n, err := security.Ahead(near)(data); n != len(data) || err != nil {
+		t.Fatal(n, err)
+	}
+	_ = near.CloseWrite() // nothing follows, so that is all
+	reading.Wait()
+
+	near, far = pair()
+	_ = near.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+	if n, err := security.Ahead(near)(make([]byte, 64<<20)); n == 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("nobody reads: %d, %v", n, err)
+	}
+	_ = near.SetWriteDeadline(time.Time{})
+	_ = far.SetLinger(0)
+	far.Close()
+	for i := 0; ; i++ { // the reset may be under way
+		if _, err = security.Ahead(near)(data); err != nil || i == 100 {
+			break
+		}
+	}
+	if !errors.Is(err, unix.ECONNRESET) && !errors.Is(err, unix.EPIPE) {
+		t.Errorf("nobody is there: %v", err)
+	}
+	if client, server := net.Pipe(); security.Ahead(client) != nil || security.Ahead(server) != nil {
+		t.Error("a pipe is no socket")
 	}
 }
