@@ -292,6 +292,16 @@ func (s *Store) Silent(storage string) bool {
 	return true
 }
 
+// Lost reports whether a volume was given up, or is not there.
+func (s *Store) Lost(storage string) bool {
+	for _, v := range s.all() {
+		if v.id.Storage == storage {
+			return v.err() != nil
+		}
+	}
+	return true
+}
+
 // quiet: who calls the disk may have to wait for long.
 func (v *volume) quiet() bool { return v.slow.Load() || v.failed.Load() != nil }
 
