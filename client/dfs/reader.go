@@ -63,6 +63,9 @@ type Reader struct {
 	closed bool
 	inode  uint64 // 0: the server does not say
 
+	// patience is how long a datanode may say nothing, and that nobody is asked again who did; 0: as long as the client's do, and they are.
+	patience time.Duration
+
 	// whole is all of the file, if its bytes came when it was opened, and not to be changed; else nil.
 	whole []byte
 
@@ -279,6 +282,7 @@ func (r *Reader) known(pos int64) *located {
 type attempt struct {
 	round   int
 	causes  []string
+	silent  bool // a datanode said nothing for as long as it may
 	renewed bool // a token was refused since the last success, and asked for anew
 	corrupt []mismatch
 	// sequence is how many bytes before that place were read in order.
@@ -319,7 +323,7 @@ func (r *Reader) connect(ctx context.Context, a *attempt, pos, length int64) (so
 			}
 			f, err := r.open(ctx, a, b, node, other, pos-b.offset, min(length, b.end()-pos))
 			if err == nil {
-				a.renewed = false
+				a.renewed, a.silent = false, false
 				return f, nil
 			}
 			if ctx.Err() != nil {
@@ -335,7 +339,7 @@ func (r *Reader) connect(ctx context.Context, a *attempt, pos, length int64) (so
 			a.renewed, fresh = true, true
 			continue
 		}
-		if a.round == readRounds {
+		if a.round == readRounds || a.silent && r.patience > 0 {
 			return nil, &Error{
 				Op: "read", Path: r.path, Kind: metadata.ErrIO,
 				Message: fmt.Sprintf("could not obtain block blk_%d at offset %d from any of %d datanodes: %s",
@@ -383,11 +387,17 @@ func (r *Reader) choose(b *located) (node, other *hadooppb.DatanodeInfoProto) {
 func (r *Reader) open(ctx context.Context, a *attempt, b *located, node, other *hadooppb.DatanodeInfoProto, offset, length int64) (*flow, error) {
 	f := &flow{r: r, ctx: ctx, a: a, b: b, node: node}
 	var err error
+	opening := ctx
+	if r.patience > 0 {
+		var end context.CancelFunc
+		opening, end = context.WithTimeout(ctx, r.patience)
+		defer end()
+	}
 	if other == nil {
-		f.s, err = r.c.openStream(ctx, b, node.GetId(), offset, length)
+		f.s, err = r.c.openStream(opening, b, node.GetId(), offset, length)
 		return f.opened(err)
 	}
-	asking, overtake := context.WithCancelCause(ctx)
+	asking, overtake := context.WithCancelCause(opening)
 	defer overtake(nil)
 	var mu sync.Mutex
 	var h *hedge
@@ -449,6 +459,9 @@ func (f *flow) watch() {
 	}
 	if f.s.stop == nil {
 		f.s.until(f.ctx)
+	}
+	if f.r.patience > 0 {
+		f.s.peer.timeout = f.r.patience
 	}
 	f.s.peer.slow, f.s.peer.slowAfter = f.slow, f.r.c.hedging.delay()
 	f.s.alone = f.dropHedge
@@ -557,6 +570,9 @@ func (r *Reader) blame(a *attempt, b *located, node *hadooppb.DatanodeInfoProto,
 	addr := r.c.transferAddr(node)
 	if timeout, ok := errors.AsType[net.Error](cause); ok && timeout.Timeout() {
 		r.c.suspect(node, b.block, b.token, false)
+		if a.silent = true; r.patience > 0 {
+			cause = silence("it", r.patience)
+		}
 	}
 	r.c.log.Warn("read from a datanode failed", "path", r.path, "block", b.block.GetBlockId(), "node", addr, "error", cause)
 	a.causes = append(a.causes, fmt.Sprintf("%s: %v", addr, cause))

@@ -161,7 +161,8 @@ type ManyFiles struct {
 }
 
 // ReadMany returns the contents of files, of which those that namenodes keep come many with a call; the others are read as by ReadFile. Files of more than
-// most bytes are an error of their own (ErrInvalidArgument); 0: there is no limit. The error is of all of them.
+// most bytes are an error of their own (ErrInvalidArgument); 0: there is no limit. A file whose datanodes say nothing, or not their disks, fails after 15 s for each of them, and holds up no others.
+// The error is of all of them.
 func (c *Client) ReadMany(ctx context.Context, names []string, most int64) (*ManyFiles, error) {
 	out := &ManyFiles{Data: make([][]byte, len(names)), Errors: make([]error, len(names))}
 	paths := make([]string, len(names))
@@ -220,11 +221,26 @@ func (c *Client) readSome(ctx context.Context, paths []string, some []int, most 
 		}
 		some = some[len(files):]
 	}
+	var late sync.WaitGroup // those that others do not wait for
 	for _, i := range alone {
-		out.Data[i], out.Errors[i] = c.readOne(ctx, paths[i], most)
-		if err := ctx.Err(); err != nil {
-			return wrap("read", paths[i], err)
+		done := make(chan struct{})
+		late.Go(func() {
+			defer close(done)
+			out.Data[i], out.Errors[i] = c.readOne(ctx, paths[i], most, c.times.many)
+		})
+		t := time.NewTimer(c.times.stall)
+		select {
+		case <-done:
+		case <-t.C: // its datanode may not answer, or the file is long
 		}
+		t.Stop()
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	late.Wait()
+	if err := ctx.Err(); err != nil {
+		return wrap("read", paths[alone[0]], err)
 	}
 	return nil
 }
@@ -273,13 +289,14 @@ func (a *manyAnswer) UnmarshalVT(b []byte) error {
 	})
 }
 
-// readOne is ReadFile of a file of at most most bytes.
-func (c *Client) readOne(ctx context.Context, name string, most int64) ([]byte, error) {
+// readOne is ReadFile of a file of at most most bytes. patience: it fails when nobody who has it says anything for so long, instead of trying them again and again; 0: it does not.
+func (c *Client) readOne(ctx context.Context, name string, most int64, patience time.Duration) ([]byte, error) {
 	r, err := c.Open(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
+	r.patience = patience
 	if most > 0 && r.Size() > most {
 		return nil, tooLong(name, r.Size(), most)
 	}

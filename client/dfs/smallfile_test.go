@@ -8,9 +8,12 @@ import (
 	"io"
 	"path"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/internal/security"
@@ -413,4 +416,59 @@ func TestTheServerLimitsSmallFiles(t *testing.T) {
 	if n := s.asked["createWithData"]; n != 3 {
 		t.Errorf("%d calls: the third file was known to be too large", n)
 	}
+}
+
+// A datanode that does not answer costs the files of which it has the only replica, each with an error that says so, and in bounded time; all others come meanwhile, and these when it answers.
+func TestReadManyBesideASilentDatanode(t *testing.T) {
+	t.Parallel()
+	c, _ := newCluster(t, 2)
+	client := c.client(Config{NoSmallFiles: true})
+	client.times.stall, client.times.many = 20*time.Millisecond, 2*time.Second
+	ctx := t.Context()
+	var names []string
+	silent := map[string]bool{}
+	for i := range 12 {
+		name := fmt.Sprint("/f", i)
+		silent[name] = i%2 == 0
+		c.mu.Lock()
+		c.nodes[0].hidden = !silent[name]
+		c.mu.Unlock()
+		w, err := client.Create(ctx, name, CreateOptions{Replication: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(pattern(1000 + i)); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, name)
+	}
+	c.mu.Lock()
+	c.nodes[0].hidden = false
+	c.mu.Unlock()
+	c.nodes[0].freeze()
+	defer c.nodes[0].thaw()
+	within(t, "reading", func() {
+		many, err := client.ReadMany(ctx, names, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, name := range names {
+			if err := many.Errors[i]; silent[name] != (err != nil) || err != nil && !(strings.Contains(err.Error(), name) && strings.Contains(err.Error(), "has said nothing for 2s")) {
+				t.Errorf("%s: %d bytes, %v", name, len(many.Data[i]), err)
+			}
+		}
+	})
+	c.nodes[0].thaw()
+	within(t, "reading again", func() {
+		many, err := client.ReadMany(ctx, names, 0)
+		if err != nil || slices.ContainsFunc(many.Errors, func(err error) bool { return err != nil }) {
+			t.Fatal(err, many.Errors)
+		}
+		for i := range names {
+			sameBytes(t, names[i], many.Data[i], pattern(1000+i))
+		}
+	})
 }

@@ -6,7 +6,7 @@ import (
 
 // ReadFile returns the contents of a file.
 func (c *Client) ReadFile(ctx context.Context, name string) ([]byte, error) {
-	return c.readOne(ctx, name, 0)
+	return c.readOne(ctx, name, 0, 0)
 }
 
 // WriteFile makes a file with the given contents; one that is there is replaced only if overwrite. A file that cannot be

@@ -40,7 +40,7 @@ func Open(cfg Config) (*Store, error) {
 	if !slices.ContainsFunc(cfg.Volumes, func(v VolumeConfig) bool { return v.Type != datanode.RAMDisk }) {
 		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "a datanode needs at least one volume that is not of type RAM_DISK: what is in memory is saved there")
 	}
-	s := &Store{cfg: cfg, log: cfg.Logger, rescue: make(chan struct{}, 1), patient: map[string]patience{}}
+	s := &Store{cfg: cfg, log: cfg.Logger, rescue: make(chan struct{}, 1), patient: map[string]patience{}, removed: map[string]*volume{}}
 	for i := range s.shards {
 		s.shards[i].replicas = map[metadata.BlockID]*replica{}
 	}

@@ -38,6 +38,10 @@ func (s *Store) add(c VolumeConfig) error {
 		s.retire(others[at], nil) // it stays in the list as failed until this one works
 		others = slices.Delete(others, at, at+1)
 	}
+	if old := s.removed[path]; old != nil && old.calls.oldest() >= 0 { // they may change what is found
+		return metadata.Errorf(metadata.ErrIO, "volume %s: calls of its disk that did not come back before it was given back are still under way", path)
+	}
+	delete(s.removed, path)
 	v, err := s.newVolume(c, others)
 	if err != nil {
 		return err
@@ -278,6 +282,9 @@ func (s *Store) Remove(path string) error {
 	}
 	s.tellSiblings(rest)
 	s.retire(v, errRemoved)
+	if v.calls.oldest() >= 0 {
+		s.removed[v.path] = v
+	}
 	s.log.Info("volume removed", "volume", v.id.Storage, "path", v.path)
 	return nil
 }
@@ -303,37 +310,38 @@ func (s *Store) retire(v *volume, cause error) {
 	v.leaving.Store(true)
 	all := s.on(v)
 	packs := map[*pack]bool{}
-	// What is under way there ends before somebody else has the volume, also on one that has failed, unless its disk does not answer.
+	// What is under way there ends before somebody else has the volume, also on one that has failed, unless its disk does not answer: nobody watches over it any more.
 	end := time.Now().Add(v.endWait)
-	take := func(r *replica, mu *sync.Mutex) bool {
-		for !r.acquire(mu) {
-			if time.Now().After(end) {
+	silent := false
+	take := func(mu *sync.Mutex) bool {
+		for wait := 50 * time.Microsecond; !mu.TryLock(); wait = min(2*wait, 10*time.Millisecond) {
+			if silent = silent || time.Now().After(end); silent {
 				return false
 			}
-			time.Sleep(time.Millisecond)
+			time.Sleep(wait)
 		}
 		return true
 	}
 	for _, r := range all {
-		if !take(r, &r.mu) {
+		if !take(&r.mu) {
 			continue
 		}
 		r.fenceLocked()
 		r.gone = true
 		r.wakeLocked() // it stays open for a call of its writer that is under way
 		r.mu.Unlock()
-		if take(r, &r.io) { // the last call of its writer is over
+		if take(&r.io) { // the last call of its writer is over
 			if r.packed != nil {
 				packs[r.packed.p] = true
 			}
-			if take(r, &r.mu) {
+			if take(&r.mu) {
 				r.fenceLocked() // who was about to take it over has it by now
 				r.mu.Unlock()
 			}
 			r.io.Unlock()
 		}
 	}
-	failed := v.failed.Load() != nil
+	failed := silent || v.failed.Load() != nil
 	if v.failed.CompareAndSwap(nil, &cause) {
 		close(v.gone)
 	}
@@ -352,20 +360,23 @@ func (s *Store) retire(v *volume, cause error) {
 				packs[one.p] = true
 			}
 		}
+	} else {
+		clear(packs)
+	}
+	lock := v.lock
+	v.lock = nil
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
 		for p := range packs {
 			_ = p.f.Close() // nothing of it is used any more
 		}
-	}
-	if lock := v.lock; lock != nil {
-		v.lock = nil
-		closed := make(chan struct{})
-		go func() {
+		if lock != nil {
 			_ = lock.Close()
-			close(closed)
-		}()
-		select {
-		case <-closed:
-		case <-time.After(v.endWait): // the disk does not answer
 		}
+	}()
+	select {
+	case <-closed:
+	case <-time.After(v.endWait): // the disk does not answer
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -287,6 +288,19 @@ func (s *Store) Silent(storage string) bool {
 	for _, v := range s.all() {
 		if v.id.Storage == storage {
 			return v.quiet()
+		}
+	}
+	return true
+}
+
+// AnySilent reports whether the disk of some volume does not answer, or has failed.
+func (s *Store) AnySilent() bool { return slices.ContainsFunc(s.all(), (*volume).quiet) }
+
+// Lost reports whether a volume was given up, or is not there.
+func (s *Store) Lost(storage string) bool {
+	for _, v := range s.all() {
+		if v.id.Storage == storage {
+			return v.err() != nil
 		}
 	}
 	return true

@@ -21,6 +21,9 @@ import (
 type Store interface {
 	Volumes() []datanode.VolumeStatus
 	Each(volume string, fn func(datanode.Replica) bool)
+	// Silent reports whether the disk of a volume does not answer, Lost whether the volume was given up, or is not there any more.
+	Silent(volume string) bool
+	Lost(volume string) bool
 	// MoveTo puts a finalized replica on another volume while everybody goes on with it.
 	MoveTo(ctx context.Context, b metadata.Block, volume string, pace func(n int64) error) error
 }
@@ -82,6 +85,7 @@ type work struct {
 	from, to string // storage uuids
 	diskplan.Work
 	pace pace.Budget
+	over bool // nothing that is found out about it counts any more
 }
 
 // New makes a balancer.
@@ -219,13 +223,22 @@ func (b *Balancer) Status() diskplan.Status {
 	return s
 }
 
-// execute carries out a plan.
+// execute carries out a plan, one work after the other. One of which a disk does not answer is no longer waited for by the next ones; it goes on when the disk answers, and ends
+// when its volume is given up, or the plan ends.
 func (b *Balancer) execute(p *plan) {
 	b.cfg.Logger.Info("the volumes are being balanced", "plan", p.id, "file", p.file)
+	var late []*carrying
 	for _, w := range p.works {
-		if p.ctx.Err() == nil {
-			b.carry(p.ctx, w)
+		if p.ctx.Err() != nil {
+			break
 		}
+		if c := b.begin(p.ctx, w); !b.await(c, true) {
+			b.cfg.Logger.Warn("a disk does not answer: what else is planned goes on", "plan", p.id, "from", w.Source, "to", w.Destination)
+			late = append(late, c)
+		}
+	}
+	for _, c := range late {
+		b.await(c, false)
 	}
 	b.mu.Lock()
 	if p.result == diskplan.UnderProgress {
@@ -240,10 +253,73 @@ func (b *Balancer) execute(p *plan) {
 	b.cfg.Logger.Info("the balancing of the volumes has ended", "plan", p.id, "result", result.String())
 }
 
+// carrying is a work that somebody is at, who may wait for a disk.
+type carrying struct {
+	*work
+	ctx  context.Context //nolint:containedctx // it ends with the plan
+	done chan struct{}
+}
+
+func (b *Balancer) begin(ctx context.Context, w *work) *carrying {
+	c := &carrying{w, ctx, make(chan struct{})}
+	go func() {
+		defer close(c.done)
+		b.carry(ctx, w)
+	}()
+	return c
+}
+
+// look is how often it is looked whether disks answer.
+const look = 100 * time.Millisecond
+
+// await waits until a work has ended. One whose volume is given up ends, and one whose disk does not answer when the plan ends; whoever waits for the disk is left behind. impatient: false is returned when a
+// disk does not answer.
+func (b *Balancer) await(c *carrying, impatient bool) bool {
+	t := time.NewTicker(look)
+	defer t.Stop()
+	for {
+		select {
+		case <-c.done:
+			return true
+		case <-t.C:
+		}
+		for _, v := range [][2]string{{c.from, c.Source}, {c.to, c.Destination}} {
+			switch {
+			case b.cfg.Store.Lost(v[0]):
+				b.abandon(c, fmt.Sprintf("Volume %s was given up.", v[1]))
+				return true
+			case !b.cfg.Store.Silent(v[0]):
+			case c.ctx.Err() != nil:
+				b.abandon(c, fmt.Sprintf("The disk of volume %s does not answer.", v[1]))
+				return true
+			case impatient:
+				return false
+			}
+		}
+	}
+}
+
+// abandon ends a work, unless it has just ended itself.
+func (b *Balancer) abandon(c *carrying, why string) {
+	select {
+	case <-c.done:
+		return
+	default:
+	}
+	b.item(c.work, func(i *diskplan.Item) { i.Message = why })
+	b.mu.Lock()
+	c.over = true
+	b.mu.Unlock()
+	b.cfg.Logger.Warn("replicas stay where they are", "from", c.Source, "to", c.Destination, "err", why)
+}
+
 // item is what is known of a work now; change changes that.
 func (b *Balancer) item(w *work, change func(i *diskplan.Item)) diskplan.Item {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if w.over {
+		return w.Item
+	}
 	if change != nil {
 		change(&w.Item)
 	}
@@ -273,6 +349,9 @@ func (b *Balancer) carry(ctx context.Context, w *work) {
 		batch := b.fitting(w, now)
 		moved := false
 		for _, block := range batch {
+			if b.ended(w) {
+				return
+			}
 			if now = b.item(w, nil); enough(now) || !fits(block.Length, now) {
 				continue
 			}
@@ -296,13 +375,26 @@ func (b *Balancer) carry(ctx context.Context, w *work) {
 			}
 		}
 		switch {
-		case ctx.Err() != nil || enough(b.item(w, nil)):
+		case ctx.Err() != nil || b.ended(w) || enough(b.item(w, nil)):
 			return
 		case len(batch) == 0 || !moved:
 			say("No more replicas that fit.")
 			return
 		}
 	}
+}
+
+// ended reports whether a work was abandoned, or has to be because a volume of it was given up.
+func (b *Balancer) ended(w *work) bool {
+	for _, v := range [][2]string{{w.from, w.Source}, {w.to, w.Destination}} {
+		if b.cfg.Store.Lost(v[0]) {
+			b.item(w, func(i *diskplan.Item) { i.Message = fmt.Sprintf("Volume %s was given up.", v[1]) })
+			return true
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return w.over
 }
 
 // fits: a replica of that size may go without too much being moved.

@@ -21,6 +21,31 @@ type volumes struct {
 	on   map[metadata.BlockID]string
 	size map[metadata.BlockID]int64
 	fail error
+	// silent are volumes whose disks do not answer, until freed is closed; lost those that were given up.
+	silent, lost map[string]bool
+	freed        chan struct{}
+}
+
+func (s *volumes) Silent(v string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.silent[v] || s.lost[v]
+}
+
+func (s *volumes) Lost(v string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lost[v]
+}
+
+// set says how a disk is.
+func (s *volumes) set(of *map[string]bool, v string, is bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if *of == nil {
+		*of = map[string]bool{}
+	}
+	(*of)[v] = is
 }
 
 func (s *volumes) Volumes() []datanode.VolumeStatus {
@@ -29,6 +54,7 @@ func (s *volumes) Volumes() []datanode.VolumeStatus {
 		{ID: "DS-2", Path: "/2", Type: datanode.Disk},
 		{ID: "DS-3", Path: "/3", Type: datanode.SSD},
 		{ID: "DS-4", Path: "/4", Type: datanode.Disk, Failed: errors.New("broken")},
+		{ID: "DS-5", Path: "/5", Type: datanode.Disk},
 	}
 }
 
@@ -45,6 +71,12 @@ func (s *volumes) Each(volume string, fn func(datanode.Replica) bool) {
 func (s *volumes) MoveTo(ctx context.Context, b metadata.Block, volume string, pace func(int64) error) error {
 	if err := errors.Join(pace(b.Length), ctx.Err()); err != nil {
 		return err
+	}
+	s.mu.Lock()
+	wait := s.freed != nil && (s.silent[volume] || s.silent[s.on[b.ID]])
+	s.mu.Unlock()
+	if wait {
+		<-s.freed
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,5 +223,78 @@ func TestPlansThatAreRefused(t *testing.T) {
 	}
 	if err := b.Submit(diskplan.ID([]byte(`{"nodeUUID":"me","timeStamp":1}`)), 1, "", []byte(`{"nodeUUID":"me","timeStamp":1}`), true); err != nil {
 		t.Errorf("an old one whose age does not matter: %v", err)
+	}
+}
+
+// A disk that does not answer holds up its own work alone. It goes on when the disk answers; it ends, and says why, when the volume is given up, and with the plan.
+func TestADiskThatDoesNotAnswerHoldsUpNoOtherWork(t *testing.T) {
+	for _, end := range []string{"it answers", "it is given up", "the plan is cancelled", "the datanode ends"} {
+		t.Run(end, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := filled(100, 1<<20)
+				for i := range 50 {
+					s.on[metadata.BlockID(i)] = "DS-2"
+				}
+				s.freed = make(chan struct{})
+				free := sync.OnceFunc(func() { close(s.freed) })
+				b := New(Config{Store: s, Datanode: "me"})
+				ctx, stop := context.WithCancel(t.Context())
+				var running sync.WaitGroup
+				running.Go(func() { b.Run(ctx) })
+				defer func() { stop(); free(); running.Wait(); synctest.Wait() }()
+				var plan diskplan.Plan
+				for _, from := range []string{"DS-1", "DS-2"} {
+					plan.Steps = append(plan.Steps, diskplan.Step{
+						Source: diskplan.Volume{UUID: from, Path: "/from"}, Destination: diskplan.Volume{UUID: "DS-5", Path: "/5"}, Bytes: 10 << 20, Bandwidth: 1000,
+					})
+				}
+				plan.NodeUUID, plan.Time = "me", time.Now().UnixMilli()
+				text, err := json.Marshal(plan)
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.set(&s.silent, "DS-1", true)
+				if err := b.Submit(diskplan.ID(text), diskplan.Version, "f", text, false); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(10 * time.Second)
+				if w := b.Status().Work; w[0].Item.Blocks != 0 || w[1].Item.Blocks < 9 {
+					t.Errorf("%+v", w)
+				}
+				want, result := "", diskplan.Done
+				switch end {
+				case "it answers":
+					s.set(&s.silent, "DS-1", false)
+					free()
+				case "it is given up":
+					s.set(&s.lost, "DS-1", true)
+					want = "Volume /1 was given up."
+				case "the plan is cancelled":
+					if err := b.Cancel(diskplan.ID(text)); err != nil {
+						t.Fatal(err)
+					}
+					want, result = "The disk of volume /1 does not answer.", diskplan.Cancelled
+				case "the datanode ends":
+					stop()
+					running.Wait() // it does not wait for the disk
+					want, result = "The disk of volume /1 does not answer.", diskplan.Cancelled
+				}
+				time.Sleep(5 * time.Second)
+				now := b.Status()
+				if now.Result != result || now.Work[0].Item.Message != want || now.Work[0].Item.Blocks > 0 != (want == "") {
+					t.Errorf("%+v, want %q", now, want)
+				}
+				if ctx.Err() != nil {
+					return
+				}
+				if err := b.Submit(diskplan.ID(text), diskplan.Version, "f", text, false); err != nil && end != "it is given up" {
+					t.Error("the next plan:", err)
+				}
+				if want != "" && end != "it is given up" {
+					free() // who was left behind ends, and changes nothing
+					time.Sleep(time.Second)
+				}
+			})
+		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gohops/hops/datanode"
 	datanodepb "github.com/gohops/hops/datanode/api/v1"
+	"github.com/gohops/hops/datanode/blockstore"
 	"github.com/gohops/hops/datanode/scrub"
 	"github.com/gohops/hops/internal/dtp"
 	"github.com/gohops/hops/metadata"
@@ -20,14 +21,14 @@ const (
 	// maxSmallBlocks and maxSmallBytes are how much a request of ReadSmall is about.
 	maxSmallBlocks = 1024
 	maxSmallBytes  = 1 << 20
-	// maxSmallReads is how many such requests are being answered: a disk that hangs holds up no more.
+	// maxSmallReads is how many such requests are being answered: so many may be reading where a disk begins to hang.
 	maxSmallReads = 4
 )
 
 // contentsService serves the bytes of small blocks to the namenode that leads, which keeps them itself from then on.
 type contentsService struct {
 	datanodepb.UnimplementedContentsServer
-	store  datanode.BlockStore
+	store  *blockstore.Store
 	scrub  *scrub.Scrubber
 	places chan struct{} // one for each request
 }
@@ -56,13 +57,30 @@ func (c *contentsService) ReadSmall(ctx context.Context, r *datanodepb.ReadSmall
 		if ctx.Err() != nil {
 			return nil, status.FromContextError(ctx.Err()).Err()
 		}
-		out, err := c.read(blockOf(b))
+		out, err := c.readPatiently(blockOf(b))
 		if err != nil {
 			out = &datanodepb.SmallReplica{Error: err.Error()}
 		}
 		answer.Replicas = append(answer.Replicas, out)
 	}
 	return answer, nil
+}
+
+// readPatiently is read that waits for no disk which does not answer: one that is known not to is left alone, and where it turns out the reader is left behind, with what it has.
+func (c *contentsService) readPatiently(b metadata.Block) (out *datanodepb.SmallReplica, err error) {
+	if volume, there := c.store.VolumeOf(b.ID); there && c.store.Silent(volume) {
+		return nil, metadata.Errorf(metadata.ErrIO, "%v is on a disk that does not answer", b)
+	}
+	read := make(chan *datanodepb.SmallReplica, 1)
+	err = c.store.Patiently(b.ID, func() error {
+		r, err := c.read(b)
+		read <- r
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return <-read, nil
 }
 
 // read reads all of a finalized replica.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -107,4 +108,46 @@ func spoil(t *testing.T, dir, text string) {
 	if !found {
 		t.Fatal("nothing has", text)
 	}
+}
+
+// A disk that does not answer costs its own replicas, each with an error of its own, and soon; those of the other disk come. Nobody is put there to wait again, and all come when it answers.
+func TestSmallReplicasComeBesideAHungDisk(t *testing.T) {
+	p := newPair(t, 10*time.Second, nil)
+	var request datanodepb.ReadSmallRequest
+	for i := range 6 {
+		b := p.keep(int64(100+i), []datanode.StorageType{datanode.SSD, datanode.Disk}[i%2], 10_000*(1+i))
+		request.Blocks = append(request.Blocks, wireBlock(b))
+	}
+	conn, err := grpc.NewClient("passthrough:///"+p.cfg.GRPC.Addr().String(), grpc.WithTransportCredentials(p.cfg.Credentials.Key(authority.Datanode).Credentials()))
+	check(t, err)
+	defer conn.Close()
+	client := datanodepb.NewContentsClient(conn)
+	read := func() (got []int) {
+		t.Helper()
+		answer, err := client.ReadSmall(t.Context(), &request)
+		check(t, err)
+		for i, r := range answer.Replicas {
+			switch {
+			case r.Error == "" && len(r.Data) == int(request.Blocks[i].Length):
+				got = append(got, i)
+			case r.Error == "" || !strings.Contains(r.Error, "does not answer"):
+				t.Errorf("block %d: %d bytes, %s", i, len(r.Data), r.Error)
+			}
+		}
+		return got
+	}
+	if got := read(); len(got) != 6 {
+		t.Fatalf("%v are read", got)
+	}
+	p.hang("read")
+	for range 2 * maxSmallReads {
+		if got := read(); fmt.Sprint(got) != "[0 2 4]" {
+			t.Errorf("%v are read", got)
+		}
+		if n := p.stuck.Load(); n != 1 {
+			t.Errorf("%d wait for the disk", n)
+		}
+	}
+	p.free()
+	within(t, "all is there", func() bool { return len(read()) == 6 })
 }

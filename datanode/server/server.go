@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -35,6 +36,7 @@ type Server struct {
 	cfg         Config
 	log         *slog.Logger
 	store       *blockstore.Store
+	left        bool // at the end somebody waits for a disk, and was left behind
 	id          *pb.DatanodeID
 	started     time.Time
 	sessions    atomic.Pointer[[]*session] // see namenodes.go, as for the next four
@@ -192,10 +194,45 @@ func (s *Server) Close() error {
 		s.clients.close()
 		s.peers.close()
 		s.settle()
+		if s.left { // somebody still uses it: the end of the process closes it
+			return
+		}
 		s.memory.Close()
 		err = s.store.Shutdown()
 	})
 	return err
+}
+
+// endWait is how long a datanode that ends waits for what is under way while a disk does not answer, endLook how often it looks whether that is so.
+const (
+	endWait = 2 * time.Second
+	endLook = 100 * time.Millisecond
+)
+
+// await waits until all parts have ended. Once ctx is done, what waits for a disk that does not answer is left behind.
+func (s *Server) await(ctx context.Context, parts *errgroup.Group) error {
+	ended := make(chan error, 1)
+	go func() { ended <- parts.Wait() }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	for end := time.Now().Add(endWait); ; {
+		select {
+		case err := <-ended:
+			return err
+		case <-time.After(endLook):
+		}
+		if time.Now().After(end) && s.store.AnySilent() {
+			s.left = true
+			s.log.Warn("a disk does not answer: the datanode ends without what waits for it")
+			if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+				return err
+			}
+			return nil
+		}
+	}
 }
 
 // Run serves until ctx is done and returns nil, or the error that makes the datanode useless: a namenode of another
@@ -222,14 +259,16 @@ func (s *Server) Run(ctx context.Context) error {
 	for _, crews := range []*crews{s.replicas, s.deletes, s.caching, s.recovers} {
 		g.Go(func() error { crews.run(ctx); return nil })
 	}
-	g.Go(func() error { s.store.Watch(ctx, s.cfg.DiskTimeout); return nil })
+	watching, end := context.WithCancel(context.WithoutCancel(ctx)) // to the end of all others, who may wait for a disk
+	defer end()
+	go s.store.Watch(watching, s.cfg.DiskTimeout)
 	g.Go(func() error { s.store.Persist(ctx, s.cfg.SaveEvery); return nil })
 	g.Go(func() error { s.store.Settle(ctx); return nil })
 	g.Go(func() error { s.revive(ctx); return nil })
 	g.Go(func() error { return s.speak(ctx) })
 	g.Go(func() error { return s.suffer(ctx) })
 	s.log.Info("datanode runs", "node", s.id.Uuid, "transfer", s.cfg.Transfer.Addr().String(), "volumes", len(s.cfg.Volumes))
-	err := g.Wait()
+	err := s.await(ctx, g)
 	return joinClose(err, s.Close())
 }
 

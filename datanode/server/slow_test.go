@@ -31,6 +31,7 @@ type pair struct {
 	lost  sync.WaitGroup
 	freed chan struct{}
 	free  func()
+	stop  func() error
 }
 
 func newPair(t *testing.T, timeout time.Duration, change func(*Config)) *pair {
@@ -42,7 +43,7 @@ func newPair(t *testing.T, timeout time.Duration, change func(*Config)) *pair {
 	if change != nil {
 		change(&cfg)
 	}
-	p.Server, _ = runDatanode(t, cfg)
+	p.Server, p.stop = runDatanode(t, cfg)
 	p.free = sync.OnceFunc(func() {
 		p.disk.Set(nil)
 		close(p.freed)

@@ -150,30 +150,14 @@ func keepOf(path string, blocks []metadata.Block, b *logpb.Block, length int64) 
 	}
 }
 
-// keepHere is keepOf that may have the body take the place of the block.
-func (w *world) keepHere(path string, blocks []metadata.Block, b *logpb.Block, length int64) *logpb.KeepFile {
+// keepHere is keepOf that has the body take the place of the block.
+func keepHere(path string, blocks []metadata.Block, b *logpb.Block, length int64) *logpb.KeepFile {
 	op := keepOf(path, blocks, b, length)
-	if op.InPlace = true; len(blocks) == 1 && !w.retains(path) {
+	if op.InPlace = true; len(blocks) == 1 {
 		op.Data = bytesOf(int64(blocks[0].ID), length)
 		op.Crc = sumOf(op.Data)
 	}
 	return op
-}
-
-// retains reports whether a snapshot has the first block of a file.
-func (w *world) retains(path string) (has bool) {
-	id, err := w.ns.Resolve(super, path)
-	if err != nil {
-		return false
-	}
-	w.ns.mu.Lock()
-	defer w.ns.mu.Unlock()
-	n, err := w.ns.byID(id)
-	if err != nil {
-		w.t.Fatal(path, err)
-	}
-	defer func() { w.ns.snaps.last = retention{} }()
-	return n != nil && n.file != nil && len(n.file.blocks) > 0 && w.ns.snapshotHas(n, 0)
 }
 
 // blocksOf are the blocks of a file; none: there is no file.

@@ -52,7 +52,7 @@ func scribble(w *world, r *rand.Rand, n int) {
 			v := w.do(super, &logpb.ReserveIDs{Blocks: 1, Generations: 1}).Reserved
 			keep := keepOf
 			if r.IntN(2) == 0 {
-				keep = w.keepHere
+				keep = keepHere
 			}
 			op = keep(one, blocks, &logpb.Block{Id: int64(v.FirstBlock), Generation: uint64(v.FirstGeneration)}, length)
 		case 19, 20:

@@ -61,7 +61,7 @@ func (s *machine) extraStep(t *rapid.T, path func(string) string) {
 			length += b.Length
 		}
 		if length <= metadata.MaxBody {
-			s.do(t, c, s.w.keepHere(one, blocks, s.block(t), length))
+			s.do(t, c, keepHere(one, blocks, s.block(t), length))
 		}
 	case "small files":
 		s.do(t, c, &logpb.SetStoragePolicy{Target: to(one), SmallFiles: rapid.Uint32Range(1, 3).Draw(t, "small files")})

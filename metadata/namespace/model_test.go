@@ -189,7 +189,7 @@ func (m model) store(c metadata.Caller, path string, mode metadata.Mode, length 
 	return nil
 }
 
-func (m model) keep(c metadata.Caller, path string, length int64) *metadata.Kind {
+func (m model) keep(c metadata.Caller, path string, length int64, inPlace bool) *metadata.Kind {
 	if k := m.traverse(c, path, false); k != nil {
 		return k
 	}
@@ -203,6 +203,11 @@ func (m model) keep(c metadata.Caller, path string, length int64) *metadata.Kind
 		return metadata.ErrUnsupported
 	case length > metadata.MaxBody:
 		return metadata.ErrIO
+	}
+	for i := range n.blocks {
+		if inPlace && m.snapshotHas(n.id, i) {
+			return metadata.ErrUnsupported
+		}
 	}
 	n.number()
 	n.blocks, n.serial, n.small = []int64{length}, nil, true

@@ -52,12 +52,13 @@ func (n *inode) mayStore(byDefault bool) bool {
 }
 
 // keepFile makes a small file of a closed one, whose bytes come with the command: they were read from its blocks. Everything but the blocks stays: nobody
-// changed the bytes. A snapshot goes on to have the blocks. In place the body has the id of the only block: a client of Hadoop's that has opened the file asks for its
-// places anew when the datanodes have it no more, and gives up if it is of other blocks then.
+// changed the bytes. A snapshot goes on to have the blocks, and the bytes are there twice then, and count so for quotas. In place, as the namenodes do it by themselves, a file of which a
+// snapshot has a block is left alone, also one whose snapshot was taken after they looked; and the body has the id of the only block: a client of Hadoop's that has opened the file
+// asks for its places anew when the datanodes have it no more, and gives up if it is of other blocks then.
 //
 // Errors: ErrNotExist, also for a directory; ErrPermission without WRITE; ErrBeingCreated for an open file; ErrIO when its blocks are not those that were
-// read, or of another length; ErrUnsupported for one with an erasure coding policy, for one that has bodies already, for one without bytes, and below a directory where no small
-// files may be stored; ErrSpaceQuota; ErrInvalidArgument for a body that is not what the command says, or not new.
+// read, or of another length; ErrUnsupported for one with an erasure coding policy, for one that has bodies already, for one without bytes, below a directory where no small
+// files may be stored, and in place for one of which a snapshot has a block; ErrSpaceQuota; ErrInvalidArgument for a body that is not what the command says, or not new.
 func (ns *Namespace) keepFile(t *txn, op *logpb.KeepFile) {
 	p := newPlace()
 	defer p.release()
@@ -92,13 +93,17 @@ func (ns *Namespace) keepFile(t *txn, op *logpb.KeepFile) {
 				more += n.file.blockSpace(b)
 			}
 		}
-		err = ns.checkQuota(n.parent, nil, usage{}, usage{space: more})
+		if op.InPlace && more > 0 {
+			err = metadata.Errorf(metadata.ErrUnsupported, "%s does not become a small file by itself: a snapshot has its blocks, and would go on to have them", p)
+		} else {
+			err = ns.checkQuota(n.parent, nil, usage{}, usage{space: more})
+		}
 	}
 	if err != nil {
 		t.fail(err)
 		return
 	}
-	if op.InPlace && len(n.file.blocks) == 1 && !ns.snapshotHas(n, 0) {
+	if op.InPlace && len(n.file.blocks) == 1 {
 		body = n.file.blocks[0]
 	}
 	before := ns.metered(n)
@@ -112,7 +117,8 @@ func (ns *Namespace) keepFile(t *txn, op *logpb.KeepFile) {
 }
 
 // Keepable is the block of a file that keepFile would make a small one, for the namenode itself: a closed, replicated file of one block and so many bytes, where small files may be
-// stored, and that no snapshot has: its bytes would be twice there then, and count so for quotas. False: there is none, or it is otherwise by now.
+// stored, and that no snapshot has: its bytes would be twice there then, and count so for quotas. False: there is none, or it is otherwise by now. What becomes so behind this look
+// keepFile finds.
 func (ns *Namespace) Keepable(id metadata.INodeID, length int64, byDefault bool) (b metadata.Block, ok bool) {
 	err := ns.read(func() error {
 		ok = false

@@ -372,23 +372,49 @@ func (s *machine) writeShort(t *rapid.T) {
 
 // keepSmall makes a small file of one with blocks.
 func (s *machine) keepSmall(t *rapid.T) {
-	c, path := drawCaller(t), drawPath(t, "path")
-	n := s.m[path]
-	if n == nil || n.dir {
+	c := drawCaller(t)
+	var files []string
+	for path, n := range s.m {
+		if !n.dir {
+			files = append(files, path)
+		}
+	}
+	if len(files) == 0 {
 		t.Skip("no file")
 	}
+	slices.Sort(files)
+	path := rapid.SampledFrom(files).Draw(t, "path")
+	n := s.m[path]
 	s.adopt(path)
 	length := int64(0)
 	for _, b := range n.blocks {
 		length += b
 	}
-	keep := keepOf
-	if rapid.Bool().Draw(t, "in place") {
-		keep = s.w.keepHere
+	keep, inPlace := keepOf, rapid.Bool().Draw(t, "in place")
+	if inPlace {
+		keep = keepHere
 	}
 	op := keep(path, s.w.blocksOf(path), s.block(t), min(length, metadata.MaxBody))
+	s.snapshotBetween(t, path)
 	r := s.do(t, c, op)
-	s.same(t, "keep "+path, r, s.m.keep(c, path, length))
+	s.same(t, "keep "+path, r, s.m.keep(c, path, length, inPlace))
+}
+
+// snapshotBetween may take a snapshot of a directory above a file, behind the last look at that.
+func (s *machine) snapshotBetween(t *rapid.T, path string) {
+	if !rapid.Bool().Draw(t, "snapshot between") {
+		return
+	}
+	above := parentOf(path)
+	for above != "/" && !s.m[above].allowed {
+		above = parentOf(above)
+	}
+	if !s.m[above].allowed {
+		above = parentOf(path)
+		r := s.do(t, super, &logpb.ChangeSnapshots{Target: to(above), Change: logpb.ChangeSnapshots_ALLOW})
+		s.same(t, "allowSnapshot "+above, r, s.m.allow(above, true))
+	}
+	s.takeSnapshot(t, super, above)
 }
 
 // compact drops the bodies of the cold one that are not needed, behind a checkpoint, which is the only version that is kept.

@@ -215,23 +215,27 @@ func (s *machine) drawRoot(t *rapid.T) string {
 	return rapid.SampledFrom(roots).Draw(t, "root")
 }
 
-func (s *machine) snapshotActions() map[string]func(*rapid.T) {
-	create := func(t *rapid.T) {
-		c, path, name := drawCaller(t), s.drawRoot(t), drawSnapshot(t, "name")
-		r := s.do(t, c, &logpb.ChangeSnapshots{Target: to(path), Change: logpb.ChangeSnapshots_CREATE, Name: name})
-		n, k := s.m.snapshottable(c, path)
-		if k == nil && n.snapshots[name] != nil {
-			k = metadata.ErrSnapshot
-		}
-		if s.same(t, "createSnapshot "+path+" "+name, r, k) {
-			if n.snapshots == nil {
-				n.snapshots, n.age = map[string]model{}, map[string]uint32{}
-			}
-			n.age[name] = uint32(r.INode)
-			s.adoptAll()
-			n.snapshots[name] = s.m.copyOf(path)
-		}
+// takeSnapshot takes one of a directory.
+func (s *machine) takeSnapshot(t *rapid.T, c metadata.Caller, path string) {
+	name := drawSnapshot(t, "name")
+	r := s.do(t, c, &logpb.ChangeSnapshots{Target: to(path), Change: logpb.ChangeSnapshots_CREATE, Name: name})
+	n, k := s.m.snapshottable(c, path)
+	if k == nil && n.snapshots[name] != nil {
+		k = metadata.ErrSnapshot
 	}
+	if !s.same(t, "createSnapshot "+path+" "+name, r, k) {
+		return
+	}
+	if n.snapshots == nil {
+		n.snapshots, n.age = map[string]model{}, map[string]uint32{}
+	}
+	n.age[name] = uint32(r.INode)
+	s.adoptAll()
+	n.snapshots[name] = s.m.copyOf(path)
+}
+
+func (s *machine) snapshotActions() map[string]func(*rapid.T) {
+	create := func(t *rapid.T) { s.takeSnapshot(t, drawCaller(t), s.drawRoot(t)) }
 	return map[string]func(*rapid.T){
 		"allow snapshots": func(t *rapid.T) {
 			path := drawPath(t, "path")

@@ -321,7 +321,7 @@ func TestFilesBecomeSmallFiles(t *testing.T) {
 	}
 }
 
-// In place the body has the id of the file's block, whose replicas go even so; that of a snapshot stays with it.
+// In place the body has the id of the file's block, whose replicas go even so. What a snapshot has is left alone, unless somebody asks for it.
 func TestBodiesTakeThePlaceOfBlocks(t *testing.T) {
 	var removed []metadata.Block
 	w := newWorld(t, Config{OnEffects: func(e Effects) {
@@ -339,7 +339,7 @@ func TestBodiesTakeThePlaceOfBlocks(t *testing.T) {
 		blocks := w.writtenFile(path, length)
 		counts := w.ns.Counts()
 		removed = nil
-		w.mustBy(super, w.keepHere(path, blocks, w.block(), length))
+		w.mustBy(super, keepHere(path, blocks, w.block(), length))
 		f := w.infoOf(path)
 		if !slices.Equal(f.Blocks, blocks) || !f.IsBody(0) || !slices.Equal(removed, blocks) {
 			t.Fatalf("%s has %v, and %v are gone; before %v", path, f.Blocks, removed, blocks)
@@ -362,7 +362,7 @@ func TestBodiesTakeThePlaceOfBlocks(t *testing.T) {
 		// A snapshot has the body from now on; it goes with the last of them.
 		snapshot := fmt.Sprint("s", i)
 		w.mustBy(super, snapshotChange("/d", createSnapshot, snapshot))
-		if r := w.do(super, w.keepHere(path, blocks, w.block(), length)); metadata.KindOf(r.Err) != metadata.ErrUnsupported {
+		if r := w.do(super, keepHere(path, blocks, w.block(), length)); metadata.KindOf(r.Err) != metadata.ErrUnsupported {
 			t.Error("kept twice:", r.Err)
 		}
 		w.mustBy(super, cutOf(path, blocks[0], w.block(), length-3))
@@ -378,10 +378,31 @@ func TestBodiesTakeThePlaceOfBlocks(t *testing.T) {
 		}
 		w.check()
 	}
-	// What a snapshot has keeps its id there.
+	// A file of which a snapshot has the block is left alone, also when the snapshot was taken behind the look at it: its bytes would be there, and count, twice.
 	blocks := w.writtenFile("/d/f", 2000)
+	w.mustBy(super, &logpb.SetQuota{Target: to("/d"), Names: metadata.QuotaKeep, Space: 1 << 30})
+	if _, ok := w.ns.Keepable(w.infoOf("/d/f").Status.ID, 2000, true); !ok {
+		t.Error("it may not be kept")
+	}
 	w.mustBy(super, snapshotChange("/d", createSnapshot, "s"))
-	w.mustBy(super, w.keepHere("/d/f", blocks, w.block(), 2000))
+	before, err := w.ns.QuotaUsage(super, "/d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := w.do(super, keepHere("/d/f", blocks, w.block(), 2000)); metadata.KindOf(r.Err) != metadata.ErrUnsupported || !strings.Contains(r.Err.Error(), "a snapshot has its blocks") {
+		t.Error("a snapshot has it:", r.Err)
+	}
+	if after, err := w.ns.QuotaUsage(super, "/d"); err != nil || after.Space != before.Space {
+		t.Errorf("%+v is used, before %+v (%v)", after, before, err)
+	}
+	if f := w.infoOf("/d/f"); !slices.Equal(f.Blocks, blocks) || f.IsBody(0) {
+		t.Error("it has", f.Blocks)
+	}
+	// Who asks for it by name gets it, and pays for it twice. What the snapshot has keeps its id there.
+	w.mustBy(super, keepOf("/d/f", blocks, w.block(), 2000))
+	if after, err := w.ns.QuotaUsage(super, "/d"); err != nil || after.Space != before.Space+3*2000 {
+		t.Errorf("%+v is used, before %+v (%v)", after, before, err)
+	}
 	if f, old := w.infoOf("/d/f"), w.blocks("/d/.snapshot/s/f"); f.Blocks[0].ID == blocks[0].ID || !slices.Equal(old, blocks) {
 		t.Errorf("it has %v, the snapshot %v, before %v", f.Blocks, old, blocks)
 	}
@@ -391,7 +412,7 @@ func TestBodiesTakeThePlaceOfBlocks(t *testing.T) {
 	blocks = w.writtenFile("/d/two", 4000)
 	blocks = append(blocks, w.writtenFile("/d/more", 1000)...)
 	w.mustBy(super, &logpb.Concat{Target: to("/d/two"), Sources: []*logpb.Target{to("/d/more")}})
-	if r := w.do(super, w.keepHere("/d/two", blocks, w.block(), 5000)); metadata.KindOf(r.Err) != metadata.ErrUnsupported {
+	if r := w.do(super, keepHere("/d/two", blocks, w.block(), 5000)); metadata.KindOf(r.Err) != metadata.ErrUnsupported {
 		t.Error("a file longer than its block size:", r.Err)
 	}
 	w.check()

@@ -323,8 +323,9 @@ func (n *node) room() int64 {
 	return (n.cache.capacity - max(n.cache.used, n.cache.bytes) - n.cache.askedBytes) * 1000 / n.cache.capacity
 }
 
-// cacheTarget is the node with a good replica of a block that has most room for it; nil: none has.
+// cacheTarget is the node with a good replica of a block that has most room for it, one with the replica on a slow volume, from which it would have to be read, only if there is no other; nil: none has.
 func (m *Manager) cacheTarget(id metadata.BlockID, b *block) (best *node) {
+	slow := false
 	for _, p := range b.good {
 		v := m.volumes[p]
 		n := v.node
@@ -333,8 +334,8 @@ func (m *Manager) cacheTarget(id metadata.BlockID, b *block) (best *node) {
 		switch {
 		case !v.usable() || n.stale || !n.stays() || n.dooms(id) || held || refused || n.cache.asked[id] != nil || len(n.cache.asked) >= cacheAhead,
 			n.cache.capacity-max(n.cache.used, n.cache.bytes)-n.cache.askedBytes < cacheCost(b.length):
-		case best == nil || n.room() > best.room():
-			best = n
+		case best == nil || slow && !v.slow || slow == v.slow && n.room() > best.room():
+			best, slow = n, v.slow
 		}
 	}
 	return best

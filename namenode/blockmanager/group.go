@@ -177,21 +177,27 @@ func (m *Manager) siblings(id metadata.BlockID) []*namenode.Node {
 
 // holdersOf are the holders of a block, or of the internal blocks of a group.
 func (m *Manager) holdersOf(id metadata.BlockID, b *block) []*node {
+	var out []*node
+	m.heldOf(id, b, func(v *volume) {
+		if n := v.node; !n.forgotten && !slices.Contains(out, n) {
+			out = append(out, n)
+		}
+	})
+	return out
+}
+
+// heldOf is held, of all internal blocks of a group.
+func (m *Manager) heldOf(id metadata.BlockID, b *block, each func(*volume)) {
 	g := m.groups[id]
 	if g == nil {
-		return m.holders(b)
+		m.held(b, each)
+		return
 	}
-	var out []*node
 	for i := range g.layout.Units() {
 		if unit := m.blocks.peek(id.Internal(i)); unit != nil {
-			for _, n := range m.holders(unit) {
-				if !slices.Contains(out, n) {
-					out = append(out, n)
-				}
-			}
+			m.held(unit, each)
 		}
 	}
-	return out
 }
 
 // recoverable are the internal blocks of an open group that live nodes may have.

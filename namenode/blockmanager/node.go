@@ -62,6 +62,8 @@ type volume struct {
 	place  place
 	failed bool
 	slow   bool // a call of its disk does not come back: readers and copies turn to others first
+	// slowSince is when it became slow.
+	slowSince time.Time
 	// blocks are the replicas believed to be there; named are those of them that the full report has named which is coming in, or came last, or that
 	// were heard of since it began.
 	blocks, named idSet
@@ -244,7 +246,11 @@ func (m *Manager) setVolumes(n *node, volumes []namenode.Volume) {
 	n.candidate.Volumes = append(n.candidate.Volumes[:0], volumes...)
 	for _, nv := range volumes {
 		v := m.volume(n, nv.ID)
-		v.kind, v.slow = nv.Type, nv.Slow && !nv.Failed
+		slow := nv.Slow && !nv.Failed
+		if slow && !v.slow {
+			v.slowSince = m.now
+		}
+		v.kind, v.slow = nv.Type, slow
 		if v.failed == nv.Failed {
 			continue
 		}

@@ -49,25 +49,29 @@ func (m *Manager) ExpectLike(id, source metadata.BlockID) {
 // holders lists the nodes that may hold a replica of a block: of the pipeline, or reported in any state.
 func (m *Manager) holders(b *block) []*node {
 	var out []*node
-	add := func(p place) {
-		if n := m.volumes[p].node; !n.forgotten && !slices.Contains(out, n) {
+	m.held(b, func(v *volume) {
+		if n := v.node; !n.forgotten && !slices.Contains(out, n) {
 			out = append(out, n)
 		}
-	}
+	})
+	return out
+}
+
+// held goes through the volumes where a replica of a block may be.
+func (m *Manager) held(b *block, each func(*volume)) {
 	if b.more != nil {
 		for _, p := range b.more.expect {
-			add(p)
+			each(m.volumes[p])
 		}
 		for _, o := range b.more.odd {
 			if o.generation >= b.generation && !o.corrupt {
-				add(o.at)
+				each(m.volumes[o.at])
 			}
 		}
 	}
 	for _, p := range b.good {
-		add(p)
+		each(m.volumes[p])
 	}
-	return out
 }
 
 // remember keeps a dead node, or a failed volume's node, among the holders of an open block: it may come back with bytes
@@ -179,13 +183,18 @@ func (m *Manager) Recovering(id metadata.BlockID) metadata.Generation {
 	return 0
 }
 
-// choosePrimary takes the holder heard of last that has not been tried yet, as HDFS does.
+// choosePrimary takes the holder heard of last that has not been tried yet, as HDFS does; one on a slow volume, where the recovery would wait, behind all others.
 func (m *Manager) choosePrimary(id metadata.BlockID, b *block) {
 	e := b.more
+	slow := map[*node]bool{}
+	m.heldOf(id, b, func(v *volume) { slow[v.node] = slow[v.node] || v.slow })
 	var best *node
 	for range 2 {
 		for _, n := range m.holdersOf(id, b) {
-			if n.alive && !slices.Contains(e.tried, n.info.ID) && (best == nil || n.lastBeat.After(best.lastBeat)) {
+			if !n.alive || slices.Contains(e.tried, n.info.ID) {
+				continue
+			}
+			if best == nil || slow[best] && !slow[n] || slow[best] == slow[n] && n.lastBeat.After(best.lastBeat) {
 				best = n
 			}
 		}

@@ -322,14 +322,15 @@ func (m *Manager) send(now time.Time, id metadata.BlockID, b *block, source *nod
 }
 
 // source is the least busy node that can give the block away, among equals one that is leaving, because nobody writes to it; one with the replica on a
-// slow volume only if there is no other, and a suspect one after these. One that gives away as many as streams already is none.
+// slow volume only if there is no other, and a suspect one after these. One that gives away as many as streams already is none. Where only slow ones have a stream left another one is
+// waited for, as long as a copy may stand still, unless the block is one of those that are mended first: what a slow volume has begun to send stands still, too.
 func (m *Manager) source(id metadata.BlockID, b *block, streams int) *node {
-	var best *node
-	worst := 0
+	var best *volume
+	worst, busy := 0, false // busy: one on a quick volume has no stream left
 	for _, p := range b.good {
 		v := m.volumes[p]
 		n := v.node
-		if !v.usable() || n.stale || n.dooms(id) || n.outgoing >= streams {
+		if !v.usable() || n.stale || n.dooms(id) {
 			continue
 		}
 		bad := 0
@@ -339,12 +340,19 @@ func (m *Manager) source(id metadata.BlockID, b *block, streams int) *node {
 		if b.suspect(p) {
 			bad += 2
 		}
-		better := best != nil && (n.outgoing < best.outgoing || n.outgoing == best.outgoing && !n.stays() && best.stays())
+		if n.outgoing >= streams {
+			busy = busy || bad == 0
+			continue
+		}
+		better := best != nil && (n.outgoing < best.node.outgoing || n.outgoing == best.node.outgoing && !n.stays() && best.node.stays())
 		if best == nil || bad < worst || bad == worst && better {
-			best, worst = n, bad
+			best, worst = v, bad
 		}
 	}
-	return best
+	if best == nil || best.slow && busy && b.priority > 1 && m.now.Sub(best.slowSince) < m.config.CopyTimeout {
+		return nil
+	}
+	return best.node
 }
 
 // arrived takes a node off the targets of a block's copies. What came as a copy was verified on its way.
@@ -590,7 +598,7 @@ func (m *Manager) freshHolders(b *block) bool {
 }
 
 // victim is the holder that loses its surplus replica: one whose rack keeps another replica, then one whose volume is of a type that the storage policy
-// does not ask for, then the fullest. nil: none can go now.
+// does not ask for, then one on a slow volume, then the fullest. nil: none can go now.
 func (m *Manager) victim(id metadata.BlockID, b *block) *node {
 	racks := map[string]int{}
 	var types []namenode.StorageType
@@ -618,6 +626,9 @@ func (m *Manager) victim(id metadata.BlockID, b *block) *node {
 		}
 		if ta, tb := slices.Contains(over, a.kind), slices.Contains(over, b.kind); ta != tb {
 			return ta
+		}
+		if a.slow != b.slow {
+			return a.slow
 		}
 		return a.node.free() < b.node.free()
 	}

@@ -299,7 +299,7 @@ func (a *adopting) look(files []*adoptee) (batches []*adoptRequest) {
 			f.failed = true
 			continue
 		}
-		node := at[(int(f.block.ID)+f.tries)%len(at)].Node // another one the next time
+		node := at[f.tries%len(at)].Node // the best first, another one the next time; of equals each block has another order
 		b := open[node.ID]
 		if b == nil || len(b.files) == adoptBatch || b.bytes+f.length > adoptBatchBytes {
 			b = &adoptRequest{node: node}

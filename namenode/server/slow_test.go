@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/metadata"
 	pb "github.com/gohops/hops/namenode/api/v1"
 	"github.com/gohops/hops/namenode/hdfs/clientprotocol"
 	hadoop "github.com/gohops/hops/namenode/hdfs/hadooppb"
@@ -59,6 +60,10 @@ func TestSlowVolumes(t *testing.T) {
 			call("getSlowDatanodeReport", &hadoop.GetSlowDatanodeReportRequestProto{}, &r)
 			return len(r.DatanodeInfoProto) == 1 && r.DatanodeInfoProto[0].Id.GetDatanodeUuid() == slow
 		})
+		lookAt := &adopting{s: lead.Server}
+		if got := lookAt.look([]*adoptee{{inode: metadata.INodeID(w.id), length: 100}}); len(got) != 1 || string(got[0].node.ID) == slow {
+			t.Errorf("the bytes of a small file are asked of %v", got)
+		}
 		var r hadoop.GetBlockLocationsResponseProto
 		call("getBlockLocations", &hadoop.GetBlockLocationsRequestProto{Src: &w.path, Offset: ptr(uint64(0)), Length: ptr(uint64(100))}, &r)
 		if at := r.Locations.Blocks[0].Locs; len(at) != 2 || at[1].Id.GetDatanodeUuid() != slow {

@@ -1630,7 +1630,7 @@ type KeepFile struct {
 	Crc       uint32 `protobuf:"fixed32,4,opt,name=crc,proto3" json:"crc,omitempty"`
 	Data      []byte `protobuf:"bytes,5,opt,name=data,proto3" json:"data,omitempty"`
 	ByDefault bool   `protobuf:"varint,6,opt,name=by_default,json=byDefault,proto3" json:"by_default,omitempty"`
-	// The body takes over the id and generation of the file's block, if it has one and no snapshot has it: who knows its places finds it at others.
+	// The body takes over the id and generation of the file's block, if it has one: who knows its places finds it at others. Refused if a snapshot has a block of the file.
 	InPlace       bool `protobuf:"varint,7,opt,name=in_place,json=inPlace,proto3" json:"in_place,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
