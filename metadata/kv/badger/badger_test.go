@@ -16,9 +16,11 @@ import (
 	"github.com/gohops/hops/metadata/kv/kvtest"
 )
 
-func open(t testing.TB, dir string) *badger.Store {
+func open(t testing.TB, dir string) *badger.Store { return openApart(t, dir, "") }
+
+func openApart(t testing.TB, dir, apart string) *badger.Store {
 	t.Helper()
-	s, err := badger.Open(dir, badger.Options{Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	s, err := badger.Open(dir, badger.Options{Apart: apart, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,22 +29,26 @@ func open(t testing.TB, dir string) *badger.Store {
 }
 
 func TestStore(t *testing.T) {
-	dirs := map[kv.Store]string{}
-	kvtest.Run(t,
-		func(t *testing.T) kv.Store {
-			dir := t.TempDir()
-			s := open(t, dir)
-			dirs[s] = dir
-			return s
-		},
-		func(t *testing.T, s kv.Store) kv.Store {
-			if err := s.Close(); err != nil {
-				t.Fatal(err)
-			}
-			again := open(t, dirs[s])
-			dirs[again] = dirs[s]
-			return again
+	for _, apart := range []string{"", "a", "b", "koab0"} {
+		t.Run("apart "+apart, func(t *testing.T) {
+			dirs := map[kv.Store]string{}
+			kvtest.Run(t,
+				func(t *testing.T) kv.Store {
+					dir := t.TempDir()
+					s := openApart(t, dir, apart)
+					dirs[s] = dir
+					return s
+				},
+				func(t *testing.T, s kv.Store) kv.Store {
+					if err := s.Close(); err != nil {
+						t.Fatal(err)
+					}
+					again := openApart(t, dirs[s], apart)
+					dirs[again] = dirs[s]
+					return again
+				})
 		})
+	}
 }
 
 func put(t testing.TB, s kv.Store, at uint64, key, value string) {

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"syscall"
 	"testing"
@@ -18,6 +19,7 @@ import (
 var (
 	benchFiles  = flag.Int("files", 1_000_000, "how many files BenchmarkWrite's store has before")
 	benchRounds = flag.Int("rounds", 12, "how many checkpoints BenchmarkWrite writes")
+	benchApart  = flag.String("apart", "i", "the classes of BenchmarkWrite's store that are apart")
 	benchAgain  = flag.Bool("again", false, "BenchmarkWrite writes files all over the store again in place of new ones")
 )
 
@@ -27,15 +29,20 @@ var (
 //
 //	go test -run '^$' -bench Write -benchtime 1x ./metadata/kv/badger -args -files 10000000
 func BenchmarkWrite(b *testing.B) {
-	s := &Store{dir: b.TempDir(), opt: Options{Memtable: 32 << 20, Logger: slog.New(slog.DiscardHandler)}, closing: make(chan struct{})}
-	opt := s.options(s.path(current))
-	opt.MetricsEnabled = true
-	db, err := badger.OpenManaged(opt)
-	if err != nil {
-		b.Fatal(err)
-	}
-	s.db = db
+	s := &Store{dir: b.TempDir(), opt: Options{Memtable: 32 << 20, Apart: *benchApart, Logger: slog.New(slog.DiscardHandler)}, closing: make(chan struct{})}
 	defer s.Close()
+	for _, class := range append([]byte{0}, classes(*benchApart)...) {
+		opt := s.options(s.path(current), class)
+		opt.MetricsEnabled = true
+		if err := os.MkdirAll(opt.Dir, 0o700); err != nil {
+			b.Fatal(err)
+		}
+		db, err := badger.OpenManaged(opt)
+		if err != nil {
+			b.Fatal(err)
+		}
+		s.db = append(s.db, database{class, db})
+	}
 	used := func() time.Duration {
 		var u syscall.Rusage
 		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -126,9 +133,11 @@ func BenchmarkWrite(b *testing.B) {
 	b.ReportMetric(float64(cpu.Nanoseconds())/n, "cpu-ns/file")
 	b.ReportMetric((metric("badger_write_bytes_l0")-tables)/n, "written-B/file")
 	b.ReportMetric((metric("badger_write_bytes_compaction")-merged)/n, "merged-B/file")
-	for _, l := range db.Levels() {
-		if l.NumTables > 0 {
-			b.Logf("level %d: %d tables, %d MiB", l.Level, l.NumTables, l.Size>>20)
+	for _, d := range s.db {
+		for _, l := range d.Levels() {
+			if l.NumTables > 0 {
+				b.Logf("%q level %d: %d tables, %d MiB", d.class, l.Level, l.NumTables, l.Size>>20)
+			}
 		}
 	}
 }
