@@ -207,6 +207,7 @@ func (s *Store) options(path string, class byte) badger.Options {
 
 	if class != 0 {
 		opt.MemTableSize = apartMemtable
+		opt.NumMemtables = 1
 	}
 	if s.readOnly {
 		opt.NumCompactors, opt.NumLevelZeroTables, opt.NumLevelZeroTablesStall = 0, math.MaxInt32-1, math.MaxInt32

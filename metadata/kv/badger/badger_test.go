@@ -157,11 +157,14 @@ func TestCrashBetweenRenamesOfReplace(t *testing.T) {
 // A flipped bit in a table of a small store is found when the store is opened: it starts empty, and the files are kept. In a larger one it is
 // found a little later, and all reads fail from then on. It never is another value.
 func TestFlippedBitIsFound(t *testing.T) {
-	t.Run("small", func(t *testing.T) { flippedBitIsFound(t, 2000) })
-	t.Run("large", func(t *testing.T) { flippedBitIsFound(t, 70_000) })
+	for name, apart := range map[string]string{"": "", ", apart": "k"} {
+		t.Run("small"+name, func(t *testing.T) { flippedBitIsFound(t, 2000, apart) })
+		t.Run("large"+name, func(t *testing.T) { flippedBitIsFound(t, 70_000, apart) })
+	}
 }
 
-func flippedBitIsFound(t *testing.T, keys int) {
+func flippedBitIsFound(t *testing.T, keys int, apart string) {
+	open := func(t *testing.T, dir string) *badger.Store { return openApart(t, dir, apart) }
 	value := func(i int) string { return fmt.Sprintf("value%05d%s", i, strings.Repeat("-", 1000)) }
 	large := keys*1000 > 64<<20
 	dir := t.TempDir()
@@ -176,7 +179,7 @@ func flippedBitIsFound(t *testing.T, keys int) {
 	if err := s.Close(); err != nil { // writes the memory table out
 		t.Fatal(err)
 	}
-	tables, err := filepath.Glob(filepath.Join(dir, "data", "*.sst"))
+	tables, err := filepath.Glob(filepath.Join(dir, "data", apart, "*.sst"))
 	if err != nil || len(tables) == 0 {
 		t.Fatal("no table", err)
 	}

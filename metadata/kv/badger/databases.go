@@ -25,8 +25,8 @@ const apartMemtable = 8 << 20
 
 // open opens the content in path and makes it when it is not there.
 //
-// The first database is made when all others are there, and so durable. So when it is there and another one is not, that one was lost; when it is
-// not there and another one is not empty, it was.
+// The first database is made when the others are there to stay. So when it is there and another one is not, that one was lost; when it is not
+// there and another one is not empty, it was.
 func (s *Store) open(path string) (_ databases, err error) {
 	there := has(filepath.Join(path, badger.ManifestFilename))
 	db := make(databases, 1)
@@ -49,8 +49,13 @@ func (s *Store) open(path string) (_ databases, err error) {
 		}
 		db = append(db, database{class, d})
 	}
-	if !there && db[1:].last() > 0 {
-		return nil, errLost(path)
+	if !there && len(db) > 1 {
+		if db[1:].last() > 0 {
+			return nil, errLost(path)
+		}
+		if err := syncDir(path); err != nil {
+			return nil, err
+		}
 	}
 	d, err := s.openManaged(s.options(path, 0))
 	if err != nil {
@@ -60,7 +65,9 @@ func (s *Store) open(path string) (_ databases, err error) {
 	return db, nil
 }
 
-func errLost(dir string) error { return fmt.Errorf("%s is lost: there is no %s", dir, badger.ManifestFilename) }
+func errLost(dir string) error {
+	return fmt.Errorf("%s is lost: there is no %s", dir, badger.ManifestFilename)
+}
 
 func (s *Store) openManaged(opt badger.Options) (*badger.DB, error) {
 	if s.readOnly {
