@@ -29,7 +29,7 @@ func openApart(t testing.TB, dir, apart string) *badger.Store {
 }
 
 func TestStore(t *testing.T) {
-	for _, apart := range []string{"", "a", "b", "koab0"} {
+	for _, apart := range []string{"", "koab0"} {
 		t.Run("apart "+apart, func(t *testing.T) {
 			dirs := map[kv.Store]string{}
 			kvtest.Run(t,
@@ -157,10 +157,9 @@ func TestCrashBetweenRenamesOfReplace(t *testing.T) {
 // A flipped bit in a table of a small store is found when the store is opened: it starts empty, and the files are kept. In a larger one it is
 // found a little later, and all reads fail from then on. It never is another value.
 func TestFlippedBitIsFound(t *testing.T) {
-	for name, apart := range map[string]string{"": "", ", apart": "k"} {
-		t.Run("small"+name, func(t *testing.T) { flippedBitIsFound(t, 2000, apart) })
-		t.Run("large"+name, func(t *testing.T) { flippedBitIsFound(t, 70_000, apart) })
-	}
+	t.Run("small", func(t *testing.T) { flippedBitIsFound(t, 2000, "") })
+	t.Run("large", func(t *testing.T) { flippedBitIsFound(t, 70_000, "") })
+	t.Run("large, apart", func(t *testing.T) { flippedBitIsFound(t, 70_000, "k") })
 }
 
 func flippedBitIsFound(t *testing.T, keys int, apart string) {
