@@ -171,7 +171,7 @@ func TestInspectLogOfWhatIsNone(t *testing.T) {
 
 func TestInspectSnapshotAndCheckpoint(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "checkpoint")
-	store, err := badger.Open(dir, badger.Options{Logger: slog.New(slog.DiscardHandler)})
+	store, err := badger.Open(dir, badger.Options{Apart: namespace.Apart, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -253,7 +253,7 @@ func BenchmarkList16(b *testing.B) {
 // coldNamespace is a namespace of 200 directories of 500 files on disk, with next to nothing in memory.
 func coldNamespace(b *testing.B) (*Namespace, []string) {
 	dir := b.TempDir()
-	store, err := badger.Open(dir, badger.Options{Logger: slog.New(slog.DiscardHandler)})
+	store, err := badger.Open(dir, badger.Options{Apart: Apart, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -116,7 +116,7 @@ func longestStat(b *testing.B, ns *Namespace, path string, fn func()) (longest t
 // one after a restart, and then for any, of which nearly none are in memory.
 func BenchmarkCheckpoint(b *testing.B) {
 	dir := b.TempDir()
-	store, err := badger.Open(dir, badger.Options{Logger: slog.New(slog.DiscardHandler)})
+	store, err := badger.Open(dir, badger.Options{Apart: Apart, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -255,7 +255,7 @@ func BenchmarkCheckpoint(b *testing.B) {
 		b.Fatal(err)
 	}
 	began := time.Now()
-	if store, err = badger.Open(dir, badger.Options{Logger: slog.New(slog.DiscardHandler)}); err != nil {
+	if store, err = badger.Open(dir, badger.Options{Apart: Apart, Logger: slog.New(slog.DiscardHandler)}); err != nil {
 		b.Fatal(err)
 	}
 	b.Logf("the store is open after %v", time.Since(began))

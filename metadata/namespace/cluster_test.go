@@ -71,7 +71,7 @@ func (c *peers) start(p *peer) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	if p.store, err = badger.Open(filepath.Join(p.dir, "checkpoint"), badger.Options{Logger: quiet}); err != nil {
+	if p.store, err = badger.Open(filepath.Join(p.dir, "checkpoint"), badger.Options{Apart: Apart, Logger: quiet}); err != nil {
 		c.t.Fatal(err)
 	}
 	p.ns = fresh(c.t, p.store, 0)

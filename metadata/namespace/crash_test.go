@@ -354,10 +354,21 @@ func copyAtOnce(t *testing.T, dir string) string {
 	}
 }
 
+// mixed is a copy of a store's folder in which the database of a class is that of another copy.
+func mixed(t *testing.T, dir, other string, class rune) string {
+	to := filepath.Join(t.TempDir(), "mixed")
+	part := filepath.Join("data", string(class))
+	if err := errors.Join(os.CopyFS(to, os.DirFS(dir)), os.RemoveAll(filepath.Join(to, part)),
+		os.CopyFS(filepath.Join(to, part), os.DirFS(filepath.Join(other, part)))); err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
 // The same with the real store, whose folder is copied in the middle as a kill would leave it.
 func TestBadgerFolderCopiedMidway(t *testing.T) {
 	dir := t.TempDir()
-	quiet := badger.Options{Logger: slog.New(slog.DiscardHandler)}
+	quiet := badger.Options{Apart: Apart, Logger: slog.New(slog.DiscardHandler)}
 	inner, err := badger.Open(dir, quiet)
 	if err != nil {
 		t.Fatal(err)
@@ -377,8 +388,11 @@ func TestBadgerFolderCopiedMidway(t *testing.T) {
 	defer s.Release()
 	frozenAt := w.index
 	var copies []string
-	ended := false
+	ended, synced := false, 0
 	store.Reset(func(n int, call faulty.Call) error {
+		if call == faulty.Sync && synced == 0 {
+			synced = len(copies) // all but the marker has been handed over
+		}
 		if n%23 == 1 || call == faulty.Flush || call == faulty.Sync || call == faulty.Scan && !ended {
 			ended = call == faulty.Scan
 			copies = append(copies, copyAtOnce(t, dir))
@@ -389,6 +403,12 @@ func TestBadgerFolderCopiedMidway(t *testing.T) {
 		t.Fatal(err)
 	}
 	store.Reset(nil)
+	// A power cut may leave one database of the store as it was before others: until they are synced, when the marker is not there.
+	for _, class := range Apart {
+		for _, at := range []int{0, synced / 2, synced} {
+			copies = append(copies, mixed(t, copies[at], copies[synced-at], class), mixed(t, copies[synced], copies[at], class), mixed(t, copies[at], copies[synced], class))
+		}
+	}
 	starts := map[uint64]int{}
 	for i, dir := range copies {
 		c, err := badger.Open(dir, quiet)
@@ -410,7 +430,7 @@ func TestBadgerFolderCopiedMidway(t *testing.T) {
 // A namespace on badger is stopped and started, and loads what it needs.
 func TestRestartOnBadger(t *testing.T) {
 	dir := t.TempDir()
-	quiet := badger.Options{Logger: slog.New(slog.DiscardHandler)}
+	quiet := badger.Options{Apart: Apart, Logger: slog.New(slog.DiscardHandler)}
 	var w *world
 	r := rand.New(rand.NewPCG(3, 3))
 	for round := range 4 {

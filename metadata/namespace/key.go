@@ -29,6 +29,10 @@ const (
 	classSnapshotBlock = 'B' // block: the inode that had it, and the block (derived)
 )
 
+// Apart are the classes that a store should keep apart from all others (badger.Options): their ids are given out in order, so new records lie
+// behind all old ones.
+const Apart = string(classINode) + string(classBlock)
+
 var markerKey = []byte{classMarker}
 
 // classKnown reports whether records of a class are part of a snapshot's stream.

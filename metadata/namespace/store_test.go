@@ -744,7 +744,7 @@ func TestBodiesSurvivePowerCuts(t *testing.T) {
 // The same with the real stores, and a member that pulls the version.
 func TestBodiesOnDisk(t *testing.T) {
 	open := func(dir string) (*Namespace, func()) {
-		store, err := badger.Open(dir+"/checkpoint", badger.Options{})
+		store, err := badger.Open(dir+"/checkpoint", badger.Options{Apart: Apart})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -244,7 +244,7 @@ func TestPullCutAnywhere(t *testing.T) {
 // A member reads, applies and writes checkpoints while it pulls; a second pull takes the place of the first.
 func TestPullBesideEverythingElse(t *testing.T) {
 	dir := t.TempDir()
-	store, err := badger.Open(dir, badger.Options{Logger: slog.New(slog.DiscardHandler)})
+	store, err := badger.Open(dir, badger.Options{Apart: Apart, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -468,7 +468,7 @@ func flipped(b []byte, at int) []byte {
 // The store of a member whose folder is damaged starts empty, and keeps the damaged files for people.
 func TestDamagedFolderIsKept(t *testing.T) {
 	dir := t.TempDir()
-	quiet := badger.Options{Logger: slog.New(slog.DiscardHandler)}
+	quiet := badger.Options{Apart: Apart, Logger: slog.New(slog.DiscardHandler)}
 	store, err := badger.Open(dir, quiet)
 	if err != nil {
 		t.Fatal(err)

@@ -89,7 +89,7 @@ func (o *others) report(took time.Duration) {
 
 // largeNamespace is bob's directory /large of so many files, in directories of so many, and a small one.
 func largeNamespace(b *testing.B, files, perDirectory int, memory int64) (*others, *badger.Store) {
-	store, err := badger.Open(b.TempDir(), badger.Options{Logger: slog.New(slog.DiscardHandler)})
+	store, err := badger.Open(b.TempDir(), badger.Options{Apart: Apart, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -218,7 +218,7 @@ func BenchmarkOthersWhileCheckpointing(b *testing.B) {
 // Files of many blocks are forgotten, and read again, while others work.
 func BenchmarkOthersWhileFilesOfManyBlocksComeAndGo(b *testing.B) {
 	const files, blocks = 64, MaxBlocks
-	store, err := badger.Open(b.TempDir(), badger.Options{Logger: slog.New(slog.DiscardHandler)})
+	store, err := badger.Open(b.TempDir(), badger.Options{Apart: Apart, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		b.Fatal(err)
 	}

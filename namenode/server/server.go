@@ -338,7 +338,7 @@ func (s *Server) open() error {
 		return err
 	}
 	var err error
-	if s.store, err = badger.Open(checkpoint, badger.Options{Logger: s.log}); err != nil {
+	if s.store, err = badger.Open(checkpoint, badger.Options{Apart: namespace.Apart, Logger: s.log}); err != nil {
 		return err
 	}
 	conf := namespace.Config{

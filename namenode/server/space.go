@@ -72,11 +72,12 @@ func (m *meter) more(n int) error {
 	return m.room()
 }
 
-// What badger writes without being asked: its two memory tables, mapped with twice their size each, and what its
-// compactors rewrite, at most the sixteen tables of level 0, of 32 MiB each, and all of the first level, 512 MiB and as much as the merge before has brought.
+// What badger writes without being asked: two memory tables of each of the three databases of a checkpoint, mapped with twice their size each, and
+// what its compactors rewrite. That is at most the sixteen tables of level 0, of 32 MiB each, and all of the first level, 512 MiB and as much as the
+// merge before has brought; in the two databases of what is kept apart the tables of level 0 have 8 MiB each.
 const (
-	headroomTables  = 128 << 20
-	headroomCompact = 1536 << 20
+	headroomTables  = 192 << 20
+	headroomCompact = 1536<<20 + 2*768<<20
 )
 
 // headroom is how much the checkpoint may write that guarded does not see.

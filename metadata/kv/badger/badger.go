@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,18 +27,23 @@ type Options struct {
 	// Memtable is the size in bytes of badger's memory table, 32 MiB by default. Up to four of them are in memory, and a
 	// write transaction holds 15 % of one.
 	Memtable int64
+	// Apart are classes of keys, letters that keys begin with, each of which has a database of its own: those in which new keys lie behind all
+	// old ones, so that badger has nothing to write again for them.
+	Apart string
 	// Logger receives what badger has to say; nil means slog.Default().
 	Logger *slog.Logger
 }
 
-// Store is a badger database in the folder "data" of its directory. The directory may also hold "data.new" and
-// "data.old", remains of a Replace, "condemned", the request to start empty, and "data.damaged", the last content that was set aside.
+// Store is a badger database in the folder "data" of its directory, and one below it for each class of keys that is apart. The directory may
+// also hold "data.new" and "data.old", remains of a Replace, "condemned", the request to start empty, and "data.damaged", the last content that
+// was set aside.
 type Store struct {
-	dir string
-	opt Options
+	dir      string
+	opt      Options
+	readOnly bool // nothing is merged
 
 	mu     sync.RWMutex // guards db against Replace and Close
-	db     *badger.DB
+	db     databases
 	closed bool
 
 	complaint atomic.Pointer[string] // the first error that badger only logged
@@ -79,6 +85,7 @@ func Open(dir string, opt Options) (*Store, error) {
 		if err := s.moveAside(err); err != nil {
 			return nil, fmt.Errorf("checkpoint %s: %w", dir, err)
 		}
+		s.complaint.Store(nil) // it was about the former content
 		db, err = s.open(s.path(current))
 	}
 	if err != nil {
@@ -173,10 +180,9 @@ func (s *Store) SetAside(cause error) error {
 	return nil
 }
 
-func (s *Store) open(path string) (*badger.DB, error) { return badger.OpenManaged(s.options(path)) }
-
-func (s *Store) options(path string) badger.Options {
-	opt := badger.DefaultOptions(path)
+// options are those of the database of a class in the content in path.
+func (s *Store) options(path string, class byte) badger.Options {
+	opt := badger.DefaultOptions(folder(path, class))
 	opt.Logger = logger{s}
 	opt.MetricsEnabled = false
 
@@ -198,6 +204,14 @@ func (s *Store) options(path string) badger.Options {
 	opt.Compression = options.None
 	opt.BlockCacheSize = 0
 	opt.IndexCacheSize = 0
+
+	if class != 0 {
+		opt.MemTableSize = apartMemtable
+		opt.NumMemtables = 1
+	}
+	if s.readOnly {
+		opt.NumCompactors, opt.NumLevelZeroTables, opt.NumLevelZeroTablesStall = 0, math.MaxInt32-1, math.MaxInt32
+	}
 	return opt
 }
 
@@ -205,7 +219,11 @@ func (s *Store) options(path string) badger.Options {
 func (s *Store) View(at uint64) kv.View {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return &view{s, s.db.NewTransactionAt(at, false)}
+	v := &view{store: s}
+	for _, d := range s.db {
+		v.parts = append(v.parts, part{d.class, d.NewTransactionAt(at, false)})
+	}
+	return v
 }
 
 // Batch implements kv.Store.
@@ -218,8 +236,12 @@ func (s *Store) Batch(at uint64) kv.Batch {
 // pendingWrites is how many pieces of a batch badger may have in its queue: a checkpoint is in no hurry, and others want the processors.
 const pendingWrites = 1
 
-func newBatch(db *badger.DB, at uint64) *batch {
-	return &batch{loader: db.NewKVLoader(pendingWrites), kv: pb.KV{Version: at}}
+func newBatch(db databases, at uint64) *batch {
+	b := &batch{kv: pb.KV{Version: at}}
+	for _, d := range db {
+		b.loaders = append(b.loaders, loader{d.class, d.NewKVLoader(pendingWrites)})
+	}
+	return b
 }
 
 // Sync implements kv.Store. It also fails when badger has logged an error since Open: some of badger's background
@@ -230,8 +252,10 @@ func (s *Store) Sync() error {
 	if s.closed {
 		return fs.ErrClosed
 	}
-	if err := s.db.Sync(); err != nil {
-		return err
+	for _, d := range s.db {
+		if err := d.Sync(); err != nil {
+			return err
+		}
 	}
 	if c := s.complaint.Load(); c != nil {
 		return fmt.Errorf("checkpoint %s: badger reported: %s", s.dir, *c)
@@ -243,8 +267,11 @@ func (s *Store) Sync() error {
 func (s *Store) Discard(at uint64) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if !s.closed {
-		s.db.SetDiscardTs(at)
+	if s.closed {
+		return
+	}
+	for _, d := range s.db {
+		d.SetDiscardTs(at)
 	}
 }
 
@@ -252,7 +279,7 @@ func (s *Store) Discard(at uint64) {
 func (s *Store) Last() uint64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.db.MaxVersion()
+	return s.db.last()
 }
 
 // Replace implements kv.Store: it fills a second database beside the current one and exchanges the folders.
@@ -287,8 +314,10 @@ func (s *Store) fill(at uint64, fill func(put func(key, value []byte) error) err
 	} else {
 		b.Cancel()
 	}
-	if err == nil {
-		err = db.Sync()
+	for _, d := range db {
+		if err == nil {
+			err = d.Sync()
+		}
 	}
 	return errors.Join(err, db.Close())
 }
@@ -390,9 +419,27 @@ func syncDir(path string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
+// view is a transaction of each database, the first of them the one of all classes that are not apart.
 type view struct {
 	store *Store
-	txn   *badger.Txn
+	parts []part
+}
+
+type part struct {
+	class byte
+	*badger.Txn
+}
+
+// of is the transaction of the database that keys like this one are in.
+func (v *view) of(key []byte) *badger.Txn {
+	if len(key) > 0 {
+		for _, p := range v.parts[1:] {
+			if p.class == key[0] {
+				return p.Txn
+			}
+		}
+	}
+	return v.parts[0].Txn
 }
 
 func (v *view) Get(key []byte) ([]byte, error) {
@@ -400,7 +447,7 @@ func (v *view) Get(key []byte) ([]byte, error) {
 		return nil, fs.ErrClosed
 	}
 	defer v.store.leave()
-	item, err := v.txn.Get(key)
+	item, err := v.of(key).Get(key)
 	if err := v.store.sound(); err != nil {
 		return nil, err
 	}
@@ -418,17 +465,60 @@ func (v *view) Scan(prefix, from []byte, fn func(key, value []byte) bool) error 
 		return fs.ErrClosed
 	}
 	defer v.store.leave()
+	var err error
+	if len(prefix) > 0 {
+		_, err = v.scan(v.of(prefix), prefix, from, fn)
+	} else {
+		err = v.scanAll(from, fn)
+	}
+	if err != nil {
+		return err
+	}
+	return v.store.sound()
+}
+
+// scanAll is a scan of all classes: before a key of the first database come the classes apart that are below it.
+func (v *view) scanAll(from []byte, fn func(key, value []byte) bool) error {
+	apart := v.parts[1:]
+	for len(apart) > 0 && len(from) > 0 && apart[0].class < from[0] {
+		apart = apart[1:]
+	}
+	more := true
+	var err error
+	upTo := func(class byte) bool {
+		for len(apart) > 0 && more && err == nil && apart[0].class <= class {
+			p := apart[0]
+			apart = apart[1:]
+			more, err = v.scan(p.Txn, []byte{p.class}, from, fn)
+		}
+		return more && err == nil
+	}
+	goOn, merr := v.scan(v.parts[0].Txn, nil, from, func(key, value []byte) bool {
+		return upTo(key[0]) && fn(key, value)
+	})
+	if merr != nil {
+		return merr
+	}
+	if goOn {
+		upTo(0xff)
+	}
+	return err
+}
+
+// scan is a scan of one database. more: fn did not end it.
+func (v *view) scan(txn *badger.Txn, prefix, from []byte, fn func(key, value []byte) bool) (more bool, err error) {
 	opt := badger.DefaultIteratorOptions
 	opt.Prefix = prefix
 	opt.PrefetchValues = false
-	it := v.txn.NewIterator(opt)
+	it := txn.NewIterator(opt)
 	defer it.Close()
 	start := prefix
 	if string(from) > string(start) {
 		start = from
 	}
-	for it.Seek(start); it.ValidForPrefix(prefix); it.Next() {
-		item, more := it.Item(), false
+	more = true
+	for it.Seek(start); more && it.ValidForPrefix(prefix); it.Next() {
+		item := it.Item()
 		err := item.Value(func(value []byte) error {
 			more = fn(item.Key(), value)
 			return nil
@@ -437,24 +527,30 @@ func (v *view) Scan(prefix, from []byte, fn func(key, value []byte) bool) error 
 			err = fs.ErrClosed
 		}
 		if err != nil {
-			return err
-		}
-		if !more {
-			break
+			return false, err
 		}
 	}
-	return v.store.sound()
+	return more, nil
 }
 
-func (v *view) Close() { v.txn.Discard() }
+func (v *view) Close() {
+	for _, p := range v.parts {
+		p.Discard()
+	}
+}
 
 // batch hands badger what it takes without a transaction: nothing in a batch has to be atomic, and badger's transactions cost as much as
 // writing.
 type batch struct {
-	loader *badger.KVLoader
-	kv     pb.KV  // the one that is being handed over
-	free   []byte // memory for copies of values, which badger keeps until it has written them
-	done   bool
+	loaders []loader // one for each database
+	kv      pb.KV    // the one that is being handed over
+	free    []byte   // memory for copies of values, which badger keeps until it has written them
+	done    bool
+}
+
+type loader struct {
+	class byte
+	*badger.KVLoader
 }
 
 // deleted is badger's mark of a version that ends a key (bitDelete, which it does not export).
@@ -476,24 +572,38 @@ func (b *batch) Put(key, value []byte) error {
 		return err
 	}
 	b.kv.Key, b.kv.Value, b.kv.Meta = key, b.copied(value), nil // the loader copies the key
-	return b.loader.Set(&b.kv)
+	return b.set()
 }
 
 func (b *batch) Delete(key []byte) error {
 	b.kv.Key, b.kv.Value, b.kv.Meta = key, nil, deleted
-	return b.loader.Set(&b.kv)
+	return b.set()
+}
+
+func (b *batch) set() error {
+	if key := b.kv.Key; len(key) > 0 {
+		for _, l := range b.loaders[1:] {
+			if l.class == key[0] {
+				return l.Set(&b.kv)
+			}
+		}
+	}
+	return b.loaders[0].Set(&b.kv)
 }
 
 func (b *batch) Flush() error {
 	b.done = true
-	return b.loader.Finish()
+	var err error
+	for _, l := range b.loaders {
+		err = errors.Join(err, l.Finish())
+	}
+	return err
 }
 
 // Cancel waits for what badger has; the rest of it, less than a piece, goes there too, which does no harm.
 func (b *batch) Cancel() {
 	if !b.done {
-		b.done = true
-		_ = b.loader.Finish()
+		_ = b.Flush()
 	}
 }
 

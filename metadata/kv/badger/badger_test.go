@@ -16,9 +16,11 @@ import (
 	"github.com/gohops/hops/metadata/kv/kvtest"
 )
 
-func open(t testing.TB, dir string) *badger.Store {
+func open(t testing.TB, dir string) *badger.Store { return openApart(t, dir, "") }
+
+func openApart(t testing.TB, dir, apart string) *badger.Store {
 	t.Helper()
-	s, err := badger.Open(dir, badger.Options{Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	s, err := badger.Open(dir, badger.Options{Apart: apart, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,22 +29,26 @@ func open(t testing.TB, dir string) *badger.Store {
 }
 
 func TestStore(t *testing.T) {
-	dirs := map[kv.Store]string{}
-	kvtest.Run(t,
-		func(t *testing.T) kv.Store {
-			dir := t.TempDir()
-			s := open(t, dir)
-			dirs[s] = dir
-			return s
-		},
-		func(t *testing.T, s kv.Store) kv.Store {
-			if err := s.Close(); err != nil {
-				t.Fatal(err)
-			}
-			again := open(t, dirs[s])
-			dirs[again] = dirs[s]
-			return again
+	for _, apart := range []string{"", "koab0"} {
+		t.Run("apart "+apart, func(t *testing.T) {
+			dirs := map[kv.Store]string{}
+			kvtest.Run(t,
+				func(t *testing.T) kv.Store {
+					dir := t.TempDir()
+					s := openApart(t, dir, apart)
+					dirs[s] = dir
+					return s
+				},
+				func(t *testing.T, s kv.Store) kv.Store {
+					if err := s.Close(); err != nil {
+						t.Fatal(err)
+					}
+					again := openApart(t, dirs[s], apart)
+					dirs[again] = dirs[s]
+					return again
+				})
 		})
+	}
 }
 
 func put(t testing.TB, s kv.Store, at uint64, key, value string) {
@@ -151,11 +157,13 @@ func TestCrashBetweenRenamesOfReplace(t *testing.T) {
 // A flipped bit in a table of a small store is found when the store is opened: it starts empty, and the files are kept. In a larger one it is
 // found a little later, and all reads fail from then on. It never is another value.
 func TestFlippedBitIsFound(t *testing.T) {
-	t.Run("small", func(t *testing.T) { flippedBitIsFound(t, 2000) })
-	t.Run("large", func(t *testing.T) { flippedBitIsFound(t, 70_000) })
+	t.Run("small", func(t *testing.T) { flippedBitIsFound(t, 2000, "") })
+	t.Run("large", func(t *testing.T) { flippedBitIsFound(t, 70_000, "") })
+	t.Run("large, apart", func(t *testing.T) { flippedBitIsFound(t, 70_000, "k") })
 }
 
-func flippedBitIsFound(t *testing.T, keys int) {
+func flippedBitIsFound(t *testing.T, keys int, apart string) {
+	open := func(t *testing.T, dir string) *badger.Store { return openApart(t, dir, apart) }
 	value := func(i int) string { return fmt.Sprintf("value%05d%s", i, strings.Repeat("-", 1000)) }
 	large := keys*1000 > 64<<20
 	dir := t.TempDir()
@@ -170,7 +178,7 @@ func flippedBitIsFound(t *testing.T, keys int) {
 	if err := s.Close(); err != nil { // writes the memory table out
 		t.Fatal(err)
 	}
-	tables, err := filepath.Glob(filepath.Join(dir, "data", "*.sst"))
+	tables, err := filepath.Glob(filepath.Join(dir, "data", apart, "*.sst"))
 	if err != nil || len(tables) == 0 {
 		t.Fatal("no table", err)
 	}

@@ -6,7 +6,6 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,8 +17,8 @@ import (
 // Reading is a store that is read and not changed, also one whose process was killed.
 type Reading struct {
 	*Store
-	lock *os.File
-	temp string
+	locks []*os.File
+	temp  string
 }
 
 // maxCopied limits what of a store is copied: all but its tables, in bytes.
@@ -27,10 +26,10 @@ const maxCopied = 1 << 30
 
 // Read opens the store in dir, or one that was set aside, whose own directory dir is then. Nothing in dir changes: badger reads the tables where they are and
 // copies of the rest in a temporary directory, because what a killed process had not put into tables is only read by an opening that writes. All tables are
-// checked first.
+// checked first. apart is what the store was opened with.
 //
 // Errors: one line; fs.ErrNotExist when there is no store.
-func Read(dir string) (_ *Reading, err error) {
+func Read(dir, apart string) (_ *Reading, err error) {
 	data := filepath.Join(dir, current)
 	for _, d := range []string{data, dir} {
 		if data = d; has(filepath.Join(d, badger.ManifestFilename)) {
@@ -57,24 +56,16 @@ func Read(dir string) (_ *Reading, err error) {
 			r.release()
 		}
 	}()
-	if r.lock, err = os.Open(data); err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(r.lock.Fd()), unix.LOCK_SH|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
-		return nil, errors.New("a server has it open: stop the server, or inspect a copy of the directory")
-	} else if err != nil {
-		return nil, err
-	}
 	if r.temp, err = os.MkdirTemp("", "hops-inspect-"); err != nil {
 		return nil, err
 	}
-	if err := r.shadow(data); err != nil {
-		return nil, err
+	for _, class := range append([]byte{0}, classes(apart)...) {
+		if err := r.shadow(folder(data, class), folder(r.temp, class)); err != nil {
+			return nil, err
+		}
 	}
-	r.Store = &Store{dir: r.temp, opt: Options{Memtable: 32 << 20, Logger: slog.New(slog.DiscardHandler)}, closing: make(chan struct{})}
-	opt := r.Store.options(r.temp)
-	opt.NumCompactors, opt.NumLevelZeroTables, opt.NumLevelZeroTablesStall = 0, math.MaxInt32-1, math.MaxInt32
-	r.Store.db, err = openManaged(opt)
+	r.Store = &Store{dir: r.temp, opt: Options{Memtable: 32 << 20, Apart: apart, Logger: slog.New(slog.DiscardHandler)}, readOnly: true, closing: make(chan struct{})}
+	r.Store.db, err = r.Store.open(r.temp)
 	return r, err
 }
 
@@ -93,15 +84,31 @@ func has(path string) bool {
 	return err == nil
 }
 
-// shadow fills the temporary directory with links to tables and copies of the rest.
-func (r *Reading) shadow(data string) error {
+// shadow locks the folder of a database and fills another one with links to its tables and copies of the rest.
+func (r *Reading) shadow(data, into string) error {
+	lock, err := os.Open(data)
+	if err != nil {
+		return err
+	}
+	r.locks = append(r.locks, lock)
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_SH|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+		return errors.New("a server has it open: stop the server, or inspect a copy of the directory")
+	} else if err != nil {
+		return err
+	}
+	if !has(filepath.Join(data, badger.ManifestFilename)) {
+		return errLost(data)
+	}
 	names, err := os.ReadDir(data)
 	if err != nil {
 		return err
 	}
+	if err := os.MkdirAll(into, 0o700); err != nil {
+		return err
+	}
 	room := int64(maxCopied)
 	for _, n := range names {
-		path, to := filepath.Join(data, n.Name()), filepath.Join(r.temp, n.Name())
+		path, to := filepath.Join(data, n.Name()), filepath.Join(into, n.Name())
 		info, err := n.Info()
 		switch {
 		case err != nil:
@@ -143,8 +150,8 @@ func copyFile(path, to string) error {
 
 func (r *Reading) release() error {
 	var err error
-	if r.lock != nil {
-		err = r.lock.Close()
+	for _, lock := range r.locks {
+		err = errors.Join(err, lock.Close())
 	}
 	if r.temp != "" {
 		err = errors.Join(err, os.RemoveAll(r.temp))

@@ -4,12 +4,10 @@ import (
 	"bufio"
 	"io"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/dgraph-io/badger/v4/table"
 	"golang.org/x/sys/unix"
 )
 
@@ -64,16 +62,15 @@ func (s *Store) unmap() error {
 	if s.closed {
 		return nil
 	}
-	dir, err := filepath.Abs(s.path(current))
-	if err == nil {
-		dir, err = filepath.EvalSymlinks(dir)
-	}
+	before, err := s.db.tables()
 	if err != nil {
 		return err
 	}
-	before := s.tables(dir)
 	defer s.holdTables()()
-	held := s.tables(dir)
+	held, err := s.db.tables()
+	if err != nil {
+		return err
+	}
 	for path := range held {
 		if !before[path] {
 			delete(held, path)
@@ -95,15 +92,6 @@ func (s *Store) unmap() error {
 		}
 		return nil
 	})
-}
-
-// tables are the present tables, by their paths as the system has them.
-func (s *Store) tables(dir string) map[string]bool {
-	paths := map[string]bool{}
-	for _, t := range s.db.Tables() {
-		paths[table.NewFilename(t.ID, dir)] = true
-	}
-	return paths
 }
 
 // eachMapping calls fn for each shared mapping of a file in a text like that of /proc/self/maps.

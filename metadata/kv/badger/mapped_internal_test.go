@@ -63,11 +63,17 @@ func checkRound(t *testing.T, s *Store, keys, round int) {
 
 // What was read is resident until it is unmapped, and is read as well afterwards.
 func TestUnmap(t *testing.T) {
+	for _, apart := range []string{"", "0"} {
+		t.Run("apart "+apart, func(t *testing.T) { unmap(t, apart) })
+	}
+}
+
+func unmap(t *testing.T, apart string) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	opt := Options{Logger: slog.New(slog.DiscardHandler)}
+	opt := Options{Apart: apart, Logger: slog.New(slog.DiscardHandler)}
 	s, err := Open(dir, opt)
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +104,13 @@ func TestUnmap(t *testing.T) {
 
 // Tables are unmapped again and again while others write, merge and read: nothing that is read differs.
 func TestUnmapBesideTheWork(t *testing.T) {
-	s, err := Open(t.TempDir(), Options{Memtable: 8 << 20, Logger: slog.New(slog.DiscardHandler)})
+	for _, apart := range []string{"", "0"} {
+		t.Run("apart "+apart, func(t *testing.T) { unmapBesideTheWork(t, apart) })
+	}
+}
+
+func unmapBesideTheWork(t *testing.T, apart string) {
+	s, err := Open(t.TempDir(), Options{Memtable: 8 << 20, Apart: apart, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/fb"
 	"github.com/dgraph-io/badger/v4/pb"
-	"github.com/dgraph-io/badger/v4/table"
 	"github.com/dgraph-io/badger/v4/y"
 	"google.golang.org/protobuf/proto"
 )
@@ -32,10 +31,14 @@ var errRotten = errors.New("a table is damaged")
 // table would be missing, and nothing would be left that tells.
 func (s *Store) verify() error {
 	release := s.holdTables()
+	tables, err := s.db.tables()
+	if err != nil {
+		release()
+		return err
+	}
 	found := map[string]fs.FileInfo{}
 	var sum int64
-	for _, t := range s.db.Tables() { // other files are being written, or removed like those without a size
-		path := table.NewFilename(t.ID, s.path(current))
+	for path := range tables { // other files are being written, or removed like those without a size
 		if info, err := os.Stat(path); err == nil && info.Size() > 0 {
 			found[path] = info
 			sum += info.Size()
@@ -75,11 +78,15 @@ func (s *Store) verify() error {
 func (s *Store) holdTables() (release func()) {
 	opt := badger.DefaultIteratorOptions
 	opt.PrefetchValues = false
-	txn := s.db.NewTransactionAt(0, false)
-	it := txn.NewIterator(opt)
+	var held []func()
+	for _, d := range s.db {
+		txn := d.NewTransactionAt(0, false)
+		held = append(held, txn.NewIterator(opt).Close, txn.Discard)
+	}
 	return func() {
-		it.Close()
-		txn.Discard()
+		for _, free := range held {
+			free()
+		}
 	}
 }
 

@@ -35,7 +35,7 @@ func TestTablesThatComeAndGoAreSound(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = reopened()
-	tables := s.db.Tables()
+	tables := s.db[0].Tables()
 	if len(tables) == 0 {
 		t.Fatal("no table")
 	}

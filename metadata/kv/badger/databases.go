@@ -1,0 +1,128 @@
+package badger
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/dgraph-io/badger/v4"
+	"github.com/dgraph-io/badger/v4/table"
+)
+
+// databases are what a content consists of: the one in its folder, and for each class of keys that is apart, in their order, one in the folder
+// below that has the name of the class. Badger merges each for itself.
+type databases []database
+
+type database struct {
+	class byte // 0: all that are not apart
+	*badger.DB
+}
+
+// apartMemtable is the size of the memory tables of classes that are apart. The greatest value has to fit 15 % of it.
+const apartMemtable = 8 << 20
+
+// open opens the content in path and makes it when it is not there.
+//
+// The first database is made when the others are there to stay. So when it is there and another one is not, that one was lost; when it is not
+// there and another one is not empty, it was.
+func (s *Store) open(path string) (_ databases, err error) {
+	there := has(filepath.Join(path, badger.ManifestFilename))
+	db := make(databases, 1)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, db.Close())
+		}
+	}()
+	for _, class := range classes(s.opt.Apart) {
+		dir := folder(path, class)
+		if there && !has(filepath.Join(dir, badger.ManifestFilename)) {
+			return nil, errLost(dir)
+		}
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, err
+		}
+		d, err := s.openManaged(s.options(path, class))
+		if err != nil {
+			return nil, err
+		}
+		db = append(db, database{class, d})
+	}
+	if !there && len(db) > 1 {
+		if db[1:].last() > 0 {
+			return nil, errLost(path)
+		}
+		if err := syncDir(path); err != nil {
+			return nil, err
+		}
+	}
+	d, err := s.openManaged(s.options(path, 0))
+	if err != nil {
+		return nil, err
+	}
+	db[0].DB = d
+	return db, nil
+}
+
+func errLost(dir string) error {
+	return fmt.Errorf("%s is lost: there is no %s", dir, badger.ManifestFilename)
+}
+
+func (s *Store) openManaged(opt badger.Options) (*badger.DB, error) {
+	if s.readOnly {
+		return openManaged(opt)
+	}
+	return badger.OpenManaged(opt)
+}
+
+// classes are those of Options.Apart, in their order.
+func classes(apart string) []byte {
+	c := []byte(apart)
+	slices.Sort(c)
+	return slices.Compact(c)
+}
+
+// folder is where the database of a class is in a content.
+func folder(path string, class byte) string {
+	if class == 0 {
+		return path
+	}
+	return filepath.Join(path, string(rune(class)))
+}
+
+// Close closes those that are open.
+func (db databases) Close() (err error) {
+	for _, d := range db {
+		if d.DB != nil {
+			err = errors.Join(err, d.DB.Close())
+		}
+	}
+	return err
+}
+
+// last is the greatest timestamp in any.
+func (db databases) last() (last uint64) {
+	for _, d := range db {
+		last = max(last, d.MaxVersion())
+	}
+	return last
+}
+
+// tables are the paths of the present tables, as the system has them.
+func (db databases) tables() (map[string]bool, error) {
+	paths := map[string]bool{}
+	for _, d := range db {
+		dir, err := filepath.Abs(d.Opts().Dir)
+		if err == nil {
+			dir, err = filepath.EvalSymlinks(dir)
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range d.Tables() {
+			paths[table.NewFilename(t.ID, dir)] = true
+		}
+	}
+	return paths, nil
+}
