@@ -372,7 +372,8 @@ func (c *coded) check(ctx context.Context, name string) error {
 	return c.load.CheckFile(ctx, name)
 }
 
-// whole fails if a file of the side lacks an internal block: what was left out would have cost nothing.
+// whole fails if a file of the side lacks an internal block: what was left out would have cost nothing. HDFS closes a file when six of nine have told
+// the namenode of theirs; the others have ten seconds.
 func (c *coded) whole(ctx context.Context) error {
 	fs, err := c.on.connect()
 	if err != nil {
@@ -383,15 +384,25 @@ func (c *coded) whole(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	deadline := time.Now().Add(10 * time.Second)
 	for _, f := range listed {
-		blocks, err := fs.BlockLocations(ctx, path.Join(c.load.Root, f.Name), 0, codedBytes)
-		if err != nil {
-			return err
-		}
-		for _, b := range blocks {
-			if len(b.Datanodes) != codedNodes {
-				return fmt.Errorf("%s wrote a file of which a block group has %d internal blocks in place of %d", c.name, len(b.Datanodes), codedNodes)
+		name := path.Join(c.load.Root, f.Name)
+		for {
+			blocks, err := fs.BlockLocations(ctx, name, 0, codedBytes)
+			if err != nil {
+				return err
 			}
+			least := codedNodes
+			for _, b := range blocks {
+				least = min(least, len(b.Datanodes))
+			}
+			if least == codedNodes {
+				break
+			}
+			if time.Now().After(deadline) {
+				return fmt.Errorf("%s wrote %s, of which a block group has %d internal blocks in place of %d", c.name, name, least, codedNodes)
+			}
+			time.Sleep(100 * time.Millisecond)
 		}
 	}
 	return nil
