@@ -427,6 +427,9 @@ func (c *serverConn) lookAhead() int {
 	if c.server.config.Prefetch == nil || !c.known || c.layer != nil {
 		return math.MaxInt
 	}
+	if _, end, ok := c.frames.peek(c.frames.start); !ok || end == c.frames.end {
+		return 1 // one alone, as on most connections
+	}
 	var room [aheadMost][]byte
 	paths, looked := room[:0], 0
 	for at := c.frames.start; looked < aheadMost; looked++ {
@@ -442,7 +445,7 @@ func (c *serverConn) lookAhead() int {
 	if len(paths) > 1 {
 		c.server.config.Prefetch(paths)
 	}
-	return max(looked, 1)
+	return looked
 }
 
 // source returns the path that a call is about, if its method says where that is; nil: nobody knows. The frame may be anything.
