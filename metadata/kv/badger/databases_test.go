@@ -3,6 +3,7 @@ package badger_test
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -182,5 +183,12 @@ func TestReadOfAllParts(t *testing.T) {
 	}
 	if after := listing(t, killed); after != before {
 		t.Errorf("was\n%sis\n%s", before, after)
+	}
+
+	if err := os.RemoveAll(filepath.Join(killed, "data", "b")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := badger.Read(killed, "b"); err == nil || errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "is lost") {
+		t.Errorf("a part is not there: %v", err)
 	}
 }

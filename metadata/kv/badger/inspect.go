@@ -86,6 +86,9 @@ func has(path string) bool {
 
 // shadow locks the folder of a database and fills another one with links to its tables and copies of the rest.
 func (r *Reading) shadow(data, into string) error {
+	if !has(filepath.Join(data, badger.ManifestFilename)) {
+		return errLost(data)
+	}
 	lock, err := os.Open(data)
 	if err != nil {
 		return err
@@ -95,9 +98,6 @@ func (r *Reading) shadow(data, into string) error {
 		return errors.New("a server has it open: stop the server, or inspect a copy of the directory")
 	} else if err != nil {
 		return err
-	}
-	if !has(filepath.Join(data, badger.ManifestFilename)) {
-		return errLost(data)
 	}
 	names, err := os.ReadDir(data)
 	if err != nil {
