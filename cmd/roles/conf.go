@@ -75,8 +75,11 @@ func WriteConf(dir string, f *config.File, roots []*x509.Certificate) error {
 			return err
 		}
 	}
-	for name, pairs := range map[string][][2]string{"core-site.xml": core, "hdfs-site.xml": hdfs, "yarn-site.xml": yarn} {
-		if err := writeFile(filepath.Join(dir, name), siteXML(pairs)); err != nil {
+	for _, site := range []struct {
+		name  string
+		pairs [][2]string
+	}{{"yarn-site.xml", yarn}, {"hdfs-site.xml", hdfs}, {"core-site.xml", core}} { // the last names the cluster: who sees it finds the others
+		if err := writeFile(filepath.Join(dir, site.name), siteXML(site.pairs)); err != nil {
 			return err
 		}
 	}

@@ -75,10 +75,7 @@ func startUnbalanced(t *testing.T, namenodes int) *balanced {
 		})
 	}
 	b := &balanced{Cluster: k, files: map[string][]byte{}}
-	b.Await("the configuration of clients", func() error {
-		_, err := os.Stat(filepath.Join(k.Conf(), "yarn-site.xml"))
-		return err
-	})
+	k.configured()
 	b.fs = Dial(t, k.Conf(), "").FS()
 	b.nodes(2)
 	for i := range 28 {

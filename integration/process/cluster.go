@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -90,19 +88,22 @@ func (k *Cluster) Await(what string, check func() error) {
 	k.must(k.Cluster.Await(Patience, what, check))
 }
 
-// Ready waits until all servers are there: every datanode registered, no safe mode, every node manager registered.
-func (k *Cluster) Ready() {
+// configured waits until the first namenode has written the clients' configuration.
+func (k *Cluster) configured() {
 	k.T.Helper()
 	k.Await("the configuration of clients", func() error {
 		conf, err := dfs.LoadHadoopConf(k.Conf())
-		if err == nil && conf.DefaultFS() == "" {
+		if err == nil && conf.DefaultFS() == "" { // what it writes last
 			err = errors.New("not written yet")
-		}
-		if err == nil {
-			_, err = os.Stat(filepath.Join(k.Conf(), "yarn-site.xml"))
 		}
 		return err
 	})
+}
+
+// Ready waits until all servers are there: every datanode registered, no safe mode, every node manager registered.
+func (k *Cluster) Ready() {
+	k.T.Helper()
+	k.configured()
 	c := Dial(k.T, k.Conf(), "")
 	count := map[string]int{}
 	for _, name := range k.Names() {
