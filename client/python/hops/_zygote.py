@@ -9,6 +9,9 @@ then it ends.
 CUDA does not survive a fork. torch.cuda.is_available() while a module is imported would initialise it, so PyTorch is told to ask
 NVML instead (PYTORCH_NVML_BASED_CUDA_CHECK; vllm-project/vllm#15951); and since other libraries, or a tensor made at the top of a
 module, initialise it as well, the driver itself is asked after the imports (as vllm does, vllm-project/vllm#44252).
+
+Neither do Python's threads: what one of them holds at that moment, the lock of a module that it imports or of a log that it writes,
+is held in the child for ever.
 """
 import ctypes
 import gc
@@ -18,6 +21,7 @@ import select
 import signal
 import socket
 import sys
+import threading
 
 from hops import _trial
 
@@ -50,6 +54,12 @@ def cuda_initialised(maps="/proc/self/maps"):
     return False
 
 
+def other_threads():
+    """The names of the interpreter's threads but the caller's."""
+    names = {t.ident: t.name for t in threading.enumerate()}
+    return [names.get(ident, "unnamed") for ident in sys._current_frames() if ident != threading.get_ident()]
+
+
 def end_group(pid):
     """Kill what is left of the process group of a trial whose process has ended but is not waited for: nobody else can have
     its number yet."""
@@ -67,6 +77,10 @@ def serve(control, setup):
         return
     if setup.get("framework") == "horovod" and "tensorflow" in sys.modules:
         _send(control, {"spawn": "importing %s has imported TensorFlow, whose threads do not survive a fork" % setup["entry"].split(":", 1)[0]})
+        return
+    threads = other_threads()
+    if threads:
+        _send(control, {"spawn": "importing %s has started threads, which do not survive a fork (%s)" % (setup["entry"].split(":", 1)[0], ", ".join(threads[:5]))})
         return
     gc.collect()
     gc.freeze()  # else the collector of each child would copy all pages by touching them

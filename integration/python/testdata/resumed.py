@@ -30,7 +30,8 @@ def interrupt_when_saved():
                 return _thread.interrupt_main()
 
 
-threading.Thread(target=interrupt_when_saved, daemon=True).start()
+if __name__ == "__main__":  # a trial's process imports this file as well: there it would interrupt the trial
+    threading.Thread(target=interrupt_when_saved, daemon=True).start()
 try:
     experiment.grid_search(slow, {"x": [1, 2]}, **options)
     raise AssertionError("the search ended by itself")

@@ -1,4 +1,4 @@
-"""CUDA does not survive a fork: where the imports of a trial's module have initialised it, trials are spawned."""
+"""CUDA and threads do not survive a fork: where the imports of a trial's module have begun one, trials are spawned."""
 import ctypes
 import os
 import shutil
@@ -81,6 +81,31 @@ def train(lr):
         self.assertEqual([m["status"] for _, m in c.finals], ["COMPLETED"] * 2)
         self.assertIn(b"spawned", hdfs.files["/e/0008/output.log"])
         self.assertIn("executor_mode: spawn", self.printed)
+
+
+class Threads(harness.ExecutorCase):
+    """The thread holds the lock of a module that it imports, whenever a trial would be forked; the trial imports it too."""
+    FUNCTIONS = """
+import os, sys, threading
+IMPORTED_IN = os.getpid()
+with open("endless.py", "w") as f:
+    f.write("import os, time\\nwhile os.getpid() == %d and not os.path.exists('trial'): time.sleep(.01)\\n" % IMPORTED_IN)
+sys.path.insert(0, os.getcwd())
+importing = threading.Thread(target=__import__, args=("endless",), name="prefetch", daemon=True)
+importing.start()
+
+def train(lr):
+    open("trial", "w").close()
+    import endless
+    print("forked" if os.getpid() != IMPORTED_IN else "spawned")
+    return lr
+"""
+
+    def test_trials_are_spawned_when_the_imports_have_started_a_thread(self):
+        c, hdfs, _ = self.run_executor("train", orders=2)
+        self.assertEqual([m["status"] for _, m in c.finals], ["COMPLETED"] * 2)
+        self.assertIn(b"spawned", hdfs.files["/e/0008/output.log"])
+        self.assertIn("has started threads, which do not survive a fork (prefetch)", self.printed)
 
 
 if __name__ == "__main__":
