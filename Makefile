@@ -23,9 +23,10 @@ build-static: ## build bin/hops without C: static, no NVML
 demo: build ## start a cluster, run a hyperparameter search on it, kill parts of it, check everything
 	@$(BIN)/hops demo
 
-# The tests draw the same examples every time; SEED=0 draws others. They wait more than they compute: three packages at a time. vet is for lint.
+# The tests draw the same examples every time; SEED=0 draws others. They wait more than they compute: three packages at a time, four tests of
+# each. vet is for lint.
 test: ## run all tests (no root, GPU, Python package or network): make test SEED=0 for other random examples than the last time
-	@RAPID_SEED=$(or $(SEED),1) $(GO) test -p 3 -timeout 30m -vet=off -ldflags='-s -w' ./...
+	@RAPID_SEED=$(or $(SEED),1) $(GO) test -p 3 -parallel 4 -timeout 30m -vet=off -ldflags='-s -w' ./...
 
 race: ## run the tests of the concurrent packages under the race detector
 	@$(GO) test -race -short -timeout 30m $(RACE)

@@ -60,6 +60,7 @@ func command(t *testing.T, k *cluster.Cluster, script string, args ...string) (*
 }
 
 func TestSearchesFromAScript(t *testing.T) {
+	t.Parallel()
 	k := start(t)
 	cmd, out := command(t, k, "searches.py")
 	if err := cmd.Run(); err != nil {
@@ -97,6 +98,7 @@ func TestSearchesFromAScript(t *testing.T) {
 }
 
 func TestFunctionsThatGoWrongEndWithOneClearError(t *testing.T) {
+	t.Parallel()
 	k := start(t)
 	cmd, out := command(t, k, "failures.py")
 	if err := cmd.Run(); err != nil {
@@ -123,6 +125,7 @@ func noneRuns(t *testing.T, k *cluster.Cluster) {
 
 // Executors import the script to find its function; its search must not begin again there.
 func TestAScriptWithoutAGuardSubmitsOnce(t *testing.T) {
+	t.Parallel()
 	k := start(t)
 	cmd, out := command(t, k, "deck.py")
 	err := cmd.Run()
@@ -137,6 +140,7 @@ func TestAScriptWithoutAGuardSubmitsOnce(t *testing.T) {
 }
 
 func TestInterruptedStoppedResumed(t *testing.T) {
+	t.Parallel()
 	k := start(t)
 	cmd, out := command(t, k, "resumed.py")
 	if err := cmd.Run(); err != nil {
@@ -154,6 +158,7 @@ func TestInterruptedStoppedResumed(t *testing.T) {
 
 // An experiment whose controller is killed until its attempts are spent has left no result; it must not look as if it ran.
 func TestAnExperimentWhoseControllerIsKilledForGoodHasFailed(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("processes")
 	}

@@ -40,6 +40,7 @@ func (m *member) cachedBy(t *testing.T, b metadata.Block, all []*datanode, n int
 // The block of a file that a directive wants is ordered into the memory of a datanode, in the answer to a beat; what the datanode says of it is counted;
 // when that datanode dies another one gets the order; and when the directive is removed it is told to let go.
 func TestCacheDirectivesReachDatanodes(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1, nil)
 	m := c.leader()
 	root, ctx := c.root(), t.Context()
@@ -92,6 +93,7 @@ func TestCacheDirectivesReachDatanodes(t *testing.T) {
 
 // A datanode that says that it has no room is not asked; when it has, the order comes.
 func TestCacheOrdersWaitForRoom(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1, nil)
 	m := c.leader()
 	root, ctx := c.root(), t.Context()
@@ -123,6 +125,7 @@ func TestCacheOrdersWaitForRoom(t *testing.T) {
 
 // hops fs -pin keeps files in memory and waits for it, -unpin lets them go.
 func TestPinAndUnpinByTheShell(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1, nil)
 	m := c.leader()
 	check(t, m.group.Raise(release.Caching))

@@ -31,6 +31,7 @@ func policyOfFile(t *testing.T, rpc *hrpc.Client, path string) string {
 
 // What was made to be lazily persisted is removed when a block is nowhere, at the second look, and nothing else, and not while somebody who may have it is away.
 func TestLostLazilyPersistedFilesAreRemoved(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1, func(c *Config) { c.Properties.LazyScrubInterval = 0 })
 	dn := c.datanode("dn1")
 	m := c.leader()
@@ -118,6 +119,7 @@ func TestFilesAreMadeToBeLazilyPersisted(t *testing.T) {
 
 // A file of the policy is written to memory, saved, and there when the machine has lost its memory.
 func TestMemoryIsSavedAndLost(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1, nil)
 	c.raised()
 	memory := dnserver.Volume{Path: filepath.Join(c.dir, "memory"), Type: "RAM_DISK"}

@@ -181,6 +181,7 @@ func TestWhoIsNotHeardKeepsTheClusterFromBeingRaised(t *testing.T) {
 }
 
 func TestTheClusterIsRaised(t *testing.T) {
+	t.Parallel()
 	m, a := joinable(t)
 	eventually(t, "a level", func() bool { l, err := m.roster.Level(); return err == nil && l.Level == release.Level })
 	i, err := a.Self("m1", []authority.Role{authority.Namenode}, nil, time.Now())

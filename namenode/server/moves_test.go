@@ -20,6 +20,7 @@ import (
 
 // What Hadoop's balancer does: it asks what a datanode has, has another one get a replica of that with a token that it signs itself, and leaves the rest to the namenode.
 func TestABalancerOfHadoopMovesAReplica(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1, nil)
 	for _, id := range []string{"dn0", "dn1", "dn2"} {
 		c.realDatanode(id)

@@ -155,6 +155,7 @@ func TestTruncateInsideABlockOfASnapshotCopiesIt(t *testing.T) {
 }
 
 func TestDifferencesByPages(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1, nil)
 	m := c.leader()
 	if err := m.group.Raise(release.Snapshots); err != nil {
