@@ -259,13 +259,12 @@ func (ns *Namespace) renameSnapshot(p *place, name, to string) error {
 	if err != nil {
 		return err
 	}
-	if !validName(to) { // HDFS takes it, and nobody finds it again
-		return metadata.Errorf(metadata.ErrInvalidPath, "Invalid path name Invalid snapshot name: %s", printable(to))
-	}
 	s := ns.snaps.find(n.id, name)
 	switch {
 	case s == nil:
 		return metadata.Errorf(metadata.ErrSnapshot, "The snapshot %s does not exist for directory %s", printable(name), p)
+	case !validName(to): // HDFS takes it, and nobody finds it again
+		return metadata.Errorf(metadata.ErrInvalidPath, "Invalid path name Invalid snapshot name: %s", printable(to))
 	case name == to:
 		return nil
 	case ns.snaps.find(n.id, to) != nil:

@@ -97,6 +97,8 @@ func TestSnapshotRefusalsAreHDFSs(t *testing.T) {
 		{super, snapshotChange("/d", renameSnapshot, "s1", "s2"), metadata.ErrSnapshot, "The snapshot s2 already exists for directory /d"},
 		{super, snapshotChange("/d", renameSnapshot, "s9", "s3"), metadata.ErrSnapshot, "The snapshot s9 does not exist for directory /d"},
 		{super, snapshotChange("/d", renameSnapshot, "s1", "a/b"), metadata.ErrInvalidArgument, "Snapshot name cannot contain \"/\""},
+		{super, snapshotChange("/d", renameSnapshot, "s1", ".."), metadata.ErrInvalidPath, "Invalid path name Invalid snapshot name: .."},
+		{super, snapshotChange("/d", renameSnapshot, "s9", ".."), metadata.ErrSnapshot, "The snapshot s9 does not exist for directory /d"},
 		{super, snapshotChange("/d", deleteSnapshot, "s9"), metadata.ErrSnapshot, "Cannot delete snapshot s9 from path /d: the snapshot does not exist."},
 		{super, snapshotChange("/d", disallowSnapshots), metadata.ErrSnapshot, "The directory /d has snapshot(s). Please redo the operation after removing all the snapshots."},
 		{super, &logpb.Delete{Target: to("/d"), Recursive: true}, metadata.ErrSnapshot, "The directory /d cannot be deleted since /d is snapshottable and already has snapshots"},
