@@ -152,9 +152,15 @@ func (s *scene) close() error {
 	errs = append(errs, s.k.Stop())
 	// Containers outlive the node manager, and those that were just being started write until they notice.
 	var left []int
-	for range 50 {
+	var err error
+	for range 250 {
 		if left = s.k.Leftovers(); len(left) == 0 {
-			break
+			if s.h.keep {
+				break
+			}
+			if err = os.RemoveAll(s.dir); err == nil {
+				break
+			}
 		}
 		for _, pid := range left {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended meanwhile
@@ -164,9 +170,7 @@ func (s *scene) close() error {
 	if len(left) > 0 {
 		errs = append(errs, fmt.Errorf("processes %v were left running", left))
 	}
-	if !s.h.keep {
-		errs = append(errs, os.RemoveAll(s.dir))
-	}
+	errs = append(errs, err)
 	return errors.Join(errs...)
 }
 
