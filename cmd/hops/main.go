@@ -35,6 +35,7 @@ const (
 )
 
 func main() {
+	slackenTimers(os.Args) // before there are signals that would be lost
 	serverstatus.Version = version
 	os.Exit(run(os.Args, os.Stdin, os.Stdout, os.Stderr))
 }
