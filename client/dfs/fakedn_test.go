@@ -49,6 +49,7 @@ type fakeNode struct {
 	flip     bool  // what is read is damaged
 	flipFrom int64 // where in the block that begins
 	gone     bool  // it has nothing any more
+	disk     int   // reads that are refused because its disk does not answer; negative: all
 	readFor  int   // packets until a read breaks off; 0: never
 	mute     bool  // takes packets and says nothing
 	// frozen is open while the process is stopped as by SIGSTOP: the kernel takes connections and bytes, nobody answers.
@@ -506,7 +507,15 @@ func (n *fakeNode) read(conn net.Conn, r *bufio.Reader, q *hadooppb.OpReadBlockP
 		data, generation = append(data, replica.data...), replica.gs
 	}
 	flip, flipFrom, readFor := n.flip, n.flipFrom, n.readFor
+	silent := n.disk != 0
+	n.disk = max(n.disk-1, min(n.disk, 0))
 	n.mu.Unlock()
+	if silent {
+		answer := dtp.Failure(hadooppb.Status_ERROR, "", "volume /data/1: the disk does not answer")
+		answer.DiskSilent = new(true)
+		_ = dtp.WriteResponse(conn, answer)
+		return false
+	}
 	offset, end := int64(q.GetOffset()), int64(q.GetOffset()+q.GetLen())
 	if replica == nil || end > int64(len(data)) || generation < b.GetGenerationStamp() {
 		fail(conn, "", "replica %v cannot give %d to %d of block %v", replica != nil, offset, end, b.GetBlockId())

@@ -284,7 +284,7 @@ func (f *groupFlow) open(u *unitFlow, from, end int64) error {
 	looked := make(chan struct{})
 	timer := time.AfterFunc(c.hedging.delay(), func() {
 		defer close(looked)
-		if f.dispensable() {
+		if f.dispensable(u) {
 			overtake(errOvertaken)
 		}
 	})
@@ -302,7 +302,7 @@ func (f *groupFlow) open(u *unitFlow, from, end int64) error {
 	if p := s.peer; p != nil {
 		s.until(f.ctx)
 		p.slow, p.slowAfter = func() {
-			if f.dispensable() {
+			if f.dispensable(u) {
 				p.interrupt(errOvertaken)
 			}
 		}, c.hedging.delay()
@@ -311,8 +311,8 @@ func (f *groupFlow) open(u *unitFlow, from, end int64) error {
 }
 
 // dispensable reports whether one that is slow can be passed over, and takes what that costs.
-func (f *groupFlow) dispensable() bool {
-	if f.spare() <= 0 || !f.r.c.hedging.begin() {
+func (f *groupFlow) dispensable(u *unitFlow) bool {
+	if f.spare() <= 0 || !f.r.c.hedging.begin(f.r.c.suspected(u.node)) {
 		return false
 	}
 	f.r.c.hedging.end()

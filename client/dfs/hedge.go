@@ -71,15 +71,17 @@ func (h *hedging) delay() time.Duration {
 	return min(4*h.times.hedgeMin, h.times.hedgeMax) // nothing is known yet
 }
 
-// begin takes what a hedge costs; false: there is not enough.
-func (h *hedging) begin() bool {
+// begin takes what a hedge costs; false: there is not enough. Beside a datanode that is suspected it costs no credit: that one does nothing for it.
+func (h *hedging) begin(suspected bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.going >= h.most || h.credit < 1 {
+	if h.going >= h.most || !suspected && h.credit < 1 {
 		return false
 	}
 	h.going++
-	h.credit--
+	if !suspected {
+		h.credit--
+	}
 	return true
 }
 
@@ -98,9 +100,9 @@ type hedge struct {
 	err    error
 }
 
-// hedge asks node for a range of a block, and calls won when its first bytes are there. nil: there is no budget for it.
-func (c *Client) hedge(ctx context.Context, b *located, node *hadooppb.DatanodeInfoProto, offset, length int64, won func()) *hedge {
-	if !c.hedging.begin() {
+// hedge asks node beside another one for a range of a block, and calls won when its first bytes are there. nil: there is no budget for it.
+func (c *Client) hedge(ctx context.Context, b *located, node, beside *hadooppb.DatanodeInfoProto, offset, length int64, won func()) *hedge {
+	if !c.hedging.begin(c.suspected(beside)) {
 		return nil
 	}
 	h := &hedge{node: node, done: make(chan struct{})}

@@ -31,6 +31,8 @@ const (
 	wideRead   = 2 << 20
 	wideBuffer = 1040 << 10
 	maxWide    = 32
+	// slowAgain is the longest pause between two calls of peer.slow.
+	slowAgain = time.Second
 )
 
 // peer is a connection to a datanode's transfer port. Its reads and writes end with the peer's timeout, and when somebody
@@ -44,7 +46,7 @@ type peer struct {
 	wrote  bool      // the last request was a write, after which Hadoop's datanodes close the connection and ours do not
 	// timeout is how long the datanode may say nothing while it is read from, or take nothing; 0: for ever.
 	timeout time.Duration
-	// slow, if set, is called from a read that has waited for slowAfter.
+	// slow, if set, is called from a read that has waited for slowAfter, and again while it waits, after twice as long each time and slowAgain at most.
 	slow      func()
 	slowAfter time.Duration
 	// cut is why reads and writes end from now on; nil: they do not.
@@ -145,13 +147,14 @@ func (p *peer) Read(b []byte) (int, error) {
 		}
 		return n, err
 	}
-	started := time.Now()
-	end := started.Add(p.timeout)
-	slow := p.slow
+	now := time.Now()
+	end := now.Add(p.timeout)
+	after := p.slowAfter
+	next := now.Add(after)
 	for {
 		deadline := end
-		if slow != nil && p.slowAfter < p.timeout {
-			deadline = started.Add(p.slowAfter)
+		if p.slow != nil && next.Before(end) {
+			deadline = next
 		}
 		_ = p.conn.SetReadDeadline(deadline)
 		if p.cut.Load() != nil { // which may have been before the deadline was set
@@ -164,8 +167,9 @@ func (p *peer) Read(b []byte) (int, error) {
 		if !errors.Is(err, os.ErrDeadlineExceeded) || p.cut.Load() != nil || deadline.Equal(end) {
 			return 0, p.ended(err)
 		}
-		slow()
-		slow = nil
+		p.slow()
+		after = min(2*after, slowAgain)
+		next = time.Now().Add(after)
 	}
 }
 

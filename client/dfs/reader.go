@@ -282,8 +282,10 @@ func (r *Reader) known(pos int64) *located {
 type attempt struct {
 	round   int
 	causes  []string
-	silent  bool // a datanode said nothing for as long as it may
-	renewed bool // a token was refused since the last success, and asked for anew
+	silent  bool      // a datanode said nothing for as long as it may
+	disk    bool      // in this round one has said that its disk does not answer at the moment
+	failing time.Time // since when nobody gives the bytes
+	renewed bool      // a token was refused since the last success, and asked for anew
 	corrupt []mismatch
 	// sequence is how many bytes before that place were read in order.
 	sequence int64
@@ -339,14 +341,19 @@ func (r *Reader) connect(ctx context.Context, a *attempt, pos, length int64) (so
 			a.renewed, fresh = true, true
 			continue
 		}
-		if a.round == readRounds || a.silent && r.patience > 0 {
+		if a.failing.IsZero() {
+			a.failing = time.Now()
+		}
+		// A disk may have more trouble with something than it takes to find the locations anew.
+		patient := a.disk && r.patience == 0 && time.Since(a.failing) < r.c.times.many
+		if a.round >= readRounds && !patient || a.silent && r.patience > 0 {
 			return nil, &Error{
 				Op: "read", Path: r.path, Kind: metadata.ErrIO,
 				Message: fmt.Sprintf("could not obtain block blk_%d at offset %d from any of %d datanodes: %s",
 					int64(b.block.GetBlockId()), pos, len(b.nodes), strings.Join(a.causes, "; ")),
 			}
 		}
-		wait := time.NewTimer(r.c.times.retry << (2 * a.round))
+		wait := time.NewTimer(r.c.times.retry << (2 * min(a.round, readRounds-1)))
 		select {
 		case <-wait.C:
 		case <-ctx.Done():
@@ -354,6 +361,7 @@ func (r *Reader) connect(ctx context.Context, a *attempt, pos, length int64) (so
 			return nil, wrap("read", r.path, ctx.Err())
 		}
 		a.round++
+		a.disk = false
 		r.forgive(b)
 		fresh = true
 	}
@@ -386,7 +394,6 @@ func (r *Reader) choose(b *located) (node, other *hadooppb.DatanodeInfoProto) {
 // hedged reads. other may be nil.
 func (r *Reader) open(ctx context.Context, a *attempt, b *located, node, other *hadooppb.DatanodeInfoProto, offset, length int64) (*flow, error) {
 	f := &flow{r: r, ctx: ctx, a: a, b: b, node: node}
-	var err error
 	opening := ctx
 	if r.patience > 0 {
 		var end context.CancelFunc
@@ -394,33 +401,38 @@ func (r *Reader) open(ctx context.Context, a *attempt, b *located, node, other *
 		defer end()
 	}
 	if other == nil {
+		var err error
 		f.s, err = r.c.openStream(opening, b, node.GetId(), offset, length)
 		return f.opened(err)
 	}
 	asking, overtake := context.WithCancelCause(opening)
 	defer overtake(nil)
-	var mu sync.Mutex
-	var h *hedge
-	over := false
-	timer := time.AfterFunc(r.c.hedging.delay(), func() {
+	var mu sync.Mutex // held by who looks at the flow, which is this goroutine again once the answer is there
+	var timer *time.Timer
+	over, delay := false, r.c.hedging.delay()
+	mu.Lock()
+	timer = time.AfterFunc(delay, func() {
 		mu.Lock()
 		defer mu.Unlock()
-		if !over {
-			h = r.c.hedge(ctx, b, other, offset, length, func() { overtake(errOvertaken) })
+		if over {
+			return
 		}
+		f.hasten(offset, length, func() { overtake(errOvertaken) })
+		delay = min(2*delay, slowAgain)
+		timer.Reset(delay)
 	})
-	f.s, err = r.c.openStream(asking, b, node.GetId(), offset, length)
-	timer.Stop()
+	mu.Unlock()
+	s, err := r.c.openStream(asking, b, node.GetId(), offset, length)
 	mu.Lock()
 	over = true
-	f.h = h
 	mu.Unlock()
-	if h == nil {
+	timer.Stop()
+	f.s = s
+	if f.h == nil {
 		return f.opened(err)
 	}
 	if err == nil {
-		f.h = nil
-		h.drop()
+		f.dropHedge()
 		return f.opened(nil)
 	}
 	if errors.Is(context.Cause(asking), errOvertaken) {
@@ -477,13 +489,27 @@ func (f *flow) dropHedge() {
 
 // slow asks another datanode for what is left of the stream.
 func (f *flow) slow() {
-	if f.h != nil {
-		return
-	}
 	p := f.s.peer
+	f.hasten(f.s.pos, f.s.end-f.s.pos, func() { p.interrupt(errOvertaken) })
+}
+
+// hasten asks another datanode for a range beside the one that is slow, and, when that has failed, a further one.
+func (f *flow) hasten(offset, length int64, won func()) {
+	if h := f.h; h != nil {
+		select {
+		case <-h.done:
+		default:
+			return
+		}
+		if h.err == nil || f.ctx.Err() != nil || refusedToken(h.err) {
+			return
+		}
+		f.dropHedge()
+		f.r.blame(f.a, f.b, h.node, h.err)
+	}
 	for _, node := range f.b.nodes {
 		if node != f.node && !f.r.isBad(f.b, node) && !f.r.c.suspected(node) {
-			f.h = f.r.c.hedge(f.ctx, f.b, node, f.s.pos, f.s.end-f.s.pos, func() { p.interrupt(errOvertaken) })
+			f.h = f.r.c.hedge(f.ctx, f.b, node, f.node, offset, length, won)
 			return
 		}
 	}
@@ -574,8 +600,13 @@ func (r *Reader) blame(a *attempt, b *located, node *hadooppb.DatanodeInfoProto,
 			cause = silence("it", r.patience)
 		}
 	}
+	if answer, ok := errors.AsType[*dtp.ResponseError](cause); ok && answer.Silent {
+		a.disk = true
+	}
 	r.c.log.Warn("read from a datanode failed", "path", r.path, "block", b.block.GetBlockId(), "node", addr, "error", cause)
-	a.causes = append(a.causes, fmt.Sprintf("%s: %v", addr, cause))
+	if why := fmt.Sprintf("%s: %v", addr, cause); !slices.Contains(a.causes, why) {
+		a.causes = append(a.causes, why)
+	}
 	r.mu.Lock()
 	r.bad[replica{b.block.GetBlockId(), node.GetId().GetDatanodeUuid()}] = true
 	r.mu.Unlock()

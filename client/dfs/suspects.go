@@ -32,7 +32,8 @@ type times struct {
 	// tell is how long a reader that has its bytes waits for the namenode to hear of the replicas that are bad. One that does not
 	// is told by the next reader, or finds them itself.
 	tell time.Duration
-	// many is how long a datanode may say nothing to who reads many files: an error of one of them is better than that all wait.
+	// many is how long a datanode may say nothing to who reads many files: an error of one of them is better than that all wait. It is also for how long a block is asked for again that is on
+	// disks alone which do not answer, as their datanodes say.
 	many time.Duration
 	// abort bounds what is done about a file that was given up.
 	abort time.Duration

@@ -46,6 +46,8 @@ type Config struct {
 	OnVolumeFailed func(datanode.VolumeStatus)
 	// OnVolumeSlow hears that a volume has become slow, or is slow no more. It must be quick.
 	OnVolumeSlow func()
+	// OnStuck hears that who waits for some replica waits in vain: Mute or GaveUp say of which. It is called again and again while a volume is mute, and once when one was given up.
+	OnStuck func()
 	// Logger is slog.Default() if nil.
 	Logger *slog.Logger
 }

@@ -40,6 +40,8 @@ type volume struct {
 	calls    calls
 	sends    sends
 	slow     atomic.Bool   // a call of the disk does not come back
+	mute     atomic.Bool   // one that reads does not
+	left     bool          // it was told that the volume was given up; only the watchdog looks
 	hung     atomic.Bool   // it was given up for that
 	gaveUp   atomic.Int64  // when, in Unix nanoseconds
 	leaving  atomic.Bool   // its replicas are being taken out, and none comes any more; set before the shards are looked through

@@ -16,7 +16,8 @@ import (
 
 // A disk, or the path to it, may stop to answer: calls do not fail, they do not come back. The goroutines that made them are
 // lost; everybody else must not be. So every call on a volume is counted from its beginning to its end. While one of them is
-// older than slowTicks ticks the volume is slow: who can do without it leaves it alone. When one is older than hangTicks a watchdog
+// older than slowTicks ticks the volume is slow: who can do without it leaves it alone. While one that reads is, the volume is mute: whoever reads there is told so, and not waited
+// for. (That a disk with much to write takes long for it says nothing about reads.) When one is older than hangTicks a watchdog
 // gives the volume up. Age is counted in ticks of the watchdog, not in time: when the whole process stood still (a paused
 // machine), no disk is to blame.
 const (
@@ -28,15 +29,18 @@ const (
 	diskTimeout = 30 * time.Second
 )
 
-// calls counts the calls under way on a volume by the tick in which they began.
+// calls counts the calls under way on a volume by the tick in which they began, those that read apart.
 type calls struct {
-	now  atomic.Int64
-	ring [ringSize]atomic.Int64
+	now          atomic.Int64
+	reads, other [ringSize]atomic.Int64
 }
 
-// begin notes the beginning of a call; what it returns is called at its end.
-func (c *calls) begin() *atomic.Int64 {
-	slot := &c.ring[c.now.Load()%ringSize]
+// begin and read note the beginning of a call; what they return is called at its end.
+func (c *calls) begin() *atomic.Int64 { return c.enter(&c.other) }
+func (c *calls) read() *atomic.Int64  { return c.enter(&c.reads) }
+
+func (c *calls) enter(ring *[ringSize]atomic.Int64) *atomic.Int64 {
+	slot := &ring[c.now.Load()%ringSize]
 	slot.Add(1)
 	return slot
 }
@@ -48,10 +52,15 @@ func (c *calls) tick() int64 {
 }
 
 // oldest is the age of the oldest call under way, in ticks; -1: there is none.
-func (c *calls) oldest() int64 {
+func (c *calls) oldest() int64 { return max(c.oldestRead(), c.oldestOf(&c.other)) }
+
+// oldestRead is oldest of those that read.
+func (c *calls) oldestRead() int64 { return c.oldestOf(&c.reads) }
+
+func (c *calls) oldestOf(ring *[ringSize]atomic.Int64) int64 {
 	now := c.now.Load()
 	for age := min(now, ringSize-1); age >= 0; age-- {
-		if c.ring[(now-age)%ringSize].Load() > 0 {
+		if ring[(now-age)%ringSize].Load() > 0 {
 			return age
 		}
 	}
@@ -66,8 +75,10 @@ type watched struct {
 }
 
 func (w watched) OpenFile(name string, flag int, perm os.FileMode) (vfs.File, error) {
-	defer w.v.calls.begin().Add(-1)
-	if flag&(os.O_CREATE|os.O_TRUNC) != 0 {
+	if flag&(os.O_CREATE|os.O_TRUNC) == 0 {
+		defer w.v.calls.read().Add(-1)
+	} else {
+		defer w.v.calls.begin().Add(-1)
 		if err := w.v.err(); err != nil {
 			return nil, err
 		}
@@ -138,7 +149,7 @@ type watchedFile struct {
 }
 
 func (w watchedFile) ReadAt(p []byte, off int64) (int, error) {
-	defer w.v.calls.begin().Add(-1)
+	defer w.v.calls.read().Add(-1)
 	return w.File.ReadAt(p, off)
 }
 
@@ -226,9 +237,11 @@ func (s *Store) Watch(ctx context.Context, limit time.Duration) {
 
 // watch is one tick of the watchdog.
 func (s *Store) watch(limit time.Duration) {
+	stuck := false
 	for _, v := range s.all() {
 		age := v.calls.tick()
 		if v.err() != nil {
+			stuck, v.left = stuck || !v.left, true
 			continue
 		}
 		if age >= hangTicks {
@@ -247,7 +260,13 @@ func (s *Store) watch(limit time.Duration) {
 				s.cfg.OnVolumeSlow()
 			}
 		}
+		mute := v.calls.oldestRead() >= slowTicks
+		v.mute.Store(mute)
+		stuck = stuck || mute
 		v.sends.tick()
+	}
+	if stuck && s.cfg.OnStuck != nil {
+		s.cfg.OnStuck()
 	}
 }
 
@@ -295,6 +314,23 @@ func (s *Store) Silent(storage string) bool {
 
 // AnySilent reports whether the disk of some volume does not answer, or has failed.
 func (s *Store) AnySilent() bool { return slices.ContainsFunc(s.all(), (*volume).quiet) }
+
+// Mute says why nobody should wait for the bytes of a replica: a read of its disk has not come back for long. nil: they can be had, as far as is known, or there is no replica.
+func (s *Store) Mute(id metadata.BlockID) error {
+	if r := s.get(id); r != nil && r.vol.mute.Load() {
+		return fmt.Errorf("block %d is on volume %s: %w", id, r.vol.path, errSilent)
+	}
+	return nil
+}
+
+// GaveUp reports whether the volume of a replica was given up.
+func (s *Store) GaveUp(id metadata.BlockID) bool {
+	sh := s.shard(id)
+	sh.mu.RLock()
+	defer sh.mu.RUnlock()
+	r := sh.replicas[id]
+	return r != nil && r.vol.failed.Load() != nil
+}
 
 // Lost reports whether a volume was given up, or is not there.
 func (s *Store) Lost(storage string) bool {

@@ -77,7 +77,7 @@ func (s *Server) rebuildUnits(ctx context.Context, group metadata.Block, order *
 		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "an order to compute %d internal blocks of %d", len(order.Targets), len(order.Sources))
 	}
 	at := map[int]*hadooppb.DatanodeInfoProto{}
-	job := &rebuild.Job{Group: group, Coder: coder, Pace: s.paceRebuild}
+	job := &rebuild.Job{Group: group, Coder: coder, Pace: s.paceRebuild, Slow: s.sourceTime}
 	for _, p := range order.Sources {
 		unit := int(min(p.Unit, stripe.MaxUnits))
 		job.Sources = append(job.Sources, unit)
@@ -144,19 +144,34 @@ func (s *Server) rebuildUnits(ctx context.Context, group metadata.Block, order *
 	return made, errors.Join(errs...)
 }
 
-// wantedOf asks who has internal blocks of a group, one after the other, how its writer wants it to be checked.
+// sourceTime is how long a source may say nothing, or take for a slice, while there are others.
+const sourceTime = 5 * time.Second
+
+// wantedOf asks who has internal blocks of a group, one after the other, how its writer wants it to be checked. Who is silent is asked again behind the others, and has longer then.
 func (s *Server) wantedOf(ctx context.Context, pool string, of []int, at func(int) (metadata.Block, *hadooppb.DatanodeInfoProto)) (datanode.Checksum, error) {
-	var errs []error
-	for _, i := range of {
-		b, node := at(i)
-		sum, err := s.transfer.Wanted(ctx, pool, b, node)
-		if err == nil {
-			return sum, nil
-		}
-		errs = append(errs, err)
-	}
 	if len(of) == 0 {
 		return datanode.DefaultChecksum, nil
+	}
+	var errs []error
+	for _, limit := range []time.Duration{s.sourceTime, 12 * sourceTime} {
+		var silent []int
+		for _, i := range of {
+			b, node := at(i)
+			asking, cancel := context.WithTimeout(ctx, limit)
+			sum, err := s.transfer.Wanted(asking, pool, b, node)
+			late := asking.Err() != nil
+			cancel()
+			switch {
+			case err == nil:
+				return sum, nil
+			case ctx.Err() != nil:
+				return datanode.Checksum{}, ctx.Err()
+			case late:
+				silent = append(silent, i)
+			}
+			errs = append(errs, err)
+		}
+		of = silent
 	}
 	return datanode.Checksum{}, errors.Join(errs...)
 }

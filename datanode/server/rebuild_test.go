@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -122,6 +124,55 @@ func TestLostInternalBlocksAreComputed(t *testing.T) {
 	})
 	if failed := nodes[2].rebuilt.failed.Load(); failed != 0 {
 		t.Errorf("%d failed", failed)
+	}
+}
+
+// A source that takes a connection and says nothing is left for the others.
+func TestComputingLeavesASilentSource(t *testing.T) {
+	p := newPair(t, 24*time.Hour, nil)
+	p.sourceTime = 100 * time.Millisecond
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	check(t, err)
+	var held []net.Conn
+	var taking sync.WaitGroup
+	taking.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			held = append(held, c)
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		taking.Wait()
+		for _, c := range held {
+			c.Close()
+		}
+	})
+	const length = 3 << 20
+	policy, units := stripes(t, "RS-3-2-1024k", length)
+	group := metadata.Block{ID: metadata.FirstGroupID, Generation: 1001, Length: length}
+	made := metadata.Block{ID: group.ID.Internal(4), Generation: 1001, Length: policy.Layout.UnitLength(length, 4)}
+	silent := &pb.DatanodeID{Uuid: "silent", Ip: "127.0.0.1", TransferPort: uint32(l.Addr().(*net.TCPAddr).Port)}
+	order := &pb.Rebuild{
+		Group: wireBlock(group), Erasure: uint32(policy.ID),
+		Sources: []*pb.Part{{Unit: 0, Node: silent}}, Targets: []*pb.Part{{Unit: 4, Node: p.id, Type: uint32(datanode.SSD)}},
+	}
+	for i := 1; i < 4; i++ {
+		put(t, p.Server, int64(group.ID.Internal(i)), 1001, string(units[i]))
+		order.Sources = append(order.Sources, &pb.Part{Unit: uint32(i), Node: p.id})
+	}
+	within(t, "it is computed", func() bool {
+		p.n.order(p.Server, &pb.Orders{Rebuild: []*pb.Rebuild{order}})
+		return p.n.heard(p.Server, fmt.Sprintf("RECEIVED %d_1001", made.ID))
+	})
+	if contents(t, p.Server, made) != string(units[4]) {
+		t.Error("computed wrong")
+	}
+	if n := p.rebuilt.failed.Load(); n != 0 {
+		t.Errorf("%d orders have failed", n)
 	}
 }
 

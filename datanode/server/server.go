@@ -69,6 +69,7 @@ type Server struct {
 	hurt        chan struct{}  // capacity 1: a volume has failed
 	unanswered  sync.WaitGroup // work on replicas for which nobody may wait any more
 	peerTime    time.Duration  // the constant, more in tests
+	sourceTime  time.Duration  // the constant, less in tests
 	// term is the highest Raft term heard of, bandwidth what its leader leaves to balancers of Hadoop; 0: it has not said so.
 	term      atomic.Uint64
 	bandwidth atomic.Int64
@@ -100,7 +101,7 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{
 		cfg: cfg, log: cfg.Logger, started: time.Now(), ready: make(chan struct{}), listed: make(chan struct{}, 1), hurt: make(chan struct{}, 1), incarnation: rand.Uint64(),
 		rebuilds: newCrew("rebuild", rebuildWorkers),
-		stranger: &security.Stranger{Logger: cfg.Logger}, peerTime: peerTime,
+		stranger: &security.Stranger{Logger: cfg.Logger}, peerTime: peerTime, sourceTime: sourceTime,
 	}
 	s.sessions.Store(&[]*session{}) // the store has news while it is opened
 	s.ipc.Store(&cfg.NamenodesIPC)
@@ -110,6 +111,7 @@ func New(cfg Config) (*Server, error) {
 		OnChange:       s.changed,
 		OnVolumeFailed: s.volumeFailed,
 		OnVolumeSlow:   s.volumeSlow,
+		OnStuck:        func() { s.transfer.HangUp() }, // the watchdog runs when that is there
 	})
 	if err != nil {
 		return nil, fmt.Errorf("datanode: %w", err)
@@ -151,6 +153,8 @@ func New(cfg Config) (*Server, error) {
 		Broken:       s.scrub.Order,
 		Answers:      s.store.Answers,
 		Silent:       s.silent,
+		Mute:         s.store.Mute,
+		GaveUp:       s.store.GaveUp,
 		Accused:      s.scrub.Accuse,
 		Refused:      s.cfg.Door.Record,
 		Protection:   cfg.Protection,

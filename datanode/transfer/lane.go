@@ -31,12 +31,12 @@ func (s *Server) Within() net.Conn {
 		return nil
 	}
 	ctx := s.serving
-	s.conns[far] = struct{}{}
+	c := newConn(s, far)
+	c.own = true
+	s.conns[far] = c
 	s.active.Add(1)
 	s.served.Go(func() {
 		defer s.untrack(far)
-		c := newConn(s, far)
-		c.own = true
 		c.serve(ctx)
 	})
 	return near

@@ -64,6 +64,7 @@ func (c *conn) read(ctx context.Context, op *hadooppb.OpReadBlockProto) error {
 		// no notice of a broken pipe).
 		return errDone
 	}
+	c.work.Store(nil) // what is waited for is not the disk
 	status := new(hadooppb.ClientReadStatusProto)
 	_ = c.nc.SetReadDeadline(time.Now().Add(c.cfg.Read))
 	if err := dtp.ReadMessage(c.r, status); err != nil { // our client sends it with its next request

@@ -47,6 +47,10 @@ type Config struct {
 	Answers func(ctx context.Context, id metadata.BlockID) bool
 	// Silent reports whether the disk of a replica is known not to answer; nil: all answer. Work that few may do at a time is left behind there.
 	Silent func(id metadata.BlockID) bool
+	// Mute says why nobody should wait for the bytes of a replica, as its disk does not answer at the moment; nil: all do. GaveUp reports whether the volume of a replica was given
+	// up; nil: none was. Who calls HangUp when they begin to say so spares clients to wait.
+	Mute   func(id metadata.BlockID) error
+	GaveUp func(id metadata.BlockID) bool
 	// Accused hears of replicas of which a client says that they do not match their checksums, and whose share the client's
 	// connection uses. It must not block; nil does nothing.
 	Accused func(id metadata.BlockID, user uint32)
@@ -120,7 +124,7 @@ type Server struct {
 	growWait      time.Duration // the constant, more in tests
 
 	mu    sync.Mutex
-	conns map[net.Conn]struct{}
+	conns map[net.Conn]*conn // by what was accepted
 	down  bool
 	// serving is the context of Serve; nil: it does not run yet.
 	serving context.Context
@@ -162,7 +166,7 @@ func New(cfg Config) *Server {
 		cfg.Source = cfg.Store
 	}
 	return &Server{
-		cfg: cfg, store: cfg.Store, source: cfg.Source, log: cfg.Logger, conns: map[net.Conn]struct{}{},
+		cfg: cfg, store: cfg.Store, source: cfg.Source, log: cfg.Logger, conns: map[net.Conn]*conn{},
 		balancing: pace.Budget{Burst: pace.Burst}, mending: pace.Budget{Burst: pace.Burst},
 		mirrors: mirrors{keep: cfg.KeepAlive * 3 / 4, idle: map[string][]*peer{}},
 		slow:    newSlow(cfg.Slow), recalculating: make(chan struct{}, maxRecalculating), replacing: make(chan struct{}, maxReplacing),
@@ -235,25 +239,26 @@ func (s *Server) accept(ctx context.Context, l net.Listener) error {
 			}
 			return fmt.Errorf("data transfer listener: %w", err)
 		}
-		if !s.track(nc) {
+		c := newConn(s, nc)
+		if !s.track(c) {
 			nc.Close()
 			continue
 		}
 		s.served.Go(func() {
 			defer s.untrack(nc)
-			newConn(s, nc).serve(ctx)
+			c.serve(ctx)
 		})
 	}
 }
 
 // track registers a connection to be closed at shutdown; false when that has begun.
-func (s *Server) track(nc net.Conn) bool {
+func (s *Server) track(c *conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down {
 		return false
 	}
-	s.conns[nc] = struct{}{}
+	s.conns[c.nc] = c
 	s.active.Add(1)
 	return true
 }
@@ -277,6 +282,8 @@ type conn struct {
 	proved, unproved bool
 	own              bool // of this process itself (Within)
 	near             bool // it never leaves this machine: a Unix-domain socket
+	// work is what the request under way is about; nil between requests, and when it was hung up on.
+	work atomic.Pointer[work]
 }
 
 // idleBuffer is the buffer that requests are read through, and acknowledgements: both are small.
@@ -362,6 +369,12 @@ func (c *conn) dispatch(ctx context.Context, op dtp.Op, request dtp.Message) err
 		}
 		return err
 	}
+	w := &work{metadata.BlockID(header.GetBlock().GetBlockId()), mode == security.ReadBlock || mode == security.CopyBlock}
+	c.work.Store(w)
+	defer c.work.Store(nil)
+	if err := c.silent(w, request); err != nil {
+		return c.refuseSilent(op, err)
+	}
 	switch m := request.(type) {
 	case *hadooppb.OpReadBlockProto:
 		return c.read(ctx, m)
@@ -394,10 +407,14 @@ func (c *conn) dispatch(ctx context.Context, op dtp.Op, request dtp.Message) err
 
 // refuse answers a request with an error; the connection ends.
 func (c *conn) refuse(op dtp.Op, status hadooppb.Status, badLink string, cause error) error {
-	if err := dtp.WriteResponse(c.nc, dtp.Failure(status, badLink, cause.Error())); err != nil {
+	return c.refuseWith(op, dtp.Failure(status, badLink, cause.Error()), cause)
+}
+
+func (c *conn) refuseWith(op dtp.Op, answer *hadooppb.BlockOpResponseProto, cause error) error {
+	if err := dtp.WriteResponse(c.nc, answer); err != nil {
 		return fmt.Errorf("%w; and the answer could not be sent: %w", cause, err)
 	}
-	c.log.Info("data transfer request failed", "op", op.String(), "remote", c.nc.RemoteAddr().String(), "status", status.String(), "err", cause)
+	c.log.Info("data transfer request failed", "op", op.String(), "remote", c.nc.RemoteAddr().String(), "status", answer.GetStatus().String(), "err", cause)
 	return errDone
 }
 

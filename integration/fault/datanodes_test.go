@@ -81,6 +81,26 @@ func (w *writing) check() {
 	}
 }
 
+// rest reads the file from a place on, where r is, in pieces of 64 KiB, and returns the longest wait for one.
+func (w *writing) rest(r io.Reader, at int) (longest time.Duration) {
+	buffer := make([]byte, 64<<10)
+	for {
+		began := time.Now()
+		n, err := r.Read(buffer)
+		longest = max(longest, time.Since(began))
+		if at+n > len(w.want) || !bytes.Equal(buffer[:n], w.want[at:at+n]) {
+			w.s.t.Errorf("%s: wrong bytes at %d", w.name, at)
+			return longest
+		}
+		if at += n; err != nil {
+			if !errors.Is(err, io.EOF) || at != len(w.want) {
+				w.s.t.Errorf("%s: %d of %d bytes: %v", w.name, at, len(w.want), err)
+			}
+			return longest
+		}
+	}
+}
+
 // pipeline are the datanodes of the block that is being written.
 func (w *writing) pipeline() []string {
 	w.s.t.Helper()
@@ -222,7 +242,7 @@ func TestD5(t *testing.T) {
 		frozen := s.named(blocks[0])[0]
 		s.must(s.k.Signal(frozen, syscall.SIGSTOP))
 		thaw := time.AfterFunc(20*time.Second, func() { _ = s.k.Signal(frozen, syscall.SIGCONT) })
-		var longest, longestWrite time.Duration
+		var longestWrite time.Duration
 		var both sync.WaitGroup
 		both.Go(func() {
 			out := s.write(fmt.Sprintf("/fault/written-%d", len(writes)), 3)
@@ -237,24 +257,9 @@ func TestD5(t *testing.T) {
 			s.must(out.Close())
 			out.check()
 		})
-		buffer, at := make([]byte, 64<<10), len(first)
-		for {
-			began := time.Now()
-			n, err := r.Read(buffer)
-			longest = max(longest, time.Since(began))
-			if !bytes.Equal(buffer[:n], w.want[at:at+n]) {
-				t.Fatalf("wrong bytes at %d", at)
-			}
-			if at += n; err != nil {
-				if !errors.Is(err, io.EOF) || at != len(w.want) {
-					t.Errorf("%d of %d bytes: %v", at, len(w.want), err)
-				}
-				break
-			}
-		}
+		reads.add(w.rest(r, len(first)))
 		r.Close()
 		both.Wait()
-		reads.add(longest)
 		writes.add(longestWrite)
 		thaw.Stop()
 		s.must(s.k.Signal(frozen, syscall.SIGCONT))
@@ -274,19 +279,37 @@ func TestD6(t *testing.T) {
 		s.must(w.Close())
 		files = append(files, w)
 	}
-	var copied worst
-	for round := range *repeats {
-		ctx := process.Context(t)
+	read := s.write("/fault/read", 2)
+	read.more(24 << 20)
+	s.must(read.Close())
+	var copied, reads, writes worst
+	for range *repeats {
 		s.warm()
-		away := fmt.Sprintf("dn%d", round%3+1)
+		// Each operation has a time of its own: on a busy machine all of them together may take long, and none of them should.
+		blocks, err := s.fs.BlockLocations(process.Context(t), read.name, 0, 1)
+		s.must(err)
+		away := s.named(blocks[0])[0]
+		r, err := s.fs.Open(process.Context(t), read.name)
+		s.must(err)
+		first := make([]byte, 64<<10)
+		_, err = io.ReadFull(r, first)
+		s.must(err)
 		s.must(s.k.Kill(away))
+		var reading sync.WaitGroup
+		reading.Go(func() { reads.add(read.rest(r, len(first))) })
+		var longest time.Duration
 		for _, w := range files {
-			more, err := s.fs.Append(ctx, w.name)
+			began := time.Now()
+			more, err := s.fs.Append(process.Context(t), w.name)
 			s.must(err)
 			w.Writer = more
 			w.more(1000)
 			s.must(w.Close())
+			longest = max(longest, time.Since(began))
 		}
+		writes.add(longest)
+		reading.Wait()
+		r.Close()
 		s.dead(1)
 		copied.add(s.healthy(2 * process.Patience))
 		s.must(s.k.Start(away))
@@ -296,7 +319,7 @@ func TestD6(t *testing.T) {
 			w.check()
 		}
 	}
-	s.note("after it was declared dead all replicas there: %s", copied)
+	s.note("longest wait of a reader: %s; longest append of 1,000 bytes, with opening and closing: %s; after it was declared dead all replicas there: %s", reads, writes, copied)
 	s.settled()
 }
 

@@ -50,6 +50,8 @@ type ResponseError struct {
 	// BadLink is the transfer address of the datanode that failed further down the pipeline; empty: the one asked.
 	BadLink string
 	Message string
+	// Silent: the disk of the replica does not answer at the moment.
+	Silent bool
 }
 
 func (e *ResponseError) Error() string {
@@ -68,5 +70,5 @@ func CheckResponse(op Op, m *hadooppb.BlockOpResponseProto) error {
 	if m.GetStatus() == hadooppb.Status_SUCCESS {
 		return nil
 	}
-	return &ResponseError{Op: op, Status: m.GetStatus(), BadLink: m.GetFirstBadLink(), Message: m.GetMessage()}
+	return &ResponseError{Op: op, Status: m.GetStatus(), BadLink: m.GetFirstBadLink(), Message: m.GetMessage(), Silent: m.GetDiskSilent()}
 }

@@ -99,6 +99,20 @@ func Raw(c net.Conn) syscall.RawConn {
 	return nil
 }
 
+// HangUp ends a connection and does not wait for calls on it that are under way, as Close does: the kernel may be sending a file there whose disk does not answer. Who reads at the far end
+// hears of it in any case, who writes there once there is no such call.
+func HangUp(c net.Conn) {
+	go c.Close()
+	if g, ok := c.(*guardedConn); ok {
+		c = g.sock
+	}
+	if s, ok := c.(syscall.Conn); ok {
+		if raw, err := s.SyscallConn(); err == nil {
+			_ = raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
+		}
+	}
+}
+
 // Immediate reads what has come on a connection without waiting for more. It is nil where that cannot be done. Of an accepted connection
 // it is known after Enter.
 func Immediate(c net.Conn) func(p []byte) (int, error) {

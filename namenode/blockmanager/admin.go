@@ -68,7 +68,7 @@ func (m *Manager) administer(n *node) {
 	n.candidate.Leaving = !n.stays()
 	m.setAdmin(n)
 	if n.alive {
-		m.abortCopies(n) // those to it would not count
+		m.abortCopies(n, nil) // those to it would not count
 	}
 	for _, v := range n.order {
 		m.turn(v)

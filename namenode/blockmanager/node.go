@@ -254,7 +254,9 @@ func (m *Manager) setVolumes(n *node, volumes []namenode.Volume) {
 		if v.failed == nv.Failed {
 			continue
 		}
-		v.failed = nv.Failed
+		if v.failed = nv.Failed; v.failed {
+			m.abortCopies(n, v)
+		}
 		m.turn(v)
 	}
 }
@@ -280,7 +282,7 @@ func (m *Manager) bury(n *node) {
 	n.recent = nil
 	n.doomed, n.doomNew, n.doomSent = nil, queue{}, queue{}
 	n.fresh, n.asked, n.verify = false, false, nil
-	m.abortCopies(n)
+	m.abortCopies(n, nil)
 	m.emptyCache(n)
 	for _, v := range n.order {
 		m.turn(v)

@@ -132,3 +132,53 @@ func TestCopiesWaitForGoodSources(t *testing.T) {
 		}
 	}
 }
+
+// A copy from a volume that has failed, or to one, is not waited for: it is ordered of another source, and for another target, at once. So decommission does not wait for a disk that hangs.
+func TestCopiesEndWithTheirVolumes(t *testing.T) {
+	for _, end := range []string{"source", "target"} {
+		s := newStage()
+		for _, n := range []string{"a", "b", "c", "d"} {
+			s.do(t, "node "+n)
+			s.do(t, "report "+n)
+		}
+		s.do(t, "block 1 gen=1001 len=100 want=2")
+		s.do(t, "received a 1:1001:100")
+		s.do(t, "received b 1:1001:100")
+		s.do(t, "lead 1")
+		s.do(t, "tick 1s")
+		s.do(t, "decommission a")
+		s.do(t, "tick 1s")
+		s.do(t, "orders")
+		copied := func() (from, to string) {
+			b := s.m.blocks.get(1)
+			if b.more == nil || len(b.more.copies) != 1 || len(b.more.copies[0].targets) != 1 {
+				t.Fatalf("%s: not one copy: %+v", end, b.more)
+			}
+			c := b.more.copies[0]
+			return string(c.source.info.ID), string(s.m.volumes[c.targets[0]].node.info.ID)
+		}
+		from, to := copied()
+		away := map[string]string{"source": from, "target": to}[end]
+		s.do(t, "volume "+away+" slow")
+		s.do(t, "tick 1s")
+		if f, w := copied(); f != from || w != to {
+			t.Errorf("%s: what is slow only is given up", end)
+		}
+		s.do(t, "volume "+away+" fails")
+		s.do(t, "tick 1s")
+		s.do(t, "tick 1s")
+		f, w := copied()
+		if f == away || w == away {
+			t.Errorf("%s: it goes from %s to %s, %s has failed", end, f, w, away)
+		}
+		for _, n := range s.m.order {
+			want := 0
+			if string(n.info.ID) == f {
+				want = 1
+			}
+			if n.outgoing != want {
+				t.Errorf("%s: %s has %d streams", end, n.info.ID, n.outgoing)
+			}
+		}
+	}
+}

@@ -452,22 +452,28 @@ func compact(list []*transfer, limit int) []*transfer {
 	return slices.DeleteFunc(list, func(t *transfer) bool { return len(t.targets) == 0 })
 }
 
-// abortCopies ends the copies from and to a node.
-func (m *Manager) abortCopies(n *node) {
+// abortCopies ends the copies from and to a node, or those from and to one of its volumes.
+func (m *Manager) abortCopies(n *node, v *volume) {
 	touched := slices.Concat(n.outs, n.ins)
-	n.outs, n.ins = nil, nil
+	if v == nil {
+		n.outs, n.ins = nil, nil
+	}
 	for _, t := range touched {
 		if len(t.targets) == 0 {
 			continue
 		}
-		if t.source == n {
+		b := m.blocks.get(t.block.ID)
+		switch {
+		case t.source == n && (v == nil || !t.computed && b != nil && slices.Contains(b.good, v.place)):
 			m.release(t)
-		} else {
+		case v == nil || slices.Contains(t.targets, v.place):
 			if m.dropTarget(t, n) >= 0 {
 				m.moveEnded(t, n, false)
 			}
+		default:
+			continue
 		}
-		if b := m.blocks.get(t.block.ID); b != nil && b.more != nil {
+		if b != nil && b.more != nil {
 			m.cleanCopies(b)
 			m.update(t.block.ID, b)
 		}

@@ -44,9 +44,11 @@ const (
 	adoptBatchBytes = 1 << 20
 	adoptAtOnce     = 4
 	adoptPatience   = 30 * time.Second
-	// adoptTries is how often a file is tried whose bytes cannot be had, adoptRetries how many such files are remembered.
-	adoptTries   = 3
-	adoptRetries = 10_000
+	// A file whose bytes cannot be had is tried again after a while, then after twice as long, and so on up to adoptSeldom times as long: its datanode may be away, or have trouble with a disk,
+	// for as long as it likes. adoptRetries is how many such files are remembered, 150 bytes each, and adoptDue how many of them are tried at a time.
+	adoptSeldom  = 64
+	adoptRetries = 100_000
+	adoptDue     = 1000
 	// adoptNote is how often the register hears how far it has come.
 	adoptNote = 10 * time.Minute
 	// adoptPause is how long it waits where nothing may be done at the moment, and before it looks anew at most.
@@ -63,7 +65,7 @@ const adoptItem = "smallfiles/kept"
 // adoptions counts what this namenode did.
 type adoptions struct {
 	files, bytes atomic.Int64
-	// dropped are files that were given up, waiting those that will be tried again.
+	// dropped are files that were given up, because too many wait; waiting those that will be tried again.
 	dropped, waiting atomic.Int64
 }
 
@@ -188,7 +190,7 @@ func (a *adopting) step(ctx context.Context) (wait time.Duration, err error) {
 	files := a.candidates(page.Events[:due])
 	tries := slices.Clone(files)
 	for _, f := range a.retries {
-		if f.tried, f.failed = !began.Before(f.next), false; f.tried {
+		if f.tried, f.failed = len(tries) < len(files)+adoptDue && !began.Before(f.next), false; f.tried {
 			tries = append(tries, f)
 		}
 	}
@@ -246,7 +248,7 @@ func (a *adopting) candidates(events []metadata.Event) (files []*adoptee) {
 	return slices.DeleteFunc(files, func(f *adoptee) bool { return f.length > most })
 }
 
-// settle sorts out what failed, of those that were tried again and of new ones: it is tried again, or given up.
+// settle sorts out what failed, of those that were tried again and of new ones: it is tried again. If these become too many, those that wait longest are given up.
 func (a *adopting) settle(fresh []*adoptee) {
 	a.retries = slices.DeleteFunc(a.retries, func(f *adoptee) bool { return f.tried && !f.failed })
 	for _, f := range fresh {
@@ -254,24 +256,17 @@ func (a *adopting) settle(fresh []*adoptee) {
 			a.retries = append(a.retries, f)
 		}
 	}
-	dropped := 0
-	a.retries = slices.DeleteFunc(a.retries, func(f *adoptee) bool {
+	now := time.Now()
+	for _, f := range a.retries {
 		if f.failed {
+			f.next, f.failed = now.Add(a.again*time.Duration(min(1<<min(f.tries, 30), adoptSeldom))), false
 			f.tries++
-			f.next, f.failed = time.Now().Add(a.again<<(f.tries-1)), false
 		}
-		if f.tries < adoptTries {
-			return false
-		}
-		dropped++
-		return true
-	})
-	if over := len(a.retries) - adoptRetries; over > 0 {
-		a.retries, dropped = slices.Delete(a.retries, 0, over), dropped+over
 	}
-	if dropped > 0 {
-		a.s.adoptions.dropped.Add(int64(dropped))
-		a.s.log.Info("files stay on datanodes, because their bytes could not be had: `hops smallfiles PATH keep` tries them again", "files", dropped)
+	if over := len(a.retries) - adoptRetries; over > 0 {
+		a.retries = slices.Delete(a.retries, 0, over)
+		a.s.adoptions.dropped.Add(int64(over))
+		a.s.log.Info("files stay on datanodes, because their bytes could not be had, and too many are to be tried again: `hops smallfiles PATH keep` does", "files", over)
 	}
 	a.s.adoptions.waiting.Store(int64(len(a.retries)))
 }

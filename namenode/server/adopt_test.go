@@ -68,8 +68,8 @@ func TestWhichFilesAreCandidates(t *testing.T) {
 	}
 }
 
-// What fails is tried a few times, later and later, and given up; more than there is room for is given up at once.
-func TestFilesAreTriedAgainAndGivenUp(t *testing.T) {
+// What fails is tried again, later and later, for as long as it fails; when more wait than there is room for, those that wait longest are given up.
+func TestFilesAreTriedAgain(t *testing.T) {
 	c := newCluster(t, 1, nil)
 	m := c.leader()
 	a := &adopting{s: m.Server, again: time.Minute}
@@ -84,19 +84,21 @@ func TestFilesAreTriedAgainAndGivenUp(t *testing.T) {
 	if len(a.retries) != 1 || a.retries[0] != first || first.tries != 1 {
 		t.Fatalf("%+v", a.retries)
 	}
-	for range adoptTries - 1 {
+	var pauses []time.Duration
+	for range 100 {
 		first.tried, first.failed = true, true
 		a.settle(nil)
+		pauses = append(pauses, time.Until(first.next).Round(time.Minute))
 	}
-	if len(a.retries) != 0 || m.adoptions.dropped.Load() != 1 {
-		t.Fatalf("%+v, %d dropped", a.retries, m.adoptions.dropped.Load())
+	if fmt.Sprint(pauses[:7]) != "[2m0s 4m0s 8m0s 16m0s 32m0s 1h4m0s 1h4m0s]" || pauses[99] != adoptSeldom*time.Minute || len(a.retries) != 1 || m.adoptions.dropped.Load() != 0 {
+		t.Fatalf("%+v, after %v, %d dropped", a.retries, pauses, m.adoptions.dropped.Load())
 	}
 	many := make([]*adoptee, adoptRetries+7)
 	for i := range many {
 		many[i] = &adoptee{inode: metadata.INodeID(i), failed: true}
 	}
 	a.settle(many)
-	if len(a.retries) != adoptRetries || m.adoptions.dropped.Load() != 8 || m.adoptions.waiting.Load() != adoptRetries {
+	if len(a.retries) != adoptRetries || m.adoptions.dropped.Load() != 7 || m.adoptions.waiting.Load() != adoptRetries {
 		t.Errorf("%d wait, %d dropped", len(a.retries), m.adoptions.dropped.Load())
 	}
 }
@@ -240,7 +242,40 @@ func TestFilesOnDatanodesBecomeSmall(t *testing.T) {
 	}
 }
 
-// What nobody has, as far as is known, is given up after a few tries, and holds up nothing.
+// A datanode that is away for long has its files kept when it is back.
+func TestFilesOfADatanodeThatWasAwayBecomeSmall(t *testing.T) {
+	c := newCluster(t, 1, func(c *Config) { c.SmallFileDelay = 20 * time.Millisecond })
+	m := c.raised()
+	stop := c.realDatanode("dn")
+	fs := c.root()
+	eventually(t, "safe mode is over", func() bool { return m.SafeMode() == "" })
+	var id metadata.INodeID
+	kept := func() bool { f, _ := m.ns.FileByID(id); return f.IsBody(0) }
+	eventually(t, "a file is there before it is kept", func() bool {
+		path := fmt.Sprint("/f", time.Now().UnixNano())
+		write(t, fs, path, smallBytes(30_000, 1), dfs.CreateOptions{Replication: 1})
+		must(t, m.SetSafeMode(true))
+		var err error
+		id, err = m.ns.Resolve(m.myself(), path)
+		must(t, err)
+		if kept() {
+			must(t, m.SetSafeMode(false))
+			return false
+		}
+		return true
+	})
+	stop()
+	must(t, m.SetSafeMode(false))
+	eventually(t, "it waits for another try", func() bool { return m.adoptions.waiting.Load() == 1 })
+	time.Sleep(20 * m.config.SmallFileDelay)
+	if m.adoptions.waiting.Load() != 1 || m.adoptions.dropped.Load() != 0 {
+		t.Errorf("%d wait, %d were dropped", m.adoptions.waiting.Load(), m.adoptions.dropped.Load())
+	}
+	c.realDatanode("dn")
+	eventually(t, "it is kept", kept)
+}
+
+// What a datanode does not give is tried again until it does, or the file is gone.
 func TestFilesWhoseBytesCannotBeHad(t *testing.T) {
 	c := newCluster(t, 1, func(c *Config) { c.SmallFileDelay = 20 * time.Millisecond })
 	m := c.raised()
@@ -252,10 +287,11 @@ func TestFilesWhoseBytesCannotBeHad(t *testing.T) {
 	b := w.block(10)
 	d.has(b, pb.ReplicaState_FINALIZED)
 	eventually(t, "the file is closed", func() bool { ok, err := w.complete(); must(t, err); return ok })
-	eventually(t, "it is given up", func() bool { return m.adoptions.dropped.Load() == 1 })
-	if m.adoptions.files.Load() != 0 || m.adoptions.waiting.Load() != 0 {
-		t.Error("something is counted as kept, or waits")
-	}
+	eventually(t, "it waits", func() bool { return m.adoptions.waiting.Load() == 1 })
 	_, err = c.root().Delete(t.Context(), "/f", false)
 	must(t, err)
+	eventually(t, "it waits no more", func() bool { return m.adoptions.waiting.Load() == 0 })
+	if m.adoptions.files.Load() != 0 || m.adoptions.dropped.Load() != 0 {
+		t.Error("something is counted as kept, or dropped")
+	}
 }

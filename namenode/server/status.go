@@ -131,7 +131,7 @@ func (s *Server) figures(to status.Sample) {
 	to.Counter("hops_namenode_small_file_kept_total", "Files that were written to datanodes and became small ones by themselves.", float64(s.adoptions.files.Load()))
 	to.Counter("hops_namenode_small_file_kept_bytes_total", "Their bytes.", float64(s.adoptions.bytes.Load()))
 	to.Gauge("hops_namenode_small_file_keep_waiting", "Files whose bytes could not be had to become small ones, and that are tried again.", float64(s.adoptions.waiting.Load()))
-	to.Counter("hops_namenode_small_file_keep_dropped_total", "Such files that stay on datanodes after several tries.", float64(s.adoptions.dropped.Load()))
+	to.Counter("hops_namenode_small_file_keep_dropped_total", "Such files that stay on datanodes, because too many wait to be tried again.", float64(s.adoptions.dropped.Load()))
 	if x := s.search.status(); x != nil {
 		to.Gauge("hops_namenode_search_following", "1 while the search index follows the feed of changes, 0 while it is rebuilt or fails.", status.Bool(x.State == string(search.Following)))
 		to.Gauge("hops_namenode_search_lag_seconds", "How long the last change took until it could be searched, or how long it has been waiting.", float64(x.Lag)/1000)

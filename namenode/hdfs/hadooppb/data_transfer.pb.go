@@ -1256,7 +1256,9 @@ type BlockOpResponseProto struct {
 	Message                   *string                       `protobuf:"bytes,5,opt,name=message" json:"message,omitempty"`
 	ShortCircuitAccessVersion *uint32                       `protobuf:"varint,6,opt,name=shortCircuitAccessVersion" json:"shortCircuitAccessVersion,omitempty"`
 	// hops' own, in the answer to a write: so many bytes of data may be in a packet, for all datanodes of the pipeline. Unset: as many as Hadoop's have.
-	PacketData    *uint32 `protobuf:"varint,100,opt,name=packetData" json:"packetData,omitempty"`
+	PacketData *uint32 `protobuf:"varint,100,opt,name=packetData" json:"packetData,omitempty"`
+	// hops' own, in a refusal: the disk of the replica does not answer at the moment.
+	DiskSilent    *bool `protobuf:"varint,101,opt,name=diskSilent" json:"diskSilent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1338,6 +1340,13 @@ func (x *BlockOpResponseProto) GetPacketData() uint32 {
 		return *x.PacketData
 	}
 	return 0
+}
+
+func (x *BlockOpResponseProto) GetDiskSilent() bool {
+	if x != nil && x.DiskSilent != nil {
+		return *x.DiskSilent
+	}
+	return false
 }
 
 type ReadOpChecksumInfoProto struct {
@@ -2373,7 +2382,7 @@ const file_namenode_hdfs_hadooppb_data_transfer_proto_rawDesc = "" +
 	"\x14blockChecksumOptions\x18\a \x01(\v2&.hops.hadoop.BlockChecksumOptionsProtoR\x14blockChecksumOptions\"\x9a\x01\n" +
 	"\x19BlockChecksumOptionsProto\x12Y\n" +
 	"\x11blockChecksumType\x18\x01 \x01(\x0e2#.hops.hadoop.BlockChecksumTypeProto:\x06MD5CRCR\x11blockChecksumType\x12\"\n" +
-	"\fstripeLength\x18\x02 \x01(\x04R\fstripeLength\"\x8c\x03\n" +
+	"\fstripeLength\x18\x02 \x01(\x04R\fstripeLength\"\xac\x03\n" +
 	"\x14BlockOpResponseProto\x12+\n" +
 	"\x06status\x18\x01 \x02(\x0e2\x13.hops.hadoop.StatusR\x06status\x12\"\n" +
 	"\ffirstBadLink\x18\x02 \x01(\tR\ffirstBadLink\x12U\n" +
@@ -2383,7 +2392,10 @@ const file_namenode_hdfs_hadooppb_data_transfer_proto_rawDesc = "" +
 	"\x19shortCircuitAccessVersion\x18\x06 \x01(\rR\x19shortCircuitAccessVersion\x12\x1e\n" +
 	"\n" +
 	"packetData\x18d \x01(\rR\n" +
-	"packetData\"s\n" +
+	"packetData\x12\x1e\n" +
+	"\n" +
+	"diskSilent\x18e \x01(\bR\n" +
+	"diskSilent\"s\n" +
 	"\x17ReadOpChecksumInfoProto\x126\n" +
 	"\bchecksum\x18\x01 \x02(\v2\x1a.hops.hadoop.ChecksumProtoR\bchecksum\x12 \n" +
 	"\vchunkOffset\x18\x02 \x02(\x04R\vchunkOffset\"\x9e\x02\n" +

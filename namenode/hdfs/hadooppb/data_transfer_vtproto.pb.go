@@ -991,6 +991,18 @@ func (m *BlockOpResponseProto) MarshalToSizedBufferVT(dAtA []byte) (int, error) 
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.DiskSilent != nil {
+		i--
+		if *m.DiskSilent {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x6
+		i--
+		dAtA[i] = 0xa8
+	}
 	if m.PacketData != nil {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(*m.PacketData))
 		i--
@@ -2337,6 +2349,9 @@ func (m *BlockOpResponseProto) SizeVT() (n int) {
 	}
 	if m.PacketData != nil {
 		n += 2 + protohelpers.SizeOfVarint(uint64(*m.PacketData))
+	}
+	if m.DiskSilent != nil {
+		n += 3
 	}
 	n += len(m.unknownFields)
 	return n
@@ -5460,6 +5475,27 @@ func (m *BlockOpResponseProto) UnmarshalVT(dAtA []byte) error {
 				}
 			}
 			m.PacketData = &v
+		case 101:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field DiskSilent", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			b := bool(v != 0)
+			m.DiskSilent = &b
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
