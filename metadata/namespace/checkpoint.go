@@ -2,13 +2,13 @@ package namespace
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/gohops/hops/metadata/kv"
@@ -244,29 +244,24 @@ func (ns *Namespace) writeCheckpoint(f *frozen) error {
 	return nil
 }
 
-// writeRecords writes one class after the other, in their order and each about in the order of its keys: a store has
-// little to sort then.
+// writeRecords writes one class after the other, each from its last key to its first: where a store keeps what it gets sorted, the place of a
+// key that is before all others is the one that is found soonest.
 func (ns *Namespace) writeRecords(store kv.Store, f *frozen) error {
 	b := store.Batch(f.index)
 	defer b.Cancel()
-	type change struct {
-		key   string
-		value []byte
-	}
-	pending := make([]change, 0, len(f.pending))
+	pending := make([]record, 0, len(f.pending))
 	for key, value := range f.pending {
-		pending = append(pending, change{key, value})
+		pending = append(pending, record{[]byte(key), value})
 	}
-	slices.SortFunc(pending, func(a, b change) int { return strings.Compare(a.key, b.key) })
+	slices.SortFunc(pending, compareKeys)
 	write := func(upTo byte) error { // what is pending of the classes up to this one
-		for len(pending) > 0 && pending[0].key[0] <= upTo {
-			c := pending[0]
-			pending = pending[1:]
-			if err := put(b, record{[]byte(c.key), c.value}); err != nil {
-				return err
-			}
+		n := 0
+		for n < len(pending) && pending[n].key[0] <= upTo {
+			n++
 		}
-		return nil
+		class := pending[:n]
+		pending = pending[n:]
+		return putBackward(b, class)
 	}
 	if err := write(classEntry); err != nil {
 		return err
@@ -280,14 +275,14 @@ func (ns *Namespace) writeRecords(store kv.Store, f *frozen) error {
 			return err
 		}
 		if class == classINode {
-			for _, id := range slices.Sorted(maps.Keys(f.gone)) {
+			for _, id := range slices.Backward(slices.Sorted(maps.Keys(f.gone))) {
 				if err := put(b, record{key: appendID(nil, class, uint64(id))}); err != nil {
 					return err
 				}
 			}
 		}
-		for _, records := range derived {
-			for _, r := range records {
+		for _, records := range slices.Backward(derived) {
+			for _, r := range slices.Backward(records) {
 				if r.key[0] == class {
 					if err := put(b, r); err != nil {
 						return err
@@ -311,31 +306,26 @@ func (ns *Namespace) writeRecords(store kv.Store, f *frozen) error {
 	return b.Flush()
 }
 
-// So many entries, or bytes of them, are sorted before they go to the store.
-const (
-	batchRecords = 1 << 13
-	batchBytes   = 4 << 20
-)
+// batchBytes is how many bytes of entries are sorted at a time: those of a checkpoint of 64 MiB of log together.
+const batchBytes = 32 << 20
 
-// writeINodes writes the entries that changed and returns the other records of their inodes. A store that gets keys in their order finds the place of
-// each near that of the one before; ids come in about their order by themselves.
+// writeINodes writes the entries that changed and returns the other records of their inodes. Entries are sorted directory by directory, because names often
+// come in their order by themselves; so do ids.
 func (ns *Namespace) writeINodes(b kv.Batch, f *frozen) (derived [][]record, err error) {
 	var enc encoder
 	var records []record
 	var entries, others arena
 	rest := slices.Clone(f.dirty) // which thaw, and listings of blocks, need as it is
 	for len(rest) > 0 {
-		records = records[:0]
+		directories := map[uint64][]record{}
 		entries.reset()
-		for len(rest) > 0 && len(records) < batchRecords && entries.size < batchBytes {
-			from := len(records)
-			rest, records = ns.encodeSome(rest, records, f, &entries, &enc)
+		for len(rest) > 0 && entries.size < batchBytes {
+			rest, records = ns.encodeSome(rest, records[:0], f, &entries, &enc)
 			runtime.Gosched() // commands wait, and a checkpoint is in no hurry
-			to := from
-			for _, r := range records[from:] {
+			for _, r := range records {
 				if r.key[0] == classEntry {
-					records[to] = r
-					to++
+					dir := binary.BigEndian.Uint64(r.key[1:])
+					directories[dir] = append(directories[dir], r)
 					continue
 				}
 				r.key = others.keep(r.key)
@@ -348,11 +338,11 @@ func (ns *Namespace) writeINodes(b kv.Batch, f *frozen) (derived [][]record, err
 					derived = append(derived, append(make([]record, 0, 1024), r))
 				}
 			}
-			records = records[:to]
 		}
-		slices.SortFunc(records, func(a, b record) int { return bytes.Compare(a.key, b.key) })
-		for _, r := range records {
-			if err := put(b, r); err != nil {
+		for _, dir := range slices.Backward(slices.Sorted(maps.Keys(directories))) {
+			records := directories[dir]
+			slices.SortFunc(records, compareKeys)
+			if err := putBackward(b, records); err != nil {
 				return nil, err
 			}
 		}
@@ -388,6 +378,18 @@ func put(b kv.Batch, r record) error {
 	}
 	return b.Put(r.key, r.value)
 }
+
+// putBackward puts records in ascending order from the last to the first.
+func putBackward(b kv.Batch, records []record) error {
+	for _, r := range slices.Backward(records) {
+		if err := put(b, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func compareKeys(a, b record) int { return bytes.Compare(a.key, b.key) }
 
 // thawsPerTurn is how many inodes, or records, are thawed before waiting commands get a turn.
 var thawsPerTurn = 512

@@ -107,7 +107,7 @@ func BenchmarkWrite(b *testing.B) {
 			}
 			all[i] = file{n, entry(uint64(1000+n/65536*66000+n%64), fmt.Sprintf("f%d", n))}
 		}
-		slices.SortFunc(all, func(x, y file) int { return slices.Compare(x.entry, y.entry) })
+		slices.SortFunc(all, func(x, y file) int { return slices.Compare(y.entry, x.entry) }) // from the last, as the namespace does
 		all = slices.CompactFunc(all, func(x, y file) bool { return x.number == y.number })
 		for _, f := range all {
 			if gone {
@@ -122,7 +122,7 @@ func BenchmarkWrite(b *testing.B) {
 			files += each
 		}
 		if !again {
-			slices.SortFunc(all, func(x, y file) int { return cmp.Compare(x.number, y.number) })
+			slices.SortFunc(all, func(x, y file) int { return cmp.Compare(y.number, x.number) })
 		}
 		for _, f := range all {
 			inode := binary.BigEndian.AppendUint64([]byte{'i'}, uint64(f.number))
