@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 
 	"github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/table"
@@ -28,11 +27,14 @@ const apartMemtable = 8 << 20
 //
 // The first database is made when the others are there to stay. So when it is there and another one is not, that one was lost; when it is not
 // there and another one is not empty, it was.
-//
-// Those that are there are opened at the same time: after a kill each has the log of its memory table to read.
 func (s *Store) open(path string) (_ databases, err error) {
 	there := has(filepath.Join(path, badger.ManifestFilename))
-	db := databases{{}}
+	db := make(databases, 1)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, db.Close())
+		}
+	}()
 	for _, class := range classes(s.opt.Apart) {
 		dir := folder(path, class)
 		if there && !has(filepath.Join(dir, badger.ManifestFilename)) {
@@ -41,17 +43,13 @@ func (s *Store) open(path string) (_ databases, err error) {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, err
 		}
-		db = append(db, database{class: class})
-	}
-	defer func() {
+		d, err := s.openManaged(s.options(path, class))
 		if err != nil {
-			err = errors.Join(err, db.Close())
-		}
-	}()
-	if !there && len(db) > 1 {
-		if err := s.openAll(path, db[1:]); err != nil {
 			return nil, err
 		}
+		db = append(db, database{class, d})
+	}
+	if !there && len(db) > 1 {
 		if db[1:].last() > 0 {
 			return nil, errLost(path)
 		}
@@ -59,29 +57,12 @@ func (s *Store) open(path string) (_ databases, err error) {
 			return nil, err
 		}
 	}
-	if err := s.openAll(path, db); err != nil {
+	d, err := s.openManaged(s.options(path, 0))
+	if err != nil {
 		return nil, err
 	}
+	db[0].DB = d
 	return db, nil
-}
-
-// openAll opens those of the content in path that are not open.
-func (s *Store) openAll(path string, db databases) error {
-	errs := make([]error, len(db))
-	var all sync.WaitGroup
-	for i := range db {
-		if db[i].DB != nil {
-			continue
-		}
-		all.Go(func() {
-			d, err := s.openManaged(s.options(path, db[i].class))
-			if errs[i] = err; err == nil { // badger returns one with some errors, too
-				db[i].DB = d
-			}
-		})
-	}
-	all.Wait()
-	return errors.Join(errs...)
 }
 
 func errLost(dir string) error {
