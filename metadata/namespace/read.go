@@ -31,18 +31,26 @@ func (ns *Namespace) find(c metadata.Caller, path string, fn func(p *place, c *c
 // Errors: ErrPermission for a directory above that c may not search, or, unless c is the superuser, a file above;
 // ErrInvalidPath.
 func (ns *Namespace) Stat(c metadata.Caller, path string) (*metadata.FileStatus, error) {
+	return ns.StatInto(new(metadata.FileStatus), c, path)
+}
+
+// StatInto is Stat whose status, if there is one, takes the place of what is in room, which it returns then.
+func (ns *Namespace) StatInto(room *metadata.FileStatus, c metadata.Caller, path string) (*metadata.FileStatus, error) {
 	if isReservedRoot(path) {
-		return &metadata.FileStatus{Type: metadata.TypeDirectory, Mode: metadata.Sticky | 0o770}, nil
+		*room = metadata.FileStatus{Type: metadata.TypeDirectory, Mode: metadata.Sticky | 0o770}
+		return room, nil
 	}
 	var status *metadata.FileStatus
 	err := ns.find(c, path, func(p *place, _ *caller) error {
 		n := p.last()
 		switch {
 		case n == nil:
+			status = nil
 		case n.isGhost() && n.snapshot() == 0:
-			status = &metadata.FileStatus{Type: metadata.TypeDirectory, Mode: 0o777}
+			status = room
+			*status = metadata.FileStatus{Type: metadata.TypeDirectory, Mode: 0o777}
 		default:
-			status = new(metadata.FileStatus)
+			status = room
 			n.describe(status, n.policies())
 			if _, ok := ns.snaps.allowed[n.id]; ok && !n.isGhost() {
 				status.Snapshottable = true

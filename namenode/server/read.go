@@ -32,13 +32,17 @@ const keepEntries = 4096
 
 // Stat implements namenode.Reader.
 func (s *Server) Stat(c metadata.Caller, path string, done func(*metadata.FileStatus, error)) {
-	var status *metadata.FileStatus
-	var err error
-	if s.glance(func() { status, err = s.ns.Stat(c, path) }) {
+	if status, ok, err := s.StatNow(c, path, new(metadata.FileStatus)); ok {
 		done(status, err)
 		return
 	}
 	s.statGroup(c, path, done)
+}
+
+// StatNow implements namenode.Reader.
+func (s *Server) StatNow(c metadata.Caller, path string, room *metadata.FileStatus) (f *metadata.FileStatus, ok bool, err error) {
+	ok = s.glance(func() { f, err = s.ns.StatInto(room, c, path) })
+	return f, ok, err
 }
 
 func (s *Server) statGroup(c metadata.Caller, path string, done func(*metadata.FileStatus, error)) {

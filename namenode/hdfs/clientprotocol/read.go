@@ -17,6 +17,21 @@ func (p *protocol) getFileLinkInfo(c *hrpc.Call, r *pb.GetFileLinkInfoRequestPro
 }
 
 func (p *protocol) info(c *hrpc.Call, path string) {
+	answer := infoAnswers.Get().(*infoAnswer)
+	f, ok, err := p.service.StatNow(c.Caller, path, &answer.room)
+	switch {
+	case !ok:
+		p.infoLater(c, path)
+	case err != nil:
+		c.Fail(err)
+	default:
+		answer.encoder, answer.status = &p.encode, f
+		c.Reply(answer)
+	}
+	answer.release()
+}
+
+func (p *protocol) infoLater(c *hrpc.Call, path string) {
 	p.service.Stat(c.Caller, path, func(f *metadata.FileStatus, err error) {
 		if err != nil {
 			c.Fail(err)
@@ -31,8 +46,7 @@ func (p *protocol) replyInfo(c *hrpc.Call, f *metadata.FileStatus) {
 	answer := infoAnswers.Get().(*infoAnswer)
 	answer.encoder, answer.status = &p.encode, f
 	c.Reply(answer)
-	answer.status = nil
-	infoAnswers.Put(answer)
+	answer.release()
 }
 
 func (p *protocol) getLocatedFileInfo(c *hrpc.Call, r *pb.GetLocatedFileInfoRequestProto) {
