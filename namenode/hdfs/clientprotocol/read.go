@@ -91,14 +91,15 @@ func (p *protocol) getBlockLocations(c *hrpc.Call, r *pb.GetBlockLocationsReques
 		c.Fail(metadata.Errorf(metadata.ErrInvalidArgument, "Negative length is not supported. File: %s", r.GetSrc()))
 		return
 	}
-	request := namenode.LocateRequest{Path: r.GetSrc(), Offset: offset, Length: length, Tails: r.GetTails(), Admit: c.Admit}
+	tails := r.GetTails()
+	request := namenode.LocateRequest{Path: r.GetSrc(), Offset: offset, Length: length, Tails: tails, Admit: c.Admit}
 	p.service.Locate(c.Caller, request, func(l *namenode.LocatedFile, err error) {
 		if err != nil {
 			c.Fail(err)
 			return
 		}
 		answer := locationsAnswers.Get().(*locationsAnswer)
-		l.Tails = request.Tails
+		l.Tails = tails
 		answer.encoder, answer.file, answer.pool = &p.encode, l, *p.blockPool()
 		c.Reply(answer)
 		answer.file = nil
