@@ -49,6 +49,8 @@ type Tokens interface {
 type Reader interface {
 	// Stat describes a path; nil, nil when nothing is there.
 	Stat(c metadata.Caller, path string, done func(*metadata.FileStatus, error))
+	// StatNow answers what Stat would, where nobody has to be asked before; ok false: Stat tells. A status takes the place of what is in room.
+	StatNow(c metadata.Caller, path string, room *metadata.FileStatus) (f *metadata.FileStatus, ok bool, err error)
 	// List is one page of a directory, or a file listed as itself; nil, nil when nothing is there.
 	List(c metadata.Caller, r ListRequest, done func(*Listing, error))
 	// Locate finds the blocks of a part of a file.

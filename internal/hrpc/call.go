@@ -67,10 +67,19 @@ type particulars struct {
 	// What the call holds: held counts towards MaxHeld, cost is of the requests' budget, answer of the answers'.
 	held, cost int64
 	answer     atomic.Int64
-	// When it came, when its method was called, and what it waited for.
-	came, begun time.Time
-	waits       metadata.Waits
+	// When it came, when it was its turn, and when it was answered: by clock; 0: that has not been. And what it waited for.
+	came, begun, ended time.Duration
+	waits              metadata.Waits
 }
+
+// started is where clock begins.
+var started = time.Now()
+
+// clock is the time that calls are measured by, which is one reading where time.Now takes two. It is never 0.
+func clock() time.Duration { return time.Since(started) + 1 }
+
+// clockAt is what clock said at a time.
+func clockAt(t time.Time) time.Duration { return t.Sub(started) + 1 }
 
 // claim takes the right to answer. False: the call is answered already, and nothing of it may be looked at.
 func (c *Call) claim() bool { return c.stage.CompareAndSwap(c.turn, c.turn+1) }

@@ -63,6 +63,10 @@
 // Where several calls have arrived on a connection, ServerConfig.Prefetch is told the paths of the next sixteen before the first of them is served. It
 // is a hint: nothing of the calls was checked, what is wrong with one is found when it is its turn, and a protected connection gives none.
 //
+// The first of them has its turn when they have come, each other one when that before it was answered, unless the reader had to wait in between or the
+// answer comes later: so the clock is read once for a call. The header of a call is parsed where more of it than the call's number differs from that
+// before it (headers).
+//
 // # Locks
 //
 // serverConn.mu before outbox.mu before the budgets'; Client.mu and outbox.mu are never held together; handlers run without

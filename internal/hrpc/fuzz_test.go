@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"reflect"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -35,6 +36,32 @@ func FuzzRequestHeader(f *testing.F) {
 		}
 		if want.RpcKind != nil && h.kind != int32(want.GetRpcKind()) || want.RpcOp != nil && h.op != int32(want.GetRpcOp()) {
 			t.Errorf("got %+v, want %v", h, &want)
+		}
+	})
+}
+
+// FuzzHeaders parses the headers of two calls of one connection, and the first one again: each must be what it is alone.
+func FuzzHeaders(f *testing.F) {
+	id := []byte("0123456789abcdef")
+	f.Add(appendRequestHeader(nil, 1, -1, id), appendRequestHeader(nil, 1<<30, -1, id))
+	f.Add(appendRequestHeader(nil, 1, -1, id), appendRequestHeader(nil, 2, 1, []byte("another's client")))
+	f.Add(appendRequestHeader(nil, 1, -1, id), appendRequestHeader(nil, -4, -1, id))
+	again := append(appendRequestHeader(nil, 1, -1, id), 3<<3, 18) // its number a second time
+	f.Add(again, append(appendRequestHeader(nil, 2, -1, id), 3<<3, 18))
+	f.Add(append(appendRequestHeader(nil, 1, -1, id), 8<<3, 9), append(appendRequestHeader(nil, 3, -1, id), 8<<3, 9))
+	f.Fuzz(func(t *testing.T, first, second []byte) {
+		var s headers
+		for _, b := range [][]byte{first, second, first, second} {
+			want, wrong := parseRequestHeader(b)
+			b = bytes.Clone(b)
+			h, err := s.parse(b)
+			if (err == nil) != (wrong == nil) {
+				t.Fatalf("%v, and %v alone", err, wrong)
+			}
+			if err == nil && !reflect.DeepEqual(h, want) {
+				t.Fatalf("%+v, and %+v alone", h, want)
+			}
+			clear(b) // the next frame takes its place
 		}
 	})
 }

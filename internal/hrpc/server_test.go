@@ -562,3 +562,13 @@ func TestCallsOnAServerThatReadsNothingEndWithTheirContexts(t *testing.T) {
 		}
 	}
 }
+
+func TestAHeaderHasItsLengthInFront(t *testing.T) {
+	for _, n := range []int{0, 60, 95, 96, 97, 98, 99, 100, 200, 16 << 10, 17 << 10} {
+		h := &responseHeader{callID: 7, retry: -1, status: hadooppb.RpcResponseHeaderProto_ERROR, message: strings.Repeat("x", n), clientID: []byte("0123456789abcdef")}
+		want := appendDelimited([]byte("before"), appendResponseHeader(nil, h))
+		if got := appendDelimitedHeader([]byte("before"), h); !bytes.Equal(got, want) {
+			t.Errorf("%d bytes of message: %x, want %x", n, got, want)
+		}
+	}
+}

@@ -37,6 +37,8 @@ const (
 	callCost    = 4 << 10
 	decodedCost = 4
 	elementCost = 256
+	// oneCall is more than the calls of one connection hold together.
+	oneCall = 1 << 40
 	// maxDepth is how deep messages lie in requests: no list of Hadoop's is deeper.
 	maxDepth = 6
 )
@@ -61,22 +63,25 @@ type serverConn struct {
 	hurryUp context.CancelFunc
 
 	// Of the reader alone.
-	exchange   *exchange // of SASL, until the context has come; nil when the client did not ask for it
-	known      bool      // the context has come
-	opened     time.Time // when the connection was taken
-	heard      time.Time // when bytes came last
-	frameSince time.Time // when the first bytes of an unfinished frame came
-	deadline   time.Time // when waiting for more is interrupted
-	remote     net.Addr  // of conn
-	lean       time.Time // until then requests for which there is no room are refused at once
-	ended      error     // why the connection ends, once readable has said that it does
+	exchange   *exchange     // of SASL, until the context has come; nil when the client did not ask for it
+	known      bool          // the context has come
+	opened     time.Time     // when the connection was taken
+	heard      time.Time     // when bytes came last
+	came       time.Duration // the same by clock
+	free       time.Duration // since when, by clock, the reader has done nothing but go on to the next call; 0: nobody knows
+	frameSince time.Time     // when the first bytes of an unfinished frame came
+	deadline   time.Time     // when waiting for more is interrupted
+	remote     net.Addr      // of conn
+	lean       time.Time     // until then requests for which there is no room are refused at once
+	ended      error         // why the connection ends, once readable has said that it does
 	caller     metadata.Caller
 	clientID   []byte         // of the last call, shared by the next ones with the same
 	method     string         // by which the caller is known
 	key        int32          // of the token that it has shown
 	proof      security.Proof // of the caller's name
 	own        bool           // the far end is a process of the user who runs this one
-	last       target         // of the calls
+	headers    headers        // of the calls
+	last       target         // likewise
 	lasting    lasting        // what the caller has proved, if that may cease to be good
 	inner      frames         // of what was protected
 	// layer protects what follows an exchange in which that was agreed on; nil otherwise. It is set before there are calls.
@@ -88,11 +93,10 @@ type serverConn struct {
 	answered atomic.Int64
 	queued   atomic.Int64 // nanoseconds, likewise
 	took     atomic.Int64
-	inFlight atomic.Int32
-	held     atomic.Int64 // bytes of the calls in flight
+	load     atomic.Int64 // of the calls in flight: their number, by oneCall each, and the bytes that they hold
 
 	mu      sync.Mutex
-	fewer   *sync.Cond   // inFlight or held has fallen
+	fewer   *sync.Cond   // load has fallen
 	waiting atomic.Int32 // how many wait for that
 }
 
@@ -244,6 +248,7 @@ func (c *serverConn) take(from *security.Account, n int64) error {
 	if from.Try(n) {
 		return nil
 	}
+	c.free = 0
 	waiting := c.out.hold(false)
 	_ = c.out.flush() // its error ends the connection soon
 	if waiting < flushAt && time.Now().Before(c.lean) {
@@ -369,6 +374,8 @@ func (c *serverConn) readable(fd uintptr) (ended bool) {
 // arrived serves the frames that a read has completed.
 func (c *serverConn) arrived() error {
 	c.heard = time.Now()
+	c.came = clockAt(c.heard)
+	c.free = c.came
 	if soon := c.heard.Add(lookAgain); c.deadline.After(soon) {
 		if err := c.interrupt(soon); err != nil {
 			return err
@@ -393,6 +400,7 @@ func (c *serverConn) serveArrived() error {
 		}
 		// Before the first, and after every one while there are more.
 		if waiting := c.out.hold(true); waiting > flushAt {
+			c.free = 0
 			if err := c.out.drain(pauseAt); err != nil {
 				return err
 			}
@@ -516,7 +524,7 @@ func (c *serverConn) handle(frame []byte, protected bool) error {
 		return c.fatal(callInvalid, -1, nil, detailDeserializing, classRPCServer, "the frame holds no request header")
 	}
 	rest := frame[n:]
-	h, err := parseRequestHeader(head)
+	h, err := c.headers.parse(head)
 	if err != nil {
 		return c.fatal(callInvalid, -1, nil, detailDeserializing, classRPCServer, "request header: "+err.Error())
 	}
@@ -541,6 +549,7 @@ func (c *serverConn) handle(frame []byte, protected bool) error {
 	case h.callID == callSASL && protected:
 		return refuse(detailInvalidHeader, "a protected message inside another one")
 	case h.callID == callSASL:
+		c.free = 0 // what is protected is opened first
 		return c.sasl(h, rest)
 	case h.callID == callContext && c.known:
 		return refuse(detailInvalidHeader, "connection context already processed")
@@ -654,13 +663,21 @@ func (c *serverConn) dispatch(h requestHeader, rest []byte) error {
 	}
 	call.Request, call.method = request, method
 	call.Caller = c.caller
-	call.came, call.begun = c.heard, time.Now()
+	if c.free == 0 {
+		c.free = clock()
+	}
+	call.came, call.begun = c.came, c.free
 	call.Caller.Waits = &call.waits
 	call.Method = method.Name
 	call.Protocol = protocol.name
 	call.Remote = c.remote
 	call.Authentication, call.Key, call.Proof, call.Own = c.method, c.key, c.proof, c.own
-	if c.run(method, call) {
+	sound := c.run(method, call)
+	c.free = 0
+	if call.holders.Load() == 1 { // it is answered, by now: that was when the next one's turn came
+		c.free = call.ended
+	}
+	if sound {
 		call.release()
 	}
 	return nil
@@ -732,8 +749,7 @@ func (c *serverConn) send(h *responseHeader, m Message) error {
 // appendResponse appends a frame.
 func appendResponse(dst []byte, h *responseHeader, m Message) ([]byte, error) {
 	dst, at := beginFrame(dst)
-	var room [512]byte
-	dst = appendDelimited(dst, appendResponseHeader(room[:0], h))
+	dst = appendDelimitedHeader(dst, h)
 	if h.status == hadooppb.RpcResponseHeaderProto_SUCCESS {
 		var err error
 		if dst, err = appendMessage(dst, m); err != nil {
@@ -771,20 +787,19 @@ func (c *serverConn) noRoom(call *Call, err error) error {
 func (c *serverConn) begin(call *Call, cost int64) bool {
 	call.held = min(cost, c.server.config.Requests.Most())
 	c.calls.Add(1)
-	c.inFlight.Add(1)
-	c.held.Add(call.held)
-	if !c.full() {
+	if !c.full(c.load.Add(oneCall + call.held)) {
 		return true
 	}
+	c.free = 0
 	c.out.hold(false)
 	_ = c.out.flush() // its error ends the loop below
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.waiting.Add(1)
 	defer c.waiting.Add(-1)
-	for c.full() {
+	for c.full(c.load.Load()) {
 		if c.stopping.Load() || c.gone() {
-			c.inFlight.Add(-1)
+			c.load.Add(-oneCall - call.held)
 			return false
 		}
 		c.fewer.Wait()
@@ -792,21 +807,20 @@ func (c *serverConn) begin(call *Call, cost int64) bool {
 	return true
 }
 
-// full reports whether there are more calls in flight than there may be. One there may always be.
-func (c *serverConn) full() bool {
-	n := c.inFlight.Load()
-	return int(n) > c.server.config.MaxInFlight || n > 1 && c.held.Load() > c.server.config.MaxHeld
+// full reports whether a load is of more calls in flight than there may be. One there may always be.
+func (c *serverConn) full(load int64) bool {
+	n, held := load/oneCall, load%oneCall
+	return int(n) > c.server.config.MaxInFlight || n > 1 && held > c.server.config.MaxHeld
 }
 
 // finished counts a call out.
 func (c *serverConn) finished(call *Call) {
-	if call.method != nil && !call.begun.IsZero() {
+	if call.begun != 0 {
 		c.timed(call)
 	}
 	c.requests.Give(call.cost)
 	c.answers.Give(call.answer.Swap(0))
-	c.held.Add(-call.held)
-	c.inFlight.Add(-1)
+	c.load.Add(-oneCall - call.held)
 	if c.waiting.Load() > 0 {
 		c.mu.Lock()
 		c.fewer.Broadcast()
@@ -817,7 +831,8 @@ func (c *serverConn) finished(call *Call) {
 
 // timed counts how long a call has taken, and tells of one that was slow.
 func (c *serverConn) timed(call *Call) {
-	queued, took := max(call.begun.Sub(call.came), 0), time.Since(call.begun)
+	call.ended = clock()
+	queued, took := max(call.begun-call.came, 0), call.ended-call.begun
 	c.answered.Add(1)
 	c.queued.Add(int64(queued))
 	c.took.Add(int64(took))
@@ -832,7 +847,7 @@ func (c *serverConn) timed(call *Call) {
 		w.Others.Milliseconds(), w.Apply.Milliseconds(), slow.Limit().Milliseconds())
 }
 
-func (c *serverConn) busy() bool { return c.inFlight.Load() > 0 }
+func (c *serverConn) busy() bool { return c.load.Load() > 0 }
 
 // waitInFlight waits until at most limit calls are unanswered, or the server's drain time is over.
 func (c *serverConn) waitInFlight(limit int) {
@@ -849,7 +864,7 @@ func (c *serverConn) waitInFlight(limit int) {
 	defer c.mu.Unlock()
 	c.waiting.Add(1)
 	defer c.waiting.Add(-1)
-	for int(c.inFlight.Load()) > limit && !late {
+	for int(c.load.Load()/oneCall) > limit && !late {
 		c.fewer.Wait()
 	}
 }

@@ -1,10 +1,12 @@
 package hrpc
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
@@ -219,6 +221,53 @@ func parseRequestHeader(b []byte) (requestHeader, error) {
 	return h, nil
 }
 
+// headers parses the headers of a connection's calls. Mostly one differs from that before it in the number of the call alone.
+type headers struct {
+	like requestHeader // the last one; its clientID is its own
+	tail []byte        // what was behind the call's number in it; empty: there is none to compare with
+}
+
+// plainCall is how the headers of calls begin that name their fields in order: up to the number of the call.
+const plainCall = "\x08\x02\x10\x00\x18"
+
+// maxTail is of how long a header the tail is remembered.
+const maxTail = 256
+
+// parse is parseRequestHeader, but that clientID may be that of an earlier header, with the same bytes.
+func (s *headers) parse(b []byte) (requestHeader, error) {
+	var tail []byte
+	var id uint64
+	if len(b) > len(plainCall) && string(b[:len(plainCall)]) == plainCall {
+		var n int
+		if id, n = binary.Uvarint(b[len(plainCall):]); n > 0 {
+			tail = b[len(plainCall)+n:]
+		}
+	}
+	if len(tail) > 0 && bytes.Equal(tail, s.tail) {
+		h := s.like
+		h.callID = unzigzag32(id)
+		return h, nil
+	}
+	h, err := parseRequestHeader(b)
+	if err != nil || len(tail) == 0 || len(tail) > maxTail {
+		return h, err
+	}
+	for f := (fields{rest: tail}); ; {
+		if ok, _ := f.next(); !ok { // it is in order, as all of b is
+			break
+		}
+		if f.number <= 3 { // once more, and this one counts
+			return h, nil
+		}
+	}
+	if s.like.clientID == nil || !bytes.Equal(s.like.clientID, h.clientID) {
+		s.like.clientID = bytes.Clone(h.clientID)
+	}
+	h.clientID = s.like.clientID
+	s.like, s.tail = h, append(s.tail[:0], tail...)
+	return h, nil
+}
+
 func appendRequestHeader(dst []byte, callID, retry int32, clientID []byte) []byte {
 	dst = append(dst, 1<<3, byte(hadooppb.RpcKindProto_RPC_PROTOCOL_BUFFER), 2<<3, byte(hadooppb.RpcRequestHeaderProto_RPC_FINAL_PACKET), 3<<3)
 	dst = binary.AppendUvarint(dst, zigzag32(callID))
@@ -372,6 +421,18 @@ func endFrame(dst []byte, at int) []byte {
 func appendDelimited(dst, b []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(b)))
 	return append(dst, b...)
+}
+
+// appendDelimitedHeader is appendDelimited for a header, which is written in its place: mostly its length has one byte.
+func appendDelimitedHeader(dst []byte, h *responseHeader) []byte {
+	at := len(dst)
+	dst = appendResponseHeader(append(dst, 0), h)
+	size := len(dst) - at - 1
+	if size < 0x80 {
+		dst[at] = byte(size)
+		return dst
+	}
+	return slices.Replace(dst, at, at+1, binary.AppendUvarint(nil, uint64(size))...)
 }
 
 // appendMessage appends m with its length in front. A nil m counts as empty.

@@ -31,18 +31,26 @@ func (ns *Namespace) find(c metadata.Caller, path string, fn func(p *place, c *c
 // Errors: ErrPermission for a directory above that c may not search, or, unless c is the superuser, a file above;
 // ErrInvalidPath.
 func (ns *Namespace) Stat(c metadata.Caller, path string) (*metadata.FileStatus, error) {
+	return ns.StatInto(new(metadata.FileStatus), c, path)
+}
+
+// StatInto is Stat whose status, if there is one, takes the place of what is in room, which it returns then.
+func (ns *Namespace) StatInto(room *metadata.FileStatus, c metadata.Caller, path string) (*metadata.FileStatus, error) {
 	if isReservedRoot(path) {
-		return &metadata.FileStatus{Type: metadata.TypeDirectory, Mode: metadata.Sticky | 0o770}, nil
+		*room = metadata.FileStatus{Type: metadata.TypeDirectory, Mode: metadata.Sticky | 0o770}
+		return room, nil
 	}
 	var status *metadata.FileStatus
 	err := ns.find(c, path, func(p *place, _ *caller) error {
 		n := p.last()
 		switch {
 		case n == nil:
+			status = nil
 		case n.isGhost() && n.snapshot() == 0:
-			status = &metadata.FileStatus{Type: metadata.TypeDirectory, Mode: 0o777}
+			status = room
+			*status = metadata.FileStatus{Type: metadata.TypeDirectory, Mode: 0o777}
 		default:
-			status = new(metadata.FileStatus)
+			status = room
 			n.describe(status, n.policies())
 			if _, ok := ns.snaps.allowed[n.id]; ok && !n.isGhost() {
 				status.Snapshottable = true
@@ -231,7 +239,8 @@ func (l *Listing) add(n *inode, name string, p policies, withBlocks bool) (block
 	}
 	var f *FileBlocks
 	if n.file != nil {
-		f = n.blocks(0, n.file.length)
+		f = new(FileBlocks)
+		n.blocks(f, 0, n.file.length)
 		blocks = len(f.Blocks)
 	}
 	l.Files = append(l.Files, f)
@@ -359,11 +368,11 @@ type BlockAt struct {
 	Small bool
 }
 
-// blocks collects the blocks that overlap [offset, offset+length). A last block under construction is part of a range that
+// blocks collects in r the blocks that overlap [offset, offset+length). A last block under construction is part of a range that
 // starts before it and is not over there; Last is where to look for it otherwise.
-func (n *inode) blocks(offset, length int64) *FileBlocks {
+func (n *inode) blocks(r *FileBlocks, offset, length int64) {
 	f := n.file
-	r := &FileBlocks{Length: f.length, UnderConstruction: f.open != nil, InSnapshot: n.isGhost(), Body: n.body()}
+	*r = FileBlocks{Blocks: r.Blocks[:0], Length: f.length, UnderConstruction: f.open != nil, InSnapshot: n.isGhost(), Body: n.body()}
 	n.describe(&r.Status, n.policies())
 	end := int64(math.MaxInt64)
 	if length <= end-offset {
@@ -380,16 +389,15 @@ func (n *inode) blocks(offset, length int64) *FileBlocks {
 			r.Blocks = append(r.Blocks, one)
 		}
 		if last {
-			r.Last, r.LastComplete = &one, one.Complete
+			r.Last, r.LastComplete = new(one), one.Complete
 			if !one.Complete {
 				r.Length -= b.Length
 			}
 		} else if i == len(f.blocks)-2 && f.openEnd() {
-			r.before = &one
+			r.before = new(one)
 		}
 		at += b.Length
 	}
-	return r
 }
 
 // Blocks returns the blocks of a file that overlap [offset, offset+length).
@@ -397,6 +405,11 @@ func (n *inode) blocks(offset, length int64) *FileBlocks {
 // Errors: ErrNotExist for a missing path and for a directory; ErrInvalidArgument for a negative offset or length;
 // ErrPermission without READ on the file, or to the superuser by an attribute of the file. As in HDFS 3.4, what is missing is told before rights are looked at.
 func (ns *Namespace) Blocks(c metadata.Caller, path string, offset, length int64) (*FileBlocks, error) {
+	return ns.BlocksInto(new(FileBlocks), c, path, offset, length)
+}
+
+// BlocksInto is Blocks whose answer takes the place of what is in room, which it returns then; the list of blocks too, if there is room for it.
+func (ns *Namespace) BlocksInto(room *FileBlocks, c metadata.Caller, path string, offset, length int64) (*FileBlocks, error) {
 	if offset < 0 {
 		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "Negative offset is not supported. File: %s", printable(path))
 	}
@@ -423,7 +436,8 @@ func (ns *Namespace) Blocks(c metadata.Caller, path string, offset, length int64
 		if n.unreadableBy(&who) {
 			return metadata.Errorf(metadata.ErrPermission, "Access is denied for %s since the superuser is not allowed to perform this operation.", who.user)
 		}
-		blocks = n.blocks(offset, length)
+		blocks = room
+		n.blocks(room, offset, length)
 		return nil
 	})
 	return blocks, err

@@ -27,18 +27,25 @@ const (
 // rooms holds memory of listings that are over.
 var rooms = sync.Pool{New: func() any { return new([]metadata.FileStatus) }}
 
+// fileRooms holds memory of files that have been located.
+var fileRooms = sync.Pool{New: func() any { return new(namespace.FileBlocks) }}
+
 // keepEntries is how large a listing may be whose memory is kept for the next one.
 const keepEntries = 4096
 
 // Stat implements namenode.Reader.
 func (s *Server) Stat(c metadata.Caller, path string, done func(*metadata.FileStatus, error)) {
-	var status *metadata.FileStatus
-	var err error
-	if s.glance(func() { status, err = s.ns.Stat(c, path) }) {
+	if status, ok, err := s.StatNow(c, path, new(metadata.FileStatus)); ok {
 		done(status, err)
 		return
 	}
 	s.statGroup(c, path, done)
+}
+
+// StatNow implements namenode.Reader.
+func (s *Server) StatNow(c metadata.Caller, path string, room *metadata.FileStatus) (f *metadata.FileStatus, ok bool, err error) {
+	ok = s.glance(func() { f, err = s.ns.StatInto(room, c, path) })
+	return f, ok, err
 }
 
 func (s *Server) statGroup(c metadata.Caller, path string, done func(*metadata.FileStatus, error)) {
@@ -166,11 +173,23 @@ const shortFile = 64
 func (s *Server) Locate(c metadata.Caller, r namenode.LocateRequest, done func(*namenode.LocatedFile, error)) {
 	var f *namespace.FileBlocks
 	var err error
-	if s.glance(func() { f, err = s.ns.Blocks(c, r.Path, r.Offset, r.Length) }) {
+	room := fileRooms.Get().(*namespace.FileBlocks)
+	defer giveFileBack(room)
+	if s.glance(func() { f, err = s.ns.BlocksInto(room, c, r.Path, r.Offset, r.Length) }) {
 		s.located(c, r, f, err, done)
 		return
 	}
 	s.locateGroup(c, r, done)
+}
+
+// giveFileBack lends the memory to the next one; nothing of the file stays but room for a short list.
+func giveFileBack(room *namespace.FileBlocks) {
+	blocks := room.Blocks[:0]
+	if cap(blocks) > shortFile {
+		blocks = nil
+	}
+	*room = namespace.FileBlocks{Blocks: blocks}
+	fileRooms.Put(room)
 }
 
 func (s *Server) locateGroup(c metadata.Caller, r namenode.LocateRequest, done func(*namenode.LocatedFile, error)) {
@@ -178,7 +197,7 @@ func (s *Server) locateGroup(c metadata.Caller, r namenode.LocateRequest, done f
 		func() (*namespace.FileBlocks, error) { return s.ns.Blocks(c, r.Path, r.Offset, r.Length) })
 }
 
-// located answers with the places of a file's blocks.
+// located answers with the places of a file's blocks. f is not kept.
 func (s *Server) located(c metadata.Caller, r namenode.LocateRequest, f *namespace.FileBlocks, err error, done func(*namenode.LocatedFile, error)) {
 	if err == nil && !r.Unnoticed && !f.InSnapshot && s.unread(&f.Status) {
 		if err = s.accessed(&c, &f.Status); err != nil {
@@ -233,12 +252,13 @@ func (s *Server) accessed(c *metadata.Caller, f *metadata.FileStatus) error {
 	if s.safe.check(s) != nil {
 		return nil
 	}
-	if _, others := s.accesses.LoadOrStore(f.ID, nil); others {
+	id := f.ID
+	if _, others := s.accesses.LoadOrStore(id, nil); others {
 		return nil
 	}
 	s.send(&logpb.Command{Caller: &logpb.Caller{Superuser: true}, Op: &logpb.Command_SetTimes{SetTimes: &logpb.SetTimes{
-		Target: &logpb.Target{Base: uint64(f.ID)}, Mtime: -1, Atime: int64(s.clock.wall()),
-	}}}, func(*namespace.Result, error) { s.accesses.Delete(f.ID) })
+		Target: &logpb.Target{Base: uint64(id)}, Mtime: -1, Atime: int64(s.clock.wall()),
+	}}}, func(*namespace.Result, error) { s.accesses.Delete(id) })
 	return nil
 }
 

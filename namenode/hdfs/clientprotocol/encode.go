@@ -30,6 +30,7 @@ type infoAnswer struct {
 	status  *metadata.FileStatus // nil: there is none
 	blocks  located
 	size    int // of the status
+	room    metadata.FileStatus
 }
 
 // located is a file's blocks as part of its status.
@@ -40,6 +41,12 @@ type located struct {
 }
 
 var infoAnswers = sync.Pool{New: func() any { return new(infoAnswer) }}
+
+// release keeps the answer for another status, without what belongs to this one.
+func (a *infoAnswer) release() {
+	a.status, a.room = nil, metadata.FileStatus{}
+	infoAnswers.Put(a)
+}
 
 func (a *infoAnswer) SizeVT() int {
 	if a.status == nil {

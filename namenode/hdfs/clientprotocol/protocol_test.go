@@ -22,6 +22,7 @@ import (
 type scripted struct {
 	namenode.Service
 	standby bool
+	later   bool // nothing is told at once
 	stat    *metadata.FileStatus
 	summary *metadata.ContentSummary
 	located *namenode.LocatedFile
@@ -47,6 +48,10 @@ func (s *scripted) CheckAccess(_ metadata.Caller, _ string, _ metadata.Access, d
 
 func (s *scripted) Stat(_ metadata.Caller, _ string, done func(*metadata.FileStatus, error)) {
 	done(s.stat, nil)
+}
+
+func (s *scripted) StatNow(metadata.Caller, string, *metadata.FileStatus) (*metadata.FileStatus, bool, error) {
+	return s.stat, !s.later, nil
 }
 
 func (s *scripted) ContentSummary(_ metadata.Caller, _ string, done func(*metadata.ContentSummary, error)) {
@@ -250,19 +255,23 @@ func TestGoldenMessages(t *testing.T) {
 	if got := appendToken(nil, 5, &security.Token{}); string(got) != "\x2a\x08\x0a\x00\x12\x00\x1a\x00\x22\x00" {
 		t.Errorf("empty token: %x", got)
 	}
-	var info pb.GetFileInfoResponseProto
-	if err := client.Call(ctx, Name, "getFileInfo", &pb.GetFileInfoRequestProto{Src: ptr("/f")}, &info); err != nil {
-		t.Fatal(err)
-	}
-	f := info.Fs
-	if f.GetFileType() != pb.HdfsFileStatusProto_IS_FILE || f.Path == nil || len(f.Path) != 0 || f.GetPermission().GetPerm() != 0o644 || f.Flags == nil ||
-		f.GetFileId() != 16386 || f.ChildrenNum == nil || f.GetBlockReplication() != 3 || f.GetBlocksize() != 1<<20 || f.Locations != nil || f.StoragePolicy == nil {
-		t.Errorf("file info: %v", f)
-	}
-	s.stat = nil
-	info.Reset()
-	if err := client.Call(ctx, Name, "getFileInfo", &pb.GetFileInfoRequestProto{Src: ptr("/f")}, &info); err != nil || info.Fs != nil {
-		t.Errorf("file info of nothing: %v, %v", info.Fs, err)
+	status := s.stat
+	for _, s.later = range []bool{false, true} {
+		s.stat = status
+		var info pb.GetFileInfoResponseProto
+		if err := client.Call(ctx, Name, "getFileInfo", &pb.GetFileInfoRequestProto{Src: ptr("/f")}, &info); err != nil {
+			t.Fatal(err)
+		}
+		f := info.Fs
+		if f.GetFileType() != pb.HdfsFileStatusProto_IS_FILE || f.Path == nil || len(f.Path) != 0 || f.GetPermission().GetPerm() != 0o644 || f.Flags == nil ||
+			f.GetFileId() != 16386 || f.ChildrenNum == nil || f.GetBlockReplication() != 3 || f.GetBlocksize() != 1<<20 || f.Locations != nil || f.StoragePolicy == nil {
+			t.Errorf("file info: %v", f)
+		}
+		s.stat = nil
+		info.Reset()
+		if err := client.Call(ctx, Name, "getFileInfo", &pb.GetFileInfoRequestProto{Src: ptr("/f")}, &info); err != nil || info.Fs != nil {
+			t.Errorf("file info of nothing: %v, %v", info.Fs, err)
+		}
 	}
 	var defaults pb.GetServerDefaultsResponseProto
 	if err := client.Call(ctx, Name, "getServerDefaults", &pb.GetServerDefaultsRequestProto{}, &defaults); err != nil ||

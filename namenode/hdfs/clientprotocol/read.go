@@ -17,6 +17,21 @@ func (p *protocol) getFileLinkInfo(c *hrpc.Call, r *pb.GetFileLinkInfoRequestPro
 }
 
 func (p *protocol) info(c *hrpc.Call, path string) {
+	answer := infoAnswers.Get().(*infoAnswer)
+	f, ok, err := p.service.StatNow(c.Caller, path, &answer.room)
+	switch {
+	case !ok:
+		p.infoLater(c, path)
+	case err != nil:
+		c.Fail(err)
+	default:
+		answer.encoder, answer.status = &p.encode, f
+		c.Reply(answer)
+	}
+	answer.release()
+}
+
+func (p *protocol) infoLater(c *hrpc.Call, path string) {
 	p.service.Stat(c.Caller, path, func(f *metadata.FileStatus, err error) {
 		if err != nil {
 			c.Fail(err)
@@ -31,8 +46,7 @@ func (p *protocol) replyInfo(c *hrpc.Call, f *metadata.FileStatus) {
 	answer := infoAnswers.Get().(*infoAnswer)
 	answer.encoder, answer.status = &p.encode, f
 	c.Reply(answer)
-	answer.status = nil
-	infoAnswers.Put(answer)
+	answer.release()
 }
 
 func (p *protocol) getLocatedFileInfo(c *hrpc.Call, r *pb.GetLocatedFileInfoRequestProto) {
@@ -77,14 +91,15 @@ func (p *protocol) getBlockLocations(c *hrpc.Call, r *pb.GetBlockLocationsReques
 		c.Fail(metadata.Errorf(metadata.ErrInvalidArgument, "Negative length is not supported. File: %s", r.GetSrc()))
 		return
 	}
-	request := namenode.LocateRequest{Path: r.GetSrc(), Offset: offset, Length: length, Tails: r.GetTails(), Admit: c.Admit}
+	tails := r.GetTails()
+	request := namenode.LocateRequest{Path: r.GetSrc(), Offset: offset, Length: length, Tails: tails, Admit: c.Admit}
 	p.service.Locate(c.Caller, request, func(l *namenode.LocatedFile, err error) {
 		if err != nil {
 			c.Fail(err)
 			return
 		}
 		answer := locationsAnswers.Get().(*locationsAnswer)
-		l.Tails = request.Tails
+		l.Tails = tails
 		answer.encoder, answer.file, answer.pool = &p.encode, l, *p.blockPool()
 		c.Reply(answer)
 		answer.file = nil
