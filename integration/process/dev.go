@@ -222,5 +222,10 @@ func Dir(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { // a container that was being started when its servers ended writes until it notices
+		for end := time.Now().Add(Patience); os.RemoveAll(dir) != nil && time.Now().Before(end); {
+			time.Sleep(20 * time.Millisecond)
+		}
+	})
 	return dir
 }
