@@ -38,8 +38,10 @@ type phase struct {
 	unsynced string
 	// echo: the empty server can answer this. near: hops' client speaks to datanodes by their Unix-domain sockets, and reads by
 	// descriptors; HDFS's sides have no socket and stay with TCP.
-	echo   bool
-	near   bool
+	echo bool
+	near bool
+	// large is how many replicas of the large file are written.
+	large  int
 	run    func(ctx context.Context, b *bench.Bench) ([]bench.Result, error)
 	change func(*bench.Options)
 }
@@ -86,7 +88,7 @@ func dataPhases(replication int) []phase {
 		{name: "4 KiB files", closes: true, run: small(4 << 10), change: x},
 		{name: "32 KiB files", full: true, seldom: true, closes: true, run: small(32 << 10), change: x},
 		{
-			name: "1 GiB file", closes: true, unsynced: fmt.Sprintf("write seq x%d", replication), change: func(o *bench.Options) { x(o); o.Connections, o.Outstanding = 1, 1 },
+			name: "1 GiB file", closes: true, large: replication, unsynced: fmt.Sprintf("write seq x%d", replication), change: func(o *bench.Options) { x(o); o.Connections, o.Outstanding = 1, 1 },
 			run: func(ctx context.Context, b *bench.Bench) ([]bench.Result, error) { return b.Sequential(ctx) },
 		},
 		{name: "hflush", change: x, run: func(ctx context.Context, b *bench.Bench) ([]bench.Result, error) { return b.Flush(ctx, 16) }},
@@ -96,7 +98,7 @@ func dataPhases(replication int) []phase {
 // nearPhase is the large file once more, for a client on the datanode's machine that may use what it has of that.
 func nearPhase(replication int) phase {
 	return phase{
-		name: "1 GiB file, near", closes: true, near: true, unsynced: fmt.Sprintf("write seq x%d, near", replication),
+		name: "1 GiB file, near", closes: true, near: true, large: replication, unsynced: fmt.Sprintf("write seq x%d, near", replication),
 		change: func(o *bench.Options) { o.Replication, o.Connections, o.Outstanding = replication, 1, 1 },
 		run: func(ctx context.Context, b *bench.Bench) ([]bench.Result, error) {
 			results, err := b.Sequential(ctx)
@@ -235,6 +237,9 @@ func (r *runner) round(ctx context.Context, round int, sides []side, phases []ph
 					return err
 				}
 			}
+			if ph.large > 0 {
+				r.touch(r.bytes * int64(ph.large))
+			}
 			results, err := r.phaseOn(ctx, s, ph, 0)
 			if err != nil && ctx.Err() == nil { // once more, and the report says so, lest one failure cost all rounds
 				r.report.Repeated = append(r.report.Repeated, fmt.Sprintf("%s: %s", r.label, oneLine(err.Error())))
@@ -299,6 +304,22 @@ func (r *runner) written() error {
 		return fmt.Errorf("sync of %s: %w", r.dir, err)
 	}
 	return nil
+}
+
+// touch uses memory for n bytes of files, and half as much again, and gives it back: what a machine has not used yet, or its hypervisor has taken back because
+// it was free, comes a page at a time from there, which can take ten times as long as writing it. Neither side has a part in that, and whose turn was later,
+// or wrote where files had just been deleted, had less of it.
+func (r *runner) touch(n int64) {
+	started := time.Now()
+	defer func() { r.waited += time.Since(started) }()
+	n = min(n*3/2, int64(memoryAvailable()/2*(1<<30)))
+	memory, err := unix.Mmap(-1, 0, int(n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE|unix.MAP_POPULATE)
+	if err == nil {
+		err = unix.Munmap(memory)
+	}
+	if err != nil { // the turn goes on with memory as it is
+		r.say("%s: memory for what is written: %v", r.label, err)
+	}
 }
 
 // phaseOn runs one phase on one side, in a directory of its own. A time of 0 means the run's.

@@ -259,6 +259,9 @@ func (r *runner) codedRound(ctx context.Context, round int, servers []mortal, cl
 			if err := calm(c); err != nil {
 				return err
 			}
+			if what == rowCodedWrite {
+				r.touch(codedFiles * codedBytes * 3 / 2)
+			}
 			res, err := c.files(ctx, what, codedFiles, func(ctx context.Context, name string) error { return move(c, ctx, name) })
 			if err != nil {
 				return err
