@@ -198,7 +198,7 @@ func (s *Store) options(path string, class byte) badger.Options {
 	opt.NumMemtables = 2
 	opt.NumCompactors = 2
 	opt.BaseTableSize = 4 << 20   // the builders of tables, which badger pools, are a multiple of it
-	opt.BaseLevelSize = 512 << 20 // a smaller store has one level below the newest tables
+	opt.BaseLevelSize = 128 << 20 // a merge of the newest tables writes all of it again, and keeps it mapped meanwhile
 	opt.NumLevelZeroTables = 16
 	opt.NumLevelZeroTablesStall = 32
 	opt.Compression = options.None
