@@ -137,6 +137,10 @@ func runSetrep(ctx context.Context, s *Shell, args []string) error {
 		if it.isDir() {
 			return nil
 		}
+		if it.status.Erasure != 0 {
+			s.printf("Did not set replication for: %s, because it's an erasure coded file.\n", it.shown)
+			return nil
+		}
 		ok, err := s.client.SetReplication(ctx, it.path, n)
 		if err != nil {
 			return err

@@ -49,7 +49,7 @@ func runPin(ctx context.Context, s *Shell, args []string) error {
 	})
 }
 
-// awaitPinned waits until all that a directive wants is in memory.
+// awaitPinned waits until all that a directive wants is in memory, as long as it holds.
 func (s *Shell) awaitPinned(ctx context.Context, it item, id int64) error {
 	s.printf("Waiting for %s ...", it.shown)
 	for {
@@ -58,7 +58,14 @@ func (s *Shell) awaitPinned(ctx context.Context, it item, id int64) error {
 			s.printf("\n")
 			return err
 		}
-		if len(found) == 1 && found[0].BytesCached >= found[0].BytesNeeded && found[0].FilesCached == found[0].FilesNeeded {
+		switch {
+		case len(found) == 0:
+			s.printf("\n")
+			return &pathError{path: it.shown, text: fmt.Sprintf("cache directive %d may not be seen any more", id)}
+		case found[0].Expired:
+			s.printf("\n")
+			return &pathError{path: it.shown, text: fmt.Sprintf("cache directive %d has expired", id)}
+		case found[0].BytesCached >= found[0].BytesNeeded && found[0].FilesCached == found[0].FilesNeeded:
 			s.printf(" done\n")
 			return nil
 		}
@@ -73,7 +80,7 @@ func (s *Shell) awaitPinned(ctx context.Context, it item, id int64) error {
 }
 
 func runUnpin(ctx context.Context, s *Shell, args []string) error {
-	return s.walk(ctx, args, func(it item) error {
+	return s.eachNew(ctx, args, func(it item) error { // a directive outlives what was at its path
 		filter := namenode.CacheFilter{Path: &it.path}
 		if pool := s.options["pool"]; pool != "" {
 			filter.Pool = &pool

@@ -41,6 +41,7 @@ type neededOption struct{ option, missing string }
 type adminArguments struct {
 	value map[string]string // by option; those without a value are there with an empty one
 	rest  []string
+	at    string // where the value of -path is
 }
 
 func (a *adminArguments) has(flag string) bool {
@@ -94,10 +95,17 @@ func (tool *adminTool) run(t *hadoopTool, args []string) (int, error) {
 	if code != 0 {
 		return code, nil
 	}
-	if v.name != "-help" {
-		if _, err := t.client(); err != nil {
-			return 0, err
-		}
+	if v.name == "-help" {
+		return v.run(t, a)
+	}
+	var err error
+	if given := a.value["-path"]; given != "" {
+		a.at, err = t.at(given)
+	} else {
+		_, err = t.client()
+	}
+	if err != nil {
+		return 0, err
 	}
 	return v.run(t, a)
 }

@@ -145,12 +145,18 @@ func (t *hadoopTool) balancerFailed(err error) int {
 	return balancerIO
 }
 
-// onlyOne takes HDFS's mark of a balancer, or of another tool that is alone, which is a file that is being written.
+// onlyOne takes HDFS's mark of a balancer, or of another tool that is alone, which is a file that is being written. One that was left behind is taken over when
+// nobody writes it any more: 60 s after its writer has died (NameNodeConnector.checkAndMarkRunning).
+//
+// Errors: ErrBeingCreated or ErrRecoveryInProgress while another one has it, ErrExist when another one has just taken it.
 func (t *hadoopTool) onlyOne(fs *dfs.Client, mark string) (free func(), err error) {
 	if err := fs.Mkdirs(t.ctx, path.Dir(mark), 0o755, true); err != nil {
 		return nil, err
 	}
-	w, err := fs.Create(t.ctx, mark, dfs.CreateOptions{Overwrite: true})
+	w, err := fs.Create(t.ctx, mark, dfs.CreateOptions{})
+	if errors.Is(err, metadata.ErrExist) {
+		w, err = fs.Append(t.ctx, mark)
+	}
 	if err != nil {
 		return nil, err
 	}

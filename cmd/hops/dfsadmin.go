@@ -387,9 +387,10 @@ func quotaAdmin(t *hadoopTool, o *adminOption, args []string) (int, error) {
 		space = metadata.QuotaUnset
 	}
 	code := 0
-	for _, path := range args {
-		var err error
+	for _, given := range args {
+		path, err := t.at(given)
 		switch {
+		case err != nil:
 		case kind == 0:
 			err = t.fs.SetQuota(t.ctx, path, names, space)
 		case !slices.ContainsFunc(metadata.QuotaTypes[:], func(q metadata.QuotaType) bool { return q.Number == uint32(kind) }):
@@ -563,7 +564,11 @@ func bandwidthAdmin(t *hadoopTool, o *adminOption, args []string) (int, error) {
 
 func snapshotAdmin(t *hadoopTool, o *adminOption, args []string) (int, error) {
 	allow := o.name == "-allowSnapshot"
-	if err := t.fs.AllowSnapshot(t.ctx, args[0], allow); err != nil {
+	dir, err := t.at(args[0])
+	if err == nil {
+		err = t.fs.AllowSnapshot(t.ctx, dir, allow)
+	}
+	if err != nil {
 		return t.failed(o.name, err), nil
 	}
 	what := "Disallowing"

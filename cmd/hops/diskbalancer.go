@@ -378,7 +378,11 @@ func clusterOf(nodes []*diskNode) any {
 
 // readPlan reads a plan of the filesystem.
 func (t *hadoopTool) readPlan(name string) ([]byte, *diskplan.Plan, error) {
-	r, err := t.fs.Open(t.ctx, name)
+	at, err := t.at(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	r, err := t.fs.Open(t.ctx, at)
 	if err != nil {
 		return nil, nil, err
 	}

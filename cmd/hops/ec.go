@@ -82,7 +82,7 @@ func listCodecsEC(t *hadoopTool, _ *adminArguments) (int, error) {
 
 func getPolicyEC(t *hadoopTool, a *adminArguments) (int, error) {
 	path := a.value["-path"]
-	p, err := t.fs.ErasurePolicy(t.ctx, path)
+	p, err := t.fs.ErasurePolicy(t.ctx, a.at)
 	switch {
 	case err != nil:
 		return t.failedAdmin(err, exitAdminFailed), nil
@@ -106,11 +106,11 @@ func setPolicyEC(t *hadoopTool, a *adminArguments) (int, error) {
 	case policy == "":
 		name = "default"
 	}
-	if err := t.fs.SetErasurePolicy(t.ctx, path, policy); err != nil {
+	if err := t.fs.SetErasurePolicy(t.ctx, a.at, policy); err != nil {
 		return t.failedAdmin(err, exitECNotSet), nil
 	}
 	t.printf("Set %s erasure coding policy on %s\n", name, path)
-	if t.hasFiles(path) {
+	if t.hasFiles(a.at) {
 		t.printf("Warning: setting erasure coding policy on a non-empty directory will not automatically convert existing files to %s erasure coding policy\n", name)
 	}
 	return 0, nil
@@ -118,7 +118,7 @@ func setPolicyEC(t *hadoopTool, a *adminArguments) (int, error) {
 
 func unsetPolicyEC(t *hadoopTool, a *adminArguments) (int, error) {
 	path := a.value["-path"]
-	if err := t.fs.UnsetErasurePolicy(t.ctx, path); err != nil {
+	if err := t.fs.UnsetErasurePolicy(t.ctx, a.at); err != nil {
 		t.failedAdmin(err, exitAdminFailed)
 		if errors.Is(err, metadata.ErrNoErasureCoding) {
 			fmt.Fprintln(t.errOut, "Use '-setPolicy -path <PATH> -replicate' to enforce default replication policy irrespective of EC policy defined on parent.")
@@ -126,7 +126,7 @@ func unsetPolicyEC(t *hadoopTool, a *adminArguments) (int, error) {
 		return exitAdminFailed, nil
 	}
 	t.printf("Unset erasure coding policy from %s\n", path)
-	if t.hasFiles(path) {
+	if t.hasFiles(a.at) {
 		t.printf("Warning: unsetting erasure coding policy on a non-empty directory will not automatically convert existing files to replicated data.\n")
 	}
 	return 0, nil

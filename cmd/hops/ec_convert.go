@@ -24,7 +24,7 @@ type conversion struct {
 
 // convertEC gives files another form, one after the other. What was done stays done when it is interrupted, and is passed over when it is repeated.
 func convertEC(t *hadoopTool, a *adminArguments) (int, error) {
-	path, policy := a.value["-path"], a.value["-policy"]
+	path, policy := a.at, a.value["-policy"]
 	if a.has("-replicate") == (policy != "") {
 		fmt.Fprintln(t.errOut, "convert: Please specify one of -policy <policy> and -replicate.")
 		return exitAdminUsage, nil

@@ -40,7 +40,7 @@ Please Note:
 
 func fsckCommand() *cli.Command {
 	return hadoopCommand("fsck", "check the blocks of files: the options, output and exit status of `hdfs fsck`", "PATH [OPTIONS]",
-		"Ends with 0 if what is below PATH is healthy, with 1 if blocks are corrupt or missing.\n\n"+fsckUsage, fsck)
+		"Ends with 0 if what is below PATH is healthy, with 1 if blocks are corrupt or missing. Of the options of `hdfs fsck`, -move, -replicate, -storagepolicies and -upgradedomains are not there.\n\n"+fsckUsage, fsck)
 }
 
 // fsckParameters are the options as the namenode takes them.

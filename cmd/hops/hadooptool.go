@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"net"
+	"path"
 	"strings"
 	"time"
 
@@ -136,6 +137,27 @@ func (t *hadoopTool) own() (*login.File, error) {
 		return nil, nil
 	}
 	return login.Chosen()
+}
+
+// at is where a path that the tool was given is: below the user's home if it is relative, and in its own filesystem if it names one, which the tool's is from then on.
+func (t *hadoopTool) at(given string) (string, error) {
+	p := given
+	if rest, ok := strings.CutPrefix(given, "hdfs://"); ok {
+		authority, below, _ := strings.Cut(rest, "/")
+		p = "/" + below
+		switch of := "hdfs://" + authority; {
+		case authority == "": // hdfs:///p is in the default one
+		case t.fs == nil:
+			t.filesystem = of
+		case of != strings.TrimSuffix(t.uri, "/"):
+			return "", fmt.Errorf("Wrong FS: %s, expected: %s", given, t.uri) //nolint:revive // Hadoop's words
+		}
+	}
+	fs, err := t.client()
+	if err != nil || p == "" || strings.HasPrefix(p, "/") {
+		return p, err
+	}
+	return path.Join(fs.Home(), p), nil
 }
 
 func (t *hadoopTool) close() {

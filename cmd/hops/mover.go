@@ -47,6 +47,11 @@ func mover(t *hadoopTool, args []string) (int, error) {
 		fmt.Fprintf(t.errOut, "%v\n%s", err, moverUsage)
 		return moverArguments, nil
 	}
+	for i := range paths {
+		if paths[i], err = t.at(paths[i]); err != nil {
+			return 0, err
+		}
+	}
 	fs, err := t.client()
 	if err != nil {
 		return 0, err

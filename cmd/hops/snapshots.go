@@ -62,11 +62,11 @@ func lsSnapshot(t *hadoopTool, args []string) (int, error) {
 		fmt.Fprintln(t.errOut, "Invalid no of arguments\nUsage: \nhops lsSnapshot <snapshotDir>: \n\tGet the list of snapshots for a snapshottable directory.")
 		return exitSnapshot, nil
 	}
-	fs, err := t.client()
+	dir, err := t.at(args[0])
 	if err != nil {
 		return 0, err
 	}
-	all, err := fs.Snapshots(t.ctx, args[0])
+	all, err := t.fs.Snapshots(t.ctx, dir)
 	if err != nil {
 		t.failed("lsSnapshot", err)
 		return exitSnapshot, nil
@@ -102,12 +102,12 @@ func snapshotDiff(t *hadoopTool, args []string) (int, error) {
 			"\tand use \".snapshot/snapshot_name\" to present a snapshot,\n\twhere \".snapshot/\" can be omitted")
 		return exitSnapshot, nil
 	}
-	fs, err := t.client()
+	dir, err := t.at(args[0])
 	if err != nil {
 		return 0, err
 	}
 	from, to := snapshotName(args[1]), snapshotName(args[2])
-	entries, err := fs.SnapshotDiff(t.ctx, args[0], from, to)
+	entries, err := t.fs.SnapshotDiff(t.ctx, dir, from, to)
 	if err != nil {
 		t.failed("snapshotDiff", err)
 		return exitSnapshot, nil

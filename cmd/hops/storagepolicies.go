@@ -62,7 +62,7 @@ func listPoliciesStorage(t *hadoopTool, _ *adminArguments) (int, error) {
 
 func setPolicyStorage(t *hadoopTool, a *adminArguments) (int, error) {
 	path, policy := a.value["-path"], a.value["-policy"]
-	if err := t.fs.SetStoragePolicy(t.ctx, path, policy); err != nil {
+	if err := t.fs.SetStoragePolicy(t.ctx, a.at, policy); err != nil {
 		return t.failedAdmin(err, exitAdminFailed), nil
 	}
 	t.printf("Set storage policy %s on %s\n", policy, path)
@@ -71,7 +71,7 @@ func setPolicyStorage(t *hadoopTool, a *adminArguments) (int, error) {
 
 func unsetPolicyStorage(t *hadoopTool, a *adminArguments) (int, error) {
 	path := a.value["-path"]
-	if err := t.fs.UnsetStoragePolicy(t.ctx, path); err != nil {
+	if err := t.fs.UnsetStoragePolicy(t.ctx, a.at); err != nil {
 		return t.failedAdmin(err, exitAdminFailed), nil
 	}
 	t.printf("Unset storage policy from %s\n", path)
@@ -80,14 +80,14 @@ func unsetPolicyStorage(t *hadoopTool, a *adminArguments) (int, error) {
 
 func satisfyPolicyStorage(t *hadoopTool, a *adminArguments) (int, error) {
 	path := a.value["-path"]
-	if err := t.fs.SatisfyStoragePolicy(t.ctx, path); err != nil {
+	if err := t.fs.SatisfyStoragePolicy(t.ctx, a.at); err != nil {
 		return t.failedAdmin(err, exitAdminFailed), nil
 	}
 	t.printf("Scheduled blocks to move based on the current storage policy on %s\n", path)
 	if !a.has("-w") {
 		return 0, nil
 	}
-	stuck, err := t.satisfy(t.fs, []string{path})
+	stuck, err := t.satisfy(t.fs, []string{a.at})
 	switch {
 	case err != nil:
 		return t.failedAdmin(err, exitAdminFailed), nil
@@ -101,7 +101,7 @@ func satisfyPolicyStorage(t *hadoopTool, a *adminArguments) (int, error) {
 
 func getPolicyStorage(t *hadoopTool, a *adminArguments) (int, error) {
 	path := a.value["-path"]
-	st, err := t.fs.Stat(t.ctx, path)
+	st, err := t.fs.Stat(t.ctx, a.at)
 	switch {
 	case errors.Is(err, metadata.ErrNotExist):
 		fmt.Fprintf(t.errOut, "File/Directory does not exist: %s\n", path)

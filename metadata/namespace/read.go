@@ -445,7 +445,21 @@ func (ns *Namespace) BlocksInto(room *FileBlocks, c metadata.Caller, path string
 
 // CheckAccess says whether c has the rights a on path. Errors: ErrNotExist, ErrPermission.
 func (ns *Namespace) CheckAccess(c metadata.Caller, path string, a metadata.Access) error {
+	return ns.checkAccess(c, path, a, false)
+}
+
+// CheckChange is CheckAccess with Write, of what is to be changed itself. Errors: ErrSnapshotReadOnly besides.
+func (ns *Namespace) CheckChange(c metadata.Caller, path string) error {
+	return ns.checkAccess(c, path, metadata.Write, true)
+}
+
+func (ns *Namespace) checkAccess(c metadata.Caller, path string, a metadata.Access, change bool) error {
 	return ns.find(c, path, func(p *place, c *caller) error {
+		if change {
+			if err := ns.checkWritable(p); err != nil {
+				return err
+			}
+		}
 		if n := p.last(); n == nil || n.isGhost() && n.snapshot() == 0 { // the list of snapshots has no mode of its own
 			return metadata.Errorf(metadata.ErrNotExist, "Path not found: %s", p)
 		}

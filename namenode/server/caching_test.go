@@ -160,4 +160,49 @@ func TestPinAndUnpinByTheShell(t *testing.T) {
 	if status, out, errs := run("-unpin", "/hot/f"); status != shell.ExitError || !strings.Contains(errs, "there is no cache directive for this path") {
 		t.Error("twice:", status, out, errs)
 	}
+
+	// A directive outlives what was at its path, and is ended by it.
+	check(t, c.root().WriteFile(t.Context(), "/hot/gone", nil, false))
+	if status, out, errs := run("-pin", "/hot/gone"); status != shell.ExitOK {
+		t.Fatal(status, out, errs)
+	}
+	_, err := c.root().Delete(t.Context(), "/hot/gone", false)
+	check(t, err)
+	if status, out, errs := run("-unpin", "/hot/gone"); status != shell.ExitOK || out != "Unpinned /hot/gone: cache directive 2\n" {
+		t.Error("after the file:", status, out, errs)
+	}
+
+	// Nobody has memory any more. Who waits is told when the directive ends, by hand or with its time.
+	d.memory.Store(0)
+	for _, x := range []struct {
+		says string
+		end  func(id int64) error
+	}{
+		{"Did not find requested id", func(id int64) error { return c.root().RemoveCacheDirective(t.Context(), id) }},
+		{"has expired", func(id int64) error {
+			return c.root().ModifyCacheDirective(t.Context(), id, namenode.CacheDirectiveChange{Expires: &metadata.Expiration{Millis: 1, Relative: true}}, false)
+		}},
+	} {
+		type ended struct {
+			status    int
+			out, errs string
+		}
+		waited := make(chan ended, 1)
+		go func() {
+			status, out, errs := run("-pin", "-w", "/hot/f")
+			waited <- ended{status, out, errs}
+		}()
+		eventually(t, "the directive is there", func() bool {
+			found, err := c.root().CacheDirectives(t.Context(), namenode.CacheFilter{})
+			return err == nil && len(found) == 1 && found[0].BytesNeeded == 100 && x.end(found[0].ID) == nil
+		})
+		select {
+		case e := <-waited:
+			if e.status != shell.ExitError || !strings.Contains(e.errs, x.says) {
+				t.Errorf("%s: %+v", x.says, e)
+			}
+		case <-time.After(limit):
+			t.Fatalf("it waits for a directive that %s", x.says)
+		}
+	}
 }

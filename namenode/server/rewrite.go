@@ -101,11 +101,11 @@ func (s *Server) BeginRewrite(c metadata.Caller, r namenode.RewriteRequest, done
 // otherForm is how a file that is to be converted will be stored.
 func (s *Server) otherForm(c metadata.Caller, f *namespace.FileInfo, r namenode.RewriteRequest) (erasure uint32, replication int, err error) {
 	name := r.File.Path
-	if name == "" {
+	if r.File.INode != 0 { // then it is that file, whatever path is named beside it
 		name = f.Path
 	}
-	if err = s.ns.CheckAccess(c, name, metadata.Read); err == nil {
-		err = s.ns.CheckAccess(c, name, metadata.Write)
+	if err = s.ns.CheckChange(c, name); err == nil {
+		err = s.ns.CheckAccess(c, name, metadata.Read)
 	}
 	if err == nil && f.UnderConstruction {
 		err = metadata.Errorf(metadata.ErrBeingCreated, "%s is being written by %s: it can be converted when it is closed", f.Path, f.Holder)
@@ -178,6 +178,7 @@ func (s *Server) EndRewrite(c metadata.Caller, r namenode.EndRewriteRequest, don
 	case r.File.Path == "":
 		err = metadata.Errorf(metadata.ErrInvalidArgument, "a file that is converted is named by its path")
 	default:
+		r.File.INode = 0 // its path counts
 		op := &logpb.ConvertFile{Blocks: r.Blocks, Source: uint64(r.Source)}
 		op.Target, err = target(r.File.Path)
 		e.command.Op = &logpb.Command_ConvertFile{ConvertFile: op}

@@ -164,7 +164,7 @@ func (s *Server) startTier(c metadata.Caller, path string, done func(id metadata
 
 // tierable is the inode of a path, if the caller may have its replicas moved.
 func (s *Server) tierable(c metadata.Caller, path string) (metadata.INodeID, error) {
-	if err := s.ns.CheckAccess(c, path, metadata.Write); err != nil {
+	if err := s.ns.CheckChange(c, path); err != nil {
 		return 0, err
 	}
 	st, err := s.ns.Stat(c, path)

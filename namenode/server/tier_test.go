@@ -57,6 +57,11 @@ func TestSatisfyingAStoragePolicyOutlivesTheLeader(t *testing.T) {
 	refused("without WRITE", alice.SatisfyStoragePolicy(ctx, "/d"), metadata.ErrPermission, "access=WRITE")
 	_, err := alice.Tier(ctx, "/d", false)
 	refused("looking without WRITE", err, metadata.ErrPermission, "access=WRITE")
+	check(t, root.AllowSnapshot(ctx, "/d", true))
+	_, err = root.CreateSnapshot(ctx, "/d", "s")
+	check(t, err)
+	refused("of a snapshot", root.SatisfyStoragePolicy(ctx, "/d/.snapshot/s"), metadata.ErrPermission, "read-only snapshot")
+	check(t, root.DeleteSnapshot(ctx, "/d", "s"))
 	check(t, root.SatisfyStoragePolicy(ctx, "/d"))
 	refused("twice", root.SatisfyStoragePolicy(ctx, "/d"), metadata.ErrIO, "was already called for satisfying storage policy")
 	if s, err := root.Tier(ctx, "/d", true); err != nil || !s.Waiting || s.Known || s.Paths != 1 {

@@ -1,0 +1,74 @@
+package server
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/client/shell"
+	"github.com/gohops/hops/internal/release"
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
+	hdfspb "github.com/gohops/hops/namenode/hdfs/hadooppb"
+)
+
+// Who begins to convert a file needs READ and WRITE on the very file that is copied, by whichever number beside whichever path it is named, and a snapshot's is
+// refused before anything is copied.
+func TestWhichFilesMayBeConverted(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, nil)
+	m := c.leader()
+	root, ctx := c.root(), t.Context()
+	check(t, m.group.Raise(release.SealedTails))
+	check(t, root.Mkdirs(ctx, "/d", 0o777, true))
+	check(t, root.SetPermission(ctx, "/d", 0o777))
+	check(t, root.WriteFile(ctx, "/d/private", []byte("root's own"), false))
+	check(t, root.SetPermission(ctx, "/d/private", 0o600))
+	check(t, c.client("alice").WriteFile(ctx, "/d/mine", []byte("alice's own"), false))
+	private, err := root.Stat(ctx, "/d/private")
+	check(t, err)
+	check(t, root.AllowSnapshot(ctx, "/d", true))
+	_, err = root.CreateSnapshot(ctx, "/d", "s")
+	check(t, err)
+
+	for _, x := range []struct{ what, user, path, class string }{
+		{"another one's by number", "alice", "", "AccessControlException"},
+		{"another one's by number, and by path the own one", "alice", "/d/mine", "AccessControlException"},
+		{"a snapshot's", m.config.Door.Daemon(), "/d/.snapshot/s/private", "SnapshotAccessControlException"},
+	} {
+		request := &hdfspb.BeginRewriteRequestProto{ClientName: new("c"), Policy: new(namenode.ReplicationPolicy)}
+		if x.path != "" {
+			request.Src = &x.path
+		}
+		if x.user == "alice" {
+			request.FileId = new(uint64(private.ID))
+		}
+		var made hdfspb.BeginRewriteResponseProto
+		if err := m.operator(t, x.user, "beginRewrite", request, &made); err == nil || !strings.Contains(err.Error(), x.class) {
+			t.Errorf("%s: %v, want %s; inode %d was made", x.what, err, x.class, made.GetSource())
+		}
+	}
+	if list, err := root.List(ctx, rewrites); err == nil && len(list) > 0 || err != nil && !errors.Is(err, metadata.ErrNotExist) {
+		t.Errorf("%s has %+v (%v)", rewrites, list, err)
+	}
+}
+
+// HDFS's shell passes over files with an erasure coding policy, which have no replication to be changed.
+func TestSetrepPassesOverCodedFiles(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, nil)
+	ctx, root := t.Context(), c.root()
+	check(t, c.leader().group.Raise(release.Level))
+	w, err := root.Create(ctx, "/d/coded", dfs.CreateOptions{Parents: true, Policy: "RS-6-3-1024k"})
+	check(t, err)
+	check(t, w.Close())
+	check(t, root.WriteFile(ctx, "/d/plain", nil, false))
+	var out, errs bytes.Buffer
+	s := &shell.Shell{Stdout: &out, Stderr: &errs, Dial: func(string, map[string]string) (*dfs.Client, string, error) { return c.root(), "hdfs://here", nil }}
+	const want = "Did not set replication for: /d/coded, because it's an erasure coded file.\nReplication 2 set: /d/plain\n"
+	if status := s.Run(ctx, []string{"-setrep", "-w", "2", "/d"}); status != shell.ExitOK || !strings.HasPrefix(out.String(), want) || strings.Contains(out.String(), "Waiting for /d/coded") {
+		t.Errorf("%d: %s%s, want %s", status, &out, &errs, want)
+	}
+}
