@@ -20,16 +20,18 @@ import (
 	"github.com/gohops/hops/metadata"
 )
 
-const fsckUsage = `Usage: hdfs fsck <path> [-list-corruptfileblocks | [-delete | -openforwrite] [-files [-blocks [-locations | -racks | -replicaDetails]]]] [-maintenance] [-blockId <blk_Id>]
+const fsckUsage = `Usage: hdfs fsck <path> [-list-corruptfileblocks | [-delete | -openforwrite] [-files [-blocks [-locations | -racks | -replicaDetails]]]] [-includeSnapshots] [-showprogress] [-maintenance] [-blockId <blk_Id>]
 	<path>	start checking from this path
 	-delete	delete corrupted files
 	-files	print out files being checked
 	-openforwrite	print out files opened for write
+	-includeSnapshots	include snapshot data if the given path indicates a snapshottable directory or there are snapshottable directories under it
 	-list-corruptfileblocks	print out list of missing blocks and files they belong to
 	-files -blocks	print out block report
 	-files -blocks -locations	print out locations for every block
 	-files -blocks -racks	print out network topology for data-node locations
 	-files -blocks -replicaDetails	print out each replica details
+	-showprogress	deprecated: progress is shown always
 	-maintenance	print out maintenance state node details
 	-blockId	print out which file this blockId belongs to, locations (nodes, racks) of this block, and other diagnostics info (under replicated, corrupted or not, etc)
 

@@ -156,7 +156,7 @@ func (c *Call) Reply(m Message) {
 		c.again()
 		return
 	}
-	c.decided(nil) // who has the answer finds it in the audit log
+	c.decided(m, nil) // who has the answer finds it in the audit log
 	h := responseHeader{callID: c.CallID, retry: c.Retry, clientID: c.ClientID, stateID: c.state()}
 	err := c.conn.send(&h, m)
 	if err != nil && !c.conn.gone() {
@@ -177,8 +177,8 @@ func (c *Call) state() *int64 {
 	return &state
 }
 
-// decided tells the audit log that the caller was let, or was refused; other errors are no decision about the caller.
-func (c *Call) decided(err error) {
+// decided tells the audit log that the caller was let, and answered, or was refused; other errors are no decision about the caller.
+func (c *Call) decided(answer Message, err error) {
 	door, m := c.conn.server.config.Door, c.method
 	if m == nil || err == nil && (m.Command == "" || !door.Audits(m.Read)) || err != nil && !security.Refused(err) {
 		return
@@ -193,6 +193,8 @@ func (c *Call) decided(err error) {
 		GetDst() string
 	}:
 		d.Source, d.Target = r.GetSrc(), r.GetDst()
+	case interface{ GetSnapshotRoot() string }:
+		d.Source, d.Target = ofSnapshots(r, answer)
 	case interface {
 		GetInfo() *hadooppb.CacheDirectiveInfoProto
 	}:
@@ -215,6 +217,8 @@ func (c *Call) decided(err error) {
 		GetCreate() *hadooppb.CreateRequestProto
 	}:
 		d.Source = r.GetCreate().GetSrc()
+	case interface{ GetEcPolicyName() string }:
+		d.Source = r.GetEcPolicyName()
 	case interface{ GetPaths() []string }: // a decision about each
 		for _, d.Source = range r.GetPaths() {
 			door.Record(d)
@@ -230,7 +234,7 @@ func (c *Call) Fail(err error) {
 		c.again()
 		return
 	}
-	c.decided(err)
+	c.decided(nil, err)
 	if remote, ok := errors.AsType[*RemoteError](err); ok {
 		detail := remote.Detail
 		if detail == 0 {

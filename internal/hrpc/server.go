@@ -36,6 +36,8 @@ type Method struct {
 	// Passing says that nothing of a call is looked at once it is answered and Handle has returned, by what it has begun neither: its memory,
 	// and that of its request but for what the fields of that point to, serves other calls.
 	Passing bool
+	// Waits says that a call takes as long as its caller wants to wait for something, so that it is never slow.
+	Waits bool
 	// Source says that the first field of a request is the path that it is about.
 	Source bool
 	// Handle serves a call. It runs on the connection's reader and must not block: it answers with Reply or Fail before

@@ -637,13 +637,13 @@ func (c *serverConn) dispatch(h requestHeader, rest []byte) error {
 	}
 	if method.Right == security.Superuser && !c.caller.Superuser {
 		call.Caller, call.method = c.caller, method
-		call.decided(metadata.ErrPermission)
+		call.decided(nil, metadata.ErrPermission)
 		call.fail(detailApplication, classAccessControl, metadata.NeedsSuperuser(c.caller.User, method.operation(body)).Error())
 		return nil
 	}
 	if method.Right == security.Superuser && c.proof == security.Vouched {
 		call.Caller, call.method = c.caller, method
-		call.decided(metadata.ErrPermission)
+		call.decided(nil, metadata.ErrPermission)
 		call.fail(detailApplication, classAccessControl, security.NoOperator(method.Name).Error())
 		return nil
 	}
@@ -837,7 +837,7 @@ func (c *serverConn) timed(call *Call) {
 	c.queued.Add(int64(queued))
 	c.took.Add(int64(took))
 	slow := c.server.config.Slow
-	if !slow.Slow(queued + took) {
+	if !slow.Slow(queued+took) || call.method != nil && call.method.Waits {
 		return
 	}
 	w := &call.waits

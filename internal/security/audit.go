@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -165,6 +166,14 @@ func appendAudited(b []byte, s string) []byte {
 		i += n
 	}
 	return b
+}
+
+// SnapshotPath is how decisions name a snapshot of a directory; without a name they are about what is there now.
+func SnapshotPath(dir, name string) string {
+	if name == "" {
+		return dir
+	}
+	return strings.TrimSuffix(dir, "/") + "/.snapshot/" + strings.TrimPrefix(name, ".snapshot/")
 }
 
 // Record keeps a decision in the door's audit log, if it has one.

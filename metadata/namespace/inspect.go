@@ -1,6 +1,7 @@
 package namespace
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -59,16 +60,22 @@ var classes = []struct {
 	class byte
 	name  string
 }{
+	{classSnapshotBlock, "blocks that only snapshots have"},
+	{classSnapshotEntry, "entries as snapshots have them"},
 	{classBlock, "blocks"},
 	{classCache, "cache directives"},
 	{classEntry, "entries"},
 	{classINode, "inodes"},
 	{classItem, "items of the register"},
 	{classLease, "leases"},
+	{classSnapshot, "snapshots"},
 	{classOpen, "open files"},
 	{classPool, "cache pools"},
 	{classRetry, "answers"},
+	{classSnapshotINode, "inodes as snapshots have them"},
 	{classToken, "delegation tokens"},
+	{classSnapshotIndex, "what was kept for a snapshot"},
+	{classSnapshottable, "snapshottable directories"},
 }
 
 // Census is what a whole state of a namespace has in it.
@@ -205,6 +212,13 @@ func DescribeRecord(key, value []byte) Record {
 		}
 		return strconv.FormatUint(binary.BigEndian.Uint64(b), 10)
 	}
+	// kept is the key, without its class, of what a snapshot has: an inode, or a name in a directory.
+	kept := func(class byte, b []byte) string {
+		if class == classSnapshotEntry {
+			return place(bytes.TrimSuffix(b, []byte{0}))
+		}
+		return number(b)
+	}
 	var m proto.Message
 	switch rest := key[1:]; key[0] {
 	case classEntry:
@@ -227,12 +241,41 @@ func DescribeRecord(key, value []byte) Record {
 		r.Key, m = number(rest), new(logpb.DelegationToken)
 	case classRetry:
 		r.Key, r.Value = number(rest), fmt.Sprintf("(%d bytes)", len(value))
+	case classSnapshottable:
+		r.Key, m = number(rest), new(logpb.Snapshottable)
+	case classSnapshotBlock:
+		r.Key, m = number(rest), new(logpb.SnapshotBlock)
+	case classSnapshot, classSnapshotINode, classSnapshotEntry, classSnapshotIndex:
+		if len(rest) < 4 {
+			r.Key = outline.Text(string(rest))
+			break
+		}
+		if key[0] == classSnapshotIndex {
+			s, of := binary.BigEndian.Uint32(rest), rest[4:]
+			if r.Key = fmt.Sprint(s); len(of) > 0 {
+				r.Key += fmt.Sprintf(" %c %s", of[0], kept(of[0], of[1:]))
+			}
+			break
+		}
+		prefix, s := splitKept(string(rest))
+		if r.Key = fmt.Sprint(s); key[0] != classSnapshot {
+			r.Key = fmt.Sprintf("%s snapshot %d", kept(key[0], []byte(prefix)), s)
+		}
+		m = map[byte]proto.Message{classSnapshot: new(logpb.Snapshot), classSnapshotINode: new(logpb.SnapshotINode), classSnapshotEntry: new(logpb.SnapshotEntry)}[key[0]]
 	}
 	if m != nil {
 		if err := proto.Unmarshal(value, m); err != nil {
 			r.Value = "cannot be read: " + outline.Text(err.Error())
 		} else {
 			r.Value = shortForms.Record(m)
+		}
+	}
+	if was, ok := m.(*logpb.SnapshotINode); ok {
+		n := new(logpb.INode)
+		if err := proto.Unmarshal(was.Inode, n); err != nil {
+			r.Value += " cannot be read: " + outline.Text(err.Error())
+		} else {
+			r.Value += " " + shortForms.Record(n)
 		}
 	}
 	return r

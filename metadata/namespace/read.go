@@ -540,17 +540,24 @@ func (ns *Namespace) BlockOwner(id metadata.BlockID) (BlockOwner, bool) {
 	return owner, err == nil && found
 }
 
-// FileOfBlock returns the path of the file that a block belongs to, for the namenode itself: no rights are checked. False when there
-// is none, or it was deleted.
+// FileOfBlock returns the path of the file that a block belongs to, for the namenode itself: no rights are checked. Of a block that only
+// snapshots have it is the path in one of them. False when there is none, or it was deleted.
 func (ns *Namespace) FileOfBlock(id metadata.BlockID) (string, bool) {
 	var path string
 	id = id.Group()
 	err := ns.read(func() error {
+		path = ""
 		n, err := ns.byBlock(id)
-		if err == nil && n != nil && n.attached() {
+		switch {
+		case err != nil:
+			return err
+		case n == nil:
+			path, err = ns.keptPath(id)
+			return err
+		case n.attached():
 			path = n.path()
 		}
-		return err
+		return nil
 	})
 	return path, err == nil && path != ""
 }

@@ -385,6 +385,44 @@ func (ns *Namespace) keptBlock(id metadata.BlockID) (BlockOwner, bool, error) {
 	return owner, err == nil, err
 }
 
+// keptPath is the path of a file with a block that only snapshots have, in the oldest of them that is not being deleted; empty: there is none.
+func (ns *Namespace) keptPath(id metadata.BlockID) (string, error) {
+	owner, kept, err := ns.keptBlock(id)
+	if err != nil || !kept {
+		return "", err
+	}
+	var in *dirSnapshot
+	var bad error
+	prefix := stateKey(owner.INode)
+	err = ns.scanKept(prefix, prefix, func(key, value []byte) bool {
+		s := ns.snaps.byID[binary.BigEndian.Uint32(key[len(prefix):])]
+		if s == nil || s.deleted {
+			return true
+		}
+		var was *inode
+		if was, _, bad = decodeKept("", value); bad == nil && was.file != nil && slices.ContainsFunc(was.file.blocks, func(b metadata.Block) bool { return b.ID == id }) {
+			in = s
+		}
+		return bad == nil && in == nil
+	})
+	if err = cmp.Or(err, bad); err != nil || in == nil {
+		return "", err
+	}
+	path := ""
+	for at := owner.INode; at != in.root; {
+		parent, name, err := ns.parentAt(at, in.id)
+		if err != nil || parent == 0 {
+			return "", err
+		}
+		at, path = parent, "/"+name+path
+	}
+	root, err := ns.byID(in.root)
+	if err != nil || root == nil || !root.attached() {
+		return "", err
+	}
+	return join2(root.path(), ".snapshot/"+in.name+path), nil
+}
+
 func decodeKeptBlock(id metadata.BlockID, value []byte) (BlockOwner, error) {
 	var r logpb.SnapshotBlock
 	if err := r.UnmarshalVT(value); err != nil || r.Replication < 1 || r.Replication > metadata.MaxReplication || r.Length < 0 || r.Policy > maxPolicy ||

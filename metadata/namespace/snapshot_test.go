@@ -491,3 +491,38 @@ func TestWhatIsInASnapshotStays(t *testing.T) {
 		t.Errorf("the block of the file in the snapshot is %v, and was %v", is, was)
 	}
 }
+
+// A block that only snapshots have leads to its file in the oldest of them that stays.
+func TestBlocksOfSnapshotsHavePaths(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.must(&logpb.Mkdirs{Target: to("/s/d"), Mode: 0o755, CreateParent: true})
+	gone := w.file("/s/d/gone", 10)[0]
+	moved := w.file("/s/d/moved", 20)[0]
+	w.must(snapshotChange("/s", allowSnapshots))
+	w.must(snapshotChange("/s", createSnapshot, "first"))
+	w.must(&logpb.Rename{Source: to("/s/d"), Target: to("/s/e")})
+	w.must(snapshotChange("/s", createSnapshot, "second"))
+	w.must(&logpb.Delete{Target: to("/s/e/gone")})
+	w.must(&logpb.Rename{Source: to("/s/e/moved"), Target: to("/out")})
+	path := func(id metadata.BlockID, want string) {
+		t.Helper()
+		for _, stage := range []string{"in memory", "restarted"} {
+			if got, ok := w.ns.FileOfBlock(id); got != want || ok != (want != "") {
+				t.Errorf("%s: %q, want %q", stage, got, want)
+			}
+			w.reopen()
+		}
+	}
+	path(moved, "/out")
+	path(gone, "/s/.snapshot/second/e/gone")
+	w.must(&logpb.Delete{Target: to("/out")})
+	path(moved, "/s/.snapshot/second/e/moved")
+	w.must(snapshotChange("/s", renameSnapshot, "second", "other"))
+	path(moved, "/s/.snapshot/other/e/moved")
+	w.must(snapshotChange("/s", deleteSnapshot, "other"))
+	w.must(&logpb.Reclaim{Limit: 100})
+	path(gone, "/s/.snapshot/first/d/gone")
+	w.must(snapshotChange("/s", deleteSnapshot, "first"))
+	w.must(&logpb.Reclaim{Limit: 100})
+	path(gone, "")
+}

@@ -346,6 +346,9 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 		eventsProblem(w, err)
 		return
 	}
+	if page.Events == nil {
+		page.Events = []metadata.Event{} // in JSON a list, not null
+	}
 	s.writePage(w, page)
 }
 

@@ -336,6 +336,10 @@ func TestFeedOnHTTP(t *testing.T) {
 		return answer
 	}
 	root := "&user.name=" + m.config.Door.Daemon()
+	none, err := io.ReadAll(get("after=now"+root, "", "").Body)
+	if must(t, err); !strings.Contains(string(none), `"events":[]`) {
+		t.Errorf("nothing has happened: %s", none)
+	}
 	var page struct {
 		From, Next string
 		Missing    bool

@@ -26,6 +26,11 @@ func (f *fsckRun) lookUp(names []string) {
 		f.soft.mu.Unlock()
 		if body, err := f.ns.FindBody(metadata.BlockID(number), 0); owned && err == nil && body != nil {
 			f.printf("Block Id: %s\nBlock belongs to: %s\nIt is the body of a small file: the namenodes have its %d bytes, no datanode has\n", name, path, body.Block.Length)
+			state := statusHealthy
+			if f.findBody(body.Block) != nil {
+				state = statusCorrupt
+			}
+			f.printf("Block replica on the namenodes %s\n", state)
 			continue
 		}
 		if !owned || !known {

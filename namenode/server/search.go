@@ -284,6 +284,9 @@ func (s *Server) serveSearch(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer give() // when the answer is read
+	if page.Found == nil {
+		page.Found = []metadata.Found{} // in JSON a list, not null
+	}
 	s.writePage(w, page)
 }
 

@@ -143,6 +143,9 @@ func TestSearchByREST(t *testing.T) {
 	if one["path"] != "/b" || one["type"] != "FILE" || one["tags"].(map[string]any)["team"] != "vision" {
 		t.Errorf("%v", one)
 	}
+	if code, v := get(who + "&name=nothing"); code != 200 || v["found"] == nil {
+		t.Errorf("%d, what is not there: %v", code, v)
+	}
 	for query, want := range map[string]int{
 		"colour=red": 400, "name=[": 400, "size=big": 400, "type=x": 400, "limit=0": 400, "limit=1001": 400, "cursor=x": 400, "after=-1": 400, "wait=1h": 400,
 		"path=a": 400, "path=/none": 404, "name=a&iname=b": 400, "tag=": 400, "size=%2B1&type=d": 400,

@@ -139,6 +139,10 @@ func TestSmallFileFromStoreToEnd(t *testing.T) {
 	if !strings.Contains(text, "[on the namenodes]") || !strings.Contains(text, "HEALTHY") || strings.Contains(text, "MISSING") {
 		t.Error(text)
 	}
+	id := fmt.Sprintf("blk_%d", m.locate(t, "/d/5000").Blocks[0].Block.ID)
+	if _, text := m.fsck(t, m.config.Door.Daemon(), "path", "/", "blockId", id); !strings.HasSuffix(text, "Block replica on the namenodes is HEALTHY\n") {
+		t.Error(text)
+	}
 
 	// What is no small file goes to datanodes.
 	for what, try := range map[string]func() error{

@@ -150,6 +150,12 @@ func passing(m hrpc.Method) hrpc.Method {
 	return m
 }
 
+// waits says of a method that its caller says how long to wait.
+func waits(m hrpc.Method) hrpc.Method {
+	m.Waits = true
+	return m
+}
+
 // named gives a method the name that HDFS has for it in refusals, which depends on the request.
 func named[R any, P interface {
 	*R

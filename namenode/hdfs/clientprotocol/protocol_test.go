@@ -371,3 +371,33 @@ func TestBadRequestsAreRefusedByName(t *testing.T) {
 		t.Errorf("no block: %v", remote)
 	}
 }
+
+// Every method that changes something, and every question that HDFS's audit log has a name for, has one. The others say why not.
+func TestMethodsHaveNamesInTheAuditLog(t *testing.T) {
+	const (
+		writing   = "serves a file that is open"
+		asks      = "tells of the cluster, of nobody's files"
+		different = "is recorded elsewhere"
+	)
+	without := map[string]string{
+		"addBlock": writing, "complete": writing, "updateBlockForPipeline": writing, "updatePipeline": writing, "abandonBlock": writing,
+		"getAdditionalDatanode": writing, "renewLease": writing, "fsync": writing, "beginRewrite": writing,
+		"getServerDefaults": asks, "getFsStats": asks, "getDatanodeReport": asks, "getDatanodeStorageReport": asks, "getFsReplicatedBlockStats": asks,
+		"getFsECBlockGroupStats": asks, "getStoragePolicies": asks, "getLinkTarget": asks, "getEZForPath": asks, "getEnclosingRoot": asks,
+		"getSlowDatanodeReport": asks, "getHAServiceState": asks, "msync": asks, "getDataEncryptionKey": asks, "listEncryptionZones": asks,
+		"listReencryptionStatus": asks, "upgradeStatus": asks, "getCurrentEditLogTxid": asks, "searchStatus": asks,
+		"getEditsFromTxid": different, "getEvents": different, "search": different, "balance": different, "tier": different,
+	}
+	p := &protocol{}
+	for _, m := range append(p.methods(), p.operatorMethods()...) {
+		m = withAudit(m)
+		_, unnamed := without[m.Name]
+		if _, refuses := m.New().(discard); !refuses && (m.Command == "") != unnamed {
+			t.Errorf("%s: %q in the audit log", m.Name, m.Command)
+		}
+		delete(without, m.Name)
+	}
+	for name := range without {
+		t.Errorf("there is no method %s", name)
+	}
+}

@@ -68,6 +68,7 @@ type request struct {
 	tab    tab
 	// audited: of each path it was recorded whether the caller was let.
 	audited bool
+	made    string // the path of the snapshot that was made
 }
 
 // response is what an operation answers: a body, bytes, one that is written bit by bit, nothing, or a redirect.
@@ -233,6 +234,13 @@ var commands = map[string]string{
 	"REMOVEACLENTRIES": "removeAclEntries", "REMOVEDEFAULTACL": "removeDefaultAcl", "REMOVEACL": "removeAcl", "SETACL": "setAcl",
 	"SETXATTR": "setXAttr", "REMOVEXATTR": "removeXAttr", "SETQUOTA": "setQuota", "SETSTORAGEPOLICY": "setStoragePolicy",
 	"UNSETSTORAGEPOLICY": "unsetStoragePolicy", "APPEND": "append", "CONCAT": "concat", "TRUNCATE": "truncate", "DELETE": "delete",
+	"SATISFYSTORAGEPOLICY": "satisfyStoragePolicy", "SETQUOTABYSTORAGETYPE": "setQuota", "SETECPOLICY": "setErasureCodingPolicy", "UNSETECPOLICY": "unsetErasureCodingPolicy",
+	"ENABLEECPOLICY": "enableErasureCodingPolicy", "DISABLEECPOLICY": "disableErasureCodingPolicy", "GETECPOLICY": "getErasureCodingPolicy",
+	"GETECPOLICIES": "getErasureCodingPolicies", "GETECCODECS": "getErasureCodingCodecs",
+	"ALLOWSNAPSHOT": "allowSnapshot", "DISALLOWSNAPSHOT": "disallowSnapshot", "CREATESNAPSHOT": "createSnapshot", "DELETESNAPSHOT": "deleteSnapshot",
+	"RENAMESNAPSHOT": "renameSnapshot", "GETSNAPSHOTTABLEDIRECTORYLIST": "listSnapshottableDirectory", "GETSNAPSHOTLIST": "ListSnapshot",
+	"GETSNAPSHOTDIFF": "computeSnapshotDiff", "GETSNAPSHOTDIFFLISTING": "computeSnapshotDiff", "GETDELEGATIONTOKEN": "getDelegationToken",
+	"RENEWDELEGATIONTOKEN": "renewDelegationToken", "CANCELDELEGATIONTOKEN": "cancelDelegationToken",
 }
 
 // audit records that the caller was let, or was refused.
@@ -241,15 +249,26 @@ func (q *request) audit(err error) {
 	if q.audited && err == nil {
 		return
 	}
-	q.auditPath(q.path, read, err)
+	source, target := q.path, q.params["destination"]
+	switch q.op {
+	case "CREATESNAPSHOT":
+		target = q.made
+	case "DELETESNAPSHOT":
+		source = security.SnapshotPath(q.path, q.params["snapshotname"])
+	case "RENAMESNAPSHOT", "GETSNAPSHOTDIFF", "GETSNAPSHOTDIFFLISTING":
+		source, target = security.SnapshotPath(q.path, q.params["oldsnapshotname"]), security.SnapshotPath(q.path, q.params["snapshotname"])
+	case "ENABLEECPOLICY", "DISABLEECPOLICY":
+		source = q.params["ecpolicy"]
+	}
+	q.record(source, target, read, err)
 }
 
-// auditPath is audit of one path.
-func (q *request) auditPath(path string, read bool, err error) {
+// record is audit of what the request is about.
+func (q *request) record(source, target string, read bool, err error) {
 	if q.caller.User == "" || err != nil && !security.Refused(err) || err == nil && !q.door.Audits(read) {
 		return
 	}
-	d := security.Decision{Allowed: err == nil, Caller: q.caller, Port: "webhdfs", Command: cmp.Or(commands[q.op], q.op), Source: path, Target: q.params["destination"], Read: read}
+	d := security.Decision{Allowed: err == nil, Caller: q.caller, Port: "webhdfs", Command: cmp.Or(commands[q.op], q.op), Source: source, Target: target, Read: read}
 	if err != nil {
 		d.Reason = err.Error()
 	}

@@ -129,7 +129,7 @@ func (m *many) step(names []string) error {
 		if kind := metadata.KindOf(err); kind == metadata.ErrStandby || kind == metadata.ErrRetriable || kind == metadata.ErrSafeMode {
 			return err // of all of them
 		}
-		q.auditPath(paths[i], true, err)
+		q.record(paths[i], "", true, err)
 		if err == nil {
 			err = m.add(f, paths[i])
 		}

@@ -26,6 +26,7 @@ func changeSnapshots(what namenode.SnapshotVerb, names ...string) func(*request)
 func (q *request) createSnapshot() (response, error) {
 	change := namenode.SnapshotChange{Path: q.path, What: namenode.SnapshotCreate, Name: q.params["snapshotname"]}
 	path, err := wait(q, func(done func(string, error)) { q.service.ChangeSnapshots(q.caller, change, done) })
+	q.made = path
 	return body(struct{ Path string }{path}), err
 }
 
