@@ -110,8 +110,7 @@ func TestSnapshotsAreInTheAuditLog(t *testing.T) {
 	ctx, stop := context.WithCancel(context.Background())
 	written := make(chan error, 1)
 	go func() { written <- audit.Run(ctx) }()
-	c := newCluster(t, 1, func(c *Config) { c.Door.SetAudit(audit) })
-	m := c.leader()
+	m := newCluster(t, 1, func(c *Config) { c.Door.SetAudit(audit) }).raised()
 	daemon := m.config.Door.Daemon()
 	rpc, err := hrpc.Dial(t.Context(), m.ipc, hrpc.DialConfig{Protocol: clientprotocol.Name, User: daemon, DialTimeout: limit})
 	if err != nil {
