@@ -83,8 +83,8 @@ func TestComputingLeavesATargetWhoseDiskHangs(t *testing.T) {
 	}
 	within(t, "the namenode hears of the one that hangs", func() bool { return p.n.told(fmt.Sprintf("%s %d_1001 %s", d.UUID(), lost, p.UUID())) })
 	p.free()
-	within(t, "nothing is left of it", func() bool {
-		_, there := p.store.Replica(lost)
-		return !there
+	within(t, "no half of it is left", func() bool { // all of it may be in the buffers on the way
+		r, there := p.store.Replica(lost)
+		return !there || r.State == datanode.Finalized && r.Block.Length == int64(len(units[3]))
 	})
 }
