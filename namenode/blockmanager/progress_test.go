@@ -74,6 +74,7 @@ func TestACopyIsGivenUpWhenItDoesNotGetOn(t *testing.T) {
 			"waits for nothing": {said: func(int) (int, bool) { return -1, true }, want: patience},
 			"dies":              {said: func(s int) (int, bool) { return s, true }, dies: 20, want: 20 + dead - 1},
 			"another block":     {said: func(s int) (int, bool) { return s / 100, true }, other: func(p *Progress) { p.ID++ }, want: patience},
+			"another target":    {said: func(s int) (int, bool) { return s / 100, true }, other: func(p *Progress) { p.Target = "elsewhere" }, want: patience},
 			"another time":      {said: func(s int) (int, bool) { return s / 100, true }, other: func(p *Progress) { p.Generation-- }, want: patience},
 		} {
 			m, now, x := begin(t)
