@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/gohops/hops/datanode"
 	"github.com/gohops/hops/datanode/blockstore"
+	"github.com/gohops/hops/datanode/transfer"
 	"github.com/gohops/hops/internal/dtp"
 	"github.com/gohops/hops/metadata"
 	pb "github.com/gohops/hops/namenode/api/v1"
@@ -71,13 +73,15 @@ func (n *session) obey(o *pb.Orders) {
 	for _, b := range o.Verify {
 		n.scrub.Order(metadata.BlockID(b.GetId()))
 	}
-	for _, r := range o.Replicate {
-		b := blockOf(r.Block)
-		n.replicas.add(job{block: b.ID, generation: b.Generation}, func(ctx context.Context, p *progress) {
-			if valid() {
-				n.replicate(ctx, b, r, p)
-			}
-		})
+	for _, all := range o.Replicate {
+		b := blockOf(all.Block)
+		for _, r := range each(all) {
+			n.replicas.add(job{block: b.ID, generation: b.Generation, target: r.Targets[0].GetUuid()}, func(ctx context.Context, p *progress) {
+				if valid() {
+					n.replicate(ctx, b, r, p)
+				}
+			})
+		}
 	}
 	for _, id := range o.Uncache { // first: it makes room
 		n.memory.Drop(metadata.BlockID(id))
@@ -108,46 +112,67 @@ func (n *session) obey(o *pb.Orders) {
 	}
 }
 
+// each makes an order for each target, so that none waits for another one.
+func each(r *pb.Replicate) []*pb.Replicate {
+	var all []*pb.Replicate
+	for i, target := range r.Targets {
+		kind := uint32(datanode.Disk)
+		if i < len(r.Types) {
+			kind = r.Types[i]
+		}
+		all = append(all, &pb.Replicate{Block: r.Block, Targets: []*pb.DatanodeID{target}, Bandwidth: r.Bandwidth, Types: []uint32{kind}})
+	}
+	return all
+}
+
+// replicate carries out an order with one target.
 func (s *Server) replicate(ctx context.Context, b metadata.Block, r *pb.Replicate, p *progress) {
 	p.total.Store(b.Length)
-	if len(r.Targets) == 1 && r.Targets[0].GetUuid() == s.id.Uuid {
-		s.move(ctx, b, r, p)
+	node, kind := r.Targets[0], r.Types[0]
+	if node.GetUuid() == s.id.Uuid {
+		s.move(ctx, b, datanode.StorageType(kind), r.Bandwidth, p)
 		return
 	}
-	var targets []*hadooppb.DatanodeInfoProto
-	var names []string
-	var types []hadooppb.StorageTypeProto
-	for i, d := range r.Targets {
-		t := hadoopNode(d)
-		targets = append(targets, t)
-		kind := hadooppb.StorageTypeProto_DISK
-		if i < len(r.Types) {
-			kind = hadooppb.StorageTypeProto(r.Types[i])
-		}
-		types = append(types, kind)
-		names = append(names, dtp.TransferAddr(t.GetId(), false))
-	}
+	target := hadoopNode(node)
+	name := dtp.TransferAddr(target.GetId(), false)
 	start := time.Now()
-	if err := s.transfer.Replicate(ctx, s.store.Identity().BlockPool, b, targets, types, r.Bandwidth, p.add); err != nil {
-		s.log.Warn("replica not copied", "block", b.String(), "targets", names, "err", err)
+	if err := s.transfer.Replicate(ctx, s.store.Identity().BlockPool, b, target, hadooppb.StorageTypeProto(kind), r.Bandwidth, p.add); err != nil {
+		s.log.Warn("replica not copied", "block", b.String(), "target", name, "err", err)
+		if _, its := errors.AsType[*transfer.TargetError](err); its {
+			s.notCopied(ctx, b, node)
+		}
 		return
 	}
-	s.log.Info("replica copied", "block", b.String(), "targets", names, "took", time.Since(start).Round(time.Millisecond))
+	s.log.Info("replica copied", "block", b.String(), "target", name, "took", time.Since(start).Round(time.Millisecond))
+}
+
+// mostNotTaken is how many replicas that were not taken a beat tells of.
+const mostNotTaken = 1024
+
+// notCopied tells the namenodes at once that a datanode has not taken a replica, unless it is this one that ends. What they do not hear, because their sessions end, they find out by what does not get on.
+func (s *Server) notCopied(ctx context.Context, b metadata.Block, target *pb.DatanodeID) {
+	if ctx.Err() != nil {
+		return
+	}
+	for _, n := range s.all() {
+		n.mu.Lock()
+		if n.registered && len(n.notTaken) < mostNotTaken {
+			n.notTaken = append(n.notTaken, &pb.NotCopied{Block: wireBlock(b), Target: target.GetUuid()})
+		}
+		n.mu.Unlock()
+		n.beatNow()
+	}
 }
 
 // move puts a replica on another volume of this datanode: the order names no other.
-func (s *Server) move(ctx context.Context, b metadata.Block, r *pb.Replicate, p *progress) {
-	kind := datanode.Disk
-	if len(r.Types) > 0 {
-		kind = datanode.StorageType(r.Types[0])
-	}
+func (s *Server) move(ctx context.Context, b metadata.Block, kind datanode.StorageType, bandwidth int64, p *progress) {
 	start := time.Now()
 	err := s.store.Move(ctx, b, kind, func(n int64) error {
 		p.add(n)
-		if r.Bandwidth <= 0 {
+		if bandwidth <= 0 {
 			return nil
 		}
-		return s.transfer.PaceMove(ctx, n, r.Bandwidth)
+		return s.transfer.PaceMove(ctx, n, bandwidth)
 	})
 	if err != nil {
 		s.log.Warn("replica not moved", "block", b.String(), "to", kind.String(), "err", err)
@@ -170,6 +195,7 @@ func hadoopNode(d *pb.DatanodeID) *hadooppb.DatanodeInfoProto {
 type job struct {
 	block      metadata.BlockID
 	generation metadata.Generation
+	target     string // of a copy: the uuid of the datanode that is to have it
 }
 
 // progress is how far an order has come, which the namenodes are told. The zero value waits.
@@ -182,7 +208,7 @@ func (p *progress) add(n int64) { p.done.Add(n) }
 
 // tell is what is said of the order.
 func (p *progress) tell(j job) *pb.Progress {
-	out := &pb.Progress{Block: wireBlock(metadata.Block{ID: j.block, Generation: j.generation}), Waits: !p.begun.Load()}
+	out := &pb.Progress{Block: wireBlock(metadata.Block{ID: j.block, Generation: j.generation}), Waits: !p.begun.Load(), Target: j.target}
 	if total := p.total.Load(); total > 0 {
 		out.Percent = uint32(min(max(float64(p.done.Load())/float64(total)*100, 0), 100))
 	}

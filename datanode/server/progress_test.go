@@ -91,7 +91,7 @@ func TestOrdersCountWhatTheyDo(t *testing.T) {
 		want int64
 	}{
 		"copy": {func(p *progress) {
-			nodes[0].replicate(t.Context(), b, &pb.Replicate{Block: wireBlock(b), Targets: []*pb.DatanodeID{nodes[1].id}}, p)
+			nodes[0].replicate(t.Context(), b, each(&pb.Replicate{Block: wireBlock(b), Targets: []*pb.DatanodeID{nodes[1].id}})[0], p)
 		}, b.Length},
 		"move": {func(p *progress) {
 			ssd := &pb.Replicate{Block: wireBlock(b), Targets: []*pb.DatanodeID{nodes[0].id}, Types: []uint32{uint32(datanode.SSD)}}

@@ -103,21 +103,24 @@ func (s *Server) rebuildUnits(ctx context.Context, group metadata.Block, order *
 	}
 	var errs []error
 	var sinks []sink
+	var nodes []*pb.DatanodeID
 	for _, p := range order.Targets {
 		unit := int(min(p.Unit, stripe.MaxUnits))
 		if unit >= layout.Units() {
 			return nil, metadata.Errorf(metadata.ErrInvalidArgument, "an order to compute internal block %d of %d", unit, layout.Units())
 		}
-		out, err := s.sinkFor(ctx, pool, unitOf(unit), p, sum)
+		out, err := s.sinkFor(ctx, pool, unitOf(unit), p, sum, len(order.Targets) > 1)
 		if err != nil {
 			errs = append(errs, err)
+			s.notCopied(ctx, unitOf(unit), p.Node)
 			continue
 		}
 		if out != nil {
 			defer out.Close()
 			sinks = append(sinks, out)
 			told.total.Add(unitOf(unit).Length)
-			job.Targets = append(job.Targets, rebuild.Target{Unit: unit, Length: -1, Writer: &telling{out, told}})
+			job.Targets = append(job.Targets, rebuild.Target{Unit: unit, Length: -1, Writer: &telling{out, told, func() { s.notCopied(ctx, unitOf(unit), p.Node) }}})
+			nodes = append(nodes, p.Node)
 		}
 	}
 	if len(sinks) == 0 {
@@ -130,7 +133,9 @@ func (s *Server) rebuildUnits(ctx context.Context, group metadata.Block, order *
 	for i, out := range sinks {
 		err := failed[i]
 		if err == nil {
-			err = out.Finish()
+			if err = out.Finish(); err != nil {
+				s.notCopied(ctx, unitOf(job.Targets[i].Unit), nodes[i])
+			}
 		}
 		if err != nil {
 			errs = append(errs, err)
@@ -187,10 +192,10 @@ type sink interface {
 	Finish() error
 }
 
-// sinkFor begins an internal block at a target. nil without an error: it is there already.
-func (s *Server) sinkFor(ctx context.Context, pool string, b metadata.Block, p *pb.Part, sum datanode.Checksum) (sink, error) {
+// sinkFor begins an internal block at a target, of which there are others, too, if it is hurried. nil without an error: it is there already.
+func (s *Server) sinkFor(ctx context.Context, pool string, b metadata.Block, p *pb.Part, sum datanode.Checksum, hurried bool) (sink, error) {
 	if p.GetNode().GetUuid() != s.id.Uuid {
-		out, err := s.transfer.Place(ctx, pool, b, hadoopNode(p.Node), hadooppb.StorageTypeProto(p.Type), sum)
+		out, err := s.transfer.Place(ctx, pool, b, hadoopNode(p.Node), hadooppb.StorageTypeProto(p.Type), sum, hurried)
 		if err != nil { // no nil in an interface
 			return nil, err
 		}
@@ -298,12 +303,16 @@ func (o *own) Close() error {
 // telling counts what is written as progress.
 type telling struct {
 	io.Writer
-	p *progress
+	p      *progress
+	failed func() // is told that it cannot be written to
 }
 
 func (t *telling) Write(b []byte) (int, error) {
 	n, err := t.Writer.Write(b)
 	t.p.add(int64(n))
+	if err != nil {
+		t.failed()
+	}
 	return n, err
 }
 

@@ -38,7 +38,7 @@ func (s *Server) sealUnits(ctx context.Context, group metadata.Block, order *pb.
 			return nil, metadata.Errorf(metadata.ErrInvalidArgument, "an order to make internal block %d of %d, or twice", p.Unit, layout.Units())
 		}
 		length := layout.UnitLength(group.Length, unit)
-		out, err := s.sinkFor(ctx, pool, metadata.Block{ID: group.ID.Internal(unit), Generation: group.Generation, Length: length}, p, sum)
+		out, err := s.sinkFor(ctx, pool, metadata.Block{ID: group.ID.Internal(unit), Generation: group.Generation, Length: length}, p, sum, true)
 		if err != nil {
 			errs = append(errs, err)
 			continue

@@ -83,6 +83,7 @@ type fakeNamenode struct {
 	asked     int                 // about its trust
 	failed    int                 // volumes, by the beats
 	beats     map[string]*pb.Beat // the last one of each datanode
+	refusals  []string            // "uuid blk_gen uuid": what the first one has not copied, or made, to the second one
 }
 
 func startNamenode(t testing.TB, credentials security.Credentials, cluster string) *fakeNamenode {
@@ -168,6 +169,9 @@ func (n *fakeNamenode) Heartbeat(g grpc.BidiStreamingServer[pb.Beat, pb.Orders])
 				n.mu.Lock()
 				n.failed = max(n.failed, failures(beat.Volumes))
 				n.beats[beat.DatanodeUuid] = beat
+				for _, x := range beat.NotCopied {
+					n.refusals = append(n.refusals, fmt.Sprintf("%s %d_%d %s", beat.DatanodeUuid, x.Block.Id, x.Block.Generation, x.Target))
+				}
 				n.mu.Unlock()
 			}
 			select {

@@ -62,11 +62,12 @@ type session struct {
 	receiving map[metadata.BlockID]int
 	orders    *pb.Orders // the last heard
 	heard     time.Time
-	reporting bool      // a full report is under way or due
-	reported  bool      // one was delivered
-	problem   string    // why there is no session, for /health
-	beaten    time.Time // when the last beat was sent
-	failures  int       // how many failed volumes it named
+	reporting bool            // a full report is under way or due
+	reported  bool            // one was delivered
+	problem   string          // why there is no session, for /health
+	beaten    time.Time       // when the last beat was sent
+	failures  int             // how many failed volumes it named
+	notTaken  []*pb.NotCopied // what the next one tells
 }
 
 func newSession(s *Server, addr string, incarnation uint64) (*session, error) {
@@ -162,6 +163,7 @@ func (n *session) down(cause error) {
 	changed := text != n.problem
 	n.problem, n.registered, n.orders, n.reported, n.reporting, n.failures = text, false, nil, false, false, 0
 	n.queue = nil // the next full report contains them
+	n.notTaken = nil
 	clear(n.receiving)
 	n.mu.Unlock()
 	if changed && cause != nil && !errors.Is(cause, context.Canceled) {
@@ -285,6 +287,9 @@ func (n *session) heartbeats(ctx context.Context, interval time.Duration) error 
 			b := &pb.Beat{DatanodeUuid: n.id.Uuid, Volumes: n.volumes(), Xceivers: uint32(n.transfer.Active())}
 			b.CacheCapacity, b.CacheUsed, _ = n.memory.Figures()
 			b.Copies, b.Rebuilds = n.replicas.progress(), n.rebuilds.progress()
+			n.mu.Lock()
+			b.NotCopied, n.notTaken = n.notTaken, nil
+			n.mu.Unlock()
 			if err := stream.Send(b); err != nil {
 				return nil // Recv tells why
 			}

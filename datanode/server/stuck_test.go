@@ -98,7 +98,7 @@ func TestCopiesEndWithTheirVolume(t *testing.T) {
 	p.hang("write")
 	over := make(chan error, 1)
 	p.lost.Go(func() {
-		out, err := p.transfer.Place(context.Background(), "BP-lab", metadata.Block{ID: 7, Generation: 1001, Length: 32 << 20}, hadoopNode(p.id), hadooppb.StorageTypeProto_DISK, datanode.DefaultChecksum)
+		out, err := p.transfer.Place(context.Background(), "BP-lab", metadata.Block{ID: 7, Generation: 1001, Length: 32 << 20}, hadoopNode(p.id), hadooppb.StorageTypeProto_DISK, datanode.DefaultChecksum, false)
 		if err == nil {
 			if _, err = out.Write(make([]byte, 32<<20)); err == nil {
 				err = out.Finish()

@@ -274,7 +274,7 @@ func TestCopyThatIsRefusedIsNotTakenForDone(t *testing.T) {
 	foreign := &testTrust{keys: security.NewSecret().BlockKeys(testSeeds), nodes: trusted.nodes}
 	b := startOne(t, func(c *Config) { c.Trust = foreign })
 	mustBegin(t, block(7, 1001, 0), setup{stage: stageCreate}, a).writeAll(0, pattern(1000), "S")
-	err := a.srv.Replicate(context.Background(), pool, block(7, 1001, 0), []*hadooppb.DatanodeInfoProto{b.info}, nil, 0, nil)
+	err := a.srv.Replicate(context.Background(), pool, block(7, 1001, 0), b.info, hadooppb.StorageTypeProto_DISK, 0, nil)
 	if err == nil || !strings.Contains(err.Error(), "ERROR_ACCESS_TOKEN") {
 		t.Errorf("copy ended in %v", err)
 	}

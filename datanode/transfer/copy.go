@@ -50,13 +50,11 @@ func (c *conn) transfer(ctx context.Context, op *hadooppb.OpTransferBlockProto) 
 	return errDone
 }
 
-// Replicate copies a finalized replica to volumes of types of targets, the first of which passes it on to the next. With a bandwidth, in bytes a second,
+// Replicate copies a finalized replica to another datanode, on a volume of a kind. With a bandwidth, in bytes a second,
 // which is for balancing, all copies under way that have one take no more than that together; those without mend, at Config.MendRate. sent is told
-// of what has gone, headers and checksums included, and may be nil. It returns when the first one is done with it; whether they have it the namenode learns from their reports.
-func (s *Server) Replicate(ctx context.Context, pool string, b metadata.Block, targets []*hadooppb.DatanodeInfoProto, types []hadooppb.StorageTypeProto, bandwidth int64, sent func(n int64)) error {
-	if len(targets) == 0 {
-		return metadata.Errorf(metadata.ErrInvalidArgument, "copy of %v to no target", b)
-	}
+// of what has gone, headers and checksums included, and may be nil. It returns when the other one is done with it; whether it has it the namenode learns from its reports. What is
+// the other one's fault is a *TargetError.
+func (s *Server) Replicate(ctx context.Context, pool string, b metadata.Block, target *hadooppb.DatanodeInfoProto, kind hadooppb.StorageTypeProto, bandwidth int64, sent func(n int64)) error {
 	s.active.Add(1)
 	defer s.active.Add(-1)
 	budget := &s.balancing
@@ -68,12 +66,12 @@ func (s *Server) Replicate(ctx context.Context, pool string, b metadata.Block, t
 			BaseHeader: &hadooppb.BaseHeaderProto{Block: protoOf(pool, b)},
 			ClientName: new(string),
 		},
-		Targets: targets, TargetStorageTypes: types,
+		Targets: []*hadooppb.DatanodeInfoProto{target}, TargetStorageTypes: []hadooppb.StorageTypeProto{kind},
 		Stage: stageCreate.Enum(),
 	})
 }
 
-// copyTo sends the replica of b to the first of request's targets, with a token of this datanode's own. In stage
+// copyTo sends the replica of b to the target of request, with a token of this datanode's own. In stage
 // TRANSFER_RBW, which means a client's order, the target answers at the end, otherwise it only closes the connection. The data is verified on the way, so that damage
 // does not spread.
 func (s *Server) copyTo(ctx context.Context, b metadata.Block, request *hadooppb.OpWriteBlockProto) error {
@@ -96,12 +94,7 @@ func (s *Server) copyAt(ctx context.Context, b metadata.Block, pace *paced, requ
 	}
 	pool := request.GetHeader().GetBaseHeader().GetBlock().GetPoolId()
 	own := s.ownToken(pool, b.ID) // a client's token lets it order a copy, not write one
-	p, err := s.dial(ctx, request.Targets[0], own)
-	if err != nil {
-		return err
-	}
-	defer p.Close()
-	p.deadlines(s.cfg.Read+perHop, s.cfg.Write)
+	target := request.Targets[0]
 	block := have.Block
 	block.Length = have.Visible
 	request.Header = &hadooppb.ClientOperationHeaderProto{
@@ -115,30 +108,41 @@ func (s *Server) copyAt(ctx context.Context, b metadata.Block, pace *paced, requ
 	if wanted != stored {
 		request.WantedChecksum = wanted.Proto()
 	}
-	if err := dtp.WriteOp(p, dtp.OpWriteBlock, downstream(request)); err != nil {
-		return fmt.Errorf("copy of %v to %s: %w", b, p.addr, err)
+	failed := func(err error) error {
+		if err != nil && ctx.Err() == nil {
+			err = &TargetError{b, dtp.TransferAddr(target.GetId(), false), err}
+		}
+		return err
 	}
-	out := &sender{w: p.Conn, rd: rd, sum: stored, verify: true, refresh: func() { p.refresh(s.cfg.Write) }}
+	p, err := s.dial(ctx, target, own)
+	if err != nil {
+		return failed(err)
+	}
+	to := s.send(ctx, p, pool, b, target, false)
+	defer to.Close()
+	to.deadlines(s.cfg.Read+perHop, s.cfg.Write)
+	if err := dtp.WriteOp(to, dtp.OpWriteBlock, downstream(request)); err != nil {
+		return failed(err)
+	}
+	out := &sender{w: to, rd: rd, sum: stored, verify: true, refresh: func() { to.refresh(s.cfg.Write) }}
 	if pace != nil {
-		pace.w = p.Conn
+		pace.w = to
 		out.w = pace
 	}
 	if err := out.send(0, have.Visible); err != nil {
 		if out.failed != nil {
 			s.broken(b.ID)
+			return fmt.Errorf("copy of %v to %s: %w", b, p.addr, err)
 		}
-		return fmt.Errorf("copy of %v to %s: %w", b, p.addr, err)
+		return failed(err)
 	}
-	_ = p.SetReadDeadline(time.Now().Add(s.cfg.Read + time.Duration(len(request.Targets))*perHop))
-	answer, err := dtp.ReadResponse(p.r)
+	_ = to.SetReadDeadline(time.Now().Add(s.cfg.Read + perHop))
+	answer, err := to.answer()
 	if !ordered && errors.Is(err, io.EOF) { // it has finalized; only a refusal is said
 		return nil
 	}
 	if err == nil {
 		err = dtp.CheckResponse(dtp.OpWriteBlock, answer)
 	}
-	if err != nil {
-		return fmt.Errorf("copy of %v to %s: %w", b, p.addr, unexpected(err))
-	}
-	return nil
+	return failed(unexpected(err))
 }

@@ -87,7 +87,7 @@ func TestBlocksKeepTheirChecksums(t *testing.T) {
 		with := []dtp.Checksum{dtp.DefaultChecksum, sum, {Type: dtp.CRC32, BytesPer: 768}}[i%3]
 		mustBegin(t, b, setup{stage: stageAppend, gen: 2, min: 40_321, sum: with}, nodes[:2]...).sendBy(with, 40_321, data[40_321:], "S S")
 		b.Generation = 2
-		check(t, nodes[0].srv.Replicate(context.Background(), pool, b, []*hadooppb.DatanodeInfoProto{nodes[2].info}, nil, 0, nil))
+		check(t, nodes[0].srv.Replicate(context.Background(), pool, b, nodes[2].info, hadooppb.StorageTypeProto_DISK, 0, nil))
 		for _, d := range nodes {
 			c := dial(t, d)
 			got, err := c.read(b, 0, int64(len(data)))
@@ -174,7 +174,7 @@ func TestDamageIsFoundWhereNoChecksumIsWanted(t *testing.T) {
 	if _, err := dial(t, nodes[0]).read(b, 0, int64(len(data))); !errors.Is(err, dtp.ErrChecksum) {
 		t.Errorf("a reader hears %v", err)
 	}
-	if err := nodes[0].srv.Replicate(context.Background(), pool, b, []*hadooppb.DatanodeInfoProto{nodes[1].info}, nil, 0, nil); !errors.Is(err, dtp.ErrChecksum) {
+	if err := nodes[0].srv.Replicate(context.Background(), pool, b, nodes[1].info, hadooppb.StorageTypeProto_DISK, 0, nil); !errors.Is(err, dtp.ErrChecksum) {
 		t.Errorf("a copy: %v", err)
 	}
 	if err := nodes[0].store.Verify(t.Context(), b.ID, datanode.VerifyOptions{}); !errors.Is(err, metadata.ErrCorrupt) {
@@ -206,7 +206,7 @@ func TestGroupsKeepTheirChecksums(t *testing.T) {
 			t.Errorf("%v is said to be %v", sum, wanted)
 		}
 		extra := startOne(t)
-		w, err := a.nodes[4].srv.Place(t.Context(), pool, a.unit(0), extra.info, hadooppb.StorageTypeProto_DISK, wanted)
+		w, err := a.nodes[4].srv.Place(t.Context(), pool, a.unit(0), extra.info, hadooppb.StorageTypeProto_DISK, wanted, false)
 		check(t, err)
 		in, err := a.nodes[4].srv.Fetch(t.Context(), pool, a.unit(0), a.nodes[0].info, 0, int64(len(a.units[0])))
 		check(t, err)

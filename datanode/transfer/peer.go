@@ -41,7 +41,7 @@ func (s *Server) dial(ctx context.Context, target *hadooppb.DatanodeInfoProto, t
 		if nc, err = s.cfg.Dial(connect, dialled); err != nil {
 			return nil, err
 		}
-		if nc, err = s.secureTo(ctx, nc, t); err != nil {
+		if nc, err = s.secureTo(connect, nc, t); err != nil {
 			return nil, fmt.Errorf("%s: %w", dialled, err)
 		}
 	}
@@ -102,21 +102,18 @@ func downstream(op *hadooppb.OpWriteBlockProto) *hadooppb.OpWriteBlockProto {
 	return next
 }
 
-// connectDownstream opens the rest of a pipeline. For a client's write the answer of the whole rest is awaited; a kept
+// connectDownstream opens the rest of a pipeline, and returns when all of it has answered. A kept
 // connection that turns out to be closed is replaced by a new one.
-func (c *conn) connectDownstream(ctx context.Context, op *hadooppb.OpWriteBlockProto, answered bool) (*peer, error) {
+func (c *conn) connectDownstream(ctx context.Context, op *hadooppb.OpWriteBlockProto) (*peer, error) {
 	hops := time.Duration(len(op.Targets)) * perHop
-	for fresh := !answered; ; fresh = true {
+	for fresh := false; ; fresh = true {
 		p, err := c.mirror(ctx, op, fresh)
 		if err != nil {
 			return nil, err
 		}
 		p.deadlines(c.cfg.Read+hops, c.cfg.Write)
-		if err = dtp.WriteOp(p, dtp.OpWriteBlock, downstream(op)); err == nil && !answered {
-			return p, nil
-		}
 		var answer *hadooppb.BlockOpResponseProto
-		if err == nil {
+		if err = dtp.WriteOp(p, dtp.OpWriteBlock, downstream(op)); err == nil {
 			answer, err = dtp.ReadResponse(p.r)
 		}
 		if err != nil && p.reused {

@@ -50,23 +50,19 @@ func (c *conn) write(ctx context.Context, op *hadooppb.OpWriteBlockProto) error 
 		return err
 	}
 	defer in.close()
-	if len(op.Targets) > 0 {
-		mirror, err := c.connectDownstream(ctx, op, in.client)
-		switch {
-		case err == nil:
-			in.mirror = mirror
-			defer func() {
-				if in.ended {
-					c.mirrors.put(mirror)
-				} else {
-					mirror.Close()
-				}
-			}()
-		case in.client:
+	if len(op.Targets) > 0 && in.client { // a copy is not passed on: who ordered it for others, too, orders it of the source again
+		mirror, err := c.connectDownstream(ctx, op)
+		if err != nil {
 			return in.refuseFor(op.Targets[0], err)
-		default: // the datanodes behind are a bonus
-			c.log.Warn("copy is not passed on", "block", in.block.String(), "err", err)
 		}
+		in.mirror = mirror
+		defer func() {
+			if in.ended {
+				c.mirrors.put(mirror)
+			} else {
+				mirror.Close()
+			}
+		}()
 	}
 	if in.client && !in.copying {
 		answer := dtp.Success()
@@ -238,7 +234,7 @@ func (in *receiver) silence() {
 // copy receives a replica that another datanode copies here. There are no acknowledgements.
 func (in *receiver) copy(ctx context.Context) error {
 	done := false
-	packets := in.newStream(in.passOn, func(batch []dtp.Packet) error {
+	packets := in.newStream(func([]byte) {}, func(batch []dtp.Packet) error {
 		_, err := in.keep(batch)
 		if last := batch[len(batch)-1]; err == nil && last.Last {
 			done = true
@@ -256,21 +252,6 @@ func (in *receiver) copy(ctx context.Context) error {
 		}
 	}
 	return errDone
-}
-
-// passOn sends packets of a copy to the next datanode, which is a bonus.
-func (in *receiver) passOn(raw []byte) {
-	if in.mirror == nil {
-		return
-	}
-	began := time.Now()
-	_, err := in.mirror.Write(raw)
-	in.wroteMirror(began, in.mirror)
-	if err != nil {
-		in.log.Warn("copy is not passed on any more", "block", in.block.String(), "to", in.mirror.addr, "err", err)
-		in.mirror.Close()
-		in.mirror = nil
-	}
 }
 
 // complete ends a copy of the given length.

@@ -61,7 +61,7 @@ func (c *conn) secure(ctx context.Context) error {
 }
 
 // secureTo makes the handshake with another datanode, with a token for the block that goes there, or with a key of this datanode's own if
-// everything is to be encrypted. The connection is closed with an error.
+// everything is to be encrypted. The connection is closed with an error, and so it is at the deadline of ctx.
 func (s *Server) secureTo(ctx context.Context, nc net.Conn, t *hadooppb.TokenProto) (net.Conn, error) {
 	var secret *dtp.Secret
 	switch {
@@ -83,7 +83,8 @@ func (s *Server) secureTo(ctx context.Context, nc net.Conn, t *hadooppb.TokenPro
 	default:
 		return nc, nil
 	}
-	_ = nc.SetDeadline(time.Now().Add(s.cfg.Read))
+	end, _ := ctx.Deadline()
+	_ = nc.SetDeadline(end)
 	out, err := dtp.Secure(nc, secret)
 	if err != nil {
 		nc.Close()

@@ -111,7 +111,7 @@ func TestProtectedTransfers(t *testing.T) {
 			}
 			to := startOne(t, x.change)
 			done := block(7, 1001, int64(len(data)))
-			check(t, nodes[0].srv.Replicate(t.Context(), pool, done, []*hadooppb.DatanodeInfoProto{to.info}, nil, 0, nil))
+			check(t, nodes[0].srv.Replicate(t.Context(), pool, done, to.info, hadooppb.StorageTypeProto_DISK, 0, nil))
 			c, _ = secured(t, to, x.secret(t))
 			got, err := c.read(done, 0, 40)
 			check(t, err)

@@ -85,7 +85,7 @@ type Config struct {
 	Refused func(security.Decision)
 	// Slow is told of disks, and of other datanodes, that take too long; nil: nobody is.
 	Slow *slowlog.Log
-	// Connect limits the dialling of another datanode. 0 is 10 s.
+	// Connect limits the dialling of another datanode, with the handshakes. 0 is 10 s.
 	Connect time.Duration
 	// Logger is slog.Default() if nil.
 	Logger *slog.Logger
@@ -122,6 +122,7 @@ type Server struct {
 	slots         *slots
 	counts        counts
 	growWait      time.Duration // the constant, more in tests
+	stall, word   time.Duration // the constants, others in tests
 
 	mu    sync.Mutex
 	conns map[net.Conn]*conn // by what was accepted
@@ -170,7 +171,7 @@ func New(cfg Config) *Server {
 		balancing: pace.Budget{Burst: pace.Burst}, mending: pace.Budget{Burst: pace.Burst},
 		mirrors: mirrors{keep: cfg.KeepAlive * 3 / 4, idle: map[string][]*peer{}},
 		slow:    newSlow(cfg.Slow), recalculating: make(chan struct{}, maxRecalculating), replacing: make(chan struct{}, maxReplacing),
-		sheets: newSheets(cfg.Shared), slots: newSlots(), growWait: growWait,
+		sheets: newSheets(cfg.Shared), slots: newSlots(), growWait: growWait, stall: stallTime, word: wordTime,
 	}
 }
 

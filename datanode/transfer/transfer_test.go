@@ -606,7 +606,9 @@ func TestCopiesBetweenDatanodes(t *testing.T) {
 	nodes := start(t, 3)
 	data := pattern(400_000)
 	mustBegin(t, block(7, 5, 0), setup{stage: stageCreate}, nodes[0]).writeAll(0, data, "S")
-	check(t, nodes[0].srv.Replicate(context.Background(), pool, block(7, 5, 0), []*hadooppb.DatanodeInfoProto{nodes[1].info, nodes[2].info}, nil, 0, nil))
+	for _, to := range nodes[1:] {
+		check(t, nodes[0].srv.Replicate(context.Background(), pool, block(7, 5, 0), to.info, hadooppb.StorageTypeProto_DISK, 0, nil))
+	}
 	nodes[1].wantContent(block(7, 5, 0), data)
 	for range 30_000 {
 		if r, ok := nodes[2].store.Replica(7); ok && r.State == datanode.Finalized {
@@ -620,7 +622,6 @@ func TestCopiesBetweenDatanodes(t *testing.T) {
 // What mends takes no more of a datanode than it is let; what balances has a pace of its own.
 func TestMendingHasARate(t *testing.T) {
 	source, target := startOne(t, func(c *Config) { c.MendRate = 2 << 20 }), startOne(t)
-	to := []*hadooppb.DatanodeInfoProto{target.info}
 	data := pattern(1 << 20)
 	for i, c := range []struct {
 		bandwidth int64
@@ -629,7 +630,7 @@ func TestMendingHasARate(t *testing.T) {
 		b := block(int64(7+i), 5, 0)
 		mustBegin(t, b, setup{stage: stageCreate}, source).writeAll(0, data, "S")
 		began := time.Now()
-		check(t, source.srv.Replicate(t.Context(), pool, b, to, nil, c.bandwidth, nil))
+		check(t, source.srv.Replicate(t.Context(), pool, b, target.info, hadooppb.StorageTypeProto_DISK, c.bandwidth, nil))
 		if took := time.Since(began); took < c.least {
 			t.Errorf("with a bandwidth of %d a copy of 1 MiB took %v", c.bandwidth, took)
 		}
@@ -642,7 +643,7 @@ func TestDamageIsNotCopiedAndIsReported(t *testing.T) {
 	data := pattern(400_000)
 	mustBegin(t, block(7, 5, 0), setup{stage: stageCreate}, nodes[0]).writeAll(0, data, "S")
 	flip(t, nodes[0].dir+"/blocks/00/00/blk_7", 200_000)
-	if err := nodes[0].srv.Replicate(context.Background(), pool, block(7, 5, 0), []*hadooppb.DatanodeInfoProto{nodes[1].info}, nil, 0, nil); !errors.Is(err, dtp.ErrChecksum) {
+	if err := nodes[0].srv.Replicate(context.Background(), pool, block(7, 5, 0), nodes[1].info, hadooppb.StorageTypeProto_DISK, 0, nil); !errors.Is(err, dtp.ErrChecksum) {
 		t.Fatalf("copying ended in %v", err)
 	}
 	for range 30_000 {

@@ -201,7 +201,7 @@ func (s *Server) checksumBy(ctx context.Context, pool string, b metadata.Block, 
 // Placed is a replica that is being made at another datanode. It is there after Finish.
 type Placed struct {
 	server *Server
-	peer   *peer
+	to     *outgoing
 	block  metadata.Block
 	out    *dtp.PacketWriter
 	sums   []byte
@@ -210,14 +210,15 @@ type Placed struct {
 }
 
 // Place begins to make a finalized replica of b, with the checksums that are wanted, at another datanode, on a volume of a kind, as a client's order to copy does (TRANSFER_BLOCK): that is answered.
-// Nothing of it stays there if it is closed before Finish.
-func (s *Server) Place(ctx context.Context, pool string, b metadata.Block, to *hadooppb.DatanodeInfoProto, kind hadooppb.StorageTypeProto, wanted datanode.Checksum) (*Placed, error) {
+// Nothing of it stays there if it is closed before Finish. hurried: others wait for it, so it has failed when the other one's disk does not answer for 3 s.
+func (s *Server) Place(ctx context.Context, pool string, b metadata.Block, to *hadooppb.DatanodeInfoProto, kind hadooppb.StorageTypeProto, wanted datanode.Checksum, hurried bool) (*Placed, error) {
 	token := s.ownToken(pool, b.ID)
 	p, err := s.dial(ctx, to, token)
 	if err != nil {
 		return nil, fmt.Errorf("write of %v: %w", b, err)
 	}
-	w := &Placed{server: s, peer: p, block: b, out: dtp.NewPacketWriter(p)}
+	w := &Placed{server: s, to: s.send(ctx, p, pool, b, to, hurried), block: b}
+	w.out = dtp.NewPacketWriter(w.to)
 	p.deadlines(s.cfg.Read+perHop, s.cfg.Write)
 	request := &hadooppb.OpWriteBlockProto{
 		Header: &hadooppb.ClientOperationHeaderProto{BaseHeader: &hadooppb.BaseHeaderProto{Block: protoOf(pool, b), Token: token}, ClientName: new("datanode")},
@@ -227,8 +228,8 @@ func (s *Server) Place(ctx context.Context, pool string, b metadata.Block, to *h
 	if wanted != datanode.DefaultChecksum {
 		request.WantedChecksum = wantedOf(wanted).Proto()
 	}
-	if err = dtp.WriteOp(p, dtp.OpWriteBlock, request); err != nil {
-		p.Close()
+	if err = dtp.WriteOp(w.to, dtp.OpWriteBlock, request); err != nil {
+		_ = w.Close()
 		return nil, w.failed(err)
 	}
 	return w, nil
@@ -240,7 +241,7 @@ func (w *Placed) Write(data []byte) (int, error) {
 	for sent < len(data) {
 		piece := data[sent:min(len(data), sent+packetData)]
 		w.sums = dtp.DefaultChecksum.Append(w.sums[:0], piece)
-		w.peer.refresh(w.server.cfg.Write)
+		w.to.refresh(w.server.cfg.Write)
 		if err := w.out.Write(dtp.Header{Offset: w.off, Seqno: w.seqno}, w.sums, piece); err != nil {
 			return sent, w.refused(err)
 		}
@@ -251,11 +252,11 @@ func (w *Placed) Write(data []byte) (int, error) {
 
 // Finish ends the replica, and returns when it is on the other datanode's disk.
 func (w *Placed) Finish() error {
-	w.peer.deadlines(w.server.cfg.Read+perHop, w.server.cfg.Write)
+	w.to.deadlines(w.server.cfg.Read+perHop, w.server.cfg.Write)
 	if err := w.out.Write(dtp.Header{Offset: w.off, Seqno: w.seqno, Last: true}, nil, nil); err != nil {
 		return w.refused(err)
 	}
-	answer, err := dtp.ReadResponse(w.peer.r) // after the data; who does not take it says nothing
+	answer, err := w.to.answer() // after the data; who does not take it says nothing
 	if err == nil {
 		err = dtp.CheckResponse(dtp.OpWriteBlock, answer)
 	}
@@ -267,8 +268,8 @@ func (w *Placed) Finish() error {
 
 // refused is why a write failed: what the other datanode has said about it, if it has.
 func (w *Placed) refused(cause error) error {
-	_ = w.peer.SetReadDeadline(time.Now().Add(time.Second))
-	if answer, err := dtp.ReadResponse(w.peer.r); err == nil {
+	_ = w.to.SetReadDeadline(time.Now().Add(time.Second))
+	if answer, err := dtp.ReadResponse(w.to.r); err == nil {
 		if err = dtp.CheckResponse(dtp.OpWriteBlock, answer); err != nil {
 			cause = err
 		}
@@ -277,8 +278,8 @@ func (w *Placed) refused(cause error) error {
 }
 
 func (w *Placed) failed(err error) error {
-	return fmt.Errorf("write of %v to %s: %w", w.block, w.peer.addr, err)
+	return fmt.Errorf("write of %v to %s: %w", w.block, w.to.addr, err)
 }
 
 // Close gives the replica up, unless it was finished.
-func (w *Placed) Close() error { return w.peer.Close() }
+func (w *Placed) Close() error { return w.to.Close() }

@@ -188,7 +188,7 @@ func TestInternalBlocksGoToOtherDatanodes(t *testing.T) {
 	}
 	extra := startOne(t)
 	b := a.unit(4)
-	w, err := a.nodes[4].srv.Place(t.Context(), pool, b, extra.info, hadooppb.StorageTypeProto_DISK, datanode.DefaultChecksum)
+	w, err := a.nodes[4].srv.Place(t.Context(), pool, b, extra.info, hadooppb.StorageTypeProto_DISK, datanode.DefaultChecksum, false)
 	check(t, err)
 	defer w.Close()
 	j.Targets[0].Writer = io.MultiWriter(out, w)
@@ -201,7 +201,7 @@ func TestInternalBlocksGoToOtherDatanodes(t *testing.T) {
 	extra.wantContent(b, a.units[4])
 
 	// What is there already is refused, and what is given up leaves nothing.
-	if w, err = a.nodes[4].srv.Place(t.Context(), pool, b, extra.info, hadooppb.StorageTypeProto_DISK, datanode.DefaultChecksum); err == nil {
+	if w, err = a.nodes[4].srv.Place(t.Context(), pool, b, extra.info, hadooppb.StorageTypeProto_DISK, datanode.DefaultChecksum, false); err == nil {
 		_, err = w.Write(a.units[4])
 		if err == nil {
 			err = w.Finish()
@@ -212,7 +212,7 @@ func TestInternalBlocksGoToOtherDatanodes(t *testing.T) {
 		t.Error("it is stored twice")
 	}
 	given := a.unit(3)
-	w, err = a.nodes[4].srv.Place(t.Context(), pool, given, extra.info, hadooppb.StorageTypeProto_DISK, datanode.DefaultChecksum)
+	w, err = a.nodes[4].srv.Place(t.Context(), pool, given, extra.info, hadooppb.StorageTypeProto_DISK, datanode.DefaultChecksum, false)
 	check(t, err)
 	_, err = w.Write(a.units[3][:1<<20])
 	check(t, err)

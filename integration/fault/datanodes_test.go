@@ -271,7 +271,9 @@ func TestD5(t *testing.T) {
 
 // D6: a datanode is away, its files are changed meanwhile, and it comes back.
 func TestD6(t *testing.T) {
-	s := begin(t, "D6", "a datanode dead while files grow, and back").start(processes.Config{Namenodes: 1, Datanodes: 3, Properties: properties("2")})
+	row := begin(t, "D6", "a datanode dead while files grow, and back")
+	row.keep = 2000 // what has to be copied would grow with each time
+	s := row.start(processes.Config{Namenodes: 1, Datanodes: 3, Properties: properties("2")})
 	var files []*writing
 	for i := range 40 {
 		w := s.write(fmt.Sprintf("/fault/grows/%d", i), 2)

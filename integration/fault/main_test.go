@@ -36,6 +36,7 @@ type row struct {
 	without    string // why it was not run
 	calm, busy int    // rounds with enough load before the fault, and all
 	random     *rand.Rand
+	keep       int // how many files of the load stay; 0: all
 }
 
 // leastLoad is how many operations a second have to be acknowledged before a fault for a round to count.

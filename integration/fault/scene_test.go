@@ -46,6 +46,7 @@ func (s *scene) loaded() {
 		s.t.Fatal(err)
 	}
 	s.history = process.NewHistory(s.t, dir)
+	s.history.Keep = s.keep
 	s.history.Start(s.load)
 	s.t.Cleanup(s.history.End)
 }

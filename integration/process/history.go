@@ -23,6 +23,8 @@ import (
 type History struct {
 	t   testing.TB
 	dir string
+	// Keep is how many files Calls leaves there, of which the oldest go; 0: all.
+	Keep int
 
 	mu sync.Mutex
 	// files by path: what must be there. Unsure: the last operation on the path was not acknowledged.
@@ -96,23 +98,34 @@ func (h *History) Puts(ctx context.Context, workers int, conf string) {
 func (h *History) Calls(ctx context.Context, workers int, fs *dfs.Client) {
 	for range workers {
 		h.done.Go(func() {
+			var kept []string // by this worker, the oldest first
 			for ctx.Err() == nil {
 				n := int(h.serial.Add(1))
-				h.callOnce(ctx, fs, fmt.Sprintf("call-%d", n), n)
+				if name := h.callOnce(ctx, fs, fmt.Sprintf("call-%d", n), n); name != "" && h.Keep > 0 {
+					kept = append(kept, name)
+				}
+				for len(kept) > h.Keep/workers {
+					h.remove(ctx, fs, kept[0])
+					kept = kept[1:]
+				}
 			}
 		})
 	}
 }
 
-func (h *History) callOnce(ctx context.Context, fs *dfs.Client, base string, n int) {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+// callTime is how long an operation, with those that follow on the same file, may take.
+const callTime = 20 * time.Second
+
+// callOnce returns the file that it was told is there at the end; empty: none.
+func (h *History) callOnce(ctx context.Context, fs *dfs.Client, base string, n int) string {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	name := path.Join(h.dir, base)
 	data := contents(name, n)
 	end := h.attempt(name, data)
 	err := fs.WriteFile(ctx, name, data, false)
 	if end(err); err != nil {
-		return
+		return ""
 	}
 	for {
 		was := h.latest.Load()
@@ -128,15 +141,27 @@ func (h *History) callOnce(ctx context.Context, fs *dfs.Client, base string, n i
 			h.t.Errorf("rename of %s answered false: the first of two tries has taken place, or none", name)
 		}
 		gone(err)
-		there(err)
-	case 3:
-		end := h.attempt(name, nil)
-		ok, err := fs.Delete(ctx, name, false)
-		if err == nil && !ok {
-			h.t.Errorf("delete of %s answered false: the first of two tries has taken place, or none", name)
+		if there(err); err != nil {
+			return ""
 		}
-		end(err)
+		return name + "-renamed"
+	case 3:
+		h.remove(ctx, fs, name)
+		return ""
 	}
+	return name
+}
+
+// remove deletes a file.
+func (h *History) remove(ctx context.Context, fs *dfs.Client, name string) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	end := h.attempt(name, nil)
+	ok, err := fs.Delete(ctx, name, false)
+	if err == nil && !ok {
+		h.t.Errorf("delete of %s answered false: the first of two tries has taken place, or none", name)
+	}
+	end(err)
 }
 
 // Start runs the workers.

@@ -258,7 +258,7 @@ func (m *Manager) landing(id metadata.BlockID, b *block, from, to *node, kind na
 	if kind == namenode.RAMDisk { // it leaves memory for a disk of its datanode
 		return -1
 	}
-	if slices.Contains(m.siblings(id), to.info) {
+	if slices.Contains(m.siblings(id), to.info) || m.refuses(id, to) {
 		return -1
 	}
 	for _, p := range b.good {
@@ -303,7 +303,7 @@ func (m *Manager) move(now time.Time, id metadata.BlockID, b *block, from *node,
 // begin orders the copy of a replica to another volume, for which the one at from is to go.
 func (m *Manager) begin(now time.Time, id metadata.BlockID, b *block, from *node, at place) *transfer {
 	to := m.volumes[at].node
-	t := &transfer{block: metadata.Block{ID: id, Generation: b.generation, Length: b.length}, source: from, targets: []place{at}, begun: now, moved: now}
+	t := &transfer{block: metadata.Block{ID: id, Generation: b.generation, Length: b.length}, source: from, target: at, begun: now, moved: now}
 	m.incoming(to, 1)
 	to.ins = append(compact(to.ins, 2*m.config.Streams), t)
 	to.candidate.Scheduled += b.length

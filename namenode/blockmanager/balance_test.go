@@ -74,10 +74,8 @@ func (s *scales) step() (moves int) {
 			if r.Balance {
 				moves++
 			}
-			for _, to := range r.Targets {
-				s.has[to.ID][r.Block.ID] = true
-				s.m.Changes(s.now, to.ID, []namenode.Change{{Kind: namenode.Received, Block: r.Block, Volume: namenode.VolumeID("v-" + to.ID)}})
-			}
+			s.has[r.Target.ID][r.Block.ID] = true
+			s.m.Changes(s.now, r.Target.ID, []namenode.Change{{Kind: namenode.Received, Block: r.Block, Volume: namenode.VolumeID("v-" + r.Target.ID)}})
 		}
 		for _, b := range o.Delete {
 			delete(s.has[id], b.ID)

@@ -408,8 +408,8 @@ func (m *Manager) pending(b *block) int {
 	}
 	n := 0
 	for _, t := range e.copies {
-		if !t.within {
-			n += len(t.targets)
+		if !t.within && !t.over() {
+			n++
 		}
 	}
 	if !e.until.IsZero() {

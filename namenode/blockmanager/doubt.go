@@ -346,7 +346,7 @@ func (m *Manager) inPlace(id metadata.BlockID, b *block) []place {
 	}
 	for _, o := range b.odds() {
 		n := m.volumes[o.at].node
-		if o.corrupt && m.volumes[o.at].usable() && !n.stale && !n.dooms(id) && n.incoming < m.config.Streams {
+		if o.corrupt && m.volumes[o.at].usable() && !n.stale && !n.dooms(id) && n.incoming < m.config.Streams && !m.refuses(id, n) {
 			out = append(out, o.at)
 		}
 	}

@@ -165,8 +165,8 @@ func (m *Manager) siblings(id metadata.BlockID) []*namenode.Node {
 			}
 			if b.more != nil {
 				for _, t := range b.more.copies {
-					for _, p := range t.targets {
-						out = append(out, m.volumes[p].node.info)
+					if !t.over() {
+						out = append(out, m.volumes[t.target].node.info)
 					}
 				}
 			}
@@ -251,10 +251,8 @@ func (m *Manager) rebuilds(all []Rebuild, t *transfer) []Rebuild {
 		all = append(all, Rebuild{Group: g.block, Erasure: g.code, Sources: m.parts(id, g, "")})
 		at = len(all) - 1
 	}
-	for _, p := range t.targets {
-		v := m.volumes[p]
-		all[at].Targets = append(all[at].Targets, Part{Unit: t.block.ID.Unit(), Node: v.node.info, Type: v.kind})
-	}
+	v := m.volumes[t.target]
+	all[at].Targets = append(all[at].Targets, Part{Unit: t.block.ID.Unit(), Node: v.node.info, Type: v.kind})
 	return all
 }
 
@@ -365,11 +363,11 @@ func (m *Manager) Groups() (all, lacking, lost, damaged int64) {
 }
 
 // rebuild orders the computing of an internal block that is nowhere. The node that is to have it computes it; several of one group are computed by one.
-func (m *Manager) rebuild(now time.Time, id metadata.BlockID, b *block, survey *placement.Survey) bool {
+func (m *Manager) rebuild(now time.Time, id metadata.BlockID, b *block, survey *placement.Survey) int {
 	g := m.groups[id.Group()]
 	req := placement.Request{
 		Want: 1, BlockSize: b.length, Copy: true, Spread: true, Policy: namenode.StoragePolicyByID(b.policy), Survey: survey, Seed: m.random(),
-		Have: m.siblings(id),
+		Have: m.siblings(id), Exclude: m.refused[id],
 	}
 	for _, o := range b.odds() {
 		req.Have = append(req.Have, m.volumes[o.at].node.info)
@@ -378,7 +376,7 @@ func (m *Manager) rebuild(now time.Time, id metadata.BlockID, b *block, survey *
 	m.work.Looked += choice.Looked
 	if len(choice.Targets) == 0 {
 		if choice.Targets = m.overwritable(id, b); len(choice.Targets) == 0 {
-			return false
+			return 0
 		}
 	}
 	target := m.nodes[choice.Targets[0].Node.ID]
@@ -388,7 +386,7 @@ func (m *Manager) rebuild(now time.Time, id metadata.BlockID, b *block, survey *
 			for _, t := range other.more.copies {
 				if t.computed && t.source.alive {
 					if !t.sent.IsZero() { // it works on one order of a group at a time: this one follows when that is done
-						return false
+						return 0
 					}
 					source = t.source
 				}
@@ -396,10 +394,11 @@ func (m *Manager) rebuild(now time.Time, id metadata.BlockID, b *block, survey *
 		}
 	}
 	if source.outgoing >= m.config.Streams {
-		return false
+		return 0
 	}
-	m.send(now, id, b, source, choice.Targets).computed = true
-	return true
+	m.begin(now, id, b, source, m.volume(target, choice.Targets[0].Volume).place).computed = true
+	m.update(id, b)
+	return 1
 }
 
 // overwritable is where an internal block that has to be computed may take the place of what is left of it: a damaged replica, or one that was not written to
@@ -409,7 +408,7 @@ func (m *Manager) overwritable(id metadata.BlockID, b *block) []namenode.Locatio
 	for _, o := range b.odds() {
 		v := m.volumes[o.at]
 		n := v.node
-		if o.generation <= b.generation && v.usable() && !n.stale && n.stays() && !n.dooms(id) && n.incoming < m.config.Streams && !slices.Contains(others, n.info) {
+		if o.generation <= b.generation && v.usable() && !n.stale && n.stays() && !n.dooms(id) && n.incoming < m.config.Streams && !slices.Contains(others, n.info) && !m.refuses(id, n) {
 			return []namenode.Location{v.location()}
 		}
 	}

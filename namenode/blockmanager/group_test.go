@@ -113,11 +113,9 @@ func (a *array) obey(id namenode.NodeID, o Orders) {
 	}
 	for _, r := range o.Replicate {
 		b, there := a.has[id][r.Block.ID]
-		for _, to := range r.Targets {
-			if there && !a.down[to.ID] {
-				a.copied++
-				a.receive(to.ID, b)
-			}
+		if there && !a.down[r.Target.ID] {
+			a.copied++
+			a.receive(r.Target.ID, b)
 		}
 	}
 	for _, r := range o.Rebuild {

@@ -115,6 +115,9 @@ type Manager struct {
 	stray  queue // orphans, on the leader
 	graces []grace
 	copies []*transfer
+	// refused are the nodes that did not take a copy of a block a moment ago, and refusals when they are asked again, in that order.
+	refused  map[metadata.BlockID][]namenode.NodeID
+	refusals []refusal
 
 	recovering []metadata.BlockID
 
@@ -220,6 +223,7 @@ func (m *Manager) forgetOrders() {
 		}
 	}
 	m.copies = nil
+	m.refused, m.refusals = nil, nil
 	for _, id := range m.recovering {
 		if b := m.blocks.get(id); b != nil && b.more != nil {
 			b.more.endRecovery()
@@ -246,6 +250,7 @@ func (m *Manager) Reset() {
 	m.needs = [priorities]queue{}
 	m.tidy = queue{}
 	m.graces, m.copies, m.recovering = nil, nil, nil
+	m.refused, m.refusals = nil, nil
 	m.tiers = tiering{}
 	m.forgetCaching()
 	m.doubtful, m.words, m.suspected = queue{}, map[string]int{}, 0

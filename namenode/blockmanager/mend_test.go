@@ -322,11 +322,18 @@ func (l *lab) obey(s *server) {
 		if !ok || have.State != namenode.Finalized || have.Block != r.Block {
 			continue
 		}
-		for _, target := range r.Targets {
-			t := l.servers[slices.IndexFunc(l.servers, func(s *server) bool { return s.id == target.ID })]
-			if _, occupied := t.has[r.Block.ID]; t.up && !occupied {
-				t.has[r.Block.ID] = have
-				l.tell(t, namenode.Received, r.Block)
+		t := l.servers[slices.IndexFunc(l.servers, func(s *server) bool { return s.id == r.Target.ID })]
+		if _, occupied := t.has[r.Block.ID]; t.up && !occupied {
+			t.has[r.Block.ID] = have
+			l.tell(t, namenode.Received, r.Block)
+			continue
+		}
+		for to := range s.links { // its next beat says so
+			if s.links[to].up {
+				s.links[to].changes = append(s.links[to].changes, func() bool {
+					l.mgr[to].NotCopied(l.now, s.id, r.Block.ID, r.Block.Generation, t.id)
+					return true
+				})
 			}
 		}
 	}

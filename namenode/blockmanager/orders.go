@@ -8,12 +8,12 @@ import (
 	"github.com/gohops/hops/namenode"
 )
 
-// Replicate asks a node to copy its finalized replica to targets; where the only one is the node itself, to move it to another volume.
+// Replicate asks a node to copy its finalized replica to another one; where that is the node itself, to move it to another volume.
 type Replicate struct {
-	Block   metadata.Block
-	Targets []*namenode.Node
-	// Types are those of the volumes that the targets are to put it on.
-	Types []namenode.StorageType
+	Block  metadata.Block
+	Target *namenode.Node
+	// Type is that of the volume that the target is to put it on.
+	Type namenode.StorageType
 	// Balance: it is for the balancer, or for a storage policy, and can wait for others.
 	Balance bool
 }
@@ -86,18 +86,14 @@ func (m *Manager) Orders(now time.Time, id namenode.NodeID) Orders {
 	due := func(sent time.Time) bool { return sent.IsZero() || now.Sub(sent) >= m.config.RepeatAfter }
 	if n.outgoing > 0 {
 		for _, t := range n.outs {
-			if len(t.targets) > 0 && due(t.sent) {
+			if !t.over() && due(t.sent) {
 				t.sent = now
 				if t.computed {
 					o.Rebuild = m.rebuilds(o.Rebuild, t)
 					continue
 				}
-				r := Replicate{Block: t.block, Balance: t.moves != nil || t.tier}
-				for _, p := range t.targets {
-					r.Targets = append(r.Targets, m.volumes[p].node.info)
-					r.Types = append(r.Types, m.volumes[p].kind)
-				}
-				o.Replicate = append(o.Replicate, r)
+				to := m.volumes[t.target]
+				o.Replicate = append(o.Replicate, Replicate{Block: t.block, Target: to.node.info, Type: to.kind, Balance: t.moves != nil || t.tier})
 			}
 		}
 	}

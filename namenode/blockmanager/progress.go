@@ -16,6 +16,8 @@ type Progress struct {
 	// ID is the replica's, or the group's.
 	ID         metadata.BlockID
 	Generation metadata.Generation
+	// Target is where the copy goes; empty: the node does not say. Of computing it says nothing.
+	Target namenode.NodeID
 	// Percent of the bytes are sent, or made.
 	Percent int
 	// Waits: it is not begun, because of orders that were given before.
@@ -37,14 +39,16 @@ func (m *Manager) BeatProgress(now time.Time, id namenode.NodeID, copies, rebuil
 	copies, rebuilds = copies[:min(len(copies), mostProgress)], rebuilds[:min(len(rebuilds), mostProgress)]
 	var front time.Time // when one of those in front got on
 	for _, t := range n.outs {
-		if len(t.targets) == 0 {
+		if t.over() {
 			continue
 		}
 		list, block := copies, t.block.ID
 		if t.computed {
 			list, block = rebuilds, block.Group()
 		}
-		at := slices.IndexFunc(list, func(p Progress) bool { return p.ID == block && p.Generation == t.block.Generation })
+		at := slices.IndexFunc(list, func(p Progress) bool {
+			return p.ID == block && p.Generation == t.block.Generation && (p.Target == "" || p.Target == m.volumes[t.target].node.info.ID)
+		})
 		if at >= 0 && list[at].Waits {
 			t.moved = latest(t.moved, front)
 		} else if at >= 0 && min(list[at].Percent, 100) > t.percent {
@@ -67,7 +71,7 @@ const rebuildTimes = 3
 // endCopies gives up copies that do not get on and forgets those that are done.
 func (m *Manager) endCopies(now time.Time) {
 	m.copies = slices.DeleteFunc(m.copies, func(t *transfer) bool {
-		if len(t.targets) == 0 {
+		if t.over() {
 			return true
 		}
 		b := m.blocks.get(t.block.ID)
@@ -86,4 +90,55 @@ func (m *Manager) endCopies(now time.Time) {
 		}
 		return true
 	})
+}
+
+// refusal is that a node did not take a copy of a block.
+type refusal struct {
+	id    metadata.BlockID
+	node  namenode.NodeID
+	until time.Time // it is not asked again
+}
+
+// NotCopied hears from a node that a copy which it was to make, or an internal block that it was to compute, did not come about because of its target. Another target is looked for
+// at once, for StaleAfter: by then it is known whether the node is silent.
+func (m *Manager) NotCopied(now time.Time, source namenode.NodeID, id metadata.BlockID, generation metadata.Generation, target namenode.NodeID) {
+	n, to := m.nodes[source], m.nodes[target]
+	if n == nil || to == nil {
+		return
+	}
+	for _, t := range n.outs {
+		if t.block.ID != id || t.block.Generation != generation || t.within || !m.to(t, to) {
+			continue
+		}
+		if m.refused == nil {
+			m.refused = map[metadata.BlockID][]namenode.NodeID{}
+		}
+		m.refused[id] = append(m.refused[id], target)
+		m.refusals = append(m.refusals, refusal{id, target, now.Add(m.config.StaleAfter)})
+		m.release(t)
+		if b := m.blocks.get(id); b != nil && b.more != nil {
+			m.cleanCopies(b)
+			m.update(id, b)
+		}
+	}
+}
+
+// refuses reports whether a node did not take a copy of a block a moment ago.
+func (m *Manager) refuses(id metadata.BlockID, n *node) bool {
+	return slices.Contains(m.refused[id], n.info.ID)
+}
+
+// endRefusals lets nodes be asked again.
+func (m *Manager) endRefusals(now time.Time) {
+	for len(m.refusals) > 0 && !now.Before(m.refusals[0].until) {
+		r := m.refusals[0]
+		m.refusals = m.refusals[1:]
+		left := m.refused[r.id]
+		if i := slices.Index(left, r.node); i >= 0 {
+			left = slices.Delete(left, i, i+1)
+		}
+		if m.refused[r.id] = left; len(left) == 0 {
+			delete(m.refused, r.id)
+		}
+	}
 }

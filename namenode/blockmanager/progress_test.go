@@ -74,6 +74,7 @@ func TestACopyIsGivenUpWhenItDoesNotGetOn(t *testing.T) {
 			"waits for nothing": {said: func(int) (int, bool) { return -1, true }, want: patience},
 			"dies":              {said: func(s int) (int, bool) { return s, true }, dies: 20, want: 20 + dead - 1},
 			"another block":     {said: func(s int) (int, bool) { return s / 100, true }, other: func(p *Progress) { p.ID++ }, want: patience},
+			"another target":    {said: func(s int) (int, bool) { return s / 100, true }, other: func(p *Progress) { p.Target = "elsewhere" }, want: patience},
 			"another time":      {said: func(s int) (int, bool) { return s / 100, true }, other: func(p *Progress) { p.Generation-- }, want: patience},
 		} {
 			m, now, x := begin(t)
@@ -102,7 +103,7 @@ func TestACopyIsGivenUpWhenItDoesNotGetOn(t *testing.T) {
 					m.BeatProgress(now, source, copies, rebuilds)
 				}
 				m.Tick(now)
-				if m.check(t); len(x.targets) == 0 {
+				if m.check(t); x.over() {
 					got = s
 					break
 				}
@@ -148,20 +149,20 @@ func TestACopyThatWaitsGetsOnWithThoseInFrontOfIt(t *testing.T) {
 	}
 	pass(2901, 10, -1, -1)
 	for i, c := range x {
-		if len(c.targets) != 1 {
+		if c.over() {
 			t.Fatalf("copy %d is given up, though the first one gets on", i+1)
 		}
 	}
 	// The first one has come; only the last one is begun, which the one in front of it has nothing of.
-	to := s.m.volumes[x[0].targets[0]]
+	to := s.m.volumes[x[0].target]
 	s.m.Changes(s.now, to.node.info.ID, []namenode.Change{{Kind: namenode.Received, Block: x[0].block, Volume: to.id}})
 	patience := int(s.m.config.CopyTimeout / time.Second)
 	pass(patience-1, 0, -1, 50)
-	if len(x[1].targets) != 1 {
+	if x[1].over() {
 		t.Error("the second one is given up before its time")
 	}
 	pass(2, 0, -1, 51)
-	if len(x[1].targets) != 0 || len(x[2].targets) != 1 {
+	if !x[1].over() || x[2].over() {
 		t.Error("the second one waits for what was ordered behind it, or the last one is given up, which gets on")
 	}
 }
@@ -178,7 +179,7 @@ func TestAGroupIsComputedByOneOrderAtATime(t *testing.T) {
 	if len(m.copies) != 1 {
 		t.Errorf("%d orders, want that of before", len(m.copies))
 	}
-	to := m.volumes[first.targets[0]]
+	to := m.volumes[first.target]
 	m.Changes(now, to.node.info.ID, []namenode.Change{{Kind: namenode.Received, Block: first.block, Volume: to.id}})
 	m.Tick(now)
 	m.check(t)

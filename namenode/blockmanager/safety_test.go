@@ -240,11 +240,9 @@ func TestNoLivingBlockLosesItsLastReplicas(t *testing.T) {
 					if !d.has[r.Block.ID] {
 						continue
 					}
-					for _, target := range r.Targets {
-						i := slices.IndexFunc(disks, func(d *disk) bool { return d.id == target.ID })
-						disks[i].has[r.Block.ID] = true
-						disks[i].tell(namenode.Change{Kind: namenode.Received, Block: r.Block})
-					}
+					i := slices.IndexFunc(disks, func(d *disk) bool { return d.id == r.Target.ID })
+					disks[i].has[r.Block.ID] = true
+					disks[i].tell(namenode.Change{Kind: namenode.Received, Block: r.Block})
 				}
 				for _, r := range p.orders.Rebuild {
 					there := 0

@@ -70,10 +70,8 @@ func TestTheWorkOfATickIsBounded(t *testing.T) {
 		for _, id := range m.Due(now) {
 			asked++
 			for _, r := range m.Orders(now, id).Replicate {
-				copies += len(r.Targets)
-				for _, to := range r.Targets {
-					m.Changes(now, to.ID, []namenode.Change{{Kind: namenode.Received, Block: r.Block, Volume: "v" + namenode.VolumeID(to.ID)}})
-				}
+				copies++
+				m.Changes(now, r.Target.ID, []namenode.Change{{Kind: namenode.Received, Block: r.Block, Volume: "v" + namenode.VolumeID(r.Target.ID)}})
 			}
 		}
 	}

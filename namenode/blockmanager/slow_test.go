@@ -151,11 +151,11 @@ func TestCopiesEndWithTheirVolumes(t *testing.T) {
 		s.do(t, "orders")
 		copied := func() (from, to string) {
 			b := s.m.blocks.get(1)
-			if b.more == nil || len(b.more.copies) != 1 || len(b.more.copies[0].targets) != 1 {
+			if b.more == nil || len(b.more.copies) != 1 || b.more.copies[0].over() {
 				t.Fatalf("%s: not one copy: %+v", end, b.more)
 			}
 			c := b.more.copies[0]
-			return string(c.source.info.ID), string(s.m.volumes[c.targets[0]].node.info.ID)
+			return string(c.source.info.ID), string(s.m.volumes[c.target].node.info.ID)
 		}
 		from, to := copied()
 		away := map[string]string{"source": from, "target": to}[end]

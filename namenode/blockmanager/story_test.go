@@ -165,6 +165,9 @@ func (s *stage) do(t *testing.T, line string) string {
 		if !s.m.Changes(s.now, id(0), []namenode.Change{change}) {
 			return args[0] + " has to register\n"
 		}
+	case "refused":
+		b := replica(args[1]).Block
+		s.m.NotCopied(s.now, id(0), b.ID, b.Generation, id(3))
 	case "suspect":
 		heard := s.m.Suspect(s.now, id(0), replica(args[1]).Block, args[3])
 		return [...]string{Suspected: "suspected", Known: "known", TooMany: "too many"}[heard] + "\n"
@@ -260,7 +263,7 @@ func (s *stage) orders() string {
 	for _, n := range s.names {
 		o := s.m.Orders(s.now, namenode.NodeID(n))
 		for _, r := range o.Replicate {
-			fmt.Fprintf(&out, "%s: copy %d to %s\n", n, r.Block.ID, nodeNames(r.Targets))
+			fmt.Fprintf(&out, "%s: copy %d to %s\n", n, r.Block.ID, r.Target.ID)
 		}
 		for _, d := range o.Delete {
 			fmt.Fprintf(&out, "%s: delete %d_%d\n", n, d.ID, d.Generation)
@@ -373,10 +376,13 @@ func (m *Manager) check(t checker) {
 		}
 		if b.more != nil {
 			for _, c := range b.more.copies {
-				for _, p := range c.targets {
-					if i := m.indexOnNode(b.odds(), m.volumes[p].node); i >= 0 && !b.more.odd[i].corrupt && c.block.Generation == b.generation {
-						t.Errorf("block %d: a copy is pending to %s, which refuses it", id, m.volumes[p].node.info.ID)
-					}
+				if c.over() {
+					t.Errorf("block %d: a copy that is over is pending", id)
+					continue
+				}
+				to := m.volumes[c.target].node
+				if i := m.indexOnNode(b.odds(), to); i >= 0 && !b.more.odd[i].corrupt && c.block.Generation == b.generation {
+					t.Errorf("block %d: a copy is pending to %s, which refuses it", id, to.info.ID)
 				}
 			}
 		}
@@ -435,13 +441,11 @@ func (m *Manager) check(t checker) {
 		}
 		out, in := 0, 0
 		for _, c := range m.copies {
-			if c.source == n && len(c.targets) > 0 {
+			if c.source == n && !c.over() {
 				out++
 			}
-			for _, p := range c.targets {
-				if m.volumes[p].node == n {
-					in++
-				}
+			if m.to(c, n) {
+				in++
 			}
 		}
 		if n.candidate.Full != (n.incoming >= m.config.Streams) {

@@ -141,18 +141,16 @@ func (d *depot) step(by time.Duration, lose func() bool) {
 			if _, has := s.has[r.Block.ID]; !has || lose() {
 				continue
 			}
-			for i, target := range r.Targets {
-				at := d.nodes[slices.IndexFunc(d.nodes, func(x *store) bool { return x.id == target.ID })]
-				if _, there := at.has[r.Block.ID]; at != s && (there || at.silent) {
-					continue
-				}
-				kind := r.Types[i]
-				if !slices.Contains(at.types, kind) {
-					kind = at.types[0]
-				}
-				at.has[r.Block.ID] = kind
-				at.wire = append(at.wire, namenode.Change{Kind: namenode.Received, Block: r.Block, Volume: namenode.VolumeID(fmt.Sprint(at.id, kind))})
+			at := d.nodes[slices.IndexFunc(d.nodes, func(x *store) bool { return x.id == r.Target.ID })]
+			if _, there := at.has[r.Block.ID]; at != s && (there || at.silent) {
+				continue
 			}
+			kind := r.Type
+			if !slices.Contains(at.types, kind) {
+				kind = at.types[0]
+			}
+			at.has[r.Block.ID] = kind
+			at.wire = append(at.wire, namenode.Change{Kind: namenode.Received, Block: r.Block, Volume: namenode.VolumeID(fmt.Sprint(at.id, kind))})
 		}
 		for _, b := range o.Delete {
 			if t, has := s.has[b.ID]; has && !lose() {

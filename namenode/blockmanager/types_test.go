@@ -94,16 +94,13 @@ func (s *shelf) settle(silent ...namenode.NodeID) string {
 				s.report(id)
 			}
 			for _, r := range o.Replicate {
-				for i, target := range r.Targets {
-					t := r.Types[i]
-					if target.ID == id {
-						s.moved++
-					} else {
-						s.sent++
-					}
-					s.has[target.ID] = t
-					s.m.Changes(s.now, target.ID, []namenode.Change{{Kind: namenode.Received, Block: shelfBlock, Volume: s.volume(target.ID, t)}})
+				if r.Target.ID == id {
+					s.moved++
+				} else {
+					s.sent++
 				}
+				s.has[r.Target.ID] = r.Type
+				s.m.Changes(s.now, r.Target.ID, []namenode.Change{{Kind: namenode.Received, Block: shelfBlock, Volume: s.volume(r.Target.ID, r.Type)}})
 			}
 			for range o.Delete {
 				t := s.has[id]

@@ -9,13 +9,13 @@ import (
 	"github.com/gohops/hops/namenode/placement"
 )
 
-// transfer is a copy ordered from source to targets.
+// transfer is a copy ordered from source to target. Several of a block are orders of their own: none waits for another one's target.
 type transfer struct {
-	block   metadata.Block
-	source  *node
-	targets []place
-	begun   time.Time
-	sent    time.Time
+	block  metadata.Block
+	source *node
+	target place // nowhere: it is over
+	begun  time.Time
+	sent   time.Time
 	// percent is how much the source says that it has done, at most so far, and moved when it last said more; begun, if it has said nothing.
 	percent int
 	moved   time.Time
@@ -27,6 +27,11 @@ type transfer struct {
 	// within: the target is another volume of the source, where the replica lies afterwards in place of the one that it is on.
 	within bool
 }
+
+// nowhere is no volume.
+const nowhere = place(-1)
+
+func (t *transfer) over() bool { return t.target == nowhere }
 
 // grace is the end of the time that a just closed block's pipeline has to report.
 type grace struct {
@@ -128,6 +133,7 @@ func (m *Manager) Tick(now time.Time) Events {
 		return ev
 	}
 	m.endCopies(now)
+	m.endRefusals(now)
 	ev.Overdue = m.overdue(now)
 	if m.paused {
 		return ev
@@ -231,9 +237,7 @@ func (m *Manager) copyBlocks(now time.Time) {
 				continue
 			}
 			copies--
-			if m.copyBlock(now, id, b, &survey) {
-				free--
-			}
+			free -= m.copyBlock(now, id, b, &survey)
 			if b.priority == int8(p) {
 				q.push(id)
 			}
@@ -241,7 +245,8 @@ func (m *Manager) copyBlocks(now time.Time) {
 	}
 }
 
-func (m *Manager) copyBlock(now time.Time, id metadata.BlockID, b *block, survey *placement.Survey) bool {
+// copyBlock orders what a block lacks, as far as its sources have streams, and returns how many that takes.
+func (m *Manager) copyBlock(now time.Time, id metadata.BlockID, b *block, survey *placement.Survey) int {
 	r := m.replicas(id, b)
 	missing := m.needed(b, r.away) - r.live - m.pending(b)
 	crowd := b.priority == crowded
@@ -257,11 +262,11 @@ func (m *Manager) copyBlock(now time.Time, id metadata.BlockID, b *block, survey
 	}
 	source := m.source(id, b, streams)
 	if source == nil || missing <= 0 {
-		return false
+		return 0
 	}
 	req := placement.Request{
 		Want: missing, BlockSize: b.length, Copy: true, NewRack: crowd, Policy: namenode.StoragePolicyByID(b.policy), Survey: survey, Seed: m.random(),
-		Have: m.siblings(id), Spread: id.Striped(),
+		Have: m.siblings(id), Spread: id.Striped(), Exclude: m.refused[id],
 	}
 	for _, p := range b.good {
 		v := m.volumes[p]
@@ -275,13 +280,11 @@ func (m *Manager) copyBlock(now time.Time, id metadata.BlockID, b *block, survey
 	}
 	if b.more != nil {
 		for _, t := range b.more.copies {
-			if t.within {
+			if t.within || t.over() {
 				continue
 			}
-			for _, p := range t.targets {
-				req.Have = append(req.Have, m.volumes[p].node.info)
-				req.HaveTypes = append(req.HaveTypes, m.volumes[p].kind)
-			}
+			req.Have = append(req.Have, m.volumes[t.target].node.info)
+			req.HaveTypes = append(req.HaveTypes, m.volumes[t.target].kind)
 		}
 	}
 	choice := placement.Choose(m.candidates, req)
@@ -293,32 +296,16 @@ func (m *Manager) copyBlock(now time.Time, id metadata.BlockID, b *block, survey
 			}
 		}
 	}
-	if len(choice.Targets) == 0 {
-		return false
+	ordered := 0
+	for _, l := range choice.Targets {
+		if source = m.source(id, b, streams); source == nil {
+			break
+		}
+		m.begin(now, id, b, source, m.volume(m.nodes[l.Node.ID], l.Volume).place)
+		ordered++
 	}
-	m.send(now, id, b, source, choice.Targets)
-	return true
-}
-
-// send orders a copy.
-func (m *Manager) send(now time.Time, id metadata.BlockID, b *block, source *node, targets []namenode.Location) *transfer {
-	t := &transfer{block: metadata.Block{ID: id, Generation: b.generation, Length: b.length}, source: source, begun: now, moved: now}
-	for _, l := range targets {
-		n := m.nodes[l.Node.ID]
-		t.targets = append(t.targets, m.volume(n, l.Volume).place)
-		m.incoming(n, 1)
-		n.ins = append(compact(n.ins, 2*m.config.Streams), t)
-		n.candidate.Scheduled += b.length
-		n.candidate.Xceivers++
-	}
-	source.outgoing++
-	source.outs = append(compact(source.outs, 2*m.config.Streams), t)
-	source.dirty = true
-	e := b.extra()
-	e.copies = append(e.copies, t)
-	m.copies = append(m.copies, t)
 	m.update(id, b)
-	return t
+	return ordered
 }
 
 // source is the least busy node that can give the block away, among equals one that is leaving, because nobody writes to it; one with the replica on a
@@ -355,20 +342,17 @@ func (m *Manager) source(id metadata.BlockID, b *block, streams int) *node {
 	return best.node
 }
 
-// arrived takes a node off the targets of a block's copies. What came as a copy was verified on its way.
+// arrived ends the copies of a block to a node. What came as a copy was verified on its way.
 func (m *Manager) arrived(_ metadata.BlockID, b *block, n *node) {
 	if b.more == nil {
 		return
 	}
 	for _, t := range b.more.copies {
-		if t.within && len(t.targets) > 0 && !m.landed(b, n, t.targets[0]) { // it is where it was
+		if !m.to(t, n) || t.within && !m.landed(b, n, t.target) { // it is where it was
 			continue
 		}
-		at := m.dropTarget(t, n)
-		if at >= 0 {
-			m.moveEnded(t, n, !t.tier || m.landed(b, n, at)) // perhaps on a volume of another type than was asked for
-		}
-		if at >= 0 && b.more.doubt != nil {
+		m.end(t, !t.tier || m.landed(b, n, t.target)) // perhaps on a volume of another type than was asked for
+		if b.more.doubt != nil {
 			for _, p := range b.good { // perhaps on another volume than was asked for
 				if m.volumes[p].node == n && find(b.more.doubt.intact, p) < 0 {
 					b.more.doubt.intact = append(b.more.doubt.intact, mark{at: p, when: t.begun})
@@ -379,7 +363,7 @@ func (m *Manager) arrived(_ metadata.BlockID, b *block, n *node) {
 	m.cleanCopies(b)
 }
 
-// occupied takes a node off the targets of a block's copies that turns out to have another replica of it: one that restarted in the middle of a
+// occupied ends the copies of a block to a node that turns out to have another replica of it: one that restarted in the middle of a
 // write was chosen before it said what it has kept. It refuses every copy until that replica is deleted, which waits until no copy is pending. A
 // damaged one makes way.
 func (m *Manager) occupied(b *block, n *node, o odd) {
@@ -387,31 +371,28 @@ func (m *Manager) occupied(b *block, n *node, o odd) {
 		return
 	}
 	for _, t := range b.more.copies {
-		if m.dropTarget(t, n) >= 0 {
-			m.moveEnded(t, n, false)
+		if m.to(t, n) {
+			m.end(t, false)
 		}
 	}
 	m.cleanCopies(b)
 }
 
-// dropTarget returns the target dropped, -1 if there is none.
-func (m *Manager) dropTarget(t *transfer, n *node) place {
-	at := place(-1)
-	t.targets = slices.DeleteFunc(t.targets, func(p place) bool {
-		if m.volumes[p].node != n {
-			return false
-		}
-		m.incoming(n, -1)
-		at = p
-		return true
-	})
-	return at
+// to reports whether a copy is under way to a node.
+func (m *Manager) to(t *transfer, n *node) bool { return !t.over() && m.volumes[t.target].node == n }
+
+// end counts a copy as over, which is under way. What it was for is told whether its target has the replica.
+func (m *Manager) end(t *transfer, arrived bool) {
+	n := m.volumes[t.target].node
+	m.moveEnded(t, n, arrived)
+	m.incoming(n, -1)
+	t.target = nowhere
 }
 
-// cleanCopies ends the copies of a block that have no target left.
+// cleanCopies forgets the copies of a block that are over.
 func (m *Manager) cleanCopies(b *block) {
 	b.more.copies = slices.DeleteFunc(b.more.copies, func(t *transfer) bool {
-		if len(t.targets) > 0 {
+		if !t.over() {
 			return false
 		}
 		t.source.outgoing = max(0, t.source.outgoing-1)
@@ -430,12 +411,11 @@ func (m *Manager) dropCopies(b *block) {
 	m.cleanCopies(b)
 }
 
+// release gives a copy up.
 func (m *Manager) release(t *transfer) {
-	for _, p := range t.targets {
-		m.moveEnded(t, m.volumes[p].node, false)
-		m.incoming(m.volumes[p].node, -1)
+	if !t.over() {
+		m.end(t, false)
 	}
-	t.targets = nil
 }
 
 // incoming counts the copies to a node.
@@ -449,7 +429,7 @@ func compact(list []*transfer, limit int) []*transfer {
 	if len(list) < limit {
 		return list
 	}
-	return slices.DeleteFunc(list, func(t *transfer) bool { return len(t.targets) == 0 })
+	return slices.DeleteFunc(list, (*transfer).over)
 }
 
 // abortCopies ends the copies from and to a node, or those from and to one of its volumes.
@@ -459,20 +439,15 @@ func (m *Manager) abortCopies(n *node, v *volume) {
 		n.outs, n.ins = nil, nil
 	}
 	for _, t := range touched {
-		if len(t.targets) == 0 {
+		if t.over() {
 			continue
 		}
 		b := m.blocks.get(t.block.ID)
-		switch {
-		case t.source == n && (v == nil || !t.computed && b != nil && slices.Contains(b.good, v.place)):
-			m.release(t)
-		case v == nil || slices.Contains(t.targets, v.place):
-			if m.dropTarget(t, n) >= 0 {
-				m.moveEnded(t, n, false)
-			}
-		default:
+		from := t.source == n && (v == nil || !t.computed && b != nil && slices.Contains(b.good, v.place))
+		if !from && (v == nil && !m.to(t, n) || v != nil && t.target != v.place) {
 			continue
 		}
+		m.release(t)
 		if b != nil && b.more != nil {
 			m.cleanCopies(b)
 			m.update(t.block.ID, b)

@@ -156,6 +156,9 @@ func (d *datanodes) beat(id namenode.NodeID, b *pb.Beat) (known bool, err error)
 	}
 	s.soft.m.BeatCache(id, b.CacheCapacity, b.CacheUsed)
 	s.soft.m.BeatProgress(time.Now(), id, progressOf(b.Copies), rebuilds)
+	for _, x := range b.NotCopied[:min(len(b.NotCopied), mostNotCopied)] {
+		s.soft.m.NotCopied(time.Now(), id, metadata.BlockID(x.GetBlock().GetId()), metadata.Generation(x.GetBlock().GetGeneration()), namenode.NodeID(x.Target))
+	}
 	return s.soft.m.Beat(time.Now(), id, volumes, int(b.Xceivers)), nil
 }
 
@@ -202,10 +205,7 @@ func (d *datanodes) orders(id namenode.NodeID) (*pb.Orders, bool) {
 	}
 	m := &pb.Orders{Term: r.term, Leader: true, Report: o.Report, Bandwidth: s.balancerBandwidth()}
 	for _, x := range o.Replicate {
-		r := &pb.Replicate{Block: wireBlock(x.Block), Targets: wireNodes(x.Targets)}
-		for _, t := range x.Types {
-			r.Types = append(r.Types, uint32(t))
-		}
+		r := &pb.Replicate{Block: wireBlock(x.Block), Targets: wireNodes([]*namenode.Node{x.Target}), Types: []uint32{uint32(x.Type)}}
 		if x.Balance {
 			r.Bandwidth = m.Bandwidth
 		}
@@ -485,10 +485,13 @@ func volumesOf(list []*pb.Volume) ([]namenode.Volume, error) {
 	return out, nil
 }
 
+// mostNotCopied is how many copies that did not come about a beat may tell of.
+const mostNotCopied = 1024
+
 func progressOf(list []*pb.Progress) []blockmanager.Progress {
 	out := make([]blockmanager.Progress, len(list))
 	for i, p := range list {
-		out[i] = blockmanager.Progress{ID: metadata.BlockID(p.GetBlock().GetId()), Generation: metadata.Generation(p.GetBlock().GetGeneration()), Percent: int(min(p.Percent, 100)), Waits: p.Waits}
+		out[i] = blockmanager.Progress{ID: metadata.BlockID(p.GetBlock().GetId()), Generation: metadata.Generation(p.GetBlock().GetGeneration()), Target: namenode.NodeID(p.Target), Percent: int(min(p.Percent, 100)), Waits: p.Waits}
 	}
 	return out
 }

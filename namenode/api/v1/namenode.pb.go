@@ -141,7 +141,7 @@ func (x BlockChange_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BlockChange_Kind.Descriptor instead.
 func (BlockChange_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{19, 0}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{20, 0}
 }
 
 type Block struct {
@@ -709,8 +709,10 @@ type Beat struct {
 	CacheCapacity int64 `protobuf:"varint,4,opt,name=cache_capacity,json=cacheCapacity,proto3" json:"cache_capacity,omitempty"`
 	CacheUsed     int64 `protobuf:"varint,5,opt,name=cache_used,json=cacheUsed,proto3" json:"cache_used,omitempty"`
 	// How far the orders to copy a replica, and to compute internal blocks, have come that it has and that are not done. The blocks of the latter are groups.
-	Copies        []*Progress `protobuf:"bytes,6,rep,name=copies,proto3" json:"copies,omitempty"`
-	Rebuilds      []*Progress `protobuf:"bytes,7,rep,name=rebuilds,proto3" json:"rebuilds,omitempty"`
+	Copies   []*Progress `protobuf:"bytes,6,rep,name=copies,proto3" json:"copies,omitempty"`
+	Rebuilds []*Progress `protobuf:"bytes,7,rep,name=rebuilds,proto3" json:"rebuilds,omitempty"`
+	// Replicas, and internal blocks, that were ordered and did not come about because of who was to have them, since the last beat.
+	NotCopied     []*NotCopied `protobuf:"bytes,8,rep,name=not_copied,json=notCopied,proto3" json:"not_copied,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -794,6 +796,13 @@ func (x *Beat) GetRebuilds() []*Progress {
 	return nil
 }
 
+func (x *Beat) GetNotCopied() []*NotCopied {
+	if x != nil {
+		return x.NotCopied
+	}
+	return nil
+}
+
 // Progress is how far an order has come.
 type Progress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -801,7 +810,9 @@ type Progress struct {
 	// Of the bytes that are to be sent or made.
 	Percent uint32 `protobuf:"varint,2,opt,name=percent,proto3" json:"percent,omitempty"`
 	// It is not begun: others that were ordered before are.
-	Waits         bool `protobuf:"varint,3,opt,name=waits,proto3" json:"waits,omitempty"`
+	Waits bool `protobuf:"varint,3,opt,name=waits,proto3" json:"waits,omitempty"`
+	// The uuid of the datanode that is to have the replica; empty: it is not said, or what is computed.
+	Target        string `protobuf:"bytes,4,opt,name=target,proto3" json:"target,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -857,6 +868,67 @@ func (x *Progress) GetWaits() bool {
 	return false
 }
 
+func (x *Progress) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+// NotCopied is a replica that a datanode did not take.
+type NotCopied struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Block *Block                 `protobuf:"bytes,1,opt,name=block,proto3" json:"block,omitempty"`
+	// Its uuid.
+	Target        string `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NotCopied) Reset() {
+	*x = NotCopied{}
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NotCopied) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NotCopied) ProtoMessage() {}
+
+func (x *NotCopied) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NotCopied.ProtoReflect.Descriptor instead.
+func (*NotCopied) Descriptor() ([]byte, []int) {
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *NotCopied) GetBlock() *Block {
+	if x != nil {
+		return x.Block
+	}
+	return nil
+}
+
+func (x *NotCopied) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
 type Orders struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The leader's Raft term. A datanode obeys none below the highest it has seen; followers send no orders.
@@ -887,7 +959,7 @@ type Orders struct {
 
 func (x *Orders) Reset() {
 	*x = Orders{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[10]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -899,7 +971,7 @@ func (x *Orders) String() string {
 func (*Orders) ProtoMessage() {}
 
 func (x *Orders) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[10]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -912,7 +984,7 @@ func (x *Orders) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Orders.ProtoReflect.Descriptor instead.
 func (*Orders) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{10}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Orders) GetTerm() uint64 {
@@ -1006,7 +1078,7 @@ func (x *Orders) GetBandwidth() int64 {
 	return 0
 }
 
-// Replicate copies a finalized replica to targets.
+// Replicate copies a finalized replica to targets, each of which is an order of its own.
 type Replicate struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Block   *Block                 `protobuf:"bytes,1,opt,name=block,proto3" json:"block,omitempty"`
@@ -1021,7 +1093,7 @@ type Replicate struct {
 
 func (x *Replicate) Reset() {
 	*x = Replicate{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[11]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1033,7 +1105,7 @@ func (x *Replicate) String() string {
 func (*Replicate) ProtoMessage() {}
 
 func (x *Replicate) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[11]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1046,7 +1118,7 @@ func (x *Replicate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replicate.ProtoReflect.Descriptor instead.
 func (*Replicate) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{11}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Replicate) GetBlock() *Block {
@@ -1097,7 +1169,7 @@ type Rebuild struct {
 
 func (x *Rebuild) Reset() {
 	*x = Rebuild{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[12]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1109,7 +1181,7 @@ func (x *Rebuild) String() string {
 func (*Rebuild) ProtoMessage() {}
 
 func (x *Rebuild) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[12]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1122,7 +1194,7 @@ func (x *Rebuild) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rebuild.ProtoReflect.Descriptor instead.
 func (*Rebuild) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{12}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Rebuild) GetGroup() *Block {
@@ -1180,7 +1252,7 @@ type Part struct {
 
 func (x *Part) Reset() {
 	*x = Part{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[13]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1192,7 +1264,7 @@ func (x *Part) String() string {
 func (*Part) ProtoMessage() {}
 
 func (x *Part) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[13]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1205,7 +1277,7 @@ func (x *Part) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Part.ProtoReflect.Descriptor instead.
 func (*Part) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{13}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Part) GetUnit() uint32 {
@@ -1255,7 +1327,7 @@ type Recover struct {
 
 func (x *Recover) Reset() {
 	*x = Recover{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[14]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1267,7 +1339,7 @@ func (x *Recover) String() string {
 func (*Recover) ProtoMessage() {}
 
 func (x *Recover) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[14]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1280,7 +1352,7 @@ func (x *Recover) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recover.ProtoReflect.Descriptor instead.
 func (*Recover) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{14}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Recover) GetBlock() *Block {
@@ -1356,7 +1428,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[15]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1368,7 +1440,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[15]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1381,7 +1453,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{15}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Replica) GetBlock() *Block {
@@ -1412,7 +1484,7 @@ type BlockReport struct {
 
 func (x *BlockReport) Reset() {
 	*x = BlockReport{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[16]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1424,7 +1496,7 @@ func (x *BlockReport) String() string {
 func (*BlockReport) ProtoMessage() {}
 
 func (x *BlockReport) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[16]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1437,7 +1509,7 @@ func (x *BlockReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockReport.ProtoReflect.Descriptor instead.
 func (*BlockReport) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{16}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *BlockReport) GetDatanodeUuid() string {
@@ -1483,7 +1555,7 @@ type BlockReportResponse struct {
 
 func (x *BlockReportResponse) Reset() {
 	*x = BlockReportResponse{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[17]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1495,7 +1567,7 @@ func (x *BlockReportResponse) String() string {
 func (*BlockReportResponse) ProtoMessage() {}
 
 func (x *BlockReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[17]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1508,7 +1580,7 @@ func (x *BlockReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockReportResponse.ProtoReflect.Descriptor instead.
 func (*BlockReportResponse) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{17}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{18}
 }
 
 type BlocksChangedRequest struct {
@@ -1521,7 +1593,7 @@ type BlocksChangedRequest struct {
 
 func (x *BlocksChangedRequest) Reset() {
 	*x = BlocksChangedRequest{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[18]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1533,7 +1605,7 @@ func (x *BlocksChangedRequest) String() string {
 func (*BlocksChangedRequest) ProtoMessage() {}
 
 func (x *BlocksChangedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[18]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1546,7 +1618,7 @@ func (x *BlocksChangedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlocksChangedRequest.ProtoReflect.Descriptor instead.
 func (*BlocksChangedRequest) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{18}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *BlocksChangedRequest) GetDatanodeUuid() string {
@@ -1576,7 +1648,7 @@ type BlockChange struct {
 
 func (x *BlockChange) Reset() {
 	*x = BlockChange{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[19]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1588,7 +1660,7 @@ func (x *BlockChange) String() string {
 func (*BlockChange) ProtoMessage() {}
 
 func (x *BlockChange) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[19]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1601,7 +1673,7 @@ func (x *BlockChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockChange.ProtoReflect.Descriptor instead.
 func (*BlockChange) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{19}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *BlockChange) GetKind() BlockChange_Kind {
@@ -1640,7 +1712,7 @@ type BlocksChangedResponse struct {
 
 func (x *BlocksChangedResponse) Reset() {
 	*x = BlocksChangedResponse{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[20]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1652,7 +1724,7 @@ func (x *BlocksChangedResponse) String() string {
 func (*BlocksChangedResponse) ProtoMessage() {}
 
 func (x *BlocksChangedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[20]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1665,7 +1737,7 @@ func (x *BlocksChangedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlocksChangedResponse.ProtoReflect.Descriptor instead.
 func (*BlocksChangedResponse) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{20}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{21}
 }
 
 type CommitBlockSynchronizationRequest struct {
@@ -1684,7 +1756,7 @@ type CommitBlockSynchronizationRequest struct {
 
 func (x *CommitBlockSynchronizationRequest) Reset() {
 	*x = CommitBlockSynchronizationRequest{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[21]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1696,7 +1768,7 @@ func (x *CommitBlockSynchronizationRequest) String() string {
 func (*CommitBlockSynchronizationRequest) ProtoMessage() {}
 
 func (x *CommitBlockSynchronizationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[21]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1709,7 +1781,7 @@ func (x *CommitBlockSynchronizationRequest) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use CommitBlockSynchronizationRequest.ProtoReflect.Descriptor instead.
 func (*CommitBlockSynchronizationRequest) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{21}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CommitBlockSynchronizationRequest) GetBlock() *Block {
@@ -1769,7 +1841,7 @@ type CommitBlockSynchronizationResponse struct {
 
 func (x *CommitBlockSynchronizationResponse) Reset() {
 	*x = CommitBlockSynchronizationResponse{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[22]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1781,7 +1853,7 @@ func (x *CommitBlockSynchronizationResponse) String() string {
 func (*CommitBlockSynchronizationResponse) ProtoMessage() {}
 
 func (x *CommitBlockSynchronizationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[22]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1794,7 +1866,7 @@ func (x *CommitBlockSynchronizationResponse) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use CommitBlockSynchronizationResponse.ProtoReflect.Descriptor instead.
 func (*CommitBlockSynchronizationResponse) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{22}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{23}
 }
 
 var File_namenode_api_v1_namenode_proto protoreflect.FileDescriptor
@@ -1847,7 +1919,7 @@ const file_namenode_api_v1_namenode_proto_rawDesc = "" +
 	"\tdatanodes\x18\x03 \x03(\tR\tdatanodes\"1\n" +
 	"\bBlockKey\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x05R\x02id\x12\x15\n" +
-	"\x03key\x18\x02 \x01(\fB\x03\x80\x01\x01R\x03key\"\xad\x02\n" +
+	"\x03key\x18\x02 \x01(\fB\x03\x80\x01\x01R\x03key\"\xe9\x02\n" +
 	"\x04Beat\x12#\n" +
 	"\rdatanode_uuid\x18\x01 \x01(\tR\fdatanodeUuid\x122\n" +
 	"\avolumes\x18\x02 \x03(\v2\x18.hops.namenode.v1.VolumeR\avolumes\x12\x1a\n" +
@@ -1856,11 +1928,17 @@ const file_namenode_api_v1_namenode_proto_rawDesc = "" +
 	"\n" +
 	"cache_used\x18\x05 \x01(\x03R\tcacheUsed\x122\n" +
 	"\x06copies\x18\x06 \x03(\v2\x1a.hops.namenode.v1.ProgressR\x06copies\x126\n" +
-	"\brebuilds\x18\a \x03(\v2\x1a.hops.namenode.v1.ProgressR\brebuilds\"i\n" +
+	"\brebuilds\x18\a \x03(\v2\x1a.hops.namenode.v1.ProgressR\brebuilds\x12:\n" +
+	"\n" +
+	"not_copied\x18\b \x03(\v2\x1b.hops.namenode.v1.NotCopiedR\tnotCopied\"\x81\x01\n" +
 	"\bProgress\x12-\n" +
 	"\x05block\x18\x01 \x01(\v2\x17.hops.namenode.v1.BlockR\x05block\x12\x18\n" +
 	"\apercent\x18\x02 \x01(\rR\apercent\x12\x14\n" +
-	"\x05waits\x18\x03 \x01(\bR\x05waits\"\x92\x04\n" +
+	"\x05waits\x18\x03 \x01(\bR\x05waits\x12\x16\n" +
+	"\x06target\x18\x04 \x01(\tR\x06target\"R\n" +
+	"\tNotCopied\x12-\n" +
+	"\x05block\x18\x01 \x01(\v2\x17.hops.namenode.v1.BlockR\x05block\x12\x16\n" +
+	"\x06target\x18\x02 \x01(\tR\x06target\"\x92\x04\n" +
 	"\x06Orders\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\bR\x06leader\x129\n" +
@@ -1968,7 +2046,7 @@ func file_namenode_api_v1_namenode_proto_rawDescGZIP() []byte {
 }
 
 var file_namenode_api_v1_namenode_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_namenode_api_v1_namenode_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_namenode_api_v1_namenode_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_namenode_api_v1_namenode_proto_goTypes = []any{
 	(ReplicaState)(0),                          // 0: hops.namenode.v1.ReplicaState
 	(BlockChange_Kind)(0),                      // 1: hops.namenode.v1.BlockChange.Kind
@@ -1982,19 +2060,20 @@ var file_namenode_api_v1_namenode_proto_goTypes = []any{
 	(*BlockKey)(nil),                           // 9: hops.namenode.v1.BlockKey
 	(*Beat)(nil),                               // 10: hops.namenode.v1.Beat
 	(*Progress)(nil),                           // 11: hops.namenode.v1.Progress
-	(*Orders)(nil),                             // 12: hops.namenode.v1.Orders
-	(*Replicate)(nil),                          // 13: hops.namenode.v1.Replicate
-	(*Rebuild)(nil),                            // 14: hops.namenode.v1.Rebuild
-	(*Part)(nil),                               // 15: hops.namenode.v1.Part
-	(*Recover)(nil),                            // 16: hops.namenode.v1.Recover
-	(*Replica)(nil),                            // 17: hops.namenode.v1.Replica
-	(*BlockReport)(nil),                        // 18: hops.namenode.v1.BlockReport
-	(*BlockReportResponse)(nil),                // 19: hops.namenode.v1.BlockReportResponse
-	(*BlocksChangedRequest)(nil),               // 20: hops.namenode.v1.BlocksChangedRequest
-	(*BlockChange)(nil),                        // 21: hops.namenode.v1.BlockChange
-	(*BlocksChangedResponse)(nil),              // 22: hops.namenode.v1.BlocksChangedResponse
-	(*CommitBlockSynchronizationRequest)(nil),  // 23: hops.namenode.v1.CommitBlockSynchronizationRequest
-	(*CommitBlockSynchronizationResponse)(nil), // 24: hops.namenode.v1.CommitBlockSynchronizationResponse
+	(*NotCopied)(nil),                          // 12: hops.namenode.v1.NotCopied
+	(*Orders)(nil),                             // 13: hops.namenode.v1.Orders
+	(*Replicate)(nil),                          // 14: hops.namenode.v1.Replicate
+	(*Rebuild)(nil),                            // 15: hops.namenode.v1.Rebuild
+	(*Part)(nil),                               // 16: hops.namenode.v1.Part
+	(*Recover)(nil),                            // 17: hops.namenode.v1.Recover
+	(*Replica)(nil),                            // 18: hops.namenode.v1.Replica
+	(*BlockReport)(nil),                        // 19: hops.namenode.v1.BlockReport
+	(*BlockReportResponse)(nil),                // 20: hops.namenode.v1.BlockReportResponse
+	(*BlocksChangedRequest)(nil),               // 21: hops.namenode.v1.BlocksChangedRequest
+	(*BlockChange)(nil),                        // 22: hops.namenode.v1.BlockChange
+	(*BlocksChangedResponse)(nil),              // 23: hops.namenode.v1.BlocksChangedResponse
+	(*CommitBlockSynchronizationRequest)(nil),  // 24: hops.namenode.v1.CommitBlockSynchronizationRequest
+	(*CommitBlockSynchronizationResponse)(nil), // 25: hops.namenode.v1.CommitBlockSynchronizationResponse
 }
 var file_namenode_api_v1_namenode_proto_depIdxs = []int32{
 	3,  // 0: hops.namenode.v1.RegisterRequest.datanode:type_name -> hops.namenode.v1.DatanodeID
@@ -2004,50 +2083,52 @@ var file_namenode_api_v1_namenode_proto_depIdxs = []int32{
 	4,  // 4: hops.namenode.v1.Beat.volumes:type_name -> hops.namenode.v1.Volume
 	11, // 5: hops.namenode.v1.Beat.copies:type_name -> hops.namenode.v1.Progress
 	11, // 6: hops.namenode.v1.Beat.rebuilds:type_name -> hops.namenode.v1.Progress
-	2,  // 7: hops.namenode.v1.Progress.block:type_name -> hops.namenode.v1.Block
-	13, // 8: hops.namenode.v1.Orders.replicate:type_name -> hops.namenode.v1.Replicate
-	2,  // 9: hops.namenode.v1.Orders.delete:type_name -> hops.namenode.v1.Block
-	16, // 10: hops.namenode.v1.Orders.recover:type_name -> hops.namenode.v1.Recover
-	2,  // 11: hops.namenode.v1.Orders.discard:type_name -> hops.namenode.v1.Block
-	2,  // 12: hops.namenode.v1.Orders.verify:type_name -> hops.namenode.v1.Block
-	14, // 13: hops.namenode.v1.Orders.rebuild:type_name -> hops.namenode.v1.Rebuild
-	2,  // 14: hops.namenode.v1.Orders.cache:type_name -> hops.namenode.v1.Block
-	2,  // 15: hops.namenode.v1.Replicate.block:type_name -> hops.namenode.v1.Block
-	3,  // 16: hops.namenode.v1.Replicate.targets:type_name -> hops.namenode.v1.DatanodeID
-	2,  // 17: hops.namenode.v1.Rebuild.group:type_name -> hops.namenode.v1.Block
-	15, // 18: hops.namenode.v1.Rebuild.sources:type_name -> hops.namenode.v1.Part
-	15, // 19: hops.namenode.v1.Rebuild.targets:type_name -> hops.namenode.v1.Part
-	2,  // 20: hops.namenode.v1.Rebuild.tail:type_name -> hops.namenode.v1.Block
-	3,  // 21: hops.namenode.v1.Rebuild.tail_at:type_name -> hops.namenode.v1.DatanodeID
-	3,  // 22: hops.namenode.v1.Part.node:type_name -> hops.namenode.v1.DatanodeID
-	2,  // 23: hops.namenode.v1.Recover.block:type_name -> hops.namenode.v1.Block
-	3,  // 24: hops.namenode.v1.Recover.replicas:type_name -> hops.namenode.v1.DatanodeID
-	2,  // 25: hops.namenode.v1.Recover.source:type_name -> hops.namenode.v1.Block
-	2,  // 26: hops.namenode.v1.Replica.block:type_name -> hops.namenode.v1.Block
-	0,  // 27: hops.namenode.v1.Replica.state:type_name -> hops.namenode.v1.ReplicaState
-	17, // 28: hops.namenode.v1.BlockReport.replicas:type_name -> hops.namenode.v1.Replica
-	21, // 29: hops.namenode.v1.BlocksChangedRequest.changes:type_name -> hops.namenode.v1.BlockChange
-	1,  // 30: hops.namenode.v1.BlockChange.kind:type_name -> hops.namenode.v1.BlockChange.Kind
-	2,  // 31: hops.namenode.v1.BlockChange.block:type_name -> hops.namenode.v1.Block
-	2,  // 32: hops.namenode.v1.CommitBlockSynchronizationRequest.block:type_name -> hops.namenode.v1.Block
-	3,  // 33: hops.namenode.v1.CommitBlockSynchronizationRequest.locations:type_name -> hops.namenode.v1.DatanodeID
-	5,  // 34: hops.namenode.v1.Datanodes.Register:input_type -> hops.namenode.v1.RegisterRequest
-	10, // 35: hops.namenode.v1.Datanodes.Heartbeat:input_type -> hops.namenode.v1.Beat
-	18, // 36: hops.namenode.v1.Datanodes.ReportBlocks:input_type -> hops.namenode.v1.BlockReport
-	20, // 37: hops.namenode.v1.Datanodes.BlocksChanged:input_type -> hops.namenode.v1.BlocksChangedRequest
-	7,  // 38: hops.namenode.v1.Datanodes.GetTrust:input_type -> hops.namenode.v1.GetTrustRequest
-	23, // 39: hops.namenode.v1.Datanodes.CommitBlockSynchronization:input_type -> hops.namenode.v1.CommitBlockSynchronizationRequest
-	6,  // 40: hops.namenode.v1.Datanodes.Register:output_type -> hops.namenode.v1.RegisterResponse
-	12, // 41: hops.namenode.v1.Datanodes.Heartbeat:output_type -> hops.namenode.v1.Orders
-	19, // 42: hops.namenode.v1.Datanodes.ReportBlocks:output_type -> hops.namenode.v1.BlockReportResponse
-	22, // 43: hops.namenode.v1.Datanodes.BlocksChanged:output_type -> hops.namenode.v1.BlocksChangedResponse
-	8,  // 44: hops.namenode.v1.Datanodes.GetTrust:output_type -> hops.namenode.v1.Trust
-	24, // 45: hops.namenode.v1.Datanodes.CommitBlockSynchronization:output_type -> hops.namenode.v1.CommitBlockSynchronizationResponse
-	40, // [40:46] is the sub-list for method output_type
-	34, // [34:40] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	12, // 7: hops.namenode.v1.Beat.not_copied:type_name -> hops.namenode.v1.NotCopied
+	2,  // 8: hops.namenode.v1.Progress.block:type_name -> hops.namenode.v1.Block
+	2,  // 9: hops.namenode.v1.NotCopied.block:type_name -> hops.namenode.v1.Block
+	14, // 10: hops.namenode.v1.Orders.replicate:type_name -> hops.namenode.v1.Replicate
+	2,  // 11: hops.namenode.v1.Orders.delete:type_name -> hops.namenode.v1.Block
+	17, // 12: hops.namenode.v1.Orders.recover:type_name -> hops.namenode.v1.Recover
+	2,  // 13: hops.namenode.v1.Orders.discard:type_name -> hops.namenode.v1.Block
+	2,  // 14: hops.namenode.v1.Orders.verify:type_name -> hops.namenode.v1.Block
+	15, // 15: hops.namenode.v1.Orders.rebuild:type_name -> hops.namenode.v1.Rebuild
+	2,  // 16: hops.namenode.v1.Orders.cache:type_name -> hops.namenode.v1.Block
+	2,  // 17: hops.namenode.v1.Replicate.block:type_name -> hops.namenode.v1.Block
+	3,  // 18: hops.namenode.v1.Replicate.targets:type_name -> hops.namenode.v1.DatanodeID
+	2,  // 19: hops.namenode.v1.Rebuild.group:type_name -> hops.namenode.v1.Block
+	16, // 20: hops.namenode.v1.Rebuild.sources:type_name -> hops.namenode.v1.Part
+	16, // 21: hops.namenode.v1.Rebuild.targets:type_name -> hops.namenode.v1.Part
+	2,  // 22: hops.namenode.v1.Rebuild.tail:type_name -> hops.namenode.v1.Block
+	3,  // 23: hops.namenode.v1.Rebuild.tail_at:type_name -> hops.namenode.v1.DatanodeID
+	3,  // 24: hops.namenode.v1.Part.node:type_name -> hops.namenode.v1.DatanodeID
+	2,  // 25: hops.namenode.v1.Recover.block:type_name -> hops.namenode.v1.Block
+	3,  // 26: hops.namenode.v1.Recover.replicas:type_name -> hops.namenode.v1.DatanodeID
+	2,  // 27: hops.namenode.v1.Recover.source:type_name -> hops.namenode.v1.Block
+	2,  // 28: hops.namenode.v1.Replica.block:type_name -> hops.namenode.v1.Block
+	0,  // 29: hops.namenode.v1.Replica.state:type_name -> hops.namenode.v1.ReplicaState
+	18, // 30: hops.namenode.v1.BlockReport.replicas:type_name -> hops.namenode.v1.Replica
+	22, // 31: hops.namenode.v1.BlocksChangedRequest.changes:type_name -> hops.namenode.v1.BlockChange
+	1,  // 32: hops.namenode.v1.BlockChange.kind:type_name -> hops.namenode.v1.BlockChange.Kind
+	2,  // 33: hops.namenode.v1.BlockChange.block:type_name -> hops.namenode.v1.Block
+	2,  // 34: hops.namenode.v1.CommitBlockSynchronizationRequest.block:type_name -> hops.namenode.v1.Block
+	3,  // 35: hops.namenode.v1.CommitBlockSynchronizationRequest.locations:type_name -> hops.namenode.v1.DatanodeID
+	5,  // 36: hops.namenode.v1.Datanodes.Register:input_type -> hops.namenode.v1.RegisterRequest
+	10, // 37: hops.namenode.v1.Datanodes.Heartbeat:input_type -> hops.namenode.v1.Beat
+	19, // 38: hops.namenode.v1.Datanodes.ReportBlocks:input_type -> hops.namenode.v1.BlockReport
+	21, // 39: hops.namenode.v1.Datanodes.BlocksChanged:input_type -> hops.namenode.v1.BlocksChangedRequest
+	7,  // 40: hops.namenode.v1.Datanodes.GetTrust:input_type -> hops.namenode.v1.GetTrustRequest
+	24, // 41: hops.namenode.v1.Datanodes.CommitBlockSynchronization:input_type -> hops.namenode.v1.CommitBlockSynchronizationRequest
+	6,  // 42: hops.namenode.v1.Datanodes.Register:output_type -> hops.namenode.v1.RegisterResponse
+	13, // 43: hops.namenode.v1.Datanodes.Heartbeat:output_type -> hops.namenode.v1.Orders
+	20, // 44: hops.namenode.v1.Datanodes.ReportBlocks:output_type -> hops.namenode.v1.BlockReportResponse
+	23, // 45: hops.namenode.v1.Datanodes.BlocksChanged:output_type -> hops.namenode.v1.BlocksChangedResponse
+	8,  // 46: hops.namenode.v1.Datanodes.GetTrust:output_type -> hops.namenode.v1.Trust
+	25, // 47: hops.namenode.v1.Datanodes.CommitBlockSynchronization:output_type -> hops.namenode.v1.CommitBlockSynchronizationResponse
+	42, // [42:48] is the sub-list for method output_type
+	36, // [36:42] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_namenode_api_v1_namenode_proto_init() }
@@ -2061,7 +2142,7 @@ func file_namenode_api_v1_namenode_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_namenode_api_v1_namenode_proto_rawDesc), len(file_namenode_api_v1_namenode_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   23,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
