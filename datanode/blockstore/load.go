@@ -336,8 +336,8 @@ func (s *Store) salvage(v *volume, r *replica) (int64, error) {
 
 // goodLength returns the length that salvage describes, with the checksum of its last chunk if that is partial.
 func goodLength(table *crc32.Table, data, sums vfs.File, dataSize int64, tails []tail) (int64, uint32, error) {
-	buf := make([]byte, verifyStep)
-	want := make([]byte, verifyStep/chunk*4)
+	buf := make([]byte, min(verifyStep, dataSize))
+	want := make([]byte, 4*chunksOf(int64(len(buf))))
 	for off := int64(0); off < dataSize; off += verifyStep {
 		p := buf[:min(verifyStep, dataSize-off)]
 		if _, err := data.ReadAt(p, off); err != nil && !errors.Is(err, io.EOF) {
