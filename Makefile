@@ -1,5 +1,7 @@
 # hops: one binary, a platform for training models. `make help` lists the targets.
 GO       ?= go
+# All that is built here is built alike, so that nothing is compiled twice: what `make build` has made serves the tests, vet and the linters.
+export GOFLAGS := -trimpath $(GOFLAGS)
 BIN      := bin
 TOOLS    := $(BIN)/tools
 VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
@@ -15,10 +17,10 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/hops (with NVML where there is a C compiler)
-	@$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/hops ./cmd/hops
+	@$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/hops ./cmd/hops
 
 build-static: ## build bin/hops without C: static, no NVML
-	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/hops ./cmd/hops
+	@CGO_ENABLED=0 $(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/hops ./cmd/hops
 
 demo: build ## start a cluster, run a hyperparameter search on it, kill parts of it, check everything
 	@$(BIN)/hops demo
