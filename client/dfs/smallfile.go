@@ -120,7 +120,7 @@ func (c *Client) storeSmall(ctx context.Context, request *hadooppb.CreateRequest
 	case err != nil:
 		return 0, false, wrap("create", request.GetSrc(), c.hinted(err))
 	case !answer.GetStored():
-		if c.small.limited(answer.GetLimit()); len(data) <= c.small.most() {
+		if c.small.limited(answer.GetLimit()); len(data) > 0 && request.GetCreateFlag()&flagReplicate == 0 && len(data) <= c.small.most() { // others may be, where files are coded
 			c.small.notIn(dir)
 		}
 		return 0, false, nil

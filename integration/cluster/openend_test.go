@@ -197,9 +197,19 @@ func TestFilesAreConverted(t *testing.T) {
 	must(fs.Mkdirs(ctx, "/small", 0o755, true))
 	must(fs.RenameStrict(ctx, "/f", "/small/f"))
 	must(fs.SetQuota(ctx, "/small", metadata.QuotaKeep, 20<<20))
-	if err := fs.Convert(ctx, "/small/f", dfs.ConvertOptions{Policy: namenode.ReplicationPolicy}); !errors.Is(err, metadata.ErrSpaceQuota) {
-		t.Errorf("a quota that is too small: %v", err)
+	refused := func(what string, copied func(int64)) {
+		t.Helper()
+		if err := fs.Convert(ctx, "/small/f", dfs.ConvertOptions{Policy: namenode.ReplicationPolicy, Copied: copied}); !errors.Is(err, metadata.ErrSpaceQuota) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if left, err := fs.List(ctx, "/system/rewrites"); err != nil || len(left) > 0 {
+			t.Errorf("%s: left are %v, %v", what, left, err)
+		}
 	}
+	refused("a quota that is too small", func(int64) { t.Error("it is copied all the same") })
+	must(fs.SetQuota(ctx, "/small", metadata.QuotaKeep, 40<<20))
+	var less sync.Once
+	refused("a quota that becomes too small", func(int64) { less.Do(func() { must(fs.SetQuota(ctx, "/small", metadata.QuotaKeep, 20<<20)) }) })
 	whole(t, ctx, fs, "/small/f")
 }
 
@@ -421,5 +431,159 @@ func TestAppendOverHTTPAndSealingOfStripes(t *testing.T) {
 	k.Stop("dn4")
 	if got, err := fs.ReadFile(ctx, "/ec/left"); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("%d bytes, or others, %v", len(got), err)
+	}
+}
+
+// What begins as an empty file, or as one that the namenodes keep, becomes coded when it grows, like any other file of its directory: no replicated block is left. Snapshots go on to have
+// the few bytes, quotas count groups, and a file that was to be replicated stays so.
+func TestSmallFilesOfACodedDirectoryGrow(t *testing.T) {
+	k, fs, ctx := coded(t, Config{Datanodes: 5, SmallFiles: true})
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	data := noise(9 << 20)
+	const block = 1 << 20 // a group has 3 MiB
+	store := func(path string, n int, policy string) metadata.FileStatus {
+		t.Helper()
+		w, err := fs.Create(ctx, path, dfs.CreateOptions{BlockSize: block, Late: true, Policy: policy})
+		must(err)
+		_, err = w.Write(data[:n])
+		must(err)
+		must(w.Close())
+		st, err := fs.Stat(ctx, path)
+		must(err)
+		return st
+	}
+	// grow appends, in steps, up to a length.
+	grow := func(path string, at int, steps ...int) {
+		t.Helper()
+		for _, to := range steps {
+			w, err := fs.Append(ctx, path)
+			must(err)
+			_, err = w.Write(data[at:to])
+			must(err)
+			must(w.Hflush(ctx))
+			got, err := fs.ReadFile(ctx, path)
+			if err != nil || !bytes.Equal(got, data[:to]) {
+				t.Fatalf("%s: %d bytes of %d that were flushed, or others: %v", path, len(got), to, err)
+			}
+			must(w.Close())
+			if got, err = fs.ReadFile(ctx, path); err != nil || !bytes.Equal(got, data[:to]) {
+				t.Fatalf("%s: %d bytes of %d, or others: %v", path, len(got), to, err)
+			}
+			at = to
+		}
+	}
+	policy := func(path string) string {
+		t.Helper()
+		p, err := fs.ErasurePolicy(ctx, path)
+		must(err)
+		if p == nil {
+			return ""
+		}
+		return p.Name
+	}
+	const rs = "RS-3-2-1024k"
+	must(fs.AllowSnapshot(ctx, "/ec", true))
+
+	if st := store("/ec/touched", 0, ""); st.Erasure == 0 || policy("/ec/touched") != rs {
+		t.Errorf("an empty file has the policy %q: %+v", policy("/ec/touched"), st)
+	}
+	few := store("/ec/few", 700, "") // its bytes are in its record
+	store("/ec/more", 50_000, "")
+	for _, path := range []string{"/ec/few", "/ec/more"} { // also behind the empty one, by the same client
+		if blocks, err := fs.BlockLocations(ctx, path, 0, 1<<40); err != nil || len(blocks) != 1 || blocks[0].Block.ID.Striped() || policy(path) != "" {
+			t.Errorf("%s is not kept by namenodes: %v, policy %q, %v", path, blocks, policy(path), err)
+		}
+	}
+	_, err := fs.CreateSnapshot(ctx, "/ec", "before")
+	must(err)
+	grow("/ec/touched", 0, 100, 200, 70_000, 8<<20)
+	grow("/ec/few", 700, 710, 4<<20, 8<<20+5)
+	grow("/ec/more", 50_000, 9<<20)
+	for _, path := range []string{"/ec/touched", "/ec/few", "/ec/more"} {
+		whole(t, ctx, fs, path)
+		if got := policy(path); got != rs {
+			t.Errorf("%s has the policy %q", path, got)
+		}
+	}
+	if now, err := fs.Stat(ctx, "/ec/few"); err != nil || now.ID != few.ID || now.Owner != few.Owner || now.Mode != few.Mode {
+		t.Errorf("grown: %+v, was %+v: %v", now, few, err)
+	}
+	for name, n := range map[string]int{"touched": 0, "few": 700, "more": 50_000} {
+		if got, err := fs.ReadFile(ctx, "/ec/.snapshot/before/"+name); err != nil || !bytes.Equal(got, data[:n]) {
+			t.Errorf("the snapshot has %d bytes of %s, or others: %v", len(got), name, err)
+		}
+	}
+	must(fs.DeleteSnapshot(ctx, "/ec", "before"))
+	for _, path := range []string{"/ec/touched", "/ec/few", "/ec/more"} {
+		_, err := fs.Delete(ctx, path, false)
+		must(err)
+	}
+
+	// Two who append at once: one of them does, and the file is coded.
+	store("/ec/both", 5000, "")
+	var both sync.WaitGroup
+	var done [2]error
+	for i := range done {
+		both.Go(func() {
+			w, err := k.Client("").FS().Append(ctx, "/ec/both")
+			if err == nil {
+				if _, err = w.Write(data[5000:6000]); err == nil {
+					err = w.Close()
+				}
+			}
+			done[i] = err
+		})
+	}
+	both.Wait()
+	if done[0] != nil && done[1] != nil {
+		t.Errorf("nobody could append: %v", done)
+	}
+	whole(t, ctx, fs, "/ec/both")
+	if got := policy("/ec/both"); got != rs {
+		t.Errorf("appended to by two it has the policy %q", got)
+	}
+	_, err = fs.Delete(ctx, "/ec/both", false)
+	must(err)
+
+	// Quotas: what a coded file takes. Where there is no room for that, the file is not coded.
+	k.Await("what was deleted is gone", func(ctx context.Context) error {
+		u, err := fs.ContentSummary(ctx, "/ec")
+		if err == nil && u.SpaceConsumed != 0 {
+			err = fmt.Errorf("%+v", u)
+		}
+		return err
+	})
+	must(fs.SetQuota(ctx, "/ec", metadata.QuotaKeep, 100<<20))
+	store("/ec/counted", 1000, "")
+	grow("/ec/counted", 1000, 3<<20)
+	if u, err := fs.QuotaUsage(ctx, "/ec"); err != nil || u.Space != 3<<20+2*(1000+1<<20) {
+		t.Errorf("%+v is used, %v", u, err)
+	}
+	must(fs.SetQuota(ctx, "/ec", metadata.QuotaKeep, metadata.QuotaUnset))
+
+	// Who wants a replicated file has one.
+	if st := store("/ec/replicated", 500, namenode.ReplicationPolicy); st.Erasure != 0 {
+		t.Errorf("%+v", st)
+	}
+	grow("/ec/replicated", 500, 600, 2<<20)
+	if got := policy("/ec/replicated"); got != "" {
+		t.Errorf("a file that was to be replicated has the policy %q", got)
+	}
+	// With too few datanodes for a group the file goes on as it was.
+	must(fs.SwitchErasurePolicy(ctx, "RS-6-3-1024k", true))
+	must(fs.Mkdirs(ctx, "/wide", 0o755, true))
+	must(fs.SetErasurePolicy(ctx, "/wide", "RS-6-3-1024k"))
+	store("/wide/f", 500, "")
+	grow("/wide/f", 500, 600, 2<<20)
+	if got := policy("/wide/f"); got != "" {
+		t.Errorf("where there are too few datanodes for a group it has the policy %q", got)
+	}
+	if left, err := fs.List(ctx, "/system/rewrites"); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
 	}
 }

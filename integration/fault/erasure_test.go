@@ -283,7 +283,7 @@ func TestE4(t *testing.T) {
 		damaged = slices.DeleteFunc(damaged, func(name string) bool { // a volume whose VERSION is damaged is one that failed, and its only one
 			return filepath.Base(name) == "VERSION" || strings.HasSuffix(name, ".log")
 		})
-		places += strings.Count(s.flip(damaged, 200), ",") + 1
+		places += strings.Count(s.flip(damaged, 1000), ",") + 1
 		s.must(s.k.Kill(group[1:]...))
 		checkAll(files)
 		checkAll(files) // with what the first readers have said of it

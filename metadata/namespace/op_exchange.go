@@ -93,13 +93,7 @@ func (ns *Namespace) convertFile(t *txn, op *logpb.ConvertFile) {
 		t.fail(err)
 		return
 	}
-	more := usage{space: source.file.space(), types: spreadBy(n.placed(), source.file.coded(), source.file.space(), source.file.replication)}
-	more.types = more.types.minus(n.spread(n.file.space(), n.file.replication))
-	for i, b := range n.file.blocks {
-		if !ns.snapshotHas(n, i) {
-			more.space -= n.file.blockSpace(b)
-		}
-	}
+	more := n.moreAs(ns.retained(n), source.file.coded(), source.file.space(), source.file.replication)
 	if err := ns.checkQuota(n.parent, nil, usage{}, more); err != nil {
 		t.fail(err)
 		return
@@ -110,6 +104,43 @@ func (ns *Namespace) convertFile(t *txn, op *logpb.ConvertFile) {
 		ns.tellUpdate(n, metadata.UpdateReplication, func(e *metadata.Event) { e.Replication = n.file.shownReplication() })
 	}
 	t.result.OK = true
+}
+
+// moreAs is what a closed file uses more when other blocks, which take so many bytes, are in place of its own, of which snapshots go on to have some.
+func (n *inode) moreAs(retained []metadata.Block, coded bool, space int64, replication uint16) usage {
+	more := usage{space: space, types: spreadBy(n.placed(), coded, space, replication)}
+	more.types = more.types.minus(n.spread(n.file.space(), n.file.replication))
+	for i, b := range n.file.blocks {
+		if i >= len(retained) || retained[i].ID != b.ID {
+			more.space -= n.file.blockSpace(b)
+		}
+	}
+	return more
+}
+
+// CheckConvert says whether quotas have room for a file in another form, for the namenode itself: before anything is copied that convertFile would refuse. What its groups,
+// or replicas, take follows from its length. erasure: 0 is replicated. nil, too, when there is no such file any more.
+//
+// Errors: ErrSpaceQuota, ErrTypeQuota.
+func (ns *Namespace) CheckConvert(id metadata.INodeID, erasure metadata.ErasurePolicyID, replication uint16) error {
+	return ns.read(func() error {
+		n, err := ns.byID(id)
+		if err != nil || n == nil || n.file == nil || !n.attached() || ns.meta.quotas == 0 {
+			return err
+		}
+		length := n.file.length
+		space := length * int64(replication)
+		policy, coded := metadata.ErasurePolicyOf(erasure)
+		if coded {
+			group := policy.Layout.Capacity(n.file.blockSize)
+			space = length/group*policy.Layout.Space(group) + policy.Layout.Space(length%group)
+		}
+		retained, err := ns.findRetained(n)
+		if err != nil {
+			return err
+		}
+		return ns.checkQuota(n.parent, nil, usage{}, n.moreAs(retained, coded, space, replication))
+	})
 }
 
 // checkSource finds the file whose blocks are to go into another one.

@@ -250,6 +250,24 @@ func TestConvertedFiles(t *testing.T) {
 	}
 	w.must(&logpb.SetQuota{Target: to("/d"), Names: -1, Space: 3*(mib+5) + mib})
 	w.refused(metadata.ErrSpaceQuota, convert(coded, sum))
+	// Said before, to the byte: the snapshot goes on to have the replicas.
+	allows := func(space int64, policy metadata.ErasurePolicyID, replication uint16) bool {
+		t.Helper()
+		w.must(&logpb.SetQuota{Target: to("/d"), Names: -1, Space: space})
+		err := w.ns.CheckConvert(was.ID, policy, replication)
+		if err != nil && metadata.KindOf(err) != metadata.ErrSpaceQuota {
+			t.Fatal(err)
+		}
+		return err == nil
+	}
+	if groups := int64(3*(mib+5) + mib + 5 + 2*mib); allows(groups-1, rs32, 1) || !allows(groups, rs32, 1) {
+		t.Error("the quota that is too small for groups is another one than that of the command")
+	}
+	if replicas := int64(5 * (mib + 5)); allows(replicas-1, 0, 2) || !allows(replicas, 0, 2) {
+		t.Error("the quota that is too small for replicas is not what they take")
+	}
+	w.must(&logpb.SetQuota{Target: to("/d"), Names: -1, Space: 3*(mib+5) + mib + 5 + 2*mib - 1})
+	w.refused(metadata.ErrSpaceQuota, convert(coded, sum))
 	w.must(&logpb.SetQuota{Target: to("/d"), Names: -1, Space: 1000 * mib})
 	if r := w.do(bob, convert(coded, sum)); r.Err != nil {
 		t.Fatal(r.Err)

@@ -130,8 +130,44 @@ func (ns *Namespace) Keepable(id metadata.INodeID, length int64, byDefault bool)
 		if f.open != nil || f.coded() || n.hasBodies() || len(f.blocks) != 1 || f.length != length || length < 1 || length > f.blockSize || !n.parent.mayStore(byDefault) || ns.inSnapshot(n) {
 			return nil
 		}
+		if _, coded := n.parent.coding(); coded { // somebody wants this one replicated; a small file becomes coded there when it grows
+			return nil
+		}
 		b, ok = f.blocks[0], true
 		return nil
 	})
 	return b, ok && err == nil
+}
+
+// Codable is a small file that is to be coded before anything is appended to it, for the namenode itself, and the policy: a closed one that is a body and nothing else, in a directory with
+// that policy. False: there is none, or it is otherwise by now.
+func (ns *Namespace) Codable(id metadata.INodeID) (info *FileInfo, policy metadata.ErasurePolicy, ok bool) {
+	err := ns.read(func() error {
+		ok = false
+		n, err := ns.byID(id)
+		if err != nil || n == nil || n.file == nil || !n.attached() || n.file.open != nil || !n.file.small || len(n.file.blocks) != 1 {
+			return err
+		}
+		if policy, ok = n.parent.coding(); ok {
+			info = n.info()
+		}
+		return nil
+	})
+	return info, policy, ok && err == nil
+}
+
+// CodingAt is the policy of files that are made at a path, as it leads now and if none is named. False: they are replicated, or it leads nowhere.
+func (ns *Namespace) CodingAt(c metadata.Caller, path string) (policy metadata.ErasurePolicy, coded bool) {
+	err := ns.find(c, path, func(p *place, _ *caller) error {
+		if len(p.nodes) > 1 {
+			policy, coded = metadata.ErasurePolicyOf(p.codingFor(&logpb.Create{}))
+		}
+		return nil
+	})
+	return policy, coded && err == nil
+}
+
+// coding is the policy of files that are made in a directory. False: they are replicated.
+func (n *inode) coding() (metadata.ErasurePolicy, bool) {
+	return metadata.ErasurePolicyOf(n.policies().coding(n))
 }

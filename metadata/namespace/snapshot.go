@@ -373,25 +373,36 @@ func (ns *Namespace) retained(n *inode) []metadata.Block {
 	if ns.snaps.last.n == n {
 		return ns.snaps.last.blocks
 	}
+	blocks, err := ns.findRetained(n)
+	if err != nil {
+		ns.fatal(err)
+	}
+	ns.snaps.last = retention{n, blocks}
+	return blocks
+}
+
+// findRetained is retained for a reader: nothing is remembered.
+func (ns *Namespace) findRetained(n *inode) ([]metadata.Block, error) {
+	if ns.meta.snapshots == 0 {
+		return nil, nil
+	}
 	s := ns.snaps.leaving.newest
 	if ns.snaps.leaving.n != n {
 		var buf [4]span
 		s = newest(ns.snaps.live, ns.spansOf(n, buf[:0]), n.id, ^uint32(0), 0)
 	}
-	var blocks []metadata.Block
-	if s != 0 {
-		was := n
-		_, value, err := ns.kept(stateKey(n.id), s)
-		if err == nil && value != nil {
-			was, _, err = decodeKept("", value)
-		}
-		if err != nil {
-			ns.fatal(err)
-		}
-		blocks = slices.Clone(was.finished())
+	if s == 0 {
+		return nil, nil
 	}
-	ns.snaps.last = retention{n, blocks}
-	return blocks
+	was := n
+	_, value, err := ns.kept(stateKey(n.id), s)
+	if err == nil && value != nil {
+		was, _, err = decodeKept("", value)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return slices.Clone(was.finished()), nil
 }
 
 // snapshotHas reports whether a snapshot has the ith block of n, which never changes again then.

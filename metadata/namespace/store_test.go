@@ -439,10 +439,17 @@ func TestWhichFilesAreKeepable(t *testing.T) {
 	coded := create("/d/coded", "c")
 	coded.Erasure = 1 + rs32
 	w.mustBy(super, &logpb.Complete{Inode: uint64(w.mustBy(super, coded).Status.ID), ClientName: "c"})
+	w.mustBy(super, &logpb.Mkdirs{Target: to("/ec"), Mode: 0o755})
+	w.writtenFile("/ec/f", 2000)
+	w.mustBy(super, &logpb.Mkdirs{Target: to("/ec/plain"), Mode: 0o755})
+	w.mustBy(super, &logpb.SetErasurePolicy{Target: to("/ec"), Policy: 1 + rs32})
+	w.mustBy(super, &logpb.SetErasurePolicy{Target: to("/ec/plain"), Policy: 1})
+	w.writtenFile("/ec/plain/f", 2000)
 	for path, want := range map[string]struct {
 		length             int64
 		byDefault, without bool // without: where none is said
 	}{
+		"/ec/f": {2000, false, false}, "/ec/plain/f": {2000, true, false},
 		"/d/f": {2000, true, false}, "/d/empty": {0, false, false}, "/d/long": {4010, false, false}, "/off/f": {2000, false, false}, "/on/f": {2000, true, true}, "/d/small": {20, false, false},
 		"/d/open": {0, false, false}, "/d/coded": {0, false, false}, "/d": {0, false, false},
 	} {
@@ -473,6 +480,45 @@ func TestWhichFilesAreKeepable(t *testing.T) {
 	w.reopen() // it is read from the checkpoint
 	if _, ok := w.ns.Keepable(id, 2000, true); !ok {
 		t.Error("not after the snapshot")
+	}
+}
+
+// A small file is to be coded when it grows where files that are made are coded, at that moment.
+func TestWhichSmallFilesAreCodable(t *testing.T) {
+	w := newWorld(t, Config{})
+	for _, dir := range []string{"/ec/below/plain", "/d"} {
+		w.mustBy(super, &logpb.Mkdirs{Target: to(dir), Mode: 0o755, CreateParent: true})
+	}
+	for _, path := range []string{"/ec/f", "/ec/below/f", "/ec/below/plain/f", "/d/f", "/ec/open"} {
+		w.mustBy(super, storeOf(path, "c", w.block(), 1500))
+	}
+	w.writtenFile("/ec/replicated", 2000)
+	w.mustBy(super, &logpb.Store{Create: create("/ec/empty", "c")})
+	w.mustBy(super, &logpb.SetErasurePolicy{Target: to("/ec"), Policy: 1 + rs32})
+	w.mustBy(super, &logpb.SetErasurePolicy{Target: to("/ec/below/plain"), Policy: 1})
+	w.mustBy(super, &logpb.Append{Target: to("/ec/open"), ClientName: "c"})
+	w.reopen()
+	for path, want := range map[string]bool{
+		"/ec/f": true, "/ec/below/f": true, "/ec/below/plain/f": false, "/d/f": false, "/ec/open": false, "/ec/replicated": false, "/ec/empty": false, "/ec": false,
+	} {
+		id, err := w.ns.Resolve(super, path)
+		if err != nil {
+			t.Fatal(path, err)
+		}
+		if f, policy, ok := w.ns.Codable(id); ok != want || ok && (policy.ID != rs32 || f.Path != path) {
+			t.Errorf("%s: %v %v %+v", path, ok, policy.Name, f)
+		}
+	}
+	for path, want := range map[string]metadata.ErasurePolicyID{
+		"/ec/new": rs32, "/ec/f": rs32, "/ec/new/new": rs32, "/ec/below/new": rs32, "/ec/below/plain/new": 0, "/d/new": 0, "/new": 0, "/": 0, "/ec/f/new": 0, "no path": 0,
+	} {
+		if policy, coded := w.ns.CodingAt(super, path); policy.ID != want || coded != (want != 0) {
+			t.Errorf("files at %q are coded by %v", path, policy.Name)
+		}
+	}
+	w.mustBy(super, &logpb.Rename{Source: to("/d/f"), Target: to("/ec/moved")})
+	if _, policy, ok := w.ns.Codable(w.infoOf("/ec/moved").Status.ID); !ok || policy.ID != rs32 {
+		t.Error("not one that was moved there")
 	}
 }
 

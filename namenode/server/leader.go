@@ -44,6 +44,8 @@ type reign struct {
 	advanceAt time.Time
 	// ends are the open ends that are being sealed, or wait for another try.
 	ends sealing
+	// codings are the small files that are being coded, because something is to be appended to them.
+	codings codings
 	// sweptAt is when the directory of rewrites was looked through last; only the duties look. sweeping: it is being done.
 	sweptAt  time.Time
 	sweeping atomic.Bool

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"fmt"
+	"math"
 	"path"
 	"strconv"
 	"time"
@@ -116,6 +118,9 @@ func (s *Server) otherForm(c metadata.Caller, f *namespace.FileInfo, r namenode.
 	if replication = r.Replication; replication == 0 || erasure > 1 {
 		replication = s.Defaults().Replication
 	}
+	if err == nil && erasure > 0 {
+		err = s.ns.CheckConvert(f.Status.ID, metadata.ErasurePolicyID(erasure-1), uint16(min(max(replication, 1), math.MaxUint16)))
+	}
 	return erasure, replication, err
 }
 
@@ -186,12 +191,20 @@ func (s *Server) EndRewrite(c metadata.Caller, r namenode.EndRewriteRequest, don
 	if err == nil {
 		err = s.isCopy(c, r)
 	}
-	if err != nil {
+	switch {
+	case metadata.KindOf(err) == metadata.ErrNotExist: // the file went, or moved, while it was copied
+		s.dropCopy(c, r.Source, func() { done(nil, err) })
+		return
+	case err != nil:
 		done(nil, err)
 		return
 	}
-	s.change(&c, r.Retry, e, func(_ *namespace.Result, err error) {
-		if err != nil || r.Tail == nil {
+	s.change(&c, r.Retry, e, func(result *namespace.Result, err error) {
+		switch {
+		case err != nil && result != nil: // it is refused
+			s.dropCopy(c, r.Source, func() { done(nil, err) })
+			return
+		case err != nil || r.Tail == nil:
 			done(nil, err)
 			return
 		}
@@ -219,4 +232,19 @@ func (s *Server) isCopy(c metadata.Caller, r namenode.EndRewriteRequest) error {
 		return metadata.Errorf(metadata.ErrInvalidArgument, "inode %d was not made to take the place of inode %d", r.Source, id)
 	}
 	return nil
+}
+
+// dropCopy removes what a file was copied to and nobody will exchange, if it is the caller's. What is left over, sweepRewrites finds.
+func (s *Server) dropCopy(c metadata.Caller, source metadata.INodeID, done func()) {
+	f, there := s.ns.FileByID(source)
+	if !there || path.Dir(f.Path) != rewrites || !c.Superuser && f.Status.Owner != c.User {
+		done()
+		return
+	}
+	s.Delete(s.myself(), namenode.Retry{}, fmt.Sprintf("/.reserved/.inodes/%d", source), false, func(_ bool, err error) {
+		if err != nil {
+			s.log.Warn("a copy of a file that nobody needs stays for the moment", "file", f.Path, "error", err)
+		}
+		done()
+	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/metadata"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
+	"github.com/gohops/hops/metadata/namespace"
 	"github.com/gohops/hops/namenode"
 	pb "github.com/gohops/hops/namenode/api/v1"
 	"github.com/gohops/hops/namenode/blockmanager"
@@ -201,25 +202,8 @@ func (s *Server) sealEnd(r *reign, inode metadata.INodeID) error {
 	if !coded || tail.ID.Striped() {
 		return nil
 	}
-	var source metadata.INodeID
-	err := s.await(func(done func(error)) {
-		s.copyBeside(s.myself(), f, namenode.Retry{}, sealClient, 1+uint32(policy.ID), 1, func(made *metadata.FileStatus, err error) {
-			if err == nil {
-				source = made.ID
-			}
-			done(err)
-		})
-	})
+	source, group, err := s.groupBeside(r, f, tail, policy, nil)
 	if err != nil {
-		return err
-	}
-	var group *metadata.Block
-	if tail.Length > 0 {
-		if group, err = s.orderGroup(r, source, tail, policy); err != nil {
-			return err
-		}
-	}
-	if err := s.completeSource(r, source, group); err != nil {
 		return err
 	}
 	e := newEnvelope()
@@ -234,8 +218,30 @@ func (s *Server) sealEnd(r *reign, inode metadata.INodeID) error {
 	return err
 }
 
-// orderGroup has a datanode that has the block make the group, and waits until it can be read.
-func (s *Server) orderGroup(r *reign, source metadata.INodeID, tail metadata.Block, policy metadata.ErasurePolicy) (*metadata.Block, error) {
+// groupBeside has a file made beside f, of the group that a block of f becomes; of none if it is empty. doors are where the block is if it is a body, nil if datanodes have it.
+// The source may be there with an error, too, and is 0 else.
+func (s *Server) groupBeside(
+	r *reign, f *namespace.FileInfo, b metadata.Block, policy metadata.ErasurePolicy, doors []namenode.Location,
+) (source metadata.INodeID, group *metadata.Block, err error) {
+	err = s.await(func(done func(error)) {
+		s.copyBeside(s.myself(), f, namenode.Retry{}, sealClient, 1+uint32(policy.ID), 1, func(made *metadata.FileStatus, err error) {
+			if err == nil {
+				source = made.ID
+			}
+			done(err)
+		})
+	})
+	if err == nil && b.Length > 0 {
+		group, err = s.orderGroup(r, source, b, policy, doors)
+	}
+	if err == nil {
+		err = s.completeSource(r, source, group)
+	}
+	return source, group, err
+}
+
+// orderGroup has a datanode make the group, one that has the block or, of a body, one that is to have the group, and waits until it can be read.
+func (s *Server) orderGroup(r *reign, source metadata.INodeID, tail metadata.Block, policy metadata.ErasurePolicy, doors []namenode.Location) (*metadata.Block, error) {
 	var l *namenode.LocatedBlock
 	err := s.await(func(done func(error)) {
 		s.AddBlock(s.myself(), namenode.AddBlockRequest{File: namenode.FileRef{INode: source}, Client: sealClient, Anywhere: true}, func(b *namenode.LocatedBlock, err error) {
@@ -246,15 +252,19 @@ func (s *Server) orderGroup(r *reign, source metadata.INodeID, tail metadata.Blo
 	if err != nil {
 		return nil, err
 	}
-	s.soft.mu.Lock()
-	at, _ := s.soft.m.Locate(tail.ID, "")
-	s.soft.mu.Unlock()
-	if len(at) == 0 {
+	at, makers := doors, l.Locations
+	if len(doors) == 0 {
+		s.soft.mu.Lock()
+		at, _ = s.soft.m.Locate(tail.ID, "")
+		s.soft.mu.Unlock()
+		makers = at
+	}
+	if len(makers) == 0 {
 		return nil, metadata.Errorf(metadata.ErrIO, "no datanode has %v, or none that has it is there", tail)
 	}
 	group := l.Block
 	group.Length = tail.Length
-	order := newSealOrder(time.Now(), at[0].Node.ID, tail.Length)
+	order := newSealOrder(time.Now(), makers[0].Node.ID, tail.Length)
 	order.message = &pb.Rebuild{Group: wireBlock(group), Erasure: uint32(policy.ID), Tail: wireBlock(tail)}
 	for _, from := range at {
 		order.message.TailAt = append(order.message.TailAt, wireNode(from.Node))

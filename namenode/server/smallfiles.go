@@ -155,6 +155,11 @@ func (s *Server) StoreFile(c metadata.Caller, r namenode.CreateRequest, data []b
 		err = errNoSmallFiles(fmt.Sprintf("%d bytes are more than the %d of a small file", len(data), s.SmallFileLimit()))
 	case r.Policy != "" && r.Policy != namenode.ReplicationPolicy:
 		err = errNoSmallFiles("a small file has no erasure coding policy, and " + r.Policy + " was asked for")
+	case len(data) == 0 || r.Policy != "":
+		// An empty file has nothing to be kept, and what is appended to it is to be coded at once. A small file becomes coded there as well when it grows, which this one is not to.
+		if policy, coded := s.ns.CodingAt(c, r.Path); coded {
+			err = errNoSmallFiles("files that are made there are coded by " + policy.Name)
+		}
 	}
 	if err != nil {
 		done(nil, err)

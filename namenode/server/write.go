@@ -96,6 +96,11 @@ func (s *Server) Append(c metadata.Caller, r namenode.AppendRequest, done func(*
 		done(nil, nil, err)
 		return
 	}
+	s.codeFirst(c, &r, func() { s.reopen(c, t, r, done) })
+}
+
+// reopen proposes an append.
+func (s *Server) reopen(c metadata.Caller, t *logpb.Target, r namenode.AppendRequest, done func(*namenode.LocatedBlock, *metadata.FileStatus, error)) {
 	e := newEnvelope()
 	e.command.Op = &logpb.Command_Append{Append: &logpb.Append{
 		Target: t, ClientName: r.Client, NewBlock: r.NewBlock, ClientNode: string(namenode.WriterNode(r.Client)),
