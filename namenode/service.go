@@ -51,6 +51,8 @@ type Reader interface {
 	Stat(c metadata.Caller, path string, done func(*metadata.FileStatus, error))
 	// StatNow answers what Stat would, where nobody has to be asked before; ok false: Stat tells. A status takes the place of what is in room.
 	StatNow(c metadata.Caller, path string, room *metadata.FileStatus) (f *metadata.FileStatus, ok bool, err error)
+	// StatMany is Stat of many paths, in their order. Each is looked up by itself: changes come in between.
+	StatMany(c metadata.Caller, r StatManyRequest, done func([]Found, error))
 	// List is one page of a directory, or a file listed as itself; nil, nil when nothing is there.
 	List(c metadata.Caller, r ListRequest, done func(*Listing, error))
 	// Locate finds the blocks of a part of a file.
@@ -203,6 +205,18 @@ type ListRequest struct {
 // Admit waits until there is room for an answer of about n bytes, or says why there is none. A service calls it before it
 // makes an answer that is larger than usual, on a goroutine that nothing else waits for. Nil: there is room.
 type Admit func(n int64) error
+
+// StatManyRequest asks what is at many paths.
+type StatManyRequest struct {
+	Paths []string
+	Admit Admit
+}
+
+// Found is what is at one of many paths, as Stat says: a status, why it is not told, or neither when nothing is there.
+type Found struct {
+	Status *metadata.FileStatus
+	Err    error
+}
 
 // LocateRequest asks for the blocks that overlap [Offset, Offset+Length) of a file.
 type LocateRequest struct {

@@ -153,6 +153,7 @@ type Client struct {
 
 	encryption encryption
 	small      smallFiles
+	infos      ownCalls // getFileInfos
 }
 
 // clientCount makes the names of clients of one process different.

@@ -23,30 +23,19 @@ import (
 // whether they have such calls, and as ever otherwise.
 
 const (
-	// smallFileAgain is after how long a server that had no such calls is asked again, and smallDirAgain after how long a directory is that had no small
-	// files.
-	smallFileAgain = 10 * time.Minute
-	smallDirAgain  = time.Minute
+	// smallDirAgain is after how long a directory is asked about again that had no small files.
+	smallDirAgain = time.Minute
 	// smallDirs is how many such directories are remembered.
 	smallDirs = 1024
 )
 
 // smallFiles is what a client knows of where small files are made.
 type smallFiles struct {
-	mu sync.Mutex
-	// until: before then the server has no calls for them.
-	until time.Time
+	ownCalls
 	// limit is how large they may be, as the server has said; 0: it has not said anything.
 	limit int
 	// without are directories whose files are made as ordinary ones, and until when that is believed.
 	without map[string]time.Time
-}
-
-// served reports whether the server may have calls for small files.
-func (s *smallFiles) served() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.until.IsZero() || time.Now().After(s.until)
 }
 
 // most is how many bytes a small file may have, as far as that is known.
@@ -92,18 +81,6 @@ func (s *smallFiles) notIn(dir string) {
 		s.without = map[string]time.Time{}
 	}
 	s.without[dir] = time.Now().Add(smallDirAgain)
-}
-
-// unknown reports whether err says that the server has no such call, and notes it.
-func (s *smallFiles) unknown(err error) bool {
-	remote, ok := errors.AsType[*hrpc.RemoteError](err)
-	if !ok || remote.Detail != hadooppb.RpcResponseHeaderProto_ERROR_NO_SUCH_METHOD && remote.Detail != hadooppb.RpcResponseHeaderProto_ERROR_NO_SUCH_PROTOCOL {
-		return false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.until = time.Now().Add(smallFileAgain)
-	return true
 }
 
 // storeSmall makes a file with its bytes by one call. stored: it is made; without an error it was not, nothing was done, and it has to be made as any other.

@@ -76,7 +76,11 @@ func FuzzStatusAnswers(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	for _, seed := range [][]byte{nil, info, list, info[:len(info)-3], list[:60], {0x0a, 0}, {0x0a, 2, 0x10, 0}, {0x08, 1}, {0x0a, 5, 0xff, 0xff, 0xff, 0xff, 0x7f}} {
+	infos, err := (&hadooppb.GetFileInfosResponseProto{Infos: []*hadooppb.FoundInfoProto{{Fs: wireStatus("")}, {}, {Exception: new("java.io.IOException"), Message: new("no")}}}).MarshalVT()
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, seed := range [][]byte{nil, info, list, infos, info[:len(info)-3], list[:60], {0x0a, 0}, {0x0a, 2, 0x10, 0}, {0x08, 1}, {0x0a, 5, 0xff, 0xff, 0xff, 0xff, 0x7f}} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -92,6 +96,18 @@ func FuzzStatusAnswers(f *testing.F) {
 		if err := l.UnmarshalVT(data); err == nil && wantList.UnmarshalVT(data) == nil {
 			if l.found != (wantList.DirList != nil) {
 				t.Fatalf("found %t, want %t", l.found, wantList.DirList != nil)
+			}
+		}
+		var wantInfos hadooppb.GetFileInfosResponseProto
+		many := infosAnswer{paths: []string{"/a", "/b", "/c"}, some: []int{0, 1, 2}, out: &ManyStatuses{Statuses: make([]metadata.FileStatus, 3), Errors: make([]error, 3)}}
+		if err := many.UnmarshalVT(data); err == nil && wantInfos.UnmarshalVT(data) == nil {
+			if many.told != len(wantInfos.Infos) {
+				t.Fatalf("told of %d paths, want %d", many.told, len(wantInfos.Infos))
+			}
+			for i, one := range wantInfos.Infos[:min(many.told, 3)] {
+				if err := many.out.Errors[i]; (err == nil) != (one.Fs != nil && one.Exception == nil) {
+					t.Fatalf("path %d: %v, want %v", i, err, one)
+				}
 			}
 		}
 	})

@@ -15,6 +15,7 @@ import (
 type filesystem interface {
 	User() string
 	Stat(ctx context.Context, name string) (metadata.FileStatus, error)
+	StatMany(ctx context.Context, names []string) (*dfs.ManyStatuses, error)
 	List(ctx context.Context, name string) ([]metadata.FileStatus, error)
 	ContentSummary(ctx context.Context, name string) (metadata.ContentSummary, error)
 	CheckAccess(ctx context.Context, name string, access metadata.Access) error

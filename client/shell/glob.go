@@ -88,22 +88,14 @@ func (s *Shell) globOne(ctx context.Context, pattern string) ([]item, error) {
 				return nil, err
 			}
 		}
+		level = slices.DeleteFunc(level, func(it item) bool { return !it.isDir() })
+		if match == nil {
+			if level, err = s.descend(ctx, level, strings.ReplaceAll(component, `\`, "")); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		for _, parent := range level {
-			if !parent.isDir() {
-				continue
-			}
-			if match == nil {
-				child := childPath(parent.path, strings.ReplaceAll(component, `\`, ""))
-				status, err := s.fs.Stat(ctx, child)
-				if errors.Is(err, metadata.ErrNotExist) {
-					continue
-				}
-				if err != nil {
-					return nil, err
-				}
-				next = append(next, item{shown: child, path: child, uri: s.uri, status: &status})
-				continue
-			}
 			list, err := s.fs.List(ctx, parent.path)
 			if err != nil && !errors.Is(err, metadata.ErrNotExist) {
 				return nil, err
@@ -128,6 +120,28 @@ func (s *Shell) globOne(ctx context.Context, pattern string) ([]item, error) {
 		}
 	}
 	return level, nil
+}
+
+// descend finds what has a name in each of some directories.
+func (s *place) descend(ctx context.Context, dirs []item, name string) ([]item, error) {
+	paths := make([]string, len(dirs))
+	for i, dir := range dirs {
+		paths[i] = childPath(dir.path, name)
+	}
+	many, err := s.fs.StatMany(ctx, paths)
+	if err != nil {
+		return nil, err
+	}
+	var found []item
+	for i, p := range paths {
+		switch err := many.Errors[i]; {
+		case err == nil:
+			found = append(found, item{shown: p, path: p, uri: s.uri, status: &many.Statuses[i]})
+		case !errors.Is(err, metadata.ErrNotExist):
+			return nil, err
+		}
+	}
+	return found, nil
 }
 
 // braces expands {a,b} into the alternatives, outermost first.

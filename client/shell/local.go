@@ -75,6 +75,14 @@ func (local) Stat(_ context.Context, name string) (metadata.FileStatus, error) {
 	return localStatus(name, info), nil
 }
 
+func (l local) StatMany(ctx context.Context, names []string) (*dfs.ManyStatuses, error) {
+	many := &dfs.ManyStatuses{Statuses: make([]metadata.FileStatus, len(names)), Errors: make([]error, len(names))}
+	for i, name := range names {
+		many.Statuses[i], many.Errors[i] = l.Stat(ctx, name)
+	}
+	return many, nil
+}
+
 // List leaves out what goes away meanwhile, and links that lead nowhere.
 func (local) List(_ context.Context, name string) ([]metadata.FileStatus, error) {
 	entries, err := os.ReadDir(name)

@@ -398,12 +398,17 @@ func shownForm(word string) string {
 
 // look finds what is at a word of the command line; status nil: nothing.
 func (s *place) look(ctx context.Context, word string) (item, error) {
+	return s.lookBy(word, func(p string) (metadata.FileStatus, error) { return s.fs.Stat(ctx, p) })
+}
+
+// lookBy is look by a function that knows what is at a path.
+func (s *place) lookBy(word string, stat func(p string) (metadata.FileStatus, error)) (item, error) {
 	p, err := s.resolve(word)
 	if err != nil {
 		return item{}, err
 	}
 	it := item{shown: shownForm(word), path: p, uri: s.uri}
-	status, err := s.fs.Stat(ctx, p)
+	status, err := stat(p)
 	switch {
 	case err == nil:
 		it.status = &status
@@ -413,17 +418,53 @@ func (s *place) look(ctx context.Context, word string) (item, error) {
 	return it, nil
 }
 
+// stats asks about the paths of all words without wildcards at once, and returns a function that tells what is at one of them. An error is of all.
+func (s *place) stats(ctx context.Context, words []string) (func(p string) (metadata.FileStatus, error), error) {
+	at := map[string]int{}
+	var paths []string
+	for _, word := range words {
+		if isGlob(word) {
+			continue
+		}
+		p, err := s.resolve(unescape(word))
+		if err != nil {
+			continue // look says so when it is its turn
+		}
+		if _, again := at[p]; !again {
+			at[p] = len(paths)
+			paths = append(paths, p)
+		}
+	}
+	many, err := s.fs.StatMany(ctx, paths)
+	if err != nil {
+		return nil, err
+	}
+	return func(p string) (metadata.FileStatus, error) { return many.Statuses[at[p]], many.Errors[at[p]] }, nil
+}
+
 // expand finds what the words of a command line mean. What is not found is reported; creating verbs get it with status
 // nil instead. An error is one of usage.
 func (s *Shell) expand(ctx context.Context, words []string, creating bool) ([]item, error) {
+	stat, err := s.stats(ctx, words)
+	if err != nil {
+		s.report(err)
+		return nil, nil
+	}
 	var items []item
 	for _, word := range words {
-		found, err := s.glob(ctx, word)
-		if err == nil && len(found) == 0 && creating && !isGlob(word) {
+		var found []item
+		var err error
+		if isGlob(word) {
+			found, err = s.glob(ctx, word)
+		} else {
 			var it item
-			it, err = s.look(ctx, unescape(word))
-			it.shown = unescape(word)
-			found = []item{it}
+			it, err = s.lookBy(unescape(word), stat)
+			if err == nil && it.status == nil && creating {
+				it.shown = unescape(word)
+			}
+			if err == nil && (it.status != nil || creating) {
+				found = []item{it}
+			}
 		}
 		var wrong usageError
 		switch {

@@ -423,3 +423,44 @@ func TestPeopleAreToldWhichFilesystemsThereAre(t *testing.T) {
 		}
 	}
 }
+
+// All words of a command line are asked about together; what each means, its messages and their order stay its own.
+func TestManyWords(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"a", "b", "c", "c/_SUCCESS"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"a/_SUCCESS", "file"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("12"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	uri := "file://" + dir + "/"
+	words := func(verb string, names ...string) []string {
+		args := strings.Fields(verb)
+		for _, name := range names {
+			args = append(args, uri+name)
+		}
+		return args
+	}
+	none := func(verb, name string) string {
+		return verb + ": `" + uri + name + "': No such file or directory\n"
+	}
+	for _, c := range []struct {
+		args     []string
+		status   int
+		out, err string
+	}{
+		{words("-stat %n:%F", "a", "none", "file", "file/below", "a", "*/_SUCCESS", "file/*/x"), ExitError,
+			"a:directory\nfile:regular file\na:directory\n_SUCCESS:regular file\n_SUCCESS:directory\n", none("stat", "none") + none("stat", "file/below") + none("stat", "file/*/x")},
+		{words("-mkdir", "new", "a", "newer"), ExitError, "", "mkdir: `" + uri + "a': File exists\n"},
+		{words("-stat %n", "new", "newer"), ExitOK, "new\nnewer\n", ""},
+		{words("-rm -r -f", "none", "new", "newer", "other"), ExitOK, "Deleted " + uri + "new\nDeleted " + uri + "newer\n", ""},
+	} {
+		if status, out, err := run(t, c.args...); status != c.status || out != c.out || err != c.err {
+			t.Errorf("%q: status %d\n%s%s, want %d\n%s%s", c.args, status, out, err, c.status, c.out, c.err)
+		}
+	}
+}

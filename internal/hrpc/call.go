@@ -180,6 +180,10 @@ func (c *Call) state() *int64 {
 // decided tells the audit log that the caller was let, and answered, or was refused; other errors are no decision about the caller.
 func (c *Call) decided(answer Message, err error) {
 	door, m := c.conn.server.config.Door, c.method
+	if many, ok := answer.(ManyAnswers); ok && m != nil && m.Command != "" {
+		c.decidedMany(many)
+		return
+	}
 	if m == nil || err == nil && (m.Command == "" || !door.Audits(m.Read)) || err != nil && !security.Refused(err) {
 		return
 	}
@@ -226,6 +230,36 @@ func (c *Call) decided(answer Message, err error) {
 		return
 	}
 	door.Record(d)
+}
+
+// ManyAnswers is an answer about the paths of a request that has many (GetPaths), which is a decision of its own about each.
+type ManyAnswers interface {
+	Message
+	// Outcomes is about how many of the paths it is, from the first on, and Outcome what became of one: nil, or why it is refused.
+	Outcomes() int
+	Outcome(i int) error
+}
+
+// decidedMany is decided about each path of an answer.
+func (c *Call) decidedMany(many ManyAnswers) {
+	request, ok := c.Request.(interface{ GetPaths() []string })
+	if !ok {
+		return
+	}
+	d := security.Decision{Caller: c.Caller, Port: "rpc", Command: c.method.Command, Read: c.method.Read}
+	for i, path := range request.GetPaths()[:many.Outcomes()] {
+		err := many.Outcome(i)
+		switch {
+		case err == nil:
+			d.Reason = ""
+		case security.Refused(err):
+			d.Reason = err.Error()
+		default:
+			continue
+		}
+		d.Allowed, d.Source = err == nil, path
+		c.conn.server.config.Door.Record(d)
+	}
 }
 
 // Fail answers with an error: its class and message are the server's to choose, or err's own if it is a *RemoteError.

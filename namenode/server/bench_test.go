@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -9,9 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
 	"github.com/gohops/hops/namenode/hdfs/clientprotocol"
 	hadoop "github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
@@ -159,6 +163,64 @@ func BenchmarkMkdirRenameDelete(b *testing.B) {
 			})
 		})
 	}
+}
+
+// BenchmarkStatMany is one client that asks about directories many at a time, and for comparison one by one, 32 at once; an operation is a path.
+func BenchmarkStatMany(b *testing.B) {
+	const dirs, paths = 16, 4096
+	c := newCluster(b, 1, nil)
+	client := c.root()
+	var names []string
+	for i := range dirs {
+		if err := client.Mkdirs(b.Context(), fmt.Sprintf("/data/part-%02d", i), 0o755, true); err != nil {
+			b.Fatal(err)
+		}
+	}
+	answers := make(chan error, paths)
+	m := c.leader()
+	for i := range paths {
+		names = append(names, fmt.Sprintf("/data/part-%02d/sample-%05d", i%dirs, i))
+		m.Mkdirs(m.caller(), namenode.MkdirsRequest{Path: names[i], Mode: 0o755}, func(err error) { answers <- err })
+	}
+	for range paths {
+		if err := <-answers; err != nil {
+			b.Fatal(err)
+		}
+	}
+	rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	measure := func(b *testing.B, stat func(some []string) error) {
+		b.ReportAllocs()
+		b.ResetTimer()
+		before := cpu(b)
+		for done := 0; done < b.N; {
+			some := names[:min(len(names), b.N-done)]
+			if err := stat(some); err != nil {
+				b.Fatal(err)
+			}
+			done += len(some)
+		}
+		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "paths/s")
+		b.ReportMetric(float64(cpu(b)-before)/float64(b.N), "cpu-ns/path") // of both ends
+	}
+	b.Run("many", func(b *testing.B) {
+		measure(b, func(some []string) error {
+			many, err := client.StatMany(b.Context(), some)
+			if err != nil {
+				return err
+			}
+			return errors.Join(many.Errors...)
+		})
+	})
+	b.Run("each", func(b *testing.B) {
+		measure(b, func(some []string) error {
+			group, ctx := errgroup.WithContext(b.Context())
+			group.SetLimit(32)
+			for _, name := range some {
+				group.Go(func() error { _, err := client.Stat(ctx, name); return err })
+			}
+			return group.Wait()
+		})
+	})
 }
 
 // BenchmarkReadMany is one client that reads small files of 4 KiB many at a time, from one namenode in the same process; an operation is a file.

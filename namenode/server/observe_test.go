@@ -2,6 +2,7 @@ package server
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -21,9 +22,10 @@ import (
 
 // aligned speaks Hadoop IPC as Java clients do whose proxy provider is ObserverReadProxyProvider: it says what it has seen.
 type aligned struct {
-	t    *testing.T
-	seen int64
-	id   int32
+	t        *testing.T
+	protocol string // empty: ClientProtocol
+	seen     int64
+	id       int32
 }
 
 // call returns the class of the exception that the call ended in, empty for none.
@@ -54,7 +56,7 @@ func (a *aligned) call(m *member, method string, request, response proto.Message
 	if _, err := conn.Write([]byte("hrpc\x09\x00\x00")); err != nil {
 		a.t.Fatal(err)
 	}
-	user, protocol := m.config.Door.Daemon(), clientprotocol.Name
+	user, protocol := m.config.Door.Daemon(), cmp.Or(a.protocol, clientprotocol.Name)
 	frame(header(-3), &hadoop.IpcConnectionContextProto{UserInfo: &hadoop.UserInformationProto{EffectiveUser: &user}, Protocol: &protocol})
 	a.id++
 	frame(header(a.id), &hadoop.RequestHeaderProto{MethodName: &method, DeclaringClassProtocolName: &protocol, ClientProtocolVersion: ptr(uint64(1))}, request)

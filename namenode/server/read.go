@@ -52,6 +52,42 @@ func (s *Server) statGroup(c metadata.Caller, path string, done func(*metadata.F
 	askGroup(s, &c, done, func() (*metadata.FileStatus, error) { return s.ns.Stat(c, path) })
 }
 
+// quickStats is how large, by entrySize, the answer of a StatMany may be that is made beside other reads, as a short listing is.
+const quickStats = shortList * entrySize
+
+// StatMany implements namenode.Reader. Many paths are looked up on another goroutine than the other reads. The namespace is held for one path at a time.
+func (s *Server) StatMany(c metadata.Caller, r namenode.StatManyRequest, done func([]namenode.Found, error)) {
+	size := int64(len(r.Paths)) * entrySize
+	for _, path := range r.Paths {
+		size += int64(len(path)) // errors have it in their messages
+	}
+	if size <= quickStats {
+		ask(s, &c, done, func() ([]namenode.Found, error) { return s.statEach(c, r.Paths), nil })
+		return
+	}
+	s.read(&c, func(err error) {
+		if err != nil {
+			done(nil, err)
+			return
+		}
+		s.aside(c.User, r.Admit, size, func(err error) {
+			if err != nil {
+				done(nil, err)
+				return
+			}
+			done(s.statEach(c, r.Paths), nil)
+		})
+	})
+}
+
+func (s *Server) statEach(c metadata.Caller, paths []string) []namenode.Found {
+	found, room := make([]namenode.Found, len(paths)), make([]metadata.FileStatus, len(paths))
+	for i, path := range paths {
+		found[i].Status, found[i].Err = s.ns.StatInto(&room[i], c, path)
+	}
+	return found
+}
+
 // List implements namenode.Reader. Large directories are listed on another goroutine than the other reads.
 func (s *Server) List(c metadata.Caller, r namenode.ListRequest, done func(*namenode.Listing, error)) {
 	limit := s.config.Properties.ListLimit

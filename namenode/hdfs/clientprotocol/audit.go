@@ -9,6 +9,7 @@ var audited = map[string]struct {
 	read    bool
 }{
 	"getFileInfo":                    {"getfileinfo", true},
+	"getFileInfos":                   {"getfileinfo", true},
 	"getFileLinkInfo":                {"getfileinfo", true},
 	"getLocatedFileInfo":             {"open", true},
 	"getListing":                     {"listStatus", true},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
+	"github.com/gohops/hops/namenode/hdfs"
 	pb "github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
@@ -62,6 +63,57 @@ func (a *infoAnswer) MarshalToSizedBufferVT(to []byte) (int, error) {
 	}
 	b := appendLength(to[:0], 1, a.size)
 	return whole(a.encoder.appendStatus(b, a.status, &a.blocks), to, nil)
+}
+
+// infosAnswer is a GetFileInfosResponseProto. It implements hrpc.ManyAnswers.
+type infosAnswer struct {
+	onlyAnswers
+	encoder *encoder
+	found   []namenode.Found
+	parts   []infoPart
+	size    int
+}
+
+// infoPart is a FoundInfoProto.
+type infoPart struct {
+	size, status       int // of all of it, and of the status in it
+	exception, message string
+}
+
+func newInfosAnswer(e *encoder, found []namenode.Found) *infosAnswer {
+	a := &infosAnswer{encoder: e, found: found, parts: make([]infoPart, len(found))}
+	for i := range found {
+		switch f, part := &found[i], &a.parts[i]; {
+		case f.Err != nil:
+			part.exception, part.message = hdfs.Exception(f.Err)
+			part.size = delimitedSize(len(part.exception)) + delimitedSize(len(part.message))
+		case f.Status != nil:
+			part.status = e.statusSize(f.Status, new(located))
+			part.size = delimitedSize(part.status)
+		}
+		a.size += delimitedSize(a.parts[i].size)
+	}
+	return a
+}
+
+func (a *infosAnswer) Outcomes() int       { return len(a.found) }
+func (a *infosAnswer) Outcome(i int) error { return a.found[i].Err }
+func (a *infosAnswer) SizeVT() int         { return a.size }
+
+func (a *infosAnswer) MarshalToSizedBufferVT(to []byte) (int, error) {
+	b := to[:0]
+	var none located
+	for i := range a.found {
+		part := &a.parts[i]
+		b = appendLength(b, 1, part.size)
+		switch f := &a.found[i]; {
+		case f.Err != nil:
+			b = appendText(appendText(b, 2, part.exception), 3, part.message)
+		case f.Status != nil:
+			b = a.encoder.appendStatus(appendLength(b, 1, part.status), f.Status, &none)
+		}
+	}
+	return whole(b, to, nil)
 }
 
 // listAnswer is a GetListingResponseProto.

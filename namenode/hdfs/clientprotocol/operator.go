@@ -10,7 +10,7 @@ import (
 	pb "github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
-// What operators ask: Hadoop's calls of dfsadmin and haadmin, and hops' own for what Hadoop has no call for, the feed of changes, search and small files among them.
+// What operators ask: Hadoop's calls of dfsadmin and haadmin, and hops' own for what Hadoop has no call for, the feed of changes, search, statuses of many paths and small files among them.
 
 func (p *protocol) operatorMethods() []hrpc.Method {
 	methods := []hrpc.Method{
@@ -22,6 +22,7 @@ func (p *protocol) operatorMethods() []hrpc.Method {
 		waits(large(on("search", security.ByPath, p.search))),
 		on("beginRewrite", security.ByPath, p.beginRewrite),
 		on("endRewrite", security.ByPath, p.endRewrite),
+		large(on("getFileInfos", security.ByPath, p.getFileInfos)),
 		on("searchStatus", security.Named, p.searchStatus),
 		on("rebuildSearch", security.Superuser, p.rebuildSearch),
 	}

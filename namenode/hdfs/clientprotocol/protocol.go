@@ -122,7 +122,7 @@ func (p *protocol) led(m hrpc.Method) hrpc.Method {
 var observed = map[string]bool{
 	"getServerDefaults": true, "getFileInfo": true, "getListing": true, "getBlockLocations": true, "getContentSummary": true, "checkAccess": true,
 	"isFileClosed": true, "getFileLinkInfo": true, "getLocatedFileInfo": true, "getQuotaUsage": true, "getPreferredBlockSize": true,
-	"openWithData": true, "openManyWithData": true,
+	"openWithData": true, "openManyWithData": true, "getFileInfos": true,
 	"getAclStatus": true, "getXAttrs": true, "listXAttrs": true, "getStoragePolicy": true,
 }
 

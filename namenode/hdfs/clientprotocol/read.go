@@ -49,6 +49,20 @@ func (p *protocol) replyInfo(c *hrpc.Call, f *metadata.FileStatus) {
 	answer.release()
 }
 
+// maxInfos is how many paths one call may ask about.
+const maxInfos = 1024
+
+func (p *protocol) getFileInfos(c *hrpc.Call, r *pb.GetFileInfosRequestProto) {
+	paths := r.GetPaths()
+	if len(paths) > maxInfos {
+		c.Fail(metadata.Errorf(metadata.ErrInvalidArgument, "getFileInfos: %d paths, and %d is the most: ask for fewer at a time", len(paths), maxInfos))
+		return
+	}
+	p.service.StatMany(c.Caller, namenode.StatManyRequest{Paths: paths, Admit: c.Admit}, result(c, func(found []namenode.Found) hrpc.Message {
+		return newInfosAnswer(&p.encode, found)
+	}))
+}
+
 func (p *protocol) getLocatedFileInfo(c *hrpc.Call, r *pb.GetLocatedFileInfoRequestProto) {
 	path := r.GetSrc()
 	p.service.Stat(c.Caller, path, func(f *metadata.FileStatus, err error) {

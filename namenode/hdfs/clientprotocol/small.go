@@ -138,9 +138,18 @@ func (p *protocol) openManyWithData(c *hrpc.Call, r *pb.OpenManyWithDataRequestP
 				}
 			}
 		}
-		c.Reply(answer)
+		c.Reply(openedAnswer{answer, many.files})
 	}()
 }
+
+// openedAnswer implements hrpc.ManyAnswers.
+type openedAnswer struct {
+	*pb.OpenManyWithDataResponseProto
+	files []namenode.OpenedFile
+}
+
+func (a openedAnswer) Outcomes() int       { return len(a.files) }
+func (a openedAnswer) Outcome(i int) error { return a.files[i].Err }
 
 func (p *protocol) setSmallFiles(c *hrpc.Call, r *pb.SetSmallFilesRequestProto) {
 	policy := namenode.SmallFilePolicy(r.GetPolicy())

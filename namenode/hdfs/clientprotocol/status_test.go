@@ -201,6 +201,23 @@ func TestAnswersAreEncodedAsTheGeneratedCodeDoes(t *testing.T) {
 			want.PartialListing = append(want.PartialListing, m)
 		}
 		a.set(e, list)
+		infos := &pb.GetFileInfosResponseProto{}
+		var found []namenode.Found
+		for i := range list.Entries {
+			switch r.IntN(3) {
+			case 0:
+				found = append(found, namenode.Found{})
+				infos.Infos = append(infos.Infos, &pb.FoundInfoProto{})
+			case 1:
+				message := text(r)
+				found = append(found, namenode.Found{Err: metadata.Errorf(metadata.ErrPermission, "%s", message)})
+				infos.Infos = append(infos.Infos, &pb.FoundInfoProto{Exception: ptr("org.apache.hadoop.security.AccessControlException"), Message: &message})
+			default:
+				found = append(found, namenode.Found{Status: &list.Entries[i]})
+				infos.Infos = append(infos.Infos, &pb.FoundInfoProto{Fs: statusMessage(&list.Entries[i])})
+			}
+		}
+		equal(t, "many statuses", newInfosAnswer(e, found), infos)
 		equal(t, "a listing", &a, &pb.GetListingResponseProto{DirList: want})
 	}
 	for _, ok := range []bool{false, true} {

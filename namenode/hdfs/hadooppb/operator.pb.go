@@ -2676,6 +2676,158 @@ func (x *GetSmallFilesResponseProto) GetLimit() uint32 {
 	return 0
 }
 
+// GetFileInfosRequestProto asks what is at many paths: getFileInfo of each.
+type GetFileInfosRequestProto struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1,024 at most.
+	Paths         []string `protobuf:"bytes,1,rep,name=paths" json:"paths,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetFileInfosRequestProto) Reset() {
+	*x = GetFileInfosRequestProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetFileInfosRequestProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetFileInfosRequestProto) ProtoMessage() {}
+
+func (x *GetFileInfosRequestProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetFileInfosRequestProto.ProtoReflect.Descriptor instead.
+func (*GetFileInfosRequestProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *GetFileInfosRequestProto) GetPaths() []string {
+	if x != nil {
+		return x.Paths
+	}
+	return nil
+}
+
+type GetFileInfosResponseProto struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of all paths, in their order.
+	Infos         []*FoundInfoProto `protobuf:"bytes,1,rep,name=infos" json:"infos,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetFileInfosResponseProto) Reset() {
+	*x = GetFileInfosResponseProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetFileInfosResponseProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetFileInfosResponseProto) ProtoMessage() {}
+
+func (x *GetFileInfosResponseProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetFileInfosResponseProto.ProtoReflect.Descriptor instead.
+func (*GetFileInfosResponseProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *GetFileInfosResponseProto) GetInfos() []*FoundInfoProto {
+	if x != nil {
+		return x.Infos
+	}
+	return nil
+}
+
+// FoundInfoProto is what is at a path, or why that is not told; neither: nothing is there.
+type FoundInfoProto struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Fs            *HdfsFileStatusProto   `protobuf:"bytes,1,opt,name=fs" json:"fs,omitempty"`
+	Exception     *string                `protobuf:"bytes,2,opt,name=exception" json:"exception,omitempty"`
+	Message       *string                `protobuf:"bytes,3,opt,name=message" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FoundInfoProto) Reset() {
+	*x = FoundInfoProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FoundInfoProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FoundInfoProto) ProtoMessage() {}
+
+func (x *FoundInfoProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FoundInfoProto.ProtoReflect.Descriptor instead.
+func (*FoundInfoProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *FoundInfoProto) GetFs() *HdfsFileStatusProto {
+	if x != nil {
+		return x.Fs
+	}
+	return nil
+}
+
+func (x *FoundInfoProto) GetException() string {
+	if x != nil && x.Exception != nil {
+		return *x.Exception
+	}
+	return ""
+}
+
+func (x *FoundInfoProto) GetMessage() string {
+	if x != nil && x.Message != nil {
+		return *x.Message
+	}
+	return ""
+}
+
 var File_namenode_hdfs_hadooppb_operator_proto protoreflect.FileDescriptor
 
 const file_namenode_hdfs_hadooppb_operator_proto_rawDesc = "" +
@@ -2879,7 +3031,15 @@ const file_namenode_hdfs_hadooppb_operator_proto_rawDesc = "" +
 	"\x1aGetSmallFilesResponseProto\x122\n" +
 	"\x06policy\x18\x01 \x01(\x0e2\x1a.hops.hdfs.SmallFilesProtoR\x06policy\x12\x10\n" +
 	"\x03own\x18\x02 \x01(\bR\x03own\x12\x14\n" +
-	"\x05limit\x18\x03 \x01(\rR\x05limit*/\n" +
+	"\x05limit\x18\x03 \x01(\rR\x05limit\"0\n" +
+	"\x18GetFileInfosRequestProto\x12\x14\n" +
+	"\x05paths\x18\x01 \x03(\tR\x05paths\"L\n" +
+	"\x19GetFileInfosResponseProto\x12/\n" +
+	"\x05infos\x18\x01 \x03(\v2\x19.hops.hdfs.FoundInfoProtoR\x05infos\"z\n" +
+	"\x0eFoundInfoProto\x120\n" +
+	"\x02fs\x18\x01 \x01(\v2 .hops.hadoop.HdfsFileStatusProtoR\x02fs\x12\x1c\n" +
+	"\texception\x18\x02 \x01(\tR\texception\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage*/\n" +
 	"\x0fSmallFilesProto\x12\v\n" +
 	"\aINHERIT\x10\x00\x12\a\n" +
 	"\x03OFF\x10\x01\x12\x06\n" +
@@ -2898,7 +3058,7 @@ func file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP() []byte {
 }
 
 var file_namenode_hdfs_hadooppb_operator_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_namenode_hdfs_hadooppb_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_namenode_hdfs_hadooppb_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_namenode_hdfs_hadooppb_operator_proto_goTypes = []any{
 	(SmallFilesProto)(0),                         // 0: hops.hdfs.SmallFilesProto
 	(SetDatanodeStateRequestProto_StateProto)(0), // 1: hops.hdfs.SetDatanodeStateRequestProto.StateProto
@@ -2938,37 +3098,42 @@ var file_namenode_hdfs_hadooppb_operator_proto_goTypes = []any{
 	(*SetSmallFilesResponseProto)(nil),           // 35: hops.hdfs.SetSmallFilesResponseProto
 	(*GetSmallFilesRequestProto)(nil),            // 36: hops.hdfs.GetSmallFilesRequestProto
 	(*GetSmallFilesResponseProto)(nil),           // 37: hops.hdfs.GetSmallFilesResponseProto
-	(*AclEntryProto)(nil),                        // 38: hops.hadoop.AclEntryProto
-	(*XAttrProto)(nil),                           // 39: hops.hadoop.XAttrProto
-	(*ErasureCodingPolicyProto)(nil),             // 40: hops.hadoop.ErasureCodingPolicyProto
-	(*ExtendedBlockProto)(nil),                   // 41: hops.hadoop.ExtendedBlockProto
-	(*CreateRequestProto)(nil),                   // 42: hops.hadoop.CreateRequestProto
-	(*HdfsFileStatusProto)(nil),                  // 43: hops.hadoop.HdfsFileStatusProto
-	(*LocatedBlocksProto)(nil),                   // 44: hops.hadoop.LocatedBlocksProto
+	(*GetFileInfosRequestProto)(nil),             // 38: hops.hdfs.GetFileInfosRequestProto
+	(*GetFileInfosResponseProto)(nil),            // 39: hops.hdfs.GetFileInfosResponseProto
+	(*FoundInfoProto)(nil),                       // 40: hops.hdfs.FoundInfoProto
+	(*AclEntryProto)(nil),                        // 41: hops.hadoop.AclEntryProto
+	(*XAttrProto)(nil),                           // 42: hops.hadoop.XAttrProto
+	(*ErasureCodingPolicyProto)(nil),             // 43: hops.hadoop.ErasureCodingPolicyProto
+	(*ExtendedBlockProto)(nil),                   // 44: hops.hadoop.ExtendedBlockProto
+	(*CreateRequestProto)(nil),                   // 45: hops.hadoop.CreateRequestProto
+	(*HdfsFileStatusProto)(nil),                  // 46: hops.hadoop.HdfsFileStatusProto
+	(*LocatedBlocksProto)(nil),                   // 47: hops.hadoop.LocatedBlocksProto
 }
 var file_namenode_hdfs_hadooppb_operator_proto_depIdxs = []int32{
 	1,  // 0: hops.hdfs.SetDatanodeStateRequestProto.state:type_name -> hops.hdfs.SetDatanodeStateRequestProto.StateProto
 	12, // 1: hops.hdfs.GetEventsResponseProto.events:type_name -> hops.hdfs.FeedEventProto
-	38, // 2: hops.hdfs.FeedEventProto.acl:type_name -> hops.hadoop.AclEntryProto
-	39, // 3: hops.hdfs.FeedEventProto.xattrs:type_name -> hops.hadoop.XAttrProto
+	41, // 2: hops.hdfs.FeedEventProto.acl:type_name -> hops.hadoop.AclEntryProto
+	42, // 3: hops.hdfs.FeedEventProto.xattrs:type_name -> hops.hadoop.XAttrProto
 	14, // 4: hops.hdfs.SearchRequestProto.tags:type_name -> hops.hdfs.TagProto
 	16, // 5: hops.hdfs.SearchResponseProto.found:type_name -> hops.hdfs.FoundProto
-	39, // 6: hops.hdfs.FoundProto.xattrs:type_name -> hops.hadoop.XAttrProto
-	40, // 7: hops.hdfs.BeginRewriteResponseProto.ecPolicy:type_name -> hops.hadoop.ErasureCodingPolicyProto
-	41, // 8: hops.hdfs.EndRewriteRequestProto.tail:type_name -> hops.hadoop.ExtendedBlockProto
-	41, // 9: hops.hdfs.EndRewriteResponseProto.last:type_name -> hops.hadoop.ExtendedBlockProto
-	42, // 10: hops.hdfs.CreateWithDataRequestProto.create:type_name -> hops.hadoop.CreateRequestProto
-	43, // 11: hops.hdfs.CreateWithDataResponseProto.status:type_name -> hops.hadoop.HdfsFileStatusProto
-	44, // 12: hops.hdfs.OpenWithDataResponseProto.locations:type_name -> hops.hadoop.LocatedBlocksProto
+	42, // 6: hops.hdfs.FoundProto.xattrs:type_name -> hops.hadoop.XAttrProto
+	43, // 7: hops.hdfs.BeginRewriteResponseProto.ecPolicy:type_name -> hops.hadoop.ErasureCodingPolicyProto
+	44, // 8: hops.hdfs.EndRewriteRequestProto.tail:type_name -> hops.hadoop.ExtendedBlockProto
+	44, // 9: hops.hdfs.EndRewriteResponseProto.last:type_name -> hops.hadoop.ExtendedBlockProto
+	45, // 10: hops.hdfs.CreateWithDataRequestProto.create:type_name -> hops.hadoop.CreateRequestProto
+	46, // 11: hops.hdfs.CreateWithDataResponseProto.status:type_name -> hops.hadoop.HdfsFileStatusProto
+	47, // 12: hops.hdfs.OpenWithDataResponseProto.locations:type_name -> hops.hadoop.LocatedBlocksProto
 	31, // 13: hops.hdfs.OpenManyWithDataResponseProto.files:type_name -> hops.hdfs.OpenedFileProto
-	41, // 14: hops.hdfs.KeepFileRequestProto.blocks:type_name -> hops.hadoop.ExtendedBlockProto
+	44, // 14: hops.hdfs.KeepFileRequestProto.blocks:type_name -> hops.hadoop.ExtendedBlockProto
 	0,  // 15: hops.hdfs.SetSmallFilesRequestProto.policy:type_name -> hops.hdfs.SmallFilesProto
 	0,  // 16: hops.hdfs.GetSmallFilesResponseProto.policy:type_name -> hops.hdfs.SmallFilesProto
-	17, // [17:17] is the sub-list for method output_type
-	17, // [17:17] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	40, // 17: hops.hdfs.GetFileInfosResponseProto.infos:type_name -> hops.hdfs.FoundInfoProto
+	46, // 18: hops.hdfs.FoundInfoProto.fs:type_name -> hops.hadoop.HdfsFileStatusProto
+	19, // [19:19] is the sub-list for method output_type
+	19, // [19:19] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_namenode_hdfs_hadooppb_operator_proto_init() }
@@ -2984,7 +3149,7 @@ func file_namenode_hdfs_hadooppb_operator_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_namenode_hdfs_hadooppb_operator_proto_rawDesc), len(file_namenode_hdfs_hadooppb_operator_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   36,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
