@@ -73,6 +73,9 @@ type Reader interface {
 	Observes() bool
 	// Await calls done when a namenode that observes has seen what somebody has who has seen that state. ErrRetriable: that takes too long.
 	Await(seen int64, done func(error))
+	// Within calls done when a namenode that does not lead has all that was acknowledged more than age ago, and what somebody has seen as in Await. fresh tells,
+	// behind a read, whether what was read still has all that had been acknowledged age before. ErrStandby: another namenode has to be asked.
+	Within(age time.Duration, seen int64, done func(fresh func() bool, err error))
 }
 
 // Writer are the calls that change the namespace. They are durable on a majority of namenodes when they succeed.

@@ -65,7 +65,7 @@ func (c *Client) XAttrs(ctx context.Context, name string, names ...metadata.XAtt
 		request.XAttrs = append(request.XAttrs, xattrProto(a))
 	}
 	var answer hadooppb.GetXAttrsResponseProto
-	err = c.call(ctx, "getfattr", name, "getXAttrs", request, &answer)
+	err = c.read(ctx, "getfattr", name, "getXAttrs", request, &answer)
 	return xattrsOf(answer.XAttrs), err
 }
 
@@ -76,7 +76,7 @@ func (c *Client) ListXAttrs(ctx context.Context, name string) ([]metadata.XAttr,
 		return nil, err
 	}
 	var answer hadooppb.ListXAttrsResponseProto
-	err = c.call(ctx, "getfattr", name, "listXAttrs", &hadooppb.ListXAttrsRequestProto{Src: &name}, &answer)
+	err = c.read(ctx, "getfattr", name, "listXAttrs", &hadooppb.ListXAttrsRequestProto{Src: &name}, &answer)
 	return xattrsOf(answer.XAttrs), err
 }
 
@@ -87,7 +87,7 @@ func (c *Client) ACL(ctx context.Context, name string) (metadata.ACL, error) {
 		return metadata.ACL{}, err
 	}
 	var answer hadooppb.GetAclStatusResponseProto
-	if err := c.call(ctx, "getfacl", name, "getAclStatus", &hadooppb.GetAclStatusRequestProto{Src: &name}, &answer); err != nil {
+	if err := c.read(ctx, "getfacl", name, "getAclStatus", &hadooppb.GetAclStatusRequestProto{Src: &name}, &answer); err != nil {
 		return metadata.ACL{}, err
 	}
 	r := answer.GetResult()
@@ -192,7 +192,7 @@ func (c *Client) QuotaUsage(ctx context.Context, name string) (metadata.QuotaUsa
 		return metadata.QuotaUsage{}, err
 	}
 	var answer hadooppb.GetQuotaUsageResponseProto
-	err = c.call(ctx, "count", name, "getQuotaUsage", &hadooppb.GetQuotaUsageRequestProto{Path: &name}, &answer)
+	err = c.read(ctx, "count", name, "getQuotaUsage", &hadooppb.GetQuotaUsageRequestProto{Path: &name}, &answer)
 	u := answer.GetUsage()
 	return metadata.QuotaUsage{
 		Names: int64(u.GetFileAndDirectoryCount()), NameQuota: int64(u.GetQuota()),
@@ -211,7 +211,7 @@ func (c *Client) TypeQuotas(ctx context.Context, name string) (map[string]TypeQu
 		return nil, err
 	}
 	var answer hadooppb.GetQuotaUsageResponseProto
-	if err := c.call(ctx, "count", name, "getQuotaUsage", &hadooppb.GetQuotaUsageRequestProto{Path: &name}, &answer); err != nil {
+	if err := c.read(ctx, "count", name, "getQuotaUsage", &hadooppb.GetQuotaUsageRequestProto{Path: &name}, &answer); err != nil {
 		return nil, err
 	}
 	quotas := map[string]TypeQuota{}

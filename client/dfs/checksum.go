@@ -46,7 +46,7 @@ func (c *Client) ChecksumOf(ctx context.Context, name string, mode ChecksumMode)
 	if err != nil {
 		return FileChecksum{}, err
 	}
-	list, err := c.locate(ctx, name, 0, 1<<62)
+	list, err := c.locate(ctx, c.read, name, 0, 1<<62)
 	if err != nil {
 		return FileChecksum{}, err
 	}
@@ -190,7 +190,7 @@ func checksumRequest(
 
 // relocated asks the namenode for a block of a file again, in place of one whose tokens have expired.
 func (c *Client) relocated(ctx context.Context, name string, b *hadooppb.LocatedBlockProto) (*hadooppb.LocatedBlockProto, error) {
-	list, err := c.locate(ctx, name, int64(b.GetOffset()), 1)
+	list, err := c.locate(ctx, c.call, name, int64(b.GetOffset()), 1)
 	if err != nil {
 		return nil, err
 	}

@@ -84,6 +84,14 @@ type Config struct {
 	// Waiting, if not nil, is called when an operation has been waiting for a namenode for a second and goes on waiting, with
 	// the reason: that none answers, or that none leads. It must not block.
 	Waiting func(why error)
+	// Reads says which namenodes answer what changes nothing; default: the one that leads.
+	Reads Reads
+	// MaxStaleness, if not 0, has any namenode answer that can tell that its state contains everything that was acknowledged so long before, in whole
+	// milliseconds, and everything that this client has seen (hops.client.max-staleness).
+	MaxStaleness time.Duration
+	// AutoMsync, for ReadAnywhere without MaxStaleness, is after how long a read is preceded by Msync: what others have done before that it shows. 0: none but
+	// the first read is; less: each (dfs.client.failover.observer.auto-msync-period, where -1 and 0 say these two).
+	AutoMsync time.Duration
 	// Filesystem is the URI that the configuration names as the file system; it is told to who has given the address of a
 	// port of another kind.
 	Filesystem string
@@ -122,6 +130,24 @@ type Config struct {
 	Identity string
 	// Logger; nil means slog.Default().
 	Logger *slog.Logger
+}
+
+// Reads says which namenodes answer what changes nothing.
+type Reads int
+
+const (
+	// ReadLeader: the one that leads. Reads are linearizable.
+	ReadLeader Reads = iota
+	// ReadAnywhere: any that has all that this client has seen, as observers of HDFS do: it sees what it has written itself, and never less than before.
+	ReadAnywhere
+)
+
+// reading is how to read from namenodes that do not lead; nil: they are not asked.
+func (c *Client) reading() *hrpc.Reading {
+	if c.config.Reads == ReadLeader && c.config.MaxStaleness == 0 {
+		return nil
+	}
+	return &hrpc.Reading{MaxStaleness: c.config.MaxStaleness, Sync: c.Msync, SyncEvery: c.config.AutoMsync}
 }
 
 // Client is a client of one file system. It is safe for concurrent use.
@@ -174,6 +200,9 @@ func New(config Config) (*Client, error) {
 	}
 	if _, err := config.Checksum.over(dtp.DefaultChecksum); err != nil {
 		return nil, fmt.Errorf("dfs: %w", err)
+	}
+	if s := config.MaxStaleness; s < 0 || s%time.Millisecond != 0 {
+		return nil, fmt.Errorf("dfs: a staleness of %v is no number of milliseconds: %w", s, metadata.ErrInvalidArgument)
 	}
 	if config.BlockSize < 0 {
 		return nil, fmt.Errorf("dfs: block size %d: %w", config.BlockSize, metadata.ErrInvalidArgument)
@@ -245,7 +274,8 @@ func New(config Config) (*Client, error) {
 			state, err := c.haState(ctx, addr)
 			return err == nil && state == "active"
 		},
-		Logger: c.log,
+		Reading: c.reading(),
+		Logger:  c.log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("dfs: %w", err)
@@ -307,6 +337,16 @@ func currentUser() string {
 // call asks the namenode. op and name go into the error.
 func (c *Client) call(ctx context.Context, op, name, method string, request, response hrpc.Message) error {
 	return wrap(op, name, c.hinted(c.rpc.Call(ctx, clientProtocol, method, request, response)))
+}
+
+// read is call for what changes nothing, and may be answered by a namenode that does not lead if the client's Config says so.
+func (c *Client) read(ctx context.Context, op, name, method string, request, response hrpc.Message) error {
+	return wrap(op, name, c.hinted(c.rpc.Read(ctx, clientProtocol, method, request, response)))
+}
+
+// Msync has the client's later reads show all that anybody has been told is done by now, whichever namenode answers them.
+func (c *Client) Msync(ctx context.Context) error {
+	return c.call(ctx, "msync", "", "msync", new(hadooppb.MsyncRequestProto), new(hadooppb.MsyncResponseProto))
 }
 
 // hinted says what to do about an address where no namenode is.

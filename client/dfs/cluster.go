@@ -179,7 +179,7 @@ func (c *Client) BlockLocations(ctx context.Context, name string, offset, length
 	if err != nil {
 		return nil, err
 	}
-	located, err := c.locate(ctx, name, offset, length)
+	located, err := c.locate(ctx, c.read, name, offset, length)
 	if err != nil {
 		return nil, err
 	}
@@ -203,13 +203,13 @@ func (c *Client) BlockLocations(ctx context.Context, name string, offset, length
 	return locations, nil
 }
 
-// locate asks for the blocks that overlap length bytes at offset of a cleaned path.
-func (c *Client) locate(ctx context.Context, name string, offset, length int64) (*hadooppb.LocatedBlocksProto, error) {
+// locate asks for the blocks that overlap length bytes at offset of a cleaned path, by read or, where what any namenode says will not do, by call.
+func (c *Client) locate(ctx context.Context, ask func(ctx context.Context, op, name, method string, request, response hrpc.Message) error, name string, offset, length int64) (*hadooppb.LocatedBlocksProto, error) {
 	if offset < 0 || length < 0 {
 		return nil, &Error{Op: "locate", Path: name, Kind: metadata.ErrInvalidArgument, Message: "negative offset or length"}
 	}
 	var answer hadooppb.GetBlockLocationsResponseProto
-	err := c.call(ctx, "open", name, "getBlockLocations",
+	err := ask(ctx, "open", name, "getBlockLocations",
 		&hadooppb.GetBlockLocationsRequestProto{Src: &name, Offset: new(uint64(offset)), Length: new(uint64(length)), Tails: new(true)}, &answer)
 	if err != nil {
 		return nil, err

@@ -359,6 +359,9 @@ func (c *HadoopConf) reach(config Config, scheme, authority string) (Config, err
 			}
 			config.Namenodes = append(config.Namenodes, addr)
 		}
+		if err := c.observers(&config, service); err != nil {
+			return Config{}, err
+		}
 		if len(config.Namenodes) == 0 {
 			return Config{}, fmt.Errorf("name service %s has no namenodes: %w", service, metadata.ErrInvalidArgument)
 		}
@@ -373,6 +376,53 @@ func (c *HadoopConf) reach(config Config, scheme, authority string) (Config, err
 	}
 	config.Namenodes = []string{addr}
 	return config, nil
+}
+
+// observers fills in which namenodes of a name service are read from, as the class says that Hadoop's clients have for it.
+func (c *HadoopConf) observers(config *Config, service string) error {
+	class := c.Properties["dfs.client.failover.proxy.provider."+service]
+	if !strings.HasSuffix(class, ".ObserverReadProxyProvider") && !strings.HasSuffix(class, ".ObserverReadProxyProviderWithIPFailover") {
+		return nil
+	}
+	config.Reads = ReadAnywhere
+	name := "dfs.client.failover.observer.auto-msync-period." + service
+	v := c.Properties[name]
+	if v == "" {
+		return nil
+	}
+	period, err := parseTime(v)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: %q: %w", name, v, err)
+	case period == 0: // in Config zero means that nothing is said
+		config.AutoMsync = -1
+	case period > 0:
+		config.AutoMsync = period
+	}
+	return nil
+}
+
+// parseTime reads a time as Hadoop writes it: a number with a unit, from ns to d, or of milliseconds.
+func parseTime(v string) (time.Duration, error) {
+	unit := time.Duration(0)
+	number, days := strings.CutSuffix(v, "d")
+	if days {
+		unit = 24 * time.Hour
+	} else if strings.Trim(v, "-0123456789") == "" {
+		unit = time.Millisecond
+	}
+	if unit == 0 {
+		t, err := time.ParseDuration(v)
+		if err != nil {
+			return 0, metadata.Errorf(metadata.ErrInvalidArgument, "%v", err)
+		}
+		return t, nil
+	}
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || n > math.MaxInt64/int64(unit) || n < math.MinInt64/int64(unit) {
+		return 0, metadata.Errorf(metadata.ErrInvalidArgument, "not a time, such as 500ms or 10s")
+	}
+	return time.Duration(n) * unit, nil
 }
 
 // withPort is an address of a namenode with its port. Error: ErrInvalidArgument, with the name of what says so.
@@ -472,6 +522,13 @@ func (c *HadoopConf) config() (Config, error) {
 	get("hops.cluster.roots", func(v string) error {
 		config.Roots = v
 		return nil
+	})
+	get("hops.client.max-staleness", func(v string) (err error) {
+		config.MaxStaleness, err = parseTime(v)
+		if err == nil && config.MaxStaleness < 0 {
+			err = metadata.Errorf(metadata.ErrInvalidArgument, "less than zero")
+		}
+		return err
 	})
 	get("hops.cluster.identity", func(v string) error {
 		config.Identity = v

@@ -100,6 +100,54 @@ func TestPropertiesShapeTheClient(t *testing.T) {
 	}
 }
 
+func TestConfigurationSaysWhereReadsGo(t *testing.T) {
+	const provider = "dfs.client.failover.proxy.provider.lab"
+	const class = "org.apache.hadoop.hdfs.server.namenode.ha.ObserverReadProxyProvider"
+	const period = "dfs.client.failover.observer.auto-msync-period.lab"
+	for _, test := range []struct {
+		properties []string
+		reads      Reads
+		msync      time.Duration
+		stale      time.Duration
+	}{
+		{},
+		{properties: []string{provider, "org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverProxyProvider", period, "5s"}},
+		{properties: []string{provider, class}, reads: ReadAnywhere},
+		{properties: []string{provider, class, period, "-1"}, reads: ReadAnywhere},
+		{properties: []string{provider, class, period, "0"}, reads: ReadAnywhere, msync: -1},
+		{properties: []string{provider, class, period, "500"}, reads: ReadAnywhere, msync: 500 * time.Millisecond},
+		{properties: []string{provider, class, period, "5s"}, reads: ReadAnywhere, msync: 5 * time.Second},
+		{properties: []string{provider, class + "WithIPFailover", period, "1d"}, reads: ReadAnywhere, msync: 24 * time.Hour},
+		{properties: []string{"hops.client.max-staleness", "2s"}, stale: 2 * time.Second},
+		{properties: []string{"hops.client.max-staleness", "250"}, stale: 250 * time.Millisecond},
+	} {
+		c, err := LoadHadoopConf(confDir(t, "", conf(append(test.properties,
+			"fs.defaultFS", "hdfs://lab", "dfs.nameservices", "lab", "dfs.ha.namenodes.lab", "nn1", "dfs.namenode.rpc-address.lab.nn1", "h:1")...)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := c.Locate("/")
+		if got := l.Config; err != nil || got.Reads != test.reads || got.AutoMsync != test.msync || got.MaxStaleness != test.stale {
+			t.Errorf("%v: %v, msync %v, staleness %v, %v", test.properties, got.Reads, got.AutoMsync, got.MaxStaleness, err)
+		}
+	}
+	for _, properties := range [][]string{{provider, class, period, "soon"}, {provider, class, period, "99999999999d"}, {"hops.client.max-staleness", "-1"}, {"hops.client.max-staleness", "1y"}} {
+		c, err := LoadHadoopConf(confDir(t, "", conf(append(properties,
+			"fs.defaultFS", "hdfs://lab", "dfs.nameservices", "lab", "dfs.ha.namenodes.lab", "nn1", "dfs.namenode.rpc-address.lab.nn1", "h:1")...)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Locate("/"); !errors.Is(err, metadata.ErrInvalidArgument) || !strings.Contains(err.Error(), properties[len(properties)-2]) {
+			t.Errorf("%v: %v", properties, err)
+		}
+	}
+	for _, stale := range []time.Duration{-time.Second, time.Microsecond} {
+		if _, err := New(Config{Namenodes: []string{"h:1"}, MaxStaleness: stale}); !errors.Is(err, metadata.ErrInvalidArgument) {
+			t.Errorf("%v: %v", stale, err)
+		}
+	}
+}
+
 func TestConfigurationMistakesAreNamed(t *testing.T) {
 	if _, err := LoadHadoopConf(filepath.Join(t.TempDir(), "none")); err == nil {
 		t.Error("a directory that is not there")

@@ -18,7 +18,7 @@ func (c *Client) Stat(ctx context.Context, name string) (metadata.FileStatus, er
 		return metadata.FileStatus{}, err
 	}
 	answer := infoAnswer{name: name}
-	if err := c.call(ctx, "stat", name, "getFileInfo", &hadooppb.GetFileInfoRequestProto{Src: &name}, &answer); err != nil {
+	if err := c.read(ctx, "stat", name, "getFileInfo", &hadooppb.GetFileInfoRequestProto{Src: &name}, &answer); err != nil {
 		return metadata.FileStatus{}, err
 	}
 	if !answer.found {
@@ -46,7 +46,7 @@ func (c *Client) ListPage(ctx context.Context, name, startAfter string) (Page, e
 		return Page{}, err
 	}
 	answer := listAnswer{name: name}
-	err = c.call(ctx, "list", name, "getListing",
+	err = c.read(ctx, "list", name, "getListing",
 		&hadooppb.GetListingRequestProto{Src: &name, StartAfter: []byte(startAfter), NeedLocation: new(bool)}, &answer)
 	if err != nil {
 		return Page{}, err
@@ -271,7 +271,7 @@ func (c *Client) CheckAccess(ctx context.Context, name string, access metadata.A
 	if err != nil {
 		return err
 	}
-	return c.call(ctx, "access", name, "checkAccess", &hadooppb.CheckAccessRequestProto{
+	return c.read(ctx, "access", name, "checkAccess", &hadooppb.CheckAccessRequestProto{
 		Path: &name, Mode: hadooppb.AclEntryProto_FsActionProto(access & 7).Enum(),
 	}, new(hadooppb.CheckAccessResponseProto))
 }
@@ -344,7 +344,7 @@ func (c *Client) IsFileClosed(ctx context.Context, name string) (bool, error) {
 		return false, err
 	}
 	var answer hadooppb.IsFileClosedResponseProto
-	err = c.call(ctx, "stat", name, "isFileClosed", &hadooppb.IsFileClosedRequestProto{Src: &name}, &answer)
+	err = c.read(ctx, "stat", name, "isFileClosed", &hadooppb.IsFileClosedRequestProto{Src: &name}, &answer)
 	return answer.GetResult(), err
 }
 

@@ -120,7 +120,7 @@ func (w *Writer) seal() error {
 	}
 	length := w.length.Load()
 	_, err := w.c.copyBeside(w.life, &made, func(out *Writer) error {
-		list, err := w.c.locate(w.life, w.byID(), length-tail, tail)
+		list, err := w.c.locate(w.life, w.c.call, w.byID(), length-tail, tail)
 		if err != nil {
 			return err
 		}

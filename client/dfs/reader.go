@@ -114,7 +114,7 @@ func (c *Client) Open(ctx context.Context, name string) (*Reader, error) {
 			return r, err
 		}
 		// An open end whose place groups have taken meanwhile has no datanodes any more.
-		list, lerr := c.locate(ctx, name, 0, 1)
+		list, lerr := c.locate(ctx, c.call, name, 0, 1)
 		if lerr != nil || list.GetLastBlock().GetB().GetBlockId() == last {
 			return nil, err
 		}
@@ -132,7 +132,7 @@ func (c *Client) openOnce(ctx context.Context, name string) (r *Reader, last uin
 	}
 	list := answer.GetLocations()
 	if list == nil {
-		if list, err = c.locate(ctx, name, 0, firstPrefetch); err != nil {
+		if list, err = c.locate(ctx, c.read, name, 0, firstPrefetch); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -223,7 +223,7 @@ func (r *Reader) at(ctx context.Context, pos int64, fresh bool) (*located, error
 	r.mu.Lock()
 	ahead := max(prefetch*r.block, 1<<20)
 	r.mu.Unlock()
-	list, err := r.c.locate(ctx, r.path, pos, ahead)
+	list, err := r.c.locate(ctx, r.c.call, r.path, pos, ahead)
 	if err != nil {
 		return nil, err
 	}

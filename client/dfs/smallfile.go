@@ -111,7 +111,7 @@ func (c *Client) openSmall(ctx context.Context, name string, most int) (*hadoopp
 		return nil, nil
 	}
 	answer := new(hadooppb.OpenWithDataResponseProto)
-	err := c.rpc.Call(ctx, operatorProtocol, "openWithData", &hadooppb.OpenWithDataRequestProto{Path: &name, Most: new(uint32(most)), Length: new(uint64(firstPrefetch))}, answer)
+	err := c.rpc.Read(ctx, operatorProtocol, "openWithData", &hadooppb.OpenWithDataRequestProto{Path: &name, Most: new(uint32(most)), Length: new(uint64(firstPrefetch))}, answer)
 	switch {
 	case c.small.unknown(err):
 		return nil, nil
@@ -172,7 +172,7 @@ func (c *Client) readSome(ctx context.Context, paths []string, some []int, most 
 			request.Paths = append(request.Paths, paths[i])
 		}
 		var answer manyAnswer
-		err := c.rpc.Call(ctx, operatorProtocol, "openManyWithData", request, &answer)
+		err := c.rpc.Read(ctx, operatorProtocol, "openManyWithData", request, &answer)
 		if c.small.unknown(err) {
 			continue
 		}

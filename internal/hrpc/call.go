@@ -44,9 +44,13 @@ type particulars struct {
 	ClientID []byte
 	CallID   int32
 	Retry    int32
-	// StateID is the state that the caller has seen of these servers (HDFS-12943), if Aligned: it has told one, and is told the server's.
-	StateID int64
-	Aligned bool
+	// StateID is the state that the caller has seen of these servers (HDFS-12943), if Told: it is told the server's. Aligned: it reads from observers as Hadoop's
+	// clients do, whatever has happened that it has not seen. Staleness, if not 0, is how old a state it allows to be read.
+	StateID       int64
+	Told, Aligned bool
+	Staleness     time.Duration
+	// Doubt, if a handler sets it, is called before an answer goes out, whatever it is: an error of it goes out instead.
+	Doubt func() error
 	// Request has the type that the method's New returned.
 	Request Message
 	// Protocol and Method are the names on the wire.
@@ -156,6 +160,10 @@ func (c *Call) Reply(m Message) {
 		c.again()
 		return
 	}
+	if err := c.doubt(); err != nil {
+		c.failed(err)
+		return
+	}
 	c.decided(m, nil) // who has the answer finds it in the audit log
 	h := responseHeader{callID: c.CallID, retry: c.Retry, clientID: c.ClientID, stateID: c.state()}
 	err := c.conn.send(&h, m)
@@ -168,9 +176,17 @@ func (c *Call) Reply(m Message) {
 	c.conn.finished(c)
 }
 
+// doubt is why an answer must not go out.
+func (c *Call) doubt() error {
+	if c.Doubt == nil {
+		return nil
+	}
+	return c.Doubt()
+}
+
 // state is the server's state for the header of the answer, which is made already; nil: the caller does not want to know.
 func (c *Call) state() *int64 {
-	if !c.Aligned || c.conn.server.config.State == nil {
+	if !c.Told || c.conn.server.config.State == nil {
 		return nil
 	}
 	state := c.conn.server.config.State()
@@ -268,6 +284,14 @@ func (c *Call) Fail(err error) {
 		c.again()
 		return
 	}
+	if doubt := c.doubt(); doubt != nil {
+		err = doubt
+	}
+	c.failed(err)
+}
+
+// failed is Fail for who has the right to answer.
+func (c *Call) failed(err error) {
 	c.decided(nil, err)
 	if remote, ok := errors.AsType[*RemoteError](err); ok {
 		detail := remote.Detail

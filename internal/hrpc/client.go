@@ -61,6 +61,8 @@ type DialConfig struct {
 	DoubtAfter time.Duration
 	// MaxFrame is the largest answer taken, in bytes. Default DefaultMaxFrame.
 	MaxFrame int
+	// alignment, if not nil, is shared by a client's connections.
+	alignment *alignment
 	// Dial makes the connection; default a net.Dialer's.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
@@ -216,7 +218,7 @@ func (c *Client) Close() error {
 // Call asks the server and waits for the answer, which is decoded into response. Errors: a *RemoteError is the server's;
 // a *ConnError means that the connection failed and it is not known whether the call was carried out; ctx.Err().
 func (c *Client) Call(ctx context.Context, protocol, method string, request, response Message) error {
-	return c.call(ctx, c.ids.Add(1)&0x7fffffff, 0, protocol, method, request, response)
+	return c.call(ctx, c.ids.Add(1)&0x7fffffff, 0, false, protocol, method, request, response)
 }
 
 // ConnError is a failure of the connection to a server, or to make one.
@@ -236,7 +238,8 @@ func (e *ConnError) Error() string {
 
 func (e *ConnError) Unwrap() error { return e.Err }
 
-func (c *Client) call(ctx context.Context, id, retry int32, protocol, method string, request, response Message) error {
+// call is Call under a number, for the retry of that number. anywhere: a server may answer that does not lead.
+func (c *Client) call(ctx context.Context, id, retry int32, anywhere bool, protocol, method string, request, response Message) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -250,7 +253,11 @@ func (c *Client) call(ctx context.Context, id, retry int32, protocol, method str
 	err = c.add(func(dst []byte) ([]byte, error) {
 		dst, at := beginFrame(dst)
 		var room [256]byte
-		dst = appendDelimited(dst, appendRequestHeader(room[:0], id, retry, c.config.ClientID[:]))
+		header := appendRequestHeader(room[:0], id, retry, c.config.ClientID[:])
+		if a := c.config.alignment; a != nil {
+			header = appendAlignment(header, a, anywhere)
+		}
+		dst = appendDelimited(dst, header)
 		dst = appendDelimited(dst, appendCallHeader(room[:0], protocol, method))
 		var err error
 		if dst, err = appendMessage(dst, request); err != nil {
@@ -470,6 +477,9 @@ func (c *Client) deliver(frame []byte) error {
 	h, err := parseResponseHeader(head)
 	if err != nil {
 		return err
+	}
+	if a := c.config.alignment; a != nil && h.stateID != nil {
+		a.learn(*h.stateID)
 	}
 	var remote *RemoteError
 	if h.status != hadooppb.RpcResponseHeaderProto_SUCCESS {

@@ -49,6 +49,8 @@ type FailoverConfig struct {
 	// Waiting, if not nil, is called when a call has been tried for a second and goes on being tried, once for each call,
 	// with what keeps it waiting. It must not block.
 	Waiting func(why error)
+	// Reading, if not nil, has Read ask servers that do not lead.
+	Reading *Reading
 	// Logger; nil means slog.Default().
 	Logger *slog.Logger
 }
@@ -61,11 +63,13 @@ type Failover struct {
 	config FailoverConfig
 	log    *slog.Logger
 	nodes  []*node
-	active atomic.Int32
-	ids    atomic.Int32
-	heard  atomic.Bool // some server has answered a call
-	closed chan struct{}
-	once   sync.Once
+	// observers; nil: Read is Call.
+	observers *observers
+	active    atomic.Int32
+	ids       atomic.Int32
+	heard     atomic.Bool // some server has answered a call
+	closed    chan struct{}
+	once      sync.Once
 
 	// seeking is how many calls pause because nobody leads.
 	seeking atomic.Int32
@@ -85,6 +89,10 @@ func NewFailover(config FailoverConfig) (*Failover, error) {
 	f := &Failover{config: config, log: config.Logger, closed: make(chan struct{})}
 	if f.log == nil {
 		f.log = slog.Default()
+	}
+	if config.Reading != nil {
+		f.observers = newObservers(f, *config.Reading)
+		config.alignment = f.observers.alignment
 	}
 	for _, addr := range config.Addresses {
 		n := &node{addr: addr, config: config.DialConfig}
@@ -199,7 +207,7 @@ func (f *Failover) try(ctx context.Context, at, id, retry int32, protocol, metho
 	if err != nil {
 		return err
 	}
-	err = c.call(ctx, id, retry, protocol, method, request, response)
+	err = c.call(ctx, id, retry, false, protocol, method, request, response)
 	if err == nil && f.heard.Load() && f.seeking.Load() == 0 {
 		return nil
 	}

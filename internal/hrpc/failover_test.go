@@ -28,8 +28,9 @@ type identity struct {
 
 // member is a server that answers "ask" as it is told and records who asked.
 type member struct {
-	addr string
-	stop func()
+	addr  string
+	stop  func()
+	state atomic.Int64 // which it tells who wants to know
 
 	mu   sync.Mutex
 	seen []identity
@@ -50,7 +51,9 @@ func (m *member) calls() []identity {
 
 func newMember(t *testing.T, then func(*Call)) *member {
 	m := &member{then: then}
-	s := NewServer(ServerConfig{Door: security.NewDoor(security.Config{}), Logger: slog.New(slog.DiscardHandler), Drain: 10 * time.Millisecond})
+	s := NewServer(ServerConfig{
+		Door: security.NewDoor(security.Config{}), Logger: slog.New(slog.DiscardHandler), Drain: 10 * time.Millisecond, State: func() int64 { return m.state.Load() },
+	})
 	s.Handle(nn, Method{
 		Name: "ask", New: func() Message { return new(hadooppb.RollEditsRequestProto) }, Right: security.Anyone,
 		Handle: func(c *Call) {

@@ -69,7 +69,7 @@ func TestClientSendsHadoopsBytes(t *testing.T) {
 	}
 	defer c.Close()
 	var answer hadooppb.GetFileInfoResponseProto
-	if err := c.call(t.Context(), 0, 0, nn, "getFileInfo", &hadooppb.GetFileInfoRequestProto{Src: new("/")}, &answer); err != nil {
+	if err := c.call(t.Context(), 0, 0, false, nn, "getFileInfo", &hadooppb.GetFileInfoRequestProto{Src: new("/")}, &answer); err != nil {
 		t.Error(err)
 	}
 	if err := <-done; err != nil {

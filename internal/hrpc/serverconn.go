@@ -696,7 +696,7 @@ func (m *Method) request() Message {
 // newCall makes a call of what its header says.
 func (c *serverConn) newCall(h requestHeader) *Call {
 	m := memories.Get().(*memory)
-	m.ClientID, m.CallID, m.Retry, m.StateID, m.Aligned, m.conn = c.clientID, h.callID, h.retry, h.stateID, h.aligned, c // the rest is empty
+	m.ClientID, m.CallID, m.Retry, m.StateID, m.Told, m.Aligned, m.Staleness, m.conn = c.clientID, h.callID, h.retry, h.stateID, h.told, h.aligned, h.staleness, c // the rest is empty
 	m.holders.Store(2)
 	return &Call{memory: m, turn: m.stage.Load(), server: c.server}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
@@ -173,10 +174,22 @@ type requestHeader struct {
 	callID   int32
 	retry    int32
 	clientID []byte
-	// stateID is the state that the caller has seen, if aligned.
-	stateID int64
-	aligned bool
+	// stateID is the state that the caller has seen, if told: it wants to know the server's. aligned: it has told it as Hadoop's clients do.
+	stateID       int64
+	told, aligned bool
+	// staleness is how old the answer may be, 0: the header does not say.
+	staleness time.Duration
 }
+
+// Fields of the header of a request that are not Hadoop's. Who limits how old a state may be says them in place of Hadoop's stateId, so that a server that
+// does not know them takes the caller for one that does not read from observers.
+const (
+	fieldStaleness = 100 // uint64: how old the state may be that this call is answered from, in milliseconds; only the one that leads answers a call without
+	fieldSeen      = 101 // int64: the state that the caller has seen
+)
+
+// maxStaleness is what a larger one is taken for.
+const maxStaleness = 24 * time.Hour
 
 func parseRequestHeader(b []byte) (requestHeader, error) {
 	h := requestHeader{kind: -1, op: -1, retry: -1}
@@ -191,7 +204,7 @@ func parseRequestHeader(b []byte) (requestHeader, error) {
 			break
 		}
 		switch f.number {
-		case 1, 2, 3, 5, 8:
+		case 1, 2, 3, 5, 8, fieldStaleness, fieldSeen:
 			if f.kind != 0 {
 				return h, errMalformed
 			}
@@ -212,7 +225,11 @@ func parseRequestHeader(b []byte) (requestHeader, error) {
 		case 5:
 			h.retry = unzigzag32(f.value)
 		case 8:
-			h.stateID, h.aligned = int64(f.value), true
+			h.stateID, h.told, h.aligned = int64(f.value), true, true
+		case fieldStaleness:
+			h.staleness = time.Duration(min(f.value, uint64(maxStaleness/time.Millisecond))) * time.Millisecond
+		case fieldSeen:
+			h.stateID, h.told = int64(f.value), true
 		}
 	}
 	if !hasID || !hasClient {
@@ -275,6 +292,21 @@ func appendRequestHeader(dst []byte, callID, retry int32, clientID []byte) []byt
 	dst = append(dst, clientID...)
 	dst = append(dst, 5<<3)
 	return binary.AppendUvarint(dst, zigzag32(retry))
+}
+
+// appendAlignment appends to the header of a request what the caller has seen, and how old a state may be: anywhere is for a call that a server may answer that does
+// not lead.
+func appendAlignment(dst []byte, a *alignment, anywhere bool) []byte {
+	seen := uint64(a.seen.Load())
+	if a.staleness == 0 {
+		return binary.AppendUvarint(append(dst, 8<<3), seen)
+	}
+	if anywhere {
+		dst = binary.AppendUvarint(dst, fieldStaleness<<3)
+		dst = binary.AppendUvarint(dst, uint64(a.staleness/time.Millisecond))
+	}
+	dst = binary.AppendUvarint(dst, fieldSeen<<3)
+	return binary.AppendUvarint(dst, seen)
 }
 
 // callHeader is RequestHeaderProto. Its slices are part of the frame.
@@ -377,6 +409,8 @@ func parseResponseHeader(b []byte) (responseHeader, error) {
 			h.clientID = f.bytes
 		case 8:
 			h.retry = unzigzag32(f.value)
+		case 9:
+			h.stateID = new(int64(f.value))
 		}
 	}
 	if seen != 3 {

@@ -17,7 +17,9 @@ import (
 //	question: the leader's term | its round
 //	answer:   the same term if the member stands by that leader, else 0 | the same round
 //
-// A member is asked the next one when it has answered.
+// A member is asked the next one when it has answered. A question of the term anyTerm is one for a leader (horizon.go), whose answer has an entry in place of
+// the term: up to it there is everything that was acknowledged before the question came. 0: the member does not lead, or is of a version that does
+// not know the question.
 const questionBytes = 16
 
 const (
@@ -44,7 +46,12 @@ func (g *Group) answer(conn net.Conn) {
 		if _, err := io.ReadFull(conn, b[:]); err != nil {
 			return
 		}
-		if !g.stands(binary.BigEndian.Uint64(b[:])) {
+		switch term := binary.BigEndian.Uint64(b[:]); {
+		case term == anyTerm:
+			ctx, cancel := context.WithTimeout(context.Background(), askLimit)
+			binary.BigEndian.PutUint64(b[:], g.acknowledged(ctx))
+			cancel()
+		case !g.stands(term):
 			clear(b[:8])
 		}
 		if g.wire.cut.Load() {

@@ -155,6 +155,7 @@ type Group struct {
 	raft      *raft.Raft
 	batches   *batcher
 	reads     reader
+	horizons  horizons
 
 	// reign is set while this member leads and is ready.
 	reign      atomic.Pointer[reign]
@@ -212,7 +213,7 @@ func openGroup(h *Host, cfg GroupConfig, machine StateMachine) (_ *Group, err er
 	}
 	g := &Group{
 		name: cfg.Name, host: h, cfg: cfg, log: log, dir: d,
-		batches: newBatcher(), reads: reader{wake: make(chan struct{}, 1)},
+		batches: newBatcher(), reads: reader{wake: make(chan struct{}, 1)}, horizons: horizons{wake: make(chan struct{}, 1)},
 		snapNow: make(chan struct{}, 1), copyNow: make(chan struct{}, 1), slow: make(chan slowWrite, 1), dying: make(chan struct{}), stop: make(chan struct{}),
 	}
 	g.leadership.Store(&Leadership{})
@@ -566,6 +567,7 @@ func (g *Group) start() error {
 	g.workers.Go(func() { <-pumped })
 	g.workers.Go(func() { g.follow(notify, observed, g.stop) })
 	g.workers.Go(g.serveReads)
+	g.workers.Go(g.serveHorizons)
 	g.workers.Go(g.ship)
 	g.workers.Go(g.land)
 	g.workers.Go(g.watchSize)

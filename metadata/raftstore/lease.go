@@ -33,7 +33,7 @@ type lease struct {
 	gone atomic.Uint64
 }
 
-// anyTerm: this member stands in the next term in which it asks for votes.
+// anyTerm: this member stands in the next term in which it asks for votes. In a question: see answer.
 const anyTerm = math.MaxUint64
 
 type leased struct {

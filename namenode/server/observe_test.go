@@ -3,17 +3,23 @@ package server
 import (
 	"bufio"
 	"cmp"
+	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"net"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protodelim"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
 	"github.com/gohops/hops/namenode/hdfs/clientprotocol"
@@ -26,6 +32,8 @@ type aligned struct {
 	protocol string // empty: ClientProtocol
 	seen     int64
 	id       int32
+	// staleness, in milliseconds: it speaks as hops' own clients that limit it.
+	staleness uint64
 }
 
 // call returns the class of the exception that the call ended in, empty for none.
@@ -48,10 +56,14 @@ func (a *aligned) call(m *member, method string, request, response proto.Message
 		}
 	}
 	header := func(id int32) *hadoop.RpcRequestHeaderProto {
-		return &hadoop.RpcRequestHeaderProto{
+		h := &hadoop.RpcRequestHeaderProto{
 			RpcKind: hadoop.RpcKindProto_RPC_PROTOCOL_BUFFER.Enum(), RpcOp: hadoop.RpcRequestHeaderProto_RPC_FINAL_PACKET.Enum(),
 			CallId: &id, ClientId: []byte("0123456789abcdef"), StateId: &a.seen,
 		}
+		if a.staleness > 0 {
+			h.StateId, h.SeenStateId, h.MaxStaleness = nil, &a.seen, &a.staleness
+		}
+		return h
 	}
 	if _, err := conn.Write([]byte("hrpc\x09\x00\x00")); err != nil {
 		a.t.Fatal(err)
@@ -136,6 +148,158 @@ func TestObserverReads(t *testing.T) {
 	})
 	if class != retriable {
 		t.Fatalf("a client that has seen what is not there: %q", class)
+	}
+}
+
+// Namenodes that do not lead answer reads whose callers say how old the answer may be, and show what these have seen.
+func TestReadsOfLimitedStaleness(t *testing.T) {
+	t.Parallel()
+	const standby, retriable = "org.apache.hadoop.ipc.StandbyException", "org.apache.hadoop.ipc.RetriableException"
+	c := newCluster(t, 3, nil)
+	lead := c.leader()
+	var other *member
+	for _, m := range c.nodes {
+		if m.Server != lead.Server {
+			other = m
+		}
+	}
+	a := &aligned{t: t, seen: math.MinInt64, staleness: 5000}
+	for i := range 20 {
+		path := "/d" + strings.Repeat("x", i)
+		class := a.call(lead, "mkdirs", &hadoop.MkdirsRequestProto{Src: &path, Masked: &hadoop.FsPermissionProto{Perm: ptr(uint32(0o755))}, CreateParent: ptr(true)}, &hadoop.MkdirsResponseProto{})
+		if class != "" {
+			t.Fatal(class)
+		}
+		eventually(t, "the other namenode answers", func() bool {
+			found := new(hadoop.GetFileInfoResponseProto)
+			switch class := a.call(other, "getFileInfo", &hadoop.GetFileInfoRequestProto{Src: &path}, found); {
+			case class == standby || class == retriable: // a busy machine
+				return false
+			case class != "":
+				t.Fatal(class)
+			case found.GetFs() == nil:
+				t.Fatalf("%s, which the client has made, is not there", path)
+			}
+			return true
+		})
+	}
+	path := "/w"
+	if class := a.call(other, "mkdirs", &hadoop.MkdirsRequestProto{Src: &path, Masked: &hadoop.FsPermissionProto{Perm: ptr(uint32(0o755))}, CreateParent: ptr(true)}, &hadoop.MkdirsResponseProto{}); class != standby {
+		t.Fatalf("a change of one that does not lead: %q", class)
+	}
+	far := &aligned{t: t, seen: math.MaxInt64, staleness: 5000}
+	if class := far.call(other, "getFileInfo", &hadoop.GetFileInfoRequestProto{Src: &path}, new(hadoop.GetFileInfoResponseProto)); class != retriable && class != standby {
+		t.Fatalf("a client that has seen what is not there: %q", class)
+	}
+}
+
+// traffic counts what is sent to each address.
+type traffic struct {
+	mu   sync.Mutex
+	sent map[string]int
+}
+
+func (f *traffic) dial(ctx context.Context, _, addr string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	return &counted{conn, f, addr}, nil
+}
+
+func (f *traffic) to(addr string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.sent[addr]
+}
+
+type counted struct {
+	net.Conn
+	traffic *traffic
+	addr    string
+}
+
+func (c *counted) Write(b []byte) (int, error) {
+	c.traffic.mu.Lock()
+	c.traffic.sent[c.addr]++
+	c.traffic.mu.Unlock()
+	return c.Conn.Write(b)
+}
+
+// A client whose reads any namenode answers sees what it has done itself, whichever leads or is gone, and reads from those that do not lead.
+func TestClientsReadAnywhere(t *testing.T) {
+	t.Parallel()
+	for name, reads := range map[string]dfs.Config{
+		"limited":       {MaxStaleness: 5 * time.Second},
+		"as observers":  {Reads: dfs.ReadAnywhere},
+		"always synced": {Reads: dfs.ReadAnywhere, AutoMsync: -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t, 3, nil)
+			f := &traffic{sent: map[string]int{}}
+			config := reads
+			config.User, config.Logger, config.Dial = c.nodes[0].config.Door.Daemon(), slog.New(slog.DiscardHandler), f.dial
+			for _, m := range c.nodes {
+				config.Namenodes = append(config.Namenodes, m.ipc)
+			}
+			client, err := dfs.New(config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.Close()
+			root := c.root()
+			made := 0
+			makes := func(n int) {
+				for range n {
+					path := fmt.Sprintf("/d%d", made)
+					made++
+					if err := client.Mkdirs(t.Context(), path, 0o755, true); err != nil {
+						t.Fatal(err)
+					}
+					if _, err := client.Stat(t.Context(), path); err != nil {
+						t.Fatalf("what the client has made: %v", err)
+					}
+					if page, err := client.ListPage(t.Context(), "/", ""); err != nil || len(page.Entries) < made {
+						t.Fatalf("%d entries of %d, %v", len(page.Entries), made, err)
+					}
+				}
+			}
+			lead := c.leader()
+			elsewhere := func() (n int) {
+				for _, m := range c.nodes {
+					if m.ipc != lead.ipc {
+						n += f.to(m.ipc)
+					}
+				}
+				return n
+			}
+			before := elsewhere()
+			eventually(t, "reads go to namenodes that do not lead", func() bool { makes(1); return elsewhere() > before+20 })
+			if reads.AutoMsync < 0 {
+				for i := range 5 {
+					path := fmt.Sprintf("/by-another%d", i)
+					if err := root.Mkdirs(t.Context(), path, 0o755, true); err != nil {
+						t.Fatal(err)
+					}
+					if _, err := client.Stat(t.Context(), path); err != nil {
+						t.Fatalf("what another client has made: %v", err)
+					}
+				}
+			}
+			if err := root.TransferLeadership(t.Context(), ""); err != nil {
+				t.Log(err)
+			}
+			makes(10)
+			for i, m := range c.nodes {
+				if m.Server != c.leader().Server {
+					m.stop()
+					c.nodes[i] = nil
+					break
+				}
+			}
+			makes(10)
+		})
 	}
 }
 

@@ -341,6 +341,26 @@ func (s *Server) Await(seen int64, done func(error)) {
 		done(namenode.ErrStandbyRead)
 		return
 	}
+	s.reach(seen, done)
+}
+
+// Within implements namenode.Reader.
+func (s *Server) Within(age time.Duration, seen int64, done func(fresh func() bool, err error)) {
+	if s.group == nil {
+		done(nil, namenode.ErrStandbyRead)
+		return
+	}
+	s.group.ReadWithin(age, func(fresh func() bool, err error) {
+		if err != nil {
+			done(nil, namenode.ErrStandbyRead)
+			return
+		}
+		s.reach(seen, func(err error) { done(fresh, err) })
+	})
+}
+
+// reach calls done when the state has all that somebody has seen. ErrRetriable: that takes too long.
+func (s *Server) reach(seen int64, done func(error)) {
 	applied := int64(s.group.Applied())
 	behind := func() {
 		done(metadata.Errorf(metadata.ErrRetriable, "Observer Node is too far behind: serverStateId = %d clientStateId = %d", s.group.Applied(), seen))

@@ -110,6 +110,21 @@ func (p *protocol) led(m hrpc.Method) hrpc.Method {
 				c.Caller.Local = true
 				handle(c)
 			})
+		case observed && c.Staleness > 0:
+			p.service.Within(c.Staleness, c.StateID, func(fresh func() bool, err error) {
+				if err != nil {
+					c.Fail(err)
+					return
+				}
+				c.Caller.Local = true
+				c.Doubt = func() error {
+					if !fresh() {
+						return namenode.ErrStandbyRead
+					}
+					return nil
+				}
+				handle(c)
+			})
 		default:
 			c.Fail(namenode.ErrStandbyRead)
 		}
@@ -118,7 +133,7 @@ func (p *protocol) led(m hrpc.Method) hrpc.Method {
 }
 
 // observed are the methods that a namenode that does not lead answers to clients that say what they have seen (HDFS-12943,
-// ObserverReadProxyProvider).
+// ObserverReadProxyProvider), or how old a state they allow to be read.
 var observed = map[string]bool{
 	"getServerDefaults": true, "getFileInfo": true, "getListing": true, "getBlockLocations": true, "getContentSummary": true, "checkAccess": true,
 	"isFileClosed": true, "getFileLinkInfo": true, "getLocatedFileInfo": true, "getQuotaUsage": true, "getPreferredBlockSize": true,

@@ -366,8 +366,11 @@ type RpcRequestHeaderProto struct {
 	CallerContext        *RPCCallerContextProto                `protobuf:"bytes,7,opt,name=callerContext" json:"callerContext,omitempty"`
 	StateId              *int64                                `protobuf:"varint,8,opt,name=stateId" json:"stateId,omitempty"`
 	RouterFederatedState []byte                                `protobuf:"bytes,9,opt,name=routerFederatedState" json:"routerFederatedState,omitempty"`
-	unknownFields        protoimpl.UnknownFields
-	sizeCache            protoimpl.SizeCache
+	// Of hops: how old a state may be read, in milliseconds, and in place of stateId what the caller has seen.
+	MaxStaleness  *uint64 `protobuf:"varint,100,opt,name=maxStaleness" json:"maxStaleness,omitempty"`
+	SeenStateId   *int64  `protobuf:"varint,101,opt,name=seenStateId" json:"seenStateId,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 // Default values for RpcRequestHeaderProto fields.
@@ -466,6 +469,20 @@ func (x *RpcRequestHeaderProto) GetRouterFederatedState() []byte {
 		return x.RouterFederatedState
 	}
 	return nil
+}
+
+func (x *RpcRequestHeaderProto) GetMaxStaleness() uint64 {
+	if x != nil && x.MaxStaleness != nil {
+		return *x.MaxStaleness
+	}
+	return 0
+}
+
+func (x *RpcRequestHeaderProto) GetSeenStateId() int64 {
+	if x != nil && x.SeenStateId != nil {
+		return *x.SeenStateId
+	}
+	return 0
 }
 
 type RPCTraceInfoProto struct {
@@ -1057,7 +1074,7 @@ var File_namenode_hdfs_hadooppb_ipc_proto protoreflect.FileDescriptor
 
 const file_namenode_hdfs_hadooppb_ipc_proto_rawDesc = "" +
 	"\n" +
-	" namenode/hdfs/hadooppb/ipc.proto\x12\vhops.hadoop\"\xa2\x04\n" +
+	" namenode/hdfs/hadooppb/ipc.proto\x12\vhops.hadoop\"\xe8\x04\n" +
 	"\x15RpcRequestHeaderProto\x123\n" +
 	"\arpcKind\x18\x01 \x01(\x0e2\x19.hops.hadoop.RpcKindProtoR\arpcKind\x12G\n" +
 	"\x05rpcOp\x18\x02 \x01(\x0e21.hops.hadoop.RpcRequestHeaderProto.OperationProtoR\x05rpcOp\x12\x16\n" +
@@ -1069,7 +1086,9 @@ const file_namenode_hdfs_hadooppb_ipc_proto_rawDesc = "" +
 	"\ttraceInfo\x18\x06 \x01(\v2\x1e.hops.hadoop.RPCTraceInfoProtoR\ttraceInfo\x12H\n" +
 	"\rcallerContext\x18\a \x01(\v2\".hops.hadoop.RPCCallerContextProtoR\rcallerContext\x12\x18\n" +
 	"\astateId\x18\b \x01(\x03R\astateId\x122\n" +
-	"\x14routerFederatedState\x18\t \x01(\fR\x14routerFederatedState\"]\n" +
+	"\x14routerFederatedState\x18\t \x01(\fR\x14routerFederatedState\x12\"\n" +
+	"\fmaxStaleness\x18d \x01(\x04R\fmaxStaleness\x12 \n" +
+	"\vseenStateId\x18e \x01(\x03R\vseenStateId\"]\n" +
 	"\x0eOperationProto\x12\x14\n" +
 	"\x10RPC_FINAL_PACKET\x10\x00\x12\x1b\n" +
 	"\x17RPC_CONTINUATION_PACKET\x10\x01\x12\x18\n" +

@@ -48,6 +48,20 @@ func (m *RpcRequestHeaderProto) MarshalToSizedBufferVT(dAtA []byte) (int, error)
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.SeenStateId != nil {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(*m.SeenStateId))
+		i--
+		dAtA[i] = 0x6
+		i--
+		dAtA[i] = 0xa8
+	}
+	if m.MaxStaleness != nil {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(*m.MaxStaleness))
+		i--
+		dAtA[i] = 0x6
+		i--
+		dAtA[i] = 0xa0
+	}
 	if m.RouterFederatedState != nil {
 		i -= len(m.RouterFederatedState)
 		copy(dAtA[i:], m.RouterFederatedState)
@@ -686,6 +700,12 @@ func (m *RpcRequestHeaderProto) SizeVT() (n int) {
 		l = len(m.RouterFederatedState)
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
+	if m.MaxStaleness != nil {
+		n += 2 + protohelpers.SizeOfVarint(uint64(*m.MaxStaleness))
+	}
+	if m.SeenStateId != nil {
+		n += 2 + protohelpers.SizeOfVarint(uint64(*m.SeenStateId))
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -1177,6 +1197,46 @@ func (m *RpcRequestHeaderProto) UnmarshalVT(dAtA []byte) error {
 				m.RouterFederatedState = []byte{}
 			}
 			iNdEx = postIndex
+		case 100:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field MaxStaleness", wireType)
+			}
+			var v uint64
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.MaxStaleness = &v
+		case 101:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field SeenStateId", wireType)
+			}
+			var v int64
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.SeenStateId = &v
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
