@@ -19,6 +19,9 @@ import (
 // codePatience is how long an append waits for that. Then, and if it fails, the file goes on replicated.
 const codePatience = 20 * time.Second
 
+// mostCodings is how many are coded at a time: one more goes on replicated, and waits for nobody.
+const mostCodings = 256
+
 // codings are the small files that are being coded. Who appends to one at the same time waits for the same.
 type codings struct {
 	mu    sync.Mutex
@@ -63,10 +66,15 @@ func (s *Server) coded(r *reign, f *namespace.FileInfo, policy metadata.ErasureP
 	if running, ok := x.files[id]; ok {
 		return running
 	}
+	ended := make(chan struct{})
+	if len(x.files) >= mostCodings {
+		s.log.Warn("a small file stays replicated when it grows, because many others are being coded: `hops ec convert` codes it", "file", f.Path, "policy", policy.Name)
+		close(ended)
+		return ended
+	}
 	if x.files == nil {
 		x.files = map[metadata.INodeID]chan struct{}{}
 	}
-	ended := make(chan struct{})
 	x.files[id] = ended
 	go func() {
 		if err := s.code(r, f, policy); err != nil && s.reign.Load() == r {
