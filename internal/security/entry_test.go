@@ -570,8 +570,8 @@ func TestAheadWaitsForWhatFollows(t *testing.T) {
 	for i := range data {
 		data[i] = byte(i / 3)
 	}
-	var reading sync.WaitGroup
-	reading.Go(func() {
+	var beside sync.WaitGroup
+	beside.Go(func() {
 		got, err := io.ReadAll(far)
 		if err != nil || !bytes.Equal(got, data) {
 			t.Errorf("%d of %d bytes came as they are, %v", len(got), len(data), err)
@@ -581,11 +581,23 @@ func TestAheadWaitsForWhatFollows(t *testing.T) {
 		t.Fatal(n, err)
 	}
 	_ = near.CloseWrite() // nothing follows, so that is all
-	reading.Wait()
+	beside.Wait()
 
 	near, far = pair()
-	_ = near.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
-	if n, err := security.Ahead(near)(make([]byte, 64<<20)); n == 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+	much := make([]byte, 64<<20)
+	beside.Go(func() { // the deadline is over when something waits to be sent
+		for waits := 0; waits == 0; time.Sleep(time.Millisecond) {
+			err := security.Raw(near).Control(func(fd uintptr) { waits, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
+			if err != nil {
+				t.Error(err)
+				return
+			}
+		}
+		_ = near.SetWriteDeadline(time.Unix(1, 0))
+	})
+	n, err := security.Ahead(near)(much)
+	beside.Wait()
+	if n == 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("nobody reads: %d, %v", n, err)
 	}
 	_ = near.SetWriteDeadline(time.Time{})
