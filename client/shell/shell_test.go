@@ -453,8 +453,10 @@ func TestManyWords(t *testing.T) {
 		status   int
 		out, err string
 	}{
-		{words("-stat %n:%F", "a", "none", "file", "file/below", "a", "*/_SUCCESS", "file/*/x"), ExitError,
-			"a:directory\nfile:regular file\na:directory\n_SUCCESS:regular file\n_SUCCESS:directory\n", none("stat", "none") + none("stat", "file/below") + none("stat", "file/*/x")},
+		{
+			words("-stat %n:%F", "a", "none", "file", "file/below", "a", "*/_SUCCESS", "file/*/x"), ExitError,
+			"a:directory\nfile:regular file\na:directory\n_SUCCESS:regular file\n_SUCCESS:directory\n", none("stat", "none") + none("stat", "file/below") + none("stat", "file/*/x"),
+		},
 		{words("-mkdir", "new", "a", "newer"), ExitError, "", "mkdir: `" + uri + "a': File exists\n"},
 		{words("-stat %n", "new", "newer"), ExitOK, "new\nnewer\n", ""},
 		{words("-rm -r -f", "none", "new", "newer", "other"), ExitOK, "Deleted " + uri + "new\nDeleted " + uri + "newer\n", ""},
