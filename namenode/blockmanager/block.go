@@ -120,13 +120,16 @@ func (m *Manager) put(now time.Time, nb Block) {
 			e.odd = append(e.odd, odd{at: p, state: namenode.Finalized, generation: b.generation, length: b.length})
 		}
 		b.good = b.good[:0]
-		closed := b.open && !nb.Open
+		closed, reopened := b.open && !nb.Open, nb.Open && !b.open
 		if b.more != nil && b.more.recovery != nil && (closed || nb.Generation >= b.more.recovery.id) {
 			b.more.endRecovery()
 		}
 		b.generation, b.length, b.want, b.policy, b.open = nb.Generation, nb.Length, want, nb.Policy&maxPolicy, nb.Open
 		if e := b.more; e != nil {
 			e.until = time.Time{}
+			if reopened { // whoever wrote it before, those who have it now are its pipeline
+				e.expect = nil
+			}
 			if closed && len(e.expect) == 0 { // a new leader knows the pipeline from the replicas being written
 				for _, o := range e.odd {
 					if o.state == namenode.Writing && o.generation == nb.Generation {
