@@ -261,11 +261,14 @@ func (s *Store) closePacks() {
 		}
 	}
 	for i := range s.shards {
-		for _, r := range s.shards[i].replicas {
+		sh := &s.shards[i]
+		sh.mu.Lock() // who was lost in a call of a disk that hung may be back
+		for _, r := range sh.replicas {
 			if r.packed != nil {
 				open[r.packed.p] = true
 			}
 		}
+		sh.mu.Unlock()
 	}
 	for p := range open {
 		p.f.Close()
