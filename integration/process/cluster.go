@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -93,8 +95,13 @@ func (k *Cluster) configured() {
 	k.T.Helper()
 	k.Await("the configuration of clients", func() error {
 		conf, err := dfs.LoadHadoopConf(k.Conf())
-		if err == nil && conf.DefaultFS() == "" { // what it writes last
+		if err == nil && conf.DefaultFS() == "" {
 			err = errors.New("not written yet")
+		}
+		for _, file := range []string{"core-site.xml", "hdfs-site.xml", "yarn-site.xml"} { // in any order, by the release before
+			if err == nil {
+				_, err = os.Stat(filepath.Join(k.Conf(), file))
+			}
 		}
 		return err
 	})
