@@ -49,7 +49,7 @@ Please Note:
 func fsckCommand() *cli.Command {
 	return hadoopCommand("fsck", "check the blocks of files: the options, output and exit status of `hdfs fsck`", "PATH [OPTIONS]",
 		"Ends with 0 if what is below PATH is healthy, with 1 if blocks are corrupt or missing. -move copies what can be read of a file that lacks blocks to files in /lost+found/<path>, "+
-			"one for each run of blocks without a gap, and leaves the file; with -delete the file is deleted after that, unless something that can be read could not be copied. -move and -replicate are the superuser's.\n\n"+fsckUsage, fsck)
+			"one for each run of blocks without a gap, and leaves the file; with -delete the file is deleted after that, unless something that can be read could not be copied. -move is the superuser's.\n\n"+fsckUsage, fsck)
 }
 
 // fsckParameters are the options as the namenode takes them.

@@ -99,7 +99,7 @@ func (ns *Namespace) concat(t *txn, op *logpb.Concat) {
 	ns.charge(n.parent, ns.metered(n).minus(before).minus(usage{names: free.names}))
 	ns.tellClose(n)
 	ns.continued(told)
-	t.result.OK = true
+	t.changed(n)
 }
 
 // concatSources are the sources of a concat, checked in the order in which HDFS checks them.

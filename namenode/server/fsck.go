@@ -164,8 +164,8 @@ func (s *Server) mayFsck(r *http.Request, c metadata.Caller) error {
 	if s.listing.Load() {
 		return metadata.Errorf(metadata.ErrRetriable, "which blocks there are is not known yet. %s", s.waiting())
 	}
-	// They name files of anybody, or make the namenode work.
-	if (query.Has("blockId") || query.Has("listcorruptfileblocks") || query.Has("move") || query.Has("replicate")) && !c.Superuser {
+	// They name files of anybody, or have the namenode write.
+	if (query.Has("blockId") || query.Has("listcorruptfileblocks") || query.Has("move")) && !c.Superuser {
 		return metadata.NeedsSuperuser(c.User, "fsck")
 	}
 	return nil
