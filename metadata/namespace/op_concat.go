@@ -23,7 +23,7 @@ func (ns *Namespace) concat(t *txn, op *logpb.Concat) {
 		return
 	}
 	for _, one := range append([]*logpb.Target{op.Target}, op.Sources...) {
-		if one.GetBase() != 0 || strings.HasPrefix(one.GetPath(), strings.Trim(inodesPrefix, "/")) {
+		if one.GetVersion() == 0 && one.GetBase() != 0 || strings.HasPrefix(one.GetPath(), strings.Trim(inodesPrefix, "/")) {
 			t.failf(metadata.ErrIO, "Concat operation doesn't support .reserved relative path : %s%d/%s", inodesPrefix, one.GetBase(), printable(one.GetPath()))
 			return
 		}

@@ -90,7 +90,7 @@ func (s *Server) change(c *metadata.Caller, retry namenode.Retry, e *envelope, d
 		e.command.ClientId, e.command.CallId = retry.ClientID, retry.CallID
 	}
 	switch {
-	case s.group.Level() < release.Resolved:
+	case s.group.Level() < release.Resolved, e.command.GetConcat() != nil && s.group.Level() < release.ResolvedConcat:
 	case s.paths.Load() > 0: // much is moved just now
 		s.paths.Add(-1)
 	default:
