@@ -55,6 +55,8 @@ var (
 	ErrSafeMode = &Kind{"safe mode", nil}
 	// ErrStandby: this member does not lead; ask the next.
 	ErrStandby = &Kind{"standby", nil}
+	// ErrAskLeader: this member does not lead, and cannot answer this one call: ask the one that leads. It is an ErrStandby, too.
+	ErrAskLeader = &Kind{"only the leader answers this call", ErrStandby}
 	// ErrRetriable: the server is not ready; ask the same one again.
 	ErrRetriable = &Kind{"try again", nil}
 	// ErrNamespaceQuota and ErrSpaceQuota: a directory's quota would be exceeded.

@@ -109,6 +109,14 @@ type Caller struct {
 	Local bool
 	// Waits, if not nil, is told what the request has waited for.
 	Waits *Waits
+	// Changed, if not nil, is told what the request has changed, before it is answered.
+	Changed *Changed
+}
+
+// Changed is whose the file or directory is that a request has made or changed, and its mode, right after that, for the audit log. Without an Owner there is none.
+type Changed struct {
+	Owner, Group string
+	Mode         Mode
 }
 
 // Waits is what a request has waited for, for the log of slow ones. Its writers do not run at the same time.

@@ -377,6 +377,8 @@ type Defaults struct {
 var (
 	ErrStandbyRead  = standby("READ")
 	ErrStandbyWrite = standby("WRITE")
+	// ErrRetryOnActive is about one call: the next one may be answered.
+	ErrRetryOnActive = metadata.Errorf(metadata.ErrAskLeader, "This namenode does not lead and lacks what the call needs, a replica that it has heard of or an access time to be set: ask the one that leads")
 )
 
 func standby(category string) error {

@@ -92,6 +92,9 @@ type Config struct {
 	// AutoMsync, for ReadAnywhere without MaxStaleness, is after how long a read is preceded by Msync: what others have done before that it shows. 0: none but
 	// the first read is; less: each (dfs.client.failover.observer.auto-msync-period, where -1 and 0 say these two).
 	AutoMsync time.Duration
+	// ObserverRest is how long a namenode that does not lead and has failed to answer reads is left alone at the most. 0: 30 s; less: not at all
+	// (dfs.client.failover.observer.probe.retry.period).
+	ObserverRest time.Duration
 	// Filesystem is the URI that the configuration names as the file system; it is told to who has given the address of a
 	// port of another kind.
 	Filesystem string
@@ -147,7 +150,7 @@ func (c *Client) reading() *hrpc.Reading {
 	if c.config.Reads == ReadLeader && c.config.MaxStaleness == 0 {
 		return nil
 	}
-	return &hrpc.Reading{MaxStaleness: c.config.MaxStaleness, Sync: c.Msync, SyncEvery: c.config.AutoMsync}
+	return &hrpc.Reading{MaxStaleness: c.config.MaxStaleness, Sync: c.Msync, SyncEvery: c.config.AutoMsync, Rest: c.config.ObserverRest}
 }
 
 // Client is a client of one file system. It is safe for concurrent use.

@@ -65,7 +65,7 @@ var kinds = map[string]*metadata.Kind{
 	"org.apache.hadoop.hdfs.server.namenode.NotReplicatedYetException":                    metadata.ErrNotReplicatedYet,
 	"org.apache.hadoop.hdfs.server.namenode.RetryStartFileException":                      metadata.ErrRetriable,
 	"org.apache.hadoop.hdfs.server.namenode.SafeModeException":                            metadata.ErrSafeMode,
-	"org.apache.hadoop.ipc.ObserverRetryOnActiveException":                                metadata.ErrStandby,
+	"org.apache.hadoop.ipc.ObserverRetryOnActiveException":                                metadata.ErrAskLeader,
 	"org.apache.hadoop.ipc.RetriableException":                                            metadata.ErrRetriable,
 	"org.apache.hadoop.ipc.RpcNoSuchMethodException":                                      metadata.ErrUnsupported,
 	"org.apache.hadoop.ipc.RpcNoSuchProtocolException":                                    metadata.ErrUnsupported,

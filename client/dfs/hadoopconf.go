@@ -1,6 +1,7 @@
 package dfs
 
 import (
+	"cmp"
 	"context"
 	"encoding/xml"
 	"errors"
@@ -385,21 +386,29 @@ func (c *HadoopConf) observers(config *Config, service string) error {
 		return nil
 	}
 	config.Reads = ReadAnywhere
-	name := "dfs.client.failover.observer.auto-msync-period." + service
-	v := c.Properties[name]
-	if v == "" {
-		return nil
+	if period, said, err := c.period("dfs.client.failover.observer.auto-msync-period." + service); err != nil {
+		return err
+	} else if said && period >= 0 {
+		config.AutoMsync = cmp.Or(period, -1) // in Config zero means that nothing is said
 	}
-	period, err := parseTime(v)
-	switch {
-	case err != nil:
-		return fmt.Errorf("%s: %q: %w", name, v, err)
-	case period == 0: // in Config zero means that nothing is said
-		config.AutoMsync = -1
-	case period > 0:
-		config.AutoMsync = period
+	if period, said, err := c.period("dfs.client.failover.observer.probe.retry.period"); err != nil {
+		return err
+	} else if said {
+		config.ObserverRest = cmp.Or(max(period, 0), -1)
 	}
 	return nil
+}
+
+// period is the time that a property says; said: it says one.
+func (c *HadoopConf) period(name string) (period time.Duration, said bool, err error) {
+	v := c.Properties[name]
+	if v == "" {
+		return 0, false, nil
+	}
+	if period, err = parseTime(v); err != nil {
+		return 0, false, fmt.Errorf("%s: %q: %w", name, v, err)
+	}
+	return period, true, nil
 }
 
 // parseTime reads a time as Hadoop writes it: a number with a unit, from ns to d, or of milliseconds.

@@ -104,13 +104,19 @@ func TestConfigurationSaysWhereReadsGo(t *testing.T) {
 	const provider = "dfs.client.failover.proxy.provider.lab"
 	const class = "org.apache.hadoop.hdfs.server.namenode.ha.ObserverReadProxyProvider"
 	const period = "dfs.client.failover.observer.auto-msync-period.lab"
+	const probe = "dfs.client.failover.observer.probe.retry.period"
 	for _, test := range []struct {
 		properties []string
 		reads      Reads
 		msync      time.Duration
 		stale      time.Duration
+		rest       time.Duration
 	}{
 		{},
+		{properties: []string{probe, "5s"}},
+		{properties: []string{provider, class, probe, "5s"}, reads: ReadAnywhere, rest: 5 * time.Second},
+		{properties: []string{provider, class, probe, "1500"}, reads: ReadAnywhere, rest: 1500 * time.Millisecond},
+		{properties: []string{provider, class, probe, "0"}, reads: ReadAnywhere, rest: -1},
 		{properties: []string{provider, "org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverProxyProvider", period, "5s"}},
 		{properties: []string{provider, class}, reads: ReadAnywhere},
 		{properties: []string{provider, class, period, "-1"}, reads: ReadAnywhere},
@@ -127,11 +133,11 @@ func TestConfigurationSaysWhereReadsGo(t *testing.T) {
 			t.Fatal(err)
 		}
 		l, err := c.Locate("/")
-		if got := l.Config; err != nil || got.Reads != test.reads || got.AutoMsync != test.msync || got.MaxStaleness != test.stale {
+		if got := l.Config; err != nil || got.Reads != test.reads || got.AutoMsync != test.msync || got.MaxStaleness != test.stale || got.ObserverRest != test.rest {
 			t.Errorf("%v: %v, msync %v, staleness %v, %v", test.properties, got.Reads, got.AutoMsync, got.MaxStaleness, err)
 		}
 	}
-	for _, properties := range [][]string{{provider, class, period, "soon"}, {provider, class, period, "99999999999d"}, {"hops.client.max-staleness", "-1"}, {"hops.client.max-staleness", "1y"}} {
+	for _, properties := range [][]string{{provider, class, period, "soon"}, {provider, class, probe, "soon"}, {provider, class, period, "99999999999d"}, {"hops.client.max-staleness", "-1"}, {"hops.client.max-staleness", "1y"}} {
 		c, err := LoadHadoopConf(confDir(t, "", conf(append(properties,
 			"fs.defaultFS", "hdfs://lab", "dfs.nameservices", "lab", "dfs.ha.namenodes.lab", "nn1", "dfs.namenode.rpc-address.lab.nn1", "h:1")...)))
 		if err != nil {

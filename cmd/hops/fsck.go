@@ -20,8 +20,9 @@ import (
 	"github.com/gohops/hops/metadata"
 )
 
-const fsckUsage = `Usage: hdfs fsck <path> [-list-corruptfileblocks | [-delete | -openforwrite] [-files [-blocks [-locations | -racks | -replicaDetails]]]] [-includeSnapshots] [-showprogress] [-maintenance] [-blockId <blk_Id>]
+const fsckUsage = `Usage: hdfs fsck <path> [-list-corruptfileblocks | [-move | -delete | -openforwrite] [-files [-blocks [-locations | -racks | -replicaDetails | -upgradedomains]]]] [-includeSnapshots] [-showprogress] [-storagepolicies] [-maintenance] [-blockId <blk_Id>] [-replicate]
 	<path>	start checking from this path
+	-move	move corrupted files to /lost+found
 	-delete	delete corrupted files
 	-files	print out files being checked
 	-openforwrite	print out files opened for write
@@ -30,26 +31,32 @@ const fsckUsage = `Usage: hdfs fsck <path> [-list-corruptfileblocks | [-delete |
 	-files -blocks	print out block report
 	-files -blocks -locations	print out locations for every block
 	-files -blocks -racks	print out network topology for data-node locations
-	-files -blocks -replicaDetails	print out each replica details
-	-showprogress	deprecated: progress is shown always
+	-files -blocks -replicaDetails	print out each replica details 
+	-files -blocks -upgradedomains	print out upgrade domains for every block
+	-storagepolicies	print out storage policy summary for the blocks
 	-maintenance	print out maintenance state node details
+	-showprogress	Deprecated. Progress is now shown by default
 	-blockId	print out which file this blockId belongs to, locations (nodes, racks) of this block, and other diagnostics info (under replicated, corrupted or not, etc)
+	-replicate initiate replication work to make mis-replicated
+ blocks satisfy block placement policy
 
 Please Note:
 
-	By default fsck ignores files opened for write, use -openforwrite to report such files. They are usually tagged CORRUPT or HEALTHY depending on their block allocation status
+	1. By default fsck ignores files opened for write, use -openforwrite to report such files. They are usually  tagged CORRUPT or HEALTHY depending on their block allocation status
+	2. Option -includeSnapshots should not be used for comparing stats, should be used only for HEALTH check, as this may contain duplicates if the same file present in both original fs tree and inside snapshots.
 `
 
 func fsckCommand() *cli.Command {
 	return hadoopCommand("fsck", "check the blocks of files: the options, output and exit status of `hdfs fsck`", "PATH [OPTIONS]",
-		"Ends with 0 if what is below PATH is healthy, with 1 if blocks are corrupt or missing. Of the options of `hdfs fsck`, -move, -replicate, -storagepolicies and -upgradedomains are not there.\n\n"+fsckUsage, fsck)
+		"Ends with 0 if what is below PATH is healthy, with 1 if blocks are corrupt or missing. -move copies what can be read of a file that lacks blocks to files in /lost+found/<path>, "+
+			"one for each run of blocks without a gap, and leaves the file; with -delete the file is deleted after that, unless something that can be read could not be copied. -move is the superuser's.\n\n"+fsckUsage, fsck)
 }
 
 // fsckParameters are the options as the namenode takes them.
 var fsckParameters = map[string]string{
 	"-delete": "delete", "-files": "files", "-blocks": "blocks", "-locations": "locations", "-racks": "racks", "-replicaDetails": "replicadetails",
 	"-openforwrite": "openforwrite", "-list-corruptfileblocks": "listcorruptfileblocks", "-maintenance": "maintenance",
-	"-includeSnapshots": "includeSnapshots",
+	"-includeSnapshots": "includeSnapshots", "-move": "move", "-replicate": "replicate", "-storagepolicies": "storagepolicies", "-upgradedomains": "upgradedomains",
 }
 
 func fsck(t *hadoopTool, args []string) (int, error) {
@@ -73,9 +80,6 @@ func fsck(t *hadoopTool, args []string) (int, error) {
 			query.Set(fsckParameters[word], "1")
 			asked = append(asked, fsckParameters[word]+"=1")
 		case word == "-showprogress": // Hadoop has deprecated it: progress is always shown
-		case word == "-move" || word == "-replicate" || word == "-storagepolicies" || word == "-upgradedomains":
-			fmt.Fprintf(t.errOut, "fsck: %s is not supported\n", word)
-			return exitHadoop, nil
 		case word == "-blockId":
 			for len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 				ids, args = append(ids, args[0]), args[1:]

@@ -151,11 +151,12 @@ func TestInspectLogOfWhatIsNone(t *testing.T) {
 		"a later level": {damaged(func(log string) error {
 			return os.WriteFile(filepath.Join(log, "../member.json"), []byte(`{"format":2,"level":99}`), 0o600)
 		}), "level 99", ""},
-		"no state":              {damaged(func(log string) error { return os.Remove(filepath.Join(log, "state")) }), "no such file", ""},
-		"an empty state":        {damaged(func(log string) error { return os.Truncate(filepath.Join(log, "state"), 0) }), "state is damaged", ""},
-		"an empty segment":      {damaged(func(log string) error { return os.Truncate(segment(log), 0) }), "damaged in 2 places", "damage: 0000000000000001.log at 0: the header is damaged"},
-		"a segment that is cut": {damaged(func(log string) error { return os.Truncate(segment(log), 4200) }), "damaged in ", "damage: 0000000000000001.log at 4096: entry 1 is cut off"},
-		"a flipped bit":         {damaged(func(log string) error { return flip(segment(log), 4096+70) }), "damaged in 1 place", "damage: 0000000000000001.log at 4096: entry 1: checksum"},
+		"no state":                      {damaged(func(log string) error { return os.Remove(filepath.Join(log, "state")) }), "no such file", ""},
+		"an empty state":                {damaged(func(log string) error { return os.Truncate(filepath.Join(log, "state"), 0) }), "state is damaged", ""},
+		"an empty segment":              {damaged(func(log string) error { return os.Truncate(segment(log), 0) }), "damaged in 2 places", "damage: 0000000000000001.log at 0: the header is damaged"},
+		"a segment that is cut":         {damaged(func(log string) error { return os.Truncate(segment(log), 4200) }), "damaged in ", "damage: 0000000000000001.log at 4096: entry 1 is cut off"},
+		"the header of the first entry": {damaged(func(log string) error { return flip(segment(log), 4096+10) }), "damaged in 1 place", "damage: 0000000000000001.log at 4096: what stands in front of entry 2 is damaged"},
+		"a flipped bit":                 {damaged(func(log string) error { return flip(segment(log), 4096+70) }), "damaged in 1 place", "damage: 0000000000000001.log at 4096: entry 1: checksum"},
 	} {
 		status, out, say := inspect(t, "log", c.dir)
 		if status != exitFailed || !strings.HasPrefix(say, "hops: ") || !strings.Contains(say, c.says) || !strings.Contains(out, c.shows) {

@@ -25,7 +25,7 @@ func smallFilesCommand() *cli.Command {
 			"The first three are for files that are made from now on, with 64 KiB at most (namenode.small_file_limit): by hops and its clients at once, and by others, who write to\n" +
 			"datanodes, some time after they were closed (namenode.small_file_delay, 10 minutes).\n" +
 			"keep is for those of an older time, and of snapshots: it reads ordinary files of at most that, PATH or all below it, and has the namenodes keep their bytes: nothing else of them changes. It may be interrupted and repeated.\n" +
-			"docs/how-to/small-files.md tells more.",
+			"PATH may be relative, to the user's home, or hdfs://. docs/how-to/small-files.md tells more.",
 		Flags: []cli.Flag{confFlag()}, Action: smallFiles,
 	}
 }
@@ -35,20 +35,25 @@ var smallFilePolicies = map[string]namenode.SmallFilePolicy{
 }
 
 func smallFiles(c *cli.Context) error {
-	path, word := c.Args().Get(0), c.Args().Get(1)
+	given, word := c.Args().Get(0), c.Args().Get(1)
 	policy, known := smallFilePolicies[word]
-	if path == "" || c.NArg() > 2 || word != "" && word != "keep" && !known {
+	if given == "" || c.NArg() > 2 || word != "" && word != "keep" && !known {
 		return fail(exitUsage, "smallfiles takes a path, and on, off or inherit to change what holds there, or keep for the files that are there")
 	}
 	properties := map[string]string{}
 	if dir := c.String("conf"); dir != "" {
 		properties["-conf"] = dir
 	}
-	fs, _, err := dialShell("", properties, c.App.ErrWriter)
+	t := &hadoopTool{properties: properties, errOut: c.App.ErrWriter}
+	defer t.close()
+	path, err := t.at(given)
 	if err != nil {
 		return err
 	}
-	defer fs.Close()
+	fs, err := t.client()
+	if err != nil {
+		return err
+	}
 	if known {
 		return fs.SetSmallFilePolicy(c.Context, path, policy)
 	}

@@ -74,6 +74,7 @@ type particulars struct {
 	// When it came, when it was its turn, and when it was answered: by clock; 0: that has not been. And what it waited for.
 	came, begun, ended time.Duration
 	waits              metadata.Waits
+	changed            metadata.Changed // for the audit log
 }
 
 // started is where clock begins.
@@ -204,8 +205,13 @@ func (c *Call) decided(answer Message, err error) {
 		return
 	}
 	d := security.Decision{Allowed: err == nil, Caller: c.Caller, Port: "rpc", Command: cmp.Or(m.Command, m.Name), Read: m.Read}
+	if m.CommandOf != nil && c.Request != nil {
+		d.Command = m.CommandOf(c.Request)
+	}
 	if err != nil {
 		d.Reason = err.Error()
+	} else {
+		d.Changed = c.changed
 	}
 	switch r := c.Request.(type) {
 	case interface {
@@ -231,8 +237,8 @@ func (c *Call) decided(answer Message, err error) {
 		d.Source = r.GetSrc()
 	case interface{ GetPath() string }:
 		d.Source = r.GetPath()
-	case interface{ GetTrg() string }:
-		d.Source = r.GetTrg()
+	case *hadooppb.ConcatRequestProto:
+		d.Source, d.Target = security.PathList(r.GetSrcs()), r.GetTrg()
 	case interface {
 		GetCreate() *hadooppb.CreateRequestProto
 	}:

@@ -282,7 +282,7 @@ func (c *Client) call(ctx context.Context, id, retry int32, anywhere bool, proto
 	err = p.err
 	if err == nil {
 		if err = response.UnmarshalVT(p.body); err != nil {
-			err = &ConnError{Addr: c.addr, Err: fmt.Errorf("answer of %s: %w", method, err)}
+			err = &ConnError{Addr: c.addr, Err: fmt.Errorf("%w: that of %s: %w", ErrAnswer, method, err)}
 		}
 	}
 	if _, keeps := response.(BodyKeeper); keeps || cap(p.body) > 64<<10 {
@@ -436,6 +436,8 @@ func (c *Client) read(f frames) {
 		frame, ok, err := f.next()
 		if err != nil && !known {
 			err = &WrongPortError{Addr: c.addr, Speaks: "something else"}
+		} else if err != nil {
+			err = fmt.Errorf("%w: %w", ErrAnswer, err)
 		} else if err == nil && !ok {
 			err = f.fill()
 			c.lastRead.Store(int64(time.Since(c.started)))
@@ -472,11 +474,11 @@ func (c *Client) greeted(first []byte, err error) error {
 func (c *Client) deliver(frame []byte) error {
 	head, n := cut(frame)
 	if n == 0 {
-		return fmt.Errorf("%w: no response header", errMalformed)
+		return fmt.Errorf("%w: no response header", ErrAnswer)
 	}
 	h, err := parseResponseHeader(head)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", ErrAnswer, err)
 	}
 	if a := c.config.alignment; a != nil && h.stateID != nil {
 		a.learn(*h.stateID)
@@ -508,7 +510,7 @@ func (c *Client) deliver(frame []byte) error {
 	default:
 		body, m := cut(frame[n:])
 		if m == 0 {
-			p.err = &ConnError{Addr: c.addr, Err: fmt.Errorf("%w: no response", errMalformed)}
+			p.err = &ConnError{Addr: c.addr, Err: fmt.Errorf("%w: no response", ErrAnswer)}
 		}
 		p.body = append(p.body[:0], body...)
 		p.ready <- struct{}{}

@@ -60,5 +60,8 @@ func (e *RemoteError) Text() string {
 // Standby reports whether another server has to be asked.
 func (e *RemoteError) Standby() bool { return e.Class == classStandby || e.Class == classObserverRetry }
 
+// OneCall reports whether another server has to be asked for this call alone.
+func (e *RemoteError) OneCall() bool { return e.Class == classObserverRetry }
+
 // Retriable reports whether the same server has to be asked again.
 func (e *RemoteError) Retriable() bool { return e.Class == classRetriable }

@@ -191,7 +191,7 @@ func (e *UnreachableError) Unwrap() []error {
 
 // Call asks the leading server and decodes its answer into response. It tries until ctx is done, or for the configured
 // call timeout if ctx has no deadline. Errors: *RemoteError from the server; *UnreachableError naming every server when
-// none led in time; ctx.Err(), wrapped; ErrClosed.
+// none led in time; ErrAnswer after two malformed answers; ctx.Err(), wrapped; ErrClosed.
 func (f *Failover) Call(ctx context.Context, protocol, method string, request, response Message) error {
 	id := f.ids.Add(1) & 0x7fffffff
 	at := f.active.Load()
@@ -319,12 +319,19 @@ func (f *Failover) persist(ctx context.Context, at int32, err error, id int32, p
 	pause := firstPause
 	tried, round := 1, started // servers tried in this round, which began then
 	mute, told, woken := 0, false, false
+	garbled := false
 	for retry := int32(1); ; retry++ {
 		causes[at] = err
 		if errors.Is(err, ErrMute) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
 			mute++
 		} else {
 			mute = 0
+		}
+		if errors.Is(err, ErrAnswer) { // the next one may answer better, or another call may have spoilt the connection
+			if garbled {
+				return err
+			}
+			garbled = true
 		}
 		if f.final(causes, mute) {
 			return &UnreachableError{Addresses: f.config.Addresses, Errors: causes}

@@ -416,3 +416,32 @@ func TestBusyServersAreAskedLessOften(t *testing.T) {
 		}
 	}
 }
+
+// A server that answers something else is asked once more, or another one is, and not to the end of the call.
+func TestMalformedAnswersEndACall(t *testing.T) {
+	garbled := func(c *Call) { c.Reply(&hadooppb.GetFileInfoRequestProto{Src: new("no number")}) }
+	one := newMember(t, garbled)
+	f := newFailover(t, FailoverConfig{}, one.addr)
+	if _, err := ask(t.Context(), f); !errors.Is(err, ErrAnswer) || !strings.Contains(err.Error(), "that of ask") || len(one.calls()) != 2 {
+		t.Fatalf("%v, asked %d times", err, len(one.calls()))
+	}
+	one.set(yes)
+	if _, err := ask(t.Context(), f); err != nil {
+		t.Fatal(err)
+	}
+	one.set(garbled)
+	two := newMember(t, yes)
+	f = newFailover(t, FailoverConfig{}, one.addr, two.addr)
+	if _, err := ask(t.Context(), f); err != nil || len(two.calls()) != 1 {
+		t.Fatalf("%v, the other one was asked %d times", err, len(two.calls()))
+	}
+	two.set(garbled)
+	if _, err := ask(t.Context(), f); !errors.Is(err, ErrAnswer) {
+		t.Fatal(err)
+	}
+	two.set(standingBy) // and the only one that leads is garbled
+	before := len(one.calls())
+	if _, err := ask(t.Context(), f); !errors.Is(err, ErrAnswer) || len(one.calls())-before != 2 {
+		t.Fatalf("%v, asked %d times", err, len(one.calls())-before)
+	}
+}

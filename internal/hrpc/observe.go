@@ -1,6 +1,7 @@
 package hrpc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -19,6 +20,8 @@ type Reading struct {
 	// SyncEvery has passed since the last; 0: never again; less: before each read.
 	Sync      func(ctx context.Context) error
 	SyncEvery time.Duration
+	// Rest is how long a server that fails or refuses is left alone at the most. 0: 30 s; less: not at all.
+	Rest time.Duration
 }
 
 // alignment is what the connections of a client have seen of the servers' states (HDFS-12943), and how old one may be.
@@ -34,9 +37,9 @@ func (a *alignment) learn(state int64) {
 }
 
 const (
-	// refusalsBorne is how many reads in a row a server may refuse before it is left alone: one that knows no replica of a block says no to that read only.
+	// refusalsBorne is how many reads in a row a server may refuse before it is left alone: it may be behind for a moment.
 	refusalsBorne = 3
-	// A server that fails or refuses is left alone for firstRest, and twice as long each time until it answers again, up to lastRest.
+	// A server that fails or refuses is left alone for firstRest, and twice as long each time until it answers again, up to what Reading says, or lastRest.
 	firstRest, lastRest = 100 * time.Millisecond, 30 * time.Second
 )
 
@@ -95,6 +98,8 @@ func (f *Failover) Read(ctx context.Context, protocol, method string, request, r
 	case ctx.Err() != nil:
 		o.tried(at)
 		return err
+	case answered && remote.OneCall():
+		o.good(at)
 	case answered && !remote.Fatal:
 		o.refusal(at)
 	default:
@@ -120,7 +125,7 @@ func (o *observers) pick() (at int, c *Client) {
 			o.at, n.trying = at, n.pause > 0
 			return at, c
 		}
-		n.rest()
+		n.rest(o.Rest)
 	}
 	return 0, nil
 }
@@ -144,7 +149,7 @@ func (o *observers) refusal(at int) {
 	n := &o.nodes[at]
 	n.trying = false
 	if n.refused++; n.refused >= refusalsBorne {
-		n.rest()
+		n.rest(o.Rest)
 	}
 }
 
@@ -152,16 +157,16 @@ func (o *observers) rest(at int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.nodes[at].trying = false
-	o.nodes[at].rest()
+	o.nodes[at].rest(o.Rest)
 }
 
-// rest has it left alone. Reads that end badly at the same time are one reason, not many.
-func (n *observer) rest() {
+// rest has it left alone, for most at the longest. Reads that end badly at the same time are one reason, not many.
+func (n *observer) rest(most time.Duration) {
 	now := clock()
 	if now < n.until {
 		return
 	}
-	n.refused, n.pause = 0, min(max(2*n.pause, firstRest), lastRest)
+	n.refused, n.pause = 0, min(max(2*n.pause, firstRest), max(cmp.Or(most, lastRest), 0))
 	n.until = now + n.pause
 }
 

@@ -164,6 +164,25 @@ func TestAServerThatRefusesReadsIsLeftAlone(t *testing.T) {
 	if n, err := observe(t.Context(), f); n != 2 || err != nil || f.observers.nodes[1] != (observer{}) {
 		t.Fatalf("%d, %v: it answers again", n, err)
 	}
+	// What it says of one call says nothing of the others.
+	other.set(func(c *Call) { c.Fail(&RemoteError{Class: classObserverRetry, Message: "ask the leader"}) })
+	for range 2 * refusalsBorne {
+		if n, err := observe(t.Context(), f); n != 1 || err != nil || f.observers.nodes[1] != (observer{}) {
+			t.Fatalf("%d, %v, %+v: want the answer of who leads", n, err, f.observers.nodes[1])
+		}
+	}
+	// It is left alone no longer than the client's configuration says.
+	other.set(standingBy)
+	for _, most := range []time.Duration{-1, firstRest / 2, 3 * firstRest} {
+		f.observers.Rest, f.observers.nodes[1] = most, observer{}
+		for range 5 {
+			f.observers.nodes[1].until = 0
+			f.observers.rest(1)
+		}
+		if got, want := f.observers.nodes[1].pause, max(most, 0); got != want {
+			t.Errorf("left alone for %v, want %v", got, want)
+		}
+	}
 }
 
 func TestOneReadTriesAServerThatWasLeftAlone(t *testing.T) {

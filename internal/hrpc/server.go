@@ -31,6 +31,8 @@ type Method struct {
 	// nothing.
 	Command string
 	Read    bool
+	// CommandOf is what the audit log calls a call, given its request; nil: Command.
+	CommandOf func(Message) string
 	// Operation is what a refusal calls the method, given its request; nil: its name.
 	Operation func(Message) string
 	// Passing says that nothing of a call is looked at once it is answered and Handle has returned, by what it has begun neither: its memory,

@@ -636,9 +636,10 @@ func (c *serverConn) dispatch(h requestHeader, rest []byte) error {
 		return nil
 	}
 	if method.Right == security.Superuser && !c.caller.Superuser {
-		call.Caller, call.method = c.caller, method
+		call.Caller, call.method, call.Request = c.caller, method, method.decoded(body)
+		name := method.operation(call.Request)
 		call.decided(nil, metadata.ErrPermission)
-		call.fail(detailApplication, classAccessControl, metadata.NeedsSuperuser(c.caller.User, method.operation(body)).Error())
+		call.fail(detailApplication, classAccessControl, metadata.NeedsSuperuser(c.caller.User, name).Error())
 		return nil
 	}
 	if method.Right == security.Superuser && c.proof == security.Vouched {
@@ -668,6 +669,9 @@ func (c *serverConn) dispatch(h requestHeader, rest []byte) error {
 	}
 	call.came, call.begun = c.came, c.free
 	call.Caller.Waits = &call.waits
+	if !method.Read && method.Command != "" && c.server.config.Door.Audits(false) {
+		call.Caller.Changed = &call.changed
+	}
 	call.Method = method.Name
 	call.Protocol = protocol.name
 	call.Remote = c.remote
@@ -701,13 +705,18 @@ func (c *serverConn) newCall(h requestHeader) *Call {
 	return &Call{memory: m, turn: m.stage.Load(), server: c.server}
 }
 
-// operation names what the superuser alone may do.
-func (m *Method) operation(body []byte) string {
-	if m.Operation == nil {
-		return m.Name
-	}
+// decoded is a request that is not served, for what is said of it; nil when it cannot be decoded.
+func (m *Method) decoded(body []byte) Message {
 	request := m.New()
-	if err := request.UnmarshalVT(body); err != nil {
+	if request.UnmarshalVT(body) != nil {
+		return nil
+	}
+	return request
+}
+
+// operation names what the superuser alone may do.
+func (m *Method) operation(request Message) string {
+	if m.Operation == nil || request == nil {
 		return m.Name
 	}
 	return m.Operation(request)

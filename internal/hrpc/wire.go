@@ -60,6 +60,9 @@ const maxElements = 100_000
 
 var errMalformed = errors.New("malformed message")
 
+// ErrAnswer is in the error of a call to a server that answers something else than the protocol says.
+var ErrAnswer = errors.New("malformed answer")
+
 // fields walks over the fields of an encoded message without allocating.
 type fields struct {
 	rest   []byte

@@ -41,6 +41,8 @@ const (
 	Caching = 6
 	// JoinKeys: the register has the key with which a machine joined.
 	JoinKeys = 6
+	// ResolvedConcat: concat names the directories that its paths lead to, too.
+	ResolvedConcat = 6
 	// LazyPersist: files are made with the storage policy LAZY_PERSIST.
 	LazyPersist = 6
 )

@@ -22,6 +22,8 @@ type Decision struct {
 	Port string
 	// Command is the operation; Source and Target are what it was about, empty where there is none.
 	Command, Source, Target string
+	// Changed is what a change was of, after it.
+	Changed metadata.Changed
 	// Reason is why a request was refused.
 	Reason string
 	// Read: the request changes nothing.
@@ -104,7 +106,7 @@ func (s *stamp) append(b []byte, t time.Time) []byte {
 
 // appendDecision makes a line as HDFS writes it, which has its time already, by which tools find the fields:
 //
-//	allowed=true	ugi=ann (auth:SIMPLE)	ip=/127.0.0.1	cmd=rename	src=/a	dst=/b	perm=null	proto=rpc
+//	allowed=true	ugi=ann (auth:SIMPLE)	ip=/127.0.0.1	cmd=rename	src=/a	dst=/b	perm=ann:staff:rwxr-xr-x	proto=rpc
 func appendDecision(b []byte, d *Decision) []byte {
 	b = append(b, " INFO FSNamesystem.audit: allowed="...)
 	b = strconv.AppendBool(b, d.Allowed)
@@ -122,7 +124,15 @@ func appendDecision(b []byte, d *Decision) []byte {
 	b = appendAudited(b, d.Source)
 	b = append(b, "\tdst="...)
 	b = appendAudited(b, d.Target)
-	b = append(b, "\tperm=null\tproto="...)
+	b = append(b, "\tperm="...)
+	if d.Changed.Owner == "" {
+		b = append(b, "null"...)
+	} else {
+		b = append(appendAudited(b, d.Changed.Owner), ':')
+		b = append(appendAudited(b, d.Changed.Group), ':')
+		b = append(b, d.Changed.Mode.String()...)
+	}
+	b = append(b, "\tproto="...)
 	b = append(b, d.Port...)
 	if d.Reason != "" {
 		b = append(b, "\treason="...)
@@ -166,6 +176,24 @@ func appendAudited(b []byte, s string) []byte {
 		i += n
 	}
 	return b
+}
+
+// PathList is how decisions name several paths (Java's Arrays.toString).
+func PathList(paths []string) string { return "[" + strings.Join(paths, ", ") + "]" }
+
+// RenameCommand is how they name a rename with options (FSNamesystem.renameTo).
+func RenameCommand(overwrite, toTrash bool) string {
+	var options []string
+	if overwrite {
+		options = append(options, "OVERWRITE")
+	}
+	if toTrash {
+		options = append(options, "TO_TRASH")
+	}
+	if options == nil {
+		options = []string{"NONE"}
+	}
+	return "rename (options=" + PathList(options) + ")"
 }
 
 // SnapshotPath is how decisions name a snapshot of a directory; without a name they are about what is there now.

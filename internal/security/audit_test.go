@@ -17,6 +17,9 @@ func TestAuditLinesHaveTheFieldsOfHDFS(t *testing.T) {
 		"2026-11-22 04:05:06,789 INFO FSNamesystem.audit: allowed=true\tugi=ann (auth:SIMPLE)\tip=/127.0.0.1\tcmd=rename\tsrc=/a\tdst=/b\tperm=null\tproto=rpc\n": {
 			Allowed: true, Caller: metadata.Caller{User: "ann", Host: "127.0.0.1"}, Port: "rpc", Command: "rename", Source: "/a", Target: "/b",
 		},
+		"2026-11-22 04:05:06,789 INFO FSNamesystem.audit: allowed=true\tugi=ann (auth:SIMPLE)\tip=/127.0.0.1\tcmd=mkdirs\tsrc=/a\tdst=null\tperm=ann:a\\tb:rwxr-x--T\tproto=rpc\n": {
+			Allowed: true, Caller: metadata.Caller{User: "ann", Host: "127.0.0.1"}, Port: "rpc", Command: "mkdirs", Source: "/a", Changed: metadata.Changed{Owner: "ann", Group: "a\tb", Mode: 0o1750},
+		},
 		"2026-11-22 04:05:06,789 INFO FSNamesystem.audit: allowed=false\tugi=ann (auth:PROXY) via hue (auth:SIMPLE)\tip=/null\tcmd=open\tsrc=/ä\\tallowed=true\\n\\\\\\xff\tdst=null\tperm=null\tproto=webhdfs\treason=no\n": {
 			Caller: metadata.Caller{User: "ann", RealUser: "hue"}, Port: "webhdfs", Command: "open", Source: "/ä\tallowed=true\n\\\xff", Reason: "no", Read: true,
 		},

@@ -1,6 +1,8 @@
 package namespace
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -100,9 +102,9 @@ func (ns *Namespace) allowSnapshots(p *place, allow bool) error {
 	return nil
 }
 
-// checkNested refuses path as a snapshottable directory at dir, if another is above or below it.
+// checkNested refuses path as a snapshottable directory at dir, if another is above or below it. Of several it names the oldest one.
 func (ns *Namespace) checkNested(dir *inode, path string) error {
-	for id := range ns.snaps.allowed {
+	for _, id := range slices.Sorted(maps.Keys(ns.snaps.allowed)) {
 		root, err := ns.byID(id)
 		if err != nil {
 			return err
@@ -138,6 +140,7 @@ func (ns *Namespace) checkUnsnapped(n *inode) (some bool, err error) {
 	if ns.meta.snapshottable == 0 || n == nil || !n.isDir() {
 		return false, nil
 	}
+	var oldest *inode // with snapshots
 	for id := range ns.snaps.allowed {
 		if n.dir.entries == 0 && id != n.id {
 			continue
@@ -149,11 +152,14 @@ func (ns *Namespace) checkUnsnapped(n *inode) (some bool, err error) {
 		if root == nil || !within(root, n) {
 			continue
 		}
-		if len(ns.snaps.live[id]) > 0 {
-			path := root.path()
-			return false, metadata.Errorf(metadata.ErrSnapshot, "The directory %s cannot be deleted since %s is snapshottable and already has snapshots", path, path)
+		if len(ns.snaps.live[id]) > 0 && (oldest == nil || id < oldest.id) {
+			oldest = root
 		}
 		some = true
+	}
+	if oldest != nil {
+		path := oldest.path()
+		return false, metadata.Errorf(metadata.ErrSnapshot, "The directory %s cannot be deleted since %s is snapshottable and already has snapshots", path, path)
 	}
 	return some, nil
 }

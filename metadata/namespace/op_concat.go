@@ -23,7 +23,7 @@ func (ns *Namespace) concat(t *txn, op *logpb.Concat) {
 		return
 	}
 	for _, one := range append([]*logpb.Target{op.Target}, op.Sources...) {
-		if one.GetBase() != 0 || strings.HasPrefix(one.GetPath(), strings.Trim(inodesPrefix, "/")) {
+		if one.GetVersion() == 0 && one.GetBase() != 0 || strings.HasPrefix(one.GetPath(), strings.Trim(inodesPrefix, "/")) {
 			t.failf(metadata.ErrIO, "Concat operation doesn't support .reserved relative path : %s%d/%s", inodesPrefix, one.GetBase(), printable(one.GetPath()))
 			return
 		}
@@ -99,7 +99,7 @@ func (ns *Namespace) concat(t *txn, op *logpb.Concat) {
 	ns.charge(n.parent, ns.metered(n).minus(before).minus(usage{names: free.names}))
 	ns.tellClose(n)
 	ns.continued(told)
-	t.result.OK = true
+	t.changed(n)
 }
 
 // concatSources are the sources of a concat, checked in the order in which HDFS checks them.

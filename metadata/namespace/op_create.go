@@ -29,7 +29,7 @@ func (ns *Namespace) create(t *txn, op *logpb.Create) {
 	}
 	ns.openFile(n, &construction{holder: op.ClientName, user: t.caller.user, clientNode: op.ClientNode, clientHost: t.caller.host})
 	ns.tellCreate(n, op.Overwrite, replaced)
-	t.result.OK = true
+	t.changed(n)
 	t.result.Status = new(n.status())
 }
 

@@ -28,7 +28,7 @@ func (ns *Namespace) mkdirs(t *txn, op *logpb.Mkdirs) {
 			t.failf(metadata.ErrExist, "Path is not a directory: %s", p)
 			return
 		}
-		t.result.OK = true
+		t.changed(n)
 		return
 	}
 	if err := ns.check(p, &t.caller, checks{ancestor: metadata.Write}); err != nil {
@@ -50,7 +50,7 @@ func (ns *Namespace) mkdirs(t *txn, op *logpb.Mkdirs) {
 	mode := metadata.Mode(op.Mode) & modeMask
 	ns.makeAncestors(t, p, mode, op.Unmasked)
 	ns.makeDirectory(t, p, len(p.nodes)-1, mode, op.Unmasked)
-	t.result.OK = true
+	t.changed(p.last())
 }
 
 const modeMask = 0o1777

@@ -74,7 +74,7 @@ func (ns *Namespace) renameLegacy(t *txn, src, dst *place, known usage) {
 	}
 	switch {
 	case dst.last() == n:
-		t.result.OK = true
+		t.changed(n)
 		return
 	case dst.last() != nil || dst.parent() == nil || slices.Contains(dst.nodes, n):
 		return
@@ -92,7 +92,7 @@ func (ns *Namespace) renameLegacy(t *txn, src, dst *place, known usage) {
 		return
 	}
 	ns.move(n, dst, nil)
-	t.result.OK = true
+	t.changed(n)
 }
 
 // renameStrict is FileContext.rename (rename2): every failure is an error, and overwrite may replace a file, or an empty
@@ -168,7 +168,7 @@ func (ns *Namespace) renameStrict(t *txn, src, dst *place, op *logpb.Rename, fre
 		ns.bury(old)
 	}
 	ns.move(n, dst, old)
-	t.result.OK = true
+	t.changed(n)
 }
 
 func (ns *Namespace) checkRename(t *txn, src, dst *place, source checks) error {

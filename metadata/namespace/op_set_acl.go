@@ -72,7 +72,7 @@ func (ns *Namespace) setACL(t *txn, op *logpb.SetACL) {
 	ns.rerouted(n)
 	ns.tellUpdate(n, metadata.UpdateACL, nil)
 	ns.disturb(n, false)
-	t.result.OK = true
+	t.changed(n)
 }
 
 // minimal is a list's entries for the owner, the owning group and others. The group gets its own rights, not the mask's.

@@ -43,7 +43,7 @@ func (ns *Namespace) setErasurePolicy(t *txn, op *logpb.SetErasurePolicy) {
 		t.failf(metadata.ErrNoErasureCoding, "No erasure coding policy explicitly set on %s", p)
 		return
 	}
-	t.result.OK = true
+	t.changed(n)
 	if had && n.extra.erasure == uint8(op.Policy) {
 		return
 	}

@@ -43,6 +43,6 @@ func (ns *Namespace) setAttribute(t *txn, target *logpb.Target, rights checks, m
 	change(p, n)
 	ns.disturb(n, false)
 	if t.result.Err == nil {
-		t.result.OK = true
+		t.changed(n)
 	}
 }

@@ -58,7 +58,7 @@ func (ns *Namespace) setStoragePolicy(t *txn, op *logpb.SetStoragePolicy) {
 			"creationFallbacks=[DISK], replicationFallbacks=[DISK]} cannot be set after file creation.")
 		return
 	}
-	t.result.OK = true
+	t.changed(n)
 	if n.extra == nil && op.Policy == 0 && n.policy() == 0 {
 		return
 	}

@@ -41,7 +41,7 @@ func (ns *Namespace) store(t *txn, op *logpb.Store) {
 	ns.tellCreate(n, made.Overwrite, replaced)
 	ns.tellClose(n)
 	ns.continued(told)
-	t.result.OK = true
+	t.changed(n)
 	t.result.Status = new(n.status())
 }
 

@@ -50,6 +50,7 @@ func (ns *Namespace) truncate(t *txn, op *logpb.Truncate) {
 	}
 	if o := f.open; o != nil {
 		if o.truncate > 0 && f.length-f.last().Length+o.truncate-1 == op.Length {
+			t.show(n)
 			return
 		}
 		t.result.Expired = ns.checkTakeover(t, n, "TRUNCATE_FILE", p.String(), op.ClientName)
@@ -57,7 +58,7 @@ func (ns *Namespace) truncate(t *txn, op *logpb.Truncate) {
 	}
 	switch id := metadata.Generation(op.RecoveryId); {
 	case op.Length == f.length:
-		t.result.OK = true
+		t.changed(n)
 		return
 	case op.Length > f.length:
 		t.failf(metadata.ErrInvalidArgument, "Cannot truncate to a larger file size. Current size: %d, truncate size: %d.", f.length, op.Length)
@@ -113,9 +114,10 @@ func (ns *Namespace) truncate(t *txn, op *logpb.Truncate) {
 		} else {
 			ns.lastChanged(n)
 		}
+		t.show(n)
 		t.result.File = n.info()
 	} else {
-		t.result.OK = true
+		t.changed(n)
 	}
 	ns.recharge(n, before)
 }
@@ -154,7 +156,7 @@ func (ns *Namespace) cutBody(t *txn, p *place, n *inode, i int, op *logpb.Trunca
 	n.mtime = ns.meta.now
 	ns.tellTruncate(n, op.Length)
 	ns.recharge(n, before)
-	t.result.OK = true
+	t.changed(n)
 }
 
 // blockCut is the place of the block that a length is inside of; -1 when a block ends there.

@@ -132,7 +132,7 @@ func (ns *Namespace) setXAttr(t *txn, op *logpb.SetXAttr) {
 		x.xattrs = slices.Insert(x.xattrs, i, a)
 	}
 	ns.tellUpdate(n, metadata.UpdateXAttrs, func(e *metadata.Event) { e.XAttrs = []metadata.XAttr{a} })
-	t.result.OK = true
+	t.changed(n)
 }
 
 // visible counts the attributes that count.
@@ -170,7 +170,7 @@ func (ns *Namespace) removeXAttr(t *txn, op *logpb.RemoveXAttr) {
 			n.extra.xattrs = slices.Delete(n.extra.xattrs, i, i+1)
 			n.tidy()
 			ns.tellUpdate(n, metadata.UpdateXAttrs, func(e *metadata.Event) { e.XAttrs, e.Removed = []metadata.XAttr{a}, true })
-			t.result.OK = true
+			t.changed(n)
 			return
 		}
 	}

@@ -77,10 +77,13 @@ func (ns *Namespace) resolved(p *place, target *logpb.Target, why intent) error 
 type Resolution struct {
 	targets [2]*logpb.Target
 	paths   [2]string
+	sources map[*logpb.Target]string // of a concat
 }
 
 // Done reports whether a target was resolved.
-func (r *Resolution) Done() bool { return r.targets[0] != nil || r.targets[1] != nil }
+func (r *Resolution) Done() bool {
+	return r.targets[0] != nil || r.targets[1] != nil || len(r.sources) > 0
+}
 
 // Undo makes the command what it was.
 func (r *Resolution) Undo() {
@@ -89,42 +92,55 @@ func (r *Resolution) Undo() {
 			t.Base, t.Path, t.Version = 0, r.paths[i], 0
 		}
 	}
+	for t, path := range r.sources {
+		t.Base, t.Path, t.Version = 0, path, 0
+	}
 }
+
+// resolvedSources is how many sources of a concat are resolved at most: the state is looked at for all of them at once.
+const resolvedSources = 256
 
 // ResolveTargets puts inodes in the place of paths in a command of c, where all above the last name is there and open to c. What is not in memory is
 // read now, while other commands go on, and not when the command is applied. It does not wait for the state: while a command changes that, paths stay.
 // What it finds wrong is left to the command to tell.
 func (ns *Namespace) ResolveTargets(c metadata.Caller, cmd *logpb.Command) (r Resolution) {
-	var targets [2]*logpb.Target
+	var few [2]*logpb.Target
+	targets := few[:0]
 	switch op := operation(cmd).(type) {
-	case *logpb.Concat, *logpb.ChangeSnapshots, *logpb.SurveyTree, nil:
+	case *logpb.SurveyTree, nil:
 		return r
 	case *logpb.Rename:
-		targets = [2]*logpb.Target{op.Source, op.Target}
+		targets = append(targets, op.Source, op.Target)
+	case *logpb.Concat:
+		if len(op.Sources) > resolvedSources {
+			return r
+		}
+		targets = append(append(targets, op.Target), op.Sources...)
 	case *logpb.Store:
-		targets[0] = op.GetCreate().GetTarget()
+		targets = append(targets, op.GetCreate().GetTarget())
 	case interface{ GetTarget() *logpb.Target }:
-		targets[0] = op.GetTarget()
+		targets = append(targets, op.GetTarget())
 	}
 	for _, t := range targets {
-		if t != nil && !resolvable(t) {
+		if t == nil || !resolvable(t) {
 			return r
 		}
 	}
-	if targets[0] == nil {
+	if len(targets) == 0 {
 		return r
 	}
 	p := newPlace()
 	defer p.release()
 	p.reader = callerOf(c)
-	var found [2]*inode
+	var some [2]*inode
+	found := some[:]
+	if len(targets) > len(some) {
+		found = make([]*inode, len(targets))
+	}
 	var version uint64
 	look := func() error {
 		version = ns.meta.version()
 		for i, t := range targets {
-			if t == nil {
-				continue
-			}
 			if err := ns.resolve(p, &p.reader, 0, t.Path, toUse); err != nil {
 				return err
 			}
@@ -151,14 +167,21 @@ func (ns *Namespace) ResolveTargets(c metadata.Caller, cmd *logpb.Command) (r Re
 		if !ok || ns.fetch(miss) != nil {
 			return r
 		}
-		found = [2]*inode{}
+		clear(found)
 	}
 	for i, dir := range found {
 		if dir == nil {
 			continue
 		}
 		t := targets[i]
-		r.targets[i], r.paths[i] = t, t.Path
+		if i < len(r.targets) {
+			r.targets[i], r.paths[i] = t, t.Path
+		} else {
+			if r.sources == nil {
+				r.sources = map[*logpb.Target]string{}
+			}
+			r.sources[t] = t.Path
+		}
 		t.Base, t.Path, t.Version = uint64(dir.id), t.Path[strings.LastIndexByte(t.Path, '/')+1:], version
 	}
 	return r

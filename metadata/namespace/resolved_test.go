@@ -25,14 +25,38 @@ func oddPath(rng *rand.Rand) string {
 	return b.String()
 }
 
-// drawChange makes up a command by paths.
-func drawChange(rng *rand.Rand) any {
+// drawChange makes up a command by paths, with blocks of a reserved range.
+func drawChange(rng *rand.Rand, ids *IDRange) any {
 	t := to(oddPath(rng))
 	modes := []uint32{0o777, 0o777, 0o755, 0o700, 0o1777, 0o666}
 	mode := modes[rng.IntN(len(modes))]
-	switch rng.IntN(17) {
-	case 16:
-		return &logpb.Store{Create: &logpb.Create{Target: t, Mode: 0o644, ClientName: "c", Create: true, Overwrite: rng.IntN(3) == 0, Replication: 1, BlockSize: 1 << 20}}
+	dirs, files := []string{"/a", "/a/b", "/c/a"}, []string{"/d", "/e", "/f", "/g"} // files that are no directories
+	switch rng.IntN(22) {
+	case 19, 20: // of neighbours, mostly
+		var sources []*logpb.Target
+		dir := dirs[rng.IntN(len(dirs))]
+		for range 1 + rng.IntN(3) {
+			source := to(dir + files[rng.IntN(len(files))])
+			if rng.IntN(20) == 0 {
+				source = to(oddPath(rng))
+			}
+			sources = append(sources, source)
+		}
+		return &logpb.Concat{Target: to(dir + files[rng.IntN(len(files))]), Sources: sources}
+	case 17, 18:
+		change := []logpb.ChangeSnapshots_Change{logpb.ChangeSnapshots_ALLOW, logpb.ChangeSnapshots_DISALLOW, logpb.ChangeSnapshots_CREATE, logpb.ChangeSnapshots_DELETE,
+			logpb.ChangeSnapshots_RENAME}[rng.IntN(5)]
+		names := []string{"s", "t", "", "a/b"}
+		return &logpb.ChangeSnapshots{Target: t, Change: change, Name: names[min(rng.IntN(8), 3)*rng.IntN(2)], NewName: names[rng.IntN(4)]}
+	case 16, 21:
+		s := &logpb.Store{Create: &logpb.Create{Target: t, Mode: 0o644, ClientName: "c", Create: true, Overwrite: rng.IntN(3) == 0, Replication: 1, BlockSize: 1 << 20}, ByDefault: true}
+		if rng.IntN(4) > 0 {
+			s.Create.Target = to(dirs[rng.IntN(len(dirs))] + files[rng.IntN(len(files))])
+			b := &logpb.Block{Id: int64(ids.FirstBlock) + rng.Int64N(int64(ids.EndBlock-ids.FirstBlock)), Generation: uint64(ids.FirstGeneration), Length: 1 + rng.Int64N(9)}
+			s.Body, s.Data = b, bytesOf(b.Id, b.Length)
+			s.Crc = sumOf(s.Data)
+		}
+		return s
 	case 0, 1, 2:
 		return &logpb.Mkdirs{Target: t, Mode: mode, CreateParent: rng.IntN(2) == 0}
 	case 3, 4, 5:
@@ -73,6 +97,11 @@ func TestResolvedCommandsDoWhatPathsDo(t *testing.T) {
 			w.do(super, &logpb.Mkdirs{Target: &logpb.Target{Base: uint64(metadata.RootID), Path: "first", Version: 1}, Mode: 0o755}) // from which on it counts
 			w.do(super, &logpb.SetPermission{Target: to("/"), Mode: 0o777})
 		}
+		var ids *IDRange
+		for _, w := range []*world{byPath, byINode} {
+			ids = w.do(super, &logpb.ReserveIDs{Blocks: 1 << 16, Generations: 1}).Reserved
+		}
+		joined := 0
 		type waiting struct {
 			plain, resolved []byte
 			done            bool
@@ -81,7 +110,7 @@ func TestResolvedCommandsDoWhatPathsDo(t *testing.T) {
 		resolved, stale := 0, 0
 		for i := range rounds {
 			who := []metadata.Caller{super, bob, bob, alice}[rng.IntN(4)]
-			cmd := numbered(command(who, drawChange(rng)), "0123456789abcdef", int32(rng.IntN(rounds)))
+			cmd := numbered(command(who, drawChange(rng, ids)), "0123456789abcdef", int32(rng.IntN(rounds)))
 			cmd.Now, cmd.LogTime = int64(1000+i), int64(1000+i)
 			var w waiting
 			var err error
@@ -113,6 +142,9 @@ func TestResolvedCommandsDoWhatPathsDo(t *testing.T) {
 			if fmt.Sprint(got.Err) != fmt.Sprint(want.Err) || got.OK != want.OK || (got.Status == nil) != (want.Status == nil) {
 				t.Fatalf("%d.%d: %v %t, by paths %v %t", seed, i, got.Err, got.OK, want.Err, want.OK)
 			}
+			if c := new(logpb.Command); w.done && got.OK && c.UnmarshalVT(w.resolved) == nil && c.GetConcat() != nil {
+				joined++
+			}
 			for byPath.ns.Counts().Reclaiming+byINode.ns.Counts().Reclaiming > 0 { // what is deleted is named by its entry, and one has more of these
 				for _, w := range []*world{byPath, byINode} {
 					w.do(super, &logpb.Reclaim{Limit: 1000})
@@ -125,8 +157,8 @@ func TestResolvedCommandsDoWhatPathsDo(t *testing.T) {
 				takeSnapshot(t, byINode.ns, discard{})
 			}
 		}
-		t.Logf("%d of %d were resolved, %d of them were stale", resolved, rounds, stale)
-		if resolved < rounds/20 || stale < rounds/200 {
+		t.Logf("%d of %d were resolved, %d of them were stale; %d files were joined", resolved, rounds, stale, joined)
+		if resolved < rounds/20 || stale < rounds/200 || joined < rounds/1500 {
 			t.Error("that shows nothing")
 		}
 		checkSound(t, byINode.ns)

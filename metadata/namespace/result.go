@@ -13,6 +13,8 @@ type Result struct {
 	OK bool
 	// Replayed: the answer is that of an earlier command with the same client id and call id; nothing was done.
 	Replayed bool
+	// Changed is what HDFS's audit log says of the inode that was made, changed or moved; the zero value for commands of which it says nothing.
+	Changed metadata.Changed
 	// Status is the file after Create and Append.
 	Status *metadata.FileStatus
 	// Block is the block that AddBlock appended (or had appended, for a repetition), or that Append reopened.
@@ -36,6 +38,17 @@ type Result struct {
 	// Expired is set when Create or Append found the lease of a writer that was not heard of for SoftLimit: a recovery
 	// of that file should be started.
 	Expired *ExpiredLease
+}
+
+// changed says that a command has done what was asked for, with n.
+func (t *txn) changed(n *inode) {
+	t.result.OK = true
+	t.show(n)
+}
+
+// show has the audit log say how n is now.
+func (t *txn) show(n *inode) {
+	t.result.Changed = metadata.Changed{Owner: n.owner.Value(), Group: n.group.Value(), Mode: n.mode}
 }
 
 // IDRange are ids that belong to the proposer of a ReserveIDs command: from First up to but not including End.

@@ -49,12 +49,17 @@ func TestAMachineThatComesBackOnAnotherRack(t *testing.T) {
 	s.m.SetRack("b", "/r2")
 	s.m.SetRack("c", "/r2")
 	s.settle()
-	if b := s.m.blocks.get(1); b.priority >= 0 || len(s.m.turned) > 0 {
+	if b := s.m.blocks.get(1); b.priority >= 0 || len(s.m.turned) > 0 || s.m.Requeue(1) {
 		t.Fatalf("a block on two racks: priority %d", b.priority)
 	}
 	s.m.Register(s.now, namenode.Node{ID: "b", IP: "b", TransferPort: 1}, s.volumes("b"), 1)
 	s.m.Tick(s.now)
 	if b := s.m.blocks.get(1); b.priority != crowded && s.m.pending(b) == 0 {
 		t.Errorf("a block whose machines stand on one rack now: priority %d", b.priority)
+	} else if queued := s.m.Requeue(1); queued != (s.m.pending(b) == 0) {
+		t.Errorf("it is queued: %v, with %d copies on their way", queued, s.m.pending(b))
+	}
+	if s.m.Requeue(4711) {
+		t.Error("a block that nobody knows is queued")
 	}
 }

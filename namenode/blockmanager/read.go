@@ -228,6 +228,16 @@ func (m *Manager) Describe(id metadata.BlockID) (BlockReport, bool) {
 	return m.describe(id)
 }
 
+// Requeue counts a block anew and reports whether it waits for copies, on other racks or because it lacks replicas.
+func (m *Manager) Requeue(id metadata.BlockID) bool {
+	b := m.blocks.get(id)
+	if b == nil {
+		return false
+	}
+	m.update(id, b)
+	return b.priority >= 0
+}
+
 func (m *Manager) describe(id metadata.BlockID) (BlockReport, bool) {
 	b := m.blocks.peek(id)
 	if b == nil {

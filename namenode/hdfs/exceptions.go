@@ -47,7 +47,7 @@ const (
 	DiskOutOfSpace       = "org.apache.hadoop.util.DiskChecker$DiskOutOfSpaceException"
 	// JavaIllegalArgument is what WebHDFS throws for a parameter; over IPC it is IllegalArgument.
 	JavaIllegalArgument = "java.lang.IllegalArgumentException"
-	// ObserverRetryOnActive is never thrown here; a client understands it as Standby.
+	// ObserverRetryOnActive is thrown for a single call; a client understands it as Standby.
 	ObserverRetryOnActive = "org.apache.hadoop.ipc.ObserverRetryOnActiveException"
 )
 
@@ -73,6 +73,7 @@ var table = []struct {
 	{metadata.ErrNotReplicatedYet, NotReplicatedYet},
 	{metadata.ErrSafeMode, SafeMode},
 	{metadata.ErrStandby, Standby},
+	{metadata.ErrAskLeader, ObserverRetryOnActive},
 	{metadata.ErrRetriable, Retriable},
 	{metadata.ErrNamespaceQuota, NSQuotaExceeded},
 	{metadata.ErrSpaceQuota, DSQuotaExceeded},
@@ -95,7 +96,6 @@ var table = []struct {
 // also lists classes that other servers say for a kind of ours.
 var also = map[string]*metadata.Kind{
 	JavaIllegalArgument:                                                        metadata.ErrInvalidArgument,
-	ObserverRetryOnActive:                                                      metadata.ErrStandby,
 	"java.nio.file.FileAlreadyExistsException":                                 metadata.ErrExist,
 	"java.nio.file.NoSuchFileException":                                        metadata.ErrNotExist,
 	"org.apache.hadoop.fs.PathNotFoundException":                               metadata.ErrNotExist,

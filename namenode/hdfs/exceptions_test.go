@@ -64,7 +64,7 @@ func TestForeignClasses(t *testing.T) {
 		"org.apache.hadoop.fs.FileAlreadyExistsException":                                fs.ErrExist,
 		"org.apache.hadoop.security.AccessControlException":                              fs.ErrPermission,
 		"java.lang.IllegalArgumentException":                                             metadata.ErrInvalidArgument,
-		"org.apache.hadoop.ipc.ObserverRetryOnActiveException":                           metadata.ErrStandby,
+		"org.apache.hadoop.ipc.ObserverRetryOnActiveException":                           metadata.ErrAskLeader,
 		"com.example.NobodyKnows":                                                        metadata.ErrIO,
 		"org.apache.hadoop.hdfs.protocol.FSLimitException$PathComponentTooLongException": metadata.ErrNameTooLong,
 	} {

@@ -9,8 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
 	"github.com/gohops/hops/namenode/hdfs/clientprotocol"
 	hdfspb "github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
@@ -84,9 +87,9 @@ func TestDecisionsAreInTheAuditLog(t *testing.T) {
 	daemon := m.config.Door.Daemon()
 	want := []string{
 		"allowed=true ugi=" + daemon + " (auth:SIMPLE) cmd=mkdirs src=/a proto=rpc",
-		"allowed=true ugi=" + daemon + " (auth:SIMPLE) cmd=setQuota src=/a proto=rpc",
+		"allowed=true ugi=" + daemon + " (auth:SIMPLE) cmd=setSpaceQuota src=/a proto=rpc",
 		`allowed=false ugi=bob (auth:SIMPLE) cmd=mkdirs src=/b\nallowed=true proto=rpc`,
-		"allowed=false ugi=bob (auth:SIMPLE) cmd=setQuota src=null proto=rpc", // before the request was decoded
+		`allowed=false ugi=bob (auth:SIMPLE) cmd=setSpaceQuota src=/b\nallowed=true proto=rpc`,
 		"allowed=false ugi=bob (auth:SIMPLE) cmd=balance src=null proto=rpc",
 		"allowed=true ugi=" + daemon + " (auth:SIMPLE) cmd=balance src=null proto=rpc", // it begins
 		"allowed=false ugi=bob (auth:SIMPLE) cmd=balance src=null proto=rpc",
@@ -174,5 +177,133 @@ func TestSnapshotsAreInTheAuditLog(t *testing.T) {
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// The lines are those of Apache Hadoop 3.4's FSNamesystem: which commands say whose the inode is, what they are called, and what is the source.
+func TestAuditLinesAreThoseOfHDFS(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	audit, err := security.OpenAudit(security.AuditConfig{Path: path})
+	must(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	written := make(chan error, 1)
+	go func() { written <- audit.Run(ctx) }()
+	c := newCluster(t, 1, func(c *Config) { c.Door.SetAudit(audit) })
+	m := c.raised()
+	root := m.config.Door.Daemon()
+	fs, on := c.root(), t.Context()
+	rename2 := func(src, dst string, overwrite, trash *bool) {
+		t.Helper()
+		must(t, m.rpc(t).Call(on, clientprotocol.Name, "rename2", &hdfspb.Rename2RequestProto{Src: &src, Dst: &dst, OverwriteDest: overwrite, MoveToTrash: trash}, new(hdfspb.Rename2ResponseProto)))
+	}
+	web := func(query string) {
+		t.Helper()
+		r, _ := http.NewRequest(http.MethodPut, "http://"+m.http+"/webhdfs/v1"+query+"&user.name="+root, nil)
+		resp, err := http.DefaultClient.Do(r)
+		must(t, err)
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %s", query, resp.Status)
+		}
+	}
+	xattr := metadata.XAttr{Namespace: metadata.XAttrUser, Name: "a", Value: []byte("b")}
+	acl := []metadata.ACLEntry{{Type: metadata.ACLUser, Name: "ann", Rights: 7}}
+	must(t, fs.Mkdirs(on, "/a", 0o777, true))
+	must(t, fs.Mkdirs(on, "/a", 0o700, true)) // it is there
+	must(t, fs.WriteFile(on, "/a/f", []byte("f"), true))
+	must(t, fs.WriteFile(on, "/a/g", []byte("g"), true))
+	must(t, fs.Concat(on, "/a/f", []string{"/a/g"}))
+	must(t, fs.SetPermission(on, "/a", 0o1770))
+	must(t, fs.SetOwner(on, "/a", "ann", "staff"))
+	must(t, fs.SetTimes(on, "/a/f", 1, 2))
+	_, err = fs.SetReplication(on, "/a/f", 2)
+	must(t, err)
+	must(t, fs.SetXAttr(on, "/a/f", xattr, dfs.XAttrCreate))
+	must(t, fs.RemoveXAttr(on, "/a/f", xattr))
+	must(t, fs.ModifyACL(on, "/a/f", acl))
+	must(t, fs.RemoveACL(on, "/a/f"))
+	must(t, fs.SetStoragePolicy(on, "/a", "COLD"))
+	must(t, fs.UnsetStoragePolicy(on, "/a"))
+	must(t, fs.Mkdirs(on, "/b/a", 0o777, true))
+	must(t, fs.SetPermission(on, "/b", 0o700))
+	ok, err := fs.Rename(on, "/a/f", "/b/a") // into it
+	if must(t, err); !ok {
+		t.Fatal("not renamed")
+	}
+	rename2("/b/a/f", "/b/f", ptr(false), nil)
+	rename2("/b/f", "/b/g", ptr(true), nil)
+	rename2("/b/g", "/b/h", ptr(true), ptr(true))
+	must(t, fs.SetQuota(on, "/b", 5, metadata.QuotaKeep))
+	must(t, fs.SetQuota(on, "/b", metadata.QuotaKeep, 5<<20))
+	must(t, fs.SetQuota(on, "/b", metadata.QuotaUnset, metadata.QuotaKeep))
+	must(t, fs.SetQuota(on, "/b", metadata.QuotaKeep, metadata.QuotaUnset))
+	must(t, fs.SetTypeQuota(on, "/b", namenode.SSD, 5<<20))
+	must(t, fs.SetTypeQuota(on, "/b", namenode.SSD, metadata.QuotaUnset))
+	if err := c.client("bob").SetQuota(on, "/b", metadata.QuotaUnset, metadata.QuotaKeep); err == nil {
+		t.Error("bob sets a quota")
+	}
+	_, err = fs.Delete(on, "/b/h", false)
+	must(t, err)
+	web("/c?op=MKDIRS&permission=750")
+	web("/c?op=RENAME&destination=/d")
+	web("/d?op=RENAME&destination=/e&renameoptions=OVERWRITE")
+	web("/e?op=SETQUOTA&namespacequota=-1")
+	web("/e?op=SETQUOTABYSTORAGETYPE&storagetype=SSD&storagespacequota=-1")
+	stop()
+	must(t, <-written)
+	text, err := os.ReadFile(path)
+	must(t, err)
+	var got []string
+	for line := range strings.Lines(string(text)) {
+		_, fields, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "audit: ")
+		fields, _, _ = strings.Cut(fields, "\treason=")
+		fields = strings.ReplaceAll(strings.ReplaceAll(fields, "ugi="+root+" (auth:SIMPLE)\tip=/127.0.0.1\t", ""), root+":", "ROOT:")
+		got = append(got, strings.ReplaceAll(fields, "\t", " "))
+	}
+	want := strings.Split(strings.TrimSpace(`
+allowed=true cmd=mkdirs src=/a dst=null perm=ROOT:supergroup:rwxr-xr-x proto=rpc
+allowed=true cmd=mkdirs src=/a dst=null perm=ROOT:supergroup:rwxr-xr-x proto=rpc
+allowed=true cmd=create src=/a/f dst=null perm=ROOT:supergroup:rw-r--r-- proto=rpc
+allowed=true cmd=create src=/a/g dst=null perm=ROOT:supergroup:rw-r--r-- proto=rpc
+allowed=true cmd=concat src=[/a/g] dst=/a/f perm=ROOT:supergroup:rw-r--r-- proto=rpc
+allowed=true cmd=setPermission src=/a dst=null perm=ROOT:supergroup:rwxrwx--T proto=rpc
+allowed=true cmd=setOwner src=/a dst=null perm=ann:staff:rwxrwx--T proto=rpc
+allowed=true cmd=setTimes src=/a/f dst=null perm=ROOT:supergroup:rw-r--r-- proto=rpc
+allowed=true cmd=setReplication src=/a/f dst=null perm=null proto=rpc
+allowed=true cmd=setXAttr src=/a/f dst=null perm=ROOT:supergroup:rw-r--r-- proto=rpc
+allowed=true cmd=removeXAttr src=/a/f dst=null perm=ROOT:supergroup:rw-r--r-- proto=rpc
+allowed=true cmd=modifyAclEntries src=/a/f dst=null perm=ROOT:supergroup:rw-rwxr-- proto=rpc
+allowed=true cmd=removeAcl src=/a/f dst=null perm=ROOT:supergroup:rw-r--r-- proto=rpc
+allowed=true cmd=setStoragePolicy src=/a dst=null perm=ann:staff:rwxrwx--T proto=rpc
+allowed=true cmd=unsetStoragePolicy src=/a dst=null perm=ann:staff:rwxrwx--T proto=rpc
+allowed=true cmd=mkdirs src=/b/a dst=null perm=ROOT:supergroup:rwxr-xr-x proto=rpc
+allowed=true cmd=setPermission src=/b dst=null perm=ROOT:supergroup:rwx------ proto=rpc
+allowed=true cmd=rename src=/a/f dst=/b/a perm=ROOT:supergroup:rw-r--r-- proto=rpc
+allowed=true cmd=rename (options=[NONE]) src=/b/a/f dst=/b/f perm=ROOT:supergroup:rw-r--r-- proto=rpc
+allowed=true cmd=rename (options=[OVERWRITE]) src=/b/f dst=/b/g perm=ROOT:supergroup:rw-r--r-- proto=rpc
+allowed=true cmd=rename (options=[OVERWRITE, TO_TRASH]) src=/b/g dst=/b/h perm=ROOT:supergroup:rw-r--r-- proto=rpc
+allowed=true cmd=setQuota src=/b dst=null perm=null proto=rpc
+allowed=true cmd=setSpaceQuota src=/b dst=null perm=null proto=rpc
+allowed=true cmd=clearQuota src=/b dst=null perm=null proto=rpc
+allowed=true cmd=clearSpaceQuota src=/b dst=null perm=null proto=rpc
+allowed=true cmd=setSpaceQuota src=/b dst=null perm=null proto=rpc
+allowed=true cmd=clearSpaceQuota src=/b dst=null perm=null proto=rpc
+allowed=false ugi=bob (auth:SIMPLE) ip=/127.0.0.1 cmd=clearQuota src=/b dst=null perm=null proto=rpc
+allowed=true cmd=delete src=/b/h dst=null perm=null proto=rpc
+allowed=true cmd=mkdirs src=/c dst=null perm=ROOT:supergroup:rwxr-x--- proto=webhdfs
+allowed=true cmd=rename src=/c dst=/d perm=ROOT:supergroup:rwxr-x--- proto=webhdfs
+allowed=true cmd=rename (options=[OVERWRITE]) src=/d dst=/e perm=ROOT:supergroup:rwxr-x--- proto=webhdfs
+allowed=true cmd=clearQuota src=/e dst=null perm=null proto=webhdfs
+allowed=true cmd=clearSpaceQuota src=/e dst=null perm=null proto=webhdfs
+`), "\n")
+	for i := range max(len(got), len(want)) {
+		switch {
+		case i >= len(got):
+			t.Errorf("missing:  %s", want[i])
+		case i >= len(want):
+			t.Errorf("too much: %s", got[i])
+		case got[i] != want[i]:
+			t.Errorf("got  %s\nwant %s", got[i], want[i])
+		}
 	}
 }

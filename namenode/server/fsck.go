@@ -3,13 +3,16 @@ package server
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
@@ -48,8 +51,13 @@ type fsckRun struct {
 	path   string
 	racks  int // that the datanodes of the cluster stand on
 	// What is shown.
-	files, blocks, locations, rackNames, details, open, maintenance, remove, snapshots bool
+	files, blocks, locations, rackNames, details, domains, open, maintenance, snapshots bool
+	// What is done to files that lack blocks, and to blocks that stand on too few racks.
+	move, remove, requeue bool
+	policies              *policySummary // nil: it is not asked for
 
+	client *dfs.Client // copies what move saves; nil: nothing was copied yet
+	failed bool        // something that was asked for could not be done
 	begun  time.Time
 	totals fsckTotals
 	coded  fsckTotals // of files with an erasure coding policy: their blocks are groups, replicas internal blocks
@@ -65,6 +73,7 @@ type fsckTotals struct {
 	corruptFiles, corruptBlocks, corruptSize     int64
 	missingBlocks, missingSize                   int64
 	decommissioned, leaving, entering, inService int64
+	queued                                       int64 // for copies on more racks
 }
 
 // fsckDoor serves fsckRoute.
@@ -76,7 +85,7 @@ func (s *Server) fsckDoor(w http.ResponseWriter, r *http.Request) {
 		r.URL.RawQuery = query.Encode()
 	}
 	caller, err := s.config.Door.HTTPCaller(r)
-	d := security.Decision{Caller: caller, Port: "fsck", Command: "fsck", Source: query.Get("path"), Read: !query.Has("delete")}
+	d := security.Decision{Caller: caller, Port: "fsck", Command: "fsck", Source: query.Get("path"), Read: !changing(query)}
 	if err == nil {
 		err = s.mayFsck(r, caller)
 	}
@@ -100,11 +109,22 @@ func (s *Server) fsckDoor(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.fscks.Add(-1)
+	if query.Has("move") {
+		if !s.moving.CompareAndSwap(false, true) { // two would make the same files
+			header.Set("Retry-After", "10")
+			http.Error(w, "another fsck -move is under way: try again", http.StatusServiceUnavailable)
+			return
+		}
+		defer s.moving.Store(false)
+	}
 	f := &fsckRun{
 		Server: s, ctx: r.Context(), caller: caller, begun: time.Now(), path: query.Get("path"),
 		files: query.Has("files"), blocks: query.Has("blocks"), locations: query.Has("locations"), rackNames: query.Has("racks"),
-		details: query.Has("replicadetails"), open: query.Has("openforwrite"), maintenance: query.Has("maintenance"), remove: query.Has("delete"),
-		snapshots: query.Has("includeSnapshots"),
+		details: query.Has("replicadetails"), domains: query.Has("upgradedomains"), open: query.Has("openforwrite"), maintenance: query.Has("maintenance"),
+		snapshots: query.Has("includeSnapshots"), move: query.Has("move"), remove: query.Has("delete"), requeue: query.Has("replicate"),
+	}
+	if query.Has("storagepolicies") {
+		f.policies = &policySummary{}
 	}
 	if f.path == "" {
 		f.path = "/"
@@ -121,19 +141,22 @@ func (s *Server) fsckDoor(w http.ResponseWriter, r *http.Request) {
 		f.printf("FSCK started by %s (auth:SIMPLE) from /%s for path %s at %s\n", caller.User, host, f.path, javaTime(f.begun))
 		f.walk()
 	}
+	if f.client != nil {
+		f.client.Close()
+	}
 	_ = f.w.Flush() // fails only when the client is gone
+}
+
+// changing reports whether a walk is to change something.
+func changing(query url.Values) bool {
+	return query.Has("move") || query.Has("delete") || query.Has("replicate")
 }
 
 // mayFsck refuses what is not to be had here, and those who may not have it.
 func (s *Server) mayFsck(r *http.Request, c metadata.Caller) error {
 	query := r.URL.Query()
-	for _, no := range []string{"move", "replicate", "storagepolicies", "upgradedomains"} {
-		if query.Has(no) {
-			return metadata.Errorf(metadata.ErrInvalidArgument, "fsck -%s is not supported", no)
-		}
-	}
-	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "none" && site != "same-origin" && query.Has("delete") {
-		return metadata.Errorf(metadata.ErrPermission, "fsck -delete is not taken from another site's page")
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "none" && site != "same-origin" && changing(query) {
+		return metadata.Errorf(metadata.ErrPermission, "fsck -move, -delete and -replicate are not taken from another site's page")
 	}
 	if !s.Active() {
 		return namenode.ErrStandbyRead
@@ -141,7 +164,8 @@ func (s *Server) mayFsck(r *http.Request, c metadata.Caller) error {
 	if s.listing.Load() {
 		return metadata.Errorf(metadata.ErrRetriable, "which blocks there are is not known yet. %s", s.waiting())
 	}
-	if (query.Has("blockId") || query.Has("listcorruptfileblocks")) && !c.Superuser { // they name files of anybody
+	// They name files of anybody, or have the namenode write.
+	if (query.Has("blockId") || query.Has("listcorruptfileblocks") || query.Has("move")) && !c.Superuser {
 		return metadata.NeedsSuperuser(c.User, "fsck")
 	}
 	return nil
@@ -196,7 +220,7 @@ func (f *fsckRun) walk() {
 		err = f.check(f.path, status)
 	}
 	if err != nil {
-		f.printf("%v\n\n\nFsck on path '%s' %s\n", err, f.path, statusFailed)
+		f.fail(err)
 		return
 	}
 	t := &f.totals
@@ -208,13 +232,33 @@ func (f *fsckRun) walk() {
 	f.printTotals()
 	f.printf("\nErasure Coded Block Groups:\n")
 	f.printCoded()
-	now := time.Now()
-	f.printf("FSCK ended at %s in %d milliseconds\n", javaTime(now), now.Sub(f.begun).Milliseconds())
+	if f.policies != nil {
+		f.policies.print(f.w)
+	}
+	f.end()
+	if f.failed {
+		f.fail(errFsck)
+		return
+	}
 	status0 := statusHealthy
 	if !healthy {
 		status0 = statusCorrupt
 	}
 	f.printf("\n\nThe filesystem under path '%s' %s\n", f.path, status0)
+}
+
+// errFsck is HDFS's word for what the report has said above.
+var errFsck = errors.New("fsck encountered internal errors!")
+
+func (f *fsckRun) end() {
+	now := time.Now()
+	f.printf("FSCK ended at %s in %d milliseconds\n", javaTime(now), now.Sub(f.begun).Milliseconds())
+}
+
+// fail ends a report that says nothing of how healthy it all is.
+func (f *fsckRun) fail(err error) {
+	f.end()
+	f.printf("%v\n\n\nFsck on path '%s' %s\n", err, f.path, statusFailed)
 }
 
 // partOf is a part in percent, as HDFS prints it behind a number.
@@ -282,7 +326,7 @@ func (f *fsckRun) printTotals() {
 	if t.inService > 0 {
 		f.printf("\n InMaintenanceReplicas:\t%d", t.inService)
 	}
-	f.printf("\n Blocks queued for replication:\t0\n")
+	f.printf("\n Blocks queued for replication:\t%d\n", t.queued)
 }
 
 // printCoded is NamenodeFsck.ErasureCodingResult.toString.
@@ -339,7 +383,7 @@ func (f *fsckRun) printCoded() {
 	if t.inService > 0 {
 		f.printf("\n InMaintenanceReplicas:\t%d", t.inService)
 	}
-	f.printf("\n Blocks queued for replication:\t0\n")
+	f.printf("\n Blocks queued for replication:\t%d\n", t.queued)
 }
 
 // check looks at a file, or at a directory and everything below it.

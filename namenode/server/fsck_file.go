@@ -54,7 +54,7 @@ func (f *fsckRun) judge(path string, file *namespace.FileBlocks) {
 		}
 		f.printf("%s %d bytes, %s, %d block(s)%s ", path, file.Length, kind, all, state)
 	}
-	one := &fsckFile{fsckRun: f, sums: t, path: path, replication: int(file.Status.Replication), coded: coded}
+	one := &fsckFile{fsckRun: f, sums: t, path: path, replication: int(file.Status.Replication), policy: namenode.StoragePolicyByID(file.Status.StoragePolicy), coded: coded}
 	for at := 0; at < all; at += fsckPage {
 		page := file.Blocks[at:min(at+fsckPage, all)]
 		reports := make([]blockmanager.BlockReport, len(page))
@@ -103,6 +103,7 @@ type fsckFile struct {
 	sums                            *fsckTotals // that it counts to
 	path                            string
 	replication                     int
+	policy                          *namenode.StoragePolicy
 	coded                           bool // it has an erasure coding policy
 	missing, corrupt, under, astray int
 	missingSize, corruptSize        int64
@@ -202,6 +203,17 @@ func (f *fsckFile) block(number int, b metadata.Block, r *blockmanager.BlockRepo
 		}
 		f.printf(" Replica placement policy is violated for %s. Block should be additionally replicated on %d more rack(s). Total number of racks in the cluster: %d\n",
 			f.name(b), least-len(racks), f.racks)
+		if f.requeue {
+			f.soft.mu.Lock()
+			queued := f.soft.m.Requeue(b.ID)
+			f.soft.mu.Unlock()
+			if queued {
+				t.queued++
+			}
+		}
+	}
+	if f.policies != nil {
+		f.policies.add(f.policy, r, corrupt)
 	}
 	gone := lost(r) && !corrupt
 	if gone {
@@ -291,7 +303,7 @@ func (f *fsckFile) spill() {
 
 // places lists the replicas of a block, if that is asked for.
 func (f *fsckFile) places(r *blockmanager.BlockReport) string {
-	if !f.locations && !f.rackNames && !f.details {
+	if !f.locations && !f.rackNames && !f.details && !f.domains {
 		return ""
 	}
 	var list []string
@@ -302,6 +314,9 @@ func (f *fsckFile) places(r *blockmanager.BlockReport) string {
 		text := at.Node.Rack + "/" + at.Node.TransferAddr()
 		if !f.rackNames {
 			text = fmt.Sprintf("DatanodeInfoWithStorage[%s,%s,%s]", at.Node.TransferAddr(), at.Volume, at.Type)
+		}
+		if f.domains { // datanodes have none
+			text += "(ud=undefined)"
 		}
 		if f.details {
 			text += "(" + f.detail(&at) + ")"
@@ -335,7 +350,7 @@ func (f *fsckFile) detail(at *blockmanager.ReplicaReport) string {
 	return "LIVE"
 }
 
-// end tells what is wrong with the file as a whole, and removes it if that is asked for.
+// end tells what is wrong with the file as a whole, and does what is asked for then.
 func (f *fsckFile) end(file *namespace.FileBlocks) {
 	if f.missing+f.corrupt > 0 {
 		if !f.files {
@@ -347,8 +362,8 @@ func (f *fsckFile) end(file *namespace.FileBlocks) {
 			}
 		}
 		f.sums.corruptFiles++
-		if f.remove && !file.UnderConstruction {
-			f.delete(file)
+		if !file.UnderConstruction {
+			f.mend(file)
 		}
 	}
 	if !f.files {
@@ -369,35 +384,6 @@ func (f *fsckFile) end(file *namespace.FileBlocks) {
 	}
 	if f.blocks {
 		f.printf("%s\n", f.report.String())
-	}
-}
-
-// delete removes a corrupt file, in the rights of who asked for it: not another one that has its path now, or what it was mended to.
-func (f *fsckFile) delete(file *namespace.FileBlocks) {
-	path := f.path // in a snapshot it is refused
-	if !file.InSnapshot {
-		path = inodePath(file)
-	}
-	lacks, err := false, error(nil)
-	if !f.changed && f.stands(file) {
-		lacks, err = f.lacks(file)
-	}
-	if err == nil && !lacks {
-		f.printf("\n%s: not deleted: it has changed meanwhile\n", f.path)
-		return
-	}
-	if err == nil {
-		err = f.safe.check(f.Server)
-	}
-	if err != nil {
-		f.printf("\n%s: not deleted: %v\n", f.path, err)
-		return
-	}
-	err = f.await(func(done func(error)) {
-		f.Delete(f.caller, namenode.Retry{}, path, false, func(_ bool, err error) { done(err) })
-	})
-	if err != nil {
-		f.printf("\n%s: not deleted: %v\n", f.path, err)
 	}
 }
 

@@ -103,7 +103,6 @@ func TestFsckTellsWhatIsWrongInHDFSsWords(t *testing.T) {
 		{"a user, of a directory that is not theirs", []string{"path", "/d"}, 200, "Permission denied: user=alice"},
 		{"a user, for blocks of anybody", []string{"path", "/", "listcorruptfileblocks", "1"}, 403, "Superuser privilege is required for operation fsck"},
 		{"a user, for a block by its id", []string{"blockId", "blk_" + blockNumber(lacks)}, 403, "Superuser privilege is required for operation fsck"},
-		{"anybody, to move files", []string{"path", "/", "move", "1"}, 400, "fsck -move is not supported"},
 	} {
 		t.Run(r.who, func(t *testing.T) {
 			if status, text := lead.fsck(t, "alice", r.pairs...); status != r.status || !strings.Contains(text, r.words) {

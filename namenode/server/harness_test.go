@@ -240,7 +240,9 @@ type datanode struct {
 	t    testing.TB
 	c    *cluster
 	uuid string
+	ip   string
 	port uint32
+	room int64 // of each volume
 	// memory is how many bytes of replicas it says that it may keep in memory.
 	memory atomic.Int64
 	slow   atomic.Bool // its disk
@@ -268,7 +270,13 @@ var ports atomic.Uint32
 // datanode starts a datanode that speaks to all namenodes and has the replicas.
 func (c *cluster) datanode(uuid string, replicas ...*pb.Replica) *datanode {
 	c.t.Helper()
-	d := &datanode{t: c.t, c: c, uuid: uuid, port: 20000 + ports.Add(1), replicas: map[int64]*pb.Replica{}, cached: map[int64]*pb.Block{}}
+	return c.datanodeAt(uuid, "127.0.0.1", 1<<40, replicas...)
+}
+
+// datanodeAt starts one at an address, of which the volumes have so much room.
+func (c *cluster) datanodeAt(uuid, ip string, room int64, replicas ...*pb.Replica) *datanode {
+	c.t.Helper()
+	d := &datanode{t: c.t, c: c, uuid: uuid, ip: ip, room: room, port: 20000 + ports.Add(1), replicas: map[int64]*pb.Replica{}, cached: map[int64]*pb.Block{}}
 	for _, r := range replicas {
 		d.replicas[r.Block.Id] = r
 	}
@@ -347,12 +355,12 @@ func (d *datanode) connect(addr string, credentials security.Credentials) {
 }
 
 func (d *datanode) id() *pb.DatanodeID {
-	return &pb.DatanodeID{Uuid: d.uuid, Ip: "127.0.0.1", Host: "localhost", TransferPort: d.port, HttpPort: d.port + 10000, IpcPort: d.port + 20000, GrpcPort: d.port + 30000}
+	return &pb.DatanodeID{Uuid: d.uuid, Ip: d.ip, Host: "localhost", TransferPort: d.port, HttpPort: d.port + 10000, IpcPort: d.port + 20000, GrpcPort: d.port + 30000}
 }
 
 func (d *datanode) volumes() []*pb.Volume {
 	return []*pb.Volume{
-		{Id: "DS-" + d.uuid, Type: "DISK", Capacity: 1 << 40, Remaining: 1 << 40, Slow: d.slow.Load()}, {Id: "SSD-" + d.uuid, Type: "SSD", Capacity: 1 << 40, Remaining: 1 << 40},
+		{Id: "DS-" + d.uuid, Type: "DISK", Capacity: 1 << 40, Remaining: d.room, Slow: d.slow.Load()}, {Id: "SSD-" + d.uuid, Type: "SSD", Capacity: 1 << 40, Remaining: d.room},
 	}
 }
 

@@ -337,6 +337,6 @@ func TestObserversKnowPlacesOrSaySo(t *testing.T) {
 	})
 	eventually(t, "the only datanode is dead, and the listing says so", func() bool {
 		d.die() // again, should a message of its life have come late
-		return errors.Is(list(), namenode.ErrStandbyRead)
+		return errors.Is(list(), namenode.ErrRetryOnActive)
 	})
 }

@@ -34,6 +34,7 @@ type envelope struct {
 
 	server   *Server
 	waits    *metadata.Waits
+	changed  *metadata.Changed // of who asked
 	resolved namespace.Resolution
 	data     []byte // the command, encoded
 	done     func(*namespace.Result, error)
@@ -59,7 +60,7 @@ const keptData = 4 << 10
 
 func (e *envelope) release() {
 	e.command, e.caller = logpb.Command{}, logpb.Caller{}
-	e.server, e.waits, e.done, e.resolved = nil, nil, nil, namespace.Resolution{}
+	e.server, e.waits, e.changed, e.done, e.resolved = nil, nil, nil, nil, namespace.Resolution{}
 	if cap(e.data) > keptData {
 		e.data = nil
 	}
@@ -68,13 +69,13 @@ func (e *envelope) release() {
 
 // who is in whose name the command is, as far as another one needs to know.
 func (e *envelope) who() metadata.Caller {
-	return metadata.Caller{User: e.caller.User, Groups: e.caller.Groups, Superuser: e.caller.Superuser, Host: e.caller.Host, Waits: e.waits}
+	return metadata.Caller{User: e.caller.User, Groups: e.caller.Groups, Superuser: e.caller.Superuser, Host: e.caller.Host, Waits: e.waits, Changed: e.changed}
 }
 
 // change proposes a command in somebody's name, unless nothing may be changed now. done runs on the group's goroutine;
 // with an error of the state machine the result comes too. The envelope is done's until it returns, and nobody's then.
 func (s *Server) change(c *metadata.Caller, retry namenode.Retry, e *envelope, done func(*namespace.Result, error)) {
-	e.server, e.done, e.waits = s, done, c.Waits
+	e.server, e.done, e.waits, e.changed = s, done, c.Waits, c.Changed
 	if s.reign.Load() == nil {
 		e.end(nil, namenode.ErrStandbyWrite)
 		return
@@ -89,7 +90,7 @@ func (s *Server) change(c *metadata.Caller, retry namenode.Retry, e *envelope, d
 		e.command.ClientId, e.command.CallId = retry.ClientID, retry.CallID
 	}
 	switch {
-	case s.group.Level() < release.Resolved:
+	case s.group.Level() < release.Resolved, e.command.GetConcat() != nil && s.group.Level() < release.ResolvedConcat:
 	case s.paths.Load() > 0: // much is moved just now
 		s.paths.Add(-1)
 	default:
@@ -123,6 +124,9 @@ func (e *envelope) land(result any, err error) {
 }
 
 func (e *envelope) end(r *namespace.Result, err error) {
+	if e.changed != nil && r != nil && err == nil {
+		*e.changed = r.Changed
+	}
 	e.done(r, err)
 	e.release()
 }

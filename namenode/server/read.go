@@ -283,7 +283,7 @@ func (s *Server) unread(f *metadata.FileStatus) bool {
 // asks a namenode that does not lead is to ask the one that does, as in HDFS.
 func (s *Server) accessed(c *metadata.Caller, f *metadata.FileStatus) error {
 	if c.Local {
-		return namenode.ErrStandbyRead
+		return namenode.ErrRetryOnActive
 	}
 	if s.safe.check(s) != nil {
 		return nil

@@ -242,6 +242,7 @@ type Server struct {
 	known    knowing
 	started  atomic.Pointer[time.Time] // when Run has opened the namespace
 	fscks    atomic.Int32              // walks under way
+	moving   atomic.Bool               // one of them moves files to /lost+found
 	balancer balancer
 	tiers    tiers
 	caching  caching

@@ -332,7 +332,7 @@ func (s *Server) locate(f *namespace.FileBlocks, c *metadata.Caller) (*namenode.
 	}
 	switch {
 	case c.Local && unheard:
-		return nil, namenode.ErrStandbyRead
+		return nil, namenode.ErrRetryOnActive
 	case nowhere:
 		// Soon after the start a missing replica is most likely one that was not reported yet.
 		if err := s.safe.check(s); err != nil {

@@ -174,6 +174,9 @@ func (s *Server) tierable(c metadata.Caller, path string) (metadata.INodeID, err
 	case st == nil:
 		return 0, metadata.Errorf(metadata.ErrNotExist, "File/Directory does not exist: %s", path)
 	}
+	if c.Changed != nil {
+		*c.Changed = metadata.Changed{Owner: st.Owner, Group: st.Group, Mode: st.Mode}
+	}
 	return st.ID, nil
 }
 
@@ -194,7 +197,7 @@ func (s *Server) Tier(c metadata.Caller, r namenode.TierRequest, done func(*name
 	if r.Start {
 		s.startTier(c, r.Path, func(id metadata.INodeID, fresh bool, err error) {
 			if fresh && err == nil { // not that it is asked about, again and again
-				s.config.Door.Record(security.Decision{Allowed: true, Caller: c, Port: "rpc", Command: "satisfyStoragePolicy", Target: r.Path})
+				s.config.Door.Record(security.Decision{Allowed: true, Caller: c, Port: "rpc", Command: "satisfyStoragePolicy", Source: r.Path})
 			}
 			answer(id, err)
 		})

@@ -701,6 +701,17 @@ func TestReadNeedsNoLockAndChangesNothing(t *testing.T) {
 	if _, err := Read(cfg.Dir, func(*raft.Log, int) error { return errPower }); !errors.Is(err, errPower) {
 		t.Fatal(err)
 	}
+	// Of the first entries nothing tells what they are.
+	overwrite(t, files[0], entriesBegin+8, []byte("rot"))
+	c, err = Read(cfg.Dir, func(*raft.Log, int) error { return nil })
+	if want := filepath.Base(files[0]) + " at 4096: what stands in front of entry 2 is damaged"; err != nil || len(c.Damage) != 2 || c.Damage[0] != want || c.First != 2 {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	overwrite(t, files[0], entriesBegin, make([]byte, 4<<10))
+	c, err = Read(cfg.Dir, func(*raft.Log, int) error { return nil })
+	if want := filepath.Base(files[0]) + " at 4096: there is no entry here, and there are some from entry "; err != nil || len(c.Damage) != 2 || !strings.HasPrefix(c.Damage[0], want) {
+		t.Fatalf("%+v, %v", c, err)
+	}
 }
 
 func TestRefusalLeavesTheLogAlone(t *testing.T) {

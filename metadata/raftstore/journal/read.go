@@ -110,6 +110,10 @@ func Read(dir string, fn func(entry *raft.Log, bytes int) error) (Contents, erro
 		if damage != nil && err == nil {
 			damaged(damage)
 		}
+		if s.head != nil {
+			damaged(s.head)
+			s.head = nil
+		}
 		for _, g := range s.gaps {
 			damaged(g.damage)
 		}

@@ -29,6 +29,9 @@ type survey struct {
 	// acked is the highest watermark anywhere.
 	acked uint64
 	gaps  []gap
+	// head is what is wrong in front of the first entry found, where nothing tells which entries are missing. hollow is the first segment in which none was found before it.
+	head   error
+	hollow string
 	// file is the segment that was read last, end where in lastFile the last entry ends. cause is what is wrong with file, if it begins
 	// with damage.
 	file, lastFile string
@@ -112,8 +115,16 @@ func (s *survey) segment(raw []byte, h header, damage error) {
 		}
 		if !ok || !s.fits(&e, missing) {
 			if at, e, ok = s.search(raw, at+1, h.salt, most); !ok {
+				if s.last == 0 && s.hollow == "" {
+					s.hollow = s.file
+				}
 				return
 			}
+		}
+		if s.last == 0 && at > begin {
+			s.head = metadata.Errorf(metadata.ErrCorrupt, "%s at %d: what stands in front of entry %d is damaged", s.file, begin, e.index)
+		} else if s.last == 0 && s.hollow != "" {
+			s.head = metadata.Errorf(metadata.ErrCorrupt, "%s at %d: there is no entry here, and there are some from entry %d on in files behind it", s.hollow, entriesBegin, e.index)
 		}
 		if s.last > 0 && e.index > s.last+1 {
 			s.gap(s.last+1, e.index-1, begin, metadata.Errorf(metadata.ErrCorrupt, "entries %d to %d are damaged or missing", s.last+1, e.index-1))

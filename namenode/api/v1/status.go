@@ -34,6 +34,7 @@ var statusTable = []struct {
 	{metadata.ErrNotReplicatedYet, codes.FailedPrecondition},
 	{metadata.ErrSafeMode, codes.Unavailable},
 	{metadata.ErrStandby, codes.FailedPrecondition},
+	{metadata.ErrAskLeader, codes.FailedPrecondition},
 	{metadata.ErrRetriable, codes.Unavailable},
 	{metadata.ErrNamespaceQuota, codes.ResourceExhausted},
 	{metadata.ErrSpaceQuota, codes.ResourceExhausted},

@@ -1,6 +1,10 @@
 package clientprotocol
 
-import "github.com/gohops/hops/internal/hrpc"
+import (
+	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/internal/security"
+	pb "github.com/gohops/hops/namenode/hdfs/hadooppb"
+)
 
 // audited are the methods that the audit log keeps when they are allowed, with the names that HDFS's audit log has for
 // them. What serves a file that is open (addBlock, renewLease, ...) is not kept, as there.
@@ -106,5 +110,14 @@ var audited = map[string]struct {
 func withAudit(m hrpc.Method) hrpc.Method {
 	a := audited[m.Name]
 	m.Command, m.Read = a.command, a.read
+	switch m.Name {
+	case "setQuota":
+		m.CommandOf = m.Operation
+	case "rename2":
+		m.CommandOf = func(r hrpc.Message) string {
+			o := r.(*pb.Rename2RequestProto)
+			return security.RenameCommand(o.GetOverwriteDest(), o.GetMoveToTrash())
+		}
+	}
 	return m
 }

@@ -78,9 +78,6 @@ func (p *protocol) methods() []hrpc.Method {
 		on("truncate", byPath, p.truncate),
 		on("concat", byPath, p.concat),
 		named(on("setQuota", superuser, p.setQuota), func(r *pb.SetQuotaRequestProto) string {
-			if r.StorageType != nil {
-				return "setSpaceQuota"
-			}
 			return metadata.QuotaOperation(int64(r.GetNamespaceQuota()), int64(r.GetStoragespaceQuota()))
 		}),
 		on("createSnapshot", byPath, p.createSnapshot),

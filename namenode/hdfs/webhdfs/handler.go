@@ -69,6 +69,7 @@ type request struct {
 	// audited: of each path it was recorded whether the caller was let.
 	audited bool
 	made    string // the path of the snapshot that was made
+	changed metadata.Changed
 }
 
 // response is what an operation answers: a body, bytes, one that is written bit by bit, nothing, or a redirect.
@@ -183,6 +184,9 @@ func (q *request) answer() (response, error) {
 		return response{}, err
 	}
 	if method != http.MethodGet {
+		if q.door.Audits(false) {
+			q.caller.Changed = &q.changed
+		}
 		if err := security.MayWrite(q.caller); err != nil {
 			return response{}, err
 		}
@@ -211,7 +215,8 @@ func (q *request) operation() string {
 		space, _ := q.params.integer("storagespacequota", metadata.QuotaKeep, 64, metadata.QuotaUnset)
 		return metadata.QuotaOperation(names, space)
 	case "SETQUOTABYSTORAGETYPE":
-		return "setSpaceQuota"
+		space, _ := q.params.integer("storagespacequota", metadata.QuotaKeep, 64, metadata.QuotaUnset)
+		return metadata.QuotaOperation(metadata.QuotaKeep, space)
 	case "ALLOWSNAPSHOT":
 		return "allowSnapshot"
 	case "DISALLOWSNAPSHOT":
@@ -243,6 +248,17 @@ var commands = map[string]string{
 	"RENEWDELEGATIONTOKEN": "renewDelegationToken", "CANCELDELEGATIONTOKEN": "cancelDelegationToken",
 }
 
+// command is the name that HDFS's audit log has for the request.
+func (q *request) command() string {
+	switch option := q.params["renameoptions"]; {
+	case q.op == "SETQUOTA" || q.op == "SETQUOTABYSTORAGETYPE":
+		return q.operation()
+	case q.op == "RENAME" && option != "":
+		return security.RenameCommand(option == "OVERWRITE", option == "TO_TRASH")
+	}
+	return cmp.Or(commands[q.op], q.op)
+}
+
 // audit records that the caller was let, or was refused.
 func (q *request) audit(err error) {
 	read := q.http.Method == http.MethodGet || q.http.Method == http.MethodHead || q.op == "OPENMANY"
@@ -259,6 +275,8 @@ func (q *request) audit(err error) {
 		source, target = security.SnapshotPath(q.path, q.params["oldsnapshotname"]), security.SnapshotPath(q.path, q.params["snapshotname"])
 	case "ENABLEECPOLICY", "DISABLEECPOLICY":
 		source = q.params["ecpolicy"]
+	case "CONCAT":
+		source, target = security.PathList(strings.Split(q.params["sources"], ",")), q.path
 	}
 	q.record(source, target, read, err)
 }
@@ -268,9 +286,11 @@ func (q *request) record(source, target string, read bool, err error) {
 	if q.caller.User == "" || err != nil && !security.Refused(err) || err == nil && !q.door.Audits(read) {
 		return
 	}
-	d := security.Decision{Allowed: err == nil, Caller: q.caller, Port: "webhdfs", Command: cmp.Or(commands[q.op], q.op), Source: source, Target: target, Read: read}
+	d := security.Decision{Allowed: err == nil, Caller: q.caller, Port: "webhdfs", Command: q.command(), Source: source, Target: target, Read: read}
 	if err != nil {
 		d.Reason = err.Error()
+	} else {
+		d.Changed = q.changed
 	}
 	q.door.Record(d)
 }
