@@ -257,7 +257,9 @@ func TestAPanicEndsItsRequest(t *testing.T) {
 	d.wantRefused("one that panics", replaceOp(block(666, 1001, 5000), nodes[0].info, ""), hadooppb.Status_ERROR, "")
 	moved := startOne(t, func(c *Config) {
 		c.UUID = nodes[0].info.GetId().GetDatanodeUuid()
-		c.Move = func(context.Context, metadata.Block, datanode.StorageType, func(int64) error) error { panic("as asked") }
+		c.Move = func(context.Context, metadata.Block, datanode.StorageType, func(int64) error) error {
+			panic("as asked")
+		}
 	})
 	moved.wantRefused("one that panics while it works", replaceOp(b, nodes[0].info, ""), hadooppb.Status_ERROR, errPanicked.Error())
 	moved.heard("that its place is free", func(n *node) bool { return len(n.srv.replacing) == 0 })
