@@ -147,7 +147,7 @@ func (c *Client) reading() *hrpc.Reading {
 	if c.config.Reads == ReadLeader && c.config.MaxStaleness == 0 {
 		return nil
 	}
-	return &hrpc.Reading{MaxStaleness: c.config.MaxStaleness, Sync: c.Msync, SyncEvery: c.config.AutoMsync}
+	return &hrpc.Reading{MaxStaleness: c.config.MaxStaleness, Sync: c.Msync, SyncEvery: c.config.AutoMsync, Word: "getServerDefaults"}
 }
 
 // Client is a client of one file system. It is safe for concurrent use.
