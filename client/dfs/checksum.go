@@ -65,10 +65,7 @@ func (c *Client) ChecksumOf(ctx context.Context, name string, mode ChecksumMode)
 		if err != nil {
 			return FileChecksum{}, err
 		}
-		s := dtp.Checksum{Type: dtp.CRC32C, BytesPer: int(answer.GetBytesPerCrc())}
-		if answer.CrcType != nil {
-			s.Type = dtp.ChecksumType(answer.GetCrcType())
-		}
+		s := kindOf(answer)
 		switch {
 		case n == 0:
 			sum, perBlock = s, int64(answer.GetCrcPerBlock())
@@ -122,6 +119,15 @@ func (c *Client) ChecksumOf(ctx context.Context, name string, mode ChecksumMode)
 		Algorithm: fmt.Sprintf("MD5-of-%dMD5-of-%d%v", perBlock, sum.BytesPer, sum.Type),
 		Bytes:     append(value, hash[:]...),
 	}, nil
+}
+
+// kindOf is how a block is checked.
+func kindOf(answer *hadooppb.OpBlockChecksumResponseProto) dtp.Checksum {
+	s := dtp.Checksum{Type: dtp.CRC32C, BytesPer: int(answer.GetBytesPerCrc())}
+	if answer.CrcType != nil {
+		s.Type = dtp.ChecksumType(answer.GetCrcType())
+	}
+	return s
 }
 
 // blockChecksum asks the datanodes of a block, one after the other, for the checksum of its first size bytes. That of a block group is put together by one

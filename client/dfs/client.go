@@ -150,7 +150,7 @@ func (c *Client) reading() *hrpc.Reading {
 	if c.config.Reads == ReadLeader && c.config.MaxStaleness == 0 {
 		return nil
 	}
-	return &hrpc.Reading{MaxStaleness: c.config.MaxStaleness, Sync: c.Msync, SyncEvery: c.config.AutoMsync, Rest: c.config.ObserverRest}
+	return &hrpc.Reading{MaxStaleness: c.config.MaxStaleness, Sync: c.Msync, SyncEvery: c.config.AutoMsync, Rest: c.config.ObserverRest, Word: "getServerDefaults"}
 }
 
 // Client is a client of one file system. It is safe for concurrent use.

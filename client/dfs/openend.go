@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/gohops/hops/internal/dtp"
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
@@ -119,7 +120,7 @@ func (w *Writer) seal() error {
 		return err
 	}
 	length := w.length.Load()
-	_, err := w.c.copyBeside(w.life, &made, func(out *Writer) error {
+	_, err := w.c.copyBeside(w.life, &made, w.sum, func(out *Writer) error {
 		list, err := w.c.locate(w.life, w.c.call, w.byID(), length-tail, tail)
 		if err != nil {
 			return err
@@ -149,23 +150,16 @@ func (w *Writer) seal() error {
 	return nil
 }
 
-// copyBeside writes a file that beginRewrite has made.
-func (c *Client) copyBeside(ctx context.Context, made *hadooppb.BeginRewriteResponseProto, write func(*Writer) error) (*Writer, error) {
-	defaults, err := c.ServerDefaults(ctx)
-	if err != nil {
-		return nil, err
-	}
-	sum, err := c.checksum(defaults, ChecksumOption{})
-	if err != nil {
-		return nil, err
-	}
+// copyBeside writes a file that beginRewrite has made, with checksums of a kind.
+func (c *Client) copyBeside(ctx context.Context, made *hadooppb.BeginRewriteResponseProto, sum dtp.Checksum, write func(*Writer) error) (*Writer, error) {
 	out := c.newWriter(ctx, &Writer{
 		path: fmt.Sprintf("/.reserved/.inodes/%d", made.GetSource()), sum: sum, blockSize: int64(made.GetBlockSize()),
 		replication: int(made.GetReplication()),
 	})
 	out.fileID.Store(made.GetSource())
 	out.lease()
-	if err = out.coded("seal", made.GetEcPolicy()); err == nil {
+	err := out.coded("seal", made.GetEcPolicy())
+	if err == nil {
 		err = write(out)
 	}
 	if err == nil {

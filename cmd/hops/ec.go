@@ -37,8 +37,9 @@ func ecCommand() *cli.Command {
 			rest: "-policy", run: verifyEC,
 		},
 		{
-			name: "convert", arguments: "-path <path> -policy <policy>|-replicate", help: "hops' own: code the files that are there, or replicate them, one after the other and each in one step",
-			takes: []string{"-path", "-policy"}, flags: []string{"-replicate"}, needs: []neededOption{{"-path", "Please specify the path with -path."}}, run: convertEC,
+			name: "convert", arguments: "-path <path> -policy <policy>|-replicate [-replication <replicas>]",
+			help:  "hops' own: code the files that are there, or replicate them (as often as dfs.replication says, or else), one after the other and each in one step",
+			takes: []string{"-path", "-policy", "-replication"}, flags: []string{"-replicate"}, needs: []neededOption{{"-path", "Please specify the path with -path."}}, run: convertEC,
 		},
 	}, absent: map[string]string{"-addPolicies": "there are the policies only that every HDFS has"}}
 	return tool.command()

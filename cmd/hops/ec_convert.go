@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/gohops/hops/client/dfs"
@@ -30,6 +31,14 @@ func convertEC(t *hadoopTool, a *adminArguments) (int, error) {
 		return exitAdminUsage, nil
 	}
 	c := &conversion{t: t, options: dfs.ConvertOptions{Policy: policy}, live: isTerminal(t.errOut)}
+	if given := a.value["-replication"]; given != "" {
+		n, err := strconv.ParseUint(given, 10, 16)
+		if err != nil || n < 1 || n > metadata.MaxReplication || policy != "" {
+			fmt.Fprintf(t.errOut, "convert: -replication %s: want the number of replicas, 1 to %d, beside -replicate.\n", given, metadata.MaxReplication)
+			return exitAdminUsage, nil
+		}
+		c.options.Replication = int(n)
+	}
 	if a.has("-replicate") {
 		c.options.Policy = namenode.ReplicationPolicy
 	} else {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -141,6 +142,12 @@ func (s *Server) beginMany(ctx context.Context, m *manyReader) *manyReader {
 	m.over = make(chan struct{})
 	go func() {
 		defer close(m.over)
+		defer func() {
+			if what := recover(); what != nil {
+				s.log.Error("a mistake of this program: a READMANY panicked; please report it", "panic", what, "stack", string(debug.Stack()))
+			}
+		}()
+		m.err = errors.New("a mistake of this program, which its log describes")
 		m.err = m.read(ctx)
 	}()
 	return m

@@ -104,12 +104,12 @@ func (s *Server) reconfigure() (string, error) {
 	return strings.Join(text, ","), s.change(wanted)
 }
 
-// change opens and gives back volumes until they are the wanted ones.
+// change opens and gives back volumes until they are the wanted ones. What cannot be done for one keeps nobody from doing the rest, as in HDFS where a volume cannot be opened; the error says what was done.
 func (s *Server) change(wanted []blockstore.VolumeConfig) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	var errs []error
-	changed := false
+	var did []string
 	remove := func(v datanode.VolumeStatus) {
 		s.reconfig.mu.Lock()
 		why := s.reconfig.held[v.Path]
@@ -123,7 +123,7 @@ func (s *Server) change(wanted []blockstore.VolumeConfig) error {
 			return
 		}
 		s.memory.VolumeFailed(v.ID)
-		changed = true
+		did = append(did, "gave back "+v.Path)
 	}
 	before := s.store.Volumes()
 	for _, w := range wanted {
@@ -135,19 +135,27 @@ func (s *Server) change(wanted []blockstore.VolumeConfig) error {
 		case at >= 0 && before[at].Failed == nil:
 			continue
 		}
-		err := s.store.Add(w)
-		if err != nil {
-			errs = append(errs, err)
+		if err := s.store.Add(w); err != nil {
+			errs = append(errs, fmt.Errorf("FAILED TO ADD: %s: %w", w.Path, err)) //nolint:revive // Hadoop's words
+			continue
 		}
-		changed = changed || err == nil
+		did = append(did, "added "+w.Path)
 	}
 	for _, v := range before {
 		if !slices.ContainsFunc(wanted, func(w blockstore.VolumeConfig) bool { return v.Path == w.Path }) {
 			remove(v)
 		}
 	}
-	if changed {
+	if len(did) > 0 {
 		s.haveChanged()
+	}
+	switch {
+	case len(errs) == 0:
+		return nil
+	case len(did) == 0:
+		errs = append(errs, errors.New("nothing was changed"))
+	default:
+		errs = append(errs, fmt.Errorf("the rest was done: %s; the volumes are now %s", strings.Join(did, ", "), s.volumeText()))
 	}
 	return errors.Join(errs...)
 }

@@ -3,9 +3,12 @@ package server
 import (
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/gohops/hops/datanode"
 	"github.com/gohops/hops/datanode/blockstore"
 	"github.com/gohops/hops/datanode/vfs/mem"
 	"github.com/gohops/hops/internal/security/securitytest"
@@ -68,5 +71,24 @@ func TestVolumesThatChangeDuringARegistrationAreTold(t *testing.T) {
 	defer n.mu.Unlock()
 	if len(n.registers) != 2 || len(n.registers[0].Volumes) != 2 {
 		t.Errorf("registered as %v", n.registers)
+	}
+}
+
+// Of a list of which a part cannot be done, it is said what was done and what was not.
+func TestAReconfigurationSaysWhatItDid(t *testing.T) {
+	p := newPair(t, 24*time.Hour, nil)
+	want := func(err error, words string) {
+		t.Helper()
+		if err == nil || strings.ReplaceAll(err.Error(), "\n", "; ") != words {
+			t.Errorf("%v, want %s", err, words)
+		}
+	}
+	want(p.change([]blockstore.VolumeConfig{{Path: "/a", Type: datanode.SSD}, {Path: "/b", Type: datanode.SSD}}),
+		"Changing storage type is not allowed: /a is DISK; nothing was changed")
+	want(p.change([]blockstore.VolumeConfig{{Path: "/a", Type: datanode.SSD}, {Path: "/c", Type: datanode.SSD}}),
+		"Changing storage type is not allowed: /a is DISK; the rest was done: added /c, gave back /b; the volumes are now [DISK]/a,[SSD]/c")
+	err := p.change([]blockstore.VolumeConfig{{Path: "/a", Type: datanode.Disk}, {Path: "", Type: datanode.SSD}})
+	if err == nil || !strings.HasPrefix(err.Error(), "FAILED TO ADD: ") || !strings.HasSuffix(err.Error(), "the rest was done: gave back /c; the volumes are now [DISK]/a") {
+		t.Error(err)
 	}
 }

@@ -71,9 +71,9 @@ func (s *Server) Replicate(ctx context.Context, pool string, b metadata.Block, t
 	})
 }
 
-// copyTo sends the replica of b to the target of request, with a token of this datanode's own. In stage
-// TRANSFER_RBW, which means a client's order, the target answers at the end, otherwise it only closes the connection. The data is verified on the way, so that damage
-// does not spread.
+// copyTo sends the replica of b to the target of request, with a token of this datanode's own. The target answers when it has it, or as soon as it refuses it. One of a release that does
+// not, where the namenode has ordered the copy, only closes the connection, as does one that ends: it is asked whether it has it. The data is verified on the way, so that damage does not
+// spread.
 func (s *Server) copyTo(ctx context.Context, b metadata.Block, request *hadooppb.OpWriteBlockProto) error {
 	return s.copyAt(ctx, b, nil, request)
 }
@@ -118,11 +118,11 @@ func (s *Server) copyAt(ctx context.Context, b metadata.Block, pace *paced, requ
 	if err != nil {
 		return failed(err)
 	}
-	to := s.send(ctx, p, pool, b, target, false)
+	to := s.watch(ctx, p, pool, b, target, false)
 	defer to.Close()
 	to.deadlines(s.cfg.Read+perHop, s.cfg.Write)
 	if err := dtp.WriteOp(to, dtp.OpWriteBlock, downstream(request)); err != nil {
-		return failed(err)
+		return failed(to.refused(err))
 	}
 	out := &sender{w: to, rd: rd, sum: stored, verify: true, refresh: func() { to.refresh(s.cfg.Write) }}
 	if pace != nil {
@@ -134,12 +134,12 @@ func (s *Server) copyAt(ctx context.Context, b metadata.Block, pace *paced, requ
 			s.broken(b.ID)
 			return fmt.Errorf("copy of %v to %s: %w", b, p.addr, err)
 		}
-		return failed(err)
+		return failed(to.refused(err))
 	}
 	_ = to.SetReadDeadline(time.Now().Add(s.cfg.Read + perHop))
-	answer, err := to.answer()
-	if !ordered && errors.Is(err, io.EOF) { // it has finalized; only a refusal is said
-		return nil
+	answer, err := dtp.ReadResponse(to.r)
+	if !ordered && errors.Is(err, io.EOF) {
+		return failed(s.has(ctx, pool, block, target))
 	}
 	if err == nil {
 		err = dtp.CheckResponse(dtp.OpWriteBlock, answer)

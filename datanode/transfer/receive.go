@@ -25,8 +25,8 @@ const (
 	stageTransferFinalized = hadooppb.OpWriteBlockProto_TRANSFER_FINALIZED
 )
 
-// write serves WRITE_BLOCK in its three uses: a client's pipeline (setup answer, acknowledgements), a copy that a client
-// ordered to repair its pipeline (one answer at the end), and a copy that the namenode ordered (no answer at all).
+// write serves WRITE_BLOCK in its two uses: a client's pipeline (setup answer, acknowledgements), and a copy, that a client ordered to repair its pipeline, or the namenode (one answer,
+// at the end, or when it is refused).
 func (c *conn) write(ctx context.Context, op *hadooppb.OpWriteBlockProto) error {
 	in := &receiver{conn: c, op: op, stage: op.GetStage()}
 	in.client = op.GetHeader().GetClientName() != ""
@@ -47,7 +47,7 @@ func (c *conn) write(ctx context.Context, op *hadooppb.OpWriteBlockProto) error 
 		if in.client && !in.copying {
 			return c.refuse(dtp.OpWriteBlock, statusOf(err), "", err)
 		}
-		return err
+		return in.refuseCopy(err)
 	}
 	defer in.close()
 	if len(op.Targets) > 0 && in.client { // a copy is not passed on: who ordered it for others, too, orders it of the source again
@@ -231,27 +231,32 @@ func (in *receiver) silence() {
 	in.deadlines(in.cfg.Read+time.Duration(len(in.op.Targets)+1)*perHop, in.cfg.Write)
 }
 
-// copy receives a replica that another datanode copies here. There are no acknowledgements.
+// copy receives a replica that another datanode copies here. There are no acknowledgements but the last.
 func (in *receiver) copy(ctx context.Context) error {
-	done := false
 	packets := in.newStream(func([]byte) {}, func(batch []dtp.Packet) error {
 		_, err := in.keep(batch)
 		if last := batch[len(batch)-1]; err == nil && last.Last {
-			done = true
 			err = in.complete(last.Offset)
 		}
 		return err
 	})
 	defer packets.close()
 	if err := packets.run(ctx); err != nil {
-		return fmt.Errorf("copy of %v: %w", in.block, err)
+		return in.refuseCopy(fmt.Errorf("copy of %v: %w", in.block, err))
 	}
-	if done && in.copying {
-		if err := dtp.WriteResponse(in.nc, dtp.Success()); err != nil {
-			return err
-		}
+	if err := dtp.WriteResponse(in.nc, dtp.Success()); err != nil {
+		return err
 	}
 	return errDone
+}
+
+// refuseCopy tells who sends a copy that it is not taken. Nothing of it is left here by then.
+func (in *receiver) refuseCopy(cause error) error {
+	in.close()
+	in.deadlines(in.cfg.Read, in.cfg.Write)
+	err := in.refuse(dtp.OpWriteBlock, statusOf(cause), "", cause)
+	in.linger()
+	return err
 }
 
 // complete ends a copy of the given length.

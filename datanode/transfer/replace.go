@@ -2,8 +2,10 @@ package transfer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -24,6 +26,8 @@ const (
 	// silentLook is how often it is looked whether the disk answers.
 	silentLook = time.Second
 )
+
+var errPanicked = errors.New("a mistake of this program, which its log describes")
 
 // replace serves REPLACE_BLOCK. It says that it is at work as often as makes the balancer stay, and gives up when that has gone.
 func (c *conn) replace(ctx context.Context, op *hadooppb.OpReplaceBlockProto) error {
@@ -51,9 +55,15 @@ func (c *conn) replace(ctx context.Context, op *hadooppb.OpReplaceBlockProto) er
 		}
 	}
 	go func() {
-		err := c.get(ctx, b, op, &placed)
-		leave()
-		done <- err
+		err := errPanicked
+		defer func() {
+			if what := recover(); what != nil {
+				c.log.Error("a mistake of this program: a replacement panicked; please report it", "block", b.String(), "panic", what, "stack", string(debug.Stack()))
+			}
+			leave()
+			done <- err
+		}()
+		err = c.get(ctx, b, op, &placed)
 	}()
 	look := time.NewTicker(silentLook)
 	defer look.Stop()

@@ -241,3 +241,37 @@ func TestMoveKeyOnlyMoves(t *testing.T) {
 	}
 	nodes[1].wantContent(b, data)
 }
+
+// A mistake of this program in a request ends that request, and not the datanode.
+func TestAPanicEndsItsRequest(t *testing.T) {
+	nodes := start(t, 1)
+	b, data := block(7, 1001, 5000), pattern(5000)
+	nodes[0].keep(b, data, datanode.DefaultChecksum)
+	d := startOne(t, func(c *Config) { c.Store = panicking{c.Store} })
+	d.keep(b, data, datanode.DefaultChecksum)
+	c := dial(t, d)
+	check(t, dtp.WriteOp(c, dtp.OpReadBlock, &hadooppb.OpReadBlockProto{Header: header(block(666, 1001, 1), "c"), Offset: new(uint64(0)), Len: new(uint64(1))}))
+	if m, err := dtp.ReadResponse(c.r); err == nil {
+		t.Errorf("it is answered %v", m)
+	}
+	d.wantRefused("one that panics", replaceOp(block(666, 1001, 5000), nodes[0].info, ""), hadooppb.Status_ERROR, "")
+	moved := startOne(t, func(c *Config) {
+		c.UUID = nodes[0].info.GetId().GetDatanodeUuid()
+		c.Move = func(context.Context, metadata.Block, datanode.StorageType, func(int64) error) error {
+			panic("as asked")
+		}
+	})
+	moved.wantRefused("one that panics while it works", replaceOp(b, nodes[0].info, ""), hadooppb.Status_ERROR, errPanicked.Error())
+	moved.heard("that its place is free", func(n *node) bool { return len(n.srv.replacing) == 0 })
+	d.wantContent(b, data)
+}
+
+// panicking is a store with one bad block.
+type panicking struct{ datanode.BlockStore }
+
+func (s panicking) Open(b metadata.Block) (datanode.Reader, error) {
+	if b.ID == 666 {
+		panic("as asked")
+	}
+	return s.BlockStore.Open(b)
+}

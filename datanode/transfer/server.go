@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -305,7 +306,13 @@ func (c *conn) share() uint32 {
 // errDone ends a connection without anything to say about it.
 var errDone = errors.New("connection is done")
 
+// serve serves a connection to its end. A panic ends that connection, not the datanode.
 func (c *conn) serve(ctx context.Context) {
+	defer func() {
+		if what := recover(); what != nil {
+			c.log.Error("a mistake of this program: a data transfer panicked; please report it", "remote", c.nc.RemoteAddr().String(), "panic", what, "stack", string(debug.Stack()))
+		}
+	}()
 	wait := c.cfg.FirstRequest
 	c.deadlines(wait, c.cfg.Write)
 	if c.near {

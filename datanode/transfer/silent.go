@@ -16,10 +16,11 @@ import (
 )
 
 // A datanode that is stopped, or a machine that is gone without a word, keeps its connections. Who sends a replica there sees no more than that nothing is taken, as of a datanode whose
-// disk is busy. So that datanode is asked for a word, by another connection: one that says something, or hangs up, is waited for, and one that is silent is left.
+// disk is busy; so does who gets one of it. So that datanode is asked for a word, by another connection: one that says something, or hangs up, is waited for, and one that is silent is left.
 
 const (
-	// stallTime is how long a datanode may take nothing of a replica that goes there, or not say at the end that it has it, before it is asked for a word.
+	// stallTime is how long a datanode may take nothing of a replica that goes there, not say at the end that it has it, or send nothing of one that comes from there, before it is asked
+	// for a word.
 	stallTime = 2 * time.Second
 	// wordTime is how long it has for that: longer than it waits for its own disk, 3 s, before it hangs up (Config.Answers).
 	wordTime = 5 * time.Second
@@ -28,8 +29,8 @@ const (
 // errHungUp is that a datanode which was asked for a word has hung up: it lives, and the disk of the block does not answer.
 var errHungUp = errors.New("its disk does not answer")
 
-// outgoing is a replica on its way to another datanode. While nothing of it gets there the datanode is asked for a word, and the connection is cut if it has none.
-type outgoing struct {
+// watched is a connection to another datanode about a replica. While nothing gets on the datanode is asked for a word, and the connection is cut if it has none.
+type watched struct {
 	*peer
 	began time.Time
 	// since is since when the peer is waited for, in nanoseconds after began; 0: it is not.
@@ -39,16 +40,18 @@ type outgoing struct {
 	over  chan struct{}
 }
 
-// send begins to watch what goes to another datanode, of a block. hurried: others wait for it, so it is left, too, when its disk does not answer. close ends that, and the connection.
-func (s *Server) send(ctx context.Context, p *peer, pool string, b metadata.Block, to *hadooppb.DatanodeInfoProto, hurried bool) *outgoing {
+// watch begins to watch a new connection to another datanode, about a block. hurried: others wait for it, so it is left, too, when its disk does not answer. Close ends that, and the
+// connection.
+func (s *Server) watch(ctx context.Context, p *peer, pool string, b metadata.Block, at *hadooppb.DatanodeInfoProto, hurried bool) *watched {
 	ctx, stop := context.WithCancel(ctx)
-	o := &outgoing{peer: p, began: time.Now(), stop: stop, over: make(chan struct{})}
+	o := &watched{peer: p, began: time.Now(), stop: stop, over: make(chan struct{})}
+	p.r.Reset(o)
 	go func() {
 		defer close(o.over)
-		o.watch(ctx, s.stall, func() error {
+		o.look(ctx, s.stall, func() error {
 			asking, cancel := context.WithTimeout(ctx, s.word)
 			defer cancel()
-			err := s.ask(asking, pool, b, to)
+			err := s.ask(asking, pool, b, at)
 			if errors.Is(err, errHungUp) && !hurried {
 				return nil
 			}
@@ -58,8 +61,8 @@ func (s *Server) send(ctx context.Context, p *peer, pool string, b metadata.Bloc
 	return o
 }
 
-// watch asks for a word when the peer was waited for long enough, and again and again.
-func (o *outgoing) watch(ctx context.Context, stall time.Duration, ask func() error) {
+// look asks for a word when the peer was waited for long enough, and again and again.
+func (o *watched) look(ctx context.Context, stall time.Duration, ask func() error) {
 	look := time.NewTicker(stall / 4)
 	defer look.Stop()
 	heard := int64(0)
@@ -87,7 +90,7 @@ func (o *outgoing) watch(ctx context.Context, stall time.Duration, ask func() er
 }
 
 // wait waits for the peer, with a call of its connection.
-func (o *outgoing) wait(call func() error) error {
+func (o *watched) wait(call func() error) error {
 	o.since.Store(int64(time.Since(o.began)) + 1)
 	err := call()
 	o.since.Store(0)
@@ -97,7 +100,7 @@ func (o *outgoing) wait(call func() error) error {
 	return err
 }
 
-func (o *outgoing) Write(b []byte) (n int, err error) {
+func (o *watched) Write(b []byte) (n int, err error) {
 	err = o.wait(func() error {
 		n, err = o.peer.Write(b)
 		return err
@@ -105,17 +108,27 @@ func (o *outgoing) Write(b []byte) (n int, err error) {
 	return n, err
 }
 
-// answer reads what the peer says at the end.
-func (o *outgoing) answer() (answer *hadooppb.BlockOpResponseProto, err error) {
+func (o *watched) Read(b []byte) (n int, err error) {
 	err = o.wait(func() error {
-		answer, err = dtp.ReadResponse(o.r)
+		n, err = o.peer.Read(b)
 		return err
 	})
-	return answer, err
+	return n, err
+}
+
+// refused is why a write failed: what the other datanode has said about it, if it has.
+func (o *watched) refused(cause error) error {
+	_ = o.SetReadDeadline(time.Now().Add(lingerTime))
+	if answer, err := dtp.ReadResponse(o.r); err == nil {
+		if err = dtp.CheckResponse(dtp.OpWriteBlock, answer); err != nil {
+			return err
+		}
+	}
+	return cause
 }
 
 // Close ends the connection, wherever the replica is.
-func (o *outgoing) Close() error {
+func (o *watched) Close() error {
 	o.stop()
 	err := o.peer.Close()
 	<-o.over
@@ -124,18 +137,8 @@ func (o *outgoing) Close() error {
 
 // ask asks another datanode for no byte of a block, as clients do: it says something when its disk answers, hangs up when that does not, which is errHungUp, and is silent if it is stopped.
 func (s *Server) ask(ctx context.Context, pool string, b metadata.Block, of *hadooppb.DatanodeInfoProto) error {
-	token := s.ownToken(pool, b.ID)
-	p, err := s.dial(ctx, of, token)
-	if err == nil {
-		defer p.Close()
-		err = dtp.WriteOp(p, dtp.OpReadBlock, &hadooppb.OpReadBlockProto{
-			Header: &hadooppb.ClientOperationHeaderProto{BaseHeader: &hadooppb.BaseHeaderProto{Block: protoOf(pool, b), Token: token}, ClientName: new("datanode")},
-			Offset: new(uint64(0)), Len: new(uint64(0)),
-		})
-		if err == nil {
-			_, err = dtp.ReadResponse(p.r)
-		}
-	}
+	b.Length = 0 // whatever it has of it
+	_, err := s.askAbout(ctx, pool, b, of)
 	switch {
 	case err == nil:
 		return nil
@@ -145,6 +148,34 @@ func (s *Server) ask(ctx context.Context, pool string, b metadata.Block, of *had
 		return errors.New("it says nothing")
 	}
 	return fmt.Errorf("it says nothing: %w", err)
+}
+
+// has asks another datanode whether it has the whole of a block, and says why it seems not to.
+func (s *Server) has(ctx context.Context, pool string, b metadata.Block, of *hadooppb.DatanodeInfoProto) error {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Connect+s.word)
+	defer cancel()
+	answer, err := s.askAbout(ctx, pool, b, of)
+	if err == nil {
+		err = dtp.CheckResponse(dtp.OpReadBlock, answer)
+	}
+	return unexpected(err)
+}
+
+// askAbout asks another datanode for no byte at the end of a block.
+func (s *Server) askAbout(ctx context.Context, pool string, b metadata.Block, of *hadooppb.DatanodeInfoProto) (*hadooppb.BlockOpResponseProto, error) {
+	token := s.ownToken(pool, b.ID)
+	p, err := s.dial(ctx, of, token)
+	if err != nil {
+		return nil, err
+	}
+	defer p.Close()
+	if err = dtp.WriteOp(p, dtp.OpReadBlock, &hadooppb.OpReadBlockProto{
+		Header: &hadooppb.ClientOperationHeaderProto{BaseHeader: &hadooppb.BaseHeaderProto{Block: protoOf(pool, b), Token: token}, ClientName: new("datanode")},
+		Offset: new(uint64(b.Length)), Len: new(uint64(0)),
+	}); err != nil {
+		return nil, err
+	}
+	return dtp.ReadResponse(p.r)
 }
 
 // TargetError is why another datanode has not taken a replica.

@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -30,6 +31,7 @@ type freezer struct {
 	frozen bool
 }
 
+// freeze puts a frozen one before a datanode.
 func freeze(t *testing.T, d *node) *freezer {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -78,10 +80,12 @@ func (f *freezer) runs() bool {
 	return true
 }
 
-func (f *freezer) thaw() {
+func (f *freezer) thaw() { f.set(false) }
+
+func (f *freezer) set(frozen bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.frozen = false
+	f.frozen = frozen
 	f.change.Broadcast()
 }
 
@@ -234,4 +238,136 @@ func TestACopyWaitsForADatanodeThatIsBusy(t *testing.T) {
 			target.wantContent(block(8, 5, 0), sizes[8])
 		})
 	}
+}
+
+// A datanode that gets a replica for a balancer leaves a source that is frozen, before it has said anything or in the middle.
+func TestReplaceLeavesASourceThatIsFrozen(t *testing.T) {
+	t.Parallel()
+	for name, b := range map[string]metadata.Block{"before": block(7, 5, 100), "in the middle": block(8, 5, 20<<20)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			source, _ := written(t)
+			f := freeze(t, source)
+			to := soon(startOne(t, func(c *Config) {
+				c.Bandwidth = func() int64 { f.set(true); return 1 << 40 } // it is asked between two writes
+			}))
+			if b.ID == 8 {
+				f.thaw()
+			}
+			began := time.Now()
+			to.wantRefused("a source that is frozen", replaceOp(b, f.info, ""), hadooppb.Status_ERROR, "it says nothing")
+			if took := time.Since(began); took > 30*time.Second {
+				t.Errorf("it is waited for, for %v", took)
+			}
+			to.wantNone(b.ID)
+			to.heard("that the place is free", func(n *node) bool { return len(n.srv.replacing) == 0 })
+		})
+	}
+}
+
+// A copy that the target refuses, at its opening or at its end, has not come about, and it says why.
+func TestACopyThatIsRefused(t *testing.T) {
+	t.Parallel()
+	source, sizes := written(t)
+	for id, data := range sizes {
+		target := startOne(t)
+		other := data[:50]
+		target.keep(block(id, 4, 50), other, datanode.DefaultChecksum)
+		for range 2 { // the first one may find the connection reset
+			err := source.srv.Replicate(context.Background(), pool, block(id, 5, 0), target.info, hadooppb.StorageTypeProto_DISK, 0, nil)
+			if _, its := errors.AsType[*TargetError](err); !its || !strings.Contains(err.Error(), "already exists") {
+				t.Errorf("a copy of %d bytes that the target refuses at its opening ended with %v", len(data), err)
+			}
+		}
+		target.wantContent(block(id, 4, 50), other)
+
+		full := startOne(t, func(c *Config) { c.Store = &endless{c.Store} })
+		err := source.srv.Replicate(context.Background(), pool, block(id, 5, 0), full.info, hadooppb.StorageTypeProto_DISK, 0, nil)
+		if _, its := errors.AsType[*TargetError](err); !its || !strings.Contains(err.Error(), errNoEnd.Error()) {
+			t.Errorf("a copy of %d bytes that the target refuses at its end ended with %v", len(data), err)
+		}
+		full.wantNone(block(id, 5, 0).ID)
+	}
+}
+
+var errNoEnd = errors.New("nothing is finished on this disk")
+
+// endless stores replicas and finishes none.
+type endless struct{ datanode.BlockStore }
+
+func (s *endless) Create(b metadata.Block, o datanode.CreateOptions) (datanode.Writer, error) {
+	w, err := s.BlockStore.Create(b, o)
+	return endlessWriter{w}, err
+}
+
+type endlessWriter struct{ datanode.Writer }
+
+func (endlessWriter) Finalize() (datanode.Replica, error) { return datanode.Replica{}, errNoEnd }
+
+// A target that closes the connection without a word, as those of earlier releases do when they have the copy and any does that ends, is asked whether it has it.
+func TestACopyThatEndsWithoutAWord(t *testing.T) {
+	t.Parallel()
+	source, sizes := written(t)
+	for id, data := range sizes {
+		target := startOne(t)
+		wordless := dumb(t, target)
+		err := source.srv.Replicate(context.Background(), pool, block(id, 5, 0), wordless, hadooppb.StorageTypeProto_DISK, 0, nil)
+		if _, its := errors.AsType[*TargetError](err); !its {
+			t.Errorf("a copy of %d bytes that the target does not have ended with %v", len(data), err)
+		}
+		target.keep(block(id, 5, 0), data, datanode.DefaultChecksum)
+		check(t, source.srv.Replicate(context.Background(), pool, block(id, 5, 0), wordless, hadooppb.StorageTypeProto_DISK, 0, nil))
+	}
+}
+
+// dumb stands before a datanode, takes what is written there for it, and says nothing. Everything else passes.
+func dumb(t *testing.T, d *node) *hadooppb.DatanodeInfoProto {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	check(t, err)
+	info := proto.Clone(d.info).(*hadooppb.DatanodeInfoProto)
+	info.Id.XferPort = new(uint32(l.Addr().(*net.TCPAddr).Port))
+	trusted.add(dtp.TransferAddr(info.GetId(), false))
+	var serving sync.WaitGroup
+	serve := func(front net.Conn) {
+		defer front.Close()
+		r := bufio.NewReader(front)
+		op, request, err := dtp.ReadOp(r)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if op == dtp.OpWriteBlock {
+			for in := dtp.NewPacketReader(r); ; {
+				if p, err := in.Next(); err != nil || p.Last {
+					return
+				}
+			}
+		}
+		back, err := net.Dial("tcp", dtp.TransferAddr(d.info.GetId(), false))
+		if err == nil {
+			defer back.Close()
+			err = dtp.WriteOp(back, op, request)
+		}
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = io.Copy(front, back)
+	}
+	serving.Go(func() {
+		for {
+			front, err := l.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() { serve(front) })
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		d.kill()
+		serving.Wait()
+	})
+	return info
 }

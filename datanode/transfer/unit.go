@@ -33,16 +33,19 @@ func (s *Server) Fetch(ctx context.Context, pool string, b metadata.Block, from 
 	return f, nil
 }
 
-// fetchBy is Fetch by READ_BLOCK, or of the whole block by COPY_BLOCK, which is at the pace of balancers.
+// fetchBy is Fetch by READ_BLOCK, or of the whole block by COPY_BLOCK, which is at the pace of balancers, and from a datanode that is left when it is silent: no other one is asked.
 func (s *Server) fetchBy(ctx context.Context, op dtp.Op, pool string, b metadata.Block, from *hadooppb.DatanodeInfoProto, off, n int64) (*fetched, error) {
 	token := tokenProto(s.cfg.Trust.Sign(pool, b.ID, security.ReadBlock))
 	p, err := s.dial(ctx, from, token)
 	if err != nil {
 		return nil, err
 	}
-	f := &fetched{server: s, peer: p, ctx: ctx, pool: pool, block: b, from: from, off: off, end: off + n}
+	f := &fetched{server: s, peer: p, close: p.Close, ctx: ctx, pool: pool, block: b, from: from, off: off, end: off + n}
+	if op == dtp.OpCopyBlock {
+		f.close = s.watch(ctx, p, pool, b, from, false).Close
+	}
 	if err := f.ask(op, token); err != nil {
-		p.Close()
+		f.close()
 		return nil, err
 	}
 	return f, nil
@@ -52,6 +55,7 @@ func (s *Server) fetchBy(ctx context.Context, op dtp.Op, pool string, b metadata
 type fetched struct {
 	server *Server
 	peer   *peer
+	close  func() error
 	ctx    context.Context //nolint:containedctx // of the stream
 	pool   string
 	block  metadata.Block
@@ -159,7 +163,7 @@ func (f *fetched) accuse(off int64) {
 // Close ends the stream wherever it is.
 func (f *fetched) Close() error {
 	f.in, f.rest, f.err = nil, nil, io.ErrClosedPipe
-	return f.peer.Close()
+	return f.close()
 }
 
 // Wanted asks a datanode what the writer of a block wants it to be checked by.
@@ -173,14 +177,14 @@ func (s *Server) Wanted(ctx context.Context, pool string, b metadata.Block, from
 	return kept(sum), err
 }
 
-// checksumBy asks another datanode for the checksum of a block.
+// checksumBy asks another datanode for the checksum of a block, and leaves it when it is silent.
 func (s *Server) checksumBy(ctx context.Context, pool string, b metadata.Block, at *hadooppb.DatanodeInfoProto, o *hadooppb.BlockChecksumOptionsProto) (*hadooppb.OpBlockChecksumResponseProto, error) {
 	token := tokenProto(s.cfg.Trust.Sign(pool, b.ID, security.ReadBlock))
 	p, err := s.dial(ctx, at, token)
 	if err != nil {
 		return nil, err
 	}
-	defer p.Close()
+	defer s.watch(ctx, p, pool, b, at, false).Close()
 	p.deadlines(s.cfg.Read, s.cfg.Read)
 	err = dtp.WriteOp(p, dtp.OpBlockChecksum, &hadooppb.OpBlockChecksumProto{
 		Header: &hadooppb.BaseHeaderProto{Block: protoOf(pool, b), Token: token}, BlockChecksumOptions: o,
@@ -201,7 +205,7 @@ func (s *Server) checksumBy(ctx context.Context, pool string, b metadata.Block, 
 // Placed is a replica that is being made at another datanode. It is there after Finish.
 type Placed struct {
 	server *Server
-	to     *outgoing
+	to     *watched
 	block  metadata.Block
 	out    *dtp.PacketWriter
 	sums   []byte
@@ -217,7 +221,7 @@ func (s *Server) Place(ctx context.Context, pool string, b metadata.Block, to *h
 	if err != nil {
 		return nil, fmt.Errorf("write of %v: %w", b, err)
 	}
-	w := &Placed{server: s, to: s.send(ctx, p, pool, b, to, hurried), block: b}
+	w := &Placed{server: s, to: s.watch(ctx, p, pool, b, to, hurried), block: b}
 	w.out = dtp.NewPacketWriter(w.to)
 	p.deadlines(s.cfg.Read+perHop, s.cfg.Write)
 	request := &hadooppb.OpWriteBlockProto{
@@ -243,7 +247,7 @@ func (w *Placed) Write(data []byte) (int, error) {
 		w.sums = dtp.DefaultChecksum.Append(w.sums[:0], piece)
 		w.to.refresh(w.server.cfg.Write)
 		if err := w.out.Write(dtp.Header{Offset: w.off, Seqno: w.seqno}, w.sums, piece); err != nil {
-			return sent, w.refused(err)
+			return sent, w.failed(w.to.refused(err))
 		}
 		sent, w.off, w.seqno = sent+len(piece), w.off+int64(len(piece)), w.seqno+1
 	}
@@ -254,9 +258,9 @@ func (w *Placed) Write(data []byte) (int, error) {
 func (w *Placed) Finish() error {
 	w.to.deadlines(w.server.cfg.Read+perHop, w.server.cfg.Write)
 	if err := w.out.Write(dtp.Header{Offset: w.off, Seqno: w.seqno, Last: true}, nil, nil); err != nil {
-		return w.refused(err)
+		return w.failed(w.to.refused(err))
 	}
-	answer, err := w.to.answer() // after the data; who does not take it says nothing
+	answer, err := dtp.ReadResponse(w.to.r)
 	if err == nil {
 		err = dtp.CheckResponse(dtp.OpWriteBlock, answer)
 	}
@@ -264,17 +268,6 @@ func (w *Placed) Finish() error {
 		return nil
 	}
 	return w.failed(unexpected(err))
-}
-
-// refused is why a write failed: what the other datanode has said about it, if it has.
-func (w *Placed) refused(cause error) error {
-	_ = w.to.SetReadDeadline(time.Now().Add(time.Second))
-	if answer, err := dtp.ReadResponse(w.to.r); err == nil {
-		if err = dtp.CheckResponse(dtp.OpWriteBlock, answer); err != nil {
-			cause = err
-		}
-	}
-	return w.failed(cause)
 }
 
 func (w *Placed) failed(err error) error {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 
@@ -181,6 +182,33 @@ func TestFilesAreConverted(t *testing.T) {
 	must(err)
 	if after.ID != before.ID || after.MTime != before.MTime || after.Owner != before.Owner || after.Mode != before.Mode || after.Length != before.Length || after.Erasure == 0 {
 		t.Errorf("converted: %+v, was %+v", after, before)
+	}
+
+	// What can be known of a file's form stays: here and back its checksums are of the kind that its writer chose. How often it was replicated is not known.
+	w, err = fs.Create(ctx, "/other", dfs.CreateOptions{BlockSize: 1 << 20, Replication: 2, Checksum: dfs.ChecksumOption{Type: "CRC32", BytesPer: 1024}})
+	must(err)
+	_, err = w.Write(data[:1<<20+5])
+	must(err)
+	must(w.Close())
+	kind := func() string {
+		t.Helper()
+		sum, err := fs.Checksum(ctx, "/other")
+		must(err)
+		return sum.Algorithm
+	}
+	was := kind()
+	must(fs.Convert(ctx, "/other", dfs.ConvertOptions{Policy: "RS-3-2-1024k"}))
+	if got := kind(); !strings.HasSuffix(got, "-1024CRC32") {
+		t.Errorf("coded its checksum is %s", got)
+	}
+	defaults, err := fs.ServerDefaults(ctx)
+	must(err)
+	for asked, want := range map[int]int{2: 2, 0: defaults.Replication} {
+		must(fs.Convert(ctx, "/other", dfs.ConvertOptions{Policy: namenode.ReplicationPolicy, Replication: asked}))
+		if st, err := fs.Stat(ctx, "/other"); err != nil || int(st.Replication) != want || kind() != was {
+			t.Errorf("%d replicas of %d, checksum %s, was %s, %v", st.Replication, want, kind(), was, err)
+		}
+		must(fs.Convert(ctx, "/other", dfs.ConvertOptions{Policy: "RS-3-2-1024k"}))
 	}
 
 	open, err := fs.Create(ctx, "/open", dfs.CreateOptions{})

@@ -61,6 +61,8 @@ type DialConfig struct {
 	DoubtAfter time.Duration
 	// MaxFrame is the largest answer taken, in bytes. Default DefaultMaxFrame.
 	MaxFrame int
+	// mute, if not nil, is asked likewise when nothing at all has come for wordAfter: the connection is closed if it says that the server has no word for it.
+	mute func(c *Client) bool
 	// alignment, if not nil, is shared by a client's connections.
 	alignment *alignment
 	// Dial makes the connection; default a net.Dialer's.
@@ -112,6 +114,7 @@ type Client struct {
 	err      error
 	watching bool
 	doubting atomic.Bool
+	muting   atomic.Bool
 	ignored  bool // a call was given up since an answer came: the server may not be reading
 }
 
@@ -343,6 +346,9 @@ func (c *Client) watchInterval() time.Duration {
 	if c.config.Doubt != nil {
 		shortest = min(shortest, c.config.DoubtAfter)
 	}
+	if c.config.mute != nil {
+		shortest = min(shortest, wordAfter)
+	}
 	return min(max(shortest/4, 10*time.Millisecond), time.Second)
 }
 
@@ -381,6 +387,14 @@ func (c *Client) watch() {
 			defer c.doubting.Store(false)
 			if c.config.Doubt() {
 				c.fail(fmt.Errorf("%w: the server has been silent for %v, and another one leads", ErrTimeout, silent.Round(time.Millisecond)))
+			}
+		}()
+	}
+	if silent := now - max(heard, oldest); c.config.mute != nil && silent > wordAfter && c.muting.CompareAndSwap(false, true) {
+		go func() {
+			defer c.muting.Store(false)
+			if c.config.mute(c) {
+				c.fail(fmt.Errorf("%w: the server has been silent for %v, and has no word when it is asked", ErrTimeout, (silent + wordTime).Round(time.Millisecond)))
 			}
 		}()
 	}

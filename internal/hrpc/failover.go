@@ -99,6 +99,9 @@ func NewFailover(config FailoverConfig) (*Failover, error) {
 		if config.Leads != nil && len(config.Addresses) > 1 {
 			n.config.Doubt = func() bool { return f.anotherLeads(addr) }
 		}
+		if config.Reading != nil && config.Reading.Word != "" {
+			n.config.mute = func(c *Client) bool { return f.Active() != addr && !f.observers.word(c) }
+		}
 		f.nodes = append(f.nodes, n)
 	}
 	return f, nil

@@ -22,6 +22,9 @@ type Reading struct {
 	SyncEvery time.Duration
 	// Rest is how long a server that fails or refuses is left alone at the most. 0: 30 s; less: not at all.
 	Rest time.Duration
+	// Word is a method without arguments. A server that reads wait for in silence is asked for it, and left if it says nothing, be it an error, either: it hangs. "": it is waited for as
+	// long as the DialConfig says.
+	Word string
 }
 
 // alignment is what the connections of a client have seen of the servers' states (HDFS-12943), and how old one may be.
@@ -41,6 +44,8 @@ const (
 	refusalsBorne = 3
 	// A server that fails or refuses is left alone for firstRest, and twice as long each time until it answers again, up to what Reading says, or lastRest.
 	firstRest, lastRest = 100 * time.Millisecond, 30 * time.Second
+	// A server of which nothing comes for wordAfter is asked for a word, for which it has wordTime.
+	wordAfter, wordTime = 250 * time.Millisecond, 500 * time.Millisecond
 )
 
 // observers are the servers of a Failover as Read sees them.
@@ -61,7 +66,8 @@ type observer struct {
 	refused int           // reads in a row
 	pause   time.Duration // the last one; 0: it has answered since
 	until   time.Duration // by clock: it is left alone until then
-	trying  bool          // a read finds out whether it answers again
+	trying  bool          // a read, or a question for a word, finds out whether it answers again
+	mute    bool          // it was silent: no read waits for it before it has said a word
 }
 
 func newObservers(f *Failover, r Reading) *observers {
@@ -75,7 +81,7 @@ func newObservers(f *Failover, r Reading) *observers {
 
 // Read is Call for what changes nothing and may be answered by a server that does not lead, where the configuration has a Reading. One that is connected is
 // asked first, the same as long as it answers; whatever keeps it from answering, the call goes on as Call's. So no read waits for a connection
-// to be made, and a server that is down or behind costs the reads that are under way there, and then one now and then.
+// to be made, and a server that is down or behind costs the reads that are under way there, and then one now and then; one that hangs costs those under way three quarters of a second, and no others.
 func (f *Failover) Read(ctx context.Context, protocol, method string, request, response Message) error {
 	o := f.observers
 	if o == nil {
@@ -103,7 +109,7 @@ func (f *Failover) Read(ctx context.Context, protocol, method string, request, r
 	case answered && !remote.Fatal:
 		o.refusal(at)
 	default:
-		o.rest(at)
+		o.rest(at, o.Word != "" && errors.Is(err, ErrTimeout))
 	}
 	f.log.Debug("server does not answer the read, asking the one that leads", "server", f.nodes[at].addr, "method", method, "error", err)
 	return f.Call(ctx, protocol, method, request, response)
@@ -121,11 +127,17 @@ func (o *observers) pick() (at int, c *Client) {
 		if at == leads || now < n.until || n.trying {
 			continue
 		}
-		if c := o.failover.nodes[at].ready(); c != nil {
+		c := o.failover.nodes[at].ready()
+		switch {
+		case c == nil:
+			n.rest(o.Rest)
+		case n.mute:
+			n.trying = true
+			go o.revive(at, c)
+		default:
 			o.at, n.trying = at, n.pause > 0
 			return at, c
 		}
-		n.rest(o.Rest)
 	}
 	return 0, nil
 }
@@ -153,12 +165,39 @@ func (o *observers) refusal(at int) {
 	}
 }
 
-func (o *observers) rest(at int) {
+func (o *observers) rest(at int, mute bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.nodes[at].trying = false
-	o.nodes[at].rest(o.Rest)
+	n := &o.nodes[at]
+	n.trying, n.mute = false, n.mute || mute
+	n.rest(o.Rest)
 }
+
+// revive finds out whether a server that was silent has a word now.
+func (o *observers) revive(at int, c *Client) {
+	if o.word(c) {
+		o.good(at)
+	} else {
+		o.rest(at, true)
+	}
+}
+
+// word reports whether a server says anything at all when it is asked.
+func (o *observers) word(c *Client) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), wordTime)
+	defer cancel()
+	heard := c.lastRead.Load()
+	err := c.call(ctx, o.failover.ids.Add(1)&0x7fffffff, 0, false, c.config.Protocol, o.Word, nothing{}, nothing{})
+	_, answered := errors.AsType[*RemoteError](err)
+	return err == nil || answered || c.lastRead.Load() != heard
+}
+
+// nothing is a request without arguments, and an answer that nobody looks at.
+type nothing struct{}
+
+func (nothing) SizeVT() int                                { return 0 }
+func (nothing) MarshalToSizedBufferVT([]byte) (int, error) { return 0, nil }
+func (nothing) UnmarshalVT([]byte) error                   { return nil }
 
 // rest has it left alone, for most at the longest. Reads that end badly at the same time are one reason, not many.
 func (n *observer) rest(most time.Duration) {

@@ -258,3 +258,52 @@ func TestADoubtfulAnswerIsNone(t *testing.T) {
 		}
 	}
 }
+
+// A server that hangs holds up the reads that are under way there for less than a second, and no others until it has said a word. One that is only slow is waited for.
+func TestReadsLeaveAServerThatHangs(t *testing.T) {
+	t.Parallel()
+	leads, other := newMember(t, number(1)), newMember(t, number(2))
+	f := newFailover(t, FailoverConfig{Reading: &Reading{MaxStaleness: time.Second, Word: "ask"}}, leads.addr, other.addr)
+	answeredBy(t, f, 2)
+	var reads, words atomic.Int32
+	other.set(func(c *Call) {
+		if c.Staleness > 0 {
+			reads.Add(1)
+		} else {
+			words.Add(1)
+		}
+	})
+	began := time.Now()
+	if n, err := observe(t.Context(), f); n != 1 || err != nil {
+		t.Fatalf("%d, %v: want the answer of who leads", n, err)
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("a read waits for a server that hangs, for %v", took)
+	}
+	for asked := words.Load(); words.Load() < asked+3; time.Sleep(time.Millisecond) {
+		if n, err := observe(t.Context(), f); n != 1 || err != nil {
+			t.Fatalf("%d, %v: want the answer of who leads", n, err)
+		}
+	}
+	if n := reads.Load(); n != 1 {
+		t.Errorf("%d reads have waited for it, want that which found out", n)
+	}
+	other.set(number(2))
+	answeredBy(t, f, 2)
+}
+
+func TestReadsWaitForAServerThatIsSlow(t *testing.T) {
+	t.Parallel()
+	leads, other := newMember(t, number(1)), newMember(t, number(2))
+	f := newFailover(t, FailoverConfig{Reading: &Reading{MaxStaleness: time.Second, Word: "anything"}}, leads.addr, other.addr)
+	answeredBy(t, f, 2)
+	other.set(func(c *Call) {
+		c.Go(func() {
+			time.Sleep(2 * (wordAfter + wordTime)) // it is slow
+			number(2)(c)
+		})
+	})
+	if n, err := observe(t.Context(), f); n != 2 || err != nil {
+		t.Fatalf("%d, %v: want the answer of who is slow, and says that there is no such method", n, err)
+	}
+}

@@ -41,6 +41,44 @@ func (ns *Namespace) placeFiles(t *txn, op *logpb.PlaceFiles) {
 	t.result.OK = true
 }
 
+// Placeable are those of some files for which quotas of types have room if they obey the policies that hold for them now, all together: what was renamed to below another policy, or lies below
+// one that was given later, counts for what it obeyed until it is placed. over is how many blocks the others have. What is no file any more is passed over.
+//
+// Errors: those of the store.
+func (ns *Namespace) Placeable(files []PlacedFile) (roomy []uint64, over int64, err error) {
+	err = ns.read(func() error {
+		more := map[metadata.INodeID]typed{} // of directories with quotas, by those before
+		for _, f := range files {
+			n, err := ns.byID(f.INode)
+			if err != nil {
+				return err
+			}
+			if n == nil || n.file == nil || !n.attached() {
+				continue
+			}
+			change := spreadBy(n.placing(), n.file.coded(), n.file.space(), n.file.replication).minus(n.spread(n.file.space(), n.file.replication))
+			fits := true
+			for dir := n.parent; dir != nil && fits; dir = dir.parent {
+				if q := dir.quota(); q != nil && q.types != nil {
+					fits = q.types.check(dir, typed{}.minus(more[dir.id]), change) == nil
+				}
+			}
+			if !fits {
+				over += int64(len(n.file.blocks))
+				continue
+			}
+			for dir := n.parent; dir != nil; dir = dir.parent {
+				if q := dir.quota(); q != nil && q.types != nil {
+					more[dir.id] = more[dir.id].plus(change)
+				}
+			}
+			roomy = append(roomy, uint64(n.id))
+		}
+		return nil
+	})
+	return roomy, over, err
+}
+
 // PlacedFile is a file as Files tells of it.
 type PlacedFile struct {
 	INode metadata.INodeID

@@ -2,6 +2,7 @@ package namespace
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -120,6 +121,59 @@ func TestQuotasOfTypesCountWhatPoliciesWant(t *testing.T) {
 		t.Fatalf("%d quotas, %d of types are left", m.quotas, m.typeQuotas)
 	}
 	w.check()
+}
+
+// A file that is renamed to below another policy counts for what it obeys, and is not placed by the new one where the quota has no room for it.
+func TestARenameGetsAroundNoQuotaOfTypes(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.must(&logpb.Mkdirs{Target: to("/ssd"), Mode: 0o755})
+	w.must(&logpb.Mkdirs{Target: to("/disk"), Mode: 0o755})
+	w.must(setPolicy("/ssd", allSSDPolicy))
+	w.must(limitType("/ssd", typeSSD, 100))
+	w.must(limitType("/ssd", typeDisk, 300))
+	for _, name := range []string{"a", "b", "c"} {
+		w.file("/disk/"+name, 15) // replication 3 as all
+		w.must(&logpb.Rename{Source: to("/disk/" + name), Target: to("/ssd/" + name)})
+	}
+	w.file("/disk/large", 100)
+	w.refused(metadata.ErrTypeQuota, &logpb.Rename{Source: to("/disk/large"), Target: to("/ssd/large"), Overwrite: true}) // it stays on disks, and that is limited, too
+	want := func(used string) {
+		t.Helper()
+		if got := w.typesUsed("/ssd"); got != used {
+			t.Fatalf("%q, want %q", got, used)
+		}
+		w.check()
+	}
+	want("DISK 135/300 SSD 0/100")
+	place := func(roomy int, over int64) {
+		t.Helper()
+		dir, err := w.ns.Stat(super, "/ssd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.ns.Files(dir.ID, func(files []PlacedFile) error {
+			files = slices.DeleteFunc(files, func(f PlacedFile) bool { return !f.Stale })
+			ids, no, err := w.ns.Placeable(append(files, PlacedFile{INode: metadata.RootID}, PlacedFile{INode: 1 << 40}))
+			if err != nil || len(ids) != roomy || no != over {
+				t.Fatalf("%v of %v, %d blocks not, %v", ids, files, no, err)
+			}
+			w.must(&logpb.PlaceFiles{Inodes: ids})
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	place(2, 1) // all together, not each
+	want("DISK 45/300 SSD 90/100")
+	w.must(limitType("/ssd", typeSSD, 134))
+	place(0, 1)
+	w.must(limitType("/", typeSSD, 135)) // each quota above counts
+	w.must(limitType("/ssd", typeSSD, 135))
+	place(1, 0)
+	want("DISK 0/300 SSD 135/135")
+	w.must(setPolicy("/ssd", oneSSDPolicy))
+	place(3, 0) // what gives room back needs none
+	want("DISK 90/300 SSD 45/135")
 }
 
 // A tree with quotas that do not count types is counted for one that does, and trees across the border of one, also by a survey.

@@ -252,13 +252,14 @@ func (m *Manager) kindAt(b *block, n *node) namenode.StorageType {
 	return namenode.Disk
 }
 
-// landing is the volume of a type of a node that can take a block's replica from another one, without the block losing a rack; -1: none.
+// landing is the volume of a type of a node that can take a block's replica from another one, without the block losing a rack, or its group standing less evenly on them; -1: none.
 func (m *Manager) landing(id metadata.BlockID, b *block, from, to *node, kind namenode.StorageType) place {
 	before, after := map[string]struct{}{}, map[string]struct{}{to.info.Rack: {}}
 	if kind == namenode.RAMDisk { // it leaves memory for a disk of its datanode
 		return -1
 	}
-	if slices.Contains(m.siblings(id), to.info) || m.refuses(id, to) {
+	siblings := m.siblings(id)
+	if slices.Contains(siblings, to.info) || m.refuses(id, to) || to.info.Rack != from.info.Rack && onRack(siblings, to.info.Rack) > onRack(siblings, from.info.Rack) {
 		return -1
 	}
 	for _, p := range b.good {
@@ -288,6 +289,17 @@ func (m *Manager) landing(id metadata.BlockID, b *block, from, to *node, kind na
 		return -1
 	}
 	return best
+}
+
+// onRack is how many of some nodes stand on a rack.
+func onRack(nodes []*namenode.Node, rack string) int {
+	n := 0
+	for _, node := range nodes {
+		if node.Rack == rack {
+			n++
+		}
+	}
+	return n
 }
 
 func (m *Manager) move(now time.Time, id metadata.BlockID, b *block, from *node, at place) {

@@ -20,8 +20,8 @@ type Tiered struct {
 	Moving  int64
 	// Moved bytes of Replicas lie where they belong by now, Failed copies did not arrive.
 	Moved, Replicas, Failed int64
-	// Stuck blocks have replicas on volumes of the wrong type that could not be moved: there is no room on one of the right type, too few nodes, or somebody else works on the block all
-	// the time.
+	// Stuck blocks have replicas on volumes of the wrong type that could not be moved: there is no room on one of the right type where the block, or its group, keeps its racks, too few nodes, or
+	// somebody else works on the block all the time.
 	Stuck int64
 }
 

@@ -114,8 +114,14 @@ func (d *depot) report(s *store) {
 }
 
 func depotBlock(id metadata.BlockID) metadata.Block {
+	if id.Striped() {
+		return metadata.Block{ID: id, Generation: 1, Length: depotCell}
+	}
 	return metadata.Block{ID: id, Generation: 1, Length: 10}
 }
+
+// depotCell is the length of each internal block of a group that has one row of stripes.
+const depotCell = 1 << 20
 
 // step lets a time pass. lose says which of the orders get lost.
 func (d *depot) step(by time.Duration, lose func() bool) {
@@ -179,6 +185,17 @@ func (d *depot) kinds(id metadata.BlockID) (out []namenode.StorageType) {
 	return out
 }
 
+// racks are those on which a block's replicas are, in fact.
+func (d *depot) racks(id metadata.BlockID) map[string]bool {
+	out := map[string]bool{}
+	for _, s := range d.nodes {
+		if _, ok := s.has[id]; ok {
+			out[s.rack] = true
+		}
+	}
+	return out
+}
+
 // A replica that nobody waits for comes while another one of the block is being moved, and that move comes to nothing: the one too many goes, and not the one that was to be moved, which
 // is alone on its rack.
 func TestASurplusThatComesDuringAMoveGoes(t *testing.T) {
@@ -228,14 +245,54 @@ func TestASurplusThatComesDuringAMoveGoes(t *testing.T) {
 	}
 }
 
-// Whatever policies, silences, lost orders and new leaders come: no block is ever left with fewer replicas than it should have and had, and in the end all lie as their policies
+// The internal blocks of a group keep their racks when they move: those that have nowhere else to go stay.
+func TestInternalBlocksThatMoveKeepTheirRacks(t *testing.T) {
+	for seed := range uint64(10) {
+		d := &depot{m: New(Config{Seed: seed}), now: time.Unix(1e9, 0)}
+		code, _ := metadata.ErasurePolicyNamed("RS-3-2-1024k")
+		group := metadata.Block{ID: metadata.FirstGroupID, Generation: 1, Length: 3 * depotCell}
+		for i := range code.Layout.Units() {
+			d.nodes = append(d.nodes, &store{
+				id: namenode.NodeID(fmt.Sprintf("d%d", i)), rack: fmt.Sprintf("/r%d", i%2), types: []namenode.StorageType{namenode.Disk},
+				has: map[metadata.BlockID]namenode.StorageType{group.ID.Internal(i): namenode.Disk},
+			})
+		}
+		for i, rack := range []string{"/r0", "/r0", "/r0", "/r0", "/r1", "/r0"} {
+			d.nodes = append(d.nodes, &store{id: namenode.NodeID(fmt.Sprintf("s%d", i)), rack: rack, types: []namenode.StorageType{namenode.SSD}, has: map[metadata.BlockID]namenode.StorageType{}})
+		}
+		d.m.SetGroupHorizon(group.ID + metadata.GroupStep)
+		d.m.Put(d.now, Block{Block: group, Erasure: code.ID, Replication: 3, Policy: allSSD})
+		for _, s := range d.nodes {
+			d.report(s)
+		}
+		d.m.Lead(d.now, 1)
+		d.m.Tier(group.ID)
+		for range 100 {
+			d.step(2*time.Second, func() bool { return false })
+		}
+		d.m.check(t)
+		on, fast := map[string]int{}, 0
+		for _, s := range d.nodes {
+			on[s.rack] += len(s.has)
+			if s.types[0] == namenode.SSD {
+				fast += len(s.has)
+			}
+		}
+		if on["/r0"] != 3 || on["/r1"] != 2 || fast != 4 || d.m.Tiered().Stuck != 1 {
+			t.Errorf("%v of 3 and 2, %d of 4 on SSDs: %+v", on, fast, d.m.Tiered())
+		}
+	}
+}
+
+// Whatever policies, silences, lost orders and new leaders come: no block is ever left with fewer replicas than it should have and had, or on one rack when it was on more, and in the end all lie as their policies
 // say.
 func TestMovingBetweenTypesKeepsReplicas(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := &depot{m: New(Config{Seed: rapid.Uint64().Draw(t, "seed")}), now: time.Unix(1e9, 0), want: map[metadata.BlockID]int{}, code: map[metadata.BlockID]uint8{}}
 		all := []namenode.StorageType{namenode.Disk, namenode.SSD, namenode.Archive}
+		racks := rapid.IntRange(2, 3).Draw(t, "racks")
 		for i := range rapid.IntRange(4, 7).Draw(t, "nodes") {
-			s := &store{id: namenode.NodeID(fmt.Sprintf("n%d", i)), rack: fmt.Sprintf("/r%d", i%2), types: all, has: map[metadata.BlockID]namenode.StorageType{}}
+			s := &store{id: namenode.NodeID(fmt.Sprintf("n%d", i)), rack: fmt.Sprintf("/r%d", i%racks), types: all, has: map[metadata.BlockID]namenode.StorageType{}}
 			if i >= 4 { // the first have all that is needed
 				s.types = all[rapid.IntRange(0, 2).Draw(t, "type"):][:1]
 			}
@@ -264,6 +321,20 @@ func TestMovingBetweenTypesKeepsReplicas(t *testing.T) {
 				d.m.Tier(id + 1)
 			}
 		}
+		wide := map[metadata.BlockID]bool{}
+		keeps := func() {
+			t.Helper()
+			for id, want := range d.want {
+				if n := len(d.kinds(id)); n < want {
+					t.Fatalf("block %d has %d replicas, should have %d", id, n, want)
+				}
+				racks := len(d.racks(id))
+				if racks == 1 && wide[id] {
+					t.Fatalf("block %d was on two racks, and is on one: %s", id, d.m.show(id))
+				}
+				wide[id] = racks > 1 && want > 1
+			}
+		}
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			switch rapid.IntRange(0, 7).Draw(t, "what") {
 			case 0:
@@ -282,11 +353,7 @@ func TestMovingBetweenTypesKeepsReplicas(t *testing.T) {
 			default:
 				d.step(time.Duration(rapid.IntRange(1, 20).Draw(t, "seconds"))*time.Second, lossy)
 			}
-			for id, want := range d.want {
-				if n := len(d.kinds(id)); n < want {
-					t.Fatalf("block %d has %d replicas, should have %d", id, n, want)
-				}
-			}
+			keeps()
 		}
 		for _, s := range d.nodes {
 			s.silent = false
@@ -294,11 +361,13 @@ func TestMovingBetweenTypesKeepsReplicas(t *testing.T) {
 		for range 2 { // what is given up meanwhile is asked for again, as a person would
 			for range 150 {
 				d.step(2*time.Second, func() bool { return false })
+				keeps()
 			}
 			tier()
 		}
 		for range 150 {
 			d.step(2*time.Second, func() bool { return false })
+			keeps()
 		}
 		d.m.check(t)
 		for id, want := range d.want {

@@ -213,7 +213,9 @@ func (s *Server) Truncate(c metadata.Caller, retry namenode.Retry, path string, 
 		return
 	}
 	if body != nil {
-		go s.cutBody(r, c, retry, &logpb.Truncate{Target: t, Length: length, ClientName: client}, body, stays, done)
+		s.beside(func(err error) { done(false, err) }, func() {
+			s.cutBody(r, c, retry, &logpb.Truncate{Target: t, Length: length, ClientName: client}, body, stays, done)
+		})
 		return
 	}
 	apart := s.ns.Counts().Snapshots > 0 // the block that is cut may have to be another one

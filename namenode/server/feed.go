@@ -179,15 +179,17 @@ func (s *Server) Events(ctx context.Context, c metadata.Caller, r namenode.Event
 		done(nil, err)
 		return
 	}
-	go func() {
-		page, err := s.events(ctx, c, r)
-		s.watchers.give(c.User)
+	s.beside(func(err error) { done(nil, err) }, func() {
+		page, err := func() (*metadata.EventPage, error) {
+			defer s.watchers.give(c.User)
+			return s.events(ctx, c, r)
+		}()
 		if err != nil {
 			done(nil, err)
 			return
 		}
 		done(page, nil)
-	}()
+	})
 }
 
 const (

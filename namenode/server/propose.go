@@ -198,6 +198,7 @@ func (s *Server) read(c *metadata.Caller, fn func(error)) {
 		return
 	}
 	s.group.Read(func(err error) {
+		defer s.caught(fn)
 		if err != nil {
 			if errors.Is(err, metadata.ErrStandby) {
 				err = namenode.ErrStandbyRead
@@ -223,7 +224,7 @@ func (s *Server) readLong(c *metadata.Caller, fn func(error)) {
 // aside runs fn on a goroutine when there is room for an answer of n bytes, and for one more long read of the user. Whoever
 // waits for that holds nothing but its request.
 func (s *Server) aside(user string, admit namenode.Admit, n int64, fn func(error)) {
-	go func() {
+	s.beside(fn, func() {
 		if admit != nil {
 			if err := admit(n); err != nil {
 				fn(err)
@@ -234,7 +235,7 @@ func (s *Server) aside(user string, admit namenode.Admit, n int64, fn func(error
 			defer s.long.give(user)
 		}
 		fn(nil)
-	}()
+	})
 }
 
 // target is the form in which commands carry a path.

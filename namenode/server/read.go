@@ -351,6 +351,7 @@ func (s *Server) Within(age time.Duration, seen int64, done func(fresh func() bo
 		return
 	}
 	s.group.ReadWithin(age, func(fresh func() bool, err error) {
+		defer s.caught(func(err error) { done(nil, err) })
 		if err != nil {
 			done(nil, namenode.ErrStandbyRead)
 			return
@@ -373,7 +374,7 @@ func (s *Server) reach(seen int64, done func(error)) {
 		behind()
 		return
 	}
-	go func() {
+	s.beside(done, func() {
 		ctx, stop := context.WithTimeout(context.Background(), behindPatience)
 		defer stop()
 		if err := s.group.AwaitApplied(ctx, uint64(seen)); err != nil {
@@ -381,7 +382,7 @@ func (s *Server) reach(seen int64, done func(error)) {
 			return
 		}
 		done(nil)
-	}()
+	})
 }
 
 // openPage is how many open files one call of OpenFiles returns.

@@ -265,7 +265,7 @@ func (s *Server) FileWithData(c metadata.Caller, r namenode.FileWithDataRequest,
 	}
 	askGroup(s, &c, func(f *namespace.FileBlocks, err error) {
 		if err == nil && f.Body != nil && f.Body.Data == nil { // which is on a disk, and others wait behind this read
-			go s.withData(c, r, f, nil, done)
+			s.beside(func(err error) { done(nil, err) }, func() { s.withData(c, r, f, nil, done) })
 			return
 		}
 		s.withData(c, r, f, err, done)
@@ -304,14 +304,14 @@ func (s *Server) withData(c metadata.Caller, r namenode.FileWithDataRequest, f *
 		done(out, nil)
 		return
 	}
-	go func() {
+	s.beside(func(err error) { done(nil, err) }, func() {
 		var err error
 		if out.Data, err = s.mendBody(s.watching, f.Body, err); err != nil {
 			done(nil, err)
 			return
 		}
 		done(out, nil)
-	}()
+	})
 }
 
 // FilesWithData implements namenode.SmallFiles.
@@ -326,13 +326,13 @@ func (s *Server) FilesWithData(c metadata.Caller, paths []string, most int64, do
 			done(nil, err)
 			return
 		}
-		go func() {
+		s.beside(func(err error) { done(nil, err) }, func() {
 			s.readBodies(s.watching, m.refs, func(k int, data []byte, err error) {
 				f := &m.files[m.at[k]]
 				f.Data, f.Err, f.Whole = data, err, err == nil
 			})
 			done(m.files, nil)
-		}()
+		})
 	}, func() (*many, error) {
 		m, size := &many{files: make([]namenode.OpenedFile, 0, len(paths))}, int64(0)
 		for _, path := range paths {

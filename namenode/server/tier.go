@@ -17,7 +17,7 @@ import (
 )
 
 // What lies on volumes of types that a storage policy given later does not want is moved when somebody asks for it. The trees that were asked for are an item of the register, so that the
-// next leader goes on. The leader takes one after the other: it walks through the files, has those obey the policies that hold for them now, and hands their blocks to the block manager, which
+// next leader goes on. The leader takes one after the other: it walks through the files, has those obey the policies that hold for them now for which quotas of types have room, and hands their blocks to the block manager, which
 // moves replicas when nothing more urgent is to do; when no block waits any more, the tree is taken off the item.
 
 // tierItem of the register are the inodes that were asked for, the first one at work.
@@ -252,18 +252,20 @@ var errReignOver = errors.New("another namenode leads")
 // tier brings the replicas of a tree to where its policies want them, as far as that can be done, and takes it off the list.
 func (s *Server) tier(r *reign, id metadata.INodeID) error {
 	began, before := time.Now(), s.tieredBlocks()
-	files := 0
+	files, full := 0, int64(0) // full: blocks for which quotas have no room
 	err := s.ns.Files(id, func(page []namespace.PlacedFile) error {
 		files += len(page)
-		var stale []uint64
-		for _, f := range page {
-			if f.Stale {
-				stale = append(stale, uint64(f.INode))
-			}
-		}
+		stale := slices.DeleteFunc(slices.Clone(page), func(f namespace.PlacedFile) bool { return !f.Stale })
 		for part := range slices.Chunk(stale, namespace.PlaceAtOnce) {
+			roomy, over, err := s.ns.Placeable(part)
+			if err != nil {
+				return err
+			}
+			if full += over; len(roomy) == 0 {
+				continue
+			}
 			if err := s.awaitReign(r, func(done func(error)) {
-				s.send(&logpb.Command{Op: &logpb.Command_PlaceFiles{PlaceFiles: &logpb.PlaceFiles{Inodes: part}}}, func(_ *namespace.Result, err error) { done(err) })
+				s.send(&logpb.Command{Op: &logpb.Command_PlaceFiles{PlaceFiles: &logpb.PlaceFiles{Inodes: roomy}}}, func(_ *namespace.Result, err error) { done(err) })
 			}); err != nil {
 				return err
 			}
@@ -284,7 +286,7 @@ func (s *Server) tier(r *reign, id metadata.INodeID) error {
 		return err
 	}
 	after := s.tieredBlocks()
-	s.tiers.end(id, after.Stuck-before.Stuck)
+	s.tiers.end(id, after.Stuck-before.Stuck+full)
 	if err := s.awaitReign(r, func(done func(error)) {
 		s.changeTiers(switchTries, func(ids []metadata.INodeID) ([]metadata.INodeID, bool, error) {
 			i := slices.Index(ids, id)
@@ -297,7 +299,7 @@ func (s *Server) tier(r *reign, id metadata.INodeID) error {
 		return err
 	}
 	s.log.Info("storage policies are satisfied", "inode", id, "files", files, "moved", after.Replicas-before.Replicas, "bytes", after.Moved-before.Moved,
-		"stuck", after.Stuck-before.Stuck, "took", time.Since(began).Round(time.Millisecond))
+		"stuck", after.Stuck-before.Stuck, "over quotas of types", full, "took", time.Since(began).Round(time.Millisecond))
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
 	pb "github.com/gohops/hops/namenode/api/v1"
 )
 
@@ -103,4 +104,38 @@ func TestSatisfyingAStoragePolicyOutlivesTheLeader(t *testing.T) {
 	if value, _ := next.ns.Item(tierItem); value != nil {
 		t.Errorf("the register still has %s", value)
 	}
+}
+
+// What was renamed to below a policy is not moved to volumes of a type of which a quota has no room for it.
+func TestSatisfyingAStoragePolicyKeepsQuotasOfTypes(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, nil)
+	d := c.datanode("dn1")
+	lead, root, ctx := c.leader(), c.root(), t.Context()
+	check(t, lead.group.Raise(release.Tiers))
+	check(t, root.Mkdirs(ctx, "/ssd", 0o755, true))
+	check(t, root.SetStoragePolicy(ctx, "/ssd", "ALL_SSD"))
+	check(t, root.SetTypeQuota(ctx, "/ssd", namenode.SSD, 150))
+	var blocks []metadata.Block
+	for _, name := range []string{"one", "two"} {
+		w := lead.begin(t, "/disk/"+name, "writer", 1)
+		if _, err := w.addBlock(); err != nil {
+			t.Fatal(err)
+		}
+		b := w.block(100)
+		d.has(b, pb.ReplicaState_FINALIZED)
+		eventually(t, name+" is closed", func() bool { done, err := w.complete(); return err == nil && done })
+		c.know(b, 1)
+		check(t, root.RenameStrict(ctx, "/disk/"+name, "/ssd/"+name))
+		blocks = append(blocks, b)
+	}
+	check(t, root.SatisfyStoragePolicy(ctx, "/ssd"))
+	d.received("move the first block to its SSD", func(o *pb.Orders) bool { return slices.Contains(d.moves(o), int64(blocks[0].ID)) })
+	for _, l := range d.links {
+		l.changes <- &pb.BlockChange{Kind: pb.BlockChange_RECEIVED, Block: wireBlock(blocks[0]), VolumeId: "SSD-" + d.uuid}
+	}
+	eventually(t, "it is done, with one block that is not moved", func() bool {
+		s, err := root.Tier(ctx, "/ssd", false)
+		return err == nil && !s.Waiting && s.Known && s.Stuck == 1 && s.Moved == 100
+	})
 }

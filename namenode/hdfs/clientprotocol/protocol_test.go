@@ -401,3 +401,15 @@ func TestMethodsHaveNamesInTheAuditLog(t *testing.T) {
 		t.Errorf("there is no method %s", name)
 	}
 }
+
+// A call that panics after its handler has returned is answered with an error, too, and the connection goes on.
+func TestAPanicOfALaterGoroutineIsAnswered(t *testing.T) {
+	_, client := serve(t, &scripted{stat: &metadata.FileStatus{}}) // without FilesWithData
+	err := client.Call(t.Context(), OperatorName, "openManyWithData", &pb.OpenManyWithDataRequestProto{Paths: []string{"/f"}}, new(pb.OpenManyWithDataResponseProto))
+	if remote, ok := errors.AsType[*hrpc.RemoteError](err); !ok || !strings.Contains(remote.Message, "internal error in openManyWithData") {
+		t.Errorf("it is answered %v", err)
+	}
+	if err := client.Call(t.Context(), Name, "getFileInfo", &pb.GetFileInfoRequestProto{Src: new("/f")}, new(pb.GetFileInfoResponseProto)); err != nil {
+		t.Error(err)
+	}
+}

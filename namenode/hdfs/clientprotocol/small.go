@@ -108,7 +108,7 @@ func (p *protocol) openManyWithData(c *hrpc.Call, r *pb.OpenManyWithDataRequestP
 		c.Fail(metadata.Errorf(metadata.ErrInvalidArgument, "openManyWithData: %d paths, and %d is the most: ask for fewer at a time", len(paths), maxOpenMany))
 		return
 	}
-	go func() {
+	c.Go(func() {
 		if err := c.Admit(most + metadata.MaxBody + 64*int64(len(paths))); err != nil {
 			c.Fail(err)
 			return
@@ -139,7 +139,7 @@ func (p *protocol) openManyWithData(c *hrpc.Call, r *pb.OpenManyWithDataRequestP
 			}
 		}
 		c.Reply(openedAnswer{answer, many.files})
-	}()
+	})
 }
 
 // openedAnswer implements hrpc.ManyAnswers.
