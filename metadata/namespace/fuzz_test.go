@@ -143,6 +143,8 @@ func FuzzCommand(f *testing.F) {
 		&logpb.RollTokenKey{Seed: seeds(1, 1)[0]}, &logpb.IssueToken{Renewer: "yarn", RealUser: "oozie", Expires: 1 << 40, MaxDate: 1 << 41, MaxTokens: 5, MaxOfUser: 5},
 		&logpb.RenewToken{Sequence: 1, Expires: 1 << 40}, &logpb.CancelToken{Sequence: 1}, &logpb.ExpireTokens{},
 		&logpb.Rename{Source: to("/.reserved/.inodes/16387"), Target: to("/z")},
+		publishOf(replaceOf("/acl/long", "/acl/other"), &logpb.Delete{Target: to("/q/full")}, attributeOf("/acl/other", "b", "1"), &logpb.RemoveXAttr{Target: to("/acl/other"), Name: "b"}),
+		publishOf(&logpb.Delete{Target: to("/q"), Recursive: true}, renameOf("/acl/long", "/q"), &logpb.RemoveXAttr{Target: to("/q"), Name: "none"}),
 	} {
 		data, err := command(bob, op).MarshalVT()
 		if err != nil {
