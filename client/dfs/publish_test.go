@@ -31,8 +31,11 @@ func TestPublish(t *testing.T) {
 	client := c.client(Config{})
 	tag := metadata.XAttr{Namespace: metadata.XAttrTrusted, Name: "a", Value: []byte("1")}
 	steps := []Step{
-		RenameStep{From: "/a/", To: "/b/../c", Overwrite: true}, DeleteStep{Path: "/d", Recursive: true, IfThere: true}, SetXAttrStep{Path: "/e", Attribute: tag, Flags: XAttrCreate | XAttrReplace},
-		RemoveXAttrStep{Path: "/f", Attribute: tag}, SnapshotStep{Dir: "/g", Name: "s"},
+		RenameStep{From: "/a/", To: "/b/../c", Overwrite: true},
+		DeleteStep{Path: "/d", Recursive: true, IfThere: true},
+		SetXAttrStep{Path: "/e", Attribute: tag, Flags: XAttrCreate | XAttrReplace},
+		RemoveXAttrStep{Path: "/f", Attribute: tag},
+		SnapshotStep{Dir: "/g", Name: "s"},
 	}
 	answer.Snapshot = new("/g/.snapshot/s")
 	if path, err := client.Publish(t.Context(), steps...); err != nil || path != "/g/.snapshot/s" {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/client/shell"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
@@ -33,8 +35,10 @@ func TestPublish(t *testing.T) {
 	}
 	version := metadata.XAttr{Name: "version", Value: []byte("2")}
 	steps := []dfs.Step{
-		dfs.RenameStep{From: "/data/current", To: "/data/old"}, dfs.RenameStep{From: "/data/next", To: "/data/current"},
-		dfs.SetXAttrStep{Path: "/data/current", Attribute: version, Flags: dfs.XAttrCreate}, dfs.DeleteStep{Path: "/data/old", Recursive: true},
+		dfs.RenameStep{From: "/data/current", To: "/data/old"},
+		dfs.RenameStep{From: "/data/next", To: "/data/current"},
+		dfs.SetXAttrStep{Path: "/data/current", Attribute: version, Flags: dfs.XAttrCreate},
+		dfs.DeleteStep{Path: "/data/old", Recursive: true},
 		dfs.SnapshotStep{Dir: "/data", Name: "v2"},
 	}
 	if _, err := root.Publish(ctx, steps...); !errors.Is(err, metadata.ErrUnsupported) || !strings.Contains(err.Error(), "hops cluster finalize") {
@@ -99,6 +103,60 @@ func TestPublish(t *testing.T) {
 	}
 	if _, err := root.Publish(ctx, dfs.RemoveXAttrStep{Path: "/data/current", Attribute: version}, dfs.RenameStep{From: "/data/current/f", To: "/data/f"}); err != nil {
 		t.Error(err)
+	}
+}
+
+// hops fs -publish does what lines say, all of it or nothing.
+func TestPublishByTheShell(t *testing.T) {
+	c := newCluster(t, 1, nil)
+	m, root, ctx := c.raised(), c.root(), t.Context()
+	user := m.config.Door.Daemon()
+	for _, err := range []error{root.Mkdirs(ctx, "/d/next 1", 0o755, true), root.Mkdirs(ctx, "/d/current", 0o755, true), root.AllowSnapshot(ctx, "/d", true), root.Mkdirs(ctx, "/user/"+user+"/x", 0o755, true)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := func(lines string, args ...string) (status int, out, errs string) {
+		t.Helper()
+		var stdout, stderr bytes.Buffer
+		s := &shell.Shell{Stdin: strings.NewReader(lines), Stdout: &stdout, Stderr: &stderr, Dial: func(string, map[string]string) (*dfs.Client, string, error) { return c.root(), "hdfs://test", nil }}
+		status = s.Run(ctx, args)
+		return status, stdout.String(), stderr.String()
+	}
+	for lines, want := range map[string]string{
+		"":                      "there is nothing to do",
+		"# nothing\n\n":         "there is nothing to do",
+		"mv /a /b":              `line 1: "mv" is none of rename, rm, setfattr and createSnapshot`,
+		"rm /a\nrename /a":      "line 2: rename takes [-f], a path and where it is to be",
+		"rm -z /a":              "line 1: rm has no option -z",
+		"rm '/a":                "line 1: a quote ' does not end",
+		"setfattr /a":           "line 1: setfattr takes -n NAME",
+		"setfattr -n":           "line 1: setfattr -n needs a value",
+		"setfattr -n colour /a": "line 1: ",
+		"rm /d/current\nrm /no": "step 2 of 2 (delete /no): File does not exist: /no",
+		"rm -f /d/current\nrename '/d/next 1' /none/x": "step 2 of 2 (rename /d/next 1 to /none/x): rename destination parent /none/x not found.",
+	} {
+		if status, out, errs := run(lines, "-publish", "-"); status == shell.ExitOK || out != "" || !strings.Contains(errs, want) {
+			t.Errorf("%q: status %d, %q, %q, want %q", lines, status, out, errs, want)
+		}
+	}
+	if status, _, errs := run("", "-publish", "/no/such/file"); status != shell.ExitError || !strings.Contains(errs, "no such file") {
+		t.Errorf("status %d, %q", status, errs)
+	}
+	file := filepath.Join(t.TempDir(), "steps")
+	lines := "# a version\nrm -r -f /d/old\nrename /d/current /d/old\nrename \"/d/next 1\" /d/current\nsetfattr -n user.version -v 0x37 /d/current\nsetfattr -n user.note -v 'two words' /d/current\n" +
+		"setfattr -x user.note /d/current\nrm -r x\nrename -f /d/old /d/older\ncreateSnapshot /d v7\n"
+	if err := os.WriteFile(file, []byte(lines), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if status, out, errs := run("", "-publish", file); status != shell.ExitOK || out != "Created snapshot /d/.snapshot/v7\n" || errs != "" {
+		t.Errorf("status %d, %q, %q", status, out, errs)
+	}
+	if a, err := root.XAttrs(ctx, "/d/.snapshot/v7/current"); err != nil || len(a) != 1 || string(a[0].Value) != "7" {
+		t.Errorf("%v, %v", a, err)
+	}
+	if l, err := root.List(ctx, "/user/"+user); err != nil || len(l) != 0 {
+		t.Errorf("%v, %v", l, err)
 	}
 }
 
@@ -234,7 +292,8 @@ func TestPublishLargeTrees(t *testing.T) {
 	publish := func() (failed int, err error) {
 		err = wait(1, func(done func(error)) {
 			m.Publish(bob, namenode.Retry{}, []namenode.PublishStep{
-				{What: namenode.PublishRename, Path: "/bob/new", To: "/limited/new"}, {What: namenode.PublishDelete, Path: "/bob/old", Recursive: true},
+				{What: namenode.PublishRename, Path: "/bob/new", To: "/limited/new"},
+				{What: namenode.PublishDelete, Path: "/bob/old", Recursive: true},
 				{What: namenode.PublishDelete, Path: "/bob/other", Recursive: true},
 			}, func(_ string, err error) { done(err) })
 		})
