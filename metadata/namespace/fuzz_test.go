@@ -366,6 +366,7 @@ func FuzzSnapshotOfWildRecords(f *testing.F) {
 			&logpb.SetQuota{Target: to(path), Names: 100, Space: metadata.QuotaKeep}, create(path+"/x", "wild"), create(path, "wild"),
 			&logpb.Append{Target: to(path), ClientName: "wild"}, &logpb.Truncate{Target: to(path), Length: 3, ClientName: "wild", RecoveryId: 1030},
 			&logpb.Concat{Target: to(path), Sources: []*logpb.Target{to("/acl/other")}}, &logpb.Rename{Source: to(path), Target: to(path + "2"), Legacy: true},
+			publishOf(&logpb.Rename{Source: to(path + "2"), Target: to(path)}, attributeOf(path, "p", "1"), &logpb.Delete{Target: to("/acl/other")}, ifThere{}, &logpb.RemoveXAttr{Target: to(path), Name: "none"}),
 			&logpb.Delete{Target: to(path + "2"), Recursive: true},
 		} {
 			data, err := command(super, op).MarshalVT()

@@ -197,7 +197,9 @@ func describeAttribute(space logpb.XAttr_Namespace, name string) string {
 // throwOut is where what a command has detached goes: it is taken apart from there. has is the newest snapshot that has it, 0 for none; u is what it
 // counted for quotas, if one is above where it was.
 func (ns *Namespace) throwOut(t *txn, n *inode, has uint32, u usage) {
-	ns.rerouted(n)
+	if n.isDir() && n.dir.entries > 0 {
+		ns.rerouted(n)
+	}
 	name := fmt.Sprintf("%016x-%04x", t.index, ns.number) // behind what was deleted before
 	if j := ns.undo; j != nil {
 		name += fmt.Sprintf("-%04x", j.thrownOut)
