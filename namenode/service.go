@@ -21,6 +21,7 @@ type Service interface {
 	SmallFiles
 	Attributes
 	Snapshots
+	Publisher
 	Cluster
 	Tokens
 	Feed

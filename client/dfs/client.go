@@ -183,6 +183,7 @@ type Client struct {
 	encryption encryption
 	small      smallFiles
 	infos      ownCalls // getFileInfos
+	publishes  ownCalls // publish
 }
 
 // clientCount makes the names of clients of one process different.

@@ -35,7 +35,7 @@ func placeOf(word string) string {
 
 // clusterOnly are verbs that no local filesystem has an answer to.
 var clusterOnly = []string{
-	"appendToFile", "checksum", "concat", "createSnapshot", "deleteSnapshot", "df", "expunge", "getfacl", "getfattr", "pin",
+	"appendToFile", "checksum", "concat", "createSnapshot", "deleteSnapshot", "df", "expunge", "getfacl", "getfattr", "pin", "publish",
 	"renameSnapshot", "setfacl", "setfattr", "setrep", "truncate", "unpin", "watch",
 }
 

@@ -44,6 +44,7 @@ REFUSED FileExistsError
 END True
 LEFT ['.summary.json', 'experiment.json', 'files.py', 'result.json', 'versioned_resources'] True
 HDFS /Projects/deck/ True ['/Projects/deck/a/b/three.txt', '/Projects/deck/a/b/two.txt'] True 600 b'3' True True False True True False False 4
+PUBLISH ['/Projects/deck/a/b/one.txt'] None step 2 of 2 (remove user.version of /Projects/deck/a/b): No matching attributes found for remove operation
 MODULE 7 True`},
 	{"journal", 0, `
 JOURNAL 48 True True True`},

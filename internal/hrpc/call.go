@@ -201,6 +201,13 @@ func (c *Call) decided(answer Message, err error) {
 		c.decidedMany(many)
 		return
 	}
+	if several, ok := answer.(DecisionsAnswer); ok {
+		for _, d := range several.Decisions() {
+			d.Caller, d.Port = c.Caller, "rpc"
+			door.Record(d)
+		}
+		return
+	}
 	if m == nil || err == nil && (m.Command == "" || !door.Audits(m.Read)) || err != nil && !security.Refused(err) {
 		return
 	}
@@ -260,6 +267,12 @@ type ManyAnswers interface {
 	// Outcomes is about how many of the paths it is, from the first on, and Outcome what became of one: nil, or why it is refused.
 	Outcomes() int
 	Outcome(i int) error
+}
+
+// DecisionsAnswer is an answer to a request of several things, and says itself what the audit log keeps of it, but for caller and port.
+type DecisionsAnswer interface {
+	Message
+	Decisions() []security.Decision
 }
 
 // decidedMany is decided about each path of an answer.

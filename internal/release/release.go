@@ -45,6 +45,8 @@ const (
 	ResolvedConcat = 6
 	// LazyPersist: files are made with the storage policy LAZY_PERSIST.
 	LazyPersist = 6
+	// Publish: several renames, deletions, changes of attributes and a snapshot in one command.
+	Publish = 6
 )
 
 // Program is what a version of the program says of itself.

@@ -53,6 +53,7 @@ const (
 	opRemoveDirective = 58
 
 	opKeepFile = 59
+	opPublish  = 60
 )
 
 // Waiting readers get a turn after so many commands, and after so many inodes that were changed, encoded, or taken apart: some
@@ -284,6 +285,8 @@ func operation(cmd *logpb.Command) protoreflect.ProtoMessage {
 		return c.Store
 	case *logpb.Command_KeepFile:
 		return c.KeepFile
+	case *logpb.Command_Publish:
+		return c.Publish
 	case *logpb.Command_AddCachePool:
 		return c.AddCachePool
 	case *logpb.Command_ModifyCachePool:
@@ -404,6 +407,8 @@ func (ns *Namespace) answer(index uint64, cmd *logpb.Command, result *Result) er
 		op = opStore
 	case *logpb.Command_KeepFile:
 		op = opKeepFile
+	case *logpb.Command_Publish:
+		op = opPublish
 	case *logpb.Command_SealTail:
 		op = opSealTail
 	case *logpb.Command_ConvertFile:
@@ -559,6 +564,8 @@ func (ns *Namespace) dispatch(index uint64, t *txn, cmd *logpb.Command) {
 		ns.store(t, c.Store)
 	case *logpb.Command_KeepFile:
 		ns.keepFile(t, c.KeepFile)
+	case *logpb.Command_Publish:
+		ns.publish(t, c.Publish)
 	case *logpb.Command_AddCachePool:
 		ns.addCachePool(t, c.AddCachePool)
 	case *logpb.Command_ModifyCachePool:

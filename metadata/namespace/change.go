@@ -37,6 +37,9 @@ func (ns *Namespace) touch(n *inode) {
 		n.touched = true
 		ns.touched = append(ns.touched, n)
 	}
+	if ns.undo != nil {
+		ns.undo.noteState(n)
+	}
 }
 
 // repeating reports whether a checkpoint that was cut by the end of an earlier process may have what the current command
@@ -72,11 +75,20 @@ func (ns *Namespace) attach(parent *inode, name string, n *inode) {
 	if ns.meta.snapshots > 0 {
 		ns.arrive(parent, name, n)
 	}
+	var buf [9 + metadata.MaxNameLength]byte
+	key := appendEntryKey(buf[:0], parent.id, name)
+	if ns.undo != nil {
+		ns.notePending(string(key))
+		former, stored := n.name, n.entryStored
+		ns.undo.note(func() {
+			parent.dir.children.remove(name)
+			parent.dir.entries--
+			n.parent, n.name, n.entryStored = nil, former, stored
+		})
+	}
 	n.parent, n.name, n.moved = parent, name, true
 	parent.dir.entries++
 	parent.dir.children.add(n)
-	var buf [9 + metadata.MaxNameLength]byte
-	key := appendEntryKey(buf[:0], parent.id, name)
 	_, deleted := ns.pending[string(key)]
 	if deleted {
 		delete(ns.pending, string(key)) // n's record takes the place of the deletion
@@ -99,10 +111,19 @@ func (ns *Namespace) cut(n *inode) {
 	if ns.meta.snapshots > 0 {
 		ns.depart(n)
 	}
+	key := entryKey(parent.id, n.name)
+	if ns.undo != nil {
+		ns.notePending(key)
+		ns.undo.note(func() {
+			n.parent = parent
+			parent.dir.children.add(n)
+			parent.dir.entries++
+		})
+	}
 	parent.dir.entries--
 	parent.dir.children.remove(n.name)
 	if n.entryStored {
-		ns.pending[entryKey(parent.id, n.name)] = nil
+		ns.pending[key] = nil
 	}
 	n.parent = nil
 }

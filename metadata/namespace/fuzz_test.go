@@ -143,6 +143,8 @@ func FuzzCommand(f *testing.F) {
 		&logpb.RollTokenKey{Seed: seeds(1, 1)[0]}, &logpb.IssueToken{Renewer: "yarn", RealUser: "oozie", Expires: 1 << 40, MaxDate: 1 << 41, MaxTokens: 5, MaxOfUser: 5},
 		&logpb.RenewToken{Sequence: 1, Expires: 1 << 40}, &logpb.CancelToken{Sequence: 1}, &logpb.ExpireTokens{},
 		&logpb.Rename{Source: to("/.reserved/.inodes/16387"), Target: to("/z")},
+		publishOf(replaceOf("/acl/long", "/acl/other"), &logpb.Delete{Target: to("/q/full")}, attributeOf("/acl/other", "b", "1"), &logpb.RemoveXAttr{Target: to("/acl/other"), Name: "b"}),
+		publishOf(&logpb.Delete{Target: to("/q"), Recursive: true}, renameOf("/acl/long", "/q"), &logpb.RemoveXAttr{Target: to("/q"), Name: "none"}),
 	} {
 		data, err := command(bob, op).MarshalVT()
 		if err != nil {
@@ -364,6 +366,7 @@ func FuzzSnapshotOfWildRecords(f *testing.F) {
 			&logpb.SetQuota{Target: to(path), Names: 100, Space: metadata.QuotaKeep}, create(path+"/x", "wild"), create(path, "wild"),
 			&logpb.Append{Target: to(path), ClientName: "wild"}, &logpb.Truncate{Target: to(path), Length: 3, ClientName: "wild", RecoveryId: 1030},
 			&logpb.Concat{Target: to(path), Sources: []*logpb.Target{to("/acl/other")}}, &logpb.Rename{Source: to(path), Target: to(path + "2"), Legacy: true},
+			publishOf(&logpb.Rename{Source: to(path + "2"), Target: to(path)}, attributeOf(path, "p", "1"), &logpb.Delete{Target: to("/acl/other")}, ifThere{}, &logpb.RemoveXAttr{Target: to(path), Name: "none"}),
 			&logpb.Delete{Target: to(path + "2"), Recursive: true},
 		} {
 			data, err := command(super, op).MarshalVT()

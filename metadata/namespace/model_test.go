@@ -25,6 +25,7 @@ type modelNode struct {
 	holder       string  // of an open file
 	allowed      bool    // snapshots may be taken of it
 	quota        bool    // it has one
+	tag          string  // the value of its attribute user.tag; empty: it has none
 	snapshots    map[string]model
 	age          map[string]uint32 // when each of snapshots was taken
 }

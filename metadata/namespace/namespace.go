@@ -149,10 +149,11 @@ type Namespace struct {
 	frozen   *frozen           // what a snapshot is being written of, or nil
 	listings []*blockListing   // that go on
 
-	// Of the entry that is being applied. number: which of its commands; changed: that has changed something; owed is how many inodes of deleted
+	// Of the entry that is being applied. number: which of its commands; changed: that has changed something, and undo is how it is taken back; owed is how many inodes of deleted
 	// directories are to be taken apart because of it.
 	number        int
 	changed       bool
+	undo          *journal // nil unless the command may have to be taken back
 	owed          int
 	touched       []*inode
 	touchedLeases []*lease
@@ -274,7 +275,7 @@ func (ns *Namespace) clear() {
 	ns.snaps = newSnapshots()
 	ns.epoch = loadedEpoch + 1
 	ns.dirty, ns.pending, ns.gone, ns.frozen = changes{}, map[string][]byte{}, goneINodes{}, nil
-	ns.touched, ns.touchedLeases, ns.effects = nil, nil, Effects{}
+	ns.touched, ns.touchedLeases, ns.effects, ns.undo = nil, nil, Effects{}, nil
 	ns.arriving, ns.goneBodies = nil, nil
 	ns.lastUser = unique.Make("")
 	ns.broken = nil

@@ -67,17 +67,8 @@ func (ns *Namespace) delete(t *txn, op *logpb.Delete) {
 	ns.tellUnlink(n)
 	ns.detach(n)
 	ns.modified(parent)
-	has := uint32(0) // the newest snapshot that has it
-	if ns.meta.snapshots > 0 {
-		has = ns.snaps.leaving.newest
-	}
-	if full {
-		ns.rerouted(n)
-		ns.attach(ns.trash, fmt.Sprintf("%016x-%04x", t.index, ns.number), n) // behind what was deleted before
-		ns.owed = ReclaimDelete
-		if has != 0 && u != (usage{}) {
-			ns.lay(n, has, u)
-		}
+	if full || ns.undo != nil {
+		ns.throwOut(t, n, ns.newestLeaving(), u)
 	} else {
 		ns.bury(n)
 	}

@@ -87,7 +87,7 @@ func (ns *Namespace) renameLegacy(t *txn, src, dst *place, known usage) {
 		t.fail(err)
 		return
 	}
-	if err := ns.moveQuota(n, nil, dst.parent(), known); err != nil {
+	if _, err := ns.moveQuota(n, nil, dst.parent(), known); err != nil {
 		t.fail(err)
 		return
 	}
@@ -101,11 +101,11 @@ func (ns *Namespace) renameLegacy(t *txn, src, dst *place, known usage) {
 // Errors: ErrNotExist when the source or the destination's parent is missing; ErrExist when source and destination are
 // the same or the destination is there and overwrite is not set; ErrRetriable as for delete; ErrIO for the root, a destination below the source, of
 // the other type, or not empty; ErrParentNotDirectory, ErrPermission, the limits.
-func (ns *Namespace) renameStrict(t *txn, src, dst *place, op *logpb.Rename, free bool, known usage) {
+func (ns *Namespace) renameStrict(t *txn, src, dst *place, op *logpb.Rename, mayDelete bool, known usage) {
 	rights := checks{parent: metadata.Write}
 	if op.ToTrash {
 		// What goes to the trash is deleted later, by the superuser: the caller must be allowed to delete it.
-		rights.subtree = !free
+		rights.subtree = !mayDelete
 	}
 	if err := ns.checkRename(t, src, dst, rights); err != nil {
 		t.fail(err)
@@ -159,11 +159,20 @@ func (ns *Namespace) renameStrict(t *txn, src, dst *place, op *logpb.Rename, fre
 		t.fail(err)
 		return
 	}
-	if err := ns.moveQuota(n, old, dst.parent(), known); err != nil {
+	free, err := ns.moveQuota(n, old, dst.parent(), known)
+	if err != nil {
 		t.fail(err)
 		return
 	}
-	if old != nil {
+	switch {
+	case old == nil:
+	case ns.undo != nil:
+		ns.detach(old)
+		if !ns.limited(dst.parent(), nil) {
+			free = usage{}
+		}
+		ns.throwOut(t, old, ns.newestLeaving(), free)
+	default:
 		ns.detach(old)
 		ns.bury(old)
 	}
@@ -194,29 +203,25 @@ func checkRenameLimits(src, dst *place) error {
 }
 
 // moveQuota checks the quotas that n comes under when it moves into the directory to, in place of old, and charges them,
-// and those that it leaves. known is what n uses, if that was counted.
+// and those that it leaves. known is what n uses, if that was counted; free is what old did, where there are quotas.
 //
 // Errors: those of checkQuota; errLargeTree.
-func (ns *Namespace) moveQuota(n, old, to *inode, known usage) error {
+func (ns *Namespace) moveQuota(n, old, to *inode, known usage) (free usage, err error) {
 	if ns.meta.quotas == 0 {
-		return nil
+		return free, nil
 	}
 	from := n.parent
-	var free usage
 	if old != nil { // a file or an empty directory
-		u, err := ns.usageOf(old, 1)
-		if err != nil {
-			return err
+		if free, err = ns.usageOf(old, 1); err != nil {
+			return free, err
 		}
-		free = u
 	}
 	common := commonAncestor(from, to)
 	if ns.limited(from, common) || ns.limited(to, common) {
 		u := known
 		if u.names <= 0 || u.space < 0 {
-			var err error
 			if u, err = ns.usageOf(n, smallTree); err != nil {
-				return err
+				return free, err
 			}
 		}
 		more := u
@@ -224,13 +229,13 @@ func (ns *Namespace) moveQuota(n, old, to *inode, known usage) error {
 			more = u.minus(free)
 		}
 		if err := ns.checkQuota(to, common, usage{}, more); err != nil {
-			return err
+			return free, err
 		}
 		ns.charge(from, usage{}.minus(u))
 		ns.charge(to, u)
 	}
 	ns.charge(to, usage{}.minus(free))
-	return nil
+	return free, nil
 }
 
 // commonAncestor is the deepest directory that is at or above both.

@@ -263,6 +263,7 @@ func runMachine(t *rapid.T, kinds ...string) {
 				n.replication = 2
 			}
 		},
+		"publish": s.publish, "publish again": s.publish,
 		"roll the block keys": func(t *rapid.T) { s.rollKeys(t) },
 		"change the register": func(t *rapid.T) { s.changeRegister(t) },
 		"change the tokens":   func(t *rapid.T) { s.changeTokens(t) },
@@ -332,6 +333,7 @@ func runMachine(t *rapid.T, kinds ...string) {
 		t.Fatalf("bodies %v are needed, %v are there", found, left)
 	}
 	s.compareQuotas(t)
+	s.compareTags(t)
 	s.compareSummary(t)
 	s.mirror.compare(t, s.w.ns)
 }

@@ -31,7 +31,10 @@ type Result struct {
 	// a large tree that has to be surveyed before.
 	Survey uint64
 	INode  metadata.INodeID
-	// Snapshot is the path of the snapshot that ChangeSnapshots made; INode is its number then.
+	// Step is which of its steps a Publish failed in, from 1 on; 0 where it is none of them. If INode is set, that is a large tree that has to be
+	// surveyed for this step before.
+	Step int
+	// Snapshot is the path of the snapshot that ChangeSnapshots or Publish made; INode is its number then.
 	Snapshot string
 	// Directive is the number of the directive that AddCacheDirective made.
 	Directive int64

@@ -64,7 +64,7 @@ func answerOf(op uint32, r *Result) answer {
 	if r.Status != nil {
 		a |= answer(r.Status.ID) << answerINode
 	}
-	if op == opSnapshots { // 1 + the number of the snapshot that was made, 1 for none
+	if op == opSnapshots || op == opPublish { // 1 + the number of the snapshot that was made, 1 for none
 		a |= answer(r.INode+1) << answerINode
 	}
 	if op == opAddDirective {
@@ -421,8 +421,12 @@ func (ns *Namespace) replay(key retryKey, op uint32) (*Result, error) {
 		r.Directive = int64(id)
 		return r, nil
 	}
-	if op == opSnapshots {
-		return ns.replaySnapshot(r, uint32(id-1))
+	if op == opSnapshots || op == opPublish {
+		again, err := ns.replaySnapshot(r, uint32(id-1))
+		if op == opPublish && err == nil && again.Err != nil { // the rest of it was done all the same
+			return r, nil
+		}
+		return again, err
 	}
 	n, err := ns.byID(id)
 	if err != nil {
@@ -529,7 +533,7 @@ func (c *retryCache) decode(last *chunk, record []byte, open bool) error {
 		}
 		a := answer(rest[0])
 		rest = rest[1:]
-		if a.op() == opCreate || a.op() == opAppend || a.op() == opSnapshots || a.op() == opStore || a.op() == opAddDirective {
+		if a.op() == opCreate || a.op() == opAppend || a.op() == opSnapshots || a.op() == opPublish || a.op() == opStore || a.op() == opAddDirective {
 			id = signed(id, 1<<56-1)
 			a |= answer(id) << answerINode
 			if a.inode() == 0 {

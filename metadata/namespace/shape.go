@@ -74,6 +74,14 @@ func parts(op protoreflect.ProtoMessage, visit func(name string, part protorefle
 		visit("tail", op.Tail, true)
 	case *logpb.SetXAttr:
 		visit("attribute", op.Attribute, true)
+	case *logpb.Publish:
+		for _, step := range op.Steps {
+			visit("step", step, true)
+			one := stepOperation(step)
+			if visit("step", one, true); one.ProtoReflect().IsValid() {
+				parts(one, visit)
+			}
+		}
 	case *logpb.ChangeRegister:
 		for _, change := range op.Changes {
 			visit("changes", change, true)
@@ -91,4 +99,21 @@ func parts(op protoreflect.ProtoMessage, visit func(name string, part protorefle
 			visit("entries", entry, true)
 		}
 	}
+}
+
+// stepOperation is the message of what a step of a Publish does; an absent one for one that does nothing.
+func stepOperation(step *logpb.PublishStep) protoreflect.ProtoMessage {
+	switch s := step.GetOp().(type) {
+	case *logpb.PublishStep_Rename:
+		return s.Rename
+	case *logpb.PublishStep_Delete:
+		return s.Delete
+	case *logpb.PublishStep_SetXattr:
+		return s.SetXattr
+	case *logpb.PublishStep_RemoveXattr:
+		return s.RemoveXattr
+	case *logpb.PublishStep_Snapshot:
+		return s.Snapshot
+	}
+	return (*logpb.PublishStep)(nil)
 }

@@ -499,6 +499,10 @@ func (ns *Namespace) dropKept(key string, value []byte) {
 // putDerived writes a record that is found in order; nil deletes it.
 func (ns *Namespace) putDerived(key string, value []byte) {
 	ns.changed = true
+	if ns.undo != nil && !ns.snaps.recent.Contains(key) {
+		ns.undo.note(func() { ns.snaps.recent.Delete(key) })
+	}
+	ns.notePending(key)
 	ns.pending[key] = value
 	ns.snaps.recent.Insert(key)
 }

@@ -508,7 +508,7 @@ func dumbDiff(from, to model, backwards bool) []string {
 			continue
 		}
 		x, y := a[pa], b[pb]
-		changed := x.mode != y.mode || x.owner != y.owner || x.group != y.group || x.replication != y.replication || size(x) != size(y) || x.quota != y.quota
+		changed := x.mode != y.mode || x.owner != y.owner || x.group != y.group || x.replication != y.replication || size(x) != size(y) || x.quota != y.quota || x.tag != y.tag
 		names := a.children(pa)
 		for _, name := range b.children(pb) {
 			if !slices.Contains(names, name) {

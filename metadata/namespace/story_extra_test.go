@@ -9,7 +9,7 @@ import (
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 )
 
-// The commands of stories about extended attributes, access control lists, quotas, truncate and concat.
+// The commands of stories about extended attributes, access control lists, quotas, truncate, concat and snapshots.
 
 func (a arguments) unmasked() *uint32 {
 	if _, ok := a.named["unmasked"]; !ok {
@@ -81,6 +81,12 @@ func (s *story) extraOperation(verb string, a arguments) any {
 		return &logpb.SetStoragePolicy{Target: target, Policy: uint32(a.number("number", 0))}
 	case "truncate":
 		return &logpb.Truncate{Target: target, Length: a.number("length", 0), ClientName: a.text("client", "c1"), RecoveryId: uint64(1000 + a.number("id", 0))}
+	}
+	switch verb {
+	case "allowsnapshots":
+		return snapshotChange(a.word(0), allowSnapshots)
+	case "snapshot":
+		return snapshotChange(a.word(0), createSnapshot, a.word(1))
 	}
 	op := &logpb.Concat{Target: target}
 	for _, source := range a.words[1:] {

@@ -152,25 +152,17 @@ func (s *story) run(line string) (output string) {
 		}
 	}()
 	fields := strings.Fields(line)
-	a := arguments{named: map[string]string{}}
-	for _, f := range fields[1:] {
-		if strings.HasPrefix(f, "$") && len(f) > 1 {
-			f = s.names[f]
-		}
-		if k, v, ok := strings.Cut(f, "="); ok && !strings.HasPrefix(f, "/") {
-			if strings.HasPrefix(v, "$") {
-				v = s.names[v]
-			}
-			a.named[k] = v
-			continue
-		}
-		a.words = append(a.words, f)
-	}
+	a := s.arguments(fields[1:])
 	s.effects = nil
 	if out, ok := s.read(fields[0], a); ok {
 		return out
 	}
-	op := s.operation(fields[0], a)
+	var op any
+	if fields[0] == "publish" {
+		op = s.publish(line)
+	} else {
+		op = s.operation(fields[0], a)
+	}
 	cmd := command(s.who, op)
 	if id, ok := a.named["call"]; ok {
 		n, _ := strconv.Atoi(id)
@@ -184,6 +176,37 @@ func (s *story) run(line string) (output string) {
 		s.names["$"+name] = strconv.FormatUint(uint64(r.Status.ID), 10)
 	}
 	return s.result(r)
+}
+
+func (s *story) arguments(fields []string) arguments {
+	a := arguments{named: map[string]string{}}
+	for _, f := range fields {
+		if strings.HasPrefix(f, "$") && len(f) > 1 {
+			f = s.names[f]
+		}
+		if k, v, ok := strings.Cut(f, "="); ok && !strings.HasPrefix(f, "/") {
+			if strings.HasPrefix(v, "$") {
+				v = s.names[v]
+			}
+			a.named[k] = v
+			continue
+		}
+		a.words = append(a.words, f)
+	}
+	return a
+}
+
+// publish reads steps, with a semicolon between two of them.
+func (s *story) publish(line string) *logpb.Publish {
+	var ops []any
+	for step := range strings.SplitSeq(strings.TrimPrefix(line, "publish"), ";") {
+		fields := strings.Fields(step)
+		a := s.arguments(fields[1:])
+		if ops = append(ops, s.operation(fields[0], a)); a.has("ifthere") {
+			ops = append(ops, ifThere{})
+		}
+	}
+	return publishOf(ops...)
 }
 
 func (s *story) operation(verb string, a arguments) any {
@@ -256,7 +279,7 @@ func (s *story) operation(verb string, a arguments) any {
 			Block: s.block(a, "block"), RecoveryId: uint64(1000 + a.number("id", 0)), Length: a.number("length", 0),
 			Close: a.has("close"), DeleteBlock: a.has("delete"),
 		}
-	case "setfattr", "removefattr", "setfacl", "setquota", "setpolicy", "truncate", "concat":
+	case "setfattr", "removefattr", "setfacl", "setquota", "setpolicy", "truncate", "concat", "allowsnapshots", "snapshot":
 		return s.extraOperation(verb, a)
 	case "reclaim":
 		return &logpb.Reclaim{Limit: uint32(a.number("limit", 0))}
@@ -310,6 +333,9 @@ func (s *story) result(r *Result) string {
 	}
 	if f := r.File; f != nil && r.Status == nil {
 		out = append(out, "file "+f.Path+" holder="+f.Holder+" "+f.LastState.String())
+	}
+	if r.Snapshot != "" {
+		out = append(out, r.Snapshot)
 	}
 	if r.Reserved != nil {
 		v := r.Reserved

@@ -145,6 +145,8 @@ func command(c metadata.Caller, op any) *logpb.Command {
 		cmd.Op = &logpb.Command_SealTail{SealTail: op}
 	case *logpb.KeepFile:
 		cmd.Op = &logpb.Command_KeepFile{KeepFile: op}
+	case *logpb.Publish:
+		cmd.Op = &logpb.Command_Publish{Publish: op}
 	case *logpb.ConvertFile:
 		cmd.Op = &logpb.Command_ConvertFile{ConvertFile: op}
 	case *logpb.ForgetDatanode:

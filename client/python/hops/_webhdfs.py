@@ -198,6 +198,19 @@ class WebHDFS:
             pass
         return not self.exists(source) and self.exists(destination)
 
+    def publish(self, steps):
+        """Several changes in one go, all of them or none: steps of PUBLISH (docs/reference/rest.md), with absolute paths. It is done once, also when
+        an answer is lost. Returns the path of the snapshot that was made, None for none."""
+        body = json.dumps({"steps": steps}).encode("utf-8")
+        try:
+            # The identity is that of all tries.
+            answer = self._namenode("POST", "/", "PUBLISH", {"requestid": os.urandom(16).hex()}, _http.Backoff(self.timeout), body=body)[1]
+        except HdfsError as e:
+            if e.exception in ("IllegalArgumentException", "UnsupportedOperationException") and "is not a valid" in str(e):
+                raise HdfsError("UnsupportedOperationException", "publish is not supported until all namenodes run a version of hops that has it") from None
+            raise
+        return answer.json()["Publish"]["snapshot"]
+
     def content_summary(self, path):
         return self._simple("GET", path, "GETCONTENTSUMMARY")["ContentSummary"]
 

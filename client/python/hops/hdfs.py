@@ -1,4 +1,5 @@
 """Files of the cluster, under the names of hops.hdfs. Relative paths lie in the project's directory, /Projects/<project>."""
+import base64
 import fnmatch
 import os
 import posixpath
@@ -176,6 +177,60 @@ def rename(src, dst):
 
 
 move = rename
+
+
+class publish:
+    """Several changes of files in one go, all of them or none; nobody ever sees a state in between:
+
+        with hdfs.publish() as p:
+            p.delete("data/old", recursive=True, if_there=True)
+            p.rename("data/current", "data/old")
+            p.rename("data/next", "data/current")
+            p.set_xattr("data/current", "user.version", "7")
+            p.snapshot("data", "v7")
+
+    They are done in their order when the block ends, each after those before it, unless it ends with an exception. When a step cannot be done nothing is,
+    and the OSError says which step it was. snapshot_path is that of the snapshot afterwards."""
+
+    def __init__(self, project=None):
+        self._project, self._steps, self.snapshot_path = project, [], None
+
+    def rename(self, src, dst, overwrite=False):
+        """To exactly dst, whose directory has to be there. overwrite: it may replace a file, or an empty directory."""
+        self._add("rename", source=self._path(src), destination=self._path(dst), overwrite=bool(overwrite))
+
+    def delete(self, hdfs_path, recursive=False, if_there=False):
+        """if_there: otherwise it is an error when nothing is there."""
+        self._add("delete", path=self._path(hdfs_path), recursive=bool(recursive), ifThere=bool(if_there))
+
+    def set_xattr(self, hdfs_path, name, value, create=True, replace=True):
+        """name has its prefix (user.version), value is text or bytes. create: it may be made; replace: one that is there may be replaced."""
+        data = value.encode("utf-8") if isinstance(value, str) else bytes(value)
+        flag = ",".join(f for f, on in (("CREATE", create), ("REPLACE", replace)) if on)
+        if not flag:
+            raise ValueError("an attribute that may neither be made nor replaced")
+        self._add("setXAttr", path=self._path(hdfs_path), name=name, value="0s" + base64.b64encode(data).decode("ascii"), flag=flag)
+
+    def remove_xattr(self, hdfs_path, name):
+        """It has to be there."""
+        self._add("removeXAttr", path=self._path(hdfs_path), name=name)
+
+    def snapshot(self, hdfs_path, name=""):
+        """Of a snapshottable directory; the namenode names it if nobody does. The last step only."""
+        self._add("createSnapshot", path=self._path(hdfs_path), name=name)
+
+    def _add(self, step, **what):
+        self._steps.append({step: what})
+
+    def _path(self, hdfs_path):
+        return abs_path(hdfs_path, self._project)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        if not error[0]:
+            self.snapshot_path = get_fs().publish(self._steps)
 
 
 def access(hdfs_path, mode, project=None):

@@ -79,7 +79,8 @@ class Fake:
 
 
 class FakeHDFS(Fake):
-    """Namenode and datanode doors over a dict. broken_appends, broken_creates: how many of them write half and break the connection. hold: an
+    """Namenode and datanode doors over a dict. broken_appends, broken_creates: how many of them write half and break the connection. lost_publishes: of how many the
+    answer is lost. hold: an
     event that calls about logs wait for; there is a file /held once one does. refuse: files whose path ends so are not taken. full: a quota is
     exceeded by all files of checkpoints, in these words."""
 
@@ -90,7 +91,8 @@ class FakeHDFS(Fake):
         self.open, self.secret, self.page, self.faults = set(), set(), 1000, []
         self.asked, self.old = [], False
         self.standby = False
-        self.broken_appends = self.broken_creates = 0
+        self.broken_appends = self.broken_creates = self.lost_publishes = 0
+        self.published = {}  # steps by requestid
         self.hold = None
         self.refuse = self.full = None
         super().__init__(identity, newest)
@@ -121,6 +123,21 @@ class FakeHDFS(Fake):
             return self._open_many(h, path, q, data) if op == "OPENMANY" else self._read_many(h, data)
         if op in ("OPENMANY", "READMANY"):
             return self._error(h, 400, "IllegalArgumentException", "Invalid value for webhdfs parameter \"op\": %s is not a valid POST operation." % op)
+        if op == "PUBLISH" and not self.old:
+            steps = json.loads(data)["steps"]
+            missing = [s["delete"]["path"] for s in steps if "delete" in s and not s["delete"]["ifThere"] and s["delete"]["path"] not in self.files]
+            if missing:
+                return self._error(h, 404, "FileNotFoundException", "step 1 of 1 (delete %s): File does not exist: %s" % (missing[0], missing[0]))
+            self.published.setdefault(q["requestid"], []).append(steps)
+            if self.lost_publishes:
+                self.lost_publishes -= 1
+                h.close_connection = True
+                h.connection.close()
+                return
+            made = [s["createSnapshot"] for s in steps if "createSnapshot" in s]
+            return h.answer(200, {"Publish": {"steps": len(steps), "snapshot": "%s/.snapshot/%s" % (made[0]["path"], made[0]["name"]) if made else None}})
+        if op == "PUBLISH":
+            return self._error(h, 400, "IllegalArgumentException", "Invalid value for webhdfs parameter \"op\": PUBLISH is not a valid POST operation.")
         if op == "LISTSTATUS_BATCH":
             below = path.rstrip("/") + "/"
             if path in self.files:

@@ -17,7 +17,7 @@ sys.path[:0] = [ROOT, HERE]
 import fakes  # noqa: E402
 import harness  # noqa: E402
 from harness import PROTOCOL  # noqa: E402
-from hops import _code, _events, _jobs, _run, _signature, _webhdfs  # noqa: E402
+from hops import _code, _events, _jobs, _run, _signature, _webhdfs, hdfs  # noqa: E402
 from maggy import Searchspace  # noqa: E402
 from maggy.optimizer import Asha, spec_of  # noqa: E402
 
@@ -155,6 +155,38 @@ class Files(unittest.TestCase):
         self.fake.broken_appends = 2
         self.fs.append("/log", b"abcdefgh")
         self.assertEqual(self.fake.files["/log"], b"0123abcdefgh")
+
+    def test_a_publish_is_asked_for_under_one_identity(self):
+        self.fake.lost_publishes = 2
+        with mock.patch.object(hdfs, "get_fs", lambda: self.fs):
+            with hdfs.publish("p") as p:
+                p.delete("old", recursive=True, if_there=True)
+                p.rename("next", "/data/current", overwrite=True)
+                p.set_xattr("/data/current", "user.version", "7\u00e4", replace=False)
+                p.remove_xattr("/data/current", "user.draft")
+                p.snapshot("/data", "v7")
+            self.assertEqual(p.snapshot_path, "/data/.snapshot/v7")
+            (asked,), steps = self.fake.published.values(), [
+                {"delete": {"path": "/Projects/p/old", "recursive": True, "ifThere": True}},
+                {"rename": {"source": "/Projects/p/next", "destination": "/data/current", "overwrite": True}},
+                {"setXAttr": {"path": "/data/current", "name": "user.version", "value": "0sN8Ok", "flag": "CREATE"}},
+                {"removeXAttr": {"path": "/data/current", "name": "user.draft"}},
+                {"createSnapshot": {"path": "/data", "name": "v7"}},
+            ]
+            self.assertEqual(asked, [steps] * 3)
+            with self.assertRaises(ZeroDivisionError), hdfs.publish() as p:
+                p.delete("/data")
+                1 / 0
+            with self.assertRaises(FileNotFoundError) as e, hdfs.publish() as p:
+                p.delete("/none")
+            self.assertIn("step 1 of 1", str(e.exception))
+            with self.assertRaises(ValueError):
+                p.set_xattr("/data", "user.a", b"1", create=False, replace=False)
+            self.assertEqual(len(self.fake.published), 1)
+            self.fake.old = True
+            with self.assertRaises(OSError) as e, hdfs.publish() as p:
+                p.delete("/data")
+            self.assertIn("not supported until all namenodes", str(e.exception))
 
     def test_standby_and_dead_namenodes_are_passed_over(self):
         standby = fakes.FakeHDFS()

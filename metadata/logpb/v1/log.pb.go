@@ -311,6 +311,7 @@ type Command struct {
 	//	*Command_ModifyCacheDirective
 	//	*Command_RemoveCacheDirective
 	//	*Command_KeepFile
+	//	*Command_Publish
 	Op            isCommand_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -829,6 +830,15 @@ func (x *Command) GetKeepFile() *KeepFile {
 	return nil
 }
 
+func (x *Command) GetPublish() *Publish {
+	if x != nil {
+		if x, ok := x.Op.(*Command_Publish); ok {
+			return x.Publish
+		}
+	}
+	return nil
+}
+
 type isCommand_Op interface {
 	isCommand_Op()
 }
@@ -1029,6 +1039,10 @@ type Command_KeepFile struct {
 	KeepFile *KeepFile `protobuf:"bytes,59,opt,name=keep_file,json=keepFile,proto3,oneof"`
 }
 
+type Command_Publish struct {
+	Publish *Publish `protobuf:"bytes,60,opt,name=publish,proto3,oneof"`
+}
+
 func (*Command_Mkdirs) isCommand_Op() {}
 
 func (*Command_Create) isCommand_Op() {}
@@ -1126,6 +1140,8 @@ func (*Command_ModifyCacheDirective) isCommand_Op() {}
 func (*Command_RemoveCacheDirective) isCommand_Op() {}
 
 func (*Command_KeepFile) isCommand_Op() {}
+
+func (*Command_Publish) isCommand_Op() {}
 
 // Caller is whom a command acts for, as authenticated and expanded (groups, superuser) by the proposer.
 type Caller struct {
@@ -4493,6 +4509,195 @@ func (x *ChangeSnapshots) GetNewName() string {
 	return ""
 }
 
+// Publish does several things in one go: all of them, in their order, or none. Nobody sees a state in between. Level 6.
+type Publish struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 256 at most, which take 512 KiB together at most.
+	Steps         []*PublishStep `protobuf:"bytes,1,rep,name=steps,proto3" json:"steps,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Publish) Reset() {
+	*x = Publish{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Publish) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Publish) ProtoMessage() {}
+
+func (x *Publish) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Publish.ProtoReflect.Descriptor instead.
+func (*Publish) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *Publish) GetSteps() []*PublishStep {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
+// PublishStep is one of the steps of a Publish, which sees what the steps before it have done. Its targets are paths: none is resolved before.
+type PublishStep struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Op:
+	//
+	//	*PublishStep_Rename
+	//	*PublishStep_Delete
+	//	*PublishStep_SetXattr
+	//	*PublishStep_RemoveXattr
+	//	*PublishStep_Snapshot
+	Op isPublishStep_Op `protobuf_oneof:"op"`
+	// A delete of what is not there does nothing.
+	IfThere       bool `protobuf:"varint,6,opt,name=if_there,json=ifThere,proto3" json:"if_there,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PublishStep) Reset() {
+	*x = PublishStep{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PublishStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PublishStep) ProtoMessage() {}
+
+func (x *PublishStep) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PublishStep.ProtoReflect.Descriptor instead.
+func (*PublishStep) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *PublishStep) GetOp() isPublishStep_Op {
+	if x != nil {
+		return x.Op
+	}
+	return nil
+}
+
+func (x *PublishStep) GetRename() *Rename {
+	if x != nil {
+		if x, ok := x.Op.(*PublishStep_Rename); ok {
+			return x.Rename
+		}
+	}
+	return nil
+}
+
+func (x *PublishStep) GetDelete() *Delete {
+	if x != nil {
+		if x, ok := x.Op.(*PublishStep_Delete); ok {
+			return x.Delete
+		}
+	}
+	return nil
+}
+
+func (x *PublishStep) GetSetXattr() *SetXAttr {
+	if x != nil {
+		if x, ok := x.Op.(*PublishStep_SetXattr); ok {
+			return x.SetXattr
+		}
+	}
+	return nil
+}
+
+func (x *PublishStep) GetRemoveXattr() *RemoveXAttr {
+	if x != nil {
+		if x, ok := x.Op.(*PublishStep_RemoveXattr); ok {
+			return x.RemoveXattr
+		}
+	}
+	return nil
+}
+
+func (x *PublishStep) GetSnapshot() *ChangeSnapshots {
+	if x != nil {
+		if x, ok := x.Op.(*PublishStep_Snapshot); ok {
+			return x.Snapshot
+		}
+	}
+	return nil
+}
+
+func (x *PublishStep) GetIfThere() bool {
+	if x != nil {
+		return x.IfThere
+	}
+	return false
+}
+
+type isPublishStep_Op interface {
+	isPublishStep_Op()
+}
+
+type PublishStep_Rename struct {
+	// Never legacy.
+	Rename *Rename `protobuf:"bytes,1,opt,name=rename,proto3,oneof"`
+}
+
+type PublishStep_Delete struct {
+	// It fails if there is nothing to delete.
+	Delete *Delete `protobuf:"bytes,2,opt,name=delete,proto3,oneof"`
+}
+
+type PublishStep_SetXattr struct {
+	SetXattr *SetXAttr `protobuf:"bytes,3,opt,name=set_xattr,json=setXattr,proto3,oneof"`
+}
+
+type PublishStep_RemoveXattr struct {
+	RemoveXattr *RemoveXAttr `protobuf:"bytes,4,opt,name=remove_xattr,json=removeXattr,proto3,oneof"`
+}
+
+type PublishStep_Snapshot struct {
+	// The last step, and one that makes a snapshot.
+	Snapshot *ChangeSnapshots `protobuf:"bytes,5,opt,name=snapshot,proto3,oneof"`
+}
+
+func (*PublishStep_Rename) isPublishStep_Op() {}
+
+func (*PublishStep_Delete) isPublishStep_Op() {}
+
+func (*PublishStep_SetXattr) isPublishStep_Op() {}
+
+func (*PublishStep_RemoveXattr) isPublishStep_Op() {}
+
+func (*PublishStep_Snapshot) isPublishStep_Op() {}
+
 // CachePoolInfo is what is to be of a cache pool; what is absent stays, or becomes the default.
 type CachePoolInfo struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4511,7 +4716,7 @@ type CachePoolInfo struct {
 
 func (x *CachePoolInfo) Reset() {
 	*x = CachePoolInfo{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[50]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4523,7 +4728,7 @@ func (x *CachePoolInfo) String() string {
 func (*CachePoolInfo) ProtoMessage() {}
 
 func (x *CachePoolInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[50]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4536,7 +4741,7 @@ func (x *CachePoolInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CachePoolInfo.ProtoReflect.Descriptor instead.
 func (*CachePoolInfo) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{50}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *CachePoolInfo) GetName() string {
@@ -4598,7 +4803,7 @@ type AddCachePool struct {
 
 func (x *AddCachePool) Reset() {
 	*x = AddCachePool{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[51]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4610,7 +4815,7 @@ func (x *AddCachePool) String() string {
 func (*AddCachePool) ProtoMessage() {}
 
 func (x *AddCachePool) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[51]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4623,7 +4828,7 @@ func (x *AddCachePool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddCachePool.ProtoReflect.Descriptor instead.
 func (*AddCachePool) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{51}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *AddCachePool) GetPool() *CachePoolInfo {
@@ -4642,7 +4847,7 @@ type ModifyCachePool struct {
 
 func (x *ModifyCachePool) Reset() {
 	*x = ModifyCachePool{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[52]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4654,7 +4859,7 @@ func (x *ModifyCachePool) String() string {
 func (*ModifyCachePool) ProtoMessage() {}
 
 func (x *ModifyCachePool) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[52]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4667,7 +4872,7 @@ func (x *ModifyCachePool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModifyCachePool.ProtoReflect.Descriptor instead.
 func (*ModifyCachePool) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{52}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ModifyCachePool) GetPool() *CachePoolInfo {
@@ -4687,7 +4892,7 @@ type RemoveCachePool struct {
 
 func (x *RemoveCachePool) Reset() {
 	*x = RemoveCachePool{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[53]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4699,7 +4904,7 @@ func (x *RemoveCachePool) String() string {
 func (*RemoveCachePool) ProtoMessage() {}
 
 func (x *RemoveCachePool) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[53]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4712,7 +4917,7 @@ func (x *RemoveCachePool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveCachePool.ProtoReflect.Descriptor instead.
 func (*RemoveCachePool) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{53}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *RemoveCachePool) GetName() string {
@@ -4737,7 +4942,7 @@ type CacheDirectiveInfo struct {
 
 func (x *CacheDirectiveInfo) Reset() {
 	*x = CacheDirectiveInfo{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[54]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4749,7 +4954,7 @@ func (x *CacheDirectiveInfo) String() string {
 func (*CacheDirectiveInfo) ProtoMessage() {}
 
 func (x *CacheDirectiveInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[54]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4762,7 +4967,7 @@ func (x *CacheDirectiveInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CacheDirectiveInfo.ProtoReflect.Descriptor instead.
 func (*CacheDirectiveInfo) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{54}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *CacheDirectiveInfo) GetPath() string {
@@ -4810,7 +5015,7 @@ type AddCacheDirective struct {
 
 func (x *AddCacheDirective) Reset() {
 	*x = AddCacheDirective{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[55]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4822,7 +5027,7 @@ func (x *AddCacheDirective) String() string {
 func (*AddCacheDirective) ProtoMessage() {}
 
 func (x *AddCacheDirective) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[55]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4835,7 +5040,7 @@ func (x *AddCacheDirective) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddCacheDirective.ProtoReflect.Descriptor instead.
 func (*AddCacheDirective) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{55}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *AddCacheDirective) GetDirective() *CacheDirectiveInfo {
@@ -4855,7 +5060,7 @@ type ModifyCacheDirective struct {
 
 func (x *ModifyCacheDirective) Reset() {
 	*x = ModifyCacheDirective{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[56]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4867,7 +5072,7 @@ func (x *ModifyCacheDirective) String() string {
 func (*ModifyCacheDirective) ProtoMessage() {}
 
 func (x *ModifyCacheDirective) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[56]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4880,7 +5085,7 @@ func (x *ModifyCacheDirective) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModifyCacheDirective.ProtoReflect.Descriptor instead.
 func (*ModifyCacheDirective) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{56}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ModifyCacheDirective) GetId() int64 {
@@ -4906,7 +5111,7 @@ type RemoveCacheDirective struct {
 
 func (x *RemoveCacheDirective) Reset() {
 	*x = RemoveCacheDirective{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[57]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4918,7 +5123,7 @@ func (x *RemoveCacheDirective) String() string {
 func (*RemoveCacheDirective) ProtoMessage() {}
 
 func (x *RemoveCacheDirective) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[57]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4931,7 +5136,7 @@ func (x *RemoveCacheDirective) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveCacheDirective.ProtoReflect.Descriptor instead.
 func (*RemoveCacheDirective) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{57}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *RemoveCacheDirective) GetId() int64 {
@@ -4945,7 +5150,7 @@ var File_metadata_logpb_v1_log_proto protoreflect.FileDescriptor
 
 const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\n" +
-	"\x1bmetadata/logpb/v1/log.proto\x12\x14hops.metadata.log.v1\"\xc9\x1c\n" +
+	"\x1bmetadata/logpb/v1/log.proto\x12\x14hops.metadata.log.v1\"\x84\x1d\n" +
 	"\aCommand\x124\n" +
 	"\x06caller\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.CallerR\x06caller\x12\x1b\n" +
 	"\tclient_id\x18\x02 \x01(\fR\bclientId\x12\x17\n" +
@@ -5007,7 +5212,8 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\x13add_cache_directive\x188 \x01(\v2'.hops.metadata.log.v1.AddCacheDirectiveH\x00R\x11addCacheDirective\x12b\n" +
 	"\x16modify_cache_directive\x189 \x01(\v2*.hops.metadata.log.v1.ModifyCacheDirectiveH\x00R\x14modifyCacheDirective\x12b\n" +
 	"\x16remove_cache_directive\x18: \x01(\v2*.hops.metadata.log.v1.RemoveCacheDirectiveH\x00R\x14removeCacheDirective\x12=\n" +
-	"\tkeep_file\x18; \x01(\v2\x1e.hops.metadata.log.v1.KeepFileH\x00R\bkeepFileB\x04\n" +
+	"\tkeep_file\x18; \x01(\v2\x1e.hops.metadata.log.v1.KeepFileH\x00R\bkeepFile\x129\n" +
+	"\apublish\x18< \x01(\v2\x1d.hops.metadata.log.v1.PublishH\x00R\apublishB\x04\n" +
 	"\x02op\"f\n" +
 	"\x06Caller\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x16\n" +
@@ -5311,7 +5517,17 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\n" +
 	"\x06DELETE\x10\x03\x12\n" +
 	"\n" +
-	"\x06RENAME\x10\x04\"\xac\x02\n" +
+	"\x06RENAME\x10\x04\"B\n" +
+	"\aPublish\x127\n" +
+	"\x05steps\x18\x01 \x03(\v2!.hops.metadata.log.v1.PublishStepR\x05steps\"\xea\x02\n" +
+	"\vPublishStep\x126\n" +
+	"\x06rename\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.RenameH\x00R\x06rename\x126\n" +
+	"\x06delete\x18\x02 \x01(\v2\x1c.hops.metadata.log.v1.DeleteH\x00R\x06delete\x12=\n" +
+	"\tset_xattr\x18\x03 \x01(\v2\x1e.hops.metadata.log.v1.SetXAttrH\x00R\bsetXattr\x12F\n" +
+	"\fremove_xattr\x18\x04 \x01(\v2!.hops.metadata.log.v1.RemoveXAttrH\x00R\vremoveXattr\x12C\n" +
+	"\bsnapshot\x18\x05 \x01(\v2%.hops.metadata.log.v1.ChangeSnapshotsH\x00R\bsnapshot\x12\x19\n" +
+	"\bif_there\x18\x06 \x01(\bR\aifThereB\x04\n" +
+	"\x02op\"\xac\x02\n" +
 	"\rCachePoolInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
 	"\x05owner\x18\x02 \x01(\tH\x00R\x05owner\x88\x01\x01\x12\x19\n" +
@@ -5365,7 +5581,7 @@ func file_metadata_logpb_v1_log_proto_rawDescGZIP() []byte {
 }
 
 var file_metadata_logpb_v1_log_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_metadata_logpb_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
+var file_metadata_logpb_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 60)
 var file_metadata_logpb_v1_log_proto_goTypes = []any{
 	(XAttr_Namespace)(0),         // 0: hops.metadata.log.v1.XAttr.Namespace
 	(ACLEntry_Type)(0),           // 1: hops.metadata.log.v1.ACLEntry.Type
@@ -5421,117 +5637,126 @@ var file_metadata_logpb_v1_log_proto_goTypes = []any{
 	(*CancelToken)(nil),          // 51: hops.metadata.log.v1.CancelToken
 	(*ExpireTokens)(nil),         // 52: hops.metadata.log.v1.ExpireTokens
 	(*ChangeSnapshots)(nil),      // 53: hops.metadata.log.v1.ChangeSnapshots
-	(*CachePoolInfo)(nil),        // 54: hops.metadata.log.v1.CachePoolInfo
-	(*AddCachePool)(nil),         // 55: hops.metadata.log.v1.AddCachePool
-	(*ModifyCachePool)(nil),      // 56: hops.metadata.log.v1.ModifyCachePool
-	(*RemoveCachePool)(nil),      // 57: hops.metadata.log.v1.RemoveCachePool
-	(*CacheDirectiveInfo)(nil),   // 58: hops.metadata.log.v1.CacheDirectiveInfo
-	(*AddCacheDirective)(nil),    // 59: hops.metadata.log.v1.AddCacheDirective
-	(*ModifyCacheDirective)(nil), // 60: hops.metadata.log.v1.ModifyCacheDirective
-	(*RemoveCacheDirective)(nil), // 61: hops.metadata.log.v1.RemoveCacheDirective
+	(*Publish)(nil),              // 54: hops.metadata.log.v1.Publish
+	(*PublishStep)(nil),          // 55: hops.metadata.log.v1.PublishStep
+	(*CachePoolInfo)(nil),        // 56: hops.metadata.log.v1.CachePoolInfo
+	(*AddCachePool)(nil),         // 57: hops.metadata.log.v1.AddCachePool
+	(*ModifyCachePool)(nil),      // 58: hops.metadata.log.v1.ModifyCachePool
+	(*RemoveCachePool)(nil),      // 59: hops.metadata.log.v1.RemoveCachePool
+	(*CacheDirectiveInfo)(nil),   // 60: hops.metadata.log.v1.CacheDirectiveInfo
+	(*AddCacheDirective)(nil),    // 61: hops.metadata.log.v1.AddCacheDirective
+	(*ModifyCacheDirective)(nil), // 62: hops.metadata.log.v1.ModifyCacheDirective
+	(*RemoveCacheDirective)(nil), // 63: hops.metadata.log.v1.RemoveCacheDirective
 }
 var file_metadata_logpb_v1_log_proto_depIdxs = []int32{
-	5,  // 0: hops.metadata.log.v1.Command.caller:type_name -> hops.metadata.log.v1.Caller
-	8,  // 1: hops.metadata.log.v1.Command.mkdirs:type_name -> hops.metadata.log.v1.Mkdirs
-	9,  // 2: hops.metadata.log.v1.Command.create:type_name -> hops.metadata.log.v1.Create
-	12, // 3: hops.metadata.log.v1.Command.add_block:type_name -> hops.metadata.log.v1.AddBlock
-	13, // 4: hops.metadata.log.v1.Command.abandon_block:type_name -> hops.metadata.log.v1.AbandonBlock
-	14, // 5: hops.metadata.log.v1.Command.complete:type_name -> hops.metadata.log.v1.Complete
-	15, // 6: hops.metadata.log.v1.Command.append:type_name -> hops.metadata.log.v1.Append
-	16, // 7: hops.metadata.log.v1.Command.fsync:type_name -> hops.metadata.log.v1.Fsync
-	17, // 8: hops.metadata.log.v1.Command.update_pipeline:type_name -> hops.metadata.log.v1.UpdatePipeline
-	18, // 9: hops.metadata.log.v1.Command.rename:type_name -> hops.metadata.log.v1.Rename
-	19, // 10: hops.metadata.log.v1.Command.delete:type_name -> hops.metadata.log.v1.Delete
-	21, // 11: hops.metadata.log.v1.Command.set_permission:type_name -> hops.metadata.log.v1.SetPermission
-	22, // 12: hops.metadata.log.v1.Command.set_owner:type_name -> hops.metadata.log.v1.SetOwner
-	23, // 13: hops.metadata.log.v1.Command.set_times:type_name -> hops.metadata.log.v1.SetTimes
-	24, // 14: hops.metadata.log.v1.Command.set_replication:type_name -> hops.metadata.log.v1.SetReplication
-	25, // 15: hops.metadata.log.v1.Command.renew_lease:type_name -> hops.metadata.log.v1.RenewLease
-	26, // 16: hops.metadata.log.v1.Command.reserve_ids:type_name -> hops.metadata.log.v1.ReserveIDs
-	27, // 17: hops.metadata.log.v1.Command.start_recovery:type_name -> hops.metadata.log.v1.StartRecovery
-	28, // 18: hops.metadata.log.v1.Command.commit_recovery:type_name -> hops.metadata.log.v1.CommitRecovery
-	29, // 19: hops.metadata.log.v1.Command.reclaim:type_name -> hops.metadata.log.v1.Reclaim
-	31, // 20: hops.metadata.log.v1.Command.set_xattr:type_name -> hops.metadata.log.v1.SetXAttr
-	32, // 21: hops.metadata.log.v1.Command.remove_xattr:type_name -> hops.metadata.log.v1.RemoveXAttr
-	34, // 22: hops.metadata.log.v1.Command.set_acl:type_name -> hops.metadata.log.v1.SetACL
-	35, // 23: hops.metadata.log.v1.Command.set_quota:type_name -> hops.metadata.log.v1.SetQuota
-	36, // 24: hops.metadata.log.v1.Command.truncate:type_name -> hops.metadata.log.v1.Truncate
-	37, // 25: hops.metadata.log.v1.Command.concat:type_name -> hops.metadata.log.v1.Concat
-	40, // 26: hops.metadata.log.v1.Command.set_storage_policy:type_name -> hops.metadata.log.v1.SetStoragePolicy
-	43, // 27: hops.metadata.log.v1.Command.roll_block_keys:type_name -> hops.metadata.log.v1.RollBlockKeys
-	20, // 28: hops.metadata.log.v1.Command.survey_tree:type_name -> hops.metadata.log.v1.SurveyTree
-	44, // 29: hops.metadata.log.v1.Command.set_safe_mode:type_name -> hops.metadata.log.v1.SetSafeMode
-	45, // 30: hops.metadata.log.v1.Command.forget_datanode:type_name -> hops.metadata.log.v1.ForgetDatanode
-	46, // 31: hops.metadata.log.v1.Command.change_register:type_name -> hops.metadata.log.v1.ChangeRegister
-	48, // 32: hops.metadata.log.v1.Command.roll_token_key:type_name -> hops.metadata.log.v1.RollTokenKey
-	49, // 33: hops.metadata.log.v1.Command.issue_token:type_name -> hops.metadata.log.v1.IssueToken
-	50, // 34: hops.metadata.log.v1.Command.renew_token:type_name -> hops.metadata.log.v1.RenewToken
-	51, // 35: hops.metadata.log.v1.Command.cancel_token:type_name -> hops.metadata.log.v1.CancelToken
-	52, // 36: hops.metadata.log.v1.Command.expire_tokens:type_name -> hops.metadata.log.v1.ExpireTokens
-	53, // 37: hops.metadata.log.v1.Command.change_snapshots:type_name -> hops.metadata.log.v1.ChangeSnapshots
-	42, // 38: hops.metadata.log.v1.Command.set_erasure_policy:type_name -> hops.metadata.log.v1.SetErasurePolicy
-	41, // 39: hops.metadata.log.v1.Command.place_files:type_name -> hops.metadata.log.v1.PlaceFiles
-	10, // 40: hops.metadata.log.v1.Command.store:type_name -> hops.metadata.log.v1.Store
-	38, // 41: hops.metadata.log.v1.Command.seal_tail:type_name -> hops.metadata.log.v1.SealTail
-	39, // 42: hops.metadata.log.v1.Command.convert_file:type_name -> hops.metadata.log.v1.ConvertFile
-	55, // 43: hops.metadata.log.v1.Command.add_cache_pool:type_name -> hops.metadata.log.v1.AddCachePool
-	56, // 44: hops.metadata.log.v1.Command.modify_cache_pool:type_name -> hops.metadata.log.v1.ModifyCachePool
-	57, // 45: hops.metadata.log.v1.Command.remove_cache_pool:type_name -> hops.metadata.log.v1.RemoveCachePool
-	59, // 46: hops.metadata.log.v1.Command.add_cache_directive:type_name -> hops.metadata.log.v1.AddCacheDirective
-	60, // 47: hops.metadata.log.v1.Command.modify_cache_directive:type_name -> hops.metadata.log.v1.ModifyCacheDirective
-	61, // 48: hops.metadata.log.v1.Command.remove_cache_directive:type_name -> hops.metadata.log.v1.RemoveCacheDirective
-	11, // 49: hops.metadata.log.v1.Command.keep_file:type_name -> hops.metadata.log.v1.KeepFile
-	6,  // 50: hops.metadata.log.v1.Mkdirs.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 51: hops.metadata.log.v1.Create.target:type_name -> hops.metadata.log.v1.Target
-	9,  // 52: hops.metadata.log.v1.Store.create:type_name -> hops.metadata.log.v1.Create
-	7,  // 53: hops.metadata.log.v1.Store.body:type_name -> hops.metadata.log.v1.Block
-	6,  // 54: hops.metadata.log.v1.KeepFile.target:type_name -> hops.metadata.log.v1.Target
-	7,  // 55: hops.metadata.log.v1.KeepFile.body:type_name -> hops.metadata.log.v1.Block
-	7,  // 56: hops.metadata.log.v1.AddBlock.previous:type_name -> hops.metadata.log.v1.Block
-	7,  // 57: hops.metadata.log.v1.AddBlock.block:type_name -> hops.metadata.log.v1.Block
-	7,  // 58: hops.metadata.log.v1.AbandonBlock.block:type_name -> hops.metadata.log.v1.Block
-	7,  // 59: hops.metadata.log.v1.Complete.last:type_name -> hops.metadata.log.v1.Block
-	6,  // 60: hops.metadata.log.v1.Append.target:type_name -> hops.metadata.log.v1.Target
-	7,  // 61: hops.metadata.log.v1.UpdatePipeline.old_block:type_name -> hops.metadata.log.v1.Block
-	7,  // 62: hops.metadata.log.v1.UpdatePipeline.new_block:type_name -> hops.metadata.log.v1.Block
-	6,  // 63: hops.metadata.log.v1.Rename.source:type_name -> hops.metadata.log.v1.Target
-	6,  // 64: hops.metadata.log.v1.Rename.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 65: hops.metadata.log.v1.Delete.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 66: hops.metadata.log.v1.SurveyTree.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 67: hops.metadata.log.v1.SetPermission.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 68: hops.metadata.log.v1.SetOwner.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 69: hops.metadata.log.v1.SetTimes.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 70: hops.metadata.log.v1.SetReplication.target:type_name -> hops.metadata.log.v1.Target
-	7,  // 71: hops.metadata.log.v1.CommitRecovery.block:type_name -> hops.metadata.log.v1.Block
-	0,  // 72: hops.metadata.log.v1.XAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
-	6,  // 73: hops.metadata.log.v1.SetXAttr.target:type_name -> hops.metadata.log.v1.Target
-	30, // 74: hops.metadata.log.v1.SetXAttr.attribute:type_name -> hops.metadata.log.v1.XAttr
-	6,  // 75: hops.metadata.log.v1.RemoveXAttr.target:type_name -> hops.metadata.log.v1.Target
-	0,  // 76: hops.metadata.log.v1.RemoveXAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
-	1,  // 77: hops.metadata.log.v1.ACLEntry.type:type_name -> hops.metadata.log.v1.ACLEntry.Type
-	6,  // 78: hops.metadata.log.v1.SetACL.target:type_name -> hops.metadata.log.v1.Target
-	2,  // 79: hops.metadata.log.v1.SetACL.change:type_name -> hops.metadata.log.v1.SetACL.Change
-	33, // 80: hops.metadata.log.v1.SetACL.entries:type_name -> hops.metadata.log.v1.ACLEntry
-	6,  // 81: hops.metadata.log.v1.SetQuota.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 82: hops.metadata.log.v1.Truncate.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 83: hops.metadata.log.v1.Concat.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 84: hops.metadata.log.v1.Concat.sources:type_name -> hops.metadata.log.v1.Target
-	7,  // 85: hops.metadata.log.v1.SealTail.tail:type_name -> hops.metadata.log.v1.Block
-	6,  // 86: hops.metadata.log.v1.ConvertFile.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 87: hops.metadata.log.v1.SetStoragePolicy.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 88: hops.metadata.log.v1.SetErasurePolicy.target:type_name -> hops.metadata.log.v1.Target
-	47, // 89: hops.metadata.log.v1.ChangeRegister.changes:type_name -> hops.metadata.log.v1.ItemChange
-	6,  // 90: hops.metadata.log.v1.ChangeSnapshots.target:type_name -> hops.metadata.log.v1.Target
-	3,  // 91: hops.metadata.log.v1.ChangeSnapshots.change:type_name -> hops.metadata.log.v1.ChangeSnapshots.Change
-	54, // 92: hops.metadata.log.v1.AddCachePool.pool:type_name -> hops.metadata.log.v1.CachePoolInfo
-	54, // 93: hops.metadata.log.v1.ModifyCachePool.pool:type_name -> hops.metadata.log.v1.CachePoolInfo
-	58, // 94: hops.metadata.log.v1.AddCacheDirective.directive:type_name -> hops.metadata.log.v1.CacheDirectiveInfo
-	58, // 95: hops.metadata.log.v1.ModifyCacheDirective.directive:type_name -> hops.metadata.log.v1.CacheDirectiveInfo
-	96, // [96:96] is the sub-list for method output_type
-	96, // [96:96] is the sub-list for method input_type
-	96, // [96:96] is the sub-list for extension type_name
-	96, // [96:96] is the sub-list for extension extendee
-	0,  // [0:96] is the sub-list for field type_name
+	5,   // 0: hops.metadata.log.v1.Command.caller:type_name -> hops.metadata.log.v1.Caller
+	8,   // 1: hops.metadata.log.v1.Command.mkdirs:type_name -> hops.metadata.log.v1.Mkdirs
+	9,   // 2: hops.metadata.log.v1.Command.create:type_name -> hops.metadata.log.v1.Create
+	12,  // 3: hops.metadata.log.v1.Command.add_block:type_name -> hops.metadata.log.v1.AddBlock
+	13,  // 4: hops.metadata.log.v1.Command.abandon_block:type_name -> hops.metadata.log.v1.AbandonBlock
+	14,  // 5: hops.metadata.log.v1.Command.complete:type_name -> hops.metadata.log.v1.Complete
+	15,  // 6: hops.metadata.log.v1.Command.append:type_name -> hops.metadata.log.v1.Append
+	16,  // 7: hops.metadata.log.v1.Command.fsync:type_name -> hops.metadata.log.v1.Fsync
+	17,  // 8: hops.metadata.log.v1.Command.update_pipeline:type_name -> hops.metadata.log.v1.UpdatePipeline
+	18,  // 9: hops.metadata.log.v1.Command.rename:type_name -> hops.metadata.log.v1.Rename
+	19,  // 10: hops.metadata.log.v1.Command.delete:type_name -> hops.metadata.log.v1.Delete
+	21,  // 11: hops.metadata.log.v1.Command.set_permission:type_name -> hops.metadata.log.v1.SetPermission
+	22,  // 12: hops.metadata.log.v1.Command.set_owner:type_name -> hops.metadata.log.v1.SetOwner
+	23,  // 13: hops.metadata.log.v1.Command.set_times:type_name -> hops.metadata.log.v1.SetTimes
+	24,  // 14: hops.metadata.log.v1.Command.set_replication:type_name -> hops.metadata.log.v1.SetReplication
+	25,  // 15: hops.metadata.log.v1.Command.renew_lease:type_name -> hops.metadata.log.v1.RenewLease
+	26,  // 16: hops.metadata.log.v1.Command.reserve_ids:type_name -> hops.metadata.log.v1.ReserveIDs
+	27,  // 17: hops.metadata.log.v1.Command.start_recovery:type_name -> hops.metadata.log.v1.StartRecovery
+	28,  // 18: hops.metadata.log.v1.Command.commit_recovery:type_name -> hops.metadata.log.v1.CommitRecovery
+	29,  // 19: hops.metadata.log.v1.Command.reclaim:type_name -> hops.metadata.log.v1.Reclaim
+	31,  // 20: hops.metadata.log.v1.Command.set_xattr:type_name -> hops.metadata.log.v1.SetXAttr
+	32,  // 21: hops.metadata.log.v1.Command.remove_xattr:type_name -> hops.metadata.log.v1.RemoveXAttr
+	34,  // 22: hops.metadata.log.v1.Command.set_acl:type_name -> hops.metadata.log.v1.SetACL
+	35,  // 23: hops.metadata.log.v1.Command.set_quota:type_name -> hops.metadata.log.v1.SetQuota
+	36,  // 24: hops.metadata.log.v1.Command.truncate:type_name -> hops.metadata.log.v1.Truncate
+	37,  // 25: hops.metadata.log.v1.Command.concat:type_name -> hops.metadata.log.v1.Concat
+	40,  // 26: hops.metadata.log.v1.Command.set_storage_policy:type_name -> hops.metadata.log.v1.SetStoragePolicy
+	43,  // 27: hops.metadata.log.v1.Command.roll_block_keys:type_name -> hops.metadata.log.v1.RollBlockKeys
+	20,  // 28: hops.metadata.log.v1.Command.survey_tree:type_name -> hops.metadata.log.v1.SurveyTree
+	44,  // 29: hops.metadata.log.v1.Command.set_safe_mode:type_name -> hops.metadata.log.v1.SetSafeMode
+	45,  // 30: hops.metadata.log.v1.Command.forget_datanode:type_name -> hops.metadata.log.v1.ForgetDatanode
+	46,  // 31: hops.metadata.log.v1.Command.change_register:type_name -> hops.metadata.log.v1.ChangeRegister
+	48,  // 32: hops.metadata.log.v1.Command.roll_token_key:type_name -> hops.metadata.log.v1.RollTokenKey
+	49,  // 33: hops.metadata.log.v1.Command.issue_token:type_name -> hops.metadata.log.v1.IssueToken
+	50,  // 34: hops.metadata.log.v1.Command.renew_token:type_name -> hops.metadata.log.v1.RenewToken
+	51,  // 35: hops.metadata.log.v1.Command.cancel_token:type_name -> hops.metadata.log.v1.CancelToken
+	52,  // 36: hops.metadata.log.v1.Command.expire_tokens:type_name -> hops.metadata.log.v1.ExpireTokens
+	53,  // 37: hops.metadata.log.v1.Command.change_snapshots:type_name -> hops.metadata.log.v1.ChangeSnapshots
+	42,  // 38: hops.metadata.log.v1.Command.set_erasure_policy:type_name -> hops.metadata.log.v1.SetErasurePolicy
+	41,  // 39: hops.metadata.log.v1.Command.place_files:type_name -> hops.metadata.log.v1.PlaceFiles
+	10,  // 40: hops.metadata.log.v1.Command.store:type_name -> hops.metadata.log.v1.Store
+	38,  // 41: hops.metadata.log.v1.Command.seal_tail:type_name -> hops.metadata.log.v1.SealTail
+	39,  // 42: hops.metadata.log.v1.Command.convert_file:type_name -> hops.metadata.log.v1.ConvertFile
+	57,  // 43: hops.metadata.log.v1.Command.add_cache_pool:type_name -> hops.metadata.log.v1.AddCachePool
+	58,  // 44: hops.metadata.log.v1.Command.modify_cache_pool:type_name -> hops.metadata.log.v1.ModifyCachePool
+	59,  // 45: hops.metadata.log.v1.Command.remove_cache_pool:type_name -> hops.metadata.log.v1.RemoveCachePool
+	61,  // 46: hops.metadata.log.v1.Command.add_cache_directive:type_name -> hops.metadata.log.v1.AddCacheDirective
+	62,  // 47: hops.metadata.log.v1.Command.modify_cache_directive:type_name -> hops.metadata.log.v1.ModifyCacheDirective
+	63,  // 48: hops.metadata.log.v1.Command.remove_cache_directive:type_name -> hops.metadata.log.v1.RemoveCacheDirective
+	11,  // 49: hops.metadata.log.v1.Command.keep_file:type_name -> hops.metadata.log.v1.KeepFile
+	54,  // 50: hops.metadata.log.v1.Command.publish:type_name -> hops.metadata.log.v1.Publish
+	6,   // 51: hops.metadata.log.v1.Mkdirs.target:type_name -> hops.metadata.log.v1.Target
+	6,   // 52: hops.metadata.log.v1.Create.target:type_name -> hops.metadata.log.v1.Target
+	9,   // 53: hops.metadata.log.v1.Store.create:type_name -> hops.metadata.log.v1.Create
+	7,   // 54: hops.metadata.log.v1.Store.body:type_name -> hops.metadata.log.v1.Block
+	6,   // 55: hops.metadata.log.v1.KeepFile.target:type_name -> hops.metadata.log.v1.Target
+	7,   // 56: hops.metadata.log.v1.KeepFile.body:type_name -> hops.metadata.log.v1.Block
+	7,   // 57: hops.metadata.log.v1.AddBlock.previous:type_name -> hops.metadata.log.v1.Block
+	7,   // 58: hops.metadata.log.v1.AddBlock.block:type_name -> hops.metadata.log.v1.Block
+	7,   // 59: hops.metadata.log.v1.AbandonBlock.block:type_name -> hops.metadata.log.v1.Block
+	7,   // 60: hops.metadata.log.v1.Complete.last:type_name -> hops.metadata.log.v1.Block
+	6,   // 61: hops.metadata.log.v1.Append.target:type_name -> hops.metadata.log.v1.Target
+	7,   // 62: hops.metadata.log.v1.UpdatePipeline.old_block:type_name -> hops.metadata.log.v1.Block
+	7,   // 63: hops.metadata.log.v1.UpdatePipeline.new_block:type_name -> hops.metadata.log.v1.Block
+	6,   // 64: hops.metadata.log.v1.Rename.source:type_name -> hops.metadata.log.v1.Target
+	6,   // 65: hops.metadata.log.v1.Rename.target:type_name -> hops.metadata.log.v1.Target
+	6,   // 66: hops.metadata.log.v1.Delete.target:type_name -> hops.metadata.log.v1.Target
+	6,   // 67: hops.metadata.log.v1.SurveyTree.target:type_name -> hops.metadata.log.v1.Target
+	6,   // 68: hops.metadata.log.v1.SetPermission.target:type_name -> hops.metadata.log.v1.Target
+	6,   // 69: hops.metadata.log.v1.SetOwner.target:type_name -> hops.metadata.log.v1.Target
+	6,   // 70: hops.metadata.log.v1.SetTimes.target:type_name -> hops.metadata.log.v1.Target
+	6,   // 71: hops.metadata.log.v1.SetReplication.target:type_name -> hops.metadata.log.v1.Target
+	7,   // 72: hops.metadata.log.v1.CommitRecovery.block:type_name -> hops.metadata.log.v1.Block
+	0,   // 73: hops.metadata.log.v1.XAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
+	6,   // 74: hops.metadata.log.v1.SetXAttr.target:type_name -> hops.metadata.log.v1.Target
+	30,  // 75: hops.metadata.log.v1.SetXAttr.attribute:type_name -> hops.metadata.log.v1.XAttr
+	6,   // 76: hops.metadata.log.v1.RemoveXAttr.target:type_name -> hops.metadata.log.v1.Target
+	0,   // 77: hops.metadata.log.v1.RemoveXAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
+	1,   // 78: hops.metadata.log.v1.ACLEntry.type:type_name -> hops.metadata.log.v1.ACLEntry.Type
+	6,   // 79: hops.metadata.log.v1.SetACL.target:type_name -> hops.metadata.log.v1.Target
+	2,   // 80: hops.metadata.log.v1.SetACL.change:type_name -> hops.metadata.log.v1.SetACL.Change
+	33,  // 81: hops.metadata.log.v1.SetACL.entries:type_name -> hops.metadata.log.v1.ACLEntry
+	6,   // 82: hops.metadata.log.v1.SetQuota.target:type_name -> hops.metadata.log.v1.Target
+	6,   // 83: hops.metadata.log.v1.Truncate.target:type_name -> hops.metadata.log.v1.Target
+	6,   // 84: hops.metadata.log.v1.Concat.target:type_name -> hops.metadata.log.v1.Target
+	6,   // 85: hops.metadata.log.v1.Concat.sources:type_name -> hops.metadata.log.v1.Target
+	7,   // 86: hops.metadata.log.v1.SealTail.tail:type_name -> hops.metadata.log.v1.Block
+	6,   // 87: hops.metadata.log.v1.ConvertFile.target:type_name -> hops.metadata.log.v1.Target
+	6,   // 88: hops.metadata.log.v1.SetStoragePolicy.target:type_name -> hops.metadata.log.v1.Target
+	6,   // 89: hops.metadata.log.v1.SetErasurePolicy.target:type_name -> hops.metadata.log.v1.Target
+	47,  // 90: hops.metadata.log.v1.ChangeRegister.changes:type_name -> hops.metadata.log.v1.ItemChange
+	6,   // 91: hops.metadata.log.v1.ChangeSnapshots.target:type_name -> hops.metadata.log.v1.Target
+	3,   // 92: hops.metadata.log.v1.ChangeSnapshots.change:type_name -> hops.metadata.log.v1.ChangeSnapshots.Change
+	55,  // 93: hops.metadata.log.v1.Publish.steps:type_name -> hops.metadata.log.v1.PublishStep
+	18,  // 94: hops.metadata.log.v1.PublishStep.rename:type_name -> hops.metadata.log.v1.Rename
+	19,  // 95: hops.metadata.log.v1.PublishStep.delete:type_name -> hops.metadata.log.v1.Delete
+	31,  // 96: hops.metadata.log.v1.PublishStep.set_xattr:type_name -> hops.metadata.log.v1.SetXAttr
+	32,  // 97: hops.metadata.log.v1.PublishStep.remove_xattr:type_name -> hops.metadata.log.v1.RemoveXAttr
+	53,  // 98: hops.metadata.log.v1.PublishStep.snapshot:type_name -> hops.metadata.log.v1.ChangeSnapshots
+	56,  // 99: hops.metadata.log.v1.AddCachePool.pool:type_name -> hops.metadata.log.v1.CachePoolInfo
+	56,  // 100: hops.metadata.log.v1.ModifyCachePool.pool:type_name -> hops.metadata.log.v1.CachePoolInfo
+	60,  // 101: hops.metadata.log.v1.AddCacheDirective.directive:type_name -> hops.metadata.log.v1.CacheDirectiveInfo
+	60,  // 102: hops.metadata.log.v1.ModifyCacheDirective.directive:type_name -> hops.metadata.log.v1.CacheDirectiveInfo
+	103, // [103:103] is the sub-list for method output_type
+	103, // [103:103] is the sub-list for method input_type
+	103, // [103:103] is the sub-list for extension type_name
+	103, // [103:103] is the sub-list for extension extendee
+	0,   // [0:103] is the sub-list for field type_name
 }
 
 func init() { file_metadata_logpb_v1_log_proto_init() }
@@ -5589,18 +5814,26 @@ func file_metadata_logpb_v1_log_proto_init() {
 		(*Command_ModifyCacheDirective)(nil),
 		(*Command_RemoveCacheDirective)(nil),
 		(*Command_KeepFile)(nil),
+		(*Command_Publish)(nil),
 	}
 	file_metadata_logpb_v1_log_proto_msgTypes[4].OneofWrappers = []any{}
 	file_metadata_logpb_v1_log_proto_msgTypes[5].OneofWrappers = []any{}
-	file_metadata_logpb_v1_log_proto_msgTypes[50].OneofWrappers = []any{}
-	file_metadata_logpb_v1_log_proto_msgTypes[54].OneofWrappers = []any{}
+	file_metadata_logpb_v1_log_proto_msgTypes[51].OneofWrappers = []any{
+		(*PublishStep_Rename)(nil),
+		(*PublishStep_Delete)(nil),
+		(*PublishStep_SetXattr)(nil),
+		(*PublishStep_RemoveXattr)(nil),
+		(*PublishStep_Snapshot)(nil),
+	}
+	file_metadata_logpb_v1_log_proto_msgTypes[52].OneofWrappers = []any{}
+	file_metadata_logpb_v1_log_proto_msgTypes[56].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_metadata_logpb_v1_log_proto_rawDesc), len(file_metadata_logpb_v1_log_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   58,
+			NumMessages:   60,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

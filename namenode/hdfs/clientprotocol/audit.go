@@ -33,6 +33,7 @@ var audited = map[string]struct {
 	"openWithData":                   {"open", true},
 	"openManyWithData":               {"open", true},
 	"keepFile":                       {"keepFile", false},
+	"publish":                        {"publish", false},
 	"setSmallFiles":                  {"setSmallFiles", false},
 	"getSmallFiles":                  {"getSmallFiles", true},
 	"append":                         {"append", false},

@@ -22,6 +22,7 @@ func (p *protocol) operatorMethods() []hrpc.Method {
 		waits(large(on("search", security.ByPath, p.search))),
 		on("beginRewrite", security.ByPath, p.beginRewrite),
 		on("endRewrite", security.ByPath, p.endRewrite),
+		on("publish", security.ByPath, p.publish),
 		large(on("getFileInfos", security.ByPath, p.getFileInfos)),
 		on("searchStatus", security.Named, p.searchStatus),
 		on("rebuildSearch", security.Superuser, p.rebuildSearch),

@@ -142,6 +142,75 @@ func (SetDatanodeStateRequestProto_StateProto) EnumDescriptor() ([]byte, []int) 
 	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{0, 0}
 }
 
+type PublishStepProto_KindProto int32
+
+const (
+	PublishStepProto_NOTHING      PublishStepProto_KindProto = 0
+	PublishStepProto_RENAME       PublishStepProto_KindProto = 1
+	PublishStepProto_DELETE       PublishStepProto_KindProto = 2
+	PublishStepProto_SET_XATTR    PublishStepProto_KindProto = 3
+	PublishStepProto_REMOVE_XATTR PublishStepProto_KindProto = 4
+	// The last step.
+	PublishStepProto_CREATE_SNAPSHOT PublishStepProto_KindProto = 5
+)
+
+// Enum value maps for PublishStepProto_KindProto.
+var (
+	PublishStepProto_KindProto_name = map[int32]string{
+		0: "NOTHING",
+		1: "RENAME",
+		2: "DELETE",
+		3: "SET_XATTR",
+		4: "REMOVE_XATTR",
+		5: "CREATE_SNAPSHOT",
+	}
+	PublishStepProto_KindProto_value = map[string]int32{
+		"NOTHING":         0,
+		"RENAME":          1,
+		"DELETE":          2,
+		"SET_XATTR":       3,
+		"REMOVE_XATTR":    4,
+		"CREATE_SNAPSHOT": 5,
+	}
+)
+
+func (x PublishStepProto_KindProto) Enum() *PublishStepProto_KindProto {
+	p := new(PublishStepProto_KindProto)
+	*p = x
+	return p
+}
+
+func (x PublishStepProto_KindProto) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PublishStepProto_KindProto) Descriptor() protoreflect.EnumDescriptor {
+	return file_namenode_hdfs_hadooppb_operator_proto_enumTypes[2].Descriptor()
+}
+
+func (PublishStepProto_KindProto) Type() protoreflect.EnumType {
+	return &file_namenode_hdfs_hadooppb_operator_proto_enumTypes[2]
+}
+
+func (x PublishStepProto_KindProto) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Do not use.
+func (x *PublishStepProto_KindProto) UnmarshalJSON(b []byte) error {
+	num, err := protoimpl.X.UnmarshalJSONEnum(x.Descriptor(), b)
+	if err != nil {
+		return err
+	}
+	*x = PublishStepProto_KindProto(num)
+	return nil
+}
+
+// Deprecated: Use PublishStepProto_KindProto.Descriptor instead.
+func (PublishStepProto_KindProto) EnumDescriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{40, 0}
+}
+
 // SetDatanodeStateRequestProto takes datanodes out of service, or back into it.
 type SetDatanodeStateRequestProto struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2828,6 +2897,237 @@ func (x *FoundInfoProto) GetMessage() string {
 	return ""
 }
 
+// PublishRequestProto does several things in one go, all of them or none.
+type PublishRequestProto struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 256 at most, in 512 KiB.
+	Steps         []*PublishStepProto `protobuf:"bytes,1,rep,name=steps" json:"steps,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PublishRequestProto) Reset() {
+	*x = PublishRequestProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PublishRequestProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PublishRequestProto) ProtoMessage() {}
+
+func (x *PublishRequestProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PublishRequestProto.ProtoReflect.Descriptor instead.
+func (*PublishRequestProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *PublishRequestProto) GetSteps() []*PublishStepProto {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
+// PublishStepProto is one of the steps. Fields that mean nothing for its kind are absent.
+type PublishStepProto struct {
+	state protoimpl.MessageState      `protogen:"open.v1"`
+	Kind  *PublishStepProto_KindProto `protobuf:"varint,1,opt,name=kind,enum=hops.hdfs.PublishStepProto_KindProto" json:"kind,omitempty"`
+	Src   *string                     `protobuf:"bytes,2,opt,name=src" json:"src,omitempty"`
+	// Where RENAME leads to.
+	Dst *string `protobuf:"bytes,3,opt,name=dst" json:"dst,omitempty"`
+	// RENAME may replace a file, or an empty directory.
+	Overwrite *bool `protobuf:"varint,4,opt,name=overwrite" json:"overwrite,omitempty"`
+	// DELETE is of all that is below, too.
+	Recursive *bool `protobuf:"varint,5,opt,name=recursive" json:"recursive,omitempty"`
+	// DELETE does nothing if there is nothing.
+	IfThere *bool       `protobuf:"varint,6,opt,name=if_there,json=ifThere" json:"if_there,omitempty"`
+	Xattr   *XAttrProto `protobuf:"bytes,7,opt,name=xattr" json:"xattr,omitempty"`
+	// As of SetXAttrRequestProto.
+	Flag *uint32 `protobuf:"varint,8,opt,name=flag" json:"flag,omitempty"`
+	// Of the snapshot; empty: the namenode names it.
+	Name          *string `protobuf:"bytes,9,opt,name=name" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PublishStepProto) Reset() {
+	*x = PublishStepProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PublishStepProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PublishStepProto) ProtoMessage() {}
+
+func (x *PublishStepProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PublishStepProto.ProtoReflect.Descriptor instead.
+func (*PublishStepProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *PublishStepProto) GetKind() PublishStepProto_KindProto {
+	if x != nil && x.Kind != nil {
+		return *x.Kind
+	}
+	return PublishStepProto_NOTHING
+}
+
+func (x *PublishStepProto) GetSrc() string {
+	if x != nil && x.Src != nil {
+		return *x.Src
+	}
+	return ""
+}
+
+func (x *PublishStepProto) GetDst() string {
+	if x != nil && x.Dst != nil {
+		return *x.Dst
+	}
+	return ""
+}
+
+func (x *PublishStepProto) GetOverwrite() bool {
+	if x != nil && x.Overwrite != nil {
+		return *x.Overwrite
+	}
+	return false
+}
+
+func (x *PublishStepProto) GetRecursive() bool {
+	if x != nil && x.Recursive != nil {
+		return *x.Recursive
+	}
+	return false
+}
+
+func (x *PublishStepProto) GetIfThere() bool {
+	if x != nil && x.IfThere != nil {
+		return *x.IfThere
+	}
+	return false
+}
+
+func (x *PublishStepProto) GetXattr() *XAttrProto {
+	if x != nil {
+		return x.Xattr
+	}
+	return nil
+}
+
+func (x *PublishStepProto) GetFlag() uint32 {
+	if x != nil && x.Flag != nil {
+		return *x.Flag
+	}
+	return 0
+}
+
+func (x *PublishStepProto) GetName() string {
+	if x != nil && x.Name != nil {
+		return *x.Name
+	}
+	return ""
+}
+
+type PublishResponseProto struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The path of the snapshot that was made.
+	Snapshot *string `protobuf:"bytes,1,opt,name=snapshot" json:"snapshot,omitempty"`
+	// Not 0: this step, counted from 1 on, failed as follows, and nothing was done.
+	Failed        *uint32 `protobuf:"varint,2,opt,name=failed" json:"failed,omitempty"`
+	Exception     *string `protobuf:"bytes,3,opt,name=exception" json:"exception,omitempty"`
+	Message       *string `protobuf:"bytes,4,opt,name=message" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PublishResponseProto) Reset() {
+	*x = PublishResponseProto{}
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PublishResponseProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PublishResponseProto) ProtoMessage() {}
+
+func (x *PublishResponseProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PublishResponseProto.ProtoReflect.Descriptor instead.
+func (*PublishResponseProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *PublishResponseProto) GetSnapshot() string {
+	if x != nil && x.Snapshot != nil {
+		return *x.Snapshot
+	}
+	return ""
+}
+
+func (x *PublishResponseProto) GetFailed() uint32 {
+	if x != nil && x.Failed != nil {
+		return *x.Failed
+	}
+	return 0
+}
+
+func (x *PublishResponseProto) GetException() string {
+	if x != nil && x.Exception != nil {
+		return *x.Exception
+	}
+	return ""
+}
+
+func (x *PublishResponseProto) GetMessage() string {
+	if x != nil && x.Message != nil {
+		return *x.Message
+	}
+	return ""
+}
+
 var File_namenode_hdfs_hadooppb_operator_proto protoreflect.FileDescriptor
 
 const file_namenode_hdfs_hadooppb_operator_proto_rawDesc = "" +
@@ -3039,7 +3339,33 @@ const file_namenode_hdfs_hadooppb_operator_proto_rawDesc = "" +
 	"\x0eFoundInfoProto\x120\n" +
 	"\x02fs\x18\x01 \x01(\v2 .hops.hadoop.HdfsFileStatusProtoR\x02fs\x12\x1c\n" +
 	"\texception\x18\x02 \x01(\tR\texception\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage*/\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\"H\n" +
+	"\x13PublishRequestProto\x121\n" +
+	"\x05steps\x18\x01 \x03(\v2\x1b.hops.hdfs.PublishStepProtoR\x05steps\"\x87\x03\n" +
+	"\x10PublishStepProto\x129\n" +
+	"\x04kind\x18\x01 \x01(\x0e2%.hops.hdfs.PublishStepProto.KindProtoR\x04kind\x12\x10\n" +
+	"\x03src\x18\x02 \x01(\tR\x03src\x12\x10\n" +
+	"\x03dst\x18\x03 \x01(\tR\x03dst\x12\x1c\n" +
+	"\toverwrite\x18\x04 \x01(\bR\toverwrite\x12\x1c\n" +
+	"\trecursive\x18\x05 \x01(\bR\trecursive\x12\x19\n" +
+	"\bif_there\x18\x06 \x01(\bR\aifThere\x12-\n" +
+	"\x05xattr\x18\a \x01(\v2\x17.hops.hadoop.XAttrProtoR\x05xattr\x12\x12\n" +
+	"\x04flag\x18\b \x01(\rR\x04flag\x12\x12\n" +
+	"\x04name\x18\t \x01(\tR\x04name\"f\n" +
+	"\tKindProto\x12\v\n" +
+	"\aNOTHING\x10\x00\x12\n" +
+	"\n" +
+	"\x06RENAME\x10\x01\x12\n" +
+	"\n" +
+	"\x06DELETE\x10\x02\x12\r\n" +
+	"\tSET_XATTR\x10\x03\x12\x10\n" +
+	"\fREMOVE_XATTR\x10\x04\x12\x13\n" +
+	"\x0fCREATE_SNAPSHOT\x10\x05\"\x82\x01\n" +
+	"\x14PublishResponseProto\x12\x1a\n" +
+	"\bsnapshot\x18\x01 \x01(\tR\bsnapshot\x12\x16\n" +
+	"\x06failed\x18\x02 \x01(\rR\x06failed\x12\x1c\n" +
+	"\texception\x18\x03 \x01(\tR\texception\x12\x18\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage*/\n" +
 	"\x0fSmallFilesProto\x12\v\n" +
 	"\aINHERIT\x10\x00\x12\a\n" +
 	"\x03OFF\x10\x01\x12\x06\n" +
@@ -3057,83 +3383,90 @@ func file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP() []byte {
 	return file_namenode_hdfs_hadooppb_operator_proto_rawDescData
 }
 
-var file_namenode_hdfs_hadooppb_operator_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_namenode_hdfs_hadooppb_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_namenode_hdfs_hadooppb_operator_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_namenode_hdfs_hadooppb_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_namenode_hdfs_hadooppb_operator_proto_goTypes = []any{
 	(SmallFilesProto)(0),                         // 0: hops.hdfs.SmallFilesProto
 	(SetDatanodeStateRequestProto_StateProto)(0), // 1: hops.hdfs.SetDatanodeStateRequestProto.StateProto
-	(*SetDatanodeStateRequestProto)(nil),         // 2: hops.hdfs.SetDatanodeStateRequestProto
-	(*SetDatanodeStateResponseProto)(nil),        // 3: hops.hdfs.SetDatanodeStateResponseProto
-	(*TransferLeadershipRequestProto)(nil),       // 4: hops.hdfs.TransferLeadershipRequestProto
-	(*TransferLeadershipResponseProto)(nil),      // 5: hops.hdfs.TransferLeadershipResponseProto
-	(*BalanceRequestProto)(nil),                  // 6: hops.hdfs.BalanceRequestProto
-	(*BalanceResponseProto)(nil),                 // 7: hops.hdfs.BalanceResponseProto
-	(*TierRequestProto)(nil),                     // 8: hops.hdfs.TierRequestProto
-	(*TierResponseProto)(nil),                    // 9: hops.hdfs.TierResponseProto
-	(*GetEventsRequestProto)(nil),                // 10: hops.hdfs.GetEventsRequestProto
-	(*GetEventsResponseProto)(nil),               // 11: hops.hdfs.GetEventsResponseProto
-	(*FeedEventProto)(nil),                       // 12: hops.hdfs.FeedEventProto
-	(*SearchRequestProto)(nil),                   // 13: hops.hdfs.SearchRequestProto
-	(*TagProto)(nil),                             // 14: hops.hdfs.TagProto
-	(*SearchResponseProto)(nil),                  // 15: hops.hdfs.SearchResponseProto
-	(*FoundProto)(nil),                           // 16: hops.hdfs.FoundProto
-	(*SearchStatusRequestProto)(nil),             // 17: hops.hdfs.SearchStatusRequestProto
-	(*SearchStatusResponseProto)(nil),            // 18: hops.hdfs.SearchStatusResponseProto
-	(*RebuildSearchRequestProto)(nil),            // 19: hops.hdfs.RebuildSearchRequestProto
-	(*RebuildSearchResponseProto)(nil),           // 20: hops.hdfs.RebuildSearchResponseProto
-	(*BeginRewriteRequestProto)(nil),             // 21: hops.hdfs.BeginRewriteRequestProto
-	(*BeginRewriteResponseProto)(nil),            // 22: hops.hdfs.BeginRewriteResponseProto
-	(*EndRewriteRequestProto)(nil),               // 23: hops.hdfs.EndRewriteRequestProto
-	(*EndRewriteResponseProto)(nil),              // 24: hops.hdfs.EndRewriteResponseProto
-	(*CreateWithDataRequestProto)(nil),           // 25: hops.hdfs.CreateWithDataRequestProto
-	(*CreateWithDataResponseProto)(nil),          // 26: hops.hdfs.CreateWithDataResponseProto
-	(*OpenWithDataRequestProto)(nil),             // 27: hops.hdfs.OpenWithDataRequestProto
-	(*OpenWithDataResponseProto)(nil),            // 28: hops.hdfs.OpenWithDataResponseProto
-	(*OpenManyWithDataRequestProto)(nil),         // 29: hops.hdfs.OpenManyWithDataRequestProto
-	(*OpenManyWithDataResponseProto)(nil),        // 30: hops.hdfs.OpenManyWithDataResponseProto
-	(*OpenedFileProto)(nil),                      // 31: hops.hdfs.OpenedFileProto
-	(*KeepFileRequestProto)(nil),                 // 32: hops.hdfs.KeepFileRequestProto
-	(*KeepFileResponseProto)(nil),                // 33: hops.hdfs.KeepFileResponseProto
-	(*SetSmallFilesRequestProto)(nil),            // 34: hops.hdfs.SetSmallFilesRequestProto
-	(*SetSmallFilesResponseProto)(nil),           // 35: hops.hdfs.SetSmallFilesResponseProto
-	(*GetSmallFilesRequestProto)(nil),            // 36: hops.hdfs.GetSmallFilesRequestProto
-	(*GetSmallFilesResponseProto)(nil),           // 37: hops.hdfs.GetSmallFilesResponseProto
-	(*GetFileInfosRequestProto)(nil),             // 38: hops.hdfs.GetFileInfosRequestProto
-	(*GetFileInfosResponseProto)(nil),            // 39: hops.hdfs.GetFileInfosResponseProto
-	(*FoundInfoProto)(nil),                       // 40: hops.hdfs.FoundInfoProto
-	(*AclEntryProto)(nil),                        // 41: hops.hadoop.AclEntryProto
-	(*XAttrProto)(nil),                           // 42: hops.hadoop.XAttrProto
-	(*ErasureCodingPolicyProto)(nil),             // 43: hops.hadoop.ErasureCodingPolicyProto
-	(*ExtendedBlockProto)(nil),                   // 44: hops.hadoop.ExtendedBlockProto
-	(*CreateRequestProto)(nil),                   // 45: hops.hadoop.CreateRequestProto
-	(*HdfsFileStatusProto)(nil),                  // 46: hops.hadoop.HdfsFileStatusProto
-	(*LocatedBlocksProto)(nil),                   // 47: hops.hadoop.LocatedBlocksProto
+	(PublishStepProto_KindProto)(0),              // 2: hops.hdfs.PublishStepProto.KindProto
+	(*SetDatanodeStateRequestProto)(nil),         // 3: hops.hdfs.SetDatanodeStateRequestProto
+	(*SetDatanodeStateResponseProto)(nil),        // 4: hops.hdfs.SetDatanodeStateResponseProto
+	(*TransferLeadershipRequestProto)(nil),       // 5: hops.hdfs.TransferLeadershipRequestProto
+	(*TransferLeadershipResponseProto)(nil),      // 6: hops.hdfs.TransferLeadershipResponseProto
+	(*BalanceRequestProto)(nil),                  // 7: hops.hdfs.BalanceRequestProto
+	(*BalanceResponseProto)(nil),                 // 8: hops.hdfs.BalanceResponseProto
+	(*TierRequestProto)(nil),                     // 9: hops.hdfs.TierRequestProto
+	(*TierResponseProto)(nil),                    // 10: hops.hdfs.TierResponseProto
+	(*GetEventsRequestProto)(nil),                // 11: hops.hdfs.GetEventsRequestProto
+	(*GetEventsResponseProto)(nil),               // 12: hops.hdfs.GetEventsResponseProto
+	(*FeedEventProto)(nil),                       // 13: hops.hdfs.FeedEventProto
+	(*SearchRequestProto)(nil),                   // 14: hops.hdfs.SearchRequestProto
+	(*TagProto)(nil),                             // 15: hops.hdfs.TagProto
+	(*SearchResponseProto)(nil),                  // 16: hops.hdfs.SearchResponseProto
+	(*FoundProto)(nil),                           // 17: hops.hdfs.FoundProto
+	(*SearchStatusRequestProto)(nil),             // 18: hops.hdfs.SearchStatusRequestProto
+	(*SearchStatusResponseProto)(nil),            // 19: hops.hdfs.SearchStatusResponseProto
+	(*RebuildSearchRequestProto)(nil),            // 20: hops.hdfs.RebuildSearchRequestProto
+	(*RebuildSearchResponseProto)(nil),           // 21: hops.hdfs.RebuildSearchResponseProto
+	(*BeginRewriteRequestProto)(nil),             // 22: hops.hdfs.BeginRewriteRequestProto
+	(*BeginRewriteResponseProto)(nil),            // 23: hops.hdfs.BeginRewriteResponseProto
+	(*EndRewriteRequestProto)(nil),               // 24: hops.hdfs.EndRewriteRequestProto
+	(*EndRewriteResponseProto)(nil),              // 25: hops.hdfs.EndRewriteResponseProto
+	(*CreateWithDataRequestProto)(nil),           // 26: hops.hdfs.CreateWithDataRequestProto
+	(*CreateWithDataResponseProto)(nil),          // 27: hops.hdfs.CreateWithDataResponseProto
+	(*OpenWithDataRequestProto)(nil),             // 28: hops.hdfs.OpenWithDataRequestProto
+	(*OpenWithDataResponseProto)(nil),            // 29: hops.hdfs.OpenWithDataResponseProto
+	(*OpenManyWithDataRequestProto)(nil),         // 30: hops.hdfs.OpenManyWithDataRequestProto
+	(*OpenManyWithDataResponseProto)(nil),        // 31: hops.hdfs.OpenManyWithDataResponseProto
+	(*OpenedFileProto)(nil),                      // 32: hops.hdfs.OpenedFileProto
+	(*KeepFileRequestProto)(nil),                 // 33: hops.hdfs.KeepFileRequestProto
+	(*KeepFileResponseProto)(nil),                // 34: hops.hdfs.KeepFileResponseProto
+	(*SetSmallFilesRequestProto)(nil),            // 35: hops.hdfs.SetSmallFilesRequestProto
+	(*SetSmallFilesResponseProto)(nil),           // 36: hops.hdfs.SetSmallFilesResponseProto
+	(*GetSmallFilesRequestProto)(nil),            // 37: hops.hdfs.GetSmallFilesRequestProto
+	(*GetSmallFilesResponseProto)(nil),           // 38: hops.hdfs.GetSmallFilesResponseProto
+	(*GetFileInfosRequestProto)(nil),             // 39: hops.hdfs.GetFileInfosRequestProto
+	(*GetFileInfosResponseProto)(nil),            // 40: hops.hdfs.GetFileInfosResponseProto
+	(*FoundInfoProto)(nil),                       // 41: hops.hdfs.FoundInfoProto
+	(*PublishRequestProto)(nil),                  // 42: hops.hdfs.PublishRequestProto
+	(*PublishStepProto)(nil),                     // 43: hops.hdfs.PublishStepProto
+	(*PublishResponseProto)(nil),                 // 44: hops.hdfs.PublishResponseProto
+	(*AclEntryProto)(nil),                        // 45: hops.hadoop.AclEntryProto
+	(*XAttrProto)(nil),                           // 46: hops.hadoop.XAttrProto
+	(*ErasureCodingPolicyProto)(nil),             // 47: hops.hadoop.ErasureCodingPolicyProto
+	(*ExtendedBlockProto)(nil),                   // 48: hops.hadoop.ExtendedBlockProto
+	(*CreateRequestProto)(nil),                   // 49: hops.hadoop.CreateRequestProto
+	(*HdfsFileStatusProto)(nil),                  // 50: hops.hadoop.HdfsFileStatusProto
+	(*LocatedBlocksProto)(nil),                   // 51: hops.hadoop.LocatedBlocksProto
 }
 var file_namenode_hdfs_hadooppb_operator_proto_depIdxs = []int32{
 	1,  // 0: hops.hdfs.SetDatanodeStateRequestProto.state:type_name -> hops.hdfs.SetDatanodeStateRequestProto.StateProto
-	12, // 1: hops.hdfs.GetEventsResponseProto.events:type_name -> hops.hdfs.FeedEventProto
-	41, // 2: hops.hdfs.FeedEventProto.acl:type_name -> hops.hadoop.AclEntryProto
-	42, // 3: hops.hdfs.FeedEventProto.xattrs:type_name -> hops.hadoop.XAttrProto
-	14, // 4: hops.hdfs.SearchRequestProto.tags:type_name -> hops.hdfs.TagProto
-	16, // 5: hops.hdfs.SearchResponseProto.found:type_name -> hops.hdfs.FoundProto
-	42, // 6: hops.hdfs.FoundProto.xattrs:type_name -> hops.hadoop.XAttrProto
-	43, // 7: hops.hdfs.BeginRewriteResponseProto.ecPolicy:type_name -> hops.hadoop.ErasureCodingPolicyProto
-	44, // 8: hops.hdfs.EndRewriteRequestProto.tail:type_name -> hops.hadoop.ExtendedBlockProto
-	44, // 9: hops.hdfs.EndRewriteResponseProto.last:type_name -> hops.hadoop.ExtendedBlockProto
-	45, // 10: hops.hdfs.CreateWithDataRequestProto.create:type_name -> hops.hadoop.CreateRequestProto
-	46, // 11: hops.hdfs.CreateWithDataResponseProto.status:type_name -> hops.hadoop.HdfsFileStatusProto
-	47, // 12: hops.hdfs.OpenWithDataResponseProto.locations:type_name -> hops.hadoop.LocatedBlocksProto
-	31, // 13: hops.hdfs.OpenManyWithDataResponseProto.files:type_name -> hops.hdfs.OpenedFileProto
-	44, // 14: hops.hdfs.KeepFileRequestProto.blocks:type_name -> hops.hadoop.ExtendedBlockProto
+	13, // 1: hops.hdfs.GetEventsResponseProto.events:type_name -> hops.hdfs.FeedEventProto
+	45, // 2: hops.hdfs.FeedEventProto.acl:type_name -> hops.hadoop.AclEntryProto
+	46, // 3: hops.hdfs.FeedEventProto.xattrs:type_name -> hops.hadoop.XAttrProto
+	15, // 4: hops.hdfs.SearchRequestProto.tags:type_name -> hops.hdfs.TagProto
+	17, // 5: hops.hdfs.SearchResponseProto.found:type_name -> hops.hdfs.FoundProto
+	46, // 6: hops.hdfs.FoundProto.xattrs:type_name -> hops.hadoop.XAttrProto
+	47, // 7: hops.hdfs.BeginRewriteResponseProto.ecPolicy:type_name -> hops.hadoop.ErasureCodingPolicyProto
+	48, // 8: hops.hdfs.EndRewriteRequestProto.tail:type_name -> hops.hadoop.ExtendedBlockProto
+	48, // 9: hops.hdfs.EndRewriteResponseProto.last:type_name -> hops.hadoop.ExtendedBlockProto
+	49, // 10: hops.hdfs.CreateWithDataRequestProto.create:type_name -> hops.hadoop.CreateRequestProto
+	50, // 11: hops.hdfs.CreateWithDataResponseProto.status:type_name -> hops.hadoop.HdfsFileStatusProto
+	51, // 12: hops.hdfs.OpenWithDataResponseProto.locations:type_name -> hops.hadoop.LocatedBlocksProto
+	32, // 13: hops.hdfs.OpenManyWithDataResponseProto.files:type_name -> hops.hdfs.OpenedFileProto
+	48, // 14: hops.hdfs.KeepFileRequestProto.blocks:type_name -> hops.hadoop.ExtendedBlockProto
 	0,  // 15: hops.hdfs.SetSmallFilesRequestProto.policy:type_name -> hops.hdfs.SmallFilesProto
 	0,  // 16: hops.hdfs.GetSmallFilesResponseProto.policy:type_name -> hops.hdfs.SmallFilesProto
-	40, // 17: hops.hdfs.GetFileInfosResponseProto.infos:type_name -> hops.hdfs.FoundInfoProto
-	46, // 18: hops.hdfs.FoundInfoProto.fs:type_name -> hops.hadoop.HdfsFileStatusProto
-	19, // [19:19] is the sub-list for method output_type
-	19, // [19:19] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	41, // 17: hops.hdfs.GetFileInfosResponseProto.infos:type_name -> hops.hdfs.FoundInfoProto
+	50, // 18: hops.hdfs.FoundInfoProto.fs:type_name -> hops.hadoop.HdfsFileStatusProto
+	43, // 19: hops.hdfs.PublishRequestProto.steps:type_name -> hops.hdfs.PublishStepProto
+	2,  // 20: hops.hdfs.PublishStepProto.kind:type_name -> hops.hdfs.PublishStepProto.KindProto
+	46, // 21: hops.hdfs.PublishStepProto.xattr:type_name -> hops.hadoop.XAttrProto
+	22, // [22:22] is the sub-list for method output_type
+	22, // [22:22] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_namenode_hdfs_hadooppb_operator_proto_init() }
@@ -3148,8 +3481,8 @@ func file_namenode_hdfs_hadooppb_operator_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_namenode_hdfs_hadooppb_operator_proto_rawDesc), len(file_namenode_hdfs_hadooppb_operator_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   39,
+			NumEnums:      3,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -67,6 +67,21 @@ func encodeValue(v []byte, encoding string) string {
 	return `"` + strings.ToValidUTF8(string(v), "\ufffd") + `"`
 }
 
+// xattrFlags reads whether an attribute may be made, and an existing one replaced.
+func xattrFlags(flags string) (create, replace bool, err error) {
+	for flag := range strings.SplitSeq(flags, ",") {
+		switch strings.ToUpper(strings.TrimSpace(flag)) {
+		case "CREATE":
+			create = true
+		case "REPLACE":
+			replace = true
+		default:
+			return false, false, invalid("flag", "No enum constant org.apache.hadoop.fs.XAttrSetFlag.%s", flag)
+		}
+	}
+	return create, replace, nil
+}
+
 func (q *request) setXAttr() (response, error) {
 	name, err := q.required("xattr.name")
 	if err != nil {
@@ -77,15 +92,8 @@ func (q *request) setXAttr() (response, error) {
 		return response{}, err
 	}
 	r := namenode.SetXAttrRequest{Path: q.path}
-	for flag := range strings.SplitSeq(flags, ",") {
-		switch strings.ToUpper(strings.TrimSpace(flag)) {
-		case "CREATE":
-			r.Create = true
-		case "REPLACE":
-			r.Replace = true
-		default:
-			return response{}, invalid("flag", "No enum constant org.apache.hadoop.fs.XAttrSetFlag.%s", flag)
-		}
+	if r.Create, r.Replace, err = xattrFlags(flags); err != nil {
+		return response{}, err
 	}
 	if r.Attribute, err = xattrName(name); err != nil {
 		return response{}, err

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
 )
 
 // FuzzParameters reads a query. What is accepted says the same when it is written and read again, and numbers lie where
@@ -98,4 +99,31 @@ func checkXAttr(t *testing.T, q *request) {
 			t.Errorf("%x in %s becomes %x, %v", v, encoding, again, err)
 		}
 	}
+}
+
+// FuzzPublishSteps reads the body of a PUBLISH. What is accepted has steps with absolute paths and attributes with names.
+func FuzzPublishSteps(f *testing.F) {
+	for _, text := range []string{
+		`{"steps": [{"rename": {"source": "a", "destination": "/b", "overwrite": true}}, {"delete": {"path": "c", "recursive": true, "ifThere": true}}]}`,
+		`{"steps": [{"setXAttr": {"path": "", "name": "user.a", "value": "0x00ff", "flag": "CREATE"}}, {"removeXAttr": {"path": "/", "name": "trusted.b"}}, {"createSnapshot": {"path": "d", "name": "s"}}]}`,
+		`{"steps": [{"setXAttr": {"name": "none"}}]}`, `{"steps": [{}]}`, `{"steps": [{"rename": {}, "delete": {}}]}`, `{"steps": [{"link": {}}]}`, `{}{}`, `[]`, `{"steps": null}`, "",
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, path := range []string{"/", "/dir"} {
+			steps, err := (&request{path: path, op: "PUBLISH"}).publishSteps([]byte(text))
+			if err != nil && metadata.KindOf(err) != metadata.ErrInvalidArgument && metadata.KindOf(err) != metadata.ErrIO {
+				t.Errorf("%v", err)
+			}
+			for _, s := range steps {
+				if !strings.HasPrefix(s.Path, "/") || s.To != "" && !strings.HasPrefix(s.To, "/") {
+					t.Errorf("%+v", s)
+				}
+				if (s.What == namenode.PublishSetXAttr || s.What == namenode.PublishRemoveXAttr) && (s.Attribute.Name == "" || s.What == namenode.PublishSetXAttr && !s.Create && !s.Replace) {
+					t.Errorf("%+v", s)
+				}
+			}
+		}
+	})
 }

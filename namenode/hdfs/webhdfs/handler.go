@@ -66,7 +66,7 @@ type request struct {
 	params params
 	token  string // a delegation token by which the caller is known, as it came; empty: in another way
 	tab    tab
-	// audited: of each path it was recorded whether the caller was let.
+	// audited: of each path, or step, it was recorded whether the caller was let.
 	audited bool
 	made    string // the path of the snapshot that was made
 	changed metadata.Changed
@@ -238,7 +238,7 @@ var commands = map[string]string{
 	"SETOWNER": "setOwner", "SETPERMISSION": "setPermission", "SETTIMES": "setTimes", "MODIFYACLENTRIES": "modifyAclEntries",
 	"REMOVEACLENTRIES": "removeAclEntries", "REMOVEDEFAULTACL": "removeDefaultAcl", "REMOVEACL": "removeAcl", "SETACL": "setAcl",
 	"SETXATTR": "setXAttr", "REMOVEXATTR": "removeXAttr", "SETQUOTA": "setQuota", "SETSTORAGEPOLICY": "setStoragePolicy",
-	"UNSETSTORAGEPOLICY": "unsetStoragePolicy", "APPEND": "append", "CONCAT": "concat", "TRUNCATE": "truncate", "DELETE": "delete",
+	"UNSETSTORAGEPOLICY": "unsetStoragePolicy", "APPEND": "append", "CONCAT": "concat", "TRUNCATE": "truncate", "DELETE": "delete", "PUBLISH": "publish",
 	"SATISFYSTORAGEPOLICY": "satisfyStoragePolicy", "SETQUOTABYSTORAGETYPE": "setQuota", "SETECPOLICY": "setErasureCodingPolicy", "UNSETECPOLICY": "unsetErasureCodingPolicy",
 	"ENABLEECPOLICY": "enableErasureCodingPolicy", "DISABLEECPOLICY": "disableErasureCodingPolicy", "GETECPOLICY": "getErasureCodingPolicy",
 	"GETECPOLICIES": "getErasureCodingPolicies", "GETECCODECS": "getErasureCodingCodecs",
@@ -262,7 +262,7 @@ func (q *request) command() string {
 // audit records that the caller was let, or was refused.
 func (q *request) audit(err error) {
 	read := q.http.Method == http.MethodGet || q.http.Method == http.MethodHead || q.op == "OPENMANY"
-	if q.audited && err == nil {
+	if q.audited && (err == nil || q.op == "PUBLISH") {
 		return
 	}
 	source, target := q.path, q.params["destination"]

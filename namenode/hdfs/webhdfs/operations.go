@@ -102,6 +102,7 @@ var operations = map[string]map[string]operation{
 		"CONCAT":   {byPath, (*request).concat},
 		"TRUNCATE": {byPath, (*request).truncate},
 		"OPENMANY": {byPath, (*request).openMany},
+		"PUBLISH":  {byPath, (*request).publish},
 		"READMANY": {security.BlockToken, (*request).readMany},
 
 		"UNSETSTORAGEPOLICY": {byPath, (*request).unsetStoragePolicy},

@@ -40,6 +40,16 @@ print("HDFS", hdfs.project_path(), hdfs.ls("a/b") == ["/Projects/deck/a/b/%s.txt
       hdfs.stat("a/b/two.txt")["permission"], hdfs.open_file("a/b/three.txt").read(), hdfs.capacity() > 0, hdfs.project_id() > 0, hdfs.is_tls_enabled(), hdfs.get_webhdfs_port() > 0,
       hdfs.isdir("a/b"), hdfs.isfile("a/b"), hdfs.exists("a/c"), len(hdfs.lsl("a", recursive=True)))
 hdfs.rename("a/b/two.txt", "a/b/four.txt")
+with hdfs.publish() as p:
+    p.rename("a/b/four.txt", "a/b/one.txt", overwrite=True)
+    p.set_xattr("a/b/one.txt", "user.version", "7")
+    p.delete("a/b/three.txt")
+try:
+    with hdfs.publish() as p:
+        p.delete("a/b/one.txt")
+        p.remove_xattr("a/b", "user.version")
+except OSError as e:
+    print("PUBLISH", hdfs.ls("a/b"), p.snapshot_path, e)
 hdfs.rmr("a")
 with open("helper.py", "w") as f:
     f.write("VALUE = 7\n")

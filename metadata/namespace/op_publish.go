@@ -1,0 +1,221 @@
+package namespace
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gohops/hops/metadata"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+)
+
+// Limits of one publish, which are part of the state machine: others wait for all of it.
+const (
+	// MaxPublishSteps is how many steps one has, MaxPublishBytes how many bytes they take in the command.
+	MaxPublishSteps = 256
+	MaxPublishBytes = 512 << 10
+)
+
+// publish does several things in one go, all of them or none. Each step looks at what is there, with what the steps before have done, and changes it;
+// when one fails, what was changed is taken back (undo.go). Nothing is removed for good meanwhile: what a step deletes or replaces goes to the reclaim
+// directory. Step of the result is the one that failed, from 1 on; Snapshot is the path of the snapshot that the last one made.
+//
+// Errors: those of the steps, with the step in front; ErrRetriable with INode and Step for a tree that has to be surveyed before; ErrInvalidArgument for
+// steps that cannot be, or too many of them.
+func (ns *Namespace) publish(t *txn, op *logpb.Publish) {
+	if err := checkPublish(op); err != nil {
+		t.fail(err)
+		return
+	}
+	if err := ns.warm(t, op); err != nil {
+		t.fail(err)
+		return
+	}
+	ns.beginUndo()
+	defer func() { ns.undo = nil }()
+	for i, step := range op.Steps {
+		one := &txn{caller: t.caller, index: t.index, result: &Result{}}
+		ns.publishStep(one, step)
+		r := one.result
+		if err := r.Err; err != nil {
+			ns.rollBack()
+			if !isAnswer(err) { // something is not in memory, and nothing was changed
+				t.fail(err)
+				return
+			}
+			t.result.INode, t.result.Step = r.INode, i+1
+			t.failf(metadata.KindOf(err), "step %d of %d (%s): %s", i+1, len(op.Steps), describeStep(step), err)
+			return
+		}
+		if step.GetSnapshot() != nil {
+			t.result.Snapshot, t.result.INode = r.Snapshot, r.INode
+		}
+	}
+	ns.continued(ns.undo.told)
+	t.result.OK = true
+}
+
+// checkPublish refuses what can be no publish, whatever the state is.
+func checkPublish(op *logpb.Publish) error {
+	bad := func(format string, args ...any) error {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "publish: "+format, args...)
+	}
+	switch n := len(op.Steps); {
+	case n == 0:
+		return bad("there are no steps")
+	case n > MaxPublishSteps:
+		return bad("there are %d steps, and %d is the most", n, MaxPublishSteps)
+	}
+	if size := op.SizeVT(); size > MaxPublishBytes {
+		return bad("the steps take %d bytes, and %d is the most", size, MaxPublishBytes)
+	}
+	for i, step := range op.Steps {
+		for _, target := range stepTargets(step) {
+			if target.GetVersion() != 0 {
+				return bad("step %d has a target that was resolved before", i+1)
+			}
+		}
+		if step.IfThere && step.GetDelete() == nil {
+			return bad("step %d is not a delete, which alone may be of what is not there", i+1)
+		}
+		switch {
+		case step.GetRename().GetLegacy(), step.GetRename().GetToTrash():
+			return bad("step %d is a rename of another kind", i+1)
+		case step.GetSnapshot() != nil && step.GetSnapshot().Change != logpb.ChangeSnapshots_CREATE:
+			return bad("step %d changes snapshots otherwise than by making one", i+1)
+		case step.GetSnapshot() != nil && i < len(op.Steps)-1:
+			return bad("step %d makes a snapshot, which only the last one may", i+1)
+		}
+	}
+	return nil
+}
+
+func (ns *Namespace) publishStep(t *txn, step *logpb.PublishStep) {
+	switch s := step.Op.(type) {
+	case *logpb.PublishStep_Rename:
+		ns.rename(t, s.Rename)
+	case *logpb.PublishStep_Delete:
+		ns.delete(t, s.Delete)
+		if r := t.result; r.Err == nil && !r.OK {
+			switch {
+			case (s.Delete.Target.Base == 0 || s.Delete.Target.Base == uint64(metadata.RootID)) && strings.Trim(s.Delete.Target.Path, "/") == "":
+				t.failf(metadata.ErrIO, "the root directory cannot be deleted")
+			case !step.IfThere:
+				t.failf(metadata.ErrNotExist, "File does not exist: %s", describeTarget(s.Delete.Target))
+			}
+		}
+	case *logpb.PublishStep_SetXattr:
+		ns.setXAttr(t, s.SetXattr)
+	case *logpb.PublishStep_RemoveXattr:
+		ns.removeXAttr(t, s.RemoveXattr)
+	case *logpb.PublishStep_Snapshot:
+		ns.changeSnapshots(t, s.Snapshot)
+	}
+}
+
+// warm looks at what the steps will look at, as far as it is there now, and ends where something of it is not in memory: nothing was changed, and the
+// command starts over when that was read. Behind the first change the store is read with the lock held. What else is wrong the step says.
+//
+// Errors: *cold; those of the store.
+func (ns *Namespace) warm(t *txn, op *logpb.Publish) error {
+	p := newPlace()
+	defer p.release()
+	for _, step := range op.Steps {
+		for _, target := range stepTargets(step) {
+			err := ns.resolve(p, &t.caller, metadata.INodeID(target.Base), target.Path, toUse)
+			if err == nil {
+				err = ns.warmTree(t, p, step.GetDelete())
+			}
+			if err != nil && !isAnswer(err) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// warmTree looks at what a delete, or none, looks at below the place p.
+func (ns *Namespace) warmTree(t *txn, p *place, op *logpb.Delete) error {
+	n := p.last()
+	if op == nil || op.Survey != 0 || n == nil || n.isGhost() {
+		return nil
+	}
+	if err := ns.check(p, &t.caller, checks{subtree: true}); err != nil || !ns.limited(n.parent, nil) {
+		return err
+	}
+	_, err := ns.usageOf(n, smallTree)
+	return err
+}
+
+// stepTargets are what a step is about.
+func stepTargets(step *logpb.PublishStep) []*logpb.Target {
+	switch s := step.Op.(type) {
+	case *logpb.PublishStep_Rename:
+		return []*logpb.Target{s.Rename.Source, s.Rename.Target}
+	case *logpb.PublishStep_Delete:
+		return []*logpb.Target{s.Delete.Target}
+	case *logpb.PublishStep_SetXattr:
+		return []*logpb.Target{s.SetXattr.Target}
+	case *logpb.PublishStep_RemoveXattr:
+		return []*logpb.Target{s.RemoveXattr.Target}
+	case *logpb.PublishStep_Snapshot:
+		return []*logpb.Target{s.Snapshot.Target}
+	}
+	return nil
+}
+
+// describeStep is a step in a few words, for messages.
+func describeStep(step *logpb.PublishStep) string {
+	switch s := step.Op.(type) {
+	case *logpb.PublishStep_Rename:
+		return fmt.Sprintf("rename %s to %s", describeTarget(s.Rename.Source), describeTarget(s.Rename.Target))
+	case *logpb.PublishStep_Delete:
+		return "delete " + describeTarget(s.Delete.Target)
+	case *logpb.PublishStep_SetXattr:
+		a := s.SetXattr.Attribute
+		return fmt.Sprintf("set %s of %s", describeAttribute(a.Namespace, a.Name), describeTarget(s.SetXattr.Target))
+	case *logpb.PublishStep_RemoveXattr:
+		return fmt.Sprintf("remove %s of %s", describeAttribute(s.RemoveXattr.Namespace, s.RemoveXattr.Name), describeTarget(s.RemoveXattr.Target))
+	default:
+		return "snapshot of " + describeTarget(step.GetSnapshot().GetTarget())
+	}
+}
+
+func describeTarget(t *logpb.Target) string {
+	if t.Base != 0 {
+		return printable(fmt.Sprintf("%s%d/%s", inodesPrefix, t.Base, t.Path))
+	}
+	return printable("/" + t.Path)
+}
+
+func describeAttribute(space logpb.XAttr_Namespace, name string) string {
+	if !validNamespace(space) {
+		return "attribute " + printable(name)
+	}
+	return printable((&metadata.XAttr{Namespace: metadata.XAttrNamespace(space), Name: name}).FullName())
+}
+
+// throwOut is where what a command has detached goes: it is taken apart from there. has is the newest snapshot that has it, 0 for none; u is what it
+// counted for quotas, if one is above where it was.
+func (ns *Namespace) throwOut(t *txn, n *inode, has uint32, u usage) {
+	if n.isDir() && n.dir.entries > 0 {
+		ns.rerouted(n)
+	}
+	name := fmt.Sprintf("%016x-%04x", t.index, ns.number) // behind what was deleted before
+	if j := ns.undo; j != nil {
+		name += fmt.Sprintf("-%04x", j.thrownOut)
+		j.thrownOut++
+	}
+	ns.attach(ns.trash, name, n)
+	ns.owed = ReclaimDelete
+	if has != 0 && u != (usage{}) {
+		ns.lay(n, has, u)
+	}
+}
+
+// newestLeaving is the newest snapshot that has what was detached last; 0: none.
+func (ns *Namespace) newestLeaving() uint32 {
+	if ns.meta.snapshots == 0 {
+		return 0
+	}
+	return ns.snaps.leaving.newest
+}

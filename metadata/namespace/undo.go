@@ -1,0 +1,81 @@
+package namespace
+
+import "slices"
+
+// journal is how what a command has changed is taken back: what Publish needs, whose steps each look and change in one go. The few functions that its
+// steps change the state by note what is to be done, and all of it is done in the reverse order. Afterwards the state is the one from before to the last
+// bit, so that its hash is, too; only what a checkpoint writes may be more: what was touched, as it is.
+type journal struct {
+	back []func()
+	seen map[*inode]struct{} // which are as they were noted first
+
+	meta    meta
+	hash    uint64
+	told    int
+	effects Effects
+	owed    int
+
+	thrownOut int // inodes that went to the reclaim directory
+}
+
+// beginUndo starts to note what the command changes.
+func (ns *Namespace) beginUndo() {
+	ns.undo = &journal{seen: map[*inode]struct{}{}, meta: ns.meta, hash: ns.hash, told: len(ns.events), effects: ns.effects, owed: ns.owed}
+}
+
+// rollBack takes back what was changed since beginUndo. Nobody has seen it: the lock was held.
+func (ns *Namespace) rollBack() {
+	j := ns.undo
+	ns.undo = nil
+	for _, back := range slices.Backward(j.back) {
+		back()
+	}
+	ns.meta, ns.hash, ns.events, ns.effects, ns.owed = j.meta, j.hash, ns.events[:j.told], j.effects, j.owed
+	ns.snaps.leaving, ns.snaps.last = leaving{}, retention{}
+	ns.snaps.forgetKnown() // directories were elsewhere meanwhile
+}
+
+func (j *journal) note(back func()) { j.back = append(j.back, back) }
+
+// noteState notes what n is, before it changes for the first time. Its place is noted by attach and cut.
+func (j *journal) noteState(n *inode) {
+	if _, ok := j.seen[n]; ok {
+		return
+	}
+	j.seen[n] = struct{}{}
+	mtime, x := n.mtime, n.extra.clone()
+	j.note(func() { n.mtime, n.extra = mtime, x })
+}
+
+// notePending notes what a checkpoint will write under a key. It has to be called before that changes.
+func (ns *Namespace) notePending(key string) {
+	if ns.undo == nil {
+		return
+	}
+	value, ok := ns.pending[key]
+	ns.undo.note(func() {
+		if ok {
+			ns.pending[key] = value
+		} else {
+			delete(ns.pending, key)
+		}
+	})
+}
+
+// clone is a copy of what commands change in place. nil: nil.
+func (x *extra) clone() *extra {
+	if x == nil {
+		return nil
+	}
+	c := *x
+	c.xattrs = slices.Clone(x.xattrs)
+	if x.quota != nil {
+		q := *x.quota
+		if q.types != nil {
+			t := *q.types
+			q.types = &t
+		}
+		c.quota = &q
+	}
+	return &c
+}
