@@ -633,3 +633,34 @@ func (s *machine) compareTags(t *rapid.T) {
 		}
 	}
 }
+
+// As many steps as there may be, done and taken back: for so long others wait.
+func BenchmarkPublish(b *testing.B) {
+	for _, fails := range []bool{false, true} {
+		b.Run(map[bool]string{false: "done", true: "taken back"}[fails], func(b *testing.B) {
+			w := newWorld(b, Config{})
+			var there, back []any
+			for i := range MaxPublishSteps / 2 {
+				from, to := fmt.Sprintf("/a/d%03d", i), fmt.Sprintf("/b/d%03d", i)
+				w.must(&logpb.Mkdirs{Target: &logpb.Target{Path: from[1:]}, Mode: 0o755, CreateParent: true})
+				there, back = append(there, renameOf(from, to), attributeOf(to, "a", "1")), append(back, renameOf(to, from), attributeOf(from, "a", "1"))
+			}
+			w.must(&logpb.Mkdirs{Target: to("/b"), Mode: 0o755})
+			if fails {
+				there[len(there)-1] = &logpb.RemoveXAttr{Target: to("/b"), Name: "none"}
+				back = there
+			}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				op := there
+				if i%2 > 0 {
+					op = back
+				}
+				if r := w.do(super, publishOf(op...)); (r.Err != nil) != fails {
+					b.Fatal(r.Err)
+				}
+				w.log = w.log[:0]
+			}
+		})
+	}
+}
