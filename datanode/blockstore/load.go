@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+	"time"
 
 	"github.com/gohops/hops/datanode"
 	"github.com/gohops/hops/datanode/vfs"
@@ -18,6 +20,7 @@ import (
 // load finds the replicas of a volume and repairs what a crash left: files without a partner and temporary replicas are
 // removed, open replicas become RWR.
 func (s *Store) load(v *volume) error {
+	began := time.Now()
 	root := filepath.Join(v.path, blocksDir)
 	if err := mkdirAll(v.fs, root); err != nil {
 		return err
@@ -45,7 +48,15 @@ func (s *Store) load(v *volume) error {
 		}
 	}
 	v.trash.sort()
-	return s.loadPacks(v)
+	packs, err := s.loadPacks(v)
+	if err != nil {
+		return err
+	}
+	v.clearIndex(packs)
+	x := &v.index
+	x.took = time.Since(began)
+	s.log.Info("volume read", "volume", v.id.Storage, "path", v.path, "replicas", v.replicas.Load(), "indexed", x.taken, "scanned", x.scanned, "took", x.took)
+	return nil
 }
 
 func subdirsOf(fsys vfs.FS, dir string) ([]string, error) {
@@ -75,10 +86,26 @@ type sumsFile struct {
 	length int64
 }
 
-// loadDir takes in one directory. Unknown names are left alone.
+// loadDir takes in one directory, from its index if that is of what is there.
 func (s *Store) loadDir(v *volume, dir string) error {
 	if err := v.err(); err != nil { // given up meanwhile
 		return err
+	}
+	if l := v.recall(dirPart(dir), nil); l != nil {
+		var others []vfs.Entry
+		for _, name := range l.other {
+			base, isDir := strings.CutSuffix(name, "/")
+			others = append(others, vfs.Entry{Name: base, Dir: isDir})
+		}
+		if err := s.loadNames(v, dir, others); err != nil {
+			return err
+		}
+		for _, e := range l.final {
+			if err := s.admit(&replica{vol: v, id: e.id, gen: e.gen, length: e.length, suffix: sufMeta, state: datanode.Finalized}); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	if err := v.fs.SyncDir(dir); err != nil { // the names that are found are taken to be durable
 		return err
@@ -87,6 +114,11 @@ func (s *Store) loadDir(v *volume, dir string) error {
 	if err != nil {
 		return err
 	}
+	return s.loadNames(v, dir, entries)
+}
+
+// loadNames takes in files of a directory. Unknown names are left alone.
+func (s *Store) loadNames(v *volume, dir string, entries []vfs.Entry) error {
 	blocks := map[metadata.BlockID]*found{}
 	for _, e := range entries {
 		if l, ext, ok := parseLost(e.Name); ok && !e.Dir && v.dirOf(l.id) == dir {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -119,7 +120,6 @@ type record struct {
 	length  int64
 	durable int64
 	state   byte
-	sums    []byte
 }
 
 // decodeRecord takes apart what lies at an offset of a pack; b is the first sector there, or less at the pack's end.
@@ -135,8 +135,7 @@ func (p *pack) decodeRecord(b []byte) (record, bool) {
 	if r.length > packLimit || n > int64(len(b)) || r.state != stateOpen && r.state != stateFinal {
 		return record{}, false
 	}
-	r.sums = b[recordHead:n]
-	return r, crcOf(r.sums) == binary.BigEndian.Uint32(b[36:])
+	return r, crcOf(b[recordHead:n]) == binary.BigEndian.Uint32(b[36:])
 }
 
 // recordBuffers hold whole records.
@@ -285,16 +284,17 @@ func parsePackName(name string) (uint64, bool) {
 	return seq, err == nil && strconv.FormatUint(seq, 10) == digits
 }
 
-// loadPacks enters the packed replicas. It comes after the files: of two replicas of a block the better one stays.
-func (s *Store) loadPacks(v *volume) error {
+// loadPacks enters the packed replicas, and returns the names of the packs. It comes after the files: of two replicas of a block the better one stays.
+func (s *Store) loadPacks(v *volume) (there map[string]bool, err error) {
 	dir := filepath.Join(v.path, packsDir)
 	entries, err := v.fs.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return nil, nil
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
+	there = map[string]bool{}
 	for _, e := range entries {
 		seq, ok := parsePackName(e.Name)
 		if !ok || e.Dir {
@@ -302,11 +302,12 @@ func (s *Store) loadPacks(v *volume) error {
 			continue
 		}
 		v.packSeq = max(v.packSeq, seq)
+		there[e.Name] = true
 		if err := s.loadPack(v, seq); err != nil {
-			return fmt.Errorf("pack %d: %w", seq, err)
+			return nil, fmt.Errorf("pack %d: %w", seq, err)
 		}
 	}
-	return nil
+	return there, nil
 }
 
 func (s *Store) loadPack(v *volume, seq uint64) error {
@@ -320,10 +321,7 @@ func (s *Store) loadPack(v *volume, seq uint64) error {
 	if err != nil {
 		return errors.Join(err, f.Close())
 	}
-	head := make([]byte, len(packMagic)+saltSize+4)
-	n, _ := f.ReadAt(head, 0)
-	sealed := len(head) - 4
-	if n < len(head) || string(head[:8]) != packMagic || binary.BigEndian.Uint32(head[sealed:]) != crcOf(head[:sealed]) {
+	if !p.readHead() {
 		if size <= packAlign { // it was being made
 			p.release()
 			return nil
@@ -331,16 +329,23 @@ func (s *Store) loadPack(v *volume, seq uint64) error {
 		s.log.Error("pack is damaged and left alone", "path", v.packPath(seq), "bytes", size)
 		return f.Close()
 	}
-	p.salt = head[8:sealed]
-	slots, records, err := p.scan(size)
-	if err == nil {
+	slots, records, known, err := p.recall()
+	if known < 0 {
+		known = 0
+		slots, records, err = p.scan(size)
+	}
+	if err == nil && known < len(slots) {
 		// A state that was rewritten shortly before the process ended: what is announced as finalized must be durable.
 		err = p.sync()
 	}
 	durable := p.durable // what is entered is everybody's, who may sync the pack
 	for i := 0; i < len(slots) && err == nil; i++ {
 		p.live.Add(1)
-		err = s.loadRecord(slots[i], &records[i], durable)
+		upTo := durable
+		if i < known {
+			upTo = math.MaxInt64
+		}
+		err = s.loadRecord(slots[i], &records[i], upTo)
 	}
 	if err != nil {
 		return errors.Join(err, f.Close())
@@ -349,20 +354,64 @@ func (s *Store) loadPack(v *volume, seq uint64) error {
 	return nil
 }
 
+// readHead reads the head; false: it is damaged.
+func (p *pack) readHead() bool {
+	head := make([]byte, len(packMagic)+saltSize+4)
+	n, _ := p.f.ReadAt(head, 0)
+	sealed := len(head) - 4
+	p.salt = head[8:sealed]
+	return n == len(head) && string(head[:8]) == packMagic && binary.BigEndian.Uint32(head[sealed:]) == crcOf(head[:sealed])
+}
+
+// recall finds the records by the pack's index. The first known of them are those of finalized, durable replicas; negative: there is no index of what is there.
+func (p *pack) recall() (slots []*slot, records []record, known int, err error) {
+	l := p.v.recall(p.v.packPart(p.seq), p.salt)
+	if l == nil {
+		return nil, nil, -1, nil
+	}
+	p.durable = l.durable
+	records = make([]record, len(l.final))
+	for i, e := range l.final {
+		slots = append(slots, &slot{p: p, off: e.at, length: e.length})
+		records[i] = record{id: e.id, gen: e.gen, length: e.length, state: stateFinal}
+	}
+	sector := make([]byte, 512)
+	for _, digits := range l.other {
+		off, err := strconv.ParseInt(digits, 10, 64)
+		if err != nil {
+			return nil, nil, -1, nil
+		}
+		if r, ok, err := p.recordAt(off, l.size, sector); err != nil {
+			return nil, nil, 0, err
+		} else if ok {
+			slots, records = append(slots, &slot{p: p, off: off, length: r.length}), append(records, r)
+		}
+	}
+	return slots, records, len(l.final), nil
+}
+
+// recordAt is the record at an offset of a pack of a size; there may be none. sector is used.
+func (p *pack) recordAt(off, size int64, sector []byte) (record, bool, error) {
+	n, err := p.f.ReadAt(sector, off)
+	if n < len(sector) && off+int64(n) < size {
+		return record{}, false, err
+	}
+	r, ok := p.decodeRecord(sector[:n])
+	return r, ok, nil
+}
+
 // scan finds the records, and sets end and durable to what was written and what is known to have been durable.
 func (p *pack) scan(size int64) (slots []*slot, records []record, err error) {
 	sector := make([]byte, 512)
 	for off := int64(packAlign); off < size; {
-		n, err := p.f.ReadAt(sector, off)
-		if n < len(sector) && off+int64(n) < size {
+		r, ok, err := p.recordAt(off, size, sector)
+		if err != nil {
 			return nil, nil, err
 		}
-		r, ok := p.decodeRecord(sector[:n])
 		if !ok { // a hole, or the torn end
 			off += packAlign
 			continue
 		}
-		r.sums = append([]byte(nil), r.sums...)
 		slots, records = append(slots, &slot{p: p, off: off, length: r.length}), append(records, r)
 		p.durable = max(p.durable, r.durable)
 		off += recordSize(r.length)

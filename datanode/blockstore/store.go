@@ -118,6 +118,7 @@ func (s *Store) all() []*volume {
 // Shutdown releases the volumes. Nothing may use the store any more; what is not finalized becomes RWR at the next Open.
 func (s *Store) Shutdown() error {
 	s.closePacks()
+	s.indexAll()
 	var errs []error
 	for _, v := range s.all() {
 		if v.lock != nil {

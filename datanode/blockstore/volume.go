@@ -50,6 +50,7 @@ type volume struct {
 	telling  sync.Mutex    // held by who writes which others there are
 	broken   error         // why it could not be opened; only while the store is being opened
 
+	index     volumeIndex
 	trash     trash
 	unsettled unsettled
 	memory    memory // of one of type RAM_DISK
