@@ -359,6 +359,59 @@ func TestStaleIndexIsNone(t *testing.T) {
 	}
 }
 
+// What an index lists is durable: a start that takes it syncs nothing, and removes other files for what it finds.
+func TestWhatIsIndexedIsDurable(t *testing.T) {
+	disk, clock := handDisk(1 << 20)
+	h := open(t, disk)
+	h.cfg.Unsynced = true
+	h.all()[0].packSize = packAlign + 1 // a pack for each
+	h.put(1, 1, pattern(50_000))
+	h.put(2, 1, pattern(1000))
+	h.put(3, 1, pattern(1000))
+	clock.pass(3 * time.Second)
+	check(t, writeIndexes(h.Store))
+	c := disk.Crash(rand.New(rand.NewPCG(1, 2)), 0)
+	before, err := disk.ReadDir("/v/blocks/00/00")
+	check(t, err)
+	if after, err := c.ReadDir("/v/blocks/00/00"); err != nil || !slices.Equal(before, after) || len(after) != 2 {
+		t.Errorf("of %v is left %v, %v", before, after, err)
+	}
+	survivor := open(t, c)
+	survivor.wantContent(2, pattern(1000))
+	check(t, errors.Join(survivor.Shutdown(), h.Shutdown()))
+}
+
+// A directory that changes while it is looked at is not indexed as what it was before: a power cut may bring that back.
+func TestChangeWhileItIsLookedAt(t *testing.T) {
+	inner, clock := handDisk(1 << 20)
+	disk := faulty.New(inner)
+	h := open(t, disk)
+	h.put(1, 1, pattern(50_000))
+	clock.pass(3 * time.Second)
+	var once sync.Once
+	disk.Set(func(op faulty.Op) error {
+		if op.Call == "readdir" && op.Name == "/v/blocks/00/00" {
+			once.Do(func() {
+				for _, name := range []string{"blk_9_1.meta", "blk_9"} {
+					f, err := inner.OpenFile(op.Name+"/"+name, 0x42, 0o600)
+					check(t, err)
+					if name != "blk_9" {
+						_, err = f.WriteAt(encodeHeader(9, datanode.DefaultChecksum), 0)
+					}
+					check(t, errors.Join(err, f.Sync(), f.Close()))
+				}
+			})
+		}
+		return nil
+	})
+	check(t, writeIndexes(h.Store))
+	disk.Set(nil)
+	for n := range uint64(300) {
+		same(t, inner.Crash(rand.New(rand.NewPCG(n, 1)), 0.9), inner.Crash(rand.New(rand.NewPCG(n, 1)), 0.9), "/v")
+	}
+	check(t, h.Shutdown())
+}
+
 // On a full disk there is no index, and nothing else is amiss.
 func TestFullDiskHasNoIndex(t *testing.T) {
 	inner, clock := handDisk(1 << 20)
