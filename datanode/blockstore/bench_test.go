@@ -152,6 +152,9 @@ func fillPacks(b *testing.B, h *harness, n int) {
 		at, err := v.addRecord(id, 1, sumsOf(data), data)
 		check(b, err)
 		check(b, at.finish())
+		if id%1000 == 0 {
+			check(b, at.p.sync())
+		}
 	}
 	p := v.pack
 	v.pack = nil

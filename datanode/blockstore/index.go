@@ -211,8 +211,8 @@ type volumeIndex struct {
 	// steps goes on while the index is being written.
 	steps atomic.Int64
 	// How many directories and packs were taken from the index, how many were scanned, and how long that took, when the volume was opened.
-	taken, scanned int
-	took           time.Duration
+	taken, scanned atomic.Int64
+	took           atomic.Int64 // nanoseconds
 }
 
 func (x *volumeIndex) set(key string, is version) {
@@ -274,10 +274,10 @@ func (v *volume) recall(p part, salt []byte) *listing {
 		}
 	}
 	if l == nil || l.version != is || salt != nil && !bytes.Equal(l.salt, salt) {
-		v.index.scanned++
+		v.index.scanned.Add(1)
 		return nil
 	}
-	v.index.taken++
+	v.index.taken.Add(1)
 	v.index.set(p.key, is)
 	return l
 }

@@ -94,7 +94,7 @@ func describe(s *Store) string {
 // parts counts what was taken from the index, and what was scanned.
 func parts(s *Store) (taken, scanned int) {
 	for _, v := range s.all() {
-		taken, scanned = taken+v.index.taken, scanned+v.index.scanned
+		taken, scanned = taken+int(v.index.taken.Load()), scanned+int(v.index.scanned.Load())
 	}
 	return taken, scanned
 }

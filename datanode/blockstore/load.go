@@ -54,8 +54,9 @@ func (s *Store) load(v *volume) error {
 	}
 	v.clearIndex(packs)
 	x := &v.index
-	x.took = time.Since(began)
-	s.log.Info("volume read", "volume", v.id.Storage, "path", v.path, "replicas", v.replicas.Load(), "indexed", x.taken, "scanned", x.scanned, "took", x.took)
+	took := time.Since(began)
+	x.took.Store(int64(took))
+	s.log.Info("volume read", "volume", v.id.Storage, "path", v.path, "replicas", v.replicas.Load(), "indexed", x.taken.Load(), "scanned", x.scanned.Load(), "took", took)
 	return nil
 }
 

@@ -178,6 +178,7 @@ func (v *volume) status() datanode.VolumeStatus {
 		return s
 	}
 	s.Used, s.Replicas, s.Slow = v.used.Load(), int(v.replicas.Load()), v.slow.Load()
+	s.Opened = datanode.Opened{Indexed: int(v.index.taken.Load()), Scanned: int(v.index.scanned.Load()), Took: time.Duration(v.index.took.Load())}
 	if u, err := v.usage(); err == nil || errors.Is(err, errSilent) {
 		s.Capacity = max(0, u.Total-v.reserve)
 		s.Remaining = max(0, u.Free+v.trash.bytes.Load()+v.memory.bytes.Load()-v.reserve) // the trash makes room, and so does what was saved
