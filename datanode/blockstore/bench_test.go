@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"syscall"
 	"testing"
 	"time"
 
@@ -109,6 +110,7 @@ func BenchmarkOpen(b *testing.B) {
 
 func benchOpen(b *testing.B, dir string, indexed bool) {
 	var before, after runtime.MemStats
+	var cpu time.Duration
 	for b.Loop() {
 		b.StopTimer()
 		runtime.GC()
@@ -116,9 +118,11 @@ func benchOpen(b *testing.B, dir string, indexed bool) {
 		if !indexed {
 			removeIndexes(b, vfs.OS, dir)
 		}
+		began := processorTime(b)
 		b.StartTimer()
 		h := open(b, vfs.OS, dir)
 		b.StopTimer()
+		cpu += processorTime(b) - began
 		runtime.GC()
 		runtime.ReadMemStats(&after)
 		if n := h.all()[0].replicas.Load(); n != int64(*openReplicas) {
@@ -133,7 +137,15 @@ func benchOpen(b *testing.B, dir string, indexed bool) {
 	}
 	n := float64(*openReplicas)
 	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/n, "us/replica")
+	b.ReportMetric(float64(cpu.Microseconds())/float64(b.N)/n, "cpu-us/replica")
 	b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/n, "B/replica")
+}
+
+// processorTime is what the process has used so far.
+func processorTime(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	check(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 func fillFiles(b *testing.B, h *harness, n int) {

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/gohops/hops/datanode"
@@ -418,7 +419,7 @@ func (v *volume) stale() ([]part, error) {
 	var stale []part
 	for _, p := range parts {
 		info, err := v.fs.Stat(p.path)
-		if errors.Is(err, fs.ErrNotExist) && p.pack > 0 { // since
+		if errors.Is(err, fs.ErrNotExist) { // since; of a disk that is gone present speaks
 			continue
 		}
 		if err != nil {
@@ -504,7 +505,9 @@ func (v *volume) writeIndex(key string, l *listing) error {
 
 // listDir is what a scan of a directory finds, whose names it makes durable as a scan does.
 func (s *Store) listDir(v *volume, dir string) (*listing, error) {
-	if err := v.checkSync(v.fs.SyncDir(dir)); err != nil {
+	if err := v.fs.SyncDir(dir); errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) { // nothing was synced, and nobody waits for it
+		return nil, v.check(err)
+	} else if err = v.checkSync(err); err != nil {
 		return nil, err
 	}
 	entries, err := v.fs.ReadDir(dir)
