@@ -325,24 +325,29 @@ func (s *Store) Index(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-t.C:
+			s.indexTurn(ctx, &g)
 		}
-		for _, v := range s.all() {
-			if v.quiet() || v.inMemory() || !v.index.busy.CompareAndSwap(false, true) {
-				continue
-			}
-			g.Go(func() {
-				defer v.index.busy.Store(false)
-				_, err := s.index(ctx, v, indexQuiet, func(worked time.Duration) {
-					select {
-					case <-ctx.Done():
-					case <-time.After((indexShare - 1) * worked):
-					}
-				})
-				if err != nil && v.err() == nil {
-					s.log.Debug("index cannot be written", "volume", v.id.Storage, "err", err)
+	}
+}
+
+// indexTurn begins to write the index of each volume on which nobody does.
+func (s *Store) indexTurn(ctx context.Context, g *sync.WaitGroup) {
+	for _, v := range s.all() {
+		if v.quiet() || v.inMemory() || !v.index.busy.CompareAndSwap(false, true) {
+			continue
+		}
+		g.Go(func() {
+			defer v.index.busy.Store(false)
+			_, err := s.index(ctx, v, indexQuiet, func(worked time.Duration) {
+				select {
+				case <-ctx.Done():
+				case <-time.After((indexShare - 1) * worked):
 				}
 			})
-		}
+			if err != nil && v.err() == nil {
+				s.log.Debug("index cannot be written", "volume", v.id.Storage, "err", err)
+			}
+		})
 	}
 }
 

@@ -359,6 +359,72 @@ func TestStaleIndexIsNone(t *testing.T) {
 	}
 }
 
+// While the store serves, what is quiet is indexed, also beside a disk that does not answer, and nothing on one that is slow.
+func TestIndexIsWrittenOfWhatIsQuiet(t *testing.T) {
+	inner, clock := handDisk(1 << 20)
+	disk := faulty.New(inner)
+	h := open(t, disk, "/a", "/b", "/ssd")
+	for id := int64(1); id <= 6; id++ {
+		h.put(id, 1, pattern(50_000))
+	}
+	dirs := map[string]bool{} // volumes that have a directory
+	for _, v := range h.all() {
+		dirs[v.path] = len(v.dirs) > 0
+		v.slow.Store(v.path == "/ssd")
+	}
+	if !dirs["/a"] || !dirs["/b"] {
+		t.Fatalf("replicas are on %v", dirs)
+	}
+	written := func(path string) bool {
+		_, err := inner.Stat(path + "/index/0000")
+		return err == nil
+	}
+	answer := make(chan struct{})
+	disk.Set(func(op faulty.Op) error {
+		if strings.HasPrefix(op.Name, "/b/index") {
+			<-answer
+		}
+		return nil
+	})
+	var g sync.WaitGroup
+	clock.pass(indexQuiet - time.Second)
+	h.indexTurn(t.Context(), &g)
+	until(t, "nothing is old enough", func() bool { return !h.all()[0].index.busy.Load() })
+	if written("/a") {
+		t.Error("what has just changed was indexed")
+	}
+	clock.pass(2 * time.Second)
+	h.indexTurn(t.Context(), &g)
+	until(t, "the index beside a disk that does not answer", func() bool { return written("/a") })
+	if written("/b") || written("/ssd") {
+		t.Error("the index was written on a disk that does not answer")
+	}
+	close(answer)
+	g.Wait()
+	h.indexTurn(t.Context(), &g)
+	g.Wait()
+	if !written("/b") || written("/ssd") {
+		t.Errorf("on the disk that answers again there is %v, on the slow one %v", written("/b"), written("/ssd"))
+	}
+	check(t, h.Shutdown())
+}
+
+// What has changed in the last moment is waited for at the end, where to scan it would take longer.
+func TestShutdownWaitsForWhatIsManyAndYoung(t *testing.T) {
+	disk := mem.New(1 << 20)
+	h := open(t, disk)
+	h.put(1, 1, pattern(50_000))
+	v := h.all()[0]
+	v.endWait = time.Minute
+	v.replicas.Store(indexWorth + 1)
+	check(t, h.Shutdown())
+	h = open(t, disk)
+	if taken, scanned := parts(h.Store); taken != 1 || scanned != 0 {
+		t.Errorf("%d taken, %d scanned", taken, scanned)
+	}
+	check(t, h.Shutdown())
+}
+
 // What an index lists is durable: a start that takes it syncs nothing, and removes other files for what it finds.
 func TestWhatIsIndexedIsDurable(t *testing.T) {
 	disk, clock := handDisk(1 << 20)
