@@ -92,13 +92,13 @@ type listing struct {
 	version
 	salt    []byte // of a pack
 	durable int64  // of a pack, see pack.scan
-	final   []entry
+	final   []listed
 	// other are the names, or offsets, of everything that a start has to look at: what is open, temporary, damaged, in the trash, foreign.
 	other []string
 }
 
-// entry is a replica at rest: finalized, durable, with files of the right sizes or in a pack.
-type entry struct {
+// listed is a replica at rest: finalized, durable, with files of the right sizes or in a pack.
+type listed struct {
 	at     int64 // offset in its pack
 	id     metadata.BlockID
 	gen    metadata.Generation
@@ -119,7 +119,7 @@ func (l *listing) encode(owner string) []byte {
 	b = binary.BigEndian.AppendUint32(b, uint32(len(l.final)))
 	b = binary.BigEndian.AppendUint32(b, uint32(len(l.other)))
 	b = append(binary.AppendUvarint(b, uint64(len(owner))), owner...)
-	var last entry
+	var last listed
 	for _, e := range l.final {
 		b = binary.AppendUvarint(b, uint64(e.at-last.at)/packAlign)
 		b = binary.AppendVarint(b, int64(e.id-last.id))
@@ -149,8 +149,8 @@ func decodeListing(b []byte, owner string) *listing {
 	if r.text() != owner || finals > len(r.b)/4 || others > len(r.b) {
 		return nil
 	}
-	l.final = make([]entry, finals)
-	var last entry
+	l.final = make([]listed, finals)
+	var last listed
 	for i := range l.final {
 		last.at += int64(r.unsigned()) * packAlign
 		last.id += metadata.BlockID(r.signed())
@@ -549,7 +549,7 @@ func (s *Store) listDir(v *volume, dir string) (*listing, error) {
 			odd[id] = true
 			continue
 		}
-		e := entry{id: id, gen: f.gen}
+		e := listed{id: id, gen: f.gen}
 		if e.length, err = s.lengthAtRest(v, id, f.gen); err != nil {
 			return nil, err
 		}
@@ -559,7 +559,7 @@ func (s *Store) listDir(v *volume, dir string) (*listing, error) {
 		}
 		l.final = append(l.final, e)
 	}
-	slices.SortFunc(l.final, func(a, b entry) int { return cmp.Compare(a.id, b.id) })
+	slices.SortFunc(l.final, func(a, b listed) int { return cmp.Compare(a.id, b.id) })
 	for _, e := range entries {
 		if e.Dir {
 			l.other = append(l.other, e.Name+"/")
@@ -621,7 +621,7 @@ func (s *Store) listPack(v *volume, p part) (*listing, error) {
 	l := &listing{salt: k.salt, durable: k.durable}
 	for i, at := range slots {
 		if r := &records[i]; r.state == stateFinal && s.restsAt(v, r, at) {
-			l.final = append(l.final, entry{at: at.off, id: r.id, gen: r.gen, length: r.length})
+			l.final = append(l.final, listed{at: at.off, id: r.id, gen: r.gen, length: r.length})
 		} else {
 			l.other = append(l.other, strconv.FormatInt(at.off, 10))
 		}

@@ -580,7 +580,7 @@ func TestFileCutBehindAnIndexIsFoundByReading(t *testing.T) {
 
 // Nothing that is read as an index, whole by its checksum, brings the store down.
 func FuzzListing(f *testing.F) {
-	l := &listing{version: version{vfs.Stamp{Inode: 1, Modified: 2, Changed: 3}, 4}, salt: make([]byte, saltSize), final: []entry{{4096, 1, 2, 3}, {8192, -5, 1, 0}}, other: []string{"a", ""}}
+	l := &listing{version: version{vfs.Stamp{Inode: 1, Modified: 2, Changed: 3}, 4}, salt: make([]byte, saltSize), final: []listed{{4096, 1, 2, 3}, {8192, -5, 1, 0}}, other: []string{"a", ""}}
 	whole := l.encode("o")
 	if got := decodeListing(whole, "o"); got == nil || fmt.Sprint(*got) != fmt.Sprint(*l) {
 		f.Fatalf("%v came back as %v", l, got)

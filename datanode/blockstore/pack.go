@@ -329,23 +329,22 @@ func (s *Store) loadPack(v *volume, seq uint64) error {
 		s.log.Error("pack is damaged and left alone", "path", v.packPath(seq), "bytes", size)
 		return f.Close()
 	}
-	slots, records, known, err := p.recall()
-	if known < 0 {
-		known = 0
-		slots, records, err = p.scan(size)
+	if l := v.recall(v.packPart(seq), p.salt); l != nil {
+		if err := s.recallPack(p, l); err != nil {
+			return errors.Join(err, f.Close())
+		}
+		p.release()
+		return nil
 	}
-	if err == nil && known < len(slots) {
+	slots, records, err := p.scan(size)
+	if err == nil {
 		// A state that was rewritten shortly before the process ended: what is announced as finalized must be durable.
 		err = p.sync()
 	}
 	durable := p.durable // what is entered is everybody's, who may sync the pack
 	for i := 0; i < len(slots) && err == nil; i++ {
 		p.live.Add(1)
-		upTo := durable
-		if i < known {
-			upTo = math.MaxInt64
-		}
-		err = s.loadRecord(slots[i], &records[i], upTo)
+		err = s.loadRecord(slots[i], &records[i], durable)
 	}
 	if err != nil {
 		return errors.Join(err, f.Close())
@@ -363,31 +362,40 @@ func (p *pack) readHead() bool {
 	return n == len(head) && string(head[:8]) == packMagic && binary.BigEndian.Uint32(head[sealed:]) == crcOf(head[:sealed])
 }
 
-// recall finds the records by the pack's index. The first known of them are those of finalized, durable replicas; negative: there is no index of what is there.
-func (p *pack) recall() (slots []*slot, records []record, known int, err error) {
-	l := p.v.recall(p.v.packPart(p.seq), p.salt)
-	if l == nil {
-		return nil, nil, -1, nil
-	}
+// recallPack enters the records of a pack by its index.
+func (s *Store) recallPack(p *pack, l *listing) error {
 	p.durable = l.durable
-	records = make([]record, len(l.final))
-	for i, e := range l.final {
-		slots = append(slots, &slot{p: p, off: e.at, length: e.length})
-		records[i] = record{id: e.id, gen: e.gen, length: e.length, state: stateFinal}
+	for _, e := range l.final {
+		p.live.Add(1)
+		if err := s.loadRecord(&slot{p: p, off: e.at, length: e.length}, &record{id: e.id, gen: e.gen, length: e.length, state: stateFinal}, math.MaxInt64); err != nil {
+			return err
+		}
+	}
+	if len(l.other) == 0 {
+		return nil
+	}
+	if err := p.sync(); err != nil { // as in loadPack
+		return err
 	}
 	sector := make([]byte, 512)
 	for _, digits := range l.other {
 		off, err := strconv.ParseInt(digits, 10, 64)
 		if err != nil {
-			return nil, nil, -1, nil
+			return err
 		}
-		if r, ok, err := p.recordAt(off, l.size, sector); err != nil {
-			return nil, nil, 0, err
-		} else if ok {
-			slots, records = append(slots, &slot{p: p, off: off, length: r.length}), append(records, r)
+		r, ok, err := p.recordAt(off, l.size, sector)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			continue
+		}
+		p.live.Add(1)
+		if err := s.loadRecord(&slot{p: p, off: off, length: r.length}, &r, l.durable); err != nil {
+			return err
 		}
 	}
-	return slots, records, len(l.final), nil
+	return nil
 }
 
 // recordAt is the record at an offset of a pack of a size; there may be none. sector is used.
