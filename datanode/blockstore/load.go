@@ -160,7 +160,7 @@ func (s *Store) loadBlock(v *volume, id metadata.BlockID, f *found) error {
 	if err := s.admit(r); err != nil {
 		return err
 	}
-	if r.suffix == sufUnsynced && s.get(id) == r {
+	if r.suffix == sufUnsynced && s.is(r) {
 		v.unsettled.add(r)
 	}
 	return nil
@@ -191,6 +191,9 @@ func removeFile(fsys vfs.FS, name string) error {
 // admit enters a replica found at start. If the block is on another volume too (which came back after it had failed), or
 // in a pack as well as in files (a deletion did not survive), the better replica stays.
 func (s *Store) admit(r *replica) error {
+	if e, ok := r.entryLocked(); ok && s.enterResting(r.vol, e) { // nobody else knows it yet
+		return nil
+	}
 	if s.opened.Load() {
 		return s.admitLate(r)
 	}
@@ -200,7 +203,8 @@ func (s *Store) admit(r *replica) error {
 		sh.mu.Unlock()
 		return err
 	}
-	old := sh.replicas[r.id]
+	old := s.holdLocked(sh, r.id)
+	defer s.letGo(old)
 	if old != nil && old.vol.err() != nil {
 		old = nil
 	}
@@ -209,7 +213,7 @@ func (s *Store) admit(r *replica) error {
 		return nil
 	}
 	if old != nil && pair(r, old) {
-		sh.replicas[r.id] = r
+		s.enterLocked(sh, r)
 		sh.mu.Unlock()
 		size := r.length + sumsSize(r.length)
 		old.vol.replicas.Add(-1)
@@ -220,7 +224,7 @@ func (s *Store) admit(r *replica) error {
 	}
 	loser := old
 	if old == nil || better(r, old) {
-		sh.replicas[r.id] = r
+		s.enterLocked(sh, r)
 	} else {
 		loser = r
 	}

@@ -70,6 +70,7 @@ const (
 // pack is one file of records.
 type pack struct {
 	v    *volume
+	at   uint32 // of the store's places
 	seq  uint64
 	f    vfs.File
 	salt []byte
@@ -198,6 +199,7 @@ func (v *volume) newPack() (*pack, error) {
 	}
 	p.f = f
 	p.live.Add(1)
+	p.at = v.places.add(place{v, p})
 	v.packSeq = p.seq
 	return p, nil
 }
@@ -232,6 +234,7 @@ func (s *slot) drop() error {
 // release removes the pack when nothing in it is in use. An error leaves an empty pack for the next start.
 func (p *pack) release() {
 	if p.live.Add(-1) == 0 {
+		p.v.places.remove(func(one place) bool { return one.p == p })
 		p.f.Close()
 		_ = removeFile(p.v.fs, p.v.packPath(p.seq))
 	}
@@ -253,25 +256,10 @@ func (p *pack) sync() error {
 
 // closePacks closes the files of all packs that are in use.
 func (s *Store) closePacks() {
-	open := map[*pack]bool{}
-	for _, v := range s.all() {
-		if v.pack != nil {
-			open[v.pack] = true
-			v.pack = nil
+	for _, one := range s.places.all() {
+		if one.p != nil {
+			one.p.f.Close()
 		}
-	}
-	for i := range s.shards {
-		sh := &s.shards[i]
-		sh.mu.Lock() // who was lost in a call of a disk that hung may be back
-		for _, r := range sh.replicas {
-			if r.packed != nil {
-				open[r.packed.p] = true
-			}
-		}
-		sh.mu.Unlock()
-	}
-	for p := range open {
-		p.f.Close()
 	}
 }
 
@@ -332,6 +320,7 @@ func (s *Store) loadPack(v *volume, seq uint64) error {
 		return f.Close()
 	}
 	p.salt = head[8:sealed]
+	p.at = v.places.add(place{v, p})
 	slots, records, err := p.scan(size)
 	if err == nil {
 		// A state that was rewritten shortly before the process ended: what is announced as finalized must be durable.
@@ -375,10 +364,8 @@ func (p *pack) scan(size int64) (slots []*slot, records []record, err error) {
 func (s *Store) loadRecord(at *slot, rec *record, durable int64) error {
 	v := at.p.v
 	r := &replica{vol: v, id: rec.id, gen: rec.gen, length: rec.length, state: datanode.Finalized, packed: at}
-	sh := s.shard(r.id)
-	sh.mu.RLock()
-	old := sh.replicas[r.id]
-	sh.mu.RUnlock()
+	old := s.hold(r.id)
+	defer s.letGo(old)
 	if old != nil && old.vol != v {
 		old = nil
 	}

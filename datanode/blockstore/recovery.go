@@ -19,6 +19,7 @@ func (s *Store) initRecovery(b metadata.Block, recovery metadata.Generation) (da
 	if r == nil {
 		return datanode.Replica{}, notFound(b)
 	}
+	defer s.letGo(r)
 	check := func() error { // r.mu is held
 		switch {
 		case r.gone || r.state == datanode.Temporary:
@@ -73,6 +74,7 @@ func (s *Store) UpdateReplica(b metadata.Block, recovery metadata.Generation, le
 	if r == nil {
 		return datanode.Replica{}, notFound(b)
 	}
+	defer s.letGo(r)
 	if !r.acquire(&r.io) {
 		return datanode.Replica{}, r.vol.err()
 	}

@@ -330,6 +330,7 @@ func (s *Store) append(b metadata.Block, gen metadata.Generation, recovery bool)
 	if r == nil {
 		return nil, notFound(b)
 	}
+	defer s.letGo(r)
 	if r.saved.Load() == nil { // takeOver has one that was saved leave memory, and the next try looks at its disk
 		if room, err := r.vol.room(1); err != nil {
 			return nil, err
@@ -457,6 +458,7 @@ func (s *Store) resume(b metadata.Block, gen metadata.Generation, minimum, maxim
 	if r == nil {
 		return nil, notFound(b)
 	}
+	defer s.letGo(r)
 	accept := func() error {
 		if r.state != datanode.RBW {
 			return stateError(r)
@@ -544,6 +546,7 @@ func (s *Store) closeReplica(b metadata.Block, gen metadata.Generation) (datanod
 	if r == nil {
 		return datanode.Replica{}, notFound(b)
 	}
+	defer s.letGo(r)
 	accept := func() error {
 		if r.state != datanode.RBW && r.state != datanode.Finalized {
 			return stateError(r)
