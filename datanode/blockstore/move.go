@@ -36,13 +36,17 @@ func isMoving(name string) bool {
 	return strings.HasPrefix(name, "blk_") && (strings.HasSuffix(name, movingData) || strings.HasSuffix(name, movingSums))
 }
 
-// again repeats what did not find the replica of a block because it was moved to another volume meanwhile.
-func again[T any](s *Store, id metadata.BlockID, do func() (T, error)) (T, error) {
+// again does something with the replica of b, which it holds meanwhile, and repeats what did not find it because it was moved to another volume.
+func again[T any](s *Store, b metadata.Block, do func(*replica) (T, error)) (T, error) {
 	for {
-		before := s.get(id)
-		out, err := do()
-		moved := before != nil && before.away.Load()
-		s.letGo(before)
+		r := s.get(b.ID)
+		if r == nil {
+			var none T
+			return none, notFound(b)
+		}
+		out, err := do(r)
+		moved := r.away.Load()
+		s.letGo(r)
 		if err == nil || !moved {
 			return out, err
 		}

@@ -33,12 +33,7 @@ type reader struct {
 
 // Open implements datanode.BlockStore.
 func (s *Store) Open(b metadata.Block) (datanode.Reader, error) {
-	rd, err := again(s, b.ID, func() (*reader, error) {
-		r := s.get(b.ID)
-		if r == nil {
-			return nil, notFound(b)
-		}
-		defer s.letGo(r)
+	rd, err := again(s, b, func(r *replica) (*reader, error) {
 		rd, err := s.openReader(r, b)
 		if err != nil {
 			return nil, fmt.Errorf("open %v: %w", b, err)

@@ -15,9 +15,9 @@ import (
 // shard is a part of the block ids.
 type shard struct {
 	mu       sync.RWMutex
-	replicas map[metadata.BlockID]*replica
-	limit    int // of the handles; with so many it is looked which can rest
+	replicas map[metadata.BlockID]*replica // those with a handle; nil before the first
 	resting  table
+	limit    int // of the handles; with so many it is looked which can rest
 }
 
 const shardBits = 10
@@ -78,6 +78,9 @@ func (s *Store) holdLocked(sh *shard, id metadata.BlockID) *replica {
 func (s *Store) enterLocked(sh *shard, r *replica) {
 	if len(sh.replicas) >= sh.limit {
 		sh.tidy()
+	}
+	if sh.replicas == nil {
+		sh.replicas = map[metadata.BlockID]*replica{}
 	}
 	sh.replicas[r.id] = r
 }
@@ -171,12 +174,11 @@ func (s *Store) admitResting(v *volume, at *slot, b metadata.Block) error {
 func (s *Store) enterResting(v *volume, e entry) bool {
 	sh := s.shard(e.id)
 	sh.mu.Lock()
-	if sh.replicas[e.id] != nil || sh.resting.find(e.id) >= 0 || v.leaving.Load() || v.failed.Load() != nil {
-		sh.mu.Unlock()
+	entered := sh.replicas[e.id] == nil && !v.leaving.Load() && v.failed.Load() == nil && sh.resting.put(e)
+	sh.mu.Unlock()
+	if !entered {
 		return false
 	}
-	sh.resting.put(e)
-	sh.mu.Unlock()
 	v.replicas.Add(1)
 	v.used.Add(e.length() + sumsSize(e.length()))
 	return true

@@ -144,12 +144,15 @@ func (s *Store) VolumeOf(id metadata.BlockID) (string, bool) {
 
 // Replica implements datanode.BlockStore.
 func (s *Store) Replica(id metadata.BlockID) (datanode.Replica, bool) {
-	v, err := again(s, id, func() (datanode.Replica, error) { return s.viewOf(id) })
-	return v, err == nil
+	for {
+		if view, there, away := s.lookAt(id); !away {
+			return view, there
+		}
+	}
 }
 
-// viewOf describes a replica. errNone: there is none, or it is gone, or away.
-func (s *Store) viewOf(id metadata.BlockID) (datanode.Replica, error) {
+// lookAt is Replica, unless the replica goes to another volume just then; nothing is made of one at rest.
+func (s *Store) lookAt(id metadata.BlockID) (view datanode.Replica, there, away bool) {
 	sh := s.shard(id)
 	sh.mu.RLock()
 	r := sh.replicas[id]
@@ -157,29 +160,20 @@ func (s *Store) viewOf(id metadata.BlockID) (datanode.Replica, error) {
 		defer sh.mu.RUnlock()
 		e, ok := sh.resting.get(id)
 		if !ok {
-			return datanode.Replica{}, errNone
+			return view, false, false
 		}
 		v := s.places.at(e).v
-		if v.failed.Load() != nil {
-			return datanode.Replica{}, errNone
-		}
-		return datanode.Replica{Block: e.block(), State: datanode.Finalized, Visible: e.length(), Volume: v.id.Storage}, nil
+		return datanode.Replica{Block: e.block(), State: datanode.Finalized, Visible: e.length(), Volume: v.id.Storage}, v.failed.Load() == nil, false
 	}
 	r.users.Add(1)
 	sh.mu.RUnlock()
 	defer s.letGo(r)
 	if r.vol.failed.Load() != nil || !r.acquire(&r.mu) {
-		return datanode.Replica{}, errNone
+		return view, false, false
 	}
 	defer r.mu.Unlock()
-	if r.gone {
-		return r.viewLocked(), errNone
-	}
-	return r.viewLocked(), nil
+	return r.viewLocked(), !r.gone, r.gone && r.away.Load()
 }
-
-// errNone: there is no replica.
-var errNone = metadata.Errorf(metadata.ErrReplicaNotFound, "there is none")
 
 // Each implements datanode.BlockStore. It locks one shard at a time, to list its blocks, and calls fn without a lock.
 func (s *Store) Each(storage string, fn func(datanode.Replica) bool) {
@@ -187,7 +181,7 @@ func (s *Store) Each(storage string, fn func(datanode.Replica) bool) {
 	for i := range s.shards {
 		ids = s.idsOn(&s.shards[i], ids[:0], storage)
 		for _, id := range ids {
-			if view, err := s.viewOf(id); err == nil && view.Volume == storage && !fn(view) {
+			if view, there := s.Replica(id); there && view.Volume == storage && !fn(view) {
 				return
 			}
 		}

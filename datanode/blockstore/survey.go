@@ -41,9 +41,6 @@ func Open(cfg Config) (*Store, error) {
 		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "a datanode needs at least one volume that is not of type RAM_DISK: what is in memory is saved there")
 	}
 	s := &Store{cfg: cfg, log: cfg.Logger, rescue: make(chan struct{}, 1), patient: map[string]patience{}, removed: map[string]*volume{}}
-	for i := range s.shards {
-		s.shards[i].replicas, s.shards[i].limit = map[metadata.BlockID]*replica{}, idleHandles
-	}
 	if err := s.open(); err != nil {
 		return nil, errors.Join(err, s.Shutdown())
 	}

@@ -60,16 +60,14 @@ type table struct {
 	n     int
 }
 
-// Of 100 slots a new array has so many in use, and with more than the last or less than the first there is a new one. A slot is 24 bytes, so an entry takes 28 to 39.
+// Of 100 slots so many are in use at least and at most, else there is a new array. It is asked for with fillNew, and has all the room that the allocator gives, up to a quarter more: still
+// more than fillLeast are in use then. So an entry takes 28 to 40 bytes.
 const (
-	fillLeast = 62
-	fillNew   = 72
+	fillLeast = 61
+	fillNew   = 77
 	fillMost  = 86
 	slotsMin  = 8
-
 	entrySize = 24
-	// allocPage is what Go's allocator gives out, once that is more than four of them.
-	allocPage = 8 << 10
 )
 
 // mix spreads block ids, which come in sequences, over 64 bits. The upper ones choose the shard, the others the slot.
@@ -113,20 +111,20 @@ func (t *table) get(id metadata.BlockID) (entry, bool) {
 	return entry{}, false
 }
 
-// put enters what is not there.
-func (t *table) put(e entry) {
-	if t.n++; t.n*100 > len(t.slots)*fillMost {
-		t.rebuild()
+// put enters an entry, unless there is one of the block.
+func (t *table) put(e entry) bool {
+	if (t.n+1)*100 > len(t.slots)*fillMost {
+		t.rebuild(t.n + 1)
 	}
-	t.place(e)
-}
-
-func (t *table) place(e entry) {
 	i := t.home(e.id)
-	for !t.slots[i].empty() {
-		i = t.next(i)
+	for ; !t.slots[i].empty(); i = t.next(i) {
+		if t.slots[i].id == e.id {
+			return false
+		}
 	}
 	t.slots[i] = e
+	t.n++
+	return true
 }
 
 // remove takes an entry out. What lies behind it moves up, as far as its home lets it.
@@ -144,24 +142,26 @@ func (t *table) remove(id metadata.BlockID) (entry, bool) {
 	}
 	t.slots[at] = entry{}
 	if t.n--; len(t.slots) > slotsMin && t.n*100 < len(t.slots)*fillLeast {
-		t.rebuild()
+		t.rebuild(t.n)
 	}
 	return e, true
 }
 
-// rebuild makes an array for t.n entries, with all the room that the allocator gives.
-func (t *table) rebuild() {
-	old, n := t.slots, max(t.n*100/fillNew+1, slotsMin)
-	if size := n * entrySize; size > 4*allocPage { // others have classes of sizes that are close together
-		n = (size + allocPage/2) / allocPage * allocPage / entrySize
-	}
-	t.slots = slices.Grow([]entry(nil), n)
+// rebuild makes an array for n entries.
+func (t *table) rebuild(n int) {
+	old := t.slots
+	t.slots = slices.Grow([]entry(nil), max(n*100/fillNew+1, slotsMin))
 	t.slots = t.slots[:cap(t.slots)]
 	clear(t.slots)
 	for _, e := range old {
-		if !e.empty() {
-			t.place(e)
+		if e.empty() {
+			continue
 		}
+		i := t.home(e.id)
+		for !t.slots[i].empty() {
+			i = t.next(i)
+		}
+		t.slots[i] = e
 	}
 }
 

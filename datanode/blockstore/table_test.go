@@ -65,10 +65,15 @@ func TestTableIsAMap(t *testing.T) {
 					t.Fatalf("%d: got %v, %v, want %v, %v", id, got, ok, old, there)
 				}
 				switch more := r.IntN(1000) < grow; {
+				case more && there:
+					if tab.put(entry{id: id, a: 1}) {
+						t.Fatalf("%d: put twice", id)
+					}
 				case more && !there:
 					e, _ := makeEntry(id, metadata.Generation(r.Uint64N(1<<genBits)), 1+r.Uint32N(1<<placeBits-1), r.Int64N(1<<pageBits)*packAlign, r.Int64N(1<<lengthBits), r.IntN(2) == 0)
-					want[id] = e
-					tab.put(e)
+					if want[id] = e; !tab.put(e) {
+						t.Fatalf("%d: not put", id)
+					}
 				case !more:
 					if got, ok := tab.remove(id); ok != there || got != old {
 						t.Fatalf("%d: removed %v, %v, want %v, %v", id, got, ok, old, there)
