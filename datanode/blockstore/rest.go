@@ -186,22 +186,18 @@ func (s *Store) enterResting(v *volume, e entry) bool {
 
 // forgetResting forgets the replicas at rest of a volume that is leaving: no other one will rest there.
 func (s *Store) forgetResting(v *volume) {
-	var all []metadata.BlockID
+	var ids []metadata.BlockID
 	for i := range s.shards {
 		sh := &s.shards[i]
+		ids = s.idsOn(sh, ids[:0], v) // whoever has got a handle meanwhile, or has gone, is none of them below
 		sh.mu.Lock()
-		places := s.places.all()
-		all = all[:0]
-		sh.resting.all(func(e entry) {
-			if places[e.place()-1].v == v {
-				all = append(all, e.id)
+		for _, id := range ids {
+			if e, ok := sh.resting.get(id); ok && s.places.at(e).v == v {
+				sh.resting.remove(id)
+				v.replicas.Add(-1)
 			}
-		})
-		for _, id := range all {
-			sh.resting.remove(id)
 		}
 		sh.mu.Unlock()
-		v.replicas.Add(-int64(len(all)))
 	}
 }
 
@@ -227,19 +223,18 @@ func (s *Store) whereIs(id metadata.BlockID) (v, onto *volume) {
 	return nil, nil
 }
 
-// idsOn appends the blocks of a shard that have a replica on a volume that works.
-func (s *Store) idsOn(sh *shard, ids []metadata.BlockID, storage string) []metadata.BlockID {
+// idsOn appends the blocks of a shard that have a replica on a volume.
+func (s *Store) idsOn(sh *shard, ids []metadata.BlockID, v *volume) []metadata.BlockID {
 	sh.mu.RLock()
 	defer sh.mu.RUnlock()
-	wanted := func(v *volume) bool { return v.id.Storage == storage && v.failed.Load() == nil }
 	for id, r := range sh.replicas {
-		if wanted(r.vol) {
+		if r.vol == v {
 			ids = append(ids, id)
 		}
 	}
 	places := s.places.all()
 	sh.resting.all(func(e entry) {
-		if wanted(places[e.place()-1].v) {
+		if places[e.place()-1].v == v {
 			ids = append(ids, e.id)
 		}
 	})

@@ -177,9 +177,13 @@ func (s *Store) lookAt(id metadata.BlockID) (view datanode.Replica, there, away 
 
 // Each implements datanode.BlockStore. It locks one shard at a time, to list its blocks, and calls fn without a lock.
 func (s *Store) Each(storage string, fn func(datanode.Replica) bool) {
+	v, err := s.volumeOf(storage)
+	if err != nil { // there is none, or it has failed
+		return
+	}
 	var ids []metadata.BlockID
 	for i := range s.shards {
-		ids = s.idsOn(&s.shards[i], ids[:0], storage)
+		ids = s.idsOn(&s.shards[i], ids[:0], v)
 		for _, id := range ids {
 			if view, there := s.Replica(id); there && view.Volume == storage && !fn(view) {
 				return
