@@ -207,6 +207,7 @@ func (r *varints) text() string {
 // volumeIndex is what a volume knows of its index.
 type volumeIndex struct {
 	busy atomic.Bool // somebody writes it
+	last atomic.Bool // nothing is appended to a pack any more
 	mu   sync.Mutex
 	of   map[string]version // by name, what each index is of
 	// steps goes on while the index is being written.
@@ -402,7 +403,7 @@ func (v *volume) stale() ([]part, error) {
 	for _, e := range entries {
 		if seq, ok := parsePackName(e.Name); ok && !e.Dir {
 			there[e.Name] = true
-			if open == nil || seq != open.seq {
+			if open == nil || seq != open.seq || v.index.last.Load() {
 				parts = append(parts, v.packPart(seq))
 			}
 		}
@@ -573,7 +574,11 @@ func (s *Store) listDir(v *volume, dir string) (*listing, error) {
 // lengthAtRest is the length of a replica that has the files of a finalized one, negative if they do not fit. What is known of it is as good as a look at its files: nobody changes
 // them while it is finalized, with a checksum file of that name. Only those of replicas that are not known so are looked at.
 func (s *Store) lengthAtRest(v *volume, id metadata.BlockID, gen metadata.Generation) (int64, error) {
-	if r := s.get(id); r != nil && r.mu.TryLock() {
+	e, r := s.peek(id)
+	if p := s.placeOf(e); p.v == v && p.p == nil && e.gen() == gen {
+		return e.length(), nil
+	}
+	if r != nil && r.mu.TryLock() {
 		known := r.vol == v && !r.gone && !r.bad && r.state == datanode.Finalized && r.suffix == sufMeta && r.gen == gen
 		length := r.length
 		r.mu.Unlock()
@@ -629,9 +634,29 @@ func (s *Store) listPack(v *volume, p part) (*listing, error) {
 	return l, nil
 }
 
+// peek is the entry of a replica at rest, or its handle, without holding it: who has it that way finds it gone once it rests again.
+func (s *Store) peek(id metadata.BlockID) (entry, *replica) {
+	sh := s.shard(id)
+	sh.mu.RLock()
+	defer sh.mu.RUnlock()
+	e, _ := sh.resting.get(id)
+	return e, sh.replicas[id]
+}
+
+// placeOf is where an entry's replica lies; of none, nowhere.
+func (s *Store) placeOf(e entry) place {
+	if e.empty() {
+		return place{}
+	}
+	return s.places.at(e)
+}
+
 // restsAt reports whether a record is that of a finalized replica.
 func (s *Store) restsAt(v *volume, rec *record, at *slot) bool {
-	r := s.get(rec.id)
+	e, r := s.peek(rec.id)
+	if p := s.placeOf(e); p.p != nil {
+		return p.v == v && p.p.seq == at.p.seq && e.off() == at.off && e.gen() == rec.gen && e.length() == rec.length
+	}
 	if r == nil || !r.mu.TryLock() {
 		return false
 	}
@@ -648,6 +673,7 @@ func (s *Store) indexAll() {
 	var g sync.WaitGroup
 	for _, v := range s.all() {
 		if v.lock != nil && !v.quiet() && !v.inMemory() && v.index.busy.CompareAndSwap(false, true) {
+			v.index.last.Store(true)
 			g.Go(func() { s.indexAtEnd(v) })
 		}
 	}

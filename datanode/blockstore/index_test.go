@@ -77,6 +77,7 @@ func describe(s *Store) string {
 	var all []string
 	every(s, func(rep datanode.Replica) bool {
 		r := s.get(rep.Block.ID)
+		defer s.letGo(r)
 		all = append(all, fmt.Sprint(rep.Block, rep.State, rep.Visible, r.suffix, r.bad, r.packed != nil))
 		return true
 	})

@@ -102,7 +102,7 @@ func (s *Store) loadDir(v *volume, dir string) error {
 			return err
 		}
 		for _, e := range l.final {
-			if err := s.admit(&replica{vol: v, id: e.id, gen: e.gen, length: e.length, suffix: sufMeta, state: datanode.Finalized}); err != nil {
+			if err := s.admitResting(v, nil, metadata.Block{ID: e.id, Generation: e.gen, Length: e.length}); err != nil {
 				return err
 			}
 		}
@@ -193,7 +193,7 @@ func (s *Store) loadBlock(v *volume, id metadata.BlockID, f *found) error {
 	if err := s.admit(r); err != nil {
 		return err
 	}
-	if r.suffix == sufUnsynced && s.get(id) == r {
+	if r.suffix == sufUnsynced && s.is(r) {
 		v.unsettled.add(r)
 	}
 	return nil
@@ -224,6 +224,9 @@ func removeFile(fsys vfs.FS, name string) error {
 // admit enters a replica found at start. If the block is on another volume too (which came back after it had failed), or
 // in a pack as well as in files (a deletion did not survive), the better replica stays.
 func (s *Store) admit(r *replica) error {
+	if e, ok := r.entryLocked(); ok && s.enterResting(r.vol, e) { // nobody else knows it yet
+		return nil
+	}
 	if s.opened.Load() {
 		return s.admitLate(r)
 	}
@@ -233,7 +236,8 @@ func (s *Store) admit(r *replica) error {
 		sh.mu.Unlock()
 		return err
 	}
-	old := sh.replicas[r.id]
+	old := s.holdLocked(sh, r.id)
+	defer s.letGo(old)
 	if old != nil && old.vol.err() != nil {
 		old = nil
 	}
@@ -242,7 +246,7 @@ func (s *Store) admit(r *replica) error {
 		return nil
 	}
 	if old != nil && pair(r, old) {
-		sh.replicas[r.id] = r
+		s.enterLocked(sh, r)
 		sh.mu.Unlock()
 		size := r.length + sumsSize(r.length)
 		old.vol.replicas.Add(-1)
@@ -253,7 +257,7 @@ func (s *Store) admit(r *replica) error {
 	}
 	loser := old
 	if old == nil || better(r, old) {
-		sh.replicas[r.id] = r
+		s.enterLocked(sh, r)
 	} else {
 		loser = r
 	}

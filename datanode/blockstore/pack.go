@@ -71,6 +71,7 @@ const (
 // pack is one file of records.
 type pack struct {
 	v    *volume
+	at   uint32 // of the store's places
 	seq  uint64
 	f    vfs.File
 	salt []byte
@@ -197,6 +198,7 @@ func (v *volume) newPack() (*pack, error) {
 	}
 	p.f = f
 	p.live.Add(1)
+	p.at = v.places.add(place{v, p})
 	v.packSeq = p.seq
 	return p, nil
 }
@@ -231,6 +233,7 @@ func (s *slot) drop() error {
 // release removes the pack when nothing in it is in use. An error leaves an empty pack for the next start.
 func (p *pack) release() {
 	if p.live.Add(-1) == 0 {
+		p.v.places.remove(func(one place) bool { return one.p == p })
 		p.f.Close()
 		_ = removeFile(p.v.fs, p.v.packPath(p.seq))
 	}
@@ -252,25 +255,10 @@ func (p *pack) sync() error {
 
 // closePacks closes the files of all packs that are in use.
 func (s *Store) closePacks() {
-	open := map[*pack]bool{}
-	for _, v := range s.all() {
-		if v.pack != nil {
-			open[v.pack] = true
-			v.pack = nil
+	for _, one := range s.places.all() {
+		if one.p != nil {
+			one.p.f.Close()
 		}
-	}
-	for i := range s.shards {
-		sh := &s.shards[i]
-		sh.mu.Lock() // who was lost in a call of a disk that hung may be back
-		for _, r := range sh.replicas {
-			if r.packed != nil {
-				open[r.packed.p] = true
-			}
-		}
-		sh.mu.Unlock()
-	}
-	for p := range open {
-		p.f.Close()
 	}
 }
 
@@ -329,6 +317,7 @@ func (s *Store) loadPack(v *volume, seq uint64) error {
 		s.log.Error("pack is damaged and left alone", "path", v.packPath(seq), "bytes", size)
 		return f.Close()
 	}
+	p.at = v.places.add(place{v, p})
 	if l := v.recall(v.packPart(seq), p.salt); l != nil {
 		if err := s.recallPack(p, l); err != nil {
 			return errors.Join(err, f.Close())
@@ -367,6 +356,9 @@ func (s *Store) recallPack(p *pack, l *listing) error {
 	p.durable = l.durable
 	for _, e := range l.final {
 		p.live.Add(1)
+		if rests, ok := makeEntry(e.id, e.gen, p.at, e.at, e.length, false); ok && !p.v.inMemory() && s.enterResting(p.v, rests) {
+			continue
+		}
 		if err := s.loadRecord(&slot{p: p, off: e.at, length: e.length}, &record{id: e.id, gen: e.gen, length: e.length, state: stateFinal}, math.MaxInt64); err != nil {
 			return err
 		}
@@ -432,10 +424,8 @@ func (p *pack) scan(size int64) (slots []*slot, records []record, err error) {
 func (s *Store) loadRecord(at *slot, rec *record, durable int64) error {
 	v := at.p.v
 	r := &replica{vol: v, id: rec.id, gen: rec.gen, length: rec.length, state: datanode.Finalized, packed: at}
-	sh := s.shard(r.id)
-	sh.mu.RLock()
-	old := sh.replicas[r.id]
-	sh.mu.RUnlock()
+	old := s.hold(r.id)
+	defer s.letGo(old)
 	if old != nil && old.vol != v {
 		old = nil
 	}

@@ -32,6 +32,8 @@ type volume struct {
 	onFail  func(*volume)
 	lock    io.Closer
 	id      Identity
+	places  *places // of the store
+	at      uint32  // the place of replicas in files
 
 	used     atomic.Int64 // bytes of replicas and checksums
 	expected atomic.Int64 // bytes that open replicas will probably still write
