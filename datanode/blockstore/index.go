@@ -207,6 +207,7 @@ func (r *varints) text() string {
 // volumeIndex is what a volume knows of its index.
 type volumeIndex struct {
 	busy atomic.Bool // somebody writes it
+	last atomic.Bool // nothing is appended to a pack any more
 	mu   sync.Mutex
 	of   map[string]version // by name, what each index is of
 	// steps goes on while the index is being written.
@@ -402,7 +403,7 @@ func (v *volume) stale() ([]part, error) {
 	for _, e := range entries {
 		if seq, ok := parsePackName(e.Name); ok && !e.Dir {
 			there[e.Name] = true
-			if open == nil || seq != open.seq {
+			if open == nil || seq != open.seq || v.index.last.Load() {
 				parts = append(parts, v.packPart(seq))
 			}
 		}
@@ -648,6 +649,7 @@ func (s *Store) indexAll() {
 	var g sync.WaitGroup
 	for _, v := range s.all() {
 		if v.lock != nil && !v.quiet() && !v.inMemory() && v.index.busy.CompareAndSwap(false, true) {
+			v.index.last.Store(true)
 			g.Go(func() { s.indexAtEnd(v) })
 		}
 	}
