@@ -98,7 +98,7 @@ func (s *Store) letGo(r *replica) {
 
 // rest makes a handle an entry again, if it is the block's, and nobody holds it or works on it. sh.mu is held.
 func (sh *shard) rest(r *replica) {
-	if sh.replicas[r.id] != r || r.users.Load() > 0 || !r.io.TryLock() {
+	if sh.replicas[r.id] != r || r.users.Load() > 0 || r.vol.inMemory() || !r.io.TryLock() { // who evicts passes over a replica in memory that is locked
 		return
 	}
 	defer r.io.Unlock()

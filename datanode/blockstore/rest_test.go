@@ -193,6 +193,41 @@ func TestVolumeGoesWithWhatRests(t *testing.T) {
 	h.once()
 }
 
+// Nothing rests on a volume that is being taken out: it would stay in the table.
+func TestNothingRestsOnAVolumeThatLeaves(t *testing.T) {
+	h := open(t, mem.New(1<<24), "/a", "/b")
+	v := h.all()[0]
+	var on []*replica
+	for id := int64(1); len(on) < 3; id++ {
+		h.put(id, 7, pattern(100))
+		if r := h.get(metadata.BlockID(id)); r.vol == v {
+			on = append(on, r)
+		} else {
+			h.letGo(r)
+		}
+	}
+	order := func(r *replica) int { return int(mix(r.id) >> (64 - shardBits)) }
+	slices.SortFunc(on, func(a, b *replica) int { return order(a) - order(b) })
+	for _, r := range on {
+		r.users.Add(-1) // but nothing rests yet
+	}
+	on[1].mu.Lock()
+	var g sync.WaitGroup
+	g.Go(func() { check(t, h.Remove("/a")) })
+	until(t, "the first is gone", func() bool { return on[0].mu.TryLock() && func() bool { defer on[0].mu.Unlock(); return on[0].gone }() })
+	if h.rests(int64(on[2].id)) {
+		t.Error("the last rests")
+	}
+	on[1].mu.Unlock()
+	g.Wait()
+	for _, r := range on {
+		if v, _ := h.whereIs(r.id); v != nil {
+			t.Errorf("block %d is on volume %s", r.id, v.path)
+		}
+	}
+	h.settled()
+}
+
 // Each block has an owner, who knows at any time what it is, while everybody reads it and everything rests that can.
 func TestReplicasRestWhileTheyAreWanted(t *testing.T) {
 	const blocks, steps = 4, 150
