@@ -152,8 +152,17 @@ type VolumeStatus struct {
 	Replicas  int
 	// Slow: a call of its disk has not come back for seconds. New replicas go elsewhere while that is so, if they can.
 	Slow bool
+	// Opened says how its replicas were found.
+	Opened Opened
 	// Failed is why the volume was given up, nil while it works.
 	Failed error
+}
+
+// Opened says how the replicas of a volume were found when it was opened.
+type Opened struct {
+	// Indexed directories and packs were taken from the volume's index, Scanned ones were looked through.
+	Indexed, Scanned int
+	Took             time.Duration
 }
 
 // ChangeKind says what happened to a replica.

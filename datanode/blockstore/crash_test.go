@@ -3,6 +3,7 @@ package blockstore
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -36,6 +37,7 @@ type story struct {
 	gen      int64
 	emptied  map[int64]bool // it has lost the beginning of its checksum file, where it says how it is checked
 	memory   bool           // one volume is lost with the machine
+	indexes  *rand.Rand     // the index is written now and then, if it is not nil
 	log      []string       // promises and calls to the disk, for the failure's report
 }
 
@@ -62,10 +64,21 @@ func (s *story) final(b metadata.Block, gen metadata.Generation, length int64) {
 	s.finals[metadata.Block{ID: b.ID, Generation: gen, Length: length}] = true
 }
 
+// indexed has the index written now and then, on a disk whose clock makes that possible.
+func (s *story) indexed(disk *mem.FS, seed uint64) {
+	ticking(disk, seed)
+	s.indexes = rand.New(rand.NewPCG(seed, 10))
+}
+
 // step performs one operation on one block. Promises are lowered before an operation may break them and raised after it
 // returned.
 func (s *story) step() error {
 	s.log = append(s.log, fmt.Sprint(s.promises))
+	if s.indexes != nil && s.indexes.IntN(4) == 0 {
+		if err := writeIndexes(s.Store); err != nil && !errors.Is(err, metadata.ErrNoSpace) {
+			return err
+		}
+	}
 	id := int64(s.r.IntN(4) + 1)
 	rep, have := s.Replica(metadata.BlockID(id))
 	w := s.writers[id]
@@ -310,6 +323,9 @@ func powerCut(t *testing.T, unsynced bool) {
 			inner := mem.New(1 << 20)
 			disk := faulty.New(inner)
 			s := newStory(t, seed, disk)
+			if seed%4 > 1 {
+				s.indexed(inner, seed)
+			}
 			s.cfg.Unsynced = unsynced
 			cut := rand.New(rand.NewPCG(seed, 8))
 			type crash struct {
@@ -350,6 +366,9 @@ func TestKilledProcessLosesNoAcknowledgedByte(t *testing.T) {
 		inner := mem.New(1 << 20)
 		disk := faulty.New(inner)
 		s := newStory(t, seed, disk)
+		if seed%4 > 1 {
+			s.indexed(inner, seed)
+		}
 		s.cfg.Unsynced = seed%3 > 0
 		visible := func() map[int64]promise {
 			p := map[int64]promise{}
@@ -388,6 +407,9 @@ func TestEveryCallMayFail(t *testing.T) {
 		inner := mem.New(1 << 20)
 		disk := faulty.New(inner)
 		s := newStory(t, uint64(n), disk)
+		if n%4 > 1 {
+			s.indexed(inner, uint64(n))
+		}
 		s.cfg.Unsynced = n%2 == 0
 		disk.Set(faulty.Nth(n, "", "", true, syscall.EIO))
 		for range 150 {

@@ -46,6 +46,7 @@ func (s *Store) makeWay(b metadata.Block) error {
 	if r == nil {
 		return nil
 	}
+	defer s.letGo(r)
 	if !r.acquire(&r.mu) {
 		return nil
 	}
@@ -99,7 +100,9 @@ func (s *Store) Create(b metadata.Block, o datanode.CreateOptions) (datanode.Wri
 	r.mu.Lock()
 	sh := s.shard(b.ID)
 	sh.mu.Lock()
-	if old := sh.replicas[b.ID]; old != nil && old.vol.failed.Load() == nil {
+	old := s.holdLocked(sh, b.ID)
+	defer s.letGo(old)
+	if old != nil && old.vol.failed.Load() == nil {
 		sh.mu.Unlock()
 		r.mu.Unlock()
 		if !old.acquire(&old.mu) {
@@ -109,7 +112,7 @@ func (s *Store) Create(b metadata.Block, o datanode.CreateOptions) (datanode.Wri
 		old.mu.Unlock()
 		return nil, metadata.Errorf(metadata.ErrExist, "Block blk_%d_%d already exists in state %v and thus cannot be created.", b.ID, b.Generation, view.State)
 	}
-	if old := sh.replicas[b.ID]; old != nil && s.arrives(old) {
+	if old != nil && s.arrives(old) {
 		sh.mu.Unlock()
 		r.mu.Unlock()
 		return nil, metadata.Errorf(metadata.ErrRetriable, "block %d is being brought to another volume from one that has failed", b.ID)
@@ -119,7 +122,7 @@ func (s *Store) Create(b metadata.Block, o datanode.CreateOptions) (datanode.Wri
 		r.mu.Unlock()
 		return s.Create(b, o)
 	}
-	sh.replicas[b.ID] = r
+	s.enterLocked(sh, r)
 	sh.mu.Unlock()
 	v.replicas.Add(1)
 	v.expected.Add(expect)

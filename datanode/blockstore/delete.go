@@ -15,6 +15,7 @@ func (s *Store) delete(b metadata.Block, keep bool) error {
 	if r == nil {
 		return nil
 	}
+	defer s.letGo(r)
 	if !r.acquire(&r.mu) {
 		return r.vol.err()
 	}
@@ -85,7 +86,7 @@ func (s *Store) Disown(id metadata.BlockID) {
 	sh := s.shard(id)
 	sh.mu.RLock() // a replica that comes is announced behind
 	defer sh.mu.RUnlock()
-	if sh.replicas[id] == nil {
+	if sh.replicas[id] == nil && sh.resting.find(id) < 0 {
 		s.emit(datanode.Deleted, datanode.Replica{Block: metadata.Block{ID: id}})
 	}
 }

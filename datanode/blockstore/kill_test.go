@@ -66,6 +66,9 @@ func TestPowerCutAfterKilledProcessesLosesNothingPromised(t *testing.T) {
 			inner := mem.New(1 << 20)
 			disk := faulty.New(inner)
 			s := newStory(t, seed, disk)
+			if seed%4 > 1 {
+				s.indexed(inner, seed)
+			}
 			s.cfg.Unsynced = true
 			var volumes []string
 			for _, v := range s.all() {

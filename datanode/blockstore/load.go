@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+	"time"
 
 	"github.com/gohops/hops/datanode"
 	"github.com/gohops/hops/datanode/vfs"
@@ -18,6 +20,7 @@ import (
 // load finds the replicas of a volume and repairs what a crash left: files without a partner and temporary replicas are
 // removed, open replicas become RWR.
 func (s *Store) load(v *volume) error {
+	began := time.Now()
 	root := filepath.Join(v.path, blocksDir)
 	if err := mkdirAll(v.fs, root); err != nil {
 		return err
@@ -45,7 +48,16 @@ func (s *Store) load(v *volume) error {
 		}
 	}
 	v.trash.sort()
-	return s.loadPacks(v)
+	packs, err := s.loadPacks(v)
+	if err != nil {
+		return err
+	}
+	v.clearIndex(packs)
+	x := &v.index
+	took := time.Since(began)
+	x.took.Store(int64(took))
+	s.log.Info("volume read", "volume", v.id.Storage, "path", v.path, "replicas", v.replicas.Load(), "indexed", x.taken.Load(), "scanned", x.scanned.Load(), "took", took)
+	return nil
 }
 
 func subdirsOf(fsys vfs.FS, dir string) ([]string, error) {
@@ -75,10 +87,26 @@ type sumsFile struct {
 	length int64
 }
 
-// loadDir takes in one directory. Unknown names are left alone.
+// loadDir takes in one directory, from its index if that is of what is there.
 func (s *Store) loadDir(v *volume, dir string) error {
 	if err := v.err(); err != nil { // given up meanwhile
 		return err
+	}
+	if l := v.recall(dirPart(dir), nil); l != nil {
+		var others []vfs.Entry
+		for _, name := range l.other {
+			base, isDir := strings.CutSuffix(name, "/")
+			others = append(others, vfs.Entry{Name: base, Dir: isDir})
+		}
+		if err := s.loadNames(v, dir, others); err != nil {
+			return err
+		}
+		for _, e := range l.final {
+			if err := s.admitResting(v, nil, metadata.Block{ID: e.id, Generation: e.gen, Length: e.length}); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	if err := v.fs.SyncDir(dir); err != nil { // the names that are found are taken to be durable
 		return err
@@ -87,6 +115,11 @@ func (s *Store) loadDir(v *volume, dir string) error {
 	if err != nil {
 		return err
 	}
+	return s.loadNames(v, dir, entries)
+}
+
+// loadNames takes in files of a directory. Unknown names are left alone.
+func (s *Store) loadNames(v *volume, dir string, entries []vfs.Entry) error {
 	blocks := map[metadata.BlockID]*found{}
 	for _, e := range entries {
 		if l, ext, ok := parseLost(e.Name); ok && !e.Dir && v.dirOf(l.id) == dir {
@@ -160,7 +193,7 @@ func (s *Store) loadBlock(v *volume, id metadata.BlockID, f *found) error {
 	if err := s.admit(r); err != nil {
 		return err
 	}
-	if r.suffix == sufUnsynced && s.get(id) == r {
+	if r.suffix == sufUnsynced && s.is(r) {
 		v.unsettled.add(r)
 	}
 	return nil
@@ -191,6 +224,9 @@ func removeFile(fsys vfs.FS, name string) error {
 // admit enters a replica found at start. If the block is on another volume too (which came back after it had failed), or
 // in a pack as well as in files (a deletion did not survive), the better replica stays.
 func (s *Store) admit(r *replica) error {
+	if e, ok := r.entryLocked(); ok && s.enterResting(r.vol, e) { // nobody else knows it yet
+		return nil
+	}
 	if s.opened.Load() {
 		return s.admitLate(r)
 	}
@@ -200,7 +236,8 @@ func (s *Store) admit(r *replica) error {
 		sh.mu.Unlock()
 		return err
 	}
-	old := sh.replicas[r.id]
+	old := s.holdLocked(sh, r.id)
+	defer s.letGo(old)
 	if old != nil && old.vol.err() != nil {
 		old = nil
 	}
@@ -209,7 +246,7 @@ func (s *Store) admit(r *replica) error {
 		return nil
 	}
 	if old != nil && pair(r, old) {
-		sh.replicas[r.id] = r
+		s.enterLocked(sh, r)
 		sh.mu.Unlock()
 		size := r.length + sumsSize(r.length)
 		old.vol.replicas.Add(-1)
@@ -220,7 +257,7 @@ func (s *Store) admit(r *replica) error {
 	}
 	loser := old
 	if old == nil || better(r, old) {
-		sh.replicas[r.id] = r
+		s.enterLocked(sh, r)
 	} else {
 		loser = r
 	}

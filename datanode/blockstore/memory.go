@@ -133,7 +133,7 @@ func (s *Store) saveTo(ctx context.Context, r *replica, m *atomic.Pointer[volume
 		return errors.Join(r.vol.err(), c.discard())
 	}
 	defer r.io.Unlock()
-	if !c.copies(r) || s.get(r.id) != r { // on a volume that has failed: another one may have its place
+	if !c.copies(r) || !s.is(r) { // on a volume that has failed: another one may have its place
 		return errors.Join(errChanged, c.discard())
 	}
 	if err := c.name(); err != nil {
@@ -443,7 +443,7 @@ func (w *writer) leave(r *replica) (*replica, error) {
 	n.open.unsynced = true
 	r.gone = true
 	r.away.Store(true)
-	sh.replicas[r.id] = n
+	s.enterLocked(sh, n)
 	w.at.Store(n)
 	sh.mu.Unlock()
 	size := length + sumsSize(length)

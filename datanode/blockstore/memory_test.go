@@ -81,6 +81,11 @@ func (h *harness) settled() {
 				saved[r.vol] += c.size()
 			}
 		}
+		s.shards[i].resting.all(func(e entry) {
+			v := s.places.at(e).v
+			used[v] += e.length() + sumsSize(e.length())
+			replicas[v]++
+		})
 	}
 	for _, v := range s.all() {
 		if v.err() == nil && (v.used.Load() != used[v] || v.replicas.Load() != replicas[v] || v.memory.bytes.Load() != saved[v] || v.expected.Load() != 0) {

@@ -36,12 +36,18 @@ func isMoving(name string) bool {
 	return strings.HasPrefix(name, "blk_") && (strings.HasSuffix(name, movingData) || strings.HasSuffix(name, movingSums))
 }
 
-// again repeats what did not find the replica of a block because it was moved to another volume meanwhile.
-func again[T any](s *Store, id metadata.BlockID, do func() (T, error)) (T, error) {
+// again does something with the replica of b, which it holds meanwhile, and repeats what did not find it because it was moved to another volume.
+func again[T any](s *Store, b metadata.Block, do func(*replica) (T, error)) (T, error) {
 	for {
-		before := s.get(id)
-		out, err := do()
-		if err == nil || before == nil || !before.away.Load() {
+		r := s.get(b.ID)
+		if r == nil {
+			var none T
+			return none, notFound(b)
+		}
+		out, err := do(r)
+		moved := r.away.Load()
+		s.letGo(r)
+		if err == nil || !moved {
 			return out, err
 		}
 	}
@@ -75,6 +81,7 @@ func (s *Store) move(ctx context.Context, b metadata.Block, typ datanode.Storage
 	}
 	defer s.moves.CompareAndDelete(b.ID, m)
 	r := s.get(b.ID)
+	defer s.letGo(r)
 	if r == nil || !r.acquire(&r.mu) {
 		return notFound(b)
 	}
@@ -284,7 +291,7 @@ func (s *Store) swap(r *replica, c *moved) (err error) {
 			err = errors.Join(err, c.discard())
 		}
 	}()
-	if !c.copies(r) || s.get(r.id) != r { // on a volume that has failed: another one may have its place
+	if !c.copies(r) || !s.is(r) { // on a volume that has failed: another one may have its place
 		return errors.Join(errChanged, r.vol.err())
 	}
 	if err := r.unsave(); err != nil { // it may be where this one is to be
@@ -342,6 +349,8 @@ func (c *moved) name() error {
 func (s *Store) replace(r *replica, c *moved, damaged bool) error {
 	v, b := c.v, c.b
 	n := &replica{vol: v, id: b.ID, gen: b.Generation, length: b.Length, state: datanode.Finalized, suffix: sufMeta}
+	n.users.Add(1)
+	defer s.letGo(n)
 	n.io.Lock()
 	defer n.io.Unlock()
 	n.mu.Lock()
@@ -356,7 +365,7 @@ func (s *Store) replace(r *replica, c *moved, damaged bool) error {
 	}
 	r.gone = true
 	r.away.Store(true)
-	sh.replicas[b.ID] = n
+	s.enterLocked(sh, n)
 	sh.mu.Unlock()
 	size := c.size()
 	r.vol.replicas.Add(-1)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -70,6 +71,7 @@ const (
 // pack is one file of records.
 type pack struct {
 	v    *volume
+	at   uint32 // of the store's places
 	seq  uint64
 	f    vfs.File
 	salt []byte
@@ -119,7 +121,6 @@ type record struct {
 	length  int64
 	durable int64
 	state   byte
-	sums    []byte
 }
 
 // decodeRecord takes apart what lies at an offset of a pack; b is the first sector there, or less at the pack's end.
@@ -135,8 +136,7 @@ func (p *pack) decodeRecord(b []byte) (record, bool) {
 	if r.length > packLimit || n > int64(len(b)) || r.state != stateOpen && r.state != stateFinal {
 		return record{}, false
 	}
-	r.sums = b[recordHead:n]
-	return r, crcOf(r.sums) == binary.BigEndian.Uint32(b[36:])
+	return r, crcOf(b[recordHead:n]) == binary.BigEndian.Uint32(b[36:])
 }
 
 // recordBuffers hold whole records.
@@ -198,6 +198,7 @@ func (v *volume) newPack() (*pack, error) {
 	}
 	p.f = f
 	p.live.Add(1)
+	p.at = v.places.add(place{v, p})
 	v.packSeq = p.seq
 	return p, nil
 }
@@ -232,6 +233,7 @@ func (s *slot) drop() error {
 // release removes the pack when nothing in it is in use. An error leaves an empty pack for the next start.
 func (p *pack) release() {
 	if p.live.Add(-1) == 0 {
+		p.v.places.remove(func(one place) bool { return one.p == p })
 		p.f.Close()
 		_ = removeFile(p.v.fs, p.v.packPath(p.seq))
 	}
@@ -253,25 +255,10 @@ func (p *pack) sync() error {
 
 // closePacks closes the files of all packs that are in use.
 func (s *Store) closePacks() {
-	open := map[*pack]bool{}
-	for _, v := range s.all() {
-		if v.pack != nil {
-			open[v.pack] = true
-			v.pack = nil
+	for _, one := range s.places.all() {
+		if one.p != nil {
+			one.p.f.Close()
 		}
-	}
-	for i := range s.shards {
-		sh := &s.shards[i]
-		sh.mu.Lock() // who was lost in a call of a disk that hung may be back
-		for _, r := range sh.replicas {
-			if r.packed != nil {
-				open[r.packed.p] = true
-			}
-		}
-		sh.mu.Unlock()
-	}
-	for p := range open {
-		p.f.Close()
 	}
 }
 
@@ -285,16 +272,17 @@ func parsePackName(name string) (uint64, bool) {
 	return seq, err == nil && strconv.FormatUint(seq, 10) == digits
 }
 
-// loadPacks enters the packed replicas. It comes after the files: of two replicas of a block the better one stays.
-func (s *Store) loadPacks(v *volume) error {
+// loadPacks enters the packed replicas, and returns the names of the packs. It comes after the files: of two replicas of a block the better one stays.
+func (s *Store) loadPacks(v *volume) (there map[string]bool, err error) {
 	dir := filepath.Join(v.path, packsDir)
 	entries, err := v.fs.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return nil, nil
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
+	there = map[string]bool{}
 	for _, e := range entries {
 		seq, ok := parsePackName(e.Name)
 		if !ok || e.Dir {
@@ -302,11 +290,12 @@ func (s *Store) loadPacks(v *volume) error {
 			continue
 		}
 		v.packSeq = max(v.packSeq, seq)
+		there[e.Name] = true
 		if err := s.loadPack(v, seq); err != nil {
-			return fmt.Errorf("pack %d: %w", seq, err)
+			return nil, fmt.Errorf("pack %d: %w", seq, err)
 		}
 	}
-	return nil
+	return there, nil
 }
 
 func (s *Store) loadPack(v *volume, seq uint64) error {
@@ -320,10 +309,7 @@ func (s *Store) loadPack(v *volume, seq uint64) error {
 	if err != nil {
 		return errors.Join(err, f.Close())
 	}
-	head := make([]byte, len(packMagic)+saltSize+4)
-	n, _ := f.ReadAt(head, 0)
-	sealed := len(head) - 4
-	if n < len(head) || string(head[:8]) != packMagic || binary.BigEndian.Uint32(head[sealed:]) != crcOf(head[:sealed]) {
+	if !p.readHead() {
 		if size <= packAlign { // it was being made
 			p.release()
 			return nil
@@ -331,7 +317,14 @@ func (s *Store) loadPack(v *volume, seq uint64) error {
 		s.log.Error("pack is damaged and left alone", "path", v.packPath(seq), "bytes", size)
 		return f.Close()
 	}
-	p.salt = head[8:sealed]
+	p.at = v.places.add(place{v, p})
+	if l := v.recall(v.packPart(seq), p.salt); l != nil {
+		if err := s.recallPack(p, l); err != nil {
+			return errors.Join(err, f.Close())
+		}
+		p.release()
+		return nil
+	}
 	slots, records, err := p.scan(size)
 	if err == nil {
 		// A state that was rewritten shortly before the process ended: what is announced as finalized must be durable.
@@ -349,20 +342,76 @@ func (s *Store) loadPack(v *volume, seq uint64) error {
 	return nil
 }
 
+// readHead reads the head; false: it is damaged.
+func (p *pack) readHead() bool {
+	head := make([]byte, len(packMagic)+saltSize+4)
+	n, _ := p.f.ReadAt(head, 0)
+	sealed := len(head) - 4
+	p.salt = head[8:sealed]
+	return n == len(head) && string(head[:8]) == packMagic && binary.BigEndian.Uint32(head[sealed:]) == crcOf(head[:sealed])
+}
+
+// recallPack enters the records of a pack by its index.
+func (s *Store) recallPack(p *pack, l *listing) error {
+	p.durable = l.durable
+	for _, e := range l.final {
+		p.live.Add(1)
+		if rests, ok := makeEntry(e.id, e.gen, p.at, e.at, e.length, false); ok && !p.v.inMemory() && s.enterResting(p.v, rests) {
+			continue
+		}
+		if err := s.loadRecord(&slot{p: p, off: e.at, length: e.length}, &record{id: e.id, gen: e.gen, length: e.length, state: stateFinal}, math.MaxInt64); err != nil {
+			return err
+		}
+	}
+	if len(l.other) == 0 {
+		return nil
+	}
+	if err := p.sync(); err != nil { // as in loadPack
+		return err
+	}
+	sector := make([]byte, 512)
+	for _, digits := range l.other {
+		off, err := strconv.ParseInt(digits, 10, 64)
+		if err != nil {
+			return err
+		}
+		r, ok, err := p.recordAt(off, l.size, sector)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			continue
+		}
+		p.live.Add(1)
+		if err := s.loadRecord(&slot{p: p, off: off, length: r.length}, &r, l.durable); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// recordAt is the record at an offset of a pack of a size; there may be none. sector is used.
+func (p *pack) recordAt(off, size int64, sector []byte) (record, bool, error) {
+	n, err := p.f.ReadAt(sector, off)
+	if n < len(sector) && off+int64(n) < size {
+		return record{}, false, err
+	}
+	r, ok := p.decodeRecord(sector[:n])
+	return r, ok, nil
+}
+
 // scan finds the records, and sets end and durable to what was written and what is known to have been durable.
 func (p *pack) scan(size int64) (slots []*slot, records []record, err error) {
 	sector := make([]byte, 512)
 	for off := int64(packAlign); off < size; {
-		n, err := p.f.ReadAt(sector, off)
-		if n < len(sector) && off+int64(n) < size {
+		r, ok, err := p.recordAt(off, size, sector)
+		if err != nil {
 			return nil, nil, err
 		}
-		r, ok := p.decodeRecord(sector[:n])
 		if !ok { // a hole, or the torn end
 			off += packAlign
 			continue
 		}
-		r.sums = append([]byte(nil), r.sums...)
 		slots, records = append(slots, &slot{p: p, off: off, length: r.length}), append(records, r)
 		p.durable = max(p.durable, r.durable)
 		off += recordSize(r.length)
@@ -375,10 +424,8 @@ func (p *pack) scan(size int64) (slots []*slot, records []record, err error) {
 func (s *Store) loadRecord(at *slot, rec *record, durable int64) error {
 	v := at.p.v
 	r := &replica{vol: v, id: rec.id, gen: rec.gen, length: rec.length, state: datanode.Finalized, packed: at}
-	sh := s.shard(r.id)
-	sh.mu.RLock()
-	old := sh.replicas[r.id]
-	sh.mu.RUnlock()
+	old := s.hold(r.id)
+	defer s.letGo(old)
 	if old != nil && old.vol != v {
 		old = nil
 	}

@@ -42,6 +42,7 @@ func (s *Store) Pin(ctx context.Context, b metadata.Block, memory func(n int64) 
 	if r == nil {
 		return nil, notFound(b)
 	}
+	defer s.letGo(r)
 	rd, err := s.openReader(r, b)
 	if err != nil {
 		return nil, fmt.Errorf("pin %v: %w", b, err)

@@ -162,7 +162,9 @@ func TestEverybodyAtOnce(t *testing.T) {
 }
 
 func everybodyAtOnce(t *testing.T, seed uint64) {
-	disk := faulty.New(mem.New(1 << 25))
+	inner := mem.New(1 << 25)
+	ticking(inner, seed)
+	disk := faulty.New(inner)
 	h := open(t, disk, "/a", "/b", "/ssd", "/ram")
 	data := pattern(100_000)
 	const blocks = 4
@@ -270,6 +272,22 @@ func everybodyAtOnce(t *testing.T, seed uint64) {
 				if v.inMemory() {
 					h.persist(t.Context(), v)
 					h.evict(v, 1)
+				}
+			}
+			runtime.Gosched()
+		}
+	})
+	helpers.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			for _, v := range h.all() {
+				if !v.inMemory() && v.err() == nil && v.index.busy.CompareAndSwap(false, true) {
+					_, _ = h.index(t.Context(), v, indexSure, func(time.Duration) {}) // an error is the volume's end, or it is gone
+					v.index.busy.Store(false)
 				}
 			}
 			runtime.Gosched()

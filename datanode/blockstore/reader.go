@@ -20,6 +20,7 @@ import (
 type reader struct {
 	store      *Store
 	r          *replica
+	holds      bool // r, until it is closed
 	view       datanode.Replica
 	sum        datanode.Checksum
 	lastCRC    uint32
@@ -32,11 +33,7 @@ type reader struct {
 
 // Open implements datanode.BlockStore.
 func (s *Store) Open(b metadata.Block) (datanode.Reader, error) {
-	rd, err := again(s, b.ID, func() (*reader, error) {
-		r := s.get(b.ID)
-		if r == nil {
-			return nil, notFound(b)
-		}
+	rd, err := again(s, b, func(r *replica) (*reader, error) {
 		rd, err := s.openReader(r, b)
 		if err != nil {
 			return nil, fmt.Errorf("open %v: %w", b, err)
@@ -49,6 +46,7 @@ func (s *Store) Open(b metadata.Block) (datanode.Reader, error) {
 	return rd, nil
 }
 
+// openReader is Open for who holds the replica. So does the reader, until it is closed.
 func (s *Store) openReader(r *replica, b metadata.Block) (*reader, error) {
 	rd, err := s.openReaderOf(r, b)
 	if errors.Is(err, errVanished) {
@@ -57,7 +55,12 @@ func (s *Store) openReader(r *replica, b metadata.Block) (*reader, error) {
 		}
 		return nil, err
 	}
-	return rd, err
+	if err != nil {
+		return nil, err
+	}
+	r.users.Add(1)
+	rd.holds = true
+	return rd, nil
 }
 
 // errVanished: the data of a finalized replica has no file.
@@ -199,6 +202,10 @@ func (rd *reader) Close() error {
 		recordBuffers.Put(rd.record)
 		rd.record, rd.packedSums, rd.packedData = nil, nil, nil
 	}
+	if rd.holds {
+		rd.holds = false
+		rd.store.letGo(rd.r)
+	}
 	if rd.data == nil {
 		return nil
 	}
@@ -338,7 +345,7 @@ func (s *Store) Corrupt() []datanode.Replica {
 		sh := &s.shards[i]
 		sh.mu.RLock()
 		var all []*replica
-		for _, r := range sh.replicas {
+		for _, r := range sh.replicas { // none that is at rest
 			all = append(all, r)
 		}
 		sh.mu.RUnlock()
@@ -367,6 +374,7 @@ func (s *Store) Verify(ctx context.Context, id metadata.BlockID, o datanode.Veri
 		}
 		return notFound(metadata.Block{ID: id})
 	}
+	defer s.letGo(r)
 	rd, err := s.openReader(r, metadata.Block{ID: id})
 	if err == nil {
 		err = rd.verify(ctx, o.Pace)
@@ -468,6 +476,7 @@ func (rd *reader) checkSizes() error {
 // Change Deleted.
 func (s *Store) CheckSizes(id metadata.BlockID) error {
 	r := s.get(id)
+	defer s.letGo(r)
 	if r == nil || r.view().State != datanode.Finalized {
 		return nil
 	}

@@ -11,14 +11,10 @@ import (
 // InitRecovery implements datanode.BlockStore. The promise not to obey lower ids is kept in memory, as in HDFS: a
 // datanode that restarts offers the replica as RWR, and the namenode begins again under a higher id.
 func (s *Store) InitRecovery(b metadata.Block, recovery metadata.Generation) (datanode.Replica, error) {
-	return again(s, b.ID, func() (datanode.Replica, error) { return s.initRecovery(b, recovery) })
+	return again(s, b, func(r *replica) (datanode.Replica, error) { return s.initRecovery(r, b, recovery) })
 }
 
-func (s *Store) initRecovery(b metadata.Block, recovery metadata.Generation) (datanode.Replica, error) {
-	r := s.get(b.ID)
-	if r == nil {
-		return datanode.Replica{}, notFound(b)
-	}
+func (s *Store) initRecovery(r *replica, b metadata.Block, recovery metadata.Generation) (datanode.Replica, error) {
 	check := func() error { // r.mu is held
 		switch {
 		case r.gone || r.state == datanode.Temporary:
@@ -73,6 +69,7 @@ func (s *Store) UpdateReplica(b metadata.Block, recovery metadata.Generation, le
 	if r == nil {
 		return datanode.Replica{}, notFound(b)
 	}
+	defer s.letGo(r)
 	if !r.acquire(&r.io) {
 		return datanode.Replica{}, r.vol.err()
 	}

@@ -8,8 +8,11 @@ import (
 	"github.com/gohops/hops/metadata"
 )
 
-// replica is what is known of one block.
+// replica is what is known of one block: the handle of those that are not at rest (table.go).
 type replica struct {
+	// users hold the handle, which stays the replica's only one while there are any: see get. Who adds to it has the lock of the shard, is one of them, or has a replica in memory, which never rests.
+	users atomic.Int32
+
 	io sync.Mutex // held by whoever changes the files; excludes writers from each other
 
 	mu       sync.Mutex // guards what follows

@@ -161,7 +161,7 @@ func (s *Store) settleOne(r *replica) error {
 	still = !r.gone && r.suffix == sufUnsynced && r.state == datanode.Finalized
 	gen := r.gen
 	r.mu.Unlock()
-	if !still || s.get(r.id) != r {
+	if !still || !s.is(r) {
 		return nil
 	}
 	return s.makeDurable(r, gen)

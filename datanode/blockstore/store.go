@@ -59,7 +59,9 @@ type Store struct {
 	datanode string
 	listed   atomic.Pointer[[]*volume] // see all
 	next     atomic.Uint32             // where the choice of a volume starts
-	shards   [256]shard
+	shards   [1 << shardBits]shard
+	places   places
+	tidying  int      // the shard that the watchdog looks at next
 	moves    sync.Map // metadata.BlockID of the replicas that are being copied to another volume: *atomic.Pointer[volume] of that one, see beginMove
 	memory   memoryCounts
 	rescue   chan struct{} // capacity 1: a volume has failed
@@ -74,28 +76,6 @@ type Store struct {
 }
 
 var _ datanode.BlockStore = (*Store)(nil)
-
-type shard struct {
-	mu       sync.RWMutex
-	replicas map[metadata.BlockID]*replica
-}
-
-func (s *Store) shard(id metadata.BlockID) *shard {
-	x := uint64(id) * 0x9e3779b97f4a7c15
-	return &s.shards[x>>56]
-}
-
-// get returns the replica of a block, nil if there is none or its volume has failed.
-func (s *Store) get(id metadata.BlockID) *replica {
-	sh := s.shard(id)
-	sh.mu.RLock()
-	r := sh.replicas[id]
-	sh.mu.RUnlock()
-	if r == nil || r.vol.failed.Load() != nil {
-		return nil
-	}
-	return r
-}
 
 func (s *Store) emit(kind datanode.ChangeKind, r datanode.Replica) {
 	s.announce(datanode.Change{Kind: kind, Block: r.Block, Volume: r.Volume})
@@ -118,6 +98,7 @@ func (s *Store) all() []*volume {
 // Shutdown releases the volumes. Nothing may use the store any more; what is not finalized becomes RWR at the next Open.
 func (s *Store) Shutdown() error {
 	s.closePacks()
+	s.indexAll()
 	var errs []error
 	for _, v := range s.all() {
 		if v.lock != nil {
@@ -155,52 +136,57 @@ func (s *Store) Volumes() []datanode.VolumeStatus {
 
 // VolumeOf is the storage uuid of the volume on which a replica lies. It waits for nothing.
 func (s *Store) VolumeOf(id metadata.BlockID) (string, bool) {
-	r := s.get(id)
-	if r == nil {
+	v, _ := s.whereIs(id)
+	if v == nil || v.failed.Load() != nil {
 		return "", false
 	}
-	return r.vol.id.Storage, true
+	return v.id.Storage, true
 }
 
 // Replica implements datanode.BlockStore.
 func (s *Store) Replica(id metadata.BlockID) (datanode.Replica, bool) {
-	v, err := again(s, id, func() (datanode.Replica, error) {
-		r := s.get(id)
-		if r == nil || !r.acquire(&r.mu) {
-			return datanode.Replica{}, errNone
+	for {
+		if view, there, away := s.lookAt(id); !away {
+			return view, there
 		}
-		defer r.mu.Unlock()
-		if r.gone {
-			return r.viewLocked(), errNone
-		}
-		return r.viewLocked(), nil
-	})
-	return v, err == nil
+	}
 }
 
-// errNone: there is no replica.
-var errNone = metadata.Errorf(metadata.ErrReplicaNotFound, "there is none")
-
-// Each implements datanode.BlockStore. It locks one shard at a time and calls fn without a lock.
-func (s *Store) Each(storage string, fn func(datanode.Replica) bool) {
-	var batch []*replica
-	for i := range s.shards {
-		sh := &s.shards[i]
-		batch = batch[:0]
-		sh.mu.RLock()
-		for _, r := range sh.replicas {
-			if r.vol.id.Storage == storage && r.vol.failed.Load() == nil {
-				batch = append(batch, r)
-			}
+// lookAt is Replica, unless the replica goes to another volume just then; nothing is made of one at rest.
+func (s *Store) lookAt(id metadata.BlockID) (view datanode.Replica, there, away bool) {
+	sh := s.shard(id)
+	sh.mu.RLock()
+	r := sh.replicas[id]
+	if r == nil {
+		defer sh.mu.RUnlock()
+		e, ok := sh.resting.get(id)
+		if !ok {
+			return view, false, false
 		}
-		sh.mu.RUnlock()
-		for _, r := range batch {
-			if !r.acquire(&r.mu) {
-				break // the volume has failed meanwhile
-			}
-			view, gone := r.viewLocked(), r.gone
-			r.mu.Unlock()
-			if !gone && !fn(view) {
+		v := s.places.at(e).v
+		return datanode.Replica{Block: e.block(), State: datanode.Finalized, Visible: e.length(), Volume: v.id.Storage}, v.failed.Load() == nil, false
+	}
+	r.users.Add(1)
+	sh.mu.RUnlock()
+	defer s.letGo(r)
+	if r.vol.failed.Load() != nil || !r.acquire(&r.mu) {
+		return view, false, false
+	}
+	defer r.mu.Unlock()
+	return r.viewLocked(), !r.gone, r.gone && r.away.Load()
+}
+
+// Each implements datanode.BlockStore. It locks one shard at a time, to list its blocks, and calls fn without a lock.
+func (s *Store) Each(storage string, fn func(datanode.Replica) bool) {
+	v, err := s.volumeOf(storage)
+	if err != nil { // there is none, or it has failed
+		return
+	}
+	var ids []metadata.BlockID
+	for i := range s.shards {
+		ids = s.idsOn(&s.shards[i], ids[:0], v)
+		for _, id := range ids {
+			if view, there := s.Replica(id); there && view.Volume == storage && !fn(view) {
 				return
 			}
 		}
@@ -213,6 +199,7 @@ func (s *Store) Wait(ctx context.Context, id metadata.BlockID, length int64) {
 	if r == nil {
 		return
 	}
+	defer s.letGo(r)
 	for {
 		if !r.acquire(&r.mu) {
 			return

@@ -41,9 +41,6 @@ func Open(cfg Config) (*Store, error) {
 		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "a datanode needs at least one volume that is not of type RAM_DISK: what is in memory is saved there")
 	}
 	s := &Store{cfg: cfg, log: cfg.Logger, rescue: make(chan struct{}, 1), patient: map[string]patience{}, removed: map[string]*volume{}}
-	for i := range s.shards {
-		s.shards[i].replicas = map[metadata.BlockID]*replica{}
-	}
 	if err := s.open(); err != nil {
 		return nil, errors.Join(err, s.Shutdown())
 	}
@@ -166,6 +163,7 @@ func (s *Store) newVolume(c VolumeConfig, others []*volume) (*volume, error) {
 	}
 	v := newVolume(s.cfg.FS, path, c.Type, 0, s.log)
 	v.onFail = s.volumeFailed
+	v.places, v.at = &s.places, s.places.add(place{v: v})
 	v.trash.keep, v.trash.now = s.cfg.Keep, s.cfg.Now
 	if v.typ == 0 {
 		v.typ = datanode.Disk

@@ -207,9 +207,8 @@ func (s *Store) tellSiblings(all []*volume) {
 func (s *Store) admitLate(r *replica) error {
 	sh := s.shard(r.id)
 	for {
-		sh.mu.RLock()
-		old := sh.replicas[r.id]
-		sh.mu.RUnlock()
+		old := s.hold(r.id)
+		defer s.letGo(old)
 		if old != nil && old.vol.failed.Load() == nil {
 			if !old.acquire(&old.mu) {
 				continue // its volume has failed meanwhile
@@ -228,12 +227,12 @@ func (s *Store) admitLate(r *replica) error {
 			sh.mu.Unlock()
 			return errRemoved
 		}
-		if sh.replicas[r.id] != old {
+		if sh.replicas[r.id] != old || sh.resting.find(r.id) >= 0 {
 			sh.mu.Unlock()
 			continue
 		}
 		size := r.length + sumsSize(r.length)
-		sh.replicas[r.id] = r // from here on it is everybody's
+		s.enterLocked(sh, r) // from here on it is everybody's
 		sh.mu.Unlock()
 		r.vol.replicas.Add(1)
 		r.vol.used.Add(size)
@@ -289,7 +288,7 @@ func (s *Store) Remove(path string) error {
 	return nil
 }
 
-// on are the replicas of a volume; if it is leaving, all that there will ever be.
+// on are the replicas of a volume that are not at rest; if it is leaving, all that there will ever be.
 func (s *Store) on(v *volume) []*replica {
 	var all []*replica
 	for i := range s.shards {
@@ -308,8 +307,8 @@ func (s *Store) on(v *volume) []*replica {
 // retire takes a volume that is not in the list out of everything, and closes what is open there.
 func (s *Store) retire(v *volume, cause error) {
 	v.leaving.Store(true)
+	s.forgetResting(v)
 	all := s.on(v)
-	packs := map[*pack]bool{}
 	// What is under way there ends before somebody else has the volume, also on one that has failed, unless its disk does not answer: nobody watches over it any more.
 	end := time.Now().Add(v.endWait)
 	silent := false
@@ -331,9 +330,6 @@ func (s *Store) retire(v *volume, cause error) {
 		r.wakeLocked() // it stays open for a call of its writer that is under way
 		r.mu.Unlock()
 		if take(&r.io) { // the last call of its writer is over
-			if r.packed != nil {
-				packs[r.packed.p] = true
-			}
 			if take(&r.mu) {
 				r.fenceLocked() // who was about to take it over has it by now
 				r.mu.Unlock()
@@ -348,27 +344,21 @@ func (s *Store) retire(v *volume, cause error) {
 	for _, r := range all {
 		s.forget(r)
 	}
-	if !failed { // otherwise somebody may still wait for the disk, with a pack in hand
-		v.packMu.Lock()
-		if v.pack != nil {
-			packs[v.pack] = true
-			v.pack = nil
-		}
-		v.packMu.Unlock()
-		for _, one := range v.unsettled.take(time.Now()) {
-			if one.p != nil {
-				packs[one.p] = true
-			}
-		}
+	packs := s.places.remove(func(one place) bool { return one.v == v })
+	if failed { // somebody may still wait for the disk, with a pack in hand
+		packs = nil
 	} else {
-		clear(packs)
+		v.packMu.Lock()
+		v.pack = nil
+		v.packMu.Unlock()
+		v.unsettled.take(time.Now())
 	}
 	lock := v.lock
 	v.lock = nil
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
-		for p := range packs {
+		for _, p := range packs {
 			_ = p.f.Close() // nothing of it is used any more
 		}
 		if lock != nil {

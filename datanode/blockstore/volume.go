@@ -32,6 +32,8 @@ type volume struct {
 	onFail  func(*volume)
 	lock    io.Closer
 	id      Identity
+	places  *places // of the store
+	at      uint32  // the place of replicas in files
 
 	used     atomic.Int64 // bytes of replicas and checksums
 	expected atomic.Int64 // bytes that open replicas will probably still write
@@ -50,6 +52,7 @@ type volume struct {
 	telling  sync.Mutex    // held by who writes which others there are
 	broken   error         // why it could not be opened; only while the store is being opened
 
+	index     volumeIndex
 	trash     trash
 	unsettled unsettled
 	memory    memory // of one of type RAM_DISK
@@ -177,6 +180,7 @@ func (v *volume) status() datanode.VolumeStatus {
 		return s
 	}
 	s.Used, s.Replicas, s.Slow = v.used.Load(), int(v.replicas.Load()), v.slow.Load()
+	s.Opened = datanode.Opened{Indexed: int(v.index.taken.Load()), Scanned: int(v.index.scanned.Load()), Took: time.Duration(v.index.took.Load())}
 	if u, err := v.usage(); err == nil || errors.Is(err, errSilent) {
 		s.Capacity = max(0, u.Total-v.reserve)
 		s.Remaining = max(0, u.Free+v.trash.bytes.Load()+v.memory.bytes.Load()-v.reserve) // the trash makes room, and so does what was saved

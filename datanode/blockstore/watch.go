@@ -237,6 +237,7 @@ func (s *Store) Watch(ctx context.Context, limit time.Duration) {
 
 // watch is one tick of the watchdog.
 func (s *Store) watch(limit time.Duration) {
+	s.tidy()
 	stuck := false
 	for _, v := range s.all() {
 		age := v.calls.tick()
@@ -276,12 +277,12 @@ const look = 20 * time.Millisecond
 // Answers reports whether the disk of a replica answers: it waits for the calls under way there until they have come back, or the disk is
 // slow. Of a block without a replica it says true, as nobody need wait for a disk then. False also when ctx is done.
 func (s *Store) Answers(ctx context.Context, id metadata.BlockID) bool {
-	r := s.get(id)
-	if r == nil {
+	at, to := s.whereIs(id)
+	if at == nil || at.failed.Load() != nil {
 		return true
 	}
-	disks := []*volume{r.vol}
-	if to := r.onto.Load(); to != nil {
+	disks := []*volume{at}
+	if to != nil {
 		disks = append(disks, to)
 	}
 	for _, v := range disks {
@@ -317,19 +318,16 @@ func (s *Store) AnySilent() bool { return slices.ContainsFunc(s.all(), (*volume)
 
 // Mute says why nobody should wait for the bytes of a replica: a read of its disk has not come back for long. nil: they can be had, as far as is known, or there is no replica.
 func (s *Store) Mute(id metadata.BlockID) error {
-	if r := s.get(id); r != nil && r.vol.mute.Load() {
-		return fmt.Errorf("block %d is on volume %s: %w", id, r.vol.path, errSilent)
+	if v, _ := s.whereIs(id); v != nil && v.failed.Load() == nil && v.mute.Load() {
+		return fmt.Errorf("block %d is on volume %s: %w", id, v.path, errSilent)
 	}
 	return nil
 }
 
 // GaveUp reports whether the volume of a replica was given up.
 func (s *Store) GaveUp(id metadata.BlockID) bool {
-	sh := s.shard(id)
-	sh.mu.RLock()
-	defer sh.mu.RUnlock()
-	r := sh.replicas[id]
-	return r != nil && r.vol.failed.Load() != nil
+	v, _ := s.whereIs(id)
+	return v != nil && v.failed.Load() != nil
 }
 
 // Lost reports whether a volume was given up, or is not there.
@@ -348,21 +346,16 @@ func (v *volume) quiet() bool { return v.slow.Load() || v.failed.Load() != nil }
 // Patiently does what calls the disk of a block's replica, on a goroutine of its own, and waits for it unless that disk is slow or has failed. Then the error is of kind ErrIO, and
 // f may still come to its end: nothing that it uses may be used again.
 func (s *Store) Patiently(id metadata.BlockID, f func() error) error {
-	var at *replica
+	var at *volume
 	return waitFor(func() *volume {
-		sh := s.shard(id)
-		sh.mu.RLock()
-		if r := sh.replicas[id]; r != nil {
-			at = r
-		}
-		sh.mu.RUnlock()
-		if at == nil {
-			return nil
-		}
-		if to := at.onto.Load(); to != nil && to.quiet() {
+		v, to := s.whereIs(id)
+		if to != nil && to.quiet() {
 			return to
 		}
-		return at.vol
+		if v != nil {
+			at = v
+		}
+		return at
 	}, f)
 }
 

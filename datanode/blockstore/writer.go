@@ -318,18 +318,14 @@ func (w *writer) Close() error {
 
 // Append implements datanode.BlockStore.
 func (s *Store) Append(b metadata.Block, gen metadata.Generation, recovery bool) (datanode.Writer, error) {
-	w, err := again(s, b.ID, func() (*writer, error) { return s.append(b, gen, recovery) })
+	w, err := again(s, b, func(r *replica) (*writer, error) { return s.append(r, b, gen, recovery) })
 	if err != nil {
 		return nil, fmt.Errorf("append to %v: %w", b, err)
 	}
 	return w, nil
 }
 
-func (s *Store) append(b metadata.Block, gen metadata.Generation, recovery bool) (*writer, error) {
-	r := s.get(b.ID)
-	if r == nil {
-		return nil, notFound(b)
-	}
+func (s *Store) append(r *replica, b metadata.Block, gen metadata.Generation, recovery bool) (*writer, error) {
 	if r.saved.Load() == nil { // takeOver has one that was saved leave memory, and the next try looks at its disk
 		if room, err := r.vol.room(1); err != nil {
 			return nil, err
@@ -445,18 +441,14 @@ func (w *writer) readTail(length int64) (*opened, error) {
 
 // Resume implements datanode.BlockStore.
 func (s *Store) Resume(b metadata.Block, gen metadata.Generation, minimum, maximum int64) (datanode.Writer, error) {
-	w, err := again(s, b.ID, func() (*writer, error) { return s.resume(b, gen, minimum, maximum) })
+	w, err := again(s, b, func(r *replica) (*writer, error) { return s.resume(r, b, gen, minimum, maximum) })
 	if err != nil {
 		return nil, fmt.Errorf("resume %v: %w", b, err)
 	}
 	return w, nil
 }
 
-func (s *Store) resume(b metadata.Block, gen metadata.Generation, minimum, maximum int64) (*writer, error) {
-	r := s.get(b.ID)
-	if r == nil {
-		return nil, notFound(b)
-	}
+func (s *Store) resume(r *replica, b metadata.Block, gen metadata.Generation, minimum, maximum int64) (*writer, error) {
 	accept := func() error {
 		if r.state != datanode.RBW {
 			return stateError(r)
@@ -532,18 +524,14 @@ func (w *writer) truncate(length int64, crc uint32) error {
 
 // Close implements datanode.BlockStore.
 func (s *Store) Close(b metadata.Block, gen metadata.Generation) (datanode.Replica, error) {
-	v, err := again(s, b.ID, func() (datanode.Replica, error) { return s.closeReplica(b, gen) })
+	v, err := again(s, b, func(r *replica) (datanode.Replica, error) { return s.closeReplica(r, b, gen) })
 	if err != nil {
 		return v, fmt.Errorf("close %v: %w", b, err)
 	}
 	return v, nil
 }
 
-func (s *Store) closeReplica(b metadata.Block, gen metadata.Generation) (datanode.Replica, error) {
-	r := s.get(b.ID)
-	if r == nil {
-		return datanode.Replica{}, notFound(b)
-	}
+func (s *Store) closeReplica(r *replica, b metadata.Block, gen metadata.Generation) (datanode.Replica, error) {
 	accept := func() error {
 		if r.state != datanode.RBW && r.state != datanode.Finalized {
 			return stateError(r)

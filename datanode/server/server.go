@@ -268,6 +268,7 @@ func (s *Server) Run(ctx context.Context) error {
 	go s.store.Watch(watching, s.cfg.DiskTimeout)
 	g.Go(func() error { s.store.Persist(ctx, s.cfg.SaveEvery); return nil })
 	g.Go(func() error { s.store.Settle(ctx); return nil })
+	g.Go(func() error { s.store.Index(ctx); return nil })
 	g.Go(func() error { s.revive(ctx); return nil })
 	g.Go(func() error { return s.speak(ctx) })
 	g.Go(func() error { return s.suffer(ctx) })

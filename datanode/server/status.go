@@ -48,6 +48,10 @@ type volumeHealth struct {
 	Slow      bool        `json:"slow,omitempty"`
 	Failed    string      `json:"failed,omitempty"`
 	Scrub     scrubHealth `json:"scrub"`
+	// Of the volume's opening: directories and packs taken from its index, scanned ones, and how long it took.
+	Indexed int     `json:"indexed"`
+	Scanned int     `json:"scanned"`
+	Opening float64 `json:"opening_seconds"`
 }
 
 type namenodeHealth struct {
@@ -75,6 +79,7 @@ func (s *Server) health() health {
 	for _, v := range s.store.Volumes() {
 		o := volumeHealth{ID: v.ID, Path: v.Path, Type: v.Type.String(), Capacity: v.Capacity, Used: v.Used, Remaining: v.Remaining, Replicas: v.Replicas, Slow: v.Slow}
 		o.Scrub = s.scrubbed(v.ID)
+		o.Indexed, o.Scanned, o.Opening = v.Opened.Indexed, v.Opened.Scanned, v.Opened.Took.Seconds()
 		if v.Failed != nil {
 			o.Failed = v.Failed.Error()
 		}
@@ -165,6 +170,9 @@ func (s *Server) figures(to status.Sample) {
 		to.Counter("hops_datanode_scrub_damaged_total", "Replicas that were found damaged in the background.", float64(v.Scrub.Damaged), label...)
 		to.Gauge("hops_datanode_scrub_suspects", "Replicas that somebody called damaged and that wait to be verified.", float64(v.Scrub.Waiting), label...)
 		to.Gauge("hops_datanode_volume_replicas", "Replicas on the volume.", float64(v.Replicas), label...)
+		to.Gauge("hops_datanode_volume_opening_indexed", "Directories and packs that were taken from the volume's index when it was opened.", float64(v.Indexed), label...)
+		to.Gauge("hops_datanode_volume_opening_scanned", "Directories and packs that were scanned when the volume was opened.", float64(v.Scanned), label...)
+		to.Gauge("hops_datanode_volume_opening_seconds", "How long it took to find the volume's replicas when it was opened.", v.Opening, label...)
 	}
 	m := s.store.Memory()
 	to.Counter("hops_datanode_memory_written_total", "Replicas that were written to volumes of type RAM_DISK.", float64(m.Written))

@@ -51,7 +51,7 @@ func (osFS) Stat(name string) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	return Info{Size: i.Size(), Dir: i.IsDir()}, nil
+	return Info{Size: i.Size(), Dir: i.IsDir(), Stamp: stampOf(i)}, nil
 }
 
 func (osFS) SyncDir(name string) error {

@@ -4,9 +4,18 @@ import (
 	"errors"
 	"io"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
+
+func stampOf(i os.FileInfo) Stamp {
+	st, ok := i.Sys().(*syscall.Stat_t)
+	if !ok {
+		return Stamp{}
+	}
+	return Stamp{Inode: st.Ino, Modified: st.Mtim.Nano(), Changed: st.Ctim.Nano()}
+}
 
 // Writeback starts the flush of dirty pages early, so that the fsync at close finds little left to do.
 func (f osFile) Writeback(off, n int64) {

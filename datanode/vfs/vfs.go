@@ -22,7 +22,7 @@ type FS interface {
 	Mkdir(name string, perm os.FileMode) error
 	// ReadDir lists names in no particular order.
 	ReadDir(name string) ([]Entry, error)
-	// Stat tells size and kind.
+	// Stat tells size, kind and stamp.
 	Stat(name string) (Info, error)
 	// SyncDir makes every earlier change of the directory's entries durable.
 	SyncDir(name string) error
@@ -69,9 +69,26 @@ type Entry struct {
 
 // Info describes a file.
 type Info struct {
-	Size int64
-	Dir  bool
+	Size  int64
+	Dir   bool
+	Stamp Stamp
 }
+
+// Stamp is what the file system keeps of the last change of a file, or of a directory's entries. Two changes have different stamps unless
+// they come within one tick of its clock, which may be as coarse as a second. After a crash a directory has the stamp of the entries that it has,
+// and a file has one that is no older than the last change of its size or the last hole that survived; bytes that were
+// overwritten in place may be newer than the stamp.
+type Stamp struct {
+	Inode uint64
+	// Modified and Changed are in Unix nanoseconds.
+	Modified, Changed int64
+}
+
+// None reports that the file system does not tell.
+func (s Stamp) None() bool { return s == Stamp{} }
+
+// Latest is the time of the last change in Unix nanoseconds.
+func (s Stamp) Latest() int64 { return max(s.Modified, s.Changed) }
 
 // Usage is the state of a file system, in bytes.
 type Usage struct {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/gohops/hops/datanode/vfs"
 	"github.com/gohops/hops/datanode/vfs/faulty"
@@ -183,6 +184,100 @@ func TestNthCallFails(t *testing.T) {
 		}
 		if i == 2 && !errors.Is(err, syscall.EIO) {
 			t.Errorf("error is %v", err)
+		}
+	}
+}
+
+// Every change of a directory or a file gives it another stamp, once the clock of the file system has gone on.
+func TestStamps(t *testing.T) {
+	for name, fsys := range map[string]vfs.FS{"os": vfs.OS, "mem": mem.New(1 << 20), "faulty": faulty.New(mem.New(1 << 20))} {
+		t.Run(name, func(t *testing.T) {
+			root := "/"
+			if name == "os" {
+				root = t.TempDir()
+			}
+			dir, clock := filepath.Join(root, "d"), filepath.Join(root, "clock")
+			a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
+			check(t, fsys.Mkdir(dir, 0o700))
+			stamp := func(name string) vfs.Stamp {
+				info, err := fsys.Stat(name)
+				check(t, err)
+				return info.Stamp
+			}
+			if stamp(dir).None() {
+				t.Skip("stamps are not told here")
+			}
+			pass := func(name string) { // until the clock is behind what is there
+				for then := stamp(name).Latest(); ; {
+					f, err := fsys.OpenFile(clock, os.O_RDWR|os.O_CREATE, 0o600)
+					check(t, errors.Join(err, f.Close()))
+					now := stamp(clock).Latest()
+					check(t, fsys.Remove(clock))
+					if now > then {
+						return
+					}
+				}
+			}
+			var f vfs.File
+			for _, c := range []struct {
+				what, of string
+				change   func() error
+			}{
+				{"create", dir, func() (err error) { f, err = fsys.OpenFile(a, os.O_RDWR|os.O_CREATE, 0o600); return err }},
+				{"write", a, func() error { _, err := f.WriteAt(make([]byte, 8192), 0); return err }},
+				{"overwrite", a, func() error { _, err := f.WriteAt([]byte{1}, 0); return err }},
+				{"hole", a, func() error { return f.Punch(4096, 4096) }},
+				{"cut", a, func() error { return f.Truncate(100) }},
+				{"rename", dir, func() error { return fsys.Rename(a, b) }},
+				{"remove", dir, func() error { return fsys.Remove(b) }},
+				{"mkdir", dir, func() error { return fsys.Mkdir(a, 0o700) }},
+			} {
+				pass(c.of)
+				before := stamp(c.of)
+				check(t, c.change())
+				if after := stamp(c.of); after == before || after.Inode != before.Inode {
+					t.Errorf("%s: %v after %v", c.what, after, before)
+				}
+			}
+			check(t, f.Close())
+			before := stamp(dir)
+			check(t, fsys.SyncDir(dir))
+			_, err := fsys.ReadDir(dir)
+			check(t, err)
+			if after := stamp(dir); after != before {
+				t.Errorf("a look: %v after %v", after, before)
+			}
+		})
+	}
+}
+
+// After a crash a directory has the stamp of what is in it.
+func TestStampsAfterACrash(t *testing.T) {
+	m := mem.New(1 << 20)
+	now := time.Unix(1000, 0)
+	m.SetClock(func() time.Time { now = now.Add(time.Second); return now })
+	check(t, m.Mkdir("/d", 0o700))
+	check(t, m.SyncDir("/"))
+	stamps := map[vfs.Stamp]int{}
+	for i := range 20 {
+		f, err := m.OpenFile(filepath.Join("/d", string(rune('a'+i))), os.O_RDWR|os.O_CREATE, 0o600)
+		check(t, errors.Join(err, f.Close()))
+		info, err := m.Stat("/d")
+		check(t, err)
+		stamps[info.Stamp] = i + 1
+		if i == 9 {
+			check(t, m.SyncDir("/d"))
+		}
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 100 {
+		c := m.Crash(r, 0.7)
+		entries, err := c.ReadDir("/d")
+		check(t, err)
+		info, err := c.Stat("/d")
+		check(t, err)
+		if len(entries) < 10 || stamps[info.Stamp] != len(entries) {
+			t.Fatalf("%d entries with the stamp of %d", len(entries), stamps[info.Stamp])
 		}
 	}
 }

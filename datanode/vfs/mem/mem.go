@@ -5,7 +5,9 @@
 //     may, and the file may have any length between the synced one and the last one, with zeros in the gaps;
 //   - a sector that is rewritten holds, byte for byte, the old or the new content;
 //   - entries of a directory survive up to its last SyncDir; of the later changes a prefix survives (journaled metadata);
-//   - a rename is one change, and so is a hole.
+//   - a rename is one change, and so is a hole;
+//   - a directory has the stamp of the last change that survived; a file that of the last one of its size, or the last hole, that did: Sync does not make
+//     the times of bytes durable that were overwritten in place (fdatasync).
 package mem
 
 import (
@@ -19,6 +21,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/gohops/hops/datanode/vfs"
 )
@@ -30,28 +33,61 @@ type FS struct {
 	locks map[string]bool
 	total int64
 	used  int64
+	now   func() time.Time
+	inode uint64 // the last one
 }
 
 // New makes an empty file system of the given size in bytes; writes beyond it end in ENOSPC.
 func New(total int64) *FS {
-	return &FS{root: newDir(), locks: map[string]bool{}, total: total}
+	m := &FS{locks: map[string]bool{}, total: total, now: time.Now}
+	m.root = m.newDir()
+	return m
+}
+
+// SetClock replaces the clock that stamps are taken from, which is time.Now; also that of the crash clones made later.
+func (m *FS) SetClock(now func() time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.now = now
+}
+
+// stamps are those of a file or directory: the last one, and the one that it has after a crash if nothing that is not synced survives.
+type stamps struct {
+	inode         uint64
+	last, certain int64
+}
+
+func (m *FS) newStamps() stamps {
+	m.inode++
+	now := m.now().UnixNano()
+	return stamps{inode: m.inode, last: now, certain: now}
+}
+
+func (s *stamps) stamp() vfs.Stamp {
+	return vfs.Stamp{Inode: s.inode, Modified: s.last, Changed: s.last}
 }
 
 type dir struct {
+	stamps
 	entries map[string]any // *dir or *file
 	durable map[string]any
 	pending []dirChange
 }
 
-func newDir() *dir { return &dir{entries: map[string]any{}, durable: map[string]any{}} }
+func (m *FS) newDir() *dir {
+	return &dir{stamps: m.newStamps(), entries: map[string]any{}, durable: map[string]any{}}
+}
 
 // dirChange removes a name, then adds one; either may be empty.
 type dirChange struct {
 	remove, add string
 	node        any
+	at          int64
 }
 
-func (d *dir) change(c dirChange) {
+func (m *FS) change(d *dir, c dirChange) {
+	c.at = m.now().UnixNano()
+	d.last = c.at
 	c.applyTo(d.entries)
 	d.pending = append(d.pending, c)
 }
@@ -66,6 +102,7 @@ func (c dirChange) applyTo(m map[string]any) {
 }
 
 type file struct {
+	stamps
 	data    []byte
 	durable []byte
 	pending []fileChange
@@ -76,6 +113,7 @@ type fileChange struct {
 	off  int64
 	data []byte
 	hole int64
+	at   int64
 }
 
 // Crash returns the disk as a machine finds it that lost power now: of everything that was not synced, a random part is
@@ -84,6 +122,7 @@ func (m *FS) Crash(r *rand.Rand, survive float64) *FS {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := New(m.total)
+	c.now, c.inode = m.now, m.inode
 	c.root = crashDir(m.root, r, survive, map[*file]*file{}, &c.used)
 	return c
 }
@@ -93,13 +132,17 @@ func crashDir(d *dir, r *rand.Rand, survive float64, seen map[*file]*file, used 
 	for k, v := range d.durable {
 		entries[k] = v
 	}
+	stamp := d.stamps
+	stamp.last = stamp.certain
 	for _, c := range d.pending {
 		if r.Float64() >= survive {
 			break
 		}
 		c.applyTo(entries)
+		stamp.last = c.at
 	}
-	out := newDir()
+	stamp.certain = stamp.last
+	out := &dir{stamps: stamp, entries: map[string]any{}, durable: map[string]any{}}
 	for _, k := range slices.Sorted(maps.Keys(entries)) { // the same r gives the same disk
 		v := entries[k]
 		var n any
@@ -124,16 +167,20 @@ const sector = 512
 
 func crashFile(f *file, r *rand.Rand, survive float64) *file {
 	data := append([]byte(nil), f.durable...)
+	stamp := f.stamps
+	stamp.last = stamp.certain
 	for _, c := range f.pending {
 		if c.hole > 0 {
 			if r.Float64() < survive && c.off < int64(len(data)) {
 				clear(data[c.off:min(c.off+c.hole, int64(len(data)))])
+				stamp.last = c.at
 			}
 			continue
 		}
 		if c.data == nil {
 			if r.Float64() < survive {
 				data = resize(data, c.off)
+				stamp.last = c.at
 			}
 			continue
 		}
@@ -142,6 +189,7 @@ func crashFile(f *file, r *rand.Rand, survive float64) *file {
 			if r.Float64() < survive {
 				if end := c.off + i + n; end > int64(len(data)) {
 					data = resize(data, end)
+					stamp.last = max(stamp.last, c.at)
 				}
 				copy(data[c.off+i:], c.data[i:i+n])
 			}
@@ -150,8 +198,10 @@ func crashFile(f *file, r *rand.Rand, survive float64) *file {
 	}
 	if n := len(f.data); n > len(data) && r.Float64() < survive {
 		data = resize(data, int64(len(data)+r.IntN(n-len(data)+1)))
+		stamp.last = f.last
 	}
-	return &file{data: data, durable: append([]byte(nil), data...)}
+	stamp.certain = stamp.last
+	return &file{stamps: stamp, data: data, durable: append([]byte(nil), data...)}
 }
 
 func resize(b []byte, n int64) []byte {
@@ -214,8 +264,8 @@ func (m *FS) OpenFile(name string, flag int, _ os.FileMode) (vfs.File, error) {
 	if flag&os.O_CREATE == 0 {
 		return nil, pathError("open", name, fs.ErrNotExist)
 	}
-	f := &file{}
-	parent.change(dirChange{add: base, node: f})
+	f := &file{stamps: m.newStamps()}
+	m.change(parent, dirChange{add: base, node: f})
 	return &handle{fs: m, f: f, name: name}, nil
 }
 
@@ -240,7 +290,7 @@ func (m *FS) Rename(oldname, newname string) error {
 	if f, ok := old.(*file); ok && old != n {
 		m.used -= int64(len(f.data))
 	}
-	from.change(dirChange{remove: oldBase, add: newBase, node: n})
+	m.change(from, dirChange{remove: oldBase, add: newBase, node: n})
 	return nil
 }
 
@@ -261,7 +311,7 @@ func (m *FS) Remove(name string) error {
 	if f, ok := n.(*file); ok {
 		m.used -= int64(len(f.data))
 	}
-	parent.change(dirChange{remove: base})
+	m.change(parent, dirChange{remove: base})
 	return nil
 }
 
@@ -276,7 +326,7 @@ func (m *FS) Mkdir(name string, _ os.FileMode) error {
 	if err != nil {
 		return pathError("mkdir", name, err)
 	}
-	parent.change(dirChange{add: base, node: newDir()})
+	m.change(parent, dirChange{add: base, node: m.newDir()})
 	return nil
 }
 
@@ -323,9 +373,9 @@ func (m *FS) Stat(name string) (vfs.Info, error) {
 		return vfs.Info{}, pathError("stat", name, err)
 	}
 	if f, ok := n.(*file); ok {
-		return vfs.Info{Size: int64(len(f.data))}, nil
+		return vfs.Info{Size: int64(len(f.data)), Stamp: f.stamp()}, nil
 	}
-	return vfs.Info{Dir: true}, nil
+	return vfs.Info{Dir: true, Stamp: n.(*dir).stamp()}, nil
 }
 
 // SyncDir implements vfs.FS.
@@ -340,6 +390,7 @@ func (m *FS) SyncDir(name string) error {
 		c.applyTo(d.durable)
 	}
 	d.pending = nil
+	d.certain = d.last
 	return nil
 }
 
@@ -421,7 +472,7 @@ func (h *handle) WriteAt(p []byte, off int64) (int, error) {
 		h.f.data = resize(h.f.data, off+int64(len(p)))
 	}
 	copy(h.f.data[off:], p)
-	h.f.pending = append(h.f.pending, fileChange{off: off, data: append([]byte{}, p...)})
+	h.changeLocked(fileChange{off: off, data: append([]byte{}, p...)})
 	return len(p), nil
 }
 
@@ -450,10 +501,16 @@ func (h *handle) Truncate(size int64) error {
 	return nil
 }
 
+func (h *handle) changeLocked(c fileChange) {
+	c.at = h.fs.now().UnixNano()
+	h.f.last = c.at
+	h.f.pending = append(h.f.pending, c)
+}
+
 func (h *handle) truncateLocked(size int64) {
 	h.fs.used += size - int64(len(h.f.data))
 	h.f.data = resize(h.f.data, size)
-	h.f.pending = append(h.f.pending, fileChange{off: size})
+	h.changeLocked(fileChange{off: size})
 }
 
 func (h *handle) Size() (int64, error) {
@@ -467,6 +524,11 @@ func (h *handle) Sync() error {
 	defer h.fs.mu.Unlock()
 	if err := h.check("fsync"); err != nil {
 		return err
+	}
+	for _, c := range h.f.pending {
+		if c.data == nil || c.off+int64(len(c.data)) > int64(len(h.f.durable)) {
+			h.f.certain = c.at
+		}
 	}
 	h.f.durable = append(h.f.durable[:0:0], h.f.data...)
 	h.f.pending = nil
@@ -495,7 +557,7 @@ func (h *handle) Punch(off, n int64) error {
 	}
 	size := int64(len(h.f.data))
 	clear(h.f.data[min(off, size):min(off+n, size)])
-	h.f.pending = append(h.f.pending, fileChange{off: off, hole: n})
+	h.changeLocked(fileChange{off: off, hole: n})
 	return nil
 }
 
