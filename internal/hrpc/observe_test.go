@@ -177,7 +177,7 @@ func TestAServerThatRefusesReadsIsLeftAlone(t *testing.T) {
 		f.observers.Rest, f.observers.nodes[1] = most, observer{}
 		for range 5 {
 			f.observers.nodes[1].until = 0
-			f.observers.rest(1)
+			f.observers.rest(1, false)
 		}
 		if got, want := f.observers.nodes[1].pause, max(most, 0); got != want {
 			t.Errorf("left alone for %v, want %v", got, want)

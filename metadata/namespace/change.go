@@ -111,9 +111,8 @@ func (ns *Namespace) cut(n *inode) {
 	if ns.meta.snapshots > 0 {
 		ns.depart(n)
 	}
-	key := entryKey(parent.id, n.name)
 	if ns.undo != nil {
-		ns.notePending(key)
+		ns.notePending(entryKey(parent.id, n.name))
 		ns.undo.note(func() {
 			n.parent = parent
 			parent.dir.children.add(n)
@@ -123,7 +122,7 @@ func (ns *Namespace) cut(n *inode) {
 	parent.dir.entries--
 	parent.dir.children.remove(n.name)
 	if n.entryStored {
-		ns.pending[key] = nil
+		ns.pending[entryKey(parent.id, n.name)] = nil
 	}
 	n.parent = nil
 }
