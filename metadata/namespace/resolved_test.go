@@ -44,8 +44,10 @@ func drawChange(rng *rand.Rand, ids *IDRange) any {
 		}
 		return &logpb.Concat{Target: to(dir + files[rng.IntN(len(files))]), Sources: sources}
 	case 17, 18:
-		change := []logpb.ChangeSnapshots_Change{logpb.ChangeSnapshots_ALLOW, logpb.ChangeSnapshots_DISALLOW, logpb.ChangeSnapshots_CREATE, logpb.ChangeSnapshots_DELETE,
-			logpb.ChangeSnapshots_RENAME}[rng.IntN(5)]
+		change := []logpb.ChangeSnapshots_Change{
+			logpb.ChangeSnapshots_ALLOW, logpb.ChangeSnapshots_DISALLOW, logpb.ChangeSnapshots_CREATE, logpb.ChangeSnapshots_DELETE,
+			logpb.ChangeSnapshots_RENAME,
+		}[rng.IntN(5)]
 		names := []string{"s", "t", "", "a/b"}
 		return &logpb.ChangeSnapshots{Target: t, Change: change, Name: names[min(rng.IntN(8), 3)*rng.IntN(2)], NewName: names[rng.IntN(4)]}
 	case 16, 21:
