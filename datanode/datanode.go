@@ -256,6 +256,9 @@ type BlockStore interface {
 	// Verify reads a replica from the disk and compares every checksum. ErrCorrupt is also announced as a Change, and so is
 	// that one that was corrupt is not any more.
 	Verify(ctx context.Context, id metadata.BlockID, o VerifyOptions) error
+	// Confirm announces the replica of b as Received once more, if it is finalized, not known to be damaged, and exactly b, and reports whether it is: somebody
+	// takes it not to be here.
+	Confirm(b metadata.Block) bool
 	// Delete removes the replica of b unless it is of a newer generation. A missing one is not an error.
 	Delete(b metadata.Block) error
 	// Discard is Delete, but what the replica holds is kept in the trash for a while.

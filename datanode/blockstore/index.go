@@ -206,8 +206,9 @@ func (r *varints) text() string {
 
 // volumeIndex is what a volume knows of its index.
 type volumeIndex struct {
-	busy atomic.Bool // somebody writes it
-	last atomic.Bool // nothing is appended to a pack any more
+	busy atomic.Bool                        // somebody writes it
+	last atomic.Bool                        // it is written for the last time, with the pack that records are appended to
+	stop atomic.Pointer[context.CancelFunc] // ends who is busy before
 	mu   sync.Mutex
 	of   map[string]version // by name, what each index is of
 	// steps goes on while the index is being written.
@@ -334,11 +335,14 @@ func (s *Store) Index(ctx context.Context) {
 // indexTurn begins to write the index of each volume on which nobody does.
 func (s *Store) indexTurn(ctx context.Context, g *sync.WaitGroup) {
 	for _, v := range s.all() {
-		if v.quiet() || v.inMemory() || !v.index.busy.CompareAndSwap(false, true) {
+		if v.quiet() || v.inMemory() || v.index.last.Load() || !v.index.busy.CompareAndSwap(false, true) {
 			continue
 		}
+		ctx, stop := context.WithCancel(ctx)
+		v.index.stop.Store(&stop)
 		g.Go(func() {
 			defer v.index.busy.Store(false)
+			defer stop()
 			_, err := s.index(ctx, v, indexQuiet, func(worked time.Duration) {
 				select {
 				case <-ctx.Done():
@@ -468,6 +472,9 @@ func (s *Store) indexPart(v *volume, p part) error {
 	} else {
 		l, err = s.listDir(v, p.path)
 	}
+	if failed, unread := errors.AsType[*unreadError](err); unread {
+		return v.unindexed(p, failed.err)
+	}
 	if err != nil || l == nil {
 		return err
 	}
@@ -483,6 +490,32 @@ func (s *Store) indexPart(v *volume, p part) error {
 	}
 	l.version = p.is
 	if err := v.writeIndex(p.key, l); err != nil {
+		return err
+	}
+	v.index.set(p.key, p.is)
+	return nil
+}
+
+// unreadError is why something cannot be indexed: the disk did not read it.
+type unreadError struct{ err error }
+
+func (e *unreadError) Error() string { return e.err.Error() }
+
+// unread turns an error of reading what is to be indexed into an unreadError, unless it says more of the volume, or of this process, than of what was to be read.
+func (v *volume) unread(err error) error {
+	if errors.Is(err, syscall.EIO) {
+		return &unreadError{err}
+	}
+	return v.check(err)
+}
+
+// unindexed leaves p to the scan of the next start, until it changes. As where a replica cannot be read, the volume has failed only if it takes no writes either.
+func (v *volume) unindexed(p part, cause error) error {
+	if v.probe(); v.err() != nil {
+		return v.err()
+	}
+	v.log.Warn("cannot be read, and is not indexed", "path", p.path, "volume", v.id.Storage, "err", cause)
+	if err := v.removeFiles(v.indexPath(p.key)); err != nil {
 		return err
 	}
 	v.index.set(p.key, p.is)
@@ -518,7 +551,7 @@ func (s *Store) listDir(v *volume, dir string) (*listing, error) {
 	}
 	entries, err := v.fs.ReadDir(dir)
 	if err != nil {
-		return nil, v.check(err)
+		return nil, v.unread(err)
 	}
 	type files struct {
 		gen         metadata.Generation
@@ -595,7 +628,7 @@ func (s *Store) lengthAtRest(v *volume, id metadata.BlockID, gen metadata.Genera
 	case errors.Is(err, fs.ErrNotExist): // it is being changed
 		return -1, nil
 	case err != nil:
-		return 0, v.check(err)
+		return 0, v.unread(err)
 	case m.Size != sumsSize(d.Size):
 		return -1, nil
 	}
@@ -621,7 +654,7 @@ func (s *Store) listPack(v *volume, p part) (*listing, error) {
 	}
 	slots, records, err := k.scan(p.is.size)
 	if err != nil {
-		return nil, v.check(err)
+		return nil, v.unread(err)
 	}
 	l := &listing{salt: k.salt, durable: k.durable}
 	for i, at := range slots {
@@ -672,20 +705,34 @@ func (s *Store) indexAll() {
 	}
 	var g sync.WaitGroup
 	for _, v := range s.all() {
-		if v.lock != nil && !v.quiet() && !v.inMemory() && v.index.busy.CompareAndSwap(false, true) {
-			v.index.last.Store(true)
+		if v.lock != nil {
 			g.Go(func() { s.indexAtEnd(v) })
 		}
 	}
 	g.Wait()
 }
 
+// indexAtEnd writes the index of a volume once more, before it is closed. A disk that does not answer is not waited for.
 func (s *Store) indexAtEnd(v *volume) {
+	if v.quiet() || v.inMemory() {
+		return
+	}
+	v.index.last.Store(true)
 	ctx, cancel := context.WithTimeout(context.Background(), indexLast)
 	defer cancel()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		for !v.index.busy.CompareAndSwap(false, true) { // in pauses, mostly
+			if stop := v.index.stop.Load(); stop != nil {
+				(*stop)()
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(look):
+			}
+		}
 		defer v.index.busy.Store(false)
 		none := func(time.Duration) {}
 		young, err := s.index(ctx, v, indexSure, none)

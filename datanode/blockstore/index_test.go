@@ -594,3 +594,90 @@ func FuzzListing(f *testing.F) {
 		}
 	})
 }
+
+// What is given back has an index of what was there then, also when somebody writes it in no hurry.
+func TestAVolumeThatIsGivenBackIsIndexed(t *testing.T) {
+	disk, clock := handDisk(1 << 24)
+	h := open(t, disk, "/a", "/b")
+	for id := range int64(20) {
+		h.put(id, 1, pattern(1000+int(id/2%2)*packLimit))
+	}
+	clock.pass(3 * time.Second)
+	v := h.all()[0]
+	ctx, stop := context.WithCancel(t.Context())
+	v.index.stop.Store(&stop)
+	v.index.busy.Store(true)
+	go func() {
+		<-ctx.Done()
+		v.index.busy.Store(false)
+	}()
+	before := v.replicas.Load()
+	check(t, h.Remove("/a"))
+	check(t, h.Add(VolumeConfig{Path: "/a"}))
+	v = h.all()[1]
+	if taken, scanned := v.index.taken.Load(), v.index.scanned.Load(); taken != 2 || scanned != 0 || v.replicas.Load() != before {
+		t.Errorf("%d taken, %d scanned, %d replicas of %d", taken, scanned, v.replicas.Load(), before)
+	}
+	for id := range int64(20) {
+		h.wantContent(id, pattern(1000+int(id/2%2)*packLimit))
+	}
+}
+
+// What cannot be read is not indexed, and no reason to give the volume up while it takes writes.
+func TestWhatCannotBeReadIsNotIndexed(t *testing.T) {
+	for _, c := range []struct {
+		call, path, unread, other, indexed string
+		nth                                int
+	}{
+		{"read", "/packs/", "/v/index/1.pack", "/v/index/0000", "blocks/00/00", 2}, // not the head of the pack
+		{"readdir", "/blocks/", "/v/index/0000", "/v/index/1.pack", "packs/1.pack", 1},
+	} {
+		inner, clock := handDisk(1 << 24)
+		disk := faulty.New(inner)
+		h := open(t, disk)
+		h.put(1, 1, pattern(50_000))
+		h.put(2, 1, pattern(1000))
+		v := h.all()[0]
+		v.index.last.Store(true)
+		clock.pass(3 * time.Second)
+		check(t, writeIndexes(h.Store))
+		clock.pass(3 * time.Second)
+		h.put(3, 1, pattern(50_000))
+		h.put(4, 1, pattern(1000))
+		clock.pass(3 * time.Second)
+		disk.Set(faulty.Nth(c.nth, c.call, c.path, true, syscall.EIO))
+		check(t, writeIndexes(h.Store))
+		check(t, v.err())
+		if _, err := inner.Stat(c.unread); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: what could not be read has an index: %v", c.call, err)
+		}
+		if info, err := inner.Stat(filepath.Join("/v", c.indexed)); err != nil || v.index.get(filepath.Base(c.other)) != versionOf(info) {
+			t.Errorf("%s: the rest was not indexed: %v", c.call, err)
+		}
+		asked := 0
+		disk.Set(func(op faulty.Op) error {
+			if op.Call == c.call && strings.Contains(op.Name, c.path) {
+				asked++
+			}
+			return nil
+		})
+		if check(t, writeIndexes(h.Store)); asked > 0 {
+			t.Errorf("%s: what could not be read and has not changed is read again", c.call)
+		}
+		disk.Set(nil)
+		h.put(5, 1, pattern(50_000))
+		h.put(6, 1, pattern(1000))
+		clock.pass(3 * time.Second)
+		read := faulty.Nth(c.nth, c.call, c.path, true, syscall.EIO)
+		disk.Set(func(op faulty.Op) error {
+			if strings.HasSuffix(op.Name, probeFile) {
+				return syscall.EIO
+			}
+			return read(op)
+		})
+		if err := writeIndexes(h.Store); err == nil || v.err() == nil {
+			t.Errorf("%s: a volume that takes no writes either: %v, %v", c.call, err, v.err())
+		}
+		check(t, h.Shutdown())
+	}
+}

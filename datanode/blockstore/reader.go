@@ -362,6 +362,29 @@ func (s *Store) Corrupt() []datanode.Replica {
 	return out
 }
 
+// Confirm implements datanode.BlockStore. It opens the replica: what lost its file behind the store's back is found out so.
+func (s *Store) Confirm(b metadata.Block) bool {
+	there, err := again(s, b, func(r *replica) (bool, error) {
+		rd, err := s.openReader(r, b)
+		if err != nil {
+			return false, err
+		}
+		if err := rd.Close(); err != nil || !r.acquire(&r.mu) {
+			return false, err
+		}
+		defer r.mu.Unlock()
+		if r.gone {
+			return false, errMeanwhile
+		}
+		if r.bad || r.state != datanode.Finalized || r.blockLocked() != b {
+			return false, nil
+		}
+		s.emit(datanode.Received, r.viewLocked())
+		return true, nil
+	})
+	return err == nil && there
+}
+
 // verifyStep is how many bytes are compared at a time.
 const verifyStep = 256 << 10
 

@@ -271,6 +271,7 @@ func (s *Store) Remove(path string) error {
 	case !works:
 		return metadata.Errorf(metadata.ErrInvalidArgument, "volume %s is the last one that works", path)
 	}
+	s.indexAtEnd(v) // so that whoever has it next need not scan it
 	before := s.all()
 	s.listed.Store(&rest)
 	if v.inMemory() { // which may never come back

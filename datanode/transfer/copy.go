@@ -71,7 +71,7 @@ func (s *Server) Replicate(ctx context.Context, pool string, b metadata.Block, t
 	})
 }
 
-// copyTo sends the replica of b to the target of request, with a token of this datanode's own. The target answers when it has it, or as soon as it refuses it. One of a release that does
+// copyTo sends the replica of b to the target of request, with a token of this datanode's own. The target answers when it has it, also if it had it before, or as soon as it refuses it. One of a release that does
 // not, where the namenode has ordered the copy, only closes the connection, as does one that ends: it is asked whether it has it. The data is verified on the way, so that damage does not
 // spread.
 func (s *Server) copyTo(ctx context.Context, b metadata.Block, request *hadooppb.OpWriteBlockProto) error {

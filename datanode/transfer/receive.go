@@ -26,7 +26,7 @@ const (
 )
 
 // write serves WRITE_BLOCK in its two uses: a client's pipeline (setup answer, acknowledgements), and a copy, that a client ordered to repair its pipeline, or the namenode (one answer,
-// at the end, or when it is refused).
+// at the end, or as soon as it is refused, or found to be here).
 func (c *conn) write(ctx context.Context, op *hadooppb.OpWriteBlockProto) error {
 	in := &receiver{conn: c, op: op, stage: op.GetStage()}
 	in.client = op.GetHeader().GetClientName() != ""
@@ -46,6 +46,9 @@ func (c *conn) write(ctx context.Context, op *hadooppb.OpWriteBlockProto) error 
 	if err := in.open(); err != nil {
 		if in.client && !in.copying {
 			return c.refuse(dtp.OpWriteBlock, statusOf(err), "", err)
+		}
+		if errors.Is(err, metadata.ErrExist) && in.stage != stageTransferRBW && in.store.Confirm(in.block) {
+			return in.haveCopy()
 		}
 		return in.refuseCopy(err)
 	}
@@ -257,6 +260,17 @@ func (in *receiver) refuseCopy(cause error) error {
 	err := in.refuse(dtp.OpWriteBlock, statusOf(cause), "", cause)
 	in.linger()
 	return err
+}
+
+// haveCopy tells who sends a copy that it is here: another order was faster, or who gave this one does not know of it.
+func (in *receiver) haveCopy() error {
+	in.deadlines(in.cfg.Read, in.cfg.Write)
+	if err := dtp.WriteResponse(in.nc, dtp.Success()); err != nil {
+		return err
+	}
+	in.log.Info("replica that is to be copied here is here", "block", in.block.String(), "remote", in.nc.RemoteAddr().String())
+	in.linger()
+	return errDone
 }
 
 // complete ends a copy of the given length.

@@ -116,13 +116,11 @@ func (o *watched) Read(b []byte) (n int, err error) {
 	return n, err
 }
 
-// refused is why a write failed: what the other datanode has said about it, if it has.
+// refused is why a write failed: what the other datanode has said about it, if it has. nil: it has the replica, and wants no more of it.
 func (o *watched) refused(cause error) error {
 	_ = o.SetReadDeadline(time.Now().Add(lingerTime))
 	if answer, err := dtp.ReadResponse(o.r); err == nil {
-		if err = dtp.CheckResponse(dtp.OpWriteBlock, answer); err != nil {
-			return err
-		}
+		return dtp.CheckResponse(dtp.OpWriteBlock, answer)
 	}
 	return cause
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -370,4 +371,41 @@ func dumb(t *testing.T, d *node) *hadooppb.DatanodeInfoProto {
 		serving.Wait()
 	})
 	return info
+}
+
+// A copy that the target has already counts: the target says so, and announces it again, as who ordered it does not know of it. One that is not the same is refused.
+func TestACopyThatIsThere(t *testing.T) {
+	t.Parallel()
+	source, sizes := written(t)
+	for id, data := range sizes {
+		target := startOne(t)
+		target.keep(block(id, 5, 0), data, datanode.DefaultChecksum)
+		target.mu.Lock()
+		before := len(target.changes)
+		target.mu.Unlock()
+		if err := source.srv.Replicate(t.Context(), pool, block(id, 5, 0), target.info, hadooppb.StorageTypeProto_DISK, 0, nil); err != nil {
+			t.Errorf("a copy of %d bytes that is there ended with %v", len(data), err)
+		}
+		target.mu.Lock()
+		changes := slices.Clone(target.changes[before:])
+		target.mu.Unlock()
+		if want := block(id, 5, int64(len(data))); len(changes) != 1 || changes[0].Kind != datanode.Received || changes[0].Block != want {
+			t.Errorf("the target has announced %v, want %v once more", changes, want)
+		}
+		target.wantContent(block(id, 5, 0), data)
+
+		w, err := source.srv.Place(t.Context(), pool, block(id, 5, int64(len(data))), target.info, hadooppb.StorageTypeProto_DISK, datanode.DefaultChecksum, false)
+		check(t, err)
+		if n, err := w.Write(data); err != nil || n != len(data) {
+			t.Errorf("of an internal block of %d bytes that is there %d were written, %v", len(data), n, err)
+		}
+		check(t, w.Finish())
+		check(t, w.Close())
+
+		shorter := startOne(t)
+		shorter.keep(block(id, 5, 0), data[:50], datanode.DefaultChecksum)
+		if err := source.srv.Replicate(t.Context(), pool, block(id, 5, 0), shorter.info, hadooppb.StorageTypeProto_DISK, 0, nil); err == nil || !strings.Contains(err.Error(), "already exists") {
+			t.Errorf("a copy of %d bytes of which 50 are there ended with %v", len(data), err)
+		}
+	}
 }

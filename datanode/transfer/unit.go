@@ -211,6 +211,7 @@ type Placed struct {
 	sums   []byte
 	off    int64
 	seqno  int64
+	there  bool // the other datanode had it before
 }
 
 // Place begins to make a finalized replica of b, with the checksums that are wanted, at another datanode, on a volume of a kind, as a client's order to copy does (TRANSFER_BLOCK): that is answered.
@@ -242,23 +243,32 @@ func (s *Server) Place(ctx context.Context, pool string, b metadata.Block, to *h
 // Write sends data in packets. Only the last Write may have a length that is no multiple of the chunk.
 func (w *Placed) Write(data []byte) (int, error) {
 	sent := 0
-	for sent < len(data) {
+	for sent < len(data) && !w.there {
 		piece := data[sent:min(len(data), sent+packetData)]
 		w.sums = dtp.DefaultChecksum.Append(w.sums[:0], piece)
 		w.to.refresh(w.server.cfg.Write)
 		if err := w.out.Write(dtp.Header{Offset: w.off, Seqno: w.seqno}, w.sums, piece); err != nil {
-			return sent, w.failed(w.to.refused(err))
+			if err = w.to.refused(err); err != nil {
+				return sent, w.failed(err)
+			}
+			w.there = true
 		}
 		sent, w.off, w.seqno = sent+len(piece), w.off+int64(len(piece)), w.seqno+1
 	}
-	return sent, nil
+	return len(data), nil
 }
 
 // Finish ends the replica, and returns when it is on the other datanode's disk.
 func (w *Placed) Finish() error {
+	if w.there {
+		return nil
+	}
 	w.to.deadlines(w.server.cfg.Read+perHop, w.server.cfg.Write)
 	if err := w.out.Write(dtp.Header{Offset: w.off, Seqno: w.seqno, Last: true}, nil, nil); err != nil {
-		return w.failed(w.to.refused(err))
+		if err = w.to.refused(err); err != nil {
+			return w.failed(err)
+		}
+		return nil
 	}
 	answer, err := dtp.ReadResponse(w.to.r)
 	if err == nil {
