@@ -55,8 +55,8 @@ const (
 	indexNew = ".new"
 	// indexClock is a file that is made to learn the time of the file system.
 	indexClock = "clock" + indexNew
-	// maxIndex is the size of the largest index that is written or read.
-	maxIndex = 64 << 20
+	// maxIndex is the size of the largest index that is written or read, in bytes: of more than a million replicas. While it is read it takes sixteen times as much at most.
+	maxIndex = 16 << 20
 )
 
 const (
@@ -146,7 +146,7 @@ func decodeListing(b []byte, owner string) *listing {
 	}
 	finals, others := int(binary.BigEndian.Uint32(b[64:])), int(binary.BigEndian.Uint32(b[68:]))
 	r := varints{b: b[indexHead:end]}
-	if r.text() != owner || finals > len(r.b)/4 || others > len(r.b) {
+	if r.text() != owner || 4*finals+others > len(r.b) {
 		return nil
 	}
 	l.final = make([]listed, finals)
@@ -207,7 +207,6 @@ func (r *varints) text() string {
 // volumeIndex is what a volume knows of its index.
 type volumeIndex struct {
 	busy atomic.Bool                        // somebody writes it
-	last atomic.Bool                        // it is written for the last time, with the pack that records are appended to
 	stop atomic.Pointer[context.CancelFunc] // ends who is busy before
 	mu   sync.Mutex
 	of   map[string]version // by name, what each index is of
@@ -335,7 +334,7 @@ func (s *Store) Index(ctx context.Context) {
 // indexTurn begins to write the index of each volume on which nobody does.
 func (s *Store) indexTurn(ctx context.Context, g *sync.WaitGroup) {
 	for _, v := range s.all() {
-		if v.quiet() || v.inMemory() || v.index.last.Load() || !v.index.busy.CompareAndSwap(false, true) {
+		if v.quiet() || v.inMemory() || !v.index.busy.CompareAndSwap(false, true) {
 			continue
 		}
 		ctx, stop := context.WithCancel(ctx)
@@ -407,7 +406,7 @@ func (v *volume) stale() ([]part, error) {
 	for _, e := range entries {
 		if seq, ok := parsePackName(e.Name); ok && !e.Dir {
 			there[e.Name] = true
-			if open == nil || seq != open.seq || v.index.last.Load() {
+			if open == nil || seq != open.seq {
 				parts = append(parts, v.packPart(seq))
 			}
 		}
@@ -717,7 +716,6 @@ func (s *Store) indexAtEnd(v *volume) {
 	if v.quiet() || v.inMemory() {
 		return
 	}
-	v.index.last.Store(true)
 	ctx, cancel := context.WithTimeout(context.Background(), indexLast)
 	defer cancel()
 	done := make(chan struct{})
@@ -734,6 +732,7 @@ func (s *Store) indexAtEnd(v *volume) {
 			}
 		}
 		defer v.index.busy.Store(false)
+		v.endPack()
 		none := func(time.Duration) {}
 		young, err := s.index(ctx, v, indexSure, none)
 		if old := v.index.count(); err == nil && young > 0 && int64(young)*v.replicas.Load()/int64(young+old) > indexWorth {

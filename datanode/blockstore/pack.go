@@ -146,12 +146,10 @@ var recordBuffers = sync.Pool{New: func() any { return new(make([]byte, 0, recor
 func (v *volume) addRecord(id metadata.BlockID, gen metadata.Generation, sums, data []byte) (*slot, error) {
 	v.packMu.Lock()
 	defer v.packMu.Unlock()
-	p := v.pack
-	if p != nil && p.end >= v.packSize {
-		v.pack = nil
-		p.release()
-		p = nil
+	if v.pack != nil && v.pack.end >= v.packSize {
+		v.endPackLocked()
 	}
+	p := v.pack
 	if p == nil {
 		var err error
 		if p, err = v.newPack(); err != nil {
@@ -171,6 +169,20 @@ func (v *volume) addRecord(id metadata.BlockID, gen metadata.Generation, sums, d
 	p.end += recordSize(s.length)
 	p.live.Add(1)
 	return s, nil
+}
+
+// endPack has the next record begin another pack.
+func (v *volume) endPack() {
+	v.packMu.Lock()
+	defer v.packMu.Unlock()
+	v.endPackLocked()
+}
+
+func (v *volume) endPackLocked() {
+	if p := v.pack; p != nil {
+		v.pack = nil
+		p.release()
+	}
 }
 
 // newPack starts a pack, durably: what is appended to it can be found after one fsync of the file. v.packMu is held.
