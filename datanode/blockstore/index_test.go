@@ -683,3 +683,21 @@ func TestWhatCannotBeReadIsNotIndexed(t *testing.T) {
 		check(t, h.Shutdown())
 	}
 }
+
+// A pack that was indexed goes on no more: a record that takes the place of a torn one changes no size, and its stamp may be lost in a power cut.
+func TestNothingIsAppendedToAnIndexedPack(t *testing.T) {
+	disk, clock := handDisk(1 << 20)
+	h := open(t, disk)
+	h.put(1, 1, pattern(1000))
+	clock.pass(3 * time.Second)
+	h.indexAtEnd(h.all()[0])
+	if _, err := disk.Stat("/v/index/1.pack"); err != nil {
+		t.Errorf("the pack is not indexed: %v", err)
+	}
+	h.put(2, 1, pattern(1000))
+	r := h.get(2)
+	defer h.letGo(r)
+	if at := r.packed; at == nil || at.p.seq != 2 {
+		t.Errorf("the next record lies at %+v", at)
+	}
+}
