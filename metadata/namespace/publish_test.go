@@ -353,6 +353,9 @@ func TestPublishIsDoneOnce(t *testing.T) {
 		t.Fatalf("%+v", first)
 	}
 	w.file("/q/s/f", 1)
+	if r := w.apply(numbered(command(bob, publishOf(attributeOf("/q/s/published", "a", "1"))), "0123456789abcdef", 7)); !errors.Is(r.Err, metadata.ErrPermission) || r.Replayed {
+		t.Errorf("another user's request with the same numbers: %+v", r)
+	}
 	for range 2 {
 		if r := w.apply(request); r.Err != nil || !r.OK || r.Snapshot != first.Snapshot || !r.Replayed {
 			t.Errorf("%+v", r)

@@ -429,6 +429,9 @@ func TestPublishOverHTTP(t *testing.T) {
 		{"", `{"steps": [{"setXAttr": {"path": "next", "name": "user.a", "flag": "MAYBE"}}]}`, 403, "XAttrSetFlag.MAYBE"},
 		{"", `{"steps": [{"delete": {"path": "next"}}, {"delete": {"path": "none"}}]}`, 404, "step 2 of 2 (delete /d/none): File does not exist: /d/none"},
 		{"", `{"steps": [{"delete": {"path": "next"}}, {"rename": {"source": "current", "destination": "/c"}}]}`, 403, "step 2 of 2 (rename /d/current to /c): Permission denied: user=bob"},
+		{"", `{"steps": [{"delete": {"recursive": true}}]}`, 400, "step 1 of 1: a delete takes a path"},
+		{"", `{"steps": [{"rename": {"source": "", "destination": "/d/x"}}]}`, 400, "step 1 of 1: a rename takes a source and a destination"},
+		{"", `{"steps": [{"rename": {"source": "next"}}]}`, 400, "step 1 of 1: a rename takes a source and a destination"},
 		{"&requestid=7", `{"steps": [{"delete": {"path": "next"}}]}`, 400, "32 hexadecimal digits"},
 		{"", `{"steps": [{"delete": {"path": "` + strings.Repeat("x", 1<<20) + `"}}]}`, 400, "the body has more than 1048576 bytes"},
 	} {
