@@ -594,5 +594,8 @@ func (ns *Namespace) resolveTarget(p *place, t *txn, target *logpb.Target, why i
 	if err := ns.resolve(p, &t.caller, metadata.INodeID(target.GetBase()), target.GetPath(), why); err != nil {
 		return err
 	}
+	if err := ns.looked(looksPerName * len(p.nodes)); err != nil {
+		return err
+	}
 	return ns.checkWritable(p)
 }

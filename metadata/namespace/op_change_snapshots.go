@@ -140,6 +140,9 @@ func (ns *Namespace) checkUnsnapped(n *inode) (some bool, err error) {
 	if ns.meta.snapshottable == 0 || n == nil || !n.isDir() {
 		return false, nil
 	}
+	if err := ns.looked(len(ns.snaps.allowed) / rootsPerLook); err != nil {
+		return false, err
+	}
 	var oldest *inode // with snapshots
 	for id := range ns.snaps.allowed {
 		if n.dir.entries == 0 && id != n.id {

@@ -1,6 +1,7 @@
 package namespace
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -20,18 +21,19 @@ const (
 // directory. Step of the result is the one that failed, from 1 on; Snapshot is the path of the snapshot that the last one made.
 //
 // Errors: those of the steps, with the step in front; ErrRetriable with INode and Step for a tree that has to be surveyed before; ErrInvalidArgument for
-// steps that cannot be, or too many of them.
+// steps that cannot be, or too many of them, or that look at too much together.
 func (ns *Namespace) publish(t *txn, op *logpb.Publish) {
 	if err := checkPublish(op); err != nil {
 		t.fail(err)
 		return
 	}
+	ns.beginUndo()
+	defer func() { ns.undo = nil }()
 	if err := ns.warm(t, op); err != nil {
 		t.fail(err)
 		return
 	}
-	ns.beginUndo()
-	defer func() { ns.undo = nil }()
+	ns.undo.looks = 0 // those of the steps count anew
 	for i, step := range op.Steps {
 		one := &txn{caller: t.caller, index: t.index, result: &Result{}}
 		ns.publishStep(one, step)
@@ -95,7 +97,11 @@ func (ns *Namespace) publishStep(t *txn, step *logpb.PublishStep) {
 		ns.rename(t, s.Rename)
 	case *logpb.PublishStep_Delete:
 		ns.delete(t, s.Delete)
-		if r := t.result; r.Err == nil && !r.OK {
+		r := t.result
+		if base := s.Delete.Target.Base; step.IfThere && base > uint64(noINode) && metadata.KindOf(r.Err) == metadata.ErrNotExist {
+			r.Err = nil // the inode where the path begins is not there
+		}
+		if r.Err == nil && !r.OK {
 			switch {
 			case (s.Delete.Target.Base == 0 || s.Delete.Target.Base == uint64(metadata.RootID)) && strings.Trim(s.Delete.Target.Path, "/") == "":
 				t.failf(metadata.ErrIO, "the root directory cannot be deleted")
@@ -123,9 +129,15 @@ func (ns *Namespace) warm(t *txn, op *logpb.Publish) error {
 		for _, target := range stepTargets(step) {
 			err := ns.resolve(p, &t.caller, metadata.INodeID(target.Base), target.Path, toUse)
 			if err == nil {
+				err = ns.looked(looksPerName * len(p.nodes))
+			}
+			if err == nil {
 				err = ns.warmTree(t, p, step.GetDelete())
 			}
-			if err != nil && !isAnswer(err) {
+			switch {
+			case errors.Is(err, errManyLooks):
+				return nil
+			case err != nil && !isAnswer(err):
 				return err
 			}
 		}

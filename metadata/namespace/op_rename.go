@@ -240,13 +240,22 @@ func (ns *Namespace) moveQuota(n, old, to *inode, known usage) (free usage, err 
 
 // commonAncestor is the deepest directory that is at or above both.
 func commonAncestor(a, b *inode) *inode {
-	above := map[*inode]bool{}
-	for ; a != nil; a = a.parent {
-		above[a] = true
+	for left, right := a.depth(), b.depth(); a != b; {
+		if left >= right {
+			a, left = a.parent, left-1
+		} else {
+			b, right = b.parent, right-1
+		}
 	}
-	for ; b != nil && !above[b]; b = b.parent {
+	return a
+}
+
+// depth is how many directories are above n.
+func (n *inode) depth() (depth int) {
+	for n = n.parent; n != nil; n = n.parent {
+		depth++
 	}
-	return b
+	return depth
 }
 
 // move puts n where dst is; replaced is what was there, nil for nothing.

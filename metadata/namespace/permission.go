@@ -160,6 +160,9 @@ func (ns *Namespace) checkSubtree(c *caller, top *inode) error {
 		if entries += d.dir.entries; entries > smallTree {
 			return errLargeTree
 		}
+		if err := ns.looked(looksPerDirectory + d.dir.entries); err != nil {
+			return err
+		}
 		if err := ns.loadAll(d); err != nil {
 			return err
 		}

@@ -88,6 +88,12 @@ func (ns *Namespace) usageFor(top *inode, types bool, most int) (usage, error) {
 		if entries += n.dir.entries; most > 0 && entries > most {
 			return sum, errLargeTree
 		}
+		if n.dir.entries == 0 {
+			continue
+		}
+		if err := ns.looked(looksPerDirectory + n.dir.entries); err != nil {
+			return sum, err
+		}
 		if err := ns.loadAll(n); err != nil {
 			return sum, err
 		}

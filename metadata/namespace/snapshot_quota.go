@@ -139,6 +139,9 @@ func (ns *Namespace) spaceOf(n *inode) (int64, error) {
 	if !ns.hasHistory(n) {
 		return n.file.space(), nil
 	}
+	if err := ns.looked(looksPerHistory); err != nil {
+		return 0, err
+	}
 	more, err := ns.keptSpace(n)
 	return n.file.space() + more, err
 }

@@ -1,6 +1,10 @@
 package namespace
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/gohops/hops/metadata"
+)
 
 // journal is how what a command has changed is taken back: what Publish needs, whose steps each look and change in one go. The few functions that its
 // steps change the state by note what is to be done, and all of it is done in the reverse order. Afterwards the state is the one from before to the last
@@ -16,6 +20,7 @@ type journal struct {
 	owed    int
 
 	thrownOut int // inodes that went to the reclaim directory
+	looks     int // see looked
 }
 
 // beginUndo starts to note what the command changes.
@@ -33,6 +38,35 @@ func (ns *Namespace) rollBack() {
 	ns.meta, ns.hash, ns.events, ns.effects, ns.owed = j.meta, j.hash, ns.events[:j.told], j.effects, j.owed
 	ns.snaps.leaving, ns.snaps.last = leaving{}, retention{}
 	ns.snaps.forgetKnown() // directories were elsewhere meanwhile
+}
+
+// What a publish looks at, in units of an entry of a directory that is in memory: some 50 ns. Each step may look at as much as an operation by itself, and
+// others wait for all of them. This is part of the state machine.
+const (
+	maxPublishLooks = 1 << 17
+	// A name of a path is looked at several times: by rights, quotas and snapshots of all that is above.
+	looksPerName = 2
+	// Each directory may have to be read by itself.
+	looksPerDirectory = 32
+	// What was kept of a file in a snapshot is read from the store.
+	looksPerHistory = 32
+	// rootsPerLook is how many snapshottable directories are one look.
+	rootsPerLook = 16
+)
+
+var errManyLooks = metadata.Errorf(metadata.ErrInvalidArgument,
+	"the steps up to this one look at too much while all others wait: paths that are very deep, or trees with too many entries together. Publish fewer of them at a time")
+
+// looked counts what a step is about to look at; of operations that are no steps nothing. Errors: errManyLooks.
+func (ns *Namespace) looked(looks int) error {
+	j := ns.undo
+	if j == nil {
+		return nil
+	}
+	if j.looks += looks; j.looks > maxPublishLooks {
+		return errManyLooks
+	}
+	return nil
 }
 
 func (j *journal) note(back func()) { j.back = append(j.back, back) }

@@ -275,6 +275,7 @@ func (s *Server) pageOf(l *feed.Log, c *metadata.Caller, r namenode.EventsReques
 		}
 		return nil, metadata.Errorf(metadata.ErrRetriable, "the feed of changes of this namenode cannot be read at the moment: its log tells why")
 	}
+	began := operations(page.Events)
 	page.Events = about(page.Events, r.Path)
 	if !c.Superuser {
 		if page.Events, err = s.ns.VisibleEvents(*c, page.Events); err != nil {
@@ -282,7 +283,35 @@ func (s *Server) pageOf(l *feed.Log, c *metadata.Caller, r namenode.EventsReques
 		}
 		page.Events = about(page.Events, r.Path) // whose hidden end of a rename is no answer to a guess
 	}
+	rejoin(page.Events, began)
 	return &page, nil
+}
+
+// operations are the positions of the first events of those operations that have several.
+func operations(events []metadata.Event) (began []metadata.Position) {
+	for i := 1; i < len(events); i++ {
+		if events[i].Continued && !events[i-1].Continued {
+			began = append(began, events[i-1].Position)
+		}
+	}
+	return began
+}
+
+// rejoin makes events go on with what is left of their own operations only: when those before them were left out, they would belong to another one.
+func rejoin(events []metadata.Event, began []metadata.Position) {
+	at := 0
+	for i := range events {
+		e := &events[i]
+		if !e.Continued {
+			continue
+		}
+		for at+1 < len(began) && began[at+1] <= e.Position {
+			at++
+		}
+		if at < len(began) && began[at] <= e.Position { // else it began before all of these
+			e.Continued = i > 0 && events[i-1].Position >= began[at]
+		}
+	}
 }
 
 // about leaves of events those that concern a path, if there is one.

@@ -315,6 +315,59 @@ func TestFeedPagesBeginWhereTheyWereAskedFor(t *testing.T) {
 	}
 }
 
+// Who is told of a part of an operation only is not told that it belongs to the one before.
+func TestFeedOfAPartOfAnOperation(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, nil)
+	c.raised()
+	fs, ctx := c.root(), t.Context()
+	for _, dir := range []string{"/mine/a", "/other/a"} {
+		if err := fs.Mkdirs(ctx, dir, 0o755, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, err := range []error{fs.SetOwner(ctx, "/mine", "bob", ""), fs.SetPermission(ctx, "/other", 0o700)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	begin, err := fs.EventsEnd(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := fs.Rename(ctx, "/mine/a", "/mine/b"); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	if _, err := fs.Publish(ctx, dfs.RenameStep{From: "/other/a", To: "/other/b"}, dfs.RenameStep{From: "/mine/b", To: "/mine/c"}, dfs.RenameStep{From: "/mine/c", To: "/mine/d"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, reader := range []struct {
+		who  string
+		fs   *dfs.Client
+		path string
+		want []string
+	}{
+		{"all of it", fs, "", []string{"/mine/b false", "/other/b false", "/mine/c true", "/mine/d true"}},
+		{"by a path", fs, "/mine", []string{"/mine/b false", "/mine/c false", "/mine/d true"}},
+		{"by rights", c.client("bob"), "", []string{"/mine/b false", "/mine/c false", "/mine/d true"}},
+	} {
+		var got []string
+		for at := begin; len(got) < len(reader.want); {
+			page, err := reader.fs.Events(ctx, at, dfs.EventsOptions{Path: reader.path, Wait: 10 * time.Second})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range page.Events {
+				got = append(got, fmt.Sprint(e.Target, " ", e.Continued))
+			}
+			at = page.Next
+		}
+		if !slices.Equal(got, reader.want) {
+			t.Errorf("%s: %q, want %q", reader.who, got, reader.want)
+		}
+	}
+}
+
 func TestFeedOnHTTP(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, nil)

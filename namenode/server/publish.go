@@ -27,8 +27,11 @@ func (s *Server) Publish(c metadata.Caller, retry namenode.Retry, steps []nameno
 		}
 		op.Steps[i] = step
 	}
-	s.publish(surveys+min(len(steps), surveys), c, retry, op, done)
+	s.publish(surveys+min(len(steps), publishSurveys), c, retry, op, done)
 }
+
+// publishSurveys is for how many of its steps a publish has trees surveyed: half of the surveys that the cluster has at a time.
+const publishSurveys = 32
 
 // publishError is what was wrong with a step before it was proposed.
 func publishError(step, of int, err error) error {
@@ -75,6 +78,12 @@ func (s *Server) publish(left int, c metadata.Caller, retry namenode.Retry, op *
 	s.change(&c, retry, e, func(r *namespace.Result, err error) {
 		if large(r, err) && left > 0 {
 			n, tree := r.Step, &logpb.Target{Base: uint64(r.INode)}
+			if surveyOf(op.Steps[n-1]) == 0 && surveyedSteps(op) == publishSurveys {
+				s.endSurveys(c, op)
+				done("", publishError(n, len(op.Steps), metadata.Errorf(metadata.ErrInvalidArgument,
+					"the tree is large, as those of %d steps before are, which is the most: publish fewer of them at a time", publishSurveys)))
+				return
+			}
 			s.aside(c.User, nil, 0, func(err error) {
 				if err == nil {
 					err = s.surveyStep(c, op.Steps[n-1], tree)
@@ -116,10 +125,24 @@ func (s *Server) surveyStep(c metadata.Caller, step *logpb.PublishStep, tree *lo
 	return nil
 }
 
+// surveyOf is the survey that a step has; 0: none.
+func surveyOf(step *logpb.PublishStep) uint64 {
+	return max(step.GetDelete().GetSurvey(), step.GetRename().GetSurvey())
+}
+
+func surveyedSteps(op *logpb.Publish) (n int) {
+	for _, step := range op.Steps {
+		if surveyOf(step) != 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // endSurveys ends the surveys of a publish that is given up. They would end by themselves.
 func (s *Server) endSurveys(c metadata.Caller, op *logpb.Publish) {
 	for _, step := range op.Steps {
-		survey := max(step.GetDelete().GetSurvey(), step.GetRename().GetSurvey())
+		survey := surveyOf(step)
 		if survey == 0 {
 			continue
 		}

@@ -322,6 +322,50 @@ func TestPublishLargeTrees(t *testing.T) {
 	}
 }
 
+// Many steps may be about large trees, but not so many that others find no survey any more.
+func TestPublishManyLargeTrees(t *testing.T) {
+	c := newCluster(t, 1, nil)
+	m := c.raised()
+	root, ctx := c.root(), t.Context()
+	for _, dir := range []string{"/a/tree", "/limited"} {
+		if err := root.Mkdirs(ctx, dir, 0o755, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	quota := make(chan error, 1)
+	m.SetQuota(m.caller(), "/limited", 10_000, metadata.QuotaKeep, func(err error) { quota <- err })
+	if err := <-quota; err != nil {
+		t.Fatal(err)
+	}
+	const entries = 1100
+	made := make(chan error, entries)
+	for i := range entries {
+		m.Mkdirs(m.caller(), namenode.MkdirsRequest{Path: fmt.Sprintf("/a/tree/%d", i), Mode: 0o755}, func(err error) { made <- err })
+	}
+	for range entries {
+		if err := <-made; err != nil {
+			t.Fatal(err)
+		}
+	}
+	from, to := "/a/tree", "/limited/tree"
+	there := func(times int) (steps []dfs.Step) {
+		for range times {
+			steps = append(steps, dfs.RenameStep{From: from, To: to}, dfs.RenameStep{From: to, To: from})
+		}
+		return steps
+	}
+	if _, err := root.Publish(ctx, there(publishSurveys/2)...); err != nil {
+		t.Errorf("%d large steps: %v", publishSurveys, err)
+	}
+	_, err := root.Publish(ctx, there(publishSurveys)...)
+	if failed, ok := errors.AsType[*dfs.PublishError](err); !ok || failed.Step != publishSurveys+1 || !errors.Is(err, metadata.ErrInvalidArgument) || !strings.Contains(err.Error(), "publish fewer") {
+		t.Errorf("%d large steps: %v", 2*publishSurveys, err)
+	}
+	if l, err := root.List(ctx, from); err != nil || len(l) != entries {
+		t.Errorf("%d entries, %v", len(l), err)
+	}
+}
+
 // Each step is in the audit log as what it does by itself; of one that is refused its step.
 func TestPublishesAreInTheAuditLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
@@ -429,6 +473,9 @@ func TestPublishOverHTTP(t *testing.T) {
 		{"", `{"steps": [{"setXAttr": {"path": "next", "name": "user.a", "flag": "MAYBE"}}]}`, 403, "XAttrSetFlag.MAYBE"},
 		{"", `{"steps": [{"delete": {"path": "next"}}, {"delete": {"path": "none"}}]}`, 404, "step 2 of 2 (delete /d/none): File does not exist: /d/none"},
 		{"", `{"steps": [{"delete": {"path": "next"}}, {"rename": {"source": "current", "destination": "/c"}}]}`, 403, "step 2 of 2 (rename /d/current to /c): Permission denied: user=bob"},
+		{"", `{"steps": [{"delete": {"recursive": true}}]}`, 400, "step 1 of 1: a delete takes a path"},
+		{"", `{"steps": [{"rename": {"source": "", "destination": "/d/x"}}]}`, 400, "step 1 of 1: a rename takes a source and a destination"},
+		{"", `{"steps": [{"rename": {"source": "next"}}]}`, 400, "step 1 of 1: a rename takes a source and a destination"},
 		{"&requestid=7", `{"steps": [{"delete": {"path": "next"}}]}`, 400, "32 hexadecimal digits"},
 		{"", `{"steps": [{"delete": {"path": "` + strings.Repeat("x", 1<<20) + `"}}]}`, 400, "the body has more than 1048576 bytes"},
 	} {

@@ -15,7 +15,7 @@ import (
 // maxPublish is how many bytes the body of a PUBLISH may have. What it says takes less in the log, where 512 KiB is the most.
 const maxPublish = 1 << 20
 
-// publishStep is a step of a PUBLISH: one of these. Paths are absolute, or below the request's path.
+// publishStep is a step of a PUBLISH: one of these. Paths are absolute, or below the request's path; an empty one, or none, is that itself, but not for what moves or deletes.
 type publishStep struct {
 	Rename *struct {
 		Source      string `json:"source"`
@@ -54,11 +54,15 @@ func (s *publishStep) step(q *request) (out namenode.PublishStep, err error) {
 	}
 	verbs := 0
 	if r := s.Rename; r != nil {
-		verbs++
+		if verbs++; r.Source == "" || r.Destination == "" {
+			err = metadata.Errorf(metadata.ErrInvalidArgument, "a rename takes a source and a destination")
+		}
 		out = namenode.PublishStep{What: namenode.PublishRename, Path: path(r.Source), To: path(r.Destination), Overwrite: r.Overwrite}
 	}
 	if d := s.Delete; d != nil {
-		verbs++
+		if verbs++; d.Path == "" { // which nobody means to be the request's path
+			err = metadata.Errorf(metadata.ErrInvalidArgument, "a delete takes a path")
+		}
 		out = namenode.PublishStep{What: namenode.PublishDelete, Path: path(d.Path), Recursive: d.Recursive, IfThere: d.IfThere}
 	}
 	if x := s.SetXAttr; x != nil {
