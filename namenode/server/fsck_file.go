@@ -93,9 +93,9 @@ func (f *fsckRun) stands(was *namespace.FileBlocks) bool {
 }
 
 // inodePath names a file whatever comes to its path.
-func inodePath(file *namespace.FileBlocks) string {
-	return fmt.Sprintf("/.reserved/.inodes/%d", file.Status.ID)
-}
+func inodePath(file *namespace.FileBlocks) string { return inodeAt(file.Status.ID) }
+
+func inodeAt(id metadata.INodeID) string { return fmt.Sprintf("/.reserved/.inodes/%d", id) }
 
 // fsckFile is a file on its way through a walk.
 type fsckFile struct {

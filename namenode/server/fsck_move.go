@@ -114,7 +114,8 @@ func (f *fsckFile) salvage(file *namespace.FileBlocks) (without []namespace.Bloc
 		return nil, err
 	}
 	target := path.Join(lostFound, f.path)
-	if err := f.makeRoom(target, file); err != nil {
+	room, err := f.makeRoom(target, file)
+	if err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -131,7 +132,7 @@ func (f *fsckFile) salvage(file *namespace.FileBlocks) (without []namespace.Bloc
 		return nil, err
 	}
 	defer in.Close()
-	s := salvaging{fsckRun: f.fsckRun, client: client, in: in, buffer: make([]byte, moveChunk)}
+	s := salvaging{fsckRun: f.fsckRun, client: client, room: room, in: in, buffer: make([]byte, moveChunk)}
 	var failures []error
 	for _, b := range file.Blocks {
 		f.breathe()
@@ -155,50 +156,60 @@ func (f *fsckFile) salvage(file *namespace.FileBlocks) (without []namespace.Bloc
 		failures = append(failures, namenode.ErrStandbyRead)
 	default:
 		failures = append(failures, f.await(func(done func(error)) {
-			f.RenameTo(f.caller, namenode.Retry{}, unmoved, target, false, false, done)
+			f.RenameTo(f.caller, namenode.Retry{}, room, target, false, false, done)
 		}))
 	}
 	return without, errors.Join(failures...)
 }
 
 // makeRoom makes the directory where what is left of a file is copied to, with the mode of the file, and those above the one that gets it: for their owner alone, as what is above the
-// file may have kept others from it.
-func (f *fsckFile) makeRoom(target string, file *namespace.FileBlocks) error {
+// file may have kept others from it. It is named by its inode: the walk of a namenode that has led in between may have made another one there.
+func (f *fsckFile) makeRoom(target string, file *namespace.FileBlocks) (room string, err error) {
 	if file.InSnapshot {
-		return errors.New("it is in a snapshot")
+		return "", errors.New("it is in a snapshot")
 	}
 	top, err := f.ns.Stat(f.caller, lostFound)
 	switch {
 	case err != nil:
-		return err
+		return "", err
 	case top == nil:
 		err = f.await(func(done func(error)) { f.Mkdirs(f.caller, namenode.MkdirsRequest{Path: lostFound, Mode: 0o755}, done) })
 	case !top.IsDir():
 		err = errors.New(lostFound + " is a file")
 	}
 	if err != nil {
-		return err
+		return "", err
 	}
 	if there, err := f.ns.Stat(f.caller, target); err != nil {
-		return err
+		return "", err
 	} else if there != nil {
-		return kept("%s already exists", target)
+		return "", kept("%s already exists", target)
 	}
 	if err := f.await(func(done func(error)) {
 		f.Delete(f.caller, namenode.Retry{}, unmoved, true, func(_ bool, err error) { done(err) })
 	}); err != nil {
-		return err
+		return "", err
 	}
 	if above := path.Dir(target); above != lostFound {
 		if err := f.await(func(done func(error)) {
 			f.Mkdirs(f.caller, namenode.MkdirsRequest{Path: above, Mode: 0o700, Parents: true}, done)
 		}); err != nil {
-			return err
+			return "", err
 		}
 	}
-	return f.await(func(done func(error)) {
+	if err := f.await(func(done func(error)) {
 		f.Mkdirs(f.caller, namenode.MkdirsRequest{Path: unmoved, Mode: file.Status.Mode}, done)
-	})
+	}); err != nil {
+		return "", err
+	}
+	made, err := f.ns.Stat(f.caller, unmoved)
+	if err == nil && made == nil {
+		err = errors.New("it is moved by another namenode, too")
+	}
+	if err != nil {
+		return "", err
+	}
+	return inodeAt(made.ID), nil
 }
 
 // copier is the client of the walk, which acts for who asked and knows this namenode alone: a walk ends with its leadership.
@@ -222,6 +233,7 @@ func (f *fsckRun) copier() (*dfs.Client, error) {
 type salvaging struct {
 	*fsckRun
 	client *dfs.Client
+	room   string // the directory where it is copied to
 	in     *dfs.Reader
 	out    *dfs.Writer // the chain that the last block went to; nil: the next block begins one
 	chains int
@@ -231,7 +243,7 @@ type salvaging struct {
 // copy appends a block to the chain. After an error the chain has a part of it, and ends.
 func (s *salvaging) copy(at, length int64) error {
 	if s.out == nil {
-		out, err := s.client.Create(s.ctx, unmoved+"/"+strconv.Itoa(s.chains), dfs.CreateOptions{})
+		out, err := s.client.Create(s.ctx, s.room+"/"+strconv.Itoa(s.chains), dfs.CreateOptions{})
 		if err != nil {
 			return err
 		}

@@ -92,8 +92,19 @@ func TestFsckMovesNothingAwayThatItCouldNotCopy(t *testing.T) {
 		t.Error(text)
 	}
 	there("/d/half", true)
-	if err := (&fsckFile{fsckRun: walk}).makeRoom("/lost+found/d/.snapshot/s/half", &namespace.FileBlocks{InSnapshot: true}); err == nil || err.Error() != "it is in a snapshot" {
+	if _, err := (&fsckFile{fsckRun: walk}).makeRoom("/lost+found/d/.snapshot/s/half", &namespace.FileBlocks{InSnapshot: true}); err == nil || err.Error() != "it is in a snapshot" {
 		t.Errorf("a file of a snapshot: %v", err)
+	}
+	// What another walk has made meanwhile in the same place is not taken for this one's.
+	room, err := (&fsckFile{fsckRun: walk}).makeRoom("/lost+found/d/other", file)
+	must(t, err)
+	_, err = c.root().Delete(t.Context(), unmoved, true)
+	must(t, err)
+	must(t, c.root().Mkdirs(t.Context(), unmoved, 0o755, true))
+	if err := lead.await(func(done func(error)) {
+		lead.RenameTo(lead.caller(), namenode.Retry{}, room, "/lost+found/d/other", false, false, done)
+	}); err == nil {
+		t.Error("another directory has come to its place")
 	}
 	lead.moving.Store(true)
 	if status, _ := lead.fsck(t, super, "path", "/", "move", "1"); status != http.StatusServiceUnavailable {
