@@ -202,6 +202,9 @@ func (c *Call) decided(answer Message, err error) {
 		return
 	}
 	if several, ok := answer.(DecisionsAnswer); ok {
+		if !door.Audits(false) {
+			return
+		}
 		for _, d := range several.Decisions() {
 			d.Caller, d.Port = c.Caller, "rpc"
 			door.Record(d)
@@ -219,6 +222,14 @@ func (c *Call) decided(answer Message, err error) {
 		d.Reason = err.Error()
 	} else {
 		d.Changed = c.changed
+	}
+	if r, ok := answer.(interface{ GetResult() bool }); ok && !r.GetResult() {
+		switch c.Request.(type) {
+		case *hadooppb.RenameRequestProto, *hadooppb.DeleteRequestProto: // as FSNamesystem.renameTo and delete have it
+			d.Allowed = false
+		case *hadooppb.SetReplicationRequestProto:
+			return
+		}
 	}
 	switch r := c.Request.(type) {
 	case interface {

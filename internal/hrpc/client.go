@@ -462,8 +462,8 @@ func (c *Client) read(f frames) {
 			known = true
 			if c.layer == nil {
 				err = c.deliver(frame)
-			} else {
-				err = c.unwrap(frame, &inner)
+			} else if err = c.unwrap(frame, &inner); err != nil && !errors.Is(err, ErrAnswer) {
+				err = fmt.Errorf("%w: %w", ErrAnswer, err)
 			}
 		}
 		if err != nil {

@@ -445,3 +445,26 @@ func TestMalformedAnswersEndACall(t *testing.T) {
 		t.Fatalf("%v, asked %d times", err, len(one.calls())-before)
 	}
 }
+
+// So is one whose answers are protected.
+func TestMalformedProtectionIsAMalformedAnswer(t *testing.T) {
+	for name, frame := range map[string][]byte{
+		"no header": {0, 0, 0, 1, 0}, "a frame that is too large": {0x7f, 0xff, 0xff, 0xff},
+	} {
+		here, there := net.Pipe()
+		config := DialConfig{}.withDefaults()
+		c := &Client{config: config, addr: "server", conn: here, started: time.Now(), done: make(chan struct{}), layer: noLayer{}}
+		c.out = newOutbox(here, config.CallTimeout, func(*outbox) {})
+		go func() { _, _ = there.Write(frame) }()
+		c.read(newFrames(here, config.MaxFrame))
+		if there.Close(); !errors.Is(c.err, ErrAnswer) {
+			t.Errorf("%s: %v", name, c.err)
+		}
+	}
+}
+
+// noLayer protects nothing.
+type noLayer struct{}
+
+func (noLayer) Wrap(p []byte) ([]byte, error)   { return p, nil }
+func (noLayer) Unwrap(p []byte) ([]byte, error) { return p, nil }

@@ -183,17 +183,15 @@ func PathList(paths []string) string { return "[" + strings.Join(paths, ", ") + 
 
 // RenameCommand is how they name a rename with options (FSNamesystem.renameTo).
 func RenameCommand(overwrite, toTrash bool) string {
-	var options []string
-	if overwrite {
-		options = append(options, "OVERWRITE")
+	switch {
+	case overwrite && toTrash:
+		return "rename (options=[OVERWRITE, TO_TRASH])"
+	case overwrite:
+		return "rename (options=[OVERWRITE])"
+	case toTrash:
+		return "rename (options=[TO_TRASH])"
 	}
-	if toTrash {
-		options = append(options, "TO_TRASH")
-	}
-	if options == nil {
-		options = []string{"NONE"}
-	}
-	return "rename (options=" + PathList(options) + ")"
+	return "rename (options=[NONE])"
 }
 
 // SnapshotPath is how decisions name a snapshot of a directory; without a name they are about what is there now.

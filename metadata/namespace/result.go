@@ -1,6 +1,8 @@
 package namespace
 
 import (
+	"unique"
+
 	"github.com/gohops/hops/metadata"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 )
@@ -13,8 +15,9 @@ type Result struct {
 	OK bool
 	// Replayed: the answer is that of an earlier command with the same client id and call id; nothing was done.
 	Replayed bool
-	// Changed is what HDFS's audit log says of the inode that was made, changed or moved; the zero value for commands of which it says nothing.
-	Changed metadata.Changed
+	// What Changed says. There is a Result for each command.
+	mode         metadata.Mode
+	owner, group unique.Handle[string]
 	// Status is the file after Create and Append.
 	Status *metadata.FileStatus
 	// Block is the block that AddBlock appended (or had appended, for a repetition), or that Append reopened.
@@ -43,6 +46,14 @@ type Result struct {
 	Expired *ExpiredLease
 }
 
+// Changed is what HDFS's audit log says of the inode that was made, changed or moved; the zero value for commands of which it says nothing.
+func (r *Result) Changed() metadata.Changed {
+	if r.owner == (unique.Handle[string]{}) {
+		return metadata.Changed{}
+	}
+	return metadata.Changed{Owner: r.owner.Value(), Group: r.group.Value(), Mode: r.mode}
+}
+
 // changed says that a command has done what was asked for, with n.
 func (t *txn) changed(n *inode) {
 	t.result.OK = true
@@ -51,7 +62,7 @@ func (t *txn) changed(n *inode) {
 
 // show has the audit log say how n is now.
 func (t *txn) show(n *inode) {
-	t.result.Changed = metadata.Changed{Owner: n.owner.Value(), Group: n.group.Value(), Mode: n.mode}
+	t.result.owner, t.result.group, t.result.mode = n.owner, n.group, n.mode
 }
 
 // IDRange are ids that belong to the proposer of a ReserveIDs command: from First up to but not including End.

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -242,11 +243,22 @@ func TestAuditLinesAreThoseOfHDFS(t *testing.T) {
 	if err := c.client("bob").SetQuota(on, "/b", metadata.QuotaUnset, metadata.QuotaKeep); err == nil {
 		t.Error("bob sets a quota")
 	}
-	_, err = fs.Delete(on, "/b/h", false)
-	must(t, err)
+	for _, want := range []bool{true, false} { // what does nothing, HDFS takes for refused, or says nothing of
+		if ok, err := fs.Delete(on, "/b/h", false); ok != want || err != nil {
+			t.Fatal(ok, err)
+		}
+		if ok, err := fs.Rename(on, "/b/a", "/x/"+strconv.FormatBool(want)); ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		if ok, err := fs.SetReplication(on, "/b/a", 2); ok || err != nil {
+			t.Fatal(ok, err)
+		}
+	}
 	web("/c?op=MKDIRS&permission=750")
 	web("/c?op=RENAME&destination=/d")
 	web("/d?op=RENAME&destination=/e&renameoptions=OVERWRITE")
+	web("/x?op=RENAME&destination=/y")
+	web("/x?op=SETREPLICATION&replication=2")
 	web("/e?op=SETQUOTA&namespacequota=-1")
 	web("/e?op=SETQUOTABYSTORAGETYPE&storagetype=SSD&storagespacequota=-1")
 	stop()
@@ -290,9 +302,13 @@ allowed=true cmd=setSpaceQuota src=/b dst=null perm=null proto=rpc
 allowed=true cmd=clearSpaceQuota src=/b dst=null perm=null proto=rpc
 allowed=false ugi=bob (auth:SIMPLE) ip=/127.0.0.1 cmd=clearQuota src=/b dst=null perm=null proto=rpc
 allowed=true cmd=delete src=/b/h dst=null perm=null proto=rpc
+allowed=false cmd=rename src=/b/a dst=/x/true perm=null proto=rpc
+allowed=false cmd=delete src=/b/h dst=null perm=null proto=rpc
+allowed=false cmd=rename src=/b/a dst=/x/false perm=null proto=rpc
 allowed=true cmd=mkdirs src=/c dst=null perm=ROOT:supergroup:rwxr-x--- proto=webhdfs
 allowed=true cmd=rename src=/c dst=/d perm=ROOT:supergroup:rwxr-x--- proto=webhdfs
 allowed=true cmd=rename (options=[OVERWRITE]) src=/d dst=/e perm=ROOT:supergroup:rwxr-x--- proto=webhdfs
+allowed=false cmd=rename src=/x dst=/y perm=null proto=webhdfs
 allowed=true cmd=clearQuota src=/e dst=null perm=null proto=webhdfs
 allowed=true cmd=clearSpaceQuota src=/e dst=null perm=null proto=webhdfs
 `), "\n")

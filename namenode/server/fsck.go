@@ -30,6 +30,8 @@ const (
 	fsckAtOnce = 4
 	// fsckPage is how many entries of a directory, or blocks of a file, are looked at at a time.
 	fsckPage = 200
+	// fsckBreath is how often who asked hears that it goes on: HDFS's client gives up after 60 s without a word.
+	fsckBreath = 10 * time.Second
 	// fsckPatience is how long a client may take nothing of the answer.
 	fsckPatience = time.Minute
 )
@@ -57,6 +59,7 @@ type fsckRun struct {
 	policies              *policySummary // nil: it is not asked for
 
 	client *dfs.Client // copies what move saves; nil: nothing was copied yet
+	breath time.Time   // when who asked has heard something for certain
 	failed bool        // something that was asked for could not be done
 	begun  time.Time
 	totals fsckTotals
@@ -118,7 +121,7 @@ func (s *Server) fsckDoor(w http.ResponseWriter, r *http.Request) {
 		defer s.moving.Store(false)
 	}
 	f := &fsckRun{
-		Server: s, ctx: r.Context(), caller: caller, begun: time.Now(), path: query.Get("path"),
+		Server: s, ctx: r.Context(), caller: caller, begun: time.Now(), breath: time.Now(), path: query.Get("path"),
 		files: query.Has("files"), blocks: query.Has("blocks"), locations: query.Has("locations"), rackNames: query.Has("racks"),
 		details: query.Has("replicadetails"), domains: query.Has("upgradedomains"), open: query.Has("openforwrite"), maintenance: query.Has("maintenance"),
 		snapshots: query.Has("includeSnapshots"), move: query.Has("move"), remove: query.Has("delete"), requeue: query.Has("replicate"),
@@ -184,6 +187,15 @@ func (p *patient) Write(b []byte) (int, error) {
 		_ = p.control.Flush()
 	}
 	return n, err
+}
+
+// breathe has who asked hear now and then that it goes on, of a walk that finds nothing to tell of, too.
+func (f *fsckRun) breathe() {
+	if now := time.Now(); now.Sub(f.breath) > fsckBreath {
+		f.breath = now
+		f.printf("\n")
+		_ = f.w.Flush() // ctx ends when the client is gone
+	}
 }
 
 func (f *fsckRun) printf(format string, args ...any) { fmt.Fprintf(f.w, format, args...) }
@@ -394,6 +406,7 @@ func (f *fsckRun) check(path string, s *metadata.FileStatus) error {
 	if (f.totals.dirs+f.totals.files+f.coded.files)%1000 == 0 {
 		f.printf("\n")
 	}
+	f.breathe()
 	if !s.IsDir() {
 		return f.checkFile(path)
 	}

@@ -93,9 +93,9 @@ func (f *fsckRun) stands(was *namespace.FileBlocks) bool {
 }
 
 // inodePath names a file whatever comes to its path.
-func inodePath(file *namespace.FileBlocks) string {
-	return fmt.Sprintf("/.reserved/.inodes/%d", file.Status.ID)
-}
+func inodePath(file *namespace.FileBlocks) string { return inodeAt(file.Status.ID) }
+
+func inodeAt(id metadata.INodeID) string { return fmt.Sprintf("/.reserved/.inodes/%d", id) }
 
 // fsckFile is a file on its way through a walk.
 type fsckFile struct {
@@ -183,8 +183,8 @@ func (f *fsckFile) block(number int, b metadata.Block, r *blockmanager.BlockRepo
 		}
 		f.printf(" Under replicated %s. Target Replicas is %d but found %d live replica(s), %d decommissioned replica(s), %d decommissioning replica(s)",
 			f.name(b), want, live, n[namenode.Decommissioned], n[namenode.DecommissionInProgress])
-		if f.maintenance {
-			f.printf(", %d entering maintenance replica(s) and %d in maintenance replica(s)", n[namenode.EnteringMaintenance], n[namenode.InMaintenance])
+		if f.maintenance { // HDFS has the comma there
+			f.printf("%d, entering maintenance replica(s) and %d in maintenance replica(s)", n[namenode.EnteringMaintenance], n[namenode.InMaintenance])
 		}
 		f.printf(".\n")
 	}
@@ -345,7 +345,7 @@ func (f *fsckFile) detail(at *blockmanager.ReplicaReport) string {
 	case at.Doomed:
 		return "EXCESS"
 	case at.Stale:
-		return "STALE NODE"
+		return "STALE_NODE"
 	}
 	return "LIVE"
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/internal/authority"
-	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/namespace"
 	"github.com/gohops/hops/namenode"
 )
@@ -23,8 +22,8 @@ import (
 
 const (
 	lostFound = "/lost+found"
-	// moveBreath is how often who asked hears that a copy goes on: HDFS's client gives up after 60 s without a word.
-	moveBreath = 10 * time.Second
+	// unmoved is where copies are made. What is there when one begins is of a namenode that has ended meanwhile, or of a walk that was given up.
+	unmoved = lostFound + "/._COPYING_"
 	// moveStall is how long a datanode may be silent before another one is tried, and how long a namenode that does not lead any more is waited for.
 	moveStall = 20 * time.Second
 	// moveChunk is how much is read at a time, in bytes.
@@ -104,7 +103,7 @@ func (f *fsckRun) readable(b namespace.BlockAt) bool {
 }
 
 // salvage copies what can be read of a file and returns the blocks that cannot. An error says that not all was copied that could be; what was copied
-// stays, unless who asked has gone.
+// is in /lost+found all the same, unless who asked has gone, or this namenode leads no more. It comes there in one step, when it is all there is.
 func (f *fsckFile) salvage(file *namespace.FileBlocks) (without []namespace.BlockAt, err error) {
 	name, err := f.means(file)
 	if err != nil {
@@ -115,17 +114,17 @@ func (f *fsckFile) salvage(file *namespace.FileBlocks) (without []namespace.Bloc
 		return nil, err
 	}
 	target := path.Join(lostFound, f.path)
-	if err := f.makeTarget(target, file.Status.Mode); err != nil {
+	room, err := f.makeRoom(target, file)
+	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		if f.ctx.Err() == nil {
 			return
 		}
-		// Nobody waits for it. Moved again, the file would find its place taken.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(f.ctx), unmoveTime)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(f.ctx), unmoveTime) // nobody waits for it
 		defer cancel()
-		_, gone := client.Delete(ctx, target, true)
+		_, gone := client.Delete(ctx, unmoved, true)
 		err = errors.Join(f.ctx.Err(), gone)
 	}()
 	in, err := client.Open(f.ctx, name)
@@ -133,9 +132,10 @@ func (f *fsckFile) salvage(file *namespace.FileBlocks) (without []namespace.Bloc
 		return nil, err
 	}
 	defer in.Close()
-	s := salvaging{fsckRun: f.fsckRun, client: client, target: target, in: in, buffer: make([]byte, moveChunk), breath: time.Now()}
+	s := salvaging{fsckRun: f.fsckRun, client: client, room: room, in: in, buffer: make([]byte, moveChunk)}
 	var failures []error
 	for _, b := range file.Blocks {
+		f.breathe()
 		if !f.readable(b) {
 			without = append(without, b)
 			failures = append(failures, s.endChain())
@@ -150,34 +150,66 @@ func (f *fsckFile) salvage(file *namespace.FileBlocks) (without []namespace.Bloc
 		}
 	}
 	failures = append(failures, s.endChain())
-	if !f.Active() {
+	switch {
+	case f.ctx.Err() != nil:
+	case !f.Active():
 		failures = append(failures, namenode.ErrStandbyRead)
+	default:
+		failures = append(failures, f.await(func(done func(error)) {
+			f.RenameTo(f.caller, namenode.Retry{}, room, target, false, false, done)
+		}))
 	}
 	return without, errors.Join(failures...)
 }
 
-// makeTarget makes the directory that gets what is left of a file, with its mode, which nothing may have the name of.
-func (f *fsckFile) makeTarget(target string, mode metadata.Mode) error {
+// makeRoom makes the directory where what is left of a file is copied to, with the mode of the file, and those above the one that gets it: for their owner alone, as what is above the
+// file may have kept others from it. It is named by its inode: the walk of a namenode that has led in between may have made another one there.
+func (f *fsckFile) makeRoom(target string, file *namespace.FileBlocks) (room string, err error) {
+	if file.InSnapshot {
+		return "", errors.New("it is in a snapshot")
+	}
 	top, err := f.ns.Stat(f.caller, lostFound)
 	switch {
 	case err != nil:
-		return err
+		return "", err
 	case top == nil:
 		err = f.await(func(done func(error)) { f.Mkdirs(f.caller, namenode.MkdirsRequest{Path: lostFound, Mode: 0o755}, done) })
 	case !top.IsDir():
 		err = errors.New(lostFound + " is a file")
 	}
 	if err != nil {
-		return err
+		return "", err
 	}
 	if there, err := f.ns.Stat(f.caller, target); err != nil {
-		return err
+		return "", err
 	} else if there != nil {
-		return kept("%s already exists", target)
+		return "", kept("%s already exists", target)
 	}
-	return f.await(func(done func(error)) {
-		f.Mkdirs(f.caller, namenode.MkdirsRequest{Path: target, Mode: mode, Parents: true}, done)
-	})
+	if err := f.await(func(done func(error)) {
+		f.Delete(f.caller, namenode.Retry{}, unmoved, true, func(_ bool, err error) { done(err) })
+	}); err != nil {
+		return "", err
+	}
+	if above := path.Dir(target); above != lostFound {
+		if err := f.await(func(done func(error)) {
+			f.Mkdirs(f.caller, namenode.MkdirsRequest{Path: above, Mode: 0o700, Parents: true}, done)
+		}); err != nil {
+			return "", err
+		}
+	}
+	if err := f.await(func(done func(error)) {
+		f.Mkdirs(f.caller, namenode.MkdirsRequest{Path: unmoved, Mode: file.Status.Mode}, done)
+	}); err != nil {
+		return "", err
+	}
+	made, err := f.ns.Stat(f.caller, unmoved)
+	if err == nil && made == nil {
+		err = errors.New("it is moved by another namenode, too")
+	}
+	if err != nil {
+		return "", err
+	}
+	return inodeAt(made.ID), nil
 }
 
 // copier is the client of the walk, which acts for who asked and knows this namenode alone: a walk ends with its leadership.
@@ -201,18 +233,17 @@ func (f *fsckRun) copier() (*dfs.Client, error) {
 type salvaging struct {
 	*fsckRun
 	client *dfs.Client
-	target string
+	room   string // the directory where it is copied to
 	in     *dfs.Reader
 	out    *dfs.Writer // the chain that the last block went to; nil: the next block begins one
 	chains int
 	buffer []byte
-	breath time.Time
 }
 
 // copy appends a block to the chain. After an error the chain has a part of it, and ends.
 func (s *salvaging) copy(at, length int64) error {
 	if s.out == nil {
-		out, err := s.client.Create(s.ctx, s.target+"/"+strconv.Itoa(s.chains), dfs.CreateOptions{})
+		out, err := s.client.Create(s.ctx, s.room+"/"+strconv.Itoa(s.chains), dfs.CreateOptions{})
 		if err != nil {
 			return err
 		}
@@ -232,11 +263,7 @@ func (s *salvaging) copy(at, length int64) error {
 		if err != nil {
 			return err
 		}
-		if time.Since(s.breath) > moveBreath {
-			s.breath = time.Now()
-			s.printf("\n")
-			_ = s.w.Flush() // ctx ends when the client is gone
-		}
+		s.breathe()
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/namespace"
 	"github.com/gohops/hops/namenode"
 	pb "github.com/gohops/hops/namenode/api/v1"
 	"github.com/gohops/hops/namenode/blockmanager"
@@ -68,7 +70,15 @@ func TestFsckMovesNothingAwayThatItCouldNotCopy(t *testing.T) {
 	must(t, walk.client.Close())
 	there("/lost+found/d", true)
 	there("/lost+found/d/half", false)
+	// What comes to /lost+found is all there is. A namenode that has ended meanwhile has left a part elsewhere, which is not taken for it, nor in the way.
+	must(t, c.root().Mkdirs(t.Context(), unmoved, 0o755, true))
+	must(t, c.root().WriteFile(t.Context(), unmoved+"/0", nil, true))
 	text := fsck("move", "1", "delete", "1")
+	there(unmoved, false)
+	// Others could not search /d either.
+	if s, err := lead.ns.Stat(lead.caller(), "/lost+found/d"); err != nil || s == nil || s.Mode != 0o700 {
+		t.Errorf("%+v, %v: want a directory for its owner alone", s, err)
+	}
 	// The datanode has the other block, says the namenode, and nobody answers there.
 	if !strings.Contains(text, "\n/d/half: not moved: block blk_"+blockNumber(blocks[1])+": ") || !strings.HasSuffix(text, "\nfsck encountered internal errors!\n\n\nFsck on path '/d' FAILED\n") {
 		t.Error(text)
@@ -82,6 +92,20 @@ func TestFsckMovesNothingAwayThatItCouldNotCopy(t *testing.T) {
 		t.Error(text)
 	}
 	there("/d/half", true)
+	if _, err := (&fsckFile{fsckRun: walk}).makeRoom("/lost+found/d/.snapshot/s/half", &namespace.FileBlocks{InSnapshot: true}); err == nil || err.Error() != "it is in a snapshot" {
+		t.Errorf("a file of a snapshot: %v", err)
+	}
+	// What another walk has made meanwhile in the same place is not taken for this one's.
+	room, err := (&fsckFile{fsckRun: walk}).makeRoom("/lost+found/d/other", file)
+	must(t, err)
+	_, err = c.root().Delete(t.Context(), unmoved, true)
+	must(t, err)
+	must(t, c.root().Mkdirs(t.Context(), unmoved, 0o755, true))
+	if err := lead.await(func(done func(error)) {
+		lead.RenameTo(lead.caller(), namenode.Retry{}, room, "/lost+found/d/other", false, false, done)
+	}); err == nil {
+		t.Error("another directory has come to its place")
+	}
 	lead.moving.Store(true)
 	if status, _ := lead.fsck(t, super, "path", "/", "move", "1"); status != http.StatusServiceUnavailable {
 		t.Errorf("two at a time: %d", status)
@@ -91,6 +115,38 @@ func TestFsckMovesNothingAwayThatItCouldNotCopy(t *testing.T) {
 		t.Error(text)
 	}
 	there("/d/half", false)
+}
+
+// HDFS's client gives up after a minute without a word.
+func TestFsckSaysThatItGoesOn(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, nil)
+	lead := c.leader()
+	must(t, c.root().Mkdirs(t.Context(), "/d", 0o755, true))
+	var heard bytes.Buffer
+	walk := &fsckRun{Server: lead.Server, ctx: t.Context(), caller: lead.caller(), w: bufio.NewWriter(&heard), path: "/"}
+	dir, err := lead.ns.Stat(walk.caller, "/d")
+	must(t, err)
+	must(t, walk.check("/d", dir))
+	if heard.Len() == 0 {
+		t.Error("a walk of which nothing was heard for long says nothing")
+	}
+	heard.Reset()
+	if must(t, walk.check("/d", dir)); heard.Len() > 0 {
+		t.Errorf("%q: it was heard just now", &heard)
+	}
+	// The words are NamenodeFsck's, the comma is where it has it.
+	walk.maintenance = true
+	at := namenode.Location{Node: &namenode.Node{}}
+	one := &fsckFile{fsckRun: walk, sums: new(fsckTotals), path: "/d/f", replication: 2}
+	one.block(0, metadata.Block{ID: 1, Generation: 2}, &blockmanager.BlockReport{At: []blockmanager.ReplicaReport{{Location: at, Good: true}}})
+	must(t, walk.w.Flush())
+	if want := " but found 1 live replica(s), 0 decommissioned replica(s), 0 decommissioning replica(s)0, entering maintenance replica(s) and 0 in maintenance replica(s).\n"; !strings.HasSuffix(heard.String(), want) {
+		t.Errorf("%q", &heard)
+	}
+	if word := one.detail(&blockmanager.ReplicaReport{Location: at, Good: true, Stale: true}); word != "STALE_NODE" {
+		t.Error(word)
+	}
 }
 
 // Blocks that stand on one rack of two wait for a copy on the other one, and datanodes have no upgrade domains.

@@ -98,7 +98,7 @@ func (s *Server) removeLazy(id metadata.BlockID) {
 	err := s.await(func(done func(error)) { // by its number: another file may have the name by then
 		s.Delete(me, namenode.Retry{}, fmt.Sprintf("/.reserved/.inodes/%d", f.Status.ID), false, func(_ bool, err error) { done(err) })
 	})
-	d := security.Decision{Allowed: err == nil, Caller: me, Port: "namenode", Command: "scrubLazyPersist", Target: f.Path}
+	d := security.Decision{Allowed: err == nil, Caller: me, Port: "namenode", Command: "scrubLazyPersist", Source: f.Path}
 	if err != nil {
 		s.log.Warn("a lazily persisted file that was lost cannot be removed", "path", f.Path, "block", o.Block.String(), "error", err)
 	} else {

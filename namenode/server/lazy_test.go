@@ -2,16 +2,19 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/gohops/hops/client/dfs"
 	dnserver "github.com/gohops/hops/datanode/server"
 	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 	"github.com/gohops/hops/metadata/namespace"
@@ -32,7 +35,10 @@ func policyOfFile(t *testing.T, rpc *hrpc.Client, path string) string {
 // What was made to be lazily persisted is removed when a block is nowhere, at the second look, and nothing else, and not while somebody who may have it is away.
 func TestLostLazilyPersistedFilesAreRemoved(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 1, func(c *Config) { c.Properties.LazyScrubInterval = 0 })
+	log := filepath.Join(t.TempDir(), "audit.log")
+	audit, err := security.OpenAudit(security.AuditConfig{Path: log})
+	must(t, err)
+	c := newCluster(t, 1, func(c *Config) { c.Properties.LazyScrubInterval = 0; c.Door.SetAudit(audit) })
 	dn := c.datanode("dn1")
 	m := c.leader()
 	fs, ctx := c.root(), t.Context()
@@ -91,6 +97,12 @@ func TestLostLazilyPersistedFilesAreRemoved(t *testing.T) {
 	}
 	if n := m.lazyRemoved.Load(); n != 1 {
 		t.Errorf("%d are counted", n)
+	}
+	over, end := context.WithCancel(ctx)
+	end()
+	must(t, audit.Run(over)) // which writes what there is
+	if text, err := os.ReadFile(log); err != nil || !strings.Contains(string(text), "\tcmd=scrubLazyPersist\tsrc=/lazy/gone\tdst=null\t") {
+		t.Errorf("%s, %v", text, err)
 	}
 }
 

@@ -125,7 +125,7 @@ func (e *envelope) land(result any, err error) {
 
 func (e *envelope) end(r *namespace.Result, err error) {
 	if e.changed != nil && r != nil && err == nil {
-		*e.changed = r.Changed
+		*e.changed = r.Changed()
 	}
 	e.done(r, err)
 	e.release()

@@ -262,6 +262,9 @@ func resultOf(ok bool) *resultAnswer {
 	return results[0]
 }
 
+// GetResult is that of the messages whose form it has.
+func (a *resultAnswer) GetResult() bool { return a.ok != 0 }
+
 func (*resultAnswer) SizeVT() int { return 2 }
 
 func (a *resultAnswer) MarshalToSizedBufferVT(to []byte) (int, error) {

@@ -68,6 +68,7 @@ type request struct {
 	tab    tab
 	// audited: of each path, or step, it was recorded whether the caller was let.
 	audited bool
+	undone  bool   // the answer is false: nothing was done
 	made    string // the path of the snapshot that was made
 	changed metadata.Changed
 }
@@ -262,7 +263,7 @@ func (q *request) command() string {
 // audit records that the caller was let, or was refused.
 func (q *request) audit(err error) {
 	read := q.http.Method == http.MethodGet || q.http.Method == http.MethodHead || q.op == "OPENMANY"
-	if q.audited && (err == nil || q.op == "PUBLISH") {
+	if q.audited && (err == nil || q.op == "PUBLISH") || q.undone && q.op == "SETREPLICATION" {
 		return
 	}
 	source, target := q.path, q.params["destination"]
@@ -286,7 +287,7 @@ func (q *request) record(source, target string, read bool, err error) {
 	if q.caller.User == "" || err != nil && !security.Refused(err) || err == nil && !q.door.Audits(read) {
 		return
 	}
-	d := security.Decision{Allowed: err == nil, Caller: q.caller, Port: "webhdfs", Command: q.command(), Source: source, Target: target, Read: read}
+	d := security.Decision{Allowed: err == nil && !q.undone, Caller: q.caller, Port: "webhdfs", Command: q.command(), Source: source, Target: target, Read: read}
 	if err != nil {
 		d.Reason = err.Error()
 	} else {

@@ -191,6 +191,12 @@ func (q *request) mkdirs() (response, error) {
 	return boolean(err == nil, err)
 }
 
+// done is the answer of what may do nothing.
+func (q *request) done(ok bool, err error) (response, error) {
+	q.undone = err == nil && !ok
+	return boolean(ok, err)
+}
+
 func (q *request) rename() (response, error) {
 	destination, err := q.params.path("destination", q.op)
 	if err != nil {
@@ -199,7 +205,7 @@ func (q *request) rename() (response, error) {
 	overwrite, trash := false, false
 	switch option := q.params["renameoptions"]; option {
 	case "":
-		return boolean(wait(q, func(done func(bool, error)) {
+		return q.done(wait(q, func(done func(bool, error)) {
 			q.service.Rename(q.caller, namenode.Retry{}, q.path, destination, done)
 		}))
 	case "NONE":
@@ -220,7 +226,7 @@ func (q *request) delete() (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	return boolean(wait(q, func(done func(bool, error)) {
+	return q.done(wait(q, func(done func(bool, error)) {
 		q.service.Delete(q.caller, namenode.Retry{}, q.path, recursive, done)
 	}))
 }
@@ -230,7 +236,7 @@ func (q *request) setReplication() (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	return boolean(wait(q, func(done func(bool, error)) { q.service.SetReplication(q.caller, q.path, int(n), done) }))
+	return q.done(wait(q, func(done func(bool, error)) { q.service.SetReplication(q.caller, q.path, int(n), done) }))
 }
 
 func (q *request) setOwner() (response, error) {
