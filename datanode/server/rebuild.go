@@ -141,6 +141,9 @@ func (s *Server) rebuildUnits(ctx context.Context, group metadata.Block, order *
 			errs = append(errs, err)
 			continue
 		}
+		if !out.Made() {
+			continue
+		}
 		unit := job.Targets[i].Unit
 		made = append(made, unit)
 		s.rebuilt.blocks.Add(1)
@@ -190,6 +193,8 @@ func (s *Server) paceRebuild(ctx context.Context, n int64) error {
 type sink interface {
 	io.WriteCloser
 	Finish() error
+	// Made reports, after Finish, whether it was not there before.
+	Made() bool
 }
 
 // sinkFor begins an internal block at a target, of which there are others, too, if it is hurried. nil without an error: it is there already.
@@ -223,6 +228,9 @@ type own struct {
 	// left is closed when the call has come back for which nobody waits; nil: there is none.
 	left chan struct{}
 }
+
+// Made implements sink: what is here gets no sink.
+func (o *own) Made() bool { return true }
 
 // do calls the disk.
 func (o *own) do(f func() error) error {

@@ -96,6 +96,9 @@ func (s *Server) sealUnits(ctx context.Context, group metadata.Block, order *pb.
 			errs = append(errs, err)
 			continue
 		}
+		if !out.Made() {
+			continue
+		}
 		made = append(made, unit)
 		s.rebuilt.blocks.Add(1)
 		s.rebuilt.written.Add(layout.UnitLength(group.Length, unit))

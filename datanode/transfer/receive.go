@@ -265,7 +265,9 @@ func (in *receiver) refuseCopy(cause error) error {
 // haveCopy tells who sends a copy that it is here: another order was faster, or who gave this one does not know of it.
 func (in *receiver) haveCopy() error {
 	in.deadlines(in.cfg.Read, in.cfg.Write)
-	if err := dtp.WriteResponse(in.nc, dtp.Success()); err != nil {
+	answer := dtp.Success()
+	answer.Message = new("it is here") // HDFS's have none with a success
+	if err := dtp.WriteResponse(in.nc, answer); err != nil {
 		return err
 	}
 	in.log.Info("replica that is to be copied here is here", "block", in.block.String(), "remote", in.nc.RemoteAddr().String())

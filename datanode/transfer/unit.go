@@ -268,6 +268,7 @@ func (w *Placed) Finish() error {
 		if err = w.to.refused(err); err != nil {
 			return w.failed(err)
 		}
+		w.there = true
 		return nil
 	}
 	answer, err := dtp.ReadResponse(w.to.r)
@@ -275,6 +276,7 @@ func (w *Placed) Finish() error {
 		err = dtp.CheckResponse(dtp.OpWriteBlock, answer)
 	}
 	if err == nil {
+		w.there = answer.GetMessage() != ""
 		return nil
 	}
 	return w.failed(unexpected(err))
@@ -283,6 +285,9 @@ func (w *Placed) Finish() error {
 func (w *Placed) failed(err error) error {
 	return fmt.Errorf("write of %v to %s: %w", w.block, w.to.addr, err)
 }
+
+// Made reports, after Finish, whether the other datanode did not have it before.
+func (w *Placed) Made() bool { return !w.there }
 
 // Close gives the replica up, unless it was finished.
 func (w *Placed) Close() error { return w.to.Close() }

@@ -200,17 +200,34 @@ func TestInternalBlocksGoToOtherDatanodes(t *testing.T) {
 	}
 	extra.wantContent(b, a.units[4])
 
-	// What is there already is refused, and what is given up leaves nothing.
-	if w, err = a.nodes[4].srv.Place(t.Context(), pool, b, extra.info, hadooppb.StorageTypeProto_DISK, datanode.DefaultChecksum, false); err == nil {
-		_, err = w.Write(a.units[4])
-		if err == nil {
+	if !w.Made() {
+		t.Error("it is not said that it was made")
+	}
+
+	// What is there already is not made again, another one in its place is refused, and what is given up leaves nothing.
+	again := func(b metadata.Block, data []byte) (made bool, err error) {
+		w, err := a.nodes[4].srv.Place(t.Context(), pool, b, extra.info, hadooppb.StorageTypeProto_DISK, datanode.DefaultChecksum, false)
+		check(t, err)
+		defer w.Close()
+		if _, err = w.Write(data); err == nil {
 			err = w.Finish()
 		}
-		w.Close()
+		return w.Made(), err
 	}
-	if err == nil {
-		t.Error("it is stored twice")
+	for _, part := range []int{len(a.units[4]), 0} {
+		made, err := again(b, a.units[4][:part]) // which is as far as it gets before it hears
+		check(t, err)
+		if made {
+			t.Error("it is stored twice")
+		}
+		extra.wantContent(b, a.units[4])
 	}
+	other := b
+	other.Length--
+	if _, err = again(other, a.units[4][:other.Length]); err == nil {
+		t.Error("a replica of another length takes its place")
+	}
+	extra.wantContent(b, a.units[4])
 	given := a.unit(3)
 	w, err = a.nodes[4].srv.Place(t.Context(), pool, given, extra.info, hadooppb.StorageTypeProto_DISK, datanode.DefaultChecksum, false)
 	check(t, err)
