@@ -38,7 +38,7 @@ func (s *Store) add(c VolumeConfig) error {
 		s.retire(others[at], nil) // it stays in the list as failed until this one works
 		others = slices.Delete(others, at, at+1)
 	}
-	if old := s.removed[path]; old != nil && old.calls.oldest() >= 0 { // they may change what is found
+	if old := s.removed[path]; old != nil && !old.ended() { // they may change what is found
 		return metadata.Errorf(metadata.ErrIO, "volume %s: calls of its disk that did not come back before it was given back are still under way", path)
 	}
 	delete(s.removed, path)
@@ -287,6 +287,16 @@ func (s *Store) Remove(path string) error {
 	}
 	s.log.Info("volume removed", "volume", v.id.Storage, "path", v.path)
 	return nil
+}
+
+// ended waits until no call is under way on a volume that was given back, and reports whether that has come: some were about to end when it was, and others' disk does not answer.
+func (v *volume) ended() bool {
+	for end := time.Now().Add(v.endWait); v.calls.oldest() >= 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return true
 }
 
 // on are the replicas of a volume that are not at rest; if it is leaving, all that there will ever be.
