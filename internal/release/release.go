@@ -47,6 +47,8 @@ const (
 	LazyPersist = 6
 	// Publish: several renames, deletions, changes of attributes and a snapshot in one command.
 	Publish = 6
+	// Sheets: checkpoints and copies of the namenodes' state have the ways to several inodes in a record.
+	Sheets = 6
 )
 
 // Program is what a version of the program says of itself.

@@ -416,7 +416,23 @@ func (c *checker) derived() {
 			}
 		}
 	}
-	for _, class := range []byte{classINode, classBlock, classOpen} {
+	err := ns.view.Scan([]byte{classINode}, nil, func(key, value []byte) bool {
+		sheet, err := eachWay(key, value, func(id metadata.INodeID) {
+			if c.inodes[id] == nil && !ns.deleted(idKey(classINode, uint64(id))) {
+				c.report("there is a way to inode %d, which is not there", id)
+			}
+		})
+		if err != nil {
+			c.report("reading the checkpoint: %w", err)
+		} else if first := metadata.INodeID(binary.BigEndian.Uint64(key[1:])); sheet != ns.view.onSheet(first) {
+			c.report("record %x: sheets begin at inode %d", key, ns.view.sheets)
+		}
+		return true
+	})
+	if err != nil {
+		c.report("reading the checkpoint: %w", err)
+	}
+	for _, class := range []byte{classBlock, classOpen} {
 		err := ns.view.Scan([]byte{class}, nil, func(key, _ []byte) bool {
 			if ns.deleted(string(key)) {
 				return true
@@ -428,8 +444,6 @@ func (c *checker) derived() {
 			id := binary.BigEndian.Uint64(key[1:])
 			found := false
 			switch class {
-			case classINode:
-				found = c.inodes[metadata.INodeID(id)] != nil
 			case classBlock:
 				_, found = c.blocks[metadata.BlockID(id)]
 			case classOpen:

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/kv"
 	"github.com/gohops/hops/metadata/raftstore"
 )
@@ -130,7 +131,7 @@ func (ns *Namespace) Freeze() (raftstore.Snapshot, error) {
 		return nil, errors.New("namespace: nothing to take a snapshot of")
 	}
 	m := ns.meta.marker()
-	m.Index, m.Hash = ns.applied, ns.hash
+	m.Index, m.Hash, m.Sheets = ns.applied, ns.hash, uint64(ns.sheets())
 	ns.frozen = &frozen{
 		index: ns.applied, epoch: ns.epoch, done: make(chan struct{}),
 		dirty: ns.dirty.lists(), pending: ns.pending, gone: ns.gone,
@@ -140,6 +141,18 @@ func (ns *Namespace) Freeze() (raftstore.Snapshot, error) {
 	ns.dirty, ns.pending, ns.gone = changes{}, map[string][]byte{}, goneINodes{}
 	ns.snaps.freeze()
 	return &snapshot{ns: ns, frozen: ns.frozen}, nil
+}
+
+// sheets is the first inode that the next checkpoint has on sheets, or 0: those that come behind the first checkpoint for which there may be any, and behind
+// what a cut one may have left.
+func (ns *Namespace) sheets() metadata.INodeID {
+	if ns.view.sheets != 0 {
+		return ns.view.sheets
+	}
+	if ns.repeating() || ns.cfg.Sheets != nil && !ns.cfg.Sheets() {
+		return 0
+	}
+	return sheetsFrom(ns.meta.nextINode)
 }
 
 func (s *snapshot) Index() uint64 { return s.frozen.index }
@@ -232,7 +245,7 @@ func (ns *Namespace) writeCheckpoint(f *frozen) error {
 	}
 	ns.mu.Lock()
 	ns.closeView()
-	ns.openView(f.index, metaOf(m).ids)
+	ns.openView(f.index, metaOf(m).ids, metadata.INodeID(m.Sheets))
 	ns.frozen = nil
 	close(f.done)
 	ns.snaps.written()
@@ -270,23 +283,29 @@ func (ns *Namespace) writeRecords(store kv.Store, f *frozen) error {
 	if err != nil {
 		return err
 	}
-	for _, class := range []byte{classINode, classOpen} {
-		if err := write(class); err != nil {
-			return err
-		}
-		if class == classINode {
-			for _, id := range slices.Backward(slices.Sorted(maps.Keys(f.gone))) {
-				if err := put(b, record{key: appendID(nil, class, uint64(id))}); err != nil {
+	// Everything has been seen: nothing is kept any more from here on.
+	ns.mu.RLock()
+	kept, current := f.kept, ns.frozen == f
+	v := ns.pin()
+	ns.mu.RUnlock()
+	defer ns.unpin(v)
+	if !current {
+		return errThawed
+	}
+	if err := write(classINode); err != nil {
+		return err
+	}
+	if err := writeWays(b, v, waysOf(f, append(derived, kept))); err != nil {
+		return err
+	}
+	if err := write(classOpen); err != nil {
+		return err
+	}
+	for _, records := range slices.Backward(derived) {
+		for _, r := range slices.Backward(records) {
+			if r.key[0] == classOpen {
+				if err := put(b, r); err != nil {
 					return err
-				}
-			}
-		}
-		for _, records := range slices.Backward(derived) {
-			for _, r := range slices.Backward(records) {
-				if r.key[0] == class {
-					if err := put(b, r); err != nil {
-						return err
-					}
 				}
 			}
 		}
@@ -294,16 +313,35 @@ func (ns *Namespace) writeRecords(store kv.Store, f *frozen) error {
 	if err := write(0xff); err != nil {
 		return err
 	}
-	// Everything has been seen: nothing is kept any more from here on.
-	ns.mu.RLock()
-	kept := f.kept
-	ns.mu.RUnlock()
 	for _, r := range kept {
+		if r.key[0] == classINode {
+			continue
+		}
 		if err := put(b, r); err != nil {
 			return err
 		}
 	}
 	return b.Flush()
+}
+
+// waysOf collects the ways that have changed.
+func waysOf(f *frozen, derived [][]record) []way {
+	n := len(f.gone)
+	for _, records := range derived {
+		n += len(records)
+	}
+	ways := make([]way, 0, n)
+	for id := range f.gone {
+		ways = append(ways, way{id: id})
+	}
+	for _, records := range derived {
+		for _, r := range records {
+			if r.key[0] == classINode {
+				ways = append(ways, way{metadata.INodeID(binary.BigEndian.Uint64(r.key[1:])), r.value})
+			}
+		}
+	}
+	return ways
 }
 
 // batchBytes is how many bytes of entries are sorted at a time: those of a checkpoint of 64 MiB of log together.

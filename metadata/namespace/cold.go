@@ -1,6 +1,7 @@
 package namespace
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -55,7 +56,9 @@ type checkpointView struct {
 	users atomic.Int64
 	// What was given out when it was taken: it has no records of later inodes and blocks.
 	ids
-	notes notes
+	// sheets is the first inode that a sheet has the way to; 0: there are none.
+	sheets metadata.INodeID
+	notes  notes
 }
 
 func (v *checkpointView) release() {
@@ -65,8 +68,8 @@ func (v *checkpointView) release() {
 }
 
 // openView makes the checkpoint at an index the one that is read. mu is held alone, unless this is the start.
-func (ns *Namespace) openView(at uint64, given ids) {
-	v := &checkpointView{View: ns.cfg.Store.View(at), at: at, ids: given}
+func (ns *Namespace) openView(at uint64, given ids, sheets metadata.INodeID) {
+	v := &checkpointView{View: ns.cfg.Store.View(at), at: at, ids: given, sheets: sheets}
 	v.users.Store(1)
 	ns.view = v
 	ns.versions.use(at)
@@ -216,9 +219,16 @@ func (ns *Namespace) fetchNote(key string) error {
 	})
 }
 
-// record is a record of the checkpoint; nil: it has none.
+// record is a record of the checkpoint; nil: it has none. That of class inode is the way to the inode, however it is kept.
 func (v *checkpointView) record(key string) ([]byte, error) {
-	value, err := v.Get([]byte(key))
+	if key[0] == classINode {
+		return v.way(metadata.INodeID(binary.BigEndian.Uint64([]byte(key[1:]))))
+	}
+	return v.get([]byte(key))
+}
+
+func (v *checkpointView) get(key []byte) ([]byte, error) {
+	value, err := v.Get(key)
 	if errors.Is(err, kv.ErrNotFound) {
 		return nil, nil
 	}

@@ -290,8 +290,8 @@ func TestSnapshotsGivenUp(t *testing.T) {
 	for seed := range uint64(40) {
 		inner := mem.New()
 		store := faulty.New(inner, nil)
-		w := newWorld(t, Config{Store: store, Memory: 1})
 		r := rand.New(rand.NewPCG(seed, 9))
+		w := newWorld(t, Config{Store: store, Memory: 1, Sheets: sometimes(r, seed)})
 		for round := range 6 {
 			scribble(w, r, 15)
 			s, err := w.ns.Freeze()

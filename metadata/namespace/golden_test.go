@@ -59,6 +59,30 @@ func TestGoldenCopyOfSnapshotsIsRead(t *testing.T) {
 	}
 }
 
+// Sheets begin behind the first checkpoint, so they are in a copy of a later one.
+func TestGoldenCopyOfSheetsIsRead(t *testing.T) {
+	file := filepath.Join("testdata", "sheets-4.copy")
+	if *update {
+		w := populated(t)
+		w.snapshot()
+		for i := range 3 * inodesPerSheet {
+			w.closedFile(fmt.Sprintf("/sheets/%d/file-%d", i%3, i))
+		}
+		w.snapshot()
+		w.must(&logpb.Delete{Target: to("/sheets/1/file-7")})
+		w.must(&logpb.Rename{Source: to("/sheets/0/file-9"), Target: to("/moved")})
+		if err := os.WriteFile(file, w.snapshot(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	census := testGolden(t, file, bodiesVersion, true)
+	for _, k := range census.Classes {
+		if all := census.Files + census.Directories; k.Key == string(classINode) && k.Records+2*inodesPerSheet > all {
+			t.Errorf("%d records lead to %d inodes: there are no sheets", k.Records, all)
+		}
+	}
+}
+
 func testGolden(t *testing.T, file string, version int, bodies bool) Census {
 	raw, err := os.ReadFile(file)
 	if err != nil {

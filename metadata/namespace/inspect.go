@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -65,7 +66,7 @@ var classes = []struct {
 	{classBlock, "blocks"},
 	{classCache, "cache directives"},
 	{classEntry, "entries"},
-	{classINode, "inodes"},
+	{classINode, "ways to inodes"},
 	{classItem, "items of the register"},
 	{classLease, "leases"},
 	{classSnapshot, "snapshots"},
@@ -196,6 +197,32 @@ func InspectCheckpoint(store kv.Store, visit func(key, value []byte) error) (Cen
 // ClassKnown reports whether there are records of a class.
 func ClassKnown(class string) bool { return len(class) == 1 && classKnown(class[0]) }
 
+// describeWays says what a record of class inode is.
+func describeWays(key, value []byte, place func([]byte) string) (inode, where string) {
+	var ids []metadata.INodeID
+	sheet, err := eachWay(key, value, func(id metadata.INodeID) { ids = append(ids, id) })
+	if len(ids) > 0 {
+		inode = strconv.FormatUint(uint64(ids[0]), 10)
+	} else {
+		inode = outline.Text(string(key[1:]))
+	}
+	switch {
+	case err != nil:
+		return inode, "cannot be read: " + outline.Text(err.Error())
+	case !sheet:
+		return inode, place(value)
+	}
+	ways, _ := readWays(nil, sheetOf(ids[0]), value)
+	var b strings.Builder
+	for i, p := range ways {
+		if i > 0 {
+			fmt.Fprintf(&b, ", %d ", p.id)
+		}
+		b.WriteString(place(p.where))
+	}
+	return inode, b.String()
+}
+
 // DescribeRecord says what a record of a known class is.
 func DescribeRecord(key, value []byte) Record {
 	r := Record{Class: string(key[:1])}
@@ -224,7 +251,7 @@ func DescribeRecord(key, value []byte) Record {
 	case classEntry:
 		r.Key, m = place(rest), new(logpb.INode)
 	case classINode:
-		r.Key, r.Value = number(rest), place(value)
+		r.Key, r.Value = describeWays(key, value, place)
 	case classBlock:
 		r.Key, r.Value = number(rest), number(value[:min(len(value), 8)])
 	case classOpen:

@@ -10,6 +10,11 @@ import (
 	"github.com/gohops/hops/metadata/kv/mem"
 )
 
+// sometimes says that there may be sheets: from the first checkpoint on, never, or from any.
+func sometimes(r *rand.Rand, seed uint64) func() bool {
+	return func() bool { return seed%4 == 0 || seed%4 > 1 && r.IntN(4) == 0 }
+}
+
 // A checkpoint is cut, the process dies, and the next one goes on: what the cut one had written, of files that are gone or
 // closed by the time of a later checkpoint, is not in that. Processes die again and again, and also take checkpoints while
 // they are still behind the one that was cut.
@@ -18,7 +23,7 @@ func TestLeftoversOfCutCheckpoints(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		inner := mem.New()
 		store := faulty.New(inner, nil)
-		w := newWorld(t, Config{Store: store, Memory: int64(r.IntN(2))})
+		w := newWorld(t, Config{Store: store, Memory: int64(r.IntN(2)), Sheets: sometimes(r, seed)})
 		for life := range 5 {
 			scribble(w, r, 5+r.IntN(20))
 			w.snapshot()
@@ -48,6 +53,7 @@ func TestLeftoversOfCutCheckpoints(t *testing.T) {
 			scribble(w, r, r.IntN(40))
 			w.check()
 			w.snapshot()
+			w.check() // what the checkpoint shows now, leftovers included
 			w.catchUp(t, fmt.Sprintf("seed %d life %d", seed, life), fresh(t, inner.Crash(nil), 0))
 			if t.Failed() {
 				t.FailNow()

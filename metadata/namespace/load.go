@@ -24,7 +24,7 @@ func (ns *Namespace) load() error {
 	value, err := latest.Get(markerKey)
 	latest.Close()
 	if errors.Is(err, kv.ErrNotFound) {
-		ns.openView(0, ids{})
+		ns.openView(0, ids{}, 0)
 		ns.format()
 		return nil
 	}
@@ -39,7 +39,7 @@ func (ns *Namespace) load() error {
 	ns.safeMode.Store(ns.meta.safeMode)
 	ns.publishForgotten()
 	ns.hash, ns.published, ns.metaHash = marker.Hash, marker.Hash, ns.meta.hash()
-	ns.openView(marker.Index, ns.meta.ids)
+	ns.openView(marker.Index, ns.meta.ids, metadata.INodeID(marker.Sheets))
 	for _, top := range []struct {
 		slot **inode
 		name string
@@ -95,6 +95,9 @@ func decodeMarker(value []byte) (*logpb.Marker, error) {
 	}
 	if m.LastCacheDirective < 0 {
 		return nil, fmt.Errorf("marker with a damaged number of cache directives: %w", metadata.ErrCorrupt)
+	}
+	if first := metadata.INodeID(m.Sheets); first != sheetOf(first) {
+		return nil, fmt.Errorf("marker with sheets from inode %d on: %w", first, metadata.ErrCorrupt)
 	}
 	if !soundForgotten(m.Forgotten) {
 		return nil, fmt.Errorf("marker with damaged ids of datanodes: %w", metadata.ErrCorrupt)

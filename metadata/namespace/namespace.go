@@ -75,6 +75,9 @@ type Config struct {
 	Bodies Bodies
 	// MendBody gets a body that this member cannot read, for the given reason, from another one, for copies of versions; nil: they come without.
 	MendBody func(r BodyRef, why error) ([]byte, error)
+	// Sheets reports whether checkpoints may have the ways to several inodes in a record, which programs before level 6 refuse; once one has, all have.
+	// nil: they may.
+	Sheets func() bool
 	// OnMistake is told of a panic that was answered as a refusal, with the log entry, the panic's value and its stack. It
 	// must not call the Namespace.
 	OnMistake func(index uint64, what any, stack []byte)

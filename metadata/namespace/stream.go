@@ -27,7 +27,7 @@ import (
 const (
 	streamMagic   = "HOPSNS"
 	streamVersion = 3
-	// bodiesVersion is that of a copy with bodies of small files.
+	// bodiesVersion is that of a copy with bodies of small files, or with sheets.
 	bodiesVersion = 4
 	headerSize    = 20
 	frameHeader   = 9
@@ -211,7 +211,10 @@ type verifier struct {
 	sum     uint64
 	classes [256]uint64 // how many records of each
 	open    uint64      // how many entries are of open files
-	marker  []byte      // of a complete version, nil before
+	ways    uint64      // to how many inodes
+	// lastSingle is the last inode that a record of its own leads to, firstSheet the one that the first sheet begins at; 0: there is none.
+	lastSingle, firstSheet metadata.INodeID
+	marker                 []byte // of a complete version, nil before
 	// named are bodies that have to come next, gaps how many the sender did not have. arrived, if not nil, gets the others, which are good until it returns.
 	named   []BodyRef
 	gaps    uint64
@@ -286,8 +289,21 @@ func (c *verifier) record(key, value []byte) error {
 	c.last = append(c.last[:0], key...)
 	c.count++
 	c.classes[key[0]]++
-	if key[0] == classEntry && isOpen(value) {
-		c.open++
+	switch key[0] {
+	case classEntry:
+		if isOpen(value) {
+			c.open++
+		}
+	case classINode:
+		sheet, err := eachWay(key, value, func(metadata.INodeID) { c.ways++ })
+		if err != nil {
+			return err
+		}
+		if id := metadata.INodeID(binary.BigEndian.Uint64(key[1:])); !sheet {
+			c.lastSingle = id
+		} else if c.firstSheet == 0 {
+			c.firstSheet = id
+		}
 	}
 	if hashed(key) {
 		c.sum += hashRecord(key, value)
@@ -316,9 +332,12 @@ func (c *verifier) end(value []byte, put func(key, value []byte) error) error {
 	// Derived records are in no hash.
 	blocks := c.classes[classBlock] + c.classes[classSnapshotBlock]
 	kept := c.classes[classSnapshotINode] + c.classes[classSnapshotEntry]
-	if c.classes[classINode] != c.classes[classEntry] || c.classes[classOpen] != c.open || blocks != m.Blocks || c.classes[classSnapshotIndex] != kept {
+	if first := metadata.INodeID(m.Sheets); first == 0 && c.firstSheet != 0 || first != 0 && (c.lastSingle >= first || c.firstSheet != 0 && c.firstSheet < first) {
+		return corrupt("the last record of one way leads to inode %d, the first sheet begins at %d, sheets are to begin at %d", c.lastSingle, c.firstSheet, first)
+	}
+	if c.ways != c.classes[classEntry] || c.classes[classOpen] != c.open || blocks != m.Blocks || c.classes[classSnapshotIndex] != kept {
 		return corrupt("%d entries, %d ways to inodes, %d open files of %d, %d blocks of %d, %d records that were kept for snapshots, %d ways to them",
-			c.classes[classEntry], c.classes[classINode], c.classes[classOpen], c.open, blocks, m.Blocks, kept, c.classes[classSnapshotIndex])
+			c.classes[classEntry], c.ways, c.classes[classOpen], c.open, blocks, m.Blocks, kept, c.classes[classSnapshotIndex])
 	}
 	c.marker = bytes.Clone(value)
 	return put(markerKey, c.marker)

@@ -204,7 +204,7 @@ func (v *version) WriteTo(w io.Writer) (n int64, err error) {
 	}
 	v.mend = true
 	format := uint16(streamVersion)
-	if m.Bodies > 0 {
+	if m.Bodies > 0 || m.Sheets > 0 {
 		format = bodiesVersion
 	}
 	if err := writeHeader(w, v.ref.Index, format); err != nil {
@@ -392,7 +392,7 @@ func (in *intake) exchange() error {
 	in.end()
 	v.forget(in)
 	if in.err != nil {
-		ns.openView(former.at, former.ids)
+		ns.openView(former.at, former.ids, former.sheets)
 		return in.err
 	}
 	v.mu.Lock()

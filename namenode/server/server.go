@@ -28,6 +28,7 @@ import (
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/slowlog"
 	"github.com/gohops/hops/internal/topology"
@@ -350,6 +351,7 @@ func (s *Server) open() error {
 				"entry", index, "panic", what, "stack", string(stack))
 		},
 	}
+	conf.Sheets = func() bool { return s.started.Load() != nil && s.group.Level() >= release.Sheets } // before that the group is being opened
 	if c.FeedBytes > 0 {
 		conf.OnEvents, conf.OnCheckpoint = s.onEvents, s.onCheckpoint
 	}

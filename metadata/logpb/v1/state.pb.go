@@ -1358,8 +1358,10 @@ type Marker struct {
 	BodyBytes uint64 `protobuf:"varint,41,opt,name=body_bytes,json=bodyBytes,proto3" json:"body_bytes,omitempty"`
 	// The number that a cache directive got last.
 	LastCacheDirective int64 `protobuf:"varint,53,opt,name=last_cache_directive,json=lastCacheDirective,proto3" json:"last_cache_directive,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// The first inode that a sheet leads to; 0: there is none. It is not in the hash.
+	Sheets        uint64 `protobuf:"varint,54,opt,name=sheets,proto3" json:"sheets,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Marker) Reset() {
@@ -1633,6 +1635,13 @@ func (x *Marker) GetBodyBytes() uint64 {
 func (x *Marker) GetLastCacheDirective() int64 {
 	if x != nil {
 		return x.LastCacheDirective
+	}
+	return 0
+}
+
+func (x *Marker) GetSheets() uint64 {
+	if x != nil {
+		return x.Sheets
 	}
 	return 0
 }
@@ -2257,7 +2266,7 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\x05Lease\x12\x18\n" +
 	"\arenewed\x18\x01 \x01(\x03R\arenewed\x12\x1f\n" +
 	"\vclient_node\x18\x02 \x01(\tR\n" +
-	"clientNode\"\x8b\t\n" +
+	"clientNode\"\xa3\t\n" +
 	"\x06Marker\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x10\n" +
@@ -2305,7 +2314,8 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\x06bodies\x18( \x01(\x04R\x06bodies\x12\x1d\n" +
 	"\n" +
 	"body_bytes\x18) \x01(\x04R\tbodyBytes\x120\n" +
-	"\x14last_cache_directive\x185 \x01(\x03R\x12lastCacheDirective\"\xab\x01\n" +
+	"\x14last_cache_directive\x185 \x01(\x03R\x12lastCacheDirective\x12\x16\n" +
+	"\x06sheets\x186 \x01(\x04R\x06sheets\"\xab\x01\n" +
 	"\tCachePool\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12\x12\n" +

@@ -1163,6 +1163,13 @@ func (m *Marker) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Sheets != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Sheets))
+		i--
+		dAtA[i] = 0x3
+		i--
+		dAtA[i] = 0xb0
+	}
 	if m.LastCacheDirective != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.LastCacheDirective))
 		i--
@@ -2392,6 +2399,9 @@ func (m *Marker) SizeVT() (n int) {
 	}
 	if m.LastCacheDirective != 0 {
 		n += 2 + protohelpers.SizeOfVarint(uint64(m.LastCacheDirective))
+	}
+	if m.Sheets != 0 {
+		n += 2 + protohelpers.SizeOfVarint(uint64(m.Sheets))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -6321,6 +6331,25 @@ func (m *Marker) UnmarshalVT(dAtA []byte) error {
 				b := dAtA[iNdEx]
 				iNdEx++
 				m.LastCacheDirective |= int64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 54:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Sheets", wireType)
+			}
+			m.Sheets = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.Sheets |= uint64(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}
