@@ -10,11 +10,14 @@ import (
 
 // A copy of a version is a file from which a state machine can be restored without the store. A backup is one. A group of one member, which
 // has nobody to pull from, keeps the newest, and the log from there on: its store may be lost. A copy costs what the state is large; a new
-// one is made when as much log has come, so that the cost is part of that of the log.
+// one is made when copyAgain times as much log has come, so that the cost is a part of that of the log.
 
 const (
 	// copiesLook is how often a group of one looks whether a copy is due.
 	copiesLook = time.Second
+	// copyAgain is how many times the last copy the log behind it takes when the next one is due. What it saves is to be read and carried out when the
+	// store is lost.
+	copyAgain = 2
 	// backupStays is how long the copy of a backup stays in a group of several.
 	backupStays = time.Hour
 )
@@ -41,7 +44,7 @@ func (g *Group) copyDue() (stored, bool) {
 		return list[0], true // the log does not reach back to the copy, which was a backup's of a group of several, or to the beginning
 	}
 	// What of the log lies before the last copy, for older snapshots and for who pulls a version, is in that.
-	return list[0], g.journal.Behind(last.meta.Index) >= max(last.size, g.cfg.SnapshotBytes)
+	return list[0], g.journal.Behind(last.meta.Index) >= max(copyAgain*last.size, g.cfg.SnapshotBytes)
 }
 
 // logBytes is how much the log takes on disk.

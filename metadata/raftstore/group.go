@@ -85,7 +85,7 @@ type GroupConfig struct {
 	Headroom func() int64
 	// SnapshotBytes is how much log makes a snapshot due; default 64 MiB. Raised: fewer snapshots, longer replay
 	// after a restart. A group at rest takes one sooner, at an eighth. Up to twice what makes one due lies in the log; in a group of one, whose
-	// state machine keeps versions, as much as a copy of the state if that is more.
+	// state machine keeps versions, twice as much as a copy of the state if that is more.
 	SnapshotBytes int64
 	// SegmentBytes is the size of a file of the log, which is written in full before it is used; default 4 MiB.
 	SegmentBytes int
