@@ -29,6 +29,7 @@ var (
 	benchMemory = flag.Int64("memory", 0, "the budget of BenchmarkCheckpoint's namespace in MiB; 0: none")
 	benchHeap   = flag.String("heap", "", "the file for a profile of BenchmarkCheckpoint's heap")
 	benchAgain  = flag.Bool("again", false, "BenchmarkCheckpoint changes the same files in each round in place of new ones")
+	benchGone   = flag.Bool("gone", false, "BenchmarkCheckpoint deletes files all over in each round in place of new ones, a quarter of a million; for -rounds less than -files has of these")
 )
 
 // cpuTime is what the process has used.
@@ -152,6 +153,16 @@ func BenchmarkCheckpoint(b *testing.B) {
 		}
 		return bytes
 	}
+	gone := 0
+	deleteFiles := func() {
+		var deletes [][]byte
+		for range benchBatch {
+			deletes = append(deletes, encode(b, command(super, &logpb.Delete{Target: to(path(gone * 7919 % *benchFiles))})))
+			gone++
+		}
+		index++
+		ns.Apply(index, deletes)
+	}
 	changed := 0
 	changeFiles := func() (bytes int) {
 		var changes [][]byte
@@ -209,10 +220,13 @@ func BenchmarkCheckpoint(b *testing.B) {
 	done := 0
 	for n := range *benchRounds {
 		bytes, ops := 0, 0
-		for bytes < 64<<20 {
-			if *benchAgain {
+		for bytes < 64<<20 && (!*benchGone || ops < 1<<18) {
+			switch {
+			case *benchGone:
+				deleteFiles()
+			case *benchAgain:
 				bytes += changeFiles()
-			} else {
+			default:
 				bytes += makeFiles()
 			}
 			ops += benchBatch
@@ -233,7 +247,7 @@ func BenchmarkCheckpoint(b *testing.B) {
 		for range n {
 			file := path(rand.IntN(of)) //nolint:gosec // not a secret
 			began := time.Now()
-			if st, err := ns.Stat(super, file); st == nil || err != nil {
+			if st, err := ns.Stat(super, file); st == nil && !*benchGone || err != nil {
 				b.Fatal(file, err)
 			}
 			took = append(took, time.Since(began))

@@ -1,6 +1,7 @@
 package namespace
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"fmt"
@@ -37,30 +38,47 @@ type way struct {
 	where []byte // parent(8) name; nil: it is gone
 }
 
-// appendSheet encodes the ways to one sheet, in ascending order, and passes over those that are gone.
+// offset is its place on its sheet.
+func (w *way) offset() int { return int(w.id % inodesPerSheet) }
+
+// appendSheet encodes a sheet: what the former one had, and what has changed since, in ascending order. Nothing is appended if nothing is left.
 //
-// Errors: ErrCorrupt for a way that is none.
-func appendSheet(b []byte, ways []way) ([]byte, error) {
-	before := metadata.INodeID(0)
-	for _, p := range ways {
-		if p.where == nil {
+// Errors: ErrCorrupt for a sheet or a way that is none.
+func appendSheet(b, former []byte, changed []way) ([]byte, error) {
+	before := uint64(0)
+	add := func(offset int, parent uint64, name []byte) {
+		b = append(b, byte(offset))
+		if parent == before {
+			parent = 0
+		} else {
+			before = parent
+		}
+		b = binary.AppendUvarint(b, parent)
+		b = binary.AppendUvarint(b, uint64(len(name)))
+		b = append(b, name...)
+	}
+	r := readSheet(former)
+	more, err := r.next()
+	for err == nil && (more || len(changed) > 0) {
+		if len(changed) == 0 || more && r.offset < changed[0].offset() {
+			add(r.offset, r.parent, r.name)
+			more, err = r.next()
 			continue
 		}
-		if len(p.where) <= 8 {
-			return nil, corrupt("inode %d is at %x", p.id, p.where)
+		w := changed[0]
+		changed = changed[1:]
+		if more && r.offset == w.offset() {
+			more, err = r.next()
 		}
-		parent := metadata.INodeID(binary.BigEndian.Uint64(p.where))
-		b = append(b, byte(p.id%inodesPerSheet))
-		if parent == before {
-			b = append(b, 0)
-		} else {
-			b = binary.AppendUvarint(b, uint64(parent))
+		switch {
+		case w.where == nil:
+		case len(w.where) <= 8:
+			return nil, corrupt("inode %d is at %x", w.id, w.where)
+		default:
+			add(w.offset(), binary.BigEndian.Uint64(w.where), w.where[8:])
 		}
-		before = parent
-		b = binary.AppendUvarint(b, uint64(len(p.where)-8))
-		b = append(b, p.where[8:]...)
 	}
-	return b, nil
+	return b, err
 }
 
 var errSheet = fmt.Errorf("a sheet of ways makes no sense: %w", metadata.ErrCorrupt)
@@ -171,58 +189,94 @@ func (v *checkpointView) way(id metadata.INodeID) ([]byte, error) {
 // all of them have (DESIGN.md, Checkpoint and crash argument, 3).
 func writeWays(b kv.Batch, v *checkpointView, ways []way) error {
 	slices.SortFunc(ways, func(a, b way) int { return cmp.Compare(a.id, b.id) })
-	var sheet []way
+	singles := len(ways)
+	if v.sheets != 0 {
+		singles, _ = slices.BinarySearchFunc(ways, v.sheets, func(w way, id metadata.INodeID) int { return cmp.Compare(w.id, id) })
+	}
+	var sheets []sheet
 	var value []byte
-	for end := len(ways); end > 0; {
-		last := ways[end-1]
-		if !v.onSheet(last.id) {
-			if err := put(b, record{appendID(nil, classINode, uint64(last.id)), last.where}); err != nil {
-				return err
+	for rest := ways[singles:]; len(rest) > 0; {
+		sheets = sheets[:0]
+		for len(rest) > 0 && len(sheets) < sheetsAtOnce {
+			s := sheet{first: sheetOf(rest[len(rest)-1].id)}
+			start := len(rest) - 1
+			for start > 0 && rest[start-1].id >= s.first {
+				start--
 			}
-			end--
-			continue
+			s.changed, rest = rest[start:], rest[:start]
+			sheets = append(sheets, s)
 		}
-		first, start := sheetOf(last.id), end-1
-		for start > 0 && ways[start-1].id >= first {
-			start--
-		}
-		changed := ways[start:end]
-		end = start
-		sheet = sheet[:0]
-		if first < v.nextINode && len(changed) < inodesPerSheet {
-			former, err := v.get(sheetKey(first))
-			if err == nil {
-				sheet, err = readWays(sheet, first, former)
-			}
-			if err != nil {
-				return err
-			}
-		}
-		sheet = mergeWays(sheet, changed)
-		var err error
-		if value, err = appendSheet(value[:0], sheet); err != nil {
+		if err := v.readSheets(sheets); err != nil {
 			return err
 		}
-		r := record{key: sheetKey(first)}
-		if len(value) > 0 {
-			r.value = value
+		for i := range sheets {
+			s := &sheets[i]
+			var err error
+			if value, err = appendSheet(value[:0], s.former, s.changed); err != nil {
+				return err
+			}
+			r := record{key: sheetKey(s.first)}
+			if len(value) > 0 {
+				r.value = value
+			}
+			if err := put(b, r); err != nil {
+				return err
+			}
 		}
-		if err := put(b, r); err != nil {
+	}
+	for _, w := range slices.Backward(ways[:singles]) {
+		if err := put(b, record{appendID(nil, classINode, uint64(w.id)), w.where}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// mergeWays brings changed into ways, both in ascending order and of one sheet.
-func mergeWays(ways, changed []way) []way {
-	for _, c := range changed {
-		i, found := slices.BinarySearchFunc(ways, c.id, func(p way, id metadata.INodeID) int { return cmp.Compare(p.id, id) })
-		if found {
-			ways[i] = c
-		} else {
-			ways = slices.Insert(ways, i, c)
+// sheet is one that is written anew.
+type sheet struct {
+	first   metadata.INodeID
+	former  []byte
+	changed []way
+}
+
+const (
+	// sheetsAtOnce is how many are read together.
+	sheetsAtOnce = 1024
+	// sheetsPassed is how many sheets one goes through to find one, rather than look for each: a look takes about eight times as long.
+	sheetsPassed = 8
+)
+
+// readSheets reads what the checkpoint has of sheets, the last of which comes first, unless all on them is new or has changed.
+func (v *checkpointView) readSheets(sheets []sheet) error {
+	var old []*sheet
+	for i := range sheets {
+		if s := &sheets[i]; s.first < v.nextINode && len(s.changed) < inodesPerSheet {
+			old = append(old, s)
 		}
 	}
-	return ways
+	if len(old) == 0 {
+		return nil
+	}
+	last := old[0].first
+	if span := uint64(last-old[len(old)-1].first)/inodesPerSheet + 1; span > sheetsPassed*uint64(len(old)) {
+		for _, s := range old {
+			var err error
+			if s.former, err = v.get(sheetKey(s.first)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	slices.Reverse(old)
+	return v.Scan([]byte{classINode}, sheetKey(old[0].first), func(key, value []byte) bool {
+		first := metadata.INodeID(binary.BigEndian.Uint64(key[1:]))
+		for len(old) > 0 && old[0].first < first {
+			old = old[1:] // it had none
+		}
+		if len(old) > 0 && old[0].first == first {
+			old[0].former = bytes.Clone(value)
+			old = old[1:]
+		}
+		return len(old) > 0
+	})
 }

@@ -89,7 +89,7 @@ func damagedSheets() (all [][]byte) {
 	for i := range metadata.INodeID(inodesPerSheet) {
 		ways = append(ways, way{64 + i, fmt.Appendf(binary.BigEndian.AppendUint64(nil, uint64(1000+i/5)), "name-%d", i)})
 	}
-	whole, err := appendSheet(nil, ways)
+	whole, err := appendSheet(nil, nil, ways)
 	if err != nil {
 		panic(err)
 	}
@@ -110,7 +110,7 @@ func lookAtSheet(t *testing.T, b []byte) {
 	if err != nil {
 		return
 	}
-	again, err := appendSheet(nil, ways)
+	again, err := appendSheet(nil, nil, ways)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -315,5 +315,55 @@ func TestSheetsBeginBehindACutCheckpoint(t *testing.T) {
 	}
 	if _, sheets := w.ways(); sheets != 1 && sheets != 2 {
 		t.Errorf("%d sheets, want those of the last files", sheets)
+	}
+}
+
+// Many sheets are read a part at a time, in their order where many of them have changed, each by itself where few have.
+func TestManySheets(t *testing.T) {
+	const first, count = 1 << 20, (2*sheetsAtOnce + 7) * inodesPerSheet
+	store := mem.New()
+	where := func(id metadata.INodeID, name string) way {
+		return way{id, fmt.Appendf(binary.BigEndian.AppendUint64(nil, 16385), "%s%d", name, id)}
+	}
+	write := func(at uint64, ways []way) {
+		t.Helper()
+		b := store.Batch(at)
+		v := &checkpointView{View: store.View(at - 1), ids: ids{nextINode: first}, sheets: first}
+		if at > 1 {
+			v.nextINode += count
+		}
+		defer v.Close()
+		if err := writeWays(b, v, ways); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := map[metadata.INodeID]string{}
+	var ways []way
+	for id := metadata.INodeID(first); id < first+count; id++ {
+		ways = append(ways, where(id, "a"))
+		want[id] = string(where(id, "a").where)
+	}
+	write(1, ways)
+	for i, step := range []metadata.INodeID{inodesPerSheet * sheetsPassed * 3, 5} {
+		ways = nil
+		for id := metadata.INodeID(first); id < first+count; id += step {
+			if w := where(id, "b"); id%2 == 0 {
+				ways, want[id] = append(ways, w), string(w.where)
+			} else {
+				ways = append(ways, way{id: id})
+				delete(want, id)
+			}
+		}
+		write(uint64(i)+2, ways)
+		v := &checkpointView{View: store.View(kv.Newest), sheets: first}
+		for id := metadata.INodeID(first); id < first+count; id++ {
+			if got, err := v.way(id); err != nil || string(got) != want[id] {
+				t.Fatalf("every %dth inode has changed: %d is at %q (%v), want %q", step, id, got, err, want[id])
+			}
+		}
+		v.Close()
 	}
 }
