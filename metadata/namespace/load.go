@@ -24,6 +24,12 @@ func (ns *Namespace) load() error {
 	value, err := latest.Get(markerKey)
 	latest.Close()
 	if errors.Is(err, kv.ErrNotFound) {
+		if ns.leftover > 0 { // of a first checkpoint that was cut
+			if err := ns.cfg.Store.Replace(0, func(func(key, value []byte) error) error { return nil }); err != nil {
+				return err
+			}
+			ns.leftover = 0
+		}
 		ns.openView(0, ids{}, 0)
 		ns.format()
 		return nil
