@@ -20,7 +20,7 @@ import (
 // unpacedControl is in every kernel, and everybody may choose it.
 const unpacedControl = "reno"
 
-// pacing is the congestion control that this machine is set to, if it is one that paces; else it is empty and nothing is done.
+// pacing is the congestion control that this machine was set to when the process first asked, if it is one that paces; else it is empty and nothing is done.
 var pacing = sync.OnceValue(func() string {
 	text, err := os.ReadFile("/proc/sys/net/ipv4/tcp_congestion_control")
 	name := strings.TrimSpace(string(text))
