@@ -34,7 +34,7 @@ type Dialer struct {
 
 // Dial connects to a server that has one of the roles, if any are given.
 func (d *Dialer) Dial(ctx context.Context, addr string, roles ...authority.Role) (net.Conn, error) {
-	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+	c, err := connect(ctx, "tcp", addr)
 	if err != nil || d.plain(c) {
 		return c, err
 	}
@@ -113,7 +113,7 @@ func (d *Dialer) Transport(roles ...authority.Role) *http.Transport {
 		DialTLSContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
 			ctx, cancel := context.WithTimeout(ctx, connecting)
 			defer cancel()
-			c, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+			c, err := connect(ctx, "tcp", addr)
 			if err != nil {
 				return nil, err
 			}

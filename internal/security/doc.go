@@ -6,6 +6,7 @@
 //
 // From elsewhere who connects shows a certificate by TLS, which every port takes beside its own protocol (Enter), or proves
 // something in that protocol, or is in a network whose clients are believed (Config.Simple). A Dialer makes such connections.
+// Listen and Dialers see to it that connections within a machine are not paced (pacing.go).
 //
 // Every port is guarded (Door.Guard): the owner of a connection is looked up when it comes, and places go round fairly. A
 // Budget bounds the bytes that peers make a process hold, all together and with a share for each user. What was decided about

@@ -217,7 +217,7 @@ func (l *provingListener) known(p *provenConn) {
 
 // Dial connects to a proving listener.
 func (k Key) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+	c, err := connect(ctx, network, addr)
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,7 @@ func Listen(addr, bind string) (net.Listener, error) {
 			at = bind
 		}
 	}
-	l, err := net.Listen("tcp", net.JoinHostPort(at, port))
+	l, err := listen(net.JoinHostPort(at, port))
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, fmt.Errorf("%s is taken by another program: end it, or choose another port", net.JoinHostPort(at, port))
