@@ -168,7 +168,13 @@ func (s *Server) makeRewrites(done func(error)) {
 	st, err := s.ns.Stat(s.myself(), rewrites)
 	switch {
 	case err != nil || st == nil:
-		s.Mkdirs(s.myself(), namenode.MkdirsRequest{Path: rewrites, Mode: rewritesMode, Parents: true}, done)
+		s.Mkdirs(s.myself(), namenode.MkdirsRequest{Path: path.Dir(rewrites), Mode: 0o711, Parents: true}, func(err error) {
+			if err != nil {
+				done(err)
+				return
+			}
+			s.Mkdirs(s.myself(), namenode.MkdirsRequest{Path: rewrites, Mode: rewritesMode, Parents: true}, done)
+		})
 	case st.Mode&^rewritesMode != 0:
 		s.SetPermission(s.myself(), rewrites, rewritesMode, done)
 	default:
