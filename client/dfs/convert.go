@@ -2,6 +2,7 @@ package dfs
 
 import (
 	"context"
+	"errors"
 	"io"
 
 	"github.com/gohops/hops/internal/dtp"
@@ -54,6 +55,11 @@ func (c *Client) Convert(ctx context.Context, name string, o ConvertOptions) err
 		}
 		return copyAll(&copied{out, o.Copied}, in, in.Size())
 	})
+	if errors.Is(err, metadata.ErrNotExist) {
+		if _, gone := c.Stat(ctx, name); gone == nil { // it is the copy that is not there
+			err = &Error{Op: "convert", Path: name, Kind: metadata.ErrBeingCreated, Message: "somebody else has begun to convert it meanwhile: what this one had copied is gone"}
+		}
+	}
 	if err != nil {
 		return wrap("convert", name, err)
 	}

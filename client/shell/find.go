@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -91,13 +92,22 @@ func (s *Shell) findExpression(words []string) (*expression, error) {
 			if word == "-iname" {
 				fold = strings.ToLower
 			}
-			match, err := glob.Compile(fold(pattern))
+			alternatives, err := braces(pattern)
 			if err != nil {
 				return nil, err
 			}
-			e.tests = append(e.tests, func(it item) bool { return match.MatchString(fold(path.Base(it.path))) })
-			if e.query.Name == "" {
-				e.query.Name, e.query.Fold = pattern, word == "-iname"
+			matches := make([]*regexp.Regexp, len(alternatives))
+			for i, one := range alternatives {
+				if matches[i], err = glob.Compile(fold(one)); err != nil {
+					return nil, err
+				}
+			}
+			e.tests = append(e.tests, func(it item) bool {
+				name := fold(path.Base(it.path))
+				return slices.ContainsFunc(matches, func(match *regexp.Regexp) bool { return match.MatchString(name) })
+			})
+			if e.query.Name == "" && len(alternatives) == 1 { // the index knows no {a,b}
+				e.query.Name, e.query.Fold = alternatives[0], word == "-iname"
 			}
 		case "-tag":
 			text, err := take(word, "a tag: NAME or NAME=VALUE")
@@ -208,7 +218,7 @@ func foundItem(top item, f metadata.Found) item {
 
 // findWords are the words of -find's expressions, with what they do.
 var findWords = [][2]string{
-	{"-name PATTERN", "the last part of the path is like this: * ? [abc] [a-z] [^a]"},
+	{"-name PATTERN", "the last part of the path is like this: * ? [abc] [a-z] [^a] {a,b}"},
 	{"-iname PATTERN", "as -name; capitals and small letters are the same"},
 	{"-print", "print the path, and a newline; the default"},
 	{"-print0", "print the path, and a zero byte"},

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
+	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/namenode"
 )
 
@@ -52,7 +54,7 @@ func runPin(ctx context.Context, s *Shell, args []string) error {
 // awaitPinned waits until all that a directive wants is in memory, as long as it holds.
 func (s *Shell) awaitPinned(ctx context.Context, it item, id int64) error {
 	s.printf("Waiting for %s ...", it.shown)
-	for {
+	for asked := false; ; {
 		found, err := s.client.CacheDirectives(ctx, namenode.CacheFilter{ID: &id})
 		if err != nil {
 			s.printf("\n")
@@ -68,6 +70,14 @@ func (s *Shell) awaitPinned(ctx context.Context, it item, id int64) error {
 		case found[0].BytesCached >= found[0].BytesNeeded && found[0].FilesCached == found[0].FilesNeeded:
 			s.printf(" done\n")
 			return nil
+		}
+		if !asked { // who may wait for ever is told why
+			asked = true
+			nodes, err := s.client.Datanodes(ctx, dfs.LiveDatanodes)
+			if err == nil && !slices.ContainsFunc(nodes, func(n dfs.Datanode) bool { return n.CacheCapacity > 0 }) {
+				s.out.Flush()
+				fmt.Fprintf(s.Stderr, "\npin: no datanode may keep anything in memory, which datanode.locked_memory of its configuration lets it: waiting for one that may\n")
+			}
 		}
 		s.printf(".")
 		s.out.Flush()

@@ -459,6 +459,11 @@ func TestManyWords(t *testing.T) {
 		},
 		{words("-mkdir", "new", "a", "newer"), ExitError, "", "mkdir: `" + uri + "a': File exists\n"},
 		{words("-stat %n", "new", "newer"), ExitOK, "new\nnewer\n", ""},
+		{append(words("-find", "a", "file"), "-name", "{_SUC*,f[h-j]le}"), ExitOK, uri + "a/_SUCCESS\n" + uri + "file\n", ""},
+		{append(words("-find", "a", "file"), "-iname", "{_suc*,X}"), ExitOK, uri + "a/_SUCCESS\n", ""},
+		{append(words("-find", "a"), "-name", "{b"), ExitError, "", "find: Illegal file pattern: error parsing regexp: Unclosed group at pos 2: `{b`\n"},
+		{words("-count -u", "a"), ExitOK, "        none             inf            none             inf " + uri + "a\n", ""},
+		{words("-count -q -t SSD", "a"), ExitOK, "          none                inf " + uri + "a\n", ""},
 		{words("-rm -r -f", "none", "new", "newer", "other"), ExitOK, "Deleted " + uri + "new\nDeleted " + uri + "newer\n", ""},
 	} {
 		if status, out, err := run(t, c.args...); status != c.status || out != c.out || err != c.err {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/metadata"
 )
 
@@ -133,9 +134,12 @@ func (s *Shell) countTypes(ctx context.Context, types, args []string) error {
 		s.printf("PATHNAME\n")
 	}
 	return s.each(ctx, args, func(it item) error {
-		quotas, err := s.client.TypeQuotas(ctx, it.path)
-		if err != nil {
-			return err
+		var quotas map[string]dfs.TypeQuota
+		if s.client != nil { // files of this machine have none
+			var err error
+			if quotas, err = s.client.TypeQuotas(ctx, it.path); err != nil {
+				return err
+			}
 		}
 		for _, name := range types {
 			limit, left := "none", "inf"
@@ -190,7 +194,11 @@ func runCount(ctx context.Context, s *Shell, args []string) error {
 	}
 	return s.each(ctx, args, func(it item) error {
 		if s.option("u") {
-			u, err := s.client.QuotaUsage(ctx, it.path)
+			u := metadata.QuotaUsage{NameQuota: -1, SpaceQuota: -1}
+			var err error
+			if s.client != nil {
+				u, err = s.client.QuotaUsage(ctx, it.path)
+			}
 			if err == nil {
 				s.printf("%s%s\n", s.quotaColumns(u.NameQuota, u.Names, u.SpaceQuota, u.Space), it.shown)
 			}

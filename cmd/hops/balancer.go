@@ -149,13 +149,16 @@ func (t *hadoopTool) balancerFailed(err error) int {
 // nobody writes it any more: 60 s after its writer has died (NameNodeConnector.checkAndMarkRunning).
 //
 // Errors: ErrBeingCreated or ErrRecoveryInProgress while another one has it, ErrExist when another one has just taken it.
-func (t *hadoopTool) onlyOne(fs *dfs.Client, mark string) (free func(), err error) {
+func (t *hadoopTool) onlyOne(fs *dfs.Client, mark string) (free func(), _ error) {
 	if err := fs.Mkdirs(t.ctx, path.Dir(mark), 0o755, true); err != nil {
 		return nil, err
 	}
-	w, err := fs.Create(t.ctx, mark, dfs.CreateOptions{})
-	if errors.Is(err, metadata.ErrExist) {
-		w, err = fs.Append(t.ctx, mark)
+	var w *dfs.Writer
+	var err error
+	for try := 0; try == 0 || try < 3 && errors.Is(err, metadata.ErrNotExist); try++ { // another one may end between the two, and takes its mark along
+		if w, err = fs.Create(t.ctx, mark, dfs.CreateOptions{}); errors.Is(err, metadata.ErrExist) {
+			w, err = fs.Append(t.ctx, mark)
+		}
 	}
 	if err != nil {
 		return nil, err

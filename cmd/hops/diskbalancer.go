@@ -265,9 +265,11 @@ func planDisks(t *hadoopTool, a map[string]string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	dir := a["-out"]
-	if dir == "" {
-		dir = "/system/diskbalancer/" + time.Now().Format("2006-Jan-02-15-04-05")
+	dir := "/system/diskbalancer/" + time.Now().Format("2006-Jan-02-15-04-05")
+	if given := a["-out"]; given != "" {
+		if dir, err = t.at(given); err != nil {
+			return 0, err
+		}
 	}
 	if _, err := t.fs.Stat(t.ctx, dir); err == nil {
 		return 0, fmt.Errorf("Another DiskBalancer files already exist at the target location. %s", dir) //nolint:revive // Hadoop's words

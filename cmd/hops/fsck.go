@@ -16,6 +16,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/metadata"
 )
@@ -48,7 +49,7 @@ Please Note:
 
 func fsckCommand() *cli.Command {
 	return hadoopCommand("fsck", "check the blocks of files: the options, output and exit status of `hdfs fsck`", "PATH [OPTIONS]",
-		"Ends with 0 if what is below PATH is healthy, with 1 if blocks are corrupt or missing. -move copies what can be read of a file that lacks blocks to files in /lost+found/<path>, "+
+		"Ends with 0 if what is below PATH is healthy, with 1 if blocks are corrupt or missing, with 3 if no namenode answers. -move copies what can be read of a file that lacks blocks to files in /lost+found/<path>, "+
 			"one for each run of blocks without a gap, and leaves the file; with -delete the file is deleted after that, unless something that can be read could not be copied. -move is the superuser's.\n\n"+fsckUsage, fsck)
 }
 
@@ -99,7 +100,9 @@ func fsck(t *hadoopTool, args []string) (int, error) {
 		target = "/"
 	}
 	if uri, err := url.Parse(target); err == nil && uri.Scheme == "hdfs" {
-		t.filesystem, target = "hdfs://"+uri.Host, uri.Path
+		if target = uri.Path; uri.Host != "" { // hdfs:///p is in the default one
+			t.filesystem = "hdfs://" + uri.Host
+		}
 	}
 	fs, err := t.client()
 	if err != nil {
@@ -129,6 +132,9 @@ func fsck(t *hadoopTool, args []string) (int, error) {
 			message = "java.io.FileNotFoundException: File does not exist: " + target
 		}
 		fmt.Fprintf(t.errOut, "FileSystem is inaccessible due to:\n%s\nDFSck exiting.\n", message)
+		if _, answered := errors.AsType[*dfs.Error](err); !answered || errors.Is(err, metadata.ErrStandby) { // Hadoop's takes a cluster that is down for one that is in order
+			return exitUnreachable, nil
+		}
 		return 0, nil // as Hadoop's
 	}
 	pages, address, err := t.activePage()

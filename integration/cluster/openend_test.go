@@ -211,6 +211,16 @@ func TestFilesAreConverted(t *testing.T) {
 		must(fs.Convert(ctx, "/other", dfs.ConvertOptions{Policy: "RS-3-2-1024k"}))
 	}
 
+	var other sync.Once
+	err = fs.Convert(ctx, "/other", dfs.ConvertOptions{Policy: "XOR-2-1-1024k", Copied: func(int64) {
+		other.Do(func() { must(fs.Convert(ctx, "/other", dfs.ConvertOptions{Policy: namenode.ReplicationPolicy})) })
+	}})
+	if !errors.Is(err, metadata.ErrBeingCreated) || !strings.Contains(err.Error(), "somebody else") {
+		t.Errorf("two at the same time: the first one hears %v", err)
+	}
+	if st, err := fs.Stat(ctx, "/other"); err != nil || st.Erasure != 0 {
+		t.Errorf("two at the same time: %+v, %v", st, err)
+	}
 	open, err := fs.Create(ctx, "/open", dfs.CreateOptions{})
 	must(err)
 	if err := fs.Convert(ctx, "/open", dfs.ConvertOptions{Policy: "RS-3-2-1024k"}); !errors.Is(err, metadata.ErrBeingCreated) {

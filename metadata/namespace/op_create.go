@@ -184,6 +184,11 @@ func (ns *Namespace) checkBlockSize(op *logpb.Create) error {
 // maxLength bounds lengths of blocks, so that sums over a file cannot overflow.
 const maxLength = 1 << 48
 
+// CheckReplication refuses numbers that no file may have, in HDFS's words: ErrIO. A proposer knows all of the path.
+func CheckReplication(replication uint32, path string) error {
+	return checkReplication(replication, func() string { return printable(path) }, "")
+}
+
 // checkReplication is BlockManager.verifyReplication.
 func checkReplication(replication uint32, path func() string, client string) error {
 	if replication < 1 {

@@ -47,6 +47,10 @@ func (s *Server) AddBlock(c metadata.Caller, r namenode.AddBlockRequest, done fu
 		done(nil, metadata.Errorf(metadata.ErrNotExist, "File does not exist: %s (inode %d)", r.File.Path, id))
 		return
 	}
+	if err := s.mayGrow(f, r.Previous); err != nil {
+		done(nil, err)
+		return
+	}
 	// The block before the one just finished must be safe before a third is begun.
 	if n := len(f.Blocks); n >= 2 && !f.IsBody(n-2) && r.Previous != nil && r.Previous.ID == f.Blocks[n-1].ID {
 		s.soft.await(f.Blocks[n-2:n-1], func(durable bool) {

@@ -1,7 +1,10 @@
 package server
 
 import (
+	"bufio"
 	"bytes"
+	"context"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -121,6 +124,37 @@ func TestCacheOrdersWaitForRoom(t *testing.T) {
 	})
 	d.memory.Store(1 << 20)
 	m.cachedBy(t, b, []*datanode{d}, 1)
+}
+
+// Who waits for memory that no datanode has is told so.
+func TestPinSaysThatNobodyHasMemory(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, nil)
+	m := c.leader()
+	check(t, m.group.Raise(release.Caching))
+	m.oneBlock(t, "/hot/f", 1, c.datanode("dn1"))
+	check(t, c.root().AddCachePool(t.Context(), namenode.CachePoolChange{Name: "default"}))
+	ctx, interrupt := context.WithTimeout(t.Context(), limit)
+	defer interrupt()
+	for said := false; !said; { // it does not wait where the namenode has not looked yet
+		if ctx.Err() != nil {
+			t.Fatal("it waits without a word of why")
+		}
+		told, stderr := io.Pipe()
+		go func() {
+			s := &shell.Shell{Stdout: io.Discard, Stderr: stderr, Dial: func(string, map[string]string) (*dfs.Client, string, error) {
+				return c.root(), "hdfs://here", nil
+			}}
+			s.Run(ctx, []string{"-pin", "-w", "/hot/f"})
+			stderr.Close()
+		}()
+		for lines := bufio.NewScanner(told); lines.Scan(); {
+			if strings.Contains(lines.Text(), "no datanode may keep anything in memory") {
+				said = true
+				interrupt()
+			}
+		}
+	}
 }
 
 // hops fs -pin keeps files in memory and waits for it, -unpin lets them go.

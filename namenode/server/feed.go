@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -425,11 +427,9 @@ func eventsProblem(w http.ResponseWriter, err error) {
 
 // eventsRequest reads a query. Who says no position begins at the end.
 func (s *Server) eventsRequest(r *http.Request, c metadata.Caller) (e namenode.EventsRequest, err error) {
-	query := r.URL.Query()
-	for name := range query {
-		if !slices.Contains([]string{"after", "path", "limit", "wait", "user.name", "doas", "delegation"}, name) {
-			return e, metadata.Errorf(metadata.ErrInvalidArgument, "unknown parameter %.40q: there are after, path, limit and wait", name)
-		}
+	query, err := parameters(r, []string{"after", "path", "limit", "wait"})
+	if err != nil {
+		return e, err
 	}
 	e.Path = query.Get("path")
 	if e.Path != "" && !strings.HasPrefix(e.Path, "/") {
@@ -455,6 +455,23 @@ func (s *Server) eventsRequest(r *http.Request, c metadata.Caller) (e namenode.E
 	}
 	e.After, err = s.endFor(r.Context(), c)
 	return e, err
+}
+
+// parameters are those of a request's query. What would not be heeded is refused: what cannot be read, parameters that there are none of, and those that are there twice, but for the ones that may be.
+func parameters(r *http.Request, known []string, often ...string) (url.Values, error) {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "the query cannot be read: %.200v", err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		switch n := len(query[name]); {
+		case !slices.Contains(known, name) && !slices.Contains([]string{"user.name", "doas", "delegation"}, name):
+			return nil, metadata.Errorf(metadata.ErrInvalidArgument, "unknown parameter %.40q: there are %s", name, strings.Join(known, ", "))
+		case n > 1 && !slices.Contains(often, name):
+			return nil, metadata.Errorf(metadata.ErrInvalidArgument, "%s is there %d times: once is enough", name, n)
+		}
+	}
+	return query, nil
 }
 
 // endFor is EventsEnd for who waits for it.

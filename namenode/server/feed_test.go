@@ -433,7 +433,7 @@ func TestFeedOnHTTP(t *testing.T) {
 	if fmt.Sprint(events) != "[METADATA METADATA METADATA RENAME]" {
 		t.Errorf("%q", events)
 	}
-	for _, bad := range []string{"after=x", "path=d", "limit=0", "limit=1000000", "wait=1h", "wait=x", "befor=1", "after=99999999999999999999999", "after=9000000000000000000"} {
+	for _, bad := range []string{"after=x", "path=d", "limit=0", "limit=1000000", "wait=1h", "wait=x", "befor=1", "after=99999999999999999999999", "after=9000000000000000000", "path=/a&path=/b", "path=/a%zz", "path=/a;b"} {
 		if answer := get(bad+root, "", ""); answer.StatusCode != http.StatusBadRequest {
 			t.Errorf("%s: %s", bad, answer.Status)
 		}

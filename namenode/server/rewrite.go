@@ -17,9 +17,12 @@ import (
 // A file gets another form while it is there: groups take the place of its open end, or all of it is coded, or replicated. The same bytes are written to a
 // file beside it, whose blocks one command then puts where the old ones were.
 
-// rewrites is the directory of the files that are copied to, one at most for each file, named by its inode. Who writes one reaches it by its own inode; nobody
-// else lists the directory.
-const rewrites = "/system/rewrites"
+// rewrites is the directory of the files that are copied to, one at most for each file, named by its inode. They count for no quota, so that who writes one has its inode
+// and its lease for that, and nothing else: whose it is reaches it by no path, neither to append to it later nor to make it look younger than it is.
+const (
+	rewrites     = "/system/rewrites"
+	rewritesMode = metadata.Mode(0o700)
+)
 
 // rewriteStays is how long a file that was copied to stays there when it is closed and nobody has exchanged it.
 const rewriteStays = 10 * time.Minute
@@ -160,13 +163,42 @@ func (s *Server) copyBeside(
 	})
 }
 
-// makeRewrites makes the directory if it is missing.
+// makeRewrites makes the directory if it is missing, and closes one that is open to others.
 func (s *Server) makeRewrites(done func(error)) {
-	if st, err := s.ns.Stat(s.myself(), rewrites); err == nil && st != nil {
+	st, err := s.ns.Stat(s.myself(), rewrites)
+	switch {
+	case err != nil || st == nil:
+		s.Mkdirs(s.myself(), namenode.MkdirsRequest{Path: path.Dir(rewrites), Mode: 0o711, Parents: true}, func(err error) {
+			if err != nil {
+				done(err)
+				return
+			}
+			s.Mkdirs(s.myself(), namenode.MkdirsRequest{Path: rewrites, Mode: rewritesMode, Parents: true}, done)
+		})
+	case st.Mode&^rewritesMode != 0:
+		s.SetPermission(s.myself(), rewrites, rewritesMode, done)
+	default:
 		done(nil)
-		return
 	}
-	s.Mkdirs(s.myself(), namenode.MkdirsRequest{Path: rewrites, Mode: 0o711, Parents: true}, done)
+}
+
+// mayGrow refuses another block to a copy that is as long already as the file that it is of. previous is the block that its writer has finished, if there is one.
+func (s *Server) mayGrow(f *namespace.FileInfo, previous *metadata.Block) error {
+	of, ok := s.rewritten(f.Path)
+	if !ok {
+		return nil
+	}
+	length, most := f.Status.Length, of.Status.Length
+	if n := len(f.Blocks); n > 0 && previous != nil && previous.ID == f.Blocks[n-1].ID {
+		length += previous.Length - f.Blocks[n-1].Length
+	}
+	if of.UnderConstruction { // the end of it that is sealed may be longer than is known
+		most += of.Status.BlockSize
+	}
+	if length < most {
+		return nil
+	}
+	return metadata.Errorf(metadata.ErrSpaceQuota, "%s has %d bytes and is a copy of %s, which has %d: it gets no more blocks", f.Path, length, of.Path, of.Status.Length)
 }
 
 // EndRewrite implements namenode.Erasure.

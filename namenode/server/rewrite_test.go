@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/gohops/hops/client/shell"
 	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/namespace"
 	"github.com/gohops/hops/namenode"
 	hdfspb "github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
@@ -52,6 +54,46 @@ func TestWhichFilesMayBeConverted(t *testing.T) {
 	}
 	if list, err := root.List(ctx, rewrites); err == nil && len(list) > 0 || err != nil && !errors.Is(err, metadata.ErrNotExist) {
 		t.Errorf("%s has %+v (%v)", rewrites, list, err)
+	}
+}
+
+// A copy under way counts for no quota. Its owner has no way to keep it, and it gets no longer than what it is a copy of.
+func TestCopiesAreNoRoomBesideAQuota(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, nil)
+	m := c.leader()
+	root, alice, ctx := c.root(), c.client("alice"), t.Context()
+	check(t, m.group.Raise(release.SealedTails))
+	check(t, root.Mkdirs(ctx, "/d", 0o777, true))
+	check(t, root.SetPermission(ctx, "/d", 0o777))
+	check(t, alice.WriteFile(ctx, "/d/mine", []byte("alice's own"), false))
+	check(t, root.Mkdirs(ctx, rewrites, 0o711, true)) // as there are some
+	mine, err := root.Stat(ctx, "/d/mine")
+	check(t, err)
+	var made hdfspb.BeginRewriteResponseProto
+	begin := &hdfspb.BeginRewriteRequestProto{Src: new("/d/mine"), ClientName: new("c"), Policy: new("RS-6-3-1024k")}
+	check(t, m.operator(t, "alice", "beginRewrite", begin, &made))
+	copied := fmt.Sprintf("%s/%d", rewrites, mine.ID)
+	for _, path := range []string{copied, fmt.Sprintf("/.reserved/.inodes/%d", made.GetSource())} {
+		_, opened := alice.Open(ctx, path)
+		_, appended := alice.Append(ctx, path)
+		for what, err := range map[string]error{"opened": opened, "appended to": appended, "touched": alice.SetTimes(ctx, path, 1<<42, -1)} {
+			if !errors.Is(err, metadata.ErrPermission) {
+				t.Errorf("%s is %s: %v", path, what, err)
+			}
+		}
+	}
+	for _, x := range []struct {
+		path     string
+		length   int64
+		previous int64 // beyond
+		ok       bool
+	}{{copied, 0, 0, true}, {copied, 10, 0, true}, {copied, 11, 0, false}, {copied, 5, 6, false}, {copied, 5, 5, true}, {"/d/mine", 11, 11, true}} {
+		f := &namespace.FileInfo{Path: x.path, Blocks: []metadata.Block{{ID: 7}}}
+		f.Status.Length = x.length
+		if err := m.mayGrow(f, &metadata.Block{ID: 7, Length: x.previous}); (err == nil) != x.ok {
+			t.Errorf("%+v: %v", x, err)
+		}
 	}
 }
 

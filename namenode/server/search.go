@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -316,12 +315,9 @@ func searchRequest(r *http.Request) (q namenode.SearchRequest, err error) {
 	bad := func(format string, args ...any) (namenode.SearchRequest, error) {
 		return q, metadata.Errorf(metadata.ErrInvalidArgument, format, args...)
 	}
-	known := []string{"path", "name", "iname", "tag", "size", "type", "limit", "cursor", "after", "wait", "user.name", "doas", "delegation"}
-	query := r.URL.Query()
-	for name := range query {
-		if !slices.Contains(known, name) {
-			return bad("unknown parameter %.40q: there are %s", name, strings.Join(known[:10], ", "))
-		}
+	query, err := parameters(r, []string{"path", "name", "iname", "tag", "size", "type", "limit", "cursor", "after", "wait"}, "tag", "size")
+	if err != nil {
+		return q, err
 	}
 	q.Path, q.Name, q.Cursor = query.Get("path"), query.Get("name"), query.Get("cursor")
 	if q.Path == "" {

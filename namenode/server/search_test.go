@@ -147,6 +147,7 @@ func TestSearchByREST(t *testing.T) {
 		t.Errorf("%d, what is not there: %v", code, v)
 	}
 	for query, want := range map[string]int{
+		"path=/d&path=/": 400, "path=/d%zz": 400, "path=/d;e": 400, "tag=a&tag=b": 200, "size=%2B1&size=-5": 200,
 		"colour=red": 400, "name=[": 400, "size=big": 400, "type=x": 400, "limit=0": 400, "limit=1001": 400, "cursor=x": 400, "after=-1": 400, "wait=1h": 400,
 		"path=a": 400, "path=/none": 404, "name=a&iname=b": 400, "tag=": 400, "size=%2B1&type=d": 400,
 	} {

@@ -344,6 +344,9 @@ func (s *Server) SetTimes(c metadata.Caller, path string, mtime, atime metadata.
 // SetReplication implements namenode.Writer.
 func (s *Server) SetReplication(c metadata.Caller, path string, replication int, done func(bool, error)) {
 	t, err := target(path)
+	if err == nil {
+		err = namespace.CheckReplication(uint32(max(replication, 0)), path)
+	}
 	if err != nil {
 		done(false, err)
 		return

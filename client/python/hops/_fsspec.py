@@ -51,10 +51,10 @@ class HopsFileSystem(AbstractFileSystem):
 
     def mv(self, path1, path2, recursive=False, maxdepth=None, **kwargs):
         source, destination = self._strip_protocol(path1), self._strip_protocol(path2)
+        if not self.hdfs.exists(source):
+            raise FileNotFoundError(source)
         if not self.hdfs.rename(source, destination):
-            self.hdfs.delete(destination)  # a file that is in the way, as in a local directory
-            if not self.hdfs.rename(source, destination):
-                raise OSError("%s cannot be renamed to %s" % (source, destination))
+            self.hdfs.rename(source, destination, options="OVERWRITE")  # a file that is in the way, as in a local directory
 
     def cp_file(self, path1, path2, **kwargs):
         self.hdfs.create(self._strip_protocol(path2), self.hdfs.read(self._strip_protocol(path1)), overwrite=True)

@@ -172,7 +172,9 @@ def rmr(hdfs_path, project=None):
 
 def rename(src, dst):
     """Atomic. FileExistsError: it cannot be done."""
-    if not get_fs().rename(abs_path(src), abs_path(dst)):
+    source = abs_path(src)
+    # What is not there may be taken for one whose rename was done and not answered, when there is something at the destination.
+    if not get_fs().exists(source) or not get_fs().rename(source, abs_path(dst)):
         raise FileExistsError("cannot rename %s to %s: the source is missing, or the destination is there" % (src, dst))
 
 
@@ -264,9 +266,11 @@ def dump(data, hdfs_path):
 
 def cp(src_hdfs_path, dest_hdfs_path, overwrite=False):
     """Copy a file."""
-    source = abs_path(src_hdfs_path)
+    source, target = abs_path(src_hdfs_path), abs_path(dest_hdfs_path)
+    if source == target:
+        raise shutil.SameFileError("%s cannot be copied onto itself" % source)
     length = get_fs().status(source)["length"]
-    with _Writer(abs_path(dest_hdfs_path), overwrite) as out:
+    with _Writer(target, overwrite) as out:
         for offset in range(0, length, PIECE):
             out.write(get_fs().read(source, offset, min(PIECE, length - offset)))
 
@@ -297,16 +301,17 @@ def copy_to_local(hdfs_path, local_path="", overwrite=False, project=None):
     """Copy a file or directory of the cluster into a local directory (default: the current one); returns its local path."""
     source = abs_path(hdfs_path, project)
     target = os.path.join(local_path or os.getcwd(), posixpath.basename(source))
+    status = get_fs().status(source)  # before anything here is removed
     if os.path.exists(target):
         if not overwrite:
             raise FileExistsError("%s exists: pass overwrite=True" % target)
-        shutil.rmtree(target) if os.path.isdir(target) else os.remove(target)
-    if isdir(source):
+        shutil.rmtree(target) if os.path.isdir(target) and not os.path.islink(target) else os.remove(target)
+    if status["type"] == "DIRECTORY":
         os.makedirs(target)
         for path in ls(source):
             copy_to_local(path, target, overwrite)
         return target
-    length = get_fs().status(source)["length"]
+    length = status["length"]
     with open(target, "wb") as f:
         for offset in range(0, length, PIECE):
             f.write(get_fs().read(source, offset, min(PIECE, length - offset)))

@@ -204,6 +204,8 @@ class FakeHDFS(Fake):
                 raise FileNotFoundError("File does not exist: " + path)
             if q.get("renameoptions") == "NONE" and self._exists(to):
                 return self._error(h, 403, "FileAlreadyExistsException", to + " already exists")
+            if "renameoptions" in q and to.startswith(path + "/"):
+                return self._error(h, 403, "IOException", "%s is below %s" % (to, path))
             if q.get("renameoptions") == "OVERWRITE" and path in self.files:
                 self.files.pop(to, None)
             if to in self.files or to in self.dirs or not self._exists(path):

@@ -1,10 +1,12 @@
 import fcntl
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import textwrap
+import types
 import unittest
 import zipfile
 import io
@@ -149,6 +151,51 @@ class Files(unittest.TestCase):
             self.fs.rename("/d/g", "/d/h", options="NONE")
         with self.assertRaises(FileNotFoundError):
             self.fs.rename("/nowhere", "/d/i", options="NONE")
+
+    def test_what_is_not_there_is_not_renamed(self):
+        self.fs.create("/d/f", b"1")
+        with mock.patch.object(hdfs, "get_fs", lambda: self.fs):
+            with self.assertRaises(FileExistsError):
+                hdfs.rename("/d/none", "/d/f")
+            with self.assertRaises(FileExistsError):
+                hdfs.rename("/d/f", "/d/f")
+            hdfs.rename("/d/f", "/d/g")
+        self.assertEqual(self.fake.files, {"/d/g": b"1"})
+
+    def test_a_copy_of_nothing_takes_nothing_away(self):
+        self.fs.create("/d/f", b"0123456789")
+        with mock.patch.object(hdfs, "get_fs", lambda: self.fs), tempfile.TemporaryDirectory() as here:
+            kept = os.path.join(here, "none")
+            with open(kept, "w") as f:
+                f.write("kept")
+            with self.assertRaises(FileNotFoundError):
+                hdfs.copy_to_local("/d/none", here, overwrite=True)
+            with open(kept) as f:
+                self.assertEqual(f.read(), "kept")
+            os.symlink(here, os.path.join(here, "f"))
+            with open(hdfs.copy_to_local("/d/f", here, overwrite=True)) as f:
+                self.assertEqual(f.read(), "0123456789")
+            with mock.patch.object(hdfs, "PIECE", 4), self.assertRaises(shutil.SameFileError):
+                hdfs.cp("/d/f", "/d/../d/f", overwrite=True)
+        self.assertEqual(self.fake.files, {"/d/f": b"0123456789"})
+
+    def test_fsspec_moves_by_renames_alone(self):
+        spec = types.ModuleType("fsspec.spec")
+        spec.AbstractFileSystem = type("AbstractFileSystem", (), {"_strip_protocol": staticmethod(lambda path: path)})
+        spec.AbstractBufferedFile = object
+        with mock.patch.dict(sys.modules, {"fsspec": types.ModuleType("fsspec"), "fsspec.spec": spec}):
+            from hops import _fsspec
+        with mock.patch.object(_webhdfs, "WebHDFS", lambda: self.fs):
+            fs = _fsspec.HopsFileSystem()
+        self.fs.create("/d/f", b"old")
+        self.fs.create("/d/g", b"new")
+        with self.assertRaises(FileNotFoundError):
+            fs.mv("/d/none", "/d/f")
+        fs.mv("/d/g", "/d/f")
+        self.assertEqual(self.fake.files, {"/d/f": b"new"})
+        with self.assertRaises(OSError):
+            fs.mv("/d", "/d/f")
+        self.assertEqual(self.fake.files, {"/d/f": b"new"})
 
     def test_an_interrupted_append_is_completed_not_repeated(self):
         self.fs.create("/log", b"0123")

@@ -1,6 +1,7 @@
 package webhdfs
 
 import (
+	"maps"
 	"math"
 	"net/url"
 	"slices"
@@ -15,8 +16,8 @@ type params map[string]string
 
 func paramsOf(query url.Values) params {
 	p := make(params, len(query))
-	for name, values := range query {
-		name = strings.ToLower(name)
+	for _, given := range slices.Sorted(maps.Keys(query)) { // of two spellings of a name always the same one counts, and it is that which counts on datanodes
+		name, values := strings.ToLower(given), query[given]
 		if _, ok := p[name]; !ok && len(values) > 0 {
 			p[name] = values[0]
 		}
