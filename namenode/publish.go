@@ -14,6 +14,14 @@ type Publisher interface {
 	Publish(c metadata.Caller, retry Retry, steps []PublishStep, done func(snapshot string, err error))
 }
 
+// MaxPublishSteps is how many steps a publish has at most. Who decodes a request decodes no more of them.
+const MaxPublishSteps = 256
+
+// ManySteps refuses a publish of so many steps.
+func ManySteps(n int) error {
+	return metadata.Errorf(metadata.ErrInvalidArgument, "publish: there are %d steps, and %d is the most", n, MaxPublishSteps)
+}
+
 // PublishVerb is what a step of a publish does.
 type PublishVerb uint8
 

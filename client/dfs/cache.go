@@ -26,9 +26,9 @@ func (c *Client) RemoveCachePool(ctx context.Context, name string) error {
 // CachePools lists all pools. Of those that the caller may not read there is only the name.
 func (c *Client) CachePools(ctx context.Context) ([]namenode.ListedCachePool, error) {
 	var all []namenode.ListedCachePool
-	for after := ""; ; {
+	for turns := pagesFrom("list cache pools", "", ""); ; {
 		var answer hadooppb.ListCachePoolsResponseProto
-		if err := c.call(ctx, "list cache pools", "", "listCachePools", &hadooppb.ListCachePoolsRequestProto{PrevPoolName: &after}, &answer); err != nil {
+		if err := c.call(ctx, "list cache pools", "", "listCachePools", &hadooppb.ListCachePoolsRequestProto{PrevPoolName: &turns.last}, &answer); err != nil {
 			return nil, err
 		}
 		for _, e := range answer.GetEntries() {
@@ -45,7 +45,9 @@ func (c *Client) CachePools(ctx context.Context) ([]namenode.ListedCachePool, er
 		if !answer.GetHasMore() || len(answer.GetEntries()) == 0 {
 			return all, nil
 		}
-		after = all[len(all)-1].Name
+		if err := turns.turn(all[len(all)-1].Name); err != nil {
+			return nil, err
+		}
 	}
 }
 
@@ -74,10 +76,10 @@ func (c *Client) RemoveCacheDirective(ctx context.Context, id int64) error {
 // CacheDirectives lists the directives of pools that the caller may read, those that fit a filter.
 func (c *Client) CacheDirectives(ctx context.Context, f namenode.CacheFilter) ([]namenode.ListedCacheDirective, error) {
 	var all []namenode.ListedCacheDirective
-	for after := int64(0); ; {
+	for turns := pagesFrom("list cache directives", "", int64(0)); ; {
 		var answer hadooppb.ListCacheDirectivesResponseProto
 		if err := c.call(ctx, "list cache directives", "", "listCacheDirectives", &hadooppb.ListCacheDirectivesRequestProto{
-			PrevId: &after, Filter: &hadooppb.CacheDirectiveInfoProto{Id: f.ID, Path: f.Path, Pool: f.Pool},
+			PrevId: &turns.last, Filter: &hadooppb.CacheDirectiveInfoProto{Id: f.ID, Path: f.Path, Pool: f.Pool},
 		}, &answer); err != nil {
 			return nil, err
 		}
@@ -94,7 +96,9 @@ func (c *Client) CacheDirectives(ctx context.Context, f namenode.CacheFilter) ([
 		if !answer.GetHasMore() || len(answer.GetElements()) == 0 {
 			return all, nil
 		}
-		after = all[len(all)-1].ID
+		if err := turns.turn(all[len(all)-1].ID); err != nil {
+			return nil, err
+		}
 	}
 }
 

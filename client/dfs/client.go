@@ -74,6 +74,9 @@ type Config struct {
 	UseHostname bool
 	// DatanodeTimeout is how long a datanode may be silent before another one is tried. Default 60 s, as in Hadoop.
 	DatanodeTimeout time.Duration
+	// LeaveSilent is for who would rather do without some bytes than wait for the same datanode at each block: one that has said nothing for DatanodeTimeout, or could
+	// not be reached, is read from no more until it has said a word, and what is nowhere else cannot be read until then. Default: it is asked last.
+	LeaveSilent bool
 	// CloseTimeout is how long Close, and the start of a new block, wait for the replicas of the last one. Default 60 s.
 	CloseTimeout time.Duration
 	// Unreachable is how long an operation tries when no namenode accepts a connection. Default 10 s; 1 s for a single

@@ -3,7 +3,11 @@ package dfs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/gohops/hops/internal/dtp"
 	"github.com/gohops/hops/metadata"
@@ -21,10 +25,10 @@ type ConvertOptions struct {
 }
 
 // Convert stores a file in another form: coded by a policy, or replicated. It is copied beside, and the copy takes its place in one step, for readers that
-// have it open too; inode, owner, times and all else stay, and snapshots keep the blocks that they have. The checksums are of the kind that the file has, if a datanode says which that is,
-// else of that of new files. A copy that is given up changes nothing, and the namenode removes it.
+// have it open too; inode, owner, times and all else stay, and snapshots keep the blocks that they have. The checksums are of the kind that the file has; an
+// empty one gets that of new files. A copy that is given up changes nothing, and the namenode removes it.
 //
-// Errors: ErrBeingCreated for a file that is open, ErrIO when it was changed meanwhile, ErrSpaceQuota, ErrPermission without READ and WRITE,
+// Errors: ErrBeingCreated for a file that is open, ErrIO when it was changed meanwhile, ErrInvalidRequest when its blocks have checksums of different kinds, ErrSpaceQuota, ErrPermission without READ and WRITE,
 // ErrInvalidArgument for a policy that is not enabled, ErrUnsupported where the cluster is not of the level, and by Hadoop's namenodes.
 func (c *Client) Convert(ctx context.Context, name string, o ConvertOptions) error {
 	name, err := clean("convert", name)
@@ -35,7 +39,7 @@ func (c *Client) Convert(ctx context.Context, name string, o ConvertOptions) err
 	if replication == 0 {
 		replication = max(c.config.Replication, 0)
 	}
-	sum, err := c.checksumKind(ctx, name)
+	sum, checked, err := c.checksumKind(ctx, name)
 	if err != nil {
 		return wrap("convert", name, err)
 	}
@@ -50,7 +54,11 @@ func (c *Client) Convert(ctx context.Context, name string, o ConvertOptions) err
 			return err
 		}
 		defer in.Close()
-		if in.Size() != int64(made.GetLength()) {
+		now, err := c.locate(ctx, c.call, name, 0, 1<<62)
+		if err != nil {
+			return err
+		}
+		if in.Size() != int64(made.GetLength()) || !sameBlocks(now, checked) {
 			return &Error{Op: "convert", Path: name, Kind: metadata.ErrIO, Message: "it was changed while it was converted"}
 		}
 		return copyAll(&copied{out, o.Copied}, in, in.Size())
@@ -67,22 +75,60 @@ func (c *Client) Convert(ctx context.Context, name string, o ConvertOptions) err
 		&hadooppb.EndRewriteRequestProto{Src: &name, Source: made.Source, Blocks: made.Blocks}, new(hadooppb.EndRewriteResponseProto))
 }
 
-// checksumKind is how a file is checked, as its first block says, or how new ones are.
-func (c *Client) checksumKind(ctx context.Context, name string) (dtp.Checksum, error) {
-	list, err := c.locate(ctx, c.read, name, 0, 1)
+// kindsAtOnce is how many blocks of a file datanodes are asked about at a time.
+const kindsAtOnce = 8
+
+// checksumKind is how a file is checked, all of its blocks alike, or how new ones are if it is empty, and where its blocks are. A block keeps its kind for its life, whoever appends to it,
+// so the kinds of two may differ.
+func (c *Client) checksumKind(ctx context.Context, name string) (dtp.Checksum, *hadooppb.LocatedBlocksProto, error) {
+	list, err := c.locate(ctx, c.call, name, 0, 1<<62)
 	if err != nil {
-		return dtp.Checksum{}, err
+		return dtp.Checksum{}, nil, err
 	}
-	if blocks := list.GetBlocks(); len(blocks) > 0 && list.GetFileLength() > 0 {
-		if answer, err := c.blockChecksum(ctx, name, blocks[0], list.GetEcPolicy(), 1, MD5MD5CRC); err == nil {
-			return kindOf(answer), nil
+	blocks := slices.DeleteFunc(slices.Clone(list.GetBlocks()), func(b *hadooppb.LocatedBlockProto) bool { return b.GetB().GetNumBytes() == 0 })
+	kinds := make([]dtp.Checksum, len(blocks))
+	asking, together := errgroup.WithContext(ctx)
+	asking.SetLimit(kindsAtOnce)
+	for i, b := range blocks {
+		asking.Go(func() error {
+			answer, err := c.blockChecksum(together, name, b, list.GetEcPolicy(), 1, MD5MD5CRC)
+			if err == nil {
+				kinds[i] = kindOf(answer)
+			}
+			return err
+		})
+	}
+	if err := asking.Wait(); err != nil {
+		return dtp.Checksum{}, nil, err
+	}
+	for i, kind := range kinds {
+		if kind != kinds[0] {
+			words := func(i int) string {
+				return fmt.Sprintf("blk_%d %v of %d bytes", int64(blocks[i].GetB().GetBlockId()), kinds[i].Type, kinds[i].BytesPer)
+			}
+			return dtp.Checksum{}, nil, &Error{
+				Op: "convert", Path: name, Kind: metadata.ErrInvalidRequest,
+				Message: fmt.Sprintf("its blocks have checksums of different kinds (%s, %s), and a converted file has one: copy it to a new file and convert that", words(0), words(i)),
+			}
 		}
+	}
+	if len(kinds) > 0 {
+		return kinds[0], list, nil
 	}
 	defaults, err := c.ServerDefaults(ctx)
 	if err != nil {
-		return dtp.Checksum{}, err
+		return dtp.Checksum{}, nil, err
 	}
-	return c.checksum(defaults, ChecksumOption{})
+	sum, err := c.checksum(defaults, ChecksumOption{})
+	return sum, list, err
+}
+
+// sameBlocks reports whether a file has the blocks that it had.
+func sameBlocks(now, then *hadooppb.LocatedBlocksProto) bool {
+	return slices.EqualFunc(now.GetBlocks(), then.GetBlocks(), func(a, b *hadooppb.LocatedBlockProto) bool {
+		x, y := a.GetB(), b.GetB()
+		return x.GetBlockId() == y.GetBlockId() && x.GetGenerationStamp() == y.GetGenerationStamp() && x.GetNumBytes() == y.GetNumBytes()
+	})
 }
 
 // copied counts what is written.

@@ -54,8 +54,9 @@ type fakeNode struct {
 	mute     bool  // takes packets and says nothing
 	// frozen is open while the process is stopped as by SIGSTOP: the kernel takes connections and bytes, nobody answers.
 	frozen chan struct{}
-	beats  int // heartbeats that came
-	copies int // replicas that were copied here on a client's order
+	beats  int                     // heartbeats that came
+	kinds  map[uint64]dtp.Checksum // of blocks that are written: what is asked for; default: dtp.DefaultChecksum
+	copies int                     // replicas that were copied here on a client's order
 }
 
 type fakeReplica struct {
@@ -260,6 +261,12 @@ func (n *fakeNode) prepare(q *hadooppb.OpWriteBlockProto) (*fakeReplica, error) 
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.stages = append(n.stages, q.GetStage())
+	if sum, err := dtp.ChecksumOf(q.GetRequestedChecksum()); err == nil && q.GetStage() == stageCreate {
+		if n.kinds == nil {
+			n.kinds = map[uint64]dtp.Checksum{}
+		}
+		n.kinds[b.GetBlockId()] = sum
+	}
 	if q.GetStage() == stageCreate && q.GetMaxBytesRcvd() > 0 {
 		n.whole++
 	}
@@ -569,10 +576,16 @@ func (n *fakeNode) checksum(conn net.Conn, q *hadooppb.OpBlockChecksumProto) {
 	if q.GetBlockChecksumOptions().GetBlockChecksumType() == hadooppb.BlockChecksumTypeProto_COMPOSITE_CRC {
 		value = binary.BigEndian.AppendUint32(nil, dtp.DefaultChecksum.Update(0, data))
 	}
+	kind := dtp.DefaultChecksum
+	n.set(func() {
+		if k, ok := n.kinds[b.GetBlockId()]; ok {
+			kind = k
+		}
+	})
 	answer := dtp.Success()
 	answer.ChecksumResponse = &hadooppb.OpBlockChecksumResponseProto{
-		BytesPerCrc: new(uint32(512)), CrcPerBlock: new(uint64(len(sums) / 4)), BlockChecksum: value,
-		CrcType: hadooppb.ChecksumTypeProto_CHECKSUM_CRC32C.Enum(), BlockChecksumOptions: q.GetBlockChecksumOptions(),
+		BytesPerCrc: new(uint32(kind.BytesPer)), CrcPerBlock: new(uint64(len(sums) / 4)), BlockChecksum: value,
+		CrcType: kind.Proto().Type, BlockChecksumOptions: q.GetBlockChecksumOptions(),
 	}
 	_ = dtp.WriteResponse(conn, answer)
 }

@@ -2,6 +2,7 @@ package dfs
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/gohops/hops/metadata"
@@ -61,7 +62,11 @@ func (c *Client) Watch(ctx context.Context, after metadata.Position, o EventsOpt
 		if err != nil {
 			return err
 		}
-		if after = page.Next; (len(page.Events) > 0 || page.Missing) && !yield(page) {
+		told := len(page.Events) > 0 || page.Missing
+		if told && page.Next <= after {
+			return &Error{Op: "events", Path: o.Path, Kind: metadata.ErrIO, Message: fmt.Sprintf("the server gives a page of events again: behind position %d it goes on at %d", after, page.Next)}
+		}
+		if after = page.Next; told && !yield(page) {
 			return nil
 		}
 		if err := ctx.Err(); err != nil {

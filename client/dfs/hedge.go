@@ -100,8 +100,8 @@ type hedge struct {
 	err    error
 }
 
-// hedge asks node beside another one for a range of a block, and calls won when its first bytes are there. nil: there is no budget for it.
-func (c *Client) hedge(ctx context.Context, b *located, node, beside *hadooppb.DatanodeInfoProto, offset, length int64, won func()) *hedge {
+// hedge asks node beside another one for a range of a block, and calls won when its first bytes are there. patience is that of the reader. nil: there is no budget for it.
+func (c *Client) hedge(ctx context.Context, b *located, node, beside *hadooppb.DatanodeInfoProto, offset, length int64, patience time.Duration, won func()) *hedge {
 	if !c.hedging.begin(c.suspected(beside)) {
 		return nil
 	}
@@ -110,8 +110,17 @@ func (c *Client) hedge(ctx context.Context, b *located, node, beside *hadooppb.D
 	go func() {
 		defer c.hedging.end()
 		defer close(h.done)
-		if h.s, h.err = c.openStream(ctx, b, node.GetId(), offset, length); h.err != nil {
+		opening := ctx
+		if patience > 0 {
+			var end context.CancelFunc
+			opening, end = context.WithTimeout(ctx, patience)
+			defer end()
+		}
+		if h.s, h.err = c.openStream(opening, b, node.GetId(), offset, length); h.err != nil {
 			return
+		}
+		if p := h.s.peer; p != nil && patience > 0 {
+			p.timeout = patience
 		}
 		h.s.until(ctx)
 		var data []byte

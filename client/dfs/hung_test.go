@@ -4,10 +4,12 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
 // Readers may be many more than hedged reads: all of them leave a datanode that is frozen in a moment.
@@ -97,4 +99,87 @@ func TestADiskThatDoesNotAnswerIsWaitedForIfThereIsNoOther(t *testing.T) {
 		}
 		sameBytes(t, "read", got, data)
 	})
+}
+
+// Where that is wanted, datanodes that are silent, or cannot be reached, cost what is read from them one wait in all and not one for each block, and are read from again after their first word.
+func TestSilentDatanodesAreAskedOnce(t *testing.T) {
+	for what, gone := range map[string]bool{"one refuses": true, "all hang": false} {
+		c, _ := newCluster(t, 3)
+		const size = 16 << 10
+		client := c.client(Config{BlockSize: size, DatanodeTimeout: 500 * time.Millisecond, LeaveSilent: true, HedgedReads: -1})
+		data := bigFile(t, c.client(Config{BlockSize: size}), 6*size)
+		var silent atomic.Bool
+		silent.Store(true)
+		client.mute = func(*hadooppb.DatanodeInfoProto) bool { return silent.Load() }
+		client.times.forgive = time.Millisecond
+		r := open(t, client, "/big")
+		for i, n := range c.nodes {
+			if gone && i == 0 {
+				n.l.Close()
+			} else {
+				n.freeze()
+			}
+		}
+		asked := func() (all int) {
+			for _, n := range c.nodes {
+				n.set(func() { all += n.accepted })
+			}
+			return all
+		}
+		before, first := asked(), 0
+		got := make([]byte, size)
+		for i := range int64(6) {
+			_, err := r.ReadAt(got, i*size)
+			if !errors.Is(err, metadata.ErrIO) {
+				t.Fatalf("%s: block %d: %v", what, i, err)
+			}
+			for _, n := range c.nodes {
+				if !strings.Contains(err.Error(), n.addr+": ") {
+					t.Errorf("%s: block %d: %v; it says nothing of %s", what, i, err, n.addr)
+				}
+			}
+			if n := asked() - before; i == 0 {
+				first = n
+			} else if n != first {
+				t.Errorf("%s: block %d: datanodes were asked %d times, and for the first block %d", what, i, n, first)
+			}
+		}
+		if first > len(c.nodes) {
+			t.Errorf("%s: datanodes were asked %d times for a block", what, first)
+		}
+		for _, n := range c.nodes {
+			n.thaw()
+		}
+		silent.Store(false)
+		eventually(t, "a datanode is read from again", func() bool {
+			_, err := r.ReadAt(got, size)
+			return err == nil
+		})
+		sameBytes(t, what, got, data[size:][:size])
+	}
+}
+
+// A datanode that was asked beside another one and said nothing either is not asked again for the same bytes.
+func TestASilentHedgeIsNotAskedAgain(t *testing.T) {
+	c, _ := newCluster(t, 2)
+	client := c.client(Config{DatanodeTimeout: 500 * time.Millisecond, LeaveSilent: true, HedgeAfter: time.Millisecond})
+	bigFile(t, c.client(Config{}), 100_000)
+	client.mute = func(*hadooppb.DatanodeInfoProto) bool { return true }
+	r := open(t, client, "/big")
+	var before [2]int
+	for i, n := range c.nodes {
+		n.set(func() { before[i] = n.accepted })
+		n.freeze()
+		defer n.thaw()
+	}
+	if _, err := r.ReadAt(make([]byte, 10), 0); !errors.Is(err, metadata.ErrIO) {
+		t.Fatal(err)
+	}
+	for i, n := range c.nodes {
+		n.set(func() {
+			if k := n.accepted - before[i]; k != 1 {
+				t.Errorf("datanode %d was asked %d times", i, k)
+			}
+		})
+	}
 }

@@ -61,11 +61,11 @@ func (c *Client) ListPage(ctx context.Context, name, startAfter string) (Page, e
 // entries that are there all the time are listed once.
 func (c *Client) List(ctx context.Context, name string) ([]metadata.FileStatus, error) {
 	var entries []metadata.FileStatus
-	after := ""
+	turns := pagesFrom("list", name, "")
 	for restarts := 0; ; {
-		page, err := c.ListPage(ctx, name, after)
+		page, err := c.ListPage(ctx, name, turns.last)
 		if errors.Is(err, metadata.ErrCursor) && restarts < 10 {
-			entries, after = nil, ""
+			entries, turns = nil, pagesFrom("list", name, "")
 			restarts++
 			continue
 		}
@@ -80,7 +80,9 @@ func (c *Client) List(ctx context.Context, name string) ([]metadata.FileStatus, 
 		if page.Remaining == 0 || len(page.Entries) == 0 {
 			return entries, nil
 		}
-		after = page.Entries[len(page.Entries)-1].Name
+		if err := turns.turn(page.Entries[len(page.Entries)-1].Name); err != nil {
+			return nil, err
+		}
 	}
 }
 

@@ -129,9 +129,30 @@ type OpenFile struct {
 	Path, Client, Host string
 }
 
-// OpenFiles is a page of the files below path that are being written, by inode from after on, and whether there are more. With
-// blocking only those that keep a datanode from being let go.
-func (c *Client) OpenFiles(ctx context.Context, after metadata.INodeID, path string, blocking bool) ([]OpenFile, bool, error) {
+// OpenFiles calls yield with all files below path that are being written, by inode, page by page, until it returns false. With blocking only those
+// that keep a datanode from being let go.
+func (c *Client) OpenFiles(ctx context.Context, path string, blocking bool, yield func(OpenFile) bool) error {
+	for turns := pagesFrom("open files", path, metadata.INodeID(0)); ; {
+		files, more, err := c.openFilesPage(ctx, turns.last, path, blocking)
+		if err != nil {
+			return err
+		}
+		for _, f := range files {
+			if !yield(f) {
+				return nil
+			}
+		}
+		if !more || len(files) == 0 {
+			return nil
+		}
+		if err := turns.turn(files[len(files)-1].INode); err != nil {
+			return err
+		}
+	}
+}
+
+// openFilesPage is a page of OpenFiles behind an inode, and whether there are more.
+func (c *Client) openFilesPage(ctx context.Context, after metadata.INodeID, path string, blocking bool) ([]OpenFile, bool, error) {
 	kind := hadooppb.OpenFilesTypeProto_ALL_OPEN_FILES
 	if blocking {
 		kind = hadooppb.OpenFilesTypeProto_BLOCKING_DECOMMISSION

@@ -163,6 +163,9 @@ func (c *Client) newReader(ctx context.Context, name string, list *hadooppb.Loca
 	if r.coder, err = coderOf(list.GetEcPolicy(), dtp.Checksum{BytesPer: 1}); err != nil {
 		return nil, wrap("open", name, err)
 	}
+	if c.config.LeaveSilent {
+		r.patience = c.config.DatanodeTimeout
+	}
 	return r, nil
 }
 
@@ -341,6 +344,7 @@ func (r *Reader) connect(ctx context.Context, a *attempt, pos, length int64) (so
 			a.renewed, fresh = true, true
 			continue
 		}
+		r.passOver(a, b)
 		if a.failing.IsZero() {
 			a.failing = time.Now()
 		}
@@ -367,6 +371,29 @@ func (r *Reader) connect(ctx context.Context, a *attempt, pos, length int64) (so
 	}
 }
 
+// passOver adds to the causes the datanodes of a block, or group, that were not asked because of what they did before.
+func (r *Reader) passOver(a *attempt, b *located) {
+	all := []*located{b}
+	if b.group != nil {
+		all = b.group.units
+	}
+	for _, u := range all {
+		if u == nil {
+			continue
+		}
+		for _, n := range u.nodes {
+			if !r.c.leaves(n) {
+				continue
+			}
+			a.silent = true
+			addr := r.c.transferAddr(n)
+			if !slices.ContainsFunc(a.causes, func(why string) bool { return strings.HasPrefix(why, addr+": ") }) {
+				a.causes = append(a.causes, addr+": it is not asked again before it has said a word")
+			}
+		}
+	}
+}
+
 // choose returns the datanode to ask for a block, nil if all have failed, and another one to ask beside it if it is slow.
 // One that the client suspects comes last, and never second.
 func (r *Reader) choose(b *located) (node, other *hadooppb.DatanodeInfoProto) {
@@ -375,7 +402,7 @@ func (r *Reader) choose(b *located) (node, other *hadooppb.DatanodeInfoProto) {
 		switch {
 		case r.isBad(b, n):
 		case r.c.suspected(n):
-			if suspect == nil {
+			if suspect == nil && !r.c.leaves(n) {
 				suspect = n
 			}
 		case node == nil:
@@ -509,7 +536,7 @@ func (f *flow) hasten(offset, length int64, won func()) {
 	}
 	for _, node := range f.b.nodes {
 		if node != f.node && !f.r.isBad(f.b, node) && !f.r.c.suspected(node) {
-			f.h = f.r.c.hedge(f.ctx, f.b, node, f.node, offset, length, won)
+			f.h = f.r.c.hedge(f.ctx, f.b, node, f.node, offset, length, f.r.patience, won)
 			return
 		}
 	}
@@ -539,6 +566,9 @@ func (f *flow) switchOver(cause error) error {
 	f.h = nil
 	<-h.done
 	if h.err != nil {
+		if f.ctx.Err() == nil && !refusedToken(h.err) {
+			f.r.blame(f.a, f.b, h.node, h.err)
+		}
 		h.drop()
 		return cause
 	}
@@ -594,9 +624,12 @@ func (r *Reader) isBad(b *located, node *hadooppb.DatanodeInfoProto) bool {
 // blame marks a replica as failed, suspects a datanode that was silent and notes a corrupt replica.
 func (r *Reader) blame(a *attempt, b *located, node *hadooppb.DatanodeInfoProto, cause error) {
 	addr := r.c.transferAddr(node)
-	if timeout, ok := errors.AsType[net.Error](cause); ok && timeout.Timeout() {
+	timeout, ok := errors.AsType[net.Error](cause)
+	silent := ok && timeout.Timeout()
+	if dial, ok := errors.AsType[*net.OpError](cause); silent || ok && dial.Op == "dial" && r.c.config.LeaveSilent {
 		r.c.suspect(node, b.block, b.token, false)
-		if a.silent = true; r.patience > 0 {
+		r.c.suspects.leave(addr)
+		if a.silent = true; silent && r.patience > 0 {
 			cause = silence("it", r.patience)
 		}
 	}

@@ -60,7 +60,7 @@ func foundOf(p *hadooppb.FoundProto) metadata.Found {
 //
 // Errors are those of Find.
 func (c *Client) FindAll(ctx context.Context, q metadata.Query, after metadata.Position, yield func(metadata.Found) bool) error {
-	for {
+	for turns := pagesFrom("find", q.Path, q.Cursor); ; {
 		page, err := c.Find(ctx, q, after)
 		if err != nil {
 			return err
@@ -72,6 +72,9 @@ func (c *Client) FindAll(ctx context.Context, q metadata.Query, after metadata.P
 		}
 		if q.Cursor = page.Next; q.Cursor == "" { // after holds for all pages: another namenode may lead by then
 			return nil
+		}
+		if err := turns.turn(q.Cursor); err != nil {
+			return err
 		}
 	}
 }

@@ -273,7 +273,9 @@ func (c *Client) readOne(ctx context.Context, name string, most int64, patience 
 		return nil, err
 	}
 	defer r.Close()
-	r.patience = patience
+	if patience > 0 {
+		r.patience = patience
+	}
 	if most > 0 && r.Size() > most {
 		return nil, tooLong(name, r.Size(), most)
 	}

@@ -115,8 +115,12 @@ func (c *Client) snapshotDiffPages(ctx context.Context, dir, from, to string) ([
 	var modified []record
 	created, deleted := map[uint64][]record{}, map[uint64][]record{}
 	backwards := false
-	cursor := &hadooppb.SnapshotDiffReportCursorProto{StartPath: []byte{}, Index: new(int32(-1))}
-	for {
+	type place struct {
+		path  string
+		index int32
+	}
+	for turns := pagesFrom("difference of snapshots", dir, place{"", -1}); ; {
+		cursor := &hadooppb.SnapshotDiffReportCursorProto{StartPath: []byte(turns.last.path), Index: &turns.last.index}
 		var answer hadooppb.GetSnapshotDiffReportListingResponseProto
 		err := c.call(ctx, "difference of snapshots", dir, "getSnapshotDiffReportListing",
 			&hadooppb.GetSnapshotDiffReportListingRequestProto{SnapshotRoot: &dir, FromSnapshot: &from, ToSnapshot: &to, Cursor: cursor}, &answer)
@@ -136,10 +140,9 @@ func (c *Client) snapshotDiffPages(ctx context.Context, dir, from, to string) ([
 		if next == nil || len(next.GetStartPath()) == 0 && next.GetIndex() == -1 {
 			break
 		}
-		if string(next.GetStartPath()) == string(cursor.GetStartPath()) && next.GetIndex() == cursor.GetIndex() {
-			return nil, fmt.Errorf("difference of snapshots of %s: the server answers the same page again", dir)
+		if err := turns.turn(place{string(next.GetStartPath()), next.GetIndex()}); err != nil {
+			return nil, err
 		}
-		cursor = next
 	}
 	slices.SortFunc(modified, func(a, b record) int { return compareDiffPaths(a.GetFullpath(), b.GetFullpath()) })
 	renamed := map[uint64]bool{}

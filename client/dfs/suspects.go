@@ -76,6 +76,7 @@ type suspicion struct {
 	since, next time.Time
 	pause       time.Duration
 	asking      bool
+	left        bool // it has said nothing for as long as it may, or could not be reached
 	ask         func(context.Context) error
 }
 
@@ -120,6 +121,23 @@ func (s *suspects) is(addr string) bool {
 		s.askLocked(addr, x)
 	}
 	return true
+}
+
+// leave notes that a suspect has had all its time.
+func (s *suspects) leave(addr string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if x := s.of[addr]; x != nil {
+		x.left = true
+	}
+}
+
+// left reports whether a datanode has had all its time and has said no word since.
+func (s *suspects) left(addr string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x := s.of[addr]
+	return x != nil && x.left
 }
 
 // nodes are all suspects.
@@ -174,6 +192,11 @@ func (c *Client) transferAddr(node *hadooppb.DatanodeInfoProto) string {
 // suspected reports whether a datanode is held to be silent.
 func (c *Client) suspected(node *hadooppb.DatanodeInfoProto) bool {
 	return c.suspects.is(c.transferAddr(node))
+}
+
+// leaves reports whether a datanode is read from no more for now (Config.LeaveSilent).
+func (c *Client) leaves(node *hadooppb.DatanodeInfoProto) bool {
+	return c.config.LeaveSilent && c.suspects.left(c.transferAddr(node))
 }
 
 // suspect notes that a datanode was silent about a block.

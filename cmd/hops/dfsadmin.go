@@ -527,20 +527,15 @@ func openFilesAdmin(t *hadoopTool, o *adminOption, args []string) (int, error) {
 		}
 	}
 	t.printf("%-20s\t%-20s\t%s\n", "Client Host", "Client Name", "Open File Path")
-	for after := metadata.INodeID(0); ; {
-		files, more, err := t.fs.OpenFiles(t.ctx, after, path, blocking)
-		if err != nil {
-			fmt.Fprintln(t.errOut, "List open files failed.")
-			return t.failed(o.name, err), nil
-		}
-		for _, f := range files {
-			after = f.INode
-			t.printf("%-20s\t%-20s\t%20s\n", f.Host, f.Client, f.Path)
-		}
-		if !more || len(files) == 0 {
-			return 0, nil
-		}
+	err := t.fs.OpenFiles(t.ctx, path, blocking, func(f dfs.OpenFile) bool {
+		t.printf("%-20s\t%-20s\t%20s\n", f.Host, f.Client, f.Path)
+		return true
+	})
+	if err != nil {
+		fmt.Fprintln(t.errOut, "List open files failed.")
+		return t.failed(o.name, err), nil
 	}
+	return 0, nil
 }
 
 func bandwidthAdmin(t *hadoopTool, o *adminOption, args []string) (int, error) {

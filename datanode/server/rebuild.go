@@ -197,7 +197,8 @@ type sink interface {
 	Made() bool
 }
 
-// sinkFor begins an internal block at a target, of which there are others, too, if it is hurried. nil without an error: it is there already.
+// sinkFor begins an internal block at a target, of which there are others, too, if it is hurried. nil without an error: it is there already, and
+// was announced again.
 func (s *Server) sinkFor(ctx context.Context, pool string, b metadata.Block, p *pb.Part, sum datanode.Checksum, hurried bool) (sink, error) {
 	if p.GetNode().GetUuid() != s.id.Uuid {
 		out, err := s.transfer.Place(ctx, pool, b, hadoopNode(p.Node), hadooppb.StorageTypeProto(p.Type), sum, hurried)
@@ -255,6 +256,13 @@ func (o *own) begin(b metadata.Block, options datanode.CreateOptions) error {
 	if old, there := o.store.Replica(b.ID); there && errors.Is(err, metadata.ErrExist) {
 		switch {
 		case old.Block == b && old.State == datanode.Finalized:
+			if o.store.Confirm(b) { // who gave the order does not know of it
+				return nil
+			}
+			if w, err = o.store.Create(b, options); err != nil { // unless its files are gone: then there is none any more
+				return err
+			}
+			o.w = w
 			return nil
 		case old.Block.Generation > b.Generation || old.State == datanode.Temporary:
 			return err

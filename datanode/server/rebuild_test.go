@@ -116,12 +116,26 @@ func TestLostInternalBlocksAreComputed(t *testing.T) {
 	if contents(t, nodes[2], unit(3)) != string(units[3]) {
 		t.Error("computed wrong")
 	}
-	// An order that is repeated finds everything there.
-	before := nodes[2].rebuilt.tasks.Load()
+	// An order that is repeated, because the namenode has lost track of what it asks for, finds everything there, and the namenode hears of it again.
+	before, told := nodes[2].rebuilt.tasks.Load(), n.times(nodes[2], fmt.Sprintf("RECEIVED %d_1001", unit(3).ID))
 	within(t, "another order", func() bool {
 		n.order(nodes[2], &pb.Orders{Rebuild: []*pb.Rebuild{order}})
 		return nodes[2].rebuilt.tasks.Load() > before
 	})
+	within(t, "it is announced again", func() bool { return n.times(nodes[2], fmt.Sprintf("RECEIVED %d_1001", unit(3).ID)) > told })
+	if n := n.times(nodes[2], fmt.Sprintf("CORRUPT %d_1001", unit(3).ID)); n != 1 {
+		t.Errorf("%d words of damage", n)
+	}
+	// Files that are gone behind its back are noticed then, and the block is computed again.
+	told = n.times(nodes[2], fmt.Sprintf("RECEIVED %d_1001", unit(3).ID))
+	gone(t, dirs[2], fmt.Sprintf("blk_%d", unit(3).ID))
+	within(t, "it is made again", func() bool {
+		n.order(nodes[2], &pb.Orders{Rebuild: []*pb.Rebuild{order}})
+		return n.times(nodes[2], fmt.Sprintf("RECEIVED %d_1001", unit(3).ID)) > told
+	})
+	if contents(t, nodes[2], unit(3)) != string(units[3]) {
+		t.Error("computed wrong")
+	}
 	if failed := nodes[2].rebuilt.failed.Load(); failed != 0 {
 		t.Errorf("%d failed", failed)
 	}
@@ -225,6 +239,22 @@ func TestInternalBlocksThatCannotBeComputed(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("left behind: %v", left())
 		}
+	}
+}
+
+// gone removes the files whose names begin so.
+func gone(t *testing.T, dir, prefix string) {
+	t.Helper()
+	found := false
+	check(t, filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+		if err != nil || e.IsDir() || e.Name() != prefix && !strings.HasPrefix(e.Name(), prefix+"_") {
+			return err
+		}
+		found = true
+		return os.Remove(path)
+	}))
+	if !found {
+		t.Fatalf("no file %s", prefix)
 	}
 }
 

@@ -261,15 +261,18 @@ func (n *fakeNamenode) CommitBlockSynchronization(_ context.Context, r *pb.Commi
 	return &pb.CommitBlockSynchronizationResponse{}, nil
 }
 
-func (n *fakeNamenode) heard(d *Server, change string) bool {
+func (n *fakeNamenode) heard(d *Server, change string) bool { return n.times(d, change) > 0 }
+
+// times is how often a change was told.
+func (n *fakeNamenode) times(d *Server, change string) (times int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, c := range n.changes {
 		if c == d.UUID()+" "+change {
-			return true
+			times++
 		}
 	}
-	return false
+	return times
 }
 
 // startDatanode runs a datanode until the test ends or the function returned is called.

@@ -171,6 +171,8 @@ type Namespace struct {
 
 	// loaded is how many inodes a command has read with the lock held, loadedMost the most so far. A test looks at it.
 	loaded, loadedMost int
+	// looksMost is the most that a publish has looked at in one go with the lock held. A test looks at it.
+	looksMost int
 
 	broken error // set when the state is not usable any more
 }

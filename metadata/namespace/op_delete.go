@@ -30,7 +30,8 @@ func (ns *Namespace) delete(t *txn, op *logpb.Delete) {
 	n := p.last()
 	full := n != nil && n.isDir() && n.dir.entries > 0
 	free, counted := ns.surveyed(&t.caller, n, op.Survey)
-	if err := ns.check(p, &t.caller, checks{parent: metadata.Write, subtree: !free}); err != nil {
+	tree := ns.foresaw(n)
+	if err := ns.check(p, &t.caller, checks{parent: metadata.Write, subtree: !free && !tree.free}); err != nil {
 		t.fail(err)
 		if errors.Is(err, errLargeTree) {
 			t.result.INode = n.id
@@ -52,7 +53,10 @@ func (ns *Namespace) delete(t *txn, op *logpb.Delete) {
 	var u usage
 	if ns.limited(parent, nil) {
 		var ok bool
-		if u, ok = ns.counted(counted, op.Names, op.Space, op.Types); !ok {
+		if u, ok = ns.counted(counted, op.Names, op.Space, op.Types); !ok && tree.counted {
+			u, ok = tree.usage, true
+		}
+		if !ok {
 			var err error
 			if u, err = ns.usageOf(n, smallTree); err != nil {
 				t.fail(err)

@@ -33,7 +33,9 @@ func (ns *Namespace) publish(t *txn, op *logpb.Publish) {
 		t.fail(err)
 		return
 	}
-	ns.undo.looks = 0 // those of the steps count anew
+	trees := ns.undo.foreseen
+	ns.beginUndo() // looks count anew
+	ns.undo.foreseen = trees
 	for i, step := range op.Steps {
 		one := &txn{caller: t.caller, index: t.index, result: &Result{}}
 		ns.publishStep(one, step)
@@ -119,20 +121,30 @@ func (ns *Namespace) publishStep(t *txn, step *logpb.PublishStep) {
 }
 
 // warm looks at what the steps will look at, as far as it is there now, and ends where something of it is not in memory: nothing was changed, and the
-// command starts over when that was read. Behind the first change the store is read with the lock held. What else is wrong the step says.
+// command starts over when that was read. Behind the first change the store is read with the lock held. What else is wrong the step says. Trees that steps
+// delete or move are not looked at again, unless something is changed in them before; here others have turns meanwhile.
 //
 // Errors: *cold; those of the store.
 func (ns *Namespace) warm(t *txn, op *logpb.Publish) error {
 	p := newPlace()
 	defer p.release()
 	for _, step := range op.Steps {
-		for _, target := range stepTargets(step) {
+		ns.breathe()
+		var source *inode // of a rename
+		for i, target := range stepTargets(step) {
 			err := ns.resolve(p, &t.caller, metadata.INodeID(target.Base), target.Path, toUse)
 			if err == nil {
 				err = ns.looked(looksPerName * len(p.nodes))
 			}
 			if err == nil {
 				err = ns.warmTree(t, p, step.GetDelete())
+			}
+			if err == nil && step.GetRename() != nil {
+				if i == 0 {
+					source = p.last()
+				} else {
+					err = ns.warmMove(source, p.parent(), step.GetRename())
+				}
 			}
 			switch {
 			case errors.Is(err, errManyLooks):
@@ -151,11 +163,53 @@ func (ns *Namespace) warmTree(t *txn, p *place, op *logpb.Delete) error {
 	if op == nil || op.Survey != 0 || n == nil || n.isGhost() {
 		return nil
 	}
-	if err := ns.check(p, &t.caller, checks{subtree: true}); err != nil || !ns.limited(n.parent, nil) {
+	if err := ns.check(p, &t.caller, checks{subtree: true}); err != nil {
 		return err
 	}
-	_, err := ns.usageOf(n, smallTree)
+	tree := foreseen{free: true}
+	if ns.limited(n.parent, nil) {
+		u, err := ns.usageOf(n, smallTree)
+		if err != nil {
+			return err
+		}
+		tree.counted, tree.usage = true, u
+	}
+	ns.foresee(n, tree)
+	return nil
+}
+
+// warmMove looks at what a rename of n into the directory to, as far as they are there, has to count for quotas.
+func (ns *Namespace) warmMove(n, to *inode, op *logpb.Rename) error {
+	if n == nil || to == nil || n.parent == nil || n.isGhost() || to.isGhost() || !n.isDir() || op.Survey != 0 || ns.foresaw(n).counted {
+		return nil
+	}
+	if common := commonAncestor(n.parent, to); !ns.limited(n.parent, common) && !ns.limited(to, common) {
+		return nil
+	}
+	u, err := ns.usageOf(n, smallTree)
+	if err == nil {
+		ns.foresee(n, foreseen{free: ns.foresaw(n).free, counted: true, usage: u})
+	}
 	return err
+}
+
+// foresee keeps what was found of a tree before the first step.
+func (ns *Namespace) foresee(n *inode, tree foreseen) {
+	if !n.isDir() || n.dir.entries == 0 { // there is nothing to it
+		return
+	}
+	if ns.undo.foreseen == nil {
+		ns.undo.foreseen = map[metadata.INodeID]foreseen{}
+	}
+	ns.undo.foreseen[n.id] = tree
+}
+
+// foresaw is what was found of a tree before the first step, if that still holds.
+func (ns *Namespace) foresaw(n *inode) foreseen {
+	if ns.undo == nil || n == nil {
+		return foreseen{}
+	}
+	return ns.undo.foreseen[n.id]
 }
 
 // stepTargets are what a step is about.

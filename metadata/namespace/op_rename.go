@@ -219,6 +219,9 @@ func (ns *Namespace) moveQuota(n, old, to *inode, known usage) (free usage, err 
 	common := commonAncestor(from, to)
 	if ns.limited(from, common) || ns.limited(to, common) {
 		u := known
+		if tree := ns.foresaw(n); tree.counted {
+			u = tree.usage
+		}
 		if u.names <= 0 || u.space < 0 {
 			if u, err = ns.usageOf(n, smallTree); err != nil {
 				return free, err

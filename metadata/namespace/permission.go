@@ -160,7 +160,7 @@ func (ns *Namespace) checkSubtree(c *caller, top *inode) error {
 		if entries += d.dir.entries; entries > smallTree {
 			return errLargeTree
 		}
-		if err := ns.looked(looksPerDirectory + d.dir.entries); err != nil {
+		if err := ns.looked(looksPerDirectory + looksPerEntry*d.dir.entries); err != nil {
 			return err
 		}
 		if err := ns.loadAll(d); err != nil {

@@ -472,6 +472,108 @@ func TestPublishOfLargeTrees(t *testing.T) {
 	w.uses("/bobs", 1502, 0)
 }
 
+// deletedTrees are as many directories of so many entries each as a publish has steps, of bob below a quota, and the steps that delete them.
+func deletedTrees(t testing.TB, do func(metadata.Caller, any) *Result, entries int) (ops []any) {
+	t.Helper()
+	must := func(c metadata.Caller, op any) {
+		t.Helper()
+		if r := do(c, op); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	must(super, &logpb.Mkdirs{Target: to("/bobs"), Mode: 0o755})
+	must(super, &logpb.SetOwner{Target: to("/bobs"), Owner: "bob"})
+	must(super, &logpb.SetQuota{Target: to("/bobs"), Names: 1 << 20, Space: 1 << 50})
+	for i := range MaxPublishSteps {
+		dir := fmt.Sprintf("/bobs/d%03d", i)
+		must(bob, &logpb.Mkdirs{Target: to(dir), Mode: 0o755})
+		for k := range entries {
+			must(bob, &logpb.Mkdirs{Target: to(fmt.Sprintf("%s/e%d", dir, k)), Mode: 0o755})
+		}
+		ops = append(ops, &logpb.Delete{Target: to(dir), Recursive: true})
+	}
+	return ops
+}
+
+// Trees that are deleted, or moved, are looked at before the first step, in turns, and not again: others never wait for all of it.
+func TestPublishLooksAtTreesInTurns(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Config{})
+	ops := deletedTrees(t, func(c metadata.Caller, op any) *Result { return w.do(c, op) }, 128)
+	w.ns.looksMost = 0
+	if r := w.do(bob, publishOf(ops...)); r.Err != nil || !r.OK {
+		t.Fatal(r.Err)
+	}
+	if most := maxPublishLooks / 4; w.ns.looksMost > most {
+		t.Errorf("%d looks while all others waited, want %d at most", w.ns.looksMost, most)
+	}
+	w.uses("/bobs", 1, 0)
+	w.settleAll()
+	w.check()
+
+	w = newWorld(t, Config{})
+	ops = deletedTrees(t, func(c metadata.Caller, op any) *Result { return w.do(c, op) }, 128)
+	for i := range ops {
+		ops[i] = renameOf(fmt.Sprintf("/bobs/d%03d", i), fmt.Sprintf("/other/d%03d", i))
+	}
+	w.must(&logpb.Mkdirs{Target: to("/other"), Mode: 0o777})
+	w.must(&logpb.SetQuota{Target: to("/other"), Names: 1 << 20, Space: 1 << 50})
+	w.ns.looksMost = 0
+	if r := w.do(bob, publishOf(ops...)); r.Err != nil || !r.OK {
+		t.Fatal(r.Err)
+	}
+	if most := maxPublishLooks / 16; w.ns.looksMost > most {
+		t.Errorf("renames: %d looks while all others waited, want %d at most", w.ns.looksMost, most)
+	}
+	w.uses("/bobs", 1, 0)
+	w.uses("/other", 1+256*129, 0)
+	w.check()
+}
+
+// What is known of a tree that a step deletes is not what steps before have made of it.
+func TestPublishLooksAgainAtTreesThatChange(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Config{})
+	for _, dir := range []string{"/bobs/d/e", "/bobs/x/d/e", "/bobs/y/d", "/other"} {
+		w.must(&logpb.Mkdirs{Target: to(dir), Mode: 0o777, CreateParent: true})
+	}
+	for _, dir := range []string{"/bobs", "/bobs/d", "/bobs/d/e", "/bobs/x", "/bobs/x/d", "/bobs/x/d/e", "/bobs/y", "/bobs/y/d"} {
+		w.must(&logpb.SetOwner{Target: to(dir), Owner: "bob"})
+	}
+	w.must(&logpb.Mkdirs{Target: to("/bobs/alices/full"), Mode: 0o700, CreateParent: true})
+	w.must(&logpb.SetOwner{Target: to("/bobs/alices"), Owner: "alice"})
+	w.must(&logpb.SetPermission{Target: to("/bobs/alices"), Mode: 0o700})
+	w.must(&logpb.SetQuota{Target: to("/bobs"), Names: 100, Space: 1 << 30})
+	for i := range 3 {
+		w.file(fmt.Sprintf("/other/f%d", i), 1)
+		w.must(&logpb.SetOwner{Target: to(fmt.Sprintf("/other/f%d", i)), Owner: "bob"})
+	}
+	refused := func(path string, ops ...any) {
+		t.Helper()
+		before := contentOf(w.ns)
+		r := w.do(bob, publishOf(append(ops, &logpb.Delete{Target: to(path), Recursive: true})...))
+		if !errors.Is(r.Err, metadata.ErrPermission) || r.Step != len(ops)+1 {
+			t.Errorf("%+v", r)
+		}
+		if after := contentOf(w.ns); !reflect.DeepEqual(before, after) {
+			t.Errorf("the state has changed: %+v, before %+v", after, before)
+		}
+	}
+	refused("/bobs/d", renameOf("/bobs/alices", "/bobs/d/e/alices"))
+	refused("/bobs/x", renameOf("/bobs/d", "/bobs/x/d/e/d"), renameOf("/bobs/alices", "/bobs/x/d/e/d/e/alices"))
+	refused("/bobs/d", renameOf("/bobs/alices", "/bobs/y/d/alices"), renameOf("/bobs/y", "/bobs/d/e/y"))
+
+	r := w.do(super, publishOf(
+		renameOf("/other/f0", "/bobs/d/e/f"), renameOf("/other/f1", "/bobs/x/d/f"), renameOf("/bobs/x/d", "/bobs/y/d/d"), renameOf("/other/f2", "/bobs/y/d/d/e/f"),
+		&logpb.Delete{Target: to("/bobs/d"), Recursive: true}, &logpb.Delete{Target: to("/bobs/x"), Recursive: true}, &logpb.Delete{Target: to("/bobs/y"), Recursive: true}))
+	if r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	w.uses("/bobs", 3, 0) // itself and what alice has
+	w.settleAll()
+	w.check()
+}
+
 // What steps look at is read before the first of them changes anything, while others go on.
 func TestPublishReadsBefore(t *testing.T) {
 	t.Parallel()

@@ -91,7 +91,7 @@ func (ns *Namespace) usageFor(top *inode, types bool, most int) (usage, error) {
 		if n.dir.entries == 0 {
 			continue
 		}
-		if err := ns.looked(looksPerDirectory + n.dir.entries); err != nil {
+		if err := ns.looked(looksPerDirectory + looksPerEntry*n.dir.entries); err != nil {
 			return sum, err
 		}
 		if err := ns.loadAll(n); err != nil {

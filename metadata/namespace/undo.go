@@ -21,6 +21,17 @@ type journal struct {
 
 	thrownOut int // inodes that went to the reclaim directory
 	looks     int // see looked
+	turn      int // of these, with the lock held at a time
+
+	// foreseen are the trees that steps delete, or move, and nothing was changed in yet.
+	foreseen map[metadata.INodeID]foreseen
+}
+
+// foreseen is what is known of a tree before the first step.
+type foreseen struct {
+	free    bool // the caller may delete it
+	counted bool // usage is what it uses
+	usage   usage
 }
 
 // beginUndo starts to note what the command changes.
@@ -40,18 +51,21 @@ func (ns *Namespace) rollBack() {
 	ns.snaps.forgetKnown() // directories were elsewhere meanwhile
 }
 
-// What a publish looks at, in units of an entry of a directory that is in memory: some 50 ns. Each step may look at as much as an operation by itself, and
+// What a publish looks at, in units of some 30 ns. Each step may look at as much as an operation by itself, and
 // others wait for all of them. This is part of the state machine.
 const (
 	maxPublishLooks = 1 << 17
 	// A name of a path is looked at several times: by rights, quotas and snapshots of all that is above.
 	looksPerName = 2
-	// Each directory may have to be read by itself.
+	// Each directory may have to be read by itself, and what is in it is counted, or its rights are.
 	looksPerDirectory = 32
+	looksPerEntry     = 2
 	// What was kept of a file in a snapshot is read from the store.
 	looksPerHistory = 32
 	// rootsPerLook is how many snapshottable directories are one look.
 	rootsPerLook = 16
+	// looksAtATime is after how many looks others have a turn while nothing was changed. It may be anything.
+	looksAtATime = 2048
 )
 
 var errManyLooks = metadata.Errorf(metadata.ErrInvalidArgument,
@@ -63,10 +77,24 @@ func (ns *Namespace) looked(looks int) error {
 	if j == nil {
 		return nil
 	}
+	j.turn += looks
+	ns.looksMost = max(ns.looksMost, j.turn)
 	if j.looks += looks; j.looks > maxPublishLooks {
 		return errManyLooks
 	}
 	return nil
+}
+
+// breathe lets others have the lock if much was looked at since they had. Nothing was changed yet.
+func (ns *Namespace) breathe() {
+	j := ns.undo
+	if j.turn < looksAtATime {
+		return
+	}
+	ns.undo = nil // what others read is no step
+	ns.pause()
+	ns.undo = j
+	j.turn = 0
 }
 
 func (j *journal) note(back func()) { j.back = append(j.back, back) }
@@ -77,6 +105,9 @@ func (j *journal) noteState(n *inode) {
 		return
 	}
 	j.seen[n] = struct{}{}
+	for at := n; at != nil && len(j.foreseen) > 0; at = at.parent {
+		delete(j.foreseen, at.id)
+	}
 	mtime, x := n.mtime, n.extra.clone()
 	j.note(func() { n.mtime, n.extra = mtime, x })
 }

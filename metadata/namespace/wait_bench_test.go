@@ -3,12 +3,15 @@ package namespace
 import (
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/kv/badger"
+	"github.com/gohops/hops/metadata/kv/mem"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 )
 
@@ -259,4 +262,66 @@ func BenchmarkOthersWhileFilesOfManyBlocksComeAndGo(b *testing.B) {
 		}
 	})
 	o.report(time.Since(began))
+}
+
+// A publish that looks at as much as one may, or deletes as many trees as it may, is applied while others work.
+func BenchmarkOthersWhilePublishing(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		who  metadata.Caller
+		ops  func(o *others, do func(metadata.Caller, any) *Result) []any
+	}{
+		{"deletions of trees", bob, func(o *others, do func(metadata.Caller, any) *Result) []any { return deletedTrees(o.b, do, 128) }},
+		{"renames of a tree", super, func(o *others, do func(metadata.Caller, any) *Result) (ops []any) {
+			for _, dir := range []string{"/bobs/a", "/bobs/b"} {
+				do(super, &logpb.Mkdirs{Target: to(dir), Mode: 0o777, CreateParent: true})
+				do(super, &logpb.SetQuota{Target: to(dir), Names: 1 << 20, Space: 1 << 50})
+			}
+			for i := range 1000 {
+				do(super, &logpb.Mkdirs{Target: to(fmt.Sprintf("/bobs/a/d/%d", i)), Mode: 0o777, CreateParent: true})
+			}
+			one, other := "/bobs/a/d", "/bobs/b/d"
+			for range maxPublishLooks/(looksPerEntry*1000+looksPerDirectory+2*looksPerName*4) - 1 {
+				ops = append(ops, renameOf(one, other))
+				one, other = other, one
+			}
+			return ops
+		}},
+		{"deep paths", super, func(o *others, do func(metadata.Caller, any) *Result) (ops []any) {
+			deep := strings.Repeat("/x", 990)
+			do(super, &logpb.Mkdirs{Target: to(deep), Mode: 0o777, CreateParent: true})
+			for range maxPublishLooks/looksPerName/1000 - 1 {
+				ops = append(ops, attributeOf(deep, "a", "1"))
+			}
+			return ops
+		}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			var read, change, late, took time.Duration
+			for b.Loop() {
+				b.StopTimer()
+				o := &others{b: b, ns: fresh(b, mem.New(), 0)}
+				o.apply(command(super, &logpb.Mkdirs{Target: to("/others"), Mode: 0o777}))
+				op := publishOf(c.ops(o, func(who metadata.Caller, op any) *Result {
+					results, _ := o.apply(command(who, op))
+					return results[0].(*Result)
+				})...)
+				b.StartTimer()
+				o.beside(func() {
+					time.Sleep(5 * time.Millisecond)
+					results, t := o.apply(command(c.who, op))
+					if r := results[0].(*Result); r.Err != nil {
+						b.Fatal(r.Err)
+					}
+					took += t
+				})
+				read, change, late = max(read, o.read), max(change, o.change), max(late, o.lateness)
+			}
+			ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+			b.ReportMetric(ms(read), "read-ms")
+			b.ReportMetric(ms(change), "change-ms")
+			b.ReportMetric(ms(late), "idle-goroutine-ms")
+			b.ReportMetric(ms(took)/float64(b.N), "apply-ms")
+		})
+	}
 }

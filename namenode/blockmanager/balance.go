@@ -214,7 +214,7 @@ func (m *Manager) balanceOne(now time.Time, from *level, all []level, average fl
 			if after > max(average, from.used-float64(blk.length)*100/float64(from.capacity)) {
 				continue
 			}
-			if at := m.landing(id, blk, from.n, t.n, m.kindAt(blk, from.n)); at >= 0 {
+			if at := m.landing(id, blk, from.n, t.n, m.kindAt(blk, from.n), true); at >= 0 {
 				m.move(now, id, m.blocks.get(id), from.n, at)
 				share := float64(blk.length) * 100
 				from.used -= share / float64(from.capacity)
@@ -252,15 +252,22 @@ func (m *Manager) kindAt(b *block, n *node) namenode.StorageType {
 	return namenode.Disk
 }
 
-// landing is the volume of a type of a node that can take a block's replica from another one, without the block losing a rack, or its group standing less evenly on them; -1: none.
-func (m *Manager) landing(id metadata.BlockID, b *block, from, to *node, kind namenode.StorageType) place {
+// landing is the volume of a type of a node that can take a block's replica from another one, without the block, or its group, losing a rack, and, even, without the group standing less evenly on them; -1: none.
+// An internal block changes its rack only when no other one of its group is on its way.
+func (m *Manager) landing(id metadata.BlockID, b *block, from, to *node, kind namenode.StorageType, even bool) place {
 	before, after := map[string]struct{}{}, map[string]struct{}{to.info.Rack: {}}
 	if kind == namenode.RAMDisk { // it leaves memory for a disk of its datanode
 		return -1
 	}
 	siblings := m.siblings(id)
-	if slices.Contains(siblings, to.info) || m.refuses(id, to) || to.info.Rack != from.info.Rack && onRack(siblings, to.info.Rack) > onRack(siblings, from.info.Rack) {
+	if slices.Contains(siblings, to.info) || m.refuses(id, to) {
 		return -1
+	}
+	if id.Striped() && to.info.Rack != from.info.Rack {
+		here, there := onRack(siblings, from.info.Rack), onRack(siblings, to.info.Rack)
+		if even && there > here || here == 0 && there > 0 || !m.settled(id) {
+			return -1
+		}
 	}
 	for _, p := range b.good {
 		n := m.volumes[p].node
@@ -289,6 +296,21 @@ func (m *Manager) landing(id metadata.BlockID, b *block, from, to *node, kind na
 		return -1
 	}
 	return best
+}
+
+// settled reports whether each other internal block of a group is where it stays: the racks of one that is on its way are not those that the group will have.
+func (m *Manager) settled(id metadata.BlockID) bool {
+	g := m.groups[id.Group()]
+	if g == nil {
+		return true
+	}
+	for i := range g.layout.Units() {
+		other := id.Group().Internal(i)
+		if b := m.blocks.peek(other); other != id && b != nil && (b.more != nil || len(b.good) > int(b.want)) {
+			return false
+		}
+	}
+	return true
 }
 
 // onRack is how many of some nodes stand on a rack.

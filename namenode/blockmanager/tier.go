@@ -20,7 +20,7 @@ type Tiered struct {
 	Moving  int64
 	// Moved bytes of Replicas lie where they belong by now, Failed copies did not arrive.
 	Moved, Replicas, Failed int64
-	// Stuck blocks have replicas on volumes of the wrong type that could not be moved: there is no room on one of the right type where the block, or its group, keeps its racks, too few nodes, or
+	// Stuck blocks have replicas on volumes of the wrong type that could not be moved: there is no room on one of the right type where the block, or its group, loses no rack, too few nodes, or
 	// somebody else works on the block all the time.
 	Stuck int64
 }
@@ -41,8 +41,10 @@ type tries struct {
 const (
 	// tierPerTick is at how many blocks of Tier a Tick looks, tierNodes at how many nodes for one of them, and tierLooks for all of them.
 	tierPerTick, tierNodes, tierLooks = 1000, 200, 4000
-	// tierPatience is for how long a block is looked at again that cannot be moved, and tierTries how many copies of one may not arrive.
+	// tierPatience is for how long a block is looked at again that cannot be moved, and tierTries how many copies of one may not arrive. tierEven is for how long an internal block of a group
+	// waits for a node where the group stands on its racks as evenly as before, if a look is not at all nodes.
 	tierPatience = 30 * time.Second
+	tierEven     = 10 * time.Second
 	tierTries    = 3
 )
 
@@ -90,9 +92,10 @@ func (m *Manager) tierBlocks(now time.Time) {
 			delete(s.tries, id)
 			continue
 		}
-		what := m.tierBlock(now, id, b)
-		m.blocks.rest(id, b)
 		t := s.tries[id]
+		what := m.tierBlock(now, id, b, len(m.order) <= tierNodes || !t.since.IsZero() && now.Sub(t.since) >= tierEven)
+		m.blocks.rest(id, b)
+		t = s.tries[id]
 		switch what {
 		case tierDone:
 			delete(s.tries, id)
@@ -130,8 +133,9 @@ const (
 	tierNot                  // nothing can be moved now
 )
 
-// tierBlock orders one move of a block, if it needs one and has none.
-func (m *Manager) tierBlock(now time.Time, id metadata.BlockID, b *block) outcome {
+// tierBlock orders one move of a block, if it needs one and has none. uneven: its group may stand less evenly on its racks after it, if it loses none and there is no other way, as in
+// HDFS, where only the number of racks counts.
+func (m *Manager) tierBlock(now time.Time, id metadata.BlockID, b *block, uneven bool) outcome {
 	if b.open || b.length == 0 || b.want == 0 {
 		return tierDone
 	}
@@ -176,6 +180,12 @@ func (m *Manager) tierBlock(now time.Time, id metadata.BlockID, b *block) outcom
 		}
 		return tierNot
 	}
+	busy = busy || id.Striped() && !m.settled(id)
+	var last struct { // the least uneven way
+		from *node
+		at   place
+		rack int // how many of the group are on its rack already
+	}
 	start := 0
 	if len(m.order) > 0 {
 		start = int(m.random() % uint64(len(m.order)))
@@ -196,14 +206,26 @@ func (m *Manager) tierBlock(now time.Time, id metadata.BlockID, b *block) outcom
 				continue
 			}
 			for _, kind := range need {
-				if at := m.landing(id, b, from.node, to, kind); at >= 0 {
+				if at := m.landing(id, b, from.node, to, kind, true); at >= 0 {
 					m.tierMove(now, id, b, from.node, at)
 					return tierLater
+				}
+				if !uneven || !id.Striped() {
+					continue
+				}
+				if at := m.landing(id, b, from.node, to, kind, false); at >= 0 {
+					if rack := onRack(m.siblings(id), to.info.Rack); last.from == nil || rack < last.rack {
+						last.from, last.at, last.rack = from.node, at, rack
+					}
 				}
 			}
 		}
 	}
-	if busy {
+	switch {
+	case busy:
+		return tierLater
+	case last.from != nil:
+		m.tierMove(now, id, b, last.from, last.at)
 		return tierLater
 	}
 	return tierNot

@@ -2,6 +2,7 @@ package blockmanager
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -245,43 +246,159 @@ func TestASurplusThatComesDuringAMoveGoes(t *testing.T) {
 	}
 }
 
-// The internal blocks of a group keep their racks when they move: those that have nowhere else to go stay.
-func TestInternalBlocksThatMoveKeepTheirRacks(t *testing.T) {
-	for seed := range uint64(10) {
-		d := &depot{m: New(Config{Seed: seed}), now: time.Unix(1e9, 0)}
-		code, _ := metadata.ErasurePolicyNamed("RS-3-2-1024k")
-		group := metadata.Block{ID: metadata.FirstGroupID, Generation: 1, Length: 3 * depotCell}
-		for i := range code.Layout.Units() {
-			d.nodes = append(d.nodes, &store{
-				id: namenode.NodeID(fmt.Sprintf("d%d", i)), rack: fmt.Sprintf("/r%d", i%2), types: []namenode.StorageType{namenode.Disk},
-				has: map[metadata.BlockID]namenode.StorageType{group.ID.Internal(i): namenode.Disk},
-			})
-		}
-		for i, rack := range []string{"/r0", "/r0", "/r0", "/r0", "/r1", "/r0"} {
-			d.nodes = append(d.nodes, &store{id: namenode.NodeID(fmt.Sprintf("s%d", i)), rack: rack, types: []namenode.StorageType{namenode.SSD}, has: map[metadata.BlockID]namenode.StorageType{}})
-		}
-		d.m.SetGroupHorizon(group.ID + metadata.GroupStep)
-		d.m.Put(d.now, Block{Block: group, Erasure: code.ID, Replication: 3, Policy: allSSD})
-		for _, s := range d.nodes {
-			d.report(s)
-		}
-		d.m.Lead(d.now, 1)
-		d.m.Tier(group.ID)
-		for range 100 {
-			d.step(2*time.Second, func() bool { return false })
-		}
-		d.m.check(t)
-		on, fast := map[string]int{}, 0
-		for _, s := range d.nodes {
-			on[s.rack] += len(s.has)
-			if s.types[0] == namenode.SSD {
-				fast += len(s.has)
-			}
-		}
-		if on["/r0"] != 3 || on["/r1"] != 2 || fast != 4 || d.m.Tiered().Stuck != 1 {
-			t.Errorf("%v of 3 and 2, %d of 4 on SSDs: %+v", on, fast, d.m.Tiered())
+// newGroupDepot is a depot with a group whose internal blocks lie on disks of as many nodes on some racks, and nodes with other volumes.
+func newGroupDepot(seed uint64, policy string, disks []string, others map[namenode.StorageType][]string) (d *depot, group metadata.Block) {
+	d = &depot{m: New(Config{Seed: seed}), now: time.Unix(1e9, 0)}
+	code, _ := metadata.ErasurePolicyNamed(policy)
+	group = metadata.Block{ID: metadata.FirstGroupID, Generation: 1, Length: int64(code.Layout.Data) * depotCell}
+	for i := range code.Layout.Units() {
+		d.nodes = append(d.nodes, &store{
+			id: namenode.NodeID(fmt.Sprintf("d%d", i)), rack: disks[i], types: []namenode.StorageType{namenode.Disk},
+			has: map[metadata.BlockID]namenode.StorageType{group.ID.Internal(i): namenode.Disk},
+		})
+	}
+	for _, kind := range []namenode.StorageType{namenode.Disk, namenode.SSD} {
+		for i, rack := range others[kind] {
+			d.nodes = append(d.nodes, &store{id: namenode.NodeID(fmt.Sprintf("%v%d", kind, i)), rack: rack, types: []namenode.StorageType{kind}, has: map[metadata.BlockID]namenode.StorageType{}})
 		}
 	}
+	d.m.SetGroupHorizon(group.ID + metadata.GroupStep)
+	d.m.Put(d.now, Block{Block: group, Erasure: code.ID, Replication: 3, Policy: allSSD})
+	for _, s := range d.nodes {
+		d.report(s)
+	}
+	d.term++
+	d.m.Lead(d.now, d.term)
+	d.m.Tier(group.ID)
+	return d, group
+}
+
+// lies is on how many racks a group lies, with how many internal blocks each, and how many of them are on SSDs. once: each lies on one node.
+func (d *depot) lies(group metadata.BlockID, units int) (on map[string]int, fast int, once bool) {
+	on, once = map[string]int{}, true
+	for i := range units {
+		n := 0
+		for _, s := range d.nodes {
+			if kind, there := s.has[group.Internal(i)]; there {
+				on[s.rack]++
+				n++
+				if kind == namenode.SSD {
+					fast++
+				}
+			}
+		}
+		once = once && n == 1
+	}
+	return on, fast, once
+}
+
+// The internal blocks of a group stay as evenly on their racks when they move as they can, and those go to another rack, as in HDFS, that have no other way to a volume that the policy
+// wants. No rack is lost: whose move would cost it stays.
+func TestInternalBlocksThatMoveKeepTheirRacks(t *testing.T) {
+	r := func(racks string) (out []string) {
+		for _, c := range racks {
+			out = append(out, "/r"+string(c))
+		}
+		return out
+	}
+	for name, c := range map[string]struct {
+		policy      string
+		disks, ssds string
+		want        map[string]int
+		fast        int
+		stuck       int64
+	}{
+		"room on each rack":            {"RS-3-2-1024k", "01010", "00011", map[string]int{"/r0": 3, "/r1": 2}, 5, 0},
+		"one of them has too little":   {"RS-3-2-1024k", "01010", "000010", map[string]int{"/r0": 4, "/r1": 1}, 5, 0},
+		"room on one rack":             {"RS-3-2-1024k", "01010", "000000", map[string]int{"/r0": 4, "/r1": 1}, 4, 1},
+		"evenly, and room on one rack": {"RS-6-3-1024k", "012012012", "0000000000", map[string]int{"/r0": 7, "/r1": 1, "/r2": 1}, 7, 2},
+		"room on a new rack":           {"RS-3-2-1024k", "01234", "99999", nil, 1, 4}, // which of them goes is chance
+		"each alone on its rack":       {"RS-3-2-1024k", "01234", "44444", map[string]int{"/r0": 1, "/r1": 1, "/r2": 1, "/r3": 1, "/r4": 1}, 1, 4},
+	} {
+		for seed := range uint64(10) {
+			d, group := newGroupDepot(seed, c.policy, r(c.disks), map[namenode.StorageType][]string{namenode.SSD: r(c.ssds)})
+			for range 200 {
+				d.step(2*time.Second, func() bool { return false })
+			}
+			d.m.check(t)
+			on, fast, once := d.lies(group.ID, len(c.disks))
+			if c.want == nil && (len(on) != 5 || on["/r9"] != 1) || c.want != nil && !maps.Equal(on, c.want) {
+				t.Errorf("%s: on %v, want %v", name, on, c.want)
+			}
+			if fast != c.fast || !once || d.m.Tiered().Stuck != c.stuck {
+				t.Errorf("%s: %d on SSDs, want %d; %+v, want %d stuck", name, fast, c.fast, d.m.Tiered(), c.stuck)
+			}
+		}
+	}
+}
+
+// Wherever a group's internal blocks and the volumes that it wants are, and whatever orders and words get lost: no rack is lost, none is without all of its internal blocks, and in the end those alone are on the
+// wrong volumes that cannot leave without the group losing a rack.
+func TestMovingInternalBlocksKeepsRacks(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rack := func(what string) string { return fmt.Sprintf("/r%d", rapid.IntRange(0, 3).Draw(t, what)) }
+		racks := func(what string, n int) (out []string) {
+			for range n {
+				out = append(out, rack(what))
+			}
+			return out
+		}
+		policy := rapid.SampledFrom([]string{"RS-3-2-1024k", "RS-6-3-1024k", "XOR-2-1-1024k"}).Draw(t, "policy")
+		code, _ := metadata.ErasurePolicyNamed(policy)
+		units := code.Layout.Units()
+		d, group := newGroupDepot(rapid.Uint64().Draw(t, "seed"), policy, racks("disk", units), map[namenode.StorageType][]string{
+			namenode.Disk: racks("empty disk", rapid.IntRange(0, 2).Draw(t, "empty disks")), namenode.SSD: racks("ssd", rapid.IntRange(0, units+2).Draw(t, "ssds")),
+		})
+		on, _, _ := d.lies(group.ID, units)
+		least := len(on)
+		keeps := func() {
+			t.Helper()
+			on, _, once := d.lies(group.ID, units)
+			for i := range units {
+				if len(d.kinds(group.ID.Internal(i))) == 0 {
+					t.Fatalf("internal block %d is gone", i)
+				}
+			}
+			if len(on) < least {
+				t.Fatalf("the group was on %d racks and is on %v", least, on)
+			}
+			if once {
+				least = len(on)
+			}
+		}
+		for range rapid.IntRange(0, 40).Draw(t, "steps") {
+			if rapid.IntRange(0, 15).Draw(t, "what") == 0 {
+				d.m.Follow()
+				d.term++
+				d.m.Lead(d.now, d.term)
+				d.m.Tier(group.ID)
+			}
+			d.step(time.Duration(rapid.IntRange(1, 20).Draw(t, "seconds"))*time.Second, func() bool { return rapid.IntRange(0, 9).Draw(t, "lost") == 0 })
+			keeps()
+		}
+		for range 3 { // what is given up meanwhile is asked for again, as a person would
+			for range 150 {
+				d.step(2*time.Second, func() bool { return false })
+				keeps()
+			}
+			d.m.Tier(group.ID)
+		}
+		d.m.check(t)
+		on, _, once := d.lies(group.ID, units)
+		if !once {
+			t.Fatalf("%v: not each of %d internal blocks lies on one node", on, units)
+		}
+		for _, from := range d.nodes {
+			if len(from.has) == 0 || from.types[0] == namenode.SSD {
+				continue
+			}
+			for _, to := range d.nodes {
+				if to.types[0] == namenode.SSD && len(to.has) == 0 && (to.rack == from.rack || on[from.rack] > 1 || on[to.rack] == 0) {
+					t.Fatalf("%s of %s keeps what could go to %s of %s; %v; %+v", from.id, from.rack, to.id, to.rack, on, d.m.Tiered())
+				}
+			}
+		}
+	})
 }
 
 // Whatever policies, silences, lost orders and new leaders come: no block is ever left with fewer replicas than it should have and had, or on one rack when it was on more, and in the end all lie as their policies

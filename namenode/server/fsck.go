@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gohops/hops/client/dfs"
@@ -59,7 +60,8 @@ type fsckRun struct {
 	policies              *policySummary // nil: it is not asked for
 
 	client *dfs.Client // copies what move saves; nil: nothing was copied yet
-	breath time.Time   // when who asked has heard something for certain
+	mouth  sync.Mutex  // held by who breathes
+	breath time.Time   // when who asked has heard something for certain; guarded by mouth
 	failed bool        // something that was asked for could not be done
 	begun  time.Time
 	totals fsckTotals
@@ -189,13 +191,37 @@ func (p *patient) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// breathe has who asked hear now and then that it goes on, of a walk that finds nothing to tell of, too.
-func (f *fsckRun) breathe() {
-	if now := time.Now(); now.Sub(f.breath) > fsckBreath {
+// breathe has who asked hear now and then that it goes on, of a walk that finds nothing to tell of, too. It returns for how long nothing need be said.
+func (f *fsckRun) breathe() time.Duration {
+	f.mouth.Lock()
+	defer f.mouth.Unlock()
+	now := time.Now()
+	if now.Sub(f.breath) >= fsckBreath {
 		f.breath = now
 		f.printf("\n")
 		_ = f.w.Flush() // ctx ends when the client is gone
 	}
+	return f.breath.Add(fsckBreath).Sub(now)
+}
+
+// meanwhile does what waits for datanodes or other namenodes, while who asked hears that it goes on. It prints nothing.
+func (f *fsckRun) meanwhile(wait func()) {
+	done := make(chan struct{})
+	var breathing sync.WaitGroup
+	breathing.Go(func() {
+		for {
+			next := time.NewTimer(f.breathe())
+			select {
+			case <-done:
+				next.Stop()
+				return
+			case <-next.C:
+			}
+		}
+	})
+	defer breathing.Wait()
+	defer close(done)
+	wait()
 }
 
 func (f *fsckRun) printf(format string, args ...any) { fmt.Fprintf(f.w, format, args...) }

@@ -24,7 +24,8 @@ const (
 	lostFound = "/lost+found"
 	// unmoved is where copies are made. What is there when one begins is of a namenode that has ended meanwhile, or of a walk that was given up.
 	unmoved = lostFound + "/._COPYING_"
-	// moveStall is how long a datanode may be silent before another one is tried, and how long a namenode that does not lead any more is waited for.
+	// moveStall is how long a datanode may be silent before another one is tried, and it is left for the rest of the walk unless it says a word; and how long a namenode that does not
+	// lead any more is waited for.
 	moveStall = 20 * time.Second
 	// moveChunk is how much is read at a time, in bytes.
 	moveChunk = 256 << 10
@@ -42,13 +43,14 @@ func (f *fsckFile) mend(file *namespace.FileBlocks) {
 	var without []namespace.BlockAt
 	if f.move {
 		var err error
-		if without, err = f.salvage(file); err != nil {
+		if f.meanwhile(func() { without, err = f.salvage(file) }); err != nil {
 			f.undone("moved", err)
 			return
 		}
 	}
 	if f.remove {
-		if err := f.delete(file, without); err != nil {
+		var err error
+		if f.meanwhile(func() { err = f.delete(file, without) }); err != nil {
 			f.undone("deleted", err)
 		}
 	}
@@ -135,7 +137,6 @@ func (f *fsckFile) salvage(file *namespace.FileBlocks) (without []namespace.Bloc
 	s := salvaging{fsckRun: f.fsckRun, client: client, room: room, in: in, buffer: make([]byte, moveChunk)}
 	var failures []error
 	for _, b := range file.Blocks {
-		f.breathe()
 		if !f.readable(b) {
 			without = append(without, b)
 			failures = append(failures, s.endChain())
@@ -219,7 +220,7 @@ func (f *fsckRun) copier() (*dfs.Client, error) {
 	}
 	client, err := dfs.New(dfs.Config{
 		Namenodes: []string{f.config.IPC.Addr().String()}, User: f.caller.User, Protection: f.config.Properties.TransferProtection,
-		DatanodeTimeout: moveStall, CloseTimeout: moveStall, Leaderless: moveStall,
+		DatanodeTimeout: moveStall, CloseTimeout: moveStall, Leaderless: moveStall, LeaveSilent: true,
 		Dial: func(ctx context.Context, role, addr string) (net.Conn, error) {
 			return f.config.Credentials.Dialer().Dial(ctx, addr, authority.Role(role))
 		},
@@ -263,7 +264,6 @@ func (s *salvaging) copy(at, length int64) error {
 		if err != nil {
 			return err
 		}
-		s.breathe()
 	}
 	return nil
 }

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/namespace"
@@ -147,6 +149,39 @@ func TestFsckSaysThatItGoesOn(t *testing.T) {
 	if word := one.detail(&blockmanager.ReplicaReport{Location: at, Good: true, Stale: true}); word != "STALE_NODE" {
 		t.Error(word)
 	}
+}
+
+// heard notes when something is heard.
+type heard struct{ at []time.Time }
+
+func (h *heard) Write(b []byte) (int, error) {
+	h.at = append(h.at, time.Now())
+	return len(b), nil
+}
+
+// Who asked is never without a word for longer than fsckBreath, whatever a walk waits for: here for three datanodes that say nothing, and inside of that for a namenode.
+func TestFsckSaysThatItGoesOnWhileItWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var h heard
+		walk := &fsckRun{ctx: t.Context(), w: bufio.NewWriter(&h), breath: time.Now()}
+		began := time.Now()
+		time.Sleep(7 * time.Second)
+		walk.meanwhile(func() {
+			time.Sleep(moveStall)
+			walk.meanwhile(func() { time.Sleep(moveStall) })
+			time.Sleep(moveStall)
+		})
+		last := began
+		for _, at := range append(h.at, time.Now()) {
+			if pause := at.Sub(last); pause > fsckBreath {
+				t.Errorf("nothing was said for %v", pause)
+			}
+			last = at
+		}
+		if len(h.at) != 6 {
+			t.Errorf("%d words in %v", len(h.at), time.Since(began))
+		}
+	})
 }
 
 // Blocks that stand on one rack of two wait for a copy on the other one, and datanodes have no upgrade domains.

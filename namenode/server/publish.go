@@ -14,8 +14,8 @@ func (s *Server) Publish(c metadata.Caller, retry namenode.Retry, steps []nameno
 		done("", metadata.Errorf(metadata.ErrUnsupported, "publishing needs a cluster of level %d: raise it (`hops cluster finalize`) when all of it runs a version that knows that level", release.Publish))
 		return
 	}
-	if len(steps) > namespace.MaxPublishSteps { // the command says so, too
-		done("", metadata.Errorf(metadata.ErrInvalidArgument, "publish: there are %d steps, and %d is the most", len(steps), namespace.MaxPublishSteps))
+	if len(steps) > namenode.MaxPublishSteps { // the command says so, too
+		done("", namenode.ManySteps(len(steps)))
 		return
 	}
 	op := &logpb.Publish{Steps: make([]*logpb.PublishStep, len(steps))}
@@ -29,6 +29,9 @@ func (s *Server) Publish(c metadata.Caller, retry namenode.Retry, steps []nameno
 	}
 	s.publish(surveys+min(len(steps), publishSurveys), c, retry, op, done)
 }
+
+// The doors know the limit of the command.
+var _ = [1]struct{}{}[namenode.MaxPublishSteps-namespace.MaxPublishSteps]
 
 // publishSurveys is for how many of its steps a publish has trees surveyed: half of the surveys that the cluster has at a time.
 const publishSurveys = 32

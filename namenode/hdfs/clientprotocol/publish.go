@@ -3,6 +3,8 @@ package clientprotocol
 import (
 	"errors"
 
+	"google.golang.org/protobuf/encoding/protowire"
+
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
@@ -19,8 +21,37 @@ var publishVerbs = map[pb.PublishStepProto_KindProto]namenode.PublishVerb{
 	pb.PublishStepProto_CREATE_SNAPSHOT: namenode.PublishSnapshot,
 }
 
+// publishRequest is a PublishRequestProto of whose steps none is decoded if there are too many.
+type publishRequest struct {
+	pb.PublishRequestProto
+	steps int // that it has
+}
+
+func (r *publishRequest) UnmarshalVT(b []byte) error {
+	const steps = 1 // of PublishRequestProto
+	r.steps = 0
+	for rest := b; len(rest) > 0; {
+		number, _, n := protowire.ConsumeField(rest)
+		if n < 0 {
+			return protowire.ParseError(n)
+		}
+		if number == steps {
+			r.steps++
+		}
+		rest = rest[n:]
+	}
+	if r.steps > namenode.MaxPublishSteps {
+		return nil
+	}
+	return r.PublishRequestProto.UnmarshalVT(b)
+}
+
 // publish carries out several things in one go, or none. It answers with the step that failed, unless the client has to ask again or elsewhere.
-func (p *protocol) publish(c *hrpc.Call, r *pb.PublishRequestProto) {
+func (p *protocol) publish(c *hrpc.Call, r *publishRequest) {
+	if r.steps > namenode.MaxPublishSteps {
+		c.Fail(namenode.ManySteps(r.steps))
+		return
+	}
 	steps := make([]namenode.PublishStep, len(r.GetSteps()))
 	for i, s := range r.GetSteps() {
 		what, known := publishVerbs[s.GetKind()]

@@ -44,6 +44,41 @@ type publishStep struct {
 	} `json:"createSnapshot"`
 }
 
+// publishList are the steps of a PUBLISH. Those behind the most that there may be are counted and not decoded.
+type publishList struct {
+	steps []publishStep
+	n     int
+}
+
+func (l *publishList) UnmarshalJSON(text []byte) error {
+	*l = publishList{}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	switch begin, err := decoder.Token(); {
+	case err != nil:
+		return err
+	case begin == nil: // null
+		return nil
+	case begin != json.Delim('['):
+		return errors.New("the steps are no list")
+	}
+	var passed json.RawMessage
+	for decoder.More() {
+		if l.n++; l.n > namenode.MaxPublishSteps {
+			if err := decoder.Decode(&passed); err != nil {
+				return err
+			}
+			continue
+		}
+		var s publishStep
+		if err := decoder.Decode(&s); err != nil {
+			return err
+		}
+		l.steps = append(l.steps, s)
+	}
+	return nil
+}
+
 // step is what the namenode is asked for.
 func (s *publishStep) step(q *request) (out namenode.PublishStep, err error) {
 	path := func(name string) string {
@@ -148,7 +183,7 @@ func (q *request) publish() (response, error) {
 // publishSteps reads the body of a PUBLISH.
 func (q *request) publishSteps(text []byte) ([]namenode.PublishStep, error) {
 	var asked struct {
-		Steps []publishStep `json:"steps"`
+		Steps publishList `json:"steps"`
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
@@ -159,9 +194,12 @@ func (q *request) publishSteps(text []byte) ([]namenode.PublishStep, error) {
 	if err != nil {
 		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "publish: the body is no JSON of steps: %v", err)
 	}
-	steps := make([]namenode.PublishStep, len(asked.Steps))
-	for i := range asked.Steps {
-		if steps[i], err = asked.Steps[i].step(q); err != nil {
+	if asked.Steps.n > namenode.MaxPublishSteps {
+		return nil, namenode.ManySteps(asked.Steps.n)
+	}
+	steps := make([]namenode.PublishStep, len(asked.Steps.steps))
+	for i := range asked.Steps.steps {
+		if steps[i], err = asked.Steps.steps[i].step(q); err != nil {
 			return nil, metadata.Errorf(metadata.KindOf(err), "publish: step %d of %d: %s", i+1, len(steps), err)
 		}
 	}

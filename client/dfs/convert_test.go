@@ -1,0 +1,139 @@
+package dfs
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/gohops/hops/internal/dtp"
+	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
+	"github.com/gohops/hops/namenode/hdfs/hadooppb"
+)
+
+// rewrites has the namenode convert files. meanwhile, if not nil, runs when a copy is begun.
+func (c *cluster) rewrites(s *hrpc.Server, meanwhile func()) (begun *int) {
+	begun = new(int)
+	s.Handle(operatorProtocol, hrpc.Method{
+		Name: "beginRewrite", Right: security.ByPath, New: func() hrpc.Message { return new(hadooppb.BeginRewriteRequestProto) },
+		Handle: func(call *hrpc.Call) {
+			q := call.Request.(*hadooppb.BeginRewriteRequestProto)
+			if meanwhile != nil {
+				meanwhile()
+			}
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			*begun++
+			old := c.files[q.GetSrc()]
+			c.nextID++
+			made := &fakeFile{id: c.nextID, replication: 1, blockSize: old.blockSize, holder: q.GetClientName()}
+			c.files[fmt.Sprint("/.reserved/.inodes/", made.id)] = made
+			call.Reply(&hadooppb.BeginRewriteResponseProto{Source: &made.id, Blocks: new(uint64), BlockSize: &made.blockSize, Replication: &made.replication, Length: new(old.length())})
+		},
+	})
+	s.Handle(operatorProtocol, hrpc.Method{
+		Name: "endRewrite", Right: security.ByPath, New: func() hrpc.Message { return new(hadooppb.EndRewriteRequestProto) },
+		Handle: func(call *hrpc.Call) {
+			q := call.Request.(*hadooppb.EndRewriteRequestProto)
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.files[q.GetSrc()].blocks = c.files[fmt.Sprint("/.reserved/.inodes/", q.GetSource())].blocks
+			call.Reply(new(hadooppb.EndRewriteResponseProto))
+		},
+	})
+	return begun
+}
+
+// A converted file has checksums of the kind that it had. One of blocks of several kinds, which appends write, is refused, and so is one that gets such a block meanwhile.
+func TestConvertKeepsTheKindOfChecksums(t *testing.T) {
+	t.Parallel()
+	const size = 16 << 10
+	crc32, crc32c := ChecksumOption{Type: "CRC32", BytesPer: 1024}, ChecksumOption{Type: "CRC32C", BytesPer: 512}
+	for _, test := range []struct {
+		what            string
+		first, appended ChecksumOption
+		blocks          int // of each
+		late            bool
+		want            dtp.Checksum
+		err             *metadata.Kind
+		says            string
+	}{
+		{what: "alike", first: crc32, appended: crc32, blocks: 3, want: dtp.Checksum{Type: dtp.CRC32, BytesPer: 1024}},
+		{what: "empty", first: crc32, want: dtp.DefaultChecksum},
+		{what: "another type at the end", first: crc32c, appended: ChecksumOption{Type: "CRC32", BytesPer: 512}, blocks: 1, err: metadata.ErrInvalidRequest, says: "CRC32C of 512 bytes, blk_"},
+		{what: "other chunks at the end", first: crc32c, appended: ChecksumOption{Type: "CRC32C", BytesPer: 1024}, blocks: 12, err: metadata.ErrInvalidRequest, says: "CRC32C of 1024 bytes)"},
+		{what: "meanwhile", first: crc32c, appended: crc32, blocks: 1, late: true, err: metadata.ErrIO, says: "changed while it was converted"},
+	} {
+		c, _ := newCluster(t, 1)
+		write := func(o ChecksumOption, more bool) {
+			client := c.client(Config{Checksum: o, BlockSize: size, Replication: 1})
+			if !more {
+				if err := client.WriteFile(t.Context(), "/f", pattern(test.blocks*size), true); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			w, err := client.Append(t.Context(), "/f")
+			if err == nil {
+				_, err = w.Write(pattern(test.blocks * size))
+			}
+			if err == nil {
+				err = w.Close()
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		write(test.first, false)
+		var begun *int
+		c.addr = c.serve(security.NewDoor(security.Config{}), func(s *hrpc.Server) {
+			c.register(s)
+			begun = c.rewrites(s, func() {
+				if test.late {
+					write(test.appended, true)
+				}
+			})
+		})
+		if !test.late && test.blocks > 0 {
+			write(test.appended, true)
+		}
+		before := c.content("/f")
+		old := map[uint64]bool{}
+		c.nodes[0].set(func() {
+			for id := range c.nodes[0].kinds {
+				old[id] = true
+			}
+		})
+		err := c.client(Config{Checksum: ChecksumOption{Type: "CRC32C", BytesPer: 512}}).Convert(t.Context(), "/f", ConvertOptions{Policy: namenode.ReplicationPolicy})
+		if test.err != nil {
+			if !errors.Is(err, test.err) || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("%s: %v", test.what, err)
+			}
+			if *begun > 0 && !test.late {
+				t.Errorf("%s: a copy was begun", test.what)
+			}
+		} else if err != nil {
+			t.Errorf("%s: %v", test.what, err)
+		}
+		if !test.late {
+			sameBytes(t, test.what, c.content("/f"), before)
+		}
+		made := 0
+		c.nodes[0].set(func() {
+			for id, kind := range c.nodes[0].kinds {
+				if old[id] {
+					continue
+				}
+				if made++; kind != test.want && !test.late {
+					t.Errorf("%s: block %d has checksums %v of %d bytes", test.what, id, kind.Type, kind.BytesPer)
+				}
+			}
+		})
+		if test.err == nil && made != 2*test.blocks {
+			t.Errorf("%s: %d blocks were made", test.what, made)
+		}
+	}
+}
