@@ -197,10 +197,11 @@ func TestSheetsComeWithTheirLevel(t *testing.T) {
 	}
 	raised = false // a process that is starting does not know yet
 	for i, path := range slices.Sorted(maps.Keys(ids)) {
-		if i%3 == 0 {
+		switch i % 3 {
+		case 0:
 			w.do(super, &logpb.Delete{Target: to(path)})
 			delete(ids, path)
-		} else if i%3 == 1 {
+		case 1:
 			moved := fmt.Sprintf("/d%d/moved-%d", rand.IntN(7), i) //nolint:gosec // not a secret
 			w.do(super, &logpb.Rename{Source: to(path), Target: to(moved)})
 			ids[moved] = ids[path]
