@@ -58,7 +58,7 @@ func (c *Client) Convert(ctx context.Context, name string, o ConvertOptions) err
 		if err != nil {
 			return err
 		}
-		if in.Size() != int64(made.GetLength()) || !sameBlocks(now, checked) {
+		if in.Size() != int64(made.GetLength()) || checked.GetUnderConstruction() || !sameBlocks(now, checked) {
 			return &Error{Op: "convert", Path: name, Kind: metadata.ErrIO, Message: "it was changed while it was converted"}
 		}
 		return copyAll(&copied{out, o.Copied}, in, in.Size())
@@ -85,7 +85,9 @@ func (c *Client) checksumKind(ctx context.Context, name string) (dtp.Checksum, *
 	if err != nil {
 		return dtp.Checksum{}, nil, err
 	}
-	blocks := slices.DeleteFunc(slices.Clone(list.GetBlocks()), func(b *hadooppb.LocatedBlockProto) bool { return b.GetB().GetNumBytes() == 0 })
+	blocks := slices.DeleteFunc(slices.Clone(list.GetBlocks()), func(b *hadooppb.LocatedBlockProto) bool {
+		return b.GetB().GetNumBytes() == 0 || list.GetUnderConstruction() // which the namenode refuses
+	})
 	kinds := make([]dtp.Checksum, len(blocks))
 	asking, together := errgroup.WithContext(ctx)
 	asking.SetLimit(kindsAtOnce)

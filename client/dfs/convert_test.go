@@ -55,8 +55,8 @@ func TestConvertKeepsTheKindOfChecksums(t *testing.T) {
 	for _, test := range []struct {
 		what            string
 		first, appended ChecksumOption
-		blocks          int // of each
-		late            bool
+		blocks          int  // of each
+		late, open      bool // an append comes, or ends, when the copy is begun
 		want            dtp.Checksum
 		err             *metadata.Kind
 		says            string
@@ -65,6 +65,7 @@ func TestConvertKeepsTheKindOfChecksums(t *testing.T) {
 		{what: "empty", first: crc32, want: dtp.DefaultChecksum},
 		{what: "another type at the end", first: crc32c, appended: ChecksumOption{Type: "CRC32", BytesPer: 512}, blocks: 1, err: metadata.ErrInvalidRequest, says: "CRC32C of 512 bytes, blk_"},
 		{what: "other chunks at the end", first: crc32c, appended: ChecksumOption{Type: "CRC32C", BytesPer: 1024}, blocks: 12, err: metadata.ErrInvalidRequest, says: "CRC32C of 1024 bytes)"},
+		{what: "closed meanwhile", first: crc32, blocks: 1, open: true, err: metadata.ErrIO, says: "changed while it was converted"},
 		{what: "meanwhile", first: crc32c, appended: crc32, blocks: 1, late: true, err: metadata.ErrIO, says: "changed while it was converted"},
 	} {
 		c, _ := newCluster(t, 1)
@@ -95,12 +96,24 @@ func TestConvertKeepsTheKindOfChecksums(t *testing.T) {
 				if test.late {
 					write(test.appended, true)
 				}
+				if test.open {
+					c.mu.Lock()
+					c.files["/f"].holder = ""
+					c.mu.Unlock()
+				}
 			})
 		})
-		if !test.late && test.blocks > 0 {
+		if test.open {
+			c.mu.Lock()
+			c.files["/f"].holder = "somebody"
+			c.mu.Unlock()
+		} else if !test.late && test.blocks > 0 {
 			write(test.appended, true)
 		}
-		before := c.content("/f")
+		var before []byte
+		if !test.open {
+			before = c.content("/f")
+		}
 		old := map[uint64]bool{}
 		c.nodes[0].set(func() {
 			for id := range c.nodes[0].kinds {
@@ -112,13 +125,13 @@ func TestConvertKeepsTheKindOfChecksums(t *testing.T) {
 			if !errors.Is(err, test.err) || !strings.Contains(err.Error(), test.says) {
 				t.Errorf("%s: %v", test.what, err)
 			}
-			if *begun > 0 && !test.late {
+			if *begun > 0 && !test.late && !test.open {
 				t.Errorf("%s: a copy was begun", test.what)
 			}
 		} else if err != nil {
 			t.Errorf("%s: %v", test.what, err)
 		}
-		if !test.late {
+		if !test.late && !test.open {
 			sameBytes(t, test.what, c.content("/f"), before)
 		}
 		made := 0
