@@ -245,7 +245,7 @@ func (s *slot) drop() error {
 // release removes the pack when nothing in it is in use. An error leaves an empty pack for the next start.
 func (p *pack) release() {
 	if p.live.Add(-1) == 0 {
-		p.v.places.remove(func(one place) bool { return one.p == p })
+		p.v.places.drop(p.at, place{p.v, p})
 		p.f.Close()
 		_ = removeFile(p.v.fs, p.v.packPath(p.seq))
 	}
@@ -267,10 +267,8 @@ func (p *pack) sync() error {
 
 // closePacks closes the files of all packs that are in use.
 func (s *Store) closePacks() {
-	for _, one := range s.places.all() {
-		if one.p != nil {
-			one.p.f.Close()
-		}
+	for _, p := range s.places.packs() {
+		p.f.Close()
 	}
 }
 

@@ -232,9 +232,8 @@ func (s *Store) idsOn(sh *shard, ids []metadata.BlockID, v *volume) []metadata.B
 			ids = append(ids, id)
 		}
 	}
-	places := s.places.all()
 	sh.resting.all(func(e entry) {
-		if places[e.place()-1].v == v {
+		if s.places.at(e).v == v {
 			ids = append(ids, e.id)
 		}
 	})

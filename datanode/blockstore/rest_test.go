@@ -132,14 +132,7 @@ func TestPackGoesWithTheLastOfWhatRests(t *testing.T) {
 		t.Fatal("what is found does not rest")
 	}
 	h.wantContent(2, pattern(200))
-	packs := func() (n int) {
-		for _, one := range h.places.all() {
-			if one.p != nil {
-				n++
-			}
-		}
-		return n
-	}
+	packs := func() int { return len(h.places.packs()) }
 	check(t, h.Delete(block(1, 7, 0)))
 	if packs() != 1 {
 		t.Errorf("%d packs with one record", packs())
