@@ -172,6 +172,28 @@ func fillFiles(b *testing.B, h *harness, n int) {
 	}
 }
 
+// BenchmarkOpenIndexed is BenchmarkOpen/packs/indexed with packs that are their heads and nothing else, as no more of them is read: ten million replicas take 100 MB of the disk, and not 40 GB.
+func BenchmarkOpenIndexed(b *testing.B) {
+	dir := b.TempDir()
+	h := open(b, vfs.OS, dir)
+	v := h.all()[0]
+	check(b, v.mkdir(filepath.Join(dir, indexDir)))
+	for id := 1; id <= *openReplicas; {
+		p := must[*pack](b)(v.newPack())
+		l := &listing{salt: p.salt}
+		for ; id <= *openReplicas && p.end < v.packSize; id++ {
+			l.final = append(l.final, listed{at: p.end, id: metadata.BlockID(1<<30 + id), gen: 1001, length: 100})
+			p.end += packAlign
+		}
+		check(b, p.f.Truncate(p.end))
+		part := v.packPart(p.seq)
+		l.version = versionOf(must[vfs.Info](b)(v.fs.Stat(part.path)))
+		check(b, v.writeIndex(part.key, l))
+	}
+	shutNoIndex(b, h)
+	benchOpen(b, dir, true)
+}
+
 // fillPacks writes packs as the store would, but many records with one call, and syncs each pack once.
 func fillPacks(b *testing.B, h *harness, n int) {
 	const batch = 256

@@ -364,11 +364,8 @@ func (p *pack) readHead() bool {
 // recallPack enters the records of a pack by its index.
 func (s *Store) recallPack(p *pack, l *listing) error {
 	p.durable = l.durable
-	for _, e := range l.final {
-		p.live.Add(1)
-		if rests, ok := makeEntry(e.id, e.gen, p.at, e.at, e.length, false); ok && !p.v.inMemory() && s.enterResting(p.v, rests) {
-			continue
-		}
+	p.live.Add(int64(len(l.final)))
+	for _, e := range s.enterAllResting(p.v, p.at, l.final) {
 		if err := s.loadRecord(&slot{p: p, off: e.at, length: e.length}, &record{id: e.id, gen: e.gen, length: e.length, state: stateFinal}, math.MaxInt64); err != nil {
 			return err
 		}
