@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/google/uuid"
 
@@ -220,7 +221,7 @@ func mkdirAll(fsys vfs.FS, path string) error {
 	info, err := fsys.Stat(path)
 	if err == nil {
 		if !info.Dir {
-			return &fs.PathError{Op: "open", Path: path, Err: errors.New("is not a directory")}
+			return &fs.PathError{Op: "open", Path: path, Err: syscall.ENOTDIR}
 		}
 		return nil
 	}

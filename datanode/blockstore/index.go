@@ -6,8 +6,10 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -212,6 +214,8 @@ type volumeIndex struct {
 	of   map[string]version // by name, what each index is of
 	// steps goes on while the index is being written.
 	steps atomic.Int64
+	// It was said that an index cannot be read, since the volume was opened, and that one cannot be written, since all could.
+	unread, unwritten atomic.Bool
 	// How many directories and packs were taken from the index, how many were scanned, and how long that took, when the volume was opened.
 	taken, scanned atomic.Int64
 	took           atomic.Int64 // nanoseconds
@@ -236,6 +240,52 @@ func (x *volumeIndex) count() int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return len(x.of)
+}
+
+// warnOnce is warn once, and debug from then on: what keeps one index from being used does so with thousands.
+func warnOnce(told *atomic.Bool) slog.Level {
+	if told.Swap(true) {
+		return slog.LevelDebug
+	}
+	return slog.LevelWarn
+}
+
+// noIndex says, once, why the index is not written.
+func (v *volume) noIndex(err error) {
+	v.log.Log(context.Background(), warnOnce(&v.index.unwritten), "index cannot be written, the next start scans what has changed; replicas are as safe as with one",
+		"volume", v.id.Storage, "path", filepath.Join(v.path, indexDir), "err", err)
+}
+
+// checkIndex is check for the index's own files, which nobody needs: what keeps them from being made or changed, but says nothing of the disk, is no end of a volume. One that takes no writes
+// ends by the first that is needed.
+func (v *volume) checkIndex(err error) error {
+	if err == nil || errors.Is(err, syscall.EIO) {
+		return v.check(err)
+	}
+	for _, mild := range []error{syscall.EROFS, syscall.ENOTDIR, syscall.EISDIR, syscall.EACCES, syscall.EPERM, syscall.EEXIST, syscall.ENOTEMPTY, syscall.ELOOP} {
+		if errors.Is(err, mild) {
+			return fmt.Errorf("volume %s: %w", v.path, err)
+		}
+	}
+	return v.check(err)
+}
+
+// checkIndexSync is checkSync for what is synced only to be indexed: where the kernel has not even tried nobody waits for it.
+func (v *volume) checkIndexSync(err error) error {
+	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.EROFS) {
+		return v.checkIndex(err)
+	}
+	return v.checkSync(err)
+}
+
+// removeIndexes removes files of the index that may be gone already.
+func (v *volume) removeIndexes(names ...string) error {
+	for _, name := range names {
+		if err := removeFile(v.fs, name); err != nil {
+			return v.checkIndex(err)
+		}
+	}
+	return nil
 }
 
 // part is a directory of blocks or a pack.
@@ -269,10 +319,10 @@ func (v *volume) recall(p part, salt []byte) *listing {
 		switch {
 		case err == nil:
 			if l = decodeListing(b, v.indexOwner(p.key)); l == nil {
-				v.log.Warn("index is damaged, what it is of is scanned", "path", v.indexPath(p.key))
+				v.log.Log(context.Background(), warnOnce(&v.index.unread), "index is damaged, or of another version: what it is of is scanned", "path", v.indexPath(p.key))
 			}
-		case !errors.Is(err, fs.ErrNotExist):
-			v.log.Warn("index cannot be read, what it is of is scanned", "path", v.indexPath(p.key), "err", err)
+		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR): // of which who writes it speaks
+			v.log.Log(context.Background(), warnOnce(&v.index.unread), "index cannot be read, what it is of is scanned", "path", v.indexPath(p.key), "err", err)
 		}
 	}
 	if l == nil || l.version != is || salt != nil && !bytes.Equal(l.salt, salt) {
@@ -349,7 +399,7 @@ func (s *Store) indexTurn(ctx context.Context, g *sync.WaitGroup) {
 				}
 			})
 			if err != nil && v.err() == nil {
-				s.log.Debug("index cannot be written", "volume", v.id.Storage, "err", err)
+				v.noIndex(err)
 			}
 		})
 	}
@@ -357,7 +407,7 @@ func (s *Store) indexTurn(ctx context.Context, g *sync.WaitGroup) {
 
 // index writes the index of all of a volume that has changed since it was written, and not for some time. pause hears how long each took. young is how many have changed since. v.index.busy is held.
 func (s *Store) index(ctx context.Context, v *volume, quiet time.Duration, pause func(worked time.Duration)) (young int, err error) {
-	stale, err := v.stale()
+	stale, err := v.stale(ctx)
 	if err != nil || len(stale) == 0 {
 		return 0, err
 	}
@@ -383,11 +433,13 @@ func (s *Store) index(ctx context.Context, v *volume, quiet time.Duration, pause
 		v.index.steps.Add(1)
 		pause(time.Since(began))
 	}
+	v.index.unwritten.Store(false)
 	return young, nil
 }
 
-// stale are the directories and packs whose index, if there is one, is of another time. A pack that is appended to is not among them. Indexes of packs that are gone are removed.
-func (v *volume) stale() ([]part, error) {
+// stale are the directories and packs whose index, if there is one, is of another time. A pack that is appended to is not among them. Indexes of packs that are gone are removed. If ctx is done
+// before all were looked at there are none.
+func (v *volume) stale(ctx context.Context) ([]part, error) {
 	v.dirMu.Lock()
 	dirs := slices.Sorted(maps.Keys(v.dirs))
 	v.dirMu.Unlock()
@@ -421,12 +473,15 @@ func (v *volume) stale() ([]part, error) {
 	}
 	v.index.mu.Unlock()
 	for _, key := range gone {
-		if err := v.removeFiles(v.indexPath(key)); err != nil {
+		if err := v.removeIndexes(v.indexPath(key)); err != nil {
 			return nil, err
 		}
 	}
 	var stale []part
 	for _, p := range parts {
+		if ctx.Err() != nil {
+			return nil, nil
+		}
 		info, err := v.fs.Stat(p.path)
 		if errors.Is(err, fs.ErrNotExist) { // since; of a disk that is gone present speaks
 			continue
@@ -445,19 +500,19 @@ func (v *volume) stale() ([]part, error) {
 // present is the time of the volume's file system, in Unix nanoseconds: what changes from now on has no older stamp.
 func (v *volume) present() (int64, error) {
 	if err := v.mkdir(filepath.Join(v.path, indexDir)); err != nil {
-		return 0, v.check(err)
+		return 0, v.checkIndex(err)
 	}
 	name := v.indexPath(indexClock)
-	if err := v.removeFiles(name); err != nil { // of a process that was killed
+	if err := v.removeIndexes(name); err != nil { // of a process that was killed
 		return 0, err
 	}
 	f, err := v.fs.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return 0, v.check(err)
+		return 0, v.checkIndex(err)
 	}
 	info, err := v.fs.Stat(name)
 	if err = errors.Join(err, f.Close(), v.fs.Remove(name)); err != nil {
-		return 0, v.check(err)
+		return 0, v.checkIndex(err)
 	}
 	return info.Stamp.Latest(), nil
 }
@@ -514,7 +569,7 @@ func (v *volume) unindexed(p part, cause error) error {
 		return v.err()
 	}
 	v.log.Warn("cannot be read, and is not indexed", "path", p.path, "volume", v.id.Storage, "err", cause)
-	if err := v.removeFiles(v.indexPath(p.key)); err != nil {
+	if err := v.removeIndexes(v.indexPath(p.key)); err != nil {
 		return err
 	}
 	v.index.set(p.key, p.is)
@@ -526,7 +581,7 @@ func (v *volume) writeIndex(key string, l *listing) error {
 	name := v.indexPath(key)
 	b := l.encode(v.indexOwner(key))
 	if len(b) > maxIndex {
-		return v.removeFiles(name)
+		return v.removeIndexes(name)
 	}
 	f, err := v.fs.OpenFile(name+indexNew, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err == nil {
@@ -536,16 +591,14 @@ func (v *volume) writeIndex(key string, l *listing) error {
 		}
 	}
 	if err != nil {
-		return errors.Join(v.check(err), v.removeFiles(name+indexNew, name))
+		return errors.Join(v.checkIndex(err), v.removeIndexes(name+indexNew, name))
 	}
 	return nil
 }
 
 // listDir is what a scan of a directory finds, whose names it makes durable as a scan does.
 func (s *Store) listDir(v *volume, dir string) (*listing, error) {
-	if err := v.fs.SyncDir(dir); errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) { // nothing was synced, and nobody waits for it
-		return nil, v.check(err)
-	} else if err = v.checkSync(err); err != nil {
+	if err := v.checkIndexSync(v.fs.SyncDir(dir)); err != nil {
 		return nil, err
 	}
 	entries, err := v.fs.ReadDir(dir)
@@ -641,14 +694,14 @@ func (s *Store) listPack(v *volume, p part) (*listing, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, v.check(err)
+		return nil, v.checkIndex(err)
 	}
 	defer f.Close()
 	k := &pack{v: v, seq: p.pack, f: f}
 	if !k.readHead() {
 		return nil, nil
 	}
-	if err := v.checkSync(f.Sync()); err != nil {
+	if err := v.checkIndexSync(f.Sync()); err != nil {
 		return nil, err
 	}
 	slots, records, err := k.scan(p.is.size)
@@ -716,7 +769,7 @@ func (s *Store) indexAtEnd(v *volume) {
 	if v.quiet() || v.inMemory() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), indexLast)
+	ctx, cancel := context.WithTimeout(context.Background(), v.indexWait)
 	defer cancel()
 	done := make(chan struct{})
 	go func() {
@@ -743,7 +796,7 @@ func (s *Store) indexAtEnd(v *volume) {
 			}
 		}
 		if err != nil {
-			s.log.Info("index is not complete", "volume", v.id.Storage, "err", err)
+			v.noIndex(err)
 		}
 	}()
 	t := time.NewTicker(look)

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -105,7 +107,7 @@ func removeIndexes(t testing.TB, disk vfs.FS, volumes ...string) {
 	for _, path := range volumes {
 		dir := filepath.Join(path, indexDir)
 		entries, err := disk.ReadDir(dir)
-		if errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 			continue
 		}
 		check(t, err)
@@ -526,6 +528,355 @@ func TestFailingDiskFailsWithItsIndex(t *testing.T) {
 	h = open(t, disk)
 	if h.content(1) == nil {
 		t.Error("the replica is gone")
+	}
+	check(t, h.Shutdown())
+}
+
+// told is a log of which the lines of a level and more are kept.
+type told struct {
+	slog.Handler
+	mu    sync.Mutex
+	lines []string
+}
+
+func (l *told) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
+
+func (l *told) Handle(_ context.Context, r slog.Record) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	line := r.Message
+	r.Attrs(func(a slog.Attr) bool { line += " " + a.String(); return true })
+	l.lines = append(l.lines, line)
+	return nil
+}
+
+// take is what was said since it was asked last.
+func (l *told) take() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lines := l.lines
+	l.lines = nil
+	return lines
+}
+
+// openHeard opens a volume, and keeps what it says.
+func openHeard(t *testing.T, fsys vfs.FS, path string) (*harness, *told) {
+	t.Helper()
+	l := &told{}
+	s, err := Open(Config{FS: fsys, Reserve: -1, Logger: slog.New(l), Volumes: []VolumeConfig{{Path: path}}})
+	check(t, err)
+	return &harness{Store: s, t: t}, l
+}
+
+// Where no index can be made the volume works without one, and says so once.
+func TestVolumeWithoutAnIndexWorks(t *testing.T) {
+	// denied fails what would change the index.
+	denied := func(err error) faulty.Rule {
+		return func(op faulty.Op) error {
+			if strings.Contains(op.Name, "/index/") && (op.Call != "open" || strings.HasSuffix(op.Name, indexNew)) && op.Call != "stat" && op.Call != "read" && op.Call != "size" {
+				return err
+			}
+			return nil
+		}
+	}
+	readOnly := func(op faulty.Op) error {
+		if op.Name == "/v/index" && op.Call == "mkdir" {
+			return syscall.EROFS
+		}
+		return denied(syscall.EROFS)(op)
+	}
+	for name, c := range map[string]struct {
+		rule    faulty.Rule
+		indexed bool // there is one already
+		file    bool // in place of the directory
+	}{
+		"read-only":              {rule: readOnly},
+		"read-only, with one":    {rule: readOnly, indexed: true},
+		"another user's":         {rule: denied(syscall.EACCES), indexed: true},
+		"immutable":              {rule: denied(syscall.EPERM), indexed: true},
+		"a file":                 {file: true},
+		"a file where one was":   {file: true, indexed: true},
+		"directories in its way": {rule: denied(syscall.ENOTEMPTY), indexed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inner, clock := handDisk(1 << 24)
+			disk := faulty.New(inner)
+			h := open(t, disk)
+			h.put(1, 1, pattern(50_000))
+			h.put(2, 1, pattern(1000))
+			clock.pass(3 * time.Second)
+			check(t, h.Shutdown())
+			if !c.indexed || c.file {
+				removeIndexes(t, inner, "/v")
+				check(t, inner.Remove("/v/index"))
+			}
+			if c.file {
+				f, err := inner.OpenFile("/v/index", os.O_RDWR|os.O_CREATE, 0o600)
+				check(t, errors.Join(err, f.Close()))
+			}
+			disk.Set(c.rule)
+			h, heard := openHeard(t, disk, "/v")
+			want := 0
+			if c.indexed && !c.file {
+				want = 2
+			}
+			if taken, scanned := parts(h.Store); taken != want || taken+scanned != 2 {
+				t.Errorf("%d taken, %d scanned", taken, scanned)
+			}
+			if lines := heard.take(); len(lines) > 0 {
+				t.Errorf("it opens and says %q", lines)
+			}
+			var g sync.WaitGroup
+			for turn := range 3 { // all that there is, and what comes and goes
+				id := int64(10 * (turn + 1))
+				h.put(id, 1, pattern(40_000))
+				h.put(id+1, 1, pattern(2000))
+				check(t, h.Delete(block(id-10+2, 1, 0)))
+				h.put(id+2, 1, pattern(2000))
+				h.all()[0].endPack()
+				clock.pass(time.Minute)
+				h.indexTurn(t.Context(), &g)
+				g.Wait()
+			}
+			lines := heard.take()
+			if len(lines) != 1 || !strings.Contains(lines[0], "path=/v/index") {
+				t.Errorf("of the index is said %q", lines)
+			}
+			check(t, h.all()[0].err())
+			clock.pass(3 * time.Second)
+			check(t, h.Shutdown())
+			if lines := heard.take(); len(lines) > 0 {
+				t.Errorf("and at the end %q", lines)
+			}
+			same(t, clone(inner), clone(inner), "/v")
+
+			h, heard = openHeard(t, disk, "/v")
+			for _, id := range []int64{10, 20, 30} {
+				h.wantContent(id, pattern(40_000))
+				h.wantContent(id+1, pattern(2000))
+			}
+			h.indexTurn(t.Context(), &g)
+			g.Wait()
+			if len(heard.take()) != 1 {
+				t.Error("nothing is said after another start")
+			}
+			disk.Set(nil) // mended
+			if c.file {
+				check(t, inner.Remove("/v/index"))
+			}
+			h.indexTurn(t.Context(), &g)
+			g.Wait()
+			if _, err := inner.Stat("/v/index/0000"); err != nil || len(heard.take()) > 0 {
+				t.Errorf("when it can be written it is not: %v", err)
+			}
+			disk.Set(c.rule)
+			check(t, h.Delete(block(10, 1, 0)))
+			if c.rule != nil {
+				clock.pass(time.Minute)
+				h.indexTurn(t.Context(), &g)
+				g.Wait()
+				if len(heard.take()) != 1 {
+					t.Error("nothing is said the next time")
+				}
+			}
+			check(t, h.all()[0].err())
+			check(t, h.Shutdown())
+		})
+	}
+}
+
+// A file system that has become read-only fails its volume by what has to be written there, and not by the index.
+func TestReadOnlyVolumeFailsByWhatItNeeds(t *testing.T) {
+	inner, clock := handDisk(1 << 24)
+	disk := faulty.New(inner)
+	h := open(t, disk)
+	h.put(1, 1, pattern(50_000))
+	h.put(2, 1, pattern(1000))
+	h.put(3, 1, pattern(1000))
+	check(t, h.Delete(block(3, 1, 1000)))
+	v := h.all()[0]
+	v.endPack()
+	clock.pass(time.Minute)
+	readOnly := func(syncs bool) faulty.Rule {
+		return func(op faulty.Op) error {
+			switch op.Call {
+			case "rename", "remove", "mkdir", "write", "truncate", "punch":
+				return syscall.EROFS
+			case "open":
+				if _, err := inner.Stat(op.Name); err != nil {
+					return syscall.EROFS
+				}
+			case "sync", "syncdir":
+				if syncs {
+					return syscall.EROFS
+				}
+			}
+			return nil
+		}
+	}
+	var g sync.WaitGroup
+	for _, syncs := range []bool{false, true} {
+		disk.Set(readOnly(syncs))
+		h.indexTurn(t.Context(), &g)
+		g.Wait()
+		check(t, v.err())
+	}
+	// Or it becomes so in between.
+	for _, call := range []string{"mkdir", "syncdir of the volume", "syncdir", "sync", "write", "rename"} {
+		rule := faulty.Nth(1, call, "", true, syscall.EROFS)
+		switch call {
+		case "syncdir of the volume":
+			rule = faulty.Nth(1, "syncdir", "", true, syscall.EROFS)
+		case "syncdir":
+			check(t, inner.Mkdir("/v/index", 0o700))
+		}
+		disk.Set(rule)
+		if err := writeIndexes(h.Store); err == nil {
+			t.Errorf("%s: the index was written", call)
+		}
+		check(t, v.err())
+	}
+	h.wantContent(1, pattern(50_000))
+	h.wantContent(2, pattern(1000))
+	disk.Set(readOnly(true))
+	if w, err := h.Create(block(4, 1, 0), datanode.CreateOptions{}); err == nil {
+		if err = w.Write(0, pattern(60_000), nil); err == nil {
+			t.Error("a read-only disk was written to")
+		}
+	}
+	if v.err() == nil {
+		t.Error("a read-only volume has not failed by a write")
+	}
+	check(t, h.Shutdown())
+}
+
+// A disk that does not read an index, reads it short, or has that of another version or another time, has none: nothing that is there is missing, or wrong.
+func TestIndexOfALyingDiskIsNone(t *testing.T) {
+	base, clock := handDisk(1 << 20)
+	furnished(t, base, clock)
+	old := map[string][]byte{}
+	for _, key := range []string{"0000", "1.pack"} {
+		old[key] = must[[]byte](t)(readIndex(base, "/v/index/"+key))
+	}
+	clock.pass(time.Second)
+	h := open(t, base)
+	check(t, h.Delete(block(2, 1, 2000)))
+	check(t, h.Delete(block(12, 1, 200)))
+	h.put(21, 1, pattern(60_000))
+	clock.pass(3 * time.Second)
+	check(t, h.Shutdown())
+	again := func(what string, with vfs.FS, fewer int) {
+		t.Helper()
+		a, heard := openHeard(t, with, "/v")
+		bare := clone(base)
+		removeIndexes(t, bare, "/v")
+		b := open(t, bare)
+		if got, want := describe(a.Store), describe(b.Store); got != want {
+			t.Errorf("%s:\n%s\nwithout an index:\n%s", what, got, want)
+		}
+		if taken, scanned := parts(a.Store); taken+scanned < 2 || scanned != fewer {
+			t.Errorf("%s: %d parts taken, %d scanned", what, taken, scanned)
+		}
+		if n := len(slices.DeleteFunc(heard.take(), func(s string) bool { return !strings.HasPrefix(s, "index ") })); n > 1 {
+			t.Errorf("%s: it is said %d times", what, n)
+		}
+		check(t, errors.Join(a.Shutdown(), b.Shutdown()))
+	}
+	again("nothing", clone(base), 0)
+	for _, key := range []string{"0000", "1.pack", ""} { // "": all
+		n := 1
+		if key == "" {
+			n, _ = parts(open(t, clone(base)).Store)
+		}
+		for _, call := range []string{"open", "size", "read"} {
+			for _, err := range []error{syscall.EIO, syscall.EUCLEAN, syscall.ESTALE} {
+				disk := faulty.New(clone(base))
+				disk.Set(func(op faulty.Op) error {
+					if op.Call == call && strings.HasPrefix(op.Name, "/v/index/"+key) && !strings.HasSuffix(op.Name, indexNew) {
+						return err
+					}
+					return nil
+				})
+				again(fmt.Sprint(call, " of ", key, ": ", err), disk, n)
+			}
+		}
+	}
+	for key, earlier := range old {
+		now := must[[]byte](t)(readIndex(base, "/v/index/"+key))
+		next := slices.Clone(now[:len(now)-4])
+		next[7]++
+		for what, b := range map[string][]byte{
+			"another version": binary.BigEndian.AppendUint32(next, crcOf(next)),
+			"another time":    earlier,
+			"cut":             now[:len(now)/2],
+			"empty":           nil,
+		} {
+			with := clone(base)
+			f, err := with.OpenFile("/v/index/"+key, os.O_RDWR|os.O_TRUNC, 0o600)
+			check(t, err)
+			_, err = f.WriteAt(b, 0)
+			check(t, errors.Join(err, f.Close()))
+			again(key+": "+what, with, 1)
+		}
+	}
+}
+
+// A shutdown that has no time for all of the index leaves what it has written, which the next start uses and does not write again.
+func TestIndexGoesOnWhereAShutdownEnded(t *testing.T) {
+	const dirs = 12
+	inner, clock := handDisk(1 << 24)
+	disk := faulty.New(inner)
+	h := open(t, disk)
+	for i := range int64(dirs) {
+		h.put(i<<8+1, 1, pattern(40_000))
+		h.put(i<<8+2, 1, pattern(1000+int(i)))
+		h.all()[0].endPack()
+	}
+	clock.pass(time.Minute)
+	v := h.all()[0]
+	v.indexWait, v.endWait = time.Second, time.Minute
+	var mu sync.Mutex
+	var written []string
+	last := 5
+	disk.Set(func(op faulty.Op) error {
+		if op.Call != "rename" || !strings.HasPrefix(op.Name, "/v/index/") {
+			return nil
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if written = append(written, filepath.Base(op.Name)); len(written) >= last {
+			time.Sleep(v.indexWait) // the time is over
+		}
+		return nil
+	})
+	check(t, h.Shutdown())
+	done := written
+	if len(done) == 0 || len(done) == 2*dirs {
+		t.Fatalf("%v were written", done)
+	}
+	written, last = nil, 2*dirs+1
+	same(t, clone(inner), clone(inner), "/v")
+
+	clock.pass(time.Second)
+	h = open(t, disk)
+	if taken, scanned := parts(h.Store); taken != len(done) || scanned != 2*dirs-len(done) {
+		t.Errorf("%d taken, %d scanned, after %d were written", taken, scanned, len(done))
+	}
+	var g sync.WaitGroup
+	ctx, stop := context.WithCancel(t.Context())
+	h.indexTurn(ctx, &g) // long ago: nothing has to become old first
+	until(t, "the background goes on", func() bool { mu.Lock(); defer mu.Unlock(); return len(written) > 2 })
+	stop()
+	g.Wait()
+	check(t, h.Shutdown())
+	all := append(slices.Clone(done), written...)
+	if slices.Sort(all); len(all) != 2*dirs || len(slices.Compact(all)) != 2*dirs {
+		t.Errorf("%v were written, and then %v", done, written)
+	}
+	disk.Set(nil)
+	h = open(t, disk)
+	if taken, scanned := parts(h.Store); taken != 2*dirs || scanned != 0 {
+		t.Errorf("%d taken, %d scanned at last", taken, scanned)
 	}
 	check(t, h.Shutdown())
 }

@@ -101,7 +101,7 @@ func (s *Store) loadDir(v *volume, dir string) error {
 		if err := s.loadNames(v, dir, others); err != nil {
 			return err
 		}
-		for _, e := range l.final {
+		for _, e := range s.enterAllResting(v, v.at, l.final) {
 			if err := s.admitResting(v, nil, metadata.Block{ID: e.id, Generation: e.gen, Length: e.length}); err != nil {
 				return err
 			}

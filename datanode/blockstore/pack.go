@@ -245,7 +245,7 @@ func (s *slot) drop() error {
 // release removes the pack when nothing in it is in use. An error leaves an empty pack for the next start.
 func (p *pack) release() {
 	if p.live.Add(-1) == 0 {
-		p.v.places.remove(func(one place) bool { return one.p == p })
+		p.v.places.drop(p.at, place{p.v, p})
 		p.f.Close()
 		_ = removeFile(p.v.fs, p.v.packPath(p.seq))
 	}
@@ -267,10 +267,8 @@ func (p *pack) sync() error {
 
 // closePacks closes the files of all packs that are in use.
 func (s *Store) closePacks() {
-	for _, one := range s.places.all() {
-		if one.p != nil {
-			one.p.f.Close()
-		}
+	for _, p := range s.places.packs() {
+		p.f.Close()
 	}
 }
 
@@ -366,11 +364,8 @@ func (p *pack) readHead() bool {
 // recallPack enters the records of a pack by its index.
 func (s *Store) recallPack(p *pack, l *listing) error {
 	p.durable = l.durable
-	for _, e := range l.final {
-		p.live.Add(1)
-		if rests, ok := makeEntry(e.id, e.gen, p.at, e.at, e.length, false); ok && !p.v.inMemory() && s.enterResting(p.v, rests) {
-			continue
-		}
+	p.live.Add(int64(len(l.final)))
+	for _, e := range s.enterAllResting(p.v, p.at, l.final) {
 		if err := s.loadRecord(&slot{p: p, off: e.at, length: e.length}, &record{id: e.id, gen: e.gen, length: e.length, state: stateFinal}, math.MaxInt64); err != nil {
 			return err
 		}

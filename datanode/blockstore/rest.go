@@ -184,6 +184,56 @@ func (s *Store) enterResting(v *volume, e entry) bool {
 	return true
 }
 
+// enterAllResting is enterResting for the replicas of an index that lie at a place: shard by shard, because what it waits for is memory, and a shard's is less. It returns those that were not entered;
+// of one block they are in order.
+func (s *Store) enterAllResting(v *volume, place uint32, all []listed) (left []listed) {
+	if v.inMemory() {
+		return all
+	}
+	shardOf := func(e *listed) int { return int(mix(e.id) >> (64 - shardBits)) }
+	var ends [1 << shardBits]int32
+	for i := range all {
+		ends[shardOf(&all[i])]++
+	}
+	sum := int32(0)
+	for i, n := range ends {
+		ends[i] = sum // where those of the shard begin, as long as none is there
+		sum += n
+	}
+	order := make([]int32, len(all))
+	for i := range all {
+		end := &ends[shardOf(&all[i])]
+		order[*end] = int32(i)
+		*end++
+	}
+	begin := int32(0)
+	for i, end := range ends {
+		mine := order[begin:end]
+		begin = end
+		if len(mine) == 0 {
+			continue
+		}
+		entered, used := int64(0), int64(0)
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		comes := !v.leaving.Load() && v.failed.Load() == nil
+		for _, k := range mine {
+			one := &all[k]
+			e, ok := makeEntry(one.id, one.gen, place, one.at, one.length, false)
+			if !ok || !comes || sh.replicas[one.id] != nil || !sh.resting.put(e) {
+				left = append(left, *one)
+				continue
+			}
+			entered++
+			used += one.length + sumsSize(one.length)
+		}
+		sh.mu.Unlock()
+		v.replicas.Add(entered)
+		v.used.Add(used)
+	}
+	return left
+}
+
 // forgetResting forgets the replicas at rest of a volume that is leaving: no other one will rest there.
 func (s *Store) forgetResting(v *volume) {
 	var ids []metadata.BlockID
@@ -232,9 +282,8 @@ func (s *Store) idsOn(sh *shard, ids []metadata.BlockID, v *volume) []metadata.B
 			ids = append(ids, id)
 		}
 	}
-	places := s.places.all()
 	sh.resting.all(func(e entry) {
-		if places[e.place()-1].v == v {
+		if s.places.at(e).v == v {
 			ids = append(ids, e.id)
 		}
 	})

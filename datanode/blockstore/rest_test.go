@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -132,14 +133,7 @@ func TestPackGoesWithTheLastOfWhatRests(t *testing.T) {
 		t.Fatal("what is found does not rest")
 	}
 	h.wantContent(2, pattern(200))
-	packs := func() (n int) {
-		for _, one := range h.places.all() {
-			if one.p != nil {
-				n++
-			}
-		}
-		return n
-	}
+	packs := func() int { return len(h.places.packs()) }
 	check(t, h.Delete(block(1, 7, 0)))
 	if packs() != 1 {
 		t.Errorf("%d packs with one record", packs())
@@ -375,6 +369,55 @@ func own(t *testing.T, h *harness, id int64, steps int, data []byte) {
 			t.Errorf("block %d is listed %d times", id, listed)
 		}
 	}
+}
+
+// Of what an index lists each replica is entered that can rest, once; the others come back, those of one block in order.
+func TestReplicasOfAnIndexAreEntered(t *testing.T) {
+	h := open(t, mem.New(1<<24), "/v")
+	v := h.all()[0]
+	h.put(7, 1, pattern(100))
+	h.put(8, 1, pattern(200))
+	r := h.get(8) // has a handle
+	var all []listed
+	for id := range int64(3000) {
+		all = append(all, listed{id: metadata.BlockID(id), gen: 5, length: id})
+	}
+	all = append(all, listed{id: 9, gen: 6}, listed{id: 9, gen: 4}, listed{id: 5000, gen: 1 << genBits}, listed{id: 5001, gen: 1, at: 100}, listed{id: 5002, gen: 1, length: -1}, listed{id: -1, gen: 1, length: 3})
+	before, used := v.replicas.Load(), v.used.Load()
+	left := h.enterAllResting(v, v.at, all)
+	var got []string
+	for _, e := range left {
+		got = append(got, fmt.Sprint(e.id, "_", e.gen))
+	}
+	slices.SortStableFunc(got, func(a, b string) int { return strings.Compare(a[:strings.Index(a, "_")], b[:strings.Index(b, "_")]) })
+	if want := "[5000_1099511627776 5001_1 5002_1 7_5 8_5 9_6 9_4]"; fmt.Sprint(got) != want {
+		t.Errorf("not entered are %v, not %v", got, want)
+	}
+	for _, e := range all[:3000] {
+		size := e.length + sumsSize(e.length)
+		if e.id == 7 || e.id == 8 {
+			continue
+		}
+		if used += size; !h.rests(int64(e.id)) {
+			t.Fatalf("block %d does not rest", e.id)
+		}
+		if rep, ok := h.Replica(e.id); !ok || rep.Block != (metadata.Block{ID: e.id, Generation: 5, Length: e.length}) {
+			t.Fatalf("block %d is %v, %v", e.id, rep, ok)
+		}
+	}
+	if got := v.replicas.Load(); got != before+2998+1 {
+		t.Errorf("%d replicas", got)
+	}
+	if got := v.used.Load(); got != used+3+sumsSize(3) {
+		t.Errorf("%d bytes are used, not %d", got, used+3+sumsSize(3))
+	}
+	h.letGo(r)
+	v.leaving.Store(true)
+	if left := h.enterAllResting(v, v.at, []listed{{id: 6000, gen: 1}}); len(left) != 1 {
+		t.Error("a replica has come to a volume that leaves")
+	}
+	v.leaving.Store(false)
+	h.settled()
 }
 
 // Memory is 40 bytes a replica at most, whatever their number, and listing all of them takes a batch of block ids.

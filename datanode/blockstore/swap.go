@@ -355,7 +355,7 @@ func (s *Store) retire(v *volume, cause error) {
 	for _, r := range all {
 		s.forget(r)
 	}
-	packs := s.places.remove(func(one place) bool { return one.v == v })
+	packs := s.places.remove(v)
 	if failed { // somebody may still wait for the disk, with a pack in hand
 		packs = nil
 	} else {

@@ -181,53 +181,96 @@ type place struct {
 }
 
 // places gives places numbers, from 1 on. A number is given again only when nobody has it any more: that of a pack when no record of it is in use, and all of a volume when it was taken out of the store.
+// They lie in leaves, of which none moves, so that whoever looks one up waits for nobody, and one more, or one less, costs the same among a million.
 type places struct {
 	mu   sync.Mutex
-	list atomic.Pointer[[]place] // never changed, but replaced
+	list atomic.Pointer[[]*leaf] // only made longer
+	last uint32                  // the highest number so far
 	free []uint32
 }
 
-func (p *places) all() []place {
-	if list := p.list.Load(); list != nil {
-		return *list
-	}
-	return nil
+const leafBits = 8
+
+// leaf is 256 places; nil: nobody has the number.
+type leaf [1 << leafBits]atomic.Pointer[place]
+
+// slot is where the place of a number that was given lies.
+func (p *places) slot(n uint32) *atomic.Pointer[place] {
+	return &(*p.list.Load())[(n-1)>>leafBits][(n-1)%(1<<leafBits)]
 }
 
-// at is the place of an entry that is in a table now.
-func (p *places) at(e entry) place { return p.all()[e.place()-1] }
+// at is the place of an entry that is in a table now; of one that was, it may be nowhere, or another one.
+func (p *places) at(e entry) place {
+	if one := p.slot(e.place()).Load(); one != nil {
+		return *one
+	}
+	return place{}
+}
 
 func (p *places) add(one place) uint32 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	list := slices.Clone(p.all())
-	n := uint32(len(list) + 1)
+	var n uint32
 	if last := len(p.free) - 1; last >= 0 {
 		n, p.free = p.free[last], p.free[:last]
-		list[n-1] = one
 	} else {
-		list = append(list, one)
+		if p.last%(1<<leafBits) == 0 {
+			var list []*leaf
+			if old := p.list.Load(); old != nil {
+				list = *old
+			}
+			list = append(list, new(leaf)) // behind the end of every list that somebody has
+			p.list.Store(&list)
+		}
+		p.last++
+		n = p.last
 	}
-	p.list.Store(&list)
+	p.slot(n).Store(&one)
 	return n
 }
 
-// remove takes out those of which f is true, and returns their packs.
-func (p *places) remove(f func(place) bool) []*pack {
+// drop takes out the place of a number, if that is it still.
+func (p *places) drop(n uint32, one place) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	list := slices.Clone(p.all())
+	if n == 0 || n > p.last {
+		return
+	}
+	if at := p.slot(n); at.Load() != nil && *at.Load() == one {
+		at.Store(nil)
+		p.free = append(p.free, n)
+	}
+}
+
+// remove takes out a volume with its packs, and returns these.
+func (p *places) remove(v *volume) []*pack {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	var packs []*pack
-	for i, one := range list {
-		if one.v == nil || !f(one) {
+	for n := uint32(1); n <= p.last; n++ {
+		at := p.slot(n)
+		one := at.Load()
+		if one == nil || one.v != v {
 			continue
 		}
 		if one.p != nil {
 			packs = append(packs, one.p)
 		}
-		list[i] = place{}
-		p.free = append(p.free, uint32(i+1))
+		at.Store(nil)
+		p.free = append(p.free, n)
 	}
-	p.list.Store(&list)
+	return packs
+}
+
+// packs are those of all volumes.
+func (p *places) packs() []*pack {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var packs []*pack
+	for n := uint32(1); n <= p.last; n++ {
+		if one := p.slot(n).Load(); one != nil && one.p != nil {
+			packs = append(packs, one.p)
+		}
+	}
 	return packs
 }

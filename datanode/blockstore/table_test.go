@@ -5,6 +5,8 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
+	"runtime"
+	"sync"
 	"testing"
 
 	"github.com/gohops/hops/metadata"
@@ -109,10 +111,11 @@ func TestPlacesGiveANumberAgainWhenItIsFree(t *testing.T) {
 			t.Fatalf("numbers %v", numbers)
 		}
 	}
-	if packs := p.remove(func(one place) bool { return one.v == v }); len(packs) != 1 || packs[0] != a {
+	if packs := p.remove(v); len(packs) != 1 || packs[0] != a {
 		t.Errorf("of a volume with one pack %d were removed", len(packs))
 	}
-	if packs := p.remove(func(one place) bool { return one.p == a }); len(packs) != 0 {
+	p.drop(2, place{v, a}) // which has gone with its volume
+	if packs := p.remove(v); len(packs) != 0 {
 		t.Errorf("and %d again", len(packs))
 	}
 	e, _ := makeEntry(1, 1, 4, packAlign, 1, true)
@@ -125,5 +128,69 @@ func TestPlacesGiveANumberAgainWhenItIsFree(t *testing.T) {
 	p.add(place{v: v})
 	if n := p.add(place{v: v}); n != 5 {
 		t.Errorf("new number %d when none is free", n)
+	}
+	p.drop(4, place{v, b}) // it is another one's
+	p.drop(0, place{})     // of a pack that has none
+	if got := p.packs(); len(got) != 1 || got[0] != b {
+		t.Errorf("packs %v", got)
+	}
+	p.drop(4, place{w, b})
+	if got := p.at(e); got != (place{}) || len(p.packs()) > 0 {
+		t.Errorf("a place that was dropped is %v", got)
+	}
+	if n := p.add(place{v: w}); n != 4 {
+		t.Errorf("new number %d, not that of the one that was dropped", n)
+	}
+}
+
+// What a place costs does not grow with their number: neither to come nor to go, while others look.
+func TestPlacesAreNotCopied(t *testing.T) {
+	const n = 20_000
+	var p places
+	v := &volume{}
+	packs := make([]*pack, n)
+	for i := range packs {
+		packs[i] = &pack{v: v}
+	}
+	p.add(place{v: v})
+	stop := make(chan struct{})
+	var g sync.WaitGroup
+	g.Go(func() {
+		for r := rand.New(rand.NewPCG(1, 2)); ; runtime.Gosched() {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			p.mu.Lock()
+			last := p.last
+			p.mu.Unlock()
+			if one := p.at(entry{a: 1 + r.Uint64N(uint64(last))}); one != (place{}) && one.v != v {
+				t.Errorf("a place is %v", one)
+			}
+		}
+	})
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range 2 {
+		for _, k := range packs {
+			k.at = p.add(place{v, k})
+		}
+		for i := range packs { // the first one last
+			k := packs[n-1-i]
+			if got := p.at(entry{a: uint64(k.at)}); got != (place{v, k}) {
+				t.Fatalf("the place of pack %d is %v", i, got)
+			}
+			p.drop(k.at, place{v, k})
+		}
+	}
+	runtime.ReadMemStats(&after)
+	close(stop)
+	g.Wait()
+	if each := (after.TotalAlloc - before.TotalAlloc) / (2 * n); each > 200 {
+		t.Errorf("%d bytes were allocated for each", each)
+	}
+	if p.last != n+1 {
+		t.Errorf("%d numbers for %d places", p.last, n+1)
 	}
 }

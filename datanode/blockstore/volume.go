@@ -61,9 +61,9 @@ type volume struct {
 
 	usageMu sync.Mutex
 	asking  *asking // nil: nobody asks
-	// usageWait and endWait are the constants, less in tests.
-	usageWait, endWait time.Duration
-	lastUse            vfs.Usage
+	// usageWait, endWait and indexWait are the constants, less in tests.
+	usageWait, endWait, indexWait time.Duration
+	lastUse                       vfs.Usage
 
 	dirMu sync.Mutex
 	dirs  map[string]bool // subdirectories that exist durably
@@ -84,7 +84,7 @@ type volume struct {
 func newVolume(fsys vfs.FS, path string, typ datanode.StorageType, reserve int64, log *slog.Logger) *volume {
 	v := &volume{gone: make(chan struct{}), silent: make(chan struct{}), path: path, typ: typ, reserve: reserve, log: log, dirs: map[string]bool{}, lead: make(chan struct{}, 1), packLimit: packLimit, packSize: packSize}
 	v.fs = watched{fsys, v}
-	v.trash.now, v.usageWait, v.endWait = time.Now, usageWait, endWait
+	v.trash.now, v.usageWait, v.endWait, v.indexWait = time.Now, usageWait, endWait, indexLast
 	return v
 }
 
