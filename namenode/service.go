@@ -52,6 +52,9 @@ type Reader interface {
 	Stat(c metadata.Caller, path string, done func(*metadata.FileStatus, error))
 	// StatNow answers what Stat would, where nobody has to be asked before; ok false: Stat tells. A status takes the place of what is in room.
 	StatNow(c metadata.Caller, path string, room *metadata.FileStatus) (f *metadata.FileStatus, ok bool, err error)
+	// StatEach answers what StatNow would of several paths, of the first ones, as many as end without an error and are in memory, and returns how many. Where
+	// there is nothing a room gets no Type.
+	StatEach(c metadata.Caller, paths []string, rooms []metadata.FileStatus) int
 	// StatMany is Stat of many paths, in their order. Each is looked up by itself: changes come in between.
 	StatMany(c metadata.Caller, r StatManyRequest, done func([]Found, error))
 	// List is one page of a directory, or a file listed as itself; nil, nil when nothing is there.

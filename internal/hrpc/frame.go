@@ -67,6 +67,12 @@ func (f *frames) next() (frame []byte, ok bool, err error) {
 	return frame, true, nil
 }
 
+// ready reports whether a whole frame has arrived.
+func (f *frames) ready() bool {
+	_, _, ok := f.peek(f.start)
+	return ok
+}
+
 // peek returns the frame that begins at a place of buf without its length, and where it ends, if all of it has arrived.
 func (f *frames) peek(at int) (frame []byte, end int, ok bool) {
 	if f.end-at < 4 {

@@ -46,6 +46,10 @@ type Method struct {
 	// it returns, or later from any goroutine; Serve waits for those of Call.Go. Every call must be answered exactly once; further answers go nowhere and are
 	// counted. A panic becomes an error reply.
 	Handle func(*Call)
+	// Batch, if not nil, may answer calls that have come together, where a request is a path and nothing else (Source). It runs on the connection's reader, must
+	// not block, and answers with Batch.Reply the first of them, as many as it can at once and without an error; the others are Handle's, as all of them are
+	// where the audit log keeps the method, or there is no room.
+	Batch func(*Batch)
 
 	requests *sync.Pool // of empty requests, of a Passing method; nil: each has its own
 }
@@ -129,6 +133,7 @@ type Server struct {
 	config    ServerConfig
 	protocols map[string]*protocol // complete before Serve, read-only from then on
 	flusher   flusher
+	batches   bool // a method has a Batch
 
 	mu    sync.Mutex
 	conns map[*serverConn]struct{}
@@ -200,6 +205,10 @@ func (s *Server) Handle(name string, m Method) {
 	if _, ok := m.New().(resetter); ok && m.Passing {
 		m.requests = new(sync.Pool)
 	}
+	if m.Batch != nil && !m.Source {
+		panic(fmt.Sprintf("hrpc: method %s of %s has a Batch, and no Source", m.Name, name))
+	}
+	s.batches = s.batches || m.Batch != nil
 	p.methods[m.Name] = &m
 }
 

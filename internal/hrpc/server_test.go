@@ -219,7 +219,7 @@ func TestPathsOfCallsThatComeTogetherAreToldFirst(t *testing.T) {
 	send(failed, request(5, 0, nn, "fly", &hadooppb.GetFileInfoRequestProto{Src: new("/c")}), frameOf2(header(2, 0, 6), badVersion, &hadooppb.GetFileInfoRequestProto{Src: new("/c")}),
 		request(7, 0, "no.such", "getFileInfo", &hadooppb.GetFileInfoRequestProto{Src: new("/c")}), stat(8, "/x"), stat(9, "/x"))
 	var many [][]byte
-	for i := range int32(aheadMost) {
+	for i := range int32(MaxBatch) {
 		many = append(many, other(10+i))
 	}
 	send(ok, append(many, stat(100, "/d"), other(101), stat(102, "/e"))...)
@@ -227,7 +227,7 @@ func TestPathsOfCallsThatComeTogetherAreToldFirst(t *testing.T) {
 	for range len(told) {
 		got = append(got, <-told)
 	}
-	want := []string{`["/a" "/b"] before call 0`, `["/c" "/x" "/x"] before call 2`, fmt.Sprintf(`["/d" "/e"] before call %d`, 2+aheadMost)}
+	want := []string{`["/a" "/b"] before call 0`, `["/c" "/x" "/x"] before call 2`, fmt.Sprintf(`["/d" "/e"] before call %d`, 2+MaxBatch)}
 	if !slices.Equal(got, want) {
 		t.Errorf("told %q, want %q", got, want)
 	}

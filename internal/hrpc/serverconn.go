@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math"
 	"net"
 	"os"
 	"runtime/debug"
@@ -27,8 +26,6 @@ const (
 	flushAt = 64 << 10
 	// pauseAt is how much may wait for the peer before its next request is looked at.
 	pauseAt = 4 << 20
-	// aheadMost is how many calls are looked at together before the first is served.
-	aheadMost = 16
 	// maxTarget is how long the header of a call is that is remembered.
 	maxTarget = 256
 
@@ -387,17 +384,7 @@ func (c *serverConn) arrived() error {
 // serveArrived serves the frames that have arrived and sends what has been answered.
 func (c *serverConn) serveArrived() error {
 	served, ahead := false, 0
-	for ; ; ahead-- {
-		if ahead == 0 {
-			ahead = c.lookAhead()
-		}
-		frame, ok, err := c.frames.next()
-		if err != nil {
-			return err
-		}
-		if !ok {
-			break
-		}
+	for c.frames.ready() {
 		// Before the first, and after every one while there are more.
 		if waiting := c.out.hold(true); waiting > flushAt {
 			c.free = 0
@@ -406,9 +393,22 @@ func (c *serverConn) serveArrived() error {
 			}
 		}
 		served = true
+		if ahead == 0 {
+			if _, ahead = c.lookAhead(); ahead == 0 {
+				continue // all that was looked at is served
+			}
+		}
+		frame, _, err := c.frames.next()
+		if err != nil {
+			return err
+		}
 		if err := c.handle(frame, false); err != nil {
 			return err
 		}
+		ahead--
+	}
+	if _, _, err := c.frames.next(); err != nil { // there is none, and it is known now what the one that arrives waits for
+		return err
 	}
 	switch {
 	case !c.frames.partial():
@@ -425,54 +425,6 @@ func (c *serverConn) serveArrived() error {
 		return c.payFrame(&c.frames, n)
 	}
 	return nil
-}
-
-// lookAhead tells Prefetch the paths of the calls that have arrived, and returns how many frames it has looked at, one at least.
-//
-// Looking for a path is waiting for memory a dozen times, each time for what the last one has told. Of several paths the first
-// steps are waited for together, then the second ones, and so on: asynchronous memory access chaining (Kocberber et al., VLDB 2015).
-func (c *serverConn) lookAhead() int {
-	if c.server.config.Prefetch == nil || !c.known || c.layer != nil {
-		return math.MaxInt
-	}
-	if _, end, ok := c.frames.peek(c.frames.start); !ok || end == c.frames.end {
-		return 1 // one alone, as on most connections
-	}
-	var room [aheadMost][]byte
-	paths, looked := room[:0], 0
-	for at := c.frames.start; looked < aheadMost; looked++ {
-		frame, end, ok := c.frames.peek(at)
-		if !ok {
-			break
-		}
-		if path := c.source(frame); path != nil {
-			paths = append(paths, path)
-		}
-		at = end
-	}
-	if len(paths) > 1 {
-		c.server.config.Prefetch(paths)
-	}
-	return looked
-}
-
-// source returns the path that a call is about, if its method says where that is; nil: nobody knows. The frame may be anything.
-func (c *serverConn) source(frame []byte) []byte {
-	_, n := cut(frame)
-	frame = frame[n:]
-	head, k := cut(frame)
-	if n == 0 || k == 0 {
-		return nil
-	}
-	body, k2 := cut(frame[k:])
-	if k2 == 0 || len(body) == 0 || body[0] != 1<<3|2 {
-		return nil
-	}
-	if t, err := c.target(head); err != nil || t.method == nil || !t.method.Source {
-		return nil
-	}
-	path, _ := cut(body[1:])
-	return path
 }
 
 // preamble reads the seven bytes that open a connection.
@@ -845,14 +797,18 @@ func (c *serverConn) timed(call *Call) {
 	c.answered.Add(1)
 	c.queued.Add(int64(queued))
 	c.took.Add(int64(took))
-	slow := c.server.config.Slow
-	if !slow.Slow(queued+took) || call.method != nil && call.method.Waits {
+	if !c.server.config.Slow.Slow(queued+took) || call.method != nil && call.method.Waits {
 		return
 	}
-	w := &call.waits
+	c.tellSlow(call.Method, call.Caller.User, queued, took, &call.waits)
+}
+
+// tellSlow tells of a call that has taken too long.
+func (c *serverConn) tellSlow(method, user string, queued, took time.Duration, w *metadata.Waits) {
+	slow := c.server.config.Slow
 	rest := max(took-w.Queue-w.Disk-w.Others-w.Apply, 0)
 	slow.Tell("Slow RPC : %s took %d milliseconds to process from client %v of %s, the processing detail is connection=%dms, handler=%dms, queue=%dms, disk=%dms, others=%dms, apply=%dms, and the threshold time is %d milliseconds.",
-		call.Method, (queued + took).Milliseconds(), call.Remote, printable([]byte(call.Caller.User)), queued.Milliseconds(), rest.Milliseconds(), w.Queue.Milliseconds(), w.Disk.Milliseconds(),
+		method, (queued + took).Milliseconds(), c.remote, printable([]byte(user)), queued.Milliseconds(), rest.Milliseconds(), w.Queue.Milliseconds(), w.Disk.Milliseconds(),
 		w.Others.Milliseconds(), w.Apply.Milliseconds(), slow.Limit().Milliseconds())
 }
 

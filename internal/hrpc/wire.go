@@ -160,6 +160,10 @@ func varint(b []byte) (v uint64, rest []byte, ok bool) {
 
 // cut returns the length-delimited bytes at the start of b and how much of b they take, 0 if they are not there.
 func cut(b []byte) ([]byte, int) {
+	if len(b) > 0 && int(b[0]) < min(len(b), 0x80) { // mostly the length is one byte
+		n := 1 + int(b[0])
+		return b[1:n:n], n
+	}
 	size, n := binary.Uvarint(b)
 	if n <= 0 || size > uint64(len(b)-n) {
 		return nil, 0
@@ -253,17 +257,24 @@ const plainCall = "\x08\x02\x10\x00\x18"
 // maxTail is of how long a header the tail is remembered.
 const maxTail = 256
 
-// parse is parseRequestHeader, but that clientID may be that of an earlier header, with the same bytes.
-func (s *headers) parse(b []byte) (requestHeader, error) {
-	var tail []byte
-	var id uint64
+// splitHeader returns the number of a call, as it is encoded, and what is behind it, of a header that begins with plainCall; of others nothing.
+func splitHeader(b []byte) (id uint64, tail []byte) {
 	if len(b) > len(plainCall) && string(b[:len(plainCall)]) == plainCall {
 		var n int
 		if id, n = binary.Uvarint(b[len(plainCall):]); n > 0 {
 			tail = b[len(plainCall)+n:]
 		}
 	}
-	if len(tail) > 0 && bytes.Equal(tail, s.tail) {
+	return id, tail
+}
+
+// again reports whether what is behind the number of a call is as in the last header.
+func (s *headers) again(tail []byte) bool { return bytes.Equal(tail, s.tail) }
+
+// parse is parseRequestHeader, but that clientID may be that of an earlier header, with the same bytes.
+func (s *headers) parse(b []byte) (requestHeader, error) {
+	id, tail := splitHeader(b)
+	if len(tail) > 0 && s.again(tail) {
 		h := s.like
 		h.callID = unzigzag32(id)
 		return h, nil

@@ -269,6 +269,7 @@ func TestReadsBesideApply(t *testing.T) {
 				path := fmt.Sprintf("/%c/%c", 'a'+r.IntN(4), 'a'+r.IntN(4))
 				w.ns.Prefetch([][]byte{[]byte(path), []byte("/a/b")})
 				w.ns.Stat(bob, path)
+				w.ns.StatEach(make([]metadata.FileStatus, 3), bob, []string{path, "/a/b", "/"})
 				if l, err := w.ns.List(super, "/", "", 2); err != nil || l == nil {
 					t.Error("the root does not list", err)
 				}

@@ -187,7 +187,7 @@ func (ns *Namespace) forget(n *inode) {
 // forgetNear makes what is remembered of paths let go of a directory.
 func (ns *Namespace) forgetNear(n *inode) {
 	if t := ns.near.Load(); t != nil {
-		t.slot(strings.TrimPrefix(n.path(), "/")).CompareAndSwap(n, nil)
+		t.forget(hashName(strings.TrimPrefix(n.path(), "/")), n)
 	}
 }
 

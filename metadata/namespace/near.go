@@ -1,7 +1,6 @@
 package namespace
 
 import (
-	"bytes"
 	"strings"
 	"sync/atomic"
 )
@@ -11,13 +10,20 @@ import (
 // whether that is still its path is read off the names above it; so nothing has to be told here when the tree changes. One
 // that was forgotten has nothing above it any more.
 type near struct {
-	root  *inode // of the tree that the directories are of
-	slots [nearSlots]atomic.Pointer[inode]
+	root *inode // of the tree that the directories are of
+	sets [1 << nearBits]nearSet
+}
+
+// nearSet is where directories are remembered whose paths have hashes that begin alike: one line of the processor's cache, so that
+// looking for one among four costs what looking at one does.
+type nearSet struct {
+	hashes [nearWays]atomic.Uint64
+	nodes  [nearWays]atomic.Pointer[inode]
 }
 
 const (
-	nearBits  = 15
-	nearSlots = 1 << nearBits
+	nearBits = 13
+	nearWays = 4
 	// nearDepth is the deepest directory that is remembered.
 	nearDepth = 24
 )
@@ -40,7 +46,7 @@ func (ns *Namespace) approach(p *place, path string) (rest string, at *inode) {
 		return path, nil
 	}
 	t := ns.nearby()
-	if at = t.slot(dir).Load(); at == nil || !t.enter(p, at, dir) {
+	if at = t.get(hashName(dir)); at == nil || !t.enter(p, at, dir) {
 		return path, nil
 	}
 	at.use()
@@ -55,27 +61,41 @@ func (ns *Namespace) Prefetch(paths [][]byte) {
 		return
 	}
 	defer ns.mu.RUnlock()
-	t := ns.nearby()
+	seekEach(ns.nearby(), paths)
+}
+
+// seekEach is Prefetch under the lock.
+func seekEach[S string | []byte](t *near, paths []S) {
 	var room [16]seeker
-	for len(paths) > 0 {
+	for len(paths) > 1 {
 		n := min(len(paths), len(room))
 		seekers := room[:0]
 		for _, path := range paths[:n] {
-			i := bytes.LastIndexByte(path, '/')
+			i := lastSlash(path)
 			if i <= 1 || path[0] != '/' {
 				continue
 			}
-			seekers = append(seekers, seeker{slot: &t.slots[hashName(path[1:i])>>(64-nearBits)], hash: hashName(path[i+1:])})
+			seekers = append(seekers, seeker{way: hashName(path[1:i]), hash: hashName(path[i+1:])})
 		}
-		seek(seekers)
+		t.seek(seekers)
 		paths = paths[n:]
 	}
 }
 
+// lastSlash returns where the last slash of a path is; -1 if there is none.
+func lastSlash[S string | []byte](path S) int {
+	i := len(path) - 1
+	for i >= 0 && path[i] != '/' {
+		i--
+	}
+	return i
+}
+
 // seeker is on the way to a file.
 type seeker struct {
-	slot *atomic.Pointer[inode] // where its directory is remembered
-	hash uint64                 // of its name
+	way  uint64 // the hash of its directory's path
+	hash uint64 // of its name
+	at   *inode // its directory, if that is remembered
 	dir  *directory
 	few  []child
 	node *inode
@@ -84,10 +104,14 @@ type seeker struct {
 // seek goes step by step with all of them. What it returns is of no use but that the compiler leaves the reads in.
 //
 //go:noinline
-func seek(all []seeker) (sum int64) {
+func (t *near) seek(all []seeker) (sum int64) {
 	for i := range all {
-		if n := all[i].slot.Load(); n != nil {
+		all[i].at = t.get(all[i].way)
+	}
+	for i := range all {
+		if n := all[i].at; n != nil {
 			all[i].dir = n.dir
+			sum += int64(n.epoch)
 			if len(n.name) > 0 {
 				sum += int64(n.name[0])
 			}
@@ -139,7 +163,7 @@ func (ns *Namespace) keepNear(p *place, path string) {
 		return
 	}
 	if at := p.parent(); at != nil && at.isDir() && !at.isGhost() {
-		ns.nearby().slot(dir).Store(at)
+		ns.nearby().put(hashName(dir), at)
 	}
 }
 
@@ -152,9 +176,43 @@ func inDirectory(path string) (dir, name string, ok bool) {
 	return path[:i], path[i+1:], true
 }
 
-// slot is where the directory dir is remembered, a path from the root without the slashes around it.
-func (t *near) slot(dir string) *atomic.Pointer[inode] {
-	return &t.slots[hashName(dir)>>(64-nearBits)]
+// get returns what is remembered under the hash of a path from the root without the slashes around it: as good as always the directory
+// that was there; nil: nothing is.
+func (t *near) get(hash uint64) *inode {
+	set := &t.sets[hash>>(64-nearBits)]
+	for i := range set.hashes {
+		if set.hashes[i].Load() == hash {
+			return set.nodes[i].Load()
+		}
+	}
+	return nil
+}
+
+// put remembers a directory, in the place of another one if its set is full. Readers who put at the same time may leave a hash with the
+// directory of another one: whoever finds that sees that it has another path.
+func (t *near) put(hash uint64, n *inode) {
+	set := &t.sets[hash>>(64-nearBits)]
+	way := int(hash % nearWays)
+	for i := range set.hashes {
+		h := set.hashes[i].Load()
+		if h == hash {
+			way = i
+			break
+		}
+		if set.nodes[i].Load() == nil {
+			way = i
+		}
+	}
+	set.nodes[way].Store(n)
+	set.hashes[way].Store(hash)
+}
+
+// forget lets go of a directory, whatever hash it is remembered under. mu is held alone.
+func (t *near) forget(hash uint64, n *inode) {
+	set := &t.sets[hash>>(64-nearBits)]
+	for i := range set.nodes {
+		set.nodes[i].CompareAndSwap(n, nil)
+	}
 }
 
 // enter makes p the place dir, if n, which may be nil, is what is there.

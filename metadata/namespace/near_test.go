@@ -74,6 +74,7 @@ func rememberDirectories(t *testing.T, memory int64) {
 				hits++
 			}
 			ns.Prefetch([][]byte{[]byte(p), []byte(p[1:]), []byte(path(5)), nil, []byte("/"), []byte("//")}) // tells nothing, whatever is there
+			statsEach(t, ns, []string{p, path(5), path(3), path(2), p})
 			for _, why := range []intent{toUse, toMake} {
 				got, gotErr := resolved(ns, p, why)
 				near := ns.near.Swap(&near{root: ns.root})
@@ -87,6 +88,50 @@ func rememberDirectories(t *testing.T, memory int64) {
 	}
 	if hits < rounds/4 {
 		t.Errorf("only %d paths began at a directory that was remembered", hits)
+	}
+}
+
+// statsEach compares what many paths are answered with together with what each is by itself.
+func statsEach(t *testing.T, ns *Namespace, paths []string) {
+	t.Helper()
+	who := metadata.Caller{User: "bob"}
+	rooms := make([]metadata.FileStatus, len(paths))
+	for i := range rooms {
+		rooms[i].Type = 99 // of the one before
+	}
+	n := ns.StatEach(rooms, who, paths)
+	for i, path := range paths {
+		want, err := ns.Stat(who, path)
+		switch {
+		case i == n && err != nil:
+			return
+		case i == n || err != nil:
+			t.Fatalf("%d of %q were answered together; the next one by itself is %+v, %v", n, paths, want, err)
+		case want == nil && rooms[i] != metadata.FileStatus{} || want != nil && rooms[i] != *want:
+			t.Fatalf("%s is %+v together with others, %+v by itself", path, rooms[i], want)
+		}
+	}
+}
+
+// StatEach reads nothing from the store, and goes no further than what is in memory.
+func TestStatEachStopsAtWhatIsCold(t *testing.T) {
+	w := coldDirectory(t, 10)
+	paths := []string{"/", "/big", "/big/f0000001x", "/none", "/big/f0000003", "/"}
+	rooms := make([]metadata.FileStatus, len(paths))
+	if _, err := w.ns.Stat(super, "/big"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.ns.Stat(super, "/none"); err != nil {
+		t.Fatal(err)
+	}
+	if n := w.ns.StatEach(rooms, super, paths); n != 4 || rooms[2].Type != metadata.TypeFile || rooms[3].Type != 0 {
+		t.Errorf("%d answered, %+v", n, rooms)
+	}
+	if _, err := w.ns.Stat(super, "/big/f0000003"); err != nil {
+		t.Fatal(err)
+	}
+	if n := w.ns.StatEach(rooms, super, paths); n != len(paths) || rooms[4].Type != metadata.TypeFile {
+		t.Errorf("%d answered, %+v", n, rooms)
 	}
 }
 

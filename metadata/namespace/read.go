@@ -42,19 +42,8 @@ func (ns *Namespace) StatInto(room *metadata.FileStatus, c metadata.Caller, path
 	}
 	var status *metadata.FileStatus
 	err := ns.find(c, path, func(p *place, _ *caller) error {
-		n := p.last()
-		switch {
-		case n == nil:
-			status = nil
-		case n.isGhost() && n.snapshot() == 0:
+		if status = nil; ns.describeLast(room, p.last()) {
 			status = room
-			*status = metadata.FileStatus{Type: metadata.TypeDirectory, Mode: 0o777}
-		default:
-			status = room
-			n.describe(status, n.policies())
-			if _, ok := ns.snaps.allowed[n.id]; ok && !n.isGhost() {
-				status.Snapshottable = true
-			}
 		}
 		return nil
 	})
@@ -62,6 +51,49 @@ func (ns *Namespace) StatInto(room *metadata.FileStatus, c metadata.Caller, path
 		return nil, nil // only a file above the path can refuse the superuser; HDFS says "missing" then
 	}
 	return status, err
+}
+
+// StatEach is StatInto of several paths, with the lock held once for all of them: of the first ones, up to one that ends in an error, or for which something has to be
+// read from the store. It returns how many these are. Where there is nothing at a path its room gets no Type.
+func (ns *Namespace) StatEach(rooms []metadata.FileStatus, c metadata.Caller, paths []string) (n int) {
+	p := newPlace()
+	defer p.release()
+	p.reader = callerOf(c)
+	ns.mu.RLock()
+	defer ns.mu.RUnlock()
+	if ns.broken != nil {
+		return 0
+	}
+	seekEach(ns.nearby(), paths)
+	for n, path := range paths {
+		base, rest, err := parse(path)
+		if err == nil {
+			err = ns.resolve(p, &p.reader, base, rest, toUse)
+		}
+		if err != nil || isReservedRoot(path) {
+			return n
+		}
+		if !ns.describeLast(&rooms[n], p.last()) {
+			rooms[n] = metadata.FileStatus{}
+		}
+	}
+	return len(paths)
+}
+
+// describeLast is the status of what a path leads to, in room; false: that is nothing.
+func (ns *Namespace) describeLast(room *metadata.FileStatus, n *inode) bool {
+	switch {
+	case n == nil:
+		return false
+	case n.isGhost() && n.snapshot() == 0:
+		*room = metadata.FileStatus{Type: metadata.TypeDirectory, Mode: 0o777}
+	default:
+		n.describe(room, n.policies())
+		if len(ns.snaps.allowed) > 0 && !n.isGhost() {
+			_, room.Snapshottable = ns.snaps.allowed[n.id]
+		}
+	}
+	return true
 }
 
 // Listing is a page of a directory.

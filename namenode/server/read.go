@@ -48,6 +48,14 @@ func (s *Server) StatNow(c metadata.Caller, path string, room *metadata.FileStat
 	return f, ok, err
 }
 
+// StatEach implements namenode.Reader.
+func (s *Server) StatEach(c metadata.Caller, paths []string, rooms []metadata.FileStatus) (n int) {
+	if !s.glance(func() { n = s.ns.StatEach(rooms, c, paths) }) {
+		return 0
+	}
+	return n
+}
+
 func (s *Server) statGroup(c metadata.Caller, path string, done func(*metadata.FileStatus, error)) {
 	askGroup(s, &c, done, func() (*metadata.FileStatus, error) { return s.ns.Stat(c, path) })
 }

@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"sync"
 
+	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
 	"github.com/gohops/hops/namenode/hdfs"
@@ -63,6 +64,38 @@ func (a *infoAnswer) MarshalToSizedBufferVT(to []byte) (int, error) {
 	}
 	b := appendLength(to[:0], 1, a.size)
 	return whole(a.encoder.appendStatus(b, a.status, &a.blocks), to, nil)
+}
+
+// infoBatch is answers to calls that have come together.
+type infoBatch struct {
+	rooms    [hrpc.MaxBatch]metadata.FileStatus
+	answers  [hrpc.MaxBatch]infoAnswer
+	messages [hrpc.MaxBatch]hrpc.Message
+}
+
+var infoBatches = sync.Pool{New: func() any {
+	b := new(infoBatch)
+	for i := range b.answers {
+		b.messages[i] = &b.answers[i]
+	}
+	return b
+}}
+
+// of returns answers with the first n statuses.
+func (b *infoBatch) of(e *encoder, n int) []hrpc.Message {
+	for i := range n {
+		a := &b.answers[i]
+		if a.encoder, a.status = e, &b.rooms[i]; a.status.Type == 0 {
+			a.status = nil
+		}
+	}
+	return b.messages[:n]
+}
+
+// release keeps the memory for others, without what belongs to the first n.
+func (b *infoBatch) release(n int) {
+	clear(b.rooms[:n])
+	infoBatches.Put(b)
 }
 
 // infosAnswer is a GetFileInfosResponseProto. It implements hrpc.ManyAnswers.

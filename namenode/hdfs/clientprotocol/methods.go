@@ -13,7 +13,7 @@ func (p *protocol) methods() []hrpc.Method {
 	const anyone, byPath, superuser = security.Anyone, security.ByPath, security.Superuser
 	return []hrpc.Method{
 		on("getServerDefaults", anyone, p.getServerDefaults),
-		passing(on("getFileInfo", byPath, p.getFileInfo)),
+		together(passing(on("getFileInfo", byPath, p.getFileInfo)), p.infosNow),
 		passing(large(on("getListing", byPath, p.getListing))),
 		passing(large(on("getBlockLocations", byPath, p.getBlockLocations))),
 		passing(on("create", byPath, p.create)),

@@ -96,7 +96,14 @@ func (p *protocol) led(m hrpc.Method) hrpc.Method {
 	if anywhere[m.Name] {
 		return m
 	}
-	handle, observed := m.Handle, observed[m.Name]
+	handle, batch, observed := m.Handle, m.Batch, observed[m.Name]
+	if batch != nil {
+		m.Batch = func(b *hrpc.Batch) {
+			if p.service.Active() {
+				batch(b)
+			}
+		}
+	}
 	m.Handle = func(c *hrpc.Call) {
 		switch {
 		case p.service.Active():
@@ -162,6 +169,12 @@ func large(m hrpc.Method) hrpc.Method {
 // passing says of a method that nothing of its calls is looked at once they are answered.
 func passing(m hrpc.Method) hrpc.Method {
 	m.Passing = true
+	return m
+}
+
+// together gives a method what may serve calls that have come together.
+func together(m hrpc.Method, batch func(*hrpc.Batch)) hrpc.Method {
+	m.Batch = batch
 	return m
 }
 

@@ -54,6 +54,18 @@ func (s *scripted) StatNow(metadata.Caller, string, *metadata.FileStatus) (*meta
 	return s.stat, !s.later, nil
 }
 
+func (s *scripted) StatEach(_ metadata.Caller, paths []string, rooms []metadata.FileStatus) int {
+	if s.later {
+		return 0
+	}
+	for i := range paths {
+		if s.stat != nil {
+			rooms[i] = *s.stat
+		}
+	}
+	return len(paths)
+}
+
 func (s *scripted) ContentSummary(_ metadata.Caller, _ string, done func(*metadata.ContentSummary, error)) {
 	done(s.summary, nil)
 }

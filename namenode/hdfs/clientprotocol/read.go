@@ -31,6 +31,14 @@ func (p *protocol) info(c *hrpc.Call, path string) {
 	answer.release()
 }
 
+// infosNow answers calls of getFileInfo that have come together, as far as all of them can be answered at once.
+func (p *protocol) infosNow(b *hrpc.Batch) {
+	answers := infoBatches.Get().(*infoBatch)
+	n := p.service.StatEach(b.Caller, b.Paths, answers.rooms[:len(b.Paths)])
+	b.Reply(answers.of(&p.encode, n))
+	answers.release(n)
+}
+
 func (p *protocol) infoLater(c *hrpc.Call, path string) {
 	p.service.Stat(c.Caller, path, func(f *metadata.FileStatus, err error) {
 		if err != nil {
