@@ -17,13 +17,15 @@ import (
 
 // machine is what numbers depend on.
 type machine struct {
-	Cores      int     `json:"cores"`
-	CPU        string  `json:"cpu"`
-	MemoryGiB  float64 `json:"memory_gib"`
-	Kernel     string  `json:"kernel"`
-	Filesystem string  `json:"filesystem"`
-	Go         string  `json:"go"`
-	Java       string  `json:"java,omitempty"`
+	Cores     int     `json:"cores"`
+	CPU       string  `json:"cpu"`
+	MemoryGiB float64 `json:"memory_gib"`
+	Kernel    string  `json:"kernel"`
+	// Congestion is the congestion control of TCP that the machine is set to.
+	Congestion string `json:"congestion,omitempty"`
+	Filesystem string `json:"filesystem"`
+	Go         string `json:"go"`
+	Java       string `json:"java,omitempty"`
 	// Load is the load average before the run, Busy how many cores others used then.
 	Load string  `json:"load_before"`
 	Busy float64 `json:"busy_cores_before"`
@@ -46,6 +48,9 @@ func describeMachine(dir string) machine {
 	var name unix.Utsname
 	if unix.Uname(&name) == nil {
 		m.Kernel, _, _ = strings.Cut(unix.ByteSliceToString(name.Release[:]), "-")
+	}
+	if text, err := os.ReadFile("/proc/sys/net/ipv4/tcp_congestion_control"); err == nil {
+		m.Congestion = strings.TrimSpace(string(text))
 	}
 	m.Filesystem = filesystemOf(dir)
 	m.Load = loadAverage()

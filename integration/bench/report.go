@@ -254,8 +254,8 @@ func (r *report) markdown(name string) string {
 		title = "INCOMPLETE: " + title
 	}
 	m := r.Machine
-	fmt.Fprintf(&b, "# %s\n\n%s, %s, %d cores (%s), %.0f GiB, %s, Linux %s, %s, %s. Took %.0f minutes. Before, others used %.2f cores, load average %s; after, load average %s.\n\n",
-		title, r.Started.Format("2006-01-02 15:04 UTC"), r.Version, m.Cores, m.CPU, m.MemoryGiB, m.Filesystem, m.Kernel, m.Go, cmp.Or(m.Java, "no Java"), r.Seconds/60, m.Busy, m.Load, r.LoadAfter)
+	fmt.Fprintf(&b, "# %s\n\n%s, %s, %d cores (%s), %.0f GiB, %s, Linux %s, TCP %s, %s, %s. Took %.0f minutes. Before, others used %.2f cores, load average %s; after, load average %s.\n\n",
+		title, r.Started.Format("2006-01-02 15:04 UTC"), r.Version, m.Cores, m.CPU, m.MemoryGiB, m.Filesystem, m.Kernel, cmp.Or(m.Congestion, "unknown"), m.Go, cmp.Or(m.Java, "no Java"), r.Seconds/60, m.Busy, m.Load, r.LoadAfter)
 	for _, what := range r.Missing {
 		fmt.Fprintf(&b, "**Missing, because it failed:** %s\n\n", what)
 	}
