@@ -126,18 +126,39 @@ func TestLostInternalBlocksAreComputed(t *testing.T) {
 	if n := n.times(nodes[2], fmt.Sprintf("CORRUPT %d_1001", unit(3).ID)); n != 1 {
 		t.Errorf("%d words of damage", n)
 	}
-	// Files that are gone behind its back are noticed then, and the block is computed again.
-	told = n.times(nodes[2], fmt.Sprintf("RECEIVED %d_1001", unit(3).ID))
-	gone(t, dirs[2], fmt.Sprintf("blk_%d", unit(3).ID))
-	within(t, "it is made again", func() bool {
-		n.order(nodes[2], &pb.Orders{Rebuild: []*pb.Rebuild{order}})
-		return n.times(nodes[2], fmt.Sprintf("RECEIVED %d_1001", unit(3).ID)) > told
-	})
-	if contents(t, nodes[2], unit(3)) != string(units[3]) {
-		t.Error("computed wrong")
-	}
 	if failed := nodes[2].rebuilt.failed.Load(); failed != 0 {
 		t.Errorf("%d failed", failed)
+	}
+}
+
+// Files of an internal block that are gone behind the datanode's back are noticed when it is to be computed, and it is made again; one that is there is announced.
+func TestInternalBlockWhoseFilesAreGoneIsMadeAgain(t *testing.T) {
+	credentials := securitytest.Credentials(t)
+	n := startNamenode(t, credentials, "lab")
+	dir := t.TempDir()
+	d, _ := startDatanode(t, credentials, dir, n)
+	waitReady(t, d)
+	const length = 3 << 20
+	p, units := stripes(t, "RS-3-2-1024k", length)
+	group := metadata.Block{ID: metadata.FirstGroupID, Generation: 1001, Length: length}
+	order := &pb.Rebuild{Group: wireBlock(group), Erasure: uint32(p.ID), Targets: []*pb.Part{{Unit: 4, Node: d.id}}}
+	for i := range 3 {
+		put(t, d, int64(group.ID.Internal(i)), 1001, string(units[i]))
+		order.Sources = append(order.Sources, &pb.Part{Unit: uint32(i), Node: d.id})
+	}
+	made := metadata.Block{ID: group.ID.Internal(4), Generation: 1001, Length: p.Layout.UnitLength(length, 4)}
+	for i, want := range [][]int{{4}, nil, {4}, nil} {
+		if i == 2 {
+			gone(t, dir, fmt.Sprintf("blk_%d", made.ID))
+		}
+		told := n.times(d, fmt.Sprintf("RECEIVED %d_1001", made.ID))
+		if got, err := d.rebuildUnits(t.Context(), group, order, new(progress)); err != nil || !slices.Equal(got, want) {
+			t.Fatalf("order %d: %v was computed (%v), want %v", i, got, err, want)
+		}
+		if contents(t, d, made) != string(units[4]) {
+			t.Errorf("order %d: computed wrong", i)
+		}
+		within(t, "it is announced", func() bool { return n.times(d, fmt.Sprintf("RECEIVED %d_1001", made.ID)) > told })
 	}
 }
 
