@@ -119,6 +119,7 @@ var errBusy = errors.New("namespace: another snapshot is being taken")
 // Freeze marks the state after the last applied entry for a snapshot, in constant time. It runs on the goroutine of
 // Apply. One snapshot exists at a time.
 func (ns *Namespace) Freeze() (raftstore.Snapshot, error) {
+	may := ns.cfg.Sheets == nil || ns.cfg.Sheets()
 	ns.mu.Lock()
 	defer ns.mu.Unlock()
 	if ns.broken != nil {
@@ -131,7 +132,7 @@ func (ns *Namespace) Freeze() (raftstore.Snapshot, error) {
 		return nil, errors.New("namespace: nothing to take a snapshot of")
 	}
 	m := ns.meta.marker()
-	m.Index, m.Hash, m.Sheets = ns.applied, ns.hash, uint64(ns.sheets())
+	m.Index, m.Hash, m.Sheets = ns.applied, ns.hash, uint64(ns.sheets(may))
 	ns.frozen = &frozen{
 		index: ns.applied, epoch: ns.epoch, done: make(chan struct{}),
 		dirty: ns.dirty.lists(), pending: ns.pending, gone: ns.gone,
@@ -145,11 +146,11 @@ func (ns *Namespace) Freeze() (raftstore.Snapshot, error) {
 
 // sheets is the first inode that the next checkpoint has on sheets, or 0: those that come behind the first checkpoint for which there may be any, and behind
 // what a cut one may have left.
-func (ns *Namespace) sheets() metadata.INodeID {
+func (ns *Namespace) sheets(may bool) metadata.INodeID {
 	if ns.view.sheets != 0 {
 		return ns.view.sheets
 	}
-	if ns.repeating() || ns.cfg.Sheets != nil && !ns.cfg.Sheets() {
+	if ns.repeating() || !may {
 		return 0
 	}
 	return sheetsFrom(ns.meta.nextINode)
@@ -169,6 +170,9 @@ func (s *snapshot) Write() (raftstore.Reference, error) {
 		case errors.Is(err, errThawed), errors.Is(err, kv.ErrTooLarge), errors.Is(err, errBodies):
 			return raftstore.Reference{}, fmt.Errorf("namespace: checkpoint at %d: %w", s.frozen.index, err)
 		case err != nil:
+			if errors.Is(err, metadata.ErrCorrupt) { // what was read of the one before makes no sense: the next start needs another
+				err = errors.Join(err, s.ns.cfg.Store.Condemn())
+			}
 			return raftstore.Reference{}, fmt.Errorf("namespace: checkpoint at %d: %w: %w", s.frozen.index, raftstore.ErrStoreFailed, err)
 		}
 		s.written = true

@@ -212,8 +212,9 @@ type verifier struct {
 	classes [256]uint64 // how many records of each
 	open    uint64      // how many entries are of open files
 	ways    uint64      // to how many inodes
-	// lastSingle is the last inode that a record of its own leads to, firstSheet the one that the first sheet begins at; 0: there is none.
+	// lastSingle is the last inode that a record of its own leads to, firstSheet the one that the first sheet begins at, if there are sheets.
 	lastSingle, firstSheet metadata.INodeID
+	sheets                 bool
 	marker                 []byte // of a complete version, nil before
 	// named are bodies that have to come next, gaps how many the sender did not have. arrived, if not nil, gets the others, which are good until it returns.
 	named   []BodyRef
@@ -301,8 +302,8 @@ func (c *verifier) record(key, value []byte) error {
 		}
 		if id := metadata.INodeID(binary.BigEndian.Uint64(key[1:])); !sheet {
 			c.lastSingle = id
-		} else if c.firstSheet == 0 {
-			c.firstSheet = id
+		} else if !c.sheets {
+			c.sheets, c.firstSheet = true, id
 		}
 	}
 	if hashed(key) {
@@ -332,7 +333,7 @@ func (c *verifier) end(value []byte, put func(key, value []byte) error) error {
 	// Derived records are in no hash.
 	blocks := c.classes[classBlock] + c.classes[classSnapshotBlock]
 	kept := c.classes[classSnapshotINode] + c.classes[classSnapshotEntry]
-	if first := metadata.INodeID(m.Sheets); first == 0 && c.firstSheet != 0 || first != 0 && (c.lastSingle >= first || c.firstSheet != 0 && c.firstSheet < first) {
+	if first := metadata.INodeID(m.Sheets); first == 0 && c.sheets || first != 0 && (c.lastSingle >= first || c.sheets && c.firstSheet < first) {
 		return corrupt("the last record of one way leads to inode %d, the first sheet begins at %d, sheets are to begin at %d", c.lastSingle, c.firstSheet, first)
 	}
 	if c.ways != c.classes[classEntry] || c.classes[classOpen] != c.open || blocks != m.Blocks || c.classes[classSnapshotIndex] != kept {

@@ -41,10 +41,11 @@ type way struct {
 // offset is its place on its sheet.
 func (w *way) offset() int { return int(w.id % inodesPerSheet) }
 
-// appendSheet encodes a sheet: what the former one had, and what has changed since, in ascending order. Nothing is appended if nothing is left.
+// appendSheet encodes a sheet: what the former one had, and what has changed since, in ascending order. Nothing is appended if nothing is left. What changed of
+// the inodes before known has to be on the former one: a store that cannot read a block may take it for one that has nothing, and the others would be lost.
 //
-// Errors: ErrCorrupt for a sheet or a way that is none.
-func appendSheet(b, former []byte, changed []way) ([]byte, error) {
+// Errors: ErrCorrupt for a sheet or a way that is none, and for a former sheet that lacks one.
+func appendSheet(b, former []byte, changed []way, known metadata.INodeID) ([]byte, error) {
 	before := uint64(0)
 	add := func(offset int, parent uint64, name []byte) {
 		b = append(b, byte(offset))
@@ -69,6 +70,8 @@ func appendSheet(b, former []byte, changed []way) ([]byte, error) {
 		changed = changed[1:]
 		if more && r.offset == w.offset() {
 			more, err = r.next()
+		} else if w.id < known {
+			return nil, corrupt("the sheet that has the way to inode %d lacks it", w.id)
 		}
 		switch {
 		case w.where == nil:
@@ -212,7 +215,11 @@ func writeWays(b kv.Batch, v *checkpointView, ways []way) error {
 		for i := range sheets {
 			s := &sheets[i]
 			var err error
-			if value, err = appendSheet(value[:0], s.former, s.changed); err != nil {
+			known := v.nextINode
+			if !s.read {
+				known = 0
+			}
+			if value, err = appendSheet(value[:0], s.former, s.changed, known); err != nil {
 				return err
 			}
 			r := record{key: sheetKey(s.first)}
@@ -235,8 +242,9 @@ func writeWays(b kv.Batch, v *checkpointView, ways []way) error {
 // sheet is one that is written anew.
 type sheet struct {
 	first   metadata.INodeID
-	former  []byte
 	changed []way
+	read    bool   // former was looked for
+	former  []byte // nil: there is none
 }
 
 const (
@@ -251,6 +259,7 @@ func (v *checkpointView) readSheets(sheets []sheet) error {
 	var old []*sheet
 	for i := range sheets {
 		if s := &sheets[i]; s.first < v.nextINode && len(s.changed) < inodesPerSheet {
+			s.read = true
 			old = append(old, s)
 		}
 	}

@@ -3,6 +3,7 @@ package namespace
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -17,6 +18,7 @@ import (
 	"github.com/gohops/hops/metadata/kv/faulty"
 	"github.com/gohops/hops/metadata/kv/mem"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
+	"github.com/gohops/hops/metadata/raftstore"
 )
 
 // What is written of a sheet is read again, whatever changed on it, and each way is found.
@@ -89,7 +91,7 @@ func damagedSheets() (all [][]byte) {
 	for i := range metadata.INodeID(inodesPerSheet) {
 		ways = append(ways, way{64 + i, fmt.Appendf(binary.BigEndian.AppendUint64(nil, uint64(1000+i/5)), "name-%d", i)})
 	}
-	whole, err := appendSheet(nil, nil, ways)
+	whole, err := appendSheet(nil, nil, ways, 0)
 	if err != nil {
 		panic(err)
 	}
@@ -110,7 +112,7 @@ func lookAtSheet(t *testing.T, b []byte) {
 	if err != nil {
 		return
 	}
-	again, err := appendSheet(nil, nil, ways)
+	again, err := appendSheet(nil, nil, ways, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -367,4 +369,39 @@ func TestManySheets(t *testing.T) {
 		}
 		v.Close()
 	}
+}
+
+// A store that has lost a sheet, as one may whose block is damaged, says nothing of it. A checkpoint that needs it ends, and the store is not used again.
+func TestCheckpointWithoutASheetThatIsNeeded(t *testing.T) {
+	store := &condemned{Store: mem.New()}
+	w := newWorld(t, Config{Store: store, Memory: 1})
+	w.do(super, &logpb.Mkdirs{Target: to("/d"), Mode: 0o755})
+	w.snapshot()
+	for i := range 3 * inodesPerSheet {
+		w.closedFile(fmt.Sprintf("/d/f%d", i))
+	}
+	w.snapshot()
+	w.cold(string(sheetKey(sheetOf(metadata.INodeID(w.inode("/d/f20"))))), nil)
+	w.do(super, &logpb.Delete{Target: to("/d/f20")})
+	s, err := w.ns.Freeze()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.(*snapshot).Write(); !errors.Is(err, metadata.ErrCorrupt) || !errors.Is(err, raftstore.ErrStoreFailed) {
+		t.Errorf("the checkpoint: %v", err)
+	}
+	if store.times != 1 {
+		t.Errorf("the store was condemned %d times", store.times)
+	}
+}
+
+// condemned counts how often a store was condemned.
+type condemned struct {
+	kv.Store
+	times int
+}
+
+func (c *condemned) Condemn() error {
+	c.times++
+	return c.Store.Condemn()
 }

@@ -633,8 +633,13 @@ func (g *Group) alter(change func(*identity)) error {
 	if next == g.dir.identity {
 		return nil
 	}
+	before := g.dir.identity
 	g.dir.identity = next
-	return g.dir.save()
+	err := g.dir.save()
+	if err != nil {
+		g.dir.identity = before // nobody goes by what a start may not find
+	}
+	return err
 }
 
 // Raise notes that entries of a level may come, before one does: an older program refuses the directory from then on. A lower level than before
