@@ -418,24 +418,37 @@ func (s *Store) index(ctx context.Context, v *volume, quiet time.Duration, pause
 	if err != nil {
 		return 0, err
 	}
+	failed := 0
 	for _, p := range stale {
 		if ctx.Err() != nil || v.quiet() {
-			return young, nil
+			return young, err
 		}
 		if now-p.is.Latest() < int64(quiet) {
 			young++
 			continue
 		}
 		began := time.Now()
-		if err := s.indexPart(v, p); err != nil {
-			return young, err
+		if bad := s.indexPart(v, p); bad != nil {
+			// One whose file cannot be made does not keep the others from theirs.
+			if err = cmp.Or(err, bad); v.err() != nil || errors.Is(bad, syscall.EROFS) {
+				return young, err
+			}
+			if failed++; failed == mostUnwritten {
+				return young, err
+			}
+			continue
 		}
 		v.index.steps.Add(1)
 		pause(time.Since(began))
 	}
-	v.index.unwritten.Store(false)
-	return young, nil
+	if err == nil {
+		v.index.unwritten.Store(false)
+	}
+	return young, err
 }
+
+// mostUnwritten is how many indexes that cannot be written end a turn.
+const mostUnwritten = 8
 
 // stale are the directories and packs whose index, if there is one, is of another time. A pack that is appended to is not among them. Indexes of packs that are gone are removed. If ctx is done
 // before all were looked at there are none.

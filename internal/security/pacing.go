@@ -24,11 +24,21 @@ const unpacedControl = "reno"
 var pacing = sync.OnceValue(func() string {
 	text, err := os.ReadFile("/proc/sys/net/ipv4/tcp_congestion_control")
 	name := strings.TrimSpace(string(text))
-	if err != nil || !strings.HasPrefix(name, "bbr") {
+	if err != nil || !strings.HasPrefix(name, "bbr") || !mayChange(name) {
 		return ""
 	}
 	return name
 })
+
+// mayChange reports whether a socket can be given another control and this one again, which the kernel may keep to administrators.
+func mayChange(name string) bool {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	return setControl(uintptr(fd), unpacedControl) == nil && setControl(uintptr(fd), name) == nil
+}
 
 // unpace is the Control of listeners, whose connections inherit it, and of dialers.
 func unpace(_, _ string, raw syscall.RawConn) error {

@@ -10,8 +10,8 @@ import (
 // whether that is still its path is read off the names above it; so nothing has to be told here when the tree changes. One
 // that was forgotten has nothing above it any more.
 type near struct {
-	root *inode // of the tree that the directories are of
-	sets [1 << nearBits]nearSet
+	sets [1 << nearBits]nearSet // in front, where lines of the cache begin
+	root *inode                 // of the tree that the directories are of
 }
 
 // nearSet is where directories are remembered whose paths have hashes that begin alike: one line of the processor's cache, so that
@@ -188,23 +188,22 @@ func (t *near) get(hash uint64) *inode {
 	return nil
 }
 
-// put remembers a directory, in the place of another one if its set is full. Readers who put at the same time may leave a hash with the
+// put remembers a directory, in the place of the one that came first if its set is full. Readers who put at the same time may leave a hash with the
 // directory of another one: whoever finds that sees that it has another path.
 func (t *near) put(hash uint64, n *inode) {
 	set := &t.sets[hash>>(64-nearBits)]
-	way := int(hash % nearWays)
 	for i := range set.hashes {
-		h := set.hashes[i].Load()
-		if h == hash {
-			way = i
-			break
-		}
-		if set.nodes[i].Load() == nil {
-			way = i
+		if set.hashes[i].Load() == hash {
+			set.nodes[i].Store(n)
+			return
 		}
 	}
-	set.nodes[way].Store(n)
-	set.hashes[way].Store(hash)
+	for i := nearWays - 1; i > 0; i-- {
+		set.nodes[i].Store(set.nodes[i-1].Load())
+		set.hashes[i].Store(set.hashes[i-1].Load())
+	}
+	set.nodes[0].Store(n)
+	set.hashes[0].Store(hash)
 }
 
 // forget lets go of a directory, whatever hash it is remembered under. mu is held alone.

@@ -298,6 +298,24 @@ func (m *Manager) landing(id metadata.BlockID, b *block, from, to *node, kind na
 	return best
 }
 
+// copied reports whether a copy of a block is under way.
+func (b *block) copied() bool { return b.more != nil && len(b.more.copies) > 0 }
+
+// staying is how many replicas of a block are where they may stay.
+func (m *Manager) staying(id metadata.BlockID, b *block) (n int) {
+	for _, p := range b.good {
+		if v := m.volumes[p]; v.usable() && v.node.stays() && !v.node.dooms(id) {
+			n++
+		}
+	}
+	return n
+}
+
+// leaving reports whether a replica of a block is being deleted. One on a node that was taken out of service stays there, and is no matter.
+func (m *Manager) leaving(id metadata.BlockID, b *block) bool {
+	return slices.ContainsFunc(b.good, func(p place) bool { return m.volumes[p].node.dooms(id) })
+}
+
 // settled reports whether each other internal block of a group is where it stays: the racks of one that is on its way are not those that the group will have.
 func (m *Manager) settled(id metadata.BlockID) bool {
 	g := m.groups[id.Group()]
@@ -306,7 +324,7 @@ func (m *Manager) settled(id metadata.BlockID) bool {
 	}
 	for i := range g.layout.Units() {
 		other := id.Group().Internal(i)
-		if b := m.blocks.peek(other); other != id && b != nil && (b.more != nil || len(b.good) > int(b.want)) {
+		if b := m.blocks.peek(other); other != id && b != nil && (b.copied() || m.staying(other, b) > int(b.want) || m.leaving(other, b)) {
 			return false
 		}
 	}

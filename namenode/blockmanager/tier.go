@@ -148,7 +148,7 @@ func (m *Manager) tierBlock(now time.Time, id metadata.BlockID, b *block, uneven
 	}
 	over, need := placement.Difference(policy, int(b.want), types)
 	switch {
-	case b.more != nil && (len(b.more.copies) > 0 || len(b.good) > int(b.want)):
+	case b.copied() || len(types) > int(b.want):
 		return tierLater // a copy, or what goes once it has come
 	case len(over) == 0:
 		return tierDone

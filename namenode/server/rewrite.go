@@ -198,7 +198,7 @@ func (s *Server) mayGrow(f *namespace.FileInfo, previous *metadata.Block) error 
 	if length < most {
 		return nil
 	}
-	return metadata.Errorf(metadata.ErrSpaceQuota, "%s has %d bytes and is a copy of %s, which has %d: it gets no more blocks", f.Path, length, of.Path, of.Status.Length)
+	return metadata.Errorf(metadata.ErrIO, "%s has %d bytes and is a copy of %s, which has %d: it gets no more blocks", f.Path, length, of.Path, of.Status.Length)
 }
 
 // EndRewrite implements namenode.Erasure.
