@@ -29,7 +29,7 @@ var (
 	benchMemory = flag.Int64("memory", 0, "the budget of BenchmarkCheckpoint's namespace in MiB; 0: none")
 	benchHeap   = flag.String("heap", "", "the file for a profile of BenchmarkCheckpoint's heap")
 	benchAgain  = flag.Bool("again", false, "BenchmarkCheckpoint changes the same files in each round in place of new ones")
-	benchGone   = flag.Bool("gone", false, "BenchmarkCheckpoint deletes files all over in each round in place of new ones, a quarter of a million; for -rounds less than -files has of these")
+	benchGone   = flag.Bool("gone", false, "BenchmarkCheckpoint deletes files all over in each round in place of new ones, a quarter of a million each: -files has to be as many as all rounds delete")
 )
 
 // cpuTime is what the process has used.

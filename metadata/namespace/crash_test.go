@@ -637,3 +637,44 @@ func snapshotOp(r *rand.Rand, path string) any {
 	op.NewName = fmt.Sprint("s", r.IntN(4))
 	return op
 }
+
+// The first checkpoint of a member is cut, and leaves records without a marker. The next start empties the store, and goes on from the log.
+func TestFirstCheckpointCutOnBadger(t *testing.T) {
+	dir := t.TempDir()
+	openStore := func() *badger.Store {
+		t.Helper()
+		s, err := badger.Open(dir, badger.Options{Apart: Apart, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	store := openStore()
+	w := newWorld(t, Config{Store: store})
+	for i := range 40 {
+		w.closedFile(fmt.Sprintf("/d/f%d", i))
+	}
+	b := store.Batch(w.index)
+	if err := errors.Join(b.Put([]byte(entryKey(metadata.RootID, "left")), w.raw("/d/f1")), b.Put(sheetKey(1<<20), []byte{1}), b.Flush(), store.Sync()); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := store.Close(); err != nil {
+			t.Fatal(err)
+		}
+		store = openStore()
+		w.cfg.Store = store
+		w.open()
+		if last := store.Last(); last != 0 || w.ns.AppliedIndex() != 0 {
+			t.Errorf("the store has something at %d, the namespace is at %d", last, w.ns.AppliedIndex())
+		}
+	}
+	w.replay(w.ns)
+	w.snapshot()
+	w.check()
+	w.reopen()
+	w.check()
+	if err := store.Close(); err != nil {
+		t.Error(err)
+	}
+}

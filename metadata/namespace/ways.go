@@ -86,7 +86,7 @@ func appendSheet(b, former []byte, changed []way, known metadata.INodeID) ([]byt
 
 var errSheet = fmt.Errorf("a sheet of ways makes no sense: %w", metadata.ErrCorrupt)
 
-// sheetReader goes through the ways to a sheet.
+// sheetReader goes through the ways on a sheet.
 type sheetReader struct {
 	rest   []byte
 	offset int // of the way that next came to, within its sheet
