@@ -532,12 +532,13 @@ func TestRestoreCutAnywhere(t *testing.T) {
 
 // A checkpoint that cannot be understood is thrown away: the namespace asks for a snapshot by being at 0.
 func TestDoubtfulCheckpointStartsEmpty(t *testing.T) {
+	root := string(classDirectory) + entryKey(0, "")[1:]
 	damage := map[string]func(t *testing.T, s kv.Store, at uint64){
 		"marker of noise": func(t *testing.T, s kv.Store, at uint64) {
 			overwrite(t, s, at+1, string(markerKey), []byte{0xff, 1, 2})
 		},
-		"no root":       func(t *testing.T, s kv.Store, at uint64) { overwrite(t, s, at, entryKey(0, ""), nil) },
-		"root of noise": func(t *testing.T, s kv.Store, at uint64) { overwrite(t, s, at, entryKey(0, ""), []byte{0xff}) },
+		"no root":       func(t *testing.T, s kv.Store, at uint64) { overwrite(t, s, at, root, nil) },
+		"root of noise": func(t *testing.T, s kv.Store, at uint64) { overwrite(t, s, at, root, []byte{0xff}) },
 		"open file without a lease": func(t *testing.T, s kv.Store, at uint64) {
 			overwrite(t, s, at, idKey(classOpen, 20000), []byte("nobody"))
 		},
