@@ -29,6 +29,11 @@ const (
 	diskTimeout = 30 * time.Second
 )
 
+// slowAfter is after how many ticks a call of a disk is slow: slowTicks, but after seconds also where the limit is minutes.
+func slowAfter(limit time.Duration) int64 {
+	return max(min(slowTicks, int64(slowTicks*diskTimeout/limit)), 1)
+}
+
 // calls counts the calls under way on a volume by the tick in which they began, those that read apart.
 type calls struct {
 	now          atomic.Int64
@@ -238,7 +243,7 @@ func (s *Store) Watch(ctx context.Context, limit time.Duration) {
 // watch is one tick of the watchdog.
 func (s *Store) watch(limit time.Duration) {
 	s.tidy()
-	stuck := false
+	stuck, slowAt := false, slowAfter(limit)
 	for _, v := range s.all() {
 		age := v.calls.tick()
 		if v.err() != nil {
@@ -251,9 +256,9 @@ func (s *Store) watch(limit time.Duration) {
 			v.fail(fmt.Errorf("a call of the disk has not come back for %v", limit))
 			continue
 		}
-		if slow := age >= slowTicks; v.slow.Swap(slow) != slow {
+		if slow := age >= slowAt; v.slow.Swap(slow) != slow {
 			if slow {
-				v.log.Warn("volume is slow: a call of its disk does not come back", "volume", v.id.Storage, "path", v.path, "for", limit*slowTicks/hangTicks)
+				v.log.Warn("volume is slow: a call of its disk does not come back", "volume", v.id.Storage, "path", v.path, "for", limit/hangTicks*time.Duration(slowAt))
 			} else {
 				v.log.Info("volume is slow no more", "volume", v.id.Storage, "path", v.path)
 			}
@@ -261,7 +266,7 @@ func (s *Store) watch(limit time.Duration) {
 				s.cfg.OnVolumeSlow()
 			}
 		}
-		mute := v.calls.oldestRead() >= slowTicks
+		mute := v.calls.oldestRead() >= slowAt
 		v.mute.Store(mute)
 		stuck = stuck || mute
 		v.sends.tick()
