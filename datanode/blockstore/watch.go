@@ -1,6 +1,7 @@
 package blockstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -318,8 +319,14 @@ func (s *Store) Silent(storage string) bool {
 	return true
 }
 
-// AnySilent reports whether the disk of some volume does not answer, or has failed.
-func (s *Store) AnySilent() bool { return slices.ContainsFunc(s.all(), (*volume).quiet) }
+// AnyLate reports whether a disk has had somebody wait for so long, or has failed.
+func (s *Store) AnyLate(wait time.Duration) bool {
+	tick := tickOf(s.cfg.DiskTimeout)
+	return slices.ContainsFunc(s.all(), func(v *volume) bool { return v.quiet() || time.Duration(v.calls.oldest())*tick >= wait })
+}
+
+// tickOf is how long a tick of the watchdog is where a call may take limit.
+func tickOf(limit time.Duration) time.Duration { return cmp.Or(max(limit, 0), diskTimeout) / hangTicks }
 
 // Mute says why nobody should wait for the bytes of a replica: a read of its disk has not come back for long. nil: they can be had, as far as is known, or there is no replica.
 func (s *Store) Mute(id metadata.BlockID) error {
