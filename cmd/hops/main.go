@@ -37,7 +37,9 @@ const (
 func main() {
 	slackenTimers(os.Args) // before there are signals that would be lost
 	serverstatus.Version = version
-	os.Exit(run(os.Args, os.Stdin, os.Stdout, os.Stderr))
+	code := run(os.Args, os.Stdin, os.Stdout, os.Stderr)
+	hangUp()
+	os.Exit(code)
 }
 
 // run is main with its world as arguments. It returns the exit status.
