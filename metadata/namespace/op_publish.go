@@ -3,6 +3,7 @@ package namespace
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gohops/hops/metadata"
@@ -37,12 +38,10 @@ func (ns *Namespace) publish(t *txn, op *logpb.Publish) {
 	ns.beginUndo() // looks count anew
 	ns.undo.foreseen = trees
 	for i, step := range op.Steps {
-		one := &txn{caller: t.caller, index: t.index, result: &Result{}}
-		ns.publishStep(one, step)
-		r := one.result
+		r := ns.tryStep(t, step)
 		if err := r.Err; err != nil {
 			ns.rollBack()
-			if !isAnswer(err) { // something is not in memory, and nothing was changed
+			if !isAnswer(err) { // something is not in memory, and nothing was changed, or the store fails
 				t.fail(err)
 				return
 			}
@@ -56,6 +55,28 @@ func (ns *Namespace) publish(t *txn, op *logpb.Publish) {
 	}
 	ns.continued(ns.undo.told)
 	t.result.OK = true
+}
+
+// tryStep does one step. A mistake of the program that panics while it looks, before it has changed anything itself, is none of a command that has changed something:
+// what the steps before have done is taken back, and it is answered as any other (try). Without that it would stop every member at every start. Where
+// the step has begun to change something nobody knows what is done, and the member stops.
+func (ns *Namespace) tryStep(t *txn, step *logpb.PublishStep) *Result {
+	one := &txn{caller: t.caller, index: t.index, result: &Result{}}
+	before, loading := ns.changed, ns.loading
+	if ns.changed = false; before && loading == onceChanged {
+		ns.loading = always // what is not in memory is read at once, as it was before
+	}
+	sound := false
+	defer func() {
+		if !sound && !ns.changed {
+			ns.rollBack()
+			return // with changed false, for try to see
+		}
+		ns.changed, ns.loading = ns.changed || before, loading
+	}()
+	ns.publishStep(one, step)
+	sound = true
+	return one.result
 }
 
 // checkPublish refuses what can be no publish, whatever the state is.
@@ -120,41 +141,173 @@ func (ns *Namespace) publishStep(t *txn, step *logpb.PublishStep) {
 	}
 }
 
-// warm looks at what the steps will look at, as far as it is there now, and ends where something of it is not in memory: nothing was changed, and the
+// warm looks at what the steps will look at, as far as it is there now, wherever the steps before will have moved it to, and ends where something of it is not in memory: nothing was changed, and the
 // command starts over when that was read. Behind the first change the store is read with the lock held. What else is wrong the step says. Trees that steps
 // delete or move are not looked at again, unless something is changed in them before; here others have turns meanwhile.
 //
 // Errors: *cold; those of the store.
 func (ns *Namespace) warm(t *txn, op *logpb.Publish) error {
-	p := newPlace()
+	p, q := newPlace(), newPlace()
 	defer p.release()
+	defer q.release()
+	var moved moves
 	for _, step := range op.Steps {
 		ns.breathe()
-		var source *inode // of a rename
-		for i, target := range stepTargets(step) {
-			err := ns.resolve(p, &t.caller, metadata.INodeID(target.Base), target.Path, toUse)
-			if err == nil {
-				err = ns.looked(looksPerName * len(p.nodes))
-			}
-			if err == nil {
-				err = ns.warmTree(t, p, step.GetDelete())
-			}
-			if err == nil && step.GetRename() != nil {
-				if i == 0 {
-					source = p.last()
-				} else {
-					err = ns.warmMove(source, p.parent(), step.GetRename())
-				}
-			}
-			switch {
-			case errors.Is(err, errManyLooks):
-				return nil
-			case err != nil && !isAnswer(err):
-				return err
-			}
+		err := ns.warmStep(t, p, q, step, &moved)
+		switch {
+		case errors.Is(err, errManyLooks):
+			return nil
+		case err != nil && !isAnswer(err):
+			return err
 		}
 	}
 	return nil
+}
+
+// warmStep is warm for one step. p and q are room.
+func (ns *Namespace) warmStep(t *txn, p, q *place, step *logpb.PublishStep, moved *moves) (bad error) {
+	note := func(err error) { // what no answer is ends it, and so do too many looks
+		if bad == nil && err != nil && (!isAnswer(err) || errors.Is(err, errManyLooks)) {
+			bad = err
+		}
+	}
+	rename := step.GetRename()
+	var source *inode // of a rename
+	var paths [2]string
+	for i, target := range stepTargets(step) {
+		base, path := metadata.INodeID(target.Base), target.Path
+		if rename != nil || len(*moved) > 0 {
+			at, err := ns.pathAt(p, &t.caller, target, *moved)
+			note(err)
+			if paths[i] = at; err == nil {
+				if was, ok := moved.before(at); ok {
+					base, path = 0, was
+				}
+			}
+		}
+		err := ns.resolve(p, &t.caller, base, path, toUse)
+		if err == nil {
+			err = ns.looked(looksPerName*len(p.nodes) + len(*moved)/movesPerLook)
+		}
+		if err == nil {
+			err = ns.warmTree(t, p, step.GetDelete())
+		}
+		switch {
+		case err != nil || rename == nil:
+		case i == 0:
+			source = p.last()
+		default:
+			err = ns.warmMove(source, p.parent(), rename)
+		}
+		if note(err); bad != nil {
+			return bad
+		}
+	}
+	if rename == nil && step.GetDelete() == nil {
+		return nil
+	}
+	for _, m := range *moved { // what was moved into the tree
+		if !beneath(m.is, paths[0]) {
+			continue
+		}
+		err := ns.resolve(q, &t.caller, 0, m.was, toUse)
+		if err == nil {
+			err = ns.warmTree(t, q, step.GetDelete())
+		}
+		if err == nil && rename != nil && len(p.nodes) > 1 {
+			err = ns.warmMove(q.last(), p.parent(), rename)
+		}
+		if note(err); bad != nil {
+			return bad
+		}
+	}
+	if rename != nil {
+		moved.rename(paths[0], paths[1])
+	} else {
+		moved.drop(paths[0])
+	}
+	return nil
+}
+
+// moves is what the renames of some steps have moved. Paths have no slashes around them.
+type moves []move
+
+type move struct{ was, is string }
+
+// movesPerLook is how many of them are one look.
+const movesPerLook = 8
+
+// before is where that was before the steps which is at a path after them, where a rename has moved it.
+func (m moves) before(path string) (was string, ok bool) {
+	deepest := 0
+	for _, v := range m {
+		if len(v.is) > deepest && (path == v.is || beneath(path, v.is)) {
+			was, ok, deepest = v.was+path[len(v.is):], true, len(v.is)
+		}
+	}
+	return was, ok
+}
+
+// after is where that is after the steps which was at a path before them.
+func (m moves) after(path string) string {
+	is, deepest := path, 0
+	for _, v := range m {
+		if len(v.was) > deepest && (path == v.was || beneath(path, v.was)) {
+			is, deepest = v.is+path[len(v.was):], len(v.was)
+		}
+	}
+	return is
+}
+
+// rename is one more step.
+func (m *moves) rename(from, to string) {
+	if from == to || from == "" || to == "" {
+		return
+	}
+	was, ok := m.before(from)
+	if !ok {
+		was = from
+	}
+	m.drop(to)
+	found := false
+	for i := range *m {
+		v := &(*m)[i]
+		switch {
+		case v.is == from:
+			v.is, found = to, true
+		case beneath(v.is, from):
+			v.is = to + v.is[len(from):]
+		}
+	}
+	if !found {
+		*m = append(*m, move{was, to})
+	}
+}
+
+// drop is a step that deletes what is at a path.
+func (m *moves) drop(path string) {
+	*m = slices.DeleteFunc(*m, func(v move) bool { return v.is == path || beneath(v.is, path) })
+}
+
+// beneath reports whether a path is below a directory.
+func beneath(path, dir string) bool {
+	return len(path) > len(dir) && path[len(dir)] == '/' && path[:len(dir)] == dir
+}
+
+// pathAt is the path of a target when its step is taken, behind those that have moved something. p is room.
+func (ns *Namespace) pathAt(p *place, c *caller, target *logpb.Target, moved moves) (string, error) {
+	path := strings.Trim(target.Path, "/")
+	for strings.Contains(path, "//") {
+		path = strings.ReplaceAll(path, "//", "/")
+	}
+	base := metadata.INodeID(target.Base)
+	if base == 0 || base == metadata.RootID {
+		return path, nil
+	}
+	if err := ns.resolve(p, c, base, "", toUse); err != nil {
+		return "", err
+	}
+	return strings.Trim(moved.after(p.String()[1:])+"/"+path, "/"), nil
 }
 
 // warmTree looks at what a delete, or none, looks at below the place p.
