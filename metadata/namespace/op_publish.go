@@ -30,7 +30,11 @@ func (ns *Namespace) publish(t *txn, op *logpb.Publish) {
 	}
 	ns.beginUndo()
 	defer func() { ns.undo = nil }()
-	if err := ns.warm(t, op); err != nil {
+	err := ns.warm(t, op)
+	if err == nil {
+		err = ns.warmMoved(t, op)
+	}
+	if err != nil {
 		t.fail(err)
 		return
 	}
@@ -141,19 +145,60 @@ func (ns *Namespace) publishStep(t *txn, step *logpb.PublishStep) {
 	}
 }
 
-// warm looks at what the steps will look at, as far as it is there now, wherever the steps before will have moved it to, and ends where something of it is not in memory: nothing was changed, and the
+// warm looks at what the steps will look at, as far as it is there now, and ends where something of it is not in memory: nothing was changed, and the
 // command starts over when that was read. Behind the first change the store is read with the lock held. What else is wrong the step says. Trees that steps
 // delete or move are not looked at again, unless something is changed in them before; here others have turns meanwhile.
 //
 // Errors: *cold; those of the store.
 func (ns *Namespace) warm(t *txn, op *logpb.Publish) error {
-	p, q := newPlace(), newPlace()
+	p := newPlace()
 	defer p.release()
-	defer q.release()
-	var moved moves
 	for _, step := range op.Steps {
 		ns.breathe()
-		err := ns.warmStep(t, p, q, step, &moved)
+		var source *inode // of a rename
+		for i, target := range stepTargets(step) {
+			err := ns.resolve(p, &t.caller, metadata.INodeID(target.Base), target.Path, toUse)
+			if err == nil {
+				err = ns.looked(looksPerName * len(p.nodes))
+			}
+			if err == nil {
+				err = ns.warmTree(t, p, step.GetDelete())
+			}
+			if err == nil && step.GetRename() != nil {
+				if i == 0 {
+					source = p.last()
+				} else {
+					err = ns.warmMove(source, p.parent(), step.GetRename())
+				}
+			}
+			switch {
+			case errors.Is(err, errManyLooks):
+				return nil
+			case err != nil && !isAnswer(err):
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// warmMoved is warm for what the steps before will have moved to where a step looks for it, and for what they will have moved into the trees that it deletes or moves. Nothing of that
+// is kept but that it is in memory: what a publish may look at, which is part of the state machine, does not depend on it.
+//
+// Errors: as warm.
+func (ns *Namespace) warmMoved(t *txn, op *logpb.Publish) error {
+	trees := ns.undo.foreseen
+	defer func() { ns.undo.foreseen = trees }()
+	ns.undo.foreseen = nil
+	p := newPlace()
+	defer p.release()
+	var moved moves
+	for i, step := range op.Steps {
+		if len(moved.was) == 0 && (step.GetRename() == nil || i == len(op.Steps)-1) {
+			continue
+		}
+		ns.breathe()
+		err := ns.warmStep(t, p, step, &moved)
 		switch {
 		case errors.Is(err, errManyLooks):
 			return nil
@@ -164,60 +209,57 @@ func (ns *Namespace) warm(t *txn, op *logpb.Publish) error {
 	return nil
 }
 
-// warmStep is warm for one step. p and q are room.
-func (ns *Namespace) warmStep(t *txn, p, q *place, step *logpb.PublishStep, moved *moves) (bad error) {
-	note := func(err error) { // what no answer is ends it, and so do too many looks
-		if bad == nil && err != nil && (!isAnswer(err) || errors.Is(err, errManyLooks)) {
+// warmStep is warmMoved for one step. p is room.
+func (ns *Namespace) warmStep(t *txn, p *place, step *logpb.PublishStep, moved *moves) error {
+	rename, remove := step.GetRename(), step.GetDelete()
+	var paths [2]string
+	var to *inode // the directory that a rename moves to
+	// see looks at what was at a path before the first step, which this step has to do with.
+	see := func(path string, whole bool) (err error) {
+		if err = ns.resolve(p, &t.caller, 0, path, toUse); err != nil {
+			return err
+		}
+		if err = ns.looked(looksPerName * len(p.nodes)); err == nil && whole && remove != nil {
+			err = ns.warmTree(t, p, remove)
+		}
+		if err == nil && whole && rename != nil {
+			err = ns.warmMove(p.last(), to, rename)
+		}
+		return err
+	}
+	var bad error // what is no answer
+	note := func(err error) bool {
+		if err != nil && (!isAnswer(err) || errors.Is(err, errManyLooks)) {
 			bad = err
 		}
+		return bad == nil
 	}
-	rename := step.GetRename()
-	var source *inode // of a rename
-	var paths [2]string
-	for i, target := range stepTargets(step) {
-		base, path := metadata.INodeID(target.Base), target.Path
-		if rename != nil || len(*moved) > 0 {
-			at, err := ns.pathAt(p, &t.caller, target, *moved)
-			note(err)
-			if paths[i] = at; err == nil {
-				if was, ok := moved.before(at); ok {
-					base, path = 0, was
-				}
-			}
-		}
-		err := ns.resolve(p, &t.caller, base, path, toUse)
-		if err == nil {
-			err = ns.looked(looksPerName*len(p.nodes) + len(*moved)/movesPerLook)
-		}
-		if err == nil {
-			err = ns.warmTree(t, p, step.GetDelete())
-		}
-		switch {
-		case err != nil || rename == nil:
-		case i == 0:
-			source = p.last()
-		default:
-			err = ns.warmMove(source, p.parent(), rename)
-		}
-		if note(err); bad != nil {
+	targets := stepTargets(step)
+	elsewhere := false
+	for i, target := range targets {
+		var err error
+		if paths[i], err = ns.pathAt(p, &t.caller, target, moved); !note(err) {
 			return bad
 		}
+		_, ok := moved.before(paths[i])
+		elsewhere = elsewhere || ok
 	}
-	if rename == nil && step.GetDelete() == nil {
+	if elsewhere || moved.within[paths[0]] > 0 {
+		for i := range slices.Backward(targets) { // where a rename leads to first
+			was, _ := moved.before(paths[i])
+			if !note(see(was, i == 0)) {
+				return bad
+			}
+			if i == 1 && len(p.nodes) > 1 {
+				to = p.parent()
+			}
+		}
+	}
+	if rename == nil && remove == nil {
 		return nil
 	}
-	for _, m := range *moved { // what was moved into the tree
-		if !beneath(m.is, paths[0]) {
-			continue
-		}
-		err := ns.resolve(q, &t.caller, 0, m.was, toUse)
-		if err == nil {
-			err = ns.warmTree(t, q, step.GetDelete())
-		}
-		if err == nil && rename != nil && len(p.nodes) > 1 {
-			err = ns.warmMove(q.last(), p.parent(), rename)
-		}
-		if note(err); bad != nil {
+	for _, is := range moved.below(paths[0]) {
+		if !note(see(moved.was[is], true)) {
 			return bad
 		}
 	}
@@ -230,33 +272,68 @@ func (ns *Namespace) warmStep(t *txn, p, q *place, step *logpb.PublishStep, move
 }
 
 // moves is what the renames of some steps have moved. Paths have no slashes around them.
-type moves []move
+type moves struct {
+	was    map[string]string // where it was before the first step, by where it is
+	within map[string]int    // how many of these are below a directory
+}
 
-type move struct{ was, is string }
-
-// movesPerLook is how many of them are one look.
-const movesPerLook = 8
-
-// before is where that was before the steps which is at a path after them, where a rename has moved it.
-func (m moves) before(path string) (was string, ok bool) {
-	deepest := 0
-	for _, v := range m {
-		if len(v.is) > deepest && (path == v.is || beneath(path, v.is)) {
-			was, ok, deepest = v.was+path[len(v.is):], true, len(v.is)
+// before is where that was before the steps which is at a path after them; ok: a rename has moved it.
+func (m *moves) before(path string) (was string, ok bool) {
+	if len(m.was) == 0 {
+		return path, false
+	}
+	for end := len(path); end > 0; end = strings.LastIndexByte(path[:end], '/') {
+		if was, ok := m.was[path[:end]]; ok {
+			return was + path[end:], true
 		}
 	}
-	return was, ok
+	return path, false
 }
 
 // after is where that is after the steps which was at a path before them.
-func (m moves) after(path string) string {
-	is, deepest := path, 0
-	for _, v := range m {
-		if len(v.was) > deepest && (path == v.was || beneath(path, v.was)) {
-			is, deepest = v.is+path[len(v.was):], len(v.was)
+func (m *moves) after(path string) string {
+	deepest := ""
+	after := path
+	for is, was := range m.was {
+		if len(was) > len(deepest) && (path == was || beneath(path, was)) {
+			deepest, after = was, is+path[len(was):]
 		}
 	}
-	return is
+	return after
+}
+
+// below are those that are below a directory.
+func (m *moves) below(dir string) (all []string) {
+	if m.within[dir] == 0 {
+		return nil
+	}
+	for is := range m.was {
+		if beneath(is, dir) {
+			all = append(all, is)
+		}
+	}
+	return all
+}
+
+// set notes that something is at a path, and unset that it is not any more.
+func (m *moves) set(is, was string) {
+	if m.was == nil {
+		m.was, m.within = map[string]string{}, map[string]int{}
+	}
+	m.was[is] = was
+	for end := strings.LastIndexByte(is, '/'); end > 0; end = strings.LastIndexByte(is[:end], '/') {
+		m.within[is[:end]]++
+	}
+}
+
+func (m *moves) unset(is string) {
+	if _, ok := m.was[is]; !ok {
+		return
+	}
+	delete(m.was, is)
+	for end := strings.LastIndexByte(is, '/'); end > 0; end = strings.LastIndexByte(is[:end], '/') {
+		m.within[is[:end]]--
+	}
 }
 
 // rename is one more step.
@@ -264,29 +341,23 @@ func (m *moves) rename(from, to string) {
 	if from == to || from == "" || to == "" {
 		return
 	}
-	was, ok := m.before(from)
-	if !ok {
-		was = from
-	}
+	was, _ := m.before(from)
 	m.drop(to)
-	found := false
-	for i := range *m {
-		v := &(*m)[i]
-		switch {
-		case v.is == from:
-			v.is, found = to, true
-		case beneath(v.is, from):
-			v.is = to + v.is[len(from):]
-		}
+	for _, is := range m.below(from) {
+		was := m.was[is]
+		m.unset(is)
+		m.set(to+is[len(from):], was)
 	}
-	if !found {
-		*m = append(*m, move{was, to})
-	}
+	m.unset(from)
+	m.set(to, was)
 }
 
 // drop is a step that deletes what is at a path.
 func (m *moves) drop(path string) {
-	*m = slices.DeleteFunc(*m, func(v move) bool { return v.is == path || beneath(v.is, path) })
+	for _, is := range m.below(path) {
+		m.unset(is)
+	}
+	m.unset(path)
 }
 
 // beneath reports whether a path is below a directory.
@@ -295,7 +366,7 @@ func beneath(path, dir string) bool {
 }
 
 // pathAt is the path of a target when its step is taken, behind those that have moved something. p is room.
-func (ns *Namespace) pathAt(p *place, c *caller, target *logpb.Target, moved moves) (string, error) {
+func (ns *Namespace) pathAt(p *place, c *caller, target *logpb.Target, moved *moves) (string, error) {
 	path := strings.Trim(target.Path, "/")
 	for strings.Contains(path, "//") {
 		path = strings.ReplaceAll(path, "//", "/")
