@@ -26,7 +26,8 @@ type Batch struct {
 	ends     [MaxBatch]int   // where their frames do
 	lengths  [MaxBatch]int   // of their paths
 	room     [MaxBatch]string
-	names    []byte // the paths, one behind the other
+	names    []byte           // the paths, one behind the other
+	seen     [MaxBatch][]byte // the paths of what was looked at, where they arrived
 	answered int
 }
 
@@ -38,6 +39,7 @@ const keepNames = 8 << 10
 // release gives the memory to other calls.
 func (b *Batch) release() {
 	clear(b.Paths)
+	clear(b.seen[:])
 	b.Caller, b.Paths, b.conn, b.method, b.cost, b.answered = metadata.Caller{}, nil, nil, nil, 0, 0
 	if b.names = b.names[:0]; cap(b.names) > keepNames {
 		b.names = nil
@@ -82,11 +84,12 @@ func (c *serverConn) lookAhead() (served, left int) {
 		return 0, math.MaxInt
 	case !c.known:
 		return 0, 1 // the first calls come together with what says who calls
+	case c.alone():
+		return 0, 1
 	}
 	b := batches.Get().(*Batch)
 	defer b.release()
-	var room [MaxBatch][]byte
-	paths, together, looked := room[:0], 0, 0
+	paths, together, looked := b.seen[:0], 0, 0
 	for at := c.frames.start; looked < MaxBatch; looked++ {
 		frame, end, ok := c.frames.peek(at)
 		if !ok {
@@ -114,6 +117,24 @@ func (c *serverConn) lookAhead() (served, left int) {
 		c.server.config.Prefetch(paths)
 	}
 	return served, looked - served
+}
+
+// alone reports whether one frame has arrived, with a call that is served by itself in any case, or none.
+func (c *serverConn) alone() bool {
+	frame, end, ok := c.frames.peek(c.frames.start)
+	if !ok {
+		return false
+	}
+	if _, _, more := c.frames.peek(end); more {
+		return false
+	}
+	_, n := cut(frame)
+	head, k := cut(frame[n:])
+	if n == 0 || k == 0 {
+		return true
+	}
+	t, err := c.target(head)
+	return err != nil || t.method == nil || t.method.Batch == nil
 }
 
 // glimpse is what can be told of a frame, which may be anything, before it is its turn.
