@@ -233,7 +233,9 @@ type LocateRequest struct {
 	Unnoticed bool
 	// Tails: the replicated block at the end of a file with an erasure coding policy is wanted too. Hadoop's clients could not read any of the file then.
 	Tails bool
-	Admit Admit
+	// Passing: the file is not looked at any more when done has returned, so that its memory can be used again.
+	Passing bool
+	Admit   Admit
 }
 
 // Listing is a page of a directory.

@@ -24,7 +24,8 @@ type Batch struct {
 	names    []byte // the paths, one behind the other
 	answered int
 
-	seen [MaxBatch]glimpse // calls that were looked at
+	seen  [MaxBatch]glimpse // calls that were looked at
+	ahead [MaxBatch][]byte  // the paths of some of them, where they arrived
 }
 
 var batches = sync.Pool{New: func() any { return new(Batch) }}
@@ -82,6 +83,7 @@ const maxVain = 2
 func (a *ahead) release() {
 	if a.b != nil {
 		clear(a.b.seen[:a.n])
+		clear(a.b.ahead[:])
 		batches.Put(a.b)
 		*a = ahead{}
 	}
@@ -100,6 +102,9 @@ func (c *serverConn) serveAhead(a *ahead) bool {
 		return false // the first calls come together with what says who calls
 	}
 	fresh := a.at == a.n
+	if fresh && c.alone() {
+		return false
+	}
 	if fresh {
 		a.release()
 		c.look(a)
@@ -117,7 +122,7 @@ func (c *serverConn) serveAhead(a *ahead) bool {
 	}
 	next := a.at + max(served, 1)
 	if fresh && c.server.config.Prefetch != nil {
-		c.prefetch(a.b.seen[a.at+served : a.n])
+		c.prefetch(a.b, a.b.seen[a.at+served:a.n])
 	}
 	if served > 0 {
 		c.frames.start = a.b.seen[next-1].end
@@ -151,9 +156,8 @@ func (c *serverConn) together(a *ahead) (n int) {
 	return n
 }
 
-func (c *serverConn) prefetch(calls []glimpse) {
-	var room [MaxBatch][]byte
-	paths := room[:0]
+func (c *serverConn) prefetch(b *Batch, calls []glimpse) {
+	paths := b.ahead[:0]
 	for i := range calls {
 		if path := calls[i].path; path != nil {
 			paths = append(paths, path)
@@ -162,6 +166,24 @@ func (c *serverConn) prefetch(calls []glimpse) {
 	if len(paths) > 1 {
 		c.server.config.Prefetch(paths)
 	}
+}
+
+// alone reports whether one frame has arrived, with a call that is served by itself in any case, or none.
+func (c *serverConn) alone() bool {
+	frame, end, ok := c.frames.peek(c.frames.start)
+	if !ok {
+		return false
+	}
+	if _, _, more := c.frames.peek(end); more {
+		return false
+	}
+	_, n := cut(frame)
+	head, k := cut(frame[n:])
+	if n == 0 || k == 0 {
+		return true
+	}
+	t, err := c.target(head)
+	return err != nil || t.method == nil || t.method.Batch == nil
 }
 
 // glimpse is what can be told of a frame, which may be anything, before it is its turn.

@@ -3,6 +3,7 @@ package hrpc
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -410,4 +412,58 @@ func TestCallsBehindOneThatCannotBeBatchedAreServedTogether(t *testing.T) {
 		t.Errorf("counted %+v", n)
 	}
 	atTheEnd(t, s, []net.Conn{conn})
+}
+
+// TestCallsOfManyMethodsInTurns has a connection call more methods than it remembers, some with a Batch and some that there are not, one at a time and together:
+// each call gets to the method that it names.
+func TestCallsOfManyMethodsInTurns(t *testing.T) {
+	s := newServer(t, ServerConfig{})
+	var names []string
+	for i := range 9 {
+		name := fmt.Sprintf("method%d", i)
+		m := Method{
+			Name: name, New: func() Message { return new(hadooppb.GetFileInfoRequestProto) }, Right: security.ByPath, Source: true, Passing: i%2 == 0,
+			Handle: func(c *Call) {
+				c.Reply(statAnswer(metadata.Caller{User: name}, c.Request.(*hadooppb.GetFileInfoRequestProto).GetSrc()))
+			},
+		}
+		if i%3 == 0 {
+			m.Batch = func(calls *Batch) {
+				var answers []Message
+				for _, path := range calls.Paths {
+					answers = append(answers, statAnswer(metadata.Caller{User: name}, path))
+				}
+				calls.Reply(answers)
+			}
+		}
+		s.Handle(nn, m)
+		names = append(names, name)
+	}
+	names = append(names, "method", "method10") // which there are not
+	c, err := Dial(t.Context(), start(t, s), DialConfig{Protocol: nn, User: "alice"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, callers := range []int{1, 8} {
+		var all sync.WaitGroup
+		for w := range callers {
+			all.Go(func() {
+				r := rand.New(rand.NewPCG(5, uint64(w)))
+				for range 2000 / callers {
+					name, path := names[r.IntN(len(names))], fmt.Sprintf("/%d", r.IntN(100))
+					var answer hadooppb.GetGroupsForUserResponseProto
+					err := c.Call(t.Context(), nn, name, &hadooppb.GetFileInfoRequestProto{Src: &path}, &answer)
+					if there := len(name) == len("method0"); !there {
+						if remote, ok := errors.AsType[*RemoteError](err); !ok || remote.Class != classNoSuchMethod {
+							t.Errorf("%s: %v", name, err)
+						}
+					} else if err != nil || !slices.Equal(answer.Groups, []string{name, path}) {
+						t.Errorf("%s of %s: %v, %v", name, path, answer.Groups, err)
+					}
+				}
+			})
+		}
+		all.Wait()
+	}
 }

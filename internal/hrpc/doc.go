@@ -66,6 +66,9 @@
 // as many of the first as it can at once and without an error; the one behind them, and whatever else is not as mostly (the audit log keeps reads, there is no room, the login has ended), is
 // served by Handle, and those behind that together again, unless two batches in a row have answered none. For Counts the time that a batch takes is shared by its calls, as if each had waited for those before it; one is slow if the batch was.
 //
+// A call that has come alone, of a method without a Batch, is not looked at before it is its turn. What a call is for is known by its header, where that is one of the last
+// four of which the connection has called the methods.
+//
 // ServerConfig.Prefetch is told the paths of those that the first batch does not answer. It is a hint: nothing of the calls was checked, what is wrong with one is found when it is its
 // turn. A protected connection has neither.
 //

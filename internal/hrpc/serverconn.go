@@ -78,7 +78,7 @@ type serverConn struct {
 	proof      security.Proof // of the caller's name
 	own        bool           // the far end is a process of the user who runs this one
 	headers    headers        // of the calls
-	last       target         // likewise
+	lately     targets        // likewise
 	lasting    lasting        // what the caller has proved, if that may cease to be good
 	inner      frames         // of what was protected
 	// layer protects what follows an exchange in which that was agreed on; nil otherwise. It is set before there are calls.
@@ -515,26 +515,35 @@ func (c *serverConn) handle(frame []byte, protected bool) error {
 type target struct {
 	protocol *protocol  // nil: there is none of that name
 	method   *Method    // nil: it has none of that name
-	names    callHeader // part of the frame of the call that was looked up last
+	names    callHeader // part of the frame of the call for which it was looked up
 	head     []byte     // by which the method was called, if that is all in order
 }
 
-// target looks up what the header of a call names: mostly the method of the call before. It is valid until the next one is looked up.
+// targets are those that a connection has called lately: most clients call a few methods in turns.
+type targets struct {
+	known [4]target
+	next  int // whose place the next one takes
+}
+
+// target looks up what the header of a call names: mostly a method that was called lately. It is valid until the next one is looked up.
 func (c *serverConn) target(head []byte) (*target, error) {
-	t := &c.last
-	if len(t.head) > 0 && bytes.Equal(head, t.head) {
-		return t, nil
+	for i := range c.lately.known {
+		if t := &c.lately.known[i]; len(t.head) > 0 && bytes.Equal(head, t.head) {
+			return t, nil
+		}
 	}
 	names, err := parseCallHeader(head)
 	if err != nil {
 		return nil, err
 	}
+	t := &c.lately.known[c.lately.next]
 	*t = target{names: names, head: t.head[:0]}
 	if t.protocol = c.server.protocols[string(names.protocol)]; t.protocol != nil {
 		t.method = t.protocol.methods[string(names.method)]
 	}
 	if t.method != nil && names.version == protocolVersion && len(head) <= maxTarget {
 		t.head = append(t.head, head...)
+		c.lately.next = (c.lately.next + 1) % len(c.lately.known)
 	}
 	return t, nil
 }

@@ -141,7 +141,7 @@ func (ns *Namespace) ResolveTargets(c metadata.Caller, cmd *logpb.Command) (r Re
 	look := func() error {
 		version = ns.meta.version()
 		for i, t := range targets {
-			if err := ns.resolve(p, &p.reader, 0, t.Path, toUse); err != nil {
+			if err := ns.reach(p, t.Path); err != nil {
 				return err
 			}
 			found[i] = p.parent()
@@ -185,6 +185,17 @@ func (ns *Namespace) ResolveTargets(c metadata.Caller, cmd *logpb.Command) (r Re
 		t.Base, t.Path, t.Version = uint64(dir.id), t.Path[strings.LastIndexByte(t.Path, '/')+1:], version
 	}
 	return r
+}
+
+// reach is resolve of a path from the root for p's reader. What the last name leads to is looked up only where that may have to be read: otherwise the command
+// looks it up, and once is enough.
+func (ns *Namespace) reach(p *place, path string) error {
+	p.names, p.nodes = p.names[:0], p.nodes[:0]
+	if name, at := ns.approach(p, path); at != nil && at.complete() {
+		p.push(name, nil)
+		return p.checkTraverse(&p.reader, toUse)
+	}
+	return ns.resolve(p, &p.reader, 0, path, toUse)
 }
 
 // resolveTries is how often a resolution starts over because something was not in memory: a path has no more names than that, mostly.

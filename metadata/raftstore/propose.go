@@ -35,7 +35,7 @@ const (
 type proposal struct {
 	command []byte
 	done    func(any, error)
-	// began is when it came, and waits is told how long it took; only if somebody asks.
+	// began is when it came, and waits is told how long it took, if somebody asks.
 	began time.Time
 	waits *metadata.Waits
 	// state moves once, from queued to shipped or withdrawn.
@@ -127,9 +127,6 @@ func (g *Group) Propose(ctx context.Context, command []byte) (any, error) {
 func (g *Group) ProposeAsync(command []byte, waits *metadata.Waits, done func(result any, err error)) {
 	p := proposals.Get().(*proposal)
 	p.command, p.done, p.waits, p.lone = command, done, waits, true
-	if waits != nil {
-		p.began = time.Now()
-	}
 	g.enqueue(p)
 }
 
@@ -139,6 +136,8 @@ func (g *Group) enqueue(p *proposal) {
 		return
 	}
 	b := g.batches
+	now := time.Now()
+	p.began = now
 	b.mu.Lock()
 	switch {
 	case b.closed:
@@ -153,10 +152,10 @@ func (g *Group) enqueue(p *proposal) {
 	b.queue = append(b.queue, p)
 	b.bytes += len(p.command)
 	if len(b.queue) == 1 && b.flying == 0 {
-		b.gather.first(time.Now())
+		b.gather.first(now)
 		b.wait()
 	}
-	if b.due() {
+	if b.due(now) {
 		b.cond.Broadcast()
 	}
 	b.mu.Unlock()
@@ -176,14 +175,14 @@ func (g *Group) admit(command []byte) error {
 }
 
 // due reports whether an entry should go off now. mu is held.
-func (b *batcher) due() bool {
+func (b *batcher) due(now time.Time) bool {
 	switch {
 	case len(b.queue) == 0 || b.flying >= maxInFlight:
 		return false
 	case len(b.queue) >= worthwhile || b.bytes >= worthwhileBytes:
 		return true
 	}
-	return b.flying == 0 && b.gather.over(len(b.queue), time.Now())
+	return b.flying == 0 && b.gather.over(len(b.queue), now)
 }
 
 // wait has the bell ring when the commands that wait for others have waited for long enough. mu is held.
@@ -197,7 +196,7 @@ func (b *batcher) wait() {
 func (b *batcher) ring() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.due() {
+	if b.due(time.Now()) {
 		b.cond.Broadcast()
 	}
 }
@@ -207,7 +206,7 @@ func (b *batcher) take() []*proposal {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for {
-		for !b.closed && !b.due() {
+		for !b.closed && !b.due(time.Now()) {
 			b.cond.Wait()
 		}
 		if b.closed {
@@ -332,11 +331,14 @@ func (b *batcher) landed(n int, took time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.flying--
+	now := time.Now()
 	if b.flying == 0 {
-		b.gather.landed(n, len(b.queue), took, time.Now())
+		b.gather.landed(n, len(b.queue), took, now)
 		b.wait()
 	}
-	b.cond.Broadcast()
+	if b.closed || b.due(now) {
+		b.cond.Broadcast()
+	}
 }
 
 // refuse answers commands of which none was carried out.

@@ -429,9 +429,9 @@ func (s *Server) DoorFor(c metadata.Caller, r namenode.DoorRequest, done func(*n
 		if err == nil {
 			f, err = s.ns.Blocks(c, r.Path, r.Offset, 1)
 		}
-		var l *namenode.LocatedFile
+		l := new(namenode.LocatedFile)
 		if err == nil {
-			l, err = s.locate(f, &c)
+			err = s.locate(l, f, &c)
 		}
 		if err != nil {
 			done(nil, err)

@@ -4,10 +4,14 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"sync"
 	"testing"
 
 	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/namenode"
+	pb "github.com/gohops/hops/namenode/api/v1"
 	"github.com/gohops/hops/namenode/hdfs/clientprotocol"
 	hadoop "github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
@@ -99,6 +103,80 @@ func TestRepeatedChangesOfConnectionsThatEnd(t *testing.T) {
 						t.Errorf("%s: answer %d is %x for one, %x for the other", dir, i, a, answers[1][i])
 					}
 				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// TestPassingAnswersTellNothingOfOthers has many ask at once where files of several kinds are, in memory that serves one answer after the other: what each
+// is told, until it lets go of it, is what it is told in memory of its own.
+func TestPassingAnswersTellNothingOfOthers(t *testing.T) {
+	c := newCluster(t, 1, nil)
+	dn := c.datanode("dn1")
+	m := c.leader()
+	write := func(path string, blocks int, close bool) {
+		w := m.begin(t, path, "writer of "+path, 1)
+		for i := range blocks {
+			if _, err := w.addBlock(); err != nil {
+				t.Fatal(err)
+			}
+			b := w.block(uint64(100 + i))
+			if i < blocks-1 || close {
+				dn.has(b, pb.ReplicaState_FINALIZED)
+				m.knows(t, b, 1)
+			}
+		}
+		if !close {
+			return
+		}
+		if ok, err := w.complete(); !ok || err != nil {
+			t.Fatal(path, ok, err)
+		}
+	}
+	write("/empty", 0, true)
+	write("/one", 1, true)
+	write("/two", 2, true)
+	write("/open", 1, false)
+	paths := []string{"/empty", "/one", "/two", "/open"}
+	kept := map[string]*namenode.LocatedFile{}
+	bare := func(f *namenode.LocatedFile) *namenode.LocatedFile { // without tokens, which differ
+		out := *f
+		out.Blocks = append([]namenode.LocatedBlock{}, f.Blocks...)
+		for i := range out.Blocks {
+			if len(out.Blocks[i].Token.Identifier) == 0 {
+				t.Errorf("%v has no token", out.Blocks[i].Block)
+			}
+			out.Blocks[i].Token = security.Token{}
+		}
+		if f.Last != nil {
+			last := *f.Last
+			last.Token, out.Last = security.Token{}, &last
+		}
+		return &out
+	}
+	for _, path := range paths {
+		kept[path] = bare(m.locate(t, path))
+	}
+	var all sync.WaitGroup
+	for worker := range 4 {
+		all.Go(func() {
+			rng := rand.New(rand.NewPCG(4, uint64(worker)))
+			for range 300 {
+				path := paths[rng.IntN(len(paths))]
+				told := make(chan struct{})
+				m.Locate(m.caller(), namenode.LocateRequest{Path: path, Length: 1 << 40, Passing: true, Unnoticed: true}, func(f *namenode.LocatedFile, err error) {
+					defer close(told)
+					if err != nil {
+						t.Error(path, err)
+						return
+					}
+					if got := bare(f); !reflect.DeepEqual(got, kept[path]) {
+						t.Errorf("%s: %+v, in memory of its own %+v", path, got, kept[path])
+					}
+					f.Tails = true // whoever has it may change it
+				})
+				<-told
 			}
 		})
 	}

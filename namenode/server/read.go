@@ -203,7 +203,8 @@ func (s *Server) listWithBlocks(c metadata.Caller, r namenode.ListRequest, limit
 			continue
 		}
 		f.WithoutOpenEnd() // Hadoop's clients ask for lists like this
-		if out.Files[i], err = s.locate(f, &c); err != nil {
+		out.Files[i] = new(namenode.LocatedFile)
+		if err = s.locate(out.Files[i], f, &c); err != nil {
 			return nil, err
 		}
 	}
@@ -254,11 +255,29 @@ func (s *Server) located(c metadata.Caller, r namenode.LocateRequest, f *namespa
 	switch {
 	case err != nil:
 		done(nil, err)
+	case len(f.Blocks) <= shortFile && r.Passing:
+		s.locatePassing(&c, f, done)
 	case len(f.Blocks) <= shortFile:
 		done(s.locateFor(&c, f))
 	default: // looked up once more then, so as not to hold it while waiting
 		s.locateLong(c, r, len(f.Blocks), done)
 	}
+}
+
+// locatedFiles holds memory of answers that are Passing.
+var locatedFiles = sync.Pool{New: func() any { return new(namenode.LocatedFile) }}
+
+// locatePassing answers with the places of a short file, whose memory serves the next one when done has returned.
+func (s *Server) locatePassing(c *metadata.Caller, f *namespace.FileBlocks, done func(*namenode.LocatedFile, error)) {
+	out := locatedFiles.Get().(*namenode.LocatedFile)
+	if err := s.locateInto(out, c, f); err != nil {
+		done(nil, err)
+	} else {
+		done(out, nil)
+	}
+	clear(out.Blocks)
+	*out = namenode.LocatedFile{Blocks: out.Blocks[:0]}
+	locatedFiles.Put(out)
 }
 
 func (s *Server) locateLong(c metadata.Caller, r namenode.LocateRequest, blocks int, done func(*namenode.LocatedFile, error)) {

@@ -257,9 +257,17 @@ func (s *Server) effects(e namespace.Effects) {
 
 // locateFor is locate for a caller who may read the file, and gets tokens to do so.
 func (s *Server) locateFor(c *metadata.Caller, f *namespace.FileBlocks) (*namenode.LocatedFile, error) {
-	out, err := s.locate(f, c)
-	if err != nil {
+	out := new(namenode.LocatedFile)
+	if err := s.locateInto(out, c, f); err != nil {
 		return nil, err
+	}
+	return out, nil
+}
+
+// locateInto is locateFor in memory that there is; where it fails there is nothing of use in it.
+func (s *Server) locateInto(out *namenode.LocatedFile, c *metadata.Caller, f *namespace.FileBlocks) error {
+	if err := s.locate(out, f, c); err != nil {
+		return err
 	}
 	for i := range out.Blocks {
 		s.signRead(c, &out.Blocks[i])
@@ -267,7 +275,7 @@ func (s *Server) locateFor(c *metadata.Caller, f *namespace.FileBlocks) (*nameno
 	if l := out.Last; l != nil && l.Token.Identifier == nil {
 		s.signRead(c, l)
 	}
-	return out, nil
+	return nil
 }
 
 // signRead gives a block, and each internal block of a group, a token to read it.
@@ -294,13 +302,16 @@ func (s *Server) place(l *namenode.LocatedBlock, code metadata.ErasurePolicyID, 
 	return len(parts) > 0 && len(parts) >= min(policy.Layout.Data, policy.Layout.Used(l.Block.Length)-policy.Layout.Parity)
 }
 
-// locate adds the places of blocks for a reader. Who asks a namenode that does not lead, and knows no place of one, is to ask the one that does: it may
+// locate makes out, which is empty, a file with the places of its blocks for a reader. Who asks a namenode that does not lead, and knows no place of one, is to ask the one that does: it may
 // have heard of it.
-func (s *Server) locate(f *namespace.FileBlocks, c *metadata.Caller) (*namenode.LocatedFile, error) {
-	out := &namenode.LocatedFile{
-		Status: f.Status, Length: f.Length, UnderConstruction: f.UnderConstruction, LastComplete: f.LastComplete,
-		Blocks: make([]namenode.LocatedBlock, len(f.Blocks)),
+func (s *Server) locate(out *namenode.LocatedFile, f *namespace.FileBlocks, c *metadata.Caller) error {
+	blocks := out.Blocks[:0]
+	if n := len(f.Blocks); cap(blocks) < n {
+		blocks = make([]namenode.LocatedBlock, n)
+	} else {
+		blocks = blocks[:n]
 	}
+	out.Status, out.Length, out.UnderConstruction, out.LastComplete, out.Blocks = f.Status, f.Length, f.UnderConstruction, f.LastComplete, blocks
 	nowhere, unheard, small := false, false, false
 	s.soft.mu.Lock()
 	datanodes := s.soft.m.Registered()
@@ -332,12 +343,10 @@ func (s *Server) locate(f *namespace.FileBlocks, c *metadata.Caller) (*namenode.
 	}
 	switch {
 	case c.Local && unheard:
-		return nil, namenode.ErrRetryOnActive
+		return namenode.ErrRetryOnActive
 	case nowhere:
 		// Soon after the start a missing replica is most likely one that was not reported yet.
-		if err := s.safe.check(s); err != nil {
-			return nil, err
-		}
+		return s.safe.check(s)
 	}
-	return out, nil
+	return nil
 }

@@ -56,11 +56,13 @@ func (s *segment) trim(first, last uint64) {
 	}
 }
 
+// zeros are what files are filled with. Nobody writes to them.
+var zeros [fillBytes]byte
+
 // clear overwrites a stretch of the file with zeros, durably.
 func (s *segment) clear(from, to int64) error {
-	zeros := make([]byte, max(min(to-from, fillBytes), 0))
-	for at := from; at < to; at += int64(len(zeros)) {
-		if _, err := s.file.WriteAt(zeros[:min(int64(len(zeros)), to-at)], at); err != nil {
+	for at := from; at < to; at += fillBytes {
+		if _, err := s.file.WriteAt(zeros[:min(fillBytes, to-at)], at); err != nil {
 			return err
 		}
 	}

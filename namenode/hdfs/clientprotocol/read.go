@@ -80,7 +80,7 @@ func (p *protocol) getLocatedFileInfo(c *hrpc.Call, r *pb.GetLocatedFileInfoRequ
 		case f == nil || f.IsDir():
 			c.Reply(&infoAnswer{encoder: &p.encode, status: f})
 		default:
-			p.service.Locate(c.Caller, namenode.LocateRequest{Path: path, Length: f.Length, Admit: c.Admit}, result(c, func(l *namenode.LocatedFile) hrpc.Message {
+			p.service.Locate(c.Caller, namenode.LocateRequest{Path: path, Length: f.Length, Passing: true, Admit: c.Admit}, result(c, func(l *namenode.LocatedFile) hrpc.Message {
 				return &infoAnswer{encoder: &p.encode, status: &l.Status, blocks: located{file: l, pool: *p.blockPool()}}
 			}))
 		}
@@ -114,7 +114,7 @@ func (p *protocol) getBlockLocations(c *hrpc.Call, r *pb.GetBlockLocationsReques
 		return
 	}
 	tails := r.GetTails()
-	request := namenode.LocateRequest{Path: r.GetSrc(), Offset: offset, Length: length, Tails: tails, Admit: c.Admit}
+	request := namenode.LocateRequest{Path: r.GetSrc(), Offset: offset, Length: length, Tails: tails, Passing: true, Admit: c.Admit}
 	p.service.Locate(c.Caller, request, func(l *namenode.LocatedFile, err error) {
 		if err != nil {
 			c.Fail(err)
